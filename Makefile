@@ -1,0 +1,44 @@
+# Godwit. `make help` lists what there is to make.
+
+SHELL   := /bin/bash
+GO      := scripts/with-go go
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+IMAGE   := build/guest/vmlinuz build/guest/initrd.img
+PREFIX  ?= /usr/local
+
+.DEFAULT_GOAL := help
+.PHONY: help deps build demo test lint vet race install clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+deps: # only looks where nothing is missing
+	@scripts/install
+
+build: deps ## install what is missing, then build bin/godwit and the guest image
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o bin/ ./cmd/godwit
+	@scripts/with-go scripts/image
+
+demo: build ## build, then move a running guest across subnets before your eyes
+	bin/godwit demo
+
+test: build ## build, then run every test, the examples of CI, and a search for leftovers
+	@scripts/install test
+	@scripts/test
+
+vet: deps ## go vet
+	$(GO) vet ./...
+
+lint: deps ## golangci-lint, at the version that scripts/lint pins
+	@scripts/lint
+
+race: deps ## the tests that need no guest, under the race detector
+	@scripts/install test
+	CGO_ENABLED=1 GODWIT_REQUIRE=1 GODWIT_GUESTS=off $(GO) test -race -timeout 20m ./...
+
+install: build ## copy the binary and the guest image into the system
+	install -D -m 755 bin/godwit $(DESTDIR)$(PREFIX)/bin/godwit
+	install -D -m 644 -t $(DESTDIR)/var/lib/godwit/image $(IMAGE)
+
+clean: ## remove what was built
+	rm -rf bin build

@@ -1,0 +1,117 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	"godwit/migration"
+	"godwit/netstate"
+)
+
+// addressTries bounds how many addresses of the subnet are tried.
+const addressTries = 64
+
+// freeAddresses chooses an address of each family of this site's subnet that
+// nobody answers for (RFC 5227, RFC 4862 §5.4) and no guest here holds. want is
+// tried alone where it is valid.
+func (a *Agent) freeAddresses(ctx context.Context, want netip.Addr, guest string) ([]migration.Address, error) {
+	var out []migration.Address
+	n := a.config.Network
+	for _, subnet := range []struct {
+		prefix  netip.Prefix
+		gateway netip.Addr
+	}{{n.V4, n.Gateway4}, {n.V6, n.Gateway6}} {
+		if !subnet.prefix.IsValid() {
+			continue
+		}
+		addr, err := a.freeAddress(ctx, subnet.prefix, subnet.gateway, want, guest)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, migration.Address{
+			Prefix: netip.PrefixFrom(addr, subnet.prefix.Bits()), Gateway: subnet.gateway, Home: a.config.Host,
+		})
+	}
+	return out, nil
+}
+
+func (a *Agent) freeAddress(ctx context.Context, subnet netip.Prefix, gateway, want netip.Addr, guest string) (netip.Addr, error) {
+	taken := a.takenAddresses()
+	if want.IsValid() && want.Is4() == subnet.Addr().Is4() {
+		if !subnet.Contains(want) {
+			return netip.Addr{}, &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf(
+				"next address %s: not in the guests' subnet %s of site %s", want, subnet, a.config.Site)}
+		}
+		return want, a.probeAddress(ctx, want, taken)
+	}
+	addr := hostPart(subnet, a.config.Network.First)
+	var last error
+	for range addressTries {
+		if !subnet.Contains(addr) {
+			break
+		}
+		if addr != gateway {
+			if last = a.probeAddress(ctx, addr, taken); last == nil {
+				return addr, nil
+			}
+		}
+		addr = addr.Next()
+	}
+	return netip.Addr{}, &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf(
+		"next address for guest %s: none is free in %s of site %s, the last tried: %v; free one or name one with --address", guest, subnet, a.config.Site, last)}
+}
+
+// probeAddress says who has addr, as an error, or reserves it.
+func (a *Agent) probeAddress(ctx context.Context, addr netip.Addr, taken map[netip.Addr]string) error {
+	if owner, ok := taken[addr]; ok {
+		return &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf(
+			"next address %s: guest %s of this host has it", addr, owner)}
+	}
+	used, by, err := netstate.Probe(ctx, a.config.Network.Bridge, addr)
+	if err != nil {
+		return fmt.Errorf("probe address %s: %w", addr, err)
+	}
+	if used {
+		return &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf(
+			"next address %s: in use on site %s by %s; free it or name another with --address", addr, a.config.Site, by)}
+	}
+	return nil
+}
+
+// takenAddresses are those that guests here hold, are coming with, or left for a
+// tunnel.
+func (a *Agent) takenAddresses() map[netip.Addr]string {
+	out := map[netip.Addr]string{}
+	for _, g := range a.guests.all() {
+		for _, addr := range g.Held.Addresses {
+			out[addr.Prefix.Addr()] = g.name()
+		}
+	}
+	for _, d := range a.detours.list("") {
+		for _, addr := range d.addresses() {
+			out[addr] = d.Guest
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, in := range a.incoming {
+		for _, addr := range in.plan.Next {
+			out[addr.Prefix.Addr()] = in.plan.Guest
+		}
+	}
+	return out
+}
+
+// hostPart is the n-th address of subnet.
+func hostPart(subnet netip.Prefix, n uint32) netip.Addr {
+	addr := subnet.Masked().Addr()
+	bytes := addr.AsSlice()
+	for i := len(bytes) - 1; i >= 0 && n > 0; i-- {
+		sum := uint32(bytes[i]) + n&0xff
+		bytes[i] = byte(sum)
+		n = n>>8 + sum>>8
+	}
+	out, _ := netip.AddrFromSlice(bytes)
+	return out
+}

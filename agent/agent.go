@@ -1,0 +1,218 @@
+// Package agent is the one process of Godwit on a host: it has guests under care,
+// performs migrations as source and destination, and remembers both.
+//
+// One goroutine owns one migration; everything that it made in the kernel carries
+// our mark and is found again without it. QEMU and user-space tunnels are processes
+// of their own: an agent that dies takes nothing with it.
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"godwit/agent/journal"
+	"godwit/agent/peer"
+	"godwit/migration"
+	"godwit/netstate/meter"
+)
+
+// Agent is the state of one host's agent.
+type Agent struct {
+	config  *Config
+	log     *slog.Logger
+	id      *peer.Identity
+	guests  *guests
+	detours *detours
+	probes  *reflector
+	clock   func() time.Time
+
+	mu       sync.Mutex
+	outgoing map[string]*outgoing
+	incoming map[string]*incoming
+	records  map[string]*Record
+	links    map[string]*peer.Link
+	meters   map[string]*meter.Meter // by uplink device
+	actors   sync.WaitGroup
+	ctx      context.Context // of everything that outlives a request
+}
+
+// New reads the host's identity. Nothing is touched until Run.
+func New(config *Config, log *slog.Logger) (*Agent, error) {
+	id, err := peer.LoadIdentity(config.TLS.CA, config.TLS.Cert, config.TLS.Key)
+	if err != nil {
+		return nil, err
+	}
+	return &Agent{
+		config: config, log: log.With("host", config.Host), id: id, clock: time.Now,
+		guests:   &guests{dir: config.dir("guests"), byName: map[string]*Guest{}},
+		outgoing: map[string]*outgoing{}, incoming: map[string]*incoming{},
+		records: map[string]*Record{}, links: map[string]*peer.Link{}, meters: map[string]*meter.Meter{},
+	}, nil
+}
+
+// Socket is the path of the API of the agent that runs by config.
+func (c *Config) Socket() string { return filepath.Join(c.Run, "agent.sock") }
+
+// Run serves until ctx ends. Guests, tunnels and kernel state stay as they are when
+// it returns; the next Run finds them. It calls ready when it can be asked.
+func (a *Agent) Run(ctx context.Context, ready func()) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	a.ctx = ctx
+	for _, dir := range []string{a.config.State, a.config.Run} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("start agent %s: %w", a.config.Host, err)
+		}
+	}
+	unlock, err := lockDir(a.config.Run)
+	if err != nil {
+		return fmt.Errorf("start agent %s: %w", a.config.Host, err)
+	}
+	defer unlock()
+	a.openMeters()
+	defer a.closeMeters()
+	if a.detours, err = loadDetours(a.config.dir("detours.json"), a.config.Network); err != nil {
+		return err
+	}
+	if a.probes, err = reflect(ctx, a.listenAddrs()); err != nil {
+		return err
+	}
+	a.readopt(ctx)
+	if _, err := peer.Serve(ctx, a.id, a.listenAddrs(), a.peerAPI(), a.stream, a.log); err != nil {
+		return err
+	}
+	if err := a.serveAPI(ctx); err != nil {
+		return err
+	}
+	a.resumeMigrations(ctx)
+	go a.keepDetours(ctx)
+	a.log.Info("agent runs", "site", a.config.Site, "guests", len(a.guests.all()))
+	if ready != nil {
+		ready()
+	}
+	<-ctx.Done()
+	a.actors.Wait()
+	for _, g := range a.guests.all() {
+		g.closeFiles()
+	}
+	return nil
+}
+
+func (a *Agent) listenAddrs() []netip.AddrPort {
+	var out []netip.AddrPort
+	for _, u := range a.config.Uplinks {
+		out = append(out, netip.AddrPortFrom(u.Address, a.config.Port))
+	}
+	return out
+}
+
+// link returns the link to another host of the fleet.
+func (a *Agent) link(host string) (*peer.Link, Neighbour, error) {
+	n, ok := a.config.find(host, a.config.Host)
+	if !ok {
+		return nil, n, &migration.Problem{Code: migration.CodeUnknownSite, Text: fmt.Sprintf(
+			"site %s: not known on host %s (it knows: %s)", host, a.config.Host, a.known())}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l, ok := a.links[n.Host]
+	if !ok {
+		l = peer.NewLink(a.id, n.Host, a.config.Port, a.config.paths(n))
+		a.links[n.Host] = l
+	}
+	return l, n, nil
+}
+
+func (a *Agent) known() string {
+	var names []string
+	for _, p := range a.config.Peers {
+		names = append(names, p.Host)
+	}
+	return orNone(names)
+}
+
+// readopt finds again the guests that an earlier agent had under care. A guest
+// whose QEMU is gone is dropped with a line in the log; none is started.
+func (a *Agent) readopt(ctx context.Context) {
+	held, err := a.guests.remembered()
+	if err != nil {
+		a.log.Error("guests", "error", err)
+	}
+	for _, h := range held {
+		g, err := a.attach(ctx, h)
+		if err != nil {
+			a.log.Warn("guest not found again", "guest", h.Description.Name, "error", err)
+			if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrProcessDone) {
+				if err := a.guests.forget(&Guest{Held: h}); err != nil {
+					a.log.Warn("forget guest", "guest", h.Description.Name, "error", err)
+				}
+			}
+			continue
+		}
+		if err := a.guests.keep(g); err != nil {
+			a.log.Error("keep guest", "guest", g.name(), "error", err)
+		}
+	}
+}
+
+// resumeMigrations goes on with what an earlier agent left unfinished.
+func (a *Agent) resumeMigrations(ctx context.Context) {
+	ids, err := journal.Unfinished(a.config.dir("journal"))
+	if err != nil {
+		a.log.Error("journals", "error", err)
+	}
+	for _, id := range ids {
+		if err := a.resumeMigration(ctx, id); err != nil {
+			a.log.Error("journal left alone; its guest is left as it is", "migration", id, "error", err)
+		}
+	}
+}
+
+func (a *Agent) openMeters() {
+	for _, u := range a.config.Uplinks {
+		if u.Device == "" {
+			continue
+		}
+		m, err := meter.Open(u.Device)
+		if err != nil {
+			a.log.Warn("wire bytes are not counted", "uplink", u.Name, "error", err)
+			continue
+		}
+		a.meters[u.Device] = m
+	}
+}
+
+func (a *Agent) closeMeters() {
+	for _, m := range a.meters {
+		m.Close()
+	}
+}
+
+// lockDir makes sure that one agent serves one run directory.
+func lockDir(dir string) (unlock func(), err error) {
+	f, err := os.OpenFile(filepath.Join(dir, "agent.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := flock(f); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("another agent runs with %s: %w", dir, err)
+	}
+	return func() { f.Close() }, nil
+}
+
+// listenUnix listens on path, over a socket that a killed agent left.
+func listenUnix(path string) (net.Listener, error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	return net.Listen("unix", path)
+}

@@ -1,0 +1,220 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"godwit/agent/peer"
+	"godwit/migration"
+)
+
+// serveAPI answers people and programs of this host on the unix socket.
+func (a *Agent) serveAPI(ctx context.Context) error {
+	ln, err := listenUnix(a.config.Socket())
+	if err != nil {
+		return fmt.Errorf("listen on %s: %w", a.config.Socket(), err)
+	}
+	server := &http.Server{Handler: a.localAPI(), ReadHeaderTimeout: 10 * time.Second}
+	go func() {
+		if err := server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+			a.log.Error("api ended", "error", err)
+		}
+	}()
+	context.AfterFunc(ctx, func() { server.Close() })
+	return nil
+}
+
+// HostInfo is what an agent tells about its host.
+type HostInfo struct {
+	Host   string      `json:"host"`
+	Site   string      `json:"site"`
+	Guests []GuestInfo `json:"guests"`
+	Peers  []string    `json:"peers"`
+}
+
+// GuestInfo is what an agent tells about a guest.
+type GuestInfo struct {
+	Name      string              `json:"name"`
+	Host      string              `json:"host"`
+	Status    string              `json:"status"`
+	Memory    int64               `json:"memory"`
+	Addresses []migration.Address `json:"addresses"`
+	Migration string              `json:"migration,omitempty"`
+	PID       int                 `json:"pid"`
+	Dir       string              `json:"dir"`
+	Taps      []string            `json:"taps"`
+	MACs      []string            `json:"macs"`
+	Epoch     uint64              `json:"epoch"`
+}
+
+// localAPI is what people and programs on this host may ask.
+func (a *Agent) localAPI() http.Handler {
+	mux := http.NewServeMux()
+	handle := func(pattern string, f func(*http.Request) (any, error)) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			value, err := f(r)
+			peer.Answer(w, value, err)
+		})
+	}
+	handle("GET /v1/host", func(r *http.Request) (any, error) { return a.info(r.Context()), nil })
+	handle("GET /v1/guests", func(r *http.Request) (any, error) { return a.info(r.Context()).Guests, nil })
+	handle("POST /v1/guests", a.apiStartGuest)
+	handle("DELETE /v1/guests/{name}", a.apiStopGuest)
+	handle("POST /v1/guests/{name}/call", a.apiCallGuest)
+	handle("POST /v1/migrations", a.apiMigrate)
+	handle("POST /v1/plan", a.apiPlan)
+	handle("GET /v1/migrations", func(*http.Request) (any, error) { return a.reports(), nil })
+	handle("GET /v1/migrations/{id}", a.apiReport)
+	handle("GET /v1/migrations/{id}/events", a.apiEvents)
+	handle("POST /v1/migrations/{id}/abort", a.apiAbort)
+	handle("GET /v1/detours", func(*http.Request) (any, error) { return a.detours.list(""), nil })
+	handle("POST /v1/detours/end", func(r *http.Request) (any, error) { return nil, a.endDetours(r.Context()) })
+	return mux
+}
+
+func (a *Agent) info(ctx context.Context) HostInfo {
+	info := HostInfo{Host: a.config.Host, Site: a.config.Site, Guests: []GuestInfo{}}
+	for _, p := range a.config.Peers {
+		info.Peers = append(info.Peers, p.Host)
+	}
+	for _, g := range a.guests.all() {
+		h := g.Held
+		gi := GuestInfo{
+			Name: g.name(), Host: a.config.Host, Memory: h.Description.Memory, Addresses: h.Addresses,
+			Migration: g.migration(), Dir: h.Dir, Taps: h.Taps, Epoch: h.Epoch,
+		}
+		for _, n := range h.Description.NICs {
+			gi.MACs = append(gi.MACs, n.MAC)
+		}
+		if g.Machine != nil {
+			gi.PID = g.Machine.PID()
+			status, err := g.Machine.Status(ctx)
+			gi.Status = string(status)
+			if err != nil {
+				gi.Status = "unknown: " + err.Error()
+			}
+		}
+		info.Guests = append(info.Guests, gi)
+	}
+	return info
+}
+
+func (a *Agent) apiMigrate(r *http.Request) (any, error) {
+	var req migration.Request
+	if err := peer.Decode(r, &req); err != nil {
+		return nil, err
+	}
+	return a.Migrate(req)
+}
+
+func (a *Agent) apiAbort(r *http.Request) (any, error) {
+	id := r.PathValue("id")
+	a.mu.Lock()
+	m := a.outgoing[id]
+	a.mu.Unlock()
+	if m == nil {
+		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf(
+			"abort %s: no such migration leaves this host now; abort it on its source, see `godwit history`", id)}
+	}
+	return nil, m.abort(&migration.Problem{Code: migration.CodeAsked, Text: "aborted on request"})
+}
+
+func (a *Agent) apiReport(r *http.Request) (any, error) {
+	rec, err := a.record(r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	return rec.snapshot(), nil
+}
+
+// EventsAnswer is a part of a migration's story.
+type EventsAnswer struct {
+	Events []Event `json:"events"`
+	Over   bool    `json:"over"` // no more will come
+}
+
+// watchWait is how long a question for events waits for one.
+const watchWait = 10 * time.Second
+
+func (a *Agent) apiEvents(r *http.Request) (any, error) {
+	rec, err := a.record(r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	after, err := strconv.Atoi(r.FormValue("after"))
+	if err != nil {
+		after = 0
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), watchWait)
+	defer cancel()
+	events, over := rec.Watch(ctx, after)
+	return EventsAnswer{events, over}, nil
+}
+
+func (a *Agent) record(id string) (*Record, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	rec, ok := a.records[id]
+	if !ok {
+		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("migration %s: not known on host %s", id, a.config.Host)}
+	}
+	return rec, nil
+}
+
+// reports lists the migrations since the agent started, the newest last.
+func (a *Agent) reports() []Report {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	out := []Report{}
+	for _, rec := range a.records {
+		out = append(out, rec.snapshot())
+	}
+	sortReports(out)
+	return out
+}
+
+// GuestCall is a call that goes through to the guest's channel.
+type GuestCall struct {
+	Method string          `json:"method"`
+	Params json.RawMessage `json:"params,omitempty"`
+	WaitMS int             `json:"wait_ms,omitempty"` // 0: 30 s
+}
+
+func (a *Agent) apiCallGuest(r *http.Request) (any, error) {
+	var call GuestCall
+	if err := peer.Decode(r, &call); err != nil {
+		return nil, err
+	}
+	g, err := a.guests.find(r.PathValue("name"))
+	if err != nil {
+		return nil, err
+	}
+	if g.Channel == nil {
+		return nil, &migration.Problem{Code: migration.CodeGuest, Text: "guest " + g.name() + ": it has no guest channel"}
+	}
+	wait := 30 * time.Second
+	if call.WaitMS > 0 {
+		wait = time.Duration(call.WaitMS) * time.Millisecond
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), wait)
+	defer cancel()
+	var result json.RawMessage
+	err = g.Channel.Call(ctx, call.Method, call.Params, &result)
+	return result, err
+}
+
+func (a *Agent) apiStopGuest(r *http.Request) (any, error) {
+	g, err := a.guests.find(r.PathValue("name"))
+	if err != nil {
+		return nil, err
+	}
+	if err := g.take("stop"); err != nil {
+		return nil, err
+	}
+	return nil, a.stopGuest(r.Context(), g)
+}

@@ -1,0 +1,196 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"godwit/netstate"
+	"godwit/netstate/tunnel"
+)
+
+// detour is a tunnel, and the addresses of one guest that take it. At an address's
+// home it holds Away entries, where the guest lives Visiting ones. What a guest's
+// detours ask of the kernel together is its netstate.State.
+type detour struct {
+	ID       string              `json:"id"` // of the migration that made it, with the peer's host
+	Guest    string              `json:"guest"`
+	Peer     string              `json:"peer"` // host at the other end
+	Tunnel   tunnel.Config       `json:"tunnel"`
+	Taps     []string            `json:"taps,omitempty"` // the guest's, while it is here
+	Away     []netstate.Away     `json:"away,omitempty"`
+	Visiting []netstate.Visiting `json:"visiting,omitempty"`
+	Up       time.Time           `json:"up"`
+	Until    time.Time           `json:"until,omitzero"` // end of the lease; zero: a migration is under way, or for good
+	Leased   bool                `json:"leased"`         // nobody migrates; the lease alone keeps it
+}
+
+// addresses of the guest that take the detour.
+func (d *detour) addresses() []netip.Addr {
+	var out []netip.Addr
+	for _, a := range d.Away {
+		out = append(out, a.Addr)
+	}
+	for _, v := range d.Visiting {
+		out = append(out, v.Addr)
+	}
+	return out
+}
+
+// detours are all of a host's, kept on the disk so that a restarted agent knows
+// what its kernel state is for.
+type detours struct {
+	mu     sync.Mutex
+	path   string
+	byID   map[string]*detour
+	bridge string
+	lan    string
+}
+
+func loadDetours(path string, n Network) (*detours, error) {
+	s := &detours{path: path, byID: map[string]*detour{}, bridge: n.Bridge, lan: n.LAN}
+	data, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return s, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read detours: %w", err)
+	}
+	if err := json.Unmarshal(data, &s.byID); err != nil {
+		return nil, fmt.Errorf("read detours %s: %w", path, err)
+	}
+	return s, nil
+}
+
+// change edits the detours of one guest and makes the kernel follow. On error the
+// kernel may have part of it; calling it again is safe.
+func (s *detours) change(guest string, edit func(map[string]*detour)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	edit(s.byID)
+	if err := s.apply(guest); err != nil {
+		return err
+	}
+	return writeJSON(s.path, s.byID)
+}
+
+// flip sends the guest's packets into the detour (active), or back, without the
+// disk in the way.
+func (s *detours) flip(id string, active bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d, ok := s.byID[id]
+	if !ok {
+		return fmt.Errorf("flip detour %s: there is none", id)
+	}
+	for i := range d.Away {
+		d.Away[i].Active = active
+	}
+	return s.apply(d.Guest)
+}
+
+// apply makes the kernel equal to what the guest's detours ask for together. An
+// address that came here by one detour and goes on by another is in transit: away
+// by the new one, with the old one as its way home.
+func (s *detours) apply(guest string) error {
+	want := s.want(guest)
+	if want.Empty() {
+		return netstate.Clear(guest)
+	}
+	return netstate.Set(want)
+}
+
+func (s *detours) want(guest string) netstate.State {
+	state := netstate.State{Guest: guest, Bridge: s.bridge, LAN: s.lan}
+	gone := map[netip.Addr]bool{}
+	for _, d := range s.of(guest) {
+		for _, t := range d.Taps {
+			if !slices.Contains(state.Taps, t) {
+				state.Taps = append(state.Taps, t)
+			}
+		}
+		for _, a := range d.Away {
+			home, transit := s.wayHome(guest, a.Addr)
+			if transit && !a.Active {
+				continue // it lives here until the flip
+			}
+			if transit {
+				a.Home = home
+			}
+			gone[a.Addr] = true
+			state.Away = append(state.Away, a)
+		}
+	}
+	for _, d := range s.of(guest) {
+		for _, v := range d.Visiting {
+			if !gone[v.Addr] {
+				state.Visiting = append(state.Visiting, v)
+			}
+		}
+	}
+	return state
+}
+
+// wayHome is the tunnel towards the home of an address that is a visitor here.
+func (s *detours) wayHome(guest string, addr netip.Addr) (string, bool) {
+	for _, d := range s.of(guest) {
+		for _, v := range d.Visiting {
+			if v.Addr == addr {
+				return d.Tunnel.Name, true
+			}
+		}
+	}
+	return "", false
+}
+
+// of lists a guest's detours, the oldest first.
+func (s *detours) of(guest string) []*detour {
+	var out []*detour
+	for _, d := range s.byID {
+		if d.Guest == guest {
+			out = append(out, d)
+		}
+	}
+	slices.SortFunc(out, func(a, b *detour) int { return a.Up.Compare(b.Up) })
+	return out
+}
+
+// list copies the detours of a guest, of all guests if it is "".
+func (s *detours) list(guest string) []detour {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []detour
+	for _, d := range s.byID {
+		if guest == "" || d.Guest == guest {
+			out = append(out, *d)
+		}
+	}
+	return out
+}
+
+func (s *detours) get(id string) (detour, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d, ok := s.byID[id]
+	if !ok {
+		return detour{}, false
+	}
+	return *d, true
+}
+
+// remove takes a detour away, kernel state and tunnel. Nothing happens if there
+// is none.
+func (s *detours) remove(ctx context.Context, id string) error {
+	d, ok := s.get(id)
+	if !ok {
+		return nil
+	}
+	err := s.change(d.Guest, func(all map[string]*detour) { delete(all, id) })
+	return errors.Join(err, tunnel.Down(ctx, d.Tunnel))
+}

@@ -1,0 +1,227 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
+
+	"godwit/agent/peer"
+	"godwit/migration"
+	"godwit/netstate/mptcp"
+	"godwit/netstate/tunnel"
+	"godwit/transfer"
+)
+
+// A direct transfer is QEMU's own connection to the destination's agent, which
+// hands it to the waiting QEMU and keeps the switchover back. It runs inside one
+// WireGuard tunnel for each pair of uplinks, or, when insecure transfer was asked
+// for, over the uplinks as they are.
+
+// pathTunnel is one end of a tunnel for memory.
+type pathTunnel struct {
+	Path string         `json:"path"`
+	Key  string         `json:"key"` // public
+	End  netip.AddrPort `json:"end"` // outer
+}
+
+// direct says whether QEMU's own connection leaves the source without our forwarder.
+func direct(p migration.Plan) bool { return p.Transfer == "qemu-mptcp" || p.Insecure }
+
+// transferPaths are the pairs of uplinks that a plan's transfer uses.
+func transferPaths(p migration.Plan, all []peer.Path) []peer.Path {
+	paths := memoryPaths(all)
+	if p.Transfer == "qemu-tcp" || p.Transfer == "qemu-xbzrle" || p.Insecure && p.Transfer == "qemu-multifd" {
+		return paths[:min(1, len(paths))]
+	}
+	return paths
+}
+
+// endpointBase is the first MPTCP endpoint id that a host uses for memory.
+const endpointBase = 200
+
+// memoryTunnelName is the device of path number k; at most 15 characters.
+func memoryTunnelName(id string, k int) string {
+	return fmt.Sprintf("gwm%d-%s", k, strings.TrimPrefix(id, "m-"))
+}
+
+// offerTunnels names this end of a tunnel for each path, as far as it is known
+// before the other end is.
+func (a *Agent) offerTunnels(id string, paths []peer.Path) ([]pathTunnel, []tunnel.Config, error) {
+	var offers []pathTunnel
+	var configs []tunnel.Config
+	for k, p := range paths {
+		private, public, err := newKey()
+		if err != nil {
+			return nil, nil, err
+		}
+		c, err := a.tunnelEnd(id, tunnel.WireGuard, p.Local, private)
+		if err != nil {
+			return nil, nil, err
+		}
+		c.Name, c.MTU = memoryTunnelName(id, k), 1420 // fits in 1500 with WireGuard's 80 bytes
+		offers = append(offers, pathTunnel{Path: p.Name, Key: public, End: c.Local})
+		configs = append(configs, c)
+	}
+	return offers, configs, nil
+}
+
+// raiseTunnels brings the tunnels up towards what the peer offered.
+func raiseTunnels(ctx context.Context, configs []tunnel.Config, peers []pathTunnel) ([]*tunnel.Tunnel, error) {
+	if len(configs) != len(peers) {
+		return nil, &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf(
+			"tunnels for memory: %d here, %d there; do both hosts' configurations name the same uplinks?", len(configs), len(peers))}
+	}
+	var out []*tunnel.Tunnel
+	for i := range configs {
+		key, err := wgtypes.ParseKey(peers[i].Key)
+		if err != nil {
+			return out, &migration.Problem{Code: migration.CodeUsage, Text: "tunnel for memory: its key is not one"}
+		}
+		configs[i].PeerKey, configs[i].Remote = key, peers[i].End
+		t, err := tunnel.Up(ctx, configs[i])
+		if err != nil {
+			return out, err
+		}
+		out = append(out, t)
+	}
+	return out, nil
+}
+
+// dropMemoryTunnels ends what raiseTunnels made for id, by name.
+func (a *Agent) dropMemoryTunnels(ctx context.Context, id string) error {
+	found, err := tunnel.Found(ctx, a.tunnelDir())
+	if err != nil {
+		return err
+	}
+	mark := "-" + strings.TrimPrefix(id, "m-")
+	for _, t := range found {
+		if strings.HasPrefix(t.Name, "gwm") && strings.HasSuffix(t.Name, mark) {
+			err = errors.Join(err, tunnel.Down(ctx, a.tunnelDir(), t.Name))
+		}
+	}
+	return err
+}
+
+// prepareDirect listens for the source QEMU's own connection, if the transfer is direct.
+func (m *incoming) prepareDirect(ctx context.Context) error {
+	if !direct(m.plan) {
+		return nil
+	}
+	p := m.work.preparation
+	n, _ := m.a.config.find(m.plan.From, m.a.config.Host)
+	paths := reverse(transferPaths(m.plan, (&Config{Uplinks: n.Uplinks}).paths(Neighbour{Uplinks: m.a.config.Uplinks})))
+	var addrs []netip.Addr
+	if m.plan.Insecure {
+		for _, path := range paths {
+			addrs = append(addrs, path.Local)
+		}
+	} else {
+		offers, configs, err := m.a.offerTunnels(m.plan.ID, paths)
+		if err != nil {
+			return err
+		}
+		tunnels, err := raiseTunnels(ctx, configs, p.Memory)
+		if err != nil {
+			return err
+		}
+		m.work.prepared.Tunnels = offers
+		for _, t := range tunnels {
+			addrs = append(addrs, t.Inner)
+		}
+	}
+	return m.listenDirect(addrs)
+}
+
+// reverse looks at paths from their other end.
+func reverse(paths []peer.Path) []peer.Path {
+	out := make([]peer.Path, len(paths))
+	for i, p := range paths {
+		p.Local, p.Remote = p.Remote, p.Local
+		out[i] = p
+	}
+	return out
+}
+
+// listenDirect listens on the first address and announces the others to QEMU's
+// MPTCP connection.
+func (m *incoming) listenDirect(addrs []netip.Addr) error {
+	if len(addrs) == 0 {
+		return &migration.Problem{Code: migration.CodePath, Text: "no uplink on both hosts carries migrations"}
+	}
+	over := m.plan.Transfer == "qemu-mptcp"
+	ln, err := transfer.ListenHold(m.a.ctx, transfer.Hold{
+		Address: netip.AddrPortFrom(addrs[0], 0).String(), MPTCP: over, QEMUSocket: m.incomingSocket(),
+	})
+	if err != nil {
+		return err
+	}
+	m.work.holdStream = ln
+	m.work.prepared.Memory = "tcp:" + netip.AddrPortFrom(addrs[0], ln.Addr().Port()).String()
+	if !over {
+		return nil
+	}
+	m.work.prepared.Memory += ",mptcp=on"
+	if err := mptcp.SetLimits(8, 8); err != nil {
+		return err
+	}
+	for k, addr := range addrs[1:] {
+		id := uint8(endpointBase + k) //nolint:gosec // few uplinks
+		m.work.endpoints = append(m.work.endpoints, endpointAt{id, addr})
+		if err := mptcp.AddEndpoint(mptcp.Endpoint{ID: id, Addr: addr, Flags: mptcp.Signal}); err != nil {
+			return fmt.Errorf("announce %s for memory: %w", addr, err)
+		}
+	}
+	return nil
+}
+
+type endpointAt struct {
+	id   uint8
+	addr netip.Addr
+}
+
+// endDirect ends what prepareDirect made.
+func (m *incoming) endDirect(ctx context.Context) error {
+	var err error
+	for _, e := range m.work.endpoints {
+		err = errors.Join(err, mptcp.DelEndpoint(e.id, e.addr))
+	}
+	m.work.endpoints = nil
+	if direct(m.plan) && !m.plan.Insecure {
+		err = errors.Join(err, m.a.dropMemoryTunnels(ctx, m.plan.ID))
+	}
+	return err
+}
+
+// raiseDirect is the source's part: its ends of the tunnels, and a path manager
+// that follows what the destination announces.
+func (m *outgoing) raiseDirect(ctx context.Context) error {
+	if !direct(m.plan) {
+		return nil
+	}
+	if m.plan.Transfer == "qemu-mptcp" {
+		if err := mptcp.SetLimits(8, 8); err != nil {
+			return err
+		}
+	}
+	if m.plan.Insecure {
+		return nil
+	}
+	tunnels, err := raiseTunnels(ctx, m.work.memoryTunnels, m.work.prepared.Tunnels)
+	if err != nil {
+		return err
+	}
+	for _, t := range tunnels {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		_, err := t.Verify(ctx)
+		cancel()
+		if err != nil {
+			return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf("tunnel for memory to %s: %v", t.Remote, err)}
+		}
+	}
+	return nil
+}

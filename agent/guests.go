@@ -1,0 +1,280 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"godwit/migration"
+	"godwit/vm"
+	"godwit/vm/guest"
+)
+
+// Description is a guest as its owner describes it: what it is, and how it is
+// started here and elsewhere. It travels with the guest.
+type Description struct {
+	Name   string    `json:"name" yaml:"name"`
+	Memory int64     `json:"memory" yaml:"memory"` // bytes
+	VCPUs  int       `json:"vcpus" yaml:"vcpus"`
+	NICs   []NIC     `json:"nics" yaml:"nics"`
+	Disks  []vm.Disk `json:"disks,omitempty" yaml:"disks,omitempty"`
+	Image  string    `json:"image,omitempty" yaml:"image,omitempty"` // "tiny", or empty with Start or Kernel
+	Run    []string  `json:"run,omitempty" yaml:"run,omitempty"`     // workloads of the image tiny
+	// For a guest that something else started (godwit guest adopt):
+	QMP     string   `json:"qmp,omitempty" yaml:"qmp,omitempty"`         // its QMP socket here
+	Channel string   `json:"channel,omitempty" yaml:"channel,omitempty"` // its guest channel's socket here
+	Start   []string `json:"start,omitempty" yaml:"start,omitempty"`     // command that starts it waiting, elsewhere; see docs/adopt.md
+	Network string   `json:"network,omitempty" yaml:"network,omitempty"` // default of its migrations
+}
+
+// NIC is one of a guest's network interfaces.
+type NIC struct {
+	MAC string `json:"mac" yaml:"mac"`
+	Tap string `json:"tap,omitempty" yaml:"tap,omitempty"` // here
+}
+
+func (n NIC) hardware() net.HardwareAddr {
+	mac, err := net.ParseMAC(n.MAC)
+	if err != nil {
+		return nil // check refuses such a description
+	}
+	return mac
+}
+
+// check says what is wrong with a description, in one line.
+func (d Description) check() error {
+	wrong := func(format string, a ...any) error {
+		return &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("guest "+d.Name+": "+format, a...)}
+	}
+	switch {
+	case d.Name == "" || strings.ContainsAny(d.Name, "/ \n"):
+		return wrong("its name must be one word without a slash")
+	case d.Memory < 16<<20:
+		return wrong("memory of %d bytes; at least 16 MiB", d.Memory)
+	case len(d.NICs) == 0 || len(d.NICs) > 2:
+		return wrong("%d NICs; one that is active and one that is spare are needed", len(d.NICs))
+	}
+	for _, n := range d.NICs {
+		if n.hardware() == nil {
+			return wrong("MAC %q is not one; such as 52:54:00:00:00:0a", n.MAC)
+		}
+	}
+	return nil
+}
+
+// Guest is a guest under care on this host. What is in Held is kept on the disk.
+type Guest struct {
+	Held    Held
+	Machine vm.Machine
+	Channel *guest.Client // nil where the guest has no channel
+	Taps    []*os.File    // our duplicates of the taps' descriptors; nil where not ours
+
+	mu   sync.Mutex
+	busy string // id of the migration under way
+}
+
+// Held is what is remembered of a guest.
+type Held struct {
+	Description Description         `json:"description"`
+	Dir         string              `json:"dir"`
+	Number      int                 `json:"number"` // small, names its taps on this host
+	Taps        []string            `json:"taps"`   // names, in the order of NICs
+	Active      int                 `json:"active"` // index of the active NIC
+	Addresses   []migration.Address `json:"addresses"`
+	Epoch       uint64              `json:"epoch"`    // of the right to run it here
+	Endpoint    uint8               `json:"endpoint"` // highest MPTCP endpoint id used so far
+	Table       int                 `json:"table"`    // highest routing table number used in the guest
+	Leaving     bool                `json:"leaving"`  // let go of: not to be started here
+}
+
+// take marks the guest as busy with migration id, or says who has it.
+func (g *Guest) take(id string) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.busy != "" && g.busy != id {
+		return &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf(
+			"guest %s: migration %s of it is under way; wait for it, or `godwit abort %s`", g.Held.Description.Name, g.busy, g.busy)}
+	}
+	g.busy = id
+	return nil
+}
+
+func (g *Guest) drop(id string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.busy == id {
+		g.busy = ""
+	}
+}
+
+func (g *Guest) migration() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.busy
+}
+
+func (g *Guest) name() string { return g.Held.Description.Name }
+
+// closeFiles lets go of descriptors and the channel; the guest runs on.
+func (g *Guest) closeFiles() {
+	if g.Channel != nil {
+		g.Channel.Close()
+		g.Channel = nil
+	}
+	for _, t := range g.Taps {
+		if t != nil {
+			t.Close()
+		}
+	}
+	g.Taps = nil
+	if g.Machine != nil {
+		g.Machine.Close()
+	}
+}
+
+// guests is the set of guests under care.
+type guests struct {
+	mu     sync.Mutex
+	dir    string
+	byName map[string]*Guest
+}
+
+func (s *guests) find(name string) (*Guest, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if g, ok := s.byName[name]; ok {
+		return g, nil
+	}
+	known := slices.Sorted(func(yield func(string) bool) {
+		for n := range s.byName {
+			if !yield(n) {
+				return
+			}
+		}
+	})
+	return nil, &migration.Problem{Code: migration.CodeUnknownGuest, Text: fmt.Sprintf(
+		"guest %s: not under care on this host (it has: %s); see `godwit guest ls`", name, orNone(known))}
+}
+
+func orNone(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}
+
+func (s *guests) all() []*Guest {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]*Guest, 0, len(s.byName))
+	for _, g := range s.byName {
+		out = append(out, g)
+	}
+	slices.SortFunc(out, func(a, b *Guest) int { return strings.Compare(a.name(), b.name()) })
+	return out
+}
+
+// number is the smallest that no guest here has.
+func (s *guests) number() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for n := 1; ; n++ {
+		if !slices.ContainsFunc(mapsValues(s.byName), func(g *Guest) bool { return g.Held.Number == n }) {
+			return n
+		}
+	}
+}
+
+func mapsValues(m map[string]*Guest) []*Guest {
+	out := make([]*Guest, 0, len(m))
+	for _, g := range m {
+		out = append(out, g)
+	}
+	return out
+}
+
+// keep adds g, or writes down what changed of it.
+func (s *guests) keep(g *Guest) error {
+	s.mu.Lock()
+	s.byName[g.name()] = g
+	s.mu.Unlock()
+	return writeJSON(filepath.Join(s.dir, g.name()+".json"), g.Held)
+}
+
+func (s *guests) forget(g *Guest) error {
+	s.mu.Lock()
+	if s.byName[g.name()] == g {
+		delete(s.byName, g.name())
+	}
+	s.mu.Unlock()
+	err := os.Remove(filepath.Join(s.dir, g.name()+".json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// remembered reads what an earlier agent wrote down.
+func (s *guests) remembered() ([]Held, error) {
+	paths, err := filepath.Glob(filepath.Join(s.dir, "*.json"))
+	if err != nil {
+		return nil, err
+	}
+	var out []Held
+	for _, p := range paths {
+		data, err := os.ReadFile(p)
+		if err != nil {
+			return nil, fmt.Errorf("read guest: %w", err)
+		}
+		var h Held
+		if err := json.Unmarshal(data, &h); err != nil {
+			return nil, fmt.Errorf("read guest %s: %w; mend or remove the file", p, err)
+		}
+		out = append(out, h)
+	}
+	return out, nil
+}
+
+// writeJSON replaces path in one act that survives a crash.
+func writeJSON(path string, value any) error {
+	data, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".tmp-*")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	_, werr := tmp.Write(data)
+	err = errors.Join(werr, tmp.Sync(), tmp.Close())
+	if err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		os.Remove(tmp.Name())
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}
+
+// channelWait bounds how long a guest may take to answer on its channel after boot.
+const channelWait = 90 * time.Second
+
+// connectChannel dials the guest's channel and waits for its answer.
+func connectChannel(ctx context.Context, socket string, wait time.Duration) (*guest.Client, error) {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	return guest.Dial(ctx, socket)
+}

@@ -1,0 +1,190 @@
+// Package journal keeps what an agent must not forget: one file per migration,
+// appended before each effect.
+//
+// A record is one line: eight hex digits of CRC-32C (Castagnoli) over the JSON that
+// follows them after a space, then a newline. The first record names the format's
+// version. The state is the last record; a record cut off by a crash (no newline)
+// was never acted upon and is dropped when the file is opened; a bad record
+// anywhere else is an error, never guessed around.
+package journal
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Version of the format.
+const Version = 1
+
+// recordLimit bounds one record, bytes.
+const recordLimit = 1 << 20
+
+var table = crc32.MakeTable(crc32.Castagnoli)
+
+type opening struct {
+	Version int `json:"godwit_journal"`
+}
+
+// File is one migration's journal.
+type File struct {
+	path string
+	f    *os.File
+}
+
+// Create makes DIR/ID.journal, durably. It fails if there is one.
+func Create(dir, id string) (*File, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("create journal %s: %w", id, err)
+	}
+	path := filepath.Join(dir, id+".journal")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("create journal %s: %w", id, err)
+	}
+	j := &File{path: path, f: f}
+	if err := errors.Join(j.Append(opening{Version}, true), syncDir(dir)); err != nil {
+		f.Close()
+		os.Remove(path)
+		return nil, fmt.Errorf("create journal %s: %w", id, err)
+	}
+	return j, nil
+}
+
+// Open reads DIR/ID.journal, puts the last record into state and continues the file.
+func Open(dir, id string, state any) (*File, error) {
+	path := filepath.Join(dir, id+".journal")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("open journal %s: %w", id, err)
+	}
+	last, length, err := lastRecord(data)
+	if err != nil {
+		return nil, fmt.Errorf("open journal %s: %w", path, err)
+	}
+	if last == nil {
+		return nil, fmt.Errorf("open journal %s: it has no state", path)
+	}
+	if err := json.Unmarshal(last, state); err != nil {
+		return nil, fmt.Errorf("open journal %s: %w", path, err)
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open journal %s: %w", id, err)
+	}
+	if err := f.Truncate(int64(length)); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("open journal %s: %w", id, err)
+	}
+	return &File{path: path, f: f}, nil
+}
+
+// Append writes one record; with sync it is on the disk when Append returns.
+func (j *File) Append(record any, sync bool) error {
+	line, err := json.Marshal(record)
+	if err != nil {
+		return fmt.Errorf("write journal %s: %w", j.path, err)
+	}
+	if len(line) > recordLimit {
+		return fmt.Errorf("write journal %s: record of %d bytes", j.path, len(line))
+	}
+	out := fmt.Appendf(nil, "%08x %s\n", crc32.Checksum(line, table), line)
+	if _, err := j.f.Write(out); err != nil {
+		return fmt.Errorf("write journal %s: %w", j.path, err)
+	}
+	if sync {
+		if err := j.f.Sync(); err != nil {
+			return fmt.Errorf("write journal %s: %w", j.path, err)
+		}
+	}
+	return nil
+}
+
+// Close keeps the file for the next start of the agent.
+func (j *File) Close() error { return j.f.Close() }
+
+// Remove ends the journal: the migration is over and its outcome is in the history.
+func (j *File) Remove() error { return errors.Join(j.f.Close(), os.Remove(j.path)) }
+
+// Unfinished lists the ids of the journals in dir.
+func Unfinished(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list journals: %w", err)
+	}
+	var ids []string
+	for _, e := range entries {
+		if id, ok := strings.CutSuffix(e.Name(), ".journal"); ok {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
+
+// lastRecord returns the last whole record after the opening, and the length of
+// what is valid.
+func lastRecord(data []byte) (last []byte, length int, err error) {
+	for n := 0; length < len(data); n++ {
+		end := bytes.IndexByte(data[length:], '\n')
+		if end < 0 {
+			return last, length, nil // cut off by a crash
+		}
+		body, err := record(data[length : length+end])
+		if err != nil {
+			return nil, 0, fmt.Errorf("record %d: %w", n, err)
+		}
+		if n == 0 {
+			if err := checkVersion(body); err != nil {
+				return nil, 0, err
+			}
+		} else {
+			last = body
+		}
+		length += end + 1
+	}
+	return last, length, nil
+}
+
+func record(line []byte) ([]byte, error) {
+	var sum uint32
+	if len(line) < 10 || line[8] != ' ' || len(line) > recordLimit+9 {
+		return nil, errors.New("not a record")
+	}
+	if _, err := fmt.Sscanf(string(line[:8]), "%08x", &sum); err != nil {
+		return nil, errors.New("not a record")
+	}
+	body := line[9:]
+	if crc32.Checksum(body, table) != sum {
+		return nil, errors.New("checksum does not match")
+	}
+	return body, nil
+}
+
+func checkVersion(body []byte) error {
+	var o opening
+	if err := json.Unmarshal(body, &o); err != nil || o.Version == 0 {
+		return errors.New("no format version in its first record")
+	}
+	if o.Version > Version {
+		return fmt.Errorf("written by a newer godwit (format %d, this one knows %d)", o.Version, Version)
+	}
+	return nil
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}

@@ -1,0 +1,325 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"godwit/migration"
+	"godwit/netstate"
+	"godwit/vm/guest"
+)
+
+const (
+	channelLimit = 20 * time.Second // until the guest answers after it resumed
+	joinLimit    = 10 * time.Second // until a connection is declared unable to follow
+	spareIDs     = 3                // endpoint ids for announcing again
+)
+
+// adopt hands the guest's connections over from its old addresses to the next.
+// It is repeated when it fails: the guest runs here, and each call is idempotent.
+func (m *incoming) adopt(ctx context.Context) error {
+	m.rec.enter(migration.Handover, time.Now())
+	m.refreshGateways()
+	if err := m.connect(ctx); err != nil {
+		if m.plan.KeepsAddress() {
+			m.rec.note("the guest's channel is silent: " + err.Error())
+			return m.handed(nil, nil)
+		}
+		return err
+	}
+	g := m.work.guest
+	if first := m.firstTick(ctx); first != nil {
+		m.rec.edit(func(r *Report) { r.FirstTick = first })
+	}
+	if err := g.Channel.Ticks(ctx, 0); err != nil {
+		return err
+	}
+	if m.plan.KeepsAddress() {
+		return m.handed(nil, nil)
+	}
+	spare := 1 - m.plan.Active
+	if _, err := g.Channel.Configure(ctx, g.configuration(spare, m.plan.Next, m.table(), false)); err != nil {
+		return fmt.Errorf("set the next address: %w", err)
+	}
+	joins, err := m.awaitJoin(ctx)
+	if err != nil {
+		return err
+	}
+	if err := g.Channel.MakeMain(ctx, g.Held.Description.NICs[spare].MAC); err != nil {
+		return err
+	}
+	users, err := m.retire(ctx, joins)
+	if err != nil {
+		return err
+	}
+	return m.handed(joins, users)
+}
+
+// table is the routing table in the guest for the next addresses.
+func (m *incoming) table() int {
+	if m.work.preparation.Table >= 900 { // 100 … 900 by turns
+		return 101
+	}
+	return m.work.preparation.Table + 1
+}
+
+// refreshGateways tells the guest the MAC that answers for its old routers here,
+// so that it need not find out by a timeout.
+func (m *incoming) refreshGateways() {
+	g := m.work.guest
+	mac, err := netstate.MAC(m.a.config.Network.Bridge)
+	if err != nil {
+		m.a.log.Warn("refresh the guest's neighbours", "error", err)
+		return
+	}
+	for _, addr := range m.plan.Held {
+		if addr.Home == m.a.config.Host {
+			continue
+		}
+		target := g.Held.Description.NICs[g.Held.Active].hardware()
+		if err := netstate.AnnounceTo(m.a.config.Network.Bridge, target, addr.Gateway, mac); err != nil {
+			m.a.log.Warn("refresh the guest's neighbours", "gateway", addr.Gateway, "error", err)
+		}
+	}
+}
+
+// connect waits for the guest's channel, which was dialled before it ran.
+func (m *incoming) connect(ctx context.Context) error {
+	g := m.work.guest
+	if g.Channel != nil {
+		return nil
+	}
+	if m.work.dialled != nil {
+		select {
+		case d := <-m.work.dialled:
+			m.work.dialled = nil
+			if d.err == nil {
+				g.Channel = d.client
+				return nil
+			}
+		case <-time.After(channelLimit):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	c, err := connectChannel(ctx, g.Machine.GuestChannel(), channelLimit)
+	if err != nil {
+		return &migration.Problem{Code: migration.CodeGuest, Text: fmt.Sprintf("guest %s: its channel is silent after the move: %v", m.plan.Guest, err)}
+	}
+	g.Channel = c
+	return nil
+}
+
+func (m *incoming) firstTick(ctx context.Context) *Tick {
+	if m.work.first == nil {
+		return nil
+	}
+	select {
+	case t := <-m.work.first:
+		m.work.first = nil
+		return t
+	case <-time.After(time.Second):
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// awaitJoin waits until every connection has a working subflow on the next address.
+func (m *incoming) awaitJoin(ctx context.Context) (*guest.Joins, error) {
+	if m.plan.Network != "mptcp" {
+		return &guest.Joins{}, nil
+	}
+	ask := guest.AwaitJoin{Addrs: bare(m.plan.Next), Old: bare(m.plan.Held), LimitMS: joinLimit.Milliseconds()}
+	last := m.plan.Next[len(m.plan.Next)-1].Endpoint
+	for range spareIDs {
+		last = nextEndpoint(last)
+		ask.SpareIDs = append(ask.SpareIDs, last)
+	}
+	ctx, cancel := context.WithTimeout(ctx, joinLimit+5*time.Second)
+	defer cancel()
+	joins, err := m.work.guest.Channel.AwaitJoin(ctx, ask)
+	if err != nil {
+		return nil, fmt.Errorf("wait for connections to follow: %w", err)
+	}
+	return &joins, nil
+}
+
+// retire takes the old addresses from the guest, but those that something still
+// needs: they move to the active NIC, which nobody notices.
+func (m *incoming) retire(ctx context.Context, joins *guest.Joins) (*guest.Users, error) {
+	g := m.work.guest
+	old := bare(m.plan.Held)
+	users, err := g.Channel.Users(ctx, old...)
+	if err != nil {
+		return nil, err
+	}
+	spare := 1 - m.plan.Active
+	stays := len(joins.Unable)+joins.Omitted > 0 || m.plan.Network == "drain" && users.MPTCP > 0
+	keep := users.TCP+users.UDP > 0 || users.UDPRecent > 0 || stays
+	retire := guest.Retire{
+		Addrs: old, MAC: g.Held.Description.NICs[m.plan.Active].MAC, NewMAC: g.Held.Description.NICs[spare].MAC,
+		Keep: keep, Stay: keep, KeepSubflows: stays,
+	}
+	for _, addr := range m.plan.Held {
+		if addr.Endpoint != 0 {
+			retire.EndpointIDs = append(retire.EndpointIDs, addr.Endpoint)
+		}
+	}
+	if err := g.Channel.Retire(ctx, retire); err != nil {
+		return nil, fmt.Errorf("retire the old address: %w", err)
+	}
+	if !keep {
+		return &users, nil
+	}
+	if err := m.leadTo(spare); err != nil {
+		return nil, err
+	}
+	retire.Stay = false
+	return &users, g.Channel.Retire(ctx, retire)
+}
+
+// leadTo points the kernel's entries for visiting addresses at NIC number nic.
+func (m *incoming) leadTo(nic int) error {
+	g := m.work.guest
+	return m.a.detours.change(m.plan.Guest, func(all map[string]*detour) {
+		for _, d := range all {
+			if d.Guest != m.plan.Guest {
+				continue
+			}
+			for i := range d.Visiting {
+				d.Visiting[i].MAC = g.Held.Description.NICs[nic].hardware()
+				d.Visiting[i].Tap = g.Held.Taps[nic]
+			}
+		}
+	})
+}
+
+// handed writes down that the handover is done.
+func (m *incoming) handed(joins *guest.Joins, users *guest.Users) error {
+	g := m.work.guest
+	survey := &Survey{}
+	if !m.plan.KeepsAddress() {
+		kept := m.plan.Held
+		g.Held.Addresses = slices.Clone(m.plan.Next)
+		if users == nil || users.TCP+users.UDP > 0 || users.UDPRecent > 0 || joins != nil && len(joins.Unable)+joins.Omitted > 0 {
+			g.Held.Addresses = append(g.Held.Addresses, kept...)
+		}
+		g.Held.Active = 1 - m.plan.Active
+		g.Held.Table = m.table()
+		g.Held.Endpoint = m.lastEndpoint(joins)
+	}
+	if joins != nil {
+		survey.Total, survey.Moved = joins.Total-joins.Ended, joins.Joined
+		survey.Tunnelled = len(joins.Unable) + joins.Omitted
+		for _, u := range joins.Unable {
+			survey.Unable = append(survey.Unable, fmt.Sprintf("%s ↔ %s: %s", u.Local, u.Remote, u.Why))
+		}
+	}
+	if users != nil {
+		survey.Total += users.TCP
+		survey.Tunnelled += users.TCP
+	}
+	if err := m.a.guests.keep(g); err != nil {
+		return err
+	}
+	now := time.Now().UnixNano()
+	m.rec.edit(func(r *Report) { r.Survey, r.Handed = survey, now })
+	m.rec.add(Event{Kind: "event", Name: migration.HandoverDone, At: now})
+	m.rec.enter(migration.Settle, time.Now())
+	return nil
+}
+
+func (m *incoming) lastEndpoint(joins *guest.Joins) uint8 {
+	last := m.work.preparation.Endpoint
+	for _, addr := range m.plan.Next {
+		if addr.Endpoint != 0 {
+			last = addr.Endpoint
+		}
+	}
+	if joins != nil {
+		for _, id := range joins.Endpoints {
+			last = id
+		}
+	}
+	return last
+}
+
+// drainWait is how long old subflows may take to close before the tunnel is leased.
+const drainWait = 2 * time.Second
+
+// leave ends the detour when nobody needs it, and leases it otherwise.
+func (m *incoming) leave(ctx context.Context) error {
+	a := m.a
+	a.repointHomes(ctx, m)
+	if m.plan.KeepsAddress() {
+		return a.lease(m.plan.Guest, time.Time{})
+	}
+	deadline := time.Now().Add(drainWait)
+	for {
+		needed, err := a.needed(ctx, m.work.guest)
+		if err != nil {
+			m.rec.note("who needs the old address is not known: " + err.Error())
+			break
+		}
+		if !needed {
+			err := a.endGuestDetours(ctx, m.work.guest, false)
+			now := time.Now().UnixNano()
+			m.rec.edit(func(r *Report) { r.TunnelDown = now })
+			return err
+		}
+		if time.Now().After(deadline) {
+			break
+		}
+		if !sleep(ctx, 100*time.Millisecond) {
+			return ctx.Err()
+		}
+	}
+	return a.lease(m.plan.Guest, time.Now().Add(leaseTime))
+}
+
+// leaseTime is how long a tunnel lives on for connections that cannot follow.
+const leaseTime = 10 * time.Minute
+
+// lease keeps the detours of a guest that lives here until then; zero: for good.
+func (a *Agent) lease(name string, until time.Time) error {
+	return a.detours.change(name, func(all map[string]*detour) {
+		for _, d := range all {
+			if d.Guest == name && len(d.Visiting) > 0 {
+				d.Leased, d.Until = true, until
+			}
+		}
+	})
+}
+
+// visiting are the addresses of other sites that the guest has here.
+func (a *Agent) visiting(name string) []netip.Addr {
+	var out []netip.Addr
+	for _, d := range a.detours.list(name) {
+		for _, v := range d.Visiting {
+			out = append(out, v.Addr)
+		}
+	}
+	return out
+}
+
+// needed says whether anything uses the guest's visiting addresses.
+func (a *Agent) needed(ctx context.Context, g *Guest) (bool, error) {
+	addrs := a.visiting(g.name())
+	if len(addrs) == 0 {
+		return false, nil
+	}
+	if g.Channel == nil {
+		return true, errors.New("no guest channel")
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	users, err := g.Channel.Users(ctx, addrs...)
+	if err != nil {
+		return true, err
+	}
+	return users.MPTCP+users.TCP+users.UDP > 0 || users.UDPRecent > 0, nil
+}

@@ -1,0 +1,318 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
+
+	"godwit/agent/peer"
+	"godwit/migration"
+	"godwit/netstate"
+	"godwit/netstate/tunnel"
+)
+
+const (
+	leaseLook  = time.Second      // between looks at who needs a detour
+	leaseGrace = 30 * time.Second // that a home waits longer than the host of the guest
+)
+
+// keepDetours ends each leased detour when its last user is gone or its time is up.
+func (a *Agent) keepDetours(ctx context.Context) {
+	for sleep(ctx, leaseLook) {
+		for _, d := range a.detours.list("") {
+			if err := a.lookAfter(ctx, d); err != nil {
+				a.log.Warn("detour", "id", d.ID, "guest", d.Guest, "error", err)
+			}
+		}
+	}
+}
+
+func (a *Agent) lookAfter(ctx context.Context, d detour) error {
+	a.extend(ctx, d)
+	if !d.Leased {
+		return nil
+	}
+	now := time.Now()
+	expired := !d.Until.IsZero() && now.After(d.Until)
+	if len(d.Visiting) == 0 { // its home
+		if expired && now.After(d.Until.Add(leaseGrace)) || len(d.Away) == 0 && now.Sub(d.Up) > 10*time.Second {
+			return a.endDetour(ctx, d)
+		}
+		return nil
+	}
+	g, err := a.guests.find(d.Guest)
+	if err != nil {
+		return a.endBoth(ctx, d) // the guest is gone
+	}
+	if g.migration() != "" {
+		return nil
+	}
+	if !expired {
+		if d.Until.IsZero() {
+			return nil // for good
+		}
+		if needed, err := a.needed(ctx, g); needed || err != nil {
+			return err
+		}
+	}
+	return a.endGuestDetours(ctx, g, true)
+}
+
+// extend keeps the tunnel's own lease ahead: it ends by itself only when no agent
+// lives that could end it.
+func (a *Agent) extend(ctx context.Context, d detour) {
+	if time.Until(d.Tunnel.Lease) > leaseTime {
+		return
+	}
+	t, err := tunnel.Attach(ctx, d.Tunnel.Dir, d.Tunnel.Name)
+	if err != nil {
+		return
+	}
+	until := time.Now().Add(2 * leaseTime)
+	if err := t.Extend(ctx, until); err != nil {
+		a.log.Warn("extend tunnel", "tunnel", d.Tunnel.Name, "error", err)
+		return
+	}
+	err = a.detours.change(d.Guest, func(all map[string]*detour) {
+		if d, ok := all[d.ID]; ok {
+			d.Tunnel.Lease = until
+		}
+	})
+	if err != nil {
+		a.log.Warn("extend tunnel", "tunnel", d.Tunnel.Name, "error", err)
+	}
+}
+
+// endGuestDetours ends all that leads to visiting addresses of a guest here, at
+// both ends.
+func (a *Agent) endGuestDetours(ctx context.Context, g *Guest, later bool) error {
+	addrs := a.visiting(g.name())
+	var err error
+	if g.Channel != nil && len(addrs) > 0 {
+		err = g.Channel.DropAddress(ctx, addrs...)
+	}
+	g.Held.Addresses = slices.DeleteFunc(g.Held.Addresses, func(addr migration.Address) bool {
+		return slices.Contains(addrs, addr.Prefix.Addr())
+	})
+	err = errors.Join(err, a.guests.keep(g))
+	for _, d := range a.detours.list(g.name()) {
+		if d.Peer == "" || later && len(d.Visiting) == 0 {
+			continue
+		}
+		err = errors.Join(err, a.endBoth(ctx, d))
+	}
+	return err
+}
+
+// endBoth ends a detour here and asks its other end to do the same. A peer that
+// does not answer ends it when the lease does.
+func (a *Agent) endBoth(ctx context.Context, d detour) error {
+	if link, _, err := a.link(d.Peer); err == nil {
+		ask, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		if err := link.Call(ask, http.MethodPost, "/v1/detours/"+d.ID+"/end", nil, nil); err != nil {
+			a.log.Warn("end the detour's other end", "id", d.ID, "peer", d.Peer, "error", err)
+		}
+	}
+	return a.endDetour(ctx, d)
+}
+
+// endDetour ends a detour here and writes down when.
+func (a *Agent) endDetour(ctx context.Context, d detour) error {
+	err := a.detours.remove(ctx, d.ID)
+	if rec, rerr := a.record(d.ID); rerr == nil {
+		now := time.Now().UnixNano()
+		rec.edit(func(r *Report) {
+			if r.TunnelDown == 0 {
+				r.TunnelDown = now
+			}
+		})
+		if d.Leased {
+			rec.event(migration.LeaseEnded)
+		}
+	}
+	return err
+}
+
+// endDetours ends every lease of this host at once.
+func (a *Agent) endDetours(ctx context.Context) error {
+	var err error
+	for _, d := range a.detours.list("") {
+		if !d.Leased {
+			continue
+		}
+		if g, gerr := a.guests.find(d.Guest); gerr == nil && len(d.Visiting) > 0 {
+			err = errors.Join(err, a.endGuestDetours(ctx, g, true))
+			continue
+		}
+		err = errors.Join(err, a.endDetour(ctx, d))
+	}
+	return err
+}
+
+// peerEndDetour ends this end of a detour: the guest's host says that nobody needs it.
+func (a *Agent) peerEndDetour(r *http.Request) (any, error) {
+	d, ok := a.detours.get(r.PathValue("id"))
+	if !ok {
+		return nil, nil //nolint:nilnil // ended already
+	}
+	if peer.Caller(r) != d.Peer {
+		return nil, &migration.Problem{Code: migration.CodePeer, Text: fmt.Sprintf("detour %s: is with %s, not %s", d.ID, d.Peer, peer.Caller(r))}
+	}
+	return nil, a.endDetour(r.Context(), d)
+}
+
+// repointHomes asks the home of every address that came over the source from
+// elsewhere to send it here directly. A home that does not answer keeps sending
+// over the source, whose lease then goes on.
+func (a *Agent) repointHomes(ctx context.Context, m *incoming) {
+	byHome := map[string][]netip.Addr{}
+	for _, addr := range m.plan.Held {
+		if addr.Home != m.plan.From && addr.Home != a.config.Host && slices.Contains(a.visiting(m.plan.Guest), addr.Prefix.Addr()) {
+			byHome[addr.Home] = append(byHome[addr.Home], addr.Prefix.Addr())
+		}
+	}
+	for home, addrs := range byHome {
+		if err := a.repointHome(ctx, m, home, addrs); err != nil {
+			m.rec.note(fmt.Sprintf("%s goes on sending over %s: %v", home, m.plan.From, err))
+		}
+	}
+}
+
+func (a *Agent) repointHome(ctx context.Context, m *incoming, home string, addrs []netip.Addr) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	link, n, err := a.link(home)
+	if err != nil {
+		return err
+	}
+	local, _, ok := a.config.guestPath(n)
+	if !ok {
+		return errors.New("no uplink carries guests' traffic")
+	}
+	private, public, err := newKey()
+	if err != nil {
+		return err
+	}
+	id := m.plan.ID + "-" + home
+	config, err := a.tunnelEnd(hashID(id), m.plan.Tunnel, local.Address, private)
+	if err != nil {
+		return err
+	}
+	var answer Prepared
+	ask := Repoint{
+		Migration: id, Guest: m.plan.Guest, Addresses: addrs, TunnelKey: public, Tunnel: config.Local,
+		Kind: m.plan.Tunnel, Until: time.Now().Add(leaseTime), Forever: m.plan.KeepsAddress(),
+	}
+	if err := link.Call(ctx, http.MethodPost, "/v1/detours/repoint", ask, &answer); err != nil {
+		return err
+	}
+	if config.PeerKey, err = wgtypes.ParseKey(answer.TunnelKey); err != nil {
+		return err
+	}
+	config.Remote = answer.Tunnel
+	if _, err := tunnel.Up(ctx, config); err != nil {
+		return err
+	}
+	return a.detours.change(m.plan.Guest, func(all map[string]*detour) {
+		d := &detour{ID: id, Guest: m.plan.Guest, Peer: home, Tunnel: config, Up: time.Now(), Taps: m.work.guest.Held.Taps}
+		for _, other := range all {
+			if other.Guest != m.plan.Guest {
+				continue
+			}
+			other.Visiting = slices.DeleteFunc(other.Visiting, func(v netstate.Visiting) bool {
+				if !slices.Contains(addrs, v.Addr) {
+					return false
+				}
+				v.Tunnel = config.Name
+				d.Visiting = append(d.Visiting, v)
+				return true
+			})
+		}
+		all[id] = d
+	})
+}
+
+// peerRepoint sends addresses of a guest whose home is here to the caller.
+func (a *Agent) peerRepoint(r *http.Request) (any, error) {
+	var ask Repoint
+	if err := peer.Decode(r, &ask); err != nil {
+		return nil, err
+	}
+	caller := peer.Caller(r)
+	_, n, err := a.link(caller)
+	if err != nil {
+		return nil, err
+	}
+	if len(a.awayOf(ask.Guest, ask.Addresses)) != len(ask.Addresses) {
+		return nil, &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf("repoint guest %s: host %s does not send all of %v away", ask.Guest, a.config.Host, ask.Addresses)}
+	}
+	local, _, ok := a.config.guestPath(n)
+	if !ok {
+		return nil, &migration.Problem{Code: migration.CodePath, Text: "no uplink carries guests' traffic"}
+	}
+	private, public, err := newKey()
+	if err != nil {
+		return nil, err
+	}
+	config, err := a.tunnelEnd(hashID(ask.Migration), ask.Kind, local.Address, private)
+	if err != nil {
+		return nil, err
+	}
+	if config.Kind == tunnel.VXLAN {
+		config.Local = netip.AddrPortFrom(local.Address, ask.Tunnel.Port())
+	}
+	if config.PeerKey, err = wgtypes.ParseKey(ask.TunnelKey); err != nil {
+		return nil, &migration.Problem{Code: migration.CodeUsage, Text: "repoint: the tunnel's key is not one"}
+	}
+	config.Remote = ask.Tunnel
+	if _, err := tunnel.Up(r.Context(), config); err != nil {
+		return nil, err
+	}
+	err = a.detours.change(ask.Guest, func(all map[string]*detour) {
+		d := &detour{ID: ask.Migration, Guest: ask.Guest, Peer: caller, Tunnel: config, Up: time.Now(), Leased: true, Until: ask.Until}
+		if ask.Forever {
+			d.Until = time.Time{}
+		}
+		for _, other := range all {
+			if other.Guest != ask.Guest {
+				continue
+			}
+			other.Away = slices.DeleteFunc(other.Away, func(away netstate.Away) bool {
+				if !slices.Contains(ask.Addresses, away.Addr) {
+					return false
+				}
+				away.Tunnel = config.Name
+				d.Away = append(d.Away, away)
+				return true
+			})
+			if len(other.Away)+len(other.Visiting) == 0 {
+				other.Leased, other.Up = true, time.Now() // ended soon, when nothing is on its way through it
+			}
+		}
+		all[d.ID] = d
+	})
+	return Prepared{TunnelKey: public, Tunnel: config.Local}, err
+}
+
+// awayOf are those of addrs that this host sends away for guest.
+func (a *Agent) awayOf(guest string, addrs []netip.Addr) []netip.Addr {
+	var out []netip.Addr
+	for _, d := range a.detours.list(guest) {
+		for _, away := range d.Away {
+			if slices.Contains(addrs, away.Addr) {
+				out = append(out, away.Addr)
+			}
+		}
+	}
+	return out
+}
+
+func (a *Agent) tunnelDir() string { return filepath.Join(a.config.Run, "tunnels") }

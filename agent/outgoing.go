@@ -1,0 +1,184 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"godwit/agent/journal"
+	"godwit/agent/peer"
+	"godwit/migration"
+)
+
+// outgoing is one migration at its source. Its goroutine alone touches state.
+type outgoing struct {
+	a     *Agent
+	guest *Guest
+	link  *peer.Link
+	rec   *Record
+	plan  migration.Plan
+	state migration.Source
+	log   *journal.File
+	inbox chan migration.Input
+	work  *sourceWork // what the effects made and still hold
+
+	released atomic.Bool // state.Released, for others to read
+}
+
+// sourceJournal is the state that survives the agent.
+type sourceJournal struct {
+	Side  string           `json:"side"` // "source"
+	Plan  migration.Plan   `json:"plan"`
+	State migration.Source `json:"state"`
+	Begun int64            `json:"begun"` // unix ns
+}
+
+// run drives the machine from its first input to its end.
+func (m *outgoing) run(ctx context.Context, first migration.Input) {
+	defer m.finish()
+	pending := first
+	for {
+		effects, err := m.step(pending)
+		if err != nil {
+			m.a.log.Error("migration", "id", m.plan.ID, "error", err)
+		}
+		if m.state.Course == migration.Ended {
+			return
+		}
+		if len(effects) == 0 {
+			select {
+			case pending = <-m.inbox:
+				continue
+			case <-ctx.Done():
+				return
+			}
+		}
+		var stop bool
+		if pending, stop = m.await(ctx, effects[0]); stop {
+			return
+		}
+	}
+}
+
+// await performs effect and returns what came of it; an abort or the guest's end
+// ends the effect first, and is returned in its stead.
+func (m *outgoing) await(ctx context.Context, effect migration.Effect) (in migration.Input, stop bool) {
+	effectCtx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	result := make(chan error, 1)
+	go func() { result <- m.perform(effectCtx, effect) }()
+	for {
+		select {
+		case err := <-result:
+			return m.verdict(effect, err), false
+		case in := <-m.inbox:
+			if m.state.Released() || m.state.Course != migration.Forward {
+				continue // too late to turn back, or turning back already
+			}
+			cancel()
+			<-result
+			return in, false
+		case <-ctx.Done():
+			cancel()
+			<-result
+			return migration.Input{}, true
+		}
+	}
+}
+
+// errDeclined is the destination's word that it will not start the guest.
+var errDeclined = errors.New("destination declined")
+
+// errSilent says that the destination has not answered for the release.
+var errSilent = errors.New("no answer for the release")
+
+// verdict turns an effect's error into the machine's input.
+func (m *outgoing) verdict(effect migration.Effect, err error) migration.Input {
+	if err == nil {
+		return migration.Input{Kind: migration.Done, Effect: effect}
+	}
+	problem := peer.AsProblem(err)
+	switch {
+	case errors.Is(err, errSilent):
+		return migration.Input{Kind: migration.NoAnswer, Effect: effect, Problem: problem}
+	case errors.Is(err, errDeclined):
+		return migration.Input{Kind: migration.Declined, Effect: effect, Problem: problem}
+	}
+	m.a.log.Warn("effect", "migration", m.plan.ID, "effect", effect, "error", err)
+	return migration.Input{Kind: migration.Fault, Effect: effect, Problem: problem}
+}
+
+// step advances the machine and journals the new state before it counts. A state
+// that cannot be journalled is not taken: before the release that turns back,
+// after it the journal is tried again with the next step.
+func (m *outgoing) step(in migration.Input) ([]migration.Effect, error) {
+	next, effects, err := m.state.Step(in)
+	if err != nil {
+		return nil, err
+	}
+	letsGo := next.Released() && !m.state.Released()
+	if err := m.persist(next, letsGo); err != nil && letsGo {
+		fault := migration.Input{Kind: migration.Fault, Problem: &migration.Problem{Code: migration.CodeInternal, Text: err.Error()}}
+		if next, effects, err = m.state.Step(fault); err != nil {
+			return nil, err
+		}
+	}
+	m.take(next)
+	return effects, nil
+}
+
+// persist writes state. Only letting go of the guest must be on the disk before
+// the next effect; what was begun before it is found again by its marks.
+func (m *outgoing) persist(state migration.Source, sync bool) error {
+	write := func() error {
+		return m.log.Append(sourceJournal{"source", m.plan, state, m.rec.snapshot().Requested}, sync)
+	}
+	if sync {
+		return m.rec.timed("journal: let go", write)
+	}
+	return write()
+}
+
+// take makes next the state and tells watchers what changed.
+func (m *outgoing) take(next migration.Source) {
+	now := time.Now()
+	before := m.state
+	m.state = next
+	m.released.Store(next.Released())
+	if next.Course == migration.Forward && next.Phase() != before.Phase() {
+		m.rec.enter(next.Phase(), now)
+	}
+	if next.Course == migration.Undoing && before.Course == migration.Forward {
+		m.rec.note("turning back: " + next.Problem.Text)
+	}
+	if next.InDoubt && !before.InDoubt {
+		m.rec.note(fmt.Sprintf("in doubt: the guest was let go and %s has not answered; memory and disk are kept, asking on", m.plan.To))
+		m.rec.edit(func(r *Report) { r.Outcome = migration.InDoubt })
+	}
+}
+
+// finish writes the outcome to the history and lets the guest go on.
+func (m *outgoing) finish() {
+	if m.state.Course != migration.Ended { // the agent stops; the journal stays for the next
+		m.log.Close()
+		return
+	}
+	m.work.release()
+	m.a.closeSource(m)
+}
+
+// abort asks for the way back. Its error says why it cannot be had any more.
+func (m *outgoing) abort(why *migration.Problem) error {
+	if m.released.Load() {
+		return &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf(
+			"abort %s: the guest has been handed over to %s, it can only go forward", m.plan.ID, m.plan.To)}
+	}
+	select {
+	case m.inbox <- migration.Input{Kind: migration.Abort, Problem: why}:
+		return nil
+	case <-time.After(time.Second):
+		return &migration.Problem{Code: migration.CodeBusy, Text: "abort " + m.plan.ID + ": it is being undone already"}
+	}
+}

@@ -1,0 +1,56 @@
+package agent
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"godwit/agent/peer"
+)
+
+// sortPaths puts the best path first: for memory before for guests only, then the
+// faster. An unknown rate counts as unlimited, as the configuration says nothing
+// against it.
+func sortPaths(paths []peer.Path) {
+	rank := func(p peer.Path) int64 {
+		if p.Rate == 0 {
+			return math.MaxInt64
+		}
+		return p.Rate
+	}
+	slices.SortStableFunc(paths, func(a, b peer.Path) int {
+		if a.Memory != b.Memory {
+			if a.Memory {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(rank(b), rank(a))
+	})
+}
+
+// memoryPaths are the pairs of uplinks that may carry a migration, at most one per
+// local uplink and one per remote uplink while both have any left: two paths
+// through one link would only share it.
+func memoryPaths(all []peer.Path) []peer.Path {
+	var out []peer.Path
+	here, there := map[string]bool{}, map[string]bool{}
+	for _, p := range all {
+		if p.Memory && !here[p.Local.String()] && !there[p.Remote.String()] {
+			here[p.Local.String()], there[p.Remote.String()] = true, true
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// guestPath is the pair of uplinks that guests' traffic, and so the tunnel, takes:
+// the first on each side that carries guests, as the sites' routers do.
+func (c *Config) guestPath(n Neighbour) (local, remote Uplink, ok bool) {
+	i := slices.IndexFunc(c.Uplinks, Uplink.guests)
+	j := slices.IndexFunc(n.Uplinks, Uplink.guests)
+	if i < 0 || j < 0 {
+		return Uplink{}, Uplink{}, false
+	}
+	return c.Uplinks[i], n.Uplinks[j], true
+}

@@ -1,0 +1,89 @@
+package peer
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// FleetCA issues the certificates of one fleet.
+type FleetCA struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	dir  string
+}
+
+// NewFleetCA makes a CA and writes DIR/ca.pem. The key stays in memory.
+// Certificates are valid from an hour before now (clocks differ) for a year.
+func NewFleetCA(dir string, now time.Time) (*FleetCA, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make fleet ca: %w", err)
+	}
+	template := certificate("godwit fleet", now)
+	template.IsCA = true
+	template.BasicConstraintsValid = true
+	template.KeyUsage = x509.KeyUsageCertSign
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		return nil, fmt.Errorf("make fleet ca: %w", err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fmt.Errorf("make fleet ca: %w", err)
+	}
+	return &FleetCA{cert: cert, key: key, dir: dir}, writePEM(filepath.Join(dir, "ca.pem"), "CERTIFICATE", der, 0o644)
+}
+
+// Issue writes DIR/HOST.pem and DIR/HOST.key for host.
+func (ca *FleetCA) Issue(host string, now time.Time) error {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return fmt.Errorf("issue certificate %s: %w", host, err)
+	}
+	template := certificate(host, now)
+	template.DNSNames = []string{host}
+	template.KeyUsage = x509.KeyUsageDigitalSignature
+	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+	der, err := x509.CreateCertificate(rand.Reader, template, ca.cert, &key.PublicKey, ca.key)
+	if err != nil {
+		return fmt.Errorf("issue certificate %s: %w", host, err)
+	}
+	keyDER, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return fmt.Errorf("issue certificate %s: %w", host, err)
+	}
+	if err := writePEM(filepath.Join(ca.dir, host+".pem"), "CERTIFICATE", der, 0o644); err != nil {
+		return err
+	}
+	return writePEM(filepath.Join(ca.dir, host+".key"), "EC PRIVATE KEY", keyDER, 0o600)
+}
+
+func certificate(name string, now time.Time) *x509.Certificate {
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
+	if err != nil {
+		panic(err) // crypto/rand does not fail
+	}
+	return &x509.Certificate{
+		SerialNumber: serial,
+		Subject:      pkix.Name{CommonName: name},
+		NotBefore:    now.Add(-time.Hour),
+		NotAfter:     now.AddDate(1, 0, 0),
+	}
+}
+
+func writePEM(path, kind string, der []byte, mode os.FileMode) error {
+	data := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+	if err := os.WriteFile(path, data, mode); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}

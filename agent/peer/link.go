@@ -1,0 +1,225 @@
+package peer
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"godwit/migration"
+)
+
+// Path is a pair of uplinks, one on each host.
+type Path struct {
+	Name   string     `json:"name"` // LOCAL-REMOTE by their uplinks' names
+	Local  netip.Addr `json:"local"`
+	Remote netip.Addr `json:"remote"`
+	Rate   int64      `json:"rate"`   // bit/s of the slower uplink as configured; 0: unknown
+	Guest  bool       `json:"guest"`  // both uplinks carry guests' traffic
+	Memory bool       `json:"memory"` // both uplinks carry migrations
+}
+
+const (
+	dialStagger = 250 * time.Millisecond // between tries of paths
+	dialLimit   = 4 * time.Second
+	// controlSilence ends a control connection whose path has died (TCP_USER_TIMEOUT, RFC 5482).
+	controlSilence = 3 * time.Second
+	// streamSilence lets a stream outlive a cut of a minute.
+	streamSilence = 90 * time.Second
+	// answerLimit bounds what is read of an answer, bytes.
+	answerLimit = 4 << 20
+)
+
+// Link calls one other agent over whichever path answers.
+type Link struct {
+	host  string
+	port  uint16
+	paths []Path // best first
+	id    *Identity
+	http  *http.Client
+}
+
+// NewLink prepares a link to host; nothing is dialled yet.
+func NewLink(id *Identity, host string, port uint16, paths []Path) *Link {
+	l := &Link{host: host, port: port, paths: paths, id: id}
+	l.http = &http.Client{Transport: &http.Transport{
+		DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			conn, _, err := l.dialAny(ctx, "http/1.1")
+			return conn, err
+		},
+		MaxIdleConnsPerHost: 4,
+		IdleConnTimeout:     time.Minute,
+	}}
+	return l
+}
+
+// Host is the name of the agent at the other end.
+func (l *Link) Host() string { return l.host }
+
+// Paths are the pairs of uplinks, best first.
+func (l *Link) Paths() []Path { return l.paths }
+
+// Close drops idle connections.
+func (l *Link) Close() { l.http.CloseIdleConnections() }
+
+// Unreachable is the error of a call that no path carried.
+type Unreachable struct {
+	Host  string
+	Cause error
+}
+
+func (u *Unreachable) Error() string {
+	return fmt.Sprintf("call agent %s: no answer over any path: %v; is it running, and is its certificate of this fleet?", u.Host, u.Cause)
+}
+
+func (u *Unreachable) Unwrap() error { return u.Cause }
+
+// Call sends one request, and repeats it over other paths until it is answered or
+// ctx ends. The other side treats repeats as one. A *migration.Problem is the
+// other agent's own word; *Unreachable means that nobody answered.
+func (l *Link) Call(ctx context.Context, method, path string, request, answer any) error {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return fmt.Errorf("call agent %s: %w", l.host, err)
+	}
+	var last error
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		last = l.once(ctx, method, path, body, answer)
+		var problem *migration.Problem
+		if last == nil || errors.As(last, &problem) {
+			return last
+		}
+		var bad *tls.CertificateVerificationError
+		if errors.As(last, &bad) {
+			return &Unreachable{l.host, last} // trying again does not change a certificate
+		}
+		l.http.CloseIdleConnections()
+		select {
+		case <-ctx.Done():
+			return &Unreachable{l.host, last}
+		case <-time.After(wait):
+		}
+	}
+}
+
+func (l *Link) once(ctx context.Context, method, path string, body []byte, answer any) error {
+	req, err := http.NewRequestWithContext(ctx, method, "https://"+l.host+path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := l.http.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, answerLimit))
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		problem := &migration.Problem{}
+		if json.Unmarshal(data, problem) != nil || problem.Text == "" {
+			return fmt.Errorf("agent %s answered %s", l.host, resp.Status)
+		}
+		return problem
+	}
+	if answer == nil {
+		return nil
+	}
+	if err := json.Unmarshal(data, answer); err != nil {
+		return &migration.Problem{Code: migration.CodePeer, Text: fmt.Sprintf("call agent %s: answer not understood: %v", l.host, err)}
+	}
+	return nil
+}
+
+// dialAny starts on the best path and adds the next each dialStagger; the first
+// that completes its handshake wins.
+func (l *Link) dialAny(ctx context.Context, protocol string) (net.Conn, Path, error) {
+	if len(l.paths) == 0 {
+		return nil, Path{}, fmt.Errorf("no path to %s is configured", l.host)
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialLimit)
+	defer cancel()
+	type result struct {
+		conn net.Conn
+		path Path
+		err  error
+	}
+	results := make(chan result, len(l.paths))
+	for i, p := range l.paths {
+		go func() {
+			select {
+			case <-time.After(time.Duration(i) * dialStagger):
+			case <-ctx.Done():
+				results <- result{err: ctx.Err()}
+				return
+			}
+			conn, err := l.dial(ctx, p, protocol, controlSilence)
+			results <- result{conn, p, err}
+		}()
+	}
+	var first error
+	for n := range l.paths {
+		r := <-results
+		if r.err == nil {
+			cancel()
+			go func() { // a slower path may still have made it
+				for range len(l.paths) - n - 1 {
+					if late := <-results; late.conn != nil {
+						late.conn.Close()
+					}
+				}
+			}()
+			return r.conn, r.path, nil
+		}
+		if first == nil || errors.Is(first, context.Canceled) {
+			first = r.err
+		}
+	}
+	return nil, Path{}, first
+}
+
+// dial opens a TLS connection bound to one path's own uplink.
+func (l *Link) dial(ctx context.Context, p Path, protocol string, silence time.Duration) (net.Conn, error) {
+	d := net.Dialer{
+		LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(p.Local, 0)),
+		Control:   socketOptions(silence),
+	}
+	d.SetMultipathTCP(false) // one path each, on purpose
+	raw, err := d.DialContext(ctx, "tcp", netip.AddrPortFrom(p.Remote, l.port).String())
+	if err != nil {
+		return nil, fmt.Errorf("path %s: %w", p.Name, err)
+	}
+	conn := tls.Client(raw, l.id.client(l.host, protocol))
+	if err := conn.HandshakeContext(ctx); err != nil {
+		raw.Close()
+		return nil, fmt.Errorf("path %s: %w", p.Name, err)
+	}
+	return conn, nil
+}
+
+// socketOptions keep send queues short (so that what is sent next is decided
+// late) and end a connection after silence without an acknowledgement.
+func socketOptions(silence time.Duration) func(network, address string, c syscall.RawConn) error {
+	return func(_, _ string, c syscall.RawConn) error {
+		var failed error
+		err := c.Control(func(fd uintptr) {
+			failed = errors.Join(
+				unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(silence.Milliseconds())),
+				unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, 128<<10),
+			)
+		})
+		return errors.Join(err, failed)
+	}
+}

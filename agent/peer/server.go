@@ -1,0 +1,128 @@
+package peer
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"godwit/migration"
+)
+
+// requestLimit bounds what is read of a request, bytes.
+const requestLimit = 1 << 20
+
+// Server answers other agents on every uplink.
+type Server struct {
+	http *http.Server
+}
+
+// Serve listens on each address until ctx ends. handler gets the calls, streams
+// the byte streams; both know the caller's host name, which a certificate proves.
+// It returns once all listeners stand, or with the first error and none left.
+func Serve(ctx context.Context, id *Identity, addrs []netip.AddrPort, handler http.Handler, streams func(*Stream), log *slog.Logger) (*Server, error) {
+	s := &Server{http: &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: 10 * time.Second,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){
+			StreamProtocol: func(_ *http.Server, conn *tls.Conn, _ http.Handler) {
+				stream, err := acceptStream(conn)
+				if err != nil {
+					log.Warn("stream refused", "from", conn.RemoteAddr(), "error", err)
+					return // the http server closes conn
+				}
+				streams(stream)
+			},
+		},
+	}}
+	var lc net.ListenConfig
+	lc.SetMultipathTCP(false)
+	lc.Control = socketOptions(streamSilence)
+	var listeners []net.Listener
+	for _, a := range addrs {
+		ln, err := lc.Listen(ctx, "tcp", a.String())
+		if err != nil {
+			for _, l := range listeners {
+				l.Close()
+			}
+			return nil, fmt.Errorf("listen for agents on %s: %w", a, err)
+		}
+		listeners = append(listeners, ln)
+	}
+	for _, ln := range listeners {
+		go func() {
+			if err := s.http.Serve(tls.NewListener(ln, id.server())); !errors.Is(err, http.ErrServerClosed) {
+				log.Error("peer listener ended", "error", err)
+			}
+		}()
+	}
+	context.AfterFunc(ctx, func() { s.http.Close() })
+	return s, nil
+}
+
+// Caller is the host name of the agent that sent r.
+func Caller(r *http.Request) string {
+	if r.TLS == nil {
+		return ""
+	}
+	return callerName(*r.TLS)
+}
+
+// Decode reads a bounded JSON request.
+func Decode(r *http.Request, into any) error {
+	data, err := io.ReadAll(io.LimitReader(r.Body, requestLimit+1))
+	if err != nil {
+		return &migration.Problem{Code: migration.CodePeer, Text: "read request: " + err.Error()}
+	}
+	if len(data) > requestLimit {
+		return &migration.Problem{Code: migration.CodePeer, Text: "read request: larger than 1 MiB"}
+	}
+	if len(data) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(data, into); err != nil {
+		return &migration.Problem{Code: migration.CodeUsage, Text: "read request: " + err.Error()}
+	}
+	return nil
+}
+
+// Answer writes value, or err as a migration.Problem.
+func Answer(w http.ResponseWriter, value any, err error) {
+	w.Header().Set("Content-Type", "application/json")
+	if err != nil {
+		problem := AsProblem(err)
+		w.WriteHeader(http.StatusConflict)
+		value = problem
+	}
+	if value == nil {
+		value = struct{}{}
+	}
+	if err := json.NewEncoder(w).Encode(value); err != nil {
+		slog.Debug("answer not delivered", "error", err)
+	}
+}
+
+// AsProblem gives any error a code.
+func AsProblem(err error) *migration.Problem {
+	var problem *migration.Problem
+	if errors.As(err, &problem) {
+		return problem
+	}
+	var away *Unreachable
+	if errors.As(err, &away) {
+		return &migration.Problem{Code: migration.CodePeer, Text: err.Error()}
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return &migration.Problem{Code: migration.CodeTimeout, Text: err.Error()}
+	}
+	return &migration.Problem{Code: migration.CodeInternal, Text: err.Error()}
+}

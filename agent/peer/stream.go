@@ -1,0 +1,86 @@
+package peer
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"net"
+	"time"
+)
+
+// Header is the first line of a stream.
+type Header struct {
+	Migration string `json:"migration"`
+	Kind      string `json:"kind"` // "memory" or "disk"
+	Number    int    `json:"number"`
+}
+
+// headerLimit bounds the header line, bytes; headerWait how long it may take.
+const (
+	headerLimit = 4096
+	headerWait  = 10 * time.Second
+)
+
+// Open opens a byte stream over one path.
+func (l *Link) Open(ctx context.Context, p Path, h Header) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialLimit)
+	defer cancel()
+	conn, err := l.dial(ctx, p, StreamProtocol, streamSilence)
+	if err != nil {
+		return nil, fmt.Errorf("open stream to %s: %w", l.host, err)
+	}
+	line, err := json.Marshal(h)
+	if err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("open stream to %s: %w", l.host, err)
+	}
+	if _, err := conn.Write(append(line, '\n')); err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("open stream to %s: %w", l.host, err)
+	}
+	return conn, nil
+}
+
+// Stream is an accepted byte stream: its header has been read.
+type Stream struct {
+	net.Conn
+	Caller string // host name from the verified certificate
+	Header Header
+	buffer *bufio.Reader
+}
+
+func (s *Stream) Read(p []byte) (int, error) { return s.buffer.Read(p) }
+
+// NetConn is the connection beneath TLS.
+func (s *Stream) NetConn() net.Conn {
+	if t, ok := s.Conn.(*tls.Conn); ok {
+		return t.NetConn()
+	}
+	return s.Conn
+}
+
+// CloseWrite ends what this side sends.
+func (s *Stream) CloseWrite() error {
+	if t, ok := s.Conn.(interface{ CloseWrite() error }); ok {
+		return t.CloseWrite()
+	}
+	return nil
+}
+
+func acceptStream(conn *tls.Conn) (*Stream, error) {
+	if err := conn.SetReadDeadline(time.Now().Add(headerWait)); err != nil {
+		return nil, err
+	}
+	r := bufio.NewReaderSize(conn, headerLimit)
+	line, err := r.ReadSlice('\n')
+	if err != nil {
+		return nil, fmt.Errorf("read stream header: %w", err)
+	}
+	s := &Stream{Conn: conn, Caller: callerName(conn.ConnectionState()), buffer: r}
+	if err := json.Unmarshal(line, &s.Header); err != nil {
+		return nil, fmt.Errorf("read stream header: %w", err)
+	}
+	return s, conn.SetReadDeadline(time.Time{})
+}

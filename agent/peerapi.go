@@ -1,0 +1,344 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"godwit/agent/journal"
+	"godwit/agent/peer"
+	"godwit/migration"
+	"godwit/vm/qemu"
+)
+
+// peerAPI is what other agents of the fleet may ask.
+func (a *Agent) peerAPI() http.Handler {
+	mux := http.NewServeMux()
+	handle := func(pattern string, f func(*http.Request) (any, error)) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			value, err := f(r)
+			peer.Answer(w, value, err)
+		})
+	}
+	handle("POST /v1/migrations/{id}/check", a.peerCheck)
+	handle("POST /v1/migrations/{id}/prepare", a.peerPrepare)
+	handle("POST /v1/migrations/{id}/release", a.peerRelease)
+	handle("POST /v1/migrations/{id}/abort", a.peerAbort)
+	handle("POST /v1/migrations/{id}/landed", a.peerLanded)
+	handle("GET /v1/migrations/{id}/events", a.apiEvents)
+	handle("POST /v1/detours/repoint", a.peerRepoint)
+	handle("POST /v1/detours/{id}/end", a.peerEndDetour)
+	return mux
+}
+
+// peerCheck says whether this host can take the guest, and which address it gets.
+// Nothing is kept but the address, for as long as the check may take.
+func (a *Agent) peerCheck(r *http.Request) (any, error) {
+	var offer Offer
+	if err := peer.Decode(r, &offer); err != nil {
+		return nil, err
+	}
+	if err := a.admit(r, offer.Plan); err != nil {
+		return nil, err
+	}
+	if err := a.capable(r.Context(), offer); err != nil {
+		return nil, err
+	}
+	answer := Acceptance{Token: a.probes.token(), Now: time.Now().UnixNano()}
+	if offer.Plan.KeepsAddress() {
+		answer.Next = offer.Plan.Held
+		return answer, nil
+	}
+	next, err := a.freeAddresses(r.Context(), offer.Plan.Want, offer.Plan.Guest)
+	if err != nil {
+		return nil, err
+	}
+	id := offer.Endpoint
+	for i := range next {
+		if offer.Plan.Network == "mptcp" {
+			id = nextEndpoint(id)
+			next[i].Endpoint = id
+		}
+	}
+	answer.Next, answer.Now = next, time.Now().UnixNano()
+	return answer, nil
+}
+
+// nextEndpoint is a fresh MPTCP endpoint id. Ids are one byte; after 250 they
+// begin again, when the first are long forgotten.
+func nextEndpoint(id uint8) uint8 {
+	if id >= 250 {
+		return 1
+	}
+	return id + 1
+}
+
+// admit checks that the caller is the plan's source and this host its destination.
+func (a *Agent) admit(r *http.Request, plan migration.Plan) error {
+	caller := peer.Caller(r)
+	if plan.ID != r.PathValue("id") || !validID(plan.ID) {
+		return &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("migration id %q: not one", plan.ID)}
+	}
+	if caller != plan.From || plan.To != a.config.Host {
+		return &migration.Problem{Code: migration.CodePeer, Text: fmt.Sprintf(
+			"migration %s: from %s to %s, but %s asks %s", plan.ID, plan.From, plan.To, caller, a.config.Host)}
+	}
+	return nil
+}
+
+// headroom is what QEMU and this host need beside a guest's memory, bytes.
+const headroom = 128 << 20
+
+// capable says what this host lacks for the guest.
+func (a *Agent) capable(ctx context.Context, offer Offer) error {
+	refuse := func(code migration.Code, format string, args ...any) error {
+		return &migration.Problem{Code: code, Text: fmt.Sprintf("host %s refuses guest %s: ", a.config.Host, offer.Plan.Guest) + fmt.Sprintf(format, args...)}
+	}
+	if _, err := a.guests.find(offer.Plan.Guest); err == nil {
+		return refuse(migration.CodeBusy, "it has a guest of that name already")
+	}
+	if err := offer.Description.check(); err != nil {
+		return err
+	}
+	if free, err := availableMemory(); err == nil && free < offer.Facts.Memory+headroom {
+		return refuse(migration.CodeCapacity, "it has %d MiB of memory free, %d MiB are needed; free some or choose another host",
+			free>>20, (offer.Facts.Memory+headroom)>>20)
+	}
+	host, err := qemu.ThisHost(ctx)
+	if err != nil {
+		return refuse(migration.CodeHypervisor, "%v", err)
+	}
+	if older(host.Version.String(), offer.Facts.Version) {
+		return refuse(migration.CodeHypervisor, "its QEMU %s is older than the source's %s; upgrade it", host.Version, offer.Facts.Version)
+	}
+	if offer.Facts.Accel == "kvm" && host.Accel != "kvm" {
+		return refuse(migration.CodeHypervisor, "the guest runs under KVM and this host has none")
+	}
+	if missing := missingFlags(offer.CPUFlags, cpuFlags(offer.Facts.Accel)); len(missing) > 0 {
+		return refuse(migration.CodeHypervisor, "its CPU lacks %s; give the guest a CPU model that both have", strings.Join(missing, ", "))
+	}
+	return nil
+}
+
+// missingFlags are those of want that have lacks.
+func missingFlags(want, have string) []string {
+	set := map[string]bool{}
+	for _, f := range strings.Fields(have) {
+		set[f] = true
+	}
+	var missing []string
+	for _, f := range strings.Fields(want) {
+		if !set[f] {
+			missing = append(missing, f)
+		}
+	}
+	return missing
+}
+
+// older compares QEMU versions by their first two numbers.
+func older(a, b string) bool {
+	parse := func(s string) (int, int) {
+		parts := strings.SplitN(s, ".", 3)
+		x, _ := strconv.Atoi(parts[0])
+		y := 0
+		if len(parts) > 1 {
+			y, _ = strconv.Atoi(parts[1])
+		}
+		return x, y
+	}
+	a1, a2 := parse(a)
+	b1, b2 := parse(b)
+	return a1 < b1 || a1 == b1 && a2 < b2
+}
+
+// availableMemory is MemAvailable of proc_meminfo(5), bytes.
+func availableMemory() (int64, error) {
+	data, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, err
+	}
+	for _, line := range strings.Split(string(data), "\n") {
+		if rest, ok := strings.CutPrefix(line, "MemAvailable:"); ok {
+			kb, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
+			return kb << 10, err
+		}
+	}
+	return 0, fmt.Errorf("read /proc/meminfo: no MemAvailable")
+}
+
+// peerPrepare makes everything ready and answers when it is.
+func (a *Agent) peerPrepare(r *http.Request) (any, error) {
+	var p Preparation
+	if err := peer.Decode(r, &p); err != nil {
+		return nil, err
+	}
+	if err := a.admit(r, p.Plan); err != nil {
+		return nil, err
+	}
+	m, err := a.incomingFor(p)
+	if err != nil {
+		return nil, err
+	}
+	state, err := m.await(r.Context(), func(s migration.Destination) bool { return s.Landing != "" && s.Landing != migration.Receiving })
+	if err != nil {
+		return nil, err
+	}
+	if state.Refused() {
+		return nil, state.Problem
+	}
+	return m.work.prepared, nil
+}
+
+// incomingFor begins the migration at this side, or finds it if the source asks again.
+func (a *Agent) incomingFor(p Preparation) (*incoming, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if m, ok := a.incoming[p.Plan.ID]; ok {
+		return m, nil
+	}
+	if _, known := a.records[p.Plan.ID]; known {
+		return nil, &migration.Problem{Code: migration.CodeUsage, Text: "migration " + p.Plan.ID + ": it has ended on " + a.config.Host}
+	}
+	for _, other := range a.incoming {
+		if other.plan.Guest == p.Plan.Guest {
+			return nil, &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf("guest %s: migration %s brings it to %s already", p.Plan.Guest, other.plan.ID, a.config.Host)}
+		}
+	}
+	log, err := journal.Create(a.config.dir("journal"), p.Plan.ID)
+	if err != nil {
+		return nil, err
+	}
+	m := &incoming{
+		a: a, offer: Offer{Plan: p.Plan, Description: p.Description, Endpoint: p.Endpoint, Table: p.Table}, plan: p.Plan, log: log,
+		rec: newRecord(a.config.Host, p.Plan, a.clock()), inbox: make(chan migration.Input, 4), wake: make(chan struct{}),
+		work: &destinationWork{preparation: p},
+	}
+	a.incoming[p.Plan.ID], a.records[p.Plan.ID] = m, m.rec
+	a.actors.Go(func() { m.run(a.ctx, migration.Input{Kind: migration.Start}) })
+	return m, nil
+}
+
+func (a *Agent) forgetIncoming(id string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.incoming, id)
+}
+
+func (a *Agent) findIncoming(r *http.Request) (*incoming, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	m, ok := a.incoming[r.PathValue("id")]
+	if !ok || peer.Caller(r) != m.plan.From {
+		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("migration %s: not under way on host %s", r.PathValue("id"), a.config.Host)}
+	}
+	return m, nil
+}
+
+// releaseWait is how long an answer to a release waits for the guest to run.
+const releaseWait = 3 * time.Second
+
+// peerRelease hears that the source has let go. It answers when the guest runs or
+// was refused, or that it waits for bytes.
+func (a *Agent) peerRelease(r *http.Request) (any, error) {
+	id := r.PathValue("id")
+	m, err := a.findIncoming(r)
+	if err != nil {
+		return a.endedAnswer(id)
+	}
+	if err := m.tell(r.Context(), migration.Input{Kind: migration.Released}); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), releaseWait)
+	defer cancel()
+	state, _ := m.await(ctx, func(s migration.Destination) bool { return s.Running() || s.Refused() })
+	return m.releaseAnswer(state), nil
+}
+
+func (m *incoming) releaseAnswer(state migration.Destination) ReleaseAnswer {
+	switch {
+	case state.Running():
+		return ReleaseAnswer{State: "running", Resumed: m.rec.snapshot().Resumed}
+	case state.Refused():
+		return ReleaseAnswer{State: "declined", Problem: state.Problem}
+	}
+	return ReleaseAnswer{State: "waiting"}
+}
+
+// endedAnswer is the answer for a migration that is over here.
+func (a *Agent) endedAnswer(id string) (any, error) {
+	rec, err := a.record(id)
+	if err != nil {
+		if rep, ok := a.history(id); ok {
+			return answerOf(rep), nil
+		}
+		return nil, err
+	}
+	return answerOf(rec.snapshot()), nil
+}
+
+func answerOf(rep Report) ReleaseAnswer {
+	if rep.Outcome == migration.Completed {
+		return ReleaseAnswer{State: "running", Resumed: rep.Resumed}
+	}
+	return ReleaseAnswer{State: "declined", Problem: rep.Problem}
+}
+
+// peerAbort undoes, for good, unless the guest was started; then it says so.
+func (a *Agent) peerAbort(r *http.Request) (any, error) {
+	why := &migration.Problem{}
+	if err := peer.Decode(r, &why); err != nil {
+		return nil, err
+	}
+	if why == nil {
+		why = &migration.Problem{Code: migration.CodeAsked, Text: "the source turned back"}
+	}
+	m, err := a.findIncoming(r)
+	if err != nil {
+		return ReleaseAnswer{State: "declined"}, nil // nothing is here to undo
+	}
+	if err := m.tell(r.Context(), migration.Input{Kind: migration.Abort, Problem: why}); err != nil {
+		return nil, err
+	}
+	state, err := m.await(r.Context(), func(s migration.Destination) bool { return s.Running() || s.Landing == migration.Gone })
+	if err != nil && !state.Refused() {
+		return nil, err
+	}
+	return m.releaseAnswer(state), nil
+}
+
+// peerLanded tells how the landing went, once the connections were handed over.
+func (a *Agent) peerLanded(r *http.Request) (any, error) {
+	rec, err := a.record(r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	answer := LandedAnswer{Report: rec.snapshot(), Landing: migration.Landed}
+	for _, d := range a.detours.list(answer.Report.Guest) {
+		for _, v := range d.Visiting {
+			answer.Leased = append(answer.Leased, v.Addr)
+			if d.Peer != answer.Report.From {
+				answer.Moved = append(answer.Moved, v.Addr)
+			}
+		}
+		if d.Peer == answer.Report.From {
+			answer.Until = d.Until
+		}
+	}
+	return answer, nil
+}
+
+// stream accepts memory and disk streams of migrations that are under way here.
+func (a *Agent) stream(s *peer.Stream) {
+	a.mu.Lock()
+	m, ok := a.incoming[s.Header.Migration]
+	a.mu.Unlock()
+	if !ok || m.plan.From != s.Caller {
+		a.log.Warn("stream refused: no such migration", "migration", s.Header.Migration, "from", s.Caller)
+		return
+	}
+	m.serveStream(s)
+}

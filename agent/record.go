@@ -1,0 +1,258 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"godwit/migration"
+)
+
+// Event is one line of a migration's story. Kind says which fields are set.
+type Event struct {
+	N     int                 `json:"n"`  // counts from 1 within the migration
+	At    int64               `json:"at"` // unix ns, by the clock of Host
+	Host  string              `json:"host"`
+	Kind  string              `json:"kind"` // phase, event, progress, step, connection, note, outcome
+	Phase migration.Phase     `json:"phase,omitempty"`
+	Name  migration.EventName `json:"name,omitempty"`
+	Text  string              `json:"text,omitempty"`
+	Data  json.RawMessage     `json:"data,omitempty"`
+}
+
+// PhaseSpan is when a phase was under way, unix ns; End is 0 while it is.
+type PhaseSpan struct {
+	Name  migration.Phase `json:"name"`
+	Start int64           `json:"start"`
+	End   int64           `json:"end"`
+}
+
+// Step is one timed act on the critical path.
+type Step struct {
+	Name string  `json:"name"`
+	At   int64   `json:"at"` // unix ns of its beginning
+	MS   float64 `json:"ms"`
+}
+
+// Survey counts the guest's connections at the handover, as the guest sees them.
+type Survey struct {
+	Total     int      `json:"total"`
+	Moved     int      `json:"moved"`
+	Tunnelled int      `json:"tunnelled"`
+	Unable    []string `json:"unable,omitempty"` // a line each: which, why
+}
+
+// Report is what the agents know of a migration. Times are unix ns, durations
+// milliseconds; null means not measured (yet).
+type Report struct {
+	ID             string              `json:"id"`
+	Guest          string              `json:"guest"`
+	From           string              `json:"from"`
+	To             string              `json:"to"`
+	Mode           string              `json:"mode"`
+	Transfer       string              `json:"transfer"`
+	Network        string              `json:"network"`
+	Outcome        migration.Outcome   `json:"outcome"`
+	Problem        *migration.Problem  `json:"problem,omitempty"`
+	Requested      int64               `json:"requested"`
+	Phases         []PhaseSpan         `json:"phases"`
+	Paused         int64               `json:"paused"`  // the source's guest stopped
+	Resumed        int64               `json:"resumed"` // the destination's guest runs
+	MemoryDone     int64               `json:"memory_done"`
+	Handed         int64               `json:"handed"` // handover done
+	Ended          int64               `json:"ended"`
+	LastTick       *Tick               `json:"last_tick,omitempty"`  // at the source
+	FirstTick      *Tick               `json:"first_tick,omitempty"` // at the destination
+	QEMUDowntimeMS *float64            `json:"qemu_downtime_ms"`
+	Rounds         int                 `json:"rounds"`
+	MemoryBytes    int64               `json:"memory_bytes"`
+	WireBytes      map[string]int64    `json:"wire_bytes_by_path"`
+	DiskBytes      int64               `json:"disk_wire_bytes"`
+	Held           *int64              `json:"held_packets"`
+	TunnelUp       int64               `json:"tunnel_up"`
+	TunnelDown     int64               `json:"tunnel_down"`
+	Predicted      *Prediction         `json:"predicted,omitempty"`
+	Survey         *Survey             `json:"survey,omitempty"`
+	Critical       []Step              `json:"critical_path,omitempty"`
+	Old            []migration.Address `json:"old"`
+	Next           []migration.Address `json:"next"`
+	Notes          []string            `json:"notes,omitempty"`
+}
+
+// Tick is one of the guest's own counter, with the time at which its host heard it.
+type Tick struct {
+	N  uint64 `json:"n"`
+	At int64  `json:"at"` // unix ns, of the source's clock on both hosts
+}
+
+// Prediction is made in check, before the first byte.
+type Prediction struct {
+	MigrationS float64 `json:"migration_s"`
+	DowntimeMS float64 `json:"downtime_ms"`
+	WireBytes  int64   `json:"wire_bytes"`
+}
+
+// Record is one migration as it happens. It is safe for use by many.
+type Record struct {
+	mu     sync.Mutex
+	wake   chan struct{} // closed and replaced at every change
+	host   string
+	plan   migration.Plan
+	report Report
+	events []Event
+	ended  bool
+}
+
+// eventsKept bounds the events in memory; progress lines past it are dropped.
+const eventsKept = 20000
+
+func newRecord(host string, plan migration.Plan, now time.Time) *Record {
+	return &Record{
+		host: host, plan: plan, wake: make(chan struct{}),
+		report: Report{
+			ID: plan.ID, Guest: plan.Guest, From: plan.From, To: plan.To, Mode: plan.Mode,
+			Transfer: plan.Transfer, Network: plan.Network, Requested: now.UnixNano(), WireBytes: map[string]int64{},
+		},
+	}
+}
+
+// add appends e, stamping what it lacks.
+func (r *Record) add(e Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.events) >= eventsKept && e.Kind == "progress" {
+		return
+	}
+	e.N = len(r.events) + 1
+	if e.At == 0 {
+		e.At = time.Now().UnixNano()
+	}
+	if e.Host == "" {
+		e.Host = r.host
+	}
+	r.events = append(r.events, e)
+	r.changed()
+}
+
+func (r *Record) changed() {
+	close(r.wake)
+	r.wake = make(chan struct{})
+}
+
+// event tells that a named moment has come.
+func (r *Record) event(name migration.EventName) { r.add(Event{Kind: "event", Name: name}) }
+
+// note keeps a remark for people.
+func (r *Record) note(text string) {
+	r.add(Event{Kind: "note", Text: text})
+	r.edit(func(rep *Report) { rep.Notes = append(rep.Notes, text) })
+}
+
+// progress tells figures that change while a phase runs.
+func (r *Record) progress(value any) {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return
+	}
+	r.add(Event{Kind: "progress", Data: data})
+}
+
+// timed performs f and keeps how long it took as a step of the critical path.
+func (r *Record) timed(name string, f func() error) error {
+	start := time.Now()
+	err := f()
+	r.edit(func(rep *Report) {
+		rep.Critical = append(rep.Critical, Step{name, start.UnixNano(), float64(time.Since(start).Microseconds()) / 1000})
+	})
+	return err
+}
+
+// enter ends the phase under way and begins the next; "" only ends.
+func (r *Record) enter(p migration.Phase, at time.Time) {
+	r.mu.Lock()
+	spans := r.report.Phases
+	if n := len(spans); n > 0 {
+		if spans[n-1].Name == p {
+			r.mu.Unlock()
+			return
+		}
+		if spans[n-1].End == 0 {
+			spans[n-1].End = at.UnixNano()
+		}
+	}
+	if p != "" {
+		r.report.Phases = append(r.report.Phases, PhaseSpan{Name: p, Start: at.UnixNano()})
+	}
+	r.mu.Unlock()
+	if p != "" {
+		r.add(Event{Kind: "phase", Phase: p, At: at.UnixNano()})
+	}
+}
+
+func (r *Record) edit(f func(*Report)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f(&r.report)
+	r.changed()
+}
+
+// snapshot is a copy of the report as it stands.
+func (r *Record) snapshot() Report {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	data, err := json.Marshal(r.report)
+	if err != nil {
+		return r.report
+	}
+	var out Report
+	if json.Unmarshal(data, &out) != nil {
+		return r.report
+	}
+	return out
+}
+
+// end is the last word; watchers see no more after it.
+func (r *Record) end(outcome migration.Outcome, problem *migration.Problem, now time.Time) {
+	r.enter("", now)
+	text := ""
+	if problem != nil {
+		text = problem.Text
+	}
+	r.edit(func(rep *Report) {
+		rep.Outcome, rep.Problem, rep.Ended = outcome, problem, now.UnixNano()
+	})
+	r.add(Event{Kind: "outcome", Text: string(outcome) + suffix(": ", text)})
+	r.mu.Lock()
+	r.ended = true
+	r.changed()
+	r.mu.Unlock()
+}
+
+func suffix(sep, s string) string {
+	if s == "" {
+		return ""
+	}
+	return sep + s
+}
+
+// Watch returns the events after number n as soon as there is one, or none when
+// ctx ends; over says that no more will come.
+func (r *Record) Watch(ctx context.Context, n int) (events []Event, over bool) {
+	for {
+		r.mu.Lock()
+		if n < len(r.events) {
+			events = append(events, r.events[max(n, 0):]...)
+		}
+		over, wake := r.ended, r.wake
+		r.mu.Unlock()
+		if len(events) > 0 || over {
+			return events, over
+		}
+		select {
+		case <-wake:
+		case <-ctx.Done():
+			return nil, false
+		}
+	}
+}

@@ -1,0 +1,153 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"godwit/migration"
+)
+
+// tokenLength is that of the secret that a probe must carry, bytes.
+const tokenLength = 16
+
+// reflector answers probes of a path: UDP datagrams that begin with a token that
+// this agent gave out lately are sent back as they are. It shows that a path
+// carries packets of a size, in fragments if need be, and what its RTT is.
+type reflector struct {
+	mu     sync.Mutex
+	tokens map[[tokenLength]byte]time.Time // until when each is good
+}
+
+// tokenLife bounds how long a token is good.
+const tokenLife = 30 * time.Second
+
+// reflect answers on every address until ctx ends.
+func reflect(ctx context.Context, addrs []netip.AddrPort) (*reflector, error) {
+	r := &reflector{tokens: map[[tokenLength]byte]time.Time{}}
+	for _, a := range addrs {
+		conn, err := udpAt(ctx, a)
+		if err != nil {
+			return nil, fmt.Errorf("listen for probes on %s: %w", a, err)
+		}
+		context.AfterFunc(ctx, func() { conn.Close() })
+		go r.serve(conn)
+	}
+	return r, nil
+}
+
+// udpAt opens a UDP socket whose packets may be fragmented (no DF).
+func udpAt(ctx context.Context, a netip.AddrPort) (*net.UDPConn, error) {
+	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var failed error
+		err := c.Control(func(fd uintptr) {
+			if a.Addr().Is4() {
+				failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DONT)
+			}
+		})
+		return errors.Join(err, failed)
+	}}
+	conn, err := lc.ListenPacket(ctx, "udp", a.String())
+	if err != nil {
+		return nil, err
+	}
+	return conn.(*net.UDPConn), nil
+}
+
+func (r *reflector) serve(conn *net.UDPConn) {
+	buf := make([]byte, 64<<10)
+	for {
+		n, from, err := conn.ReadFromUDPAddrPort(buf)
+		if err != nil {
+			return
+		}
+		if n >= tokenLength && r.good([tokenLength]byte(buf[:tokenLength])) {
+			conn.WriteToUDPAddrPort(buf[:n], from) //nolint:errcheck // a probe that is lost is tried again
+		}
+	}
+}
+
+// token makes a new one.
+func (r *reflector) token() []byte {
+	var t [tokenLength]byte
+	rand.Read(t[:]) //nolint:errcheck // does not fail
+	now := time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for old, until := range r.tokens {
+		if now.After(until) {
+			delete(r.tokens, old)
+		}
+	}
+	r.tokens[t] = now.Add(tokenLife)
+	return t[:]
+}
+
+func (r *reflector) good(t [tokenLength]byte) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return time.Now().Before(r.tokens[t])
+}
+
+// probeTries and probeWait bound a probe of a path.
+const (
+	probeTries = 4
+	probeWait  = 700 * time.Millisecond
+)
+
+// probePath sends datagrams of size bytes (IP packet) from local to the reflector
+// at remote, and returns the shortest round trip. No answer is an error.
+func probePath(ctx context.Context, local netip.Addr, remote netip.AddrPort, token []byte, size int) (time.Duration, error) {
+	conn, err := udpAt(ctx, netip.AddrPortFrom(local, 0))
+	if err != nil {
+		return 0, fmt.Errorf("probe path from %s: %w", local, err)
+	}
+	defer conn.Close()
+	payload := make([]byte, max(size-28, tokenLength+1))
+	copy(payload, token)
+	buf := make([]byte, len(payload)+1)
+	best := time.Duration(0)
+	for try := range probeTries {
+		payload[tokenLength] = byte(try)
+		start := time.Now()
+		if _, err := conn.WriteToUDPAddrPort(payload, remote); err != nil {
+			return 0, fmt.Errorf("probe path from %s: %w", local, err)
+		}
+		if err := conn.SetReadDeadline(start.Add(probeWait)); err != nil {
+			return 0, err
+		}
+		for {
+			n, _, err := conn.ReadFromUDPAddrPort(buf)
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				break
+			}
+			if err != nil {
+				return 0, fmt.Errorf("probe path from %s: %w", local, err)
+			}
+			if bytes.Equal(buf[:n], payload) {
+				if rtt := time.Since(start); best == 0 || rtt < best {
+					best = rtt
+				}
+				break
+			}
+		}
+		if best > 0 && try >= 1 {
+			return best, nil
+		}
+	}
+	if best > 0 {
+		return best, nil
+	}
+	return 0, &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf(
+		"path %s → %s: a packet of %d bytes neither fits nor passes in fragments; raise the MTU or let fragments pass", local, remote.Addr(), size)}
+}

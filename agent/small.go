@@ -1,0 +1,103 @@
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"hash/fnv"
+	"os"
+	"regexp"
+	"slices"
+	"syscall"
+	"time"
+
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
+
+	"godwit/netstate"
+)
+
+// newID names a migration: m- and eight hex digits.
+func newID() string {
+	var b [4]byte
+	rand.Read(b[:]) //nolint:errcheck // does not fail
+	return "m-" + hex.EncodeToString(b[:])
+}
+
+var idForm = regexp.MustCompile(`^m-[0-9a-f]{8}$`)
+
+func validID(id string) bool { return idForm.MatchString(id) }
+
+// hashID shortens any id to the form of a migration's, for device names.
+func hashID(id string) string {
+	h := fnv.New32a()
+	h.Write([]byte(id))
+	return "m-" + hex.EncodeToString(h.Sum(nil))
+}
+
+// newKey is a WireGuard key pair.
+func newKey() (private wgtypes.Key, public string, err error) {
+	private, err = wgtypes.GeneratePrivateKey()
+	return private, private.PublicKey().String(), err
+}
+
+func flock(f *os.File) error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) }
+
+func sortReports(all []Report) {
+	slices.SortFunc(all, func(a, b Report) int { return int(a.Requested - b.Requested) })
+}
+
+// history reads the report of a migration that ended here under an earlier agent.
+func (a *Agent) history(id string) (Report, bool) {
+	for _, name := range []string{id + "-destination.json", id + ".json"} {
+		data, err := os.ReadFile(a.config.dir("history", name))
+		if err != nil {
+			continue
+		}
+		var rep Report
+		if json.Unmarshal(data, &rep) == nil {
+			return rep, true
+		}
+	}
+	return Report{}, false
+}
+
+// alive says whether the guest's QEMU still runs.
+func (g *Guest) alive() bool {
+	if g.Machine == nil {
+		return false
+	}
+	select {
+	case <-g.Machine.Done():
+		return false
+	default:
+		return true
+	}
+}
+
+// restoreChannel stops the ticks of a guest that stays here.
+func (a *Agent) restoreChannel(g *Guest) {
+	if g.Channel == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(a.ctx, 2*time.Second)
+	defer cancel()
+	if err := g.Channel.Ticks(ctx, 0); err != nil {
+		a.log.Info("end ticks", "guest", g.name(), "error", err)
+	}
+}
+
+// findTaps gets the descriptors of a guest's taps back from its QEMU.
+func (a *Agent) findTaps(g *Guest) {
+	g.Taps = nil
+	for _, name := range g.Held.Taps {
+		var tap *os.File
+		if g.Machine != nil {
+			var err error
+			if tap, err = netstate.FindTap(g.Machine.PID(), name); err != nil {
+				a.log.Warn("tap's descriptor not found again", "guest", g.name(), "tap", name, "error", err)
+			}
+		}
+		g.Taps = append(g.Taps, tap)
+	}
+}

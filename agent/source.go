@@ -1,0 +1,304 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"godwit/migration"
+	"godwit/netstate/hold"
+	"godwit/transfer"
+	"godwit/vm"
+)
+
+// sourceWork is what a source's effects made and later ones use. It is made anew
+// by an agent that was started again.
+type sourceWork struct {
+	facts     vm.Facts
+	offer     Offer
+	accepted  Acceptance
+	prepared  Prepared
+	rtt       time.Duration
+	skew      time.Duration // destination's clock minus ours
+	forward   *transfer.Source
+	endTicks  func() *Tick // stops following the guest's counter, returns the last
+	wireStart map[string]int64
+	landed    LandedAnswer
+	stopWatch context.CancelFunc
+	once      sync.Once
+}
+
+// release lets go of what only this process holds.
+func (w *sourceWork) release() {
+	w.once.Do(func() {
+		if w.stopWatch != nil {
+			w.stopWatch()
+		}
+		if w.forward != nil {
+			w.forward.Close()
+		}
+		if w.endTicks != nil {
+			w.endTicks()
+		}
+	})
+}
+
+// perform does one effect. Each is idempotent, and ends soon after ctx does.
+func (m *outgoing) perform(ctx context.Context, e migration.Effect) error {
+	limit, ok := effectLimits[e]
+	if !ok {
+		limit = 30 * time.Second
+	}
+	if limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s took longer than %v", e, limit))
+		defer cancel()
+	}
+	err := m.effect(ctx, e)
+	if err != nil && errors.Is(err, context.DeadlineExceeded) && context.Cause(ctx) != nil {
+		err = &migration.Problem{Code: migration.CodeTimeout, Text: fmt.Sprintf("migration %s: %v (%v)", m.plan.ID, context.Cause(ctx), err)}
+	}
+	return err
+}
+
+// effectLimits bound each effect; 0 means that it has its own.
+var effectLimits = map[migration.Effect]time.Duration{
+	migration.CheckHere:    10 * time.Second,
+	migration.CheckThere:   20 * time.Second,
+	migration.PrepareThere: 30 * time.Second,
+	migration.PrepareHere:  15 * time.Second,
+	migration.SeedDisks:    0,
+	migration.CopyMemory:   0,
+	migration.Flip:         5 * time.Second,
+	migration.Pause:        10 * time.Second,
+	migration.Release:      0,
+	migration.AwaitLanding: 0,
+	migration.CleanSource:  30 * time.Second,
+}
+
+func (m *outgoing) effect(ctx context.Context, e migration.Effect) error {
+	switch e {
+	case migration.CheckHere:
+		return m.checkHere(ctx)
+	case migration.CheckThere:
+		return m.checkThere(ctx)
+	case migration.PrepareThere:
+		return m.prepareThere(ctx)
+	case migration.PrepareHere:
+		return m.prepareHere(ctx)
+	case migration.SeedDisks:
+		return m.seedDisks(ctx)
+	case migration.CopyMemory:
+		return m.copyMemory(ctx)
+	case migration.Flip:
+		return m.flip()
+	case migration.Pause:
+		return m.pause(ctx)
+	case migration.Release:
+		return m.letGo(ctx)
+	case migration.AwaitLanding:
+		return m.awaitLanding(ctx)
+	case migration.CleanSource:
+		return m.cleanSource(ctx)
+	}
+	return m.undo(ctx, e)
+}
+
+func (m *outgoing) undo(ctx context.Context, e migration.Effect) error {
+	switch e {
+	case migration.Resume:
+		return m.resume(ctx)
+	case migration.Unflip:
+		return m.a.detours.flip(m.detourID(), false)
+	case migration.UndoCopyMemory:
+		return m.undoCopy(ctx)
+	case migration.UndoSeedDisks:
+		return m.undoSeed(ctx)
+	case migration.UndoPrepareHere:
+		return m.a.detours.remove(ctx, m.detourID())
+	case migration.UndoPrepareThere:
+		return m.askAbort(ctx)
+	}
+	return fmt.Errorf("effect %q: unknown", e)
+}
+
+// detourID names this migration's detour on this host.
+func (m *outgoing) detourID() string { return m.plan.ID }
+
+// call asks the destination's side of this migration.
+func (m *outgoing) call(ctx context.Context, what string, request, answer any) error {
+	return m.link.Call(ctx, http.MethodPost, "/v1/migrations/"+m.plan.ID+"/"+what, request, answer)
+}
+
+// flip sends the guest's packets to the destination, where they wait.
+func (m *outgoing) flip() error {
+	m.rec.event(migration.PreSourceSuspend)
+	return m.rec.timed("flip route", func() error { return m.a.detours.flip(m.detourID(), true) })
+}
+
+const (
+	drainQuiet = 2 * time.Millisecond  // the tap is empty for so long before the guest is stopped
+	drainLimit = 60 * time.Millisecond // what a busy guest has not read by then is read out afterwards
+)
+
+// pause stops the guest, after it has taken what was on its way to it.
+func (m *outgoing) pause(ctx context.Context) error {
+	taps := m.guest.Taps
+	if err := m.rec.timed("drain taps", func() error {
+		for _, t := range taps {
+			if t == nil {
+				continue
+			}
+			if err := hold.Drained(ctx, t, drainQuiet, drainLimit); err != nil && !errors.Is(err, hold.ErrBusy) {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		return fmt.Errorf("drain taps of guest %s: %w", m.plan.Guest, err)
+	}
+	if err := m.rec.timed("stop guest", func() error { return m.guest.Machine.Stop(ctx) }); err != nil {
+		return err
+	}
+	m.rec.edit(func(r *Report) { r.Paused = time.Now().UnixNano() })
+	m.rec.event(migration.SourceSuspend)
+	return nil
+}
+
+// resume lets the guest run on here, after a destination's refusal or before any release.
+func (m *outgoing) resume(ctx context.Context) error {
+	status, err := m.guest.Machine.Status(ctx)
+	if err != nil {
+		return err
+	}
+	if status == vm.Running {
+		return nil
+	}
+	m.rec.edit(func(r *Report) { r.Paused = 0 })
+	return m.guest.Machine.Cont(ctx)
+}
+
+// letGo hands the right to run the guest over, and the rest of its memory. The
+// release and the last bytes travel at the same time; the destination starts when
+// it has both.
+func (m *outgoing) letGo(ctx context.Context) error {
+	if m.work.forward != nil {
+		m.work.forward.AllowSwitchover()
+	}
+	m.handLeftovers()
+	answers := make(chan error, 1)
+	var answer ReleaseAnswer
+	go func() { answers <- m.askRelease(ctx, &answer) }()
+	go m.finishMemory(ctx)
+	if err := <-answers; err != nil {
+		return err
+	}
+	if m.work.endTicks != nil {
+		last := m.work.endTicks()
+		m.rec.edit(func(r *Report) { r.LastTick = last })
+	}
+	m.rec.edit(func(r *Report) {
+		r.Resumed = answer.Resumed - int64(m.work.skew)
+		if r.Outcome == migration.InDoubt {
+			r.Outcome = ""
+		}
+	})
+	return nil
+}
+
+// handLeftovers sends what is left in the paused guest's taps after it.
+func (m *outgoing) handLeftovers() {
+	d, ok := m.a.detours.get(m.detourID())
+	if !ok {
+		return
+	}
+	for _, t := range m.guest.Taps {
+		if t == nil {
+			continue
+		}
+		frames, err := hold.ReadLeft(t)
+		if err != nil {
+			m.a.log.Warn("read what is left in a tap", "migration", m.plan.ID, "error", err)
+		}
+		if len(frames) == 0 {
+			continue
+		}
+		if _, err := hold.Resend(frames, d.Tunnel.Name); err != nil {
+			m.a.log.Warn("send what was left in a tap", "migration", m.plan.ID, "error", err)
+		}
+		m.rec.note(fmt.Sprintf("%d packets were left in the source's tap and went after the guest", len(frames)))
+	}
+}
+
+// releasePatience is how long a release may go unanswered before it counts as silence.
+const releasePatience = 5 * time.Second
+
+// askRelease repeats the release until the destination says running or declined.
+func (m *outgoing) askRelease(ctx context.Context, answer *ReleaseAnswer) error {
+	for {
+		attempt, cancel := context.WithTimeout(ctx, releasePatience)
+		err := m.call(attempt, "release", m.plan, answer)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			var problem *migration.Problem
+			if errors.As(err, &problem) && problem.Code == migration.CodeUsage {
+				return fmt.Errorf("%w: %w", errDeclined, err) // it never heard of this migration: nothing was started
+			}
+			return fmt.Errorf("%w: %w", errSilent, err)
+		case answer.State == "running":
+			return nil
+		case answer.State == "declined":
+			return errors.Join(errDeclined, answer.Problem)
+		}
+	}
+}
+
+// finishMemory waits for the last byte and keeps QEMU's own figures. Where the
+// transfer breaks, the destination is asked for its refusal.
+func (m *outgoing) finishMemory(ctx context.Context) {
+	if err := m.guest.Machine.ReleaseSwitchover(ctx); err != nil {
+		m.a.log.Warn("release switchover", "migration", m.plan.ID, "error", err)
+	}
+	p, err := m.guest.Machine.AwaitMigration(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			return
+		}
+		m.rec.note("memory did not get through: " + err.Error())
+		why := &migration.Problem{Code: migration.CodeHypervisor, Text: "memory did not get through: " + err.Error()}
+		if err := m.call(ctx, "abort", why, nil); err != nil {
+			m.a.log.Warn("ask for a refusal", "migration", m.plan.ID, "error", err)
+		}
+		return
+	}
+	downtime := float64(p.Downtime.Microseconds()) / 1000
+	m.rec.edit(func(r *Report) {
+		r.MemoryDone = time.Now().UnixNano()
+		r.QEMUDowntimeMS = &downtime
+		r.MemoryBytes = p.Total
+	})
+}
+
+// askAbort asks the destination to undo, for good. A destination that cannot be
+// reached undoes by itself when it hears nothing (prepareLease).
+func (m *outgoing) askAbort(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return m.call(ctx, "abort", m.state.Problem, nil)
+}
+
+// nextAddrs are the bare addresses of the destination.
+func nextAddrs(all []migration.Address) []netip.Addr {
+	out := make([]netip.Addr, 0, len(all))
+	for _, a := range all {
+		out = append(out, a.Prefix.Addr())
+	}
+	return out
+}

@@ -1,0 +1,313 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"godwit/agent/peer"
+	"godwit/migration"
+	"godwit/policy"
+	"godwit/vm"
+)
+
+// Migrate begins a migration and returns its id. The error of a request that
+// cannot begin is a *migration.Problem; nothing has changed then.
+func (a *Agent) Migrate(req migration.Request) (MigrateAnswer, error) {
+	m, err := a.newOutgoing(req)
+	if err != nil {
+		return MigrateAnswer{}, err
+	}
+	a.actors.Go(func() { m.run(a.ctx, migration.Input{Kind: migration.Start}) })
+	return MigrateAnswer{ID: m.plan.ID}, nil
+}
+
+// MigrateAnswer names the migration that has begun.
+type MigrateAnswer struct {
+	ID string `json:"id"`
+}
+
+// supported is what this version performs, of the values that a request may name.
+var (
+	supportedModes     = []string{"auto", "precopy", "stopcopy"}
+	supportedTransfers = []string{"auto", "qemu-tcp", "qemu-mptcp", "qemu-multifd", "qemu-xbzrle"}
+)
+
+// checkRequest fills defaults and refuses what no migration can mean.
+func checkRequest(req *migration.Request) error {
+	wrong := func(format string, a ...any) error {
+		return &migration.Problem{Code: migration.CodeUsage, Text: "migrate guest " + req.Guest + ": " + fmt.Sprintf(format, a...)}
+	}
+	defaults := []struct {
+		value     *string
+		what      string
+		known     []string
+		supported []string
+	}{
+		{&req.Mode, "mode", migration.Modes, supportedModes},
+		{&req.Transfer, "transfer", migration.Transfers, supportedTransfers},
+		{&req.Network, "network", migration.Networks, migration.Networks},
+		{&req.TunnelKind, "tunnel", migration.Tunnels, migration.Tunnels},
+	}
+	for _, d := range defaults {
+		if *d.value == "" {
+			*d.value = "auto"
+		}
+		switch {
+		case !slices.Contains(d.known, *d.value):
+			return wrong("%s %q is unknown; allowed: %s", d.what, *d.value, strings.Join(d.known, ", "))
+		case !slices.Contains(d.supported, *d.value):
+			return wrong("%s %s is not there yet; use one of: %s", d.what, *d.value, strings.Join(d.supported, ", "))
+		}
+	}
+	switch {
+	case req.Downtime < 0 || req.Downtime > time.Minute:
+		return wrong("downtime budget of %v; between 1ms and 1m", req.Downtime)
+	case req.Bandwidth < 0:
+		return wrong("bandwidth of %d bit/s", req.Bandwidth)
+	case req.InsecureTransfer && !strings.HasPrefix(req.Transfer, "qemu-"):
+		return wrong("insecure_transfer goes with the qemu-* transfers only; drop it, or name one")
+	}
+	if req.Downtime == 0 {
+		req.Downtime = migration.DefaultDowntime
+	}
+	return nil
+}
+
+// newOutgoing checks what can be told without asking anybody, and takes the guest.
+func (a *Agent) newOutgoing(req migration.Request) (*outgoing, error) {
+	if err := checkRequest(&req); err != nil {
+		return nil, err
+	}
+	g, err := a.guests.find(req.Guest)
+	if err != nil {
+		return nil, err
+	}
+	if req.To == a.config.Host || req.To == a.config.Site && !a.hasSibling() {
+		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("migrate guest %s: it is on %s already", req.Guest, req.To)}
+	}
+	link, n, err := a.link(req.To)
+	if err != nil {
+		return nil, err
+	}
+	plan := migration.Plan{
+		ID: newID(), Guest: req.Guest, From: a.config.Host, To: n.Host, FromSite: a.config.Site, ToSite: n.Site,
+		Mode: req.Mode, Transfer: req.Transfer, Network: req.Network, Tunnel: req.TunnelKind, Downtime: req.Downtime,
+		Bandwidth: req.Bandwidth, Insecure: req.InsecureTransfer, Want: req.NextAddress,
+		Epoch: g.Held.Epoch + 1, Held: g.Held.Addresses, Active: g.Held.Active,
+	}
+	if err := g.take(plan.ID); err != nil {
+		return nil, err
+	}
+	m, err := a.beginOutgoing(g, link, plan)
+	if err != nil {
+		g.drop(plan.ID)
+		return nil, err
+	}
+	return m, nil
+}
+
+func (a *Agent) hasSibling() bool {
+	return slices.ContainsFunc(a.config.Peers, func(n Neighbour) bool { return n.Site == a.config.Site })
+}
+
+// checkHere finds out whether this host and the guest can do it.
+func (m *outgoing) checkHere(ctx context.Context) error {
+	m.rec.event(migration.PreMigrationStart)
+	g := m.guest
+	refuse := func(code migration.Code, format string, a ...any) error {
+		return &migration.Problem{Code: code, Text: "migrate guest " + m.plan.Guest + ": " + fmt.Sprintf(format, a...)}
+	}
+	facts, err := g.Machine.Facts(ctx)
+	if err != nil {
+		return err
+	}
+	m.work.facts = facts
+	status, err := g.Machine.Status(ctx)
+	if err != nil {
+		return err
+	}
+	keeps := m.plan.KeepsAddress()
+	switch {
+	case status != vm.Running:
+		return refuse(migration.CodeGuest, "it is %s; start it or resume it first", status)
+	case len(facts.Blockers) > 0:
+		return refuse(migration.CodeHypervisor, "QEMU cannot migrate it: %s", strings.Join(facts.Blockers, "; "))
+	case facts.Accel == "tcg" && major(facts.Version) < 10:
+		return refuse(migration.CodeHypervisor, "QEMU %s corrupts the memory of a migrated TCG guest; use QEMU 10 or newer (on Debian 12 from backports), or KVM", facts.Version)
+	case len(g.Held.Taps) < 2 && !keeps:
+		return refuse(migration.CodeGuest, "it has no second NIC for the next address; add one, or keep the address with --network tunnel")
+	case g.Channel == nil && !keeps:
+		return refuse(migration.CodeGuest, "it has no guest channel to set the next address; add one, or keep the address with --network tunnel")
+	}
+	if len(g.Held.Description.Disks) > 0 {
+		return refuse(migration.CodeGuest, "it has a disk, and disks are not moved yet; use a guest without one")
+	}
+	return m.checkGuest(ctx, refuse)
+}
+
+// checkGuest asks the guest itself, and settles what `auto` means for it.
+func (m *outgoing) checkGuest(ctx context.Context, refuse func(migration.Code, string, ...any) error) error {
+	if m.plan.Network == "auto" {
+		m.plan.Network = "mptcp"
+	}
+	if m.plan.Transfer == "auto" {
+		m.plan.Transfer = "qemu-multifd"
+	}
+	if m.plan.Mode == "auto" {
+		m.plan.Mode = "precopy"
+	}
+	if m.guest.Channel == nil {
+		return nil
+	}
+	askCtx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	info, err := m.guest.Channel.Info(askCtx)
+	if err != nil {
+		if m.plan.KeepsAddress() {
+			return nil
+		}
+		return refuse(migration.CodeGuest, "its guest channel does not answer (%v); see whether the guest is well", err)
+	}
+	if m.plan.Network == "mptcp" && !info.MPTCP {
+		m.rec.note("the guest's kernel has no MPTCP: old connections stay on the tunnel (network drain)")
+		m.plan.Network = "drain"
+	}
+	m.rec.edit(func(r *Report) { r.Mode, r.Transfer, r.Network = m.plan.Mode, m.plan.Transfer, m.plan.Network })
+	return nil
+}
+
+// checkThere asks the destination, tries the path of the tunnel and predicts.
+func (m *outgoing) checkThere(ctx context.Context) error {
+	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
+	if err := m.overlap(n); err != nil {
+		return err
+	}
+	m.work.offer = Offer{
+		Plan: m.plan, Description: m.guest.Held.Description, Facts: m.work.facts, CPUFlags: cpuFlags(m.work.facts.Accel),
+		Touched: residentBytes(m.guest.Machine.PID()), Endpoint: m.guest.Held.Endpoint, Table: m.guest.Held.Table,
+	}
+	askCtx, cancel := context.WithTimeout(ctx, 8*time.Second)
+	defer cancel()
+	sent := time.Now()
+	if err := m.call(askCtx, "check", m.work.offer, &m.work.accepted); err != nil {
+		return err
+	}
+	back := time.Now()
+	m.plan.Next = m.work.accepted.Next
+	local, remote, ok := m.a.config.guestPath(n)
+	if !ok {
+		return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf("migrate guest %s: no uplink on both %s and %s carries guests' traffic", m.plan.Guest, m.plan.From, m.plan.To)}
+	}
+	size := m.a.config.Network.MTU + tunnelOverhead
+	rtt, err := probePath(ctx, local.Address, netip.AddrPortFrom(remote.Address, m.a.config.Port), m.work.accepted.Token, size)
+	if err != nil {
+		return err
+	}
+	m.work.rtt = rtt
+	m.work.skew = time.Duration(m.work.accepted.Now - (sent.UnixNano()+back.UnixNano())/2)
+	if abs(m.work.skew) < back.Sub(sent)/2 {
+		m.work.skew = 0 // within what the measurement cannot tell from none
+	}
+	m.predict(n)
+	m.rec.edit(func(r *Report) { r.Old, r.Next = m.plan.Held, m.plan.Next })
+	m.rec.event(migration.MigrationStart)
+	return nil
+}
+
+func abs(d time.Duration) time.Duration {
+	if d < 0 {
+		return -d
+	}
+	return d
+}
+
+// tunnelOverhead is what WireGuard over IPv6 adds to a packet, bytes (its paper §5.4: 32 + UDP 8 + IPv6 40).
+const tunnelOverhead = 80
+
+// overlap refuses sites whose guests' subnets overlap: an address could be in both.
+func (m *outgoing) overlap(n Neighbour) error {
+	if n.Site == m.a.config.Site {
+		return nil
+	}
+	for _, pair := range [][2]netip.Prefix{{m.a.config.Network.V4, n.V4}, {m.a.config.Network.V6, n.V6}} {
+		if pair[0].IsValid() && pair[1].IsValid() && pair[0].Overlaps(pair[1]) {
+			return &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf(
+				"migrate guest %s: the guests' subnets of %s (%s) and %s (%s) overlap; give the sites different subnets",
+				m.plan.Guest, m.plan.FromSite, pair[0], m.plan.ToSite, pair[1])}
+		}
+	}
+	return nil
+}
+
+func (m *outgoing) predict(n Neighbour) {
+	var rate int64
+	for _, p := range m.paths(n) {
+		rate += p.Rate
+	}
+	if m.plan.Bandwidth > 0 && (rate == 0 || m.plan.Bandwidth < rate) {
+		rate = m.plan.Bandwidth
+	}
+	ratio := 1.0
+	if m.plan.Transfer == "qemu-multifd" {
+		ratio = 0.5 // zstd on the memory of ordinary guests (docs/measurements.md)
+	}
+	f := policy.Predict(policy.Facts{
+		Touched: min(m.work.offer.Touched, m.work.facts.Memory), Memory: m.work.facts.Memory,
+		Rate: rate, RTT: m.work.rtt, Ratio: ratio, Budget: m.plan.Downtime,
+	})
+	m.rec.edit(func(r *Report) {
+		r.Predicted = &Prediction{f.Migration.Seconds(), float64(f.Downtime.Microseconds()) / 1000, f.WireBytes}
+		r.MemoryBytes = m.work.facts.Memory
+	})
+}
+
+// paths are those that this migration's transfer uses.
+func (m *outgoing) paths(n Neighbour) []peer.Path {
+	all := memoryPaths(m.a.config.paths(n))
+	if m.plan.Transfer == "qemu-tcp" || m.plan.Transfer == "qemu-xbzrle" {
+		return all[:min(1, len(all))]
+	}
+	return all
+}
+
+func major(version string) int {
+	n, _ := strconv.Atoi(strings.SplitN(version, ".", 2)[0])
+	return n
+}
+
+// residentBytes is what a process has in memory.
+func residentBytes(pid int) int64 {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(data))
+	if len(fields) < 2 {
+		return 0
+	}
+	pages, _ := strconv.ParseInt(fields[1], 10, 64)
+	return pages * int64(os.Getpagesize())
+}
+
+// cpuFlags are the processor's features; they matter with KVM only.
+func cpuFlags(accel string) string {
+	if accel != "kvm" {
+		return ""
+	}
+	data, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return ""
+	}
+	for _, line := range strings.Split(string(data), "\n") {
+		if name, flags, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "flags" {
+			return strings.TrimSpace(flags)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,363 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"godwit/agent/peer"
+	"godwit/migration"
+	"godwit/netstate"
+	"godwit/netstate/tunnel"
+	"godwit/policy"
+	"godwit/transfer"
+	"godwit/vm"
+)
+
+// prepareThere has the destination make everything ready.
+func (m *outgoing) prepareThere(ctx context.Context) error {
+	private, public, err := tunnel.NewKey()
+	if err != nil {
+		return err
+	}
+	config, err := m.tunnelConfig(private)
+	if err != nil {
+		return err
+	}
+	m.work.prepared = Prepared{}
+	request := Preparation{
+		Plan: m.plan, Description: m.guest.Held.Description, Facts: m.work.facts,
+		Endpoint: m.guest.Held.Endpoint, Table: m.guest.Held.Table,
+		TunnelKey: public, Tunnel: config.Local, ClockSkew: m.work.skew,
+	}
+	if err := m.call(ctx, "prepare", request, &m.work.prepared); err != nil {
+		return err
+	}
+	config.Remote, config.PeerKey = m.work.prepared.Tunnel, m.work.prepared.TunnelKey
+	return m.a.detours.change(m.plan.Guest, func(all map[string]*detour) {
+		all[m.detourID()] = &detour{
+			ID: m.detourID(), Guest: m.plan.Guest, Peer: m.plan.To, Tunnel: config, Up: time.Now(),
+		}
+	})
+}
+
+// tunnelConfig is this end of the tunnel, without the other.
+func (m *outgoing) tunnelConfig(private string) (tunnel.Config, error) {
+	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
+	local, _, ok := m.a.config.guestPath(n)
+	if !ok {
+		return tunnel.Config{}, fmt.Errorf("no uplink carries guests' traffic")
+	}
+	return m.a.tunnelEnd(m.plan.ID, m.plan.Tunnel, local.Address, private)
+}
+
+// prepareHere makes this end of the tunnel and tries it with a full packet. For
+// the clients nothing has changed when it ends.
+func (m *outgoing) prepareHere(ctx context.Context) error {
+	d, ok := m.a.detours.get(m.detourID())
+	if !ok {
+		return fmt.Errorf("no tunnel was agreed on")
+	}
+	t, err := tunnel.Up(ctx, d.Tunnel)
+	if err != nil {
+		return err
+	}
+	m.rec.edit(func(r *Report) { r.TunnelUp = time.Now().UnixNano() })
+	if _, err := t.Verify(ctx); err != nil {
+		return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf(
+			"tunnel %s → %s does not carry packets: %v; is UDP port %d open?", m.plan.From, m.plan.To, err, d.Tunnel.Remote.Port())}
+	}
+	g := m.guest
+	return m.a.detours.change(m.plan.Guest, func(all map[string]*detour) {
+		d := all[m.detourID()]
+		d.Taps = g.Held.Taps
+		d.Away = nil
+		for _, addr := range m.plan.Held {
+			if addr.Home == m.plan.To {
+				continue // it is going home
+			}
+			away := netstate.Away{
+				Addr: addr.Prefix.Addr(), MAC: g.Held.Description.NICs[g.Held.Active].hardware(),
+				Tap: g.Held.Taps[g.Held.Active], Tunnel: d.Tunnel.Name,
+			}
+			if addr.Home == m.a.config.Host {
+				away.Gateway = addr.Gateway
+			}
+			d.Away = append(d.Away, away)
+		}
+	})
+}
+
+// seedDisks: guests with disks are refused in check, so there is nothing to seed.
+func (m *outgoing) seedDisks(context.Context) error {
+	m.rec.event(migration.DiskSeeded)
+	return nil
+}
+
+func (m *outgoing) undoSeed(context.Context) error { return nil }
+
+const (
+	lookEvery     = 10 * time.Millisecond  // at QEMU's figures
+	progressEvery = 200 * time.Millisecond // for watchers
+	multifdMost   = 4                      // channels
+)
+
+// copyMemory sends memory, round after round, until what is left fits the budget.
+// The guest runs on; QEMU is held off the switchover.
+func (m *outgoing) copyMemory(ctx context.Context) error {
+	if err := m.followTicks(ctx); err != nil {
+		m.rec.note("the guest's own counter cannot be followed: " + err.Error())
+	}
+	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
+	paths := m.paths(n)
+	if len(paths) == 0 {
+		return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf("migrate guest %s: no uplink on both %s and %s carries migrations", m.plan.Guest, m.plan.From, m.plan.To)}
+	}
+	m.work.wireStart = m.a.wireBytes(n)
+	opts := m.options(len(paths))
+	if m.direct() {
+		opts.URI = m.work.prepared.Memory
+	} else {
+		socket := filepath.Join(m.guest.Held.Dir, "out.sock")
+		forward, err := transfer.ListenSource(m.a.ctx, socket, func(ctx context.Context, number int) (net.Conn, error) {
+			// The main stream goes over the best path; pages over all in turn.
+			return m.link.Open(ctx, paths[number%len(paths)], peer.Header{Migration: m.plan.ID, Kind: "memory", Number: number})
+		})
+		if err != nil {
+			return err
+		}
+		m.work.forward = forward
+		forward.SetBandwidth(m.plan.Bandwidth / 8)
+		opts.URI = "unix:" + socket
+	}
+	if err := m.guest.Machine.Migrate(ctx, opts); err != nil {
+		return err
+	}
+	if m.plan.Mode == "stopcopy" {
+		return nil
+	}
+	return m.awaitFit(ctx, paths)
+}
+
+// direct says whether QEMU's own connection goes to the destination without our
+// forwarder at this end.
+func (m *outgoing) direct() bool { return m.plan.Transfer == "qemu-mptcp" || m.plan.Insecure }
+
+func (m *outgoing) options(paths int) vm.MigrateOptions {
+	opts := vm.MigrateOptions{
+		HoldSwitchover: true,
+		DowntimeLimit:  2000 * time.Second, // we stop the guest; QEMU shall not wait for less after that
+		MaxBandwidth:   m.plan.Bandwidth / 8,
+	}
+	switch m.plan.Transfer {
+	case "qemu-multifd":
+		opts.Multifd, opts.Compression, opts.CompressionLevel = true, "zstd", 1
+		opts.Channels = min(max(2, paths), multifdMost)
+	case "qemu-xbzrle":
+		opts.Xbzrle = true
+	}
+	return opts
+}
+
+// copyLimit bounds the copy by what the slowest believable progress takes.
+func (m *outgoing) copyLimit(paths []peer.Path) time.Duration {
+	var rate int64
+	for _, p := range paths {
+		rate += p.Rate
+	}
+	if rate == 0 {
+		rate = 10_000_000
+	}
+	if m.plan.Bandwidth > 0 {
+		rate = min(rate, m.plan.Bandwidth)
+	}
+	whole := time.Duration(float64(m.work.facts.Memory) * 8 / float64(rate) * float64(time.Second))
+	return 3*whole + 30*time.Second
+}
+
+// awaitFit looks at QEMU's figures until policy says go.
+func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
+	copying := policy.Copying{Budget: m.plan.Downtime, RTT: m.work.rtt, Limit: m.copyLimit(paths)}
+	begun, told := time.Now(), time.Time{}
+	var speed goodput
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+		p, err := m.guest.Machine.Progress(ctx)
+		if err != nil {
+			return err
+		}
+		if p.Status.Ended() {
+			return m.copyEnded(p)
+		}
+		look := policy.Look{
+			At: time.Since(begun), Round: p.Rounds, Remaining: p.Remaining, DirtyRate: p.DirtyRate,
+			Goodput: speed.see(time.Now(), p.Transferred),
+		}
+		if time.Since(told) > progressEvery {
+			told = time.Now()
+			m.rec.progress(m.progressOf(p, look))
+		}
+		switch copying.See(look) {
+		case policy.Go:
+			m.rec.progress(m.progressOf(p, look))
+			m.rec.edit(func(r *Report) { r.Rounds = int(p.Rounds); r.MemoryBytes = p.Total })
+			return nil
+		case policy.GiveUp:
+			return &migration.Problem{Code: migration.CodeBudget, Text: fmt.Sprintf(
+				"migrate guest %s: the downtime budget of %v cannot be met: it writes %.1f MB/s, the paths carry %.1f MB/s, the shortest pause foreseen in %v was %v; allow a longer --downtime, or lower its load",
+				m.plan.Guest, m.plan.Downtime, float64(p.DirtyRate)/1e6, float64(look.Goodput)/1e6, copying.Limit.Round(time.Second), copying.Best().Round(time.Millisecond))}
+		}
+	}
+}
+
+// copyEnded explains a copy that QEMU ended before it was let.
+func (m *outgoing) copyEnded(p vm.Progress) error {
+	why := p.Error
+	if why == "" {
+		why = "status " + string(p.Status)
+	}
+	if m.work.forward != nil && m.work.forward.Err() != nil {
+		why += "; " + m.work.forward.Err().Error()
+	}
+	return &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf("migrate guest %s: QEMU ended the copy: %s", m.plan.Guest, why)}
+}
+
+// CopyProgress is what watchers see of a copy. Bytes, bytes per second.
+type CopyProgress struct {
+	Total     int64            `json:"total"`
+	Remaining int64            `json:"remaining"`
+	Sent      int64            `json:"sent"`
+	Rate      int64            `json:"rate"`
+	DirtyRate int64            `json:"dirty_rate"`
+	Round     int64            `json:"round"`
+	LeftS     float64          `json:"left_s"` // seconds until done, as foreseen
+	Wire      map[string]int64 `json:"wire"`   // by path, so far
+}
+
+func (m *outgoing) progressOf(p vm.Progress, look policy.Look) CopyProgress {
+	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
+	out := CopyProgress{Total: p.Total, Remaining: p.Remaining, Sent: p.Transferred, Rate: look.Goodput, DirtyRate: p.DirtyRate, Round: p.Rounds, Wire: m.wireSince(n)}
+	if look.Goodput > 0 {
+		out.LeftS = float64(p.Remaining) / float64(look.Goodput)
+	}
+	return out
+}
+
+// undoCopy ends QEMU's migration; the guest is as it was.
+func (m *outgoing) undoCopy(ctx context.Context) error {
+	err := m.guest.Machine.CancelMigration(ctx)
+	if m.work.forward != nil {
+		m.work.forward.Close()
+		m.work.forward = nil
+	}
+	if m.work.endTicks != nil {
+		m.work.endTicks()
+		m.work.endTicks = nil
+	}
+	return err
+}
+
+// goodput estimates what the paths carry, from a running total. Times without a
+// byte do not count: QEMU held with nothing to send says nothing of the paths.
+type goodput struct {
+	at    time.Time
+	bytes int64
+	rate  float64
+}
+
+// goodputWindow is how long a sample takes.
+const goodputWindow = 250 * time.Millisecond
+
+func (g *goodput) see(now time.Time, total int64) int64 {
+	if g.at.IsZero() {
+		g.at, g.bytes = now, total
+		return 0
+	}
+	if d := now.Sub(g.at); d >= goodputWindow {
+		sample := float64(total-g.bytes) / d.Seconds()
+		if sample > g.rate/2 || g.rate == 0 {
+			g.rate += (sample - g.rate) * 0.5
+		} else if sample > g.rate/20 { // a slower path counts, an idle one does not
+			g.rate += (sample - g.rate) * 0.1
+		}
+		g.at, g.bytes = now, total
+	}
+	return int64(g.rate)
+}
+
+// wireBytes reads the meters: IP bytes sent to n so far, by path, without tunnels.
+func (a *Agent) wireBytes(n Neighbour) map[string]int64 {
+	out := map[string]int64{}
+	for _, u := range a.config.Uplinks {
+		m := a.meters[u.Device]
+		if m == nil {
+			continue
+		}
+		counts, err := m.Read()
+		if err != nil {
+			a.log.Warn("read meter", "uplink", u.Name, "error", err)
+			continue
+		}
+		for key, count := range counts {
+			if !key.Outgoing || key.Src != u.Address || key.Proto == protoUDP {
+				continue
+			}
+			for _, there := range n.Uplinks {
+				if key.Dst == there.Address {
+					out[u.Name+"-"+there.Name] += int64(count.Bytes)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// protoUDP: tunnels, and so guests' packets, travel in UDP; memory never does,
+// but for qemu-mptcp, whose tunnels are counted by their own devices.
+const protoUDP = 17
+
+func (m *outgoing) wireSince(n Neighbour) map[string]int64 {
+	now := m.a.wireBytes(n)
+	for path := range now {
+		now[path] -= m.work.wireStart[path]
+		if now[path] == 0 {
+			delete(now, path)
+		}
+	}
+	return now
+}
+
+// tunnelName is the device of migration id's tunnel; at most 15 characters.
+func tunnelName(id string) string { return "gwt-" + strings.TrimPrefix(id, "m-") }
+
+// tunnelEnd is one end of a tunnel at local, on a free port.
+func (a *Agent) tunnelEnd(id, kind string, local netip.Addr, private string) (tunnel.Config, error) {
+	port, err := freeUDPPort(local)
+	if err != nil {
+		return tunnel.Config{}, err
+	}
+	return tunnel.Config{
+		Name: tunnelName(id), Kind: tunnel.Kind(kind), Local: netip.AddrPortFrom(local, port),
+		MTU: a.config.Network.MTU, PrivateKey: private, Dir: filepath.Join(a.config.Run, "tunnels"),
+	}, nil
+}
+
+// freeUDPPort finds one that nobody has now.
+func freeUDPPort(at netip.Addr) (uint16, error) {
+	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(at, 0)))
+	if err != nil {
+		return 0, fmt.Errorf("find a free port at %s: %w", at, err)
+	}
+	defer conn.Close()
+	return uint16(conn.LocalAddr().(*net.UDPAddr).Port), nil //nolint:gosec // a port fits
+}

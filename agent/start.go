@@ -1,0 +1,216 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"godwit/agent/peer"
+	"godwit/migration"
+	"godwit/netstate"
+	"godwit/vm"
+	"godwit/vm/guest"
+	"godwit/vm/qemu"
+)
+
+// tapQueue is the length of a guest's tap queues, packets: what may wait for a
+// paused guest, at full rate for a downtime budget, and what an announcement to
+// thousands of connections answers at once.
+const tapQueue = 30000
+
+// cmdline boots the image tiny: a panic ends QEMU, so that it is seen.
+const cmdline = "console=ttyS0 panic=-1 quiet net.ifnames=0"
+
+// apiStartGuest takes a guest under care: one of the image tiny is started, one
+// that runs already (with qmp) is adopted.
+func (a *Agent) apiStartGuest(r *http.Request) (any, error) {
+	var d Description
+	if err := peer.Decode(r, &d); err != nil {
+		return nil, err
+	}
+	if err := d.check(); err != nil {
+		return nil, err
+	}
+	if _, err := a.guests.find(d.Name); err == nil {
+		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("guest %s: under care on this host already", d.Name)}
+	}
+	var g *Guest
+	var err error
+	if d.QMP != "" {
+		g, err = a.adopt(r.Context(), d)
+	} else {
+		g, err = a.startGuest(r.Context(), d)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := a.guests.keep(g); err != nil {
+		return nil, err
+	}
+	return g.Held, nil
+}
+
+// startGuest boots a guest of the image tiny with a free address. On error nothing
+// of it is left.
+func (a *Agent) startGuest(ctx context.Context, d Description) (_ *Guest, err error) {
+	g := &Guest{Held: Held{Description: d, Number: a.guests.number(), Epoch: 1, Table: 100}}
+	g.Held.Dir = a.guestDir(d.Name, "1")
+	defer func() {
+		if err != nil {
+			a.discard(g)
+		}
+	}()
+	if g.Held.Addresses, err = a.freeAddresses(ctx, netip.Addr{}, d.Name); err != nil {
+		return nil, err
+	}
+	if err := a.openTaps(g); err != nil {
+		return nil, err
+	}
+	spec, err := a.spec(g, false)
+	if err != nil {
+		return nil, err
+	}
+	if g.Machine, err = qemu.Start(ctx, spec); err != nil {
+		return nil, fmt.Errorf("start guest %s: %w", d.Name, err)
+	}
+	if g.Channel, err = connectChannel(ctx, g.Machine.GuestChannel(), channelWait); err != nil {
+		return nil, fmt.Errorf("start guest %s: no answer on its channel: %w", d.Name, err)
+	}
+	if err := g.Channel.Configure(ctx, g.configuration(0, g.Held.Addresses, 0, true)); err != nil {
+		return nil, fmt.Errorf("start guest %s: %w", d.Name, err)
+	}
+	if len(d.Run) > 0 {
+		if err := g.Channel.Run(ctx, d.Run); err != nil {
+			return nil, fmt.Errorf("start guest %s: workloads: %w", d.Name, err)
+		}
+	}
+	return g, nil
+}
+
+// guestDir is where a guest's sockets and logs are; each epoch has its own.
+func (a *Agent) guestDir(name, epoch string) string {
+	return filepath.Join(a.config.Run, "guests", name+"-"+epoch)
+}
+
+// openTaps makes one tap for each NIC, named by the guest's number.
+func (a *Agent) openTaps(g *Guest) error {
+	g.Held.Taps = nil
+	for i := range g.Held.Description.NICs {
+		name := fmt.Sprintf("gwt%d%c", g.Held.Number, 'a'+i)
+		tap, err := netstate.OpenTap(name, tapQueue, a.config.Network.Bridge, a.config.Network.MTU)
+		if err != nil {
+			return fmt.Errorf("guest %s: %w", g.name(), err)
+		}
+		g.Taps = append(g.Taps, tap)
+		g.Held.Taps = append(g.Held.Taps, name)
+	}
+	return nil
+}
+
+// spec is how QEMU is to run the guest here.
+func (a *Agent) spec(g *Guest, incoming bool) (qemu.Spec, error) {
+	d := g.Held.Description
+	if a.config.Image.Kernel == "" {
+		return qemu.Spec{}, &migration.Problem{Code: migration.CodeGuest, Text: fmt.Sprintf(
+			"guest %s: host %s has no guest image; run `make build` and name it in the agent's configuration", d.Name, a.config.Host)}
+	}
+	spec := qemu.Spec{
+		Name: d.Name, Memory: d.Memory, VCPUs: max(d.VCPUs, 1), Dir: g.Held.Dir, Incoming: incoming,
+		Kernel: a.config.Image.Kernel, Initrd: a.config.Image.Initrd, Cmdline: cmdline, Disks: d.Disks,
+	}
+	for i, n := range d.NICs {
+		spec.NICs = append(spec.NICs, qemu.NIC{ID: fmt.Sprintf("net%d", i), MAC: n.MAC, Tap: g.Taps[i]})
+	}
+	return spec, nil
+}
+
+// configuration tells the guest to use addresses on its NIC number nic.
+func (g *Guest) configuration(nic int, addrs []migration.Address, table int, main bool) guest.Configure {
+	c := guest.Configure{MAC: g.Held.Description.NICs[nic].MAC, Table: table, Main: main, TxQueueLen: 10000}
+	if table == 0 {
+		c.Table = g.Held.Table
+	}
+	for _, addr := range addrs {
+		c.Addrs = append(c.Addrs, addr.Prefix)
+		if addr.Prefix.Addr().Is4() {
+			c.GatewayV4 = addr.Gateway
+		} else {
+			c.GatewayV6 = addr.Gateway
+		}
+		if addr.Endpoint != 0 && (c.Endpoint == 0 || addr.Endpoint < c.Endpoint) {
+			c.Endpoint = addr.Endpoint
+		}
+	}
+	return c
+}
+
+// attach finds a guest again that an earlier agent had under care.
+func (a *Agent) attach(ctx context.Context, h Held) (*Guest, error) {
+	g := &Guest{Held: h}
+	machine, err := qemu.Attach(ctx, h.Dir)
+	if err != nil {
+		return nil, err
+	}
+	g.Machine = machine
+	for _, name := range h.Taps {
+		tap, err := netstate.FindTap(machine.PID(), name)
+		if err != nil {
+			a.log.Warn("tap's descriptor not found again", "guest", g.name(), "tap", name, "error", err)
+		}
+		g.Taps = append(g.Taps, tap)
+	}
+	if status, err := machine.Status(ctx); err == nil && status == vm.Running {
+		if g.Channel, err = connectChannel(ctx, machine.GuestChannel(), 10*time.Second); err != nil {
+			a.log.Warn("guest's channel is silent", "guest", g.name(), "error", err)
+		}
+	}
+	return g, nil
+}
+
+// stopGuest ends a guest and removes what was made for it.
+func (a *Agent) stopGuest(ctx context.Context, g *Guest) error {
+	var err error
+	if g.Machine != nil {
+		err = g.Machine.Quit(ctx)
+	}
+	for _, d := range a.detours.list(g.name()) {
+		err = errors.Join(err, a.detours.remove(ctx, d.ID))
+	}
+	a.discard(g)
+	return errors.Join(err, a.guests.forget(g))
+}
+
+// discard ends what was made for a guest here, without a word to anybody.
+func (a *Agent) discard(g *Guest) {
+	if g.Machine != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := g.Machine.Quit(ctx); err != nil {
+			a.log.Error("end qemu", "guest", g.name(), "error", err)
+		}
+	}
+	g.closeFiles()
+	a.keepLogs(g)
+	if err := os.RemoveAll(g.Held.Dir); err != nil {
+		a.log.Warn("remove guest's directory", "guest", g.name(), "error", err)
+	}
+}
+
+// keepLogs copies a guest's console and QEMU's words next to the history.
+func (a *Agent) keepLogs(g *Guest) {
+	for _, name := range []string{"serial.log", "qemu.log"} {
+		data, err := os.ReadFile(filepath.Join(g.Held.Dir, name))
+		if err != nil || len(data) == 0 {
+			continue
+		}
+		to := a.config.dir("logs", filepath.Base(g.Held.Dir)+"-"+name)
+		if err := os.MkdirAll(filepath.Dir(to), 0o700); err == nil {
+			os.WriteFile(to, data, 0o600) //nolint:errcheck // a log that could not be kept is not worth an error
+		}
+	}
+}

@@ -1,0 +1,74 @@
+package agent
+
+import (
+	"net/netip"
+	"time"
+
+	"godwit/migration"
+	"godwit/vm"
+)
+
+// Offer is what the source tells in check.
+type Offer struct {
+	Plan        migration.Plan `json:"plan"`
+	Description Description    `json:"description"`
+	Facts       vm.Facts       `json:"facts"`
+	CPUFlags    string         `json:"cpu_flags"` // of the source's processor; empty with TCG
+	Touched     int64          `json:"touched"`   // bytes that the guest's QEMU has in memory
+	Endpoint    uint8          `json:"endpoint"`  // highest MPTCP endpoint id used in the guest
+	Table       int            `json:"table"`     // highest routing table used in the guest
+}
+
+// Acceptance is the destination's answer in check.
+type Acceptance struct {
+	Next  []migration.Address `json:"next"`
+	Token []byte              `json:"token"` // for probes of the path
+	Now   int64               `json:"now"`   // unix ns of the destination's clock
+}
+
+// Preparation is what the source tells in prepare.
+type Preparation struct {
+	Description Description    `json:"description"`
+	Facts       vm.Facts       `json:"facts"`
+	Endpoint    uint8          `json:"endpoint"`
+	Table       int            `json:"table"`
+	Plan        migration.Plan `json:"plan"`
+	TunnelKey   string         `json:"tunnel_key"` // public
+	Tunnel      netip.AddrPort `json:"tunnel"`     // outer address at the source
+	ClockSkew   time.Duration  `json:"clock_skew"` // destination's clock minus the source's
+}
+
+// Prepared is the destination's answer.
+type Prepared struct {
+	TunnelKey string         `json:"tunnel_key"`
+	Tunnel    netip.AddrPort `json:"tunnel"`
+	Memory    string         `json:"memory,omitempty"` // where QEMU's own connection goes, for transfers that are direct
+}
+
+// ReleaseAnswer is what the destination says of a release.
+type ReleaseAnswer struct {
+	State   string             `json:"state"` // waiting (for bytes), running, declined
+	Resumed int64              `json:"resumed,omitempty"`
+	Problem *migration.Problem `json:"problem,omitempty"`
+}
+
+// LandedAnswer is how far the destination is after the guest runs there.
+type LandedAnswer struct {
+	Landing migration.Landing `json:"landing"`
+	Report  Report            `json:"report"`
+	Leased  []netip.Addr      `json:"leased"` // addresses that still need the tunnel
+	Until   time.Time         `json:"until"`  // end of their lease; zero: for good
+	Moved   []netip.Addr      `json:"moved"`  // addresses whose home sends them to the destination by itself now
+}
+
+// Repoint asks an address's home to send it to another host.
+type Repoint struct {
+	Migration string         `json:"migration"`
+	Guest     string         `json:"guest"`
+	Addresses []netip.Addr   `json:"addresses"`
+	TunnelKey string         `json:"tunnel_key"`
+	Tunnel    netip.AddrPort `json:"tunnel"`
+	Kind      string         `json:"kind"`
+	Until     time.Time      `json:"until"`
+	Forever   bool           `json:"forever,omitempty"` // no end
+}

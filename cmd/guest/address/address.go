@@ -1,0 +1,268 @@
+// Package address gives the guest's NICs their addresses, and takes them away,
+// without losing a packet to an address that stays.
+//
+// It remembers what each NIC was configured with in memory, which moves along
+// with the guest. What the kernel has is asked again each time: every method can be
+// repeated and ends in the same state.
+package address
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"godwit/netstate/mptcp"
+	"godwit/vm/guest"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// A Book knows the NICs. Its zero value is ready. Methods exclude each other.
+type Book struct {
+	mu   sync.Mutex
+	nics map[string]nic // by MAC
+}
+
+// nic is what Configure was told of one.
+type nic struct {
+	table    int
+	gateways []netip.Addr
+	addrs    []netip.Prefix
+}
+
+func (n nic) gateway(family int) netip.Addr {
+	for _, g := range n.gateways {
+		if g.IsValid() && familyOf(g) == family {
+			return g
+		}
+	}
+	return netip.Addr{}
+}
+
+// Configure brings a NIC up with its addresses; see guest.Configure. On an error
+// some of it may be in place: calling again completes it.
+func (b *Book) Configure(p guest.Configure) (guest.Configured, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	link, err := linkByMAC(p.MAC)
+	if err != nil {
+		return guest.Configured{}, err
+	}
+	name := link.Attrs().Name
+	if p.Table < 1 || len(p.Addrs) == 0 {
+		return guest.Configured{}, fmt.Errorf("configure %s: needs a table above 0 and an address", name)
+	}
+	n := nic{table: p.Table, gateways: []netip.Addr{p.GatewayV4, p.GatewayV6}, addrs: p.Addrs}
+	if err := raise(link, p.TxQueueLen); err != nil {
+		return guest.Configured{}, fmt.Errorf("configure %s: %w", name, err)
+	}
+	for _, prefix := range p.Addrs {
+		if err := place(link, prefix, p.Table, n.gateway(familyOf(prefix.Addr()))); err != nil {
+			return guest.Configured{}, fmt.Errorf("configure %s %s: %w", name, prefix, err)
+		}
+	}
+	if err := awaitUsable(link); err != nil {
+		return guest.Configured{}, fmt.Errorf("configure %s: %w", name, err)
+	}
+	if b.nics == nil {
+		b.nics = make(map[string]nic)
+	}
+	b.nics[link.Attrs().HardwareAddr.String()] = n
+	if p.Main {
+		if err := mainBy(link, n); err != nil {
+			return guest.Configured{}, fmt.Errorf("configure %s: %w", name, err)
+		}
+	}
+	announce(link, p.Addrs)
+	made := guest.Configured{Device: name}
+	if p.Endpoint != 0 {
+		if made.EndpointIDs, err = signal(name, p.Addrs, p.Endpoint); err != nil {
+			return made, fmt.Errorf("configure %s: %w", name, err)
+		}
+	}
+	return made, nil
+}
+
+// MakeMain sends what is bound to no address out of that NIC.
+func (b *Book) MakeMain(mac string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	link, err := linkByMAC(mac)
+	if err != nil {
+		return err
+	}
+	n, ok := b.nics[link.Attrs().HardwareAddr.String()]
+	if !ok {
+		return fmt.Errorf("make %s main: not configured", link.Attrs().Name)
+	}
+	return mainBy(link, n)
+}
+
+// raise brings the link up with settings that two NICs on one LAN need: each
+// answers only for its own addresses, a changed neighbour is believed at once, and
+// packets to an address that moved to the other NIC are accepted.
+func raise(link netlink.Link, queue int) error {
+	name := link.Attrs().Name
+	for key, value := range map[string]string{
+		"ipv4/conf/%s/rp_filter":            "0",
+		"ipv4/conf/%s/arp_ignore":           "1",
+		"ipv4/conf/%s/arp_announce":         "2",
+		"ipv4/neigh/%s/locktime":            "0",
+		"ipv6/conf/%s/disable_ipv6":         "0",
+		"ipv6/conf/%s/accept_dad":           "0",
+		"ipv6/conf/%s/accept_ra":            "0",
+		"ipv6/conf/%s/addr_gen_mode":        "0",
+		"ipv6/conf/%s/ndisc_notify":         "1",
+		"ipv6/conf/%s/router_solicitations": "0",
+	} {
+		path := filepath.Join("/proc/sys/net", fmt.Sprintf(key, name))
+		if err := os.WriteFile(path, []byte(value), 0o644); err != nil && strings.HasPrefix(key, "ipv4/conf") {
+			return err
+		}
+	}
+	if queue > 0 && link.Attrs().TxQLen != queue {
+		if err := netlink.LinkSetTxQLen(link, queue); err != nil {
+			return fmt.Errorf("queue of %d packets: %w", queue, err)
+		}
+	}
+	if err := netlink.LinkSetUp(link); err != nil {
+		return fmt.Errorf("set up: %w", err)
+	}
+	return nil
+}
+
+// place adds an address with its source route. The route stands before the
+// address is used, the address before the rule.
+func place(link netlink.Link, prefix netip.Prefix, table int, gateway netip.Addr) error {
+	if err := addAddr(link, prefix); err != nil {
+		return err
+	}
+	if !prefix.IsSingleIP() {
+		if err := replaceRoute(netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(prefix.Masked()), Table: table,
+			Scope: netlink.SCOPE_LINK, Src: prefix.Addr().AsSlice()}); err != nil {
+			return fmt.Errorf("route to its subnet: %w", err)
+		}
+	}
+	if gateway.IsValid() {
+		if err := defaultRoute(link, gateway, table, netip.Addr{}); err != nil {
+			return err
+		}
+	}
+	return leadFrom(prefix.Addr(), table)
+}
+
+func addAddr(link netlink.Link, prefix netip.Prefix) error {
+	addr := &netlink.Addr{IPNet: ipNet(prefix)}
+	if prefix.Addr().Is6() {
+		addr.Flags = unix.IFA_F_NODAD
+	}
+	if err := netlink.AddrReplace(link, addr); err != nil {
+		return fmt.Errorf("add address: %w", err)
+	}
+	return nil
+}
+
+// usableLimit bounds the wait for IPv6 addresses: the kernel takes them into use a
+// moment after they are added, also without duplicate address detection.
+const usableLimit = 2 * time.Second
+
+func awaitUsable(link netlink.Link) error {
+	for start := time.Now(); ; time.Sleep(2 * time.Millisecond) {
+		addrs, err := addrsOf(link, netlink.FAMILY_V6)
+		if err != nil {
+			return err
+		}
+		tentative := slices.ContainsFunc(addrs, func(a netlink.Addr) bool {
+			return a.Flags&unix.IFA_F_TENTATIVE != 0 && !a.IP.IsLinkLocalUnicast()
+		})
+		if !tentative {
+			return nil
+		}
+		if time.Since(start) > usableLimit {
+			return errors.New("IPv6 addresses stay tentative")
+		}
+	}
+}
+
+// mainBy makes the NIC's gateways the default of the main table.
+func mainBy(link netlink.Link, n nic) error {
+	for _, gateway := range n.gateways {
+		if !gateway.IsValid() {
+			continue
+		}
+		var source netip.Addr
+		for _, prefix := range n.addrs {
+			if familyOf(prefix.Addr()) == familyOf(gateway) {
+				source = prefix.Addr()
+				break
+			}
+		}
+		if err := defaultRoute(link, gateway, unix.RT_TABLE_MAIN, source); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// signal announces the first address of each family: IPv4 by id, IPv6 by id+1.
+func signal(device string, addrs []netip.Prefix, id uint8) ([]uint8, error) {
+	existing, err := mptcp.Endpoints()
+	if err != nil {
+		return nil, err
+	}
+	var ids []uint8
+	for _, v6 := range []bool{false, true} {
+		i := slices.IndexFunc(addrs, func(p netip.Prefix) bool { return p.Addr().Is6() == v6 })
+		if i < 0 {
+			continue
+		}
+		want := mptcp.Endpoint{ID: id, Addr: addrs[i].Addr(), Dev: device, Flags: mptcp.FlagSignal}
+		if v6 {
+			want.ID++
+		}
+		if err := ensureEndpoint(want, existing); err != nil {
+			return ids, err
+		}
+		ids = append(ids, want.ID)
+	}
+	return ids, nil
+}
+
+func ensureEndpoint(want mptcp.Endpoint, existing []mptcp.Endpoint) error {
+	for _, e := range existing {
+		if e.ID == want.ID && e.Addr == want.Addr && e.Port == want.Port {
+			return nil
+		}
+		if e.ID == want.ID || e.Addr == want.Addr && e.Port == want.Port {
+			if err := mptcp.DelEndpoint(e.ID, e.Addr); err != nil {
+				return err
+			}
+		}
+	}
+	return mptcp.AddEndpoint(want)
+}
+
+func linkByMAC(mac string) (netlink.Link, error) {
+	want, err := net.ParseMAC(mac)
+	if err != nil {
+		return nil, fmt.Errorf("find NIC: %w", err)
+	}
+	links, err := retry(netlink.LinkList)
+	if err != nil {
+		return nil, fmt.Errorf("list NICs: %w", err)
+	}
+	for _, link := range links {
+		if link.Attrs().HardwareAddr.String() == want.String() {
+			return link, nil
+		}
+	}
+	return nil, fmt.Errorf("find NIC: no NIC has the MAC %s", mac)
+}

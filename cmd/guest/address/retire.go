@@ -1,0 +1,148 @@
+package address
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"godwit/vm/guest"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// keepTables is added to a NIC's table for the addresses that it keeps for others.
+const keepTables = 1000
+
+// Retire takes addresses from a NIC; see guest.Retire. On an error some of it may
+// be done, in the order given there: calling again completes it.
+func (b *Book) Retire(p guest.Retire) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	old, err := linkByMAC(p.MAC)
+	if err != nil {
+		return err
+	}
+	if err := withdraw(p.Addrs, p.EndpointIDs, p.Keep); err != nil {
+		return err
+	}
+	if p.NewMAC != "" {
+		if err := b.takeOver(p); err != nil {
+			return err
+		}
+	} else if p.Keep {
+		return errors.New("retire: keeping addresses needs new_mac")
+	}
+	for _, addr := range p.Addrs {
+		if !p.Keep {
+			if err := unlead(addr); err != nil {
+				return err
+			}
+		}
+		if !p.Keep || !p.Stay {
+			if err := dropAddr(old, addr); err != nil {
+				return err
+			}
+		}
+	}
+	if p.Stay {
+		return nil
+	}
+	if err := netlink.LinkSetDown(old); err != nil {
+		return fmt.Errorf("set %s down: %w", old.Attrs().Name, err)
+	}
+	delete(b.nics, old.Attrs().HardwareAddr.String())
+	return nil
+}
+
+// takeOver moves what must live on to the new NIC: the main route, if it still
+// leads out of the old one, and the addresses to keep.
+func (b *Book) takeOver(p guest.Retire) error {
+	link, err := linkByMAC(p.NewMAC)
+	if err != nil {
+		return err
+	}
+	n, ok := b.nics[link.Attrs().HardwareAddr.String()]
+	if !ok {
+		return fmt.Errorf("retire: %s is not configured", p.NewMAC)
+	}
+	if err := mainBy(link, n); err != nil {
+		return err
+	}
+	if !p.Keep {
+		return nil
+	}
+	table := p.KeepTable
+	if table == 0 {
+		table = keepTables + n.table
+	}
+	for _, addr := range p.Addrs {
+		gateway := p.KeepGatewayV4
+		if addr.Is6() {
+			gateway = p.KeepGatewayV6
+		}
+		if !gateway.IsValid() {
+			gateway = n.gateway(familyOf(addr))
+		}
+		if err := place(link, host(addr), table, gateway); err != nil {
+			return fmt.Errorf("keep %s on %s: %w", addr, link.Attrs().Name, err)
+		}
+	}
+	if err := awaitUsable(link); err != nil {
+		return fmt.Errorf("keep addresses on %s: %w", link.Attrs().Name, err)
+	}
+	announce(link, hosts(p.Addrs))
+	return nil
+}
+
+func hosts(addrs []netip.Addr) []netip.Prefix {
+	var prefixes []netip.Prefix
+	for _, addr := range addrs {
+		prefixes = append(prefixes, host(addr))
+	}
+	return prefixes
+}
+
+// Drop removes addresses from every NIC, with their endpoints and source routes.
+func (b *Book) Drop(addrs []netip.Addr) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	links, err := retry(netlink.LinkList)
+	if err != nil {
+		return fmt.Errorf("list NICs: %w", err)
+	}
+	if err := withdraw(addrs, nil, false); err != nil {
+		return err
+	}
+	for _, addr := range addrs {
+		if err := unlead(addr); err != nil {
+			return err
+		}
+		for _, link := range links {
+			if link.Attrs().Flags&unix.IFF_LOOPBACK != 0 {
+				continue
+			}
+			if err := dropAddr(link, addr); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// dropAddr takes an address from a link, whatever its prefix is there.
+func dropAddr(link netlink.Link, addr netip.Addr) error {
+	addrs, err := addrsOf(link, familyOf(addr))
+	if err != nil {
+		return fmt.Errorf("list addresses of %s: %w", link.Attrs().Name, err)
+	}
+	for _, a := range addrs {
+		if !a.IP.Equal(addr.AsSlice()) {
+			continue
+		}
+		if err := netlink.AddrDel(link, &a); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
+			return fmt.Errorf("delete %s from %s: %w", addr, link.Attrs().Name, err)
+		}
+	}
+	return nil
+}

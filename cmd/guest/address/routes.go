@@ -1,0 +1,186 @@
+package address
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// rulePriority is where our source rules begin: before the main table (32766),
+// after whatever a person put first.
+const rulePriority = 10000
+
+func familyOf(addr netip.Addr) int {
+	if addr.Is4() {
+		return netlink.FAMILY_V4
+	}
+	return netlink.FAMILY_V6
+}
+
+func ipNet(prefix netip.Prefix) *net.IPNet {
+	addr := prefix.Addr()
+	return &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(prefix.Bits(), addr.BitLen())}
+}
+
+func host(addr netip.Addr) netip.Prefix { return netip.PrefixFrom(addr, addr.BitLen()) }
+
+// retry repeats a listing that the kernel says was disturbed while it was read.
+func retry[T any](list func() (T, error)) (T, error) {
+	var result T
+	var err error
+	for range 8 {
+		if result, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	return result, err
+}
+
+func addrsOf(link netlink.Link, family int) ([]netlink.Addr, error) {
+	return retry(func() ([]netlink.Addr, error) { return netlink.AddrList(link, family) })
+}
+
+func replaceRoute(route netlink.Route) error {
+	return netlink.RouteReplace(&route)
+}
+
+// defaultRoute leads everything of the gateway's family to it, out of link, in table.
+// The gateway is taken to be on the link, whatever the link's subnets are.
+func defaultRoute(link netlink.Link, gateway netip.Addr, table int, source netip.Addr) error {
+	everything := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	if gateway.Is6() {
+		everything = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+	}
+	route := netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(everything), Gw: gateway.AsSlice(), Table: table,
+		Flags: int(netlink.FLAG_ONLINK)}
+	if source.IsValid() {
+		route.Src = source.AsSlice()
+	}
+	if err := replaceRoute(route); err != nil {
+		return fmt.Errorf("route by %s in table %d: %w", gateway, table, err)
+	}
+	return dropOtherDefaults(link, familyOf(gateway), table)
+}
+
+// dropOtherDefaults removes default routes out of other links, which IPv6 may have
+// kept beside the new one.
+func dropOtherDefaults(link netlink.Link, family, table int) error {
+	routes, err := routesOf(family, table)
+	if err != nil {
+		return err
+	}
+	for _, route := range routes {
+		if isDefault(route) && route.LinkIndex != link.Attrs().Index && route.LinkIndex != 0 {
+			if err := netlink.RouteDel(&route); err != nil && !errors.Is(err, unix.ESRCH) {
+				return fmt.Errorf("delete route %s: %w", route, err)
+			}
+		}
+	}
+	return nil
+}
+
+func isDefault(route netlink.Route) bool {
+	if route.Dst == nil {
+		return true
+	}
+	ones, _ := route.Dst.Mask.Size()
+	return ones == 0 && route.Dst.IP.IsUnspecified()
+}
+
+func routesOf(family, table int) ([]netlink.Route, error) {
+	return retry(func() ([]netlink.Route, error) {
+		return netlink.RouteListFiltered(family, &netlink.Route{Table: table}, netlink.RT_FILTER_TABLE)
+	})
+}
+
+// rulesFrom lists our rules for packets from addr.
+func rulesFrom(addr netip.Addr) ([]netlink.Rule, error) {
+	rules, err := retry(func() ([]netlink.Rule, error) { return netlink.RuleList(familyOf(addr)) })
+	if err != nil {
+		return nil, fmt.Errorf("list rules: %w", err)
+	}
+	return slices.DeleteFunc(rules, func(r netlink.Rule) bool {
+		return r.Src == nil || !r.Src.IP.Equal(addr.AsSlice()) || r.Priority < rulePriority
+	}), nil
+}
+
+// leadFrom makes table the one for packets from addr. The new rule stands before
+// an older one goes, so that at no time there is none.
+func leadFrom(addr netip.Addr, table int) error {
+	rules, err := rulesFrom(addr)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(rules, func(r netlink.Rule) bool { return r.Table == table }) {
+		rule := netlink.NewRule()
+		rule.Family = familyOf(addr)
+		rule.Src = ipNet(host(addr))
+		rule.Table = table
+		rule.Priority = rulePriority
+		if err := netlink.RuleAdd(rule); err != nil && !errors.Is(err, unix.EEXIST) {
+			return fmt.Errorf("rule from %s to table %d: %w", addr, table, err)
+		}
+	}
+	return dropRules(rules, table)
+}
+
+// dropRules removes the rules that lead elsewhere than to table.
+func dropRules(rules []netlink.Rule, table int) error {
+	for _, rule := range rules {
+		if rule.Table == table {
+			continue
+		}
+		if err := netlink.RuleDel(&rule); err != nil && !errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("delete rule %s: %w", rule, err)
+		}
+	}
+	return nil
+}
+
+// unlead removes every rule of ours for packets from addr, and empties the tables
+// that no rule leads to any more.
+func unlead(addr netip.Addr) error {
+	rules, err := rulesFrom(addr)
+	if err != nil {
+		return err
+	}
+	if err := dropRules(rules, -1); err != nil {
+		return err
+	}
+	for _, rule := range rules {
+		if err := emptyIfUnused(rule.Table); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func emptyIfUnused(table int) error {
+	if table == unix.RT_TABLE_MAIN || table == unix.RT_TABLE_LOCAL || table == unix.RT_TABLE_DEFAULT {
+		return nil
+	}
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		rules, err := retry(func() ([]netlink.Rule, error) { return netlink.RuleList(family) })
+		if err != nil {
+			return fmt.Errorf("list rules: %w", err)
+		}
+		if slices.ContainsFunc(rules, func(r netlink.Rule) bool { return r.Table == table }) {
+			continue
+		}
+		routes, err := routesOf(family, table)
+		if err != nil {
+			return fmt.Errorf("list routes of table %d: %w", table, err)
+		}
+		for _, route := range routes {
+			if err := netlink.RouteDel(&route); err != nil && !errors.Is(err, unix.ESRCH) {
+				return fmt.Errorf("delete route %s: %w", route, err)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,233 @@
+// Package follow watches MPTCP connections change from one address to another.
+package follow
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"godwit/netstate/mptcp"
+	"godwit/vm/guest"
+)
+
+const (
+	// listEvery is how often the connections are listed although no event came. It
+	// grows with the time that a listing takes, so that thousands of connections
+	// cost no more than a tenth of the time.
+	listEvery = 300 * time.Millisecond
+	// tellEvery is how often progress is told at most.
+	tellEvery = 50 * time.Millisecond
+	// nudgeAfter is how long a connection may stay behind before its peer is told
+	// again (an announcement is a bare acknowledgement: it can get lost).
+	nudgeAfter = 1500 * time.Millisecond
+	// unableListed bounds the list of those that stayed behind.
+	unableListed = 200
+)
+
+// A watch is one AwaitJoin.
+type watch struct {
+	params  guest.AwaitJoin
+	start   time.Time
+	limit   time.Duration
+	behind  map[uint32]mptcp.Connection // by token: on an old address alone
+	never   map[uint32]mptcp.Connection // fell back to TCP
+	joined  map[uint32]bool
+	ended   map[uint32]bool
+	spare   []uint8
+	used    []uint8
+	nudges  int
+	listing time.Duration
+}
+
+// Await carries out guest.AwaitJoin: it returns when nobody is behind, at the
+// limit, or with ctx's error. progress is told how many have joined, of how many.
+func Await(ctx context.Context, params guest.AwaitJoin, progress func(joined, total int)) (guest.Joins, error) {
+	w := &watch{params: params, start: time.Now(), limit: time.Duration(params.LimitMS) * time.Millisecond,
+		joined: make(map[uint32]bool), ended: make(map[uint32]bool), spare: params.SpareIDs}
+	watching, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// Events first, the list after: what happens between the two is seen twice.
+	events, err := mptcp.Events(watching)
+	if err != nil {
+		return guest.Joins{}, err
+	}
+	if err := w.list(); err != nil {
+		return guest.Joins{}, err
+	}
+	if err := w.wait(ctx, events, progress); err != nil {
+		return guest.Joins{}, err
+	}
+	progress(len(w.joined), w.total())
+	return w.outcome(), nil
+}
+
+func (w *watch) total() int { return len(w.joined) + len(w.ended) + len(w.behind) + len(w.never) }
+
+func (w *watch) wait(ctx context.Context, events <-chan mptcp.Event, progress func(joined, total int)) error {
+	limit := time.NewTimer(w.limit)
+	defer limit.Stop()
+	nudge := time.NewTimer(nudgeAfter)
+	defer nudge.Stop()
+	list := time.NewTimer(listEvery)
+	defer list.Stop()
+	var told time.Time
+	for len(w.behind) > 0 {
+		select {
+		case event, open := <-events:
+			if !open {
+				events = nil // only ctx ends it, or the kernel; the lists go on
+				break
+			}
+			if w.take(event) {
+				list.Reset(0)
+			}
+		case <-list.C:
+			if err := w.list(); err != nil {
+				return err
+			}
+			list.Reset(max(listEvery, 10*w.listing))
+		case <-nudge.C:
+			w.nudge()
+			nudge.Reset(nudgeAfter)
+		case <-limit.C:
+			return w.list()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if time.Since(told) >= tellEvery {
+			told = time.Now()
+			progress(len(w.joined), w.total())
+		}
+		if len(w.behind) == 0 { // by events: the kernel's list has the last word
+			if err := w.list(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// take follows one event. It asks for a new list when events were lost.
+func (w *watch) take(event mptcp.Event) (list bool) {
+	switch event.Kind {
+	case mptcp.Lost:
+		return true
+	case mptcp.SubEstablished:
+		if _, waits := w.behind[event.Token]; waits && slices.Contains(w.params.Addrs, event.Local.Addr()) {
+			delete(w.behind, event.Token)
+			w.joined[event.Token] = true
+		}
+	case mptcp.Closed:
+		if _, waits := w.behind[event.Token]; waits {
+			delete(w.behind, event.Token)
+			w.ended[event.Token] = true
+		}
+	}
+	return false
+}
+
+// list sorts the connections anew.
+func (w *watch) list() error {
+	begin := time.Now()
+	connections, err := mptcp.Connections()
+	if err != nil {
+		return err
+	}
+	w.listing = time.Since(begin)
+	before := w.behind
+	w.behind, w.never = make(map[uint32]mptcp.Connection), make(map[uint32]mptcp.Connection)
+	alive := make(map[uint32]bool, len(connections))
+	for _, c := range connections {
+		alive[c.Token] = true
+		switch {
+		case c.On(w.params.Addrs, mptcp.StateEstablished):
+			// A connection that never was on an old address is none of ours.
+			if _, was := before[c.Token]; was || c.On(w.params.Old) {
+				w.joined[c.Token] = true
+			}
+		case !c.On(w.params.Old, mptcp.StateEstablished, mptcp.StateCloseWait):
+		case c.Fallback:
+			w.never[c.Token] = c
+		default:
+			delete(w.joined, c.Token) // its new subflow broke again
+			w.behind[c.Token] = c
+		}
+	}
+	for token := range before {
+		if !alive[token] {
+			w.ended[token] = true
+		}
+	}
+	return nil
+}
+
+// nudge announces again, under a fresh id, for those that are behind. As long as
+// nobody came, the endpoint itself is replaced. Later that would cut the subflows of
+// those who did: then the address is announced with a port of its own, where the
+// kernel listens, which also reaches connections whose listener is gone.
+func (w *watch) nudge() {
+	w.nudges++
+	endpoints, err := mptcp.Endpoints()
+	if err != nil {
+		return
+	}
+	for _, e := range endpoints {
+		if !slices.Contains(w.params.Addrs, e.Addr) || e.Port != 0 || len(w.spare) == 0 || !w.behindIn(e.Addr) {
+			continue
+		}
+		fresh := mptcp.Endpoint{ID: w.spare[0], Addr: e.Addr, Dev: e.Dev, Flags: mptcp.FlagSignal}
+		w.spare = w.spare[1:]
+		if len(w.joined) == 0 && w.nudges == 1 {
+			_ = mptcp.DelEndpoint(e.ID, e.Addr)
+		} else {
+			fresh.Port = nudgePort + uint16(fresh.ID)
+		}
+		// What cannot be announced again is reported as left behind.
+		if mptcp.AddEndpoint(fresh) == nil {
+			w.used = append(w.used, fresh.ID)
+		}
+	}
+}
+
+// nudgePort + the endpoint's id is where the kernel listens for late joins.
+const nudgePort = 61000
+
+// behindIn says whether somebody of the address's family is behind.
+func (w *watch) behindIn(addr netip.Addr) bool {
+	for _, c := range w.behind {
+		if c.Local.Addr().Is4() == addr.Is4() {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *watch) outcome() guest.Joins {
+	joins := guest.Joins{Total: w.total(), Joined: len(w.joined), Ended: len(w.ended), Endpoints: w.used,
+		WaitedMS: time.Since(w.start).Milliseconds()}
+	for _, group := range []map[uint32]mptcp.Connection{w.never, w.behind} {
+		for _, c := range group {
+			if len(joins.Unable) == unableListed {
+				joins.Omitted++
+				continue
+			}
+			joins.Unable = append(joins.Unable, guest.Unable{Local: c.Local, Remote: c.Remote, Why: w.why(c)})
+		}
+	}
+	slices.SortFunc(joins.Unable, func(a, b guest.Unable) int { return a.Remote.Compare(b.Remote) })
+	return joins
+}
+
+func (w *watch) why(c mptcp.Connection) string {
+	switch {
+	case c.Fallback:
+		return "fell back to plain TCP"
+	case !slices.ContainsFunc(c.Subflows, func(s mptcp.Subflow) bool { return s.FullyEstablished }):
+		return "not fully established: no data went both ways yet"
+	case c.AddAddrSignalled == 0:
+		return "the new address was never announced to it"
+	}
+	return fmt.Sprintf("the peer did not join within %v: its limits, a firewall, or a lost path", w.limit)
+}

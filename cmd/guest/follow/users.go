@@ -1,0 +1,74 @@
+package follow
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+
+	"godwit/netstate/mptcp"
+	"godwit/vm/guest"
+)
+
+// socketsListed bounds the list of sockets that use an address.
+const socketsListed = 100
+
+// Users counts who needs addrs. Sockets that the kernel is only finishing (no
+// process holds them) count when they still have a peer that answers.
+func Users(addrs []netip.Addr) (guest.Users, error) {
+	var users guest.Users
+	connections, err := mptcp.Connections()
+	if err != nil {
+		return users, err
+	}
+	subflows := make(map[netip.AddrPort]bool)
+	for _, c := range connections {
+		if c.Fallback {
+			continue // counted as plain TCP
+		}
+		if c.On(addrs, mptcp.StateEstablished, mptcp.StateSynRecv, mptcp.StateCloseWait) {
+			users.MPTCP++
+			users.Sockets = list(users.Sockets, c.Local, c.Remote, "mptcp")
+		}
+		for _, s := range c.Subflows {
+			subflows[s.Remote] = true
+		}
+	}
+	plain, err := mptcp.Plain()
+	if err != nil {
+		return users, err
+	}
+	for _, s := range plain {
+		if !slices.Contains(addrs, s.Local.Addr()) || subflows[s.Remote] || finishing(s) {
+			continue
+		}
+		users.TCP++
+		users.Sockets = list(users.Sockets, s.Local, s.Remote, s.State.String())
+	}
+	udp, err := mptcp.ConnectedUDP()
+	if err != nil && !errors.Is(err, mptcp.ErrUnsupported) {
+		return users, err
+	}
+	for _, s := range udp {
+		if slices.Contains(addrs, s.Local.Addr()) {
+			users.UDP++
+			users.Sockets = list(users.Sockets, s.Local, s.Remote, "udp")
+		}
+	}
+	return users, nil
+}
+
+// finishing says that nobody would miss the socket: it has no owner and has sent
+// its FIN, or its peer has been silent through several retransmissions.
+func finishing(s mptcp.Socket) bool {
+	if !s.Orphan {
+		return false
+	}
+	return s.State == mptcp.StateFinWait2 || s.State == mptcp.StateClosing || s.State == mptcp.StateLastAck || s.Unanswered > 2
+}
+
+func list(sockets []guest.Socket, local, remote netip.AddrPort, state string) []guest.Socket {
+	if len(sockets) >= socketsListed {
+		return sockets
+	}
+	return append(sockets, guest.Socket{Local: local, Remote: remote, State: state})
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+
+	"godwit/netstate/mptcp"
+	"godwit/vm/guest"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+func info(methods []string) (guest.Info, error) {
+	i := guest.Info{Protocol: guest.Protocol, Capabilities: methods, UptimeMS: monotonic() / 1e6}
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return i, err
+	}
+	i.Kernel = string(name.Release[:bytes.IndexByte(name.Release[:], 0)])
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return i, err
+	}
+	i.BootID = strings.TrimSpace(string(boot))
+	enabled, err := os.ReadFile("/proc/sys/net/mptcp/enabled")
+	i.MPTCP = err == nil && strings.TrimSpace(string(enabled)) == "1"
+	if limits, err := mptcp.ReadLimits(); err == nil {
+		i.Subflows, i.AddrAccepted = limits.Subflows, limits.AddAddrAccepted
+	}
+	i.NICs, err = nics()
+	return i, err
+}
+
+func nics() ([]guest.NIC, error) {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("list NICs: %w", err)
+	}
+	var all []guest.NIC
+	for _, link := range links {
+		a := link.Attrs()
+		if len(a.HardwareAddr) != 6 || a.Flags&unix.IFF_LOOPBACK != 0 {
+			continue
+		}
+		nic := guest.NIC{Name: a.Name, MAC: a.HardwareAddr.String(), Up: a.Flags&unix.IFF_UP != 0}
+		addrs, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+		if err != nil {
+			return nil, fmt.Errorf("list addresses of %s: %w", a.Name, err)
+		}
+		for _, addr := range addrs {
+			ip, ok := netip.AddrFromSlice(addr.IP)
+			if !ok || ip.IsLinkLocalUnicast() {
+				continue
+			}
+			bits, _ := addr.Mask.Size()
+			nic.Addrs = append(nic.Addrs, netip.PrefixFrom(ip.Unmap(), bits))
+		}
+		all = append(all, nic)
+	}
+	return all, nil
+}

@@ -1,0 +1,79 @@
+// Command guest is the first process of the lab's guests: it sets the machine up,
+// serves the guest channel (package vm/guest) and the guest's services, and takes
+// in orphans. It is built static and is the only program the image needs beside a
+// shell and iperf3.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"godwit/lab/traffic/serve"
+	"godwit/vm/guest"
+)
+
+// memoryLimit keeps Go's heap small: the guest's memory belongs to its workloads,
+// and what the heap touches is dirtied memory in a migration.
+const memoryLimit = 24 << 20
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == spinArgument {
+		spin()
+	}
+	if os.Getpid() != 1 {
+		fmt.Fprintln(os.Stderr, "guest: this is the first process of a lab guest, and does nothing else")
+		os.Exit(2)
+	}
+	debug.SetMemoryLimit(memoryLimit)
+	debug.SetGCPercent(50)
+	if err := boot(); err != nil {
+		halt("boot", err)
+	}
+	children := &family{}
+	go children.reap()
+	ctx := context.Background()
+	if err := serve.Start(ctx); err != nil {
+		halt("traffic services", err)
+	}
+	if err := serveHTTP(); err != nil {
+		halt("http service", err)
+	}
+	startIperf(children)
+	say("services are up")
+	node := newNode(children)
+	for {
+		port, err := openPort(guest.PortName)
+		if err != nil {
+			say("guest channel: %v", err)
+			time.Sleep(time.Second)
+			continue
+		}
+		err = node.server.Serve(ctx, port, port)
+		say("guest channel: %v", err)
+		port.Close()
+	}
+}
+
+// say writes a line to the console.
+func say(format string, args ...any) { fmt.Printf("guest: "+format+"\n", args...) }
+
+// halt says why the guest cannot be, and ends it in a way that the host sees: a
+// first process that exits is a kernel panic.
+func halt(what string, err error) {
+	say("%s: %v", what, err)
+	time.Sleep(100 * time.Millisecond)
+	os.Exit(1)
+}
+
+const spinArgument = "spin"
+
+// spin keeps one CPU busy for ever.
+func spin() {
+	runtime.GOMAXPROCS(1)
+	for n := uint64(1); n != 0; n = n*6364136223846793005 + 1 {
+	}
+}

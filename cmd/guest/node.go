@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"slices"
+	"time"
+
+	"godwit/cmd/guest/address"
+	"godwit/cmd/guest/follow"
+	"godwit/cmd/guest/work"
+	"godwit/vm/guest"
+
+	"golang.org/x/sys/unix"
+)
+
+// node is the guest as the channel sees it.
+type node struct {
+	server   *guest.Server
+	children *family
+	book     address.Book
+	work     work.Set
+	ticks    ticks
+	meters   meters
+}
+
+func newNode(children *family) *node {
+	n := &node{children: children}
+	n.work = work.Set{DiskPath: "/dev/vda", Begin: children.begin, Spin: func() *exec.Cmd {
+		return exec.Command("/proc/self/exe", spinArgument)
+	}}
+	methods := map[string]guest.Handler{
+		"configure":          with(n.configure),
+		"await_join":         n.awaitJoin,
+		"make_main":          with(func(_ context.Context, p macParam) (any, error) { return done{}, n.book.MakeMain(p.MAC) }),
+		"retire":             with(func(_ context.Context, p guest.Retire) (any, error) { return done{}, n.book.Retire(p) }),
+		"users":              with(n.users),
+		"drop_address":       with(func(_ context.Context, p addrsParam) (any, error) { return done{}, n.book.Drop(p.Addrs) }),
+		"refresh_neighbours": with(func(context.Context, struct{}) (any, error) { return done{}, n.book.RefreshNeighbours() }),
+		"ticks":              with(n.setTicks),
+		"run":                with(n.run),
+		"verify":             with(func(context.Context, struct{}) (any, error) { return n.work.Verify(), nil }),
+		"exec":               with(n.exec),
+		"counters":           with(n.counters),
+		"poweroff":           with(func(context.Context, struct{}) (any, error) { return done{}, end(unix.LINUX_REBOOT_CMD_POWER_OFF) }),
+		"reboot":             with(func(context.Context, struct{}) (any, error) { return done{}, end(unix.LINUX_REBOOT_CMD_RESTART) }),
+	}
+	names := []string{"info"}
+	for name := range methods {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	methods["info"] = with(func(context.Context, struct{}) (any, error) { return info(names) })
+	n.server = guest.NewServer(methods)
+	return n
+}
+
+type (
+	done       struct{}
+	macParam   struct{ MAC string }
+	addrsParam struct{ Addrs []netip.Addr }
+	tickParam  struct {
+		EveryMS int64 `json:"every_ms"`
+	}
+	runParam struct{ Lines []string }
+)
+
+// with makes a handler of a function that takes typed parameters.
+func with[P any](carryOut func(context.Context, P) (any, error)) guest.Handler {
+	return func(ctx context.Context, _ string, raw json.RawMessage) (any, error) {
+		var params P
+		if len(raw) > 0 {
+			if err := json.Unmarshal(raw, &params); err != nil {
+				return nil, fmt.Errorf("read parameters: %w", err)
+			}
+		}
+		return carryOut(ctx, params)
+	}
+}
+
+func (n *node) configure(_ context.Context, p guest.Configure) (any, error) {
+	made, err := n.book.Configure(p)
+	if err == nil {
+		n.meters.watch(made.Device)
+	}
+	return made, err
+}
+
+func (n *node) awaitJoin(ctx context.Context, id string, raw json.RawMessage) (any, error) {
+	return with(func(ctx context.Context, p guest.AwaitJoin) (any, error) {
+		return follow.Await(ctx, p, func(joined, total int) {
+			n.server.Emit(guest.Event{Name: guest.EventJoin, Call: id, Total: total, Joined: joined})
+		})
+	})(ctx, id, raw)
+}
+
+func (n *node) users(_ context.Context, p addrsParam) (any, error) {
+	users, err := follow.Users(p.Addrs)
+	users.UDPCount, users.UDPRecent = n.meters.udp(p.Addrs)
+	return users, err
+}
+
+func (n *node) setTicks(_ context.Context, p tickParam) (any, error) {
+	if p.EveryMS < 0 {
+		return nil, fmt.Errorf("ticks every %d ms: below 0", p.EveryMS)
+	}
+	n.ticks.set(time.Duration(p.EveryMS)*time.Millisecond, n.server.Emit)
+	return done{}, nil
+}
+
+func (n *node) run(_ context.Context, p runParam) (any, error) {
+	// The host that asked may be gone before the areas are full: they are filled
+	// all the same, and it can ask again.
+	return done{}, n.work.Start(context.Background(), p.Lines)
+}
+
+// end stops the machine, after a moment in which the answer gets out.
+func end(how int) error {
+	go func() {
+		time.Sleep(100 * time.Millisecond)
+		unix.Sync()
+		if err := unix.Reboot(how); err != nil {
+			say("end: %v", err)
+			os.Exit(1)
+		}
+	}()
+	return nil
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"time"
+)
+
+// maxBytes bounds an answer of /bytes/N.
+const maxBytes = 16 << 30
+
+// serveHTTP answers on port 80 of all addresses: a page, and /bytes/N, which is N
+// bytes.
+func serveHTTP() error {
+	var listening net.ListenConfig
+	listening.SetMultipathTCP(true)
+	listener, err := listening.Listen(context.Background(), "tcp", ":80")
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		fmt.Fprintf(w, "<!doctype html><title>godwit guest</title><p>A guest of Godwit's lab, asked at %s.\n", r.Context().Value(http.LocalAddrContextKey))
+	})
+	mux.HandleFunc("GET /bytes/{n}", serveBytes)
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 30 * time.Second}
+	go func() { say("http: %v", server.Serve(listener)) }()
+	return nil
+}
+
+func serveBytes(w http.ResponseWriter, r *http.Request) {
+	n, err := strconv.ParseInt(r.PathValue("n"), 10, 64)
+	if err != nil || n < 0 || n > maxBytes {
+		http.Error(w, fmt.Sprintf("a number of bytes up to %d, please", int64(maxBytes)), http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Content-Length", strconv.FormatInt(n, 10))
+	block := bytes.Repeat([]byte("godwit\n\x00"), 4096)
+	for n > 0 {
+		part := block[:min(n, int64(len(block)))]
+		if _, err := w.Write(part); err != nil {
+			return
+		}
+		n -= int64(len(part))
+	}
+}
+
+const (
+	iperfProgram = "/usr/bin/iperf3"
+	mptcpPreload = "/usr/lib/libmptcpwrap.so" // turns socket(…TCP) into socket(…MPTCP)
+)
+
+// startIperf keeps an iperf3 server on port 5201, if the image has one.
+func startIperf(children *family) {
+	if _, err := os.Stat(iperfProgram); err != nil {
+		return
+	}
+	go func() {
+		for {
+			command := exec.Command(iperfProgram, "-s", "-p", "5201")
+			command.Env = os.Environ()
+			if _, err := os.Stat(mptcpPreload); err == nil {
+				command.Env = append(command.Env, "LD_PRELOAD="+mptcpPreload)
+			}
+			err := children.start(command)
+			if err == nil {
+				err = children.wait(command)
+			}
+			say("iperf3 ended: %v", err)
+			time.Sleep(time.Second)
+		}
+	}()
+}

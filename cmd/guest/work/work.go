@@ -1,0 +1,114 @@
+// Package work carries out the workloads of package workload inside a guest.
+package work
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+
+	"godwit/lab/image/workload"
+	"godwit/vm/guest"
+)
+
+// A Set is the workloads of one guest. Its zero value is ready; DiskPath and Spin
+// are set before the first Start.
+type Set struct {
+	// DiskPath is the device (or file) that disk workloads write to.
+	DiskPath string
+	// Spin makes the command that keeps a CPU busy: a process of its own, so
+	// that the kernel and not Go's scheduler shares the CPU out.
+	Spin func() *exec.Cmd
+	// Begin starts a command whose end somebody waits for.
+	Begin func(*exec.Cmd) error
+
+	mu      sync.Mutex
+	running []string
+	areas   []*area
+}
+
+// Start begins each line that does not run yet, and returns when the areas have
+// been filled and the disk written once. It stops at the first error; lines before
+// it run. ctx only ends the filling.
+func (s *Set) Start(ctx context.Context, lines []string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, line := range lines {
+		line = strings.TrimSpace(line)
+		if slices.Contains(s.running, line) {
+			continue
+		}
+		w, err := workload.Parse(line)
+		if err != nil {
+			return err
+		}
+		if err := s.start(ctx, w); err != nil {
+			return fmt.Errorf("run %q: %w", line, err)
+		}
+		s.running = append(s.running, line)
+	}
+	return nil
+}
+
+func (s *Set) start(ctx context.Context, w workload.Workload) error {
+	switch w.Kind {
+	case workload.Dirty:
+		store, err := newMemory(w.Size)
+		if err != nil {
+			return err
+		}
+		return s.fill(ctx, store, w, w.Hot)
+	case workload.Disk:
+		store, err := newDisk(s.DiskPath, max(w.Write, w.Area))
+		if err != nil {
+			return err
+		}
+		return s.fill(ctx, store, w, 1)
+	case workload.CPU:
+		return s.begin(s.Spin())
+	case workload.Exec:
+		command := exec.Command("/bin/sh", "-c", w.Command)
+		command.Stdout, command.Stderr = os.Stdout, os.Stderr
+		return s.begin(command)
+	}
+	return nil // http is always on
+}
+
+func (s *Set) begin(command *exec.Cmd) error {
+	if s.Begin != nil {
+		return s.Begin(command)
+	}
+	if err := command.Start(); err != nil {
+		return err
+	}
+	go func() { _ = command.Wait() }()
+	return nil
+}
+
+func (s *Set) fill(ctx context.Context, store store, w workload.Workload, hot float64) error {
+	a := newArea(uint32(len(s.areas)+1), store, w.Text)
+	if err := a.fill(ctx); err != nil {
+		return errors.Join(err, store.close())
+	}
+	s.areas = append(s.areas, a)
+	if w.Rate > 0 {
+		go a.rewrite(context.Background(), w.Rate, hot)
+	}
+	return nil
+}
+
+// Verify checks every page of every area.
+func (s *Set) Verify() guest.Verified {
+	s.mu.Lock()
+	areas := slices.Clone(s.areas)
+	s.mu.Unlock()
+	v := guest.Verified{Areas: len(areas)}
+	for _, a := range areas {
+		a.verify(&v)
+	}
+	return v
+}

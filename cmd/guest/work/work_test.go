@@ -1,0 +1,72 @@
+package work
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"godwit/lab/image/workload"
+)
+
+func TestAreasAreFilledRewrittenAndChecked(t *testing.T) {
+	disk := filepath.Join(t.TempDir(), "disk")
+	if err := os.WriteFile(disk, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	set := &Set{DiskPath: disk}
+	lines := []string{"dirty size=1MiB hot=25% rate=2MiB/s", "dirty size=64KiB data=text", "disk rate=400KiB/s area=512KiB", "http"}
+	for range 2 { // the second time nothing new begins
+		if err := set.Start(t.Context(), lines); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := set.Verify()
+	if first.Areas != 3 || first.Pages != 256+16+128 || first.Corrupt != 0 {
+		t.Fatalf("after filling: %+v", first)
+	}
+	time.Sleep(500 * time.Millisecond)
+	second := set.Verify()
+	if second.Corrupt != 0 || len(second.Errors) != 0 {
+		t.Errorf("while rewriting: %+v", second)
+	}
+	// 512 and 100 pages a second, for half a second.
+	if wrote := second.Writes - first.Writes; wrote < 150 || wrote > 450 {
+		t.Errorf("%d pages rewritten in half a second, want about 306", wrote)
+	}
+	for number, version := range set.areas[0].versions {
+		if number >= 64 && version != 1 {
+			t.Fatalf("page %d was rewritten outside of the hot quarter", number)
+		}
+	}
+}
+
+func TestCorruptionIsSeen(t *testing.T) {
+	set := &Set{}
+	if err := set.Start(t.Context(), []string{"dirty size=64KiB"}); err != nil {
+		t.Fatal(err)
+	}
+	area := set.areas[0].store.(memory)
+	area[5*workload.PageSize+2000] ^= 1 // a broken page
+	copy(area.page(7), area.page(6))    // a page in another's place
+	old := append([]byte(nil), area.page(9)...)
+	set.areas[0].write(9)
+	copy(area.page(9), old) // an update that was lost
+	v := set.Verify()
+	if v.Corrupt != 3 || v.First != "area 1 page 5 version 1" {
+		t.Errorf("got %+v, want 3 corrupt pages, page 5 first", v)
+	}
+}
+
+func TestWrongWorkIsRefused(t *testing.T) {
+	set := &Set{DiskPath: "/nonexistent/vda"}
+	for line, want := range map[string]string{
+		"disk write=1MiB": "no disk",
+		"dirt":            "allowed",
+	} {
+		if err := set.Start(t.Context(), []string{line}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Start(%q) = %v, want an error with %q", line, err, want)
+		}
+	}
+}

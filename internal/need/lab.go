@@ -1,0 +1,51 @@
+package need
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// labLock is held by the test that owns the machine. It stays; the lock on it
+// goes with its holder, however that ends.
+const labLock = "/run/godwit-test.lock"
+
+// Lab asks for root and for the machine to oneself: no other test that called
+// Lab runs, in this process or in another one, until t and its subtests are
+// done. Tests that build a whole lab or boot a guest call it, so that they
+// neither fight for two cores nor measure each other; packages may be tested in
+// parallel all the same.
+//
+// It waits for as long as t may still run, less the time to say so. The wait
+// counts towards the time limit of the test binary.
+func Lab(t testing.TB) {
+	t.Helper()
+	Root(t)
+	file, err := os.OpenFile(labLock, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		t.Fatalf("open lock of the lab: %v", err)
+	}
+	t.Cleanup(func() { file.Close() })
+
+	limit := time.Now().Add(time.Hour)
+	if d, ok := t.(interface{ Deadline() (time.Time, bool) }); ok {
+		if deadline, set := d.Deadline(); set {
+			limit = deadline.Add(-5 * time.Second)
+		}
+	}
+	for {
+		err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return
+		}
+		if err != unix.EWOULDBLOCK && err != unix.EINTR {
+			t.Fatalf("lock %s: %v", labLock, err)
+		}
+		if time.Now().After(limit) {
+			t.Fatalf("lock %s: held by another test for too long", labLock)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}

@@ -1,0 +1,195 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/goccy/go-yaml"
+
+	"godwit/agent"
+	"godwit/internal/child"
+	"godwit/lab/topo"
+	"godwit/netstate/netns"
+)
+
+// hostAgent is an agent's process on one host of the lab.
+type hostAgent struct {
+	host   topo.Host
+	dir    string
+	config agent.Config
+	client *agent.Client
+
+	mu   sync.Mutex
+	cmd  *exec.Cmd
+	done chan struct{}
+}
+
+// agentReady bounds how long an agent may take until it answers.
+const agentReady = 20 * time.Second
+
+// start runs the agent in its host's namespace and waits until it answers.
+func (h *hostAgent) start(ctx context.Context) error {
+	if err := os.MkdirAll(h.dir, 0o700); err != nil {
+		return err
+	}
+	path := filepath.Join(h.dir, "agent.yaml")
+	data, err := yaml.Marshal(h.config)
+	if err != nil {
+		return fmt.Errorf("agent %s: %w", h.host.Name, err)
+	}
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		return err
+	}
+	logFile, err := os.OpenFile(h.logPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer logFile.Close()
+	cmd := child.Command("agent", path)
+	cmd.Stdout, cmd.Stderr = logFile, logFile
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is the lab's to handle
+	if err := netns.Start(h.host.Namespace, cmd); err != nil {
+		return fmt.Errorf("start agent %s: %w", h.host.Name, err)
+	}
+	done := make(chan struct{})
+	go func() {
+		cmd.Wait() //nolint:errcheck // how it ended is in its log
+		close(done)
+	}()
+	h.mu.Lock()
+	h.cmd, h.done = cmd, done
+	h.mu.Unlock()
+	h.client = agent.NewClient(h.config.Socket())
+	return h.awaitReady(ctx, done)
+}
+
+func (h *hostAgent) awaitReady(ctx context.Context, done chan struct{}) error {
+	ctx, cancel := context.WithTimeout(ctx, agentReady)
+	defer cancel()
+	for {
+		if _, err := h.client.Host(ctx); err == nil {
+			return nil
+		}
+		select {
+		case <-done:
+			return fmt.Errorf("agent %s ended: %s", h.host.Name, lastLine(h.logPath()))
+		case <-ctx.Done():
+			return fmt.Errorf("agent %s does not answer: %s", h.host.Name, lastLine(h.logPath()))
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+func (h *hostAgent) logPath() string { return filepath.Join(h.dir, "agent.log") }
+
+// kill ends the agent's process alone, by SIGKILL.
+func (h *hostAgent) kill() error {
+	h.mu.Lock()
+	cmd, done := h.cmd, h.done
+	h.mu.Unlock()
+	if cmd == nil {
+		return errors.New("agent " + h.host.Name + " does not run")
+	}
+	if err := cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	<-done
+	return nil
+}
+
+// stop ends the host's guests and leases by its agent, then the agent. An agent
+// that was killed is started once more, so that it cleans up what it left.
+func (h *hostAgent) stop(ctx context.Context, log *slog.Logger) {
+	h.mu.Lock()
+	cmd, done := h.cmd, h.done
+	h.mu.Unlock()
+	if cmd == nil {
+		return
+	}
+	select {
+	case <-done:
+		if err := h.start(ctx); err != nil {
+			log.Warn("restart agent to clean up", "host", h.host.Name, "error", err)
+			return
+		}
+		h.mu.Lock()
+		cmd, done = h.cmd, h.done
+		h.mu.Unlock()
+	default:
+	}
+	if err := h.client.Shutdown(ctx); err != nil {
+		log.Warn("clean up host", "host", h.host.Name, "error", err)
+	}
+	h.client.Close()
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return
+	}
+	select {
+	case <-done:
+	case <-time.After(5 * time.Second):
+		cmd.Process.Kill() //nolint:errcheck // it may have ended just now
+		<-done
+	}
+}
+
+// lastLine is the end of a log, for an error.
+func lastLine(path string) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	end := len(data)
+	for end > 0 && data[end-1] == '\n' {
+		end--
+	}
+	start := end
+	for start > 0 && data[start-1] != '\n' {
+		start--
+	}
+	return string(data[start:end])
+}
+
+// keepLogs copies the run's logs to OUT/logs.
+func (w *world) keepLogs() {
+	if w.out == "" {
+		return
+	}
+	to := filepath.Join(w.out, "logs")
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		w.log.Warn("keep logs", "error", err)
+		return
+	}
+	for name, a := range w.agents {
+		copyFile(filepath.Join(to, "agent-"+name+".log"), a.logPath())
+		guests, err := filepath.Glob(filepath.Join(a.config.State, "logs", "*"))
+		if err != nil {
+			continue
+		}
+		for _, g := range guests {
+			copyFile(filepath.Join(to, name+"-"+filepath.Base(g)), g)
+		}
+	}
+}
+
+func copyFile(to, from string) {
+	in, err := os.Open(from)
+	if err != nil {
+		return
+	}
+	defer in.Close()
+	out, err := os.Create(to)
+	if err != nil {
+		return
+	}
+	defer out.Close()
+	io.Copy(out, in) //nolint:errcheck // a log that could not be kept is not worth an error
+}

@@ -1,0 +1,184 @@
+// Package workload knows the lines of a scenario's `run` list: what a guest of the
+// lab is to do, and what its memory then looks like.
+//
+//	dirty size=100MiB hot=12% rate=8MiB/s data=random   write memory (data: random or text)
+//	disk write=64MiB                                    write the disk once
+//	disk rate=4MiB/s area=128MiB                        rewrite the first part of the disk for ever
+//	cpu                                                 keep one virtual CPU busy
+//	http                                                serve HTTP (the lab's guests always do)
+//	exec COMMAND                                        start a shell command
+//
+// Sizes are powers of 1024 (KiB, MiB, GiB) or of 1000 (kB, MB, GB); rates are sizes
+// per second. It is pure: the scenario's checker and the guest share it.
+package workload
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Kind is the first word of a line.
+type Kind string
+
+// Kinds of workloads.
+const (
+	Dirty Kind = "dirty"
+	Disk  Kind = "disk"
+	CPU   Kind = "cpu"
+	HTTP  Kind = "http"
+	Exec  Kind = "exec"
+)
+
+// PageSize is the unit in which memory and disks are written and checked, bytes.
+const PageSize = 4096
+
+// A Workload is one parsed line. Fields that its kind does not have are zero.
+type Workload struct {
+	Kind    Kind
+	Size    int64   // dirty: bytes of the area, at least a page
+	Hot     float64 // dirty: share of the area that is rewritten, above 0 up to 1; default 1
+	Rate    int64   // dirty, disk: bytes rewritten per second; 0 is none after the first filling
+	Text    bool    // dirty: words instead of random bytes
+	Write   int64   // disk: bytes written once, before the guest counts as ready
+	Area    int64   // disk: bytes at the disk's beginning that Rate rewrites
+	Command string  // exec
+}
+
+var keys = map[Kind][]string{
+	Dirty: {"size", "hot", "rate", "data"},
+	Disk:  {"write", "rate", "area"},
+	CPU:   {},
+	HTTP:  {},
+}
+
+// Parse reads one line. Its errors say what is wrong and what is allowed.
+func Parse(line string) (Workload, error) {
+	word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+	w := Workload{Kind: Kind(word)}
+	if w.Kind == Exec {
+		if w.Command = strings.TrimSpace(rest); w.Command == "" {
+			return Workload{}, fmt.Errorf("exec: no command; allowed: exec COMMAND")
+		}
+		return w, nil
+	}
+	allowed, ok := keys[w.Kind]
+	if !ok {
+		return Workload{}, fmt.Errorf("unknown workload %q; allowed: dirty, disk, cpu, http, exec", word)
+	}
+	seen := map[string]bool{}
+	for _, field := range strings.Fields(rest) {
+		key, value, found := strings.Cut(field, "=")
+		if !found || !slices.Contains(allowed, key) {
+			return Workload{}, fmt.Errorf("%s: unknown word %q; allowed: %s", word, field, allowedKeys(allowed))
+		}
+		if seen[key] {
+			return Workload{}, fmt.Errorf("%s: %s given twice", word, key)
+		}
+		seen[key] = true
+		if err := w.set(key, value); err != nil {
+			return Workload{}, fmt.Errorf("%s: %s: %w", word, key, err)
+		}
+	}
+	return w, w.check(seen)
+}
+
+func allowedKeys(allowed []string) string {
+	if len(allowed) == 0 {
+		return "nothing"
+	}
+	return strings.Join(allowed, "=, ") + "="
+}
+
+func (w *Workload) set(key, value string) (err error) {
+	switch key {
+	case "size":
+		w.Size, err = Size(value)
+	case "write":
+		w.Write, err = Size(value)
+	case "area":
+		w.Area, err = Size(value)
+	case "rate":
+		w.Rate, err = Rate(value)
+	case "hot":
+		w.Hot, err = share(value)
+	case "data":
+		switch value {
+		case "random", "text":
+			w.Text = value == "text"
+		default:
+			err = fmt.Errorf("%q; allowed: random, text", value)
+		}
+	}
+	return err
+}
+
+// check looks at what belongs together and fills in what was left out.
+func (w *Workload) check(seen map[string]bool) error {
+	switch w.Kind {
+	case Dirty:
+		if w.Size < PageSize {
+			return fmt.Errorf("dirty: size is missing or below a page of %d bytes; as in: dirty size=100MiB hot=12%% rate=8MiB/s", PageSize)
+		}
+		if !seen["hot"] {
+			w.Hot = 1
+		}
+	case Disk:
+		if seen["write"] == (seen["rate"] || seen["area"]) {
+			return fmt.Errorf("disk: needs either write=SIZE, or rate=RATE and area=SIZE")
+		}
+		if !seen["write"] && (w.Rate == 0 || w.Area < PageSize) {
+			return fmt.Errorf("disk: needs both rate=RATE and area=SIZE, the area of at least %d bytes", PageSize)
+		}
+		if seen["write"] && w.Write < PageSize {
+			return fmt.Errorf("disk: write is below %d bytes", PageSize)
+		}
+	}
+	return nil
+}
+
+var units = []struct {
+	suffix string
+	bytes  float64
+}{
+	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40},
+	{"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1},
+}
+
+// Size reads a size in bytes, such as 256MiB.
+func Size(text string) (int64, error) {
+	for _, unit := range units {
+		number, ok := strings.CutSuffix(text, unit.suffix)
+		if !ok {
+			continue
+		}
+		value, err := strconv.ParseFloat(number, 64)
+		if err != nil || !(value >= 0) || value*unit.bytes > math.MaxInt64/2 {
+			break
+		}
+		return int64(value * unit.bytes), nil
+	}
+	return 0, fmt.Errorf("%q is no size; as in: 256MiB", text)
+}
+
+// Rate reads a rate in bytes per second, such as 8MiB/s.
+func Rate(text string) (int64, error) {
+	size, ok := strings.CutSuffix(text, "/s")
+	if ok {
+		if value, err := Size(size); err == nil {
+			return value, nil
+		}
+	}
+	return 0, fmt.Errorf("%q is no rate; as in: 8MiB/s", text)
+}
+
+func share(text string) (float64, error) {
+	number, ok := strings.CutSuffix(text, "%")
+	value, err := strconv.ParseFloat(number, 64)
+	if !ok || err != nil || !(value > 0 && value <= 100) {
+		return 0, fmt.Errorf("%q is no share; as in: 12%%, above 0 and up to 100", text)
+	}
+	return value / 100, nil
+}

@@ -1,0 +1,157 @@
+package report
+
+import "fmt"
+
+// card is one of the numbers at the top of the page and of the terminal's
+// summary. Class is good, bad or empty.
+type card struct{ Label, Value, Note, Class string }
+
+// cards sums the run up. Of a number that each migration or flow has, the worst.
+func cards(r *Report) []card {
+	return []card{
+		outcomeCard(r),
+		worstMigration(r, "VM downtime", func(m *Migration) *float64 { return m.VMDowntimeMS }),
+		worstMigration(r, "Network downtime", func(m *Migration) *float64 { return m.NetworkDowntimeMS }),
+		gapCard(r),
+		recordsCard(r),
+		droppedCard(r),
+		connectionsCard(r),
+		wireCard(r),
+	}
+}
+
+func outcomeCard(r *Report) card {
+	done := 0
+	for _, m := range r.Migrations {
+		if m.Outcome == Completed {
+			done++
+		}
+	}
+	c := card{Label: "Migrations", Value: fmt.Sprintf("%d of %d", done, len(r.Migrations)), Note: "completed", Class: "good"}
+	for _, m := range r.Migrations {
+		if m.Outcome != Completed {
+			c.Class, c.Note = "bad", m.Outcome
+		}
+	}
+	if len(r.Migrations) == 0 {
+		c.Class, c.Note = "", "none was asked for"
+	}
+	return c
+}
+
+func worstMigration(r *Report, name string, of func(*Migration) *float64) card {
+	c := card{Label: name, Value: dash, Note: "not measured"}
+	var worst *float64
+	for i := range r.Migrations {
+		m := &r.Migrations[i]
+		if v := of(m); v != nil && (worst == nil || *v > *worst) {
+			worst = v
+			c.Value, c.Note = milliseconds(v), m.From+" → "+m.To
+			if len(r.Migrations) > 1 {
+				c.Note = "worst: " + c.Note
+			}
+		}
+	}
+	return c
+}
+
+func gapCard(r *Report) card {
+	c := card{Label: "Service gap", Value: dash, Note: "not measured"}
+	var worst *float64
+	for i := range r.Traffic {
+		t := &r.Traffic[i]
+		if v := t.ServiceGapMS; v != nil && (worst == nil || *v > *worst) {
+			worst = v
+			c.Value, c.Note = milliseconds(v), "worst: "+t.Name
+			if t.GapBeforeMS != nil {
+				c.Note += ", before " + milliseconds(t.GapBeforeMS)
+			}
+		}
+	}
+	return c
+}
+
+func recordsCard(r *Report) card {
+	var lost, repeated, corrupt int64
+	known := false
+	for _, t := range r.Traffic {
+		for _, n := range []struct {
+			seen *int64
+			sum  *int64
+		}{{t.RecordsLost, &lost}, {t.RecordsRepeated, &repeated}, {t.Corrupt, &corrupt}} {
+			if n.seen != nil {
+				known = true
+				*n.sum += *n.seen
+			}
+		}
+	}
+	if !known {
+		return card{Label: "Records lost", Value: dash, Note: "not measured"}
+	}
+	c := card{Label: "Records lost", Value: group(lost), Class: "good", Note: fmt.Sprintf("%s repeated, %s corrupt", group(repeated), group(corrupt))}
+	if lost+repeated+corrupt > 0 {
+		c.Class = "bad"
+	}
+	return c
+}
+
+func droppedCard(r *Report) card {
+	var dropped, held, links int64
+	known := false
+	for _, m := range r.Migrations {
+		if m.DroppedPackets != nil {
+			known = true
+			dropped += *m.DroppedPackets
+		}
+		if m.HeldPackets != nil {
+			held += *m.HeldPackets
+		}
+		if m.LinkDrops != nil {
+			links += *m.LinkDrops
+		}
+	}
+	c := card{Label: "Packets dropped", Value: dash, Note: "not measured"}
+	if known {
+		c.Value, c.Class = group(dropped), "good"
+		c.Note = fmt.Sprintf("%s held, %s by full links", group(held), group(links))
+	}
+	if dropped > 0 {
+		c.Class = "bad"
+	}
+	return c
+}
+
+func connectionsCard(r *Report) card {
+	var sum Connections
+	for _, m := range r.Migrations {
+		if m.Connections != nil && m.Outcome == Completed {
+			sum.Total += m.Connections.Total
+			sum.Moved += m.Connections.Moved
+			sum.Tunnelled += m.Connections.Tunnelled
+			sum.Lost += m.Connections.Lost
+		}
+	}
+	c := card{Label: "Connections moved", Value: fmt.Sprintf("%d of %d", sum.Moved, sum.Total),
+		Note: fmt.Sprintf("%d through the tunnel, %d lost", sum.Tunnelled, sum.Lost)}
+	switch {
+	case sum.Lost > 0:
+		c.Class = "bad"
+	case sum.Total > 0:
+		c.Class = "good"
+	}
+	return c
+}
+
+func wireCard(r *Report) card {
+	var wire, memory int64
+	for _, m := range r.Migrations {
+		if m.WireBytes != nil && m.MemoryBytes != nil {
+			wire += *m.WireBytes
+			memory += *m.MemoryBytes
+		}
+	}
+	if wire == 0 {
+		return card{Label: "Bytes on the wire", Value: dash, Note: "not measured"}
+	}
+	return card{Label: "Bytes on the wire", Value: bytesText(float64(wire)), Note: "for " + bytesText(float64(memory)) + " of memory"}
+}

@@ -1,0 +1,149 @@
+package report
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"godwit/lab/scenario"
+)
+
+// plan is the scenario that sample is a run of, with these expectations.
+func plan(t *testing.T, expect ...string) *scenario.Scenario {
+	t.Helper()
+	text := `
+name: demo
+sites:
+  - {name: montreal, guest_net: {v4: 10.1.1.0/24}, uplinks: [{name: public}]}
+  - {name: sanjose, guest_net: {v4: 10.2.1.0/24}, uplinks: [{name: public}]}
+  - {name: dublin, guest_net: {v4: 10.3.1.0/24}, uplinks: [{name: public}]}
+clients: [{name: phone}]
+guests: [{name: web, site: montreal}, {name: db, site: dublin}]
+traffic:
+  - {name: ticks, client: phone, guest: web, kind: ticks}
+  - {name: download, client: phone, guest: web, kind: download}
+  - {name: upload, client: phone, guest: web, kind: upload}
+  - {name: requests, client: phone, guest: web, kind: requests}
+expect:
+`
+	for _, e := range expect {
+		text += "  - {" + e + "}\n"
+	}
+	s, err := scenario.Parse("demo.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestCheck(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		expect string
+		change func(*Report)
+		unmet  []string
+	}{
+		{"completed", "migrations: completed", nil, nil},
+		{"one aborted", "migrations: completed", func(r *Report) { r.Migrations[1].Outcome, r.Migrations[1].Reason = Aborted, "path gone" },
+			[]string{"migrations: migration 2 (web sanjose → dublin) aborted, expected completed: path gone"}},
+		{"none took place", "migrations: completed", func(r *Report) { r.Migrations = nil },
+			[]string{"migrations: none took place, expected completed"}},
+		{"refused", "migrations: refused", nil, []string{
+			"migrations: migration 1 (web montreal → sanjose) completed, expected refused",
+			"migrations: migration 2 (web sanjose → dublin) completed, expected refused"}},
+		{"in order", "migrations: [completed, aborted]", func(r *Report) { r.Migrations[1].Outcome = Aborted }, nil},
+		{"in order, too few", "migrations: [completed, aborted]", func(r *Report) { r.Migrations = r.Migrations[:1] },
+			[]string{"migrations: 1 took place, expected 2: completed, aborted"}},
+		{"survive", "connections: survive", nil, nil},
+		{"a flow died", "connections: survive", func(r *Report) { r.Traffic[0].Survived = false },
+			[]string{"connections: traffic ticks did not survive"}},
+		{"records", "connections: survive", func(r *Report) {
+			r.Traffic[1].RecordsLost, r.Traffic[1].RecordsRepeated, r.Traffic[1].Corrupt = new(int64(3)), new(int64(1)), nil
+			r.Traffic[1].WhyNull = map[string]string{"corrupt": "the client died"}
+		}, []string{
+			"connections: corrupt of traffic download is unknown: the client died",
+			"connections: records_lost of traffic download is 3, expected 0",
+			"connections: records_repeated of traffic download is 1, expected 0"}},
+		{"no record kinds", "connections: survive", func(r *Report) { r.Traffic[0].Kind, r.Traffic[0].RecordsLost = "exec", nil }, nil},
+		{"a flow is missing", "connections: survive", func(r *Report) { r.Traffic = r.Traffic[1:] },
+			[]string{"connections: traffic ticks is not in the report"}},
+		{"gap", "service_gap: {traffic: ticks, below: 139ms}", nil, nil},
+		{"gap at the bound", "service_gap: {traffic: ticks, below: 138ms}", nil,
+			[]string{"service_gap: of traffic ticks is 138ms, expected below 138ms"}},
+		{"gap unknown", "service_gap: {traffic: ticks, below: 1s}", func(r *Report) { r.Traffic[0].ServiceGapMS = nil },
+			[]string{"service_gap: of traffic ticks is unknown: no reason was given"}},
+		{"gap of nothing", "service_gap: {traffic: ticks, below: 1s}", func(r *Report) { r.Traffic = nil },
+			[]string{"service_gap: traffic ticks is not in the report"}},
+		{"vm downtime", "vm_downtime: {guest: web, below: 58ms}", nil, nil},
+		{"vm downtime over", "vm_downtime: {guest: web, below: 50ms}", nil,
+			[]string{"vm_downtime: of migration 2 (web sanjose → dublin) is 57ms, expected below 50ms"}},
+		{"vm downtime of aborted", "vm_downtime: {guest: web, below: 50ms}",
+			func(r *Report) { r.Migrations[1].Outcome, r.Migrations[1].VMDowntimeMS = Aborted, nil }, nil},
+		{"vm downtime unknown", "vm_downtime: {guest: web, below: 50ms}", func(r *Report) {
+			r.Migrations = r.Migrations[:1]
+			r.Migrations[0].VMDowntimeMS = nil
+			r.Migrations[0].WhyNull = map[string]string{"vm_downtime_ms": "no ticks"}
+		}, []string{"vm_downtime: of migration 1 (web montreal → sanjose) is unknown: no ticks"}},
+		{"vm downtime of a guest at rest", "vm_downtime: {guest: db, below: 50ms}", nil,
+			[]string{"vm_downtime: guest db made no migration that has one, expected below 50ms"}},
+		{"network downtime", "network_downtime: {guest: web, below: 98.1ms}", nil, nil},
+		{"network downtime over", "network_downtime: {guest: web, below: 60ms}", nil, []string{
+			"network_downtime: of migration 1 (web montreal → sanjose) is 60ms, expected below 60ms",
+			"network_downtime: of migration 2 (web sanjose → dublin) is 98ms, expected below 60ms"}},
+		{"migration time", "migration_time: {guest: web, below: 10s}", nil, nil},
+		{"migration time over", "migration_time: {guest: web, below: 7s}", nil,
+			[]string{"migration_time: of migration 2 (web sanjose → dublin) is 9.06s, expected below 7s"}},
+		{"dropped", "dropped_packets: 0", nil, nil},
+		{"dropped some", "dropped_packets: 0", func(r *Report) { r.Migrations[0].DroppedPackets = new(int64(7)) },
+			[]string{"dropped_packets: of migration 1 (web montreal → sanjose) is 7, expected at most 0"}},
+		{"dropped fewer", "dropped_packets: {below: 8}", func(r *Report) { r.Migrations[0].DroppedPackets = new(int64(7)) }, nil},
+		{"dropped as many", "dropped_packets: {below: 7}", func(r *Report) { r.Migrations[0].DroppedPackets = new(int64(7)) },
+			[]string{"dropped_packets: of migration 1 (web montreal → sanjose) is 7, expected at most 6"}},
+		{"dropped unknown", "dropped_packets: 0", func(r *Report) { r.Migrations[0].DroppedPackets = nil },
+			[]string{"dropped_packets: of migration 1 (web montreal → sanjose) is unknown: no reason was given"}},
+		{"dropped never counted", "dropped_packets: 0", func(r *Report) { r.Migrations = nil },
+			[]string{"dropped_packets: no migration has a count, expected at most 0"}},
+		{"leftovers", "leftovers: none", nil, nil},
+		{"something is left", "leftovers: none", func(r *Report) { r.Leftovers = []string{"namespace x", "tap y"} },
+			[]string{"leftovers: 2, expected none: namespace x, tap y"}},
+		{"timeout", "", func(r *Report) { r.TimedOut = true }, []string{"the run met its timeout of 3m0s"}},
+		{"trigger", "", func(r *Report) { r.Unreached = []string{"abort web at web seed"} }, []string{"never reached: abort web at web seed"}},
+		{"trouble", "", func(r *Report) { r.Troubles = []string{"exec in web: exit code 1"} }, []string{"exec in web: exit code 1"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var s *scenario.Scenario
+			if c.expect == "" {
+				s = plan(t)
+			} else {
+				s = plan(t, c.expect)
+			}
+			r := sample()
+			if c.change != nil {
+				c.change(r)
+			}
+			Judge(s, r)
+			if !slices.Equal(r.Unmet, c.unmet) {
+				t.Errorf("got\n%s\nwant\n%s", strings.Join(r.Unmet, "\n"), strings.Join(c.unmet, "\n"))
+			}
+			if r.OK != (len(c.unmet) == 0) {
+				t.Errorf("ok is %t", r.OK)
+			}
+		})
+	}
+}
+
+// A datagram that the scenario's own network loses is not a lost connection.
+func TestLostDatagrams(t *testing.T) {
+	for _, lossy := range []bool{false, true} {
+		s := plan(t, "connections: survive")
+		if lossy {
+			s.Steps = []scenario.Step{{At: scenario.At{Time: time.Second}, Cut: &scenario.Cut{Site: "montreal", Uplink: "public"}}}
+		}
+		r := sample()
+		r.Traffic[0].Kind, r.Traffic[0].RecordsLost = "udp", new(int64(2))
+		if unmet := Check(s, r); (len(unmet) == 0) != lossy {
+			t.Errorf("lossy %t: %q", lossy, unmet)
+		}
+	}
+}

@@ -1,0 +1,107 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// keep writes a page to GODWIT_KEEP=DIR, to be looked at.
+func keep(t *testing.T, name string, page []byte) {
+	t.Helper()
+	dir := os.Getenv("GODWIT_KEEP")
+	if dir == "" {
+		return
+	}
+	if err := os.WriteFile(filepath.Join(dir, name+".html"), page, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Fifty moves with twenty flows still make a page, soon and of bearable size.
+func TestHTMLOfManyMoves(t *testing.T) {
+	r := sample()
+	first := r.Migrations[0]
+	for i := 2; i < 50; i++ {
+		m := first
+		m.RequestedS = float64(i) * 12
+		m.SwitchedS = new(m.RequestedS + 6.5)
+		if i%2 == 0 {
+			m.From, m.To = m.To, m.From
+		}
+		r.Migrations = append(r.Migrations, m)
+		for n, e := range r.Series.Events[:5] {
+			r.Series.Events = append(r.Series.Events, Event{AtS: m.RequestedS + float64(n), Name: e.Name, Guest: "web"})
+		}
+		r.Series.Subflows = append(r.Series.Subflows, Subflow{Flow: "ticks", Local: "fd18:2::10", Remote: "fd00:1:1::10", FromS: m.RequestedS, ToS: new(m.RequestedS + 12)})
+	}
+	for i := range 20 {
+		f := r.Series.Flow(fmt.Sprintf("flow%d", i), "ticks")
+		for k := range 6000 {
+			f.Add(float64(k)/10, float64(k%7), 20, float64(10+k%5))
+		}
+	}
+	r.DurationS = 600
+	start := time.Now()
+	var b bytes.Buffer
+	if err := HTML(&b, r); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(start); took > 5*time.Second || b.Len() > 8<<20 {
+		t.Errorf("%d bytes after %s", b.Len(), took)
+	}
+	keep(t, "many", b.Bytes())
+}
+
+func TestHTMLIsSelfContained(t *testing.T) {
+	for _, r := range []*Report{sample(), sampleBad(), {Scenario: "empty"}, {Scenario: "odd", Series: &Series{}}} {
+		r.Traffic = slices.Clone(r.Traffic)
+		if len(r.Traffic) > 0 {
+			r.Traffic[0].Name = `<script src="https://example.org/x.js">`
+		}
+		if r.Series != nil && len(r.Series.Flows) > 0 {
+			r.Series.Flows[0].Name = `</script><img src=x>`
+			r.Series.Events[0].Name = `<b>&"`
+		}
+		var b bytes.Buffer
+		if err := HTML(&b, r); err != nil {
+			t.Fatal(err)
+		}
+		keep(t, "escaped-"+r.Scenario, b.Bytes())
+		page := b.String()
+		for _, ban := range []string{`<link`, `<img`, `<iframe`, `@import`, `url\(`, `<script [^>]*src`, `(?:href|src)=["']?(?:https?:)?//`, `fetch\(`, `\bimport\b`, `<b>`, `ZgotmplZ`, `NaN`, `Inf\b`} {
+			if m := regexp.MustCompile(ban).FindString(page); m != "" {
+				t.Errorf("%s: page has %q", r.Scenario, m)
+			}
+		}
+		if n := strings.Count(page, "<script"); n != 2 {
+			t.Errorf("%s: %d scripts, want 2", r.Scenario, n)
+		}
+		if !strings.Contains(page, "</html>") || !strings.Contains(page, "prefers-color-scheme: dark") {
+			t.Errorf("%s: page is not whole", r.Scenario)
+		}
+	}
+}
+
+// The picture has what a person looks for.
+func TestPictureShows(t *testing.T) {
+	var b bytes.Buffer
+	if err := HTML(&b, sampleBad()); err != nil {
+		t.Fatal(err)
+	}
+	keep(t, "bad", b.Bytes())
+	page := b.String()
+	for _, want := range []string{"cut-&lt;at&gt;&amp;-copy", "copy 5.78 s", ">switch<", ">handover<", "runs at sanjose", "source suspend",
+		"cut sanjose/private for 3s", "198.18.1.10 → 10.2.1.10", "private-public", "No reply from web", ">aborted<", "4 unmet",
+		"records_lost of traffic download is 3, expected 0", "vm_downtime_ms of migration 2 (web sanjose → dublin): the guest was never paused", "1 of 2"} {
+		if !strings.Contains(strings.ToLower(page), strings.ToLower(want)) {
+			t.Errorf("page lacks %q", want)
+		}
+	}
+}

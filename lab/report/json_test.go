@@ -1,0 +1,179 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+var update = flag.Bool("update", false, "write what is seen into testdata")
+
+// golden compares with a file of testdata.
+func golden(t *testing.T, name string, seen []byte) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(file, seen, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(seen)); diff != "" {
+		t.Errorf("%s (-want +got)\n%s", name, diff)
+	}
+}
+
+func written(t *testing.T, r *Report) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := r.Write(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func TestRoundTrip(t *testing.T) {
+	for _, r := range []*Report{sample(), sampleBad()} {
+		for i := range r.Migrations { // what Write adds
+			r.Migrations[i].WhyNull = explained(r.Migrations[i].WhyNull, r.Migrations[i].numbers())
+		}
+		r.Series.Flow("ticks", "ticks").Add(99, math.NaN(), math.Inf(1), 1)
+		got, err := Read(bytes.NewReader(written(t, r)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := r.Series.Flow("ticks", "ticks")
+		f.RTT[len(f.RTT)-1] = math.NaN()
+		near := cmpopts.EquateApprox(0, 0.0006)
+		if diff := cmp.Diff(r, got, near, cmpopts.EquateNaNs(), cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("(-want +got)\n%s", diff)
+		}
+	}
+}
+
+func TestGoldenJSON(t *testing.T) {
+	r := sample()
+	r.Series = nil
+	golden(t, "report.json", written(t, r))
+}
+
+// The contract's example, whose every field an empty report has too.
+func TestContractFields(t *testing.T) {
+	var want any
+	example, err := os.ReadFile("testdata/contract.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(example, &want); err != nil {
+		t.Fatal(err)
+	}
+	r := &Report{Migrations: make([]Migration, 1), Traffic: make([]Traffic, 1)}
+	var got any
+	if err := json.Unmarshal(written(t, r), &got); err != nil {
+		t.Fatal(err)
+	}
+	missing(t, "", want, got)
+	if _, err := Read(bytes.NewReader(example)); err != nil {
+		t.Errorf("the contract's example: %v", err)
+	}
+}
+
+// missing reports every key of want that got has not, through maps and the
+// first entries of lists.
+func missing(t *testing.T, path string, want, got any) {
+	t.Helper()
+	switch want := want.(type) {
+	case map[string]any:
+		have, ok := got.(map[string]any)
+		if !ok {
+			t.Errorf("%s is %T", path, got)
+			return
+		}
+		for key, value := range want {
+			if _, there := have[key]; !there && path != ".migrations.wire_bytes_by_path" {
+				t.Errorf("%s.%s is missing", path, key)
+				continue
+			}
+			missing(t, path+"."+key, value, have[key])
+		}
+	case []any:
+		have, ok := got.([]any)
+		if !ok {
+			t.Errorf("%s is %T, not a list", path, got)
+			return
+		}
+		if len(want) > 0 && len(have) > 0 {
+			missing(t, path, want[0], have[0])
+		}
+	}
+}
+
+// Every null has a reason, also where nobody gave one.
+func TestEveryNullIsExplained(t *testing.T) {
+	r := &Report{Migrations: make([]Migration, 1), Traffic: make([]Traffic, 1)}
+	r.Migrations[0].Null("rounds", "stop-copy has none")
+	r.Traffic[0].Null("corrupt", "no pattern")
+	var got map[string]any
+	if err := json.Unmarshal(written(t, r), &got); err != nil {
+		t.Fatal(err)
+	}
+	for _, list := range []string{"migrations", "traffic"} {
+		one := got[list].([]any)[0].(map[string]any)
+		reasons := one["why_null"].(map[string]any)
+		for name, v := range one {
+			if _, said := reasons[name]; v == nil && !said {
+				t.Errorf("%s: %s is null without a reason", list, name)
+			}
+		}
+	}
+	if r.Traffic[0].WhyNull["bytes"] != "" {
+		t.Error("Write changed the report")
+	}
+}
+
+func TestColumnJSON(t *testing.T) {
+	c := Column{0, 1, 1.5, 0.0004, -2, 100, math.NaN(), math.Inf(-1)}
+	text, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "[0,1,1.5,0,-2,100,null,null]"; string(text) != want {
+		t.Errorf("got %s, want %s", text, want)
+	}
+	if err := json.Unmarshal([]byte(`[1,"x"]`), &c); err == nil {
+		t.Error("read a string as a number")
+	}
+}
+
+func TestSummary(t *testing.T) {
+	var b bytes.Buffer
+	Summary(&b, sample(), false)
+	golden(t, "summary.txt", b.Bytes())
+	b.Reset()
+	Summary(&b, sampleBad(), true)
+	golden(t, "summary-bad.txt", b.Bytes())
+
+	r := sampleBad()
+	for range 50 {
+		r.Migrations = append(r.Migrations, r.Migrations[0])
+		r.Traffic = append(r.Traffic, r.Traffic[0])
+		r.Unmet = append(r.Unmet, "one more")
+		r.Leftovers = append(r.Leftovers, "thing")
+	}
+	b.Reset()
+	Summary(&b, r, false)
+	if n := strings.Count(b.String(), "\n"); n > 30 {
+		t.Errorf("%d lines, want at most 30", n)
+	}
+}

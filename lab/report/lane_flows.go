@@ -1,0 +1,185 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// maxFlows bounds the flows of a picture; all of them are in report.json.
+const maxFlows = 12
+
+func (p *picture) flows() []FlowSeries {
+	if p.r.Series == nil {
+		return nil
+	}
+	return p.r.Series.Flows[:min(len(p.r.Series.Flows), maxFlows)]
+}
+
+// throughput draws a small area for each flow, each on its own linear scale.
+func (p *picture) throughput() {
+	flows := p.flows()
+	if len(flows) == 0 {
+		return
+	}
+	h := 34.0
+	if len(flows) > 6 {
+		h = 22
+	}
+	p.y += 14
+	p.body.label(8, p.y+2, "head", "", "Throughput")
+	p.body.label(picRight+6, p.y+2, "mute small", "", "own scale, to")
+	p.y += 8
+	for i, f := range flows {
+		top := p.y
+		high := p.highest(f.T, f.Mbps)
+		d := p.curve(f.T, f.Mbps, top+3, h-3, func(v float64) float64 { return min(1, v/high) })
+		p.body.path(area(d, top+h), "fill", "fill:"+colour("f", i))
+		p.body.path(d, "curve", "stroke:"+colour("f", i))
+		p.body.line(picLeft, top+h, picRight, top+h, "axis")
+		p.body.rect(8, top+h-13, 9, 9, "", "fill:"+colour("f", i), "")
+		p.body.label(22, top+h-4, "", "", f.Name)
+		p.body.label(picRight+6, top+h-4, "mute", "", rate(high))
+		p.y += h + 3
+	}
+	if more := len(p.r.Series.Flows) - len(flows); more > 0 {
+		p.y += 14
+		p.body.label(22, p.y, "mute", "", fmt.Sprintf("and %s in report.json", plural(more, "flow")))
+	}
+}
+
+// highest value inside the span; 1 where there is none.
+func (p *picture) highest(t, v Column) float64 {
+	high := 0.0
+	for i := range min(len(t), len(v)) {
+		if t[i] >= p.win.from && t[i] <= p.win.to && !math.IsInf(v[i], 0) {
+			high = max(high, v[i]) // NaN is never greater
+		}
+	}
+	if high == 0 || math.IsNaN(high) {
+		return 1
+	}
+	return high
+}
+
+func (p *picture) roundTrips() {
+	flows := p.flows()
+	var columns []Column
+	for _, f := range flows {
+		columns = append(columns, f.RTT)
+	}
+	if len(columns) == 0 {
+		return
+	}
+	p.logLane("Round-trip time", "of each flow, ms", 96, 0.1, flows, columns)
+}
+
+// gaps draws how long each client waited, and names the worst wait of every
+// migration.
+func (p *picture) gaps() {
+	flows := p.flows()
+	var columns []Column
+	for _, f := range flows {
+		columns = append(columns, f.Gap)
+	}
+	if len(columns) == 0 {
+		return
+	}
+	var names row
+	top, scale := p.logLane("Gap", "longest wait, ms", 96, 1, flows, columns)
+	for i := range p.r.Migrations {
+		m := &p.r.Migrations[i]
+		worst, at, flow := 0.0, 0.0, -1
+		for n, f := range flows {
+			for k := range min(len(f.T), len(f.Gap)) {
+				inside := f.T[k] >= max(m.RequestedS, p.win.from) && f.T[k] <= min(m.endS()+1, p.win.to)
+				if inside && f.Gap[k] > worst {
+					worst, at, flow = f.Gap[k], f.T[k], n
+				}
+			}
+		}
+		if flow >= 0 {
+			p.peak(&names, at, worst, top+96-scale.at(worst)*96, top, colour("f", flow), flows[flow].Name)
+		}
+	}
+}
+
+// row remembers how far to the right labels reach, so that none covers another.
+type row struct{ full float64 }
+
+// peak marks the worst value of a migration at height y, and names it where
+// there is room.
+func (p *picture) peak(names *row, at, v, y, top float64, paint, name string) {
+	x := p.x(at)
+	p.body.dot(x, y, 3.2, "fill:"+paint)
+	text := number(v) + " ms"
+	if name != "" {
+		text += " " + name
+	}
+	class, from := "halo strong", x+7
+	if from+textWidth(text) > picRight {
+		class, from, x = class+" end", x-7-textWidth(text), x-14
+	}
+	if from < names.full {
+		return
+	}
+	names.full = from + textWidth(text) + 8
+	p.body.label(x+7, max(y+4, top+9), class, "", text)
+}
+
+// logLane draws one line for each flow on a shared logarithmic scale.
+func (p *picture) logLane(title, unit string, h, floor float64, flows []FlowSeries, columns []Column) (float64, logScale) {
+	top := p.lane(title, unit, h)
+	scale := logOver(columns, floor)
+	p.rungs(scale, top, h)
+	for i, f := range slices.Backward(flows) { // the first flow on top
+		p.body.path(p.curve(f.T, columns[i], top, h, scale.at), "curve", "stroke:"+colour("f", i))
+	}
+	return top, scale
+}
+
+// rungs are the labelled lines across a lane.
+func (p *picture) rungs(scale logScale, top, h float64) {
+	last := math.Inf(1)
+	for _, v := range scale.ticks() {
+		y := top + h - scale.at(v)*h
+		if last-y < 13 {
+			continue
+		}
+		last = y
+		p.body.line(picLeft, y, picRight, y, "grid")
+		p.body.label(picLeft-6, y+3.5, "end mute small", "", number(v))
+	}
+}
+
+// probes draws the UDP echo that network downtime is measured with.
+func (p *picture) probes() {
+	if p.r.Series == nil {
+		return
+	}
+	for _, pr := range p.r.Series.Probes[:min(len(p.r.Series.Probes), 4)] {
+		const h = 54
+		var names row
+		top := p.lane("Network probe", "no reply from "+pr.Guest+", ms", h)
+		scale := logOver([]Column{pr.Gap}, 5)
+		p.rungs(scale, top, h)
+		d := p.curve(pr.T, pr.Gap, top, h, scale.at)
+		p.body.path(area(d, top+h), "fill", "fill:var(--probe)")
+		p.body.path(d, "curve", "stroke:var(--probe)")
+		for i := range p.r.Migrations {
+			m := &p.r.Migrations[i]
+			if m.Guest != pr.Guest {
+				continue
+			}
+			worst, at := 0.0, 0.0
+			for k := range min(len(pr.T), len(pr.Gap)) {
+				if pr.T[k] >= max(m.RequestedS, p.win.from) && pr.T[k] <= min(m.endS()+0.5, p.win.to) && pr.Gap[k] > worst {
+					worst, at = pr.Gap[k], pr.T[k]
+				}
+			}
+			if worst > 0 {
+				p.peak(&names, at, worst, top+h-scale.at(worst)*h, top, "var(--probe)", "")
+			}
+		}
+	}
+}

@@ -1,0 +1,139 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+)
+
+// guests draws for each guest the phases of its migrations and where it runs.
+func (p *picture) guests() {
+	var names []string
+	for _, m := range p.r.Migrations {
+		if !slices.Contains(names, m.Guest) {
+			names = append(names, m.Guest)
+		}
+	}
+	sites := p.siteNumbers()
+	for _, name := range names {
+		top := p.y
+		p.body.label(8, top+15, "head", "", name)
+		rows := p.phases(name, top)
+		p.y = top + 24 + 13*float64(rows) + 4
+		p.whereabouts(name, sites)
+		p.y += 24
+	}
+}
+
+// siteNumbers gives each site its colour, in the order of appearance.
+func (p *picture) siteNumbers() map[string]int {
+	numbers := map[string]int{}
+	for _, m := range p.r.Migrations {
+		for _, site := range []string{m.From, m.To} {
+			if _, known := numbers[site]; !known {
+				numbers[site] = len(numbers)
+			}
+		}
+	}
+	return numbers
+}
+
+// phases draws the bars; names that do not fit stand below in rows, or not at
+// all. It returns how many rows there are.
+func (p *picture) phases(guest string, top float64) int {
+	var full [2]float64
+	rows := 0
+	crowded := p.movesSeen() > 8 // then the legend has to do
+	for i := range p.r.Migrations {
+		m := &p.r.Migrations[i]
+		if m.Guest != guest {
+			continue
+		}
+		for _, ph := range m.Phases {
+			from, to := m.RequestedS+ph.StartS, m.RequestedS+ph.EndS
+			if !p.win.meets(from, to) {
+				continue
+			}
+			x := p.x(from)
+			w := max(p.x(to)-x, 2)
+			p.body.rect(x, top, w, 22, "phase", "fill:var(--"+phaseVar(ph.Name)+")",
+				fmt.Sprintf("%s of migration %d: %s", ph.Name, i+1, seconds(new(ph.EndS-ph.StartS))))
+			text := ph.Name
+			if long := fmt.Sprintf("%s %s", ph.Name, seconds(new(ph.EndS-ph.StartS))); textWidth(long)+8 < w {
+				text = long
+			}
+			if textWidth(text)+6 < w {
+				p.body.label(x+w/2, top+15, "middle in-bar", "", text)
+				continue
+			}
+			if crowded {
+				continue
+			}
+			for row := range full {
+				left := max(x+w/2-textWidth(text)/2, picLeft-40)
+				if full[row] > left || w < 2.5 && text != "switch" && p.win.length() > 30 {
+					continue // a sliver of a phase in a long run
+				}
+				full[row] = left + textWidth(text) + 6
+				rows = max(rows, row+1)
+				p.body.line(x+w/2, top+22, x+w/2, top+26+13*float64(row), "leader")
+				p.body.label(left, top+34+13*float64(row), "halo small", "", text)
+				break
+			}
+		}
+		if m.Outcome != Completed {
+			p.body.label(p.x(m.endS())+4, top+15, "bad", "", m.Outcome)
+		}
+	}
+	return rows
+}
+
+// movesSeen counts the migrations in the span.
+func (p *picture) movesSeen() int {
+	n := 0
+	for i := range p.r.Migrations {
+		if m := &p.r.Migrations[i]; p.win.meets(m.RequestedS, m.endS()) {
+			n++
+		}
+	}
+	return n
+}
+
+// phaseVar is the page's variable for a phase; one that is not known is grey.
+func phaseVar(name string) string {
+	if slices.Contains(phaseNames, name) {
+		return "p-" + name
+	}
+	return "mute"
+}
+
+var phaseNames = []string{"check", "prepare", "seed", "copy", "switch", "handover", "settle"}
+
+// whereabouts draws the band that says at which site the guest runs.
+func (p *picture) whereabouts(guest string, sites map[string]int) {
+	at, since := "", p.win.from
+	band := func(until float64) {
+		if at == "" || !p.win.meets(since, until) {
+			return
+		}
+		x, w := p.x(since), p.x(until)-p.x(since)
+		p.body.rect(x, p.y, w, 18, "", "fill:"+colour("s", sites[at]), "runs at "+at)
+		if textWidth(at)+8 < w {
+			p.body.label(x+w/2, p.y+13, "middle", "", at)
+		}
+	}
+	for i := range p.r.Migrations {
+		m := &p.r.Migrations[i]
+		if m.Guest != guest {
+			continue
+		}
+		if at == "" {
+			at = m.From
+		}
+		if m.SwitchedS != nil {
+			band(*m.SwitchedS)
+			at, since = m.To, *m.SwitchedS
+		}
+	}
+	band(p.win.to)
+	p.body.label(8, p.y+13, "mute", "", "runs at")
+}

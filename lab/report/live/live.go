@@ -1,0 +1,135 @@
+// Package live shows a run of the lab while it happens.
+//
+// On a terminal it redraws one block of at most 24 lines in place; Log writes a
+// line above the block. Elsewhere it prints a line for each change of phase and
+// one for each second. It draws what it is told and measures nothing; time is
+// that of the Status.
+package live
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Status is the run at one moment.
+type Status struct {
+	Title   string
+	Elapsed time.Duration // since time 0; it must not go backwards
+	Note    string        // what the run waits for, such as "booting 1 guest"
+	Moves   []Move
+	Flows   []Flow
+}
+
+// Move is one migration under way or done.
+type Move struct {
+	Guest, From, To string
+	Phase           string        // one of the seven, or the outcome
+	Since           time.Duration // the phase's age
+	Done            bool
+	Copied, Total   int64 // bytes of memory; Total 0: not known yet
+	Round           int
+	Mbps            float64       // of the transfer
+	Remaining       time.Duration // 0: not known
+}
+
+// Flow is one flow of traffic.
+type Flow struct {
+	Name     string
+	Mbps     float64
+	RTT      time.Duration // 0: not known
+	Longest  time.Duration // longest gap so far
+	Waiting  time.Duration // since the last record
+	Subflows int
+	Lost     int64
+	Corrupt  int64
+	Dead     bool
+}
+
+// View draws. Its methods may be called from several goroutines.
+type View struct {
+	mu     sync.Mutex
+	w      io.Writer
+	tty    bool
+	closed bool
+	drawn  int // lines of the block on the screen
+	past   map[string]*history
+	phases map[string]string // of each move, as last printed
+	second time.Duration     // of the last printed line
+}
+
+// New makes a view on w; tty says that w understands ANSI control sequences.
+func New(w io.Writer, tty bool) *View {
+	return &View{w: w, tty: tty, past: map[string]*history{}, phases: map[string]string{}, second: -time.Hour}
+}
+
+// Update shows the new status.
+func (v *View) Update(s Status) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.closed {
+		return
+	}
+	for _, f := range s.Flows {
+		v.remember(s.Elapsed, f)
+	}
+	if v.tty {
+		v.draw(v.block(s))
+		return
+	}
+	v.print(s)
+}
+
+// Log writes a line that stays: above the block on a terminal.
+func (v *View) Log(line string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	line = strings.TrimRight(line, "\n") + "\n"
+	if !v.tty || v.drawn == 0 {
+		v.write(line)
+		return
+	}
+	// The block is gone until the next Update draws it below the line.
+	v.write(v.erase() + line)
+}
+
+// Close leaves the last block on the screen and ends the view: further updates
+// do nothing.
+func (v *View) Close() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.tty && !v.closed {
+		v.write("\x1b[?25h")
+	}
+	v.closed = true
+	v.drawn = 0
+}
+
+// draw replaces the block. Wrapping is off meanwhile, so that a narrow terminal
+// cuts lines and the count of lines stays true.
+func (v *View) draw(lines []string) {
+	var b strings.Builder
+	b.WriteString("\x1b[?25l\x1b[?7l")
+	b.WriteString(v.erase())
+	for _, line := range lines {
+		b.WriteString(line + "\x1b[0m\x1b[K\n")
+	}
+	b.WriteString("\x1b[?7h")
+	v.drawn = len(lines)
+	v.write(b.String())
+}
+
+// erase takes the block off the screen; the cursor stands where it began.
+func (v *View) erase() string {
+	if v.drawn == 0 {
+		return ""
+	}
+	up := v.drawn
+	v.drawn = 0
+	return fmt.Sprintf("\x1b[%dA\r\x1b[J", up)
+}
+
+// write ignores errors: a terminal that went away must not end a run.
+func (v *View) write(text string) { _, _ = io.WriteString(v.w, text) }

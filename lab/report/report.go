@@ -1,0 +1,183 @@
+// Package report holds what a run of the lab gave: report.json as the contract
+// "the report" defines it, the judgement against the scenario's expectations,
+// the terminal's closing summary and the self-contained report.html.
+//
+// A number that could not be measured is null in the JSON and nil here, and the
+// reason stands beside it in why_null, under the number's JSON name. Times whose
+// name ends in _s are seconds; those of a migration count from its request,
+// those of the series from time 0 of the run.
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+)
+
+// Report is one run.
+type Report struct {
+	Scenario   string      `json:"scenario"`
+	OK         bool        `json:"ok"`    // every expectation holds
+	Unmet      []string    `json:"unmet"` // one line for each that does not
+	Migrations []Migration `json:"migrations"`
+	Traffic    []Traffic   `json:"traffic"`
+	Leftovers  []string    `json:"leftovers"` // what the run left on the machine
+
+	// Beside the contract.
+	Started   string            `json:"started,omitempty"` // RFC 3339, of time 0
+	DurationS float64           `json:"duration_s"`        // from time 0 to the end
+	TimedOut  bool              `json:"timed_out"`         // the run met end.timeout
+	Unreached []string          `json:"unreached"`         // steps whose trigger never came, as text
+	Troubles  []string          `json:"troubles"`          // steps that went wrong, as text: each makes the run unmet
+	Machine   map[string]string `json:"machine,omitempty"` // kernel, qemu, accel, links and such
+	Series    *Series           `json:"series,omitempty"`  // for the picture
+}
+
+// The outcomes of a migration.
+const (
+	Completed = "completed"
+	Aborted   = "aborted"  // the guest runs at the source
+	Refused   = "refused"  // it never began
+	InDoubt   = "in_doubt" // neither side may start it yet
+	Failed    = "failed"   // the guest is lost
+)
+
+// Migration is what one move of a guest took.
+type Migration struct {
+	Guest             string           `json:"guest"`
+	From              string           `json:"from"`
+	To                string           `json:"to"`
+	Outcome           string           `json:"outcome"`
+	Mode              string           `json:"mode"`
+	Transfer          string           `json:"transfer"`
+	Network           string           `json:"network"`
+	TotalS            *float64         `json:"total_s"`     // request accepted → source's guest cleaned up
+	MigrationS        *float64         `json:"migration_s"` // request accepted → guest runs at the destination
+	MemoryS           *float64         `json:"memory_s"`    // request accepted → its last page is there
+	VMDowntimeMS      *float64         `json:"vm_downtime_ms"`
+	QEMUDowntimeMS    *float64         `json:"qemu_downtime_ms"`
+	NetworkDowntimeMS *float64         `json:"network_downtime_ms"`
+	Rounds            *int64           `json:"rounds"`
+	MemoryBytes       *int64           `json:"memory_bytes"`
+	WireBytes         *int64           `json:"wire_bytes"` // IP bytes that left the source's uplinks
+	WireBytesByPath   map[string]int64 `json:"wire_bytes_by_path"`
+	DiskWireBytes     *int64           `json:"disk_wire_bytes"`
+	HeldPackets       *int64           `json:"held_packets"`
+	DroppedPackets    *int64           `json:"dropped_packets"`
+	LinkDrops         *int64           `json:"link_drops"`
+	TunnelS           *float64         `json:"tunnel_s"`
+	Phases            []Phase          `json:"phases"`
+	Predicted         *Predicted       `json:"predicted"`
+	Connections       *Connections     `json:"connections"`
+
+	// Beside the contract.
+	RequestedS float64           `json:"requested_s"`      // when it was asked for, from time 0
+	SwitchedS  *float64          `json:"switched_s"`       // when the guest ran at the destination, from time 0
+	Reason     string            `json:"reason,omitempty"` // why it did not complete
+	WhyNull    map[string]string `json:"why_null,omitempty"`
+}
+
+// Phase is one phase of a migration, in seconds after its request.
+type Phase struct {
+	Name   string  `json:"name"`
+	StartS float64 `json:"start_s"`
+	EndS   float64 `json:"end_s"`
+}
+
+// Predicted is what the check phase expected.
+type Predicted struct {
+	MigrationS *float64 `json:"migration_s"`
+	DowntimeMS *float64 `json:"downtime_ms"`
+	WireBytes  *int64   `json:"wire_bytes"`
+}
+
+// Connections counts those of the lab's traffic at the handover's end.
+type Connections struct {
+	Total     int `json:"total"`
+	Moved     int `json:"moved"`     // a working subflow on the next address
+	Tunnelled int `json:"tunnelled"` // still alive through the tunnel
+	Lost      int `json:"lost"`
+}
+
+// Traffic is what the client of one flow felt.
+type Traffic struct {
+	Name            string   `json:"name"`
+	Client          string   `json:"client"`
+	Guest           string   `json:"guest"`
+	Kind            string   `json:"kind"`
+	MPTCP           bool     `json:"mptcp"` // really negotiated
+	Survived        bool     `json:"survived"`
+	ServiceGapMS    *float64 `json:"service_gap_ms"`
+	GapBeforeMS     *float64 `json:"gap_before_ms"`
+	RecordsLost     *int64   `json:"records_lost"`
+	RecordsRepeated *int64   `json:"records_repeated"`
+	Corrupt         *int64   `json:"corrupt"`
+	Bytes           *int64   `json:"bytes"`
+	Mbps            Windows  `json:"mbps"`
+	RTTMS           Windows  `json:"rtt_ms"`
+	Retransmits     *int64   `json:"retransmits"`
+
+	// Beside the contract.
+	Connections int               `json:"connections,omitempty"`
+	WhyNull     map[string]string `json:"why_null,omitempty"`
+}
+
+// Windows is one measure before, during and after the migrations.
+type Windows struct {
+	Before *float64 `json:"before"`
+	During *float64 `json:"during"`
+	After  *float64 `json:"after"`
+}
+
+// Write writes report.json: nothing is missing in it, lists are never null.
+func (r *Report) Write(w io.Writer) error {
+	out := *r
+	out.Unmet = some(r.Unmet)
+	out.Leftovers = some(r.Leftovers)
+	out.Unreached = some(r.Unreached)
+	out.Troubles = some(r.Troubles)
+	out.Migrations = some(r.Migrations)
+	out.Traffic = some(r.Traffic)
+	for i := range out.Migrations {
+		m := &out.Migrations[i]
+		m.WhyNull = explained(m.WhyNull, m.numbers())
+		m.Phases = some(m.Phases)
+		if m.WireBytesByPath == nil {
+			m.WireBytesByPath = map[string]int64{}
+		}
+		if m.Predicted == nil {
+			m.Predicted = &Predicted{}
+		}
+		if m.Connections == nil {
+			m.Connections = &Connections{}
+		}
+	}
+	for i := range out.Traffic {
+		t := &out.Traffic[i]
+		t.WhyNull = explained(t.WhyNull, t.numbers())
+	}
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", " ")
+	if err := enc.Encode(&out); err != nil {
+		return fmt.Errorf("write report of %s: %w", r.Scenario, err)
+	}
+	return nil
+}
+
+// Read reads what Write wrote. Unknown fields are an error: reports and their
+// readers have the same version.
+func Read(rd io.Reader) (*Report, error) {
+	dec := json.NewDecoder(rd)
+	dec.DisallowUnknownFields()
+	var r Report
+	if err := dec.Decode(&r); err != nil {
+		return nil, fmt.Errorf("read report: %w", err)
+	}
+	return &r, nil
+}
+
+// some copies a list, so that neither nil nor the caller's array is used.
+func some[T any](list []T) []T {
+	return append(make([]T, 0, len(list)), list...)
+}

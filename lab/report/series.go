@@ -1,0 +1,159 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"slices"
+	"strconv"
+)
+
+// Series is what the picture is drawn from. Every time is in seconds from time
+// 0; what happened before it has negative times.
+type Series struct {
+	Flows    []FlowSeries `json:"flows"`
+	Probes   []Probe      `json:"probes"`
+	Subflows []Subflow    `json:"subflows"`
+	Paths    []PathSeries `json:"paths"`
+	Events   []Event      `json:"events"`
+	Steps    []StepDone   `json:"steps"`
+}
+
+// FlowSeries is one flow, a row for each sample (the lab takes one every 100 ms).
+type FlowSeries struct {
+	Name string `json:"name"`
+	Kind string `json:"kind"`
+	T    Column `json:"t_s"`
+	Mbps Column `json:"mbps"`
+	RTT  Column `json:"rtt_ms"`
+	Gap  Column `json:"gap_ms"` // longest wait that ended in the sample, or lasts at its end
+}
+
+// Probe is the UDP echo to one guest, a row for each 100 ms.
+type Probe struct {
+	Guest string `json:"guest"`
+	T     Column `json:"t_s"`
+	Gap   Column `json:"gap_ms"` // longest time without a reply that ended in the sample, or lasts
+	RTT   Column `json:"rtt_ms"`
+}
+
+// Subflow is one address pair of a flow and the time it existed.
+type Subflow struct {
+	Flow   string   `json:"flow"`
+	Local  string   `json:"local"`  // the client's address
+	Remote string   `json:"remote"` // the guest's
+	FromS  float64  `json:"from_s"`
+	ToS    *float64 `json:"to_s"` // nil: it lived to the end
+	Backup bool     `json:"backup,omitempty"`
+}
+
+// PathSeries is what left the source's uplinks towards one path, added up.
+type PathSeries struct {
+	Path  string `json:"path"` // SOURCE_UPLINK-DESTINATION_UPLINK
+	T     Column `json:"t_s"`
+	Bytes Column `json:"bytes"`
+}
+
+// Event is one event of a migration, such as SOURCE_SUSPEND.
+type Event struct {
+	AtS   float64 `json:"at_s"`
+	Name  string  `json:"name"`
+	Guest string  `json:"guest,omitempty"`
+}
+
+// StepDone is a step of the scenario that took place.
+type StepDone struct {
+	AtS  float64  `json:"at_s"`
+	EndS *float64 `json:"end_s"` // where it lasts, such as a cut
+	Text string   `json:"text"`
+}
+
+// Flow finds the flow's series, or begins it.
+func (s *Series) Flow(name, kind string) *FlowSeries {
+	i := slices.IndexFunc(s.Flows, func(f FlowSeries) bool { return f.Name == name })
+	if i < 0 {
+		i = len(s.Flows)
+		s.Flows = append(s.Flows, FlowSeries{Name: name, Kind: kind})
+	}
+	return &s.Flows[i]
+}
+
+// Add appends one sample. NaN is a number that is not known.
+func (f *FlowSeries) Add(t, mbps, rtt, gap float64) {
+	f.T = append(f.T, t)
+	f.Mbps = append(f.Mbps, mbps)
+	f.RTT = append(f.RTT, rtt)
+	f.Gap = append(f.Gap, gap)
+}
+
+// Probe finds the guest's probe series, or begins it.
+func (s *Series) Probe(guest string) *Probe {
+	i := slices.IndexFunc(s.Probes, func(p Probe) bool { return p.Guest == guest })
+	if i < 0 {
+		i = len(s.Probes)
+		s.Probes = append(s.Probes, Probe{Guest: guest})
+	}
+	return &s.Probes[i]
+}
+
+// Add appends one sample. NaN is a number that is not known.
+func (p *Probe) Add(t, gap, rtt float64) {
+	p.T = append(p.T, t)
+	p.Gap = append(p.Gap, gap)
+	p.RTT = append(p.RTT, rtt)
+}
+
+// Path finds the path's series, or begins it.
+func (s *Series) Path(path string) *PathSeries {
+	i := slices.IndexFunc(s.Paths, func(p PathSeries) bool { return p.Path == path })
+	if i < 0 {
+		i = len(s.Paths)
+		s.Paths = append(s.Paths, PathSeries{Path: path})
+	}
+	return &s.Paths[i]
+}
+
+// Add appends one reading of the path's counter.
+func (p *PathSeries) Add(t, bytes float64) {
+	p.T = append(p.T, t)
+	p.Bytes = append(p.Bytes, bytes)
+}
+
+// Column is a list of numbers: three digits after the point in JSON, NaN and
+// the infinities as null, in one line.
+type Column []float64
+
+// MarshalJSON writes the column.
+func (c Column) MarshalJSON() ([]byte, error) {
+	out := make([]byte, 0, 2+8*len(c))
+	out = append(out, '[')
+	for i, v := range c {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			out = append(out, "null"...)
+			continue
+		}
+		text := strconv.AppendFloat(nil, v, 'f', 3, 64)
+		text = bytes.TrimRight(text, "0")
+		out = append(out, bytes.TrimSuffix(text, []byte("."))...)
+	}
+	return append(out, ']'), nil
+}
+
+// UnmarshalJSON reads it back, null as NaN.
+func (c *Column) UnmarshalJSON(data []byte) error {
+	var list []*float64
+	if err := json.Unmarshal(data, &list); err != nil {
+		return err
+	}
+	*c = make(Column, len(list))
+	for i, v := range list {
+		(*c)[i] = math.NaN()
+		if v != nil {
+			(*c)[i] = *v
+		}
+	}
+	return nil
+}

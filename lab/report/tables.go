@@ -1,0 +1,153 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// table is one of the page's tables. A cell with a hint shows it on hovering.
+type table struct {
+	Title string
+	Head  []string
+	Rows  [][]cell
+}
+
+type cell struct{ Text, Hint, Class string }
+
+func tables(r *Report) []table {
+	list := []table{migrationTable(r), phaseTable(r), predictionTable(r), trafficTable(r)}
+	return slices.DeleteFunc(list, func(t table) bool { return len(t.Rows) == 0 })
+}
+
+// known makes the cell of a number, with the reason where it has none.
+func known(text, name string, reasons map[string]string) cell {
+	if text != dash {
+		return cell{Text: text, Class: "num"}
+	}
+	return cell{Text: dash, Hint: why(reasons, name), Class: "num null"}
+}
+
+func migrationTable(r *Report) table {
+	t := table{Title: "Migrations", Head: []string{"#", "guest", "from → to", "outcome", "mode, transfer, network", "migration", "memory", "total",
+		"VM downtime", "QEMU's", "network downtime", "rounds", "wire", "held", "dropped", "link drops", "tunnel", "moved / tunnelled / lost"}}
+	for i := range r.Migrations {
+		m := &r.Migrations[i]
+		n := func(text, name string) cell { return known(text, name, m.WhyNull) }
+		c := m.Connections
+		if c == nil {
+			c = &Connections{}
+		}
+		outcome := cell{Text: m.Outcome, Class: "good"}
+		if m.Outcome != Completed {
+			outcome = cell{Text: m.Outcome, Class: "bad", Hint: m.Reason}
+		}
+		t.Rows = append(t.Rows, []cell{{Text: strconv.Itoa(i + 1), Class: "num"}, {Text: m.Guest}, {Text: m.From + " → " + m.To}, outcome,
+			{Text: strings.Join([]string{m.Mode, m.Transfer, m.Network}, ", ")},
+			n(seconds(m.MigrationS), "migration_s"), n(seconds(m.MemoryS), "memory_s"), n(seconds(m.TotalS), "total_s"),
+			n(milliseconds(m.VMDowntimeMS), "vm_downtime_ms"), n(milliseconds(m.QEMUDowntimeMS), "qemu_downtime_ms"),
+			n(milliseconds(m.NetworkDowntimeMS), "network_downtime_ms"), n(count(m.Rounds), "rounds"), n(size(m.WireBytes), "wire_bytes"),
+			n(count(m.HeldPackets), "held_packets"), n(count(m.DroppedPackets), "dropped_packets"), n(count(m.LinkDrops), "link_drops"),
+			n(seconds(m.TunnelS), "tunnel_s"), {Text: fmt.Sprintf("%d / %d / %d", c.Moved, c.Tunnelled, c.Lost), Class: "num"}})
+	}
+	return t
+}
+
+func phaseTable(r *Report) table {
+	t := table{Title: "Phases", Head: append([]string{"#", "from → to"}, phaseNames...)}
+	for i := range r.Migrations {
+		m := &r.Migrations[i]
+		row := []cell{{Text: strconv.Itoa(i + 1), Class: "num"}, {Text: m.From + " → " + m.To}}
+		for _, name := range phaseNames {
+			c := cell{Text: dash, Hint: "not reached", Class: "num null"}
+			if ph, ok := m.phase(name); ok {
+				c = cell{Text: seconds(new(ph.length())), Class: "num"}
+			}
+			row = append(row, c)
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+// predictionTable sets what was said in the check phase beside what came.
+func predictionTable(r *Report) table {
+	t := table{Title: "Predicted and measured", Head: []string{"#", "from → to", "migration: predicted", "measured", "", "downtime: predicted", "measured", "", "wire: predicted", "measured", ""}}
+	for i := range r.Migrations {
+		m := &r.Migrations[i]
+		if m.Predicted == nil {
+			continue
+		}
+		p := m.Predicted
+		n := func(text, name string) cell { return known(text, name, m.WhyNull) }
+		t.Rows = append(t.Rows, []cell{{Text: strconv.Itoa(i + 1), Class: "num"}, {Text: m.From + " → " + m.To},
+			n(seconds(p.MigrationS), "predicted"), n(seconds(m.MigrationS), "migration_s"), off(value(p.MigrationS), value(m.MigrationS)),
+			n(milliseconds(p.DowntimeMS), "predicted"), n(milliseconds(m.VMDowntimeMS), "vm_downtime_ms"), off(value(p.DowntimeMS), value(m.VMDowntimeMS)),
+			n(size(p.WireBytes), "predicted"), n(size(m.WireBytes), "wire_bytes"), off(whole(p.WireBytes), whole(m.WireBytes))})
+	}
+	return t
+}
+
+func whole(v *int64) float64 {
+	if v == nil {
+		return value(nil)
+	}
+	return float64(*v)
+}
+
+// off says by how much the measured number is over or under the predicted.
+func off(predicted, measured float64) cell {
+	share := (measured/predicted - 1) * 100
+	if number(share) == dash {
+		return cell{Class: "num"}
+	}
+	return cell{Text: strings.Replace(fmt.Sprintf("%+.0f %%", share), "-", "−", 1), Class: "num mute"}
+}
+
+func trafficTable(r *Report) table {
+	t := table{Title: "Traffic", Head: []string{"name", "client → guest", "kind", "MPTCP", "survived", "service gap", "before", "lost", "repeated", "corrupt", "bytes",
+		"Mbit/s before / during / after", "RTT ms before / during / after", "retransmits"}}
+	for i := range r.Traffic {
+		f := &r.Traffic[i]
+		n := func(text, name string) cell { return known(text, name, f.WhyNull) }
+		none := func(v *int64, name string) cell {
+			c := n(count(v), name)
+			if v != nil && *v > 0 {
+				c.Class = "num bad"
+			}
+			return c
+		}
+		t.Rows = append(t.Rows, []cell{{Text: f.Name}, {Text: f.Client + " → " + f.Guest}, {Text: f.Kind}, {Text: yes(f.MPTCP)}, survivedCell(f.Survived),
+			n(milliseconds(f.ServiceGapMS), "service_gap_ms"), n(milliseconds(f.GapBeforeMS), "gap_before_ms"),
+			none(f.RecordsLost, "records_lost"), none(f.RecordsRepeated, "records_repeated"), none(f.Corrupt, "corrupt"),
+			n(size(f.Bytes), "bytes"), n(f.Mbps.String(), "mbps"), n(f.RTTMS.String(), "rtt_ms"), n(count(f.Retransmits), "retransmits")})
+	}
+	return t
+}
+
+func survivedCell(ok bool) cell {
+	if ok {
+		return cell{Text: "yes", Class: "good"}
+	}
+	return cell{Text: "no", Class: "bad"}
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+// word explains a measure at the page's end.
+type word struct{ Name, Means string }
+
+var words = []word{
+	{"VM downtime", "the guest executes nothing: from its last tick at the source to its first at the destination, by the guest's own counter; QEMU's own figure stands beside it"},
+	{"Network downtime", "longest time without a reply to a UDP echo, sent every 10 ms to the guest's old and next address, a reply from either counting"},
+	{"Service gap", "longest time a client's application waited between two records, from the migration's start to the handover's end"},
+	{"Packets dropped", "to or from the guest, lost by a host, tap, tunnel or hold between prepare and the handover's end; loss by a link's full queue is counted apart"},
+	{"Bytes on the wire", "IP bytes of the migration that left the source's uplinks, retransmissions and disk included, guest traffic not"},
+	{"Connections", "moved: a working subflow on the next address; through the tunnel: alive on the old address"},
+}

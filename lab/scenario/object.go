@@ -1,0 +1,289 @@
+package scenario
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml/ast"
+)
+
+// object is one map of the file, whose keys have been checked.
+type object struct {
+	r      *reader
+	what   string // "site montreal", for messages
+	at     place
+	fields map[string]field
+}
+
+type field struct {
+	key  place
+	node ast.Node
+}
+
+// object reads a map with these keys. Anything else in it is reported. ok is
+// false when n is no map at all (reported too).
+func (r *reader) object(n ast.Node, what string, keys []string) (o *object, ok bool) {
+	o = &object{r: r, what: what, at: at(n), fields: map[string]field{}}
+	entries, isMap := pairs(n)
+	if !isMap {
+		r.wrong(at(n), fmt.Sprintf("%s is %s", what, kind(n)), "a map with "+strings.Join(keys, ", "))
+		return o, false
+	}
+	for _, e := range entries {
+		key, isText := e.Key.(*ast.StringNode)
+		if !isText {
+			r.wrong(at(e.Key), "key of "+what+" is no plain word", strings.Join(keys, ", "))
+			continue
+		}
+		if !slices.Contains(keys, key.Value) {
+			r.wrong(at(key), fmt.Sprintf("unknown key %q in %s%s", short(key.Value), what, guess(key.Value, keys)), strings.Join(keys, ", "))
+			continue
+		}
+		if first, twice := o.fields[key.Value]; twice {
+			r.wrong(at(key), fmt.Sprintf("key %q in %s again (first in line %d)", key.Value, what, first.key.line), "each key once")
+			continue
+		}
+		o.fields[key.Value] = field{key: at(key), node: e.Value}
+	}
+	return o, true
+}
+
+// has tells whether the key was given.
+func (o *object) has(key string) bool { _, ok := o.fields[key]; return ok }
+
+// place of the key's value, or of the object where it has none.
+func (o *object) place(key string) place {
+	f, ok := o.fields[key]
+	if !ok {
+		return o.at
+	}
+	if _, null := f.node.(*ast.NullNode); null || f.node == nil {
+		return f.key
+	}
+	return at(f.node)
+}
+
+func (o *object) wrong(key, what, allowed string) { o.r.wrong(o.place(key), what, allowed) }
+
+// need reports the keys that are missing.
+func (o *object) need(keys ...string) bool {
+	ok := true
+	for _, key := range keys {
+		if !o.has(key) {
+			o.r.wrong(o.at, fmt.Sprintf("%s has no %s", o.what, key), "a map with at least "+join(keys))
+			ok = false
+		}
+	}
+	return ok
+}
+
+// wrongType reports a value of another type than the key's.
+func (o *object) wrongType(key, allowed string) {
+	o.wrong(key, fmt.Sprintf("%s of %s is %s", key, o.what, kind(o.fields[key].node)), allowed)
+}
+
+// text reads a string that stands there as one.
+func (o *object) text(key, allowed string) (string, bool) {
+	f, ok := o.fields[key]
+	if !ok {
+		return "", false
+	}
+	switch n := f.node.(type) {
+	case *ast.StringNode:
+		return n.Value, true
+	case *ast.LiteralNode:
+		return n.Value.Value, true
+	}
+	o.wrongType(key, allowed)
+	return "", false
+}
+
+const allowedName = "letters, digits and -, at most 24 characters, first a letter or digit (in quotes where it is a number)"
+
+var nameShape = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,23}$`)
+
+// name reads a new name.
+func (o *object) name(key string) string {
+	s, ok := o.text(key, allowedName)
+	if ok && !nameShape.MatchString(s) {
+		o.wrong(key, fmt.Sprintf("%s %q", key, short(s)), allowedName)
+		return ""
+	}
+	return s
+}
+
+// word reads one of the known words; standard when the key is not there.
+func (o *object) word(key, standard string, known ...string) string {
+	if !o.has(key) {
+		return standard
+	}
+	allowed := strings.Join(known, ", ")
+	s, ok := o.text(key, allowed)
+	if ok && !slices.Contains(known, s) {
+		o.wrong(key, fmt.Sprintf("unknown %s %q of %s%s", key, short(s), o.what, guess(s, known)), allowed)
+		return standard
+	}
+	if !ok {
+		return standard
+	}
+	return s
+}
+
+// known reads a name that is defined elsewhere in the file.
+func (o *object) known(key, thing string, names []string) string {
+	allowed := strings.Join(names, ", ")
+	if len(names) == 0 {
+		allowed = "none is defined"
+	}
+	s, ok := o.text(key, allowed)
+	if ok && !slices.Contains(names, s) {
+		o.wrong(key, fmt.Sprintf("unknown %s %q%s", thing, short(s), guess(s, names)), allowed)
+		return ""
+	}
+	return s
+}
+
+// measure reads a number with its unit by one of the Parse functions.
+func measure[T any](o *object, key string, standard T, allowed string, parse func(string) (T, error)) T {
+	f, ok := o.fields[key]
+	if !ok {
+		return standard
+	}
+	var text string
+	switch n := f.node.(type) {
+	case *ast.StringNode:
+		text = n.Value
+	case *ast.IntegerNode, *ast.FloatNode:
+		text = n.GetToken().Value
+	default:
+		o.wrongType(key, allowed)
+		return standard
+	}
+	v, err := parse(text)
+	if err != nil {
+		what := fmt.Sprintf("%s of %s is %q: %v", key, o.what, short(text), err)
+		if errors.Is(err, errNoUnit) {
+			what = fmt.Sprintf("%s of %s is %s without a unit", key, o.what, short(text))
+		}
+		o.wrong(key, what, allowed)
+		return standard
+	}
+	return v
+}
+
+func (o *object) duration(key string, standard time.Duration) time.Duration {
+	return measure(o, key, standard, allowedDuration, ParseDuration)
+}
+
+func (o *object) rate(key string, standard int64) int64 {
+	return measure(o, key, standard, allowedRate, ParseRate)
+}
+
+func (o *object) size(key string, standard int64) int64 {
+	return measure(o, key, standard, allowedSize, ParseSize)
+}
+
+func (o *object) percent(key string) float64 {
+	return measure(o, key, 0, allowedPercent, ParsePercent)
+}
+
+// number reads a whole number in a range.
+func (o *object) number(key string, standard, low, high int64) int64 {
+	f, ok := o.fields[key]
+	if !ok {
+		return standard
+	}
+	allowed := fmt.Sprintf("a whole number from %d to %d", low, high)
+	n, isInt := f.node.(*ast.IntegerNode)
+	if !isInt {
+		o.wrongType(key, allowed)
+		return standard
+	}
+	var v int64
+	switch x := n.Value.(type) {
+	case int64:
+		v = x
+	case uint64:
+		v = int64(min(x, 1<<62))
+	}
+	if v < low || v > high {
+		o.wrong(key, fmt.Sprintf("%s of %s is %s", key, o.what, short(n.GetToken().Value)), allowed)
+		return standard
+	}
+	return v
+}
+
+// flag reads true or false.
+func (o *object) flag(key string) bool {
+	f, ok := o.fields[key]
+	if !ok {
+		return false
+	}
+	n, isBool := f.node.(*ast.BoolNode)
+	if !isBool {
+		o.wrongType(key, "true, false")
+		return false
+	}
+	return n.Value
+}
+
+// list reads the entries of a list; none when the key is not there.
+func (o *object) list(key string) []ast.Node {
+	f, ok := o.fields[key]
+	if !ok {
+		return nil
+	}
+	if !o.isList(key) {
+		o.wrongType(key, "a list")
+		return nil
+	}
+	seq, isSeq := f.node.(*ast.SequenceNode)
+	if !isSeq {
+		return nil
+	}
+	if len(seq.Values) > maxList {
+		o.wrong(key, fmt.Sprintf("%s of %s has %d entries", key, o.what, len(seq.Values)), fmt.Sprintf("at most %d", maxList))
+		return nil
+	}
+	return seq.Values
+}
+
+// isList tells whether the key's value is a list, or nothing, which is an empty
+// one.
+func (o *object) isList(key string) bool {
+	f, ok := o.fields[key]
+	if !ok {
+		return false
+	}
+	switch f.node.(type) {
+	case nil, *ast.NullNode, *ast.SequenceNode:
+		return true
+	}
+	return false
+}
+
+// prefix reads a subnet of one address family.
+func (o *object) prefix(key string, v4 bool, allowed string) netip.Prefix {
+	if !o.has(key) {
+		return netip.Prefix{}
+	}
+	s, ok := o.text(key, allowed)
+	if !ok {
+		return netip.Prefix{}
+	}
+	p, err := netip.ParsePrefix(s)
+	switch {
+	case err != nil || p.Addr().Is4() != v4 || p.Addr().Is4In6():
+		o.wrong(key, fmt.Sprintf("%s of %s is %q", key, o.what, short(s)), allowed)
+		return netip.Prefix{}
+	case p != p.Masked():
+		o.wrong(key, fmt.Sprintf("%s of %s is %q, which is not the start of its subnet", key, o.what, short(s)), p.Masked().String())
+		return netip.Prefix{}
+	}
+	return p
+}

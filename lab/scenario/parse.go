@@ -1,0 +1,135 @@
+package scenario
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml/ast"
+)
+
+var topKeys = []string{"name", "sites", "clients", "guests", "traffic", "steps", "end", "expect"}
+
+// Parse reads a scenario file; name stands for it in messages. On failure the
+// error is *Errors, everything wrong up to ten, and the Scenario is nil.
+func Parse(name string, data []byte) (*Scenario, error) {
+	f := &file{reader: reader{file: name}, out: &Scenario{File: name}}
+	if root := f.tree(data); root != nil {
+		f.read(root)
+	}
+	if err := gather(f.found); err != nil {
+		return nil, err
+	}
+	return f.out, nil
+}
+
+// file is a scenario on its way to be read. Names are collected before anything
+// refers to them, so that the order in the file does not matter.
+type file struct {
+	reader
+	out *Scenario
+
+	sites, hosts, clients, guests, traffic []string
+	uplinks                                map[string][]string // of a site
+}
+
+func (f *file) read(root ast.Node) {
+	top, ok := f.object(root, "the scenario", topKeys)
+	if !ok {
+		return
+	}
+	top.need("name", "sites")
+	f.out.Name = top.name("name")
+	f.uplinks = map[string][]string{}
+	f.readSites(top)
+	for _, n := range top.list("clients") {
+		f.readClient(n)
+	}
+	for _, n := range top.list("guests") {
+		f.readGuest(n)
+	}
+	for _, n := range top.list("traffic") {
+		f.readTraffic(n)
+	}
+	f.readEnd(top)
+	for _, n := range top.list("steps") {
+		f.readStep(n)
+	}
+	slices.SortStableFunc(f.out.Steps, byTime)
+	for _, n := range top.list("expect") {
+		f.readExpect(n)
+	}
+}
+
+// byTime puts steps with a time in its order, before those that wait for a phase.
+func byTime(a, b Step) int {
+	switch {
+	case a.At.Triggered() && b.At.Triggered():
+		return 0
+	case a.At.Triggered():
+		return 1
+	case b.At.Triggered():
+		return -1
+	}
+	return int(min(1, max(-1, a.At.Time-b.At.Time)))
+}
+
+// define adds a new name to those of its sort, or reports that it is taken.
+func (f *file) define(names *[]string, o *object, thing, name string) bool {
+	if name == "" {
+		return false
+	}
+	if slices.Contains(*names, name) {
+		o.wrong("name", fmt.Sprintf("%s %q is defined twice", thing, name), "each name once")
+		return false
+	}
+	*names = append(*names, name)
+	return true
+}
+
+// title is how messages call an entry of a list: by its name where it has one.
+func title(thing string, n ast.Node) string {
+	entries, _ := pairs(n)
+	for _, e := range entries {
+		key, isKey := e.Key.(*ast.StringNode)
+		if value, isText := e.Value.(*ast.StringNode); isKey && isText && key.Value == "name" {
+			return thing + " " + short(value.Value)
+		}
+	}
+	return thing
+}
+
+func (f *file) readEnd(top *object) {
+	f.out.End = End{AfterLastMigration: 5 * time.Second, Timeout: 180 * time.Second}
+	if !top.has("end") {
+		return
+	}
+	o, ok := f.object(top.fields["end"].node, "end", []string{"after_last_migration", "timeout"})
+	if !ok {
+		return
+	}
+	f.out.End.AfterLastMigration = o.duration("after_last_migration", f.out.End.AfterLastMigration)
+	f.out.End.Timeout = o.duration("timeout", f.out.End.Timeout)
+	if f.out.End.Timeout == 0 {
+		o.wrong("timeout", "timeout of end is zero", allowedDuration)
+	}
+}
+
+// places are the words that a migration's destination may be.
+func (f *file) places() []string {
+	return union(f.sites, f.hosts)
+}
+
+// union keeps the order and drops repetitions.
+func union(lists ...[]string) []string {
+	var out []string
+	for _, s := range slices.Concat(lists...) {
+		if !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func join(words []string) string { return strings.Join(words, ", ") }

@@ -1,0 +1,96 @@
+package scenario
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/goccy/go-yaml/ast"
+)
+
+var (
+	expectKinds = []string{ExpectMigrations, ExpectConnections, ExpectServiceGap, ExpectVMDowntime,
+		ExpectNetworkDowntime, ExpectMigrationTime, ExpectDroppedPackets, ExpectLeftovers}
+	outcomes = []string{"completed", "aborted", "refused"}
+)
+
+func (f *file) readExpect(n ast.Node) {
+	o, ok := f.object(n, "expectation", expectKinds)
+	if !ok {
+		return
+	}
+	if len(o.fields) != 1 {
+		if entries, _ := pairs(n); len(entries) != 1 {
+			f.wrong(o.at, fmt.Sprintf("expectation with %d keys", len(entries)), "exactly one of "+join(expectKinds)+"; a list entry for each")
+		}
+		return
+	}
+	e := Expect{Line: o.at.line}
+	for kind := range o.fields {
+		e.Kind = kind
+	}
+	switch e.Kind {
+	case ExpectMigrations:
+		e.Outcomes = f.outcomes(o)
+	case ExpectConnections:
+		o.word(e.Kind, "", "survive")
+	case ExpectLeftovers:
+		o.word(e.Kind, "", "none")
+	case ExpectServiceGap:
+		if m, ok := f.object(o.fields[e.Kind].node, e.Kind, []string{"traffic", "below"}); ok && m.need("traffic", "below") {
+			e.Traffic = m.known("traffic", "traffic", f.traffic)
+			e.Below = below(m)
+		}
+	case ExpectDroppedPackets:
+		f.dropped(o, &e)
+	default:
+		if m, ok := f.object(o.fields[e.Kind].node, e.Kind, []string{"guest", "below"}); ok && m.need("guest", "below") {
+			e.Guest = m.known("guest", "guest", f.guests)
+			e.Below = below(m)
+		}
+	}
+	f.out.Expect = append(f.out.Expect, e)
+}
+
+// below reads a bound that something can be smaller than.
+func below(m *object) time.Duration {
+	d := m.duration("below", 1)
+	if d == 0 {
+		m.wrong("below", "nothing is below zero", allowedDuration)
+	}
+	return d
+}
+
+// outcomes reads one outcome for all migrations, or a list of one for each.
+func (f *file) outcomes(o *object) []string {
+	if _, isList := o.fields[ExpectMigrations].node.(*ast.SequenceNode); !isList {
+		return []string{o.word(ExpectMigrations, "", outcomes...)}
+	}
+	var list []string
+	for _, n := range o.list(ExpectMigrations) {
+		list = append(list, f.entry(o, ExpectMigrations, n).word(ExpectMigrations, "", outcomes...))
+	}
+	if len(list) == 0 {
+		o.wrong(ExpectMigrations, "no outcome is listed", "one outcome for all migrations, or a list of one for each")
+	}
+	return list
+}
+
+// dropped reads a number, or {below: N}, or {guest, below: N}.
+func (f *file) dropped(o *object, e *Expect) {
+	node := o.fields[e.Kind].node
+	if _, isMap := pairs(node); !isMap {
+		e.AtMost = o.number(e.Kind, 0, 0, 1<<40)
+		return
+	}
+	m, _ := f.object(node, e.Kind, []string{"guest", "below"})
+	if m.need("below") {
+		e.AtMost = m.number("below", 1, 1, 1<<40) - 1
+	}
+	e.Guest = m.known("guest", "guest", f.guests)
+}
+
+// Expects tells whether the file asks for this kind at all.
+func (s *Scenario) Expects(kind string) bool {
+	return slices.ContainsFunc(s.Expect, func(e Expect) bool { return e.Kind == kind })
+}

@@ -1,0 +1,209 @@
+package scenario
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml/ast"
+)
+
+var (
+	stepKinds = []string{"migrate", "abort", "move", "cut", "degrade", "kill", "exec", "evacuate"}
+	stepKeys  = append([]string{"at"}, stepKinds...)
+
+	migrateKeys = []string{"guest", "to", "mode", "transfer", "network", "downtime", "bandwidth", "insecure_transfer"}
+	modes       = []string{"auto", "precopy", "hybrid", "postcopy", "stopcopy"}
+	transfers   = []string{"auto", "lanes", "mptcp", "qemu-tcp", "qemu-mptcp", "qemu-multifd", "qemu-xbzrle"}
+)
+
+func (f *file) readStep(n ast.Node) {
+	o, ok := f.object(n, "step", stepKeys)
+	if !ok {
+		return
+	}
+	s := Step{Line: o.at.line}
+	o.need("at")
+	s.At = f.readAt(o)
+	var found []string
+	for _, k := range stepKinds {
+		if o.has(k) {
+			found = append(found, k)
+		}
+	}
+	if len(found) != 1 {
+		what := "step does nothing"
+		if len(found) > 1 {
+			what = "step does several things: " + join(found)
+		}
+		f.wrong(o.at, what, "exactly one of "+join(stepKinds))
+		return
+	}
+	f.readAction(&s, o.fields[found[0]].node, found[0])
+	f.out.Steps = append(f.out.Steps, s)
+}
+
+func (f *file) readAt(o *object) At {
+	if !o.has("at") {
+		return At{}
+	}
+	node := o.fields["at"].node
+	if _, isMap := pairs(node); !isMap {
+		at := At{Time: measure(o, "at", 0, allowedDuration+", or {guest, phase, plus}", ParseDuration)}
+		if at.Time > f.out.End.Timeout {
+			o.wrong("at", fmt.Sprintf("step at %s is after the end, timeout %s", at.Time, f.out.End.Timeout), "a time before end.timeout")
+		}
+		return at
+	}
+	m, _ := f.object(node, "at", []string{"guest", "phase", "plus"})
+	m.need("guest", "phase")
+	return At{
+		Guest: m.known("guest", "guest", f.guests),
+		Phase: m.word("phase", "", Phases...),
+		Plus:  m.duration("plus", 0),
+	}
+}
+
+func (f *file) readAction(s *Step, n ast.Node, kind string) {
+	switch kind {
+	case "migrate":
+		s.Migrate = f.readMigrate(n)
+	case "abort":
+		if o, ok := f.object(n, kind, []string{"guest"}); ok && o.need("guest") {
+			s.Abort = &Abort{Guest: o.known("guest", "guest", f.guests)}
+		}
+	case "move":
+		if o, ok := f.object(n, kind, []string{"client", "to", "gap"}); ok && o.need("client", "to") {
+			s.Move = &Move{
+				Client: o.known("client", "client", f.clients),
+				To:     o.known("to", "place", union(f.sites, []string{Internet})),
+				Gap:    o.duration("gap", 0),
+			}
+		}
+	case "cut":
+		s.Cut = f.readCut(n)
+	case "degrade":
+		s.Degrade = f.readDegrade(n)
+	case "kill":
+		s.Kill = f.readKill(n)
+	case "exec":
+		if o, ok := f.object(n, kind, []string{"guest", "command"}); ok && o.need("guest", "command") {
+			s.Exec = &Exec{Guest: o.known("guest", "guest", f.guests)}
+			if s.Exec.Command, ok = o.text("command", "a shell command"); ok && strings.TrimSpace(s.Exec.Command) == "" {
+				o.wrong("command", "command of exec is empty", "a shell command")
+			}
+		}
+	case "evacuate":
+		if o, ok := f.object(n, kind, []string{"host", "to"}); ok && o.need("host") {
+			s.Evacuate = &Evacuate{Host: o.known("host", "host", f.places()), To: o.known("to", "site or host", f.places())}
+			if s.Evacuate.Host != "" && s.Evacuate.Host == s.Evacuate.To {
+				o.wrong("to", "evacuate moves "+s.Evacuate.Host+" to itself", "another site or host")
+			}
+		}
+	}
+}
+
+func (f *file) readMigrate(n ast.Node) *Migrate {
+	o, ok := f.object(n, "migrate", migrateKeys)
+	if !ok || !o.need("guest", "to") {
+		return nil
+	}
+	m := &Migrate{Guest: o.known("guest", "guest", f.guests), To: o.known("to", "site or host", f.places())}
+	m.Mode = o.word("mode", "auto", modes...)
+	m.Transfer = o.word("transfer", "auto", transfers...)
+	own := "auto"
+	if g, ok := f.out.Guest(m.Guest); ok {
+		own = g.Network
+	}
+	m.Network = o.word("network", own, networks...)
+	m.Downtime = o.duration("downtime", 300*time.Millisecond)
+	if m.Downtime == 0 {
+		o.wrong("downtime", "downtime of migrate is zero", "a budget of at least 1ms")
+	}
+	m.Bandwidth = o.rate("bandwidth", 0)
+	m.InsecureTransfer = o.flag("insecure_transfer")
+	qemu := strings.HasPrefix(m.Transfer, "qemu-")
+	if m.InsecureTransfer && !qemu {
+		o.wrong("insecure_transfer", "insecure_transfer with transfer "+m.Transfer, "insecure_transfer with a transfer of QEMU's own: "+join(transfers[3:]))
+	}
+	if qemu && m.Mode == "hybrid" {
+		o.wrong("mode", "mode hybrid with transfer "+m.Transfer, "hybrid with transfer auto, lanes, mptcp")
+	}
+	return m
+}
+
+// link reads the site and uplink that a step is about.
+func (f *file) link(o *object) (site, uplink string) {
+	site = o.known("site", "site", f.sites)
+	if !o.has("uplink") {
+		return site, AllUplinks
+	}
+	names := []string{AllUplinks}
+	for _, s := range f.sites {
+		if s == site || site == "" {
+			names = union(f.uplinks[s], names)
+		}
+	}
+	return site, o.known("uplink", "uplink of "+site, names)
+}
+
+func (f *file) readCut(n ast.Node) *Cut {
+	o, ok := f.object(n, "cut", []string{"site", "uplink", "all", "for"})
+	if !ok || !o.need("site") {
+		return nil
+	}
+	if o.flag("all") == o.has("uplink") {
+		f.wrong(o.at, "cut says not which uplink", "uplink: NAME, or uplink: all")
+	}
+	c := &Cut{For: o.duration("for", 0)}
+	c.Site, c.Uplink = f.link(o)
+	return c
+}
+
+func (f *file) readDegrade(n ast.Node) *Degrade {
+	o, ok := f.object(n, "degrade", []string{"site", "uplink", "rate", "delay", "loss", "for"})
+	if !ok || !o.need("site", "uplink") {
+		return nil
+	}
+	d := &Degrade{For: o.duration("for", 0)}
+	d.Site, d.Uplink = f.link(o)
+	if o.has("rate") {
+		d.Rate = new(o.rate("rate", 0))
+	}
+	if o.has("delay") {
+		d.Delay = new(o.duration("delay", 0))
+	}
+	if o.has("loss") {
+		d.Loss = new(o.percent("loss"))
+	}
+	if d.Rate == nil && d.Delay == nil && d.Loss == nil {
+		f.wrong(o.at, "degrade changes nothing", "rate, delay, loss: at least one")
+	}
+	return d
+}
+
+func (f *file) readKill(n ast.Node) *Kill {
+	o, ok := f.object(n, "kill", []string{"agent", "qemu", "restart_after"})
+	if !ok {
+		return nil
+	}
+	if o.has("agent") == o.has("qemu") {
+		f.wrong(o.at, "kill wants one of agent and qemu", "{agent: SITE, restart_after: 1s}, {qemu: {guest, side}}")
+		return nil
+	}
+	k := &Kill{Restart: o.has("restart_after"), RestartAfter: o.duration("restart_after", 0)}
+	if o.has("agent") {
+		k.Agent = o.known("agent", "site or host", f.places())
+		return k
+	}
+	if k.Restart {
+		f.wrong(o.fields["restart_after"].key, "restart_after with qemu: a killed guest does not come back", "restart_after with agent only")
+	}
+	q, ok := f.object(o.fields["qemu"].node, "qemu of kill", []string{"guest", "side"})
+	if !ok || !q.need("guest") {
+		return nil
+	}
+	k.QEMU = q.known("guest", "guest", f.guests)
+	k.Side = q.word("side", "source", "source", "destination")
+	return k
+}

@@ -1,0 +1,200 @@
+package scenario
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/rogpeppe/go-internal/txtar"
+)
+
+var update = flag.Bool("update", false, "write what is seen into testdata")
+
+func read(t *testing.T, name string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// The example of the contract, with its defaults, as a value.
+func TestContractExample(t *testing.T) {
+	got, err := Parse("contract.yaml", read(t, "contract.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &Scenario{
+		Name: "cross-subnet",
+		File: "contract.yaml",
+		Sites: []Site{{
+			Name: "montreal", Hosts: 1,
+			GuestV4: netip.MustParsePrefix("10.1.1.0/24"), GuestV6: netip.MustParsePrefix("fd00:1:1::/64"),
+			Uplinks: []Uplink{
+				{Name: "public", Carries: CarriesBoth, Rate: 350e6, Delay: 10 * time.Millisecond, MTU: 1500},
+				{Name: "private", Carries: CarriesMigration, Rate: 100e6, Delay: 30 * time.Millisecond, MTU: 1500},
+			},
+		}, {
+			Name: "sanjose", Hosts: 1, GuestV4: netip.MustParsePrefix("10.2.1.0/24"),
+			Uplinks: []Uplink{{Name: "public", Carries: CarriesBoth, Rate: 350e6, Delay: 10 * time.Millisecond, MTU: 1500}},
+		}},
+		Clients: []Client{{Name: "phone", At: "sanjose", MPTCP: "full", Uplinks: 1, UplinkNames: []string{"eth0"}, AddAddrAccepted: 8}},
+		Guests: []Guest{{Name: "web", Site: "montreal", Memory: 256 << 20, VCPUs: 1, Disks: []int64{1 << 30}, Image: "tiny",
+			Network: "auto", Run: []string{"dirty size=100MiB hot=12% rate=8MiB/s"}}},
+		Traffic: []Traffic{{Name: "ticks", Client: "phone", Guest: "web", Kind: "ticks", Every: 10 * time.Millisecond, Connections: 1, Family: "v4"}},
+		Steps: []Step{
+			{At: At{Time: 3 * time.Second}, Migrate: &Migrate{Guest: "web", To: "sanjose", Mode: "auto", Transfer: "auto", Network: "mptcp", Downtime: 300 * time.Millisecond}, Line: 16},
+			{At: At{Time: 20 * time.Second}, Move: &Move{Client: "phone", To: "sanjose", Gap: 5 * time.Second}, Line: 19},
+			{At: At{Time: 30 * time.Second}, Exec: &Exec{Guest: "web", Command: "…"}, Line: 20},
+			{At: At{Guest: "web", Phase: "copy", Plus: 500 * time.Millisecond}, Cut: &Cut{Site: "montreal", Uplink: "public", For: 5 * time.Second}, Line: 17},
+			{At: At{Guest: "web", Phase: "switch"}, Kill: &Kill{Agent: "montreal", RestartAfter: time.Second, Restart: true}, Line: 18},
+		},
+		End: End{AfterLastMigration: 5 * time.Second, Timeout: 180 * time.Second},
+		Expect: []Expect{
+			{Kind: ExpectMigrations, Outcomes: []string{"completed"}, Line: 23},
+			{Kind: ExpectConnections, Line: 24},
+			{Kind: ExpectServiceGap, Traffic: "ticks", Below: 500 * time.Millisecond, Line: 25},
+			{Kind: ExpectLeftovers, Line: 26},
+		},
+	}
+	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+// Block style and every key of the table, read as golden JSON.
+func TestEveryKey(t *testing.T) {
+	got, err := Parse("block.yaml", read(t, "block.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.MarshalIndent(got, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = append(text, '\n')
+	if *update {
+		if err := os.WriteFile("testdata/block.json", text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(string(read(t, "block.json")), string(text)); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+// Every file of wrong.txtar gives exactly the lines that follow it there.
+func TestWrongFiles(t *testing.T) {
+	archive, err := txtar.ParseFile("testdata/wrong.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out txtar.Archive
+	out.Comment = archive.Comment
+	want := map[string]string{}
+	for _, f := range archive.Files {
+		want[f.Name] = string(f.Data)
+	}
+	for _, f := range archive.Files {
+		name, isFile := strings.CutSuffix(f.Name, ".yaml")
+		if !isFile {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			s, err := Parse(f.Name, f.Data)
+			if err == nil {
+				t.Fatalf("was read, as %+v", s)
+			}
+			if s != nil {
+				t.Error("gave a scenario beside the error")
+			}
+			seen := err.Error() + "\n"
+			out.Files = append(out.Files, f, txtar.File{Name: name + ".err", Data: []byte(seen)})
+			if diff := cmp.Diff(want[name+".err"], seen); diff != "" && !*update {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+	if *update {
+		if err := os.WriteFile("testdata/wrong.txtar", txtar.Format(&out), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestErrorsAreBounded(t *testing.T) {
+	_, err := Parse("f", []byte("name: x\n"+strings.Repeat("nmae: y\n", 30)))
+	var all *Errors
+	if !errors.As(err, &all) {
+		t.Fatalf("got %T %v", err, err)
+	}
+	if len(all.List) != 10 || all.More != 21 {
+		t.Errorf("got %d and %d more, want 10 and 21", len(all.List), all.More)
+	}
+	var one Error
+	if !errors.As(err, &one) || one.Line != 1 {
+		t.Errorf("first is %+v", one)
+	}
+}
+
+// A file that is deep or long is refused before the parser meets it.
+func TestUnreasonableFiles(t *testing.T) {
+	for name, data := range map[string]string{
+		"brackets": strings.Repeat("[", 100_000),
+		"braces":   strings.Repeat("{a: ", 50_000),
+		"dashes":   strings.Repeat("- ", 100_000),
+		"long":     strings.Repeat("# comment\n", 100_000),
+		"keys":     strings.Repeat("a: {b: 1}\n", 6_000),
+		"indent":   stairs(400),
+		"nothing":  "",
+		"binary":   "\x00\x01\xff\xfe{{{",
+	} {
+		t.Run(name, func(t *testing.T) {
+			start := time.Now()
+			if _, err := Parse("f", []byte(data)); err == nil {
+				t.Error("was read")
+			} else if lines := strings.Count(err.Error(), "\n"); lines > 10 {
+				t.Errorf("%d lines of errors", lines)
+			}
+			if took := time.Since(start); took > 5*time.Second {
+				t.Errorf("took %s", took)
+			}
+		})
+	}
+}
+
+func stairs(n int) string {
+	var b strings.Builder
+	for i := range n {
+		b.WriteString(strings.Repeat(" ", i) + "a:\n")
+	}
+	return b.String()
+}
+
+func FuzzParse(f *testing.F) {
+	for _, name := range []string{"contract.yaml", "block.yaml", "wrong.txtar"} {
+		data, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := Parse("f", data)
+		if (s == nil) == (err == nil) {
+			t.Fatalf("scenario %v and error %v", s, err)
+		}
+		if err != nil && strings.Count(err.Error(), "\n") > 10 {
+			t.Fatalf("%d lines", strings.Count(err.Error(), "\n"))
+		}
+	})
+}

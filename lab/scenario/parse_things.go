@@ -1,0 +1,178 @@
+package scenario
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml/ast"
+)
+
+var (
+	clientKeys  = []string{"name", "at", "mptcp", "nat", "uplinks", "add_addr_accepted"}
+	guestKeys   = []string{"name", "site", "memory", "vcpus", "disk", "disks", "image", "run", "network"}
+	trafficKeys = []string{"name", "client", "guest", "kind", "every", "rate", "connections", "family", "start", "command"}
+
+	networks = []string{"auto", "mptcp", "drain", "tunnel"}
+	kinds    = []string{"ticks", "download", "upload", "requests", "udp", "iperf3", "exec"}
+)
+
+// Bounds of a guest.
+const (
+	minMemory = 64 << 20
+	maxMemory = 1 << 40
+	minDisk   = 1 << 20
+	maxDisk   = 1 << 44
+)
+
+func (f *file) readClient(n ast.Node) {
+	o, ok := f.object(n, title("client", n), clientKeys)
+	if !ok {
+		return
+	}
+	o.need("name")
+	c := Client{Name: o.name("name"), At: Internet}
+	f.define(&f.clients, o, "client", c.Name)
+	if len(f.clients) == maxClients+1 {
+		o.wrong("name", fmt.Sprintf("more than %d clients", maxClients), "")
+	}
+	if o.has("at") {
+		c.At = o.known("at", "place", union(f.sites, []string{Internet}))
+	}
+	c.MPTCP = o.word("mptcp", "full", "full", "backup", "single", "off")
+	c.NAT = o.flag("nat")
+	c.UplinkNames = f.clientUplinks(o)
+	c.Uplinks = len(c.UplinkNames)
+	c.AddAddrAccepted = int(o.number("add_addr_accepted", 8, 0, 8))
+	f.out.Clients = append(f.out.Clients, c)
+}
+
+// clientUplinks reads a number, or a list of {name}.
+func (f *file) clientUplinks(o *object) []string {
+	fl, ok := o.fields["uplinks"]
+	if !ok {
+		return []string{"eth0"}
+	}
+	var names []string
+	if _, isList := fl.node.(*ast.SequenceNode); !isList {
+		for i := range o.number("uplinks", 1, 1, maxUplinks) {
+			names = append(names, fmt.Sprintf("eth%d", i))
+		}
+		return names
+	}
+	nodes := o.list("uplinks")
+	if len(nodes) == 0 || len(nodes) > maxUplinks {
+		o.wrong("uplinks", fmt.Sprintf("%s has %d uplinks", o.what, len(nodes)), fmt.Sprintf("1 to %d", maxUplinks))
+	}
+	for _, n := range nodes {
+		u, ok := f.object(n, "uplink of "+o.what, []string{"name"})
+		if ok && u.need("name") {
+			f.define(&names, u, "uplink", u.name("name"))
+		}
+	}
+	return names
+}
+
+func (f *file) readGuest(n ast.Node) {
+	o, ok := f.object(n, title("guest", n), guestKeys)
+	if !ok {
+		return
+	}
+	o.need("name", "site")
+	g := Guest{Name: o.name("name")}
+	f.define(&f.guests, o, "guest", g.Name)
+	if o.has("site") {
+		g.Site = o.known("site", "site", f.places())
+	}
+	g.Memory = o.size("memory", 256<<20)
+	if o.has("memory") && (g.Memory < minMemory || g.Memory > maxMemory || g.Memory%(1<<20) != 0) {
+		o.wrong("memory", fmt.Sprintf("memory of %s is %d bytes", o.what, g.Memory), "whole MiB from 64MiB to 1TiB")
+	}
+	g.VCPUs = int(o.number("vcpus", 1, 1, 64))
+	g.Disks = f.disks(o)
+	g.Image = o.word("image", "tiny", "tiny", "debian12", "debian13")
+	g.Network = o.word("network", "auto", networks...)
+	g.Run = f.runLines(o, &g)
+	f.out.Guests = append(f.out.Guests, g)
+}
+
+func (f *file) disks(o *object) []int64 {
+	var sizes []int64
+	switch {
+	case o.has("disk") && o.has("disks"):
+		o.r.wrong(o.fields["disks"].key, o.what+" has both disk and disks", "one of them")
+	case o.has("disk"):
+		sizes = []int64{o.size("disk", minDisk)}
+	case o.has("disks"):
+		for _, n := range o.list("disks") {
+			sizes = append(sizes, f.entry(o, "disk", n).size("disk", minDisk))
+		}
+	}
+	for _, s := range sizes {
+		if s < minDisk || s > maxDisk || s%512 != 0 {
+			key := "disk"
+			if o.has("disks") {
+				key = "disks"
+			}
+			o.wrong(key, fmt.Sprintf("a disk of %s has %d bytes", o.what, s), "whole sectors from 1MiB to 16TiB")
+		}
+	}
+	return sizes
+}
+
+// entry looks at one entry of a list as if it were the value of a key, so that
+// the same readers read it.
+func (f *file) entry(o *object, key string, n ast.Node) *object {
+	return &object{r: &f.reader, what: o.what, at: at(n), fields: map[string]field{key: {key: at(n), node: n}}}
+}
+
+func (f *file) readTraffic(n ast.Node) {
+	o, ok := f.object(n, title("traffic", n), trafficKeys)
+	if !ok {
+		return
+	}
+	o.need("name", "client", "guest", "kind")
+	t := Traffic{Name: o.name("name")}
+	f.define(&f.traffic, o, "traffic", t.Name)
+	t.Client = o.known("client", "client", f.clients)
+	t.Guest = o.known("guest", "guest", f.guests)
+	t.Kind = o.word("kind", "", kinds...)
+	t.Every = o.duration("every", 10*time.Millisecond)
+	if o.has("every") && t.Every < time.Millisecond {
+		o.wrong("every", fmt.Sprintf("every of %s is %s", o.what, t.Every), "at least 1ms")
+	}
+	t.Rate = o.rate("rate", 0)
+	t.Connections = int(o.number("connections", 1, 1, 1000))
+	t.Start = o.duration("start", 0)
+	f.family(o, &t)
+	f.command(o, &t)
+	f.out.Traffic = append(f.out.Traffic, t)
+}
+
+// family checks that the guest has an address of it at home. The standard is v4
+// where there is one.
+func (f *file) family(o *object, t *Traffic) {
+	g, _ := f.out.Guest(t.Guest)
+	site, ok := f.out.SiteOf(g.Site)
+	t.Family = "v4"
+	if ok && !site.GuestV4.IsValid() {
+		t.Family = "v6"
+	}
+	t.Family = o.word("family", t.Family, "v4", "v6")
+	if ok && (t.Family == "v4" && !site.GuestV4.IsValid() || t.Family == "v6" && !site.GuestV6.IsValid()) {
+		o.wrong("family", fmt.Sprintf("family of %s is %s, but site %s of guest %s has no %s guest_net",
+			o.what, t.Family, site.Name, t.Guest, t.Family), "a family of that site's guest_net")
+	}
+}
+
+func (f *file) command(o *object, t *Traffic) {
+	t.Command, _ = o.text("command", "a shell command")
+	switch {
+	case t.Kind == "exec" && strings.TrimSpace(t.Command) == "":
+		o.r.wrong(o.place("command"), o.what+" of kind exec has no command", `command: "…", run in the client's namespace with $GUEST set`)
+	case t.Kind != "exec" && o.has("command"):
+		o.r.wrong(o.fields["command"].key, "command of "+o.what+" without kind exec", "command with kind: exec only")
+	case t.Rate > 0 && (t.Kind == "ticks" || t.Kind == "requests" || t.Kind == "exec"):
+		o.r.wrong(o.fields["rate"].key, fmt.Sprintf("rate of %s of kind %s", o.what, t.Kind), "rate with download, upload, udp, iperf3; every with ticks, requests")
+	}
+}

@@ -1,0 +1,42 @@
+package scenario
+
+import (
+	"fmt"
+	"strings"
+
+	"godwit/lab/image/workload"
+)
+
+const allowedRun = "dirty size= hot= rate= data=random|text, disk write=SIZE, disk rate= area=, cpu, http, exec COMMAND"
+
+// runLines reads a guest's workloads by the guest's own parser, and checks that
+// the guest has the memory and the disk that they need.
+func (f *file) runLines(o *object, g *Guest) []string {
+	var lines []string
+	var dirty int64
+	for _, n := range o.list("run") {
+		e := f.entry(o, "run", n)
+		line, ok := e.text("run", "a workload, such as dirty size=100MiB hot=12% rate=8MiB/s")
+		if !ok {
+			continue
+		}
+		w, err := workload.Parse(line)
+		if err != nil {
+			what, allowed, ok := strings.Cut(err.Error(), "; allowed: ")
+			if !ok {
+				allowed = allowedRun
+			}
+			e.wrong("run", fmt.Sprintf("run of %s: %s", o.what, what), allowed)
+			continue
+		}
+		dirty += w.Size
+		if w.Kind == workload.Dirty && dirty >= g.Memory {
+			e.wrong("run", fmt.Sprintf("%s dirties %d bytes and has %d of memory", o.what, dirty, g.Memory), "areas smaller than the memory")
+		}
+		if w.Kind == workload.Disk && len(g.Disks) == 0 {
+			e.wrong("run", fmt.Sprintf("%s writes to a disk and has none", o.what), "disk: 1GiB beside it")
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}

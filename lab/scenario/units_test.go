@@ -1,0 +1,73 @@
+package scenario
+
+import (
+	"fmt"
+	"testing"
+)
+
+func TestUnits(t *testing.T) {
+	duration := func(s string) (any, error) { return ParseDuration(s) }
+	rate := func(s string) (any, error) { return ParseRate(s) }
+	size := func(s string) (any, error) { return ParseSize(s) }
+	percent := func(s string) (any, error) { return ParsePercent(s) }
+	for _, c := range []struct {
+		parse    func(string) (any, error)
+		in, want string
+	}{
+		{duration, "1.5s", "1.5s"},
+		{duration, "300ms", "300ms"},
+		{duration, "1m30s", "1m30s"},
+		{duration, "0", "0s"},
+		{duration, "10", "number without its unit"},
+		{duration, "-3s", "negative"},
+		{duration, "3 seconds", "unknown unit"},
+		{duration, "3sec", "unknown unit"},
+		{duration, "soon", "not a number"},
+		{duration, "9999h", "too large"},
+		{rate, "350mbit", "350000000"},
+		{rate, "350Mbit/s", "350000000"},
+		{rate, "1.5gbit", "1500000000"},
+		{rate, "8MiB/s", "67108864"},
+		{rate, "350", "number without its unit"},
+		{rate, "350mb", "unknown unit"},
+		{rate, "350 mbit", "350000000"},
+		{rate, "1e3mbit", "more than a number and its unit"},
+		{rate, "99999999999gbit", "too large"},
+		{size, "256MiB", "268435456"},
+		{size, "0.5GiB", "536870912"},
+		{size, "64B", "64"},
+		{size, "256MB", "unknown unit"},
+		{size, "256", "number without its unit"},
+		{size, "", "not a number"},
+		{percent, "12%", "0.12"},
+		{percent, "0%", "0"},
+		{percent, "0.5%", "0.005"},
+		{percent, "12", "number without its unit"},
+		{percent, "120%", "too large"},
+		{percent, "12 of 100", "more than a number and its unit"},
+	} {
+		v, err := c.parse(c.in)
+		got := fmt.Sprint(v)
+		if err != nil {
+			got = err.Error()
+		}
+		if got != c.want {
+			t.Errorf("%q: got %s, want %s", c.in, got, c.want)
+		}
+	}
+}
+
+func TestGuess(t *testing.T) {
+	for word, want := range map[string]string{
+		"montreal": " (did you mean montreal?)",
+		"montrael": " (did you mean montreal?)",
+		"Montreal": " (did you mean montreal?)",
+		"sanjoze":  " (did you mean sanjose?)",
+		"london":   "",
+		"":         "",
+	} {
+		if got := guess(word, []string{"sanjose", "montreal"}); got != want {
+			t.Errorf("%q: got %q, want %q", word, got, want)
+		}
+	}
+}

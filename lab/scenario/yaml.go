@@ -1,0 +1,177 @@
+package scenario
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+// Bounds on a file, so that what is not a scenario is refused before it costs.
+const (
+	maxFile = 64 << 10 // bytes
+	maxDeep = 32       // brackets, or dashes in one line, that are open at once
+	maxList = 256      // entries of any one list
+)
+
+// reader collects what is wrong while the tree is walked.
+type reader struct {
+	file  string
+	found []Error
+}
+
+// place is where a node stands in the file.
+type place struct{ line, col int }
+
+func (r *reader) wrong(at place, what, allowed string) {
+	r.found = append(r.found, Error{File: r.file, Line: at.line, Col: at.col, What: what, Allowed: allowed})
+}
+
+// at finds the place of a node. Maps stand at their first key.
+func at(n ast.Node) place {
+	var tk *token.Token
+	switch n := n.(type) {
+	case nil:
+		return place{1, 1}
+	case *ast.MappingNode:
+		tk = n.Start
+		if !n.IsFlowStyle && len(n.Values) > 0 {
+			return at(n.Values[0].Key)
+		}
+	case *ast.MappingValueNode:
+		return at(n.Key)
+	default:
+		tk = n.GetToken()
+	}
+	if tk == nil || tk.Position == nil {
+		return place{1, 1}
+	}
+	return place{tk.Position.Line, tk.Position.Column}
+}
+
+// tree parses the bytes to the root node; nil after reporting an error.
+func (r *reader) tree(data []byte) (root ast.Node) {
+	if len(data) > maxFile {
+		r.wrong(place{1, 1}, fmt.Sprintf("file has %d bytes", len(data)), fmt.Sprintf("at most %d", maxFile))
+		return nil
+	}
+	if p, deep := tooDeep(data); deep {
+		r.wrong(p, "nested too deeply", fmt.Sprintf("at most %d levels", maxDeep))
+		return nil
+	}
+	// The parser is other people's and is known to panic on odd bytes.
+	defer func() {
+		if e := recover(); e != nil {
+			root = nil
+			r.wrong(place{1, 1}, "not YAML", "")
+		}
+	}()
+	file, err := parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey())
+	if err != nil {
+		r.syntax(err)
+		return nil
+	}
+	docs := slices.DeleteFunc(file.Docs, func(d *ast.DocumentNode) bool { return d == nil || d.Body == nil })
+	switch len(docs) {
+	case 0:
+		r.wrong(place{1, 1}, "empty file", "a map with "+strings.Join(topKeys, ", "))
+		return nil
+	case 1:
+		return docs[0].Body
+	}
+	r.wrong(at(docs[1].Body), "second document", "one document in a file")
+	return nil
+}
+
+func (r *reader) syntax(err error) {
+	p := place{1, 1}
+	what := "not YAML"
+	var e yaml.Error
+	if errors.As(err, &e) {
+		what, _, _ = strings.Cut("not YAML: "+e.GetMessage(), "\n")
+		if tk := e.GetToken(); tk != nil && tk.Position != nil {
+			p = place{tk.Position.Line, tk.Position.Column}
+		}
+	}
+	r.wrong(p, what, "")
+}
+
+// tooDeep looks for nesting that no scenario has, before the recursive parser
+// sees it. Brackets in strings count too: no sane command has so many open.
+func tooDeep(data []byte) (place, bool) {
+	open, dashes := 0, 0
+	p := place{1, 0}
+	for _, c := range data {
+		p.col++
+		switch c {
+		case '\n':
+			p = place{p.line + 1, 0}
+			dashes = 0
+		case '[', '{':
+			open++
+		case ']', '}':
+			open = max(0, open-1)
+		case '-', '?', ':', '!', '&':
+			dashes++
+		case ' ', '\t':
+		default:
+			dashes = 0
+		}
+		if open > maxDeep || dashes > maxDeep {
+			return p, true
+		}
+	}
+	return p, false
+}
+
+// kind names a node's type as a person would.
+func kind(n ast.Node) string {
+	switch n := n.(type) {
+	case nil, *ast.NullNode:
+		return "nothing"
+	case *ast.MappingNode, *ast.MappingValueNode:
+		return "a map"
+	case *ast.SequenceNode:
+		return "a list"
+	case *ast.IntegerNode, *ast.FloatNode:
+		return "the number " + short(n.GetToken().Value)
+	case *ast.BoolNode:
+		return n.GetToken().Value
+	case *ast.StringNode:
+		return fmt.Sprintf("%q", short(n.Value))
+	case *ast.LiteralNode:
+		return "a text block"
+	case *ast.AnchorNode:
+		return "an anchor"
+	case *ast.AliasNode, *ast.MergeKeyNode:
+		return "an alias"
+	case *ast.TagNode:
+		return "a tag"
+	}
+	return "something else"
+}
+
+// short keeps a message in one line.
+func short(s string) string {
+	s = strings.Join(strings.Fields(s), " ")
+	if len(s) > 60 {
+		return strings.ToValidUTF8(s[:60], "") + "…"
+	}
+	return s
+}
+
+// pairs gives a map's entries, in the file's order; false when n is no map.
+func pairs(n ast.Node) ([]*ast.MappingValueNode, bool) {
+	switch n := n.(type) {
+	case *ast.MappingNode:
+		return n.Values, true
+	case *ast.MappingValueNode:
+		return []*ast.MappingValueNode{n}, true
+	}
+	return nil, false
+}

@@ -1,0 +1,134 @@
+package topo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"godwit/netstate/mptcp"
+	"godwit/netstate/netns"
+)
+
+// The kernel's own bounds, per connection and per namespace (net/mptcp/protocol.h).
+const (
+	maxSubflows  = 8
+	maxEndpoints = 8
+)
+
+// setLimits lets the client's sockets take what the spec says. It comes before any of
+// them: each takes its copy when it is made.
+func setLimits(n *node, c Client) error {
+	if c.MPTCP == "off" {
+		return nil
+	}
+	err := netns.Do(n.namespace, func() error {
+		return mptcp.SetLimits(maxSubflows, uint32(c.AddAddrAccepted))
+	})
+	if err != nil {
+		return fmt.Errorf("set up client %s: %w", c.Name, err)
+	}
+	return nil
+}
+
+// addEndpoints tells the client's path manager which addresses it may use besides that
+// of a connection's first subflow: with one uplink none, until it moves.
+func addEndpoints(n *node, c *client) error {
+	if c.spec.Uplinks == 1 {
+		return nil
+	}
+	return c.endpoints(n)
+}
+
+// endpoints adds an endpoint for every present address of c. fullmesh, for without it
+// the kernel aims new subflows at the peer's initial address, which may be dead.
+func (c *client) endpoints(n *node) error {
+	if c.spec.MPTCP != "full" && c.spec.MPTCP != "backup" {
+		return nil
+	}
+	err := netns.Do(n.namespace, func() error {
+		for j := range c.addrs {
+			flags := mptcp.FlagSubflow | mptcp.FlagFullmesh
+			if c.spec.MPTCP == "backup" && j > 0 {
+				flags |= mptcp.FlagBackup
+			}
+			for _, addr := range []netip.Addr{c.addrs[j], c.addrsV6[j]} {
+				if err := mptcp.AddEndpoint(mptcp.Endpoint{Addr: addr, Dev: ownDevice(j), Flags: flags}); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("set up client %s: %w", c.spec.Name, err)
+	}
+	return nil
+}
+
+// followTime bounds how long the old addresses are kept for connections that have no
+// subflow on a new one yet: a withdrawal travels on a subflow that works.
+const followTime = 2 * time.Second
+
+// follow makes the client's connections use its present addresses and leave the old.
+func follow(ctx context.Context, n *node, c *client, old []netip.Addr) error {
+	if c.spec.MPTCP != "full" && c.spec.MPTCP != "backup" {
+		return nil
+	}
+	if len(old)+len(c.addrs)+len(c.addrsV6) > maxEndpoints {
+		if err := withdraw(n, old, false); err != nil {
+			return err
+		}
+	}
+	if err := c.endpoints(n); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, followTime)
+	defer cancel()
+	for !joined(n, append(slices.Clone(c.addrs), c.addrsV6...)) && ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	return withdraw(n, old, true)
+}
+
+// joined says if every MPTCP connection of the node has a working subflow on one of
+// the addresses.
+func joined(n *node, addrs []netip.Addr) bool {
+	all := true
+	err := netns.Do(n.namespace, func() error {
+		connections, err := mptcp.Connections()
+		for _, connection := range connections {
+			all = all && (connection.Fallback || connection.On(addrs, mptcp.StateEstablished))
+		}
+		return err
+	})
+	return err == nil && all
+}
+
+// withdraw takes old addresses from the path manager: those that are endpoints, and,
+// where first is set, those that connections began on, which have the id 0.
+func withdraw(n *node, old []netip.Addr, first bool) error {
+	return netns.Do(n.namespace, func() error {
+		known, err := mptcp.Endpoints()
+		if err != nil {
+			return err
+		}
+		var errs []error
+		for _, e := range known {
+			if slices.Contains(old, e.Addr) {
+				errs = append(errs, mptcp.DelEndpoint(e.ID, e.Addr))
+			}
+		}
+		for _, addr := range old {
+			if first {
+				errs = append(errs, mptcp.DelEndpoint(0, addr))
+			}
+		}
+		return errors.Join(errs...)
+	})
+}

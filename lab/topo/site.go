@@ -1,0 +1,101 @@
+package topo
+
+import (
+	"context"
+	"net/netip"
+)
+
+const lanMTU = 1500
+
+// uplinkMTU is the MTU of a site's devices on an uplink: they are Ethernet, and no
+// smaller for a smaller link behind the router, which says so to senders by ICMP.
+func uplinkMTU(u Uplink) int { return max(lanMTU, u.Link.MTUBytes()) }
+
+// wireSite makes what is inside site i: its router's bridges and routes, its hosts.
+// The uplinks' devices are there already.
+func (t *Topo) wireSite(ctx context.Context, i int) error {
+	site := t.spec.Sites[i]
+	w := t.nodes[routerNode(site.Name)].work()
+	for u, uplink := range site.Uplinks {
+		v4, v6 := uplinkNet(i, u, 1)
+		w.bridge(upBridge(u), uplinkMTU(uplink))
+		w.address(upBridge(u), v4, v6)
+		// A table per uplink: traffic from its subnet leaves by it and no other.
+		w.route(upTable(u), all4, netip.Addr{}, upDevice(u))
+		w.route(upTable(u), all6, netip.Addr{}, upDevice(u))
+		w.fromRule(v4, upTable(u))
+		w.fromRule(v6, upTable(u))
+	}
+	w.localFirst()
+	guest := upDevice(site.guestUplink())
+	w.route(0, all4, netip.Addr{}, guest)
+	w.route(0, all6, netip.Addr{}, guest)
+
+	w.bridge(lanBridge, lanMTU)
+	w.address(lanBridge, gateway(site.GuestV4), gateway(site.GuestV6))
+	access4, access6 := accessNet(i, 1)
+	w.bridge(accessBridge, lanMTU)
+	w.address(accessBridge, access4, access6)
+	for n, host := range t.spec.hosts(i) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		t.wireHost(w, host, site, n+1)
+	}
+	return w.err
+}
+
+// wireHost connects host h of a site to the site's router, whose work router is.
+func (t *Topo) wireHost(router *work, host Host, site Site, h int) {
+	n := t.nodes[hostNode(host.Name)]
+	for u, uplink := range site.Uplinks {
+		router.veth(upPort(u, h), n, upDevice(u), uplinkMTU(uplink))
+		router.port(upPort(u, h), upBridge(u))
+	}
+	router.veth(lanPort(h), n, hostLAN, lanMTU)
+	router.port(lanPort(h), lanBridge)
+	if router.err != nil {
+		return
+	}
+	w := n.work()
+	for u, uplink := range host.Uplinks {
+		device := uplink.Device
+		v4, v6 := netip.PrefixFrom(uplink.V4, 24), netip.PrefixFrom(uplink.V6, 64)
+		w.up(device)
+		w.address(device, v4, v6)
+		w.route(upTable(u), v4.Masked(), netip.Addr{}, device)
+		w.route(upTable(u), v6.Masked(), netip.Addr{}, device)
+		w.route(upTable(u), all4, uplink.GatewayV4, device)
+		w.route(upTable(u), all6, uplink.GatewayV6, device)
+		w.fromRule(netip.PrefixFrom(uplink.V4, 32), upTable(u))
+		w.fromRule(netip.PrefixFrom(uplink.V6, 128), upTable(u))
+	}
+	if len(host.Uplinks) > 0 {
+		first := host.Uplinks[0]
+		w.route(0, all4, first.GatewayV4, first.Device)
+		w.route(0, all6, first.GatewayV6, first.Device)
+	}
+	w.bridge(guestBridge, lanMTU)
+	w.port(hostLAN, guestBridge)
+	// Answers by proxy for a guest that is elsewhere come at once.
+	w.sysctl("net.ipv4.neigh."+guestBridge+".proxy_delay=0", "net.ipv6.neigh."+guestBridge+".proxy_delay=0")
+	router.err = w.err
+}
+
+// routeCore lets the internet know every site's subnets.
+func (t *Topo) routeCore() error {
+	w := t.nodes[coreNode].work()
+	for i, site := range t.spec.Sites {
+		for u := range site.Uplinks {
+			v4, v6 := uplinkNet(i, u, 0)
+			w.route(0, v4, netip.Addr{}, coreDevice(i, u))
+			w.route(0, v6, netip.Addr{}, coreDevice(i, u))
+		}
+		guest := coreDevice(i, site.guestUplink())
+		access4, access6 := accessNet(i, 0)
+		for _, subnet := range valid(site.GuestV4, site.GuestV6, access4, access6) {
+			w.route(0, subnet.Masked(), netip.Addr{}, guest)
+		}
+	}
+	return w.err
+}

@@ -1,0 +1,192 @@
+package traffic
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"godwit/internal/child"
+)
+
+func init() {
+	child.Register(clientChild, func([]string) int { return serveClient(os.Stdin, os.Stdout) })
+	child.Register(proberChild, func([]string) int { return serveProber(os.Stdin, os.Stdout) })
+}
+
+// Names of the child processes.
+const (
+	clientChild = "client"
+	proberChild = "prober"
+)
+
+// order is a line on a child's stdin.
+type order struct {
+	ID int64 `json:"id"`
+	// Op: start and stop of the client, targets of the prober.
+	Op      string        `json:"op"`
+	Flow    *Flow         `json:"flow,omitempty"`
+	Name    string        `json:"name,omitempty"`
+	Targets []netip.Addr  `json:"targets,omitempty"`
+	Every   time.Duration `json:"every_ns,omitempty"`
+}
+
+// message is a line on a child's stdout: the answer to an order (ID not 0),
+// a sample, or what a prober saw.
+type message struct {
+	ID     int64   `json:"id,omitempty"`
+	Error  string  `json:"error,omitempty"`
+	Result *Result `json:"result,omitempty"`
+	Sample *Sample `json:"sample,omitempty"`
+	Probed *probed `json:"probed,omitempty"`
+}
+
+// runner is a flow of any kind.
+type runner interface {
+	// start returns when records flow; after an error nothing is left of it.
+	start(ctx context.Context) error
+	sample(at int64) Sample
+	// stop is called once, after a start without error.
+	stop() Result
+}
+
+// clientProcess is the client child: its flows and where it tells about them.
+type clientProcess struct {
+	out   outbox
+	mu    sync.Mutex
+	flows map[string]runner // nil while one starts
+}
+
+// outbox writes messages one at a time.
+type outbox struct {
+	mu  sync.Mutex
+	enc *json.Encoder
+}
+
+func (o *outbox) send(m message) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	_ = o.enc.Encode(m) // nobody listens any more: stdin is about to end too
+}
+
+// serveClient obeys orders until in ends, then stops everything it started.
+func serveClient(in io.Reader, out io.Writer) int {
+	p := &clientProcess{out: outbox{enc: json.NewEncoder(out)}, flows: map[string]runner{}}
+	ctx, cancel := context.WithCancel(context.Background())
+	go p.sampleAll(ctx)
+	orders := json.NewDecoder(in)
+	for {
+		var o order
+		if orders.Decode(&o) != nil {
+			break
+		}
+		go func() { p.out.send(p.obey(ctx, o)) }()
+	}
+	cancel()
+	p.killPrograms()
+	return 0
+}
+
+func (p *clientProcess) obey(ctx context.Context, o order) message {
+	m := message{ID: o.ID}
+	var err error
+	switch {
+	case o.Op == "start" && o.Flow != nil:
+		err = p.begin(ctx, *o.Flow)
+	case o.Op == "stop":
+		m.Result, err = p.finish(o.Name)
+	default:
+		err = fmt.Errorf("unknown order %q", o.Op)
+	}
+	if err != nil {
+		m.Error = err.Error()
+	}
+	return m
+}
+
+func (p *clientProcess) begin(ctx context.Context, f Flow) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	var r runner
+	switch f.Kind {
+	case Ticks, Download, Upload, Requests:
+		r = newStreams(f)
+	case UDP:
+		r = newDatagrams(f)
+	case Iperf3, Exec:
+		r = newProgram(f)
+	default:
+		return fmt.Errorf("start traffic %s: unknown kind %q", f.Name, f.Kind)
+	}
+	p.mu.Lock()
+	if _, taken := p.flows[f.Name]; taken {
+		p.mu.Unlock()
+		return fmt.Errorf("start traffic %s: runs already", f.Name)
+	}
+	p.flows[f.Name] = nil
+	p.mu.Unlock()
+	err := r.start(ctx)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err != nil {
+		delete(p.flows, f.Name)
+		return err
+	}
+	p.flows[f.Name] = r
+	return nil
+}
+
+func (p *clientProcess) finish(name string) (*Result, error) {
+	p.mu.Lock()
+	r := p.flows[name]
+	if r != nil {
+		delete(p.flows, name)
+	}
+	p.mu.Unlock()
+	if r == nil {
+		return nil, fmt.Errorf("stop traffic %s: does not run", name)
+	}
+	result := r.stop()
+	return &result, nil
+}
+
+func (p *clientProcess) sampleAll(ctx context.Context) {
+	tick := time.NewTicker(sampleEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		p.mu.Lock()
+		var running []runner
+		for _, r := range p.flows {
+			if r != nil {
+				running = append(running, r)
+			}
+		}
+		p.mu.Unlock()
+		at := now()
+		for _, r := range running {
+			s := r.sample(at)
+			p.out.send(message{Sample: &s})
+		}
+	}
+}
+
+// killPrograms ends what would outlive this process; sockets end with it.
+func (p *clientProcess) killPrograms() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.flows {
+		if g, ok := r.(*program); ok {
+			g.kill()
+		}
+	}
+}

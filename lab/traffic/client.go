@@ -1,0 +1,74 @@
+package traffic
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+)
+
+// Client is a client's process: it runs flows in one network namespace.
+// Its methods may be called at the same time.
+type Client struct {
+	p       *process
+	samples chan Sample
+	missed  atomic.Int64
+}
+
+// sampleQueue is how many samples may wait to be read: 10 flows for about 25 s.
+const sampleQueue = 2560
+
+// StartClient starts a client's process in the namespace ("" is the present
+// one). It ends with ctx, with Close, or with the process that started it.
+func StartClient(ctx context.Context, namespace string) (*Client, error) {
+	c := &Client{samples: make(chan Sample, sampleQueue)}
+	p, err := startProcess(ctx, namespace, clientChild, func(m message) {
+		if m.Sample == nil {
+			return
+		}
+		select {
+		case c.samples <- *m.Sample:
+		default:
+			c.missed.Add(1)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.p = p
+	go func() { <-p.done; close(c.samples) }()
+	return c, nil
+}
+
+// Start starts a flow. It returns nil when every connection has exchanged its
+// first records; after an error (which names the flow) nothing is left of it.
+// It takes at most 20 s and 5 ms per connection.
+func (c *Client) Start(f Flow) error {
+	_, err := c.p.ask(order{Op: "start", Flow: &f})
+	return err
+}
+
+// Stop ends a flow and tells what it was. It takes at most some 3 s, in which
+// connections that were silent may show that they still deliver.
+func (c *Client) Stop(name string) (Result, error) {
+	m, err := c.p.ask(order{Op: "stop", Name: name})
+	if err != nil {
+		return Result{}, err
+	}
+	if m.Result == nil {
+		return Result{}, fmt.Errorf("stop traffic %s: no result", name)
+	}
+	return *m.Result, nil
+}
+
+// Samples are what the flows were in each 100 ms. The channel is closed when
+// the process has ended. Samples that nobody reads for long are dropped; see Missed.
+func (c *Client) Samples() <-chan Sample { return c.samples }
+
+// Missed counts samples that were dropped because nobody read them.
+func (c *Client) Missed() int64 { return c.missed.Load() }
+
+// Done is closed when the process has ended.
+func (c *Client) Done() <-chan struct{} { return c.p.done }
+
+// Close ends the process and every flow in it, at most 2 s later.
+func (c *Client) Close() error { return c.p.close() }

@@ -1,0 +1,215 @@
+package traffic
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"godwit/netstate/netns"
+)
+
+// keptOutput is how much of the end of a command's output is kept, in bytes.
+const keptOutput = 16 << 10
+
+// program is a flow that another program makes: kind exec or iperf3.
+type program struct {
+	Flow
+	*tally
+	cmd   *exec.Cmd
+	ready chan struct{}
+	over  chan struct{} // closed when it has exited
+
+	state       sync.Mutex
+	output      []byte
+	started     bool
+	err         error
+	retransmits int64
+	progress    int64
+}
+
+func newProgram(f Flow) *program {
+	p := &program{Flow: f, tally: newTally(now()), ready: make(chan struct{}), over: make(chan struct{})}
+	if f.Kind == Exec {
+		p.cmd = exec.Command("/bin/sh", "-c", f.Command)
+	} else {
+		p.cmd = exec.Command("iperf3", iperf3Args(f)...)
+	}
+	p.cmd.Env = append(os.Environ(), "GUEST="+f.Target.String())
+	if f.Kind == Iperf3 && f.MPTCP {
+		if wrap, _ := filepath.Glob("/usr/lib/*/mptcp/libmptcpwrap.so*"); len(wrap) > 0 {
+			p.cmd.Env = append(p.cmd.Env, "LD_PRELOAD="+wrap[0])
+		}
+	}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	return p
+}
+
+// start runs the program; for iperf3 it returns when the first interval is told.
+func (p *program) start(ctx context.Context) error {
+	begun := make(chan error, 1)
+	go p.run(begun)
+	err := <-begun
+	if err == nil && p.Kind == Iperf3 {
+		select {
+		case <-p.ready:
+		case <-p.over:
+			err = fmt.Errorf("ended at once: %s", p.output)
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		case <-time.After(startLimit):
+			err = fmt.Errorf("no first interval within %v", startLimit)
+		}
+		if err != nil {
+			p.kill()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("start traffic %s: %s: %w", p.Name, p.Kind, err)
+	}
+	return nil
+}
+
+// run starts the program, reads what it says and waits for it.
+func (p *program) run(begun chan<- error) {
+	out, in, err := os.Pipe()
+	if err != nil {
+		begun <- err
+		return
+	}
+	p.cmd.Stdout, p.cmd.Stderr = in, in
+	err = netns.Start("", p.cmd)
+	in.Close()
+	begun <- err
+	if err != nil {
+		out.Close()
+		return
+	}
+	read := make(chan struct{})
+	go func() { defer close(read); p.read(out) }()
+	err = p.cmd.Wait()
+	// A background child of the command may keep the pipe open: don't wait for it for long.
+	select {
+	case <-read:
+	case <-time.After(100 * time.Millisecond):
+	}
+	out.Close()
+	<-read
+	p.state.Lock()
+	p.err = err
+	p.state.Unlock()
+	close(p.over)
+}
+
+func (p *program) read(out io.Reader) {
+	lines := bufio.NewReaderSize(out, 64<<10)
+	for {
+		line, err := lines.ReadSlice('\n')
+		p.state.Lock()
+		p.output = append(p.output, line...)
+		if extra := len(p.output) - keptOutput; extra > keptOutput {
+			p.output = append(p.output[:0], p.output[extra:]...)
+		}
+		p.state.Unlock()
+		if p.Kind == Iperf3 {
+			p.interval(string(line))
+		}
+		if err != nil && err != bufio.ErrBufferFull {
+			return
+		}
+	}
+}
+
+func (p *program) interval(line string) {
+	bytes, retransmits, ok := parseInterval(line, p.Connections)
+	if !ok {
+		return
+	}
+	at := now()
+	p.mu.Lock()
+	p.bytes += bytes
+	p.records++
+	p.buckets.add(at, int(bytes))
+	p.mu.Unlock()
+	p.state.Lock()
+	defer p.state.Unlock()
+	p.retransmits += retransmits
+	if bytes > 0 {
+		p.progress = at
+		if !p.started {
+			p.started = true
+			close(p.ready)
+		}
+	}
+}
+
+// exited tells whether the program has ended, and how.
+func (p *program) exited() (bool, error) {
+	select {
+	case <-p.over:
+		return true, p.err
+	default:
+		return false, nil
+	}
+}
+
+func (p *program) kill() {
+	if over, _ := p.exited(); !over {
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+	}
+	<-p.over
+}
+
+func (p *program) sample(at int64) Sample {
+	s := Sample{Flow: p.Name, Kind: p.Kind, Time: at, Connections: 1}
+	p.tally.sample(&s, at, p.unpaced())
+	if over, err := p.exited(); !over || err == nil {
+		s.Alive = 1
+	}
+	p.state.Lock()
+	defer p.state.Unlock()
+	s.Retransmits = p.retransmits
+	return s
+}
+
+func (p *program) stop() Result {
+	end := now()
+	r := Result{Flow: p.Flow, End: end, RTTUnknown: "another program's connection"}
+	over, err := p.exited()
+	if p.Kind == Exec {
+		r.Survived = !over || err == nil
+		r.GapUnknown = "a command has no records"
+	} else {
+		r.Survived = !over && p.delivers(end)
+		r.GapUnknown = "iperf3 tells its throughput per 100 ms only"
+	}
+	p.kill()
+	p.result(&r)
+	r.Retransmits = p.retransmits
+	r.Output = string(p.output[max(0, len(p.output)-keptOutput):])
+	c := Connection{Survived: r.Survived, First: p.Target, Last: p.progress}
+	if over && err != nil {
+		c.Error = err.Error()
+	}
+	r.Connections = []Connection{c}
+	return r
+}
+
+// delivers waits for an interval with bytes that is fresh enough.
+func (p *program) delivers(end int64) bool {
+	for deadline := end + int64(finalWait); ; time.Sleep(20 * time.Millisecond) {
+		p.state.Lock()
+		progress := p.progress
+		p.state.Unlock()
+		over, _ := p.exited()
+		if progress > end-int64(fresh) || over || now() > deadline {
+			return progress > end-int64(fresh) && !over
+		}
+	}
+}

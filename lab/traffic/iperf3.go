@@ -1,0 +1,40 @@
+package traffic
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+func iperf3Args(f Flow) []string {
+	args := []string{"-c", f.Target.String(), "-p", "5201", "-t", "3600", "-i", "0.1", "-f", "m", "--forceflush"}
+	if f.Connections > 1 {
+		args = append(args, "-P", strconv.Itoa(f.Connections))
+	}
+	if f.Rate > 0 {
+		args = append(args, "-b", strconv.FormatInt(f.Rate/int64(max(1, f.Connections)), 10))
+	}
+	return args
+}
+
+// intervalLine is one of iperf3's: id, from, to, bytes, unit, rate, retransmits.
+var intervalLine = regexp.MustCompile(
+	`^\[ *(\d+|SUM)\] +([\d.]+)-([\d.]+) +sec +([\d.]+) ([KMG]?)Bytes +[\d.]+ Mbits/sec(?: +(\d+))?(.*)$`)
+
+// parseInterval reads the bytes and retransmits of one interval; false if it is no line to count
+// (with several connections only their sum counts).
+func parseInterval(line string, connections int) (bytes, retransmits int64, ok bool) {
+	m := intervalLine.FindStringSubmatch(strings.TrimRight(line, "\r\n"))
+	if m == nil || (connections > 1) != (m[1] == "SUM") {
+		return 0, 0, false
+	}
+	from, _ := strconv.ParseFloat(m[2], 64)
+	to, _ := strconv.ParseFloat(m[3], 64)
+	if to-from > 1 {
+		return 0, 0, false // the summary at the end
+	}
+	amount, _ := strconv.ParseFloat(m[4], 64)
+	unit := map[string]float64{"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}[m[5]]
+	retransmits, _ = strconv.ParseInt(m[6], 10, 64)
+	return int64(amount * unit), retransmits, true
+}

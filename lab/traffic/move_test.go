@@ -1,0 +1,146 @@
+package traffic
+
+import (
+	"context"
+	"net/netip"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"godwit/internal/need"
+	"godwit/netstate/netns"
+)
+
+// wire connects two namespaces by a veth pair with these addresses.
+func wire(t *testing.T, a, b string, ofA, ofB []string) {
+	t.Helper()
+	run(t, a, "ip", "link", "add", "w0", "type", "veth", "peer", "name", "w1")
+	run(t, a, "ip", "link", "set", "w1", "netns", b)
+	for _, x := range []struct {
+		name, device string
+		addresses    []string
+	}{{a, "w0", ofA}, {b, "w1", ofB}} {
+		for _, address := range x.addresses {
+			run(t, x.name, "ip", "address", "add", address+"/24", "dev", x.device)
+		}
+		run(t, x.name, "ip", "link", "set", x.device, "up")
+		run(t, x.name, "ip", "mptcp", "limits", "set", "subflow", "8", "add_addr_accepted", "8")
+	}
+}
+
+func waitFor(t *testing.T, c *Client, what string, ok func(Sample) bool) {
+	t.Helper()
+	limit := time.After(5 * time.Second)
+	for {
+		select {
+		case s := <-c.Samples():
+			if ok(s) {
+				return
+			}
+		case <-limit:
+			t.Fatalf("%s: not seen in 5s", what)
+		}
+	}
+}
+
+// The guest announces another address and gives up the first one, as in a
+// handover: the same connections deliver on, and are seen to have moved.
+func TestConnectionsThatMoveAreSeenMoving(t *testing.T) {
+	need.Program(t, "ip")
+	g, _ := guest(t)
+	name := namespace(t)
+	wire(t, g, name, []string{"10.9.1.1", "10.9.2.1"}, []string{"10.9.1.2", "10.9.2.2"})
+	old, next := netip.MustParseAddr("10.9.1.1"), netip.MustParseAddr("10.9.2.1")
+	c := client(t, name)
+	kinds := []string{Ticks, Download, Upload, Requests}
+	for _, k := range kinds {
+		begin(t, c, Flow{Name: k, Kind: k, MPTCP: true, Rate: 20e6, Target: old})
+	}
+	begin(t, c, Flow{Name: "plain", Kind: Ticks, Target: old})
+	from := now()
+	run(t, g, "ip", "mptcp", "endpoint", "add", next.String(), "id", "5", "signal", "dev", "w0")
+	for _, k := range kinds {
+		waitFor(t, c, k+" on both addresses", func(s Sample) bool { return s.Flow == k && s.Remotes[old] == 1 && s.Remotes[next] == 1 })
+	}
+	run(t, g, "ip", "mptcp", "endpoint", "delete", "id", "0", old.String())
+	for _, k := range kinds {
+		waitFor(t, c, k+" on the next address", func(s Sample) bool { return s.Flow == k && s.Remotes[old] == 0 && s.Remotes[next] == 1 })
+	}
+	time.Sleep(200 * time.Millisecond)
+	for _, k := range append(kinds, "plain") {
+		r := end(t, c, k)
+		moved := k != "plain"
+		if !r.Survived || r.MPTCP != moved || r.Connections[0].Moved != moved || r.Lost+r.Repeated+r.Corrupt != 0 {
+			t.Errorf("%s: survived %v, MPTCP %v, moved %v to %v, lost %d, repeated %d, corrupt %d", k, r.Survived, r.MPTCP,
+				r.Connections[0].Moved, r.Connections[0].Remotes, r.Lost, r.Repeated, r.Corrupt)
+		}
+		gap, _ := r.Gap(from, r.End)
+		t.Logf("%s: longest gap %v", k, gap)
+	}
+}
+
+func TestIperf3(t *testing.T) {
+	need.Program(t, "iperf3")
+	g, _ := guest(t)
+	server := exec.Command("iperf3", "-s")
+	if err := netns.Start(g, server); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = server.Process.Kill(); _ = server.Wait() }()
+	time.Sleep(200 * time.Millisecond)
+	c := client(t, g)
+	begin(t, c, Flow{Name: "x", Kind: Iperf3, Rate: 40e6})
+	time.Sleep(500 * time.Millisecond)
+	from := now()
+	time.Sleep(time.Second)
+	to := now()
+	r := end(t, c, "x")
+	mbps, ok := r.Mbps(from, to)
+	if !r.Survived || !ok || mbps < 30 || mbps > 50 {
+		t.Errorf("survived %v, %.1f Mbit/s, %v\n%s", r.Survived, mbps, ok, r.Output)
+	}
+}
+
+// Whatever ends the client's process also ends what it started.
+func TestNothingOutlivesTheClient(t *testing.T) {
+	for _, how := range []string{"close", "cancel", "kill"} {
+		name := namespace(t)
+		ctx, cancel := context.WithCancel(context.Background())
+		c, err := StartClient(ctx, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		begin(t, c, Flow{Name: "x", Kind: Exec, Command: "exec sleep 60"})
+		switch how {
+		case "close":
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		case "cancel":
+			cancel()
+		case "kill":
+			_ = c.p.cmd.Process.Kill()
+		}
+		select {
+		case <-c.Done():
+		case <-time.After(5 * time.Second):
+			t.Fatalf("%s: the client's process lives", how)
+		}
+		for range 100 {
+			if len(netns.Processes(name)) == 0 {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if left := netns.Processes(name); len(left) > 0 {
+			t.Errorf("%s: processes %v are left", how, left)
+		}
+		for range c.Samples() { // closed
+		}
+		if _, err := c.Stop("x"); err == nil || !strings.HasPrefix(err.Error(), "client process ended") {
+			t.Errorf("%s: stop: %v", how, err)
+		}
+		cancel()
+	}
+}

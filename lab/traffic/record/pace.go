@@ -1,0 +1,48 @@
+package record
+
+import "time"
+
+// catchUp is how far a pace may fall behind before it forgets what it missed.
+const catchUp = 50 * time.Millisecond
+
+// Pace spaces events evenly. After a pause (a paused guest, a full socket)
+// it goes on from now, catching up with at most 50 ms; a strict pace catches
+// up with nothing.
+type Pace struct {
+	every  time.Duration
+	strict bool
+	next   time.Time
+	timer  *time.Timer
+}
+
+// NewPace returns a pace with one event per interval, which must be positive.
+func NewPace(every time.Duration, strict bool) *Pace {
+	return &Pace{every: every, strict: strict, next: time.Now(), timer: time.NewTimer(time.Hour)}
+}
+
+// Wait returns true when the next event is due, false as soon as done is closed.
+func (p *Pace) Wait(done <-chan struct{}) bool {
+	p.next = p.next.Add(p.every)
+	wait := time.Until(p.next)
+	if wait <= 0 {
+		if behind := -wait; behind > catchUp || (p.strict && behind > p.every) {
+			p.next = time.Now()
+		}
+		select {
+		case <-done:
+			return false
+		default:
+			return true
+		}
+	}
+	p.timer.Reset(wait)
+	select {
+	case <-done:
+		return false
+	case <-p.timer.C:
+		return true
+	}
+}
+
+// Stop frees the timer.
+func (p *Pace) Stop() { p.timer.Stop() }

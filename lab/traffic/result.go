@@ -1,0 +1,82 @@
+package traffic
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Result is what a flow was, from its first record to Stop.
+type Result struct {
+	Flow Flow `json:"flow"`
+	// Start and End of the flow, unix ns: it began to connect; Stop was asked for.
+	Start int64 `json:"start"`
+	End   int64 `json:"end"`
+	// Survived: every connection did. For exec: it still ran, or exited with 0.
+	Survived bool `json:"survived"`
+	// MPTCP: every connection really negotiated it and had not fallen back when last looked at.
+	MPTCP       bool         `json:"mptcp"`
+	Connections []Connection `json:"connections,omitempty"`
+	// Totals. Bytes are payload delivered: at the client, or for upload
+	// acknowledged by, and for udp counted in, the guest.
+	Bytes       int64 `json:"bytes"`
+	Records     int64 `json:"records"`
+	Lost        int64 `json:"lost"`
+	Repeated    int64 `json:"repeated"`
+	Corrupt     int64 `json:"corrupt"`
+	Retransmits int64 `json:"retransmits"`
+	// Buckets are the bytes delivered in each Bucket of time since Start.
+	Buckets []uint32 `json:"buckets,omitempty"`
+	// RTTs in the order of their times: what the application saw, queues in
+	// front of it included.
+	RTTs []RTT `json:"rtts,omitempty"`
+	// KernelRTTs are the smoothed round trips of the first connection, by the
+	// kernel of the side that sends, ten per second.
+	KernelRTTs []RTT `json:"kernel_rtts,omitempty"`
+	// GapUnknown says why Gap knows nothing; empty where it does.
+	GapUnknown string `json:"gap_unknown,omitempty"`
+	// RTTUnknown says why RTT knows nothing.
+	RTTUnknown string `json:"rtt_unknown,omitempty"`
+	// GuestGap is the longest time between two datagrams by the guest's own
+	// clock, which may stand still while the guest is paused (udp).
+	GuestGap time.Duration `json:"guest_gap_ns,omitempty"`
+	// Late datagrams came after one with a higher number (udp).
+	Late int64 `json:"late,omitempty"`
+	// Output is the end of what the command wrote (exec, iperf3).
+	Output string `json:"output,omitempty"`
+}
+
+// Connection is one connection of a flow.
+type Connection struct {
+	// Survived: the same socket still delivered at the end.
+	Survived bool `json:"survived"`
+	MPTCP    bool `json:"mptcp"`
+	// First is the address that was connected to; Remotes those with an
+	// established subflow at the end. Moved: there are such, and First is none of them.
+	First   netip.Addr   `json:"first"`
+	Remotes []netip.Addr `json:"remotes,omitempty"`
+	Moved   bool         `json:"moved"`
+	// Waits between records, in order; shorter ones than MinWait (ns) are left out.
+	Waits   []Wait `json:"waits,omitempty"`
+	MinWait int64  `json:"min_wait_ns"`
+	// Last is when the last record came, unix ns.
+	Last int64 `json:"last"`
+	// Retransmits of both sides' kernels, all subflows.
+	Retransmits int64 `json:"retransmits"`
+	// Error is what ended the connection before Stop.
+	Error string `json:"error,omitempty"`
+}
+
+// Wait is a time in which a connection delivered nothing.
+type Wait struct {
+	From   int64 `json:"f"` // unix ns
+	Length int64 `json:"l"` // ns
+}
+
+// RTT is one round trip.
+type RTT struct {
+	Time  int64 `json:"t"` // when it ended, unix ns
+	Micro int64 `json:"u"` // µs
+}
+
+// Bucket is the width of Result.Buckets.
+const Bucket = 10 * time.Millisecond

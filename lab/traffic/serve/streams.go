@@ -1,0 +1,119 @@
+package serve
+
+import (
+	"net"
+	"time"
+
+	"godwit/lab/traffic/record"
+)
+
+const (
+	defaultEvery = 10 * time.Millisecond
+	// fullBatch is how many bytes an unpaced download writes per system call.
+	fullBatch = 64 << 10
+	// uploadBuffer holds the largest record twice.
+	uploadBuffer = 2 * (record.MaxPayload + record.HeaderSize)
+)
+
+// ticks sends one record per interval. Time spent paused or blocked is not
+// made up for: a tick tells that the guest lives now.
+func (c *conn) ticks(h record.Hello) error {
+	if h.Every == 0 {
+		h.Every = defaultEvery
+	}
+	return c.produce(h, record.NewPace(h.Every, true), 1)
+}
+
+// download sends records at the rate asked for, or as fast as the socket takes them.
+func (c *conn) download(h record.Hello) error {
+	if h.Rate == 0 {
+		return c.produce(h, nil, max(1, fullBatch/h.Size))
+	}
+	every := time.Duration(float64(h.Size*8) / float64(h.Rate) * float64(time.Second))
+	return c.produce(h, record.NewPace(max(every, time.Microsecond), false), 1)
+}
+
+// produce writes records until the client ends the stream, batch of them per
+// call, waiting for pace (if any) before each batch but the first.
+func (c *conn) produce(h record.Hello, pace *record.Pace, batch int) error {
+	gone := make(chan struct{})
+	go func() { defer close(gone); c.answerPings() }()
+	defer func() { c.Close(); <-gone }()
+	if pace != nil {
+		defer pace.Stop()
+	}
+	heads := make([]byte, batch*record.HeaderSize)
+	bufs := make(net.Buffers, 0, 2*batch)
+	for number := uint64(0); ; {
+		if pace != nil && number > 0 && !pace.Wait(gone) {
+			return nil
+		}
+		bufs = bufs[:0]
+		for i := range batch {
+			head := heads[i*record.HeaderSize : (i+1)*record.HeaderSize]
+			record.Header{Kind: record.Data, Length: uint32(h.Size), Number: number}.Put(head)
+			bufs = append(bufs, head, record.Payload(h.Seed, number, h.Size))
+			number++
+		}
+		if err := c.send(bufs); err != nil {
+			return err
+		}
+	}
+}
+
+// upload checks every byte of the client's records and acknowledges each; the
+// acknowledgements of what one read brought leave in one write.
+func (c *conn) upload(h record.Hello) error {
+	c.in = c.in.Grow(uploadBuffer)
+	var out []byte
+	for {
+		f, err := c.in.Next()
+		if err != nil {
+			return err
+		}
+		switch f.Kind {
+		case record.Data:
+			ack := record.Header{Kind: record.Ack, Number: f.Number}
+			if f.Skipped > 0 || !record.Intact(h.Seed, f.Number, f.Payload) {
+				ack.Flags = record.Corrupt
+			}
+			var head [record.HeaderSize]byte
+			ack.Put(head[:])
+			out = append(out, head[:]...)
+		case record.Ping:
+			out = c.pong(out, f.Number)
+		}
+		if len(out) > 0 && !c.in.Ready() {
+			if _, err := c.Write(out); err != nil {
+				return err
+			}
+			out = out[:0]
+		}
+	}
+}
+
+// requests answers each question with a record of the size in the hello.
+func (c *conn) requests(h record.Hello) error {
+	for {
+		f, err := c.in.Next()
+		if err != nil {
+			return err
+		}
+		var out []byte
+		switch f.Kind {
+		case record.Ask:
+			out = record.Append(nil, record.Answer, f.Number, record.Payload(h.Seed, f.Number, h.Size))
+			if f.Skipped > 0 || !record.Intact(h.Seed, f.Number, f.Payload) {
+				head := record.Header{Kind: record.Answer, Flags: record.Corrupt, Length: uint32(h.Size), Number: f.Number}
+				head.Put(out)
+			}
+		case record.Ping:
+			out = c.pong(nil, f.Number)
+		default:
+			continue
+		}
+		if _, err := c.Write(out); err != nil {
+			return err
+		}
+	}
+}

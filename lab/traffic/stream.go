@@ -1,0 +1,247 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"godwit/lab/traffic/record"
+	"godwit/lab/traffic/sockinfo"
+)
+
+const (
+	readBuffer = 256 << 10
+	// idleBuffer is enough for flows whose records are small.
+	idleBuffer = 8 << 10
+	// mostPings may be without an answer; more would only fill the socket.
+	mostPings = 20
+	// unsentLimit keeps little data in our send buffer; see serve.
+	unsentLimit = 256 << 10
+)
+
+// stream is one connection of a flow.
+type stream struct {
+	flow  *Flow
+	tally *tally
+	seed  uint32
+	size  int
+
+	c     *net.TCPConn
+	in    *record.Reader
+	write sync.Mutex
+	done  chan struct{} // closed when nothing can arrive any more
+
+	first, ponged bool
+	ready         chan struct{} // closed after the first record and the first pong
+
+	next      uint64       // the record expected; only the reading goroutine
+	asked     atomic.Int64 // when the last request left
+	answered  chan struct{}
+	pings     atomic.Int32
+	pingDue   atomic.Bool
+	inBetween bool // the writer sends the pings; set before it starts
+	lastFrame atomic.Int64
+
+	mu      sync.Mutex
+	waits   *waits // guarded by tally.mu
+	err     error
+	closing bool
+	guest   uint32 // the guest's retransmits
+	own     uint32
+	retrans sockinfo.Retransmits
+	info    sockinfo.Info
+}
+
+// open connects one stream of the flow and starts it. On an error nothing stays open.
+func open(ctx context.Context, f *Flow, t *tally) (*stream, error) {
+	d := net.Dialer{KeepAlive: -1}
+	d.SetMultipathTCP(f.MPTCP)
+	c, err := d.DialContext(ctx, "tcp", netip.AddrPortFrom(f.Target, f.port()).String())
+	if err != nil {
+		return nil, err
+	}
+	s := &stream{
+		flow: f, tally: t, seed: rand.Uint32(), size: f.size(), c: c.(*net.TCPConn),
+		done: make(chan struct{}), ready: make(chan struct{}), answered: make(chan struct{}, 1),
+		waits: newWaits(f.Connections),
+	}
+	buffer := idleBuffer
+	if f.Kind == Download {
+		buffer = readBuffer
+	}
+	s.in = record.NewReader(s.c, buffer, now)
+	if raw, err := s.c.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { // refused on MPTCP sockets of older kernels
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsentLimit)
+		})
+	}
+	hello := record.Hello{Seed: s.seed, Size: s.size, Every: f.Every, Rate: f.Rate}
+	if _, err := s.c.Write(hello.Line()); err != nil {
+		s.c.Close()
+		return nil, err
+	}
+	s.ping()
+	go s.read()
+	switch f.Kind {
+	case Upload:
+		s.inBetween = true
+		go s.upload()
+	case Requests:
+		go s.request()
+	}
+	return s, nil
+}
+
+// read takes frames until the stream ends.
+func (s *stream) read() {
+	defer close(s.done)
+	for {
+		f, err := s.in.Next()
+		if err == nil {
+			err = s.take(f)
+		}
+		if err != nil {
+			s.fail(err)
+			return
+		}
+	}
+}
+
+// fail ends the stream, keeping the first reason unless we ended it ourselves.
+func (s *stream) fail(err error) {
+	s.mu.Lock()
+	if !s.closing && s.err == nil {
+		s.err = err
+	}
+	s.mu.Unlock()
+	s.c.Close()
+}
+
+func (s *stream) take(f record.Frame) error {
+	s.lastFrame.Store(f.Arrived)
+	if f.Skipped > 0 {
+		s.tally.garbage()
+	}
+	switch f.Kind {
+	case record.Data:
+		s.arrived(f, !record.Intact(s.seed, f.Number, f.Payload), len(f.Payload))
+	case record.Ack:
+		s.arrived(f, f.Flags&record.Corrupt != 0, s.size)
+	case record.Answer:
+		bad := f.Flags&record.Corrupt != 0 || !record.Intact(s.seed, f.Number, f.Payload)
+		s.arrived(f, bad, len(f.Payload))
+		s.tally.roundTrip(f.Arrived, f.Arrived-s.asked.Load())
+		select {
+		case s.answered <- struct{}{}:
+		default:
+		}
+	case record.Pong:
+		s.pong(f)
+	case record.Refused:
+		return fmt.Errorf("guest refused: %.200s", f.Payload)
+	}
+	if !s.first || !s.ponged {
+		s.first = s.first || f.Kind != record.Pong
+		if s.ponged = s.ponged || f.Kind == record.Pong; s.first && s.ponged {
+			close(s.ready)
+		}
+	}
+	return nil
+}
+
+func (s *stream) arrived(f record.Frame, bad bool, size int) {
+	s.next = s.tally.record(s.waits, s.next, f.Number, size, f.Arrived, bad)
+}
+
+func (s *stream) pong(f record.Frame) {
+	s.pings.Add(-1)
+	if s.flow.Kind != Requests {
+		s.tally.roundTrip(f.Arrived, f.Arrived-int64(f.Number))
+	}
+	note, ok := record.ParseNote(f.Payload)
+	if !ok {
+		return
+	}
+	s.mu.Lock()
+	s.guest = max(s.guest, note.Retransmits)
+	s.mu.Unlock()
+	if s.flow.Kind == Ticks || s.flow.Kind == Download {
+		s.tally.mu.Lock()
+		s.tally.kernelRTT = note.RTT.Microseconds()
+		s.tally.mu.Unlock()
+	}
+}
+
+// ping sends a ping now, or (upload) has it sent between the next records.
+func (s *stream) ping() {
+	if s.pings.Load() >= mostPings {
+		return
+	}
+	if s.inBetween {
+		s.pingDue.Store(true)
+		return
+	}
+	s.pings.Add(1)
+	s.write.Lock()
+	defer s.write.Unlock()
+	if _, err := s.c.Write(record.Append(nil, record.Ping, uint64(now()), nil)); err != nil {
+		s.fail(err)
+	}
+}
+
+// look asks the kernel about the socket's subflows.
+func (s *stream) look() {
+	info, err := sockinfo.Read(s.c)
+	if err != nil {
+		return
+	}
+	s.mu.Lock()
+	s.info, s.own = info, s.retrans.Add(info.Subflows)
+	s.mu.Unlock()
+}
+
+// delivers waits until a frame newer than fresh has come, the stream has ended,
+// or the deadline passed; it tells whether the socket still delivers.
+func (s *stream) delivers(fresh int64, deadline time.Time) bool {
+	for {
+		select {
+		case <-s.done:
+			return false
+		default:
+		}
+		if s.lastFrame.Load() >= fresh {
+			return true
+		}
+		if time.Now().After(deadline) {
+			return false
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// close ends the stream; what happens then is no failure.
+func (s *stream) close() {
+	s.mu.Lock()
+	s.closing = true
+	s.mu.Unlock()
+	s.c.Close()
+	<-s.done
+}
+
+// reason is what ended the stream, in a person's words; nil while it lives.
+func (s *stream) reason() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil && errors.Is(s.err, unix.ECONNRESET) {
+		return errors.New("connection reset")
+	}
+	return s.err
+}

@@ -1,0 +1,240 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+const (
+	sampleEvery = 100 * time.Millisecond
+	// startLimit is how long a flow may take until every connection has
+	// exchanged records, and per connection on top.
+	startLimit    = 20 * time.Second
+	startLimitOne = 5 * time.Millisecond
+	openAtOnce    = 64
+	// fresh and finalWait decide what still delivers means at the end.
+	fresh     = time.Second
+	finalWait = 3 * time.Second
+	// lookedAt is how many connections a sample asks the kernel about.
+	lookedAt = 64
+	// pingsPerConn connections make pings rarer by one interval.
+	pingsPerConn = 50
+)
+
+// streams is a flow of TCP or MPTCP connections.
+type streams struct {
+	Flow
+	*tally
+	all  []*stream
+	turn int // of the connections beyond the first lookedAt
+	quit chan struct{}
+	wait sync.WaitGroup
+}
+
+func newStreams(f Flow) *streams {
+	return &streams{Flow: f, tally: newTally(now()), quit: make(chan struct{})}
+}
+
+// start opens every connection and waits for its first records.
+func (f *streams) start(ctx context.Context) error {
+	limit := startLimit + time.Duration(f.Connections)*startLimitOne
+	limited, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no first records within %v", limit))
+	defer cancel()
+	f.all = make([]*stream, f.Connections)
+	group, opening := errgroup.WithContext(limited)
+	group.SetLimit(openAtOnce)
+	for i := range f.all {
+		group.Go(func() error {
+			s, err := open(opening, &f.Flow, f.tally)
+			if err != nil {
+				return startError(limited, err)
+			}
+			f.all[i] = s
+			return nil
+		})
+	}
+	err := group.Wait()
+	for _, s := range f.all {
+		if err == nil {
+			err = s.awaitFirst(limited)
+		}
+	}
+	if err != nil {
+		for _, s := range f.all {
+			if s != nil {
+				s.close()
+			}
+		}
+		return fmt.Errorf("start traffic %s: %s to %s: %w", f.Name, f.Kind, f.Target, err)
+	}
+	f.wait.Go(f.pingAll)
+	return nil
+}
+
+// awaitFirst returns nil when the stream has exchanged its first records.
+func (s *stream) awaitFirst(ctx context.Context) error {
+	select {
+	case <-s.ready:
+		return nil
+	case <-s.done:
+		return s.reason()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// startError prefers our own time limit to the dialer's words for it.
+func startError(ctx context.Context, err error) error {
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+func (f *streams) pingAll() {
+	every := sampleEvery * time.Duration(1+f.Connections/pingsPerConn)
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-f.quit:
+			return
+		case <-tick.C:
+		}
+		for _, s := range f.all {
+			select {
+			case <-s.done:
+			default:
+				s.ping()
+			}
+		}
+	}
+}
+
+func (f *streams) sample(at int64) Sample {
+	s := Sample{Flow: f.Name, Kind: f.Kind, Time: at, Connections: len(f.all), Remotes: map[netip.Addr]int{}}
+	f.lookAround()
+	f.tally.sample(&s, at, f.unpaced())
+	for i, k := range f.all {
+		f.mu.Lock()
+		last := k.waits.last
+		f.mu.Unlock()
+		if wait := at - last; last > 0 && wait > s.Waiting {
+			s.Waiting, s.WaitingSince = wait, last
+		}
+		k.mu.Lock()
+		if k.err == nil {
+			s.Alive++
+		}
+		if k.info.MPTCP {
+			s.MPTCP++
+		}
+		s.Retransmits += int64(k.guest) + int64(k.own)
+		if k.err == nil {
+			for _, a := range k.remotes() {
+				s.Remotes[a]++
+			}
+		}
+		if i < shownConnections && k.err == nil {
+			s.Subflows = append(s.Subflows, k.subflows(i)...)
+		}
+		k.mu.Unlock()
+	}
+	return s
+}
+
+// lookAround asks the kernel about the first connections, and some of the rest in turn.
+func (f *streams) lookAround() {
+	defer func() {
+		if f.Kind != Upload && f.Kind != Requests {
+			return // the guest sends: its kernel knows
+		}
+		first := f.all[0]
+		first.mu.Lock()
+		rtt := first.info.RTT().Microseconds()
+		first.mu.Unlock()
+		f.mu.Lock()
+		f.kernelRTT = rtt
+		f.mu.Unlock()
+	}()
+	for i := range min(lookedAt, len(f.all)) {
+		f.all[i].look()
+	}
+	for range min(lookedAt, max(0, len(f.all)-lookedAt)) {
+		f.all[lookedAt+f.turn%(len(f.all)-lookedAt)].look()
+		f.turn++
+	}
+}
+
+// remotes are the addresses with an established subflow. Needs k.mu.
+func (s *stream) remotes() []netip.Addr {
+	var out []netip.Addr
+	for _, b := range s.info.Subflows {
+		if a := b.Remote.Addr(); b.Established() && !slices.Contains(out, a) {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// subflows in the form of a sample. Needs k.mu.
+func (s *stream) subflows(index int) []Subflow {
+	out := make([]Subflow, 0, len(s.info.Subflows))
+	for _, b := range s.info.Subflows {
+		out = append(out, Subflow{
+			Connection: index, Local: b.Local, Remote: b.Remote, Established: b.Established(),
+			RTT: float64(b.RTT.Microseconds()) / 1000, Retransmits: int64(b.Retransmits), Sent: b.Sent, Received: b.Received,
+		})
+	}
+	return out
+}
+
+// stop looks whether each connection still delivers, and ends them.
+func (f *streams) stop() Result {
+	end := now()
+	r := Result{Flow: f.Flow, End: end, Survived: true, MPTCP: true}
+	deadline := time.Now().Add(finalWait)
+	for _, s := range f.all {
+		c := Connection{First: f.Target, Survived: s.delivers(end-int64(fresh), deadline)}
+		if c.Survived {
+			s.look()
+		}
+		r.Connections = append(r.Connections, c)
+	}
+	close(f.quit)
+	f.wait.Wait()
+	for i, s := range f.all {
+		s.close()
+		s.describe(&r.Connections[i], end)
+		r.Survived = r.Survived && r.Connections[i].Survived
+		r.MPTCP = r.MPTCP && r.Connections[i].MPTCP
+		r.Retransmits += r.Connections[i].Retransmits
+	}
+	f.result(&r)
+	return r
+}
+
+// describe fills in how an ended stream was.
+func (s *stream) describe(c *Connection, end int64) {
+	s.tally.mu.Lock()
+	s.waits.end(end)
+	c.Waits, c.MinWait, c.Last = s.waits.all, s.waits.min, s.waits.last
+	s.tally.mu.Unlock()
+	if err := s.reason(); err != nil {
+		c.Error, c.Survived = err.Error(), false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.MPTCP, c.Retransmits = s.info.MPTCP, int64(s.own)+int64(s.guest)
+	if c.Survived {
+		c.Remotes = s.remotes()
+		c.Moved = len(c.Remotes) > 0 && !slices.Contains(c.Remotes, c.First)
+	}
+}

@@ -1,0 +1,89 @@
+package traffic
+
+import (
+	"testing"
+	"time"
+)
+
+func TestWindows(t *testing.T) {
+	const m = int64(time.Millisecond)
+	r := Result{Start: 0, End: 1000 * m,
+		Connections: []Connection{
+			{MinWait: 3 * m, Waits: []Wait{{10 * m, 5 * m}, {100 * m, 50 * m}, {500 * m, 10 * m}}},
+			{MinWait: 3 * m, Waits: []Wait{{120 * m, 7 * m}, {700 * m, 300 * m}}},
+		},
+		Buckets: []uint32{1000, 0, 2000},
+		RTTs:    []RTT{{10 * m, 5}, {20 * m, 100}, {30 * m, 7}},
+	}
+	for _, test := range []struct{ from, to, want int64 }{
+		{0, 1000, 300}, {0, 100, 5}, {0, 101, 50}, {149, 200, 50}, {150, 200, 3}, {505, 506, 10}, {999, 2000, 300},
+	} {
+		if got, ok := r.Gap(test.from*m, test.to*m); !ok || int64(got) != test.want*m {
+			t.Errorf("gap in [%d, %d) ms: %v, %v; want %d ms", test.from, test.to, got, ok, test.want)
+		}
+	}
+	if _, ok := r.Gap(1000*m, 1100*m); ok {
+		t.Error("a gap after the end is known")
+	}
+	for _, test := range []struct {
+		from, to int64
+		want     float64
+	}{
+		{0, 10, 0.8}, {0, 30, 0.8}, {5, 15, 0.4}, {20, 30, 1.6}, {30, 40, 0},
+	} {
+		if got, ok := r.Mbps(test.from*m, test.to*m); !ok || got < test.want-1e-9 || got > test.want+1e-9 {
+			t.Errorf("Mbit/s in [%d, %d) ms: %v, %v; want %v", test.from, test.to, got, ok, test.want)
+		}
+	}
+	if rtt, ok := r.RTT(0, 1000*m); !ok || rtt != 7*time.Microsecond {
+		t.Errorf("median round trip %v, %v", rtt, ok)
+	}
+	if _, ok := r.RTT(100*m, 200*m); ok {
+		t.Error("a round trip in an empty window")
+	}
+}
+
+func TestWaitsForgetTheShortest(t *testing.T) {
+	w := newWaits(mostWaits) // the smallest memory
+	at := int64(1)
+	for i := range 5 * fewestWaits {
+		if i == 77 {
+			at += int64(time.Second)
+		}
+		at += int64(5 * time.Millisecond)
+		w.arrive(at)
+	}
+	if len(w.all) >= fewestWaits || w.min <= int64(5*time.Millisecond) {
+		t.Errorf("%d waits kept, from %v", len(w.all), time.Duration(w.min))
+	}
+	found := false
+	for _, x := range w.all {
+		found = found || x.Length >= int64(time.Second)
+	}
+	if !found {
+		t.Error("the longest wait was forgotten")
+	}
+}
+
+func TestIperf3Lines(t *testing.T) {
+	tests := []struct {
+		line        string
+		connections int
+		bytes, sent int64
+		ok          bool
+	}{
+		{"[  5]   0.00-0.10   sec   128 KBytes  10.5 Mbits/sec    3   93.0 KBytes       \n", 1, 128 << 10, 3, true},
+		{"[  5]   0.10-0.20   sec  0.00 Bytes  0.00 Mbits/sec    1   1.41 KBytes       \n", 1, 0, 1, true},
+		{"[  5]   0.20-0.30   sec  1.25 MBytes   105 Mbits/sec\n", 1, 1310720, 0, true},
+		{"[SUM]   0.00-0.10   sec  1.50 MBytes   126 Mbits/sec    2\n", 4, 1572864, 2, true},
+		{"[  5]   0.00-0.10   sec   128 KBytes  10.5 Mbits/sec    3   93.0 KBytes\n", 4, 0, 0, false},
+		{"[  5]   0.00-10.00  sec   128 MBytes  10.5 Mbits/sec    3             sender\n", 1, 0, 0, false},
+		{"Connecting to host 10.1.1.10, port 5201\n", 1, 0, 0, false},
+	}
+	for _, test := range tests {
+		bytes, sent, ok := parseInterval(test.line, test.connections)
+		if bytes != test.bytes || sent != test.sent || ok != test.ok {
+			t.Errorf("%q: %d, %d, %v", test.line, bytes, sent, ok)
+		}
+	}
+}

@@ -1,0 +1,276 @@
+package wan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"godwit/internal/need"
+	"godwit/netstate/netns"
+
+	"github.com/vishvananda/netlink"
+)
+
+// world is two namespaces with a link between them.
+type world struct {
+	Emulator
+	a, b  string
+	addrs [2]netip.Addr
+}
+
+func newWorld(t *testing.T, link Link) *world {
+	t.Helper()
+	need.Root(t)
+	w := &world{a: fmt.Sprintf("t-wan-%d-a", os.Getpid()), b: fmt.Sprintf("t-wan-%d-b", os.Getpid())}
+	for _, name := range []string{w.a, w.b} {
+		if err := netns.Create(name); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = netns.Delete(name) })
+	}
+	var err error
+	w.Emulator, err = Start(t.Context(), End{w.a, "up0"}, End{w.b, "s0u0"}, link, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	w.addrs = [2]netip.Addr{netip.MustParseAddr("10.9.0.1"), netip.MustParseAddr("10.9.0.2")}
+	for i, end := range []End{{w.a, "up0"}, {w.b, "s0u0"}} {
+		err := netns.Do(end.Namespace, func() error {
+			dev, err := netlink.LinkByName(end.Device)
+			if err != nil {
+				return err
+			}
+			addr, _ := netlink.ParseAddr(w.addrs[i].String() + "/24")
+			if err := netns.Sysctl("net.ipv4.tcp_rmem", "4096 131072 16777216"); err != nil {
+				return err
+			}
+			if err := netns.Sysctl("net.ipv4.tcp_wmem", "4096 16384 16777216"); err != nil {
+				return err
+			}
+			return netlink.AddrAdd(dev, addr)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return w
+}
+
+// udp returns an echo server's conversation from a to b.
+func (w *world) udp(t *testing.T) net.Conn {
+	t.Helper()
+	var server net.PacketConn
+	var conn net.Conn
+	if err := netns.Do(w.b, func() (err error) {
+		server, err = net.ListenPacket("udp", netip.AddrPortFrom(w.addrs[1], 7).String())
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := netns.Do(w.a, func() (err error) {
+		conn, err = net.Dial("udp", server.LocalAddr().String())
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		buf := make([]byte, 2048)
+		for {
+			n, from, err := server.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			_, _ = server.WriteTo(buf[:n], from)
+		}
+	}()
+	t.Cleanup(func() { server.Close(); conn.Close(); <-done })
+	return conn
+}
+
+// pings returns the median of n round trips, and how many were answered.
+func pings(t *testing.T, conn net.Conn, n int, patience time.Duration) (time.Duration, int) {
+	t.Helper()
+	var all []time.Duration
+	buf := make([]byte, 100)
+	for range n {
+		start := time.Now()
+		if _, err := conn.Write(buf); err != nil {
+			t.Fatal(err)
+		}
+		conn.SetReadDeadline(start.Add(patience))
+		if _, err := conn.Read(buf); err == nil {
+			all = append(all, time.Since(start))
+		}
+	}
+	if len(all) == 0 {
+		return 0, 0
+	}
+	slices.Sort(all)
+	return all[len(all)/2], len(all)
+}
+
+// bulk returns the IP rate in bit/s of a TCP connection from a to b, measured for d
+// after a warm-up.
+func (w *world) bulk(t *testing.T, warm, d time.Duration) float64 {
+	t.Helper()
+	var listener net.Listener
+	config := net.ListenConfig{}
+	config.SetMultipathTCP(false)
+	if err := netns.Do(w.b, func() (err error) {
+		listener, err = config.Listen(t.Context(), "tcp", netip.AddrPortFrom(w.addrs[1], 9).String())
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	var conn net.Conn
+	if err := netns.Do(w.a, func() (err error) {
+		conn, err = net.Dial("tcp", listener.Addr().String())
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	peer, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.Close()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		buf := make([]byte, 1<<20)
+		for {
+			if _, err := conn.Write(buf); err != nil {
+				return
+			}
+		}
+	}()
+	defer func() { conn.Close(); <-done }()
+	buf := make([]byte, 1<<20)
+	read := func(until time.Time) (n int) {
+		peer.SetReadDeadline(until)
+		for {
+			m, err := peer.Read(buf)
+			n += m
+			if errors.Is(err, os.ErrDeadlineExceeded) || err == io.EOF {
+				return n
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	read(time.Now().Add(warm))
+	start := time.Now()
+	n := read(start.Add(d))
+	return float64(n) * 8 / time.Since(start).Seconds() * 1500 / 1448
+}
+
+func TestLinkDelay(t *testing.T) {
+	w := newWorld(t, Link{Delay: 10 * time.Millisecond})
+	conn := w.udp(t)
+	pings(t, conn, 3, time.Second)
+	if rtt, n := pings(t, conn, 40, time.Second); n != 40 || rtt < 20*time.Millisecond || rtt > 21*time.Millisecond {
+		t.Errorf("rtt %v of 20 ms, %d answers of 40", rtt, n)
+	} else {
+		t.Logf("rtt %v of 20 ms", rtt)
+	}
+}
+
+func TestLinkRate(t *testing.T) {
+	w := newWorld(t, Link{})
+	for _, rate := range []int64{100e6, 350e6} {
+		if err := w.Set(Link{Rate: rate, Delay: 5 * time.Millisecond}); err != nil {
+			t.Fatal(err)
+		}
+		got := w.bulk(t, 500*time.Millisecond, time.Second)
+		if got < 0.95*float64(rate) || got > 1.02*float64(rate) {
+			t.Errorf("rate %.1f Mbit/s of %d", got/1e6, rate/1e6)
+		} else {
+			t.Logf("rate %.1f Mbit/s of %d", got/1e6, rate/1e6)
+		}
+	}
+}
+
+func TestLinkUnlimited(t *testing.T) {
+	w := newWorld(t, Link{})
+	got := w.bulk(t, 200*time.Millisecond, time.Second)
+	t.Logf("unlimited: %.0f Mbit/s", got/1e6)
+	if got < 1000e6 {
+		t.Errorf("unlimited: %.0f Mbit/s, want at least 1000", got/1e6)
+	}
+}
+
+func TestLinkCutAndRestore(t *testing.T) {
+	w := newWorld(t, Link{Delay: time.Millisecond})
+	conn := w.udp(t)
+	for _, step := range []struct {
+		cut  string
+		want int
+	}{{"", 5}, {"ab", 0}, {"", 5}, {"ba", 0}, {"both", 0}, {"", 5}} {
+		if err := w.Set(Link{Delay: time.Millisecond, Cut: step.cut}); err != nil {
+			t.Fatal(err)
+		}
+		if _, n := pings(t, conn, 5, 60*time.Millisecond); n != step.want {
+			t.Errorf("cut %q: %d answers of %d", step.cut, n, step.want)
+		}
+	}
+	counters, err := w.Counters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Cut "ba" carries the questions and loses the answers.
+	if counters.BA.CutDrop < 5 || counters.AB.CutDrop < 10 || counters.AB.Packets < counters.BA.Packets+5 {
+		t.Errorf("counters %+v", counters)
+	}
+	if counters.AB.DeviceDrop+counters.BA.DeviceDrop+counters.AB.QueueDrop+counters.AB.LossDrop != 0 {
+		t.Errorf("unexpected drops: %+v", counters)
+	}
+}
+
+func TestLinkRefusesNonsense(t *testing.T) {
+	w := newWorld(t, Link{MTU: 1400})
+	if err := w.Set(Link{Loss: 2}); err == nil {
+		t.Error("loss of 2 was taken")
+	}
+	if err := w.Set(Link{MTU: 1300}); err != nil {
+		t.Fatal(err)
+	}
+	for _, end := range []End{{w.a, "up0"}, {w.b, "s0u0"}} {
+		_ = netns.Do(end.Namespace, func() error {
+			link, err := netlink.LinkByName(end.Device)
+			if err != nil || link.Attrs().MTU != 1300 {
+				t.Errorf("mtu of %s: %v %v", end.Device, link, err)
+			}
+			return nil
+		})
+	}
+	if _, err := Start(t.Context(), End{w.a, "up0"}, End{w.b, "other"}, Link{}, 1); err == nil {
+		t.Error("a device name that is taken was taken again")
+	}
+	_ = netns.Do(w.b, func() error {
+		if _, err := netlink.LinkByName("other"); err == nil {
+			t.Error("a failed start left a device")
+		}
+		return nil
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Start(ctx, End{w.a, "x0"}, End{w.b, "x0"}, Link{}, 1); err == nil {
+		t.Error("started with a cancelled context")
+	}
+}

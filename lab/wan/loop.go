@@ -1,0 +1,179 @@
+package wan
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// spacing is the least time between two turns of a busy loop: what comes or falls due
+// meanwhile is handled together, at most this late. A packet on an idle link is never
+// late by it.
+const spacing = 150 * time.Microsecond
+
+// readBatch bounds how many packets are read from one end before due ones are sent.
+const readBatch = 64
+
+// wire is a link in user space: two devices and the pipes between them, driven by one
+// thread. One thread is enough for several Gbit/s, since large sends stay whole, and
+// it wakes only for packets and for what is due.
+type wire struct {
+	devices [2]*device // a, b
+	pipes   [2]*pipe   // a→b, b→a
+	slabs   slabs
+	start   time.Time
+	link    Link
+
+	wake     int         // eventfd: a request waits
+	requests chan func() // run by the loop's thread
+	stop     bool
+}
+
+// openWire makes both devices. seed makes loss and jitter repeatable.
+func openWire(a, b End, link Link, seed uint64) (*wire, error) {
+	if err := link.Check(); err != nil {
+		return nil, err
+	}
+	w := &wire{start: time.Now(), link: link, wake: -1, requests: make(chan func(), 16)}
+	for i, end := range []End{a, b} {
+		d, err := openDevice(end, link.MTUBytes())
+		if err != nil {
+			w.close()
+			return nil, err
+		}
+		w.devices[i] = d
+	}
+	var err error
+	if w.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		w.close()
+		return nil, fmt.Errorf("make eventfd: %w", err)
+	}
+	for i := range w.pipes {
+		random := rand.New(rand.NewPCG(seed, uint64(i)))
+		w.pipes[i] = newPipe(link, carries(link, i), random, &w.slabs)
+	}
+	return w, nil
+}
+
+// carries says if direction i (0 is a→b) is not cut.
+func carries(link Link, i int) bool {
+	return link.Cut == CutNone || link.Cut == CutBA && i == 0 || link.Cut == CutAB && i == 1
+}
+
+func (w *wire) close() {
+	for _, d := range w.devices {
+		if d != nil {
+			d.close()
+		}
+	}
+	if w.wake >= 0 {
+		unix.Close(w.wake)
+	}
+}
+
+// do runs f between two turns of the loop and returns when it is done. It must not be
+// called after the loop has ended.
+func (w *wire) do(f func()) {
+	done := make(chan struct{})
+	w.requests <- func() { f(); close(done) }
+	one := uint64(1)
+	_, _ = unix.Write(w.wake, (*[8]byte)(unsafe.Pointer(&one))[:])
+	<-done
+}
+
+// run carries packets until a request sets stop. It takes the calling thread for
+// itself, above the programs that use the link: a late link would lie about delay.
+func (w *wire) run() error {
+	runtime.LockOSThread()
+	urgent()
+	poll := []unix.PollFd{
+		{Fd: int32(w.wake), Events: unix.POLLIN},
+		{Fd: int32(w.devices[0].fd), Events: unix.POLLIN},
+		{Fd: int32(w.devices[1].fd), Events: unix.POLLIN},
+	}
+	for !w.stop {
+		handled := 0
+		for i, d := range w.devices {
+			n, err := w.read(d, w.pipes[i])
+			if err != nil {
+				return fmt.Errorf("read %s: %w", d.end.Device, err)
+			}
+			handled += n
+		}
+		sent, wait := w.deliver()
+		watched := poll
+		if handled+sent > 0 {
+			watched, wait = poll[:1], spacing
+		}
+		if err := sleep(watched, wait); err != nil {
+			return fmt.Errorf("poll link: %w", err)
+		}
+		if poll[0].Revents != 0 {
+			poll[0].Revents = 0
+			w.serve()
+		}
+	}
+	return nil
+}
+
+func (w *wire) now() time.Duration { return time.Since(w.start) }
+
+// deliver sends what is due. It returns how many units that was, and the time until
+// something else will be due, less than 0 if nothing is on its way.
+func (w *wire) deliver() (sent int, wait time.Duration) {
+	wait = -1
+	for i, p := range w.pipes {
+		out := w.devices[1-i]
+		for u := p.take(w.now()); u != nil; u = p.take(w.now()) {
+			p.taken(u, out.write(u))
+			sent++
+		}
+		if due, ok := p.next(); ok {
+			left := max(due-w.now(), 0)
+			if wait < 0 || left < wait {
+				wait = left
+			}
+		}
+	}
+	return sent, wait
+}
+
+// read takes a batch of packets from d into p, and returns how many they were.
+func (w *wire) read(d *device, p *pipe) (int, error) {
+	for i := range readBatch {
+		room := w.slabs.room()
+		n, ok, err := d.read(room)
+		if err != nil || !ok {
+			return i, err
+		}
+		pkt, ok := parse(room[:n])
+		if !ok {
+			continue
+		}
+		sl := w.slabs.current
+		refs := sl.refs
+		p.offer(w.now(), &pkt, sl)
+		if sl.refs > refs {
+			w.slabs.keep(n)
+		}
+	}
+	return readBatch, nil
+}
+
+// serve runs the requests that wait.
+func (w *wire) serve() {
+	var count [8]byte
+	_, _ = unix.Read(w.wake, count[:])
+	for {
+		select {
+		case f := <-w.requests:
+			f()
+		default:
+			return
+		}
+	}
+}

@@ -1,0 +1,245 @@
+package wan
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+
+	"godwit/netstate/netns"
+
+	"github.com/vishvananda/netlink"
+)
+
+// HaveNetem says if the kernel has netem and tc(8) can set it: tried once, in a
+// namespace made for it.
+var HaveNetem = sync.OnceValue(func() bool {
+	name := fmt.Sprintf("gw-probe-%d", os.Getpid())
+	if netns.Create(name) != nil {
+		return false
+	}
+	defer func() { _ = netns.Delete(name) }()
+	return netns.Do(name, func() error {
+		return tc("qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms")
+	}) == nil
+})
+
+// tc runs one tc(8) command in the calling thread's namespace.
+func tc(args ...string) error {
+	out, err := exec.Command("tc", args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("tc %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// netemLink is a veth pair with a queueing discipline on each end.
+type netemLink struct {
+	ends [2]End
+	mu   sync.Mutex
+	last Counters
+	gone bool
+	link Link
+}
+
+// StartNetem makes a link of the kernel's own parts. On failure nothing remains.
+func StartNetem(ctx context.Context, a, b End, link Link) (Emulator, error) {
+	if err := link.Check(); err != nil {
+		return nil, err
+	}
+	n := &netemLink{ends: [2]End{a, b}, link: link}
+	if err := n.make(); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(n.Set(link), ctx.Err()); err != nil {
+		return nil, errors.Join(err, n.Close())
+	}
+	return n, nil
+}
+
+// make makes the veth pair. Both ends have the same address and ask nobody for it, so
+// that they take routes without a next hop, as a TUN device does.
+func (n *netemLink) make() error {
+	a, b := n.ends[0], n.ends[1]
+	if err := netns.Do(a.Namespace, func() error {
+		far, err := os.Open(netns.Path(b.Namespace))
+		if err != nil {
+			return fmt.Errorf("make veth %s: %w", a.Device, err)
+		}
+		defer far.Close()
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name, attrs.MTU = a.Device, n.link.MTUBytes()
+		attrs.HardwareAddr = []byte{0x02, 'g', 'w', 0, 0, 1}
+		if err := netlink.LinkAdd(&netlink.Veth{
+			LinkAttrs: attrs, PeerName: b.Device, PeerHardwareAddr: attrs.HardwareAddr,
+			PeerNamespace: netlink.NsFd(far.Fd()),
+		}); err != nil {
+			return fmt.Errorf("make veth %s: %w", a.Device, err)
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	for _, end := range n.ends {
+		if err := netns.Do(end.Namespace, func() error { return raise(end.Device) }); err != nil {
+			return errors.Join(err, n.Close())
+		}
+	}
+	return nil
+}
+
+func raise(device string) error {
+	link, err := netlink.LinkByName(device)
+	if err != nil {
+		return fmt.Errorf("find %s: %w", device, err)
+	}
+	if err := netns.Sysctl("net.ipv6.conf."+device+".addr_gen_mode", "1"); err != nil {
+		return err
+	}
+	return errors.Join(netlink.LinkSetARPOff(link), netlink.LinkSetUp(link))
+}
+
+func (n *netemLink) Set(link Link) error {
+	if err := link.Check(); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i, end := range n.ends {
+		err := netns.Do(end.Namespace, func() error {
+			dev, err := netlink.LinkByName(end.Device)
+			if err != nil {
+				return fmt.Errorf("find %s: %w", end.Device, err)
+			}
+			if err := netlink.LinkSetMTU(dev, link.MTUBytes()); err != nil {
+				return fmt.Errorf("set mtu of %s: %w", end.Device, err)
+			}
+			for _, args := range disciplines(end.Device, link, carries(link, i)) {
+				if err := tc(args...); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	n.link = link
+	return nil
+}
+
+// disciplines are the tc(8) commands that make what leaves device behave like link.
+// tbf is the root: it cuts large sends to its burst before netem sees them, so that
+// loss and the limit count packets. They replace what an earlier call has set.
+func disciplines(device string, link Link, carries bool) [][]string {
+	rate := link.Rate
+	if rate == 0 {
+		rate = maxRate
+	}
+	mtu := link.MTUBytes()
+	burst := min(max(int(float64(rate)/8*grain.Seconds()), 2*mtu), 32000)
+	flying := float64(rate) / 8 * (link.Delay + link.Jitter).Seconds()
+	if link.Rate == 0 {
+		flying = lineLimit
+	}
+	limit := (link.QueueBytes() + int(flying) + mtu - 1) / mtu
+	root := fmt.Sprintf("qdisc replace dev %s root handle 1: tbf rate %dbit burst %d limit %d", device, rate, burst, link.QueueBytes())
+	// A rate makes netem keep the order of packets under jitter (sch_netem).
+	netem := fmt.Sprintf("qdisc replace dev %s parent 1:1 handle 10: netem limit %d delay %dus %dus rate %dbit",
+		device, limit, link.Delay.Microseconds(), link.Jitter.Microseconds(), int64(maxRate))
+	switch {
+	case !carries:
+		netem += " loss 100%"
+	case link.Loss > 0:
+		netem += fmt.Sprintf(" loss %.6f%%", 100*link.Loss)
+	}
+	return [][]string{strings.Fields(root), strings.Fields(netem)}
+}
+
+func (n *netemLink) Counters() (Counters, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var flows [2]Flow
+	for i, end := range n.ends {
+		err := netns.Do(end.Namespace, func() error {
+			dev, err := netlink.LinkByName(end.Device)
+			if err != nil {
+				return fmt.Errorf("find %s: %w", end.Device, err)
+			}
+			list, err := netlink.QdiscList(dev)
+			if err != nil {
+				return fmt.Errorf("list disciplines of %s: %w", end.Device, err)
+			}
+			flows[i] = n.flow(list, carries(n.link, i))
+			return nil
+		})
+		if err != nil {
+			return n.last, err
+		}
+	}
+	n.last = Counters{AB: flows[0], BA: flows[1]}
+	return n.last, nil
+}
+
+// flow reads the counters. netem has one for all it drops: it goes where the link's
+// present settings say that packets are lost.
+func (n *netemLink) flow(list []netlink.Qdisc, carries bool) (f Flow) {
+	for _, q := range list {
+		stats := q.Attrs().Statistics
+		if stats == nil || stats.Basic == nil || stats.Queue == nil {
+			continue
+		}
+		switch q.Type() {
+		case "tbf":
+			const ethernet = 14
+			f.Packets = uint64(stats.Basic.Packets)
+			f.Bytes = stats.Basic.Bytes - min(stats.Basic.Bytes, ethernet*f.Packets)
+			f.Waiting = int(stats.Queue.Backlog)
+		case "netem":
+			drops := uint64(stats.Queue.Drops)
+			switch {
+			case !carries:
+				f.CutDrop = drops
+			case n.link.Loss > 0:
+				f.LossDrop = drops
+			default:
+				f.QueueDrop = drops
+			}
+		}
+	}
+	return f
+}
+
+func (n *netemLink) Close() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.gone {
+		return nil
+	}
+	n.gone = true
+	end := n.ends[0]
+	err := netns.Do(end.Namespace, func() error {
+		link, err := netlink.LinkByName(end.Device)
+		if errors.As(err, new(netlink.LinkNotFoundError)) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return netlink.LinkDel(link)
+	})
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // the namespace went before, and the device with it
+	}
+	if err != nil {
+		return fmt.Errorf("close link %s: %w", end.Device, err)
+	}
+	return nil
+}
+
+func (n *netemLink) Kind() string { return "netem" }

@@ -1,0 +1,202 @@
+package wan
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+)
+
+// grain bounds how long one unit occupies the transmitter, if it has more than one
+// packet: large sends are cut to it, so that a link spaces its packets.
+const grain = 800 * time.Microsecond
+
+// lineLimit bounds the bytes in flight of a link that has no rate.
+const lineLimit = 256 << 20
+
+// unit is one or more packets that travel together.
+type unit struct {
+	head    [vnetLen + maxHeaders]byte
+	headLen int    // bytes of head that go before body
+	body    []byte // in slab
+	slab    *slab
+	packets int
+	wire    int           // IP bytes on the wire
+	at      time.Duration // in the queue: arrival; in the line: when it is due
+}
+
+// pipe is one direction of a link. It computes only: time is an argument, measured
+// from any fixed start, and never goes back.
+type pipe struct {
+	link     Link
+	carries  bool // not cut
+	queue    ring[unit]
+	waiting  int           // bytes in queue
+	sent     time.Duration // when the transmitter finished its last unit
+	line     ring[unit]
+	inFlight int           // bytes in line
+	lastDue  time.Duration // no later unit may be due before
+	random   *rand.Rand
+	survive  int // packets that pass before the next loss
+	jitter   wander
+	slabs    *slabs
+	flow     Flow
+}
+
+func newPipe(link Link, carries bool, random *rand.Rand, slabs *slabs) *pipe {
+	p := &pipe{random: random, slabs: slabs, jitter: wander{random: random}}
+	p.set(0, link, carries)
+	return p
+}
+
+// set changes the link from now on. Packets in the queue go on at the new rate, those
+// in the line arrive when they were due; a cut loses all of them.
+func (p *pipe) set(now time.Duration, link Link, carries bool) {
+	p.advance(now)
+	if link.Rate != p.link.Rate {
+		p.sent = max(p.sent, now)
+	}
+	if link.Loss != p.link.Loss || p.survive == 0 {
+		p.survive = nextLoss(link.Loss, p.random)
+	}
+	p.link, p.carries = link, carries
+	if !carries {
+		p.drain()
+	}
+}
+
+// drain loses everything on its way.
+func (p *pipe) drain() {
+	for _, r := range []*ring[unit]{&p.queue, &p.line} {
+		for u := r.front(); u != nil; u = r.front() {
+			p.flow.CutDrop += uint64(u.packets)
+			p.slabs.release(u.slab)
+			r.pop()
+		}
+	}
+	p.waiting, p.inFlight = 0, 0
+}
+
+// offer gives the link a packet that lies in sl.
+func (p *pipe) offer(now time.Duration, pkt *packet, sl *slab) {
+	if !p.carries {
+		p.flow.CutDrop += uint64(pkt.count)
+		return
+	}
+	p.advance(now)
+	for i := 0; i < pkt.count; {
+		run := min(pkt.count-i, p.survive)
+		p.admit(now, pkt, sl, i, i+run)
+		i += run
+		if p.survive == math.MaxInt {
+			continue
+		}
+		p.survive -= run
+		if p.survive == 0 && i < pkt.count {
+			p.flow.LossDrop++
+			p.survive = nextLoss(p.link.Loss, p.random)
+			i++
+		}
+	}
+}
+
+// admit puts segments from…to-1 in the queue, as far as there is room, in units of a
+// grain.
+func (p *pipe) admit(now time.Duration, pkt *packet, sl *slab, from, to int) {
+	limit := p.link.QueueBytes()
+	step := to - from
+	if p.link.Rate == 0 {
+		limit = lineLimit - p.inFlight
+	} else if step > 1 {
+		bytes := int(float64(p.link.Rate) / 8 * grain.Seconds())
+		step = min(step, max(1, bytes/pkt.wire(0, 1)))
+	}
+	for from < to {
+		next := min(from+step, to)
+		for next > from && p.waiting+pkt.wire(from, next) > limit {
+			if p.waiting == 0 && next == from+1 {
+				break // an idle transmitter takes a packet, however short the queue
+			}
+			next--
+		}
+		if next == from {
+			p.flow.QueueDrop += uint64(to - from)
+			return
+		}
+		u := p.queue.push()
+		pkt.cut(u, from, next)
+		u.slab, u.at = sl, now
+		sl.refs++
+		p.waiting += u.wire
+		from = next
+	}
+}
+
+// departure is when the transmitter has sent the last bit of u, the queue's head.
+func (p *pipe) departure(u *unit) time.Duration {
+	start := max(p.sent, u.at)
+	if p.link.Rate == 0 {
+		return start
+	}
+	return start + time.Duration(int64(u.wire)*8*int64(time.Second)/p.link.Rate)
+}
+
+// arrival is when a unit that departs at t reaches the other end.
+func (p *pipe) arrival(t time.Duration) time.Duration {
+	return max(p.lastDue, t+p.link.Delay+p.jitter.at(t, p.link.Jitter))
+}
+
+// advance moves what has been sent by now from the queue to the line.
+func (p *pipe) advance(now time.Duration) {
+	for u := p.queue.front(); u != nil; u = p.queue.front() {
+		departure := p.departure(u)
+		if departure > now {
+			return
+		}
+		p.sent = departure
+		p.lastDue = p.arrival(departure)
+		moved := p.line.push()
+		*moved = *u
+		moved.at = p.lastDue
+		p.waiting -= u.wire
+		p.inFlight += u.wire
+		p.queue.pop()
+	}
+}
+
+// next returns when take will have something, if no other packet comes; ok is false
+// if the pipe is empty. It may be early, never late.
+func (p *pipe) next() (due time.Duration, ok bool) {
+	if u := p.line.front(); u != nil {
+		return u.at, true
+	}
+	if u := p.queue.front(); u != nil {
+		departure := p.departure(u)
+		return max(p.lastDue, departure+p.link.Delay-p.link.Jitter), true
+	}
+	return 0, false
+}
+
+// take returns the next unit that is due by now, nil if there is none. The caller
+// passes it on, and then calls taken.
+func (p *pipe) take(now time.Duration) *unit {
+	p.advance(now)
+	u := p.line.front()
+	if u == nil || u.at > now {
+		return nil
+	}
+	return u
+}
+
+// taken removes the unit that take returned, counted as delivered or as refused by
+// the device.
+func (p *pipe) taken(u *unit, delivered bool) {
+	if delivered {
+		p.flow.Packets += uint64(u.packets)
+		p.flow.Bytes += uint64(u.wire)
+	} else {
+		p.flow.DeviceDrop += uint64(u.packets)
+	}
+	p.inFlight -= u.wire
+	p.slabs.release(u.slab)
+	p.line.pop()
+}

@@ -1,0 +1,240 @@
+// Package lab runs scenarios: a real multi-site network of namespaces on one
+// machine, an agent on every host, real guests, and clients that count what they
+// feel. What comes out is a report.Report.
+package lab
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"godwit/agent"
+	"godwit/agent/peer"
+	"godwit/lab/image"
+	"godwit/lab/scenario"
+	"godwit/lab/topo"
+	"godwit/lab/traffic"
+	"godwit/lab/wan"
+)
+
+// world is everything that a run made.
+type world struct {
+	id       string
+	dir      string // temporary files of the run
+	out      string // where logs are kept; may be ""
+	scenario *scenario.Scenario
+	topo     *topo.Topo
+	log      *slog.Logger
+	image    agent.Image
+
+	mu      sync.Mutex
+	agents  map[string]*hostAgent      // by host
+	where   map[string]string          // guest → host that runs it
+	clients map[string]*traffic.Client // by client
+	probers map[string]*traffic.Prober // by guest
+	edges   *edges
+}
+
+// newID names a run: four hex digits.
+func newID() string {
+	var b [2]byte
+	rand.Read(b[:]) //nolint:errcheck // does not fail
+	return hex.EncodeToString(b[:])
+}
+
+// build makes network, agents, guests and clients. On error what was made is
+// still in the world: close it in any case.
+func (w *world) build(ctx context.Context, tell func(string)) error {
+	kernel, initrd, err := image.Find()
+	if err != nil {
+		return err
+	}
+	w.image = agent.Image{Kernel: kernel, Initrd: initrd}
+	if err := os.MkdirAll(w.dir, 0o700); err != nil {
+		return err
+	}
+	tell("building the network")
+	if w.topo, err = topo.Build(ctx, w.spec()); err != nil {
+		return err
+	}
+	tell("starting agents")
+	if err := w.startAgents(ctx); err != nil {
+		return err
+	}
+	tell("booting guests")
+	if err := w.startGuests(ctx); err != nil {
+		return err
+	}
+	return w.startClients(ctx)
+}
+
+// spec is the network that the scenario asks for.
+func (w *world) spec() topo.Spec {
+	spec := topo.Spec{ID: w.id}
+	for _, s := range w.scenario.Sites {
+		site := topo.Site{Name: s.Name, GuestV4: s.GuestV4, GuestV6: s.GuestV6, Hosts: s.Hosts}
+		for _, u := range s.Uplinks {
+			site.Uplinks = append(site.Uplinks, topo.Uplink{Name: u.Name, Carries: string(u.Carries), Link: wan.Link{
+				Rate: u.Rate, Delay: u.Delay, Jitter: u.Jitter, Loss: u.Loss, Queue: int(u.Queue), MTU: u.MTU,
+			}})
+		}
+		spec.Sites = append(spec.Sites, site)
+	}
+	for _, c := range w.scenario.Clients {
+		spec.Clients = append(spec.Clients, topo.Client{
+			Name: c.Name, At: c.At, NAT: c.NAT, Uplinks: c.Uplinks, MPTCP: c.MPTCP, AddAddrAccepted: c.AddAddrAccepted,
+		})
+	}
+	return spec
+}
+
+// startAgents issues certificates, writes configurations and starts one agent a host.
+func (w *world) startAgents(ctx context.Context) error {
+	tls := filepath.Join(w.dir, "tls")
+	if err := os.MkdirAll(tls, 0o700); err != nil {
+		return err
+	}
+	now := time.Now()
+	ca, err := peer.NewFleetCA(tls, now)
+	if err != nil {
+		return err
+	}
+	hosts := w.topo.Hosts()
+	var wg sync.WaitGroup
+	errs := make([]error, len(hosts))
+	for i, h := range hosts {
+		if err := ca.Issue(h.Name, now); err != nil {
+			return err
+		}
+		a := &hostAgent{host: h, dir: filepath.Join(w.dir, h.Name), config: w.agentConfig(h, hosts, tls)}
+		w.agents[h.Name] = a
+		wg.Go(func() { errs[i] = a.start(ctx) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func (w *world) agentConfig(h topo.Host, all []topo.Host, tls string) agent.Config {
+	c := agent.Config{
+		Host: h.Name, Site: h.Site, State: filepath.Join(w.dir, h.Name, "state"), Run: filepath.Join(w.dir, h.Name, "run"),
+		TLS:   agent.TLSFiles{CA: filepath.Join(tls, "ca.pem"), Cert: filepath.Join(tls, h.Name+".pem"), Key: filepath.Join(tls, h.Name+".key")},
+		Image: w.image,
+		Network: agent.Network{
+			Bridge: h.Bridge, LAN: h.LAN, V4: h.GuestV4, V6: h.GuestV6, Gateway4: h.GatewayV4, Gateway6: h.GatewayV6,
+		},
+		Uplinks: uplinksOf(h),
+	}
+	for _, other := range all {
+		if other.Name != h.Name {
+			c.Peers = append(c.Peers, agent.Neighbour{Host: other.Name, Site: other.Site, V4: other.GuestV4, V6: other.GuestV6, Uplinks: uplinksOf(other)})
+		}
+	}
+	return c
+}
+
+func uplinksOf(h topo.Host) []agent.Uplink {
+	var out []agent.Uplink
+	for _, u := range h.Uplinks {
+		out = append(out, agent.Uplink{Name: u.Name, Device: u.Device, Address: u.V4, Carries: u.Carries, Rate: u.Rate})
+	}
+	return out
+}
+
+// startGuests boots them, all at once but for the cores that boots need.
+func (w *world) startGuests(ctx context.Context) error {
+	var wg sync.WaitGroup
+	errs := make([]error, len(w.scenario.Guests))
+	slots := make(chan struct{}, 2)
+	for i, g := range w.scenario.Guests {
+		host := w.scenario.Hosts(g.Site)[0]
+		if g.Image != "tiny" {
+			return fmt.Errorf("guest %s: image %s is not there yet; use tiny", g.Name, g.Image)
+		}
+		w.where[g.Name] = host
+		wg.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+			defer cancel()
+			_, err := w.agents[host].client.StartGuest(ctx, w.describe(i, g))
+			errs[i] = err
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// describe is guest number i of the scenario, for its first agent.
+func (w *world) describe(i int, g scenario.Guest) agent.Description {
+	d := agent.Description{Name: g.Name, Memory: g.Memory, VCPUs: g.VCPUs, Image: g.Image, Run: g.Run, Network: g.Network}
+	for n := range 2 {
+		d.NICs = append(d.NICs, agent.NIC{MAC: fmt.Sprintf("52:54:00:00:%02x:%02x", i+1, 0x0a+n)})
+	}
+	return d
+}
+
+func (w *world) startClients(ctx context.Context) error {
+	for _, c := range w.scenario.Clients {
+		n, ok := w.topo.Client(c.Name)
+		if !ok {
+			return fmt.Errorf("client %s: not built", c.Name)
+		}
+		started, err := traffic.StartClient(ctx, n.Namespace)
+		if err != nil {
+			return fmt.Errorf("client %s: %w", c.Name, err)
+		}
+		w.clients[c.Name] = started
+	}
+	return nil
+}
+
+// agentOf is the agent of the host that runs the guest, as far as is known.
+func (w *world) agentOf(guest string) *hostAgent {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.agents[w.where[guest]]
+}
+
+func (w *world) moved(guest, host string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.where[guest] = host
+}
+
+// close takes everything down and returns what is left of it.
+func (w *world) close() []string {
+	for _, p := range w.probers {
+		p.Close()
+	}
+	for _, c := range w.clients {
+		c.Close()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, a := range w.agents {
+		wg.Go(func() { a.stop(ctx, w.log) })
+	}
+	wg.Wait()
+	if w.edges != nil {
+		w.edges.close()
+	}
+	leftovers := w.agentLeftovers()
+	if w.topo != nil {
+		if err := w.topo.Close(); err != nil {
+			leftovers = append(leftovers, "network: "+err.Error())
+		}
+	}
+	w.keepLogs()
+	if err := os.RemoveAll(w.dir); err != nil {
+		leftovers = append(leftovers, "files: "+err.Error())
+	}
+	return append(leftovers, topo.Leftovers(w.id)...)
+}

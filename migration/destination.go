@@ -1,0 +1,154 @@
+package migration
+
+import "fmt"
+
+// Effects of the destination.
+const (
+	Receive    Effect = "receive"   // QEMU waits with -S, tunnel end, routes, redirect and hold stand; journalled: may start
+	StartGuest Effect = "start"     // the guest runs here
+	Adopt      Effect = "adopt"     // every connection that can has moved to the next address; see Landing
+	Leave      Effect = "leave"     // what nobody needs of the old address is gone, the rest is leased
+	SendBack   Effect = "send_back" // QEMU here is gone, held packets went back, nothing of prepare is left
+)
+
+// Landing is how far a destination is.
+type Landing string
+
+// The landings.
+const (
+	Receiving Landing = "receiving" // being prepared
+	Waiting   Landing = "waiting"   // prepared; may start when released and loaded
+	Starting  Landing = "starting"
+	Adopting  Landing = "adopting" // runs here; connections move
+	Leaving   Landing = "leaving"
+	Landed    Landing = "landed"
+	Declining Landing = "declining" // final: will not start in this epoch; being undone
+	Gone      Landing = "gone"      // declined and undone
+)
+
+// Destination is the state of a migration at its destination. The zero value has not begun.
+type Destination struct {
+	Landing  Landing  `json:"landing"`
+	Released bool     `json:"released"` // the source's release is here
+	Loaded   bool     `json:"loaded"`   // QEMU has every byte that the mode needs
+	Outcome  Outcome  `json:"outcome"`
+	Problem  *Problem `json:"problem,omitempty"`
+}
+
+// Inputs that only a destination hears.
+const (
+	Released    InputKind = "released"     // the source has let go
+	LoadedAll   InputKind = "loaded"       // the hypervisor has every byte
+	RunsAlready InputKind = "runs_already" // after a restart: the guest was found running here
+)
+
+// Running says whether the guest was started here.
+func (d Destination) Running() bool {
+	return d.Landing == Adopting || d.Landing == Leaving || d.Landing == Landed
+}
+
+// Refused says whether this side has given its final word that it will not start the guest.
+func (d Destination) Refused() bool { return d.Landing == Declining || d.Landing == Gone }
+
+// Step advances the destination. An error says that the input does not fit the
+// state, which is returned unchanged and stays usable.
+func (d Destination) Step(in Input) (Destination, []Effect, error) {
+	switch d.Landing {
+	case "":
+		if in.Kind == Start {
+			d.Landing = Receiving
+			return d, []Effect{Receive}, nil
+		}
+	case Receiving, Waiting, Starting:
+		return d.waiting(in)
+	case Adopting:
+		return d.repaired(in, Adopt, Leaving, Leave)
+	case Leaving:
+		return d.repaired(in, Leave, Landed, "")
+	case Declining:
+		switch in.Kind {
+		case Done, Fault:
+			d.Landing = Gone
+			return d, nil, nil
+		case Restarted:
+			return d, []Effect{SendBack}, nil
+		}
+		return d, nil, nil // said once, said for good
+	}
+	return d, nil, fmt.Errorf("destination step: %s does not fit %q", in.Kind, d.Landing)
+}
+
+// waiting covers all that comes before the guest runs here.
+func (d Destination) waiting(in Input) (Destination, []Effect, error) {
+	switch in.Kind {
+	case Done:
+		switch {
+		case in.Effect == Receive && d.Landing == Receiving:
+			d.Landing = Waiting
+			return d.startIfReady()
+		case in.Effect == StartGuest && d.Landing == Starting:
+			return d.runs()
+		}
+		return d, nil, fmt.Errorf("destination step: %s done in %s", in.Effect, d.Landing)
+	case Released:
+		d.Released = true
+		return d.startIfReady()
+	case LoadedAll:
+		d.Loaded = true
+		return d.startIfReady()
+	case RunsAlready:
+		return d.runs()
+	case Restarted: // the caller looked: QEMU lives and the guest was never started
+		if d.Landing == Waiting && !d.Released {
+			return d.decline(in.Problem)
+		}
+		if d.Landing == Receiving {
+			return d.decline(in.Problem)
+		}
+		d.Landing = Waiting
+		return d.startIfReady()
+	case Fault, Abort:
+		if in.Kind == Abort && d.Landing == Starting {
+			return d, nil, fmt.Errorf("abort: the guest is being started here")
+		}
+		return d.decline(in.Problem)
+	}
+	return d, nil, fmt.Errorf("destination step: %s does not fit %q", in.Kind, d.Landing)
+}
+
+// startIfReady starts the guest when it has been let go and is all there.
+func (d Destination) startIfReady() (Destination, []Effect, error) {
+	if d.Landing == Waiting && d.Released && d.Loaded {
+		d.Landing = Starting
+		return d, []Effect{StartGuest}, nil
+	}
+	return d, nil, nil
+}
+
+func (d Destination) runs() (Destination, []Effect, error) {
+	d.Landing, d.Outcome = Adopting, Completed
+	return d, []Effect{Adopt}, nil
+}
+
+func (d Destination) decline(why *Problem) (Destination, []Effect, error) {
+	d.Landing, d.Outcome, d.Problem = Declining, Aborted, why
+	return d, []Effect{SendBack}, nil
+}
+
+// repaired does effect until it is done: the guest runs here, the way is forward.
+func (d Destination) repaired(in Input, effect Effect, next Landing, then Effect) (Destination, []Effect, error) {
+	switch in.Kind {
+	case Done:
+		d.Landing = next
+		if then == "" {
+			return d, nil, nil
+		}
+		return d, []Effect{then}, nil
+	case Fault, Restarted:
+		d.Problem = in.Problem
+		return d, []Effect{effect}, nil
+	case Released, LoadedAll, RunsAlready, Abort:
+		return d, nil, nil
+	}
+	return d, nil, fmt.Errorf("destination step: %s does not fit %q", in.Kind, d.Landing)
+}

@@ -1,0 +1,66 @@
+package migration
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Request is what a person asks for. Zero values mean "the best there is".
+type Request struct {
+	Guest            string        `json:"guest"`
+	To               string        `json:"to"`                  // site or host
+	Mode             string        `json:"mode,omitempty"`      // auto, precopy, hybrid, postcopy, stopcopy
+	Transfer         string        `json:"transfer,omitempty"`  // auto, lanes, mptcp, qemu-tcp, qemu-mptcp, qemu-multifd, qemu-xbzrle
+	Network          string        `json:"network,omitempty"`   // auto, mptcp, drain, tunnel
+	Downtime         time.Duration `json:"downtime,omitempty"`  // budget; 0: 300 ms
+	Bandwidth        int64         `json:"bandwidth,omitempty"` // bit/s over all paths; 0: unlimited
+	InsecureTransfer bool          `json:"insecure_transfer,omitempty"`
+	NextAddress      netip.Addr    `json:"next_address,omitzero"` // zero: the destination chooses
+	TunnelKind       string        `json:"tunnel,omitempty"`      // auto, wireguard, vxlan
+	DryRun           bool          `json:"dry_run,omitempty"`
+}
+
+// The values that a request may name, in the order in which help shows them.
+var (
+	Modes     = []string{"auto", "precopy", "hybrid", "postcopy", "stopcopy"}
+	Transfers = []string{"auto", "lanes", "mptcp", "qemu-tcp", "qemu-mptcp", "qemu-multifd", "qemu-xbzrle"}
+	Networks  = []string{"auto", "mptcp", "drain", "tunnel"}
+	Tunnels   = []string{"auto", "wireguard", "vxlan"}
+)
+
+// DefaultDowntime is the downtime budget of a request that names none.
+const DefaultDowntime = 300 * time.Millisecond
+
+// Address is one address that a guest holds.
+type Address struct {
+	Prefix   netip.Prefix `json:"prefix"`   // with the length of its subnet
+	Gateway  netip.Addr   `json:"gateway"`  // the subnet's router
+	Home     string       `json:"home"`     // host whose subnet it belongs to
+	Endpoint uint8        `json:"endpoint"` // MPTCP endpoint id in the guest; 0: none announced
+}
+
+// Plan is what both sides of a migration have agreed on. Source fills it, the
+// destination completes it in check.
+type Plan struct {
+	ID        string        `json:"id"`
+	Epoch     uint64        `json:"epoch"` // of the right that this migration hands over
+	Guest     string        `json:"guest"`
+	From      string        `json:"from"` // host
+	To        string        `json:"to"`   // host
+	FromSite  string        `json:"from_site"`
+	ToSite    string        `json:"to_site"`
+	Mode      string        `json:"mode"`
+	Transfer  string        `json:"transfer"`
+	Network   string        `json:"network"`
+	Tunnel    string        `json:"tunnel"`
+	Downtime  time.Duration `json:"downtime"`
+	Bandwidth int64         `json:"bandwidth"`
+	Insecure  bool          `json:"insecure"`
+	Want      netip.Addr    `json:"want,omitzero"` // next address asked for by name
+	Held      []Address     `json:"held"`          // addresses the guest holds now, the current one of each family first
+	Next      []Address     `json:"next"`          // addresses at the destination; same as Held's first where the address is kept
+	Active    int           `json:"active"`        // index of the NIC that is active at the source
+}
+
+// KeepsAddress says whether the guest keeps its address for good.
+func (p Plan) KeepsAddress() bool { return p.Network == "tunnel" }

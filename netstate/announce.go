@@ -1,0 +1,121 @@
+package netstate
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+)
+
+var (
+	broadcast   = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+	allNodesMAC = net.HardwareAddr{0x33, 0x33, 0, 0, 0, 1}
+	allNodes    = netip.MustParseAddr("ff02::1")
+)
+
+// Announce tells every neighbour behind device that addr is at mac now: a
+// gratuitous ARP request and reply (RFC 5227 §3, both kinds, as listeners differ)
+// or an unsolicited neighbour advertisement (RFC 4861 §7.2.6).
+func Announce(device string, addr netip.Addr, mac net.HardwareAddr) error {
+	frames := [][]byte{advertisement(mac, allNodesMAC, allNodes, addr, false)}
+	if addr.Is4() {
+		frames = [][]byte{
+			arp(arpAsk, mac, broadcast, addr, make(net.HardwareAddr, 6), addr),
+			arp(arpTell, mac, broadcast, addr, broadcast, addr),
+		}
+	}
+	return wrap(emit(device, frames...), "announce %s on %s", addr, device)
+}
+
+// AnnounceTo tells one neighbour (target) that the router gateway is at mac now,
+// by a frame that nobody else takes. It corrects the guest's own cache.
+func AnnounceTo(device string, target net.HardwareAddr, gateway netip.Addr, mac net.HardwareAddr) error {
+	frame := advertisement(mac, target, allNodes, gateway, true)
+	if gateway.Is4() {
+		frame = arp(arpTell, mac, target, gateway, target, gateway)
+	}
+	return wrap(emit(device, frame), "announce %s to %s on %s", gateway, target, device)
+}
+
+const (
+	arpAsk  = 1
+	arpTell = 2
+)
+
+// arp builds an ARP packet in its Ethernet frame (RFC 826).
+func arp(op uint16, from, to net.HardwareAddr, sender netip.Addr, targetMAC net.HardwareAddr, target netip.Addr) []byte {
+	f := ethernet(to, from, unix.ETH_P_ARP)
+	f = append(f, 0, 1, 8, 0, 6, 4)
+	f = binary.BigEndian.AppendUint16(f, op)
+	f = append(append(f, from...), sender.AsSlice()...)
+	f = append(append(f, targetMAC...), target.AsSlice()...)
+	return append(f, make([]byte, 60-len(f))...) // the shortest frame of Ethernet
+}
+
+func ethernet(to, from net.HardwareAddr, kind uint16) []byte {
+	f := append(append(make([]byte, 0, 128), to...), from...)
+	return binary.BigEndian.AppendUint16(f, kind)
+}
+
+// advertisement builds an unsolicited neighbour advertisement with the override
+// flag (RFC 4861 §4.4). The source is the address itself, as from its owner.
+func advertisement(from, to net.HardwareAddr, dst, target netip.Addr, router bool) []byte {
+	if !target.Is6() || target.Is4() {
+		return nil
+	}
+	flags := byte(0x20)
+	if router {
+		flags |= 0x80
+	}
+	body := append([]byte{136, 0, 0, 0, flags, 0, 0, 0}, target.AsSlice()...)
+	body = append(append(body, 2, 1), from...)
+	return icmp6(from, to, target, dst, body)
+}
+
+// icmp6 wraps body, whose checksum field is zero, in ICMPv6, IPv6 and Ethernet.
+func icmp6(from, to net.HardwareAddr, src, dst netip.Addr, body []byte) []byte {
+	pseudo := append(append([]byte{}, src.AsSlice()...), dst.AsSlice()...)
+	pseudo = binary.BigEndian.AppendUint32(pseudo, uint32(len(body)))
+	pseudo = append(pseudo, 0, 0, 0, unix.IPPROTO_ICMPV6)
+	binary.BigEndian.PutUint16(body[2:], checksum(append(pseudo, body...)))
+	f := ethernet(to, from, unix.ETH_P_IPV6)
+	f = append(f, 0x60, 0, 0, 0, byte(len(body)>>8), byte(len(body)), unix.IPPROTO_ICMPV6, 255)
+	f = append(append(f, src.AsSlice()...), dst.AsSlice()...)
+	return append(f, body...)
+}
+
+// checksum is the Internet checksum (RFC 1071).
+func checksum(b []byte) uint16 {
+	var sum uint32
+	for ; len(b) >= 2; b = b[2:] {
+		sum += uint32(binary.BigEndian.Uint16(b))
+	}
+	if len(b) == 1 {
+		sum += uint32(b[0]) << 8
+	}
+	for sum > 0xffff {
+		sum = sum>>16 + sum&0xffff
+	}
+	return ^uint16(sum)
+}
+
+// emit sends whole frames out of a device.
+func emit(device string, frames ...[]byte) error {
+	ifi, err := net.InterfaceByName(device)
+	if err != nil {
+		return err
+	}
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	for _, f := range frames {
+		if err := unix.Sendto(fd, f, 0, &unix.SockaddrLinklayer{Ifindex: ifi.Index}); err != nil {
+			return fmt.Errorf("send: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,47 @@
+// Package netstate keeps what the kernel must hold while a guest is away from
+// home: routes, rules, neighbour entries, proxied addresses and MAC redirects.
+//
+// The wish is a value ([State], one per guest) and [Set] makes the kernel equal
+// to it. All functions act in the network namespace of the calling thread; a
+// host's agent lives in its host's namespace.
+//
+// # The cures
+//
+// A guest that left its subnet meets the problems that Le & Nahum list (§IV).
+// At home ([Away]), once active:
+//
+//   - the router still sends to the guest's MAC: a bridge rule rewrites the
+//     destination to the bridge's MAC, so that the host routes the packet;
+//   - the host sends it on: host route of the address into the tunnel;
+//   - the router's ARP entry expires: the host answers ARP and NDP for this
+//     one address (a proxy neighbour entry, never proxy_arp for the whole device);
+//   - nothing else enters the guest's taps, so that a QEMU that is about to be
+//     stopped has nothing left to throw away.
+//
+// Where the guest lives now ([Visiting]):
+//
+//   - packets for it come out of the tunnel: host route to the bridge, permanent
+//     neighbour entry and static forwarding entry, so no ARP delays or misleads them;
+//   - its packets go to a router that is not here: the bridge rule gives them to
+//     the host, a source rule sends them into the tunnel, whatever their
+//     destination (also to a neighbour: a client's connection keeps its path);
+//   - its own ARP entry expires: the host answers for the old gateway.
+//
+// # Flip
+//
+// Set with Active=false prepares: a host route to the bridge and the guest's
+// permanent neighbour entry, which lead where the bridge leads anyway. [Flip]
+// then adds the proxy entry, replaces the route, and commits one nftables
+// transaction; back again in an order in which each packet, at any instant, has
+// a whole way to the guest or into the tunnel. The rule that closes the taps
+// lets the guest's own unicast through, so a packet between two hooks while the
+// transaction commits is not lost: after it none can come.
+//
+// # Marks
+//
+// The table "godwit" (family bridge) is also the notebook: the chain
+// "about-GUEST" says in comments what was asked for, and "remember" what sysctls
+// were before. The notebook is written before anything it speaks of. Routes,
+// rules and neighbour entries carry [Protocol]. So [Found] and [CleanUp] need no
+// memory.
+package netstate

@@ -1,0 +1,161 @@
+package netstate
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/google/nftables"
+)
+
+// Counts are packets since the guest's state was set.
+type Counts struct {
+	Redirected uint64 // frames for the guest that the host routed into the tunnel
+	Returned   uint64 // frames of the guest that the host routed into the tunnel
+	Refused    uint64 // frames that closed taps did not take: broadcasts, strangers
+}
+
+// An Inventory is everything of ours in this namespace, from the kernel alone.
+type Inventory struct {
+	States map[string]State  // by guest
+	Counts map[string]Counts // by guest
+	Stray  []string          // marked as ours, but no guest's state asks for it
+}
+
+// Found reads the kernel; it changes nothing.
+func Found() (Inventory, error) {
+	mu.Lock()
+	defer mu.Unlock()
+	inv := Inventory{Counts: map[string]Counts{}}
+	b, err := readBook()
+	if err == nil {
+		inv.States, _, err = b.states()
+	}
+	if err != nil {
+		return inv, fmt.Errorf("look for network state: %w", err)
+	}
+	values, err := readCounters(len(b.chains) > 0)
+	if err != nil {
+		return inv, err
+	}
+	for guest, s := range inv.States {
+		inv.Counts[guest] = tally(s, values)
+	}
+	stray, err := strays(newKernel(), everything(inv.States, possible))
+	if err != nil {
+		return inv, fmt.Errorf("look for network state: %w", err)
+	}
+	for _, r := range stray {
+		inv.Stray = append(inv.Stray, describe(r))
+	}
+	return inv, nil
+}
+
+func tally(s State, values map[string]uint64) Counts {
+	c := Counts{Refused: values[counterClosed(s.Guest)]}
+	for _, a := range s.Away {
+		c.Redirected += values[counterAway(s.Guest, a.Addr)]
+	}
+	for _, v := range s.Visiting {
+		c.Returned += values[counterVisiting(s.Guest, v.Addr)]
+	}
+	return c
+}
+
+func readCounters(exists bool) (map[string]uint64, error) {
+	values := map[string]uint64{}
+	if !exists {
+		return values, nil
+	}
+	c, err := nftables.New()
+	if err != nil {
+		return nil, fmt.Errorf("open nftables: %w", err)
+	}
+	objects, err := c.GetObjects(table())
+	if err != nil {
+		return nil, fmt.Errorf("list counters of table %s: %w", tableName, err)
+	}
+	for _, o := range objects {
+		if n, ok := o.(*nftables.CounterObj); ok {
+			values[n.Name] = n.Packets
+		}
+	}
+	return values, nil
+}
+
+// strays lists marked entries that no state wants.
+func strays(k *kernel, wanted []resource) ([]resource, error) {
+	routes, err := k.ourRoutes()
+	if err != nil {
+		return nil, err
+	}
+	neighbours, err := k.ourNeighbours()
+	if err != nil {
+		return nil, err
+	}
+	known := map[string]bool{}
+	for _, r := range wanted {
+		known[describe(r)] = true
+	}
+	return slices.DeleteFunc(append(routes, neighbours...), func(r resource) bool { return known[describe(r)] }), nil
+}
+
+// describe names an entry by what identifies it in the kernel.
+func describe(r resource) string {
+	switch r := r.(type) {
+	case route:
+		return fmt.Sprintf("route %s dev %s table %d", r.dst, r.dev, r.table)
+	case sourceRule:
+		return fmt.Sprintf("rule %d from %s", r.priority, r.src)
+	case neighbour:
+		return fmt.Sprintf("neighbour %s dev %s", r.addr, r.dev)
+	case proxy:
+		return fmt.Sprintf("proxy %s dev %s", r.addr, r.dev)
+	case forwarding:
+		return fmt.Sprintf("forwarding %s dev %s", r.mac, r.tap)
+	}
+	return fmt.Sprint(r)
+}
+
+// CleanUp removes the state of all guests but those named, and whatever else
+// carries our mark. removed says what it was, one line each.
+func CleanUp(keep []string) (removed []string, err error) {
+	inv, err := Found()
+	if err != nil {
+		return nil, err
+	}
+	for _, guest := range sorted(inv.States) {
+		if slices.Contains(keep, guest) {
+			continue
+		}
+		if err := Clear(guest); err != nil {
+			return removed, err
+		}
+		removed = append(removed, "network state of guest "+guest)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	b, err := readBook()
+	if err != nil {
+		return removed, err
+	}
+	states, _, err := b.states()
+	if err != nil {
+		return removed, err
+	}
+	k := newKernel()
+	stray, err := strays(k, everything(states, possible))
+	var errs []error
+	for _, r := range stray {
+		if e := r.remove(k); e != nil {
+			errs = append(errs, e)
+			continue
+		}
+		removed = append(removed, describe(r))
+	}
+	if len(states) == 0 && len(b.chains) > 0 {
+		errs = append(errs, b.tear())
+		removed = append(removed, "nftables table bridge "+tableName)
+	}
+	return removed, errors.Join(append(errs, err)...)
+}

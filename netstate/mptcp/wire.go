@@ -1,0 +1,71 @@
+package mptcp
+
+// Numbers of linux/mptcp.h. Kernels after 6.6 renamed several of them (PM_ATTR_ADDR
+// became PM_ENDPOINT_ADDR and so on); the values are the same.
+const (
+	familyName  = "mptcp_pm"
+	eventsGroup = "mptcp_pm_events"
+	version     = 1
+
+	cmdAddAddr   = 1
+	cmdDelAddr   = 2
+	cmdGetAddr   = 3
+	cmdSetLimits = 5
+	cmdGetLimits = 6
+	cmdSetFlags  = 7
+
+	attrAddr        = 1
+	attrRcvAddAddrs = 2
+	attrSubflows    = 3
+
+	addrFamily = 1
+	addrID     = 2
+	addrV4     = 3
+	addrV6     = 4
+	addrPort   = 5
+	addrFlags  = 6
+	addrIfIdx  = 7
+
+	evToken      = 1
+	evLocID      = 3
+	evRemID      = 4
+	evSaddr4     = 5
+	evSaddr6     = 6
+	evDaddr4     = 7
+	evDaddr6     = 8
+	evSport      = 9
+	evDport      = 10
+	evBackup     = 11
+	evError      = 12
+	evIfIdx      = 15
+	evServerSide = 18
+)
+
+// Numbers of linux/inet_diag.h, linux/sock_diag.h and linux/tcp.h.
+const (
+	netlinkSockDiag  = 4
+	sockDiagByFamily = 20
+
+	diagInfo        = 2
+	diagUlpInfo     = 19
+	diagReqProtocol = 4
+
+	ulpName  = 1
+	ulpMPTCP = 3
+
+	subTokenRem = 1
+	subTokenLoc = 2
+	subFlags    = 8
+	subIDRem    = 9
+	subIDLoc    = 10
+
+	flagJoinRem          = 1 << 2
+	flagJoinLoc          = 1 << 3
+	flagBackupRem        = 1 << 4
+	flagBackupLoc        = 1 << 5
+	flagFullyEstablished = 1 << 6
+
+	infoFallback = 1 << 0
+
+	protoMPTCP = 262
+)

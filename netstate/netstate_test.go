@@ -1,0 +1,348 @@
+package netstate_test
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"godwit/netstate"
+	"godwit/netstate/internal/nettest"
+	"godwit/netstate/netns"
+)
+
+// short is how long a broken way is watched.
+const short = 300 * time.Millisecond
+
+// TestFlipLosesNothing: a stream of 1 kHz in each family, prepared, then flipped
+// to and fro; every datagram reaches one of the two guests once, and every
+// answer the client. The counters saw the detour. Clear leaves no trace.
+func TestFlipLosesNothing(t *testing.T) {
+	for _, kind := range []string{"wireguard", "vxlan"} {
+		t.Run(kind, func(t *testing.T) {
+			w := newWorld(t, kind)
+			a, b := w.echo("ga"), w.echo("gb")
+			before := map[string]string{"ha": w.dump("ha"), "hb": w.dump("hb")}
+			if !w.answers(guest4, short) || !w.answers(guest6, short) {
+				t.Fatal("the guest does not answer at home")
+			}
+			w.set("hb", abroad())
+			w.set("ha", home(false))
+			stream4, stream6 := w.stream(guest4, 1), w.stream(guest6, 1<<24)
+			time.Sleep(200 * time.Millisecond)
+			if b.count() != 0 {
+				t.Fatal("the prepared state moved packets already")
+			}
+			var slowest time.Duration
+			for i := range 10 {
+				w.Do("ha", func() error {
+					start := time.Now()
+					err := netstate.Flip("web", i%2 == 0)
+					slowest = max(slowest, time.Since(start))
+					return err
+				})
+				time.Sleep(100 * time.Millisecond)
+			}
+			t.Logf("slowest of ten flips: %v", slowest)
+			stream4.end(t, a, b)
+			stream6.end(t, a, b)
+			w.Do("ha", func() error { return netstate.Flip("web", true) })
+			w.answers(guest4, short)
+			w.Do("ha", func() error {
+				inv, err := netstate.Found()
+				if len(inv.Stray) != 0 || inv.Counts["web"].Redirected < 500 {
+					t.Errorf("found %+v, stray %v", inv.Counts, inv.Stray)
+				}
+				if diff := cmp.Diff(home(true), inv.States["web"], cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+					t.Error("state found:", diff)
+				}
+				return err
+			})
+			for _, h := range []string{"ha", "hb"} {
+				w.Do(h, func() error { return netstate.Clear("web") })
+				if diff := cmp.Diff(strings.Split(before[h], "\n"), strings.Split(w.dump(h), "\n")); diff != "" {
+					t.Errorf("%s after Clear: %s", h, diff)
+				}
+			}
+		})
+	}
+}
+
+// A stream sends numbered datagrams at 1 kHz and counts the echoes.
+type stream struct {
+	first, next uint32
+	stop, done  chan struct{}
+	echoes      map[uint32]int
+	heard       chan struct{}
+}
+
+func (w *world) stream(to netip.Addr, first uint32) *stream {
+	s := &stream{first: first, next: first, stop: make(chan struct{}), done: make(chan struct{}), echoes: map[uint32]int{}, heard: make(chan struct{})}
+	conn := w.dial(to)
+	go func() {
+		defer close(s.heard)
+		b := make([]byte, 2048)
+		for {
+			if _, err := conn.Read(b); err != nil {
+				return
+			}
+			s.echoes[binary.BigEndian.Uint32(b)]++
+		}
+	}()
+	go func() {
+		defer close(s.done)
+		for tick := time.NewTicker(time.Millisecond); ; s.next++ {
+			select {
+			case <-tick.C:
+				if _, err := conn.Write(binary.BigEndian.AppendUint32(nil, s.next)); err != nil {
+					w.t.Errorf("send %d: %v", s.next, err)
+				}
+			case <-s.stop:
+				tick.Stop()
+				time.Sleep(300 * time.Millisecond)
+				conn.Close()
+				return
+			}
+		}
+	}()
+	return s
+}
+
+func (s *stream) end(t *testing.T, guests ...*echoer) {
+	t.Helper()
+	close(s.stop)
+	<-s.done
+	<-s.heard
+	lost, twice, unanswered, total := 0, 0, 0, int(s.next-s.first)
+	for i := s.first; i < s.next; i++ {
+		n := 0
+		for _, g := range guests {
+			g.mu.Lock()
+			n += g.seen[i]
+			g.mu.Unlock()
+		}
+		if n == 0 {
+			lost++
+			t.Logf("datagram %d lost", i-s.first)
+		} else if n > 1 {
+			twice++
+		}
+		if s.echoes[i] == 0 {
+			unanswered++
+		}
+	}
+	t.Logf("%d datagrams: %d lost, %d twice, %d unanswered", total, lost, twice, unanswered)
+	if lost+twice+unanswered != 0 || total < 500 {
+		t.Errorf("%d datagrams: %d lost, %d twice, %d unanswered", total, lost, twice, unanswered)
+	}
+}
+
+// TestEachCure takes the cures of Le & Nahum §IV out, one by one: without it the
+// client loses the guest, and Set puts exactly it back.
+func TestEachCure(t *testing.T) {
+	w := newWorld(t, "wireguard")
+	w.echo("gb")
+	w.set("hb", abroad())
+	w.set("ha", home(true))
+	fam := []struct{ ip, guest, gateway string }{{"-4", "10.1.1.5", "10.1.1.1"}, {"-6", "fd00:1:1::5", "fd00:1:1::1"}}
+	for i, addr := range []netip.Addr{guest4, guest6} {
+		f := fam[i]
+		if !w.answers(addr, 2*time.Second) {
+			t.Fatalf("%s does not answer through the tunnel", addr)
+		}
+		for _, c := range []struct{ name, at, out, then string }{
+			{"MAC redirect at home", "ha", "nft flush chain bridge godwit in-web", ""},
+			{"host route at home", "ha", "ip ROUTE del GUEST dev gw0", ""},
+			{"proxy neighbour at home", "ha", "ip ROUTE neigh del proxy GUEST dev br-guest", "r: ip neigh flush dev lana"},
+			{"return rule at home", "ha", "ip RULE del priority 6701", ""},
+			{"host route abroad", "hb", "ip ROUTE del GUEST dev br-guest", ""},
+			{"neighbour entry abroad", "hb", "ip ROUTE neigh del GUEST dev br-guest", "gb: silent"},
+			{"source rule abroad", "hb", "ip RULE del priority 6700", ""},
+			{"source route abroad", "hb", "TABLE", ""},
+			{"MAC redirect abroad", "hb", "nft flush chain bridge godwit in-web", ""},
+			{"proxy gateway abroad", "hb", "ip ROUTE neigh del proxy GATEWAY dev br-guest", "gb: ip neigh flush dev eth0"},
+		} {
+			t.Run(f.ip+" "+c.name, func(t *testing.T) {
+				command := strings.NewReplacer("ip ROUTE neigh", "ip "+f.ip+" neigh", "ip ROUTE", "ip "+f.ip+" route", "ip RULE", "ip "+f.ip+" rule",
+					"GUEST", f.guest, "GATEWAY", f.gateway,
+					"TABLE", "ip "+f.ip+" route flush table $(ip "+f.ip+" rule show priority 6700 | sed 's/.*lookup //')").Replace(c.out)
+				if c.then == "gb: silent" {
+					router := w.Run("r", "cat", "/sys/class/net/lana/address")
+					w.IP("gb", "link set dev eth0 arp off\n"+f.ip+" neigh replace "+f.gateway+" dev eth0 nud permanent lladdr "+router)
+					if f.ip == "-6" {
+						w.Run("gb", "nft", "add table ip6 s; add chain ip6 s i { type filter hook input priority 0; }; add rule ip6 s i icmpv6 type nd-neighbor-solicit drop")
+					}
+					defer func() {
+						w.Try("gb", "nft", "flush ruleset")
+						w.IP("gb", f.ip+" neigh del "+f.gateway+" dev eth0\nlink set dev eth0 arp on")
+					}()
+				}
+				if !w.answers(addr, 3*time.Second) {
+					t.Fatal("broken before")
+				}
+				w.Run(c.at, "sh", "-c", command)
+				if ns, cmd, ok := strings.Cut(c.then, ": ip "); ok {
+					w.IP(ns, cmd)
+				}
+				if w.answers(addr, short) {
+					t.Error("the guest answers without it")
+				}
+				s := home(true)
+				if c.at == "hb" {
+					s = abroad()
+				}
+				w.set(c.at, s)
+				if !w.answers(addr, 3*time.Second) {
+					t.Error("Set did not put it back")
+				}
+			})
+		}
+	}
+}
+
+// TestCaches: every neighbour cache may expire while the guest is away.
+func TestCaches(t *testing.T) {
+	w := newWorld(t, "wireguard")
+	w.echo("gb")
+	w.set("hb", abroad())
+	w.set("ha", home(true))
+	for _, flush := range [][2]string{{"r", "lana"}, {"gb", "eth0"}, {"ha", "br-guest"}, {"hb", "br-guest"}} {
+		w.IP(flush[0], "neigh flush dev "+flush[1]+" nud all")
+		if flush[0][0] == 'h' {
+			s := map[string]netstate.State{"ha": home(true), "hb": abroad()}[flush[0]]
+			w.set(flush[0], s) // nud all takes permanent entries too
+		}
+		for _, addr := range []netip.Addr{guest4, guest6} {
+			start := time.Now()
+			if !w.answers(addr, 3*time.Second) {
+				t.Errorf("%s does not answer after the caches of %s went", addr, flush[0])
+			} else if d := time.Since(start); d > 400*time.Millisecond {
+				t.Errorf("%s: answer only %s after the caches of %s went", addr, d, flush[0])
+			}
+		}
+	}
+}
+
+// TestClosedTap: once flipped, nothing enters the guest's tap at home, not even
+// broadcasts; before and after, it does.
+func TestClosedTap(t *testing.T) {
+	w := newWorld(t, "wireguard")
+	w.set("ha", home(false))
+	count := func() string {
+		return strings.TrimSpace(w.Run("ga", "cat", "/sys/class/net/eth0/statistics/rx_packets"))
+	}
+	noise := func() {
+		w.Run("r", "sh", "-c", "ip neigh flush dev lana nud all; ping -c1 -W1 -b 10.1.1.255 >/dev/null 2>&1 || true; ping -c1 -W1 10.1.1.77 >/dev/null || true")
+	}
+	for _, active := range []bool{false, true, false} {
+		w.Do("ha", func() error { return netstate.Flip("web", active) })
+		before := count()
+		noise()
+		if quiet := count() == before; quiet != active {
+			t.Errorf("active=%v: tap quiet=%v", active, quiet)
+		}
+	}
+}
+
+// TestSetIsIdempotent: the kernel is the same after the second call, and not
+// even a generation of nftables was spent on it.
+func TestSetIsIdempotent(t *testing.T) {
+	w := newWorld(t, "vxlan")
+	for _, s := range []netstate.State{home(false), home(true)} {
+		w.set("ha", s)
+		first := w.dump("ha")
+		w.set("ha", s)
+		if diff := cmp.Diff(first, w.dump("ha")); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
+// TestShared: two visitors share gateway and sysctls; the first to go takes
+// nothing from the other.
+func TestShared(t *testing.T) {
+	w := newWorld(t, "wireguard")
+	w.echo("gb")
+	w.set("ha", home(true))
+	w.set("hb", abroad())
+	other := abroad()
+	other.Guest, other.Visiting[0].Addr, other.Visiting[1].Addr = "db", netip.MustParseAddr("10.1.1.6"), netip.MustParseAddr("fd00:1:1::6")
+	w.set("hb", other)
+	w.Do("hb", func() error { return netstate.Clear("db") })
+	w.IP("gb", "neigh flush dev eth0")
+	if !w.answers(guest4, 2*time.Second) || !w.answers(guest6, 2*time.Second) {
+		t.Error("clearing one guest broke the other")
+	}
+}
+
+// anycast routes come with IPv6 forwarding.
+var anycast = regexp.MustCompile(`anycast .*\n`)
+
+// TestCleanUp finds what a killed agent left, also without the notebook.
+func TestCleanUp(t *testing.T) {
+	for _, lost := range []string{"true", "nft delete table bridge godwit"} {
+		w := newWorld(t, "wireguard")
+		before := w.dump("hb")
+		w.set("hb", abroad())
+		w.Run("hb", "sh", "-c", lost)
+		w.Do("hb", func() error {
+			removed, err := netstate.CleanUp([]string{"other"})
+			if len(removed) == 0 {
+				t.Error("nothing removed")
+			}
+			return err
+		})
+		after := w.dump("hb")
+		if lost != "true" { // sysctls were remembered there, and a static forwarding entry bears no mark
+			cut := func(s string) string { s, _, _ = strings.Cut(s, "33:33"); return anycast.ReplaceAllString(s, "") }
+			before, after = cut(before), cut(after)
+		}
+		if diff := cmp.Diff(strings.Split(before, "\n"), strings.Split(after, "\n")); diff != "" {
+			t.Errorf("after %q: %s", lost, diff)
+		}
+		w.Do("hb", func() error {
+			removed, err := netstate.CleanUp(nil)
+			if len(removed) != 0 {
+				t.Errorf("removed once more: %v", removed)
+			}
+			return err
+		})
+	}
+}
+
+// TestRefusals: wishes that cannot be, and what stays untouched then.
+func TestRefusals(t *testing.T) {
+	w := newWorld(t, "vxlan")
+	w.IP("ha", "route add 10.1.1.9/32 via 100.64.0.1")
+	before := w.dump("ha")
+	for name, c := range map[string]func(*netstate.State){
+		"no guest":       func(s *netstate.State) { s.Guest = "" },
+		"no bridge":      func(s *netstate.State) { s.Bridge = "nobridge" },
+		"not a bridge":   func(s *netstate.State) { s.Bridge = "up0" },
+		"no tunnel":      func(s *netstate.State) { s.Away[0].Tunnel = "notunnel" },
+		"twice":          func(s *netstate.State) { s.Away[1] = s.Away[0] },
+		"no MAC":         func(s *netstate.State) { s.Away[0].MAC = nil },
+		"foreign route":  func(s *netstate.State) { s.Away[0].Addr = netip.MustParseAddr("10.1.1.9") },
+		"other family":   func(s *netstate.State) { s.Away[0].Gateway = gateway6 },
+		"too long a tap": func(s *netstate.State) { s.Away[0].Tunnel = strings.Repeat("x", 16) },
+	} {
+		s := home(true)
+		c(&s)
+		if err := netns.Do(w.Name("ha"), func() error { return netstate.Set(s) }); err == nil {
+			t.Errorf("%s: accepted", name)
+		} else {
+			t.Log(err)
+		}
+		w.Do("ha", func() error { return netstate.Clear("web") })
+	}
+	if diff := cmp.Diff(strings.Split(before, "\n"), strings.Split(w.dump("ha"), "\n")); diff != "" {
+		t.Error(diff)
+	}
+	if err := netns.Do(w.Name("ha"), func() error { return netstate.Flip("web", true) }); err == nil {
+		t.Error("flipped what was not prepared")
+	}
+	_ = nettest.Eventually
+}

@@ -1,0 +1,96 @@
+package netstate
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+)
+
+// A note is one line of the notebook: a kind, then key=value words. Notes are
+// comments of rules without expressions, in chains that nothing jumps to.
+//
+//	guest bridge=br-guest lan=lan0 taps=t1a,t1b mac=52:54:00:00:00:01
+//	away addr=10.1.1.5 mac=52:54:00:00:01:0a tap=t1a tunnel=gw1 gateway=10.1.1.1 active=yes
+//	visiting addr=10.1.1.5 mac=52:54:00:00:01:0a tap=t1a taps=t1a,t1b gateway=10.1.1.1 tunnel=gw1
+
+// notes writes a state down. mac is the bridge's.
+func notes(s State, mac net.HardwareAddr) []string {
+	lines := []string{words("guest", "bridge", s.Bridge, "lan", s.LAN, "taps", strings.Join(s.Taps, ","), "mac", mac.String())}
+	for _, a := range s.Away {
+		active := ""
+		if a.Active {
+			active = "yes"
+		}
+		lines = append(lines, words("away", "addr", a.Addr.String(), "mac", a.MAC.String(), "tap", a.Tap,
+			"tunnel", a.Tunnel, "gateway", addrWord(a.Gateway), "active", active))
+	}
+	for _, v := range s.Visiting {
+		lines = append(lines, words("visiting", "addr", v.Addr.String(), "mac", v.MAC.String(), "tap", v.Tap,
+			"taps", strings.Join(v.Taps, ","), "gateway", addrWord(v.Gateway), "tunnel", v.Tunnel))
+	}
+	return lines
+}
+
+func addrWord(a netip.Addr) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return a.String()
+}
+
+func words(kind string, pairs ...string) string {
+	out := kind
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			out += " " + pairs[i] + "=" + pairs[i+1]
+		}
+	}
+	return out
+}
+
+// readNotes is the inverse of notes. Lines may come twice: where Set was cut
+// short, the old and the new wish stand side by side.
+func readNotes(guest string, lines []string) (State, net.HardwareAddr, error) {
+	s := State{Guest: guest}
+	var bridgeMAC net.HardwareAddr
+	for _, line := range lines {
+		kind, m := split(line)
+		mac, macErr := net.ParseMAC(m["mac"])
+		addr, addrErr := netip.ParseAddr(m["addr"])
+		gateway, _ := netip.ParseAddr(m["gateway"])
+		switch {
+		case kind == "guest":
+			s.Bridge, s.LAN, s.Taps, bridgeMAC = m["bridge"], m["lan"], list(m["taps"]), mac
+		case macErr != nil || addrErr != nil:
+			return s, nil, fmt.Errorf("read note of guest %s: %q is not ours", guest, line)
+		case kind == "away":
+			s.Away = append(s.Away, Away{Addr: addr, MAC: mac, Tap: m["tap"], Tunnel: m["tunnel"], Gateway: gateway, Active: m["active"] == "yes"})
+		case kind == "visiting":
+			s.Visiting = append(s.Visiting, Visiting{Addr: addr, MAC: mac, Tap: m["tap"], Taps: list(m["taps"]), Gateway: gateway, Tunnel: m["tunnel"]})
+		default:
+			return s, nil, fmt.Errorf("read note of guest %s: %q is not ours", guest, line)
+		}
+	}
+	return s, bridgeMAC, nil
+}
+
+func split(line string) (kind string, m map[string]string) {
+	fields := strings.Fields(line)
+	m = map[string]string{}
+	if len(fields) == 0 {
+		return "", m
+	}
+	for _, f := range fields[1:] {
+		key, value, _ := strings.Cut(f, "=")
+		m[key] = value
+	}
+	return fields[0], m
+}
+
+func list(s string) []string {
+	if s == "" {
+		return nil
+	}
+	return strings.Split(s, ",")
+}

@@ -1,0 +1,129 @@
+package netstate
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Probe asks on device whether anybody has addr, three times in 300 ms, without
+// claiming it: ARP probes with sender 0.0.0.0 (RFC 5227 §2.1.1) or solicitations
+// from :: (RFC 4862 §5.4.2). inUse is true, and by the owner's MAC, as soon as one
+// answers or speaks as addr; an address of this host itself counts.
+func Probe(ctx context.Context, device string, addr netip.Addr) (inUse bool, by net.HardwareAddr, err error) {
+	inUse, by, err = probe(ctx, device, addr)
+	return inUse, by, wrap(err, "probe %s on %s", addr, device)
+}
+
+const (
+	probes     = 3
+	probeEvery = 100 * time.Millisecond
+)
+
+func probe(ctx context.Context, device string, addr netip.Addr) (bool, net.HardwareAddr, error) {
+	ifi, err := net.InterfaceByName(device)
+	if err != nil {
+		return false, nil, err
+	}
+	if own, err := owns(addr); own || err != nil {
+		return own, ifi.HardwareAddr, err
+	}
+	kind := uint16(unix.ETH_P_IPV6)
+	if addr.Is4() {
+		kind = unix.ETH_P_ARP
+	}
+	swapped := kind<<8 | kind>>8
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return false, nil, err
+	}
+	defer unix.Close(fd)
+	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: swapped, Ifindex: ifi.Index}); err != nil {
+		return false, nil, err
+	}
+	for range probes {
+		if err := unix.Sendto(fd, question(ifi.HardwareAddr, addr), 0, &unix.SockaddrLinklayer{Ifindex: ifi.Index}); err != nil {
+			return false, nil, fmt.Errorf("send: %w", err)
+		}
+		by, err := listen(ctx, fd, addr, ifi.HardwareAddr, time.Now().Add(probeEvery))
+		if by != nil || err != nil {
+			return by != nil, by, err
+		}
+	}
+	return false, nil, nil
+}
+
+func owns(addr netip.Addr) (bool, error) {
+	addrs, err := net.InterfaceAddrs()
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && n.IP.Equal(addr.AsSlice()) {
+			return true, nil
+		}
+	}
+	return false, err
+}
+
+// question is the probe for addr.
+func question(mac net.HardwareAddr, addr netip.Addr) []byte {
+	if addr.Is4() {
+		return arp(arpAsk, mac, broadcast, netip.IPv4Unspecified(), make(net.HardwareAddr, 6), addr)
+	}
+	a := addr.As16()
+	group := netip.AddrFrom16([16]byte{0xff, 2, 11: 1, 12: 0xff, 13: a[13], 14: a[14], 15: a[15]})
+	body := append([]byte{135, 0, 0, 0, 0, 0, 0, 0}, a[:]...)
+	return icmp6(mac, net.HardwareAddr{0x33, 0x33, 0xff, a[13], a[14], a[15]}, netip.IPv6Unspecified(), group, body)
+}
+
+// listen returns the MAC of whoever speaks as addr until the deadline.
+func listen(ctx context.Context, fd int, addr netip.Addr, own net.HardwareAddr, until time.Time) (net.HardwareAddr, error) {
+	buf := make([]byte, 2048)
+	for {
+		left := time.Until(until)
+		if left <= 0 {
+			return nil, nil
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		// 10 ms: how late a cancel may be seen.
+		_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(min(left, 10*time.Millisecond)/time.Millisecond)+1)
+		if err != nil && err != unix.EINTR {
+			return nil, err
+		}
+		n, _, err := unix.Recvfrom(fd, buf, 0)
+		if err == unix.EAGAIN || err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if mac := speaker(buf[:n], addr); mac != nil && !bytes.Equal(mac, own) {
+			return mac, nil
+		}
+	}
+}
+
+// speaker returns who claims addr in this frame: the sender of any ARP packet
+// from it, or the target of a neighbour advertisement.
+func speaker(f []byte, addr netip.Addr) net.HardwareAddr {
+	if len(f) < 42 {
+		return nil
+	}
+	kind := binary.BigEndian.Uint16(f[12:])
+	if addr.Is4() {
+		if kind == unix.ETH_P_ARP && bytes.Equal(f[28:32], addr.AsSlice()) {
+			return bytes.Clone(f[22:28])
+		}
+		return nil
+	}
+	if kind == unix.ETH_P_IPV6 && len(f) >= 78 && f[20] == unix.IPPROTO_ICMPV6 && f[54] == 136 && bytes.Equal(f[62:78], addr.AsSlice()) {
+		return bytes.Clone(f[6:12])
+	}
+	return nil
+}

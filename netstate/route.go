@@ -1,0 +1,213 @@
+package netstate
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// A resource is one piece of kernel state, a comparable value.
+type resource interface {
+	ensure(*kernel) error // idempotent
+	remove(*kernel) error // gone already is fine
+}
+
+// A kernel looks devices up once per operation.
+type kernel struct {
+	links map[string]netlink.Link
+}
+
+func newKernel() *kernel { return &kernel{links: map[string]netlink.Link{}} }
+
+func (k *kernel) link(name string) (netlink.Link, error) {
+	if l, ok := k.links[name]; ok {
+		return l, nil
+	}
+	l, err := netlink.LinkByName(name)
+	if err != nil {
+		return nil, fmt.Errorf("find device %s: %w", name, err)
+	}
+	k.links[name] = l
+	return l, nil
+}
+
+// A route is dst by a device, in a table.
+type route struct {
+	dst   netip.Prefix
+	table int
+	dev   string
+	via   netip.Addr // zero: on the link, or a tunnel's far end
+}
+
+func (r route) message(k *kernel) (*netlink.Route, error) {
+	link, err := k.link(r.dev)
+	if err != nil {
+		return nil, err
+	}
+	m := &netlink.Route{
+		Family: family(r.dst.Addr()), LinkIndex: link.Attrs().Index, Table: r.table, Protocol: Protocol, Scope: netlink.SCOPE_LINK,
+		Dst: &net.IPNet{IP: r.dst.Addr().AsSlice(), Mask: net.CIDRMask(r.dst.Bits(), r.dst.Addr().BitLen())},
+	}
+	via := r.via
+	if !via.IsValid() {
+		if via, err = k.farEnd(link, m.Family); err != nil {
+			return nil, err
+		}
+	}
+	if via.IsValid() {
+		m.Gw, m.Scope = via.AsSlice(), netlink.SCOPE_UNIVERSE
+		m.SetFlag(netlink.FLAG_ONLINK)
+	}
+	return m, nil
+}
+
+// farEnd returns the next hop of a tunnel that has Ethernet inside: its only
+// permanent neighbour. Layer 3 tunnels and bridges have none.
+func (k *kernel) farEnd(link netlink.Link, fam int) (netip.Addr, error) {
+	if link.Type() != "vxlan" {
+		return netip.Addr{}, nil
+	}
+	var entries []netlink.Neigh
+	err := again(func() (err error) {
+		entries, err = netlink.NeighList(link.Attrs().Index, fam)
+		return err
+	})
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("list neighbours of %s: %w", link.Attrs().Name, err)
+	}
+	for _, e := range entries {
+		if addr, ok := netip.AddrFromSlice(e.IP); ok && e.State == unix.NUD_PERMANENT && !addr.IsMulticast() {
+			return addr.Unmap(), nil
+		}
+	}
+	return netip.Addr{}, fmt.Errorf("device %s: no permanent neighbour names its far end", link.Attrs().Name)
+}
+
+// ensure adds the route or points ours elsewhere in one step. A route of the
+// same destination that is not ours is an error.
+func (r route) ensure(k *kernel) error {
+	m, err := r.message(k)
+	if err != nil {
+		return wrap(err, "set route %s", r.dst)
+	}
+	err = netlink.RouteAdd(m)
+	if errors.Is(err, unix.EEXIST) {
+		if err = r.foreign(m); err == nil {
+			err = netlink.RouteReplace(m)
+		}
+	}
+	return wrap(err, "set route %s dev %s", r.dst, r.dev)
+}
+
+func (r route) foreign(m *netlink.Route) error {
+	var found []netlink.Route
+	err := again(func() (err error) {
+		found, err = netlink.RouteListFiltered(m.Family, &netlink.Route{Table: m.Table, Dst: m.Dst}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
+		return err
+	})
+	for _, f := range found {
+		if f.Protocol != Protocol {
+			return fmt.Errorf("there is one already, and it is not ours: %s", f)
+		}
+	}
+	return err
+}
+
+func (r route) remove(k *kernel) error {
+	link, err := k.link(r.dev)
+	if err == nil {
+		err = netlink.RouteDel(&netlink.Route{
+			Family: family(r.dst.Addr()), LinkIndex: link.Attrs().Index, Table: r.table, Protocol: Protocol, Scope: netlink.SCOPE_NOWHERE,
+			Dst: &net.IPNet{IP: r.dst.Addr().AsSlice(), Mask: net.CIDRMask(r.dst.Bits(), r.dst.Addr().BitLen())},
+		})
+	}
+	return wrap(gone(err), "delete route %s dev %s", r.dst, r.dev)
+}
+
+// A sourceRule sends what comes from src (and in by iif) to a table.
+type sourceRule struct {
+	src      netip.Addr
+	iif      string
+	priority int
+}
+
+func (s sourceRule) message() *netlink.Rule {
+	m := netlink.NewRule()
+	m.Family = family(s.src)
+	m.Priority, m.Table, m.Protocol, m.IifName = s.priority, tableOf(s.src, s.priority), Protocol, s.iif
+	m.Src = &net.IPNet{IP: s.src.AsSlice(), Mask: net.CIDRMask(s.src.BitLen(), s.src.BitLen())}
+	return m
+}
+
+func (s sourceRule) ensure(*kernel) error {
+	err := netlink.RuleAdd(s.message())
+	if errors.Is(err, unix.EEXIST) {
+		err = nil
+	}
+	return wrap(err, "set rule from %s", s.src)
+}
+
+func (s sourceRule) remove(*kernel) error {
+	return wrap(gone(netlink.RuleDel(s.message())), "delete rule from %s", s.src)
+}
+
+// tableOf is the routing table of one address and purpose. 2^22 numbers from
+// 0x67000000: two addresses of one host do not meet there.
+func tableOf(a netip.Addr, priority int) int {
+	h := fnv.New32a()
+	h.Write(a.AsSlice())
+	h.Write([]byte{byte(priority)})
+	return Protocol<<24 | int(h.Sum32()&(1<<22-1))
+}
+
+// ourRoutes lists routes and rules that carry our mark, in all tables.
+func (k *kernel) ourRoutes() ([]resource, error) {
+	var found []resource
+	for _, fam := range []int{unix.AF_INET, unix.AF_INET6} {
+		var routes []netlink.Route
+		var rules []netlink.Rule
+		err := again(func() (err error) {
+			routes, err = netlink.RouteListFiltered(fam, &netlink.Route{Protocol: Protocol, Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
+			return err
+		})
+		if err == nil {
+			err = again(func() (err error) { rules, err = netlink.RuleList(fam); return err })
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list routes and rules: %w", err)
+		}
+		for _, r := range rules {
+			if r.Protocol == Protocol && r.Src != nil {
+				src, _ := netip.AddrFromSlice(r.Src.IP)
+				found = append(found, sourceRule{src: src.Unmap(), iif: r.IifName, priority: r.Priority})
+			}
+		}
+		for _, r := range routes {
+			if link, err := netlink.LinkByIndex(r.LinkIndex); err == nil {
+				found = append(found, route{dst: prefix(r.Dst, fam), table: r.Table, dev: link.Attrs().Name})
+			}
+		}
+	}
+	return found, nil
+}
+
+func prefix(n *net.IPNet, fam int) netip.Prefix {
+	if n == nil {
+		return defaultOf(fam == unix.AF_INET)
+	}
+	addr, _ := netip.AddrFromSlice(n.IP)
+	bits, _ := n.Mask.Size()
+	return netip.PrefixFrom(addr.Unmap(), bits)
+}
+
+func defaultOf(v4 bool) netip.Prefix {
+	if v4 {
+		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	}
+	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+}

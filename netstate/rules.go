@@ -1,0 +1,163 @@
+package netstate
+
+import (
+	"net"
+	"net/netip"
+
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// A bridgeRule is one nftables rule: its comment tells what it does and is
+// compared, so everything that shapes the expressions must be in it.
+type bridgeRule struct {
+	comment string
+	exprs   []expr.Any
+}
+
+// ingress returns the rules of a guest's prerouting chain: frames that the host
+// must route instead of the bridge.
+func ingress(s State, bridge net.HardwareAddr) []bridgeRule {
+	var rules []bridgeRule
+	for _, a := range s.Away {
+		if !a.Active {
+			continue
+		}
+		m := join(etherDst(a.MAC), ipDst(a.Addr), count(counterAway(s.Guest, a.Addr)), toHost(bridge))
+		rules = append(rules, bridgeRule{words("redirect", "away", a.Addr.String(), "mac", a.MAC.String(), "host", bridge.String()), m})
+		if a.Addr.Is4() {
+			m := join(etherDst(a.MAC), arpRequest(a.Addr), toHost(bridge))
+			rules = append(rules, bridgeRule{words("arp", "away", a.Addr.String(), "mac", a.MAC.String(), "host", bridge.String()), m})
+		}
+	}
+	for _, v := range s.Visiting {
+		for _, tap := range v.Taps {
+			m := join(iif(tap), unicast(), ipSrc(v.Addr), count(counterVisiting(s.Guest, v.Addr)), toHost(bridge))
+			rules = append(rules, bridgeRule{words("redirect", "from", v.Addr.String(), "tap", tap, "host", bridge.String()), m})
+			if !v.Gateway.IsValid() {
+				continue
+			}
+			ask := neighbourSolicit(v.Gateway)
+			if v.Gateway.Is4() {
+				ask = arpRequest(v.Gateway)
+			}
+			rules = append(rules, bridgeRule{words("asks", "for", v.Gateway.String(), "tap", tap, "host", bridge.String()),
+				join(iif(tap), unicast(), ask, toHost(bridge))})
+		}
+	}
+	return rules
+}
+
+// egress returns the rules of a guest's postrouting chain: while an address is
+// away its taps take nothing but what was on its way to it already.
+func egress(s State) []bridgeRule {
+	var rules []bridgeRule
+	closed := map[string]bool{}
+	for _, a := range s.Away {
+		if !a.Active {
+			continue
+		}
+		for _, tap := range append([]string{a.Tap}, s.Taps...) {
+			if tap != "" {
+				closed[tap] = true
+			}
+		}
+		if a.Tap != "" {
+			m := join(oif(a.Tap), etherDst(a.MAC), ipDst(a.Addr), accept())
+			rules = append(rules, bridgeRule{words("underway", "addr", a.Addr.String(), "mac", a.MAC.String(), "tap", a.Tap), m})
+		}
+	}
+	for _, tap := range sorted(closed) {
+		rules = append(rules, bridgeRule{words("closed", "tap", tap),
+			join(oif(tap), count(counterClosed(s.Guest)), []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}})})
+	}
+	return rules
+}
+
+func join(parts ...[]expr.Any) []expr.Any {
+	var all []expr.Any
+	for _, p := range parts {
+		all = append(all, p...)
+	}
+	return all
+}
+
+// toHost makes the frame the host's own: destination MAC of the bridge, packet
+// type host, and no more rules of this chain.
+func toHost(bridge net.HardwareAddr) []expr.Any {
+	return []expr.Any{
+		&expr.Immediate{Register: 1, Data: bridge},
+		&expr.Payload{OperationType: expr.PayloadWrite, SourceRegister: 1, Base: expr.PayloadBaseLLHeader, Offset: 0, Len: 6},
+		&expr.Immediate{Register: 1, Data: []byte{unix.PACKET_HOST}},
+		&expr.Meta{Key: expr.MetaKeyPKTTYPE, SourceRegister: true, Register: 1},
+		&expr.Verdict{Kind: expr.VerdictAccept},
+	}
+}
+
+func accept() []expr.Any { return []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}} }
+
+func count(name string) []expr.Any {
+	return []expr.Any{&expr.Objref{Type: unix.NFT_OBJECT_COUNTER, Name: name}}
+}
+
+func iif(name string) []expr.Any { return ifname(expr.MetaKeyIIFNAME, name) }
+func oif(name string) []expr.Any { return ifname(expr.MetaKeyOIFNAME, name) }
+
+func ifname(key expr.MetaKey, name string) []expr.Any {
+	padded := make([]byte, unix.IFNAMSIZ)
+	copy(padded, name)
+	return []expr.Any{&expr.Meta{Key: key, Register: 1}, equals(padded)}
+}
+
+func equals(data []byte) expr.Any {
+	return &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: data}
+}
+
+func load(base expr.PayloadBase, offset, length uint32) expr.Any {
+	return &expr.Payload{DestRegister: 1, Base: base, Offset: offset, Len: length}
+}
+
+func etherDst(mac net.HardwareAddr) []expr.Any {
+	return []expr.Any{load(expr.PayloadBaseLLHeader, 0, 6), equals(mac)}
+}
+
+// unicast matches frames whose destination has no group bit.
+func unicast() []expr.Any {
+	return []expr.Any{
+		load(expr.PayloadBaseLLHeader, 0, 1),
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 1, Mask: []byte{1}, Xor: []byte{0}},
+		equals([]byte{0}),
+	}
+}
+
+func etherType(t uint16) []expr.Any {
+	return []expr.Any{&expr.Meta{Key: expr.MetaKeyPROTOCOL, Register: 1}, equals([]byte{byte(t >> 8), byte(t)})}
+}
+
+func ipDst(a netip.Addr) []expr.Any { return ipAddr(a, 16, 24) }
+func ipSrc(a netip.Addr) []expr.Any { return ipAddr(a, 12, 8) }
+
+func ipAddr(a netip.Addr, offset4, offset6 uint32) []expr.Any {
+	if a.Is4() {
+		return join(etherType(unix.ETH_P_IP), []expr.Any{load(expr.PayloadBaseNetworkHeader, offset4, 4), equals(a.AsSlice())})
+	}
+	return join(etherType(unix.ETH_P_IPV6), []expr.Any{load(expr.PayloadBaseNetworkHeader, offset6, 16), equals(a.AsSlice())})
+}
+
+// arpRequest matches ARP requests for target (RFC 826 as for Ethernet and IPv4).
+func arpRequest(target netip.Addr) []expr.Any {
+	return join(etherType(unix.ETH_P_ARP), []expr.Any{
+		load(expr.PayloadBaseNetworkHeader, 6, 2), equals([]byte{0, 1}),
+		load(expr.PayloadBaseNetworkHeader, 24, 4), equals(target.AsSlice()),
+	})
+}
+
+// neighbourSolicit matches neighbour solicitations for target (RFC 4861 §4.3),
+// which have no extension headers before them (RFC 6980).
+func neighbourSolicit(target netip.Addr) []expr.Any {
+	return join(etherType(unix.ETH_P_IPV6), []expr.Any{
+		load(expr.PayloadBaseNetworkHeader, 6, 1), equals([]byte{unix.IPPROTO_ICMPV6}),
+		load(expr.PayloadBaseNetworkHeader, 40, 1), equals([]byte{135}),
+		load(expr.PayloadBaseNetworkHeader, 48, 16), equals(target.AsSlice()),
+	})
+}

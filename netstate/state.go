@@ -1,0 +1,111 @@
+package netstate
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+)
+
+// Protocol marks our routes, rules and neighbour entries (rtm_protocol,
+// FRA_PROTOCOL, NDA_PROTOCOL). `ip route show proto 0x67` lists them.
+const Protocol = 0x67
+
+// Priorities of our policy rules: before main (32766), after local (0).
+const (
+	PriorityVisiting = 6700 // from ADDR: into the tunnel
+	PriorityReturn   = 6701 // from ADDR, out of the tunnel: to the home gateway
+)
+
+// Away is an address whose home is here while the guest is elsewhere, or soon
+// will be.
+type Away struct {
+	Addr    netip.Addr
+	MAC     net.HardwareAddr // of the NIC that neighbours have in their caches
+	Tap     string           // that NIC's tap; "" when it is gone
+	Tunnel  string           // device towards the guest
+	Gateway netip.Addr       // the subnet's router: packets that come from Addr out of the tunnel leave by it over the bridge; zero: the host's own routes decide
+	Active  bool             // false: prepared, nothing changes for anybody; true: flipped
+}
+
+// Visiting is an address of another site on a guest that lives here.
+type Visiting struct {
+	Addr    netip.Addr
+	MAC     net.HardwareAddr // of the NIC that has Addr now
+	Tap     string           // that NIC's tap, for a static forwarding entry; "": none
+	Taps    []string         // all the guest's taps here
+	Gateway netip.Addr       // the old subnet's router, whose MAC the guest still knows; zero: not answered for
+	Tunnel  string           // device towards the address's home
+}
+
+// State is everything wanted for one guest on one host.
+type State struct {
+	Guest    string
+	Bridge   string
+	LAN      string   // port towards the site's router; a note only
+	Taps     []string // all the guest's taps, closed while an Away is active
+	Away     []Away
+	Visiting []Visiting
+}
+
+// Empty says that the state asks for nothing.
+func (s State) Empty() bool { return len(s.Away) == 0 && len(s.Visiting) == 0 }
+
+// maxGuest bounds a guest's name, so that chain and counter names fit.
+const maxGuest = 64
+
+// validate says what makes the state unusable.
+func (s State) validate() error {
+	if s.Guest == "" || len(s.Guest) > maxGuest || strings.ContainsAny(s.Guest, " \t\n\x00/") {
+		return fmt.Errorf("guest name %q: must have 1 to %d characters and no space or slash", s.Guest, maxGuest)
+	}
+	if err := device("bridge", s.Bridge); err != nil {
+		return err
+	}
+	seen := map[netip.Addr]bool{}
+	for _, a := range s.Away {
+		if err := errors.Join(address(seen, a.Addr, a.MAC, a.Gateway), device("tunnel", a.Tunnel)); err != nil {
+			return err
+		}
+	}
+	for _, v := range s.Visiting {
+		if err := errors.Join(address(seen, v.Addr, v.MAC, v.Gateway), device("tunnel", v.Tunnel)); err != nil {
+			return err
+		}
+		if len(v.Taps) == 0 {
+			return fmt.Errorf("visiting %s: no tap", v.Addr)
+		}
+	}
+	return nil
+}
+
+func address(seen map[netip.Addr]bool, addr netip.Addr, mac net.HardwareAddr, gateway netip.Addr) error {
+	switch {
+	case !addr.IsValid() || addr.Is4In6() || addr.Zone() != "":
+		return fmt.Errorf("address %q: not usable", addr)
+	case seen[addr]:
+		return fmt.Errorf("address %s: named twice", addr)
+	case len(mac) != 6:
+		return fmt.Errorf("address %s: MAC %q has not 6 bytes", addr, mac)
+	case gateway.IsValid() && gateway.Is4() != addr.Is4():
+		return fmt.Errorf("address %s: gateway %s is of another family", addr, gateway)
+	}
+	seen[addr] = true
+	return nil
+}
+
+// device checks a device name as the kernel does (dev_valid_name).
+func device(what, name string) error {
+	if name == "" || len(name) > 15 || strings.ContainsAny(name, " \t\n/:,") {
+		return fmt.Errorf("%s %q: not a device name", what, name)
+	}
+	return nil
+}
+
+// equal compares meaning: the order of entries counts, nil and empty do not differ.
+func (s State) equal(o State) bool {
+	a, b := notes(s, nil), notes(o, nil)
+	return s.Guest == o.Guest && bytes.Equal([]byte(strings.Join(a, "\n")), []byte(strings.Join(b, "\n")))
+}

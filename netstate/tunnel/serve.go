@@ -1,0 +1,247 @@
+package tunnel
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"godwit/internal/child"
+	"golang.org/x/sys/unix"
+)
+
+func init() { child.Register("tunnel", serve) }
+
+// request is one line to the control socket.
+type request struct {
+	Op     string    `json:"op"`
+	Until  time.Time `json:"until,omitzero"`
+	Remote *Config   `json:"remote,omitempty"` // repoint: Remote, PeerKey, Inner, PeerInner count
+}
+
+// answer is one line from it.
+type answer struct {
+	Status
+	Error string `json:"error,omitempty"`
+}
+
+// keeper is the process of one tunnel.
+type keeper struct {
+	config Config
+	carrier
+	kernel bool
+	stop   context.CancelCauseFunc
+	lease  *time.Timer
+	asks   chan func() // run by the keeper's one goroutine
+}
+
+// serve is the child: configuration as JSON on stdin, "ready" or an error as one
+// line on stdout, log on stderr.
+func serve([]string) int {
+	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE, syscall.SIGINT)
+	var c Config
+	err := json.NewDecoder(io.LimitReader(os.Stdin, 64<<10)).Decode(&c)
+	if err == nil {
+		err = c.complete(time.Now())
+	}
+	if err == nil {
+		err = keep(c)
+	}
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	return 0
+}
+
+// keep runs the tunnel until its end and leaves nothing. It returns an error only
+// if the tunnel did not come up.
+func keep(c Config) error {
+	ctx, stop := context.WithCancelCause(context.Background())
+	defer stop(nil)
+	gone, err := watch(ctx, c.Name)
+	if err != nil {
+		return err
+	}
+	os.Remove(c.socket())
+	control, err := net.Listen("unix", c.socket())
+	if err != nil {
+		return fmt.Errorf("open control socket: %w", err)
+	}
+	defer control.Close()
+	if err := os.Chmod(c.socket(), 0o600); err != nil {
+		return err
+	}
+	carrier, kernel, err := carry(c)
+	if err != nil {
+		return err
+	}
+	defer carrier.close()
+	k := &keeper{config: c, carrier: carrier, kernel: kernel, stop: stop, lease: time.NewTimer(time.Until(c.Lease)), asks: make(chan func())}
+	if err := k.write(); err != nil {
+		return err
+	}
+	defer os.Remove(c.record())
+	go k.listen(ctx, control)
+	fmt.Println("ready")
+	os.Stdout.Close()
+	os.Stdin.Close()
+	term := make(chan os.Signal, 1)
+	signal.Notify(term, syscall.SIGTERM)
+	for {
+		select {
+		case ask := <-k.asks:
+			ask()
+		case <-ctx.Done():
+			log.Printf("tunnel %s: ends: %v", c.Name, context.Cause(ctx))
+			return nil
+		case <-gone:
+			stop(errors.New("its device is gone"))
+		case <-k.lease.C:
+			if time.Now().Before(k.config.Lease) {
+				k.lease.Reset(time.Until(k.config.Lease))
+				continue
+			}
+			stop(errors.New("its lease has passed"))
+		case s := <-term:
+			stop(errors.New(s.String()))
+		}
+	}
+}
+
+// watch tells when the device is deleted.
+func watch(ctx context.Context, name string) (<-chan struct{}, error) {
+	gone := make(chan struct{})
+	updates := make(chan netlink.LinkUpdate, 64)
+	if err := netlink.LinkSubscribe(updates, ctx.Done()); err != nil {
+		return nil, fmt.Errorf("watch devices: %w", err)
+	}
+	go func() {
+		for u := range updates {
+			if u.Header.Type == unix.RTM_DELLINK && u.Attrs().Name == name {
+				close(gone)
+				return
+			}
+		}
+	}()
+	return gone, nil
+}
+
+func (k *keeper) listen(ctx context.Context, control net.Listener) {
+	for {
+		conn, err := control.Accept()
+		if err != nil {
+			return
+		}
+		go k.talk(ctx, conn)
+	}
+}
+
+// talk answers the requests of one connection, which may take a minute at most.
+func (k *keeper) talk(ctx context.Context, conn net.Conn) {
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(time.Minute))
+	lines := bufio.NewScanner(io.LimitReader(conn, 64<<10))
+	for lines.Scan() {
+		var req request
+		reply := make(chan answer, 1)
+		err := json.Unmarshal(lines.Bytes(), &req)
+		ask := func() {
+			if err == nil {
+				err = k.do(req)
+			}
+			a := answer{Status: k.status()}
+			if err != nil {
+				a.Error = err.Error()
+			}
+			reply <- a
+		}
+		select {
+		case k.asks <- ask:
+			json.NewEncoder(conn).Encode(<-reply)
+		case <-ctx.Done():
+			return
+		}
+		if req.Op == "stop" {
+			k.stop(errors.New("told to"))
+		}
+	}
+}
+
+// do carries a request out, on the keeper's goroutine.
+func (k *keeper) do(req request) error {
+	switch req.Op {
+	case "status", "stop":
+		return nil
+	case "lease":
+		if req.Until.IsZero() {
+			return errors.New("lease without a time")
+		}
+		k.config.Lease = req.Until
+		k.lease.Reset(time.Until(req.Until))
+		return k.write()
+	case "repoint":
+		return k.move(req)
+	}
+	return fmt.Errorf("unknown request %q", req.Op)
+}
+
+func (k *keeper) move(req request) error {
+	if req.Remote == nil {
+		return errors.New("repoint without a remote")
+	}
+	c := k.config
+	c.Remote, c.PeerKey, c.Inner, c.PeerInner = req.Remote.Remote, req.Remote.PeerKey, req.Remote.Inner, req.Remote.PeerInner
+	if err := c.complete(time.Now()); err != nil {
+		return err
+	}
+	if err := k.repoint(c); err != nil {
+		return err
+	}
+	link, err := netlink.LinkByName(c.Name)
+	if err == nil {
+		err = address(link, c)
+	}
+	if err != nil {
+		return err
+	}
+	k.config = c
+	return k.write()
+}
+
+func (k *keeper) status() Status {
+	c := k.config
+	s := Status{Name: c.Name, Kind: c.Kind, Kernel: k.kernel, Alive: true, PID: os.Getpid(), Local: c.Local, Remote: c.Remote,
+		Inner: c.Inner, PeerInner: c.PeerInner, MTU: c.MTU, Lease: c.Lease}
+	if c.Kind == WireGuard {
+		s.PeerKey = c.PeerKey.String()
+	}
+	if link, err := netlink.LinkByName(c.Name); err == nil && link.Attrs().Statistics != nil {
+		s.RxBytes, s.TxBytes = link.Attrs().Statistics.RxBytes, link.Attrs().Statistics.TxBytes
+	}
+	return s
+}
+
+// write records what this tunnel is, for people and for Found.
+func (k *keeper) write() error {
+	b, err := json.Marshal(k.status())
+	if err == nil {
+		err = os.WriteFile(k.config.record()+".new", b, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(k.config.record()+".new", k.config.record())
+	}
+	if err != nil {
+		return fmt.Errorf("write record of tunnel: %w", err)
+	}
+	return nil
+}

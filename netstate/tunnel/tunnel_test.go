@@ -1,0 +1,293 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"godwit/internal/child"
+	"godwit/netstate/internal/nettest"
+	"godwit/netstate/netns"
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
+)
+
+func TestMain(m *testing.M) {
+	child.Dispatch()
+	os.Exit(m.Run())
+}
+
+// pathNet is hosts a and b with a router between whose far link has a smaller MTU.
+func pathNet(t *testing.T) *nettest.Net {
+	n := nettest.New(t, "a", "r", "b")
+	n.Wire("a", "up", "r", "ra")
+	n.Wire("b", "up", "r", "rb")
+	n.IP("a", "addr add 10.9.1.2/24 dev up\naddr add fd09:1::2/64 dev up nodad\nroute add default via 10.9.1.1\nroute add default via fd09:1::1")
+	n.IP("b", "link set dev up mtu 1400\naddr add 10.9.2.2/24 dev up\naddr add fd09:2::2/64 dev up nodad\nroute add default via 10.9.2.1\nroute add default via fd09:2::1")
+	n.IP("r", "link set rb mtu 1400\naddr add 10.9.1.1/24 dev ra\naddr add fd09:1::1/64 dev ra nodad\naddr add 10.9.2.1/24 dev rb\naddr add fd09:2::1/64 dev rb nodad")
+	n.Run("r", "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/all/forwarding")
+	return n
+}
+
+// ends returns the configurations of both ends.
+func ends(t *testing.T, kind, a, b string) [2]Config {
+	var keys [2]wgtypes.Key
+	for i := range keys {
+		k, err := wgtypes.GeneratePrivateKey()
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys[i] = k
+	}
+	at := [2]netip.AddrPort{netip.MustParseAddrPort(a), netip.MustParseAddrPort(b)}
+	var c [2]Config
+	for i := range c {
+		c[i] = Config{Name: "gwt0", Kind: kind, Local: at[i], Remote: at[1-i], PrivateKey: keys[i], PeerKey: keys[1-i].PublicKey(),
+			Dir: shortDir(t), Lease: time.Now().Add(time.Minute)}
+	}
+	return c
+}
+
+func shortDir(t *testing.T) string {
+	dir, err := os.MkdirTemp("", "gwt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+func up(t *testing.T, n *nettest.Net, name string, c Config) *Tunnel {
+	t.Helper()
+	var tun *Tunnel
+	n.Do(name, func() (err error) { tun, err = Up(t.Context(), c); return err })
+	t.Cleanup(func() {
+		netns.Do(n.Name(name), func() error { return Down(context.Background(), c.Dir, c.Name) })
+	})
+	return tun
+}
+
+// TestFullSize: packets of 1500 bytes with DF pass inside over a path of 1400,
+// echo and TCP, each kind, over IPv4 and IPv6.
+func TestFullSize(t *testing.T) {
+	for _, c := range []struct {
+		name, kind, a, b string
+		refused          string
+	}{
+		{"wireguard over IPv4", WireGuard, "10.9.1.2:51820", "10.9.2.2:51821", ""},
+		{"wireguard over IPv6", WireGuard, "[fd09:1::2]:51820", "[fd09:2::2]:51820", ""},
+		{"vxlan over IPv4", VXLAN, "10.9.1.2:4789", "10.9.2.2:4789", ""},
+		{"vxlan over IPv6", VXLAN, "[fd09:1::2]:4789", "[fd09:2::2]:4789", "cannot be fragmented"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := pathNet(t)
+			cfg := ends(t, c.kind, c.a, c.b)
+			if c.refused != "" {
+				err := netns.Do(n.Name("a"), func() error { _, err := Up(t.Context(), cfg[0]); return err })
+				if err == nil || !strings.Contains(err.Error(), c.refused) {
+					t.Fatalf("got %v, want %q", err, c.refused)
+				}
+				return
+			}
+			a, b := up(t, n, "a", cfg[0]), up(t, n, "b", cfg[1])
+			if a.Inner != b.PeerInner || a.PeerInner != b.Inner {
+				t.Fatalf("inner addresses %s→%s and %s→%s do not meet", a.Inner, a.PeerInner, b.Inner, b.PeerInner)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+			defer cancel()
+			n.Do("a", func() error {
+				rtt, err := a.Verify(ctx)
+				t.Logf("full-size echo: %v", rtt)
+				return err
+			})
+			mbps := transfer(t, n, b.Inner, 64<<20)
+			t.Logf("TCP through it: %.0f Mbit/s", mbps)
+			if mbps < 50 {
+				t.Errorf("TCP through the tunnel makes %.0f Mbit/s", mbps)
+			}
+			if err := a.Refresh(ctx); err != nil || a.TxBytes < 64<<20 {
+				t.Errorf("status says %d bytes sent, %v", a.TxBytes, err)
+			}
+		})
+	}
+}
+
+// transfer sends size bytes from a to an address of b, and returns Mbit/s.
+func transfer(t *testing.T, n *nettest.Net, to netip.Addr, size int64) float64 {
+	t.Helper()
+	var l net.Listener
+	n.Do("b", func() (err error) { l, err = net.Listen("tcp", netip.AddrPortFrom(to, 0).String()); return err })
+	defer l.Close()
+	done := make(chan int64, 1)
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			done <- 0
+			return
+		}
+		defer conn.Close()
+		got, _ := io.Copy(io.Discard, conn)
+		done <- got
+	}()
+	var conn net.Conn
+	n.Do("a", func() (err error) { conn, err = net.DialTimeout("tcp", l.Addr().String(), 5*time.Second); return err })
+	start := time.Now()
+	conn.SetDeadline(start.Add(30 * time.Second))
+	if _, err := io.CopyN(conn, zero{}, size); err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	if got := <-done; got != size {
+		t.Fatalf("%d of %d bytes came", got, size)
+	}
+	return float64(size) * 8 / 1e6 / time.Since(start).Seconds()
+}
+
+type zero struct{}
+
+func (zero) Read(b []byte) (int, error) { return len(b), nil }
+
+// TestDroppedFragments: a path that drops fragments is named as such.
+func TestDroppedFragments(t *testing.T) {
+	n := pathNet(t)
+	cfg := ends(t, WireGuard, "10.9.1.2:51820", "10.9.2.2:51820")
+	a := up(t, n, "a", cfg[0])
+	up(t, n, "b", cfg[1])
+	n.Run("r", "nft", "add table ip t; add chain ip t f { type filter hook prerouting priority -500; }; add rule ip t f ip frag-off & 0x3fff != 0 drop")
+	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+	defer cancel()
+	err := netns.Do(n.Name("a"), func() error { _, err := a.Verify(ctx); return err })
+	if !errors.Is(err, ErrOnlySmall) {
+		t.Fatalf("got %v", err)
+	}
+}
+
+// TestEnds: what ends a tunnel, and that nothing is left then.
+func TestEnds(t *testing.T) {
+	for _, kind := range []string{WireGuard, VXLAN} {
+		for _, c := range []struct {
+			name string
+			end  func(*nettest.Net, *Tunnel) error
+		}{
+			{"told", func(n *nettest.Net, tun *Tunnel) error {
+				return netns.Do(n.Name("a"), func() error { return Down(t.Context(), tun.dir, tun.Name) })
+			}},
+			{"its lease", func(_ *nettest.Net, tun *Tunnel) error {
+				return tun.Extend(t.Context(), time.Now().Add(200*time.Millisecond))
+			}},
+			{"its device deleted", func(n *nettest.Net, tun *Tunnel) error {
+				n.IP("a", "link del "+tun.Name)
+				return nil
+			}},
+			{"SIGTERM", func(_ *nettest.Net, tun *Tunnel) error {
+				return exec.Command("kill", strconv.Itoa(tun.PID)).Run()
+			}},
+		} {
+			t.Run(kind+" by "+c.name, func(t *testing.T) {
+				n := pathNet(t)
+				tun := up(t, n, "a", ends(t, kind, "10.9.1.2:4789", "10.9.2.2:4789")[0])
+				if err := c.end(n, tun); err != nil {
+					t.Fatal(err)
+				}
+				nettest.Eventually(t, "process and device gone", 3*time.Second, func() bool {
+					_, err := os.Stat("/proc/" + strconv.Itoa(tun.PID))
+					_, link := n.Try("a", "ip", "link", "show", tun.Name)
+					return err != nil && link != nil
+				})
+				left, _ := filepath.Glob(filepath.Join(tun.dir, "*"))
+				for _, f := range left {
+					if !strings.HasSuffix(f, ".log") {
+						t.Errorf("left: %s", f)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestOutlivesAndFound: the tunnel lives on when its parent was killed, is found
+// again, lengthened, and taken down; after a kill of its own, Down cleans up.
+func TestOutlivesAndFound(t *testing.T) {
+	n := pathNet(t)
+	cfg := ends(t, WireGuard, "10.9.1.2:51820", "10.9.2.2:51820")
+	tun := up(t, n, "a", cfg[0])
+	if tun.PID == os.Getpid() || sessionOf(t, tun.PID) != tun.PID {
+		t.Fatalf("the tunnel's process %d has no session of its own", tun.PID)
+	}
+	again := up(t, n, "a", cfg[0])
+	if again.PID != tun.PID {
+		t.Fatal("a second Up started a second process")
+	}
+	other := cfg[0]
+	other.Remote = netip.MustParseAddrPort("10.9.2.3:51820")
+	if err := netns.Do(n.Name("a"), func() error { _, err := Up(t.Context(), other); return err }); err == nil {
+		t.Error("Up with another remote took the running one over")
+	}
+	var found []Status
+	n.Do("a", func() (err error) { found, err = Found(t.Context(), cfg[0].Dir); return err })
+	if len(found) != 1 || !found[0].Alive || found[0].Name != "gwt0" || found[0].Remote != cfg[0].Remote {
+		t.Fatalf("found %+v", found)
+	}
+	exec.Command("kill", "-9", strconv.Itoa(tun.PID)).Run()
+	nettest.Eventually(t, "killed", time.Second, func() bool { return tun.Refresh(t.Context()) != nil })
+	n.Do("a", func() (err error) { found, err = Found(t.Context(), cfg[0].Dir); return err })
+	if len(found) != 1 || found[0].Alive {
+		t.Fatalf("found %+v after the kill", found)
+	}
+	n.Do("a", func() error { return Down(t.Context(), cfg[0].Dir, "gwt0") })
+	n.Do("a", func() (err error) { found, err = Found(t.Context(), cfg[0].Dir); return err })
+	if left, _ := os.ReadDir(cfg[0].Dir); len(found) != 0 || len(left) != 0 {
+		t.Fatalf("left %+v %v", found, left)
+	}
+}
+
+func sessionOf(t *testing.T, pid int) int {
+	out, err := exec.Command("ps", "-o", "sid=", "-p", strconv.Itoa(pid)).Output()
+	sid, _ := strconv.Atoi(strings.TrimSpace(string(out)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sid
+}
+
+// TestRepoint: the device stays, the other end changes.
+func TestRepoint(t *testing.T) {
+	n := pathNet(t)
+	n.IP("b", "addr add 10.9.2.9/24 dev up")
+	cfg := ends(t, WireGuard, "10.9.1.2:51820", "10.9.2.2:51820")
+	a := up(t, n, "a", cfg[0])
+	key, _ := wgtypes.GeneratePrivateKey()
+	third := cfg[1]
+	third.Name, third.PrivateKey, third.Local = "gwt9", key, netip.MustParseAddrPort("10.9.2.9:51829")
+	up(t, n, "b", third)
+	if err := a.Repoint(t.Context(), third.Local, key.PublicKey(), netip.Addr{}, netip.Addr{}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+	defer cancel()
+	n.Do("a", func() error { _, err := a.Verify(ctx); return err })
+}
+
+func TestBadConfig(t *testing.T) {
+	good := ends(t, WireGuard, "10.9.1.2:1", "10.9.2.2:1")[0]
+	for name, c := range map[string]func(*Config){
+		"no name": func(c *Config) { c.Name = "" }, "kind": func(c *Config) { c.Kind = "gre" },
+		"families": func(c *Config) { c.Remote = netip.MustParseAddrPort("[::1]:1") }, "no key": func(c *Config) { c.PeerKey = wgtypes.Key{} },
+		"lease passed": func(c *Config) { c.Lease = time.Now().Add(-time.Second) }, "mtu": func(c *Config) { c.MTU = 100 },
+		"no port": func(c *Config) { c.Local = netip.MustParseAddrPort("10.9.1.2:0") },
+	} {
+		bad := good
+		c(&bad)
+		if err := bad.complete(time.Now()); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}

@@ -1,0 +1,66 @@
+package netstate
+
+import (
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+)
+
+// wanted lists what a state needs besides the rules of the bridge, in the order
+// in which it is made.
+func wanted(s State) []resource {
+	var list []resource
+	for _, a := range s.Away {
+		list = append(list, sysctls(s.Bridge, a.Tunnel, a.Addr)...)
+		list = append(list, away(s.Bridge, a)...)
+	}
+	for _, v := range s.Visiting {
+		list = append(list, sysctls(s.Bridge, v.Tunnel, v.Addr)...)
+		list = append(list, visiting(s.Bridge, v)...)
+	}
+	return unique(list)
+}
+
+// possible is wanted with every address both flipped and not: what may be there
+// of a state whose Active is just changing.
+func possible(s State) []resource {
+	list := wanted(s)
+	flipped := s
+	flipped.Away = append([]Away(nil), s.Away...)
+	for i := range flipped.Away {
+		flipped.Away[i].Active = !flipped.Away[i].Active
+	}
+	return unique(append(list, wanted(flipped)...))
+}
+
+func away(bridge string, a Away) []resource {
+	list := []resource{neighbour{bridge, a.Addr, a.MAC.String()}}
+	if a.Gateway.IsValid() {
+		rule := sourceRule{a.Addr, a.Tunnel, PriorityReturn}
+		list = append(list, route{defaultOf(a.Addr.Is4()), tableOf(a.Addr, PriorityReturn), bridge, a.Gateway}, rule)
+	}
+	if !a.Active {
+		return append(list, route{host(a.Addr), unix.RT_TABLE_MAIN, bridge, netip.Addr{}})
+	}
+	return append(list,
+		route{host(a.Addr), unix.RT_TABLE_MAIN, a.Tunnel, netip.Addr{}},
+		proxy{bridge, a.Addr, false})
+}
+
+func visiting(bridge string, v Visiting) []resource {
+	list := []resource{
+		neighbour{bridge, v.Addr, v.MAC.String()},
+		route{host(v.Addr), unix.RT_TABLE_MAIN, bridge, netip.Addr{}},
+		route{defaultOf(v.Addr.Is4()), tableOf(v.Addr, PriorityVisiting), v.Tunnel, netip.Addr{}},
+		sourceRule{v.Addr, "", PriorityVisiting},
+	}
+	if v.Tap != "" {
+		list = append(list, forwarding{v.Tap, v.MAC.String()})
+	}
+	if v.Gateway.IsValid() {
+		list = append(list, proxy{bridge, v.Gateway, true})
+	}
+	return list
+}
+
+func host(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }

@@ -1,0 +1,209 @@
+package netstate_test
+
+import (
+	"context"
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"godwit/internal/child"
+	"godwit/netstate"
+	"godwit/netstate/internal/nettest"
+	"godwit/netstate/netns"
+	"godwit/netstate/tunnel"
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
+)
+
+func TestMain(m *testing.M) {
+	child.Dispatch()
+	os.Exit(m.Run())
+}
+
+var (
+	guest4, guest6     = netip.MustParseAddr("10.1.1.5"), netip.MustParseAddr("fd00:1:1::5")
+	gateway4, gateway6 = netip.MustParseAddr("10.1.1.1"), netip.MustParseAddr("fd00:1:1::1")
+	guestMAC           = mac("52:54:00:00:01:0a")
+)
+
+func mac(s string) net.HardwareAddr {
+	m, err := net.ParseMAC(s)
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
+
+// A world is two sites behind one router r, which lets nobody send with another
+// network's addresses: host ha with the guest's home, host hb elsewhere, client c.
+// "Guests" are namespaces ga and gb with the same address and MAC; the veth into
+// the bridge stands for the tap.
+type world struct {
+	*nettest.Net
+	t    *testing.T
+	kind string
+}
+
+func newWorld(t *testing.T, kind string) *world {
+	w := &world{nettest.New(t, "c", "r", "ha", "hb", "ga", "gb"), t, kind}
+	w.Run("r", "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/all/forwarding")
+	w.Wire("c", "eth0", "r", "acc")
+	w.IP("r", "addr add 198.18.0.1/24 dev acc\naddr add fd18::1/64 dev acc nodad")
+	w.IP("c", "addr add 198.18.0.10/24 dev eth0\naddr add fd18::10/64 dev eth0 nodad\nroute add default via 198.18.0.1\nroute add default via fd18::1")
+	w.site("ha", "ga", "upa", "lana", "100.64.0", "fd64:0", "10.1.1.1/24", "fd00:1:1::1/64")
+	w.site("hb", "gb", "upb", "lanb", "100.65.0", "fd64:1", "10.2.1.1/24", "fd00:2:1::1/64")
+	w.Run("r", "nft", `add table inet edge
+		add chain inet edge in { type filter hook prerouting priority -500; }
+		add rule inet edge in iifname != { lana, acc } ip saddr 10.1.1.0/24 drop
+		add rule inet edge in iifname != { lana, acc } ip6 saddr fd00:1:1::/64 drop`)
+	for _, g := range []string{"ga", "gb"} {
+		w.guest(g)
+	}
+	// gb knows the gateway of the other site, as a guest that was just moved does.
+	router := w.Run("r", "cat", "/sys/class/net/lana/address")
+	w.IP("gb", "neigh replace 10.1.1.1 dev eth0 nud reachable lladdr "+router)
+	w.IP("gb", "neigh replace fd00:1:1::1 dev eth0 nud reachable router lladdr "+router)
+	w.tunnels()
+	return w
+}
+
+func (w *world) site(h, g, up, lan, net4, net6, gw4, gw6 string) {
+	w.Wire("r", up, h, "up0")
+	w.Wire("r", lan, h, "lan0")
+	w.IP("r", "addr add "+net4+".1/24 dev "+up+"\naddr add "+net6+"::1/64 dev "+up+" nodad\naddr add "+gw4+" dev "+lan+"\naddr add "+gw6+" dev "+lan+" nodad")
+	// As unkind as hosts are: strict reverse path filter, no forwarding.
+	w.Run(h, "sh", "-c", "cd /proc/sys/net/ipv4; echo 0 > ip_forward; echo 1 > conf/all/rp_filter; echo 1 > conf/default/rp_filter")
+	w.IP(h, "link add br-guest type bridge\nlink set br-guest up\nlink set lan0 master br-guest\naddr add "+net4+".11/24 dev up0\naddr add "+net6+"::11/64 dev up0 nodad")
+	w.IP(h, "route add default via "+net4+".1\nroute add default via "+net6+"::1")
+	w.Wire(h, "t1a", g, "eth0")
+	w.IP(h, "link set t1a master br-guest")
+}
+
+func (w *world) guest(g string) {
+	w.IP(g, "link set eth0 address "+guestMAC.String()+"\naddr add 10.1.1.5/24 dev eth0\naddr add fd00:1:1::5/64 dev eth0 nodad\nroute add default via 10.1.1.1\nroute add default via fd00:1:1::1")
+}
+
+func (w *world) tunnels() {
+	var keys [2]wgtypes.Key
+	for i := range keys {
+		keys[i], _ = wgtypes.GeneratePrivateKey()
+	}
+	at := [2]netip.AddrPort{netip.MustParseAddrPort("100.64.0.11:4789"), netip.MustParseAddrPort("100.65.0.11:4789")}
+	var tuns [2]*tunnel.Tunnel
+	for i, h := range []string{"ha", "hb"} {
+		dir, err := os.MkdirTemp("", "gw")
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		w.t.Cleanup(func() { os.RemoveAll(dir) })
+		w.Do(h, func() (err error) {
+			tuns[i], err = tunnel.Up(w.t.Context(), tunnel.Config{Name: "gw0", Kind: w.kind, Local: at[i], Remote: at[1-i],
+				PrivateKey: keys[i], PeerKey: keys[1-i].PublicKey(), Dir: dir, Lease: time.Now().Add(2 * time.Minute)})
+			return err
+		})
+		w.t.Cleanup(func() { netns.Do(w.Name(h), func() error { return tunnel.Down(context.Background(), dir, "gw0") }) })
+	}
+	ctx, cancel := context.WithTimeout(w.t.Context(), 8*time.Second)
+	defer cancel()
+	w.Do("ha", func() error { _, err := tuns[0].Verify(ctx); return err })
+}
+
+// home and abroad are the states of the two hosts.
+func home(active bool) netstate.State {
+	s := netstate.State{Guest: "web", Bridge: "br-guest", LAN: "lan0", Taps: []string{"t1a"}}
+	for _, a := range [][2]netip.Addr{{guest4, gateway4}, {guest6, gateway6}} {
+		s.Away = append(s.Away, netstate.Away{Addr: a[0], MAC: guestMAC, Tap: "t1a", Tunnel: "gw0", Gateway: a[1], Active: active})
+	}
+	return s
+}
+
+func abroad() netstate.State {
+	s := netstate.State{Guest: "web", Bridge: "br-guest", LAN: "lan0", Taps: []string{"t1a"}}
+	for _, a := range [][2]netip.Addr{{guest4, gateway4}, {guest6, gateway6}} {
+		s.Visiting = append(s.Visiting, netstate.Visiting{Addr: a[0], MAC: guestMAC, Tap: "t1a", Taps: []string{"t1a"}, Gateway: a[1], Tunnel: "gw0"})
+	}
+	return s
+}
+
+func (w *world) set(h string, s netstate.State) {
+	w.t.Helper()
+	w.Do(h, func() error { return netstate.Set(s) })
+}
+
+// dump is all that Set may touch in a namespace, without what comes and goes by
+// itself.
+func (w *world) dump(h string) string {
+	return w.Run(h, "sh", "-c", `nft list ruleset
+ip route show table all; ip -6 route show table all | sed 's/expires [0-9]*sec//'; ip rule; ip -6 rule
+ip neigh show nud permanent; ip neigh show proxy; ip -6 neigh show proxy
+bridge fdb show | grep -E 'permanent|static' | sort
+ip -o -d link | sed -E 's/([a-z_]*_timer) +[0-9.]+//g'
+cd /proc/sys/net; grep -sr . ipv4/conf ipv6/conf ipv4/neigh ipv6/neigh | grep -vE 'stable_secret|ra_defrtr' | sort`)
+}
+
+// An echoer answers each datagram from within a namespace and notes its number.
+type echoer struct {
+	mu   sync.Mutex
+	seen map[uint32]int
+}
+
+func (w *world) echo(ns string) *echoer {
+	e := &echoer{seen: map[uint32]int{}}
+	for _, network := range []string{"udp4", "udp6"} {
+		var conn net.PacketConn
+		w.Do(ns, func() (err error) { conn, err = net.ListenPacket(network, ":7007"); return err })
+		conn.(*net.UDPConn).SetReadBuffer(4 << 20)
+		w.t.Cleanup(func() { conn.Close() })
+		go func() {
+			b := make([]byte, 2048)
+			for {
+				n, from, err := conn.ReadFrom(b)
+				if err != nil {
+					return
+				}
+				e.mu.Lock()
+				e.seen[binary.BigEndian.Uint32(b)]++
+				e.mu.Unlock()
+				conn.WriteTo(b[:n], from)
+			}
+		}()
+	}
+	return e
+}
+
+func (e *echoer) count() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.seen)
+}
+
+// dial opens a connected UDP socket in the client's namespace.
+func (w *world) dial(addr netip.Addr) net.Conn {
+	var conn net.Conn
+	w.Do("c", func() (err error) {
+		conn, err = net.Dial("udp", netip.AddrPortFrom(addr, 7007).String())
+		return err
+	})
+	conn.(*net.UDPConn).SetReadBuffer(4 << 20)
+	w.t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// answers says whether the guest answers the client within limit.
+func (w *world) answers(addr netip.Addr, limit time.Duration) bool {
+	conn := w.dial(addr)
+	defer conn.Close()
+	b := make([]byte, 2048)
+	for end := time.Now().Add(limit); time.Now().Before(end); {
+		conn.Write([]byte("\xff\xff\xff\xff" + strings.Repeat("x", 1400)))
+		conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+		if _, err := conn.Read(b); err == nil {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,54 @@
+package policy
+
+import "time"
+
+// Facts for a prediction.
+type Facts struct {
+	Touched   int64 // bytes of guest memory in use by the hypervisor process
+	Memory    int64 // bytes of guest memory
+	Rate      int64 // bit/s of all paths together; 0: unknown
+	RTT       time.Duration
+	DirtyRate int64   // bytes per second; 0: unknown
+	Ratio     float64 // bytes on the wire for a byte of touched memory
+	Budget    time.Duration
+}
+
+// Forecast is what a migration will cost.
+type Forecast struct {
+	Migration time.Duration
+	Downtime  time.Duration
+	WireBytes int64
+}
+
+// assumedRate stands in where nothing is known of a link, bit/s.
+const assumedRate = 1_000_000_000
+
+// zeroMarker is what an untouched 4 KiB page costs on the wire, bytes.
+const zeroMarker = 9
+
+// setup is what check and prepare take beside round trips.
+const setup = 1500 * time.Millisecond
+
+// Predict computes the geometric series of pre-copy rounds (Clark 2005; He 2019,
+// eq. 1): each round sends what the one before let the guest write.
+func Predict(f Facts) Forecast {
+	rate := float64(f.Rate)
+	if rate == 0 {
+		rate = assumedRate
+	}
+	bytesPerSecond := rate / 8 * 0.95
+	ratio := f.Ratio
+	if ratio == 0 {
+		ratio = 1
+	}
+	first := float64(f.Touched)*ratio + float64(f.Memory-min(f.Touched, f.Memory))/4096*zeroMarker
+	share := min(float64(f.DirtyRate)*ratio/bytesPerSecond, 0.95) // of a round that is sent again
+	wire := first / (1 - share)
+	copying := time.Duration(wire / bytesPerSecond * float64(time.Second))
+	last := Look{Remaining: int64(share * share * first), Goodput: int64(bytesPerSecond)}
+	return Forecast{
+		Migration: setup + 8*f.RTT + copying,
+		Downtime:  min(last.Downtime(f.RTT), max(f.Budget, last.Downtime(f.RTT)/2)),
+		WireBytes: int64(wire) + tail,
+	}
+}

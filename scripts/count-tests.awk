@@ -1,0 +1,68 @@
+# Reads `go test -json`. Prints one line for each package, in full what failed,
+# and at the end every skip with its reason. Writes "passed failed skipped" into
+# the file named by the variable counts.
+#
+# Tests and their subtests count, as in gotestsum. A package that fails without
+# a failing test (it does not build, it panics outside one) counts as one failure.
+
+# field NAME: the string value of a key of this line's object. Inside of values
+# every quote is escaped, so a key cannot be mistaken.
+function field(name,    at, rest) {
+	at = index($0, "\"" name "\":\"")
+	if (!at) return ""
+	rest = substr($0, at + length(name) + 4)
+	return match(rest, /^([^"\\]|\\.)*/) ? substr(rest, 1, RLENGTH) : ""
+}
+
+function unescape(text) {
+	gsub(/\\\\/, "\001", text)
+	gsub(/\\n/, "\n", text); gsub(/\\t/, "\t", text); gsub(/\\r/, "", text); gsub(/\\"/, "\"", text)
+	gsub(/\\u003c/, "<", text); gsub(/\\u003e/, ">", text); gsub(/\\u0026/, "\\&", text)
+	gsub(/\001/, "\\", text)
+	return text
+}
+
+# short PACKAGE: without the module's name in front.
+function short(package) { return package ~ /\// ? substr(package, index(package, "/") + 1) : package }
+
+function keep(key, text) {
+	if (++lines[key] <= 400) output[key] = output[key] text
+	else if (lines[key] == 401) output[key] = output[key] "    … (the rest is in build/test/go-test.json)\n"
+}
+
+{ action = field("Action"); package = field("Package"); test = field("Test"); key = package " " test }
+
+action == "output" {
+	text = unescape(field("Output"))
+	if (text !~ /^ *(=== |--- )/) {
+		keep(key, text)
+		if (test != "" && text ~ /_test\.go:[0-9]+: /) last[key] = text
+	}
+}
+action == "build-output" { printf "%s", unescape(field("Output")) }
+
+test != "" && action == "pass" { passed++; tests[package]++ }
+test != "" && action == "fail" {
+	failed++; tests[package]++; broken[package] = 1
+	printf "--- FAIL: %s %s\n%s", short(package), test, output[key]
+}
+test != "" && action == "skip" {
+	skipped++
+	reason = last[key]; sub(/^ *[^ ]*: /, "", reason); sub(/\n$/, "", reason)
+	skips = skips sprintf("skipped: %s %s: %s\n", short(package), test, reason)
+}
+test != "" && action ~ /^(pass|fail|skip)$/ { delete output[key]; delete last[key] }
+
+test == "" && package != "" && action == "fail" {
+	if (!broken[package]) { failed++; printf "--- FAIL: %s\n%s", short(package), output[key] }
+}
+test == "" && package != "" && action ~ /^(pass|fail)$/ && (tests[package] || action == "fail") {
+	match($0, /"Elapsed":[0-9.]+/)
+	printf "%-5s %-32s %4d tests %7.1f s\n", action == "pass" ? "ok" : "FAIL", short(package), tests[package], substr($0, RSTART + 10, RLENGTH - 10)
+	fflush()
+}
+
+END {
+	printf "%s", skips
+	printf "%d %d %d\n", passed, failed, skipped > counts
+}

@@ -1,0 +1,235 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// pieceSize is what is read at once, and all that is buffered here per direction.
+const pieceSize = 64 << 10
+
+// notSent bounds what the kernel buffers beyond what is on its way, in bytes.
+const notSent = 128 << 10
+
+// end is one side of a bridge.
+type end struct {
+	conn net.Conn
+	side Side
+}
+
+// bridge joins the connection that comes from the source with the one that goes to the
+// destination.
+type bridge struct {
+	stream   int
+	from, to end
+	limit    *limiter
+	forward  *atomic.Int64
+	back     *atomic.Int64
+	// relay copies the way back; nil copies bytes.
+	relay func(w io.Writer, r io.Reader) error
+}
+
+// run copies until both directions have ended, and returns nil if both did so cleanly.
+// Both connections are closed then. When ctx ends or one direction breaks, both are
+// aborted at once, without a farewell that could block.
+func (b *bridge) run(ctx context.Context) error {
+	tune(b.from.conn)
+	tune(b.to.conn)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var aborted sync.WaitGroup
+	aborted.Add(1)
+	stop := context.AfterFunc(ctx, func() {
+		defer aborted.Done()
+		abort(b.from.conn)
+		abort(b.to.conn)
+	})
+
+	var ways sync.WaitGroup
+	ways.Go(func() { cancelOn(cancel, b.pass(ctx)) })
+	ways.Go(func() { cancelOn(cancel, b.passBack()) })
+	ways.Wait()
+	if stop() {
+		b.from.conn.Close()
+		b.to.conn.Close()
+		return nil
+	}
+	aborted.Wait()
+	return context.Cause(ctx)
+}
+
+func cancelOn(cancel context.CancelCauseFunc, err error) {
+	if err != nil {
+		cancel(err)
+	}
+}
+
+// pass copies towards the destination.
+func (b *bridge) pass(ctx context.Context) error {
+	w := &countingWriter{w: b.to.conn, n: b.forward}
+	buf := make([]byte, pieceSize)
+	for {
+		n, err := b.from.conn.Read(buf)
+		if n > 0 {
+			if err := b.limit.take(ctx, n); err != nil {
+				return context.Cause(ctx)
+			}
+			if _, err := w.Write(buf[:n]); err != nil {
+				return b.broken(b.to.side, "write", err)
+			}
+		}
+		if err == io.EOF {
+			return b.shut(b.to)
+		}
+		if err != nil {
+			return b.broken(b.from.side, "read", err)
+		}
+	}
+}
+
+// passBack copies, or relays, towards the source.
+func (b *bridge) passBack() error {
+	relay := b.relay
+	if relay == nil {
+		relay = copyBytes
+	}
+	err := relay(&countingWriter{w: b.from.conn, n: b.back}, b.to.conn)
+	var reading *readError
+	switch {
+	case err == nil:
+		return b.shut(b.from)
+	case errors.As(err, &reading):
+		return b.broken(b.to.side, "read", reading.err)
+	default:
+		return b.broken(b.from.side, "write", err)
+	}
+}
+
+func (b *bridge) broken(side Side, op string, err error) error {
+	return &SideError{Stream: b.stream, Side: side, Op: op, Err: err}
+}
+
+// shut passes an end of file on. A connection that has no half-close is left open until
+// both directions have ended, so the other side learns of it then.
+func (b *bridge) shut(e end) error {
+	half, ok := e.conn.(interface{ CloseWrite() error })
+	if !ok {
+		return nil
+	}
+	err := half.CloseWrite()
+	if err == nil || errors.Is(err, unix.ENOTCONN) || errors.Is(err, unix.EPIPE) {
+		return nil // the other side has closed both ways already
+	}
+	return b.broken(e.side, "close", err)
+}
+
+// copyBytes copies until the end of r; errors of r are *readError.
+func copyBytes(w io.Writer, r io.Reader) error {
+	buf := make([]byte, 4<<10)
+	for {
+		n, err := r.Read(buf)
+		if n > 0 {
+			if _, err := w.Write(buf[:n]); err != nil {
+				return err
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return &readError{err}
+		}
+	}
+}
+
+// silent allows no byte on the way back.
+func silent(_ io.Writer, r io.Reader) error {
+	var b [1]byte
+	switch _, err := io.ReadFull(r, b[:]); err {
+	case io.EOF:
+		return nil
+	case nil:
+		return &readError{errors.New("bytes on the way back of a stream that has none")}
+	default:
+		return &readError{err}
+	}
+}
+
+type countingWriter struct {
+	w io.Writer
+	n *atomic.Int64
+}
+
+func (c *countingWriter) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.n.Add(int64(n))
+	return n, err
+}
+
+// backlog returns the bytes that wait in this bridge's sockets on their way to the
+// destination: not yet read from the one side, not yet acknowledged by the other.
+func (b *bridge) backlog() int64 {
+	return queued(b.from.conn, unix.SIOCINQ) + queued(b.to.conn, unix.SIOCOUTQ)
+}
+
+// queued asks for the length of a socket's queue; 0 where it can't be told.
+func queued(conn net.Conn, which uint) int64 {
+	has, ok := wire(conn).(syscall.Conn)
+	if !ok {
+		return 0
+	}
+	raw, err := has.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	var n int
+	raw.Control(func(fd uintptr) {
+		if n, err = unix.IoctlGetInt(int(fd), which); err != nil {
+			n = 0
+		}
+	})
+	return int64(n)
+}
+
+// wire returns the connection below TLS.
+func wire(conn net.Conn) net.Conn {
+	for {
+		over, ok := conn.(interface{ NetConn() net.Conn })
+		if !ok {
+			return conn
+		}
+		conn = over.NetConn()
+	}
+}
+
+// tune keeps the kernel's queue of unsent bytes short.
+func tune(conn net.Conn) {
+	tcp, ok := wire(conn).(*net.TCPConn)
+	if !ok {
+		return
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return
+	}
+	raw.Control(func(fd uintptr) { // MPTCP sockets of older kernels refuse it
+		unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, notSent)
+	})
+}
+
+// abort closes a connection so that the other side sees it break, and never blocks: a TLS
+// close would wait to send its alert.
+func abort(conn net.Conn) {
+	below := wire(conn)
+	if tcp, ok := below.(*net.TCPConn); ok {
+		tcp.SetLinger(0)
+	}
+	below.Close()
+}

@@ -1,0 +1,73 @@
+package transfer
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+)
+
+// ServeStream joins one stream from the peer with a new connection to the unix socket on
+// which the waiting QEMU listens. It returns when the stream has ended, nil if cleanly, and
+// closes conn in any case. It ends within a second of ctx. The main stream must be connected
+// to QEMU before the others: call it in the order of their numbers, each when the one
+// before is under way.
+func ServeStream(ctx context.Context, conn net.Conn, qemuSocket string) error {
+	qemu, err := dialQEMU(ctx, qemuSocket)
+	if err != nil {
+		abort(conn)
+		return &SideError{Side: QEMU, Op: "connect", Err: err}
+	}
+	var count counters
+	b := &bridge{
+		from: end{conn, Peer}, to: end{qemu, QEMU},
+		limit: new(limiter), forward: &count.forward, back: &count.back,
+	}
+	return b.run(ctx)
+}
+
+func dialQEMU(ctx context.Context, path string) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, "unix", path)
+}
+
+// HoldListener is the forwarder at the destination for a source QEMU that connects by
+// itself (migrate URI tcp:HOST:PORT, with or without mptcp=on). It holds like a Source.
+type HoldListener struct{ forwarder }
+
+// Hold says where a HoldListener listens and who may come.
+type Hold struct {
+	Address    string // host:port; port 0 chooses one
+	MPTCP      bool
+	QEMUSocket string // where the waiting QEMU listens
+	// Admit says whether a connection from there is the source's; nil lets everyone in.
+	// Others are closed and not counted as a stream.
+	Admit func(netip.AddrPort) bool
+}
+
+// ListenHold listens as h says. The HoldListener lives until its main stream ends, ctx ends,
+// or Close. Nothing here is encrypted: listen on a tunnel's address.
+func ListenHold(ctx context.Context, h Hold) (*HoldListener, error) {
+	var config net.ListenConfig
+	config.SetMultipathTCP(h.MPTCP)
+	listener, err := config.Listen(ctx, "tcp", h.Address)
+	if err != nil {
+		return nil, fmt.Errorf("listen for migration: %w", err)
+	}
+	l := &HoldListener{forwarder{
+		listener: listener, accepts: Peer, connects: QEMU,
+		connect: func(ctx context.Context, _ int) (net.Conn, error) { return dialQEMU(ctx, h.QEMUSocket) },
+	}}
+	if h.Admit != nil {
+		l.admit = func(conn net.Conn) bool {
+			from, err := netip.ParseAddrPort(conn.RemoteAddr().String())
+			return err == nil && h.Admit(netip.AddrPortFrom(from.Addr().Unmap(), from.Port()))
+		}
+	}
+	l.begin(ctx)
+	return l, nil
+}
+
+// Addr is where it listens.
+func (l *HoldListener) Addr() netip.AddrPort {
+	return l.listener.Addr().(*net.TCPAddr).AddrPort()
+}

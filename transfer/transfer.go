@@ -1,0 +1,87 @@
+// Package transfer carries a hypervisor's own migration streams between two hosts, and
+// keeps QEMU from switching over before it is allowed to.
+//
+//	source QEMU ─unix─▶ Source ─▶ encrypted streams ─▶ ServeStream ─unix─▶ destination QEMU
+//	source QEMU ─(MPTCP over tunnels)────────────────▶ HoldListener ─unix─▶ destination QEMU
+//
+// # Streams
+//
+// QEMU opens one connection, the main stream, and with multifd one more per channel when
+// the main one stands. They are numbered from 0 in the order in which they are accepted,
+// so stream 0 is the main one. Bytes are passed on unchanged, in order, in both directions.
+// An end of file is passed on as one (half-close); the stream has ended when both
+// directions have. Any other end, an error on either side or a cancelled context, closes
+// every stream of the migration within a second, and each QEMU sees a broken connection.
+//
+// # The hold
+//
+// The return path runs on the main stream from the destination to the source. It is a
+// sequence of messages, be16 type, be16 length, data (QEMU migration/savevm and
+// migration.c, enum mig_rp_message_type):
+//
+//	SHUT 1 (4 bytes)  PONG 2 (4)  REQ_PAGES_ID 3 (14 … 268)  REQ_PAGES 4 (12)
+//	RECV_BITMAP 5     RESUME_ACK 6 (4)  SWITCHOVER_ACK 7 (0)
+//
+// With the capability switchover-ack (QEMU 8.1 and later) the source does not finish
+// before it has received SWITCHOVER_ACK. The destination sends that as soon as no device of
+// its objects, mostly at once. The holding end (Source or HoldListener) keeps it until
+// AllowSwitchover, passes on everything else, and sends it when both have happened: allowed
+// by us and acknowledged by the destination. It cannot be taken back. QEMU waits for it
+// only while the guest runs: a QMP stop ends the hold as well (migration_can_switchover).
+//
+// A message of an unknown type, of a wrong length, or RECV_BITMAP (which only a recovered
+// post-copy sends, and which is followed by bytes outside any message) is an error; nothing
+// of it is passed on. The other streams carry nothing back: a byte there is an error.
+//
+// # Speed
+//
+// QEMU estimates the link by how fast we read, so little is buffered here: 64 KiB per
+// direction, and 128 KiB unsent in the kernel (TCP_NOTSENT_LOWAT). A bandwidth limit
+// counts the bytes towards the destination of all streams together.
+package transfer
+
+import (
+	"fmt"
+	"sync/atomic"
+)
+
+// Side names one end of a forwarded stream, in errors.
+type Side string
+
+// The sides of a forwarder.
+const (
+	QEMU Side = "qemu"
+	Peer Side = "peer"
+)
+
+// SideError says on which side a stream broke.
+type SideError struct {
+	Stream int
+	Side   Side
+	Op     string // connect, read, write
+	Err    error
+}
+
+func (e *SideError) Error() string {
+	return fmt.Sprintf("stream %d: %s %s: %v", e.Stream, e.Op, e.Side, e.Err)
+}
+
+func (e *SideError) Unwrap() error { return e.Err }
+
+// Stats are a forwarder's counters so far.
+type Stats struct {
+	Streams int   // accepted
+	Forward int64 // bytes passed from the source towards the destination
+	Back    int64 // bytes passed from the destination towards the source
+	// Backlog is how many of the bytes from the source wait in this host's sockets. QEMU
+	// counts them as sent; a switchover has to wait for them.
+	Backlog     int64
+	Acked       bool // the destination has acknowledged the switchover
+	Allowed     bool // AllowSwitchover was called
+	AckPassedOn bool // the source has been told: it may finish from now on
+}
+
+// counters are shared by the streams of one migration.
+type counters struct {
+	streams, forward, back atomic.Int64
+}

@@ -1,0 +1,365 @@
+package transfer
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	pong = "\x00\x02\x00\x04abcd"
+	ack  = "\x00\x07\x00\x00"
+	shut = "\x00\x01\x00\x04\x00\x00\x00\x00"
+)
+
+// rig is a Source with a QEMU on one side and a peer on the other, both ours.
+type rig struct {
+	t          *testing.T
+	src        *Source
+	path       string
+	peers      chan net.Conn // accepted at the peer's host
+	qemu, peer net.Conn      // the main stream
+}
+
+func newRig(t *testing.T, dial func(ctx context.Context, address string) (net.Conn, error)) *rig {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	r := &rig{t: t, peers: make(chan net.Conn, 300)}
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			r.peers <- conn
+		}
+	}()
+	if dial == nil {
+		dial = func(ctx context.Context, address string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", address)
+		}
+	}
+	dir, err := os.MkdirTemp("", "t-godwit-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	r.path = filepath.Join(dir, "out.sock")
+	r.src, err = ListenSource(t.Context(), r.path, func(ctx context.Context, _ int) (net.Conn, error) {
+		return dial(ctx, listener.Addr().String())
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.src.Close() })
+	r.qemu, r.peer = r.stream()
+	return r
+}
+
+// stream opens one more stream and returns its two ends.
+func (r *rig) stream() (qemu, peer net.Conn) {
+	r.t.Helper()
+	qemu, err := net.Dial("unix", r.path)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	peer = <-r.peers
+	for _, c := range []net.Conn{qemu, peer} {
+		c.SetDeadline(time.Now().Add(10 * time.Second))
+		r.t.Cleanup(func() { c.Close() })
+	}
+	return qemu, peer
+}
+
+func (r *rig) send(conn net.Conn, text string) {
+	r.t.Helper()
+	if _, err := io.WriteString(conn, text); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) expect(conn net.Conn, want string) {
+	r.t.Helper()
+	got := make([]byte, len(want))
+	if n, err := io.ReadFull(conn, got); err != nil || string(got) != want {
+		r.t.Fatalf("read %q, %v; want %q", got[:n], err, want)
+	}
+}
+
+func (r *rig) expectNothing(conn net.Conn) {
+	r.t.Helper()
+	conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+	var b [64]byte
+	if n, err := conn.Read(b[:]); !errors.Is(err, os.ErrDeadlineExceeded) {
+		r.t.Fatalf("read %q, %v; want nothing", b[:n], err)
+	}
+	conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+}
+
+// broken waits for the Source's end and returns why.
+func (r *rig) broken() error {
+	r.t.Helper()
+	select {
+	case <-r.src.Done():
+		return r.src.Err()
+	case <-time.After(2 * time.Second):
+		r.t.Fatal("source forwarder did not end")
+		panic("unreachable")
+	}
+}
+
+func TestAcknowledgementIsKeptBackAndNothingElse(t *testing.T) {
+	for name, allowFirst := range map[string]bool{"ack first": false, "allowed first": true} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, nil)
+			r.send(r.qemu, "pages")
+			r.expect(r.peer, "pages")
+			r.send(r.peer, pong)
+			r.expect(r.qemu, pong)
+			if allowFirst {
+				r.src.AllowSwitchover()
+				r.expectNothing(r.qemu) // the destination has not agreed yet
+				r.send(r.peer, ack)
+			} else {
+				r.send(r.peer, ack+pong)
+				r.expect(r.qemu, pong)
+				r.expectNothing(r.qemu)
+				r.src.AllowSwitchover()
+			}
+			r.expect(r.qemu, ack)
+			r.send(r.peer, shut)
+			r.expect(r.qemu, shut)
+
+			r.qemu.(*net.UnixConn).CloseWrite()
+			if rest, err := io.ReadAll(r.peer); err != nil || len(rest) != 0 {
+				t.Fatalf("after the end: %q, %v", rest, err)
+			}
+			r.peer.Close()
+			if rest, err := io.ReadAll(r.qemu); err != nil || len(rest) != 0 {
+				t.Fatalf("after the end: %q, %v", rest, err)
+			}
+			if err := r.broken(); err != nil {
+				t.Errorf("clean end: %v", err)
+			}
+			s := r.src.Stats()
+			if s.Streams != 1 || s.Forward != 5 || s.Back == 0 || !s.Acked || !s.Allowed || !s.AckPassedOn {
+				t.Errorf("stats %+v", s)
+			}
+			if _, err := os.Stat(r.path); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("socket is left: %v", err)
+			}
+		})
+	}
+}
+
+func TestReturnPathIsParsedStrictly(t *testing.T) {
+	for name, c := range map[string]struct{ bytes, want string }{
+		"unknown type":      {"\x00\x09\x00\x00", "unknown message type 9"},
+		"pong too long":     {"\x00\x02\x00\x05abcde", "5 bytes, not 4 to 4"},
+		"longest length":    {"\x00\x03\xff\xff", "65535 bytes, not 14 to 268"},
+		"ack with data":     {"\x00\x07\x00\x01x", "1 bytes, not 0 to 0"},
+		"bitmap":            {"\x00\x05\x00\x04\x03abc", "RECV_BITMAP"},
+		"ack twice":         {ack + ack, "second SWITCHOVER_ACK"},
+		"end in the middle": {"\x00\x02\x00\x04ab", "unexpected EOF"},
+		"end in the header": {"\x00\x02", "unexpected EOF"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, nil)
+			r.send(r.peer, c.bytes)
+			r.peer.(*net.TCPConn).CloseWrite()
+			err := r.broken()
+			var side *SideError
+			if !errors.As(err, &side) || side.Side != Peer || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want one of the peer with %q", err, c.want)
+			}
+			if got, _ := io.ReadAll(r.qemu); len(got) != 0 {
+				t.Errorf("passed on: %q", got)
+			}
+		})
+	}
+}
+
+func TestOtherStreamsCarryNothingBack(t *testing.T) {
+	r := newRig(t, nil)
+	qemu, peer := r.stream()
+	r.send(qemu, "page")
+	r.expect(peer, "page")
+	r.send(peer, "x")
+	if err := r.broken(); err == nil || !strings.HasPrefix(err.Error(), "stream 1: read peer:") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestOneBrokenStreamEndsAll(t *testing.T) {
+	r := newRig(t, nil)
+	_, peer := r.stream()
+	abort(peer)
+	if err := r.broken(); err == nil || !strings.Contains(err.Error(), "stream 1: read peer") {
+		t.Errorf("error %v", err)
+	}
+	if _, err := io.ReadAll(r.qemu); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Logf("main stream: %v", err)
+	} else if err != nil {
+		t.Error("main stream is still open")
+	}
+}
+
+func TestConnectErrorNamesThePeer(t *testing.T) {
+	dir := t.TempDir()
+	src, err := ListenSource(t.Context(), filepath.Join(dir, "s"), func(context.Context, int) (net.Conn, error) {
+		return nil, errors.New("no route")
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	qemu, err := net.Dial("unix", filepath.Join(dir, "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer qemu.Close()
+	<-src.Done()
+	if got := src.Err(); got == nil || got.Error() != "stream 0: connect peer: no route" {
+		t.Errorf("error %v", got)
+	}
+}
+
+// TestEndsWithinASecond has a peer that reads nothing, below TLS, whose polite close waits.
+func TestEndsWithinASecond(t *testing.T) {
+	server, client := tlsConfigs(t)
+	handshaken := make(chan struct{})
+	r := newRig(t, func(ctx context.Context, address string) (net.Conn, error) {
+		conn, err := (&tls.Dialer{Config: client}).DialContext(ctx, "tcp", address)
+		close(handshaken)
+		return conn, err
+	})
+	if err := tls.Server(r.peer, server).HandshakeContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	<-handshaken
+	r.qemu.SetWriteDeadline(time.Now().Add(300 * time.Millisecond))
+	n, err := r.qemu.Write(make([]byte, 64<<20))
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("wrote %d, %v: the peer should block", n, err)
+	}
+	s := r.src.Stats()
+	if s.Backlog < 128<<10 || s.Backlog+s.Forward < int64(n) {
+		t.Errorf("backlog %d and forwarded %d, but QEMU wrote %d", s.Backlog, s.Forward, n)
+	}
+	begun := time.Now()
+	if err := r.src.Close(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(begun); took > time.Second {
+		t.Errorf("close took %v", took)
+	}
+}
+
+func tlsConfigs(t *testing.T) (server, client *tls.Config) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(cert)
+	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}},
+		&tls.Config{RootCAs: pool}
+}
+
+func TestBandwidthOfAllStreamsTogether(t *testing.T) {
+	r := newRig(t, nil)
+	qemu2, peer2 := r.stream()
+	r.src.SetBandwidth(2 << 20)
+	begun := time.Now()
+	done := make(chan error, 4)
+	for _, pair := range [][2]net.Conn{{r.qemu, r.peer}, {qemu2, peer2}} {
+		go func() {
+			_, err := pair[0].Write(make([]byte, 512<<10))
+			done <- err
+		}()
+		go func() {
+			_, err := io.CopyN(io.Discard, pair[1], 512<<10)
+			done <- err
+		}()
+	}
+	time.AfterFunc(250*time.Millisecond, func() { r.src.SetBandwidth(4 << 20) })
+	for range 4 {
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	// 0.5 MiB in the first quarter of a second, the other half in an eighth
+	if took := time.Since(begun); took < 320*time.Millisecond || took > 600*time.Millisecond {
+		t.Errorf("1 MiB took %v, want about 375ms", took)
+	}
+}
+
+func TestListenSourceLeavesOtherFilesAlone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "precious")
+	if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ListenSource(t.Context(), path, nil); err == nil {
+		t.Error("took the place of a file")
+	}
+	if text, err := os.ReadFile(path); err != nil || string(text) != "x" {
+		t.Errorf("file: %q, %v", text, err)
+	}
+}
+
+func TestServeStreamNamesQEMU(t *testing.T) {
+	here, there := net.Pipe()
+	defer there.Close()
+	err := ServeStream(t.Context(), here, filepath.Join(t.TempDir(), "nobody"))
+	var side *SideError
+	if !errors.As(err, &side) || side.Side != QEMU || side.Op != "connect" {
+		t.Errorf("error %v", err)
+	}
+	if _, err := there.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("connection is left open: %v", err)
+	}
+}
+
+func FuzzReturnPath(f *testing.F) {
+	f.Add([]byte(pong + ack + shut))
+	f.Add([]byte("\x00\x03\x00\x10" + strings.Repeat("\x01", 16)))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		var out bytes.Buffer
+		g := newGate()
+		g.relay(&out, bytes.NewReader(in))
+		if !bytes.HasPrefix(bytes.ReplaceAll(in, []byte(ack), nil), out.Bytes()) && !bytes.Contains(in, []byte(ack)) {
+			t.Errorf("%x became %x", in, out.Bytes())
+		}
+	})
+}

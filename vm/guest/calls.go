@@ -1,0 +1,99 @@
+package guest
+
+import (
+	"context"
+	"net/netip"
+	"time"
+)
+
+// Info describes the guest.
+func (c *Client) Info(ctx context.Context) (Info, error) {
+	var info Info
+	err := c.Call(ctx, "info", nil, &info)
+	return info, err
+}
+
+// Configure gives a NIC its addresses; see Configure, the parameters.
+func (c *Client) Configure(ctx context.Context, p Configure) (Configured, error) {
+	var made Configured
+	err := c.Call(ctx, "configure", p, &made)
+	return made, err
+}
+
+// AwaitJoin returns when every MPTCP connection with a subflow on an old address
+// has an established one on a new address, or has ended, or when the limit has
+// passed. Join events tell of the progress. Connections that can never follow
+// (fallen back to TCP) are not waited for; those whose peer does not come are,
+// until the limit.
+func (c *Client) AwaitJoin(ctx context.Context, p AwaitJoin) (Joins, error) {
+	var joins Joins
+	err := c.Call(ctx, "await_join", p, &joins)
+	return joins, err
+}
+
+// MakeMain sends unbound sockets' packets by the NIC's gateway from now on.
+func (c *Client) MakeMain(ctx context.Context, mac string) error {
+	return c.Call(ctx, "make_main", map[string]string{"mac": mac}, nil)
+}
+
+// Retire takes addresses from a NIC; see Retire, the parameters.
+func (c *Client) Retire(ctx context.Context, p Retire) error {
+	return c.Call(ctx, "retire", p, nil)
+}
+
+// Users says who needs the addresses.
+func (c *Client) Users(ctx context.Context, addrs ...netip.Addr) (Users, error) {
+	var users Users
+	err := c.Call(ctx, "users", map[string][]netip.Addr{"addrs": addrs}, &users)
+	return users, err
+}
+
+// DropAddress removes kept addresses and their source routes.
+func (c *Client) DropAddress(ctx context.Context, addrs ...netip.Addr) error {
+	return c.Call(ctx, "drop_address", map[string][]netip.Addr{"addrs": addrs}, nil)
+}
+
+// RefreshNeighbours makes the guest ask the LAN again for every neighbour that it
+// knows. Entries stay usable until the answer replaces them, so nothing is lost.
+func (c *Client) RefreshNeighbours(ctx context.Context) error {
+	return c.Call(ctx, "refresh_neighbours", nil, nil)
+}
+
+// Ticks makes the guest send a tick event at that interval, 0 never. Intervals
+// are whole milliseconds.
+func (c *Client) Ticks(ctx context.Context, every time.Duration) error {
+	return c.Call(ctx, "ticks", map[string]int64{"every_ms": every.Milliseconds()}, nil)
+}
+
+// Run starts workloads (the lines of package workload). It returns when memory
+// and disk areas have been filled once. A line that runs already is not begun again.
+func (c *Client) Run(ctx context.Context, lines ...string) error {
+	return c.Call(ctx, "run", map[string][]string{"lines": lines}, nil)
+}
+
+// Verify checks every page of every area against what was written last.
+func (c *Client) Verify(ctx context.Context) (Verified, error) {
+	var verified Verified
+	err := c.Call(ctx, "verify", nil, &verified)
+	return verified, err
+}
+
+// Exec runs a shell command in the guest and waits for its end or its timeout.
+func (c *Client) Exec(ctx context.Context, command string, timeout time.Duration) (Executed, error) {
+	var executed Executed
+	err := c.Call(ctx, "exec", Exec{Command: command, TimeoutMS: timeout.Milliseconds()}, &executed)
+	return executed, err
+}
+
+// Counters returns the guest's own figures.
+func (c *Client) Counters(ctx context.Context) (Counters, error) {
+	var counters Counters
+	err := c.Call(ctx, "counters", nil, &counters)
+	return counters, err
+}
+
+// Poweroff ends the guest soon after it returns.
+func (c *Client) Poweroff(ctx context.Context) error { return c.Call(ctx, "poweroff", nil, nil) }
+
+// Reboot restarts the guest soon after it returns. Under -no-reboot, QEMU exits.
+func (c *Client) Reboot(ctx context.Context) error { return c.Call(ctx, "reboot", nil, nil) }

@@ -1,0 +1,275 @@
+package guest
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// ErrClosed means that the channel's connection is gone: dial again.
+var ErrClosed = errors.New("guest channel closed")
+
+// CallError is what the guest answered instead of a result.
+type CallError struct {
+	Method string
+	Text   string
+}
+
+func (e *CallError) Error() string { return "guest " + e.Method + ": " + e.Text }
+
+// A Client is one connection to a guest. It is safe for concurrent use.
+type Client struct {
+	conn    net.Conn
+	token   string
+	events  chan Event
+	dropped atomic.Uint64
+	done    chan struct{}
+
+	writing sync.Mutex
+	mu      sync.Mutex
+	next    uint64
+	waiting map[string]chan Message
+	err     error
+}
+
+// syncAgain is how long a client waits before it repeats its sync: the guest may
+// have been starting.
+const syncAgain = 2 * time.Second
+
+// eventQueue is how many events wait for a slow reader before new ones are dropped.
+const eventQueue = 1024
+
+// Dial connects to the unix socket of a guest's channel and syncs with the guest.
+// It waits for a guest that is still starting, or paused, until ctx ends. On any
+// error nothing stays open. A socket serves one client at a time: the next one's
+// Dial waits for it.
+func Dial(ctx context.Context, path string) (*Client, error) {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("dial guest channel: %w", err)
+	}
+	client, err := NewClient(ctx, conn)
+	if err != nil {
+		return nil, fmt.Errorf("sync guest channel %s: %w", path, err)
+	}
+	return client, nil
+}
+
+// NewClient syncs over an open connection, which it owns from now on.
+func NewClient(ctx context.Context, conn net.Conn) (*Client, error) {
+	random := make([]byte, 8)
+	rand.Read(random)
+	c := &Client{
+		conn:    conn,
+		token:   hex.EncodeToString(random),
+		events:  make(chan Event, eventQueue),
+		done:    make(chan struct{}),
+		waiting: make(map[string]chan Message),
+	}
+	synced := make(chan struct{})
+	go c.read(synced)
+	for {
+		if err := c.sync(ctx); err != nil {
+			c.Close()
+			return nil, err
+		}
+		select {
+		case <-synced:
+			return c, nil
+		case <-c.done:
+			return nil, c.failure()
+		case <-ctx.Done():
+			c.Close()
+			return nil, fmt.Errorf("no answer: %w", ctx.Err())
+		case <-time.After(syncAgain):
+		}
+	}
+}
+
+func (c *Client) sync(ctx context.Context) error {
+	params, err := json.Marshal(map[string]string{"token": c.token})
+	if err != nil {
+		return err
+	}
+	line, err := encode(Request{ID: c.token, Method: "sync", Params: params})
+	if err != nil {
+		return err
+	}
+	return c.write(ctx, append([]byte{'\n'}, line...))
+}
+
+// write sends a line, or gives up and closes the connection when ctx ends first:
+// half a line is of no use.
+func (c *Client) write(ctx context.Context, line []byte) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = c.conn.SetWriteDeadline(time.Unix(1, 0)) })
+	n, err := c.conn.Write(line)
+	if !stop() {
+		_ = c.conn.SetWriteDeadline(time.Time{})
+	}
+	if err == nil {
+		return nil
+	}
+	if n > 0 || ctx.Err() == nil {
+		c.fail(fmt.Errorf("%w: %w", ErrClosed, err))
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return c.failure()
+}
+
+// read takes lines apart until the connection ends. Before the sync's echo,
+// whatever comes is somebody else's.
+func (c *Client) read(synced chan struct{}) {
+	defer close(c.events)
+	lines := NewLines(c.conn)
+	for open := false; ; {
+		line, err := lines.Next()
+		if errors.Is(err, ErrLineTooLong) {
+			continue
+		}
+		if err != nil {
+			c.fail(fmt.Errorf("%w: %w", ErrClosed, err))
+			return
+		}
+		message, err := ParseMessage(line)
+		switch {
+		case err != nil:
+			// Half a line from before, or noise: the next line stands for itself.
+		case message.ID == c.token:
+			if !open {
+				open = true
+				close(synced)
+			}
+		case !open:
+		case message.ID != "":
+			c.deliver(message)
+		default:
+			c.emit(message.Event)
+		}
+	}
+}
+
+func (c *Client) deliver(message Message) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if answer, ok := c.waiting[message.ID]; ok {
+		delete(c.waiting, message.ID)
+		answer <- message
+	}
+}
+
+func (c *Client) emit(event Event) {
+	event.At = time.Now()
+	select {
+	case c.events <- event:
+	default:
+		c.dropped.Add(1)
+	}
+}
+
+// Events delivers what the guest says unasked. A reader that falls far behind
+// misses the newest ones. The channel is closed when the connection ends.
+func (c *Client) Events() <-chan Event { return c.events }
+
+// Dropped counts the events that no reader came for.
+func (c *Client) Dropped() uint64 { return c.dropped.Load() }
+
+// Done is closed when the connection has ended.
+func (c *Client) Done() <-chan struct{} { return c.done }
+
+// Call asks the guest and waits for its answer. A refusal by the guest is a
+// *CallError; a lost connection matches ErrClosed. When ctx ends the guest may
+// still carry the request out.
+func (c *Client) Call(ctx context.Context, method string, params, result any) error {
+	request := Request{Method: method}
+	if params != nil {
+		raw, err := json.Marshal(params)
+		if err != nil {
+			return fmt.Errorf("guest %s: %w", method, err)
+		}
+		request.Params = raw
+	}
+	answer := make(chan Message, 1)
+	c.mu.Lock()
+	c.next++
+	request.ID = c.token + "-" + strconv.FormatUint(c.next, 10)
+	c.waiting[request.ID] = answer
+	c.mu.Unlock()
+	defer c.forget(request.ID)
+
+	line, err := encode(request)
+	if err != nil {
+		return fmt.Errorf("guest %s: %w", method, err)
+	}
+	if err := c.write(ctx, line); err != nil {
+		return fmt.Errorf("guest %s: %w", method, err)
+	}
+	select {
+	case message := <-answer:
+		return decodeAnswer(method, message, result)
+	case <-c.done:
+		return fmt.Errorf("guest %s: %w", method, c.failure())
+	case <-ctx.Done():
+		return fmt.Errorf("guest %s: %w", method, ctx.Err())
+	}
+}
+
+func decodeAnswer(method string, message Message, result any) error {
+	if message.Error != "" {
+		return &CallError{Method: method, Text: strings.TrimSpace(message.Error)}
+	}
+	if result == nil {
+		return nil
+	}
+	if err := json.Unmarshal(message.Result, result); err != nil {
+		return fmt.Errorf("guest %s: read result: %w", method, err)
+	}
+	return nil
+}
+
+func (c *Client) forget(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.waiting, id)
+}
+
+func (c *Client) failure() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+func (c *Client) fail(err error) {
+	c.mu.Lock()
+	first := c.err == nil
+	if first {
+		c.err = err
+		close(c.done)
+	}
+	c.mu.Unlock()
+	if first {
+		c.conn.Close()
+	}
+}
+
+// Close ends the connection; calls that wait return ErrClosed. The guest goes on.
+func (c *Client) Close() error {
+	c.fail(ErrClosed)
+	return nil
+}

@@ -1,0 +1,108 @@
+package guest
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// MaxLine bounds one line, its newline included, in bytes.
+const MaxLine = 1 << 20
+
+// ErrLineTooLong is a line beyond MaxLine. The rest of it has been discarded:
+// reading may go on with the next one.
+var ErrLineTooLong = errors.New("line too long")
+
+// A Lines reads one line after another and keeps no more than one in memory.
+type Lines struct {
+	from *bufio.Reader
+}
+
+// NewLines reads from r.
+func NewLines(r io.Reader) *Lines {
+	return &Lines{from: bufio.NewReaderSize(r, 4096)}
+}
+
+// Next returns the next line that is not empty, without its newline. It is valid
+// as long as the caller likes. A last line without a newline is io.ErrUnexpectedEOF.
+func (l *Lines) Next() ([]byte, error) {
+	var line []byte
+	long := false
+	for {
+		part, err := l.from.ReadSlice('\n')
+		if !long && len(line)+len(part) > MaxLine {
+			long, line = true, nil
+		}
+		if !long {
+			line = append(line, part...)
+		}
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			continue
+		case errors.Is(err, io.EOF) && (len(line) > 0 || long):
+			return nil, io.ErrUnexpectedEOF
+		case err != nil:
+			return nil, err
+		case long:
+			return nil, ErrLineTooLong
+		}
+		if line = bytes.TrimSpace(line); len(line) > 0 {
+			return line, nil
+		}
+		line = nil
+	}
+}
+
+// Request is what a host sends.
+type Request struct {
+	ID     string          `json:"id"`
+	Method string          `json:"method"`
+	Params json.RawMessage `json:"params,omitempty"`
+}
+
+// Message is what a guest sends: a response if ID is set, else an event.
+type Message struct {
+	ID     string          `json:"id,omitempty"`
+	Result json.RawMessage `json:"result,omitempty"`
+	Error  string          `json:"error,omitempty"`
+	Event
+}
+
+// ParseRequest reads a request from a line.
+func ParseRequest(line []byte) (Request, error) {
+	var request Request
+	if err := json.Unmarshal(line, &request); err != nil {
+		return Request{}, fmt.Errorf("read request: %w", err)
+	}
+	if request.ID == "" || request.Method == "" {
+		return Request{}, errors.New("read request: id or method is missing")
+	}
+	return request, nil
+}
+
+// ParseMessage reads a response or an event from a line.
+func ParseMessage(line []byte) (Message, error) {
+	var message Message
+	if err := json.Unmarshal(line, &message); err != nil {
+		return Message{}, fmt.Errorf("read message: %w", err)
+	}
+	if (message.ID == "") == (message.Name == "") {
+		return Message{}, errors.New("read message: neither response nor event")
+	}
+	return message, nil
+}
+
+// encode makes a line. JSON escapes newlines, so that it is one.
+func encode(value any) ([]byte, error) {
+	line, err := json.Marshal(value)
+	if err != nil {
+		return nil, err
+	}
+	if len(line) >= MaxLine {
+		return nil, fmt.Errorf("%w: %d bytes", ErrLineTooLong, len(line))
+	}
+	return append(line, '\n'), nil
+}

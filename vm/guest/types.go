@@ -1,0 +1,208 @@
+package guest
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Event is something that a guest says unasked.
+type Event struct {
+	Name string `json:"event,omitempty"`
+	// tick: the guest executed at its monotonic time MonoNS. N counts by one, in
+	// guest memory: it goes on where it was after a migration.
+	N      uint64 `json:"n,omitempty"`
+	MonoNS int64  `json:"mono_ns,omitempty"`
+	// join: how far an AwaitJoin is. Call is its request's id.
+	Call   string `json:"call,omitempty"`
+	Total  int    `json:"total,omitempty"`
+	Joined int    `json:"joined,omitempty"`
+	// At is when the client here read it; it does not travel.
+	At time.Time `json:"-"`
+}
+
+// Names of events.
+const (
+	EventTick = "tick"
+	EventJoin = "join"
+)
+
+// NIC is a network interface of the guest.
+type NIC struct {
+	Name  string         `json:"name"`
+	MAC   string         `json:"mac"`
+	Up    bool           `json:"up"`
+	Addrs []netip.Prefix `json:"addrs,omitempty"`
+}
+
+// Info describes a guest.
+type Info struct {
+	Protocol     int      `json:"protocol"`
+	BootID       string   `json:"boot_id"`
+	Kernel       string   `json:"kernel"`
+	UptimeMS     int64    `json:"uptime_ms"`
+	NICs         []NIC    `json:"nics"`
+	MPTCP        bool     `json:"mptcp"`
+	Subflows     uint32   `json:"mptcp_subflows"`
+	AddrAccepted uint32   `json:"mptcp_add_addr_accepted"`
+	Capabilities []string `json:"capabilities"` // the methods it has
+}
+
+// Configure gives a NIC its addresses.
+//
+// For each address: the NIC (by MAC) is up with it (IPv6 without duplicate address
+// detection), and packets from it are routed by Table: its own subnet on the link,
+// all else by the family's gateway (taken as on the link, whatever its subnet).
+// With Main, sockets that are not bound go out there too. With Endpoint, the first
+// address of each family is announced to the peers of open MPTCP connections: IPv4
+// with that id, IPv6 with the next one (so ids are handed out in pairs; never use
+// one again for the same connections). At the end the LAN hears of the addresses
+// (gratuitous ARP, unsolicited neighbour advertisement).
+type Configure struct {
+	MAC        string         `json:"mac"`
+	Addrs      []netip.Prefix `json:"addrs"`
+	GatewayV4  netip.Addr     `json:"gateway_v4"`
+	GatewayV6  netip.Addr     `json:"gateway_v6"`
+	Table      int            `json:"table"`
+	Endpoint   uint8          `json:"endpoint,omitempty"` // 0: none
+	Main       bool           `json:"main,omitempty"`
+	TxQueueLen int            `json:"tx_queue_len,omitempty"` // packets; 0: as it is
+}
+
+// Configured is what Configure made.
+type Configured struct {
+	Device      string  `json:"device"`
+	EndpointIDs []uint8 `json:"endpoint_ids,omitempty"`
+}
+
+// AwaitJoin waits for MPTCP connections to follow to a new address.
+type AwaitJoin struct {
+	Addrs    []netip.Addr `json:"addrs"` // new
+	Old      []netip.Addr `json:"old"`
+	LimitMS  int64        `json:"limit_ms"`
+	SpareIDs []uint8      `json:"spare_ids,omitempty"` // endpoint ids for announcing again
+}
+
+// Joins is AwaitJoin's outcome. Total = Joined + Ended + len(Unable) + Omitted.
+type Joins struct {
+	Total    int      `json:"total"`  // connections that had a subflow on an old address
+	Joined   int      `json:"joined"` // have an established subflow on a new one
+	Ended    int      `json:"ended"`  // ended meanwhile
+	Unable   []Unable `json:"unable,omitempty"`
+	Omitted  int      `json:"omitted,omitempty"` // unable, but not listed
+	WaitedMS int64    `json:"waited_ms"`
+	// Endpoints are the ids that were used up by announcing again: to be named to
+	// Retire at the next move.
+	Endpoints []uint8 `json:"endpoints,omitempty"`
+}
+
+// Unable is a connection that stays on its old address.
+type Unable struct {
+	Local  netip.AddrPort `json:"local"`
+	Remote netip.AddrPort `json:"remote"`
+	Why    string         `json:"why"`
+}
+
+// Retire takes addresses from a NIC that is no longer wanted.
+//
+// Endpoints of the addresses (all of them, and those named) and id 0 are withdrawn,
+// so that MPTCP connections close their subflows there. Without Keep the addresses
+// go. With Keep they move to the NIC NewMAC as host addresses with their own source
+// route (KeepTable) by KeepGateway, or that NIC's gateway.
+//
+// Then the NIC goes down, unless Stay. To lose nothing to a kept address: call with
+// Keep and Stay (both NICs now answer for it), lead the host's neighbour entries to
+// NewMAC, and call again without Stay.
+type Retire struct {
+	Addrs         []netip.Addr `json:"addrs"`
+	MAC           string       `json:"mac"`
+	NewMAC        string       `json:"new_mac"`
+	EndpointIDs   []uint8      `json:"endpoint_ids,omitempty"`
+	Keep          bool         `json:"keep,omitempty"`
+	Stay          bool         `json:"stay,omitempty"`
+	KeepTable     int          `json:"keep_table,omitempty"` // 0: 1000 + the NIC's own table
+	KeepGatewayV4 netip.Addr   `json:"keep_gateway_v4"`
+	KeepGatewayV6 netip.Addr   `json:"keep_gateway_v6"`
+}
+
+// Socket is one user of an address.
+type Socket struct {
+	Local  netip.AddrPort `json:"local"`
+	Remote netip.AddrPort `json:"remote"`
+	State  string         `json:"state,omitempty"`
+}
+
+// Users says who needs some addresses.
+type Users struct {
+	MPTCP    int      `json:"mptcp"` // connections with a live subflow there
+	TCP      int      `json:"tcp"`   // plain TCP connections, half closed ones included
+	UDP      int      `json:"udp"`   // connected UDP sockets
+	Sockets  []Socket `json:"sockets,omitempty"`
+	UDPCount uint64   `json:"udp_count"` // UDP datagrams to them so far; 0 where not metered
+	// UDPRecent counts those of the last two seconds.
+	UDPRecent uint64 `json:"udp_recent"`
+}
+
+// Exec runs a shell command in the guest.
+type Exec struct {
+	Command   string `json:"command"`
+	TimeoutMS int64  `json:"timeout_ms"` // 0: ten seconds
+}
+
+// ExecLimit bounds each output of a command, bytes; what exceeds it is dropped.
+const ExecLimit = 64 << 10
+
+// Executed is a command's outcome.
+type Executed struct {
+	Exit     int    `json:"exit"` // -1 if it was killed
+	Stdout   string `json:"stdout"`
+	Stderr   string `json:"stderr"`
+	TimedOut bool   `json:"timed_out,omitempty"`
+}
+
+// Verified is the state of all dirty and disk areas.
+type Verified struct {
+	Areas   int      `json:"areas"`
+	Pages   int64    `json:"pages"`
+	Corrupt int64    `json:"corrupt"`
+	First   string   `json:"first,omitempty"` // the first corrupt page
+	Writes  uint64   `json:"writes"`          // pages written since the start
+	Late    uint64   `json:"late"`            // writes given up since the rate could not be kept
+	Errors  []string `json:"errors,omitempty"`
+}
+
+// NICCounters are the kernel's counters of one NIC.
+type NICCounters struct {
+	Name      string `json:"name"`
+	MAC       string `json:"mac"`
+	RxPackets uint64 `json:"rx_packets"`
+	TxPackets uint64 `json:"tx_packets"`
+	RxBytes   uint64 `json:"rx_bytes"`
+	TxBytes   uint64 `json:"tx_bytes"`
+	RxDropped uint64 `json:"rx_dropped"`
+	TxDropped uint64 `json:"tx_dropped"`
+	RxErrors  uint64 `json:"rx_errors"`
+	TxErrors  uint64 `json:"tx_errors"`
+	QueueDrop uint64 `json:"queue_drop"` // by the NIC's queueing discipline
+}
+
+// Metered counts packets between two addresses as they are on the wire.
+type Metered struct {
+	Device  string     `json:"device"`
+	Out     bool       `json:"out"`
+	Src     netip.Addr `json:"src"`
+	Dst     netip.Addr `json:"dst"`
+	Proto   uint8      `json:"proto"`
+	Port    uint16     `json:"port,omitempty"` // UDP destination
+	Packets uint64     `json:"packets"`
+	Bytes   uint64     `json:"bytes"` // IP bytes
+}
+
+// Counters are the guest's own figures.
+type Counters struct {
+	NICs  []NICCounters    `json:"nics"`
+	MPTCP map[string]int64 `json:"mptcp"` // MPTcpExt of /proc/net/netstat
+	TCP   map[string]int64 `json:"tcp"`   // Tcp of /proc/net/snmp
+	Meter []Metered        `json:"meter,omitempty"`
+	// MeterError says why there is no Meter.
+	MeterError string `json:"meter_error,omitempty"`
+}

@@ -1,0 +1,147 @@
+package qemu
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"godwit/vm/qemu/qmp"
+)
+
+// ErrGone says that no QEMU runs where one was looked for.
+var ErrGone = errors.New("no QEMU runs there")
+
+// Attach finds the QEMU that Start left in dir, by its pid file and its command line, and
+// takes charge of it again. The error is ErrGone when there is none.
+func Attach(ctx context.Context, dir string) (*Process, error) {
+	pid, alive := living(dir)
+	if !alive {
+		return nil, fmt.Errorf("attach to guest in %s: %w", dir, ErrGone)
+	}
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: qmpSocket(dir)})
+	if err != nil {
+		return nil, fmt.Errorf("attach to guest in %s: %w", dir, err)
+	}
+	p, err := attach(ctx, conn, pid, dir)
+	if err != nil {
+		return nil, fmt.Errorf("attach to guest in %s: %w", dir, err)
+	}
+	if again, alive := living(dir); !alive || again != pid { // the number may have been reused
+		p.Close()
+		return nil, fmt.Errorf("attach to guest in %s: %w", dir, ErrGone)
+	}
+	return p, nil
+}
+
+// AttachSocket takes charge of a QEMU that somebody else started, by a QMP socket of its
+// that nobody else uses. pid is its process, 0 for the one that listens there.
+// guestChannel is the path of its guest channel's socket, "" if it has none.
+func AttachSocket(ctx context.Context, path string, pid int, guestChannel string) (*Process, error) {
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path})
+	if err != nil {
+		return nil, fmt.Errorf("attach to QMP socket: %w", err)
+	}
+	if pid == 0 {
+		if pid, err = listenerOf(conn); err != nil {
+			conn.Close()
+			return nil, fmt.Errorf("attach to QMP socket %s: %w", path, err)
+		}
+	}
+	p, err := attach(ctx, conn, pid, "")
+	if err != nil {
+		return nil, fmt.Errorf("attach to QMP socket %s: %w", path, err)
+	}
+	p.guest = guestChannel
+	return p, nil
+}
+
+// attach owns conn from then on.
+func attach(ctx context.Context, conn net.Conn, pid int, dir string) (*Process, error) {
+	argv, err := cmdline(pid)
+	if err == nil && !isQEMU(argv) {
+		err = fmt.Errorf("it is %s, not QEMU", filepath.Base(argv[0]))
+	}
+	if err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("look at process %d: %w", pid, err)
+	}
+	client, err := qmp.New(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
+	p, err := watch(pid, dir, client)
+	if err != nil {
+		client.Close()
+		return nil, err
+	}
+	p.begin(nil)
+	return p, nil
+}
+
+// living returns the process that a directory's pid file names, if it is a QEMU of that
+// directory.
+func living(dir string) (int, bool) {
+	text, err := os.ReadFile(pidFile(dir))
+	if err != nil {
+		return 0, false
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || pid <= 0 {
+		return 0, false
+	}
+	argv, err := cmdline(pid)
+	if err != nil || !isQEMU(argv) {
+		return 0, false
+	}
+	for i, arg := range argv[:len(argv)-1] {
+		if arg == "-pidfile" && argv[i+1] == pidFile(dir) {
+			return pid, true
+		}
+	}
+	return 0, false
+}
+
+// cmdline returns a process's arguments; a zombie has none.
+func cmdline(pid int) ([]string, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil {
+		return nil, err
+	}
+	text = bytes.TrimSuffix(text, []byte{0})
+	if len(text) == 0 {
+		return nil, errors.New("process has ended")
+	}
+	return strings.Split(string(text), "\x00"), nil
+}
+
+func isQEMU(argv []string) bool {
+	name := filepath.Base(argv[0])
+	return strings.HasPrefix(name, "qemu") || name == "kvm"
+}
+
+// listenerOf returns the process that called listen on a unix socket (SO_PEERCRED, unix(7)).
+func listenerOf(conn *net.UnixConn) (int, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var cred *unix.Ucred
+	var asked error
+	if err := raw.Control(func(fd uintptr) {
+		cred, asked = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return 0, err
+	}
+	if asked != nil {
+		return 0, asked
+	}
+	return int(cred.Pid), nil
+}

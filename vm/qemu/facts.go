@@ -1,0 +1,119 @@
+package qemu
+
+import (
+	"context"
+	"strings"
+
+	"godwit/vm"
+)
+
+// Facts asks QEMU what it runs.
+func (p *Process) Facts(ctx context.Context) (vm.Facts, error) {
+	f := vm.Facts{Version: p.Version().String(), Hold: p.hold()}
+	var name struct {
+		Name string `json:"name"`
+	}
+	var kvm struct {
+		Enabled bool `json:"enabled"`
+	}
+	var memory struct {
+		Base int64 `json:"base-memory"`
+	}
+	var migration struct {
+		Blocked []string `json:"blocked-reasons"`
+	}
+	for _, q := range []struct {
+		command string
+		out     any
+	}{
+		{"query-name", &name}, {"query-kvm", &kvm},
+		{"query-memory-size-summary", &memory}, {"query-migrate", &migration},
+	} {
+		if err := p.qmp.Do(ctx, q.command, nil, q.out); err != nil {
+			return vm.Facts{}, err
+		}
+	}
+	f.Name, f.Memory, f.Blockers = name.Name, memory.Base, migration.Blocked
+	f.Accel = "tcg"
+	if kvm.Enabled {
+		f.Accel = "kvm"
+	}
+	var err error
+	if f.Machine, err = p.machineType(ctx); err != nil {
+		return vm.Facts{}, err
+	}
+	if f.CPU, f.VCPUs, err = p.processors(ctx); err != nil {
+		return vm.Facts{}, err
+	}
+	f.Disks, err = p.disks(ctx)
+	return f, err
+}
+
+// hold is what this QEMU offers: switchover-ack came with 8.1.
+func (p *Process) hold() vm.Hold {
+	if p.Version().AtLeast(8, 1) {
+		return vm.HoldAck
+	}
+	return vm.HoldLowBandwidth
+}
+
+func (p *Process) typeOf(ctx context.Context, path string) (string, error) {
+	var name string
+	err := p.qmp.Do(ctx, "qom-get", map[string]string{"path": path, "property": "type"}, &name)
+	return name, err
+}
+
+func (p *Process) machineType(ctx context.Context) (string, error) {
+	name, err := p.typeOf(ctx, "/machine")
+	return strings.TrimSuffix(name, "-machine"), err
+}
+
+// processors returns the CPU model without its architecture, and how many there are.
+func (p *Process) processors(ctx context.Context) (string, int, error) {
+	var cpus []struct {
+		Path string `json:"qom-path"`
+	}
+	if err := p.qmp.Do(ctx, "query-cpus-fast", nil, &cpus); err != nil || len(cpus) == 0 {
+		return "", 0, err
+	}
+	name, err := p.typeOf(ctx, cpus[0].Path)
+	name = strings.TrimSuffix(name, "-cpu")
+	if i := strings.LastIndexByte(name, '-'); i >= 0 {
+		name = name[:i]
+	}
+	return name, len(cpus), err
+}
+
+func (p *Process) disks(ctx context.Context) ([]vm.Disk, error) {
+	var blocks []struct {
+		Device   string `json:"device"`
+		QDev     string `json:"qdev"`
+		Inserted *struct {
+			Node     string `json:"node-name"`
+			File     string `json:"file"`
+			Driver   string `json:"drv"`
+			ReadOnly bool   `json:"ro"`
+			Image    struct {
+				VirtualSize int64 `json:"virtual-size"`
+			} `json:"image"`
+		} `json:"inserted"`
+	}
+	if err := p.qmp.Do(ctx, "query-block", nil, &blocks); err != nil {
+		return nil, err
+	}
+	var disks []vm.Disk
+	for _, b := range blocks {
+		if b.Inserted == nil {
+			continue
+		}
+		id := b.Inserted.Node
+		if b.Device != "" {
+			id = b.Device
+		}
+		disks = append(disks, vm.Disk{
+			ID: id, Path: b.Inserted.File, Format: b.Inserted.Driver,
+			Size: b.Inserted.Image.VirtualSize, ReadOnly: b.Inserted.ReadOnly,
+		})
+	}
+	return disks, nil
+}

@@ -1,0 +1,139 @@
+package qemu
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"godwit/vm/qemu/qmp"
+)
+
+// Host is what this machine offers to a guest, without starting one.
+type Host struct {
+	Version qmp.Version
+	Accel   string
+	// CPU tells two hosts apart whose guests must not be exchanged: with KVM and its
+	// default CPU model it names the processor and a hash of its flags, with TCG it
+	// is "max", because there QEMU's version decides.
+	CPU string
+}
+
+// ThisHost probes QEMU, the accelerator and the processor.
+func ThisHost(ctx context.Context) (Host, error) {
+	v, err := InstalledVersion(ctx)
+	if err != nil {
+		return Host{}, err
+	}
+	h := Host{Version: v, Accel: ProbeAccel(), CPU: "max"}
+	if h.Accel == "kvm" {
+		info, err := os.ReadFile("/proc/cpuinfo")
+		if err != nil {
+			return Host{}, fmt.Errorf("probe processor: %w", err)
+		}
+		h.CPU = processor(info)
+	}
+	return h, nil
+}
+
+var version struct {
+	sync.Mutex
+	known bool
+	is    qmp.Version
+}
+
+// InstalledVersion asks the installed QEMU, once.
+func InstalledVersion(ctx context.Context) (qmp.Version, error) {
+	version.Lock()
+	defer version.Unlock()
+	if version.known {
+		return version.is, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, Program, "--version").Output()
+	if err != nil {
+		return qmp.Version{}, fmt.Errorf("run %s --version: %w", Program, err)
+	}
+	v, err := parseVersion(out)
+	if err != nil {
+		return qmp.Version{}, err
+	}
+	version.is, version.known = v, true
+	return v, nil
+}
+
+var versionRE = regexp.MustCompile(`(?m)^QEMU emulator version (\d+)\.(\d+)\.(\d+)`)
+
+func parseVersion(out []byte) (qmp.Version, error) {
+	m := versionRE.FindSubmatch(out)
+	if m == nil {
+		return qmp.Version{}, fmt.Errorf("read QEMU's version: not in %.60q", out)
+	}
+	var n [3]int
+	for i := range n {
+		var err error
+		if n[i], err = strconv.Atoi(string(m[i+1])); err != nil {
+			return qmp.Version{}, fmt.Errorf("read QEMU's version: %w", err)
+		}
+	}
+	return qmp.Version{Major: n[0], Minor: n[1], Micro: n[2]}, nil
+}
+
+// ProbeAccel returns "kvm" only where guests truly run in it: an x86 processor shows vmx
+// or svm (a nested, paravirtual KVM without them opens, and hangs a stock kernel), and
+// /dev/kvm can be opened. Otherwise "tcg". The guests are x86, so on others it is "tcg" too.
+func ProbeAccel() string {
+	if runtime.GOARCH != "amd64" {
+		return "tcg"
+	}
+	info, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil || !virtualises(info) {
+		return "tcg"
+	}
+	f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
+	if err != nil {
+		return "tcg"
+	}
+	f.Close()
+	return "kvm"
+}
+
+// cpuinfo returns the fields of the first processor.
+func cpuinfo(info []byte) map[string]string {
+	fields := map[string]string{}
+	lines := bufio.NewScanner(bytes.NewReader(info))
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		key, value, ok := strings.Cut(lines.Text(), ":")
+		if !ok {
+			break
+		}
+		fields[strings.TrimSpace(key)] = strings.TrimSpace(value)
+	}
+	return fields
+}
+
+func virtualises(info []byte) bool {
+	flags := strings.Fields(cpuinfo(info)["flags"])
+	return slices.Contains(flags, "vmx") || slices.Contains(flags, "svm")
+}
+
+func processor(info []byte) string {
+	f := cpuinfo(info)
+	flags := strings.Fields(f["flags"])
+	slices.Sort(flags)
+	sum := sha256.Sum256([]byte(strings.Join(flags, " ")))
+	return fmt.Sprintf("%s (family %s model %s stepping %s flags %x)",
+		f["model name"], f["cpu family"], f["model"], f["stepping"], sum[:6])
+}

@@ -1,0 +1,301 @@
+package qemu_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"go.uber.org/goleak"
+
+	"godwit/internal/need"
+	"godwit/vm"
+	"godwit/vm/qemu"
+	"godwit/vm/vmtest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// firmware is a guest without a kernel: it runs in its firmware for ever.
+func firmware(t *testing.T) qemu.Spec {
+	t.Helper()
+	need.QEMU(t)
+	return qemu.Spec{Name: "t-bios", Memory: 32 << 20, Dir: filepath.Join(t.TempDir(), "vm"), Accel: "tcg"}
+}
+
+func start(t *testing.T, spec qemu.Spec) *qemu.Process {
+	t.Helper()
+	p, err := qemu.Start(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Kill(); err != nil && !errors.Is(err, os.ErrClosed) {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+func status(t *testing.T, p *qemu.Process, want vm.Status) {
+	t.Helper()
+	got, err := p.Status(t.Context())
+	if err != nil || got != want {
+		t.Fatalf("status %s, %v; want %s", got, err, want)
+	}
+}
+
+func TestStopContQuit(t *testing.T) {
+	p := start(t, firmware(t))
+	status(t, p, vm.Running)
+	events := p.Events(t.Context())
+	if err := p.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if e := next(t, events); e.Name != "STOP" {
+		t.Errorf("event %s, want STOP", e.Name)
+	}
+	status(t, p, vm.Paused)
+	if err := p.Cont(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	status(t, p, vm.Running)
+
+	if err := p.Quit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.Exit(); got.Reason != "host-qmp-quit" || !strings.HasPrefix(got.Detail, "exit status 0") {
+		t.Errorf("exit %+v, want host-qmp-quit and status 0", got)
+	}
+	left, err := filepath.Glob(filepath.Join(p.Dir(), "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, path := range left {
+		left[i] = filepath.Base(path)
+	}
+	if want := []string{"qemu.log", "serial.log"}; !slices.Equal(left, want) {
+		t.Errorf("left behind: %v, want %v", left, want)
+	}
+	if _, err := p.Status(t.Context()); err == nil {
+		t.Error("a process that is gone still answers")
+	}
+}
+
+func next(t *testing.T, events <-chan vm.Event) vm.Event {
+	t.Helper()
+	select {
+	case e := <-events:
+		return e
+	case <-time.After(10 * time.Second):
+		t.Fatal("no event for 10s")
+		panic("unreachable")
+	}
+}
+
+func TestFactsSayWhatWasStarted(t *testing.T) {
+	spec := firmware(t)
+	spec.VCPUs = 2
+	disk := filepath.Join(t.TempDir(), "disk,1.raw")
+	if err := os.WriteFile(disk, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	spec.Disks = []vm.Disk{{ID: "root", Path: disk, Format: "raw"}}
+	spec.NICs = taps(t, "a", "b")
+	f, err := start(t, spec).Facts(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(f.Machine, "pc-q35-") || f.CPU != "max" || f.Accel != "tcg" ||
+		f.Name != "t-bios" || f.VCPUs != 2 || f.Memory != 32<<20 || len(f.Blockers) != 0 {
+		t.Errorf("facts: %+v", f)
+	}
+	want := vm.Disk{ID: "root", Path: disk, Format: "raw", Size: 1 << 20}
+	if len(f.Disks) != 1 || f.Disks[0] != want {
+		t.Errorf("disks %+v, want %+v", f.Disks, want)
+	}
+	host, err := qemu.ThisHost(t.Context())
+	if err != nil || host.Version.String() != f.Version {
+		t.Errorf("host %+v, %v; QEMU says %s", host, err, f.Version)
+	}
+}
+
+// taps makes taps in a namespace without a name, which goes with the test's thread.
+func taps(t *testing.T, ids ...string) []qemu.NIC {
+	t.Helper()
+	var nics []qemu.NIC
+	runtime.LockOSThread()
+	home, err := netns.Get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer home.Close()
+	fresh, err := netns.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fresh.Close()
+	for i, id := range ids {
+		link := &netlink.Tuntap{
+			LinkAttrs: netlink.LinkAttrs{Name: "t" + id}, Mode: netlink.TUNTAP_MODE_TAP, NonPersist: true,
+			Flags: netlink.TUNTAP_ONE_QUEUE | netlink.TUNTAP_VNET_HDR | netlink.TUNTAP_NO_PI, Queues: 1,
+		}
+		if err := netlink.LinkAdd(link); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { link.Fds[0].Close() })
+		nics = append(nics, qemu.NIC{ID: id, MAC: "52:54:00:00:01:0" + string(rune('a'+i)), Tap: link.Fds[0]})
+	}
+	if err := netns.Set(home); err != nil {
+		t.Fatal(err) // the thread stays locked, and ends
+	}
+	runtime.UnlockOSThread()
+	return nics
+}
+
+func TestAttachFindsItAgain(t *testing.T) {
+	p := start(t, firmware(t))
+	if _, err := qemu.Attach(short(t), p.Dir()); err == nil {
+		t.Fatal("attached while another client has the socket")
+	}
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := qemu.Attach(t.Context(), p.Dir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { again.Kill() })
+	if again.PID() != p.PID() || again.GuestChannel() != p.GuestChannel() {
+		t.Errorf("attached to %d %s, started %d %s", again.PID(), again.GuestChannel(), p.PID(), p.GuestChannel())
+	}
+	status(t, again, vm.Running)
+
+	if err := syscall.Kill(again.PID(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	<-again.Done()
+	if got := again.Exit(); got.Reason != "" {
+		t.Errorf("a killed process gave the reason %q", got.Reason)
+	}
+	again.Close()
+	if _, err := qemu.Attach(t.Context(), p.Dir()); !errors.Is(err, qemu.ErrGone) {
+		t.Errorf("attach after the end: %v, want ErrGone", err)
+	}
+}
+
+func short(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestAttachSocketOfSomebodyElse(t *testing.T) {
+	need.QEMU(t)
+	socket := filepath.Join(t.TempDir(), "theirs.sock")
+	theirs := exec.Command(qemu.Program, "-nodefaults", "-display", "none", "-m", "16",
+		"-qmp", "unix:"+socket+",server=on,wait=off")
+	if err := theirs.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Wait()
+	defer theirs.Process.Kill()
+	var p *qemu.Process
+	for begun := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		var err error
+		if p, err = qemu.AttachSocket(t.Context(), socket, 0, ""); err == nil {
+			break
+		}
+		if time.Since(begun) > 20*time.Second {
+			t.Fatal(err)
+		}
+	}
+	if p.PID() != theirs.Process.Pid {
+		t.Errorf("attached to %d, started %d", p.PID(), theirs.Process.Pid)
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestStartFailsCleanly(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(*qemu.Spec)
+		want  string
+	}{
+		"machine": {func(s *qemu.Spec) { s.Machine = "pc-q35-0.1" }, "unsupported machine type"},
+		"kernel":  {func(s *qemu.Spec) { s.Kernel = "/nowhere/vmlinuz" }, "/nowhere/vmlinuz"},
+		"disk":    {func(s *qemu.Spec) { s.Disks = []vm.Disk{{ID: "d", Path: "/nowhere", Format: "raw"}} }, "No such file"},
+		"memory":  {func(s *qemu.Spec) { s.Memory = 12345 }, "memory 12345"},
+		"name":    {func(s *qemu.Spec) { s.Name = "a,b" }, `name "a,b"`},
+		"format":  {func(s *qemu.Spec) { s.Disks = []vm.Disk{{ID: "d", Format: "vmdk"}} }, `"vmdk"`},
+		"tap":     {func(s *qemu.Spec) { s.NICs = []qemu.NIC{{ID: "a", MAC: "52:54:00:00:00:01"}} }, "no tap"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spec := firmware(t)
+			c.spoil(&spec)
+			_, err := qemu.Start(t.Context(), spec)
+			if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("error %v, want one line with %q", err, c.want)
+			}
+			if _, err := os.Stat(spec.Dir); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("directory is left: %v", err)
+			}
+		})
+	}
+	t.Run("cancelled", func(t *testing.T) {
+		spec := firmware(t)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+		defer cancel()
+		if _, err := qemu.Start(ctx, spec); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("error %v, want the context's", err)
+		}
+	})
+	t.Run("dir in use", func(t *testing.T) {
+		spec := firmware(t)
+		p := start(t, spec)
+		if _, err := qemu.Start(t.Context(), spec); err == nil || !strings.Contains(err.Error(), "runs in it already") {
+			t.Errorf("second start: %v", err)
+		}
+		status(t, p, vm.Running)
+	})
+}
+
+func TestResetEndsTheProcess(t *testing.T) {
+	p := start(t, firmware(t))
+	events := p.Events(t.Context())
+	if err := p.QMP().Do(t.Context(), "system_reset", nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	for e := range events {
+		if e.Name == "SHUTDOWN" && e.Reason() == "" {
+			t.Error("SHUTDOWN without a reason")
+		}
+	}
+	<-p.Done()
+	if got := p.Exit().Reason; got != "host-qmp-system-reset" {
+		t.Errorf("reason %q", got)
+	}
+}
+
+func TestWriterRuns(t *testing.T) {
+	spec := firmware(t)
+	spec.Kernel = filepath.Join(t.TempDir(), "writer")
+	image := vmtest.Writer{Start: 4 << 20, Size: 16 << 20, Hot: 1 << 20}.Image()
+	if err := os.WriteFile(spec.Kernel, image, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, spec)
+	if err := vmtest.AwaitPasses(filepath.Join(p.Dir(), "serial.log"), 10, 20*time.Second); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,135 @@
+package qmp
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+type request struct {
+	Execute string `json:"execute,omitempty"`
+	OOB     string `json:"exec-oob,omitempty"`
+	Args    any    `json:"arguments,omitempty"`
+	ID      uint64 `json:"id"`
+}
+
+// Do runs a command and decodes what it returns into out, unless that is nil. args is nil
+// or becomes a JSON object. The error is an *Error when QEMU refused; when ctx ends first,
+// the command may still be carried out.
+func (c *Client) Do(ctx context.Context, command string, args, out any) error {
+	return c.run(ctx, request{Execute: command, Args: args}, command, out)
+}
+
+// DoOOB runs a command out of band, so that it is carried out even while QEMU's main loop
+// is stuck. Only commands that allow it may be asked so (yank, migrate-recover,
+// migrate-pause). Where QEMU didn't offer it, the command runs in band.
+func (c *Client) DoOOB(ctx context.Context, command string, args, out any) error {
+	if !c.oob {
+		return c.Do(ctx, command, args, out)
+	}
+	return c.run(ctx, request{OOB: command, Args: args}, command, out)
+}
+
+func (c *Client) run(ctx context.Context, req request, command string, out any) error {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	answer, id, err := c.expect()
+	if err != nil {
+		return fmt.Errorf("qmp %s: %w", command, err)
+	}
+	defer c.forget(id)
+	req.ID = id
+	if err := c.write(ctx, req); err != nil {
+		return fmt.Errorf("qmp %s: %w", command, err)
+	}
+	select {
+	case r, ok := <-answer:
+		switch {
+		case !ok:
+			return fmt.Errorf("qmp %s: %w", command, ErrClosed)
+		case r.err != nil:
+			return &Error{Command: command, Class: r.err.Class, Desc: r.err.Desc}
+		case out == nil:
+			return nil
+		}
+		if err := json.Unmarshal(r.value, out); err != nil {
+			return fmt.Errorf("qmp %s: decode reply: %w", command, err)
+		}
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("qmp %s: no answer: %w", command, ctx.Err())
+	}
+}
+
+func (c *Client) expect() (chan reply, uint64, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, 0, ErrClosed
+	}
+	c.lastID++
+	answer := make(chan reply, 1)
+	c.waiting[c.lastID] = answer
+	return answer, c.lastID, nil
+}
+
+func (c *Client) forget(id uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.waiting, id)
+}
+
+func (c *Client) write(ctx context.Context, req request) error {
+	line, err := json.Marshal(req)
+	if err != nil {
+		return err
+	}
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	deadline, _ := ctx.Deadline()
+	if err := c.conn.SetWriteDeadline(deadline); err != nil {
+		return err
+	}
+	if _, err = c.conn.Write(append(line, '\n')); err != nil {
+		c.conn.Close() // half a command may have gone: what follows would be misread
+	}
+	return err
+}
+
+// read is the client's only reader. It never waits for anybody but QEMU.
+func (c *Client) read(lines *bufio.Scanner) {
+	for lines.Scan() {
+		var m message
+		if json.Unmarshal(lines.Bytes(), &m) != nil {
+			break // not QMP any more: nothing after it can be trusted
+		}
+		switch {
+		case m.Event != "":
+			at := time.Unix(m.Timestamp.Seconds, m.Timestamp.Microseconds*1000)
+			c.fan.send(Event{Name: m.Event, At: at, Data: m.Data})
+		case m.ID != nil:
+			c.answer(*m.ID, reply{value: m.Return, err: m.Error})
+		}
+	}
+	c.conn.Close()
+	c.mu.Lock()
+	c.closed = true
+	for id, answer := range c.waiting {
+		close(answer)
+		delete(c.waiting, id)
+	}
+	c.mu.Unlock()
+	c.fan.close()
+	close(c.done)
+}
+
+func (c *Client) answer(id uint64, r reply) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if answer, ok := c.waiting[id]; ok {
+		answer <- r
+		delete(c.waiting, id)
+	}
+}

@@ -1,0 +1,167 @@
+package vm
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Status is a guest's run state, by QEMU's names (qapi/run-state.json).
+type Status string
+
+// The run states that a migration meets. Others exist: compare, don't switch exhaustively.
+const (
+	Running       Status = "running"
+	Paused        Status = "paused"
+	Incoming      Status = "inmigrate"      // waits for a guest, or is loading it
+	FinishMigrate Status = "finish-migrate" // stopped by QEMU for its own switchover
+	PostMigrate   Status = "postmigrate"    // sent away; Cont would make a second copy
+	Shutdown      Status = "shutdown"
+	Panicked      Status = "guest-panicked"
+	IOError       Status = "io-error"
+	InternalError Status = "internal-error"
+)
+
+// MigrationStatus is a migration's state, by QEMU's names (qapi/migration.json).
+type MigrationStatus string
+
+// The states of a migration, at either end.
+const (
+	MigrationNone  MigrationStatus = "none"
+	Setup          MigrationStatus = "setup"
+	Active         MigrationStatus = "active"
+	PreSwitchover  MigrationStatus = "pre-switchover" // stopped by QEMU, waits for migrate-continue
+	Device         MigrationStatus = "device"         // last pages and device state are being sent
+	Completed      MigrationStatus = "completed"
+	Failed         MigrationStatus = "failed"
+	Cancelling     MigrationStatus = "cancelling"
+	Cancelled      MigrationStatus = "cancelled"
+	PostcopyPaused MigrationStatus = "postcopy-paused"
+)
+
+// Ended says that nothing is under way any more.
+func (s MigrationStatus) Ended() bool {
+	switch s {
+	case "", MigrationNone, Completed, Failed, Cancelled:
+		return true
+	}
+	return false
+}
+
+// Hold is the means by which a migration is kept from finishing before it is let.
+type Hold string
+
+const (
+	// HoldAck: the source waits for SWITCHOVER_ACK on the return path, which the
+	// transfer keeps back (QEMU 8.1 and later). Nothing leaks, no guest is too quiet.
+	HoldAck Hold = "switchover-ack"
+	// HoldLowBandwidth: a downtime limit of 1 ms, and QEMU's pause-before-switchover
+	// as a fence. A quiet guest may get to the fence first: Stop then fails, the
+	// migration is to be cancelled, and the guest runs again.
+	HoldLowBandwidth Hold = "low-bandwidth"
+)
+
+// MigrateOptions are the same at both ends of a migration, but for the URI.
+type MigrateOptions struct {
+	URI              string        // QEMU's: unix:PATH, tcp:HOST:PORT, tcp:HOST:PORT,mptcp=on
+	Multifd          bool          // pages on Channels streams of their own
+	Channels         int           // 1 … 255, with Multifd; 0 is 2
+	Compression      string        // with Multifd: "zstd", "zlib", "none" or ""
+	CompressionLevel int           // of zstd 1 … 20, of zlib 1 … 9; 0 is 1
+	Xbzrle           bool          // delta of pages sent again; not with Multifd
+	MaxBandwidth     int64         // bytes per second; 0 is QEMU's highest
+	HoldSwitchover   bool          // do not finish until the transfer, or ReleaseSwitchover, allows it
+	DowntimeLimit    time.Duration // what QEMU aims at by itself; 0 is 300 ms, at most 2000 s
+}
+
+// Progress is a migration as its hypervisor sees it. At the destination only Status and
+// Error are known.
+type Progress struct {
+	Status      MigrationStatus
+	Total       int64 // bytes of guest memory
+	Remaining   int64 // bytes of pages known to be dirty or unsent, counted at the last look
+	Transferred int64 // bytes written to the streams
+	// DirtyRate is the rate of writing measured over the last round, in bytes per second.
+	// It is counted once a second at most, and 0 before the second round.
+	DirtyRate int64
+	// Rounds counts the looks at which pages are dirty; each round begins with one. While
+	// a migration is held with nothing left to send, QEMU looks many times a second.
+	Rounds     int64
+	Throughput int64 // bytes per second written, over the last 100 ms
+	Elapsed    time.Duration
+	Setup      time.Duration
+	// ExpectedDowntime is what QEMU thinks a switchover now would take.
+	ExpectedDowntime time.Duration
+	// Downtime is QEMU's own figure, known when it has finished. With an own Stop before,
+	// it counts from QEMU's last step only.
+	Downtime time.Duration
+	Error    string // why it failed, in the hypervisor's words
+}
+
+// Facts are what must agree between two hosts, and what a plan needs to know.
+type Facts struct {
+	Name     string
+	Version  string // of the hypervisor, such as "10.0.2"
+	Accel    string // "kvm" or "tcg"
+	Machine  string // versioned machine type, such as "pc-q35-10.0"
+	CPU      string // CPU model, such as "max"
+	VCPUs    int
+	Memory   int64 // bytes
+	Disks    []Disk
+	Blockers []string // why the guest cannot migrate; empty if it can
+	Hold     Hold     // the hold that this hypervisor offers
+}
+
+// Disk is a guest's disk.
+type Disk struct {
+	ID       string // the name at both hosts
+	Path     string
+	Format   string // "raw" or "qcow2"
+	Size     int64  // bytes, as the guest sees it; filled in by Facts
+	ReadOnly bool
+}
+
+// Event is something that the hypervisor told.
+type Event struct {
+	Name string // QEMU's: STOP, RESUME, MIGRATION, SHUTDOWN, RESET, GUEST_PANICKED, …
+	At   time.Time
+	Data json.RawMessage
+}
+
+// MigrationStatus returns the new state in a MIGRATION event, "" in others.
+func (e Event) MigrationStatus() MigrationStatus {
+	if e.Name != "MIGRATION" {
+		return ""
+	}
+	var d struct {
+		Status MigrationStatus `json:"status"`
+	}
+	if json.Unmarshal(e.Data, &d) != nil {
+		return ""
+	}
+	return d.Status
+}
+
+// Reason returns the reason in a SHUTDOWN or RESET event (guest-reset, guest-shutdown,
+// guest-panic, host-qmp-quit, host-signal …), "" in others.
+func (e Event) Reason() string {
+	if e.Name != "SHUTDOWN" && e.Name != "RESET" {
+		return ""
+	}
+	var d struct {
+		Reason string `json:"reason"`
+	}
+	if json.Unmarshal(e.Data, &d) != nil {
+		return ""
+	}
+	return d.Reason
+}
+
+// Exit is how a hypervisor process ended.
+type Exit struct {
+	// Reason is that of its last SHUTDOWN event, such as guest-reset (with our arguments
+	// also a panic of the guest), guest-shutdown, host-qmp-quit; "" if it gave none,
+	// which means that it was killed or broke.
+	Reason string
+	// Detail is the exit status where the process was ours, and the last line it wrote.
+	Detail string
+}

@@ -1,0 +1,68 @@
+// Package vm says what a migration needs from a hypervisor, and no more.
+//
+// A Machine is one guest in one hypervisor process on this host. The process lives
+// without the agent: closing a Machine lets go of it and leaves the guest as it is.
+//
+// Who may pause and resume: only the caller. No method here resumes a guest as a side
+// effect, and Stop proves that the guest was paused by us, because a hypervisor that
+// did the stopping would start the guest again by itself when its migration fails
+// (QEMU, migration_iteration_finish).
+package vm
+
+import "context"
+
+// Machine is a guest on this host. Every method that waits takes a context and is
+// bounded also without a deadline in it. Methods may be called concurrently.
+type Machine interface {
+	// Facts returns what must agree between the two hosts of a migration.
+	Facts(ctx context.Context) (Facts, error)
+
+	// Status returns the run state as the hypervisor has it now.
+	Status(ctx context.Context) (Status, error)
+	// Stop pauses the guest. On success it does not run, and no failure of a migration
+	// resumes it. A held migration finishes from then on. Call it before the transfer
+	// allows the switchover. On error the guest may run or be paused: ask Status.
+	Stop(ctx context.Context) error
+	// Cont lets the guest run. On success the state is Running.
+	Cont(ctx context.Context) error
+	// Quit ends the process, by force when it doesn't end by itself. On success no
+	// process is left and its sockets are removed; its logs stay.
+	Quit(ctx context.Context) error
+
+	// Events returns what happens from now on, until ctx ends or the machine is gone;
+	// then the channel is closed. A reader that is too slow loses the oldest events.
+	Events(ctx context.Context) <-chan Event
+	// Done is closed when the process has exited.
+	Done() <-chan struct{}
+	// Exit says how the process ended; its zero value until Done is closed.
+	Exit() Exit
+	// PID is the process's id.
+	PID() int
+	// GuestChannel is the path of the unix socket that leads into the guest.
+	GuestChannel() string
+
+	// PrepareIncoming makes a machine that was started to wait for a guest listen on
+	// opts.URI. On success a connection to it is accepted.
+	PrepareIncoming(ctx context.Context, opts MigrateOptions) error
+	// Migrate starts sending the guest to opts.URI and returns when it has started.
+	// On error nothing was started and the run state is as before.
+	Migrate(ctx context.Context, opts MigrateOptions) error
+	// ReleaseSwitchover lets a migration finish that was held by the hypervisor
+	// itself (Hold is HoldLowBandwidth); with any other hold it does nothing.
+	// Call it after Stop.
+	ReleaseSwitchover(ctx context.Context) error
+	// SetBandwidth changes the sending rate of a migration, in bytes per second;
+	// 0 is the fastest there is.
+	SetBandwidth(ctx context.Context, bytesPerSecond int64) error
+	// Progress returns how far the migration is, at either end.
+	Progress(ctx context.Context) (Progress, error)
+	// AwaitMigration waits for the migration's end, at either end. The error is nil
+	// only when Progress.Status is Completed.
+	AwaitMigration(ctx context.Context) (Progress, error)
+	// CancelMigration ends an outgoing migration. On success none is under way, the run
+	// state is what it was, and another one can be started.
+	CancelMigration(ctx context.Context) error
+
+	// Close lets go of the process and leaves it running.
+	Close() error
+}
