@@ -31,10 +31,17 @@ func (a *Agent) serveAPI(ctx context.Context) error {
 
 // HostInfo is what an agent tells about its host.
 type HostInfo struct {
-	Host   string      `json:"host"`
-	Site   string      `json:"site"`
-	Guests []GuestInfo `json:"guests"`
-	Peers  []string    `json:"peers"`
+	Host       string          `json:"host"`
+	Site       string          `json:"site"`
+	Guests     []GuestInfo     `json:"guests"`
+	Neighbours []NeighbourInfo `json:"neighbours"`
+}
+
+// NeighbourInfo is another host as this one knows it.
+type NeighbourInfo struct {
+	Host  string `json:"host"`
+	Site  string `json:"site"`
+	State string `json:"state,omitempty"`
 }
 
 // GuestInfo is what an agent tells about a guest.
@@ -67,20 +74,21 @@ func (a *Agent) localAPI() http.Handler {
 	handle("DELETE /v1/guests/{name}", a.apiStopGuest)
 	handle("POST /v1/guests/{name}/call", a.apiCallGuest)
 	handle("POST /v1/migrations", a.apiMigrate)
-	handle("POST /v1/plan", a.apiPlan)
 	handle("GET /v1/migrations", func(*http.Request) (any, error) { return a.reports(), nil })
 	handle("GET /v1/migrations/{id}", a.apiReport)
 	handle("GET /v1/migrations/{id}/events", a.apiEvents)
 	handle("POST /v1/migrations/{id}/abort", a.apiAbort)
 	handle("GET /v1/detours", func(*http.Request) (any, error) { return a.detours.list(""), nil })
 	handle("POST /v1/detours/end", func(r *http.Request) (any, error) { return nil, a.endDetours(r.Context()) })
+	handle("GET /v1/processes", a.apiProcesses)
+	handle("POST /v1/shutdown", a.apiShutdown)
 	return mux
 }
 
 func (a *Agent) info(ctx context.Context) HostInfo {
 	info := HostInfo{Host: a.config.Host, Site: a.config.Site, Guests: []GuestInfo{}}
 	for _, p := range a.config.Peers {
-		info.Peers = append(info.Peers, p.Host)
+		info.Neighbours = append(info.Neighbours, NeighbourInfo{Host: p.Host, Site: p.Site})
 	}
 	for _, g := range a.guests.all() {
 		h := g.Held

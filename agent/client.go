@@ -138,3 +138,8 @@ func (c *Client) Events(ctx context.Context, id string, n int) (EventsAnswer, er
 func (c *Client) EndDetours(ctx context.Context) error {
 	return c.Do(ctx, http.MethodPost, "/v1/detours/end", nil, nil)
 }
+
+// Shutdown ends everything on the host but the agent itself.
+func (c *Client) Shutdown(ctx context.Context) error {
+	return c.Do(ctx, http.MethodPost, "/v1/shutdown", nil, nil)
+}

@@ -36,10 +36,10 @@ type TLSFiles struct {
 type Network struct {
 	Bridge   string       `yaml:"bridge"`       // guests' taps are ports of it
 	LAN      string       `yaml:"lan"`          // its port towards the site's router
-	V4       netip.Prefix `yaml:"v4,omitempty"` // the guests' subnet
-	V6       netip.Prefix `yaml:"v6,omitempty"`
-	Gateway4 netip.Addr   `yaml:"gateway4,omitempty"` // its router
-	Gateway6 netip.Addr   `yaml:"gateway6,omitempty"`
+	V4       netip.Prefix `yaml:"v4"` // the guests' subnet
+	V6       netip.Prefix `yaml:"v6"`
+	Gateway4 netip.Addr   `yaml:"gateway4"` // its router
+	Gateway6 netip.Addr   `yaml:"gateway6"`
 	First    uint32       `yaml:"first,omitempty"` // host part of the first address for guests; default 10
 	MTU      int          `yaml:"mtu,omitempty"`   // of the guests; default 1500
 }
@@ -57,8 +57,8 @@ type Uplink struct {
 type Neighbour struct {
 	Host    string       `yaml:"host"`
 	Site    string       `yaml:"site"`
-	V4      netip.Prefix `yaml:"v4,omitempty"`
-	V6      netip.Prefix `yaml:"v6,omitempty"`
+	V4      netip.Prefix `yaml:"v4"`
+	V6      netip.Prefix `yaml:"v6"`
 	Uplinks []Uplink     `yaml:"uplinks"`
 }
 

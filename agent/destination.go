@@ -31,6 +31,9 @@ type destinationWork struct {
 	first       chan *Tick   // the guest's first tick here
 	holdStream  *transfer.HoldListener
 	stopLoading context.CancelFunc
+	endpoints   []endpointAt // announced for a direct transfer
+	turn        turnstile
+	queue       *hold.Queue // of the active tap, watched since it was made
 }
 
 type dialled struct {
@@ -44,6 +47,10 @@ func (w *destinationWork) stop() {
 	}
 	if w.holdStream != nil {
 		w.holdStream.Close()
+	}
+	if w.queue != nil {
+		w.queue.Close()
+		w.queue = nil
 	}
 }
 
@@ -85,17 +92,15 @@ func (m *incoming) receive(ctx context.Context) error {
 	if err := a.openTaps(g); err != nil {
 		return err
 	}
+	queue, err := hold.Watch(g.Held.Taps[g.Held.Active])
+	if err != nil {
+		a.log.Warn("held packets are not counted", "migration", m.plan.ID, "error", err)
+	}
+	m.work.queue = queue
 	if err := m.makeDetour(ctx); err != nil {
 		return err
 	}
-	spec, err := a.spec(g, true)
-	if err != nil {
-		return err
-	}
-	if p.Facts.Machine != "" {
-		spec.Machine, spec.CPU, spec.Accel = p.Facts.Machine, p.Facts.CPU, p.Facts.Accel
-	}
-	machine, err := qemu.Start(ctx, spec)
+	machine, err := m.startQEMU(ctx)
 	if err != nil {
 		return &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf("host %s refuses guest %s: %v", a.config.Host, m.plan.Guest, err)}
 	}
@@ -105,6 +110,20 @@ func (m *incoming) receive(ctx context.Context) error {
 	}
 	m.await1()
 	return m.prepareDirect(ctx)
+}
+
+// startQEMU starts it waiting for the guest's memory.
+func (m *incoming) startQEMU(ctx context.Context) (*qemu.Process, error) {
+	g, facts := m.work.guest, m.work.preparation.Facts
+	if len(g.Held.Description.Start) > 0 {
+		return startWaiting(ctx, g)
+	}
+	spec, err := m.a.spec(g, true)
+	if err != nil {
+		return nil, err
+	}
+	spec.Machine, spec.CPU, spec.Accel = facts.Machine, facts.CPU, facts.Accel
+	return qemu.Start(ctx, spec)
 }
 
 // makeDetour makes this end of the tunnel and leads the guest's old addresses to
@@ -213,7 +232,12 @@ func (m *incoming) serveStream(s *peer.Stream) {
 	if s.Header.Kind != "memory" || m.work.guest == nil {
 		return
 	}
-	if err := transfer.ServeStream(m.a.ctx, s, m.incomingSocket()); err != nil {
+	// QEMU tells its streams apart by the order in which they come.
+	if !m.work.turn.await(m.a.ctx, s.Header.Number) {
+		return
+	}
+	passed := func() { m.work.turn.pass(s.Header.Number) }
+	if err := transfer.ServeStream(m.a.ctx, s, m.incomingSocket(), passed); err != nil {
 		m.a.log.Info("stream ended", "migration", m.plan.ID, "number", s.Header.Number, "error", err)
 	}
 }
@@ -221,9 +245,7 @@ func (m *incoming) serveStream(s *peer.Stream) {
 // start lets the guest run here: it was let go, and every byte is here.
 func (m *incoming) start(ctx context.Context) error {
 	g := m.work.guest
-	if n, err := hold.Waiting(g.Held.Guest(), g.Held.Taps); err == nil {
-		m.rec.edit(func(r *Report) { held := int64(n); r.Held = &held })
-	}
+	m.countHeld()
 	if err := m.rec.timed("start guest", func() error { return g.Machine.Cont(ctx) }); err != nil {
 		return err
 	}
@@ -234,6 +256,17 @@ func (m *incoming) start(ctx context.Context) error {
 		m.a.log.Error("keep guest", "guest", g.name(), "error", err)
 	}
 	return nil
+}
+
+// countHeld notes how many packets wait for the guest.
+func (m *incoming) countHeld() {
+	if m.work.queue == nil {
+		return
+	}
+	if waiting, _, err := m.work.queue.Frames(); err == nil {
+		held := int64(waiting) //nolint:gosec // a queue's length
+		m.rec.edit(func(r *Report) { r.Held = &held })
+	}
 }
 
 // sendBack undoes everything here. Packets that waited for the guest go back to
@@ -258,10 +291,7 @@ func (m *incoming) sendBack(ctx context.Context) error {
 		m.a.discard(g)
 	}
 	err = errors.Join(err, m.a.detours.remove(ctx, m.plan.ID))
-	if tunnel.Down(ctx, filepath.Join(m.a.config.Run, "tunnels"), tunnelName(m.plan.ID)) != nil && err == nil {
-		err = nil // it may never have been made
-	}
-	return err
+	return errors.Join(err, m.endDirect(ctx), m.a.dropTunnel(ctx, tunnelName(m.plan.ID)))
 }
 
 // addressesNow are the plan's held addresses, then those of older homes.

@@ -192,5 +192,5 @@ func (s *detours) remove(ctx context.Context, id string) error {
 		return nil
 	}
 	err := s.change(d.Guest, func(all map[string]*detour) { delete(all, id) })
-	return errors.Join(err, tunnel.Down(ctx, d.Tunnel))
+	return errors.Join(err, dropTunnel(ctx, d.Tunnel.Dir, d.Tunnel.Name))
 }

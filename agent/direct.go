@@ -125,7 +125,7 @@ func (m *incoming) prepareDirect(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		tunnels, err := raiseTunnels(ctx, configs, p.Memory)
+		tunnels, err := raiseTunnels(ctx, configs, p.MemoryTunnels)
 		if err != nil {
 			return err
 		}
@@ -172,7 +172,7 @@ func (m *incoming) listenDirect(addrs []netip.Addr) error {
 	for k, addr := range addrs[1:] {
 		id := uint8(endpointBase + k) //nolint:gosec // few uplinks
 		m.work.endpoints = append(m.work.endpoints, endpointAt{id, addr})
-		if err := mptcp.AddEndpoint(mptcp.Endpoint{ID: id, Addr: addr, Flags: mptcp.Signal}); err != nil {
+		if err := mptcp.AddEndpoint(mptcp.Endpoint{ID: id, Addr: addr, Flags: mptcp.FlagSignal}); err != nil {
 			return fmt.Errorf("announce %s for memory: %w", addr, err)
 		}
 	}
@@ -222,6 +222,14 @@ func (m *outgoing) raiseDirect(ctx context.Context) error {
 		if err != nil {
 			return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf("tunnel for memory to %s: %v", t.Remote, err)}
 		}
+	}
+	return nil
+}
+
+// endDirect ends what raiseDirect made.
+func (m *outgoing) endDirect(ctx context.Context) error {
+	if direct(m.plan) && !m.plan.Insecure {
+		return m.a.dropMemoryTunnels(ctx, m.plan.ID)
 	}
 	return nil
 }

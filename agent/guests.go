@@ -30,10 +30,11 @@ type Description struct {
 	Image  string    `json:"image,omitempty" yaml:"image,omitempty"` // "tiny", or empty with Start or Kernel
 	Run    []string  `json:"run,omitempty" yaml:"run,omitempty"`     // workloads of the image tiny
 	// For a guest that something else started (godwit guest adopt):
-	QMP     string   `json:"qmp,omitempty" yaml:"qmp,omitempty"`         // its QMP socket here
-	Channel string   `json:"channel,omitempty" yaml:"channel,omitempty"` // its guest channel's socket here
-	Start   []string `json:"start,omitempty" yaml:"start,omitempty"`     // command that starts it waiting, elsewhere; see docs/adopt.md
-	Network string   `json:"network,omitempty" yaml:"network,omitempty"` // default of its migrations
+	QMP       string              `json:"qmp,omitempty" yaml:"qmp,omitempty"`             // its QMP socket here
+	Channel   string              `json:"channel,omitempty" yaml:"channel,omitempty"`     // its guest channel's socket here
+	Start     []string            `json:"start,omitempty" yaml:"start,omitempty"`         // command that starts it waiting, elsewhere; see docs/adopt.md
+	Addresses []migration.Address `json:"addresses,omitempty" yaml:"addresses,omitempty"` // where the guest cannot be asked
+	Network   string              `json:"network,omitempty" yaml:"network,omitempty"`     // default of its migrations
 }
 
 // NIC is one of a guest's network interfaces.

@@ -71,7 +71,7 @@ func (m *incoming) table() int {
 // so that it need not find out by a timeout.
 func (m *incoming) refreshGateways() {
 	g := m.work.guest
-	mac, err := netstate.MAC(m.a.config.Network.Bridge)
+	mac, err := hardwareOf(m.a.config.Network.Bridge)
 	if err != nil {
 		m.a.log.Warn("refresh the guest's neighbours", "error", err)
 		return
@@ -162,7 +162,7 @@ func (m *incoming) retire(ctx context.Context, joins *guest.Joins) (*guest.Users
 	keep := users.TCP+users.UDP > 0 || users.UDPRecent > 0 || stays
 	retire := guest.Retire{
 		Addrs: old, MAC: g.Held.Description.NICs[m.plan.Active].MAC, NewMAC: g.Held.Description.NICs[spare].MAC,
-		Keep: keep, Stay: keep, KeepSubflows: stays,
+		Keep: keep, Stay: keep,
 	}
 	for _, addr := range m.plan.Held {
 		if addr.Endpoint != 0 {

@@ -213,7 +213,7 @@ func (a *Agent) incomingFor(p Preparation) (*incoming, error) {
 		return nil, err
 	}
 	m := &incoming{
-		a: a, offer: Offer{Plan: p.Plan, Description: p.Description, Endpoint: p.Endpoint, Table: p.Table}, plan: p.Plan, log: log,
+		a: a, offer: Offer{Plan: p.Plan, Description: p.Description, Facts: p.Facts, Endpoint: p.Endpoint, Table: p.Table}, plan: p.Plan, log: log,
 		rec: newRecord(a.config.Host, p.Plan, a.clock()), inbox: make(chan migration.Input, 4), wake: make(chan struct{}),
 		work: &destinationWork{preparation: p},
 	}
@@ -251,6 +251,9 @@ func (a *Agent) peerRelease(r *http.Request) (any, error) {
 	}
 	if err := m.tell(r.Context(), migration.Input{Kind: migration.Released}); err != nil {
 		return nil, err
+	}
+	if m.work.holdStream != nil {
+		m.work.holdStream.AllowSwitchover()
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), releaseWait)
 	defer cancel()

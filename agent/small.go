@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"hash/fnv"
+	"net"
 	"os"
 	"regexp"
 	"slices"
@@ -14,8 +15,11 @@ import (
 
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
-	"godwit/netstate"
+	"godwit/migration"
+	"godwit/netstate/hold"
 )
+
+var problemShutdown = &migration.Problem{Code: migration.CodeAsked, Text: "the agent is shutting its host down"}
 
 // newID names a migration: m- and eight hex digits.
 func newID() string {
@@ -94,10 +98,27 @@ func (a *Agent) findTaps(g *Guest) {
 		var tap *os.File
 		if g.Machine != nil {
 			var err error
-			if tap, err = netstate.FindTap(g.Machine.PID(), name); err != nil {
+			if tap, err = hold.Recover(g.Machine.PID(), name); err != nil {
 				a.log.Warn("tap's descriptor not found again", "guest", g.name(), "tap", name, "error", err)
 			}
 		}
 		g.Taps = append(g.Taps, tap)
 	}
+}
+
+// activeTap is our descriptor of the active NIC's tap, nil where there is none.
+func (g *Guest) activeTap() *os.File {
+	if g.Held.Active < len(g.Taps) {
+		return g.Taps[g.Held.Active]
+	}
+	return nil
+}
+
+// hardwareOf is a device's MAC.
+func hardwareOf(device string) (net.HardwareAddr, error) {
+	ifi, err := net.InterfaceByName(device)
+	if err != nil {
+		return nil, err
+	}
+	return ifi.HardwareAddr, nil
 }

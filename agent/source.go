@@ -11,6 +11,7 @@ import (
 
 	"godwit/migration"
 	"godwit/netstate/hold"
+	"godwit/netstate/tunnel"
 	"godwit/transfer"
 	"godwit/vm"
 )
@@ -18,18 +19,19 @@ import (
 // sourceWork is what a source's effects made and later ones use. It is made anew
 // by an agent that was started again.
 type sourceWork struct {
-	facts     vm.Facts
-	offer     Offer
-	accepted  Acceptance
-	prepared  Prepared
-	rtt       time.Duration
-	skew      time.Duration // destination's clock minus ours
-	forward   *transfer.Source
-	endTicks  func() *Tick // stops following the guest's counter, returns the last
-	wireStart map[string]int64
-	landed    LandedAnswer
-	stopWatch context.CancelFunc
-	once      sync.Once
+	facts         vm.Facts
+	offer         Offer
+	accepted      Acceptance
+	prepared      Prepared
+	rtt           time.Duration
+	skew          time.Duration // destination's clock minus ours
+	forward       *transfer.Source
+	endTicks      func() *Tick // stops following the guest's counter, returns the last
+	wireStart     map[string]int64
+	memoryTunnels []tunnel.Config // of a direct transfer
+	landed        LandedAnswer
+	stopWatch     context.CancelFunc
+	once          sync.Once
 }
 
 // release lets go of what only this process holds.
@@ -119,7 +121,7 @@ func (m *outgoing) undo(ctx context.Context, e migration.Effect) error {
 	case migration.UndoSeedDisks:
 		return m.undoSeed(ctx)
 	case migration.UndoPrepareHere:
-		return m.a.detours.remove(ctx, m.detourID())
+		return errors.Join(m.endDirect(ctx), m.a.detours.remove(ctx, m.detourID()))
 	case migration.UndoPrepareThere:
 		return m.askAbort(ctx)
 	}
@@ -147,19 +149,16 @@ const (
 
 // pause stops the guest, after it has taken what was on its way to it.
 func (m *outgoing) pause(ctx context.Context) error {
-	taps := m.guest.Taps
-	if err := m.rec.timed("drain taps", func() error {
-		for _, t := range taps {
-			if t == nil {
-				continue
-			}
-			if err := hold.Drained(ctx, t, drainQuiet, drainLimit); err != nil && !errors.Is(err, hold.ErrBusy) {
-				return err
+	t := m.guest.activeTap()
+	if err := m.rec.timed("drain tap", func() error {
+		if t != nil {
+			if err := hold.Drained(ctx, t, drainQuiet, drainLimit); err != nil {
+				m.a.log.Info("tap not drained; what is left is read out", "migration", m.plan.ID, "error", err)
 			}
 		}
 		return nil
 	}); err != nil {
-		return fmt.Errorf("drain taps of guest %s: %w", m.plan.Guest, err)
+		return fmt.Errorf("drain tap of guest %s: %w", m.plan.Guest, err)
 	}
 	if err := m.rec.timed("stop guest", func() error { return m.guest.Machine.Stop(ctx) }); err != nil {
 		return err

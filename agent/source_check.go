@@ -268,13 +268,7 @@ func (m *outgoing) predict(n Neighbour) {
 }
 
 // paths are those that this migration's transfer uses.
-func (m *outgoing) paths(n Neighbour) []peer.Path {
-	all := memoryPaths(m.a.config.paths(n))
-	if m.plan.Transfer == "qemu-tcp" || m.plan.Transfer == "qemu-xbzrle" {
-		return all[:min(1, len(all))]
-	}
-	return all
-}
+func (m *outgoing) paths(n Neighbour) []peer.Path { return transferPaths(m.plan, m.a.config.paths(n)) }
 
 func major(version string) int {
 	n, _ := strconv.Atoi(strings.SplitN(version, ".", 2)[0])

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
+
 	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/netstate"
@@ -20,7 +22,7 @@ import (
 
 // prepareThere has the destination make everything ready.
 func (m *outgoing) prepareThere(ctx context.Context) error {
-	private, public, err := tunnel.NewKey()
+	private, public, err := newKey()
 	if err != nil {
 		return err
 	}
@@ -29,15 +31,26 @@ func (m *outgoing) prepareThere(ctx context.Context) error {
 		return err
 	}
 	m.work.prepared = Prepared{}
+	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
+	var offers []pathTunnel
+	if direct(m.plan) && !m.plan.Insecure {
+		if offers, m.work.memoryTunnels, err = m.a.offerTunnels(m.plan.ID, m.paths(n)); err != nil {
+			return err
+		}
+	}
 	request := Preparation{
-		Plan: m.plan, Description: m.guest.Held.Description, Facts: m.work.facts,
+		MemoryTunnels: offers,
+		Plan:          m.plan, Description: m.guest.Held.Description, Facts: m.work.facts,
 		Endpoint: m.guest.Held.Endpoint, Table: m.guest.Held.Table,
 		TunnelKey: public, Tunnel: config.Local, ClockSkew: m.work.skew,
 	}
 	if err := m.call(ctx, "prepare", request, &m.work.prepared); err != nil {
 		return err
 	}
-	config.Remote, config.PeerKey = m.work.prepared.Tunnel, m.work.prepared.TunnelKey
+	config.Remote = m.work.prepared.Tunnel
+	if config.PeerKey, err = wgtypes.ParseKey(m.work.prepared.TunnelKey); err != nil {
+		return &migration.Problem{Code: migration.CodePeer, Text: "prepare: the destination's tunnel key is not one"}
+	}
 	return m.a.detours.change(m.plan.Guest, func(all map[string]*detour) {
 		all[m.detourID()] = &detour{
 			ID: m.detourID(), Guest: m.plan.Guest, Peer: m.plan.To, Tunnel: config, Up: time.Now(),
@@ -46,7 +59,7 @@ func (m *outgoing) prepareThere(ctx context.Context) error {
 }
 
 // tunnelConfig is this end of the tunnel, without the other.
-func (m *outgoing) tunnelConfig(private string) (tunnel.Config, error) {
+func (m *outgoing) tunnelConfig(private wgtypes.Key) (tunnel.Config, error) {
 	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
 	local, _, ok := m.a.config.guestPath(n)
 	if !ok {
@@ -70,6 +83,9 @@ func (m *outgoing) prepareHere(ctx context.Context) error {
 	if _, err := t.Verify(ctx); err != nil {
 		return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf(
 			"tunnel %s → %s does not carry packets: %v; is UDP port %d open?", m.plan.From, m.plan.To, err, d.Tunnel.Remote.Port())}
+	}
+	if err := m.raiseDirect(ctx); err != nil {
+		return err
 	}
 	g := m.guest
 	return m.a.detours.change(m.plan.Guest, func(all map[string]*detour) {
@@ -117,9 +133,9 @@ func (m *outgoing) copyMemory(ctx context.Context) error {
 	if len(paths) == 0 {
 		return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf("migrate guest %s: no uplink on both %s and %s carries migrations", m.plan.Guest, m.plan.From, m.plan.To)}
 	}
-	m.work.wireStart = m.a.wireBytes(n)
-	opts := m.options(len(paths))
-	if m.direct() {
+	m.work.wireStart = m.wireBytes(n)
+	opts := migrateOptions(m.plan, len(paths))
+	if direct(m.plan) {
 		opts.URI = m.work.prepared.Memory
 	} else {
 		socket := filepath.Join(m.guest.Held.Dir, "out.sock")
@@ -143,17 +159,13 @@ func (m *outgoing) copyMemory(ctx context.Context) error {
 	return m.awaitFit(ctx, paths)
 }
 
-// direct says whether QEMU's own connection goes to the destination without our
-// forwarder at this end.
-func (m *outgoing) direct() bool { return m.plan.Transfer == "qemu-mptcp" || m.plan.Insecure }
-
-func (m *outgoing) options(paths int) vm.MigrateOptions {
+// migrateOptions are the same at both ends but for the URI.
+func migrateOptions(p migration.Plan, paths int) vm.MigrateOptions {
 	opts := vm.MigrateOptions{
 		HoldSwitchover: true,
-		DowntimeLimit:  2000 * time.Second, // we stop the guest; QEMU shall not wait for less after that
-		MaxBandwidth:   m.plan.Bandwidth / 8,
+		MaxBandwidth:   p.Bandwidth / 8,
 	}
-	switch m.plan.Transfer {
+	switch p.Transfer {
 	case "qemu-multifd":
 		opts.Multifd, opts.Compression, opts.CompressionLevel = true, "zstd", 1
 		opts.Channels = min(max(2, paths), multifdMost)
@@ -295,21 +307,27 @@ func (g *goodput) see(now time.Time, total int64) int64 {
 	return int64(g.rate)
 }
 
-// wireBytes reads the meters: IP bytes sent to n so far, by path, without tunnels.
-func (a *Agent) wireBytes(n Neighbour) map[string]int64 {
+// wireBytes reads the meters: IP bytes sent to n so far, by path. Of UDP only what
+// the tunnels for memory carry counts: the rest are guests' packets.
+func (m *outgoing) wireBytes(n Neighbour) map[string]int64 {
+	a := m.a
+	memory := map[uint16]bool{}
+	for _, t := range m.work.memoryTunnels {
+		memory[t.Remote.Port()] = true
+	}
 	out := map[string]int64{}
 	for _, u := range a.config.Uplinks {
-		m := a.meters[u.Device]
-		if m == nil {
+		device := a.meters[u.Device]
+		if device == nil {
 			continue
 		}
-		counts, err := m.Read()
+		counts, err := device.Read()
 		if err != nil {
 			a.log.Warn("read meter", "uplink", u.Name, "error", err)
 			continue
 		}
 		for key, count := range counts {
-			if !key.Outgoing || key.Src != u.Address || key.Proto == protoUDP {
+			if !key.Out || key.Src != u.Address || key.Proto == protoUDP && !memory[key.Port] {
 				continue
 			}
 			for _, there := range n.Uplinks {
@@ -322,12 +340,11 @@ func (a *Agent) wireBytes(n Neighbour) map[string]int64 {
 	return out
 }
 
-// protoUDP: tunnels, and so guests' packets, travel in UDP; memory never does,
-// but for qemu-mptcp, whose tunnels are counted by their own devices.
+// protoUDP: tunnels travel in UDP.
 const protoUDP = 17
 
 func (m *outgoing) wireSince(n Neighbour) map[string]int64 {
-	now := m.a.wireBytes(n)
+	now := m.wireBytes(n)
 	for path := range now {
 		now[path] -= m.work.wireStart[path]
 		if now[path] == 0 {
@@ -341,14 +358,14 @@ func (m *outgoing) wireSince(n Neighbour) map[string]int64 {
 func tunnelName(id string) string { return "gwt-" + strings.TrimPrefix(id, "m-") }
 
 // tunnelEnd is one end of a tunnel at local, on a free port.
-func (a *Agent) tunnelEnd(id, kind string, local netip.Addr, private string) (tunnel.Config, error) {
+func (a *Agent) tunnelEnd(id, kind string, local netip.Addr, private wgtypes.Key) (tunnel.Config, error) {
 	port, err := freeUDPPort(local)
 	if err != nil {
 		return tunnel.Config{}, err
 	}
 	return tunnel.Config{
-		Name: tunnelName(id), Kind: tunnel.Kind(kind), Local: netip.AddrPortFrom(local, port),
-		MTU: a.config.Network.MTU, PrivateKey: private, Dir: filepath.Join(a.config.Run, "tunnels"),
+		Name: tunnelName(id), Kind: kind, Local: netip.AddrPortFrom(local, port),
+		MTU: a.config.Network.MTU, PrivateKey: private, Dir: a.tunnelDir(), Lease: time.Now().Add(2 * leaseTime),
 	}, nil
 }
 

@@ -138,6 +138,9 @@ func (m *outgoing) cleanSource(ctx context.Context) error {
 		m.work.forward.Close()
 		m.work.forward = nil
 	}
+	if err := m.endDirect(ctx); err != nil {
+		m.a.log.Warn("end tunnels for memory", "migration", m.plan.ID, "error", err)
+	}
 	m.a.discard(m.guest)
 	if err := m.a.guests.forget(m.guest); err != nil {
 		return err

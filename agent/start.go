@@ -13,6 +13,7 @@ import (
 	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/netstate"
+	"godwit/netstate/hold"
 	"godwit/vm"
 	"godwit/vm/guest"
 	"godwit/vm/qemu"
@@ -81,11 +82,11 @@ func (a *Agent) startGuest(ctx context.Context, d Description) (_ *Guest, err er
 	if g.Channel, err = connectChannel(ctx, g.Machine.GuestChannel(), channelWait); err != nil {
 		return nil, fmt.Errorf("start guest %s: no answer on its channel: %w", d.Name, err)
 	}
-	if err := g.Channel.Configure(ctx, g.configuration(0, g.Held.Addresses, 0, true)); err != nil {
+	if _, err := g.Channel.Configure(ctx, g.configuration(0, g.Held.Addresses, 0, true)); err != nil {
 		return nil, fmt.Errorf("start guest %s: %w", d.Name, err)
 	}
 	if len(d.Run) > 0 {
-		if err := g.Channel.Run(ctx, d.Run); err != nil {
+		if err := g.Channel.Run(ctx, d.Run...); err != nil {
 			return nil, fmt.Errorf("start guest %s: workloads: %w", d.Name, err)
 		}
 	}
@@ -158,7 +159,7 @@ func (a *Agent) attach(ctx context.Context, h Held) (*Guest, error) {
 	}
 	g.Machine = machine
 	for _, name := range h.Taps {
-		tap, err := netstate.FindTap(machine.PID(), name)
+		tap, err := hold.Recover(machine.PID(), name)
 		if err != nil {
 			a.log.Warn("tap's descriptor not found again", "guest", g.name(), "tap", name, "error", err)
 		}

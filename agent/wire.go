@@ -28,20 +28,22 @@ type Acceptance struct {
 
 // Preparation is what the source tells in prepare.
 type Preparation struct {
-	Description Description    `json:"description"`
-	Facts       vm.Facts       `json:"facts"`
-	Endpoint    uint8          `json:"endpoint"`
-	Table       int            `json:"table"`
-	Plan        migration.Plan `json:"plan"`
-	TunnelKey   string         `json:"tunnel_key"` // public
-	Tunnel      netip.AddrPort `json:"tunnel"`     // outer address at the source
-	ClockSkew   time.Duration  `json:"clock_skew"` // destination's clock minus the source's
+	Description   Description    `json:"description"`
+	Facts         vm.Facts       `json:"facts"`
+	Endpoint      uint8          `json:"endpoint"`
+	Table         int            `json:"table"`
+	Plan          migration.Plan `json:"plan"`
+	TunnelKey     string         `json:"tunnel_key"`               // public
+	Tunnel        netip.AddrPort `json:"tunnel"`                   // outer address at the source
+	MemoryTunnels []pathTunnel   `json:"memory_tunnels,omitempty"` // for transfers that are direct
+	ClockSkew     time.Duration  `json:"clock_skew"`               // destination's clock minus the source's
 }
 
 // Prepared is the destination's answer.
 type Prepared struct {
 	TunnelKey string         `json:"tunnel_key"`
 	Tunnel    netip.AddrPort `json:"tunnel"`
+	Tunnels   []pathTunnel   `json:"memory_tunnels,omitempty"`
 	Memory    string         `json:"memory,omitempty"` // where QEMU's own connection goes, for transfers that are direct
 }
 

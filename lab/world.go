@@ -182,11 +182,7 @@ func (w *world) describe(i int, g scenario.Guest) agent.Description {
 
 func (w *world) startClients(ctx context.Context) error {
 	for _, c := range w.scenario.Clients {
-		n, ok := w.topo.Client(c.Name)
-		if !ok {
-			return fmt.Errorf("client %s: not built", c.Name)
-		}
-		started, err := traffic.StartClient(ctx, n.Namespace)
+		started, err := traffic.StartClient(ctx, w.topo.Client(c.Name).Namespace)
 		if err != nil {
 			return fmt.Errorf("client %s: %w", c.Name, err)
 		}
@@ -209,7 +205,7 @@ func (w *world) moved(guest, host string) {
 }
 
 // close takes everything down and returns what is left of it.
-func (w *world) close() []string {
+func (w *world) close(stopReaper func()) []string {
 	for _, p := range w.probers {
 		p.Close()
 	}
@@ -236,5 +232,6 @@ func (w *world) close() []string {
 	if err := os.RemoveAll(w.dir); err != nil {
 		leftovers = append(leftovers, "files: "+err.Error())
 	}
+	stopReaper()
 	return append(leftovers, topo.Leftovers(w.id)...)
 }

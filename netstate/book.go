@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"sort"
 	"strings"
 
@@ -137,26 +138,34 @@ func newPage() *page {
 	return &page{conn: c}
 }
 
-// write replaces a plain chain by notes.
-func (p *page) write(chain string, lines []string) {
-	if p.err != nil {
-		return
+// write makes a plain chain hold these notes, and base a base chain these rules;
+// now is what it holds. What need only be added is only added: a transaction that
+// deletes anything, or names a base chain again, waits for an RCU grace period,
+// some 10 ms, and one that adds takes a fraction of one.
+func (p *page) write(chain string, now, lines []string) {
+	rules := make([]bridgeRule, len(lines))
+	for i, line := range lines {
+		rules[i].comment = line
 	}
-	c := p.conn.AddChain(&nftables.Chain{Table: table(), Name: chain})
-	p.conn.FlushChain(c)
-	for _, line := range lines {
-		p.rule(c, bridgeRule{comment: line})
-	}
+	p.fill(&nftables.Chain{Table: table(), Name: chain}, now, rules)
 }
 
-// base replaces the rules of a base chain.
-func (p *page) base(chain string, hook *nftables.ChainHook, rules []bridgeRule) {
+func (p *page) base(chain string, hook *nftables.ChainHook, now []string, rules []bridgeRule) {
+	p.fill(&nftables.Chain{Table: table(), Name: chain, Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: nftables.ChainPriorityRef(-300)}, now, rules)
+}
+
+func (p *page) fill(c *nftables.Chain, now []string, rules []bridgeRule) {
 	if p.err != nil {
 		return
 	}
-	c := p.conn.AddChain(&nftables.Chain{Table: table(), Name: chain, Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: nftables.ChainPriorityRef(-300)})
-	p.conn.FlushChain(c)
-	for _, r := range rules {
+	if len(now) == 0 {
+		p.conn.AddChain(c)
+	}
+	if len(now) > len(rules) || !slices.Equal(now, comments(rules)[:len(now)]) {
+		p.conn.FlushChain(c)
+		now = nil
+	}
+	for _, r := range rules[len(now):] {
 		p.rule(c, r)
 	}
 }

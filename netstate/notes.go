@@ -11,25 +11,28 @@ import (
 // comments of rules without expressions, in chains that nothing jumps to.
 //
 //	guest bridge=br-guest lan=lan0 taps=t1a,t1b mac=52:54:00:00:00:01
-//	away addr=10.1.1.5 mac=52:54:00:00:01:0a tap=t1a tunnel=gw1 gateway=10.1.1.1 active=yes
+//	away addr=10.1.1.5 mac=52:54:00:00:01:0a tap=t1a tunnel=gw1 gateway=10.1.1.1
 //	visiting addr=10.1.1.5 mac=52:54:00:00:01:0a tap=t1a taps=t1a,t1b gateway=10.1.1.1 tunnel=gw1
+//	active addr=10.1.1.5
+//
+// Active addresses stand last, so that flipping only adds lines.
 
 // notes writes a state down. mac is the bridge's.
 func notes(s State, mac net.HardwareAddr) []string {
 	lines := []string{words("guest", "bridge", s.Bridge, "lan", s.LAN, "taps", strings.Join(s.Taps, ","), "mac", mac.String())}
+	var active []string
 	for _, a := range s.Away {
-		active := ""
 		if a.Active {
-			active = "yes"
+			active = append(active, words("active", "addr", a.Addr.String()))
 		}
 		lines = append(lines, words("away", "addr", a.Addr.String(), "mac", a.MAC.String(), "tap", a.Tap,
-			"tunnel", a.Tunnel, "gateway", addrWord(a.Gateway), "active", active))
+			"tunnel", a.Tunnel, "gateway", addrWord(a.Gateway), "home", a.Home))
 	}
 	for _, v := range s.Visiting {
 		lines = append(lines, words("visiting", "addr", v.Addr.String(), "mac", v.MAC.String(), "tap", v.Tap,
 			"taps", strings.Join(v.Taps, ","), "gateway", addrWord(v.Gateway), "tunnel", v.Tunnel))
 	}
-	return lines
+	return append(lines, active...)
 }
 
 func addrWord(a netip.Addr) string {
@@ -62,10 +65,16 @@ func readNotes(guest string, lines []string) (State, net.HardwareAddr, error) {
 		switch {
 		case kind == "guest":
 			s.Bridge, s.LAN, s.Taps, bridgeMAC = m["bridge"], m["lan"], list(m["taps"]), mac
+		case kind == "active" && addrErr == nil:
+			for i := range s.Away {
+				if s.Away[i].Addr == addr {
+					s.Away[i].Active = true
+				}
+			}
 		case macErr != nil || addrErr != nil:
 			return s, nil, fmt.Errorf("read note of guest %s: %q is not ours", guest, line)
 		case kind == "away":
-			s.Away = append(s.Away, Away{Addr: addr, MAC: mac, Tap: m["tap"], Tunnel: m["tunnel"], Gateway: gateway, Active: m["active"] == "yes"})
+			s.Away = append(s.Away, Away{Addr: addr, MAC: mac, Tap: m["tap"], Tunnel: m["tunnel"], Gateway: gateway, Home: m["home"]})
 		case kind == "visiting":
 			s.Visiting = append(s.Visiting, Visiting{Addr: addr, MAC: mac, Tap: m["tap"], Taps: list(m["taps"]), Gateway: gateway, Tunnel: m["tunnel"]})
 		default:

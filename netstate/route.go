@@ -20,6 +20,7 @@ type resource interface {
 // A kernel looks devices up once per operation.
 type kernel struct {
 	links map[string]netlink.Link
+	ours  bool // routes that are there are known to be ours
 }
 
 func newKernel() *kernel { return &kernel{links: map[string]netlink.Link{}} }
@@ -95,6 +96,9 @@ func (r route) ensure(k *kernel) error {
 	if err != nil {
 		return wrap(err, "set route %s", r.dst)
 	}
+	if k.ours {
+		return wrap(netlink.RouteReplace(m), "set route %s dev %s", r.dst, r.dev)
+	}
 	err = netlink.RouteAdd(m)
 	if errors.Is(err, unix.EEXIST) {
 		if err = r.foreign(m); err == nil {
@@ -129,17 +133,18 @@ func (r route) remove(k *kernel) error {
 	return wrap(gone(err), "delete route %s dev %s", r.dst, r.dev)
 }
 
-// A sourceRule sends what comes from src (and in by iif) to a table.
+// A sourceRule sends what comes from src to a table. It also makes src and its
+// peers pass the reverse path filter of a bridge without an address, which is
+// strict there even when it is loose (fib_validate_source).
 type sourceRule struct {
 	src      netip.Addr
-	iif      string
 	priority int
 }
 
 func (s sourceRule) message() *netlink.Rule {
 	m := netlink.NewRule()
 	m.Family = family(s.src)
-	m.Priority, m.Table, m.Protocol, m.IifName = s.priority, tableOf(s.src, s.priority), Protocol, s.iif
+	m.Priority, m.Table, m.Protocol = s.priority, tableOf(s.src, s.priority), Protocol
 	m.Src = &net.IPNet{IP: s.src.AsSlice(), Mask: net.CIDRMask(s.src.BitLen(), s.src.BitLen())}
 	return m
 }
@@ -184,7 +189,7 @@ func (k *kernel) ourRoutes() ([]resource, error) {
 		for _, r := range rules {
 			if r.Protocol == Protocol && r.Src != nil {
 				src, _ := netip.AddrFromSlice(r.Src.IP)
-				found = append(found, sourceRule{src: src.Unmap(), iif: r.IifName, priority: r.Priority})
+				found = append(found, sourceRule{src: src.Unmap(), priority: r.Priority})
 			}
 		}
 		for _, r := range routes {

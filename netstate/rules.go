@@ -16,20 +16,10 @@ type bridgeRule struct {
 }
 
 // ingress returns the rules of a guest's prerouting chain: frames that the host
-// must route instead of the bridge.
+// must route instead of the bridge. The first, which does nothing, marks the
+// chain as made; those of active addresses stand last.
 func ingress(s State, bridge net.HardwareAddr) []bridgeRule {
-	var rules []bridgeRule
-	for _, a := range s.Away {
-		if !a.Active {
-			continue
-		}
-		m := join(etherDst(a.MAC), ipDst(a.Addr), count(counterAway(s.Guest, a.Addr)), toHost(bridge))
-		rules = append(rules, bridgeRule{words("redirect", "away", a.Addr.String(), "mac", a.MAC.String(), "host", bridge.String()), m})
-		if a.Addr.Is4() {
-			m := join(etherDst(a.MAC), arpRequest(a.Addr), toHost(bridge))
-			rules = append(rules, bridgeRule{words("arp", "away", a.Addr.String(), "mac", a.MAC.String(), "host", bridge.String()), m})
-		}
-	}
+	rules := []bridgeRule{{comment: words("of", "guest", s.Guest)}}
 	for _, v := range s.Visiting {
 		for _, tap := range v.Taps {
 			m := join(iif(tap), unicast(), ipSrc(v.Addr), count(counterVisiting(s.Guest, v.Addr)), toHost(bridge))
@@ -45,13 +35,24 @@ func ingress(s State, bridge net.HardwareAddr) []bridgeRule {
 				join(iif(tap), unicast(), ask, toHost(bridge))})
 		}
 	}
+	for _, a := range s.Away {
+		if !a.Active {
+			continue
+		}
+		m := join(etherDst(a.MAC), ipDst(a.Addr), count(counterAway(s.Guest, a.Addr)), toHost(bridge))
+		rules = append(rules, bridgeRule{words("redirect", "away", a.Addr.String(), "mac", a.MAC.String(), "host", bridge.String()), m})
+		if a.Addr.Is4() {
+			m := join(etherDst(a.MAC), arpRequest(a.Addr), toHost(bridge))
+			rules = append(rules, bridgeRule{words("arp", "away", a.Addr.String(), "mac", a.MAC.String(), "host", bridge.String()), m})
+		}
+	}
 	return rules
 }
 
 // egress returns the rules of a guest's postrouting chain: while an address is
 // away its taps take nothing but what was on its way to it already.
 func egress(s State) []bridgeRule {
-	var rules []bridgeRule
+	rules := []bridgeRule{{comment: words("of", "guest", s.Guest)}}
 	closed := map[string]bool{}
 	for _, a := range s.Away {
 		if !a.Active {

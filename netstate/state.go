@@ -1,11 +1,11 @@
 package netstate
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -16,7 +16,7 @@ const Protocol = 0x67
 // Priorities of our policy rules: before main (32766), after local (0).
 const (
 	PriorityVisiting = 6700 // from ADDR: into the tunnel
-	PriorityReturn   = 6701 // from ADDR, out of the tunnel: to the home gateway
+	PriorityReturn   = 6701 // from ADDR, back from the tunnel: to the home gateway
 )
 
 // Away is an address whose home is here while the guest is elsewhere, or soon
@@ -26,7 +26,8 @@ type Away struct {
 	MAC     net.HardwareAddr // of the NIC that neighbours have in their caches
 	Tap     string           // that NIC's tap; "" when it is gone
 	Tunnel  string           // device towards the guest
-	Gateway netip.Addr       // the subnet's router: packets that come from Addr out of the tunnel leave by it over the bridge; zero: the host's own routes decide
+	Gateway netip.Addr       // the subnet's router: packets that come from Addr out of the tunnel leave by it over the bridge; zero: the host's own routes decide, and the bridge needs rp_filter 0
+	Home    string           // of an address in transit: device towards its home, where packets that come from Addr go; then Gateway is zero
 	Active  bool             // false: prepared, nothing changes for anybody; true: flipped
 }
 
@@ -69,6 +70,9 @@ func (s State) validate() error {
 		if err := errors.Join(address(seen, a.Addr, a.MAC, a.Gateway), device("tunnel", a.Tunnel)); err != nil {
 			return err
 		}
+		if a.Home != "" && (a.Gateway.IsValid() || device("tunnel", a.Home) != nil) {
+			return fmt.Errorf("address %s: in transit, with gateway %s and way home %q: want no gateway and a device", a.Addr, a.Gateway, a.Home)
+		}
 	}
 	for _, v := range s.Visiting {
 		if err := errors.Join(address(seen, v.Addr, v.MAC, v.Gateway), device("tunnel", v.Tunnel)); err != nil {
@@ -104,8 +108,17 @@ func device(what, name string) error {
 	return nil
 }
 
-// equal compares meaning: the order of entries counts, nil and empty do not differ.
-func (s State) equal(o State) bool {
-	a, b := notes(s, nil), notes(o, nil)
-	return s.Guest == o.Guest && bytes.Equal([]byte(strings.Join(a, "\n")), []byte(strings.Join(b, "\n")))
+// sameButActive says that two states differ in nothing but which addresses are
+// active: going from one to the other is a flip.
+func sameButActive(a, b State) bool {
+	if len(a.Away) != len(b.Away) || len(a.Away) == 0 {
+		return false
+	}
+	flipped := false
+	a.Away = slices.Clone(a.Away)
+	for i := range a.Away {
+		flipped = flipped || a.Away[i].Active != b.Away[i].Active
+		a.Away[i].Active = b.Away[i].Active
+	}
+	return flipped && slices.Equal(notes(a, nil), notes(b, nil))
 }

@@ -12,6 +12,9 @@ func wanted(s State) []resource {
 	var list []resource
 	for _, a := range s.Away {
 		list = append(list, sysctls(s.Bridge, a.Tunnel, a.Addr)...)
+		if a.Home != "" {
+			list = append(list, sysctls(s.Bridge, a.Home, a.Addr)...)
+		}
 		list = append(list, away(s.Bridge, a)...)
 	}
 	for _, v := range s.Visiting {
@@ -36,8 +39,11 @@ func possible(s State) []resource {
 func away(bridge string, a Away) []resource {
 	list := []resource{neighbour{bridge, a.Addr, a.MAC.String()}}
 	if a.Gateway.IsValid() {
-		rule := sourceRule{a.Addr, a.Tunnel, PriorityReturn}
+		rule := sourceRule{a.Addr, PriorityReturn}
 		list = append(list, route{defaultOf(a.Addr.Is4()), tableOf(a.Addr, PriorityReturn), bridge, a.Gateway}, rule)
+	}
+	if a.Home != "" {
+		list = append(list, route{defaultOf(a.Addr.Is4()), tableOf(a.Addr, PriorityReturn), a.Home, netip.Addr{}}, sourceRule{a.Addr, PriorityReturn})
 	}
 	if !a.Active {
 		return append(list, route{host(a.Addr), unix.RT_TABLE_MAIN, bridge, netip.Addr{}})
@@ -52,7 +58,7 @@ func visiting(bridge string, v Visiting) []resource {
 		neighbour{bridge, v.Addr, v.MAC.String()},
 		route{host(v.Addr), unix.RT_TABLE_MAIN, bridge, netip.Addr{}},
 		route{defaultOf(v.Addr.Is4()), tableOf(v.Addr, PriorityVisiting), v.Tunnel, netip.Addr{}},
-		sourceRule{v.Addr, "", PriorityVisiting},
+		sourceRule{v.Addr, PriorityVisiting},
 	}
 	if v.Tap != "" {
 		list = append(list, forwarding{v.Tap, v.MAC.String()})

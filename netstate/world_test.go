@@ -50,7 +50,7 @@ type world struct {
 
 func newWorld(t *testing.T, kind string) *world {
 	w := &world{nettest.New(t, "c", "r", "ha", "hb", "ga", "gb"), t, kind}
-	w.Run("r", "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/all/forwarding")
+	w.Run("r", "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/all/forwarding; echo 1 > /proc/sys/net/ipv4/conf/all/arp_ignore")
 	w.Wire("c", "eth0", "r", "acc")
 	w.IP("r", "addr add 198.18.0.1/24 dev acc\naddr add fd18::1/64 dev acc nodad")
 	w.IP("c", "addr add 198.18.0.10/24 dev eth0\naddr add fd18::10/64 dev eth0 nodad\nroute add default via 198.18.0.1\nroute add default via fd18::1")
@@ -63,10 +63,7 @@ func newWorld(t *testing.T, kind string) *world {
 	for _, g := range []string{"ga", "gb"} {
 		w.guest(g)
 	}
-	// gb knows the gateway of the other site, as a guest that was just moved does.
-	router := w.Run("r", "cat", "/sys/class/net/lana/address")
-	w.IP("gb", "neigh replace 10.1.1.1 dev eth0 nud reachable lladdr "+router)
-	w.IP("gb", "neigh replace fd00:1:1::1 dev eth0 nud reachable router lladdr "+router)
+	w.remind()
 	w.tunnels()
 	return w
 }
@@ -80,6 +77,7 @@ func (w *world) site(h, g, up, lan, net4, net6, gw4, gw6 string) {
 	w.IP(h, "link add br-guest type bridge\nlink set br-guest up\nlink set lan0 master br-guest\naddr add "+net4+".11/24 dev up0\naddr add "+net6+"::11/64 dev up0 nodad")
 	w.IP(h, "route add default via "+net4+".1\nroute add default via "+net6+"::1")
 	w.Wire(h, "t1a", g, "eth0")
+	w.Run(h, "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/t1a/disable_ipv6") // as OpenTap does
 	w.IP(h, "link set t1a master br-guest")
 }
 
@@ -137,7 +135,7 @@ func (w *world) set(h string, s netstate.State) {
 // dump is all that Set may touch in a namespace, without what comes and goes by
 // itself.
 func (w *world) dump(h string) string {
-	return w.Run(h, "sh", "-c", `nft list ruleset
+	return w.Run(h, "sh", "-c", `nft list ruleset | sed -E 's,packets [0-9]+ bytes [0-9]+,,'
 ip route show table all; ip -6 route show table all | sed 's/expires [0-9]*sec//'; ip rule; ip -6 rule
 ip neigh show nud permanent; ip neigh show proxy; ip -6 neigh show proxy
 bridge fdb show | grep -E 'permanent|static' | sort
@@ -206,4 +204,15 @@ func (w *world) answers(addr netip.Addr, limit time.Duration) bool {
 		}
 	}
 	return false
+}
+
+// remind puts the neighbour entries of a guest that was just moved in place: the
+// router knows its MAC, it knows the router's.
+func (w *world) remind() {
+	router := w.Run("r", "cat", "/sys/class/net/lana/address")
+	for _, a := range []netip.Addr{guest4, guest6} {
+		w.IP("r", "neigh replace "+a.String()+" dev lana nud reachable lladdr "+guestMAC.String())
+	}
+	w.IP("gb", "neigh replace 10.1.1.1 dev eth0 nud reachable lladdr "+router)
+	w.IP("gb", "neigh replace fd00:1:1::1 dev eth0 nud reachable router lladdr "+router)
 }

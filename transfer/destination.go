@@ -9,14 +9,18 @@ import (
 
 // ServeStream joins one stream from the peer with a new connection to the unix socket on
 // which the waiting QEMU listens. It returns when the stream has ended, nil if cleanly, and
-// closes conn in any case. It ends within a second of ctx. The main stream must be connected
+// closes conn in any case. connected, if not nil, is called when QEMU has the connection.
+// It ends within a second of ctx. The main stream must be connected
 // to QEMU before the others: call it in the order of their numbers, each when the one
 // before is under way.
-func ServeStream(ctx context.Context, conn net.Conn, qemuSocket string) error {
+func ServeStream(ctx context.Context, conn net.Conn, qemuSocket string, connected func()) error {
 	qemu, err := dialQEMU(ctx, qemuSocket)
 	if err != nil {
 		abort(conn)
 		return &SideError{Side: QEMU, Op: "connect", Err: err}
+	}
+	if connected != nil {
+		connected()
 	}
 	var count counters
 	b := &bridge{

@@ -341,7 +341,7 @@ func TestListenSourceLeavesOtherFilesAlone(t *testing.T) {
 func TestServeStreamNamesQEMU(t *testing.T) {
 	here, there := net.Pipe()
 	defer there.Close()
-	err := ServeStream(t.Context(), here, filepath.Join(t.TempDir(), "nobody"))
+	err := ServeStream(t.Context(), here, filepath.Join(t.TempDir(), "nobody"), nil)
 	var side *SideError
 	if !errors.As(err, &side) || side.Side != QEMU || side.Op != "connect" {
 		t.Errorf("error %v", err)
@@ -358,7 +358,7 @@ func FuzzReturnPath(f *testing.F) {
 		var out bytes.Buffer
 		g := newGate()
 		g.relay(&out, bytes.NewReader(in))
-		if !bytes.HasPrefix(bytes.ReplaceAll(in, []byte(ack), nil), out.Bytes()) && !bytes.Contains(in, []byte(ack)) {
+		if !bytes.Contains(in, []byte(ack)) && !bytes.HasPrefix(in, out.Bytes()) {
 			t.Errorf("%x became %x", in, out.Bytes())
 		}
 	})

@@ -50,11 +50,14 @@ func (n *node) exec(_ context.Context, p guest.Exec) (any, error) {
 }
 
 // bounded keeps the first guest.ExecLimit bytes and takes the rest without a word.
-type bounded struct{ bytes.Buffer }
+// The buffer isn't embedded: its ReadFrom would take everything.
+type bounded struct{ kept bytes.Buffer }
 
 func (b *bounded) Write(p []byte) (int, error) {
-	if room := guest.ExecLimit - b.Len(); room > 0 {
-		b.Buffer.Write(p[:min(room, len(p))])
+	if room := guest.ExecLimit - b.kept.Len(); room > 0 {
+		b.kept.Write(p[:min(room, len(p))])
 	}
 	return len(p), nil
 }
+
+func (b *bounded) String() string { return b.kept.String() }

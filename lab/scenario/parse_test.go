@@ -172,6 +172,14 @@ func TestUnreasonableFiles(t *testing.T) {
 	}
 }
 
+// Rulers and long commands are no deep nesting.
+func TestRulers(t *testing.T) {
+	text := "# " + strings.Repeat("-", 200) + "\n# " + strings.Repeat("[x] {y} ", 100) + "\n" + string(read(t, "contract.yaml"))
+	if _, err := Parse("f", []byte(text)); err != nil {
+		t.Error(err)
+	}
+}
+
 func stairs(n int) string {
 	var b strings.Builder
 	for i := range n {

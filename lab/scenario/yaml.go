@@ -106,7 +106,7 @@ func (r *reader) syntax(err error) {
 func tooDeep(data []byte) (place, bool) {
 	open, dashes := 0, 0
 	p := place{1, 0}
-	for _, c := range data {
+	for i, c := range data {
 		p.col++
 		switch c {
 		case '\n':
@@ -116,7 +116,11 @@ func tooDeep(data []byte) (place, bool) {
 			open++
 		case ']', '}':
 			open = max(0, open-1)
-		case '-', '?', ':', '!', '&':
+		case '-', '?', ':':
+			if i+1 < len(data) && data[i+1] > ' ' { // a ruler of dashes, or a word
+				dashes = 0
+				continue
+			}
 			dashes++
 		case ' ', '\t':
 		default:

@@ -15,6 +15,9 @@ import (
 // late by it.
 const spacing = 150 * time.Microsecond
 
+// maxLate bounds what counts as a timer's own lateness: more is a busy machine.
+const maxLate = 300 * time.Microsecond
+
 // readBatch bounds how many packets are read from one end before due ones are sent.
 const readBatch = 64
 
@@ -27,6 +30,8 @@ type wire struct {
 	slabs   slabs
 	start   time.Time
 	link    Link
+
+	late time.Duration // how late timers of this machine are, about
 
 	wake     int         // eventfd: a request waits
 	requests chan func() // run by the loop's thread
@@ -109,13 +114,30 @@ func (w *wire) run() error {
 		if handled+sent > 0 {
 			watched, wait = poll[:1], spacing
 		}
-		if err := sleep(watched, wait); err != nil {
+		if err := w.sleep(watched, wait); err != nil {
 			return fmt.Errorf("poll link: %w", err)
 		}
 		if poll[0].Revents != 0 {
 			poll[0].Revents = 0
 			w.serve()
 		}
+	}
+	return nil
+}
+
+// sleep is sleep by a timer set earlier by as much as timers have been late.
+func (w *wire) sleep(fds []unix.PollFd, wait time.Duration) error {
+	if wait <= 0 {
+		return sleep(fds, wait)
+	}
+	start := w.now()
+	set := max(wait-w.late, 0)
+	if err := sleep(fds, set); err != nil {
+		return err
+	}
+	over := w.now() - start - set
+	if set > 0 && over >= 0 && over < maxLate { // less than 0: a packet woke us
+		w.late += (over - w.late) / 16
 	}
 	return nil
 }

@@ -142,6 +142,7 @@ func receiveSockets(conn *netlink.Conn) ([]socket, error) {
 func diagRequest(family uint8, protocol, states uint32) []byte {
 	request := make([]byte, diagRequestLen)
 	request[0] = family
+	request[1] = unix.IPPROTO_TCP
 	request[2] = 1 << (diagInfo - 1)
 	binary.NativeEndian.PutUint32(request[4:], states)
 	if protocol <= 255 {

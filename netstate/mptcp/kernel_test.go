@@ -40,7 +40,7 @@ func loopback(t *testing.T, addrs ...string) {
 			t.Fatal(err)
 		}
 	}
-	waitUsable(t, lo)
+	waitUsable(t, addrs)
 	t.Cleanup(func() {
 		endpoints, err := Endpoints()
 		if err != nil {
@@ -54,21 +54,18 @@ func loopback(t *testing.T, addrs ...string) {
 	})
 }
 
-// waitUsable waits until no IPv6 address is tentative: the kernel clears that flag
-// later even when no duplicate detection is done, and drops packets until then.
-func waitUsable(t *testing.T, link netlink.Link) {
+// waitUsable waits until packets to the IPv6 ones of addrs are taken in: the kernel
+// makes their local routes a moment after the addresses. A first packet that is
+// lost costs the connection its MPTCP.
+func waitUsable(t *testing.T, addrs []string) {
 	t.Helper()
-	for range 200 {
-		addrs, err := netlink.AddrList(link, netlink.FAMILY_V6)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return a.Flags&unix.IFA_F_TENTATIVE != 0 }) {
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
+	for _, text := range addrs {
+		addr := netip.MustParsePrefix(text).Addr()
+		await(t, text, func() bool {
+			routes, err := netlink.RouteGet(addr.AsSlice())
+			return err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL
+		})
 	}
-	t.Fatal("IPv6 addresses stay tentative")
 }
 
 func TestLimitsAreReadBack(t *testing.T) {
@@ -220,6 +217,10 @@ func TestAnnouncedAddressIsJoinedAndWithdrawn(t *testing.T) {
 			if after, _ := side(t, portOf(t, server.LocalAddr())); !after.On([]netip.Addr{to}, StateEstablished) {
 				t.Errorf("after the join: %+v", after)
 			}
+			await(t, "the count of announcements", func() bool {
+				c, _ := side(t, portOf(t, server.LocalAddr()))
+				return c.AddAddrSignalled == 1 && !c.Fallback && c.Local == portOf(t, server.LocalAddr())
+			})
 			if err := DelEndpoint(0, from); err != nil {
 				t.Fatal(err)
 			}

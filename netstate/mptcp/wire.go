@@ -48,7 +48,7 @@ const (
 
 	diagInfo        = 2
 	diagUlpInfo     = 19
-	diagReqProtocol = 4
+	diagReqProtocol = 3
 
 	ulpName  = 1
 	ulpMPTCP = 3

@@ -138,7 +138,7 @@ type Users struct {
 	UDP      int      `json:"udp"`   // connected UDP sockets
 	Sockets  []Socket `json:"sockets,omitempty"`
 	UDPCount uint64   `json:"udp_count"` // UDP datagrams to them so far; 0 where not metered
-	// UDPRecent counts those of the last two seconds.
+	// UDPRecent counts those since Users was last asked about the same address.
 	UDPRecent uint64 `json:"udp_recent"`
 }
 

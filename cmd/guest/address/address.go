@@ -7,7 +7,6 @@
 package address
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -69,7 +68,7 @@ func (b *Book) Configure(p guest.Configure) (guest.Configured, error) {
 			return guest.Configured{}, fmt.Errorf("configure %s %s: %w", name, prefix, err)
 		}
 	}
-	if err := awaitUsable(link); err != nil {
+	if err := awaitUsable(link, p.Addrs); err != nil {
 		return guest.Configured{}, fmt.Errorf("configure %s: %w", name, err)
 	}
 	if b.nics == nil {
@@ -170,24 +169,28 @@ func addAddr(link netlink.Link, prefix netip.Prefix) error {
 	return nil
 }
 
-// usableLimit bounds the wait for IPv6 addresses: the kernel takes them into use a
-// moment after they are added, also without duplicate address detection.
+// usableLimit bounds the wait for IPv6 addresses.
 const usableLimit = 2 * time.Second
 
-func awaitUsable(link netlink.Link) error {
+// awaitUsable returns when packets to the IPv6 ones of addrs are taken in: the
+// kernel makes their local routes a moment after the addresses are added, also
+// without duplicate address detection, and drops packets until then.
+func awaitUsable(link netlink.Link, addrs []netip.Prefix) error {
 	for start := time.Now(); ; time.Sleep(2 * time.Millisecond) {
-		addrs, err := addrsOf(link, netlink.FAMILY_V6)
+		routes, err := routesOf(netlink.FAMILY_V6, unix.RT_TABLE_LOCAL)
 		if err != nil {
 			return err
 		}
-		tentative := slices.ContainsFunc(addrs, func(a netlink.Addr) bool {
-			return a.Flags&unix.IFA_F_TENTATIVE != 0 && !a.IP.IsLinkLocalUnicast()
+		missing := slices.IndexFunc(addrs, func(p netip.Prefix) bool {
+			return p.Addr().Is6() && !slices.ContainsFunc(routes, func(r netlink.Route) bool {
+				return r.LinkIndex == link.Attrs().Index && r.Dst != nil && r.Dst.IP.Equal(p.Addr().AsSlice())
+			})
 		})
-		if !tentative {
+		if missing < 0 {
 			return nil
 		}
 		if time.Since(start) > usableLimit {
-			return errors.New("IPv6 addresses stay tentative")
+			return fmt.Errorf("%s is not taken into use", addrs[missing])
 		}
 	}
 }

@@ -88,7 +88,7 @@ func (b *Book) takeOver(p guest.Retire) error {
 			return fmt.Errorf("keep %s on %s: %w", addr, link.Attrs().Name, err)
 		}
 	}
-	if err := awaitUsable(link); err != nil {
+	if err := awaitUsable(link, hosts(p.Addrs)); err != nil {
 		return fmt.Errorf("keep addresses on %s: %w", link.Attrs().Name, err)
 	}
 	announce(link, hosts(p.Addrs))

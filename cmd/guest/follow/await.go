@@ -179,20 +179,36 @@ func (w *watch) nudge() {
 		}
 		fresh := mptcp.Endpoint{ID: w.spare[0], Addr: e.Addr, Dev: e.Dev, Flags: mptcp.FlagSignal}
 		w.spare = w.spare[1:]
+		var err error
 		if len(w.joined) == 0 && w.nudges == 1 {
 			_ = mptcp.DelEndpoint(e.ID, e.Addr)
+			err = mptcp.AddEndpoint(fresh)
 		} else {
-			fresh.Port = nudgePort + uint16(fresh.ID)
+			err = addWithPort(fresh)
 		}
 		// What cannot be announced again is reported as left behind.
-		if mptcp.AddEndpoint(fresh) == nil {
+		if err == nil {
 			w.used = append(w.used, fresh.ID)
 		}
 	}
 }
 
-// nudgePort + the endpoint's id is where the kernel listens for late joins.
-const nudgePort = 61000
+// The kernel listens for late joins on one of these ports: nudgePort plus the
+// endpoint's id, or, where that is in use, a multiple of 256 further on.
+const (
+	nudgePort  = 61000
+	nudgeTries = 8
+)
+
+func addWithPort(e mptcp.Endpoint) (err error) {
+	for try := range uint16(nudgeTries) {
+		e.Port = nudgePort + uint16(e.ID) + 256*try
+		if err = mptcp.AddEndpoint(e); err == nil {
+			return nil
+		}
+	}
+	return err
+}
 
 // behindIn says whether somebody of the address's family is behind.
 func (w *watch) behindIn(addr netip.Addr) bool {

@@ -88,12 +88,16 @@ func (c *Client) write(ctx context.Context, req request) error {
 	}
 	c.writing.Lock()
 	defer c.writing.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	deadline, _ := ctx.Deadline()
 	if err := c.conn.SetWriteDeadline(deadline); err != nil {
 		return err
 	}
-	if _, err = c.conn.Write(append(line, '\n')); err != nil {
-		c.conn.Close() // half a command may have gone: what follows would be misread
+	n, err := c.conn.Write(append(line, '\n'))
+	if err != nil && n > 0 {
+		c.conn.Close() // half a command has gone: what follows would be misread
 	}
 	return err
 }

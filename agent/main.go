@@ -1,0 +1,100 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"godwit/internal/child"
+	"godwit/netstate/tunnel"
+)
+
+func init() { child.Register("agent", childMain) }
+
+func childMain(args []string) int {
+	if len(args) != 1 {
+		fmt.Fprintln(os.Stderr, "usage: godwit agent --config FILE")
+		return 2
+	}
+	if err := Main(args[0]); err != nil {
+		fmt.Fprintln(os.Stderr, "godwit agent:", err)
+		return 1
+	}
+	return 0
+}
+
+// Main runs an agent by a configuration file until SIGTERM or SIGINT.
+func Main(path string) error {
+	config, err := LoadConfig(path)
+	if err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	a, err := New(config, log)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	return a.Run(ctx, nil)
+}
+
+// apiShutdown ends everything on this host: migrations turn back, guests and
+// detours end. The host is as it was before the agent first ran.
+func (a *Agent) apiShutdown(r *http.Request) (any, error) {
+	ctx := r.Context()
+	a.mu.Lock()
+	moving := make([]*outgoing, 0, len(a.outgoing))
+	for _, m := range a.outgoing {
+		moving = append(moving, m)
+	}
+	coming := make([]*incoming, 0, len(a.incoming))
+	for _, m := range a.incoming {
+		coming = append(coming, m)
+	}
+	a.mu.Unlock()
+	var err error
+	for _, m := range moving {
+		m.abort(problemShutdown) //nolint:errcheck // what is past its switch ends with the other side
+	}
+	for _, m := range coming {
+		if s := m.snapshot(); !s.Running() {
+			err = errors.Join(err, m.sendBack(ctx))
+		}
+	}
+	for _, g := range a.guests.all() {
+		err = errors.Join(err, a.stopGuest(ctx, g))
+	}
+	for _, d := range a.detours.list("") {
+		err = errors.Join(err, a.detours.remove(ctx, d.ID))
+	}
+	found, ferr := tunnel.Found(ctx, a.tunnelDir())
+	err = errors.Join(err, ferr)
+	for _, t := range found {
+		err = errors.Join(err, tunnel.Down(ctx, a.tunnelDir(), t.Name))
+	}
+	return nil, err
+}
+
+// apiProcesses names the QEMU process of every guest here, also of those that wait.
+func (a *Agent) apiProcesses(*http.Request) (any, error) {
+	out := map[string]int{}
+	a.mu.Lock()
+	for _, m := range a.incoming {
+		if g := m.work.guest; g != nil && g.Machine != nil {
+			out[m.plan.Guest] = g.Machine.PID()
+		}
+	}
+	a.mu.Unlock()
+	for _, g := range a.guests.all() {
+		if g.Machine != nil {
+			out[g.name()] = g.Machine.PID()
+		}
+	}
+	return out, nil
+}

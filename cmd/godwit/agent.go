@@ -1,0 +1,47 @@
+package main
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"godwit/agent"
+)
+
+// defaultConfig is where a host's configuration is.
+const defaultConfig = "/etc/godwit/agent.yaml"
+
+func newAgent() *cobra.Command {
+	var config string
+	c := &cobra.Command{
+		Use: "agent", Short: "run this host's agent", Example: "  godwit agent --config /etc/godwit/agent.yaml",
+		Args: argsExactly(0, "no arguments"),
+		RunE: func(*cobra.Command, []string) error { return agent.Main(config) },
+	}
+	c.Flags().StringVar(&config, "config", defaultConfig, "configuration file")
+	return c
+}
+
+// ask is how commands reach this host's agent.
+func ask(c *cobra.Command) (*agent.Client, error) {
+	socket, err := c.Flags().GetString("socket")
+	if err == nil && socket != "" {
+		return agent.NewClient(socket), nil
+	}
+	path, err := c.Flags().GetString("config")
+	if err != nil || path == "" {
+		return nil, usageError{errors.New("which agent? give --socket PATH or --config FILE")}
+	}
+	config, err := agent.LoadConfig(path)
+	if err != nil {
+		return nil, err
+	}
+	return agent.NewClient(config.Socket()), nil
+}
+
+// askFlags adds the flags that ask reads.
+func askFlags(c *cobra.Command) *cobra.Command {
+	c.PersistentFlags().String("socket", "", "unix socket of the agent (default: by --config)")
+	c.PersistentFlags().String("config", defaultConfig, "configuration file of this host's agent")
+	return c
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/spf13/cobra"
+
+	"godwit/agent"
+)
+
+func newGuest() *cobra.Command {
+	c := askFlags(&cobra.Command{Use: "guest", Short: "guests under care of this host", Example: "  godwit guest ls\n  godwit guest adopt web.yaml"})
+	c.AddCommand(
+		&cobra.Command{
+			Use: "ls", Short: "list them", Example: "  godwit guest ls --json", Args: argsExactly(0, "no arguments"),
+			RunE: func(c *cobra.Command, _ []string) error { return listGuests(c, "") },
+		},
+		&cobra.Command{
+			Use: "show GUEST", Short: "show one", Example: "  godwit guest show web", Args: argsExactly(1, "a guest's name"),
+			RunE: func(c *cobra.Command, args []string) error { return listGuests(c, args[0]) },
+		},
+		&cobra.Command{
+			Use: "adopt FILE", Short: "take a guest that runs already under care, by its description",
+			Example: "  godwit guest adopt web.yaml", Args: argsExactly(1, "a description file"), RunE: adopt,
+		},
+	)
+	return c
+}
+
+func adopt(c *cobra.Command, args []string) error {
+	data, err := os.ReadFile(args[0])
+	if err != nil {
+		return usageError{fmt.Errorf("read description: %w", err)}
+	}
+	var d agent.Description
+	if err := yaml.UnmarshalWithOptions(data, &d, yaml.Strict()); err != nil {
+		return usageError{fmt.Errorf("read description %s: %w", args[0], err)}
+	}
+	client, err := ask(c)
+	if err != nil {
+		return err
+	}
+	held, err := client.StartGuest(c.Context(), d)
+	if err != nil {
+		return err
+	}
+	if asJSON(c) {
+		return printJSON(c.OutOrStdout(), held)
+	}
+	_, err = fmt.Fprintln(c.OutOrStdout(), "under care:", d.Name)
+	return err
+}
+
+func listGuests(c *cobra.Command, name string) error {
+	client, err := ask(c)
+	if err != nil {
+		return err
+	}
+	info, err := client.Host(c.Context())
+	if err != nil {
+		return err
+	}
+	found := false
+	shown := []agent.GuestInfo{}
+	for _, g := range info.Guests {
+		if name == "" || g.Name == name {
+			found = true
+			shown = append(shown, g)
+		}
+	}
+	if name != "" && !found {
+		return fmt.Errorf("guest %s: not under care on host %s; see `godwit guest ls`", name, info.Host)
+	}
+	if asJSON(c) {
+		return printJSON(c.OutOrStdout(), shown)
+	}
+	for _, g := range shown {
+		var addrs []string
+		for _, a := range g.Addresses {
+			addrs = append(addrs, a.Prefix.Addr().String())
+		}
+		fmt.Fprintf(c.OutOrStdout(), "%-16s %-10s %5d MiB  %s  %s\n", g.Name, g.Status, g.Memory>>20, strings.Join(addrs, " "), g.Migration)
+	}
+	return nil
+}
+
+func newHost() *cobra.Command {
+	c := askFlags(&cobra.Command{Use: "host", Short: "hosts of the fleet, as this one knows them", Example: "  godwit host ls"})
+	c.AddCommand(&cobra.Command{
+		Use: "ls", Short: "list them", Example: "  godwit host ls --json", Args: argsExactly(0, "no arguments"),
+		RunE: func(c *cobra.Command, _ []string) error { return listHosts(c) },
+	})
+	return c
+}
+
+func newSite() *cobra.Command {
+	c := askFlags(&cobra.Command{Use: "site", Short: "sites of the fleet, as this host knows them", Example: "  godwit site ls"})
+	c.AddCommand(&cobra.Command{
+		Use: "ls", Short: "list them", Example: "  godwit site ls --json", Args: argsExactly(0, "no arguments"),
+		RunE: func(c *cobra.Command, _ []string) error { return listHosts(c) },
+	})
+	return c
+}
+
+func listHosts(c *cobra.Command) error {
+	client, err := ask(c)
+	if err != nil {
+		return err
+	}
+	info, err := client.Host(c.Context())
+	if err != nil {
+		return err
+	}
+	if asJSON(c) {
+		return printJSON(c.OutOrStdout(), info)
+	}
+	fmt.Fprintf(c.OutOrStdout(), "%-16s %-16s this host, %d guests\n", info.Host, info.Site, len(info.Guests))
+	for _, p := range info.Neighbours {
+		fmt.Fprintf(c.OutOrStdout(), "%-16s %-16s %s\n", p.Host, p.Site, p.State)
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"godwit/lab"
+	"godwit/lab/report"
+	"godwit/lab/report/live"
+	"godwit/lab/scenario"
+	"godwit/lab/topo"
+)
+
+func newLab() *cobra.Command {
+	c := &cobra.Command{
+		Use: "lab", Short: "real multi-site networks with real guests on this machine",
+		Example: "  godwit lab run examples/cross-subnet.yaml --out /tmp/run\n  godwit lab selftest",
+	}
+	c.AddCommand(newLabRun(), newLabSelfTest(), newLabDown(), newLabCheck())
+	return c
+}
+
+func newLabRun() *cobra.Command {
+	var out string
+	c := &cobra.Command{
+		Use: "run FILE", Short: "run a scenario and judge it",
+		Long: `Builds the sites of a scenario file from network namespaces and emulated links,
+boots its guests, runs its traffic and steps, and judges what clients felt.
+Writes OUT/report.json and OUT/report.html. Exit status: 0 every expectation
+holds, 1 not, 2 the scenario is unusable.`,
+		Example: "  godwit lab run examples/cross-subnet.yaml --out /tmp/run",
+		Args:    argsExactly(1, "one scenario file"),
+		RunE: func(c *cobra.Command, args []string) error {
+			s, err := readScenario(args[0])
+			if err != nil {
+				return err
+			}
+			_, err = runLab(c, s, out)
+			return err
+		},
+	}
+	c.Flags().StringVar(&out, "out", "godwit-run", "directory for report.json, report.html and logs")
+	return c
+}
+
+func readScenario(path string) (*scenario.Scenario, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("read scenario: %w", err)}
+	}
+	s, err := scenario.Parse(path, data)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return s, nil
+}
+
+// runLab runs a scenario with a live view, and prints the summary.
+func runLab(c *cobra.Command, s *scenario.Scenario, out string) (*report.Report, error) {
+	if os.Geteuid() != 0 {
+		return nil, usageError{errors.New("lab: needs root, to make network namespaces; run it with sudo")}
+	}
+	terminal := isTerminal(os.Stderr)
+	view := live.New(os.Stderr, terminal)
+	rep, err := lab.Run(c.Context(), s, lab.Options{Out: out, Tell: view.Log, Live: view.Update, Log: labLog()})
+	view.Close()
+	if err != nil {
+		if errors.Is(err, lab.ErrUnusable) {
+			return nil, usageError{err}
+		}
+		return nil, err
+	}
+	if asJSON(c) {
+		err = rep.Write(c.OutOrStdout())
+	} else {
+		report.Summary(c.OutOrStdout(), rep, isTerminal(os.Stdout))
+		if abs, aerr := filepath.Abs(filepath.Join(out, "report.html")); aerr == nil {
+			fmt.Fprintln(c.OutOrStdout(), "report:", abs)
+		}
+	}
+	if err == nil && !rep.OK {
+		err = errSaid
+	}
+	return rep, err
+}
+
+// labLog shows what the lab's own parts warn of when GODWIT_DEBUG is set.
+func labLog() *slog.Logger {
+	if os.Getenv("GODWIT_DEBUG") == "" {
+		return nil
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, nil))
+}
+
+func newLabCheck() *cobra.Command {
+	return &cobra.Command{
+		Use: "check FILE", Short: "read a scenario file and say what is wrong with it",
+		Example: "  godwit lab check my.yaml", Args: argsExactly(1, "one scenario file"),
+		RunE: func(c *cobra.Command, args []string) error {
+			s, err := readScenario(args[0])
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(c.OutOrStdout(), "%s: %d sites, %d guests, %d steps, %d expectations\n", s.Name, len(s.Sites), len(s.Guests), len(s.Steps), len(s.Expect))
+			return nil
+		},
+	}
+}
+
+func newLabSelfTest() *cobra.Command {
+	return &cobra.Command{
+		Use: "selftest", Short: "show that emulated links deliver the delay and rate asked for",
+		Example: "  godwit lab selftest --json", Args: argsExactly(0, "no arguments"),
+		RunE: func(c *cobra.Command, _ []string) error {
+			w := c.OutOrStdout()
+			if asJSON(c) {
+				w = os.Stderr
+			}
+			results, err := topo.SelfTest(c.Context(), w)
+			if err != nil {
+				return err
+			}
+			if asJSON(c) {
+				err = printJSON(c.OutOrStdout(), results)
+			}
+			for _, r := range results {
+				if !r.OK {
+					return errSaid
+				}
+			}
+			return err
+		},
+	}
+}
+
+func newLabDown() *cobra.Command {
+	return &cobra.Command{
+		Use: "down [ID]", Short: "remove what labs left on this machine",
+		Long: "Removes the namespaces, processes and files of a lab (by its four hex digits),\nor of every lab on this machine, running ones too.", Example: "  godwit lab down\n  godwit lab down 3f9a",
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			return lab.Down(context.WithoutCancel(c.Context()), args, c.OutOrStdout())
+		},
+	}
+}

@@ -1,0 +1,114 @@
+// Command godwit moves running virtual machines to other networks while their
+// clients stay connected. One file a subcommand, wiring only.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"godwit/internal/child"
+	"godwit/migration"
+)
+
+// version is set by the build.
+var version = "dev"
+
+// Exit statuses (contract: the command line).
+const (
+	exitDone   = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+func main() {
+	child.Dispatch()
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// usageError is an error of the one who typed.
+type usageError struct{ error }
+
+func (u usageError) Unwrap() error { return u.error }
+
+// failed is an end with status 1 of which everything has been said.
+var errSaid = errors.New("said")
+
+func run(args []string, out, errOut io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	root := newRoot(out)
+	root.SetArgs(args)
+	root.SetOut(out)
+	root.SetErr(errOut)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitDone
+	}
+	var problem *migration.Problem
+	var usage usageError
+	status := exitFailed
+	if errors.As(err, &usage) || errors.As(err, &problem) && problem.Code == migration.CodeUsage {
+		status = exitUsage
+	}
+	if !errors.Is(err, errSaid) {
+		fmt.Fprintln(errOut, "godwit:", err)
+	}
+	return status
+}
+
+func newRoot(out io.Writer) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "godwit",
+		Short: "move running virtual machines to other networks while their clients stay connected",
+		Example: `  godwit demo                           # a real migration before your eyes
+  godwit lab run examples/cross-subnet.yaml --out /tmp/run
+  godwit migrate web sanjose --watch`,
+		SilenceUsage: true, SilenceErrors: true,
+	}
+	root.PersistentFlags().Bool("json", false, "print JSON for programs")
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return usageError{fmt.Errorf("%s: %w; see `%s --help`", c.CommandPath(), err, c.CommandPath())}
+	})
+	root.AddCommand(
+		newAgent(), newDemo(), newLab(), newMigrate(), newAbort(), newWatch(), newHistory(),
+		newGuest(), newHost(), newSite(), newDoctor(), newInit(), newVersion(out),
+	)
+	return root
+}
+
+// argsExactly checks the number of arguments, with an error of one line.
+func argsExactly(n int, what string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) != n {
+			return usageError{fmt.Errorf("%s takes %s; see `%s --help`", c.CommandPath(), what, c.CommandPath())}
+		}
+		return nil
+	}
+}
+
+// asJSON says whether --json was given.
+func asJSON(c *cobra.Command) bool {
+	v, err := c.Flags().GetBool("json")
+	return err == nil && v
+}
+
+// printJSON writes value, indented.
+func printJSON(w io.Writer, value any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(value)
+}
+
+// isTerminal says whether f is one.
+func isTerminal(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb" && os.Getenv("TERM") != ""
+}

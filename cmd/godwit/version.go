@@ -1,0 +1,22 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+
+	"github.com/spf13/cobra"
+)
+
+func newVersion(out io.Writer) *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "print the version", Example: "  godwit version --json", Args: argsExactly(0, "no arguments"),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if asJSON(c) {
+				return printJSON(out, map[string]string{"version": version, "go": runtime.Version()})
+			}
+			_, err := fmt.Fprintf(out, "godwit %s (%s)\n", version, runtime.Version())
+			return err
+		},
+	}
+}

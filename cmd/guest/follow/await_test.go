@@ -1,0 +1,188 @@
+package follow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"godwit/internal/need"
+	"godwit/netstate/mptcp"
+	"godwit/vm/guest"
+
+	"github.com/vishvananda/netlink"
+)
+
+// TestMain runs the tests again in a network namespace of their own, as root.
+func TestMain(m *testing.M) {
+	if os.Geteuid() != 0 || os.Getenv("GODWIT_TEST_NETNS") != "" {
+		os.Exit(m.Run())
+	}
+	command := exec.Command("/proc/self/exe", os.Args[1:]...)
+	command.Env = append(os.Environ(), "GODWIT_TEST_NETNS=1")
+	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
+	command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	if err := command.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "tests in a namespace:", err)
+		os.Exit(1)
+	}
+}
+
+var (
+	from   = netip.MustParseAddr("10.9.1.1")
+	to     = netip.MustParseAddr("10.9.1.2")
+	client = netip.MustParseAddr("10.9.1.9")
+)
+
+// setUp gives lo the addresses of both sides.
+func setUp(t *testing.T) {
+	t.Helper()
+	need.Root(t)
+	lo, err := netlink.LinkByName("lo")
+	if err == nil {
+		err = netlink.LinkSetUp(lo)
+	}
+	for _, addr := range []netip.Addr{from, to, client} {
+		parsed, parseErr := netlink.ParseAddr(addr.String() + "/32")
+		err = errors.Join(err, parseErr, netlink.AddrReplace(lo, parsed))
+	}
+	if err = errors.Join(err, mptcp.SetLimits(8, 8)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		endpoints, err := mptcp.Endpoints()
+		if err != nil {
+			t.Error(err)
+		}
+		for _, e := range endpoints {
+			if err := mptcp.DelEndpoint(e.ID, e.Addr); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// connect makes a connection from client to from; keep leaves the listener open.
+func connect(t *testing.T, keep bool) (near, far net.Conn) {
+	t.Helper()
+	var listening net.ListenConfig
+	listening.SetMultipathTCP(true)
+	listener, err := listening.Listen(context.Background(), "tcp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: client.AsSlice()}}
+	dialer.SetMultipathTCP(true)
+	near, err = dialer.Dial("tcp", netip.AddrPortFrom(from, listener.Addr().(*net.TCPAddr).AddrPort().Port()).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if far, err = listener.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		// Reset, so that nothing of it is left when the next test looks.
+		_ = far.(*net.TCPConn).SetLinger(0)
+		_ = near.(*net.TCPConn).SetLinger(0)
+		far.Close()
+		near.Close()
+		listener.Close()
+	})
+	if !keep {
+		listener.Close()
+	}
+	for _, pair := range [][2]net.Conn{{near, far}, {far, near}} {
+		if _, err := pair[0].Write([]byte{1}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(pair[1], make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return near, far
+}
+
+func announceTo(t *testing.T) {
+	t.Helper()
+	if err := mptcp.AddEndpoint(mptcp.Endpoint{ID: 3, Addr: to, Flags: mptcp.FlagSignal}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func await(t *testing.T, limit time.Duration, spare ...uint8) guest.Joins {
+	t.Helper()
+	last := -1
+	joins, err := Await(t.Context(), guest.AwaitJoin{Addrs: []netip.Addr{to}, Old: []netip.Addr{from},
+		LimitMS: limit.Milliseconds(), SpareIDs: spare}, func(joined, total int) { last = joined })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last != joins.Joined {
+		t.Errorf("told of %d, %d joined", last, joins.Joined)
+	}
+	return joins
+}
+
+func TestAwaitReturnsAsSoonAsAllJoined(t *testing.T) {
+	setUp(t)
+	const many = 50
+	for range many {
+		connect(t, true)
+	}
+	time.AfterFunc(200*time.Millisecond, func() { announceTo(t) })
+	joins := await(t, 10*time.Second)
+	if joins.Joined != many || joins.Total != many || len(joins.Unable) != 0 || joins.WaitedMS > 5000 {
+		t.Errorf("got %+v, want %d joined well before the limit", joins, many)
+	}
+	if again := await(t, 10*time.Second); again.Joined != many || again.WaitedMS > 5000 {
+		t.Errorf("again: %+v", again)
+	}
+}
+
+func TestNobodyToAwait(t *testing.T) {
+	setUp(t)
+	nobody := []netip.Addr{netip.MustParseAddr("10.9.1.77")}
+	joins, err := Await(t.Context(), guest.AwaitJoin{Addrs: []netip.Addr{to}, Old: nobody, LimitMS: 10000}, func(int, int) {})
+	if err != nil || joins.Total != 0 || joins.WaitedMS > 5000 {
+		t.Errorf("got %+v, %v", joins, err)
+	}
+}
+
+func TestEndedConnectionIsNotAwaited(t *testing.T) {
+	setUp(t)
+	near, far := connect(t, true)
+	time.AfterFunc(200*time.Millisecond, func() { near.Close(); far.Close() })
+	if joins := await(t, 10*time.Second); joins.Ended < 1 || joins.Ended != joins.Total || joins.WaitedMS > 5000 {
+		t.Errorf("got %+v, want one that ended", joins)
+	}
+}
+
+func TestLimitNamesWhoStayed(t *testing.T) {
+	setUp(t)
+	near, _ := connect(t, true)
+	joins := await(t, 300*time.Millisecond)
+	if len(joins.Unable) != 1 || joins.Unable[0].Remote.String() != near.LocalAddr().String() ||
+		joins.Unable[0].Why != "the new address was never announced to it" || joins.WaitedMS < 300 {
+		t.Errorf("got %+v", joins)
+	}
+}
+
+// TestClosedListenerIsReached: nobody listens on the connection's port any more, so
+// the join is refused, until the address is announced with a port of its own.
+func TestClosedListenerIsReached(t *testing.T) {
+	setUp(t)
+	connect(t, false)
+	announceTo(t)
+	joins := await(t, 10*time.Second, 5, 6)
+	if joins.Joined != 1 || len(joins.Endpoints) == 0 {
+		t.Errorf("got %+v, want that announcing again reached it", joins)
+	}
+	t.Logf("%+v", joins)
+}

@@ -1,0 +1,318 @@
+package lab
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"godwit/agent"
+	"godwit/lab/report"
+	"godwit/lab/scenario"
+	"godwit/lab/traffic"
+	"godwit/migration"
+)
+
+// assemble makes the report of what was measured.
+func (r *run) assemble(timedOut bool) *report.Report {
+	rep := &report.Report{
+		Scenario: r.w.scenario.Name, Started: r.zero.Format(time.RFC3339Nano), DurationS: time.Since(r.zero).Seconds(),
+		TimedOut: timedOut, Unreached: r.unreached(), Troubles: r.troubles, Machine: machine(r.w),
+	}
+	for _, m := range r.moves {
+		rep.Migrations = append(rep.Migrations, r.migrationReport(m))
+	}
+	for _, t := range r.w.scenario.Traffic {
+		rep.Traffic = append(rep.Traffic, r.trafficReport(t))
+	}
+	rep.Series = r.series()
+	return rep
+}
+
+// window is from MIGRATION_START to the handover's end, unix ns; of a migration
+// that did not get there, to its outcome.
+func (m *move) window() (from, to int64, ok bool) {
+	if m.report == nil {
+		return 0, 0, false
+	}
+	for _, e := range m.events {
+		if e.Name == migration.MigrationStart {
+			from = e.At
+		}
+	}
+	to = m.report.Handed
+	if to == 0 {
+		to = m.report.Ended
+	}
+	return from, to, from != 0 && to > from
+}
+
+func (r *run) migrationReport(m *move) report.Migration {
+	out := report.Migration{
+		Guest: m.guest, From: m.from, To: r.resolve(m), Mode: m.step.Mode, Transfer: m.step.Transfer, Network: m.step.Network,
+		RequestedS: m.asked.Sub(r.zero).Seconds(), WhyNull: map[string]string{},
+	}
+	if m.report == nil {
+		out.Outcome = report.Refused
+		if m.refusal != nil {
+			out.Reason = m.refusal.Text
+		} else {
+			out.Outcome, out.Reason = report.InDoubt, "no outcome was heard before the run ended"
+		}
+		return whyNull(out, "the migration did not begin: "+out.Reason)
+	}
+	rep := m.report
+	out.From, out.To = rep.From, rep.To
+	out.Mode, out.Transfer, out.Network = rep.Mode, rep.Transfer, rep.Network
+	out.Outcome = string(rep.Outcome)
+	if rep.Problem != nil {
+		out.Reason = rep.Problem.Text
+	}
+	out.TotalS, out.MigrationS = since(rep.Requested, rep.Ended), since(rep.Requested, rep.Resumed)
+	out.MemoryS = since(rep.Requested, rep.MemoryDone)
+	out.SwitchedS = since(r.zero.UnixNano(), rep.Resumed)
+	out.QEMUDowntimeMS, out.HeldPackets = rep.QEMUDowntimeMS, rep.Held
+	if rep.LastTick != nil && rep.FirstTick != nil {
+		ms := float64(rep.FirstTick.At-rep.LastTick.At) / 1e6
+		out.VMDowntimeMS = &ms
+	}
+	if rep.Rounds > 0 {
+		rounds := int64(rep.Rounds)
+		out.Rounds = &rounds
+	}
+	r.fillBytes(&out, rep)
+	r.fillPhases(&out, rep)
+	r.fillNetwork(&out, m)
+	return whyNull(out, "the migration ended before it could be measured: "+out.Outcome)
+}
+
+func (r *run) fillBytes(out *report.Migration, rep *agent.Report) {
+	if rep.MemoryBytes > 0 {
+		out.MemoryBytes = &rep.MemoryBytes
+	}
+	out.DiskWireBytes = &rep.DiskBytes
+	if rep.Outcome != migration.Refused {
+		var sum int64
+		for _, n := range rep.WireBytes {
+			sum += n
+		}
+		out.WireBytes, out.WireBytesByPath = &sum, rep.WireBytes
+	}
+	if p := rep.Predicted; p != nil {
+		out.Predicted = &report.Predicted{MigrationS: &p.MigrationS, DowntimeMS: &p.DowntimeMS, WireBytes: &p.WireBytes}
+	}
+}
+
+func (r *run) fillPhases(out *report.Migration, rep *agent.Report) {
+	for _, p := range rep.Phases {
+		end := p.End
+		if end == 0 {
+			end = rep.Ended
+		}
+		out.Phases = append(out.Phases, report.Phase{
+			Name: string(p.Name), StartS: float64(p.Start-rep.Requested) / 1e9, EndS: float64(end-rep.Requested) / 1e9,
+		})
+	}
+	if rep.TunnelUp != 0 && rep.TunnelDown != 0 {
+		out.TunnelS = since(rep.TunnelUp, rep.TunnelDown)
+	} else if rep.TunnelUp != 0 {
+		out.WhyNull["tunnel_s"] = "the tunnel was still there at the end of the run"
+	}
+}
+
+// fillNetwork fills in what clients and edges saw.
+func (r *run) fillNetwork(out *report.Migration, m *move) {
+	from, to, ok := m.window()
+	if !ok {
+		return
+	}
+	if p := r.w.probers[m.guest]; p != nil {
+		p.WaitFor(to)
+		if d, ok := p.Downtime(from, to); ok {
+			ms := float64(d) / 1e6
+			out.NetworkDowntimeMS = &ms
+		}
+	}
+	drops := m.links.drops
+	out.LinkDrops = &drops
+	n, err := r.dropped(m.guest, from, to)
+	if err != nil {
+		out.WhyNull["dropped_packets"] = err.Error()
+	} else {
+		out.DroppedPackets = &n
+	}
+	out.Connections = r.connections(m)
+}
+
+// dropped is how many packets between edges and guest were lost in a window. When
+// traffic has ended and nothing is on its way, the difference is exact: zero then
+// is zero in every window. Otherwise the smallest differences around the window
+// tell, since packets on their way only add to them.
+func (r *run) dropped(guest string, from, to int64) (int64, error) {
+	var before, after, last *int64
+	var why error
+	for i := range r.balances {
+		b := &r.balances[i]
+		if b.guest != guest {
+			continue
+		}
+		if b.err != nil {
+			why = b.err
+			continue
+		}
+		missing := b.missing.toGuest + b.missing.fromGuest
+		last = &missing
+		at := b.at.UnixNano()
+		if at <= from && (before == nil || missing < *before) {
+			before = &missing
+		}
+		if at >= to && (after == nil || missing < *after) {
+			after = &missing
+		}
+	}
+	switch {
+	case last == nil && why != nil:
+		return 0, fmt.Errorf("edges and guest could not be compared: %w", why)
+	case last == nil || after == nil:
+		return 0, fmt.Errorf("edges and guest could not be compared after the handover")
+	case *last == 0:
+		return 0, nil
+	}
+	start := int64(0)
+	if before != nil {
+		start = *before
+	}
+	return max(*after-start, 0), nil
+}
+
+// connections counts those of the lab's traffic after the move.
+func (r *run) connections(m *move) *report.Connections {
+	out := &report.Connections{}
+	next := map[netip.Addr]bool{}
+	for _, a := range m.report.Next {
+		next[a.Prefix.Addr()] = true
+	}
+	for _, t := range r.w.scenario.Traffic {
+		result, ok := r.results[t.Name]
+		if !ok || t.Guest != m.guest || t.Kind == traffic.UDP || t.Kind == traffic.Exec {
+			continue
+		}
+		for i, c := range result.Connections {
+			out.Total++
+			switch {
+			case !c.Survived && c.Last < m.report.Ended:
+				out.Lost++
+			case m.report.Outcome == migration.Completed && r.movedTo(t.Name, i, next, m.report):
+				out.Moved++
+			default:
+				out.Tunnelled++
+			}
+		}
+	}
+	return out
+}
+
+// movedTo says whether connection number i of a flow had a subflow on one of addrs
+// after the handover. Samples list the first connections; of more, the first stand
+// for all.
+func (r *run) movedTo(flow string, _ int, addrs map[netip.Addr]bool, rep *agent.Report) bool {
+	f := r.flows[flow]
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for key, sp := range f.subflows {
+		remote, err := netip.ParseAddr(key[1])
+		if err == nil && addrs[remote.Unmap()] && sp.to >= rep.Handed-int64(200*time.Millisecond) {
+			return rep.Network != "tunnel"
+		}
+	}
+	return false
+}
+
+// after counts from 2 s after the handover; windows are 5 s (issue: numbers).
+const (
+	settleTime = 2 * time.Second
+	windowTime = 5 * time.Second
+)
+
+func (r *run) trafficReport(t scenario.Traffic) report.Traffic {
+	out := report.Traffic{Name: t.Name, Client: t.Client, Guest: t.Guest, Kind: t.Kind, Connections: t.Connections, WhyNull: map[string]string{}}
+	res, ok := r.results[t.Name]
+	if !ok {
+		for _, f := range []string{"service_gap_ms", "gap_before_ms", "records_lost", "records_repeated", "corrupt", "bytes", "mbps.before", "mbps.during", "mbps.after", "rtt_ms.before", "rtt_ms.during", "rtt_ms.after", "retransmits"} {
+			out.WhyNull[f] = "the flow did not run to its end"
+		}
+		return out
+	}
+	out.MPTCP, out.Survived = res.MPTCP, res.Survived
+	out.RecordsLost, out.RecordsRepeated, out.Corrupt = &res.Lost, &res.Repeated, &res.Corrupt
+	out.Bytes, out.Retransmits = &res.Bytes, &res.Retransmits
+	windows := r.windowsOf(t.Guest)
+	before := [2]int64{max(res.Start, r.zero.UnixNano()-int64(windowTime)), res.End}
+	if len(windows) > 0 {
+		before[1] = windows[0][0]
+	}
+	if before[1]-before[0] > int64(windowTime) {
+		before[0] = before[1] - int64(windowTime)
+	}
+	out.GapBeforeMS = gapOf(&res, before)
+	out.Mbps.Before, out.RTTMS.Before = rateOf(&res, before), rttOf(&res, before)
+	if len(windows) == 0 {
+		return trafficNulls(out, &res, "no migration took place")
+	}
+	for _, w := range windows {
+		if g := gapOf(&res, w); g != nil && (out.ServiceGapMS == nil || *g > *out.ServiceGapMS) {
+			out.ServiceGapMS = g
+		}
+	}
+	during := [2]int64{windows[0][0], windows[len(windows)-1][1]}
+	out.Mbps.During, out.RTTMS.During = rateOf(&res, during), rttOf(&res, during)
+	begin := during[1] + int64(settleTime)
+	after := [2]int64{begin, min(res.End, begin+int64(windowTime))}
+	if after[1] > after[0] {
+		out.Mbps.After, out.RTTMS.After = rateOf(&res, after), rttOf(&res, after)
+	}
+	return trafficNulls(out, &res, "the run ended before it could be measured")
+}
+
+// windowsOf are the windows of the guest's migrations that began, in order.
+func (r *run) windowsOf(guest string) [][2]int64 {
+	var out [][2]int64
+	for _, m := range r.moves {
+		if from, to, ok := m.window(); ok && m.guest == guest {
+			out = append(out, [2]int64{from, to})
+		}
+	}
+	slices.SortFunc(out, func(a, b [2]int64) int { return int(a[0] - b[0]) })
+	return out
+}
+
+func gapOf(res *traffic.Result, w [2]int64) *float64 {
+	if d, ok := res.Gap(w[0], w[1]); ok {
+		ms := float64(d) / 1e6
+		return &ms
+	}
+	return nil
+}
+
+func rateOf(res *traffic.Result, w [2]int64) *float64 {
+	if v, ok := res.Mbps(w[0], w[1]); ok {
+		return &v
+	}
+	return nil
+}
+
+func rttOf(res *traffic.Result, w [2]int64) *float64 {
+	if d, ok := res.RTT(w[0], w[1]); ok {
+		ms := float64(d) / 1e6
+		return &ms
+	}
+	return nil
+}
+
+func since(from, to int64) *float64 {
+	if from == 0 || to == 0 {
+		return nil
+	}
+	s := float64(to-from) / 1e9
+	return &s
+}

@@ -1,0 +1,306 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/netip"
+	"sync"
+	"time"
+
+	"godwit/lab/report"
+	"godwit/lab/scenario"
+	"godwit/lab/traffic"
+	"godwit/vm/guest"
+)
+
+// flowTrace is what a flow's samples told, for the picture and the live view.
+type flowTrace struct {
+	mu       sync.Mutex
+	kind     string
+	last     traffic.Sample
+	samples  []sampleRow
+	subflows map[[2]string]*span // by local and remote address
+	longest  time.Duration       // wait since time 0
+}
+
+type sampleRow struct {
+	at             int64
+	mbps, rtt, gap float64
+}
+
+type span struct{ from, to int64 }
+
+// startFlow connects a flow to where its guest is now.
+func (r *run) startFlow(ctx context.Context, t scenario.Traffic) error {
+	info, err := r.guestInfo(ctx, t.Guest)
+	if err != nil {
+		return fmt.Errorf("traffic %s: %w", t.Name, err)
+	}
+	target, ok := info.Addresses[0].Prefix.Addr(), true
+	for _, a := range info.Addresses {
+		if a.Prefix.Addr().Is6() == (t.Family == "v6") {
+			target = a.Prefix.Addr()
+			break
+		}
+		ok = false
+	}
+	if !ok && target.Is6() != (t.Family == "v6") {
+		return fmt.Errorf("traffic %s: guest %s has no %s address", t.Name, t.Guest, t.Family)
+	}
+	client, _ := clientOf(r.w.scenario, t.Client)
+	r.mu.Lock()
+	r.flows[t.Name] = &flowTrace{kind: t.Kind, subflows: map[[2]string]*span{}}
+	r.mu.Unlock()
+	return r.w.clients[t.Client].Start(traffic.Flow{
+		Name: t.Name, Kind: t.Kind, Target: target, Every: t.Every, Rate: t.Rate,
+		Connections: t.Connections, MPTCP: client.MPTCP != "off", Command: t.Command,
+	})
+}
+
+func clientOf(s *scenario.Scenario, name string) (scenario.Client, bool) {
+	for _, c := range s.Clients {
+		if c.Name == name {
+			return c, true
+		}
+	}
+	return scenario.Client{}, false
+}
+
+// startLater starts the flows that begin after time 0.
+func (r *run) startLater(ctx context.Context) {
+	for _, t := range r.w.scenario.Traffic {
+		if t.Start == 0 {
+			continue
+		}
+		r.wg.Go(func() {
+			if !pause(ctx, time.Until(r.zero.Add(t.Start))) {
+				return
+			}
+			if err := r.startFlow(ctx, t); err != nil {
+				r.mu.Lock()
+				r.troubles = append(r.troubles, err.Error())
+				r.mu.Unlock()
+			}
+		})
+	}
+}
+
+// watchSamples keeps every client's samples until the client ends.
+func (r *run) watchSamples() {
+	for _, c := range r.w.clients {
+		go func() {
+			for s := range c.Samples() {
+				r.mu.Lock()
+				f := r.flows[s.Flow]
+				r.mu.Unlock()
+				if f != nil {
+					f.see(s)
+				}
+			}
+		}()
+	}
+}
+
+// see takes a sample in.
+func (f *flowTrace) see(s traffic.Sample) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last = s
+	row := sampleRow{at: s.Time, mbps: s.Mbps, rtt: math.NaN(), gap: float64(max(s.Gap, s.Waiting)) / 1e6}
+	if s.RTT != nil {
+		row.rtt = *s.RTT
+	}
+	f.samples = append(f.samples, row)
+	f.longest = max(f.longest, time.Duration(max(s.Gap, s.Waiting)))
+	for _, sub := range s.Subflows {
+		if !sub.Established {
+			continue
+		}
+		key := [2]string{sub.Local.Addr().String(), sub.Remote.Addr().String()}
+		if old := f.subflows[key]; old != nil && s.Time-old.to < int64(time.Second) {
+			old.to = s.Time
+			continue
+		}
+		f.subflows[key] = &span{s.Time, s.Time}
+	}
+}
+
+// stopTraffic ends every flow and keeps what it was.
+func (r *run) stopTraffic() {
+	r.tell("stopping traffic")
+	var wg sync.WaitGroup
+	for _, t := range r.w.scenario.Traffic {
+		r.mu.Lock()
+		started := r.flows[t.Name] != nil
+		r.mu.Unlock()
+		if !started {
+			continue
+		}
+		wg.Go(func() {
+			result, err := r.w.clients[t.Client].Stop(t.Name)
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if err != nil {
+				r.troubles = append(r.troubles, err.Error())
+				return
+			}
+			r.results[t.Name] = result
+		})
+	}
+	wg.Wait()
+	time.Sleep(300 * time.Millisecond) // what is on its way arrives
+	r.takeBalance(context.Background())
+}
+
+// endLeases ends every tunnel that a lease keeps, and sees how long each lived.
+func (r *run) endLeases() {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	for _, a := range r.w.agents {
+		if err := a.client.EndDetours(ctx); err != nil {
+			r.tell("end leases: " + err.Error())
+		}
+	}
+	for _, m := range r.moves {
+		if m.id == "" {
+			continue
+		}
+		if rep, err := r.w.agents[m.from].client.Report(ctx, m.id); err == nil && rep.Ended != 0 {
+			m.set(&rep)
+		}
+	}
+}
+
+// balanceEvery is how often edges and guests are compared.
+const balanceEvery = time.Second
+
+// balance compares, until ctx ends, what passed the edges with what reached the guests.
+func (r *run) balance(ctx context.Context) {
+	for pause(ctx, balanceEvery) {
+		r.takeBalance(ctx)
+	}
+}
+
+// takeBalance compares once. Packets on their way count as missing; when traffic
+// has stopped, none are.
+func (r *run) takeBalance(ctx context.Context) {
+	for _, g := range r.w.scenario.Guests {
+		b := r.compare(ctx, g.Name)
+		b.guest = g.Name
+		r.mu.Lock()
+		r.balances = append(r.balances, b)
+		r.mu.Unlock()
+	}
+}
+
+func (r *run) compare(ctx context.Context, name string) balance {
+	b := balance{at: time.Now()}
+	if r.w.edges == nil {
+		b.err = fmt.Errorf("no meters at the edges")
+		return b
+	}
+	ask, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	var counters guest.Counters
+	if b.err = r.w.agentOf(name).client.CallGuest(ask, name, "counters", nil, &counters); b.err != nil {
+		return b
+	}
+	if counters.MeterError != "" {
+		b.err = fmt.Errorf("%s", counters.MeterError)
+		return b
+	}
+	addrs := r.everyAddress(name)
+	edge, err := r.w.edges.count(addrs)
+	if err != nil {
+		b.err = err
+		return b
+	}
+	for _, m := range counters.Meter {
+		if m.Proto != protoTCP && m.Proto != protoUDP {
+			continue
+		}
+		if !m.Out && addrs[m.Dst] {
+			edge.toGuest -= int64(m.Packets)
+		}
+		if m.Out && addrs[m.Src] {
+			edge.fromGuest = edge.fromGuest - int64(m.Packets)
+		}
+	}
+	b.missing = flowCount{toGuest: edge.toGuest, fromGuest: -edge.fromGuest}
+	return b
+}
+
+// everyAddress is every address that the guest has had in this run.
+func (r *run) everyAddress(name string) map[netip.Addr]bool {
+	r.mu.Lock()
+	if r.addrs[name] == nil {
+		r.addrs[name] = map[netip.Addr]bool{}
+	}
+	out := r.addrs[name]
+	moves := r.moves
+	r.mu.Unlock()
+	for _, m := range moves {
+		m.mu.Lock()
+		if m.guest == name && m.report != nil {
+			for _, a := range append(m.report.Old, m.report.Next...) {
+				out[a.Prefix.Addr()] = true
+			}
+		}
+		m.mu.Unlock()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if info, err := r.guestInfo(ctx, name); err == nil {
+		for _, a := range info.Addresses {
+			out[a.Prefix.Addr()] = true
+		}
+	}
+	return out
+}
+
+// series is the picture's data, in seconds from time 0.
+func (r *run) series() *report.Series {
+	s := &report.Series{}
+	rel := func(at int64) float64 { return float64(at-r.zero.UnixNano()) / 1e9 }
+	for _, t := range r.w.scenario.Traffic {
+		f := r.flows[t.Name]
+		if f == nil {
+			continue
+		}
+		f.mu.Lock()
+		flow := s.Flow(t.Name, t.Kind)
+		for _, row := range f.samples {
+			flow.Add(rel(row.at), row.mbps, row.rtt, row.gap)
+		}
+		for key, sp := range f.subflows {
+			to := rel(sp.to)
+			s.Subflows = append(s.Subflows, report.Subflow{Flow: t.Name, Local: key[0], Remote: key[1], FromS: rel(sp.from), ToS: &to})
+		}
+		f.mu.Unlock()
+	}
+	for name, p := range r.w.probers {
+		series := s.Probe(name)
+		for _, pt := range p.Series(r.zero.Add(-time.Second).UnixNano(), time.Now().UnixNano(), 100*time.Millisecond) {
+			rtt := math.NaN()
+			if pt.RTT > 0 {
+				rtt = float64(pt.RTT) / 1e6
+			}
+			series.Add(rel(pt.Time), float64(pt.Wait)/1e6, rtt)
+		}
+	}
+	for _, m := range r.moves {
+		for _, w := range m.wire {
+			for path, bytes := range w.bytes {
+				s.Path(path).Add(rel(w.at.UnixNano()), float64(bytes))
+			}
+		}
+		for _, e := range m.events {
+			s.Events = append(s.Events, report.Event{AtS: rel(e.At), Name: string(e.Name), Guest: m.guest})
+		}
+	}
+	for _, step := range r.steps {
+		s.Steps = append(s.Steps, *step)
+	}
+	return s
+}

@@ -1,0 +1,50 @@
+package lab
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+
+	"godwit/netstate"
+	"godwit/netstate/netns"
+)
+
+// agentLeftovers names what the agents left on their hosts, now that they have
+// ended: kernel state of ours, taps and tunnels, processes. What the lab itself
+// made there goes with the namespaces.
+func (w *world) agentLeftovers() []string {
+	var left []string
+	for name, a := range w.agents {
+		ns := a.host.Namespace
+		err := netns.Do(ns, func() error {
+			found, err := netstate.Found()
+			if err != nil {
+				return err
+			}
+			for guest := range found.States {
+				left = append(left, fmt.Sprintf("host %s: network state of guest %s", name, guest))
+			}
+			for _, stray := range found.Stray {
+				left = append(left, fmt.Sprintf("host %s: %s", name, stray))
+			}
+			links, err := netlink.LinkList()
+			if err != nil {
+				return err
+			}
+			for _, l := range links {
+				if strings.HasPrefix(l.Attrs().Name, "gw") {
+					left = append(left, fmt.Sprintf("host %s: device %s", name, l.Attrs().Name))
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			left = append(left, fmt.Sprintf("host %s: %v", name, err))
+		}
+		for _, pid := range netns.Processes(ns) {
+			left = append(left, fmt.Sprintf("host %s: process %d", name, pid))
+		}
+	}
+	return left
+}

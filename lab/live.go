@@ -1,0 +1,75 @@
+package lab
+
+import (
+	"context"
+	"time"
+
+	"godwit/lab/report/live"
+)
+
+// Status is what a live view shows.
+type Status = live.Status
+
+// liveEvery is how often the live view is told.
+const liveEvery = 150 * time.Millisecond
+
+// live tells the view how things are, until ctx ends.
+func (r *run) live(ctx context.Context) {
+	for pause(ctx, liveEvery) {
+		r.opts.Live(r.status())
+	}
+}
+
+func (r *run) status() Status {
+	s := Status{Title: r.w.scenario.Name, Elapsed: time.Since(r.zero)}
+	r.mu.Lock()
+	moves := r.moves
+	r.mu.Unlock()
+	for _, m := range moves {
+		s.Moves = append(s.Moves, m.live(time.Now()))
+	}
+	for _, t := range r.w.scenario.Traffic {
+		r.mu.Lock()
+		f := r.flows[t.Name]
+		r.mu.Unlock()
+		if f == nil {
+			continue
+		}
+		f.mu.Lock()
+		flow := live.Flow{
+			Name: t.Name, Mbps: f.last.Mbps, Longest: f.longest, Waiting: time.Duration(f.last.Waiting),
+			Lost: f.last.Lost, Corrupt: f.last.Corrupt, Dead: f.last.Connections > 0 && f.last.Alive == 0,
+		}
+		if f.last.RTT != nil {
+			flow.RTT = time.Duration(*f.last.RTT * float64(time.Millisecond))
+		}
+		for _, sub := range f.last.Subflows {
+			if sub.Established {
+				flow.Subflows++
+			}
+		}
+		f.mu.Unlock()
+		s.Flows = append(s.Flows, flow)
+	}
+	return s
+}
+
+// live is the move as the view shows it.
+func (m *move) live(now time.Time) live.Move {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := live.Move{Guest: m.guest, From: m.from, To: m.to, Phase: string(m.phase), Done: m.ended()}
+	if began, ok := m.started[m.phase]; ok {
+		out.Since = now.Sub(began)
+	}
+	p := m.progress
+	out.Total, out.Copied, out.Round = p.Total, p.Total-p.Remaining, int(p.Round)
+	out.Mbps, out.Remaining = float64(p.Rate)*8/1e6, time.Duration(p.LeftS*float64(time.Second))
+	switch {
+	case m.refusal != nil:
+		out.Phase = "refused"
+	case m.report != nil && out.Done:
+		out.Phase = string(m.report.Outcome)
+	}
+	return out
+}

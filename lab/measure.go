@@ -1,0 +1,98 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"godwit/lab/topo"
+	"godwit/netstate/meter"
+	"godwit/netstate/netns"
+)
+
+// edges count the packets of guests at the sites' edges, as they are on the wire:
+// on the routers' ports towards the hosts. What passed there towards a guest and
+// what reached it differ by what a host, tap, tunnel or hold lost; and so back.
+type edges struct {
+	mu     sync.Mutex
+	meters []*meter.Meter
+}
+
+// openEdges puts a meter on every port.
+func openEdges(t *topo.Topo) (*edges, error) {
+	e := &edges{}
+	for site, edge := range t.EdgeDevices() {
+		err := netns.Do(edge.Namespace, func() error {
+			for _, device := range edge.Devices {
+				m, err := meter.Open(device)
+				if err != nil {
+					return err
+				}
+				e.meters = append(e.meters, m)
+			}
+			return nil
+		})
+		if err != nil {
+			e.close()
+			return nil, fmt.Errorf("count packets at the edge of %s: %w", site, err)
+		}
+	}
+	return e, nil
+}
+
+func (e *edges) close() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, m := range e.meters {
+		m.Close()
+	}
+	e.meters = nil
+}
+
+// flowCount is how many packets of TCP and UDP went each way.
+type flowCount struct{ toGuest, fromGuest int64 }
+
+// protocols that are counted: what clients use. ICMP from routers and hosts would
+// reach the guest without passing an edge.
+const (
+	protoTCP = 6
+	protoUDP = 17
+)
+
+// count adds up what passed the edges to and from addrs since they were opened.
+func (e *edges) count(addrs map[netip.Addr]bool) (flowCount, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var c flowCount
+	if len(e.meters) == 0 {
+		return c, errors.New("no meters at the edges")
+	}
+	for _, m := range e.meters {
+		counts, err := m.Read()
+		if err != nil {
+			return c, err
+		}
+		for key, n := range counts {
+			if key.Proto != protoTCP && key.Proto != protoUDP {
+				continue
+			}
+			if key.Out && addrs[key.Dst] {
+				c.toGuest += int64(n.Packets)
+			}
+			if !key.Out && addrs[key.Src] {
+				c.fromGuest += int64(n.Packets)
+			}
+		}
+	}
+	return c, nil
+}
+
+// balance is the difference between edges and guest at one time.
+type balance struct {
+	guest   string
+	at      time.Time
+	missing flowCount // counted at one end and not (yet) at the other
+	err     error
+}

@@ -1,0 +1,67 @@
+package lab
+
+import (
+	"context"
+	"os"
+	"strings"
+	"time"
+
+	"godwit/lab/report"
+	"godwit/lab/traffic"
+	"godwit/vm/qemu"
+)
+
+// whyNull gives every number that is missing its reason.
+func whyNull(m report.Migration, reason string) report.Migration {
+	for name, missing := range map[string]bool{
+		"total_s": m.TotalS == nil, "migration_s": m.MigrationS == nil, "memory_s": m.MemoryS == nil,
+		"vm_downtime_ms": m.VMDowntimeMS == nil, "qemu_downtime_ms": m.QEMUDowntimeMS == nil,
+		"network_downtime_ms": m.NetworkDowntimeMS == nil, "rounds": m.Rounds == nil, "memory_bytes": m.MemoryBytes == nil,
+		"wire_bytes": m.WireBytes == nil, "disk_wire_bytes": m.DiskWireBytes == nil, "held_packets": m.HeldPackets == nil,
+		"dropped_packets": m.DroppedPackets == nil, "link_drops": m.LinkDrops == nil, "tunnel_s": m.TunnelS == nil,
+		"predicted": m.Predicted == nil,
+	} {
+		if _, said := m.WhyNull[name]; missing && !said {
+			m.WhyNull[name] = reason
+		}
+	}
+	return m
+}
+
+// trafficNulls does the same for a flow.
+func trafficNulls(t report.Traffic, res *traffic.Result, reason string) report.Traffic {
+	gap, rtt := res.GapUnknown, res.RTTUnknown
+	if gap == "" {
+		gap = reason
+	}
+	if rtt == "" {
+		rtt = reason
+	}
+	for name, null := range map[string]struct {
+		missing bool
+		why     string
+	}{
+		"service_gap_ms": {t.ServiceGapMS == nil, gap}, "gap_before_ms": {t.GapBeforeMS == nil, gap},
+		"mbps.before": {t.Mbps.Before == nil, reason}, "mbps.during": {t.Mbps.During == nil, reason}, "mbps.after": {t.Mbps.After == nil, reason},
+		"rtt_ms.before": {t.RTTMS.Before == nil, rtt}, "rtt_ms.during": {t.RTTMS.During == nil, rtt}, "rtt_ms.after": {t.RTTMS.After == nil, rtt},
+	} {
+		if null.missing {
+			t.WhyNull[name] = null.why
+		}
+	}
+	return t
+}
+
+// machine describes what the run ran on.
+func machine(w *world) map[string]string {
+	out := map[string]string{}
+	if kernel, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
+		out["kernel"] = strings.TrimSpace(string(kernel))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if host, err := qemu.ThisHost(ctx); err == nil {
+		out["qemu"], out["accel"] = host.Version.String(), host.Accel
+	}
+	return out
+}

@@ -1,0 +1,290 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"godwit/agent"
+	"godwit/lab/report"
+	"godwit/lab/scenario"
+	"godwit/lab/traffic"
+	"godwit/migration"
+)
+
+// Options of a run.
+type Options struct {
+	Out  string       // directory of report.json, report.html and logs; "" keeps none
+	Tell func(string) // hears a line for each thing that happens; may be nil
+	Live func(Status) // hears the state of things some times a second; may be nil
+	Log  *slog.Logger // nil: none
+}
+
+// run is one scenario under way.
+type run struct {
+	w      *world
+	opts   Options
+	zero   time.Time // time 0
+	faults linkFaults
+	wg     sync.WaitGroup
+
+	mu       sync.Mutex
+	moves    []*move
+	queue    map[string]chan struct{} // by guest: its last requested migration
+	pending  int                      // requested migrations without an outcome
+	lastEnd  time.Time
+	reached  map[int]bool // steps whose trigger came
+	steps    []*report.StepDone
+	troubles []string
+	results  map[string]traffic.Result
+	flows    map[string]*flowTrace
+	balances []balance
+	addrs    map[string]map[netip.Addr]bool
+}
+
+// ErrUnusable marks a run that could not be carried out as the file asks: the
+// machine or the scenario is at fault, not the guest's migration.
+var ErrUnusable = errors.New("the scenario cannot be run here")
+
+// Run carries a scenario out and judges it. Whatever happens, also when ctx ends,
+// everything it made is taken down again; the report says what was left. The
+// error is for runs that did not get to time 0.
+func Run(ctx context.Context, s *scenario.Scenario, opts Options) (*report.Report, error) {
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	if opts.Tell == nil {
+		opts.Tell = func(string) {}
+	}
+	if opts.Out != "" {
+		if err := os.MkdirAll(opts.Out, 0o755); err != nil {
+			return nil, fmt.Errorf("%w: output directory: %w", ErrUnusable, err)
+		}
+	}
+	id := newID()
+	w := &world{
+		id: id, dir: filepath.Join(os.TempDir(), "godwit-lab-"+id), out: opts.Out, scenario: s, log: opts.Log,
+		agents: map[string]*hostAgent{}, where: map[string]string{},
+		clients: map[string]*traffic.Client{}, probers: map[string]*traffic.Prober{},
+	}
+	stopReaper, err := guard(id, w.dir)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnusable, err)
+	}
+	r := &run{
+		w: w, opts: opts, queue: map[string]chan struct{}{}, reached: map[int]bool{},
+		results: map[string]traffic.Result{}, flows: map[string]*flowTrace{}, addrs: map[string]map[netip.Addr]bool{},
+	}
+	if err := r.prepare(ctx); err != nil {
+		left := w.close(stopReaper)
+		return nil, fmt.Errorf("%w: %w%s", ErrUnusable, err, leftWords(left))
+	}
+	timedOut := r.carryOut(ctx)
+	rep := r.assemble(timedOut)
+	rep.Leftovers = w.close(stopReaper)
+	rep.Unmet = report.Check(s, rep)
+	if ctx.Err() != nil {
+		rep.Unmet = append(rep.Unmet, "the run was interrupted")
+	}
+	rep.OK = len(rep.Unmet) == 0
+	return rep, r.write(rep)
+}
+
+func leftWords(left []string) string {
+	if len(left) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (left behind: %v)", left)
+}
+
+func (r *run) tell(line string) { r.opts.Tell(line) }
+
+// prepare gets everything to time 0: built, booted, filled, connected.
+func (r *run) prepare(ctx context.Context) error {
+	w := r.w
+	if err := w.build(ctx, r.tell); err != nil {
+		return err
+	}
+	var err error
+	if w.edges, err = openEdges(w.topo); err != nil {
+		r.tell(err.Error())
+		w.edges = nil
+	}
+	if err := r.startProbers(ctx); err != nil {
+		return err
+	}
+	r.watchSamples()
+	r.tell("starting traffic")
+	for _, t := range w.scenario.Traffic {
+		if t.Start > 0 {
+			continue
+		}
+		if err := r.startFlow(ctx, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// carryOut runs the steps from time 0 to the end; timedOut says that the run met
+// its limit.
+func (r *run) carryOut(ctx context.Context) (timedOut bool) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r.zero = time.Now()
+	r.tell("time 0")
+	limit := time.NewTimer(r.w.scenario.End.Timeout)
+	defer limit.Stop()
+	r.startLater(ctx)
+	r.wg.Go(func() { r.balance(ctx) })
+	if r.opts.Live != nil {
+		r.wg.Go(func() { r.live(ctx) })
+	}
+	scheduled := make(chan struct{})
+	r.wg.Go(func() {
+		r.schedule(ctx)
+		close(scheduled)
+	})
+	timedOut = r.awaitEnd(ctx, scheduled, limit.C)
+	r.stopTraffic()
+	cancel()
+	r.endLeases()
+	r.wg.Wait()
+	return timedOut
+}
+
+// awaitEnd waits until all steps were begun, all migrations have their outcome,
+// and some time has passed after the last.
+func (r *run) awaitEnd(ctx context.Context, scheduled <-chan struct{}, limit <-chan time.Time) bool {
+	select {
+	case <-scheduled:
+	case <-limit:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+	for {
+		r.mu.Lock()
+		pending, last := r.pending, r.lastEnd
+		r.mu.Unlock()
+		if last.IsZero() {
+			last = r.zero
+		}
+		wait := 20 * time.Millisecond
+		if pending == 0 {
+			if wait = time.Until(last.Add(r.w.scenario.End.AfterLastMigration)); wait <= 0 {
+				return false
+			}
+		}
+		select {
+		case <-time.After(min(wait, 100*time.Millisecond)):
+		case <-limit:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// startProbers starts one a guest: from its first client, else from the internet.
+func (r *run) startProbers(ctx context.Context) error {
+	for _, g := range r.w.scenario.Guests {
+		namespace := r.w.topo.Core()
+		for _, t := range r.w.scenario.Traffic {
+			if t.Guest == g.Name {
+				namespace = r.w.topo.Client(t.Client).Namespace
+				break
+			}
+		}
+		p, err := traffic.StartProber(ctx, namespace, 10*time.Millisecond)
+		if err != nil {
+			return fmt.Errorf("prober of %s: %w", g.Name, err)
+		}
+		r.w.probers[g.Name] = p
+	}
+	return nil
+}
+
+// probe changes what a guest's prober asks.
+func (r *run) probe(name string, addrs []netip.Addr) {
+	if p := r.w.probers[name]; p != nil {
+		if err := p.SetTargets(addrs); err != nil {
+			r.tell("prober: " + err.Error())
+		}
+	}
+}
+
+// beforeMove begins to probe where the guest is now.
+func (r *run) beforeMove(m *move) {
+	info, err := r.guestInfo(context.Background(), m.guest)
+	if err != nil {
+		return
+	}
+	r.probe(m.guest, targets(info.Addresses[:min(len(info.Addresses), 2)], nil, false))
+	m.links = r.linkDrops()
+}
+
+// finishMove notes what ended with the migration.
+func (r *run) finishMove(m *move) {
+	r.probe(m.guest, nil)
+	m.links = r.linkDrops().minus(m.links)
+	close(m.done)
+}
+
+// guestInfo asks the agent that has the guest.
+func (r *run) guestInfo(ctx context.Context, name string) (agent.GuestInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	host, err := r.w.agentOf(name).client.Host(ctx)
+	if err != nil {
+		return agent.GuestInfo{}, err
+	}
+	for _, g := range host.Guests {
+		if g.Name == name {
+			return g, nil
+		}
+	}
+	return agent.GuestInfo{}, fmt.Errorf("guest %s: not on %s", name, host.Host)
+}
+
+// linkWindow counts what links dropped because a queue was full.
+type linkWindow struct{ drops int64 }
+
+func (l linkWindow) minus(o linkWindow) linkWindow { return linkWindow{l.drops - o.drops} }
+
+func (r *run) linkDrops() linkWindow {
+	var out linkWindow
+	for _, c := range r.w.topo.LinkCounters() {
+		out.drops += int64(c.AB.QueueDrop + c.BA.QueueDrop)
+	}
+	return out
+}
+
+// write keeps the report in OUT.
+func (r *run) write(rep *report.Report) error {
+	if r.opts.Out == "" {
+		return nil
+	}
+	for name, write := range map[string]func(io.Writer) error{
+		"report.json": rep.Write,
+		"report.html": func(w io.Writer) error { return report.HTML(w, rep) },
+	} {
+		f, err := os.Create(filepath.Join(r.opts.Out, name))
+		if err != nil {
+			return fmt.Errorf("write report: %w", err)
+		}
+		if err := errors.Join(write(f), f.Close()); err != nil {
+			return fmt.Errorf("write report %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+var _ = migration.Completed

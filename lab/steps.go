@@ -1,0 +1,291 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"godwit/lab/report"
+	"godwit/lab/scenario"
+	"godwit/lab/wan"
+	"godwit/migration"
+	"godwit/vm/guest"
+)
+
+// schedule runs the steps at their times, and starts those that wait for a phase
+// when it begins. It returns when all timed steps were begun.
+func (r *run) schedule(ctx context.Context) {
+	for i := range r.w.scenario.Steps {
+		step := &r.w.scenario.Steps[i]
+		if step.At.Triggered() {
+			continue
+		}
+		if !pause(ctx, time.Until(r.zero.Add(step.At.Time))) {
+			return
+		}
+		r.do(ctx, step)
+	}
+}
+
+// phaseBegan starts the steps that wait for this phase of this guest.
+func (r *run) phaseBegan(ctx context.Context, m *move, phase migration.Phase) {
+	for i := range r.w.scenario.Steps {
+		step := &r.w.scenario.Steps[i]
+		if !step.At.Triggered() || step.At.Guest != m.guest || migration.Phase(step.At.Phase) != phase {
+			continue
+		}
+		r.mu.Lock()
+		seen := r.reached[i]
+		r.reached[i] = true
+		r.mu.Unlock()
+		if seen { // once, at the first migration that gets there
+			continue
+		}
+		r.wg.Go(func() {
+			if pause(ctx, step.At.Plus) {
+				r.do(ctx, step)
+			}
+		})
+	}
+}
+
+// unreached lists the steps whose trigger never came.
+func (r *run) unreached() []string {
+	var out []string
+	for i, step := range r.w.scenario.Steps {
+		if step.At.Triggered() && !r.reached[i] {
+			out = append(out, fmt.Sprintf("%s: %s: never reached", step.At, step))
+		}
+	}
+	return out
+}
+
+// do performs one step. What lasts is ended in the background; what goes wrong is
+// trouble of the run.
+func (r *run) do(ctx context.Context, step *scenario.Step) {
+	done := &report.StepDone{AtS: time.Since(r.zero).Seconds(), Text: step.String()}
+	r.tell("step: " + step.String())
+	var err error
+	switch {
+	case step.Migrate != nil:
+		r.queueMigrate(ctx, step.Migrate)
+	case step.Abort != nil:
+		err = r.abort(ctx, step.Abort.Guest)
+	case step.Move != nil:
+		r.wg.Go(func() { r.trouble(step, r.w.topo.MoveClient(ctx, step.Move.Client, step.Move.To, step.Move.Gap)) })
+	case step.Cut != nil:
+		err = r.link(ctx, step.Cut.Site, step.Cut.Uplink, step.Cut.For, done, func(l *wan.Link) { l.Cut = "both" })
+	case step.Degrade != nil:
+		err = r.link(ctx, step.Degrade.Site, step.Degrade.Uplink, step.Degrade.For, done, degrade(step.Degrade))
+	case step.Kill != nil:
+		err = r.kill(ctx, step.Kill)
+	case step.Exec != nil:
+		r.wg.Go(func() { r.trouble(step, r.exec(ctx, step.Exec)) })
+	case step.Evacuate != nil:
+		r.evacuate(ctx, step.Evacuate)
+	}
+	r.trouble(step, err)
+	r.mu.Lock()
+	r.steps = append(r.steps, done)
+	r.mu.Unlock()
+}
+
+func (r *run) trouble(step *scenario.Step, err error) {
+	if err == nil || errors.Is(err, context.Canceled) {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.troubles = append(r.troubles, fmt.Sprintf("%s: %v", step, err))
+}
+
+// queueMigrate begins a migration, after the one of the same guest that is under way.
+func (r *run) queueMigrate(ctx context.Context, step *scenario.Migrate) {
+	r.mu.Lock()
+	before := r.lastOf(step.Guest)
+	done := make(chan struct{})
+	r.queue[step.Guest] = done
+	r.pending++
+	r.mu.Unlock()
+	r.wg.Go(func() {
+		defer close(done)
+		if before != nil {
+			select {
+			case <-before:
+			case <-ctx.Done():
+				return
+			}
+		}
+		m := r.request(ctx, step)
+		select {
+		case <-m.done:
+		case <-ctx.Done():
+		}
+		r.mu.Lock()
+		r.pending--
+		r.lastEnd = time.Now()
+		r.mu.Unlock()
+	})
+}
+
+// lastOf is closed when the guest's last requested migration has its outcome.
+func (r *run) lastOf(name string) chan struct{} { return r.queue[name] }
+
+// evacuate moves every guest that is on the host when the step is due.
+func (r *run) evacuate(ctx context.Context, step *scenario.Evacuate) {
+	for _, g := range r.w.scenario.Guests {
+		if a := r.w.agentOf(g.Name); a == nil || !contains(r.w.scenario.Hosts(step.Host), a.host.Name) {
+			continue
+		}
+		to := step.To
+		if to == "" {
+			to = r.otherSite(step.Host)
+		}
+		r.queueMigrate(ctx, &scenario.Migrate{Guest: g.Name, To: to, Mode: "auto", Transfer: "auto", Network: g.Network, Downtime: migration.DefaultDowntime})
+	}
+}
+
+// otherSite is the first host that is not of the names.
+func (r *run) otherSite(host string) string {
+	avoid := r.w.scenario.Hosts(host)
+	for _, h := range r.w.topo.Hosts() {
+		if !contains(avoid, h.Name) {
+			return h.Name
+		}
+	}
+	return host
+}
+
+func contains(list []string, s string) bool {
+	for _, v := range list {
+		if v == s {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *run) abort(ctx context.Context, name string) error {
+	m := r.current(name)
+	if m == nil {
+		return fmt.Errorf("no migration of %s is under way", name)
+	}
+	err := r.w.agents[m.from].client.Abort(ctx, m.id)
+	var problem *migration.Problem
+	if errors.As(err, &problem) { // refused with a reason: that is an answer, and the outcome tells
+		r.tell(problem.Text)
+		return nil
+	}
+	return err
+}
+
+// current is the guest's migration that is under way.
+func (r *run) current(name string) *move {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, m := range r.moves {
+		if m.guest == name && !m.ended() {
+			return m
+		}
+	}
+	return nil
+}
+
+// link changes an uplink, and after lasting takes the change back.
+func (r *run) link(ctx context.Context, site, uplink string, lasting time.Duration, done *report.StepDone, change func(*wan.Link)) error {
+	undo, err := r.faults.add(r.w, site, uplink, change)
+	if err != nil || lasting == 0 {
+		return err
+	}
+	end := done.AtS + lasting.Seconds()
+	done.EndS = &end
+	r.wg.Go(func() {
+		if !pause(ctx, lasting) {
+			return
+		}
+		if err := undo(); err != nil {
+			r.tell("restore " + site + "/" + uplink + ": " + err.Error())
+		}
+	})
+	return nil
+}
+
+func degrade(d *scenario.Degrade) func(*wan.Link) {
+	return func(l *wan.Link) {
+		if d.Rate != nil {
+			l.Rate = *d.Rate
+		}
+		if d.Delay != nil {
+			l.Delay = *d.Delay
+		}
+		if d.Loss != nil {
+			l.Loss = *d.Loss
+		}
+	}
+}
+
+// kill ends an agent, or a guest's QEMU at one side of its migration.
+func (r *run) kill(ctx context.Context, k *scenario.Kill) error {
+	if k.QEMU != "" {
+		return r.killQEMU(ctx, k)
+	}
+	var errs []error
+	for _, name := range r.w.scenario.Hosts(k.Agent) {
+		a := r.w.agents[name]
+		errs = append(errs, a.kill())
+		if k.Restart {
+			r.wg.Go(func() {
+				if pause(ctx, k.RestartAfter) {
+					if err := a.start(ctx); err != nil {
+						r.tell(err.Error())
+					}
+				}
+			})
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (r *run) killQEMU(ctx context.Context, k *scenario.Kill) error {
+	host := r.w.agentOf(k.QEMU)
+	if m := r.current(k.QEMU); m != nil {
+		host = r.w.agents[m.from]
+		if k.Side == "destination" {
+			host = r.w.agents[r.resolve(m)]
+		}
+	}
+	pid, err := host.qemuPID(ctx, k.QEMU)
+	if err != nil {
+		return err
+	}
+	return syscall.Kill(pid, syscall.SIGKILL)
+}
+
+func (r *run) exec(ctx context.Context, e *scenario.Exec) error {
+	var out guest.Executed
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	err := r.w.agentOf(e.Guest).client.CallGuest(ctx, e.Guest, "exec", guest.Exec{Command: e.Command, TimeoutMS: 55000}, &out)
+	if err != nil {
+		return err
+	}
+	if out.Exit != 0 {
+		return fmt.Errorf("exit %d: %s%s", out.Exit, out.Stderr, out.Stdout)
+	}
+	return nil
+}
+
+// qemuPID finds the process of a guest on this host, also one that waits.
+func (h *hostAgent) qemuPID(ctx context.Context, name string) (int, error) {
+	var pids map[string]int
+	if err := h.client.Do(ctx, "GET", "/v1/processes", nil, &pids); err != nil {
+		return 0, err
+	}
+	pid, ok := pids[name]
+	if !ok {
+		return 0, fmt.Errorf("no QEMU of %s on %s", name, h.host.Name)
+	}
+	return pid, nil
+}

@@ -1,0 +1,214 @@
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/netip"
+	"sync"
+	"time"
+
+	"godwit/agent"
+	"godwit/lab/scenario"
+	"godwit/migration"
+)
+
+// move is one migration of the run as the lab follows it.
+type move struct {
+	guest string
+	from  string // host
+	to    string
+	step  *scenario.Migrate
+	asked time.Time
+	id    string
+
+	mu       sync.Mutex
+	phase    migration.Phase
+	started  map[migration.Phase]time.Time
+	events   []agent.Event
+	report   *agent.Report
+	refusal  *migration.Problem // of a request that never began
+	progress agent.CopyProgress
+	wire     []wireSample
+	done     chan struct{}
+
+	links linkWindow
+}
+
+type wireSample struct {
+	at    time.Time
+	bytes map[string]int64
+}
+
+// ended says whether the move has its outcome.
+func (m *move) ended() bool {
+	select {
+	case <-m.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// request asks the guest's agent for the migration, and follows it in the
+// background until its outcome.
+func (r *run) request(ctx context.Context, step *scenario.Migrate) *move {
+	host := r.w.agentOf(step.Guest)
+	m := &move{
+		guest: step.Guest, from: host.host.Name, to: step.To, step: step, asked: time.Now(),
+		started: map[migration.Phase]time.Time{}, done: make(chan struct{}),
+	}
+	r.mu.Lock()
+	r.moves = append(r.moves, m)
+	r.mu.Unlock()
+	r.beforeMove(m)
+	req := migration.Request{
+		Guest: step.Guest, To: step.To, Mode: step.Mode, Transfer: step.Transfer, Network: step.Network,
+		Downtime: step.Downtime, Bandwidth: step.Bandwidth, InsecureTransfer: step.InsecureTransfer,
+	}
+	id, err := host.client.Migrate(ctx, req)
+	if err != nil {
+		m.refuse(err)
+		r.finishMove(m)
+		return m
+	}
+	m.id = id
+	r.wg.Go(func() {
+		r.follow(ctx, host, m)
+		r.finishMove(m)
+	})
+	return m
+}
+
+func (m *move) refuse(err error) {
+	var problem *migration.Problem
+	if !errors.As(err, &problem) {
+		problem = &migration.Problem{Code: migration.CodePeer, Text: err.Error()}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.refusal = problem
+}
+
+// follow reads the migration's story until it is over. An agent that is killed
+// and started again goes on telling it; its events begin anew then.
+func (r *run) follow(ctx context.Context, host *hostAgent, m *move) {
+	after := 0
+	for {
+		ask, cancel := context.WithTimeout(ctx, 15*time.Second)
+		part, err := host.client.Events(ask, m.id, after)
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			var problem *migration.Problem
+			if errors.As(err, &problem) && problem.Code == migration.CodeUsage {
+				if rep, err := host.client.Report(ctx, m.id); err == nil {
+					m.set(&rep)
+					return
+				}
+			}
+			after = 0
+			if !pause(ctx, 100*time.Millisecond) {
+				return
+			}
+			continue
+		}
+		for _, e := range part.Events {
+			after = e.N
+			r.heard(ctx, m, e)
+		}
+		if part.Over {
+			rep, err := host.client.Report(ctx, m.id)
+			if err == nil {
+				m.set(&rep)
+				return
+			}
+		}
+	}
+}
+
+func (m *move) set(rep *agent.Report) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.report = rep
+}
+
+// heard takes one event of the migration in.
+func (r *run) heard(ctx context.Context, m *move, e agent.Event) {
+	m.mu.Lock()
+	switch e.Kind {
+	case "phase":
+		if _, seen := m.started[e.Phase]; !seen {
+			m.started[e.Phase] = time.Unix(0, e.At)
+			m.phase = e.Phase
+			defer r.phaseBegan(ctx, m, e.Phase)
+		}
+	case "event":
+		m.events = append(m.events, e)
+	case "progress":
+		if json.Unmarshal(e.Data, &m.progress) == nil {
+			m.wire = append(m.wire, wireSample{time.Unix(0, e.At), m.progress.Wire})
+		}
+	}
+	m.mu.Unlock()
+	if e.Kind == "event" {
+		r.onEvent(ctx, m, e)
+	}
+}
+
+// onEvent does what the lab hangs on a migration's events: the prober asks both
+// addresses while the guest moves, and only those that it has afterwards.
+func (r *run) onEvent(ctx context.Context, m *move, e agent.Event) {
+	switch e.Name {
+	case migration.MigrationStart:
+		rep, err := r.w.agents[m.from].client.Report(ctx, m.id)
+		if err != nil {
+			return
+		}
+		r.probe(m.guest, targets(rep.Old, rep.Next, false))
+	case migration.TargetResume:
+		r.w.moved(m.guest, r.resolve(m))
+	}
+}
+
+// resolve is the host that a move goes to, as the agent chose it.
+func (r *run) resolve(m *move) string {
+	hosts := r.w.scenario.Hosts(m.to)
+	if len(hosts) == 1 {
+		return hosts[0]
+	}
+	for _, h := range hosts {
+		if h != m.from {
+			return h
+		}
+	}
+	return m.to
+}
+
+// targets are the addresses that a prober asks.
+func targets(old, next []migration.Address, v6 bool) []netip.Addr {
+	var out []netip.Addr
+	for _, list := range [][]migration.Address{old, next} {
+		for _, a := range list {
+			if a.Prefix.Addr().Is4() != v6 {
+				out = append(out, a.Prefix.Addr())
+			}
+		}
+	}
+	if len(out) == 0 && !v6 {
+		return targets(old, next, true)
+	}
+	return out
+}
+
+// pause waits, and says whether ctx still lives.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,57 @@
+package netstate
+
+import (
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// check says what this namespace lacks for s, before anything is changed.
+func (k *kernel) check(s State) error {
+	for _, a := range s.Away {
+		if _, err := k.link(a.Tunnel); err != nil {
+			return err
+		}
+		if a.Home != "" {
+			if _, err := k.link(a.Home); err != nil {
+				return err
+			}
+		} else if a.Addr.Is4() && !a.Gateway.IsValid() {
+			if err := k.unfiltered(s.Bridge); err != nil {
+				return err
+			}
+		}
+	}
+	for _, v := range s.Visiting {
+		if _, err := k.link(v.Tunnel); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unfiltered refuses a bridge on which clients' packets would be dropped: without
+// an address of its own the kernel takes rp_filter 2 for 1 there.
+func (k *kernel) unfiltered(bridge string) error {
+	link, err := k.link(bridge)
+	if err != nil {
+		return err
+	}
+	addrs, err := netlink.AddrList(link, unix.AF_INET)
+	if err != nil {
+		return fmt.Errorf("list addresses of %s: %w", bridge, err)
+	}
+	all, err := readSysctl("ipv4/conf/all/rp_filter")
+	if err != nil {
+		return err
+	}
+	own, err := readSysctl("ipv4/conf/" + bridge + "/rp_filter")
+	if err != nil {
+		return err
+	}
+	if len(addrs) == 0 && max(all, own) != "0" {
+		return fmt.Errorf("bridge %s has no address and rp_filter %s: name the gateway, or set net.ipv4.conf.all.rp_filter and the bridge's to 0", bridge, max(all, own))
+	}
+	return nil
+}

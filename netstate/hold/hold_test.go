@@ -1,0 +1,248 @@
+package hold_test
+
+import (
+	"context"
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"godwit/internal/child"
+	"godwit/netstate"
+	"godwit/netstate/hold"
+	"godwit/netstate/internal/nettest"
+	"godwit/netstate/netns"
+	"godwit/netstate/tunnel"
+	"golang.org/x/sys/unix"
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
+)
+
+func TestMain(m *testing.M) {
+	child.Dispatch()
+	os.Exit(m.Run())
+}
+
+const guest = "10.7.0.5"
+
+// host makes host h with a bridge, a tap that nobody reads and a route of the
+// guest's address to it.
+func host(t *testing.T) (*nettest.Net, *os.File) {
+	n := nettest.New(t, "h", "p")
+	n.Run("h", "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6") // or it speaks by itself
+	n.IP("h", "link add br0 type bridge\nlink set br0 up\naddr add 10.7.0.1/24 dev br0")
+	var tap *os.File
+	n.Do("h", func() (err error) { tap, err = netstate.OpenTap("t1a", 1000, "br0", 1500); return err })
+	t.Cleanup(func() { tap.Close() })
+	n.IP("h", "neigh replace "+guest+" dev br0 nud permanent lladdr 52:54:00:00:01:0a")
+	control(t, tap, func(fd int) { // as QEMU does
+		if err := unix.IoctlSetPointerInt(fd, unix.TUNSETVNETHDRSZ, 12); err != nil {
+			t.Fatal(err)
+		}
+		const checksumAndUSO = 0x01 | 0x20 | 0x40 // TUN_F_CSUM, TUN_F_USO4, TUN_F_USO6
+		if err := unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, checksumAndUSO); err != nil {
+			t.Log("no UDP segmentation offload here:", err)
+			unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, 1)
+		}
+	})
+	time.Sleep(50 * time.Millisecond)
+	if _, err := hold.ReadLeft(tap); err != nil { // what coming up made
+		t.Fatal(err)
+	}
+	return n, tap
+}
+
+func control(t *testing.T, f *os.File, do func(fd int)) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw.Control(func(fd uintptr) { do(int(fd)) })
+}
+
+// send sends count numbered datagrams to the guest, segment bytes each, as
+// super-packets of three if there are more than one segment.
+func send(t *testing.T, n *nettest.Net, count int) {
+	var conn net.Conn
+	n.Do("h", func() (err error) { conn, err = net.Dial("udp", guest+":9"); return err })
+	defer conn.Close()
+	raw, _ := conn.(*net.UDPConn).SyscallConn()
+	raw.Control(func(fd uintptr) { unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_SEGMENT, 1000) })
+	for i := 0; i < count; i += 3 {
+		b := make([]byte, 3000)
+		for j := range 3 {
+			binary.BigEndian.PutUint32(b[1000*j:], uint32(i+j))
+		}
+		if _, err := conn.Write(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestResend: what a queue held arrives through the tunnel, every datagram once,
+// with good checksums, super-packets too; the descriptor's flags are as before.
+func TestResend(t *testing.T) {
+	for _, kind := range []string{tunnel.WireGuard, tunnel.VXLAN} {
+		t.Run(kind, func(t *testing.T) {
+			n, tap := host(t)
+			join(t, n, kind)
+			n.IP("p", "addr add "+guest+"/32 dev lo")
+			var conn net.PacketConn
+			n.Do("p", func() (err error) { conn, err = net.ListenPacket("udp4", guest+":9"); return err })
+			defer conn.Close()
+			var q *hold.Queue
+			n.Do("h", func() (err error) { q, err = hold.Watch("t1a"); return err })
+			defer q.Close()
+			var before, after int
+			control(t, tap, func(fd int) { before, _ = unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0) })
+			send(t, n, 60)
+			check := func(want uint64) {
+				n.Do("h", func() error {
+					waiting, refused, err := q.Frames()
+					if waiting != want || refused != 0 {
+						t.Errorf("%d frames wait, %d refused; want %d", waiting, refused, want)
+					}
+					return err
+				})
+			}
+			n.Do("h", func() error {
+				if waiting, _, err := q.Frames(); waiting != 20 && waiting != 60 {
+					t.Errorf("%d frames wait, %v", waiting, err)
+				}
+				return nil
+			})
+			frames, err := hold.ReadLeft(tap)
+			if err != nil || (len(frames) != 20 && len(frames) != 60) {
+				t.Fatalf("read %d frames, %v", len(frames), err)
+			}
+			t.Logf("%d frames held 60 datagrams", len(frames))
+			check(0)
+			control(t, tap, func(fd int) { after, _ = unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0) })
+			if before != after {
+				t.Errorf("flags of the tap were %#x and are %#x", before, after)
+			}
+			frames = append(frames, make([]byte, 60), []byte("short")) // no IP: skipped
+			n.Do("h", func() error {
+				sent, err := hold.Resend(frames, "gw0")
+				if sent != len(frames)-2 {
+					t.Errorf("sent %d of %d", sent, len(frames)-2)
+				}
+				return err
+			})
+			seen := map[uint32]int{}
+			buf := make([]byte, 2048)
+			for conn.SetReadDeadline(time.Now().Add(time.Second)); len(seen) < 60; {
+				size, _, err := conn.ReadFrom(buf)
+				if err != nil {
+					break
+				}
+				if size != 1000 {
+					t.Errorf("a datagram of %d bytes", size)
+				}
+				seen[binary.BigEndian.Uint32(buf)]++
+			}
+			for i := range uint32(60) {
+				if seen[i] != 1 {
+					t.Errorf("datagram %d came %d times", i, seen[i])
+				}
+			}
+		})
+	}
+}
+
+// join connects h and p by a tunnel gw0.
+func join(t *testing.T, n *nettest.Net, kind string) {
+	n.Wire("h", "up0", "p", "up0")
+	n.IP("h", "addr add 10.6.0.1/24 dev up0")
+	n.IP("p", "addr add 10.6.0.2/24 dev up0\nroute add default via 10.6.0.1")
+	at := [2]netip.AddrPort{netip.MustParseAddrPort("10.6.0.1:4789"), netip.MustParseAddrPort("10.6.0.2:4789")}
+	var keys [2]wgtypes.Key
+	for i := range keys {
+		keys[i], _ = wgtypes.GeneratePrivateKey()
+	}
+	var first *tunnel.Tunnel
+	for i, ns := range []string{"h", "p"} {
+		dir, err := os.MkdirTemp("", "gwh")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { os.RemoveAll(dir) })
+		n.Do(ns, func() error {
+			tun, err := tunnel.Up(t.Context(), tunnel.Config{Name: "gw0", Kind: kind, Local: at[i], Remote: at[1-i], PrivateKey: keys[i],
+				PeerKey: keys[1-i].PublicKey(), Dir: dir, Lease: time.Now().Add(time.Minute)})
+			if i == 0 {
+				first = tun
+			}
+			return err
+		})
+		t.Cleanup(func() { netns.Do(n.Name(ns), func() error { return tunnel.Down(context.Background(), dir, "gw0") }) })
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+	defer cancel()
+	n.Do("h", func() error { _, err := first.Verify(ctx); return err })
+}
+
+// TestDrained: it waits for a slow reader, not for one who does not read.
+func TestDrained(t *testing.T) {
+	n, tap := host(t)
+	if err := hold.Drained(t.Context(), tap, 5*time.Millisecond, time.Second); err != nil {
+		t.Fatal("an empty queue:", err)
+	}
+	send(t, n, 30)
+	start := time.Now()
+	if err := hold.Drained(t.Context(), tap, 5*time.Millisecond, 50*time.Millisecond); err == nil {
+		t.Error("frames wait, nobody reads, and it is drained")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := hold.Drained(ctx, tap, 5*time.Millisecond, time.Minute); err == nil || time.Since(start) > 2*time.Second {
+		t.Error("cancelled:", err)
+	}
+	copied, err := hold.Recover(os.Getpid(), "t1a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer copied.Close()
+	read := make(chan struct{})
+	go func() { // a guest that takes one frame per 5 ms
+		defer close(read)
+		buf := make([]byte, 70000)
+		for i := 0; ; i++ {
+			time.Sleep(5 * time.Millisecond)
+			n, err := 0, error(nil)
+			control(t, copied, func(fd int) { n, err = unix.Preadv2(fd, [][]byte{buf}, -1, unix.RWF_NOWAIT) })
+			if n <= 0 || err != nil {
+				return
+			}
+		}
+	}()
+	if err := hold.Drained(t.Context(), tap, 15*time.Millisecond, 5*time.Second); err != nil {
+		t.Error(err)
+	}
+	if frames, err := hold.ReadLeft(tap); len(frames) != 0 || err != nil {
+		t.Errorf("drained, but %d frames are left, %v", len(frames), err)
+	}
+	<-read
+	if _, err := hold.Recover(os.Getpid(), "t9z"); err == nil {
+		t.Error("recovered a tap that is not there")
+	}
+}
+
+// TestFull: a full queue refuses, and says so.
+func TestFull(t *testing.T) {
+	n, _ := host(t)
+	var q *hold.Queue
+	n.Do("h", func() (err error) { q, err = hold.Watch("t1a"); return err })
+	defer q.Close()
+	for range 15 {
+		send(t, n, 300)
+	}
+	n.Do("h", func() error {
+		waiting, refused, err := q.Frames()
+		if waiting != 1000 || refused == 0 {
+			t.Errorf("%d wait, %d refused", waiting, refused)
+		}
+		return err
+	})
+}

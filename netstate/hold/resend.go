@@ -1,0 +1,104 @@
+package hold
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Resend sends frames of ReadLeft as IP packets out of the tunnel device via,
+// super-packets as such: the kernel cuts them and completes checksums. It skips
+// what is not unicast IP (a broadcast was for a guest in another subnet). sent
+// counts what went; on failure the rest did not.
+func Resend(frames [][]byte, via string) (sent int, err error) {
+	out, err := openOut(via)
+	if err != nil {
+		return 0, fmt.Errorf("resend on %s: %w", via, err)
+	}
+	defer unix.Close(out.fd)
+	for _, f := range frames {
+		packet, kind := out.packet(f)
+		if packet == nil {
+			continue
+		}
+		to := &unix.SockaddrLinklayer{Ifindex: out.index, Protocol: kind}
+		if err := unix.Sendto(out.fd, packet, 0, to); err != nil {
+			return sent, fmt.Errorf("resend on %s: packet %d: %w", via, sent, err)
+		}
+		sent++
+	}
+	return sent, nil
+}
+
+// out is a packet socket on a tunnel device.
+type out struct {
+	fd, index int
+	ethernet  []byte // source and destination of a tunnel with Ethernet inside
+}
+
+func openOut(via string) (out, error) {
+	link, err := netlink.LinkByName(via)
+	if err != nil {
+		return out{}, err
+	}
+	o := out{index: link.Attrs().Index}
+	if link.Attrs().EncapType == "ether" {
+		far, err := farMAC(link)
+		if err != nil {
+			return out{}, err
+		}
+		o.ethernet = append(append([]byte{}, far...), link.Attrs().HardwareAddr...)
+	}
+	o.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return out{}, err
+	}
+	if err := unix.SetsockoptInt(o.fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1); err != nil {
+		unix.Close(o.fd)
+		return out{}, err
+	}
+	return o, nil
+}
+
+// farMAC is the other end's MAC: the device's permanent neighbour has it.
+func farMAC(link netlink.Link) (net.HardwareAddr, error) {
+	entries, err := netlink.NeighList(link.Attrs().Index, unix.AF_INET)
+	if err != nil {
+		return nil, fmt.Errorf("list neighbours: %w", err)
+	}
+	for _, e := range entries {
+		if e.State == unix.NUD_PERMANENT && len(e.HardwareAddr) == 6 {
+			return e.HardwareAddr, nil
+		}
+	}
+	return nil, fmt.Errorf("no permanent neighbour names the far end")
+}
+
+// packet turns a frame into what the socket takes: header and IP packet, the
+// offsets in the header counted from the new beginning. nil: nothing to send.
+func (o out) packet(f []byte) (packet []byte, kind uint16) {
+	if len(f) < HeaderLen+14+20 || f[HeaderLen]&1 != 0 {
+		return nil, 0
+	}
+	ether := f[HeaderLen : HeaderLen+14]
+	kind = binary.NativeEndian.Uint16(ether[12:])
+	if t := binary.BigEndian.Uint16(ether[12:]); t != unix.ETH_P_IP && t != unix.ETH_P_IPV6 {
+		return nil, 0
+	}
+	p := append([]byte{}, f[:HeaderLen]...)
+	if o.ethernet != nil {
+		return append(append(append(p, o.ethernet...), ether[12:]...), f[HeaderLen+14:]...), kind
+	}
+	e := binary.NativeEndian
+	const needsChecksum = 1
+	if p[0]&needsChecksum != 0 && e.Uint16(p[6:]) >= 14 {
+		e.PutUint16(p[6:], e.Uint16(p[6:])-14)
+	}
+	if e.Uint16(p[2:]) >= 14 {
+		e.PutUint16(p[2:], e.Uint16(p[2:])-14)
+	}
+	return append(p, f[HeaderLen+14:]...), kind
+}

@@ -1,0 +1,175 @@
+// Package meter counts IP packets on a device as they are on the wire.
+//
+// The kernel's own counters see a segmentation super-packet as one; this one
+// counts what it becomes: as many packets as its payload makes segments, each
+// with its own headers. It is a packet socket with a BPF program that counts into
+// a map and then wants nothing, so no packet is copied. It needs no compiler and
+// loads on kernels from 5.12 (atomic add) on.
+//
+// What is counted: IPv4 and IPv6 packets that enter or leave the device, in its
+// network namespace, before any nftables rule on the way in and after the last
+// on the way out, also those that the far end or a full queue then drops. Bytes
+// are IP bytes: header and payload, no Ethernet. Fragments count singly, without
+// a port; IPv6 extension headers count as payload, their packets without a port. Tunnels
+// that the kernel segments after encapsulation (VXLAN with small inner packets)
+// count with the outer headers only.
+package meter
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// Key tells flows apart. Frames that are not IP have a Key of direction only.
+type Key struct {
+	Out      bool // left the device; false: came in
+	Src, Dst netip.Addr
+	Proto    uint8  // IP protocol; of IPv6 the first next header
+	Port     uint16 // UDP destination, else 0
+}
+
+// Count is what passed.
+type Count struct {
+	Packets uint64 // on the wire
+	Bytes   uint64 // of IP on the wire
+	Frames  uint64 // as the device had them, super-packets being one
+}
+
+// Add returns the sum.
+func (c Count) Add(o Count) Count {
+	return Count{c.Packets + o.Packets, c.Bytes + o.Bytes, c.Frames + o.Frames}
+}
+
+// maxKeys bounds the flows told apart; the packets of others are counted
+// together under Rest.
+const maxKeys = 8192
+
+// Rest is the key of what found no room, of both directions.
+var Rest = Key{Proto: restProto}
+
+const restProto = 255
+
+// A Meter counts on one device from Open to Close.
+type Meter struct {
+	device string
+	flows  *ebpf.Map
+	prog   *ebpf.Program
+	socket int
+}
+
+// Open starts counting on a device of the calling thread's network namespace; the
+// meter may then be used from anywhere.
+func Open(device string) (*Meter, error) {
+	m := &Meter{device: device, socket: -1}
+	if err := m.open(); err != nil {
+		m.Close()
+		return nil, fmt.Errorf("open meter on %s: %w", device, err)
+	}
+	return m, nil
+}
+
+func (m *Meter) open() error {
+	ifi, err := net.InterfaceByName(m.device)
+	if err != nil {
+		return err
+	}
+	m.flows, err = ebpf.NewMap(&ebpf.MapSpec{Name: "godwit_meter", Type: ebpf.Hash, KeySize: keySize, ValueSize: valueSize, MaxEntries: maxKeys, Flags: unix.BPF_F_NO_PREALLOC})
+	if err != nil {
+		return fmt.Errorf("make map: %w", err)
+	}
+	if err := m.flows.Put(append(append(make([]byte, 2, keySize), restProto), make([]byte, keySize-3)...), make([]byte, valueSize)); err != nil {
+		return fmt.Errorf("make map: %w", err)
+	}
+	m.prog, err = ebpf.NewProgram(&ebpf.ProgramSpec{Name: "godwit_meter", Type: ebpf.SocketFilter, Instructions: program(m.flows.FD()), License: "GPL"})
+	if err != nil {
+		return fmt.Errorf("load program: %w", err)
+	}
+	// SOCK_DGRAM: the program sees the packet from its IP header on, on devices
+	// with and without Ethernet. Protocol 0 until the program is in place.
+	m.socket, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open packet socket: %w", err)
+	}
+	if err := unix.SetsockoptInt(m.socket, unix.SOL_SOCKET, unix.SO_ATTACH_BPF, m.prog.FD()); err != nil {
+		return fmt.Errorf("attach program: %w", err)
+	}
+	all := binary.NativeEndian.Uint16([]byte{unix.ETH_P_ALL >> 8, unix.ETH_P_ALL & 0xff})
+	return unix.Bind(m.socket, &unix.SockaddrLinklayer{Protocol: all, Ifindex: ifi.Index})
+}
+
+// Read returns all counts since Open. Counting goes on meanwhile.
+func (m *Meter) Read() (map[Key]Count, error) {
+	counts := map[Key]Count{}
+	var key, value []byte
+	it := m.flows.Iterate()
+	for it.Next(&key, &value) {
+		k, c, err := decode(key, value)
+		if err != nil {
+			return nil, fmt.Errorf("read meter on %s: %w", m.device, err)
+		}
+		if c.Frames > 0 {
+			counts[k] = c
+		}
+	}
+	if err := it.Err(); err != nil {
+		return nil, fmt.Errorf("read meter on %s: %w", m.device, err)
+	}
+	return counts, nil
+}
+
+// Sum returns the total of the flows that match.
+func (m *Meter) Sum(match func(Key) bool) (Count, error) {
+	counts, err := m.Read()
+	var sum Count
+	for k, c := range counts {
+		if match(k) {
+			sum = sum.Add(c)
+		}
+	}
+	return sum, err
+}
+
+// Close stops counting. The counts are gone then.
+func (m *Meter) Close() error {
+	var errs []error
+	if m.socket >= 0 {
+		errs = append(errs, unix.Close(m.socket))
+		m.socket = -1
+	}
+	if m.prog != nil {
+		errs = append(errs, m.prog.Close())
+	}
+	if m.flows != nil {
+		errs = append(errs, m.flows.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Layout of a key: direction, version, protocol, 0, port (2, network order), 0, 0,
+// source (16), destination (16). Of a value: packets, bytes, frames (8 each,
+// native order).
+const (
+	keySize   = 40
+	valueSize = 24
+)
+
+func decode(key, value []byte) (Key, Count, error) {
+	if len(key) != keySize || len(value) != valueSize {
+		return Key{}, Count{}, errors.New("entry of a strange size")
+	}
+	k := Key{Out: key[0] == 1, Proto: key[2], Port: binary.BigEndian.Uint16(key[4:])}
+	switch key[1] {
+	case 4:
+		k.Src, k.Dst = netip.AddrFrom4([4]byte(key[8:12])), netip.AddrFrom4([4]byte(key[24:28]))
+	case 6:
+		k.Src, k.Dst = netip.AddrFrom16([16]byte(key[8:24])), netip.AddrFrom16([16]byte(key[24:40]))
+	}
+	e := binary.NativeEndian
+	return k, Count{e.Uint64(value), e.Uint64(value[8:]), e.Uint64(value[16:])}, nil
+}

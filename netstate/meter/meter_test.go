@@ -1,0 +1,237 @@
+package meter
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"godwit/netstate/internal/nettest"
+	"golang.org/x/sys/unix"
+)
+
+// chain is a – r – b, where a sends super-packets and r cuts them: what b's device
+// counts is what is on the wire. Nothing but the test's packets is on it.
+func chain(t *testing.T) *nettest.Net {
+	n := nettest.New(t, "a", "r", "b")
+	n.Wire("a", "eth0", "r", "ra")
+	n.Wire("b", "eth0", "r", "rb")
+	n.IP("r", "link set dev rb gso_max_segs 1\naddr add 10.8.1.1/24 dev ra\naddr add fd08:1::1/64 dev ra nodad\naddr add 10.8.2.1/24 dev rb\naddr add fd08:2::1/64 dev rb nodad")
+	n.Run("r", "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/all/forwarding")
+	n.IP("b", "link set dev eth0 gso_max_segs 1") // its acknowledgements carry nothing anyway
+	n.IP("a", "addr add 10.8.1.2/24 dev eth0\naddr add fd08:1::2/64 dev eth0 nodad\nroute add default via 10.8.1.1\nroute add default via fd08:1::1")
+	n.IP("b", "addr add 10.8.2.2/24 dev eth0\naddr add fd08:2::2/64 dev eth0 nodad\nroute add default via 10.8.2.1\nroute add default via fd08:2::1")
+	return n
+}
+
+func open(t *testing.T, n *nettest.Net, ns, dev string) *Meter {
+	t.Helper()
+	var m *Meter
+	n.Do(ns, func() (err error) { m, err = Open(dev); return err })
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+// of returns the packets between two ports' protocol, in one direction.
+func of(t *testing.T, m *Meter, out bool, dst string, proto uint8) Count {
+	t.Helper()
+	c, err := m.Sum(func(k Key) bool { return k.Out == out && k.Dst == netip.MustParseAddr(dst) && k.Proto == proto })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func rx(n *nettest.Net) (packets, bytes uint64) {
+	for i, p := range []*uint64{&packets, &bytes} {
+		name := []string{"rx_packets", "rx_bytes"}[i]
+		*p, _ = strconv.ParseUint(strings.TrimSpace(n.Run("b", "cat", "/sys/class/net/eth0/statistics/"+name)), 10, 64)
+	}
+	return packets, bytes - 14*packets // IP bytes
+}
+
+// TestSegments: TCP and UDP super-packets count as the packets that they become,
+// to the packet and to the byte, where they are made, where they pass and where
+// they have been cut.
+func TestSegments(t *testing.T) {
+	for _, c := range []struct {
+		name, dst string
+		proto     uint8
+		send      func(*testing.T, *nettest.Net, string)
+	}{
+		{"TCP over IPv4", "10.8.2.2", unix.IPPROTO_TCP, sendTCP},
+		{"TCP over IPv6", "fd08:2::2", unix.IPPROTO_TCP, sendTCP},
+		{"UDP over IPv4", "10.8.2.2", unix.IPPROTO_UDP, sendUDP},
+		{"UDP over IPv6", "fd08:2::2", unix.IPPROTO_UDP, sendUDP},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := chain(t)
+			made, passed, cut := open(t, n, "a", "eth0"), open(t, n, "r", "ra"), open(t, n, "b", "eth0")
+			packets, bytes := rx(n)
+			c.send(t, n, c.dst)
+			after, afterBytes := rx(n)
+			packets, bytes = after-packets, afterBytes-bytes
+			a, r, b := of(t, made, true, c.dst, c.proto), of(t, passed, false, c.dst, c.proto), of(t, cut, false, c.dst, c.proto)
+			t.Logf("%d packets, %d bytes; made as %d frames", b.Packets, b.Bytes, a.Frames)
+			if a.Frames >= a.Packets {
+				t.Error("no super-packets were made: the test shows nothing")
+			}
+			if b.Frames != b.Packets {
+				t.Error("super-packets arrived at b: its counters are no measure")
+			}
+			if a.Packets != b.Packets || a.Bytes != b.Bytes || r.Packets != b.Packets || r.Bytes != b.Bytes {
+				t.Errorf("a counts %+v, r %+v, b %+v", a, r, b)
+			}
+			all, err := cut.Sum(func(k Key) bool { return !k.Out })
+			if all.Frames != packets || err != nil {
+				t.Errorf("b's device counts %d packets and %d bytes, the meter %+v, %v", packets, bytes, all, err)
+			}
+		})
+	}
+}
+
+func sendTCP(t *testing.T, n *nettest.Net, dst string) {
+	var l net.Listener
+	n.Do("b", func() (err error) { l, err = net.Listen("tcp", net.JoinHostPort(dst, "0")); return err })
+	defer l.Close()
+	done := make(chan int64)
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			close(done)
+			return
+		}
+		got, _ := io.Copy(io.Discard, conn)
+		conn.Close()
+		done <- got
+	}()
+	var conn net.Conn
+	n.Do("a", func() (err error) { conn, err = net.Dial("tcp", l.Addr().String()); return err })
+	for i := range 400 { // odd sizes
+		if _, err := conn.Write(make([]byte, 1+i*997%60000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	conn.(*net.TCPConn).CloseWrite()
+	<-done
+	io.Copy(io.Discard, conn)
+	conn.Close()
+	settle()
+}
+
+func sendUDP(t *testing.T, n *nettest.Net, dst string) {
+	var conn net.Conn
+	n.Do("a", func() (err error) { conn, err = net.Dial("udp", net.JoinHostPort(dst, "9")); return err })
+	defer conn.Close()
+	raw, _ := conn.(*net.UDPConn).SyscallConn()
+	raw.Control(func(fd uintptr) { unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_SEGMENT, 1200) })
+	for i := range 50 {
+		conn.Write(make([]byte, 1201+i*997%50000))
+	}
+	settle()
+}
+
+// TestKinds: fragments, a device without Ethernet, and directions.
+func TestKinds(t *testing.T) {
+	n := chain(t)
+	cut := open(t, n, "b", "eth0")
+	n.Do("a", func() error {
+		conn, err := net.Dial("udp", "10.8.2.2:9")
+		if err == nil {
+			_, err = conn.Write(make([]byte, 4000)) // 4028 bytes of IP: 1500 + 1500 + 1068
+		}
+		return err
+	})
+	settle()
+	if c := of(t, cut, false, "10.8.2.2", unix.IPPROTO_UDP); c.Packets != 3 || c.Bytes != 4008+3*20 {
+		t.Errorf("fragments of 4008 bytes: %+v", c)
+	}
+	var tun *os.File
+	n.Do("a", func() (err error) { tun, err = openTun("tun0"); return err })
+	defer tun.Close()
+	n.IP("a", "link set dev tun0 up\naddr add 10.8.9.1/24 dev tun0")
+	m := open(t, n, "a", "tun0")
+	n.Do("a", func() error {
+		conn, err := net.Dial("udp", "10.8.9.2:53")
+		if err == nil {
+			_, err = conn.Write(make([]byte, 100))
+		}
+		return err
+	})
+	packet := append([]byte{0x45, 0, 0, 48, 0, 0, 0, 0, 64, 17, 0, 0, 10, 8, 9, 2, 10, 8, 9, 1, 0, 7, 0, 99, 0, 28, 0, 0}, make([]byte, 20)...)
+	tun.Write(packet)
+	tun.Write([]byte{0x45, 0, 0, 200}) // shorter than it says, and than a header
+	settle()
+	counts, err := m.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, peer := netip.MustParseAddr("10.8.9.1"), netip.MustParseAddr("10.8.9.2")
+	if c := counts[Key{Out: true, Src: own, Dst: peer, Proto: 17, Port: 53}]; c != (Count{1, 128, 1}) {
+		t.Errorf("out of the tun: %+v in %v", c, counts)
+	}
+	if c := counts[Key{Src: peer, Dst: own, Proto: 17, Port: 99}]; c != (Count{1, 48, 1}) {
+		t.Errorf("into the tun: %+v in %v", c, counts)
+	}
+}
+
+func openTun(name string) (*os.File, error) {
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	req, err := unix.NewIfreq(name)
+	if err != nil {
+		return nil, err
+	}
+	req.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
+	return os.NewFile(uintptr(fd), name), unix.IoctlIfreq(fd, unix.TUNSETIFF, req)
+}
+
+// TestManyFlows: more flows than the map has room for are counted all the same.
+func TestManyFlows(t *testing.T) {
+	n := chain(t)
+	m := open(t, n, "a", "eth0")
+	const flows = maxKeys + 500
+	n.Do("a", func() error {
+		conn, err := net.ListenUDP("udp4", nil)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		for i := range flows {
+			conn.WriteToUDPAddrPort([]byte("x"), netip.AddrPortFrom(netip.MustParseAddr("10.8.1.1"), uint16(i+1)))
+		}
+		return nil
+	})
+	settle()
+	counts, err := m.Read()
+	sum := uint64(0)
+	for k, c := range counts {
+		if k.Out {
+			sum += c.Packets
+		}
+	}
+	sum += counts[Rest].Packets
+	if err != nil || sum < flows || counts[Rest].Packets == 0 {
+		t.Errorf("%d flows: counted %d, %d of them together, %v", flows, sum, counts[Rest].Packets, err)
+	}
+}
+
+func TestNoDevice(t *testing.T) {
+	n := nettest.New(t, "a")
+	n.Do("a", func() error {
+		if _, err := Open("nodev"); err == nil {
+			return fmt.Errorf("opened a meter on nothing")
+		}
+		return nil
+	})
+}
+
+// settle lets the last packets come through.
+func settle() { time.Sleep(100 * time.Millisecond) }
