@@ -34,9 +34,9 @@ type TLSFiles struct {
 
 // Network is where guests are attached.
 type Network struct {
-	Bridge   string       `yaml:"bridge"`       // guests' taps are ports of it
-	LAN      string       `yaml:"lan"`          // its port towards the site's router
-	V4       netip.Prefix `yaml:"v4"` // the guests' subnet
+	Bridge   string       `yaml:"bridge"` // guests' taps are ports of it
+	LAN      string       `yaml:"lan"`    // its port towards the site's router
+	V4       netip.Prefix `yaml:"v4"`     // the guests' subnet
 	V6       netip.Prefix `yaml:"v6"`
 	Gateway4 netip.Addr   `yaml:"gateway4"` // its router
 	Gateway6 netip.Addr   `yaml:"gateway6"`

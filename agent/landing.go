@@ -24,7 +24,7 @@ const (
 func (m *incoming) adopt(ctx context.Context) error {
 	m.rec.enter(migration.Handover, time.Now())
 	m.refreshGateways()
-	if err := m.connect(ctx); err != nil {
+	if err := m.rec.timed("reach guest", func() error { return m.connect(ctx) }); err != nil {
 		if m.plan.KeepsAddress() {
 			m.rec.note("the guest's channel is silent: " + err.Error())
 			return m.handed(nil, nil)
@@ -42,18 +42,27 @@ func (m *incoming) adopt(ctx context.Context) error {
 		return m.handed(nil, nil)
 	}
 	spare := 1 - m.plan.Active
-	if _, err := g.Channel.Configure(ctx, g.configuration(spare, m.plan.Next, m.table(), false)); err != nil {
+	if err := m.rec.timed("set next address", func() error {
+		_, err := g.Channel.Configure(ctx, g.configuration(spare, m.plan.Next, m.table(), false))
+		return err
+	}); err != nil {
 		return fmt.Errorf("set the next address: %w", err)
 	}
-	joins, err := m.awaitJoin(ctx)
-	if err != nil {
+	var joins *guest.Joins
+	if err := m.rec.timed("connections follow", func() (err error) {
+		joins, err = m.awaitJoin(ctx)
+		return err
+	}); err != nil {
 		return err
 	}
 	if err := g.Channel.MakeMain(ctx, g.Held.Description.NICs[spare].MAC); err != nil {
 		return err
 	}
-	users, err := m.retire(ctx, joins)
-	if err != nil {
+	var users *guest.Users
+	if err := m.rec.timed("retire old address", func() (err error) {
+		users, err = m.retire(ctx, joins)
+		return err
+	}); err != nil {
 		return err
 	}
 	return m.handed(joins, users)

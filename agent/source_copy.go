@@ -141,7 +141,8 @@ func (m *outgoing) copyMemory(ctx context.Context) error {
 		socket := filepath.Join(m.guest.Held.Dir, "out.sock")
 		forward, err := transfer.ListenSource(m.a.ctx, socket, func(ctx context.Context, number int) (net.Conn, error) {
 			// The main stream goes over the best path; pages over all in turn.
-			return m.link.Open(ctx, paths[number%len(paths)], peer.Header{Migration: m.plan.ID, Kind: "memory", Number: number})
+			path := paths[number%len(paths)]
+			return m.link.Open(ctx, path, peer.Header{Migration: m.plan.ID, Kind: "memory", Number: number}, pace(path, opts.Channels, len(paths)))
 		})
 		if err != nil {
 			return err
@@ -173,6 +174,17 @@ func migrateOptions(p migration.Plan, paths int) vm.MigrateOptions {
 		opts.Xbzrle = true
 	}
 	return opts
+}
+
+// pathShare of a path's rate is what a migration sends at most: it fills no queue
+// by itself, so the guests' own packets on the same uplink do not wait behind it.
+const pathShare = 0.93
+
+// pace is how fast one stream may send on its path, bytes per second, where the
+// path's rate is known and channels streams share all paths.
+func pace(p peer.Path, channels, paths int) int64 {
+	sharing := max(1, (channels+paths-1)/paths)
+	return int64(float64(p.Rate) / 8 * pathShare / float64(sharing))
 }
 
 // copyLimit bounds the copy by what the slowest believable progress takes.
@@ -212,7 +224,7 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 			return m.copyEnded(p)
 		}
 		look := policy.Look{
-			At: time.Since(begun), Round: p.Rounds, Remaining: p.Remaining, DirtyRate: p.DirtyRate,
+			At: time.Since(begun), Round: p.Rounds, Remaining: p.Remaining + m.backlog(), DirtyRate: p.DirtyRate,
 			Goodput: speed.see(time.Now(), p.Transferred),
 		}
 		if time.Since(told) > progressEvery {
@@ -230,6 +242,14 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 				m.plan.Guest, m.plan.Downtime, float64(p.DirtyRate)/1e6, float64(look.Goodput)/1e6, copying.Limit.Round(time.Second), copying.Best().Round(time.Millisecond))}
 		}
 	}
+}
+
+// backlog is what QEMU has written and no path has taken yet, bytes.
+func (m *outgoing) backlog() int64 {
+	if m.work.forward == nil {
+		return 0
+	}
+	return m.work.forward.Stats().Backlog
 }
 
 // copyEnded explains a copy that QEMU ended before it was let.

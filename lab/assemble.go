@@ -80,6 +80,10 @@ func (r *run) migrationReport(m *move) report.Migration {
 		rounds := int64(rep.Rounds)
 		out.Rounds = &rounds
 	}
+	for _, step := range rep.Critical {
+		out.Steps = append(out.Steps, report.Step{Name: step.Name, AtS: float64(step.At-rep.Requested) / 1e9, MS: step.MS})
+	}
+	out.Notes = rep.Notes
 	r.fillBytes(&out, rep)
 	r.fillPhases(&out, rep)
 	r.fillNetwork(&out, m)

@@ -227,6 +227,7 @@ func (r *run) compare(ctx context.Context, name string) balance {
 			edge.fromGuest = edge.fromGuest - int64(m.Packets)
 		}
 	}
+	r.w.log.Debug("balance", "guest", name, "to", edge.toGuest, "from", -edge.fromGuest)
 	b.missing = flowCount{toGuest: edge.toGuest, fromGuest: -edge.fromGuest}
 	return b
 }

@@ -168,6 +168,10 @@ func (r *run) onEvent(ctx context.Context, m *move, e agent.Event) {
 			return
 		}
 		r.probe(m.guest, targets(rep.Old, rep.Next, false))
+	case migration.HandoverDone:
+		if rep, err := r.w.agents[m.from].client.Report(ctx, m.id); err == nil {
+			r.probe(m.guest, targets(nil, rep.Next, false))
+		}
 	case migration.TargetResume:
 		r.w.moved(m.guest, r.resolve(m))
 	}

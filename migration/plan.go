@@ -34,7 +34,7 @@ const DefaultDowntime = 300 * time.Millisecond
 // Address is one address that a guest holds.
 type Address struct {
 	Prefix   netip.Prefix `json:"prefix" yaml:"prefix"`               // with the length of its subnet
-	Gateway  netip.Addr   `json:"gateway" yaml:"gateway"`   // the subnet's router
+	Gateway  netip.Addr   `json:"gateway" yaml:"gateway"`             // the subnet's router
 	Home     string       `json:"home" yaml:"home,omitempty"`         // host whose subnet it belongs to
 	Endpoint uint8        `json:"endpoint" yaml:"endpoint,omitempty"` // MPTCP endpoint id in the guest; 0: none announced
 }

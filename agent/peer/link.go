@@ -165,7 +165,7 @@ func (l *Link) dialAny(ctx context.Context, protocol string) (net.Conn, Path, er
 				results <- result{err: ctx.Err()}
 				return
 			}
-			conn, err := l.dial(ctx, p, protocol, controlSilence)
+			conn, err := l.dial(ctx, p, protocol, controlSilence, 0)
 			results <- result{conn, p, err}
 		}()
 	}
@@ -191,10 +191,10 @@ func (l *Link) dialAny(ctx context.Context, protocol string) (net.Conn, Path, er
 }
 
 // dial opens a TLS connection bound to one path's own uplink.
-func (l *Link) dial(ctx context.Context, p Path, protocol string, silence time.Duration) (net.Conn, error) {
+func (l *Link) dial(ctx context.Context, p Path, protocol string, silence time.Duration, pace int64) (net.Conn, error) {
 	d := net.Dialer{
 		LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(p.Local, 0)),
-		Control:   socketOptions(silence),
+		Control:   socketOptions(silence, pace),
 	}
 	d.SetMultipathTCP(false) // one path each, on purpose
 	raw, err := d.DialContext(ctx, "tcp", netip.AddrPortFrom(p.Remote, l.port).String())
@@ -210,12 +210,16 @@ func (l *Link) dial(ctx context.Context, p Path, protocol string, silence time.D
 }
 
 // socketOptions keep send queues short (so that what is sent next is decided
-// late) and end a connection after silence without an acknowledgement.
-func socketOptions(silence time.Duration) func(network, address string, c syscall.RawConn) error {
+// late), end a connection after silence without an acknowledgement, and send at
+// most pace bytes per second (0: no limit; the kernel paces, SO_MAX_PACING_RATE).
+func socketOptions(silence time.Duration, pace int64) func(network, address string, c syscall.RawConn) error {
 	return func(_, _ string, c syscall.RawConn) error {
 		var failed error
 		err := c.Control(func(fd uintptr) {
-			failed = errors.Join(
+			if pace > 0 {
+				failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE, int(pace))
+			}
+			failed = errors.Join(failed,
 				unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(silence.Milliseconds())),
 				unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, 128<<10),
 			)

@@ -46,7 +46,7 @@ func Serve(ctx context.Context, id *Identity, addrs []netip.AddrPort, handler ht
 	}}
 	var lc net.ListenConfig
 	lc.SetMultipathTCP(false)
-	lc.Control = socketOptions(streamSilence)
+	lc.Control = socketOptions(streamSilence, 0)
 	var listeners []net.Listener
 	for _, a := range addrs {
 		ln, err := lc.Listen(ctx, "tcp", a.String())

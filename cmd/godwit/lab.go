@@ -95,7 +95,7 @@ func labLog() *slog.Logger {
 	if os.Getenv("GODWIT_DEBUG") == "" {
 		return nil
 	}
-	return slog.New(slog.NewTextHandler(os.Stderr, nil))
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
 func newLabCheck() *cobra.Command {

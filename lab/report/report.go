@@ -74,6 +74,8 @@ type Migration struct {
 	RequestedS float64           `json:"requested_s"`      // when it was asked for, from time 0
 	SwitchedS  *float64          `json:"switched_s"`       // when the guest ran at the destination, from time 0
 	Reason     string            `json:"reason,omitempty"` // why it did not complete
+	Steps      []Step            `json:"steps,omitempty"`  // timed acts of the agents around the switch
+	Notes      []string          `json:"notes,omitempty"`  // what the agents remarked
 	WhyNull    map[string]string `json:"why_null,omitempty"`
 }
 
@@ -82,6 +84,13 @@ type Phase struct {
 	Name   string  `json:"name"`
 	StartS float64 `json:"start_s"`
 	EndS   float64 `json:"end_s"`
+}
+
+// Step is one timed act.
+type Step struct {
+	Name string  `json:"name"`
+	AtS  float64 `json:"at_s"` // after the request
+	MS   float64 `json:"ms"`
 }
 
 // Predicted is what the check phase expected.

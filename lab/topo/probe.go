@@ -9,7 +9,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"godwit/netstate/netns"
@@ -169,7 +168,7 @@ func delivered(conns []net.Conn) ([]uint32, error) {
 
 func (p probe) connect(ctx context.Context, listener net.Listener) (near, far net.Conn, err error) {
 	if err := netns.Do(p.from.Namespace, func() (err error) {
-		dialer := net.Dialer{Timeout: 5 * time.Second, Control: steady}
+		dialer := net.Dialer{Timeout: 5 * time.Second}
 		near, err = dialer.DialContext(ctx, "tcp", listener.Addr().String())
 		return err
 	}); err != nil {
@@ -182,14 +181,6 @@ func (p probe) connect(ctx context.Context, listener net.Listener) (near, far ne
 	// What is unsent at the end is dropped: it would fill the link for the next trial.
 	_ = near.(*net.TCPConn).SetLinger(0)
 	return near, far, nil
-}
-
-// steady asks for BBR, which fills a long path in seconds where CUBIC takes a minute to
-// forget the losses of its start: it is the link that is measured. Without it, CUBIC.
-func steady(_, _ string, conn syscall.RawConn) error {
-	return conn.Control(func(fd uintptr) {
-		_ = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, "bbr")
-	})
 }
 
 // lossDatagrams is enough for a loss of 1 % to be found within 5 % (2.7 standard

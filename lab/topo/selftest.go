@@ -99,7 +99,10 @@ func selfTest(ctx context.Context, w io.Writer, trials []trial) (results []Resul
 func (t *Topo) measure(ctx context.Context, c trial) ([]Result, error) {
 	for _, site := range t.spec.Sites {
 		if err := t.SetLink(site.Name, "wan", func(l *wan.Link) {
-			*l = wan.Link{Rate: c.rate, Delay: c.rtt / 4}
+			// A queue of the path's bandwidth-delay product, so that no congestion
+			// control leaves the link idle: it is the link that is measured.
+			queue := int(float64(c.rate) / 8 * c.rtt.Seconds())
+			*l = wan.Link{Rate: c.rate, Delay: c.rtt / 4, Queue: queue}
 		}); err != nil {
 			return nil, err
 		}

@@ -240,7 +240,7 @@ func TestFull(t *testing.T) {
 	}
 	n.Do("h", func() error {
 		waiting, refused, err := q.Frames()
-		if waiting != 1000 || refused == 0 {
+		if waiting < 990 || waiting > 1000 || refused == 0 {
 			t.Errorf("%d wait, %d refused", waiting, refused)
 		}
 		return err

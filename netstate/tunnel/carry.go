@@ -4,9 +4,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log"
 	"net"
 	"net/netip"
+	"os"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -135,8 +137,15 @@ func carryVXLAN(c Config) (carrier, error) {
 		return nil, fmt.Errorf("add device %s: %w", c.Name, err)
 	}
 	v := vxlan{inKernel{c.Name}}
-	err := dress(c)
-	for _, far := range []netip.Addr{c.PeerInner, peer6} {
+	farEnds := []netip.Addr{c.PeerInner}
+	err := os.WriteFile("/proc/sys/net/ipv6/conf/"+c.Name+"/disable_ipv6", []byte("0"), 0)
+	if err == nil {
+		farEnds = append(farEnds, peer6)
+	}
+	if err == nil || errors.Is(err, fs.ErrNotExist) { // a host without IPv6
+		err = dress(c)
+	}
+	for _, far := range farEnds {
 		if err != nil {
 			break
 		}

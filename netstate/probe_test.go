@@ -1,0 +1,59 @@
+package netstate_test
+
+import (
+	"bytes"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"godwit/netstate"
+)
+
+// TestProbe: a used address is found with its owner, a free one is free after
+// 300 ms, in both families, and the probe claims nothing.
+func TestProbe(t *testing.T) {
+	w := newWorld(t, "vxlan")
+	for addr, used := range map[string]bool{"10.1.1.5": true, "10.1.1.77": false, "fd00:1:1::5": true, "fd00:1:1::77": false} {
+		w.Do("ha", func() error {
+			start := time.Now()
+			inUse, by, err := netstate.Probe(t.Context(), "br-guest", netip.MustParseAddr(addr))
+			if inUse != used || used && !bytes.Equal(by, guestMAC) {
+				t.Errorf("%s: in use %v by %s", addr, inUse, by)
+			}
+			if d := time.Since(start); !used && (d < 250*time.Millisecond || d > 600*time.Millisecond) {
+				t.Errorf("%s: took %s", addr, d)
+			}
+			return err
+		})
+	}
+	if out := w.Run("r", "ip", "neigh", "show", "10.1.1.77"); strings.Contains(out, "lladdr") {
+		t.Errorf("the probe left an entry: %s", out)
+	}
+	w.Do("ha", func() error {
+		if inUse, _, err := netstate.Probe(t.Context(), "br-guest", netip.MustParseAddr("100.64.0.11")); !inUse {
+			t.Errorf("own address: free, %v", err)
+		}
+		return nil
+	})
+}
+
+// TestAnnounce: neighbours' entries follow a broadcast and a frame of their own.
+func TestAnnounce(t *testing.T) {
+	w := newWorld(t, "vxlan")
+	w.remind()
+	moved := mac("02:00:00:00:00:42")
+	time.Sleep(1100 * time.Millisecond) // an entry younger than locktime is not replaced
+	for _, addr := range []netip.Addr{guest4, guest6} {
+		w.Do("ha", func() error { return netstate.Announce("br-guest", addr, moved) })
+	}
+	for _, gateway := range []netip.Addr{gateway4, gateway6} {
+		w.Do("hb", func() error { return netstate.AnnounceTo("br-guest", guestMAC, gateway, moved) })
+	}
+	time.Sleep(50 * time.Millisecond)
+	for _, c := range [][2]string{{"r", guest4.String()}, {"r", guest6.String()}, {"gb", gateway4.String()}, {"gb", gateway6.String()}} {
+		if out := w.Run(c[0], "ip", "neigh", "show", c[1]); !strings.Contains(out, moved.String()) {
+			t.Errorf("%s knows %s as: %s", c[0], c[1], out)
+		}
+	}
+}
