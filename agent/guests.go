@@ -81,6 +81,7 @@ type Guest struct {
 
 	mu   sync.Mutex
 	busy string // id of the migration under way
+	udp  udpUse
 }
 
 // Held is what is remembered of a guest.

@@ -168,7 +168,7 @@ func (m *incoming) retire(ctx context.Context, joins *guest.Joins) (*guest.Users
 	}
 	spare := 1 - m.plan.Active
 	stays := len(joins.Unable)+joins.Omitted > 0 || m.plan.Network == "drain" && users.MPTCP > 0
-	keep := users.TCP+users.UDP > 0 || users.UDPRecent > 0 || stays
+	keep := g.inUse(users) || stays
 	retire := guest.Retire{
 		Addrs: old, MAC: g.Held.Description.NICs[m.plan.Active].MAC, NewMAC: g.Held.Description.NICs[spare].MAC,
 		Keep: keep, Stay: keep,
@@ -214,7 +214,7 @@ func (m *incoming) handed(joins *guest.Joins, users *guest.Users) error {
 	if !m.plan.KeepsAddress() {
 		kept := m.plan.Held
 		g.Held.Addresses = slices.Clone(m.plan.Next)
-		if users == nil || users.TCP+users.UDP > 0 || users.UDPRecent > 0 || joins != nil && len(joins.Unable)+joins.Omitted > 0 {
+		if users == nil || g.inUse(*users) || joins != nil && len(joins.Unable)+joins.Omitted > 0 {
 			g.Held.Addresses = append(g.Held.Addresses, kept...)
 		}
 		g.Held.Active = 1 - m.plan.Active
@@ -258,7 +258,7 @@ func (m *incoming) lastEndpoint(joins *guest.Joins) uint8 {
 }
 
 // drainWait is how long old subflows may take to close before the tunnel is leased.
-const drainWait = 2 * time.Second
+const drainWait = time.Second
 
 // leave ends the detour when nobody needs it, and leases it otherwise.
 func (m *incoming) leave(ctx context.Context) error {
@@ -330,5 +330,25 @@ func (a *Agent) needed(ctx context.Context, g *Guest) (bool, error) {
 	if err != nil {
 		return true, err
 	}
-	return users.MPTCP+users.TCP+users.UDP > 0 || users.UDPRecent > 0, nil
+	return users.MPTCP > 0 || g.inUse(users), nil
+}
+
+// udpUse is when the number of datagrams to a guest's old addresses last grew.
+type udpUse struct {
+	count uint64
+	at    time.Time
+}
+
+// udpQuiet is how long no datagram may come before nobody is thought to send any.
+const udpQuiet = 2 * time.Second
+
+// inUse says whether anything but MPTCP, which has a better way, uses the addresses
+// that users tells of.
+func (g *Guest) inUse(users guest.Users) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if users.UDPCount != g.udp.count {
+		g.udp = udpUse{users.UDPCount, time.Now()}
+	}
+	return users.TCP+users.UDP > 0 || users.UDPCount > 0 && time.Since(g.udp.at) < udpQuiet
 }

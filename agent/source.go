@@ -215,21 +215,23 @@ func (m *outgoing) handLeftovers() {
 	if !ok {
 		return
 	}
-	for _, t := range m.guest.Taps {
-		if t == nil {
-			continue
-		}
-		frames, err := hold.ReadLeft(t)
-		if err != nil {
-			m.a.log.Warn("read what is left in a tap", "migration", m.plan.ID, "error", err)
-		}
-		if len(frames) == 0 {
-			continue
-		}
-		if _, err := hold.Resend(frames, d.Tunnel.Name); err != nil {
-			m.a.log.Warn("send what was left in a tap", "migration", m.plan.ID, "error", err)
-		}
-		m.rec.note(fmt.Sprintf("%d packets were left in the source's tap and went after the guest", len(frames)))
+	t := m.guest.activeTap() // the spare NIC's has broadcasts only
+	if t == nil {
+		return
+	}
+	frames, err := hold.ReadLeft(t)
+	if err != nil {
+		m.a.log.Warn("read what is left in a tap", "migration", m.plan.ID, "error", err)
+	}
+	if len(frames) == 0 {
+		return
+	}
+	sent, err := hold.Resend(frames, d.Tunnel.Name)
+	if err != nil {
+		m.a.log.Warn("send what was left in a tap", "migration", m.plan.ID, "error", err)
+	}
+	if sent > 0 {
+		m.rec.note(fmt.Sprintf("%d packets were left in the source's tap and went after the guest", sent))
 	}
 }
 

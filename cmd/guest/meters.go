@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -12,13 +13,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// meters count packets per address, as they are on the wire, on every NIC that was
-// configured, from then on.
+// meters count packets per address, as they are on the wire, on every NIC, from boot on.
 type meters struct {
 	mu      sync.Mutex
 	devices map[string]*meter.Meter
 	failed  error
 	asked   map[netip.Addr]uint64 // datagrams to it when udp was last called
+}
+
+// watchAll begins to meter every NIC.
+func (m *meters) watchAll() {
+	nics, err := net.Interfaces()
+	if err != nil {
+		m.failed = err
+		return
+	}
+	for _, nic := range nics {
+		if nic.Flags&net.FlagLoopback == 0 && len(nic.HardwareAddr) == 6 {
+			m.watch(nic.Name)
+		}
+	}
 }
 
 // watch begins to meter a device; what prevents it is told by read.

@@ -30,6 +30,7 @@ type node struct {
 
 func newNode(children *family) *node {
 	n := &node{children: children}
+	n.meters.watchAll() // now: loading a program takes long under emulation, and a handover has no time for it
 	n.work = work.Set{DiskPath: "/dev/vda", Begin: children.begin, Spin: func() *exec.Cmd {
 		return exec.Command("/proc/self/exe", spinArgument)
 	}}
@@ -83,11 +84,7 @@ func with[P any](carryOut func(context.Context, P) (any, error)) guest.Handler {
 }
 
 func (n *node) configure(_ context.Context, p guest.Configure) (any, error) {
-	made, err := n.book.Configure(p)
-	if err == nil {
-		n.meters.watch(made.Device)
-	}
-	return made, err
+	return n.book.Configure(p)
 }
 
 func (n *node) awaitJoin(ctx context.Context, id string, raw json.RawMessage) (any, error) {

@@ -45,8 +45,12 @@ var forwarding = []string{"net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding
 // endpoint holds in clients.
 var endpoint = []string{"net.ipv4.conf.all.rp_filter=2", "net.ipv4.conf.default.rp_filter=2"}
 
-// multipath holds in all nodes whose kernel has the setting.
-var multipath = []string{"net.mptcp.enabled=1", "net.mptcp.add_addr_timeout=1", "net.mptcp.blackhole_timeout=0"}
+// common holds in all nodes whose kernel has the setting. Congestion control is the
+// kernel's own default, whatever this machine prefers: runs are to be compared.
+var common = []string{
+	"net.ipv4.tcp_congestion_control=cubic",
+	"net.mptcp.enabled=1", "net.mptcp.add_addr_timeout=1", "net.mptcp.blackhole_timeout=0",
+}
 
 // makeNodes makes every node of the spec. Nodes of a failed call are in t.nodes too.
 func (t *Topo) makeNodes(ctx context.Context) error {
@@ -82,7 +86,7 @@ func (n *node) make() error {
 		w.sysctl(forwarding...)
 		w.sysctl(everywhere...)
 	}
-	w.optional(multipath...)
+	w.optional(common...)
 	w.up("lo")
 	return w.err
 }

@@ -87,7 +87,7 @@ func (p probe) rtt(ctx context.Context) (time.Duration, error) {
 }
 
 // flows is the number of TCP connections that fill a path together.
-const flows = 8
+const flows = 4
 
 // rate is the rate in bit/s of the IP packets of a few TCP connections, over the time d
 // after a warm-up. It counts the packets of 1500 bytes that the far side has, each once
