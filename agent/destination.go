@@ -160,16 +160,31 @@ func (m *incoming) makeDetour(ctx context.Context) error {
 	return a.detours.change(m.plan.Guest, func(all map[string]*detour) {
 		d := &detour{ID: m.plan.ID, Guest: m.plan.Guest, Peer: m.plan.From, Tunnel: config, Up: time.Now(), Taps: g.Held.Taps}
 		for _, addr := range m.plan.Held {
-			if addr.Home == a.config.Host {
-				continue // it comes home
-			}
-			d.Visiting = append(d.Visiting, netstate.Visiting{
+			v := netstate.Visiting{
 				Addr: addr.Prefix.Addr(), MAC: g.Held.Description.NICs[g.Held.Active].hardware(),
 				Tap: g.Held.Taps[g.Held.Active], Taps: g.Held.Taps, Gateway: addr.Gateway, Tunnel: config.Name,
-			})
+			}
+			if addr.Home == a.config.Host {
+				v.Tunnel = ""
+				d.Coming = append(d.Coming, v)
+				continue
+			}
+			d.Visiting = append(d.Visiting, v)
 		}
+		forgetAway(all, m.plan)
 		all[d.ID] = d
 	})
+}
+
+// forgetAway drops what this home still sends away of a guest that does not hold
+// the address any more: nobody can want it.
+func forgetAway(all map[string]*detour, plan migration.Plan) {
+	held := bare(plan.Held)
+	for _, other := range all {
+		if other.Guest == plan.Guest {
+			other.Away = slices.DeleteFunc(other.Away, func(a netstate.Away) bool { return !slices.Contains(held, a.Addr) })
+		}
+	}
 }
 
 func (m *incoming) incomingSocket() string { return filepath.Join(m.work.guest.Held.Dir, "in.sock") }
@@ -290,7 +305,7 @@ func (m *incoming) sendBack(ctx context.Context) error {
 		}
 		m.a.discard(g)
 	}
-	err = errors.Join(err, m.a.detours.remove(ctx, m.plan.ID))
+	err = errors.Join(err, m.a.detours.sendAway(m.plan.ID), m.a.detours.remove(ctx, m.plan.ID))
 	return errors.Join(err, m.endDirect(ctx), m.a.dropTunnel(ctx, tunnelName(m.plan.ID)))
 }
 

@@ -26,9 +26,13 @@ type detour struct {
 	Taps     []string            `json:"taps,omitempty"` // the guest's, while it is here
 	Away     []netstate.Away     `json:"away,omitempty"`
 	Visiting []netstate.Visiting `json:"visiting,omitempty"`
-	Up       time.Time           `json:"up"`
-	Until    time.Time           `json:"until,omitzero"` // end of the lease; zero: a migration is under way, or for good
-	Leased   bool                `json:"leased"`         // nobody migrates; the lease alone keeps it
+	// Coming are addresses whose home is here and which come back with the guest;
+	// Sent are the entries that they replaced, by detour, until the guest runs here.
+	Coming []netstate.Visiting        `json:"coming,omitempty"`
+	Sent   map[string][]netstate.Away `json:"sent,omitempty"`
+	Up     time.Time                  `json:"up"`
+	Until  time.Time                  `json:"until,omitzero"` // end of the lease; zero: a migration is under way, or for good
+	Leased bool                       `json:"leased"`         // nobody migrates; the lease alone keeps it
 }
 
 // addresses of the guest that take the detour.
@@ -116,12 +120,12 @@ func (s *detours) want(guest string) netstate.State {
 			}
 		}
 		for _, a := range d.Away {
-			home, transit := s.wayHome(guest, a.Addr)
-			if transit && !a.Active {
+			home, lives := s.wayHome(guest, a.Addr)
+			if lives && !a.Active {
 				continue // it lives here until the flip
 			}
-			if transit {
-				a.Home = home
+			if lives && home != "" { // in transit
+				a.Home, a.Gateway = home, netip.Addr{}
 			}
 			gone[a.Addr] = true
 			state.Away = append(state.Away, a)
@@ -135,6 +139,54 @@ func (s *detours) want(guest string) netstate.State {
 		}
 	}
 	return state
+}
+
+// comeHome takes back what this home sends away of the addresses that come with
+// detour id, and leads it to the guest's taps here, where it waits. Done twice, it
+// is done once.
+func (s *detours) comeHome(id string) error {
+	d, ok := s.get(id)
+	if !ok {
+		return fmt.Errorf("detour %s: there is none", id)
+	}
+	return s.change(d.Guest, func(all map[string]*detour) {
+		d := all[id]
+		for _, other := range all {
+			if other.Guest != d.Guest || other.ID == id {
+				continue
+			}
+			other.Away = slices.DeleteFunc(other.Away, func(a netstate.Away) bool {
+				comes := slices.ContainsFunc(d.Coming, func(v netstate.Visiting) bool { return v.Addr == a.Addr })
+				if comes {
+					if d.Sent == nil {
+						d.Sent = map[string][]netstate.Away{}
+					}
+					d.Sent[other.ID] = append(d.Sent[other.ID], a)
+				}
+				return comes
+			})
+		}
+		d.Visiting = append(d.Visiting, d.Coming...)
+		d.Coming = nil
+	})
+}
+
+// sendAway undoes comeHome.
+func (s *detours) sendAway(id string) error {
+	d, ok := s.get(id)
+	if !ok || len(d.Sent) == 0 {
+		return nil
+	}
+	return s.change(d.Guest, func(all map[string]*detour) {
+		d := all[id]
+		d.Visiting = slices.DeleteFunc(d.Visiting, netstate.Visiting.AtHome)
+		for other, away := range d.Sent {
+			if all[other] != nil {
+				all[other].Away = append(all[other].Away, away...)
+			}
+		}
+		d.Sent = nil
+	})
 }
 
 // wayHome is the tunnel towards the home of an address that is a visitor here.

@@ -87,7 +87,7 @@ func (m *incoming) refreshGateways() {
 	}
 	for _, addr := range m.plan.Held {
 		if addr.Home == m.a.config.Host {
-			continue
+			continue // its router is here and answers for itself
 		}
 		target := g.Held.Description.NICs[g.Held.Active].hardware()
 		if err := netstate.AnnounceTo(m.a.config.Network.Bridge, target, addr.Gateway, mac); err != nil {

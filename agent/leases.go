@@ -36,7 +36,7 @@ func (a *Agent) keepDetours(ctx context.Context) {
 
 func (a *Agent) lookAfter(ctx context.Context, d detour) error {
 	a.extend(ctx, d)
-	if !d.Leased {
+	if !d.Leased && len(d.Away)+len(d.Visiting)+len(d.Coming) > 0 {
 		return nil
 	}
 	now := time.Now()
@@ -54,7 +54,7 @@ func (a *Agent) lookAfter(ctx context.Context, d detour) error {
 	if g.migration() != "" {
 		return nil
 	}
-	if !expired {
+	if !expired || atHome(d) {
 		if d.Until.IsZero() {
 			return nil // for good
 		}
@@ -63,6 +63,12 @@ func (a *Agent) lookAfter(ctx context.Context, d detour) error {
 		}
 	}
 	return a.endGuestDetours(ctx, g, true)
+}
+
+// atHome says that all of a detour's addresses belong to this site: no tunnel is
+// needed for them, and no lease ends them while they are used.
+func atHome(d detour) bool {
+	return !slices.ContainsFunc(d.Visiting, func(v netstate.Visiting) bool { return !v.AtHome() })
 }
 
 // extend keeps the tunnel's own lease ahead: it ends by itself only when no agent

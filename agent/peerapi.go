@@ -26,6 +26,7 @@ func (a *Agent) peerAPI() http.Handler {
 	}
 	handle("POST /v1/migrations/{id}/check", a.peerCheck)
 	handle("POST /v1/migrations/{id}/prepare", a.peerPrepare)
+	handle("POST /v1/migrations/{id}/home", a.peerHome)
 	handle("POST /v1/migrations/{id}/release", a.peerRelease)
 	handle("POST /v1/migrations/{id}/abort", a.peerAbort)
 	handle("POST /v1/migrations/{id}/landed", a.peerLanded)
@@ -238,6 +239,15 @@ func (a *Agent) findIncoming(r *http.Request) (*incoming, error) {
 	return m, nil
 }
 
+// peerHome leads addresses that come home with the guest to its taps here.
+func (a *Agent) peerHome(r *http.Request) (any, error) {
+	m, err := a.findIncoming(r)
+	if err != nil {
+		return nil, err
+	}
+	return nil, a.detours.comeHome(m.plan.ID)
+}
+
 // releaseWait is how long an answer to a release waits for the guest to run.
 const releaseWait = 3 * time.Second
 
@@ -323,7 +333,7 @@ func (a *Agent) peerLanded(r *http.Request) (any, error) {
 	for _, d := range a.detours.list(answer.Report.Guest) {
 		for _, v := range d.Visiting {
 			answer.Leased = append(answer.Leased, v.Addr)
-			if d.Peer != answer.Report.From {
+			if d.Peer != answer.Report.From || v.AtHome() {
 				answer.Moved = append(answer.Moved, v.Addr)
 			}
 		}

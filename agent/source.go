@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -97,7 +98,7 @@ func (m *outgoing) effect(ctx context.Context, e migration.Effect) error {
 	case migration.CopyMemory:
 		return m.copyMemory(ctx)
 	case migration.Flip:
-		return m.flip()
+		return m.flip(ctx)
 	case migration.Pause:
 		return m.pause(ctx)
 	case migration.Release:
@@ -137,8 +138,15 @@ func (m *outgoing) call(ctx context.Context, what string, request, answer any) e
 }
 
 // flip sends the guest's packets to the destination, where they wait.
-func (m *outgoing) flip() error {
+func (m *outgoing) flip(ctx context.Context) error {
 	m.rec.event(migration.PreSourceSuspend)
+	if slices.ContainsFunc(m.plan.Held, func(a migration.Address) bool { return a.Home == m.plan.To }) {
+		// Those packets reach the destination without us: it keeps them from now on,
+		// and what it had sent before is here when it has answered.
+		if err := m.rec.timed("addresses come home", func() error { return m.call(ctx, "home", nil, nil) }); err != nil {
+			return err
+		}
+	}
 	return m.rec.timed("flip route", func() error { return m.a.detours.flip(m.detourID(), true) })
 }
 

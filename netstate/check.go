@@ -24,6 +24,9 @@ func (k *kernel) check(s State) error {
 		}
 	}
 	for _, v := range s.Visiting {
+		if v.AtHome() {
+			continue
+		}
 		if _, err := k.link(v.Tunnel); err != nil {
 			return err
 		}

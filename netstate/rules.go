@@ -24,7 +24,7 @@ func ingress(s State, bridge net.HardwareAddr) []bridgeRule {
 		for _, tap := range v.Taps {
 			m := join(iif(tap), unicast(), ipSrc(v.Addr), count(counterVisiting(s.Guest, v.Addr)), toHost(bridge))
 			rules = append(rules, bridgeRule{words("redirect", "from", v.Addr.String(), "tap", tap, "host", bridge.String()), m})
-			if !v.Gateway.IsValid() {
+			if !v.Gateway.IsValid() || v.AtHome() {
 				continue
 			}
 			ask := neighbourSolicit(v.Gateway)

@@ -38,8 +38,13 @@ type Visiting struct {
 	Tap     string           // that NIC's tap, for a static forwarding entry; "": none
 	Taps    []string         // all the guest's taps here
 	Gateway netip.Addr       // the old subnet's router, whose MAC the guest still knows; zero: not answered for
-	Tunnel  string           // device towards the address's home
+	Tunnel  string           // device towards the address's home; "": it is at home here, see AtHome
 }
+
+// AtHome says that the address belongs to this site, and that the guest, which has
+// come back, may still know another host's MAC for its router: packets from it
+// leave by the site's router, Gateway, which answers for itself.
+func (v Visiting) AtHome() bool { return v.Tunnel == "" }
 
 // State is everything wanted for one guest on one host.
 type State struct {
@@ -75,8 +80,16 @@ func (s State) validate() error {
 		}
 	}
 	for _, v := range s.Visiting {
-		if err := errors.Join(address(seen, v.Addr, v.MAC, v.Gateway), device("tunnel", v.Tunnel)); err != nil {
+		if err := address(seen, v.Addr, v.MAC, v.Gateway); err != nil {
 			return err
+		}
+		if v.AtHome() && !v.Gateway.IsValid() {
+			return fmt.Errorf("address %s: at home, but no gateway is named", v.Addr)
+		}
+		if !v.AtHome() {
+			if err := device("tunnel", v.Tunnel); err != nil {
+				return err
+			}
 		}
 		if len(v.Taps) == 0 {
 			return fmt.Errorf("visiting %s: no tap", v.Addr)

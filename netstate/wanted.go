@@ -18,7 +18,11 @@ func wanted(s State) []resource {
 		list = append(list, away(s.Bridge, a)...)
 	}
 	for _, v := range s.Visiting {
-		list = append(list, sysctls(s.Bridge, v.Tunnel, v.Addr)...)
+		out := v.Tunnel
+		if v.AtHome() {
+			out = s.Bridge
+		}
+		list = append(list, sysctls(s.Bridge, out, v.Addr)...)
 		list = append(list, visiting(s.Bridge, v)...)
 	}
 	return unique(list)
@@ -54,16 +58,20 @@ func away(bridge string, a Away) []resource {
 }
 
 func visiting(bridge string, v Visiting) []resource {
+	out := route{defaultOf(v.Addr.Is4()), tableOf(v.Addr, PriorityVisiting), v.Tunnel, netip.Addr{}}
+	if v.AtHome() {
+		out.dev, out.via = bridge, v.Gateway
+	}
 	list := []resource{
 		neighbour{bridge, v.Addr, v.MAC.String()},
 		route{host(v.Addr), unix.RT_TABLE_MAIN, bridge, netip.Addr{}},
-		route{defaultOf(v.Addr.Is4()), tableOf(v.Addr, PriorityVisiting), v.Tunnel, netip.Addr{}},
+		out,
 		sourceRule{v.Addr, PriorityVisiting},
 	}
 	if v.Tap != "" {
 		list = append(list, forwarding{v.Tap, v.MAC.String()})
 	}
-	if v.Gateway.IsValid() {
+	if v.Gateway.IsValid() && !v.AtHome() {
 		list = append(list, proxy{bridge, v.Gateway, true})
 	}
 	return list

@@ -45,8 +45,9 @@ var forwarding = []string{"net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding
 // endpoint holds in clients.
 var endpoint = []string{"net.ipv4.conf.all.rp_filter=2", "net.ipv4.conf.default.rp_filter=2"}
 
-// common holds in all nodes whose kernel has the setting. Congestion control is the
-// kernel's own default, whatever this machine prefers: runs are to be compared.
+// common holds in all nodes, as far as kernel and machine allow it. Congestion control
+// is the kernel's own default, so that runs can be compared; a machine whose default is
+// another may forbid that, see tcp_allowed_congestion_control in ip-sysctl.rst.
 var common = []string{
 	"net.ipv4.tcp_congestion_control=cubic",
 	"net.mptcp.enabled=1", "net.mptcp.add_addr_timeout=1", "net.mptcp.blackhole_timeout=0",
@@ -125,13 +126,13 @@ func (w *work) sysctl(pairs ...string) {
 	})
 }
 
-// optional sets those pairs that this kernel knows.
+// optional sets those pairs that this kernel knows and allows.
 func (w *work) optional(pairs ...string) {
 	w.try("set sysctls", func() error {
 		return netns.Do(w.namespace, func() error {
 			for _, pair := range pairs {
 				key, value, _ := strings.Cut(pair, "=")
-				if err := netns.Sysctl(key, value); err != nil && !errors.Is(err, os.ErrNotExist) {
+				if err := netns.Sysctl(key, value); err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission) {
 					return err
 				}
 			}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"godwit/netstate/netns"
@@ -168,7 +169,7 @@ func delivered(conns []net.Conn) ([]uint32, error) {
 
 func (p probe) connect(ctx context.Context, listener net.Listener) (near, far net.Conn, err error) {
 	if err := netns.Do(p.from.Namespace, func() (err error) {
-		dialer := net.Dialer{Timeout: 5 * time.Second}
+		dialer := net.Dialer{Timeout: 5 * time.Second, Control: steady}
 		near, err = dialer.DialContext(ctx, "tcp", listener.Addr().String())
 		return err
 	}); err != nil {
@@ -181,6 +182,14 @@ func (p probe) connect(ctx context.Context, listener net.Listener) (near, far ne
 	// What is unsent at the end is dropped: it would fill the link for the next trial.
 	_ = near.(*net.TCPConn).SetLinger(0)
 	return near, far, nil
+}
+
+// steady asks for CUBIC, whatever the machine's default: it fills a path that has a
+// queue of its bandwidth-delay product, and sends little twice.
+func steady(_, _ string, conn syscall.RawConn) error {
+	return conn.Control(func(fd uintptr) {
+		_ = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, "cubic")
+	})
 }
 
 // lossDatagrams is enough for a loss of 1 % to be found within 5 % (2.7 standard

@@ -31,7 +31,7 @@ type wire struct {
 	start   time.Time
 	link    Link
 
-	late time.Duration // how late timers of this machine are, about
+	late time.Duration // how late this machine wakes us, about: then timers are set earlier
 
 	wake     int         // eventfd: a request waits
 	requests chan func() // run by the loop's thread
@@ -100,10 +100,11 @@ func (w *wire) run() error {
 		{Fd: int32(w.devices[0].fd), Events: unix.POLLIN},
 		{Fd: int32(w.devices[1].fd), Events: unix.POLLIN},
 	}
+	ago := time.Duration(0) // how long packets have waited for us to look, about
 	for !w.stop {
 		handled := 0
 		for i, d := range w.devices {
-			n, err := w.read(d, w.pipes[i])
+			n, err := w.read(d, w.pipes[i], w.now()-ago)
 			if err != nil {
 				return fmt.Errorf("read %s: %w", d.end.Device, err)
 			}
@@ -111,8 +112,9 @@ func (w *wire) run() error {
 		}
 		sent, wait := w.deliver()
 		watched := poll
+		ago = w.late
 		if handled+sent > 0 {
-			watched, wait = poll[:1], spacing
+			watched, wait, ago = poll[:1], spacing, spacing/2
 		}
 		if err := w.sleep(watched, wait); err != nil {
 			return fmt.Errorf("poll link: %w", err)
@@ -164,8 +166,9 @@ func (w *wire) deliver() (sent int, wait time.Duration) {
 	return sent, wait
 }
 
-// read takes a batch of packets from d into p, and returns how many they were.
-func (w *wire) read(d *device, p *pipe) (int, error) {
+// read takes a batch of packets that came at a time from d into p, and returns how many
+// they were.
+func (w *wire) read(d *device, p *pipe, came time.Duration) (int, error) {
 	for i := range readBatch {
 		room := w.slabs.room()
 		n, ok, err := d.read(room)
@@ -178,7 +181,7 @@ func (w *wire) read(d *device, p *pipe) (int, error) {
 		}
 		sl := w.slabs.current
 		refs := sl.refs
-		p.offer(w.now(), &pkt, sl)
+		p.offer(came, &pkt, sl)
 		if sl.refs > refs {
 			w.slabs.keep(n)
 		}

@@ -25,7 +25,7 @@ type unit struct {
 }
 
 // pipe is one direction of a link. It computes only: time is an argument, measured
-// from any fixed start, and never goes back.
+// from any fixed start. An offer may be dated back a little, to when its packet came.
 type pipe struct {
 	link     Link
 	carries  bool // not cut

@@ -59,7 +59,9 @@ func parse(raw []byte) (p packet, ok bool) {
 		if start+20 > len(ip) {
 			return p, true
 		}
-		transport = int(ip[start+12]>>4) * 4
+		if transport = int(ip[start+12]>>4) * 4; transport < 20 {
+			return p, true
+		}
 	case gsoUDP:
 	default:
 		return p, true
@@ -70,7 +72,7 @@ func parse(raw []byte) (p packet, ok bool) {
 	if ip[0]>>4 == 6 {
 		minStart = 40
 	}
-	if flags&needsChecksum == 0 || size == 0 || start < minStart || transport < 8 || headers > maxHeaders || headers >= len(ip) {
+	if flags&needsChecksum == 0 || size == 0 || start < minStart || headers > maxHeaders || headers >= len(ip) {
 		return p, true
 	}
 	p.gsoType, p.headers, p.gsoSize = gso, headers, size
