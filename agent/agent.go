@@ -86,13 +86,13 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 		return err
 	}
 	a.readopt(ctx)
+	a.resumeMigrations(ctx)
 	if _, err := peer.Serve(ctx, a.id, a.listenAddrs(), a.peerAPI(), a.stream, a.log); err != nil {
 		return err
 	}
 	if err := a.serveAPI(ctx); err != nil {
 		return err
 	}
-	a.resumeMigrations(ctx)
 	go a.keepDetours(ctx)
 	a.log.Info("agent runs", "site", a.config.Site, "guests", len(a.guests.all()))
 	if ready != nil {

@@ -144,6 +144,7 @@ func (a *Agent) apiReport(r *http.Request) (any, error) {
 type EventsAnswer struct {
 	Events []Event `json:"events"`
 	Over   bool    `json:"over"` // no more will come
+	Born   int64   `json:"born"` // of the record; another one counts its events anew
 }
 
 // watchWait is how long a question for events waits for one.
@@ -161,7 +162,7 @@ func (a *Agent) apiEvents(r *http.Request) (any, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), watchWait)
 	defer cancel()
 	events, over := rec.Watch(ctx, after)
-	return EventsAnswer{events, over}, nil
+	return EventsAnswer{events, over, rec.born}, nil
 }
 
 func (a *Agent) record(id string) (*Record, error) {

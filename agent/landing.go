@@ -269,7 +269,7 @@ func (m *incoming) leave(ctx context.Context) error {
 	}
 	deadline := time.Now().Add(drainWait)
 	for {
-		needed, err := a.needed(ctx, m.work.guest)
+		needed, closing, err := a.needed(ctx, m.work.guest)
 		if err != nil {
 			m.rec.note("who needs the old address is not known: " + err.Error())
 			break
@@ -280,7 +280,7 @@ func (m *incoming) leave(ctx context.Context) error {
 			m.rec.edit(func(r *Report) { r.TunnelDown = now })
 			return err
 		}
-		if time.Now().After(deadline) {
+		if time.Now().After(deadline) || !closing {
 			break
 		}
 		if !sleep(ctx, 100*time.Millisecond) {
@@ -315,22 +315,24 @@ func (a *Agent) visiting(name string) []netip.Addr {
 	return out
 }
 
-// needed says whether anything uses the guest's visiting addresses.
-func (a *Agent) needed(ctx context.Context, g *Guest) (bool, error) {
+// needed says whether anything uses the guest's visiting addresses, and whether
+// that is only MPTCP subflows, which may be closing.
+func (a *Agent) needed(ctx context.Context, g *Guest) (needed, closing bool, err error) {
 	addrs := a.visiting(g.name())
 	if len(addrs) == 0 {
-		return false, nil
+		return false, false, nil
 	}
 	if g.Channel == nil {
-		return true, errors.New("no guest channel")
+		return true, false, errors.New("no guest channel")
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	users, err := g.Channel.Users(ctx, addrs...)
 	if err != nil {
-		return true, err
+		return true, false, err
 	}
-	return users.MPTCP > 0 || g.inUse(users), nil
+	used := g.inUse(users)
+	return users.MPTCP > 0 || used, !used, nil
 }
 
 // udpUse is when the number of datagrams to a guest's old addresses last grew.

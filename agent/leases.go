@@ -58,7 +58,7 @@ func (a *Agent) lookAfter(ctx context.Context, d detour) error {
 		if d.Until.IsZero() {
 			return nil // for good
 		}
-		if needed, err := a.needed(ctx, g); needed || err != nil {
+		if needed, _, err := a.needed(ctx, g); needed || err != nil {
 			return err
 		}
 	}

@@ -59,8 +59,14 @@ func (m *outgoing) run(ctx context.Context, first migration.Input) {
 		if pending, stop = m.await(ctx, effects[0]); stop {
 			return
 		}
+		if pending.Kind == migration.Fault && m.state.Released() && !sleep(ctx, repairPause) {
+			return
+		}
 	}
 }
+
+// repairPause is between tries of what must be repaired forward.
+const repairPause = 300 * time.Millisecond
 
 // await performs effect and returns what came of it; an abort or the guest's end
 // ends the effect first, and is returned in its stead.

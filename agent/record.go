@@ -102,6 +102,7 @@ type Record struct {
 	report Report
 	events []Event
 	ended  bool
+	born   int64 // unix ns, tells the records of an agent's lives apart
 }
 
 // eventsKept bounds the events in memory; progress lines past it are dropped.
@@ -109,7 +110,7 @@ const eventsKept = 20000
 
 func newRecord(host string, plan migration.Plan, now time.Time) *Record {
 	return &Record{
-		host: host, plan: plan, wake: make(chan struct{}),
+		host: host, plan: plan, wake: make(chan struct{}), born: time.Now().UnixNano(),
 		report: Report{
 			ID: plan.ID, Guest: plan.Guest, From: plan.From, To: plan.To, Mode: plan.Mode,
 			Transfer: plan.Transfer, Network: plan.Network, Requested: now.UnixNano(), WireBytes: map[string]int64{},

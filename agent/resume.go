@@ -77,23 +77,19 @@ func (a *Agent) resumeDestination(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	g := &Guest{Held: j.Held}
-	status := vm.Status("")
-	if j.Held.Dir != "" {
+	g, err := a.guests.find(j.Offer.Plan.Guest) // it ran here already, or else it waits
+	if err != nil {
+		g = &Guest{Held: j.Held}
 		if machine, err := qemu.Attach(ctx, j.Held.Dir); err == nil {
 			g.Machine = machine
-			if status, err = machine.Status(ctx); err != nil {
-				return fmt.Errorf("resume %s: ask qemu: %w", id, err)
-			}
 		}
-	}
-	if known, err := a.guests.find(j.Offer.Plan.Guest); err == nil {
-		if g.Machine != nil {
-			g.Machine.Close() // one handle is enough
-		}
-		g = known
-	} else {
 		a.findTaps(g)
+	}
+	status := vm.Status("")
+	if g.Machine != nil {
+		if status, err = g.Machine.Status(ctx); err != nil {
+			return fmt.Errorf("resume %s: ask qemu: %w", id, err)
+		}
 	}
 	m := &incoming{
 		a: a, offer: j.Offer, plan: j.Offer.Plan, log: log, state: j.State, wake: make(chan struct{}),

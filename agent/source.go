@@ -208,8 +208,10 @@ func (m *outgoing) letGo(ctx context.Context) error {
 		last := m.work.endTicks()
 		m.rec.edit(func(r *Report) { r.LastTick = last })
 	}
+	resumed := answer.Resumed - int64(m.work.skew)
+	m.rec.add(Event{Kind: "event", Name: migration.TargetResume, At: resumed, Host: m.plan.To})
 	m.rec.edit(func(r *Report) {
-		r.Resumed = answer.Resumed - int64(m.work.skew)
+		r.Resumed = resumed
 		if r.Outcome == migration.InDoubt {
 			r.Outcome = ""
 		}

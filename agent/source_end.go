@@ -71,7 +71,7 @@ const (
 func (m *outgoing) awaitLanding(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, landingWait)
 	defer cancel()
-	after := 0
+	after, born := 0, int64(0)
 	for {
 		var part EventsAnswer
 		attempt, end := context.WithTimeout(ctx, landingPoll)
@@ -87,9 +87,19 @@ func (m *outgoing) awaitLanding(ctx context.Context) error {
 			}
 			continue
 		}
+		if part.Born != born { // a destination whose agent was started again counts anew
+			if restarted := born != 0; restarted {
+				born, after = part.Born, 0
+				continue
+			}
+			born = part.Born
+		}
 		handed := false
 		for _, e := range part.Events {
 			after = e.N
+			if e.Name == migration.TargetResume {
+				continue // told already, when the release was answered
+			}
 			e.At -= int64(m.work.skew)
 			m.rec.add(e)
 			handed = handed || e.Name == migration.HandoverDone

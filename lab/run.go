@@ -234,6 +234,9 @@ func (r *run) beforeMove(m *move) {
 // finishMove notes what ended with the migration.
 func (r *run) finishMove(m *move) {
 	r.probe(m.guest, nil)
+	if m.report != nil && m.report.Outcome == migration.Completed {
+		r.w.moved(m.guest, m.report.To)
+	}
 	m.links = r.linkDrops().minus(m.links)
 	close(m.done)
 }
@@ -286,5 +289,3 @@ func (r *run) write(rep *report.Report) error {
 	}
 	return nil
 }
-
-var _ = migration.Completed

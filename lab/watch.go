@@ -93,7 +93,7 @@ func (m *move) refuse(err error) {
 // follow reads the migration's story until it is over. An agent that is killed
 // and started again goes on telling it; its events begin anew then.
 func (r *run) follow(ctx context.Context, host *hostAgent, m *move) {
-	after := 0
+	after, born := 0, int64(0)
 	for {
 		ask, cancel := context.WithTimeout(ctx, 15*time.Second)
 		part, err := host.client.Events(ask, m.id, after)
@@ -115,6 +115,11 @@ func (r *run) follow(ctx context.Context, host *hostAgent, m *move) {
 			}
 			continue
 		}
+		if part.Born != born && born != 0 {
+			born, after = part.Born, 0
+			continue
+		}
+		born = part.Born
 		for _, e := range part.Events {
 			after = e.N
 			r.heard(ctx, m, e)

@@ -66,14 +66,13 @@ func (d Destination) Step(in Input) (Destination, []Effect, error) {
 	case Leaving:
 		return d.repaired(in, Leave, Landed, "")
 	case Declining:
-		switch in.Kind {
-		case Done, Fault:
-			d.Landing = Gone
-			return d, nil, nil
-		case Restarted:
+		switch {
+		case in.Kind == Restarted:
 			return d, []Effect{SendBack}, nil
+		case in.Effect == SendBack && (in.Kind == Done || in.Kind == Fault):
+			d.Landing = Gone // an undo that failed has said so
 		}
-		return d, nil, nil // said once, said for good
+		return d, nil, nil // said once, said for good; what else was under way ends unheard
 	}
 	return d, nil, fmt.Errorf("destination step: %s does not fit %q", in.Kind, d.Landing)
 }
@@ -108,8 +107,8 @@ func (d Destination) waiting(in Input) (Destination, []Effect, error) {
 		d.Landing = Waiting
 		return d.startIfReady()
 	case Fault, Abort:
-		if in.Kind == Abort && d.Landing == Starting {
-			return d, nil, fmt.Errorf("abort: the guest is being started here")
+		if d.Landing == Starting && in.Effect != StartGuest {
+			return d, nil, fmt.Errorf("%s: the guest is being started here", in.Kind)
 		}
 		return d.decline(in.Problem)
 	}
@@ -137,6 +136,9 @@ func (d Destination) decline(why *Problem) (Destination, []Effect, error) {
 
 // repaired does effect until it is done: the guest runs here, the way is forward.
 func (d Destination) repaired(in Input, effect Effect, next Landing, then Effect) (Destination, []Effect, error) {
+	if (in.Kind == Done || in.Kind == Fault) && in.Effect != effect {
+		return d, nil, fmt.Errorf("destination step: %s of %s while %s is under way", in.Kind, in.Effect, effect)
+	}
 	switch in.Kind {
 	case Done:
 		d.Landing = next

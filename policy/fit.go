@@ -68,6 +68,13 @@ func (c *Copying) See(l Look) Verdict {
 		return Wait
 	}
 	c.round = l.Round
+	late := c.Limit > 0 && l.At > c.Limit
+	if l.Goodput == 0 && l.Remaining > tail { // no downtime can be foreseen
+		if late {
+			return GiveUp
+		}
+		return Wait
+	}
 	d := l.Downtime(c.RTT)
 	if c.best == 0 || d < c.best*9/10 {
 		c.stale = 0
@@ -78,12 +85,11 @@ func (c *Copying) See(l Look) Verdict {
 		c.best = d
 	}
 	switch {
+	case d > c.Budget && late:
+		return GiveUp
 	case d > c.Budget:
-		if c.Limit > 0 && l.At > c.Limit {
-			return GiveUp
-		}
 		return Wait
-	case d-c.RTT/2-load <= enough, c.stale >= staleRounds:
+	case d-c.RTT/2-load <= enough, c.stale >= staleRounds, late:
 		return Go
 	}
 	return Wait

@@ -17,6 +17,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 )
 
@@ -34,8 +35,10 @@ type opening struct {
 
 // File is one migration's journal.
 type File struct {
-	path string
-	f    *os.File
+	path   string
+	f      *os.File
+	length int64 // of what is valid
+	broken error // why nothing more can be appended
 }
 
 // Create makes DIR/ID.journal, durably. It fails if there is one.
@@ -82,10 +85,12 @@ func Open(dir, id string, state any) (*File, error) {
 		f.Close()
 		return nil, fmt.Errorf("open journal %s: %w", id, err)
 	}
-	return &File{path: path, f: f}, nil
+	return &File{path: path, f: f, length: int64(length)}, nil
 }
 
-// Append writes one record; with sync it is on the disk when Append returns.
+// Append writes one record; with sync it is on the disk when Append returns. On an
+// error the journal is as it was: no part of a record stays that a later one would
+// be glued to, and none that was not acted upon is read after a crash of the agent.
 func (j *File) Append(record any, sync bool) error {
 	line, err := json.Marshal(record)
 	if err != nil {
@@ -94,15 +99,19 @@ func (j *File) Append(record any, sync bool) error {
 	if len(line) > recordLimit {
 		return fmt.Errorf("write journal %s: record of %d bytes", j.path, len(line))
 	}
+	if j.broken != nil {
+		return fmt.Errorf("write journal %s: %w", j.path, j.broken)
+	}
 	out := fmt.Appendf(nil, "%08x %s\n", crc32.Checksum(line, table), line)
-	if _, err := j.f.Write(out); err != nil {
-		return fmt.Errorf("write journal %s: %w", j.path, err)
+	_, err = j.f.Write(out)
+	if err == nil && sync {
+		err = j.f.Sync()
 	}
-	if sync {
-		if err := j.f.Sync(); err != nil {
-			return fmt.Errorf("write journal %s: %w", j.path, err)
-		}
+	if err != nil {
+		j.broken = j.f.Truncate(j.length)
+		return fmt.Errorf("write journal %s: %w", j.path, errors.Join(err, j.broken))
 	}
+	j.length += int64(len(out))
 	return nil
 }
 
@@ -155,15 +164,15 @@ func lastRecord(data []byte) (last []byte, length int, err error) {
 }
 
 func record(line []byte) ([]byte, error) {
-	var sum uint32
 	if len(line) < 10 || line[8] != ' ' || len(line) > recordLimit+9 {
 		return nil, errors.New("not a record")
 	}
-	if _, err := fmt.Sscanf(string(line[:8]), "%08x", &sum); err != nil {
+	sum, err := strconv.ParseUint(string(line[:8]), 16, 32)
+	if err != nil {
 		return nil, errors.New("not a record")
 	}
 	body := line[9:]
-	if crc32.Checksum(body, table) != sum {
+	if uint64(crc32.Checksum(body, table)) != sum {
 		return nil, errors.New("checksum does not match")
 	}
 	return body, nil
@@ -171,7 +180,7 @@ func record(line []byte) ([]byte, error) {
 
 func checkVersion(body []byte) error {
 	var o opening
-	if err := json.Unmarshal(body, &o); err != nil || o.Version == 0 {
+	if err := json.Unmarshal(body, &o); err != nil || o.Version < 1 {
 		return errors.New("no format version in its first record")
 	}
 	if o.Version > Version {

@@ -25,11 +25,11 @@ const (
 // socket is none or has fallen back to TCP.
 func multipath(fd int) ([]Subflow, error) {
 	for attempt := 0; ; attempt++ {
-		infos, n, err := ask(fd, optTCPInfo, infoSize)
+		infos, stride, n, err := ask(fd, optTCPInfo, infoSize)
 		if err != nil {
 			return nil, err
 		}
-		pairs, m, err := ask(fd, optSubflowAddrs, pairSize)
+		pairs, pairStride, m, err := ask(fd, optSubflowAddrs, pairSize)
 		if err != nil {
 			return nil, err
 		}
@@ -40,17 +40,18 @@ func multipath(fd int) ([]Subflow, error) {
 		flows := make([]Subflow, min(n, m))
 		for i := range flows {
 			var t unix.TCPInfo
-			copy(unsafe.Slice((*byte)(unsafe.Pointer(&t)), infoSize), infos[i*infoSize:])
+			copy(unsafe.Slice((*byte)(unsafe.Pointer(&t)), infoSize), infos[i*stride:(i+1)*stride])
 			flows[i] = fromTCPInfo(&t)
-			pair := pairs[i*pairSize:]
+			pair := pairs[i*pairStride:]
 			flows[i].Local, flows[i].Remote = sockaddr(pair), sockaddr(pair[addrSize:])
 		}
 		return flows, nil
 	}
 }
 
-// ask returns the elements of one answer and their number.
-func ask(fd, option, size int) ([]byte, int, error) {
+// ask returns the elements of one answer, how far apart they are, and their number.
+// A kernel whose structure is smaller than ours puts them closer together.
+func ask(fd, option, size int) (elements []byte, stride, n int, err error) {
 	buf := make([]byte, headSize+mostFlows*size)
 	binary.NativeEndian.PutUint32(buf, headSize)
 	binary.NativeEndian.PutUint32(buf[12:], uint32(size))
@@ -58,10 +59,11 @@ func ask(fd, option, size int) ([]byte, int, error) {
 	_, _, e := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_MPTCP, uintptr(option),
 		uintptr(unsafe.Pointer(&buf[0])), uintptr(unsafe.Pointer(&length)), 0)
 	if e != 0 {
-		return nil, 0, e
+		return nil, 0, 0, e
 	}
-	n := int(binary.NativeEndian.Uint32(buf[4:]))
-	return buf[headSize:], min(n, mostFlows), nil
+	n = int(binary.NativeEndian.Uint32(buf[4:]))
+	stride = int(min(binary.NativeEndian.Uint32(buf[8:]), binary.NativeEndian.Uint32(buf[12:]), uint32(size)))
+	return buf[headSize:], stride, min(n, mostFlows), nil
 }
 
 func sockaddr(b []byte) netip.AddrPort {

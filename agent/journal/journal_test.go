@@ -1,0 +1,277 @@
+package journal
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+type state struct {
+	Step int    `json:"step"`
+	Text string `json:"text"`
+}
+
+// written is a journal with n states, closed.
+func written(t *testing.T, n int) (dir, path string) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "journal") // Create makes it
+	j, err := Create(dir, "m-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		if err := j.Append(state{i + 1, "line\nbreak"}, i%2 == 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return dir, filepath.Join(dir, "m-1.journal")
+}
+
+func reopen(t *testing.T, dir string) (*File, state) {
+	t.Helper()
+	var s state
+	j, err := Open(dir, "m-1", &s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { j.Close() })
+	return j, s
+}
+
+func TestRoundTrip(t *testing.T) {
+	dir, path := written(t, 3)
+	j, s := reopen(t, dir)
+	if s != (state{3, "line\nbreak"}) {
+		t.Fatalf("read back %+v", s)
+	}
+	if err := j.Append(state{Step: 4}, true); err != nil {
+		t.Fatal(err)
+	}
+	if _, s = reopen(t, dir); s.Step != 4 {
+		t.Fatalf("went on at %+v", s)
+	}
+	if mode := info(t, path).Mode().Perm(); mode != 0o600 {
+		t.Errorf("mode %o: keys of tunnels may be in it", mode)
+	}
+}
+
+func info(t *testing.T, path string) fs.FileInfo {
+	t.Helper()
+	i, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+// TestGoldenBytes: journals outlive upgrades, so the format is written out here.
+func TestGoldenBytes(t *testing.T) {
+	dir, path := written(t, 1)
+	want := "07e5637b {\"godwit_journal\":1}\n0cdf86e0 {\"step\":1,\"text\":\"line\\nbreak\"}\n"
+	if got, _ := os.ReadFile(path); string(got) != want {
+		t.Fatalf("wrote %q, want %q", got, want)
+	}
+	if err := os.WriteFile(path, []byte(want), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, s := reopen(t, dir); s.Step != 1 {
+		t.Fatalf("read %+v", s)
+	}
+}
+
+// TestCutOff: wherever a crash cuts the last record, the one before it is the state,
+// and the journal goes on from there.
+func TestCutOff(t *testing.T) {
+	dir, path := written(t, 3)
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := bytes.LastIndexByte(whole[:len(whole)-1], '\n') + 1
+	for cut := kept; cut < len(whole); cut++ {
+		if err := os.WriteFile(path, whole[:cut], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		j, s := reopen(t, dir)
+		if s.Step != 2 {
+			t.Fatalf("cut at %d of %d: %+v", cut, len(whole), s)
+		}
+		if err := j.Append(state{Step: 9}, false); err != nil {
+			t.Fatal(err)
+		}
+		if _, s := reopen(t, dir); s.Step != 9 {
+			t.Fatalf("cut at %d, gone on: %+v", cut, s)
+		}
+		j.Close()
+	}
+}
+
+func TestUnreadable(t *testing.T) {
+	line := func(body string) string {
+		return fmt.Sprintf("%08x %s\n", crc32.Checksum([]byte(body), table), body)
+	}
+	head, one, two := line(`{"godwit_journal":1}`), line(`{"step":1}`), line(`{"step":2}`)
+	for _, c := range []struct{ name, data, want string }{
+		{"nothing in it", "", "no state"},
+		{"no state yet", head, "no state"},
+		{"its first state cut off", head + one[:15], "no state"},
+		{"a flipped bit in the middle", head + strings.Replace(one, "1}", "3}", 1) + two, "record 1: checksum"},
+		{"a flipped bit in a whole last record", head + one + strings.Replace(two, "2}", "3}", 1), "record 2: checksum"},
+		{"a record in the middle cut off", head + one[:15] + two, "record 1: "},
+		{"an empty line", head + one + "\n" + two, "record 2: not a record"},
+		{"a checksum that is no number", head + "zzzzzzzz {}\n", "record 1: not a record"},
+		{"a checksum that is short", head + "   ff16a {}\n", "record 1: not a record"},
+		{"too long", head + line(`"`+strings.Repeat("x", recordLimit)+`"`), "record 1: not a record"},
+		{"a newer format", line(`{"godwit_journal":2}`) + one, "written by a newer godwit (format 2, this one knows 1)"},
+		{"a newer format with records of another form", line(`{"godwit_journal":2}`) + "binary\n", "newer godwit"},
+		{"no version", one + two, "no format version"},
+		{"a version that is none", line(`{"godwit_journal":-1}`) + one, "no format version"},
+		{"a state of another form", head + line(`{"step":"one"}`), "cannot unmarshal"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, "m-1.journal")
+			if err := os.WriteFile(path, []byte(c.data), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			j, err := Open(dir, "m-1", &state{})
+			if err == nil {
+				j.Close()
+				t.Fatal("opened")
+			}
+			if !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%q: want one line that has %q and the path", err, c.want)
+			}
+			if after, _ := os.ReadFile(path); string(after) != c.data {
+				t.Error("a journal that was not understood was changed")
+			}
+		})
+	}
+}
+
+func TestCreateTwice(t *testing.T) {
+	dir, _ := written(t, 1)
+	if j, err := Create(dir, "m-1"); !errors.Is(err, fs.ErrExist) {
+		t.Fatalf("%v, %v", j, err)
+	}
+	if _, s := reopen(t, dir); s.Step != 1 {
+		t.Fatalf("the first is now %+v", s)
+	}
+	if _, err := Open(dir, "m-2", &state{}); !errors.Is(err, fs.ErrNotExist) {
+		t.Fatalf("open what is not there: %v", err)
+	}
+}
+
+func TestUnfinished(t *testing.T) {
+	if ids, err := Unfinished(filepath.Join(t.TempDir(), "none")); ids != nil || err != nil {
+		t.Fatalf("no directory: %v, %v", ids, err)
+	}
+	dir, _ := written(t, 1)
+	second, err := Create(dir, "m-2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "notes.txt"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ids, err := Unfinished(dir)
+	if err != nil || !slices.Equal(ids, []string{"m-1", "m-2"}) {
+		t.Fatalf("%v, %v", ids, err)
+	}
+	if err := second.Remove(); err != nil {
+		t.Fatal(err)
+	}
+	if ids, _ := Unfinished(dir); !slices.Equal(ids, []string{"m-1"}) {
+		t.Fatalf("after one ended: %v", ids)
+	}
+}
+
+func TestAppendRefused(t *testing.T) {
+	dir, _ := written(t, 1)
+	j, _ := reopen(t, dir)
+	if err := j.Append(state{Text: strings.Repeat("x", recordLimit)}, false); err == nil {
+		t.Error("a record past the limit was written")
+	}
+	if err := j.Append(func() {}, false); err == nil {
+		t.Error("a function was written")
+	}
+	if err := j.Append(state{Step: 2}, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, s := reopen(t, dir); s.Step != 2 {
+		t.Fatalf("%+v", s)
+	}
+}
+
+// TestDiskFull: a record that went in half is taken back, so that the next one is
+// not glued to it.
+func TestDiskFull(t *testing.T) {
+	dir, path := written(t, 1)
+	j, _ := reopen(t, dir)
+	limit(t, uint64(info(t, path).Size())+20, func() {
+		if err := j.Append(state{Step: 2, Text: strings.Repeat("x", 100)}, false); !errors.Is(err, unix.EFBIG) {
+			t.Fatalf("written past the limit: %v", err)
+		}
+	})
+	if err := j.Append(state{Step: 3}, true); err != nil {
+		t.Fatal(err)
+	}
+	if _, s := reopen(t, dir); s.Step != 3 {
+		t.Fatalf("%+v", s)
+	}
+}
+
+// limit bounds the size of files that this process writes, bytes, while f runs
+// (setrlimit(2), RLIMIT_FSIZE; Go ignores SIGXFSZ).
+func limit(t *testing.T, size uint64, f func()) {
+	t.Helper()
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &before); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: size, Max: before.Max}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &before); err != nil {
+			t.Fatal(err)
+		}
+	}()
+	f()
+}
+
+// FuzzLastRecord: no bytes make it panic or read past them; what it calls valid is
+// valid again by itself and gives the same state.
+func FuzzLastRecord(f *testing.F) {
+	f.Add([]byte("07e5637b {\"godwit_journal\":1}\n0cdf86e0 {\"step\":1,\"text\":\"line\\nbreak\"}\n"))
+	f.Add([]byte("07e5637b {\"godwit_journal\":1}\n0cdf86e0 {\"st"))
+	f.Add([]byte("\n\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		last, length, err := lastRecord(data)
+		if err != nil {
+			if last != nil || length != 0 {
+				t.Fatalf("%v with a record %q of %d", err, last, length)
+			}
+			return
+		}
+		if length > len(data) || length > 0 && data[length-1] != '\n' || bytes.IndexByte(data[length:], '\n') >= 0 {
+			t.Fatalf("valid up to %d of %d", length, len(data))
+		}
+		again, same, err := lastRecord(data[:length])
+		if err != nil || same != length || !bytes.Equal(last, again) {
+			t.Fatalf("%q of %d, then %q of %d: %v", last, length, again, same, err)
+		}
+	})
+}

@@ -1,0 +1,41 @@
+package peer
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestLoadIdentityErrors(t *testing.T) {
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	for _, host := range []string{"paris", "rome"} {
+		ca, err := NewFleetCA(dir, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := ca.Issue(host, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(in("empty.pem"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ name, ca, cert, key, want string }{
+		{"no ca", "none.pem", "paris.pem", "paris.key", "none.pem"},
+		{"nothing in the ca", "empty.pem", "paris.pem", "paris.key", "no certificate in it"},
+		{"no certificate", "ca.pem", "none.pem", "paris.key", "none.pem"},
+		{"another's key", "ca.pem", "paris.pem", "rome.key", "private key does not match"},
+	} {
+		_, err := LoadIdentity(in(c.ca), in(c.cert), in(c.key))
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, want one line that has %q", c.name, err, c.want)
+		}
+	}
+	info, err := os.Stat(in("paris.key"))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("key: %v, %v", info.Mode(), err)
+	}
+}

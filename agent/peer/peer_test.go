@@ -1,0 +1,231 @@
+package peer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"godwit/migration"
+)
+
+// Agents of the tests answer here; every call goes over loopback.
+var loopback = netip.MustParseAddr("127.0.0.1")
+
+// fleet is a CA with identities for hosts.
+func fleet(t *testing.T, hosts ...string) map[string]*Identity {
+	t.Helper()
+	dir := t.TempDir()
+	ca, err := NewFleetCA(dir, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]*Identity{}
+	for _, host := range hosts {
+		if err := ca.Issue(host, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if out[host], err = LoadIdentity(filepath.Join(dir, "ca.pem"), filepath.Join(dir, host+".pem"), filepath.Join(dir, host+".key")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
+}
+
+func freePort(t *testing.T) uint16 {
+	t.Helper()
+	ln, err := net.Listen("tcp", netip.AddrPortFrom(loopback, 0).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return uint16(ln.Addr().(*net.TCPAddr).Port)
+}
+
+func serve(t *testing.T, id *Identity, port uint16, handler http.Handler, streams func(*Stream)) {
+	t.Helper()
+	if streams == nil {
+		streams = func(s *Stream) { t.Errorf("a stream from %s", s.Caller) }
+	}
+	_, err := Serve(t.Context(), id, []netip.AddrPort{netip.AddrPortFrom(loopback, port)}, handler, streams, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func linkTo(t *testing.T, id *Identity, host string, port uint16) *Link {
+	t.Helper()
+	l := NewLink(id, host, port, []Path{{Name: "lo-lo", Local: loopback, Remote: loopback}})
+	t.Cleanup(l.Close)
+	return l
+}
+
+type greeting struct {
+	Text string `json:"text"`
+	From string `json:"from"`
+}
+
+// echo answers with what it was sent and by whom, or with the problem it was told.
+func echo() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /echo", func(w http.ResponseWriter, r *http.Request) {
+		var in greeting
+		err := Decode(r, &in)
+		Answer(w, greeting{in.Text, Caller(r)}, err)
+	})
+	mux.HandleFunc("POST /problem", func(w http.ResponseWriter, _ *http.Request) {
+		Answer(w, nil, fmt.Errorf("more words: %w", &migration.Problem{Code: migration.CodeAddress, Text: "guest web: no address"}))
+	})
+	mux.HandleFunc("POST /nothing", func(w http.ResponseWriter, _ *http.Request) { Answer(w, nil, nil) })
+	mux.HandleFunc("POST /odd", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "odd") })
+	return mux
+}
+
+func within(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestCall(t *testing.T) {
+	ids := fleet(t, "paris", "rome")
+	port := freePort(t)
+	serve(t, ids["rome"], port, echo(), nil)
+	link := linkTo(t, ids["paris"], "rome", port)
+	ctx := within(t, 10*time.Second)
+
+	var out greeting
+	if err := link.Call(ctx, http.MethodPost, "/echo", greeting{Text: "hello"}, &out); err != nil {
+		t.Fatal(err)
+	}
+	if out != (greeting{"hello", "paris"}) {
+		t.Errorf("answer %+v: want the text, and the caller by its certificate", out)
+	}
+	if err := link.Call(ctx, http.MethodPost, "/nothing", nil, nil); err != nil {
+		t.Errorf("a call without an answer: %v", err)
+	}
+	for _, c := range []struct {
+		path string
+		body any
+		want migration.Problem
+	}{
+		{"/problem", nil, migration.Problem{Code: migration.CodeAddress, Text: "guest web: no address"}},
+		{"/echo", greeting{Text: strings.Repeat("x", requestLimit)}, migration.Problem{Code: migration.CodePeer, Text: "read request: larger than 1 MiB"}},
+		{"/echo", []int{1}, migration.Problem{Code: migration.CodeUsage}},
+		{"/odd", nil, migration.Problem{Code: migration.CodePeer}},
+	} {
+		err := link.Call(ctx, http.MethodPost, c.path, c.body, &out)
+		problem := &migration.Problem{}
+		if !errors.As(err, &problem) || problem.Code != c.want.Code || c.want.Text != "" && problem.Text != c.want.Text {
+			t.Errorf("%s: %v, want the problem %+v", c.path, err, c.want)
+		}
+	}
+}
+
+// TestStrangers: only the host that was meant answers, and only the fleet is heard.
+func TestStrangers(t *testing.T) {
+	ours, theirs := fleet(t, "paris", "rome"), fleet(t, "paris", "rome")
+	port := freePort(t)
+	serve(t, ours["rome"], port, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		t.Error("a stranger was heard")
+	}), nil)
+	half := &Identity{cert: theirs["paris"].cert, pool: ours["paris"].pool} // trusts us, we do not trust it
+	for _, c := range []struct {
+		name string
+		id   *Identity
+		host string
+		wait time.Duration
+	}{
+		{"the server is not of the caller's fleet", theirs["paris"], "rome", 10 * time.Second},
+		{"the server is another host", ours["paris"], "berlin", 10 * time.Second},
+		{"the caller is not of the server's fleet", half, "rome", 300 * time.Millisecond},
+		{"the caller has no certificate", &Identity{pool: ours["paris"].pool}, "rome", 300 * time.Millisecond},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ctx := within(t, c.wait)
+			err := linkTo(t, c.id, c.host, port).Call(ctx, http.MethodPost, "/echo", nil, nil)
+			var away *Unreachable
+			if !errors.As(err, &away) || away.Host != c.host {
+				t.Errorf("%v, want unreachable", err)
+			}
+			if c.wait > time.Second && ctx.Err() != nil {
+				t.Error("a wrong certificate was tried until the end")
+			}
+			conn, err := linkTo(t, c.id, c.host, port).Open(within(t, 5*time.Second), Path{Local: loopback, Remote: loopback}, Header{}, 0)
+			if err == nil { // TLS 1.3: a client hears of its refusal when it reads
+				defer conn.Close()
+				if _, err := conn.Read(make([]byte, 1)); err == nil {
+					t.Error("a stranger's stream was answered")
+				}
+			}
+		})
+	}
+}
+
+func TestCallWaitsForTheServer(t *testing.T) {
+	ids := fleet(t, "paris", "rome")
+	port := freePort(t)
+	answered := make(chan error, 1)
+	var out greeting
+	go func() {
+		answered <- linkTo(t, ids["paris"], "rome", port).Call(within(t, 10*time.Second), http.MethodPost, "/echo", greeting{Text: "late"}, &out)
+	}()
+	select {
+	case err := <-answered:
+		t.Fatalf("answered by nobody: %v", err)
+	case <-time.After(120 * time.Millisecond): // two tries
+	}
+	serve(t, ids["rome"], port, echo(), nil)
+	if err := <-answered; err != nil || out.Text != "late" {
+		t.Fatalf("%+v, %v", out, err)
+	}
+}
+
+// TestCallTakesTheOtherPath: a path that is dead costs one stagger, not the call.
+func TestCallTakesTheOtherPath(t *testing.T) {
+	ids := fleet(t, "paris", "rome")
+	port := freePort(t)
+	serve(t, ids["rome"], port, echo(), nil)
+	link := NewLink(ids["paris"], "rome", port, []Path{
+		{Name: "dead", Local: loopback, Remote: netip.MustParseAddr("127.0.0.2")}, // nobody listens there
+		{Name: "well", Local: loopback, Remote: loopback},
+	})
+	t.Cleanup(link.Close)
+	var out greeting
+	if err := link.Call(within(t, 5*time.Second), http.MethodPost, "/echo", greeting{Text: "by the other"}, &out); err != nil || out.Text != "by the other" {
+		t.Fatalf("%+v, %v", out, err)
+	}
+	none := NewLink(ids["paris"], "rome", port, nil)
+	if err := none.Call(within(t, 60*time.Millisecond), http.MethodPost, "/echo", nil, nil); err == nil || !strings.Contains(err.Error(), "no path to rome is configured") {
+		t.Errorf("without a path: %v", err)
+	}
+}
+
+func TestAsProblem(t *testing.T) {
+	own := &migration.Problem{Code: migration.CodeBudget, Text: "too slow"}
+	for _, c := range []struct {
+		err  error
+		want migration.Code
+	}{
+		{fmt.Errorf("call: %w", own), migration.CodeBudget},
+		{fmt.Errorf("call: %w", &Unreachable{"rome", context.DeadlineExceeded}), migration.CodePeer},
+		{fmt.Errorf("wait: %w", context.DeadlineExceeded), migration.CodeTimeout},
+		{errors.New("odd"), migration.CodeInternal},
+	} {
+		p := AsProblem(c.err)
+		data, err := json.Marshal(p)
+		var back migration.Problem
+		if err != nil || json.Unmarshal(data, &back) != nil || back != *p || p.Code != c.want || p.Text == "" {
+			t.Errorf("%v: %+v, on the wire %s", c.err, p, data)
+		}
+	}
+}

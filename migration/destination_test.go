@@ -1,0 +1,227 @@
+package migration
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// arrive feeds inputs, each of which must fit.
+func arrive(t *testing.T, d Destination, inputs ...Input) (Destination, []Effect) {
+	t.Helper()
+	var effects []Effect
+	for _, in := range inputs {
+		next, e, err := d.Step(in)
+		if err != nil {
+			t.Fatalf("%s of %q in %q: %v", in.Kind, in.Effect, d.Landing, err)
+		}
+		d, effects = next, e
+	}
+	return d, effects
+}
+
+func doesNotFit(t *testing.T, d Destination, in Input) {
+	t.Helper()
+	next, effects, err := d.Step(in)
+	if err == nil {
+		t.Fatalf("%s of %q in %q: no error", in.Kind, in.Effect, d.Landing)
+	}
+	if diff := cmp.Diff(d, next); diff != "" || effects != nil {
+		t.Fatalf("refused input changed the state: %s, effects %v", diff, effects)
+	}
+}
+
+var (
+	begin    = Input{Kind: Start}
+	received = Input{Kind: Done, Effect: Receive}
+	started  = Input{Kind: Done, Effect: StartGuest}
+	adopted  = Input{Kind: Done, Effect: Adopt}
+	left     = Input{Kind: Done, Effect: Leave}
+	sentBack = Input{Kind: Done, Effect: SendBack}
+	letGo    = Input{Kind: Released}
+	loaded   = Input{Kind: LoadedAll}
+	restart  = Input{Kind: Restarted, Problem: why}
+	abort    = Input{Kind: Abort, Problem: why}
+)
+
+// landings are destinations at each landing, and how they got there.
+var landings = map[Landing][]Input{
+	Receiving: {begin},
+	Waiting:   {begin, received},
+	Starting:  {begin, received, letGo, loaded},
+	Adopting:  {begin, received, letGo, loaded, started},
+	Leaving:   {begin, received, letGo, loaded, started, adopted},
+	Landed:    {begin, received, letGo, loaded, started, adopted, left},
+	Declining: {begin, received, abort},
+	Gone:      {begin, received, abort, sentBack},
+}
+
+func TestDestinationLandings(t *testing.T) {
+	want := map[Landing]struct {
+		effect           Effect
+		running, refused bool
+		outcome          Outcome
+	}{
+		Receiving: {effect: Receive},
+		Waiting:   {},
+		Starting:  {effect: StartGuest},
+		Adopting:  {effect: Adopt, running: true, outcome: Completed},
+		Leaving:   {effect: Leave, running: true, outcome: Completed},
+		Landed:    {running: true, outcome: Completed},
+		Declining: {effect: SendBack, refused: true, outcome: Aborted},
+		Gone:      {refused: true, outcome: Aborted},
+	}
+	for landing, inputs := range landings {
+		w := want[landing]
+		d, effects := arrive(t, Destination{}, inputs...)
+		if d.Landing != landing || d.Running() != w.running || d.Refused() != w.refused || d.Outcome != w.outcome {
+			t.Errorf("want %s, %+v: %+v", landing, w, d)
+		}
+		if w.effect == "" {
+			wantEffects(t, effects)
+		} else {
+			wantEffects(t, effects, w.effect)
+		}
+		if landing != Declining {
+			doesNotFit(t, d, Input{Kind: NoAnswer})
+		}
+	}
+	doesNotFit(t, Destination{}, letGo)
+	doesNotFit(t, Destination{}, restart)
+}
+
+// TestDestinationStartsOnce: in every order of being prepared, released and loaded
+// (and of hearing it twice), the last of the three starts the guest, no other.
+func TestDestinationStartsOnce(t *testing.T) {
+	orders := [][]Input{
+		{received, letGo, loaded}, {received, loaded, letGo}, {letGo, received, loaded},
+		{letGo, loaded, received}, {loaded, received, letGo}, {loaded, letGo, received},
+	}
+	for _, order := range orders {
+		for _, twice := range []bool{false, true} {
+			d, _ := arrive(t, Destination{}, begin)
+			for i, in := range order {
+				var effects []Effect
+				d, effects = arrive(t, d, in)
+				if i < 2 && len(effects) > 0 || i == 2 && len(effects) != 1 {
+					t.Fatalf("%v: %v after input %d", order, effects, i)
+				}
+				if twice && in.Kind != Done {
+					d, effects = arrive(t, d, in)
+					wantEffects(t, effects)
+				}
+			}
+			if d.Landing != Starting {
+				t.Fatalf("%v: %+v", order, d)
+			}
+		}
+	}
+}
+
+func TestDestinationRefusesForGood(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		inputs []Input
+	}{
+		{"abort while being prepared", []Input{begin, abort}},
+		{"cannot be prepared", []Input{begin, {Kind: Fault, Effect: Receive, Problem: why}}},
+		{"abort while waiting", []Input{begin, received, abort}},
+		{"memory broke after the release", []Input{begin, received, letGo, {Kind: Fault, Problem: why}}},
+		{"asked to, after the release", []Input{begin, received, letGo, abort}},
+		{"cannot be started", []Input{begin, received, letGo, loaded, {Kind: Fault, Effect: StartGuest, Problem: why}}},
+		{"restarted while being prepared", []Input{begin, restart}},
+		{"restarted while waiting, not released", []Input{begin, received, restart}},
+		{"restarted while waiting, loaded", []Input{begin, received, loaded, restart}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d, effects := arrive(t, Destination{}, c.inputs...)
+			wantEffects(t, effects, SendBack)
+			if !d.Refused() || d.Running() || d.Problem != why {
+				t.Fatalf("%+v", d)
+			}
+			for _, in := range []Input{letGo, loaded, abort, received, started, {Kind: Fault, Problem: why}, {Kind: RunsAlready}} {
+				next, effects := arrive(t, d, in) // what comes late changes nothing
+				wantEffects(t, effects)
+				if diff := cmp.Diff(d, next); diff != "" {
+					t.Fatalf("%s of %q changed a refusal: %s", in.Kind, in.Effect, diff)
+				}
+			}
+			_, effects = arrive(t, d, restart)
+			wantEffects(t, effects, SendBack)
+			for _, end := range []InputKind{Done, Fault} {
+				gone, effects := arrive(t, d, Input{Kind: end, Effect: SendBack})
+				wantEffects(t, effects)
+				if gone.Landing != Gone || !gone.Refused() {
+					t.Fatalf("%+v", gone)
+				}
+				for _, in := range []Input{begin, letGo, loaded, abort, restart, sentBack} {
+					doesNotFit(t, gone, in)
+				}
+			}
+		})
+	}
+}
+
+// TestDestinationBeingStarted: what is being started may run already, so nothing
+// but its own failure refuses it.
+func TestDestinationBeingStarted(t *testing.T) {
+	d, _ := arrive(t, Destination{}, landings[Starting]...)
+	doesNotFit(t, d, abort)
+	doesNotFit(t, d, Input{Kind: Fault, Problem: why})
+	doesNotFit(t, d, Input{Kind: Fault, Effect: Receive, Problem: why})
+	doesNotFit(t, d, received)
+}
+
+func TestDestinationRestarts(t *testing.T) {
+	released := []Input{begin, received, letGo}
+	for _, c := range []struct {
+		name   string
+		inputs []Input
+		in     Input
+		want   Landing
+		effect Effect
+	}{
+		{"released, not loaded: waits on", released, restart, Waiting, ""},
+		{"released and loaded: starts", landings[Starting], restart, Starting, StartGuest},
+		{"found running while it waited", released, Input{Kind: RunsAlready}, Adopting, Adopt},
+		{"found running while it was started", landings[Starting], Input{Kind: RunsAlready}, Adopting, Adopt},
+		{"runs: adopts again", landings[Adopting], restart, Adopting, Adopt},
+		{"runs: found running", landings[Adopting], Input{Kind: RunsAlready}, Adopting, ""},
+		{"leaving: leaves again", landings[Leaving], restart, Leaving, Leave},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d, _ := arrive(t, Destination{}, c.inputs...)
+			d, effects := arrive(t, d, c.in)
+			if c.effect == "" {
+				wantEffects(t, effects)
+			} else {
+				wantEffects(t, effects, c.effect)
+			}
+			if d.Landing != c.want {
+				t.Fatalf("%+v", d)
+			}
+		})
+	}
+}
+
+// TestDestinationRepairsForward: once the guest runs here nothing takes it back.
+func TestDestinationRepairsForward(t *testing.T) {
+	for landing, effect := range map[Landing]Effect{Adopting: Adopt, Leaving: Leave} {
+		d, _ := arrive(t, Destination{}, landings[landing]...)
+		next, effects := arrive(t, d, Input{Kind: Fault, Effect: effect, Problem: why})
+		wantEffects(t, effects, effect)
+		if next.Landing != landing || !next.Running() {
+			t.Fatalf("%s: %+v", landing, next)
+		}
+		for _, in := range []Input{abort, letGo, loaded} {
+			next, effects := arrive(t, d, in)
+			wantEffects(t, effects)
+			if next.Landing != landing {
+				t.Fatalf("%s after %s: %+v", landing, in.Kind, next)
+			}
+		}
+		for _, in := range []Input{started, {Kind: Done}, {Kind: Fault, Problem: why}} {
+			doesNotFit(t, d, in) // the end of something else does not end this
+		}
+	}
+}

@@ -1,0 +1,192 @@
+package migration
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// steps of a source, as docs/architecture.md tells them: written out again, so that
+// a step that moves or loses its undo is seen here.
+var wantSteps = []step{
+	{Check, CheckHere, ""},
+	{Check, CheckThere, ""},
+	{Prepare, PrepareThere, UndoPrepareThere},
+	{Prepare, PrepareHere, UndoPrepareHere},
+	{Seed, SeedDisks, UndoSeedDisks},
+	{Copy, CopyMemory, UndoCopyMemory},
+	{Switch, Flip, Unflip},
+	{Switch, Pause, Resume},
+	{Switch, Release, ""},
+	{Handover, AwaitLanding, ""},
+	{Settle, CleanSource, ""},
+}
+
+var why = &Problem{Code: CodePath, Text: "the path is gone"}
+
+// feed advances s, and fails the test on an error.
+func feed(t *testing.T, s Source, in Input) (Source, []Effect) {
+	t.Helper()
+	next, effects, err := s.Step(in)
+	if err != nil {
+		t.Fatalf("%s of %q at step %d: %v", in.Kind, in.Effect, s.At, err)
+	}
+	return next, effects
+}
+
+// sourceAt is a source whose step number n has just begun.
+func sourceAt(t *testing.T, n int) Source {
+	t.Helper()
+	s, _ := feed(t, Source{}, Input{Kind: Start})
+	for i := range n {
+		s, _ = feed(t, s, Input{Kind: Done, Effect: wantSteps[i].do})
+	}
+	return s
+}
+
+func wantEffects(t *testing.T, got []Effect, want ...Effect) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Fatalf("effects %v, want %v", got, want)
+	}
+}
+
+// refused checks that in is an error that leaves the state as it was.
+func refused(t *testing.T, s Source, in Input) {
+	t.Helper()
+	next, effects, err := s.Step(in)
+	if err == nil {
+		t.Fatalf("%s of %q at step %d: no error", in.Kind, in.Effect, s.At)
+	}
+	if diff := cmp.Diff(s, next); diff != "" || effects != nil {
+		t.Fatalf("refused input changed the state: %s, effects %v", diff, effects)
+	}
+}
+
+func TestSourceTopToBottom(t *testing.T) {
+	s, effects := feed(t, Source{}, Input{Kind: Start})
+	released := false
+	for _, want := range wantSteps {
+		wantEffects(t, effects, want.do)
+		released = released || want.do == Release
+		if s.Phase() != want.phase || s.Released() != released || s.Outcome != "" {
+			t.Fatalf("at %s: phase %s, released %v, outcome %q", want.do, s.Phase(), s.Released(), s.Outcome)
+		}
+		s, effects = feed(t, s, Input{Kind: Done, Effect: want.do})
+	}
+	wantEffects(t, effects)
+	if s.Course != Ended || s.Outcome != Completed || !s.Released() || s.Phase() != "" {
+		t.Fatalf("at the end: %+v", s)
+	}
+	for _, kind := range []InputKind{Start, Done, Fault, Abort, NoAnswer, Declined, Restarted} {
+		refused(t, s, Input{Kind: kind})
+	}
+}
+
+// TestSourceTurnsBack breaks a migration at every step before the release.
+func TestSourceTurnsBack(t *testing.T) {
+	for _, kind := range []InputKind{Fault, Abort, Restarted} {
+		for at, broken := range wantSteps[:slices.IndexFunc(wantSteps, isRelease)] {
+			t.Run(string(kind)+" at "+string(broken.do), func(t *testing.T) {
+				in := Input{Kind: kind, Problem: why}
+				if kind == Fault {
+					in.Effect = broken.do
+				}
+				s, effects := feed(t, sourceAt(t, at), in)
+				checkUndone(t, s, effects, at)
+			})
+		}
+	}
+}
+
+func isRelease(s step) bool { return s.do == Release }
+
+// checkUndone lets a source undo all that steps 0…at began, through undos that
+// fail, aborts that come late and restarts.
+func checkUndone(t *testing.T, s Source, effects []Effect, at int) {
+	t.Helper()
+	var want []Effect
+	for _, w := range slices.Backward(wantSteps[:at+1]) {
+		if w.undo != "" {
+			want = append(want, w.undo)
+		}
+	}
+	for i, undo := range want {
+		wantEffects(t, effects, undo)
+		if s.Course != Undoing || s.Released() {
+			t.Fatalf("while %s: %+v", undo, s)
+		}
+		_, effects = feed(t, s, Input{Kind: Restarted})
+		wantEffects(t, effects, undo) // again, whether it had happened or not
+		_, effects = feed(t, s, Input{Kind: Abort, Problem: &Problem{Text: "late"}})
+		wantEffects(t, effects)
+		refused(t, s, Input{Kind: Done, Effect: Release})
+		s, effects = feed(t, s, Input{Kind: []InputKind{Done, Fault}[i%2], Effect: undo})
+	}
+	wantEffects(t, effects)
+	outcome := Aborted
+	if wantSteps[at].phase == Check {
+		outcome = Refused
+	}
+	if s.Course != Ended || s.Outcome != outcome || s.Problem != why || s.Released() {
+		t.Fatalf("undone: %+v, want %s because of %q", s, outcome, why.Text)
+	}
+}
+
+func TestSourceGoesOnAfterRelease(t *testing.T) {
+	for at := slices.IndexFunc(wantSteps, isRelease); at < len(wantSteps); at++ {
+		do := wantSteps[at].do
+		t.Run(string(do), func(t *testing.T) {
+			s := sourceAt(t, at)
+			for _, in := range []Input{{Kind: Fault, Effect: do, Problem: why}, {Kind: Restarted, Problem: why}} {
+				next, effects := feed(t, s, in)
+				wantEffects(t, effects, do)
+				if diff := cmp.Diff(s, next); diff != "" {
+					t.Fatalf("%s changed the state: %s", in.Kind, diff)
+				}
+			}
+			refused(t, s, Input{Kind: Abort, Problem: why})
+		})
+	}
+}
+
+func TestSourceAwaitsTheAnswerForItsRelease(t *testing.T) {
+	at := slices.IndexFunc(wantSteps, isRelease)
+	doubt, effects := feed(t, sourceAt(t, at), Input{Kind: NoAnswer, Effect: Release})
+	wantEffects(t, effects, Release)
+	if !doubt.InDoubt || !doubt.Released() {
+		t.Fatalf("without an answer: %+v", doubt)
+	}
+	for range 3 { // silence gives nothing back, however long
+		doubt, effects = feed(t, doubt, Input{Kind: NoAnswer, Effect: Release})
+		wantEffects(t, effects, Release)
+	}
+	refused(t, doubt, Input{Kind: Abort, Problem: why})
+
+	runs, effects := feed(t, doubt, Input{Kind: Done, Effect: Release})
+	wantEffects(t, effects, AwaitLanding)
+	if runs.InDoubt {
+		t.Fatal("in doubt after the answer")
+	}
+	back, effects := feed(t, doubt, Input{Kind: Declined, Effect: Release, Problem: why})
+	if back.InDoubt || back.Released() {
+		t.Fatalf("declined: %+v", back)
+	}
+	checkUndone(t, back, effects, at)
+}
+
+// TestSourceHearsOfTheReleaseOnlyThere: an answer that nobody asked for is an error.
+func TestSourceHearsOfTheReleaseOnlyThere(t *testing.T) {
+	for at, s := range wantSteps {
+		if s.do != Release {
+			refused(t, sourceAt(t, at), Input{Kind: NoAnswer})
+			refused(t, sourceAt(t, at), Input{Kind: Declined, Problem: why})
+		}
+		refused(t, sourceAt(t, at), Input{Kind: Start})
+		refused(t, sourceAt(t, at), Input{Kind: "nonsense"})
+		refused(t, sourceAt(t, at), Input{Kind: Done, Effect: wantSteps[(at+1)%len(wantSteps)].do})
+	}
+	refused(t, Source{}, Input{Kind: Done, Effect: CheckHere})
+	refused(t, Source{}, Input{Kind: Abort})
+}

@@ -1,0 +1,88 @@
+package policy
+
+import (
+	"testing"
+	"time"
+)
+
+const (
+	ms   = time.Millisecond
+	mega = int64(1_000_000)
+)
+
+func TestDowntime(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		look Look
+		rtt  time.Duration
+		want time.Duration
+	}{
+		{"nothing is known", Look{Remaining: 1 << 30}, 0, load},
+		{"half the round trip", Look{}, 40 * ms, load + 20*ms},
+		{"the tail alone", Look{Goodput: tail}, 0, load + time.Second},
+		{"what remains and the tail", Look{Remaining: 3 * tail, Goodput: 8 * tail}, 10 * ms, load + 5*ms + 500*ms},
+		{"the dirty rate is in what remains", Look{Goodput: tail, DirtyRate: 1 << 40}, 0, load + time.Second},
+	} {
+		if got := c.look.Downtime(c.rtt); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// TestSee feeds looks in turn; all but the last must say wait.
+func TestSee(t *testing.T) {
+	// At 10 MB/s what remains takes 100 ms for each MB.
+	at := func(second, round, remaining int64) Look {
+		return Look{At: time.Duration(second) * time.Second, Round: round, Remaining: remaining*mega - tail, Goodput: 10 * mega}
+	}
+	unknown := func(round, remaining int64) Look { return Look{Round: round, Remaining: remaining} }
+	for _, c := range []struct {
+		name  string
+		limit time.Duration
+		looks []Look
+		want  Verdict
+	}{
+		{"the first round sends everything once", 0, []Look{at(0, 0, 1), at(1, 1, 1)}, Wait},
+		{"hardly anything is left: go at once", 0, []Look{at(1, 2, 0)}, Go},
+		{"within the budget, but another round may be better", 0, []Look{at(1, 2, 2)}, Wait},
+		{"in the middle of a round: what remains is not exact", 0, []Look{at(1, 2, 9), at(2, 2, 0)}, Wait},
+		{"rounds get better: wait for the best", 0, []Look{at(1, 2, 20), at(2, 3, 2), at(3, 4, 1)}, Wait},
+		{"within, two rounds no better: go", 0, []Look{at(1, 2, 2), at(2, 3, 2), at(3, 4, 2)}, Go},
+		{"a tenth better is not better", 0, []Look{at(1, 2, 200), at(2, 3, 199), at(3, 4, 198), at(4, 5, 2), at(5, 6, 2), at(6, 7, 2)}, Go},
+		{"no better, but over the budget", 0, []Look{at(1, 2, 9), at(2, 3, 9), at(3, 4, 9), at(4, 5, 9)}, Wait},
+		{"over the budget when the limit passes, at a round's beginning", 10 * time.Second, []Look{at(1, 2, 9), at(11, 3, 9)}, GiveUp},
+		{"over the budget when the limit passes, within a round", 10 * time.Second, []Look{at(1, 2, 9), at(11, 2, 9)}, GiveUp},
+		{"the limit passes in the first round", 10 * time.Second, []Look{at(10, 1, 9), at(11, 1, 9)}, GiveUp},
+		{"within the budget when the limit passes: another round is no choice", 10 * time.Second, []Look{at(1, 2, 9), at(11, 3, 2)}, Go},
+		{"no limit", 0, []Look{at(1, 2, 9), at(1e6, 2, 9)}, Wait},
+		{"what the paths carry is not known: no downtime can be foreseen", 0, []Look{unknown(2, 50*mega), unknown(3, 50*mega)}, Wait},
+		{"not known, and nothing is left", 0, []Look{unknown(2, 0)}, Go},
+		{"not known until the limit", 10 * time.Second, []Look{unknown(2, 50*mega), {At: 11 * time.Second, Round: 3, Remaining: 50 * mega}}, GiveUp},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			copying := Copying{Budget: 300 * ms, RTT: 20 * ms, Limit: c.limit}
+			for i, l := range c.looks {
+				want := Wait
+				if i == len(c.looks)-1 {
+					want = c.want
+				}
+				if got := copying.See(l); got != want {
+					t.Fatalf("look %d, %+v: %s, want %s", i, l, got, want)
+				}
+			}
+		})
+	}
+}
+
+func TestBest(t *testing.T) {
+	copying := Copying{Budget: 300 * ms}
+	if copying.Best() != 0 {
+		t.Fatalf("before a look: %v", copying.Best())
+	}
+	for round, remaining := range []int64{9, 4, 6} {
+		copying.See(Look{Round: int64(round + 2), Remaining: remaining*mega - tail, Goodput: 10 * mega})
+	}
+	if want := load + 400*ms; copying.Best() != want {
+		t.Fatalf("%v, want %v", copying.Best(), want)
+	}
+}
