@@ -64,8 +64,9 @@ type Neighbour struct {
 
 // Image is what guests of the image `tiny` boot.
 type Image struct {
-	Kernel string `yaml:"kernel,omitempty"`
-	Initrd string `yaml:"initrd,omitempty"`
+	Kernel  string `yaml:"kernel,omitempty"`
+	Initrd  string `yaml:"initrd,omitempty"`
+	Cmdline string `yaml:"cmdline,omitempty"`
 }
 
 // LoadConfig reads a YAML file; its errors name line and column.

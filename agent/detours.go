@@ -189,12 +189,12 @@ func (s *detours) sendAway(id string) error {
 	})
 }
 
-// wayHome is the tunnel towards the home of an address that is a visitor here.
+// wayHome is the tunnel towards the home of an address that is a visitor here; "" where it is at home.
 func (s *detours) wayHome(guest string, addr netip.Addr) (string, bool) {
 	for _, d := range s.of(guest) {
 		for _, v := range d.Visiting {
 			if v.Addr == addr {
-				return d.Tunnel.Name, true
+				return v.Tunnel, true // "": it is at home here
 			}
 		}
 	}

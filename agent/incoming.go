@@ -124,6 +124,13 @@ func (m *incoming) step(in migration.Input) ([]migration.Effect, error) {
 	if err := m.log.Append(m.journal(next), sync); err != nil && sync {
 		return nil, err // neither ready nor refused: the source hears nothing and asks on
 	}
+	before := m.snapshot()
+	if next.Released && !before.Released {
+		m.rec.moment("release heard")
+	}
+	if next.Loaded && !before.Loaded {
+		m.rec.moment("memory complete")
+	}
 	m.mu.Lock()
 	m.state = next
 	close(m.wake)

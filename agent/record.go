@@ -169,6 +169,12 @@ func (r *Record) timed(name string, f func() error) error {
 	return err
 }
 
+// moment keeps when something on the critical path was known.
+func (r *Record) moment(name string) {
+	now := time.Now().UnixNano()
+	r.edit(func(rep *Report) { rep.Critical = append(rep.Critical, Step{Name: name, At: now}) })
+}
+
 // enter ends the phase under way and begins the next; "" only ends.
 func (r *Record) enter(p migration.Phase, at time.Time) {
 	r.mu.Lock()

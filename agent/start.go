@@ -24,9 +24,6 @@ import (
 // thousands of connections answers at once.
 const tapQueue = 30000
 
-// cmdline boots the image tiny: a panic ends QEMU, so that it is seen.
-const cmdline = "console=ttyS0 panic=-1 quiet net.ifnames=0"
-
 // apiStartGuest takes a guest under care: one of the image tiny is started, one
 // that runs already (with qmp) is adopted.
 func (a *Agent) apiStartGuest(r *http.Request) (any, error) {
@@ -122,7 +119,7 @@ func (a *Agent) spec(g *Guest, incoming bool) (qemu.Spec, error) {
 	}
 	spec := qemu.Spec{
 		Name: d.Name, Memory: d.Memory, VCPUs: max(d.VCPUs, 1), Dir: g.Held.Dir, Incoming: incoming,
-		Kernel: a.config.Image.Kernel, Initrd: a.config.Image.Initrd, Cmdline: cmdline, Disks: d.Disks,
+		Kernel: a.config.Image.Kernel, Initrd: a.config.Image.Initrd, Cmdline: a.config.Image.Cmdline, Disks: d.Disks,
 	}
 	for i, n := range d.NICs {
 		spec.NICs = append(spec.NICs, qemu.NIC{ID: fmt.Sprintf("net%d", i), MAC: n.MAC, Tap: g.Taps[i]})

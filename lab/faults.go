@@ -1,10 +1,12 @@
 package lab
 
 import (
+	"errors"
 	"slices"
 	"sync"
 
 	"godwit/lab/scenario"
+	"godwit/lab/topo"
 	"godwit/lab/wan"
 )
 
@@ -22,26 +24,37 @@ type linkFault struct {
 	change       func(*wan.Link)
 }
 
-// add puts a change in force; undo takes this one back.
-func (f *linkFaults) add(w *world, site, uplink string, change func(*wan.Link)) (undo func() error, err error) {
+// uplinks are what a change is made to; *topo.Topo is one.
+type uplinks interface {
+	SetLink(site, uplink string, change func(*wan.Link)) error
+}
+
+// add puts a change in force; undo takes this one back. On error none is in force.
+func (f *linkFaults) add(sites []topo.Site, links uplinks, site, uplink string, change func(*wan.Link)) (undo func() error, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.next++
 	number := f.next
 	f.inUse = append(f.inUse, linkFault{number, site, uplink, change})
-	if err := f.apply(w, site); err != nil {
-		return nil, err
+	remove := func() error {
+		f.inUse = slices.DeleteFunc(f.inUse, func(l linkFault) bool { return l.number == number })
+		return f.apply(sites, links, site)
+	}
+	if err := f.apply(sites, links, site); err != nil {
+		return nil, errors.Join(err, remove())
 	}
 	return func() error {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.inUse = slices.DeleteFunc(f.inUse, func(l linkFault) bool { return l.number == number })
-		return f.apply(w, site)
+		return remove()
 	}, nil
 }
 
-func (f *linkFaults) apply(w *world, site string) error {
-	for _, s := range w.spec().Sites {
+// apply makes every uplink of site what it should be. Where one fails, the others
+// are made all the same.
+func (f *linkFaults) apply(sites []topo.Site, links uplinks, site string) error {
+	var errs []error
+	for _, s := range sites {
 		if s.Name != site {
 			continue
 		}
@@ -52,10 +65,8 @@ func (f *linkFaults) apply(w *world, site string) error {
 					l.change(&want)
 				}
 			}
-			if err := w.topo.SetLink(site, u.Name, func(l *wan.Link) { *l = want }); err != nil {
-				return err
-			}
+			errs = append(errs, links.SetLink(site, u.Name, func(l *wan.Link) { *l = want }))
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }

@@ -195,7 +195,7 @@ func (r *run) current(name string) *move {
 
 // link changes an uplink, and after lasting takes the change back.
 func (r *run) link(ctx context.Context, site, uplink string, lasting time.Duration, done *report.StepDone, change func(*wan.Link)) error {
-	undo, err := r.faults.add(r.w, site, uplink, change)
+	undo, err := r.faults.add(r.w.spec().Sites, r.w.topo, site, uplink, change)
 	if err != nil || lasting == 0 {
 		return err
 	}

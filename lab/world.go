@@ -56,7 +56,7 @@ func (w *world) build(ctx context.Context, tell func(string)) error {
 	if err != nil {
 		return err
 	}
-	w.image = agent.Image{Kernel: kernel, Initrd: initrd}
+	w.image = agent.Image{Kernel: kernel, Initrd: initrd, Cmdline: image.Cmdline}
 	if err := os.MkdirAll(w.dir, 0o700); err != nil {
 		return err
 	}

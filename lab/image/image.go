@@ -14,7 +14,7 @@ const Variable = "GODWIT_IMAGE"
 
 // Cmdline is what the kernel of a guest is to be started with. A panic ends the
 // machine at once (panic=-1); with QEMU's -no-reboot that is an exit of QEMU.
-const Cmdline = "console=ttyS0 panic=-1 quiet loglevel=4 mitigations=off tsc=reliable no_timer_check nokaslr random.trust_cpu=on"
+const Cmdline = "console=ttyS0 panic=-1 quiet loglevel=4 mitigations=off tsc=reliable no_timer_check nokaslr no5lvl random.trust_cpu=on"
 
 // ErrMissing means that there is no image: `make build` makes one.
 var ErrMissing = errors.New("guest image not found: run `make build`")

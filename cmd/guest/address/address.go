@@ -138,9 +138,18 @@ func raise(link netlink.Link, queue int) error {
 	return nil
 }
 
-// place adds an address with its source route. The route stands before the
-// address is used, the address before the rule.
+// place adds an address with its source route. Route and rule stand first: packets
+// to the address may be waiting for it, and their answers must not leave by the
+// other NIC.
 func place(link netlink.Link, prefix netip.Prefix, table int, gateway netip.Addr) error {
+	if gateway.IsValid() {
+		if err := defaultRoute(link, gateway, table, netip.Addr{}); err != nil {
+			return err
+		}
+	}
+	if err := leadFrom(prefix.Addr(), table); err != nil {
+		return err
+	}
 	if err := addAddr(link, prefix); err != nil {
 		return err
 	}
@@ -150,12 +159,7 @@ func place(link netlink.Link, prefix netip.Prefix, table int, gateway netip.Addr
 			return fmt.Errorf("route to its subnet: %w", err)
 		}
 	}
-	if gateway.IsValid() {
-		if err := defaultRoute(link, gateway, table, netip.Addr{}); err != nil {
-			return err
-		}
-	}
-	return leadFrom(prefix.Addr(), table)
+	return nil
 }
 
 func addAddr(link netlink.Link, prefix netip.Prefix) error {

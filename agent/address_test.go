@@ -1,0 +1,62 @@
+package agent
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+)
+
+func TestHostPart(t *testing.T) {
+	for _, c := range []struct {
+		subnet string
+		n      uint32
+		want   string
+	}{
+		{"10.1.1.0/24", 0, "10.1.1.0"},
+		{"10.1.1.0/24", 10, "10.1.1.10"},
+		{"10.1.1.77/24", 10, "10.1.1.10"}, // whatever host part the prefix has
+		{"10.1.0.0/16", 256, "10.1.1.0"},
+		{"10.1.0.0/16", 511, "10.1.1.255"},
+		{"10.1.1.128/25", 130, "10.1.2.2"}, // carried, and outside: the caller looks
+		{"10.255.255.0/24", 256, "11.0.0.0"},
+		{"fd00:1:1::/64", 10, "fd00:1:1::a"},
+		{"fd00:1:1::/64", 1 << 16, "fd00:1:1::1:0"},
+		{"fd00:1:1::/64", 1<<32 - 1, "fd00:1:1::ffff:ffff"},
+	} {
+		if got := hostPart(netip.MustParsePrefix(c.subnet), c.n); got.String() != c.want {
+			t.Errorf("%s, %d: %s, want %s", c.subnet, c.n, got, c.want)
+		}
+	}
+}
+
+func TestFreeUDPPort(t *testing.T) {
+	at := netip.MustParseAddr("127.0.0.1")
+	port, err := freeUDPPort(at)
+	if err != nil || port == 0 {
+		t.Fatalf("%d, %v", port, err)
+	}
+	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(at, port)))
+	if err != nil {
+		t.Fatalf("not free: %v", err)
+	}
+	conn.Close()
+	if _, err := freeUDPPort(netip.MustParseAddr("192.0.2.1")); err == nil { // TEST-NET-1, RFC 5737
+		t.Error("a port at an address that is not ours")
+	}
+}
+
+func TestNextEndpoint(t *testing.T) {
+	id, seen := uint8(0), map[uint8]bool{}
+	for range 250 {
+		id = nextEndpoint(id)
+		if id == 0 || seen[id] {
+			t.Fatalf("%d after %d others", id, len(seen))
+		}
+		seen[id] = true
+	}
+	for _, last := range []uint8{250, 251, 255} {
+		if got := nextEndpoint(last); got != 1 {
+			t.Errorf("after %d: %d", last, got)
+		}
+	}
+}

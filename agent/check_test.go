@@ -1,0 +1,145 @@
+package agent
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"godwit/migration"
+)
+
+func TestOlder(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want bool
+	}{
+		{"7.2.0", "10.0.0", true},
+		{"10.0.0", "7.2.0", false},
+		{"10.0.0", "10.0.0", false},
+		{"10.0.0", "10.0.5", false}, // patch releases migrate to each other
+		{"10.0", "10.1.0", true},
+		{"10.10.0", "10.9.0", false},
+		{"9.2.4 (Debian 1:9.2.4)", "10.0.0", true},
+		{"10", "10.0.1", false},
+		{"", "10.0.0", true},
+	} {
+		if got := older(c.a, c.b); got != c.want {
+			t.Errorf("%q older than %q: %v", c.a, c.b, got)
+		}
+	}
+}
+
+func TestMissingFlags(t *testing.T) {
+	for _, c := range []struct {
+		want, have string
+		missing    []string
+	}{
+		{"", "", nil},
+		{"", "fpu", nil},
+		{"fpu sse", "sse  vmx\tfpu", nil},
+		{"fpu avx2 avx", "fpu avx512", []string{"avx2", "avx"}},
+		{"fpu", "", []string{"fpu"}},
+	} {
+		if got := missingFlags(c.want, c.have); !slices.Equal(got, c.missing) {
+			t.Errorf("%q of %q: %v", c.want, c.have, got)
+		}
+	}
+}
+
+// refusal checks that err is a usage problem of one line that has all of words.
+func refusal(t *testing.T, err error, words ...string) {
+	t.Helper()
+	var problem *migration.Problem
+	if !errors.As(err, &problem) || problem.Code != migration.CodeUsage {
+		t.Fatalf("%v: want a usage problem", err)
+	}
+	for _, w := range words {
+		if !strings.Contains(problem.Text, w) {
+			t.Errorf("%q: want %q in it", problem.Text, w)
+		}
+	}
+	if strings.ContainsAny(problem.Text, "\n") || strings.Contains(problem.Text, "%!") {
+		t.Errorf("%q: want one line of words", problem.Text)
+	}
+}
+
+func TestCheckRequestFillsIn(t *testing.T) {
+	req := migration.Request{Guest: "web", To: "rome"}
+	if err := checkRequest(&req); err != nil {
+		t.Fatal(err)
+	}
+	want := migration.Request{Guest: "web", To: "rome", Mode: "auto", Transfer: "auto", Network: "auto", TunnelKind: "auto", Downtime: migration.DefaultDowntime}
+	if req != want {
+		t.Errorf("%+v, want %+v", req, want)
+	}
+	for _, tunnel := range migration.Tunnels {
+		for _, network := range migration.Networks {
+			for _, transfer := range supportedTransfers {
+				for _, mode := range supportedModes {
+					req := migration.Request{Guest: "web", Mode: mode, Transfer: transfer, Network: network, TunnelKind: tunnel, Downtime: time.Minute}
+					if err := checkRequest(&req); err != nil || req.Downtime != time.Minute {
+						t.Errorf("%+v: %v", req, err)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestCheckRequestRefuses(t *testing.T) {
+	for _, c := range []struct {
+		req   migration.Request
+		words []string
+	}{
+		{migration.Request{Mode: "fast"}, []string{`mode "fast" is unknown`, "precopy", "stopcopy"}},
+		{migration.Request{Mode: "hybrid"}, []string{"mode hybrid is not there yet", "precopy"}},
+		{migration.Request{Transfer: "pigeon"}, []string{`transfer "pigeon" is unknown`, "qemu-multifd"}},
+		{migration.Request{Transfer: "lanes"}, []string{"transfer lanes is not there yet", "qemu-tcp"}},
+		{migration.Request{Network: "bridge"}, []string{`network "bridge" is unknown`, "mptcp, drain, tunnel"}},
+		{migration.Request{TunnelKind: "gre"}, []string{`tunnel "gre" is unknown`, "wireguard, vxlan"}},
+		{migration.Request{Downtime: -1}, []string{"downtime budget of -1ns"}},
+		{migration.Request{Downtime: time.Minute + 1}, []string{"downtime budget of 1m0.000000001s"}},
+		{migration.Request{Bandwidth: -8}, []string{"bandwidth of -8 bit/s"}},
+		{migration.Request{InsecureTransfer: true}, []string{"insecure_transfer", "qemu-*"}},
+	} {
+		c.req.Guest = "web"
+		refusal(t, checkRequest(&c.req), append(c.words, "migrate guest web: ")...)
+	}
+}
+
+func TestDescriptionCheck(t *testing.T) {
+	mac := func(macs ...string) []NIC {
+		var out []NIC
+		for _, m := range macs {
+			out = append(out, NIC{MAC: m})
+		}
+		return out
+	}
+	const a, b = "52:54:00:00:00:0a", "52:54:00:00:00:0b"
+	for _, d := range []Description{
+		{Name: "web", Memory: 16 << 20, NICs: mac(a)},
+		{Name: "web-1.example", Memory: 1 << 30, NICs: mac(a, b)},
+	} {
+		if err := d.check(); err != nil {
+			t.Errorf("%+v: %v", d, err)
+		}
+	}
+	for _, c := range []struct {
+		d    Description
+		want string
+	}{
+		{Description{Memory: 1 << 30, NICs: mac(a)}, "one word"},
+		{Description{Name: "a b", Memory: 1 << 30, NICs: mac(a)}, "one word"},
+		{Description{Name: "../a", Memory: 1 << 30, NICs: mac(a)}, "slash"},
+		{Description{Name: "web", Memory: 16<<20 - 1, NICs: mac(a)}, "memory of 16777215 bytes"},
+		{Description{Name: "web", Memory: -1, NICs: mac(a)}, "memory of -1 bytes"},
+		{Description{Name: "web", Memory: 1 << 30}, "0 NICs"},
+		{Description{Name: "web", Memory: 1 << 30, NICs: mac(a, b, a)}, "3 NICs"},
+		{Description{Name: "web", Memory: 1 << 30, NICs: mac(a, "")}, `MAC "" is not one`},
+		{Description{Name: "web", Memory: 1 << 30, NICs: mac("52:54:00")}, `MAC "52:54:00" is not one`},
+	} {
+		refusal(t, c.d.check(), "guest "+c.d.Name+": ", c.want)
+	}
+}

@@ -1,0 +1,119 @@
+package agent
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"godwit/agent/peer"
+)
+
+const wholeConfig = `host: paris-1
+site: paris
+state: /var/lib/godwit
+run: /run/godwit
+tls: {ca: ca.pem, cert: paris-1.pem, key: paris-1.key}
+network:
+  bridge: br-guest
+  lan: lan0
+  v4: 10.1.1.0/24
+  gateway4: 10.1.1.1
+uplinks:
+  - {name: public, address: 100.64.0.11, rate: 350000000}
+  - {name: private, address: 100.64.1.11}
+  - {name: spare, address: 100.64.2.11, carries: guest}
+peers:
+  - host: rome-1
+    site: rome
+    v4: 10.2.1.0/24
+    uplinks: [{name: public, address: 100.65.0.11}]
+  - {host: paris-2, site: paris}
+  - {host: rome-2, site: rome}
+`
+
+func load(t *testing.T, text string) (*Config, string, error) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "agent.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := LoadConfig(path)
+	return c, path, err
+}
+
+func TestLoadConfigFillsIn(t *testing.T) {
+	c, _, err := load(t, wholeConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Port != peer.DefaultPort || c.Network.First != 10 || c.Network.MTU != 1500 {
+		t.Errorf("port %d, first %d, mtu %d", c.Port, c.Network.First, c.Network.MTU)
+	}
+	for i, want := range []struct{ guests, migrations bool }{{true, true}, {false, true}, {true, false}} {
+		if u := c.Uplinks[i]; u.guests() != want.guests || u.migrations() != want.migrations {
+			t.Errorf("uplink %s carries %s", u.Name, u.Carries)
+		}
+	}
+	if got := c.Peers[0].Uplinks[0].Carries; got != "both" {
+		t.Errorf("a neighbour's first uplink carries %q", got)
+	}
+	if c.Network.V4.String() != "10.1.1.0/24" || c.Uplinks[0].Rate != 350_000_000 {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestLoadConfigErrors(t *testing.T) {
+	with := func(old, new string) string {
+		t.Helper()
+		if !strings.Contains(wholeConfig, old) {
+			t.Fatalf("no %q in the example", old)
+		}
+		return strings.Replace(wholeConfig, old, new, 1)
+	}
+	for _, c := range []struct{ name, text, want string }{
+		{"unknown key", with("state:", "stat:"), "[3:1]"},
+		{"unknown key, deeper", with("  lan:", "  lane:"), "[8:3]"},
+		{"unknown key in a list", with("rate: 350000000", "speed: 350000000"), "[12:42]"},
+		{"twice the same key", with("site: paris\n", "site: paris\nsite: rome\n"), "[3:1]"},
+		{"a word for a number", with("rate: 350000000", "rate: fast"), "[12:48]"},
+		{"an address that is none", with("100.64.1.11", "100.64.1.1111"), "100.64.1.1111"},
+		{"not yaml", with("peers:\n", "peers: ]\n"), "[15:"},
+		{"no host", with("host: paris-1\n", ""), "host is missing"},
+		{"no bridge", with("  bridge: br-guest\n", ""), "network.bridge is missing"},
+		{"no ca", with("ca: ca.pem, ", ""), "tls.ca is missing"},
+		{"no subnet", with("  v4: 10.1.1.0/24\n", ""), "neither v4 nor v6"},
+		{"no uplink", wholeConfig[:strings.Index(wholeConfig, "uplinks:")], "no uplink"},
+		{"nothing", "", "is missing"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, path, err := load(t, c.text)
+			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), path) {
+				t.Errorf("%v: want %q and the path", err, c.want)
+			}
+		})
+	}
+	if _, err := LoadConfig(filepath.Join(t.TempDir(), "none")); err == nil {
+		t.Error("a file that is not there was read")
+	}
+}
+
+func TestConfigFind(t *testing.T) {
+	c, _, err := load(t, wholeConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range []struct{ name, avoid, want string }{
+		{"rome-2", "", "rome-2"},
+		{"rome", "", "rome-1"},
+		{"rome", "rome-1", "rome-2"},
+		{"rome-1", "rome-1", "rome-1"}, // by its own name, whatever is avoided
+		{"paris", "paris-1", "paris-2"},
+		{"paris", "paris-2", ""},
+		{"berlin", "", ""},
+	} {
+		if n, ok := c.find(w.name, w.avoid); n.Host != w.want || ok != (w.want != "") {
+			t.Errorf("%s but not %s: %q, %v; want %q", w.name, w.avoid, n.Host, ok, w.want)
+		}
+	}
+}

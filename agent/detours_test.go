@@ -1,0 +1,203 @@
+package agent
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"godwit/netstate"
+	"godwit/netstate/tunnel"
+)
+
+// Two addresses of a guest: one whose home is here, one whose home is elsewhere.
+var (
+	ours   = netip.MustParseAddr("10.1.1.10")
+	theirs = netip.MustParseAddr("10.2.1.10")
+	other  = netip.MustParseAddr("fd00:2:1::a")
+	router = netip.MustParseAddr("10.1.1.1")
+)
+
+// detourOf is a detour named for its tunnel, the nth that was made.
+func detourOf(name string, nth int, away []netstate.Away, visiting []netstate.Visiting, taps ...string) *detour {
+	return &detour{
+		ID: name, Guest: "web", Tunnel: tunnel.Config{Name: name}, Up: time.Unix(int64(nth), 0),
+		Away: away, Visiting: visiting, Taps: taps,
+	}
+}
+
+func TestDetoursWant(t *testing.T) {
+	away := func(addr netip.Addr, by string, flipped bool) netstate.Away {
+		return netstate.Away{Addr: addr, Tunnel: by, Active: flipped}
+	}
+	visits := func(addr netip.Addr, by string) netstate.Visiting { return netstate.Visiting{Addr: addr, Tunnel: by} }
+	fromHome := func(a netstate.Away) netstate.Away { a.Gateway = router; return a }
+	transit := func(a netstate.Away, home string) netstate.Away { a.Home = home; return a }
+	list := func(all ...netstate.Away) []netstate.Away { return all }
+	guests := func(all ...netstate.Visiting) []netstate.Visiting { return all }
+
+	for _, c := range []struct {
+		name    string
+		detours []*detour
+		want    netstate.State
+	}{
+		{"none", nil, netstate.State{}},
+		{
+			"leaving home, before the flip",
+			[]*detour{detourOf("t1", 1, list(fromHome(away(ours, "t1", false))), nil, "t0a", "t0b")},
+			netstate.State{Taps: []string{"t0a", "t0b"}, Away: list(fromHome(away(ours, "t1", false)))},
+		},
+		{
+			"left home",
+			[]*detour{detourOf("t1", 1, list(fromHome(away(ours, "t1", true))), nil)},
+			netstate.State{Away: list(fromHome(away(ours, "t1", true)))},
+		},
+		{
+			"visiting",
+			[]*detour{detourOf("t1", 1, nil, guests(visits(theirs, "t1")), "t0a")},
+			netstate.State{Taps: []string{"t0a"}, Visiting: guests(visits(theirs, "t1"))},
+		},
+		{
+			"in transit, before the flip: it lives here",
+			[]*detour{
+				detourOf("t1", 1, nil, guests(visits(theirs, "t1")), "t0a"),
+				detourOf("t2", 2, list(away(theirs, "t2", false)), nil, "t0a"),
+			},
+			netstate.State{Taps: []string{"t0a"}, Visiting: guests(visits(theirs, "t1"))},
+		},
+		{
+			"in transit, after the flip: away, and home by the way it came",
+			[]*detour{
+				detourOf("t1", 1, nil, guests(visits(theirs, "t1")), "t0a"),
+				detourOf("t2", 2, list(away(theirs, "t2", true)), nil, "t0a"),
+			},
+			netstate.State{Taps: []string{"t0a"}, Away: list(transit(away(theirs, "t2", true), "t1"))},
+		},
+		{
+			"second move with an address of each kind, before the flip",
+			[]*detour{
+				detourOf("t1", 1, nil, guests(visits(theirs, "t1")), "t0a", "t0b"),
+				detourOf("t2", 2, list(fromHome(away(ours, "t2", false)), away(theirs, "t2", false)), nil, "t0a", "t0b"),
+			},
+			netstate.State{
+				Taps: []string{"t0a", "t0b"}, Away: list(fromHome(away(ours, "t2", false))), Visiting: guests(visits(theirs, "t1")),
+			},
+		},
+		{
+			"second move with an address of each kind, after the flip",
+			[]*detour{
+				detourOf("t1", 1, nil, guests(visits(theirs, "t1")), "t0a", "t0b"),
+				detourOf("t2", 2, list(fromHome(away(ours, "t2", true)), away(theirs, "t2", true)), nil, "t0a", "t0b"),
+			},
+			netstate.State{
+				Taps: []string{"t0a", "t0b"}, Away: list(fromHome(away(ours, "t2", true)), transit(away(theirs, "t2", true), "t1")),
+			},
+		},
+		{
+			"one visitor goes on, one stays",
+			[]*detour{
+				detourOf("t1", 1, nil, guests(visits(theirs, "t1"), visits(other, "t1"))),
+				detourOf("t2", 2, list(away(theirs, "t2", true)), nil),
+			},
+			netstate.State{Away: list(transit(away(theirs, "t2", true), "t1")), Visiting: guests(visits(other, "t1"))},
+		},
+		{
+			"going back where it came from: only its own address needs a detour",
+			[]*detour{
+				detourOf("t1", 1, nil, guests(visits(theirs, "t1")), "t0a"),
+				detourOf("t2", 2, list(fromHome(away(ours, "t2", false))), nil, "t0a"),
+			},
+			netstate.State{
+				Taps: []string{"t0a"}, Away: list(fromHome(away(ours, "t2", false))), Visiting: guests(visits(theirs, "t1")),
+			},
+		},
+		{
+			"in transit: no router, also where one was named",
+			[]*detour{
+				detourOf("t1", 1, nil, guests(visits(theirs, "t1"))),
+				detourOf("t2", 2, list(fromHome(away(theirs, "t2", true))), nil),
+			},
+			netstate.State{Away: list(transit(away(theirs, "t2", true), "t1"))},
+		},
+		{
+			"came home and leaves again, before the flip",
+			[]*detour{
+				detourOf("t1", 1, nil, guests(visits(ours, ""))),
+				detourOf("t2", 2, list(fromHome(away(ours, "t2", false))), nil),
+			},
+			netstate.State{Visiting: guests(visits(ours, ""))},
+		},
+		{
+			"came home and leaves again, after the flip: by its own router, not in transit",
+			[]*detour{
+				detourOf("t1", 1, nil, guests(visits(ours, ""))),
+				detourOf("t2", 2, list(fromHome(away(ours, "t2", true))), nil),
+			},
+			netstate.State{Away: list(fromHome(away(ours, "t2", true)))},
+		},
+		{
+			"coming is not here yet",
+			[]*detour{{ID: "t1", Guest: "web", Coming: guests(visits(ours, ""))}},
+			netstate.State{},
+		},
+		{
+			"visitors of two homes, the oldest detour first, taps once",
+			[]*detour{
+				detourOf("t9", 2, nil, guests(visits(theirs, "t9")), "t0b", "t0a"),
+				detourOf("t5", 1, nil, guests(visits(other, "t5")), "t0a"),
+			},
+			netstate.State{Taps: []string{"t0a", "t0b"}, Visiting: guests(visits(other, "t5"), visits(theirs, "t9"))},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := &detours{byID: map[string]*detour{}, bridge: "br-guest", lan: "lan0"}
+			s.byID["x"] = &detour{ID: "x", Guest: "db", Taps: []string{"t1a"}, Away: list(away(ours, "tx", true)), Visiting: guests(visits(theirs, "tx"))}
+			for _, d := range c.detours {
+				s.byID[d.ID] = d
+			}
+			c.want.Guest, c.want.Bridge, c.want.LAN = "web", "br-guest", "lan0"
+			for range 2 { // asking changes nothing
+				if diff := cmp.Diff(c.want, s.want("web"), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+					t.Fatal(diff)
+				}
+			}
+		})
+	}
+}
+
+func TestLoadDetours(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "detours.json")
+	network := Network{Bridge: "br-guest", LAN: "lan0"}
+	s, err := loadDetours(path, network)
+	if err != nil || len(s.list("")) != 0 {
+		t.Fatalf("where there is none: %v, %v", s, err)
+	}
+	d := detourOf("t1", 7, []netstate.Away{{Addr: ours, Tunnel: "t1", Gateway: router, Active: true}}, []netstate.Visiting{{Addr: theirs, Tunnel: "t1"}}, "t0a")
+	s.byID[d.ID] = d
+	if err := writeJSON(path, s.byID); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = loadDetours(path, network); err != nil {
+		t.Fatal(err)
+	}
+	got, ok := s.get("t1")
+	if !ok || !got.Up.Equal(d.Up) || s.want("web").Away[0].Addr != ours || len(s.list("db")) != 0 || len(s.list("web")) != 1 {
+		t.Errorf("read back %+v", got)
+	}
+	if addrs := got.addresses(); len(addrs) != 2 || addrs[0] != ours || addrs[1] != theirs {
+		t.Errorf("its addresses are %v", addrs)
+	}
+	if err := s.flip("t2", true); err == nil {
+		t.Error("flipped a detour that is not there")
+	}
+	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := loadDetours(path, network); err == nil {
+		t.Error("half a file was read")
+	}
+}

@@ -1,0 +1,147 @@
+package agent
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"godwit/agent/peer"
+)
+
+func names(paths []peer.Path) []string {
+	out := []string{}
+	for _, p := range paths {
+		out = append(out, p.Name)
+	}
+	return out
+}
+
+func TestSortPaths(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		paths []peer.Path
+		want  []string
+	}{
+		{"the faster first", []peer.Path{{Name: "slow", Rate: 1}, {Name: "fast", Rate: 9}}, []string{"fast", "slow"}},
+		{"unknown is unlimited", []peer.Path{{Name: "fast", Rate: 9}, {Name: "unknown"}}, []string{"unknown", "fast"}},
+		{"for memory before faster", []peer.Path{{Name: "guests", Rate: 9}, {Name: "memory", Rate: 1, Memory: true}}, []string{"memory", "guests"}},
+		{"equals keep their order", []peer.Path{{Name: "a", Rate: 5}, {Name: "b", Rate: 5}, {Name: "c", Rate: 6}}, []string{"c", "a", "b"}},
+		{"none", nil, []string{}},
+	} {
+		sortPaths(c.paths)
+		if got := names(c.paths); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// host is a configuration with one uplink for each rule of carries.
+func host(net byte, carries ...string) (*Config, Neighbour) {
+	c := &Config{}
+	for i, what := range carries {
+		c.Uplinks = append(c.Uplinks, Uplink{
+			Name: string(rune('a' + i)), Address: netip.AddrFrom4([4]byte{10, net, 0, byte(i)}), Carries: what, Rate: int64(len(carries) - i),
+		})
+	}
+	return c, Neighbour{Uplinks: c.Uplinks}
+}
+
+func TestMemoryPaths(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		here, there []string
+		want        []string
+	}{
+		{"one each", []string{"both"}, []string{"both"}, []string{"a-a"}},
+		{"two each, no uplink twice", []string{"both", "migration"}, []string{"both", "migration"}, []string{"a-a", "b-b"}},
+		{"the fewer side decides", []string{"both", "migration", "migration"}, []string{"migration"}, []string{"a-a"}},
+		{"guests' uplinks carry none", []string{"guest", "migration"}, []string{"both", "guest"}, []string{"b-a"}},
+		{"nothing in common", []string{"guest"}, []string{"both"}, []string{}},
+	} {
+		here, _ := host(1, c.here...)
+		_, there := host(2, c.there...)
+		if got := names(memoryPaths(here.paths(there))); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+func TestGuestPath(t *testing.T) {
+	for _, c := range []struct {
+		here, there []string
+		want        string
+	}{
+		{[]string{"both", "guest"}, []string{"both"}, "a-a"},
+		{[]string{"migration", "guest", "both"}, []string{"migration", "both"}, "b-b"},
+		{[]string{"migration"}, []string{"both"}, ""},
+		{[]string{"both"}, []string{"migration"}, ""},
+		{[]string{"both"}, nil, ""},
+	} {
+		here, _ := host(1, c.here...)
+		_, n := host(2, c.there...)
+		local, remote, ok := here.guestPath(n)
+		got := ""
+		if ok {
+			got = local.Name + "-" + remote.Name
+		}
+		if got != c.want {
+			t.Errorf("%v and %v: %q, want %q", c.here, c.there, got, c.want)
+		}
+	}
+}
+
+func TestSlower(t *testing.T) {
+	for _, c := range [][3]int64{{0, 0, 0}, {0, 5, 5}, {5, 0, 5}, {3, 5, 3}, {5, 3, 3}} {
+		if got := slower(c[0], c[1]); got != c[2] {
+			t.Errorf("slower of %d and %d: %d", c[0], c[1], got)
+		}
+	}
+}
+
+func TestPace(t *testing.T) {
+	for _, c := range []struct {
+		rate            int64
+		channels, paths int
+		want            int64
+	}{
+		{0, 4, 2, 0},               // an unknown rate is not limited
+		{8_000_000, 0, 1, 930_000}, // one stream, no channels
+		{8_000_000, 1, 1, 930_000},
+		{8_000_000, 4, 1, 232_500},
+		{8_000_000, 4, 2, 465_000},
+		{8_000_000, 3, 2, 465_000}, // the path that carries two decides
+		{8_000_000, 2, 3, 930_000},
+	} {
+		if got := pace(peer.Path{Rate: c.rate}, c.channels, c.paths); got != c.want {
+			t.Errorf("%+v: %d bytes/s", c, got)
+		}
+	}
+}
+
+func TestGoodput(t *testing.T) {
+	start := time.Unix(0, 0)
+	var g goodput
+	total := int64(0)
+	see := func(window int, bytes int64) int64 {
+		total += bytes
+		return g.see(start.Add(time.Duration(window)*goodputWindow), total)
+	}
+	perSecond := int64(goodputWindow) // bytes in a window of 1e9 bytes per second
+	if got := see(0, 0); got != 0 {
+		t.Fatalf("at the first look: %d", got)
+	}
+	for window := 1; window <= 8; window++ {
+		see(window, perSecond)
+	}
+	steady := see(9, perSecond)
+	if steady < 990_000_000 || steady > 1_000_000_000 {
+		t.Fatalf("steady: %d", steady)
+	}
+	if got := see(10, 0); got != steady {
+		t.Errorf("idle: %d, was %d", got, steady)
+	}
+	if got := see(11, perSecond/10); got >= steady || got < steady*8/10 {
+		t.Errorf("a slow window: %d, was %d", got, steady)
+	}
+}

@@ -1,0 +1,95 @@
+package lab
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"godwit/lab/scenario"
+	"godwit/lab/topo"
+	"godwit/lab/wan"
+)
+
+// wires are uplinks in memory, by "site/uplink".
+type wires struct {
+	now    map[string]wan.Link
+	broken string // this one cannot be set to a rate of 1
+}
+
+func (w *wires) SetLink(site, uplink string, change func(*wan.Link)) error {
+	key := site + "/" + uplink
+	next := w.now[key]
+	change(&next)
+	if key == w.broken && next.Rate == 1 {
+		return errors.New("its process is gone")
+	}
+	w.now[key] = next
+	return nil
+}
+
+var faultSites = []topo.Site{
+	{Name: "paris", Uplinks: []topo.Uplink{{Name: "a", Link: wan.Link{Rate: 100, Delay: time.Second}}, {Name: "b", Link: wan.Link{Rate: 50}}}},
+	{Name: "rome", Uplinks: []topo.Uplink{{Name: "a", Link: wan.Link{Rate: 70}}}},
+}
+
+func cut(l *wan.Link)                     { l.Cut = wan.CutBoth }
+func slow(rate int64) func(l *wan.Link)   { return func(l *wan.Link) { l.Rate = rate } }
+func loss(loss float64) func(l *wan.Link) { return func(l *wan.Link) { l.Loss = loss } }
+
+func TestLinkFaultsCombine(t *testing.T) {
+	var f linkFaults
+	w := &wires{now: map[string]wan.Link{"paris/a": faultSites[0].Uplinks[0].Link, "paris/b": faultSites[0].Uplinks[1].Link, "rome/a": faultSites[1].Uplinks[0].Link}}
+	add := func(site, uplink string, change func(*wan.Link)) func() error {
+		t.Helper()
+		undo, err := f.add(faultSites, w, site, uplink, change)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return undo
+	}
+	want := func(a, b wan.Link) {
+		t.Helper()
+		all := map[string]wan.Link{"paris/a": a, "paris/b": b, "rome/a": {Rate: 70}}
+		if diff := cmp.Diff(all, w.now); diff != "" {
+			t.Fatal(diff)
+		}
+	}
+	undone := func(undo func() error) {
+		t.Helper()
+		if err := undo(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slowed := add("paris", "a", slow(10))
+	want(wan.Link{Rate: 10, Delay: time.Second}, wan.Link{Rate: 50})
+	cutAll := add("paris", scenario.AllUplinks, cut)
+	want(wan.Link{Rate: 10, Delay: time.Second, Cut: wan.CutBoth}, wan.Link{Rate: 50, Cut: wan.CutBoth})
+	slower := add("paris", "a", slow(5)) // the last that came wins
+	lossy := add("paris", "b", loss(0.5))
+	want(wan.Link{Rate: 5, Delay: time.Second, Cut: wan.CutBoth}, wan.Link{Rate: 50, Cut: wan.CutBoth, Loss: 0.5})
+	undone(cutAll) // in another order than they came
+	want(wan.Link{Rate: 5, Delay: time.Second}, wan.Link{Rate: 50, Loss: 0.5})
+	undone(slowed)
+	want(wan.Link{Rate: 5, Delay: time.Second}, wan.Link{Rate: 50, Loss: 0.5})
+	undone(slower)
+	undone(slower) // twice is once
+	undone(lossy)
+	want(wan.Link{Rate: 100, Delay: time.Second}, wan.Link{Rate: 50})
+}
+
+// TestLinkFaultsFail: a change that could not be made is not in force later.
+func TestLinkFaultsFail(t *testing.T) {
+	var f linkFaults
+	w := &wires{now: map[string]wan.Link{}, broken: "paris/b"}
+	if _, err := f.add(faultSites, w, "paris", scenario.AllUplinks, slow(1)); err == nil {
+		t.Fatal("no error")
+	}
+	if w.now["paris/a"].Rate != 100 || len(f.inUse) != 0 {
+		t.Fatalf("%+v, in force %d", w.now, len(f.inUse))
+	}
+	if undo, err := f.add(faultSites, w, "paris", "b", cut); err != nil || undo() != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,101 @@
+package lab
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"godwit/agent"
+	"godwit/lab/scenario"
+	"godwit/migration"
+)
+
+func TestWindow(t *testing.T) {
+	began := agent.Event{Kind: "event", Name: migration.MigrationStart, At: 100}
+	other := agent.Event{Kind: "event", Name: migration.SourceSuspend, At: 150}
+	for _, c := range []struct {
+		name     string
+		events   []agent.Event
+		report   *agent.Report
+		from, to int64
+		ok       bool
+	}{
+		{"to the handover's end", []agent.Event{began, other}, &agent.Report{Handed: 200, Ended: 300}, 100, 200, true},
+		{"no handover: to the outcome", []agent.Event{began}, &agent.Report{Ended: 300}, 100, 300, true},
+		{"never began", []agent.Event{other}, &agent.Report{Ended: 300}, 0, 300, false},
+		{"no end", []agent.Event{began}, &agent.Report{}, 100, 0, false},
+		{"clocks apart", []agent.Event{began}, &agent.Report{Handed: 90}, 100, 90, false},
+		{"no report", []agent.Event{began}, nil, 0, 0, false},
+	} {
+		m := &move{events: c.events, report: c.report}
+		if from, to, ok := m.window(); from != c.from || to != c.to || ok != c.ok {
+			t.Errorf("%s: %d to %d, %v", c.name, from, to, ok)
+		}
+	}
+}
+
+func TestWindowsOf(t *testing.T) {
+	at := func(guest string, from, to int64) *move {
+		return &move{guest: guest, events: []agent.Event{{Name: migration.MigrationStart, At: from}}, report: &agent.Report{Handed: to}}
+	}
+	r := &run{moves: []*move{at("web", 500, 600), at("db", 10, 20), at("web", 100, 200), {guest: "web"}}}
+	got := r.windowsOf("web")
+	if len(got) != 2 || got[0] != [2]int64{100, 200} || got[1] != [2]int64{500, 600} {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestDropped(t *testing.T) {
+	read := func(at, toGuest, fromGuest int64) balance {
+		return balance{guest: "web", at: time.Unix(0, at), missing: flowCount{toGuest, fromGuest}}
+	}
+	failed := func(at int64) balance {
+		return balance{guest: "web", at: time.Unix(0, at), err: errors.New("no answer")}
+	}
+	others := balance{guest: "db", at: time.Unix(0, 900), missing: flowCount{7, 7}}
+	for _, c := range []struct {
+		name     string
+		balances []balance
+		want     int64
+		err      string
+	}{
+		{"lost in the window", []balance{read(50, 0, 0), read(250, 4, 1)}, 5, ""},
+		{"lost before it", []balance{read(50, 2, 1), read(250, 2, 1)}, 0, ""},
+		{"lost before and in it", []balance{read(50, 2, 0), read(250, 2, 3)}, 3, ""},
+		{"packets on their way only add: the least counts", []balance{read(20, 9, 0), read(50, 1, 0), read(80, 8, 0), read(210, 30, 0), read(250, 3, 0), read(290, 8, 0)}, 2, ""},
+		{"what is read inside the window says nothing", []balance{read(50, 1, 0), read(150, 0, 0), read(250, 2, 0)}, 1, ""},
+		{"at the window's edges", []balance{read(100, 1, 0), read(200, 3, 0)}, 2, ""},
+		{"all came at last: none was lost", []balance{read(50, 0, 0), read(250, 40, 2), read(900, 0, 0)}, 0, ""},
+		{"nothing was read before", []balance{read(250, 4, 0)}, 4, ""},
+		{"less than before", []balance{read(50, 5, 0), read(250, 3, 0)}, 0, ""},
+		{"a reading that failed does not count", []balance{read(50, 0, 0), read(250, 2, 0), failed(900)}, 2, ""},
+		{"other guests do not count", []balance{read(50, 0, 0), read(250, 2, 0), others}, 2, ""},
+		{"nothing was read after", []balance{read(50, 1, 0), read(150, 1, 0)}, 0, "could not be compared after the handover"},
+		{"nothing was read", []balance{others}, 0, "could not be compared"},
+		{"every reading failed", []balance{failed(50), failed(250)}, 0, "no answer"},
+	} {
+		r := &run{balances: c.balances}
+		got, err := r.dropped("web", 100, 200)
+		if got != c.want || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%s: %d, %v; want %d %s", c.name, got, err, c.want, c.err)
+		}
+	}
+}
+
+func TestResolve(t *testing.T) {
+	r := &run{w: &world{scenario: &scenario.Scenario{Sites: []scenario.Site{{Name: "paris", Hosts: 1}, {Name: "rome", Hosts: 3}}}}}
+	for _, c := range []struct{ from, to, want string }{
+		{"rome-1", "paris", "paris"},
+		{"paris", "rome", "rome-1"},
+		{"rome-1", "rome", "rome-2"},
+		{"rome-2", "rome", "rome-1"},
+		{"paris", "rome-3", "rome-3"},
+		{"rome-3", "rome-3", "rome-3"},
+		{"paris", "berlin", "berlin"}, // refused, as it was asked
+	} {
+		if got := r.resolve(&move{from: c.from, to: c.to}); got != c.want {
+			t.Errorf("from %s to %s: %s, want %s", c.from, c.to, got, c.want)
+		}
+	}
+}
