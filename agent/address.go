@@ -62,7 +62,7 @@ func (a *Agent) freeAddress(ctx context.Context, subnet netip.Prefix, gateway, w
 		"next address for guest %s: none is free in %s of site %s, the last tried: %v; free one or name one with --address", guest, subnet, a.config.Site, last)}
 }
 
-// probeAddress says who has addr, as an error, or reserves it.
+// probeAddress says who has addr, as an error.
 func (a *Agent) probeAddress(ctx context.Context, addr netip.Addr, taken map[netip.Addr]string) error {
 	if owner, ok := taken[addr]; ok {
 		return &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf(

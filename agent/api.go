@@ -74,6 +74,7 @@ func (a *Agent) localAPI() http.Handler {
 	handle("DELETE /v1/guests/{name}", a.apiStopGuest)
 	handle("POST /v1/guests/{name}/call", a.apiCallGuest)
 	handle("POST /v1/migrations", a.apiMigrate)
+	handle("POST /v1/plan", a.apiPlan)
 	handle("GET /v1/migrations", func(*http.Request) (any, error) { return a.reports(), nil })
 	handle("GET /v1/migrations/{id}", a.apiReport)
 	handle("GET /v1/migrations/{id}/events", a.apiEvents)
@@ -118,6 +119,14 @@ func (a *Agent) apiMigrate(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return a.Migrate(req)
+}
+
+func (a *Agent) apiPlan(r *http.Request) (any, error) {
+	var req migration.Request
+	if err := peer.Decode(r, &req); err != nil {
+		return nil, err
+	}
+	return a.Plan(r.Context(), req)
 }
 
 func (a *Agent) apiAbort(r *http.Request) (any, error) {

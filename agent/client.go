@@ -108,6 +108,13 @@ func (c *Client) Migrate(ctx context.Context, req migration.Request) (string, er
 	return answer.ID, err
 }
 
+// Plan asks what a migration would be; see Agent.Plan.
+func (c *Client) Plan(ctx context.Context, req migration.Request) (Report, error) {
+	var rep Report
+	err := c.Do(ctx, http.MethodPost, "/v1/plan", req, &rep)
+	return rep, err
+}
+
 // Abort asks a migration to turn back.
 func (c *Client) Abort(ctx context.Context, id string) error {
 	return c.Do(ctx, http.MethodPost, "/v1/migrations/"+id+"/abort", nil, nil)

@@ -261,8 +261,9 @@ func (m *incoming) serveStream(s *peer.Stream) {
 func (m *incoming) start(ctx context.Context) error {
 	g := m.work.guest
 	m.countHeld()
-	if err := m.rec.timed("start guest", func() error { return g.Machine.Cont(ctx) }); err != nil {
-		return err
+	if err := m.rec.timed("start guest", func() error { return g.Machine.Cont(ctx) }); err != nil && !m.ranAnyway() {
+		// Refused: the source takes the guest back, so it must never run here.
+		return errors.Join(err, g.Machine.Quit(context.WithoutCancel(ctx)))
 	}
 	now := time.Now().UnixNano()
 	m.rec.edit(func(r *Report) { r.Resumed = now })
@@ -271,6 +272,14 @@ func (m *incoming) start(ctx context.Context) error {
 		m.a.log.Error("keep guest", "guest", g.name(), "error", err)
 	}
 	return nil
+}
+
+// ranAnyway says whether the guest runs although starting it gave an error.
+func (m *incoming) ranAnyway() bool {
+	ctx, cancel := context.WithTimeout(m.a.ctx, 5*time.Second)
+	defer cancel()
+	status, err := m.work.guest.Machine.Status(ctx)
+	return err == nil && status == vm.Running
 }
 
 // countHeld notes how many packets wait for the guest.
@@ -309,7 +318,7 @@ func (m *incoming) sendBack(ctx context.Context) error {
 	return errors.Join(err, m.endDirect(ctx), m.a.dropTunnel(ctx, tunnelName(m.plan.ID)))
 }
 
-// addressesNow are the plan's held addresses, then those of older homes.
+// bare are the addresses without their subnets, each once.
 func bare(all []migration.Address) []netip.Addr {
 	out := make([]netip.Addr, 0, len(all))
 	for _, a := range all {

@@ -46,7 +46,10 @@ const silence = 10 * time.Minute
 // run drives the machine to its end.
 func (m *incoming) run(ctx context.Context, first migration.Input) {
 	defer m.finish()
-	queue := []migration.Input{first}
+	var queue []migration.Input
+	if first.Kind != "" {
+		queue = append(queue, first)
+	}
 	results := make(chan migration.Input, 1)
 	busy := false
 	var pending []migration.Effect

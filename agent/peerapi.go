@@ -27,6 +27,7 @@ func (a *Agent) peerAPI() http.Handler {
 	handle("POST /v1/migrations/{id}/check", a.peerCheck)
 	handle("POST /v1/migrations/{id}/prepare", a.peerPrepare)
 	handle("POST /v1/migrations/{id}/home", a.peerHome)
+	handle("POST /v1/migrations/{id}/away", a.peerAway)
 	handle("POST /v1/migrations/{id}/release", a.peerRelease)
 	handle("POST /v1/migrations/{id}/abort", a.peerAbort)
 	handle("POST /v1/migrations/{id}/landed", a.peerLanded)
@@ -37,7 +38,8 @@ func (a *Agent) peerAPI() http.Handler {
 }
 
 // peerCheck says whether this host can take the guest, and which address it gets.
-// Nothing is kept but the address, for as long as the check may take.
+// Nothing is kept: two checks at once may be told the same address, and the
+// second prepare is refused then.
 func (a *Agent) peerCheck(r *http.Request) (any, error) {
 	var offer Offer
 	if err := peer.Decode(r, &offer); err != nil {
@@ -246,6 +248,15 @@ func (a *Agent) peerHome(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return nil, a.detours.comeHome(m.plan.ID)
+}
+
+// peerAway undoes peerHome: the guest stays at the source.
+func (a *Agent) peerAway(r *http.Request) (any, error) {
+	m, err := a.findIncoming(r)
+	if err != nil {
+		return nil, err
+	}
+	return nil, a.detours.sendAway(m.plan.ID)
 }
 
 // releaseWait is how long an answer to a release waits for the guest to run.

@@ -57,6 +57,9 @@ func (a *Agent) resumeSource(id string) error {
 	m.rec.edit(func(r *Report) { r.Requested, r.Old, r.Next = j.Begun, j.Plan.Held, j.Plan.Next })
 	m.rec.note("the source's agent was started again")
 	m.released.Store(j.State.Released())
+	if g.Machine != nil {
+		m.watchGuest()
+	}
 	a.mu.Lock()
 	a.outgoing[id], a.records[id] = m, m.rec
 	a.mu.Unlock()
@@ -97,11 +100,7 @@ func (a *Agent) resumeDestination(ctx context.Context, id string) error {
 		work: &destinationWork{preparation: j.Preparation, guest: g},
 	}
 	m.rec.note("the destination's agent was started again")
-	first, err := m.restart(status)
-	if err != nil {
-		log.Close()
-		return err
-	}
+	first := m.restart(status)
 	a.mu.Lock()
 	a.incoming[id], a.records[id] = m, m.rec
 	a.mu.Unlock()
@@ -109,20 +108,22 @@ func (a *Agent) resumeDestination(ctx context.Context, id string) error {
 	return nil
 }
 
-// restart is the first input after a restart, by what QEMU said. A QEMU that is
-// gone after a release may have run: nothing is started and nothing refused.
-func (m *incoming) restart(status vm.Status) (migration.Input, error) {
+// restart is the first input after a restart, by what QEMU said; its zero value
+// is none. Where QEMU is gone it may have run: nothing is started and nothing
+// refused, unless the source, which then never let go, asks to undo.
+func (m *incoming) restart(status vm.Status) migration.Input {
 	why := &migration.Problem{Code: migration.CodeInternal, Text: fmt.Sprintf("migration %s: the destination's agent ended before the guest was let go", m.plan.ID)}
 	switch {
 	case m.state.Running(), m.state.Refused():
-		return migration.Input{Kind: migration.Restarted, Problem: why}, nil
+		return migration.Input{Kind: migration.Restarted, Problem: why}
 	case status == vm.Running:
-		return migration.Input{Kind: migration.RunsAlready}, nil
-	case status == "" && m.state.Released:
-		return migration.Input{}, fmt.Errorf("migration %s: the guest was let go to this host and its QEMU is gone; decide with the source's operator", m.plan.ID)
+		return migration.Input{Kind: migration.RunsAlready}
+	case status == "" && m.state.Landing != migration.Receiving:
+		m.rec.note("the QEMU that waited is gone, and whether it ran is not known: decide with the source's operator, or abort there")
+		return migration.Input{}
 	case status != "":
 		m.state.Loaded = false
 		m.await1()
 	}
-	return migration.Input{Kind: migration.Restarted, Problem: why}, nil
+	return migration.Input{Kind: migration.Restarted, Problem: why}
 }

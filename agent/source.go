@@ -116,7 +116,7 @@ func (m *outgoing) undo(ctx context.Context, e migration.Effect) error {
 	case migration.Resume:
 		return m.resume(ctx)
 	case migration.Unflip:
-		return m.a.detours.flip(m.detourID(), false)
+		return m.unflip(ctx)
 	case migration.UndoCopyMemory:
 		return m.undoCopy(ctx)
 	case migration.UndoSeedDisks:
@@ -140,7 +140,7 @@ func (m *outgoing) call(ctx context.Context, what string, request, answer any) e
 // flip sends the guest's packets to the destination, where they wait.
 func (m *outgoing) flip(ctx context.Context) error {
 	m.rec.event(migration.PreSourceSuspend)
-	if slices.ContainsFunc(m.plan.Held, func(a migration.Address) bool { return a.Home == m.plan.To }) {
+	if m.comesHome() {
 		// Those packets reach the destination without us: it keeps them from now on,
 		// and what it had sent before is here when it has answered.
 		if err := m.rec.timed("addresses come home", func() error { return m.call(ctx, "home", nil, nil) }); err != nil {
@@ -176,17 +176,40 @@ func (m *outgoing) pause(ctx context.Context) error {
 	return nil
 }
 
-// resume lets the guest run on here, after a destination's refusal or before any release.
+// unflip leads the guest's packets here again, at both ends.
+func (m *outgoing) unflip(ctx context.Context) error {
+	err := m.a.detours.flip(m.detourID(), false)
+	if m.comesHome() {
+		ask, cancel := context.WithTimeout(ctx, 3*time.Second)
+		defer cancel()
+		err = errors.Join(err, m.call(ask, "away", nil, nil))
+	}
+	return err
+}
+
+// comesHome says whether the destination is the home of an address that the guest holds.
+func (m *outgoing) comesHome() bool {
+	return slices.ContainsFunc(m.plan.Held, func(a migration.Address) bool { return a.Home == m.plan.To })
+}
+
+// resume lets the guest run on here, after a destination's refusal or before any
+// release. It tries again until the guest runs, its QEMU is gone, or its time is up.
 func (m *outgoing) resume(ctx context.Context) error {
-	status, err := m.guest.Machine.Status(ctx)
-	if err != nil {
-		return err
-	}
-	if status == vm.Running {
-		return nil
-	}
 	m.rec.edit(func(r *Report) { r.Paused = 0 })
-	return m.guest.Machine.Cont(ctx)
+	for {
+		status, err := m.guest.Machine.Status(ctx)
+		if err == nil && status == vm.Running {
+			return nil
+		}
+		if err == nil {
+			if err = m.guest.Machine.Cont(ctx); err == nil {
+				return nil
+			}
+		}
+		if !m.guest.alive() || !sleep(ctx, repairPause) {
+			return fmt.Errorf("resume guest %s: %w", m.plan.Guest, err)
+		}
+	}
 }
 
 // letGo hands the right to run the guest over, and the rest of its memory. The
@@ -258,11 +281,8 @@ func (m *outgoing) askRelease(ctx context.Context, answer *ReleaseAnswer) error 
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
-			var problem *migration.Problem
-			if errors.As(err, &problem) && problem.Code == migration.CodeUsage {
-				return fmt.Errorf("%w: %w", errDeclined, err) // it never heard of this migration: nothing was started
-			}
-			return fmt.Errorf("%w: %w", errSilent, err)
+			return fmt.Errorf("%w: %w", errSilent, err) // nothing but its own word gives the guest back
+
 		case answer.State == "running":
 			return nil
 		case answer.State == "declined":
@@ -298,7 +318,7 @@ func (m *outgoing) finishMemory(ctx context.Context) {
 }
 
 // askAbort asks the destination to undo, for good. A destination that cannot be
-// reached undoes by itself when it hears nothing (prepareLease).
+// reached undoes by itself when it hears nothing.
 func (m *outgoing) askAbort(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

@@ -79,8 +79,38 @@ func checkRequest(req *migration.Request) error {
 	return nil
 }
 
-// newOutgoing checks what can be told without asking anybody, and takes the guest.
+// newOutgoing checks what can be told without asking anybody, takes the guest, and
+// journals that the migration begins.
 func (a *Agent) newOutgoing(req migration.Request) (*outgoing, error) {
+	m, err := a.draft(req)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.beginOutgoing(m); err != nil {
+		m.guest.drop(m.plan.ID)
+		return nil, err
+	}
+	return m, nil
+}
+
+// Plan asks both hosts what a migration would be, and changes nothing. Its error is
+// what the migration would be refused with.
+func (a *Agent) Plan(ctx context.Context, req migration.Request) (Report, error) {
+	m, err := a.draft(req)
+	if err != nil {
+		return Report{}, err
+	}
+	defer m.guest.drop(m.plan.ID)
+	for _, e := range []migration.Effect{migration.CheckHere, migration.CheckThere} {
+		if err := m.perform(ctx, e); err != nil {
+			return Report{}, err
+		}
+	}
+	return m.rec.snapshot(), nil
+}
+
+// draft is a migration that has not begun; the guest is taken for it.
+func (a *Agent) draft(req migration.Request) (*outgoing, error) {
 	if err := checkRequest(&req); err != nil {
 		return nil, err
 	}
@@ -104,12 +134,10 @@ func (a *Agent) newOutgoing(req migration.Request) (*outgoing, error) {
 	if err := g.take(plan.ID); err != nil {
 		return nil, err
 	}
-	m, err := a.beginOutgoing(g, link, plan)
-	if err != nil {
-		g.drop(plan.ID)
-		return nil, err
-	}
-	return m, nil
+	return &outgoing{
+		a: a, guest: g, link: link, plan: plan, work: &sourceWork{},
+		rec: newRecord(a.config.Host, plan, a.clock()), inbox: make(chan migration.Input, 1),
+	}, nil
 }
 
 func (a *Agent) hasSibling() bool {

@@ -285,8 +285,19 @@ func (m *outgoing) progressOf(p vm.Progress, look policy.Look) CopyProgress {
 	return out
 }
 
+// countWire notes what the migration sent.
+func (m *outgoing) countWire() {
+	if m.work.wireStart == nil {
+		return
+	}
+	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
+	wire := m.wireSince(n)
+	m.rec.edit(func(r *Report) { r.WireBytes = wire })
+}
+
 // undoCopy ends QEMU's migration; the guest is as it was.
 func (m *outgoing) undoCopy(ctx context.Context) error {
+	m.countWire()
 	err := m.guest.Machine.CancelMigration(ctx)
 	if m.work.forward != nil {
 		m.work.forward.Close()

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"godwit/agent/journal"
-	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/vm/guest"
 )
@@ -141,9 +140,7 @@ func (m *outgoing) askLanded(ctx context.Context) error {
 
 // cleanSource removes what the guest was here, but for a leased tunnel.
 func (m *outgoing) cleanSource(ctx context.Context) error {
-	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
-	wire := m.wireSince(n)
-	m.rec.edit(func(r *Report) { r.WireBytes = wire })
+	m.countWire()
 	if m.work.forward != nil {
 		m.work.forward.Close()
 		m.work.forward = nil
@@ -195,21 +192,18 @@ func (m *outgoing) settleDetours(ctx context.Context) error {
 	return err
 }
 
-// beginOutgoing journals that a migration begins.
-func (a *Agent) beginOutgoing(g *Guest, link *peer.Link, plan migration.Plan) (*outgoing, error) {
-	log, err := journal.Create(a.config.dir("journal"), plan.ID)
+// beginOutgoing journals that a migration begins, and makes it known.
+func (a *Agent) beginOutgoing(m *outgoing) error {
+	log, err := journal.Create(a.config.dir("journal"), m.plan.ID)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	m := &outgoing{
-		a: a, guest: g, link: link, plan: plan, log: log, work: &sourceWork{},
-		rec: newRecord(a.config.Host, plan, a.clock()), inbox: make(chan migration.Input, 1),
-	}
+	m.log = log
 	m.watchGuest()
 	a.mu.Lock()
-	a.outgoing[plan.ID], a.records[plan.ID] = m, m.rec
+	a.outgoing[m.plan.ID], a.records[m.plan.ID] = m, m.rec
 	a.mu.Unlock()
-	return m, nil
+	return nil
 }
 
 // watchGuest turns back when the guest powers off, reboots, panics or dies.
@@ -266,11 +260,14 @@ func shutdownWords(reason string) string {
 
 // closeSource writes the outcome down and forgets the migration's state.
 func (a *Agent) closeSource(m *outgoing) {
-	rep := m.rec.snapshot()
+	outcome := m.state.Outcome
 	switch {
-	case m.state.Outcome == migration.Completed:
+	case outcome == migration.Completed:
 		m.rec.event(migration.MigrationDone)
 	case !m.guest.alive():
+		if m.guest.Machine == nil || m.guest.Machine.Exit().Reason == "" {
+			outcome = migration.Failed // its QEMU was killed or broke; a guest that ends by itself is not lost by us
+		}
 		a.discard(m.guest)
 		if err := a.guests.forget(m.guest); err != nil {
 			a.log.Error("forget guest", "guest", m.plan.Guest, "error", err)
@@ -279,8 +276,8 @@ func (a *Agent) closeSource(m *outgoing) {
 		a.restoreChannel(m.guest)
 	}
 	m.guest.drop(m.plan.ID)
-	m.rec.end(m.state.Outcome, m.state.Problem, time.Now())
-	rep = m.rec.snapshot()
+	m.rec.end(outcome, m.state.Problem, time.Now())
+	rep := m.rec.snapshot()
 	if err := writeJSON(a.config.dir("history", m.plan.ID+".json"), rep); err != nil {
 		a.log.Error("write history", "migration", m.plan.ID, "error", err)
 	}
@@ -290,5 +287,5 @@ func (a *Agent) closeSource(m *outgoing) {
 	a.mu.Lock()
 	delete(a.outgoing, m.plan.ID)
 	a.mu.Unlock()
-	a.log.Info("migration ended", "id", m.plan.ID, "guest", m.plan.Guest, "to", m.plan.To, "outcome", m.state.Outcome)
+	a.log.Info("migration ended", "id", m.plan.ID, "guest", m.plan.Guest, "to", m.plan.To, "outcome", outcome)
 }

@@ -201,12 +201,12 @@ func (r *run) connections(m *move) *report.Connections {
 		if !ok || t.Guest != m.guest || t.Kind == traffic.UDP || t.Kind == traffic.Exec {
 			continue
 		}
-		for i, c := range result.Connections {
+		for _, c := range result.Connections {
 			out.Total++
 			switch {
 			case !c.Survived && c.Last < m.report.Ended:
 				out.Lost++
-			case m.report.Outcome == migration.Completed && r.movedTo(t.Name, i, next, m.report):
+			case m.report.Outcome == migration.Completed && m.report.Network == "mptcp" && r.movedTo(t.Name, c, next, m.report):
 				out.Moved++
 			default:
 				out.Tunnelled++
@@ -216,17 +216,20 @@ func (r *run) connections(m *move) *report.Connections {
 	return out
 }
 
-// movedTo says whether connection number i of a flow had a subflow on one of addrs
-// after the handover. Samples list the first connections; of more, the first stand
-// for all.
-func (r *run) movedTo(flow string, _ int, addrs map[netip.Addr]bool, rep *agent.Report) bool {
+// movedTo says whether a connection of a flow had a subflow on one of addrs after
+// the handover: by the last look at it, or, of a guest that moved on since, by the
+// flow's samples, which list its first connections.
+func (r *run) movedTo(flow string, c traffic.Connection, addrs map[netip.Addr]bool, rep *agent.Report) bool {
+	if slices.ContainsFunc(c.Remotes, func(a netip.Addr) bool { return addrs[a.Unmap()] }) {
+		return true
+	}
 	f := r.flows[flow]
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for key, sp := range f.subflows {
 		remote, err := netip.ParseAddr(key[1])
-		if err == nil && addrs[remote.Unmap()] && sp.to >= rep.Handed-int64(200*time.Millisecond) {
-			return rep.Network != "tunnel"
+		if err == nil && addrs[remote.Unmap()] && c.MPTCP && sp.to >= rep.Handed-int64(200*time.Millisecond) {
+			return true
 		}
 	}
 	return false

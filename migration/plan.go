@@ -17,7 +17,6 @@ type Request struct {
 	InsecureTransfer bool          `json:"insecure_transfer,omitempty"`
 	NextAddress      netip.Addr    `json:"next_address,omitzero"` // zero: the destination chooses
 	TunnelKind       string        `json:"tunnel,omitempty"`      // auto, wireguard, vxlan
-	DryRun           bool          `json:"dry_run,omitempty"`
 }
 
 // The values that a request may name, in the order in which help shows them.

@@ -15,29 +15,19 @@ import (
 )
 
 func newMigrate() *cobra.Command {
-	var req migration.Request
-	var downtime time.Duration
-	var bandwidth, address string
-	var watch bool
+	var dryRun, watch bool
+	flags := &requestFlags{}
 	c := &cobra.Command{
 		Use: "migrate GUEST SITE", Short: "move a guest of this host to another site or host",
 		Example: "  godwit migrate web sanjose --watch\n  godwit migrate web sanjose --downtime 100ms --bandwidth 200mbit",
 		Args:    argsExactly(2, "a guest and a site"),
 		RunE: func(c *cobra.Command, args []string) error {
-			req.Guest, req.To, req.Downtime = args[0], args[1], downtime
-			if bandwidth != "" {
-				rate, err := scenario.ParseRate(bandwidth)
-				if err != nil {
-					return usageError{fmt.Errorf("--bandwidth %s: %w; such as 200mbit", bandwidth, err)}
-				}
-				req.Bandwidth = rate
+			if dryRun {
+				return showPlan(c, args, flags)
 			}
-			if address != "" {
-				addr, err := netip.ParseAddr(address)
-				if err != nil {
-					return usageError{fmt.Errorf("--address %s: not an address", address)}
-				}
-				req.NextAddress = addr
+			req, err := flags.request(args)
+			if err != nil {
+				return err
 			}
 			client, err := ask(c)
 			if err != nil {
@@ -53,17 +43,89 @@ func newMigrate() *cobra.Command {
 			return follow(c, client, id)
 		},
 	}
-	f := c.Flags()
-	f.StringVar(&req.Mode, "mode", "auto", strings.Join(migration.Modes, ", "))
-	f.StringVar(&req.Transfer, "transfer", "auto", strings.Join(migration.Transfers, ", "))
-	f.StringVar(&req.Network, "network", "auto", strings.Join(migration.Networks, ", "))
-	f.StringVar(&req.TunnelKind, "tunnel", "auto", strings.Join(migration.Tunnels, ", "))
-	f.DurationVar(&downtime, "downtime", migration.DefaultDowntime, "longest pause of the guest that is allowed")
-	f.StringVar(&bandwidth, "bandwidth", "", "highest rate over all paths, such as 200mbit (default: what there is)")
-	f.StringVar(&address, "address", "", "the guest's next address (default: a free one)")
-	f.BoolVar(&req.InsecureTransfer, "insecure-transfer", false, "qemu-* transfers without encryption, for fair comparisons")
-	f.BoolVar(&watch, "watch", false, "show what happens until it is over")
+	flags.add(c)
+	c.Flags().BoolVar(&dryRun, "dry-run", false, "check both hosts and predict, change nothing")
+	c.Flags().BoolVar(&watch, "watch", false, "show what happens until it is over")
 	return askFlags(c)
+}
+
+func newPlan() *cobra.Command {
+	flags := &requestFlags{}
+	c := &cobra.Command{
+		Use: "plan GUEST SITE", Short: "check both hosts and predict what a migration would cost; changes nothing",
+		Example: "  godwit plan web sanjose\n  godwit plan web sanjose --bandwidth 50mbit --json",
+		Args:    argsExactly(2, "a guest and a site"),
+		RunE:    func(c *cobra.Command, args []string) error { return showPlan(c, args, flags) },
+	}
+	flags.add(c)
+	return askFlags(c)
+}
+
+func showPlan(c *cobra.Command, args []string, flags *requestFlags) error {
+	req, err := flags.request(args)
+	if err != nil {
+		return err
+	}
+	client, err := ask(c)
+	if err != nil {
+		return err
+	}
+	rep, err := client.Plan(c.Context(), req)
+	if err != nil {
+		return err
+	}
+	if asJSON(c) {
+		return printJSON(c.OutOrStdout(), rep)
+	}
+	w := c.OutOrStdout()
+	fmt.Fprintf(w, "go: %s from %s to %s, %s, %s, %s\n", rep.Guest, rep.From, rep.To, rep.Mode, rep.Transfer, rep.Network)
+	for i, next := range rep.Next {
+		fmt.Fprintf(w, "address   %s → %s\n", rep.Old[min(i, len(rep.Old)-1)].Prefix.Addr(), next.Prefix.Addr())
+	}
+	if p := rep.Predicted; p != nil {
+		fmt.Fprintf(w, "predicted %.1f s, %.0f ms of downtime, %.1f MB on the wire\n", p.MigrationS, p.DowntimeMS, float64(p.WireBytes)/1e6)
+	}
+	return nil
+}
+
+// requestFlags are the flags that say how to migrate.
+type requestFlags struct {
+	req                migration.Request
+	downtime           time.Duration
+	bandwidth, address string
+}
+
+func (r *requestFlags) add(c *cobra.Command) {
+	f := c.Flags()
+	f.StringVar(&r.req.Mode, "mode", "auto", strings.Join(migration.Modes, ", "))
+	f.StringVar(&r.req.Transfer, "transfer", "auto", strings.Join(migration.Transfers, ", "))
+	f.StringVar(&r.req.Network, "network", "auto", strings.Join(migration.Networks, ", "))
+	f.StringVar(&r.req.TunnelKind, "tunnel", "auto", strings.Join(migration.Tunnels, ", "))
+	f.DurationVar(&r.downtime, "downtime", migration.DefaultDowntime, "longest pause of the guest that is allowed")
+	f.StringVar(&r.bandwidth, "bandwidth", "", "highest rate over all paths, such as 200mbit (default: what there is)")
+	f.StringVar(&r.address, "address", "", "the guest's next address (default: a free one)")
+	f.BoolVar(&r.req.InsecureTransfer, "insecure-transfer", false, "qemu-* transfers without encryption, for fair comparisons")
+}
+
+// request is what args and flags ask for.
+func (r *requestFlags) request(args []string) (migration.Request, error) {
+	req := r.req
+	req.Guest, req.To, req.Downtime = args[0], args[1], r.downtime
+	if r.bandwidth != "" {
+		rate, err := scenario.ParseRate(r.bandwidth)
+		if err != nil {
+			return req, usageError{fmt.Errorf("--bandwidth %s: %w; such as 200mbit", r.bandwidth, err)}
+		}
+		req.Bandwidth = rate
+	}
+	if r.address != "" {
+		addr, err := netip.ParseAddr(r.address)
+		if err != nil {
+			return req, usageError{fmt.Errorf("--address %s: not an address", r.address)}
+		}
+		req.NextAddress = addr
+	}
+	return req, nil
 }
 
 func printID(c *cobra.Command, id string) error {
