@@ -2,75 +2,160 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"godwit/migration"
+	"godwit/netstate"
 	"godwit/netstate/hold"
 	"godwit/vm/qemu"
 )
 
+// adoptWait bounds how long a QEMU may take to answer: one that has another client
+// never does.
+const adoptWait = 10 * time.Second
+
 // adopt takes a guest under care that something else started. The guest is not
 // touched; on error nothing has changed.
-func (a *Agent) adopt(ctx context.Context, d Description) (*Guest, error) {
-	machine, err := qemu.AttachSocket(ctx, d.QMP, 0, d.Channel)
-	if err != nil {
-		return nil, &migration.Problem{Code: migration.CodeGuest, Text: fmt.Sprintf("adopt guest %s: %v", d.Name, err)}
+func (a *Agent) adopt(ctx context.Context, d Description) (_ *Guest, err error) {
+	if err := d.checkAdopted(); err != nil {
+		return nil, err
+	}
+	if other := a.adoptedBy(d.QMP); other != "" {
+		return nil, refuseAdoption(d, "guest %s is under care by the same QMP socket", other)
+	}
+	attach, cancel := context.WithTimeout(ctx, adoptWait)
+	defer cancel()
+	machine, err := qemu.AttachSocket(attach, d.QMP, 0, d.Channel)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, refuseAdoption(d, "QEMU does not answer on %s; give it a QMP socket that nobody else uses", d.QMP)
+	case err != nil:
+		return nil, refuseAdoption(d, "%v", err)
 	}
 	g := &Guest{Machine: machine, Held: Held{Description: d, Number: a.guests.number(), Epoch: 1, Table: 100}}
-	g.Held.Dir = a.guestDir(d.Name, "1")
-	if err := os.MkdirAll(g.Held.Dir, 0o700); err != nil {
-		machine.Close()
-		return nil, fmt.Errorf("adopt guest %s: %w", d.Name, err)
-	}
-	for _, n := range d.NICs {
-		g.Held.Taps = append(g.Held.Taps, n.Tap)
-		tap, err := hold.Recover(machine.PID(), n.Tap)
+	defer func() {
 		if err != nil {
-			a.log.Warn("adopt guest: its tap cannot be read out after a stop", "guest", d.Name, "error", err)
+			g.closeFiles()
 		}
-		g.Taps = append(g.Taps, tap)
+	}()
+	if err := a.compare(ctx, g, machine); err != nil {
+		return nil, err
 	}
 	if err := a.learn(ctx, g); err != nil {
-		g.closeFiles()
-		os.RemoveAll(g.Held.Dir) //nolint:errcheck // it was made just now
 		return nil, err
+	}
+	g.Held.Dir = a.guestDir(d.Name, "1")
+	if err := os.MkdirAll(g.Held.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("adopt guest %s: %w", d.Name, err)
 	}
 	return g, nil
 }
 
-// learn asks the guest which addresses it has, and on which NIC.
+func refuseAdoption(d Description, format string, args ...any) error {
+	return &migration.Problem{Code: migration.CodeGuest, Text: "adopt guest " + d.Name + ": " + fmt.Sprintf(format, args...)}
+}
+
+// adoptedBy names the guest that is under care by a QMP socket already.
+func (a *Agent) adoptedBy(qmp string) string {
+	for _, g := range a.guests.all() {
+		if g.Held.Description.QMP == qmp {
+			return g.name()
+		}
+	}
+	return ""
+}
+
+// compare checks the description against what QEMU has, and gets its taps'
+// descriptors.
+func (a *Agent) compare(ctx context.Context, g *Guest, machine *qemu.Process) error {
+	d := &g.Held.Description
+	refuse := func(format string, args ...any) error { return refuseAdoption(*d, format, args...) }
+	facts, err := machine.Facts(ctx)
+	if err != nil {
+		return refuse("%v", err)
+	}
+	cards, err := machine.Cards(ctx)
+	if err != nil {
+		return refuse("%v", err)
+	}
+	switch {
+	case facts.Memory != d.Memory:
+		return refuse("its QEMU has %d bytes of memory, the description says %d; write %dMiB", facts.Memory, d.Memory, facts.Memory>>20)
+	case d.VCPUs != 0 && facts.VCPUs != d.VCPUs:
+		return refuse("its QEMU has %d processors, the description says %d", facts.VCPUs, d.VCPUs)
+	case len(cards) != len(d.NICs):
+		return refuse("its QEMU has %d NICs, the description names %d", len(cards), len(d.NICs))
+	}
+	d.VCPUs = facts.VCPUs
+	for _, n := range d.NICs {
+		i := slices.IndexFunc(cards, func(c qemu.Card) bool { return strings.EqualFold(c.MAC, n.MAC) })
+		if i < 0 {
+			return refuse("its QEMU has no NIC with the MAC %s (it has: %s)", n.MAC, macsOf(cards))
+		}
+		if cards[i].Tap != "" && cards[i].Tap != n.Tap {
+			return refuse("its NIC %s is connected to tap %s, the description says %s", n.MAC, cards[i].Tap, n.Tap)
+		}
+		bridge, err := netstate.BridgeOf(n.Tap)
+		if err != nil {
+			return refuse("%v", err)
+		}
+		if bridge != a.config.Network.Bridge {
+			return refuse("tap %s is a port of %s; make it one of %s", n.Tap, orNone(strings.Fields(bridge)), a.config.Network.Bridge)
+		}
+		tap, err := hold.Recover(machine.PID(), n.Tap)
+		if err != nil {
+			return refuse("%v", err)
+		}
+		g.Taps, g.Held.Taps = append(g.Taps, tap), append(g.Held.Taps, n.Tap)
+	}
+	return nil
+}
+
+func macsOf(cards []qemu.Card) string {
+	var macs []string
+	for _, c := range cards {
+		macs = append(macs, c.MAC)
+	}
+	return orNone(macs)
+}
+
+// learn finds out which addresses the guest has, and which NIC is active.
 func (a *Agent) learn(ctx context.Context, g *Guest) error {
 	d := g.Held.Description
-	g.Held.Addresses = d.Addresses
-	for i := range g.Held.Addresses {
-		if g.Held.Addresses[i].Home == "" {
-			g.Held.Addresses[i].Home = a.config.Host
+	refuse := func(format string, args ...any) error { return refuseAdoption(d, format, args...) }
+	for _, addr := range d.Addresses {
+		subnet := a.config.Network.subnetOf(addr.Prefix.Addr())
+		if addr.Home == "" {
+			addr.Home = a.config.Host
 		}
-		if !g.Held.Addresses[i].Gateway.IsValid() {
-			g.Held.Addresses[i].Gateway = a.config.Network.gatewayOf(g.Held.Addresses[i].Prefix.Addr().Is4())
+		if addr.Home == a.config.Host && !subnet.Contains(addr.Prefix.Addr()) {
+			return refuse("address %s is not of this site's subnet; name its home", addr.Prefix)
 		}
+		if !addr.Gateway.IsValid() {
+			addr.Gateway = a.config.Network.gatewayOf(addr.Prefix.Addr().Is4())
+		}
+		g.Held.Addresses = append(g.Held.Addresses, addr)
 	}
 	if d.Channel == "" {
 		if len(g.Held.Addresses) == 0 {
-			return &migration.Problem{Code: migration.CodeGuest, Text: fmt.Sprintf("adopt guest %s: without a guest channel its description must name its addresses", d.Name)}
+			return refuse("without a guest channel its description must name its addresses")
 		}
 		return nil
 	}
 	var err error
-	if g.Channel, err = connectChannel(ctx, d.Channel, 10*time.Second); err != nil {
-		return &migration.Problem{Code: migration.CodeGuest, Text: fmt.Sprintf("adopt guest %s: no answer on its channel %s: %v", d.Name, d.Channel, err)}
+	if g.Channel, err = connectChannel(ctx, d.Channel, adoptWait); err != nil {
+		return refuse("no answer on its channel %s: %v", d.Channel, err)
 	}
 	info, err := g.Channel.Info(ctx)
 	if err != nil {
-		return &migration.Problem{Code: migration.CodeGuest, Text: fmt.Sprintf("adopt guest %s: %v", d.Name, err)}
+		return refuse("%v", err)
 	}
 	for _, nic := range info.NICs {
 		i := slices.IndexFunc(d.NICs, func(n NIC) bool { return strings.EqualFold(n.MAC, nic.MAC) })
@@ -78,66 +163,116 @@ func (a *Agent) learn(ctx context.Context, g *Guest) error {
 			continue
 		}
 		for _, p := range nic.Addrs {
-			n := a.config.Network
-			if len(d.Addresses) > 0 || !n.V4.Contains(p.Addr()) && !n.V6.Contains(p.Addr()) {
+			named := slices.ContainsFunc(d.Addresses, func(known migration.Address) bool { return known.Prefix.Addr() == p.Addr() })
+			if !named && (len(d.Addresses) > 0 || !a.config.Network.subnetOf(p.Addr()).Contains(p.Addr())) {
 				continue
 			}
 			g.Held.Active = i
-			g.Held.Addresses = append(g.Held.Addresses, migration.Address{Prefix: p, Gateway: n.gatewayOf(p.Addr().Is4()), Home: a.config.Host})
+			if !named {
+				g.Held.Addresses = append(g.Held.Addresses, migration.Address{Prefix: p, Gateway: a.config.Network.gatewayOf(p.Addr().Is4()), Home: a.config.Host})
+			}
 		}
 	}
 	if len(g.Held.Addresses) == 0 {
-		return &migration.Problem{Code: migration.CodeGuest, Text: fmt.Sprintf("adopt guest %s: it has no address of this site's subnet; name its addresses in the description", d.Name)}
+		return refuse("it has no address of this site's subnet; name its addresses in the description")
 	}
 	return nil
 }
 
 // startWaiting starts a guest by its description's own command, waiting for its
-// memory. The words {dir}, {qmp}, {channel}, {memory}, {tap0}, {tap1} … of the
-// command are replaced; it must make QEMU listen on {qmp}, with -S and -incoming
-// defer, and with the taps by name.
+// memory. Words in braces are replaced, see docs/agent.md; the taps are handed over
+// as descriptors, because a tap has one queue and the agent keeps it open.
 func startWaiting(ctx context.Context, g *Guest) (*qemu.Process, error) {
 	d := g.Held.Description
 	if err := os.MkdirAll(g.Held.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	qmp, channel := filepath.Join(g.Held.Dir, "qmp.sock"), filepath.Join(g.Held.Dir, "guest.sock")
-	words := []string{"{dir}", g.Held.Dir, "{qmp}", qmp, "{channel}", channel, "{memory}", fmt.Sprintf("%dM", d.Memory>>20)}
+	qmp, channel := commandSockets(g.Held.Dir, d)
+	words := []string{
+		"{dir}", g.Held.Dir, "{qmp}", qmp, "{channel}", channel, "{name}", d.Name,
+		"{memory}", fmt.Sprintf("%dM", d.Memory>>20), "{vcpus}", fmt.Sprint(max(d.VCPUs, 1)),
+	}
+	const firstFD = 3 // os/exec's ExtraFiles begin there
 	for i, tap := range g.Held.Taps {
-		words = append(words, fmt.Sprintf("{tap%d}", i), tap)
+		words = append(words, fmt.Sprintf("{fd%d}", i), fmt.Sprint(firstFD+i), fmt.Sprintf("{tap%d}", i), tap)
 	}
 	replace := strings.NewReplacer(words...)
-	args := make([]string, len(d.Start))
-	for i, w := range d.Start {
-		args[i] = replace.Replace(w)
+	command := qemu.Command{Files: g.Taps, Dir: g.Held.Dir, QMP: qmp, Guest: channel}
+	for _, w := range d.Start {
+		command.Words = append(command.Words, replace.Replace(w))
 	}
-	log, err := os.Create(filepath.Join(g.Held.Dir, "qemu.log"))
+	machine, err := qemu.StartCommand(ctx, command)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("its start command: %w", err)
 	}
-	defer log.Close()
-	cmd := exec.Command(args[0], args[1:]...) //nolint:gosec // it is the operator's command
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start guest %s: %w", d.Name, err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- cmd.Wait() }()
-	for {
-		p, err := qemu.AttachSocket(ctx, qmp, cmd.Process.Pid, channel)
-		if err == nil {
-			return p, nil
+	for i, tap := range g.Held.Taps {
+		held, err := hold.Recover(machine.PID(), tap)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("its start command: QEMU does not have tap %s; use fd={fd%d}", tap, i), machine.Quit(ctx))
 		}
-		select {
-		case werr := <-done:
-			return nil, fmt.Errorf("start guest %s: its command ended (%v); see %s", d.Name, werr, log.Name())
-		case <-ctx.Done():
-			cmd.Process.Kill() //nolint:errcheck // it may have ended just now
-			return nil, fmt.Errorf("start guest %s: no QMP on %s: %w", d.Name, qmp, err)
-		case <-time.After(50 * time.Millisecond):
+		held.Close()
+	}
+	return machine, nil
+}
+
+// commandSockets are those of a guest that is started by its own command in dir;
+// channel is "" where the command has none.
+func commandSockets(dir string, d Description) (qmp, channel string) {
+	if slices.ContainsFunc(d.Start, func(w string) bool { return strings.Contains(w, "{channel}") }) {
+		channel = filepath.Join(dir, "guest.sock")
+	}
+	return filepath.Join(dir, "qmp.sock"), channel
+}
+
+// attachMachine finds the QEMU of a guest again: where it was adopted by the socket
+// of its description, where it came to by that of its start command, and else by
+// its directory. The error is qemu.ErrGone where none is.
+func attachMachine(ctx context.Context, h Held) (*qemu.Process, error) {
+	ctx, cancel := context.WithTimeout(ctx, adoptWait)
+	defer cancel()
+	d := h.Description
+	switch {
+	case d.QMP != "":
+		machine, err := qemu.AttachSocket(ctx, d.QMP, 0, d.Channel)
+		if err != nil {
+			return nil, err
+		}
+		if err := sameCards(ctx, machine, d); err != nil {
+			machine.Close()
+			return nil, err
+		}
+		return machine, nil
+	case len(d.Start) > 0:
+		qmp, channel := commandSockets(h.Dir, d)
+		return qemu.AttachSocket(ctx, qmp, 0, channel)
+	}
+	return qemu.Attach(ctx, h.Dir)
+}
+
+// sameCards makes sure that it is no other guest that now listens on the socket of
+// an adopted one.
+func sameCards(ctx context.Context, machine *qemu.Process, d Description) error {
+	cards, err := machine.Cards(ctx)
+	if err != nil {
+		return err
+	}
+	for _, n := range d.NICs {
+		if !slices.ContainsFunc(cards, func(c qemu.Card) bool { return strings.EqualFold(c.MAC, n.MAC) }) {
+			return fmt.Errorf("%w: the QEMU on %s has no NIC %s", qemu.ErrGone, d.QMP, n.MAC)
 		}
 	}
+	return nil
+}
+
+// elsewhere is the description for another host, where the guest's sockets and taps
+// are the agent's to name.
+func (d Description) elsewhere() Description {
+	d.QMP, d.Channel = "", ""
+	d.NICs = slices.Clone(d.NICs)
+	for i := range d.NICs {
+		d.NICs[i].Tap = ""
+	}
+	return d
 }
 
 func (n Network) gatewayOf(v4 bool) netip.Addr {
@@ -145,4 +280,12 @@ func (n Network) gatewayOf(v4 bool) netip.Addr {
 		return n.Gateway4
 	}
 	return n.Gateway6
+}
+
+// subnetOf is the guests' subnet of addr's family.
+func (n Network) subnetOf(addr netip.Addr) netip.Prefix {
+	if addr.Is4() {
+		return n.V4
+	}
+	return n.V6
 }

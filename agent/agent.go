@@ -22,6 +22,7 @@ import (
 	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/netstate/meter"
+	"godwit/vm/qemu"
 )
 
 // Agent is the state of one host's agent.
@@ -150,8 +151,10 @@ func (a *Agent) readopt(ctx context.Context) {
 		g, err := a.attach(ctx, h)
 		if err != nil {
 			a.log.Warn("guest not found again", "guest", h.Description.Name, "error", err)
-			if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrProcessDone) {
-				if err := a.guests.forget(&Guest{Held: h}); err != nil {
+			if errors.Is(err, qemu.ErrGone) || errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrProcessDone) {
+				gone := &Guest{Held: h}
+				a.discard(gone)
+				if err := a.guests.forget(gone); err != nil {
 					a.log.Warn("forget guest", "guest", h.Description.Name, "error", err)
 				}
 			}
@@ -170,7 +173,13 @@ func (a *Agent) resumeMigrations(ctx context.Context) {
 		a.log.Error("journals", "error", err)
 	}
 	for _, id := range ids {
-		if err := a.resumeMigration(ctx, id); err != nil {
+		err := a.resumeMigration(ctx, id)
+		if errors.Is(err, journal.ErrNoState) { // it ended before the first effect
+			if err = journal.Discard(a.config.dir("journal"), id); err == nil {
+				continue
+			}
+		}
+		if err != nil {
 			a.log.Error("journal left alone; its guest is left as it is", "migration", id, "error", err)
 		}
 	}

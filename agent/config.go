@@ -1,12 +1,13 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"path/filepath"
-
-	"github.com/goccy/go-yaml"
+	"slices"
+	"strings"
+	"time"
 
 	"godwit/agent/peer"
 )
@@ -23,7 +24,17 @@ type Config struct {
 	Uplinks []Uplink    `yaml:"uplinks"`
 	Peers   []Neighbour `yaml:"peers,omitempty"`
 	Image   Image       `yaml:"image,omitempty"`
+
+	MemoryReserve int64         `yaml:"memory_reserve,omitempty"` // bytes that a coming guest must leave free here
+	Patience      time.Duration `yaml:"patience,omitempty"`       // with a copy of memory of which no byte moves
 }
+
+const (
+	// defaultReserve is what QEMU and the host need beside a guest's memory, bytes.
+	defaultReserve = 128 << 20
+	// defaultPatience outlives a short cut, and TCP's own pause after one.
+	defaultPatience = 20 * time.Second
+)
 
 // TLSFiles are PEM files: the fleet's CA, this host's certificate and key.
 type TLSFiles struct {
@@ -69,23 +80,29 @@ type Image struct {
 	Cmdline string `yaml:"cmdline,omitempty"`
 }
 
-// LoadConfig reads a YAML file; its errors name line and column.
+// LoadConfig reads a YAML file. Its errors are one line, of what the file says
+// wrongly with line and column.
 func LoadConfig(path string) (*Config, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
+	var c Config
+	if err := readYAML(path, &c, map[string]quantity{"rate": aRate, "memory_reserve": aSize}); err != nil {
 		return nil, fmt.Errorf("read agent configuration: %w", err)
 	}
-	var c Config
-	if err := yaml.UnmarshalWithOptions(data, &c, yaml.Strict()); err != nil {
-		return nil, fmt.Errorf("read agent configuration %s: %w", path, err)
-	}
 	c.fill()
-	return &c, c.check(path)
+	if err := c.check(); err != nil {
+		return nil, fmt.Errorf("read agent configuration: %s: %w", path, err)
+	}
+	return &c, nil
 }
 
 func (c *Config) fill() {
 	if c.Port == 0 {
 		c.Port = peer.DefaultPort
+	}
+	if c.MemoryReserve == 0 {
+		c.MemoryReserve = defaultReserve
+	}
+	if c.Patience == 0 {
+		c.Patience = defaultPatience
 	}
 	if c.Network.First == 0 {
 		c.Network.First = 10
@@ -115,23 +132,72 @@ func (u *Uplink) fill(i int) {
 func (u Uplink) guests() bool     { return u.Carries == "guest" || u.Carries == "both" }
 func (u Uplink) migrations() bool { return u.Carries == "migration" || u.Carries == "both" }
 
-func (c *Config) check(path string) error {
-	for name, value := range map[string]string{
-		"host": c.Host, "site": c.Site, "state": c.State, "run": c.Run,
-		"network.bridge": c.Network.Bridge, "network.lan": c.Network.LAN, "tls.ca": c.TLS.CA,
+// check says what is missing or cannot be meant; the first such thing, in the
+// order of the documentation.
+func (c *Config) check() error {
+	for _, key := range []struct{ name, value string }{
+		{"host", c.Host}, {"site", c.Site}, {"state", c.State}, {"run", c.Run},
+		{"tls.ca", c.TLS.CA}, {"tls.cert", c.TLS.Cert}, {"tls.key", c.TLS.Key},
+		{"network.bridge", c.Network.Bridge}, {"network.lan", c.Network.LAN},
 	} {
-		if value == "" {
-			return fmt.Errorf("agent configuration %s: %s is missing", path, name)
+		if key.value == "" {
+			return fmt.Errorf("%s is missing", key.name)
 		}
 	}
-	if len(c.Uplinks) == 0 {
-		return fmt.Errorf("agent configuration %s: it names no uplink", path)
-	}
 	if !c.Network.V4.IsValid() && !c.Network.V6.IsValid() {
-		return fmt.Errorf("agent configuration %s: network has neither v4 nor v6", path)
+		return errors.New("network has neither v4 nor v6")
+	}
+	switch {
+	case c.MemoryReserve < 0:
+		return fmt.Errorf("memory_reserve of %d bytes; it must not be negative", c.MemoryReserve)
+	case c.Patience < time.Second:
+		return fmt.Errorf("patience of %v; at least 1s", c.Patience)
+	}
+	if len(c.Uplinks) == 0 {
+		return errors.New("it names no uplink")
+	}
+	if err := checkUplinks("uplinks", c.Uplinks); err != nil {
+		return err
+	}
+	hosts := map[string]bool{c.Host: true}
+	for i, p := range c.Peers {
+		switch {
+		case p.Host == "" || p.Site == "":
+			return fmt.Errorf("peers[%d]: host and site are needed", i)
+		case hosts[p.Host]:
+			return fmt.Errorf("peers[%d]: host %s is named twice", i, p.Host)
+		}
+		hosts[p.Host] = true
+		if err := checkUplinks(fmt.Sprintf("peers[%d].uplinks", i), p.Uplinks); err != nil {
+			return err
+		}
 	}
 	return nil
 }
+
+// checkUplinks checks the uplinks of one host.
+func checkUplinks(where string, all []Uplink) error {
+	names := map[string]bool{}
+	for i, u := range all {
+		switch {
+		case u.Name == "":
+			return fmt.Errorf("%s[%d]: its name is missing", where, i)
+		case names[u.Name]:
+			return fmt.Errorf("%s[%d]: name %s is used twice", where, i, u.Name)
+		case !u.Address.IsValid():
+			return fmt.Errorf("%s[%d] %s: its address is missing", where, i, u.Name)
+		case !slices.Contains(carries, u.Carries):
+			return fmt.Errorf("%s[%d] %s: carries %q is unknown; allowed: %s", where, i, u.Name, u.Carries, strings.Join(carries, ", "))
+		case u.Rate < 0:
+			return fmt.Errorf("%s[%d] %s: rate of %d bit/s", where, i, u.Name, u.Rate)
+		}
+		names[u.Name] = true
+	}
+	return nil
+}
+
+// carries are what an uplink may be for.
+var carries = []string{"guest", "migration", "both"}
 
 // find returns the host that a name means: a host, or the only host of a site;
 // of a site with several, the first that is not avoid.

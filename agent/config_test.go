@@ -72,29 +72,48 @@ func TestLoadConfigErrors(t *testing.T) {
 		return strings.Replace(wholeConfig, old, new, 1)
 	}
 	for _, c := range []struct{ name, text, want string }{
-		{"unknown key", with("state:", "stat:"), "[3:1]"},
-		{"unknown key, deeper", with("  lan:", "  lane:"), "[8:3]"},
-		{"unknown key in a list", with("rate: 350000000", "speed: 350000000"), "[12:42]"},
-		{"twice the same key", with("site: paris\n", "site: paris\nsite: rome\n"), "[3:1]"},
-		{"a word for a number", with("rate: 350000000", "rate: fast"), "[12:48]"},
+		{"unknown key", with("state:", "stat:"), ":3:1: "},
+		{"unknown key, deeper", with("  lan:", "  lane:"), ":8:3: "},
+		{"unknown key in a list", with("rate: 350000000", "speed: 350000000"), ":12:42: "},
+		{"twice the same key", with("site: paris\n", "site: paris\nsite: rome\n"), ":3:1: "},
+		{"a word for a number", with("rate: 350000000", "rate: fast"), ":12:48: "},
+		{"an unknown unit", with("rate: 350000000", "rate: 350mb"), `:12:48: rate "350mb": unknown unit`},
+		{"a negative rate", with("rate: 350000000", "rate: -1"), "rate of -1 bit/s"},
+		{"what nothing carries", with("carries: guest", "carries: guests"), `uplinks[2] spare: carries "guests" is unknown; allowed: guest, migration, both`},
+		{"an uplink twice", with("name: private", "name: public"), "uplinks[1]: name public is used twice"},
+		{"an uplink without a name", with("name: private, ", ""), "uplinks[1]: its name is missing"},
+		{"an uplink without an address", with(", address: 100.64.1.11", ""), "uplinks[1] private: its address is missing"},
+		{"a peer twice", with("host: paris-2", "host: rome-1"), "peers[1]: host rome-1 is named twice"},
+		{"itself as a peer", with("host: paris-2", "host: paris-1"), "peers[1]: host paris-1 is named twice"},
+		{"no certificate", with(", cert: paris-1.pem", ""), "tls.cert is missing"},
+		{"no key", with(", key: paris-1.key", ""), "tls.key is missing"},
+		{"all of tls", with("tls: {ca: ca.pem, cert: paris-1.pem, key: paris-1.key}\n", ""), "tls.ca is missing"},
+		{"two documents", wholeConfig + "---\nhost: x\n", "second document"},
 		{"an address that is none", with("100.64.1.11", "100.64.1.1111"), "100.64.1.1111"},
-		{"not yaml", with("peers:\n", "peers: ]\n"), "[15:"},
+		{"not yaml", with("peers:\n", "peers: ]\n"), ":15:"},
 		{"no host", with("host: paris-1\n", ""), "host is missing"},
 		{"no bridge", with("  bridge: br-guest\n", ""), "network.bridge is missing"},
 		{"no ca", with("ca: ca.pem, ", ""), "tls.ca is missing"},
 		{"no subnet", with("  v4: 10.1.1.0/24\n", ""), "neither v4 nor v6"},
 		{"no uplink", wholeConfig[:strings.Index(wholeConfig, "uplinks:")], "no uplink"},
-		{"nothing", "", "is missing"},
+		{"nothing", "", "it is empty"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, path, err := load(t, c.text)
-			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), path) {
-				t.Errorf("%v: want %q and the path", err, c.want)
+			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%v: want %q and the path, in one line", err, c.want)
 			}
 		})
 	}
 	if _, err := LoadConfig(filepath.Join(t.TempDir(), "none")); err == nil {
 		t.Error("a file that is not there was read")
+	}
+}
+
+func TestLoadConfigTakesUnits(t *testing.T) {
+	c, _, err := load(t, strings.Replace(wholeConfig, "rate: 350000000", "rate: 350mbit", 1))
+	if err != nil || c.Uplinks[0].Rate != 350_000_000 {
+		t.Errorf("%+v, %v", c, err)
 	}
 }
 

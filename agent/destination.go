@@ -81,12 +81,9 @@ func (m *incoming) perform(ctx context.Context, e migration.Effect) error {
 func (m *incoming) receive(ctx context.Context) error {
 	a, p := m.a, m.work.preparation
 	g := &Guest{Held: Held{
-		Description: p.Description, Number: a.guests.number(), Active: m.plan.Active, Addresses: m.plan.Held,
+		Description: p.Description.elsewhere(), Number: a.guests.number(), Active: m.plan.Active, Addresses: m.plan.Held,
 		Epoch: m.plan.Epoch, Endpoint: p.Endpoint, Table: p.Table,
 	}}
-	for i := range g.Held.Description.NICs {
-		g.Held.Description.NICs[i].Tap = ""
-	}
 	g.Held.Dir = a.guestDir(m.plan.Guest, fmt.Sprint(m.plan.Epoch))
 	m.work.guest = g
 	if err := a.openTaps(g); err != nil {
@@ -252,7 +249,7 @@ func (m *incoming) serveStream(s *peer.Stream) {
 		return
 	}
 	passed := func() { m.work.turn.pass(s.Header.Number) }
-	if err := transfer.ServeStream(m.a.ctx, s, m.incomingSocket(), passed); err != nil {
+	if err := transfer.ServeStream(m.a.ctx, heardStream{s, m.hear}, m.incomingSocket(), passed); err != nil {
 		m.a.log.Info("stream ended", "migration", m.plan.ID, "number", s.Header.Number, "error", err)
 	}
 }

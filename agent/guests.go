@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,59 +17,6 @@ import (
 	"godwit/vm"
 	"godwit/vm/guest"
 )
-
-// Description is a guest as its owner describes it: what it is, and how it is
-// started here and elsewhere. It travels with the guest.
-type Description struct {
-	Name   string    `json:"name" yaml:"name"`
-	Memory int64     `json:"memory" yaml:"memory"` // bytes
-	VCPUs  int       `json:"vcpus" yaml:"vcpus"`
-	NICs   []NIC     `json:"nics" yaml:"nics"`
-	Disks  []vm.Disk `json:"disks,omitempty" yaml:"disks,omitempty"`
-	Image  string    `json:"image,omitempty" yaml:"image,omitempty"` // "tiny", or empty with Start or Kernel
-	Run    []string  `json:"run,omitempty" yaml:"run,omitempty"`     // workloads of the image tiny
-	// For a guest that something else started (godwit guest adopt):
-	QMP       string              `json:"qmp,omitempty" yaml:"qmp,omitempty"`             // its QMP socket here
-	Channel   string              `json:"channel,omitempty" yaml:"channel,omitempty"`     // its guest channel's socket here
-	Start     []string            `json:"start,omitempty" yaml:"start,omitempty"`         // command that starts it waiting, elsewhere; see docs/adopt.md
-	Addresses []migration.Address `json:"addresses,omitempty" yaml:"addresses,omitempty"` // where the guest cannot be asked
-	Network   string              `json:"network,omitempty" yaml:"network,omitempty"`     // default of its migrations
-}
-
-// NIC is one of a guest's network interfaces.
-type NIC struct {
-	MAC string `json:"mac" yaml:"mac"`
-	Tap string `json:"tap,omitempty" yaml:"tap,omitempty"` // here
-}
-
-func (n NIC) hardware() net.HardwareAddr {
-	mac, err := net.ParseMAC(n.MAC)
-	if err != nil {
-		return nil // check refuses such a description
-	}
-	return mac
-}
-
-// check says what is wrong with a description, in one line.
-func (d Description) check() error {
-	wrong := func(format string, a ...any) error {
-		return &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("guest "+d.Name+": "+format, a...)}
-	}
-	switch {
-	case d.Name == "" || strings.ContainsAny(d.Name, "/ \n"):
-		return wrong("its name must be one word without a slash")
-	case d.Memory < 16<<20:
-		return wrong("memory of %d bytes; at least 16 MiB", d.Memory)
-	case len(d.NICs) == 0 || len(d.NICs) > 2:
-		return wrong("%d NICs; one that is active and one that is spare are needed", len(d.NICs))
-	}
-	for _, n := range d.NICs {
-		if n.hardware() == nil {
-			return wrong("MAC %q is not one; such as 52:54:00:00:00:0a", n.MAC)
-		}
-	}
-	return nil
-}
 
 // Guest is a guest under care on this host. What is in Held is kept on the disk.
 type Guest struct {

@@ -3,8 +3,8 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"godwit/agent/journal"
@@ -23,6 +23,9 @@ type incoming struct {
 	inbox chan migration.Input
 	work  *destinationWork
 
+	heard  atomic.Int64 // when the source was last heard, ns since started
+	unsure bool         // QEMU is gone, and an earlier agent may have started the guest; fixed before run
+
 	mu    sync.Mutex
 	wake  chan struct{} // closed and replaced when state changes
 	state migration.Destination
@@ -38,14 +41,18 @@ type destinationJournal struct {
 	Held        Held                  `json:"held"`
 }
 
-// silence is how long a prepared destination waits without a word from the source
-// before it undoes, for good. Nothing was released to it then, and nothing can be
-// any more: the refusal is journalled.
+// silence is how long a prepared destination waits without a word from a source
+// that does not answer (see watchSource) before it undoes, for good. The refusal is
+// journalled: nothing can be released to it any more.
 const silence = 10 * time.Minute
 
 // run drives the machine to its end.
 func (m *incoming) run(ctx context.Context, first migration.Input) {
 	defer m.finish()
+	m.hear()
+	watch, stop := context.WithCancel(ctx)
+	defer stop()
+	go m.watchSource(watch)
 	var queue []migration.Input
 	if first.Kind != "" {
 		queue = append(queue, first)
@@ -53,8 +60,6 @@ func (m *incoming) run(ctx context.Context, first migration.Input) {
 	results := make(chan migration.Input, 1)
 	busy := false
 	var pending []migration.Effect
-	quiet := time.NewTimer(silence)
-	defer quiet.Stop()
 	for {
 		for len(queue) > 0 {
 			effects, err := m.step(queue[0])
@@ -83,10 +88,6 @@ func (m *incoming) run(ctx context.Context, first migration.Input) {
 			}
 		case in := <-m.inbox:
 			queue = append(queue, in)
-			quiet.Reset(silence)
-		case <-quiet.C:
-			queue = append(queue, migration.Input{Kind: migration.Abort, Problem: &migration.Problem{
-				Code: migration.CodeTimeout, Text: fmt.Sprintf("the source %s was silent for %v", m.plan.From, silence)}})
 		case <-ctx.Done():
 			return
 		}

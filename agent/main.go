@@ -45,7 +45,8 @@ func Main(path string) error {
 }
 
 // apiShutdown ends everything on this host: migrations turn back, guests and
-// detours end. The host is as it was before the agent first ran.
+// detours end, but guests that were adopted here run on without care. The host is as
+// it was before the agent first ran.
 func (a *Agent) apiShutdown(r *http.Request) (any, error) {
 	ctx := r.Context()
 	a.mu.Lock()
@@ -68,6 +69,10 @@ func (a *Agent) apiShutdown(r *http.Request) (any, error) {
 		}
 	}
 	for _, g := range a.guests.all() {
+		if g.Held.Description.QMP != "" { // it ran before we came
+			err = errors.Join(err, a.letGo(g))
+			continue
+		}
 		err = errors.Join(err, a.stopGuest(ctx, g))
 	}
 	for _, d := range a.detours.list("") {

@@ -25,6 +25,7 @@ type outgoing struct {
 	work  *sourceWork // what the effects made and still hold
 
 	released atomic.Bool // state.Released, for others to read
+	over     atomic.Bool // not going forward any more, for others to read
 }
 
 // sourceJournal is the state that survives the agent.
@@ -113,6 +114,11 @@ func (m *outgoing) verdict(effect migration.Effect, err error) migration.Input {
 		return migration.Input{Kind: migration.Declined, Effect: effect, Problem: problem}
 	}
 	m.a.log.Warn("effect", "migration", m.plan.ID, "effect", effect, "error", err)
+	if !m.state.Released() && m.state.Course == migration.Forward {
+		if gone := m.gone(); gone != nil {
+			problem = gone
+		}
+	}
 	return migration.Input{Kind: migration.Fault, Effect: effect, Problem: problem}
 }
 
@@ -153,6 +159,7 @@ func (m *outgoing) take(next migration.Source) {
 	before := m.state
 	m.state = next
 	m.released.Store(next.Released())
+	m.over.Store(next.Course != migration.Forward)
 	if next.Course == migration.Forward && next.Phase() != before.Phase() {
 		m.rec.enter(next.Phase(), now)
 	}

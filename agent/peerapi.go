@@ -4,9 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"os"
-	"strconv"
-	"strings"
 	"time"
 
 	"godwit/agent/journal"
@@ -30,6 +27,7 @@ func (a *Agent) peerAPI() http.Handler {
 	handle("POST /v1/migrations/{id}/away", a.peerAway)
 	handle("POST /v1/migrations/{id}/release", a.peerRelease)
 	handle("POST /v1/migrations/{id}/abort", a.peerAbort)
+	handle("GET /v1/migrations/{id}/course", a.peerCourse)
 	handle("POST /v1/migrations/{id}/landed", a.peerLanded)
 	handle("GET /v1/migrations/{id}/events", a.apiEvents)
 	handle("POST /v1/detours/repoint", a.peerRepoint)
@@ -93,84 +91,23 @@ func (a *Agent) admit(r *http.Request, plan migration.Plan) error {
 	return nil
 }
 
-// headroom is what QEMU and this host need beside a guest's memory, bytes.
-const headroom = 128 << 20
-
 // capable says what this host lacks for the guest.
 func (a *Agent) capable(ctx context.Context, offer Offer) error {
-	refuse := func(code migration.Code, format string, args ...any) error {
-		return &migration.Problem{Code: code, Text: fmt.Sprintf("host %s refuses guest %s: ", a.config.Host, offer.Plan.Guest) + fmt.Sprintf(format, args...)}
-	}
 	if _, err := a.guests.find(offer.Plan.Guest); err == nil {
-		return refuse(migration.CodeBusy, "it has a guest of that name already")
+		return refuses(a.config.Host, offer, migration.CodeBusy, "it has a guest of that name already")
 	}
 	if err := offer.Description.check(); err != nil {
 		return err
 	}
-	if free, err := availableMemory(); err == nil && free < offer.Facts.Memory+headroom {
-		return refuse(migration.CodeCapacity, "it has %d MiB of memory free, %d MiB are needed; free some or choose another host",
-			free>>20, (offer.Facts.Memory+headroom)>>20)
-	}
 	host, err := qemu.ThisHost(ctx)
 	if err != nil {
-		return refuse(migration.CodeHypervisor, "%v", err)
+		return refuses(a.config.Host, offer, migration.CodeHypervisor, "%v", err)
 	}
-	if older(host.Version.String(), offer.Facts.Version) {
-		return refuse(migration.CodeHypervisor, "its QEMU %s is older than the source's %s; upgrade it", host.Version, offer.Facts.Version)
+	here := offering{host: a.config.Host, version: host.Version.String(), accel: host.Accel, flags: cpuFlags(offer.Facts.Accel), reserve: a.config.MemoryReserve, free: -1}
+	if free, err := availableMemory(); err == nil {
+		here.free = free
 	}
-	if offer.Facts.Accel == "kvm" && host.Accel != "kvm" {
-		return refuse(migration.CodeHypervisor, "the guest runs under KVM and this host has none")
-	}
-	if missing := missingFlags(offer.CPUFlags, cpuFlags(offer.Facts.Accel)); len(missing) > 0 {
-		return refuse(migration.CodeHypervisor, "its CPU lacks %s; give the guest a CPU model that both have", strings.Join(missing, ", "))
-	}
-	return nil
-}
-
-// missingFlags are those of want that have lacks.
-func missingFlags(want, have string) []string {
-	set := map[string]bool{}
-	for _, f := range strings.Fields(have) {
-		set[f] = true
-	}
-	var missing []string
-	for _, f := range strings.Fields(want) {
-		if !set[f] {
-			missing = append(missing, f)
-		}
-	}
-	return missing
-}
-
-// older compares QEMU versions by their first two numbers.
-func older(a, b string) bool {
-	parse := func(s string) (int, int) {
-		parts := strings.SplitN(s, ".", 3)
-		x, _ := strconv.Atoi(parts[0])
-		y := 0
-		if len(parts) > 1 {
-			y, _ = strconv.Atoi(parts[1])
-		}
-		return x, y
-	}
-	a1, a2 := parse(a)
-	b1, b2 := parse(b)
-	return a1 < b1 || a1 == b1 && a2 < b2
-}
-
-// availableMemory is MemAvailable of proc_meminfo(5), bytes.
-func availableMemory() (int64, error) {
-	data, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return 0, err
-	}
-	for _, line := range strings.Split(string(data), "\n") {
-		if rest, ok := strings.CutPrefix(line, "MemAvailable:"); ok {
-			kb, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
-			return kb << 10, err
-		}
-	}
-	return 0, fmt.Errorf("read /proc/meminfo: no MemAvailable")
+	return here.lacks(offer)
 }
 
 // peerPrepare makes everything ready and answers when it is.
@@ -238,6 +175,7 @@ func (a *Agent) findIncoming(r *http.Request) (*incoming, error) {
 	if !ok || peer.Caller(r) != m.plan.From {
 		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("migration %s: not under way on host %s", r.PathValue("id"), a.config.Host)}
 	}
+	m.hear()
 	return m, nil
 }
 

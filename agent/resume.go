@@ -7,7 +7,6 @@ import (
 	"godwit/agent/journal"
 	"godwit/migration"
 	"godwit/vm"
-	"godwit/vm/qemu"
 )
 
 // resumeMigration goes on with a migration that an earlier agent left. The state
@@ -57,6 +56,7 @@ func (a *Agent) resumeSource(id string) error {
 	m.rec.edit(func(r *Report) { r.Requested, r.Old, r.Next = j.Begun, j.Plan.Held, j.Plan.Next })
 	m.rec.note("the source's agent was started again")
 	m.released.Store(j.State.Released())
+	m.over.Store(j.State.Course != migration.Forward)
 	if g.Machine != nil {
 		m.watchGuest()
 	}
@@ -83,7 +83,7 @@ func (a *Agent) resumeDestination(ctx context.Context, id string) error {
 	g, err := a.guests.find(j.Offer.Plan.Guest) // it ran here already, or else it waits
 	if err != nil {
 		g = &Guest{Held: j.Held}
-		if machine, err := qemu.Attach(ctx, j.Held.Dir); err == nil {
+		if machine, err := attachMachine(ctx, j.Held); err == nil {
 			g.Machine = machine
 		}
 		a.findTaps(g)
@@ -119,6 +119,7 @@ func (m *incoming) restart(status vm.Status) migration.Input {
 	case status == vm.Running:
 		return migration.Input{Kind: migration.RunsAlready}
 	case status == "" && m.state.Landing != migration.Receiving:
+		m.unsure = true
 		m.rec.note("the QEMU that waited is gone, and whether it ran is not known: decide with the source's operator, or abort there")
 		return migration.Input{}
 	case status != "":

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/netstate/hold"
 	"godwit/netstate/tunnel"
@@ -317,12 +318,27 @@ func (m *outgoing) finishMemory(ctx context.Context) {
 	})
 }
 
-// askAbort asks the destination to undo, for good. A destination that cannot be
-// reached undoes by itself when it hears nothing.
+// askAbort asks the destination to undo, for good. One that cannot be reached is
+// asked on in the background; it also asks by itself when it hears nothing.
 func (m *outgoing) askAbort(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	why := m.state.Problem
+	ask, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	return m.call(ctx, "abort", m.state.Problem, nil)
+	err := m.call(ask, "abort", why, nil)
+	var away *peer.Unreachable
+	if errors.As(err, &away) && m.a.ctx.Err() == nil {
+		m.rec.note(fmt.Sprintf("%s does not answer: it is asked on to undo, and undoes by itself when it hears of the end", m.plan.To))
+		m.a.actors.Go(func() { m.abortLater(why) })
+	}
+	return err
+}
+
+// abortLater goes on asking for as long as a destination waits for its source.
+func (m *outgoing) abortLater(why *migration.Problem) {
+	ctx, cancel := context.WithTimeout(m.a.ctx, silence)
+	defer cancel()
+	err := m.call(ctx, "abort", why, nil)
+	m.a.log.Info("asked the destination to undo", "migration", m.plan.ID, "to", m.plan.To, "error", err)
 }
 
 // nextAddrs are the bare addresses of the destination.

@@ -66,7 +66,7 @@ func checkRequest(req *migration.Request) error {
 		}
 	}
 	switch {
-	case req.Downtime < 0 || req.Downtime > time.Minute:
+	case req.Downtime != 0 && req.Downtime < time.Millisecond || req.Downtime > time.Minute:
 		return wrong("downtime budget of %v; between 1ms and 1m", req.Downtime)
 	case req.Bandwidth < 0:
 		return wrong("bandwidth of %d bit/s", req.Bandwidth)
@@ -118,6 +118,9 @@ func (a *Agent) draft(req migration.Request) (*outgoing, error) {
 	if err != nil {
 		return nil, err
 	}
+	if req.Network == "auto" && g.Held.Description.Network != "" {
+		req.Network = g.Held.Description.Network
+	}
 	if req.To == a.config.Host || req.To == a.config.Site && !a.hasSibling() {
 		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("migrate guest %s: it is on %s already", req.Guest, req.To)}
 	}
@@ -160,23 +163,35 @@ func (m *outgoing) checkHere(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	keeps := m.plan.KeepsAddress()
+	if err := unfit(refuse, g.Held, g.Channel != nil, m.plan.KeepsAddress(), facts, status); err != nil {
+		return err
+	}
+	return m.checkGuest(ctx, refuse)
+}
+
+// unfit says why a guest cannot leave here, by its description and by what its
+// hypervisor told; nil if it can. keeps: it keeps its address.
+func unfit(refuse func(migration.Code, string, ...any) error, held Held, channel, keeps bool, facts vm.Facts, status vm.Status) error {
 	switch {
 	case status != vm.Running:
 		return refuse(migration.CodeGuest, "it is %s; start it or resume it first", status)
 	case len(facts.Blockers) > 0:
-		return refuse(migration.CodeHypervisor, "QEMU cannot migrate it: %s", strings.Join(facts.Blockers, "; "))
+		return refuse(migration.CodeHypervisor, "QEMU cannot migrate it: %s; take that device away, or make it one that can migrate",
+			strings.Join(strings.Fields(strings.Join(facts.Blockers, "; ")), " "))
 	case facts.Accel == "tcg" && major(facts.Version) < 10:
 		return refuse(migration.CodeHypervisor, "QEMU %s corrupts the memory of a migrated TCG guest; use QEMU 10 or newer (on Debian 12 from backports), or KVM", facts.Version)
-	case len(g.Held.Taps) < 2 && !keeps:
+	case len(held.Taps) < 2 && !keeps:
 		return refuse(migration.CodeGuest, "it has no second NIC for the next address; add one, or keep the address with --network tunnel")
-	case g.Channel == nil && !keeps:
+	case !channel && !keeps:
 		return refuse(migration.CodeGuest, "it has no guest channel to set the next address; add one, or keep the address with --network tunnel")
-	}
-	if len(g.Held.Description.Disks) > 0 {
+	case held.Description.QMP != "" && len(held.Description.Start) == 0:
+		return refuse(migration.CodeGuest, "its description has no start command; write one, so that it can be received elsewhere, and adopt it again")
+	case len(facts.Disks) > len(held.Description.Disks):
+		return refuse(migration.CodeGuest, "QEMU has a disk that its description does not name (%s); use a guest without one", facts.Disks[0].Path)
+	case len(held.Description.Disks) > 0:
 		return refuse(migration.CodeGuest, "it has a disk, and disks are not moved yet; use a guest without one")
 	}
-	return m.checkGuest(ctx, refuse)
+	return nil
 }
 
 // checkGuest asks the guest itself, and settles what `auto` means for it.

@@ -142,7 +142,11 @@ func (m *outgoing) copyMemory(ctx context.Context) error {
 		forward, err := transfer.ListenSource(m.a.ctx, socket, func(ctx context.Context, number int) (net.Conn, error) {
 			// The main stream goes over the best path; pages over all in turn.
 			path := paths[number%len(paths)]
-			return m.link.Open(ctx, path, peer.Header{Migration: m.plan.ID, Kind: "memory", Number: number}, pace(path, opts.Channels, len(paths)))
+			header := peer.Header{Migration: m.plan.ID, Kind: "memory", Number: number}
+			if number == 0 && opts.Multifd {
+				header.Coding = peer.CodingZstd // device state, on a connection that was idle
+			}
+			return m.link.Open(ctx, path, header, pace(path, opts.Channels, len(paths)))
 		})
 		if err != nil {
 			return err
@@ -207,6 +211,7 @@ func (m *outgoing) copyLimit(paths []peer.Path) time.Duration {
 func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 	copying := policy.Copying{Budget: m.plan.Downtime, RTT: m.work.rtt, Limit: m.copyLimit(paths)}
 	begun, told := time.Now(), time.Time{}
+	idle := standstill{patience: m.a.config.Patience}
 	var speed goodput
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
@@ -222,6 +227,11 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 		}
 		if p.Status.Ended() {
 			return m.copyEnded(p)
+		}
+		if idle.see(time.Now(), m.moved(p)) {
+			return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf(
+				"migrate guest %s: not a byte of its memory moved to %s in %v, %d MB are left; see whether the uplinks carry packets, then try again",
+				m.plan.Guest, m.plan.To, idle.patience, p.Remaining/1e6)}
 		}
 		look := policy.Look{
 			At: time.Since(begun), Round: p.Rounds, Remaining: p.Remaining + m.backlog(), DirtyRate: p.DirtyRate,
@@ -242,6 +252,14 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 				m.plan.Guest, m.plan.Downtime, float64(p.DirtyRate)/1e6, float64(look.Goodput)/1e6, copying.Limit.Round(time.Second), copying.Best().Round(time.Millisecond))}
 		}
 	}
+}
+
+// moved grows with every byte that gets from QEMU to us, or from us to a path.
+func (m *outgoing) moved(p vm.Progress) int64 {
+	if m.work.forward == nil {
+		return p.Transferred
+	}
+	return p.Transferred + m.work.forward.Stats().Forward
 }
 
 // backlog is what QEMU has written and no path has taken yet, bytes.

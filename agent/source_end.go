@@ -230,7 +230,7 @@ func (m *outgoing) watchGuest() {
 				}
 				switch e.Name {
 				case "SHUTDOWN":
-					tell(shutdownWords(e.Reason()))
+					tell(m.endWords(e.Reason()))
 				case "RESET":
 					tell("was reset")
 				case "GUEST_PANICKED":

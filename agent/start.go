@@ -13,7 +13,6 @@ import (
 	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/netstate"
-	"godwit/netstate/hold"
 	"godwit/vm"
 	"godwit/vm/guest"
 	"godwit/vm/qemu"
@@ -41,14 +40,14 @@ func (a *Agent) apiStartGuest(r *http.Request) (any, error) {
 	var err error
 	if d.QMP != "" {
 		g, err = a.adopt(r.Context(), d)
-	} else {
+	} else if err = d.checkStarted(); err == nil {
 		g, err = a.startGuest(r.Context(), d)
 	}
 	if err != nil {
 		return nil, err
 	}
 	if err := a.guests.keep(g); err != nil {
-		return nil, err
+		return nil, errors.Join(err, a.letGo(g))
 	}
 	return g.Held, nil
 }
@@ -113,6 +112,9 @@ func (a *Agent) openTaps(g *Guest) error {
 // spec is how QEMU is to run the guest here.
 func (a *Agent) spec(g *Guest, incoming bool) (qemu.Spec, error) {
 	d := g.Held.Description
+	if d.Image != "" && d.Image != tinyImage {
+		return qemu.Spec{}, d.wrong("image %q is unknown on host %s; it has: %s", d.Image, a.config.Host, tinyImage)
+	}
 	if a.config.Image.Kernel == "" {
 		return qemu.Spec{}, &migration.Problem{Code: migration.CodeGuest, Text: fmt.Sprintf(
 			"guest %s: host %s has no guest image; run `make build` and name it in the agent's configuration", d.Name, a.config.Host)}
@@ -150,24 +152,30 @@ func (g *Guest) configuration(nic int, addrs []migration.Address, table int, mai
 // attach finds a guest again that an earlier agent had under care.
 func (a *Agent) attach(ctx context.Context, h Held) (*Guest, error) {
 	g := &Guest{Held: h}
-	machine, err := qemu.Attach(ctx, h.Dir)
+	machine, err := attachMachine(ctx, h)
 	if err != nil {
 		return nil, err
 	}
 	g.Machine = machine
-	for _, name := range h.Taps {
-		tap, err := hold.Recover(machine.PID(), name)
-		if err != nil {
-			a.log.Warn("tap's descriptor not found again", "guest", g.name(), "tap", name, "error", err)
-		}
-		g.Taps = append(g.Taps, tap)
-	}
-	if status, err := machine.Status(ctx); err == nil && status == vm.Running {
+	a.findTaps(g)
+	if status, err := machine.Status(ctx); err == nil && status == vm.Running && machine.GuestChannel() != "" {
 		if g.Channel, err = connectChannel(ctx, machine.GuestChannel(), 10*time.Second); err != nil {
 			a.log.Warn("guest's channel is silent", "guest", g.name(), "error", err)
 		}
 	}
 	return g, nil
+}
+
+// letGo ends the care of a guest that could not be written down: one that we started
+// ends, one that was adopted goes on.
+func (a *Agent) letGo(g *Guest) error {
+	if g.Held.Description.QMP == "" {
+		a.discard(g)
+	} else {
+		g.closeFiles()
+		os.RemoveAll(g.Held.Dir) //nolint:errcheck // it was made just now
+	}
+	return a.guests.forget(g)
 }
 
 // stopGuest ends a guest and removes what was made for it.

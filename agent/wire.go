@@ -54,6 +54,20 @@ type ReleaseAnswer struct {
 	Problem *migration.Problem `json:"problem,omitempty"`
 }
 
+// CourseAnswer is what a source says of a migration when its destination asks.
+type CourseAnswer struct {
+	Course   string             `json:"course"` // under way; over: turned back, or ended; unknown: never begun here
+	Released bool               `json:"released"`
+	Problem  *migration.Problem `json:"problem,omitempty"`
+}
+
+// The courses of an answer.
+const (
+	courseUnderWay = "under way"
+	courseOver     = "over"
+	courseUnknown  = "unknown"
+)
+
 // LandedAnswer is how far the destination is after the guest runs there.
 type LandedAnswer struct {
 	Landing migration.Landing `json:"landing"`

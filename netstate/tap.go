@@ -69,3 +69,19 @@ func setUpTap(fd int, name string, queueLen int, bridge string, mtu int) error {
 	}
 	return netlink.LinkSetUp(link)
 }
+
+// BridgeOf names the bridge that device is a port of, "" if it is none's.
+func BridgeOf(name string) (string, error) {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return "", fmt.Errorf("look at device %s: %w", name, err)
+	}
+	if link.Attrs().MasterIndex == 0 {
+		return "", nil
+	}
+	master, err := netlink.LinkByIndex(link.Attrs().MasterIndex)
+	if err != nil {
+		return "", fmt.Errorf("look at the bridge of %s: %w", name, err)
+	}
+	return master.Attrs().Name, nil
+}

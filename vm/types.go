@@ -62,15 +62,18 @@ const (
 
 // MigrateOptions are the same at both ends of a migration, but for the URI.
 type MigrateOptions struct {
-	URI              string        // QEMU's: unix:PATH, tcp:HOST:PORT, tcp:HOST:PORT,mptcp=on
-	Multifd          bool          // pages on Channels streams of their own
-	Channels         int           // 1 … 255, with Multifd; 0 is 2
-	Compression      string        // with Multifd: "zstd", "zlib", "none" or ""
-	CompressionLevel int           // of zstd 1 … 20, of zlib 1 … 9; 0 is 1
-	Xbzrle           bool          // delta of pages sent again; not with Multifd
-	MaxBandwidth     int64         // bytes per second; 0 is QEMU's highest
-	HoldSwitchover   bool          // do not finish until the transfer, or ReleaseSwitchover, allows it
-	DowntimeLimit    time.Duration // what QEMU aims at by itself; 0 is 300 ms, at most 2000 s
+	URI              string // QEMU's: unix:PATH, tcp:HOST:PORT, tcp:HOST:PORT,mptcp=on
+	Multifd          bool   // pages on Channels streams of their own
+	Channels         int    // 1 … 255, with Multifd; 0 is 2
+	Compression      string // with Multifd: "zstd", "zlib", "none" or ""
+	CompressionLevel int    // of zstd 1 … 20, of zlib 1 … 9; 0 is 1
+	Xbzrle           bool   // delta of pages sent again; not with Multifd
+	MaxBandwidth     int64  // bytes per second; 0 is QEMU's highest
+	HoldSwitchover   bool   // do not finish until the transfer, or ReleaseSwitchover, allows it
+	// PauseBeforeSwitchover: after Stop, wait for ReleaseSwitchover as well, so that mirrors
+	// of disks can be finished between the two. Only at the source, with HoldSwitchover.
+	PauseBeforeSwitchover bool
+	DowntimeLimit         time.Duration // what QEMU aims at by itself; 0 is 300 ms, at most 2000 s
 }
 
 // Progress is a migration as its hypervisor sees it. At the destination only Status and

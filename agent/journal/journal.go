@@ -29,6 +29,10 @@ const recordLimit = 1 << 20
 
 var table = crc32.MakeTable(crc32.Castagnoli)
 
+// ErrNoState says that a journal was begun and nothing written to it: its owner
+// ended before the first effect.
+var ErrNoState = errors.New("it has no state")
+
 type opening struct {
 	Version int `json:"godwit_journal"`
 }
@@ -61,6 +65,7 @@ func Create(dir, id string) (*File, error) {
 }
 
 // Open reads DIR/ID.journal, puts the last record into state and continues the file.
+// The error is ErrNoState where there is none yet.
 func Open(dir, id string, state any) (*File, error) {
 	path := filepath.Join(dir, id+".journal")
 	data, err := os.ReadFile(path)
@@ -72,7 +77,7 @@ func Open(dir, id string, state any) (*File, error) {
 		return nil, fmt.Errorf("open journal %s: %w", path, err)
 	}
 	if last == nil {
-		return nil, fmt.Errorf("open journal %s: it has no state", path)
+		return nil, fmt.Errorf("open journal %s: %w", path, ErrNoState)
 	}
 	if err := json.Unmarshal(last, state); err != nil {
 		return nil, fmt.Errorf("open journal %s: %w", path, err)
@@ -120,6 +125,9 @@ func (j *File) Close() error { return j.f.Close() }
 
 // Remove ends the journal: the migration is over and its outcome is in the history.
 func (j *File) Remove() error { return errors.Join(j.f.Close(), os.Remove(j.path)) }
+
+// Discard removes a journal that Open found to have no state.
+func Discard(dir, id string) error { return os.Remove(filepath.Join(dir, id+".journal")) }
 
 // Unfinished lists the ids of the journals in dir.
 func Unfinished(dir string) ([]string, error) {

@@ -36,6 +36,8 @@ const (
 	controlSilence = 3 * time.Second
 	// streamSilence lets a stream outlive a cut of a minute.
 	streamSilence = 90 * time.Second
+	// retryMost is TCP's longest pause between tries to get a segment through.
+	retryMost = 2 * time.Second
 	// answerLimit bounds what is read of an answer, bytes.
 	answerLimit = 4 << 20
 )
@@ -219,6 +221,8 @@ func socketOptions(silence time.Duration, pace int64) func(network, address stri
 			if pace > 0 {
 				failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE, int(pace))
 			}
+			// After a cut TCP asks again within seconds, where the kernel (6.15 and later) can.
+			unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_RTO_MAX_MS, int(retryMost.Milliseconds())) //nolint:errcheck // older ones cannot
 			failed = errors.Join(failed,
 				unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(silence.Milliseconds())),
 				unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, 128<<10),

@@ -6,8 +6,11 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"time"
+
+	"github.com/klauspost/compress/zstd"
 )
 
 // Header is the first line of a stream.
@@ -15,6 +18,7 @@ type Header struct {
 	Migration string `json:"migration"`
 	Kind      string `json:"kind"` // "memory" or "disk"
 	Number    int    `json:"number"`
+	Coding    string `json:"coding,omitempty"` // of what the opener sends; see CodingZstd
 }
 
 // headerLimit bounds the header line, bytes; headerWait how long it may take.
@@ -41,6 +45,9 @@ func (l *Link) Open(ctx context.Context, p Path, h Header, pace int64) (net.Conn
 		conn.Close()
 		return nil, fmt.Errorf("open stream to %s: %w", l.host, err)
 	}
+	if h.Coding == CodingZstd {
+		return encode(conn)
+	}
 	return conn, nil
 }
 
@@ -49,10 +56,10 @@ type Stream struct {
 	net.Conn
 	Caller string // host name from the verified certificate
 	Header Header
-	buffer *bufio.Reader
+	reader io.Reader
 }
 
-func (s *Stream) Read(p []byte) (int, error) { return s.buffer.Read(p) }
+func (s *Stream) Read(p []byte) (int, error) { return s.reader.Read(p) }
 
 // NetConn is the connection beneath TLS.
 func (s *Stream) NetConn() net.Conn {
@@ -79,9 +86,20 @@ func acceptStream(conn *tls.Conn) (*Stream, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read stream header: %w", err)
 	}
-	s := &Stream{Conn: conn, Caller: callerName(conn.ConnectionState()), buffer: r}
+	s := &Stream{Conn: conn, Caller: callerName(conn.ConnectionState()), reader: r}
 	if err := json.Unmarshal(line, &s.Header); err != nil {
 		return nil, fmt.Errorf("read stream header: %w", err)
+	}
+	switch s.Header.Coding {
+	case "":
+	case CodingZstd:
+		decoder, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(codingWindow))
+		if err != nil {
+			return nil, fmt.Errorf("read stream header: %w", err)
+		}
+		s.reader = decoder
+	default:
+		return nil, fmt.Errorf("read stream header: coding %q is unknown", s.Header.Coding)
 	}
 	return s, conn.SetReadDeadline(time.Time{})
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/tls"
 	"fmt"
+	"github.com/klauspost/compress/zstd"
 	"io"
 	"net"
 	"net/http"
@@ -126,6 +127,35 @@ func TestStreamHeaderRefused(t *testing.T) {
 		case s := <-streams:
 			t.Errorf("%s: taken as %+v", name, s.Header)
 		default:
+		}
+	}
+}
+
+func TestStreamCodedWithZstd(t *testing.T) {
+	// What is written must be readable at once, without a close, and byte for byte.
+	here, there := net.Pipe()
+	defer here.Close()
+	defer there.Close()
+	coded, err := encode(here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	decoder, err := zstd.NewReader(there, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(codingWindow))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range [][]byte{[]byte("a"), bytes.Repeat([]byte{0}, 200_000), []byte("end")} {
+		written := make(chan error, 1)
+		go func() {
+			_, err := coded.Write(want)
+			written <- err
+		}()
+		got := make([]byte, len(want))
+		if _, err := io.ReadFull(decoder, got); err != nil || !bytes.Equal(got, want) {
+			t.Fatalf("read %d bytes: %v", len(got), err)
+		}
+		if err := <-written; err != nil {
+			t.Fatal(err)
 		}
 	}
 }

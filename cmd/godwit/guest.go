@@ -2,10 +2,8 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"strings"
 
-	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 
 	"godwit/agent"
@@ -31,13 +29,12 @@ func newGuest() *cobra.Command {
 }
 
 func adopt(c *cobra.Command, args []string) error {
-	data, err := os.ReadFile(args[0])
+	d, err := agent.LoadDescription(args[0])
 	if err != nil {
-		return usageError{fmt.Errorf("read description: %w", err)}
+		return usageError{err}
 	}
-	var d agent.Description
-	if err := yaml.UnmarshalWithOptions(data, &d, yaml.Strict()); err != nil {
-		return usageError{fmt.Errorf("read description %s: %w", args[0], err)}
+	if d.QMP == "" {
+		return usageError{fmt.Errorf("read description: %s: qmp is missing; name the QMP socket of the running guest", args[0])}
 	}
 	client, err := ask(c)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"godwit/lab/traffic/record"
 	"godwit/lab/traffic/serve"
 	"godwit/vm/guest"
 )
@@ -23,6 +24,10 @@ const memoryLimit = 24 << 20
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == spinArgument {
 		spin()
+	}
+	if len(os.Args) > 1 && os.Args[1] == echoArgument {
+		fmt.Fprintln(os.Stderr, "guest:", serve.Echo())
+		os.Exit(1)
 	}
 	if os.Getpid() != 1 {
 		fmt.Fprintln(os.Stderr, "guest: this is the first process of a lab guest, and does nothing else")
@@ -36,13 +41,14 @@ func main() {
 	children := &family{}
 	go children.reap()
 	ctx := context.Background()
-	if err := serve.Start(ctx); err != nil {
+	if err := serve.Start(ctx, record.PortEcho); err != nil {
 		halt("traffic services", err)
 	}
 	if err := serveHTTP(); err != nil {
 		halt("http service", err)
 	}
 	startIperf(children)
+	startEcho(children)
 	say("services are up")
 	node := newNode(children)
 	for {

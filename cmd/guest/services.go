@@ -58,23 +58,39 @@ const (
 	mptcpPreload = "/usr/lib/libmptcpwrap.so" // turns socket(…TCP) into socket(…MPTCP)
 )
 
+// echoArgument makes this program the echo server.
+const echoArgument = "echo"
+
+// startEcho keeps the echo server, a process of its own that runs before others.
+func startEcho(children *family) {
+	keep("echo", children, func() *exec.Cmd { return exec.Command("/proc/self/exe", echoArgument) })
+}
+
 // startIperf keeps an iperf3 server on port 5201, if the image has one.
 func startIperf(children *family) {
 	if _, err := os.Stat(iperfProgram); err != nil {
 		return
 	}
+	keep("iperf3", children, func() *exec.Cmd {
+		command := exec.Command(iperfProgram, "-s", "-p", "5201")
+		command.Env = os.Environ()
+		if _, err := os.Stat(mptcpPreload); err == nil {
+			command.Env = append(command.Env, "LD_PRELOAD="+mptcpPreload)
+		}
+		return command
+	})
+}
+
+// keep runs a command, and again when it ends.
+func keep(name string, children *family, command func() *exec.Cmd) {
 	go func() {
 		for {
-			command := exec.Command(iperfProgram, "-s", "-p", "5201")
-			command.Env = os.Environ()
-			if _, err := os.Stat(mptcpPreload); err == nil {
-				command.Env = append(command.Env, "LD_PRELOAD="+mptcpPreload)
-			}
-			err := children.start(command)
+			c := command()
+			err := children.start(c)
 			if err == nil {
-				err = children.wait(command)
+				err = children.wait(c)
 			}
-			say("iperf3 ended: %v", err)
+			say("%s ended: %v", name, err)
 			time.Sleep(time.Second)
 		}
 	}()

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"godwit/internal/units"
 )
 
 // object is one map of the file, whose keys have been checked.
@@ -167,7 +169,7 @@ func measure[T any](o *object, key string, standard T, allowed string, parse fun
 	v, err := parse(text)
 	if err != nil {
 		what := fmt.Sprintf("%s of %s is %q: %v", key, o.what, short(text), err)
-		if errors.Is(err, errNoUnit) {
+		if errors.Is(err, units.ErrNoUnit) {
 			what = fmt.Sprintf("%s of %s is %s without a unit", key, o.what, short(text))
 		}
 		o.wrong(key, what, allowed)

@@ -1,133 +1,28 @@
 package scenario
 
 import (
-	"errors"
-	"math"
-	"strconv"
-	"strings"
 	"time"
+
+	"godwit/internal/units"
 )
 
 // What a message calls allowed for each unit.
 const (
-	allowedDuration = "a duration with its unit, such as 300ms, 1.5s, 2m"
-	allowedRate     = "a rate with its unit, such as 500kbit, 350mbit, 1gbit, 8MiB/s"
-	allowedSize     = "a size with its unit, such as 64KiB, 256MiB, 1GiB"
-	allowedPercent  = "a share in percent, such as 0%, 0.5%, 12%"
+	allowedDuration = units.AllowedDuration
+	allowedRate     = units.AllowedRate
+	allowedSize     = units.AllowedSize
+	allowedPercent  = units.AllowedPercent
 )
-
-var (
-	errNoUnit    = errors.New("number without its unit")
-	errUnit      = errors.New("unknown unit")
-	errNumber    = errors.New("not a number")
-	errNegative  = errors.New("negative")
-	errTooLarge  = errors.New("too large")
-	errTwoValues = errors.New("more than a number and its unit")
-)
-
-// maxDuration bounds every time in a file.
-const maxDuration = 24 * time.Hour
 
 // ParseDuration reads `1.5s`, `300ms`, `1m30s`. Zero needs no unit.
-func ParseDuration(s string) (time.Duration, error) {
-	if _, err := strconv.ParseFloat(s, 64); err == nil && strings.Trim(s, "0.") != "" {
-		return 0, errNoUnit
-	}
-	d, err := time.ParseDuration(s)
-	switch {
-	case err != nil && strings.Contains(err.Error(), "unit"):
-		return 0, errUnit
-	case err != nil:
-		return 0, errNumber
-	case d < 0:
-		return 0, errNegative
-	case d > maxDuration:
-		return 0, errTooLarge
-	}
-	return d, nil
-}
-
-var rateUnits = map[string]float64{
-	"bit": 1, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9,
-	"b/s": 8, "kib/s": 8 << 10, "mib/s": 8 << 20, "gib/s": 8 << 30,
-}
+func ParseDuration(s string) (time.Duration, error) { return units.Duration(s) }
 
 // ParseRate reads `350mbit` (kbit, mbit, gbit are 1000s of bit/s) or bytes in
 // `8MiB/s`, as bit/s.
-func ParseRate(s string) (int64, error) {
-	number, unit, err := split(s)
-	if err != nil {
-		return 0, err
-	}
-	unit = strings.ToLower(unit)
-	if strings.HasSuffix(unit, "bit/s") {
-		unit = strings.TrimSuffix(unit, "/s")
-	}
-	return scale(number, rateUnits, unit)
-}
-
-var sizeUnits = map[string]float64{"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
+func ParseRate(s string) (int64, error) { return units.Rate(s) }
 
 // ParseSize reads `256MiB` as bytes.
-func ParseSize(s string) (int64, error) {
-	number, unit, err := split(s)
-	if err != nil {
-		return 0, err
-	}
-	return scale(number, sizeUnits, strings.ToLower(unit))
-}
+func ParseSize(s string) (int64, error) { return units.Size(s) }
 
 // ParsePercent reads `12%` as 0.12; from 0% to 100%.
-func ParsePercent(s string) (float64, error) {
-	number, unit, err := split(s)
-	switch {
-	case err != nil:
-		return 0, err
-	case unit == "" && number != 0:
-		return 0, errNoUnit
-	case unit != "" && unit != "%":
-		return 0, errUnit
-	case number > 100:
-		return 0, errTooLarge
-	}
-	return number / 100, nil
-}
-
-// split parts a number from its unit: `1.5` and `s`.
-func split(s string) (float64, string, error) {
-	i := strings.IndexFunc(s, func(r rune) bool { return (r < '0' || r > '9') && r != '.' && r != '-' && r != '+' })
-	unit := ""
-	number := s
-	if i >= 0 {
-		number, unit = s[:i], strings.TrimSpace(s[i:])
-	}
-	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-	switch {
-	case err != nil || math.IsNaN(v):
-		return 0, "", errNumber
-	case v < 0:
-		return 0, "", errNegative
-	case strings.ContainsAny(unit, "0123456789 "):
-		return 0, "", errTwoValues
-	}
-	return v, unit, nil
-}
-
-// scale applies the unit; whole results only, up to 2^62.
-func scale(number float64, units map[string]float64, unit string) (int64, error) {
-	if unit == "" {
-		if number == 0 {
-			return 0, nil
-		}
-		return 0, errNoUnit
-	}
-	factor, ok := units[unit]
-	if !ok {
-		return 0, errUnit
-	}
-	v := number * factor
-	if v > 1<<62 {
-		return 0, errTooLarge
-	}
-	return int64(math.Round(v)), nil
-}
+func ParsePercent(s string) (float64, error) { return units.Percent(s) }

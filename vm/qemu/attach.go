@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -43,10 +44,15 @@ func Attach(ctx context.Context, dir string) (*Process, error) {
 
 // AttachSocket takes charge of a QEMU that somebody else started, by a QMP socket of its
 // that nobody else uses. pid is its process, 0 for the one that listens there.
-// guestChannel is the path of its guest channel's socket, "" if it has none.
+// guestChannel is the path of its guest channel's socket, "" if it has none. The error
+// is ErrGone when there is no such socket, or nobody listens on it.
 func AttachSocket(ctx context.Context, path string, pid int, guestChannel string) (*Process, error) {
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path})
 	if err != nil {
+		var why syscall.Errno
+		if errors.As(err, &why) && (why == unix.ENOENT || why == unix.ECONNREFUSED) {
+			return nil, fmt.Errorf("attach to QMP socket %s: %w (%w)", path, ErrGone, why)
+		}
 		return nil, fmt.Errorf("attach to QMP socket: %w", err)
 	}
 	if pid == 0 {

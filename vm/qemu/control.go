@@ -40,7 +40,7 @@ func (p *Process) Stop(ctx context.Context) error {
 	case vm.Paused:
 		return nil
 	case vm.FinishMigrate, vm.PostMigrate:
-		held, err := p.waitsForAck(ctx)
+		held, err := p.capable(ctx, "switchover-ack")
 		if err != nil || held {
 			return err
 		}
@@ -48,13 +48,14 @@ func (p *Process) Stop(ctx context.Context) error {
 	return fmt.Errorf("stop guest: it is %s, not %s", got, vm.Paused)
 }
 
-// waitsForAck asks QEMU, because the migration may be older than this connection.
-func (p *Process) waitsForAck(ctx context.Context) (bool, error) {
+// capable says whether a migration capability is set. It asks QEMU, because the migration
+// may be older than this connection.
+func (p *Process) capable(ctx context.Context, name string) (bool, error) {
 	var caps []capability
 	if err := p.qmp.Do(ctx, "query-migrate-capabilities", nil, &caps); err != nil {
 		return false, err
 	}
-	return slices.Contains(caps, capability{"switchover-ack", true}), nil
+	return slices.Contains(caps, capability{name, true}), nil
 }
 
 // Cont lets the guest run. A guest that was sent away (postmigrate) runs again too: only

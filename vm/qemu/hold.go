@@ -48,35 +48,51 @@ func (p *Process) brake() {
 	}
 }
 
-// ReleaseSwitchover ends a hold by low bandwidth: call it after Stop. It returns when QEMU
-// has been told to send the device state. With switchover-ack the transfer holds, and
-// there is nothing to do here.
+// ReleaseSwitchover ends a hold by low bandwidth, or by pause-before-switchover: call it
+// after Stop. It returns when QEMU has been told to send the device state. With
+// switchover-ack alone the transfer holds, and there is nothing to do here.
 func (p *Process) ReleaseSwitchover(ctx context.Context) error {
 	p.holding.Lock()
-	low := p.held == vm.HoldLowBandwidth
+	low, pauses, known := p.held == vm.HoldLowBandwidth, p.pauses, p.asked
 	p.released = true
-	limit := p.limit
+	limit := bandwidth(p.limit)
 	p.holding.Unlock()
-	if !low {
+	if !known { // the migration is older than this connection
+		var err error
+		if pauses, err = p.capable(ctx, "pause-before-switchover"); err != nil {
+			return fmt.Errorf("release switchover: %w", err)
+		}
+		low = pauses && p.hold() == vm.HoldLowBandwidth
+	}
+	if low {
+		params := map[string]any{"max-bandwidth": limit, "downtime-limit": longest.Milliseconds()}
+		if err := p.qmp.Do(ctx, "migrate-set-parameters", params, nil); err != nil {
+			return fmt.Errorf("release switchover: %w", err)
+		}
+	}
+	if !low && !pauses {
 		return nil
 	}
-	params := map[string]any{"max-bandwidth": limit, "downtime-limit": longest.Milliseconds()}
-	if err := p.qmp.Do(ctx, "migrate-set-parameters", params, nil); err != nil {
-		return fmt.Errorf("release switchover: %w", err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, startWait)
-	defer cancel()
-	progress, err := p.until(ctx, p.qmp.Events(ctx), func(s vm.MigrationStatus) bool {
-		return s == vm.PreSwitchover || s.Ended()
-	})
-	if err == nil && progress.Status != vm.PreSwitchover {
-		err = ended(progress)
-	}
-	if err == nil {
-		err = p.qmp.Do(ctx, "migrate-continue", map[string]any{"state": vm.PreSwitchover}, nil)
-	}
-	if err != nil {
+	if err := p.passFence(ctx); err != nil {
 		return fmt.Errorf("release switchover: %w", err)
 	}
 	return nil
+}
+
+// passFence waits until QEMU has come to pause-before-switchover, and sends it on.
+func (p *Process) passFence(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startWait)
+	defer cancel()
+	progress, err := p.until(ctx, p.qmp.Events(ctx), func(s vm.MigrationStatus) bool {
+		return s == vm.PreSwitchover || s == vm.Device || s.Ended()
+	})
+	switch {
+	case err != nil:
+		return err
+	case progress.Status == vm.Device || progress.Status == vm.Completed:
+		return nil // sent on already
+	case progress.Status != vm.PreSwitchover:
+		return ended(progress)
+	}
+	return p.qmp.Do(ctx, "migrate-continue", map[string]any{"state": vm.PreSwitchover}, nil)
 }

@@ -60,6 +60,8 @@ func (p *Process) migrate(ctx context.Context, opts vm.MigrateOptions) error {
 	}
 	p.holding.Lock()
 	p.held, p.released, p.limit = "", false, bandwidth(opts.MaxBandwidth)
+	p.asked = true
+	p.pauses = opts.PauseBeforeSwitchover
 	if opts.HoldSwitchover {
 		p.held = p.hold()
 	}
@@ -104,7 +106,7 @@ func (p *Process) configure(ctx context.Context, opts vm.MigrateOptions) error {
 		{"multifd", opts.Multifd},
 		{"auto-converge", false},
 		{"postcopy-ram", false},
-		{"pause-before-switchover", lowBandwidth},
+		{"pause-before-switchover", lowBandwidth || opts.PauseBeforeSwitchover},
 	}
 	if p.hold() == vm.HoldAck {
 		caps = append(caps, capability{"switchover-ack", opts.HoldSwitchover})

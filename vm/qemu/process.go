@@ -43,6 +43,8 @@ type Process struct {
 	held     vm.Hold // the hold of the migration under way, "" if none
 	released bool
 	limit    int64 // bandwidth to go back to when a low-bandwidth hold ends
+	asked    bool  // the migration under way was begun by this Process: the fields above and below are its
+	pauses   bool  // it waits before its switchover
 }
 
 var _ vm.Machine = (*Process)(nil)

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -31,8 +32,8 @@ var services = map[int]func(*conn, record.Hello) error{
 // Start opens every service on all addresses of the current network namespace,
 // IPv4 and (where the kernel has it) IPv6; streams are MPTCP where a client
 // asks for it. When it returns nil, clients can connect. The services end when
-// ctx does; on an error nothing is left open.
-func Start(ctx context.Context) error {
+// ctx does; on an error nothing is left open. Ports in except are left to others.
+func Start(ctx context.Context, except ...int) error {
 	ctx, cancel := context.WithCancel(ctx)
 	for port, service := range services {
 		if err := bothFamilies("tcp", port, func(network, address string) error {
@@ -45,6 +46,9 @@ func Start(ctx context.Context) error {
 	for port, answer := range map[int]func() answerer{
 		record.PortUDP: newCounts, record.PortEcho: newEcho,
 	} {
+		if slices.Contains(except, port) {
+			continue
+		}
 		if err := bothFamilies("udp", port, func(network, address string) error {
 			return listenUDP(ctx, network, address, answer())
 		}); err != nil {

@@ -1,4 +1,4 @@
-package scenario
+package units
 
 import (
 	"fmt"
@@ -6,10 +6,10 @@ import (
 )
 
 func TestUnits(t *testing.T) {
-	duration := func(s string) (any, error) { return ParseDuration(s) }
-	rate := func(s string) (any, error) { return ParseRate(s) }
-	size := func(s string) (any, error) { return ParseSize(s) }
-	percent := func(s string) (any, error) { return ParsePercent(s) }
+	duration := func(s string) (any, error) { return Duration(s) }
+	rate := func(s string) (any, error) { return Rate(s) }
+	size := func(s string) (any, error) { return Size(s) }
+	percent := func(s string) (any, error) { return Percent(s) }
 	for _, c := range []struct {
 		parse    func(string) (any, error)
 		in, want string
@@ -53,21 +53,6 @@ func TestUnits(t *testing.T) {
 		}
 		if got != c.want {
 			t.Errorf("%q: got %s, want %s", c.in, got, c.want)
-		}
-	}
-}
-
-func TestGuess(t *testing.T) {
-	for word, want := range map[string]string{
-		"montreal": " (did you mean montreal?)",
-		"montrael": " (did you mean montreal?)",
-		"Montreal": " (did you mean montreal?)",
-		"sanjoze":  " (did you mean sanjose?)",
-		"london":   "",
-		"":         "",
-	} {
-		if got := guess(word, []string{"sanjose", "montreal"}); got != want {
-			t.Errorf("%q: got %q, want %q", word, got, want)
 		}
 	}
 }

@@ -1,0 +1,90 @@
+package agent
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"godwit/migration"
+)
+
+// offering is what a host has for a guest that is to come.
+type offering struct {
+	host    string
+	version string // of QEMU
+	accel   string // kvm or tcg
+	flags   string // of the processor; empty with TCG
+	free    int64  // bytes of memory; below 0: unknown
+	reserve int64  // bytes of it that must stay free
+}
+
+// lacks says what the offered guest needs and this host has not.
+func (o offering) lacks(offer Offer) error {
+	facts := offer.Facts
+	if need := facts.Memory + o.reserve; o.free >= 0 && o.free < need {
+		return refuses(o.host, offer, migration.CodeCapacity, "it has %d MiB of memory free, %d MiB are needed (%d MiB stay in reserve); free some or choose another host",
+			o.free>>20, need>>20, o.reserve>>20)
+	}
+	if older(o.version, facts.Version) {
+		return refuses(o.host, offer, migration.CodeHypervisor, "its QEMU %s is older than the source's %s; upgrade it", o.version, facts.Version)
+	}
+	if facts.Accel == "kvm" && o.accel != "kvm" {
+		return refuses(o.host, offer, migration.CodeHypervisor, "the guest runs under KVM and this host has none; choose another host")
+	}
+	if missing := missingFlags(offer.CPUFlags, o.flags); len(missing) > 0 {
+		return refuses(o.host, offer, migration.CodeHypervisor, "its CPU lacks %s; give the guest a CPU model that both have", strings.Join(missing, ", "))
+	}
+	return nil
+}
+
+// refuses is the answer of a host that does not take a guest.
+func refuses(host string, offer Offer, code migration.Code, format string, args ...any) error {
+	return &migration.Problem{Code: code, Text: fmt.Sprintf("host %s refuses guest %s: ", host, offer.Plan.Guest) + fmt.Sprintf(format, args...)}
+}
+
+// missingFlags are those of want that have lacks.
+func missingFlags(want, have string) []string {
+	set := map[string]bool{}
+	for _, f := range strings.Fields(have) {
+		set[f] = true
+	}
+	var missing []string
+	for _, f := range strings.Fields(want) {
+		if !set[f] {
+			missing = append(missing, f)
+		}
+	}
+	return missing
+}
+
+// older compares QEMU versions by their first two numbers.
+func older(a, b string) bool {
+	parse := func(s string) (int, int) {
+		parts := strings.SplitN(s, ".", 3)
+		x, _ := strconv.Atoi(parts[0])
+		y := 0
+		if len(parts) > 1 {
+			y, _ = strconv.Atoi(parts[1])
+		}
+		return x, y
+	}
+	a1, a2 := parse(a)
+	b1, b2 := parse(b)
+	return a1 < b1 || a1 == b1 && a2 < b2
+}
+
+// availableMemory is MemAvailable of proc_meminfo(5), bytes.
+func availableMemory() (int64, error) {
+	data, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, err
+	}
+	for _, line := range strings.Split(string(data), "\n") {
+		if rest, ok := strings.CutPrefix(line, "MemAvailable:"); ok {
+			kb, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
+			return kb << 10, err
+		}
+	}
+	return 0, fmt.Errorf("read /proc/meminfo: no MemAvailable")
+}

@@ -1,0 +1,137 @@
+package agent
+
+import (
+	"fmt"
+	"net"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"godwit/migration"
+	"godwit/vm"
+)
+
+// Description is a guest as its owner describes it: what it is, and how it is
+// started here and elsewhere. It travels with the guest.
+type Description struct {
+	Name   string    `json:"name" yaml:"name"`
+	Memory int64     `json:"memory" yaml:"memory"` // bytes
+	VCPUs  int       `json:"vcpus" yaml:"vcpus"`   // 0: one, or what an adopted guest has
+	NICs   []NIC     `json:"nics" yaml:"nics"`
+	Disks  []vm.Disk `json:"disks,omitempty" yaml:"disks,omitempty"`
+	Image  string    `json:"image,omitempty" yaml:"image,omitempty"` // "tiny" or "": the lab's image, if Start is empty
+	Run    []string  `json:"run,omitempty" yaml:"run,omitempty"`     // workloads of the image tiny
+	// For a guest that something else started (godwit guest adopt):
+	QMP       string              `json:"qmp,omitempty" yaml:"qmp,omitempty"`             // its QMP socket on the host where it is adopted; empty elsewhere
+	Channel   string              `json:"channel,omitempty" yaml:"channel,omitempty"`     // its guest channel's socket there
+	Start     []string            `json:"start,omitempty" yaml:"start,omitempty"`         // command that starts it waiting, elsewhere; see docs/agent.md
+	Addresses []migration.Address `json:"addresses,omitempty" yaml:"addresses,omitempty"` // where the guest cannot be asked
+	Network   string              `json:"network,omitempty" yaml:"network,omitempty"`     // of its migrations that name none
+}
+
+// NIC is one of a guest's network interfaces.
+type NIC struct {
+	MAC string `json:"mac" yaml:"mac"`
+	Tap string `json:"tap,omitempty" yaml:"tap,omitempty"` // here
+}
+
+func (n NIC) hardware() net.HardwareAddr {
+	mac, err := net.ParseMAC(n.MAC)
+	if err != nil || len(mac) != 6 {
+		return nil // check refuses such a description
+	}
+	return mac
+}
+
+// LoadDescription reads a YAML file. Its errors are one line, of what the file says
+// wrongly with line and column. Whether it can be meant is the agent's to say.
+func LoadDescription(path string) (Description, error) {
+	var d Description
+	err := readYAML(path, &d, map[string]quantity{"memory": aSize, "size": aSize})
+	if err != nil {
+		return d, fmt.Errorf("read description: %w", err)
+	}
+	return d, nil
+}
+
+// lowest and highest of what a description may say.
+const (
+	leastMemory = 16 << 20
+	mostVCPUs   = 255
+	longestPath = 107 // sun_path but for its end, unix(7)
+	longestName = 15  // IFNAMSIZ but for its end
+)
+
+var guestName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+
+// check says what is wrong with a description, in one line.
+func (d Description) check() error {
+	wrong := d.wrong
+	switch {
+	case !guestName.MatchString(d.Name) || strings.Contains(d.Name, ".."):
+		return wrong("its name must be one word of letters, digits, '.', '_' and '-', up to 64, from a letter or digit on, without '..'")
+	case d.Memory < leastMemory:
+		return wrong("memory of %d bytes; at least 16 MiB", d.Memory)
+	case d.VCPUs < 0 || d.VCPUs > mostVCPUs:
+		return wrong("vcpus %d; 1 to %d", d.VCPUs, mostVCPUs)
+	case len(d.NICs) == 0 || len(d.NICs) > 2:
+		return wrong("%d NICs; one that is active and one that is spare are needed", len(d.NICs))
+	case d.Network != "" && !slices.Contains(migration.Networks, d.Network):
+		return wrong("network %q is unknown; allowed: %s", d.Network, strings.Join(migration.Networks, ", "))
+	}
+	for i, n := range d.NICs {
+		if n.hardware() == nil {
+			return wrong("MAC %q is not one; such as 52:54:00:00:00:0a", n.MAC)
+		}
+		if i > 0 && slices.Equal(n.hardware(), d.NICs[0].hardware()) {
+			return wrong("both NICs have the MAC %s", n.MAC)
+		}
+	}
+	for _, s := range []struct{ what, path string }{{"qmp", d.QMP}, {"channel", d.Channel}} {
+		if s.path != "" && (!filepath.IsAbs(s.path) || len(s.path) > longestPath) {
+			return wrong("%s %q: not the absolute path of a socket, of at most %d bytes", s.what, s.path, longestPath)
+		}
+	}
+	for _, addr := range d.Addresses {
+		if !addr.Prefix.IsValid() {
+			return wrong("an address lacks its prefix; such as 10.1.1.20/24")
+		}
+	}
+	return nil
+}
+
+// checkAdopted says what a description lacks for a guest that runs already.
+func (d Description) checkAdopted() error {
+	if d.Image != "" || len(d.Run) > 0 {
+		return d.wrong("image and run are of guests that the agent starts; drop them, or qmp")
+	}
+	for i, n := range d.NICs {
+		if n.Tap == "" || len(n.Tap) > longestName || strings.ContainsAny(n.Tap, "/ ") {
+			return d.wrong("nics[%d]: tap %q is not the name of a device; name the tap that QEMU has for %s", i, n.Tap, n.MAC)
+		}
+		if i > 0 && n.Tap == d.NICs[0].Tap {
+			return d.wrong("both NICs have the tap %s", n.Tap)
+		}
+	}
+	return nil
+}
+
+// checkStarted says what a description wrongly says of a guest that the agent is to
+// start itself.
+func (d Description) checkStarted() error {
+	switch {
+	case d.Image != "" && d.Image != tinyImage:
+		return d.wrong("image %q is unknown; allowed: %s, or name the QMP socket of a guest that runs already (qmp)", d.Image, tinyImage)
+	case d.Image == "" && (d.Channel != "" || len(d.Start) > 0 || len(d.Addresses) > 0):
+		return d.wrong("qmp is missing; name the QMP socket of its QEMU")
+	}
+	return nil
+}
+
+// tinyImage is the lab's image, the only one that agents start guests of.
+const tinyImage = "tiny"
+
+func (d Description) wrong(format string, a ...any) error {
+	return &migration.Problem{Code: migration.CodeUsage, Text: "guest " + d.Name + ": " + fmt.Sprintf(format, a...)}
+}

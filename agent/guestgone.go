@@ -1,0 +1,62 @@
+package agent
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"godwit/migration"
+)
+
+// exitWait is how long a QEMU whose guest has ended may take to be gone.
+const exitWait = 300 * time.Millisecond
+
+// gone explains a failure by the guest's own end: nil while its QEMU lives.
+func (m *outgoing) gone() *migration.Problem {
+	if m.guest.Machine == nil {
+		return nil
+	}
+	select {
+	case <-m.guest.Machine.Done():
+	case <-time.After(exitWait):
+		return nil
+	}
+	exit := m.guest.Machine.Exit()
+	if exit.Reason == "" {
+		return goneProblem(m.plan.Guest, "ended (its QEMU was killed or broke: "+exit.Detail+")")
+	}
+	return goneProblem(m.plan.Guest, m.endWords(exit.Reason))
+}
+
+func goneProblem(guest, what string) *migration.Problem {
+	return &migration.Problem{Code: migration.CodeGuestGone, Text: fmt.Sprintf("guest %s %s during the migration", guest, what)}
+}
+
+// endWords are how a guest ended, by QEMU's reason. Guests of the lab's image are
+// reset by their kernel when it panics; their console tells the two apart.
+func (m *outgoing) endWords(reason string) string {
+	if reason == "guest-reset" && panicked(filepath.Join(m.guest.Held.Dir, "serial.log")) {
+		return "panicked"
+	}
+	return shutdownWords(reason)
+}
+
+// panicked looks for a kernel's last words at the end of a console's log.
+func panicked(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	const tail = 16 << 10
+	if info, err := f.Stat(); err == nil && info.Size() > tail {
+		if _, err := f.Seek(-tail, io.SeekEnd); err != nil {
+			return false
+		}
+	}
+	data, err := io.ReadAll(io.LimitReader(f, tail))
+	return err == nil && strings.Contains(string(data), "Kernel panic")
+}

@@ -1,0 +1,138 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"time"
+
+	"godwit/agent/peer"
+	"godwit/migration"
+)
+
+// A destination that waits for a guest hears its source all the time: bytes of
+// memory, and calls. When it hears nothing it asks, over every path, what became of
+// the migration: a source that turned back may not have been able to say so.
+
+const (
+	// inquireAfter is how long a waiting destination hears nothing before it asks.
+	inquireAfter = 15 * time.Second
+	// inquireLimit bounds one question.
+	inquireLimit = 5 * time.Second
+)
+
+// start of this process; times since then do not jump.
+var started = time.Now()
+
+// hear notes that the source is there.
+func (m *incoming) hear() { m.heard.Store(int64(time.Since(started))) }
+
+// quiet is how long nothing was heard of the source.
+func (m *incoming) quiet() time.Duration { return time.Since(started) - time.Duration(m.heard.Load()) }
+
+// watchSource undoes, for good, what waits for a guest that will not come: when the
+// source says so, or is silent for so long that a person must have given up. It
+// returns when the guest was started or refused here, or ctx ends.
+func (m *incoming) watchSource(ctx context.Context) {
+	link, _, err := m.a.link(m.plan.From)
+	if err != nil {
+		m.a.log.Warn("the source cannot be asked", "migration", m.plan.ID, "error", err)
+		return
+	}
+	pause := inquireAfter
+	for sleep(ctx, pause) {
+		state := m.snapshot()
+		if state.Running() || state.Refused() {
+			return
+		}
+		if pause = inquireAfter - m.quiet(); pause > 0 {
+			continue
+		}
+		pause = inquireAfter
+		ask, cancel := context.WithTimeout(ctx, inquireLimit)
+		var answer CourseAnswer
+		err := link.Call(ask, http.MethodGet, "/v1/migrations/"+m.plan.ID+"/course", nil, &answer)
+		cancel()
+		why := m.givenUp(answer, err, m.quiet())
+		if why == nil {
+			if err == nil {
+				m.hear()
+			}
+			continue
+		}
+		if m.tell(ctx, migration.Input{Kind: migration.Abort, Problem: why}) != nil {
+			return
+		}
+	}
+}
+
+// givenUp says why the guest is refused, by what the source answered; nil while it
+// may still come. Where it is not sure that the guest never ran here, only a source
+// that says that it never let go counts.
+func (m *incoming) givenUp(answer CourseAnswer, err error, quiet time.Duration) *migration.Problem {
+	var away *peer.Unreachable
+	switch {
+	case err == nil && answer.Course == courseOver && !answer.Released:
+		why := "it turned back"
+		if answer.Problem != nil {
+			why = answer.Problem.Text
+		}
+		return &migration.Problem{Code: migration.CodeAsked, Text: fmt.Sprintf("the source %s gave migration %s up: %s", m.plan.From, m.plan.ID, why)}
+	case m.unsure:
+		return nil
+	case err == nil && answer.Course == courseUnknown:
+		return &migration.Problem{Code: migration.CodePeer, Text: fmt.Sprintf("the source %s knows nothing of migration %s", m.plan.From, m.plan.ID)}
+	case err != nil && errors.As(err, &away) && quiet > silence:
+		return &migration.Problem{Code: migration.CodeTimeout, Text: fmt.Sprintf("the source %s was silent for %v", m.plan.From, silence)}
+	}
+	return nil
+}
+
+// peerCourse tells a destination what became of a migration that leaves this host.
+func (a *Agent) peerCourse(r *http.Request) (any, error) {
+	id, caller := r.PathValue("id"), peer.Caller(r)
+	if !validID(id) {
+		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("migration id %q: not one", id)}
+	}
+	a.mu.Lock()
+	m, rec := a.outgoing[id], a.records[id]
+	a.mu.Unlock()
+	if m != nil && m.plan.To == caller && !m.over.Load() {
+		return CourseAnswer{Course: courseUnderWay, Released: m.released.Load()}, nil
+	}
+	if m != nil && m.plan.To == caller {
+		return CourseAnswer{Course: courseOver, Released: m.released.Load(), Problem: m.rec.snapshot().Problem}, nil
+	}
+	var rep Report
+	known := rec != nil
+	if known {
+		rep = rec.snapshot()
+	} else {
+		data, err := os.ReadFile(a.config.dir("history", id+".json"))
+		known = err == nil && json.Unmarshal(data, &rep) == nil
+	}
+	if known && rep.From == a.config.Host && rep.To == caller && rep.Ended != 0 {
+		return CourseAnswer{Course: courseOver, Released: rep.Outcome == migration.Completed, Problem: rep.Problem}, nil
+	}
+	if _, err := os.Stat(a.config.dir("journal", id+".journal")); known || !errors.Is(err, os.ErrNotExist) {
+		return CourseAnswer{Course: courseUnderWay, Released: true}, nil // not to be told from one that let go
+	}
+	return CourseAnswer{Course: courseUnknown}, nil
+}
+
+// heardStream notes each byte that comes from the source.
+type heardStream struct {
+	*peer.Stream
+	hear func()
+}
+
+func (s heardStream) Read(p []byte) (int, error) {
+	n, err := s.Stream.Read(p)
+	if n > 0 {
+		s.hear()
+	}
+	return n, err
+}

@@ -1,0 +1,126 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+
+	"godwit/internal/units"
+)
+
+// maxYAML bounds a configuration or description file, bytes.
+const maxYAML = 1 << 20
+
+// quantity is how the value of a key may be written beside a plain number.
+type quantity struct {
+	parse   func(string) (int64, error)
+	allowed string
+}
+
+var (
+	aRate = quantity{units.Rate, units.AllowedRate}
+	aSize = quantity{units.Size, units.AllowedSize}
+)
+
+// readYAML reads the one document of a file into value. Keys that value does not
+// know are errors; those in quantities may have a unit. An error is one line,
+// `FILE:LINE:COL: what is wrong`, and value is not to be used then.
+func readYAML(path string, value any, quantities map[string]quantity) (err error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if len(data) > maxYAML {
+		return fmt.Errorf("%s:1:1: file has %d bytes; at most %d", path, len(data), maxYAML)
+	}
+	defer func() { // the parser is other people's
+		if recover() != nil {
+			err = fmt.Errorf("%s:1:1: not YAML", path)
+		}
+	}()
+	file, err := parser.ParseBytes(data, 0)
+	if err != nil {
+		return atPlace(path, err)
+	}
+	var root ast.Node
+	for _, doc := range file.Docs {
+		switch {
+		case doc == nil || doc.Body == nil || doc.Body.Type() == ast.CommentType:
+		case root != nil:
+			return atPlace(path, &misplaced{doc.Body.GetToken(), "second document; one is allowed"})
+		default:
+			root = doc.Body
+		}
+	}
+	if root == nil {
+		return fmt.Errorf("%s:1:1: it is empty", path)
+	}
+	w := &unitWalk{quantities: quantities}
+	ast.Walk(w, root)
+	if w.err != nil {
+		return atPlace(path, w.err)
+	}
+	return atPlace(path, yaml.NodeToValue(root, value, yaml.Strict()))
+}
+
+// misplaced is an error of ours with the token that it is about.
+type misplaced struct {
+	token *token.Token
+	what  string
+}
+
+func (m *misplaced) Error() string { return m.what }
+
+// atPlace puts file, line and column before an error of the parser or of ours.
+func atPlace(path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	what, tk := err.Error(), (*token.Token)(nil)
+	var theirs yaml.Error
+	var ours *misplaced
+	switch {
+	case errors.As(err, &ours):
+		tk = ours.token
+	case errors.As(err, &theirs):
+		what, tk = theirs.GetMessage(), theirs.GetToken()
+	}
+	line, column := 1, 1
+	if tk != nil && tk.Position != nil {
+		line, column = tk.Position.Line, tk.Position.Column
+	}
+	return fmt.Errorf("%s:%d:%d: %s", path, line, column, strings.Join(strings.Fields(what), " "))
+}
+
+// unitWalk turns quantities with a unit into plain numbers.
+type unitWalk struct {
+	quantities map[string]quantity
+	err        error // the first
+}
+
+// Visit looks at one key and its value.
+func (w *unitWalk) Visit(n ast.Node) ast.Visitor {
+	entry, ok := n.(*ast.MappingValueNode)
+	if !ok || w.err != nil {
+		return w
+	}
+	q, ok := w.quantities[entry.Key.String()]
+	text, isText := entry.Value.(*ast.StringNode)
+	if !ok || !isText {
+		return w
+	}
+	v, err := q.parse(text.Value)
+	if err != nil {
+		w.err = &misplaced{text.GetToken(), fmt.Sprintf("%s %q: %v; allowed: a plain number, or %s", entry.Key, text.Value, err, q.allowed)}
+		return nil
+	}
+	entry.Value = ast.Integer(&token.Token{Type: token.IntegerType, Value: strconv.FormatInt(v, 10), Position: text.GetToken().Position})
+	return w
+}

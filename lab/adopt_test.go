@@ -1,0 +1,393 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"godwit/agent"
+	"godwit/internal/need"
+	"godwit/lab/image"
+	"godwit/lab/scenario"
+	"godwit/lab/traffic"
+	"godwit/migration"
+	"godwit/netstate/netns"
+	"godwit/vm/guest"
+)
+
+const twoSites = `name: adopt
+sites:
+  - {name: montreal, guest_net: {v4: 10.1.1.0/24}, uplinks: [{name: public, rate: 200mbit, delay: 5ms}]}
+  - {name: sanjose, guest_net: {v4: 10.2.1.0/24}, uplinks: [{name: public, rate: 200mbit, delay: 5ms}]}
+clients:
+  - {name: phone, at: sanjose}
+`
+
+// buildWorld makes the network, agents and clients of a scenario. They are taken
+// down with t, which fails if something is left.
+func buildWorld(t *testing.T, text string) *world {
+	t.Helper()
+	need.QEMU(t)
+	if os.Getenv(image.Variable) == "" {
+		folder, err := filepath.Abs("../build/guest")
+		if err != nil {
+			t.Fatal(err)
+		}
+		need.File(t, filepath.Join(folder, image.InitrdFile))
+		t.Setenv(image.Variable, folder)
+	}
+	need.Lab(t)
+	s, err := scenario.Parse(t.Name(), []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := newID()
+	w := &world{
+		id: id, dir: filepath.Join(os.TempDir(), "godwit-lab-"+id), scenario: s, log: slog.New(slog.DiscardHandler),
+		agents: map[string]*hostAgent{}, where: map[string]string{},
+		clients: map[string]*traffic.Client{}, probers: map[string]*traffic.Prober{},
+	}
+	stopReaper, err := guard(id, w.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			for name, a := range w.agents {
+				log, _ := os.ReadFile(a.logPath())
+				t.Logf("agent %s:\n%s", name, log)
+			}
+		}
+		if left := w.close(stopReaper); len(left) > 0 {
+			t.Errorf("left behind: %v", left)
+		}
+	})
+	if err := w.build(t.Context(), func(line string) { t.Log(line) }); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// A foreign guest is a QEMU that a person started, on taps of their own.
+type foreign struct {
+	dir  string
+	host *hostAgent
+	done chan struct{} // closed when its QEMU has ended
+}
+
+var foreignMACs = [2]string{"52:54:00:aa:01:0a", "52:54:00:aa:01:0b"}
+
+const foreignMemory = 192 // MiB
+
+// foreignArgs is the machine; the rest differs from host to host. %s are the taps.
+func foreignArgs(kernel, initrd string) []string {
+	return []string{
+		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-machine", "q35", "-accel", "tcg", "-cpu", "max",
+		"-kernel", kernel, "-initrd", initrd, "-append", image.Cmdline,
+		"-device", "virtio-serial-pci,id=ports,bus=pcie.0,addr=2",
+		"-device", "virtserialport,bus=ports.0,nr=1,chardev=guest,name=" + guest.PortName,
+		"-device", "virtio-net-pci,netdev=net0,mac=" + foreignMACs[0] + ",bus=pcie.0,addr=3,romfile=",
+		"-device", "virtio-net-pci,netdev=net1,mac=" + foreignMACs[1] + ",bus=pcie.0,addr=4,romfile=",
+	}
+}
+
+// startForeign boots a guest on a host as its user would, and gives it an address.
+func startForeign(t *testing.T, w *world, host string, addr netip.Prefix, gateway netip.Addr) *foreign {
+	t.Helper()
+	a := w.agents[host]
+	f := &foreign{dir: t.TempDir(), host: a, done: make(chan struct{})}
+	if err := netns.Do(a.host.Namespace, func() error {
+		bridge, err := netlink.LinkByName(a.host.Bridge)
+		if err != nil {
+			return err
+		}
+		for _, name := range []string{"tap-a", "tap-b"} {
+			tap := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: name}, Mode: netlink.TUNTAP_MODE_TAP}
+			if err := netlink.LinkAdd(tap); err != nil {
+				return err
+			}
+			if err := netlink.LinkSetMaster(tap, bridge); err != nil {
+				return err
+			}
+			if err := netlink.LinkSetUp(tap); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	args := append(foreignArgs(w.image.Kernel, w.image.Initrd),
+		"-m", fmt.Sprint(foreignMemory), "-serial", "file:"+f.dir+"/serial.log",
+		"-qmp", "unix:"+f.qmp()+",server=on,wait=off",
+		"-chardev", "socket,id=guest,server=on,wait=off,path="+f.channel(),
+		"-netdev", "tap,id=net0,ifname=tap-a,script=no,downscript=no",
+		"-netdev", "tap,id=net1,ifname=tap-b,script=no,downscript=no")
+	cmd := exec.Command("qemu-system-x86_64", args...)
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := netns.Start(a.host.Namespace, cmd); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		cmd.Wait()
+		close(f.done)
+	}()
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		<-f.done
+	})
+	f.configure(t, addr, gateway)
+	return f
+}
+
+func (f *foreign) qmp() string     { return filepath.Join(f.dir, "qmp.sock") }
+func (f *foreign) channel() string { return filepath.Join(f.dir, "guest.sock") }
+
+// configure does what a guest's own start-up would: it sets the address.
+func (f *foreign) configure(t *testing.T, addr netip.Prefix, gateway netip.Addr) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for {
+		c, err := guest.Dial(ctx, f.channel())
+		if err == nil {
+			defer c.Close()
+			if _, err := c.Configure(ctx, guest.Configure{
+				MAC: foreignMACs[0], Addrs: []netip.Prefix{addr}, GatewayV4: gateway, Table: 100, Main: true,
+			}); err != nil {
+				t.Fatal(err)
+			}
+			return
+		}
+		select {
+		case <-f.done:
+			t.Fatal("qemu ended")
+		case <-ctx.Done():
+			t.Fatalf("guest does not answer: %v", err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// describe writes the guest's description as its user would, each old replaced by new.
+func (f *foreign) describe(t *testing.T, w *world, replace ...string) agent.Description {
+	t.Helper()
+	var b strings.Builder
+	fmt.Fprintf(&b, "name: web\nmemory: %dMiB\nqmp: %s\nchannel: %s\nnics:\n", foreignMemory, f.qmp(), f.channel())
+	for i, tap := range []string{"tap-a", "tap-b"} {
+		fmt.Fprintf(&b, "  - {mac: %q, tap: %s}\n", foreignMACs[i], tap)
+	}
+	b.WriteString("start:\n  - qemu-system-x86_64\n")
+	for _, word := range append(foreignArgs(w.image.Kernel, w.image.Initrd),
+		"-S", "-incoming", "defer", "-m", "{memory}", "-serial", "file:{dir}/serial.log",
+		"-qmp", "unix:{qmp},server=on,wait=off",
+		"-chardev", "socket,id=guest,server=on,wait=off,path={channel}",
+		"-netdev", "tap,id=net0,fd={fd0}", "-netdev", "tap,id=net1,fd={fd1}") {
+		fmt.Fprintf(&b, "  - %q\n", word)
+	}
+	path := filepath.Join(t.TempDir(), "web.yaml")
+	text := strings.NewReplacer(replace...).Replace(b.String())
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d, err := agent.LoadDescription(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// only is the one guest that a host has.
+func only(t *testing.T, a *hostAgent) agent.GuestInfo {
+	t.Helper()
+	info, err := a.client.Host(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(info.Guests) != 1 {
+		t.Fatalf("host %s has %d guests, want one: %+v", info.Host, len(info.Guests), info.Guests)
+	}
+	if g := info.Guests[0]; g.Status != "running" {
+		t.Fatalf("guest %s on %s is %s", g.Name, info.Host, g.Status)
+	}
+	return info.Guests[0]
+}
+
+// restart kills an agent and starts it again.
+func restart(t *testing.T, a *hostAgent) {
+	t.Helper()
+	if err := a.kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// migrate moves web and waits for the outcome.
+func migrate(t *testing.T, from *hostAgent, to string) agent.Report {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	defer cancel()
+	id, err := from.client.Migrate(ctx, migration.Request{Guest: "web", To: to})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for after, over := 0, false; !over; {
+		part, err := from.client.Events(ctx, id, after)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range part.Events {
+			after = e.N
+		}
+		over = part.Over
+	}
+	rep, err := from.client.Report(ctx, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rep
+}
+
+func TestAdoptedGuestMigratesLikeAnyOther(t *testing.T) {
+	w := buildWorld(t, twoSites)
+	montreal, sanjose := w.agents["montreal"], w.agents["sanjose"]
+	addr := netip.MustParsePrefix("10.1.1.50/24")
+	f := startForeign(t, w, "montreal", addr, netip.MustParseAddr("10.1.1.1"))
+
+	f.refusals(t, w)
+	if _, err := montreal.client.StartGuest(t.Context(), f.describe(t, w)); err != nil {
+		t.Fatal(err)
+	}
+	before := only(t, montreal)
+	if len(before.Addresses) != 1 || before.Addresses[0].Prefix != addr || before.Taps[1] != "tap-b" {
+		t.Errorf("adopted: %+v", before)
+	}
+	restart(t, montreal)
+	if again := only(t, montreal); again.PID != before.PID {
+		t.Errorf("after a restart of its agent the guest is process %d, not %d", again.PID, before.PID)
+	}
+
+	flow := traffic.Flow{Name: "ticks", Kind: traffic.Ticks, Target: addr.Addr(), MPTCP: true}
+	if err := w.clients["phone"].Start(flow); err != nil {
+		t.Fatal(err)
+	}
+	if rep := migrate(t, montreal, "sanjose"); rep.Outcome != migration.Completed {
+		t.Fatalf("montreal → sanjose: %s: %v", rep.Outcome, rep.Problem)
+	}
+	select {
+	case <-f.done:
+	case <-time.After(5 * time.Second):
+		t.Error("the QEMU that the guest left still runs")
+	}
+	moved := only(t, sanjose)
+	restart(t, sanjose)
+	if again := only(t, sanjose); again.PID != moved.PID || !netip.MustParsePrefix("10.2.1.0/24").Contains(again.Addresses[0].Prefix.Addr()) {
+		t.Errorf("after a restart of the destination's agent: %+v, before: %+v", again, moved)
+	}
+	var info guest.Info
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if err := sanjose.client.CallGuest(ctx, "web", "info", nil, &info); err != nil {
+		t.Errorf("call guest: %v", err)
+	}
+	if rep := migrate(t, sanjose, "montreal"); rep.Outcome != migration.Completed {
+		t.Fatalf("sanjose → montreal: %s: %v", rep.Outcome, rep.Problem)
+	}
+	only(t, montreal)
+	time.Sleep(time.Second) // of ticks from where it is now
+	r, err := w.clients["phone"].Stop("ticks")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.Survived || !r.MPTCP || !r.Connections[0].Moved || r.Lost+r.Repeated+r.Corrupt != 0 {
+		t.Errorf("connection: survived %v, MPTCP %v, moved %v, lost %d, repeated %d, corrupt %d",
+			r.Survived, r.MPTCP, r.Connections[0].Moved, r.Lost, r.Repeated, r.Corrupt)
+	}
+	forgotten(t, montreal)
+}
+
+// refusals tries what cannot be adopted: each is refused in one line, and nothing changes.
+func (f *foreign) refusals(t *testing.T, w *world) {
+	for _, c := range []struct {
+		name    string
+		replace []string
+		change  func(*agent.Description)
+		want    string
+	}{
+		{name: "no such socket", replace: []string{"qmp: " + f.qmp(), "qmp: " + f.dir + "/none"}, want: "no QEMU runs there"},
+		{name: "not a QMP socket", replace: []string{"qmp: " + f.qmp(), "qmp: " + f.host.config.Socket()}, want: "not QEMU"},
+		{name: "another MAC", replace: []string{`{mac: "` + foreignMACs[1], `{mac: "52:54:00:aa:01:0c`}, want: "no NIC with the MAC 52:54:00:aa:01:0c"},
+		{name: "no MAC", replace: []string{`{mac: "` + foreignMACs[1], `{mac: "52:54`}, want: `MAC "52:54" is not one`},
+		{name: "taps the wrong way round", replace: []string{"tap: tap-a", "tap: tap-b", "tap: tap-b", "tap: tap-a"}, want: "is connected to tap tap-a, the description says tap-b"},
+		{name: "no tap", replace: []string{", tap: tap-b", ""}, want: "name the tap"},
+		{name: "one NIC", change: func(d *agent.Description) { d.NICs = d.NICs[:1] }, want: "has 2 NICs, the description names 1"},
+		{name: "other memory", replace: []string{"memory: 192MiB", "memory: 1GiB"}, want: "write 192MiB"},
+		{name: "no such channel", replace: []string{"channel: " + f.channel(), "channel: " + f.dir + "/none"}, want: "no answer on its channel"},
+		{name: "no channel, no addresses", change: func(d *agent.Description) { d.Channel = "" }, want: "must name its addresses"},
+		{name: "a name that is a path", change: func(d *agent.Description) { d.Name = "../web%d" }, want: "its name must be one word"},
+		{name: "no qmp", change: func(d *agent.Description) { d.QMP = "" }, want: "qmp is missing"},
+		{name: "another image", change: func(d *agent.Description) { *d = agent.Description{Name: d.Name, Memory: d.Memory, NICs: d.NICs, Image: "huge"} }, want: `image "huge" is unknown`},
+		{name: "an address of elsewhere", change: func(d *agent.Description) {
+			d.Addresses = []migration.Address{{Prefix: netip.MustParsePrefix("10.9.1.5/24")}}
+		}, want: "not of this site's subnet"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := f.describe(t, w, c.replace...)
+			if c.change != nil {
+				c.change(&d)
+			}
+			_, err := f.host.client.StartGuest(t.Context(), d)
+			if err == nil || !strings.Contains(err.Error(), c.want) || strings.ContainsAny(err.Error(), "\n") || strings.Contains(err.Error(), "%!") {
+				t.Errorf("%v: want one line with %q", err, c.want)
+			}
+			t.Log(err)
+			info, err := f.host.client.Host(t.Context())
+			if err != nil || len(info.Guests) != 0 {
+				t.Errorf("under care: %+v, %v", info.Guests, err)
+			}
+			for _, dir := range []string{filepath.Join(f.host.config.Run, "guests"), filepath.Join(f.host.config.State, "guests")} {
+				if left, _ := filepath.Glob(dir + "/*"); len(left) > 0 {
+					t.Errorf("left: %v", left)
+				}
+			}
+		})
+	}
+}
+
+// forgotten ends the guest while nobody cares: the next agent must not remember it.
+func forgotten(t *testing.T, a *hostAgent) {
+	t.Helper()
+	pid := only(t, a).PID
+	if err := a.kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(5 * time.Second); syscall.Kill(pid, 0) == nil && time.Now().Before(deadline); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err := a.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	info, err := a.client.Host(t.Context())
+	if err != nil || len(info.Guests) != 0 {
+		t.Errorf("a guest that is gone is under care: %+v, %v", info.Guests, err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(a.config.State, "guests", "*")); len(left) > 0 {
+		t.Errorf("a guest that is gone is remembered: %v", left)
+	}
+}

@@ -1,0 +1,118 @@
+package transfer
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+)
+
+// Plain is a forwarder that knows nothing of what it carries, such as NBD. Its streams
+// are equal and independent: none is the main one, and one that breaks breaks alone.
+type Plain struct {
+	listener net.Listener
+	limit    limiter
+	count    counters
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	done     chan struct{}
+
+	mu  sync.Mutex
+	err error // of the first stream that broke
+}
+
+// maxPlain bounds how many streams may be open at once.
+const maxPlain = 64
+
+// ListenPlain listens on a unix socket at path and joins the connection number n, counted
+// from 0, with one that open makes, which must heed its context. It lives until ctx ends
+// or Close; the path is removed then.
+func ListenPlain(ctx context.Context, path string, open func(ctx context.Context, n int) (net.Conn, error)) (*Plain, error) {
+	if err := removeStale(path); err != nil {
+		return nil, fmt.Errorf("listen at %s: %w", path, err)
+	}
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		listener.Close()
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	p := &Plain{listener: listener, done: make(chan struct{})}
+	p.ctx, p.cancel = context.WithCancelCause(ctx)
+	go p.run(open)
+	return p, nil
+}
+
+func (p *Plain) run(open func(ctx context.Context, n int) (net.Conn, error)) {
+	defer close(p.done)
+	stop := context.AfterFunc(p.ctx, func() { p.listener.Close() })
+	defer stop()
+	var streams sync.WaitGroup
+	slots := make(chan struct{}, maxPlain)
+	for n := 0; ; n++ {
+		conn, err := p.listener.Accept()
+		if err != nil {
+			break
+		}
+		select {
+		case slots <- struct{}{}:
+		default:
+			abort(conn)
+			continue
+		}
+		p.count.streams.Add(1)
+		streams.Go(func() {
+			defer func() { <-slots }()
+			if err := p.serve(n, conn, open); err != nil && p.ctx.Err() == nil {
+				p.mu.Lock()
+				if p.err == nil {
+					p.err = err
+				}
+				p.mu.Unlock()
+			}
+		})
+	}
+	p.listener.Close()
+	streams.Wait()
+}
+
+func (p *Plain) serve(n int, accepted net.Conn, open func(ctx context.Context, n int) (net.Conn, error)) error {
+	other, err := open(p.ctx, n)
+	if err != nil {
+		abort(accepted)
+		return &SideError{Stream: n, Side: Peer, Op: "connect", Err: err}
+	}
+	b := &bridge{
+		stream: n, from: end{accepted, QEMU}, to: end{other, Peer},
+		limit: &p.limit, forward: &p.count.forward, back: &p.count.back,
+	}
+	return b.run(p.ctx)
+}
+
+// SetBandwidth limits the bytes per second towards the peer, of all streams together,
+// from now on; 0 ends the limit.
+func (p *Plain) SetBandwidth(bytesPerSecond int64) { p.limit.set(bytesPerSecond) }
+
+// Stats returns the counters so far, also after the end. Of the hold's there are none.
+func (p *Plain) Stats() Stats {
+	return Stats{
+		Streams: int(p.count.streams.Load()), Forward: p.count.forward.Load(), Back: p.count.back.Load(),
+	}
+}
+
+// Err is why the first of the streams that broke did so; nil if none has.
+func (p *Plain) Err() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.err
+}
+
+// Close ends all streams and waits for that, less than a second.
+func (p *Plain) Close() error {
+	p.cancel(errClosed)
+	<-p.done
+	return nil
+}

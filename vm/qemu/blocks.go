@@ -1,0 +1,283 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"godwit/vm"
+	"godwit/vm/qemu/qmp"
+)
+
+// A disk moves by QEMU's own mirror over NBD (QEMU docs/interop/live-block-operations.rst):
+// the waiting QEMU serves its empty disk, the running one copies to it. Zeroes and holes
+// travel as requests to write zeroes, without their bytes. The names of jobs and nodes say
+// what they are, so that an agent that was started again finds them.
+const (
+	mirrorPrefix = "godwit-mirror-" // job, then the disk's ID
+	copyPrefix   = "godwit-copy-"   // NBD node at the source; a node's name has at most 31 characters
+	exportPrefix = "godwit-export-"
+)
+
+// maxMirrored is how long a disk's ID may be, so that its nodes can be named.
+const maxMirrored = 31 - len(copyPrefix)
+
+// jobLook is how often jobs are asked for that an event should tell of.
+const jobLook = 50 * time.Millisecond
+
+var _ vm.Blocks = (*Process)(nil)
+
+// StartMirror begins to copy a disk.
+func (p *Process) StartMirror(ctx context.Context, m vm.Mirror) error {
+	if err := p.startMirror(ctx, m); err != nil {
+		return fmt.Errorf("mirror disk %s: %w", m.Disk, err)
+	}
+	return nil
+}
+
+func (p *Process) startMirror(ctx context.Context, m vm.Mirror) error {
+	if !idRE.MatchString(m.Disk) || len(m.Disk) > maxMirrored {
+		return fmt.Errorf("its id must be one word of at most %d letters", maxMirrored)
+	}
+	node := copyPrefix + m.Disk
+	err := p.qmp.Do(ctx, "blockdev-add", map[string]any{
+		"driver": "nbd", "node-name": node, "export": m.Disk,
+		"server":  map[string]any{"type": "unix", "path": m.Socket},
+		"discard": "unmap", "detect-zeroes": "unmap",
+	}, nil)
+	if err != nil {
+		return err
+	}
+	err = p.qmp.Do(ctx, "blockdev-mirror", map[string]any{
+		"job-id": mirrorPrefix + m.Disk, "device": m.Disk, "target": node, "sync": "full",
+		"copy-mode": "background", "auto-dismiss": false,
+		// An error at the copy ends the mirror, one at the disk is the guest's to hear of.
+		"on-target-error": "report", "on-source-error": "report",
+	}, nil)
+	if err != nil {
+		return errors.Join(err, p.dropNode(context.WithoutCancel(ctx), node))
+	}
+	return nil
+}
+
+func (p *Process) dropNode(ctx context.Context, node string) error {
+	return p.qmp.Do(ctx, "blockdev-del", map[string]any{"node-name": node}, nil)
+}
+
+// job is a mirror as query-block-jobs tells it.
+type job struct {
+	ID     string `json:"device"`
+	Len    int64  `json:"len"`
+	Offset int64  `json:"offset"`
+	Ready  bool   `json:"ready"`
+	Status string `json:"status"`
+	Error  string `json:"error"`
+	// ActivelySynced is that of a mirror that blocks writes (QEMU 8.2 and later).
+	ActivelySynced bool `json:"actively-synced"`
+}
+
+func (j job) ended() bool { return j.Status == "concluded" || j.Status == "null" }
+
+// mirrorJobs are those of ours, in the order of their names.
+func (p *Process) mirrorJobs(ctx context.Context) ([]job, error) {
+	var jobs []job
+	if err := p.qmp.Do(ctx, "query-block-jobs", nil, &jobs); err != nil {
+		return nil, err
+	}
+	jobs = slices.DeleteFunc(jobs, func(j job) bool { return !strings.HasPrefix(j.ID, mirrorPrefix) })
+	slices.SortFunc(jobs, func(a, b job) int { return strings.Compare(a.ID, b.ID) })
+	return jobs, nil
+}
+
+// Mirrors returns the state of every mirror.
+func (p *Process) Mirrors(ctx context.Context) ([]vm.MirrorState, error) {
+	jobs, err := p.mirrorJobs(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("look at mirrors: %w", err)
+	}
+	out := make([]vm.MirrorState, 0, len(jobs))
+	for _, j := range jobs {
+		s := vm.MirrorState{
+			Disk: strings.TrimPrefix(j.ID, mirrorPrefix), Remaining: max(j.Len-j.Offset, 0), Done: j.Offset,
+			Ready: j.Ready || j.Status == "ready", Blocking: j.ActivelySynced, Ended: j.ended(), Error: j.Error,
+		}
+		if s.Ended && s.Error == "" {
+			s.Error = "it ended by itself"
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+// BlockWrites changes a mirror's mode.
+func (p *Process) BlockWrites(ctx context.Context, disk string) error {
+	args := map[string]any{"id": mirrorPrefix + disk, "type": "mirror", "copy-mode": "write-blocking"}
+	if err := p.qmp.Do(ctx, "block-job-change", args, nil); err != nil {
+		return fmt.Errorf("block writes of disk %s: %w", disk, err)
+	}
+	return nil
+}
+
+// FinishMirrors cancels each ready mirror, which by QEMU's rules ends it in sync when the
+// guest does not write, waits for that, and removes the nodes.
+func (p *Process) FinishMirrors(ctx context.Context) error {
+	jobs, err := p.mirrorJobs(ctx)
+	if err != nil {
+		return fmt.Errorf("finish mirrors: %w", err)
+	}
+	for _, j := range jobs {
+		disk := strings.TrimPrefix(j.ID, mirrorPrefix)
+		switch {
+		case j.ended():
+			return fmt.Errorf("finish mirror of disk %s: it broke: %s", disk, j.Error)
+		case !j.Ready && j.Status != "ready":
+			return fmt.Errorf("finish mirror of disk %s: %d bytes were never copied", disk, j.Len-j.Offset)
+		}
+	}
+	if err := p.endJobs(ctx, jobs, false); err != nil {
+		return fmt.Errorf("finish mirrors: %w", err)
+	}
+	return nil
+}
+
+// DropMirrors cancels by force, and removes nodes also of mirrors that never began.
+func (p *Process) DropMirrors(ctx context.Context) error {
+	jobs, err := p.mirrorJobs(ctx)
+	if err == nil {
+		err = p.endJobs(ctx, jobs, true)
+	}
+	var nodes []struct {
+		Name string `json:"node-name"`
+	}
+	if asked := p.qmp.Do(ctx, "query-named-block-nodes", map[string]any{"flat": true}, &nodes); asked != nil {
+		err = errors.Join(err, asked)
+	}
+	for _, n := range nodes {
+		if strings.HasPrefix(n.Name, copyPrefix) {
+			err = errors.Join(err, p.dropNode(ctx, n.Name))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("drop mirrors: %w", err)
+	}
+	return nil
+}
+
+// endJobs cancels jobs, all at once, and removes them and their nodes as they end.
+func (p *Process) endJobs(ctx context.Context, jobs []job, force bool) error {
+	watching, cancel := context.WithCancel(ctx)
+	defer cancel()
+	events := p.qmp.Events(watching)
+	for _, j := range jobs {
+		if j.ended() {
+			continue
+		}
+		err := p.qmp.Do(ctx, "block-job-cancel", map[string]any{"device": j.ID, "force": force}, nil)
+		if err != nil && !notFound(err) {
+			return err
+		}
+	}
+	var errs []error
+	for _, j := range jobs {
+		end, err := p.awaitJob(ctx, events, j.ID)
+		if err != nil {
+			return err
+		}
+		disk := strings.TrimPrefix(j.ID, mirrorPrefix)
+		if end.Error != "" && !force {
+			errs = append(errs, fmt.Errorf("disk %s: %s", disk, end.Error))
+		}
+		if err := p.qmp.Do(ctx, "job-dismiss", map[string]any{"id": j.ID}, nil); err != nil && !notFound(err) {
+			errs = append(errs, err)
+		}
+		if err := p.dropNode(ctx, copyPrefix+disk); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// awaitJob waits until a job has concluded. It is kept until it is dismissed, so its
+// error cannot be missed.
+func (p *Process) awaitJob(ctx context.Context, events <-chan vm.Event, id string) (job, error) {
+	tick := time.NewTicker(jobLook)
+	defer tick.Stop()
+	for {
+		jobs, err := p.mirrorJobs(ctx)
+		if err != nil {
+			return job{}, err
+		}
+		i := slices.IndexFunc(jobs, func(j job) bool { return j.ID == id })
+		if i < 0 {
+			return job{ID: id, Error: "the job is gone"}, nil
+		}
+		if jobs[i].ended() {
+			return jobs[i], nil
+		}
+		for again := false; !again; {
+			select {
+			case e, ok := <-events:
+				if !ok {
+					events = nil
+				}
+				again = e.Name == "JOB_STATUS_CHANGE"
+			case <-tick.C:
+				again = true
+			case <-ctx.Done():
+				return job{}, fmt.Errorf("job %s has not ended (%s, %d bytes left): %w", id, jobs[i].Status, jobs[i].Len-jobs[i].Offset, ctx.Err())
+			}
+		}
+	}
+}
+
+// notFound is the answer for a job that has ended already.
+func notFound(err error) bool {
+	var refused *qmp.Error
+	return errors.As(err, &refused) && (refused.Class == "DeviceNotActive" || strings.Contains(refused.Desc, "not found"))
+}
+
+// ExportDisks serves disks by NBD.
+func (p *Process) ExportDisks(ctx context.Context, socket string, disks []string) error {
+	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("export disks: %w", err)
+	}
+	addr := map[string]any{"type": "unix", "data": map[string]any{"path": socket}}
+	if err := p.qmp.Do(ctx, "nbd-server-start", map[string]any{"addr": addr}, nil); err != nil {
+		return fmt.Errorf("export disks: %w", err)
+	}
+	for _, d := range disks {
+		err := p.qmp.Do(ctx, "block-export-add", map[string]any{
+			"type": "nbd", "id": exportPrefix + d, "node-name": d, "name": d, "writable": true,
+		}, nil)
+		if err != nil {
+			return fmt.Errorf("export disk %s: %w", d, errors.Join(err, p.EndExports(context.WithoutCancel(ctx))))
+		}
+	}
+	return nil
+}
+
+// EndExports stops the NBD server, which ends its exports and connections.
+func (p *Process) EndExports(ctx context.Context) error {
+	err := p.qmp.Do(ctx, "nbd-server-stop", nil, nil)
+	var refused *qmp.Error
+	if errors.As(err, &refused) && strings.Contains(refused.Desc, "not running") {
+		err = nil
+	}
+	if err != nil {
+		return fmt.Errorf("end exports: %w", err)
+	}
+	var exports []struct {
+		ID string `json:"id"`
+	}
+	if err := p.qmp.Do(ctx, "query-block-exports", nil, &exports); err != nil {
+		return fmt.Errorf("end exports: %w", err)
+	}
+	if len(exports) > 0 {
+		return fmt.Errorf("end exports: %s is still there", exports[0].ID)
+	}
+	return nil
+}

@@ -1,0 +1,77 @@
+package qemu
+
+import (
+	"bufio"
+	"context"
+	"strings"
+)
+
+// Card is a network card as QEMU has it.
+type Card struct {
+	MAC    string // that it was started with
+	Netdev string // id of what it is connected to
+	Tap    string // the tap behind it; "" where QEMU does not say, such as for one that it inherited
+}
+
+// Cards lists the network cards that were made with -device.
+func (p *Process) Cards(ctx context.Context) ([]Card, error) {
+	type entry struct {
+		Name string `json:"name"`
+		Type string `json:"type"`
+	}
+	taps, err := p.taps(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var cards []Card
+	for _, folder := range []string{"/machine/peripheral", "/machine/peripheral-anon"} {
+		var devices []entry
+		if err := p.qmp.Do(ctx, "qom-list", map[string]string{"path": folder}, &devices); err != nil {
+			return nil, err
+		}
+		for _, d := range devices {
+			if !strings.HasPrefix(d.Type, "child<") {
+				continue
+			}
+			var c Card
+			path := folder + "/" + d.Name
+			if p.property(ctx, path, "mac", &c.MAC) != nil || p.property(ctx, path, "netdev", &c.Netdev) != nil {
+				continue // not a card
+			}
+			c.Tap = taps[c.Netdev]
+			cards = append(cards, c)
+		}
+	}
+	return cards, nil
+}
+
+func (p *Process) property(ctx context.Context, path, name string, value *string) error {
+	return p.qmp.Do(ctx, "qom-get", map[string]string{"path": path, "property": name}, value)
+}
+
+// taps reads the names of taps by the id of their netdev. Only QEMU's monitor for
+// people tells, in lines such as `net0: index=0,type=tap,ifname=tap0,script=no`.
+func (p *Process) taps(ctx context.Context) (map[string]string, error) {
+	var text string
+	if err := p.qmp.Do(ctx, "human-monitor-command", map[string]string{"command-line": "info network"}, &text); err != nil {
+		return nil, err
+	}
+	return readTaps(text), nil
+}
+
+func readTaps(text string) map[string]string {
+	taps := map[string]string{}
+	lines := bufio.NewScanner(strings.NewReader(text))
+	for lines.Scan() {
+		id, what, ok := strings.Cut(strings.TrimLeft(lines.Text(), ` \`), ": ")
+		if !ok || !strings.Contains(what, "type=tap,") {
+			continue
+		}
+		for _, word := range strings.Split(what, ",") {
+			if name, ok := strings.CutPrefix(word, "ifname="); ok {
+				taps[id] = strings.TrimSpace(name)
+			}
+		}
+	}
+	return taps
+}
