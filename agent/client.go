@@ -88,6 +88,11 @@ func (c *Client) StopGuest(ctx context.Context, name string) error {
 	return c.Do(ctx, http.MethodDelete, "/v1/guests/"+name, nil, nil)
 }
 
+// ForgetGuest ends the care of a guest that was adopted there; it runs on.
+func (c *Client) ForgetGuest(ctx context.Context, name string) error {
+	return c.Do(ctx, http.MethodPost, "/v1/guests/"+name+"/forget", nil, nil)
+}
+
 // CallGuest asks the guest itself, over its channel.
 func (c *Client) CallGuest(ctx context.Context, name, method string, params, result any) error {
 	data, err := json.Marshal(params)

@@ -93,6 +93,9 @@ func (d Description) check() error {
 			return wrong("%s %q: not the absolute path of a socket, of at most %d bytes", s.what, s.path, longestPath)
 		}
 	}
+	if text := checkDisks(d.Disks); text != "" {
+		return wrong("%s", text)
+	}
 	for _, addr := range d.Addresses {
 		if !addr.Prefix.IsValid() {
 			return wrong("an address lacks its prefix; such as 10.1.1.20/24")

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
-
 	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/netstate"
@@ -86,6 +84,9 @@ func (m *incoming) receive(ctx context.Context) error {
 	}}
 	g.Held.Dir = a.guestDir(m.plan.Guest, fmt.Sprint(m.plan.Epoch))
 	m.work.guest = g
+	if err := m.makeDisks(); err != nil {
+		return err
+	}
 	if err := a.openTaps(g); err != nil {
 		return err
 	}
@@ -103,6 +104,9 @@ func (m *incoming) receive(ctx context.Context) error {
 	}
 	g.Machine = machine
 	if err := machine.PrepareIncoming(ctx, m.options()); err != nil {
+		return err
+	}
+	if err := m.exportDisks(ctx); err != nil {
 		return err
 	}
 	m.await1()
@@ -135,7 +139,7 @@ func (m *incoming) makeDetour(ctx context.Context) error {
 	if !ok {
 		return &migration.Problem{Code: migration.CodePath, Text: "no uplink carries guests' traffic"}
 	}
-	private, public, err := newKey()
+	private, public, err := tunnel.NewKey()
 	if err != nil {
 		return err
 	}
@@ -146,7 +150,7 @@ func (m *incoming) makeDetour(ctx context.Context) error {
 	if config.Kind == tunnel.VXLAN {
 		config.Local = netip.AddrPortFrom(local.Address, p.Tunnel.Port())
 	}
-	if config.PeerKey, err = wgtypes.ParseKey(p.TunnelKey); err != nil {
+	if config.PeerKey, err = tunnel.ParseKey(p.TunnelKey); err != nil {
 		return &migration.Problem{Code: migration.CodeUsage, Text: "prepare: the tunnel's key is not one"}
 	}
 	config.Remote = p.Tunnel
@@ -241,6 +245,10 @@ func firstTick(ctx context.Context, c *guest.Client) *Tick {
 
 // serveStream hands one stream of memory to the waiting QEMU.
 func (m *incoming) serveStream(s *peer.Stream) {
+	if s.Header.Kind == "disk" && m.work.guest != nil {
+		m.serveDisk(s)
+		return
+	}
 	if s.Header.Kind != "memory" || m.work.guest == nil {
 		return
 	}
@@ -258,7 +266,11 @@ func (m *incoming) serveStream(s *peer.Stream) {
 func (m *incoming) start(ctx context.Context) error {
 	g := m.work.guest
 	m.countHeld()
-	if err := m.rec.timed("start guest", func() error { return g.Machine.Cont(ctx) }); err != nil && !m.ranAnyway() {
+	err := m.endExports(ctx)
+	if err == nil {
+		err = m.rec.timed("start guest", func() error { return g.Machine.Cont(ctx) })
+	}
+	if err != nil && !m.ranAnyway() {
 		// Refused: the source takes the guest back, so it must never run here.
 		return errors.Join(err, g.Machine.Quit(context.WithoutCancel(ctx)))
 	}
@@ -311,6 +323,7 @@ func (m *incoming) sendBack(ctx context.Context) error {
 		}
 		m.a.discard(g)
 	}
+	err = errors.Join(err, m.dropDisks())
 	err = errors.Join(err, m.a.detours.sendAway(m.plan.ID), m.a.detours.remove(ctx, m.plan.ID))
 	return errors.Join(err, m.endDirect(ctx), m.a.dropTunnel(ctx, tunnelName(m.plan.ID)))
 }

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
-
 	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/netstate/mptcp"
@@ -55,7 +53,7 @@ func (a *Agent) offerTunnels(id string, paths []peer.Path) ([]pathTunnel, []tunn
 	var offers []pathTunnel
 	var configs []tunnel.Config
 	for k, p := range paths {
-		private, public, err := newKey()
+		private, public, err := tunnel.NewKey()
 		if err != nil {
 			return nil, nil, err
 		}
@@ -78,7 +76,7 @@ func raiseTunnels(ctx context.Context, configs []tunnel.Config, peers []pathTunn
 	}
 	var out []*tunnel.Tunnel
 	for i := range configs {
-		key, err := wgtypes.ParseKey(peers[i].Key)
+		key, err := tunnel.ParseKey(peers[i].Key)
 		if err != nil {
 			return out, &migration.Problem{Code: migration.CodeUsage, Text: "tunnel for memory: its key is not one"}
 		}

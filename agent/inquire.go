@@ -24,7 +24,7 @@ const (
 	inquireLimit = 5 * time.Second
 )
 
-// start of this process; times since then do not jump.
+// started is when this process began; times since then do not jump.
 var started = time.Now()
 
 // hear notes that the source is there.

@@ -10,8 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
-
 	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/netstate"
@@ -203,7 +201,7 @@ func (a *Agent) repointHome(ctx context.Context, m *incoming, home string, addrs
 	if !ok {
 		return errors.New("no uplink carries guests' traffic")
 	}
-	private, public, err := newKey()
+	private, public, err := tunnel.NewKey()
 	if err != nil {
 		return err
 	}
@@ -220,7 +218,7 @@ func (a *Agent) repointHome(ctx context.Context, m *incoming, home string, addrs
 	if err := link.Call(ctx, http.MethodPost, "/v1/detours/repoint", ask, &answer); err != nil {
 		return err
 	}
-	if config.PeerKey, err = wgtypes.ParseKey(answer.TunnelKey); err != nil {
+	if config.PeerKey, err = tunnel.ParseKey(answer.TunnelKey); err != nil {
 		return err
 	}
 	config.Remote = answer.Tunnel
@@ -264,7 +262,7 @@ func (a *Agent) peerRepoint(r *http.Request) (any, error) {
 	if !ok {
 		return nil, &migration.Problem{Code: migration.CodePath, Text: "no uplink carries guests' traffic"}
 	}
-	private, public, err := newKey()
+	private, public, err := tunnel.NewKey()
 	if err != nil {
 		return nil, err
 	}
@@ -275,7 +273,7 @@ func (a *Agent) peerRepoint(r *http.Request) (any, error) {
 	if config.Kind == tunnel.VXLAN {
 		config.Local = netip.AddrPortFrom(local.Address, ask.Tunnel.Port())
 	}
-	if config.PeerKey, err = wgtypes.ParseKey(ask.TunnelKey); err != nil {
+	if config.PeerKey, err = tunnel.ParseKey(ask.TunnelKey); err != nil {
 		return nil, &migration.Problem{Code: migration.CodeUsage, Text: "repoint: the tunnel's key is not one"}
 	}
 	config.Remote = ask.Tunnel

@@ -85,11 +85,11 @@ func (m *outgoing) await(ctx context.Context, effect migration.Effect) (in migra
 				continue // too late to turn back, or turning back already
 			}
 			cancel()
-			<-result
+			<-result //nolint:errcheck // it was ended, what came of it is not wanted
 			return in, false
 		case <-ctx.Done():
 			cancel()
-			<-result
+			<-result //nolint:errcheck // it was ended, what came of it is not wanted
 			return migration.Input{}, true
 		}
 	}
@@ -175,7 +175,7 @@ func (m *outgoing) take(next migration.Source) {
 // finish writes the outcome to the history and lets the guest go on.
 func (m *outgoing) finish() {
 	if m.state.Course != migration.Ended { // the agent stops; the journal stays for the next
-		m.log.Close()
+		m.log.Close() //nolint:errcheck // each record was written when it counted
 		return
 	}
 	m.work.release()

@@ -107,7 +107,10 @@ func (a *Agent) capable(ctx context.Context, offer Offer) error {
 	if free, err := availableMemory(); err == nil {
 		here.free = free
 	}
-	return here.lacks(offer)
+	if err := here.lacks(offer); err != nil {
+		return err
+	}
+	return a.roomForDisks(offer)
 }
 
 // peerPrepare makes everything ready and answers when it is.
@@ -260,7 +263,7 @@ func (a *Agent) peerAbort(r *http.Request) (any, error) {
 	}
 	m, err := a.findIncoming(r)
 	if err != nil {
-		return ReleaseAnswer{State: "declined"}, nil // nothing is here to undo
+		return ReleaseAnswer{State: "declined"}, nil //nolint:nilerr // nothing is here to undo
 	}
 	if err := m.tell(r.Context(), migration.Input{Kind: migration.Abort, Problem: why}); err != nil {
 		return nil, err

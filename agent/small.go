@@ -13,8 +13,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
-
 	"godwit/migration"
 	"godwit/netstate/hold"
 )
@@ -37,12 +35,6 @@ func hashID(id string) string {
 	h := fnv.New32a()
 	h.Write([]byte(id))
 	return "m-" + hex.EncodeToString(h.Sum(nil))
-}
-
-// newKey is a WireGuard key pair.
-func newKey() (private wgtypes.Key, public string, err error) {
-	private, err = wgtypes.GeneratePrivateKey()
-	return private, private.PublicKey().String(), err
 }
 
 func flock(f *os.File) error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) }

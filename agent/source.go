@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -28,6 +27,7 @@ type sourceWork struct {
 	rtt           time.Duration
 	skew          time.Duration // destination's clock minus ours
 	forward       *transfer.Source
+	mirrors       *mirrors     // nil where no disk moves
 	endTicks      func() *Tick // stops following the guest's counter, returns the last
 	wireStart     map[string]int64
 	memoryTunnels []tunnel.Config // of a direct transfer
@@ -45,6 +45,7 @@ func (w *sourceWork) release() {
 		if w.forward != nil {
 			w.forward.Close()
 		}
+		w.mirrors.close()
 		if w.endTicks != nil {
 			w.endTicks()
 		}
@@ -170,11 +171,12 @@ func (m *outgoing) pause(ctx context.Context) error {
 		return fmt.Errorf("drain tap of guest %s: %w", m.plan.Guest, err)
 	}
 	if err := m.rec.timed("stop guest", func() error { return m.guest.Machine.Stop(ctx) }); err != nil {
+		m.work.mirrors.close() // QEMU may wait for a write that a dead path holds up
 		return err
 	}
 	m.rec.edit(func(r *Report) { r.Paused = time.Now().UnixNano() })
 	m.rec.event(migration.SourceSuspend)
-	return nil
+	return m.finishDisks(ctx)
 }
 
 // unflip leads the guest's packets here again, at both ends.
@@ -201,6 +203,9 @@ func (m *outgoing) resume(ctx context.Context) error {
 		status, err := m.guest.Machine.Status(ctx)
 		if err == nil && status == vm.Running {
 			return nil
+		}
+		if err == nil && status == vm.FinishMigrate { // it waits before its switchover, and would not continue
+			err = m.guest.Machine.CancelMigration(ctx)
 		}
 		if err == nil {
 			if err = m.guest.Machine.Cont(ctx); err == nil {
@@ -339,13 +344,4 @@ func (m *outgoing) abortLater(why *migration.Problem) {
 	defer cancel()
 	err := m.call(ctx, "abort", why, nil)
 	m.a.log.Info("asked the destination to undo", "migration", m.plan.ID, "to", m.plan.To, "error", err)
-}
-
-// nextAddrs are the bare addresses of the destination.
-func nextAddrs(all []migration.Address) []netip.Addr {
-	out := make([]netip.Addr, 0, len(all))
-	for _, a := range all {
-		out = append(out, a.Prefix.Addr())
-	}
-	return out
 }

@@ -185,13 +185,9 @@ func unfit(refuse func(migration.Code, string, ...any) error, held Held, channel
 	case !channel && !keeps:
 		return refuse(migration.CodeGuest, "it has no guest channel to set the next address; add one, or keep the address with --network tunnel")
 	case held.Description.QMP != "" && len(held.Description.Start) == 0:
-		return refuse(migration.CodeGuest, "its description has no start command; write one, so that it can be received elsewhere, and adopt it again")
-	case len(facts.Disks) > len(held.Description.Disks):
-		return refuse(migration.CodeGuest, "QEMU has a disk that its description does not name (%s); use a guest without one", facts.Disks[0].Path)
-	case len(held.Description.Disks) > 0:
-		return refuse(migration.CodeGuest, "it has a disk, and disks are not moved yet; use a guest without one")
+		return refuse(migration.CodeGuest, "its description has no start command; write one, so that it can be received elsewhere, then `godwit guest forget` and adopt it again")
 	}
-	return nil
+	return unfitDisks(refuse, held.Description.Disks, facts.Disks)
 }
 
 // checkGuest asks the guest itself, and settles what `auto` means for it.
@@ -302,7 +298,7 @@ func (m *outgoing) predict(n Neighbour) {
 	}
 	f := policy.Predict(policy.Facts{
 		Touched: min(m.work.offer.Touched, m.work.facts.Memory), Memory: m.work.facts.Memory,
-		Rate: rate, RTT: m.work.rtt, Ratio: ratio, Budget: m.plan.Downtime,
+		Disk: diskData(m.guest.Held.Description.Disks), Rate: rate, RTT: m.work.rtt, Ratio: ratio, Budget: m.plan.Downtime,
 	})
 	m.rec.edit(func(r *Report) {
 		r.Predicted = &Prediction{f.Migration.Seconds(), float64(f.Downtime.Microseconds()) / 1000, f.WireBytes}

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
-
 	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/netstate"
@@ -22,7 +20,7 @@ import (
 
 // prepareThere has the destination make everything ready.
 func (m *outgoing) prepareThere(ctx context.Context) error {
-	private, public, err := newKey()
+	private, public, err := tunnel.NewKey()
 	if err != nil {
 		return err
 	}
@@ -48,7 +46,7 @@ func (m *outgoing) prepareThere(ctx context.Context) error {
 		return err
 	}
 	config.Remote = m.work.prepared.Tunnel
-	if config.PeerKey, err = wgtypes.ParseKey(m.work.prepared.TunnelKey); err != nil {
+	if config.PeerKey, err = tunnel.ParseKey(m.work.prepared.TunnelKey); err != nil {
 		return &migration.Problem{Code: migration.CodePeer, Text: "prepare: the destination's tunnel key is not one"}
 	}
 	return m.a.detours.change(m.plan.Guest, func(all map[string]*detour) {
@@ -59,7 +57,7 @@ func (m *outgoing) prepareThere(ctx context.Context) error {
 }
 
 // tunnelConfig is this end of the tunnel, without the other.
-func (m *outgoing) tunnelConfig(private wgtypes.Key) (tunnel.Config, error) {
+func (m *outgoing) tunnelConfig(private tunnel.Key) (tunnel.Config, error) {
 	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
 	local, _, ok := m.a.config.guestPath(n)
 	if !ok {
@@ -108,14 +106,6 @@ func (m *outgoing) prepareHere(ctx context.Context) error {
 	})
 }
 
-// seedDisks: guests with disks are refused in check, so there is nothing to seed.
-func (m *outgoing) seedDisks(context.Context) error {
-	m.rec.event(migration.DiskSeeded)
-	return nil
-}
-
-func (m *outgoing) undoSeed(context.Context) error { return nil }
-
 const (
 	lookEvery     = 10 * time.Millisecond  // at QEMU's figures
 	progressEvery = 200 * time.Millisecond // for watchers
@@ -133,8 +123,11 @@ func (m *outgoing) copyMemory(ctx context.Context) error {
 	if len(paths) == 0 {
 		return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf("migrate guest %s: no uplink on both %s and %s carries migrations", m.plan.Guest, m.plan.From, m.plan.To)}
 	}
-	m.work.wireStart = m.wireBytes(n)
+	if m.work.mirrors == nil { // else it began with the disks
+		m.work.wireStart = m.wireBytes(n)
+	}
 	opts := migrateOptions(m.plan, len(paths))
+	opts.PauseBeforeSwitchover = m.work.mirrors != nil
 	if direct(m.plan) {
 		opts.URI = m.work.prepared.Memory
 	} else {
@@ -233,8 +226,12 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 				"migrate guest %s: not a byte of its memory moved to %s in %v, %d MB are left; see whether the uplinks carry packets, then try again",
 				m.plan.Guest, m.plan.To, idle.patience, p.Remaining/1e6)}
 		}
+		left, err := m.diskLeft(ctx)
+		if err != nil {
+			return err
+		}
 		look := policy.Look{
-			At: time.Since(begun), Round: p.Rounds, Remaining: p.Remaining + m.backlog(), DirtyRate: p.DirtyRate,
+			At: time.Since(begun), Round: p.Rounds, Remaining: p.Remaining + m.backlog() + left, DirtyRate: p.DirtyRate,
 			Goodput: speed.see(time.Now(), p.Transferred),
 		}
 		if time.Since(told) > progressEvery {
@@ -284,6 +281,7 @@ func (m *outgoing) copyEnded(p vm.Progress) error {
 
 // CopyProgress is what watchers see of a copy. Bytes, bytes per second.
 type CopyProgress struct {
+	What      string           `json:"what"` // memory or disk
 	Total     int64            `json:"total"`
 	Remaining int64            `json:"remaining"`
 	Sent      int64            `json:"sent"`
@@ -296,7 +294,7 @@ type CopyProgress struct {
 
 func (m *outgoing) progressOf(p vm.Progress, look policy.Look) CopyProgress {
 	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
-	out := CopyProgress{Total: p.Total, Remaining: p.Remaining, Sent: p.Transferred, Rate: look.Goodput, DirtyRate: p.DirtyRate, Round: p.Rounds, Wire: m.wireSince(n)}
+	out := CopyProgress{What: "memory", Total: p.Total, Remaining: p.Remaining, Sent: p.Transferred, Rate: look.Goodput, DirtyRate: p.DirtyRate, Round: p.Rounds, Wire: m.wireSince(n)}
 	if look.Goodput > 0 {
 		out.LeftS = float64(p.Remaining) / float64(look.Goodput)
 	}
@@ -407,7 +405,7 @@ func (m *outgoing) wireSince(n Neighbour) map[string]int64 {
 func tunnelName(id string) string { return "gwt-" + strings.TrimPrefix(id, "m-") }
 
 // tunnelEnd is one end of a tunnel at local, on a free port.
-func (a *Agent) tunnelEnd(id, kind string, local netip.Addr, private wgtypes.Key) (tunnel.Config, error) {
+func (a *Agent) tunnelEnd(id, kind string, local netip.Addr, private tunnel.Key) (tunnel.Config, error) {
 	port, err := freeUDPPort(local)
 	if err != nil {
 		return tunnel.Config{}, err

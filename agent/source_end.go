@@ -149,6 +149,9 @@ func (m *outgoing) cleanSource(ctx context.Context) error {
 		m.a.log.Warn("end tunnels for memory", "migration", m.plan.ID, "error", err)
 	}
 	m.a.discard(m.guest)
+	if err := m.a.removeDisks(m.guest.Held.Description.Disks); err != nil { // they are on the destination's storage
+		m.rec.note(err.Error())
+	}
 	if err := m.a.guests.forget(m.guest); err != nil {
 		return err
 	}

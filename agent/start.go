@@ -166,8 +166,30 @@ func (a *Agent) attach(ctx context.Context, h Held) (*Guest, error) {
 	return g, nil
 }
 
-// letGo ends the care of a guest that could not be written down: one that we started
-// ends, one that was adopted goes on.
+// apiForgetGuest ends the care of a guest where it was adopted; the guest runs on.
+func (a *Agent) apiForgetGuest(r *http.Request) (any, error) {
+	g, err := a.guests.find(r.PathValue("name"))
+	if err != nil {
+		return nil, err
+	}
+	wrong := func(why string) error {
+		return &migration.Problem{Code: migration.CodeUsage, Text: "forget guest " + g.name() + ": " + why}
+	}
+	if g.Held.Description.QMP == "" {
+		return nil, wrong("the agent started it on this host and nobody else cares for it")
+	}
+	if err := g.take("forget"); err != nil {
+		return nil, err
+	}
+	defer g.drop("forget")
+	if len(a.detours.list(g.name())) > 0 {
+		return nil, wrong("packets of its former addresses still take a tunnel here; wait for the end of its lease")
+	}
+	return nil, a.letGo(g)
+}
+
+// letGo ends the care of a guest: one that we started ends, one that was adopted
+// here goes on.
 func (a *Agent) letGo(g *Guest) error {
 	if g.Held.Description.QMP == "" {
 		a.discard(g)

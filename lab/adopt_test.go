@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -267,7 +268,20 @@ func TestAdoptedGuestMigratesLikeAnyOther(t *testing.T) {
 	addr := netip.MustParsePrefix("10.1.1.50/24")
 	f := startForeign(t, w, "montreal", addr, netip.MustParseAddr("10.1.1.1"))
 
+	flow := traffic.Flow{Name: "ticks", Kind: traffic.Ticks, Target: addr.Addr(), MPTCP: true}
+	if err := w.clients["phone"].Start(flow); err != nil {
+		t.Fatal(err)
+	}
 	f.refusals(t, w)
+	f.staysHere(t, w, "no start command", func(d *agent.Description) { d.Start = nil }, "no start command")
+	f.staysHere(t, w, "would run by itself", func(d *agent.Description) {
+		d.Start = slices.DeleteFunc(d.Start, func(word string) bool { return word == "-S" })
+	}, "add -S")
+	f.staysHere(t, w, "taps by name", func(d *agent.Description) {
+		for i, word := range d.Start {
+			d.Start[i] = strings.NewReplacer("fd={fd0}", "ifname={tap0},script=no,downscript=no").Replace(word)
+		}
+	}, "Device or resource busy")
 	if _, err := montreal.client.StartGuest(t.Context(), f.describe(t, w)); err != nil {
 		t.Fatal(err)
 	}
@@ -280,10 +294,6 @@ func TestAdoptedGuestMigratesLikeAnyOther(t *testing.T) {
 		t.Errorf("after a restart of its agent the guest is process %d, not %d", again.PID, before.PID)
 	}
 
-	flow := traffic.Flow{Name: "ticks", Kind: traffic.Ticks, Target: addr.Addr(), MPTCP: true}
-	if err := w.clients["phone"].Start(flow); err != nil {
-		t.Fatal(err)
-	}
 	if rep := migrate(t, montreal, "sanjose"); rep.Outcome != migration.Completed {
 		t.Fatalf("montreal → sanjose: %s: %v", rep.Outcome, rep.Problem)
 	}
@@ -339,7 +349,9 @@ func (f *foreign) refusals(t *testing.T, w *world) {
 		{name: "no channel, no addresses", change: func(d *agent.Description) { d.Channel = "" }, want: "must name its addresses"},
 		{name: "a name that is a path", change: func(d *agent.Description) { d.Name = "../web%d" }, want: "its name must be one word"},
 		{name: "no qmp", change: func(d *agent.Description) { d.QMP = "" }, want: "qmp is missing"},
-		{name: "another image", change: func(d *agent.Description) { *d = agent.Description{Name: d.Name, Memory: d.Memory, NICs: d.NICs, Image: "huge"} }, want: `image "huge" is unknown`},
+		{name: "another image", change: func(d *agent.Description) {
+			*d = agent.Description{Name: d.Name, Memory: d.Memory, NICs: d.NICs, Image: "huge"}
+		}, want: `image "huge" is unknown`},
 		{name: "an address of elsewhere", change: func(d *agent.Description) {
 			d.Addresses = []migration.Address{{Prefix: netip.MustParsePrefix("10.9.1.5/24")}}
 		}, want: "not of this site's subnet"},
@@ -365,6 +377,34 @@ func (f *foreign) refusals(t *testing.T, w *world) {
 			}
 		})
 	}
+}
+
+// staysHere adopts the guest by a description that no destination can start: the
+// migration ends where it began, says why, and leaves nothing.
+func (f *foreign) staysHere(t *testing.T, w *world, name string, change func(*agent.Description), want string) {
+	t.Run(name, func(t *testing.T) {
+		d := f.describe(t, w)
+		change(&d)
+		if _, err := f.host.client.StartGuest(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+		rep := migrate(t, f.host, "sanjose")
+		if rep.Outcome != migration.Aborted || rep.Problem == nil || !strings.Contains(rep.Problem.Text, want) || strings.Contains(rep.Problem.Text, "\n") {
+			t.Errorf("%s: %v; want aborted, and one line with %q", rep.Outcome, rep.Problem, want)
+		}
+		t.Log(rep.Problem)
+		only(t, f.host)
+		there := w.agents["sanjose"]
+		if pids := netns.Processes(there.host.Namespace); len(pids) != 1 {
+			t.Errorf("processes at the destination: %v; want its agent alone", pids)
+		}
+		if left, _ := filepath.Glob(filepath.Join(there.config.Run, "guests", "*")); len(left) > 0 {
+			t.Errorf("left at the destination: %v", left)
+		}
+		if err := f.host.client.ForgetGuest(t.Context(), "web"); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // forgotten ends the guest while nobody cares: the next agent must not remember it.

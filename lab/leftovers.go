@@ -2,9 +2,8 @@ package lab
 
 import (
 	"fmt"
+	"net"
 	"strings"
-
-	"github.com/vishvananda/netlink"
 
 	"godwit/netstate"
 	"godwit/netstate/netns"
@@ -16,6 +15,7 @@ import (
 func (w *world) agentLeftovers() []string {
 	var left []string
 	for name, a := range w.agents {
+		left = append(left, w.diskLeftovers(a)...)
 		ns := a.host.Namespace
 		err := netns.Do(ns, func() error {
 			found, err := netstate.Found()
@@ -28,13 +28,13 @@ func (w *world) agentLeftovers() []string {
 			for _, stray := range found.Stray {
 				left = append(left, fmt.Sprintf("host %s: %s", name, stray))
 			}
-			links, err := netlink.LinkList()
+			devices, err := net.Interfaces()
 			if err != nil {
 				return err
 			}
-			for _, l := range links {
-				if strings.HasPrefix(l.Attrs().Name, "gw") {
-					left = append(left, fmt.Sprintf("host %s: device %s", name, l.Attrs().Name))
+			for _, d := range devices {
+				if strings.HasPrefix(d.Name, "gw") {
+					left = append(left, fmt.Sprintf("host %s: device %s", name, d.Name))
 				}
 			}
 			return nil

@@ -7,7 +7,7 @@ import (
 	"godwit/internal/child"
 )
 
-// TestMain is the binary that the lab's processes are started from, too.
+// TestMain lets agents, links and clients of the tests be processes of this binary.
 func TestMain(m *testing.M) {
 	child.Dispatch()
 	os.Exit(m.Run())

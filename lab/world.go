@@ -163,8 +163,11 @@ func (w *world) startGuests(ctx context.Context) error {
 			defer func() { <-slots }()
 			ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 			defer cancel()
-			_, err := w.agents[host].client.StartGuest(ctx, w.describe(i, g))
-			errs[i] = err
+			d := w.describe(i, g)
+			if errs[i] = w.makeDisks(&d, g, host); errs[i] != nil {
+				return
+			}
+			_, errs[i] = w.agents[host].client.StartGuest(ctx, d)
 		})
 	}
 	wg.Wait()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
 	"godwit/netstate"
 	"godwit/netstate/internal/nettest"
 	"godwit/netstate/netns"

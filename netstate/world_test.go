@@ -11,12 +11,13 @@ import (
 	"testing"
 	"time"
 
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
+
 	"godwit/internal/child"
 	"godwit/netstate"
 	"godwit/netstate/internal/nettest"
 	"godwit/netstate/netns"
 	"godwit/netstate/tunnel"
-	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 )
 
 func TestMain(m *testing.M) {

@@ -6,6 +6,7 @@ import "time"
 type Facts struct {
 	Touched   int64 // bytes of guest memory in use by the hypervisor process
 	Memory    int64 // bytes of guest memory
+	Disk      int64 // bytes of data on its disks
 	Rate      int64 // bit/s of all paths together; 0: unknown
 	RTT       time.Duration
 	DirtyRate int64   // bytes per second; 0: unknown
@@ -44,6 +45,7 @@ func Predict(f Facts) Forecast {
 	first := float64(f.Touched)*ratio + float64(f.Memory-min(f.Touched, f.Memory))/4096*zeroMarker
 	share := min(float64(f.DirtyRate)*ratio/bytesPerSecond, 0.95) // of a round that is sent again
 	wire := first / (1 - share)
+	wire += float64(f.Disk) // it goes once, as it is
 	copying := time.Duration(wire / bytesPerSecond * float64(time.Second))
 	last := Look{Remaining: int64(share * share * first), Goodput: int64(bytesPerSecond)}
 	return Forecast{

@@ -85,7 +85,7 @@ func (b *bridge) pass(ctx context.Context) error {
 				return b.broken(b.to.side, "write", err)
 			}
 		}
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return b.shut(b.to)
 		}
 		if err != nil {
@@ -190,7 +190,7 @@ func queued(conn net.Conn, which uint) int64 {
 		return 0
 	}
 	var n int
-	raw.Control(func(fd uintptr) {
+	_ = raw.Control(func(fd uintptr) {
 		if n, err = unix.IoctlGetInt(int(fd), which); err != nil {
 			n = 0
 		}
@@ -219,8 +219,8 @@ func tune(conn net.Conn) {
 	if err != nil {
 		return
 	}
-	raw.Control(func(fd uintptr) { // MPTCP sockets of older kernels refuse it
-		unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, notSent)
+	_ = raw.Control(func(fd uintptr) { // MPTCP sockets of older kernels refuse it
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, notSent)
 	})
 }
 

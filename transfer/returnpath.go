@@ -25,7 +25,7 @@ const (
 
 // rpLength checks a message's length against its type.
 func rpLength(kind, length uint16) error {
-	lowest, highest := length, length
+	var lowest, highest uint16
 	switch kind {
 	case rpShut, rpPong, rpResumeAck:
 		lowest, highest = 4, 4
@@ -100,7 +100,7 @@ func (g *gate) relay(w io.Writer, r io.Reader) error {
 	for {
 		kind, message, err := readMessage(r, buf)
 		switch {
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
 			return &readError{err}

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"os/exec"
 
 	"github.com/spf13/cobra"
 
@@ -73,10 +72,6 @@ func examine(c *cobra.Command) []finding {
 		out = append(out, finding{"guest image", false, err.Error()})
 	} else {
 		out = append(out, finding{"guest image", true, "found"})
-	}
-	for _, p := range []string{"ip", "nft"} {
-		path, err := exec.LookPath(p)
-		out = append(out, finding{p, err == nil, path})
 	}
 	if data, err := os.ReadFile("/proc/sys/net/mptcp/enabled"); err != nil || string(data) != "1\n" {
 		out = append(out, finding{"mptcp", false, "this kernel has no MPTCP; clients and the transfer qemu-mptcp need it"})

@@ -24,6 +24,10 @@ func newGuest() *cobra.Command {
 			Use: "adopt FILE", Short: "take a guest that runs already under care, by its description",
 			Example: "  godwit guest adopt web.yaml", Args: argsExactly(1, "a description file"), RunE: adopt,
 		},
+		&cobra.Command{
+			Use: "forget GUEST", Short: "end the care of a guest that was adopted here; it runs on",
+			Example: "  godwit guest forget web", Args: argsExactly(1, "a guest's name"), RunE: forget,
+		},
 	)
 	return c
 }
@@ -48,6 +52,18 @@ func adopt(c *cobra.Command, args []string) error {
 		return printJSON(c.OutOrStdout(), held)
 	}
 	_, err = fmt.Fprintln(c.OutOrStdout(), "under care:", d.Name)
+	return err
+}
+
+func forget(c *cobra.Command, args []string) error {
+	client, err := ask(c)
+	if err != nil {
+		return err
+	}
+	if err := client.ForgetGuest(c.Context(), args[0]); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(c.OutOrStdout(), "no longer under care, and running:", args[0])
 	return err
 }
 

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -213,7 +214,7 @@ func (w *world) handover(ctx context.Context, t *testing.T) {
 	old, next := addrs(guestA, "fd01::10"), addrs(guestB, "fd02::10")
 
 	made, err := w.client.Configure(ctx, second)
-	if err != nil || fmt.Sprint(made.EndpointIDs) != "[11 12]" {
+	if err != nil || !slices.Equal(made.EndpointIDs, []uint8{11, 12}) {
 		t.Fatalf("configure: %+v, %v", made, err)
 	}
 	if err := w.client.RefreshNeighbours(ctx); err != nil {

@@ -72,7 +72,7 @@ func (p probe) rtt(ctx context.Context) (time.Duration, error) {
 			return 0, err
 		}
 		start := time.Now()
-		near.SetDeadline(start.Add(2 * time.Second))
+		_ = near.SetDeadline(start.Add(2 * time.Second))
 		if _, err := near.Write(buf); err != nil {
 			return 0, err
 		}

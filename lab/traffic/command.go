@@ -3,6 +3,7 @@ package traffic
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -120,7 +121,7 @@ func (p *program) read(out io.Reader) {
 		if p.Kind == Iperf3 {
 			p.interval(string(line))
 		}
-		if err != nil && err != bufio.ErrBufferFull {
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 			return
 		}
 	}

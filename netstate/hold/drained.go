@@ -12,6 +12,7 @@ package hold
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -58,7 +59,7 @@ func waiting(tap *os.File, within time.Duration) (bool, error) {
 		for {
 			ts := unix.NsecToTimespec(max(0, time.Until(until)).Nanoseconds())
 			n, err = unix.Ppoll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, &ts, nil)
-			if err != unix.EINTR {
+			if !errors.Is(err, unix.EINTR) {
 				return
 			}
 		}

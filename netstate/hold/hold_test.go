@@ -9,14 +9,15 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
+
 	"godwit/internal/child"
 	"godwit/netstate"
 	"godwit/netstate/hold"
 	"godwit/netstate/internal/nettest"
 	"godwit/netstate/netns"
 	"godwit/netstate/tunnel"
-	"golang.org/x/sys/unix"
-	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 )
 
 func TestMain(m *testing.M) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/vishvananda/netlink"
+
 	"godwit/netstate/meter"
 )
 

@@ -11,8 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"godwit/netstate/internal/nettest"
 	"golang.org/x/sys/unix"
+
+	"godwit/netstate/internal/nettest"
 )
 
 // chain is a – r – b, where a sends super-packets and r cuts them: what b's device

@@ -55,7 +55,6 @@ type socket struct {
 	local, remote netip.AddrPort
 	inode         uint32
 	cookie        [8]byte
-	figures       Figures
 	mptcp         bool
 	sub           subflowInfo
 	info          []byte // raw INET_DIAG_INFO

@@ -46,7 +46,7 @@ type inKernel struct{ name string }
 
 func (k inKernel) close() {
 	if link, err := netlink.LinkByName(k.name); err == nil {
-		netlink.LinkDel(link)
+		_ = netlink.LinkDel(link)
 	}
 }
 

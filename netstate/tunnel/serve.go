@@ -15,8 +15,9 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"godwit/internal/child"
 	"golang.org/x/sys/unix"
+
+	"godwit/internal/child"
 )
 
 func init() { child.Register("tunnel", serve) }
@@ -167,7 +168,7 @@ func (k *keeper) talk(ctx context.Context, conn net.Conn) {
 		}
 		select {
 		case k.asks <- ask:
-			json.NewEncoder(conn).Encode(<-reply)
+			_ = json.NewEncoder(conn).Encode(<-reply)
 		case <-ctx.Done():
 			return
 		}

@@ -17,8 +17,9 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"godwit/internal/child"
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
+
+	"godwit/internal/child"
 )
 
 // A Tunnel is a running tunnel process, of this agent or of one before it.
@@ -211,7 +212,7 @@ func vanish(ctx context.Context, pid int, name string) error {
 	for range 500 {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil || strings.Contains(string(stat), ") Z ") {
-			return nil
+			return nil //nolint:nilerr // no such file: it is gone
 		}
 		select {
 		case <-ctx.Done():

@@ -14,10 +14,11 @@ import (
 	"testing"
 	"time"
 
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
+
 	"godwit/internal/child"
 	"godwit/netstate/internal/nettest"
 	"godwit/netstate/netns"
-	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 )
 
 func TestMain(m *testing.M) {

@@ -44,7 +44,7 @@ func Probe(ctx context.Context, dev string, inner, peer netip.Addr, size int) (t
 		return 0, err
 	}
 	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { conn.SetReadDeadline(time.Unix(1, 0)) })
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	id := int(time.Now().UnixNano() & 0xffff)
 	small := false
@@ -99,7 +99,7 @@ func ask(conn net.PacketConn, peer netip.Addr, id, seq, size int) error {
 func hear(ctx context.Context, conn net.PacketConn, peer netip.Addr, id, size int) (rtt time.Duration, small bool, err error) {
 	buf := make([]byte, size+64)
 	if ctx.Err() == nil {
-		conn.SetReadDeadline(time.Now().Add(verifyEvery))
+		_ = conn.SetReadDeadline(time.Now().Add(verifyEvery))
 	}
 	for ctx.Err() == nil {
 		n, from, err := conn.ReadFrom(buf)

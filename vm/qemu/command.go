@@ -47,7 +47,7 @@ func StartCommand(ctx context.Context, c Command) (*Process, error) {
 	}()
 	p, err := awaitCommand(ctx, c, cmd, done)
 	if err != nil {
-		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		<-done
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func awaitCommand(ctx context.Context, c Command, cmd *exec.Cmd, done chan struc
 			if err = p.checkWaits(ctx); err == nil {
 				return p, nil
 			}
-			p.Kill()
+			_ = p.Kill()
 			return nil, err
 		}
 		select {

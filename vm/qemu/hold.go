@@ -41,7 +41,7 @@ func (p *Process) brake() {
 		}
 		p.holding.Lock()
 		if !p.released { // under the lock, so that a release comes after it
-			p.qmp.Do(ctx, "migrate-set-parameters", map[string]any{"max-bandwidth": trickle}, nil)
+			_ = p.qmp.Do(ctx, "migrate-set-parameters", map[string]any{"max-bandwidth": trickle}, nil)
 		}
 		p.holding.Unlock()
 		return

@@ -186,7 +186,7 @@ func lastLine(path string) string {
 	defer f.Close()
 	buf := make([]byte, 4096)
 	if info, err := f.Stat(); err == nil && info.Size() > int64(len(buf)) {
-		f.Seek(-int64(len(buf)), 2)
+		_, _ = f.Seek(-int64(len(buf)), 2)
 	}
 	n, _ := f.Read(buf)
 	text := strings.TrimSpace(string(buf[:n]))

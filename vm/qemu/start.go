@@ -106,7 +106,7 @@ func begin(ctx context.Context, spec Spec, cmd *exec.Cmd, conn net.Conn) (*Proce
 	}
 	p.begin(cmd)
 	if err := p.settle(ctx, spec); err != nil {
-		p.Kill()
+		_ = p.Kill()
 		return nil, err
 	}
 	return p, nil

@@ -35,7 +35,7 @@ func (w Writer) Image() []byte {
 		magic, flags, 1<<32 - magic - flags, // the third makes the sum 0
 		loadAt, loadAt, uint32(loadAt + header + len(code)), 0, loadAt + header,
 	} {
-		binary.Write(&b, binary.LittleEndian, field)
+		_ = binary.Write(&b, binary.LittleEndian, field)
 	}
 	b.Write(code)
 	return b.Bytes()

@@ -49,7 +49,7 @@ func Echo() error {
 		}
 		clearDevice(control[:msg.Controllen])
 		iov.SetLen(int(n))
-		unix.Syscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&msg)), 0)
+		_, _, _ = unix.Syscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&msg)), 0)
 	}
 }
 

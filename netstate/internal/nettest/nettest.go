@@ -31,7 +31,7 @@ func New(t testing.TB, names ...string) *Net {
 		if err := netns.Create(n.Name(name)); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { netns.Delete(n.Name(name)) })
+		t.Cleanup(func() { _ = netns.Delete(n.Name(name)) })
 		n.IP(name, "link set lo up")
 		for _, k := range []string{"ipv4/ip_forward=1", "ipv4/conf/all/rp_filter=0", "ipv4/conf/default/rp_filter=0", "ipv6/conf/default/accept_dad=0", "ipv6/conf/default/accept_ra=0"} {
 			key, value, _ := strings.Cut(k, "=")

@@ -1,0 +1,103 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"godwit/migration"
+	"godwit/vm"
+)
+
+// refused checks that err is a problem of that code and one line with all words; no
+// words: that there is none.
+func refused(t *testing.T, name string, err error, code migration.Code, words ...string) {
+	t.Helper()
+	if len(words) == 0 {
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		return
+	}
+	var problem *migration.Problem
+	if !errors.As(err, &problem) || problem.Code != code {
+		t.Errorf("%s: %v: want a problem of code %s", name, err, code)
+		return
+	}
+	for _, w := range words {
+		if !strings.Contains(problem.Text, w) {
+			t.Errorf("%s: %q: want %q in it", name, problem.Text, w)
+		}
+	}
+	if strings.Contains(problem.Text, "\n") || strings.Contains(problem.Text, "%!") {
+		t.Errorf("%s: %q: want one line of words", name, problem.Text)
+	}
+}
+
+func TestLacks(t *testing.T) {
+	const mib = 1 << 20
+	here := offering{host: "rome", version: "10.0.2", accel: "tcg", free: 1000 * mib, reserve: 128 * mib}
+	guest := func(version, accel, flags string, memory int64) Offer {
+		return Offer{Plan: migration.Plan{Guest: "web"}, Facts: vm.Facts{Version: version, Accel: accel, Memory: memory}, CPUFlags: flags}
+	}
+	with := func(change func(*offering)) offering { o := here; change(&o); return o }
+	kvm := with(func(o *offering) { o.accel, o.flags = "kvm", "fpu sse avx" })
+	for _, c := range []struct {
+		name  string
+		here  offering
+		offer Offer
+		code  migration.Code
+		words []string
+	}{
+		{"fits", here, guest("10.0.2", "tcg", "", 512*mib), "", nil},
+		{"fits to the byte", here, guest("10.0.2", "tcg", "", 872*mib), "", nil},
+		{"one byte too much", here, guest("10.0.2", "tcg", "", 872*mib+1), migration.CodeCapacity, []string{"host rome refuses guest web", "1000 MiB of memory free", "128 MiB stay in reserve"}},
+		{"a large reserve", with(func(o *offering) { o.reserve = 900 * mib }), guest("10.0.2", "tcg", "", 512*mib), migration.CodeCapacity, []string{"1412 MiB are needed"}},
+		{"memory unknown", with(func(o *offering) { o.free = -1 }), guest("10.0.2", "tcg", "", 1<<40), "", nil},
+		{"a newer QEMU there", with(func(o *offering) { o.version = "10.1.0" }), guest("10.0.2", "tcg", "", mib), "", nil},
+		{"an older QEMU there", with(func(o *offering) { o.version = "7.2.19" }), guest("10.0.2", "tcg", "", mib), migration.CodeHypervisor, []string{"its QEMU 7.2.19 is older than the source's 10.0.2"}},
+		{"an older minor there", here, guest("10.1.0", "tcg", "", mib), migration.CodeHypervisor, []string{"QEMU 10.0.2 is older than the source's 10.1.0"}},
+		{"KVM to none", here, guest("10.0.2", "kvm", "", mib), migration.CodeHypervisor, []string{"under KVM"}},
+		{"the same processor", kvm, guest("10.0.2", "kvm", "fpu sse avx", mib), "", nil},
+		{"a better processor", kvm, guest("10.0.2", "kvm", "fpu", mib), "", nil},
+		{"a lesser processor", kvm, guest("10.0.2", "kvm", "fpu avx512f sse", mib), migration.CodeHypervisor, []string{"its CPU lacks avx512f", "CPU model"}},
+	} {
+		refused(t, c.name, c.here.lacks(c.offer), c.code, c.words...)
+	}
+}
+
+func TestUnfit(t *testing.T) {
+	two, one := Held{Taps: []string{"a", "b"}}, Held{Taps: []string{"a"}}
+	disk := Held{Taps: two.Taps, Description: Description{Disks: []vm.Disk{{ID: "root"}}}}
+	facts := func(version, accel string, blockers ...string) vm.Facts {
+		return vm.Facts{Version: version, Accel: accel, Blockers: blockers}
+	}
+	well := facts("10.0.2", "tcg")
+	refuse := func(code migration.Code, format string, a ...any) error {
+		return &migration.Problem{Code: code, Text: "migrate guest web: " + fmt.Sprintf(format, a...)}
+	}
+	for _, c := range []struct {
+		name           string
+		held           Held
+		channel, keeps bool
+		facts          vm.Facts
+		status         vm.Status
+		code           migration.Code
+		words          []string
+	}{
+		{"well", two, true, false, well, vm.Running, "", nil},
+		{"QEMU 7.2 with KVM", two, true, false, facts("7.2.19", "kvm"), vm.Running, "", nil},
+		{"QEMU 7.2 with TCG", two, true, false, facts("7.2.19", "tcg"), vm.Running, migration.CodeHypervisor, []string{"QEMU 7.2.19 corrupts", "QEMU 10 or newer", "KVM"}},
+		{"QEMU 9.2 with TCG", two, true, false, facts("9.2.0", "tcg"), vm.Running, migration.CodeHypervisor, []string{"QEMU 9.2.0"}},
+		{"paused", two, true, false, well, vm.Paused, migration.CodeGuest, []string{"it is paused"}},
+		{"blocked", two, true, true, facts("10.0.2", "tcg", "a device\nof two lines", "another"), vm.Running, migration.CodeHypervisor, []string{"a device of two lines; another"}},
+		{"one NIC", one, true, false, well, vm.Running, migration.CodeGuest, []string{"no second NIC", "--network tunnel"}},
+		{"one NIC, keeps its address", one, true, true, well, vm.Running, "", nil},
+		{"no channel", two, false, false, well, vm.Running, migration.CodeGuest, []string{"no guest channel", "--network tunnel"}},
+		{"no channel, keeps its address", two, false, true, well, vm.Running, "", nil},
+		{"a disk", disk, true, false, well, vm.Running, migration.CodeGuest, []string{"it has a disk"}},
+	} {
+		refused(t, c.name, unfit(refuse, c.held, c.channel, c.keeps, c.facts, c.status), c.code, c.words...)
+	}
+}

@@ -1,0 +1,223 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"godwit/agent/peer"
+	"godwit/migration"
+	"godwit/transfer"
+	"godwit/vm"
+)
+
+// diskReserve is what disks that come leave free on the file system of the state
+// directory, bytes.
+const diskReserve = 512 << 20
+
+// diskPath is the file of a guest's disk in this host's care. The epoch tells it from
+// the one that the guest had here before it left and came back.
+func (a *Agent) diskPath(guest string, epoch uint64, id string) string {
+	return a.config.dir("disks", fmt.Sprintf("%s-%d-%s.raw", guest, epoch, id))
+}
+
+// blocksOf is what the hypervisor can do with disks.
+func blocksOf(machine vm.Machine) (vm.Blocks, error) {
+	if b, ok := machine.(vm.Blocks); ok {
+		return b, nil
+	}
+	return nil, errors.New("this hypervisor cannot move disks")
+}
+
+// longestDiskID leaves room for the names that QEMU's nodes get by it (31 bytes).
+const longestDiskID = 19
+
+// unfitDisks says why disks cannot move: what QEMU has and what the description names
+// must be the same.
+func unfitDisks(refuse func(migration.Code, string, ...any) error, described, found []vm.Disk) error {
+	for _, d := range described {
+		i := slices.IndexFunc(found, func(f vm.Disk) bool { return f.ID == d.ID })
+		switch {
+		case i < 0:
+			return refuse(migration.CodeGuest, "QEMU has no disk %s that its description names; give the disk's node that name, or correct the description", d.ID)
+		case found[i].ReadOnly:
+			return refuse(migration.CodeGuest, "its disk %s is read-only, and those are not moved yet; take it away", d.ID)
+		case found[i].Size <= 0 || found[i].Size > mostDisk:
+			return refuse(migration.CodeGuest, "its disk %s has %d bytes; 1 byte to 16 TiB can be moved", d.ID, found[i].Size)
+		}
+	}
+	for _, f := range found {
+		if !slices.ContainsFunc(described, func(d vm.Disk) bool { return d.ID == f.ID }) {
+			return refuse(migration.CodeGuest, "QEMU has a disk %s (%s) that its description does not name; name it, or take it away", f.ID, f.Path)
+		}
+	}
+	return nil
+}
+
+// mostDisk bounds a disk's size, bytes.
+const mostDisk = 1 << 44
+
+// diskSizes are the sizes of the described disks, in their order, as the source's QEMU
+// has them. They come from the peer.
+func diskSizes(d Description, facts vm.Facts) (sizes []int64, sum int64, err error) {
+	for _, disk := range d.Disks {
+		i := slices.IndexFunc(facts.Disks, func(f vm.Disk) bool { return f.ID == disk.ID })
+		if i < 0 || facts.Disks[i].Size <= 0 || facts.Disks[i].Size > mostDisk {
+			return nil, 0, d.wrong("the size of its disk %s is not known", disk.ID)
+		}
+		sizes = append(sizes, facts.Disks[i].Size)
+		sum += facts.Disks[i].Size
+	}
+	return sizes, sum, nil
+}
+
+// roomForDisks says whether this host has it.
+func (a *Agent) roomForDisks(offer Offer) error {
+	_, sum, err := diskSizes(offer.Description, offer.Facts)
+	if err != nil || sum == 0 {
+		return err
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(a.config.State, &fs); err != nil {
+		return fmt.Errorf("look for room in %s: %w", a.config.State, err)
+	}
+	free := int64(fs.Bavail) * fs.Bsize //nolint:gosec // no file system has 2^63 bytes
+	if free < sum+diskReserve {
+		return refuses(a.config.Host, offer, migration.CodeCapacity, "it has %d MiB of disk free in %s, %d MiB are needed (%d MiB stay in reserve); free some or choose another host",
+			free>>20, a.config.State, (sum+diskReserve)>>20, diskReserve>>20)
+	}
+	return nil
+}
+
+// makeDisks makes an empty file for each disk, and leads the description to them.
+func (m *incoming) makeDisks() error {
+	d := &m.work.guest.Held.Description
+	if len(d.Disks) == 0 {
+		return nil
+	}
+	if err := m.a.roomForDisks(m.offer); err != nil {
+		return err
+	}
+	sizes, _, err := diskSizes(*d, m.work.preparation.Facts)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(m.a.config.dir("disks"), 0o700); err != nil {
+		return fmt.Errorf("make disks of guest %s: %w", m.plan.Guest, err)
+	}
+	disks := make([]vm.Disk, len(d.Disks))
+	for i, disk := range d.Disks {
+		path := m.a.diskPath(m.plan.Guest, m.plan.Epoch, disk.ID)
+		if err := makeSparse(path, sizes[i]); err != nil {
+			return fmt.Errorf("make disk %s of guest %s: %w", disk.ID, m.plan.Guest, err)
+		}
+		disks[i] = vm.Disk{ID: disk.ID, Path: path, Format: "raw", Size: sizes[i]}
+	}
+	d.Disks = disks
+	return nil
+}
+
+// makeSparse makes an empty file of that size in place of whatever an undo left there.
+func makeSparse(path string, size int64) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Truncate(size), f.Close())
+}
+
+func (m *incoming) diskSocket() string {
+	return filepath.Join(m.work.guest.Held.Dir, "disks-in.sock")
+}
+
+// exportDisks has the waiting QEMU take disks in.
+func (m *incoming) exportDisks(ctx context.Context) error {
+	g := m.work.guest
+	if len(g.Held.Description.Disks) == 0 {
+		return nil
+	}
+	blocks, err := blocksOf(g.Machine)
+	if err != nil {
+		return err
+	}
+	var ids []string
+	for _, d := range g.Held.Description.Disks {
+		ids = append(ids, d.ID)
+	}
+	return blocks.ExportDisks(ctx, m.diskSocket(), ids)
+}
+
+// endExports leaves the disks to the guest alone, before it runs.
+func (m *incoming) endExports(ctx context.Context) error {
+	g := m.work.guest
+	if len(g.Held.Description.Disks) == 0 {
+		return nil
+	}
+	blocks, err := blocksOf(g.Machine)
+	if err != nil {
+		return err
+	}
+	return m.rec.timed("end disk exports", func() error { return blocks.EndExports(ctx) })
+}
+
+// serveDisk hands one stream of a disk to the waiting QEMU.
+func (m *incoming) serveDisk(s *peer.Stream) {
+	if err := transfer.ServeStream(m.a.ctx, heardStream{s, m.hear}, m.diskSocket(), nil); err != nil {
+		m.a.log.Info("disk's stream ended", "migration", m.plan.ID, "number", s.Header.Number, "error", err)
+	}
+}
+
+// syncDisks puts on this host's storage what the source will drop when it hears that
+// the guest has landed. QEMU's own flushes follow the guest's only.
+func (m *incoming) syncDisks() error {
+	for _, d := range m.work.guest.Held.Description.Disks {
+		if !m.a.ours(d) {
+			continue
+		}
+		for _, path := range []string{d.Path, filepath.Dir(d.Path)} {
+			f, err := os.Open(path)
+			if err != nil {
+				return fmt.Errorf("sync disk %s: %w", d.ID, err)
+			}
+			if err := errors.Join(f.Sync(), f.Close()); err != nil {
+				return fmt.Errorf("sync disk %s: %w", d.ID, err)
+			}
+		}
+	}
+	return nil
+}
+
+// ours says whether a disk's file is one that migrations made, or the lab.
+func (a *Agent) ours(d vm.Disk) bool { return filepath.Dir(d.Path) == a.config.dir("disks") }
+
+// dropDisks removes what makeDisks made, by its names alone.
+func (m *incoming) dropDisks() error {
+	var made []vm.Disk
+	for _, d := range m.work.preparation.Description.Disks {
+		made = append(made, vm.Disk{ID: d.ID, Path: m.a.diskPath(m.plan.Guest, m.plan.Epoch, d.ID)})
+	}
+	return m.a.removeDisks(made)
+}
+
+// removeDisks removes those that are ours; others are their owner's to keep.
+func (a *Agent) removeDisks(disks []vm.Disk) error {
+	var err error
+	for _, d := range disks {
+		if !a.ours(d) {
+			continue
+		}
+		if gone := os.Remove(d.Path); gone != nil && !errors.Is(gone, fs.ErrNotExist) {
+			err = errors.Join(err, fmt.Errorf("remove disk %s: %w", d.ID, gone))
+		}
+	}
+	return err
+}

@@ -1,0 +1,94 @@
+package agent
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"godwit/agent/peer"
+	"godwit/migration"
+)
+
+func TestStandstill(t *testing.T) {
+	s := standstill{patience: 20 * time.Second}
+	zero := time.Now()
+	for _, c := range []struct {
+		after time.Duration
+		total int64
+		want  bool
+	}{
+		{0, 0, false}, // not a byte yet
+		{19 * time.Second, 0, false},
+		{19500 * time.Millisecond, 1, false}, // one byte counts
+		{39 * time.Second, 1, false},
+		{39500 * time.Millisecond, 1, true},
+		{40 * time.Second, 2, false},
+	} {
+		if got := s.see(zero.Add(c.after), c.total); got != c.want {
+			t.Errorf("after %v, %d bytes: %v", c.after, c.total, got)
+		}
+	}
+}
+
+// TestGivenUp: what a waiting destination makes of its source's answer.
+func TestGivenUp(t *testing.T) {
+	away := &peer.Unreachable{Host: "paris", Cause: context.DeadlineExceeded}
+	aborted := CourseAnswer{Course: courseOver, Problem: &migration.Problem{Code: migration.CodePath, Text: "not a byte moved"}}
+	for _, c := range []struct {
+		name   string
+		answer CourseAnswer
+		err    error
+		quiet  time.Duration
+		unsure bool
+		words  []string // none: it waits on
+	}{
+		{"under way", CourseAnswer{Course: courseUnderWay}, nil, time.Hour, false, nil},
+		{"let go", CourseAnswer{Course: courseUnderWay, Released: true}, nil, time.Hour, false, nil},
+		{"turned back", aborted, nil, inquireAfter, false, []string{"paris gave migration m-00000001 up", "not a byte moved"}},
+		{"turned back, and it is not sure that it never ran here", aborted, nil, inquireAfter, true, []string{"gave migration"}},
+		{"over, but it let go", CourseAnswer{Course: courseOver, Released: true}, nil, time.Hour, false, nil},
+		{"unknown there", CourseAnswer{Course: courseUnknown}, nil, inquireAfter, false, []string{"knows nothing of"}},
+		{"unknown there, not sure", CourseAnswer{Course: courseUnknown}, nil, inquireAfter, true, nil},
+		{"no answer", CourseAnswer{}, away, silence, false, nil},
+		{"no answer for long", CourseAnswer{}, away, silence + time.Second, false, []string{"paris was silent for 10m0s"}},
+		{"no answer for long, not sure", CourseAnswer{}, away, 100 * silence, true, nil},
+		{"an answer that is an error", CourseAnswer{}, &migration.Problem{Text: "?"}, 100 * silence, false, nil},
+	} {
+		m := &incoming{plan: migration.Plan{ID: "m-00000001", From: "paris", To: "rome"}, unsure: c.unsure}
+		why := m.givenUp(c.answer, c.err, c.quiet)
+		var err error
+		code := migration.Code("")
+		if why != nil {
+			err, code = why, why.Code
+		}
+		if (why != nil) != (len(c.words) > 0) {
+			t.Errorf("%s: %v", c.name, why)
+		}
+		refused(t, c.name, err, code, c.words...)
+	}
+}
+
+func TestPanicked(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "serial.log")
+	for _, c := range []struct {
+		text string
+		want bool
+	}{
+		{"", false},
+		{"[    1.0] reboot: Restarting system\r\n", false},
+		{"[    1.0] Kernel panic - not syncing: sysrq triggered crash\r\n", true},
+		{"Kernel panic - of an earlier boot" + string(make([]byte, 20<<10)), false},
+	} {
+		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := panicked(path); got != c.want {
+			t.Errorf("%.40q: %v", c.text, got)
+		}
+	}
+	if panicked(path + ".none") {
+		t.Error("no log, and a panic")
+	}
+}

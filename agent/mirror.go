@@ -1,0 +1,283 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"godwit/agent/peer"
+	"godwit/migration"
+	"godwit/policy"
+	"godwit/transfer"
+	"godwit/vm"
+)
+
+// mirrors are a source's disks on their way, from seed to switch.
+type mirrors struct {
+	blocks  vm.Blocks
+	forward *transfer.Plain
+	seeding policy.Seeding
+	blocked bool // the guest's writes wait for the copy from now on
+	at      time.Time
+	left    int64 // bytes that differed at the last look
+	speed   goodput
+}
+
+func (w *mirrors) close() {
+	if w != nil && w.forward != nil {
+		w.forward.Close() //nolint:errcheck // it has no error
+	}
+}
+
+// carried is what the disks' streams have carried towards the destination, bytes.
+func (w *mirrors) carried() int64 { return w.forward.Stats().Forward }
+
+const (
+	mirrorLook = 100 * time.Millisecond // at mirrors, while disks are seeded or memory is copied
+	// syncGrace is added to the downtime budget for what disks may take to be in sync
+	// when the guest is stopped. Past it the migration is undone.
+	syncGrace = time.Second
+)
+
+// seedDisks copies the disks of the running guest, until each was copied once and what
+// the guest writes follows. It has no time limit, but ends when nothing moves any more.
+func (m *outgoing) seedDisks(ctx context.Context) error {
+	if len(m.guest.Held.Description.Disks) > 0 {
+		if err := m.beginMirrors(ctx); err != nil {
+			return err
+		}
+		if err := m.awaitSeeded(ctx); err != nil {
+			return err
+		}
+	}
+	m.rec.event(migration.DiskSeeded)
+	return nil
+}
+
+// beginMirrors opens the way and has QEMU copy every disk.
+func (m *outgoing) beginMirrors(ctx context.Context) error {
+	g := m.guest
+	blocks, err := blocksOf(g.Machine)
+	if err != nil {
+		return err
+	}
+	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
+	paths := m.paths(n)
+	if len(paths) == 0 {
+		return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf("migrate guest %s: no uplink on both %s and %s carries migrations", m.plan.Guest, m.plan.From, m.plan.To)}
+	}
+	m.work.wireStart = m.wireBytes(n)
+	disks := g.Held.Description.Disks
+	socket := filepath.Join(g.Held.Dir, "disks-out.sock")
+	forward, err := transfer.ListenPlain(m.a.ctx, socket, func(ctx context.Context, number int) (net.Conn, error) {
+		path := paths[number%len(paths)]
+		return m.link.Open(ctx, path, peer.Header{Migration: m.plan.ID, Kind: "disk", Number: number}, pace(path, len(disks), len(paths)))
+	})
+	if err != nil {
+		return err
+	}
+	forward.SetBandwidth(m.plan.Bandwidth / 8)
+	m.work.mirrors = &mirrors{blocks: blocks, forward: forward, seeding: policy.Seeding{Patience: m.a.config.Patience}}
+	for _, d := range disks {
+		if err := blocks.StartMirror(ctx, vm.Mirror{Disk: d.ID, Socket: socket}); err != nil {
+			if why := forward.Err(); why != nil {
+				err = fmt.Errorf("%w (%w)", err, why)
+			}
+			return &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf("migrate guest %s: %v", m.plan.Guest, err)}
+		}
+	}
+	return nil
+}
+
+// awaitSeeded follows the mirrors until all are ready.
+func (m *outgoing) awaitSeeded(ctx context.Context) error {
+	events := m.guest.Machine.Events(ctx)
+	ticker := time.NewTicker(mirrorLook)
+	defer ticker.Stop()
+	told := time.Time{}
+	for {
+		states, err := m.lookAtMirrors(ctx)
+		if err != nil {
+			return err
+		}
+		ready := true
+		for _, s := range states {
+			ready = ready && s.Ready
+		}
+		if ready || time.Since(told) > progressEvery {
+			told = time.Now()
+			m.rec.progress(m.seedProgress(states))
+		}
+		if ready {
+			return nil
+		}
+		for again := false; !again; {
+			select {
+			case e, ok := <-events:
+				if !ok {
+					events = nil
+				}
+				again = e.Name == "BLOCK_JOB_READY" || e.Name == "BLOCK_JOB_ERROR"
+			case <-ticker.C:
+				again = true
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+}
+
+// lookAtMirrors asks how far the mirrors are, and helps one that does not follow.
+func (m *outgoing) lookAtMirrors(ctx context.Context) ([]vm.MirrorState, error) {
+	w := m.work.mirrors
+	states, err := w.blocks.Mirrors(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(states) != len(m.guest.Held.Description.Disks) {
+		return nil, m.mirrorBroke("a disk", "its mirror is gone")
+	}
+	look := policy.SeedLook{At: time.Now()}
+	for _, s := range states {
+		if s.Ended {
+			return nil, m.mirrorBroke(s.Disk, s.Error)
+		}
+		look.Done, look.Remaining = look.Done+s.Done, look.Remaining+s.Remaining
+	}
+	w.at, w.left = look.At, look.Remaining
+	switch w.seeding.See(look) {
+	case policy.SeedStalled:
+		return nil, &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf(
+			"migrate guest %s: nothing of its disks got to %s for %v, with %d MiB to go; see whether the paths work", m.plan.Guest, m.plan.To, m.a.config.Patience, look.Remaining>>20)}
+	case policy.SeedBlock:
+		m.blockWrites(ctx, states)
+	}
+	return states, nil
+}
+
+// blockWrites lets the guest's writes wait for the copy, because it writes faster than
+// the copy follows.
+func (m *outgoing) blockWrites(ctx context.Context, states []vm.MirrorState) {
+	w := m.work.mirrors
+	if w.blocked {
+		return
+	}
+	w.blocked = true
+	m.rec.note("the guest writes to its disk faster than the copy follows: its writes wait for the copy now")
+	for _, s := range states {
+		if err := w.blocks.BlockWrites(ctx, s.Disk); err != nil {
+			m.rec.note(err.Error())
+		}
+	}
+}
+
+func (m *outgoing) mirrorBroke(disk, why string) error {
+	if err := m.work.mirrors.forward.Err(); err != nil {
+		why += "; " + err.Error()
+	}
+	return &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf("migrate guest %s: the copy of %s to %s broke: %s", m.plan.Guest, disk, m.plan.To, why)}
+}
+
+func (m *outgoing) seedProgress(states []vm.MirrorState) CopyProgress {
+	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
+	out := CopyProgress{What: "disk", Wire: m.wireSince(n)}
+	for _, s := range states {
+		out.Total, out.Remaining = out.Total+s.Done+s.Remaining, out.Remaining+s.Remaining
+	}
+	w := m.work.mirrors
+	out.Sent = w.carried()
+	if out.Rate = w.speed.see(time.Now(), out.Total-out.Remaining); out.Rate > 0 {
+		out.LeftS = float64(out.Remaining) / float64(out.Rate)
+	}
+	return out
+}
+
+// diskLeft is what of the disks is not at the destination while memory is copied, bytes.
+func (m *outgoing) diskLeft(ctx context.Context) (int64, error) {
+	w := m.work.mirrors
+	if w == nil {
+		return 0, nil
+	}
+	if time.Since(w.at) > mirrorLook {
+		if _, err := m.lookAtMirrors(ctx); err != nil {
+			return 0, err
+		}
+	}
+	return w.left, nil
+}
+
+// finishDisks brings the disks of the stopped guest in sync, for good. It comes before
+// the release, so that any failure is undone here.
+func (m *outgoing) finishDisks(ctx context.Context) error {
+	w := m.work.mirrors
+	if w == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, m.plan.Downtime+syncGrace)
+	defer cancel()
+	if err := m.rec.timed("disks in sync", func() error { return w.blocks.FinishMirrors(ctx) }); err != nil {
+		w.close() // nothing of QEMU may wait for a dead path: the guest is to run on
+		return &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf("migrate guest %s: its disks did not get in sync with %s: %v", m.plan.Guest, m.plan.To, err)}
+	}
+	m.rec.edit(func(r *Report) { r.DiskBytes = w.carried() })
+	return nil
+}
+
+// undoSeed ends all mirrors, also those that an earlier agent began. The disks here are
+// as if there had been none; what the destination has of them it removes.
+func (m *outgoing) undoSeed(ctx context.Context) error {
+	if w := m.work.mirrors; w != nil {
+		carried := w.carried()
+		m.rec.edit(func(r *Report) { r.DiskBytes = carried })
+		w.close() // first: a job that waits for a dead path could not be cancelled
+		m.work.mirrors = nil
+	}
+	if len(m.guest.Held.Description.Disks) == 0 || !m.guest.alive() {
+		return nil
+	}
+	blocks, err := blocksOf(m.guest.Machine)
+	if err != nil {
+		return nil //nolint:nilerr // then there are no mirrors
+	}
+	return blocks.DropMirrors(ctx)
+}
+
+// diskData is how much data the disks hold, bytes, as far as their files tell.
+func diskData(disks []vm.Disk) (sum int64) {
+	for _, d := range disks {
+		info, err := os.Stat(d.Path)
+		if err != nil {
+			continue
+		}
+		if st, ok := info.Sys().(*syscall.Stat_t); ok && info.Mode().IsRegular() {
+			sum += st.Blocks * 512 // stat(2)
+		}
+	}
+	return sum
+}
+
+// checkDisks says what is wrong with a description's disks, "" if nothing.
+func checkDisks(disks []vm.Disk) string {
+	seen := map[string]bool{}
+	for _, d := range disks {
+		switch {
+		case !guestName.MatchString(d.ID) || len(d.ID) > longestDiskID || strings.Contains(d.ID, ".") || d.ID[0] >= '0' && d.ID[0] <= '9':
+			return fmt.Sprintf("disk id %q: a letter, then letters, digits, '_' and '-', up to %d, are allowed", d.ID, longestDiskID)
+		case seen[d.ID]:
+			return fmt.Sprintf("two disks have the id %s", d.ID)
+		}
+		seen[d.ID] = true
+	}
+	if len(disks) > mostDisks {
+		return fmt.Sprintf("%d disks; at most %d", len(disks), mostDisks)
+	}
+	return ""
+}
+
+// mostDisks is how many a guest may have.
+const mostDisks = 8

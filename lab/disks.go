@@ -1,0 +1,66 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"godwit/agent"
+	"godwit/lab/scenario"
+	"godwit/vm"
+)
+
+// makeDisks makes a guest's empty disks on its first host, where that host's agent keeps
+// the disks that come to it; so they go when the guest moves on.
+func (w *world) makeDisks(d *agent.Description, g scenario.Guest, host string) error {
+	dir := w.disksOf(host)
+	for i, size := range g.Disks {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("guest %s: make disk: %w", g.Name, err)
+		}
+		disk := vm.Disk{ID: fmt.Sprintf("disk%d", i), Format: "raw"}
+		disk.Path = filepath.Join(dir, g.Name+"-1-"+disk.ID+".raw")
+		f, err := os.Create(disk.Path)
+		if err == nil {
+			err = errors.Join(f.Truncate(size), f.Close())
+		}
+		if err != nil {
+			return fmt.Errorf("guest %s: make disk: %w", g.Name, err)
+		}
+		d.Disks = append(d.Disks, disk)
+	}
+	return nil
+}
+
+func (w *world) disksOf(host string) string {
+	return filepath.Join(w.agents[host].config.State, "disks")
+}
+
+// diskLeftovers names files of disks on a host whose guest lives elsewhere, or that
+// are more than its guest has.
+func (w *world) diskLeftovers(a *hostAgent) []string {
+	files, err := os.ReadDir(w.disksOf(a.host.Name))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return []string{fmt.Sprintf("host %s: %v", a.host.Name, err)}
+	}
+	may := map[string]int{} // by guest
+	for _, g := range w.scenario.Guests {
+		if w.agentOf(g.Name) == a {
+			may[g.Name] = len(g.Disks)
+		}
+	}
+	var left []string
+	for _, f := range files {
+		name, _, _ := strings.Cut(f.Name(), "-disk")
+		name = name[:max(strings.LastIndexByte(name, '-'), 0)]
+		if may[name]--; may[name] < 0 {
+			left = append(left, fmt.Sprintf("host %s: disk %s", a.host.Name, f.Name()))
+		}
+	}
+	return left
+}

@@ -1,0 +1,283 @@
+package lab
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"godwit/agent"
+	"godwit/agent/peer"
+	"godwit/lab/scenario"
+	"godwit/lab/wan"
+	"godwit/migration"
+	"godwit/netstate/netns"
+	"godwit/vm/guest"
+)
+
+// Three sites. The way to lisbon is narrow: full packets pass in fragments only.
+const refuseWorld = `
+name: refuse
+sites:
+  - {name: montreal, guest_net: {v4: 10.1.1.0/24}, uplinks: [{name: public, rate: 200mbit, delay: 2ms}]}
+  - name: sanjose
+    guest_net: {v4: 10.2.1.0/24}
+    uplinks: [{name: public, rate: 200mbit, delay: 2ms}, {name: private, rate: 100mbit, delay: 3ms}]
+  - {name: lisbon, guest_net: {v4: 10.3.1.0/24}, uplinks: [{name: public, rate: 200mbit, delay: 2ms, mtu: 1400}]}
+clients:
+  - {name: phone, at: montreal}
+guests:
+  - {name: web, site: montreal, memory: 128MiB, run: ["dirty size=40MiB"]}
+  - {name: db, site: montreal, memory: 128MiB, run: ["dirty size=40MiB"]}
+  - {name: mail, site: montreal, memory: 128MiB, run: ["dirty size=40MiB"]}
+  - {name: cache, site: montreal, memory: 128MiB, run: ["dirty size=40MiB"]}
+`
+
+// crawl is a bandwidth (bit/s) at which a copy of these guests takes some ten seconds.
+const crawl = 32_000_000
+
+// TestNothingChanged is the table of what is refused and what is undone: each says
+// why in one line, and leaves guest, clients and hosts as they were. The guest can
+// move afterwards.
+func TestNothingChanged(t *testing.T) {
+	p := newTrial(t, refuseWorld, func(host string, c *agent.Config) {
+		if host == "montreal" {
+			c.Patience = 3 * time.Second
+			c.Peers = append(c.Peers, agent.Neighbour{
+				Host: "twin", Site: "twin", V4: netip.MustParsePrefix("10.1.1.128/25"),
+				Uplinks: []agent.Uplink{{Name: "public", Address: netip.MustParseAddr("100.66.0.11"), Carries: "both"}},
+			})
+		}
+	})
+	defer func() { t.Log("what was said:\n" + strings.Join(p.lines.lines, "\n")) }()
+	p.bare("single", 1, 1)
+	p.bare("mute", 2, 2)
+	p.bare("stuck", 3, 2, "-device", "nvme,serial=a")
+	p.ticks("phone", "web")
+	time.Sleep(200 * time.Millisecond)
+	p.gap()
+	p.refusals()
+	p.farSide()
+	p.guestsThatEnd()
+	p.undone()
+	p.movesAfterAll()
+}
+
+// refusals are those that montreal's agent, or a healthy destination, gives.
+func (p *trial) refusals() {
+	before := p.inventory()
+	p.holdAddress("sanjose", "10.2.1.50/32")
+	for _, c := range []struct {
+		name  string
+		req   migration.Request
+		code  migration.Code
+		words []string
+	}{
+		{"unknown guest", migration.Request{Guest: "wbe", To: "sanjose"}, migration.CodeUnknownGuest, []string{"guest wbe", "it has: "}},
+		{"unknown site", migration.Request{Guest: "web", To: "sanhose"}, migration.CodeUnknownSite, []string{"site sanhose", "sanjose"}},
+		{"there already", migration.Request{Guest: "web", To: "montreal"}, migration.CodeUsage, []string{"it is on montreal already"}},
+		{"one NIC", migration.Request{Guest: "single", To: "sanjose"}, migration.CodeGuest, []string{"guest single", "no second NIC"}},
+		{"no channel", migration.Request{Guest: "mute", To: "sanjose"}, migration.CodeGuest, []string{"guest mute", "no guest channel"}},
+		{"a device that cannot", migration.Request{Guest: "stuck", To: "sanjose", Network: "tunnel"}, migration.CodeHypervisor, []string{"guest stuck", "nvme"}},
+		{"next address in use", migration.Request{Guest: "web", To: "sanjose", NextAddress: netip.MustParseAddr("10.2.1.50")}, migration.CodeAddress, []string{"10.2.1.50", "in use"}},
+		{"next address elsewhere", migration.Request{Guest: "web", To: "sanjose", NextAddress: netip.MustParseAddr("10.3.1.50")}, migration.CodeAddress, []string{"10.3.1.50", "not in"}},
+		{"subnets that overlap", migration.Request{Guest: "web", To: "twin"}, migration.CodeAddress, []string{"10.1.1.128/25", "overlap"}},
+		{"a mode not there yet", migration.Request{Guest: "web", To: "sanjose", Mode: "postcopy"}, migration.CodeUsage, []string{"mode postcopy is not there yet"}},
+		{"a transfer not there yet", migration.Request{Guest: "web", To: "sanjose", Transfer: "lanes"}, migration.CodeUsage, []string{"transfer lanes is not there yet"}},
+	} {
+		outcome, err := p.outcome(c.req)
+		p.said(c.name, err, c.code, c.words...)
+		if outcome != migration.Refused {
+			p.Errorf("%s: outcome %s", c.name, outcome)
+		}
+		p.untouched(c.name, "web", before, 3*time.Second)
+	}
+	p.said("abort of an unknown id", p.w.agents["montreal"].client.Abort(p.Context(), "m-00000000"), migration.CodeUsage, "m-00000000", "no such migration")
+	p.untouched("abort of an unknown id", "web", before, time.Second)
+}
+
+// holdAddress gives an address to the router of a site, on the guests' subnet.
+func (p *trial) holdAddress(site, cidr string) {
+	p.Helper()
+	edge := p.w.topo.EdgeDevices()[site]
+	p.must(netns.Do(edge.Namespace, func() error {
+		lan, err := netlink.LinkByName("lan")
+		if err != nil {
+			return err
+		}
+		addr, err := netlink.ParseAddr(cidr)
+		if err != nil {
+			return err
+		}
+		return netlink.AddrAdd(lan, addr)
+	}))
+}
+
+// farSide are refusals that come of the destination's agent, or of the way there.
+func (p *trial) farSide() {
+	before := p.inventory()
+	lisbon := p.w.agents["lisbon"]
+	p.must(lisbon.kill())
+	down := p.began(migration.Request{Guest: "mute", To: "lisbon", Network: "tunnel"})
+	_, err := p.w.agents["montreal"].client.Migrate(p.Context(), migration.Request{Guest: "mute", To: "sanjose", Network: "tunnel"})
+	p.said("a second migration while one runs", err, migration.CodeBusy, "guest mute", down)
+
+	// While nobody answers in lisbon: a destination that is short of memory.
+	p.restart("sanjose", func(c *agent.Config) { c.MemoryReserve = 1 << 50 })
+	outcome, err := p.outcome(migration.Request{Guest: "web", To: "sanjose"})
+	p.said("short of memory", err, migration.CodeCapacity, "host sanjose", "MiB are needed")
+	p.is("short of memory", outcome, migration.Refused)
+	p.restart("sanjose", func(c *agent.Config) { c.MemoryReserve = 0 })
+
+	rep := p.ends(down, 25*time.Second)
+	p.said("an agent that is down", rep.Problem, migration.CodePeer, "agent lisbon", "is it running")
+	p.is("an agent that is down", rep.Outcome, migration.Refused)
+
+	own := lisbon.config.TLS
+	other := p.TempDir()
+	ca, err := peer.NewFleetCA(other, time.Now())
+	p.must(err)
+	p.must(ca.Issue("lisbon", time.Now()))
+	p.must(lisbon.start(p.Context()))
+	p.restart("lisbon", func(c *agent.Config) {
+		c.TLS.Cert, c.TLS.Key = filepath.Join(other, "lisbon.pem"), filepath.Join(other, "lisbon.key")
+	})
+	outcome, err = p.outcome(migration.Request{Guest: "web", To: "lisbon"})
+	p.said("a certificate of another fleet", err, migration.CodePeer, "agent lisbon", "certificate")
+	p.is("a certificate of another fleet", outcome, migration.Refused)
+	p.restart("lisbon", func(c *agent.Config) { c.TLS = own })
+
+	p.nft("add table ip fragments; add chain ip fragments all { type filter hook prerouting priority -450; }; add rule ip fragments all ip frag-off & 0x3fff != 0 drop")
+	p.must(p.w.topo.SetLink("lisbon", "public", func(l *wan.Link) { l.MTU = 1280 }))
+	outcome, err = p.outcome(migration.Request{Guest: "web", To: "lisbon"})
+	p.said("neither fits nor passes in fragments", err, migration.CodePath, "1580 bytes", "fragments")
+	p.is("neither fits nor passes in fragments", outcome, migration.Refused)
+	p.must(p.w.topo.SetLink("lisbon", "public", func(l *wan.Link) { l.MTU = 1400 }))
+	p.nft("delete table ip fragments")
+	p.untouched("the far side's refusals", "web", before, 5*time.Second)
+}
+
+func (p *trial) is(name string, got, want migration.Outcome) {
+	p.Helper()
+	if got != want {
+		p.Errorf("%s: outcome %s, want %s", name, got, want)
+	}
+}
+
+// guestsThatEnd end by themselves while their memory is copied.
+func (p *trial) guestsThatEnd() {
+	ends := []struct{ guest, how, command, words string }{
+		{"db", "powered off", "echo o > /proc/sysrq-trigger", "guest db powered off during the migration"},
+		{"mail", "rebooted", "echo b > /proc/sysrq-trigger", "guest mail rebooted during the migration"},
+		{"cache", "panicked", "echo c > /proc/sysrq-trigger", "guest cache panicked during the migration"},
+	}
+	ids := make([]string, len(ends))
+	for i, e := range ends {
+		ids[i] = p.began(migration.Request{Guest: e.guest, To: "sanjose", Bandwidth: crawl / 2})
+	}
+	for i, e := range ends {
+		p.reaches(ids[i], "copy")
+		var out guest.Executed
+		// It may not come to an answer.
+		_ = p.w.agents["montreal"].client.CallGuest(p.Context(), e.guest, "exec", guest.Exec{Command: "(sleep 0.3; " + e.command + ") &", TimeoutMS: 2000}, &out)
+	}
+	for i, e := range ends {
+		rep := p.ends(ids[i], 20*time.Second)
+		p.said("guest "+e.how, rep.Problem, migration.CodeGuestGone, e.words)
+		p.is("guest "+e.how, rep.Outcome, migration.Aborted)
+		if _, err := p.guest("montreal", e.guest); err == nil {
+			p.Errorf("guest %s: still under care though it is gone", e.guest)
+		}
+	}
+	left := strings.Join(p.inventory()["sanjose"], "\n")
+	for _, e := range ends {
+		if strings.Contains(left, e.guest) {
+			p.Errorf("guest %s: left in sanjose:\n%s", e.guest, left)
+		}
+	}
+	if gap := p.gap(); gap > mostGap {
+		p.Errorf("guests that end: the client of another waited for %v", gap)
+	}
+}
+
+// undone are failures in the middle of the copy.
+func (p *trial) undone() {
+	before := p.inventory()
+	for n := 10; n < 13; n++ { // the first addresses that sanjose would choose
+		p.holdAddress("sanjose", fmt.Sprintf("10.2.1.%d/32", n))
+	}
+	sanjose := p.w.agents["sanjose"]
+	copying := func() string {
+		id := p.began(migration.Request{Guest: "web", To: "sanjose", Bandwidth: crawl})
+		p.reaches(id, "copy")
+		time.Sleep(300 * time.Millisecond)
+		return id
+	}
+	id := copying()
+	p.must(p.w.agents["montreal"].client.Abort(p.Context(), id))
+	rep := p.ends(id, 10*time.Second)
+	p.said("called off", rep.Problem, migration.CodeAsked, "aborted on request")
+	p.is("called off", rep.Outcome, migration.Aborted)
+	if next := rep.Next[0].Prefix.Addr().String(); next != "10.2.1.13" {
+		p.Errorf("next address %s though 10.2.1.10 to 12 are in use: want 10.2.1.13", next)
+	}
+	p.untouched("called off", "web", before, 5*time.Second)
+
+	id = copying()
+	pid, err := sanjose.qemuPID(p.Context(), "web")
+	p.must(err)
+	process, err := os.FindProcess(pid)
+	p.must(err)
+	p.must(process.Kill())
+	rep = p.ends(id, 10*time.Second)
+	p.said("destination's QEMU killed", rep.Problem, migration.CodeHypervisor, "guest web")
+	p.is("destination's QEMU killed", rep.Outcome, migration.Aborted)
+	p.untouched("destination's QEMU killed", "web", before, 5*time.Second)
+
+	id = copying()
+	p.must(sanjose.kill())
+	rep = p.ends(id, 20*time.Second)
+	p.said("destination's agent killed", rep.Problem, migration.CodeHypervisor, "guest web")
+	p.is("destination's agent killed", rep.Outcome, migration.Aborted)
+	p.must(sanjose.start(p.Context()))
+	p.untouched("destination's agent killed", "web", before, 8*time.Second)
+
+	id = copying()
+	asked := time.Now()
+	p.must(p.w.topo.SetLink("sanjose", scenario.AllUplinks, func(l *wan.Link) { l.Cut = wan.CutBoth }))
+	rep = p.ends(id, 25*time.Second)
+	p.Logf("all uplinks cut: outcome after %v", time.Since(asked).Round(100*time.Millisecond))
+	p.said("all uplinks cut", rep.Problem, migration.CodePath, "guest web", "not a byte", "sanjose")
+	p.is("all uplinks cut", rep.Outcome, migration.Aborted)
+	p.must(p.w.topo.SetLink("sanjose", scenario.AllUplinks, func(l *wan.Link) { l.Cut = "" }))
+	p.untouched("all uplinks cut", "web", before, 12*time.Second)
+}
+
+// movesAfterAll: the same guest moves, over the narrow way, and cannot be called back.
+func (p *trial) movesAfterAll() {
+	id := p.began(migration.Request{Guest: "web", To: "lisbon"})
+	p.reaches(id, string(migration.TargetResume))
+	err := p.w.agents["montreal"].client.Abort(p.Context(), id)
+	var words []string
+	if err == nil {
+		p.Error("abort after the switch: no error")
+	}
+	p.said("abort after the switch", err, migration.CodeBusy, append(words, id, "handed over to lisbon")...)
+	rep := p.ends(id, 25*time.Second)
+	p.is("the same guest, in fragments", rep.Outcome, migration.Completed)
+	if rep.Problem != nil {
+		p.Errorf("the same guest: %v", rep.Problem)
+	}
+	time.Sleep(500 * time.Millisecond)
+	if gap := p.gap(); gap > 2*time.Second {
+		p.Errorf("the same guest: its client waited for %v", gap)
+	}
+	for _, name := range []string{"single", "mute", "stuck"} {
+		p.must(p.w.agents["montreal"].client.StopGuest(p.Context(), name))
+	}
+}

@@ -1,0 +1,393 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+
+	"godwit/agent"
+	"godwit/internal/need"
+	"godwit/lab/image"
+	"godwit/lab/scenario"
+	"godwit/lab/topo"
+	"godwit/lab/traffic"
+	"godwit/migration"
+	"godwit/netstate"
+	"godwit/netstate/netns"
+)
+
+// A trial is a built world in which a test asks for migrations, one after the other,
+// and looks at what each left.
+type trial struct {
+	*testing.T
+	w     *world
+	lines *caseLines
+
+	mu    sync.Mutex
+	alive bool // every connection of the flow
+	worst time.Duration
+}
+
+// caseLines are the errors that were said, for the log at the end.
+type caseLines struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (c *caseLines) add(format string, a ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lines = append(c.lines, fmt.Sprintf(format, a...))
+}
+
+// newTrial builds the network and the agents of a scenario, with their
+// configurations changed by change, then its guests and clients.
+func newTrial(t *testing.T, text string, change func(host string, c *agent.Config)) *trial {
+	t.Helper()
+	need.QEMU(t)
+	need.Lab(t)
+	need.Program(t, "nft")
+	folder, err := filepath.Abs("../build/guest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	need.File(t, filepath.Join(folder, image.InitrdFile))
+	t.Setenv(image.Variable, folder)
+	s, err := scenario.Parse(t.Name(), []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := newID()
+	w := &world{
+		id: id, dir: filepath.Join(os.TempDir(), "godwit-lab-"+id), scenario: s, log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		agents: map[string]*hostAgent{}, where: map[string]string{},
+		clients: map[string]*traffic.Client{}, probers: map[string]*traffic.Prober{},
+	}
+	stopReaper, err := guard(id, w.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &trial{T: t, w: w, lines: &caseLines{}}
+	t.Cleanup(func() {
+		if t.Failed() {
+			p.showLogs()
+		}
+		for _, left := range w.close(stopReaper) {
+			t.Error("left behind: " + left)
+		}
+	})
+	ctx := t.Context()
+	kernel, initrd, err := image.Find()
+	p.must(err)
+	w.image = agent.Image{Kernel: kernel, Initrd: initrd, Cmdline: image.Cmdline}
+	p.must(os.MkdirAll(w.dir, 0o700))
+	w.topo, err = topo.Build(ctx, w.spec())
+	p.must(err)
+	p.must(w.startAgents(ctx))
+	for host, a := range w.agents {
+		p.restart(host, func(c *agent.Config) { change(a.host.Name, c) })
+	}
+	p.must(w.startGuests(ctx))
+	p.must(w.startClients(ctx))
+	return p
+}
+
+func (p *trial) must(err error) {
+	p.Helper()
+	if err != nil {
+		p.Fatal(err)
+	}
+}
+
+// restart kills a host's agent and starts it with a changed configuration.
+func (p *trial) restart(host string, change func(*agent.Config)) {
+	p.Helper()
+	a := p.w.agents[host]
+	p.must(a.kill())
+	if change != nil {
+		change(&a.config)
+	}
+	p.must(a.start(p.Context()))
+}
+
+// ticks starts the flow that every case must leave alone.
+func (p *trial) ticks(client, guest string) {
+	p.Helper()
+	info, err := p.guest("montreal", guest)
+	p.must(err)
+	c := p.w.clients[client]
+	p.must(c.Start(traffic.Flow{Name: "ticks", Kind: traffic.Ticks, Target: info.Addresses[0].Prefix.Addr(), MPTCP: true}))
+	p.alive = true
+	go func() {
+		for s := range c.Samples() {
+			p.mu.Lock()
+			p.worst = max(p.worst, time.Duration(max(s.Gap, s.Waiting)))
+			p.alive = s.Alive == s.Connections && s.Connections > 0
+			p.mu.Unlock()
+		}
+	}()
+}
+
+// gap is the longest wait of the flow since it was last asked.
+func (p *trial) gap() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	worst := p.worst
+	p.worst = 0
+	if !p.alive {
+		return time.Hour
+	}
+	return worst
+}
+
+func (p *trial) guest(host, name string) (agent.GuestInfo, error) {
+	ctx, cancel := context.WithTimeout(p.Context(), 5*time.Second)
+	defer cancel()
+	info, err := p.w.agents[host].client.Host(ctx)
+	if err != nil {
+		return agent.GuestInfo{}, err
+	}
+	for _, g := range info.Guests {
+		if g.Name == name {
+			return g, nil
+		}
+	}
+	return agent.GuestInfo{}, fmt.Errorf("no guest %s on %s", name, host)
+}
+
+// began asks montreal's agent for a migration that must begin.
+func (p *trial) began(req migration.Request) string {
+	p.Helper()
+	id, err := p.w.agents["montreal"].client.Migrate(p.Context(), req)
+	p.must(err)
+	return id
+}
+
+// reaches waits until a migration has an event or phase of that name.
+func (p *trial) reaches(id, name string) {
+	p.Helper()
+	after, limit := 0, time.Now().Add(30*time.Second)
+	for time.Now().Before(limit) {
+		part, err := p.w.agents["montreal"].client.Events(p.Context(), id, after)
+		p.must(err)
+		for _, e := range part.Events {
+			after = e.N
+			if string(e.Phase) == name || string(e.Name) == name {
+				return
+			}
+		}
+		if part.Over {
+			rep, _ := p.w.agents["montreal"].client.Report(p.Context(), id)
+			p.Fatalf("migration %s ended before %s: %s, %v", id, name, rep.Outcome, rep.Problem)
+		}
+	}
+	p.Fatalf("migration %s: no %s in 30 s", id, name)
+}
+
+// ends waits for the outcome of a migration.
+func (p *trial) ends(id string, limit time.Duration) agent.Report {
+	p.Helper()
+	until := time.Now().Add(limit)
+	for {
+		rep, err := p.w.agents["montreal"].client.Report(p.Context(), id)
+		if err == nil && rep.Ended != 0 {
+			return rep
+		}
+		if time.Now().After(until) {
+			p.Fatalf("migration %s: no outcome in %v (%+v, %v)", id, limit, rep.Phases, err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// outcome asks for a migration that must not come to anything, and returns what was
+// said: by the request, or as the outcome.
+func (p *trial) outcome(req migration.Request) (migration.Outcome, error) {
+	p.Helper()
+	id, err := p.w.agents["montreal"].client.Migrate(p.Context(), req)
+	if err != nil {
+		return migration.Refused, err
+	}
+	rep := p.ends(id, 25*time.Second)
+	if rep.Problem == nil {
+		return rep.Outcome, nil
+	}
+	return rep.Outcome, rep.Problem
+}
+
+// said checks an error: a problem of that code, one line that has all words.
+func (p *trial) said(name string, err error, code migration.Code, words ...string) {
+	p.Helper()
+	var problem *migration.Problem
+	if !errors.As(err, &problem) {
+		p.Errorf("%s: %v is not a problem", name, err)
+		return
+	}
+	p.lines.add("%s\n\t[%s] %s", name, problem.Code, problem.Text)
+	if problem.Code != code {
+		p.Errorf("%s: code %s, want %s", name, problem.Code, code)
+	}
+	for _, w := range words {
+		if !strings.Contains(problem.Text, w) {
+			p.Errorf("%s: %q: want %q in it", name, problem.Text, w)
+		}
+	}
+	if strings.ContainsAny(problem.Text, "\n\r") || strings.Contains(problem.Text, "%!") {
+		p.Errorf("%s: %q: want one line of words", name, problem.Text)
+	}
+}
+
+// mostGap is what a client may feel of a migration that comes to nothing.
+const mostGap = time.Second
+
+// untouched checks that all hosts are as before within limit, that the guest runs
+// in montreal and is free, and that its client felt nothing.
+func (p *trial) untouched(name, guest string, before map[string][]string, limit time.Duration) {
+	p.Helper()
+	until := time.Now().Add(limit)
+	for {
+		now := p.inventory()
+		diff := cmp.Diff(before, now)
+		if diff == "" {
+			break
+		}
+		if time.Now().After(until) {
+			p.Errorf("%s: the hosts are not as before (-before +now):\n%s", name, diff)
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	g, err := p.guest("montreal", guest)
+	if err != nil || g.Status != "running" || g.Migration != "" {
+		p.Errorf("%s: guest %s: %+v, %v: want it running, and free", name, guest, g, err)
+	}
+	if gap := p.gap(); gap > mostGap {
+		p.Errorf("%s: the client waited for %v", name, gap)
+	}
+}
+
+// inventory is all that agents could leave on the hosts, by host.
+func (p *trial) inventory() map[string][]string {
+	p.Helper()
+	out := map[string][]string{}
+	for host, a := range p.w.agents {
+		ns := a.host.Namespace
+		var have []string
+		p.must(netns.Do(ns, func() error {
+			found, err := netstate.Found()
+			if err != nil {
+				return err
+			}
+			for guest := range found.States {
+				have = append(have, "network state of guest "+guest)
+			}
+			have = append(have, found.Stray...)
+			links, err := netlink.LinkList()
+			for _, l := range links {
+				have = append(have, "device "+l.Attrs().Name)
+			}
+			return err
+		}))
+		for _, pid := range netns.Processes(ns) {
+			data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+			if words := strings.Split(string(data), "\x00"); err == nil && len(words) > 3 {
+				have = append(have, "process "+strings.Join(words[:3], " "))
+			}
+		}
+		for _, dir := range []string{filepath.Join(a.config.State, "journal"), filepath.Join(a.config.Run, "guests"), filepath.Join(a.config.Run, "tunnels")} {
+			entries, err := os.ReadDir(dir)
+			if err != nil {
+				continue
+			}
+			for _, e := range entries {
+				have = append(have, "file "+filepath.Join(filepath.Base(dir), e.Name()))
+			}
+		}
+		slices.Sort(have)
+		out[host] = have
+	}
+	return out
+}
+
+// bare starts a QEMU without a system in montreal, as somebody else would, and has
+// it adopted without a channel: cards NICs, and more arguments.
+func (p *trial) bare(name string, number, cards int, more ...string) {
+	p.Helper()
+	a := p.w.agents["montreal"]
+	qmp := filepath.Join(p.w.dir, name+".qmp")
+	args := append([]string{"-name", "guest=" + name, "-nodefaults", "-display", "none", "-M", "q35", "-accel", "tcg", "-m", "32",
+		"-qmp", "unix:" + qmp + ",server=on,wait=off"}, more...)
+	d := agent.Description{Name: name, Memory: 32 << 20, QMP: qmp}
+	d.Addresses = []migration.Address{{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, 1, byte(200 + number)}), 24)}}
+	p.must(netns.Do(a.host.Namespace, func() error {
+		for i := range cards {
+			mac, tap := fmt.Sprintf("52:54:00:00:%02x:%02x", 200+number, i), fmt.Sprintf("t-%s%d", name, i)
+			d.NICs = append(d.NICs, agent.NIC{MAC: mac, Tap: tap})
+			bridge, err := netlink.LinkByName(a.host.Bridge)
+			if err != nil {
+				return err
+			}
+			link := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: tap, MasterIndex: bridge.Attrs().Index}, Mode: netlink.TUNTAP_MODE_TAP}
+			if err := errors.Join(netlink.LinkAdd(link), netlink.LinkSetMaster(link, bridge)); err != nil {
+				return err
+			}
+			args = append(args, "-netdev", fmt.Sprintf("tap,id=n%d,ifname=%s,script=no,downscript=no", i, tap),
+				"-device", fmt.Sprintf("virtio-net-pci,netdev=n%d,mac=%s,romfile=", i, mac))
+		}
+		return nil
+	}))
+	cmd := exec.Command("qemu-system-x86_64", args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	p.must(netns.Start(a.host.Namespace, cmd))
+	ended := make(chan struct{})
+	go func() { cmd.Wait(); close(ended) }() //nolint:errcheck // the agent ends it
+	p.Cleanup(func() { cmd.Process.Kill(); <-ended })
+	for i := 0; ; i++ {
+		_, err := os.Stat(qmp)
+		if err == nil {
+			break
+		}
+		if i > 200 {
+			p.Fatalf("guest %s: %v", name, err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	_, err := a.client.StartGuest(p.Context(), d)
+	p.must(err)
+}
+
+// nft changes what the internet lets pass.
+func (p *trial) nft(rules string) {
+	p.Helper()
+	cmd := exec.Command("nft", rules)
+	var said strings.Builder
+	cmd.Stderr = &said
+	p.must(netns.Start(p.w.topo.Core(), cmd))
+	if err := cmd.Wait(); err != nil {
+		p.Fatalf("nft %s: %v: %s", rules, err, said.String())
+	}
+}
+
+func (p *trial) showLogs() {
+	for host, a := range p.w.agents {
+		data, err := os.ReadFile(a.logPath())
+		if err == nil {
+			p.Logf("agent %s:\n%s", host, data[max(0, len(data)-6000):])
+		}
+	}
+}
