@@ -82,7 +82,7 @@ func (a *Agent) probeAddress(ctx context.Context, addr netip.Addr, taken map[net
 // takenAddresses are those that guests here hold, are coming with, or left for a
 // tunnel.
 func (a *Agent) takenAddresses() map[netip.Addr]string {
-	out := map[netip.Addr]string{}
+	out := a.guests.expected()
 	for _, g := range a.guests.all() {
 		for _, addr := range g.Held.Addresses {
 			out[addr.Prefix.Addr()] = g.name()

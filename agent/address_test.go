@@ -47,16 +47,16 @@ func TestFreeUDPPort(t *testing.T) {
 
 func TestNextEndpoint(t *testing.T) {
 	id, seen := uint8(0), map[uint8]bool{}
-	for range 250 {
+	for range 120 {
 		id = nextEndpoint(id)
-		if id == 0 || seen[id] {
-			t.Fatalf("%d after %d others", id, len(seen))
+		if id%2 != 1 || seen[id] || seen[id+1] {
+			t.Fatalf("pair %d, %d after %d others", id, id+1, len(seen))
 		}
-		seen[id] = true
+		seen[id], seen[id+1] = true, true
 	}
-	for _, last := range []uint8{250, 251, 255} {
-		if got := nextEndpoint(last); got != 1 {
-			t.Errorf("after %d: %d", last, got)
+	for last, want := range map[uint8]uint8{1: 3, 2: 3, 3: 5, 4: 5, 240: 1, 251: 1, 255: 1} {
+		if got := nextEndpoint(last); got != want {
+			t.Errorf("after %d: %d, want %d", last, got, want)
 		}
 	}
 }

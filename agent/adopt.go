@@ -39,9 +39,11 @@ func (a *Agent) adopt(ctx context.Context, d Description) (_ *Guest, err error) 
 	case err != nil:
 		return nil, refuseAdoption(d, "%v", err)
 	}
-	g := &Guest{Machine: machine, Held: Held{Description: d, Number: a.guests.number(), Epoch: 1, Table: 100}}
+	g := &Guest{Machine: machine, Held: Held{Description: d, Epoch: 1, Table: 100}}
+	a.guests.expect(g)
 	defer func() {
 		if err != nil {
+			a.guests.settled(g)
 			g.closeFiles()
 		}
 	}()

@@ -35,6 +35,8 @@ type Agent struct {
 	probes  *reflector
 	clock   func() time.Time
 
+	choosing sync.Mutex // addresses of guests that start
+
 	mu       sync.Mutex
 	outgoing map[string]*outgoing
 	incoming map[string]*incoming

@@ -96,7 +96,7 @@ func TestUnfit(t *testing.T) {
 		{"one NIC, keeps its address", one, true, true, well, vm.Running, "", nil},
 		{"no channel", two, false, false, well, vm.Running, migration.CodeGuest, []string{"no guest channel", "--network tunnel"}},
 		{"no channel, keeps its address", two, false, true, well, vm.Running, "", nil},
-		{"a disk", disk, true, false, well, vm.Running, migration.CodeGuest, []string{"it has a disk"}},
+		{"a disk that QEMU has not", disk, true, false, well, vm.Running, migration.CodeGuest, []string{"disk root"}},
 	} {
 		refused(t, c.name, unfit(refuse, c.held, c.channel, c.keeps, c.facts, c.status), c.code, c.words...)
 	}

@@ -89,7 +89,7 @@ func TestLoadConfigErrors(t *testing.T) {
 		{"no key", with(", key: paris-1.key", ""), "tls.key is missing"},
 		{"all of tls", with("tls: {ca: ca.pem, cert: paris-1.pem, key: paris-1.key}\n", ""), "tls.ca is missing"},
 		{"two documents", wholeConfig + "---\nhost: x\n", "second document"},
-		{"an address that is none", with("100.64.1.11", "100.64.1.1111"), "100.64.1.1111"},
+		{"an address that is none", with("100.64.1.11", "100.64.1.1111"), ":13:30: "},
 		{"not yaml", with("peers:\n", "peers: ]\n"), ":15:"},
 		{"no host", with("host: paris-1\n", ""), "host is missing"},
 		{"no bridge", with("  bridge: br-guest\n", ""), "network.bridge is missing"},

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"godwit/migration"
@@ -136,5 +137,13 @@ func (d Description) checkStarted() error {
 const tinyImage = "tiny"
 
 func (d Description) wrong(format string, a ...any) error {
-	return &migration.Problem{Code: migration.CodeUsage, Text: "guest " + d.Name + ": " + fmt.Sprintf(format, a...)}
+	return &migration.Problem{Code: migration.CodeUsage, Text: "guest " + d.shown() + ": " + fmt.Sprintf(format, a...)}
+}
+
+// shown is the name for a message of one line, whatever it is.
+func (d Description) shown() string {
+	if guestName.MatchString(d.Name) || d.Name == "" {
+		return d.Name
+	}
+	return strconv.Quote(d.Name)
 }

@@ -79,9 +79,10 @@ func (m *incoming) perform(ctx context.Context, e migration.Effect) error {
 func (m *incoming) receive(ctx context.Context) error {
 	a, p := m.a, m.work.preparation
 	g := &Guest{Held: Held{
-		Description: p.Description.elsewhere(), Number: a.guests.number(), Active: m.plan.Active, Addresses: m.plan.Held,
+		Description: p.Description.elsewhere(), Active: m.plan.Active, Addresses: m.plan.Held,
 		Epoch: m.plan.Epoch, Endpoint: p.Endpoint, Table: p.Table,
 	}}
+	a.guests.expect(g)
 	g.Held.Dir = a.guestDir(m.plan.Guest, fmt.Sprint(m.plan.Epoch))
 	m.work.guest = g
 	if err := m.makeDisks(); err != nil {

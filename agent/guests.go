@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -94,6 +96,7 @@ type guests struct {
 	mu     sync.Mutex
 	dir    string
 	byName map[string]*Guest
+	coming map[*Guest]bool // being started or received: not under care yet, but numbered
 }
 
 func (s *guests) find(name string) (*Guest, error) {
@@ -135,11 +138,66 @@ func (s *guests) all() []*Guest {
 func (s *guests) number() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.free()
+}
+
+func (s *guests) free() int {
 	for n := 1; ; n++ {
-		if !slices.ContainsFunc(mapsValues(s.byName), func(g *Guest) bool { return g.Held.Number == n }) {
+		has := func(g *Guest) bool { return g.Held.Number == n }
+		if !slices.ContainsFunc(mapsValues(s.byName), has) && !slices.ContainsFunc(slices.Collect(maps.Keys(s.coming)), has) {
 			return n
 		}
 	}
+}
+
+// expect gives a guest that is being started or received a number, which nobody
+// else gets until it is kept, or settled.
+func (s *guests) expect(g *Guest) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g.Held.Number = s.free()
+	s.reserve(g)
+}
+
+// expectAgain is expect for a guest that has its number from an earlier agent.
+func (s *guests) expectAgain(g *Guest) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reserve(g)
+}
+
+func (s *guests) reserve(g *Guest) {
+	if s.coming == nil {
+		s.coming = map[*Guest]bool{}
+	}
+	s.coming[g] = true
+}
+
+// settled ends expect; it may be called again.
+func (s *guests) settled(g *Guest) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.coming, g)
+}
+
+// give sets the addresses of an expected guest.
+func (s *guests) give(g *Guest, addrs []migration.Address) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g.Held.Addresses = addrs
+}
+
+// expected are the addresses of guests that are being started or received.
+func (s *guests) expected() map[netip.Addr]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := map[netip.Addr]string{}
+	for g := range s.coming {
+		for _, addr := range g.Held.Addresses {
+			out[addr.Prefix.Addr()] = g.name()
+		}
+	}
+	return out
 }
 
 func mapsValues(m map[string]*Guest) []*Guest {
@@ -154,6 +212,7 @@ func mapsValues(m map[string]*Guest) []*Guest {
 func (s *guests) keep(g *Guest) error {
 	s.mu.Lock()
 	s.byName[g.name()] = g
+	delete(s.coming, g)
 	s.mu.Unlock()
 	return writeJSON(filepath.Join(s.dir, g.name()+".json"), g.Held)
 }

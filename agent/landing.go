@@ -245,8 +245,9 @@ func (m *incoming) handed(joins *guest.Joins, users *guest.Users) error {
 func (m *incoming) lastEndpoint(joins *guest.Joins) uint8 {
 	last := m.work.preparation.Endpoint
 	for _, addr := range m.plan.Next {
-		if addr.Endpoint != 0 {
-			last = addr.Endpoint
+		last = max(last, addr.Endpoint)
+		if addr.Endpoint != 0 && addr.Endpoint < m.work.preparation.Endpoint {
+			last = addr.Endpoint // the ids began again
 		}
 	}
 	if joins != nil {

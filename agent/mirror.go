@@ -54,6 +54,7 @@ func (m *outgoing) seedDisks(ctx context.Context) error {
 		if err := m.awaitSeeded(ctx); err != nil {
 			return err
 		}
+		m.flushDisks()
 	}
 	m.rec.event(migration.DiskSeeded)
 	return nil
@@ -226,6 +227,23 @@ func (m *outgoing) finishDisks(ctx context.Context) error {
 	}
 	m.rec.edit(func(r *Report) { r.DiskBytes = w.carried() })
 	return nil
+}
+
+// flushDisks leaves little for QEMU to flush when it stops the guest: downtime.
+func (m *outgoing) flushDisks() {
+	if m.work.mirrors == nil {
+		return
+	}
+	for _, d := range m.guest.Held.Description.Disks {
+		f, err := os.Open(d.Path)
+		if err != nil {
+			continue // QEMU has it, and will flush it
+		}
+		if err := f.Sync(); err != nil {
+			m.a.log.Info("flush disk", "guest", m.plan.Guest, "disk", d.ID, "error", err)
+		}
+		f.Close()
+	}
 }
 
 // undoSeed ends all mirrors, also those that an earlier agent began. The disks here are

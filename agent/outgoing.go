@@ -114,7 +114,7 @@ func (m *outgoing) verdict(effect migration.Effect, err error) migration.Input {
 		return migration.Input{Kind: migration.Declined, Effect: effect, Problem: problem}
 	}
 	m.a.log.Warn("effect", "migration", m.plan.ID, "effect", effect, "error", err)
-	if !m.state.Released() && m.state.Course == migration.Forward {
+	if !m.state.Released() && m.state.Course == migration.Forward && m.state.Phase() != migration.Check {
 		if gone := m.gone(); gone != nil {
 			problem = gone
 		}

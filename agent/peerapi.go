@@ -58,24 +58,26 @@ func (a *Agent) peerCheck(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	id := offer.Endpoint
-	for i := range next {
-		if offer.Plan.Network == "mptcp" {
-			id = nextEndpoint(id)
+	if offer.Plan.Network == "mptcp" {
+		id := nextEndpoint(offer.Endpoint)
+		for i := range next { // ids go in pairs: IPv4 has the first, IPv6 the second
 			next[i].Endpoint = id
+			if next[i].Prefix.Addr().Is6() {
+				next[i].Endpoint = id + 1
+			}
 		}
 	}
 	answer.Next, answer.Now = next, time.Now().UnixNano()
 	return answer, nil
 }
 
-// nextEndpoint is a fresh MPTCP endpoint id. Ids are one byte; after 250 they
-// begin again, when the first are long forgotten.
+// nextEndpoint is the first id of a fresh pair of MPTCP endpoint ids, after id. They
+// are one byte; after 240 they begin again, when the first are long forgotten.
 func nextEndpoint(id uint8) uint8 {
-	if id >= 250 {
+	if id >= 240 {
 		return 1
 	}
-	return id + 1
+	return id + 1 + id%2
 }
 
 // admit checks that the caller is the plan's source and this host its destination.

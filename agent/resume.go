@@ -83,6 +83,7 @@ func (a *Agent) resumeDestination(ctx context.Context, id string) error {
 	g, err := a.guests.find(j.Offer.Plan.Guest) // it ran here already, or else it waits
 	if err != nil {
 		g = &Guest{Held: j.Held}
+		a.guests.expectAgain(g)
 		if machine, err := attachMachine(ctx, j.Held); err == nil {
 			g.Machine = machine
 		}

@@ -142,6 +142,7 @@ func (m *outgoing) call(ctx context.Context, what string, request, answer any) e
 // flip sends the guest's packets to the destination, where they wait.
 func (m *outgoing) flip(ctx context.Context) error {
 	m.rec.event(migration.PreSourceSuspend)
+	m.flushDisks()
 	if m.comesHome() {
 		// Those packets reach the destination without us: it keeps them from now on,
 		// and what it had sent before is here when it has answered.

@@ -55,14 +55,15 @@ func (a *Agent) apiStartGuest(r *http.Request) (any, error) {
 // startGuest boots a guest of the image tiny with a free address. On error nothing
 // of it is left.
 func (a *Agent) startGuest(ctx context.Context, d Description) (_ *Guest, err error) {
-	g := &Guest{Held: Held{Description: d, Number: a.guests.number(), Epoch: 1, Table: 100}}
+	g := &Guest{Held: Held{Description: d, Epoch: 1, Table: 100}}
 	g.Held.Dir = a.guestDir(d.Name, "1")
+	a.guests.expect(g)
 	defer func() {
 		if err != nil {
 			a.discard(g)
 		}
 	}()
-	if g.Held.Addresses, err = a.freeAddresses(ctx, netip.Addr{}, d.Name); err != nil {
+	if err := a.chooseAddresses(ctx, g); err != nil {
 		return nil, err
 	}
 	if err := a.openTaps(g); err != nil {
@@ -87,6 +88,19 @@ func (a *Agent) startGuest(ctx context.Context, d Description) (_ *Guest, err er
 		}
 	}
 	return g, nil
+}
+
+// chooseAddresses gives a new guest free addresses; of those that start at the same
+// time, one after the other.
+func (a *Agent) chooseAddresses(ctx context.Context, g *Guest) error {
+	a.choosing.Lock()
+	defer a.choosing.Unlock()
+	addrs, err := a.freeAddresses(ctx, netip.Addr{}, g.name())
+	if err != nil {
+		return err
+	}
+	a.guests.give(g, addrs)
+	return nil
 }
 
 // guestDir is where a guest's sockets and logs are; each epoch has its own.
@@ -142,8 +156,8 @@ func (g *Guest) configuration(nic int, addrs []migration.Address, table int, mai
 		} else {
 			c.GatewayV6 = addr.Gateway
 		}
-		if addr.Endpoint != 0 && (c.Endpoint == 0 || addr.Endpoint < c.Endpoint) {
-			c.Endpoint = addr.Endpoint
+		if id := addr.Endpoint; id != 0 { // the pair's first names both
+			c.Endpoint = id - (id+1)%2
 		}
 	}
 	return c
@@ -215,6 +229,7 @@ func (a *Agent) stopGuest(ctx context.Context, g *Guest) error {
 
 // discard ends what was made for a guest here, without a word to anybody.
 func (a *Agent) discard(g *Guest) {
+	defer a.guests.settled(g)
 	if g.Machine != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()

@@ -67,7 +67,28 @@ func readYAML(path string, value any, quantities map[string]quantity) (err error
 	if w.err != nil {
 		return atPlace(path, w.err)
 	}
-	return atPlace(path, yaml.NodeToValue(root, value, yaml.Strict()))
+	err = yaml.NodeToValue(root, value, yaml.Strict())
+	var theirs yaml.Error
+	if err != nil && !errors.As(err, &theirs) { // of a type that reads its own text, such as an address
+		q := &quoted{what: err.Error()}
+		ast.Walk(q, root)
+		err = &misplaced{q.token, q.what}
+	}
+	return atPlace(path, err)
+}
+
+// quoted looks for the word that an error quotes.
+type quoted struct {
+	what  string
+	token *token.Token
+}
+
+// Visit looks at one node.
+func (q *quoted) Visit(n ast.Node) ast.Visitor {
+	if q.token == nil && n.Type() == ast.StringType && strings.Contains(q.what, strconv.Quote(n.GetToken().Value)) {
+		q.token = n.GetToken()
+	}
+	return q
 }
 
 // misplaced is an error of ours with the token that it is about.

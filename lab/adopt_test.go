@@ -273,15 +273,15 @@ func TestAdoptedGuestMigratesLikeAnyOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.refusals(t, w)
-	f.staysHere(t, w, "no start command", func(d *agent.Description) { d.Start = nil }, "no start command")
+	f.staysHere(t, w, "no start command", func(d *agent.Description) { d.Start = nil }, migration.Refused, "no start command")
 	f.staysHere(t, w, "would run by itself", func(d *agent.Description) {
 		d.Start = slices.DeleteFunc(d.Start, func(word string) bool { return word == "-S" })
-	}, "add -S")
+	}, migration.Aborted, "add -S")
 	f.staysHere(t, w, "taps by name", func(d *agent.Description) {
 		for i, word := range d.Start {
 			d.Start[i] = strings.NewReplacer("fd={fd0}", "ifname={tap0},script=no,downscript=no").Replace(word)
 		}
-	}, "Device or resource busy")
+	}, migration.Aborted, "Device or resource busy")
 	if _, err := montreal.client.StartGuest(t.Context(), f.describe(t, w)); err != nil {
 		t.Fatal(err)
 	}
@@ -327,6 +327,38 @@ func TestAdoptedGuestMigratesLikeAnyOther(t *testing.T) {
 			r.Survived, r.MPTCP, r.Connections[0].Moved, r.Lost, r.Repeated, r.Corrupt)
 	}
 	forgotten(t, montreal)
+}
+
+// A guest that nobody can talk to keeps its address, and its plain connections.
+func TestAdoptedGuestWithoutChannelKeepsItsAddress(t *testing.T) {
+	w := buildWorld(t, twoSites)
+	montreal, sanjose := w.agents["montreal"], w.agents["sanjose"]
+	addr := netip.MustParsePrefix("10.1.1.50/24")
+	f := startForeign(t, w, "montreal", addr, netip.MustParseAddr("10.1.1.1"))
+	d := f.describe(t, w, "channel: "+f.channel(), "network: tunnel\naddresses: [{prefix: "+addr.String()+"}]",
+		"socket,id=guest,server=on,wait=off,path={channel}", "null,id=guest")
+	if _, err := montreal.client.StartGuest(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.clients["phone"].Start(traffic.Flow{Name: "ticks", Kind: traffic.Ticks, Target: addr.Addr()}); err != nil {
+		t.Fatal(err)
+	}
+	if rep := migrate(t, montreal, "sanjose"); rep.Outcome != migration.Completed || rep.Network != "tunnel" {
+		t.Fatalf("montreal → sanjose by %s: %s: %v", rep.Network, rep.Outcome, rep.Problem)
+	}
+	moved := only(t, sanjose)
+	restart(t, sanjose)
+	if again := only(t, sanjose); again.PID != moved.PID || again.Addresses[0].Prefix != addr {
+		t.Errorf("after a restart of the destination's agent: %+v, before: %+v", again, moved)
+	}
+	time.Sleep(time.Second)
+	r, err := w.clients["phone"].Stop("ticks")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.Survived || r.Lost+r.Repeated+r.Corrupt != 0 {
+		t.Errorf("connection: survived %v, lost %d, repeated %d, corrupt %d", r.Survived, r.Lost, r.Repeated, r.Corrupt)
+	}
 }
 
 // refusals tries what cannot be adopted: each is refused in one line, and nothing changes.
@@ -381,7 +413,7 @@ func (f *foreign) refusals(t *testing.T, w *world) {
 
 // staysHere adopts the guest by a description that no destination can start: the
 // migration ends where it began, says why, and leaves nothing.
-func (f *foreign) staysHere(t *testing.T, w *world, name string, change func(*agent.Description), want string) {
+func (f *foreign) staysHere(t *testing.T, w *world, name string, change func(*agent.Description), outcome migration.Outcome, want string) {
 	t.Run(name, func(t *testing.T) {
 		d := f.describe(t, w)
 		change(&d)
@@ -389,8 +421,8 @@ func (f *foreign) staysHere(t *testing.T, w *world, name string, change func(*ag
 			t.Fatal(err)
 		}
 		rep := migrate(t, f.host, "sanjose")
-		if rep.Outcome != migration.Aborted || rep.Problem == nil || !strings.Contains(rep.Problem.Text, want) || strings.Contains(rep.Problem.Text, "\n") {
-			t.Errorf("%s: %v; want aborted, and one line with %q", rep.Outcome, rep.Problem, want)
+		if rep.Outcome != outcome || rep.Problem == nil || !strings.Contains(rep.Problem.Text, want) || strings.Contains(rep.Problem.Text, "\n") {
+			t.Errorf("%s: %v; want %s, and one line with %q", rep.Outcome, rep.Problem, outcome, want)
 		}
 		t.Log(rep.Problem)
 		only(t, f.host)

@@ -148,12 +148,16 @@ func (r *run) fillNetwork(out *report.Migration, m *move) {
 	out.Connections = r.connections(m)
 }
 
+// around is how far from a window edges and guest are compared.
+const around = int64(4 * time.Second)
+
 // dropped is how many packets between edges and guest were lost in a window. When
 // traffic has ended and nothing is on its way, the difference is exact: zero then
-// is zero in every window. Otherwise the smallest differences around the window
-// tell, since packets on their way only add to them.
+// is zero in every window. Otherwise the smallest differences just before and just
+// after tell, since packets on their way only add to them.
 func (r *run) dropped(guest string, from, to int64) (int64, error) {
 	var before, after, last *int64
+	near := false // before is of a sample near the window
 	var why error
 	for i := range r.balances {
 		b := &r.balances[i]
@@ -165,14 +169,18 @@ func (r *run) dropped(guest string, from, to int64) (int64, error) {
 			continue
 		}
 		missing := b.missing.toGuest + b.missing.fromGuest
-		last = &missing
 		at := b.at.UnixNano()
-		if at <= from && (before == nil || missing < *before) {
-			before = &missing
+		if at <= from {
+			isNear := at >= from-around
+			if before == nil || !near || missing < *before {
+				before = &missing // the smallest of those near, else the latest
+			}
+			near = isNear
 		}
-		if at >= to && (after == nil || missing < *after) {
+		if at >= to && (after == nil || missing < *after && at <= r.nextMove(guest, to)) {
 			after = &missing
 		}
+		last = &missing
 	}
 	switch {
 	case last == nil && why != nil:
@@ -187,6 +195,18 @@ func (r *run) dropped(guest string, from, to int64) (int64, error) {
 		start = *before
 	}
 	return max(*after-start, 0), nil
+}
+
+// nextMove is when what follows a window at its end belongs to something else: the
+// guest's next migration, or some seconds later.
+func (r *run) nextMove(guest string, end int64) int64 {
+	limit := end + around
+	for _, m := range r.moves {
+		if at := m.asked.UnixNano(); m.guest == guest && at >= end {
+			limit = min(limit, at)
+		}
+	}
+	return limit
 }
 
 // connections counts those of the lab's traffic after the move.

@@ -217,7 +217,7 @@ func (r *run) compare(ctx context.Context, name string) balance {
 		return b
 	}
 	for _, m := range counters.Meter {
-		if m.Proto != protoTCP && m.Proto != protoUDP {
+		if !counted(m.Proto, m.Port) {
 			continue
 		}
 		if !m.Out && addrs[m.Dst] {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"godwit/lab/topo"
+	"godwit/lab/traffic/record"
 	"godwit/netstate/meter"
 	"godwit/netstate/netns"
 )
@@ -61,6 +62,13 @@ const (
 	protoUDP = 17
 )
 
+// counted says whether a packet is a client's. A prober asks the next address
+// before the guest has it; those packets are lost on purpose.
+func counted(proto uint8, port uint16) bool {
+	probe := port == record.PortEcho || port >= record.PortProbeFirst && port <= record.PortProbeLast
+	return proto == protoTCP || proto == protoUDP && !probe
+}
+
 // count adds up what passed the edges to and from addrs since they were opened.
 func (e *edges) count(addrs map[netip.Addr]bool) (flowCount, error) {
 	e.mu.Lock()
@@ -75,7 +83,7 @@ func (e *edges) count(addrs map[netip.Addr]bool) (flowCount, error) {
 			return c, err
 		}
 		for key, n := range counts {
-			if key.Proto != protoTCP && key.Proto != protoUDP {
+			if !counted(key.Proto, key.Port) {
 				continue
 			}
 			if key.Out && addrs[key.Dst] {

@@ -3,9 +3,9 @@ package lab
 import (
 	"fmt"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -152,7 +152,7 @@ func (p *trial) farSide() {
 	p.is("a certificate of another fleet", outcome, migration.Refused)
 	p.restart("lisbon", func(c *agent.Config) { c.TLS = own })
 
-	p.nft("add table ip fragments; add chain ip fragments all { type filter hook prerouting priority -450; }; add rule ip fragments all ip frag-off & 0x3fff != 0 drop")
+	p.nft("add table ip fragments; add chain ip fragments every { type filter hook prerouting priority -450; }; add rule ip fragments every ip frag-off & 0x3fff != 0 drop")
 	p.must(p.w.topo.SetLink("lisbon", "public", func(l *wan.Link) { l.MTU = 1280 }))
 	outcome, err = p.outcome(migration.Request{Guest: "web", To: "lisbon"})
 	p.said("neither fits nor passes in fragments", err, migration.CodePath, "1580 bytes", "fragments")
@@ -231,9 +231,9 @@ func (p *trial) undone() {
 	id = copying()
 	pid, err := sanjose.qemuPID(p.Context(), "web")
 	p.must(err)
-	process, err := os.FindProcess(pid)
-	p.must(err)
-	p.must(process.Kill())
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		p.Fatalf("kill QEMU %d in sanjose: %v", pid, err)
+	}
 	rep = p.ends(id, 10*time.Second)
 	p.said("destination's QEMU killed", rep.Problem, migration.CodeHypervisor, "guest web")
 	p.is("destination's QEMU killed", rep.Outcome, migration.Aborted)

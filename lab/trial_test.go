@@ -332,7 +332,8 @@ func (p *trial) bare(name string, number, cards int, more ...string) {
 	qmp := filepath.Join(p.w.dir, name+".qmp")
 	args := append([]string{"-name", "guest=" + name, "-nodefaults", "-display", "none", "-M", "q35", "-accel", "tcg", "-m", "32",
 		"-qmp", "unix:" + qmp + ",server=on,wait=off"}, more...)
-	d := agent.Description{Name: name, Memory: 32 << 20, QMP: qmp}
+	d := agent.Description{Name: name, Memory: 32 << 20, QMP: qmp,
+		Start: []string{"qemu-system-x86_64", "-S", "-incoming", "defer", "-pidfile", "{dir}/pid", "-qmp", "unix:{qmp},server=on,wait=off", "-m", "{memory}"}}
 	d.Addresses = []migration.Address{{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, 1, byte(200 + number)}), 24)}}
 	p.must(netns.Do(a.host.Namespace, func() error {
 		for i := range cards {
@@ -387,7 +388,7 @@ func (p *trial) showLogs() {
 	for host, a := range p.w.agents {
 		data, err := os.ReadFile(a.logPath())
 		if err == nil {
-			p.Logf("agent %s:\n%s", host, data[max(0, len(data)-6000):])
+			p.Logf("agent %s:\n%s", host, data[max(0, len(data)-12000):])
 		}
 	}
 }

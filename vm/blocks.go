@@ -24,6 +24,7 @@ type MirrorState struct {
 // make is found again by its name, so all of them also serve one who attached later.
 type Blocks interface {
 	// StartMirror begins to copy. On error nothing of it is left, and the disk is as it was.
+	// The guest's flushes don't reach the copy: it is to be synced before the disk goes.
 	StartMirror(ctx context.Context, m Mirror) error
 	// Mirrors returns the state of every mirror of this machine, in the order of their disks' IDs.
 	Mirrors(ctx context.Context) ([]MirrorState, error)

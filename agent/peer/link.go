@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"syscall"
 	"time"
 
@@ -121,6 +122,10 @@ func (l *Link) once(ctx context.Context, method, path string, body []byte, answe
 	}
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := l.http.Do(req)
+	var asked *url.Error
+	if errors.As(err, &asked) {
+		return asked.Err // its URL says nothing that a person knows
+	}
 	if err != nil {
 		return err
 	}

@@ -91,7 +91,7 @@ func (p *probing) listenFor(targets []netip.Addr) error {
 		if p.socks[t.Is6()] != nil {
 			continue
 		}
-		c, err := net.ListenUDP(network, nil)
+		c, err := listenProbe(network)
 		if err != nil {
 			return err
 		}
@@ -101,6 +101,16 @@ func (p *probing) listenFor(targets []netip.Addr) error {
 		go p.hear(c)
 	}
 	return nil
+}
+
+// listenProbe takes the first of the probers' ports that is free.
+func listenProbe(network string) (c *net.UDPConn, err error) {
+	for port := record.PortProbeFirst; port <= record.PortProbeLast; port++ {
+		if c, err = net.ListenUDP(network, &net.UDPAddr{Port: port}); err == nil {
+			return c, nil
+		}
+	}
+	return nil, err
 }
 
 func (p *probing) askAll(every time.Duration, done <-chan struct{}) {

@@ -39,6 +39,9 @@ const (
 	PortRequests = 7004
 	PortUDP      = 7005
 	PortEcho     = 7007
+	// Probers send from these ports, so that their packets can be told from clients'.
+	PortProbeFirst = 7100
+	PortProbeLast  = 7163
 )
 
 // Sizes, in bytes.

@@ -1,0 +1,21 @@
+package qemu
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestReadTaps(t *testing.T) {
+	// QEMU 10.0's words, with its carriage returns.
+	text := "nic0: index=0,type=nic,model=virtio-net-pci,macaddr=52:54:00:00:01:0a\r\n" +
+		" \\ net0: index=0,type=tap,ifname=tap-web-a,script=no,downscript=no\r\n" +
+		"nic1: index=0,type=nic,model=virtio-net-pci,macaddr=52:54:00:00:01:0b\r\n" +
+		" \\ net1: index=0,type=tap,fd=12\r\n" +
+		"user0: index=0,type=user,net=10.0.2.0,restrict=off\r\n" +
+		"net2: index=0,type=tap,ifname=last\r\n"
+	want := map[string]string{"net0": "tap-web-a", "net2": "last"}
+	if diff := cmp.Diff(want, readTaps(text)); diff != "" {
+		t.Error(diff)
+	}
+}
