@@ -4,107 +4,15 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"net/netip"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"godwit/agent/peer"
 	"godwit/migration"
-	"godwit/netstate"
-	"godwit/netstate/tunnel"
 	"godwit/policy"
 	"godwit/transfer"
 	"godwit/vm"
 )
-
-// prepareThere has the destination make everything ready.
-func (m *outgoing) prepareThere(ctx context.Context) error {
-	private, public, err := tunnel.NewKey()
-	if err != nil {
-		return err
-	}
-	config, err := m.tunnelConfig(private)
-	if err != nil {
-		return err
-	}
-	m.work.prepared = Prepared{}
-	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
-	var offers []pathTunnel
-	if direct(m.plan) && !m.plan.Insecure {
-		if offers, m.work.memoryTunnels, err = m.a.offerTunnels(m.plan.ID, m.paths(n)); err != nil {
-			return err
-		}
-	}
-	request := Preparation{
-		MemoryTunnels: offers,
-		Plan:          m.plan, Description: m.guest.Held.Description, Facts: m.work.facts,
-		Endpoint: m.guest.Held.Endpoint, Table: m.guest.Held.Table,
-		TunnelKey: public, Tunnel: config.Local, ClockSkew: m.work.skew,
-	}
-	if err := m.call(ctx, "prepare", request, &m.work.prepared); err != nil {
-		return err
-	}
-	config.Remote = m.work.prepared.Tunnel
-	if config.PeerKey, err = tunnel.ParseKey(m.work.prepared.TunnelKey); err != nil {
-		return &migration.Problem{Code: migration.CodePeer, Text: "prepare: the destination's tunnel key is not one"}
-	}
-	return m.a.detours.change(m.plan.Guest, func(all map[string]*detour) {
-		all[m.detourID()] = &detour{
-			ID: m.detourID(), Guest: m.plan.Guest, Peer: m.plan.To, Tunnel: config, Up: time.Now(),
-		}
-	})
-}
-
-// tunnelConfig is this end of the tunnel, without the other.
-func (m *outgoing) tunnelConfig(private tunnel.Key) (tunnel.Config, error) {
-	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
-	local, _, ok := m.a.config.guestPath(n)
-	if !ok {
-		return tunnel.Config{}, fmt.Errorf("no uplink carries guests' traffic")
-	}
-	return m.a.tunnelEnd(m.plan.ID, m.plan.Tunnel, local.Address, private)
-}
-
-// prepareHere makes this end of the tunnel and tries it with a full packet. For
-// the clients nothing has changed when it ends.
-func (m *outgoing) prepareHere(ctx context.Context) error {
-	d, ok := m.a.detours.get(m.detourID())
-	if !ok {
-		return fmt.Errorf("no tunnel was agreed on")
-	}
-	t, err := tunnel.Up(ctx, d.Tunnel)
-	if err != nil {
-		return err
-	}
-	m.rec.edit(func(r *Report) { r.TunnelUp = time.Now().UnixNano() })
-	if _, err := t.Verify(ctx); err != nil {
-		return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf(
-			"tunnel %s → %s does not carry packets: %v; is UDP port %d open?", m.plan.From, m.plan.To, err, d.Tunnel.Remote.Port())}
-	}
-	if err := m.raiseDirect(ctx); err != nil {
-		return err
-	}
-	g := m.guest
-	return m.a.detours.change(m.plan.Guest, func(all map[string]*detour) {
-		d := all[m.detourID()]
-		d.Taps = g.Held.Taps
-		d.Away = nil
-		for _, addr := range m.plan.Held {
-			if addr.Home == m.plan.To {
-				continue // it is going home
-			}
-			away := netstate.Away{
-				Addr: addr.Prefix.Addr(), MAC: g.Held.Description.NICs[g.Held.Active].hardware(),
-				Tap: g.Held.Taps[g.Held.Active], Tunnel: d.Tunnel.Name,
-			}
-			if addr.Home == m.a.config.Host {
-				away.Gateway = addr.Gateway
-			}
-			d.Away = append(d.Away, away)
-		}
-	})
-}
 
 const (
 	lookEvery     = 10 * time.Millisecond  // at QEMU's figures
@@ -301,16 +209,6 @@ func (m *outgoing) progressOf(p vm.Progress, look policy.Look) CopyProgress {
 	return out
 }
 
-// countWire notes what the migration sent.
-func (m *outgoing) countWire() {
-	if m.work.wireStart == nil {
-		return
-	}
-	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
-	wire := m.wireSince(n)
-	m.rec.edit(func(r *Report) { r.WireBytes = wire })
-}
-
 // undoCopy ends QEMU's migration; the guest is as it was.
 func (m *outgoing) undoCopy(ctx context.Context) error {
 	m.countWire()
@@ -324,104 +222,4 @@ func (m *outgoing) undoCopy(ctx context.Context) error {
 		m.work.endTicks = nil
 	}
 	return err
-}
-
-// goodput estimates what the paths carry, from a running total. Times without a
-// byte do not count: QEMU held with nothing to send says nothing of the paths.
-type goodput struct {
-	at    time.Time
-	bytes int64
-	rate  float64
-}
-
-// goodputWindow is how long a sample takes.
-const goodputWindow = 250 * time.Millisecond
-
-func (g *goodput) see(now time.Time, total int64) int64 {
-	if g.at.IsZero() {
-		g.at, g.bytes = now, total
-		return 0
-	}
-	if d := now.Sub(g.at); d >= goodputWindow {
-		sample := float64(total-g.bytes) / d.Seconds()
-		if sample > g.rate/2 || g.rate == 0 {
-			g.rate += (sample - g.rate) * 0.5
-		} else if sample > g.rate/20 { // a slower path counts, an idle one does not
-			g.rate += (sample - g.rate) * 0.1
-		}
-		g.at, g.bytes = now, total
-	}
-	return int64(g.rate)
-}
-
-// wireBytes reads the meters: IP bytes sent to n so far, by path. Of UDP only what
-// the tunnels for memory carry counts: the rest are guests' packets.
-func (m *outgoing) wireBytes(n Neighbour) map[string]int64 {
-	a := m.a
-	memory := map[uint16]bool{}
-	for _, t := range m.work.memoryTunnels {
-		memory[t.Remote.Port()] = true
-	}
-	out := map[string]int64{}
-	for _, u := range a.config.Uplinks {
-		device := a.meters[u.Device]
-		if device == nil {
-			continue
-		}
-		counts, err := device.Read()
-		if err != nil {
-			a.log.Warn("read meter", "uplink", u.Name, "error", err)
-			continue
-		}
-		for key, count := range counts {
-			if !key.Out || key.Src != u.Address || key.Proto == protoUDP && !memory[key.Port] {
-				continue
-			}
-			for _, there := range n.Uplinks {
-				if key.Dst == there.Address {
-					out[u.Name+"-"+there.Name] += int64(count.Bytes)
-				}
-			}
-		}
-	}
-	return out
-}
-
-// protoUDP: tunnels travel in UDP.
-const protoUDP = 17
-
-func (m *outgoing) wireSince(n Neighbour) map[string]int64 {
-	now := m.wireBytes(n)
-	for path := range now {
-		now[path] -= m.work.wireStart[path]
-		if now[path] == 0 {
-			delete(now, path)
-		}
-	}
-	return now
-}
-
-// tunnelName is the device of migration id's tunnel; at most 15 characters.
-func tunnelName(id string) string { return "gwt-" + strings.TrimPrefix(id, "m-") }
-
-// tunnelEnd is one end of a tunnel at local, on a free port.
-func (a *Agent) tunnelEnd(id, kind string, local netip.Addr, private tunnel.Key) (tunnel.Config, error) {
-	port, err := freeUDPPort(local)
-	if err != nil {
-		return tunnel.Config{}, err
-	}
-	return tunnel.Config{
-		Name: tunnelName(id), Kind: kind, Local: netip.AddrPortFrom(local, port),
-		MTU: a.config.Network.MTU, PrivateKey: private, Dir: a.tunnelDir(), Lease: time.Now().Add(2 * leaseTime),
-	}, nil
-}
-
-// freeUDPPort finds one that nobody has now.
-func freeUDPPort(at netip.Addr) (uint16, error) {
-	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(at, 0)))
-	if err != nil {
-		return 0, fmt.Errorf("find a free port at %s: %w", at, err)
-	}
-	defer conn.Close()
-	return uint16(conn.LocalAddr().(*net.UDPAddr).Port), nil //nolint:gosec // a port fits
 }

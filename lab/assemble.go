@@ -246,10 +246,15 @@ func (r *run) movedTo(flow string, c traffic.Connection, addrs map[netip.Addr]bo
 	f := r.flows[flow]
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for key, sp := range f.subflows {
+	for key, spans := range f.subflows {
 		remote, err := netip.ParseAddr(key[1])
-		if err == nil && addrs[remote.Unmap()] && c.MPTCP && sp.to >= rep.Handed-int64(200*time.Millisecond) {
-			return true
+		if err != nil || !addrs[remote.Unmap()] || !c.MPTCP {
+			continue
+		}
+		for _, sp := range spans {
+			if sp.from <= rep.Handed+int64(time.Second) && sp.to >= rep.Handed-int64(200*time.Millisecond) {
+				return true
+			}
 		}
 	}
 	return false

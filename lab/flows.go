@@ -1,10 +1,12 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,8 +22,8 @@ type flowTrace struct {
 	kind     string
 	last     traffic.Sample
 	samples  []sampleRow
-	subflows map[[2]string]*span // by local and remote address
-	longest  time.Duration       // wait since time 0
+	subflows map[[2]string][]span // by local and remote address: when it was there
+	longest  time.Duration        // wait since time 0
 }
 
 type sampleRow struct {
@@ -50,7 +52,7 @@ func (r *run) startFlow(ctx context.Context, t scenario.Traffic) error {
 	}
 	client, _ := clientOf(r.w.scenario, t.Client)
 	r.mu.Lock()
-	r.flows[t.Name] = &flowTrace{kind: t.Kind, subflows: map[[2]string]*span{}}
+	r.flows[t.Name] = &flowTrace{kind: t.Kind, subflows: map[[2]string][]span{}}
 	r.mu.Unlock()
 	return r.w.clients[t.Client].Start(traffic.Flow{
 		Name: t.Name, Kind: t.Kind, Target: target, Every: t.Every, Rate: t.Rate,
@@ -118,11 +120,12 @@ func (f *flowTrace) see(s traffic.Sample) {
 			continue
 		}
 		key := [2]string{sub.Local.Addr().String(), sub.Remote.Addr().String()}
-		if old := f.subflows[key]; old != nil && s.Time-old.to < int64(time.Second) {
-			old.to = s.Time
+		spans := f.subflows[key]
+		if n := len(spans); n > 0 && s.Time-spans[n-1].to < int64(time.Second) {
+			spans[n-1].to = s.Time
 			continue
 		}
-		f.subflows[key] = &span{s.Time, s.Time}
+		f.subflows[key] = append(spans, span{s.Time, s.Time})
 	}
 }
 
@@ -274,26 +277,28 @@ func (r *run) series() *report.Series {
 		for _, row := range f.samples {
 			flow.Add(rel(row.at), row.mbps, row.rtt, row.gap)
 		}
-		for key, sp := range f.subflows {
-			to := rel(sp.to)
-			s.Subflows = append(s.Subflows, report.Subflow{Flow: t.Name, Local: key[0], Remote: key[1], FromS: rel(sp.from), ToS: &to})
+		for key, spans := range f.subflows {
+			for _, sp := range spans {
+				to := rel(sp.to)
+				s.Subflows = append(s.Subflows, report.Subflow{Flow: t.Name, Local: key[0], Remote: key[1], FromS: rel(sp.from), ToS: &to})
+			}
 		}
 		f.mu.Unlock()
 	}
-	for name, p := range r.w.probers {
-		series := s.Probe(name)
-		for _, pt := range p.Series(r.zero.Add(-time.Second).UnixNano(), time.Now().UnixNano(), 100*time.Millisecond) {
-			rtt := math.NaN()
-			if pt.RTT > 0 {
-				rtt = float64(pt.RTT) / 1e6
-			}
-			series.Add(rel(pt.Time), float64(pt.Wait)/1e6, rtt)
-		}
-	}
+	slices.SortStableFunc(s.Subflows, func(a, b report.Subflow) int {
+		return cmp.Or(cmp.Compare(a.FromS, b.FromS), cmp.Compare(a.Remote, b.Remote))
+	})
+	r.probeSeries(s, rel)
+	sent := map[string]int64{} // by path, of the moves before
 	for _, m := range r.moves {
 		for _, w := range m.wire {
 			for path, bytes := range w.bytes {
-				s.Path(path).Add(rel(w.at.UnixNano()), float64(bytes))
+				s.Path(path).Add(rel(w.at.UnixNano()), float64(sent[path]+bytes))
+			}
+		}
+		if m.report != nil {
+			for path, bytes := range m.report.WireBytes {
+				sent[path] += bytes
 			}
 		}
 		for _, e := range m.events {
@@ -304,4 +309,27 @@ func (r *run) series() *report.Series {
 		s.Steps = append(s.Steps, *step)
 	}
 	return s
+}
+
+// probeStep is the resolution of a prober's picture.
+const probeStep = 100 * time.Millisecond
+
+// probeSeries adds what the probers saw while they asked, which is during moves.
+func (r *run) probeSeries(s *report.Series, rel func(int64) float64) {
+	for _, m := range r.moves {
+		from, to, ok := m.window()
+		p := r.w.probers[m.guest]
+		if !ok || p == nil {
+			continue
+		}
+		series := s.Probe(m.guest)
+		for _, pt := range p.Series(from, to, probeStep) {
+			rtt := math.NaN()
+			if pt.RTT > 0 {
+				rtt = float64(pt.RTT) / 1e6
+			}
+			series.Add(rel(pt.Time), float64(pt.Wait)/1e6, rtt)
+		}
+		series.Add(rel(to), math.NaN(), math.NaN())
+	}
 }

@@ -1,0 +1,88 @@
+package agent
+
+import "time"
+
+// goodput estimates what the paths carry, from a running total. Times without a
+// byte do not count: QEMU held with nothing to send says nothing of the paths.
+type goodput struct {
+	at    time.Time
+	bytes int64
+	rate  float64
+}
+
+// goodputWindow is how long a sample takes.
+const goodputWindow = 250 * time.Millisecond
+
+func (g *goodput) see(now time.Time, total int64) int64 {
+	if g.at.IsZero() {
+		g.at, g.bytes = now, total
+		return 0
+	}
+	if d := now.Sub(g.at); d >= goodputWindow {
+		sample := float64(total-g.bytes) / d.Seconds()
+		if sample > g.rate/2 || g.rate == 0 {
+			g.rate += (sample - g.rate) * 0.5
+		} else if sample > g.rate/20 { // a slower path counts, an idle one does not
+			g.rate += (sample - g.rate) * 0.1
+		}
+		g.at, g.bytes = now, total
+	}
+	return int64(g.rate)
+}
+
+// wireBytes reads the meters: IP bytes sent to n so far, by path. Of UDP only what
+// the tunnels for memory carry counts: the rest are guests' packets.
+func (m *outgoing) wireBytes(n Neighbour) map[string]int64 {
+	a := m.a
+	memory := map[uint16]bool{}
+	for _, t := range m.work.memoryTunnels {
+		memory[t.Remote.Port()] = true
+	}
+	out := map[string]int64{}
+	for _, u := range a.config.Uplinks {
+		device := a.meters[u.Device]
+		if device == nil {
+			continue
+		}
+		counts, err := device.Read()
+		if err != nil {
+			a.log.Warn("read meter", "uplink", u.Name, "error", err)
+			continue
+		}
+		for key, count := range counts {
+			if !key.Out || key.Src != u.Address || key.Proto == protoUDP && !memory[key.Port] {
+				continue
+			}
+			for _, there := range n.Uplinks {
+				if key.Dst == there.Address {
+					out[u.Name+"-"+there.Name] += int64(count.Bytes)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// protoUDP: tunnels travel in UDP.
+const protoUDP = 17
+
+func (m *outgoing) wireSince(n Neighbour) map[string]int64 {
+	now := m.wireBytes(n)
+	for path := range now {
+		now[path] -= m.work.wireStart[path]
+		if now[path] == 0 {
+			delete(now, path)
+		}
+	}
+	return now
+}
+
+// countWire notes what the migration sent.
+func (m *outgoing) countWire() {
+	if m.work.wireStart == nil {
+		return
+	}
+	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
+	wire := m.wireSince(n)
+	m.rec.edit(func(r *Report) { r.WireBytes = wire })
+}

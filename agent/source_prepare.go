@@ -1,0 +1,127 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+
+	"godwit/migration"
+	"godwit/netstate"
+	"godwit/netstate/tunnel"
+)
+
+// prepareThere has the destination make everything ready.
+func (m *outgoing) prepareThere(ctx context.Context) error {
+	private, public, err := tunnel.NewKey()
+	if err != nil {
+		return err
+	}
+	config, err := m.tunnelConfig(private)
+	if err != nil {
+		return err
+	}
+	m.work.prepared = Prepared{}
+	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
+	var offers []pathTunnel
+	if direct(m.plan) && !m.plan.Insecure {
+		if offers, m.work.memoryTunnels, err = m.a.offerTunnels(m.plan.ID, m.paths(n)); err != nil {
+			return err
+		}
+	}
+	request := Preparation{
+		MemoryTunnels: offers,
+		Plan:          m.plan, Description: m.guest.Held.Description, Facts: m.work.facts,
+		Endpoint: m.guest.Held.Endpoint, Table: m.guest.Held.Table,
+		TunnelKey: public, Tunnel: config.Local, ClockSkew: m.work.skew,
+	}
+	if err := m.call(ctx, "prepare", request, &m.work.prepared); err != nil {
+		return err
+	}
+	config.Remote = m.work.prepared.Tunnel
+	if config.PeerKey, err = tunnel.ParseKey(m.work.prepared.TunnelKey); err != nil {
+		return &migration.Problem{Code: migration.CodePeer, Text: "prepare: the destination's tunnel key is not one"}
+	}
+	return m.a.detours.change(m.plan.Guest, func(all map[string]*detour) {
+		all[m.detourID()] = &detour{
+			ID: m.detourID(), Guest: m.plan.Guest, Peer: m.plan.To, Tunnel: config, Up: time.Now(),
+		}
+	})
+}
+
+// tunnelConfig is this end of the tunnel, without the other.
+func (m *outgoing) tunnelConfig(private tunnel.Key) (tunnel.Config, error) {
+	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
+	local, _, ok := m.a.config.guestPath(n)
+	if !ok {
+		return tunnel.Config{}, fmt.Errorf("no uplink carries guests' traffic")
+	}
+	return m.a.tunnelEnd(m.plan.ID, m.plan.Tunnel, local.Address, private)
+}
+
+// prepareHere makes this end of the tunnel and tries it with a full packet. For
+// the clients nothing has changed when it ends.
+func (m *outgoing) prepareHere(ctx context.Context) error {
+	d, ok := m.a.detours.get(m.detourID())
+	if !ok {
+		return fmt.Errorf("no tunnel was agreed on")
+	}
+	t, err := tunnel.Up(ctx, d.Tunnel)
+	if err != nil {
+		return err
+	}
+	m.rec.edit(func(r *Report) { r.TunnelUp = time.Now().UnixNano() })
+	if _, err := t.Verify(ctx); err != nil {
+		return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf(
+			"tunnel %s → %s does not carry packets: %v; is UDP port %d open?", m.plan.From, m.plan.To, err, d.Tunnel.Remote.Port())}
+	}
+	if err := m.raiseDirect(ctx); err != nil {
+		return err
+	}
+	g := m.guest
+	return m.a.detours.change(m.plan.Guest, func(all map[string]*detour) {
+		d := all[m.detourID()]
+		d.Taps = g.Held.Taps
+		d.Away = nil
+		for _, addr := range m.plan.Held {
+			if addr.Home == m.plan.To {
+				continue // it is going home
+			}
+			away := netstate.Away{
+				Addr: addr.Prefix.Addr(), MAC: g.Held.Description.NICs[g.Held.Active].hardware(),
+				Tap: g.Held.Taps[g.Held.Active], Tunnel: d.Tunnel.Name,
+			}
+			if addr.Home == m.a.config.Host {
+				away.Gateway = addr.Gateway
+			}
+			d.Away = append(d.Away, away)
+		}
+	})
+}
+
+// tunnelName is the device of migration id's tunnel; at most 15 characters.
+func tunnelName(id string) string { return "gwt-" + strings.TrimPrefix(id, "m-") }
+
+// tunnelEnd is one end of a tunnel at local, on a free port.
+func (a *Agent) tunnelEnd(id, kind string, local netip.Addr, private tunnel.Key) (tunnel.Config, error) {
+	port, err := freeUDPPort(local)
+	if err != nil {
+		return tunnel.Config{}, err
+	}
+	return tunnel.Config{
+		Name: tunnelName(id), Kind: kind, Local: netip.AddrPortFrom(local, port),
+		MTU: a.config.Network.MTU, PrivateKey: private, Dir: a.tunnelDir(), Lease: time.Now().Add(2 * leaseTime),
+	}, nil
+}
+
+// freeUDPPort finds one that nobody has now.
+func freeUDPPort(at netip.Addr) (uint16, error) {
+	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(at, 0)))
+	if err != nil {
+		return 0, fmt.Errorf("find a free port at %s: %w", at, err)
+	}
+	defer conn.Close()
+	return uint16(conn.LocalAddr().(*net.UDPAddr).Port), nil //nolint:gosec // a port fits
+}
