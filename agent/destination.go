@@ -31,6 +31,7 @@ type destinationWork struct {
 	stopLoading context.CancelFunc
 	endpoints   []endpointAt // announced for a direct transfer
 	turn        turnstile
+	kept        bool        // the guest still has its old addresses, as something needs them
 	queue       *hold.Queue // of the active tap, watched since it was made
 }
 
@@ -258,6 +259,9 @@ func (m *incoming) serveStream(s *peer.Stream) {
 		return
 	}
 	passed := func() { m.work.turn.pass(s.Header.Number) }
+	if s.Header.Number == 0 {
+		courtesy(m.a.ctx, m.work.guest.Machine)
+	}
 	if err := transfer.ServeStream(m.a.ctx, heardStream{s, m.hear}, m.incomingSocket(), passed); err != nil {
 		m.a.log.Info("stream ended", "migration", m.plan.ID, "number", s.Header.Number, "error", err)
 	}

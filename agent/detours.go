@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"godwit/migration"
 	"godwit/netstate"
 	"godwit/netstate/tunnel"
 )
@@ -45,6 +46,19 @@ func (d *detour) addresses() []netip.Addr {
 		out = append(out, v.Addr)
 	}
 	return out
+}
+
+// leave takes away what only a guest that is here needs. What it visited with stays
+// only for addresses that it took along: their packets pass through here, and the
+// entry is their way home.
+func (d *detour) leave(held []migration.Address) {
+	d.Taps = nil
+	for i := range d.Away {
+		d.Away[i].Tap = ""
+	}
+	d.Visiting = slices.DeleteFunc(d.Visiting, func(v netstate.Visiting) bool {
+		return v.AtHome() || !slices.Contains(bare(held), v.Addr)
+	})
 }
 
 // detours are all of a host's, kept on the disk so that a restarted agent knows
@@ -134,6 +148,7 @@ func (s *detours) want(guest string) netstate.State {
 	for _, d := range s.of(guest) {
 		for _, v := range d.Visiting {
 			if !gone[v.Addr] {
+				gone[v.Addr] = true // of two ways, the older one serves
 				state.Visiting = append(state.Visiting, v)
 			}
 		}

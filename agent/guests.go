@@ -134,13 +134,7 @@ func (s *guests) all() []*Guest {
 	return out
 }
 
-// number is the smallest that no guest here has.
-func (s *guests) number() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.free()
-}
-
+// free is the smallest number that no guest here has.
 func (s *guests) free() int {
 	for n := 1; ; n++ {
 		has := func(g *Guest) bool { return g.Held.Number == n }

@@ -169,6 +169,7 @@ func (m *incoming) retire(ctx context.Context, joins *guest.Joins) (*guest.Users
 	spare := 1 - m.plan.Active
 	stays := len(joins.Unable)+joins.Omitted > 0 || m.plan.Network == "drain" && users.MPTCP > 0
 	keep := g.inUse(users) || stays
+	m.work.kept = keep
 	retire := guest.Retire{
 		Addrs: old, MAC: g.Held.Description.NICs[m.plan.Active].MAC, NewMAC: g.Held.Description.NICs[spare].MAC,
 		Keep: keep, Stay: keep,
@@ -214,7 +215,7 @@ func (m *incoming) handed(joins *guest.Joins, users *guest.Users) error {
 	if !m.plan.KeepsAddress() {
 		kept := m.plan.Held
 		g.Held.Addresses = slices.Clone(m.plan.Next)
-		if users == nil || g.inUse(*users) || joins != nil && len(joins.Unable)+joins.Omitted > 0 {
+		if m.work.kept {
 			g.Held.Addresses = append(g.Held.Addresses, kept...)
 		}
 		g.Held.Active = 1 - m.plan.Active
@@ -271,6 +272,9 @@ func (m *incoming) leave(ctx context.Context) error {
 	if m.plan.KeepsAddress() {
 		return a.lease(m.plan.Guest, time.Time{})
 	}
+	if !m.work.kept { // the guest has them no more
+		return m.endDetours(ctx)
+	}
 	deadline := time.Now().Add(drainWait)
 	for {
 		needed, closing, err := a.needed(ctx, m.work.guest)
@@ -279,10 +283,7 @@ func (m *incoming) leave(ctx context.Context) error {
 			break
 		}
 		if !needed {
-			err := a.endGuestDetours(ctx, m.work.guest, false)
-			now := time.Now().UnixNano()
-			m.rec.edit(func(r *Report) { r.TunnelDown = now })
-			return err
+			return m.endDetours(ctx)
 		}
 		if time.Now().After(deadline) || !closing {
 			break
@@ -292,6 +293,14 @@ func (m *incoming) leave(ctx context.Context) error {
 		}
 	}
 	return a.lease(m.plan.Guest, time.Now().Add(leaseTime))
+}
+
+// endDetours ends all that led to the guest's old addresses.
+func (m *incoming) endDetours(ctx context.Context) error {
+	err := m.a.endGuestDetours(ctx, m.work.guest, false)
+	now := time.Now().UnixNano()
+	m.rec.edit(func(r *Report) { r.TunnelDown = now })
+	return err
 }
 
 // leaseTime is how long a tunnel lives on for connections that cannot follow.

@@ -219,6 +219,9 @@ func (a *Agent) peerRelease(r *http.Request) (any, error) {
 	if m.work.holdStream != nil {
 		m.work.holdStream.AllowSwitchover()
 	}
+	if g := m.work.guest; g != nil && g.Machine != nil {
+		g.Machine.Courtesy(false) //nolint:errcheck // slower, not wrong
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), releaseWait)
 	defer cancel()
 	state, _ := m.await(ctx, func(s migration.Destination) bool { return s.Running() || s.Refused() })

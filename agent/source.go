@@ -171,6 +171,7 @@ func (m *outgoing) pause(ctx context.Context) error {
 	}); err != nil {
 		return fmt.Errorf("drain tap of guest %s: %w", m.plan.Guest, err)
 	}
+	m.guest.Machine.Courtesy(false) //nolint:errcheck // slower, not wrong
 	if err := m.rec.timed("stop guest", func() error { return m.guest.Machine.Stop(ctx) }); err != nil {
 		m.work.mirrors.close() // QEMU may wait for a write that a dead path holds up
 		return err

@@ -62,6 +62,7 @@ func (m *outgoing) copyMemory(ctx context.Context) error {
 	if m.plan.Mode == "stopcopy" {
 		return nil
 	}
+	courtesy(ctx, m.guest.Machine)
 	return m.awaitFit(ctx, paths)
 }
 
@@ -90,6 +91,18 @@ const pathShare = 0.93
 func pace(p peer.Path, channels, paths int) int64 {
 	sharing := max(1, (channels+paths-1)/paths)
 	return int64(float64(p.Rate) / 8 * pathShare / float64(sharing))
+}
+
+// courtesy makes the threads of a copy yield to guests, when they have all begun.
+func courtesy(ctx context.Context, machine vm.Machine) {
+	go func() {
+		for range 5 {
+			machine.Courtesy(true) //nolint:errcheck // slower, not wrong
+			if !sleep(ctx, 100*time.Millisecond) {
+				return
+			}
+		}
+	}()
 }
 
 // copyLimit bounds the copy by what the slowest believable progress takes.

@@ -168,10 +168,7 @@ func (m *outgoing) settleDetours(ctx context.Context) error {
 			if d.Guest != m.plan.Guest {
 				continue
 			}
-			d.Taps = nil
-			for i := range d.Away {
-				d.Away[i].Tap = ""
-			}
+			d.leave(m.plan.Held)
 			needed := slices.ContainsFunc(d.addresses(), func(addr netip.Addr) bool {
 				return slices.Contains(leased, addr) && !slices.Contains(m.work.landed.Moved, addr)
 			})

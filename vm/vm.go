@@ -58,6 +58,9 @@ type Machine interface {
 	// 20 MB/s: where a hold may last, lower the rate to a little more than the dirty rate,
 	// and raise it 100 ms (QEMU's window) before Stop.
 	SetBandwidth(ctx context.Context, bytesPerSecond int64) error
+	// Courtesy makes the threads that copy memory yield to the guests' processors,
+	// or not any more. It returns how many there are.
+	Courtesy(on bool) (int, error)
 	// Progress returns how far the migration is, at either end.
 	Progress(ctx context.Context) (Progress, error)
 	// AwaitMigration waits for the migration's end, at either end. The error is nil

@@ -225,6 +225,9 @@ func signal(device string, addrs []netip.Prefix, id uint8) ([]uint8, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := dropDead(existing); err != nil {
+		return nil, err
+	}
 	var ids []uint8
 	for _, v6 := range []bool{false, true} {
 		i := slices.IndexFunc(addrs, func(p netip.Prefix) bool { return p.Addr().Is6() == v6 })
@@ -241,6 +244,25 @@ func signal(device string, addrs []netip.Prefix, id uint8) ([]uint8, error) {
 		ids = append(ids, want.ID)
 	}
 	return ids, nil
+}
+
+// dropDead removes endpoints whose address no NIC has any more: there is room for
+// eight only.
+func dropDead(endpoints []mptcp.Endpoint) error {
+	addrs, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return fmt.Errorf("list addresses: %w", err)
+	}
+	for _, e := range endpoints {
+		lives := slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return a.IP.Equal(e.Addr.AsSlice()) })
+		if lives {
+			continue
+		}
+		if err := mptcp.DelEndpoint(e.ID, e.Addr); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func ensureEndpoint(want mptcp.Endpoint, existing []mptcp.Endpoint) error {

@@ -1,0 +1,72 @@
+package agent
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"godwit/migration"
+)
+
+// TestPeerCourse: what a source answers to a destination that asks on.
+func TestPeerCourse(t *testing.T) {
+	dir := t.TempDir()
+	a := &Agent{config: &Config{Host: "paris", State: dir}, outgoing: map[string]*outgoing{}, records: map[string]*Record{}}
+	plan := func(id string) migration.Plan { return migration.Plan{ID: id, Guest: "web", From: "paris", To: "rome"} }
+	begin := func(id string) *outgoing {
+		m := &outgoing{plan: plan(id), rec: newRecord("paris", plan(id), time.Now())}
+		a.outgoing[id], a.records[id] = m, m.rec
+		return m
+	}
+	end := func(id string, outcome migration.Outcome) {
+		rec := newRecord("paris", plan(id), time.Now())
+		rec.end(outcome, &migration.Problem{Text: "why"}, time.Now())
+		a.records[id] = rec
+	}
+	begin("m-00000001")
+	begin("m-00000002").released.Store(true)
+	begin("m-00000003").over.Store(true)
+	end("m-00000004", migration.Aborted)
+	end("m-00000005", migration.Completed)
+	if err := writeJSON(filepath.Join(dir, "history", "m-00000006.json"), Report{From: "paris", To: "rome", Outcome: migration.Aborted, Ended: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "journal"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "journal", "m-00000007.journal"), []byte("not to be read"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, id, caller string
+		course           string
+		released         bool
+	}{
+		{"under way", "m-00000001", "rome", courseUnderWay, false},
+		{"let go", "m-00000002", "rome", courseUnderWay, true},
+		{"turning back", "m-00000003", "rome", courseOver, false},
+		{"aborted", "m-00000004", "rome", courseOver, false},
+		{"completed", "m-00000005", "rome", courseOver, true},
+		{"aborted under an earlier agent", "m-00000006", "rome", courseOver, false},
+		{"a journal that cannot be read may have let go", "m-00000007", "rome", courseUnderWay, true},
+		{"never begun", "m-00000008", "rome", courseUnknown, false},
+		{"of another destination", "m-00000004", "berlin", courseUnderWay, true},
+	} {
+		r := &http.Request{TLS: &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{DNSNames: []string{c.caller}}}}}
+		r.SetPathValue("id", c.id)
+		got, err := a.peerCourse(r)
+		answer, ok := got.(CourseAnswer)
+		if err != nil || !ok || answer.Course != c.course || answer.Released != c.released {
+			t.Errorf("%s: %+v, %v: want %s, released %v", c.name, got, err, c.course, c.released)
+		}
+	}
+	r := &http.Request{}
+	r.SetPathValue("id", "../guests/web")
+	if _, err := a.peerCourse(r); err == nil {
+		t.Error("an id that is a path was looked up")
+	}
+}
