@@ -198,6 +198,9 @@ func startWaiting(ctx context.Context, g *Guest) (*qemu.Process, error) {
 	for i, tap := range g.Held.Taps {
 		words = append(words, fmt.Sprintf("{fd%d}", i), fmt.Sprint(firstFD+i), fmt.Sprintf("{tap%d}", i), tap)
 	}
+	for i, disk := range d.Disks {
+		words = append(words, fmt.Sprintf("{disk%d}", i), disk.Path)
+	}
 	replace := strings.NewReplacer(words...)
 	command := qemu.Command{Files: g.Taps, Dir: g.Held.Dir, QMP: qmp, Guest: channel}
 	for _, w := range d.Start {

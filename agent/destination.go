@@ -160,15 +160,18 @@ func (m *incoming) makeDetour(ctx context.Context) error {
 		return err
 	}
 	m.work.prepared = Prepared{TunnelKey: public, Tunnel: config.Local}
-	return a.detours.change(m.plan.Guest, func(all map[string]*detour) {
+	err = a.detours.change(m.plan.Guest, func(all map[string]*detour) {
 		d := &detour{ID: m.plan.ID, Guest: m.plan.Guest, Peer: m.plan.From, Tunnel: config, Up: time.Now(), Taps: g.Held.Taps}
 		for _, addr := range m.plan.Held {
 			v := netstate.Visiting{
 				Addr: addr.Prefix.Addr(), MAC: g.Held.Description.NICs[g.Held.Active].hardware(),
 				Tap: g.Held.Taps[g.Held.Active], Taps: g.Held.Taps, Gateway: addr.Gateway, Tunnel: config.Name,
 			}
-			if addr.Home == a.config.Host {
-				v.Tunnel = ""
+			if home, sent := wayOf(all, m.plan.Guest, v.Addr); sent || addr.Home == a.config.Host {
+				v.Tunnel = home
+				if addr.Home == a.config.Host {
+					v.Tunnel = ""
+				}
 				d.Coming = append(d.Coming, v)
 				continue
 			}
@@ -176,7 +179,26 @@ func (m *incoming) makeDetour(ctx context.Context) error {
 		}
 		forgetAway(all, m.plan)
 		all[d.ID] = d
+		m.work.prepared.Coming = len(d.Coming) > 0
 	})
+	return err
+}
+
+// wayOf says whether this host sends addr away for guest, and by which tunnel it
+// came here before that.
+func wayOf(all map[string]*detour, guest string, addr netip.Addr) (home string, sent bool) {
+	for _, d := range all {
+		if d.Guest != guest {
+			continue
+		}
+		sent = sent || slices.ContainsFunc(d.Away, func(a netstate.Away) bool { return a.Addr == addr })
+		for _, v := range d.Visiting {
+			if v.Addr == addr {
+				home = v.Tunnel
+			}
+		}
+	}
+	return home, sent && home != ""
 }
 
 // forgetAway drops what this home still sends away of a guest that does not hold

@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"godwit/migration"
 	"godwit/netstate"
 	"godwit/netstate/tunnel"
 )
@@ -27,8 +26,8 @@ type detour struct {
 	Taps     []string            `json:"taps,omitempty"` // the guest's, while it is here
 	Away     []netstate.Away     `json:"away,omitempty"`
 	Visiting []netstate.Visiting `json:"visiting,omitempty"`
-	// Coming are addresses whose home is here and which come back with the guest;
-	// Sent are the entries that they replaced, by detour, until the guest runs here.
+	// Coming are addresses that this host sends to where the guest is now, and which
+	// come back with it, because their home is here or they passed through; Sent are the entries that they replaced, by detour, until the guest runs here.
 	Coming []netstate.Visiting        `json:"coming,omitempty"`
 	Sent   map[string][]netstate.Away `json:"sent,omitempty"`
 	Up     time.Time                  `json:"up"`
@@ -48,16 +47,16 @@ func (d *detour) addresses() []netip.Addr {
 	return out
 }
 
-// leave takes away what only a guest that is here needs. What it visited with stays
-// only for addresses that it took along: their packets pass through here, and the
-// entry is their way home.
-func (d *detour) leave(held []migration.Address) {
-	d.Taps = nil
+// leave keeps what the guest, which has gone, still needs here: the way to it of
+// needed addresses, and, where those only pass through, their way home.
+func (d *detour) leave(needed []netip.Addr) {
+	d.Taps, d.Coming, d.Sent = nil, nil, nil
+	d.Away = slices.DeleteFunc(d.Away, func(a netstate.Away) bool { return !slices.Contains(needed, a.Addr) })
 	for i := range d.Away {
 		d.Away[i].Tap = ""
 	}
 	d.Visiting = slices.DeleteFunc(d.Visiting, func(v netstate.Visiting) bool {
-		return v.AtHome() || !slices.Contains(bare(held), v.Addr)
+		return v.AtHome() || !slices.Contains(needed, v.Addr)
 	})
 }
 
@@ -181,9 +180,27 @@ func (s *detours) comeHome(id string) error {
 				return comes
 			})
 		}
-		d.Visiting = append(d.Visiting, d.Coming...)
+		for _, v := range d.Coming {
+			if v.AtHome() {
+				d.Visiting = append(d.Visiting, v)
+			} else {
+				cameBy(all, d.Guest, v) // on by the way that it had from its home
+			}
+		}
 		d.Coming = nil
 	})
+}
+
+// cameBy makes the entry by which an address once came here that of the guest as it
+// comes now.
+func cameBy(all map[string]*detour, guest string, v netstate.Visiting) {
+	for _, d := range all {
+		for i := range d.Visiting {
+			if d.Guest == guest && d.Visiting[i].Addr == v.Addr {
+				d.Visiting[i], d.Taps = v, v.Taps
+			}
+		}
+	}
 }
 
 // sendAway undoes comeHome.

@@ -77,8 +77,7 @@ func (g *Guest) name() string { return g.Held.Description.Name }
 // closeFiles lets go of descriptors and the channel; the guest runs on.
 func (g *Guest) closeFiles() {
 	if g.Channel != nil {
-		g.Channel.Close()
-		g.Channel = nil
+		g.Channel.Close() // and stays: who asks it now is told that it is closed
 	}
 	for _, t := range g.Taps {
 		if t != nil {

@@ -75,7 +75,7 @@ func (m *outgoing) beginMirrors(ctx context.Context) error {
 	m.work.wireStart = m.wireBytes(n)
 	disks := g.Held.Description.Disks
 	socket := filepath.Join(g.Held.Dir, "disks-out.sock")
-	forward, err := transfer.ListenPlain(m.a.ctx, socket, func(ctx context.Context, number int) (net.Conn, error) {
+	forward, err := transfer.ListenNBD(m.a.ctx, socket, func(ctx context.Context, number int) (net.Conn, error) {
 		path := paths[number%len(paths)]
 		return m.link.Open(ctx, path, peer.Header{Migration: m.plan.ID, Kind: "disk", Number: number}, pace(path, len(disks), len(paths)))
 	})
@@ -250,6 +250,7 @@ func (m *outgoing) flushDisks() {
 // as if there had been none; what the destination has of them it removes.
 func (m *outgoing) undoSeed(ctx context.Context) error {
 	if w := m.work.mirrors; w != nil {
+		m.countWire()
 		carried := w.carried()
 		m.rec.edit(func(r *Report) { r.DiskBytes = carried })
 		w.close() // first: a job that waits for a dead path could not be cancelled

@@ -192,9 +192,10 @@ func (m *outgoing) unflip(ctx context.Context) error {
 	return err
 }
 
-// comesHome says whether the destination is the home of an address that the guest holds.
+// comesHome says whether the destination now sends an address here that comes back
+// to it with the guest.
 func (m *outgoing) comesHome() bool {
-	return slices.ContainsFunc(m.plan.Held, func(a migration.Address) bool { return a.Home == m.plan.To })
+	return m.work.prepared.Coming || slices.ContainsFunc(m.plan.Held, func(a migration.Address) bool { return a.Home == m.plan.To })
 }
 
 // resume lets the guest run on here, after a destination's refusal or before any

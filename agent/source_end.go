@@ -162,17 +162,16 @@ func (m *outgoing) cleanSource(ctx context.Context) error {
 // no lease needs it.
 func (m *outgoing) settleDetours(ctx context.Context) error {
 	leased := m.work.landed.Leased
+	needed := slices.DeleteFunc(slices.Clone(leased), func(addr netip.Addr) bool {
+		return slices.Contains(m.work.landed.Moved, addr)
+	})
 	var ends []string
 	err := m.a.detours.change(m.plan.Guest, func(all map[string]*detour) {
 		for _, d := range all {
 			if d.Guest != m.plan.Guest {
 				continue
 			}
-			d.leave(m.plan.Held)
-			needed := slices.ContainsFunc(d.addresses(), func(addr netip.Addr) bool {
-				return slices.Contains(leased, addr) && !slices.Contains(m.work.landed.Moved, addr)
-			})
-			if !needed {
+			if d.leave(needed); len(d.addresses()) == 0 {
 				ends = append(ends, d.ID)
 				continue
 			}

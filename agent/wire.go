@@ -44,6 +44,7 @@ type Prepared struct {
 	TunnelKey string         `json:"tunnel_key"`
 	Tunnel    netip.AddrPort `json:"tunnel"`
 	Tunnels   []pathTunnel   `json:"memory_tunnels,omitempty"`
+	Coming    bool           `json:"coming,omitempty"` // it sends addresses of the guest away, which come back with it
 	Memory    string         `json:"memory,omitempty"` // where QEMU's own connection goes, for transfers that are direct
 }
 

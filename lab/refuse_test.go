@@ -32,10 +32,10 @@ sites:
 clients:
   - {name: phone, at: montreal}
 guests:
-  - {name: web, site: montreal, memory: 128MiB, run: ["dirty size=40MiB"]}
-  - {name: db, site: montreal, memory: 128MiB, run: ["dirty size=40MiB"]}
-  - {name: mail, site: montreal, memory: 128MiB, run: ["dirty size=40MiB"]}
-  - {name: cache, site: montreal, memory: 128MiB, run: ["dirty size=40MiB"]}
+  - {name: web, site: montreal, memory: 192MiB, run: ["dirty size=40MiB"]}
+  - {name: db, site: montreal, memory: 192MiB, run: ["dirty size=40MiB"]}
+  - {name: mail, site: montreal, memory: 192MiB, run: ["dirty size=40MiB"]}
+  - {name: cache, site: montreal, memory: 192MiB, run: ["dirty size=40MiB"]}
 `
 
 // crawl is a bandwidth (bit/s) at which a copy of these guests takes some ten seconds.

@@ -74,7 +74,7 @@ func newTrial(t *testing.T, text string, change func(host string, c *agent.Confi
 	}
 	id := newID()
 	w := &world{
-		id: id, dir: filepath.Join(os.TempDir(), "godwit-lab-"+id), scenario: s, log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		id: id, dir: filepath.Join(os.TempDir(), "godwit-lab-"+id), out: os.Getenv("GODWIT_TEST_OUT"), scenario: s, log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		agents: map[string]*hostAgent{}, where: map[string]string{},
 		clients: map[string]*traffic.Client{}, probers: map[string]*traffic.Prober{},
 	}

@@ -3,6 +3,7 @@ package transfer
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"sync"
@@ -12,6 +13,7 @@ import (
 // are equal and independent: none is the main one, and one that breaks breaks alone.
 type Plain struct {
 	listener net.Listener
+	relay    func(io.Writer, io.Reader) error
 	limit    limiter
 	count    counters
 	ctx      context.Context
@@ -29,6 +31,11 @@ const maxPlain = 64
 // from 0, with one that open makes, which must heed its context. It lives until ctx ends
 // or Close; the path is removed then.
 func ListenPlain(ctx context.Context, path string, open func(ctx context.Context, n int) (net.Conn, error)) (*Plain, error) {
+	return listenPlain(ctx, path, open, nil)
+}
+
+// listenPlain relays the way back by relay; nil copies bytes.
+func listenPlain(ctx context.Context, path string, open func(ctx context.Context, n int) (net.Conn, error), relay func(io.Writer, io.Reader) error) (*Plain, error) {
 	if err := removeStale(path); err != nil {
 		return nil, fmt.Errorf("listen at %s: %w", path, err)
 	}
@@ -40,7 +47,7 @@ func ListenPlain(ctx context.Context, path string, open func(ctx context.Context
 		listener.Close()
 		return nil, fmt.Errorf("listen: %w", err)
 	}
-	p := &Plain{listener: listener, done: make(chan struct{})}
+	p := &Plain{listener: listener, relay: relay, done: make(chan struct{})}
 	p.ctx, p.cancel = context.WithCancelCause(ctx)
 	go p.run(open)
 	return p, nil
@@ -87,7 +94,7 @@ func (p *Plain) serve(n int, accepted net.Conn, open func(ctx context.Context, n
 	}
 	b := &bridge{
 		stream: n, from: end{accepted, QEMU}, to: end{other, Peer},
-		limit: &p.limit, forward: &p.count.forward, back: &p.count.back,
+		limit: &p.limit, forward: &p.count.forward, back: &p.count.back, relay: p.relay,
 	}
 	return b.run(p.ctx)
 }

@@ -48,9 +48,6 @@ func (p *Process) startMirror(ctx context.Context, m vm.Mirror) error {
 		"driver": "nbd", "node-name": node, "export": m.Disk,
 		"server":  map[string]any{"type": "unix", "path": m.Socket},
 		"discard": "unmap", "detect-zeroes": "unmap",
-		// Stopping a guest flushes every node, twice with a migration under way, which here
-		// would take as many round trips of downtime. Who drops the disk syncs the copy.
-		"cache": map[string]any{"no-flush": true},
 	}, nil)
 	if err != nil {
 		return err
