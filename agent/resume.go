@@ -53,7 +53,10 @@ func (a *Agent) resumeSource(id string) error {
 		a: a, guest: g, link: link, plan: j.Plan, state: j.State, log: log, work: &sourceWork{},
 		rec: newRecord(a.config.Host, j.Plan, a.clock()), inbox: make(chan migration.Input, 1),
 	}
-	m.rec.edit(func(r *Report) { r.Requested, r.Old, r.Next = j.Begun, j.Plan.Held, j.Plan.Next })
+	m.rec.edit(func(r *Report) {
+		r.Requested, r.Old, r.Next = j.Begun, j.Plan.Held, j.Plan.Next
+		r.WireBytes = nil // what went before is not known
+	})
 	m.rec.note("the source's agent was started again")
 	m.released.Store(j.State.Released())
 	m.over.Store(j.State.Course != migration.Forward)

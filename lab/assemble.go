@@ -95,7 +95,9 @@ func (r *run) fillBytes(out *report.Migration, rep *agent.Report) {
 		out.MemoryBytes = &rep.MemoryBytes
 	}
 	out.DiskWireBytes = &rep.DiskBytes
-	if rep.Outcome != migration.Refused {
+	if rep.WireBytes == nil {
+		out.WhyNull["wire_bytes"] = "the source's agent was started again"
+	} else if rep.Outcome != migration.Refused {
 		var sum int64
 		for _, n := range rep.WireBytes {
 			sum += n
