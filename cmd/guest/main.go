@@ -19,7 +19,7 @@ import (
 
 // memoryLimit keeps Go's heap small: the guest's memory belongs to its workloads,
 // and what the heap touches is dirtied memory in a migration.
-const memoryLimit = 24 << 20
+const memoryLimit = 40 << 20
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == spinArgument {
@@ -34,7 +34,7 @@ func main() {
 		os.Exit(2)
 	}
 	debug.SetMemoryLimit(memoryLimit)
-	debug.SetGCPercent(50)
+	debug.SetGCPercent(200)
 	if err := boot(); err != nil {
 		halt("boot", err)
 	}
