@@ -16,6 +16,7 @@ type SeedLook struct {
 	At        time.Time
 	Done      int64 // bytes copied, those that were written again included
 	Remaining int64 // bytes that differ
+	Ready     bool  // every disk was copied once
 }
 
 // SeedVerdict is what to do after a look.
@@ -31,7 +32,8 @@ const (
 const (
 	// seedCatch is how long a mirror may take to get further than ever before.
 	seedCatch = 3 * time.Second
-	// seedSmall is what is not worth anything: it is in flight.
+	// seedSmall is what is in flight: so much may always differ. Before every disk was
+	// copied once it counts all the same, because QEMU waits for a moment without any.
 	seedSmall = 1 << 20
 )
 
@@ -44,7 +46,7 @@ func (s *Seeding) See(l SeedLook) SeedVerdict {
 	if l.Done > s.done || l.Remaining == 0 {
 		s.done, s.moved = l.Done, l.At
 	}
-	if l.Remaining < s.least || l.Remaining <= seedSmall {
+	if l.Remaining < s.least || l.Remaining == 0 || l.Ready && l.Remaining <= seedSmall {
 		s.least, s.shed = l.Remaining, l.At
 	}
 	switch {

@@ -83,7 +83,7 @@ func readReply(r io.Reader) ([]byte, error) {
 
 // cutShort is the error of a handshake that was not finished.
 func cutShort(err error) error {
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 	}
 	return &readError{err}
