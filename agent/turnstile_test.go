@@ -24,6 +24,7 @@ func TestTurnstileKeepsOrder(t *testing.T) {
 			synctest.Wait() // it waits, or is through
 		}
 		time.Sleep(10 * time.Second)
+		synctest.Wait()
 		close(through)
 		var order []int
 		for n := range through {
