@@ -130,7 +130,7 @@ type page struct {
 }
 
 func newPage() *page {
-	c, err := nftables.New()
+	c, err := openNFT()
 	if err != nil {
 		return &page{err: fmt.Errorf("open nftables: %w", err)}
 	}

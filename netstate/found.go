@@ -67,7 +67,7 @@ func readCounters(exists bool) (map[string]uint64, error) {
 	if !exists {
 		return values, nil
 	}
-	c, err := nftables.New()
+	c, err := openNFT()
 	if err != nil {
 		return nil, fmt.Errorf("open nftables: %w", err)
 	}
