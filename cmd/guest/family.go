@@ -28,6 +28,7 @@ func (f *family) start(command *exec.Cmd) error {
 		f.own = make(map[int]bool)
 	}
 	f.own[command.Process.Pid] = true
+	_ = unix.Setpriority(unix.PRIO_PROCESS, command.Process.Pid, 0) // see first; what it starts inherits it
 	return nil
 }
 

@@ -8,11 +8,11 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"runtime"
 	"runtime/debug"
 	"time"
 
-	"godwit/lab/traffic/record"
 	"godwit/lab/traffic/serve"
 	"godwit/vm/guest"
 )
@@ -29,6 +29,17 @@ func main() {
 		fmt.Fprintln(os.Stderr, "guest:", serve.Echo())
 		os.Exit(1)
 	}
+	if len(os.Args) > 1 && os.Args[1] == beatArgument {
+		if err := beat(); err != nil {
+			fmt.Fprintln(os.Stderr, "guest:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	if len(os.Args) > 1 && os.Args[1] == servicesArgument {
+		fmt.Fprintln(os.Stderr, "guest:", runServices())
+		os.Exit(1)
+	}
 	if os.Getpid() != 1 {
 		fmt.Fprintln(os.Stderr, "guest: this is the first process of a lab guest, and does nothing else")
 		os.Exit(2)
@@ -40,17 +51,18 @@ func main() {
 	}
 	children := &family{}
 	go children.reap()
-	ctx := context.Background()
-	if err := serve.Start(ctx, record.PortEcho); err != nil {
-		halt("traffic services", err)
+	if err := first(); err != nil {
+		say("%v", err)
 	}
-	if err := serveHTTP(); err != nil {
-		halt("http service", err)
-	}
+	keep("services", children, func() *exec.Cmd { return exec.Command("/proc/self/exe", servicesArgument) })
+	awaitServices() // who reaches the guest's channel takes it for ready
 	startIperf(children)
 	startEcho(children)
-	say("services are up")
-	node := newNode(children)
+	ticks, err := newTicks()
+	if err != nil {
+		halt("ticks", err)
+	}
+	node := newNode(children, ticks)
 	for {
 		port, err := openPort(guest.PortName)
 		if err != nil {
@@ -58,7 +70,10 @@ func main() {
 			time.Sleep(time.Second)
 			continue
 		}
-		err = node.server.Serve(ctx, port, port)
+		if err := ticks.on(port, children); err != nil {
+			say("%v", err)
+		}
+		err = node.server.Serve(context.Background(), port, port)
 		say("guest channel: %v", err)
 		port.Close()
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"godwit/lab/traffic/record"
 	"godwit/netstate/meter"
 	"godwit/vm/guest"
 
@@ -77,7 +78,8 @@ func (m *meters) read() ([]guest.Metered, error) {
 const meteredListed = 4000
 
 // udp counts the datagrams to addrs: all, and those since it was last asked about
-// the same address (none at first).
+// the same address (none at first). What the prober asks of our own echo server
+// is nobody's use of an address.
 func (m *meters) udp(addrs []netip.Addr) (count, lately uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -85,7 +87,7 @@ func (m *meters) udp(addrs []netip.Addr) (count, lately uint64) {
 		var n uint64
 		for _, opened := range m.devices {
 			sum, err := opened.Sum(func(key meter.Key) bool {
-				return !key.Out && key.Dst == addr && key.Proto == unix.IPPROTO_UDP
+				return !key.Out && key.Dst == addr && key.Proto == unix.IPPROTO_UDP && key.Port != record.PortEcho
 			})
 			if err == nil {
 				n += sum.Packets

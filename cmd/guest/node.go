@@ -24,12 +24,12 @@ type node struct {
 	children *family
 	book     address.Book
 	work     work.Set
-	ticks    ticks
+	ticks    *ticks
 	meters   meters
 }
 
-func newNode(children *family) *node {
-	n := &node{children: children}
+func newNode(children *family, ticks *ticks) *node {
+	n := &node{children: children, ticks: ticks}
 	n.meters.watchAll() // now: loading a program takes long under emulation, and a handover has no time for it
 	n.work = work.Set{DiskPath: "/dev/vda", Begin: children.begin, Spin: func() *exec.Cmd {
 		return exec.Command("/proc/self/exe", spinArgument)
@@ -105,8 +105,7 @@ func (n *node) setTicks(_ context.Context, p tickParam) (any, error) {
 	if p.EveryMS < 0 {
 		return nil, fmt.Errorf("ticks every %d ms: below 0", p.EveryMS)
 	}
-	n.ticks.set(time.Duration(p.EveryMS)*time.Millisecond, n.server.Emit)
-	return done{}, nil
+	return done{}, n.ticks.set(time.Duration(p.EveryMS) * time.Millisecond)
 }
 
 func (n *node) run(_ context.Context, p runParam) (any, error) {

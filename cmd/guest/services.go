@@ -8,8 +8,12 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"runtime/debug"
 	"strconv"
 	"time"
+
+	"godwit/lab/traffic/record"
+	"godwit/lab/traffic/serve"
 )
 
 // maxBytes bounds an answer of /bytes/N.
@@ -51,6 +55,38 @@ func serveBytes(w http.ResponseWriter, r *http.Request) {
 		}
 		n -= int64(len(part))
 	}
+}
+
+// servicesArgument makes this program the services of the traffic generators.
+const servicesArgument = "services"
+
+// runServices serves in a process of its own: a guest that is busy with its clients
+// must still hear its host.
+func runServices() error {
+	notFirst()
+	debug.SetMemoryLimit(memoryLimit)
+	debug.SetGCPercent(200)
+	if err := serve.Start(context.Background(), record.PortEcho); err != nil {
+		return fmt.Errorf("traffic services: %w", err)
+	}
+	if err := serveHTTP(); err != nil {
+		return fmt.Errorf("http service: %w", err)
+	}
+	say("services are up")
+	select {}
+}
+
+// awaitServices returns when the last of the services answers, or soon after.
+func awaitServices() {
+	for range 200 {
+		conn, err := net.Dial("tcp", "127.0.0.1:80")
+		if err == nil {
+			conn.Close()
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	say("services do not answer")
 }
 
 const (

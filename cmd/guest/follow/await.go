@@ -163,10 +163,14 @@ func (w *watch) list() error {
 	return nil
 }
 
-// nudge announces again, under a fresh id, for those that are behind. As long as
-// nobody came, the endpoint itself is replaced. Later that would cut the subflows of
-// those who did: then the address is announced with a port of its own, where the
-// kernel listens, which also reaches connections whose listener is gone.
+// replaceAt is the nudge that replaces an endpoint nobody came to.
+const replaceAt = 3
+
+// nudge announces again, under a fresh id, for those that are behind: with a port of
+// its own, where the kernel listens, which also reaches connections whose listener is
+// gone. If nobody has come although it was done twice (a firewall may not know that
+// port), the endpoint itself is replaced. Earlier, or later, that would cut the
+// subflows of those who come or came.
 func (w *watch) nudge() {
 	w.nudges++
 	endpoints, err := mptcp.Endpoints()
@@ -180,7 +184,7 @@ func (w *watch) nudge() {
 		fresh := mptcp.Endpoint{ID: w.spare[0], Addr: e.Addr, Dev: e.Dev, Flags: mptcp.FlagSignal}
 		w.spare = w.spare[1:]
 		var err error
-		if len(w.joined) == 0 && w.nudges == 1 {
+		if len(w.joined) == 0 && w.nudges == replaceAt {
 			_ = mptcp.DelEndpoint(e.ID, e.Addr)
 			err = mptcp.AddEndpoint(fresh)
 		} else {

@@ -7,12 +7,15 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 
 	"godwit/lab/image/workload"
 	"godwit/vm/guest"
+
+	"golang.org/x/sys/unix"
 )
 
 // A Set is the workloads of one guest. Its zero value is ready; DiskPath and Spin
@@ -96,7 +99,13 @@ func (s *Set) fill(ctx context.Context, store store, w workload.Workload, hot fl
 	}
 	s.areas = append(s.areas, a)
 	if w.Rate > 0 {
-		go a.rewrite(context.Background(), w.Rate, hot)
+		go func() {
+			// The thread is this goroutine's and ends with it. Writing memory is work,
+			// whatever the priority of the process.
+			runtime.LockOSThread()
+			_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), 0)
+			a.rewrite(context.Background(), w.Rate, hot)
+		}()
 	}
 	return nil
 }
