@@ -79,7 +79,7 @@ func newRoot(out io.Writer) *cobra.Command {
 	})
 	root.AddCommand(
 		newAgent(), newDemo(), newLab(), newMigrate(), newPlan(), newAbort(), newWatch(), newHistory(),
-		newGuest(), newHost(), newSite(), newDoctor(), newInit(), newVersion(out),
+		newGuest(), newHost(), newSite(), newDoctor(), newBench(), newInit(), newVersion(out),
 	)
 	return root
 }

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"godwit/lab/bench"
+)
+
+func newBench() *cobra.Command {
+	c := &cobra.Command{
+		Use: "bench", Short: "measure, variants in turn, and compare medians",
+		Example: "  godwit bench handover\n  godwit bench memory --rows idle,churn --rounds 3",
+	}
+	for _, t := range []struct {
+		table bench.Table
+		short string
+	}{
+		{bench.Handover(), "what clients feel of a move, and a moved connection against a fresh one"},
+		{bench.Memory(), "how fast memory gets there, against QEMU's own ways"},
+	} {
+		c.AddCommand(newBenchTable(t.table, t.short))
+	}
+	return c
+}
+
+func newBenchTable(table bench.Table, short string) *cobra.Command {
+	var opts bench.Options
+	var rows []string
+	var names []string
+	for _, r := range table.Rows {
+		names = append(names, r.Name)
+	}
+	c := &cobra.Command{
+		Use: table.Name, Short: short,
+		Long: short + `.
+
+Each run is a run of the lab, and its report is kept in OUT: a bench that was
+interrupted goes on where it was. Rows: ` + strings.Join(names, ", ") + `.
+Exit status 1 where an aim is not reached.`,
+		Example: fmt.Sprintf("  godwit bench %s --rows %s --rounds 3 --out /tmp/bench", table.Name, names[0]),
+		Args:    argsExactly(0, "no arguments"),
+		RunE: func(c *cobra.Command, _ []string) error {
+			chosen, err := chooseRows(table, rows)
+			if err != nil {
+				return usageError{err}
+			}
+			if os.Geteuid() != 0 {
+				return usageError{errors.New("bench: needs root, to make network namespaces; run it with sudo")}
+			}
+			opts.Tell = func(line string) { fmt.Fprintln(os.Stderr, line) }
+			results, err := bench.Run(c.Context(), chosen, opts)
+			if asJSON(c) {
+				err = errors.Join(err, printJSON(c.OutOrStdout(), results))
+			} else {
+				bench.Print(c.OutOrStdout(), results)
+			}
+			if err != nil {
+				return err
+			}
+			for _, r := range results {
+				if slices.ContainsFunc(r.Aims, func(a bench.AimSeen) bool { return !a.Reached }) {
+					return errSaid
+				}
+			}
+			return nil
+		},
+	}
+	c.Flags().StringVar(&opts.Out, "out", "godwit-bench-"+table.Name, "directory of the reports")
+	c.Flags().IntVar(&opts.Rounds, "rounds", 5, "runs of each variant")
+	c.Flags().StringSliceVar(&rows, "rows", nil, "only these rows")
+	c.Flags().BoolVar(&opts.Again, "again", false, "run also what has a report already")
+	return c
+}
+
+func chooseRows(table bench.Table, names []string) ([]bench.Row, error) {
+	if len(names) == 0 {
+		return table.Rows, nil
+	}
+	var out []bench.Row
+	for _, name := range names {
+		i := slices.IndexFunc(table.Rows, func(r bench.Row) bool { return r.Name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("bench %s has no row %q; see --help", table.Name, name)
+		}
+		out = append(out, table.Rows[i])
+	}
+	return out, nil
+}

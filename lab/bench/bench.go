@@ -1,0 +1,176 @@
+// Package bench compares variants of a scenario: it runs them in turn (A B A B …), so
+// that what the machine does beside them meets all alike, and gives medians, spreads
+// and ratios of what their reports say.
+//
+// A run is a run of the lab; its report is kept, and taken again when the same bench
+// is called again with the same directory.
+package bench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"text/template"
+
+	"godwit/lab"
+	"godwit/lab/report"
+	"godwit/lab/scenario"
+)
+
+// Table is what one command measures.
+type Table struct {
+	Name string // as the command knows it
+	Rows []Row
+}
+
+// Row is one situation, in which variants are compared.
+type Row struct {
+	Name     string    `json:"name"`  // short: how the command line names it
+	Title    string    `json:"title"` // the situation: guest, load, link
+	Variants []Variant `json:"-"`     // the first is what others are held against
+	Measures []Measure `json:"-"`
+	Aims     []Aim     `json:"-"`
+}
+
+// Variant is one way of doing it.
+type Variant struct {
+	Name     string
+	Scenario string // YAML
+}
+
+// Measure takes one number from a run.
+type Measure struct {
+	Name string
+	Unit string
+	// Of returns nil where the run has no such number; why then says the reason.
+	Of func(*report.Report) (value *float64, why string)
+}
+
+// Aim is what a row is to show: the measure's median of a variant, or the median of
+// its ratio to Against, is to be at most AtMost (and at least AtLeast, if not 0).
+type Aim struct {
+	Variant string
+	Measure string
+	Against string // "" for the number itself
+	AtLeast float64
+	AtMost  float64
+}
+
+// Options of a run.
+type Options struct {
+	Out    string // directory of the reports
+	Rounds int
+	Again  bool                                                              // run also what has a report
+	Tell   func(string)                                                      // hears a line for each run; may be nil
+	Run    func(context.Context, *scenario.Scenario) (*report.Report, error) // nil: the lab
+}
+
+// Sample is what one run gave.
+type Sample struct {
+	Round   int                 `json:"round"`
+	Values  map[string]*float64 `json:"values"`
+	WhyNull map[string]string   `json:"why_null,omitempty"`
+	Outcome string              `json:"outcome"` // of the run: ok, or the first thing that was unmet
+}
+
+// Run runs all rows. It returns what it has when ctx ends, with ctx's error.
+func Run(ctx context.Context, rows []Row, opts Options) ([]Result, error) {
+	var results []Result
+	for _, row := range rows {
+		samples := map[string][]Sample{}
+		var err error
+		for round := 1; round <= opts.Rounds && err == nil; round++ {
+			for _, v := range row.Variants {
+				var s Sample
+				if s, err = runOne(ctx, row, v, round, opts); err != nil {
+					break
+				}
+				samples[v.Name] = append(samples[v.Name], s)
+			}
+		}
+		results = append(results, Evaluate(row, samples))
+		if err != nil {
+			return results, err
+		}
+	}
+	return results, nil
+}
+
+// runOne runs a variant once, or reads what it gave before.
+func runOne(ctx context.Context, row Row, v Variant, round int, opts Options) (Sample, error) {
+	dir := filepath.Join(opts.Out, row.Name, fmt.Sprintf("%s-%d", v.Name, round))
+	rep, err := kept(dir)
+	if err != nil || rep == nil || opts.Again {
+		say(opts, fmt.Sprintf("%s: round %d of %d: %s", row.Name, round, opts.Rounds, v.Name))
+		if rep, err = runScenario(ctx, v, dir, opts); err != nil {
+			return Sample{}, fmt.Errorf("bench %s, %s: %w", row.Name, v.Name, err)
+		}
+	}
+	if ctx.Err() != nil {
+		return Sample{}, ctx.Err()
+	}
+	s := sampleOf(row, rep, round)
+	say(opts, fmt.Sprintf("%s: round %d of %d: %s: %s", row.Name, round, opts.Rounds, v.Name, s.line(row.Measures)))
+	return s, nil
+}
+
+func say(opts Options, line string) {
+	if opts.Tell != nil {
+		opts.Tell(line)
+	}
+}
+
+func kept(dir string) (*report.Report, error) {
+	data, err := os.ReadFile(filepath.Join(dir, "report.json"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return report.Read(bytes.NewReader(data))
+}
+
+func runScenario(ctx context.Context, v Variant, dir string, opts Options) (*report.Report, error) {
+	s, err := scenario.Parse(v.Name, []byte(v.Scenario))
+	if err != nil {
+		return nil, err
+	}
+	if opts.Run != nil {
+		return opts.Run(ctx, s)
+	}
+	rep, err := lab.Run(ctx, s, lab.Options{Out: dir})
+	if ctx.Err() != nil { // a run that was cut short is none
+		os.RemoveAll(dir)
+		return nil, ctx.Err()
+	}
+	return rep, err
+}
+
+func sampleOf(row Row, rep *report.Report, round int) Sample {
+	s := Sample{Round: round, Values: map[string]*float64{}, WhyNull: map[string]string{}, Outcome: "ok"}
+	if len(rep.Unmet) > 0 {
+		s.Outcome = rep.Unmet[0]
+	}
+	for _, m := range row.Measures {
+		value, why := m.Of(rep)
+		s.Values[m.Name] = value
+		if value == nil {
+			s.WhyNull[m.Name] = why
+		}
+	}
+	return s
+}
+
+// fill makes a scenario from a template. What the templates are given is known, so an
+// error is one of ours.
+func fill(text string, with any) string {
+	var out bytes.Buffer
+	if err := template.Must(template.New("scenario").Parse(text)).Execute(&out, with); err != nil {
+		panic("bench: " + err.Error())
+	}
+	return out.String()
+}

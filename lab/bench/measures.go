@@ -1,0 +1,67 @@
+package bench
+
+import "godwit/lab/report"
+
+// last takes a number of the run's last migration.
+func last(name, unit, key string, of func(report.Migration) *float64) Measure {
+	return Measure{Name: name, Unit: unit, Of: func(r *report.Report) (*float64, string) {
+		if len(r.Migrations) == 0 {
+			return nil, "no migration took place"
+		}
+		m := r.Migrations[len(r.Migrations)-1]
+		if m.Outcome != report.Completed {
+			return nil, m.Outcome + ": " + m.Reason
+		}
+		return of(m), m.WhyNull[key]
+	}}
+}
+
+// Measures of a migration.
+var (
+	memoryTime      = last("memory", "s", "memory_s", func(m report.Migration) *float64 { return m.MemoryS })
+	vmDowntime      = last("VM downtime", "ms", "vm_downtime_ms", func(m report.Migration) *float64 { return m.VMDowntimeMS })
+	networkDowntime = last("network downtime", "ms", "network_downtime_ms", func(m report.Migration) *float64 { return m.NetworkDowntimeMS })
+	wireMegabytes   = last("wire", "MB", "wire_bytes", func(m report.Migration) *float64 { return scaled(m.WireBytes, 1e-6) })
+	dropped         = last("dropped", "packets", "dropped_packets", func(m report.Migration) *float64 { return scaled(m.DroppedPackets, 1) })
+	rounds          = last("rounds", "", "rounds", func(m report.Migration) *float64 { return scaled(m.Rounds, 1) })
+)
+
+func scaled(n *int64, by float64) *float64 {
+	if n == nil {
+		return nil
+	}
+	f := float64(*n) * by
+	return &f
+}
+
+// ofFlow takes a number of one flow.
+func ofFlow(name, unit, flow, key string, of func(report.Traffic) *float64) Measure {
+	return Measure{Name: name, Unit: unit, Of: func(r *report.Report) (*float64, string) {
+		for _, t := range r.Traffic {
+			if t.Name == flow {
+				return of(t), t.WhyNull[key]
+			}
+		}
+		return nil, "no flow " + flow
+	}}
+}
+
+// settled is a flow's window after the migrations, or where there was none, its last.
+func settled(w report.Windows, migrated bool) *float64 {
+	if migrated {
+		return w.After
+	}
+	return w.Before
+}
+
+// settledOf takes a flow's number from the run's last settled window.
+func settledOf(name, unit, flow string, of func(report.Traffic) report.Windows) Measure {
+	return Measure{Name: name, Unit: unit, Of: func(r *report.Report) (*float64, string) {
+		for _, t := range r.Traffic {
+			if t.Name == flow {
+				return settled(of(t), len(r.Migrations) > 0), "not measured in that window"
+			}
+		}
+		return nil, "no flow " + flow
+	}}
+}

@@ -1,0 +1,82 @@
+package bench
+
+// Memory is how fast a guest's memory gets there: our data path (L) against QEMU's own,
+// pre-copy over TCP on the best path (P), over MPTCP (M), multifd with zstd (Z) and
+// xbzrle (X).
+func Memory() Table {
+	return Table{Name: "memory", Rows: []Row{
+		memoryRow("idle", "512 MiB idle, 100 Mbit/s, RTT 50 ms", situation{Memory: "512MiB", Rate: "100mbit", Delay: "12.5ms"},
+			Aim{Variant: "L", Measure: "memory", Against: "P", AtMost: 0.5}, Aim{Variant: "L", Measure: "VM downtime", AtMost: 100}),
+		memoryRow("churn", "512 MiB, text rewritten, 300 Mbit/s, RTT 20 ms", situation{Memory: "512MiB", Rate: "300mbit", Delay: "5ms",
+			Run: "dirty size=192MiB hot=50% rate=8MiB/s data=text"},
+			Aim{Variant: "L", Measure: "wire", Against: "P", AtMost: 0.5}),
+		memoryRow("hot", "512 MiB, 64 MiB rewritten with random bytes, 50 Mbit/s, RTT 100 ms", situation{Memory: "512MiB", Rate: "50mbit", Delay: "25ms",
+			Run: "dirty size=64MiB hot=100% rate=32MiB/s"},
+			Aim{Variant: "L", Measure: "VM downtime", AtMost: 200}),
+		memoryRow("paths", "512 MiB, mixed, 100 Mbit/s RTT 10 ms + 30 Mbit/s RTT 80 ms", situation{Memory: "512MiB", Rate: "100mbit", Delay: "2.5ms",
+			SecondRate: "30mbit", SecondDelay: "20ms", Run: "dirty size=128MiB hot=25% rate=2MiB/s"},
+			Aim{Variant: "L", Measure: "memory", Against: "P", AtMost: 0.7}),
+		memoryRow("return", "512 MiB, there, work, and back: the way back, 20 Mbit/s, RTT 60 ms", situation{Memory: "512MiB", Rate: "20mbit", Delay: "15ms",
+			Run: "dirty size=64MiB hot=25% rate=256KiB/s data=text", Return: true},
+			Aim{Variant: "L", Measure: "wire", Against: "P", AtMost: 0.3}),
+		memoryRow("control", "256 MiB idle, 1 Gbit/s, no delay: no more than 5 % slower than P", situation{Memory: "256MiB", Rate: "1gbit", Delay: "0ms"},
+			Aim{Variant: "L", Measure: "memory", Against: "P", AtMost: 1.05}),
+	}}
+}
+
+// situation is a guest, its load and the links.
+type situation struct {
+	Name, Memory, Run       string
+	Rate, Delay             string // of each site's link; a path has twice the sum of two delays as RTT
+	SecondRate, SecondDelay string // of a second uplink, that carries migrations only
+	Return                  bool   // back again; the numbers are of the way back
+	Transfer                string
+}
+
+const memoryScenario = `name: {{.Name}}-{{.Transfer}}
+sites:
+{{- range $i, $site := $.Sites}}
+  - name: {{$site}}
+    guest_net: {v4: 10.{{$i}}.1.0/24}
+    uplinks:
+      - {name: first, carries: both, rate: {{$.Rate}}, delay: {{$.Delay}}}
+{{- if $.SecondRate}}
+      - {name: second, carries: migration, rate: {{$.SecondRate}}, delay: {{$.SecondDelay}}}
+{{- end}}
+{{- end}}
+clients:
+  - {name: phone, at: internet}
+guests:
+  - {name: web, site: montreal, memory: {{.Memory}}{{if .Run}}, run: ["{{.Run}}"]{{end}}}
+traffic:
+  - {name: ticks, client: phone, guest: web, kind: ticks, every: 10ms}
+steps:
+  - {at: 3s, migrate: {guest: web, to: sanjose, transfer: {{.Transfer}}}}
+{{- if .Return}}
+  - {at: 8s, migrate: {guest: web, to: montreal, transfer: {{.Transfer}}}}
+{{- end}}
+end: {after_last_migration: 2s, timeout: 600s}
+expect:
+  - {migrations: completed}
+  - {connections: survive}
+  - {leftovers: none}
+`
+
+// Sites are the two of every situation.
+func (situation) Sites() map[int]string { return map[int]string{1: "montreal", 2: "sanjose"} }
+
+// transfers by the letters of the papers' tables; the first is what others are held
+// against.
+var transfers = []struct{ letter, transfer string }{
+	{"P", "qemu-tcp"}, {"M", "qemu-mptcp"}, {"Z", "qemu-multifd"}, {"X", "qemu-xbzrle"}, {"L", "lanes"},
+}
+
+func memoryRow(name, title string, s situation, aims ...Aim) Row {
+	row := Row{Name: name, Title: title, Measures: []Measure{memoryTime, vmDowntime, wireMegabytes, rounds}, Aims: aims}
+	s.Name = name
+	for _, t := range transfers {
+		s.Transfer = t.transfer
+		row.Variants = append(row.Variants, Variant{t.letter, fill(memoryScenario, s)})
+	}
+	return row
+}

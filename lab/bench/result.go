@@ -1,0 +1,204 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// Result is what a row gave.
+type Result struct {
+	Row      Row           `json:"row"`
+	Variants []VariantGave `json:"variants"`
+	Aims     []AimSeen     `json:"aims"`
+}
+
+// VariantGave is what a variant's runs gave.
+type VariantGave struct {
+	Name    string           `json:"name"`
+	Samples []Sample         `json:"samples"`
+	Numbers map[string]Stats `json:"numbers"` // by measure
+	// Ratios of this variant to the row's first, by measure: each round's own.
+	Ratios map[string]Stats `json:"ratios,omitempty"`
+	// Unmet are the runs that did not go as they were to, a line each.
+	Unmet []string `json:"unmet,omitempty"`
+}
+
+// Stats of the runs that have a number.
+type Stats struct {
+	N      int     `json:"n"`
+	Median float64 `json:"median"`
+	Low    float64 `json:"low"`
+	High   float64 `json:"high"`
+}
+
+// AimSeen is an aim, and whether it was reached.
+type AimSeen struct {
+	Text    string   `json:"text"`
+	Seen    *float64 `json:"seen"` // null: not measured
+	Reached bool     `json:"reached"`
+}
+
+// statsOf returns the median (the mean of the middle two where n is even), the lowest
+// and the highest; N is 0 where there are no values.
+func statsOf(values []float64) Stats {
+	if len(values) == 0 {
+		return Stats{}
+	}
+	v := slices.Sorted(slices.Values(values))
+	mid := len(v) / 2
+	median := v[mid]
+	if len(v)%2 == 0 {
+		median = (v[mid-1] + v[mid]) / 2
+	}
+	return Stats{N: len(v), Median: median, Low: v[0], High: v[len(v)-1]}
+}
+
+// Evaluate makes the row's result of the samples of each variant.
+func Evaluate(row Row, samples map[string][]Sample) Result {
+	out := Result{Row: row}
+	for i, v := range row.Variants {
+		gave := VariantGave{Name: v.Name, Samples: samples[v.Name], Numbers: map[string]Stats{}}
+		for _, m := range row.Measures {
+			gave.Numbers[m.Name] = statsOf(valuesOf(samples[v.Name], m.Name))
+			if i > 0 {
+				if gave.Ratios == nil {
+					gave.Ratios = map[string]Stats{}
+				}
+				gave.Ratios[m.Name] = statsOf(ratiosOf(samples[v.Name], samples[row.Variants[0].Name], m.Name))
+			}
+		}
+		for _, s := range samples[v.Name] {
+			if s.Outcome != "ok" {
+				gave.Unmet = append(gave.Unmet, fmt.Sprintf("round %d: %s", s.Round, s.Outcome))
+			}
+		}
+		out.Variants = append(out.Variants, gave)
+	}
+	for _, a := range row.Aims {
+		out.Aims = append(out.Aims, seen(a, samples))
+	}
+	return out
+}
+
+func valuesOf(samples []Sample, measure string) []float64 {
+	var out []float64
+	for _, s := range samples {
+		if v := s.Values[measure]; v != nil {
+			out = append(out, *v)
+		}
+	}
+	return out
+}
+
+// ratiosOf divides each round's value by the same round's of the others.
+func ratiosOf(samples, against []Sample, measure string) []float64 {
+	var out []float64
+	for _, s := range samples {
+		i := slices.IndexFunc(against, func(o Sample) bool { return o.Round == s.Round })
+		if i < 0 || s.Values[measure] == nil || against[i].Values[measure] == nil || *against[i].Values[measure] == 0 {
+			continue
+		}
+		out = append(out, *s.Values[measure] / *against[i].Values[measure])
+	}
+	return out
+}
+
+func seen(a Aim, samples map[string][]Sample) AimSeen {
+	values, what := valuesOf(samples[a.Variant], a.Measure), fmt.Sprintf("%s of %s", a.Measure, a.Variant)
+	if a.Against != "" {
+		values, what = ratiosOf(samples[a.Variant], samples[a.Against], a.Measure), what+" against "+a.Against
+	}
+	bound := fmt.Sprintf("≤ %g", a.AtMost)
+	if a.AtLeast != 0 {
+		bound = fmt.Sprintf("from %g to %g", a.AtLeast, a.AtMost)
+	}
+	out := AimSeen{Text: what + " " + bound}
+	if stats := statsOf(values); stats.N > 0 {
+		out.Seen = &stats.Median
+		out.Reached = stats.Median <= a.AtMost && stats.Median >= a.AtLeast
+	}
+	return out
+}
+
+// Print writes the results as tables: the median, and in brackets the lowest and the
+// highest; beside it the ratio to the first variant.
+func Print(w io.Writer, results []Result) {
+	for i, r := range results {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintf(w, "%s: %s\n", r.Row.Name, r.Row.Title)
+		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		heads := []string{"", "runs"}
+		for _, m := range r.Row.Measures {
+			heads = append(heads, strings.TrimSpace(m.Name+", "+m.Unit))
+		}
+		fmt.Fprintln(table, "  "+strings.Join(heads, "\t"))
+		for _, v := range r.Variants {
+			cells := []string{v.Name, fmt.Sprint(len(v.Samples))}
+			for _, m := range r.Row.Measures {
+				cells = append(cells, cell(v, m))
+			}
+			fmt.Fprintln(table, "  "+strings.Join(cells, "\t"))
+		}
+		table.Flush()
+		for _, v := range r.Variants {
+			for _, line := range v.Unmet {
+				fmt.Fprintf(w, "  ! %s, %s\n", v.Name, line)
+			}
+		}
+		for _, a := range r.Aims {
+			mark, number := "✗", "not measured"
+			if a.Seen != nil {
+				number = short(*a.Seen)
+			}
+			if a.Reached {
+				mark = "✓"
+			}
+			fmt.Fprintf(w, "  %s %s: %s\n", mark, a.Text, number)
+		}
+	}
+}
+
+func cell(v VariantGave, m Measure) string {
+	n := v.Numbers[m.Name]
+	if n.N == 0 {
+		return "–"
+	}
+	text := short(n.Median)
+	if n.N > 1 {
+		text += fmt.Sprintf(" (%s … %s)", short(n.Low), short(n.High))
+	}
+	if ratio, ok := v.Ratios[m.Name]; ok && ratio.N > 0 {
+		text += " × " + short(ratio.Median)
+	}
+	return text
+}
+
+// short writes a number with three digits that count.
+func short(f float64) string {
+	switch abs := math.Abs(f); {
+	case abs >= 100 || abs == 0:
+		return fmt.Sprintf("%.0f", f)
+	case abs >= 10:
+		return fmt.Sprintf("%.1f", f)
+	}
+	return fmt.Sprintf("%.2f", f)
+}
+
+func (s Sample) line(measures []Measure) string {
+	var parts []string
+	for _, m := range measures {
+		if v := s.Values[m.Name]; v != nil {
+			parts = append(parts, fmt.Sprintf("%s %s %s", m.Name, short(*v), m.Unit))
+		}
+	}
+	if s.Outcome != "ok" {
+		parts = append(parts, "unmet: "+s.Outcome)
+	}
+	return strings.Join(parts, ", ")
+}
