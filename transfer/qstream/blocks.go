@@ -6,7 +6,9 @@ import (
 )
 
 // PageSize is the size of a page in bytes: the target's, on x86.
-const PageSize = 4096
+const PageSize = 1 << pageBits
+
+const pageBits = 12
 
 const (
 	// MaxBlocks bounds the blocks of a guest. A device has a few at most.

@@ -135,7 +135,7 @@ func (p *Parser) subsection() (name string, known bool, err error) {
 		err = p.capabilities()
 	case "configuration/target-page-bits":
 		var bits uint32
-		if bits, err = p.take32(); err == nil && 1<<(bits&63) != PageSize {
+		if bits, err = p.take32(); err == nil && bits != pageBits {
 			err = &RefusedError{What: fmt.Sprintf("pages of 2^%d bytes", bits)}
 		}
 	case "configuration/uuid":
