@@ -28,7 +28,7 @@ func takeIn(t *testing.T, dir string) (*source, *image) {
 	if err := vmtest.AwaitPasses(serial(m), 1, liveLimit); err != nil {
 		t.Fatal(err)
 	}
-	s := migrateToUs(t, m, dir, 200<<20, io.Discard)
+	s := migrateToUs(t, m, dir, 8<<20, io.Discard) // less than it writes: no QEMU finishes by itself
 	im := &image{pages: map[uint64][]byte{}}
 	versions, stopAt := 0, 0
 	for last := false; !last; {
