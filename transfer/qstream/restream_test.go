@@ -7,7 +7,9 @@ import (
 	"io"
 	"net"
 	"path/filepath"
+	"slices"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"godwit/internal/need"
@@ -21,14 +23,14 @@ import (
 var busy = vmtest.Writer{Start: 4 << 20, Size: 8 << 20, Hot: 4 << 20, Delay: 20_000}
 
 // takeIn migrates a running guest to us, stops it after some parts, and keeps the newest of
-// each page. The source still waits for an answer.
-func takeIn(t *testing.T, dir string) (*source, *image) {
+// each page. The source still waits for an answer. All bytes go to a copy, too.
+func takeIn(t *testing.T, dir string, copied io.Writer) (*source, *image) {
 	t.Helper()
 	m := startGuest(t, dir, "tcg", busy, false)
 	if err := vmtest.AwaitPasses(serial(m), 1, liveLimit); err != nil {
 		t.Fatal(err)
 	}
-	s := migrateToUs(t, m, dir, 8<<20, io.Discard) // less than it writes: no QEMU finishes by itself
+	s := migrateToUs(t, m, dir, 8<<20, copied) // less than it writes: no QEMU finishes by itself
 	im := &image{pages: map[uint64][]byte{}}
 	versions, stopAt := 0, 0
 	for last := false; !last; {
@@ -76,7 +78,7 @@ func destination(t *testing.T, dir string, postcopy bool) (*qemu.Process, net.Co
 func TestQEMULoadsNewestPagesInAnyOrder(t *testing.T) {
 	need.QEMU(t)
 	dir := shortDir(t)
-	s, im := takeIn(t, dir)
+	s, im := takeIn(t, dir, io.Discard)
 	m, conn := destination(t, dir, false)
 	w := qstream.NewWriter(conn, im.pro)
 	if err := w.Begin(); err != nil {
@@ -98,6 +100,61 @@ func TestQEMULoadsNewestPagesInAnyOrder(t *testing.T) {
 	s.answer()
 	sameMemory(t, m, dir, im)
 	runOn(t, m)
+}
+
+// TestQEMULoadsAnOpaqueRest writes the pages of the stream's first parts in another order, the
+// last one last, and all that follows as it was: its first page continues the block.
+func TestQEMULoadsAnOpaqueRest(t *testing.T) {
+	need.QEMU(t)
+	dir := shortDir(t)
+	var stream bytes.Buffer
+	s, im := takeIn(t, dir, &stream)
+	begun, last, at := firstParts(t, stream.Bytes())
+	m, conn := destination(t, dir, false)
+	w := qstream.NewWriter(conn, begun.pro)
+	if err := w.Begin(); err != nil {
+		t.Fatal(err)
+	}
+	order := slices.DeleteFunc(begun.shuffled(6), func(n uint64) bool { return n == last })
+	begun.put(t, w, append(order, last))
+	if err := w.Opaque(stream.Bytes()[at:]); err != nil {
+		t.Fatal(err)
+	}
+	awaitShut(t, qstream.NewReturnPath(conn))
+	if _, err := m.AwaitMigration(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.answer()
+	sameMemory(t, m, dir, im)
+	runOn(t, m)
+}
+
+// firstParts returns the pages of a stream's first parts, the last of them, and where they
+// end: before a part whose first page continues the block.
+func firstParts(t *testing.T, stream []byte) (im *image, last uint64, end int64) {
+	t.Helper()
+	const header, flagContinue = 5, 0x20
+	im = &image{pages: map[uint64][]byte{}}
+	rest := bytes.NewReader(stream)
+	p := qstream.NewParser(iotest.OneByteReader(rest)) // so it reads no byte too many
+	for {
+		event, err := p.Next()
+		if err != nil {
+			t.Fatalf("no part continues a block: %v", err)
+		}
+		switch e := event.(type) {
+		case *qstream.Prologue:
+			pro := *e
+			im.pro = &pro
+		case *qstream.Page:
+			im.pages[e.Number], last = bytes.Clone(e.Data), e.Number
+		case *qstream.RoundEnd:
+			end = rest.Size() - int64(rest.Len())
+			if stream[end+header+7]&flagContinue != 0 {
+				return im, last, end
+			}
+		}
+	}
 }
 
 // sameMemory migrates a paused guest to us, compares, and cancels.
@@ -163,7 +220,7 @@ func awaitShut(t *testing.T, back *qstream.ReturnPath) {
 func TestQEMURunsBeforeItsPagesAreThere(t *testing.T) {
 	need.QEMU(t)
 	dir := shortDir(t)
-	s, im := takeIn(t, dir)
+	s, im := takeIn(t, dir, io.Discard)
 	m, conn := destination(t, dir, true)
 	w := qstream.NewWriter(conn, im.pro)
 	if err := w.Advise(qstream.PageSize); err != nil {
