@@ -52,7 +52,7 @@ func TestDiscardsAreSplit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pro := qstream.Prologue{Head: []byte("h"), Blocks: blocks, Commands: []qstream.Command{{Code: qstream.PostcopyAdvise}}}
+	pro := qstream.Prologue{Head: []byte("h"), Blocks: blocks, Commands: []qstream.Command{{Code: qstream.PostcopyAdvise, Data: make([]byte, 16)}}}
 	var out bytes.Buffer
 	w := qstream.NewWriter(&out, &pro)
 	if err := w.Begin(); err != nil {
@@ -135,9 +135,16 @@ func TestWriterKeepsTheOrder(t *testing.T) {
 }
 
 func TestPostcopyNeedsAReturnPath(t *testing.T) {
-	w := qstream.NewWriter(new(bytes.Buffer), &qstream.Prologue{Head: []byte("x")})
-	if err := w.Advise(qstream.PageSize); err == nil || !strings.Contains(err.Error(), "return path") {
-		t.Error(err)
+	open := qstream.Command{Code: qstream.OpenReturnPath}
+	for want, commands := range map[string][]qstream.Command{
+		"return path":   nil,
+		"dirty-bitmaps": {open, {Code: qstream.PostcopyAdvise}},
+		"beyond":        {open},
+	} {
+		w := qstream.NewWriter(new(bytes.Buffer), &qstream.Prologue{Head: []byte("x"), Commands: commands})
+		if err := w.Advise(qstream.PageSize); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
 	}
 }
 
