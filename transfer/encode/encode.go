@@ -34,7 +34,7 @@ import (
 )
 
 // MaxBody is the greatest length of a body.
-const MaxBody = pages.MaxPages*(pages.Size+64) + pages.MaxZero*8
+const MaxBody = pages.MaxPages*(pages.Size+64) + pages.MaxZero*12
 
 // ErrCorrupt is matched by errors of a body that is not as the package comment says, or
 // that names what cannot be. The peer errs or lies: the migration ends.

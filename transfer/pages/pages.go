@@ -92,9 +92,11 @@ type Progress struct {
 	Put       uint64 // put so far
 	// Superseded: replaced by a newer version before they were taken.
 	Superseded uint64
-	// Unchanged: put again with the content that waits or that was delivered as zero.
+	// Unchanged: put again with the content that waits, or that the destination has.
 	Unchanged uint64
-	Missed    uint64
+	Same      uint64 // taken, and found to be at the destination already
+	Missed    uint64 // could not be decoded there, and wait again
+	Bases     uint64 // delivered contents that are kept
 	// Held: bytes of memory in use by contents; Bound: how many there may be; Spilled:
 	// bytes in the spill file.
 	Held, Bound, Spilled int64
