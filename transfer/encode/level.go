@@ -38,7 +38,9 @@ func moved(link, cores float64, r Rate) float64 { return min(r.Speed*cores, r.Ra
 // not in use. It is for one goroutine.
 type Meter struct {
 	level [Levels]measured
-	spent float64 // seconds of coding since the last trial
+	link  float64 // as last given
+	cores float64
+	spent float64 // seconds that frames took, coding or sending, since the last trial
 	trial Level   // last tried
 }
 
@@ -47,7 +49,7 @@ type measured struct{ in, out, seconds float64 }
 const (
 	// fading is the weight that a measurement loses with each new one.
 	fading = 0.9
-	// trialShare is how much of the coding time goes into trials.
+	// trialShare is how much of the time goes into trials.
 	trialShare = 0.02
 )
 
@@ -57,7 +59,9 @@ var usual = [Levels]Rate{Off: {2e9, 1}, S2: {600e6, 1.7}, Zstd1: {250e6, 2}, Zst
 // Add counts a frame that took so long to code. Frames of which less than half was
 // compressed, or could have been, say nothing of levels and are left out.
 func (m *Meter) Add(level Level, c Counts, took time.Duration) {
-	m.spent += took.Seconds()
+	if m.link > 0 {
+		m.spent += max(took.Seconds()/m.cores, float64(c.Out)/m.link)
+	}
 	in := float64(c.Pages[pages.Batch]+c.Pages[pages.Raw]) * pages.Size
 	if in == 0 || in < float64(c.In)/2 || took <= 0 {
 		return
@@ -81,13 +85,17 @@ func (m *Meter) Rates() [Levels]Rate {
 
 // Next returns the level for the next frame: Choose's, or one to be tried.
 func (m *Meter) Next(link, cores float64) Level {
+	m.link, m.cores = link, cores
 	rates := m.Rates()
 	best := Choose(link, cores, rates)
+	if link <= 0 {
+		return best
+	}
 	next := (m.trial + 1) % Level(Levels)
 	if next == best {
 		next = (next + 1) % Level(Levels)
 	}
-	if cost := pages.MaxPages * pages.Size / rates[next].Speed; m.spent*trialShare < cost {
+	if cost := pages.MaxPages * pages.Size / moved(link, cores, rates[next]); m.spent*trialShare < cost {
 		return best
 	}
 	m.spent, m.trial = 0, next
