@@ -243,7 +243,7 @@ func (m *model) code(f *Frame) {
 	for i := range f.Pages {
 		p := &f.Pages[i]
 		id := idOf(m.t, p.Data)
-		p.Coding = Raw
+		p.Coding, p.Brief = Raw, id%2 == 0
 		other, version, ok := m.store.Find(p)
 		if ok {
 			if d := m.delivered[other]; d.version != version || d.content != id {
