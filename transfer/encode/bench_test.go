@@ -18,9 +18,13 @@ import (
 
 // guestMemory returns distinct pages, none of zeros, as a guest has them: four in ten of
 // programs (this one), three of text (Go's library), two of records with pointers and small numbers, one
-// of what does not compress.
+// of what does not compress. GODWIT_MEMORY names a file to take instead, such as one that
+// QEMU's pmemsave wrote.
 func guestMemory(b *testing.B, count int) [][]byte {
 	b.Helper()
+	if name := os.Getenv("GODWIT_MEMORY"); name != "" {
+		return dumped(b, name, count)
+	}
 	name, err := os.Executable()
 	if err != nil {
 		b.Fatal(err)
@@ -73,32 +77,56 @@ func guestMemory(b *testing.B, count int) [][]byte {
 	return memory
 }
 
+// dumped returns distinct pages of a file, none of zeros, in runs of 64 from all over it.
+func dumped(b *testing.B, name string, count int) [][]byte {
+	b.Helper()
+	file, err := os.ReadFile(name)
+	if err != nil {
+		b.Fatal(err)
+	}
+	seen := map[string]bool{string(make([]byte, pages.Size)): true}
+	var memory [][]byte
+	for ; len(file) >= pages.Size; file = file[pages.Size:] {
+		if page := file[:pages.Size:pages.Size]; !seen[string(page)] {
+			seen[string(page)] = true
+			memory = append(memory, page)
+		}
+	}
+	if len(memory) < count {
+		b.Fatalf("%s has %d pages, not %d", name, len(memory), count)
+	}
+	const run = 64
+	var some [][]byte
+	for n := range count / run {
+		at := n * (len(memory) - run) / (count / run)
+		at -= at % run
+		some = append(some, memory[at:at+run]...)
+	}
+	return some
+}
+
 // BenchmarkPipeline is what one core does with new pages from Put to Acked: sorting,
-// search for the same content, compression. TLS is not in it. With little memory each
-// content is forgotten when it was delivered, and its identity made.
+// search for the same content, compression. TLS is not in it. With little memory
+// contents are forgotten when they were delivered, and identities made.
 func BenchmarkPipeline(b *testing.B) {
 	const count = 4096
 	memory := guestMemory(b, count)
-	serial := uint64(0)
 	for level := encode.Off; int(level) < encode.Levels; level++ {
 		for _, room := range []int{count, count / 16} {
 			b.Run(fmt.Sprintf("%v/memory=%dMiB", level, room*pages.Size>>20), func(b *testing.B) {
-				arena := pages.NewArena(int64(room)*pages.Size, nil, nil)
-				store := pages.New(uint64(b.N+1)*count, arena)
-				coder := encode.NewCoder(store, nil)
+				buffer := make([]byte, room*pages.Size)
 				var out, in uint64
 				var busy time.Duration
 				b.SetBytes(count * pages.Size)
 				b.ResetTimer()
-				for i := range b.N {
-					b.StopTimer() // new contents: eight bytes of each page are other ones
-					for n, page := range memory {
-						serial++
-						binary.LittleEndian.PutUint64(page[n%512*8:], serial)
-					}
-					b.StartTimer()
+				for range b.N {
+					at := 0
+					store := pages.New(count, pages.NewArena(int64(len(buffer)), func(n int) ([]byte, error) {
+						at += n
+						return buffer[at-n : at], nil
+					}, nil))
 					from := processor(b)
-					counts := pass(b, store, coder, memory, uint64(i*count), level)
+					counts := pass(b, store, encode.NewCoder(store, nil), memory, level)
 					busy += processor(b) - from
 					in, out = in+counts.In, out+counts.Out
 				}
@@ -118,11 +146,11 @@ func processor(b *testing.B) time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-func pass(b *testing.B, store *pages.Store, coder *encode.Coder, memory [][]byte, first uint64, level encode.Level) encode.Counts {
+func pass(b *testing.B, store *pages.Store, coder *encode.Coder, memory [][]byte, level encode.Level) encode.Counts {
 	var sum encode.Counts
 	var body []byte
 	for n, page := range memory {
-		if err := store.Put(first+uint64(n), page); err != nil {
+		if err := store.Put(uint64(n), page); err != nil {
 			b.Fatal(err)
 		}
 		if n%pages.MaxPages != pages.MaxPages-1 {
