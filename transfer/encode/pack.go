@@ -139,12 +139,14 @@ func (u *unpacker) room(size int) []byte {
 }
 
 func (u *unpacker) unpackS2(packed []byte, size int) ([]byte, error) {
-	if n, err := s2.DecodedLen(packed); err != nil || n != size {
-		return nil, fmt.Errorf("%w: s2 of %d bytes, not %d: %v", ErrCorrupt, n, size, err)
+	if n, err := s2.DecodedLen(packed); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	} else if n != size {
+		return nil, fmt.Errorf("%w: s2 of %d bytes, not %d", ErrCorrupt, n, size)
 	}
 	plain, err := s2.Decode(u.room(size), packed)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %v", ErrCorrupt, err)
+		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
 	return plain, nil
 }
@@ -161,7 +163,7 @@ func (u *unpacker) unpackZstd(packed []byte, size int) ([]byte, error) {
 	room := u.room(size)
 	plain, err := u.zstd.DecodeAll(packed, room[:0:size])
 	if err != nil {
-		return nil, fmt.Errorf("%w: %v", ErrCorrupt, err)
+		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
 	if len(plain) != size {
 		return nil, fmt.Errorf("%w: zstd of %d bytes, not %d", ErrCorrupt, len(plain), size)
