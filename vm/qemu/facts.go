@@ -49,14 +49,6 @@ func (p *Process) Facts(ctx context.Context) (vm.Facts, error) {
 	return f, err
 }
 
-// hold is what this QEMU offers: switchover-ack came with 8.1.
-func (p *Process) hold() vm.Hold {
-	if p.Version().AtLeast(8, 1) {
-		return vm.HoldAck
-	}
-	return vm.HoldLowBandwidth
-}
-
 func (p *Process) typeOf(ctx context.Context, path string) (string, error) {
 	var name string
 	err := p.qmp.Do(ctx, "qom-get", map[string]string{"path": path, "property": "type"}, &name)

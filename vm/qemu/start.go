@@ -133,7 +133,7 @@ func spawn(ctx context.Context, spec Spec) (*exec.Cmd, net.Conn, error) {
 	defer log.Close()
 
 	const qmpFD, tapFD = 3, 4 // ExtraFiles begin at 3
-	cmd := exec.Command(Program, spec.args(qmpFD, tapFD)...)
+	cmd := exec.Command(Program, append(spec.args(qmpFD, tapFD), ackOptions(installed(ctx))...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.ExtraFiles = []*os.File{inherited}
 	for _, n := range spec.NICs {
