@@ -9,8 +9,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"time"
 
+	"godwit/agent/hook"
 	"godwit/migration"
 )
 
@@ -35,38 +37,49 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Do asks once. A *migration.Problem is the agent's own word.
 func (c *Client) Do(ctx context.Context, method, path string, request, answer any) error {
-	body, err := json.Marshal(request)
+	resp, err := c.open(ctx, method, path, request)
 	if err != nil {
 		return err
-	}
-	req, err := http.NewRequestWithContext(ctx, method, "http://agent"+path, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		var op *net.OpError
-		if errors.As(err, &op) && op.Op == "dial" {
-			return &migration.Problem{Code: migration.CodePeer, Text: fmt.Sprintf("ask agent at %s: nobody answers; start one with `godwit agent --config FILE`", c.socket)}
-		}
-		return fmt.Errorf("ask agent at %s: %w", c.socket, err)
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return fmt.Errorf("ask agent at %s: %w", c.socket, err)
 	}
-	if resp.StatusCode != http.StatusOK {
-		problem := &migration.Problem{}
-		if json.Unmarshal(data, problem) == nil && problem.Text != "" {
-			return problem
-		}
-		return fmt.Errorf("ask agent at %s: %s", c.socket, resp.Status)
-	}
 	if answer == nil {
 		return nil
 	}
 	return json.Unmarshal(data, answer)
+}
+
+// open asks once and returns an answer that is no error; its body is the caller's to close.
+func (c *Client) open(ctx context.Context, method, path string, request any) (*http.Response, error) {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://agent"+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		var op *net.OpError
+		if errors.As(err, &op) && op.Op == "dial" {
+			return nil, &migration.Problem{Code: migration.CodePeer, Text: fmt.Sprintf("ask agent at %s: nobody answers; start one with `godwit agent --config FILE`", c.socket)}
+		}
+		return nil, fmt.Errorf("ask agent at %s: %w", c.socket, err)
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	problem := &migration.Problem{}
+	if err == nil && json.Unmarshal(data, problem) == nil && problem.Text != "" {
+		return nil, problem
+	}
+	return nil, fmt.Errorf("ask agent at %s: %s", c.socket, resp.Status)
 }
 
 // Host describes the agent's host.
@@ -144,6 +157,56 @@ func (c *Client) Events(ctx context.Context, id string, n int) (EventsAnswer, er
 	var out EventsAnswer
 	err := c.Do(ctx, http.MethodGet, fmt.Sprintf("/v1/migrations/%s/events?after=%d", id, n), nil, &out)
 	return out, err
+}
+
+// Feed calls each with every event of all migrations of the host from now on, until ctx
+// or the agent ends, or each returns an error, which it returns.
+func (c *Client) Feed(ctx context.Context, each func(FeedEvent) error) error {
+	return stream(ctx, c, http.MethodGet, "/v1/events", nil, each)
+}
+
+// Hook makes the caller a hook of the host's agent until ctx or the agent ends. Of a
+// blocking event the error that each returns is the refusal of the migration; nil lets
+// it go on. Calls come one after the other.
+func (c *Client) Hook(ctx context.Context, sub hook.Subscription, each func(context.Context, hook.Call) error) error {
+	return stream(ctx, c, http.MethodPost, "/v1/hooks", sub, func(d hook.Delivery) error {
+		err := each(ctx, d.Call)
+		if !d.Call.Blocking {
+			return nil
+		}
+		answer := hook.Answer{ID: d.ID, Go: err == nil}
+		if err != nil {
+			answer.Why = err.Error()
+		}
+		var late *migration.Problem
+		err = c.Do(ctx, http.MethodPost, "/v1/hooks/"+url.PathEscape(sub.Name)+"/answer", answer, nil)
+		if errors.As(err, &late) {
+			return nil // nobody waits for it any more, which the migration's story tells
+		}
+		return err
+	})
+}
+
+// stream reads an answer of one JSON a line.
+func stream[T any](ctx context.Context, c *Client, method, path string, request any, each func(T) error) error {
+	resp, err := c.open(ctx, method, path, request)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	dec := json.NewDecoder(resp.Body)
+	for {
+		var one T
+		if err := dec.Decode(&one); err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return fmt.Errorf("ask agent at %s: its answer ended: %w", c.socket, err)
+		}
+		if err := each(one); err != nil {
+			return err
+		}
+	}
 }
 
 // EndDetours ends every lease of the host.

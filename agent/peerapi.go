@@ -162,6 +162,7 @@ func (a *Agent) incomingFor(p Preparation) (*incoming, error) {
 		rec: newRecord(a.config.Host, p.Plan, a.clock()), inbox: make(chan migration.Input, 4), wake: make(chan struct{}),
 		work: &destinationWork{preparation: p},
 	}
+	a.follow(m.rec)
 	a.incoming[p.Plan.ID], a.records[p.Plan.ID] = m, m.rec
 	a.actors.Go(func() { m.run(a.ctx, migration.Input{Kind: migration.Start}) })
 	return m, nil
