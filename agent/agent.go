@@ -44,6 +44,7 @@ type Agent struct {
 	outgoing map[string]*outgoing
 	incoming map[string]*incoming
 	records  map[string]*Record
+	early    map[string]time.Time    // migrations given up before their prepare came here, and when
 	links    map[string]*peer.Link
 	meters   map[string]*meter.Meter // by uplink device
 	actors   sync.WaitGroup
@@ -60,7 +61,7 @@ func New(config *Config, log *slog.Logger) (*Agent, error) {
 		config: config, log: log.With("host", config.Host), id: id, clock: time.Now,
 		guests:   &guests{dir: config.dir("guests"), byName: map[string]*Guest{}},
 		outgoing: map[string]*outgoing{}, incoming: map[string]*incoming{},
-		feed: newFeed(), records: map[string]*Record{}, links: map[string]*peer.Link{}, meters: map[string]*meter.Meter{},
+		feed: newFeed(), records: map[string]*Record{}, early: map[string]time.Time{}, links: map[string]*peer.Link{}, meters: map[string]*meter.Meter{},
 	}, nil
 }
 

@@ -3,9 +3,11 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -132,6 +134,31 @@ func TestSubscriberOverTheAPI(t *testing.T) {
 	}
 	bad := client.Hook(t.Context(), hook.Subscription{Name: "x", Events: []migration.EventName{"LUNCH"}}, nil)
 	refused(t, "an event that is none", bad, migration.CodeUsage, `"LUNCH" is unknown`)
+}
+
+// TestAbortOvertakesPrepare: a prepare that comes after its abort begins nothing.
+func TestAbortOvertakesPrepare(t *testing.T) {
+	a, _ := served(t)
+	a.early, a.incoming = map[string]time.Time{}, map[string]*incoming{}
+	r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader("{}"))
+	r.SetPathValue("id", "m-00000002")
+	if answer, err := a.peerAbort(r); err != nil || answer.(ReleaseAnswer).State != "declined" {
+		t.Fatalf("%+v, %v", answer, err)
+	}
+	_, err := a.incomingFor(Preparation{Plan: migration.Plan{ID: "m-00000002", From: "rome", To: "paris"}})
+	refused(t, "a late prepare", err, migration.CodeAsked, "m-00000002", "rome gave it up")
+	a.early["m-00000003"] = time.Now().Add(-2 * silence)
+	a.gaveUp("m-00000004")
+	if len(a.early) != 2 {
+		t.Errorf("remembered: %v", a.early)
+	}
+	for i := range 2 * earlyMost {
+		a.gaveUp(hashID(fmt.Sprint(i)))
+	}
+	a.gaveUp("../x")
+	if len(a.early) > earlyMost {
+		t.Errorf("%d remembered", len(a.early))
+	}
 }
 
 // TestCheckHooks: where the guest could not be held for a hook, the check says so.

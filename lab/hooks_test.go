@@ -114,6 +114,7 @@ func (p *trial) holds() {
 	if rep.Problem != nil {
 		p.Fatal(rep.Problem)
 	}
+	p.w.moved("web", "sanjose")
 	at := p.times(id)
 	if held := at[migration.SourceSuspend] - at[migration.PreSourceSuspend]; held < 1500*time.Millisecond {
 		p.Errorf("the guest was paused %v after PRE_SOURCE_SUSPEND, whose hook takes 1.5s", held)
@@ -211,6 +212,7 @@ func TestAbortInEachPhase(t *testing.T) {
 	p.reaches(id, string(migration.TargetResume))
 	p.said("after the switch", p.w.agents["montreal"].client.Abort(p.Context(), id), migration.CodeBusy, "handed over to sanjose")
 	p.is("after the switch", p.ends(id, 25*time.Second).Outcome, migration.Completed)
+	p.w.moved("web", "sanjose")
 }
 
 // abortAt calls a migration off plus after an event or phase, and the uplinks of the
