@@ -44,7 +44,7 @@ type Agent struct {
 	outgoing map[string]*outgoing
 	incoming map[string]*incoming
 	records  map[string]*Record
-	early    map[string]time.Time    // migrations given up before their prepare came here, and when
+	early    map[string]time.Time // by source and id: migrations given up before their prepare came here, and when
 	links    map[string]*peer.Link
 	meters   map[string]*meter.Meter // by uplink device
 	actors   sync.WaitGroup

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"sync"
 	"time"
 
 	"godwit/agent/hook"
@@ -167,24 +168,43 @@ func (c *Client) Feed(ctx context.Context, each func(FeedEvent) error) error {
 
 // Hook makes the caller a hook of the host's agent until ctx or the agent ends. Of a
 // blocking event the error that each returns is the refusal of the migration; nil lets
-// it go on. Calls come one after the other.
+// it go on. Its context ends when nobody waits for that any more. Calls of blocking events
+// may overlap; the others come one after the other, and an error ends the subscription.
 func (c *Client) Hook(ctx context.Context, sub hook.Subscription, each func(context.Context, hook.Call) error) error {
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var waiting sync.Map // number of a call → what ends it
 	return stream(ctx, c, http.MethodPost, "/v1/hooks", sub, func(d hook.Delivery) error {
-		err := each(ctx, d.Call)
-		if !d.Call.Blocking {
-			return nil
+		switch {
+		case d.Over:
+			if end, ok := waiting.LoadAndDelete(d.ID); ok {
+				end.(context.CancelFunc)()
+			}
+		case d.Call.Blocking:
+			within, end := context.WithCancel(ctx)
+			waiting.Store(d.ID, end)
+			calls.Go(func() {
+				defer end()
+				defer waiting.Delete(d.ID)
+				c.answer(ctx, sub.Name, d.ID, each(within, d.Call))
+			})
+		default:
+			return each(ctx, d.Call)
 		}
-		answer := hook.Answer{ID: d.ID, Go: err == nil}
-		if err != nil {
-			answer.Why = err.Error()
-		}
-		var late *migration.Problem
-		err = c.Do(ctx, http.MethodPost, "/v1/hooks/"+url.PathEscape(sub.Name)+"/answer", answer, nil)
-		if errors.As(err, &late) {
-			return nil // nobody waits for it any more, which the migration's story tells
-		}
-		return err
+		return nil
 	})
+}
+
+// answer lets a migration go on, or says why not. One that comes too late, or gets lost
+// with the agent, is the agent's to tell.
+func (c *Client) answer(ctx context.Context, name string, id uint64, why error) {
+	answer := hook.Answer{ID: id, Go: why == nil}
+	if why != nil {
+		answer.Why = why.Error()
+	}
+	c.Do(ctx, http.MethodPost, "/v1/hooks/"+url.PathEscape(name)+"/answer", answer, nil) //nolint:errcheck // see above
 }
 
 // stream reads an answer of one JSON a line.

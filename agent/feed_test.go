@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -97,11 +98,14 @@ func TestSubscriberOverTheAPI(t *testing.T) {
 	a, client := served(t)
 	m := leaving(a)
 	ctx, cancel := context.WithCancel(t.Context())
+	var mu sync.Mutex
 	var heard []migration.EventName
 	ended := make(chan error, 1)
 	sub := hook.Subscription{Name: "lb/1", Events: []migration.EventName{migration.PreMigrationStart, migration.MigrationStart}}
 	go func() {
 		ended <- client.Hook(ctx, sub, func(_ context.Context, c hook.Call) error {
+			mu.Lock()
+			defer mu.Unlock()
 			heard = append(heard, c.Event)
 			if len(heard) == 1 {
 				return errors.New("not now")
@@ -145,17 +149,17 @@ func TestAbortOvertakesPrepare(t *testing.T) {
 	if answer, err := a.peerAbort(r); err != nil || answer.(ReleaseAnswer).State != "declined" {
 		t.Fatalf("%+v, %v", answer, err)
 	}
-	_, err := a.incomingFor(Preparation{Plan: migration.Plan{ID: "m-00000002", From: "rome", To: "paris"}})
-	refused(t, "a late prepare", err, migration.CodeAsked, "m-00000002", "rome gave it up")
+	_, err := a.incomingFor(Preparation{Plan: migration.Plan{ID: "m-00000002", To: "paris"}}) // the request has no caller
+	refused(t, "a late prepare", err, migration.CodeAsked, "m-00000002", "gave it up before its prepare")
 	a.early["m-00000003"] = time.Now().Add(-2 * silence)
-	a.gaveUp("m-00000004")
+	a.gaveUp("rome", "m-00000004")
 	if len(a.early) != 2 {
 		t.Errorf("remembered: %v", a.early)
 	}
 	for i := range 2 * earlyMost {
-		a.gaveUp(hashID(fmt.Sprint(i)))
+		a.gaveUp("rome", hashID(fmt.Sprint(i)))
 	}
-	a.gaveUp("../x")
+	a.gaveUp("rome", "../x")
 	if len(a.early) > earlyMost {
 		t.Errorf("%d remembered", len(a.early))
 	}

@@ -148,7 +148,7 @@ func (a *Agent) incomingFor(p Preparation) (*incoming, error) {
 	if _, known := a.records[p.Plan.ID]; known {
 		return nil, &migration.Problem{Code: migration.CodeUsage, Text: "migration " + p.Plan.ID + ": it has ended on " + a.config.Host}
 	}
-	if _, over := a.early[p.Plan.ID]; over {
+	if _, over := a.early[p.Plan.From+" "+p.Plan.ID]; over {
 		return nil, &migration.Problem{Code: migration.CodeAsked, Text: fmt.Sprintf("migration %s: %s gave it up before its prepare came to %s", p.Plan.ID, p.Plan.From, a.config.Host)}
 	}
 	for _, other := range a.incoming {
@@ -272,7 +272,7 @@ func (a *Agent) peerAbort(r *http.Request) (any, error) {
 	}
 	m, err := a.findIncoming(r)
 	if err != nil {
-		a.gaveUp(r.PathValue("id"))
+		a.gaveUp(peer.Caller(r), r.PathValue("id"))
 		return ReleaseAnswer{State: "declined"}, nil //nolint:nilerr // nothing is here to undo
 	}
 	if err := m.tell(r.Context(), migration.Input{Kind: migration.Abort, Problem: why}); err != nil {
@@ -288,7 +288,7 @@ func (a *Agent) peerAbort(r *http.Request) (any, error) {
 // gaveUp remembers a migration whose abort overtook its prepare, which TCP may still
 // bring after a cut: it must find nothing to begin. An agent that is started anew has
 // forgotten, and asks the source what became of it (watchSource).
-func (a *Agent) gaveUp(id string) {
+func (a *Agent) gaveUp(source, id string) {
 	if !validID(id) {
 		return
 	}
@@ -301,7 +301,7 @@ func (a *Agent) gaveUp(id string) {
 		}
 	}
 	if len(a.early) < earlyMost {
-		a.early[id] = now
+		a.early[source+" "+id] = now
 	}
 }
 

@@ -22,7 +22,8 @@ type Subscription struct {
 // Delivery is one call to a subscriber. A blocking one wants an Answer with its number.
 type Delivery struct {
 	ID   uint64 `json:"id"`
-	Call Call   `json:"call"`
+	Call Call   `json:"call,omitzero"`
+	Over bool   `json:"over,omitempty"` // nobody waits for the answer to this call any more
 }
 
 // Answer lets the migration go on, or not.
@@ -131,7 +132,7 @@ func (n *Subscriber) Close() {
 func (n *Subscriber) deliver(ctx context.Context, c Call) error {
 	n.set.mu.Lock()
 	n.set.next++
-	d := Delivery{n.set.next, c}
+	d := Delivery{ID: n.set.next, Call: c}
 	n.set.mu.Unlock()
 	answer := make(chan Answer, 1)
 	if c.Blocking {
@@ -164,6 +165,10 @@ func (n *Subscriber) deliver(ctx context.Context, c Call) error {
 	case <-n.gone:
 		return away
 	case <-ctx.Done():
+		select {
+		case n.out <- Delivery{ID: d.ID, Over: true}:
+		default: // it does not take any
+		}
 		return errors.New("the subscriber has not answered")
 	}
 }

@@ -30,6 +30,9 @@ func TestSubscriber(t *testing.T) {
 	b.ask(migration.CodeHook, "hook router", "it says no: no route to it")
 	b.ask(migration.CodeTimeout, "limit hook_blocking of 400ms passed", "has not answered")
 	d := <-n.Calls()
+	if over := <-n.Calls(); !over.Over || over.ID != d.ID {
+		t.Errorf("%+v after %+v: want word that it is over", over, d)
+	}
 	if err := b.set.Answer("router", Answer{ID: d.ID, Go: true}); err == nil {
 		t.Error("an answer that is too late was taken")
 	}
@@ -53,6 +56,7 @@ func TestSubscriberMayBeOptional(t *testing.T) {
 	}
 	b.ask("")
 	<-n.Calls()
+	<-n.Calls() // it is over
 	go func() {
 		d := <-n.Calls()
 		b.set.Answer("cache", Answer{ID: d.ID, Why: "full"}) //nolint:errcheck // seen by what Ask says
