@@ -9,17 +9,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/netstate/hold"
 	"godwit/vm/qemu"
 )
-
-// adoptWait bounds how long a QEMU may take to answer: one that has another client
-// never does.
-const adoptWait = 10 * time.Second
 
 // adopt takes a guest under care that something else started. The guest is not
 // touched; on error nothing has changed.
@@ -30,7 +25,7 @@ func (a *Agent) adopt(ctx context.Context, d Description) (_ *Guest, err error) 
 	if other := a.adoptedBy(d.QMP); other != "" {
 		return nil, refuseAdoption(d, "guest %s is under care by the same QMP socket", other)
 	}
-	attach, cancel := context.WithTimeout(ctx, adoptWait)
+	attach, cancel := limitAdopt.on(ctx)
 	defer cancel()
 	machine, err := qemu.AttachSocket(attach, d.QMP, 0, d.Channel)
 	switch {
@@ -152,7 +147,7 @@ func (a *Agent) learn(ctx context.Context, g *Guest) error {
 		return nil
 	}
 	var err error
-	if g.Channel, err = connectChannel(ctx, d.Channel, adoptWait); err != nil {
+	if g.Channel, err = connectChannel(ctx, d.Channel, limitAdopt); err != nil {
 		return refuse("no answer on its channel %s: %v", d.Channel, err)
 	}
 	info, err := g.Channel.Info(ctx)
@@ -233,7 +228,7 @@ func commandSockets(dir string, d Description) (qmp, channel string) {
 // of its description, where it came to by that of its start command, and else by
 // its directory. The error is qemu.ErrGone where none is.
 func attachMachine(ctx context.Context, h Held) (*qemu.Process, error) {
-	ctx, cancel := context.WithTimeout(ctx, adoptWait)
+	ctx, cancel := limitAdopt.on(ctx)
 	defer cancel()
 	d := h.Description
 	switch {

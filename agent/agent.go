@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"godwit/agent/hook"
 	"godwit/agent/journal"
 	"godwit/agent/peer"
 	"godwit/migration"
@@ -32,6 +33,8 @@ type Agent struct {
 	id      *peer.Identity
 	guests  *guests
 	detours *detours
+	hooks   *hook.Set
+	feed    *feed
 	probes  *reflector
 	clock   func() time.Time
 
@@ -41,6 +44,7 @@ type Agent struct {
 	outgoing map[string]*outgoing
 	incoming map[string]*incoming
 	records  map[string]*Record
+	early    map[string]time.Time // by source and id: migrations given up before their prepare came here, and when
 	links    map[string]*peer.Link
 	meters   map[string]*meter.Meter // by uplink device
 	actors   sync.WaitGroup
@@ -57,7 +61,7 @@ func New(config *Config, log *slog.Logger) (*Agent, error) {
 		config: config, log: log.With("host", config.Host), id: id, clock: time.Now,
 		guests:   &guests{dir: config.dir("guests"), byName: map[string]*Guest{}},
 		outgoing: map[string]*outgoing{}, incoming: map[string]*incoming{},
-		records: map[string]*Record{}, links: map[string]*peer.Link{}, meters: map[string]*meter.Meter{},
+		feed: newFeed(), records: map[string]*Record{}, early: map[string]time.Time{}, links: map[string]*peer.Link{}, meters: map[string]*meter.Meter{},
 	}, nil
 }
 
@@ -80,6 +84,8 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 		return fmt.Errorf("start agent %s: %w", a.config.Host, err)
 	}
 	defer unlock()
+	a.hooks = hook.New(a.config.Hooks, a.log, a.hookNote)
+	defer a.hooks.Close()
 	a.openMeters()
 	defer a.closeMeters()
 	if a.detours, err = loadDetours(a.config.dir("detours.json"), a.config.Network); err != nil {

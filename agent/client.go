@@ -9,8 +9,11 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
+	"sync"
 	"time"
 
+	"godwit/agent/hook"
 	"godwit/migration"
 )
 
@@ -35,38 +38,49 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Do asks once. A *migration.Problem is the agent's own word.
 func (c *Client) Do(ctx context.Context, method, path string, request, answer any) error {
-	body, err := json.Marshal(request)
+	resp, err := c.open(ctx, method, path, request)
 	if err != nil {
 		return err
-	}
-	req, err := http.NewRequestWithContext(ctx, method, "http://agent"+path, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		var op *net.OpError
-		if errors.As(err, &op) && op.Op == "dial" {
-			return &migration.Problem{Code: migration.CodePeer, Text: fmt.Sprintf("ask agent at %s: nobody answers; start one with `godwit agent --config FILE`", c.socket)}
-		}
-		return fmt.Errorf("ask agent at %s: %w", c.socket, err)
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return fmt.Errorf("ask agent at %s: %w", c.socket, err)
 	}
-	if resp.StatusCode != http.StatusOK {
-		problem := &migration.Problem{}
-		if json.Unmarshal(data, problem) == nil && problem.Text != "" {
-			return problem
-		}
-		return fmt.Errorf("ask agent at %s: %s", c.socket, resp.Status)
-	}
 	if answer == nil {
 		return nil
 	}
 	return json.Unmarshal(data, answer)
+}
+
+// open asks once and returns an answer that is no error; its body is the caller's to close.
+func (c *Client) open(ctx context.Context, method, path string, request any) (*http.Response, error) {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://agent"+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		var op *net.OpError
+		if errors.As(err, &op) && op.Op == "dial" {
+			return nil, &migration.Problem{Code: migration.CodePeer, Text: fmt.Sprintf("ask agent at %s: nobody answers; start one with `godwit agent --config FILE`", c.socket)}
+		}
+		return nil, fmt.Errorf("ask agent at %s: %w", c.socket, err)
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	problem := &migration.Problem{}
+	if err == nil && json.Unmarshal(data, problem) == nil && problem.Text != "" {
+		return nil, problem
+	}
+	return nil, fmt.Errorf("ask agent at %s: %s", c.socket, resp.Status)
 }
 
 // Host describes the agent's host.
@@ -144,6 +158,75 @@ func (c *Client) Events(ctx context.Context, id string, n int) (EventsAnswer, er
 	var out EventsAnswer
 	err := c.Do(ctx, http.MethodGet, fmt.Sprintf("/v1/migrations/%s/events?after=%d", id, n), nil, &out)
 	return out, err
+}
+
+// Feed calls each with every event of all migrations of the host from now on, until ctx
+// or the agent ends, or each returns an error, which it returns.
+func (c *Client) Feed(ctx context.Context, each func(FeedEvent) error) error {
+	return stream(ctx, c, http.MethodGet, "/v1/events", nil, each)
+}
+
+// Hook makes the caller a hook of the host's agent until ctx or the agent ends. Of a
+// blocking event the error that each returns is the refusal of the migration; nil lets
+// it go on. Its context ends when nobody waits for that any more. Calls of blocking events
+// may overlap; the others come one after the other, and an error ends the subscription.
+func (c *Client) Hook(ctx context.Context, sub hook.Subscription, each func(context.Context, hook.Call) error) error {
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var waiting sync.Map // number of a call → what ends it
+	return stream(ctx, c, http.MethodPost, "/v1/hooks", sub, func(d hook.Delivery) error {
+		switch {
+		case d.Over:
+			if end, ok := waiting.LoadAndDelete(d.ID); ok {
+				end.(context.CancelFunc)()
+			}
+		case d.Call.Blocking:
+			within, end := context.WithCancel(ctx)
+			waiting.Store(d.ID, end)
+			calls.Go(func() {
+				defer end()
+				defer waiting.Delete(d.ID)
+				c.answer(ctx, sub.Name, d.ID, each(within, d.Call))
+			})
+		default:
+			return each(ctx, d.Call)
+		}
+		return nil
+	})
+}
+
+// answer lets a migration go on, or says why not. One that comes too late, or gets lost
+// with the agent, is the agent's to tell.
+func (c *Client) answer(ctx context.Context, name string, id uint64, why error) {
+	answer := hook.Answer{ID: id, Go: why == nil}
+	if why != nil {
+		answer.Why = why.Error()
+	}
+	c.Do(ctx, http.MethodPost, "/v1/hooks/"+url.PathEscape(name)+"/answer", answer, nil) //nolint:errcheck // see above
+}
+
+// stream reads an answer of one JSON a line.
+func stream[T any](ctx context.Context, c *Client, method, path string, request any, each func(T) error) error {
+	resp, err := c.open(ctx, method, path, request)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	dec := json.NewDecoder(resp.Body)
+	for {
+		var one T
+		if err := dec.Decode(&one); err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return fmt.Errorf("ask agent at %s: its answer ended: %w", c.socket, err)
+		}
+		if err := each(one); err != nil {
+			return err
+		}
+	}
 }
 
 // EndDetours ends every lease of the host.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"godwit/agent/hook"
 	"godwit/agent/peer"
 )
 
@@ -24,6 +25,7 @@ type Config struct {
 	Uplinks []Uplink    `yaml:"uplinks"`
 	Peers   []Neighbour `yaml:"peers,omitempty"`
 	Image   Image       `yaml:"image,omitempty"`
+	Hooks   hook.Config `yaml:"hooks,omitempty"`
 
 	MemoryReserve int64         `yaml:"memory_reserve,omitempty"` // bytes that a coming guest must leave free here
 	Patience      time.Duration `yaml:"patience,omitempty"`       // with a copy of memory of which no byte moves
@@ -88,6 +90,9 @@ func LoadConfig(path string) (*Config, error) {
 		return nil, fmt.Errorf("read agent configuration: %w", err)
 	}
 	c.fill()
+	if c.Hooks.Dir == "" {
+		c.Hooks.Dir = filepath.Join(filepath.Dir(path), "hooks.d")
+	}
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("read agent configuration: %s: %w", path, err)
 	}
@@ -157,6 +162,9 @@ func (c *Config) check() error {
 		return errors.New("it names no uplink")
 	}
 	if err := checkUplinks("uplinks", c.Uplinks); err != nil {
+		return err
+	}
+	if err := c.Hooks.Check(); err != nil {
 		return err
 	}
 	hosts := map[string]bool{c.Host: true}

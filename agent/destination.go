@@ -56,21 +56,21 @@ func (w *destinationWork) stop() {
 func (m *incoming) perform(ctx context.Context, e migration.Effect) error {
 	switch e {
 	case migration.Receive:
-		ctx, cancel := context.WithTimeout(ctx, 25*time.Second)
+		ctx, cancel := limitReceive.on(ctx)
 		defer cancel()
-		return m.receive(ctx)
+		return says(ctx, m.receive(ctx))
 	case migration.StartGuest:
-		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		ctx, cancel := limitStart.on(ctx)
 		defer cancel()
-		return m.start(ctx)
+		return says(ctx, m.start(ctx))
 	case migration.Adopt:
 		return m.adopt(ctx)
 	case migration.Leave:
 		return m.leave(ctx)
 	case migration.SendBack:
-		ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+		ctx, cancel := limitSendBack.on(ctx)
 		defer cancel()
-		return m.sendBack(ctx)
+		return says(ctx, m.sendBack(ctx))
 	}
 	return fmt.Errorf("effect %q: unknown", e)
 }
@@ -78,6 +78,7 @@ func (m *incoming) perform(ctx context.Context, e migration.Effect) error {
 // receive makes everything ready: taps with their long queues (the hold), the
 // tunnel's end, what the kernel needs for a visitor, and QEMU, which waits.
 func (m *incoming) receive(ctx context.Context) error {
+	m.rec.event(migration.MigrationStart)
 	a, p := m.a, m.work.preparation
 	g := &Guest{Held: Held{
 		Description: p.Description.elsewhere(), Active: m.plan.Active, Addresses: m.plan.Held,
@@ -312,7 +313,7 @@ func (m *incoming) start(ctx context.Context) error {
 
 // ranAnyway says whether the guest runs although starting it gave an error.
 func (m *incoming) ranAnyway() bool {
-	ctx, cancel := context.WithTimeout(m.a.ctx, 5*time.Second)
+	ctx, cancel := limitStatus.on(m.a.ctx)
 	defer cancel()
 	status, err := m.work.guest.Machine.Status(ctx)
 	return err == nil && status == vm.Running

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
-	"time"
 
 	"godwit/agent/peer"
 	"godwit/migration"
@@ -214,8 +213,9 @@ func (m *outgoing) raiseDirect(ctx context.Context) error {
 		return err
 	}
 	for _, t := range tunnels {
-		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		ctx, cancel := limitTryTunnel.on(ctx)
 		_, err := t.Verify(ctx)
+		err = says(ctx, err)
 		cancel()
 		if err != nil {
 			return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf("tunnel for memory to %s: %v", t.Remote, err)}

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"godwit/migration"
 	"godwit/vm"
@@ -269,12 +268,10 @@ func writeJSON(path string, value any) error {
 	return nil
 }
 
-// channelWait bounds how long a guest may take to answer on its channel after boot.
-const channelWait = 90 * time.Second
-
 // connectChannel dials the guest's channel and waits for its answer.
-func connectChannel(ctx context.Context, socket string, wait time.Duration) (*guest.Client, error) {
-	ctx, cancel := context.WithTimeout(ctx, wait)
+func connectChannel(ctx context.Context, socket string, wait limit) (*guest.Client, error) {
+	ctx, cancel := wait.on(ctx)
 	defer cancel()
-	return guest.Dial(ctx, socket)
+	c, err := guest.Dial(ctx, socket)
+	return c, says(ctx, err)
 }

@@ -202,6 +202,9 @@ func (m *incoming) finish() {
 	outcome := migration.Aborted
 	if state.Landing == migration.Landed {
 		outcome = migration.Completed
+		m.rec.event(migration.MigrationDone)
+	} else {
+		m.rec.aborted(state.Problem)
 	}
 	m.rec.end(outcome, state.Problem, time.Now())
 	if err := writeJSON(m.a.config.dir("history", m.plan.ID+"-destination.json"), m.rec.snapshot()); err != nil {

@@ -20,8 +20,6 @@ import (
 const (
 	// inquireAfter is how long a waiting destination hears nothing before it asks.
 	inquireAfter = 15 * time.Second
-	// inquireLimit bounds one question.
-	inquireLimit = 5 * time.Second
 )
 
 // started is when this process began; times since then do not jump.
@@ -52,9 +50,9 @@ func (m *incoming) watchSource(ctx context.Context) {
 			continue
 		}
 		pause = inquireAfter
-		ask, cancel := context.WithTimeout(ctx, inquireLimit)
+		ask, cancel := limitInquire.on(ctx)
 		var answer CourseAnswer
-		err := link.Call(ask, http.MethodGet, "/v1/migrations/"+m.plan.ID+"/course", nil, &answer)
+		err := says(ask, link.Call(ask, http.MethodGet, "/v1/migrations/"+m.plan.ID+"/course", nil, &answer))
 		cancel()
 		why := m.givenUp(answer, err, m.quiet())
 		if why == nil {

@@ -14,9 +14,8 @@ import (
 )
 
 const (
-	channelLimit = 20 * time.Second // until the guest answers after it resumed
-	joinLimit    = 10 * time.Second // until a connection is declared unable to follow
-	spareIDs     = 3                // endpoint ids for announcing again
+	joinLimit = 10 * time.Second // until a connection is declared unable to follow
+	spareIDs  = 3                // endpoint ids for announcing again
 )
 
 // adopt hands the guest's connections over from its old addresses to the next.
@@ -110,12 +109,12 @@ func (m *incoming) connect(ctx context.Context) error {
 				g.Channel = d.client
 				return nil
 			}
-		case <-time.After(channelLimit):
+		case <-time.After(limitChannel.d):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
-	c, err := connectChannel(ctx, g.Machine.GuestChannel(), channelLimit)
+	c, err := connectChannel(ctx, g.Machine.GuestChannel(), limitChannel)
 	if err != nil {
 		return &migration.Problem{Code: migration.CodeGuest, Text: fmt.Sprintf("guest %s: its channel is silent after the move: %v", m.plan.Guest, err)}
 	}
@@ -148,11 +147,11 @@ func (m *incoming) awaitJoin(ctx context.Context) (*guest.Joins, error) {
 		last = nextEndpoint(last)
 		ask.SpareIDs = append(ask.SpareIDs, last)
 	}
-	ctx, cancel := context.WithTimeout(ctx, joinLimit+5*time.Second)
+	ctx, cancel := limitJoin.on(ctx)
 	defer cancel()
 	joins, err := m.work.guest.Channel.AwaitJoin(ctx, ask)
 	if err != nil {
-		return nil, fmt.Errorf("wait for connections to follow: %w", err)
+		return nil, fmt.Errorf("wait for connections to follow: %w", says(ctx, err))
 	}
 	return &joins, nil
 }
@@ -338,11 +337,11 @@ func (a *Agent) needed(ctx context.Context, g *Guest) (needed, closing bool, err
 	if g.Channel == nil {
 		return true, false, errors.New("no guest channel")
 	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := limitAskGuest.on(ctx)
 	defer cancel()
 	users, err := g.Channel.Users(ctx, addrs...)
 	if err != nil {
-		return true, false, err
+		return true, false, says(ctx, err)
 	}
 	used := g.inUse(users)
 	return users.MPTCP > 0 || used, !used, nil

@@ -119,9 +119,9 @@ func (a *Agent) endGuestDetours(ctx context.Context, g *Guest, later bool) error
 // does not answer ends it when the lease does.
 func (a *Agent) endBoth(ctx context.Context, d detour) error {
 	if link, _, err := a.link(d.Peer); err == nil {
-		ask, cancel := context.WithTimeout(ctx, 2*time.Second)
+		ask, cancel := limitEndDetour.on(ctx)
 		defer cancel()
-		if err := link.Call(ask, http.MethodPost, "/v1/detours/"+d.ID+"/end", nil, nil); err != nil {
+		if err := says(ask, link.Call(ask, http.MethodPost, "/v1/detours/"+d.ID+"/end", nil, nil)); err != nil {
 			a.log.Warn("end the detour's other end", "id", d.ID, "peer", d.Peer, "error", err)
 		}
 	}
@@ -141,6 +141,9 @@ func (a *Agent) endDetour(ctx context.Context, d detour) error {
 		if d.Leased {
 			rec.event(migration.LeaseEnded)
 		}
+	} else if d.Leased { // of an earlier agent's life
+		plan := migration.Plan{ID: d.ID, Guest: d.Guest}
+		a.hooks.Tell(callOf(a.config.Host, plan, Event{Name: migration.LeaseEnded, At: time.Now().UnixNano()}))
 	}
 	return err
 }
@@ -190,9 +193,10 @@ func (a *Agent) repointHomes(ctx context.Context, m *incoming) {
 	}
 }
 
-func (a *Agent) repointHome(ctx context.Context, m *incoming, home string, addrs []netip.Addr) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+func (a *Agent) repointHome(ctx context.Context, m *incoming, home string, addrs []netip.Addr) (err error) {
+	ctx, cancel := limitRepoint.on(ctx)
 	defer cancel()
+	defer func() { err = says(ctx, err) }()
 	link, n, err := a.link(home)
 	if err != nil {
 		return err

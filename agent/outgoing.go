@@ -34,6 +34,7 @@ type sourceJournal struct {
 	Plan  migration.Plan   `json:"plan"`
 	State migration.Source `json:"state"`
 	Begun int64            `json:"begun"` // unix ns
+	Doing migration.Effect `json:"doing"` // the step that State counts to, by name: another version may count otherwise
 }
 
 // run drives the machine from its first input to its end.
@@ -145,7 +146,7 @@ func (m *outgoing) step(in migration.Input) ([]migration.Effect, error) {
 // the next effect; what was begun before it is found again by its marks.
 func (m *outgoing) persist(state migration.Source, sync bool) error {
 	write := func() error {
-		return m.log.Append(sourceJournal{"source", m.plan, state, m.rec.snapshot().Requested}, sync)
+		return m.log.Append(sourceJournal{"source", m.plan, state, m.rec.snapshot().Requested, state.Doing()}, sync)
 	}
 	if sync {
 		return m.rec.timed("journal: let go", write)

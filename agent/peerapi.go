@@ -148,6 +148,9 @@ func (a *Agent) incomingFor(p Preparation) (*incoming, error) {
 	if _, known := a.records[p.Plan.ID]; known {
 		return nil, &migration.Problem{Code: migration.CodeUsage, Text: "migration " + p.Plan.ID + ": it has ended on " + a.config.Host}
 	}
+	if _, over := a.early[p.Plan.From+" "+p.Plan.ID]; over {
+		return nil, &migration.Problem{Code: migration.CodeAsked, Text: fmt.Sprintf("migration %s: %s gave it up before its prepare came to %s", p.Plan.ID, p.Plan.From, a.config.Host)}
+	}
 	for _, other := range a.incoming {
 		if other.plan.Guest == p.Plan.Guest {
 			return nil, &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf("guest %s: migration %s brings it to %s already", p.Plan.Guest, other.plan.ID, a.config.Host)}
@@ -162,6 +165,7 @@ func (a *Agent) incomingFor(p Preparation) (*incoming, error) {
 		rec: newRecord(a.config.Host, p.Plan, a.clock()), inbox: make(chan migration.Input, 4), wake: make(chan struct{}),
 		work: &destinationWork{preparation: p},
 	}
+	a.follow(m.rec)
 	a.incoming[p.Plan.ID], a.records[p.Plan.ID] = m, m.rec
 	a.actors.Go(func() { m.run(a.ctx, migration.Input{Kind: migration.Start}) })
 	return m, nil
@@ -268,6 +272,7 @@ func (a *Agent) peerAbort(r *http.Request) (any, error) {
 	}
 	m, err := a.findIncoming(r)
 	if err != nil {
+		a.gaveUp(peer.Caller(r), r.PathValue("id"))
 		return ReleaseAnswer{State: "declined"}, nil //nolint:nilerr // nothing is here to undo
 	}
 	if err := m.tell(r.Context(), migration.Input{Kind: migration.Abort, Problem: why}); err != nil {
@@ -279,6 +284,29 @@ func (a *Agent) peerAbort(r *http.Request) (any, error) {
 	}
 	return m.releaseAnswer(state), nil
 }
+
+// gaveUp remembers a migration whose abort overtook its prepare, which TCP may still
+// bring after a cut: it must find nothing to begin. An agent that is started anew has
+// forgotten, and asks the source what became of it (watchSource).
+func (a *Agent) gaveUp(source, id string) {
+	if !validID(id) {
+		return
+	}
+	now := time.Now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for old, at := range a.early {
+		if now.Sub(at) > silence {
+			delete(a.early, old)
+		}
+	}
+	if len(a.early) < earlyMost {
+		a.early[source+" "+id] = now
+	}
+}
+
+// earlyMost bounds what gaveUp remembers.
+const earlyMost = 1000
 
 // peerLanded tells how the landing went, once the connections were handed over.
 func (a *Agent) peerLanded(r *http.Request) (any, error) {

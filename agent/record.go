@@ -103,6 +103,8 @@ type Record struct {
 	events []Event
 	ended  bool
 	born   int64 // unix ns, tells the records of an agent's lives apart
+
+	told func(migration.Plan, Event) // hears of each event, outside of mu; nil: nobody
 }
 
 // eventsKept bounds the events in memory; progress lines past it are dropped.
@@ -121,8 +123,8 @@ func newRecord(host string, plan migration.Plan, now time.Time) *Record {
 // add appends e, stamping what it lacks.
 func (r *Record) add(e Event) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	if len(r.events) >= eventsKept && e.Kind == "progress" {
+		r.mu.Unlock()
 		return
 	}
 	e.N = len(r.events) + 1
@@ -134,6 +136,18 @@ func (r *Record) add(e Event) {
 	}
 	r.events = append(r.events, e)
 	r.changed()
+	told, plan := r.told, r.plan
+	r.mu.Unlock()
+	if told != nil {
+		told(plan, e)
+	}
+}
+
+// setPlan keeps what check has completed, for those who hear of events.
+func (r *Record) setPlan(plan migration.Plan) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.plan = plan
 }
 
 func (r *Record) changed() {

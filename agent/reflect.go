@@ -113,6 +113,8 @@ func probePath(ctx context.Context, local netip.Addr, remote netip.AddrPort, tok
 		return 0, fmt.Errorf("probe path from %s: %w", local, err)
 	}
 	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
 	payload := make([]byte, max(size-28, tokenLength+1))
 	copy(payload, token)
 	buf := make([]byte, len(payload)+1)
@@ -130,6 +132,9 @@ func probePath(ctx context.Context, local netip.Addr, remote netip.AddrPort, tok
 			n, _, err := conn.ReadFromUDPAddrPort(buf)
 			if errors.Is(err, os.ErrDeadlineExceeded) {
 				break
+			}
+			if ctx.Err() != nil {
+				return 0, fmt.Errorf("probe path from %s: %w", local, context.Cause(ctx))
 			}
 			if err != nil {
 				return 0, fmt.Errorf("probe path from %s: %w", local, err)

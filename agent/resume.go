@@ -38,6 +38,9 @@ func (a *Agent) resumeSource(id string) error {
 	if err != nil {
 		return err
 	}
+	if j.Doing != j.State.Doing() {
+		return fmt.Errorf("journal %s: it says %q where this version does %q; finish it with the version of godwit that began it", id, j.Doing, j.State.Doing())
+	}
 	g, err := a.guests.find(j.Plan.Guest)
 	if err != nil {
 		g = &Guest{Held: Held{Description: Description{Name: j.Plan.Guest}}} // its QEMU is gone
@@ -57,6 +60,7 @@ func (a *Agent) resumeSource(id string) error {
 		r.Requested, r.Old, r.Next = j.Begun, j.Plan.Held, j.Plan.Next
 		r.WireBytes = nil // what went before is not known
 	})
+	a.follow(m.rec)
 	m.rec.note("the source's agent was started again")
 	m.released.Store(j.State.Released())
 	m.over.Store(j.State.Course != migration.Forward)
@@ -103,6 +107,7 @@ func (a *Agent) resumeDestination(ctx context.Context, id string) error {
 		rec: newRecord(a.config.Host, j.Offer.Plan, a.clock()), inbox: make(chan migration.Input, 4),
 		work: &destinationWork{preparation: j.Preparation, guest: g},
 	}
+	a.follow(m.rec)
 	m.rec.note("the destination's agent was started again")
 	first := m.restart(status)
 	a.mu.Lock()

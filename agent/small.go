@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
@@ -11,7 +10,6 @@ import (
 	"regexp"
 	"slices"
 	"syscall"
-	"time"
 
 	"godwit/migration"
 	"godwit/netstate/hold"
@@ -76,9 +74,9 @@ func (a *Agent) restoreChannel(g *Guest) {
 	if g.Channel == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(a.ctx, 2*time.Second)
+	ctx, cancel := limitEndTicks.on(a.ctx)
 	defer cancel()
-	if err := g.Channel.Ticks(ctx, 0); err != nil {
+	if err := says(ctx, g.Channel.Ticks(ctx, 0)); err != nil {
 		a.log.Info("end ticks", "guest", g.name(), "error", err)
 	}
 }

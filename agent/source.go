@@ -32,6 +32,7 @@ type sourceWork struct {
 	wireStart     map[string]int64
 	memoryTunnels []tunnel.Config // of a direct transfer
 	landed        LandedAnswer
+	speed         goodput // of the memory's copy
 	stopWatch     context.CancelFunc
 	once          sync.Once
 }
@@ -56,33 +57,36 @@ func (w *sourceWork) release() {
 func (m *outgoing) perform(ctx context.Context, e migration.Effect) error {
 	limit, ok := effectLimits[e]
 	if !ok {
-		limit = 30 * time.Second
+		limit = limitUndo
 	}
-	if limit > 0 {
+	if limit.d > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("%s took longer than %v", e, limit))
+		ctx, cancel = limit.on(ctx)
 		defer cancel()
 	}
-	err := m.effect(ctx, e)
-	if err != nil && errors.Is(err, context.DeadlineExceeded) && context.Cause(ctx) != nil {
-		err = &migration.Problem{Code: migration.CodeTimeout, Text: fmt.Sprintf("migration %s: %v (%v)", m.plan.ID, context.Cause(ctx), err)}
+	err := says(ctx, m.effect(ctx, e))
+	var late *overdue
+	if errors.As(err, &late) && errors.Is(late.err, context.DeadlineExceeded) {
+		err = &migration.Problem{Code: migration.CodeTimeout, Text: fmt.Sprintf("migration %s: %v: %v", m.plan.ID, late.passed, late.err)}
 	}
 	return err
 }
 
-// effectLimits bound each effect; 0 means that it has its own.
-var effectLimits = map[migration.Effect]time.Duration{
-	migration.CheckHere:    10 * time.Second,
-	migration.CheckThere:   20 * time.Second,
-	migration.PrepareThere: 30 * time.Second,
-	migration.PrepareHere:  15 * time.Second,
-	migration.SeedDisks:    0,
-	migration.CopyMemory:   0,
-	migration.Flip:         5 * time.Second,
-	migration.Pause:        10 * time.Second,
-	migration.Release:      0,
-	migration.AwaitLanding: 0,
-	migration.CleanSource:  30 * time.Second,
+// effectLimits bound each effect; those without have their own inside.
+var effectLimits = map[migration.Effect]limit{
+	migration.CheckHere:    limitCheckHere,
+	migration.CheckThere:   limitCheckThere,
+	migration.AskStart:     {}, // each hook has one
+	migration.PrepareThere: limitPrepareThere,
+	migration.PrepareHere:  limitPrepareHere,
+	migration.SeedDisks:    {},
+	migration.CopyMemory:   {},
+	migration.AskSuspend:   {},
+	migration.Flip:         limitFlip,
+	migration.Pause:        limitPause,
+	migration.Release:      {},
+	migration.AwaitLanding: {},
+	migration.CleanSource:  limitCleanSource,
 }
 
 func (m *outgoing) effect(ctx context.Context, e migration.Effect) error {
@@ -91,6 +95,8 @@ func (m *outgoing) effect(ctx context.Context, e migration.Effect) error {
 		return m.checkHere(ctx)
 	case migration.CheckThere:
 		return m.checkThere(ctx)
+	case migration.AskStart:
+		return m.askStart(ctx)
 	case migration.PrepareThere:
 		return m.prepareThere(ctx)
 	case migration.PrepareHere:
@@ -99,6 +105,8 @@ func (m *outgoing) effect(ctx context.Context, e migration.Effect) error {
 		return m.seedDisks(ctx)
 	case migration.CopyMemory:
 		return m.copyMemory(ctx)
+	case migration.AskSuspend:
+		return m.askSuspend(ctx)
 	case migration.Flip:
 		return m.flip(ctx)
 	case migration.Pause:
@@ -141,7 +149,6 @@ func (m *outgoing) call(ctx context.Context, what string, request, answer any) e
 
 // flip sends the guest's packets to the destination, where they wait.
 func (m *outgoing) flip(ctx context.Context) error {
-	m.rec.event(migration.PreSourceSuspend)
 	m.flushDisks()
 	if m.comesHome() {
 		// Those packets reach the destination without us: it keeps them from now on,
@@ -185,9 +192,9 @@ func (m *outgoing) pause(ctx context.Context) error {
 func (m *outgoing) unflip(ctx context.Context) error {
 	err := m.a.detours.flip(m.detourID(), false)
 	if m.comesHome() {
-		ask, cancel := context.WithTimeout(ctx, 3*time.Second)
+		ask, cancel := limitUndoAway.on(ctx)
 		defer cancel()
-		err = errors.Join(err, m.call(ask, "away", nil, nil))
+		err = errors.Join(err, says(ask, m.call(ask, "away", nil, nil)))
 	}
 	return err
 }
@@ -277,14 +284,11 @@ func (m *outgoing) handLeftovers() {
 	}
 }
 
-// releasePatience is how long a release may go unanswered before it counts as silence.
-const releasePatience = 5 * time.Second
-
 // askRelease repeats the release until the destination says running or declined.
 func (m *outgoing) askRelease(ctx context.Context, answer *ReleaseAnswer) error {
 	for {
-		attempt, cancel := context.WithTimeout(ctx, releasePatience)
-		err := m.call(attempt, "release", m.plan, answer)
+		attempt, cancel := limitRelease.on(ctx)
+		err := says(attempt, m.call(attempt, "release", m.plan, answer))
 		cancel()
 		switch {
 		case ctx.Err() != nil:
@@ -327,12 +331,13 @@ func (m *outgoing) finishMemory(ctx context.Context) {
 }
 
 // askAbort asks the destination to undo, for good. One that cannot be reached is
-// asked on in the background; it also asks by itself when it hears nothing.
+// asked on in the background; it also asks by itself when it hears nothing. So nobody
+// waits for it to know that the guest runs here.
 func (m *outgoing) askAbort(ctx context.Context) error {
 	why := m.state.Problem
-	ask, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ask, cancel := limitUndoThere.on(ctx)
 	defer cancel()
-	err := m.call(ask, "abort", why, nil)
+	err := says(ask, m.call(ask, "abort", why, nil))
 	var away *peer.Unreachable
 	if errors.As(err, &away) && m.a.ctx.Err() == nil {
 		m.rec.note(fmt.Sprintf("%s does not answer: it is asked on to undo, and undoes by itself when it hears of the end", m.plan.To))

@@ -149,7 +149,6 @@ func (a *Agent) hasSibling() bool {
 
 // checkHere finds out whether this host and the guest can do it.
 func (m *outgoing) checkHere(ctx context.Context) error {
-	m.rec.event(migration.PreMigrationStart)
 	g := m.guest
 	refuse := func(code migration.Code, format string, a ...any) error {
 		return &migration.Problem{Code: code, Text: "migrate guest " + m.plan.Guest + ": " + fmt.Sprintf(format, a...)}
@@ -164,6 +163,9 @@ func (m *outgoing) checkHere(ctx context.Context) error {
 		return err
 	}
 	if err := unfit(refuse, g.Held, g.Channel != nil, m.plan.KeepsAddress(), facts, status); err != nil {
+		return err
+	}
+	if err := m.checkHooks(); err != nil {
 		return err
 	}
 	return m.checkGuest(ctx, refuse)
@@ -204,9 +206,10 @@ func (m *outgoing) checkGuest(ctx context.Context, refuse func(migration.Code, s
 	if m.guest.Channel == nil {
 		return nil
 	}
-	askCtx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	askCtx, cancel := limitAskGuest.on(ctx)
 	defer cancel()
 	info, err := m.guest.Channel.Info(askCtx)
+	err = says(askCtx, err)
 	if err != nil {
 		if m.plan.KeepsAddress() {
 			return nil
@@ -231,10 +234,10 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 		Plan: m.plan, Description: m.guest.Held.Description, Facts: m.work.facts, CPUFlags: cpuFlags(m.work.facts.Accel),
 		Touched: residentBytes(m.guest.Machine.PID()), Endpoint: m.guest.Held.Endpoint, Table: m.guest.Held.Table,
 	}
-	askCtx, cancel := context.WithTimeout(ctx, 8*time.Second)
+	askCtx, cancel := limitAskThere.on(ctx)
 	defer cancel()
 	sent := time.Now()
-	if err := m.call(askCtx, "check", m.work.offer, &m.work.accepted); err != nil {
+	if err := says(askCtx, m.call(askCtx, "check", m.work.offer, &m.work.accepted)); err != nil {
 		return err
 	}
 	back := time.Now()
@@ -255,7 +258,6 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 	}
 	m.predict(n)
 	m.rec.edit(func(r *Report) { r.Old, r.Next = m.plan.Held, m.plan.Next })
-	m.rec.event(migration.MigrationStart)
 	return nil
 }
 

@@ -126,7 +126,7 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 	copying := policy.Copying{Budget: m.plan.Downtime, RTT: m.work.rtt, Limit: m.copyLimit(paths)}
 	begun, told := time.Now(), time.Time{}
 	idle := standstill{patience: m.a.config.Patience}
-	var speed goodput
+	speed := &m.work.speed // a second wait, after hooks, knows what the first has seen
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
 	for {

@@ -23,9 +23,9 @@ func (m *outgoing) followTicks(ctx context.Context) error {
 	if c == nil {
 		return errors.New("it has no guest channel")
 	}
-	askCtx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	askCtx, cancel := limitFollowTicks.on(ctx)
 	defer cancel()
-	if err := c.Ticks(askCtx, tickEvery); err != nil {
+	if err := says(askCtx, c.Ticks(askCtx, tickEvery)); err != nil {
 		return err
 	}
 	stop, done := make(chan struct{}), make(chan *Tick, 1)
@@ -60,24 +60,19 @@ func (m *outgoing) followTicks(ctx context.Context) error {
 	return nil
 }
 
-const (
-	landingWait = 10 * time.Minute // for a destination that runs the guest and does not say how far it is
-	landingPoll = 20 * time.Second // of one question
-)
-
 // awaitLanding follows the destination until the connections have been handed over
 // and it needs nothing more from here.
 func (m *outgoing) awaitLanding(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, landingWait)
+	ctx, cancel := limitLanding.on(ctx)
 	defer cancel()
 	after, born := 0, int64(0)
 	for {
 		var part EventsAnswer
-		attempt, end := context.WithTimeout(ctx, landingPoll)
+		attempt, end := limitLandingPoll.on(ctx)
 		err := m.link.Call(attempt, http.MethodGet, fmt.Sprintf("/v1/migrations/%s/events?after=%d", m.plan.ID, after), nil, &part)
 		end()
 		if ctx.Err() != nil {
-			return ctx.Err()
+			return says(ctx, ctx.Err())
 		}
 		if err != nil {
 			var problem *migration.Problem
@@ -96,8 +91,8 @@ func (m *outgoing) awaitLanding(ctx context.Context) error {
 		handed := false
 		for _, e := range part.Events {
 			after = e.N
-			if e.Name == migration.TargetResume {
-				continue // told already, when the release was answered
+			if e.Kind == "event" && e.Name != migration.HandoverDone {
+				continue // of this host's own, or told already when the release was answered
 			}
 			e.At -= int64(m.work.skew)
 			m.rec.add(e)
@@ -114,9 +109,9 @@ func (m *outgoing) awaitLanding(ctx context.Context) error {
 }
 
 func (m *outgoing) askLanded(ctx context.Context) error {
-	attempt, cancel := context.WithTimeout(ctx, 10*time.Second)
+	attempt, cancel := limitLanded.on(ctx)
 	defer cancel()
-	if err := m.call(attempt, "landed", nil, &m.work.landed); err != nil {
+	if err := says(attempt, m.call(attempt, "landed", nil, &m.work.landed)); err != nil {
 		return err
 	}
 	there := m.work.landed.Report
@@ -198,6 +193,7 @@ func (a *Agent) beginOutgoing(m *outgoing) error {
 		return err
 	}
 	m.log = log
+	a.follow(m.rec)
 	m.watchGuest()
 	a.mu.Lock()
 	a.outgoing[m.plan.ID], a.records[m.plan.ID] = m, m.rec
@@ -273,6 +269,9 @@ func (a *Agent) closeSource(m *outgoing) {
 		}
 	default:
 		a.restoreChannel(m.guest)
+	}
+	if outcome != migration.Completed && m.state.Asked() {
+		m.rec.aborted(m.state.Problem)
 	}
 	m.guest.drop(m.plan.ID)
 	m.rec.end(outcome, m.state.Problem, time.Now())

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"time"
 
 	"godwit/agent/peer"
 	"godwit/migration"
@@ -76,7 +75,7 @@ func (a *Agent) startGuest(ctx context.Context, d Description) (_ *Guest, err er
 	if g.Machine, err = qemu.Start(ctx, spec); err != nil {
 		return nil, fmt.Errorf("start guest %s: %w", d.Name, err)
 	}
-	if g.Channel, err = connectChannel(ctx, g.Machine.GuestChannel(), channelWait); err != nil {
+	if g.Channel, err = connectChannel(ctx, g.Machine.GuestChannel(), limitBoot); err != nil {
 		return nil, fmt.Errorf("start guest %s: no answer on its channel: %w", d.Name, err)
 	}
 	if _, err := g.Channel.Configure(ctx, g.configuration(0, g.Held.Addresses, 0, true)); err != nil {
@@ -173,7 +172,7 @@ func (a *Agent) attach(ctx context.Context, h Held) (*Guest, error) {
 	g.Machine = machine
 	a.findTaps(g)
 	if status, err := machine.Status(ctx); err == nil && status == vm.Running && machine.GuestChannel() != "" {
-		if g.Channel, err = connectChannel(ctx, machine.GuestChannel(), 10*time.Second); err != nil {
+		if g.Channel, err = connectChannel(ctx, machine.GuestChannel(), limitAdopt); err != nil {
 			a.log.Warn("guest's channel is silent", "guest", g.name(), "error", err)
 		}
 	}
@@ -231,9 +230,9 @@ func (a *Agent) stopGuest(ctx context.Context, g *Guest) error {
 func (a *Agent) discard(g *Guest) {
 	defer a.guests.settled(g)
 	if g.Machine != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := limitEndGuest.on(context.Background())
 		defer cancel()
-		if err := g.Machine.Quit(ctx); err != nil {
+		if err := says(ctx, g.Machine.Quit(ctx)); err != nil {
 			a.log.Error("end qemu", "guest", g.name(), "error", err)
 		}
 	}

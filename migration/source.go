@@ -10,10 +10,12 @@ type Effect string
 const (
 	CheckHere    Effect = "check_here"    // this host and the guest can do it
 	CheckThere   Effect = "check_there"   // the destination can do it; it names the next address
+	AskStart     Effect = "ask_start"     // the hooks of PRE_MIGRATION_START say go; nothing was changed yet
 	PrepareThere Effect = "prepare_there" // the destination's QEMU waits, tunnel end, routes, redirect and hold stand
 	PrepareHere  Effect = "prepare_here"  // this end of the tunnel stands and has been tried
 	SeedDisks    Effect = "seed_disks"    // disks are mirrored but for what is being written
 	CopyMemory   Effect = "copy_memory"   // what is left fits the downtime budget; QEMU is held off the switchover
+	AskSuspend   Effect = "ask_suspend"   // the hooks of PRE_SOURCE_SUSPEND say go, while the guest runs; what is left fits still
 	Flip         Effect = "flip"          // packets for the guest go into the tunnel and wait at the destination
 	Pause        Effect = "pause"         // the guest executes nothing; its tap is drained
 	Release      Effect = "release"       // journal that we have let go, then hand the right over and let the rest of memory go
@@ -42,10 +44,12 @@ const (
 var sourceSteps = []step{
 	{Check, CheckHere, ""},
 	{Check, CheckThere, ""},
+	{Check, AskStart, ""},
 	{Prepare, PrepareThere, UndoPrepareThere},
 	{Prepare, PrepareHere, UndoPrepareHere},
 	{Seed, SeedDisks, UndoSeedDisks},
 	{Copy, CopyMemory, UndoCopyMemory},
+	{Copy, AskSuspend, ""},
 	{Switch, Flip, Unflip},
 	{Switch, Pause, Resume},
 	{Switch, Release, ""},
@@ -83,6 +87,13 @@ func (s Source) Phase() Phase {
 	}
 	return sourceSteps[s.At].phase
 }
+
+// Doing is the step that the migration has got to, also while it is undone.
+func (s Source) Doing() Effect { return sourceSteps[s.At].do }
+
+// Asked says whether the hooks of PRE_MIGRATION_START were asked: what ends from then
+// on must be told to them.
+func (s Source) Asked() bool { return s.Course != "" && s.At >= indexOf(sourceSteps, AskStart) }
 
 // Released says whether the right to run the guest has left this host.
 func (s Source) Released() bool {

@@ -12,10 +12,12 @@ import (
 var wantSteps = []step{
 	{Check, CheckHere, ""},
 	{Check, CheckThere, ""},
+	{Check, AskStart, ""},
 	{Prepare, PrepareThere, UndoPrepareThere},
 	{Prepare, PrepareHere, UndoPrepareHere},
 	{Seed, SeedDisks, UndoSeedDisks},
 	{Copy, CopyMemory, UndoCopyMemory},
+	{Copy, AskSuspend, ""},
 	{Switch, Flip, Unflip},
 	{Switch, Pause, Resume},
 	{Switch, Release, ""},

@@ -29,21 +29,48 @@ type EventName string
 
 // The events (Silvera §3.2 names the idea; the names are ours).
 const (
-	PreMigrationStart EventName = "PRE_MIGRATION_START" // may block
+	PreMigrationStart EventName = "PRE_MIGRATION_START"
 	MigrationStart    EventName = "MIGRATION_START"
 	DiskSeeded        EventName = "DISK_SEEDED"
-	PreSourceSuspend  EventName = "PRE_SOURCE_SUSPEND" // may block
+	PreSourceSuspend  EventName = "PRE_SOURCE_SUSPEND"
 	SourceSuspend     EventName = "SOURCE_SUSPEND"
 	TargetResume      EventName = "TARGET_RESUME"
 	HandoverDone      EventName = "HANDOVER_DONE"
 	MigrationDone     EventName = "MIGRATION_DONE"
+	MigrationAborted  EventName = "MIGRATION_ABORTED"
 	LeaseEnded        EventName = "LEASE_ENDED"
 )
 
-// Events lists all events in the order in which a migration passes them.
-var Events = []EventName{
-	PreMigrationStart, MigrationStart, DiskSeeded, PreSourceSuspend, SourceSuspend,
-	TargetResume, HandoverDone, MigrationDone, LeaseEnded,
+// Moment is what an event means and where it is told.
+type Moment struct {
+	Name   EventName
+	Blocks bool   // the migration waits for what hangs on it
+	Where  string // source or both: the hosts whose hooks hear of it
+	Means  string
+}
+
+// Moments are the events in the order in which a migration passes them.
+var Moments = []Moment{
+	{PreMigrationStart, true, "source", "both hosts can do it, nothing has been changed"},
+	{MigrationStart, false, "both", "the destination is being prepared"},
+	{DiskSeeded, false, "source", "every disk was copied once, what is written follows"},
+	{PreSourceSuspend, true, "source", "what is left of memory fits the downtime budget, the guest still runs here"},
+	{SourceSuspend, false, "source", "the guest is paused"},
+	{TargetResume, false, "both", "the guest runs at the destination"},
+	{HandoverDone, false, "both", "the connections have moved to the next address, or stay on the tunnel"},
+	{MigrationDone, false, "both", "the migration is completed, the source is cleaned up"},
+	{MigrationAborted, false, "both", "the migration came to nothing after PRE_MIGRATION_START; the text says why"},
+	{LeaseEnded, false, "both", "the tunnel for what could not follow is gone"},
+}
+
+// MomentOf finds an event.
+func MomentOf(name EventName) (Moment, bool) {
+	for _, m := range Moments {
+		if m.Name == name {
+			return m, true
+		}
+	}
+	return Moment{}, false
 }
 
 // Outcome is how a migration ended, or that it cannot end yet.
@@ -57,6 +84,9 @@ const (
 	InDoubt   Outcome = "in_doubt"  // neither side may start the guest yet; memory and disk are kept
 	Failed    Outcome = "failed"    // the guest is lost
 )
+
+// Outcomes lists all outcomes.
+var Outcomes = []Outcome{Completed, Aborted, Refused, InDoubt, Failed}
 
 // Code classes an error, for programs; the text beside it is for people.
 type Code string
@@ -76,9 +106,16 @@ const (
 	CodePeer         Code = "peer"          // the other agent is down, refuses or is not who it should be
 	CodeBudget       Code = "budget"        // the downtime budget cannot be met
 	CodeTimeout      Code = "timeout"       // a named limit passed
+	CodeHook         Code = "hook"          // a hook of a blocking event refused or failed
 	CodeAsked        Code = "asked"         // a person or a program asked for the abort
 	CodeInternal     Code = "internal"      // ours
 )
+
+// Codes lists all error codes.
+var Codes = []Code{
+	CodeUsage, CodeUnknownGuest, CodeUnknownSite, CodeBusy, CodeGuest, CodeGuestGone, CodeAddress, CodeCapacity,
+	CodeHypervisor, CodePath, CodePeer, CodeBudget, CodeTimeout, CodeHook, CodeAsked, CodeInternal,
+}
 
 // Problem is an error with its code. Its text is one line: what, which object,
 // why, what to do.

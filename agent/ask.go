@@ -1,0 +1,145 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"godwit/agent/hook"
+	"godwit/migration"
+	"godwit/vm"
+)
+
+// checkHooks refuses a migration whose guest could not be held for the hooks that there
+// are, and says so where the hold is not QEMU's own.
+func (m *outgoing) checkHooks() error {
+	names := m.a.hooks.Blocking(migration.PreSourceSuspend)
+	if len(names) == 0 {
+		return nil
+	}
+	if m.plan.Insecure {
+		return &migration.Problem{Code: migration.CodeHook, Text: fmt.Sprintf(
+			"migrate guest %s: insecure_transfer does not go with hooks of %s (%s): anybody on the way could end QEMU's hold; drop it, or take the hooks away",
+			m.plan.Guest, migration.PreSourceSuspend, strings.Join(names, ", "))}
+	}
+	if m.work.facts.Hold == vm.HoldLowBandwidth {
+		m.rec.note(fmt.Sprintf("QEMU %s is held off the switchover by low bandwidth only: if it stops the guest while a hook of %s runs, the migration turns back",
+			m.work.facts.Version, migration.PreSourceSuspend))
+	}
+	return nil
+}
+
+// ask tells a blocking event and asks its hooks. It returns when all have said go; when
+// ctx ends the hook that runs is killed.
+func (m *outgoing) ask(ctx context.Context, name migration.EventName) (asked int, err error) {
+	m.rec.event(name)
+	call := callOf(m.a.config.Host, m.plan, Event{At: time.Now().UnixNano(), Name: name, Phase: m.state.Phase()})
+	asked, err = m.a.hooks.Ask(ctx, call)
+	if ctx.Err() != nil {
+		return asked, context.Cause(ctx)
+	}
+	return asked, err
+}
+
+// askStart asks before anything is changed. From its end on the migration has started.
+func (m *outgoing) askStart(ctx context.Context) error {
+	m.rec.setPlan(m.plan)
+	if _, err := m.ask(ctx, migration.PreMigrationStart); err != nil {
+		return err
+	}
+	m.rec.event(migration.MigrationStart)
+	return nil
+}
+
+// askSuspend asks before the guest is paused. It runs on meanwhile, and QEMU is held and
+// goes on copying; so what is left must fit the budget again when the last hook is done.
+func (m *outgoing) askSuspend(ctx context.Context) error {
+	held, end := context.WithCancelCause(ctx)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		m.watchHold(held, end)
+	}()
+	began := time.Now()
+	asked, err := m.ask(held, migration.PreSourceSuspend)
+	end(nil)
+	<-watched
+	if err != nil || asked == 0 {
+		return err
+	}
+	m.rec.note(fmt.Sprintf("hooks of %s held the guest here for %v", migration.PreSourceSuspend, time.Since(began).Round(time.Millisecond)))
+	if m.plan.Mode == "stopcopy" {
+		return nil
+	}
+	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
+	return m.awaitFit(ctx, m.paths(n))
+}
+
+// holdLook is between two looks at a copy that is held for hooks.
+const holdLook = 100 * time.Millisecond
+
+// watchHold ends the wait for hooks when the copy breaks or QEMU stops the guest by itself.
+func (m *outgoing) watchHold(ctx context.Context, end context.CancelCauseFunc) {
+	for sleep(ctx, holdLook) {
+		p, err := m.guest.Machine.Progress(ctx)
+		if err == nil && p.Status.Ended() {
+			err = m.copyEnded(p)
+		}
+		if err == nil && (p.Status == vm.PreSwitchover || p.Status == vm.Device) {
+			err = &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf(
+				"migrate guest %s: QEMU %s stopped it while a hook of %s ran; use QEMU 8.1 or newer, or a hook that takes less time",
+				m.plan.Guest, m.work.facts.Version, migration.PreSourceSuspend)}
+		}
+		if err == nil {
+			_, err = m.diskLeft(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			end(err)
+			return
+		}
+	}
+}
+
+// callOf is what hooks of a host are told of an event.
+func callOf(host string, plan migration.Plan, e Event) hook.Call {
+	role := "source"
+	if plan.To == host {
+		role = "destination"
+	}
+	return hook.Call{
+		Event: e.Name, Host: host, Role: role, Phase: e.Phase, Time: time.Unix(0, e.At), Text: e.Text,
+		Old: bare(plan.Held), Next: bare(plan.Next), Plan: plan,
+	}
+}
+
+// follow tells the events of a migration to this host's hooks and to those who watch all
+// migrations. Blocking ones are asked instead, where they are due.
+func (a *Agent) follow(rec *Record) {
+	rec.told = func(plan migration.Plan, e Event) {
+		a.feed.publish(FeedEvent{Migration: plan.ID, Guest: plan.Guest, Event: e})
+		if e.Kind != "event" {
+			return
+		}
+		if moment, ok := migration.MomentOf(e.Name); ok && !moment.Blocks {
+			a.hooks.Tell(callOf(a.config.Host, plan, e))
+		}
+	}
+}
+
+// hookNote keeps what a person should know of a hook with its migration.
+func (a *Agent) hookNote(c hook.Call, text string) {
+	a.log.Warn("hook", "migration", c.Plan.ID, "event", c.Event, "note", text)
+	if rec, err := a.record(c.Plan.ID); err == nil {
+		rec.note(text)
+	}
+}
+
+// aborted tells that a migration of which hooks had heard came to nothing.
+func (r *Record) aborted(why *migration.Problem) {
+	text := ""
+	if why != nil {
+		text = why.Text
+	}
+	r.add(Event{Kind: "event", Name: migration.MigrationAborted, Text: text})
+}

@@ -1,0 +1,188 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"godwit/agent/hook"
+	"godwit/migration"
+	"godwit/vm"
+)
+
+// served is an agent of which only the API, the events and the hooks work, and its client.
+func served(t *testing.T) (*Agent, *Client) {
+	t.Helper()
+	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	a := &Agent{
+		config: &Config{Host: "paris"}, log: log, ctx: t.Context(), feed: newFeed(), records: map[string]*Record{}, clock: time.Now,
+	}
+	a.hooks = hook.New(hook.Config{Dir: t.TempDir()}, log, a.hookNote)
+	socket := filepath.Join(t.TempDir(), "s")
+	ln, err := listenUnix(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: a.localAPI()} //nolint:gosec // of a test
+	go server.Serve(ln)                           //nolint:errcheck // it ends with the test
+	client := NewClient(socket)
+	t.Cleanup(func() { client.Close(); server.Close(); a.hooks.Close() })
+	return a, client
+}
+
+// leaving is a migration that leaves a; nothing of it is begun.
+func leaving(a *Agent) *outgoing {
+	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome"}
+	m := &outgoing{a: a, plan: plan, rec: newRecord("paris", plan, time.Now()), work: &sourceWork{}}
+	m.state, _, _ = m.state.Step(migration.Input{Kind: migration.Start})
+	a.records[plan.ID] = m.rec
+	a.follow(m.rec)
+	return m
+}
+
+func TestFeedShowsAllMigrations(t *testing.T) {
+	a, client := served(t)
+	got := make(chan FeedEvent, 10)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- client.Feed(ctx, func(e FeedEvent) error { got <- e; return nil }) }()
+	for ready := false; !ready; time.Sleep(time.Millisecond) {
+		a.feed.mu.Lock()
+		ready = len(a.feed.readers) == 1
+		a.feed.mu.Unlock()
+	}
+	m := leaving(a)
+	m.rec.event(migration.SourceSuspend)
+	m.rec.note("a remark")
+	if e := <-got; e.Migration != "m-00000001" || e.Guest != "web" || e.Name != migration.SourceSuspend || e.Host != "paris" {
+		t.Errorf("%+v", e)
+	}
+	if e := <-got; e.Kind != "note" || e.Text != "a remark" {
+		t.Errorf("%+v", e)
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+func TestFeedTellsWhatWasMissed(t *testing.T) {
+	f := newFeed()
+	r := f.join()
+	for range feedAhead + 7 {
+		f.publish(FeedEvent{})
+	}
+	for range feedAhead {
+		<-r.events
+	}
+	f.publish(FeedEvent{Guest: "web"})
+	if e := <-r.events; e.Kind != "note" || !strings.Contains(e.Text, "7 events") {
+		t.Errorf("%+v", e)
+	}
+	if e := <-r.events; e.Guest != "web" {
+		t.Errorf("%+v", e)
+	}
+}
+
+func TestSubscriberOverTheAPI(t *testing.T) {
+	a, client := served(t)
+	m := leaving(a)
+	ctx, cancel := context.WithCancel(t.Context())
+	var mu sync.Mutex
+	var heard []migration.EventName
+	ended := make(chan error, 1)
+	sub := hook.Subscription{Name: "lb/1", Events: []migration.EventName{migration.PreMigrationStart, migration.MigrationStart}}
+	go func() {
+		ended <- client.Hook(ctx, sub, func(_ context.Context, c hook.Call) error {
+			mu.Lock()
+			defer mu.Unlock()
+			heard = append(heard, c.Event)
+			if len(heard) == 1 {
+				return errors.New("not now")
+			}
+			if c.Event == migration.MigrationStart {
+				cancel()
+			}
+			return nil
+		})
+	}()
+	for len(a.hooks.Blocking(migration.PreMigrationStart)) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	err := m.askStart(t.Context())
+	refused(t, "a subscriber that refuses", err, migration.CodeHook, "hook lb/1 at PRE_MIGRATION_START of guest web", "not now")
+	if err := m.askStart(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if want := []migration.EventName{migration.PreMigrationStart, migration.PreMigrationStart, migration.MigrationStart}; !slices.Equal(heard, want) {
+		t.Errorf("heard %v", heard)
+	}
+	for len(a.hooks.Blocking(migration.PreMigrationStart)) != 0 { // gone with its connection
+		time.Sleep(time.Millisecond)
+	}
+	if _, err := m.ask(t.Context(), migration.PreMigrationStart); err != nil {
+		t.Error(err)
+	}
+	bad := client.Hook(t.Context(), hook.Subscription{Name: "x", Events: []migration.EventName{"LUNCH"}}, nil)
+	refused(t, "an event that is none", bad, migration.CodeUsage, `"LUNCH" is unknown`)
+}
+
+// TestAbortOvertakesPrepare: a prepare that comes after its abort begins nothing.
+func TestAbortOvertakesPrepare(t *testing.T) {
+	a, _ := served(t)
+	a.early, a.incoming = map[string]time.Time{}, map[string]*incoming{}
+	r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader("{}"))
+	r.SetPathValue("id", "m-00000002")
+	if answer, err := a.peerAbort(r); err != nil || answer.(ReleaseAnswer).State != "declined" {
+		t.Fatalf("%+v, %v", answer, err)
+	}
+	_, err := a.incomingFor(Preparation{Plan: migration.Plan{ID: "m-00000002", To: "paris"}}) // the request has no caller
+	refused(t, "a late prepare", err, migration.CodeAsked, "m-00000002", "gave it up before its prepare")
+	a.early["m-00000003"] = time.Now().Add(-2 * silence)
+	a.gaveUp("rome", "m-00000004")
+	if len(a.early) != 2 {
+		t.Errorf("remembered: %v", a.early)
+	}
+	for i := range 2 * earlyMost {
+		a.gaveUp("rome", hashID(fmt.Sprint(i)))
+	}
+	a.gaveUp("rome", "../x")
+	if len(a.early) > earlyMost {
+		t.Errorf("%d remembered", len(a.early))
+	}
+}
+
+// TestCheckHooks: where the guest could not be held for a hook, the check says so.
+func TestCheckHooks(t *testing.T) {
+	a, _ := served(t)
+	m := leaving(a)
+	m.plan.Insecure, m.work.facts.Hold = true, vm.HoldLowBandwidth
+	if err := m.checkHooks(); err != nil || len(m.rec.snapshot().Notes) != 0 {
+		t.Errorf("without hooks: %v", err)
+	}
+	if _, err := a.hooks.Subscribe(hook.Subscription{Name: "lb", Events: []migration.EventName{migration.PreSourceSuspend}}); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, "insecure", m.checkHooks(), migration.CodeHook, "guest web", "insecure_transfer", "(lb)")
+	m.plan.Insecure = false
+	if err := m.checkHooks(); err != nil || len(m.rec.snapshot().Notes) != 1 {
+		t.Errorf("held by bandwidth: %v, %q", err, m.rec.snapshot().Notes)
+	}
+	m.work.facts.Hold = vm.HoldAck
+	if err := m.checkHooks(); err != nil || len(m.rec.snapshot().Notes) != 1 {
+		t.Errorf("held by acknowledgement: %v", err)
+	}
+}

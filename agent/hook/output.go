@@ -1,0 +1,81 @@
+package hook
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+)
+
+const (
+	// keepFirst and keepLast are what is kept of a hook's output, bytes.
+	keepFirst = 4 << 10
+	keepLast  = 4 << 10
+	// lineMost bounds the line that an error shows, bytes.
+	lineMost = 200
+)
+
+// output keeps the beginning and the end of what is written to it.
+type output struct {
+	mu    sync.Mutex
+	first []byte
+	tail  []byte
+	total int64
+}
+
+// Write takes everything.
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	n := len(p)
+	o.total += int64(n)
+	if room := keepFirst - len(o.first); room > 0 {
+		take := min(room, len(p))
+		o.first, p = append(o.first, p[:take]...), p[take:]
+	}
+	if len(p) >= keepLast {
+		o.tail = append(o.tail[:0], p[len(p)-keepLast:]...)
+		return n, nil
+	}
+	if over := len(o.tail) + len(p) - keepLast; over > 0 {
+		o.tail = append(o.tail[:0], o.tail[over:]...)
+	}
+	o.tail = append(o.tail, p...)
+	return n, nil
+}
+
+// text is what was kept, with a word on what was not.
+func (o *output) text() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	gap := o.total - int64(len(o.first)+len(o.tail))
+	if gap == 0 {
+		return strings.TrimSpace(string(o.first) + string(o.tail))
+	}
+	return fmt.Sprintf("%s\n[%d bytes left out]\n%s", o.first, gap, strings.TrimSpace(string(o.tail)))
+}
+
+// last is the last line that has words, fit for an error.
+func (o *output) last() string {
+	lines := strings.Split(o.text(), "\n")
+	for i := len(lines) - 1; i >= 0; i-- {
+		if line := oneLine(lines[i]); line != "" {
+			return line
+		}
+	}
+	return ""
+}
+
+// oneLine makes foreign words fit for an error: printable, and not long.
+func oneLine(s string) string {
+	s = strings.ToValidUTF8(s, "?")
+	s = strings.TrimSpace(strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, s))
+	if len(s) > lineMost {
+		s = strings.ToValidUTF8(s[:lineMost], "") + "…"
+	}
+	return s
+}

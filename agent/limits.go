@@ -1,0 +1,98 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"godwit/agent/hook"
+)
+
+// limit bounds how long something may take. Its name is in the error when it passes.
+type limit struct {
+	name string
+	d    time.Duration
+	of   string // what is done when it has not passed
+}
+
+// limits lists every one, in the order of the documentation (docs/agent.md).
+var limits []limit
+
+func named(name string, d time.Duration, of string) limit {
+	l := limit{name, d, of}
+	limits = append(limits, l)
+	return l
+}
+
+// The limits of a migration at its source.
+var (
+	limitCheckHere    = named("check_here", 10*time.Second, "QEMU and the guest say what they are")
+	limitCheckThere   = named("check_there", 20*time.Second, "the destination and the path are asked")
+	limitAskThere     = named("ask_there", 8*time.Second, "the destination answers the check")
+	limitAskGuest     = named("ask_guest", 5*time.Second, "the guest answers on its channel")
+	limitPrepareThere = named("prepare_there", 30*time.Second, "the destination has made everything ready")
+	limitPrepareHere  = named("prepare_here", 15*time.Second, "this end of the tunnel stands and was tried")
+	limitTryTunnel    = named("try_tunnel", 5*time.Second, "a tunnel for memory carries a packet")
+	limitFollowTicks  = named("follow_ticks", 3*time.Second, "the guest begins to count on its channel")
+	limitFlip         = named("flip", 5*time.Second, "the guest's packets take the tunnel")
+	limitPause        = named("pause", 10*time.Second, "the tap is drained and the guest stopped")
+	limitRelease      = named("release_answer", 5*time.Second, "the destination answers a release, before that is doubt")
+	limitLanding      = named("landing", 10*time.Minute, "the destination says how far it is, before it is asked anew")
+	limitLandingPoll  = named("landing_poll", 20*time.Second, "one question how far it is")
+	limitLanded       = named("landed", 10*time.Second, "the destination reports how it went")
+	limitCleanSource  = named("clean_source", 30*time.Second, "what the guest was here is removed")
+	limitUndo         = named("undo", 30*time.Second, "one step of the way back, but for the two that follow")
+	limitUndoThere    = named("undo_there", time.Second, "the destination has undone; then it is asked on in the background")
+	limitUndoAway     = named("undo_away", 500*time.Millisecond, "the destination sends an address here again")
+	limitEndTicks     = named("end_ticks", time.Second, "the guest stops counting")
+)
+
+// The limits of a migration at its destination.
+var (
+	limitReceive   = named("receive", 25*time.Second, "taps, tunnel and QEMU stand")
+	limitStart     = named("start", 10*time.Second, "QEMU lets the guest run")
+	limitStatus    = named("qemu_status", 5*time.Second, "QEMU says whether the guest runs after all")
+	limitSendBack  = named("send_back", 20*time.Second, "what was made here is removed")
+	limitChannel   = named("channel", 20*time.Second, "the guest answers on its channel after the move")
+	limitJoin      = named("join", joinLimit+5*time.Second, "the guest says which connections have followed")
+	limitRepoint   = named("repoint", 10*time.Second, "the home of an address sends it here")
+	limitEndDetour = named("end_detour", 2*time.Second, "a tunnel's other end is asked to go")
+	limitInquire   = named("inquire", 5*time.Second, "the source says what became of a migration")
+	limitEndGuest  = named("end_guest", 10*time.Second, "QEMU ends")
+	limitAdopt     = named("adopt", 10*time.Second, "a QEMU answers that is found or adopted; one with another client never does")
+	limitBoot      = named("boot", 90*time.Second, "the guest answers on its channel after boot")
+	_              = named("hook_blocking", hook.DefaultBlocking, "a hook answers a blocking event, if it names no `timeout`")
+	_              = named("hook_informative", hook.DefaultInformative, "a hook is done with any other event, if it names no `timeout`")
+)
+
+// passed is the error of a limit.
+type passed struct{ limit }
+
+func (p *passed) Error() string { return fmt.Sprintf("limit %s of %v passed", p.name, p.d) }
+
+// Is makes it a timeout for those who only ask that.
+func (p *passed) Is(target error) bool { return target == context.DeadlineExceeded }
+
+// on bounds ctx.
+func (l limit) on(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, l.d, &passed{l})
+}
+
+// says names the limit in the error of what was done within ctx, if that is why it ended.
+func says(ctx context.Context, err error) error {
+	var mine, other *passed
+	if err == nil || ctx.Err() == nil || !errors.As(context.Cause(ctx), &mine) || errors.As(err, &other) {
+		return err
+	}
+	return &overdue{err, mine}
+}
+
+// overdue is what was under way when a limit passed. It keeps the kind of its error.
+type overdue struct {
+	err    error
+	passed *passed
+}
+
+func (o *overdue) Error() string   { return fmt.Sprintf("%v (%v)", o.err, o.passed) }
+func (o *overdue) Unwrap() []error { return []error{o.err, o.passed} }

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"godwit/agent"
+)
+
+func newEvents() *cobra.Command {
+	return askFlags(&cobra.Command{
+		Use: "events", Short: "show what happens in all migrations of this host, from now on",
+		Example: "  godwit events\n  godwit events --json | jq -r .name", Args: argsExactly(0, "no arguments"),
+		RunE: func(c *cobra.Command, _ []string) error {
+			client, err := ask(c)
+			if err != nil {
+				return err
+			}
+			err = client.Feed(c.Context(), func(e agent.FeedEvent) error {
+				if asJSON(c) {
+					return json.NewEncoder(c.OutOrStdout()).Encode(e) // a line each
+				}
+				if _, err := fmt.Fprintf(c.OutOrStdout(), "%s  %-10s ", e.Migration, e.Guest); err != nil {
+					return err
+				}
+				return printEvent(c, e.Event)
+			})
+			if errors.Is(err, context.Canceled) { // Ctrl-C
+				return nil
+			}
+			return err
+		},
+	})
+}
