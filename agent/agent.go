@@ -22,7 +22,6 @@ import (
 	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/netstate/meter"
-	"godwit/vm/qemu"
 )
 
 // Agent is the state of one host's agent.
@@ -41,6 +40,7 @@ type Agent struct {
 	outgoing map[string]*outgoing
 	incoming map[string]*incoming
 	records  map[string]*Record
+	unread   map[string]string // why a journal was left alone, by migration
 	links    map[string]*peer.Link
 	meters   map[string]*meter.Meter // by uplink device
 	actors   sync.WaitGroup
@@ -90,6 +90,7 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 	}
 	a.readopt(ctx)
 	a.resumeMigrations(ctx)
+	a.resumeTaken()
 	if _, err := peer.Serve(ctx, a.id, a.listenAddrs(), a.peerAPI(), a.stream, a.log); err != nil {
 		return err
 	}
@@ -153,7 +154,7 @@ func (a *Agent) readopt(ctx context.Context) {
 		g, err := a.attach(ctx, h)
 		if err != nil {
 			a.log.Warn("guest not found again", "guest", h.Description.Name, "error", err)
-			if errors.Is(err, qemu.ErrGone) || errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrProcessDone) {
+			if goneForSure(err) {
 				gone := &Guest{Held: h}
 				a.discard(gone)
 				if err := a.guests.forget(gone); err != nil {
@@ -182,7 +183,7 @@ func (a *Agent) resumeMigrations(ctx context.Context) {
 			}
 		}
 		if err != nil {
-			a.log.Error("journal left alone; its guest is left as it is", "migration", id, "error", err)
+			a.cannotRead(id, err)
 		}
 	}
 }

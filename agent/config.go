@@ -25,6 +25,7 @@ type Config struct {
 	Peers   []Neighbour `yaml:"peers,omitempty"`
 	Image   Image       `yaml:"image,omitempty"`
 
+	Fence         string        `yaml:"fence,omitempty"`          // executable that proves another host off; see fence.go
 	MemoryReserve int64         `yaml:"memory_reserve,omitempty"` // bytes that a coming guest must leave free here
 	Patience      time.Duration `yaml:"patience,omitempty"`       // with a copy of memory of which no byte moves
 }
@@ -150,6 +151,8 @@ func (c *Config) check() error {
 	switch {
 	case c.MemoryReserve < 0:
 		return fmt.Errorf("memory_reserve of %d bytes; it must not be negative", c.MemoryReserve)
+	case c.Fence != "" && !filepath.IsAbs(c.Fence):
+		return fmt.Errorf("fence %s: it must be an absolute path", c.Fence)
 	case c.Patience < time.Second:
 		return fmt.Errorf("patience of %v; at least 1s", c.Patience)
 	}

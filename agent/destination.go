@@ -293,9 +293,15 @@ func (m *incoming) serveStream(s *peer.Stream) {
 func (m *incoming) start(ctx context.Context) error {
 	g := m.work.guest
 	m.countHeld()
+	watching, stop := context.WithCancel(m.a.ctx)
+	defer stop()
+	events := g.Machine.Events(watching)
 	err := m.endExports(ctx)
 	if err == nil {
 		err = m.rec.timed("start guest", func() error { return g.Machine.Cont(ctx) })
+	}
+	if err != nil && !g.alive() && resumed(events) {
+		return fmt.Errorf("guest %s ran on %s, and its QEMU is gone: %w", m.plan.Guest, m.plan.To, errVanished)
 	}
 	if err != nil && !m.ranAnyway() {
 		// Refused: the source takes the guest back, so it must never run here.
@@ -308,6 +314,60 @@ func (m *incoming) start(ctx context.Context) error {
 		m.a.log.Error("keep guest", "guest", g.name(), "error", err)
 	}
 	return nil
+}
+
+// errVanished says that the guest has run here, or may have, and its QEMU is gone.
+var errVanished = errors.New("what it did here since the switch is lost; its state at the switch may still be at the source")
+
+// resumed says whether a QEMU that is gone had said that its guest runs: it says so
+// before the first instruction (vm_prepare_start in its system/cpus.c).
+func resumed(events <-chan vm.Event) bool {
+	for {
+		select {
+		case e, ok := <-events:
+			if !ok || e.Name == "RESUME" {
+				return ok
+			}
+		case <-time.After(time.Second): // the connection ends with the process
+			return true // not known: not denied
+		}
+	}
+}
+
+// watchVanish says so when the QEMU of a guest that was started here is gone, before
+// the source knows that the guest has landed.
+func (m *incoming) watchVanish(ctx context.Context) {
+	for !m.snapshot().Running() {
+		m.mu.Lock()
+		wake := m.wake
+		m.mu.Unlock()
+		if m.snapshot().Refused() {
+			return
+		}
+		select {
+		case <-wake:
+		case <-ctx.Done():
+			return
+		}
+	}
+	g := m.work.guest
+	if g == nil || g.Machine == nil {
+		return
+	}
+	select {
+	case <-g.Machine.Done():
+	case <-ctx.Done():
+		return
+	}
+	exit := g.Machine.Exit()
+	if exit.Reason != "" {
+		return // it ended by itself
+	}
+	why := &migration.Problem{Code: migration.CodeGuestGone, Text: fmt.Sprintf(
+		"guest %s: its QEMU on %s was killed or broke (%s) after the guest had run there; %v; see `godwit recover %s` on %s",
+		m.plan.Guest, m.plan.To, exit.Detail, errVanished, m.plan.ID, m.plan.From)}
+	m.rec.note(why.Text)
+	m.tell(ctx, migration.Input{Kind: migration.Vanish, Problem: why}) //nolint:errcheck // it ends with ctx
 }
 
 // ranAnyway says whether the guest runs although starting it gave an error.
@@ -350,7 +410,12 @@ func (m *incoming) sendBack(ctx context.Context) error {
 		}
 		m.a.discard(g)
 	}
-	err = errors.Join(err, m.dropDisks())
+	if !m.ran {
+		err = errors.Join(err, m.dropDisks())
+	} else if g != nil {
+		err = errors.Join(err, m.a.guests.forget(g))
+		m.rec.note("what the guest wrote to its disks on " + m.plan.To + " is kept there, in the agent's state")
+	}
 	err = errors.Join(err, m.a.detours.sendAway(m.plan.ID), m.a.detours.remove(ctx, m.plan.ID))
 	return errors.Join(err, m.endDirect(ctx), m.a.dropTunnel(ctx, tunnelName(m.plan.ID)))
 }

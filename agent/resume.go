@@ -2,11 +2,14 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 
 	"godwit/agent/journal"
 	"godwit/migration"
 	"godwit/vm"
+	"godwit/vm/qemu"
 )
 
 // resumeMigration goes on with a migration that an earlier agent left. The state
@@ -58,6 +61,14 @@ func (a *Agent) resumeSource(id string) error {
 		r.WireBytes = nil // what went before is not known
 	})
 	m.rec.note("the source's agent was started again")
+	if m.state.Epoch == 0 { // written before states had one
+		m.state.Epoch = j.Plan.Epoch
+	}
+	if !m.state.Taken {
+		m.plan.Epoch = m.state.Epoch // it may have begun again
+	}
+	m.rec.edit(func(r *Report) { r.Epoch = m.state.Epoch })
+	m.epoch.Store(m.state.Epoch)
 	m.released.Store(j.State.Released())
 	m.over.Store(j.State.Course != migration.Forward)
 	if g.Machine != nil {
@@ -72,6 +83,9 @@ func (a *Agent) resumeSource(id string) error {
 	}
 	restarted := migration.Input{Kind: migration.Restarted, Problem: &migration.Problem{
 		Code: migration.CodeInternal, Text: fmt.Sprintf("migration %s: the source's agent ended while it ran", id)}}
+	if !g.alive() { // nothing to begin again with
+		restarted.Problem = goneProblem(j.Plan.Guest, "was lost with its host or its QEMU, while no agent ran,")
+	}
 	a.actors.Go(func() { m.run(a.ctx, restarted) })
 	return nil
 }
@@ -87,8 +101,12 @@ func (a *Agent) resumeDestination(ctx context.Context, id string) error {
 	if err != nil {
 		g = &Guest{Held: j.Held}
 		a.guests.expectAgain(g)
-		if machine, err := attachMachine(ctx, j.Held); err == nil {
+		machine, err := attachMachine(ctx, j.Held)
+		switch {
+		case err == nil:
 			g.Machine = machine
+		case !goneForSure(err): // it may live: neither started nor refused by guess
+			return fmt.Errorf("resume %s: ask qemu: %w", id, err)
 		}
 		a.findTaps(g)
 	}
@@ -99,11 +117,14 @@ func (a *Agent) resumeDestination(ctx context.Context, id string) error {
 		}
 	}
 	m := &incoming{
-		a: a, offer: j.Offer, plan: j.Offer.Plan, log: log, state: j.State, wake: make(chan struct{}),
+		a: a, offer: j.Offer, plan: j.Offer.Plan, log: log, state: j.State, ran: j.Ran, wake: make(chan struct{}),
 		rec: newRecord(a.config.Host, j.Offer.Plan, a.clock()), inbox: make(chan migration.Input, 4),
 		work: &destinationWork{preparation: j.Preparation, guest: g},
 	}
 	m.rec.note("the destination's agent was started again")
+	if m.state.Epoch == 0 { // written before states had one
+		m.state.Epoch = j.Offer.Plan.Epoch
+	}
 	first := m.restart(status)
 	a.mu.Lock()
 	a.incoming[id], a.records[id] = m, m.rec
@@ -112,23 +133,36 @@ func (a *Agent) resumeDestination(ctx context.Context, id string) error {
 	return nil
 }
 
-// restart is the first input after a restart, by what QEMU said; its zero value
-// is none. Where QEMU is gone it may have run: nothing is started and nothing
-// refused, unless the source, which then never let go, asks to undo.
+// goneForSure says that no QEMU is there, as opposed to one that does not answer.
+func goneForSure(err error) bool {
+	return errors.Is(err, qemu.ErrGone) || errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrProcessDone)
+}
+
+// restart is the first input after a restart, by what QEMU said.
 func (m *incoming) restart(status vm.Status) migration.Input {
 	why := &migration.Problem{Code: migration.CodeInternal, Text: fmt.Sprintf("migration %s: the destination's agent ended before the guest was let go", m.plan.ID)}
 	switch {
+	case status == "":
+		if m.state.Landing != migration.Receiving && !m.state.Refused() {
+			why.Text = fmt.Sprintf("guest %s: its QEMU on %s is gone, and it may have run there; see `godwit recover %s` on both hosts", m.plan.Guest, m.plan.To, m.plan.ID)
+			m.rec.note(why.Text)
+		}
+		return migration.Input{Kind: migration.Vanish, Problem: why}
 	case m.state.Running(), m.state.Refused():
-		return migration.Input{Kind: migration.Restarted, Problem: why}
-	case status == vm.Running:
+	case !neverRan(status):
 		return migration.Input{Kind: migration.RunsAlready}
-	case status == "" && m.state.Landing != migration.Receiving:
-		m.unsure = true
-		m.rec.note("the QEMU that waited is gone, and whether it ran is not known: decide with the source's operator, or abort there")
-		return migration.Input{}
-	case status != "":
-		m.state.Loaded = false
+	default:
 		m.await1()
 	}
 	return migration.Input{Kind: migration.Restarted, Problem: why}
+}
+
+// neverRan says that a QEMU that was started to wait still does. In every other state
+// its guest runs, or has run.
+func neverRan(s vm.Status) bool {
+	switch s {
+	case vm.Incoming, vm.Paused, vm.FinishMigrate, vm.PostMigrate, "prelaunch":
+		return true
+	}
+	return false
 }

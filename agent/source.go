@@ -86,6 +86,9 @@ var effectLimits = map[migration.Effect]time.Duration{
 }
 
 func (m *outgoing) effect(ctx context.Context, e migration.Effect) error {
+	if m.guest.Machine == nil && slices.Contains(needsQEMU, e) {
+		return goneProblem(m.plan.Guest, "was lost with its host or its QEMU")
+	}
 	switch e {
 	case migration.CheckHere:
 		return m.checkHere(ctx)
@@ -111,6 +114,12 @@ func (m *outgoing) effect(ctx context.Context, e migration.Effect) error {
 		return m.cleanSource(ctx)
 	}
 	return m.undo(ctx, e)
+}
+
+// needsQEMU are the effects that ask the guest's QEMU here; after the host's reboot
+// there is none.
+var needsQEMU = []migration.Effect{
+	migration.CheckHere, migration.CopyMemory, migration.Pause, migration.Resume, migration.UndoCopyMemory, migration.UndoSeedDisks,
 }
 
 func (m *outgoing) undo(ctx context.Context, e migration.Effect) error {
@@ -231,8 +240,17 @@ func (m *outgoing) letGo(ctx context.Context) error {
 	m.handLeftovers()
 	answers := make(chan error, 1)
 	var answer ReleaseAnswer
-	go func() { answers <- m.askRelease(ctx, &answer) }()
-	go m.finishMemory(ctx)
+	go func() {
+		begun := time.Now()
+		err := m.askRelease(ctx, &answer)
+		if err == nil {
+			m.rec.took("release → runs", begun)
+		}
+		answers <- err
+	}()
+	if m.guest.Machine != nil {
+		go m.finishMemory(ctx)
+	}
 	if err := <-answers; err != nil {
 		return err
 	}
@@ -286,6 +304,7 @@ func (m *outgoing) askRelease(ctx context.Context, answer *ReleaseAnswer) error 
 		attempt, cancel := context.WithTimeout(ctx, releasePatience)
 		err := m.call(attempt, "release", m.plan, answer)
 		cancel()
+		m.seeVanished(answer.Vanished)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -296,6 +315,8 @@ func (m *outgoing) askRelease(ctx context.Context, answer *ReleaseAnswer) error 
 			return nil
 		case answer.State == "declined":
 			return errors.Join(errDeclined, answer.Problem)
+		case answer.Vanished != "":
+			return fmt.Errorf("%w: %s", errSilent, answer.Vanished)
 		}
 	}
 }
@@ -313,7 +334,7 @@ func (m *outgoing) finishMemory(ctx context.Context) {
 		}
 		m.rec.note("memory did not get through: " + err.Error())
 		why := &migration.Problem{Code: migration.CodeHypervisor, Text: "memory did not get through: " + err.Error()}
-		if err := m.call(ctx, "abort", why, nil); err != nil {
+		if err := m.call(ctx, "abort", Undo{*why, m.epoch.Load(), true}, nil); err != nil {
 			m.a.log.Warn("ask for a refusal", "migration", m.plan.ID, "error", err)
 		}
 		return
@@ -329,7 +350,10 @@ func (m *outgoing) finishMemory(ctx context.Context) {
 // askAbort asks the destination to undo, for good. One that cannot be reached is
 // asked on in the background; it also asks by itself when it hears nothing.
 func (m *outgoing) askAbort(ctx context.Context) error {
-	why := m.state.Problem
+	why := Undo{Epoch: m.state.Epoch}
+	if m.state.Problem != nil {
+		why.Problem = *m.state.Problem
+	}
 	ask, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	err := m.call(ask, "abort", why, nil)
@@ -342,7 +366,7 @@ func (m *outgoing) askAbort(ctx context.Context) error {
 }
 
 // abortLater goes on asking for as long as a destination waits for its source.
-func (m *outgoing) abortLater(why *migration.Problem) {
+func (m *outgoing) abortLater(why Undo) {
 	ctx, cancel := context.WithTimeout(m.a.ctx, silence)
 	defer cancel()
 	err := m.call(ctx, "abort", why, nil)

@@ -50,15 +50,24 @@ type Prepared struct {
 
 // ReleaseAnswer is what the destination says of a release.
 type ReleaseAnswer struct {
-	State   string             `json:"state"` // waiting (for bytes), running, declined
-	Resumed int64              `json:"resumed,omitempty"`
-	Problem *migration.Problem `json:"problem,omitempty"`
+	State    string             `json:"state"` // waiting (for bytes), running, declined
+	Resumed  int64              `json:"resumed,omitempty"`
+	Problem  *migration.Problem `json:"problem,omitempty"`
+	Vanished string             `json:"vanished,omitempty"` // why nobody there can say more
+}
+
+// Undo asks a destination to undo, for good, and says why.
+type Undo struct {
+	migration.Problem
+	Epoch    uint64 `json:"epoch"`    // of the source's right; above the plan's it took the guest back
+	Released bool   `json:"released"` // it let go; it asks because it knows that its memory did not get through
 }
 
 // CourseAnswer is what a source says of a migration when its destination asks.
 type CourseAnswer struct {
 	Course   string             `json:"course"` // under way; over: turned back, or ended; unknown: never begun here
 	Released bool               `json:"released"`
+	Epoch    uint64             `json:"epoch"` // of the source's right; above the plan's it took the guest back
 	Problem  *migration.Problem `json:"problem,omitempty"`
 }
 

@@ -88,6 +88,17 @@ func (s Source) Phase() Phase {
 	return sourceSteps[s.At].phase
 }
 
+// Doing is the effect under way; "" before the migration begins and after it ended.
+func (s Source) Doing() Effect {
+	switch {
+	case s.Course == Forward:
+		return sourceSteps[s.At].do
+	case s.Course == Undoing && len(s.Undo) > 0:
+		return s.Undo[0]
+	}
+	return ""
+}
+
 // Released says whether the right to run the guest has left this host.
 func (s Source) Released() bool {
 	return s.Course == Forward && s.At >= release || s.Outcome == Completed

@@ -56,7 +56,7 @@ func Create(dir, id string) (*File, error) {
 		return nil, fmt.Errorf("create journal %s: %w", id, err)
 	}
 	j := &File{path: path, f: f}
-	if err := errors.Join(j.Append(opening{Version}, true), syncDir(dir)); err != nil {
+	if err := errors.Join(j.Append(opening{Version}, true), SyncDir(dir)); err != nil {
 		f.Close()
 		os.Remove(path)
 		return nil, fmt.Errorf("create journal %s: %w", id, err)
@@ -197,7 +197,8 @@ func checkVersion(body []byte) error {
 	return nil
 }
 
-func syncDir(dir string) error {
+// SyncDir makes what was created, renamed or removed in dir last.
+func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err

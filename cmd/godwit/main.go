@@ -78,7 +78,7 @@ func newRoot(out io.Writer) *cobra.Command {
 		return usageError{fmt.Errorf("%s: %w; see `%s --help`", c.CommandPath(), err, c.CommandPath())}
 	})
 	root.AddCommand(
-		newAgent(), newDemo(), newLab(), newMigrate(), newPlan(), newAbort(), newWatch(), newHistory(),
+		newAgent(), newDemo(), newLab(), newMigrate(), newPlan(), newAbort(), newRecover(), newWatch(), newHistory(),
 		newGuest(), newHost(), newSite(), newDoctor(), newInit(), newVersion(out),
 	)
 	return root
