@@ -125,6 +125,9 @@ func (a *Agent) peerPrepare(r *http.Request) (any, error) {
 	if err := a.admit(r, p.Plan); err != nil {
 		return nil, err
 	}
+	if err := p.check(); err != nil {
+		return nil, err
+	}
 	m, err := a.incomingFor(p)
 	if err != nil {
 		return nil, err

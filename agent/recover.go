@@ -55,7 +55,7 @@ func (l LandingAnswer) words(host string) string {
 // migration's id or a guest's name, "" for all.
 func (a *Agent) doubts(ctx context.Context, about string) ([]Doubt, error) {
 	a.mu.Lock()
-	var out []Doubt
+	out := []Doubt{}
 	var leaving []*outgoing
 	for id, m := range a.outgoing {
 		if (about == "" || about == id || about == m.plan.Guest) && m.released.Load() {

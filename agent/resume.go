@@ -34,12 +34,42 @@ func (a *Agent) resumeMigration(ctx context.Context, id string) error {
 	return fmt.Errorf("journal %s: side %q is unknown", id, head.Side)
 }
 
+// valid says what is wrong with a state that was read, in one line.
+func (j sourceJournal) valid(id string) error {
+	err := j.State.Valid()
+	if err == nil && j.Plan.ID != id {
+		err = fmt.Errorf("it is of migration %q", j.Plan.ID)
+	}
+	if err != nil {
+		return fmt.Errorf("journal %s: %w", id, err)
+	}
+	return nil
+}
+
+// valid says what is wrong with a state that was read, in one line.
+func (j destinationJournal) valid(id string) error {
+	err := j.State.Valid()
+	if err == nil && j.Offer.Plan.ID != id {
+		err = fmt.Errorf("it is of migration %q", j.Offer.Plan.ID)
+	}
+	if err == nil {
+		err = j.Preparation.check()
+	}
+	if err != nil {
+		return fmt.Errorf("journal %s: %w", id, err)
+	}
+	return nil
+}
+
 // resumeSource goes back, or, when the guest had been let go, forward.
 func (a *Agent) resumeSource(id string) error {
 	var j sourceJournal
 	log, err := journal.Open(a.config.dir("journal"), id, &j)
 	if err != nil {
 		return err
+	}
+	if err := j.valid(id); err != nil {
+		return errors.Join(err, log.Close())
 	}
 	g, err := a.guests.find(j.Plan.Guest)
 	if err != nil {
@@ -96,6 +126,9 @@ func (a *Agent) resumeDestination(ctx context.Context, id string) error {
 	log, err := journal.Open(a.config.dir("journal"), id, &j)
 	if err != nil {
 		return err
+	}
+	if err := j.valid(id); err != nil {
+		return errors.Join(err, log.Close())
 	}
 	g, err := a.guests.find(j.Offer.Plan.Guest) // it ran here already, or else it waits
 	if err != nil {

@@ -200,7 +200,7 @@ func TestEveryWorld(t *testing.T) {
 // TestChance walks through worlds in which much more goes wrong than TestEveryWorld
 // can go through.
 func TestChance(t *testing.T) {
-	const walks, length = 30000, 400
+	const walks, length = 12000, 400
 	honest, lying := newExplorer(variant{flushes: true}), newExplorer(variant{flushes: true, lies: true})
 	outcomes := map[Outcome]int{}
 	for seed := range uint64(walks) {

@@ -207,7 +207,7 @@ func (s Source) advance() (Source, []Effect, error) {
 func (s Source) turnBack(why *Problem) (Source, []Effect, error) {
 	s.Problem = why
 	s.Outcome = Aborted
-	if sourceSteps[s.At].phase == Check {
+	if sourceSteps[s.At].phase == Check && s.Tries == 0 { // else it began, and the guest runs here
 		s.Outcome = Refused
 	}
 	for i := s.At; i >= 0; i-- {

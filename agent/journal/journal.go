@@ -21,8 +21,9 @@ import (
 	"strings"
 )
 
-// Version of the format.
-const Version = 1
+// Version of the format. 2: states have epochs, and may have been taken back or have
+// vanished; an agent that knows only 1 would read that as nothing.
+const Version = 2
 
 // recordLimit bounds one record, bytes.
 const recordLimit = 1 << 20
