@@ -25,7 +25,7 @@ type Config struct {
 	Peers   []Neighbour `yaml:"peers,omitempty"`
 	Image   Image       `yaml:"image,omitempty"`
 
-	Fence         string        `yaml:"fence,omitempty"`          // executable that proves another host off; see fence.go
+	Fence         string        `yaml:"fence,omitempty"`          // executable that proves another host off; see package fence
 	MemoryReserve int64         `yaml:"memory_reserve,omitempty"` // bytes that a coming guest must leave free here
 	Patience      time.Duration `yaml:"patience,omitempty"`       // with a copy of memory of which no byte moves
 }

@@ -297,6 +297,10 @@ func (m *incoming) start(ctx context.Context) error {
 	defer stop()
 	events := g.Machine.Events(watching)
 	err := m.endExports(ctx)
+	m.mu.Lock()
+	ready := m.readyAt
+	m.mu.Unlock()
+	m.rec.took("hand over: count what is held, end the disks' exports", ready)
 	if err == nil {
 		err = m.rec.timed("start guest", func() error { return g.Machine.Cont(ctx) })
 	}
@@ -314,60 +318,6 @@ func (m *incoming) start(ctx context.Context) error {
 		m.a.log.Error("keep guest", "guest", g.name(), "error", err)
 	}
 	return nil
-}
-
-// errVanished says that the guest has run here, or may have, and its QEMU is gone.
-var errVanished = errors.New("what it did here since the switch is lost; its state at the switch may still be at the source")
-
-// resumed says whether a QEMU that is gone had said that its guest runs: it says so
-// before the first instruction (vm_prepare_start in its system/cpus.c).
-func resumed(events <-chan vm.Event) bool {
-	for {
-		select {
-		case e, ok := <-events:
-			if !ok || e.Name == "RESUME" {
-				return ok
-			}
-		case <-time.After(time.Second): // the connection ends with the process
-			return true // not known: not denied
-		}
-	}
-}
-
-// watchVanish says so when the QEMU of a guest that was started here is gone, before
-// the source knows that the guest has landed.
-func (m *incoming) watchVanish(ctx context.Context) {
-	for !m.snapshot().Running() {
-		m.mu.Lock()
-		wake := m.wake
-		m.mu.Unlock()
-		if m.snapshot().Refused() {
-			return
-		}
-		select {
-		case <-wake:
-		case <-ctx.Done():
-			return
-		}
-	}
-	g := m.work.guest
-	if g == nil || g.Machine == nil {
-		return
-	}
-	select {
-	case <-g.Machine.Done():
-	case <-ctx.Done():
-		return
-	}
-	exit := g.Machine.Exit()
-	if exit.Reason != "" {
-		return // it ended by itself
-	}
-	why := &migration.Problem{Code: migration.CodeGuestGone, Text: fmt.Sprintf(
-		"guest %s: its QEMU on %s was killed or broke (%s) after the guest had run there; %v; see `godwit recover %s` on %s",
-		m.plan.Guest, m.plan.To, exit.Detail, errVanished, m.plan.ID, m.plan.From)}
-	m.rec.note(why.Text)
-	m.tell(ctx, migration.Input{Kind: migration.Vanish, Problem: why}) //nolint:errcheck // it ends with ctx
 }
 
 // ranAnyway says whether the guest runs although starting it gave an error.

@@ -31,6 +31,8 @@ type incoming struct {
 	wake  chan struct{} // closed and replaced when state changes
 	state migration.Destination
 	over  bool // nothing more will happen
+
+	readyAt time.Time // release and bytes were here, and that was written down
 }
 
 // destinationJournal is the state that survives the agent.
@@ -154,6 +156,9 @@ func (m *incoming) step(in migration.Input) ([]migration.Effect, error) {
 		m.rec.moment("memory complete")
 	}
 	m.mu.Lock()
+	if next.Landing == migration.Starting && before.Landing != migration.Starting {
+		m.readyAt = time.Now()
+	}
 	m.state = next
 	close(m.wake)
 	m.wake = make(chan struct{})
@@ -166,11 +171,10 @@ func (m *incoming) persist(before, next migration.Destination) error {
 	sync := next.MustSync(before)
 	write := func() error { return m.log.Append(m.journal(next), sync) }
 	var err error
-	switch {
-	case next.Landing == before.Landing && !next.Released, sync, next.Running() && before.Running():
-		err = write()
-	default: // between the release and the guest's first instruction
+	if arrives := next.Released || next.Loaded; arrives && !before.Running() && !sync {
 		err = m.rec.timed("journal: "+arrivalWords(next), write)
+	} else {
+		err = write()
 	}
 	if err != nil && !sync {
 		m.a.log.Warn("journal", "migration", m.plan.ID, "error", err)

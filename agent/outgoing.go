@@ -24,6 +24,8 @@ type outgoing struct {
 	inbox chan migration.Input
 	work  *sourceWork // what the effects made and still hold
 
+	calledOff *migration.Input // an abort while all is undone, to begin again
+
 	released atomic.Bool   // state.Released, for others to read
 	over     atomic.Bool   // not going forward any more, for others to read
 	epoch    atomic.Uint64 // state.Epoch, for others to read
@@ -64,6 +66,12 @@ func (m *outgoing) run(ctx context.Context, first migration.Input) {
 		if pending, stop = m.await(ctx, effects[0]); stop {
 			return
 		}
+		if m.calledOff != nil {
+			if _, err := m.step(*m.calledOff); err != nil {
+				m.a.log.Warn("migration", "id", m.plan.ID, "error", err)
+			}
+			m.calledOff = nil
+		}
 		if pending.Kind == migration.Fault && m.state.Released() && !sleep(ctx, repairPause) {
 			return
 		}
@@ -88,9 +96,7 @@ func (m *outgoing) await(ctx context.Context, effect migration.Effect) (in migra
 			switch {
 			case in.Kind == migration.TakeBack && m.state.Released():
 			case in.Kind == migration.Abort && m.state.Again: // it turns back already, and that is where it ends
-				if _, err := m.step(in); err != nil {
-					m.a.log.Warn("migration", "id", m.plan.ID, "error", err)
-				}
+				m.calledOff = &in
 				continue
 			case m.state.Released() || m.state.Course != migration.Forward:
 				continue // too late to turn back, or turning back already

@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
 	"godwit/agent/journal"
 	"godwit/migration"
 	"godwit/vm"
-	"godwit/vm/qemu"
 )
 
 // resumeMigration goes on with a migration that an earlier agent left. The state
@@ -166,11 +164,6 @@ func (a *Agent) resumeDestination(ctx context.Context, id string) error {
 	return nil
 }
 
-// goneForSure says that no QEMU is there, as opposed to one that does not answer.
-func goneForSure(err error) bool {
-	return errors.Is(err, qemu.ErrGone) || errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrProcessDone)
-}
-
 // restart is the first input after a restart, by what QEMU said.
 func (m *incoming) restart(status vm.Status) migration.Input {
 	why := &migration.Problem{Code: migration.CodeInternal, Text: fmt.Sprintf("migration %s: the destination's agent ended before the guest was let go", m.plan.ID)}
@@ -188,14 +181,4 @@ func (m *incoming) restart(status vm.Status) migration.Input {
 		m.await1()
 	}
 	return migration.Input{Kind: migration.Restarted, Problem: why}
-}
-
-// neverRan says that a QEMU that was started to wait still does. In every other state
-// its guest runs, or has run.
-func neverRan(s vm.Status) bool {
-	switch s {
-	case vm.Incoming, vm.Paused, vm.FinishMigrate, vm.PostMigrate, "prelaunch":
-		return true
-	}
-	return false
 }

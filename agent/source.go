@@ -234,10 +234,14 @@ func (m *outgoing) resume(ctx context.Context) error {
 // release and the last bytes travel at the same time; the destination starts when
 // it has both.
 func (m *outgoing) letGo(ctx context.Context) error {
+	begun := time.Now()
 	if m.work.forward != nil {
 		m.work.forward.AllowSwitchover()
 	}
 	m.handLeftovers()
+	if !m.state.InDoubt {
+		m.rec.took("hand over: send what is left in the tap", begun)
+	}
 	answers := make(chan error, 1)
 	var answer ReleaseAnswer
 	go func() {

@@ -129,7 +129,10 @@ func (m *outgoing) askLanded(ctx context.Context) error {
 		r.Handed = there.Handed - skew
 		r.Survey, r.Held = there.Survey, there.Held
 		r.Notes = append(r.Notes, there.Notes...)
-		r.Critical = append(r.Critical, there.Critical...)
+		for _, s := range there.Critical {
+			s.At -= skew
+			r.Critical = append(r.Critical, s)
+		}
 		if there.FirstTick != nil {
 			first := *there.FirstTick
 			first.At -= skew

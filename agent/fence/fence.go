@@ -1,4 +1,6 @@
-package agent
+// Package fence runs the executable that proves another host off, so that a guest
+// which was let go may come back from it.
+package fence
 
 import (
 	"bytes"
@@ -12,21 +14,21 @@ import (
 	"time"
 )
 
-// Fence is what a fence is told, as JSON on its standard input.
-type Fence struct {
+// Ask is what a fence is told, as JSON on its standard input.
+type Ask struct {
 	Migration string `json:"migration"`
 	Guest     string `json:"guest"`
 	Host      string `json:"host"`  // that must be proven unable to run the guest
 	Epoch     uint64 `json:"epoch"` // of the right that was handed over
 }
 
-// fenceLimit bounds a fence: switching a host off by its management takes seconds.
-const fenceLimit = 60 * time.Second
+// limit bounds a fence: switching a host off by its management takes seconds.
+const limit = 60 * time.Second
 
-// fence runs the configured executable. Nothing but exit status 0 within the limit
+// Prove runs the configured executable. Nothing but exit status 0 within the limit
 // means that the host is off; what else happens is an error of one line.
-func fence(ctx context.Context, path string, f Fence) error {
-	ctx, cancel := context.WithTimeout(ctx, fenceLimit)
+func Prove(ctx context.Context, path string, f Ask) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	request, err := json.Marshal(f)
 	if err != nil {
@@ -43,7 +45,7 @@ func fence(ctx context.Context, path string, f Fence) error {
 	case err == nil:
 		return nil
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return fmt.Errorf("fence %s: host %s is not fenced: no result within %v", path, f.Host, fenceLimit)
+		return fmt.Errorf("fence %s: host %s is not fenced: no result within %v", path, f.Host, limit)
 	}
 	return fmt.Errorf("fence %s: host %s is not fenced: %w: %s", path, f.Host, err, said.line())
 }
