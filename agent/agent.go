@@ -23,7 +23,6 @@ import (
 	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/netstate/meter"
-	"godwit/vm/qemu"
 )
 
 // Agent is the state of one host's agent.
@@ -44,7 +43,8 @@ type Agent struct {
 	outgoing map[string]*outgoing
 	incoming map[string]*incoming
 	records  map[string]*Record
-	early    map[string]time.Time // by source and id: migrations given up before their prepare came here, and when
+	early    map[string]early  // by source and id: migrations given up before their prepare came here
+	unread   map[string]string // why a journal was left alone, by migration
 	links    map[string]*peer.Link
 	meters   map[string]*meter.Meter // by uplink device
 	actors   sync.WaitGroup
@@ -61,7 +61,7 @@ func New(config *Config, log *slog.Logger) (*Agent, error) {
 		config: config, log: log.With("host", config.Host), id: id, clock: time.Now,
 		guests:   &guests{dir: config.dir("guests"), byName: map[string]*Guest{}},
 		outgoing: map[string]*outgoing{}, incoming: map[string]*incoming{},
-		feed: newFeed(), records: map[string]*Record{}, early: map[string]time.Time{}, links: map[string]*peer.Link{}, meters: map[string]*meter.Meter{},
+		feed: newFeed(), records: map[string]*Record{}, early: map[string]early{}, links: map[string]*peer.Link{}, meters: map[string]*meter.Meter{},
 	}, nil
 }
 
@@ -96,6 +96,7 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 	}
 	a.readopt(ctx)
 	a.resumeMigrations(ctx)
+	a.resumeTaken()
 	if _, err := peer.Serve(ctx, a.id, a.listenAddrs(), a.peerAPI(), a.stream, a.log); err != nil {
 		return err
 	}
@@ -159,7 +160,7 @@ func (a *Agent) readopt(ctx context.Context) {
 		g, err := a.attach(ctx, h)
 		if err != nil {
 			a.log.Warn("guest not found again", "guest", h.Description.Name, "error", err)
-			if errors.Is(err, qemu.ErrGone) || errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrProcessDone) {
+			if goneForSure(err) {
 				gone := &Guest{Held: h}
 				a.discard(gone)
 				if err := a.guests.forget(gone); err != nil {
@@ -188,7 +189,7 @@ func (a *Agent) resumeMigrations(ctx context.Context) {
 			}
 		}
 		if err != nil {
-			a.log.Error("journal left alone; its guest is left as it is", "migration", id, "error", err)
+			a.cannotRead(id, err)
 		}
 	}
 }

@@ -83,6 +83,9 @@ func (a *Agent) localAPI() http.Handler {
 	mux.HandleFunc("GET /v1/events", a.apiFeed)
 	mux.HandleFunc("POST /v1/hooks", a.apiHook)
 	handle("POST /v1/hooks/{name}/answer", a.apiHookAnswer)
+	handle("GET /v1/doubts", a.apiDoubts)
+	handle("POST /v1/migrations/{id}/take-back", a.apiTakeBack)
+	handle("POST /v1/migrations/{id}/give-up", a.apiGiveUp)
 	handle("GET /v1/detours", func(*http.Request) (any, error) { return a.detours.list(""), nil })
 	handle("POST /v1/detours/end", func(r *http.Request) (any, error) { return nil, a.endDetours(r.Context()) })
 	handle("GET /v1/processes", a.apiProcesses)
@@ -146,7 +149,7 @@ func (a *Agent) apiAbort(r *http.Request) (any, error) {
 }
 
 func (a *Agent) apiReport(r *http.Request) (any, error) {
-	rec, err := a.record(r.PathValue("id"))
+	rec, err := a.recordKept(r.PathValue("id"))
 	if err != nil {
 		return nil, err
 	}
@@ -158,13 +161,15 @@ type EventsAnswer struct {
 	Events []Event `json:"events"`
 	Over   bool    `json:"over"` // no more will come
 	Born   int64   `json:"born"` // of the record; another one counts its events anew
+
+	Vanished string `json:"vanished,omitempty"` // at a destination: why it cannot go on by itself
 }
 
 // watchWait is how long a question for events waits for one.
 const watchWait = 10 * time.Second
 
 func (a *Agent) apiEvents(r *http.Request) (any, error) {
-	rec, err := a.record(r.PathValue("id"))
+	rec, err := a.recordKept(r.PathValue("id"))
 	if err != nil {
 		return nil, err
 	}
@@ -175,7 +180,7 @@ func (a *Agent) apiEvents(r *http.Request) (any, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), watchWait)
 	defer cancel()
 	events, over := rec.Watch(ctx, after)
-	return EventsAnswer{events, over, rec.born}, nil
+	return EventsAnswer{Events: events, Over: over, Born: rec.born}, nil
 }
 
 func (a *Agent) record(id string) (*Record, error) {

@@ -139,6 +139,24 @@ func (c *Client) Abort(ctx context.Context, id string) error {
 	return c.Do(ctx, http.MethodPost, "/v1/migrations/"+id+"/abort", nil, nil)
 }
 
+// Doubts are what a person may have to decide about, on a migration's id or guest; ""
+// for all.
+func (c *Client) Doubts(ctx context.Context, about string) ([]Doubt, error) {
+	var out []Doubt
+	err := c.Do(ctx, http.MethodGet, "/v1/doubts?about="+url.QueryEscape(about), nil, &out)
+	return out, err
+}
+
+// TakeBack gives a guest that was let go back to this host; see docs/ownership.md.
+func (c *Client) TakeBack(ctx context.Context, id string, word TakeBack) error {
+	return c.Do(ctx, http.MethodPost, "/v1/migrations/"+url.PathEscape(id)+"/take-back", word, nil)
+}
+
+// GiveUp lets a guest that may have run on this host go back to its source.
+func (c *Client) GiveUp(ctx context.Context, id string) error {
+	return c.Do(ctx, http.MethodPost, "/v1/migrations/"+url.PathEscape(id)+"/give-up", nil, nil)
+}
+
 // Report is what the agent knows of a migration.
 func (c *Client) Report(ctx context.Context, id string) (Report, error) {
 	var rep Report

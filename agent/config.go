@@ -27,6 +27,7 @@ type Config struct {
 	Image   Image       `yaml:"image,omitempty"`
 	Hooks   hook.Config `yaml:"hooks,omitempty"`
 
+	Fence         string        `yaml:"fence,omitempty"`          // executable that proves another host off; see package fence
 	MemoryReserve int64         `yaml:"memory_reserve,omitempty"` // bytes that a coming guest must leave free here
 	Patience      time.Duration `yaml:"patience,omitempty"`       // with a copy of memory of which no byte moves
 }
@@ -155,6 +156,8 @@ func (c *Config) check() error {
 	switch {
 	case c.MemoryReserve < 0:
 		return fmt.Errorf("memory_reserve of %d bytes; it must not be negative", c.MemoryReserve)
+	case c.Fence != "" && !filepath.IsAbs(c.Fence):
+		return fmt.Errorf("fence %s: it must be an absolute path", c.Fence)
 	case c.Patience < time.Second:
 		return fmt.Errorf("patience of %v; at least 1s", c.Patience)
 	}

@@ -95,6 +95,7 @@ func TestLoadConfigErrors(t *testing.T) {
 		{"no bridge", with("  bridge: br-guest\n", ""), "network.bridge is missing"},
 		{"no ca", with("ca: ca.pem, ", ""), "tls.ca is missing"},
 		{"no subnet", with("  v4: 10.1.1.0/24\n", ""), "neither v4 nor v6"},
+		{"a fence that is no path", with("state:", "fence: fence.sh\nstate:"), "fence fence.sh: it must be an absolute path"},
 		{"no uplink", wholeConfig[:strings.Index(wholeConfig, "uplinks:")], "no uplink"},
 		{"nothing", "", "it is empty"},
 	} {

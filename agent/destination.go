@@ -294,9 +294,19 @@ func (m *incoming) serveStream(s *peer.Stream) {
 func (m *incoming) start(ctx context.Context) error {
 	g := m.work.guest
 	m.countHeld()
+	watching, stop := context.WithCancel(m.a.ctx)
+	defer stop()
+	events := g.Machine.Events(watching)
 	err := m.endExports(ctx)
+	m.mu.Lock()
+	ready := m.readyAt
+	m.mu.Unlock()
+	m.rec.took("hand over: count what is held, end the disks' exports", ready)
 	if err == nil {
 		err = m.rec.timed("start guest", func() error { return g.Machine.Cont(ctx) })
+	}
+	if err != nil && !g.alive() && resumed(events) {
+		return fmt.Errorf("guest %s ran on %s, and its QEMU is gone: %w", m.plan.Guest, m.plan.To, errVanished)
 	}
 	if err != nil && !m.ranAnyway() {
 		// Refused: the source takes the guest back, so it must never run here.
@@ -351,7 +361,12 @@ func (m *incoming) sendBack(ctx context.Context) error {
 		}
 		m.a.discard(g)
 	}
-	err = errors.Join(err, m.dropDisks())
+	if !m.ran {
+		err = errors.Join(err, m.dropDisks())
+	} else if g != nil {
+		err = errors.Join(err, m.a.guests.forget(g))
+		m.rec.note("what the guest wrote to its disks on " + m.plan.To + " is kept there, in the agent's state")
+	}
 	err = errors.Join(err, m.a.detours.sendAway(m.plan.ID), m.a.detours.remove(ctx, m.plan.ID))
 	return errors.Join(err, m.endDirect(ctx), m.a.dropTunnel(ctx, tunnelName(m.plan.ID)))
 }

@@ -143,7 +143,7 @@ func TestSubscriberOverTheAPI(t *testing.T) {
 // TestAbortOvertakesPrepare: a prepare that comes after its abort begins nothing.
 func TestAbortOvertakesPrepare(t *testing.T) {
 	a, _ := served(t)
-	a.early, a.incoming = map[string]time.Time{}, map[string]*incoming{}
+	a.early, a.incoming = map[string]early{}, map[string]*incoming{}
 	r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader("{}"))
 	r.SetPathValue("id", "m-00000002")
 	if answer, err := a.peerAbort(r); err != nil || answer.(ReleaseAnswer).State != "declined" {
@@ -151,15 +151,15 @@ func TestAbortOvertakesPrepare(t *testing.T) {
 	}
 	_, err := a.incomingFor(Preparation{Plan: migration.Plan{ID: "m-00000002", To: "paris"}}) // the request has no caller
 	refused(t, "a late prepare", err, migration.CodeAsked, "m-00000002", "gave it up before its prepare")
-	a.early["m-00000003"] = time.Now().Add(-2 * silence)
-	a.gaveUp("rome", "m-00000004")
+	a.early["m-00000003"] = early{at: time.Now().Add(-2 * silence)}
+	a.gaveUp("rome", "m-00000004", 2)
 	if len(a.early) != 2 {
 		t.Errorf("remembered: %v", a.early)
 	}
 	for i := range 2 * earlyMost {
-		a.gaveUp("rome", hashID(fmt.Sprint(i)))
+		a.gaveUp("rome", hashID(fmt.Sprint(i)), 2)
 	}
-	a.gaveUp("rome", "../x")
+	a.gaveUp("rome", "../x", 2)
 	if len(a.early) > earlyMost {
 		t.Errorf("%d remembered", len(a.early))
 	}

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,14 +23,16 @@ type incoming struct {
 	log   *journal.File
 	inbox chan migration.Input
 	work  *destinationWork
+	ran   bool // the guest has run here, or may have
 
-	heard  atomic.Int64 // when the source was last heard, ns since started
-	unsure bool         // QEMU is gone, and an earlier agent may have started the guest; fixed before run
+	heard atomic.Int64 // when the source was last heard, ns since started
 
 	mu    sync.Mutex
 	wake  chan struct{} // closed and replaced when state changes
 	state migration.Destination
 	over  bool // nothing more will happen
+
+	readyAt time.Time // release and bytes were here, and that was written down
 }
 
 // destinationJournal is the state that survives the agent.
@@ -39,6 +42,7 @@ type destinationJournal struct {
 	Preparation Preparation           `json:"preparation"`
 	State       migration.Destination `json:"state"`
 	Held        Held                  `json:"held"`
+	Ran         bool                  `json:"ran"` // or may have: its disks are not to be removed
 }
 
 // silence is how long a prepared destination waits without a word from a source
@@ -53,12 +57,14 @@ func (m *incoming) run(ctx context.Context, first migration.Input) {
 	watch, stop := context.WithCancel(ctx)
 	defer stop()
 	go m.watchSource(watch)
+	go m.watchVanish(watch)
 	var queue []migration.Input
 	if first.Kind != "" {
 		queue = append(queue, first)
 	}
 	results := make(chan migration.Input, 1)
-	busy := false
+	busy, cancel := false, context.CancelFunc(func() {})
+	defer func() { cancel() }()
 	var pending []migration.Effect
 	for {
 		for len(queue) > 0 {
@@ -67,12 +73,14 @@ func (m *incoming) run(ctx context.Context, first migration.Input) {
 				m.a.log.Warn("migration", "id", m.plan.ID, "error", err)
 			}
 			queue = queue[1:]
-			pending = append(pending, effects...)
+			if pending = append(pending, effects...); slices.Contains(effects, migration.SendBack) {
+				cancel() // what is under way is not wanted any more
+			}
 		}
 		if !busy && len(pending) > 0 {
 			effect := pending[0]
 			pending, busy = pending[1:], true
-			go func() { results <- m.verdict(effect, m.perform(ctx, effect)) }()
+			cancel = m.begin(ctx, effect, results)
 		}
 		if !busy && m.ended() {
 			return
@@ -80,8 +88,9 @@ func (m *incoming) run(ctx context.Context, first migration.Input) {
 		select {
 		case in := <-results:
 			busy = false
+			cancel()
 			queue = append(queue, in)
-			if in.Kind == migration.Fault { // repaired forward, but not in a hot loop
+			if in.Kind == migration.Fault && !m.snapshot().Refused() { // repaired forward, but not in a hot loop
 				if !sleep(ctx, 500*time.Millisecond) {
 					return
 				}
@@ -92,6 +101,16 @@ func (m *incoming) run(ctx context.Context, first migration.Input) {
 			return
 		}
 	}
+}
+
+// begin performs effect in the background; the function it returns ends it early.
+func (m *incoming) begin(ctx context.Context, effect migration.Effect, results chan<- migration.Input) context.CancelFunc {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		defer cancel()
+		results <- m.verdict(effect, m.perform(ctx, effect))
+	}()
+	return cancel
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {
@@ -113,22 +132,23 @@ func (m *incoming) verdict(effect migration.Effect, err error) migration.Input {
 		return migration.Input{Kind: migration.Done, Effect: effect}
 	}
 	m.a.log.Warn("effect", "migration", m.plan.ID, "effect", effect, "error", err)
+	if errors.Is(err, errVanished) {
+		return migration.Input{Kind: migration.Vanish, Problem: peer.AsProblem(err)}
+	}
 	return migration.Input{Kind: migration.Fault, Effect: effect, Problem: peer.AsProblem(err)}
 }
 
-// step advances the machine. A refusal and the readiness to start are on the disk
-// before anybody hears of them; starting itself needs no sync: after a crash the
-// running QEMU says what is true.
+// step advances the machine; see migration.Destination.MustSync for what must be on
+// the disk before anybody hears of it.
 func (m *incoming) step(in migration.Input) ([]migration.Effect, error) {
 	next, effects, err := m.snapshot().Step(in)
 	if err != nil {
 		return nil, err
 	}
-	sync := next.Landing == migration.Waiting && !next.Released || next.Landing == migration.Declining
-	if err := m.log.Append(m.journal(next), sync); err != nil && sync {
+	before := m.snapshot()
+	if err := m.persist(before, next); err != nil {
 		return nil, err // neither ready nor refused: the source hears nothing and asks on
 	}
-	before := m.snapshot()
 	if next.Released && !before.Released {
 		m.rec.moment("release heard")
 	}
@@ -136,6 +156,9 @@ func (m *incoming) step(in migration.Input) ([]migration.Effect, error) {
 		m.rec.moment("memory complete")
 	}
 	m.mu.Lock()
+	if next.Landing == migration.Starting && before.Landing != migration.Starting {
+		m.readyAt = time.Now()
+	}
 	m.state = next
 	close(m.wake)
 	m.wake = make(chan struct{})
@@ -143,8 +166,39 @@ func (m *incoming) step(in migration.Input) ([]migration.Effect, error) {
 	return effects, nil
 }
 
+// persist writes next down. Only what must be synced and could not is an error.
+func (m *incoming) persist(before, next migration.Destination) error {
+	sync := next.MustSync(before)
+	write := func() error { return m.log.Append(m.journal(next), sync) }
+	var err error
+	if arrives := next.Released || next.Loaded; arrives && !before.Running() && !sync {
+		err = m.rec.timed("journal: "+arrivalWords(next), write)
+	} else {
+		err = write()
+	}
+	if err != nil && !sync {
+		m.a.log.Warn("journal", "migration", m.plan.ID, "error", err)
+		return nil
+	}
+	return err
+}
+
+// arrivalWords name what the journal is told between the release and the start.
+func arrivalWords(s migration.Destination) string {
+	switch {
+	case s.Running():
+		return "it runs"
+	case s.Landing == migration.Starting:
+		return "start begins"
+	case s.Loaded:
+		return "memory complete"
+	}
+	return "release heard"
+}
+
 func (m *incoming) journal(state migration.Destination) destinationJournal {
-	j := destinationJournal{Side: "destination", Offer: m.offer, State: state, Preparation: m.work.preparation}
+	m.ran = m.ran || state.Running() || state.Vanished
+	j := destinationJournal{Side: "destination", Offer: m.offer, State: state, Preparation: m.work.preparation, Ran: m.ran}
 	if m.work.guest != nil {
 		j.Held = m.work.guest.Held
 	}
@@ -207,11 +261,6 @@ func (m *incoming) finish() {
 		m.rec.aborted(state.Problem)
 	}
 	m.rec.end(outcome, state.Problem, time.Now())
-	if err := writeJSON(m.a.config.dir("history", m.plan.ID+"-destination.json"), m.rec.snapshot()); err != nil {
-		m.a.log.Error("write history", "migration", m.plan.ID, "error", err)
-	}
-	if err := m.log.Remove(); err != nil {
-		m.a.log.Error("end journal", "migration", m.plan.ID, "error", err)
-	}
+	m.a.endJournal(m.log, m.plan.ID, m.plan.ID+"-destination.json", m.rec.snapshot())
 	m.a.forgetIncoming(m.plan.ID)
 }

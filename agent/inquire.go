@@ -20,6 +20,8 @@ import (
 const (
 	// inquireAfter is how long a waiting destination hears nothing before it asks.
 	inquireAfter = 15 * time.Second
+	// inquireInDoubt is between questions where only the source, or a person, can end a doubt.
+	inquireInDoubt = 2 * time.Second
 )
 
 // started is when this process began; times since then do not jump.
@@ -32,24 +34,27 @@ func (m *incoming) hear() { m.heard.Store(int64(time.Since(started))) }
 func (m *incoming) quiet() time.Duration { return time.Since(started) - time.Duration(m.heard.Load()) }
 
 // watchSource undoes, for good, what waits for a guest that will not come: when the
-// source says so, or is silent for so long that a person must have given up. It
-// returns when the guest was started or refused here, or ctx ends.
+// source says so, or is silent for so long that a person must have given up; and what
+// runs here when the source took the guest back. It returns when the guest was refused
+// here, or ctx ends.
 func (m *incoming) watchSource(ctx context.Context) {
 	link, _, err := m.a.link(m.plan.From)
 	if err != nil {
 		m.a.log.Warn("the source cannot be asked", "migration", m.plan.ID, "error", err)
 		return
 	}
-	pause := inquireAfter
+	pause := inquireInDoubt
 	for sleep(ctx, pause) {
 		state := m.snapshot()
-		if state.Running() || state.Refused() {
+		if state.Refused() {
 			return
 		}
-		if pause = inquireAfter - m.quiet(); pause > 0 {
+		if pause = inquireAfter - m.quiet(); pause > 0 && !state.Vanished {
 			continue
 		}
-		pause = inquireAfter
+		if pause = inquireAfter; state.Vanished {
+			pause = inquireInDoubt
+		}
 		ask, cancel := limitInquire.on(ctx)
 		var answer CourseAnswer
 		err := says(ask, link.Call(ask, http.MethodGet, "/v1/migrations/"+m.plan.ID+"/course", nil, &answer))
@@ -61,7 +66,11 @@ func (m *incoming) watchSource(ctx context.Context) {
 			}
 			continue
 		}
-		if m.tell(ctx, migration.Input{Kind: migration.Abort, Problem: why}) != nil {
+		in := migration.Input{Kind: migration.Abort, Problem: why}
+		if answer.Epoch > m.plan.Epoch {
+			in.Epoch = answer.Epoch
+		}
+		if m.tell(ctx, in) != nil {
 			return
 		}
 	}
@@ -72,14 +81,20 @@ func (m *incoming) watchSource(ctx context.Context) {
 // that says that it never let go counts.
 func (m *incoming) givenUp(answer CourseAnswer, err error, quiet time.Duration) *migration.Problem {
 	var away *peer.Unreachable
+	state := m.snapshot()
 	switch {
+	case err == nil && answer.Epoch > m.plan.Epoch:
+		return &migration.Problem{Code: migration.CodeAsked, Text: fmt.Sprintf(
+			"the source %s has the right to run guest %s, with epoch %d; here it was %d", m.plan.From, m.plan.Guest, answer.Epoch, m.plan.Epoch)}
+	case state.Running():
+		return nil
 	case err == nil && answer.Course == courseOver && !answer.Released:
 		why := "it turned back"
 		if answer.Problem != nil {
 			why = answer.Problem.Text
 		}
 		return &migration.Problem{Code: migration.CodeAsked, Text: fmt.Sprintf("the source %s gave migration %s up: %s", m.plan.From, m.plan.ID, why)}
-	case m.unsure:
+	case state.Vanished:
 		return nil
 	case err == nil && answer.Course == courseUnknown:
 		return &migration.Problem{Code: migration.CodePeer, Text: fmt.Sprintf("the source %s knows nothing of migration %s", m.plan.From, m.plan.ID)}
@@ -99,10 +114,10 @@ func (a *Agent) peerCourse(r *http.Request) (any, error) {
 	m, rec := a.outgoing[id], a.records[id]
 	a.mu.Unlock()
 	if m != nil && m.plan.To == caller && !m.over.Load() {
-		return CourseAnswer{Course: courseUnderWay, Released: m.released.Load()}, nil
+		return CourseAnswer{Course: courseUnderWay, Released: m.released.Load(), Epoch: m.epoch.Load()}, nil
 	}
 	if m != nil && m.plan.To == caller {
-		return CourseAnswer{Course: courseOver, Released: m.released.Load(), Problem: m.rec.snapshot().Problem}, nil
+		return CourseAnswer{Course: courseOver, Released: m.released.Load(), Epoch: m.epoch.Load(), Problem: m.rec.snapshot().Problem}, nil
 	}
 	var rep Report
 	known := rec != nil
@@ -113,7 +128,7 @@ func (a *Agent) peerCourse(r *http.Request) (any, error) {
 		known = err == nil && json.Unmarshal(data, &rep) == nil
 	}
 	if known && rep.From == a.config.Host && rep.To == caller && rep.Ended != 0 {
-		return CourseAnswer{Course: courseOver, Released: rep.Outcome == migration.Completed, Problem: rep.Problem}, nil
+		return CourseAnswer{Course: courseOver, Released: rep.Outcome == migration.Completed, Epoch: rep.Epoch, Problem: rep.Problem}, nil
 	}
 	if _, err := os.Stat(a.config.dir("journal", id+".journal")); known || !errors.Is(err, os.ErrNotExist) {
 		return CourseAnswer{Course: courseUnderWay, Released: true}, nil // not to be told from one that let go

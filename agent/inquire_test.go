@@ -35,28 +35,33 @@ func TestStandstill(t *testing.T) {
 // TestGivenUp: what a waiting destination makes of its source's answer.
 func TestGivenUp(t *testing.T) {
 	away := &peer.Unreachable{Host: "paris", Cause: context.DeadlineExceeded}
+	waits, runs := migration.Destination{Landing: migration.Waiting}, migration.Destination{Landing: migration.Adopting}
+	vanished := migration.Destination{Landing: migration.Waiting, Vanished: true}
 	aborted := CourseAnswer{Course: courseOver, Problem: &migration.Problem{Code: migration.CodePath, Text: "not a byte moved"}}
 	for _, c := range []struct {
 		name   string
 		answer CourseAnswer
 		err    error
 		quiet  time.Duration
-		unsure bool
+		state  migration.Destination
 		words  []string // none: it waits on
 	}{
-		{"under way", CourseAnswer{Course: courseUnderWay}, nil, time.Hour, false, nil},
-		{"let go", CourseAnswer{Course: courseUnderWay, Released: true}, nil, time.Hour, false, nil},
-		{"turned back", aborted, nil, inquireAfter, false, []string{"paris gave migration m-00000001 up", "not a byte moved"}},
-		{"turned back, and it is not sure that it never ran here", aborted, nil, inquireAfter, true, []string{"gave migration"}},
-		{"over, but it let go", CourseAnswer{Course: courseOver, Released: true}, nil, time.Hour, false, nil},
-		{"unknown there", CourseAnswer{Course: courseUnknown}, nil, inquireAfter, false, []string{"knows nothing of"}},
-		{"unknown there, not sure", CourseAnswer{Course: courseUnknown}, nil, inquireAfter, true, nil},
-		{"no answer", CourseAnswer{}, away, silence, false, nil},
-		{"no answer for long", CourseAnswer{}, away, silence + time.Second, false, []string{"paris was silent for 10m0s"}},
-		{"no answer for long, not sure", CourseAnswer{}, away, 100 * silence, true, nil},
-		{"an answer that is an error", CourseAnswer{}, &migration.Problem{Text: "?"}, 100 * silence, false, nil},
+		{"under way", CourseAnswer{Course: courseUnderWay}, nil, time.Hour, waits, nil},
+		{"let go", CourseAnswer{Course: courseUnderWay, Released: true}, nil, time.Hour, waits, nil},
+		{"turned back", aborted, nil, inquireAfter, waits, []string{"paris gave migration m-00000001 up", "not a byte moved"}},
+		{"turned back, and it is not sure that it never ran here", aborted, nil, inquireAfter, vanished, []string{"gave migration"}},
+		{"over, but it let go", CourseAnswer{Course: courseOver, Released: true}, nil, time.Hour, waits, nil},
+		{"unknown there", CourseAnswer{Course: courseUnknown}, nil, inquireAfter, waits, []string{"knows nothing of"}},
+		{"unknown there, not sure", CourseAnswer{Course: courseUnknown}, nil, inquireAfter, vanished, nil},
+		{"no answer", CourseAnswer{}, away, silence, waits, nil},
+		{"no answer for long", CourseAnswer{}, away, silence + time.Second, waits, []string{"paris was silent for 10m0s"}},
+		{"no answer for long, not sure", CourseAnswer{}, away, 100 * silence, vanished, nil},
+		{"runs here, whatever is said", aborted, nil, time.Hour, runs, nil},
+		{"runs here, but the source took it back", CourseAnswer{Course: courseUnderWay, Epoch: 4}, nil, time.Hour, runs, []string{"epoch 4", "it was 3"}},
+		{"not sure, and the source took it back", CourseAnswer{Course: courseOver, Epoch: 4}, nil, 0, vanished, []string{"epoch 4"}},
+		{"an answer that is an error", CourseAnswer{}, &migration.Problem{Text: "?"}, 100 * silence, waits, nil},
 	} {
-		m := &incoming{plan: migration.Plan{ID: "m-00000001", From: "paris", To: "rome"}, unsure: c.unsure}
+		m := &incoming{plan: migration.Plan{ID: "m-00000001", From: "paris", To: "rome", Epoch: 3}, state: c.state}
 		why := m.givenUp(c.answer, c.err, c.quiet)
 		var err error
 		code := migration.Code("")

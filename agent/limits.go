@@ -59,6 +59,8 @@ var (
 	limitRepoint   = named("repoint", 10*time.Second, "the home of an address sends it here")
 	limitEndDetour = named("end_detour", 2*time.Second, "a tunnel's other end is asked to go")
 	limitInquire   = named("inquire", 5*time.Second, "the source says what became of a migration")
+	limitTellTaken = named("tell_taken", 10*time.Second, "the other host hears that a guest was taken back")
+	limitWord      = named("word", 10*time.Second, "a person's word is journalled")
 	limitEndGuest  = named("end_guest", 10*time.Second, "QEMU ends")
 	limitAdopt     = named("adopt", 10*time.Second, "a QEMU answers that is found or adopted; one with another client never does")
 	limitBoot      = named("boot", 90*time.Second, "the guest answers on its channel after boot")

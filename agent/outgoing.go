@@ -24,8 +24,11 @@ type outgoing struct {
 	inbox chan migration.Input
 	work  *sourceWork // what the effects made and still hold
 
-	released atomic.Bool // state.Released, for others to read
-	over     atomic.Bool // not going forward any more, for others to read
+	calledOff *migration.Input // an abort while all is undone, to begin again
+
+	released atomic.Bool   // state.Released, for others to read
+	over     atomic.Bool   // not going forward any more, for others to read
+	epoch    atomic.Uint64 // state.Epoch, for others to read
 }
 
 // sourceJournal is the state that survives the agent.
@@ -45,6 +48,9 @@ func (m *outgoing) run(ctx context.Context, first migration.Input) {
 		effects, err := m.step(pending)
 		if err != nil {
 			m.a.log.Error("migration", "id", m.plan.ID, "error", err)
+			if effects = []migration.Effect{m.state.Doing()}; !sleep(ctx, repairPause) { // what was ended for it goes on
+				return
+			}
 		}
 		if m.state.Course == migration.Ended {
 			return
@@ -60,6 +66,12 @@ func (m *outgoing) run(ctx context.Context, first migration.Input) {
 		var stop bool
 		if pending, stop = m.await(ctx, effects[0]); stop {
 			return
+		}
+		if m.calledOff != nil {
+			if _, err := m.step(*m.calledOff); err != nil {
+				m.a.log.Warn("migration", "id", m.plan.ID, "error", err)
+			}
+			m.calledOff = nil
 		}
 		if pending.Kind == migration.Fault && m.state.Released() && !sleep(ctx, repairPause) {
 			return
@@ -82,7 +94,12 @@ func (m *outgoing) await(ctx context.Context, effect migration.Effect) (in migra
 		case err := <-result:
 			return m.verdict(effect, err), false
 		case in := <-m.inbox:
-			if m.state.Released() || m.state.Course != migration.Forward {
+			switch {
+			case in.Kind == migration.TakeBack && m.state.Released():
+			case in.Kind == migration.Abort && m.state.Again: // it turns back already, and that is where it ends
+				m.calledOff = &in
+				continue
+			case m.state.Released() || m.state.Course != migration.Forward:
 				continue // too late to turn back, or turning back already
 			}
 			cancel()
@@ -131,8 +148,12 @@ func (m *outgoing) step(in migration.Input) ([]migration.Effect, error) {
 	if err != nil {
 		return nil, err
 	}
-	letsGo := next.Released() && !m.state.Released()
-	if err := m.persist(next, letsGo); err != nil && letsGo {
+	sync := next.MustSync(m.state)
+	err = m.persist(next, sync)
+	if err != nil && next.Taken && !m.state.Taken {
+		return nil, err // not taken back, and asked on
+	}
+	if err != nil && sync {
 		fault := migration.Input{Kind: migration.Fault, Problem: &migration.Problem{Code: migration.CodeInternal, Text: err.Error()}}
 		if next, effects, err = m.state.Step(fault); err != nil {
 			return nil, err
@@ -142,16 +163,23 @@ func (m *outgoing) step(in migration.Input) ([]migration.Effect, error) {
 	return effects, nil
 }
 
-// persist writes state. Only letting go of the guest must be on the disk before
-// the next effect; what was begun before it is found again by its marks.
+// persist writes state; see migration.Source.MustSync for what must be on the disk.
 func (m *outgoing) persist(state migration.Source, sync bool) error {
 	write := func() error {
-		return m.log.Append(sourceJournal{"source", m.plan, state, m.rec.snapshot().Requested, state.Doing()}, sync)
+		return m.log.Append(sourceJournal{"source", m.plan, state, m.rec.snapshot().Requested, state.Reached()}, sync)
 	}
-	if sync {
-		return m.rec.timed("journal: let go", write)
+	if state.Course == migration.Forward && state.Phase() == migration.Switch {
+		return m.rec.timed("journal: "+journalWords(state), write)
 	}
 	return write()
+}
+
+// journalWords name what the journal is told within the switch.
+func journalWords(s migration.Source) string {
+	if s.Released() {
+		return "let go"
+	}
+	return string(s.Doing()) + " begins"
 }
 
 // take makes next the state and tells watchers what changed.
@@ -161,6 +189,10 @@ func (m *outgoing) take(next migration.Source) {
 	m.state = next
 	m.released.Store(next.Released())
 	m.over.Store(next.Course != migration.Forward)
+	m.epoch.Store(next.Epoch)
+	if next.Epoch != before.Epoch && before.Epoch != 0 {
+		m.newEpoch(next)
+	}
 	if next.Course == migration.Forward && next.Phase() != before.Phase() {
 		m.rec.enter(next.Phase(), now)
 	}
@@ -168,7 +200,7 @@ func (m *outgoing) take(next migration.Source) {
 		m.rec.note("turning back: " + next.Problem.Text)
 	}
 	if next.InDoubt && !before.InDoubt {
-		m.rec.note(fmt.Sprintf("in doubt: the guest was let go and %s has not answered; memory and disk are kept, asking on", m.plan.To))
+		m.rec.note(fmt.Sprintf("in doubt: the guest was let go, and whether it runs on %s is not known; memory and disk are kept, asking on; see `godwit recover %s`", m.plan.To, m.plan.ID))
 		m.rec.edit(func(r *Report) { r.Outcome = migration.InDoubt })
 	}
 }

@@ -29,7 +29,8 @@ func (a *Agent) peerAPI() http.Handler {
 	handle("POST /v1/migrations/{id}/abort", a.peerAbort)
 	handle("GET /v1/migrations/{id}/course", a.peerCourse)
 	handle("POST /v1/migrations/{id}/landed", a.peerLanded)
-	handle("GET /v1/migrations/{id}/events", a.apiEvents)
+	handle("GET /v1/migrations/{id}/events", a.peerEvents)
+	handle("GET /v1/migrations/{id}/landing", a.peerLanding)
 	handle("POST /v1/detours/repoint", a.peerRepoint)
 	handle("POST /v1/detours/{id}/end", a.peerEndDetour)
 	return mux
@@ -124,6 +125,9 @@ func (a *Agent) peerPrepare(r *http.Request) (any, error) {
 	if err := a.admit(r, p.Plan); err != nil {
 		return nil, err
 	}
+	if err := p.check(); err != nil {
+		return nil, err
+	}
 	m, err := a.incomingFor(p)
 	if err != nil {
 		return nil, err
@@ -143,12 +147,20 @@ func (a *Agent) incomingFor(p Preparation) (*incoming, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if m, ok := a.incoming[p.Plan.ID]; ok {
+		if m.plan.Epoch != p.Plan.Epoch {
+			return nil, &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf("migration %s: an earlier try of it is still being undone on %s", p.Plan.ID, a.config.Host)}
+		}
 		return m, nil
 	}
-	if _, known := a.records[p.Plan.ID]; known {
+	rec, known := a.records[p.Plan.ID]
+	earlier, kept := a.history(p.Plan.ID)
+	if known {
+		earlier = rec.snapshot()
+	}
+	if (known || kept) && earlier.Epoch >= p.Plan.Epoch {
 		return nil, &migration.Problem{Code: migration.CodeUsage, Text: "migration " + p.Plan.ID + ": it has ended on " + a.config.Host}
 	}
-	if _, over := a.early[p.Plan.From+" "+p.Plan.ID]; over {
+	if e, over := a.early[p.Plan.From+" "+p.Plan.ID]; over && p.Plan.Epoch <= e.epoch {
 		return nil, &migration.Problem{Code: migration.CodeAsked, Text: fmt.Sprintf("migration %s: %s gave it up before its prepare came to %s", p.Plan.ID, p.Plan.From, a.config.Host)}
 	}
 	for _, other := range a.incoming {
@@ -167,7 +179,7 @@ func (a *Agent) incomingFor(p Preparation) (*incoming, error) {
 	}
 	a.follow(m.rec)
 	a.incoming[p.Plan.ID], a.records[p.Plan.ID] = m, m.rec
-	a.actors.Go(func() { m.run(a.ctx, migration.Input{Kind: migration.Start}) })
+	a.actors.Go(func() { m.run(a.ctx, migration.Input{Kind: migration.Start, Epoch: p.Plan.Epoch}) })
 	return m, nil
 }
 
@@ -217,7 +229,11 @@ func (a *Agent) peerRelease(r *http.Request) (any, error) {
 	if err != nil {
 		return a.endedAnswer(id)
 	}
-	if err := m.tell(r.Context(), migration.Input{Kind: migration.Released}); err != nil {
+	var plan migration.Plan
+	if err := peer.Decode(r, &plan); err != nil {
+		return nil, err
+	}
+	if err := m.tell(r.Context(), migration.Input{Kind: migration.Released, Epoch: plan.Epoch}); err != nil {
 		return nil, err
 	}
 	if m.work.holdStream != nil {
@@ -228,12 +244,14 @@ func (a *Agent) peerRelease(r *http.Request) (any, error) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), releaseWait)
 	defer cancel()
-	state, _ := m.await(ctx, func(s migration.Destination) bool { return s.Running() || s.Refused() })
+	state, _ := m.await(ctx, func(s migration.Destination) bool { return s.Running() || s.Refused() || s.Vanished && s.Released })
 	return m.releaseAnswer(state), nil
 }
 
 func (m *incoming) releaseAnswer(state migration.Destination) ReleaseAnswer {
 	switch {
+	case state.Vanished:
+		return ReleaseAnswer{State: "waiting", Vanished: m.vanishedWords(state)}
 	case state.Running():
 		return ReleaseAnswer{State: "running", Resumed: m.rec.snapshot().Resumed}
 	case state.Refused():
@@ -244,11 +262,8 @@ func (m *incoming) releaseAnswer(state migration.Destination) ReleaseAnswer {
 
 // endedAnswer is the answer for a migration that is over here.
 func (a *Agent) endedAnswer(id string) (any, error) {
-	rec, err := a.record(id)
+	rec, err := a.recordKept(id)
 	if err != nil {
-		if rep, ok := a.history(id); ok {
-			return answerOf(rep), nil
-		}
 		return nil, err
 	}
 	return answerOf(rec.snapshot()), nil
@@ -263,22 +278,29 @@ func answerOf(rep Report) ReleaseAnswer {
 
 // peerAbort undoes, for good, unless the guest was started; then it says so.
 func (a *Agent) peerAbort(r *http.Request) (any, error) {
-	why := &migration.Problem{}
-	if err := peer.Decode(r, &why); err != nil {
+	var ask Undo
+	if err := peer.Decode(r, &ask); err != nil {
 		return nil, err
 	}
-	if why == nil {
-		why = &migration.Problem{Code: migration.CodeAsked, Text: "the source turned back"}
+	if ask.Text == "" {
+		ask.Problem = migration.Problem{Code: migration.CodeAsked, Text: "the source turned back"}
 	}
 	m, err := a.findIncoming(r)
 	if err != nil {
-		a.gaveUp(peer.Caller(r), r.PathValue("id"))
-		return ReleaseAnswer{State: "declined"}, nil //nolint:nilerr // nothing is here to undo
+		a.gaveUp(peer.Caller(r), r.PathValue("id"), ask.Epoch)
+		return a.supersede(r, ask)
 	}
-	if err := m.tell(r.Context(), migration.Input{Kind: migration.Abort, Problem: why}); err != nil {
+	in := migration.Input{Kind: migration.Abort, Epoch: ask.Epoch, Problem: &ask.Problem}
+	if ask.Released && ask.Epoch <= m.plan.Epoch {
+		in.Kind = migration.AskRefusal
+	}
+	if err := m.tell(r.Context(), in); err != nil {
 		return nil, err
 	}
-	state, err := m.await(r.Context(), func(s migration.Destination) bool { return s.Running() || s.Landing == migration.Gone })
+	taken := ask.Epoch > m.plan.Epoch
+	state, err := m.await(r.Context(), func(s migration.Destination) bool {
+		return s.Running() && !taken || s.Landing == migration.Gone || s.Vanished && in.Kind == migration.AskRefusal
+	})
 	if err != nil && !state.Refused() {
 		return nil, err
 	}
@@ -288,21 +310,27 @@ func (a *Agent) peerAbort(r *http.Request) (any, error) {
 // gaveUp remembers a migration whose abort overtook its prepare, which TCP may still
 // bring after a cut: it must find nothing to begin. An agent that is started anew has
 // forgotten, and asks the source what became of it (watchSource).
-func (a *Agent) gaveUp(source, id string) {
+func (a *Agent) gaveUp(source, id string, epoch uint64) {
 	if !validID(id) {
 		return
 	}
 	now := time.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for old, at := range a.early {
-		if now.Sub(at) > silence {
+	for old, e := range a.early {
+		if now.Sub(e.at) > silence {
 			delete(a.early, old)
 		}
 	}
 	if len(a.early) < earlyMost {
-		a.early[source+" "+id] = now
+		a.early[source+" "+id] = early{now, epoch}
 	}
+}
+
+// early is when a migration was given up, and which right with it.
+type early struct {
+	at    time.Time
+	epoch uint64
 }
 
 // earlyMost bounds what gaveUp remembers.
@@ -310,7 +338,7 @@ const earlyMost = 1000
 
 // peerLanded tells how the landing went, once the connections were handed over.
 func (a *Agent) peerLanded(r *http.Request) (any, error) {
-	rec, err := a.record(r.PathValue("id"))
+	rec, err := a.recordKept(r.PathValue("id"))
 	if err != nil {
 		return nil, err
 	}

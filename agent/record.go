@@ -48,6 +48,7 @@ type Survey struct {
 type Report struct {
 	ID             string              `json:"id"`
 	Guest          string              `json:"guest"`
+	Epoch          uint64              `json:"epoch"` // of the right that it hands over, or that was taken back
 	From           string              `json:"from"`
 	To             string              `json:"to"`
 	Mode           string              `json:"mode"`
@@ -114,7 +115,7 @@ func newRecord(host string, plan migration.Plan, now time.Time) *Record {
 	return &Record{
 		host: host, plan: plan, wake: make(chan struct{}), born: time.Now().UnixNano(),
 		report: Report{
-			ID: plan.ID, Guest: plan.Guest, From: plan.From, To: plan.To, Mode: plan.Mode,
+			ID: plan.ID, Guest: plan.Guest, Epoch: plan.Epoch, From: plan.From, To: plan.To, Mode: plan.Mode,
 			Transfer: plan.Transfer, Network: plan.Network, Requested: now.UnixNano(), WireBytes: map[string]int64{},
 		},
 	}
@@ -177,10 +178,15 @@ func (r *Record) progress(value any) {
 func (r *Record) timed(name string, f func() error) error {
 	start := time.Now()
 	err := f()
+	r.took(name, start)
+	return err
+}
+
+// took keeps a step of the critical path that began then and ends now.
+func (r *Record) took(name string, start time.Time) {
 	r.edit(func(rep *Report) {
 		rep.Critical = append(rep.Critical, Step{name, start.UnixNano(), float64(time.Since(start).Microseconds()) / 1000})
 	})
-	return err
 }
 
 // moment keeps when something on the critical path was known.

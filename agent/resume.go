@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"godwit/agent/journal"
@@ -31,6 +32,33 @@ func (a *Agent) resumeMigration(ctx context.Context, id string) error {
 	return fmt.Errorf("journal %s: side %q is unknown", id, head.Side)
 }
 
+// valid says what is wrong with a state that was read, in one line.
+func (j sourceJournal) valid(id string) error {
+	err := j.State.Valid()
+	if err == nil && j.Plan.ID != id {
+		err = fmt.Errorf("it is of migration %q", j.Plan.ID)
+	}
+	if err != nil {
+		return fmt.Errorf("journal %s: %w", id, err)
+	}
+	return nil
+}
+
+// valid says what is wrong with a state that was read, in one line.
+func (j destinationJournal) valid(id string) error {
+	err := j.State.Valid()
+	if err == nil && j.Offer.Plan.ID != id {
+		err = fmt.Errorf("it is of migration %q", j.Offer.Plan.ID)
+	}
+	if err == nil {
+		err = j.Preparation.check()
+	}
+	if err != nil {
+		return fmt.Errorf("journal %s: %w", id, err)
+	}
+	return nil
+}
+
 // resumeSource goes back, or, when the guest had been let go, forward.
 func (a *Agent) resumeSource(id string) error {
 	var j sourceJournal
@@ -38,8 +66,8 @@ func (a *Agent) resumeSource(id string) error {
 	if err != nil {
 		return err
 	}
-	if j.Doing != j.State.Doing() {
-		return fmt.Errorf("journal %s: it says %q where this version does %q; finish it with the version of godwit that began it", id, j.Doing, j.State.Doing())
+	if err := j.valid(id); err != nil {
+		return errors.Join(err, log.Close())
 	}
 	g, err := a.guests.find(j.Plan.Guest)
 	if err != nil {
@@ -62,6 +90,14 @@ func (a *Agent) resumeSource(id string) error {
 	})
 	a.follow(m.rec)
 	m.rec.note("the source's agent was started again")
+	if m.state.Epoch == 0 { // written before states had one
+		m.state.Epoch = j.Plan.Epoch
+	}
+	if !m.state.Taken {
+		m.plan.Epoch = m.state.Epoch // it may have begun again
+	}
+	m.rec.edit(func(r *Report) { r.Epoch = m.state.Epoch })
+	m.epoch.Store(m.state.Epoch)
 	m.released.Store(j.State.Released())
 	m.over.Store(j.State.Course != migration.Forward)
 	if g.Machine != nil {
@@ -76,6 +112,9 @@ func (a *Agent) resumeSource(id string) error {
 	}
 	restarted := migration.Input{Kind: migration.Restarted, Problem: &migration.Problem{
 		Code: migration.CodeInternal, Text: fmt.Sprintf("migration %s: the source's agent ended while it ran", id)}}
+	if !g.alive() { // nothing to begin again with
+		restarted.Problem = goneProblem(j.Plan.Guest, "was lost with its host or its QEMU, while no agent ran,")
+	}
 	a.actors.Go(func() { m.run(a.ctx, restarted) })
 	return nil
 }
@@ -87,12 +126,19 @@ func (a *Agent) resumeDestination(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
+	if err := j.valid(id); err != nil {
+		return errors.Join(err, log.Close())
+	}
 	g, err := a.guests.find(j.Offer.Plan.Guest) // it ran here already, or else it waits
 	if err != nil {
 		g = &Guest{Held: j.Held}
 		a.guests.expectAgain(g)
-		if machine, err := attachMachine(ctx, j.Held); err == nil {
+		machine, err := attachMachine(ctx, j.Held)
+		switch {
+		case err == nil:
 			g.Machine = machine
+		case !goneForSure(err): // it may live: neither started nor refused by guess
+			return fmt.Errorf("resume %s: ask qemu: %w", id, err)
 		}
 		a.findTaps(g)
 	}
@@ -103,12 +149,15 @@ func (a *Agent) resumeDestination(ctx context.Context, id string) error {
 		}
 	}
 	m := &incoming{
-		a: a, offer: j.Offer, plan: j.Offer.Plan, log: log, state: j.State, wake: make(chan struct{}),
+		a: a, offer: j.Offer, plan: j.Offer.Plan, log: log, state: j.State, ran: j.Ran, wake: make(chan struct{}),
 		rec: newRecord(a.config.Host, j.Offer.Plan, a.clock()), inbox: make(chan migration.Input, 4),
 		work: &destinationWork{preparation: j.Preparation, guest: g},
 	}
 	a.follow(m.rec)
 	m.rec.note("the destination's agent was started again")
+	if m.state.Epoch == 0 { // written before states had one
+		m.state.Epoch = j.Offer.Plan.Epoch
+	}
 	first := m.restart(status)
 	a.mu.Lock()
 	a.incoming[id], a.records[id] = m, m.rec
@@ -117,22 +166,20 @@ func (a *Agent) resumeDestination(ctx context.Context, id string) error {
 	return nil
 }
 
-// restart is the first input after a restart, by what QEMU said; its zero value
-// is none. Where QEMU is gone it may have run: nothing is started and nothing
-// refused, unless the source, which then never let go, asks to undo.
+// restart is the first input after a restart, by what QEMU said.
 func (m *incoming) restart(status vm.Status) migration.Input {
 	why := &migration.Problem{Code: migration.CodeInternal, Text: fmt.Sprintf("migration %s: the destination's agent ended before the guest was let go", m.plan.ID)}
 	switch {
+	case status == "":
+		if m.state.Landing != migration.Receiving && !m.state.Refused() {
+			why.Text = fmt.Sprintf("guest %s: its QEMU on %s is gone, and it may have run there; see `godwit recover %s` on both hosts", m.plan.Guest, m.plan.To, m.plan.ID)
+			m.rec.note(why.Text)
+		}
+		return migration.Input{Kind: migration.Vanish, Problem: why}
 	case m.state.Running(), m.state.Refused():
-		return migration.Input{Kind: migration.Restarted, Problem: why}
-	case status == vm.Running:
+	case !neverRan(status):
 		return migration.Input{Kind: migration.RunsAlready}
-	case status == "" && m.state.Landing != migration.Receiving:
-		m.unsure = true
-		m.rec.note("the QEMU that waited is gone, and whether it ran is not known: decide with the source's operator, or abort there")
-		return migration.Input{}
-	case status != "":
-		m.state.Loaded = false
+	default:
 		m.await1()
 	}
 	return migration.Input{Kind: migration.Restarted, Problem: why}

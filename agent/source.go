@@ -90,6 +90,9 @@ var effectLimits = map[migration.Effect]limit{
 }
 
 func (m *outgoing) effect(ctx context.Context, e migration.Effect) error {
+	if m.guest.Machine == nil && slices.Contains(needsQEMU, e) {
+		return goneProblem(m.plan.Guest, "was lost with its host or its QEMU")
+	}
 	switch e {
 	case migration.CheckHere:
 		return m.checkHere(ctx)
@@ -119,6 +122,12 @@ func (m *outgoing) effect(ctx context.Context, e migration.Effect) error {
 		return m.cleanSource(ctx)
 	}
 	return m.undo(ctx, e)
+}
+
+// needsQEMU are the effects that ask the guest's QEMU here; after the host's reboot
+// there is none.
+var needsQEMU = []migration.Effect{
+	migration.CheckHere, migration.CopyMemory, migration.Pause, migration.Resume, migration.UndoCopyMemory, migration.UndoSeedDisks,
 }
 
 func (m *outgoing) undo(ctx context.Context, e migration.Effect) error {
@@ -232,14 +241,27 @@ func (m *outgoing) resume(ctx context.Context) error {
 // release and the last bytes travel at the same time; the destination starts when
 // it has both.
 func (m *outgoing) letGo(ctx context.Context) error {
+	begun := time.Now()
 	if m.work.forward != nil {
 		m.work.forward.AllowSwitchover()
 	}
 	m.handLeftovers()
+	if !m.state.InDoubt {
+		m.rec.took("hand over: send what is left in the tap", begun)
+	}
 	answers := make(chan error, 1)
 	var answer ReleaseAnswer
-	go func() { answers <- m.askRelease(ctx, &answer) }()
-	go m.finishMemory(ctx)
+	go func() {
+		begun := time.Now()
+		err := m.askRelease(ctx, &answer)
+		if err == nil {
+			m.rec.took("release → runs", begun)
+		}
+		answers <- err
+	}()
+	if m.guest.Machine != nil {
+		go m.finishMemory(ctx)
+	}
 	if err := <-answers; err != nil {
 		return err
 	}
@@ -290,6 +312,7 @@ func (m *outgoing) askRelease(ctx context.Context, answer *ReleaseAnswer) error 
 		attempt, cancel := limitRelease.on(ctx)
 		err := says(attempt, m.call(attempt, "release", m.plan, answer))
 		cancel()
+		m.seeVanished(answer.Vanished)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -300,6 +323,8 @@ func (m *outgoing) askRelease(ctx context.Context, answer *ReleaseAnswer) error 
 			return nil
 		case answer.State == "declined":
 			return errors.Join(errDeclined, answer.Problem)
+		case answer.Vanished != "":
+			return fmt.Errorf("%w: %s", errSilent, answer.Vanished)
 		}
 	}
 }
@@ -317,7 +342,7 @@ func (m *outgoing) finishMemory(ctx context.Context) {
 		}
 		m.rec.note("memory did not get through: " + err.Error())
 		why := &migration.Problem{Code: migration.CodeHypervisor, Text: "memory did not get through: " + err.Error()}
-		if err := m.call(ctx, "abort", why, nil); err != nil {
+		if err := m.call(ctx, "abort", Undo{*why, m.epoch.Load(), true}, nil); err != nil {
 			m.a.log.Warn("ask for a refusal", "migration", m.plan.ID, "error", err)
 		}
 		return
@@ -334,7 +359,10 @@ func (m *outgoing) finishMemory(ctx context.Context) {
 // asked on in the background; it also asks by itself when it hears nothing. So nobody
 // waits for it to know that the guest runs here.
 func (m *outgoing) askAbort(ctx context.Context) error {
-	why := m.state.Problem
+	why := Undo{Epoch: m.state.Epoch}
+	if m.state.Problem != nil {
+		why.Problem = *m.state.Problem
+	}
 	ask, cancel := limitUndoThere.on(ctx)
 	defer cancel()
 	err := says(ask, m.call(ask, "abort", why, nil))
@@ -347,7 +375,7 @@ func (m *outgoing) askAbort(ctx context.Context) error {
 }
 
 // abortLater goes on asking for as long as a destination waits for its source.
-func (m *outgoing) abortLater(why *migration.Problem) {
+func (m *outgoing) abortLater(why Undo) {
 	ctx, cancel := context.WithTimeout(m.a.ctx, silence)
 	defer cancel()
 	err := m.call(ctx, "abort", why, nil)

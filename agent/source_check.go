@@ -23,7 +23,7 @@ func (a *Agent) Migrate(req migration.Request) (MigrateAnswer, error) {
 	if err != nil {
 		return MigrateAnswer{}, err
 	}
-	a.actors.Go(func() { m.run(a.ctx, migration.Input{Kind: migration.Start}) })
+	a.actors.Go(func() { m.run(a.ctx, migration.Input{Kind: migration.Start, Epoch: m.plan.Epoch}) })
 	return MigrateAnswer{ID: m.plan.ID}, nil
 }
 

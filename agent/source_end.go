@@ -88,6 +88,7 @@ func (m *outgoing) awaitLanding(ctx context.Context) error {
 			}
 			born = part.Born
 		}
+		m.seeVanished(part.Vanished)
 		handed := false
 		for _, e := range part.Events {
 			after = e.N
@@ -114,13 +115,19 @@ func (m *outgoing) askLanded(ctx context.Context) error {
 	if err := says(attempt, m.call(attempt, "landed", nil, &m.work.landed)); err != nil {
 		return err
 	}
+	if there := m.work.landed.Report; there.Outcome == migration.Aborted { // given up there, by a person
+		return errors.Join(errDeclined, there.Problem)
+	}
 	there := m.work.landed.Report
 	skew := int64(m.work.skew)
 	m.rec.edit(func(r *Report) {
 		r.Handed = there.Handed - skew
 		r.Survey, r.Held = there.Survey, there.Held
 		r.Notes = append(r.Notes, there.Notes...)
-		r.Critical = append(r.Critical, there.Critical...)
+		for _, s := range there.Critical {
+			s.At -= skew
+			r.Critical = append(r.Critical, s)
+		}
 		if there.FirstTick != nil {
 			first := *there.FirstTick
 			first.At -= skew
@@ -184,6 +191,23 @@ func (m *outgoing) settleDetours(ctx context.Context) error {
 		})
 	}
 	return err
+}
+
+// endJournal moves what a migration came to from its journal to the history. Where
+// the history cannot be written the journal stays: what was said must not be forgotten.
+func (a *Agent) endJournal(log *journal.File, id, name string, rep Report) {
+	err := writeJSON(a.config.dir("history", name), rep)
+	if err == nil {
+		err = journal.SyncDir(a.config.dir("history"))
+	}
+	if err != nil {
+		a.log.Error("write history; the journal is kept", "migration", id, "error", err)
+		log.Close() //nolint:errcheck // each record was written when it counted
+		return
+	}
+	if err := log.Remove(); err != nil {
+		a.log.Error("end journal", "migration", id, "error", err)
+	}
 }
 
 // beginOutgoing journals that a migration begins, and makes it known.
@@ -275,13 +299,7 @@ func (a *Agent) closeSource(m *outgoing) {
 	}
 	m.guest.drop(m.plan.ID)
 	m.rec.end(outcome, m.state.Problem, time.Now())
-	rep := m.rec.snapshot()
-	if err := writeJSON(a.config.dir("history", m.plan.ID+".json"), rep); err != nil {
-		a.log.Error("write history", "migration", m.plan.ID, "error", err)
-	}
-	if err := m.log.Remove(); err != nil {
-		a.log.Error("end journal", "migration", m.plan.ID, "error", err)
-	}
+	a.endJournal(m.log, m.plan.ID, m.plan.ID+".json", m.rec.snapshot())
 	a.mu.Lock()
 	delete(a.outgoing, m.plan.ID)
 	a.mu.Unlock()

@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"godwit/migration"
@@ -39,6 +41,38 @@ type Preparation struct {
 	ClockSkew     time.Duration  `json:"clock_skew"`               // destination's clock minus the source's
 }
 
+// check says what of a preparation cannot be meant. It comes from another host, and
+// names, indices and lists in it are used as they are from then on.
+func (p Preparation) check() error {
+	wrong := func(format string, a ...any) error {
+		return &migration.Problem{Code: migration.CodeUsage, Text: "prepare guest: " + fmt.Sprintf(format, a...)}
+	}
+	if err := p.Description.check(); err != nil {
+		return err
+	}
+	switch {
+	case p.Plan.Guest != p.Description.Name:
+		return wrong("the plan is of %q, the description of %q", p.Plan.Guest, p.Description.Name)
+	case p.Plan.Active < 0 || p.Plan.Active >= len(p.Description.NICs):
+		return wrong("active NIC %d of %d", p.Plan.Active, len(p.Description.NICs))
+	case len(p.Plan.Held) == 0 || len(p.Plan.Held) > mostAddresses || len(p.Plan.Next) > mostAddresses:
+		return wrong("%d addresses that it holds, %d next ones", len(p.Plan.Held), len(p.Plan.Next))
+	case !p.Plan.KeepsAddress() && (len(p.Plan.Next) == 0 || len(p.Description.NICs) < 2):
+		return wrong("no next address, or no NIC for it")
+	case len(p.MemoryTunnels) > mostAddresses:
+		return wrong("%d tunnels for memory", len(p.MemoryTunnels))
+	}
+	for _, addr := range slices.Concat(p.Plan.Held, p.Plan.Next) {
+		if !addr.Prefix.IsValid() {
+			return wrong("an address that is none")
+		}
+	}
+	return nil
+}
+
+// mostAddresses bounds the lists of a preparation.
+const mostAddresses = 64
+
 // Prepared is the destination's answer.
 type Prepared struct {
 	TunnelKey string         `json:"tunnel_key"`
@@ -50,15 +84,24 @@ type Prepared struct {
 
 // ReleaseAnswer is what the destination says of a release.
 type ReleaseAnswer struct {
-	State   string             `json:"state"` // waiting (for bytes), running, declined
-	Resumed int64              `json:"resumed,omitempty"`
-	Problem *migration.Problem `json:"problem,omitempty"`
+	State    string             `json:"state"` // waiting (for bytes), running, declined
+	Resumed  int64              `json:"resumed,omitempty"`
+	Problem  *migration.Problem `json:"problem,omitempty"`
+	Vanished string             `json:"vanished,omitempty"` // why nobody there can say more
+}
+
+// Undo asks a destination to undo, for good, and says why.
+type Undo struct {
+	migration.Problem
+	Epoch    uint64 `json:"epoch"`    // of the source's right; above the plan's it took the guest back
+	Released bool   `json:"released"` // it let go; it asks because it knows that its memory did not get through
 }
 
 // CourseAnswer is what a source says of a migration when its destination asks.
 type CourseAnswer struct {
 	Course   string             `json:"course"` // under way; over: turned back, or ended; unknown: never begun here
 	Released bool               `json:"released"`
+	Epoch    uint64             `json:"epoch"` // of the source's right; above the plan's it took the guest back
 	Problem  *migration.Problem `json:"problem,omitempty"`
 }
 

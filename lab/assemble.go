@@ -1,9 +1,11 @@
 package lab
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"godwit/agent"
@@ -80,14 +82,44 @@ func (r *run) migrationReport(m *move) report.Migration {
 		rounds := int64(rep.Rounds)
 		out.Rounds = &rounds
 	}
-	for _, step := range rep.Critical {
-		out.Steps = append(out.Steps, report.Step{Name: step.Name, AtS: float64(step.At-rep.Requested) / 1e9, MS: step.MS})
-	}
+	out.Steps, out.Ownership = criticalPath(rep)
 	out.Notes = rep.Notes
 	r.fillBytes(&out, rep)
 	r.fillPhases(&out, rep)
 	r.fillNetwork(&out, m)
 	return whyNull(out, "the migration ended before it could be measured: "+out.Outcome)
+}
+
+// criticalPath are the agents' timed steps in the order of their beginning, and what
+// those cost that pass the right to run the guest on.
+func criticalPath(rep *agent.Report) ([]report.Step, *report.Ownership) {
+	if len(rep.Critical) == 0 {
+		return nil, nil
+	}
+	sum := &report.Ownership{}
+	var out []report.Step
+	for _, step := range rep.Critical {
+		end := step.At + int64(step.MS*1e6)
+		s := report.Step{
+			Name: step.Name, AtS: float64(step.At-rep.Requested) / 1e9, MS: step.MS,
+			InDowntime: rep.Paused != 0 && end >= rep.Paused && (rep.Resumed == 0 || step.At < rep.Resumed),
+		}
+		switch {
+		case strings.HasPrefix(step.Name, "journal: "):
+			s.Kind = "journal"
+		case strings.HasPrefix(step.Name, "hand over: "):
+			s.Kind = "hand-over"
+		}
+		if s.Kind != "" {
+			sum.TotalMS += s.MS
+			if s.InDowntime {
+				sum.DowntimeMS += s.MS
+			}
+		}
+		out = append(out, s)
+	}
+	slices.SortStableFunc(out, func(a, b report.Step) int { return cmp.Compare(a.AtS, b.AtS) })
+	return out, sum
 }
 
 func (r *run) fillBytes(out *report.Migration, rep *agent.Report) {

@@ -99,3 +99,37 @@ func TestResolve(t *testing.T) {
 		}
 	}
 }
+
+// TestCriticalPath: what lies in the downtime, what passing the right on costs, and
+// both hosts' steps in their order.
+func TestCriticalPath(t *testing.T) {
+	const ms = 1_000_000
+	rep := &agent.Report{Requested: 0, Paused: 100 * ms, Resumed: 140 * ms, Critical: []agent.Step{
+		{Name: "journal: flip begins", At: 80 * ms, MS: 0.25},
+		{Name: "stop guest", At: 90 * ms, MS: 10},
+		{Name: "journal: let go", At: 101 * ms, MS: 1},
+		{Name: "release → runs", At: 103 * ms, MS: 50},
+		{Name: "journal: it runs", At: 141 * ms, MS: 0.5},
+		{Name: "hand over: count what is held", At: 120 * ms, MS: 0.75},
+	}}
+	steps, sum := criticalPath(rep)
+	var names, in []string
+	for _, s := range steps {
+		names = append(names, s.Kind)
+		if s.InDowntime {
+			in = append(in, s.Name)
+		}
+	}
+	if got := strings.Join(names, ","); got != "journal,,journal,,hand-over,journal" {
+		t.Errorf("kinds %s", got)
+	}
+	if got := strings.Join(in, ","); got != "stop guest,journal: let go,release → runs,hand over: count what is held" {
+		t.Errorf("in the downtime: %s", got)
+	}
+	if sum.DowntimeMS != 1.75 || sum.TotalMS != 2.5 {
+		t.Errorf("%+v", sum)
+	}
+	if steps, sum := criticalPath(&agent.Report{}); steps != nil || sum != nil {
+		t.Errorf("of nothing: %v, %v", steps, sum)
+	}
+}

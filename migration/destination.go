@@ -29,8 +29,10 @@ const (
 // Destination is the state of a migration at its destination. The zero value has not begun.
 type Destination struct {
 	Landing  Landing  `json:"landing"`
+	Epoch    uint64   `json:"epoch"`    // of the right that comes here
 	Released bool     `json:"released"` // the source's release is here
 	Loaded   bool     `json:"loaded"`   // QEMU has every byte that the mode needs
+	Vanished bool     `json:"vanished"` // its QEMU is gone and may have run: neither started nor refused here
 	Outcome  Outcome  `json:"outcome"`
 	Problem  *Problem `json:"problem,omitempty"`
 }
@@ -39,10 +41,17 @@ type Destination struct {
 const (
 	Released    InputKind = "released"     // the source has let go
 	LoadedAll   InputKind = "loaded"       // the hypervisor has every byte
-	RunsAlready InputKind = "runs_already" // after a restart: the guest was found running here
+	RunsAlready InputKind = "runs_already" // the guest was found running here, or to have run
+	Vanish      InputKind = "vanish"       // its QEMU is gone, and nobody saw whether the guest ran in it
+	AskRefusal  InputKind = "ask_refusal"  // the source let go, and knows that its memory did not get through
+	Disown      InputKind = "disown"       // a person's word: what may have run here is given up
 )
 
+// An Abort from the source says that it has not let go; one with a later epoch, that
+// it took the guest back: then nothing may run here by this one.
+
 // Running says whether the guest was started here.
+// It says so also of a guest that has vanished since.
 func (d Destination) Running() bool {
 	return d.Landing == Adopting || d.Landing == Leaving || d.Landing == Landed
 }
@@ -50,13 +59,30 @@ func (d Destination) Running() bool {
 // Refused says whether this side has given its final word that it will not start the guest.
 func (d Destination) Refused() bool { return d.Landing == Declining || d.Landing == Gone }
 
+// MustSync says whether this state must be on the disk before anybody hears of it:
+// that the guest may start here, and that it will not. That it is being started need
+// not be: the QEMU that runs says so, and of one that is gone nothing is believed.
+func (d Destination) MustSync(before Destination) bool {
+	return before.Landing == Receiving && d.Landing != Receiving || d.Refused() && !before.Refused()
+}
+
 // Step advances the destination. An error says that the input does not fit the
 // state, which is returned unchanged and stays usable.
 func (d Destination) Step(in Input) (Destination, []Effect, error) {
+	switch {
+	case in.Epoch != 0 && in.Epoch < d.Epoch:
+		return d, nil, fmt.Errorf("destination step: %s of epoch %d, and this is %d", in.Kind, in.Epoch, d.Epoch)
+	case in.Epoch > d.Epoch && in.Kind == Abort && d.Landing != "" && !d.Refused():
+		return d.decline(in.Problem)
+	case in.Epoch > d.Epoch && in.Kind != Start:
+		return d, nil, fmt.Errorf("destination step: %s of epoch %d, and this is %d", in.Kind, in.Epoch, d.Epoch)
+	case d.Vanished:
+		return d.vanished(in)
+	}
 	switch d.Landing {
 	case "":
 		if in.Kind == Start {
-			d.Landing = Receiving
+			d.Landing, d.Epoch = Receiving, in.Epoch
 			return d, []Effect{Receive}, nil
 		}
 	case Receiving, Waiting, Starting:
@@ -67,7 +93,7 @@ func (d Destination) Step(in Input) (Destination, []Effect, error) {
 		return d.repaired(in, Leave, Landed, "")
 	case Declining:
 		switch {
-		case in.Kind == Restarted:
+		case in.Kind == Restarted, in.Kind == Vanish:
 			return d, []Effect{SendBack}, nil
 		case in.Effect == SendBack && (in.Kind == Done || in.Kind == Fault):
 			d.Landing = Gone // an undo that failed has said so
@@ -98,21 +124,44 @@ func (d Destination) waiting(in Input) (Destination, []Effect, error) {
 	case RunsAlready:
 		return d.runs()
 	case Restarted: // the caller looked: QEMU lives and the guest was never started
-		if d.Landing == Waiting && !d.Released {
+		if d.Landing == Receiving || d.Landing == Waiting && !d.Released {
 			return d.decline(in.Problem)
 		}
-		if d.Landing == Receiving {
+		d.Landing, d.Loaded = Waiting, false // QEMU is asked again what it has
+		return d, nil, nil
+	case Vanish:
+		if d.Landing == Receiving { // never said to be ready: nobody can have let go
 			return d.decline(in.Problem)
 		}
-		d.Landing = Waiting
-		return d.startIfReady()
-	case Fault, Abort:
+		d.Vanished = true
+		return d, nil, nil
+	case Fault, Abort, AskRefusal:
 		if d.Landing == Starting && in.Effect != StartGuest {
 			return d, nil, fmt.Errorf("%s: the guest is being started here", in.Kind)
 		}
 		return d.decline(in.Problem)
 	}
 	return d, nil, fmt.Errorf("destination step: %s does not fit %q", in.Kind, d.Landing)
+}
+
+// vanished covers a guest of which nobody here knows whether it ran, or whose only
+// running QEMU is gone. It is over when the source says that it did not let go, has
+// taken the guest back, or when a person gives it up here.
+func (d Destination) vanished(in Input) (Destination, []Effect, error) {
+	switch in.Kind {
+	case Abort:
+		if !d.Running() {
+			return d.decline(in.Problem)
+		}
+	case Disown:
+		return d.decline(in.Problem)
+	case Released:
+		d.Released = true
+		return d, nil, nil
+	case Vanish, Restarted:
+		return d, nil, nil
+	}
+	return d, nil, fmt.Errorf("destination step: %s, and whether the guest ran here is not known", in.Kind)
 }
 
 // startIfReady starts the guest when it has been let go and is all there.
@@ -130,7 +179,7 @@ func (d Destination) runs() (Destination, []Effect, error) {
 }
 
 func (d Destination) decline(why *Problem) (Destination, []Effect, error) {
-	d.Landing, d.Outcome, d.Problem = Declining, Aborted, why
+	d.Landing, d.Outcome, d.Problem, d.Vanished = Declining, Aborted, why, false
 	return d, []Effect{SendBack}, nil
 }
 
@@ -149,7 +198,10 @@ func (d Destination) repaired(in Input, effect Effect, next Landing, then Effect
 	case Fault, Restarted:
 		d.Problem = in.Problem
 		return d, []Effect{effect}, nil
-	case Released, LoadedAll, RunsAlready, Abort:
+	case Vanish: // the guest died here; only a person can do something about it
+		d.Vanished, d.Problem = true, in.Problem
+		return d, nil, nil
+	case Released, LoadedAll, RunsAlready, Abort, AskRefusal:
 		return d, nil, nil
 	}
 	return d, nil, fmt.Errorf("destination step: %s does not fit %q", in.Kind, d.Landing)

@@ -182,7 +182,7 @@ func TestDestinationRestarts(t *testing.T) {
 		effect Effect
 	}{
 		{"released, not loaded: waits on", released, restart, Waiting, ""},
-		{"released and loaded: starts", landings[Starting], restart, Starting, StartGuest},
+		{"released and loaded: asks QEMU again", landings[Starting], restart, Waiting, ""},
 		{"found running while it waited", released, Input{Kind: RunsAlready}, Adopting, Adopt},
 		{"found running while it was started", landings[Starting], Input{Kind: RunsAlready}, Adopting, Adopt},
 		{"runs: adopts again", landings[Adopting], restart, Adopting, Adopt},
@@ -201,6 +201,75 @@ func TestDestinationRestarts(t *testing.T) {
 				t.Fatalf("%+v", d)
 			}
 		})
+	}
+}
+
+// TestDestinationVanished: of a guest that may have run here, and whose QEMU is gone,
+// nothing is said but by those who know.
+func TestDestinationVanished(t *testing.T) {
+	vanish := Input{Kind: Vanish, Problem: why}
+	for _, landing := range []Landing{Waiting, Starting, Adopting, Leaving} {
+		d, effects := arrive(t, arriveAt(t, landing), vanish)
+		wantEffects(t, effects)
+		if !d.Vanished || d.Refused() || d.Landing != landing {
+			t.Fatalf("%s: %+v", landing, d)
+		}
+		for _, in := range []Input{letGo, vanish, restart} {
+			_, effects := arrive(t, d, in)
+			wantEffects(t, effects)
+		}
+		for _, in := range []Input{loaded, {Kind: AskRefusal, Problem: why}, {Kind: Fault, Problem: why}, started} {
+			doesNotFit(t, d, in)
+		}
+		if d.Running() {
+			doesNotFit(t, d, abort)
+		} else {
+			next, effects := arrive(t, d, abort) // the source never let go
+			wantEffects(t, effects, SendBack)
+			if !next.Refused() || next.Vanished {
+				t.Fatalf("%+v", next)
+			}
+		}
+		for _, in := range []Input{{Kind: Disown, Problem: why}, {Kind: Abort, Epoch: 1, Problem: why}} {
+			next, effects := arrive(t, d, in)
+			wantEffects(t, effects, SendBack)
+			if !next.Refused() || !next.MustSync(d) {
+				t.Fatalf("%+v", next)
+			}
+		}
+	}
+	d, effects := arrive(t, arriveAt(t, Receiving), vanish) // nobody can have let go to it
+	wantEffects(t, effects, SendBack)
+	if !d.Refused() {
+		t.Fatalf("%+v", d)
+	}
+}
+
+func arriveAt(t *testing.T, landing Landing) Destination {
+	t.Helper()
+	d, _ := arrive(t, Destination{}, landings[landing]...)
+	return d
+}
+
+// TestDestinationEpochs: an earlier right says nothing, a later one ends this.
+func TestDestinationEpochs(t *testing.T) {
+	for landing := range landings {
+		d := arriveAt(t, landing)
+		d.Epoch = 5
+		for _, kind := range []InputKind{Released, Abort, AskRefusal} {
+			doesNotFit(t, d, Input{Kind: kind, Epoch: 4, Problem: why})
+		}
+		doesNotFit(t, d, Input{Kind: Released, Epoch: 6})
+		late := Input{Kind: Abort, Epoch: 6, Problem: why}
+		if d.Refused() {
+			doesNotFit(t, d, late)
+			continue
+		}
+		next, effects := arrive(t, d, late)
+		wantEffects(t, effects, SendBack)
+		if !next.Refused() {
+			t.Fatalf("%s: %+v", landing, next)
+		}
 	}
 }
 

@@ -1,56 +1,222 @@
 package migration
 
 import (
-	"flag"
+	"fmt"
+	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
-
-	"pgregory.net/rapid"
 )
 
-// message between the two agents. To the destination effect says what is asked,
-// to the source which question word answers.
-type message struct {
-	effect Effect
-	word   string
+// variant is an agent that breaks a rule of docs/ownership.md. The zero value keeps all.
+type variant struct {
+	takesBackOnTimeout bool // silence gives the guest back
+	startsOnRelease    bool // without every byte
+	startsOnBytes      bool // without the release
+	forgetsRefusal     bool // does not journal it
+	refusesAfterReboot bool // though the guest may have run
+	obeysAnyAbort      bool // though the source had let go
+	letsQEMUStop       bool // so QEMU also continues the guest
+	unsyncedRelease    bool // letting go is journalled, not synced
+	unsyncedReady      bool
+	unsyncedRefusal    bool
+	lies               bool // persons say that a host is fenced that is not
+	flushes            bool // kernels write journals out by themselves, at any time
+	safety             bool // look no further than what must never be
 }
 
-// pair is a source and a destination over a network that loses, reorders and
-// repeats, with agents that crash. What a crash forgets is what the agent keeps
-// in memory: which effect is under way.
-type pair struct {
-	t    *rapid.T
-	src  Source
-	dst  Destination
-	here struct {
-		runs bool   // the guest runs at the source
-		todo Effect // under way at the source; "": nothing
-		sent bool   // todo asks the destination, and has
-	}
-	there struct {
-		runs bool
-		todo []Effect
-	}
-	toDst, toSrc []message
-	released     bool // a release has left the source at least once
+type explorer struct {
+	*machines
+	variant
+	wrong string // found while settling
 }
 
-// TestOneRunningCopy explores both machines together (design.md, safety rule 1).
-func TestOneRunningCopy(t *testing.T) {
-	fixed(t, "rapid.seed", "20260107")
-	fixed(t, "rapid.checks", "8000")
-	outcomes := map[Outcome]int{}
-	rapid.Check(t, func(t *rapid.T) {
-		p := &pair{t: t}
-		p.here.runs = true
-		p.source(Input{Kind: Start})
-		for range rapid.IntRange(0, 200).Draw(t, "length") {
-			p.chance(rapid.IntRange(0, 19).Draw(t, "what"))
-			p.check()
+func newExplorer(v variant) *explorer { return &explorer{machines: newMachines(), variant: v} }
+
+// begin is a migration that has just been asked for.
+func (x *explorer) begin(bounds world) world {
+	w := bounds
+	w.here.qemu, w.here.up, w.there.up = running, true, true
+	x.source(&w, Input{Kind: Start, Epoch: 1})
+	return w
+}
+
+// ends lets everything get through, and says what is wrong with where that leads.
+// Worlds on the way are marked, so that each is looked at once.
+// What was under way is lost.
+func (x *explorer) ends(w world, known func(world) bool) (string, world) {
+	x.wrong, w.net = "", 0
+	for range 400 {
+		if known(w) {
+			return "", w
 		}
-		p.settle()
-		outcomes[p.src.Outcome]++
-	})
+		if !x.better(&w) {
+			return x.settled(&w), w
+		}
+		if wrong := x.breach(&w); wrong != "" {
+			return wrong, w
+		}
+		if x.wrong != "" {
+			return x.wrong, w
+		}
+	}
+	return "it never comes to rest", w
+}
+
+// found is a violation and the shortest way there.
+type found struct {
+	wrong string
+	trace []label
+	last  string
+}
+
+func (f *found) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s, after %d steps:\n", f.wrong, len(f.trace))
+	for i, l := range f.trace {
+		fmt.Fprintf(&b, "%3d  %s %s", i+1, l.text, l.about)
+		if l.epoch != 0 {
+			fmt.Fprintf(&b, " (epoch %d)", l.epoch)
+		}
+		b.WriteByte('\n')
+	}
+	b.WriteString(f.last)
+	return b.String()
+}
+
+type node struct {
+	world  world
+	parent int32
+	move   uint16
+}
+
+// explore visits every world that can come of bounds, the nearest first, and
+// returns the nearest that breaks a rule. A most of 0 is none.
+func (x *explorer) explore(bounds world, most int) (*found, int) {
+	first := x.begin(bounds)
+	nodes := []node{{world: first, parent: -1}}
+	seen := map[world]struct{}{first: {}}
+	good := map[world]struct{}{}
+	known := func(w world) bool {
+		if _, ok := good[w]; ok {
+			return true
+		}
+		good[w] = struct{}{}
+		return false
+	}
+	var buffer []move
+	for i := 0; i < len(nodes) && (most == 0 || i < most); i++ {
+		w := nodes[i].world
+		wrong := x.breach(&w)
+		if wrong == "" && !x.safety {
+			if wrong, _ = x.ends(w, known); wrong != "" {
+				wrong = "once everything gets through: " + wrong
+			}
+		}
+		if wrong != "" {
+			return x.trace(nodes, i, wrong), i
+		}
+		buffer = x.moves(w, buffer[:0])
+		for n, m := range buffer {
+			if _, ok := seen[m.next]; !ok {
+				seen[m.next] = struct{}{}
+				nodes = append(nodes, node{m.next, int32(i), uint16(n)}) //nolint:gosec // some millions, some dozens
+			}
+		}
+	}
+	return nil, len(nodes)
+}
+
+func (x *explorer) trace(nodes []node, i int, wrong string) *found {
+	f := &found{wrong: wrong, last: x.show(nodes[i].world)}
+	for ; nodes[i].parent >= 0; i = int(nodes[i].parent) {
+		f.trace = append(f.trace, x.moves(nodes[nodes[i].parent].world, nil)[nodes[i].move].label)
+	}
+	slices.Reverse(f.trace)
+	return f
+}
+
+func (x *explorer) show(w world) string {
+	s, d := x.src[w.here.state], x.dst[w.there.state]
+	return fmt.Sprintf("     source %+v\n     destination %+v\n     %+v\n", s, d, w)
+}
+
+// ill says that the move from w is one that keeps a migration from going on; a walk
+// takes few of them, to get anywhere.
+func (m move) ill(w world) bool {
+	left := func(w world) int { return int(w.kills) + int(w.reboots) + int(w.faults) + int(w.asks) }
+	return left(m.next) != left(w) || strings.Contains(m.label.text, "no answer") || strings.Contains(m.label.text, "nothing heard") ||
+		m.label.about == spoken[askRefuse]
+}
+
+// walk takes chance's way through a large world.
+func (x *explorer) walk(bounds world, random *rand.Rand, length int) (*found, world) {
+	w := x.begin(bounds)
+	var trace []label
+	var buffer []move
+	for range length {
+		buffer = x.moves(w, buffer[:0])
+		if len(buffer) == 0 {
+			break
+		}
+		m := buffer[random.IntN(len(buffer))]
+		if m.ill(w) && random.IntN(30) > 0 {
+			continue
+		}
+		w, trace = m.next, append(trace, m.label)
+		if wrong := x.breach(&w); wrong != "" {
+			return &found{wrong, trace, x.show(w)}, w
+		}
+	}
+	wrong, end := x.ends(w, func(world) bool { return false })
+	if wrong != "" {
+		return &found{"once everything gets through: " + wrong, trace, x.show(w)}, w
+	}
+	return nil, end
+}
+
+// TestEveryWorld looks at every world of a small size.
+func TestEveryWorld(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		v      variant
+		bounds world
+	}{
+		{"two reboots, journals written out at any time", variant{flushes: true}, world{reboots: 2}},
+		{"a person who fences wrongly: in the end one runs", variant{lies: true}, world{kills: 1, asks: 1}},
+		{"a kill, a reboot, a fault, a person", variant{}, world{kills: 1, reboots: 1, faults: 1, asks: 1}},
+		{"two kills, a reboot, a fault", variant{}, world{kills: 2, reboots: 1, faults: 1}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f, n := newExplorer(c.v).explore(c.bounds, 0)
+			t.Logf("%d worlds", n)
+			if f != nil {
+				t.Fatal(f)
+			}
+		})
+	}
+}
+
+// TestChance walks through worlds in which much more goes wrong than TestEveryWorld
+// can go through.
+func TestChance(t *testing.T) {
+	const walks, length = 12000, 400
+	honest, lying := newExplorer(variant{flushes: true}), newExplorer(variant{flushes: true, lies: true})
+	outcomes := map[Outcome]int{}
+	for seed := range uint64(walks) {
+		random := rand.New(rand.NewPCG(20260107, seed))
+		bounds := world{kills: 6, reboots: uint8(seed % 3), faults: 4, asks: uint8(seed % 4)} //nolint:gosec // below 4
+		x := honest
+		if seed%8 == 7 {
+			x = lying
+		}
+		f, end := x.walk(bounds, random, length)
+		if f != nil {
+			t.Fatalf("seed %d: %v", seed, f)
+		}
+		outcomes[x.src[end.here.state].Outcome]++
+	}
+	t.Logf("%d walks of %d steps: %v", walks, length, outcomes)
 	for _, o := range []Outcome{Completed, Aborted, Refused} {
 		if outcomes[o] < 50 { // else the walk does not get where it should
 			t.Errorf("only %d of the walks ended %s: %v", outcomes[o], o, outcomes)
@@ -58,257 +224,36 @@ func TestOneRunningCopy(t *testing.T) {
 	}
 }
 
-// fixed sets a flag of the test binary that nobody has set.
-func fixed(t *testing.T, name, value string) {
-	t.Helper()
-	if f := flag.Lookup(name); f.Value.String() == f.DefValue {
-		if err := flag.Set(name, value); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-func (p *pair) chance(what int) {
-	switch {
-	case what < 6:
-		p.performHere(false)
-	case what < 9:
-		p.performThere(false)
-	case what < 12:
-		p.deliver(&p.toDst, p.hear)
-	case what < 15:
-		p.deliver(&p.toSrc, p.answer)
-	case what == 15: // memory gets there, or breaks
-		if !p.dst.Loaded && p.dst.Landing == Waiting {
-			p.destination([]Input{{Kind: LoadedAll}, {Kind: LoadedAll}, {Kind: Fault, Problem: why}}[p.draw(3)])
-		}
-	case what == 16:
-		p.silent()
-	case what == 17:
-		if p.draw(6) == 0 { // somebody asks for an end, at either side
-			p.abort()
-		}
-	case what == 18:
-		if p.draw(3) == 0 {
-			p.crashHere()
-		}
-	case what == 19:
-		if p.draw(3) == 0 {
-			p.crashThere()
-		}
-	}
-}
-
-func (p *pair) draw(n int) int { return rapid.IntRange(0, n-1).Draw(p.t, "n") }
-
-// check is what must hold at every moment.
-func (p *pair) check() {
-	if p.here.runs && p.there.runs {
-		p.t.Fatalf("the guest runs twice: %+v, %+v", p.src, p.dst)
-	}
-	if p.here.runs && p.src.Released() {
-		p.t.Fatalf("the guest runs at the source after its release: %+v", p.src)
-	}
-	if p.there.runs && p.dst.Refused() {
-		p.t.Fatalf("the guest runs where it was refused: %+v", p.dst)
-	}
-}
-
-// source steps the source; an input that does not fit is dropped, as the agent does.
-func (p *pair) source(in Input) {
-	next, effects, err := p.src.Step(in)
-	if err != nil {
-		return
-	}
-	p.src = next
-	if len(effects) > 0 {
-		p.here.todo, p.here.sent = effects[0], false
-	} else if next.Course == Ended {
-		p.here.todo = ""
-	}
-}
-
-func (p *pair) destination(in Input) {
-	if next, effects, err := p.dst.Step(in); err == nil {
-		p.dst, p.there.todo = next, append(p.there.todo, effects...)
-	}
-}
-
-// performHere does the source's effect, or has it fail.
-func (p *pair) performHere(surely bool) {
-	e := p.here.todo
-	switch {
-	case e == "":
-	case slices.Contains([]Effect{PrepareThere, UndoPrepareThere, Release, AwaitLanding}, e):
-		p.released = p.released || e == Release
-		p.here.sent = true
-		p.toDst = append(p.toDst, message{effect: e})
-	case !surely && e != Resume && p.draw(12) == 0: // a guest that cannot be resumed is lost: not for this machine to say
-		p.source(Input{Kind: Fault, Effect: e, Problem: why})
-	default:
-		p.happenHere(e)
-		p.source(Input{Kind: Done, Effect: e})
-	}
-}
-
-func (p *pair) happenHere(e Effect) {
-	switch e {
-	case Pause:
-		p.here.runs = false
-	case Resume:
-		p.here.runs = true
-	}
-}
-
-// performThere does the destination's effect, or has it fail.
-func (p *pair) performThere(surely bool) {
-	if len(p.there.todo) == 0 {
-		return
-	}
-	e := p.there.todo[0]
-	p.there.todo = p.there.todo[1:]
-	if !surely && p.draw(8) == 0 {
-		p.destination(Input{Kind: Fault, Effect: e, Problem: why})
-		return
-	}
-	p.there.runs = p.there.runs || e == StartGuest
-	p.destination(Input{Kind: Done, Effect: e})
-}
-
-// deliver takes any message of a queue: it is lost, arrives, or arrives and stays
-// to arrive again.
-func (p *pair) deliver(queue *[]message, to func(message)) {
-	if len(*queue) == 0 {
-		return
-	}
-	i := p.draw(len(*queue))
-	m := (*queue)[i]
-	fate := p.draw(4)
-	if fate != 3 {
-		*queue = slices.Delete(*queue, i, i+1)
-	}
-	if fate != 0 {
-		to(m)
-	}
-}
-
-// hear is what the destination's agent makes of a call, and its answer.
-func (p *pair) hear(m message) {
-	switch m.effect {
-	case PrepareThere:
-		if p.dst.Landing == "" {
-			p.destination(Input{Kind: Start})
-		}
-	case Release:
-		p.destination(Input{Kind: Released})
-	case UndoPrepareThere:
-		p.destination(Input{Kind: Abort, Problem: why})
-	}
-	word := string(p.dst.Landing)
-	switch {
-	case p.dst.Running():
-		word = "running"
-	case p.dst.Refused(), p.dst.Landing == "" && m.effect == UndoPrepareThere: // nothing is here to undo
-		word = "declined"
-	}
-	p.toSrc = append(p.toSrc, message{m.effect, word})
-}
-
-// answer is what the source's agent makes of an answer to what it asks now.
-func (p *pair) answer(m message) {
-	if m.effect != p.here.todo || !p.here.sent {
-		return
-	}
-	done, fault := Input{Kind: Done, Effect: m.effect}, Input{Kind: Fault, Effect: m.effect, Problem: why}
-	switch {
-	case m.effect == PrepareThere && m.word == string(Waiting), m.effect == UndoPrepareThere && m.word == "declined":
-		p.source(done)
-	case m.effect == PrepareThere && m.word == "declined":
-		p.source(fault)
-	case m.effect == Release && m.word == "running", m.effect == AwaitLanding && m.word == "running":
-		p.source(done)
-	case m.effect == Release && m.word == "declined":
-		p.source(Input{Kind: Declined, Effect: Release, Problem: why})
-	}
-}
-
-// silent ends the source's wait for an answer.
-func (p *pair) silent() {
-	if !p.here.sent || p.here.todo == "" {
-		return
-	}
-	kind := Fault
-	if p.here.todo == Release {
-		kind = NoAnswer
-	}
-	p.source(Input{Kind: kind, Effect: p.here.todo, Problem: why})
-}
-
-func (p *pair) abort() {
-	if p.draw(2) == 0 {
-		p.source(Input{Kind: Abort, Problem: why})
-		return
-	}
-	p.destination(Input{Kind: Abort, Problem: why})
-}
-
-// crashHere ends the source's agent, before or just after its effect happened.
-func (p *pair) crashHere() {
-	if p.draw(2) == 0 {
-		p.happenHere(p.here.todo)
-	}
-	p.source(Input{Kind: Restarted, Problem: why})
-}
-
-// crashThere ends the destination's agent; its QEMU lives and is asked first.
-func (p *pair) crashThere() {
-	if p.dst.Landing == "" {
-		return
-	}
-	if p.draw(2) == 0 && len(p.there.todo) > 0 && p.there.todo[0] == StartGuest {
-		p.there.runs = true
-	}
-	p.there.todo = nil
-	switch {
-	case p.dst.Running() || p.dst.Refused():
-		p.destination(Input{Kind: Restarted, Problem: why})
-	case p.there.runs:
-		p.destination(Input{Kind: RunsAlready})
-	default:
-		p.dst.Loaded = false
-		p.destination(Input{Kind: Restarted, Problem: why})
-	}
-}
-
-// settle lets everything get through at last: the migration ends at both sides and
-// exactly one guest runs, where the outcome says.
-func (p *pair) settle() {
-	for range 80 {
-		p.performHere(true)
-		for len(p.toDst) > 0 {
-			m := p.toDst[0]
-			p.toDst = p.toDst[1:]
-			p.hear(m)
-		}
-		for len(p.there.todo) > 0 {
-			p.performThere(true)
-			p.check()
-		}
-		if p.released && !p.dst.Loaded {
-			p.destination(Input{Kind: LoadedAll})
-		}
-		for len(p.toSrc) > 0 {
-			m := p.toSrc[0]
-			p.toSrc = p.toSrc[1:]
-			p.answer(m)
-		}
-		if p.src.Course == Ended { // a destination that hears no more undoes by itself
-			p.destination(Input{Kind: Abort, Problem: why})
-		}
-		p.check()
-	}
-	ends := p.src.Course == Ended && (p.dst.Landing == "" || p.dst.Landing == Landed || p.dst.Landing == Gone)
-	if !ends || p.here.runs == p.there.runs || p.there.runs != (p.src.Outcome == Completed) {
-		p.t.Fatalf("settled: runs here %v, there %v: %+v, %+v", p.here.runs, p.there.runs, p.src, p.dst)
+// TestBrokenVariants: the same exploration finds what is wrong with agents that break
+// one rule, and tells the shortest way there.
+func TestBrokenVariants(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		v      variant
+		bounds world
+		wrong  string
+		steps  int // of the shortest trace
+	}{
+		{"takes back on a time-out", variant{takesBackOnTimeout: true, safety: true}, world{}, "the guest runs twice", 20},
+		{"starts before every byte is there", variant{startsOnRelease: true, safety: true}, world{}, "without all of its memory", 17},
+		{"starts before the release", variant{startsOnBytes: true, safety: true}, world{faults: 1}, "the guest runs twice", 17},
+		{"forgets its refusal", variant{forgetsRefusal: true, safety: true}, world{kills: 1, faults: 1}, "the guest runs twice", 25},
+		{"refuses after its host's reboot", variant{refusesAfterReboot: true, safety: true}, world{reboots: 1}, "it has run at the destination", 23},
+		{"obeys a source that let go, after its host's reboot", variant{obeysAnyAbort: true, safety: true}, world{reboots: 1}, "it has run at the destination", 25},
+		{"lets QEMU do the stopping", variant{letsQEMUStop: true, safety: true}, world{}, "at the source after its release", 15},
+		{"lets go without a sync", variant{unsyncedRelease: true, flushes: true}, world{reboots: 1}, "the source says that it does not", 19},
+		{"is ready without a sync", variant{unsyncedReady: true}, world{reboots: 1}, "the source never ends", 12},
+		{"refuses without a sync", variant{unsyncedRefusal: true}, world{reboots: 1, faults: 1}, "refused already", 18},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f, n := newExplorer(c.v).explore(c.bounds, 0)
+			if f == nil {
+				t.Fatalf("nothing found in %d worlds", n)
+			}
+			t.Logf("%d worlds: %v", n, f)
+			if !strings.Contains(f.wrong, c.wrong) || len(f.trace) != c.steps {
+				t.Errorf("want %q after %d steps", c.wrong, c.steps)
+			}
+		})
 	}
 }

@@ -76,6 +76,10 @@ type Source struct {
 	At      int      `json:"at"`       // index of the step being performed
 	Undo    []Effect `json:"undo"`     // what is left to undo, next first
 	InDoubt bool     `json:"in_doubt"` // the release was sent and nothing has been heard
+	Epoch   uint64   `json:"epoch"`    // of the right: what this migration hands over, or what was taken back
+	Taken   bool     `json:"taken"`    // a person took the right back, with this epoch
+	Tries   int      `json:"tries"`    // begun again so many times after an agent's restart
+	Again   bool     `json:"again"`    // begins again when all is undone
 	Outcome Outcome  `json:"outcome"`
 	Problem *Problem `json:"problem,omitempty"`
 }
@@ -88,16 +92,34 @@ func (s Source) Phase() Phase {
 	return sourceSteps[s.At].phase
 }
 
-// Doing is the step that the migration has got to, also while it is undone.
-func (s Source) Doing() Effect { return sourceSteps[s.At].do }
+// Reached is the step that the migration has got to, also while it is undone.
+func (s Source) Reached() Effect { return sourceSteps[s.At].do }
 
 // Asked says whether the hooks of PRE_MIGRATION_START were asked: what ends from then
 // on must be told to them.
 func (s Source) Asked() bool { return s.Course != "" && s.At >= indexOf(sourceSteps, AskStart) }
 
+// Doing is the effect under way; "" before the migration begins and after it ended.
+func (s Source) Doing() Effect {
+	switch {
+	case s.Course == Forward:
+		return sourceSteps[s.At].do
+	case s.Course == Undoing && len(s.Undo) > 0:
+		return s.Undo[0]
+	}
+	return ""
+}
+
 // Released says whether the right to run the guest has left this host.
 func (s Source) Released() bool {
 	return s.Course == Forward && s.At >= release || s.Outcome == Completed
+}
+
+// MustSync says whether this state must be on the disk before anything is done that
+// follows from it. Letting go, and taking back, are: of a host that lost its power the
+// journal is all that is left. What was begun before is found again by its marks.
+func (s Source) MustSync(before Source) bool {
+	return s.Released() && !before.Released() || s.Taken && !before.Taken
 }
 
 // InputKind says what came in.
@@ -112,21 +134,27 @@ const (
 	NoAnswer  InputKind = "no_answer" // the destination has not said what became of the release
 	Declined  InputKind = "declined"  // the destination journalled that it will not start the guest in this epoch
 	Restarted InputKind = "restarted" // the agent was started again: what was being performed may or may not have happened
+	TakeBack  InputKind = "take_back" // a person's word, or a fence's: the guest does not run at the destination and cannot start there
 )
 
 // Input is one thing that a machine hears.
 type Input struct {
 	Kind    InputKind
 	Effect  Effect
+	Epoch   uint64 // with Start, and of what the other side says; 0: of this right
 	Problem *Problem
 }
+
+// triesMost bounds how often a migration begins again by itself. An agent that is
+// killed takes its forwarder with it, and so the copy: that is nobody's decision.
+const triesMost = 2
 
 // Step advances the source. An error says that the input does not fit the state,
 // which is returned unchanged and stays usable.
 func (s Source) Step(in Input) (Source, []Effect, error) {
 	switch {
 	case in.Kind == Start && s.Course == "":
-		s.Course = Forward
+		s.Course, s.Epoch = Forward, in.Epoch
 		return s, []Effect{sourceSteps[0].do}, nil
 	case s.Course == Forward:
 		return s.forward(in)
@@ -150,6 +178,7 @@ func (s Source) forward(in Input) (Source, []Effect, error) {
 		if released { // repaired forward: the guest's right is no longer here
 			return s, []Effect{current}, nil
 		}
+		s.Again = in.Kind == Restarted && s.Tries < triesMost && (in.Problem == nil || in.Problem.Code != CodeGuestGone)
 		return s.turnBack(in.Problem)
 	case Abort:
 		if released {
@@ -162,11 +191,15 @@ func (s Source) forward(in Input) (Source, []Effect, error) {
 		}
 		s.InDoubt = true // silence gives nothing back: ask again
 		return s, []Effect{Release}, nil
-	case Declined:
-		if current != Release {
-			return s, nil, fmt.Errorf("source step: a refusal in %s", current)
+	case Declined, TakeBack: // after the release, a refusal is a person's word at the destination
+		if current != Release && current != AwaitLanding {
+			return s, nil, fmt.Errorf("source step: %s in %s", in.Kind, current)
 		}
 		s.InDoubt = false
+		if in.Kind == TakeBack { // what still waits or runs there by the old right must not
+			s.Taken = true
+			s.Epoch++
+		}
 		return s.turnBack(in.Problem)
 	}
 	return s, nil, fmt.Errorf("source step: unknown input %q", in.Kind)
@@ -185,7 +218,7 @@ func (s Source) advance() (Source, []Effect, error) {
 func (s Source) turnBack(why *Problem) (Source, []Effect, error) {
 	s.Problem = why
 	s.Outcome = Aborted
-	if sourceSteps[s.At].phase == Check {
+	if sourceSteps[s.At].phase == Check && s.Tries == 0 { // else it began, and the guest runs here
 		s.Outcome = Refused
 	}
 	for i := s.At; i >= 0; i-- {
@@ -198,7 +231,10 @@ func (s Source) turnBack(why *Problem) (Source, []Effect, error) {
 }
 
 func (s Source) undoing(in Input) (Source, []Effect, error) {
-	if in.Kind == Abort { // already on the way back
+	if in.Kind == Abort { // on the way back already, and there it ends
+		if s.Again {
+			s.Again, s.Problem = false, in.Problem
+		}
 		return s, nil, nil
 	}
 	if in.Effect != "" && in.Effect != s.Undo[0] {
@@ -208,6 +244,7 @@ func (s Source) undoing(in Input) (Source, []Effect, error) {
 	case Restarted:
 		return s, []Effect{s.Undo[0]}, nil
 	case Done, Fault: // an undo that failed has said so; the rest is undone all the same
+		s.Again = s.Again && in.Kind == Done
 		s.Undo = s.Undo[1:]
 		return s.undoNext()
 	}
@@ -215,6 +252,10 @@ func (s Source) undoing(in Input) (Source, []Effect, error) {
 }
 
 func (s Source) undoNext() (Source, []Effect, error) {
+	if len(s.Undo) == 0 && s.Again { // as if it had not been tried, with the next right
+		next := Source{Course: Forward, Epoch: s.Epoch + 1, Tries: s.Tries + 1}
+		return next, []Effect{sourceSteps[0].do}, nil
+	}
 	if len(s.Undo) == 0 {
 		s.Course = Ended
 		return s, nil, nil

@@ -95,10 +95,85 @@ func TestSourceTurnsBack(t *testing.T) {
 				if kind == Fault {
 					in.Effect = broken.do
 				}
-				s, effects := feed(t, sourceAt(t, at), in)
+				from := sourceAt(t, at)
+				from.Tries = triesMost // a restart ends it too
+				s, effects := feed(t, from, in)
 				checkUndone(t, s, effects, at)
 			})
 		}
+	}
+}
+
+// TestSourceBeginsAgain: what an agent's restart broke, and nobody asked to end, is
+// begun again with the next right, a few times.
+func TestSourceBeginsAgain(t *testing.T) {
+	undo := func(s Source, with InputKind) (Source, []Effect) {
+		var effects []Effect
+		for s.Course == Undoing {
+			s, effects = feed(t, s, Input{Kind: with, Effect: s.Undo[0], Problem: why})
+		}
+		return s, effects
+	}
+	for at, broken := range wantSteps[:slices.IndexFunc(wantSteps, isRelease)] {
+		t.Run(string(broken.do), func(t *testing.T) {
+			s := sourceAt(t, at)
+			s.Epoch = 7
+			for try := range uint64(triesMost) {
+				for range at - s.At { // as far as before
+					s, _ = feed(t, s, Input{Kind: Done, Effect: wantSteps[s.At].do})
+				}
+				turned, effects := feed(t, s, Input{Kind: Restarted, Problem: why})
+				if turned.Course == Undoing {
+					turned, effects = undo(turned, Done)
+				}
+				wantEffects(t, effects, CheckHere)
+				want := Source{Course: Forward, Epoch: 8 + try, Tries: int(try) + 1} //nolint:gosec // two
+				if diff := cmp.Diff(want, turned); diff != "" {
+					t.Fatal(diff)
+				}
+				s = turned
+			}
+			for range at - s.At {
+				s, _ = feed(t, s, Input{Kind: Done, Effect: wantSteps[s.At].do})
+			}
+			s, effects := feed(t, s, Input{Kind: Restarted, Problem: why})
+			checkUndone(t, s, effects, at)
+		})
+	}
+	ends := func(name string, s Source) {
+		if s.Course != Ended || s.Outcome != Aborted || s.Again {
+			t.Errorf("%s: %+v", name, s)
+		}
+	}
+	s, _ := feed(t, sourceAt(t, 5), Input{Kind: Restarted, Problem: why})
+	asked, _ := feed(t, s, Input{Kind: Abort, Problem: &Problem{Code: CodeAsked}})
+	asked, _ = undo(asked, Done)
+	ends("a person aborts on the way back", asked)
+	if asked.Problem.Code != CodeAsked {
+		t.Errorf("the reason is %v", asked.Problem)
+	}
+	broken, _ := undo(s, Fault)
+	ends("an undo failed", broken)
+	gone, _ := feed(t, sourceAt(t, 5), Input{Kind: Restarted, Problem: &Problem{Code: CodeGuestGone}})
+	gone, _ = undo(gone, Done)
+	ends("the guest is gone", gone)
+}
+
+// TestSourceTakenBack: a person's word gives the guest back, with the next epoch.
+func TestSourceTakenBack(t *testing.T) {
+	for at, s := range wantSteps {
+		in := Input{Kind: TakeBack, Problem: why}
+		from := sourceAt(t, at)
+		if s.do != Release && s.do != AwaitLanding {
+			refused(t, from, in)
+			continue
+		}
+		from.Epoch = 4
+		back, effects := feed(t, from, in)
+		if !back.Taken || back.Epoch != 5 || back.Released() || !back.MustSync(from) || !from.MustSync(sourceAt(t, 0)) {
+			t.Fatalf("%+v", back)
+		}
+		checkUndone(t, back, effects, at)
 	}
 }
 
@@ -128,7 +203,7 @@ func checkUndone(t *testing.T, s Source, effects []Effect, at int) {
 	}
 	wantEffects(t, effects)
 	outcome := Aborted
-	if wantSteps[at].phase == Check {
+	if wantSteps[at].phase == Check && s.Tries == 0 {
 		outcome = Refused
 	}
 	if s.Course != Ended || s.Outcome != outcome || s.Problem != why || s.Released() {
@@ -183,6 +258,8 @@ func TestSourceHearsOfTheReleaseOnlyThere(t *testing.T) {
 	for at, s := range wantSteps {
 		if s.do != Release {
 			refused(t, sourceAt(t, at), Input{Kind: NoAnswer})
+		}
+		if s.do != Release && s.do != AwaitLanding {
 			refused(t, sourceAt(t, at), Input{Kind: Declined, Problem: why})
 		}
 		refused(t, sourceAt(t, at), Input{Kind: Start})

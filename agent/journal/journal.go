@@ -21,8 +21,9 @@ import (
 	"strings"
 )
 
-// Version of the format.
-const Version = 1
+// Version of the format. 2: states have epochs, and may have been taken back or have
+// vanished; an agent that knows only 1 would read that as nothing.
+const Version = 2
 
 // recordLimit bounds one record, bytes.
 const recordLimit = 1 << 20
@@ -56,7 +57,7 @@ func Create(dir, id string) (*File, error) {
 		return nil, fmt.Errorf("create journal %s: %w", id, err)
 	}
 	j := &File{path: path, f: f}
-	if err := errors.Join(j.Append(opening{Version}, true), syncDir(dir)); err != nil {
+	if err := errors.Join(j.Append(opening{Version}, true), SyncDir(dir)); err != nil {
 		f.Close()
 		os.Remove(path)
 		return nil, fmt.Errorf("create journal %s: %w", id, err)
@@ -197,7 +198,8 @@ func checkVersion(body []byte) error {
 	return nil
 }
 
-func syncDir(dir string) error {
+// SyncDir makes what was created, renamed or removed in dir last.
+func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err

@@ -79,15 +79,17 @@ func info(t *testing.T, path string) fs.FileInfo {
 // TestGoldenBytes: journals outlive upgrades, so the format is written out here.
 func TestGoldenBytes(t *testing.T) {
 	dir, path := written(t, 1)
-	want := "07e5637b {\"godwit_journal\":1}\n0cdf86e0 {\"step\":1,\"text\":\"line\\nbreak\"}\n"
-	if got, _ := os.ReadFile(path); string(got) != want {
-		t.Fatalf("wrote %q, want %q", got, want)
+	const first, second, state = "07e5637b {\"godwit_journal\":1}\n", "3302cbe2 {\"godwit_journal\":2}\n", "0cdf86e0 {\"step\":1,\"text\":\"line\\nbreak\"}\n"
+	if got, _ := os.ReadFile(path); string(got) != second+state {
+		t.Fatalf("wrote %q, want %q", got, second+state)
 	}
-	if err := os.WriteFile(path, []byte(want), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, s := reopen(t, dir); s.Step != 1 {
-		t.Fatalf("read %+v", s)
+	for _, head := range []string{first, second} {
+		if err := os.WriteFile(path, []byte(head+state), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, s := reopen(t, dir); s.Step != 1 {
+			t.Fatalf("read %+v", s)
+		}
 	}
 }
 
@@ -134,8 +136,8 @@ func TestUnreadable(t *testing.T) {
 		{"a checksum that is no number", head + "zzzzzzzz {}\n", "record 1: not a record"},
 		{"a checksum that is short", head + "   ff16a {}\n", "record 1: not a record"},
 		{"too long", head + line(`"`+strings.Repeat("x", recordLimit)+`"`), "record 1: not a record"},
-		{"a newer format", line(`{"godwit_journal":2}`) + one, "written by a newer godwit (format 2, this one knows 1)"},
-		{"a newer format with records of another form", line(`{"godwit_journal":2}`) + "binary\n", "newer godwit"},
+		{"a newer format", line(`{"godwit_journal":3}`) + one, "written by a newer godwit (format 3, this one knows 2)"},
+		{"a newer format with records of another form", line(`{"godwit_journal":3}`) + "binary\n", "newer godwit"},
 		{"no version", one + two, "no format version"},
 		{"a version that is none", line(`{"godwit_journal":-1}`) + one, "no format version"},
 		{"a state of another form", head + line(`{"step":"one"}`), "cannot unmarshal"},
@@ -257,6 +259,7 @@ func limit(t *testing.T, size uint64, f func()) {
 func FuzzLastRecord(f *testing.F) {
 	f.Add([]byte("07e5637b {\"godwit_journal\":1}\n0cdf86e0 {\"step\":1,\"text\":\"line\\nbreak\"}\n"))
 	f.Add([]byte("07e5637b {\"godwit_journal\":1}\n0cdf86e0 {\"st"))
+	f.Add([]byte("3302cbe2 {\"godwit_journal\":2}\n0cdf86e0 {\"step\":1,\"text\":\"line\\nbreak\"}\n"))
 	f.Add([]byte("\n\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		last, length, err := lastRecord(data)

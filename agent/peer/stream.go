@@ -25,6 +25,7 @@ type Header struct {
 const (
 	headerLimit = 4096
 	headerWait  = 10 * time.Second
+	numberMost  = 1023 // of a header's number: QEMU opens some dozens of streams
 )
 
 // Open opens a byte stream over one path, on which this side sends at most pace
@@ -81,25 +82,33 @@ func acceptStream(conn *tls.Conn) (*Stream, error) {
 	if err := conn.SetReadDeadline(time.Now().Add(headerWait)); err != nil {
 		return nil, err
 	}
+	s := &Stream{Conn: conn, Caller: callerName(conn.ConnectionState())}
+	var err error
+	if s.Header, s.reader, err = readHeader(conn); err != nil {
+		return nil, fmt.Errorf("read stream header: %w", err)
+	}
+	return s, conn.SetReadDeadline(time.Time{})
+}
+
+// readHeader reads a stream's first line; what follows is read from rest.
+func readHeader(conn io.Reader) (h Header, rest io.Reader, err error) {
 	r := bufio.NewReaderSize(conn, headerLimit)
 	line, err := r.ReadSlice('\n')
 	if err != nil {
-		return nil, fmt.Errorf("read stream header: %w", err)
+		return h, nil, err
 	}
-	s := &Stream{Conn: conn, Caller: callerName(conn.ConnectionState()), reader: r}
-	if err := json.Unmarshal(line, &s.Header); err != nil {
-		return nil, fmt.Errorf("read stream header: %w", err)
+	if err := json.Unmarshal(line, &h); err != nil {
+		return h, nil, err
 	}
-	switch s.Header.Coding {
+	if h.Number < 0 || h.Number > numberMost {
+		return h, nil, fmt.Errorf("stream number %d; 0 to %d", h.Number, numberMost)
+	}
+	switch h.Coding {
 	case "":
+		return h, r, nil
 	case CodingZstd:
 		decoder, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(codingWindow))
-		if err != nil {
-			return nil, fmt.Errorf("read stream header: %w", err)
-		}
-		s.reader = decoder
-	default:
-		return nil, fmt.Errorf("read stream header: coding %q is unknown", s.Header.Coding)
+		return h, decoder, err
 	}
-	return s, conn.SetReadDeadline(time.Time{})
+	return h, nil, fmt.Errorf("coding %q is unknown", h.Coding)
 }

@@ -75,7 +75,8 @@ type Migration struct {
 	SwitchedS  *float64          `json:"switched_s"`       // when the guest ran at the destination, from time 0
 	Reason     string            `json:"reason,omitempty"` // why it did not complete
 	Steps      []Step            `json:"steps,omitempty"`  // timed acts of the agents around the switch
-	Notes      []string          `json:"notes,omitempty"`  // what the agents remarked
+	Ownership  *Ownership        `json:"ownership,omitempty"`
+	Notes      []string          `json:"notes,omitempty"` // what the agents remarked
 	WhyNull    map[string]string `json:"why_null,omitempty"`
 }
 
@@ -91,6 +92,16 @@ type Step struct {
 	Name string  `json:"name"`
 	AtS  float64 `json:"at_s"` // after the request
 	MS   float64 `json:"ms"`
+
+	Kind       string `json:"kind,omitempty"`        // journal, or hand-over: what passing the right on costs; "": other work
+	InDowntime bool   `json:"in_downtime,omitempty"` // some of it while the guest executed nothing
+}
+
+// Ownership is what passing the right to run the guest on cost: the sum of the steps of
+// kind journal and hand-over. Bytes on their way and the hypervisor's work are not in it.
+type Ownership struct {
+	DowntimeMS float64 `json:"downtime_ms"`
+	TotalMS    float64 `json:"total_ms"`
 }
 
 // Predicted is what the check phase expected.

@@ -17,7 +17,7 @@ type table struct {
 type cell struct{ Text, Hint, Class string }
 
 func tables(r *Report) []table {
-	list := []table{migrationTable(r), phaseTable(r), predictionTable(r), trafficTable(r)}
+	list := []table{migrationTable(r), phaseTable(r), predictionTable(r), stepTable(r), trafficTable(r)}
 	return slices.DeleteFunc(list, func(t table) bool { return len(t.Rows) == 0 })
 }
 
@@ -85,6 +85,28 @@ func predictionTable(r *Report) table {
 			n(seconds(p.MigrationS), "predicted"), n(seconds(m.MigrationS), "migration_s"), off(value(p.MigrationS), value(m.MigrationS)),
 			n(milliseconds(p.DowntimeMS), "predicted"), n(milliseconds(m.VMDowntimeMS), "vm_downtime_ms"), off(value(p.DowntimeMS), value(m.VMDowntimeMS)),
 			n(size(p.WireBytes), "predicted"), n(size(m.WireBytes), "wire_bytes"), off(whole(p.WireBytes), whole(m.WireBytes))})
+	}
+	return t
+}
+
+// stepTable is the critical path, step by step.
+func stepTable(r *Report) table {
+	t := table{Title: "Steps around the switch", Head: []string{"#", "step", "at", "took", "in the downtime", "kind"}}
+	for i := range r.Migrations {
+		m := &r.Migrations[i]
+		number := cell{Text: strconv.Itoa(i + 1), Class: "num"}
+		for _, s := range m.Steps {
+			in := ""
+			if s.InDowntime {
+				in = "yes"
+			}
+			t.Rows = append(t.Rows, []cell{number, {Text: s.Name}, {Text: fmt.Sprintf("%.4f s", s.AtS), Class: "num"},
+				{Text: fmt.Sprintf("%.3f ms", s.MS), Class: "num"}, {Text: in}, {Text: s.Kind}})
+		}
+		if o := m.Ownership; o != nil {
+			t.Rows = append(t.Rows, []cell{number, {Text: "journal and hand-over together"}, {Text: dash, Class: "num"},
+				{Text: fmt.Sprintf("%.3f ms", o.TotalMS), Class: "num"}, {Text: fmt.Sprintf("%.3f ms", o.DowntimeMS)}, {Text: "sum"}})
+		}
 	}
 	return t
 }

@@ -1,0 +1,54 @@
+package fence
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestProve: exit status 0 in time says that the host is off, and nothing else does.
+func TestProve(t *testing.T) {
+	dir := t.TempDir()
+	for name, c := range map[string]struct {
+		script string
+		want   string // in the error; "": fenced
+	}{
+		"off":               {"cat > " + dir + "/told; exit 0", ""},
+		"not off":           {"echo the power strip does not answer >&2; exit 1", "not fenced: exit status 1: the power strip does not answer"},
+		"killed":            {"kill -9 $$", "not fenced: signal: killed"},
+		"hangs":             {"sleep 60 & wait", "not fenced: no result within"},
+		"says too much":     {"yes off | head -c 30000000; exit 3", "not fenced: exit status 3: off"},
+		"not an executable": {"", "not fenced"},
+	} {
+		path := filepath.Join(dir, "fence")
+		mode := os.FileMode(0o700)
+		if c.script == "" {
+			mode = 0o600
+		}
+		os.Remove(path)
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+c.script+"\n"), mode); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		if name == "hangs" {
+			cancel()
+			ctx, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond)
+		}
+		begun := time.Now()
+		err := Prove(ctx, path, Ask{"m-00000001", "web", "rome", 3})
+		cancel()
+		if (err == nil) != (c.want == "") || err != nil && (!strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") || len(err.Error()) > 5000) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+		if took := time.Since(begun); name == "hangs" && took > 2*time.Second {
+			t.Errorf("a fence that hangs took %v", took)
+		}
+	}
+	told, err := os.ReadFile(filepath.Join(dir, "told"))
+	if want := `{"migration":"m-00000001","guest":"web","host":"rome","epoch":3}`; err != nil || string(told) != want {
+		t.Errorf("the fence was told %s, %v; want %s", told, err, want)
+	}
+}

@@ -1,0 +1,323 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"godwit/agent/fence"
+	"godwit/agent/peer"
+	"godwit/migration"
+	"godwit/vm"
+)
+
+// Doubt is a migration that cannot end by itself, as one of its hosts knows it.
+// docs/ownership.md says when that is, and what each way out costs.
+type Doubt struct {
+	ID     string   `json:"id"`
+	Guest  string   `json:"guest"`
+	Side   string   `json:"side"` // source, destination; "": a journal that cannot be read
+	Peer   string   `json:"peer"`
+	Epoch  uint64   `json:"epoch"`
+	Here   string   `json:"here"`  // what is known on this host
+	There  string   `json:"there"` // what the other host says, now
+	Risk   string   `json:"risk,omitempty"`
+	Ways   []string `json:"ways,omitempty"` // what a person can do on this host
+	Proven bool     `json:"proven"`         // the other host itself says that the guest does not run there
+	alive  bool     // the other host says that it runs, or will end the doubt by itself
+}
+
+// LandingAnswer is what a destination says of a guest that its source let go.
+type LandingAnswer struct {
+	Landing  migration.Landing `json:"landing"`
+	Vanished string            `json:"vanished,omitempty"` // why it is not known whether it ran
+	Status   vm.Status         `json:"status,omitempty"`   // of its QEMU; "": there is none
+}
+
+// landingWords are what a person is told of an answer.
+func (l LandingAnswer) words(host string) string {
+	switch {
+	case l.Vanished != "":
+		return host + " says: " + l.Vanished
+	case l.Landing == migration.Declining || l.Landing == migration.Gone:
+		return host + " refused the guest: it comes back by itself"
+	case l.Landing == migration.Landed || l.Landing == migration.Adopting || l.Landing == migration.Leaving:
+		return host + " runs the guest: nothing is to be decided"
+	}
+	return fmt.Sprintf("%s answers, and waits (%s): the doubt ends by itself", host, l.Landing)
+}
+
+// doubts lists what a person may have to decide about on this host; about is a
+// migration's id or a guest's name, "" for all.
+func (a *Agent) doubts(ctx context.Context, about string) ([]Doubt, error) {
+	a.mu.Lock()
+	out := []Doubt{}
+	var leaving []*outgoing
+	for id, m := range a.outgoing {
+		if (about == "" || about == id || about == m.plan.Guest) && m.released.Load() {
+			leaving = append(leaving, m)
+		}
+	}
+	for id, m := range a.incoming {
+		if about == "" || about == id || about == m.plan.Guest {
+			if d, ok := m.doubt(); ok {
+				out = append(out, d)
+			}
+		}
+	}
+	for id, why := range a.unread {
+		if about == "" || about == id {
+			out = append(out, Doubt{ID: id, Here: why, There: "not asked", Ways: []string{
+				"see with the host's tools what runs; when the guest is where it should be, move STATE/journal/" + id + ".journal away and start the agent again"}})
+		}
+	}
+	a.mu.Unlock()
+	for _, m := range leaving {
+		if d := m.doubt(ctx); about != "" || !d.alive {
+			out = append(out, d)
+		}
+	}
+	if len(out) == 0 && about != "" {
+		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf(
+			"recover %s: nothing on host %s is to be decided about it; see `godwit history`", about, a.config.Host)}
+	}
+	return out, nil
+}
+
+// doubt is what the source knows, and what the destination says now.
+func (m *outgoing) doubt(ctx context.Context) Doubt {
+	d := Doubt{ID: m.plan.ID, Guest: m.plan.Guest, Side: "source", Peer: m.plan.To, Epoch: m.epoch.Load(), Here: "the guest was let go here"}
+	if !m.guest.alive() {
+		d.Here += ", and its QEMU here is gone: there is nothing to take back"
+	} else {
+		d.Here += "; it is paused, its memory and disks are as they were then"
+	}
+	ask, cancel := limitInquire.on(ctx)
+	defer cancel()
+	var answer LandingAnswer
+	err := m.link.Call(ask, http.MethodGet, "/v1/migrations/"+m.plan.ID+"/landing", nil, &answer)
+	switch {
+	case err != nil:
+		d.There = err.Error()
+	default:
+		d.There, d.Proven, d.alive = answer.words(m.plan.To), answer.Vanished != "" && answer.Status == "", answer.Vanished == ""
+	}
+	switch {
+	case d.alive || !m.guest.alive():
+	case d.Proven:
+		d.Risk = "the guest goes back to the moment of the switch: what it did on " + m.plan.To + " since, if it ran, is lost"
+		d.Ways = []string{"godwit recover " + d.ID + " --take-back"}
+	default:
+		d.Risk = fmt.Sprintf("if the guest runs on %s it will run twice until the two hosts hear of each other; then the one on %s is ended, and what it did since the switch is lost", m.plan.To, m.plan.To)
+		d.Ways = []string{"bring " + m.plan.To + " or a path to it back: the doubt then ends by itself", "godwit recover " + d.ID + " --take-back, after " + m.plan.To + " or the guest's QEMU there was switched off"}
+	}
+	return d
+}
+
+// doubt is what a destination knows whose QEMU is gone.
+func (m *incoming) doubt() (Doubt, bool) {
+	state := m.snapshot()
+	if !state.Vanished {
+		return Doubt{}, false
+	}
+	return Doubt{
+		ID: m.plan.ID, Guest: m.plan.Guest, Side: "destination", Peer: m.plan.From, Epoch: m.plan.Epoch, Proven: true,
+		Here: m.vanishedWords(state), There: "not asked: only a source that never let go, or took the guest back, ends this by itself",
+		Risk: "the guest goes back to the moment of the switch, on " + m.plan.From + "; where its QEMU is gone too, it is lost",
+		Ways: []string{"godwit recover " + m.plan.ID + " --give-up here, or --take-back on " + m.plan.From},
+	}, true
+}
+
+func (m *incoming) vanishedWords(state migration.Destination) string {
+	if state.Problem != nil {
+		return state.Problem.Text
+	}
+	return fmt.Sprintf("guest %s: its QEMU on %s is gone, and it may have run there", m.plan.Guest, m.plan.To)
+}
+
+// seeVanished takes note that the destination cannot say more.
+func (m *outgoing) seeVanished(why string) {
+	if why == "" || m.rec.snapshot().Outcome == migration.InDoubt {
+		return
+	}
+	m.rec.note("in doubt: " + why)
+	m.rec.edit(func(r *Report) { r.Outcome = migration.InDoubt })
+}
+
+// newEpoch acts on a right that is not the one the migration began with.
+func (m *outgoing) newEpoch(next migration.Source) {
+	m.rec.edit(func(r *Report) { r.Epoch = next.Epoch })
+	if next.Taken {
+		m.rec.note(fmt.Sprintf("the right to run guest %s was taken back, with epoch %d: %s", m.plan.Guest, next.Epoch, next.Problem.Text))
+		m.guest.Held.Epoch = next.Epoch
+		if err := m.a.guests.keep(m.guest); err != nil {
+			m.a.log.Error("keep guest", "guest", m.plan.Guest, "error", err)
+		}
+		taken := Taken{m.plan.ID, m.plan.To, Undo{*next.Problem, next.Epoch, true}}
+		if err := writeJSON(m.a.config.dir("taken", m.plan.ID+".json"), taken); err != nil {
+			m.a.log.Error("write down that it was taken back", "migration", m.plan.ID, "error", err)
+		}
+		m.a.actors.Go(func() { m.a.tellTaken(taken) })
+		return
+	}
+	m.plan.Epoch, m.plan.Next = next.Epoch, nil
+	m.work.release()
+	m.work = &sourceWork{}
+	m.watchGuest()
+	m.rec.edit(func(r *Report) { r.Outcome, r.Problem, r.TunnelUp, r.TunnelDown = "", nil, 0, 0 })
+	m.rec.note(fmt.Sprintf("all is undone; the migration begins again (try %d, epoch %d)", next.Tries+1, next.Epoch))
+}
+
+// TakeBack is a person's word that a guest that was let go comes back.
+type TakeBack struct {
+	Fenced bool `json:"fenced"` // the person says that the guest cannot run at the destination
+}
+
+
+// takeBack gives the guest back to this host, when it is known that it cannot run at
+// the destination: the destination says so, a fence proves it, or a person vouches.
+// On success the act is on the disk, and the guest is being continued.
+func (a *Agent) takeBack(ctx context.Context, id string, word TakeBack) error {
+	a.mu.Lock()
+	m := a.outgoing[id]
+	a.mu.Unlock()
+	refuse := func(format string, args ...any) error {
+		return &migration.Problem{Code: migration.CodeUsage, Text: "take back " + id + ": " + fmt.Sprintf(format, args...)}
+	}
+	if m == nil || !m.released.Load() {
+		return refuse("no migration of that id has let its guest go on host %s", a.config.Host)
+	}
+	if !m.guest.alive() {
+		return refuse("the guest's QEMU here is gone; what there is of guest %s is on %s", m.plan.Guest, m.plan.To)
+	}
+	d := m.doubt(ctx)
+	why := ""
+	switch {
+	case d.alive:
+		return refuse("%s", d.There)
+	case d.Proven:
+		why = m.plan.To + " itself says that its QEMU is gone"
+	case word.Fenced:
+		why = "a person said that it cannot run on " + m.plan.To
+	case a.config.Fence != "":
+		if err := fence.Prove(ctx, a.config.Fence, fence.Ask{Migration: m.plan.ID, Guest: m.plan.Guest, Host: m.plan.To, Epoch: m.plan.Epoch}); err != nil {
+			return refuse("%v; nothing was changed", err)
+		}
+		why = "the fence " + a.config.Fence + " says that it cannot run on " + m.plan.To
+	default:
+		return refuse("%s; switch %s, or the guest's QEMU there, off, then say --fenced; or configure a fence", d.There, m.plan.To)
+	}
+	in := migration.Input{Kind: migration.TakeBack, Problem: &migration.Problem{Code: migration.CodeAsked, Text: "taken back: " + why}}
+	select {
+	case m.inbox <- in:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	until := time.Now().Add(limitWord.d)
+	for m.epoch.Load() == d.Epoch {
+		if time.Now().After(until) || !sleep(ctx, 10*time.Millisecond) {
+			return refuse("it could not be journalled, or the destination answered first; see `godwit watch %s` and the agent's log", id)
+		}
+	}
+	return nil
+}
+
+// giveUp is a person's word, at a destination, that what may have run here is given up.
+func (a *Agent) giveUp(ctx context.Context, id string) error {
+	a.mu.Lock()
+	m := a.incoming[id]
+	a.mu.Unlock()
+	if m == nil || !m.snapshot().Vanished {
+		return &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("give up %s: nothing of it is in doubt on host %s", id, a.config.Host)}
+	}
+	why := &migration.Problem{Code: migration.CodeAsked, Text: fmt.Sprintf("a person gave guest %s up on %s", m.plan.Guest, m.plan.To)}
+	if err := m.tell(ctx, migration.Input{Kind: migration.Disown, Problem: why}); err != nil {
+		return err
+	}
+	ctx, cancel := limitWord.on(ctx)
+	defer cancel()
+	_, err := m.await(ctx, migration.Destination.Refused)
+	return err
+}
+
+func (a *Agent) apiDoubts(r *http.Request) (any, error) {
+	return a.doubts(r.Context(), r.FormValue("about"))
+}
+
+func (a *Agent) apiTakeBack(r *http.Request) (any, error) {
+	var word TakeBack
+	if err := peer.Decode(r, &word); err != nil {
+		return nil, err
+	}
+	return nil, a.takeBack(r.Context(), r.PathValue("id"), word)
+}
+
+func (a *Agent) apiGiveUp(r *http.Request) (any, error) {
+	return nil, a.giveUp(r.Context(), r.PathValue("id"))
+}
+
+// peerLanding tells a source how its guest is here. A running QEMU is asked first.
+func (a *Agent) peerLanding(r *http.Request) (any, error) {
+	m, err := a.findIncoming(r)
+	if err != nil {
+		rec, err := a.recordKept(r.PathValue("id"))
+		if err != nil {
+			return nil, err
+		}
+		if rec.snapshot().Outcome == migration.Completed {
+			return LandingAnswer{Landing: migration.Landed}, nil
+		}
+		return LandingAnswer{Landing: migration.Gone}, nil
+	}
+	state := m.snapshot()
+	answer := LandingAnswer{Landing: state.Landing}
+	if g := m.work.guest; g != nil && g.alive() {
+		answer.Status, err = g.Machine.Status(r.Context())
+	} else if state.Vanished {
+		answer.Vanished = m.vanishedWords(state)
+	}
+	return answer, err
+}
+
+// peerEvents is apiEvents for the source of a migration that comes, or came, here.
+func (a *Agent) peerEvents(r *http.Request) (any, error) {
+	m, err := a.findIncoming(r)
+	if err != nil {
+		return a.apiEvents(r)
+	}
+	value, err := a.apiEvents(r)
+	if answer, ok := value.(EventsAnswer); ok {
+		if state := m.snapshot(); state.Vanished {
+			answer.Vanished = m.vanishedWords(state)
+			return answer, nil
+		}
+	}
+	m.hear()
+	return value, err
+}
+
+// recordKept is record, or what the history has of a migration that ended here under
+// an earlier agent.
+func (a *Agent) recordKept(id string) (*Record, error) {
+	rec, err := a.record(id)
+	if err == nil || !validID(id) {
+		return rec, err
+	}
+	rep, ok := a.history(id)
+	if !ok {
+		return nil, err
+	}
+	return &Record{report: rep, wake: make(chan struct{}), ended: true, born: rep.Ended}, nil
+}
+
+// cannotRead keeps, for `godwit recover`, why a journal was left alone.
+func (a *Agent) cannotRead(id string, err error) {
+	a.log.Error("journal left alone; its guest is left as it is", "migration", id, "error", err)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.unread == nil {
+		a.unread = map[string]string{}
+	}
+	a.unread[id] = err.Error()
+}

@@ -1,0 +1,204 @@
+package agent
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"godwit/migration"
+)
+
+func goodPreparation() Preparation {
+	held := migration.Address{Prefix: netip.MustParsePrefix("10.1.1.20/24"), Gateway: netip.MustParseAddr("10.1.1.1"), Home: "paris"}
+	next := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.20/24"), Gateway: netip.MustParseAddr("10.2.1.1"), Home: "rome"}
+	return Preparation{
+		Description: Description{Name: "web", Memory: 256 << 20, NICs: []NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}},
+		Plan: migration.Plan{
+			ID: "m-00000001", Epoch: 3, Guest: "web", From: "paris", To: "rome", Network: "mptcp",
+			Held: []migration.Address{held}, Next: []migration.Address{next},
+		},
+	}
+}
+
+func TestPreparationCheck(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Preparation)
+		word   string
+	}{
+		"good": {func(*Preparation) {}, ""},
+		"keeps its address, 1 NIC": {func(p *Preparation) {
+			p.Plan.Network, p.Plan.Next, p.Description.NICs = "tunnel", nil, p.Description.NICs[:1]
+		}, ""},
+		"a path as its name":      {func(p *Preparation) { p.Plan.Guest, p.Description.Name = "../x", "../x" }, "name"},
+		"of another guest":        {func(p *Preparation) { p.Plan.Guest = "../x" }, "description"},
+		"no such NIC":             {func(p *Preparation) { p.Plan.Active = 2 }, "active NIC 2 of 2"},
+		"a NIC before the first":  {func(p *Preparation) { p.Plan.Active = -1 }, "active NIC -1"},
+		"no next address":         {func(p *Preparation) { p.Plan.Next = nil }, "no next address"},
+		"no address":              {func(p *Preparation) { p.Plan.Held = nil }, "0 addresses"},
+		"an address that is none": {func(p *Preparation) { p.Plan.Held = append(p.Plan.Held, migration.Address{}) }, "none"},
+		"a thousand addresses":    {func(p *Preparation) { p.Plan.Held = make([]migration.Address, 1000) }, "1000 addresses"},
+	} {
+		p := goodPreparation()
+		c.change(&p)
+		err := p.check()
+		if (err == nil) != (c.word == "") || err != nil && !strings.Contains(err.Error(), c.word) {
+			t.Errorf("%s: %v, want %q", name, err, c.word)
+		}
+	}
+}
+
+// TestJournalsLeftAlone: what cannot be read or cannot be meant is said in one line,
+// for `godwit recover` too; the journal stays as it is, and the guest under care.
+func TestJournalsLeftAlone(t *testing.T) {
+	a := bareAgent(t, &Config{Host: "paris"})
+	a.outgoing, a.incoming, a.records = map[string]*outgoing{}, map[string]*incoming{}, map[string]*Record{}
+	g := &Guest{Held: Held{Description: Description{Name: "web"}, Epoch: 2}}
+	a.guests.byName["web"] = g
+	line := func(body string) string {
+		return fmt.Sprintf("%08x %s\n", crc32.Checksum([]byte(body), crc32.MakeTable(crc32.Castagnoli)), body)
+	}
+	head := line(`{"godwit_journal":2}`)
+	plan := `"plan":{"id":"m-0000000%d","guest":"web","to":"rome"}`
+	dir := a.config.dir("journal")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	contents := map[string][]byte{}
+	wants := []string{"newer godwit", "not a record", "checksum", `side "middle"`, "step 99", "explode", "of migration", "landing", "cannot unmarshal"}
+	for i, data := range []string{
+		line(`{"godwit_journal":9}`) + "later forms\n",
+		head + "rubbish\n" + line(`{"side":"source"}`),
+		head + strings.Replace(line(`{"side":"source"}`), "source", "sourcf", 1),
+		head + line(`{"side":"middle"}`),
+		head + line(`{"side":"source",`+fmt.Sprintf(plan, 4)+`,"state":{"course":"forward","at":99}}`),
+		head + line(`{"side":"source",`+fmt.Sprintf(plan, 5)+`,"state":{"course":"undoing","at":7,"outcome":"aborted","undo":["explode"]}}`),
+		head + line(`{"side":"source",`+fmt.Sprintf(plan, 9)+`,"state":{"course":"forward","at":7}}`),
+		head + line(`{"side":"destination","offer":{`+fmt.Sprintf(plan, 7)+`},"state":{"landing":"upside down"}}`),
+		head + line(`{"side":"source","state":7}`),
+	} {
+		name := fmt.Sprintf("m-0000000%d", i)
+		contents[name] = []byte(data)
+		if err := os.WriteFile(filepath.Join(dir, name+".journal"), []byte(data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.resumeMigrations(t.Context())
+	for i, want := range wants {
+		name := fmt.Sprintf("m-0000000%d", i)
+		if why := a.unread[name]; !strings.Contains(why, want) || strings.Contains(why, "\n") {
+			t.Errorf("journal %d: %q, want %q", i, why, want)
+		}
+		if data, err := os.ReadFile(filepath.Join(dir, name+".journal")); err != nil || !bytes.Equal(data, contents[name]) {
+			t.Errorf("journal %d was changed: %v", i, err)
+		}
+		doubts, err := a.doubts(t.Context(), name)
+		if err != nil || len(doubts) != 1 || doubts[0].Here != a.unread[name] {
+			t.Errorf("journal %d: %+v, %v", i, doubts, err)
+		}
+	}
+	if len(a.outgoing)+len(a.incoming) > 0 || g.migration() != "" || a.guests.byName["web"] != g {
+		t.Error("something was begun")
+	}
+	all, err := a.doubts(t.Context(), "")
+	if err != nil || len(all) != len(wants) {
+		t.Errorf("%d doubts, %v", len(all), err)
+	}
+	if _, err := a.doubts(t.Context(), "db"); err == nil {
+		t.Error("a guest of which nothing is known is in doubt")
+	}
+}
+
+func TestTakeBackIsRefused(t *testing.T) {
+	a := bareAgent(t, &Config{Host: "paris"})
+	plan := goodPreparation().Plan
+	m := &outgoing{a: a, plan: plan, guest: &Guest{}, rec: newRecord("paris", plan, time.Now())}
+	a.outgoing, a.incoming = map[string]*outgoing{plan.ID: m}, map[string]*incoming{}
+	err := a.takeBack(t.Context(), "m-00000009", TakeBack{Fenced: true})
+	refused(t, "unknown", err, migration.CodeUsage, "m-00000009", "no migration of that id")
+	refused(t, "not let go", a.takeBack(t.Context(), plan.ID, TakeBack{Fenced: true}), migration.CodeUsage, "has let its guest go")
+	m.released.Store(true)
+	refused(t, "its QEMU is gone", a.takeBack(t.Context(), plan.ID, TakeBack{Fenced: true}), migration.CodeUsage, "QEMU here is gone", "on rome")
+	refused(t, "give up what is not in doubt", a.giveUp(t.Context(), plan.ID), migration.CodeUsage, "nothing of it is in doubt")
+}
+
+// TestSupersede: a guest that landed here ends only by its own source's word, with a
+// later right than the one it came by.
+func TestSupersede(t *testing.T) {
+	for _, c := range []struct {
+		name, caller string
+		epoch, holds uint64
+		ends         bool
+	}{
+		{"taken back", "paris", 4, 3, true},
+		{"the same right", "paris", 3, 3, false},
+		{"an earlier one", "paris", 2, 3, false},
+		{"of a host that has no say", "berlin", 4, 3, false},
+		{"it came back by a later right", "paris", 4, 5, false},
+	} {
+		a := bareAgent(t, &Config{Host: "rome"})
+		var err error
+		if a.detours, err = loadDetours(a.config.dir("detours.json"), a.config.Network); err != nil {
+			t.Fatal(err)
+		}
+		g := &Guest{Held: Held{Description: Description{Name: "web"}, Epoch: c.holds, Dir: a.guestDir("web", "3")}}
+		a.guests.byName["web"] = g
+		rec := newRecord("rome", goodPreparation().Plan, time.Now())
+		rec.end(migration.Completed, nil, time.Now())
+		a.early, a.incoming, a.records = map[string]early{}, map[string]*incoming{}, map[string]*Record{"m-00000001": rec}
+		body, err := json.Marshal(Undo{Epoch: c.epoch, Released: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := (&http.Request{
+			TLS:  &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{DNSNames: []string{c.caller}}}},
+			Body: io.NopCloser(bytes.NewReader(body)),
+		}).WithContext(t.Context())
+		r.SetPathValue("id", "m-00000001")
+		answer, err := a.peerAbort(r)
+		if got, ok := answer.(ReleaseAnswer); err != nil || !ok || got.State != "declined" {
+			t.Errorf("%s: %+v, %v", c.name, answer, err)
+		}
+		if _, left := a.guests.byName["web"]; left == c.ends {
+			t.Errorf("%s: guest left: %v", c.name, left)
+		}
+	}
+}
+
+// TestHistoryAnswers: what ended here is still known to the next agent, so that a
+// source that did not hear it does, and a late prepare begins nothing.
+func TestHistoryAnswers(t *testing.T) {
+	a := bareAgent(t, &Config{Host: "rome"})
+	a.incoming, a.records = map[string]*incoming{}, map[string]*Record{}
+	p := goodPreparation()
+	for outcome, want := range map[migration.Outcome]string{migration.Completed: "running", migration.Aborted: "declined"} {
+		rep := Report{ID: p.Plan.ID, Guest: "web", From: "paris", To: "rome", Epoch: 3, Outcome: outcome, Ended: 1}
+		if err := writeJSON(a.config.dir("history", p.Plan.ID+"-destination.json"), rep); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := a.endedAnswer(p.Plan.ID)
+		if got, ok := answer.(ReleaseAnswer); err != nil || !ok || got.State != want {
+			t.Errorf("%s: %+v, %v", outcome, answer, err)
+		}
+		rec, err := a.recordKept(p.Plan.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, over := rec.Watch(t.Context(), 0); !over {
+			t.Errorf("%s: more is to come", outcome)
+		}
+		if m, err := a.incomingFor(p); err == nil {
+			t.Errorf("%s: begun again by a late prepare: %v", outcome, m)
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"godwit/agent/peer"
+	"godwit/migration"
+)
+
+// Taken is a guest that was taken back from a host which has not said yet that it knows.
+type Taken struct {
+	Migration string `json:"migration"`
+	Host      string `json:"host"`
+	Undo      Undo   `json:"undo"`
+}
+
+// takenEvery is between tries to reach a host that a guest was taken back from.
+const takenEvery = 5 * time.Second
+
+// tellTaken tells a host, when it comes back, that its right has ended. It goes on for
+// as long as that takes, also under the next agents.
+func (a *Agent) tellTaken(t Taken) {
+	link, _, err := a.link(t.Host)
+	if err != nil {
+		a.log.Error("tell that a guest was taken back", "migration", t.Migration, "error", err)
+		return
+	}
+	for {
+		ask, cancel := limitTellTaken.on(a.ctx)
+		var answer ReleaseAnswer
+		err := link.Call(ask, http.MethodPost, "/v1/migrations/"+t.Migration+"/abort", t.Undo, &answer)
+		cancel()
+		if err == nil && answer.State == "declined" {
+			a.log.Info("the other host knows that the guest was taken back", "migration", t.Migration, "host", t.Host)
+			if err := os.Remove(a.config.dir("taken", t.Migration+".json")); err != nil {
+				a.log.Warn("forget that it was taken back", "migration", t.Migration, "error", err)
+			}
+			return
+		}
+		if !sleep(a.ctx, takenEvery) {
+			return
+		}
+	}
+}
+
+// resumeTaken goes on telling what an earlier agent could not tell.
+func (a *Agent) resumeTaken() {
+	paths, err := filepath.Glob(a.config.dir("taken", "*.json"))
+	if err != nil {
+		a.log.Error("guests that were taken back", "error", err)
+	}
+	for _, path := range paths {
+		var t Taken
+		data, err := os.ReadFile(path)
+		if err == nil {
+			err = json.Unmarshal(data, &t)
+		}
+		if err != nil || !validID(t.Migration) {
+			a.log.Error("guest that was taken back", "file", path, "error", err)
+			continue
+		}
+		a.actors.Go(func() { a.tellTaken(t) })
+	}
+}
+
+// supersede ends a guest that landed here when its source has since taken it back: a
+// later right ends what runs by an earlier one. It answers that nothing is left here.
+func (a *Agent) supersede(r *http.Request, ask Undo) (any, error) {
+	declined := ReleaseAnswer{State: "declined"}
+	rec, err := a.recordKept(r.PathValue("id"))
+	if err != nil {
+		return declined, nil //nolint:nilerr // nothing is here to undo
+	}
+	rep := rec.snapshot()
+	if rep.From != peer.Caller(r) || rep.Outcome != migration.Completed || ask.Epoch <= rep.Epoch {
+		return declined, nil
+	}
+	g, err := a.guests.find(rep.Guest)
+	if err != nil || g.Held.Epoch != rep.Epoch {
+		return declined, nil //nolint:nilerr // it is not here, or came back by another right
+	}
+	if err := g.take("taken back by " + rep.From); err != nil {
+		return nil, err
+	}
+	a.log.Warn("guest ended: its source took it back; its disks here are kept", "guest", rep.Guest, "source", rep.From, "epoch", ask.Epoch, "here", rep.Epoch)
+	if err := a.stopGuest(r.Context(), g); err != nil {
+		return nil, errors.Join(fmt.Errorf("end guest %s, which was taken back", rep.Guest), err)
+	}
+	return declined, nil
+}

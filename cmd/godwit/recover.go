@@ -1,0 +1,101 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"godwit/agent"
+)
+
+func newRecover() *cobra.Command {
+	var takeBack, fenced, giveUp bool
+	c := &cobra.Command{
+		Use: "recover [GUEST|ID]", Short: "show what is in doubt on this host and what it would cost to decide; decide it",
+		Long: `Without a flag it changes nothing: it shows the migrations that cannot end by
+themselves, what each host knows, and what can be done.
+
+--take-back, on the source: the guest that was let go runs on there. That is done only
+if the destination itself says that its QEMU is gone, if the configured fence proves the
+destination off, or if you say so with --fenced. If you are wrong the guest runs twice
+until the hosts hear of each other; then the destination's is ended.
+
+--give-up, on the destination: what may have run there is given up, for good.`,
+		Example: "  godwit recover\n  godwit recover web\n  godwit recover web --take-back\n  godwit recover m-3f9a2c1b --take-back --fenced\n  godwit recover m-3f9a2c1b --give-up",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			about := ""
+			if len(args) == 1 {
+				about = args[0]
+			}
+			switch {
+			case takeBack && giveUp:
+				return usageError{fmt.Errorf("recover: --take-back and --give-up are of different hosts; say one")}
+			case fenced && !takeBack:
+				return usageError{fmt.Errorf("recover: --fenced goes with --take-back")}
+			case (takeBack || giveUp) && about == "":
+				return usageError{fmt.Errorf("recover: name the guest or the migration")}
+			}
+			client, err := ask(c)
+			if err != nil {
+				return err
+			}
+			doubts, err := client.Doubts(c.Context(), about)
+			if err != nil {
+				return err
+			}
+			if !takeBack && !giveUp {
+				return showDoubts(c, doubts)
+			}
+			if len(doubts) != 1 {
+				return usageError{fmt.Errorf("recover %s: it means %d migrations; name one by its id", about, len(doubts))}
+			}
+			if giveUp {
+				return decided(c, doubts[0], "given up here", client.GiveUp(c.Context(), doubts[0].ID))
+			}
+			return decided(c, doubts[0], "taken back, and continued here", client.TakeBack(c.Context(), doubts[0].ID, agent.TakeBack{Fenced: fenced}))
+		},
+	}
+	c.Flags().BoolVar(&takeBack, "take-back", false, "give the guest back to this host, its source")
+	c.Flags().BoolVar(&fenced, "fenced", false, "you vouch that the guest cannot run at the destination")
+	c.Flags().BoolVar(&giveUp, "give-up", false, "give up what may have run on this host, the destination")
+	return askFlags(c)
+}
+
+func decided(c *cobra.Command, d agent.Doubt, what string, err error) error {
+	if err != nil {
+		return err
+	}
+	if asJSON(c) {
+		return printJSON(c.OutOrStdout(), map[string]string{"id": d.ID, "guest": d.Guest, "done": what})
+	}
+	_, err = fmt.Fprintf(c.OutOrStdout(), "guest %s, migration %s: %s\n", d.Guest, d.ID, what)
+	return err
+}
+
+func showDoubts(c *cobra.Command, doubts []agent.Doubt) error {
+	if asJSON(c) {
+		return printJSON(c.OutOrStdout(), doubts)
+	}
+	w := c.OutOrStdout()
+	if len(doubts) == 0 {
+		fmt.Fprintln(w, "nothing is in doubt on this host")
+	}
+	for _, d := range doubts {
+		fmt.Fprintf(w, "%s  guest %s, epoch %d, this host is its %s\n  here   %s\n  there  %s\n", d.ID, orUnknown(d.Guest), d.Epoch, orUnknown(d.Side), d.Here, d.There)
+		if d.Risk != "" {
+			fmt.Fprintf(w, "  risk   %s\n", d.Risk)
+		}
+		for _, way := range d.Ways {
+			fmt.Fprintf(w, "  to do  %s\n", way)
+		}
+	}
+	return nil
+}
+
+func orUnknown(s string) string {
+	if s == "" {
+		return "unknown"
+	}
+	return s
+}

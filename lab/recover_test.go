@@ -1,0 +1,88 @@
+package lab
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"godwit/agent"
+	"godwit/lab/scenario"
+	"godwit/lab/wan"
+	"godwit/migration"
+)
+
+const recoverWorld = `
+name: recover
+sites:
+  - {name: montreal, guest_net: {v4: 10.1.1.0/24}, uplinks: [{name: public, rate: 200mbit, delay: 150ms}]}
+  - {name: sanjose, guest_net: {v4: 10.2.1.0/24}, uplinks: [{name: public, rate: 200mbit, delay: 150ms}]}
+clients:
+  - {name: phone, at: montreal}
+guests:
+  - {name: web, site: montreal, memory: 128MiB}
+`
+
+// TestTakenBack cuts every way between the hosts while the release is on its way. The
+// guest is in doubt, comes back by a person's word, and the other host, when it is
+// heard again, ends what it held for it. Then the guest can move.
+func TestTakenBack(t *testing.T) {
+	p := newTrial(t, recoverWorld, func(string, *agent.Config) {})
+	p.ticks("phone", "web")
+	before := p.inventory()
+	client := p.w.agents["montreal"].client
+	id := p.began(migration.Request{Guest: "web", To: "sanjose", Downtime: 5 * time.Second})
+	p.reaches(id, string(migration.Switch))
+	var faults linkFaults
+	mend, err := faults.add(p.w.spec().Sites, p.w.topo, "sanjose", scenario.AllUplinks, func(l *wan.Link) { l.Cut = wan.CutBoth })
+	p.must(err)
+	p.inDoubt(id)
+
+	doubts, err := client.Doubts(t.Context(), "web")
+	p.must(err)
+	if len(doubts) != 1 || doubts[0].Side != "source" || doubts[0].Proven || !strings.Contains(doubts[0].There, "no answer over any path") || doubts[0].Risk == "" {
+		t.Errorf("doubts: %+v", doubts)
+	}
+	p.said("without a word", client.TakeBack(t.Context(), id, agent.TakeBack{}), migration.CodeUsage, "--fenced")
+	p.said("abort", client.Abort(t.Context(), id), migration.CodeBusy, "handed over")
+	p.must(client.TakeBack(t.Context(), id, agent.TakeBack{Fenced: true}))
+	rep := p.ends(id, 30*time.Second)
+	g, err := p.guest("montreal", "web")
+	if err != nil || rep.Outcome != migration.Aborted || rep.Epoch != 2 || g.Status != "running" || g.Epoch != 2 || g.Migration != "" {
+		t.Fatalf("taken back: %+v, %v; %s, epoch %d", g, err, rep.Outcome, rep.Epoch)
+	}
+	note := filepath.Join(p.w.agents["montreal"].config.State, "taken", id+".json")
+	if _, err := os.Stat(note); err != nil {
+		t.Errorf("that sanjose is to be told: %v", err)
+	}
+
+	p.restart("montreal", nil) // the next agent goes on telling
+	p.must(mend())
+	p.gap()
+	p.untouched("taken back", "web", before, 40*time.Second)
+	if _, err := os.Stat(note); err == nil {
+		t.Error("sanjose was told, and that is not known")
+	}
+	if _, err := p.guest("sanjose", "web"); err == nil {
+		t.Error("the guest is under care in sanjose")
+	}
+	if rep := p.ends(p.began(migration.Request{Guest: "web", To: "sanjose", Downtime: 5 * time.Second}), time.Minute); rep.Outcome != migration.Completed {
+		t.Errorf("the next migration: %s, %v", rep.Outcome, rep.Problem)
+	}
+}
+
+// inDoubt waits until a migration is.
+func (p *trial) inDoubt(id string) {
+	p.Helper()
+	for until := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		rep, err := p.w.agents["montreal"].client.Report(p.Context(), id)
+		p.must(err)
+		if rep.Outcome == migration.InDoubt {
+			return
+		}
+		if time.Now().After(until) || rep.Ended != 0 {
+			p.Fatalf("not in doubt: %s, %v, %+v", rep.Outcome, rep.Problem, rep.Phases)
+		}
+	}
+}
