@@ -146,6 +146,13 @@ func (c *Client) Events(ctx context.Context, id string, n int) (EventsAnswer, er
 	return out, err
 }
 
+// Tunnels lists what uses the host's tunnels, by guest.
+func (c *Client) Tunnels(ctx context.Context) ([]TunnelUse, error) {
+	var out []TunnelUse
+	err := c.Do(ctx, http.MethodGet, "/v1/tunnels", nil, &out)
+	return out, err
+}
+
 // EndDetours ends every lease of the host.
 func (c *Client) EndDetours(ctx context.Context) error {
 	return c.Do(ctx, http.MethodPost, "/v1/detours/end", nil, nil)

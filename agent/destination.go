@@ -31,8 +31,11 @@ type destinationWork struct {
 	stopLoading context.CancelFunc
 	endpoints   []endpointAt // announced for a direct transfer
 	turn        turnstile
-	kept        bool        // the guest still has its old addresses, as something needs them
-	queue       *hold.Queue // of the active tap, watched since it was made
+	kept        bool           // the guest still has its old addresses, as something needs them
+	queue       *hold.Queue    // of the active tap, watched since it was made
+	before      <-chan listing // the guest's connections as it woke here
+	joins       *guest.Joins   // how they followed
+	adopting    time.Time      // when the handover was first tried
 }
 
 type dialled struct {

@@ -123,7 +123,7 @@ func (m *outgoing) askLanded(ctx context.Context) error {
 	skew := int64(m.work.skew)
 	m.rec.edit(func(r *Report) {
 		r.Handed = there.Handed - skew
-		r.Survey, r.Held = there.Survey, there.Held
+		r.Survey, r.Survival, r.Held = there.Survey, there.Survival, there.Held
 		r.Notes = append(r.Notes, there.Notes...)
 		r.Critical = append(r.Critical, there.Critical...)
 		if there.FirstTick != nil {

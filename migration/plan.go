@@ -51,6 +51,7 @@ type Plan struct {
 	Mode      string        `json:"mode"`
 	Transfer  string        `json:"transfer"`
 	Network   string        `json:"network"`
+	Chosen    bool          `json:"network_chosen,omitempty"` // Network was auto: connections that can follow do, whatever it says
 	Tunnel    string        `json:"tunnel"`
 	Downtime  time.Duration `json:"downtime"`
 	Bandwidth int64         `json:"bandwidth"`
