@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"godwit/agent/nameserver"
 	"godwit/agent/peer"
 )
 
@@ -24,6 +25,8 @@ type Config struct {
 	Uplinks []Uplink    `yaml:"uplinks"`
 	Peers   []Neighbour `yaml:"peers,omitempty"`
 	Image   Image       `yaml:"image,omitempty"`
+
+	DNS *nameserver.Config `yaml:"dns,omitempty"` // name server that is told of guests' next addresses; nil: none
 
 	MemoryReserve int64         `yaml:"memory_reserve,omitempty"` // bytes that a coming guest must leave free here
 	Patience      time.Duration `yaml:"patience,omitempty"`       // with a copy of memory of which no byte moves
@@ -152,6 +155,11 @@ func (c *Config) check() error {
 		return fmt.Errorf("memory_reserve of %d bytes; it must not be negative", c.MemoryReserve)
 	case c.Patience < time.Second:
 		return fmt.Errorf("patience of %v; at least 1s", c.Patience)
+	}
+	if c.DNS != nil {
+		if err := c.DNS.Check(); err != nil {
+			return fmt.Errorf("dns: %w", err)
+		}
 	}
 	if len(c.Uplinks) == 0 {
 		return errors.New("it names no uplink")

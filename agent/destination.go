@@ -31,11 +31,12 @@ type destinationWork struct {
 	stopLoading context.CancelFunc
 	endpoints   []endpointAt // announced for a direct transfer
 	turn        turnstile
-	kept        bool           // the guest still has its old addresses, as something needs them
-	queue       *hold.Queue    // of the active tap, watched since it was made
-	before      <-chan listing // the guest's connections as it woke here
-	joins       *guest.Joins   // how they followed
-	adopting    time.Time      // when the handover was first tried
+	kept        bool            // the guest still has its old addresses, as something needs them
+	queue       *hold.Queue     // of the active tap, watched since it was made
+	before      <-chan listing  // the guest's connections as it woke here
+	joins       *guest.Joins    // how they followed
+	named       <-chan struct{} // closed when the name server was told; nil: there is none
+	adopting    time.Time       // when the handover was first tried
 }
 
 type dialled struct {

@@ -263,6 +263,7 @@ func (m *incoming) handed(joins *guest.Joins, users *guest.Users) error {
 	now := time.Now().UnixNano()
 	m.rec.edit(func(r *Report) { r.Survey, r.Handed = survey, now })
 	m.rec.add(Event{Kind: "event", Name: migration.HandoverDone, At: now})
+	m.work.named = m.a.tellNames(m.plan, m.rec)
 	m.rec.enter(migration.Settle, time.Now())
 	return nil
 }
@@ -290,6 +291,7 @@ const drainWait = time.Second
 func (m *incoming) leave(ctx context.Context) error {
 	a := m.a
 	m.survive(ctx)
+	awaitNames(ctx, m.work.named)
 	if err := m.syncDisks(); err != nil {
 		return err // the source keeps its own until they are
 	}
