@@ -248,6 +248,7 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 		return err
 	}
 	m.work.rtt = rtt
+	m.fit(ctx, local.Address, netip.AddrPortFrom(remote.Address, m.a.config.Port))
 	m.work.skew = time.Duration(m.work.accepted.Now - (sent.UnixNano()+back.UnixNano())/2)
 	if abs(m.work.skew) < back.Sub(sent)/2 {
 		m.work.skew = 0 // within what the measurement cannot tell from none

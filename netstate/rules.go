@@ -22,6 +22,7 @@ func ingress(s State, bridge net.HardwareAddr) []bridgeRule {
 	rules := []bridgeRule{{comment: words("of", "guest", s.Guest)}}
 	for _, v := range s.Visiting {
 		if !v.AtHome() {
+			rules = append(rules, clampRule(v.Addr, v.Fits, "out")...)
 			rules = append(rules, flowRules(s.Guest, v.Addr, "out", true, join(unicast(), ipSrc(v.Addr)))...)
 		}
 		for _, tap := range v.Taps {
@@ -37,6 +38,10 @@ func ingress(s State, bridge net.HardwareAddr) []bridgeRule {
 			rules = append(rules, bridgeRule{words("asks", "for", v.Gateway.String(), "tap", tap, "host", bridge.String()),
 				join(iif(tap), unicast(), ask, toHost(bridge))})
 		}
+	}
+	for _, a := range s.Away {
+		rules = append(rules, clampRule(a.Addr, a.Fits, "in")...)
+		rules = append(rules, clampRule(a.Addr, a.Fits, "out")...)
 	}
 	for _, a := range s.Away {
 		if !a.Active {
@@ -59,6 +64,7 @@ func egress(s State) []bridgeRule {
 	rules := []bridgeRule{{comment: words("of", "guest", s.Guest)}}
 	for _, v := range s.Visiting {
 		if !v.AtHome() {
+			rules = append(rules, clampRule(v.Addr, v.Fits, "in")...)
 			rules = append(rules, flowRules(s.Guest, v.Addr, "in", false, join(etherDst(v.MAC), ipDst(v.Addr)))...)
 		}
 	}
