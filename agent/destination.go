@@ -36,6 +36,7 @@ type destinationWork struct {
 	before      <-chan listing  // the guest's connections as it woke here
 	joins       *guest.Joins    // how they followed
 	named       <-chan struct{} // closed when the name server was told; nil: there is none
+	guard       *nextGuard      // of the next addresses, until they are set
 	adopting    time.Time       // when the handover was first tried
 }
 
@@ -45,6 +46,7 @@ type dialled struct {
 }
 
 func (w *destinationWork) stop() {
+	w.guard.stop()
 	if w.stopLoading != nil {
 		w.stopLoading()
 	}
@@ -116,6 +118,9 @@ func (m *incoming) receive(ctx context.Context) error {
 		return err
 	}
 	m.await1()
+	if !m.plan.KeepsAddress() {
+		m.work.guard = guardNext(a.ctx, bare(m.plan.Next), guardEvery, a.probeNext)
+	}
 	return m.prepareDirect(ctx)
 }
 

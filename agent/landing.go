@@ -64,6 +64,9 @@ func (m *incoming) handOver(ctx context.Context) error {
 	if m.plan.KeepsAddress() {
 		return m.handed(nil, nil)
 	}
+	if err := m.replaceTaken(ctx); err != nil {
+		return err
+	}
 	spare := 1 - m.plan.Active
 	if err := m.rec.timed("set next address", func() error {
 		_, err := g.Channel.Configure(ctx, g.configuration(spare, m.plan.Next, m.table(), false))
@@ -261,7 +264,7 @@ func (m *incoming) handed(joins *guest.Joins, users *guest.Users) error {
 		return err
 	}
 	now := time.Now().UnixNano()
-	m.rec.edit(func(r *Report) { r.Survey, r.Handed = survey, now })
+	m.rec.edit(func(r *Report) { r.Survey, r.Handed, r.Next = survey, now, m.plan.Next })
 	m.rec.add(Event{Kind: "event", Name: migration.HandoverDone, At: now})
 	m.work.named = m.a.tellNames(m.plan, m.rec)
 	m.rec.enter(migration.Settle, time.Now())

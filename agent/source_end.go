@@ -123,6 +123,12 @@ func (m *outgoing) askLanded(ctx context.Context) error {
 	skew := int64(m.work.skew)
 	m.rec.edit(func(r *Report) {
 		r.Handed = there.Handed - skew
+		if len(there.Next) > 0 {
+			r.Next = there.Next // one may have been taken since the check
+		}
+		if there.Network != "" {
+			r.Network = there.Network
+		}
 		r.Survey, r.Survival, r.Held = there.Survey, there.Survival, there.Held
 		r.Notes = append(r.Notes, there.Notes...)
 		r.Critical = append(r.Critical, there.Critical...)

@@ -3,6 +3,7 @@ package lab
 import (
 	"encoding/base64"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+	"github.com/vishvananda/netlink"
 
 	"godwit/agent"
 	"godwit/agent/nameserver"
@@ -72,13 +74,27 @@ func TestEveryConnectionIsAccounted(t *testing.T) {
 	}
 	p.must(p.w.clients["plain"].Start(traffic.Flow{Name: "udp", Kind: traffic.UDP, Target: old}))
 
-	id := p.began(migration.Request{Guest: "web", To: "sanjose", Downtime: 5 * time.Second})
-	rep := p.ends(id, 2*time.Minute)
+	id := p.began(migration.Request{Guest: "web", To: "sanjose", Downtime: 5 * time.Second, Bandwidth: crawl})
+	p.reaches(id, "copy")
+	rep, err := p.w.agents["montreal"].client.Report(t.Context(), id)
+	p.must(err)
+	taken := rep.Next[0].Prefix.Addr()
+	p.must(netns.Do(p.w.agents["sanjose"].host.Namespace, func() error { // somebody takes it after the check
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		return netlink.AddrAdd(lo, &netlink.Addr{IPNet: &net.IPNet{IP: taken.AsSlice(), Mask: net.CIDRMask(32, 32)}})
+	}))
+	rep = p.ends(id, 2*time.Minute)
 	if rep.Outcome != migration.Completed || rep.Network != "mptcp" {
 		t.Fatalf("%s by %s: %+v, %v", rep.Outcome, rep.Network, rep.Problem, rep.Notes)
 	}
 	p.noted(rep, "before the move: 2 MPTCP connections can follow; 2 of plain TCP")
 	next := rep.Next[0].Prefix.Addr()
+	if p.noted(rep, "next address "+taken.String()+" was taken"); next == taken {
+		t.Errorf("next address %s, which was taken", next)
+	}
 	p.noted(rep, "name service: web.example.test. is "+next.String()+" now")
 	if got := p.resolve("web.example.test."); got != next.String() {
 		t.Errorf("the name server has %q, want %s", got, next)
