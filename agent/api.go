@@ -11,6 +11,7 @@ import (
 
 	"godwit/agent/peer"
 	"godwit/migration"
+	"godwit/netstate"
 )
 
 // serveAPI answers people and programs of this host on the unix socket.
@@ -57,6 +58,7 @@ type GuestInfo struct {
 	Taps      []string            `json:"taps"`
 	MACs      []string            `json:"macs"`
 	Epoch     uint64              `json:"epoch"`
+	Flows     []netstate.Flow     `json:"tunnel_flows,omitempty"` // what took its tunnels lately
 }
 
 // localAPI is what people and programs on this host may ask.
@@ -70,6 +72,7 @@ func (a *Agent) localAPI() http.Handler {
 	}
 	handle("GET /v1/host", func(r *http.Request) (any, error) { return a.info(r.Context()), nil })
 	handle("GET /v1/guests", func(r *http.Request) (any, error) { return a.info(r.Context()).Guests, nil })
+	handle("GET /v1/tunnels", func(*http.Request) (any, error) { return a.tunnelUse() })
 	handle("POST /v1/guests", a.apiStartGuest)
 	handle("DELETE /v1/guests/{name}", a.apiStopGuest)
 	handle("POST /v1/guests/{name}/call", a.apiCallGuest)
@@ -103,6 +106,9 @@ func (a *Agent) info(ctx context.Context) HostInfo {
 		gi := GuestInfo{
 			Name: g.name(), Host: a.config.Host, Memory: h.Description.Memory, Addresses: h.Addresses,
 			Migration: g.migration(), Dir: h.Dir, Taps: h.Taps, Epoch: h.Epoch,
+		}
+		if flows, err := netstate.Flows(g.name()); err == nil {
+			gi.Flows = flows
 		}
 		for _, n := range h.Description.NICs {
 			gi.MACs = append(gi.MACs, n.MAC)

@@ -247,6 +247,13 @@ func stream[T any](ctx context.Context, c *Client, method, path string, request 
 	}
 }
 
+// Tunnels lists what uses the host's tunnels, by guest.
+func (c *Client) Tunnels(ctx context.Context) ([]TunnelUse, error) {
+	var out []TunnelUse
+	err := c.Do(ctx, http.MethodGet, "/v1/tunnels", nil, &out)
+	return out, err
+}
+
 // EndDetours ends every lease of the host.
 func (c *Client) EndDetours(ctx context.Context) error {
 	return c.Do(ctx, http.MethodPost, "/v1/detours/end", nil, nil)

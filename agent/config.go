@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"godwit/agent/hook"
+	"godwit/agent/nameserver"
 	"godwit/agent/peer"
 )
 
@@ -27,9 +28,10 @@ type Config struct {
 	Image   Image       `yaml:"image,omitempty"`
 	Hooks   hook.Config `yaml:"hooks,omitempty"`
 
-	Fence         string        `yaml:"fence,omitempty"`          // executable that proves another host off; see package fence
-	MemoryReserve int64         `yaml:"memory_reserve,omitempty"` // bytes that a coming guest must leave free here
-	Patience      time.Duration `yaml:"patience,omitempty"`       // with a copy of memory of which no byte moves
+	Fence         string             `yaml:"fence,omitempty"`          // executable that proves another host off; see package fence
+	DNS           *nameserver.Config `yaml:"dns,omitempty"`            // name server that is told of guests' next addresses; nil: none
+	MemoryReserve int64              `yaml:"memory_reserve,omitempty"` // bytes that a coming guest must leave free here
+	Patience      time.Duration      `yaml:"patience,omitempty"`       // with a copy of memory of which no byte moves
 }
 
 const (
@@ -160,6 +162,11 @@ func (c *Config) check() error {
 		return fmt.Errorf("fence %s: it must be an absolute path", c.Fence)
 	case c.Patience < time.Second:
 		return fmt.Errorf("patience of %v; at least 1s", c.Patience)
+	}
+	if c.DNS != nil {
+		if err := c.DNS.Check(); err != nil {
+			return fmt.Errorf("dns: %w", err)
+		}
 	}
 	if len(c.Uplinks) == 0 {
 		return errors.New("it names no uplink")

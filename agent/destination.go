@@ -31,8 +31,13 @@ type destinationWork struct {
 	stopLoading context.CancelFunc
 	endpoints   []endpointAt // announced for a direct transfer
 	turn        turnstile
-	kept        bool        // the guest still has its old addresses, as something needs them
-	queue       *hold.Queue // of the active tap, watched since it was made
+	kept        bool            // the guest still has its old addresses, as something needs them
+	queue       *hold.Queue     // of the active tap, watched since it was made
+	before      <-chan listing  // the guest's connections as it woke here
+	joins       *guest.Joins    // how they followed
+	named       <-chan struct{} // closed when the name server was told; nil: there is none
+	guard       *nextGuard      // of the next addresses, until they are set
+	adopting    time.Time       // when the handover was first tried
 }
 
 type dialled struct {
@@ -41,6 +46,7 @@ type dialled struct {
 }
 
 func (w *destinationWork) stop() {
+	w.guard.stop()
 	if w.stopLoading != nil {
 		w.stopLoading()
 	}
@@ -113,6 +119,9 @@ func (m *incoming) receive(ctx context.Context) error {
 		return err
 	}
 	m.await1()
+	if !m.plan.KeepsAddress() {
+		m.work.guard = guardNext(a.ctx, bare(m.plan.Next), guardEvery, a.probeNext)
+	}
 	return m.prepareDirect(ctx)
 }
 
@@ -166,7 +175,7 @@ func (m *incoming) makeDetour(ctx context.Context) error {
 		for _, addr := range m.plan.Held {
 			v := netstate.Visiting{
 				Addr: addr.Prefix.Addr(), MAC: g.Held.Description.NICs[g.Held.Active].hardware(),
-				Tap: g.Held.Taps[g.Held.Active], Taps: g.Held.Taps, Gateway: addr.Gateway, Tunnel: config.Name,
+				Tap: g.Held.Taps[g.Held.Active], Taps: g.Held.Taps, Gateway: addr.Gateway, Tunnel: config.Name, Fits: m.plan.Fits,
 			}
 			if home, sent := wayOf(all, m.plan.Guest, v.Addr); sent || addr.Home == a.config.Host {
 				v.Tunnel = home

@@ -243,6 +243,15 @@ func (s *guests) remembered() ([]Held, error) {
 	return out, nil
 }
 
+// readJSON is the inverse of writeJSON.
+func readJSON(path string, value any) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(data, value)
+}
+
 // writeJSON replaces path in one act that survives a crash.
 func writeJSON(path string, value any) error {
 	data, err := json.MarshalIndent(value, "", "  ")

@@ -18,9 +18,29 @@ const (
 	spareIDs  = 3                // endpoint ids for announcing again
 )
 
-// adopt hands the guest's connections over from its old addresses to the next.
-// It is repeated when it fails: the guest runs here, and each call is idempotent.
+// adoptLimit bounds how long the handover is tried: with a guest that cannot be
+// reached, or cannot do it, a migration must still come to its end.
+const adoptLimit = 2 * time.Minute
+
+// adopt hands the guest over, or, when that fails for adoptLimit, lets it stay on
+// its old addresses for good, through the tunnel.
 func (m *incoming) adopt(ctx context.Context) error {
+	if m.work.adopting.IsZero() {
+		m.work.adopting = time.Now()
+	}
+	err := m.handOver(ctx)
+	if err == nil || ctx.Err() != nil || time.Since(m.work.adopting) < adoptLimit {
+		return err
+	}
+	m.rec.note(fmt.Sprintf("the handover failed for %v: %v; the guest keeps its old address, through the tunnel", adoptLimit, err))
+	m.plan.Network = "tunnel"
+	m.rec.edit(func(r *Report) { r.Network = m.plan.Network })
+	return m.handed(nil, nil)
+}
+
+// handOver hands the guest's connections over from its old addresses to the next.
+// It is repeated when it fails: the guest runs here, and each call is idempotent.
+func (m *incoming) handOver(ctx context.Context) error {
 	m.rec.enter(migration.Handover, time.Now())
 	m.refreshGateways()
 	if err := m.rec.timed("reach guest", func() error { return m.connect(ctx) }); err != nil {
@@ -31,6 +51,9 @@ func (m *incoming) adopt(ctx context.Context) error {
 		return err
 	}
 	g := m.work.guest
+	if m.work.before == nil {
+		m.work.before = listConnections(ctx, g, bare(m.plan.Held))
+	}
 	if first := m.firstTick(ctx); first != nil {
 		m.rec.edit(func(r *Report) { r.FirstTick = first })
 	}
@@ -39,6 +62,9 @@ func (m *incoming) adopt(ctx context.Context) error {
 	}
 	if m.plan.KeepsAddress() {
 		return m.handed(nil, nil)
+	}
+	if err := m.replaceTaken(ctx); err != nil {
+		return err
 	}
 	spare := 1 - m.plan.Active
 	if err := m.rec.timed("set next address", func() error {
@@ -54,6 +80,7 @@ func (m *incoming) adopt(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
+	m.work.joins = joins
 	if err := g.Channel.MakeMain(ctx, g.Held.Description.NICs[spare].MAC); err != nil {
 		return err
 	}
@@ -138,7 +165,7 @@ func (m *incoming) firstTick(ctx context.Context) *Tick {
 
 // awaitJoin waits until every connection has a working subflow on the next address.
 func (m *incoming) awaitJoin(ctx context.Context) (*guest.Joins, error) {
-	if m.plan.Network != "mptcp" {
+	if m.plan.Network != "mptcp" && !m.plan.Chosen {
 		return &guest.Joins{}, nil
 	}
 	ask := guest.AwaitJoin{Addrs: bare(m.plan.Next), Old: bare(m.plan.Held), LimitMS: joinLimit.Milliseconds()}
@@ -236,8 +263,9 @@ func (m *incoming) handed(joins *guest.Joins, users *guest.Users) error {
 		return err
 	}
 	now := time.Now().UnixNano()
-	m.rec.edit(func(r *Report) { r.Survey, r.Handed = survey, now })
+	m.rec.edit(func(r *Report) { r.Survey, r.Handed, r.Next = survey, now, m.plan.Next })
 	m.rec.add(Event{Kind: "event", Name: migration.HandoverDone, At: now})
+	m.work.named = m.a.tellNames(m.plan, m.rec)
 	m.rec.enter(migration.Settle, time.Now())
 	return nil
 }
@@ -264,6 +292,8 @@ const drainWait = time.Second
 // leave ends the detour when nobody needs it, and leases it otherwise.
 func (m *incoming) leave(ctx context.Context) error {
 	a := m.a
+	m.survive(ctx)
+	awaitNames(ctx, m.work.named)
 	if err := m.syncDisks(); err != nil {
 		return err // the source keeps its own until they are
 	}
@@ -296,7 +326,7 @@ func (m *incoming) leave(ctx context.Context) error {
 
 // endDetours ends all that led to the guest's old addresses.
 func (m *incoming) endDetours(ctx context.Context) error {
-	err := m.a.endGuestDetours(ctx, m.work.guest, false)
+	err := m.a.endGuestDetours(ctx, m.work.guest, false, false)
 	now := time.Now().UnixNano()
 	m.rec.edit(func(r *Report) { r.TunnelDown = now })
 	return err

@@ -57,10 +57,11 @@ func (a *Agent) lookAfter(ctx context.Context, d detour) error {
 			return nil // for good
 		}
 		if needed, _, err := a.needed(ctx, g); needed || err != nil {
+			a.followSurvival(ctx, g, d)
 			return err
 		}
 	}
-	return a.endGuestDetours(ctx, g, true)
+	return a.endGuestDetours(ctx, g, true, expired)
 }
 
 // atHome says that all of a detour's addresses belong to this site: no tunnel is
@@ -95,10 +96,15 @@ func (a *Agent) extend(ctx context.Context, d detour) {
 }
 
 // endGuestDetours ends all that leads to visiting addresses of a guest here, at
-// both ends.
-func (a *Agent) endGuestDetours(ctx context.Context, g *Guest, later bool) error {
+// both ends. used: what still uses them is lost by that, and is written down so.
+func (a *Agent) endGuestDetours(ctx context.Context, g *Guest, later, used bool) error {
 	addrs := a.visiting(g.name())
 	var err error
+	if used {
+		for _, d := range a.detours.list(g.name()) {
+			a.followSurvival(ctx, g, d)
+		}
+	}
 	if g.Channel != nil && len(addrs) > 0 {
 		err = g.Channel.DropAddress(ctx, addrs...)
 	}
@@ -110,9 +116,15 @@ func (a *Agent) endGuestDetours(ctx context.Context, g *Guest, later bool) error
 		if d.Peer == "" || later && len(d.Visiting) == 0 {
 			continue
 		}
+		a.settleSurvival(d, used)
 		err = errors.Join(err, a.endBoth(ctx, d))
 	}
 	return err
+}
+
+// EndedDetour is what the guest's host says when a detour has ended.
+type EndedDetour struct {
+	Survival *Survival `json:"survival,omitempty"` // of the migration that made it
 }
 
 // endBoth ends a detour here and asks its other end to do the same. A peer that
@@ -121,7 +133,8 @@ func (a *Agent) endBoth(ctx context.Context, d detour) error {
 	if link, _, err := a.link(d.Peer); err == nil {
 		ask, cancel := limitEndDetour.on(ctx)
 		defer cancel()
-		if err := says(ask, link.Call(ask, http.MethodPost, "/v1/detours/"+d.ID+"/end", nil, nil)); err != nil {
+		rep, _ := a.reportOf(migrationOf(d.ID))
+		if err := says(ask, link.Call(ask, http.MethodPost, "/v1/detours/"+d.ID+"/end", EndedDetour{rep.Survival}, nil)); err != nil {
 			a.log.Warn("end the detour's other end", "id", d.ID, "peer", d.Peer, "error", err)
 		}
 	}
@@ -156,7 +169,7 @@ func (a *Agent) endDetours(ctx context.Context) error {
 			continue
 		}
 		if g, gerr := a.guests.find(d.Guest); gerr == nil && len(d.Visiting) > 0 {
-			err = errors.Join(err, a.endGuestDetours(ctx, g, true))
+			err = errors.Join(err, a.endGuestDetours(ctx, g, true, true))
 			continue
 		}
 		err = errors.Join(err, a.endDetour(ctx, d))
@@ -172,6 +185,13 @@ func (a *Agent) peerEndDetour(r *http.Request) (any, error) {
 	}
 	if peer.Caller(r) != d.Peer {
 		return nil, &migration.Problem{Code: migration.CodePeer, Text: fmt.Sprintf("detour %s: is with %s, not %s", d.ID, d.Peer, peer.Caller(r))}
+	}
+	var ended EndedDetour
+	if err := peer.Decode(r, &ended); err != nil {
+		return nil, err
+	}
+	if ended.Survival != nil {
+		a.amend(migrationOf(d.ID), func(r *Report) { r.Survival = ended.Survival })
 	}
 	return nil, a.endDetour(r.Context(), d)
 }

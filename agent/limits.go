@@ -56,6 +56,8 @@ var (
 	limitSendBack  = named("send_back", 20*time.Second, "what was made here is removed")
 	limitChannel   = named("channel", 20*time.Second, "the guest answers on its channel after the move")
 	limitJoin      = named("join", joinLimit+5*time.Second, "the guest says which connections have followed")
+	limitSurvey    = named("survey", 15*time.Second, "the guest lists its connections")
+	limitNameTry   = named("name_service", 4*time.Second, "the name server takes an update, each try")
 	limitRepoint   = named("repoint", 10*time.Second, "the home of an address sends it here")
 	limitEndDetour = named("end_detour", 2*time.Second, "a tunnel's other end is asked to go")
 	limitInquire   = named("inquire", 5*time.Second, "the source says what became of a migration")

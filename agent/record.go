@@ -75,6 +75,7 @@ type Report struct {
 	TunnelDown     int64               `json:"tunnel_down"`
 	Predicted      *Prediction         `json:"predicted,omitempty"`
 	Survey         *Survey             `json:"survey,omitempty"`
+	Survival       *Survival           `json:"survival,omitempty"`
 	Critical       []Step              `json:"critical_path,omitempty"`
 	Old            []migration.Address `json:"old"`
 	Next           []migration.Address `json:"next"`

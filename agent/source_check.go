@@ -194,16 +194,13 @@ func unfit(refuse func(migration.Code, string, ...any) error, held Held, channel
 
 // checkGuest asks the guest itself, and settles what `auto` means for it.
 func (m *outgoing) checkGuest(ctx context.Context, refuse func(migration.Code, string, ...any) error) error {
-	if m.plan.Network == "auto" {
-		m.plan.Network = "mptcp"
-	}
 	if m.plan.Transfer == "auto" {
 		m.plan.Transfer = "qemu-multifd"
 	}
 	if m.plan.Mode == "auto" {
 		m.plan.Mode = "precopy"
 	}
-	if m.guest.Channel == nil {
+	if m.guest.Channel == nil { // it keeps its address, see unfit
 		return nil
 	}
 	askCtx, cancel := limitAskGuest.on(ctx)
@@ -216,7 +213,9 @@ func (m *outgoing) checkGuest(ctx context.Context, refuse func(migration.Code, s
 		}
 		return refuse(migration.CodeGuest, "its guest channel does not answer (%v); see whether the guest is well", err)
 	}
-	if m.plan.Network == "mptcp" && !info.MPTCP {
+	m.settleNetwork(askCtx)
+	if (m.plan.Network == "mptcp" || m.plan.Chosen) && !info.MPTCP {
+		m.plan.Chosen = false
 		m.rec.note("the guest's kernel has no MPTCP: old connections stay on the tunnel (network drain)")
 		m.plan.Network = "drain"
 	}
@@ -252,6 +251,7 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 		return err
 	}
 	m.work.rtt = rtt
+	m.fit(ctx, local.Address, netip.AddrPortFrom(remote.Address, m.a.config.Port))
 	m.work.skew = time.Duration(m.work.accepted.Now - (sent.UnixNano()+back.UnixNano())/2)
 	if abs(m.work.skew) < back.Sub(sent)/2 {
 		m.work.skew = 0 // within what the measurement cannot tell from none

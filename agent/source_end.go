@@ -122,7 +122,13 @@ func (m *outgoing) askLanded(ctx context.Context) error {
 	skew := int64(m.work.skew)
 	m.rec.edit(func(r *Report) {
 		r.Handed = there.Handed - skew
-		r.Survey, r.Held = there.Survey, there.Held
+		if len(there.Next) > 0 {
+			r.Next = there.Next // one may have been taken since the check
+		}
+		if there.Network != "" {
+			r.Network = there.Network
+		}
+		r.Survey, r.Survival, r.Held = there.Survey, there.Survival, there.Held
 		r.Notes = append(r.Notes, there.Notes...)
 		for _, s := range there.Critical {
 			s.At -= skew

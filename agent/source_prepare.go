@@ -91,7 +91,7 @@ func (m *outgoing) prepareHere(ctx context.Context) error {
 			}
 			away := netstate.Away{
 				Addr: addr.Prefix.Addr(), MAC: g.Held.Description.NICs[g.Held.Active].hardware(),
-				Tap: g.Held.Taps[g.Held.Active], Tunnel: d.Tunnel.Name,
+				Tap: g.Held.Taps[g.Held.Active], Tunnel: d.Tunnel.Name, Fits: m.plan.Fits,
 			}
 			if addr.Home == m.a.config.Host {
 				away.Gateway = addr.Gateway

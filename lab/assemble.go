@@ -84,6 +84,7 @@ func (r *run) migrationReport(m *move) report.Migration {
 	}
 	out.Steps, out.Ownership = criticalPath(rep)
 	out.Notes = rep.Notes
+	out.Survival = survival(rep)
 	r.fillBytes(&out, rep)
 	r.fillPhases(&out, rep)
 	r.fillNetwork(&out, m)
@@ -260,7 +261,7 @@ func (r *run) connections(m *move) *report.Connections {
 			switch {
 			case !c.Survived && c.Last < m.report.Ended:
 				out.Lost++
-			case m.report.Outcome == migration.Completed && m.report.Network == "mptcp" && r.movedTo(t.Name, c, next, m.report):
+			case m.report.Outcome == migration.Completed && m.report.Network != "tunnel" && r.movedTo(t.Name, c, next, m.report):
 				out.Moved++
 			default:
 				out.Tunnelled++

@@ -137,6 +137,9 @@ func (r *run) follow(ctx context.Context, host *hostAgent, m *move) {
 func (m *move) set(rep *agent.Report) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.report != nil && m.report.Survival != nil {
+		rep.Survival = m.report.Survival // of the move's end, not of what the end of the run did to it
+	}
 	m.report = rep
 }
 

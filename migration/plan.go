@@ -51,14 +51,16 @@ type Plan struct {
 	Mode      string        `json:"mode"`
 	Transfer  string        `json:"transfer"`
 	Network   string        `json:"network"`
+	Chosen    bool          `json:"network_chosen,omitempty"` // Network was auto: connections that can follow do, whatever it says
 	Tunnel    string        `json:"tunnel"`
 	Downtime  time.Duration `json:"downtime"`
 	Bandwidth int64         `json:"bandwidth"`
 	Insecure  bool          `json:"insecure"`
-	Want      netip.Addr    `json:"want,omitzero"` // next address asked for by name
-	Held      []Address     `json:"held"`          // addresses the guest holds now, the current one of each family first
-	Next      []Address     `json:"next"`          // addresses at the destination; same as Held's first where the address is kept
-	Active    int           `json:"active"`        // index of the NIC that is active at the source
+	Want      netip.Addr    `json:"want,omitzero"`  // next address asked for by name
+	Held      []Address     `json:"held"`           // addresses the guest holds now, the current one of each family first
+	Next      []Address     `json:"next"`           // addresses at the destination; same as Held's first where the address is kept
+	Active    int           `json:"active"`         // index of the NIC that is active at the source
+	Fits      int           `json:"fits,omitempty"` // largest packet of the guest that the tunnel carries in one piece, bytes; 0: not known
 }
 
 // KeepsAddress says whether the guest keeps its address for good.

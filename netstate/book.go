@@ -200,6 +200,7 @@ func (p *page) remove(guest string, counters []string) {
 	for _, chain := range []string{chainIn + guest, chainOut + guest, chainAbout + guest} {
 		p.conn.DelChain(&nftables.Chain{Table: table(), Name: chain})
 	}
+	p.dropSets(guest)
 	for _, name := range counters {
 		p.conn.AddObj(&nftables.CounterObj{Table: table(), Name: name})
 		p.conn.DeleteObject(&nftables.CounterObj{Table: table(), Name: name})

@@ -27,6 +27,10 @@
 //     destination (also to a neighbour: a client's connection keeps its path);
 //   - its own ARP entry expires: the host answers for the old gateway.
 //
+// Beside the cures, both ends note each flow that takes the detour, with a counter
+// that nft shows ([Flows]), and lower the MSS of TCP connections that begin to what
+// the tunnel carries in one piece ([Away.Fits]).
+//
 // # Flip
 //
 // Set with Active=false prepares: a host route to the bridge and the guest's

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strconv"
 	"strings"
 )
 
@@ -26,13 +27,21 @@ func notes(s State, mac net.HardwareAddr) []string {
 			active = append(active, words("active", "addr", a.Addr.String()))
 		}
 		lines = append(lines, words("away", "addr", a.Addr.String(), "mac", a.MAC.String(), "tap", a.Tap,
-			"tunnel", a.Tunnel, "gateway", addrWord(a.Gateway), "home", a.Home))
+			"tunnel", a.Tunnel, "gateway", addrWord(a.Gateway), "home", a.Home, "fits", number(a.Fits)))
 	}
 	for _, v := range s.Visiting {
 		lines = append(lines, words("visiting", "addr", v.Addr.String(), "mac", v.MAC.String(), "tap", v.Tap,
-			"taps", strings.Join(v.Taps, ","), "gateway", addrWord(v.Gateway), "tunnel", v.Tunnel))
+			"taps", strings.Join(v.Taps, ","), "gateway", addrWord(v.Gateway), "tunnel", v.Tunnel, "fits", number(v.Fits)))
 	}
 	return append(lines, active...)
+}
+
+// number writes one that is not 0.
+func number(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
 }
 
 func addrWord(a netip.Addr) string {
@@ -62,6 +71,7 @@ func readNotes(guest string, lines []string) (State, net.HardwareAddr, error) {
 		mac, macErr := net.ParseMAC(m["mac"])
 		addr, addrErr := netip.ParseAddr(m["addr"])
 		gateway, _ := netip.ParseAddr(m["gateway"])
+		fits, _ := strconv.Atoi(m["fits"])
 		switch {
 		case kind == "guest":
 			s.Bridge, s.LAN, s.Taps, bridgeMAC = m["bridge"], m["lan"], list(m["taps"]), mac
@@ -74,9 +84,9 @@ func readNotes(guest string, lines []string) (State, net.HardwareAddr, error) {
 		case macErr != nil || addrErr != nil:
 			return s, nil, fmt.Errorf("read note of guest %s: %q is not ours", guest, line)
 		case kind == "away":
-			s.Away = append(s.Away, Away{Addr: addr, MAC: mac, Tap: m["tap"], Tunnel: m["tunnel"], Gateway: gateway, Home: m["home"]})
+			s.Away = append(s.Away, Away{Addr: addr, MAC: mac, Tap: m["tap"], Tunnel: m["tunnel"], Gateway: gateway, Home: m["home"], Fits: fits})
 		case kind == "visiting":
-			s.Visiting = append(s.Visiting, Visiting{Addr: addr, MAC: mac, Tap: m["tap"], Taps: list(m["taps"]), Gateway: gateway, Tunnel: m["tunnel"]})
+			s.Visiting = append(s.Visiting, Visiting{Addr: addr, MAC: mac, Tap: m["tap"], Taps: list(m["taps"]), Gateway: gateway, Tunnel: m["tunnel"], Fits: fits})
 		default:
 			return s, nil, fmt.Errorf("read note of guest %s: %q is not ours", guest, line)
 		}

@@ -21,6 +21,10 @@ type bridgeRule struct {
 func ingress(s State, bridge net.HardwareAddr) []bridgeRule {
 	rules := []bridgeRule{{comment: words("of", "guest", s.Guest)}}
 	for _, v := range s.Visiting {
+		if !v.AtHome() {
+			rules = append(rules, clampRule(v.Addr, v.Fits, "out")...)
+			rules = append(rules, flowRules(s.Guest, v.Addr, "out", true, join(unicast(), ipSrc(v.Addr)))...)
+		}
 		for _, tap := range v.Taps {
 			m := join(iif(tap), unicast(), ipSrc(v.Addr), count(counterVisiting(s.Guest, v.Addr)), toHost(bridge))
 			rules = append(rules, bridgeRule{words("redirect", "from", v.Addr.String(), "tap", tap, "host", bridge.String()), m})
@@ -36,9 +40,14 @@ func ingress(s State, bridge net.HardwareAddr) []bridgeRule {
 		}
 	}
 	for _, a := range s.Away {
+		rules = append(rules, clampRule(a.Addr, a.Fits, "in")...)
+		rules = append(rules, clampRule(a.Addr, a.Fits, "out")...)
+	}
+	for _, a := range s.Away {
 		if !a.Active {
 			continue
 		}
+		rules = append(rules, flowRules(s.Guest, a.Addr, "away", false, join(etherDst(a.MAC), ipDst(a.Addr)))...)
 		m := join(etherDst(a.MAC), ipDst(a.Addr), count(counterAway(s.Guest, a.Addr)), toHost(bridge))
 		rules = append(rules, bridgeRule{words("redirect", "away", a.Addr.String(), "mac", a.MAC.String(), "host", bridge.String()), m})
 		if a.Addr.Is4() {
@@ -53,6 +62,12 @@ func ingress(s State, bridge net.HardwareAddr) []bridgeRule {
 // away its taps take nothing but what was on its way to it already.
 func egress(s State) []bridgeRule {
 	rules := []bridgeRule{{comment: words("of", "guest", s.Guest)}}
+	for _, v := range s.Visiting {
+		if !v.AtHome() {
+			rules = append(rules, clampRule(v.Addr, v.Fits, "in")...)
+			rules = append(rules, flowRules(s.Guest, v.Addr, "in", false, join(etherDst(v.MAC), ipDst(v.Addr)))...)
+		}
+	}
 	closed := map[string]bool{}
 	for _, a := range s.Away {
 		if !a.Active {

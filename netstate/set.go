@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/google/nftables"
@@ -143,10 +144,20 @@ func decide(b book, s State, bridge net.HardwareAddr) error {
 	}
 	p := newPage()
 	p.counters(counters(s))
+	if notesFlows(in, b.chains[chainIn+s.Guest]) || notesFlows(out, b.chains[chainOut+s.Guest]) {
+		p.sets(s.Guest)
+	}
 	p.base(chainIn+s.Guest, nftables.ChainHookPrerouting, b.chains[chainIn+s.Guest], in)
 	p.base(chainOut+s.Guest, nftables.ChainHookPostrouting, b.chains[chainOut+s.Guest], out)
 	p.write(chainAbout+s.Guest, b.chains[chainAbout+s.Guest], about)
 	return p.commit("rules")
+}
+
+// notesFlows says whether some of rules note flows and are not there yet.
+func notesFlows(rules []bridgeRule, now []string) bool {
+	return slices.ContainsFunc(rules, func(r bridgeRule) bool {
+		return strings.HasPrefix(r.comment, flowsWord+" ") && !slices.Contains(now, r.comment)
+	})
 }
 
 // drop removes what was there before and is wanted no more, last made first, and

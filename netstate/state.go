@@ -28,6 +28,7 @@ type Away struct {
 	Tunnel  string           // device towards the guest
 	Gateway netip.Addr       // the subnet's router: packets that come from Addr out of the tunnel leave by it over the bridge; zero: the host's own routes decide, and the bridge needs rp_filter 0
 	Home    string           // of an address in transit: device towards its home, where packets that come from Addr go; then Gateway is zero
+	Fits    int              // largest packet that the tunnel carries in one piece: connections that begin now are told so; 0: as they like
 	Active  bool             // false: prepared, nothing changes for anybody; true: flipped
 }
 
@@ -39,6 +40,7 @@ type Visiting struct {
 	Taps    []string         // all the guest's taps here
 	Gateway netip.Addr       // the old subnet's router, whose MAC the guest still knows; zero: not answered for
 	Tunnel  string           // device towards the address's home; "": it is at home here, see AtHome
+	Fits    int              // as of Away
 }
 
 // AtHome says that the address belongs to this site, and that the guest, which has

@@ -96,6 +96,9 @@ func listGuests(c *cobra.Command, name string) error {
 			addrs = append(addrs, a.Prefix.Addr().String())
 		}
 		fmt.Fprintf(c.OutOrStdout(), "%-16s %-10s %5d MiB  %s  %s\n", g.Name, g.Status, g.Memory>>20, strings.Join(addrs, " "), g.Migration)
+		if name != "" {
+			printFlows(c.OutOrStdout(), g.Flows)
+		}
 	}
 	return nil
 }
@@ -103,6 +106,9 @@ func listGuests(c *cobra.Command, name string) error {
 func newHost() *cobra.Command {
 	c := askFlags(&cobra.Command{Use: "host", Short: "hosts of the fleet, as this one knows them", Example: "  godwit host ls"})
 	c.AddCommand(&cobra.Command{
+		Use: "show", Short: "what uses this host's tunnels, guest by guest and flow by flow", Example: "  godwit host show --json", Args: argsExactly(0, "no arguments"),
+		RunE: func(c *cobra.Command, _ []string) error { return showTunnels(c) },
+	}, &cobra.Command{
 		Use: "ls", Short: "list them", Example: "  godwit host ls --json", Args: argsExactly(0, "no arguments"),
 		RunE: func(c *cobra.Command, _ []string) error { return listHosts(c) },
 	})

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -175,13 +174,17 @@ func newWatch() *cobra.Command {
 }
 
 func newHistory() *cobra.Command {
-	return askFlags(&cobra.Command{
-		Use: "history", Short: "list the migrations since the agent started", Example: "  godwit history --json",
+	var show string
+	c := &cobra.Command{
+		Use: "history", Short: "list the migrations since the agent started, or show one", Example: "  godwit history --json\n  godwit history --show m-3f9a2c1b",
 		Args: argsExactly(0, "no arguments"),
 		RunE: func(c *cobra.Command, _ []string) error {
 			client, err := ask(c)
 			if err != nil {
 				return err
+			}
+			if show != "" {
+				return showReport(c, client, show)
 			}
 			all, err := client.Reports(c.Context())
 			if err != nil {
@@ -195,7 +198,9 @@ func newHistory() *cobra.Command {
 			}
 			return nil
 		},
-	})
+	}
+	c.Flags().StringVar(&show, "show", "", "a migration's id: what became of each of its guest's connections")
+	return askFlags(c)
 }
 
 func historyLine(r agent.Report) string {
@@ -224,15 +229,18 @@ func follow(c *cobra.Command, client *agent.Client, id string) error {
 			}
 		}
 		if part.Over {
-			return outcome(c.Context(), client, id)
+			return outcome(c, client, id)
 		}
 	}
 }
 
-func outcome(ctx context.Context, client *agent.Client, id string) error {
-	rep, err := client.Report(ctx, id)
+func outcome(c *cobra.Command, client *agent.Client, id string) error {
+	rep, err := client.Report(c.Context(), id)
 	if err != nil {
 		return err
+	}
+	if !asJSON(c) {
+		printSurvival(c.OutOrStdout(), rep.Survival)
 	}
 	if rep.Outcome == migration.Completed {
 		return nil

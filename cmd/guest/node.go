@@ -40,6 +40,7 @@ func newNode(children *family, ticks *ticks) *node {
 		"make_main":          with(func(_ context.Context, p macParam) (any, error) { return done{}, n.book.MakeMain(p.MAC) }),
 		"retire":             with(func(_ context.Context, p guest.Retire) (any, error) { return done{}, n.book.Retire(p) }),
 		"users":              with(n.users),
+		"connections":        with(func(_ context.Context, p addrsParam) (any, error) { return follow.Connections(p.Addrs) }),
 		"drop_address":       with(func(_ context.Context, p addrsParam) (any, error) { return done{}, n.book.Drop(p.Addrs) }),
 		"refresh_neighbours": with(func(context.Context, struct{}) (any, error) { return done{}, n.book.RefreshNeighbours() }),
 		"ticks":              with(n.setTicks),

@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 )
 
 // Report is one run.
@@ -77,7 +78,48 @@ type Migration struct {
 	Steps      []Step            `json:"steps,omitempty"`  // timed acts of the agents around the switch
 	Ownership  *Ownership        `json:"ownership,omitempty"`
 	Notes      []string          `json:"notes,omitempty"` // what the agents remarked
+	Survival   *Survival         `json:"survival,omitempty"`
 	WhyNull    map[string]string `json:"why_null,omitempty"`
+}
+
+// Survival is what became of every connection that the guest had, by its own list.
+type Survival struct {
+	Total       int        `json:"total"`
+	Moved       int        `json:"moved"`     // a working subflow on the next address
+	Tunnelled   int        `json:"tunnelled"` // alive on the old address
+	Ended       int        `json:"ended"`     // closed by one of its ends
+	Lost        int        `json:"lost"`
+	Connections []Survivor `json:"connections"`
+	Omitted     int        `json:"omitted,omitempty"` // not listed, and not in Total
+	Unknown     string     `json:"unknown,omitempty"` // why there is no list of the guest's own
+}
+
+// Survivor is one of the guest's connections.
+type Survivor struct {
+	Kind   string  `json:"kind"`   // mptcp, tcp, udp
+	Local  string  `json:"local"`  // the guest's address and port before the move
+	Remote string  `json:"remote"` // the client's
+	Fate   string  `json:"fate"`   // moved, tunnelled, ended, lost
+	Now    string  `json:"now,omitempty"`
+	Why    string  `json:"why,omitempty"`
+	AtS    float64 `json:"at_s,omitempty"` // when it ended or was lost, after the request
+}
+
+// Line is the sums in words, of what there is.
+func (s *Survival) Line() string {
+	if s.Unknown != "" && s.Total == 0 {
+		return s.Unknown
+	}
+	parts := []string{fmt.Sprintf("%d connections", s.Total)}
+	for _, p := range []struct {
+		n    int
+		word string
+	}{{s.Moved, "moved"}, {s.Tunnelled, "through the tunnel"}, {s.Ended, "ended by themselves"}, {s.Lost, "lost"}, {s.Omitted, "more not listed"}} {
+		if p.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.word))
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 // Phase is one phase of a migration, in seconds after its request.

@@ -72,6 +72,18 @@ func summaryMoves(b *strings.Builder, r *Report, c paint) {
 	if more := len(r.Migrations) - maxSummaryMoves; more > 0 {
 		fmt.Fprintf(b, "  and %d more\n", more)
 	}
+	var all Survival
+	known := false
+	for i := range r.Migrations {
+		if s := r.Migrations[i].Survival; s != nil {
+			known = true
+			all.Total, all.Moved, all.Tunnelled = all.Total+s.Total, all.Moved+s.Moved, all.Tunnelled+s.Tunnelled
+			all.Ended, all.Lost, all.Omitted = all.Ended+s.Ended, all.Lost+s.Lost, all.Omitted+s.Omitted
+		}
+	}
+	if known {
+		fmt.Fprintf(b, "  guests' own lists: %s\n", all.Line())
+	}
 }
 
 func summaryFlows(b *strings.Builder, r *Report, c paint) {

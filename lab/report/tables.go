@@ -17,7 +17,7 @@ type table struct {
 type cell struct{ Text, Hint, Class string }
 
 func tables(r *Report) []table {
-	list := []table{migrationTable(r), phaseTable(r), predictionTable(r), stepTable(r), trafficTable(r)}
+	list := []table{migrationTable(r), phaseTable(r), predictionTable(r), stepTable(r), trafficTable(r), survivalTable(r)}
 	return slices.DeleteFunc(list, func(t table) bool { return len(t.Rows) == 0 })
 }
 
@@ -144,6 +144,29 @@ func trafficTable(r *Report) table {
 			n(milliseconds(f.ServiceGapMS), "service_gap_ms"), n(milliseconds(f.GapBeforeMS), "gap_before_ms"),
 			none(f.RecordsLost, "records_lost"), none(f.RecordsRepeated, "records_repeated"), none(f.Corrupt, "corrupt"),
 			n(size(f.Bytes), "bytes"), n(f.Mbps.String(), "mbps"), n(f.RTTMS.String(), "rtt_ms"), n(count(f.Retransmits), "retransmits")})
+	}
+	return t
+}
+
+// survivalRows bounds the table of the page; report.json has them all.
+const survivalRows = 500
+
+// survivalTable lists every connection of the guests, migration by migration.
+func survivalTable(r *Report) table {
+	t := table{Title: "Connections", Head: []string{"#", "guest", "kind", "guest's end", "client's end", "became", "now", "why"}}
+	classes := map[string]string{"moved": "good", "lost": "bad"}
+	for i := range r.Migrations {
+		m := &r.Migrations[i]
+		if m.Survival == nil {
+			continue
+		}
+		for _, c := range m.Survival.Connections {
+			if len(t.Rows) == survivalRows {
+				return t
+			}
+			t.Rows = append(t.Rows, []cell{{Text: strconv.Itoa(i + 1), Class: "num"}, {Text: m.Guest}, {Text: c.Kind}, {Text: c.Local}, {Text: c.Remote},
+				{Text: c.Fate, Class: classes[c.Fate]}, {Text: c.Now}, {Text: c.Why}})
+		}
 	}
 	return t
 }

@@ -111,7 +111,9 @@ func (s Site) check() error {
 	switch {
 	case !nameForm.MatchString(s.Name):
 		return fmt.Errorf("a name has lower-case letters, digits and dashes, up to 40")
-	case !s.GuestV4.IsValid() || !s.GuestV4.Addr().Is4() || s.GuestV4.Bits() > 29:
+	case !s.GuestV4.IsValid() && !s.GuestV6.IsValid():
+		return fmt.Errorf("it has no guest net; give it an IPv4 or an IPv6 subnet")
+	case s.GuestV4.IsValid() && (!s.GuestV4.Addr().Is4() || s.GuestV4.Bits() > 29):
 		return fmt.Errorf("guest net %s is not an IPv4 subnet of at least 8 addresses", s.GuestV4)
 	case s.GuestV6.IsValid() && (!s.GuestV6.Addr().Is6() || s.GuestV6.Bits() > 120):
 		return fmt.Errorf("guest net %s is not an IPv6 subnet of at least 256 addresses", s.GuestV6)

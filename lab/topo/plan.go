@@ -115,7 +115,9 @@ func (s Spec) hosts(i int) []Host {
 		host := Host{
 			Name: name, Site: site.Name, Namespace: s.namespace(hostNode(name)),
 			Bridge: guestBridge, LAN: hostLAN,
-			GuestV4: site.GuestV4.Masked(), GatewayV4: gateway(site.GuestV4).Addr(),
+		}
+		if site.GuestV4.IsValid() {
+			host.GuestV4, host.GatewayV4 = site.GuestV4.Masked(), gateway(site.GuestV4).Addr()
 		}
 		if site.GuestV6.IsValid() {
 			host.GuestV6, host.GatewayV6 = site.GuestV6.Masked(), gateway(site.GuestV6).Addr()

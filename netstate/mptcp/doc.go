@@ -21,6 +21,8 @@ var (
 	// ErrUnsupported means that the kernel has no MPTCP path manager, or not
 	// the diagnostics asked for (a module such as udp_diag is missing).
 	ErrUnsupported = errors.New("not supported by this kernel")
+	// ErrFull means that the path manager knows MaxEndpoints already.
+	ErrFull = errors.New("eight endpoints are known already")
 	// ErrInterrupted means that a listing kept changing while it was read.
 	ErrInterrupted = errors.New("listing kept changing")
 )

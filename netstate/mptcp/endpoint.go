@@ -46,19 +46,35 @@ type Endpoint struct {
 
 // AddEndpoint makes the path manager know e. Open connections announce it at once.
 // If an endpoint with that address and port, or that id, exists, the error
-// matches os.ErrExist and nothing is changed.
+// matches os.ErrExist and nothing is changed; where MaxEndpoints are known, ErrFull.
 func AddEndpoint(e Endpoint) error {
 	encoder, err := encodeEndpoint(e, true)
 	if err != nil {
 		return fmt.Errorf("add mptcp endpoint %d %s: %w", e.ID, e.Addr, err)
 	}
 	if _, err := request(cmdAddAddr, encoder, 0); err != nil {
-		if errors.Is(err, unix.EEXIST) {
+		switch {
+		case errors.Is(err, unix.EEXIST):
 			err = os.ErrExist
+		case full(err):
+			err = ErrFull
 		}
 		return fmt.Errorf("add mptcp endpoint %d %s: %w", e.ID, e.Addr, err)
 	}
 	return nil
+}
+
+// MaxEndpoints is how many a namespace can have (MPTCP_PM_ADDR_MAX).
+const MaxEndpoints = 8
+
+// full says whether an endpoint was refused for want of room: kernels have said so
+// with the number of any wrong argument.
+func full(err error) bool {
+	if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ERANGE) {
+		return false
+	}
+	known, err := Endpoints()
+	return err == nil && len(known) >= MaxEndpoints
 }
 
 // DelEndpoint forgets the endpoint id: open connections withdraw its address and

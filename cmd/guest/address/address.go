@@ -17,7 +17,6 @@ import (
 	"sync"
 	"time"
 
-	"godwit/netstate/mptcp"
 	"godwit/vm/guest"
 
 	"github.com/vishvananda/netlink"
@@ -217,66 +216,6 @@ func mainBy(link netlink.Link, n nic) error {
 		}
 	}
 	return nil
-}
-
-// signal announces the first address of each family: IPv4 by id, IPv6 by id+1.
-func signal(device string, addrs []netip.Prefix, id uint8) ([]uint8, error) {
-	existing, err := mptcp.Endpoints()
-	if err != nil {
-		return nil, err
-	}
-	if err := dropDead(existing); err != nil {
-		return nil, err
-	}
-	var ids []uint8
-	for _, v6 := range []bool{false, true} {
-		i := slices.IndexFunc(addrs, func(p netip.Prefix) bool { return p.Addr().Is6() == v6 })
-		if i < 0 {
-			continue
-		}
-		want := mptcp.Endpoint{ID: id, Addr: addrs[i].Addr(), Dev: device, Flags: mptcp.FlagSignal}
-		if v6 {
-			want.ID++
-		}
-		if err := ensureEndpoint(want, existing); err != nil {
-			return ids, err
-		}
-		ids = append(ids, want.ID)
-	}
-	return ids, nil
-}
-
-// dropDead removes endpoints whose address no NIC has any more: there is room for
-// eight only.
-func dropDead(endpoints []mptcp.Endpoint) error {
-	addrs, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
-	if err != nil {
-		return fmt.Errorf("list addresses: %w", err)
-	}
-	for _, e := range endpoints {
-		lives := slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return a.IP.Equal(e.Addr.AsSlice()) })
-		if lives {
-			continue
-		}
-		if err := mptcp.DelEndpoint(e.ID, e.Addr); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func ensureEndpoint(want mptcp.Endpoint, existing []mptcp.Endpoint) error {
-	for _, e := range existing {
-		if e.ID == want.ID && e.Addr == want.Addr && e.Port == want.Port {
-			return nil
-		}
-		if e.ID == want.ID || e.Addr == want.Addr && e.Port == want.Port {
-			if err := mptcp.DelEndpoint(e.ID, e.Addr); err != nil {
-				return err
-			}
-		}
-	}
-	return mptcp.AddEndpoint(want)
 }
 
 func linkByMAC(mac string) (netlink.Link, error) {

@@ -59,6 +59,7 @@ func Await(ctx context.Context, params guest.AwaitJoin, progress func(joined, to
 	if err := w.wait(ctx, events, progress); err != nil {
 		return guest.Joins{}, err
 	}
+	w.tidy()
 	progress(len(w.joined), w.total())
 	return w.outcome(), nil
 }
@@ -195,6 +196,45 @@ func (w *watch) nudge() {
 			w.used = append(w.used, fresh.ID)
 		}
 	}
+}
+
+// tidy withdraws the announcements with a port of their own that nobody depends on:
+// each takes a place of the few that there are, and peers that had come already may
+// have made one more subflow there, which counts against their limits at the next
+// move. What it cannot find out it leaves.
+func (w *watch) tidy() {
+	if len(w.used) == 0 {
+		return
+	}
+	endpoints, err := mptcp.Endpoints()
+	if err != nil {
+		return
+	}
+	connections, err := mptcp.Connections()
+	if err != nil {
+		return
+	}
+	for _, e := range endpoints {
+		if e.Port == 0 || !slices.Contains(w.used, e.ID) {
+			continue
+		}
+		if !slices.ContainsFunc(connections, func(c mptcp.Connection) bool { return depends(c, e) }) {
+			_ = mptcp.DelEndpoint(e.ID, e.Addr)
+		}
+	}
+}
+
+// depends says whether c has a working subflow on the address and port of e, and on
+// the same address none by another port.
+func depends(c mptcp.Connection, e mptcp.Endpoint) bool {
+	by, beside := false, false
+	for _, s := range c.Subflows {
+		if s.State != mptcp.StateEstablished || s.Local.Addr() != e.Addr {
+			continue
+		}
+		by, beside = by || s.Local.Port() == e.Port, beside || s.Local.Port() != e.Port
+	}
+	return by && !beside
 }
 
 // The kernel listens for late joins on one of these ports: nudgePort plus the

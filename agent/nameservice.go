@@ -1,0 +1,87 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"godwit/migration"
+)
+
+// nameWaits are the pauses before each try to tell the name server where a guest is
+// now. A server that refuses may be mended meanwhile, so that is tried again too.
+var nameWaits = []time.Duration{0, time.Second, 4 * time.Second, 15 * time.Second, time.Minute}
+
+// nameSettle is how long a migration's end waits for the first tries, so that their
+// outcome is in its report.
+const nameSettle = 3 * time.Second
+
+// tellNames has the name server know the guest's next addresses. It never holds up a
+// migration: what goes wrong becomes a note. done is closed when it has ended.
+func (a *Agent) tellNames(plan migration.Plan, rec *Record) (done <-chan struct{}) {
+	if a.config.DNS == nil || plan.KeepsAddress() {
+		return nil
+	}
+	ended := make(chan struct{})
+	a.actors.Go(func() {
+		defer close(ended)
+		if text := a.updateNames(a.ctx, plan.Guest, bare(plan.Next), nameWaits, func(text string) { a.remark(plan.ID, rec, text) }); text != "" {
+			a.remark(plan.ID, rec, text)
+		}
+	})
+	return ended
+}
+
+// updateNames tries after each of waits until the server has taken the addresses. It
+// returns what a person should know of how it ended; said is told of the first
+// failure when it happens.
+func (a *Agent) updateNames(ctx context.Context, guest string, addrs []netip.Addr, waits []time.Duration, said func(string)) string {
+	c := *a.config.DNS
+	var last error
+	for i, wait := range waits {
+		if !sleep(ctx, wait) {
+			return ""
+		}
+		try, cancel := limitNameTry.on(ctx)
+		last = says(try, c.Update(try, guest, addrs))
+		cancel()
+		if last == nil {
+			return fmt.Sprintf("name service: %s is %s now", c.NameOf(guest), join(addrs))
+		}
+		if i == 0 && len(waits) > 1 {
+			said(fmt.Sprintf("name service: %v; trying again", last))
+		}
+	}
+	return fmt.Sprintf("name service: given up after %d tries: %v; set %s to %s by hand", len(waits), last, c.NameOf(guest), join(addrs))
+}
+
+func join(addrs []netip.Addr) string {
+	var out []string
+	for _, addr := range addrs {
+		out = append(out, addr.String())
+	}
+	return strings.Join(out, ", ")
+}
+
+// remark notes something of a migration that may have ended meanwhile.
+func (a *Agent) remark(id string, rec *Record, text string) {
+	if rec.snapshot().Ended == 0 {
+		rec.note(text)
+		return
+	}
+	a.amend(id, func(r *Report) { r.Notes = append(r.Notes, text) })
+}
+
+// awaitNames waits a little for tellNames.
+func awaitNames(ctx context.Context, done <-chan struct{}) {
+	if done == nil {
+		return
+	}
+	select {
+	case <-done:
+	case <-time.After(nameSettle):
+	case <-ctx.Done():
+	}
+}

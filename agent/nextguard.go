@@ -1,0 +1,86 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"godwit/migration"
+	"godwit/netstate"
+)
+
+// guardEvery is how often the next addresses are asked for again while memory is
+// copied: between the check and the handover somebody else may take them.
+const guardEvery = 4 * time.Second
+
+// nextGuard watches next addresses that the guest does not have yet.
+type nextGuard struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	taken  map[netip.Addr]string // by whom; to be read after stop
+}
+
+// guardNext asks for addrs by probe until stop.
+func guardNext(ctx context.Context, addrs []netip.Addr, every time.Duration, probe func(context.Context, netip.Addr) (by string, used bool)) *nextGuard {
+	ctx, cancel := context.WithCancel(ctx)
+	g := &nextGuard{cancel: cancel, done: make(chan struct{}), taken: map[netip.Addr]string{}}
+	go func() {
+		defer close(g.done)
+		for sleep(ctx, every) {
+			for _, addr := range addrs {
+				if by, used := probe(ctx, addr); used {
+					g.taken[addr] = by
+				} else if ctx.Err() == nil {
+					delete(g.taken, addr) // it is free again
+				}
+			}
+		}
+	}()
+	return g
+}
+
+// stop ends the guard, within some 10 ms, and returns who has which address.
+func (g *nextGuard) stop() map[netip.Addr]string {
+	if g == nil {
+		return nil
+	}
+	g.cancel()
+	<-g.done
+	return g.taken
+}
+
+// probeNext asks the LAN who has addr. What cannot be found out counts as free: the
+// check has seen that it was.
+func (a *Agent) probeNext(ctx context.Context, addr netip.Addr) (string, bool) {
+	used, by, err := netstate.Probe(ctx, a.config.Network.Bridge, addr)
+	return by.String(), used && err == nil
+}
+
+// replaceTaken chooses other next addresses for those that were taken since the
+// check. Addresses that nobody took stay.
+func (m *incoming) replaceTaken(ctx context.Context) error {
+	taken := m.work.guard.stop()
+	m.work.guard = nil
+	for i, next := range m.plan.Next {
+		by, lost := taken[next.Prefix.Addr()]
+		if !lost || m.plan.KeepsAddress() {
+			continue
+		}
+		n := m.a.config.Network
+		subnet, gateway := n.V6, n.Gateway6
+		if next.Prefix.Addr().Is4() {
+			subnet, gateway = n.V4, n.Gateway4
+		}
+		addr, err := m.a.freeAddress(ctx, subnet, gateway, netip.Addr{}, m.plan.Guest)
+		if err != nil {
+			return err
+		}
+		m.rec.note(fmt.Sprintf("next address %s was taken by %s after the check; %s is used", next.Prefix.Addr(), by, addr))
+		m.a.mu.Lock() // others look at what is promised to guests that come
+		m.plan.Next = append([]migration.Address{}, m.plan.Next...)
+		m.plan.Next[i].Prefix = netip.PrefixFrom(addr, subnet.Bits())
+		m.a.mu.Unlock()
+	}
+	return nil
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"godwit/agent"
+)
+
+// showReport prints one migration with all its connections.
+func showReport(c *cobra.Command, client *agent.Client, id string) error {
+	rep, err := client.Report(c.Context(), id)
+	if err != nil {
+		return err
+	}
+	if asJSON(c) {
+		return printJSON(c.OutOrStdout(), rep)
+	}
+	w := c.OutOrStdout()
+	fmt.Fprintln(w, historyLine(rep))
+	for i, next := range rep.Next {
+		fmt.Fprintf(w, "address   %s → %s\n", rep.Old[min(i, len(rep.Old)-1)].Prefix.Addr(), next.Prefix.Addr())
+	}
+	for _, note := range rep.Notes {
+		fmt.Fprintln(w, "note     ", note)
+	}
+	printSurvival(w, rep.Survival)
+	return nil
+}
+
+// printSurvival prints what became of each connection, a line each.
+func printSurvival(w io.Writer, s *agent.Survival) {
+	if s == nil {
+		return
+	}
+	if s.Unknown != "" {
+		fmt.Fprintln(w, s.Unknown)
+	}
+	fmt.Fprintf(w, "connections: %d, of which %d moved, %d go through the tunnel, %d ended by themselves, %d were lost\n", s.Total, s.Moved, s.Tunnelled, s.Ended, s.Lost)
+	for _, c := range s.Connections {
+		became := c.Fate
+		if c.Now != nil {
+			became += " to " + c.Now.String()
+		}
+		if c.Why != "" {
+			became += ": " + c.Why
+		}
+		fmt.Fprintf(w, "  %-5s %-28s %-28s %s\n", c.Kind, c.Local, c.Remote, became)
+	}
+	if s.Omitted > 0 {
+		fmt.Fprintf(w, "  and %d more\n", s.Omitted)
+	}
+}

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"godwit/netstate"
+)
+
+// showTunnels prints what uses this host's tunnels.
+func showTunnels(c *cobra.Command) error {
+	client, err := ask(c)
+	if err != nil {
+		return err
+	}
+	all, err := client.Tunnels(c.Context())
+	if err != nil {
+		return err
+	}
+	w := c.OutOrStdout()
+	if asJSON(c) {
+		return printJSON(w, all)
+	}
+	if len(all) == 0 {
+		fmt.Fprintln(w, "no guest's addresses take a tunnel")
+	}
+	for _, use := range all {
+		var addrs []string
+		for _, a := range use.Addresses {
+			addrs = append(addrs, a.String())
+		}
+		lease := ""
+		if !use.Until.IsZero() {
+			lease = ", leased until " + use.Until.Format(time.TimeOnly)
+		}
+		fmt.Fprintf(w, "%-16s %s with %s%s\n", use.Guest, strings.Join(addrs, " "), strings.Join(use.Peers, ", "), lease)
+		printFlows(w, use.Flows)
+	}
+	return nil
+}
+
+// printFlows prints what took a guest's tunnels lately, a line each.
+func printFlows(w io.Writer, flows []netstate.Flow) {
+	for _, f := range flows {
+		fmt.Fprintf(w, "  %-4s %-28s %-28s %8d packets %12d bytes, idle %v\n", f.Protocol, f.Guest, f.Client, f.Packets, f.Bytes, f.Idle.Round(time.Second))
+	}
+}

@@ -1,0 +1,142 @@
+package address
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"godwit/netstate/mptcp"
+
+	"github.com/vishvananda/netlink"
+)
+
+// signal announces the first address of each family: IPv4 by id, IPv6 by id+1.
+func signal(device string, addrs []netip.Prefix, id uint8) ([]uint8, error) {
+	existing, err := mptcp.Endpoints()
+	if err != nil {
+		return nil, err
+	}
+	if err := dropDead(existing); err != nil {
+		return nil, err
+	}
+	if err := makeRoom(addrs, id); err != nil {
+		return nil, err
+	}
+	var ids []uint8
+	for _, v6 := range []bool{false, true} {
+		i := slices.IndexFunc(addrs, func(p netip.Prefix) bool { return p.Addr().Is6() == v6 })
+		if i < 0 {
+			continue
+		}
+		want := mptcp.Endpoint{ID: id, Addr: addrs[i].Addr(), Dev: device, Flags: mptcp.FlagSignal}
+		if v6 {
+			want.ID++
+		}
+		err := ensureEndpoint(want, existing)
+		if errors.Is(err, mptcp.ErrFull) {
+			continue // connections stay on their old addresses, and AwaitJoin says so
+		}
+		if err != nil {
+			return ids, err
+		}
+		ids = append(ids, want.ID)
+	}
+	return ids, nil
+}
+
+// dropDead removes endpoints whose address no NIC has any more: there is room for
+// eight only.
+func dropDead(endpoints []mptcp.Endpoint) error {
+	addrs, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return fmt.Errorf("list addresses: %w", err)
+	}
+	for _, e := range endpoints {
+		lives := slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return a.IP.Equal(e.Addr.AsSlice()) })
+		if lives {
+			continue
+		}
+		if err := mptcp.DelEndpoint(e.ID, e.Addr); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeRoom withdraws endpoints that no connection depends on until both families'
+// new ones fit: those with a port of their own first, then the oldest ids. It never
+// closes a connection's last subflow.
+func makeRoom(addrs []netip.Prefix, id uint8) error {
+	endpoints, err := mptcp.Endpoints()
+	if err != nil {
+		return err
+	}
+	keep := func(e mptcp.Endpoint) bool {
+		return e.Port == 0 && slices.ContainsFunc(addrs, func(p netip.Prefix) bool { return p.Addr() == e.Addr })
+	}
+	slices.SortStableFunc(endpoints, func(a, b mptcp.Endpoint) int {
+		if (a.Port == 0) != (b.Port == 0) {
+			return cmp.Compare(b.Port, a.Port)
+		}
+		return cmp.Compare(a.ID-id, b.ID-id) // ids go round: the one after id is the oldest
+	})
+	over := len(endpoints) - mptcp.MaxEndpoints
+	for _, p := range addrs {
+		if !slices.ContainsFunc(endpoints, func(e mptcp.Endpoint) bool { return e.Port == 0 && e.Addr == p.Addr() }) {
+			over++
+		}
+	}
+	for _, e := range endpoints {
+		if over <= 0 {
+			break
+		}
+		if keep(e) {
+			continue
+		}
+		connections, err := mptcp.Connections()
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(connections, func(c mptcp.Connection) bool { return onlyBy(c, e) }) {
+			continue
+		}
+		if err := mptcp.DelEndpoint(e.ID, e.Addr); err != nil {
+			return err
+		}
+		over--
+	}
+	return nil
+}
+
+// onlyBy says whether c has working subflows on e's address, or on its port where it
+// has one, and none elsewhere.
+func onlyBy(c mptcp.Connection, e mptcp.Endpoint) bool {
+	by, beside := false, false
+	for _, s := range c.Subflows {
+		if s.State != mptcp.StateEstablished {
+			continue
+		}
+		if s.Local.Addr() == e.Addr && (e.Port == 0 || s.Local.Port() == e.Port) {
+			by = true
+		} else {
+			beside = true
+		}
+	}
+	return by && !beside
+}
+
+func ensureEndpoint(want mptcp.Endpoint, existing []mptcp.Endpoint) error {
+	for _, e := range existing {
+		if e.ID == want.ID && e.Addr == want.Addr && e.Port == want.Port {
+			return nil
+		}
+		if e.ID == want.ID || e.Addr == want.Addr && e.Port == want.Port {
+			if err := mptcp.DelEndpoint(e.ID, e.Addr); err != nil {
+				return err
+			}
+		}
+	}
+	return mptcp.AddEndpoint(want)
+}

@@ -1,0 +1,257 @@
+package lab
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+	"github.com/vishvananda/netlink"
+
+	"godwit/agent"
+	"godwit/agent/nameserver"
+	"godwit/internal/need"
+	"godwit/lab/traffic"
+	"godwit/migration"
+	"godwit/netstate"
+	"godwit/netstate/netns"
+)
+
+// Clients of every kind. The way of one strips MPTCP's option from its packets.
+const clientsWorld = `
+name: clients
+sites:
+  - {name: montreal, guest_net: {v4: 10.1.1.0/24}, uplinks: [{name: public, rate: 200mbit, delay: 2ms}]}
+  - {name: sanjose, guest_net: {v4: 10.2.1.0/24}, uplinks: [{name: public, rate: 200mbit, delay: 2ms}]}
+clients:
+  - {name: full, at: internet}
+  - {name: plain, at: internet, mptcp: off}
+  - {name: deaf, at: internet, add_addr_accepted: 0}
+  - {name: stripped, at: internet}
+guests:
+  - {name: web, site: montreal, memory: 160MiB}
+`
+
+// atCore is an address of the internet's own, on the first client's network: that of
+// the name server.
+var atCore = netip.MustParseAddrPort("198.19.0.1:5353")
+
+// TestEveryConnectionIsAccounted moves a guest with a client of each kind, over hosts
+// with strict and with loose reverse path filters, past a middlebox that strips
+// MPTCP, and looks at what the reports say: before the move, after it, per flow of the
+// tunnel, and when the lease ends. The name server is a real BIND.
+func TestEveryConnectionIsAccounted(t *testing.T) {
+	need.Program(t, "named")
+	secret := filepath.Join(t.TempDir(), "key")
+	p := newTrial(t, clientsWorld, func(_ string, c *agent.Config) {
+		c.DNS = &nameserver.Config{Server: atCore.String(), Zone: "example.test", Key: nameserver.Key{Name: "godwit", File: secret}}
+	})
+	p.bind(secret)
+	for host, filter := range map[string]string{"montreal": "1", "sanjose": "2"} {
+		p.sysctl(p.w.agents[host].host.Namespace, "ipv4/conf/*/rp_filter", filter)
+	}
+	p.nft("table inet middlebox { chain c { type filter hook forward priority 0; ip saddr " + p.addr("stripped").String() + " reset tcp option mptcp; }; }")
+	info, err := p.guest("montreal", "web")
+	p.must(err)
+	old := info.Addresses[0].Prefix.Addr()
+	start := func(client, kind string) {
+		p.must(p.w.clients[client].Start(traffic.Flow{Name: kind, Kind: kind, Target: old, MPTCP: client != "plain"}))
+		go func() {
+			for range p.w.clients[client].Samples() { //nolint:revive // nobody else reads them
+			}
+		}()
+	}
+	for _, client := range []string{"full", "plain", "deaf", "stripped"} {
+		start(client, traffic.Ticks)
+	}
+	p.must(p.w.clients["plain"].Start(traffic.Flow{Name: "udp", Kind: traffic.UDP, Target: old}))
+
+	id := p.began(migration.Request{Guest: "web", To: "sanjose", Downtime: 5 * time.Second, Bandwidth: crawl})
+	p.reaches(id, "copy")
+	rep, err := p.w.agents["montreal"].client.Report(t.Context(), id)
+	p.must(err)
+	taken := rep.Next[0].Prefix.Addr()
+	p.must(netns.Do(p.w.agents["sanjose"].host.Namespace, func() error { // somebody takes it after the check
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		return netlink.AddrAdd(lo, &netlink.Addr{IPNet: &net.IPNet{IP: taken.AsSlice(), Mask: net.CIDRMask(32, 32)}})
+	}))
+	rep = p.ends(id, 2*time.Minute)
+	if rep.Outcome != migration.Completed || rep.Network != "mptcp" {
+		t.Fatalf("%s by %s: %+v, %v", rep.Outcome, rep.Network, rep.Problem, rep.Notes)
+	}
+	p.noted(rep, "before the move: 2 MPTCP connections can follow; 2 of plain TCP")
+	next := rep.Next[0].Prefix.Addr()
+	if p.noted(rep, "next address "+taken.String()+" was taken"); next == taken {
+		t.Errorf("next address %s, which was taken", next)
+	}
+	p.noted(rep, "name service: web.example.test. is "+next.String()+" now")
+	if got := p.resolve("web.example.test."); got != next.String() {
+		t.Errorf("the name server has %q, want %s", got, next)
+	}
+	p.fates(rep, map[string]string{
+		"full mptcp": "moved: ", "deaf mptcp": "tunnelled: the peer did not join within 10s: its limits, a firewall, or a lost path",
+		"plain tcp": "tunnelled: plain TCP cannot change its address", "stripped tcp": "tunnelled: plain TCP cannot change its address",
+		"plain udp": "tunnelled: seen in the tunnel",
+	})
+	for _, host := range []string{"montreal", "sanjose"} {
+		p.inTunnel(host, old, "plain tcp", "plain udp", "deaf tcp", "stripped tcp")
+	}
+	for client, flows := range map[string][]string{"full": {"ticks"}, "plain": {"ticks", "udp"}, "deaf": {"ticks"}, "stripped": {"ticks"}} {
+		for _, flow := range flows {
+			if client == "stripped" {
+				continue // it goes on past the lease's end
+			}
+			r, err := p.w.clients[client].Stop(flow)
+			p.must(err)
+			if !r.Survived || r.Lost+r.Repeated+r.Corrupt > 0 {
+				t.Errorf("%s of %s: survived %v, %d lost, %d repeated, %d corrupt", flow, client, r.Survived, r.Lost, r.Repeated, r.Corrupt)
+			}
+		}
+	}
+	time.Sleep(3 * time.Second) // the agent looks every second
+	p.must(p.w.agents["sanjose"].client.EndDetours(t.Context()))
+	rep, err = p.w.agents["montreal"].client.Report(t.Context(), id)
+	p.must(err)
+	p.fates(rep, map[string]string{
+		"full mptcp": "moved: ", "deaf mptcp": "ended: through the tunnel until it ended", "plain tcp": "ended: through the tunnel until it ended",
+		"stripped tcp": "lost: the lease of the tunnel ended",
+	})
+}
+
+// bind runs BIND in the middle of the internet; the key's secret is written to path.
+func (p *trial) bind(path string) {
+	p.Helper()
+	dir := p.T.TempDir()
+	secret := base64.StdEncoding.EncodeToString([]byte("a test's secret"))
+	p.must(os.WriteFile(path, []byte(secret), 0o600))
+	p.must(os.WriteFile(filepath.Join(dir, "zone"), []byte("$TTL 60\n@ IN SOA ns root 1 60 60 60 60\n@ IN NS ns\nns IN A 127.0.0.1\n"), 0o600))
+	conf := filepath.Join(dir, "named.conf")
+	p.must(os.WriteFile(conf, fmt.Appendf(nil, `key "godwit" { algorithm hmac-sha256; secret %q; };
+options { directory %q; listen-on port %d { %s; }; listen-on-v6 { none; }; pid-file none; session-keyfile none; recursion no; dnssec-validation no; };
+controls { };
+zone "example.test" { type primary; file "zone"; update-policy { grant godwit subdomain example.test. A AAAA; }; };
+`, secret, dir, atCore.Port(), atCore.Addr()), 0o600))
+	cmd := exec.Command("named", "-g", "-c", conf, "-n", "1")
+	p.must(netns.Start(p.w.topo.Core(), cmd))
+	ended := make(chan struct{})
+	go func() { cmd.Wait(); close(ended) }() //nolint:errcheck // killed
+	p.Cleanup(func() { cmd.Process.Kill(); <-ended })
+	for end := time.Now().Add(20 * time.Second); p.resolve("ns.example.test.") == ""; time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(end) {
+			p.Fatal("BIND does not answer")
+		}
+	}
+}
+
+// resolve asks the name server for a name's IPv4 addresses.
+func (p *trial) resolve(name string) string {
+	m := new(dns.Msg)
+	m.SetQuestion(name, dns.TypeA)
+	var out []string
+	p.must(netns.Do(p.w.topo.Core(), func() error {
+		answer, err := dns.Exchange(m, atCore.String())
+		if err != nil {
+			return nil //nolint:nilerr // it may not be up yet
+		}
+		for _, rr := range answer.Answer {
+			if a, ok := rr.(*dns.A); ok {
+				out = append(out, a.A.String())
+			}
+		}
+		return nil
+	}))
+	return strings.Join(out, " ")
+}
+
+// sysctl writes a value to all files below /proc/sys/net that match.
+func (p *trial) sysctl(namespace, pattern, value string) {
+	p.Helper()
+	p.must(netns.Do(namespace, func() error {
+		files, err := filepath.Glob(filepath.Join("/proc/sys/net", pattern))
+		for _, f := range files {
+			if err := os.WriteFile(f, []byte(value), 0); err != nil {
+				return err
+			}
+		}
+		return err
+	}))
+}
+
+func (p *trial) addr(client string) netip.Addr { return p.w.topo.Client(client).Addrs[0] }
+
+// clientAt is the client with an address.
+func (p *trial) clientAt(addr netip.Addr) string {
+	for name := range p.w.clients {
+		if p.addr(name) == addr {
+			return name
+		}
+	}
+	return addr.String()
+}
+
+func (p *trial) noted(rep agent.Report, text string) {
+	p.Helper()
+	if !slices.ContainsFunc(rep.Notes, func(n string) bool { return strings.Contains(n, text) }) {
+		p.Errorf("notes %q: want one with %q", rep.Notes, text)
+	}
+}
+
+// fates checks the survival report: a connection by client and kind, each with
+// what became of it. UDP flows that ended may be gone from a second look.
+func (p *trial) fates(rep agent.Report, want map[string]string) {
+	p.Helper()
+	if rep.Survival == nil {
+		p.Fatal("no survival report")
+	}
+	got := map[string]string{}
+	for _, c := range rep.Survival.Connections {
+		got[p.clientAt(c.Remote.Addr())+" "+c.Kind] = c.Fate + ": " + c.Why
+	}
+	for key, fate := range want {
+		if got[key] != fate {
+			p.Errorf("%s: %q, want %q", key, got[key], fate)
+		}
+	}
+	if s := rep.Survival; s.Total != len(s.Connections) || s.Total != s.Moved+s.Tunnelled+s.Ended+s.Lost || s.Unknown != "" {
+		p.Errorf("sums do not agree: %+v", s)
+	}
+}
+
+// inTunnel checks that a host lists these flows of an address: what its agent says
+// and what nft shows.
+func (p *trial) inTunnel(host string, addr netip.Addr, want ...string) {
+	p.Helper()
+	all, err := p.w.agents[host].client.Tunnels(p.Context())
+	p.must(err)
+	var got []string
+	for _, use := range all {
+		for _, f := range use.Flows {
+			if f.Guest.Addr() == addr && f.Packets > 0 {
+				got = append(got, p.clientAt(f.Client.Addr())+" "+f.Protocol)
+			}
+		}
+	}
+	for _, flow := range want {
+		if !slices.Contains(got, flow) {
+			p.Errorf("%s: flows %v, want %s among them", host, got, flow)
+		}
+	}
+	p.must(netns.Do(p.w.agents[host].host.Namespace, func() error {
+		flows, err := netstate.Flows("web")
+		if len(flows) < len(want) {
+			p.Errorf("%s: the kernel lists %d flows, want %d", host, len(flows), len(want))
+		}
+		return err
+	}))
+}

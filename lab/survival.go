@@ -1,0 +1,29 @@
+package lab
+
+import (
+	"godwit/agent"
+	"godwit/lab/report"
+)
+
+// survival is the agents' own report of a guest's connections.
+func survival(rep *agent.Report) *report.Survival {
+	s := rep.Survival
+	if s == nil {
+		return nil
+	}
+	out := &report.Survival{
+		Total: s.Total, Moved: s.Moved, Tunnelled: s.Tunnelled, Ended: s.Ended, Lost: s.Lost,
+		Omitted: s.Omitted, Unknown: s.Unknown, Connections: []report.Survivor{},
+	}
+	for _, c := range s.Connections {
+		one := report.Survivor{Kind: c.Kind, Local: c.Local.String(), Remote: c.Remote.String(), Fate: c.Fate, Why: c.Why}
+		if c.Now != nil {
+			one.Now = c.Now.String()
+		}
+		if c.At != 0 {
+			one.AtS = float64(c.At-rep.Requested) / 1e9
+		}
+		out.Connections = append(out.Connections, one)
+	}
+	return out
+}

@@ -1,0 +1,74 @@
+package netstate_test
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"godwit/netstate"
+)
+
+// TestWrongNeighbour is Le & Nahum §IV-D: somebody at the destination claims the
+// visitor's address. The permanent entry stands against it; an ordinary one is
+// replaced, and packets go astray.
+func TestWrongNeighbour(t *testing.T) {
+	w := newWorld(t, "wireguard")
+	w.echo("gb")
+	w.set("hb", abroad())
+	w.set("ha", home(true))
+	// The guest does not speak unasked, which would mend the entry.
+	w.Run("r", "sh", "-c", "echo 0 > /proc/sys/net/ipv4/neigh/lanb/locktime; true")
+	for _, addr := range []netip.Addr{guest4, guest6} {
+		stray := mac("02:00:00:00:00:66")
+		claim := func() {
+			w.Do("r", func() error { return netstate.Announce("lanb", addr, stray) })
+			time.Sleep(50 * time.Millisecond)
+		}
+		w.remind()
+		if !w.answers(addr, 3*time.Second) {
+			t.Fatalf("%s: broken before", addr)
+		}
+		claim()
+		if !w.answers(addr, 3*time.Second) {
+			t.Errorf("%s: a false claim leads its packets astray", addr)
+		}
+		w.Run("hb", "sh", "-c", "echo 0 > /proc/sys/net/ipv4/neigh/br-guest/locktime")
+		w.IP("hb", "neigh replace "+addr.String()+" dev br-guest nud reachable lladdr "+guestMAC.String())
+		claim()
+		if w.answers(addr, short) {
+			t.Errorf("%s: it answers with an ordinary entry too, which shows nothing: %s", addr, w.Run("hb", "ip", "neigh", "show", "dev", "br-guest"))
+		}
+		w.set("hb", abroad())
+		if !w.answers(addr, 3*time.Second) {
+			t.Errorf("%s: Set did not put it back", addr)
+		}
+	}
+}
+
+// TestAnnounceReplaces: what is announced replaces what neighbours believe, in both families,
+// and a router stays one.
+func TestAnnounceReplaces(t *testing.T) {
+	w := newWorld(t, "wireguard")
+	w.Run("r", "sh", "-c", "echo 0 > /proc/sys/net/ipv4/neigh/lana/locktime")
+	w.Run("gb", "sh", "-c", "echo 0 > /proc/sys/net/ipv4/neigh/eth0/locktime")
+	now := mac("52:54:00:00:77:77")
+	believes := func(ns, dev string, addr netip.Addr) string {
+		return w.Run(ns, "ip", "neigh", "show", addr.String(), "dev", dev)
+	}
+	for _, addr := range []netip.Addr{guest4, guest6} {
+		w.Do("ha", func() error { return netstate.Announce("br-guest", addr, now) })
+		time.Sleep(50 * time.Millisecond)
+		if got := believes("r", "lana", addr); !strings.Contains(got, now.String()) {
+			t.Errorf("the router believes %q of %s, want %s", got, addr, now)
+		}
+	}
+	for _, addr := range []netip.Addr{gateway4, gateway6} {
+		w.Do("hb", func() error { return netstate.AnnounceTo("br-guest", guestMAC, addr, now) })
+		time.Sleep(50 * time.Millisecond)
+		got := believes("gb", "eth0", addr)
+		if !strings.Contains(got, now.String()) || addr.Is6() && !strings.Contains(got, "router") {
+			t.Errorf("the guest believes %q of its router %s, want %s", got, addr, now)
+		}
+	}
+}
