@@ -1,15 +1,22 @@
-// Command guest is the first process of the lab's guests: it sets the machine up,
-// serves the guest channel (package vm/guest) and the guest's services, and takes
-// in orphans. It is built static and is the only program the image needs beside a
-// shell and iperf3.
+// Command guest serves the guest channel (package vm/guest) inside of a guest. It is
+// built static, and is three programs in one:
+//
+//   - the first process of the lab's image tiny: it also sets the machine up, serves
+//     the lab's traffic and takes in orphans; the only program that image needs beside
+//     a shell and iperf3;
+//   - with switch-root, the first process of the lab's Debian guests, until it hands
+//     the machine to systemd;
+//   - `godwit-guest serve`, the helper of an ordinary guest.
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"godwit/lab/traffic/record"
@@ -30,8 +37,10 @@ func main() {
 		os.Exit(1)
 	}
 	if os.Getpid() != 1 {
-		fmt.Fprintln(os.Stderr, "guest: this is the first process of a lab guest, and does nothing else")
-		os.Exit(2)
+		os.Exit(ordinary(os.Args[1:]))
+	}
+	if slices.Contains(os.Args, switchRootArgument) { // beside other words that the kernel does not know
+		halt("hand the machine over", switchRoot())
 	}
 	debug.SetMemoryLimit(memoryLimit)
 	debug.SetGCPercent(200)
@@ -51,17 +60,30 @@ func main() {
 	startEcho(children)
 	say("services are up")
 	node := newNode(children)
-	for {
-		port, err := openPort(guest.PortName)
-		if err != nil {
-			say("guest channel: %v", err)
-			time.Sleep(time.Second)
-			continue
-		}
-		err = node.server.Serve(ctx, port, port)
-		say("guest channel: %v", err)
-		port.Close()
+	node.serve(ctx, guest.PortName, node.all())
+}
+
+// errAsked is of who asked wrongly.
+var errAsked = errors.New("godwit-guest")
+
+// ordinary is the program where it is not the first process.
+func ordinary(args []string) int {
+	if len(args) == 0 || args[0] != serveArgument {
+		fmt.Fprint(os.Stderr, helperUsage)
+		return 2
 	}
+	err := helper(args[1:])
+	switch {
+	case err == nil:
+		return 0
+	case err == errAsked: //nolint:errorlint // the flags have said what is wrong
+	case errors.Is(err, errAsked):
+		fmt.Fprintln(os.Stderr, err)
+	default:
+		fmt.Fprintln(os.Stderr, "godwit-guest:", err)
+		return 1
+	}
+	return 2
 }
 
 // say writes a line to the console.

@@ -31,10 +31,15 @@ type node struct {
 func newNode(children *family) *node {
 	n := &node{children: children}
 	n.meters.watchAll() // now: loading a program takes long under emulation, and a handover has no time for it
-	n.work = work.Set{DiskPath: "/dev/vda", Begin: children.begin, Spin: func() *exec.Cmd {
+	n.work = work.Set{DiskPath: "/dev/vda", Begin: children.begin, Complete: children.complete, Spin: func() *exec.Cmd {
 		return exec.Command("/proc/self/exe", spinArgument)
 	}}
-	methods := map[string]guest.Handler{
+	return n
+}
+
+// handover are the methods that a move needs, and no more.
+func (n *node) handover() map[string]guest.Handler {
+	return map[string]guest.Handler{
 		"configure":          with(n.configure),
 		"await_join":         n.awaitJoin,
 		"make_main":          with(func(_ context.Context, p macParam) (any, error) { return done{}, n.book.MakeMain(p.MAC) }),
@@ -43,13 +48,23 @@ func newNode(children *family) *node {
 		"drop_address":       with(func(_ context.Context, p addrsParam) (any, error) { return done{}, n.book.Drop(p.Addrs) }),
 		"refresh_neighbours": with(func(context.Context, struct{}) (any, error) { return done{}, n.book.RefreshNeighbours() }),
 		"ticks":              with(n.setTicks),
-		"run":                with(n.run),
-		"verify":             with(func(context.Context, struct{}) (any, error) { return n.work.Verify(), nil }),
-		"exec":               with(n.exec),
 		"counters":           with(n.counters),
-		"poweroff":           with(func(context.Context, struct{}) (any, error) { return done{}, end(unix.LINUX_REBOOT_CMD_POWER_OFF) }),
-		"reboot":             with(func(context.Context, struct{}) (any, error) { return done{}, end(unix.LINUX_REBOOT_CMD_RESTART) }),
 	}
+}
+
+// all are those of the lab's guests.
+func (n *node) all() map[string]guest.Handler {
+	methods := n.handover()
+	methods["run"] = with(n.run)
+	methods["verify"] = with(func(context.Context, struct{}) (any, error) { return n.work.Verify(), nil })
+	methods["exec"] = with(n.exec)
+	methods["poweroff"] = with(func(context.Context, struct{}) (any, error) { return done{}, end(unix.LINUX_REBOOT_CMD_POWER_OFF) })
+	methods["reboot"] = with(func(context.Context, struct{}) (any, error) { return done{}, end(unix.LINUX_REBOOT_CMD_RESTART) })
+	return methods
+}
+
+// serve carries methods out for whoever is at the other end of the port, for ever.
+func (n *node) serve(ctx context.Context, name string, methods map[string]guest.Handler) {
 	names := []string{"info"}
 	for name := range methods {
 		names = append(names, name)
@@ -57,7 +72,18 @@ func newNode(children *family) *node {
 	slices.Sort(names)
 	methods["info"] = with(func(context.Context, struct{}) (any, error) { return info(names) })
 	n.server = guest.NewServer(methods)
-	return n
+	said := ""
+	for ; ; time.Sleep(time.Second) {
+		port, err := openPort(name)
+		if err == nil {
+			err = n.server.Serve(ctx, port, port)
+			port.Close()
+		}
+		if said != err.Error() {
+			said = err.Error()
+			say("guest channel: %v", err)
+		}
+	}
 }
 
 type (

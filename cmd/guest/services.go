@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"time"
 )
@@ -53,10 +54,11 @@ func serveBytes(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-const (
-	iperfProgram = "/usr/bin/iperf3"
-	mptcpPreload = "/usr/lib/libmptcpwrap.so" // turns socket(…TCP) into socket(…MPTCP)
-)
+const iperfProgram = "/usr/bin/iperf3"
+
+// mptcpPreloads are where the library is that turns socket(…TCP) into socket(…MPTCP):
+// in the image tiny, and in Debian's package mptcpize.
+var mptcpPreloads = []string{"/usr/lib/libmptcpwrap.so", "/usr/lib/*/mptcpize/libmptcpwrap.so.0"}
 
 // echoArgument makes this program the echo server.
 const echoArgument = "echo"
@@ -74,8 +76,10 @@ func startIperf(children *family) {
 	keep("iperf3", children, func() *exec.Cmd {
 		command := exec.Command(iperfProgram, "-s", "-p", "5201")
 		command.Env = os.Environ()
-		if _, err := os.Stat(mptcpPreload); err == nil {
-			command.Env = append(command.Env, "LD_PRELOAD="+mptcpPreload)
+		for _, pattern := range mptcpPreloads {
+			if found, err := filepath.Glob(pattern); err == nil && len(found) > 0 {
+				command.Env = append(command.Env, "LD_PRELOAD="+found[0])
+			}
 		}
 		return command
 	})
