@@ -87,10 +87,10 @@ func TestDescriptionOfWhatIsStartedOrAdopted(t *testing.T) {
 	refusal(t, taps("a", "a").checkAdopted(), "both NICs have the tap a")
 	refusal(t, taps("sixteen-letters-").checkAdopted(), "not the name of a device")
 	refusal(t, Description{Name: "web", QMP: "/q", Image: "tiny"}.checkAdopted(), "drop them, or qmp")
-	refusal(t, Description{Name: "web", Image: "huge"}.checkStarted(), `image "huge" is unknown; allowed: tiny`)
-	refusal(t, Description{Name: "web", Start: []string{"qemu"}}.checkStarted(), "qmp is missing")
+	refusal(t, Description{Name: "web", Image: "huge"}.checkStarted([]string{tinyImage}), `image "huge" is unknown; allowed: tiny`)
+	refusal(t, Description{Name: "web", Start: []string{"qemu"}}.checkStarted(nil), "qmp is missing")
 	for _, d := range []Description{{Name: "web"}, {Name: "web", Image: "tiny"}} {
-		if err := d.checkStarted(); err != nil {
+		if err := d.checkStarted(nil); err != nil {
 			t.Error(err)
 		}
 	}

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"godwit/migration"
 	"godwit/vm"
@@ -24,7 +22,7 @@ import (
 type Guest struct {
 	Held    Held
 	Machine vm.Machine
-	Channel *guest.Client // nil where the guest has no channel
+	Channel guest.Channel // nil where the guest has no channel
 	Taps    []*os.File    // our duplicates of the taps' descriptors; nil where not ours
 
 	mu   sync.Mutex
@@ -267,14 +265,4 @@ func writeJSON(path string, value any) error {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil
-}
-
-// channelWait bounds how long a guest may take to answer on its channel after boot.
-const channelWait = 90 * time.Second
-
-// connectChannel dials the guest's channel and waits for its answer.
-func connectChannel(ctx context.Context, socket string, wait time.Duration) (*guest.Client, error) {
-	ctx, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
-	return guest.Dial(ctx, socket)
 }

@@ -115,7 +115,7 @@ func (m *incoming) connect(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	c, err := connectChannel(ctx, g.Machine.GuestChannel(), channelLimit)
+	c, err := connectChannel(ctx, g.Held.Description, g.Machine.GuestChannel(), channelLimit)
 	if err != nil {
 		return &migration.Problem{Code: migration.CodeGuest, Text: fmt.Sprintf("guest %s: its channel is silent after the move: %v", m.plan.Guest, err)}
 	}
