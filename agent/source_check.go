@@ -213,6 +213,9 @@ func (m *outgoing) checkGuest(ctx context.Context, refuse func(migration.Code, s
 		}
 		return refuse(migration.CodeGuest, "its guest channel does not answer (%v); see whether the guest is well", err)
 	}
+	if !slices.Contains(info.Capabilities, "ticks") {
+		m.rec.note("the guest has the QEMU guest agent only: its own pause is not measured, connections that miss the announcement of the next address are not told again, and datagrams to its old address do not keep the tunnel; godwit-guest in it can do these (docs/guest.md)")
+	}
 	if m.plan.Network == "mptcp" && !info.MPTCP {
 		m.rec.note("the guest's kernel has no MPTCP: old connections stay on the tunnel (network drain)")
 		m.plan.Network = "drain"

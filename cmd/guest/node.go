@@ -63,8 +63,8 @@ func (n *node) all() map[string]guest.Handler {
 	return methods
 }
 
-// serve carries methods out for whoever is at the other end of the port, for ever.
-func (n *node) serve(ctx context.Context, name string, methods map[string]guest.Handler) {
+// offer makes the server of methods, and of info, which names them.
+func (n *node) offer(methods map[string]guest.Handler) {
 	names := []string{"info"}
 	for name := range methods {
 		names = append(names, name)
@@ -72,6 +72,11 @@ func (n *node) serve(ctx context.Context, name string, methods map[string]guest.
 	slices.Sort(names)
 	methods["info"] = with(func(context.Context, struct{}) (any, error) { return info(names) })
 	n.server = guest.NewServer(methods)
+}
+
+// serve carries methods out for whoever is at the other end of the port, for ever.
+func (n *node) serve(ctx context.Context, name string, methods map[string]guest.Handler) {
+	n.offer(methods)
 	said := ""
 	for ; ; time.Sleep(time.Second) {
 		port, err := openPort(name)

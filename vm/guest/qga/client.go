@@ -202,8 +202,14 @@ func (c *Client) ask(ctx context.Context, command string, arguments any) (answer
 	return c.line()
 }
 
-// Events delivers nothing: the agent says nothing unasked.
-func (c *Client) Events() <-chan guest.Event { return nil }
+// Events is closed: the agent says nothing unasked.
+func (c *Client) Events() <-chan guest.Event { return silence }
+
+var silence = func() <-chan guest.Event {
+	none := make(chan guest.Event)
+	close(none)
+	return none
+}()
 
 // Done is closed when the connection has ended, as far as a call has noticed.
 func (c *Client) Done() <-chan struct{} { return c.done }

@@ -30,13 +30,17 @@ type status struct {
 	Err      string `json:"err-data"`
 }
 
+// grouped runs the script that follows it in a process group of its own, so that all
+// that it started can be ended: the agent waits for whoever has the output open.
+const grouped = `command -v setsid >/dev/null && exec setsid /bin/sh -c "$0"; exec /bin/sh -c "$0"`
+
 // shell runs a script with /bin/sh and waits for its end, its timeout, or ctx.
-func (c *Client) shell(ctx context.Context, script string, timeout time.Duration) (guest.Executed, error) {
+func (c *Client) shell(ctx context.Context, timeout time.Duration, script ...string) (guest.Executed, error) {
 	var started struct {
 		PID int64 `json:"pid"`
 	}
 	err := c.execute(ctx, "guest-exec", map[string]any{
-		"path": "/bin/sh", "arg": []string{"-c", script}, "capture-output": true,
+		"path": "/bin/sh", "arg": append([]string{"-c"}, script...), "capture-output": true,
 		"env": []string{"PATH=/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin", "LC_ALL=C"},
 	}, &started)
 	if err != nil {
@@ -53,7 +57,7 @@ func (c *Client) shell(ctx context.Context, script string, timeout time.Duration
 		}
 		if !killed && time.Now().After(deadline) {
 			killed = true
-			kill := map[string]any{"path": "/bin/kill", "arg": []string{"-KILL", fmt.Sprint(started.PID)}}
+			kill := map[string]any{"path": "/bin/sh", "arg": []string{"-c", fmt.Sprintf("kill -s KILL -- -%[1]d || kill -s KILL %[1]d", started.PID)}}
 			if err := c.execute(ctx, "guest-exec", kill, nil); err != nil {
 				return guest.Executed{}, err
 			}
@@ -85,7 +89,7 @@ func text(encoded string) string {
 
 // do runs a script of ours, which says on its standard error why it could not.
 func (c *Client) do(ctx context.Context, what, script string) (string, error) {
-	e, err := c.shell(ctx, script, execTimeout)
+	e, err := c.shell(ctx, execTimeout, script)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("%s: %w", what, err)
@@ -103,7 +107,7 @@ func (c *Client) Exec(ctx context.Context, p guest.Exec) (guest.Executed, error)
 	if p.TimeoutMS <= 0 {
 		timeout = execTimeout
 	}
-	e, err := c.shell(ctx, p.Command, timeout)
+	e, err := c.shell(ctx, timeout, grouped, p.Command)
 	e.Stdout, e.Stderr = e.Stdout[:min(len(e.Stdout), guest.ExecLimit)], e.Stderr[:min(len(e.Stderr), guest.ExecLimit)]
 	return e, err
 }
@@ -116,7 +120,7 @@ const setupTimeout = 2 * time.Minute
 func (c *Client) Run(ctx context.Context, lines ...string) error {
 	for _, line := range lines {
 		if command, ok := strings.CutPrefix(strings.TrimSpace(line), "setup "); ok {
-			e, err := c.shell(ctx, command, setupTimeout)
+			e, err := c.shell(ctx, setupTimeout, grouped, command)
 			if err == nil && (e.Exit != 0 || e.TimedOut) {
 				err = fmt.Errorf("exit %d: %s", e.Exit, strings.Join(strings.Fields(e.Stderr), " "))
 			}

@@ -128,7 +128,7 @@ func (c *Client) DropAddress(ctx context.Context, addrs ...netip.Addr) error {
 	for _, addr := range addrs {
 		s.withdraw(addr)
 		s.unlead(addr)
-		s.line("for d in $(ls /sys/class/net); do dropaddr $d %s; done", addr)
+		s.line(`dropaddr "" %s`, addr)
 	}
 	_, err := c.do(ctx, "drop addresses", s.String())
 	return err

@@ -25,7 +25,7 @@ func (s *script) line(format string, args ...any) { fmt.Fprintf(s, format+"\n", 
 // functions are what the scripts share. Nothing that is missing already is an error.
 func (s *script) functions() {
 	s.line(`set -e
-nic() { for f in /sys/class/net/*/address; do if [ "$(cat $f)" = $1 ]; then d=${f%%/address}; echo ${d##*/}; return; fi; done; echo "no NIC has the MAC $1" >&2; exit 1; }
+nic() { n=$(ip -o link show | sed -n "s/^[0-9]*: \([^:@]*\)[:@].*link\/ether $1 .*/\1/p" | head -n1); [ -n "$n" ] || { echo "no NIC has the MAC $1" >&2; exit 1; }; echo $n; }
 put() { if [ -e /proc/sys/net/$1 ]; then echo $2 >/proc/sys/net/$1; fi; }
 lead() { ip $1 rule show from $2 | grep -q "^%[1]d:.* lookup $3\( \|$\)" || ip $1 rule add from $2 lookup $3 priority %[1]d
 	ip $1 rule show from $2 | sed -n "s/^%[1]d:.* lookup \([0-9]*\).*/\1/p" | while read t; do [ $t = $3 ] || ip $1 rule del from $2 lookup $t priority %[1]d; done; }
@@ -33,7 +33,7 @@ unlead() { ip $1 rule show from $2 | sed -n "s/^%[1]d:.* lookup \([0-9]*\).*/\1/
 	ip $1 rule show | grep -q "lookup $t\( \|$\)" || ip $1 route flush table $t; done; }
 default() { ip $1 route replace default via $2 dev $3 onlink table $4 $5
 	ip $1 route show default table $4 | grep -v " dev $3\( \|$\)" | while read r; do ip $1 route del $r table $4; done; }
-dropaddr() { ip -o addr show dev $1 to $2 2>/dev/null | while read n d f a r; do ip addr del $a dev $1; done; }
+dropaddr() { ip -o addr show $1 to $2 | while read n d f a r; do ip addr del $a dev $d; done; }
 withdraw() { ip mptcp endpoint show 2>/dev/null | sed -n "s/^$1 .*id \([0-9]*\).*/\1/p" | while read i; do ip mptcp endpoint delete id $i; done
 	ip mptcp endpoint delete id 0 $1 2>/dev/null || true; }`, rulePriority)
 }
@@ -199,7 +199,7 @@ func retireScript(p guest.Retire, bound bool) (string, error) {
 			s.unlead(addr)
 		}
 		if !p.Keep || !p.Stay {
-			s.line("dropaddr $old %s", addr)
+			s.line("dropaddr \"dev $old\" %s", addr)
 		}
 	}
 	if !p.Stay {
