@@ -33,7 +33,8 @@ type world struct {
 	topo     *topo.Topo
 	log      *slog.Logger
 	image    agent.Image
-	images   map[string]agent.Image // of guests that are not tiny
+	images   map[string]agent.Image   // of guests that are not tiny
+	booted   map[string]time.Duration // by guest: until it was ready
 
 	mu      sync.Mutex
 	agents  map[string]*hostAgent      // by host
@@ -73,7 +74,7 @@ func (w *world) build(ctx context.Context, tell func(string)) error {
 		return err
 	}
 	tell("booting guests")
-	if err := w.startGuests(ctx); err != nil {
+	if err := w.startGuests(ctx, tell); err != nil {
 		return err
 	}
 	return w.startClients(ctx)
@@ -171,7 +172,7 @@ func uplinksOf(h topo.Host) []agent.Uplink {
 const bootLimit = 4 * time.Minute
 
 // startGuests boots them, all at once but for the cores that boots need.
-func (w *world) startGuests(ctx context.Context) error {
+func (w *world) startGuests(ctx context.Context, tell func(string)) error {
 	var wg sync.WaitGroup
 	errs := make([]error, len(w.scenario.Guests))
 	slots := make(chan struct{}, 2)
@@ -187,11 +188,27 @@ func (w *world) startGuests(ctx context.Context) error {
 			if errs[i] = w.makeDisks(&d, g, host); errs[i] != nil {
 				return
 			}
-			_, errs[i] = w.agents[host].client.StartGuest(ctx, d)
+			began := time.Now()
+			if _, errs[i] = w.agents[host].client.StartGuest(ctx, d); errs[i] == nil {
+				w.ready(g, time.Since(began), tell)
+			}
 		})
 	}
 	wg.Wait()
 	return errors.Join(errs...)
+}
+
+// ready notes how long a guest took to boot and to start what it is to run.
+func (w *world) ready(g scenario.Guest, took time.Duration, tell func(string)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.booted == nil {
+		w.booted = map[string]time.Duration{}
+	}
+	w.booted[g.Name] = took
+	if g.Image != image.Tiny {
+		tell(fmt.Sprintf("%s (%s) is ready after %.1f s", g.Name, g.Image, took.Seconds()))
+	}
 }
 
 // describe is guest number i of the scenario, for its first agent.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -34,8 +35,11 @@ func helper(args []string) error {
 	name := flags.String("port", guest.PortName, "the virtio-serial port's name")
 	leave := flags.Bool("leave-settings", false, "change no setting of MPTCP at the start")
 	lab := flags.Bool("lab", false, "also serve the lab's traffic and workloads, and let the host run commands here")
-	if err := flags.Parse(args); err != nil {
-		return errAsked
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return nil
+	case err != nil:
+		return errAsked // and the flags have said it
 	}
 	switch {
 	case flags.NArg() > 0:

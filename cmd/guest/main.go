@@ -68,6 +68,10 @@ var errAsked = errors.New("godwit-guest")
 
 // ordinary is the program where it is not the first process.
 func ordinary(args []string) int {
+	if len(args) == 1 && (args[0] == "-h" || args[0] == "--help") {
+		fmt.Print(helperUsage)
+		return 0
+	}
 	if len(args) == 0 || args[0] != serveArgument {
 		fmt.Fprint(os.Stderr, helperUsage)
 		return 2

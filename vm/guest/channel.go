@@ -30,3 +30,5 @@ type Channel interface {
 	Done() <-chan struct{}
 	Close() error
 }
+
+var _ Channel = (*Client)(nil)
