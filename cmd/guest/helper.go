@@ -66,13 +66,20 @@ func helper(args []string) error {
 	return nil
 }
 
-// settingsNeeded are those without which connections cannot follow, and the lost
-// announcement that the kernel repeats after two minutes only.
+// settingsNeeded are those without which connections cannot follow, or not soon:
+// a lost announcement is repeated after two minutes by default, and a NIC that answers
+// for the other's address leaves the LAN with an entry that is dead after the move.
 var settingsNeeded = map[string]string{
-	"net/mptcp/enabled":           "1",
-	"net/mptcp/add_addr_timeout":  "1",
-	"net/mptcp/blackhole_timeout": "0",
+	"net/mptcp/enabled":              "1",
+	"net/mptcp/add_addr_timeout":     "1",
+	"net/mptcp/blackhole_timeout":    "0",
+	"net/ipv4/conf/all/arp_ignore":   "1",
+	"net/ipv4/conf/all/arp_announce": "2",
 }
+
+// strictFilter is the setting by which packets are refused that come in by another NIC
+// than answers would leave by: as happens while both have addresses.
+const strictFilter = "/proc/sys/net/ipv4/conf/all/rp_filter"
 
 // fewestSubflows is the kernel's limit below which a connection has no room for a
 // subflow on the next address beside those that it has.
@@ -85,6 +92,11 @@ func adjust() {
 		err := os.WriteFile(filepath.Join("/proc/sys", key), []byte(value), 0o644)
 		if err != nil && !os.IsNotExist(err) {
 			say("set %s: %v", strings.ReplaceAll(key, "/", "."), err)
+		}
+	}
+	if now, err := os.ReadFile(strictFilter); err == nil && strings.TrimSpace(string(now)) == "1" {
+		if err := os.WriteFile(strictFilter, []byte("2"), 0o644); err != nil {
+			say("set rp_filter: %v", err)
 		}
 	}
 	limits, err := mptcp.ReadLimits()

@@ -142,7 +142,7 @@ func Ensure(ctx context.Context, name string, tell func(string)) (Image, error) 
 		}
 	}
 	if err := command.Wait(); err != nil {
-		return Image{}, fmt.Errorf("build guest image %s: %s", name, strings.TrimPrefix(last, "image: "))
+		return Image{}, fmt.Errorf("build guest image %s: %s", name, strings.TrimPrefix(last, "image: "+name+": "))
 	}
 	return Named(name)
 }

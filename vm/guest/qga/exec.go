@@ -21,6 +21,9 @@ const (
 // execTimeout is how long a command may take if nothing else is said, as in the helper.
 const execTimeout = 10 * time.Second
 
+// scriptTimeout is for our own: seconds, where the guest is emulated and busy.
+const scriptTimeout = time.Minute
+
 // status is the answer to guest-exec-status.
 type status struct {
 	Exited   bool   `json:"exited"`
@@ -89,12 +92,12 @@ func text(encoded string) string {
 
 // do runs a script of ours, which says on its standard error why it could not.
 func (c *Client) do(ctx context.Context, what, script string) (string, error) {
-	e, err := c.shell(ctx, execTimeout, script)
+	e, err := c.shell(ctx, scriptTimeout, script)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("%s: %w", what, err)
 	case e.TimedOut:
-		return "", &guest.CallError{Method: what, Text: fmt.Sprintf("no end within %v", execTimeout)}
+		return "", &guest.CallError{Method: what, Text: fmt.Sprintf("no end within %v", scriptTimeout)}
 	case e.Exit != 0:
 		return "", &guest.CallError{Method: what, Text: fmt.Sprintf("exit %d: %s", e.Exit, strings.Join(strings.Fields(e.Stderr), " "))}
 	}

@@ -96,7 +96,7 @@ func (c *Client) MakeMain(ctx context.Context, mac string) error {
 	if err != nil {
 		return err
 	}
-	s.mainBy()
+	s.line("mainly")
 	_, err = c.do(ctx, "make "+mac+" main", s.String())
 	return err
 }
@@ -128,7 +128,7 @@ func (c *Client) DropAddress(ctx context.Context, addrs ...netip.Addr) error {
 	for _, addr := range addrs {
 		s.withdraw(addr)
 		s.unlead(addr)
-		s.line(`dropaddr "" %s`, addr)
+		s.line("drop %s", addr)
 	}
 	_, err := c.do(ctx, "drop addresses", s.String())
 	return err

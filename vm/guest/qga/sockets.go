@@ -145,7 +145,8 @@ const unableListed = 200
 func (c *Client) AwaitJoin(ctx context.Context, p guest.AwaitJoin) (guest.Joins, error) {
 	start := time.Now()
 	limit := time.Duration(p.LimitMS) * time.Millisecond
-	seen, last := map[string]bool{}, map[string]socket{}
+	seen := map[string]bool{}
+	var last map[string]socket
 	var joined map[string]bool
 	for {
 		table, err := c.sockets(ctx)
