@@ -15,7 +15,7 @@ help: ## list the targets
 deps: # only looks where nothing is missing
 	@scripts/install
 
-build: deps ## install what is missing, then build bin/godwit and the guest image
+build: deps ## install what is missing, then build bin/godwit, bin/godwit-guest and the guest image
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o bin/ ./cmd/godwit
 	@scripts/with-go scripts/image
 
@@ -36,9 +36,11 @@ race: deps ## the tests that need no guest, under the race detector
 	@scripts/install test
 	CGO_ENABLED=1 GODWIT_REQUIRE=1 GODWIT_GUESTS=off $(GO) test -race -timeout 20m ./...
 
-install: build ## copy the binary and the guest image into the system
+install: build ## copy the binaries and the guest image into the system
 	install -D -m 755 bin/godwit $(DESTDIR)$(PREFIX)/bin/godwit
 	install -D -m 644 -t $(DESTDIR)/var/lib/godwit/image $(IMAGE)
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/share/godwit bin/godwit-guest
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/godwit packaging/godwit-guest.service
 
 clean: ## remove what was built
 	rm -rf bin build

@@ -147,7 +147,7 @@ func (a *Agent) learn(ctx context.Context, g *Guest) error {
 		return nil
 	}
 	var err error
-	if g.Channel, err = connectChannel(ctx, d.Channel, limitAdopt); err != nil {
+	if g.Channel, err = connectChannel(ctx, d, d.Channel, limitAdopt); err != nil {
 		return refuse("no answer on its channel %s: %v", d.Channel, err)
 	}
 	info, err := g.Channel.Info(ctx)

@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -27,6 +28,8 @@ type Config struct {
 	Peers   []Neighbour `yaml:"peers,omitempty"`
 	Image   Image       `yaml:"image,omitempty"`
 	Hooks   hook.Config `yaml:"hooks,omitempty"`
+
+	Images map[string]Image `yaml:"images,omitempty"` // by name, beside the image tiny
 
 	Fence         string             `yaml:"fence,omitempty"`          // executable that proves another host off; see package fence
 	DNS           *nameserver.Config `yaml:"dns,omitempty"`            // name server that is told of guests' next addresses; nil: none
@@ -78,11 +81,30 @@ type Neighbour struct {
 	Uplinks []Uplink     `yaml:"uplinks"`
 }
 
-// Image is what guests of the image `tiny` boot.
+// Image is what guests of an image boot: of `tiny`, or of a name in Images.
 type Image struct {
 	Kernel  string `yaml:"kernel,omitempty"`
 	Initrd  string `yaml:"initrd,omitempty"`
 	Cmdline string `yaml:"cmdline,omitempty"`
+	Root    string `yaml:"root,omitempty"` // raw image of a read-only disk, the same on every host
+}
+
+// image finds what guests of that image boot; "" is tiny. Kernel is "" where this host
+// has none.
+func (c *Config) image(name string) Image {
+	if name == "" || name == tinyImage {
+		return c.Image
+	}
+	return c.Images[name]
+}
+
+// imageNames are the images that this host has.
+func (c *Config) imageNames() []string {
+	names := slices.Sorted(maps.Keys(c.Images))
+	if c.Image.Kernel != "" {
+		names = append([]string{tinyImage}, names...)
+	}
+	return names
 }
 
 // LoadConfig reads a YAML file. Its errors are one line, of what the file says

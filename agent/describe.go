@@ -21,11 +21,12 @@ type Description struct {
 	VCPUs  int       `json:"vcpus" yaml:"vcpus"`   // 0: one, or what an adopted guest has
 	NICs   []NIC     `json:"nics" yaml:"nics"`
 	Disks  []vm.Disk `json:"disks,omitempty" yaml:"disks,omitempty"`
-	Image  string    `json:"image,omitempty" yaml:"image,omitempty"` // "tiny" or "": the lab's image, if Start is empty
+	Image  string    `json:"image,omitempty" yaml:"image,omitempty"` // "tiny" or "", or one of the agent's images; if Start is empty
 	Run    []string  `json:"run,omitempty" yaml:"run,omitempty"`     // workloads of the image tiny
 	// For a guest that something else started (godwit guest adopt):
 	QMP       string              `json:"qmp,omitempty" yaml:"qmp,omitempty"`             // its QMP socket on the host where it is adopted; empty elsewhere
 	Channel   string              `json:"channel,omitempty" yaml:"channel,omitempty"`     // its guest channel's socket there
+	Agent     string              `json:"agent,omitempty" yaml:"agent,omitempty"`         // who answers on it: "godwit" or "", or "qga" (docs/guest.md)
 	Start     []string            `json:"start,omitempty" yaml:"start,omitempty"`         // command that starts it waiting, elsewhere; see docs/agent.md
 	Addresses []migration.Address `json:"addresses,omitempty" yaml:"addresses,omitempty"` // where the guest cannot be asked
 	Network   string              `json:"network,omitempty" yaml:"network,omitempty"`     // of its migrations that name none
@@ -81,6 +82,9 @@ func (d Description) check() error {
 	case d.Network != "" && !slices.Contains(migration.Networks, d.Network):
 		return wrong("network %q is unknown; allowed: %s", d.Network, strings.Join(migration.Networks, ", "))
 	}
+	if d.Agent != "" && d.Agent != helperAgent && d.Agent != qgaAgent {
+		return wrong("agent %q is unknown; allowed: %s, %s", d.Agent, helperAgent, qgaAgent)
+	}
 	for i, n := range d.NICs {
 		if n.hardware() == nil {
 			return wrong("MAC %q is not one; such as 52:54:00:00:00:0a", n.MAC)
@@ -122,18 +126,18 @@ func (d Description) checkAdopted() error {
 }
 
 // checkStarted says what a description wrongly says of a guest that the agent is to
-// start itself.
-func (d Description) checkStarted() error {
+// start itself, of one of its images.
+func (d Description) checkStarted(images []string) error {
 	switch {
-	case d.Image != "" && d.Image != tinyImage:
-		return d.wrong("image %q is unknown; allowed: %s, or name the QMP socket of a guest that runs already (qmp)", d.Image, tinyImage)
+	case d.Image != "" && d.Image != tinyImage && !slices.Contains(images, d.Image):
+		return d.wrong("image %q is unknown; allowed: %s, or name the QMP socket of a guest that runs already (qmp)", d.Image, orNone(images))
 	case d.Image == "" && (d.Channel != "" || len(d.Start) > 0 || len(d.Addresses) > 0):
 		return d.wrong("qmp is missing; name the QMP socket of its QEMU")
 	}
 	return nil
 }
 
-// tinyImage is the lab's image, the only one that agents start guests of.
+// tinyImage is the lab's own image.
 const tinyImage = "tiny"
 
 func (d Description) wrong(format string, a ...any) error {

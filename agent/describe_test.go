@@ -87,10 +87,10 @@ func TestDescriptionOfWhatIsStartedOrAdopted(t *testing.T) {
 	refusal(t, taps("a", "a").checkAdopted(), "both NICs have the tap a")
 	refusal(t, taps("sixteen-letters-").checkAdopted(), "not the name of a device")
 	refusal(t, Description{Name: "web", QMP: "/q", Image: "tiny"}.checkAdopted(), "drop them, or qmp")
-	refusal(t, Description{Name: "web", Image: "huge"}.checkStarted(), `image "huge" is unknown; allowed: tiny`)
-	refusal(t, Description{Name: "web", Start: []string{"qemu"}}.checkStarted(), "qmp is missing")
+	refusal(t, Description{Name: "web", Image: "huge"}.checkStarted([]string{tinyImage}), `image "huge" is unknown; allowed: tiny`)
+	refusal(t, Description{Name: "web", Start: []string{"qemu"}}.checkStarted(nil), "qmp is missing")
 	for _, d := range []Description{{Name: "web"}, {Name: "web", Image: "tiny"}} {
-		if err := d.checkStarted(); err != nil {
+		if err := d.checkStarted(nil); err != nil {
 			t.Error(err)
 		}
 	}
@@ -176,5 +176,30 @@ func TestGuestThatIsGoneIsForgotten(t *testing.T) {
 	}
 	if dirs, _ := filepath.Glob(filepath.Join(a.config.Run, "guests", "*")); len(dirs) > 0 {
 		t.Errorf("left: %v", dirs)
+	}
+}
+
+func TestAgentOfADescription(t *testing.T) {
+	d := Description{Name: "web", Memory: 1 << 30, NICs: []NIC{{MAC: "52:54:00:00:00:0a"}}, Agent: "ssh"}
+	refusal(t, d.check(), `agent "ssh" is unknown; allowed: godwit, qga`)
+	for agent, port := range map[string]string{"": "org.godwit.guest.0", "godwit": "org.godwit.guest.0", "qga": "org.qemu.guest_agent.0"} {
+		d.Agent = agent
+		if err := d.check(); err != nil || d.port() != port {
+			t.Errorf("agent %q: %v, port %s; want %s", agent, err, d.port(), port)
+		}
+	}
+}
+
+// TestImages: a host starts guests of the images that it has.
+func TestImages(t *testing.T) {
+	c := Config{Image: Image{Kernel: "k"}, Images: map[string]Image{"debian12": {Kernel: "k12", Root: "r"}}}
+	if c.image("").Kernel != "k" || c.image("tiny").Kernel != "k" || c.image("debian12").Root != "r" || c.image("huge").Kernel != "" {
+		t.Errorf("images: %+v", c)
+	}
+	if got := strings.Join(c.imageNames(), " "); got != "tiny debian12" {
+		t.Errorf("names: %s", got)
+	}
+	if err := (Description{Name: "web", Image: "debian12"}).checkStarted(c.imageNames()); err != nil {
+		t.Error(err)
 	}
 }

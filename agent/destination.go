@@ -41,7 +41,7 @@ type destinationWork struct {
 }
 
 type dialled struct {
-	client *guest.Client
+	client guest.Channel
 	err    error
 }
 
@@ -250,7 +250,7 @@ func (m *incoming) await1() {
 	}()
 	m.work.dialled, m.work.first = make(chan dialled, 1), make(chan *Tick, 1)
 	go func() {
-		c, err := guest.Dial(ctx, machine.GuestChannel())
+		c, err := dialChannel(ctx, m.work.preparation.Description, machine.GuestChannel())
 		m.work.dialled <- dialled{c, err}
 		if err == nil {
 			m.work.first <- firstTick(ctx, c)
@@ -258,7 +258,7 @@ func (m *incoming) await1() {
 	}()
 }
 
-func firstTick(ctx context.Context, c *guest.Client) *Tick {
+func firstTick(ctx context.Context, c guest.Channel) *Tick {
 	limit := time.After(5 * time.Second)
 	for {
 		select {

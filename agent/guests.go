@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,7 +22,7 @@ import (
 type Guest struct {
 	Held    Held
 	Machine vm.Machine
-	Channel *guest.Client // nil where the guest has no channel
+	Channel guest.Channel // nil where the guest has no channel
 	Taps    []*os.File    // our duplicates of the taps' descriptors; nil where not ours
 
 	mu   sync.Mutex
@@ -275,12 +274,4 @@ func writeJSON(path string, value any) error {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil
-}
-
-// connectChannel dials the guest's channel and waits for its answer.
-func connectChannel(ctx context.Context, socket string, wait limit) (*guest.Client, error) {
-	ctx, cancel := wait.on(ctx)
-	defer cancel()
-	c, err := guest.Dial(ctx, socket)
-	return c, says(ctx, err)
 }

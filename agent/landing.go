@@ -141,7 +141,7 @@ func (m *incoming) connect(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	c, err := connectChannel(ctx, g.Machine.GuestChannel(), limitChannel)
+	c, err := connectChannel(ctx, g.Held.Description, g.Machine.GuestChannel(), limitChannel)
 	if err != nil {
 		return &migration.Problem{Code: migration.CodeGuest, Text: fmt.Sprintf("guest %s: its channel is silent after the move: %v", m.plan.Guest, err)}
 	}

@@ -65,7 +65,7 @@ var (
 	limitWord      = named("word", 10*time.Second, "a person's word is journalled")
 	limitEndGuest  = named("end_guest", 10*time.Second, "QEMU ends")
 	limitAdopt     = named("adopt", 10*time.Second, "a QEMU answers that is found or adopted; one with another client never does")
-	limitBoot      = named("boot", 90*time.Second, "the guest answers on its channel after boot")
+	limitBoot      = named("boot", 3*time.Minute, "the guest answers on its channel after boot")
 	_              = named("hook_blocking", hook.DefaultBlocking, "a hook answers a blocking event, if it names no `timeout`")
 	_              = named("hook_informative", hook.DefaultInformative, "a hook is done with any other event, if it names no `timeout`")
 )

@@ -174,7 +174,6 @@ type TakeBack struct {
 	Fenced bool `json:"fenced"` // the person says that the guest cannot run at the destination
 }
 
-
 // takeBack gives the guest back to this host, when it is known that it cannot run at
 // the destination: the destination says so, a fence proves it, or a person vouches.
 // On success the act is on the disk, and the guest is being continued.

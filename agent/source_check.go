@@ -213,6 +213,9 @@ func (m *outgoing) checkGuest(ctx context.Context, refuse func(migration.Code, s
 		}
 		return refuse(migration.CodeGuest, "its guest channel does not answer (%v); see whether the guest is well", err)
 	}
+	if !slices.Contains(info.Capabilities, "ticks") {
+		m.rec.note("the guest has the QEMU guest agent only: its own pause is not measured, connections that miss the announcement of the next address are not told again, and datagrams to its old address do not keep the tunnel; godwit-guest in it can do these (docs/guest.md)")
+	}
 	m.settleNetwork(askCtx)
 	if (m.plan.Network == "mptcp" || m.plan.Chosen) && !info.MPTCP {
 		m.plan.Chosen = false

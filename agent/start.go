@@ -22,7 +22,7 @@ import (
 // thousands of connections answers at once.
 const tapQueue = 30000
 
-// apiStartGuest takes a guest under care: one of the image tiny is started, one
+// apiStartGuest takes a guest under care: one of our images is started, one
 // that runs already (with qmp) is adopted.
 func (a *Agent) apiStartGuest(r *http.Request) (any, error) {
 	var d Description
@@ -39,7 +39,7 @@ func (a *Agent) apiStartGuest(r *http.Request) (any, error) {
 	var err error
 	if d.QMP != "" {
 		g, err = a.adopt(r.Context(), d)
-	} else if err = d.checkStarted(); err == nil {
+	} else if err = d.checkStarted(a.config.imageNames()); err == nil {
 		g, err = a.startGuest(r.Context(), d)
 	}
 	if err != nil {
@@ -51,7 +51,7 @@ func (a *Agent) apiStartGuest(r *http.Request) (any, error) {
 	return g.Held, nil
 }
 
-// startGuest boots a guest of the image tiny with a free address. On error nothing
+// startGuest boots a guest of one of our images with a free address. On error nothing
 // of it is left.
 func (a *Agent) startGuest(ctx context.Context, d Description) (_ *Guest, err error) {
 	g := &Guest{Held: Held{Description: d, Epoch: 1, Table: 100}}
@@ -75,7 +75,7 @@ func (a *Agent) startGuest(ctx context.Context, d Description) (_ *Guest, err er
 	if g.Machine, err = qemu.Start(ctx, spec); err != nil {
 		return nil, fmt.Errorf("start guest %s: %w", d.Name, err)
 	}
-	if g.Channel, err = connectChannel(ctx, g.Machine.GuestChannel(), limitBoot); err != nil {
+	if g.Channel, err = connectChannel(ctx, d, g.Machine.GuestChannel(), limitBoot); err != nil {
 		return nil, fmt.Errorf("start guest %s: no answer on its channel: %w", d.Name, err)
 	}
 	if _, err := g.Channel.Configure(ctx, g.configuration(0, g.Held.Addresses, 0, true)); err != nil {
@@ -125,16 +125,17 @@ func (a *Agent) openTaps(g *Guest) error {
 // spec is how QEMU is to run the guest here.
 func (a *Agent) spec(g *Guest, incoming bool) (qemu.Spec, error) {
 	d := g.Held.Description
-	if d.Image != "" && d.Image != tinyImage {
-		return qemu.Spec{}, d.wrong("image %q is unknown on host %s; it has: %s", d.Image, a.config.Host, tinyImage)
+	image := a.config.image(d.Image)
+	if image.Kernel == "" && d.Image != "" && d.Image != tinyImage {
+		return qemu.Spec{}, d.wrong("image %q is unknown on host %s; it has: %s", d.Image, a.config.Host, orNone(a.config.imageNames()))
 	}
-	if a.config.Image.Kernel == "" {
+	if image.Kernel == "" {
 		return qemu.Spec{}, &migration.Problem{Code: migration.CodeGuest, Text: fmt.Sprintf(
 			"guest %s: host %s has no guest image; run `make build` and name it in the agent's configuration", d.Name, a.config.Host)}
 	}
 	spec := qemu.Spec{
 		Name: d.Name, Memory: d.Memory, VCPUs: max(d.VCPUs, 1), Dir: g.Held.Dir, Incoming: incoming,
-		Kernel: a.config.Image.Kernel, Initrd: a.config.Image.Initrd, Cmdline: a.config.Image.Cmdline, Disks: d.Disks,
+		Kernel: image.Kernel, Initrd: image.Initrd, Cmdline: image.Cmdline, Root: image.Root, Disks: d.Disks, Port: d.port(),
 	}
 	for i, n := range d.NICs {
 		spec.NICs = append(spec.NICs, qemu.NIC{ID: fmt.Sprintf("net%d", i), MAC: n.MAC, Tap: g.Taps[i]})
@@ -172,7 +173,7 @@ func (a *Agent) attach(ctx context.Context, h Held) (*Guest, error) {
 	g.Machine = machine
 	a.findTaps(g)
 	if status, err := machine.Status(ctx); err == nil && status == vm.Running && machine.GuestChannel() != "" {
-		if g.Channel, err = connectChannel(ctx, machine.GuestChannel(), limitAdopt); err != nil {
+		if g.Channel, err = connectChannel(ctx, h.Description, machine.GuestChannel(), limitAdopt); err != nil {
 			a.log.Warn("guest's channel is silent", "guest", g.name(), "error", err)
 		}
 	}

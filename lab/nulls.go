@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"strings"
 	"time"
@@ -57,6 +58,9 @@ func machine(w *world) map[string]string {
 	out := map[string]string{}
 	if kernel, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
 		out["kernel"] = strings.TrimSpace(string(kernel))
+	}
+	for _, g := range w.scenario.Guests {
+		out["guest "+g.Name] = fmt.Sprintf("%s, ready after %.1f s", g.Image, w.booted[g.Name].Seconds())
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()

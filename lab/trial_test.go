@@ -102,7 +102,7 @@ func newTrial(t *testing.T, text string, change func(host string, c *agent.Confi
 	for host, a := range w.agents {
 		p.restart(host, func(c *agent.Config) { change(a.host.Name, c) })
 	}
-	p.must(w.startGuests(ctx))
+	p.must(w.startGuests(ctx, func(string) {}))
 	p.must(w.startClients(ctx))
 	return p
 }

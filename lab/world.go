@@ -33,6 +33,8 @@ type world struct {
 	topo     *topo.Topo
 	log      *slog.Logger
 	image    agent.Image
+	images   map[string]agent.Image   // of guests that are not tiny
+	booted   map[string]time.Duration // by guest: until it was ready
 
 	mu      sync.Mutex
 	agents  map[string]*hostAgent      // by host
@@ -57,6 +59,9 @@ func (w *world) build(ctx context.Context, tell func(string)) error {
 		return err
 	}
 	w.image = agent.Image{Kernel: kernel, Initrd: initrd, Cmdline: image.Cmdline}
+	if err := w.findImages(ctx, tell); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(w.dir, 0o700); err != nil {
 		return err
 	}
@@ -69,10 +74,26 @@ func (w *world) build(ctx context.Context, tell func(string)) error {
 		return err
 	}
 	tell("booting guests")
-	if err := w.startGuests(ctx); err != nil {
+	if err := w.startGuests(ctx, tell); err != nil {
 		return err
 	}
 	return w.startClients(ctx)
+}
+
+// findImages has the images built that the scenario's guests boot.
+func (w *world) findImages(ctx context.Context, tell func(string)) error {
+	w.images = map[string]agent.Image{}
+	for _, g := range w.scenario.Guests {
+		if _, known := w.images[g.Image]; known || g.Image == image.Tiny {
+			continue
+		}
+		found, err := image.Ensure(ctx, g.Image, tell)
+		if err != nil {
+			return fmt.Errorf("guest %s: %w", g.Name, err)
+		}
+		w.images[g.Image] = agent.Image{Kernel: found.Kernel, Initrd: found.Initrd, Cmdline: found.Cmdline, Root: found.Root}
+	}
+	return nil
 }
 
 // spec is the network that the scenario asks for.
@@ -125,7 +146,7 @@ func (w *world) agentConfig(h topo.Host, all []topo.Host, tls string) agent.Conf
 	c := agent.Config{
 		Host: h.Name, Site: h.Site, State: filepath.Join(w.dir, h.Name, "state"), Run: filepath.Join(w.dir, h.Name, "run"),
 		TLS:   agent.TLSFiles{CA: filepath.Join(tls, "ca.pem"), Cert: filepath.Join(tls, h.Name+".pem"), Key: filepath.Join(tls, h.Name+".key")},
-		Image: w.image,
+		Image: w.image, Images: w.images,
 		Network: agent.Network{
 			Bridge: h.Bridge, LAN: h.LAN, V4: h.GuestV4, V6: h.GuestV6, Gateway4: h.GatewayV4, Gateway6: h.GatewayV6,
 		},
@@ -147,36 +168,52 @@ func uplinksOf(h topo.Host) []agent.Uplink {
 	return out
 }
 
+// bootLimit bounds a guest's boot and the start of its workloads.
+const bootLimit = 4 * time.Minute
+
 // startGuests boots them, all at once but for the cores that boots need.
-func (w *world) startGuests(ctx context.Context) error {
+func (w *world) startGuests(ctx context.Context, tell func(string)) error {
 	var wg sync.WaitGroup
 	errs := make([]error, len(w.scenario.Guests))
 	slots := make(chan struct{}, 2)
 	for i, g := range w.scenario.Guests {
 		host := w.scenario.Hosts(g.Site)[0]
-		if g.Image != "tiny" {
-			return fmt.Errorf("guest %s: image %s is not there yet; use tiny", g.Name, g.Image)
-		}
 		w.where[g.Name] = host
 		wg.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+			ctx, cancel := context.WithTimeout(ctx, bootLimit)
 			defer cancel()
 			d := w.describe(i, g)
 			if errs[i] = w.makeDisks(&d, g, host); errs[i] != nil {
 				return
 			}
-			_, errs[i] = w.agents[host].client.StartGuest(ctx, d)
+			began := time.Now()
+			if _, errs[i] = w.agents[host].client.StartGuest(ctx, d); errs[i] == nil {
+				w.ready(g, time.Since(began), tell)
+			}
 		})
 	}
 	wg.Wait()
 	return errors.Join(errs...)
 }
 
+// ready notes how long a guest took to boot and to start what it is to run.
+func (w *world) ready(g scenario.Guest, took time.Duration, tell func(string)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.booted == nil {
+		w.booted = map[string]time.Duration{}
+	}
+	w.booted[g.Name] = took
+	if g.Image != image.Tiny {
+		tell(fmt.Sprintf("%s (%s) is ready after %.1f s", g.Name, g.Image, took.Seconds()))
+	}
+}
+
 // describe is guest number i of the scenario, for its first agent.
 func (w *world) describe(i int, g scenario.Guest) agent.Description {
-	d := agent.Description{Name: g.Name, Memory: g.Memory, VCPUs: g.VCPUs, Image: g.Image, Run: g.Run, Network: g.Network}
+	d := agent.Description{Name: g.Name, Memory: g.Memory, VCPUs: g.VCPUs, Image: g.Image, Agent: g.Agent, Run: g.Run, Network: g.Network}
 	for n := range 2 {
 		d.NICs = append(d.NICs, agent.NIC{MAC: fmt.Sprintf("52:54:00:00:%02x:%02x", i+1, 0x0a+n)})
 	}

@@ -48,7 +48,7 @@ func mountAll() error {
 		{"sysfs", "/sys", ""},
 		{"devtmpfs", "/dev", ""},
 		{"tmpfs", "/tmp", "size=25%"},
-		{"tmpfs", "/run", "size=10%"},
+		{"tmpfs", "/run", "size=10%,mode=755"},
 	} {
 		if err := os.MkdirAll(m.at, 0o755); err != nil {
 			return err

@@ -40,6 +40,14 @@ func (f *family) wait(command *exec.Cmd) error {
 	return err
 }
 
+// complete runs a command to its end.
+func (f *family) complete(command *exec.Cmd) error {
+	if err := f.start(command); err != nil {
+		return err
+	}
+	return f.wait(command)
+}
+
 // begin starts a command and forgets it.
 func (f *family) begin(command *exec.Cmd) error {
 	if err := f.start(command); err != nil {

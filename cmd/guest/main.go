@@ -1,16 +1,23 @@
-// Command guest is the first process of the lab's guests: it sets the machine up,
-// serves the guest channel (package vm/guest) and the guest's services, and takes
-// in orphans. It is built static and is the only program the image needs beside a
-// shell and iperf3.
+// Command guest serves the guest channel (package vm/guest) inside of a guest. It is
+// built static, and is three programs in one:
+//
+//   - the first process of the lab's image tiny: it also sets the machine up, serves
+//     the lab's traffic and takes in orphans; the only program that image needs beside
+//     a shell and iperf3;
+//   - with switch-root, the first process of the lab's Debian guests, until it hands
+//     the machine to systemd;
+//   - `godwit-guest serve`, the helper of an ordinary guest.
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"godwit/lab/traffic/serve"
@@ -37,12 +44,14 @@ func main() {
 		return
 	}
 	if len(os.Args) > 1 && os.Args[1] == servicesArgument {
-		fmt.Fprintln(os.Stderr, "guest:", runServices())
+		fmt.Fprintln(os.Stderr, "guest:", runServices(os.Args[2:]))
 		os.Exit(1)
 	}
 	if os.Getpid() != 1 {
-		fmt.Fprintln(os.Stderr, "guest: this is the first process of a lab guest, and does nothing else")
-		os.Exit(2)
+		os.Exit(ordinary(os.Args[1:]))
+	}
+	if slices.Contains(os.Args, switchRootArgument) { // beside other words that the kernel does not know
+		halt("hand the machine over", switchRoot())
 	}
 	debug.SetMemoryLimit(memoryLimit)
 	debug.SetGCPercent(200)
@@ -54,29 +63,42 @@ func main() {
 	if err := first(); err != nil {
 		say("%v", err)
 	}
-	keep("services", children, func() *exec.Cmd { return exec.Command("/proc/self/exe", servicesArgument) })
+	keep("services", children, func() *exec.Cmd { return exec.Command("/proc/self/exe", servicesArgument, withHTTP) })
 	awaitServices() // who reaches the guest's channel takes it for ready
 	startIperf(children)
 	startEcho(children)
-	ticks, err := newTicks()
+	node, err := newNode(children)
 	if err != nil {
-		halt("ticks", err)
+		halt("guest channel", err)
 	}
-	node := newNode(children, ticks)
-	for {
-		port, err := openPort(guest.PortName)
-		if err != nil {
-			say("guest channel: %v", err)
-			time.Sleep(time.Second)
-			continue
-		}
-		if err := ticks.on(port, children); err != nil {
-			say("%v", err)
-		}
-		err = node.server.Serve(context.Background(), port, port)
-		say("guest channel: %v", err)
-		port.Close()
+	node.serve(context.Background(), guest.PortName, node.all())
+}
+
+// errAsked is of who asked wrongly.
+var errAsked = errors.New("godwit-guest")
+
+// ordinary is the program where it is not the first process.
+func ordinary(args []string) int {
+	if len(args) == 1 && (args[0] == "-h" || args[0] == "--help") {
+		fmt.Print(helperUsage)
+		return 0
 	}
+	if len(args) == 0 || args[0] != serveArgument {
+		fmt.Fprint(os.Stderr, helperUsage)
+		return 2
+	}
+	err := helper(args[1:])
+	switch {
+	case err == nil:
+		return 0
+	case err == errAsked: //nolint:errorlint // the flags have said what is wrong
+	case errors.Is(err, errAsked):
+		fmt.Fprintln(os.Stderr, err)
+	default:
+		fmt.Fprintln(os.Stderr, "godwit-guest:", err)
+		return 1
+	}
+	return 2
 }
 
 // say writes a line to the console.

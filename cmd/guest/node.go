@@ -28,13 +28,22 @@ type node struct {
 	meters   meters
 }
 
-func newNode(children *family, ticks *ticks) *node {
+func newNode(children *family) (*node, error) {
+	ticks, err := newTicks()
+	if err != nil {
+		return nil, err
+	}
 	n := &node{children: children, ticks: ticks}
 	n.meters.watchAll() // now: loading a program takes long under emulation, and a handover has no time for it
-	n.work = work.Set{DiskPath: "/dev/vda", Begin: children.begin, Spin: func() *exec.Cmd {
+	n.work = work.Set{DiskPath: "/dev/vda", Begin: children.begin, Complete: children.complete, Spin: func() *exec.Cmd {
 		return exec.Command("/proc/self/exe", spinArgument)
 	}}
-	methods := map[string]guest.Handler{
+	return n, nil
+}
+
+// handover are the methods that a move needs, and no more.
+func (n *node) handover() map[string]guest.Handler {
+	return map[string]guest.Handler{
 		"configure":          with(n.configure),
 		"await_join":         n.awaitJoin,
 		"make_main":          with(func(_ context.Context, p macParam) (any, error) { return done{}, n.book.MakeMain(p.MAC) }),
@@ -44,13 +53,23 @@ func newNode(children *family, ticks *ticks) *node {
 		"drop_address":       with(func(_ context.Context, p addrsParam) (any, error) { return done{}, n.book.Drop(p.Addrs) }),
 		"refresh_neighbours": with(func(context.Context, struct{}) (any, error) { return done{}, n.book.RefreshNeighbours() }),
 		"ticks":              with(n.setTicks),
-		"run":                with(n.run),
-		"verify":             with(func(context.Context, struct{}) (any, error) { return n.work.Verify(), nil }),
-		"exec":               with(n.exec),
 		"counters":           with(n.counters),
-		"poweroff":           with(func(context.Context, struct{}) (any, error) { return done{}, end(unix.LINUX_REBOOT_CMD_POWER_OFF) }),
-		"reboot":             with(func(context.Context, struct{}) (any, error) { return done{}, end(unix.LINUX_REBOOT_CMD_RESTART) }),
 	}
+}
+
+// all are those of the lab's guests.
+func (n *node) all() map[string]guest.Handler {
+	methods := n.handover()
+	methods["run"] = with(n.run)
+	methods["verify"] = with(func(context.Context, struct{}) (any, error) { return n.work.Verify(), nil })
+	methods["exec"] = with(n.exec)
+	methods["poweroff"] = with(func(context.Context, struct{}) (any, error) { return done{}, end(unix.LINUX_REBOOT_CMD_POWER_OFF) })
+	methods["reboot"] = with(func(context.Context, struct{}) (any, error) { return done{}, end(unix.LINUX_REBOOT_CMD_RESTART) })
+	return methods
+}
+
+// offer makes the server of methods, and of info, which names them.
+func (n *node) offer(methods map[string]guest.Handler) {
 	names := []string{"info"}
 	for name := range methods {
 		names = append(names, name)
@@ -58,7 +77,27 @@ func newNode(children *family, ticks *ticks) *node {
 	slices.Sort(names)
 	methods["info"] = with(func(context.Context, struct{}) (any, error) { return info(names) })
 	n.server = guest.NewServer(methods)
-	return n
+}
+
+// serve carries methods out for whoever is at the other end of the port, for ever.
+func (n *node) serve(ctx context.Context, name string, methods map[string]guest.Handler) {
+	n.offer(methods)
+	said := ""
+	for ; ; time.Sleep(time.Second) {
+		port, err := openPort(name)
+		if err == nil {
+			port.page = n.ticks.page
+			if terr := n.ticks.on(port.fd, n.children); terr != nil {
+				say("%v", terr)
+			}
+			err = n.server.Serve(ctx, port, port)
+			port.Close()
+		}
+		if said != err.Error() {
+			said = err.Error()
+			say("guest channel: %v", err)
+		}
+	}
 }
 
 type (

@@ -8,7 +8,9 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"time"
 
@@ -60,26 +62,31 @@ func serveBytes(w http.ResponseWriter, r *http.Request) {
 // servicesArgument makes this program the services of the traffic generators.
 const servicesArgument = "services"
 
+// withHTTP behind it adds those of port 80.
+const withHTTP = "http"
+
 // runServices serves in a process of its own: a guest that is busy with its clients
 // must still hear its host.
-func runServices() error {
+func runServices(with []string) error {
 	notFirst()
 	debug.SetMemoryLimit(memoryLimit)
 	debug.SetGCPercent(200)
 	if err := serve.Start(context.Background(), record.PortEcho); err != nil {
 		return fmt.Errorf("traffic services: %w", err)
 	}
-	if err := serveHTTP(); err != nil {
-		return fmt.Errorf("http service: %w", err)
+	if slices.Contains(with, withHTTP) {
+		if err := serveHTTP(); err != nil {
+			return fmt.Errorf("http service: %w", err)
+		}
 	}
 	say("services are up")
 	select {}
 }
 
-// awaitServices returns when the last of the services answers, or soon after.
+// awaitServices returns when the services answer, or soon after.
 func awaitServices() {
 	for range 200 {
-		conn, err := net.Dial("tcp", "127.0.0.1:80")
+		conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", record.PortTicks))
 		if err == nil {
 			conn.Close()
 			return
@@ -89,10 +96,11 @@ func awaitServices() {
 	say("services do not answer")
 }
 
-const (
-	iperfProgram = "/usr/bin/iperf3"
-	mptcpPreload = "/usr/lib/libmptcpwrap.so" // turns socket(…TCP) into socket(…MPTCP)
-)
+const iperfProgram = "/usr/bin/iperf3"
+
+// mptcpPreloads are where the library is that turns socket(…TCP) into socket(…MPTCP):
+// in the image tiny, and in Debian's package mptcpize.
+var mptcpPreloads = []string{"/usr/lib/libmptcpwrap.so", "/usr/lib/*/mptcpize/libmptcpwrap.so.0"}
 
 // echoArgument makes this program the echo server.
 const echoArgument = "echo"
@@ -110,8 +118,10 @@ func startIperf(children *family) {
 	keep("iperf3", children, func() *exec.Cmd {
 		command := exec.Command(iperfProgram, "-s", "-p", "5201")
 		command.Env = os.Environ()
-		if _, err := os.Stat(mptcpPreload); err == nil {
-			command.Env = append(command.Env, "LD_PRELOAD="+mptcpPreload)
+		for _, pattern := range mptcpPreloads {
+			if found, err := filepath.Glob(pattern); err == nil && len(found) > 0 {
+				command.Env = append(command.Env, "LD_PRELOAD="+found[0])
+			}
 		}
 		return command
 	})

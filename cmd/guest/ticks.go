@@ -59,15 +59,16 @@ func mapCounted(file *os.File) (*counted, error) {
 	return (*counted)(unsafe.Pointer(&mem[0])), nil //nolint:gosec // page aligned
 }
 
-// on begins a process that ticks into port, in place of the one before.
-func (t *ticks) on(port *port, children *family) error {
+// on begins a process that ticks into the port with that descriptor, in place of the
+// one before.
+func (t *ticks) on(port int, children *family) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.rates != nil {
 		t.rates.Close() // the process before ends
 		t.rates = nil
 	}
-	fd, err := unix.FcntlInt(uintptr(port.fd), unix.F_DUPFD_CLOEXEC, 0) //nolint:gosec // a descriptor
+	fd, err := unix.FcntlInt(uintptr(port), unix.F_DUPFD_CLOEXEC, 0) //nolint:gosec // a descriptor
 	if err != nil {
 		return fmt.Errorf("tick: %w", err)
 	}
@@ -84,7 +85,6 @@ func (t *ticks) on(port *port, children *family) error {
 		return fmt.Errorf("tick: %w", err)
 	}
 	t.rates = rates
-	port.page = t.page
 	return t.tell()
 }
 

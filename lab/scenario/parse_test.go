@@ -48,7 +48,7 @@ func TestContractExample(t *testing.T) {
 			Uplinks: []Uplink{{Name: "public", Carries: CarriesBoth, Rate: 350e6, Delay: 10 * time.Millisecond, MTU: 1500}},
 		}},
 		Clients: []Client{{Name: "phone", At: "sanjose", MPTCP: "full", Uplinks: 1, UplinkNames: []string{"eth0"}, AddAddrAccepted: 8}},
-		Guests: []Guest{{Name: "web", Site: "montreal", Memory: 256 << 20, VCPUs: 1, Disks: []int64{1 << 30}, Image: "tiny",
+		Guests: []Guest{{Name: "web", Site: "montreal", Memory: 256 << 20, VCPUs: 1, Disks: []int64{1 << 30}, Image: "tiny", Agent: "godwit",
 			Network: "auto", Run: []string{"dirty size=100MiB hot=12% rate=8MiB/s"}}},
 		Traffic: []Traffic{{Name: "ticks", Client: "phone", Guest: "web", Kind: "ticks", Every: 10 * time.Millisecond, Connections: 1, Family: "v4"}},
 		Steps: []Step{

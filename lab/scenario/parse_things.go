@@ -10,7 +10,7 @@ import (
 
 var (
 	clientKeys  = []string{"name", "at", "mptcp", "nat", "uplinks", "add_addr_accepted"}
-	guestKeys   = []string{"name", "site", "memory", "vcpus", "disk", "disks", "image", "run", "network"}
+	guestKeys   = []string{"name", "site", "memory", "vcpus", "disk", "disks", "image", "agent", "run", "network"}
 	trafficKeys = []string{"name", "client", "guest", "kind", "every", "rate", "connections", "family", "start", "command"}
 
 	networks = []string{"auto", "mptcp", "drain", "tunnel"}
@@ -20,6 +20,7 @@ var (
 // Bounds of a guest.
 const (
 	minMemory = 64 << 20
+	minDebian = 384 << 20
 	maxMemory = 1 << 40
 	minDisk   = 1 << 20
 	maxDisk   = 1 << 44
@@ -84,16 +85,33 @@ func (f *file) readGuest(n ast.Node) {
 	if o.has("site") {
 		g.Site = o.known("site", "site", f.places())
 	}
-	g.Memory = o.size("memory", 256<<20)
+	f.image(o, &g)
 	if o.has("memory") && (g.Memory < minMemory || g.Memory > maxMemory || g.Memory%(1<<20) != 0) {
 		o.wrong("memory", fmt.Sprintf("memory of %s is %d bytes", o.what, g.Memory), "whole MiB from 64MiB to 1TiB")
 	}
 	g.VCPUs = int(o.number("vcpus", 1, 1, 64))
 	g.Disks = f.disks(o)
-	g.Image = o.word("image", "tiny", "tiny", "debian12", "debian13")
 	g.Network = o.word("network", "auto", networks...)
 	g.Run = f.runLines(o, &g)
 	f.out.Guests = append(f.out.Guests, g)
+}
+
+// image reads what the guest boots and who answers in it, and its memory, which a full
+// system needs more of.
+func (f *file) image(o *object, g *Guest) {
+	g.Image = o.word("image", "tiny", "tiny", "debian12", "debian13")
+	g.Agent = o.word("agent", "godwit", "godwit", "qga")
+	if g.Image == "tiny" {
+		g.Memory = o.size("memory", 256<<20)
+		if g.Agent == "qga" {
+			o.wrong("agent", "agent of "+o.what+" is qga, which the image tiny does not have", "agent: qga with image debian12 or debian13")
+		}
+		return
+	}
+	g.Memory = o.size("memory", 512<<20)
+	if g.Memory < minDebian {
+		o.wrong("memory", fmt.Sprintf("memory of %s is %d MiB", o.what, g.Memory>>20), fmt.Sprintf("%d MiB or more with image %s", minDebian>>20, g.Image))
+	}
 }
 
 func (f *file) disks(o *object) []int64 {

@@ -7,7 +7,7 @@ import (
 	"godwit/lab/image/workload"
 )
 
-const allowedRun = "dirty size= hot= rate= data=random|text, disk write=SIZE, disk rate= area=, cpu, http, exec COMMAND"
+const allowedRun = "dirty size= hot= rate= data=random|text, disk write=SIZE, disk rate= area=, cpu, http, exec COMMAND, setup COMMAND"
 
 // runLines reads a guest's workloads by the guest's own parser, and checks that
 // the guest has the memory and the disk that they need.

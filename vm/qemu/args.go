@@ -16,6 +16,7 @@ const (
 	slotSerial = 0x02
 	slotNIC    = 0x03
 	slotDisk   = 0x10
+	slotRoot   = slotDisk + maxDisks // after the disks, which keep their names in the guest
 )
 
 // args returns QEMU's arguments. The QMP listener and the taps are inherited: qmpFD is the
@@ -40,7 +41,7 @@ func (s Spec) args(qmpFD, tapFD int) []string {
 		"-serial", "chardev:serial",
 		"-device", fmt.Sprintf("virtio-serial-pci,id=ports,bus=pcie.0,addr=%#x,max_ports=4", slotSerial),
 		"-chardev", "socket,id=guest,server=on,wait=off,path=" + escape(guestSocket(s.Dir)),
-		"-device", "virtserialport,bus=ports.0,nr=1,chardev=guest,id=guestport,name=" + GuestPort,
+		"-device", "virtserialport,bus=ports.0,nr=1,chardev=guest,id=guestport,name=" + s.Port,
 	}
 	for i, n := range s.NICs {
 		a = append(a,
@@ -50,6 +51,10 @@ func (s Spec) args(qmpFD, tapFD int) []string {
 	for i, d := range s.Disks {
 		a = append(a, "-blockdev", blockdev(d),
 			"-device", fmt.Sprintf("virtio-blk-pci,id=disk-%s,drive=%s,serial=%s,bus=pcie.0,addr=%#x", d.ID, d.ID, d.ID, slotDisk+i))
+	}
+	if s.Root != "" {
+		a = append(a, "-blockdev", blockdev(vm.Disk{ID: rootNode, Path: s.Root, Format: "raw", ReadOnly: true}),
+			"-device", fmt.Sprintf("virtio-blk-pci,id=disk-root,drive=%s,bus=pcie.0,addr=%#x", rootNode, slotRoot))
 	}
 	if s.Kernel != "" {
 		a = append(a, "-kernel", s.Kernel)
@@ -65,6 +70,9 @@ func (s Spec) args(qmpFD, tapFD int) []string {
 	}
 	return a
 }
+
+// rootNode is the block node of Spec.Root.
+const rootNode = "godwit-root"
 
 // machineOptions leaves out devices that only cost time when nothing happens.
 const machineOptions = ",usb=off,vmport=off,hpet=off,graphics=off,dump-guest-core=off"

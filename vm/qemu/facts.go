@@ -95,8 +95,8 @@ func (p *Process) disks(ctx context.Context) ([]vm.Disk, error) {
 	}
 	var disks []vm.Disk
 	for _, b := range blocks {
-		if b.Inserted == nil {
-			continue
+		if b.Inserted == nil || b.Inserted.Node == rootNode && b.Inserted.ReadOnly {
+			continue // the root is at both hosts: it does not move
 		}
 		id := b.Inserted.Node
 		if b.Device != "" {

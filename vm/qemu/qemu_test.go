@@ -129,6 +129,40 @@ func TestFactsSayWhatWasStarted(t *testing.T) {
 	}
 }
 
+// TestRootIsNoDisk: what the guest boots from is the same file at both hosts, which two
+// QEMUs have open at a time, and nothing that has to move.
+func TestRootIsNoDisk(t *testing.T) {
+	spec := firmware(t)
+	spec.Root = filepath.Join(t.TempDir(), "root.squashfs")
+	if err := os.WriteFile(spec.Root, make([]byte, 1<<20), 0o400); err != nil {
+		t.Fatal(err)
+	}
+	disk := filepath.Join(t.TempDir(), "disk.raw")
+	if err := os.WriteFile(disk, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	spec.Port = "org.qemu.guest_agent.0"
+	for _, dir := range []string{"source", "destination"} {
+		at := spec
+		at.Dir = filepath.Join(t.TempDir(), dir)
+		at.Incoming = dir == "destination"
+		if !at.Incoming {
+			at.Disks = []vm.Disk{{ID: "data", Path: disk, Format: "raw"}}
+		}
+		p := start(t, at)
+		f, err := p.Facts(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(f.Disks) != len(at.Disks) || len(f.Disks) == 1 && f.Disks[0].ID != "data" {
+			t.Errorf("%s: disks %+v", dir, f.Disks)
+		}
+		if len(f.Blockers) != 0 {
+			t.Errorf("%s: cannot migrate: %v", dir, f.Blockers)
+		}
+	}
+}
+
 // taps makes taps in a namespace without a name, which goes with the test's thread.
 func taps(t *testing.T, ids ...string) []qemu.NIC {
 	t.Helper()

@@ -31,6 +31,10 @@ type Spec struct {
 
 	NICs  []NIC     // at most 8
 	Disks []vm.Disk // at most 8; Size is not used
+	// Root is a raw image that the guest boots from and never writes: the same file at
+	// both hosts, so it isn't a disk that moves. "" is none.
+	Root string
+	Port string // name of the virtio-serial port to the guest's agent; "" is GuestPort
 
 	Dir      string // made if missing; at most 90 bytes, because sockets live in it
 	Incoming bool   // wait paused for a guest to come

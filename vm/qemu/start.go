@@ -52,6 +52,9 @@ func (s Spec) withDefaults() Spec {
 	if s.Machine == "" {
 		s.Machine = "q35"
 	}
+	if s.Port == "" {
+		s.Port = GuestPort
+	}
 	s.VCPUs = max(s.VCPUs, 1)
 	return s
 }

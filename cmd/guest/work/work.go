@@ -2,6 +2,7 @@
 package work
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"godwit/lab/image/workload"
 	"godwit/vm/guest"
@@ -26,8 +28,9 @@ type Set struct {
 	// Spin makes the command that keeps a CPU busy: a process of its own, so
 	// that the kernel and not Go's scheduler shares the CPU out.
 	Spin func() *exec.Cmd
-	// Begin starts a command whose end somebody waits for.
-	Begin func(*exec.Cmd) error
+	// Begin starts a command whose end somebody waits for, and Complete waits for it.
+	Begin    func(*exec.Cmd) error
+	Complete func(*exec.Cmd) error
 
 	mu      sync.Mutex
 	running []string
@@ -77,8 +80,26 @@ func (s *Set) start(ctx context.Context, w workload.Workload) error {
 		command := exec.Command("/bin/sh", "-c", w.Command)
 		command.Stdout, command.Stderr = os.Stdout, os.Stderr
 		return s.begin(command)
+	case workload.Setup:
+		return s.setUp(exec.Command("/bin/sh", "-c", w.Command))
 	}
 	return nil // http is always on
+}
+
+// setUp runs a command to its end; what it said last is in the error.
+func (s *Set) setUp(command *exec.Cmd) error {
+	var said bytes.Buffer
+	command.Stdout, command.Stderr = &said, &said
+	command.WaitDelay = time.Second // a child that keeps the output open is not waited for
+	complete := s.Complete
+	if complete == nil {
+		complete = (*exec.Cmd).Run
+	}
+	if err := complete(command); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
+		lines := strings.Split(strings.TrimSpace(said.String()), "\n")
+		return fmt.Errorf("%w: %s", err, lines[len(lines)-1])
+	}
+	return nil
 }
 
 func (s *Set) begin(command *exec.Cmd) error {

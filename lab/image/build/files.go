@@ -73,6 +73,23 @@ func filesOf(init, busybox, program, preload string) ([]archive.Entry, error) {
 	return entries, nil
 }
 
+// helperOf gathers what a system on a disk of its own does not have: our program,
+// its first process and then its helper, and the helper's unit.
+func helperOf(init, unit string) ([]archive.Entry, error) {
+	program, err := os.ReadFile(init)
+	if err != nil {
+		return nil, err
+	}
+	service, err := os.ReadFile(unit)
+	if err != nil {
+		return nil, err
+	}
+	return []archive.Entry{
+		{Path: "init", Mode: 0o755, Content: program},
+		{Path: "godwit-guest.service", Mode: 0o644, Content: service},
+	}, nil
+}
+
 var libraryPath = regexp.MustCompile(`(?m)(?:=>\s+|^\s+)(/\S+) \(0x`)
 
 // librariesOf lists the shared libraries, loader included, that a program needs.

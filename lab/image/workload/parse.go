@@ -7,6 +7,7 @@
 //	cpu                                                 keep one virtual CPU busy
 //	http                                                serve HTTP (the lab's guests always do)
 //	exec COMMAND                                        start a shell command
+//	setup COMMAND                                       run a shell command to its end, which must be a good one
 //
 // Sizes are powers of 1024 (KiB, MiB, GiB) or of 1000 (kB, MB, GB); rates are sizes
 // per second. It is pure: the scenario's checker and the guest share it.
@@ -30,6 +31,7 @@ const (
 	CPU   Kind = "cpu"
 	HTTP  Kind = "http"
 	Exec  Kind = "exec"
+	Setup Kind = "setup"
 )
 
 // PageSize is the unit in which memory and disks are written and checked, bytes.
@@ -44,7 +46,7 @@ type Workload struct {
 	Text    bool    // dirty: words instead of random bytes
 	Write   int64   // disk: bytes written once, before the guest counts as ready
 	Area    int64   // disk: bytes at the disk's beginning that Rate rewrites
-	Command string  // exec
+	Command string  // exec, setup
 }
 
 var keys = map[Kind][]string{
@@ -58,15 +60,15 @@ var keys = map[Kind][]string{
 func Parse(line string) (Workload, error) {
 	word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 	w := Workload{Kind: Kind(word)}
-	if w.Kind == Exec {
+	if w.Kind == Exec || w.Kind == Setup {
 		if w.Command = strings.TrimSpace(rest); w.Command == "" {
-			return Workload{}, fmt.Errorf("exec: no command; allowed: exec COMMAND")
+			return Workload{}, fmt.Errorf("%s: no command; allowed: %s COMMAND", word, word)
 		}
 		return w, nil
 	}
 	allowed, ok := keys[w.Kind]
 	if !ok {
-		return Workload{}, fmt.Errorf("unknown workload %q; allowed: dirty, disk, cpu, http, exec", word)
+		return Workload{}, fmt.Errorf("unknown workload %q; allowed: dirty, disk, cpu, http, exec, setup", word)
 	}
 	seen := map[string]bool{}
 	for _, field := range strings.Fields(rest) {

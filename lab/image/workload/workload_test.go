@@ -19,6 +19,7 @@ func TestParse(t *testing.T) {
 		" cpu ":                                   {Kind: CPU},
 		"http":                                    {Kind: HTTP},
 		"exec  sleep 1; echo a=b":                 {Kind: Exec, Command: "sleep 1; echo a=b"},
+		"setup true":                              {Kind: Setup, Command: "true"},
 	} {
 		got, err := Parse(line)
 		if err != nil || got != want {
@@ -29,7 +30,8 @@ func TestParse(t *testing.T) {
 
 func TestParseSaysWhatIsAllowed(t *testing.T) {
 	for line, want := range map[string]string{
-		"":                             "allowed: dirty, disk, cpu, http, exec",
+		"":                             "allowed: dirty, disk, cpu, http, exec, setup",
+		"setup":                        "no command; allowed: setup COMMAND",
 		"dirt size=1MiB":               "allowed: dirty, disk",
 		"dirty":                        "size is missing",
 		"dirty size=100":               "as in: 256MiB",

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"bytes"
+	"os/exec"
+	"testing"
+)
+
+// TestHelperOffersNoCommands: the host of an ordinary guest gets what a move needs, and
+// neither commands nor workloads.
+func TestHelperOffersNoCommands(t *testing.T) {
+	n, err := newNode(&family{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	offered := n.handover()
+	for _, method := range []string{"exec", "run", "verify", "poweroff", "reboot"} {
+		if _, ok := offered[method]; ok {
+			t.Errorf("an ordinary guest offers %s", method)
+		}
+		if _, ok := n.all()[method]; !ok {
+			t.Errorf("a guest of the lab lacks %s", method)
+		}
+	}
+	for _, method := range []string{"configure", "await_join", "make_main", "retire", "users", "drop_address", "ticks"} {
+		if _, ok := offered[method]; !ok {
+			t.Errorf("an ordinary guest lacks %s", method)
+		}
+	}
+	n.offer(offered)
+	if _, ok := offered["info"]; !ok || n.server == nil {
+		t.Error("nobody says what the guest offers")
+	}
+}
+
+// TestHelperIsAskedWrongly runs the program as a user would.
+func TestHelperIsAskedWrongly(t *testing.T) {
+	program := t.TempDir() + "/godwit-guest"
+	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+		t.Fatalf("build: %v %s", err, out)
+	}
+	for _, c := range []struct {
+		args   []string
+		status int
+		says   string
+	}{
+		{nil, 2, "godwit-guest serve"},
+		{[]string{"dance"}, 2, "godwit-guest serve"},
+		{[]string{"--help"}, 0, "godwit-guest serve"},
+		{[]string{"serve", "--help"}, 0, "-leave-settings"},
+		{[]string{"serve", "--prot", "x"}, 2, "not defined: -prot"},
+		{[]string{"serve", "x"}, 2, `unknown word "x"`},
+	} {
+		command := exec.Command(program, c.args...)
+		out, _ := command.CombinedOutput()
+		if status := command.ProcessState.ExitCode(); status != c.status || !bytes.Contains(out, []byte(c.says)) {
+			t.Errorf("%v: status %d, says %q; want %d and %q", c.args, status, out, c.status, c.says)
+		}
+	}
+}

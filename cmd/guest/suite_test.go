@@ -1,0 +1,414 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"godwit/internal/need"
+	"godwit/netstate/mptcp"
+	"godwit/vm/guest"
+	"godwit/vm/guest/qga"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// The suite of guest.Channel: what an agent asks of a guest, answered by our own
+// program and by the QEMU guest agent. Each runs on this machine, in the test's own
+// network namespace, whose two NICs are the guest's.
+
+// TestMain runs the tests again in a network namespace of their own, as root.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == beatArgument {
+		if err := beat(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	if os.Geteuid() != 0 || os.Getenv("GODWIT_TEST_NETNS") != "" {
+		os.Exit(m.Run())
+	}
+	command := exec.Command("/proc/self/exe", os.Args[1:]...)
+	command.Env = append(os.Environ(), "GODWIT_TEST_NETNS=1")
+	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
+	command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	if err := command.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "tests in a namespace:", err)
+		os.Exit(1)
+	}
+}
+
+const (
+	firstMAC  = "52:54:00:00:09:0a"
+	secondMAC = "52:54:00:00:09:0b"
+)
+
+var (
+	oldV4   = netip.MustParsePrefix("10.9.1.10/24")
+	oldV6   = netip.MustParsePrefix("fd00:9:1::10/64")
+	nextV4  = netip.MustParsePrefix("10.9.2.10/24")
+	nextV6  = netip.MustParsePrefix("fd00:9:2::10/64")
+	oldGW4  = netip.MustParseAddr("10.9.1.1")
+	oldGW6  = netip.MustParseAddr("fd00:9:1::1")
+	nextGW4 = netip.MustParseAddr("10.9.2.1")
+	nextGW6 = netip.MustParseAddr("fd00:9:2::1")
+	remote  = netip.MustParseAddr("10.9.3.3") // on lo: the peer of connections
+)
+
+// each runs a test by both channels, with fresh NICs.
+func each(t *testing.T, test func(t *testing.T, c guest.Channel)) {
+	t.Run("helper", func(t *testing.T) {
+		makeNICs(t)
+		test(t, ownHelper(t))
+	})
+	t.Run("qga", func(t *testing.T) {
+		need.Program(t, "qemu-ga")
+		need.Program(t, "ss")
+		makeNICs(t)
+		test(t, guestAgent(t))
+	})
+}
+
+// makeNICs makes the guest's two NICs, ends of veth pairs, and takes them away again.
+func makeNICs(t *testing.T) {
+	t.Helper()
+	need.Root(t)
+	run := func(command string) {
+		if out, err := exec.Command("/bin/sh", "-c", command).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v %s", command, err, out)
+		}
+	}
+	run("ip link set lo up && ip addr replace " + remote.String() + "/32 dev lo")
+	for i, mac := range []string{firstMAC, secondMAC} {
+		run(fmt.Sprintf("ip link add nic%d address %s type veth peer name far%d && ip link set far%d up", i, mac, i, i))
+	}
+	if err := mptcp.SetLimits(8, 8); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		run("ip link del nic0; ip link del nic1; ip mptcp endpoint flush; for f in -4 -6; do ip $f rule show | grep ^10000: | while read r; do ip $f rule del priority 10000; done; done")
+	})
+}
+
+// ownHelper is the helper's methods behind the wire format.
+func ownHelper(t *testing.T) guest.Channel {
+	near, far, fd := pair(t)
+	n, err := newNode(&family{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.ticks.on(fd, n.children); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { n.ticks.rates.Close() })
+	n.offer(n.all())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		n.server.Serve(t.Context(), far, far) //nolint:errcheck // ends with the pipe
+	}()
+	c, err := guest.NewClient(t.Context(), near)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.Close()
+		far.Close()
+		<-ended
+	})
+	return c
+}
+
+// pair is two ends of a socket, and the second one's descriptor.
+func pair(t *testing.T) (near, far net.Conn, fd int) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ends [2]net.Conn
+	for i, fd := range fds {
+		file := os.NewFile(uintptr(fd), "channel")
+		t.Cleanup(func() { file.Close() })
+		if ends[i], err = net.FileConn(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return ends[0], ends[1], fds[1]
+}
+
+// guestAgent is a real qemu-ga on a unix socket.
+func guestAgent(t *testing.T) guest.Channel {
+	dir := t.TempDir()
+	socket := filepath.Join(dir, "qga.sock")
+	command := exec.Command("qemu-ga", "-m", "unix-listen", "-p", socket, "-t", dir, "-f", filepath.Join(dir, "pid"))
+	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		command.Process.Kill()
+		command.Wait()
+	})
+	for range 200 {
+		if c, err := qga.Dial(t.Context(), socket); err == nil {
+			t.Cleanup(func() { c.Close() })
+			return c
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Fatal("qemu-ga does not listen")
+	return nil
+}
+
+func configureOld() guest.Configure {
+	return guest.Configure{MAC: firstMAC, Addrs: []netip.Prefix{oldV4, oldV6}, GatewayV4: oldGW4, GatewayV6: oldGW6,
+		Table: 100, Main: true, TxQueueLen: 10000}
+}
+
+func configureNext() guest.Configure {
+	return guest.Configure{MAC: secondMAC, Addrs: []netip.Prefix{nextV4, nextV6}, GatewayV4: nextGW4, GatewayV6: nextGW6,
+		Table: 101, Endpoint: 3}
+}
+
+// lookup is what the kernel would do with a packet from source to far away.
+func lookup(t *testing.T, source, to string) string {
+	t.Helper()
+	out, err := exec.Command("ip", "route", "get", to, "from", source).CombinedOutput()
+	if err != nil {
+		return "none: " + strings.TrimSpace(string(out))
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func addrsOn(t *testing.T, device string) []string {
+	t.Helper()
+	link, err := netlink.LinkByName(device)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, a := range found {
+		if !a.IP.IsLinkLocalUnicast() {
+			all = append(all, a.IPNet.String())
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+func want(t *testing.T, what string, got, expected any) {
+	t.Helper()
+	if fmt.Sprint(got) != fmt.Sprint(expected) {
+		t.Errorf("%s: got %v, want %v", what, got, expected)
+	}
+}
+
+func contains(t *testing.T, what, got string, words ...string) {
+	t.Helper()
+	for _, w := range words {
+		if !strings.Contains(got, w) {
+			t.Errorf("%s: %q lacks %q", what, got, w)
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestChannelMovesAddresses configures the old address, then the next one beside it,
+// and retires the old one, each call twice: the second makes the same state.
+func TestChannelMovesAddresses(t *testing.T) {
+	each(t, func(t *testing.T, c guest.Channel) {
+		ctx := t.Context()
+		for range 2 {
+			made, err := c.Configure(ctx, configureOld())
+			must(t, err)
+			want(t, "device", made.Device, "nic0")
+		}
+		want(t, "addresses", addrsOn(t, "nic0"), []string{oldV4.String(), oldV6.String()})
+		contains(t, "unbound route", lookup(t, "0.0.0.0", "192.0.2.1"), "via 10.9.1.1 dev nic0")
+		for range 2 {
+			made, err := c.Configure(ctx, configureNext())
+			must(t, err)
+			want(t, "endpoints", made.EndpointIDs, []uint8{3, 4})
+		}
+		contains(t, "route from the next address", lookup(t, "10.9.2.10", "192.0.2.1"), "via 10.9.2.1 dev nic1 table 101")
+		contains(t, "route from the old address", lookup(t, "10.9.1.10", "192.0.2.1"), "via 10.9.1.1 dev nic0 table 100")
+		contains(t, "IPv6 route from the next address", lookup(t, "fd00:9:2::10", "2001:db8::1"), "via fd00:9:2::1 dev nic1 table 101")
+		contains(t, "unbound route", lookup(t, "0.0.0.0", "192.0.2.1"), "dev nic0")
+		endpoints, err := mptcp.Endpoints()
+		must(t, err)
+		want(t, "endpoints", len(endpoints), 2)
+
+		for range 2 {
+			must(t, c.MakeMain(ctx, secondMAC))
+		}
+		contains(t, "unbound route", lookup(t, "0.0.0.0", "192.0.2.1"), "via 10.9.2.1 dev nic1")
+		for range 2 {
+			must(t, c.Retire(ctx, guest.Retire{Addrs: []netip.Addr{oldV4.Addr(), oldV6.Addr()}, MAC: firstMAC, NewMAC: secondMAC, EndpointIDs: []uint8{1}}))
+		}
+		want(t, "addresses left", addrsOn(t, "nic0"), []string(nil))
+		want(t, "addresses", addrsOn(t, "nic1"), []string{nextV4.String(), nextV6.String()})
+		rules, err := exec.Command("ip", "rule", "show", "from", "10.9.1.10").Output()
+		must(t, err)
+		want(t, "rules of the old address", strings.TrimSpace(string(rules)), "")
+		link, err := netlink.LinkByName("nic0")
+		must(t, err)
+		want(t, "old NIC up", link.Attrs().Flags&net.FlagUp != 0, false)
+	})
+}
+
+// TestChannelKeepsAddresses moves the old addresses to the new NIC, for those who need
+// them, and drops them later.
+func TestChannelKeepsAddresses(t *testing.T) {
+	each(t, func(t *testing.T, c guest.Channel) {
+		ctx := t.Context()
+		_, err := c.Configure(ctx, configureOld())
+		must(t, err)
+		_, err = c.Configure(ctx, configureNext())
+		must(t, err)
+		old := []netip.Addr{oldV4.Addr(), oldV6.Addr()}
+		retire := guest.Retire{Addrs: old, MAC: firstMAC, NewMAC: secondMAC, Keep: true, Stay: true}
+		must(t, c.Retire(ctx, retire))
+		want(t, "both NICs have it", addrsOn(t, "nic0"), []string{oldV4.String(), oldV6.String()})
+		retire.Stay = false
+		for range 2 {
+			must(t, c.Retire(ctx, retire))
+		}
+		want(t, "kept", addrsOn(t, "nic1"), []string{"10.9.1.10/32", nextV4.String(), "fd00:9:1::10/128", nextV6.String()})
+		contains(t, "route from the kept address", lookup(t, "10.9.1.10", "192.0.2.1"), "via 10.9.2.1 dev nic1 table 1101")
+		contains(t, "IPv6 route from the kept address", lookup(t, "fd00:9:1::10", "2001:db8::1"), "via fd00:9:2::1 dev nic1 table 1101")
+		for range 2 {
+			must(t, c.DropAddress(ctx, old...))
+		}
+		want(t, "after the drop", addrsOn(t, "nic1"), []string{nextV4.String(), nextV6.String()})
+	})
+}
+
+// TestChannelFollows has an MPTCP connection follow to the next address, and a plain
+// one stay.
+func TestChannelFollows(t *testing.T) {
+	each(t, func(t *testing.T, c guest.Channel) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := c.Configure(ctx, configureOld())
+		must(t, err)
+		follows, stays := connect(t, true), connect(t, false)
+		users, err := c.Users(ctx, oldV4.Addr())
+		must(t, err)
+		want(t, "MPTCP and TCP connections", [2]int{users.MPTCP, users.TCP}, [2]int{1, 1})
+
+		p := guest.AwaitJoin{Addrs: []netip.Addr{nextV4.Addr()}, Old: []netip.Addr{oldV4.Addr()}, LimitMS: 300}
+		joins, err := c.AwaitJoin(ctx, p)
+		must(t, err)
+		want(t, "before the announcement: total, joined, unable", [3]int{joins.Total, joins.Joined, len(joins.Unable)}, [3]int{1, 0, 1})
+		_, err = c.Configure(ctx, configureNext())
+		must(t, err)
+		p.LimitMS = 10000
+		joins, err = c.AwaitJoin(ctx, p)
+		must(t, err)
+		want(t, "after it: total, joined, unable", [3]int{joins.Total, joins.Joined, len(joins.Unable)}, [3]int{1, 1, 0})
+		must(t, c.Retire(ctx, guest.Retire{Addrs: p.Old, MAC: firstMAC, NewMAC: secondMAC, Keep: true}))
+		alive(t, follows)
+		alive(t, stays)
+		users, err = c.Users(ctx, oldV4.Addr())
+		must(t, err)
+		want(t, "who still uses the old address", [2]int{users.MPTCP, users.TCP}, [2]int{0, 1})
+	})
+}
+
+// TestChannelDescribes compares what both say of the same machine.
+func TestChannelDescribes(t *testing.T) {
+	each(t, func(t *testing.T, c guest.Channel) {
+		ctx := t.Context()
+		_, err := c.Configure(ctx, configureOld())
+		must(t, err)
+		var i guest.Info
+		must(t, c.Call(ctx, "info", nil, &i))
+		at := slices.IndexFunc(i.NICs, func(n guest.NIC) bool { return n.MAC == firstMAC })
+		if at < 0 {
+			t.Fatalf("no NIC %s in %+v", firstMAC, i.NICs)
+		}
+		var addrs []string
+		for _, a := range i.NICs[at].Addrs {
+			addrs = append(addrs, a.String())
+		}
+		slices.Sort(addrs)
+		want(t, "addresses", addrs, []string{oldV4.String(), oldV6.String()})
+		want(t, "MPTCP, subflows, accepted", []any{i.MPTCP, i.Subflows, i.AddrAccepted}, []any{true, 8, 8})
+		var e guest.Executed
+		must(t, c.Call(ctx, "exec", guest.Exec{Command: "echo out; echo err >&2; exit 3"}, &e))
+		want(t, "exec", e, guest.Executed{Exit: 3, Stdout: "out\n", Stderr: "err\n"})
+		must(t, c.Call(ctx, "exec", guest.Exec{Command: "sleep 30", TimeoutMS: 200}, &e))
+		want(t, "timed out", e.TimedOut, true)
+		err = c.Ticks(ctx, 5*time.Millisecond)
+		if _, ok := c.(*qga.Client); ok != errors.Is(err, guest.ErrUnsupported) {
+			t.Errorf("ticks: %v", err)
+		}
+		must(t, c.Ticks(ctx, 0))
+	})
+}
+
+// connect makes a connection from remote to the old address, over which data has gone
+// both ways.
+func connect(t *testing.T, multipath bool) [2]net.Conn {
+	t.Helper()
+	var listening net.ListenConfig
+	listening.SetMultipathTCP(true)
+	listener, err := listening.Listen(t.Context(), "tcp4", ":0")
+	must(t, err)
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: remote.AsSlice()}}
+	dialer.SetMultipathTCP(multipath)
+	port := listener.Addr().(*net.TCPAddr).Port
+	near, err := dialer.DialContext(t.Context(), "tcp", fmt.Sprintf("%s:%d", oldV4.Addr(), port))
+	must(t, err)
+	far, err := listener.Accept()
+	must(t, err)
+	t.Cleanup(func() {
+		for _, c := range []net.Conn{near, far} {
+			c.(*net.TCPConn).SetLinger(0)
+			c.Close()
+		}
+		listener.Close()
+	})
+	pair := [2]net.Conn{near, far}
+	alive(t, pair)
+	return pair
+}
+
+// alive sends a byte both ways.
+func alive(t *testing.T, pair [2]net.Conn) {
+	t.Helper()
+	for i := range pair {
+		pair[i].SetDeadline(time.Now().Add(5 * time.Second))
+		pair[1-i].SetDeadline(time.Now().Add(5 * time.Second))
+		if _, err := pair[i].Write([]byte{1}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(pair[1-i], make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

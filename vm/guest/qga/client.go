@@ -1,0 +1,224 @@
+// Package qga reaches into a guest by the QEMU guest agent (qemu-ga; QEMU,
+// docs/interop/qemu-ga-ref), for guests without our own program: it has the agent run
+// ip and ss of iproute2. What that cannot do matches guest.ErrUnsupported: the counter
+// that measures the guest's pause, datagrams that nobody is connected to, announcing
+// again for connections that stay behind.
+//
+// # Wire format
+//
+// The agent reads JSON objects from a virtio-serial port, a unix socket at the host,
+// and answers each with one line, in order. It knows no connections either (see package
+// guest): a session begins with the byte 0xFF, which ends whatever half command was
+// there, and guest-sync-delimited with a random number. All is thrown away up to the
+// 0xFF that comes before the answer with that number.
+package qga
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"time"
+
+	"godwit/vm/guest"
+)
+
+// PortName is the virtio-serial port that the QEMU guest agent listens on by default.
+const PortName = "org.qemu.guest_agent.0"
+
+// maxAnswer bounds one line of the agent, bytes.
+const maxAnswer = 8 << 20
+
+// syncAgain is how long a client waits before it repeats its sync.
+const syncAgain = 2 * time.Second
+
+// delimiter resets the agent's parser, and stands before its answer to a sync.
+const delimiter = 0xff
+
+// A Client is one connection to a guest's agent. It is safe for concurrent use; calls
+// are carried out one after the other.
+type Client struct {
+	conn net.Conn
+	in   *bufio.Reader
+	turn chan struct{} // holds one token
+	open bool          // synced; only with the token
+
+	once sync.Once
+	done chan struct{}
+}
+
+var _ guest.Channel = (*Client)(nil)
+
+// Dial connects to the unix socket of a guest's agent and syncs with it. It waits for
+// a guest that is still starting, or paused, until ctx ends. On any error nothing
+// stays open.
+func Dial(ctx context.Context, path string) (*Client, error) {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("dial guest agent: %w", err)
+	}
+	c := &Client{conn: conn, in: bufio.NewReader(conn), turn: make(chan struct{}, 1), done: make(chan struct{})}
+	for {
+		again, cancel := context.WithTimeout(ctx, syncAgain)
+		err := c.sync(again)
+		cancel()
+		if err == nil {
+			c.turn <- struct{}{}
+			return c, nil
+		}
+		if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+			c.Close()
+			return nil, fmt.Errorf("sync guest agent %s: no answer: %w", path, errors.Join(ctx.Err(), err))
+		}
+	}
+}
+
+// bound makes reads and writes fail when ctx ends, until the function that it returns
+// is called; that one says what ended them.
+func (c *Client) bound(ctx context.Context) func(error) error {
+	c.conn.SetDeadline(time.Time{})
+	stop := context.AfterFunc(ctx, func() { c.conn.SetDeadline(time.Unix(1, 0)) })
+	return func(err error) error {
+		stop()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || isReset(err):
+			c.Close()
+			return fmt.Errorf("%w: %w", guest.ErrClosed, err)
+		}
+		return err
+	}
+}
+
+func isReset(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && !op.Timeout()
+}
+
+// sync begins a session: what came before is nobody's. Only with the token.
+func (c *Client) sync(ctx context.Context) (err error) {
+	settle := c.bound(ctx)
+	defer func() { err = settle(err) }()
+	number := rand.Int64N(1 << 52) // a number that JSON keeps whole
+	request := fmt.Appendf([]byte{delimiter}, `{"execute":"guest-sync-delimited","arguments":{"id":%d}}`+"\n", number)
+	if _, err := c.conn.Write(request); err != nil {
+		return err
+	}
+	for {
+		line, err := c.line()
+		if err != nil {
+			return err
+		}
+		i := bytes.LastIndexByte(line, delimiter)
+		var answer struct{ Return json.RawMessage }
+		if i < 0 || json.Unmarshal(line[i+1:], &answer) != nil {
+			continue // of somebody before, or the complaint about what 0xFF cut off
+		}
+		if string(answer.Return) == fmt.Sprint(number) {
+			c.open = true
+			return nil
+		}
+	}
+}
+
+// line reads one line, of at most maxAnswer bytes.
+func (c *Client) line() ([]byte, error) {
+	var line []byte
+	for {
+		part, err := c.in.ReadSlice('\n')
+		if len(line)+len(part) > maxAnswer {
+			return nil, guest.ErrLineTooLong
+		}
+		line = append(line, part...)
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return line, err
+		}
+	}
+}
+
+// execute has the agent carry out one command. A refusal is a *guest.CallError.
+func (c *Client) execute(ctx context.Context, command string, arguments, result any) error {
+	select {
+	case <-c.turn:
+		defer func() { c.turn <- struct{}{} }()
+	case <-c.done:
+		return fmt.Errorf("guest agent: %s: %w", command, guest.ErrClosed)
+	case <-ctx.Done():
+		return fmt.Errorf("guest agent: %s: %w", command, ctx.Err())
+	}
+	if !c.open { // an earlier call left before its answer came
+		if err := c.sync(ctx); err != nil {
+			return fmt.Errorf("guest agent: sync: %w", err)
+		}
+	}
+	answer, err := c.ask(ctx, command, arguments)
+	if err != nil {
+		c.open = false
+		return fmt.Errorf("guest agent: %s: %w", command, err)
+	}
+	var message struct {
+		Return json.RawMessage
+		Error  *struct{ Desc string }
+	}
+	switch err := json.Unmarshal(answer, &message); {
+	case err != nil:
+		c.open = false
+		return fmt.Errorf("guest agent: %s: read answer: %w", command, err)
+	case message.Error != nil:
+		return &guest.CallError{Method: command, Text: message.Error.Desc}
+	case result == nil:
+		return nil
+	}
+	if err := json.Unmarshal(message.Return, result); err != nil {
+		return fmt.Errorf("guest agent: %s: read answer: %w", command, err)
+	}
+	return nil
+}
+
+func (c *Client) ask(ctx context.Context, command string, arguments any) (answer []byte, err error) {
+	settle := c.bound(ctx)
+	defer func() { err = settle(err) }()
+	request := map[string]any{"execute": command}
+	if arguments != nil {
+		request["arguments"] = arguments
+	}
+	line, err := json.Marshal(request)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.conn.Write(append(line, '\n')); err != nil {
+		return nil, err
+	}
+	return c.line()
+}
+
+// Events is closed: the agent says nothing unasked.
+func (c *Client) Events() <-chan guest.Event { return silence }
+
+var silence = func() <-chan guest.Event {
+	none := make(chan guest.Event)
+	close(none)
+	return none
+}()
+
+// Done is closed when the connection has ended, as far as a call has noticed.
+func (c *Client) Done() <-chan struct{} { return c.done }
+
+// Close ends the connection. The guest goes on.
+func (c *Client) Close() error {
+	c.once.Do(func() {
+		close(c.done)
+		c.conn.Close()
+	})
+	return nil
+}

@@ -1,0 +1,135 @@
+package qga
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"godwit/vm/guest"
+)
+
+// capabilities are the methods that work, as Info reports them.
+var capabilities = []string{"await_join", "configure", "drop_address", "exec", "info", "make_main", "retire", "users"}
+
+// Info describes the guest.
+func (c *Client) Info(ctx context.Context) (guest.Info, error) {
+	const script = `uname -r
+cat /proc/sys/kernel/random/boot_id
+cut -d' ' -f1 /proc/uptime
+cat /proc/sys/net/mptcp/enabled 2>/dev/null || echo 0
+ip mptcp limits 2>/dev/null || true`
+	out, err := c.do(ctx, "info", script)
+	if err != nil {
+		return guest.Info{}, err
+	}
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	if len(lines) < 4 {
+		return guest.Info{}, fmt.Errorf("info: the guest says %q", out)
+	}
+	uptime, _ := strconv.ParseFloat(lines[2], 64)
+	i := guest.Info{Protocol: guest.Protocol, Kernel: lines[0], BootID: lines[1], UptimeMS: int64(uptime * 1000),
+		MPTCP: lines[3] == "1", Capabilities: capabilities}
+	words := strings.Fields(strings.Join(lines[4:], " ")) // add_addr_accepted N subflows N
+	for at := 0; at+1 < len(words); at += 2 {
+		n, _ := strconv.ParseUint(words[at+1], 10, 32)
+		switch words[at] {
+		case "subflows":
+			i.Subflows = uint32(n)
+		case "add_addr_accepted":
+			i.AddrAccepted = uint32(n)
+		}
+	}
+	i.NICs, err = c.nics(ctx)
+	return i, err
+}
+
+// nics are the guest's network interfaces. The agent does not say which are up: one
+// with an address is.
+func (c *Client) nics(ctx context.Context) ([]guest.NIC, error) {
+	var found []struct {
+		Name string `json:"name"`
+		MAC  string `json:"hardware-address"`
+		IPs  []struct {
+			Addr string `json:"ip-address"`
+			Bits int    `json:"prefix"`
+		} `json:"ip-addresses"`
+	}
+	if err := c.execute(ctx, "guest-network-get-interfaces", nil, &found); err != nil {
+		return nil, err
+	}
+	var all []guest.NIC
+	for _, f := range found {
+		if f.MAC == "" || f.Name == "lo" {
+			continue
+		}
+		nic := guest.NIC{Name: f.Name, MAC: f.MAC, Up: len(f.IPs) > 0}
+		for _, ip := range f.IPs {
+			addr, err := netip.ParseAddr(ip.Addr)
+			if err == nil && !addr.IsLinkLocalUnicast() {
+				nic.Addrs = append(nic.Addrs, netip.PrefixFrom(addr.WithZone(""), ip.Bits))
+			}
+		}
+		all = append(all, nic)
+	}
+	return all, nil
+}
+
+// Configure gives a NIC its addresses; see guest.Configure. The LAN does not hear of
+// them: the agent has nothing to tell it with, and who wants to know asks.
+func (c *Client) Configure(ctx context.Context, p guest.Configure) (guest.Configured, error) {
+	if p.Table < 1 || len(p.Addrs) == 0 {
+		return guest.Configured{}, fmt.Errorf("configure %s: needs a table above 0 and an address", p.MAC)
+	}
+	script, ids, err := configureScript(p)
+	if err != nil {
+		return guest.Configured{}, err
+	}
+	out, err := c.do(ctx, "configure "+p.MAC, script)
+	return guest.Configured{Device: strings.TrimSpace(out), EndpointIDs: ids}, err
+}
+
+// MakeMain sends what is bound to no address out of that NIC.
+func (c *Client) MakeMain(ctx context.Context, mac string) error {
+	s, err := newScript(mac)
+	if err != nil {
+		return err
+	}
+	s.line("mainly")
+	_, err = c.do(ctx, "make "+mac+" main", s.String())
+	return err
+}
+
+// Retire takes addresses from a NIC; see guest.Retire. Where a connection has nothing
+// but an address that is kept, all of them keep their subflows there: closing some of
+// them alone takes our own program.
+func (c *Client) Retire(ctx context.Context, p guest.Retire) error {
+	bound := false
+	if p.Keep {
+		table, err := c.sockets(ctx)
+		if err != nil {
+			return err
+		}
+		bound = len(table.behind(p.Addrs, nil)) > 0
+	}
+	script, err := retireScript(p, bound)
+	if err != nil {
+		return err
+	}
+	_, err = c.do(ctx, "retire "+p.MAC, script)
+	return err
+}
+
+// DropAddress removes kept addresses, with their endpoints and source routes.
+func (c *Client) DropAddress(ctx context.Context, addrs ...netip.Addr) error {
+	s := &script{}
+	s.functions()
+	for _, addr := range addrs {
+		s.withdraw(addr)
+		s.unlead(addr)
+		s.line("drop %s", addr)
+	}
+	_, err := c.do(ctx, "drop addresses", s.String())
+	return err
+}

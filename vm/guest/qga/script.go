@@ -1,0 +1,272 @@
+package qga
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+
+	"godwit/vm/guest"
+)
+
+// The scripts make the same state as our own program (cmd/guest/address), by iproute2
+// and in the same order; each may be run again. What goes into them is typed: MACs,
+// addresses, numbers.
+type script struct{ strings.Builder }
+
+// rulePriority is where our source rules are: as cmd/guest/address has it.
+const rulePriority = 10000
+
+// keepTables is added to a NIC's table for the addresses that it keeps for others.
+const keepTables = 1000
+
+func (s *script) line(format string, args ...any) { fmt.Fprintf(s, format+"\n", args...) }
+
+// functions are what the scripts share. A program that is started costs a tenth of a
+// second in an emulated guest, and connections wait: so what the shell can do it does,
+// and ip gets many commands at once ($b, carried out by go).
+//
+//	try COMMAND          again and again, for some seconds, until it works
+//	tables ADDR          the tables that our rules lead packets from ADDR to
+//	lead ADDR TABLE      … make it that one: the new rule stands before others go
+//	unlead ADDR          … make it none, and empty tables that no rule leads to any more
+//	default F GW TABLE   everything of a family by GW out of $d; other ways go (IPv6 keeps them)
+//	place …              an address with its source route, see place
+//	drop ADDR DEVICE     take it from that device, or from all
+func (s *script) functions() {
+	s.line(`set -e
+b=
+go() { [ -z "$b" ] || printf "$b" | ip $1 -batch -; b=; }
+try() { n=0; until "$@" 2>/dev/null; do n=$((n + 1)); if [ $n -gt 40 ]; then "$@"; return; fi; sleep 0.05; done; }
+put() { [ ! -e /proc/sys/net/$1 ] || echo $2 >/proc/sys/net/$1; }
+nic() { ip -o link show | { while read -r i n l; do case "$l " in *"link/ether $1 "*) echo ${n%%%%[:@]*}; exit 0;; esac; done
+	echo "no NIC has the MAC $1" >&2; exit 1; }; }
+family() { case $1 in *:*) echo -6;; *) echo -4;; esac; }
+tables() { ip $(family $1) rule show from $1 | while read -r p x a y t r; do [ "$p" != %[1]d: ] || echo $t; done; }
+lead() { have= more=
+	for t in $(tables $1); do if [ $t = $2 ]; then have=1; else more="${more}rule del from $1 lookup $t priority %[1]d\n"; fi; done
+	[ -n "$have" ] || more="rule add from $1 lookup $2 priority %[1]d\n$more"
+	case $1 in *:*) go; b=$more; go -6;; *) b=$b$more;; esac; }
+unlead() { for t in $(tables $1); do ip $(family $1) rule del from $1 lookup $t priority %[1]d
+	ip $(family $1) rule show | { while read -r p x a y u r; do [ "$u" != $t ] || exit 1; done; } && ip $(family $1) route flush table $t; done; }
+default() { b="${b}route replace default via $2 dev $d onlink table $3 $4\n"
+	if [ $1 = -6 ]; then go; ip -6 route show default table $3 | while read -r r; do case "$r " in *" dev $d "*) ;; *) ip -6 route del $r table $3;; esac; done; fi; }
+drop() { ip -o addr show to $1 | while read -r n e f a r; do [ $e != ${2:-$e} ] || ip addr del $a dev $e; done; }
+withdraw() { ip mptcp endpoint show 2>/dev/null | while read -r a x i r; do [ "$a" != $1 ] || ip mptcp endpoint delete id $i; done
+	ip mptcp endpoint delete id 0 $1 2>/dev/null || true; }
+mainly() { seen=
+	ip -o addr show dev $d scope global | while read -r n e f c r; do
+		case "$seen" in *$f*) continue;; esac
+		f4=-4; [ $f = inet ] || f4=-6
+		for t in $(tables ${c%%%%/*}); do
+			g=$(ip $f4 route show default table $t dev $d | { read -r x y via r; echo $via; })
+			[ -n "$g" ] || continue
+			seen="$seen $f"; default $f4 $g main "src ${c%%%%/*}"; break
+		done
+		go
+	done; }`, rulePriority)
+}
+
+// newScript begins one about the NIC with that MAC, which is $d in it.
+func newScript(mac string) (*script, error) {
+	hardware, err := net.ParseMAC(mac)
+	if err != nil || len(hardware) != 6 {
+		return nil, fmt.Errorf("find NIC: %q is not a MAC address", mac)
+	}
+	s := &script{}
+	s.functions()
+	s.line("d=$(nic %s)", hardware)
+	return s, nil
+}
+
+// family is iproute2's option for an address's family.
+func family(addr netip.Addr) string {
+	if addr.Is4() {
+		return "-4"
+	}
+	return "-6"
+}
+
+func (s *script) unlead(addr netip.Addr)   { s.line("unlead %s", addr) }
+func (s *script) withdraw(addr netip.Addr) { s.line("withdraw %s", addr) }
+
+// settings are what two NICs on one LAN need; see raise in cmd/guest/address.
+var settings = map[string]string{
+	"ipv4/conf/$d/rp_filter":            "0",
+	"ipv4/conf/$d/arp_ignore":           "1",
+	"ipv4/conf/$d/arp_announce":         "2",
+	"ipv4/neigh/$d/locktime":            "0",
+	"ipv6/conf/$d/disable_ipv6":         "0",
+	"ipv6/conf/$d/accept_dad":           "0",
+	"ipv6/conf/$d/accept_ra":            "0",
+	"ipv6/conf/$d/ndisc_notify":         "1",
+	"ipv6/conf/$d/router_solicitations": "0",
+	// The stricter of the NIC's and these counts; an rp_filter of 2 is loose.
+	"ipv4/conf/all/rp_filter":    "2",
+	"ipv4/conf/all/arp_ignore":   "1",
+	"ipv4/conf/all/arp_announce": "2",
+	"mptcp/add_addr_timeout":     "1",
+	"mptcp/blackhole_timeout":    "0",
+}
+
+// configureScript is guest.Configure, and the ids of the endpoints that it announces.
+// It prints the device's name.
+func configureScript(p guest.Configure) (string, []uint8, error) {
+	s, err := newScript(p.MAC)
+	if err != nil {
+		return "", nil, err
+	}
+	for key, value := range settings {
+		s.line("put %s %s", key, value)
+	}
+	queue := ""
+	if p.TxQueueLen > 0 {
+		queue = fmt.Sprintf(" txqueuelen %d", p.TxQueueLen)
+	}
+	s.line(`b="link set $d%s up\n"`, queue)
+	for _, prefix := range p.Addrs {
+		gateway := p.GatewayV4
+		if prefix.Addr().Is6() {
+			gateway = p.GatewayV6
+		}
+		via := ""
+		if gateway.IsValid() {
+			via = gateway.String()
+		}
+		s.place(prefix, fmt.Sprint(p.Table), via)
+		if p.Main && via != "" {
+			s.line(`default %s %s main "src %s"`, family(prefix.Addr()), via, prefix.Addr())
+		}
+	}
+	s.line("go")
+	var ids []uint8
+	if p.Endpoint != 0 {
+		ids = s.signal(p.Addrs, p.Endpoint)
+	}
+	s.line("echo $d")
+	return s.String(), ids, nil
+}
+
+// place adds an address to $d with its source route. Route and rule stand first, as in
+// cmd/guest/address. via "" is no gateway.
+func (s *script) place(prefix netip.Prefix, table, via string) {
+	addr := prefix.Addr()
+	if via != "" {
+		s.line("default %s %s %s", family(addr), via, table)
+	}
+	s.line("lead %s %s", addr, table)
+	flag := ""
+	if addr.Is6() {
+		flag = " nodad"
+	}
+	s.line(`b="${b}addr replace %s dev $d%s\n"`, prefix, flag)
+	route := fmt.Sprintf("route replace %s dev $d table %s scope link src %s", prefix.Masked(), table, addr)
+	switch {
+	case prefix.IsSingleIP():
+	case addr.Is4():
+		s.line(`b="${b}%s\n"`, route)
+	default: // the kernel takes a moment until it takes the address for its own
+		s.line("go; try ip -6 %s", route)
+	}
+}
+
+// signal announces the first address of each family: IPv4 by id, IPv6 by id+1. Where
+// the kernel has no MPTCP there is nobody to announce to.
+func (s *script) signal(addrs []netip.Prefix, id uint8) (ids []uint8) {
+	s.line("if [ -e /proc/sys/net/mptcp/enabled ]; then")
+	s.line("ip mptcp limits set subflow 8")
+	for _, v6 := range []bool{false, true} {
+		for _, p := range addrs {
+			if p.Addr().Is6() != v6 {
+				continue
+			}
+			n := id
+			if v6 {
+				n++
+			}
+			s.line(`ip mptcp endpoint add %[2]s dev $d id %[1]d signal 2>/dev/null || case "$(ip mptcp endpoint show id %[1]d 2>/dev/null) " in "%[2]s id %[1]d "*) ;;
+*) ip mptcp endpoint delete id %[1]d 2>/dev/null || true; withdraw %[2]s; ip mptcp endpoint add %[2]s dev $d id %[1]d signal;; esac`, n, p.Addr())
+			ids = append(ids, n)
+			break
+		}
+	}
+	s.line("fi")
+	return ids
+}
+
+// retireScript is guest.Retire; bound says that a connection has nothing but addresses
+// that are kept, so that their endpoints stay.
+func retireScript(p guest.Retire, bound bool) (string, error) {
+	s, err := newScript(p.MAC)
+	if err != nil {
+		return "", err
+	}
+	s.line("old=$d")
+	if !bound {
+		for _, id := range p.EndpointIDs {
+			s.line("ip mptcp endpoint delete id %d 2>/dev/null || true", id)
+		}
+		for _, addr := range p.Addrs {
+			s.withdraw(addr)
+		}
+		// Their last segments leave by the address that goes.
+		s.line("sleep 0.2")
+	}
+	if p.NewMAC != "" {
+		if err := s.takeOver(p); err != nil {
+			return "", err
+		}
+	} else if p.Keep {
+		return "", fmt.Errorf("retire %s: keeping addresses needs new_mac", p.MAC)
+	}
+	for _, addr := range p.Addrs {
+		if !p.Keep {
+			s.unlead(addr)
+		}
+		if !p.Keep || !p.Stay {
+			s.line("drop %s $old", addr)
+		}
+	}
+	if !p.Stay {
+		s.line("ip link set $old down")
+	}
+	return s.String(), nil
+}
+
+// takeOver moves what must live on to the new NIC: the main route, and the addresses
+// to keep, by the gateway of that NIC's own table unless another is named.
+func (s *script) takeOver(p guest.Retire) error {
+	hardware, err := net.ParseMAC(p.NewMAC)
+	if err != nil || len(hardware) != 6 {
+		return fmt.Errorf("retire: %q is not a MAC address", p.NewMAC)
+	}
+	s.line(`d=$(nic %s)
+case "$(ip route show default) " in *" dev $d "*) ;; *) mainly;; esac`, hardware)
+	if !p.Keep {
+		return nil
+	}
+	for _, addr := range p.Addrs {
+		f, gateway := family(addr), p.KeepGatewayV4
+		if addr.Is6() {
+			gateway = p.KeepGatewayV6
+		}
+		// The NIC's own table is that of an address which it has with its subnet.
+		s.line(`own= via=
+for c in $(ip -o %[1]s addr show dev $d scope global | while read -r n e f c r; do echo $c; done); do
+	for t in $(tables ${c%%%%/*}); do [ $t -ge %[2]d ] || own=$t; done
+done
+[ -n "$own" ] || { echo "$d is not configured" >&2; exit 1; }`, f, keepTables)
+		if gateway.IsValid() {
+			s.line("via=%s", gateway)
+		} else {
+			s.line("via=$(ip %s route show default table $own dev $d | { read -r x y v r; echo $v; })", f)
+		}
+		table := fmt.Sprintf("$((own + %d))", keepTables)
+		if p.KeepTable != 0 {
+			table = fmt.Sprint(p.KeepTable)
+		}
+		s.place(netip.PrefixFrom(addr, addr.BitLen()), table, "$via")
+		s.line("go")
+	}
+	return nil
+}

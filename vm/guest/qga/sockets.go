@@ -1,0 +1,230 @@
+package qga
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"godwit/vm/guest"
+)
+
+// socketScript lists TCP sockets, one a line: STATE LOCAL PEER TOKENS, the last as ss
+// has it of an MPTCP subflow (token:REMOTE(id:N)/LOCAL(id:N)), or "-"; then, after a
+// line "udp", the connected ones of UDP.
+const socketScript = `set -e
+ss -HOntai | awk '$1 != "LISTEN" && $1 != "TIME-WAIT" { t = "-"; for (i = 6; i <= NF; i++) if ($i ~ /^token:/) t = $i; print $1, $4, $5, t }'
+echo udp
+ss -HOnua state established | awk '{ print "ESTAB", $3, $4, "-" }'`
+
+// socket is one of TCP or UDP.
+type socket struct {
+	state         string // as ss says it: ESTAB, CLOSE-WAIT, …
+	local, remote netip.AddrPort
+	token         string // of the MPTCP connection that it is a subflow of; "" is none
+}
+
+// sockets are those of a guest at one time.
+type sockets struct{ tcp, udp []socket }
+
+func (c *Client) sockets(ctx context.Context) (sockets, error) {
+	out, err := c.do(ctx, "list sockets", socketScript)
+	if err != nil {
+		return sockets{}, err
+	}
+	return parseSockets(out)
+}
+
+func parseSockets(out string) (table sockets, err error) {
+	into := &table.tcp
+	for _, line := range strings.Split(strings.TrimSpace(out), "\n") {
+		if line == "udp" {
+			into = &table.udp
+			continue
+		}
+		words := strings.Fields(line)
+		if len(words) != 4 {
+			return sockets{}, fmt.Errorf("list sockets: the guest says %q", line)
+		}
+		s := socket{state: words[0], token: tokenOf(words[3])}
+		if s.local, err = endOf(words[1]); err == nil {
+			s.remote, err = endOf(words[2])
+		}
+		if err != nil {
+			continue // bound to a device or to all addresses: nobody's connection
+		}
+		*into = append(*into, s)
+	}
+	return table, nil
+}
+
+// endOf reads ADDR:PORT, or ADDR%DEVICE:PORT, as ss has them.
+func endOf(text string) (netip.AddrPort, error) {
+	host, port, ok := cutLast(text, ":")
+	if !ok {
+		return netip.AddrPort{}, fmt.Errorf("%q is no address with a port", text)
+	}
+	host, _, _ = strings.Cut(strings.Trim(host, "[]"), "%")
+	end, err := netip.ParseAddrPort("[" + host + "]:" + port)
+	if addr, v4err := netip.ParseAddrPort(host + ":" + port); v4err == nil {
+		end, err = addr, nil
+	}
+	return netip.AddrPortFrom(end.Addr().Unmap(), end.Port()), err
+}
+
+func cutLast(text, sep string) (before, after string, found bool) {
+	i := strings.LastIndex(text, sep)
+	if i < 0 {
+		return text, "", false
+	}
+	return text[:i], text[i+len(sep):], true
+}
+
+// tokenOf is the guest's own token of "token:REMOTE(id:N)/LOCAL(id:N)". A subflow
+// without a remote token fell back to TCP.
+func tokenOf(word string) string {
+	tokens, ok := strings.CutPrefix(word, "token:")
+	if !ok {
+		return ""
+	}
+	remote, local, _ := strings.Cut(tokens, "/")
+	remote, _, _ = strings.Cut(remote, "(")
+	local, _, _ = strings.Cut(local, "(")
+	if strings.Trim(remote, "0") == "" && strings.Trim(local, "0") == "" {
+		return ""
+	}
+	return local
+}
+
+// behind are the MPTCP connections with a subflow on an address of old and none on
+// one of fresh, nor, where fresh is nil, on any other address: by token, one of their
+// subflows.
+func (t sockets) behind(old, fresh []netip.Addr) map[string]socket {
+	out := map[string]socket{}
+	for _, s := range t.tcp {
+		if s.token != "" && s.live() && slices.Contains(old, s.local.Addr()) {
+			out[s.token] = s
+		}
+	}
+	for _, s := range t.tcp {
+		beyond := slices.Contains(fresh, s.local.Addr()) || fresh == nil && !slices.Contains(old, s.local.Addr())
+		if beyond && s.state == "ESTAB" {
+			delete(out, s.token)
+		}
+	}
+	return out
+}
+
+// joined are the tokens of connections with an established subflow on one of addrs.
+func (t sockets) joined(addrs []netip.Addr) map[string]bool {
+	out := map[string]bool{}
+	for _, s := range t.tcp {
+		if s.token != "" && s.state == "ESTAB" && slices.Contains(addrs, s.local.Addr()) {
+			out[s.token] = true
+		}
+	}
+	return out
+}
+
+// live says that somebody may still get data by the socket.
+func (s socket) live() bool {
+	return s.state == "ESTAB" || s.state == "CLOSE-WAIT" || s.state == "SYN-RECV"
+}
+
+// joinPoll is how often AwaitJoin lists the connections; a listing takes some 100 ms.
+const joinPoll = 100 * time.Millisecond
+
+// unableListed bounds the list of those that stayed behind.
+const unableListed = 200
+
+// AwaitJoin waits for connections to follow, by listing them again and again; see
+// guest.AwaitJoin. Nothing is announced again for those that stay behind.
+func (c *Client) AwaitJoin(ctx context.Context, p guest.AwaitJoin) (guest.Joins, error) {
+	start := time.Now()
+	limit := time.Duration(p.LimitMS) * time.Millisecond
+	seen := map[string]bool{}
+	var last map[string]socket
+	var joined map[string]bool
+	for {
+		table, err := c.sockets(ctx)
+		if err != nil {
+			return guest.Joins{}, err
+		}
+		last, joined = table.behind(p.Old, p.Addrs), table.joined(p.Addrs)
+		for token := range last {
+			seen[token] = true
+		}
+		for _, s := range table.tcp { // joined already, but not only there
+			if joined[s.token] && slices.Contains(p.Old, s.local.Addr()) {
+				seen[s.token] = true
+			}
+		}
+		if len(last) == 0 || time.Since(start) >= limit {
+			break
+		}
+		select {
+		case <-time.After(joinPoll):
+		case <-ctx.Done():
+			return guest.Joins{}, ctx.Err()
+		}
+	}
+	joins := guest.Joins{Total: len(seen), WaitedMS: time.Since(start).Milliseconds()}
+	for token := range seen {
+		s, behind := last[token]
+		switch {
+		case joined[token]:
+			joins.Joined++
+		case !behind:
+			joins.Ended++
+		case len(joins.Unable) == unableListed:
+			joins.Omitted++
+		default:
+			joins.Unable = append(joins.Unable, guest.Unable{Local: s.local, Remote: s.remote,
+				Why: fmt.Sprintf("the peer did not join within %v: its limits, a firewall, or a lost path", limit)})
+		}
+	}
+	slices.SortFunc(joins.Unable, func(a, b guest.Unable) int { return a.Remote.Compare(b.Remote) })
+	return joins, nil
+}
+
+// socketsListed bounds the list of sockets that use an address.
+const socketsListed = 100
+
+// Users says who needs the addresses. Datagrams of nobody's connected socket are not
+// counted.
+func (c *Client) Users(ctx context.Context, addrs ...netip.Addr) (guest.Users, error) {
+	table, err := c.sockets(ctx)
+	if err != nil {
+		return guest.Users{}, err
+	}
+	var users guest.Users
+	connections := map[string]bool{}
+	list := func(s socket, state string) {
+		if len(users.Sockets) < socketsListed {
+			users.Sockets = append(users.Sockets, guest.Socket{Local: s.local, Remote: s.remote, State: state})
+		}
+	}
+	for _, s := range table.tcp {
+		switch {
+		case !slices.Contains(addrs, s.local.Addr()):
+		case s.token == "" && (s.live() || s.state == "FIN-WAIT-1"):
+			users.TCP++
+			list(s, s.state)
+		case s.token != "" && s.live() && !connections[s.token]:
+			connections[s.token] = true
+			list(s, "mptcp")
+		}
+	}
+	users.MPTCP = len(connections)
+	for _, s := range table.udp {
+		if slices.Contains(addrs, s.local.Addr()) {
+			users.UDP++
+			list(s, "udp")
+		}
+	}
+	slices.SortFunc(users.Sockets, func(a, b guest.Socket) int { return cmp.Compare(a.Remote.String(), b.Remote.String()) })
+	return users, nil
+}

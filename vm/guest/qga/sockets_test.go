@@ -1,0 +1,72 @@
+package qga
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+)
+
+// seen is what a Debian 12 guest listed after a move: one connection with a subflow on
+// both addresses, one that is behind, a plain one, one that fell back, IPv6.
+const seen = `ESTAB 10.1.1.10:7001 10.3.0.2:40000 token:1a2b3c4d(id:0)/77e0c1d2(id:0)
+ESTAB 10.2.1.10:7001 10.3.0.2:40001 token:1a2b3c4d(id:0)/77e0c1d2(id:3)
+ESTAB [::ffff:10.1.1.10]:80 [::ffff:10.3.0.2]:40002 token:0badcafe(id:0)/5eed5eed(id:0)
+ESTAB 10.1.1.10:22 10.3.0.2:40003 -
+CLOSE-WAIT 10.1.1.10:6379 10.3.0.2:40004 token:0000(id:0)/0000(id:0)
+ESTAB [fe80::1%enp0s3]:80 [fe80::2]:40005 -
+SYN-SENT 127.0.0.1:9 *:* -
+udp
+ESTAB 10.1.1.10:5000 10.3.0.2:5001 -
+`
+
+func TestParseSockets(t *testing.T) {
+	table, err := parseSockets(seen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(table.tcp) != 6 || len(table.udp) != 1 {
+		t.Fatalf("got %d of TCP and %d of UDP, want 6 and 1: %+v", len(table.tcp), len(table.udp), table)
+	}
+	old, next := []netip.Addr{netip.MustParseAddr("10.1.1.10")}, []netip.Addr{netip.MustParseAddr("10.2.1.10")}
+	for name, behind := range map[string]map[string]socket{
+		"without a subflow on the next address": table.behind(old, next),
+		"with nothing but the old address":      table.behind(old, nil),
+	} {
+		if s, ok := behind["5eed5eed"]; len(behind) != 1 || !ok || s.local.String() != "10.1.1.10:80" {
+			t.Errorf("%s: %+v", name, behind)
+		}
+	}
+	if joined := table.joined(next); len(joined) != 1 || !joined["77e0c1d2"] {
+		t.Errorf("joined: %v", joined)
+	}
+	plain := slices.DeleteFunc(slices.Clone(table.tcp), func(s socket) bool { return s.token != "" })
+	if len(plain) != 3 { // ssh, the one that fell back, IPv6
+		t.Errorf("plain: %+v", plain)
+	}
+}
+
+func TestParseSocketsDistrusts(t *testing.T) {
+	for _, text := range []string{"ESTAB", "a b c d e", "\x00"} {
+		if table, err := parseSockets(text); err == nil {
+			t.Errorf("%q: %+v", text, table)
+		}
+	}
+	if table, err := parseSockets(""); err == nil && len(table.tcp) > 0 {
+		t.Errorf("nothing: %+v", table)
+	}
+}
+
+func FuzzParseSockets(f *testing.F) {
+	f.Add(seen)
+	f.Fuzz(func(t *testing.T, text string) {
+		table, err := parseSockets(text)
+		if err != nil {
+			return
+		}
+		for _, s := range append(table.tcp, table.udp...) {
+			if !s.local.IsValid() || !s.remote.IsValid() {
+				t.Errorf("%q: %+v", text, s)
+			}
+		}
+	})
+}
