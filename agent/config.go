@@ -3,7 +3,6 @@ package agent
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -79,32 +78,6 @@ type Neighbour struct {
 	V4      netip.Prefix `yaml:"v4"`
 	V6      netip.Prefix `yaml:"v6"`
 	Uplinks []Uplink     `yaml:"uplinks"`
-}
-
-// Image is what guests of an image boot: of `tiny`, or of a name in Images.
-type Image struct {
-	Kernel  string `yaml:"kernel,omitempty"`
-	Initrd  string `yaml:"initrd,omitempty"`
-	Cmdline string `yaml:"cmdline,omitempty"`
-	Root    string `yaml:"root,omitempty"` // raw image of a read-only disk, the same on every host
-}
-
-// image finds what guests of that image boot; "" is tiny. Kernel is "" where this host
-// has none.
-func (c *Config) image(name string) Image {
-	if name == "" || name == tinyImage {
-		return c.Image
-	}
-	return c.Images[name]
-}
-
-// imageNames are the images that this host has.
-func (c *Config) imageNames() []string {
-	names := slices.Sorted(maps.Keys(c.Images))
-	if c.Image.Kernel != "" {
-		names = append([]string{tinyImage}, names...)
-	}
-	return names
 }
 
 // LoadConfig reads a YAML file. Its errors are one line, of what the file says

@@ -236,6 +236,11 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 		Plan: m.plan, Description: m.guest.Held.Description, Facts: m.work.facts, CPUFlags: cpuFlags(m.work.facts.Accel),
 		Touched: residentBytes(m.guest.Machine.PID()), Endpoint: m.guest.Held.Endpoint, Table: m.guest.Held.Table,
 	}
+	root, err := m.a.config.rootMark(m.work.offer.Description)
+	if err != nil {
+		return &migration.Problem{Code: migration.CodeGuest, Text: fmt.Sprintf("migrate guest %s: %v", m.plan.Guest, err)}
+	}
+	m.work.offer.Root = root
 	askCtx, cancel := limitAskThere.on(ctx)
 	defer cancel()
 	sent := time.Now()

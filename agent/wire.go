@@ -15,10 +15,11 @@ type Offer struct {
 	Plan        migration.Plan `json:"plan"`
 	Description Description    `json:"description"`
 	Facts       vm.Facts       `json:"facts"`
-	CPUFlags    string         `json:"cpu_flags"` // of the source's processor; empty with TCG
-	Touched     int64          `json:"touched"`   // bytes that the guest's QEMU has in memory
-	Endpoint    uint8          `json:"endpoint"`  // highest MPTCP endpoint id used in the guest
-	Table       int            `json:"table"`     // highest routing table used in the guest
+	CPUFlags    string         `json:"cpu_flags"`      // of the source's processor; empty with TCG
+	Touched     int64          `json:"touched"`        // bytes that the guest's QEMU has in memory
+	Endpoint    uint8          `json:"endpoint"`       // highest MPTCP endpoint id used in the guest
+	Table       int            `json:"table"`          // highest routing table used in the guest
+	Root        string         `json:"root,omitempty"` // mark of its image's root disk; see rootMark
 }
 
 // Acceptance is the destination's answer in check.

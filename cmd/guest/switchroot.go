@@ -112,11 +112,12 @@ func mountRoot(device string) error {
 	return nil
 }
 
-// helperDropIn makes the helper serve the lab's traffic too, and say on the console
-// what it does.
+// helperDropIn makes the helper serve the lab's traffic too, which comes before nobody
+// else's work, and say on the console what it does.
 const helperDropIn = `[Service]
 ExecStart=
 ExecStart=/usr/sbin/godwit-guest serve --lab
+Nice=0
 StandardOutput=journal+console
 StandardError=journal+console
 `

@@ -72,3 +72,19 @@ func TestWrongWorkIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestSetupIsWaitedFor: it has ended when Start returns, and its failure is Start's.
+func TestSetupIsWaitedFor(t *testing.T) {
+	made := filepath.Join(t.TempDir(), "made")
+	var s Set
+	if err := s.Start(t.Context(), []string{"setup sleep 0.1; touch " + made}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(made); err != nil {
+		t.Errorf("the setup had not ended: %v", err)
+	}
+	err := s.Start(t.Context(), []string{"setup echo one; echo the disk is full >&2; exit 3"})
+	if err == nil || !strings.Contains(err.Error(), "exit status 3: the disk is full") {
+		t.Errorf("a setup that fails: %v", err)
+	}
+}

@@ -1,0 +1,144 @@
+package qga
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"godwit/vm/guest"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// agent is a port with a guest agent behind it, whose answers a test writes.
+func agent(t *testing.T, answer func(command string, id int64, out net.Conn)) string {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "qga.sock")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		for in := bufio.NewScanner(conn); in.Scan(); {
+			line := strings.TrimPrefix(in.Text(), "\xff")
+			var request struct {
+				Execute   string
+				Arguments struct{ ID int64 }
+			}
+			if json.Unmarshal([]byte(line), &request) == nil {
+				answer(request.Execute, request.Arguments.ID, conn)
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		listener.Close()
+		<-ended
+	})
+	return socket
+}
+
+func synced(id int64, out net.Conn) { fmt.Fprintf(out, "\xff{\"return\": %d}\n", id) }
+
+// TestSyncSkipsWhatIsOld: an answer to somebody before, the complaint about a half
+// command, another one's sync.
+func TestSyncSkipsWhatIsOld(t *testing.T) {
+	socket := agent(t, func(command string, id int64, out net.Conn) {
+		if command == "guest-sync-delimited" {
+			fmt.Fprint(out, `{"return": {"pid": 7}}`+"\n"+`{"error": {"class": "GenericError", "desc": "JSON parse error"}}`+"\n")
+			synced(id+1, out)
+			fmt.Fprint(out, `{"return": {"half`)
+			synced(id, out)
+			return
+		}
+		fmt.Fprintln(out, `{"error": {"class": "GenericError", "desc": "The command guest-exec has been disabled"}}`)
+	})
+	c, err := Dial(t.Context(), socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_, err = c.Info(t.Context())
+	var refused *guest.CallError
+	if !errors.As(err, &refused) || !strings.Contains(err.Error(), "guest-exec has been disabled") {
+		t.Errorf("an agent that may run nothing: %v", err)
+	}
+}
+
+// TestLateAnswerIsNobodys: who gave up waiting leaves an answer behind, which the next
+// call must not take for its own.
+func TestLateAnswerIsNobodys(t *testing.T) {
+	calls := 0
+	socket := agent(t, func(command string, id int64, out net.Conn) {
+		switch {
+		case command == "guest-sync-delimited":
+			synced(id, out)
+		case calls == 0:
+			calls++
+			time.Sleep(300 * time.Millisecond)
+			fmt.Fprintln(out, `{"return": "late"}`)
+		default:
+			fmt.Fprintln(out, `{"return": "mine"}`)
+		}
+	})
+	c, err := Dial(t.Context(), socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	var got string
+	if err := c.execute(ctx, "guest-get-host-name", nil, &got); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("an agent that is slow: %v", err)
+	}
+	if err := c.execute(t.Context(), "guest-get-host-name", nil, &got); err != nil || got != "mine" {
+		t.Errorf("after it: %q, %v", got, err)
+	}
+}
+
+// TestSilentAndGone: who does not answer is given up with the context, who hangs up is
+// ErrClosed.
+func TestSilentAndGone(t *testing.T) {
+	silent := agent(t, func(string, int64, net.Conn) {})
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if c, err := Dial(ctx, silent); err == nil || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a silent agent: %v, %v", c, err)
+	}
+	gone := agent(t, func(command string, id int64, out net.Conn) {
+		if command != "guest-sync-delimited" {
+			out.Close()
+			return
+		}
+		synced(id, out)
+	})
+	c, err := Dial(t.Context(), gone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.execute(t.Context(), "guest-ping", nil, nil); !errors.Is(err, guest.ErrClosed) {
+		t.Errorf("an agent that is gone: %v", err)
+	}
+	select {
+	case <-c.Done():
+	default:
+		t.Error("not done")
+	}
+}
