@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"godwit/agent/peer"
+	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/netstate/hold"
@@ -161,7 +162,7 @@ func (m *incoming) makeDetour(ctx context.Context) error {
 	}
 	m.work.prepared = Prepared{TunnelKey: public, Tunnel: config.Local}
 	err = a.detours.change(m.plan.Guest, func(all map[string]*detour) {
-		d := &detour{ID: m.plan.ID, Guest: m.plan.Guest, Peer: m.plan.From, Tunnel: config, Up: time.Now(), Taps: g.Held.Taps}
+		d := &detour{ID: m.plan.ID, Guest: m.plan.Guest, Peer: m.plan.From, Tunnel: config, Up: clock.Now(), Taps: g.Held.Taps}
 		for _, addr := range m.plan.Held {
 			v := netstate.Visiting{
 				Addr: addr.Prefix.Addr(), MAC: g.Held.Description.NICs[g.Held.Active].hardware(),
