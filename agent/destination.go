@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"godwit/agent/peer"
+	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/netstate/hold"
@@ -70,8 +71,14 @@ func (m *incoming) perform(ctx context.Context, e migration.Effect) error {
 		defer cancel()
 		return says(ctx, m.start(ctx))
 	case migration.Adopt:
+		if m.guestEnded() {
+			return m.adoptEnded()
+		}
 		return m.adopt(ctx)
 	case migration.Leave:
+		if m.guestEnded() {
+			return m.leaveEnded(ctx)
+		}
 		return m.leave(ctx)
 	case migration.SendBack:
 		ctx, cancel := limitSendBack.on(ctx)
@@ -171,7 +178,7 @@ func (m *incoming) makeDetour(ctx context.Context) error {
 	}
 	m.work.prepared = Prepared{TunnelKey: public, Tunnel: config.Local}
 	err = a.detours.change(m.plan.Guest, func(all map[string]*detour) {
-		d := &detour{ID: m.plan.ID, Guest: m.plan.Guest, Peer: m.plan.From, Tunnel: config, Up: time.Now(), Taps: g.Held.Taps}
+		d := &detour{ID: m.plan.ID, Guest: m.plan.Guest, Peer: m.plan.From, Tunnel: config, Up: clock.Now(), Taps: g.Held.Taps}
 		for _, addr := range m.plan.Held {
 			v := netstate.Visiting{
 				Addr: addr.Prefix.Addr(), MAC: g.Held.Description.NICs[g.Held.Active].hardware(),

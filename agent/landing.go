@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/vm/guest"
@@ -321,7 +322,7 @@ func (m *incoming) leave(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	return a.lease(m.plan.Guest, time.Now().Add(leaseTime))
+	return a.lease(m.plan.Guest, clock.Now().Add(leaseTime))
 }
 
 // endDetours ends all that led to the guest's old addresses.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"godwit/agent/peer"
+	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/netstate/tunnel"
@@ -23,7 +24,15 @@ const (
 
 // keepDetours ends each leased detour when its last user is gone or its time is up.
 func (a *Agent) keepDetours(ctx context.Context) {
+	var steps clockSteps
 	for sleep(ctx, leaseLook) {
+		if step := steps.see(clock.Now(), time.Since(started)); step != 0 {
+			a.log.Warn("the clock was stepped; leases keep their length", "by", step)
+			if err := a.detours.shift(step); err != nil {
+				a.log.Warn("write leases", "error", err)
+			}
+		}
+		a.forgetEnded(ctx)
 		for _, d := range a.detours.list("") {
 			if err := a.lookAfter(ctx, d); err != nil {
 				a.log.Warn("detour", "id", d.ID, "guest", d.Guest, "error", err)
@@ -37,7 +46,7 @@ func (a *Agent) lookAfter(ctx context.Context, d detour) error {
 	if !d.Leased && len(d.Away)+len(d.Visiting)+len(d.Coming) > 0 {
 		return nil
 	}
-	now := time.Now()
+	now := clock.Now()
 	expired := !d.Until.IsZero() && now.After(d.Until)
 	if len(d.Visiting) == 0 { // its home
 		if expired && now.After(d.Until.Add(leaseGrace)) || len(d.Away) == 0 && now.Sub(d.Up) > 10*time.Second {
@@ -73,14 +82,14 @@ func atHome(d detour) bool {
 // extend keeps the tunnel's own lease ahead: it ends by itself only when no agent
 // lives that could end it.
 func (a *Agent) extend(ctx context.Context, d detour) {
-	if time.Until(d.Tunnel.Lease) > leaseTime {
+	if clock.Until(d.Tunnel.Lease) > leaseTime {
 		return
 	}
 	t, err := tunnel.Attach(ctx, d.Tunnel.Dir, d.Tunnel.Name)
 	if err != nil {
 		return
 	}
-	until := time.Now().Add(2 * leaseTime)
+	until := clock.Now().Add(2 * leaseTime)
 	if err := t.Extend(ctx, until); err != nil {
 		a.log.Warn("extend tunnel", "tunnel", d.Tunnel.Name, "error", err)
 		return
@@ -237,7 +246,7 @@ func (a *Agent) repointHome(ctx context.Context, m *incoming, home string, addrs
 	var answer Prepared
 	ask := Repoint{
 		Migration: id, Guest: m.plan.Guest, Addresses: addrs, TunnelKey: public, Tunnel: config.Local,
-		Kind: m.plan.Tunnel, Until: time.Now().Add(leaseTime), Forever: m.plan.KeepsAddress(),
+		Kind: m.plan.Tunnel, Lease: leaseTime, Forever: m.plan.KeepsAddress(),
 	}
 	if err := link.Call(ctx, http.MethodPost, "/v1/detours/repoint", ask, &answer); err != nil {
 		return err
@@ -250,7 +259,7 @@ func (a *Agent) repointHome(ctx context.Context, m *incoming, home string, addrs
 		return err
 	}
 	return a.detours.change(m.plan.Guest, func(all map[string]*detour) {
-		d := &detour{ID: id, Guest: m.plan.Guest, Peer: home, Tunnel: config, Up: time.Now(), Taps: m.work.guest.Held.Taps}
+		d := &detour{ID: id, Guest: m.plan.Guest, Peer: home, Tunnel: config, Up: clock.Now(), Taps: m.work.guest.Held.Taps}
 		for _, other := range all {
 			if other.Guest != m.plan.Guest {
 				continue
@@ -305,8 +314,8 @@ func (a *Agent) peerRepoint(r *http.Request) (any, error) {
 		return nil, err
 	}
 	err = a.detours.change(ask.Guest, func(all map[string]*detour) {
-		d := &detour{ID: ask.Migration, Guest: ask.Guest, Peer: caller, Tunnel: config, Up: time.Now(), Leased: true, Until: ask.Until}
-		if ask.Forever {
+		d := &detour{ID: ask.Migration, Guest: ask.Guest, Peer: caller, Tunnel: config, Up: clock.Now()}
+		if d.leaseFor(ask.Lease); ask.Forever {
 			d.Until = time.Time{}
 		}
 		for _, other := range all {
@@ -322,7 +331,7 @@ func (a *Agent) peerRepoint(r *http.Request) (any, error) {
 				return true
 			})
 			if len(other.Away)+len(other.Visiting) == 0 {
-				other.Leased, other.Up = true, time.Now() // ended soon, when nothing is on its way through it
+				other.Leased, other.Up = true, clock.Now() // ended soon, when nothing is on its way through it
 			}
 		}
 		all[d.ID] = d

@@ -218,6 +218,9 @@ func (m *outgoing) comesHome() bool {
 // release. It tries again until the guest runs, its QEMU is gone, or its time is up.
 func (m *outgoing) resume(ctx context.Context) error {
 	m.rec.edit(func(r *Report) { r.Paused = 0 })
+	if !m.guest.alive() {
+		return fmt.Errorf("resume guest %s: its QEMU is gone", m.plan.Guest)
+	}
 	for {
 		status, err := m.guest.Machine.Status(ctx)
 		if err == nil && status == vm.Running {
@@ -306,11 +309,17 @@ func (m *outgoing) handLeftovers() {
 	}
 }
 
-// askRelease repeats the release until the destination says running or declined.
+// askRelease repeats the release until the destination says running or declined. Any
+// other answer ends doubt too: it has the release, and waits for the rest of the guest.
 func (m *outgoing) askRelease(ctx context.Context, answer *ReleaseAnswer) error {
+	what := "release"
+	if m.state.InDoubt {
+		what = "release?wait=200ms" // whatever the answer, soon
+		m.rec.edit(func(r *Report) { r.Outcome = migration.InDoubt })
+	}
 	for {
 		attempt, cancel := limitRelease.on(ctx)
-		err := says(attempt, m.call(attempt, "release", m.plan, answer))
+		err := says(attempt, m.call(attempt, what, m.plan, answer))
 		cancel()
 		m.seeVanished(answer.Vanished)
 		switch {
@@ -325,6 +334,10 @@ func (m *outgoing) askRelease(ctx context.Context, answer *ReleaseAnswer) error 
 			return errors.Join(errDeclined, answer.Problem)
 		case answer.Vanished != "":
 			return fmt.Errorf("%w: %s", errSilent, answer.Vanished)
+		case what != "release":
+			what = "release"
+			m.rec.note(fmt.Sprintf("%s answers: it has the release, and waits for the rest of the guest", m.plan.To))
+			m.rec.edit(func(r *Report) { r.Outcome = "" })
 		}
 	}
 }
@@ -332,6 +345,10 @@ func (m *outgoing) askRelease(ctx context.Context, answer *ReleaseAnswer) error 
 // finishMemory waits for the last byte and keeps QEMU's own figures. Where the
 // transfer breaks, the destination is asked for its refusal.
 func (m *outgoing) finishMemory(ctx context.Context) {
+	if !m.guest.alive() { // found so by an agent that was started again
+		m.askRefusal(ctx, "its QEMU at the source is gone")
+		return
+	}
 	if err := m.guest.Machine.ReleaseSwitchover(ctx); err != nil {
 		m.a.log.Warn("release switchover", "migration", m.plan.ID, "error", err)
 	}
@@ -340,11 +357,7 @@ func (m *outgoing) finishMemory(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		m.rec.note("memory did not get through: " + err.Error())
-		why := &migration.Problem{Code: migration.CodeHypervisor, Text: "memory did not get through: " + err.Error()}
-		if err := m.call(ctx, "abort", Undo{*why, m.epoch.Load(), true}, nil); err != nil {
-			m.a.log.Warn("ask for a refusal", "migration", m.plan.ID, "error", err)
-		}
+		m.askRefusal(ctx, err.Error())
 		return
 	}
 	downtime := float64(p.Downtime.Microseconds()) / 1000
@@ -353,6 +366,16 @@ func (m *outgoing) finishMemory(ctx context.Context) {
 		r.QEMUDowntimeMS = &downtime
 		r.MemoryBytes = p.Total
 	})
+}
+
+// askRefusal asks a destination that cannot get all of the guest's memory to say that
+// it will not start it. One that has all of it, or runs the guest, goes on.
+func (m *outgoing) askRefusal(ctx context.Context, cause string) {
+	why := &migration.Problem{Code: migration.CodeHypervisor, Text: "memory did not get through: " + cause}
+	m.rec.note(why.Text)
+	if err := m.call(ctx, "abort", Undo{*why, m.epoch.Load(), true}, nil); err != nil {
+		m.a.log.Warn("ask for a refusal", "migration", m.plan.ID, "error", err)
+	}
 }
 
 // askAbort asks the destination to undo, for good. One that cannot be reached is

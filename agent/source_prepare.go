@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/netstate/tunnel"
@@ -46,7 +47,7 @@ func (m *outgoing) prepareThere(ctx context.Context) error {
 	}
 	return m.a.detours.change(m.plan.Guest, func(all map[string]*detour) {
 		all[m.detourID()] = &detour{
-			ID: m.detourID(), Guest: m.plan.Guest, Peer: m.plan.To, Tunnel: config, Up: time.Now(),
+			ID: m.detourID(), Guest: m.plan.Guest, Peer: m.plan.To, Tunnel: config, Up: clock.Now(),
 		}
 	})
 }
@@ -112,7 +113,7 @@ func (a *Agent) tunnelEnd(id, kind string, local netip.Addr, private tunnel.Key)
 	}
 	return tunnel.Config{
 		Name: tunnelName(id), Kind: kind, Local: netip.AddrPortFrom(local, port),
-		MTU: a.config.Network.MTU, PrivateKey: private, Dir: a.tunnelDir(), Lease: time.Now().Add(2 * leaseTime),
+		MTU: a.config.Network.MTU, PrivateKey: private, Dir: a.tunnelDir(), Lease: clock.Now().Add(2 * leaseTime),
 	}, nil
 }
 

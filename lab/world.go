@@ -17,6 +17,7 @@ import (
 
 	"godwit/agent"
 	"godwit/agent/peer"
+	"godwit/internal/clock"
 	"godwit/lab/image"
 	"godwit/lab/scenario"
 	"godwit/lab/topo"
@@ -35,6 +36,8 @@ type world struct {
 	image    agent.Image
 	images   map[string]agent.Image   // of guests that are not tiny
 	booted   map[string]time.Duration // by guest: until it was ready
+
+	ownClocks bool // each host's clock can be stepped; see stepClock
 
 	mu      sync.Mutex
 	agents  map[string]*hostAgent      // by host
@@ -135,6 +138,9 @@ func (w *world) startAgents(ctx context.Context) error {
 			return err
 		}
 		a := &hostAgent{host: h, dir: filepath.Join(w.dir, h.Name), config: w.agentConfig(h, hosts, tls)}
+		if w.ownClocks {
+			a.env = append(a.env, clock.Variable+"="+w.clockFile(h.Name))
+		}
 		w.agents[h.Name] = a
 		wg.Go(func() { errs[i] = a.start(ctx) })
 	}
@@ -269,6 +275,9 @@ func (w *world) close(stopReaper func()) []string {
 		}
 	}
 	w.keepLogs()
+	if err := unhurt(w.id, w.dir); err != nil {
+		leftovers = append(leftovers, "files: "+err.Error())
+	}
 	if err := os.RemoveAll(w.dir); err != nil {
 		leftovers = append(leftovers, "files: "+err.Error())
 	}

@@ -94,6 +94,28 @@ func Open(dir, id string, state any) (*File, error) {
 	return &File{path: path, f: f, length: int64(length)}, nil
 }
 
+// Read puts the last record of DIR/ID.journal into state and changes nothing, so it may
+// be called while the journal's owner writes. The error is ErrNoState where there is
+// none yet.
+func Read(dir, id string, state any) error {
+	path := filepath.Join(dir, id+".journal")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("read journal %s: %w", id, err)
+	}
+	last, _, err := lastRecord(data)
+	if err == nil && last == nil {
+		err = ErrNoState
+	}
+	if err == nil {
+		err = json.Unmarshal(last, state)
+	}
+	if err != nil {
+		return fmt.Errorf("read journal %s: %w", path, err)
+	}
+	return nil
+}
+
 // Append writes one record; with sync it is on the disk when Append returns. On an
 // error the journal is as it was: no part of a record stays that a later one would
 // be glued to, and none that was not acted upon is read after a crash of the agent.

@@ -12,6 +12,8 @@ import (
 	"crypto/x509"
 	"fmt"
 	"os"
+
+	"godwit/internal/clock"
 )
 
 // StreamProtocol is the ALPN name of byte streams.
@@ -48,6 +50,7 @@ func LoadIdentity(ca, cert, key string) (*Identity, error) {
 func (id *Identity) server() *tls.Config {
 	return &tls.Config{
 		MinVersion:   tls.VersionTLS13,
+		Time:         clock.Now,
 		Certificates: []tls.Certificate{id.cert},
 		ClientAuth:   tls.RequireAndVerifyClientCert,
 		ClientCAs:    id.pool,
@@ -59,6 +62,7 @@ func (id *Identity) server() *tls.Config {
 func (id *Identity) client(host, protocol string) *tls.Config {
 	return &tls.Config{
 		MinVersion:   tls.VersionTLS13,
+		Time:         clock.Now,
 		Certificates: []tls.Certificate{id.cert},
 		RootCAs:      id.pool,
 		ServerName:   host,

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"godwit/internal/child"
+	"godwit/internal/clock"
 )
 
 func init() { child.Register("tunnel", serve) }
@@ -52,7 +53,7 @@ func serve([]string) int {
 	var c Config
 	err := json.NewDecoder(io.LimitReader(os.Stdin, 64<<10)).Decode(&c)
 	if err == nil {
-		err = c.complete(time.Now())
+		err = c.complete(clock.Now())
 	}
 	if err == nil {
 		err = keep(c)
@@ -87,7 +88,7 @@ func keep(c Config) error {
 		return err
 	}
 	defer carrier.close()
-	k := &keeper{config: c, carrier: carrier, kernel: kernel, stop: stop, lease: time.NewTimer(time.Until(c.Lease)), asks: make(chan func())}
+	k := &keeper{config: c, carrier: carrier, kernel: kernel, stop: stop, lease: time.NewTimer(clock.Until(c.Lease)), asks: make(chan func())}
 	if err := k.write(); err != nil {
 		return err
 	}
@@ -108,8 +109,8 @@ func keep(c Config) error {
 		case <-gone:
 			stop(errors.New("its device is gone"))
 		case <-k.lease.C:
-			if time.Now().Before(k.config.Lease) {
-				k.lease.Reset(time.Until(k.config.Lease))
+			if clock.Now().Before(k.config.Lease) {
+				k.lease.Reset(clock.Until(k.config.Lease))
 				continue
 			}
 			stop(errors.New("its lease has passed"))
@@ -188,7 +189,7 @@ func (k *keeper) do(req request) error {
 			return errors.New("lease without a time")
 		}
 		k.config.Lease = req.Until
-		k.lease.Reset(time.Until(req.Until))
+		k.lease.Reset(clock.Until(req.Until))
 		return k.write()
 	case "repoint":
 		return k.move(req)
@@ -202,7 +203,7 @@ func (k *keeper) move(req request) error {
 	}
 	c := k.config
 	c.Remote, c.PeerKey, c.Inner, c.PeerInner = req.Remote.Remote, req.Remote.PeerKey, req.Remote.Inner, req.Remote.PeerInner
-	if err := c.complete(time.Now()); err != nil {
+	if err := c.complete(clock.Now()); err != nil {
 		return err
 	}
 	if err := k.repoint(c); err != nil {

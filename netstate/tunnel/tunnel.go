@@ -20,6 +20,7 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
 	"godwit/internal/child"
+	"godwit/internal/clock"
 )
 
 // A Tunnel is a running tunnel process, of this agent or of one before it.
@@ -33,7 +34,7 @@ type Tunnel struct {
 // that name runs with the same ends and key, its lease is set and it is
 // returned. On failure and cancel nothing is left.
 func Up(ctx context.Context, c Config) (*Tunnel, error) {
-	if err := c.complete(time.Now()); err != nil {
+	if err := c.complete(clock.Now()); err != nil {
 		return nil, fmt.Errorf("bring up tunnel %s: %w", c.Name, err)
 	}
 	if t, err := Attach(ctx, c.Dir, c.Name); err == nil {

@@ -37,6 +37,8 @@ func (s Spec) args(qmpFD, tapFD int) []string {
 		"-no-reboot",
 		"-chardev", fmt.Sprintf("socket,id=qmp,fd=%d,server=on,wait=off", qmpFD),
 		"-mon", "chardev=qmp,mode=control",
+		"-chardev", "socket,id=look,server=on,wait=off,path=" + escape(lookSocket(s.Dir)),
+		"-mon", "chardev=look,mode=control",
 		"-chardev", "file,id=serial,append=on,path=" + escape(serialLog(s.Dir)),
 		"-serial", "chardev:serial",
 		"-device", fmt.Sprintf("virtio-serial-pci,id=ports,bus=pcie.0,addr=%#x,max_ports=4", slotSerial),

@@ -125,7 +125,7 @@ func (p *Process) signal(sig unix.Signal) error {
 }
 
 func removeSockets(dir string) {
-	for _, path := range []string{qmpSocket(dir), guestSocket(dir), pidFile(dir)} {
+	for _, path := range []string{qmpSocket(dir), lookSocket(dir), guestSocket(dir), pidFile(dir)} {
 		os.Remove(path)
 	}
 }

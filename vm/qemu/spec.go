@@ -112,6 +112,7 @@ func (s Spec) checkDisks() error {
 
 // file names of the runtime directory
 func qmpSocket(dir string) string   { return filepath.Join(dir, "qmp.sock") }
+func lookSocket(dir string) string  { return filepath.Join(dir, "look.sock") }
 func guestSocket(dir string) string { return filepath.Join(dir, "guest.sock") }
 func pidFile(dir string) string     { return filepath.Join(dir, "pid") }
 func serialLog(dir string) string   { return filepath.Join(dir, "serial.log") }

@@ -1,0 +1,69 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// A guest may end while a migration of it is under way: it powers off, or its QEMU is
+// killed. Before the switch the source turns back (watchGuest). Afterwards there is
+// nothing left to hand over: what its arrival made is taken away and the migration
+// ends, since waiting for the guest would be waiting for ever.
+
+// forgetEnded ends the care of guests whose QEMU is gone and of which no migration is
+// under way, as an agent that starts does. Their disks stay.
+func (a *Agent) forgetEnded(ctx context.Context) {
+	const why = "end"
+	for _, g := range a.guests.all() {
+		if g.Machine == nil || g.alive() || a.isComing(g.name()) || g.take(why) != nil {
+			continue
+		}
+		a.log.Info("guest ended; it is not under care any more", "guest", g.name(), "reason", g.Machine.Exit().Reason)
+		a.discard(g)
+		if err := a.guests.forget(g); err != nil {
+			a.log.Warn("forget guest", "guest", g.name(), "error", err)
+		}
+		for _, d := range a.detours.list(g.name()) {
+			if err := a.endBoth(ctx, d); err != nil {
+				a.log.Warn("detour", "id", d.ID, "guest", d.Guest, "error", err)
+			}
+		}
+		g.drop(why)
+	}
+}
+
+// isComing says whether a migration to this host has the guest.
+func (a *Agent) isComing(guest string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, m := range a.incoming {
+		if m.plan.Guest == guest {
+			return true
+		}
+	}
+	return false
+}
+
+// guestEnded says whether the guest that was started here is gone.
+func (m *incoming) guestEnded() bool { return m.work.guest != nil && !m.work.guest.alive() }
+
+// adoptEnded is adopt for a guest that has ended.
+func (m *incoming) adoptEnded() error {
+	m.rec.note(fmt.Sprintf("guest %s ended on %s before its connections were handed over", m.plan.Guest, m.plan.To))
+	return nil
+}
+
+// leaveEnded is leave for a guest that has ended: its disks stay, all else goes.
+func (m *incoming) leaveEnded(ctx context.Context) error {
+	a, g := m.a, m.work.guest
+	if err := m.syncDisks(); err != nil {
+		return err // the source keeps its own until they are
+	}
+	a.discard(g)
+	err := a.guests.forget(g)
+	for _, d := range a.detours.list(g.name()) {
+		err = errors.Join(err, a.endBoth(ctx, d))
+	}
+	return err
+}

@@ -1,0 +1,104 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"godwit/migration"
+	"godwit/vm"
+)
+
+// TestUndoWithoutQEMU: an agent that was started again may find that the guest's QEMU
+// is gone. What it has to undo ends all the same.
+func TestUndoWithoutQEMU(t *testing.T) {
+	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome"}
+	m := &outgoing{
+		a: &Agent{config: &Config{Host: "paris"}}, plan: plan, work: &sourceWork{},
+		guest: &Guest{Held: Held{Description: Description{Name: "web"}}}, rec: newRecord("paris", plan, time.Now()),
+	}
+	if err := m.resume(t.Context()); err == nil {
+		t.Error("a guest without QEMU was said to run on")
+	}
+	if err := m.undoCopy(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := m.undoSeed(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLandingOfAGuestThatEnded: a destination whose guest has ended does not wait for it
+// for ever, and keeps nothing but its disks.
+func TestLandingOfAGuestThatEnded(t *testing.T) {
+	dir := t.TempDir()
+	a := &Agent{config: &Config{Host: "rome", State: dir}, guests: &guests{dir: filepath.Join(dir, "guests"), byName: map[string]*Guest{}}}
+	var err error
+	if a.detours, err = loadDetours(filepath.Join(dir, "detours.json"), Network{}); err != nil {
+		t.Fatal(err)
+	}
+	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome"}
+	g := &Guest{Held: Held{Description: Description{Name: "web"}, Dir: filepath.Join(dir, "web-2")}}
+	if err := a.guests.keep(g); err != nil {
+		t.Fatal(err)
+	}
+	m := &incoming{a: a, plan: plan, rec: newRecord("rome", plan, time.Now()), work: &destinationWork{guest: g}}
+	for _, e := range []migration.Effect{migration.Adopt, migration.Leave} {
+		if err := m.perform(t.Context(), e); err != nil {
+			t.Errorf("%s: %v", e, err)
+		}
+	}
+	if _, err := a.guests.find("web"); err == nil {
+		t.Error("it is still under care")
+	}
+	if notes := m.rec.snapshot().Notes; len(notes) != 1 {
+		t.Errorf("notes %q: want one that it ended", notes)
+	}
+}
+
+// TestForgetEnded: a guest whose QEMU has gone is let go, unless a migration has it.
+func TestForgetEnded(t *testing.T) {
+	dir := t.TempDir()
+	a := &Agent{config: &Config{Host: "rome", State: dir}, log: slog.New(slog.DiscardHandler), incoming: map[string]*incoming{},
+		guests: &guests{dir: filepath.Join(dir, "guests"), byName: map[string]*Guest{}}}
+	var err error
+	if a.detours, err = loadDetours(filepath.Join(dir, "detours.json"), Network{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"ended", "moves", "comes", "runs"} {
+		done := make(chan struct{})
+		if name != "runs" {
+			close(done)
+		}
+		g := &Guest{Held: Held{Description: Description{Name: name}, Dir: filepath.Join(dir, name)}, Machine: gone{done: done}}
+		if name == "moves" {
+			g.busy = "m-00000001"
+		}
+		if err := a.guests.keep(g); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.incoming["m-00000002"] = &incoming{plan: migration.Plan{Guest: "comes"}}
+	a.forgetEnded(t.Context())
+	var left []string
+	for _, g := range a.guests.all() {
+		left = append(left, g.name())
+	}
+	if !slices.Equal(left, []string{"comes", "moves", "runs"}) {
+		t.Errorf("left under care: %v", left)
+	}
+}
+
+// gone is a machine that has ended when done is closed.
+type gone struct {
+	vm.Machine
+	done chan struct{}
+}
+
+func (g gone) Done() <-chan struct{}      { return g.done }
+func (g gone) Exit() vm.Exit              { return vm.Exit{} }
+func (g gone) Quit(context.Context) error { return nil }
+func (g gone) Close() error               { return nil }

@@ -1,0 +1,72 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+
+	"godwit/vm"
+	"godwit/vm/qemu/qmp"
+)
+
+// A Looker asks the QEMU of one runtime directory what is true, beside whoever is in
+// charge of it: by a monitor of its own, look.sock.
+type Looker struct {
+	PID int
+	Dir string
+	qmp *qmp.Client
+}
+
+// Look connects to the QEMU in dir. The error is ErrGone when there is none.
+func Look(ctx context.Context, dir string) (*Looker, error) {
+	pid, alive := living(dir)
+	if !alive {
+		return nil, fmt.Errorf("look at guest in %s: %w", dir, ErrGone)
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", lookSocket(dir))
+	if err != nil {
+		return nil, fmt.Errorf("look at guest in %s: %w", dir, err)
+	}
+	client, err := qmp.New(ctx, conn)
+	if err != nil {
+		return nil, fmt.Errorf("look at guest in %s: %w", dir, err)
+	}
+	return &Looker{PID: pid, Dir: dir, qmp: client}, nil
+}
+
+// Status is what QEMU says of its guest. The error is ErrGone when it lives no more.
+func (l *Looker) Status(ctx context.Context) (vm.Status, error) {
+	var s struct {
+		Status vm.Status `json:"status"`
+	}
+	err := l.qmp.Do(ctx, "query-status", nil, &s)
+	if errors.Is(err, qmp.ErrClosed) {
+		err = fmt.Errorf("%w: %w", ErrGone, err)
+	}
+	return s.Status, err
+}
+
+// Close lets go; QEMU goes on.
+func (l *Looker) Close() error { return l.qmp.Close() }
+
+// Living are the runtime directories below root in which a QEMU lives, with its process.
+func Living(root string) (map[string]int, error) {
+	entries, err := os.ReadDir(root)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for guests: %w", err)
+	}
+	found := map[string]int{}
+	for _, e := range entries {
+		dir := filepath.Join(root, e.Name())
+		if pid, alive := living(dir); alive {
+			found[dir] = pid
+		}
+	}
+	return found, nil
+}
