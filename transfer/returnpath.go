@@ -1,71 +1,12 @@
 package transfer
 
 import (
-	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"sync"
+
+	"godwit/transfer/qstream"
 )
-
-const (
-	rpShut          = 1
-	rpPong          = 2
-	rpReqPagesID    = 3
-	rpReqPages      = 4
-	rpRecvBitmap    = 5
-	rpResumeAck     = 6
-	rpSwitchoverAck = 7
-)
-
-const (
-	rpHeader = 4
-	rpMax    = 268 // the longest data: REQ_PAGES_ID with a block name of 255 bytes
-)
-
-// rpLength checks a message's length against its type.
-func rpLength(kind, length uint16) error {
-	var lowest, highest uint16
-	switch kind {
-	case rpShut, rpPong, rpResumeAck:
-		lowest, highest = 4, 4
-	case rpReqPages:
-		lowest, highest = 12, 12
-	case rpReqPagesID:
-		lowest, highest = 14, rpMax // be64 start, be32 length, u8 n, n > 0 bytes
-	case rpSwitchoverAck:
-		lowest, highest = 0, 0
-	case rpRecvBitmap:
-		return errors.New("return path: RECV_BITMAP, which a pre-copy migration never sends")
-	default:
-		return fmt.Errorf("return path: unknown message type %d", kind)
-	}
-	if length < lowest || length > highest {
-		return fmt.Errorf("return path: message type %d of %d bytes, not %d to %d", kind, length, lowest, highest)
-	}
-	return nil
-}
-
-// readMessage reads one message, header included, into buf (rpHeader+rpMax bytes). At a
-// clean end it returns io.EOF.
-func readMessage(r io.Reader, buf []byte) (kind uint16, message []byte, err error) {
-	if _, err := io.ReadFull(r, buf[:rpHeader]); err != nil {
-		return 0, nil, err
-	}
-	kind = binary.BigEndian.Uint16(buf)
-	length := binary.BigEndian.Uint16(buf[2:])
-	if err := rpLength(kind, length); err != nil {
-		return 0, nil, err
-	}
-	message = buf[:rpHeader+int(length)]
-	if _, err := io.ReadFull(r, message[rpHeader:]); err != nil {
-		if err == io.EOF {
-			err = io.ErrUnexpectedEOF
-		}
-		return 0, nil, err
-	}
-	return kind, message, nil
-}
 
 // gate keeps back SWITCHOVER_ACK. One goroutine relays messages through it; any other may
 // allow the switchover.
@@ -96,16 +37,16 @@ func (g *gate) relay(w io.Writer, r io.Reader) error {
 	defer late.Wait()
 	defer close(ended)
 
-	buf := make([]byte, rpHeader+rpMax)
+	messages := qstream.NewReturnPath(r)
 	for {
-		kind, message, err := readMessage(r, buf)
+		m, err := messages.Next()
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
 			return &readError{err}
-		case kind != rpSwitchoverAck:
-			if err := out.write(message); err != nil {
+		case m.Type != qstream.SwitchoverAck:
+			if err := out.write(m.Raw); err != nil {
 				return err
 			}
 		case !g.acknowledge():
@@ -124,7 +65,7 @@ func (g *gate) passOn(out *messageWriter, ended <-chan struct{}) {
 	case <-ended:
 		return
 	}
-	if out.write([]byte{0, rpSwitchoverAck, 0, 0}) != nil {
+	if out.write(qstream.AppendMessage(nil, qstream.SwitchoverAck, nil)) != nil {
 		return
 	}
 	g.mu.Lock()

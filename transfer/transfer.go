@@ -16,11 +16,7 @@
 // # The hold
 //
 // The return path runs on the main stream from the destination to the source. It is a
-// sequence of messages, be16 type, be16 length, data (QEMU migration/savevm and
-// migration.c, enum mig_rp_message_type):
-//
-//	SHUT 1 (4 bytes)  PONG 2 (4)  REQ_PAGES_ID 3 (14 … 268)  REQ_PAGES 4 (12)
-//	RECV_BITMAP 5     RESUME_ACK 6 (4)  SWITCHOVER_ACK 7 (0)
+// sequence of messages; package qstream has their format.
 //
 // With the capability switchover-ack (QEMU 8.1 and later) the source does not finish
 // before it has received SWITCHOVER_ACK. The destination sends that as soon as no device of
@@ -29,9 +25,7 @@
 // by us and acknowledged by the destination. It cannot be taken back. QEMU waits for it
 // only while the guest runs: a QMP stop ends the hold as well (migration_can_switchover).
 //
-// A message of an unknown type, of a wrong length, or RECV_BITMAP (which only a recovered
-// post-copy sends, and which is followed by bytes outside any message) is an error; nothing
-// of it is passed on. The other streams carry nothing back: a byte there is an error.
+// A message that qstream.ReturnPath does not take is an error; nothing of it is passed on. The other streams carry nothing back: a byte there is an error.
 //
 // # Speed
 //
