@@ -1,0 +1,214 @@
+package encode_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/s2"
+
+	"godwit/transfer/encode"
+	"godwit/transfer/pages"
+)
+
+const someTotal = 1000
+
+func filled(b byte) []byte { return bytes.Repeat([]byte{b}, pages.Size) }
+
+func varints(values ...uint64) []byte {
+	var b []byte
+	for _, v := range values {
+		b = binary.AppendUvarint(b, v)
+	}
+	return b
+}
+
+// section is one that is not compressed. Page numbers in it are zigzag: twice the number.
+func section(kind byte, parts ...[]byte) []byte {
+	payload := slices.Concat(parts...)
+	return slices.Concat([]byte{kind, 0}, varints(uint64(len(payload))), payload)
+}
+
+func mustDecode(t *testing.T, d *encode.Decoder, frame uint64, body []byte) encode.Result {
+	t.Helper()
+	r, err := d.Decode(frame, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// The bytes of a body are a contract between two versions of the program.
+func TestBodyIsAsSpecified(t *testing.T) {
+	base := filled(1)
+	changed := bytes.Clone(base)
+	copy(changed[16:], "changed!")
+	f := &pages.Frame{Number: 9, Zero: []uint64{5, 6, 7, 20}, Pages: []pages.Page{
+		{Number: 3, Data: changed, Base: base, Version: 4, Settled: true},
+		{Number: 10, Data: filled(2), Settled: true},
+		{Number: 11, Data: base, Base: base, Version: 4, Settled: true},
+	}}
+	body, counts := encode.NewCoder(nil, nil).Encode(nil, f, encode.Off)
+	want := slices.Concat(
+		section(1, varints(2, 5, 3, 12, 1)),
+		section(4, varints(1, 6, 5, 10, 2, 1), []byte("changed!")),
+		section(5, varints(1, 20), filled(2)),
+	)
+	if diff := cmp.Diff(want, body); diff != "" {
+		t.Error(diff)
+	}
+	wantCounts := [pages.Codings]uint64{pages.Zero: 4, pages.Delta: 1, pages.Raw: 1, pages.Same: 1}
+	if diff := cmp.Diff(wantCounts, counts.Pages); diff != "" {
+		t.Error(diff)
+	}
+
+	m := newMaps()
+	m.version[3], m.data[3] = 4, base
+	r := mustDecode(t, encode.NewDecoder(someTotal, m, nil), 9, body)
+	if len(r.Pages) != 6 || !bytes.Equal(m.data[3], changed) || !bytes.Equal(m.data[10], filled(2)) || m.version[20] != 9 {
+		t.Errorf("decoded %d pages", len(r.Pages))
+	}
+}
+
+func TestReferenceToAnotherVersionIsMissed(t *testing.T) {
+	m := newMaps()
+	m.version[8], m.data[8] = 6, filled(1)
+	d := encode.NewDecoder(someTotal, m, nil)
+	body := section(2, varints(1, 2*2, 2*6, 4)) // page 2 as page 8 was 4 frames before
+	if r := mustDecode(t, d, 9, body); !slices.Equal(r.Missed, []uint64{2}) || len(r.Pages) != 0 || m.version[2] != 0 {
+		t.Errorf("decoded %+v", r)
+	}
+	if r := mustDecode(t, d, 10, body); len(r.Missed) != 0 || !bytes.Equal(m.data[2], filled(1)) || m.version[2] != 10 {
+		t.Errorf("decoded %+v", r)
+	}
+	m.version[2] = 12
+	if r := mustDecode(t, d, 11, body); len(r.Missed) != 0 || r.Stale != 1 || m.version[2] != 12 {
+		t.Errorf("decoded %+v", r)
+	}
+}
+
+func TestLateFrameChangesNothing(t *testing.T) {
+	m := newMaps()
+	m.version[1], m.data[1] = 9, filled(9)
+	d := encode.NewDecoder(someTotal, m, nil)
+	for _, body := range [][]byte{
+		section(1, varints(1, 1, 1)),
+		section(5, varints(1, 2), filled(1)),
+		section(4, varints(1, 2, 3, 10, 0, 1), []byte("changed!")),
+		section(2, varints(1, 2, 2, 1)),
+	} {
+		for _, frame := range []uint64{8, 9} {
+			if r := mustDecode(t, d, frame, body); r.Stale != 1 || len(r.Pages)+len(r.Missed) != 0 {
+				t.Errorf("frame %d: %+v", frame, r)
+			}
+		}
+	}
+	if m.version[1] != 9 || !bytes.Equal(m.data[1], filled(9)) {
+		t.Error("a late frame changed the page")
+	}
+}
+
+func TestLyingBodies(t *testing.T) {
+	bomb := s2.Encode(nil, make([]byte, 1<<24))
+	var many [][]byte
+	for range 5 {
+		many = append(many, section(5, varints(16), bytes.Repeat([]byte{2}, 16), bytes.Repeat(filled(1), 16)))
+	}
+	for name, body := range map[string][]byte{
+		"cut header":         {5},
+		"no such kind":       section(9, varints(0)),
+		"no such packing":    {5, 3, 1, 1, 0},
+		"longer than body":   {5, 0, 200, 1},
+		"no length":          {5, 0},
+		"endless number":     slices.Concat([]byte{5, 0}, bytes.Repeat([]byte{0xff}, 11)),
+		"bytes left":         section(1, varints(1, 0, 1, 0)),
+		"empty section":      section(1),
+		"page past the end":  section(5, varints(1, 2*someTotal), filled(1)),
+		"page before zero":   section(5, varints(1, 1), filled(1)),
+		"content cut":        section(5, varints(1, 2), filled(1)[1:]),
+		"17 in a batch":      section(5, varints(17), make([]byte, 17), make([]byte, 17*pages.Size)),
+		"80 pages":           slices.Concat(many...),
+		"zeros past the end": section(1, varints(1, someTotal-1, 2)),
+		"zeros overflow":     section(1, varints(2, 1, 1, 1<<64-3, 1)),
+		"endless zeros":      section(1, varints(1, 1, 1<<63)),
+		"many entries":       section(1, varints(1<<62)),
+		"age 0":              section(2, varints(1, 2, 2, 0)),
+		"before the first":   section(2, varints(1, 2, 2, 9)),
+		"delta, wrong base":  section(4, varints(1, 2, 1, 10, 0, 1), []byte("changed!")),
+		"delta past page":    section(4, varints(1, 0, 4, 3, 512, 1), []byte("c")),
+		"delta, long words":  section(4, varints(1, 0, 4, 4, 0, 513), []byte("c")),
+		"delta far":          section(4, varints(1, 0, 4, 13, 512, 0, 1, 1), []byte("changed!")),
+		"delta cut":          section(4, varints(1, 0, 4, 20, 0, 1)),
+		"known cut":          section(3, varints(1, 2, 1, 1), make([]byte, 31)),
+		"known set":          section(3, varints(1, 2, 1<<32, 1), make([]byte, 32)),
+		"s2 bomb":            slices.Concat([]byte{5, 1}, varints(1<<24, uint64(len(bomb))), bomb),
+		"s2 lies":            slices.Concat([]byte{5, 1}, varints(100, uint64(len(bomb))), bomb),
+		"zstd lies":          {5, 2, 10, 4, 0x28, 0xb5, 0x2f, 0xfd},
+		"zstd is none":       {5, 2, 10, 4, 1, 2, 3, 4},
+		"too long":           make([]byte, encode.MaxBody+1),
+	} {
+		m := newMaps()
+		m.version[0], m.data[0] = 5, filled(1)
+		if _, err := encode.NewDecoder(someTotal, m, &images{}).Decode(9, body); !errors.Is(err, encode.ErrCorrupt) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := encode.NewDecoder(someTotal, newMaps(), nil).Decode(0, nil); !errors.Is(err, encode.ErrCorrupt) {
+		t.Errorf("frame 0: %v", err)
+	}
+}
+
+type broken struct{ *maps }
+
+var errBroken = errors.New("broken")
+
+func (b broken) Write(uint64, uint64, []byte) (bool, error) { return false, errBroken }
+
+func TestMirrorsErrorIsNotTheSenders(t *testing.T) {
+	_, err := encode.NewDecoder(someTotal, broken{newMaps()}, nil).Decode(1, section(1, varints(1, 0, 1)))
+	if !errors.Is(err, errBroken) || errors.Is(err, encode.ErrCorrupt) {
+		t.Error(err)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	random := func() []byte {
+		b := make([]byte, pages.Size)
+		for i := range b {
+			b[i] = byte(i * i >> 3)
+		}
+		return b
+	}()
+	frame := func() *pages.Frame {
+		return &pages.Frame{Number: 9, Zero: []uint64{5, 6}, Pages: []pages.Page{
+			{Number: 0, Data: append(bytes.Clone(random[:4000]), filled(1)[4000:]...), Base: random, Version: 5, Settled: true},
+			{Number: 10, Data: filled(2)}, {Number: 11, Data: random},
+		}}
+	}
+	for level := encode.Off; int(level) < encode.Levels; level++ {
+		body, _ := encode.NewCoder(nil, nil).Encode(nil, frame(), level)
+		f.Add(body)
+	}
+	f.Add(section(2, varints(1, 2, 1, 4)))
+	f.Add(section(3, varints(1, 2, 7, 0), make([]byte, 32)))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		m := newMaps()
+		m.version[0], m.data[0] = 5, random
+		d := encode.NewDecoder(someTotal, m, nil)
+		r, err := d.Decode(9, body)
+		if err != nil {
+			return
+		}
+		if len(r.Pages) > pages.MaxPages+pages.MaxZero || len(r.Missed) > pages.MaxPages {
+			t.Fatalf("%d pages, %d missed", len(r.Pages), len(r.Missed))
+		}
+		missed := slices.Clone(r.Missed)
+		again, err := d.Decode(9, body)
+		if err != nil || len(again.Pages) != 0 || !slices.Equal(again.Missed, missed) && len(r.Pages) == 0 {
+			t.Fatalf("repeated: %d pages, missed %v then %v, error %v", len(again.Pages), missed, again.Missed, err)
+		}
+	})
+}

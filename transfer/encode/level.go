@@ -1,0 +1,103 @@
+package encode
+
+import (
+	"time"
+
+	"godwit/transfer/pages"
+)
+
+// Rate is what a level does with the data at hand.
+type Rate struct {
+	Speed float64 // bytes of guest memory per second that one core codes
+	Ratio float64 // bytes of guest memory per byte of body
+}
+
+// preference is by how much a level that works more has to be better.
+const preference = 1.03
+
+// Choose returns the level that moves most guest memory: a level moves what the cores code
+// or what the link carries of it, whichever is less. link is in bytes per second, 0 if not
+// known yet; cores is how many are free, a fraction where they are shared. A level whose
+// rate is not known (zero) is not chosen. It is Off where no other moves more.
+func Choose(link, cores float64, rates [Levels]Rate) Level {
+	if link <= 0 {
+		return S2
+	}
+	best, most := Off, moved(link, cores, rates[Off])
+	for level := S2; int(level) < Levels; level++ {
+		if got := moved(link, cores, rates[level]); got > most*preference {
+			best, most = level, got
+		}
+	}
+	return best
+}
+
+func moved(link, cores float64, r Rate) float64 { return min(r.Speed*cores, r.Ratio*link) }
+
+// Meter measures the levels on the frames as they come, and now and then tries one that is
+// not in use. It is for one goroutine.
+type Meter struct {
+	level [Levels]measured
+	link  float64 // as last given
+	cores float64
+	spent float64 // seconds that frames took, coding or sending, since the last trial
+	trial Level   // last tried
+}
+
+type measured struct{ in, out, seconds float64 }
+
+const (
+	// fading is the weight that a measurement loses with each new one.
+	fading = 0.9
+	// trialShare is how much of the time goes into trials.
+	trialShare = 0.02
+)
+
+// Rates measured on guests' memory stand in until a level was used: they are low.
+var usual = [Levels]Rate{Off: {2e9, 1}, S2: {600e6, 1.7}, Zstd1: {250e6, 2}, Zstd3: {120e6, 2.2}}
+
+// Add counts a frame that took so long to code. Frames of which less than half was
+// compressed, or could have been, say nothing of levels and are left out.
+func (m *Meter) Add(level Level, c Counts, took time.Duration) {
+	if m.link > 0 {
+		m.spent += max(took.Seconds()/m.cores, float64(c.Out)/m.link)
+	}
+	in := float64(c.Pages[pages.Batch]+c.Pages[pages.Raw]) * pages.Size
+	if in == 0 || in < float64(c.In)/2 || took <= 0 {
+		return
+	}
+	l := &m.level[level]
+	l.in = l.in*fading + in
+	l.out = l.out*fading + float64(c.Bytes[pages.Batch]+c.Bytes[pages.Raw])
+	l.seconds = l.seconds*fading + took.Seconds()
+}
+
+// Rates returns what is known of each level.
+func (m *Meter) Rates() [Levels]Rate {
+	rates := usual
+	for i, l := range m.level {
+		if l.in > 0 {
+			rates[i] = Rate{Speed: l.in / l.seconds, Ratio: l.in / l.out}
+		}
+	}
+	return rates
+}
+
+// Next returns the level for the next frame: Choose's, or one to be tried.
+func (m *Meter) Next(link, cores float64) Level {
+	m.link, m.cores = link, cores
+	rates := m.Rates()
+	best := Choose(link, cores, rates)
+	if link <= 0 {
+		return best
+	}
+	next := (m.trial + 1) % Level(Levels)
+	if next == best {
+		next = (next + 1) % Level(Levels)
+	}
+	if cost := pages.MaxPages * pages.Size / moved(link, cores, rates[next]); m.spent*trialShare < cost {
+		return best
+	}
+	m.spent, m.trial = 0, next
+	return next
+}

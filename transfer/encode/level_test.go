@@ -1,0 +1,101 @@
+package encode
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"godwit/transfer/pages"
+)
+
+const mbit = 1e6 / 8
+
+func TestChoose(t *testing.T) {
+	text := [Levels]Rate{{3e9, 1}, {800e6, 2}, {300e6, 2.8}, {150e6, 3.1}}
+	noise := [Levels]Rate{{3e9, 1}, {3e9, 1}, {2e9, 1}, {1e9, 1}}
+	for _, c := range []struct {
+		name  string
+		link  float64
+		cores float64
+		rates [Levels]Rate
+		want  Level
+	}{
+		{"slow link", 100 * mbit, 1, text, Zstd3},
+		{"slow link, little CPU", 100 * mbit, 0.1, text, Zstd1},
+		{"1 Gbit/s", 1000 * mbit, 1, text, Zstd1},
+		{"2.5 Gbit/s", 2500 * mbit, 1, text, S2},
+		{"10 Gbit/s", 10000 * mbit, 1, text, Off},
+		{"10 Gbit/s, many cores", 10000 * mbit, 4, text, S2},
+		{"incompressible", 100 * mbit, 1, noise, Off},
+		{"link not known", 0, 1, text, S2},
+		{"nothing known", 100 * mbit, 1, [Levels]Rate{}, Off},
+	} {
+		if got := Choose(c.link, c.cores, c.rates); got != c.want {
+			t.Errorf("%s: %v, should be %v", c.name, got, c.want)
+		}
+	}
+}
+
+func TestNeverSlowerThanOff(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var rates [Levels]Rate
+		for i := range rates {
+			rates[i] = Rate{rapid.Float64Range(0, 5e9).Draw(t, "speed"), rapid.Float64Range(0.9, 50).Draw(t, "ratio")}
+		}
+		link, cores := rapid.Float64Range(1, 5e9).Draw(t, "link"), rapid.Float64Range(0.05, 8).Draw(t, "cores")
+		got := Choose(link, cores, rates)
+		if moved(link, cores, rates[got]) < moved(link, cores, rates[Off]) {
+			t.Fatalf("%v is slower than no compression", got)
+		}
+	})
+}
+
+// simulate codes frames with the meter's levels and returns the guest memory moved per
+// second, as a share of what the best level alone would move.
+func simulate(t *testing.T, m *Meter, link, cores float64, rates [Levels]Rate, frames int) float64 {
+	t.Helper()
+	const in = pages.MaxPages * pages.Size
+	seconds := 0.0
+	for range frames {
+		level := m.Next(link, cores)
+		r := rates[level]
+		var c Counts
+		c.Pages[pages.Batch], c.In, c.Out = pages.MaxPages, in, uint64(in/r.Ratio)
+		c.Bytes[pages.Batch] = c.Out
+		took := in / r.Speed
+		m.Add(level, c, time.Duration(took*1e9))
+		seconds += max(took/cores, in/r.Ratio/link)
+	}
+	best := 0.0
+	for _, r := range rates {
+		best = max(best, moved(link, cores, r))
+	}
+	return in * float64(frames) / seconds / best
+}
+
+func TestMeterFindsTheBestLevel(t *testing.T) {
+	text := [Levels]Rate{{3e9, 1}, {800e6, 2}, {300e6, 2.8}, {150e6, 3.1}}
+	noise := [Levels]Rate{{3e9, 1}, {3e9, 1}, {2e9, 1}, {1e9, 1}}
+	slow := [Levels]Rate{{2e9, 1}, {100e6, 1.5}, {30e6, 2}, {10e6, 2.2}} // a poor processor
+	for name, rates := range map[string][Levels]Rate{"text": text, "noise": noise, "slow": slow} {
+		for _, link := range []float64{50 * mbit, 1000 * mbit, 10000 * mbit} {
+			var m Meter
+			simulate(t, &m, link, 1, rates, 400) // what is usual gives way to what is measured
+			if got := simulate(t, &m, link, 1, rates, 4000); got < 0.95 {
+				t.Errorf("%s at %.0f Mbit/s: %.2f of the best", name, link/mbit, got)
+			}
+		}
+	}
+}
+
+func TestMeterFollowsChange(t *testing.T) {
+	text := [Levels]Rate{{3e9, 1}, {800e6, 2}, {300e6, 2.8}, {150e6, 3.1}}
+	noise := [Levels]Rate{{3e9, 1}, {3e9, 1}, {2e9, 1}, {1e9, 1}}
+	var m Meter
+	simulate(t, &m, 100*mbit, 1, noise, 2000)
+	simulate(t, &m, 100*mbit, 1, text, 3000)
+	if got := simulate(t, &m, 100*mbit, 1, text, 1000); got < 0.9 {
+		t.Errorf("text after noise: %.2f of the best", got)
+	}
+}

@@ -1,0 +1,124 @@
+// Package mirror keeps the destination's copy of what was delivered, in a file without a
+// name that is read and written, never mapped: a full disk is an error and not a signal.
+package mirror
+
+import (
+	"fmt"
+	"os"
+	"sync"
+
+	"godwit/transfer/encode"
+	"godwit/transfer/pages"
+	"godwit/transfer/pages/spill"
+)
+
+// File is an encode.Mirror. Pages of zeros take no room but what an older version of them
+// took.
+type File struct {
+	file  *os.File
+	locks [64]sync.Mutex // of the pages that are equal modulo 64
+	pages []state
+}
+
+// state is a version, negative if the content is zeros.
+type state int64
+
+var _ encode.Mirror = (*File)(nil)
+
+// Create makes a mirror of total pages with its file in dir.
+func Create(dir string, total uint64) (*File, error) {
+	if total > 1<<40 {
+		return nil, fmt.Errorf("mirror of %d pages", total)
+	}
+	file, err := spill.Create(dir)
+	if err != nil {
+		return nil, fmt.Errorf("mirror: %w", err)
+	}
+	if err := file.Truncate(int64(total) * pages.Size); err != nil {
+		file.Close()
+		return nil, fmt.Errorf("mirror: %w", err)
+	}
+	return &File{file: file, pages: make([]state, total)}, nil
+}
+
+func (f *File) check(page uint64) error {
+	if page >= uint64(len(f.pages)) {
+		return fmt.Errorf("mirror has no page %d of %d", page, len(f.pages))
+	}
+	return nil
+}
+
+// Read copies a page to dst and returns its version; see encode.Mirror.
+func (f *File) Read(page uint64, dst []byte) (version uint64, err error) {
+	if err := f.check(page); err != nil {
+		return 0, err
+	}
+	dst = dst[:pages.Size]
+	lock := &f.locks[page%64]
+	lock.Lock()
+	defer lock.Unlock()
+	switch s := f.pages[page]; {
+	case s <= 0:
+		clear(dst)
+		return uint64(-s), nil
+	default:
+		if _, err := f.file.ReadAt(dst, int64(page)*pages.Size); err != nil {
+			return 0, fmt.Errorf("read mirror: %w", err)
+		}
+		return uint64(s), nil
+	}
+}
+
+// Write stores a page that is newer; see encode.Mirror. After an error the page's content
+// is not known, and its version is what it was: the mirror is of no more use.
+func (f *File) Write(page, version uint64, data []byte) (bool, error) {
+	if err := f.check(page); err != nil {
+		return false, err
+	}
+	lock := &f.locks[page%64]
+	lock.Lock()
+	defer lock.Unlock()
+	if version <= f.pages[page].version() {
+		return false, nil
+	}
+	if data == nil {
+		f.pages[page] = -state(version)
+		return true, nil
+	}
+	if _, err := f.file.WriteAt(data[:pages.Size], int64(page)*pages.Size); err != nil {
+		return false, fmt.Errorf("write mirror: %w", err)
+	}
+	f.pages[page] = state(version)
+	return true, nil
+}
+
+func (s state) version() uint64 { return uint64(max(s, -s)) }
+
+// Version returns a page's version, 0 if it never came.
+func (f *File) Version(page uint64) uint64 {
+	if f.check(page) != nil {
+		return 0
+	}
+	lock := &f.locks[page%64]
+	lock.Lock()
+	defer lock.Unlock()
+	return f.pages[page].version()
+}
+
+// Missing calls yield for each run of pages that never came, by rising number.
+func (f *File) Missing(yield func(first, count uint64) bool) {
+	total := uint64(len(f.pages))
+	for first := uint64(0); first < total; {
+		count := uint64(0)
+		for first+count < total && f.Version(first+count) == 0 {
+			count++
+		}
+		if count > 0 && !yield(first, count) {
+			return
+		}
+		first += count + 1
+	}
+}
+
+// Close gives up the file.
+func (f *File) Close() error { return f.file.Close() }

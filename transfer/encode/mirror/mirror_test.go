@@ -1,0 +1,71 @@
+package mirror_test
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"godwit/transfer/encode/mirror"
+	"godwit/transfer/pages"
+)
+
+func TestNewestWins(t *testing.T) {
+	m, err := mirror.Create(t.TempDir(), 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	old, recent := bytes.Repeat([]byte{1}, pages.Size), bytes.Repeat([]byte{2}, pages.Size)
+	got := make([]byte, pages.Size)
+	for _, step := range []struct {
+		version uint64
+		data    []byte
+		newer   bool
+		want    []byte
+		has     uint64
+	}{
+		{0, old, false, make([]byte, pages.Size), 0},
+		{5, recent, true, recent, 5},
+		{4, old, false, recent, 5},
+		{5, old, false, recent, 5},
+		{6, nil, true, make([]byte, pages.Size), 6},
+		{5, recent, false, make([]byte, pages.Size), 6},
+		{7, old, true, old, 7},
+	} {
+		newer, err := m.Write(99, step.version, step.data)
+		if err != nil || newer != step.newer {
+			t.Fatalf("write version %d: %v, %v", step.version, newer, err)
+		}
+		version, err := m.Read(99, got)
+		if err != nil || version != step.has || !bytes.Equal(got, step.want) {
+			t.Fatalf("after version %d: version %d, error %v, content as wanted %v", step.version, version, err, bytes.Equal(got, step.want))
+		}
+	}
+	if _, err := m.Write(100, 1, nil); err == nil {
+		t.Error("wrote page 100 of 100")
+	}
+	if _, err := m.Read(100, got); err == nil {
+		t.Error("read page 100 of 100")
+	}
+}
+
+func TestMissing(t *testing.T) {
+	m, err := mirror.Create(t.TempDir(), 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	for _, page := range []uint64{0, 4, 5} {
+		if _, err := m.Write(page, 1, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got [][2]uint64
+	for first, count := range m.Missing {
+		got = append(got, [2]uint64{first, count})
+	}
+	if diff := cmp.Diff([][2]uint64{{1, 3}, {6, 4}}, got); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -1,0 +1,509 @@
+package pages
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// model is a store in maps. Contents are small numbers; 0 is zeros.
+type model struct {
+	t         *rapid.T
+	store     *Store
+	bound     int
+	waiting   map[uint64]byte
+	whole     map[uint64]bool
+	heat      map[uint64]int // of pages that were seen
+	flight    map[uint64]*Frame
+	carried   map[uint64]map[uint64]byte // by frame
+	pins      int                        // bases of frames not sent yet
+	sent      map[uint64]bool
+	delivered map[uint64]delivered
+	newest    map[uint64]byte // last put
+	frames    uint64
+	ended     bool
+	stopped   bool
+	postCopy  bool
+	skip      int
+	urgent    []uint64
+}
+
+type delivered struct {
+	version uint64
+	content byte
+}
+
+const modelPages = 12
+
+func content(id byte) []byte {
+	if id == 0 {
+		return nil
+	}
+	return bytes.Repeat([]byte{id}, Size)
+}
+
+func idOf(t *rapid.T, data []byte) byte {
+	if data == nil {
+		return 0
+	}
+	if !bytes.Equal(data, bytes.Repeat(data[:1], Size)) {
+		t.Fatalf("content was mixed up")
+	}
+	return data[0]
+}
+
+type memoryFile map[int64][]byte
+
+func (m memoryFile) WriteAt(p []byte, at int64) (int, error) {
+	m[at] = bytes.Clone(p)
+	return len(p), nil
+}
+
+func (m memoryFile) ReadAt(p []byte, at int64) (int, error) {
+	if m[at] == nil {
+		return 0, io.EOF
+	}
+	return copy(p, m[at]), nil
+}
+
+func newModel(t *rapid.T) *model {
+	bound := rapid.IntRange(1, 2*modelPages).Draw(t, "bound")
+	return &model{
+		t: t, bound: bound, store: New(modelPages, NewArena(int64(bound)*Size, nil, memoryFile{})),
+		waiting: map[uint64]byte{}, whole: map[uint64]bool{}, heat: map[uint64]int{}, flight: map[uint64]*Frame{},
+		carried: map[uint64]map[uint64]byte{}, sent: map[uint64]bool{}, delivered: map[uint64]delivered{},
+		newest: map[uint64]byte{},
+	}
+}
+
+func (m *model) flights(page uint64) int {
+	n := 0
+	for _, carried := range m.carried {
+		if _, ok := carried[page]; ok {
+			n++
+		}
+	}
+	return n
+}
+
+// slots is how many contents cannot be given up.
+func (m *model) slots() int {
+	n := m.pins
+	for _, id := range m.waiting {
+		if id != 0 {
+			n++
+		}
+	}
+	for _, carried := range m.carried {
+		for _, id := range carried {
+			if id != 0 {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func (m *model) put(page uint64, id byte) {
+	before := m.store.Progress()
+	err := m.store.Put(page, content(id))
+	if errors.Is(err, ErrFull) {
+		if m.ended || m.slots() < m.bound {
+			m.t.Fatalf("refused page %d with %d of %d in use, ended %v", page, m.slots(), m.bound, m.ended)
+		}
+		return
+	}
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.newest[page] = id
+	old, waits := m.waiting[page]
+	d, has := m.delivered[page]
+	if m.store.Progress().Unchanged > before.Unchanged {
+		if !(waits && old == id) && !(!waits && has && m.flights(page) == 0 && d.content == id) {
+			m.t.Fatalf("page %d was called unchanged", page)
+		}
+		return
+	}
+	if waits != (m.store.Progress().Superseded > before.Superseded) {
+		m.t.Fatalf("page %d: superseded, though waiting is %v", page, waits)
+	}
+	if _, ok := m.heat[page]; ok {
+		m.heat[page]++
+	} else {
+		m.heat[page] = 0
+	}
+	m.waiting[page] = id
+	delete(m.whole, page)
+}
+
+// expect returns what the next frame carries.
+func (m *model) expect(most int) (zero, full []uint64, urgent bool) {
+	for len(m.urgent) > 0 && len(full) < most {
+		page := m.urgent[0]
+		m.urgent = m.urgent[1:]
+		id, waits := m.waiting[page]
+		switch {
+		case !waits || m.flights(page) > 0 && !m.stopped || slices.Contains(zero, page) || slices.Contains(full, page):
+		case id == 0:
+			zero, urgent = append(zero, page), true
+		default:
+			full, urgent = append(full, page), true
+		}
+	}
+	if urgent {
+		return zero, full, true
+	}
+	for page, id := range m.waiting {
+		switch {
+		case m.flights(page) > 0 && !m.stopped:
+		case id == 0:
+			zero = append(zero, page)
+		case m.skip > 0 && Floor(classOf(uint8(m.heat[page]))) >= m.skip && !m.stopped && !m.store.refused:
+		default:
+			full = append(full, page)
+		}
+	}
+	slices.Sort(zero)
+	slices.SortFunc(full, func(a, b uint64) int {
+		ha, hb := classOf(uint8(m.heat[a])), classOf(uint8(m.heat[b]))
+		if m.postCopy {
+			ha, hb = hb, ha
+		}
+		if ha != hb {
+			return ha - hb
+		}
+		return int(a) - int(b)
+	})
+	return zero, full[:min(len(full), most)], false
+}
+
+func (m *model) take(most int) {
+	zero, full, urgent := m.expect(most)
+	f, err := m.store.Take(most)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	if f == nil {
+		f = &Frame{}
+	} else {
+		m.frames++
+	}
+	var got []uint64
+	for _, p := range f.Pages {
+		got = append(got, p.Number)
+	}
+	if !slices.Equal(f.Zero, zero) || !slices.Equal(got, full) || f.Urgent != urgent {
+		m.t.Fatalf("took zero %v, full %v, urgent %v; should be %v, %v, %v", f.Zero, got, f.Urgent, zero, full, urgent)
+	}
+	if len(zero)+len(full) == 0 {
+		return
+	}
+	if f.Number != m.frames {
+		m.t.Fatalf("frame %d after %d", f.Number, m.frames-1)
+	}
+	m.accept(f)
+}
+
+func (m *model) accept(f *Frame) {
+	carried := map[uint64]byte{}
+	for _, page := range f.Zero {
+		carried[page] = 0
+		delete(m.waiting, page)
+	}
+	for i := range f.Pages {
+		p := &f.Pages[i]
+		id := idOf(m.t, p.Data)
+		d := m.delivered[p.Number]
+		if m.waiting[p.Number] != id || p.Settled != (m.flights(p.Number) == 0) || p.Whole != m.whole[p.Number] || p.Version != d.version {
+			m.t.Fatalf("page %d: content %d, not %d; settled %v; whole %v; version %d", p.Number, id, m.waiting[p.Number], p.Settled, p.Whole, p.Version)
+		}
+		if p.Base != nil {
+			if base := p.Base[0]; !p.Settled || d.version == 0 || base != d.content || !bytes.Equal(p.Base, bytes.Repeat(p.Base[:1], Size)) {
+				m.t.Fatalf("page %d: wrong base %d", p.Number, base)
+			}
+		}
+		if p.base != 0 {
+			m.pins++
+		}
+		carried[p.Number] = id
+		delete(m.waiting, p.Number)
+		delete(m.whole, p.Number)
+	}
+	m.flight[f.Number], m.carried[f.Number] = f, carried
+}
+
+// code stands for a coder: it looks for what the destination has.
+func (m *model) code(f *Frame) {
+	for i := range f.Pages {
+		p := &f.Pages[i]
+		id := idOf(m.t, p.Data)
+		p.Coding = Raw
+		other, version, ok := m.store.Find(p)
+		if ok {
+			if d := m.delivered[other]; d.version != version || d.content != id {
+				m.t.Fatalf("page %d at version %d was found for content %d", other, version, id)
+			}
+			p.Coding = Reference
+		}
+		if p.Settled && (ok && other == p.Number || p.Base != nil && p.Base[0] == id) {
+			p.Coding = Same
+			delete(m.carried[f.Number], p.Number)
+		}
+		if p.base != 0 {
+			m.pins--
+		}
+	}
+	m.store.Sent(f)
+	m.sent[f.Number] = true
+}
+
+func (m *model) settle(frame uint64, missed []uint64) {
+	if err := m.store.Missed(frame, missed); err != nil {
+		m.t.Fatal(err)
+	}
+	carried, ok := m.carried[frame]
+	if !ok {
+		return
+	}
+	delete(m.carried, frame)
+	delete(m.flight, frame)
+	for page, id := range carried {
+		if !slices.Contains(missed, page) {
+			if frame > m.delivered[page].version {
+				m.delivered[page] = delivered{frame, id}
+			}
+			continue
+		}
+		_, waits := m.waiting[page]
+		later := false
+		for other, pages := range m.carried {
+			_, has := pages[page]
+			later = later || has && other > frame
+		}
+		if !waits && !later && m.delivered[page].version < frame {
+			m.waiting[page], m.whole[page] = id, true
+		}
+	}
+}
+
+func (m *model) check(t *rapid.T) {
+	p := m.store.Progress()
+	in := 0
+	for _, carried := range m.carried {
+		in += len(carried)
+	}
+	if p.Waiting != uint64(len(m.waiting)) || p.InFlight != uint64(in) || p.Frames != m.frames || p.Delivered != uint64(len(m.delivered)) {
+		t.Fatalf("%+v; model has %d waiting, %d in flight, %d frames, %d delivered", p, len(m.waiting), in, m.frames, len(m.delivered))
+	}
+	if got, want := int(p.Held+p.Spilled)/Size, m.slots()+int(p.Bases); got != want {
+		t.Fatalf("%d slots in use, should be %d", got, want)
+	}
+	if m.store.refused && (m.slots() < m.bound || m.ended) {
+		t.Fatalf("there is room for Put, and it was not said")
+	}
+	var heat [Classes]uint64
+	for _, h := range m.heat {
+		heat[classOf(uint8(h))]++
+	}
+	if heat != p.Heat {
+		t.Fatalf("heat %v, should be %v", p.Heat, heat)
+	}
+	var missing []uint64
+	for first, count := range m.store.Missing {
+		for i := range count {
+			missing = append(missing, first+i)
+		}
+	}
+	for page := range uint64(modelPages) {
+		_, waits := m.waiting[page]
+		if slices.Contains(missing, page) != (waits || m.flights(page) > 0) {
+			t.Fatalf("missing are %v; page %d waits %v, flies %d times", missing, page, waits, m.flights(page))
+		}
+	}
+}
+
+// drain delivers everything, and compares with what was put last.
+func (m *model) drain() {
+	m.skip = 0
+	m.store.Skip(0)
+	for i := 0; !m.store.Drained(); i++ {
+		if i > 1000 {
+			m.t.Fatal("does not drain")
+		}
+		for number, f := range m.flight {
+			if !m.sent[number] {
+				m.code(f)
+			}
+			m.settle(number, nil)
+		}
+		m.take(MaxPages)
+	}
+	for page, id := range m.newest {
+		if m.delivered[page].content != id || m.delivered[page].version == 0 {
+			m.t.Fatalf("page %d: %d was delivered, %d was put", page, m.delivered[page].content, id)
+		}
+	}
+}
+
+func (m *model) actions() map[string]func(*rapid.T) {
+	number := rapid.Uint64Range(0, modelPages-1)
+	frame := func(t *rapid.T, want bool) *Frame {
+		var of []uint64
+		for n := range m.flight {
+			if m.sent[n] == want {
+				of = append(of, n)
+			}
+		}
+		if len(of) == 0 {
+			t.Skip("no such frame")
+		}
+		slices.Sort(of)
+		return m.flight[rapid.SampledFrom(of).Draw(t, "frame")]
+	}
+	return map[string]func(*rapid.T){
+		"put":   func(t *rapid.T) { m.put(number.Draw(t, "page"), rapid.ByteRange(0, 3).Draw(t, "content")) },
+		"round": m.round,
+		"take":  func(t *rapid.T) { m.take(rapid.IntRange(1, 8).Draw(t, "most")) },
+		"code":  func(t *rapid.T) { m.code(frame(t, false)) },
+		"ack":   func(t *rapid.T) { m.settle(frame(t, true).Number, nil) },
+		"ack again": func(t *rapid.T) {
+			if f := rapid.Uint64Range(0, m.frames).Draw(t, "frame"); f > 0 && m.flight[f] == nil {
+				m.settle(f, nil)
+			}
+		},
+		"miss": func(t *rapid.T) {
+			f := frame(t, true)
+			var missed []uint64
+			for _, p := range f.Pages {
+				if p.Coding != Same && rapid.Bool().Draw(t, "missed") {
+					missed = append(missed, p.Number)
+				}
+			}
+			m.settle(f.Number, missed)
+		},
+		"urgent": func(t *rapid.T) {
+			page := number.Draw(t, "page")
+			_, waits := m.waiting[page]
+			if m.store.Urgent(page) != waits {
+				t.Fatalf("urgent page %d waits: %v", page, waits)
+			}
+			if waits {
+				m.urgent = append(m.urgent, page)
+			}
+		},
+		"skip": func(t *rapid.T) {
+			m.skip = rapid.IntRange(0, 4).Draw(t, "skip")
+			m.store.Skip(m.skip)
+		},
+		"phase": func(t *rapid.T) {
+			switch rapid.IntRange(0, 20).Draw(t, "which") {
+			case 0:
+				m.ended = true
+				m.store.End()
+			case 1:
+				m.stopped = true
+				m.store.Stop()
+			case 2:
+				m.ended, m.stopped, m.postCopy = true, true, true
+				m.store.PostCopy()
+			}
+		},
+		"": m.check,
+	}
+}
+
+func (m *model) round(t *rapid.T) {
+	for page := range uint64(modelPages) {
+		if rapid.Bool().Draw(t, "dirty") {
+			m.put(page, rapid.ByteRange(0, 5).Draw(t, "content"))
+		}
+	}
+}
+
+func TestStoreAgainstModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := newModel(t)
+		t.Repeat(m.actions())
+		m.drain()
+		m.check(t)
+	})
+}
+
+func TestSetAgainstMap(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		total := rapid.SampledFrom([]uint64{1, 63, 64, 65, 4096, 4097, 300000}).Draw(t, "total")
+		s, want := newSet(total), map[uint64]bool{}
+		for range rapid.IntRange(0, 200).Draw(t, "steps") {
+			n := rapid.Uint64Range(0, total-1).Draw(t, "n")
+			if rapid.IntRange(0, 2).Draw(t, "remove") == 0 {
+				s.remove(n)
+				delete(want, n)
+			} else {
+				s.add(n)
+				want[n] = true
+			}
+		}
+		var got []uint64
+		for n, ok := s.next(0); ok; n, ok = s.next(n + 1) {
+			got = append(got, n)
+		}
+		sorted := make([]uint64, 0, len(want))
+		for n := range want {
+			sorted = append(sorted, n)
+		}
+		slices.Sort(sorted)
+		if !slices.Equal(got, sorted) || s.count != uint64(len(want)) {
+			t.Fatalf("has %v, should have %v", got, sorted)
+		}
+	})
+}
+
+func TestClasses(t *testing.T) {
+	for heat := range 256 {
+		c := classOf(uint8(heat))
+		if Floor(c) > heat || c+1 < Classes && Floor(c+1) <= heat {
+			t.Errorf("heat %d is of class %d, from %d", heat, c, Floor(c))
+		}
+	}
+}
+
+// Identities must not be mistaken for each other where the fast hash is: a forged hash
+// finds nothing.
+func TestFastHashAloneFindsNothing(t *testing.T) {
+	for _, evicted := range []bool{false, true} {
+		s := New(4, NewArena(2*Size, nil, nil))
+		one := make([]byte, Size)
+		binary.LittleEndian.PutUint64(one, 1)
+		if err := s.Put(0, one); err != nil {
+			t.Fatal(err)
+		}
+		f, err := s.Take(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Find(&f.Pages[0])
+		s.Sent(f)
+		if err := s.Acked(f.Number); err != nil {
+			t.Fatal(err)
+		}
+		if evicted {
+			s.arena.release(s.evict())
+		}
+		same, two := bytes.Clone(one), bytes.Clone(one)
+		two[100] = 1
+		if page, version, ok := s.Find(&Page{Number: 1, Data: same}); !ok || page != 0 || version != 1 {
+			t.Errorf("evicted %v: found %d at %d, %v", evicted, page, version, ok)
+		}
+		forged := &Page{Number: 1, Data: two, fast: s.index.fast[0]}
+		var id *Identity
+		if s.matches(0, &s.pages[0], forged, &id) {
+			t.Errorf("evicted %v: equal hashes were taken for equal contents", evicted)
+		}
+	}
+}

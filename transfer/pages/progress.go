@@ -1,0 +1,67 @@
+package pages
+
+import "slices"
+
+// countRound counts a page that was put for its round.
+func (s *Store) countRound(number uint64) {
+	s.counts.Put++
+	if s.counts.Round == 0 || number <= s.lastPut {
+		s.counts.Round++
+		s.counts.Rounds = append(s.counts.Rounds, 0)
+		if n := len(s.counts.Rounds); n > MaxRounds {
+			s.counts.Rounds = slices.Delete(s.counts.Rounds, 0, n-MaxRounds)
+		}
+	}
+	s.lastPut = number
+	s.counts.Rounds[len(s.counts.Rounds)-1]++
+}
+
+// Progress returns the counts.
+func (s *Store) Progress() Progress {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.counts
+	c.Rounds = slices.Clone(c.Rounds)
+	for class := range Classes {
+		if Floor(class) >= 2 {
+			c.Hot += c.Heat[class]
+		}
+		c.Bases += s.bases[class].count
+	}
+	c.Held = int64(s.arena.used) * Size
+	c.Bound = int64(s.arena.bound) * Size
+	c.Spilled = int64(s.arena.spillUsed) * Size
+	return c
+}
+
+// Drained says whether nothing waits and nothing is in flight.
+func (s *Store) Drained() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.counts.Waiting == 0 && len(s.frames) == 0
+}
+
+// Missing calls yield for each run of pages that the destination may not have: they wait
+// or are unacknowledged, by rising number.
+func (s *Store) Missing(yield func(first, count uint64) bool) {
+	type run struct{ first, count uint64 }
+	var runs []run
+	s.mu.Lock()
+	for n := range s.pages {
+		p := &s.pages[n]
+		if !p.is(waiting) && p.flight == 0 {
+			continue
+		}
+		if last := len(runs) - 1; last >= 0 && runs[last].first+runs[last].count == uint64(n) {
+			runs[last].count++
+		} else {
+			runs = append(runs, run{uint64(n), 1})
+		}
+	}
+	s.mu.Unlock()
+	for _, r := range runs {
+		if !yield(r.first, r.count) {
+			return
+		}
+	}
+}

@@ -1,0 +1,74 @@
+package pages
+
+import "math/bits"
+
+// set is a set of page numbers below a bound, as bitmaps of 64-fold summaries: adding,
+// removing and finding the next member take a step per level.
+type set struct {
+	levels [][]uint64 // the members; then which words of the level below are not zero
+	count  uint64
+}
+
+// newSet makes a set for numbers below total.
+func newSet(total uint64) *set {
+	s := &set{}
+	for n := total; ; {
+		n = (n + 63) / 64
+		s.levels = append(s.levels, make([]uint64, max(n, 1)))
+		if n <= 1 {
+			return s
+		}
+	}
+}
+
+func (s *set) has(n uint64) bool { return s.levels[0][n/64]&(1<<(n%64)) != 0 }
+
+func (s *set) add(n uint64) {
+	if s.has(n) {
+		return
+	}
+	s.count++
+	for _, level := range s.levels {
+		was := level[n/64]
+		level[n/64] = was | 1<<(n%64)
+		if was != 0 {
+			return
+		}
+		n /= 64
+	}
+}
+
+func (s *set) remove(n uint64) {
+	if !s.has(n) {
+		return
+	}
+	s.count--
+	for _, level := range s.levels {
+		level[n/64] &^= 1 << (n % 64)
+		if level[n/64] != 0 {
+			return
+		}
+		n /= 64
+	}
+}
+
+// next returns the least member that is at least n.
+func (s *set) next(n uint64) (uint64, bool) {
+	if s.count == 0 {
+		return 0, false
+	}
+	for up := 0; up < len(s.levels); up++ {
+		if n/64 >= uint64(len(s.levels[up])) {
+			return 0, false
+		}
+		if word := s.levels[up][n/64] >> (n % 64); word != 0 {
+			n += uint64(bits.TrailingZeros64(word))
+			for ; up > 0; up-- {
+				n = n*64 + uint64(bits.TrailingZeros64(s.levels[up-1][n]))
+			}
+			return n, true
+		}
+		n = n/64 + 1
+	}
+	return 0, false
+}

@@ -1,0 +1,185 @@
+package pages
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+)
+
+func mustTake(t *testing.T, s *Store, most int) *Frame {
+	t.Helper()
+	f, err := s.Take(most)
+	if err != nil || f == nil {
+		t.Fatalf("take: %v, %v", f, err)
+	}
+	return f
+}
+
+func numbers(f *Frame) []uint64 {
+	var got []uint64
+	for _, p := range f.Pages {
+		got = append(got, p.Number)
+	}
+	return got
+}
+
+func TestColdestFirst(t *testing.T) {
+	s := New(100, NewArena(100*Size, nil, nil))
+	for i, round := range [][]uint64{{1, 2, 3, 4}, {2, 4}, {2}} {
+		for _, page := range round {
+			if err := s.Put(page, content(byte(10*i+int(page)))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := numbers(mustTake(t, s, 64)); !slices.Equal(got, []uint64{1, 3, 4, 2}) {
+		t.Errorf("took %v", got)
+	}
+	if p := s.Progress(); !slices.Equal(p.Rounds, []uint64{4, 2, 1}) || p.Hot != 1 || p.Superseded != 3 {
+		t.Errorf("%+v", p)
+	}
+}
+
+// What waits for room and what waits for pages must hear of it, or both stop for good.
+func TestReaderAndSenderWakeEachOther(t *testing.T) {
+	const total, rounds = 300, 5
+	s := New(total, NewArena(7*Size, nil, nil))
+	s.Skip(2)
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		for round := range rounds {
+			for page := range uint64(total) {
+				for errors.Is(s.Put(page, content(byte(1+round))), ErrFull) {
+					<-s.Room()
+				}
+			}
+		}
+		s.Stop()
+	})
+	got := map[uint64]byte{}
+	done := make(chan struct{})
+	go func() { reader.Wait(); close(done) }()
+	for {
+		f, err := s.Take(3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f == nil {
+			select {
+			case <-s.Ready():
+			case <-done:
+				if s.Drained() {
+					for page := range uint64(total) {
+						if got[page] != rounds {
+							t.Fatalf("page %d: %d", page, got[page])
+						}
+					}
+					return
+				}
+			}
+			continue
+		}
+		for _, p := range f.Pages {
+			got[p.Number] = p.Data[0]
+		}
+		s.Sent(f)
+		if err := s.Acked(f.Number); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestLiesOfThePeer(t *testing.T) {
+	s := New(10, NewArena(10*Size, nil, nil))
+	if err := s.Put(3, content(1)); err != nil {
+		t.Fatal(err)
+	}
+	f := mustTake(t, s, 1)
+	for _, frame := range []uint64{0, 1, 2, 1 << 63} {
+		if s.Acked(frame) == nil {
+			t.Errorf("acknowledgement of frame %d, which was not sent, was taken", frame)
+		}
+	}
+	s.Sent(f)
+	if s.Missed(1, []uint64{4}) == nil {
+		t.Error("a page was missed that was not sent")
+	}
+	if err := s.Missed(1, []uint64{3, 3}); err != nil {
+		t.Error(err)
+	}
+	if p := s.Progress(); p.Missed != 1 || p.Waiting != 1 || p.InFlight != 0 {
+		t.Errorf("%+v", p)
+	}
+	if s.Put(10, nil) == nil || s.Put(0, make([]byte, 10)) == nil {
+		t.Error("put what is no page of the guest")
+	}
+	if s.Urgent(1 << 60) {
+		t.Error("a page is urgent that the guest does not have")
+	}
+}
+
+func TestFullWithoutSpill(t *testing.T) {
+	s := New(10, NewArena(Size, nil, nil))
+	if err := s.Put(0, content(1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Put(1, content(1)); !errors.Is(err, ErrFull) {
+		t.Fatal(err)
+	}
+	if err := s.Put(0, content(2)); err != nil {
+		t.Errorf("newer version of what waits: %v", err)
+	}
+	s.End()
+	if err := s.Put(1, content(1)); err == nil {
+		t.Error("put without room")
+	}
+	if _, err := s.Take(1); err == nil {
+		t.Error("a store that lost a page is of use")
+	}
+}
+
+func TestUrgentTravelsAlone(t *testing.T) {
+	s := New(100, NewArena(100*Size, nil, nil))
+	for page := range uint64(50) {
+		if err := s.Put(page, content(byte(page))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.PostCopy()
+	if !s.Urgent(40) || !s.Urgent(0) || s.Urgent(60) {
+		t.Error("urgent says the wrong thing of what waits")
+	}
+	f := mustTake(t, s, 64)
+	if !f.Urgent || !slices.Equal(numbers(f), []uint64{40}) || !slices.Equal(f.Zero, []uint64{0}) {
+		t.Errorf("took %v and zero %v", numbers(f), f.Zero)
+	}
+	if f := mustTake(t, s, 64); f.Urgent || len(f.Pages) != 48 {
+		t.Errorf("then took %d", len(f.Pages))
+	}
+}
+
+func BenchmarkStore(b *testing.B) {
+	const total = 1 << 14
+	s := New(total, NewArena(total*Size/2, nil, nil))
+	data := bytes.Repeat([]byte{1}, Size)
+	b.SetBytes(Size)
+	page := uint64(0)
+	for b.Loop() {
+		data[page%Size]++
+		if err := s.Put(page, data); err != nil {
+			b.Fatal(err)
+		}
+		if page = (page + 1) % total; page%64 == 0 {
+			f, err := s.Take(64)
+			if err != nil {
+				b.Fatal(err)
+			}
+			s.Sent(f)
+			if err := s.Acked(f.Number); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+}

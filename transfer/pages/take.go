@@ -1,0 +1,165 @@
+package pages
+
+// Urgent puts a page before all others. It says whether the page waited; if not, it is in
+// flight or delivered (or was never put).
+func (s *Store) Urgent(number uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if number >= uint64(len(s.pages)) || !s.pages[number].is(waiting) {
+		return false
+	}
+	s.urgent = append(s.urgent, number)
+	signal(s.ready)
+	return true
+}
+
+// Take takes up to most pages with content (MaxPages at the most), and zero pages beside
+// them up to MaxZero, as one frame. Urgent pages travel alone. It returns nil if nothing
+// may be taken now. A page's base is valid until Sent; its data until the frame is
+// acknowledged. An error is the spill file's.
+func (s *Store) Take(most int) (*Frame, error) {
+	most = min(max(most, 1), MaxPages)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return nil, s.err
+	}
+	f := &Frame{Number: s.last + 1}
+	if err := s.takeUrgent(f, most); err != nil {
+		return nil, s.fail(err)
+	}
+	if !f.Urgent {
+		s.takeZeros(f)
+		if err := s.takeWaiting(f, most); err != nil {
+			return nil, s.fail(err)
+		}
+	}
+	if len(f.Pages) == 0 && len(f.Zero) == 0 {
+		return nil, nil
+	}
+	s.last++
+	s.counts.Frames++
+	s.frames[f.Number] = f
+	if len(f.Pages) == most || f.Urgent || len(f.Zero) == MaxZero {
+		signal(s.ready)
+	}
+	return f, nil
+}
+
+func (s *Store) takeUrgent(f *Frame, most int) error {
+	for len(s.urgent) > 0 && len(f.Pages) < most && len(f.Zero) < MaxZero {
+		number := s.urgent[0]
+		p := &s.pages[number]
+		if p.is(waiting) && !s.blocked.has(number) {
+			f.Urgent = true
+			if err := s.take(f, number, p); err != nil {
+				return err
+			}
+		}
+		s.urgent = s.urgent[1:]
+	}
+	return nil
+}
+
+func (s *Store) takeZeros(f *Frame) {
+	for n, ok := s.zeros.next(0); ok && len(f.Zero) < MaxZero; n, ok = s.zeros.next(n) {
+		s.takeZero(f, n, &s.pages[n])
+	}
+}
+
+func (s *Store) takeWaiting(f *Frame, most int) error {
+	for i := range Classes {
+		class := i
+		if s.postCopy {
+			class = Classes - 1 - i
+		}
+		if s.skip > 0 && Floor(class) >= s.skip && !s.stopped && !s.refused {
+			return nil
+		}
+		waits := s.wait[class]
+		for n, ok := waits.next(0); ok && len(f.Pages) < most; n, ok = waits.next(n) {
+			if err := s.take(f, n, &s.pages[n]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (s *Store) takeZero(f *Frame, number uint64, p *page) {
+	s.unqueue(number, p)
+	p.flags &^= waiting | waitsZero
+	p.flight++
+	p.last = f.Number
+	s.counts.InFlight++
+	f.Zero = append(f.Zero, number)
+}
+
+func (s *Store) take(f *Frame, number uint64, p *page) error {
+	if p.is(waitsZero) {
+		s.takeZero(f, number, p)
+		return nil
+	}
+	data, err := s.arena.read(p.slot)
+	if err != nil {
+		return err
+	}
+	t := Page{
+		Number: number, Data: data, Settled: p.flight == 0, Whole: p.is(whole), Version: p.version, slot: p.slot,
+	}
+	if t.Settled && p.base != 0 {
+		t.base, t.Base = p.base, s.arena.bytes(p.base)
+		p.base = 0
+		s.bases[classOf(p.heat)].remove(number)
+	} else if t.Settled && p.is(hasZero) {
+		t.Base = zeroPage[:]
+	}
+	s.unqueue(number, p)
+	p.slot = 0
+	p.flags &^= waiting | whole
+	p.flight++
+	p.last = f.Number
+	s.counts.InFlight++
+	f.Pages = append(f.Pages, t)
+	return nil
+}
+
+// Sent says that the frame was coded. Call it before the frame's first byte leaves. Pages
+// whose Coding is Same count as not sent. An empty frame is sent nevertheless, for its
+// number.
+func (s *Store) Sent(f *Frame) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.frames[f.Number] != f || s.sent[f.Number] {
+		return
+	}
+	s.sent[f.Number] = true
+	for i := range f.Pages {
+		t := &f.Pages[i]
+		t.Base = nil
+		if t.Coding == Same {
+			s.drop(t)
+		} else {
+			s.release(&t.base)
+		}
+	}
+}
+
+// drop takes back a page that the destination has: its content becomes a base.
+func (s *Store) drop(t *Page) {
+	p := &s.pages[t.Number]
+	p.flight--
+	s.counts.InFlight--
+	s.counts.Same++
+	if t.base == 0 {
+		t.base, t.slot = t.slot, 0
+	}
+	if p.version == t.Version {
+		s.keep(t.Number, p, t.base)
+		t.base = 0
+	}
+	s.release(&t.base)
+	s.release(&t.slot)
+	t.Data = nil
+	s.unblock(t.Number, p)
+}
