@@ -1,83 +1,69 @@
 package wire
 
-import (
-	"encoding/binary"
-	"fmt"
-)
+import "encoding/binary"
 
 // Topic says what a control is about.
 type Topic uint8
 
 // The topics.
 const (
-	TopicBlocks    Topic = 1
-	TopicPrologue  Topic = 2
+	TopicPrologue  Topic = 1
+	TopicCommand   Topic = 2
 	TopicTail      Topic = 3
 	TopicEnd       Topic = 4
-	TopicRaw       Topic = 5
-	TopicRawEnd    Topic = 6
-	TopicReturn    Topic = 7
-	TopicReturnEnd Topic = 8
-	TopicMiss      Topic = 9
-	TopicFault     Topic = 10
+	TopicOpaque    Topic = 5
+	TopicRaw       Topic = 6
+	TopicRawEnd    Topic = 7
+	TopicReturn    Topic = 8
+	TopicReturnEnd Topic = 9
+	TopicMiss      Topic = 10
+	TopicFault     Topic = 11
 )
 
 // Limits of what a peer may announce.
 const (
-	MaxBlocks = 1024
-	MaxGuest  = 1 << 46  // bytes of guest memory
-	MaxTail   = 64 << 20 // bytes of a tail, plain
-	MaxPages  = 8192     // in one Miss or Fault
+	MaxTail  = 64 << 20 // bytes of a tail, plain
+	MaxPages = 8192     // in one Miss or Fault
 )
 
-// Block is one of QEMU's RAM blocks.
-type Block struct {
-	Name  string // 1 … 255 bytes
-	Bytes uint64 // a multiple of 4096
+// AppendCommand appends the body of a control.
+func AppendCommand(b []byte, code uint16, data []byte) []byte {
+	return append(binary.BigEndian.AppendUint16(b, code), data...)
 }
 
-// Blocks is the guest's memory as the RAM section's start describes it.
-type Blocks struct {
-	Section uint32 // its id in the source's stream
-	List    []Block
-}
-
-// AppendBlocks appends the body of a control.
-func AppendBlocks(b []byte, blocks Blocks) ([]byte, error) {
-	if len(blocks.List) == 0 || len(blocks.List) > MaxBlocks {
-		return nil, fmt.Errorf("%d RAM blocks: not 1 to %d", len(blocks.List), MaxBlocks)
-	}
-	b = binary.BigEndian.AppendUint32(b, blocks.Section)
-	b = binary.BigEndian.AppendUint16(b, uint16(len(blocks.List))) //nolint:gosec // at most MaxBlocks
-	for _, block := range blocks.List {
-		if len(block.Name) == 0 || len(block.Name) > 255 {
-			return nil, fmt.Errorf("RAM block's name of %d bytes", len(block.Name))
-		}
-		b = append(append(b, byte(len(block.Name))), block.Name...)
-		b = binary.BigEndian.AppendUint64(b, block.Bytes)
-	}
-	return b, nil
-}
-
-// ParseBlocks reads what AppendBlocks wrote: at least one block, names that differ, sizes
-// in whole pages that add up to at most MaxGuest.
-func ParseBlocks(body []byte) (Blocks, error) {
+// ParseCommand reads what AppendCommand wrote. The data is part of body.
+func ParseCommand(body []byte) (code uint16, data []byte, err error) {
 	r := reader{b: body}
-	out := Blocks{Section: r.u32()}
-	n := int(r.u16())
-	if n == 0 || n > MaxBlocks {
-		return Blocks{}, malformed("%d RAM blocks", n)
+	code = r.u16()
+	data, r.b = r.b, nil
+	return code, data, r.done("command")
+}
+
+// Opaque says that frames are over and Raw follows.
+type Opaque struct {
+	HasLast bool
+	Last    uint64 // page that is to be written last
+	Reason  string
+}
+
+// AppendOpaque appends the body of a control.
+func AppendOpaque(b []byte, o Opaque) []byte {
+	has := byte(0)
+	if o.HasLast {
+		has = 1
 	}
-	seen, total := map[string]bool{}, uint64(0)
-	for range n {
-		block := Block{Name: r.name(255), Bytes: r.u64()}
-		if block.Name == "" || seen[block.Name] || block.Bytes%4096 != 0 || block.Bytes > MaxGuest || total+block.Bytes > MaxGuest {
-			return Blocks{}, malformed("RAM block %q of %d bytes", block.Name, block.Bytes)
-		}
-		seen[block.Name], total = true, total+block.Bytes
-		out.List = append(out.List, block)
+	return append(binary.BigEndian.AppendUint64(append(b, has), o.Last), o.Reason[:min(len(o.Reason), MaxText)]...)
+}
+
+// ParseOpaque reads what AppendOpaque wrote.
+func ParseOpaque(body []byte) (Opaque, error) {
+	r := reader{b: body}
+	o := Opaque{HasLast: r.u8() == 1, Last: r.u64()}
+	if len(r.b) > MaxText {
+		return Opaque{}, malformed("reason of %d bytes", len(r.b))
 	}
-	return out, r.done("blocks")
+	o.Reason, r.b = string(r.b), nil
+	return o, r.done("opaque")
 }
 
 // End says which frame is the last, and how long the tail is.

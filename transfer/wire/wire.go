@@ -50,18 +50,21 @@
 // # Topics of controls
 //
 //	topic         way           body
-//	Blocks     1  to dest.      be32 section, be16 n, n × (u8 n, name, be64 bytes)
-//	Prologue   2  to dest.      QEMU's stream before the RAM section
+//	Prologue   1  to dest.      QEMU's stream until the end of the START of "ram"
+//	Command    2  to dest.      be16 command, data: one of QEMU's, to come before RAM's end
 //	Tail       3  to dest.      part of one zstd stream: QEMU's stream after RAM's end
-//	End        4  to dest.      be64 last frame, be32 bytes of the tail
-//	Raw        5  to dest.      bytes of QEMU's stream as they are (opaque mode)
-//	RawEnd     6  to dest.      nothing: QEMU's stream has ended there
-//	Return     7  to source     messages of QEMU's return path
-//	ReturnEnd  8  to source     nothing: QEMU closed its return path
-//	Miss       9  to source     be64 frame, be16 n, n × be64 page: not decoded, send whole
-//	Fault     10  to source     be16 n, n × be64 page: wanted now (post-copy)
+//	End        4  to dest.      be64 last frame, be32 bytes of the tail, plain
+//	Opaque     5  to dest.      u8 1: be64 is the page to be written last, u8 0: none, be64,
+//	                            reason in UTF-8
+//	Raw        6  to dest.      bytes of QEMU's stream as they are, after Opaque
+//	RawEnd     7  to dest.      nothing: QEMU's stream has ended
+//	Return     8  to source     one message of QEMU's return path
+//	ReturnEnd  9  to source     nothing: QEMU closed its return path
+//	Miss      10  to source     be64 frame, be16 n, n × be64 page: not decoded, send whole
+//	Fault     11  to source     be16 n, n × be64 page: wanted now (post-copy)
 //
-// Tail comes in parts, then End; Blocks comes before the first frame.
+// Prologue comes before the first frame, and Tail, in parts, before End. Where pages were
+// missed, frames and another End with a higher last frame follow.
 package wire
 
 import (

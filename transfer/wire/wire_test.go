@@ -70,25 +70,16 @@ func body(t *rapid.T, message []byte, kind Kind) []byte {
 	return body
 }
 
-func TestBlocks(t *testing.T) {
-	want := Blocks{2, []Block{{"pc.ram", 64 << 20}, {"/rom@etc/acpi/tables", 2 << 20}}}
-	b, err := AppendBlocks(nil, want)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, err := ParseBlocks(b); err != nil || !reflect.DeepEqual(got, want) {
+func TestOpaque(t *testing.T) {
+	want := Opaque{true, 7, `section "dirty-bitmap"`}
+	if got, err := ParseOpaque(AppendOpaque(nil, want)); err != nil || got != want {
 		t.Errorf("%+v %v", got, err)
 	}
-	for name, bad := range map[string]Blocks{
-		"twice the same": {1, []Block{{"a", 4096}, {"a", 4096}}},
-		"half a page":    {1, []Block{{"a", 2048}}},
-		"too large":      {1, []Block{{"a", MaxGuest}, {"b", MaxGuest}}},
-	} {
-		b, err := AppendBlocks(nil, bad)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := ParseBlocks(b); !errors.Is(err, ErrMalformed) {
+	if code, data, err := ParseCommand(AppendCommand(nil, 11, []byte("x"))); code != 11 || string(data) != "x" || err != nil {
+		t.Errorf("%d %q %v", code, data, err)
+	}
+	for name, bad := range map[string][]byte{"short": {1, 0}, "long reason": append(make([]byte, 9), make([]byte, MaxText+1)...)} {
+		if _, err := ParseOpaque(bad); !errors.Is(err, ErrMalformed) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -139,8 +130,7 @@ func TestHelloAnswer(t *testing.T) {
 }
 
 func FuzzRead(f *testing.F) {
-	blocks, _ := AppendBlocks(nil, Blocks{2, []Block{{"pc.ram", 64 << 20}}})
-	f.Add(AppendControl(nil, 1, TopicBlocks, blocks))
+	f.Add(AppendControl(nil, 1, TopicOpaque, AppendOpaque(nil, Opaque{true, 3, "why"})))
 	f.Add(AppendHello(nil, Hello{1, 1, "m-1", Key{}, "p"}))
 	f.Add(AppendAck(AppendFrame(nil, 1, []byte("pages")), Ack{Frames: 1, Ranges: []Range{{3, 3}}}))
 	f.Add(AppendControl(nil, 2, TopicMiss, AppendMiss(nil, 1, []uint64{1, 2})))
@@ -177,11 +167,11 @@ func fuzzControl(t *testing.T, body []byte) {
 		return
 	}
 	switch topic {
-	case TopicBlocks:
-		if b, err := ParseBlocks(rest); err == nil {
-			if again, err := AppendBlocks(nil, b); err != nil || !bytes.Equal(again, rest) {
-				t.Fatalf("blocks do not come back: %v", err)
-			}
+	case TopicOpaque:
+		ParseOpaque(rest)
+	case TopicCommand:
+		if code, data, err := ParseCommand(rest); err == nil && !bytes.Equal(AppendCommand(nil, code, data), rest) {
+			t.Fatal("command does not come back")
 		}
 	case TopicEnd:
 		ParseEnd(rest)
