@@ -279,10 +279,10 @@ func TestControlsInOrderBothWays(t *testing.T) {
 	var want []string
 	for i := range 200 {
 		want = append(want, fmt.Sprint(i))
-		if err := w.s.Control(wire.TopicRaw, []byte(fmt.Sprint(i)), i%3 == 0); err != nil {
+		if err := w.s.Control(t.Context(), wire.TopicRaw, []byte(fmt.Sprint(i)), i%3 == 0); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.r.Control(wire.TopicReturn, []byte(fmt.Sprint(i)), i%5 == 0); err != nil {
+		if err := w.r.Control(t.Context(), wire.TopicReturn, []byte(fmt.Sprint(i)), i%5 == 0); err != nil {
 			t.Fatal(err)
 		}
 		if i == 100 {

@@ -69,27 +69,36 @@ func NewSender(ctx context.Context, config SenderConfig) *Sender {
 	return s
 }
 
-// Send queues a frame; numbers go up by one from 1. It waits until a lane wants it, or
-// everything ends. The payload, at most wire.MaxPayload, is kept until it is acknowledged.
-func (s *Sender) Send(ctx context.Context, number uint64, payload []byte) error {
-	stop := context.AfterFunc(ctx, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.changed.Broadcast()
-	})
+// AwaitRoom waits until Send would not wait, so that what is sent can be chosen then.
+func (s *Sender) AwaitRoom(ctx context.Context) error {
+	stop := s.wakeWith(ctx)
 	defer stop()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if number != s.highest+1 || len(payload) > wire.MaxPayload {
-		return fmt.Errorf("send frame %d of %d bytes after frame %d", number, len(payload), s.highest)
-	}
+	return s.awaitRoom(ctx)
+}
+
+func (s *Sender) awaitRoom(ctx context.Context) error {
 	for !s.room() && !s.ended && ctx.Err() == nil {
 		s.changed.Wait()
 	}
 	if s.ended {
 		return context.Cause(s.ctx)
 	}
-	if err := ctx.Err(); err != nil {
+	return ctx.Err()
+}
+
+// Send queues a frame; numbers go up by one from 1. It waits until a lane wants it, or
+// everything ends. The payload, at most wire.MaxPayload, is kept until it is acknowledged.
+func (s *Sender) Send(ctx context.Context, number uint64, payload []byte) error {
+	stop := s.wakeWith(ctx)
+	defer stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if number != s.highest+1 || len(payload) > wire.MaxPayload {
+		return fmt.Errorf("send frame %d of %d bytes after frame %d", number, len(payload), s.highest)
+	}
+	if err := s.awaitRoom(ctx); err != nil {
 		return err
 	}
 	f := &frame{number: number, payload: payload}

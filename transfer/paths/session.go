@@ -100,11 +100,16 @@ func (s *session) watch() {
 // Control sends a control, in order after those before it: on every lane, now and later
 // ones, or on one. It waits while too many bytes of them are not acknowledged, and else
 // for nothing. The body is kept.
-func (s *session) Control(topic wire.Topic, body []byte, everywhere bool) error {
+func (s *session) Control(ctx context.Context, topic wire.Topic, body []byte, everywhere bool) error {
+	stop := s.wakeWith(ctx)
+	defer stop()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.waiting+len(body) > mostControls && len(s.outgoing) > 0 && !s.ended {
+	for s.waiting+len(body) > mostControls && len(s.outgoing) > 0 && !s.ended && ctx.Err() == nil {
 		s.changed.Wait()
+	}
+	if err := ctx.Err(); err != nil {
+		return err
 	}
 	_, err := s.push(topic, body, everywhere)
 	return err
@@ -121,13 +126,18 @@ func (s *session) push(topic wire.Topic, body []byte, everywhere bool) (uint64, 
 	return s.last, nil
 }
 
-// Settled waits until every frame and control is acknowledged.
-func (s *session) settled(ctx context.Context, more func() bool) error {
-	stop := context.AfterFunc(ctx, func() {
+// wakeWith wakes those who wait for changed when ctx ends.
+func (s *session) wakeWith(ctx context.Context) (stop func() bool) {
+	return context.AfterFunc(ctx, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.changed.Broadcast()
 	})
+}
+
+// settled waits until every control is acknowledged, and there is no more.
+func (s *session) settled(ctx context.Context, more func() bool) error {
+	stop := s.wakeWith(ctx)
 	defer stop()
 	s.mu.Lock()
 	defer s.mu.Unlock()

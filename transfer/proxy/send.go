@@ -1,0 +1,379 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	"godwit/transfer/encode"
+	"godwit/transfer/pages"
+	"godwit/transfer/qstream"
+	"godwit/transfer/wire"
+)
+
+// prologueBytes are the stream until the end of START, as the destination parses it again.
+func prologueBytes(pro *qstream.Prologue) ([]byte, error) {
+	var b bytes.Buffer
+	if err := qstream.NewWriter(&b, pro).Begin(); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
+}
+
+type countingReader struct {
+	r io.Reader
+	n *atomic.Int64
+}
+
+func (c *countingReader) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n.Add(int64(n))
+	return n, err
+}
+
+// restrainEvery is after how many pages reading looks whether more is wanted.
+const restrainEvery = 128
+
+// restrain waits until more of QEMU's stream is wanted.
+func (s *Source) restrain() error {
+	for {
+		select {
+		case <-s.hurried:
+			return nil
+		default:
+		}
+		p := s.store.Progress()
+		if p.Round != s.round {
+			s.round, s.roundAt = p.Round, time.Now()
+			s.keepHot(p)
+		}
+		wanted := max(leastAhead, s.guestRate()*ahead.Seconds())
+		if float64(p.Waiting)*pages.Size < wanted || p.Round > 1 && time.Since(s.roundAt) >= LearnEvery {
+			return nil
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-s.hurried:
+		case <-s.ctx.Done():
+			return context.Cause(s.ctx)
+		}
+	}
+}
+
+// guestRate is how much guest memory the lanes carry, bytes per second.
+func (s *Source) guestRate() float64 {
+	s.mu.Lock()
+	perPage := s.perPage
+	s.mu.Unlock()
+	return float64(s.sender.Stats().Goodput) / max(perPage, 16) * pages.Size
+}
+
+// hotShare of the budget is what pages that wait for the pause may take.
+const hotShare = 0.4
+
+// keepHot keeps for the pause what is hot, where that is little enough.
+func (s *Source) keepHot(p pages.Progress) {
+	stats := s.sender.Stats()
+	room := min(s.config.Budget-stats.RTT/2-20*time.Millisecond, ahead)
+	if p.Round < 3 || room <= 0 || stats.Goodput == 0 {
+		s.store.Skip(0)
+		return
+	}
+	s.mu.Lock()
+	perPage := s.perPage
+	s.mu.Unlock()
+	fit := uint64(room.Seconds() * hotShare * float64(stats.Goodput) / max(perPage, 16))
+	skip, sum := 0, uint64(0)
+	for class := pages.Classes - 1; class >= 0 && pages.Floor(class) >= 2; class-- {
+		if sum += p.Heat[class]; sum > fit {
+			break
+		}
+		skip = pages.Floor(class)
+	}
+	s.store.Skip(skip)
+}
+
+// code makes frames of what waits, until everything was sent.
+func (s *Source) code() error {
+	coder := encode.NewCoder(s.store, nil)
+	var meter encode.Meter
+	last, told := uint64(0), uint64(0)
+	for {
+		if err := s.sender.AwaitRoom(s.ctx); err != nil {
+			return err
+		}
+		f, err := s.store.Take(s.frameSize())
+		if err != nil {
+			return err
+		}
+		if f == nil {
+			if told, err = s.tellEnd(last, told); err != nil {
+				return err
+			}
+			select {
+			case <-s.store.Ready():
+			case <-time.After(20 * time.Millisecond):
+			case <-s.ctx.Done():
+				return context.Cause(s.ctx)
+			}
+			continue
+		}
+		level := meter.Next(float64(s.sender.Stats().Goodput), s.config.Cores)
+		begun := time.Now()
+		body, counts := coder.Encode(make([]byte, 0, 64<<10), f, level)
+		meter.Add(level, counts, time.Since(begun))
+		s.store.Sent(f)
+		s.count(counts, level)
+		s.hurryOn()
+		last = f.Number
+		if err := s.sender.Send(s.ctx, f.Number, body); err != nil {
+			return err
+		}
+	}
+}
+
+// tellEnd says which frame is the last, when nothing waits any more. told is what was said
+// before, plus one.
+func (s *Source) tellEnd(last, told uint64) (uint64, error) {
+	s.mu.Lock()
+	sent, tail := s.tail > 0, s.tailPlain
+	s.mu.Unlock()
+	if !sent || told == last+1 || s.store.Progress().Waiting > 0 {
+		return told, nil
+	}
+	err := s.sender.Control(s.ctx, wire.TopicEnd, wire.AppendEnd(nil, wire.End{Last: last, Tail: uint32(tail)}), true) //nolint:gosec // at most MaxTail
+	s.mu.Lock()
+	s.allSent = true
+	s.mu.Unlock()
+	return last + 1, err
+}
+
+// hurryOn tells the lanes, in the stop phase, how much follows.
+func (s *Source) hurryOn() {
+	select {
+	case <-s.hurried:
+		s.mu.Lock()
+		perPage := s.perPage
+		s.mu.Unlock()
+		s.sender.Hurry(int64(float64(s.store.Progress().Waiting) * perPage))
+	default:
+	}
+}
+
+// frameTime is how long a frame should take to send at most.
+const frameTime = 10 * time.Millisecond
+
+// frameSize is how many pages the next frame takes.
+func (s *Source) frameSize() int {
+	n := int(s.guestRate() * frameTime.Seconds() / pages.Size)
+	return min(max(n/16*16, 16), pages.MaxPages)
+}
+
+func (s *Source) count(c encode.Counts, level encode.Level) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range c.Pages {
+		s.codings.Pages[i] += c.Pages[i]
+		s.codings.Bytes[i] += c.Bytes[i]
+	}
+	s.codings.In += c.In
+	s.codings.Out += c.Out
+	s.levels[level]++
+	if n := float64(c.In) / pages.Size; n > 0 {
+		s.perPage += (float64(c.Out)/n - s.perPage) * min(1, n/1024)
+	}
+}
+
+func (s *Source) frameAcked(number uint64) {
+	if err := s.store.Acked(number); err != nil {
+		s.cancel(err)
+	}
+}
+
+// sendTail gathers the tail, and sends it when it is whole.
+func (s *Source) sendTail(e *qstream.Tail) error {
+	s.plain = append(s.plain, e.Data...)
+	if len(s.plain) > wire.MaxTail {
+		return fmt.Errorf("tail of more than %d bytes", wire.MaxTail)
+	}
+	if !e.Last {
+		return nil
+	}
+	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedDefault))
+	if err != nil {
+		return err
+	}
+	defer enc.Close()
+	packed := enc.EncodeAll(s.plain, nil)
+	for rest := packed; len(rest) > 0; {
+		n := min(len(rest), tailPart)
+		if err := s.sender.Control(s.ctx, wire.TopicTail, rest[:n:n], true); err != nil {
+			return err
+		}
+		rest = rest[n:]
+	}
+	s.mu.Lock()
+	s.tail, s.tailPlain = int64(len(packed)), int64(len(s.plain))
+	s.mu.Unlock()
+	return nil
+}
+
+// passOn sends a piece of an opaque stream as it is; before the first, all that waits.
+func (s *Source) passOn(e *qstream.Opaque) error {
+	s.mu.Lock()
+	first := s.opaque == ""
+	s.opaque = e.Reason
+	s.mu.Unlock()
+	if first {
+		if s.store != nil {
+			s.store.Skip(0)
+		}
+		for s.store != nil && !s.store.Drained() {
+			select {
+			case <-time.After(5 * time.Millisecond):
+			case <-s.ctx.Done():
+				return context.Cause(s.ctx)
+			}
+		}
+		o := wire.AppendOpaque(nil, wire.Opaque{HasLast: e.HasLast, Last: e.LastPage, Reason: e.Reason})
+		if err := s.sender.Control(s.ctx, wire.TopicOpaque, o, false); err != nil {
+			return err
+		}
+	}
+	for rest := e.Data; len(rest) > 0; {
+		n := min(len(rest), wire.MaxBody)
+		if err := s.sender.Control(s.ctx, wire.TopicRaw, bytes.Clone(rest[:n]), false); err != nil {
+			return err
+		}
+		rest = rest[n:]
+	}
+	return nil
+}
+
+// finish follows the end of QEMU's stream, which reading says by err.
+func (s *Source) finish(conn net.Conn, err error) error {
+	if !errors.Is(err, io.EOF) {
+		var away *net.OpError
+		if errors.As(err, &away) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return &QEMUError{err}
+		}
+		return err
+	}
+	s.mu.Lock()
+	opaque := s.opaque != ""
+	s.mu.Unlock()
+	if opaque {
+		if err := s.sender.Control(s.ctx, wire.TopicRawEnd, nil, true); err != nil {
+			return err
+		}
+	} else if _, err := io.Copy(io.Discard, conn); err != nil { // QEMU closes when it has heard SHUT
+		return &QEMUError{err}
+	}
+	s.mu.Lock()
+	whole := s.allSent || opaque
+	s.mu.Unlock()
+	if !whole {
+		return qemuError("closed before all was sent")
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, farewell)
+	defer cancel()
+	if err := s.sender.Settled(ctx); err != nil {
+		return fmt.Errorf("the destination did not take all: %w", err)
+	}
+	return nil
+}
+
+// control takes what the destination says.
+func (s *Source) control(topic wire.Topic, body []byte) error {
+	switch topic {
+	case wire.TopicReturn:
+		return s.passBack(body)
+	case wire.TopicReturnEnd:
+		return nil // QEMU closes by itself when it has heard SHUT
+	case wire.TopicMiss:
+		frame, missed, err := wire.ParseMiss(body)
+		if err != nil {
+			return err
+		}
+		return s.store.Missed(frame, missed)
+	}
+	return fmt.Errorf("control of topic %d to the source", topic)
+}
+
+// passBack gives QEMU a message of its return path; SWITCHOVER_ACK when it is allowed.
+func (s *Source) passBack(body []byte) error {
+	m, err := qstream.NewReturnPath(bytes.NewReader(body)).Next()
+	if err != nil {
+		return err
+	}
+	if len(m.Raw) != len(body) {
+		return errors.New("return path: more than a message")
+	}
+	if m.Type == qstream.SwitchoverAck {
+		s.mu.Lock()
+		twice := s.acked
+		s.acked = true
+		s.mu.Unlock()
+		if twice {
+			return errors.New("return path: a second SWITCHOVER_ACK")
+		}
+		s.passAck()
+		return nil
+	}
+	s.toQEMU(body)
+	return nil
+}
+
+// passAck sends SWITCHOVER_ACK once, when it has come and is allowed.
+func (s *Source) passAck() {
+	s.mu.Lock()
+	due := s.acked && s.allowed && !s.passedOn
+	s.passedOn = s.passedOn || due
+	s.mu.Unlock()
+	if due {
+		s.toQEMU(qstream.AppendMessage(nil, qstream.SwitchoverAck, nil))
+	}
+}
+
+// toQEMU writes a whole message. That it can't be written is no news: the reader of the
+// same connection finds out as well.
+func (s *Source) toQEMU(message []byte) {
+	s.mu.Lock()
+	conn := s.qemu
+	s.mu.Unlock()
+	if conn == nil {
+		return
+	}
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	conn.Write(message) //nolint:errcheck // see above
+}
+
+// Stats returns the figures so far, also after the end.
+func (s *Source) Stats() Stats {
+	out := Stats{Stats: s.sender.Stats(), Read: s.read.Load()}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out.Codings, out.Levels, out.PageBytes, out.Tail = s.codings, s.levels, s.perPage, s.tail
+	out.Opaque, out.Allowed, out.SwitchoverAcked = s.opaque, s.allowed, s.acked
+	if s.qemu != nil && s.ctx.Err() == nil {
+		out.Unread = unread(s.qemu)
+	}
+	select {
+	case <-s.ended:
+		out.Ended = true
+	default:
+	}
+	if s.store != nil {
+		out.Progress = s.store.Progress()
+		out.Queue = int64(float64(out.Waiting)*s.perPage) + out.Unacked
+	}
+	return out
+}
