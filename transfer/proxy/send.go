@@ -69,14 +69,16 @@ func (s *Source) restrain() error {
 
 // guestRate is how much guest memory the lanes carry, bytes per second.
 func (s *Source) guestRate() float64 {
-	s.mu.Lock()
-	perPage := s.perPage
-	s.mu.Unlock()
-	return float64(s.sender.Stats().Goodput) / max(perPage, 16) * pages.Size
+	p := s.store.Progress()
+	rate := float64(s.sender.Stats().Goodput)
+	if p.Waiting == 0 {
+		return rate / s.pageBytes(p.Round > 1) * pages.Size
+	}
+	return rate / max(s.coded(p)/float64(p.Waiting), leastPage) * pages.Size
 }
 
 // hotShare of the budget is what pages that wait for the pause may take.
-const hotShare = 0.4
+const hotShare = 0.1
 
 // keepHot keeps for the pause what is hot, where that is little enough.
 func (s *Source) keepHot(p pages.Progress) {
@@ -86,10 +88,7 @@ func (s *Source) keepHot(p pages.Progress) {
 		s.store.Skip(0)
 		return
 	}
-	s.mu.Lock()
-	perPage := s.perPage
-	s.mu.Unlock()
-	fit := uint64(room.Seconds() * hotShare * float64(stats.Goodput) / max(perPage, 16))
+	fit := uint64(room.Seconds() * hotShare * float64(stats.Goodput) / s.pageBytes(true))
 	skip, sum := 0, uint64(0)
 	for class := pages.Classes - 1; class >= 0 && pages.Floor(class) >= 2; class-- {
 		if sum += p.Heat[class]; sum > fit {
@@ -130,7 +129,7 @@ func (s *Source) code() error {
 		body, counts := coder.Encode(make([]byte, 0, 64<<10), f, level)
 		meter.Add(level, counts, time.Since(begun))
 		s.store.Sent(f)
-		s.count(counts, level)
+		s.count(f, counts, level)
 		s.hurryOn()
 		last = f.Number
 		if err := s.sender.Send(s.ctx, f.Number, body); err != nil {
@@ -159,10 +158,7 @@ func (s *Source) tellEnd(last, told uint64) (uint64, error) {
 func (s *Source) hurryOn() {
 	select {
 	case <-s.hurried:
-		s.mu.Lock()
-		perPage := s.perPage
-		s.mu.Unlock()
-		s.sender.Hurry(int64(float64(s.store.Progress().Waiting) * perPage))
+		s.sender.Hurry(int64(s.coded(s.store.Progress())))
 	default:
 	}
 }
@@ -176,7 +172,7 @@ func (s *Source) frameSize() int {
 	return min(max(n/16*16, 16), pages.MaxPages)
 }
 
-func (s *Source) count(c encode.Counts, level encode.Level) {
+func (s *Source) count(f *pages.Frame, c encode.Counts, level encode.Level) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range c.Pages {
@@ -186,9 +182,57 @@ func (s *Source) count(c encode.Counts, level encode.Level) {
 	s.codings.In += c.In
 	s.codings.Out += c.Out
 	s.levels[level]++
-	if n := float64(c.In) / pages.Size; n > 0 {
-		s.perPage += (float64(c.Out)/n - s.perPage) * min(1, n/1024)
+	again := 0
+	for i := range f.Pages {
+		if f.Pages[i].Version > 0 {
+			again++
+		}
 	}
+	n := len(f.Pages)
+	switch {
+	case n > 0 && again*4 >= n*3:
+		follow(&s.again, c.Out, n)
+	case n > 0 && again*4 <= n:
+		follow(&s.fresh, c.Out, n)
+	}
+}
+
+// pageMemory is over how many pages an average of their coded size goes.
+const pageMemory = 1024
+
+func follow(average *float64, bytes uint64, n int) {
+	if *average == 0 {
+		*average = float64(bytes) / float64(n)
+	}
+	*average += (float64(bytes)/float64(n) - *average) * min(1, float64(n)/pageMemory)
+}
+
+// leastPage is what a page costs at least, bytes: its number, and its share of a frame.
+const leastPage = 8.0
+
+// pageBytes is how long a page is, coded, lately: one that the destination has had in an
+// older version, or a new one.
+func (s *Source) pageBytes(again bool) float64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	size := s.fresh
+	if again && s.again > 0 {
+		size = s.again
+	}
+	if size == 0 {
+		size = pages.Size / 2
+	}
+	return max(size, leastPage)
+}
+
+// coded is how many bytes what waits will be.
+func (s *Source) coded(p pages.Progress) float64 {
+	seen := uint64(0)
+	for _, n := range p.Heat {
+		seen += n
+	}
+	fresh := min(seen-min(seen, p.Delivered+p.InFlight), p.Waiting)
+	return float64(fresh)*s.pageBytes(false) + float64(p.Waiting-fresh)*s.pageBytes(true)
 }
 
 func (s *Source) frameAcked(number uint64) {
@@ -360,8 +404,16 @@ func (s *Source) toQEMU(message []byte) {
 func (s *Source) Stats() Stats {
 	out := Stats{Stats: s.sender.Stats(), Read: s.read.Load()}
 	s.mu.Lock()
+	store := s.store
+	s.mu.Unlock()
+	if store != nil {
+		out.Progress = store.Progress()
+		out.Queue = int64(s.coded(out.Progress)) + out.Unacked
+	}
+	out.PageBytes = s.pageBytes(out.Round > 1)
+	s.mu.Lock()
 	defer s.mu.Unlock()
-	out.Codings, out.Levels, out.PageBytes, out.Tail = s.codings, s.levels, s.perPage, s.tail
+	out.Codings, out.Levels, out.Tail = s.codings, s.levels, s.tail
 	out.Opaque, out.Allowed, out.SwitchoverAcked = s.opaque, s.allowed, s.acked
 	if s.qemu != nil && s.ctx.Err() == nil {
 		out.Unread = unread(s.qemu)
@@ -370,10 +422,6 @@ func (s *Source) Stats() Stats {
 	case <-s.ended:
 		out.Ended = true
 	default:
-	}
-	if s.store != nil {
-		out.Progress = s.store.Progress()
-		out.Queue = int64(float64(out.Waiting)*s.perPage) + out.Unacked
 	}
 	return out
 }

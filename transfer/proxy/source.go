@@ -60,8 +60,9 @@ type Source struct {
 	store     *pages.Store
 	codings   encode.Counts
 	levels    [encode.Levels]int
-	perPage   float64
-	tail      int64 // bytes of it as sent; 0: not yet
+	fresh     float64 // bytes of a page that is new to the destination, coded, lately
+	again     float64 // of one that it has had before
+	tail      int64   // bytes of it as sent; 0: not yet
 	tailPlain int64
 	opaque    string
 	acked     bool
@@ -92,7 +93,7 @@ func ListenSource(ctx context.Context, config SourceConfig) (*Source, error) {
 	}
 	s := &Source{
 		config: config, listener: listener, done: make(chan struct{}), hurried: make(chan struct{}),
-		ended: make(chan struct{}), perPage: pages.Size / 2,
+		ended: make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	s.sender = paths.NewSender(context.WithoutCancel(ctx), paths.SenderConfig{ // it says farewell after ctx
