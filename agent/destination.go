@@ -15,6 +15,7 @@ import (
 	"godwit/netstate/hold"
 	"godwit/netstate/tunnel"
 	"godwit/transfer"
+	"godwit/transfer/proxy"
 	"godwit/vm"
 	"godwit/vm/guest"
 	"godwit/vm/qemu"
@@ -28,6 +29,7 @@ type destinationWork struct {
 	dialled     chan dialled // the guest's channel, once it answers
 	first       chan *Tick   // the guest's first tick here
 	holdStream  *transfer.HoldListener
+	lanes       *proxy.Destination // of our own data path; under incoming.mu
 	stopLoading context.CancelFunc
 	endpoints   []endpointAt // announced for a direct transfer
 	turn        turnstile
@@ -46,6 +48,9 @@ func (w *destinationWork) stop() {
 	}
 	if w.holdStream != nil {
 		w.holdStream.Close()
+	}
+	if w.lanes != nil {
+		w.lanes.Close()
 	}
 	if w.queue != nil {
 		w.queue.Close()
@@ -109,6 +114,9 @@ func (m *incoming) receive(ctx context.Context) error {
 		return err
 	}
 	if err := m.exportDisks(ctx); err != nil {
+		return err
+	}
+	if err := m.awaitLanes(); err != nil {
 		return err
 	}
 	m.await1()
@@ -271,6 +279,10 @@ func firstTick(ctx context.Context, c *guest.Client) *Tick {
 func (m *incoming) serveStream(s *peer.Stream) {
 	if s.Header.Kind == "disk" && m.work.guest != nil {
 		m.serveDisk(s)
+		return
+	}
+	if s.Header.Kind == laneKind {
+		m.serveLane(s)
 		return
 	}
 	if s.Header.Kind != "memory" || m.work.guest == nil {

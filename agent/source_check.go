@@ -35,7 +35,7 @@ type MigrateAnswer struct {
 // supported is what this version performs, of the values that a request may name.
 var (
 	supportedModes     = []string{"auto", "precopy", "stopcopy"}
-	supportedTransfers = []string{"auto", "qemu-tcp", "qemu-mptcp", "qemu-multifd", "qemu-xbzrle"}
+	supportedTransfers = []string{"auto", "lanes", "qemu-tcp", "qemu-mptcp", "qemu-multifd", "qemu-xbzrle"}
 )
 
 // checkRequest fills defaults and refuses what no migration can mean.
@@ -293,7 +293,7 @@ func (m *outgoing) predict(n Neighbour) {
 		rate = m.plan.Bandwidth
 	}
 	ratio := 1.0
-	if m.plan.Transfer == "qemu-multifd" {
+	if m.plan.Transfer == "qemu-multifd" || ownPath(m.plan) {
 		ratio = 0.5 // zstd on the memory of ordinary guests (docs/measurements.md)
 	}
 	f := policy.Predict(policy.Facts{

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -84,6 +85,11 @@ func (r *run) migrationReport(m *move) report.Migration {
 		out.Steps = append(out.Steps, report.Step{Name: step.Name, AtS: float64(step.At-rep.Requested) / 1e9, MS: step.MS})
 	}
 	out.Notes = rep.Notes
+	if rep.DataPath != nil {
+		if data, err := json.Marshal(rep.DataPath); err == nil {
+			out.DataPath = data
+		}
+	}
 	r.fillBytes(&out, rep)
 	r.fillPhases(&out, rep)
 	r.fillNetwork(&out, m)

@@ -71,11 +71,12 @@ type Migration struct {
 	Connections       *Connections     `json:"connections"`
 
 	// Beside the contract.
-	RequestedS float64           `json:"requested_s"`      // when it was asked for, from time 0
-	SwitchedS  *float64          `json:"switched_s"`       // when the guest ran at the destination, from time 0
-	Reason     string            `json:"reason,omitempty"` // why it did not complete
-	Steps      []Step            `json:"steps,omitempty"`  // timed acts of the agents around the switch
-	Notes      []string          `json:"notes,omitempty"`  // what the agents remarked
+	RequestedS float64           `json:"requested_s"`         // when it was asked for, from time 0
+	SwitchedS  *float64          `json:"switched_s"`          // when the guest ran at the destination, from time 0
+	Reason     string            `json:"reason,omitempty"`    // why it did not complete
+	Steps      []Step            `json:"steps,omitempty"`     // timed acts of the agents around the switch
+	Notes      []string          `json:"notes,omitempty"`     // what the agents remarked
+	DataPath   json.RawMessage   `json:"data_path,omitempty"` // figures of our own data path, as the source told them last
 	WhyNull    map[string]string `json:"why_null,omitempty"`
 }
 

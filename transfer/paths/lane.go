@@ -61,11 +61,18 @@ func (s *session) run(l *lane, r *bufio.Reader) error {
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
+		defer s.enter()()
 		if err := l.write(); err != nil {
 			l.end(err)
 		}
 	}()
-	l.end(l.receive(r))
+	received := make(chan struct{})
+	go func() {
+		defer close(received)
+		defer s.enter()()
+		l.end(l.receive(r))
+	}()
+	<-received
 	<-written
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -21,6 +21,8 @@ type ReceiverConfig struct {
 	Frame func(number uint64, payload []byte) (missed []uint64, err error)
 	// Control takes the Sender's controls, in order, one at a time.
 	Control func(topic wire.Topic, body []byte) error
+	// Thread is called by each goroutine that carries bytes; what it returns when that ends.
+	Thread func() (leave func())
 }
 
 // Receiver is the destination's end. Its methods may be called from any goroutine.
@@ -43,6 +45,7 @@ type Receiver struct {
 func NewReceiver(ctx context.Context, config ReceiverConfig) *Receiver {
 	r := &Receiver{config: config, missed: map[uint64]uint64{}}
 	r.init(ctx, config.Identity, config.Control)
+	r.thread = config.Thread
 	r.next = func(*lane, time.Time) *flight { return nil }
 	r.dropped = func(*lane) {}
 	r.ackFrames = func(_ *lane, a wire.Ack, _ time.Time) error {

@@ -22,6 +22,8 @@ type SenderConfig struct {
 	// Acked hears of each frame that the other end has, once, in any order. It must not
 	// call the Sender.
 	Acked func(number uint64)
+	// Thread is called by each goroutine that carries bytes; what it returns when that ends.
+	Thread func() (leave func())
 }
 
 // Sender is the source's end. Its methods may be called from any goroutine.
@@ -57,6 +59,7 @@ func (f *frame) size() int64 { return int64(len(f.payload)) }
 func NewSender(ctx context.Context, config SenderConfig) *Sender {
 	s := &Sender{config: config, unacked: map[uint64]*frame{}}
 	s.init(ctx, config.Identity, config.Control)
+	s.thread = config.Thread
 	s.next, s.dropped, s.ackFrames = s.pick, s.drop, s.heardFrames
 	s.frameAck = func(*wire.Ack) {}
 	s.acked = func(uint64) {}

@@ -16,6 +16,7 @@ type session struct {
 	id     Identity
 	handle func(topic wire.Topic, body []byte) error // controls, in order, one at a time
 	limit  pace.Limiter
+	thread func() (leave func()) // called by each goroutine that carries bytes; nil: nothing
 
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
@@ -209,6 +210,14 @@ func (s *session) heardAck(l *lane, a wire.Ack) error {
 	err := s.ackFrames(l, a, now)
 	s.changed.Broadcast()
 	return err
+}
+
+// enter is called by goroutines that carry bytes.
+func (s *session) enter() (leave func()) {
+	if s.thread == nil {
+		return func() {}
+	}
+	return s.thread()
 }
 
 // fail ends everything for a reason that the other end is told.

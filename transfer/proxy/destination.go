@@ -32,6 +32,7 @@ type DestinationConfig struct {
 type Destination struct {
 	config   DestinationConfig
 	receiver *paths.Receiver
+	threads  threads
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -58,7 +59,7 @@ func NewDestination(ctx context.Context, config DestinationConfig) *Destination 
 	d := &Destination{config: config, done: make(chan struct{}), missing: map[uint64]bool{}}
 	d.ctx, d.cancel = context.WithCancelCause(ctx)
 	d.receiver = paths.NewReceiver(context.WithoutCancel(ctx), paths.ReceiverConfig{ // it says farewell after ctx
-		Identity: config.Identity, Frame: d.frame, Control: d.control,
+		Identity: config.Identity, Frame: d.frame, Control: d.control, Thread: d.threads.enter,
 	})
 	go d.run()
 	return d
@@ -114,6 +115,7 @@ func (d *Destination) control(topic wire.Topic, body []byte) error {
 		d.commands = append(d.commands, qstream.Command{Code: qstream.CommandCode(code), Data: data})
 		return nil
 	case wire.TopicTail:
+		d.threads.hurry()
 		if len(d.tail)+len(body) > wire.MaxTail {
 			return fmt.Errorf("tail of more than %d bytes", wire.MaxTail)
 		}
@@ -320,6 +322,9 @@ func (d *Destination) raw(body []byte) error {
 	_, err := d.qemu.Write(body)
 	return d.toQEMU(err)
 }
+
+// Hurry says that the guest has been let go: nothing is more urgent now.
+func (d *Destination) Hurry() { d.threads.hurry() }
 
 // Stats are the lanes' figures so far.
 func (d *Destination) Stats() paths.Stats { return d.receiver.Stats() }

@@ -36,6 +36,7 @@ type Source struct {
 	listener net.Listener
 	sender   *paths.Sender
 	memory   spill.Memory
+	threads  threads
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -97,7 +98,7 @@ func ListenSource(ctx context.Context, config SourceConfig) (*Source, error) {
 	}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	s.sender = paths.NewSender(context.WithoutCancel(ctx), paths.SenderConfig{ // it says farewell after ctx
-		Identity: config.Identity, Lanes: config.Lanes, Control: s.control, Acked: s.frameAcked,
+		Identity: config.Identity, Lanes: config.Lanes, Control: s.control, Acked: s.frameAcked, Thread: s.threads.enter,
 	})
 	go s.run()
 	return s, nil
@@ -120,6 +121,7 @@ func removeStale(path string) error {
 
 func (s *Source) run() {
 	defer close(s.done)
+	defer s.threads.enter()()
 	stop := context.AfterFunc(s.ctx, func() { s.listener.Close() })
 	defer stop()
 	go func() { // the lanes' end is ours
@@ -179,6 +181,7 @@ func (s *Source) serve() error {
 			return s.why(err)
 		}
 		workers.Go(func() {
+			defer s.threads.enter()()
 			if err := s.code(); err != nil {
 				s.cancel(err)
 			}
@@ -278,6 +281,7 @@ func (s *Source) put(p *qstream.Page) error {
 func (s *Source) Hurry() {
 	s.once.Do(func() {
 		close(s.hurried)
+		s.threads.hurry()
 		s.mu.Lock()
 		store := s.store
 		s.mu.Unlock()
