@@ -47,6 +47,9 @@ func laneIdentity(p migration.Plan, key []byte) (paths.Identity, error) {
 	return id, nil
 }
 
+// leastBuffer is for pages of a small guest, bytes; a larger one's takes half its memory.
+const leastBuffer = 32 << 20
+
 // openLanes begins our own data path at the source, and returns QEMU's URI.
 func (m *outgoing) openLanes(all []peer.Path) (uri string, err error) {
 	id, err := laneIdentity(m.plan, m.work.laneKey)
@@ -55,6 +58,7 @@ func (m *outgoing) openLanes(all []peer.Path) (uri string, err error) {
 	}
 	config := proxy.SourceConfig{
 		Socket: filepath.Join(m.guest.Held.Dir, "out.sock"), Identity: id, Spill: m.a.config.State, Budget: m.plan.Downtime,
+		Buffer: min(max(m.work.facts.Memory/2, leastBuffer), proxy.DefaultBuffer),
 	}
 	for number, path := range all {
 		rate := pace(path, len(all), len(all))
