@@ -73,7 +73,10 @@ type MigrateOptions struct {
 	// PauseBeforeSwitchover: after Stop, wait for ReleaseSwitchover as well, so that mirrors
 	// of disks can be finished between the two. Only at the source, with HoldSwitchover.
 	PauseBeforeSwitchover bool
-	DowntimeLimit         time.Duration // what QEMU aims at by itself; 0 is 300 ms, at most 2000 s
+	// Postcopy: the stream may let the guest run before all of its memory is there. Only at
+	// the destination; the source knows nothing of it.
+	Postcopy      bool
+	DowntimeLimit time.Duration // what QEMU aims at by itself; 0 is 300 ms, at most 2000 s
 }
 
 // Progress is a migration as its hypervisor sees it. At the destination only Status and

@@ -60,7 +60,9 @@
 // What follows END's footer: devices, EOF, VMDESCRIPTION. With a return path the socket
 // stays open after it, so its end has to be found in it: a 00 06, a be32 n, and n bytes of
 // JSON that describe a machine's devices. A stream without a description (machine option
-// suppress-vmdesc) is not supported: its end could not be told from a broken connection.
+// suppress-vmdesc) is not supported: its end could not be told from a broken connection. A
+// guest that wrote a whole description into its devices' state could make its own tail end
+// early, if the bytes read end there too: no QEMU loads that.
 //
 // # Opaque streams
 //

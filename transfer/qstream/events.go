@@ -1,9 +1,13 @@
 package qstream
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Event is what a Parser finds: *Prologue, *Page, *RoundEnd, *Command, *End, *Tail or
-// *Opaque. It and what it points to are valid until the next call of Next.
+// *Opaque. It and what it points to are valid until the next call of Next; a *Prologue stays
+// valid.
 type Event interface{ event() }
 
 // Prologue is the first event: all until the end of the START of "ram".
@@ -20,18 +24,17 @@ type Prologue struct {
 
 // ReturnPath says whether the source asked for a return path. Without one it counts a
 // migration as completed once it has written it.
-func (p *Prologue) ReturnPath() bool { return p.has(OpenReturnPath) }
+func (p *Prologue) ReturnPath() bool { return p.index(OpenReturnPath) >= 0 }
 
-// Advised says whether the source may itself go over to post-copy.
-func (p *Prologue) Advised() bool { return p.has(PostcopyAdvise) }
+// Advised says whether the source advised post-copy of RAM, and so may go over to it itself.
+func (p *Prologue) Advised() bool {
+	i := p.index(PostcopyAdvise)
+	return i >= 0 && len(p.Commands[i].Data) > 0
+}
 
-func (p *Prologue) has(code CommandCode) bool {
-	for _, c := range p.Commands {
-		if c.Code == code {
-			return true
-		}
-	}
-	return false
+// index returns which of Commands is the first of a kind; -1 if none is.
+func (p *Prologue) index(code CommandCode) int {
+	return slices.IndexFunc(p.Commands, func(c Command) bool { return c.Code == code })
 }
 
 // Page is one page's content as of now.

@@ -1,6 +1,9 @@
 package qstream
 
-import "io"
+import (
+	"errors"
+	"io"
+)
 
 // input reads ahead into a buffer, so that what is in it need not be copied.
 type input struct {
@@ -28,7 +31,7 @@ func (in *input) fill(n int) error {
 		in.off, in.end = 0, in.end-in.off
 	}
 	for in.end-in.off < n {
-		if err := in.read(); err == io.EOF {
+		if err := in.read(); errors.Is(err, io.EOF) {
 			return io.ErrUnexpectedEOF
 		} else if err != nil {
 			return err

@@ -75,7 +75,7 @@ func migrateToUs(t *testing.T, m *qemu.Process, dir string, bandwidth int64, cop
 		close(accepted)
 	}()
 	err = m.Migrate(t.Context(), vm.MigrateOptions{
-		URI: "unix:" + filepath.Join(dir, "out.sock"), HoldSwitchover: true, MaxBandwidth: bandwidth,
+		URI: "unix:" + filepath.Join(dir, "out.sock"), HoldSwitchover: true, MaxBandwidth: bandwidth, DowntimeLimit: time.Millisecond,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -112,6 +112,9 @@ func (s *source) stop() {
 // answer says that the destination has loaded all, and sees the source complete.
 func (s *source) answer() {
 	s.t.Helper()
+	if s.stopped == nil {
+		s.t.Fatal("the source finished before it was stopped")
+	}
 	if err := <-s.stopped; err != nil {
 		s.t.Fatal(err)
 	}

@@ -85,7 +85,7 @@ func (p *Parser) Next() (Event, error) {
 	if err == nil {
 		return e, nil
 	}
-	if err != io.EOF {
+	if !errors.Is(err, io.EOF) {
 		err = fmt.Errorf("migration stream, at byte %d: %w", p.in.at+int64(p.in.off), err)
 	}
 	p.err = err

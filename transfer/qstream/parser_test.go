@@ -64,7 +64,6 @@ func TestBadStreamsAreRefused(t *testing.T) {
 		"no configuration":    {new(script).raw("5145564d 00000003 01 00000000"), "no CONFIGURATION"},
 		"long machine type":   {new(script).raw("5145564d 00000003 07 ffffffff"), "machine type of 4294967295 bytes"},
 		"capability":          {new(script).raw("5145564d 00000003 07 00000002 7063 05").name("configuration/capabilities").raw("00000001 00000001").name("mapped-ram"), "mapped-ram, which is not supported"},
-		"capabilities":        {new(script).raw("5145564d 00000003 07 00000002 7063 05").name("configuration/capabilities").raw("00000001 ffffffff"), "4294967295 capabilities"},
 		"page bits":           {new(script).raw("5145564d 00000003 07 00000002 7063 05").name("configuration/target-page-bits").raw("00000001 0000000e"), "pages of 2^14 bytes"},
 		"page bits, wrapping": {new(script).raw("5145564d 00000003 07 00000002 7063 05").name("configuration/target-page-bits").raw("00000001 0000004c"), "pages of 2^76 bytes"},
 		"uuid twice": {new(script).raw("5145564d 00000003 07 00000002 7063 05").name("configuration/uuid").raw("00000001").be64(1).be64(2).

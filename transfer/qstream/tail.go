@@ -82,7 +82,7 @@ func isDescription(b []byte) bool {
 func (p *Parser) readTail() (Event, error) {
 	before := len(p.tail.data)
 	b, err := p.in.some()
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return nil, io.ErrUnexpectedEOF
 	}
 	if err != nil {

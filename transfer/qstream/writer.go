@@ -87,9 +87,12 @@ func (w *Writer) Advise(pageSizes uint64) error {
 	}
 	at := len(w.pro.Head)
 	if !w.pro.Advised() {
-		i := slices.IndexFunc(w.pro.Commands, func(c Command) bool { return c.Code == OpenReturnPath })
+		i := w.pro.index(OpenReturnPath)
 		if i < 0 {
 			return errors.New("write migration stream: post-copy needs a return path, which the source did not ask for")
+		}
+		if w.pro.index(PostcopyAdvise) >= 0 {
+			return errors.New("write migration stream: the source advised post-copy without RAM (dirty-bitmaps)")
 		}
 		if at = w.pro.Commands[i].At + 5; at > len(w.pro.Head) {
 			return errors.New("write migration stream: a command beyond the prologue")

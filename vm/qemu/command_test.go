@@ -100,3 +100,10 @@ func TestStartCommandRefuses(t *testing.T) {
 		})
 	}
 }
+
+func TestOnlyADestinationIsToldOfPostcopy(t *testing.T) {
+	err := new(qemu.Process).Migrate(t.Context(), vm.MigrateOptions{URI: "unix:/nowhere", Postcopy: true})
+	if err == nil || !strings.Contains(err.Error(), "only the destination") {
+		t.Error(err)
+	}
+}

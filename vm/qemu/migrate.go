@@ -50,6 +50,9 @@ func (p *Process) Migrate(ctx context.Context, opts vm.MigrateOptions) error {
 }
 
 func (p *Process) migrate(ctx context.Context, opts vm.MigrateOptions) error {
+	if opts.Postcopy {
+		return errors.New("post-copy: only the destination can be told")
+	}
 	ctx, cancel := context.WithTimeout(ctx, startWait)
 	defer cancel()
 	if err := p.cleanedUp(ctx); err != nil {
@@ -105,7 +108,7 @@ func (p *Process) configure(ctx context.Context, opts vm.MigrateOptions) error {
 		{"xbzrle", opts.Xbzrle},
 		{"multifd", opts.Multifd},
 		{"auto-converge", false},
-		{"postcopy-ram", false},
+		{"postcopy-ram", opts.Postcopy},
 		{"pause-before-switchover", lowBandwidth || opts.PauseBeforeSwitchover},
 	}
 	if p.hold() == vm.HoldAck {
