@@ -67,6 +67,7 @@ func (c *Coder) sort(f *pages.Frame, p *pages.Page, level Level) {
 		return
 	}
 	if level != Off && c.sources != nil {
+		p.Brief = level < Zstd1
 		other, version, ok := c.sources.Find(p)
 		switch {
 		case ok && other == p.Number && p.Settled:
@@ -122,7 +123,7 @@ func (c *Coder) appendGroup(dst []byte, coding pages.Coding, k kind, level Level
 	from := len(dst)
 	c.batch = binary.AppendUvarint(c.batch[:0], g.count)
 	c.batch = append(c.batch, g.payload...)
-	dst, _ = c.pack.appendSection(dst, k, c.batch, level)
+	dst, _ = c.pack.appendPayload(append(dst, byte(k)), c.batch, false, level)
 	counts.Bytes[coding] += uint64(len(dst) - from)
 	return dst
 }
@@ -147,17 +148,16 @@ func (c *Coder) appendZeros(dst []byte, f *pages.Frame, level Level, counts *Cou
 
 func (c *Coder) appendBatch(dst []byte, batch []*pages.Page, level Level, counts *Counts) []byte {
 	from := len(dst)
-	c.batch = binary.AppendUvarint(c.batch[:0], uint64(len(batch)))
+	dst = binary.AppendUvarint(append(dst, byte(kindPages)), uint64(len(batch)))
 	last := uint64(0)
+	c.batch = c.batch[:0]
 	for _, p := range batch {
-		c.batch = binary.AppendVarint(c.batch, int64(p.Number-last))
+		dst = binary.AppendVarint(dst, int64(p.Number-last))
 		last = p.Number
-	}
-	for _, p := range batch {
 		c.batch = append(c.batch, p.Data...)
 	}
 	coding := pages.Raw
-	dst, packed := c.pack.appendSection(dst, kindPages, c.batch, level)
+	dst, packed := c.pack.appendPayload(dst, c.batch, true, level)
 	if packed {
 		coding = pages.Batch
 	}

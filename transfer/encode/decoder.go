@@ -46,24 +46,28 @@ func (d *Decoder) decode(body []byte) error {
 		return fmt.Errorf("%w: body of %d bytes", ErrCorrupt, len(body))
 	}
 	for len(body) > 0 {
-		k, plain, rest, err := d.unpack.next(body)
+		k, rest := kind(body[0]), body[1:]
+		var err error
+		if k == kindPages {
+			body, err = d.contents(rest)
+		} else {
+			body, err = d.section(k, rest)
+		}
 		if err != nil {
 			return err
 		}
-		if err := d.section(k, plain); err != nil {
-			return err
-		}
-		body = rest
 	}
 	return nil
 }
 
-func (d *Decoder) section(k kind, plain []byte) error {
-	count, plain, err := number(plain)
+// section reads a section, but its kind, and returns what comes after it.
+func (d *Decoder) section(k kind, body []byte) ([]byte, error) {
+	plain, after, err := d.unpack.payload(body, -1)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	r := &reader{d: d, rest: plain}
+	count := r.number()
 	switch k {
 	case kindZero:
 		r.repeat(count, pages.MaxZero, r.zeros)
@@ -73,15 +77,39 @@ func (d *Decoder) section(k kind, plain []byte) error {
 		r.repeat(count, pages.MaxPages, r.knownContent)
 	case kindDelta:
 		r.repeat(count, pages.MaxPages, r.delta)
-	case kindPages:
-		r.contents(count)
 	default:
 		r.corrupt("section of kind %d", k)
 	}
 	if r.err == nil && len(r.rest) > 0 {
 		r.corrupt("%d bytes too many in a section", len(r.rest))
 	}
-	return r.err
+	return after, r.err
+}
+
+// contents is section for a batch of pages.
+func (d *Decoder) contents(body []byte) ([]byte, error) {
+	r := &reader{d: d, rest: body}
+	count := r.number()
+	if count > batchPages {
+		r.corrupt("batch of %d pages", count)
+	}
+	var batch [batchPages]uint64
+	for i := 0; i < int(count) && r.err == nil; i++ {
+		batch[i] = r.page()
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	plain, after, err := d.unpack.payload(r.rest, int(count)*pages.Size)
+	if err != nil {
+		return nil, err
+	}
+	for i, page := range batch[:count] {
+		data := d.slot()
+		copy(data, plain[i*pages.Size:])
+		r.write(page, data)
+	}
+	return after, r.err
 }
 
 // slot returns room for the next page's content.
@@ -287,26 +315,5 @@ func (r *reader) delta() {
 		if r.err = applyDelta(data, delta); r.err == nil {
 			r.write(page, data)
 		}
-	}
-}
-
-// contents reads a batch of pages.
-func (r *reader) contents(count uint64) {
-	if count > batchPages {
-		r.corrupt("batch of %d pages", count)
-		return
-	}
-	var batch [batchPages]uint64
-	for i := range batch[:count] {
-		batch[i] = r.page()
-	}
-	for _, page := range batch[:count] {
-		content := r.take(pages.Size)
-		if r.err != nil {
-			return
-		}
-		data := r.d.slot()
-		copy(data, content)
-		r.write(page, data)
 	}
 }

@@ -32,6 +32,11 @@ func section(kind byte, parts ...[]byte) []byte {
 	return slices.Concat([]byte{kind, 0}, varints(uint64(len(payload))), payload)
 }
 
+// batch is a section of whole pages.
+func batch(count uint64, numbers []byte, contents []byte) []byte {
+	return slices.Concat([]byte{5}, varints(count), numbers, []byte{0}, varints(uint64(len(contents))), contents)
+}
+
 func mustDecode(t *testing.T, d *encode.Decoder, frame uint64, body []byte) encode.Result {
 	t.Helper()
 	r, err := d.Decode(frame, body)
@@ -55,7 +60,7 @@ func TestBodyIsAsSpecified(t *testing.T) {
 	want := slices.Concat(
 		section(1, varints(2, 5, 3, 12, 1)),
 		section(4, varints(1, 6, 5, 10, 2, 1), []byte("changed!")),
-		section(5, varints(1, 20), filled(2)),
+		batch(1, varints(20), filled(2)),
 	)
 	if diff := cmp.Diff(want, body); diff != "" {
 		t.Error(diff)
@@ -96,7 +101,7 @@ func TestLateFrameChangesNothing(t *testing.T) {
 	d := encode.NewDecoder(someTotal, m, nil)
 	for _, body := range [][]byte{
 		section(1, varints(1, 1, 1)),
-		section(5, varints(1, 2), filled(1)),
+		batch(1, varints(2), filled(1)),
 		section(4, varints(1, 2, 3, 10, 0, 1), []byte("changed!")),
 		section(2, varints(1, 2, 2, 1)),
 	} {
@@ -115,21 +120,24 @@ func TestLyingBodies(t *testing.T) {
 	bomb := s2.Encode(nil, make([]byte, 1<<24))
 	var many [][]byte
 	for range 5 {
-		many = append(many, section(5, varints(16), bytes.Repeat([]byte{2}, 16), bytes.Repeat(filled(1), 16)))
+		many = append(many, batch(16, bytes.Repeat([]byte{2}, 16), bytes.Repeat(filled(1), 16)))
 	}
 	for name, body := range map[string][]byte{
 		"cut header":         {5},
 		"no such kind":       section(9, varints(0)),
-		"no such packing":    {5, 3, 1, 1, 0},
-		"longer than body":   {5, 0, 200, 1},
-		"no length":          {5, 0},
-		"endless number":     slices.Concat([]byte{5, 0}, bytes.Repeat([]byte{0xff}, 11)),
+		"no such packing":    {1, 3, 1, 1, 0},
+		"numbers cut":        {5, 3, 2, 2},
+		"no packing":         {5, 1, 2},
+		"two pages of one":   batch(1, varints(2), make([]byte, 2*pages.Size)),
+		"longer than body":   {1, 0, 200, 1},
+		"no length":          {1, 0},
+		"endless number":     slices.Concat([]byte{1, 0}, bytes.Repeat([]byte{0xff}, 11)),
 		"bytes left":         section(1, varints(1, 0, 1, 0)),
 		"empty section":      section(1),
-		"page past the end":  section(5, varints(1, 2*someTotal), filled(1)),
-		"page before zero":   section(5, varints(1, 1), filled(1)),
-		"content cut":        section(5, varints(1, 2), filled(1)[1:]),
-		"17 in a batch":      section(5, varints(17), make([]byte, 17), make([]byte, 17*pages.Size)),
+		"page past the end":  batch(1, varints(2*someTotal), filled(1)),
+		"page before zero":   batch(1, varints(1), filled(1)),
+		"content cut":        batch(1, varints(2), filled(1)[1:]),
+		"17 in a batch":      batch(17, make([]byte, 17), make([]byte, 17*pages.Size)),
 		"80 pages":           slices.Concat(many...),
 		"zeros past the end": section(1, varints(1, someTotal-1, 2)),
 		"zeros overflow":     section(1, varints(2, 1, 1, 1<<64-3, 1)),
@@ -144,10 +152,11 @@ func TestLyingBodies(t *testing.T) {
 		"delta cut":          section(4, varints(1, 0, 4, 20, 0, 1)),
 		"known cut":          section(3, varints(1, 2, 1, 1), make([]byte, 31)),
 		"known set":          section(3, varints(1, 2, 1<<32, 1), make([]byte, 32)),
-		"s2 bomb":            slices.Concat([]byte{5, 1}, varints(1<<24, uint64(len(bomb))), bomb),
-		"s2 lies":            slices.Concat([]byte{5, 1}, varints(100, uint64(len(bomb))), bomb),
-		"zstd lies":          {5, 2, 10, 4, 0x28, 0xb5, 0x2f, 0xfd},
-		"zstd is none":       {5, 2, 10, 4, 1, 2, 3, 4},
+		"s2 bomb":            slices.Concat([]byte{1, 1}, varints(1<<24, uint64(len(bomb))), bomb),
+		"s2 lies":            slices.Concat([]byte{1, 1}, varints(100, uint64(len(bomb))), bomb),
+		"s2 lies of a page":  slices.Concat([]byte{5, 1, 2, 1}, varints(uint64(len(bomb))), bomb),
+		"zstd lies":          {1, 2, 10, 4, 0x28, 0xb5, 0x2f, 0xfd},
+		"zstd is none":       {1, 2, 10, 4, 1, 2, 3, 4},
 		"too long":           make([]byte, encode.MaxBody+1),
 	} {
 		m := newMaps()

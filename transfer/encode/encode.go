@@ -3,6 +3,7 @@
 // A body is a sequence of sections, each a group of pages with the same coding:
 //
 //	section   kind u8, packing u8, [uvarint plain length], uvarint length, payload
+//	          5, n ≤ 16, n × page, packing u8, uvarint length, n × 4096 bytes packed together
 //	kind      1 zero, 2 reference, 3 known, 4 delta, 5 pages
 //	packing   0 none (no plain length), 1 s2 block, 2 zstd frame
 //
@@ -12,7 +13,6 @@
 //	reference  n, n × (page, other page, age)       content of another page at version frame-age
 //	known      n, n × (page, set, index, 32 bytes)  content of another source, with its identity
 //	delta      n, n × (page, age, length, delta)    difference to this page's version frame-age
-//	pages      n ≤ 16, n × page, n × 4096 bytes
 //
 // Numbers are uvarints, but page: a zigzag varint, the difference to the page before it in
 // the section (at first, to 0); other page: the difference to page. skip counts pages from

@@ -32,8 +32,8 @@ const (
 	batchPages = 16
 	// maxPlain bounds a section's payload, unpacked.
 	maxPlain = pages.MaxPages * (pages.Size + 64)
-	// window is zstd's: a batch and its page numbers.
-	window = 128 << 10
+	// window is zstd's, and its block: a batch is one block, for which it is fastest.
+	window = batchPages * pages.Size
 	// worthwhile is the least payload that is compressed.
 	worthwhile = 128
 )
@@ -60,8 +60,9 @@ func (p *packer) encoder(level Level) *zstd.Encoder {
 	return p.zstd[level]
 }
 
-// appendSection appends a section, compressed where that makes it smaller by 1/32 at least.
-func (p *packer) appendSection(dst []byte, k kind, plain []byte, level Level) ([]byte, bool) {
+// appendPayload appends packing, lengths and payload, compressed where that makes it smaller
+// by 1/32 at least. It says whether it was. fixed: the other side knows the plain length.
+func (p *packer) appendPayload(dst, plain []byte, fixed bool, level Level) ([]byte, bool) {
 	packing := byte(packNone)
 	if len(plain) >= worthwhile {
 		switch level {
@@ -76,17 +77,16 @@ func (p *packer) appendSection(dst []byte, k kind, plain []byte, level Level) ([
 			p.buf = p.encoder(level).EncodeAll(plain, p.buf[:0])
 		}
 	}
-	if packing != packNone && len(p.buf)+len(plain)/32 >= len(plain) {
-		packing = packNone
+	payload := p.buf
+	if packing == packNone || len(payload)+len(plain)/32 >= len(plain) {
+		packing, payload = packNone, plain
 	}
-	dst = append(dst, byte(k), packing)
-	if packing == packNone {
+	dst = append(dst, packing)
+	if packing != packNone && !fixed {
 		dst = binary.AppendUvarint(dst, uint64(len(plain)))
-		return append(dst, plain...), false
 	}
-	dst = binary.AppendUvarint(dst, uint64(len(plain)))
-	dst = binary.AppendUvarint(dst, uint64(len(p.buf)))
-	return append(dst, p.buf...), true
+	dst = binary.AppendUvarint(dst, uint64(len(payload)))
+	return append(dst, payload...), packing != packNone
 }
 
 // unpacker reads sections.
@@ -95,29 +95,32 @@ type unpacker struct {
 	buf  []byte
 }
 
-// next splits the first section off body; the payload is valid until the next call.
-func (u *unpacker) next(body []byte) (k kind, plain, rest []byte, err error) {
-	if len(body) < 2 {
-		return 0, nil, nil, fmt.Errorf("%w: section cut short", ErrCorrupt)
+// payload splits a payload off body and unpacks it; it is valid until the next call. fixed
+// is its plain length if that is known, or negative.
+func (u *unpacker) payload(body []byte, fixed int) (plain, rest []byte, err error) {
+	if len(body) == 0 {
+		return nil, nil, fmt.Errorf("%w: section cut short", ErrCorrupt)
 	}
-	k, packing := kind(body[0]), body[1]
-	body = body[2:]
-	size := uint64(0)
-	if packing != packNone {
+	packing, body := body[0], body[1:]
+	size := uint64(max(fixed, 0))
+	if packing != packNone && fixed < 0 {
 		if size, body, err = number(body); err != nil {
-			return 0, nil, nil, err
+			return nil, nil, err
 		}
 	}
 	length, body, err := number(body)
 	if err != nil {
-		return 0, nil, nil, err
+		return nil, nil, err
 	}
 	if length > uint64(len(body)) || size > maxPlain {
-		return 0, nil, nil, fmt.Errorf("%w: section of %d bytes, %d unpacked", ErrCorrupt, length, size)
+		return nil, nil, fmt.Errorf("%w: section of %d bytes, %d unpacked", ErrCorrupt, length, size)
 	}
 	plain, rest = body[:length:length], body[length:]
 	switch packing {
 	case packNone:
+		if fixed >= 0 && length != size {
+			err = fmt.Errorf("%w: %d bytes, not %d", ErrCorrupt, length, size)
+		}
 	case packS2:
 		plain, err = u.unpackS2(plain, int(size))
 	case packZstd:
@@ -125,7 +128,7 @@ func (u *unpacker) next(body []byte) (k kind, plain, rest []byte, err error) {
 	default:
 		err = fmt.Errorf("%w: packing %d", ErrCorrupt, packing)
 	}
-	return k, plain, rest, err
+	return plain, rest, err
 }
 
 func (u *unpacker) room(size int) []byte {
@@ -136,12 +139,14 @@ func (u *unpacker) room(size int) []byte {
 }
 
 func (u *unpacker) unpackS2(packed []byte, size int) ([]byte, error) {
-	if n, err := s2.DecodedLen(packed); err != nil || n != size {
-		return nil, fmt.Errorf("%w: s2 of %d bytes, not %d: %v", ErrCorrupt, n, size, err)
+	if n, err := s2.DecodedLen(packed); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	} else if n != size {
+		return nil, fmt.Errorf("%w: s2 of %d bytes, not %d", ErrCorrupt, n, size)
 	}
 	plain, err := s2.Decode(u.room(size), packed)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %v", ErrCorrupt, err)
+		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
 	return plain, nil
 }
@@ -158,7 +163,7 @@ func (u *unpacker) unpackZstd(packed []byte, size int) ([]byte, error) {
 	room := u.room(size)
 	plain, err := u.zstd.DecodeAll(packed, room[:0:size])
 	if err != nil {
-		return nil, fmt.Errorf("%w: %v", ErrCorrupt, err)
+		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
 	if len(plain) != size {
 		return nil, fmt.Errorf("%w: zstd of %d bytes, not %d", ErrCorrupt, len(plain), size)

@@ -80,7 +80,10 @@ func (s *Store) evict() Slot {
 		}
 		bases.remove(number)
 		p := &s.pages[number]
-		if p.is(indexed) {
+		switch {
+		case p.is(brief) && !p.is(identified):
+			p.flags &^= indexed
+		case p.is(indexed):
 			*s.index.id(number) = Identify(s.arena.bytes(p.base))
 			p.flags |= identified
 		}

@@ -2,11 +2,9 @@ package pages
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"io"
 	"slices"
-	"testing"
 
 	"pgregory.net/rapid"
 )
@@ -243,7 +241,7 @@ func (m *model) code(f *Frame) {
 	for i := range f.Pages {
 		p := &f.Pages[i]
 		id := idOf(m.t, p.Data)
-		p.Coding = Raw
+		p.Coding, p.Brief = Raw, id%2 == 0
 		other, version, ok := m.store.Find(p)
 		if ok {
 			if d := m.delivered[other]; d.version != version || d.content != id {
@@ -347,163 +345,6 @@ func (m *model) drain() {
 	for page, id := range m.newest {
 		if m.delivered[page].content != id || m.delivered[page].version == 0 {
 			m.t.Fatalf("page %d: %d was delivered, %d was put", page, m.delivered[page].content, id)
-		}
-	}
-}
-
-func (m *model) actions() map[string]func(*rapid.T) {
-	number := rapid.Uint64Range(0, modelPages-1)
-	frame := func(t *rapid.T, want bool) *Frame {
-		var of []uint64
-		for n := range m.flight {
-			if m.sent[n] == want {
-				of = append(of, n)
-			}
-		}
-		if len(of) == 0 {
-			t.Skip("no such frame")
-		}
-		slices.Sort(of)
-		return m.flight[rapid.SampledFrom(of).Draw(t, "frame")]
-	}
-	return map[string]func(*rapid.T){
-		"put":   func(t *rapid.T) { m.put(number.Draw(t, "page"), rapid.ByteRange(0, 3).Draw(t, "content")) },
-		"round": m.round,
-		"take":  func(t *rapid.T) { m.take(rapid.IntRange(1, 8).Draw(t, "most")) },
-		"code":  func(t *rapid.T) { m.code(frame(t, false)) },
-		"ack":   func(t *rapid.T) { m.settle(frame(t, true).Number, nil) },
-		"ack again": func(t *rapid.T) {
-			if f := rapid.Uint64Range(0, m.frames).Draw(t, "frame"); f > 0 && m.flight[f] == nil {
-				m.settle(f, nil)
-			}
-		},
-		"miss": func(t *rapid.T) {
-			f := frame(t, true)
-			var missed []uint64
-			for _, p := range f.Pages {
-				if p.Coding != Same && rapid.Bool().Draw(t, "missed") {
-					missed = append(missed, p.Number)
-				}
-			}
-			m.settle(f.Number, missed)
-		},
-		"urgent": func(t *rapid.T) {
-			page := number.Draw(t, "page")
-			_, waits := m.waiting[page]
-			if m.store.Urgent(page) != waits {
-				t.Fatalf("urgent page %d waits: %v", page, waits)
-			}
-			if waits {
-				m.urgent = append(m.urgent, page)
-			}
-		},
-		"skip": func(t *rapid.T) {
-			m.skip = rapid.IntRange(0, 4).Draw(t, "skip")
-			m.store.Skip(m.skip)
-		},
-		"phase": func(t *rapid.T) {
-			switch rapid.IntRange(0, 20).Draw(t, "which") {
-			case 0:
-				m.ended = true
-				m.store.End()
-			case 1:
-				m.stopped = true
-				m.store.Stop()
-			case 2:
-				m.ended, m.stopped, m.postCopy = true, true, true
-				m.store.PostCopy()
-			}
-		},
-		"": m.check,
-	}
-}
-
-func (m *model) round(t *rapid.T) {
-	for page := range uint64(modelPages) {
-		if rapid.Bool().Draw(t, "dirty") {
-			m.put(page, rapid.ByteRange(0, 5).Draw(t, "content"))
-		}
-	}
-}
-
-func TestStoreAgainstModel(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		m := newModel(t)
-		t.Repeat(m.actions())
-		m.drain()
-		m.check(t)
-	})
-}
-
-func TestSetAgainstMap(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		total := rapid.SampledFrom([]uint64{1, 63, 64, 65, 4096, 4097, 300000}).Draw(t, "total")
-		s, want := newSet(total), map[uint64]bool{}
-		for range rapid.IntRange(0, 200).Draw(t, "steps") {
-			n := rapid.Uint64Range(0, total-1).Draw(t, "n")
-			if rapid.IntRange(0, 2).Draw(t, "remove") == 0 {
-				s.remove(n)
-				delete(want, n)
-			} else {
-				s.add(n)
-				want[n] = true
-			}
-		}
-		var got []uint64
-		for n, ok := s.next(0); ok; n, ok = s.next(n + 1) {
-			got = append(got, n)
-		}
-		sorted := make([]uint64, 0, len(want))
-		for n := range want {
-			sorted = append(sorted, n)
-		}
-		slices.Sort(sorted)
-		if !slices.Equal(got, sorted) || s.count != uint64(len(want)) {
-			t.Fatalf("has %v, should have %v", got, sorted)
-		}
-	})
-}
-
-func TestClasses(t *testing.T) {
-	for heat := range 256 {
-		c := classOf(uint8(heat))
-		if Floor(c) > heat || c+1 < Classes && Floor(c+1) <= heat {
-			t.Errorf("heat %d is of class %d, from %d", heat, c, Floor(c))
-		}
-	}
-}
-
-// Identities must not be mistaken for each other where the fast hash is: a forged hash
-// finds nothing.
-func TestFastHashAloneFindsNothing(t *testing.T) {
-	for _, evicted := range []bool{false, true} {
-		s := New(4, NewArena(2*Size, nil, nil))
-		one := make([]byte, Size)
-		binary.LittleEndian.PutUint64(one, 1)
-		if err := s.Put(0, one); err != nil {
-			t.Fatal(err)
-		}
-		f, err := s.Take(1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.Find(&f.Pages[0])
-		s.Sent(f)
-		if err := s.Acked(f.Number); err != nil {
-			t.Fatal(err)
-		}
-		if evicted {
-			s.arena.release(s.evict())
-		}
-		same, two := bytes.Clone(one), bytes.Clone(one)
-		two[100] = 1
-		if page, version, ok := s.Find(&Page{Number: 1, Data: same}); !ok || page != 0 || version != 1 {
-			t.Errorf("evicted %v: found %d at %d, %v", evicted, page, version, ok)
-		}
-		forged := &Page{Number: 1, Data: two, fast: s.index.fast[0]}
-		var id *Identity
-		if s.matches(0, &s.pages[0], forged, &id) {
-			t.Errorf("evicted %v: equal hashes were taken for equal contents", evicted)
 		}
 	}
 }

@@ -67,6 +67,7 @@ type Page struct {
 	Base    []byte // the content of Version at the destination, if it is at hand and Settled
 	Version uint64 // what the destination has of it; 0: nothing
 	Coding  Coding // set by the coder before Sent
+	Brief   bool   // set by the coder: to find its content is not worth an identity
 
 	slot, base Slot
 	fast       uint64

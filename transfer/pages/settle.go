@@ -47,6 +47,9 @@ func (s *Store) Missed(frame uint64, missed []uint64) error {
 			t.slot = 0
 			if t.hashed && p.base != 0 {
 				p.flags |= indexed
+				if t.Brief {
+					p.flags |= brief
+				}
 				s.index.insert(s, t.Number, t.fast)
 			}
 		}
@@ -92,7 +95,7 @@ func (s *Store) deliver(number uint64, p *page, frame uint64) {
 		s.counts.Delivered++
 	}
 	p.version = frame
-	p.flags &^= hasZero | indexed | identified
+	p.flags &^= hasZero | indexed | identified | brief
 	if p.base != 0 {
 		s.bases[classOf(p.heat)].remove(number)
 		s.release(&p.base)

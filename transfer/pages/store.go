@@ -49,7 +49,7 @@ type page struct {
 	flags   flags
 }
 
-type flags uint8
+type flags uint16
 
 const (
 	seen       flags = 1 << iota // was put
@@ -59,6 +59,7 @@ const (
 	hasZero                      // version is zeros
 	indexed                      // Find may find version
 	identified                   // its identity is kept
+	brief                        // it is not, when the content goes
 )
 
 func (p *page) is(f flags) bool { return p.flags&f != 0 }

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"godwit/internal/need"
 	"godwit/transfer/pages"
 	"godwit/transfer/pages/spill"
 )
@@ -30,9 +31,10 @@ func TestFileHasNoName(t *testing.T) {
 
 // A disk that is full is an error of Put, and stays one.
 func TestFullDisk(t *testing.T) {
+	need.Root(t)
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
-		t.Skipf("needs root, to mount a small disk: %v", err)
+		t.Fatalf("mount a small disk: %v", err)
 	}
 	defer unix.Unmount(dir, unix.MNT_DETACH)
 	f, err := spill.Create(dir)

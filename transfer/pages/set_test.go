@@ -1,0 +1,83 @@
+package pages
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestSetAgainstMap(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		total := rapid.SampledFrom([]uint64{1, 63, 64, 65, 4096, 4097, 300000}).Draw(t, "total")
+		s, want := newSet(total), map[uint64]bool{}
+		for range rapid.IntRange(0, 200).Draw(t, "steps") {
+			n := rapid.Uint64Range(0, total-1).Draw(t, "n")
+			if rapid.IntRange(0, 2).Draw(t, "remove") == 0 {
+				s.remove(n)
+				delete(want, n)
+			} else {
+				s.add(n)
+				want[n] = true
+			}
+		}
+		var got []uint64
+		for n, ok := s.next(0); ok; n, ok = s.next(n + 1) {
+			got = append(got, n)
+		}
+		sorted := make([]uint64, 0, len(want))
+		for n := range want {
+			sorted = append(sorted, n)
+		}
+		slices.Sort(sorted)
+		if !slices.Equal(got, sorted) || s.count != uint64(len(want)) {
+			t.Fatalf("has %v, should have %v", got, sorted)
+		}
+	})
+}
+
+func TestClasses(t *testing.T) {
+	for heat := range 256 {
+		c := classOf(uint8(heat))
+		if Floor(c) > heat || c+1 < Classes && Floor(c+1) <= heat {
+			t.Errorf("heat %d is of class %d, from %d", heat, c, Floor(c))
+		}
+	}
+}
+
+// Identities must not be mistaken for each other where the fast hash is: a forged hash
+// finds nothing.
+func TestFastHashAloneFindsNothing(t *testing.T) {
+	for _, evicted := range []bool{false, true} {
+		s := New(4, NewArena(2*Size, nil, nil))
+		one := make([]byte, Size)
+		binary.LittleEndian.PutUint64(one, 1)
+		if err := s.Put(0, one); err != nil {
+			t.Fatal(err)
+		}
+		f, err := s.Take(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Find(&f.Pages[0])
+		s.Sent(f)
+		if err := s.Acked(f.Number); err != nil {
+			t.Fatal(err)
+		}
+		if evicted {
+			s.arena.release(s.evict())
+		}
+		same, two := bytes.Clone(one), bytes.Clone(one)
+		two[100] = 1
+		if page, version, ok := s.Find(&Page{Number: 1, Data: same}); !ok || page != 0 || version != 1 {
+			t.Errorf("evicted %v: found %d at %d, %v", evicted, page, version, ok)
+		}
+		forged := &Page{Number: 1, Data: two, fast: s.index.fast[0]}
+		var id *Identity
+		if s.matches(0, &s.pages[0], forged, &id) {
+			t.Errorf("evicted %v: equal hashes were taken for equal contents", evicted)
+		}
+	}
+}
