@@ -23,18 +23,19 @@ import (
 
 // destinationWork is what a destination's effects made and later ones use.
 type destinationWork struct {
-	preparation Preparation
-	prepared    Prepared
-	guest       *Guest
-	dialled     chan dialled // the guest's channel, once it answers
-	first       chan *Tick   // the guest's first tick here
-	holdStream  *transfer.HoldListener
-	lanes       *proxy.Destination // of our own data path; under incoming.mu
-	stopLoading context.CancelFunc
-	endpoints   []endpointAt // announced for a direct transfer
-	turn        turnstile
-	kept        bool        // the guest still has its old addresses, as something needs them
-	queue       *hold.Queue // of the active tap, watched since it was made
+	preparation   Preparation
+	prepared      Prepared
+	guest         *Guest
+	dialled       chan dialled // the guest's channel, once it answers
+	first         chan *Tick   // the guest's first tick here
+	holdStream    *transfer.HoldListener
+	lanes         *proxy.Destination // of our own data path; under incoming.mu
+	stopLoading   context.CancelFunc
+	endpoints     []endpointAt       // announced for a direct transfer, or for mptcp
+	stopMultipath context.CancelFunc // ends its listener
+	turn          turnstile
+	kept          bool        // the guest still has its old addresses, as something needs them
+	queue         *hold.Queue // of the active tap, watched since it was made
 }
 
 type dialled struct {
@@ -51,6 +52,9 @@ func (w *destinationWork) stop() {
 	}
 	if w.lanes != nil {
 		w.lanes.Close()
+	}
+	if w.stopMultipath != nil {
+		w.stopMultipath()
 	}
 	if w.queue != nil {
 		w.queue.Close()

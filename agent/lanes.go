@@ -26,7 +26,7 @@ import (
 const laneKind = "lane"
 
 // ownPath says whether memory takes our own data path.
-func ownPath(p migration.Plan) bool { return p.Transfer == "lanes" }
+func ownPath(p migration.Plan) bool { return p.Transfer == "lanes" || multipath(p) }
 
 // newLaneKey is made for one migration; the destination hears it in prepare.
 func newLaneKey(p migration.Plan) []byte {
@@ -59,6 +59,16 @@ func (m *outgoing) openLanes(all []peer.Path) (uri string, err error) {
 	config := proxy.SourceConfig{
 		Socket: filepath.Join(m.guest.Held.Dir, "out.sock"), Identity: id, Spill: m.a.config.State, Budget: m.plan.Downtime,
 		Buffer: min(max(m.work.facts.Memory/2, leastBuffer), proxy.DefaultBuffer),
+	}
+	if multipath(m.plan) {
+		lane, err := m.multipathLane(all)
+		if err == nil {
+			err = m.raiseMultipath(all)
+		}
+		if err != nil {
+			return "", err
+		}
+		config.Lanes, all = append(config.Lanes, lane), nil
 	}
 	for number, path := range all {
 		rate := pace(path, len(all), len(all))
@@ -179,7 +189,7 @@ func (m *incoming) awaitLanes() error {
 	m.mu.Lock()
 	m.work.lanes = lanes
 	m.mu.Unlock()
-	return nil
+	return m.prepareMultipath()
 }
 
 // serveLane serves one lane. A migration that has none any more, as its agent was started

@@ -37,6 +37,7 @@ type sourceWork struct {
 	forward       forwarder     // nil where QEMU connects by itself
 	lanes         *proxy.Source // forward, where that is our own data path
 	laneKey       []byte
+	endpoints     []endpointAt // of the transfer mptcp, this host's
 	mirrors       *mirrors     // nil where no disk moves
 	endTicks      func() *Tick // stops following the guest's counter, returns the last
 	wireStart     map[string]int64

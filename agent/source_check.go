@@ -35,7 +35,7 @@ type MigrateAnswer struct {
 // supported is what this version performs, of the values that a request may name.
 var (
 	supportedModes     = []string{"auto", "precopy", "stopcopy"}
-	supportedTransfers = []string{"auto", "lanes", "qemu-tcp", "qemu-mptcp", "qemu-multifd", "qemu-xbzrle"}
+	supportedTransfers = []string{"auto", "lanes", "mptcp", "qemu-tcp", "qemu-mptcp", "qemu-multifd", "qemu-xbzrle"}
 )
 
 // checkRequest fills defaults and refuses what no migration can mean.
@@ -190,13 +190,21 @@ func unfit(refuse func(migration.Code, string, ...any) error, held Held, channel
 	return unfitDisks(refuse, held.Description.Disks, facts.Disks)
 }
 
+// bestTransfer is what `auto` means: our own data path, where QEMU can be held cleanly.
+func bestTransfer(facts vm.Facts) string {
+	if facts.Hold == vm.HoldAck {
+		return "lanes"
+	}
+	return "qemu-multifd"
+}
+
 // checkGuest asks the guest itself, and settles what `auto` means for it.
 func (m *outgoing) checkGuest(ctx context.Context, refuse func(migration.Code, string, ...any) error) error {
 	if m.plan.Network == "auto" {
 		m.plan.Network = "mptcp"
 	}
 	if m.plan.Transfer == "auto" {
-		m.plan.Transfer = "qemu-multifd"
+		m.plan.Transfer = bestTransfer(m.work.facts)
 	}
 	if m.plan.Mode == "auto" {
 		m.plan.Mode = "precopy"

@@ -299,8 +299,14 @@ func (s *Sender) keepOpen(config Lane) {
 			return
 		}
 		s.mu.Lock()
-		s.path(config.Path).Last = err.Error()
+		over := s.bye != nil
+		if !over {
+			s.path(config.Path).Last = err.Error()
+		}
 		s.mu.Unlock()
+		if over {
+			return
+		}
 		if time.Since(began) > 2*backOffMax+dialLimit {
 			pause = backOff // it had worked
 		}

@@ -99,11 +99,15 @@ func (s *Source) keepHot(p pages.Progress) {
 	s.store.Skip(skip)
 }
 
+// leastCores is what this thread is taken to get at least.
+const leastCores = 0.05
+
 // code makes frames of what waits, until everything was sent.
 func (s *Source) code() error {
 	coder := encode.NewCoder(s.store, nil)
 	var meter encode.Meter
 	last, told := uint64(0), uint64(0)
+	cores := 0.5 // of a processor that this thread gets while it codes
 	for {
 		if err := s.sender.AwaitRoom(s.ctx); err != nil {
 			return err
@@ -124,10 +128,15 @@ func (s *Source) code() error {
 			}
 			continue
 		}
-		level := meter.Next(float64(s.sender.Stats().Goodput), s.config.Cores)
-		begun := time.Now()
+		level := meter.Next(float64(s.sender.Stats().Goodput), cores)
+		begun, used := time.Now(), processorTime()
 		body, counts := coder.Encode(make([]byte, 0, 64<<10), f, level)
-		meter.Add(level, counts, time.Since(begun))
+		used = processorTime() - used
+		meter.Add(level, counts, used)
+		if wall := time.Since(begun); len(f.Pages) > 0 && wall > 0 {
+			cores += (min(used.Seconds()/wall.Seconds(), 1) - cores) / 64
+			cores = max(cores, leastCores)
+		}
 		s.store.Sent(f)
 		s.count(f, counts, level)
 		s.hurryOn()

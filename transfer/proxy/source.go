@@ -26,7 +26,6 @@ type SourceConfig struct {
 	Buffer int64         // bytes of pages in memory; 0: DefaultBuffer
 	Spill  string        // directory for what has no room there
 	Budget time.Duration // of downtime: what is hot and fits is kept for the pause; 0: nothing is
-	Cores  float64       // processors free for compression; 0: 1
 }
 
 // Source is the end beside the QEMU that sends. Its methods may be called from any
@@ -88,9 +87,6 @@ func ListenSource(ctx context.Context, config SourceConfig) (*Source, error) {
 	}
 	if config.Buffer == 0 {
 		config.Buffer = DefaultBuffer
-	}
-	if config.Cores == 0 {
-		config.Cores = 1
 	}
 	s := &Source{
 		config: config, listener: listener, done: make(chan struct{}), hurried: make(chan struct{}),

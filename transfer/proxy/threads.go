@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -47,6 +48,15 @@ func (t *threads) hurry() {
 			setNice(id, 0)
 		}
 	}
+}
+
+// processorTime is how long the calling thread has run.
+func processorTime() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
+		return 0
+	}
+	return time.Duration(t.Nano())
 }
 
 func setNice(id, nice int) {
