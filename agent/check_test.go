@@ -97,7 +97,6 @@ func TestCheckRequestRefuses(t *testing.T) {
 		{migration.Request{Mode: "fast"}, []string{`mode "fast" is unknown`, "precopy", "stopcopy"}},
 		{migration.Request{Mode: "hybrid"}, []string{"mode hybrid is not there yet", "precopy"}},
 		{migration.Request{Transfer: "pigeon"}, []string{`transfer "pigeon" is unknown`, "qemu-multifd"}},
-		{migration.Request{Transfer: "mptcp"}, []string{"transfer mptcp is not there yet", "qemu-tcp"}},
 		{migration.Request{Network: "bridge"}, []string{`network "bridge" is unknown`, "mptcp, drain, tunnel"}},
 		{migration.Request{TunnelKind: "gre"}, []string{`tunnel "gre" is unknown`, "wireguard, vxlan"}},
 		{migration.Request{Downtime: -1}, []string{"downtime budget of -1ns"}},

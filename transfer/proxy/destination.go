@@ -193,6 +193,11 @@ func (d *Destination) passBack(conn net.Conn) {
 			d.returned(err)
 			return
 		}
+		if m.Type == qstream.Shut && m.Value == 0 {
+			d.mu.Lock()
+			d.written = d.written || d.opaque // nothing else tells where such a stream ends
+			d.mu.Unlock()
+		}
 		if d.receiver.Control(d.ctx, wire.TopicReturn, bytes.Clone(m.Raw), true) != nil {
 			return // everything has ended
 		}
