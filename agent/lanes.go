@@ -12,6 +12,7 @@ import (
 	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/policy"
+	"godwit/transfer/encode"
 	"godwit/transfer/pages"
 	"godwit/transfer/paths"
 	"godwit/transfer/proxy"
@@ -87,14 +88,23 @@ func (m *outgoing) openLanes(all []peer.Path) (uri string, err error) {
 	return "unix:" + config.Socket, nil
 }
 
+// laneRound is how long a look at the lanes counts as a round. QEMU's own rounds follow
+// each other within milliseconds when it has nothing to send, and say nothing of what
+// still waits here.
+const laneRound = 150 * time.Millisecond
+
 // laneLook is a look at memory that takes our own data path: bytes as they are coded.
-func (m *outgoing) laneLook(p vm.Progress, disk int64) policy.Look {
+func (m *outgoing) laneLook(p vm.Progress, at time.Duration, disk int64) policy.Look {
 	s := m.work.lanes.Stats()
 	unseen := float64(p.Remaining) / pages.Size * s.PageBytes // in QEMU yet
 	if s.Opaque != "" {
 		unseen = float64(p.Remaining)
 	}
-	return policy.Look{Round: p.Rounds, Remaining: s.Queue + int64(unseen) + disk, DirtyRate: p.DirtyRate, Goodput: s.Goodput}
+	round := p.Rounds
+	if round > 1 {
+		round = 2 + int64(at/laneRound)
+	}
+	return policy.Look{Round: round, Remaining: s.Queue + int64(unseen) + disk, DirtyRate: p.DirtyRate, Goodput: s.Goodput}
 }
 
 // lanesFresh is how lately a byte must have moved for a switchover to begin.
@@ -127,6 +137,7 @@ type DataPath struct {
 	Pages     map[string]int64 `json:"pages"` // by coding
 	Bytes     map[string]int64 `json:"bytes"` // by coding
 	Paths     []PathRate       `json:"paths"`
+	Levels    map[string]int   `json:"levels"`           // of compression: frames
 	Opaque    string           `json:"opaque,omitempty"` // why QEMU's stream is passed on as it is
 }
 
@@ -148,7 +159,10 @@ func (m *outgoing) dataPath() *DataPath {
 	s := m.work.lanes.Stats()
 	out := &DataPath{
 		Queue: s.Queue, HotPages: s.Hot, Rounds: s.Round, ReadBytes: s.Read, SentBytes: s.Acked, Repeated: s.Repeated,
-		Skipped: s.Superseded, Missed: s.Missed, TailBytes: s.Tail, Opaque: s.Opaque, Pages: map[string]int64{}, Bytes: map[string]int64{},
+		Skipped: s.Superseded, Missed: s.Missed, TailBytes: s.Tail, Opaque: s.Opaque, Pages: map[string]int64{}, Bytes: map[string]int64{}, Levels: map[string]int{},
+	}
+	for level, n := range s.Levels {
+		out.Levels[encode.Level(level).String()] = n //nolint:gosec // few
 	}
 	for coding := range pages.Codings {
 		if n := s.Codings.Pages[coding]; n > 0 {

@@ -167,7 +167,7 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 			Goodput: speed.see(time.Now(), p.Transferred),
 		}
 		if m.work.lanes != nil {
-			look = m.laneLook(p, left)
+			look = m.laneLook(p, time.Since(begun), left)
 			if !m.lanesReady() {
 				continue
 			}

@@ -23,8 +23,9 @@ import (
 // DestinationConfig is what a Destination needs.
 type DestinationConfig struct {
 	paths.Identity
-	Socket string // unix socket on which the waiting QEMU listens
-	Mirror string // directory of the mirror's file, as large as the guest's memory
+	Socket   string // unix socket on which the waiting QEMU listens
+	Postcopy bool   // the Source may hand over early; QEMU must have the capability postcopy-ram
+	Mirror   string // directory of the mirror's file, as large as the guest's memory
 }
 
 // Destination is the end beside the QEMU that waits. Its methods may be called from any
@@ -42,6 +43,7 @@ type Destination struct {
 	mu       sync.Mutex // frames and controls come on goroutines of their own
 	qemu     net.Conn
 	writer   *qstream.Writer
+	blocks   qstream.Blocks
 	mirror   *mirror.File
 	decoder  *encode.Decoder
 	frames   uint64 // taken
@@ -50,7 +52,9 @@ type Destination struct {
 	tail     []byte // packed
 	end      *wire.End
 	opaque   bool
-	written  bool // the whole stream was
+	written  bool            // the whole stream was
+	runs     []wire.Run      // not there when the guest runs
+	absent   map[uint64]bool // those that still are not; nil before Run
 }
 
 // NewDestination waits for lanes. QEMU is connected to when the first has brought the
@@ -128,6 +132,10 @@ func (d *Destination) control(topic wire.Topic, body []byte) error {
 		}
 		d.end = &end
 		return d.complete()
+	case wire.TopicDiscard:
+		return d.discard(body)
+	case wire.TopicRun:
+		return d.handOver(body)
 	case wire.TopicOpaque:
 		return d.goOpaque(body)
 	case wire.TopicRaw:
@@ -163,7 +171,10 @@ func (d *Destination) begin(head []byte) error {
 	if err := d.connect(); err != nil {
 		return err
 	}
-	d.writer = qstream.NewWriter(d.qemu, pro)
+	d.writer, d.blocks = qstream.NewWriter(d.qemu, pro), pro.Blocks
+	if d.config.Postcopy {
+		return d.toQEMU(d.writer.Advise(qstream.PageSize))
+	}
 	return d.toQEMU(d.writer.Begin())
 }
 
@@ -197,6 +208,13 @@ func (d *Destination) passBack(conn net.Conn) {
 			d.mu.Lock()
 			d.written = d.written || d.opaque // nothing else tells where such a stream ends
 			d.mu.Unlock()
+		}
+		if m.Type == qstream.ReqPages || m.Type == qstream.ReqPagesID {
+			if err := d.fault(m); err != nil {
+				d.cancel(err)
+				return
+			}
+			continue
 		}
 		if d.receiver.Control(d.ctx, wire.TopicReturn, bytes.Clone(m.Raw), true) != nil {
 			return // everything has ended
@@ -241,6 +259,10 @@ func (d *Destination) frame(number uint64, body []byte) ([]uint64, error) {
 	}
 	for _, p := range result.Pages {
 		delete(d.missing, p.Page)
+		if d.absent != nil && !d.absent[p.Page] {
+			continue // QEMU takes each once
+		}
+		delete(d.absent, p.Page)
 		if p.Data == nil {
 			err = d.writer.Zero(p.Page)
 		} else {
@@ -254,6 +276,9 @@ func (d *Destination) frame(number uint64, body []byte) ([]uint64, error) {
 		d.missing[page] = true
 	}
 	d.frames++
+	if d.absent != nil {
+		return result.Missed, d.goOn()
+	}
 	if d.end != nil {
 		return result.Missed, d.complete()
 	}
@@ -271,14 +296,9 @@ func (d *Destination) complete() error {
 	if d.writer == nil {
 		return errors.New("an end before the prologue")
 	}
-	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(wire.MaxTail))
+	tail, err := d.unpackTail(d.end.Tail)
 	if err != nil {
 		return err
-	}
-	defer dec.Close()
-	tail, err := dec.DecodeAll(d.tail, nil)
-	if err != nil || len(tail) != int(d.end.Tail) {
-		return fmt.Errorf("tail of %d bytes, not %d: %w", len(tail), d.end.Tail, err)
 	}
 	for _, c := range d.commands {
 		if err := d.writer.Command(c.Code, c.Data); err != nil {
@@ -290,6 +310,22 @@ func (d *Destination) complete() error {
 	}
 	d.written = true // before QEMU can close
 	return d.toQEMU(d.writer.Tail(tail))
+}
+
+func (d *Destination) unpackTail(size uint32) ([]byte, error) {
+	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(wire.MaxTail))
+	if err != nil {
+		return nil, err
+	}
+	defer dec.Close()
+	tail, err := dec.DecodeAll(d.tail, nil)
+	if err != nil {
+		return nil, fmt.Errorf("tail: %w", err)
+	}
+	if len(tail) != int(size) {
+		return nil, fmt.Errorf("tail of %d bytes, not %d", len(tail), size)
+	}
+	return tail, nil
 }
 
 // goOpaque ends frames. The page that QEMU's stream had last goes last.

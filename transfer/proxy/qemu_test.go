@@ -130,16 +130,20 @@ type link struct {
 	opts    vm.MigrateOptions
 }
 
-func (p *pair) link(names ...string) *link {
+func (p *pair) link(names ...string) *link { return p.linkFor(false, names...) }
+
+func (p *pair) linkFor(postcopy bool, names ...string) *link {
 	p.t.Helper()
 	t := p.t
 	incoming := filepath.Join(p.dst.Dir(), "in.sock")
 	l := &link{opts: vm.MigrateOptions{HoldSwitchover: true, URI: "unix:" + incoming}}
-	if err := p.dst.PrepareIncoming(t.Context(), l.opts); err != nil {
+	in := l.opts
+	in.Postcopy = postcopy
+	if err := p.dst.PrepareIncoming(t.Context(), in); err != nil {
 		t.Fatal(err)
 	}
 	id := paths.Identity{Migration: "m-1", Key: wire.Key{1}}
-	l.dst = proxy.NewDestination(context.Background(), proxy.DestinationConfig{Identity: id, Socket: incoming, Mirror: p.dir})
+	l.dst = proxy.NewDestination(context.Background(), proxy.DestinationConfig{Identity: id, Socket: incoming, Mirror: p.dir, Postcopy: postcopy})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -164,7 +168,7 @@ func (p *pair) link(names ...string) *link {
 	})
 	socket := filepath.Join(p.dir, "out.sock")
 	l.src, err = proxy.ListenSource(context.Background(), proxy.SourceConfig{
-		Socket: socket, Identity: id, Lanes: lanes, Spill: p.dir, Budget: 300 * time.Millisecond, Buffer: 32 << 20,
+		Socket: socket, Identity: id, Lanes: lanes, Spill: p.dir, Budget: 300 * time.Millisecond, Buffer: 32 << 20, Postcopy: postcopy,
 	})
 	if err != nil {
 		t.Fatal(err)

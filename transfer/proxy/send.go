@@ -106,18 +106,26 @@ const leastCores = 0.05
 func (s *Source) code() error {
 	coder := encode.NewCoder(s.store, nil)
 	var meter encode.Meter
-	last, told := uint64(0), uint64(0)
+	last, told, handed := uint64(0), uint64(0), false
 	cores := 0.5 // of a processor that this thread gets while it codes
 	for {
 		if err := s.sender.AwaitRoom(s.ctx); err != nil {
 			return err
+		}
+		if !handed && s.early.Load() && s.tailSent() {
+			if err := s.handOver(); err != nil {
+				return err
+			}
+			handed = s.early.Load()
 		}
 		f, err := s.store.Take(s.frameSize())
 		if err != nil {
 			return err
 		}
 		if f == nil {
-			if told, err = s.tellEnd(last, told); err != nil {
+			if handed {
+				s.noteAllSent()
+			} else if told, err = s.tellEnd(last, told); err != nil {
 				return err
 			}
 			select {
@@ -127,6 +135,9 @@ func (s *Source) code() error {
 				return context.Cause(s.ctx)
 			}
 			continue
+		}
+		if handed {
+			sendAll(f)
 		}
 		level := meter.Next(float64(s.sender.Stats().Goodput), cores)
 		begun, used := time.Now(), processorTime()
@@ -147,6 +158,15 @@ func (s *Source) code() error {
 	}
 }
 
+// sendAll makes every page of f travel, also one that the destination has in its mirror: its
+// QEMU was told that it is not there.
+func sendAll(f *pages.Frame) {
+	for i := range f.Pages {
+		p := &f.Pages[i]
+		p.Settled = p.Settled && p.Base != nil && !bytes.Equal(p.Base, p.Data)
+	}
+}
+
 // tellEnd says which frame is the last, when nothing waits any more. told is what was said
 // before, plus one.
 func (s *Source) tellEnd(last, told uint64) (uint64, error) {
@@ -157,10 +177,49 @@ func (s *Source) tellEnd(last, told uint64) (uint64, error) {
 		return told, nil
 	}
 	err := s.sender.Control(s.ctx, wire.TopicEnd, wire.AppendEnd(nil, wire.End{Last: last, Tail: uint32(tail)}), true) //nolint:gosec // at most MaxTail
-	s.mu.Lock()
-	s.allSent = true
-	s.mu.Unlock()
+	s.noteAllSent()
 	return last + 1, err
+}
+
+func (s *Source) noteAllSent() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.allSent = s.store.Progress().Waiting == 0
+}
+
+func (s *Source) tailSent() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tail > 0
+}
+
+// handOver lets the destination run, with a list of the pages that are not there. What is
+// on its way arrives before, so that nothing arrives that was discarded.
+func (s *Source) handOver() error {
+	if err := s.sender.Settled(s.ctx); err != nil {
+		return err
+	}
+	var runs []wire.Run
+	s.store.Missing(func(first, count uint64) bool {
+		runs = append(runs, wire.Run{First: first, Count: count})
+		return true
+	})
+	if len(runs) == 0 { // QEMU wants at least one
+		s.early.Store(false)
+		return nil
+	}
+	for len(runs) > 0 {
+		n := min(len(runs), wire.MaxRuns)
+		if err := s.sender.Control(s.ctx, wire.TopicDiscard, wire.AppendDiscard(nil, runs[:n]), true); err != nil {
+			return err
+		}
+		runs = runs[n:]
+	}
+	s.mu.Lock()
+	start := wire.Start{Tail: uint32(s.tailPlain), Devices: uint32(s.devices)} //nolint:gosec // at most MaxTail
+	s.mu.Unlock()
+	s.store.PostCopy()
+	return s.sender.Control(s.ctx, wire.TopicRun, wire.AppendRun(nil, start), true)
 }
 
 // hurryOn tells the lanes, in the stop phase, how much follows.
@@ -177,6 +236,9 @@ const frameTime = 10 * time.Millisecond
 
 // frameSize is how many pages the next frame takes.
 func (s *Source) frameSize() int {
+	if s.early.Load() {
+		return 16 // what the guest waits for is soon next
+	}
 	n := int(s.guestRate() * frameTime.Seconds() / pages.Size)
 	return min(max(n/16*16, 16), pages.MaxPages)
 }
@@ -273,7 +335,7 @@ func (s *Source) sendTail(e *qstream.Tail) error {
 		rest = rest[n:]
 	}
 	s.mu.Lock()
-	s.tail, s.tailPlain = int64(len(packed)), int64(len(s.plain))
+	s.tail, s.tailPlain, s.devices = int64(len(packed)), int64(len(s.plain)), e.Devices
 	s.mu.Unlock()
 	return nil
 }
@@ -356,6 +418,16 @@ func (s *Source) control(topic wire.Topic, body []byte) error {
 			return err
 		}
 		return s.store.Missed(frame, missed)
+	case wire.TopicFault:
+		wanted, err := wire.ParseFault(body)
+		if err != nil {
+			return err
+		}
+		for _, page := range wanted {
+			s.store.Urgent(page)
+		}
+		s.faults.Add(int64(len(wanted)))
+		return nil
 	}
 	return fmt.Errorf("control of topic %d to the source", topic)
 }
@@ -411,7 +483,7 @@ func (s *Source) toQEMU(message []byte) {
 
 // Stats returns the figures so far, also after the end.
 func (s *Source) Stats() Stats {
-	out := Stats{Stats: s.sender.Stats(), Read: s.read.Load()}
+	out := Stats{Stats: s.sender.Stats(), Read: s.read.Load(), Faults: s.faults.Load()}
 	s.mu.Lock()
 	store := s.store
 	s.mu.Unlock()

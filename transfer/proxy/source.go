@@ -22,10 +22,11 @@ import (
 type SourceConfig struct {
 	Socket string // unix socket that QEMU's migrate URI names; made here, and removed
 	paths.Identity
-	Lanes  []paths.Lane
-	Buffer int64         // bytes of pages in memory; 0: DefaultBuffer
-	Spill  string        // directory for what has no room there
-	Budget time.Duration // of downtime: what is hot and fits is kept for the pause; 0: nothing is
+	Lanes    []paths.Lane
+	Buffer   int64         // bytes of pages in memory; 0: DefaultBuffer
+	Spill    string        // directory for what has no room there
+	Postcopy bool          // PostCopy may be called; the Destination must be told as well
+	Budget   time.Duration // of downtime: what is hot and fits is kept for the pause; 0: nothing is
 }
 
 // Source is the end beside the QEMU that sends. Its methods may be called from any
@@ -44,6 +45,7 @@ type Source struct {
 
 	hurried chan struct{} // closed: the stop phase has begun
 	once    sync.Once
+	early   atomic.Bool   // the guest may run before its pages are there
 	ended   chan struct{} // closed: QEMU has said END
 
 	// of the reading goroutine
@@ -52,7 +54,8 @@ type Source struct {
 	round   int       // that is being read
 	roundAt time.Time // when it began
 
-	read atomic.Int64
+	read   atomic.Int64
+	faults atomic.Int64
 
 	mu        sync.Mutex
 	qemu      net.Conn
@@ -64,6 +67,7 @@ type Source struct {
 	again     float64 // of one that it has had before
 	tail      int64   // bytes of it as sent; 0: not yet
 	tailPlain int64
+	devices   int64 // bytes of the tail
 	opaque    string
 	acked     bool
 	allowed   bool
@@ -286,6 +290,24 @@ func (s *Source) Hurry() {
 		}
 		s.sender.Hurry(s.Stats().Queue)
 	})
+}
+
+// PostCopy is Hurry, and lets the guest run at the destination as soon as its devices and
+// the list of what is missing are there; the rest follows, what it touches first. From then
+// on the Source has pages that nobody else has, until it ends without an error. It says
+// whether it can: the configuration must allow it, and END not have come.
+func (s *Source) PostCopy() bool {
+	select {
+	case <-s.ended:
+		return false
+	default:
+	}
+	if !s.config.Postcopy {
+		return false
+	}
+	s.early.Store(true)
+	s.Hurry()
+	return true
 }
 
 // AllowSwitchover lets QEMU finish, now or when its destination is ready. It can't be taken

@@ -18,12 +18,15 @@ const (
 	TopicReturnEnd Topic = 9
 	TopicMiss      Topic = 10
 	TopicFault     Topic = 11
+	TopicDiscard   Topic = 12
+	TopicRun       Topic = 13
 )
 
 // Limits of what a peer may announce.
 const (
 	MaxTail  = 64 << 20 // bytes of a tail, plain
 	MaxPages = 8192     // in one Miss or Fault
+	MaxRuns  = 8192     // in one Discard
 )
 
 // AppendCommand appends the body of a control.
@@ -85,6 +88,59 @@ func ParseEnd(body []byte) (End, error) {
 		return End{}, malformed("tail of %d bytes", e.Tail)
 	}
 	return e, r.done("end")
+}
+
+// Run is Count pages from First on.
+type Run struct{ First, Count uint64 }
+
+// AppendDiscard appends the body of a control: at most MaxRuns runs.
+func AppendDiscard(b []byte, runs []Run) []byte {
+	runs = runs[:min(len(runs), MaxRuns)]
+	b = binary.BigEndian.AppendUint16(b, uint16(len(runs))) //nolint:gosec // at most MaxRuns
+	for _, r := range runs {
+		b = binary.BigEndian.AppendUint64(b, r.First)
+		b = binary.BigEndian.AppendUint64(b, r.Count)
+	}
+	return b
+}
+
+// ParseDiscard reads what AppendDiscard wrote: runs ascend, and none is empty.
+func ParseDiscard(body []byte) ([]Run, error) {
+	r := reader{b: body}
+	n := int(r.u16())
+	if n > MaxRuns || len(r.b) != 16*n {
+		return nil, malformed("discard of %d runs in %d bytes", n, len(body))
+	}
+	out, at := make([]Run, n), uint64(0)
+	for i := range out {
+		run := Run{r.u64(), r.u64()}
+		if run.First < at || run.Count == 0 || run.First+run.Count < run.First {
+			return nil, malformed("discard of %d pages from %d", run.Count, run.First)
+		}
+		out[i], at = run, run.First+run.Count
+	}
+	return out, r.done("discard")
+}
+
+// Start says that the guest may run before its pages are there.
+type Start struct {
+	Tail    uint32 // bytes, plain
+	Devices uint32 // bytes of it from its beginning
+}
+
+// AppendRun appends the body of a control.
+func AppendRun(b []byte, s Start) []byte {
+	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(b, s.Tail), s.Devices)
+}
+
+// ParseRun reads what AppendRun wrote; the tail is at most MaxTail, and the devices part of it.
+func ParseRun(body []byte) (Start, error) {
+	r := reader{b: body}
+	s := Start{r.u32(), r.u32()}
+	if s.Tail > MaxTail || s.Devices > s.Tail {
+		return Start{}, malformed("run with %d bytes of %d", s.Devices, s.Tail)
+	}
+	return s, r.done("run")
 }
 
 // AppendMiss appends the body of a control: pages of a frame that were not decoded, at

@@ -62,6 +62,10 @@
 //	ReturnEnd  9  to source     nothing: QEMU closed its return path
 //	Miss      10  to source     be64 frame, be16 n, n × be64 page: not decoded, send whole
 //	Fault     11  to source     be16 n, n × be64 page: wanted now (post-copy)
+//	Discard   12  to dest.      be16 n, n × (be64 first, be64 count): pages that are not there
+//	                            yet (post-copy), by rising number, in parts
+//	Run       13  to dest.      be32 bytes of the tail, plain, be32 bytes of it that are the
+//	                            devices': all of Discard was said, the guest may run
 //
 // Prologue comes before the first frame, and Tail, in parts, before End. Where pages were
 // missed, frames and another End with a higher last frame follow.

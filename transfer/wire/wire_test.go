@@ -133,6 +133,7 @@ func FuzzRead(f *testing.F) {
 	f.Add(AppendControl(nil, 1, TopicOpaque, AppendOpaque(nil, Opaque{true, 3, "why"})))
 	f.Add(AppendHello(nil, Hello{1, 1, "m-1", Key{}, "p"}))
 	f.Add(AppendAck(AppendFrame(nil, 1, []byte("pages")), Ack{Frames: 1, Ranges: []Range{{3, 3}}}))
+	f.Add(AppendControl(nil, 3, TopicDiscard, AppendDiscard(nil, []Run{{1, 2}, {5, 1}})))
 	f.Add(AppendControl(nil, 2, TopicMiss, AppendMiss(nil, 1, []uint64{1, 2})))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r := bytes.NewReader(data)
@@ -178,6 +179,14 @@ func fuzzControl(t *testing.T, body []byte) {
 	case TopicMiss:
 		if f, pages, err := ParseMiss(rest); err == nil && !bytes.Equal(AppendMiss(nil, f, pages), rest) {
 			t.Fatal("miss does not come back")
+		}
+	case TopicDiscard:
+		if runs, err := ParseDiscard(rest); err == nil && !bytes.Equal(AppendDiscard(nil, runs), rest) {
+			t.Fatal("discard does not come back")
+		}
+	case TopicRun:
+		if s, err := ParseRun(rest); err == nil && !bytes.Equal(AppendRun(nil, s), rest) {
+			t.Fatal("run does not come back")
 		}
 	case TopicFault:
 		ParseFault(rest)
