@@ -229,6 +229,7 @@ func (m *incoming) incomingSocket() string { return filepath.Join(m.work.guest.H
 func (m *incoming) options() vm.MigrateOptions {
 	opts := migrateOptions(m.plan, 0)
 	opts.URI = "unix:" + m.incomingSocket()
+	opts.Postcopy = mayHandEarly(m.plan)
 	return opts
 }
 
@@ -240,14 +241,16 @@ func (m *incoming) await1() {
 	machine := m.work.guest.Machine
 	go func() {
 		in := migration.Input{Kind: migration.LoadedAll}
-		if p, err := machine.AwaitMigration(ctx); err != nil {
+		if p, err := m.awaitLoaded(ctx, machine); err != nil {
 			if ctx.Err() != nil {
 				return
 			}
 			in = migration.Input{Kind: migration.Fault, Problem: &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf(
 				"guest %s did not arrive whole on %s: %v %s", m.plan.Guest, m.plan.To, err, p.Error)}}
 		}
-		m.rec.edit(func(r *Report) { r.MemoryDone = time.Now().UnixNano() })
+		if !mayHandEarly(m.plan) {
+			m.rec.edit(func(r *Report) { r.MemoryDone = time.Now().UnixNano() })
+		}
 		m.tell(ctx, in) //nolint:errcheck // it ends with ctx
 	}()
 	m.work.dialled, m.work.first = make(chan dialled, 1), make(chan *Tick, 1)

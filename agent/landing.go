@@ -265,6 +265,9 @@ const drainWait = time.Second
 // leave ends the detour when nobody needs it, and leases it otherwise.
 func (m *incoming) leave(ctx context.Context) error {
 	a := m.a
+	if err := m.awaitLastPage(ctx); err != nil {
+		return err
+	}
 	if err := m.syncDisks(); err != nil {
 		return err // the source keeps its own until they are
 	}

@@ -61,6 +61,9 @@ func (m *outgoing) openLanes(all []peer.Path) (uri string, err error) {
 		Socket: filepath.Join(m.guest.Held.Dir, "out.sock"), Identity: id, Spill: m.a.config.State, Budget: m.plan.Downtime,
 		Buffer: min(max(m.work.facts.Memory/2, leastBuffer), proxy.DefaultBuffer),
 	}
+	if config.Postcopy = mayHandEarly(m.plan); m.plan.Mode == "postcopy" {
+		config.Eager, config.Buffer = true, m.work.facts.Memory+leastBuffer
+	}
 	if multipath(m.plan) {
 		lane, err := m.multipathLane(all)
 		if err == nil {
@@ -199,7 +202,7 @@ func (m *incoming) awaitLanes() error {
 	if err != nil {
 		return err
 	}
-	lanes := proxy.NewDestination(m.a.ctx, proxy.DestinationConfig{Identity: id, Socket: m.incomingSocket(), Mirror: m.a.config.State})
+	lanes := proxy.NewDestination(m.a.ctx, proxy.DestinationConfig{Identity: id, Socket: m.incomingSocket(), Mirror: m.a.config.State, Postcopy: mayHandEarly(m.plan)})
 	m.mu.Lock()
 	m.work.lanes = lanes
 	m.mu.Unlock()

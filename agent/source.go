@@ -37,9 +37,11 @@ type sourceWork struct {
 	forward       forwarder     // nil where QEMU connects by itself
 	lanes         *proxy.Source // forward, where that is our own data path
 	laneKey       []byte
-	endpoints     []endpointAt // of the transfer mptcp, this host's
-	mirrors       *mirrors     // nil where no disk moves
-	endTicks      func() *Tick // stops following the guest's counter, returns the last
+	early         bool          // the rest of memory follows the guest
+	firstRound    time.Duration // of the copy
+	endpoints     []endpointAt  // of the transfer mptcp, this host's
+	mirrors       *mirrors      // nil where no disk moves
+	endTicks      func() *Tick  // stops following the guest's counter, returns the last
 	wireStart     map[string]int64
 	memoryTunnels []tunnel.Config // of a direct transfer
 	landed        LandedAnswer
@@ -183,9 +185,7 @@ func (m *outgoing) pause(ctx context.Context) error {
 		return fmt.Errorf("drain tap of guest %s: %w", m.plan.Guest, err)
 	}
 	m.guest.Machine.Courtesy(false) //nolint:errcheck // slower, not wrong
-	if m.work.lanes != nil {
-		m.work.lanes.Hurry()
-	}
+	m.beginStop()
 	if err := m.rec.timed("stop guest", func() error { return m.guest.Machine.Stop(ctx) }); err != nil {
 		m.work.mirrors.close() // QEMU may wait for a write that a dead path holds up
 		return err

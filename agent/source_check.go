@@ -34,7 +34,7 @@ type MigrateAnswer struct {
 
 // supported is what this version performs, of the values that a request may name.
 var (
-	supportedModes     = []string{"auto", "precopy", "stopcopy"}
+	supportedModes     = []string{"auto", "precopy", "hybrid", "postcopy", "stopcopy"}
 	supportedTransfers = []string{"auto", "lanes", "mptcp", "qemu-tcp", "qemu-mptcp", "qemu-multifd", "qemu-xbzrle"}
 )
 
@@ -72,6 +72,9 @@ func checkRequest(req *migration.Request) error {
 		return wrong("bandwidth of %d bit/s", req.Bandwidth)
 	case req.InsecureTransfer && !strings.HasPrefix(req.Transfer, "qemu-"):
 		return wrong("insecure_transfer goes with the qemu-* transfers only; drop it, or name one")
+	}
+	if mode := req.Mode; (mode == "hybrid" || mode == "postcopy") && strings.HasPrefix(req.Transfer, "qemu-") {
+		return wrong("mode %s goes with the transfers lanes and mptcp only; drop the transfer, or name one of them", mode)
 	}
 	if req.Downtime == 0 {
 		req.Downtime = migration.DefaultDowntime
@@ -190,9 +193,10 @@ func unfit(refuse func(migration.Code, string, ...any) error, held Held, channel
 	return unfitDisks(refuse, held.Description.Disks, facts.Disks)
 }
 
-// bestTransfer is what `auto` means: our own data path, where QEMU can be held cleanly.
-func bestTransfer(facts vm.Facts) string {
-	if facts.Hold == vm.HoldAck {
+// bestTransfer is what `auto` means: our own data path, where QEMU can be held cleanly, or
+// where nothing else has the mode.
+func bestTransfer(facts vm.Facts, mode string) string {
+	if facts.Hold == vm.HoldAck || mode == "hybrid" || mode == "postcopy" {
 		return "lanes"
 	}
 	return "qemu-multifd"
@@ -204,7 +208,7 @@ func (m *outgoing) checkGuest(ctx context.Context, refuse func(migration.Code, s
 		m.plan.Network = "mptcp"
 	}
 	if m.plan.Transfer == "auto" {
-		m.plan.Transfer = bestTransfer(m.work.facts)
+		m.plan.Transfer = bestTransfer(m.work.facts, m.plan.Mode)
 	}
 	if m.plan.Mode == "auto" {
 		m.plan.Mode = "precopy"

@@ -177,7 +177,11 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 			told = time.Now()
 			m.rec.progress(m.progressOf(p, look))
 		}
-		switch copying.See(look) {
+		verdict := copying.See(look)
+		if m.handEarly(look, verdict) {
+			verdict = policy.Go
+		}
+		switch verdict {
 		case policy.Go:
 			m.rec.progress(m.progressOf(p, look))
 			m.rec.edit(func(r *Report) { r.Rounds = int(p.Rounds); r.MemoryBytes = p.Total })

@@ -38,7 +38,8 @@ type Destination struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	done   chan struct{}
-	err    error // set before done is closed
+	handed chan struct{} // closed: the guest may run before its pages are there
+	err    error         // set before done is closed
 
 	mu       sync.Mutex // frames and controls come on goroutines of their own
 	qemu     net.Conn
@@ -60,7 +61,7 @@ type Destination struct {
 // NewDestination waits for lanes. QEMU is connected to when the first has brought the
 // prologue. It lives until the Source says that all is over, ctx ends, or Close.
 func NewDestination(ctx context.Context, config DestinationConfig) *Destination {
-	d := &Destination{config: config, done: make(chan struct{}), missing: map[uint64]bool{}}
+	d := &Destination{config: config, done: make(chan struct{}), handed: make(chan struct{}), missing: map[uint64]bool{}}
 	d.ctx, d.cancel = context.WithCancelCause(ctx)
 	d.receiver = paths.NewReceiver(context.WithoutCancel(ctx), paths.ReceiverConfig{ // it says farewell after ctx
 		Identity: config.Identity, Frame: d.frame, Control: d.control, Thread: d.threads.enter,
@@ -369,6 +370,9 @@ func (d *Destination) Hurry() { d.threads.hurry() }
 
 // Stats are the lanes' figures so far.
 func (d *Destination) Stats() paths.Stats { return d.receiver.Stats() }
+
+// HandedOver is closed when QEMU was given its devices before its pages (post-copy).
+func (d *Destination) HandedOver() <-chan struct{} { return d.handed }
 
 // Done is closed when nothing is left open.
 func (d *Destination) Done() <-chan struct{} { return d.done }

@@ -56,7 +56,11 @@ func (d *Destination) handOver(body []byte) error {
 			d.absent[r.First+n] = true
 		}
 	}
-	return d.toQEMU(d.writer.Run(tail[:start.Devices]))
+	if err := d.writer.Run(tail[:start.Devices]); err != nil {
+		return d.toQEMU(err)
+	}
+	close(d.handed)
+	return nil
 }
 
 // goOn follows a frame after that, and ends the stream with the last page.

@@ -53,6 +53,9 @@ func (s *Source) restrain() error {
 			s.round, s.roundAt = p.Round, time.Now()
 			s.keepHot(p)
 		}
+		if s.config.Eager && p.Round <= 1 {
+			return nil
+		}
 		wanted := max(leastAhead, s.guestRate()*ahead.Seconds())
 		if float64(p.Waiting)*pages.Size < wanted || p.Round > 1 && time.Since(s.roundAt) >= LearnEvery {
 			return nil

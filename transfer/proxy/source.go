@@ -26,6 +26,7 @@ type SourceConfig struct {
 	Buffer   int64         // bytes of pages in memory; 0: DefaultBuffer
 	Spill    string        // directory for what has no room there
 	Postcopy bool          // PostCopy may be called; the Destination must be told as well
+	Eager    bool          // read the first round as fast as it comes: Buffer should hold it
 	Budget   time.Duration // of downtime: what is hot and fits is kept for the pause; 0: nothing is
 }
 
