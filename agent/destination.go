@@ -16,6 +16,7 @@ import (
 	"godwit/netstate/hold"
 	"godwit/netstate/tunnel"
 	"godwit/transfer"
+	"godwit/transfer/proxy"
 	"godwit/vm"
 	"godwit/vm/guest"
 	"godwit/vm/qemu"
@@ -23,22 +24,24 @@ import (
 
 // destinationWork is what a destination's effects made and later ones use.
 type destinationWork struct {
-	preparation Preparation
-	prepared    Prepared
-	guest       *Guest
-	dialled     chan dialled // the guest's channel, once it answers
-	first       chan *Tick   // the guest's first tick here
-	holdStream  *transfer.HoldListener
-	stopLoading context.CancelFunc
-	endpoints   []endpointAt // announced for a direct transfer
-	turn        turnstile
-	kept        bool            // the guest still has its old addresses, as something needs them
-	queue       *hold.Queue     // of the active tap, watched since it was made
-	before      <-chan listing  // the guest's connections as it woke here
-	joins       *guest.Joins    // how they followed
-	named       <-chan struct{} // closed when the name server was told; nil: there is none
-	guard       *nextGuard      // of the next addresses, until they are set
-	adopting    time.Time       // when the handover was first tried
+	preparation   Preparation
+	prepared      Prepared
+	guest         *Guest
+	dialled       chan dialled // the guest's channel, once it answers
+	first         chan *Tick   // the guest's first tick here
+	holdStream    *transfer.HoldListener
+	lanes         *proxy.Destination // of our own data path; under incoming.mu
+	stopLoading   context.CancelFunc
+	endpoints     []endpointAt       // announced for a direct transfer, or for mptcp
+	stopMultipath context.CancelFunc // ends its listener
+	turn          turnstile
+	kept          bool            // the guest still has its old addresses, as something needs them
+	queue         *hold.Queue     // of the active tap, watched since it was made
+	before        <-chan listing  // the guest's connections as it woke here
+	joins         *guest.Joins    // how they followed
+	named         <-chan struct{} // closed when the name server was told; nil: there is none
+	guard         *nextGuard      // of the next addresses, until they are set
+	adopting      time.Time       // when the handover was first tried
 }
 
 type dialled struct {
@@ -53,6 +56,12 @@ func (w *destinationWork) stop() {
 	}
 	if w.holdStream != nil {
 		w.holdStream.Close()
+	}
+	if w.lanes != nil {
+		w.lanes.Close()
+	}
+	if w.stopMultipath != nil {
+		w.stopMultipath()
 	}
 	if w.queue != nil {
 		w.queue.Close()
@@ -123,6 +132,9 @@ func (m *incoming) receive(ctx context.Context) error {
 		return err
 	}
 	if err := m.exportDisks(ctx); err != nil {
+		return err
+	}
+	if err := m.awaitLanes(); err != nil {
 		return err
 	}
 	m.await1()
@@ -234,6 +246,7 @@ func (m *incoming) incomingSocket() string { return filepath.Join(m.work.guest.H
 func (m *incoming) options() vm.MigrateOptions {
 	opts := migrateOptions(m.plan, 0)
 	opts.URI = "unix:" + m.incomingSocket()
+	opts.Postcopy = mayHandEarly(m.plan)
 	return opts
 }
 
@@ -245,14 +258,16 @@ func (m *incoming) await1() {
 	machine := m.work.guest.Machine
 	go func() {
 		in := migration.Input{Kind: migration.LoadedAll}
-		if p, err := machine.AwaitMigration(ctx); err != nil {
+		if p, err := m.awaitLoaded(ctx, machine); err != nil {
 			if ctx.Err() != nil {
 				return
 			}
 			in = migration.Input{Kind: migration.Fault, Problem: &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf(
 				"guest %s did not arrive whole on %s: %v %s", m.plan.Guest, m.plan.To, err, p.Error)}}
 		}
-		m.rec.edit(func(r *Report) { r.MemoryDone = time.Now().UnixNano() })
+		if !mayHandEarly(m.plan) {
+			m.rec.edit(func(r *Report) { r.MemoryDone = time.Now().UnixNano() })
+		}
 		m.tell(ctx, in) //nolint:errcheck // it ends with ctx
 	}()
 	m.work.dialled, m.work.first = make(chan dialled, 1), make(chan *Tick, 1)
@@ -288,6 +303,10 @@ func firstTick(ctx context.Context, c guest.Channel) *Tick {
 func (m *incoming) serveStream(s *peer.Stream) {
 	if s.Header.Kind == "disk" && m.work.guest != nil {
 		m.serveDisk(s)
+		return
+	}
+	if s.Header.Kind == laneKind {
+		m.serveLane(s)
 		return
 	}
 	if s.Header.Kind != "memory" || m.work.guest == nil {

@@ -181,7 +181,7 @@ type endpointAt struct {
 	addr netip.Addr
 }
 
-// endDirect ends what prepareDirect made.
+// endDirect ends what prepareDirect and prepareMultipath made.
 func (m *incoming) endDirect(ctx context.Context) error {
 	var err error
 	for _, e := range m.work.endpoints {
@@ -224,10 +224,11 @@ func (m *outgoing) raiseDirect(ctx context.Context) error {
 	return nil
 }
 
-// endDirect ends what raiseDirect made.
+// endDirect ends what raiseDirect and raiseMultipath made.
 func (m *outgoing) endDirect(ctx context.Context) error {
+	err := m.dropEndpoints()
 	if direct(m.plan) && !m.plan.Insecure {
-		return m.a.dropMemoryTunnels(ctx, m.plan.ID)
+		err = errors.Join(err, m.a.dropMemoryTunnels(ctx, m.plan.ID))
 	}
-	return nil
+	return err
 }

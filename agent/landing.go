@@ -293,6 +293,9 @@ const drainWait = time.Second
 // leave ends the detour when nobody needs it, and leases it otherwise.
 func (m *incoming) leave(ctx context.Context) error {
 	a := m.a
+	if err := m.awaitLastPage(ctx); err != nil {
+		return err
+	}
 	m.survive(ctx)
 	awaitNames(ctx, m.work.named)
 	if err := m.syncDisks(); err != nil {

@@ -242,6 +242,9 @@ func (a *Agent) peerRelease(r *http.Request) (any, error) {
 	if m.work.holdStream != nil {
 		m.work.holdStream.AllowSwitchover()
 	}
+	if m.work.lanes != nil {
+		m.work.lanes.Hurry()
+	}
 	if g := m.work.guest; g != nil && g.Machine != nil {
 		g.Machine.Courtesy(false) //nolint:errcheck // slower, not wrong
 	}
@@ -371,6 +374,9 @@ func (a *Agent) stream(s *peer.Stream) {
 	a.mu.Unlock()
 	if !ok || m.plan.From != s.Caller {
 		a.log.Warn("stream refused: no such migration", "migration", s.Header.Migration, "from", s.Caller)
+		if s.Header.Kind == laneKind {
+			refuseLane(s, "migration "+s.Header.Migration+" is not under way on "+a.config.Host)
+		}
 		return
 	}
 	m.serveStream(s)

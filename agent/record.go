@@ -80,6 +80,7 @@ type Report struct {
 	Old            []migration.Address `json:"old"`
 	Next           []migration.Address `json:"next"`
 	Notes          []string            `json:"notes,omitempty"`
+	DataPath       *DataPath           `json:"data_path,omitempty"` // where it was our own
 }
 
 // Tick is one of the guest's own counter, with the time at which its host heard it.

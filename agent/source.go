@@ -13,9 +13,17 @@ import (
 	"godwit/migration"
 	"godwit/netstate/hold"
 	"godwit/netstate/tunnel"
-	"godwit/transfer"
+	"godwit/transfer/proxy"
 	"godwit/vm"
 )
+
+// forwarder is what stands between QEMU and the paths.
+type forwarder interface {
+	AllowSwitchover()
+	SetBandwidth(bytesPerSecond int64)
+	Err() error
+	Close() error
+}
 
 // sourceWork is what a source's effects made and later ones use. It is made anew
 // by an agent that was started again.
@@ -26,9 +34,14 @@ type sourceWork struct {
 	prepared      Prepared
 	rtt           time.Duration
 	skew          time.Duration // destination's clock minus ours
-	forward       *transfer.Source
-	mirrors       *mirrors     // nil where no disk moves
-	endTicks      func() *Tick // stops following the guest's counter, returns the last
+	forward       forwarder     // nil where QEMU connects by itself
+	lanes         *proxy.Source // forward, where that is our own data path
+	laneKey       []byte
+	early         bool          // the rest of memory follows the guest
+	firstRound    time.Duration // of the copy
+	endpoints     []endpointAt  // of the transfer mptcp, this host's
+	mirrors       *mirrors      // nil where no disk moves
+	endTicks      func() *Tick  // stops following the guest's counter, returns the last
 	wireStart     map[string]int64
 	memoryTunnels []tunnel.Config // of a direct transfer
 	landed        LandedAnswer
@@ -44,7 +57,7 @@ func (w *sourceWork) release() {
 			w.stopWatch()
 		}
 		if w.forward != nil {
-			w.forward.Close()
+			w.forward.Close() //nolint:errcheck // it was told when it mattered
 		}
 		w.mirrors.close()
 		if w.endTicks != nil {
@@ -188,6 +201,7 @@ func (m *outgoing) pause(ctx context.Context) error {
 		return fmt.Errorf("drain tap of guest %s: %w", m.plan.Guest, err)
 	}
 	m.guest.Machine.Courtesy(false) //nolint:errcheck // slower, not wrong
+	m.beginStop()
 	if err := m.rec.timed("stop guest", func() error { return m.guest.Machine.Stop(ctx) }); err != nil {
 		m.work.mirrors.close() // QEMU may wait for a write that a dead path holds up
 		return err

@@ -34,8 +34,8 @@ type MigrateAnswer struct {
 
 // supported is what this version performs, of the values that a request may name.
 var (
-	supportedModes     = []string{"auto", "precopy", "stopcopy"}
-	supportedTransfers = []string{"auto", "qemu-tcp", "qemu-mptcp", "qemu-multifd", "qemu-xbzrle"}
+	supportedModes     = []string{"auto", "precopy", "hybrid", "postcopy", "stopcopy"}
+	supportedTransfers = []string{"auto", "lanes", "mptcp", "qemu-tcp", "qemu-mptcp", "qemu-multifd", "qemu-xbzrle"}
 )
 
 // checkRequest fills defaults and refuses what no migration can mean.
@@ -72,6 +72,9 @@ func checkRequest(req *migration.Request) error {
 		return wrong("bandwidth of %d bit/s", req.Bandwidth)
 	case req.InsecureTransfer && !strings.HasPrefix(req.Transfer, "qemu-"):
 		return wrong("insecure_transfer goes with the qemu-* transfers only; drop it, or name one")
+	}
+	if mode := req.Mode; (mode == "hybrid" || mode == "postcopy") && strings.HasPrefix(req.Transfer, "qemu-") {
+		return wrong("mode %s goes with the transfers lanes and mptcp only; drop the transfer, or name one of them", mode)
 	}
 	if req.Downtime == 0 {
 		req.Downtime = migration.DefaultDowntime
@@ -192,10 +195,19 @@ func unfit(refuse func(migration.Code, string, ...any) error, held Held, channel
 	return unfitDisks(refuse, held.Description.Disks, facts.Disks)
 }
 
+// bestTransfer is what `auto` means: our own data path, where QEMU can be held cleanly, or
+// where nothing else has the mode.
+func bestTransfer(facts vm.Facts, mode string) string {
+	if facts.Hold == vm.HoldAck || mode == "hybrid" || mode == "postcopy" {
+		return "lanes"
+	}
+	return "qemu-multifd"
+}
+
 // checkGuest asks the guest itself, and settles what `auto` means for it.
 func (m *outgoing) checkGuest(ctx context.Context, refuse func(migration.Code, string, ...any) error) error {
 	if m.plan.Transfer == "auto" {
-		m.plan.Transfer = "qemu-multifd"
+		m.plan.Transfer = bestTransfer(m.work.facts, m.plan.Mode)
 	}
 	if m.plan.Mode == "auto" {
 		m.plan.Mode = "precopy"
@@ -303,7 +315,7 @@ func (m *outgoing) predict(n Neighbour) {
 		rate = m.plan.Bandwidth
 	}
 	ratio := 1.0
-	if m.plan.Transfer == "qemu-multifd" {
+	if m.plan.Transfer == "qemu-multifd" || ownPath(m.plan) {
 		ratio = 0.5 // zstd on the memory of ordinary guests (docs/measurements.md)
 	}
 	f := policy.Predict(policy.Facts{

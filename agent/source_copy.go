@@ -11,6 +11,7 @@ import (
 	"godwit/migration"
 	"godwit/policy"
 	"godwit/transfer"
+	"godwit/transfer/proxy"
 	"godwit/vm"
 )
 
@@ -36,9 +37,16 @@ func (m *outgoing) copyMemory(ctx context.Context) error {
 	}
 	opts := migrateOptions(m.plan, len(paths))
 	opts.PauseBeforeSwitchover = m.work.mirrors != nil
-	if direct(m.plan) {
+	switch {
+	case direct(m.plan):
 		opts.URI = m.work.prepared.Memory
-	} else {
+	case ownPath(m.plan):
+		uri, err := m.openLanes(paths)
+		if err != nil {
+			return err
+		}
+		opts.URI, opts.MaxBandwidth = uri, 0
+	default:
 		socket := filepath.Join(m.guest.Held.Dir, "out.sock")
 		forward, err := transfer.ListenSource(m.a.ctx, socket, func(ctx context.Context, number int) (net.Conn, error) {
 			// The main stream goes over the best path; pages over all in turn.
@@ -57,6 +65,9 @@ func (m *outgoing) copyMemory(ctx context.Context) error {
 		opts.URI = "unix:" + socket
 	}
 	if err := m.guest.Machine.Migrate(ctx, opts); err != nil {
+		if m.work.forward != nil && m.work.forward.Err() != nil {
+			err = fmt.Errorf("%w; %w", err, m.work.forward.Err())
+		}
 		return err
 	}
 	if m.plan.Mode == "stopcopy" {
@@ -152,14 +163,25 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 			return err
 		}
 		look := policy.Look{
-			At: time.Since(begun), Round: p.Rounds, Remaining: p.Remaining + m.backlog() + left, DirtyRate: p.DirtyRate,
+			Round: p.Rounds, Remaining: p.Remaining + m.backlog() + left, DirtyRate: p.DirtyRate,
 			Goodput: speed.see(time.Now(), p.Transferred),
 		}
+		if m.work.lanes != nil {
+			look = m.laneLook(p, time.Since(begun), left)
+			if !m.lanesReady() {
+				continue
+			}
+		}
+		look.At = time.Since(begun)
 		if time.Since(told) > progressEvery {
 			told = time.Now()
 			m.rec.progress(m.progressOf(p, look))
 		}
-		switch copying.See(look) {
+		verdict := copying.See(look)
+		if m.handEarly(look, verdict) {
+			verdict = policy.Go
+		}
+		switch verdict {
 		case policy.Go:
 			m.rec.progress(m.progressOf(p, look))
 			m.rec.edit(func(r *Report) { r.Rounds = int(p.Rounds); r.MemoryBytes = p.Total })
@@ -174,18 +196,21 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 
 // moved grows with every byte that gets from QEMU to us, or from us to a path.
 func (m *outgoing) moved(p vm.Progress) int64 {
-	if m.work.forward == nil {
-		return p.Transferred
+	switch f := m.work.forward.(type) {
+	case *transfer.Source:
+		return p.Transferred + f.Stats().Forward
+	case *proxy.Source:
+		return m.lanesMoved()
 	}
-	return p.Transferred + m.work.forward.Stats().Forward
+	return p.Transferred
 }
 
 // backlog is what QEMU has written and no path has taken yet, bytes.
 func (m *outgoing) backlog() int64 {
-	if m.work.forward == nil {
-		return 0
+	if f, ok := m.work.forward.(*transfer.Source); ok {
+		return f.Stats().Backlog
 	}
-	return m.work.forward.Stats().Backlog
+	return 0
 }
 
 // copyEnded explains a copy that QEMU ended before it was let.
@@ -193,6 +218,12 @@ func (m *outgoing) copyEnded(p vm.Progress) error {
 	why := p.Error
 	if why == "" {
 		why = "status " + string(p.Status)
+	}
+	if lanes := m.work.lanes; lanes != nil {
+		select {
+		case <-lanes.Done(): // it knows why, when it has told the other end
+		case <-time.After(2 * time.Second):
+		}
 	}
 	if m.work.forward != nil && m.work.forward.Err() != nil {
 		why += "; " + m.work.forward.Err().Error()
@@ -211,13 +242,18 @@ type CopyProgress struct {
 	Round     int64            `json:"round"`
 	LeftS     float64          `json:"left_s"` // seconds until done, as foreseen
 	Wire      map[string]int64 `json:"wire"`   // by path, so far
+	DataPath  *DataPath        `json:"data_path,omitempty"`
 }
 
 func (m *outgoing) progressOf(p vm.Progress, look policy.Look) CopyProgress {
 	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
 	out := CopyProgress{What: "memory", Total: p.Total, Remaining: p.Remaining, Sent: p.Transferred, Rate: look.Goodput, DirtyRate: p.DirtyRate, Round: p.Rounds, Wire: m.wireSince(n)}
+	left := p.Remaining
+	if out.DataPath = m.dataPath(); out.DataPath != nil {
+		out.Sent, left = out.DataPath.SentBytes, look.Remaining
+	}
 	if look.Goodput > 0 {
-		out.LeftS = float64(p.Remaining) / float64(look.Goodput)
+		out.LeftS = float64(left) / float64(look.Goodput)
 	}
 	return out
 }
@@ -230,8 +266,9 @@ func (m *outgoing) undoCopy(ctx context.Context) error {
 		err = m.guest.Machine.CancelMigration(ctx)
 	}
 	if m.work.forward != nil {
-		m.work.forward.Close()
-		m.work.forward = nil
+		m.noteDataPath()
+		m.work.forward.Close() //nolint:errcheck // it is being undone
+		m.work.forward, m.work.lanes = nil, nil
 	}
 	if m.work.endTicks != nil {
 		m.work.endTicks()

@@ -150,8 +150,9 @@ func (m *outgoing) askLanded(ctx context.Context) error {
 func (m *outgoing) cleanSource(ctx context.Context) error {
 	m.countWire()
 	if m.work.forward != nil {
-		m.work.forward.Close()
-		m.work.forward = nil
+		m.noteDataPath()
+		m.work.forward.Close() //nolint:errcheck // the guest is there
+		m.work.forward, m.work.lanes = nil, nil
 	}
 	if err := m.endDirect(ctx); err != nil {
 		m.a.log.Warn("end tunnels for memory", "migration", m.plan.ID, "error", err)

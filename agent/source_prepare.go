@@ -25,6 +25,7 @@ func (m *outgoing) prepareThere(ctx context.Context) error {
 		return err
 	}
 	m.work.prepared = Prepared{}
+	m.work.laneKey = newLaneKey(m.plan)
 	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
 	var offers []pathTunnel
 	if direct(m.plan) && !m.plan.Insecure {
@@ -33,8 +34,8 @@ func (m *outgoing) prepareThere(ctx context.Context) error {
 		}
 	}
 	request := Preparation{
-		MemoryTunnels: offers,
-		Plan:          m.plan, Description: m.guest.Held.Description, Facts: m.work.facts,
+		MemoryTunnels: offers, LaneKey: m.work.laneKey,
+		Plan: m.plan, Description: m.guest.Held.Description, Facts: m.work.facts,
 		Endpoint: m.guest.Held.Endpoint, Table: m.guest.Held.Table,
 		TunnelKey: public, Tunnel: config.Local, ClockSkew: m.work.skew,
 	}

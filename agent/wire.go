@@ -39,6 +39,7 @@ type Preparation struct {
 	TunnelKey     string         `json:"tunnel_key"`               // public
 	Tunnel        netip.AddrPort `json:"tunnel"`                   // outer address at the source
 	MemoryTunnels []pathTunnel   `json:"memory_tunnels,omitempty"` // for transfers that are direct
+	LaneKey       []byte         `json:"lane_key,omitempty"`       // of our own data path
 	ClockSkew     time.Duration  `json:"clock_skew"`               // destination's clock minus the source's
 }
 

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -87,6 +88,11 @@ func (r *run) migrationReport(m *move) report.Migration {
 	out.Steps, out.Ownership = criticalPath(rep)
 	out.Notes = rep.Notes
 	out.Survival = survival(rep)
+	if rep.DataPath != nil {
+		if data, err := json.Marshal(rep.DataPath); err == nil {
+			out.DataPath = data
+		}
+	}
 	r.fillBytes(&out, rep)
 	r.fillPhases(&out, rep)
 	r.fillNetwork(&out, m)

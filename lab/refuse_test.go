@@ -87,8 +87,6 @@ func (p *trial) refusals() {
 		{"next address in use", migration.Request{Guest: "web", To: "sanjose", NextAddress: netip.MustParseAddr("10.2.1.50")}, migration.CodeAddress, []string{"10.2.1.50", "in use"}},
 		{"next address elsewhere", migration.Request{Guest: "web", To: "sanjose", NextAddress: netip.MustParseAddr("10.3.1.50")}, migration.CodeAddress, []string{"10.3.1.50", "not in"}},
 		{"subnets that overlap", migration.Request{Guest: "web", To: "twin"}, migration.CodeAddress, []string{"10.1.1.128/25", "overlap"}},
-		{"a mode not there yet", migration.Request{Guest: "web", To: "sanjose", Mode: "postcopy"}, migration.CodeUsage, []string{"mode postcopy is not there yet"}},
-		{"a transfer not there yet", migration.Request{Guest: "web", To: "sanjose", Transfer: "lanes"}, migration.CodeUsage, []string{"transfer lanes is not there yet"}},
 	} {
 		outcome, err := p.outcome(c.req)
 		p.said(c.name, err, c.code, c.words...)

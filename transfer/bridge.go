@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"godwit/transfer/pace"
 )
 
 // pieceSize is what is read at once, and all that is buffered here per direction.
@@ -29,7 +31,7 @@ type end struct {
 type bridge struct {
 	stream   int
 	from, to end
-	limit    *limiter
+	limit    *pace.Limiter
 	forward  *atomic.Int64
 	back     *atomic.Int64
 	// relay copies the way back; nil copies bytes.
@@ -78,7 +80,7 @@ func (b *bridge) pass(ctx context.Context) error {
 	for {
 		n, err := b.from.conn.Read(buf)
 		if n > 0 {
-			if err := b.limit.take(ctx, n); err != nil {
+			if err := b.limit.Take(ctx, n); err != nil {
 				return context.Cause(ctx)
 			}
 			if _, err := w.Write(buf[:n]); err != nil {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+
+	"godwit/transfer/pace"
 )
 
 // ServeStream joins one stream from the peer with a new connection to the unix socket on
@@ -25,7 +27,7 @@ func ServeStream(ctx context.Context, conn net.Conn, qemuSocket string, connecte
 	var count counters
 	b := &bridge{
 		from: end{conn, Peer}, to: end{qemu, QEMU},
-		limit: new(limiter), forward: &count.forward, back: &count.back,
+		limit: new(pace.Limiter), forward: &count.forward, back: &count.back,
 	}
 	return b.run(ctx)
 }

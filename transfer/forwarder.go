@@ -7,6 +7,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"godwit/transfer/pace"
 )
 
 const (
@@ -31,7 +33,7 @@ type forwarder struct {
 	bridges map[*bridge]struct{} // those that run
 
 	gate  *gate
-	limit limiter
+	limit pace.Limiter
 	count counters
 
 	ctx    context.Context
@@ -144,7 +146,7 @@ func (f *forwarder) AllowSwitchover() { f.gate.allow() }
 
 // SetBandwidth limits the bytes per second towards the destination, of all streams
 // together, from now on; 0 ends the limit.
-func (f *forwarder) SetBandwidth(bytesPerSecond int64) { f.limit.set(bytesPerSecond) }
+func (f *forwarder) SetBandwidth(bytesPerSecond int64) { f.limit.Set(bytesPerSecond) }
 
 // Stats returns the counters so far, also after the end.
 func (f *forwarder) Stats() Stats {

@@ -7,6 +7,8 @@ import (
 	"net"
 	"os"
 	"sync"
+
+	"godwit/transfer/pace"
 )
 
 // Plain is a forwarder that knows nothing of what it carries, such as NBD. Its streams
@@ -14,7 +16,7 @@ import (
 type Plain struct {
 	listener net.Listener
 	relay    func(io.Writer, io.Reader) error
-	limit    limiter
+	limit    pace.Limiter
 	count    counters
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
@@ -101,7 +103,7 @@ func (p *Plain) serve(n int, accepted net.Conn, open func(ctx context.Context, n
 
 // SetBandwidth limits the bytes per second towards the peer, of all streams together,
 // from now on; 0 ends the limit.
-func (p *Plain) SetBandwidth(bytesPerSecond int64) { p.limit.set(bytesPerSecond) }
+func (p *Plain) SetBandwidth(bytesPerSecond int64) { p.limit.Set(bytesPerSecond) }
 
 // Stats returns the counters so far, also after the end. Of the hold's there are none.
 func (p *Plain) Stats() Stats {

@@ -16,7 +16,7 @@ import (
 // Header is the first line of a stream.
 type Header struct {
 	Migration string `json:"migration"`
-	Kind      string `json:"kind"` // "memory" or "disk"
+	Kind      string `json:"kind"` // "memory", "disk" or "lane"
 	Number    int    `json:"number"`
 	Coding    string `json:"coding,omitempty"` // of what the opener sends; see CodingZstd
 }

@@ -79,6 +79,7 @@ type Migration struct {
 	Ownership  *Ownership        `json:"ownership,omitempty"`
 	Notes      []string          `json:"notes,omitempty"` // what the agents remarked
 	Survival   *Survival         `json:"survival,omitempty"`
+	DataPath   json.RawMessage   `json:"data_path,omitempty"` // figures of our own data path, as the source told them last
 	WhyNull    map[string]string `json:"why_null,omitempty"`
 }
 

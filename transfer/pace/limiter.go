@@ -1,4 +1,5 @@
-package transfer
+// Package pace limits bandwidth.
+package pace
 
 import (
 	"context"
@@ -6,8 +7,8 @@ import (
 	"time"
 )
 
-// limiter shares a bandwidth between streams. Its zero value limits nothing.
-type limiter struct {
+// Limiter shares a bandwidth between streams. Its zero value limits nothing.
+type Limiter struct {
 	mu      sync.Mutex
 	rate    float64 // bytes per second; 0: no limit
 	credit  float64 // bytes that may be sent now; negative after a larger piece
@@ -18,8 +19,8 @@ type limiter struct {
 // burst is the time whose bytes may be sent at once after a pause.
 const burst = 10 * time.Millisecond
 
-// set changes the rate; those who wait are reckoned anew.
-func (l *limiter) set(bytesPerSecond int64) {
+// Set changes the rate; those who wait are reckoned anew.
+func (l *Limiter) Set(bytesPerSecond int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.refill(time.Now())
@@ -31,15 +32,15 @@ func (l *limiter) set(bytesPerSecond int64) {
 	}
 }
 
-func (l *limiter) refill(now time.Time) {
+func (l *Limiter) refill(now time.Time) {
 	if l.rate > 0 {
 		l.credit = min(l.credit+l.rate*now.Sub(l.at).Seconds(), l.rate*burst.Seconds())
 	}
 	l.at = now
 }
 
-// take waits until n bytes may be sent. It returns ctx's error if that ends first.
-func (l *limiter) take(ctx context.Context, n int) error {
+// Take waits until n bytes may be sent. It returns ctx's error if that ends first.
+func (l *Limiter) Take(ctx context.Context, n int) error {
 	for {
 		wait, changed := l.try(n)
 		if wait == 0 {
@@ -60,7 +61,7 @@ func (l *limiter) take(ctx context.Context, n int) error {
 
 // try takes n bytes if there is any credit, else says how long until there is. A piece may
 // be larger than the credit: the debt delays the next one.
-func (l *limiter) try(n int) (time.Duration, <-chan struct{}) {
+func (l *Limiter) try(n int) (time.Duration, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.rate == 0 {

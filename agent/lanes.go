@@ -1,0 +1,238 @@
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"time"
+
+	"godwit/agent/peer"
+	"godwit/migration"
+	"godwit/policy"
+	"godwit/transfer/encode"
+	"godwit/transfer/pages"
+	"godwit/transfer/paths"
+	"godwit/transfer/proxy"
+	"godwit/transfer/wire"
+	"godwit/vm"
+)
+
+// The transfer `lanes` is our own data path (docs/datapath.md): a proxy beside each QEMU,
+// and one TLS stream per pair of uplinks between.
+
+// laneKind is the kind of a lane's peer.Header.
+const laneKind = "lane"
+
+// ownPath says whether memory takes our own data path.
+func ownPath(p migration.Plan) bool { return p.Transfer == "lanes" || multipath(p) }
+
+// newLaneKey is made for one migration; the destination hears it in prepare.
+func newLaneKey(p migration.Plan) []byte {
+	if !ownPath(p) {
+		return nil
+	}
+	key := make([]byte, len(wire.Key{}))
+	rand.Read(key) //nolint:errcheck // it does not fail
+	return key
+}
+
+func laneIdentity(p migration.Plan, key []byte) (paths.Identity, error) {
+	id := paths.Identity{Migration: p.ID}
+	if len(key) != len(id.Key) {
+		return id, &migration.Problem{Code: migration.CodePeer, Text: "prepare: the lanes' key is not one; bring both hosts to the same release"}
+	}
+	copy(id.Key[:], key)
+	return id, nil
+}
+
+// leastBuffer is for pages of a small guest, bytes; a larger one's takes half its memory.
+const leastBuffer = 32 << 20
+
+// openLanes begins our own data path at the source, and returns QEMU's URI.
+func (m *outgoing) openLanes(all []peer.Path) (uri string, err error) {
+	id, err := laneIdentity(m.plan, m.work.laneKey)
+	if err != nil {
+		return "", err
+	}
+	config := proxy.SourceConfig{
+		Socket: filepath.Join(m.guest.Held.Dir, "out.sock"), Identity: id, Spill: m.a.config.State, Budget: m.plan.Downtime,
+		Buffer: min(max(m.work.facts.Memory/2, leastBuffer), proxy.DefaultBuffer),
+	}
+	if config.Postcopy = mayHandEarly(m.plan); m.plan.Mode == "postcopy" {
+		config.Eager, config.Buffer = true, m.work.facts.Memory+leastBuffer
+	}
+	if multipath(m.plan) {
+		lane, err := m.multipathLane(all)
+		if err == nil {
+			err = m.raiseMultipath(all)
+		}
+		if err != nil {
+			return "", err
+		}
+		config.Lanes, all = append(config.Lanes, lane), nil
+	}
+	for number, path := range all {
+		rate := pace(path, len(all), len(all))
+		header := peer.Header{Migration: m.plan.ID, Kind: laneKind, Number: number}
+		config.Lanes = append(config.Lanes, paths.Lane{
+			Path: path.Name, Rate: rate,
+			Open: func(ctx context.Context) (net.Conn, error) { return m.link.Open(ctx, path, header, rate) },
+		})
+	}
+	lanes, err := proxy.ListenSource(m.a.ctx, config)
+	if err != nil {
+		return "", err
+	}
+	lanes.SetBandwidth(m.plan.Bandwidth / 8)
+	m.work.forward, m.work.lanes = lanes, lanes
+	return "unix:" + config.Socket, nil
+}
+
+// laneRound is how long a look at the lanes counts as a round. QEMU's own rounds follow
+// each other within milliseconds when it has nothing to send, and say nothing of what
+// still waits here.
+const laneRound = 150 * time.Millisecond
+
+// laneLook is a look at memory that takes our own data path: bytes as they are coded.
+func (m *outgoing) laneLook(p vm.Progress, at time.Duration, disk int64) policy.Look {
+	s := m.work.lanes.Stats()
+	unseen := float64(p.Remaining) / pages.Size * s.PageBytes // in QEMU yet
+	if s.Opaque != "" {
+		unseen = float64(p.Remaining)
+	}
+	round := p.Rounds
+	if round > 1 {
+		round = 2 + int64(at/laneRound)
+	}
+	return policy.Look{Round: round, Remaining: s.Queue + int64(unseen) + disk, DirtyRate: p.DirtyRate, Goodput: s.Goodput}
+}
+
+// lanesFresh is how lately a byte must have moved for a switchover to begin.
+const lanesFresh = time.Second
+
+// lanesMoved grows with every byte that moves on a lane.
+func (m *outgoing) lanesMoved() int64 { return m.work.lanes.Stats().Heard.UnixNano() }
+
+// lanesReady says whether a switchover may rely on the lanes now.
+func (m *outgoing) lanesReady() bool {
+	if m.work.lanes == nil {
+		return true
+	}
+	s := m.work.lanes.Stats()
+	return s.LanesLive > 0 && time.Since(s.Heard) < lanesFresh
+}
+
+// DataPath is what is known of our own data path. Bytes are coded ones, but where they
+// say otherwise.
+type DataPath struct {
+	Queue     int64            `json:"queue"`      // that wait or are not acknowledged
+	HotPages  uint64           `json:"hot_pages"`  // written again twice or more
+	Rounds    int              `json:"rounds"`     // passes over memory that were read
+	ReadBytes int64            `json:"read_bytes"` // of QEMU's stream
+	SentBytes int64            `json:"sent_bytes"` // of frames that are there
+	Repeated  int64            `json:"repeated"`   // sent again, as a lane had died or was late
+	Skipped   uint64           `json:"skipped"`    // versions of pages that a newer one replaced unsent
+	Missed    uint64           `json:"missed"`     // pages that had to be sent whole after all
+	TailBytes int64            `json:"tail_bytes"`
+	Pages     map[string]int64 `json:"pages"` // by coding
+	Bytes     map[string]int64 `json:"bytes"` // by coding
+	Paths     []PathRate       `json:"paths"`
+	Levels    map[string]int   `json:"levels"`           // of compression: frames
+	Opaque    string           `json:"opaque,omitempty"` // why QEMU's stream is passed on as it is
+}
+
+// PathRate is one path of it.
+type PathRate struct {
+	Path  string  `json:"path"`
+	Lanes int     `json:"lanes"` // that work
+	Bytes int64   `json:"bytes"` // of frames that arrived first over it
+	Rate  int64   `json:"rate"`  // bytes per second
+	RTTMS float64 `json:"rtt_ms"`
+	Died  int     `json:"died"` // lanes that did
+	Last  string  `json:"last,omitempty"`
+}
+
+func (m *outgoing) dataPath() *DataPath {
+	if m.work.lanes == nil {
+		return nil
+	}
+	s := m.work.lanes.Stats()
+	out := &DataPath{
+		Queue: s.Queue, HotPages: s.Hot, Rounds: s.Round, ReadBytes: s.Read, SentBytes: s.Acked, Repeated: s.Repeated,
+		Skipped: s.Superseded, Missed: s.Missed, TailBytes: s.Tail, Opaque: s.Opaque, Pages: map[string]int64{}, Bytes: map[string]int64{}, Levels: map[string]int{},
+	}
+	for level, n := range s.Levels {
+		out.Levels[encode.Level(level).String()] = n //nolint:gosec // few
+	}
+	for coding := range pages.Codings {
+		if n := s.Codings.Pages[coding]; n > 0 {
+			name := codingNames[coding]
+			out.Pages[name], out.Bytes[name] = int64(n), int64(s.Codings.Bytes[coding]) //nolint:gosec // counts
+		}
+	}
+	for _, p := range s.Paths {
+		out.Paths = append(out.Paths, PathRate{
+			Path: p.Path, Lanes: p.Lanes, Bytes: p.Acked, Rate: p.Rate, RTTMS: float64(p.RTT.Microseconds()) / 1000, Died: p.Died, Last: p.Last,
+		})
+	}
+	return out
+}
+
+var codingNames = [pages.Codings]string{
+	pages.None: "none", pages.Zero: "zero", pages.Same: "same", pages.Reference: "reference", pages.Known: "known",
+	pages.Delta: "delta", pages.Batch: "batch", pages.Raw: "raw",
+}
+
+// noteDataPath keeps the last figures.
+func (m *outgoing) noteDataPath() {
+	if d := m.dataPath(); d != nil {
+		m.rec.edit(func(r *Report) { r.DataPath = d })
+	}
+}
+
+// awaitLanes is the destination's part: a proxy that waits for lanes.
+func (m *incoming) awaitLanes() error {
+	if !ownPath(m.plan) {
+		return nil
+	}
+	id, err := laneIdentity(m.plan, m.work.preparation.LaneKey)
+	if err != nil {
+		return err
+	}
+	lanes := proxy.NewDestination(m.a.ctx, proxy.DestinationConfig{Identity: id, Socket: m.incomingSocket(), Mirror: m.a.config.State, Postcopy: mayHandEarly(m.plan)})
+	m.mu.Lock()
+	m.work.lanes = lanes
+	m.mu.Unlock()
+	return m.prepareMultipath()
+}
+
+// serveLane serves one lane. A migration that has none any more, as its agent was started
+// again, says so: the source need not try until its patience ends.
+func (m *incoming) serveLane(s *peer.Stream) {
+	m.mu.Lock()
+	lanes := m.work.lanes
+	m.mu.Unlock()
+	if lanes == nil {
+		refuseLane(s, fmt.Sprintf("the agent of %s was started again in the middle of the copy", m.a.config.Host))
+		return
+	}
+	if s.Header.Number == 0 && !m.snapshot().Released {
+		courtesy(m.a.ctx, m.work.guest.Machine)
+	}
+	err := lanes.Serve(m.a.ctx, heardStream{s, m.hear})
+	if err != nil && !errors.Is(err, context.Canceled) {
+		m.a.log.Info("lane ended", "migration", m.plan.ID, "number", s.Header.Number, "error", err)
+	}
+}
+
+// refuseLane ends everything at the other end.
+func refuseLane(s *peer.Stream, why string) {
+	s.SetDeadline(time.Now().Add(time.Second)) //nolint:errcheck // it is closed in any case
+	if _, _, err := wire.Read(s, nil); err != nil {
+		return
+	}
+	s.Write(wire.AppendBye(nil, why)) //nolint:errcheck // as above
+}

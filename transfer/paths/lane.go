@@ -1,0 +1,340 @@
+package paths
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"godwit/transfer/wire"
+)
+
+// lane is one connection that works. Its fields are under the session's mu but for conn
+// and read.
+type lane struct {
+	estimate
+	s    *session
+	path string
+	conn net.Conn
+	read atomic.Uint64 // bytes that we read
+
+	born     time.Time
+	flights  []*flight
+	ackDue   bool
+	ackSent  time.Time
+	stamp    uint64 // the highest heard
+	stampAt  time.Time
+	heardAt  time.Time
+	seen     uint64    // of read, when heardAt was last set
+	peerRead uint64    // bytes that the other end read
+	progress time.Time // when that, or what is on its way, last changed
+	moved    bool
+	wrote    uint64 // bytes that we wrote
+	cause    error  // why it was killed
+}
+
+// start is the origin of stamps.
+var start = time.Now()
+
+// run serves a lane whose hellos have been said, until it ends, and returns why.
+func (s *session) run(l *lane, r *bufio.Reader) error {
+	now := time.Now()
+	l.s, l.born, l.heardAt, l.progress, l.ackDue = s, now, now, now, true
+	tune(l.conn)
+	s.mu.Lock()
+	if s.ended {
+		s.mu.Unlock()
+		abort(l.conn)
+		return context.Cause(s.ctx)
+	}
+	s.lanes = append(s.lanes, l)
+	s.path(l.path)
+	s.changed.Broadcast()
+	s.mu.Unlock()
+
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		defer s.enter()()
+		if err := l.write(); err != nil {
+			l.end(err)
+		}
+	}()
+	received := make(chan struct{})
+	go func() {
+		defer close(received)
+		defer s.enter()()
+		l.end(l.receive(r))
+	}()
+	<-received
+	<-written
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return l.cause
+}
+
+// end takes the lane out of the session, once, and closes its connection.
+func (l *lane) end(err error) {
+	s := l.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.kill(err)
+}
+
+// kill is end under mu.
+func (l *lane) kill(err error) {
+	s := l.s
+	if l.cause != nil {
+		return
+	}
+	if err == nil {
+		err = errors.New("the connection ended")
+	}
+	l.cause = err
+	abort(l.conn)
+	s.lanes = slices.DeleteFunc(s.lanes, func(other *lane) bool { return other == l })
+	for _, c := range s.outgoing {
+		c.on = slices.DeleteFunc(c.on, func(other *lane) bool { return other == l })
+	}
+	p := s.path(l.path)
+	if !s.ended && s.bye == nil {
+		p.Died++
+		p.Last = err.Error()
+	}
+	s.ackEverywhere() // it may have died with what was to be acknowledged on it
+	s.dropped(l)
+	s.changed.Broadcast()
+}
+
+// ackEverywhere has every lane acknowledge at once; under mu.
+func (s *session) ackEverywhere() {
+	for _, l := range s.lanes {
+		l.ackDue = true
+	}
+}
+
+// check says whether the lane is dead; under mu.
+func (l *lane) check(now time.Time) error {
+	if read := l.read.Load(); read != l.seen {
+		l.seen, l.heardAt = read, now
+	}
+	if d := now.Sub(l.heardAt); d > Silence {
+		return stalled("nothing was heard for %v", d.Round(time.Millisecond))
+	}
+	if l.wrote > l.peerRead && now.Sub(l.progress) > HalfOpen {
+		return stalled("the other end reads nothing for %v", HalfOpen)
+	}
+	return nil
+}
+
+// heardAck notes what an Ack says of the lane itself; under mu.
+func (l *lane) heardAck(a wire.Ack, now time.Time) {
+	l.heardAt = now
+	if a.Read > l.peerRead {
+		l.peerRead, l.progress, l.moved = a.Read, now, true
+	}
+	if a.Stamp > l.stamp {
+		l.stamp, l.stampAt = a.Stamp, now
+	}
+	if elapsed := uint64(now.Sub(start)); a.Echo > 0 && elapsed > a.Echo+a.Held { //nolint:gosec // since start
+		l.sawRTT(time.Duration(elapsed-a.Echo-a.Held), now) //nolint:gosec // positive
+	}
+}
+
+// counting counts what is read of a connection.
+type counting struct {
+	conn net.Conn
+	n    *atomic.Uint64
+}
+
+func (c counting) Read(p []byte) (int, error) {
+	n, err := c.conn.Read(p)
+	c.n.Add(uint64(n)) //nolint:gosec // not negative
+	return n, err
+}
+
+// receive takes messages until the lane ends.
+func (l *lane) receive(r *bufio.Reader) error {
+	buf := make([]byte, 0, 64<<10)
+	for {
+		kind, body, err := wire.Read(r, buf)
+		if err != nil {
+			return err
+		}
+		if cap(body) > cap(buf) {
+			buf = body
+		}
+		if err := l.take(kind, body); err != nil {
+			return err
+		}
+	}
+}
+
+func (l *lane) take(kind wire.Kind, body []byte) error {
+	switch kind {
+	case wire.KindAck:
+		a, err := wire.ParseAck(body)
+		if err != nil {
+			return err
+		}
+		return l.s.heardAck(l, a)
+	case wire.KindControl:
+		number, topic, rest, err := wire.ParseControl(body)
+		if err != nil {
+			return err
+		}
+		l.s.sawBytes()
+		return l.s.heardControl(l, number, topic, rest)
+	case wire.KindFrame:
+		number, payload, err := wire.ParseFrame(body)
+		if err != nil {
+			return err
+		}
+		l.s.sawBytes()
+		return l.s.frame(l, number, payload)
+	case wire.KindBye:
+		return l.s.heardBye(string(body))
+	}
+	return fmt.Errorf("message of kind %d out of place", kind)
+}
+
+func (s *session) sawBytes() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.heard = time.Now()
+}
+
+// write sends what there is to send until the lane ends, or the farewell is said: then the
+// other end closes it.
+func (l *lane) write() error {
+	var buf []byte
+	for {
+		out, f, last := l.await(buf[:0])
+		if f != nil {
+			out = wire.AppendFrame(out, f.frame.number, f.frame.payload)
+		}
+		if out == nil {
+			return nil // the lane has ended
+		}
+		if err := l.put(out); err != nil || last {
+			return err
+		}
+		buf = out
+	}
+}
+
+// put writes in pieces, as the bandwidth allows.
+func (l *lane) put(out []byte) error {
+	for len(out) > 0 {
+		n := min(len(out), piece)
+		if err := l.s.limit.Take(l.s.ctx, n); err != nil {
+			return err
+		}
+		if _, err := l.conn.Write(out[:n]); err != nil {
+			return err
+		}
+		out = out[n:]
+		l.s.mu.Lock()
+		l.wrote += uint64(n) //nolint:gosec // positive
+		l.s.path(l.path).Sent += int64(n)
+		l.s.mu.Unlock()
+	}
+	return nil
+}
+
+// await waits for something to send, and appends it. The frame goes after it. Nothing at
+// all says that the lane has ended.
+func (l *lane) await(buf []byte) (out []byte, f *flight, last bool) {
+	s := l.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		if l.cause != nil || s.ended {
+			return nil, nil, false
+		}
+		now := time.Now()
+		if s.bye != nil {
+			return wire.AppendBye(l.appendAck(buf, now), *s.bye), nil, true
+		}
+		if l.ackDue || now.Sub(l.ackSent) >= wire.KeepAlive-watchEvery {
+			buf = l.appendAck(buf, now)
+		}
+		buf = l.appendControls(buf)
+		f = s.next(l, now)
+		if f != nil || len(buf) > 0 {
+			return buf, f, false
+		}
+		s.changed.Wait()
+	}
+}
+
+func (l *lane) appendAck(buf []byte, now time.Time) []byte {
+	a := wire.Ack{Controls: l.s.taken, Read: l.read.Load(), Stamp: uint64(now.Sub(start)), Echo: l.stamp} //nolint:gosec // since start
+	if l.stamp > 0 {
+		a.Held = uint64(now.Sub(l.stampAt)) //nolint:gosec // positive
+	}
+	l.s.frameAck(&a)
+	l.ackDue, l.ackSent = false, now
+	return wire.AppendAck(buf, a)
+}
+
+// controlsAtOnce bounds what goes before the next frame, bytes.
+const controlsAtOnce = 64 << 10
+
+func (l *lane) appendControls(buf []byte) []byte {
+	for _, c := range l.s.outgoing {
+		if len(buf) > controlsAtOnce {
+			break
+		}
+		if slices.Contains(c.on, l) || len(c.on) > 0 && !c.everywhere {
+			continue
+		}
+		c.on = append(c.on, l)
+		buf = wire.AppendControl(buf, c.number, c.topic, c.body)
+	}
+	return buf
+}
+
+// beneath is the connection below TLS.
+func beneath(conn net.Conn) net.Conn {
+	for {
+		over, ok := conn.(interface{ NetConn() net.Conn })
+		if !ok {
+			return conn
+		}
+		conn = over.NetConn()
+	}
+}
+
+// abort closes without a farewell that could block, as TLS's would.
+func abort(conn net.Conn) {
+	below := beneath(conn)
+	if tcp, ok := below.(*net.TCPConn); ok {
+		tcp.SetLinger(0) //nolint:errcheck // it is closed in any case
+	}
+	below.Close()
+}
+
+// notSent bounds what the kernel keeps beyond what is on its way, bytes.
+const notSent = 128 << 10
+
+// tune keeps the kernel's queue of unsent bytes short, so that the newest is sent next.
+func tune(conn net.Conn) {
+	tcp, ok := beneath(conn).(*net.TCPConn)
+	if !ok {
+		return
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return
+	}
+	raw.Control(func(fd uintptr) { //nolint:errcheck // MPTCP of older kernels refuses it
+		unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, notSent) //nolint:errcheck // as above
+	})
+}

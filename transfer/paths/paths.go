@@ -1,0 +1,111 @@
+// Package paths carries frames and controls (package wire) from a Sender to a Receiver and
+// controls back, over any number of connections at a time.
+//
+// A lane is one connection. The Sender opens one for each Lane of its configuration, and
+// opens it again, with growing pauses, for as long as it lives; so a path may fail, come
+// back or appear late, and while none works everything waits. How long that may go on is
+// the owner's to decide (Stats.Heard, Close).
+//
+// A lane takes its next frame when it has room, so frames are spread by what each path
+// carries, and a frame is chosen at the last moment. Hurry begins the stop phase: then a
+// frame goes on the lane where it arrives first, a slow lane leaves the last ones to faster
+// ones, and a lane with nothing to do repeats what is late on others. The first arrival
+// counts, later ones are ignored.
+//
+// A lane is declared dead on an error, when nothing was heard for Silence, or when the other
+// end read nothing of what was sent for HalfOpen. What was on it goes again on others with
+// the same numbers and bytes.
+package paths
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"godwit/transfer/wire"
+)
+
+const (
+	// Silence: both ends say something at least every wire.KeepAlive.
+	Silence = 2 * time.Second
+	// HalfOpen is how long a lane may have something on its way of which the other end,
+	// though it is heard, reads nothing.
+	HalfOpen = 10 * time.Second
+
+	dialLimit  = 4 * time.Second
+	helloLimit = 4 * time.Second
+	watchEvery = 20 * time.Millisecond
+	// mostBytes bounds the frames that the Sender keeps until they are acknowledged.
+	mostBytes = 64 << 20
+	// mostControls bounds the bytes of controls that wait for their acknowledgement.
+	mostControls = 8 << 20
+	// window is by how many numbers a control may be ahead of the one that is due.
+	window = 4096
+	// piece is how much is written at once, for limits of bandwidth to be smooth.
+	piece = 32 << 10
+)
+
+// Identity is what both ends of a migration know, and nobody else.
+type Identity struct {
+	Migration string
+	Key       wire.Key
+}
+
+// Lane is one way for connections.
+type Lane struct {
+	Path string // its name; several lanes may share a path
+	Rate int64  // bytes per second that it is expected to carry; 0: unknown
+	// Open makes a connection; it ends soon after its context does.
+	Open func(ctx context.Context) (net.Conn, error)
+}
+
+// Path is what was measured of the lanes of one path.
+type Path struct {
+	Path  string
+	Lanes int   // that work now
+	Sent  int64 // bytes written: messages, repeated ones too
+	Acked int64 // bytes of frames that arrived first over it
+	Rate  int64 // bytes per second that it carries, by acknowledgements; 0: unknown
+	RTT   time.Duration
+	Died  int    // lanes that ended while they were wanted
+	Last  string // why the last one ended, or could not be opened
+}
+
+// Stats are a Sender's or Receiver's counters.
+type Stats struct {
+	Paths     []Path
+	Queued    int64         // bytes of frames that are on no lane yet
+	Unacked   int64         // bytes of frames that are not acknowledged, the queued ones too
+	Acked     int64         // bytes of frames that are
+	Frames    uint64        // frames that are
+	Repeated  int64         // bytes of frames sent again
+	Goodput   int64         // bytes of frames per second that the lanes carry together
+	RTT       time.Duration // the shortest of the lanes that work; 0: unknown
+	Heard     time.Time     // when a byte moved on any lane
+	LanesLive int
+}
+
+// Pauses between two openings of a lane: the first, and the longest. Tests shorten them.
+var (
+	backOff    = 50 * time.Millisecond
+	backOffMax = time.Second
+)
+
+// PeerError is the other end's reason to end everything.
+type PeerError struct{ Text string }
+
+func (e *PeerError) Error() string { return "the other end: " + e.Text }
+
+var (
+	errClosed = errors.New("closed")
+	errEnded  = errors.New("the other end has ended")
+)
+
+// ErrStalled is the end of a lane of which nothing was heard or read for too long.
+var ErrStalled = errors.New("stalled")
+
+func stalled(format string, a ...any) error {
+	return fmt.Errorf("%w: %s", ErrStalled, fmt.Sprintf(format, a...))
+}

@@ -1,0 +1,304 @@
+package paths
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"godwit/transfer/wire"
+)
+
+func TestMain(m *testing.M) {
+	backOff, backOffMax = 2*time.Millisecond, 50*time.Millisecond
+	if err := flag.Set("rapid.checks", "25"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// fatal is what testing.T and rapid.T have in common.
+type fatal interface {
+	Helper()
+	Fatalf(format string, args ...any)
+	Errorf(format string, args ...any)
+}
+
+func TestFramesTakeEveryPath(t *testing.T) {
+	w := newWorld(t, newLink("a", 5*time.Millisecond, 20<<20), newLink("b", 20*time.Millisecond, 10<<20))
+	defer w.close()
+	began := time.Now()
+	w.send(300, 64<<10)
+	w.settle(300, 64<<10, 20*time.Second)
+	s, took := w.s.Stats(), time.Since(began)
+	t.Logf("%v, %+v", took, s)
+	a, b := s.Paths[0].Acked, s.Paths[1].Acked
+	if a+b != s.Acked || a < b || b < s.Acked/6 {
+		t.Errorf("a carried %d, b %d of %d", a, b, s.Acked)
+	}
+	if s.Paths[0].RTT < 9*time.Millisecond || s.Paths[0].RTT > 30*time.Millisecond {
+		t.Errorf("RTT of a: %v", s.Paths[0].RTT)
+	}
+	if seen := float64(s.Acked) / took.Seconds(); float64(s.Goodput) < seen*0.6 || float64(s.Goodput) > seen*1.6 {
+		t.Errorf("goodput %d, seen %.0f", s.Goodput, seen)
+	}
+}
+
+func TestControlsInOrderBothWays(t *testing.T) {
+	a, b := newLink("a", 20*time.Millisecond, 0), newLink("b", time.Millisecond, 0)
+	w := newWorld(t, a, b)
+	defer w.close()
+	var want []string
+	for i := range 200 {
+		want = append(want, fmt.Sprint(i))
+		if err := w.s.Control(t.Context(), wire.TopicRaw, []byte(fmt.Sprint(i)), i%3 == 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.r.Control(t.Context(), wire.TopicReturn, []byte(fmt.Sprint(i)), i%5 == 0); err != nil {
+			t.Fatal(err)
+		}
+		if i == 100 {
+			b.kill()
+		}
+	}
+	w.settle(0, 0, 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if err := w.r.Settled(ctx); err != nil {
+		t.Fatal(err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if strings.Join(w.told, " ") != strings.Join(want, " ") || strings.Join(w.back, " ") != strings.Join(want, " ") {
+		t.Errorf("there %v\nback %v", w.told, w.back)
+	}
+}
+
+// TestNothingIsLostWhenLanesDie kills, cuts and heals lanes at random while frames and
+// controls travel: each arrives once, whole.
+func TestNothingIsLostWhenLanesDie(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 3).Draw(t, "links")
+		var links []*link
+		for i := range n {
+			links = append(links, newLink(string(rune('a'+i)), time.Duration(rapid.IntRange(0, 5).Draw(t, "delay"))*time.Millisecond, 0))
+		}
+		w := newWorld(t, links...)
+		defer w.close()
+		frames := rapid.IntRange(1, 60).Draw(t, "frames")
+		for range rapid.IntRange(0, 5).Draw(t, "missed") {
+			w.miss[uint64(rapid.IntRange(1, frames).Draw(t, "miss"))] = true
+		}
+		seed, events := rapid.Uint64().Draw(t, "seed"), rapid.IntRange(0, 12).Draw(t, "faults")
+		var faults sync.WaitGroup
+		faults.Go(func() {
+			rng := rand.New(rand.NewPCG(seed, 1))
+			for range events {
+				time.Sleep(time.Duration(rng.IntN(8)) * time.Millisecond)
+				l := links[rng.IntN(len(links))]
+				if rng.IntN(4) == 0 {
+					l.set(func() { l.cut = !l.cut })
+				} else {
+					l.kill()
+				}
+			}
+			for _, l := range links {
+				l.set(func() { l.cut = false })
+			}
+		})
+		if rapid.Bool().Draw(t, "hurry") {
+			w.s.Hurry(0)
+		}
+		w.send(frames, 2000)
+		faults.Wait()
+		w.settle(frames, 2000, 10*time.Second)
+	})
+}
+
+func TestAllPathsCutForAWhile(t *testing.T) {
+	a, b := newLink("a", time.Millisecond, 2<<20), newLink("b", time.Millisecond, 2<<20)
+	w := newWorld(t, a, b)
+	defer w.close()
+	go func() {
+		time.Sleep(100 * time.Millisecond)
+		a.set(func() { a.cut = true })
+		b.set(func() { b.cut = true })
+		time.Sleep(3 * time.Second) // longer than Silence
+		a.set(func() { a.cut = false })
+		b.set(func() { b.cut = false })
+	}()
+	began := time.Now()
+	w.send(40, 32<<10)
+	w.settle(40, 32<<10, 10*time.Second)
+	if d := time.Since(began); d < 2*time.Second {
+		t.Errorf("nothing was cut: %v", d)
+	}
+	t.Logf("%v, %+v", time.Since(began), w.s.Stats())
+}
+
+func TestLaneThatAcceptsAndNeverReads(t *testing.T) {
+	deaf := newLink("deaf", 0, 0)
+	deaf.deaf = true
+	w := newWorld(t, deaf, newLink("b", time.Millisecond, 4<<20))
+	defer w.close()
+	w.send(100, 32<<10)
+	w.settle(100, 32<<10, 10*time.Second)
+}
+
+// TestLaneThatFallsSilent has a lane that is cut with frames on it while another goes on.
+func TestLaneThatFallsSilent(t *testing.T) {
+	a := newLink("a", time.Millisecond, 4<<20)
+	w := newWorld(t, a, newLink("b", time.Millisecond, 1<<20))
+	defer w.close()
+	time.AfterFunc(200*time.Millisecond, func() { a.set(func() { a.cut = true }) })
+	w.send(150, 32<<10)
+	w.settle(150, 32<<10, 20*time.Second)
+	if p := w.s.Stats().Paths[0]; p.Died == 0 || p.Lanes != 0 {
+		t.Errorf("%+v", p)
+	}
+}
+
+// TestHurryLeavesTheLastToTheFast: a frame that a slow lane would bring late goes on, or
+// again on, the fast one.
+func TestHurryLeavesTheLastToTheFast(t *testing.T) {
+	w := newWorld(t, newLink("slow", 400*time.Millisecond, 1<<20), newLink("fast", 5*time.Millisecond, 8<<20))
+	defer w.close()
+	w.send(60, 32<<10)
+	w.settle(60, 32<<10, 20*time.Second) // both are known now
+	w.s.Hurry(0)
+	began := time.Now()
+	for i := 61; i <= 90; i++ {
+		if err := w.s.Send(t.Context(), uint64(i), payload(uint64(i), 32<<10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if err := w.s.Settled(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if d := time.Since(began); d > 350*time.Millisecond {
+		t.Errorf("%v: the slow lane was waited for; %+v", d, w.s.Stats())
+	}
+}
+
+func TestBandwidthLimit(t *testing.T) {
+	w := newWorld(t, newLink("a", 0, 0), newLink("b", 0, 0))
+	defer w.close()
+	w.s.SetBandwidth(1 << 20)
+	began := time.Now()
+	w.send(32, 32<<10)
+	w.settle(32, 32<<10, 10*time.Second)
+	if d := time.Since(began); d < 800*time.Millisecond || d > 2*time.Second {
+		t.Errorf("1 MiB at 1 MiB/s took %v", d)
+	}
+}
+
+func TestWrongKey(t *testing.T) {
+	l := newLink("a", 0, 0)
+	r := NewReceiver(t.Context(), ReceiverConfig{Identity: identity})
+	defer r.Close()
+	s := NewSender(t.Context(), SenderConfig{
+		Identity: Identity{identity.Migration, wire.Key{9}},
+		Lanes: []Lane{{Path: "a", Open: func(ctx context.Context) (net.Conn, error) {
+			return l.open(ctx, func(c net.Conn) { r.Serve(ctx, c) }) //nolint:errcheck // the sender's end tells
+		}}},
+	})
+	defer l.kill()
+	<-s.Done()
+	var peer *PeerError
+	if !errors.As(s.Err(), &peer) || !strings.Contains(peer.Text, "not the one") {
+		t.Errorf("%v", s.Err())
+	}
+}
+
+// TestPeerThatLies sends a Sender what no Receiver does: its lane ends, and it goes on.
+func TestPeerThatLies(t *testing.T) {
+	for name, lie := range map[string][]byte{
+		"frame that was not sent":   wire.AppendAck(nil, wire.Ack{Frames: 7}),
+		"control that was not sent": wire.AppendAck(nil, wire.Ack{Controls: 7}),
+		"frame to the source":       wire.AppendFrame(nil, 1, nil),
+		"control far ahead":         wire.AppendControl(nil, 1<<40, wire.TopicReturn, nil),
+		"second welcome":            wire.AppendWelcome(nil, 1),
+		"noise":                     []byte("\xff\xff\xff\xff\xff"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			ended := make(chan struct{}, 100)
+			s := NewSender(t.Context(), SenderConfig{Identity: identity, Lanes: []Lane{{Path: "a", Open: func(context.Context) (net.Conn, error) {
+				here, there := net.Pipe()
+				go func() {
+					wire.Read(there, nil)                   //nolint:errcheck // a test
+					there.Write(wire.AppendWelcome(nil, 1)) //nolint:errcheck // a test
+					go there.Write(lie)                     //nolint:errcheck // a test
+					io.Copy(io.Discard, there)              //nolint:errcheck // a test
+					ended <- struct{}{}
+					there.Close()
+				}()
+				return here, nil
+			}}}})
+			select {
+			case <-ended:
+			case <-time.After(time.Second):
+				t.Error("the lane lives on")
+			}
+			if s.Err() != nil {
+				t.Error(s.Err())
+			}
+			s.Close()
+		})
+	}
+}
+
+func TestAbortTellsWhy(t *testing.T) {
+	w := newWorld(t, newLink("a", time.Millisecond, 0))
+	w.send(1, 10)
+	w.settle(1, 10, time.Second)
+	w.r.Abort("its QEMU is gone")
+	<-w.s.Done()
+	if err := w.s.Err(); err == nil || err.Error() != "the other end: its QEMU is gone" {
+		t.Errorf("%v", err)
+	}
+	if err := w.s.Send(t.Context(), 2, nil); err == nil {
+		t.Error("sent after the end")
+	}
+	w.all[0].kill()
+}
+
+func TestNumbers(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var s numbers
+		want := map[uint64]bool{}
+		for range rapid.IntRange(0, 40).Draw(t, "adds") {
+			first := rapid.Uint64Range(1, 60).Draw(t, "first")
+			last := first + rapid.Uint64Range(0, 8).Draw(t, "length")
+			s.add(first, last, func(n uint64) {
+				if want[n] || n < first || n > last {
+					t.Fatalf("%d is not fresh", n)
+				}
+				want[n] = true
+			})
+		}
+		at := s.base
+		for _, r := range s.ranges {
+			if r.First < at+2 || r.Last < r.First {
+				t.Fatalf("%+v", s)
+			}
+			at = r.Last
+		}
+		for n := uint64(1); n < 80; n++ {
+			if s.has(n) != want[n] {
+				t.Fatalf("%d: %v in %+v", n, s.has(n), s)
+			}
+		}
+	})
+}

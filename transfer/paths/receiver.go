@@ -1,0 +1,187 @@
+package paths
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"godwit/transfer/wire"
+)
+
+// ReceiverConfig is what a Receiver needs.
+type ReceiverConfig struct {
+	Identity
+	// Frame takes each frame once, in the order of arrival, one at a time, and returns when
+	// its pages are kept. The payload is the Receiver's. Pages that cannot be decoded are
+	// told to the Sender before the frame is acknowledged. An error ends everything.
+	Frame func(number uint64, payload []byte) (missed []uint64, err error)
+	// Control takes the Sender's controls, in order, one at a time.
+	Control func(topic wire.Topic, body []byte) error
+	// Thread is called by each goroutine that carries bytes; what it returns when that ends.
+	Thread func() (leave func())
+}
+
+// Receiver is the destination's end. Its methods may be called from any goroutine.
+type Receiver struct {
+	session
+	config ReceiverConfig
+
+	taking sync.Mutex // one frame at a time
+
+	// under mu
+	got    numbers // frames kept
+	told   numbers // frames kept that may be acknowledged
+	missed map[uint64]uint64
+	bytes  int64
+	count  uint64
+}
+
+// NewReceiver makes an end that waits for lanes. It lives until Close, ctx ends, or the
+// Sender says so.
+func NewReceiver(ctx context.Context, config ReceiverConfig) *Receiver {
+	r := &Receiver{config: config, missed: map[uint64]uint64{}}
+	r.init(ctx, config.Identity, config.Control)
+	r.thread = config.Thread
+	r.next = func(*lane, time.Time) *flight { return nil }
+	r.dropped = func(*lane) {}
+	r.ackFrames = func(_ *lane, a wire.Ack, _ time.Time) error {
+		if a.Frames > 0 || len(a.Ranges) > 0 {
+			return fmt.Errorf("acknowledgement of frame %d, but none goes that way", a.Frames)
+		}
+		return nil
+	}
+	r.frameAck = func(a *wire.Ack) {
+		a.Frames, a.Ranges = r.told.base, r.told.ranges
+	}
+	r.acked = func(control uint64) {
+		if frame, ok := r.missed[control]; ok {
+			delete(r.missed, control)
+			r.told.add(frame, frame, func(uint64) {})
+			r.ackEverywhere()
+		}
+	}
+	r.frame = r.take
+	go r.watch()
+	return r
+}
+
+// Serve serves one lane until it ends, and closes conn.
+func (r *Receiver) Serve(ctx context.Context, conn net.Conn) error {
+	stop := context.AfterFunc(ctx, func() { abort(conn) })
+	defer stop()
+	r.mu.Lock()
+	if r.ended {
+		r.mu.Unlock()
+		abort(conn)
+		return context.Cause(r.ctx)
+	}
+	r.running.Add(1)
+	r.mu.Unlock()
+	defer r.running.Done()
+	l := &lane{conn: conn}
+	buffered := bufio.NewReaderSize(counting{conn, &l.read}, 64<<10)
+	if err := r.greet(l, buffered); err != nil {
+		beneath(conn).Close() // not abort: a farewell may be on its way
+		return err
+	}
+	return r.run(l, buffered)
+}
+
+// greet hears the hello and answers.
+func (r *Receiver) greet(l *lane, buffered *bufio.Reader) error {
+	stop := context.AfterFunc(r.ctx, func() { abort(l.conn) })
+	defer stop()
+	if err := l.conn.SetDeadline(time.Now().Add(helloLimit)); err != nil {
+		return err
+	}
+	kind, body, err := wire.Read(buffered, nil)
+	if err != nil {
+		return err
+	}
+	if kind != wire.KindHello {
+		return fmt.Errorf("message of kind %d instead of a hello", kind)
+	}
+	hello, err := wire.ParseHello(body)
+	if err != nil {
+		return err
+	}
+	version, err := hello.Answer(r.id.Migration, r.id.Key)
+	if err != nil {
+		l.conn.Write(wire.AppendBye(nil, err.Error())) //nolint:errcheck // it is closed in any case
+		return err
+	}
+	l.path = hello.Path
+	if _, err := l.conn.Write(wire.AppendWelcome(nil, version)); err != nil {
+		return err
+	}
+	return l.conn.SetDeadline(time.Time{})
+}
+
+// take takes a frame that came on lane l.
+func (r *Receiver) take(l *lane, number uint64, payload []byte) error {
+	r.taking.Lock()
+	defer r.taking.Unlock()
+	r.mu.Lock()
+	known := r.got.has(number)
+	far := number > r.got.base+farFrames
+	l.ackDue = l.ackDue || known
+	r.mu.Unlock()
+	switch {
+	case known:
+		return nil
+	case far:
+		return fmt.Errorf("frame %d, far ahead of %d", number, r.got.base)
+	}
+	missed, err := r.config.Frame(number, payload)
+	if err != nil {
+		r.fail(err)
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	fresh := func(uint64) {}
+	r.got.add(number, number, fresh)
+	r.bytes += int64(len(payload))
+	r.count++
+	r.path(l.path).Acked += int64(len(payload))
+	l.ackDue = true
+	r.changed.Broadcast()
+	if len(missed) == 0 {
+		r.told.add(number, number, fresh)
+		return nil
+	}
+	control, err := r.push(wire.TopicMiss, wire.AppendMiss(nil, number, missed), false)
+	if err == nil {
+		r.missed[control] = number
+	}
+	return err
+}
+
+// farFrames is how far a frame may be ahead of the first that is missing.
+const farFrames = 1 << 20
+
+// Settled waits until the other end has every control.
+func (r *Receiver) Settled(ctx context.Context) error {
+	return r.settled(ctx, func() bool { return false })
+}
+
+// Has says whether all frames up to last are kept.
+func (r *Receiver) Has(last uint64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.got.base >= last
+}
+
+// Stats returns the counters so far, also after the end.
+func (r *Receiver) Stats() Stats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := r.stats()
+	out.Acked, out.Frames = r.bytes, r.count
+	out.Paths = slices.Clone(out.Paths)
+	return out
+}

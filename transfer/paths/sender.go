@@ -1,0 +1,370 @@
+package paths
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"godwit/transfer/wire"
+)
+
+// SenderConfig is what a Sender needs.
+type SenderConfig struct {
+	Identity
+	Lanes []Lane // at least one
+	// Control takes the Receiver's controls, in order, one at a time. The body is its own.
+	// An error ends everything, and its text is told to the other end.
+	Control func(topic wire.Topic, body []byte) error
+	// Acked hears of each frame that the other end has, once, in any order. It must not
+	// call the Sender.
+	Acked func(number uint64)
+	// Thread is called by each goroutine that carries bytes; what it returns when that ends.
+	Thread func() (leave func())
+}
+
+// Sender is the source's end. Its methods may be called from any goroutine.
+type Sender struct {
+	session
+	config SenderConfig
+
+	// under mu
+	queue   []*frame // on no lane
+	unacked map[uint64]*frame
+	have    numbers // acknowledged frames
+	highest uint64
+	queued  int64
+	bytes   int64 // of unacked
+	ackedB  int64
+	ackedN  uint64
+	again   int64
+	hurry   bool
+	behind  int64 // bytes that will follow the queue
+}
+
+// frame is one that is not acknowledged. Its bytes do not change.
+type frame struct {
+	number  uint64
+	payload []byte
+	flights []*flight
+}
+
+func (f *frame) size() int64 { return int64(len(f.payload)) }
+
+// NewSender begins to open lanes. The Sender lives until Close, ctx ends, or the other end
+// says so.
+func NewSender(ctx context.Context, config SenderConfig) *Sender {
+	s := &Sender{config: config, unacked: map[uint64]*frame{}}
+	s.init(ctx, config.Identity, config.Control)
+	s.thread = config.Thread
+	s.next, s.dropped, s.ackFrames = s.pick, s.drop, s.heardFrames
+	s.frameAck = func(*wire.Ack) {}
+	s.acked = func(uint64) {}
+	s.frame = func(*lane, uint64, []byte) error { return errors.New("a frame to the source") }
+	for _, l := range config.Lanes {
+		s.path(l.Path)
+		s.running.Go(func() { s.keepOpen(l) })
+	}
+	go s.watch()
+	return s
+}
+
+// AwaitRoom waits until Send would not wait, so that what is sent can be chosen then.
+func (s *Sender) AwaitRoom(ctx context.Context) error {
+	stop := s.wakeWith(ctx)
+	defer stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.awaitRoom(ctx)
+}
+
+func (s *Sender) awaitRoom(ctx context.Context) error {
+	for !s.room() && !s.ended && ctx.Err() == nil {
+		s.changed.Wait()
+	}
+	if s.ended {
+		return context.Cause(s.ctx)
+	}
+	return ctx.Err()
+}
+
+// Send queues a frame; numbers go up by one from 1. It waits until a lane wants it, or
+// everything ends. The payload, at most wire.MaxPayload, is kept until it is acknowledged.
+func (s *Sender) Send(ctx context.Context, number uint64, payload []byte) error {
+	stop := s.wakeWith(ctx)
+	defer stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if number != s.highest+1 || len(payload) > wire.MaxPayload {
+		return fmt.Errorf("send frame %d of %d bytes after frame %d", number, len(payload), s.highest)
+	}
+	if err := s.awaitRoom(ctx); err != nil {
+		return err
+	}
+	f := &frame{number: number, payload: payload}
+	s.highest = number
+	s.unacked[number] = f
+	s.queue = append(s.queue, f)
+	s.queued += f.size()
+	s.bytes += f.size()
+	s.changed.Broadcast()
+	return nil
+}
+
+// room says whether another frame may be queued: one for each lane that works, so that the
+// next is coded while they send.
+func (s *Sender) room() bool {
+	return len(s.queue) < max(1, len(s.lanes)) && s.bytes < mostBytes
+}
+
+// Hurry begins the stop phase: behind is how many bytes of frames will still be sent, as
+// far as is known. It may be called again with another figure.
+func (s *Sender) Hurry(behind int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hurry, s.behind = true, behind
+	s.changed.Broadcast()
+}
+
+// SetBandwidth limits the bytes per second of all lanes together, from now on; 0: no limit.
+func (s *Sender) SetBandwidth(bytesPerSecond int64) { s.limit.Set(bytesPerSecond) }
+
+// Settled waits until the other end has every frame and control.
+func (s *Sender) Settled(ctx context.Context) error {
+	return s.settled(ctx, func() bool { return len(s.unacked) > 0 })
+}
+
+// Stats returns the counters so far, also after the end.
+func (s *Sender) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := s.stats()
+	out.Queued, out.Unacked, out.Acked, out.Frames, out.Repeated = s.queued, s.bytes, s.ackedB, s.ackedN, s.again
+	return out
+}
+
+// pick chooses the frame that lane l sends now; nil: none. It is put on the lane.
+func (s *Sender) pick(l *lane, now time.Time) *flight {
+	for len(s.queue) > 0 {
+		f := s.queue[0]
+		if s.unacked[f.number] == nil { // acknowledged after its lane had died
+			s.unqueue()
+			continue
+		}
+		if s.hurry && s.sooner(l, f) {
+			return nil
+		}
+		s.unqueue()
+		s.changed.Broadcast() // room
+		return s.put(l, f, now)
+	}
+	if s.hurry {
+		return s.repeat(l, now)
+	}
+	return nil
+}
+
+func (s *Sender) unqueue() {
+	s.queued -= s.queue[0].size()
+	s.queue = s.queue[1:]
+}
+
+func (s *Sender) put(l *lane, f *frame, now time.Time) *flight {
+	if len(f.flights) > 0 {
+		s.again += f.size()
+	}
+	fl := &flight{frame: f, lane: l}
+	l.sent(fl, f.size(), now)
+	f.flights = append(f.flights, fl)
+	l.flights = append(l.flights, fl)
+	return fl
+}
+
+// sooner says whether f, with all that is to be sent before the end, would arrive sooner
+// over some other lane than over l by itself.
+func (s *Sender) sooner(l *lane, f *frame) bool {
+	here, known := l.arrival(f.size())
+	if !known {
+		return false
+	}
+	for _, other := range s.lanes {
+		if other == l {
+			continue
+		}
+		if there, known := other.arrival(s.queued + s.behind); known && there < here {
+			return true
+		}
+	}
+	return false
+}
+
+// lateBy is how much earlier a repeated frame must arrive to be worth its bytes.
+const lateBy = 5 * time.Millisecond
+
+// repeat finds a frame that is on other lanes and would arrive earlier over l.
+func (s *Sender) repeat(l *lane, now time.Time) *flight {
+	var best *frame
+	var gain time.Duration
+	for _, f := range s.unacked {
+		here, known := l.arrival(f.size())
+		if len(f.flights) == 0 || len(f.flights) > 1 || f.flights[0].lane == l || !known {
+			continue
+		}
+		fl := f.flights[0]
+		eta := fl.eta
+		if overdue := eta.Add(fl.lane.rtt); !eta.IsZero() && now.After(overdue) {
+			eta = now.Add(now.Sub(overdue)) // the longer it is late, the longer it may take
+		}
+		if eta.IsZero() {
+			continue
+		}
+		if d := eta.Sub(now.Add(here)); d > max(lateBy, gain) {
+			best, gain = f, d
+		}
+	}
+	if best == nil {
+		return nil
+	}
+	return s.put(l, best, now)
+}
+
+// drop takes back what was on a lane that died.
+func (s *Sender) drop(l *lane) {
+	var back []*frame
+	for _, fl := range l.flights {
+		f := fl.frame
+		f.flights = slices.DeleteFunc(f.flights, func(other *flight) bool { return other == fl })
+		if s.unacked[f.number] != nil && len(f.flights) == 0 {
+			back = append(back, f)
+			s.queued += f.size()
+			s.again += f.size()
+		}
+	}
+	l.flights = nil
+	s.queue = append(back, s.queue...)
+}
+
+// heardFrames takes an Ack's word about frames; under mu.
+func (s *Sender) heardFrames(l *lane, a wire.Ack, now time.Time) error {
+	highest := a.Frames
+	if n := len(a.Ranges); n > 0 {
+		highest = a.Ranges[n-1].Last
+	}
+	if highest > s.highest {
+		return fmt.Errorf("acknowledgement of frame %d of %d", highest, s.highest)
+	}
+	fresh := func(number uint64) { s.settle(l, number, now) }
+	s.have.add(1, a.Frames, fresh)
+	for _, r := range a.Ranges {
+		s.have.add(r.First, r.Last, fresh)
+	}
+	l.flights = slices.DeleteFunc(l.flights, func(fl *flight) bool { return s.unacked[fl.frame.number] == nil })
+	return nil
+}
+
+// settle gives a frame up that the other end has. Its Ack came on lane l.
+func (s *Sender) settle(l *lane, number uint64, now time.Time) {
+	f := s.unacked[number]
+	if f == nil {
+		return
+	}
+	delete(s.unacked, number)
+	s.bytes -= f.size()
+	s.ackedB += f.size()
+	s.ackedN++
+	first := slices.IndexFunc(f.flights, func(fl *flight) bool { return fl.lane == l })
+	for i, fl := range f.flights {
+		if i == max(first, 0) {
+			fl.lane.acked(fl, f.size(), now)
+			s.path(fl.lane.path).Acked += f.size()
+			l.progress, l.moved = now, true
+			s.heard = now
+			continue
+		}
+		fl.lane.lost(f.size())
+	}
+	s.config.Acked(number)
+}
+
+// keepOpen opens a lane, again and again, until the session ends.
+func (s *Sender) keepOpen(config Lane) {
+	pause := backOff
+	for s.ctx.Err() == nil {
+		began := time.Now()
+		err := s.openOnce(config)
+		if s.ctx.Err() != nil {
+			return
+		}
+		s.mu.Lock()
+		over := s.bye != nil
+		if !over {
+			s.path(config.Path).Last = err.Error()
+		}
+		s.mu.Unlock()
+		if over {
+			return
+		}
+		if time.Since(began) > 2*backOffMax+dialLimit {
+			pause = backOff // it had worked
+		}
+		select {
+		case <-time.After(pause):
+		case <-s.ctx.Done():
+			return
+		}
+		pause = min(2*pause, backOffMax)
+	}
+}
+
+// openOnce opens a lane and serves it until it ends.
+func (s *Sender) openOnce(config Lane) error {
+	ctx, cancel := context.WithTimeout(s.ctx, dialLimit)
+	conn, err := config.Open(ctx)
+	cancel()
+	if err != nil {
+		return err
+	}
+	l := &lane{path: config.Path, conn: conn}
+	l.expected = float64(config.Rate)
+	r := bufio.NewReaderSize(counting{conn, &l.read}, 64<<10)
+	if err := s.greet(l, r); err != nil {
+		abort(conn)
+		return err
+	}
+	return s.run(l, r)
+}
+
+// greet says hello and awaits the answer.
+func (s *Sender) greet(l *lane, r *bufio.Reader) error {
+	stop := context.AfterFunc(s.ctx, func() { abort(l.conn) })
+	defer stop()
+	if err := l.conn.SetDeadline(time.Now().Add(helloLimit)); err != nil {
+		return err
+	}
+	hello := wire.Hello{Lowest: wire.Version, Highest: wire.Version, Migration: s.id.Migration, Key: s.id.Key, Path: l.path}
+	if _, err := l.conn.Write(wire.AppendHello(nil, hello)); err != nil {
+		return err
+	}
+	kind, body, err := wire.Read(r, nil)
+	switch {
+	case errors.Is(err, io.EOF):
+		return errors.New("closed before a welcome")
+	case err != nil:
+		return err
+	case kind == wire.KindBye:
+		return s.heardBye(string(body))
+	case kind != wire.KindWelcome:
+		return fmt.Errorf("message of kind %d instead of a welcome", kind)
+	}
+	version, err := wire.ParseWelcome(body)
+	if err != nil {
+		return err
+	}
+	if version != wire.Version {
+		return fmt.Errorf("welcome to version %d, which was not offered", version)
+	}
+	return l.conn.SetDeadline(time.Time{})
+}

@@ -1,0 +1,322 @@
+package paths
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"godwit/transfer/pace"
+	"godwit/transfer/wire"
+)
+
+// session is what both ends have: lanes, and controls in both directions.
+type session struct {
+	id     Identity
+	handle func(topic wire.Topic, body []byte) error // controls, in order, one at a time
+	limit  pace.Limiter
+	thread func() (leave func()) // called by each goroutine that carries bytes; nil: nothing
+
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	running sync.WaitGroup // goroutines of lanes
+	done    chan struct{}
+
+	mu       sync.Mutex
+	changed  *sync.Cond // what a lane could send, or what somebody waits for
+	lanes    []*lane    // those that work
+	outgoing []*control // not acknowledged, by number
+	last     uint64     // number of the last outgoing
+	waiting  int        // bytes of outgoing
+	taken    uint64     // incoming controls handled
+	held     map[uint64]control
+	heard    time.Time
+	bye      *string // to be said on every lane, and then nothing more
+	ended    bool
+	paths    map[string]*Path
+	order    []string
+
+	delivering sync.Mutex // while handle runs
+
+	// hooks of the two ends, under mu but for frame
+	next      func(l *lane, now time.Time) *flight
+	dropped   func(l *lane)
+	ackFrames func(l *lane, a wire.Ack, now time.Time) error
+	frameAck  func(a *wire.Ack)
+	acked     func(control uint64)
+	frame     func(l *lane, number uint64, payload []byte) error
+}
+
+// control is one that is kept until it is acknowledged.
+type control struct {
+	number     uint64
+	topic      wire.Topic
+	body       []byte
+	everywhere bool
+	on         []*lane // that work and have sent it
+}
+
+func (s *session) init(ctx context.Context, id Identity, handle func(wire.Topic, []byte) error) {
+	s.id, s.handle = id, handle
+	s.ctx, s.cancel = context.WithCancelCause(ctx)
+	s.done = make(chan struct{})
+	s.changed = sync.NewCond(&s.mu)
+	s.held = map[uint64]control{}
+	s.paths = map[string]*Path{}
+	s.heard = time.Now()
+}
+
+// watch kills lanes that are dead, and wakes those that have to say that they live. It
+// ends, and everything with it, when ctx does.
+func (s *session) watch() {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case now := <-tick.C:
+			s.mu.Lock()
+			for _, l := range slices.Clone(s.lanes) {
+				if err := l.check(now); err != nil {
+					l.kill(err)
+				}
+			}
+			s.changed.Broadcast()
+			s.mu.Unlock()
+		case <-s.ctx.Done():
+			s.mu.Lock()
+			s.ended = true
+			for _, l := range slices.Clone(s.lanes) {
+				l.kill(context.Cause(s.ctx))
+			}
+			s.changed.Broadcast()
+			s.mu.Unlock()
+			s.running.Wait()
+			close(s.done)
+			return
+		}
+	}
+}
+
+// Control sends a control, in order after those before it: on every lane, now and later
+// ones, or on one. It waits while too many bytes of them are not acknowledged, and else
+// for nothing. The body is kept.
+func (s *session) Control(ctx context.Context, topic wire.Topic, body []byte, everywhere bool) error {
+	stop := s.wakeWith(ctx)
+	defer stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.waiting+len(body) > mostControls && len(s.outgoing) > 0 && !s.ended && ctx.Err() == nil {
+		s.changed.Wait()
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	_, err := s.push(topic, body, everywhere)
+	return err
+}
+
+func (s *session) push(topic wire.Topic, body []byte, everywhere bool) (uint64, error) {
+	if s.ended {
+		return 0, context.Cause(s.ctx)
+	}
+	s.last++
+	s.waiting += len(body)
+	s.outgoing = append(s.outgoing, &control{number: s.last, topic: topic, body: body, everywhere: everywhere})
+	s.changed.Broadcast()
+	return s.last, nil
+}
+
+// wakeWith wakes those who wait for changed when ctx ends.
+func (s *session) wakeWith(ctx context.Context) (stop func() bool) {
+	return context.AfterFunc(ctx, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.changed.Broadcast()
+	})
+}
+
+// settled waits until every control is acknowledged, and there is no more.
+func (s *session) settled(ctx context.Context, more func() bool) error {
+	stop := s.wakeWith(ctx)
+	defer stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for (len(s.outgoing) > 0 || more()) && !s.ended && ctx.Err() == nil {
+		s.changed.Wait()
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if s.ended {
+		return context.Cause(s.ctx)
+	}
+	return nil
+}
+
+// heardControl takes a control, and handles those that are due.
+func (s *session) heardControl(l *lane, number uint64, topic wire.Topic, body []byte) error {
+	s.mu.Lock()
+	l.ackDue = true
+	if number > s.taken+window {
+		s.mu.Unlock()
+		return errors.New("a control far ahead of its turn")
+	}
+	if _, known := s.held[number]; number > s.taken && !known {
+		s.held[number] = control{number: number, topic: topic, body: slices.Clone(body)}
+	}
+	s.mu.Unlock()
+
+	s.delivering.Lock()
+	defer s.delivering.Unlock()
+	for {
+		s.mu.Lock()
+		c, due := s.held[s.taken+1]
+		s.mu.Unlock()
+		if !due {
+			return nil
+		}
+		if err := s.handle(c.topic, c.body); err != nil {
+			s.fail(err)
+			return err
+		}
+		s.mu.Lock()
+		delete(s.held, c.number)
+		s.taken = c.number
+		s.ackEverywhere()
+		s.changed.Broadcast()
+		s.mu.Unlock()
+	}
+}
+
+func (s *session) heardAck(l *lane, a wire.Ack) error {
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a.Controls > s.last {
+		return errors.New("acknowledgement of a control that was not sent")
+	}
+	l.heardAck(a, now)
+	if l.moved {
+		s.heard, l.moved = now, false
+	}
+	n := 0
+	for n < len(s.outgoing) && s.outgoing[n].number <= a.Controls {
+		s.waiting -= len(s.outgoing[n].body)
+		s.acked(s.outgoing[n].number)
+		n++
+	}
+	s.outgoing = s.outgoing[n:]
+	err := s.ackFrames(l, a, now)
+	s.changed.Broadcast()
+	return err
+}
+
+// enter is called by goroutines that carry bytes.
+func (s *session) enter() (leave func()) {
+	if s.thread == nil {
+		return func() {}
+	}
+	return s.thread()
+}
+
+// fail ends everything for a reason that the other end is told.
+func (s *session) fail(err error) { s.end(err.Error(), err) }
+
+// end says text on every lane, and ends with err soon after.
+func (s *session) end(text string, err error) {
+	s.mu.Lock()
+	if s.bye == nil {
+		s.bye = &text
+	}
+	s.changed.Broadcast()
+	s.mu.Unlock()
+	go func() {
+		defer s.cancel(err)
+		deadline := time.Now().Add(byeLimit)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for len(s.lanes) > 0 && time.Now().Before(deadline) && !s.ended {
+			s.changed.Wait() // watch wakes
+		}
+	}()
+}
+
+// byeLimit bounds a farewell: the other end closes its lanes when it has heard it.
+const byeLimit = 800 * time.Millisecond
+
+// heardBye ends everything.
+func (s *session) heardBye(text string) error {
+	if text == "" {
+		s.cancel(errEnded)
+		return errEnded
+	}
+	err := &PeerError{text}
+	s.cancel(err)
+	return err
+}
+
+// path returns the counters of a name; under mu.
+func (s *session) path(name string) *Path {
+	p, ok := s.paths[name]
+	if !ok {
+		p = &Path{Path: name}
+		s.paths[name] = p
+		s.order = append(s.order, name)
+	}
+	return p
+}
+
+// stats are those that both ends have; under mu.
+func (s *session) stats() Stats {
+	out := Stats{Heard: s.heard, LanesLive: len(s.lanes)}
+	for _, name := range s.order {
+		p := *s.paths[name]
+		for _, l := range s.lanes {
+			if l.path != name {
+				continue
+			}
+			p.Lanes++
+			p.Rate += int64(l.rate)
+			if p.RTT == 0 || l.rtt > 0 && l.rtt < p.RTT {
+				p.RTT = l.rtt
+			}
+		}
+		out.Goodput += p.Rate
+		if out.RTT == 0 || p.RTT > 0 && p.RTT < out.RTT {
+			out.RTT = p.RTT
+		}
+		out.Paths = append(out.Paths, p)
+	}
+	return out
+}
+
+// Done is closed when everything has ended and nothing is left open.
+func (s *session) Done() <-chan struct{} { return s.done }
+
+// Err is why everything ended: nil before, and where both ends wanted it.
+func (s *session) Err() error {
+	select {
+	case <-s.done:
+	default:
+		return nil
+	}
+	if err := context.Cause(s.ctx); !errors.Is(err, errClosed) && !errors.Is(err, errEnded) {
+		return err
+	}
+	return nil
+}
+
+// Close tells the other end that all is well, ends every lane and waits for that, less
+// than a second.
+func (s *session) Close() error {
+	s.end("", errClosed)
+	<-s.done
+	return s.Err()
+}
+
+// Abort is Close with a reason for the other end.
+func (s *session) Abort(text string) {
+	s.end(text, errClosed)
+	<-s.done
+}

@@ -1,0 +1,86 @@
+package proxy
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"godwit/transfer/qstream"
+	"godwit/transfer/wire"
+)
+
+// control takes what the destination says.
+func (s *Source) control(topic wire.Topic, body []byte) error {
+	switch topic {
+	case wire.TopicReturn:
+		return s.passBack(body)
+	case wire.TopicReturnEnd:
+		return nil // QEMU closes by itself when it has heard SHUT
+	case wire.TopicMiss:
+		frame, missed, err := wire.ParseMiss(body)
+		if err != nil {
+			return err
+		}
+		return s.store.Missed(frame, missed)
+	case wire.TopicFault:
+		wanted, err := wire.ParseFault(body)
+		if err != nil {
+			return err
+		}
+		for _, page := range wanted {
+			s.store.Urgent(page)
+		}
+		s.faults.Add(int64(len(wanted)))
+		return nil
+	}
+	return fmt.Errorf("control of topic %d to the source", topic)
+}
+
+// passBack gives QEMU a message of its return path; SWITCHOVER_ACK when it is allowed.
+func (s *Source) passBack(body []byte) error {
+	m, err := qstream.NewReturnPath(bytes.NewReader(body)).Next()
+	if err != nil {
+		return err
+	}
+	if len(m.Raw) != len(body) {
+		return errors.New("return path: more than a message")
+	}
+	if m.Type == qstream.SwitchoverAck {
+		s.mu.Lock()
+		twice := s.acked
+		s.acked = true
+		s.mu.Unlock()
+		if twice {
+			return errors.New("return path: a second SWITCHOVER_ACK")
+		}
+		s.passAck()
+		return nil
+	}
+	s.toQEMU(body)
+	return nil
+}
+
+// passAck sends SWITCHOVER_ACK once, when it has come and is allowed.
+func (s *Source) passAck() {
+	s.mu.Lock()
+	due := s.acked && s.allowed && !s.passedOn
+	s.passedOn = s.passedOn || due
+	s.mu.Unlock()
+	if due {
+		s.toQEMU(qstream.AppendMessage(nil, qstream.SwitchoverAck, nil))
+	}
+}
+
+// toQEMU writes a whole message. That it can't be written is no news: the reader of the
+// same connection finds out as well.
+func (s *Source) toQEMU(message []byte) {
+	s.mu.Lock()
+	conn := s.qemu
+	s.mu.Unlock()
+	if conn == nil {
+		return
+	}
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	conn.Write(message) //nolint:errcheck // see above
+}

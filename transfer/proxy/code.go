@@ -1,0 +1,224 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"godwit/transfer/encode"
+	"godwit/transfer/pages"
+	"godwit/transfer/wire"
+)
+
+// leastCores is what this thread is taken to get at least.
+const leastCores = 0.05
+
+// code makes frames of what waits, until everything was sent.
+func (s *Source) code() error {
+	coder := encode.NewCoder(s.store, nil)
+	var meter encode.Meter
+	last, told, handed := uint64(0), uint64(0), false
+	cores := 0.5 // of a processor that this thread gets while it codes
+	for {
+		if err := s.sender.AwaitRoom(s.ctx); err != nil {
+			return err
+		}
+		if !handed && s.early.Load() && s.tailSent() {
+			if err := s.handOver(); err != nil {
+				return err
+			}
+			handed = s.early.Load()
+		}
+		f, err := s.store.Take(s.frameSize())
+		if err != nil {
+			return err
+		}
+		if f == nil {
+			if handed {
+				s.noteAllSent()
+			} else if told, err = s.tellEnd(last, told); err != nil {
+				return err
+			}
+			select {
+			case <-s.store.Ready():
+			case <-time.After(20 * time.Millisecond):
+			case <-s.ctx.Done():
+				return context.Cause(s.ctx)
+			}
+			continue
+		}
+		if handed {
+			sendAll(f)
+		}
+		level := meter.Next(float64(s.sender.Stats().Goodput), cores)
+		begun, used := time.Now(), processorTime()
+		body, counts := coder.Encode(make([]byte, 0, 64<<10), f, level)
+		used = processorTime() - used
+		meter.Add(level, counts, used)
+		if wall := time.Since(begun); len(f.Pages) > 0 && wall > 0 {
+			cores += (min(used.Seconds()/wall.Seconds(), 1) - cores) / 64
+			cores = max(cores, leastCores)
+		}
+		s.store.Sent(f)
+		s.count(f, counts, level)
+		s.hurryOn()
+		last = f.Number
+		if err := s.sender.Send(s.ctx, f.Number, body); err != nil {
+			return err
+		}
+	}
+}
+
+// sendAll makes every page of f travel, also one that the destination has in its mirror: its
+// QEMU was told that it is not there.
+func sendAll(f *pages.Frame) {
+	for i := range f.Pages {
+		p := &f.Pages[i]
+		p.Settled = p.Settled && p.Base != nil && !bytes.Equal(p.Base, p.Data)
+	}
+}
+
+// tellEnd says which frame is the last, when nothing waits any more. told is what was said
+// before, plus one.
+func (s *Source) tellEnd(last, told uint64) (uint64, error) {
+	s.mu.Lock()
+	sent, tail := s.tail > 0, s.tailPlain
+	s.mu.Unlock()
+	if !sent || told == last+1 || s.store.Progress().Waiting > 0 {
+		return told, nil
+	}
+	err := s.sender.Control(s.ctx, wire.TopicEnd, wire.AppendEnd(nil, wire.End{Last: last, Tail: uint32(tail)}), true) //nolint:gosec // at most MaxTail
+	s.noteAllSent()
+	return last + 1, err
+}
+
+func (s *Source) noteAllSent() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.allSent = s.store.Progress().Waiting == 0
+}
+
+func (s *Source) tailSent() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tail > 0
+}
+
+// handOver lets the destination run, with a list of the pages that are not there. What is
+// on its way arrives before, so that nothing arrives that was discarded.
+func (s *Source) handOver() error {
+	if err := s.sender.Settled(s.ctx); err != nil {
+		return err
+	}
+	var runs []wire.Run
+	s.store.Missing(func(first, count uint64) bool {
+		runs = append(runs, wire.Run{First: first, Count: count})
+		return true
+	})
+	if len(runs) == 0 { // QEMU wants at least one
+		s.early.Store(false)
+		return nil
+	}
+	for len(runs) > 0 {
+		n := min(len(runs), wire.MaxRuns)
+		if err := s.sender.Control(s.ctx, wire.TopicDiscard, wire.AppendDiscard(nil, runs[:n]), true); err != nil {
+			return err
+		}
+		runs = runs[n:]
+	}
+	s.mu.Lock()
+	start := wire.Start{Tail: uint32(s.tailPlain), Devices: uint32(s.devices)} //nolint:gosec // at most MaxTail
+	s.mu.Unlock()
+	s.store.PostCopy()
+	return s.sender.Control(s.ctx, wire.TopicRun, wire.AppendRun(nil, start), true)
+}
+
+// hurryOn tells the lanes, in the stop phase, how much follows.
+func (s *Source) hurryOn() {
+	select {
+	case <-s.hurried:
+		s.sender.Hurry(int64(s.coded(s.store.Progress())))
+	default:
+	}
+}
+
+// frameTime is how long a frame should take to send at most.
+const frameTime = 10 * time.Millisecond
+
+// frameSize is how many pages the next frame takes.
+func (s *Source) frameSize() int {
+	if s.early.Load() {
+		return 16 // what the guest waits for is soon next
+	}
+	n := int(s.guestRate() * frameTime.Seconds() / pages.Size)
+	return min(max(n/16*16, 16), pages.MaxPages)
+}
+
+func (s *Source) count(f *pages.Frame, c encode.Counts, level encode.Level) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range c.Pages {
+		s.codings.Pages[i] += c.Pages[i]
+		s.codings.Bytes[i] += c.Bytes[i]
+	}
+	s.codings.In += c.In
+	s.codings.Out += c.Out
+	s.levels[level]++
+	again := 0
+	for i := range f.Pages {
+		if f.Pages[i].Version > 0 {
+			again++
+		}
+	}
+	n := len(f.Pages)
+	switch {
+	case n > 0 && again*4 >= n*3:
+		follow(&s.again, c.Out, n)
+	case n > 0 && again*4 <= n:
+		follow(&s.fresh, c.Out, n)
+	}
+}
+
+// pageMemory is over how many pages an average of their coded size goes.
+const pageMemory = 1024
+
+func follow(average *float64, bytes uint64, n int) {
+	if *average == 0 {
+		*average = float64(bytes) / float64(n)
+	}
+	*average += (float64(bytes)/float64(n) - *average) * min(1, float64(n)/pageMemory)
+}
+
+// leastPage is what a page costs at least, bytes: its number, and its share of a frame.
+const leastPage = 8.0
+
+// pageBytes is how long a page is, coded, lately: one that the destination has had in an
+// older version, or a new one.
+func (s *Source) pageBytes(again bool) float64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	size := s.fresh
+	if again && s.again > 0 {
+		size = s.again
+	}
+	if size == 0 {
+		size = pages.Size / 2
+	}
+	return max(size, leastPage)
+}
+
+// coded is how many bytes what waits will be.
+func (s *Source) coded(p pages.Progress) float64 {
+	seen := uint64(0)
+	for _, n := range p.Heat {
+		seen += n
+	}
+	fresh := min(seen-min(seen, p.Delivered+p.InFlight), p.Waiting)
+	return float64(fresh)*s.pageBytes(false) + float64(p.Waiting-fresh)*s.pageBytes(true)
+}
+
+func (s *Source) frameAcked(number uint64) {
+	if err := s.store.Acked(number); err != nil {
+		s.cancel(err)
+	}
+}

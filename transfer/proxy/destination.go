@@ -1,0 +1,394 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	"godwit/transfer/encode"
+	"godwit/transfer/encode/mirror"
+	"godwit/transfer/pages"
+	"godwit/transfer/paths"
+	"godwit/transfer/qstream"
+	"godwit/transfer/wire"
+)
+
+// DestinationConfig is what a Destination needs.
+type DestinationConfig struct {
+	paths.Identity
+	Socket   string // unix socket on which the waiting QEMU listens
+	Postcopy bool   // the Source may hand over early; QEMU must have the capability postcopy-ram
+	Mirror   string // directory of the mirror's file, as large as the guest's memory
+}
+
+// Destination is the end beside the QEMU that waits. Its methods may be called from any
+// goroutine.
+type Destination struct {
+	config   DestinationConfig
+	receiver *paths.Receiver
+	threads  threads
+
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	done   chan struct{}
+	handed chan struct{} // closed: the guest may run before its pages are there
+	err    error         // set before done is closed
+
+	mu       sync.Mutex // frames and controls come on goroutines of their own
+	qemu     net.Conn
+	writer   *qstream.Writer
+	blocks   qstream.Blocks
+	mirror   *mirror.File
+	decoder  *encode.Decoder
+	frames   uint64 // taken
+	missing  map[uint64]bool
+	commands []qstream.Command
+	tail     []byte // packed
+	end      *wire.End
+	opaque   bool
+	written  bool            // the whole stream was
+	runs     []wire.Run      // not there when the guest runs
+	absent   map[uint64]bool // those that still are not; nil before Run
+}
+
+// NewDestination waits for lanes. QEMU is connected to when the first has brought the
+// prologue. It lives until the Source says that all is over, ctx ends, or Close.
+func NewDestination(ctx context.Context, config DestinationConfig) *Destination {
+	d := &Destination{config: config, done: make(chan struct{}), handed: make(chan struct{}), missing: map[uint64]bool{}}
+	d.ctx, d.cancel = context.WithCancelCause(ctx)
+	d.receiver = paths.NewReceiver(context.WithoutCancel(ctx), paths.ReceiverConfig{ // it says farewell after ctx
+		Identity: config.Identity, Frame: d.frame, Control: d.control, Thread: d.threads.enter,
+	})
+	go d.run()
+	return d
+}
+
+func (d *Destination) run() {
+	defer close(d.done)
+	select {
+	case <-d.receiver.Done():
+		err := d.receiver.Err()
+		if err == nil {
+			err = errClosed
+		}
+		d.cancel(err)
+	case <-d.ctx.Done():
+		if err := context.Cause(d.ctx); errors.Is(err, errClosed) {
+			d.receiver.Abort("the destination has ended it")
+		} else {
+			d.receiver.Abort(err.Error())
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.qemu != nil {
+		d.qemu.Close()
+	}
+	if d.mirror != nil {
+		d.mirror.Close() //nolint:errcheck // it has no name, and nobody needs it
+	}
+	d.err = context.Cause(d.ctx)
+	if d.written && errors.Is(d.err, errClosed) {
+		d.err = nil
+	}
+}
+
+// Serve serves one lane until it ends, and closes conn.
+func (d *Destination) Serve(ctx context.Context, conn net.Conn) error {
+	return d.receiver.Serve(ctx, conn)
+}
+
+// control takes what the Source says.
+func (d *Destination) control(topic wire.Topic, body []byte) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch topic {
+	case wire.TopicPrologue:
+		return d.begin(body)
+	case wire.TopicCommand:
+		code, data, err := wire.ParseCommand(body)
+		if err != nil || len(d.commands) > 64 {
+			return errors.Join(errors.New("a command that cannot be"), err)
+		}
+		d.commands = append(d.commands, qstream.Command{Code: qstream.CommandCode(code), Data: data})
+		return nil
+	case wire.TopicTail:
+		d.threads.hurry()
+		if len(d.tail)+len(body) > wire.MaxTail {
+			return fmt.Errorf("tail of more than %d bytes", wire.MaxTail)
+		}
+		d.tail = append(d.tail, body...)
+		return nil
+	case wire.TopicEnd:
+		end, err := wire.ParseEnd(body)
+		if err != nil {
+			return err
+		}
+		d.end = &end
+		return d.complete()
+	case wire.TopicDiscard:
+		return d.discard(body)
+	case wire.TopicRun:
+		return d.handOver(body)
+	case wire.TopicOpaque:
+		return d.goOpaque(body)
+	case wire.TopicRaw:
+		if !d.opaque {
+			return errors.New("raw bytes of a stream that is not opaque")
+		}
+		return d.raw(body)
+	case wire.TopicRawEnd:
+		d.written = true
+		return nil
+	}
+	return fmt.Errorf("control of topic %d to the destination", topic)
+}
+
+// begin connects QEMU and writes the prologue to it.
+func (d *Destination) begin(head []byte) error {
+	if d.qemu != nil {
+		return errors.New("a second prologue")
+	}
+	event, err := qstream.NewParser(bytes.NewReader(head)).Next()
+	if err != nil {
+		return err
+	}
+	pro, ok := event.(*qstream.Prologue)
+	if !ok {
+		return fmt.Errorf("prologue is %T", event)
+	}
+	total := pro.Blocks.Pages()
+	if d.mirror, err = mirror.Create(d.config.Mirror, total); err != nil {
+		return err
+	}
+	d.decoder = encode.NewDecoder(total, d.mirror, nil)
+	if err := d.connect(); err != nil {
+		return err
+	}
+	d.writer, d.blocks = qstream.NewWriter(d.qemu, pro), pro.Blocks
+	if d.config.Postcopy {
+		return d.toQEMU(d.writer.Advise(qstream.PageSize))
+	}
+	return d.toQEMU(d.writer.Begin())
+}
+
+func (d *Destination) connect() error {
+	conn, err := new(net.Dialer).DialContext(d.ctx, "unix", d.config.Socket)
+	if err != nil {
+		return qemuError("connect: %w", err)
+	}
+	d.qemu = conn
+	go d.passBack(conn)
+	return nil
+}
+
+func (d *Destination) toQEMU(err error) error {
+	if err != nil {
+		return qemuError("write: %w", err)
+	}
+	return nil
+}
+
+// passBack sends what QEMU says on its return path, until it closes that.
+func (d *Destination) passBack(conn net.Conn) {
+	back := qstream.NewReturnPath(conn)
+	for {
+		m, err := back.Next()
+		if err != nil {
+			d.returned(err)
+			return
+		}
+		if m.Type == qstream.Shut && m.Value == 0 {
+			d.mu.Lock()
+			d.written = d.written || d.opaque // nothing else tells where such a stream ends
+			d.mu.Unlock()
+		}
+		if m.Type == qstream.ReqPages || m.Type == qstream.ReqPagesID {
+			if err := d.fault(m); err != nil {
+				d.cancel(err)
+				return
+			}
+			continue
+		}
+		if d.receiver.Control(d.ctx, wire.TopicReturn, bytes.Clone(m.Raw), true) != nil {
+			return // everything has ended
+		}
+	}
+}
+
+// returned follows the end of the return path.
+func (d *Destination) returned(err error) {
+	d.mu.Lock()
+	written := d.written
+	d.mu.Unlock()
+	if !written {
+		if errors.Is(err, io.EOF) {
+			err = errors.New("closed before it had everything")
+		}
+		d.cancel(qemuError("return path: %w", err))
+		return
+	}
+	if d.receiver.Control(d.ctx, wire.TopicReturnEnd, nil, true) != nil {
+		return
+	}
+	// The Source says that all is well; one that has gone does not keep us.
+	select {
+	case <-d.receiver.Done():
+	case <-time.After(farewell):
+		d.cancel(errClosed)
+	case <-d.ctx.Done():
+	}
+}
+
+// frame takes one frame: its pages go to the mirror, and to QEMU.
+func (d *Destination) frame(number uint64, body []byte) ([]uint64, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.decoder == nil || d.written || d.opaque {
+		return nil, fmt.Errorf("frame %d out of place", number)
+	}
+	result, err := d.decoder.Decode(number, body)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range result.Pages {
+		delete(d.missing, p.Page)
+		if d.absent != nil && !d.absent[p.Page] {
+			continue // QEMU takes each once
+		}
+		delete(d.absent, p.Page)
+		if p.Data == nil {
+			err = d.writer.Zero(p.Page)
+		} else {
+			err = d.writer.Page(p.Page, p.Data)
+		}
+		if err != nil {
+			return nil, d.toQEMU(err)
+		}
+	}
+	for _, page := range result.Missed {
+		d.missing[page] = true
+	}
+	d.frames++
+	if d.absent != nil {
+		return result.Missed, d.goOn()
+	}
+	if d.end != nil {
+		return result.Missed, d.complete()
+	}
+	return result.Missed, d.toQEMU(d.writer.Flush())
+}
+
+// complete ends QEMU's stream, if everything is here.
+func (d *Destination) complete() error {
+	if d.end == nil || d.frames < d.end.Last || len(d.missing) > 0 || d.written {
+		return nil
+	}
+	if d.frames > d.end.Last {
+		return nil // another End follows
+	}
+	if d.writer == nil {
+		return errors.New("an end before the prologue")
+	}
+	tail, err := d.unpackTail(d.end.Tail)
+	if err != nil {
+		return err
+	}
+	for _, c := range d.commands {
+		if err := d.writer.Command(c.Code, c.Data); err != nil {
+			return d.toQEMU(err)
+		}
+	}
+	if err := d.writer.End(); err != nil {
+		return d.toQEMU(err)
+	}
+	d.written = true // before QEMU can close
+	return d.toQEMU(d.writer.Tail(tail))
+}
+
+func (d *Destination) unpackTail(size uint32) ([]byte, error) {
+	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(wire.MaxTail))
+	if err != nil {
+		return nil, err
+	}
+	defer dec.Close()
+	tail, err := dec.DecodeAll(d.tail, nil)
+	if err != nil {
+		return nil, fmt.Errorf("tail: %w", err)
+	}
+	if len(tail) != int(size) {
+		return nil, fmt.Errorf("tail of %d bytes, not %d", len(tail), size)
+	}
+	return tail, nil
+}
+
+// goOpaque ends frames. The page that QEMU's stream had last goes last.
+func (d *Destination) goOpaque(body []byte) error {
+	o, err := wire.ParseOpaque(body)
+	if err != nil {
+		return err
+	}
+	if d.opaque || d.end != nil || len(d.missing) > 0 {
+		return errors.New("a stream that becomes opaque too late")
+	}
+	d.opaque = true
+	if d.writer == nil {
+		return d.connect()
+	}
+	for _, c := range d.commands {
+		if err := d.writer.Command(c.Code, c.Data); err != nil {
+			return d.toQEMU(err)
+		}
+	}
+	if !o.HasLast {
+		return nil
+	}
+	page := make([]byte, pages.Size)
+	if _, err := d.mirror.Read(o.Last, page); err != nil {
+		return err
+	}
+	return d.toQEMU(d.writer.Page(o.Last, page))
+}
+
+func (d *Destination) raw(body []byte) error {
+	if d.writer != nil {
+		return d.toQEMU(d.writer.Opaque(body))
+	}
+	_, err := d.qemu.Write(body)
+	return d.toQEMU(err)
+}
+
+// Hurry says that the guest has been let go: nothing is more urgent now.
+func (d *Destination) Hurry() { d.threads.hurry() }
+
+// Stats are the lanes' figures so far.
+func (d *Destination) Stats() paths.Stats { return d.receiver.Stats() }
+
+// HandedOver is closed when QEMU was given its devices before its pages (post-copy).
+func (d *Destination) HandedOver() <-chan struct{} { return d.handed }
+
+// Done is closed when nothing is left open.
+func (d *Destination) Done() <-chan struct{} { return d.done }
+
+// Err is why the Destination ended: nil if QEMU got its whole stream, and before the end.
+func (d *Destination) Err() error {
+	select {
+	case <-d.done:
+		return d.err
+	default:
+		return nil
+	}
+}
+
+// Close ends everything and waits for that, about a second.
+func (d *Destination) Close() {
+	d.cancel(errClosed)
+	<-d.done
+}

@@ -1,0 +1,362 @@
+package proxy_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"godwit/transfer/paths"
+	"godwit/transfer/proxy"
+	"godwit/transfer/qstream"
+	"godwit/transfer/wire"
+)
+
+// fakePages is the memory of the guests here, in two blocks.
+const fakePages = 1200
+
+// fakeTail is what follows RAM: noise, and a description.
+func fakeTail() []byte {
+	tail := append([]byte("\x04noise"), bytes.Repeat([]byte("device "), 3000)...)
+	json := `{"configuration": {}, "page_size": 4096, "devices": [{"name": "timer"}]}`
+	return append(append(tail, 0, 6, 0, 0, 0, byte(len(json))), json...)
+}
+
+func fakePrologue(t *testing.T) *qstream.Prologue {
+	t.Helper()
+	head, err := hex.DecodeString("5145564d" + "00000003" + "07" + "00000002" + "7063" + "08" + "0001" + "0000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks, err := qstream.Layout([]qstream.Block{{Name: "ram", Length: (fakePages - 200) * 4096}, {Name: "vga", Length: 200 * 4096}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &qstream.Prologue{
+		Head: head, Machine: "pc", Section: 2, Blocks: blocks,
+		Commands: []qstream.Command{{Code: qstream.OpenReturnPath, At: len(head) - 5}},
+	}
+}
+
+// fakeSource writes a stream as a QEMU does, and knows what its memory is.
+type fakeSource struct {
+	conn   net.Conn
+	w      *qstream.Writer
+	memory [fakePages][]byte
+	shut   chan uint32
+	held   chan struct{} // closed by SWITCHOVER_ACK
+}
+
+func dialSource(t *testing.T, socket string) *fakeSource {
+	t.Helper()
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	f := &fakeSource{conn: conn, w: qstream.NewWriter(conn, fakePrologue(t)), shut: make(chan uint32, 1), held: make(chan struct{})}
+	go func() {
+		back := qstream.NewReturnPath(conn)
+		for {
+			m, err := back.Next()
+			if err != nil {
+				return
+			}
+			switch m.Type {
+			case qstream.Shut:
+				f.shut <- m.Value
+				conn.Close()
+			case qstream.SwitchoverAck:
+				close(f.held)
+			}
+		}
+	}()
+	return f
+}
+
+// write changes a page in a way that one of the codings likes, and sends it.
+func (f *fakeSource) write(t *testing.T, rng *rand.Rand, page uint64) {
+	t.Helper()
+	data := make([]byte, 4096)
+	switch rng.IntN(6) {
+	case 0: // zeros
+	case 1, 2: // noise
+		for i := range data {
+			data[i] = byte(rng.Uint32())
+		}
+	case 3: // a small change
+		if old := f.memory[page]; old != nil {
+			copy(data, old)
+		}
+		data[rng.IntN(4096)]++
+	case 4: // what another page holds
+		if other := f.memory[rng.IntN(fakePages)]; other != nil {
+			copy(data, other)
+		}
+	default: // text
+		copy(data, strings.Repeat(fmt.Sprintf("line %d of some text\n", rng.IntN(50)), 300))
+	}
+	f.memory[page] = data
+	if err := f.w.Page(page, data); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// fakeDestination loads one stream as a QEMU does.
+type fakeDestination struct {
+	memory [fakePages][]byte
+	tail   []byte
+	opaque []byte
+	err    error
+	done   chan struct{}
+}
+
+func serveDestination(t *testing.T, socket string) *fakeDestination {
+	t.Helper()
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	f := &fakeDestination{done: make(chan struct{})}
+	go func() {
+		defer close(f.done)
+		conn, err := listener.Accept()
+		if err != nil {
+			f.err = err
+			return
+		}
+		defer conn.Close()
+		f.err = f.load(conn)
+	}()
+	return f
+}
+
+func (f *fakeDestination) load(conn net.Conn) error {
+	p := qstream.NewParser(conn)
+	for {
+		event, err := p.Next()
+		if errors.Is(err, io.EOF) {
+			_, err = conn.Write(qstream.AppendMessage(nil, qstream.Shut, make([]byte, 4)))
+			return err
+		}
+		if err != nil {
+			return err
+		}
+		switch e := event.(type) {
+		case *qstream.Prologue:
+			if _, err := conn.Write(qstream.AppendMessage(nil, qstream.SwitchoverAck, nil)); err != nil {
+				return err
+			}
+		case *qstream.Page:
+			data := make([]byte, 4096)
+			copy(data, e.Data)
+			f.memory[e.Number] = data
+		case *qstream.Tail:
+			f.tail = append(f.tail, e.Data...)
+		case *qstream.Opaque:
+			f.opaque = append(f.opaque, e.Data...)
+			if bytes.HasSuffix(f.opaque, []byte("the end")) { // a real one knows its sections
+				_, err = conn.Write(qstream.AppendMessage(nil, qstream.Shut, make([]byte, 4)))
+				return err
+			}
+		}
+	}
+}
+
+// fakes are two proxies between two fakes.
+type fakes struct {
+	src     *proxy.Source
+	dst     *proxy.Destination
+	from    *fakeSource
+	to      *fakeDestination
+	uplinks []*uplink
+}
+
+func newFakes(t *testing.T) *fakes {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "t-godwit-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	f := &fakes{to: serveDestination(t, filepath.Join(dir, "in"))}
+	id := paths.Identity{Migration: "m-1", Key: wire.Key{1}}
+	f.dst = proxy.NewDestination(context.Background(), proxy.DestinationConfig{Identity: id, Socket: filepath.Join(dir, "in"), Mirror: dir})
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lanes []paths.Lane
+	for _, name := range []string{"a", "b", "c"} {
+		u := &uplink{name: name}
+		f.uplinks = append(f.uplinks, u)
+		lanes = append(lanes, paths.Lane{Path: name, Open: func(ctx context.Context) (net.Conn, error) {
+			return u.dial(ctx, listener.Addr().String())
+		}})
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() { f.dst.Serve(context.Background(), conn) }) //nolint:errcheck // the source's end tells
+		}
+	})
+	f.src, err = proxy.ListenSource(context.Background(), proxy.SourceConfig{
+		Socket: filepath.Join(dir, "out"), Identity: id, Lanes: lanes, Spill: dir, Buffer: 1 << 20, Budget: 300 * time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		f.src.Close()
+		f.dst.Close()
+		listener.Close()
+		serving.Wait()
+	})
+	f.from = dialSource(t, filepath.Join(dir, "out"))
+	return f
+}
+
+// rounds writes memory as a guest does, some pages often, while lanes break.
+func (f *fakes) rounds(t *testing.T, rng *rand.Rand) {
+	t.Helper()
+	if err := f.from.w.Begin(); err != nil {
+		t.Fatal(err)
+	}
+	for page := range uint64(fakePages) {
+		f.from.write(t, rng, page)
+	}
+	for range 12 {
+		for page := range uint64(fakePages) {
+			if hot := page%97 < 5; hot && rng.IntN(3) > 0 || rng.IntN(40) == 0 {
+				f.from.write(t, rng, page)
+			}
+		}
+		if err := f.from.w.EndPart(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(rng.IntN(10)) * time.Millisecond)
+		if u := f.uplinks[rng.IntN(3)]; rng.IntN(2) == 0 {
+			u.set(rng.IntN(3) == 0)
+		}
+	}
+	for _, u := range f.uplinks {
+		u.set(false)
+	}
+}
+
+// settle waits for both ends, and compares.
+func (f *fakes) settle(t *testing.T) {
+	t.Helper()
+	limit := time.After(20 * time.Second)
+	for what, done := range map[string]<-chan struct{}{"QEMU": f.to.done, "source": f.src.Done(), "destination": f.dst.Done()} {
+		select {
+		case <-done:
+		case <-limit:
+			t.Fatalf("%s has not ended: source %v, destination %v, %+v", what, f.src.Err(), f.dst.Err(), f.src.Stats())
+		}
+	}
+	if f.to.err != nil || f.src.Err() != nil || f.dst.Err() != nil {
+		t.Fatalf("QEMU %v, source %v, destination %v", f.to.err, f.src.Err(), f.dst.Err())
+	}
+	for page := range fakePages {
+		if !bytes.Equal(f.to.memory[page], f.from.memory[page]) {
+			t.Fatalf("page %d differs", page)
+		}
+	}
+}
+
+// TestMemoryIsWhole sends streams of made guests while lanes break at random.
+func TestMemoryIsWhole(t *testing.T) {
+	for seed := range uint64(6) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			f := newFakes(t)
+			rng := rand.New(rand.NewPCG(seed, 7))
+			f.rounds(t, rng)
+			if s := f.src.Stats(); s.Allowed {
+				t.Error("allowed by itself")
+			}
+			select {
+			case <-f.from.held:
+				t.Error("SWITCHOVER_ACK was not kept back")
+			default:
+			}
+			f.src.AllowSwitchover()
+			select {
+			case <-f.from.held:
+			case <-time.After(5 * time.Second):
+				t.Fatal("no SWITCHOVER_ACK")
+			}
+			f.src.Hurry()
+			for range 200 { // the last round
+				f.from.write(t, rng, rng.Uint64N(fakePages))
+			}
+			if err := f.from.w.Command(qstream.SwitchoverStart, nil); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.from.w.End(); err != nil {
+				t.Fatal(err)
+			}
+			if err := f.from.w.Tail(fakeTail()); err != nil {
+				t.Fatal(err)
+			}
+			f.settle(t)
+			if !bytes.Equal(f.to.tail, fakeTail()) {
+				t.Errorf("tail of %d bytes, not %d", len(f.to.tail), len(fakeTail()))
+			}
+			s := f.src.Stats()
+			t.Logf("codings %v, missed %d, superseded %d, rounds %d, repeated %d", s.Codings.Pages, s.Missed, s.Superseded, s.Round, s.Repeated)
+		})
+	}
+}
+
+// TestOpaqueStreamArrives has a section that nobody knows in the middle.
+func TestOpaqueStreamArrives(t *testing.T) {
+	f := newFakes(t)
+	rng := rand.New(rand.NewPCG(1, 2))
+	f.rounds(t, rng)
+	name := "dirty-bitmap"
+	opaque := append([]byte{1, 0, 0, 0, 9, byte(len(name))}, name...)
+	for range 300_000 {
+		opaque = append(opaque, byte(rng.Uint32()))
+	}
+	opaque = append(opaque, "the end"...)
+	if err := f.from.w.Opaque(opaque); err != nil {
+		t.Fatal(err)
+	}
+	f.settle(t)
+	if !bytes.Equal(f.to.opaque, opaque) {
+		t.Errorf("%d opaque bytes, not %d", len(f.to.opaque), len(opaque))
+	}
+	if s := f.src.Stats(); !strings.Contains(s.Opaque, name) {
+		t.Errorf("reason %q", s.Opaque)
+	}
+}
+
+// TestStreamWithoutReturnPath is refused: QEMU would take it for completed too early.
+func TestStreamWithoutReturnPath(t *testing.T) {
+	f := newFakes(t)
+	pro := fakePrologue(t)
+	pro.Head, pro.Commands = pro.Head[:len(pro.Head)-5], nil
+	if err := qstream.NewWriter(f.from.conn, pro).Begin(); err != nil {
+		t.Fatal(err)
+	}
+	<-f.src.Done()
+	if err := f.src.Err(); err == nil || !strings.Contains(err.Error(), "no return path") {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,383 @@
+package proxy_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"godwit/internal/need"
+	"godwit/transfer/paths"
+	"godwit/transfer/proxy"
+	"godwit/transfer/wire"
+	"godwit/vm"
+	"godwit/vm/qemu"
+	"godwit/vm/vmtest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const memory = 64 << 20
+
+// writing is the guest of these tests: 24 MiB of noise, of which 4 MiB are written at
+// some 10 MiB/s.
+var writing = vmtest.Writer{Start: 4 << 20, Size: 24 << 20, Hot: 4 << 20, Delay: 200_000}
+
+// pair is a guest at its source and the QEMU that waits for it.
+type pair struct {
+	t        *testing.T
+	dir      string
+	src, dst *qemu.Process
+	n        int
+}
+
+func newPair(t *testing.T, guest vmtest.Writer) *pair {
+	t.Helper()
+	need.QEMU(t)
+	dir, err := os.MkdirTemp("", "t-godwit-") // short, for sockets in it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	p := &pair{t: t, dir: dir}
+	image := filepath.Join(p.dir, "writer")
+	if err := os.WriteFile(image, guest.Image(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.src = p.start(qemu.Spec{Dir: filepath.Join(p.dir, "src"), Kernel: image})
+	if err := vmtest.AwaitPasses(p.serial(p.src), 1, 30*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	p.wait()
+	return p
+}
+
+func (p *pair) start(spec qemu.Spec) *qemu.Process {
+	p.t.Helper()
+	spec.Name, spec.Memory, spec.Accel = "t-writer", memory, "tcg"
+	m, err := qemu.Start(p.t.Context(), spec)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { m.Kill() })
+	return m
+}
+
+// wait starts a new destination.
+func (p *pair) wait() {
+	p.n++
+	p.dst = p.start(qemu.Spec{
+		Dir: filepath.Join(p.dir, fmt.Sprintf("dst%d", p.n)), Kernel: filepath.Join(p.dir, "writer"), Incoming: true,
+	})
+}
+
+func (p *pair) serial(m *qemu.Process) string { return filepath.Join(m.Dir(), "serial.log") }
+
+func (p *pair) status(m *qemu.Process, want vm.Status) {
+	p.t.Helper()
+	got, err := m.Status(p.t.Context())
+	if err != nil || got != want {
+		p.t.Fatalf("status %s, %v; want %s", got, err, want)
+	}
+}
+
+// uplink is a way of lanes over loopback that can be cut: its connections break, and none
+// can be opened.
+type uplink struct {
+	name string
+	mu   sync.Mutex
+	cut  bool
+	open []net.Conn
+}
+
+func (u *uplink) set(cut bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.cut = cut
+	for _, c := range u.open {
+		c.Close()
+	}
+	u.open = nil
+}
+
+func (u *uplink) dial(ctx context.Context, addr string) (net.Conn, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.cut {
+		return nil, errors.New("no route to host")
+	}
+	c, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	if err == nil {
+		u.open = append(u.open, c)
+	}
+	return c, err
+}
+
+// link is a proxy at each end, and lanes between.
+type link struct {
+	src     *proxy.Source
+	dst     *proxy.Destination
+	uplinks []*uplink
+	opts    vm.MigrateOptions
+}
+
+func (p *pair) link(names ...string) *link { return p.linkFor(false, names...) }
+
+func (p *pair) linkFor(postcopy bool, names ...string) *link {
+	p.t.Helper()
+	t := p.t
+	incoming := filepath.Join(p.dst.Dir(), "in.sock")
+	l := &link{opts: vm.MigrateOptions{HoldSwitchover: true, URI: "unix:" + incoming}}
+	in := l.opts
+	in.Postcopy = postcopy
+	if err := p.dst.PrepareIncoming(t.Context(), in); err != nil {
+		t.Fatal(err)
+	}
+	id := paths.Identity{Migration: "m-1", Key: wire.Key{1}}
+	l.dst = proxy.NewDestination(context.Background(), proxy.DestinationConfig{Identity: id, Socket: incoming, Mirror: p.dir, Postcopy: postcopy})
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lanes []paths.Lane
+	for _, name := range names {
+		u := &uplink{name: name}
+		l.uplinks = append(l.uplinks, u)
+		lanes = append(lanes, paths.Lane{Path: name, Open: func(ctx context.Context) (net.Conn, error) {
+			return u.dial(ctx, listener.Addr().String())
+		}})
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() { l.dst.Serve(context.Background(), conn) }) //nolint:errcheck // the source's end tells
+		}
+	})
+	socket := filepath.Join(p.dir, "out.sock")
+	l.src, err = proxy.ListenSource(context.Background(), proxy.SourceConfig{
+		Socket: socket, Identity: id, Lanes: lanes, Spill: p.dir, Budget: 300 * time.Millisecond, Buffer: 32 << 20, Postcopy: postcopy,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.opts.URI = "unix:" + socket
+	t.Cleanup(func() {
+		l.src.Close()
+		l.dst.Close()
+		listener.Close()
+		serving.Wait()
+	})
+	return l
+}
+
+// until waits for something of the Source's figures.
+func (p *pair) until(l *link, what string, ok func(proxy.Stats) bool) {
+	p.t.Helper()
+	for begun := time.Now(); !ok(l.src.Stats()); time.Sleep(5 * time.Millisecond) {
+		if err := l.src.Err(); err != nil || time.Since(begun) > 30*time.Second {
+			p.t.Fatalf("%s: %v after %v, %+v", what, err, time.Since(begun), l.src.Stats())
+		}
+	}
+}
+
+// finish stops the guest, lets it go, compares every page, and sees it run on.
+func (p *pair) finish(l *link) {
+	p.t.Helper()
+	t := p.t
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	before := l.src.Stats()
+	begun := time.Now()
+	l.src.Hurry()
+	if err := p.src.Stop(ctx); err != nil {
+		t.Fatal(err)
+	}
+	stopped := time.Since(begun)
+	l.src.AllowSwitchover()
+	if _, err := p.dst.AwaitMigration(ctx); err != nil {
+		t.Fatalf("%v; source %v, destination %v; %+v", err, l.src.Err(), l.dst.Err(), l.src.Stats())
+	}
+	loaded := time.Since(begun)
+	if _, err := p.src.AwaitMigration(ctx); err != nil {
+		t.Fatal(err)
+	}
+	p.status(p.src, vm.PostMigrate)
+	p.status(p.dst, vm.Paused)
+	p.same()
+	if err := p.dst.Cont(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := vmtest.AwaitPasses(p.serial(p.dst), 3, 20*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	for what, end := range map[string]interface {
+		Done() <-chan struct{}
+		Err() error
+	}{"source": l.src, "destination": l.dst} {
+		select {
+		case <-end.Done():
+		case <-ctx.Done():
+			t.Fatalf("%s is still open: %+v", what, l.src.Stats())
+		}
+		if err := end.Err(); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	t.Logf("stop %v, loaded %v; queue before %d, rounds %d", stopped, loaded, before.Queue, before.Round)
+	s := l.src.Stats()
+	t.Logf("read %d, sent %d, tail %d, codings %+v, levels %v", s.Read, s.Stats.Acked, s.Tail, s.Codings, s.Levels)
+	t.Logf("paths %+v, superseded %d, unchanged %d, missed %d", s.Paths, s.Superseded, s.Unchanged, s.Missed)
+}
+
+// same compares the paused guests' memory page by page.
+func (p *pair) same() {
+	p.t.Helper()
+	dump := func(m *qemu.Process, name string) []byte {
+		path := filepath.Join(p.dir, name)
+		args := map[string]any{"val": 0, "size": memory, "filename": path}
+		if err := m.QMP().Do(p.t.Context(), "pmemsave", args, nil); err != nil {
+			p.t.Fatal(err)
+		}
+		data, err := os.ReadFile(path)
+		if err != nil || len(data) != memory {
+			p.t.Fatalf("%d bytes, %v", len(data), err)
+		}
+		return data
+	}
+	a, b := dump(p.src, "a"), dump(p.dst, "b")
+	for at := 0; at < memory; at += 4096 {
+		if !bytes.Equal(a[at:at+4096], b[at:at+4096]) {
+			p.t.Fatalf("page at %#x differs", at)
+		}
+	}
+}
+
+func (p *pair) migrate(l *link) {
+	p.t.Helper()
+	if err := p.src.Migrate(p.t.Context(), l.opts); err != nil {
+		p.t.Fatalf("%v; %v", err, l.src.Err())
+	}
+}
+
+// TestGuestArrivesWhole moves a guest that writes, over two lanes of which one is cut in
+// the middle, and compares every page.
+func TestGuestArrivesWhole(t *testing.T) {
+	p := newPair(t, writing)
+	l := p.link("a", "b")
+	l.src.SetBandwidth(12 << 20)
+	p.migrate(l)
+	p.until(l, "both lanes carry", func(s proxy.Stats) bool {
+		return len(s.Paths) == 2 && s.Paths[0].Acked > 1<<20 && s.Paths[1].Acked > 1<<20
+	})
+	l.uplinks[0].set(true)
+	p.until(l, "rounds", func(s proxy.Stats) bool { return s.Round >= 4 })
+	if s := l.src.Stats(); s.Paths[0].Died == 0 || s.Ended {
+		t.Errorf("nothing was cut, or it was not held: %+v", s)
+	}
+	p.status(p.src, vm.Running)
+	p.status(p.dst, vm.Incoming)
+	p.finish(l)
+}
+
+// TestBusyGuestArrivesWhole stops the guest in the first round, while all of it changes.
+func TestBusyGuestArrivesWhole(t *testing.T) {
+	p := newPair(t, vmtest.Writer{Start: 4 << 20, Size: 24 << 20, Delay: 20_000})
+	l := p.link("a", "b")
+	l.src.SetBandwidth(20 << 20)
+	p.migrate(l)
+	p.until(l, "some frames", func(s proxy.Stats) bool { return s.Stats.Acked > 8<<20 })
+	p.finish(l)
+}
+
+// TestAllLanesCut has no lane for 3 s, in the copy and again in the stop phase.
+func TestAllLanesCut(t *testing.T) {
+	p := newPair(t, writing)
+	l := p.link("a", "b")
+	l.src.SetBandwidth(8 << 20)
+	p.migrate(l)
+	cut := func(d time.Duration) {
+		for _, u := range l.uplinks {
+			u.set(true)
+		}
+		time.Sleep(d)
+		for _, u := range l.uplinks {
+			u.set(false)
+		}
+	}
+	p.until(l, "some frames", func(s proxy.Stats) bool { return s.Stats.Acked > 2<<20 })
+	cut(3 * time.Second)
+	p.until(l, "some more", func(s proxy.Stats) bool { return s.Stats.Acked > 6<<20 })
+	go func() {
+		time.Sleep(20 * time.Millisecond)
+		cut(500 * time.Millisecond)
+	}()
+	p.finish(l)
+}
+
+// TestBrokenMigrationCanBeRepeated breaks a migration and migrates the same guest again.
+func TestBrokenMigrationCanBeRepeated(t *testing.T) {
+	for name, cut := range map[string]func(p *pair, l *link) error{
+		"destination's QEMU killed": func(p *pair, _ *link) error { return p.dst.Kill() },
+		"source closed":             func(_ *pair, l *link) error { return l.src.Close() },
+		"destination closed":        func(_ *pair, l *link) error { l.dst.Close(); return nil },
+		"cancelled":                 func(p *pair, _ *link) error { return p.src.CancelMigration(p.t.Context()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPair(t, writing)
+			l := p.link("a", "b")
+			l.src.SetBandwidth(4 << 20)
+			p.migrate(l)
+			p.until(l, "some frames", func(s proxy.Stats) bool { return s.Stats.Acked > 1<<20 })
+			if err := cut(p, l); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			if progress, err := p.src.AwaitMigration(ctx); err == nil {
+				t.Fatalf("migration: %+v", progress)
+			}
+			for what, done := range map[string]<-chan struct{}{"source": l.src.Done(), "destination": l.dst.Done()} {
+				select {
+				case <-done:
+				case <-ctx.Done():
+					t.Fatalf("%s is still open", what)
+				}
+			}
+			t.Logf("source: %v; destination: %v", l.src.Err(), l.dst.Err())
+			if l.src.Err() == nil || l.dst.Err() == nil {
+				t.Error("no error")
+			}
+			p.status(p.src, vm.Running)
+			p.dst.Kill()
+			p.wait()
+			l = p.link("a", "b")
+			p.migrate(l)
+			p.until(l, "a round", func(s proxy.Stats) bool { return s.Round >= 2 })
+			p.finish(l)
+		})
+	}
+}
+
+func TestForeignFileIsKept(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	if err := os.WriteFile(socket, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := proxy.ListenSource(t.Context(), proxy.SourceConfig{Socket: socket})
+	if err == nil || !strings.Contains(err.Error(), "other than a socket") {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,221 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	"godwit/transfer/pages"
+	"godwit/transfer/qstream"
+	"godwit/transfer/wire"
+)
+
+// prologueBytes are the stream until the end of START, as the destination parses it again.
+func prologueBytes(pro *qstream.Prologue) ([]byte, error) {
+	var b bytes.Buffer
+	if err := qstream.NewWriter(&b, pro).Begin(); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
+}
+
+type countingReader struct {
+	r io.Reader
+	n *atomic.Int64
+}
+
+func (c *countingReader) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n.Add(int64(n))
+	return n, err
+}
+
+// restrainEvery is after how many pages reading looks whether more is wanted.
+const restrainEvery = 128
+
+// restrain waits until more of QEMU's stream is wanted.
+func (s *Source) restrain() error {
+	for {
+		select {
+		case <-s.hurried:
+			return nil
+		default:
+		}
+		p := s.store.Progress()
+		if p.Round != s.round {
+			s.round, s.roundAt = p.Round, time.Now()
+			s.keepHot(p)
+		}
+		if s.config.Eager && p.Round <= 1 {
+			return nil
+		}
+		wanted := max(leastAhead, s.guestRate()*ahead.Seconds())
+		if float64(p.Waiting)*pages.Size < wanted || p.Round > 1 && time.Since(s.roundAt) >= LearnEvery {
+			return nil
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-s.hurried:
+		case <-s.ctx.Done():
+			return context.Cause(s.ctx)
+		}
+	}
+}
+
+// guestRate is how much guest memory the lanes carry, bytes per second.
+func (s *Source) guestRate() float64 {
+	p := s.store.Progress()
+	rate := float64(s.sender.Stats().Goodput)
+	if p.Waiting == 0 {
+		return rate / s.pageBytes(p.Round > 1) * pages.Size
+	}
+	return rate / max(s.coded(p)/float64(p.Waiting), leastPage) * pages.Size
+}
+
+// hotShare of the budget is what pages that wait for the pause may take.
+const hotShare = 0.1
+
+// keepHot keeps for the pause what is hot, where that is little enough.
+func (s *Source) keepHot(p pages.Progress) {
+	stats := s.sender.Stats()
+	room := min(s.config.Budget-stats.RTT/2-20*time.Millisecond, ahead)
+	if p.Round < 3 || room <= 0 || stats.Goodput == 0 {
+		s.store.Skip(0)
+		return
+	}
+	fit := uint64(room.Seconds() * hotShare * float64(stats.Goodput) / s.pageBytes(true))
+	skip, sum := 0, uint64(0)
+	for class := pages.Classes - 1; class >= 0 && pages.Floor(class) >= 2; class-- {
+		if sum += p.Heat[class]; sum > fit {
+			break
+		}
+		skip = pages.Floor(class)
+	}
+	s.store.Skip(skip)
+}
+
+// sendTail gathers the tail, and sends it when it is whole.
+func (s *Source) sendTail(e *qstream.Tail) error {
+	s.plain = append(s.plain, e.Data...)
+	if len(s.plain) > wire.MaxTail {
+		return fmt.Errorf("tail of more than %d bytes", wire.MaxTail)
+	}
+	if !e.Last {
+		return nil
+	}
+	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedDefault))
+	if err != nil {
+		return err
+	}
+	defer enc.Close()
+	packed := enc.EncodeAll(s.plain, nil)
+	for rest := packed; len(rest) > 0; {
+		n := min(len(rest), tailPart)
+		if err := s.sender.Control(s.ctx, wire.TopicTail, rest[:n:n], true); err != nil {
+			return err
+		}
+		rest = rest[n:]
+	}
+	s.mu.Lock()
+	s.tail, s.tailPlain, s.devices = int64(len(packed)), int64(len(s.plain)), e.Devices
+	s.mu.Unlock()
+	return nil
+}
+
+// passOn sends a piece of an opaque stream as it is; before the first, all that waits.
+func (s *Source) passOn(e *qstream.Opaque) error {
+	s.mu.Lock()
+	first := s.opaque == ""
+	s.opaque = e.Reason
+	s.mu.Unlock()
+	if first {
+		if s.store != nil {
+			s.store.Skip(0)
+		}
+		for s.store != nil && !s.store.Drained() {
+			select {
+			case <-time.After(5 * time.Millisecond):
+			case <-s.ctx.Done():
+				return context.Cause(s.ctx)
+			}
+		}
+		o := wire.AppendOpaque(nil, wire.Opaque{HasLast: e.HasLast, Last: e.LastPage, Reason: e.Reason})
+		if err := s.sender.Control(s.ctx, wire.TopicOpaque, o, false); err != nil {
+			return err
+		}
+	}
+	for rest := e.Data; len(rest) > 0; {
+		n := min(len(rest), wire.MaxBody)
+		if err := s.sender.Control(s.ctx, wire.TopicRaw, bytes.Clone(rest[:n]), false); err != nil {
+			return err
+		}
+		rest = rest[n:]
+	}
+	return nil
+}
+
+// finish follows the end of QEMU's stream, which reading says by err.
+func (s *Source) finish(conn net.Conn, err error) error {
+	if !errors.Is(err, io.EOF) {
+		var away *net.OpError
+		if errors.As(err, &away) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return &QEMUError{err}
+		}
+		return err
+	}
+	s.mu.Lock()
+	opaque := s.opaque != ""
+	s.mu.Unlock()
+	if opaque {
+		if err := s.sender.Control(s.ctx, wire.TopicRawEnd, nil, true); err != nil {
+			return err
+		}
+	} else if _, err := io.Copy(io.Discard, conn); err != nil { // QEMU closes when it has heard SHUT
+		return &QEMUError{err}
+	}
+	s.mu.Lock()
+	whole := s.allSent || opaque
+	s.mu.Unlock()
+	if !whole {
+		return qemuError("closed before all was sent")
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, farewell)
+	defer cancel()
+	if err := s.sender.Settled(ctx); err != nil {
+		return fmt.Errorf("the destination did not take all: %w", err)
+	}
+	return nil
+}
+
+// Stats returns the figures so far, also after the end.
+func (s *Source) Stats() Stats {
+	out := Stats{Stats: s.sender.Stats(), Read: s.read.Load(), Faults: s.faults.Load()}
+	s.mu.Lock()
+	store := s.store
+	s.mu.Unlock()
+	if store != nil {
+		out.Progress = store.Progress()
+		out.Queue = int64(s.coded(out.Progress)) + out.Unacked
+	}
+	out.PageBytes = s.pageBytes(out.Round > 1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out.Codings, out.Levels, out.Tail = s.codings, s.levels, s.tail
+	out.Opaque, out.Allowed, out.SwitchoverAcked = s.opaque, s.allowed, s.acked
+	if s.qemu != nil && s.ctx.Err() == nil {
+		out.Unread = unread(s.qemu)
+	}
+	select {
+	case <-s.ended:
+		out.Ended = true
+	default:
+	}
+	return out
+}

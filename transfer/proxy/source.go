@@ -1,0 +1,348 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"godwit/transfer/encode"
+	"godwit/transfer/pages"
+	"godwit/transfer/pages/spill"
+	"godwit/transfer/paths"
+	"godwit/transfer/qstream"
+	"godwit/transfer/wire"
+)
+
+// SourceConfig is what a Source needs.
+type SourceConfig struct {
+	Socket string // unix socket that QEMU's migrate URI names; made here, and removed
+	paths.Identity
+	Lanes    []paths.Lane
+	Buffer   int64         // bytes of pages in memory; 0: DefaultBuffer
+	Spill    string        // directory for what has no room there
+	Postcopy bool          // PostCopy may be called; the Destination must be told as well
+	Eager    bool          // read the first round as fast as it comes: Buffer should hold it
+	Budget   time.Duration // of downtime: what is hot and fits is kept for the pause; 0: nothing is
+}
+
+// Source is the end beside the QEMU that sends. Its methods may be called from any
+// goroutine.
+type Source struct {
+	config   SourceConfig
+	listener net.Listener
+	sender   *paths.Sender
+	memory   spill.Memory
+	threads  threads
+
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	done   chan struct{}
+	err    error // set before done is closed
+
+	hurried chan struct{} // closed: the stop phase has begun
+	once    sync.Once
+	early   atomic.Bool   // the guest may run before its pages are there
+	ended   chan struct{} // closed: QEMU has said END
+
+	// of the reading goroutine
+	plain   []byte // of the tail
+	pages   int
+	round   int       // that is being read
+	roundAt time.Time // when it began
+
+	read   atomic.Int64
+	faults atomic.Int64
+
+	mu        sync.Mutex
+	qemu      net.Conn
+	writing   sync.Mutex // messages to QEMU are whole
+	store     *pages.Store
+	codings   encode.Counts
+	levels    [encode.Levels]int
+	fresh     float64 // bytes of a page that is new to the destination, coded, lately
+	again     float64 // of one that it has had before
+	tail      int64   // bytes of it as sent; 0: not yet
+	tailPlain int64
+	devices   int64 // bytes of the tail
+	opaque    string
+	acked     bool
+	allowed   bool
+	passedOn  bool
+	allSent   bool // the tail and the last frame were
+}
+
+// ListenSource listens for QEMU and begins to open lanes. The Source lives until QEMU's
+// migration ends, ctx ends, or Close.
+func ListenSource(ctx context.Context, config SourceConfig) (*Source, error) {
+	if err := removeStale(config.Socket); err != nil {
+		return nil, fmt.Errorf("listen for migration at %s: %w", config.Socket, err)
+	}
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: config.Socket})
+	if err != nil {
+		return nil, fmt.Errorf("listen for migration: %w", err)
+	}
+	if err := os.Chmod(config.Socket, 0o600); err != nil {
+		listener.Close()
+		return nil, fmt.Errorf("listen for migration: %w", err)
+	}
+	if config.Buffer == 0 {
+		config.Buffer = DefaultBuffer
+	}
+	s := &Source{
+		config: config, listener: listener, done: make(chan struct{}), hurried: make(chan struct{}),
+		ended: make(chan struct{}),
+	}
+	s.ctx, s.cancel = context.WithCancelCause(ctx)
+	s.sender = paths.NewSender(context.WithoutCancel(ctx), paths.SenderConfig{ // it says farewell after ctx
+		Identity: config.Identity, Lanes: config.Lanes, Control: s.control, Acked: s.frameAcked, Thread: s.threads.enter,
+	})
+	go s.run()
+	return s, nil
+}
+
+// removeStale removes a socket that an earlier process left, and nothing else.
+func removeStale(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode().Type() != os.ModeSocket {
+		return errors.New("something other than a socket is there")
+	}
+	return os.Remove(path)
+}
+
+func (s *Source) run() {
+	defer close(s.done)
+	defer s.threads.enter()()
+	stop := context.AfterFunc(s.ctx, func() { s.listener.Close() })
+	defer stop()
+	go func() { // the lanes' end is ours
+		<-s.sender.Done()
+		err := s.sender.Err()
+		if err == nil {
+			err = errClosed
+		}
+		s.cancel(err)
+	}()
+	err := s.serve()
+	if err == nil {
+		s.sender.Close()
+	} else {
+		s.sender.Abort(err.Error())
+	}
+	s.cancel(errClosed)
+	s.listener.Close()
+	s.mu.Lock()
+	if s.qemu != nil {
+		s.qemu.Close()
+	}
+	s.mu.Unlock()
+	s.err = err
+	s.memory.Close() //nolint:errcheck // it goes with the process
+}
+
+// serve carries one migration, until QEMU's end of it.
+func (s *Source) serve() error {
+	conn, err := s.listener.Accept()
+	if err != nil {
+		if s.ctx.Err() != nil {
+			return context.Cause(s.ctx)
+		}
+		return fmt.Errorf("accept QEMU: %w", err)
+	}
+	s.listener.Close()
+	s.mu.Lock()
+	s.qemu = conn
+	s.mu.Unlock()
+	stop := context.AfterFunc(s.ctx, func() { conn.Close() })
+	defer stop()
+	parser := qstream.NewParser(&countingReader{conn, &s.read})
+	event, err := parser.Next()
+	if err != nil {
+		return s.why(qemuError("read: %w", err))
+	}
+	var workers sync.WaitGroup
+	defer workers.Wait()
+	defer s.cancel(errClosed) // before the wait
+	pro, ok := event.(*qstream.Prologue)
+	if ok {
+		if !pro.ReturnPath() {
+			return errors.New("QEMU's stream has no return path: it would count the migration as completed too early")
+		}
+		if err := s.begin(pro); err != nil {
+			return s.why(err)
+		}
+		workers.Go(func() {
+			defer s.threads.enter()()
+			if err := s.code(); err != nil {
+				s.cancel(err)
+			}
+		})
+		event, err = parser.Next()
+	}
+	for err == nil {
+		if err = s.take(event); err == nil {
+			event, err = parser.Next()
+		}
+	}
+	return s.why(s.finish(conn, err))
+}
+
+// why is err, or what made everything end before it.
+func (s *Source) why(err error) error {
+	if err != nil && s.ctx.Err() != nil {
+		return context.Cause(s.ctx)
+	}
+	return err
+}
+
+// begin sends the prologue, and makes the store.
+func (s *Source) begin(pro *qstream.Prologue) error {
+	head, err := prologueBytes(pro)
+	if err != nil {
+		return err
+	}
+	if len(head) > wire.MaxBody {
+		return fmt.Errorf("prologue of %d bytes, at most %d", len(head), wire.MaxBody)
+	}
+	file, err := spill.Create(s.config.Spill)
+	if err != nil {
+		return err
+	}
+	context.AfterFunc(s.ctx, func() { file.Close() })
+	store := pages.New(pro.Blocks.Pages(), pages.NewArena(s.config.Buffer, s.memory.Grow, file))
+	s.mu.Lock()
+	s.store = store
+	s.mu.Unlock()
+	select {
+	case <-s.hurried:
+		store.Stop()
+	default:
+	}
+	if err := s.sender.Control(s.ctx, wire.TopicPrologue, head, true); err != nil {
+		return err
+	}
+	return s.sender.Settled(s.ctx) // frames need it
+}
+
+// take takes one event of QEMU's stream.
+func (s *Source) take(event qstream.Event) error {
+	switch e := event.(type) {
+	case *qstream.Page:
+		if s.pages++; s.pages%restrainEvery == 0 {
+			if err := s.restrain(); err != nil {
+				return err
+			}
+		}
+		return s.put(e)
+	case *qstream.RoundEnd:
+		return s.restrain()
+	case *qstream.Command:
+		return s.sender.Control(s.ctx, wire.TopicCommand, wire.AppendCommand(nil, uint16(e.Code), e.Data), true)
+	case *qstream.End:
+		s.store.End()
+		s.Hurry()
+		close(s.ended)
+		return nil
+	case *qstream.Tail:
+		return s.sendTail(e)
+	case *qstream.Opaque:
+		return s.passOn(e)
+	}
+	return fmt.Errorf("event %T of QEMU's stream", event)
+}
+
+// put keeps a page; before END it waits for room.
+func (s *Source) put(p *qstream.Page) error {
+	for {
+		err := s.store.Put(p.Number, p.Data)
+		if !errors.Is(err, pages.ErrFull) {
+			return err
+		}
+		select {
+		case <-s.store.Room():
+		case <-time.After(50 * time.Millisecond):
+		case <-s.ctx.Done():
+			return context.Cause(s.ctx)
+		}
+	}
+}
+
+// Hurry begins the stop phase: call it when the guest is about to be stopped. Reading
+// waits for nothing any more, and frames go where they arrive first. It never blocks.
+func (s *Source) Hurry() {
+	s.once.Do(func() {
+		close(s.hurried)
+		s.threads.hurry()
+		s.mu.Lock()
+		store := s.store
+		s.mu.Unlock()
+		if store != nil {
+			store.Stop()
+		}
+		s.sender.Hurry(s.Stats().Queue)
+	})
+}
+
+// PostCopy is Hurry, and lets the guest run at the destination as soon as its devices and
+// the list of what is missing are there; the rest follows, what it touches first. From then
+// on the Source has pages that nobody else has, until it ends without an error. It says
+// whether it can: the configuration must allow it, and END not have come.
+func (s *Source) PostCopy() bool {
+	select {
+	case <-s.ended:
+		return false
+	default:
+	}
+	if !s.config.Postcopy {
+		return false
+	}
+	s.early.Store(true)
+	s.Hurry()
+	return true
+}
+
+// AllowSwitchover lets QEMU finish, now or when its destination is ready. It can't be taken
+// back. It never blocks.
+func (s *Source) AllowSwitchover() {
+	s.mu.Lock()
+	s.allowed = true
+	s.mu.Unlock()
+	go s.passAck()
+}
+
+// SetBandwidth limits the bytes per second of all lanes together, from now on; 0: no limit.
+func (s *Source) SetBandwidth(bytesPerSecond int64) { s.sender.SetBandwidth(bytesPerSecond) }
+
+// Done is closed when nothing is left open.
+func (s *Source) Done() <-chan struct{} { return s.done }
+
+// Err is why the Source ended: nil if QEMU's migration did, to its end, and before the end.
+func (s *Source) Err() error {
+	select {
+	case <-s.done:
+		return s.err
+	default:
+		return nil
+	}
+}
+
+// Close ends everything and waits for that, about a second. It returns Err, but nil where
+// this Close was the reason.
+func (s *Source) Close() error {
+	s.cancel(errClosed)
+	<-s.done
+	if errors.Is(s.err, errClosed) {
+		return nil
+	}
+	return s.err
+}

@@ -1,0 +1,194 @@
+package wire
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"reflect"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestGolden keeps the bytes of version 1.
+func TestGolden(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		got  []byte
+		want string
+	}{
+		{"hello", AppendHello(nil, Hello{1, 1, "m-1", Key{0xaa}, "a-b"}),
+			"\x01\x00\x00\x00\x32GODWITLN\x01\x01\x03m-1\xaa" + strings.Repeat("\x00", 31) + "\x03a-b"},
+		{"welcome", AppendWelcome(nil, 1), "\x02\x00\x00\x00\x01\x01"},
+		{"frame", AppendFrame(nil, 7, []byte("xy")), "\x03\x00\x00\x00\x0a\x00\x00\x00\x00\x00\x00\x00\x07xy"},
+		{"control", AppendControl(nil, 2, TopicEnd, AppendEnd(nil, End{9, 3})),
+			"\x04\x00\x00\x00\x15\x00\x00\x00\x00\x00\x00\x00\x02\x04\x00\x00\x00\x00\x00\x00\x00\x09\x00\x00\x00\x03"},
+		{"ack", AppendAck(nil, Ack{Frames: 1, Ranges: []Range{{3, 4}}}),
+			"\x05\x00\x00\x00\x42\x00\x00\x00\x00\x00\x00\x00\x01" + strings.Repeat("\x00", 40) + "\x00\x01\x00\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x00\x00\x00\x00\x04"},
+		{"bye", AppendBye(nil, "no"), "\x06\x00\x00\x00\x02no"},
+	} {
+		if string(c.got) != c.want {
+			t.Errorf("%s:\n%q\n%q", c.name, c.got, c.want)
+		}
+	}
+}
+
+func TestRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := Hello{
+			Lowest: 1, Highest: rapid.Uint8Range(1, 255).Draw(t, "highest"),
+			Migration: rapid.StringMatching(`[a-z0-9-]{1,64}`).Draw(t, "migration"), Path: rapid.StringMatching(`[a-z-]{0,64}`).Draw(t, "path"),
+		}
+		copy(h.Key[:], rapid.SliceOfN(rapid.Byte(), 32, 32).Draw(t, "key"))
+		if got, err := ParseHello(body(t, AppendHello(nil, h), KindHello)); err != nil || got != h {
+			t.Fatalf("%+v %v", got, err)
+		}
+		a := Ack{Frames: rapid.Uint64Range(0, 1<<40).Draw(t, "frames"), Controls: 3, Read: 4, Stamp: 5, Echo: 6, Held: 7}
+		at := a.Frames
+		for range rapid.IntRange(0, MaxRanges).Draw(t, "ranges") {
+			first := at + 2 + rapid.Uint64Range(0, 9).Draw(t, "gap")
+			at = first + rapid.Uint64Range(0, 9).Draw(t, "length")
+			a.Ranges = append(a.Ranges, Range{first, at})
+		}
+		if got, err := ParseAck(body(t, AppendAck(nil, a), KindAck)); err != nil || !reflect.DeepEqual(got, a) {
+			t.Fatalf("%+v %v", got, err)
+		}
+		pages := rapid.SliceOfN(rapid.Uint64(), 0, 50).Draw(t, "pages")
+		frame, got, err := ParseMiss(AppendMiss(nil, 9, pages))
+		if err != nil || frame != 9 || len(got) != len(pages) || len(pages) > 0 && !reflect.DeepEqual(got, pages) {
+			t.Fatalf("%d %v %v", frame, got, err)
+		}
+	})
+}
+
+func body(t *rapid.T, message []byte, kind Kind) []byte {
+	got, body, err := Read(bytes.NewReader(message), nil)
+	if err != nil || got != kind {
+		t.Fatalf("kind %d, %v", got, err)
+	}
+	return body
+}
+
+func TestOpaque(t *testing.T) {
+	want := Opaque{true, 7, `section "dirty-bitmap"`}
+	if got, err := ParseOpaque(AppendOpaque(nil, want)); err != nil || got != want {
+		t.Errorf("%+v %v", got, err)
+	}
+	if code, data, err := ParseCommand(AppendCommand(nil, 11, []byte("x"))); code != 11 || string(data) != "x" || err != nil {
+		t.Errorf("%d %q %v", code, data, err)
+	}
+	for name, bad := range map[string][]byte{"short": {1, 0}, "long reason": append(make([]byte, 9), make([]byte, MaxText+1)...)} {
+		if _, err := ParseOpaque(bad); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestBadMessagesAreRefused(t *testing.T) {
+	for name, bad := range map[string]string{
+		"unknown kind":   "\x09\x00\x00\x00\x00",
+		"kind 0":         "\x00\x00\x00\x00\x00",
+		"too long frame": "\x03\xff\xff\xff\xff",
+		"too long bye":   "\x06\x00\x00\x02\x01",
+	} {
+		if _, _, err := Read(strings.NewReader(bad), nil); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, _, err := Read(strings.NewReader("\x06\x00\x00\x00\x02n"), nil); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("truncated: %v", err)
+	}
+	for name, a := range map[string]Ack{
+		"touching":    {Frames: 3, Ranges: []Range{{4, 5}}},
+		"overlapping": {Frames: 3, Ranges: []Range{{6, 9}, {8, 10}}},
+		"backwards":   {Frames: 3, Ranges: []Range{{9, 6}}},
+		"before":      {Frames: 30, Ranges: []Range{{9, 16}}},
+		"wraps":       {Frames: ^uint64(0), Ranges: []Range{{1, 2}}},
+	} {
+		if _, err := ParseAck(AppendAck(nil, a)[HeaderSize:]); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestHelloAnswer(t *testing.T) {
+	h := Hello{Lowest: 1, Highest: 4, Migration: "m-1", Key: Key{1}}
+	if v, err := h.Answer("m-1", Key{1}); v != Version || err != nil {
+		t.Errorf("%d %v", v, err)
+	}
+	if _, err := h.Answer("m-1", Key{2}); err == nil {
+		t.Error("a wrong key was taken")
+	}
+	if _, err := h.Answer("m-2", Key{1}); err == nil {
+		t.Error("another migration's lane was taken")
+	}
+	h.Lowest = 2
+	if _, err := h.Answer("m-1", Key{1}); err == nil || !strings.Contains(err.Error(), "versions 2 to 4") {
+		t.Errorf("a version too new: %v", err)
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	f.Add(AppendControl(nil, 1, TopicOpaque, AppendOpaque(nil, Opaque{true, 3, "why"})))
+	f.Add(AppendHello(nil, Hello{1, 1, "m-1", Key{}, "p"}))
+	f.Add(AppendAck(AppendFrame(nil, 1, []byte("pages")), Ack{Frames: 1, Ranges: []Range{{3, 3}}}))
+	f.Add(AppendControl(nil, 3, TopicDiscard, AppendDiscard(nil, []Run{{1, 2}, {5, 1}})))
+	f.Add(AppendControl(nil, 2, TopicMiss, AppendMiss(nil, 1, []uint64{1, 2})))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r := bytes.NewReader(data)
+		for {
+			kind, body, err := Read(r, nil)
+			if err != nil {
+				return
+			}
+			switch kind {
+			case KindHello:
+				if h, err := ParseHello(body); err == nil && !bytes.Equal(AppendHello(nil, h)[HeaderSize:], body) {
+					t.Fatal("hello does not come back")
+				}
+			case KindAck:
+				if a, err := ParseAck(body); err == nil && !bytes.Equal(AppendAck(nil, a)[HeaderSize:], body) {
+					t.Fatal("ack does not come back")
+				}
+			case KindFrame:
+				ParseFrame(body)
+			case KindWelcome:
+				ParseWelcome(body)
+			case KindControl:
+				fuzzControl(t, body)
+			}
+		}
+	})
+}
+
+func fuzzControl(t *testing.T, body []byte) {
+	_, topic, rest, err := ParseControl(body)
+	if err != nil {
+		return
+	}
+	switch topic {
+	case TopicOpaque:
+		ParseOpaque(rest)
+	case TopicCommand:
+		if code, data, err := ParseCommand(rest); err == nil && !bytes.Equal(AppendCommand(nil, code, data), rest) {
+			t.Fatal("command does not come back")
+		}
+	case TopicEnd:
+		ParseEnd(rest)
+	case TopicMiss:
+		if f, pages, err := ParseMiss(rest); err == nil && !bytes.Equal(AppendMiss(nil, f, pages), rest) {
+			t.Fatal("miss does not come back")
+		}
+	case TopicDiscard:
+		if runs, err := ParseDiscard(rest); err == nil && !bytes.Equal(AppendDiscard(nil, runs), rest) {
+			t.Fatal("discard does not come back")
+		}
+	case TopicRun:
+		if s, err := ParseRun(rest); err == nil && !bytes.Equal(AppendRun(nil, s), rest) {
+			t.Fatal("run does not come back")
+		}
+	case TopicFault:
+		ParseFault(rest)
+	}
+}
