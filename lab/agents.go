@@ -26,6 +26,7 @@ type hostAgent struct {
 	host   topo.Host
 	dir    string
 	config agent.Config
+	env    []string // beside the lab's own
 	client *agent.Client
 
 	mu   sync.Mutex
@@ -56,6 +57,7 @@ func (h *hostAgent) start(ctx context.Context) error {
 	defer logFile.Close()
 	cmd := child.Command("agent", path)
 	cmd.Stdout, cmd.Stderr = logFile, logFile
+	cmd.Env = append(os.Environ(), h.env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is the lab's to handle
 	if err := netns.Start(h.host.Namespace, cmd); err != nil {
 		return fmt.Errorf("start agent %s: %w", h.host.Name, err)

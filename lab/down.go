@@ -27,7 +27,8 @@ func Down(_ context.Context, ids []string, w io.Writer) error {
 	}
 	var errs []error
 	for _, id := range ids {
-		err := errors.Join(topo.Remove(id), os.RemoveAll(filepath.Join(os.TempDir(), "godwit-lab-"+id)))
+		dir := filepath.Join(os.TempDir(), "godwit-lab-"+id)
+		err := errors.Join(topo.Remove(id), unhurt(id, dir), os.RemoveAll(dir))
 		if err == nil {
 			fmt.Fprintln(w, "removed lab", id)
 		}

@@ -17,6 +17,7 @@ import (
 
 	"godwit/agent"
 	"godwit/agent/peer"
+	"godwit/internal/clock"
 	"godwit/lab/image"
 	"godwit/lab/scenario"
 	"godwit/lab/topo"
@@ -33,6 +34,8 @@ type world struct {
 	topo     *topo.Topo
 	log      *slog.Logger
 	image    agent.Image
+
+	ownClocks bool // each host's clock can be stepped; see stepClock
 
 	mu      sync.Mutex
 	agents  map[string]*hostAgent      // by host
@@ -114,6 +117,9 @@ func (w *world) startAgents(ctx context.Context) error {
 			return err
 		}
 		a := &hostAgent{host: h, dir: filepath.Join(w.dir, h.Name), config: w.agentConfig(h, hosts, tls)}
+		if w.ownClocks {
+			a.env = append(a.env, clock.Variable+"="+w.clockFile(h.Name))
+		}
 		w.agents[h.Name] = a
 		wg.Go(func() { errs[i] = a.start(ctx) })
 	}
@@ -232,6 +238,9 @@ func (w *world) close(stopReaper func()) []string {
 		}
 	}
 	w.keepLogs()
+	if err := unhurt(w.id, w.dir); err != nil {
+		leftovers = append(leftovers, "files: "+err.Error())
+	}
 	if err := os.RemoveAll(w.dir); err != nil {
 		leftovers = append(leftovers, "files: "+err.Error())
 	}

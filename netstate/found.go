@@ -100,6 +100,31 @@ func strays(k *kernel, wanted []resource) ([]resource, error) {
 	return slices.DeleteFunc(append(routes, neighbours...), func(r resource) bool { return known[describe(r)] }), nil
 }
 
+// RemoveStray removes the marked entry that Found calls so, if it is still stray.
+func RemoveStray(name string) error {
+	mu.Lock()
+	defer mu.Unlock()
+	b, err := readBook()
+	if err != nil {
+		return err
+	}
+	states, _, err := b.states()
+	if err != nil {
+		return err
+	}
+	k := newKernel()
+	stray, err := strays(k, everything(states, possible))
+	if err != nil {
+		return err
+	}
+	for _, r := range stray {
+		if describe(r) == name {
+			return r.remove(k)
+		}
+	}
+	return nil
+}
+
 // describe names an entry by what identifies it in the kernel.
 func describe(r resource) string {
 	switch r := r.(type) {

@@ -22,7 +22,7 @@ func newLab() *cobra.Command {
 		Use: "lab", Short: "real multi-site networks with real guests on this machine",
 		Example: "  godwit lab run examples/cross-subnet.yaml --out /tmp/run\n  godwit lab selftest",
 	}
-	c.AddCommand(newLabRun(), newLabSelfTest(), newLabDown(), newLabCheck())
+	c.AddCommand(newLabRun(), newLabSelfTest(), newLabDown(), newLabCheck(), newLabFaults())
 	return c
 }
 

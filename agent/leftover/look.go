@@ -1,0 +1,259 @@
+package leftover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"godwit/agent"
+	"godwit/netstate"
+	"godwit/netstate/tunnel"
+	"godwit/vm"
+	"godwit/vm/qemu"
+)
+
+const sealedWords = "a journal here cannot be read, and it may own this"
+
+// owned gives a thing its owner: a migration of its guest that is under way may own
+// what no record names yet.
+func (o *owners) owned(t Thing, owner string) Thing {
+	t.Owner = owner
+	if t.Owner == "" && t.Guest != "" {
+		if id, ok := o.moving(t.Guest); ok {
+			t.Owner = "migration " + id
+		}
+	}
+	if t.Owner == "" && o.sealed && t.Stays == "" {
+		t.Stays = sealedWords
+	}
+	return t
+}
+
+// kernel is the network state of guests.
+func kernel(_ context.Context, _ *agent.Config, o *owners) ([]Thing, error) {
+	found, err := netstate.Found()
+	if err != nil {
+		return nil, err
+	}
+	var out []Thing
+	for guest := range found.States {
+		t := Thing{Kind: NetworkState, Name: guest, Guest: guest, remove: func(context.Context) error { return netstate.Clear(guest) }}
+		owner := ""
+		for _, d := range o.detours {
+			if d.Guest == guest {
+				owner, t.Migration = d.owner(), d.ID
+			}
+		}
+		out = append(out, o.owned(t, owner))
+	}
+	for _, s := range found.Stray {
+		t := Thing{Kind: Stray, Name: s, remove: func(context.Context) error { return netstate.RemoveStray(s) }}
+		owner := ""
+		if len(o.migrations) > 0 { // of a change that is being made, perhaps
+			owner = "a migration under way"
+		}
+		out = append(out, o.owned(t, owner))
+	}
+	return out, nil
+}
+
+// taps are guests' taps.
+func taps(_ context.Context, _ *agent.Config, o *owners) ([]Thing, error) {
+	found, err := netstate.Taps()
+	if err != nil {
+		return nil, err
+	}
+	var out []Thing
+	for _, tap := range found {
+		t := Thing{Kind: Tap, Name: tap.Name, remove: func(context.Context) error { return netstate.RemoveTap(tap.Name) }}
+		owner := o.taps[tap.Name]
+		if owner == "" && len(o.migrations) > 0 && tap.QEMU == 0 {
+			owner = "a migration under way"
+		}
+		if owner == "" && tap.QEMU != 0 {
+			t.Stays = fmt.Sprintf("QEMU %d has it open", tap.QEMU)
+		}
+		out = append(out, o.owned(t, owner))
+	}
+	return out, nil
+}
+
+// tunnels are their devices, processes and files, also of processes whose directory
+// was taken away from under them.
+func tunnels(ctx context.Context, c *agent.Config, o *owners) ([]Thing, error) {
+	dir := filepath.Join(c.Run, "tunnels")
+	found, err := tunnel.Found(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	astray, err := tunnel.Astray(dir)
+	if err != nil {
+		return nil, err
+	}
+	var out []Thing
+	seen := map[string]bool{}
+	for _, s := range append(found, astray...) {
+		if seen[s.Name] {
+			continue
+		}
+		seen[s.Name] = true
+		t := Thing{Kind: Tunnel, Name: s.Name}
+		_, suffix, _ := strings.Cut(s.Name, "-")
+		t.remove = func(ctx context.Context) error {
+			return errors.Join(tunnel.Down(ctx, dir, s.Name), tunnel.EndAstray(ctx, dir, s.Name))
+		}
+		owner := ""
+		if d, ok := o.tunnels[s.Name]; ok {
+			t.Guest, t.Migration, owner = d.Guest, d.ID, d.owner()
+		} else if id, ok := o.ofMigration(suffix); ok {
+			t.Guest, t.Migration, owner = o.migrations[id].plan().Guest, id, "migration "+id
+		} else {
+			t.Migration = "m-" + suffix
+		}
+		out = append(out, o.owned(t, owner))
+	}
+	return out, nil
+}
+
+// directories are guests' runtime directories.
+func directories(ctx context.Context, c *agent.Config, o *owners) ([]Thing, error) {
+	root := filepath.Join(c.Run, "guests")
+	entries, err := os.ReadDir(root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	alive, err := qemu.Living(root)
+	if err != nil {
+		return nil, err
+	}
+	var out []Thing
+	for _, e := range entries {
+		dir := filepath.Join(root, e.Name())
+		t := Thing{Kind: Guest, Name: dir, Guest: guestOf(e.Name()), remove: func(context.Context) error { return os.RemoveAll(dir) }}
+		owner := o.dirs[dir]
+		if owner == "" && (alive[dir] != 0 || answers(filepath.Join(dir, "qmp.sock"))) {
+			t = withoutCare(ctx, t, dir, alive[dir])
+		}
+		out = append(out, o.owned(t, owner))
+	}
+	return out, nil
+}
+
+// withoutCare is a QEMU that nobody has under care. Only one that waits, and so never
+// ran its guest, is ended.
+func withoutCare(ctx context.Context, t Thing, dir string, pid int) Thing {
+	t.Stays = fmt.Sprintf("its QEMU %d lives and may run the guest: adopt it (`godwit guest adopt`), or end it yourself", pid)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	look, err := qemu.Look(ctx, dir)
+	if err != nil {
+		return t
+	}
+	defer look.Close()
+	if status, err := look.Status(ctx); err != nil || status != vm.Incoming {
+		return t
+	}
+	t.Stays = ""
+	t.remove = func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		p, err := qemu.Attach(ctx, dir)
+		if err != nil {
+			return err
+		}
+		defer p.Close()
+		if status, err := p.Status(ctx); err != nil || status != vm.Incoming {
+			return fmt.Errorf("its QEMU is %s now (%w)", status, err)
+		}
+		return errors.Join(p.Quit(ctx), os.RemoveAll(dir))
+	}
+	return t
+}
+
+// answers says whether somebody listens on a socket.
+func answers(path string) bool {
+	conn, err := net.DialTimeout("unix", path, time.Second)
+	if err != nil {
+		return false
+	}
+	conn.Close()
+	return true
+}
+
+// disks are files of disks that came here.
+func disks(_ context.Context, c *agent.Config, o *owners) ([]Thing, error) {
+	dir := filepath.Join(c.State, "disks")
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	users, err := openFiles(dir)
+	if err != nil {
+		return nil, err
+	}
+	var out []Thing
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		t := Thing{Kind: Disk, Name: path, Guest: guestOf(e.Name()), remove: func(context.Context) error { return os.Remove(path) }}
+		owner := o.disks[path]
+		if pid := users[path]; owner == "" && pid != 0 {
+			t.Stays = fmt.Sprintf("process %d has it open", pid)
+		} else if why := o.stale(c, e); owner == "" && why == "" {
+			t.Stays = "it may be the only copy: nothing here proves that its guest has another; remove it when you know"
+		} else if owner == "" {
+			t.Migration = why
+		}
+		out = append(out, o.owned(t, owner))
+	}
+	return out, nil
+}
+
+// openFiles are the files below dir that a process has open, with one such process.
+func openFiles(dir string) (map[string]int, error) {
+	links, err := filepath.Glob("/proc/[0-9]*/fd/*")
+	if err != nil {
+		return nil, err
+	}
+	users := map[string]int{}
+	for _, l := range links {
+		path, err := os.Readlink(l)
+		if err != nil || !strings.HasPrefix(path, dir+"/") {
+			continue
+		}
+		var pid int
+		if _, err := fmt.Sscanf(l, "/proc/%d/", &pid); err == nil {
+			users[path] = pid
+		}
+	}
+	return users, nil
+}
+
+// halfWritten are files that a crash left before they got their name.
+func halfWritten(_ context.Context, c *agent.Config, _ *owners) ([]Thing, error) {
+	var out []Thing
+	for _, pattern := range []string{".tmp-*", "*/.tmp-*"} {
+		paths, err := filepath.Glob(filepath.Join(c.State, pattern))
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range paths {
+			if info, err := os.Stat(p); err != nil || time.Since(info.ModTime()) < time.Minute {
+				continue // being written
+			}
+			out = append(out, Thing{Kind: File, Name: p, remove: func(context.Context) error { return os.Remove(p) }})
+		}
+	}
+	return out, nil
+}

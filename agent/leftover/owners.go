@@ -1,0 +1,244 @@
+package leftover
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"godwit/agent"
+	"godwit/agent/journal"
+	"godwit/migration"
+)
+
+// owners are what a host's things may belong to, as its STATE says.
+type owners struct {
+	held       map[string]agent.Held    // guests under care, by name
+	migrations map[string]underWay      // by id
+	detours    map[string]writtenDetour // by id
+	tunnels    map[string]writtenDetour // by device
+	taps       map[string]string        // owner, by name
+	dirs       map[string]string        // owner, by runtime directory
+	disks      map[string]string        // owner, by path
+	journals   []Thing
+	sealed     bool // a journal cannot be read: what it owns is not known
+}
+
+// underWay is what matters here of a journal's last record, of either side.
+type underWay struct {
+	Side  string         `json:"side"`
+	Plan  migration.Plan `json:"plan"`
+	Offer struct {
+		Plan migration.Plan `json:"plan"`
+	} `json:"offer"`
+	Held  agent.Held `json:"held"`
+	State struct {
+		Course  string `json:"course"`
+		Landing string `json:"landing"`
+	} `json:"state"`
+}
+
+func (u underWay) plan() migration.Plan {
+	if u.Side == "destination" {
+		return u.Offer.Plan
+	}
+	return u.Plan
+}
+
+// writtenDetour is what matters here of an entry of detours.json.
+type writtenDetour struct {
+	ID     string `json:"id"`
+	Guest  string `json:"guest"`
+	Leased bool   `json:"leased"`
+	Tunnel struct {
+		Name string
+	} `json:"tunnel"`
+}
+
+func (d writtenDetour) owner() string {
+	if d.Leased {
+		return "lease of detour " + d.ID
+	}
+	return "detour " + d.ID
+}
+
+func readOwners(c *agent.Config) (*owners, error) {
+	o := &owners{
+		held: map[string]agent.Held{}, migrations: map[string]underWay{}, detours: map[string]writtenDetour{},
+		tunnels: map[string]writtenDetour{}, taps: map[string]string{}, dirs: map[string]string{}, disks: map[string]string{},
+	}
+	// Journals first: a guest that lands is under care before its journal ends.
+	if err := o.readJournals(filepath.Join(c.State, "journal")); err != nil {
+		return nil, err
+	}
+	if err := o.readGuests(filepath.Join(c.State, "guests")); err != nil {
+		return nil, err
+	}
+	if err := readJSON(filepath.Join(c.State, "detours.json"), &o.detours); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for _, d := range o.detours {
+		o.tunnels[d.Tunnel.Name] = d
+	}
+	return o, nil
+}
+
+func (o *owners) readJournals(dir string) error {
+	ids, err := journal.Unfinished(dir)
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		var u underWay
+		t := Thing{Kind: Journal, Name: id + ".journal", Migration: id}
+		switch err := journal.Read(dir, id, &u); {
+		case errors.Is(err, fs.ErrNotExist):
+			continue // it ended just now
+		case errors.Is(err, journal.ErrNoState):
+			t.remove = func(context.Context) error { return journal.Discard(dir, id) }
+		case err != nil:
+			t.Stays = fmt.Sprintf("cannot be read (%v); its guest is left as it is: mend the file, or remove it when you know where the guest runs", err)
+			o.sealed = true
+		default:
+			t.Guest, t.Owner = u.plan().Guest, u.describe()
+			o.migrations[id] = u
+			o.own(u.Held, "migration "+id)
+		}
+		o.journals = append(o.journals, t)
+	}
+	return nil
+}
+
+func (u underWay) describe() string {
+	if u.Side == "destination" {
+		return fmt.Sprintf("the migration from %s, under way (%s)", u.plan().From, u.State.Landing)
+	}
+	return fmt.Sprintf("the migration to %s, under way (%s)", u.plan().To, u.State.Course)
+}
+
+func (o *owners) readGuests(dir string) error {
+	paths, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	if err != nil {
+		return err
+	}
+	for _, p := range paths {
+		var h agent.Held
+		if err := readJSON(p, &h); errors.Is(err, fs.ErrNotExist) {
+			continue
+		} else if err != nil {
+			return err
+		}
+		o.held[h.Description.Name] = h
+		o.own(h, "guest "+h.Description.Name)
+	}
+	return nil
+}
+
+// own notes what a guest has here.
+func (o *owners) own(h agent.Held, owner string) {
+	for _, t := range h.Taps {
+		o.taps[t] = owner
+	}
+	if h.Dir != "" {
+		o.dirs[h.Dir] = owner
+	}
+	for _, d := range h.Description.Disks {
+		o.disks[d.Path] = owner
+	}
+}
+
+// ofMigration finds the migration under way whose name for things ends in suffix.
+func (o *owners) ofMigration(suffix string) (string, bool) {
+	_, ok := o.migrations["m-"+suffix]
+	return "m-" + suffix, ok
+}
+
+// moving says whether a migration of the guest is under way: it may be making things
+// that no record names yet.
+func (o *owners) moving(guest string) (id string, ok bool) {
+	for id, u := range o.migrations {
+		if u.plan().Guest == guest {
+			return id, true
+		}
+	}
+	return "", false
+}
+
+func readJSON(path string, value any) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, value); err != nil {
+		return fmt.Errorf("read %s: %w; mend or remove the file", path, err)
+	}
+	return nil
+}
+
+// guestOf is the guest that a runtime directory or a disk's file is named after:
+// NAME-EPOCH, or NAME-EPOCH-ID.raw.
+func guestOf(name string) string {
+	name = strings.TrimSuffix(name, ".raw")
+	for i := 0; i < 2; i++ {
+		cut := strings.LastIndexByte(name, '-')
+		if cut < 0 {
+			return name
+		}
+		last := name[cut+1:]
+		name = name[:cut]
+		if strings.Trim(last, "0123456789") == "" {
+			return name
+		}
+	}
+	return name
+}
+
+// stale proves that a disk's file is not the only copy of what its guest wrote, by a
+// migration that says so: the guest left by it, or did not come by it. "" where
+// nothing proves it. A guest that is here with a later right has its disks elsewhere.
+func (o *owners) stale(c *agent.Config, e fs.DirEntry) (migrationID string) {
+	info, err := e.Info()
+	if err != nil {
+		return ""
+	}
+	guest, written := guestOf(e.Name()), info.ModTime().UnixNano()
+	if h, here := o.held[guest]; here && len(h.Description.Disks) > 0 && epochOf(e.Name()) < h.Epoch {
+		return "an earlier one"
+	}
+	paths, err := filepath.Glob(filepath.Join(c.State, "history", "*.json"))
+	if err != nil {
+		return ""
+	}
+	for _, p := range paths {
+		var rep agent.Report
+		if readJSON(p, &rep) != nil || rep.Guest != guest || written > rep.Ended+slack {
+			continue // what was written after it ended is of a later stay
+		}
+		left := rep.From == c.Host && rep.Outcome == migration.Completed
+		stayed := rep.To == c.Host && written >= rep.Requested-slack && rep.Outcome == migration.Aborted && epochOf(e.Name()) > o.held[guest].Epoch
+		if left || stayed {
+			return rep.ID
+		}
+	}
+	return ""
+}
+
+// slack is what the times of a file and of a report may be apart, ns.
+const slack = int64(5 * time.Second)
+
+// epochOf is that of a disk's file, NAME-EPOCH-ID.raw; 0 where it has none.
+func epochOf(name string) uint64 {
+	rest := strings.TrimPrefix(name, guestOf(name)+"-")
+	number, _, _ := strings.Cut(rest, "-")
+	n, err := strconv.ParseUint(number, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}

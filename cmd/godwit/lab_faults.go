@@ -1,0 +1,70 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"godwit/lab"
+	"godwit/lab/matrix"
+)
+
+func newLabFaults() *cobra.Command {
+	opts := lab.FaultOptions{}
+	var all bool
+	c := &cobra.Command{
+		Use: "faults", Short: "break a migration in every way, in every phase, and judge what is left",
+		Long: `Tries faults × phases: a real guest moves between two sites, and in the phase
+named something breaks. Judged is that the guest runs at exactly one place (its QEMUs
+are asked), that its connections live, that nothing is left on either host, and that
+doubt ends when something gets through. Prints a table, and writes OUT/faults.json and
+OUT/faults.md after every cell; a later run with the same OUT goes on where this one
+ended. Exit status: 0 every cell is as promised, 1 not.`,
+		Example: "  godwit lab faults --out /tmp/faults --sample 20 --seed 3\n  godwit lab faults --out /tmp/faults --all\n  godwit lab faults --fault cut-20s --fault loss-30 --phase switch",
+		Args:    argsExactly(0, "no arguments"),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if os.Geteuid() != 0 {
+				return usageError{errors.New("lab: needs root, to make network namespaces; run it with sudo")}
+			}
+			if all {
+				opts.Sample = 0
+			}
+			opts.Log = labLog()
+			opts.Tell = func(line string) { fmt.Fprintln(os.Stderr, line) }
+			rep, err := lab.RunFaults(c.Context(), opts)
+			if rep != nil {
+				err = errors.Join(sayFaults(c, rep, opts.Out), err)
+			}
+			if errors.Is(err, lab.ErrUnusable) {
+				return usageError{err}
+			}
+			if err == nil && rep.Sums.Bad > 0 {
+				return errSaid
+			}
+			return err
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&opts.Out, "out", "godwit-faults", "directory for faults.json, faults.md and the logs of bad cells")
+	f.Uint64Var(&opts.Seed, "seed", 1, "order of the cells, and when in its phase each fault comes")
+	f.IntVar(&opts.Sample, "sample", 10, "how many cells to try, of those chosen")
+	f.BoolVar(&all, "all", false, "try all that are chosen")
+	f.StringSliceVar(&opts.Faults, "fault", nil, "these faults alone, such as cut-20s")
+	f.StringSliceVar(&opts.Phases, "phase", nil, "these phases alone, such as switch")
+	f.BoolVar(&opts.Again, "again", false, "try again what OUT has a result of")
+	return c
+}
+
+func sayFaults(c *cobra.Command, rep *lab.FaultReport, out string) error {
+	if asJSON(c) {
+		return printJSON(c.OutOrStdout(), rep)
+	}
+	matrix.Table(c.OutOrStdout(), rep.Results)
+	if abs, err := filepath.Abs(filepath.Join(out, "faults.md")); err == nil {
+		fmt.Fprintln(c.OutOrStdout(), "\nresults:", abs)
+	}
+	return nil
+}

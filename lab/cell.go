@@ -1,0 +1,430 @@
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"godwit/agent"
+	"godwit/agent/journal"
+	"godwit/agent/leftover"
+	"godwit/lab/matrix"
+	"godwit/lab/traffic"
+	"godwit/migration"
+	"godwit/netstate/netns"
+	"godwit/vm/guest"
+)
+
+// Limits of a cell's parts.
+const (
+	reachLimit   = 60 * time.Second // until the phase begins
+	outcomeLimit = 2 * time.Minute  // from the fault to the outcome
+	cleanLimit   = 25 * time.Second // from the last connection's end until nothing is left
+)
+
+// cellBudget is generous: what is tried here is not how short a pause is.
+const cellBudget = 2 * time.Second
+
+// cellRun is one cell under way.
+type cellRun struct {
+	*cellWorld
+	cell     matrix.Cell
+	random   *rand.Rand
+	seen     *matrix.Seen
+	from, to *hostAgent
+	id       string
+	look     *watcher
+	wg       sync.WaitGroup
+
+	mu      sync.Mutex
+	zero    time.Time       // when the fault had come
+	through time.Time       // when something could get through again
+	undo    []func() error  // when the fault's time is up
+	atEnd   []func() error  // when the cell has been measured
+	phases  []phaseAt       // that began, by the source's events
+	ends    bool            // the fault ends the guest's only QEMU
+	planned map[string]bool // hosts whose agent the fault ends
+	notes   []string
+}
+
+type phaseAt struct {
+	phase migration.Phase
+	at    time.Time
+}
+
+// try carries one cell out. The world is usable afterwards if nothing is bad.
+func (w *cellWorld) try(ctx context.Context, cell matrix.Cell, random *rand.Rand) matrix.Seen {
+	c := &cellRun{cellWorld: w, cell: cell, random: random, seen: &matrix.Seen{}, planned: map[string]bool{}}
+	if err := c.carryOut(ctx); err != nil {
+		c.seen.Trouble = err.Error()
+	}
+	return *c.seen
+}
+
+func (c *cellRun) carryOut(ctx context.Context) error {
+	host, err := c.ready(ctx)
+	if err != nil {
+		return fmt.Errorf("guest: %w", err)
+	}
+	c.from = c.agents[host]
+	for name, a := range c.agents {
+		if name != host {
+			c.to = a
+		}
+	}
+	c.seen.From, c.seen.To = host, c.to.host.Name
+	if err := c.startFlows(ctx); err != nil {
+		return err
+	}
+	c.look = &watcher{w: c.cellWorld, ranAt: map[string]bool{}, watching: c}
+	looking, stop := context.WithCancel(ctx)
+	defer func() { stop(); c.wg.Wait() }()
+	for _, a := range c.agents {
+		c.wg.Go(func() { c.keepAlive(looking, a) })
+	}
+	err = c.migrateAndBreak(looking)
+	err = errors.Join(err, c.mend())
+	if err == nil {
+		err = c.await(ctx)
+	}
+	stop()
+	c.wg.Wait()
+	err = errors.Join(err, ctx.Err())
+	if c.look.looks > 0 {
+		c.look.fill(c.seen, c.zero)
+	}
+	err = errors.Join(err, c.stopFlows())
+	if err == nil {
+		c.findLeft(ctx)
+	}
+	for _, f := range c.atEnd {
+		err = errors.Join(err, f())
+	}
+	return err
+}
+
+// migrateAndBreak asks for the migration, and makes the fault when the phase is there.
+// It returns when the fault is over, and was mended.
+func (c *cellRun) migrateAndBreak(ctx context.Context) error {
+	id, err := c.from.client.Migrate(ctx, migration.Request{Guest: cellGuest, To: c.to.host.Name, Downtime: cellBudget})
+	if err != nil {
+		return fmt.Errorf("request: %w", err)
+	}
+	c.id = id
+	c.wg.Go(func() { c.look.run(ctx) })
+	began := make(chan struct{})
+	c.wg.Go(func() { c.follow(ctx, began) })
+	select {
+	case <-began:
+	case <-time.After(reachLimit):
+		return fmt.Errorf("phase %s did not begin in %v", c.cell.Phase, reachLimit)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if most := laterBy[c.cell.Phase]; most > 0 {
+		pause(ctx, time.Duration(c.random.Int64N(int64(most))))
+	}
+	err = c.inject(ctx)
+	c.mu.Lock()
+	c.zero = time.Now()
+	c.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("make the fault: %w", err)
+	}
+	pause(ctx, c.cell.Kind().Lasts)
+	return c.mend()
+}
+
+// laterBy is how long after a phase's beginning its fault comes at most.
+var laterBy = map[migration.Phase]time.Duration{
+	migration.Check: 40 * time.Millisecond, migration.Prepare: 200 * time.Millisecond, migration.Seed: 300 * time.Millisecond,
+	migration.Copy: 500 * time.Millisecond, migration.Switch: 25 * time.Millisecond, migration.Handover: 150 * time.Millisecond,
+	migration.Settle: 10 * time.Millisecond,
+}
+
+// follow reads the source's events; began is closed when the cell's phase begins, or
+// the migration is over.
+func (c *cellRun) follow(ctx context.Context, began chan struct{}) {
+	var once sync.Once
+	after := 0
+	for ctx.Err() == nil {
+		part, err := c.from.client.Events(ctx, c.id, after)
+		if err != nil {
+			return // its agent was killed: what phases it had told is enough
+		}
+		for _, e := range part.Events {
+			after = e.N
+			if e.Kind != "phase" {
+				continue
+			}
+			c.mu.Lock()
+			c.phases = append(c.phases, phaseAt{e.Phase, time.Unix(0, e.At)})
+			c.mu.Unlock()
+			if e.Phase == c.cell.Phase {
+				once.Do(func() { close(began) })
+			}
+		}
+		if part.Over {
+			c.mu.Lock()
+			c.phases = append(c.phases, phaseAt{"", time.Now()})
+			c.mu.Unlock()
+			once.Do(func() { close(began) })
+			return
+		}
+	}
+}
+
+// keepAlive starts an agent again when it has died, as a service manager does.
+func (c *cellRun) keepAlive(ctx context.Context, a *hostAgent) {
+	for pause(ctx, 20*time.Millisecond) {
+		if a.runsAgent() {
+			continue
+		}
+		c.mu.Lock()
+		if !c.planned[a.host.Name] {
+			c.seen.Crashed = append(c.seen.Crashed, a.host.Name+": "+lastLine(a.logPath()))
+		}
+		c.mu.Unlock()
+		if !pause(ctx, matrix.RestartAfter) {
+			return
+		}
+		if err := a.start(ctx); err != nil {
+			c.note("%v", err)
+			continue
+		}
+		c.mu.Lock()
+		c.through = time.Now()
+		c.planned[a.host.Name] = c.cell.Fault == matrix.OutOfMemory // it may meet it again
+		c.mu.Unlock()
+	}
+}
+
+func (c *cellRun) note(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.notes = append(c.notes, fmt.Sprintf(format, args...))
+}
+
+// await waits until the outcome is known and both hosts are done, and then says where
+// the guest is.
+func (c *cellRun) await(ctx context.Context) error {
+	limit := time.Now().Add(outcomeLimit)
+	for c.seen.OutcomeS == 0 || c.seen.SettledS == 0 {
+		if time.Now().After(limit) {
+			break
+		}
+		if !pause(ctx, 20*time.Millisecond) {
+			return ctx.Err()
+		}
+		if c.seen.OutcomeS == 0 {
+			if rep, known, err := c.outcome(ctx); err == nil {
+				c.seen.OutcomeS = c.since(time.Now())
+				if known {
+					c.seen.Outcome = rep.Outcome
+				}
+				if known && rep.Problem != nil {
+					c.seen.Problem = rep.Problem.Text
+				}
+			}
+		}
+		if c.seen.SettledS == 0 && c.seen.OutcomeS != 0 && !c.underWay() {
+			c.seen.SettledS = c.since(time.Now())
+		}
+	}
+	if c.seen.OutcomeS == 0 {
+		c.seen.Outcome = migration.InDoubt
+		if rep, err := c.from.client.Report(ctx, c.id); err == nil && len(rep.Phases) > 0 {
+			c.seen.Problem = fmt.Sprintf("no outcome in %v, in %s", outcomeLimit, rep.Phases[len(rep.Phases)-1].Name)
+		}
+	}
+	c.seen.Runs = c.runs(ctx)
+	c.conclude(ctx)
+	return nil
+}
+
+// outcome is the migration's report when it has ended; an error while it has not.
+// known is false when the agent knows nothing of it, nor does its history.
+func (c *cellRun) outcome(ctx context.Context) (rep agent.Report, known bool, err error) {
+	ask, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	rep, err = c.from.client.Report(ask, c.id)
+	if err == nil && rep.Ended != 0 {
+		return rep, true, nil
+	}
+	var problem *migration.Problem
+	if err == nil || !errors.As(err, &problem) || problem.Code != migration.CodeUsage {
+		return rep, false, errors.New("not yet")
+	}
+	data, err := os.ReadFile(filepath.Join(c.from.config.State, "history", c.id+".json"))
+	if err == nil && json.Unmarshal(data, &rep) == nil && rep.Ended != 0 {
+		return rep, true, nil
+	}
+	return rep, false, nil
+}
+
+// underWay says whether a journal of a migration is left on either host.
+func (c *cellRun) underWay() bool {
+	for _, a := range c.agents {
+		if ids, err := journal.Unfinished(filepath.Join(a.config.State, "journal")); err != nil || len(ids) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *cellRun) since(t time.Time) float64 { return t.Sub(c.zero).Seconds() }
+
+// conclude fills in what follows from the fault and from where the guest is, and asks
+// the guest whether it lives.
+func (c *cellRun) conclude(ctx context.Context) {
+	c.mu.Lock()
+	for _, p := range c.phases {
+		if !p.at.After(c.zero) {
+			c.seen.Hit = p.phase
+		}
+	}
+	if !c.through.IsZero() {
+		c.seen.ThroughS = c.through.Sub(c.zero).Seconds()
+	}
+	c.seen.Ended = c.ends
+	for _, n := range c.notes {
+		if c.seen.Note != "" {
+			c.seen.Note += "; "
+		}
+		c.seen.Note += n
+	}
+	c.mu.Unlock()
+	if len(c.seen.Runs) != 1 {
+		return
+	}
+	c.moved(cellGuest, c.seen.Runs[0])
+	ask, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	var info guest.Info
+	for {
+		err := c.agents[c.seen.Runs[0]].client.CallGuest(ask, cellGuest, "info", struct{}{}, &info)
+		if err == nil {
+			return
+		}
+		if !pause(ask, 200*time.Millisecond) {
+			c.seen.Silent = err.Error()
+			return
+		}
+	}
+}
+
+// flows are the connections of a cell: two that can follow the guest, one that cannot.
+var flows = []traffic.Flow{
+	{Name: "ticks", Kind: traffic.Ticks, MPTCP: true},
+	{Name: "download", Kind: traffic.Download, Rate: 4_000_000, MPTCP: true},
+	{Name: "plain", Kind: traffic.Ticks, Every: 20 * time.Millisecond},
+}
+
+func (c *cellRun) startFlows(ctx context.Context) error {
+	info, err := c.guestAddress(ctx)
+	if err != nil {
+		return err
+	}
+	for _, f := range flows {
+		f.Target = info
+		if err := c.clients[cellClient].Start(f); err != nil {
+			return err
+		}
+		c.seen.Connections++
+	}
+	return nil
+}
+
+// guestAddress is the guest's current one.
+func (c *cellRun) guestAddress(ctx context.Context) (netip.Addr, error) {
+	info, err := c.from.client.Host(ctx)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	for _, g := range info.Guests {
+		if g.Name == cellGuest && len(g.Addresses) > 0 {
+			return g.Addresses[0].Prefix.Addr(), nil
+		}
+	}
+	return netip.Addr{}, fmt.Errorf("guest %s runs on %s, and its agent does not have it under care", cellGuest, info.Host)
+}
+
+func (c *cellRun) stopFlows() error {
+	var errs []error
+	for _, f := range flows[:c.seen.Connections] {
+		res, err := c.clients[cellClient].Stop(f.Name)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		for _, k := range res.Connections {
+			if !k.Survived {
+				c.seen.Lost = append(c.seen.Lost, f.Name+": "+orWords(k.Error, "it delivers no more"))
+			}
+		}
+		if gap, ok := res.Gap(c.zero.UnixNano()-int64(time.Second), time.Now().UnixNano()); ok {
+			c.seen.GapS = max(c.seen.GapS, gap.Seconds())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func orWords(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}
+
+// findLeft ends what leases may keep, and names what is there all the same.
+func (c *cellRun) findLeft(ctx context.Context) {
+	limit := time.Now().Add(cleanLimit)
+	for {
+		for _, a := range c.agents {
+			if err := a.client.EndDetours(ctx); err != nil {
+				c.log.Warn("end leases", "host", a.host.Name, "error", err)
+			}
+		}
+		c.seen.Left = c.left(ctx)
+		if len(c.seen.Left) == 0 || time.Now().After(limit) || !pause(ctx, 200*time.Millisecond) {
+			return
+		}
+	}
+}
+
+// left is what belongs to nothing on the hosts, or to what should be over.
+func (c *cellRun) left(ctx context.Context) []string {
+	var out []string
+	for name, a := range c.agents {
+		here := len(c.seen.Runs) == 1 && c.seen.Runs[0] == name
+		err := netns.Do(a.host.Namespace, func() error {
+			things, err := leftover.Find(ctx, &a.config)
+			for _, t := range things {
+				if here && t.Owner == "guest "+cellGuest {
+					continue
+				}
+				if t.Kind == leftover.Disk && len(c.seen.Runs) == 0 {
+					continue // all that there is of a guest that was ended
+				}
+				out = append(out, name+": "+t.String())
+			}
+			return err
+		})
+		if err != nil {
+			out = append(out, name+": "+err.Error())
+		}
+		for dir, pid := range a.qemus() {
+			if !here {
+				out = append(out, fmt.Sprintf("%s: QEMU %d in %s", name, pid, filepath.Base(dir)))
+			}
+		}
+	}
+	return out
+}

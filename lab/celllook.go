@@ -1,0 +1,122 @@
+package lab
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"godwit/lab/matrix"
+	"godwit/migration"
+	"godwit/vm"
+)
+
+const (
+	lookEvery = 25 * time.Millisecond  // at QEMUs and at the migration's report
+	lookLimit = 500 * time.Millisecond // of one question; a QEMU that switches over answers late
+)
+
+// watcher looks, during one cell, at who runs the guest and at what its agent says.
+type watcher struct {
+	w        *cellWorld
+	watching *cellRun
+
+	mu      sync.Mutex
+	looks   int
+	doubled int
+	ranAt   map[string]bool // hosts on which a look found it running
+	doubt   []doubtful
+}
+
+// doubtful is a stretch of time in which the source's agent said in_doubt.
+type doubtful struct{ from, to time.Time }
+
+// run looks until ctx ends.
+func (l *watcher) run(ctx context.Context) {
+	for pause(ctx, lookEvery) {
+		l.lookAtGuests(ctx)
+		l.lookAtReport(ctx)
+	}
+}
+
+// lookAtGuests asks every QEMU, and the first that ran once more: only one that ran
+// before and after another was seen to run has run at the same time as that one.
+func (l *watcher) lookAtGuests(ctx context.Context) {
+	var running []string
+	for host, a := range l.w.agents {
+		for dir := range a.qemus() {
+			if l.status(ctx, dir) == vm.Running {
+				running = append(running, dir)
+				l.mu.Lock()
+				l.ranAt[host] = true
+				l.mu.Unlock()
+			}
+		}
+	}
+	both := len(running) > 1 && l.status(ctx, running[0]) == vm.Running
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.looks++
+	if both {
+		l.doubled++
+	}
+}
+
+// status asks a QEMU itself. Its monitor serves one at a time, so each look is short.
+func (l *watcher) status(ctx context.Context, dir string) vm.Status {
+	ctx, cancel := context.WithTimeout(ctx, lookLimit)
+	defer cancel()
+	status, err := lookOnce(ctx, dir)
+	if err != nil {
+		return ""
+	}
+	return status
+}
+
+// lookAtReport notes whether the migration is in doubt. An agent that is dead says
+// nothing, and changes nothing.
+func (l *watcher) lookAtReport(ctx context.Context) {
+	id, from := l.watching.id, l.watching.from
+	if id == "" || !from.runsAgent() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookLimit)
+	defer cancel()
+	rep, err := from.client.Report(ctx, id)
+	if err != nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	n := len(l.doubt)
+	switch {
+	case rep.Outcome != migration.InDoubt || rep.Ended != 0:
+		if n > 0 && l.doubt[n-1].to.IsZero() {
+			l.doubt[n-1].to = now
+		}
+	case n == 0 || !l.doubt[n-1].to.IsZero():
+		l.doubt = append(l.doubt, doubtful{from: now})
+	}
+}
+
+// ran says whether a look found the guest running on the host.
+func (l *watcher) ran(host string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ranAt[host]
+}
+
+// fill puts what was seen into s, with times since the fault.
+func (l *watcher) fill(s *matrix.Seen, zero time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s.Looks, s.Doubled = l.looks, l.doubled
+	for _, d := range l.doubt {
+		if d.to.IsZero() {
+			d.to = time.Now()
+		}
+		s.Doubt = append(s.Doubt, matrix.Span{From: d.from.Sub(zero).Seconds(), To: d.to.Sub(zero).Seconds()})
+	}
+	slices.Sort(s.Runs)
+}

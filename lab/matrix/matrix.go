@@ -1,0 +1,151 @@
+// Package matrix is what `godwit lab faults` tries: every fault in every phase of a
+// migration. It says which cells there are, in which order, and judges what was seen
+// in one. It is pure; package lab makes the faults and looks.
+package matrix
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"godwit/migration"
+)
+
+// A Fault is something that breaks. Its names do not change: results are kept by them.
+type Fault struct {
+	Name string
+	Text string
+	// Lasts is how long it goes on; 0: it is over at once, or with the cell.
+	Lasts time.Duration
+	// Silences: while it lasts nothing gets through between the two agents.
+	Silences bool
+	// Ends: it may end the guest itself.
+	Ends bool
+}
+
+// The faults' names.
+const (
+	KillSourceAgent      = "kill-source-agent"
+	KillDestinationAgent = "kill-destination-agent"
+	KillBothAgents       = "kill-both-agents"
+	KillSourceQEMU       = "kill-source-qemu"
+	KillDestinationQEMU  = "kill-destination-qemu"
+	Cut3s                = "cut-3s"
+	Cut20s               = "cut-20s"
+	CutForGood           = "cut-for-good"
+	CutOneUplink         = "cut-one-uplink"
+	HalfOpenOut          = "half-open-out"
+	HalfOpenIn           = "half-open-in"
+	Loss30               = "loss-30"
+	DiskFullSource       = "disk-full-source"
+	DiskFullDestination  = "disk-full-destination"
+	OutOfMemory          = "out-of-memory"
+	GuestPowerOff        = "guest-power-off"
+	GuestReboot          = "guest-reboot"
+	ClockSource          = "clock-source"
+	ClockDestination     = "clock-destination"
+)
+
+// RestartAfter is how long an agent that was killed stays away, as a service manager
+// would have it.
+const RestartAfter = time.Second
+
+// forGood is how long a cut lasts that nobody mends: longer than every patience before
+// the release, so that each side has decided what it can decide alone. It is mended
+// after that, since doubt must end then and connections live through 60 s.
+const forGood = 45 * time.Second
+
+// Faults lists all faults.
+var Faults = []Fault{
+	{Name: KillSourceAgent, Text: "the source's agent is killed, and started again after 1 s", Silences: true},
+	{Name: KillDestinationAgent, Text: "the destination's agent is killed, and started again after 1 s", Silences: true},
+	{Name: KillBothAgents, Text: "both agents are killed, and started again after 1 s", Silences: true},
+	{Name: KillSourceQEMU, Text: "the guest's QEMU at the source is killed", Ends: true},
+	{Name: KillDestinationQEMU, Text: "the guest's QEMU at the destination is killed", Ends: true},
+	{Name: Cut3s, Text: "all uplinks of the source are cut for 3 s", Lasts: 3 * time.Second, Silences: true},
+	{Name: Cut20s, Text: "all uplinks of the source are cut for 20 s", Lasts: 20 * time.Second, Silences: true},
+	{Name: CutForGood, Text: "all uplinks of the source are cut for 45 s, longer than any patience", Lasts: forGood, Silences: true},
+	{Name: CutOneUplink, Text: "the source's uplink that carries the tunnel is cut for 10 s, the other works", Lasts: 10 * time.Second},
+	{Name: HalfOpenOut, Text: "nothing leaves the source for 10 s, all that comes arrives", Lasts: 10 * time.Second, Silences: true},
+	{Name: HalfOpenIn, Text: "nothing reaches the source for 10 s, all that it sends arrives", Lasts: 10 * time.Second, Silences: true},
+	{Name: Loss30, Text: "30 % of packets are lost on all uplinks of the source for 15 s", Lasts: 15 * time.Second},
+	{Name: DiskFullSource, Text: "the file system of the source agent's state is full for 5 s", Lasts: 5 * time.Second},
+	{Name: DiskFullDestination, Text: "the file system of the destination agent's state is full for 5 s", Lasts: 5 * time.Second},
+	{Name: OutOfMemory, Text: "the destination's agent and QEMU get no more memory: the kernel kills", Lasts: 3 * time.Second, Silences: true, Ends: true},
+	{Name: GuestPowerOff, Text: "the guest powers off", Ends: true},
+	{Name: GuestReboot, Text: "the guest reboots; the lab's guests end with that", Ends: true},
+	{Name: ClockSource, Text: "the source agent's clock is stepped an hour ahead"},
+	{Name: ClockDestination, Text: "the destination agent's clock is stepped an hour back"},
+}
+
+// A Cell is one fault in one phase.
+type Cell struct {
+	Fault string          `json:"fault"`
+	Phase migration.Phase `json:"phase"`
+}
+
+func (c Cell) String() string { return c.Fault + " in " + string(c.Phase) }
+
+// Kind is the cell's fault.
+func (c Cell) Kind() Fault {
+	i := slices.IndexFunc(Faults, func(f Fault) bool { return f.Name == c.Fault })
+	if i < 0 {
+		return Fault{Name: c.Fault}
+	}
+	return Faults[i]
+}
+
+// Order lists the cells of these faults and phases (none: all), so that a beginning
+// of any length has each about as often as the others. The same seed gives the same
+// order. The error names what is unknown.
+func Order(seed uint64, faults []string, phases []string) ([]Cell, error) {
+	var f []string
+	for _, known := range Faults {
+		f = append(f, known.Name)
+	}
+	f, err := chosen("fault", faults, f)
+	if err != nil {
+		return nil, err
+	}
+	var p []string
+	for _, known := range migration.Phases {
+		p = append(p, string(known))
+	}
+	if p, err = chosen("phase", phases, p); err != nil {
+		return nil, err
+	}
+	random := rand.New(rand.NewPCG(seed, 0x676f64776974)) //nolint:gosec // to be repeated, not to be secret
+	random.Shuffle(len(f), func(i, j int) { f[i], f[j] = f[j], f[i] })
+	random.Shuffle(len(p), func(i, j int) { p[i], p[j] = p[j], p[i] })
+	round := len(f) * len(p) / gcd(len(f), len(p)) // then the pairs begin again
+	var cells []Cell
+	for k := range len(f) * len(p) {
+		cells = append(cells, Cell{f[k%len(f)], migration.Phase(p[(k+k/round)%len(p)])})
+	}
+	return cells, nil
+}
+
+func chosen(what string, want, known []string) ([]string, error) {
+	if len(want) == 0 {
+		return known, nil
+	}
+	var out []string
+	for _, w := range want {
+		if !slices.Contains(known, w) {
+			return nil, fmt.Errorf("%s %q is unknown; there are: %s", what, w, strings.Join(known, ", "))
+		}
+		if !slices.Contains(out, w) {
+			out = append(out, w)
+		}
+	}
+	return out, nil
+}
+
+func gcd(a, b int) int {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}

@@ -1,0 +1,124 @@
+package matrix
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"godwit/migration"
+)
+
+// Result is one cell, measured and judged.
+type Result struct {
+	Cell
+	Seen
+	Bad []string `json:"bad"` // what is wrong; empty: nothing
+	At  string   `json:"at"`  // RFC 3339, when it was measured
+}
+
+// OK says that the cell is as promised.
+func (r Result) OK() bool { return len(r.Bad) == 0 }
+
+// Sums are the results together.
+type Sums struct {
+	Cells       int `json:"cells"`
+	Bad         int `json:"bad"`
+	Lost        int `json:"guests_lost"` // without a fault that ended the only QEMU
+	Doubled     int `json:"guests_doubled"`
+	Connections int `json:"connections"`
+	Dropped     int `json:"connections_lost"` // of guests that were not ended
+	Left        int `json:"leftovers"`
+	Unmeasured  int `json:"not_measured"`
+}
+
+// Sum adds results up.
+func Sum(results []Result) Sums {
+	var s Sums
+	for _, r := range results {
+		s.Cells++
+		if !r.OK() {
+			s.Bad++
+		}
+		if r.Trouble != "" {
+			s.Unmeasured++
+			continue
+		}
+		if len(r.Runs) == 0 && !r.Ended {
+			s.Lost++
+		}
+		if r.Doubled > 0 || len(r.Runs) > 1 {
+			s.Doubled++
+		}
+		s.Connections += r.Connections
+		if !(r.Ended && len(r.Runs) == 0) {
+			s.Dropped += len(r.Lost)
+		}
+		s.Left += len(r.Left)
+	}
+	return s
+}
+
+// word is a cell in the table: how it ended, and how long it took to be settled.
+func (r Result) word() string {
+	word := map[migration.Outcome]string{migration.Completed: "moved", migration.Aborted: "back", migration.Refused: "refused",
+		migration.Failed: "ended", "": "forgotten"}[r.Outcome]
+	if word == "" {
+		word = string(r.Outcome)
+	}
+	if r.Ended && len(r.Runs) == 0 {
+		word = "ended"
+	}
+	if r.Trouble != "" {
+		word = "?"
+	} else {
+		word = fmt.Sprintf("%s %.1f s", word, r.SettledS)
+		if r.Hit != r.Phase {
+			word += " *"
+		}
+	}
+	if !r.OK() {
+		return "**BAD** " + word
+	}
+	return word
+}
+
+// Table writes faults × phases as Markdown, then the sums and what is wrong.
+func Table(w io.Writer, results []Result) {
+	columns := migration.Phases
+	fmt.Fprint(w, "| fault |")
+	for _, p := range columns {
+		fmt.Fprintf(w, " %s |", p)
+	}
+	fmt.Fprintf(w, "\n|---|%s\n", strings.Repeat("---|", len(columns)))
+	for _, f := range Faults {
+		if !slices.ContainsFunc(results, func(r Result) bool { return r.Fault == f.Name }) {
+			continue
+		}
+		fmt.Fprintf(w, "| %s |", f.Name)
+		for _, p := range columns {
+			word := ""
+			for _, r := range results {
+				if r.Cell == (Cell{f.Name, p}) {
+					word = r.word()
+				}
+			}
+			fmt.Fprintf(w, " %s |", word)
+		}
+		fmt.Fprintln(w)
+	}
+	fmt.Fprint(w, `
+moved: the guest runs at the destination; back: at the source, the migration was undone;
+refused: it never began; ended: the fault ended the guest's only QEMU; forgotten: the agent
+was killed before its first record. Seconds from the fault until no migration was under way.
+*: the phase was over when the fault had come.
+`)
+	s := Sum(results)
+	fmt.Fprintf(w, "\n%d cells, %d bad (%d not measured): %d guests lost, %d doubled, %d of %d connections lost, %d leftovers.\n",
+		s.Cells, s.Bad, s.Unmeasured, s.Lost, s.Doubled, s.Dropped, s.Connections, s.Left)
+	for _, r := range results {
+		for _, b := range r.Bad {
+			fmt.Fprintf(w, "- %s: %s\n", r.Cell, b)
+		}
+	}
+}
