@@ -65,8 +65,14 @@ func (m *incoming) perform(ctx context.Context, e migration.Effect) error {
 		defer cancel()
 		return m.start(ctx)
 	case migration.Adopt:
+		if m.guestEnded() {
+			return m.adoptEnded()
+		}
 		return m.adopt(ctx)
 	case migration.Leave:
+		if m.guestEnded() {
+			return m.leaveEnded(ctx)
+		}
 		return m.leave(ctx)
 	case migration.SendBack:
 		ctx, cancel := context.WithTimeout(ctx, 20*time.Second)

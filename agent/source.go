@@ -202,6 +202,9 @@ func (m *outgoing) comesHome() bool {
 // release. It tries again until the guest runs, its QEMU is gone, or its time is up.
 func (m *outgoing) resume(ctx context.Context) error {
 	m.rec.edit(func(r *Report) { r.Paused = 0 })
+	if !m.guest.alive() {
+		return fmt.Errorf("resume guest %s: its QEMU is gone", m.plan.Guest)
+	}
 	for {
 		status, err := m.guest.Machine.Status(ctx)
 		if err == nil && status == vm.Running {
@@ -303,6 +306,10 @@ func (m *outgoing) askRelease(ctx context.Context, answer *ReleaseAnswer) error 
 // finishMemory waits for the last byte and keeps QEMU's own figures. Where the
 // transfer breaks, the destination is asked for its refusal.
 func (m *outgoing) finishMemory(ctx context.Context) {
+	if !m.guest.alive() { // found so by an agent that was started again
+		m.askRefusal(ctx, "its QEMU at the source is gone")
+		return
+	}
 	if err := m.guest.Machine.ReleaseSwitchover(ctx); err != nil {
 		m.a.log.Warn("release switchover", "migration", m.plan.ID, "error", err)
 	}
@@ -311,11 +318,7 @@ func (m *outgoing) finishMemory(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		m.rec.note("memory did not get through: " + err.Error())
-		why := &migration.Problem{Code: migration.CodeHypervisor, Text: "memory did not get through: " + err.Error()}
-		if err := m.call(ctx, "abort", why, nil); err != nil {
-			m.a.log.Warn("ask for a refusal", "migration", m.plan.ID, "error", err)
-		}
+		m.askRefusal(ctx, err.Error())
 		return
 	}
 	downtime := float64(p.Downtime.Microseconds()) / 1000
@@ -324,6 +327,16 @@ func (m *outgoing) finishMemory(ctx context.Context) {
 		r.QEMUDowntimeMS = &downtime
 		r.MemoryBytes = p.Total
 	})
+}
+
+// askRefusal asks a destination that cannot get all of the guest's memory to say that
+// it will not start it. One that has all of it, or runs the guest, goes on.
+func (m *outgoing) askRefusal(ctx context.Context, cause string) {
+	why := &migration.Problem{Code: migration.CodeHypervisor, Text: "memory did not get through: " + cause}
+	m.rec.note(why.Text)
+	if err := m.call(ctx, "abort", why, nil); err != nil {
+		m.a.log.Warn("ask for a refusal", "migration", m.plan.ID, "error", err)
+	}
 }
 
 // askAbort asks the destination to undo, for good. One that cannot be reached is

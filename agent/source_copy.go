@@ -225,7 +225,10 @@ func (m *outgoing) progressOf(p vm.Progress, look policy.Look) CopyProgress {
 // undoCopy ends QEMU's migration; the guest is as it was.
 func (m *outgoing) undoCopy(ctx context.Context) error {
 	m.countWire()
-	err := m.guest.Machine.CancelMigration(ctx)
+	var err error
+	if m.guest.alive() {
+		err = m.guest.Machine.CancelMigration(ctx)
+	}
 	if m.work.forward != nil {
 		m.work.forward.Close()
 		m.work.forward = nil

@@ -188,7 +188,7 @@ func (c *cellRun) keepAlive(ctx context.Context, a *hostAgent) {
 			continue
 		}
 		c.mu.Lock()
-		if !c.planned[a.host.Name] {
+		if !c.planned[a.host.Name] && len(c.seen.Crashed) < 3 { // more tell nothing more
 			c.seen.Crashed = append(c.seen.Crashed, a.host.Name+": "+lastLine(a.logPath()))
 		}
 		c.mu.Unlock()
@@ -196,7 +196,7 @@ func (c *cellRun) keepAlive(ctx context.Context, a *hostAgent) {
 			return
 		}
 		if err := a.start(ctx); err != nil {
-			c.note("%v", err)
+			c.log.Warn("start agent again", "host", a.host.Name, "error", err)
 			continue
 		}
 		c.mu.Lock()

@@ -29,7 +29,7 @@ sites:
 clients:
   - {name: phone, at: internet}
 guests:
-  - {name: web, site: montreal, memory: 112MiB, disk: 48MiB, run: ["disk write=24MiB", "dirty size=24MiB rate=2MiB/s"]}
+  - {name: web, site: montreal, memory: 160MiB, disk: 48MiB, run: ["disk write=16MiB", "dirty size=24MiB rate=2MiB/s"]}
 `
 
 const (
