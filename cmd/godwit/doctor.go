@@ -1,11 +1,15 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"godwit/agent"
+	"godwit/agent/leftover"
 	"godwit/lab"
 	"godwit/lab/image"
 	"godwit/netstate"
@@ -21,40 +25,106 @@ type finding struct {
 
 func newDoctor() *cobra.Command {
 	var clean bool
+	var config string
 	c := &cobra.Command{
 		Use: "doctor", Short: "say what this machine has, lacks, and has left over",
-		Example: "  godwit doctor\n  godwit doctor --clean", Args: argsExactly(0, "no arguments"),
+		Long: `Says what this machine lacks, and what Godwit has on it: kernel state by its marks,
+taps, tunnels, guests' directories, disks, journals, each with what it belongs to.
+--clean removes what belongs to nothing: never what a guest, a lease or a migration
+under way uses, nor a QEMU or a disk that may be a guest's only one.`,
+		Example: "  godwit doctor\n  godwit doctor --config /etc/godwit/agent.yaml --clean", Args: argsExactly(0, "no arguments"),
 		RunE: func(c *cobra.Command, _ []string) error {
 			found := examine(c)
 			if clean {
 				if err := lab.Down(c.Context(), nil, c.OutOrStdout()); err != nil {
 					return err
 				}
-				removed, err := netstate.CleanUp(nil)
+			}
+			host, err := hostConfig(c, config)
+			if err != nil {
+				return err
+			}
+			if host == nil {
+				found = append(found, unowned()...)
+			} else {
+				things, err := lookAtHost(c, host, clean)
 				if err != nil {
 					return err
 				}
-				found = append(found, finding{"clean", true, fmt.Sprintf("removed %d pieces of kernel state", len(removed))})
+				found = append(found, things...)
 			}
-			if asJSON(c) {
-				return printJSON(c.OutOrStdout(), found)
-			}
-			bad := false
-			for _, f := range found {
-				mark := "ok  "
-				if !f.OK {
-					mark, bad = "LACK", true
-				}
-				fmt.Fprintf(c.OutOrStdout(), "%s  %-14s %s\n", mark, f.What, f.Text)
-			}
-			if bad {
-				return errSaid
-			}
-			return nil
+			return sayFindings(c, found)
 		},
 	}
-	c.Flags().BoolVar(&clean, "clean", false, "remove what labs and migrations left behind in this network namespace")
+	c.Flags().BoolVar(&clean, "clean", false, "remove what belongs to nothing, and every lab")
+	c.Flags().StringVar(&config, "config", defaultConfig, "configuration file of this host's agent")
 	return c
+}
+
+// hostConfig is the agent's configuration; nil where the default one is not there.
+func hostConfig(c *cobra.Command, path string) (*agent.Config, error) {
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) && !c.Flags().Changed("config") {
+		return nil, nil //nolint:nilnil // no agent here
+	}
+	return agent.LoadConfig(path)
+}
+
+// lookAtHost lists what is there of migrations, after removing what belongs to
+// nothing if it is to be cleaned.
+func lookAtHost(c *cobra.Command, host *agent.Config, clean bool) ([]finding, error) {
+	var out []finding
+	if clean {
+		removed, err := leftover.Clean(c.Context(), host)
+		for _, t := range removed {
+			out = append(out, finding{"removed", true, t.String()})
+		}
+		if err != nil {
+			return out, err
+		}
+	}
+	things, err := leftover.Find(c.Context(), host)
+	for _, t := range things {
+		text := t.String()
+		if t.Left() {
+			text += "; `godwit doctor --clean` removes it"
+		}
+		out = append(out, finding{string(t.Kind), !t.Left(), text})
+	}
+	return out, err
+}
+
+// unowned lists kernel state where no configuration says what it belongs to.
+func unowned() []finding {
+	inv, err := netstate.Found()
+	if err != nil {
+		return nil
+	}
+	var out []finding
+	for name := range inv.States {
+		out = append(out, finding{"network state", true, "of guest " + name + "; name its agent's --config to see what it belongs to"})
+	}
+	return out
+}
+
+func sayFindings(c *cobra.Command, found []finding) error {
+	if asJSON(c) {
+		return printJSON(c.OutOrStdout(), found)
+	}
+	bad := false
+	for _, f := range found {
+		mark := "ok  "
+		if !f.OK {
+			mark, bad = "LACK", true
+			if strings.Contains(f.Text, "doctor --clean") {
+				mark = "LEFT"
+			}
+		}
+		fmt.Fprintf(c.OutOrStdout(), "%s  %-14s %s\n", mark, f.What, f.Text)
+	}
+	if bad {
+		return errSaid
+	}
+	return nil
 }
 
 func examine(c *cobra.Command) []finding {
@@ -80,11 +150,6 @@ func examine(c *cobra.Command) []finding {
 	}
 	if ids, err := lab.Found(); err == nil && len(ids) > 0 {
 		out = append(out, finding{"leftovers", false, fmt.Sprintf("labs %v are here; if none runs, `godwit doctor --clean`", ids)})
-	}
-	if inv, err := netstate.Found(); err == nil {
-		for name := range inv.States {
-			out = append(out, finding{"network state", true, "of guest " + name + ": an agent of this host keeps it, or `godwit doctor --clean`"})
-		}
 	}
 	return out
 }
