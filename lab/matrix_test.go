@@ -1,0 +1,38 @@
+package lab
+
+import (
+	"path/filepath"
+	"testing"
+
+	"godwit/internal/need"
+	"godwit/lab/image"
+)
+
+// TestFaultSample tries the first cells of the matrix, each another fault, and every
+// phase. `godwit lab faults --all` tries the rest.
+func TestFaultSample(t *testing.T) {
+	need.QEMU(t)
+	need.Lab(t)
+	need.Program(t, "nft")
+	folder, err := filepath.Abs("../build/guest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	need.File(t, filepath.Join(folder, image.InitrdFile))
+	t.Setenv(image.Variable, folder)
+	rep, err := RunFaults(t.Context(), FaultOptions{Seed: sampleSeed, Sample: 8, Out: t.TempDir(), Tell: func(line string) { t.Log(line) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(rep.Results) != 8 {
+		t.Errorf("%d cells were tried", len(rep.Results))
+	}
+	for _, r := range rep.Results {
+		for _, bad := range r.Bad {
+			t.Errorf("%s: %s", r.Cell, bad)
+		}
+	}
+}
+
+// sampleSeed gives a sample without the long cuts, so that it takes about two minutes.
+const sampleSeed = 48
