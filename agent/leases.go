@@ -24,7 +24,14 @@ const (
 
 // keepDetours ends each leased detour when its last user is gone or its time is up.
 func (a *Agent) keepDetours(ctx context.Context) {
+	var steps clockSteps
 	for sleep(ctx, leaseLook) {
+		if step := steps.see(clock.Now(), time.Since(started)); step != 0 {
+			a.log.Warn("the clock was stepped; leases keep their length", "by", step)
+			if err := a.detours.shift(step); err != nil {
+				a.log.Warn("write leases", "error", err)
+			}
+		}
 		for _, d := range a.detours.list("") {
 			if err := a.lookAfter(ctx, d); err != nil {
 				a.log.Warn("detour", "id", d.ID, "guest", d.Guest, "error", err)
@@ -214,7 +221,7 @@ func (a *Agent) repointHome(ctx context.Context, m *incoming, home string, addrs
 	var answer Prepared
 	ask := Repoint{
 		Migration: id, Guest: m.plan.Guest, Addresses: addrs, TunnelKey: public, Tunnel: config.Local,
-		Kind: m.plan.Tunnel, Until: clock.Now().Add(leaseTime), Forever: m.plan.KeepsAddress(),
+		Kind: m.plan.Tunnel, Lease: leaseTime, Forever: m.plan.KeepsAddress(),
 	}
 	if err := link.Call(ctx, http.MethodPost, "/v1/detours/repoint", ask, &answer); err != nil {
 		return err
@@ -282,8 +289,8 @@ func (a *Agent) peerRepoint(r *http.Request) (any, error) {
 		return nil, err
 	}
 	err = a.detours.change(ask.Guest, func(all map[string]*detour) {
-		d := &detour{ID: ask.Migration, Guest: ask.Guest, Peer: caller, Tunnel: config, Up: clock.Now(), Leased: true, Until: ask.Until}
-		if ask.Forever {
+		d := &detour{ID: ask.Migration, Guest: ask.Guest, Peer: caller, Tunnel: config, Up: clock.Now()}
+		if d.leaseFor(ask.Lease); ask.Forever {
 			d.Until = time.Time{}
 		}
 		for _, other := range all {

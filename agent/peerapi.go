@@ -295,7 +295,7 @@ func (a *Agent) peerLanded(r *http.Request) (any, error) {
 			}
 		}
 		if d.Peer == answer.Report.From {
-			answer.Until = d.Until
+			answer.Lease = d.left()
 		}
 	}
 	return answer, nil

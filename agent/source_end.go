@@ -175,7 +175,7 @@ func (m *outgoing) settleDetours(ctx context.Context) error {
 				ends = append(ends, d.ID)
 				continue
 			}
-			d.Leased, d.Until = true, m.work.landed.Until
+			d.leaseFor(m.work.landed.Lease)
 		}
 	})
 	for _, id := range ends {

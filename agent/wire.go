@@ -74,7 +74,7 @@ type LandedAnswer struct {
 	Landing migration.Landing `json:"landing"`
 	Report  Report            `json:"report"`
 	Leased  []netip.Addr      `json:"leased"` // addresses that still need the tunnel
-	Until   time.Time         `json:"until"`  // end of their lease; zero: for good
+	Lease   time.Duration     `json:"lease"`  // what is left of theirs; 0: for good
 	Moved   []netip.Addr      `json:"moved"`  // addresses whose home sends them to the destination by itself now
 }
 
@@ -86,6 +86,6 @@ type Repoint struct {
 	TunnelKey string         `json:"tunnel_key"`
 	Tunnel    netip.AddrPort `json:"tunnel"`
 	Kind      string         `json:"kind"`
-	Until     time.Time      `json:"until"`
+	Lease     time.Duration  `json:"lease"`             // hosts' clocks differ: what is left, not until when
 	Forever   bool           `json:"forever,omitempty"` // no end
 }

@@ -1,0 +1,66 @@
+package agent
+
+import (
+	"time"
+
+	"godwit/internal/clock"
+)
+
+// A lease is kept on the disk as the time of its end, by this host's clock. Clocks are
+// stepped, and those of two hosts differ: so hosts tell each other what is left of a
+// lease, and a step moves the ends of all leases along.
+
+// left is what is left of a detour's lease, at least a second; 0: it has no end.
+func (d *detour) left() time.Duration {
+	if d.Until.IsZero() {
+		return 0
+	}
+	return max(clock.Until(d.Until), time.Second)
+}
+
+// leaseFor makes the lease alone keep the detour, for that long; 0: for good.
+func (d *detour) leaseFor(left time.Duration) {
+	d.Leased, d.Until = true, time.Time{}
+	if left > 0 {
+		d.Until = clock.Now().Add(left)
+	}
+}
+
+// shift moves the times of all detours by what the clock was stepped. On error the
+// next change writes them down.
+func (s *detours) shift(step time.Duration) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, d := range s.byID {
+		d.Up = d.Up.Add(step)
+		if !d.Until.IsZero() {
+			d.Until = d.Until.Add(step)
+		}
+	}
+	return writeJSON(s.path, s.byID)
+}
+
+// leastStep is what a clock must jump by to have been stepped; a slower change is its
+// being set right.
+const leastStep = 2 * time.Second
+
+// clockSteps notices steps of the wall clock, by the monotonic one.
+type clockSteps struct {
+	wall  time.Time
+	since time.Duration
+}
+
+// see compares what passed on both clocks since it was last called; the result is how
+// far the wall clock has jumped, 0 if it has not.
+func (c *clockSteps) see(wall time.Time, since time.Duration) time.Duration {
+	before := *c
+	c.wall, c.since = wall, since
+	if before.wall.IsZero() {
+		return 0
+	}
+	step := wall.Sub(before.wall) - (since - before.since)
+	if abs(step) < leastStep {
+		return 0
+	}
+	return step
+}
