@@ -89,16 +89,26 @@ func (c *cellRun) carryOut(ctx context.Context) error {
 	for _, a := range c.agents {
 		c.wg.Go(func() { c.keepAlive(looking, a) })
 	}
-	err = c.migrateAndBreak(looking)
-	err = errors.Join(err, c.mend())
-	if err == nil {
-		err = c.await(ctx)
+	mended := make(chan error, 1)
+	if err = c.migrateAndBreak(looking); err == nil {
+		go func() {
+			pause(looking, c.cell.Kind().Lasts)
+			mended <- c.mend()
+		}()
+		err = c.awaitOutcome(ctx)
+		err = errors.Join(err, <-mended)
+		c.conclude(ctx)
+	} else {
+		err = errors.Join(err, c.mend())
 	}
 	stop()
 	c.wg.Wait()
 	err = errors.Join(err, ctx.Err())
 	if c.look.looks > 0 {
 		c.look.fill(c.seen, c.zero)
+	}
+	if len(c.seen.Runs) == 1 {
+		c.awaitFlows(ctx)
 	}
 	err = errors.Join(err, c.stopFlows())
 	if err == nil {
@@ -111,7 +121,7 @@ func (c *cellRun) carryOut(ctx context.Context) error {
 }
 
 // migrateAndBreak asks for the migration, and makes the fault when the phase is there.
-// It returns when the fault is over, and was mended.
+// How the fault is mended is in c.undo then.
 func (c *cellRun) migrateAndBreak(ctx context.Context) error {
 	id, err := c.from.client.Migrate(ctx, migration.Request{Guest: cellGuest, To: c.to.host.Name, Downtime: cellBudget})
 	if err != nil {
@@ -138,8 +148,7 @@ func (c *cellRun) migrateAndBreak(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("make the fault: %w", err)
 	}
-	pause(ctx, c.cell.Kind().Lasts)
-	return c.mend()
+	return nil
 }
 
 // laterBy is how long after a phase's beginning its fault comes at most.
@@ -212,9 +221,8 @@ func (c *cellRun) note(format string, args ...any) {
 	c.notes = append(c.notes, fmt.Sprintf(format, args...))
 }
 
-// await waits until the outcome is known and both hosts are done, and then says where
-// the guest is.
-func (c *cellRun) await(ctx context.Context) error {
+// awaitOutcome waits until the outcome is known and both hosts are done.
+func (c *cellRun) awaitOutcome(ctx context.Context) error {
 	limit := time.Now().Add(outcomeLimit)
 	for c.seen.OutcomeS == 0 || c.seen.SettledS == 0 {
 		if time.Now().After(limit) {
@@ -244,8 +252,6 @@ func (c *cellRun) await(ctx context.Context) error {
 			c.seen.Problem = fmt.Sprintf("no outcome in %v, in %s", outcomeLimit, rep.Phases[len(rep.Phases)-1].Name)
 		}
 	}
-	c.seen.Runs = c.runs(ctx)
-	c.conclude(ctx)
 	return nil
 }
 
@@ -281,9 +287,10 @@ func (c *cellRun) underWay() bool {
 
 func (c *cellRun) since(t time.Time) float64 { return t.Sub(c.zero).Seconds() }
 
-// conclude fills in what follows from the fault and from where the guest is, and asks
-// the guest whether it lives.
+// conclude looks where the guest runs, once the fault is over, fills in what follows
+// from that, and asks the guest whether it lives.
 func (c *cellRun) conclude(ctx context.Context) {
+	c.seen.Runs = c.runs(ctx)
 	c.mu.Lock()
 	for _, p := range c.phases {
 		if !p.at.After(c.zero) {
@@ -354,6 +361,32 @@ func (c *cellRun) guestAddress(ctx context.Context) (netip.Addr, error) {
 		}
 	}
 	return netip.Addr{}, fmt.Errorf("guest %s runs on %s, and its agent does not have it under care", cellGuest, info.Host)
+}
+
+// flowing is how fresh a connection's last record must be for it to be well.
+const flowing = 500 * time.Millisecond
+
+// awaitFlows gives connections the time to be back: what was sent last during a cut is
+// sent again, at the latest, as long after the cut as it lasted (RFC 6298, 5.5).
+func (c *cellRun) awaitFlows(ctx context.Context) {
+	limit := time.Now().Add(5 * time.Second)
+	if c.seen.ThroughS > 0 {
+		end := c.zero.Add(time.Duration(2 * c.seen.ThroughS * float64(time.Second))).Add(5 * time.Second)
+		if end.After(limit) {
+			limit = end
+		}
+	}
+	for time.Now().Before(limit) && pause(ctx, 100*time.Millisecond) {
+		well := 0
+		for _, f := range flows {
+			if s, ok := c.sample(f.Name); ok && s.Time > time.Now().Add(-time.Second).UnixNano() && s.Alive == s.Connections && s.Waiting < int64(flowing) {
+				well++
+			}
+		}
+		if well == len(flows) {
+			return
+		}
+	}
 }
 
 func (c *cellRun) stopFlows() error {

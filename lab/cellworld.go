@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"godwit/agent"
@@ -43,6 +44,25 @@ const (
 type cellWorld struct {
 	*world
 	stopReaper func()
+
+	mu      sync.Mutex
+	samples map[string]traffic.Sample // the last, by flow
+}
+
+// watchSamples keeps the last sample of each flow, until the client ends.
+func (w *cellWorld) watchSamples() {
+	for s := range w.clients[cellClient].Samples() {
+		w.mu.Lock()
+		w.samples[s.Flow] = s
+		w.mu.Unlock()
+	}
+}
+
+func (w *cellWorld) sample(flow string) (traffic.Sample, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s, ok := w.samples[flow]
+	return s, ok
 }
 
 // newCellWorld builds it. On error nothing is left but what the error says.
@@ -52,7 +72,7 @@ func newCellWorld(ctx context.Context, log *slog.Logger, out string) (*cellWorld
 		return nil, err
 	}
 	id := newID()
-	w := &cellWorld{world: &world{
+	w := &cellWorld{samples: map[string]traffic.Sample{}, world: &world{
 		id: id, dir: filepath.Join(os.TempDir(), "godwit-lab-"+id), out: out, scenario: s, log: log,
 		agents: map[string]*hostAgent{}, where: map[string]string{},
 		clients: map[string]*traffic.Client{}, probers: map[string]*traffic.Prober{},
@@ -89,7 +109,11 @@ func (w *cellWorld) make(ctx context.Context) error {
 	if err := w.startAgents(ctx); err != nil {
 		return err
 	}
-	return w.startClients(ctx)
+	if err := w.startClients(ctx); err != nil {
+		return err
+	}
+	go w.watchSamples() // it ends with the client
+	return nil
 }
 
 // clockFile is where the difference of a host's clock is.
