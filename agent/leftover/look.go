@@ -140,7 +140,7 @@ func directories(ctx context.Context, c *agent.Config, o *owners) ([]Thing, erro
 		dir := filepath.Join(root, e.Name())
 		t := Thing{Kind: Guest, Name: dir, Guest: guestOf(e.Name()), remove: func(context.Context) error { return os.RemoveAll(dir) }}
 		owner := o.dirs[dir]
-		if owner == "" && (alive[dir] != 0 || answers(filepath.Join(dir, "qmp.sock"))) {
+		if owner == "" && (alive[dir] != 0 || answers(ctx, filepath.Join(dir, "qmp.sock"))) {
 			t = withoutCare(ctx, t, dir, alive[dir])
 		}
 		out = append(out, o.owned(t, owner))
@@ -180,8 +180,8 @@ func withoutCare(ctx context.Context, t Thing, dir string, pid int) Thing {
 }
 
 // answers says whether somebody listens on a socket.
-func answers(path string) bool {
-	conn, err := net.DialTimeout("unix", path, time.Second)
+func answers(ctx context.Context, path string) bool {
+	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "unix", path)
 	if err != nil {
 		return false
 	}

@@ -12,7 +12,7 @@ func TestStep(t *testing.T) {
 	defer func() { file = "" }()
 	near := func(want time.Duration) {
 		t.Helper()
-		if got := Now().Sub(time.Now()); got < want-time.Second || got > want+time.Second {
+		if got := time.Until(Now()); got < want-time.Second || got > want+time.Second {
 			t.Errorf("%v ahead, want %v", got, want)
 		}
 	}
