@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"syscall"
 	"time"
 
 	"godwit/lab/matrix"
 	"godwit/lab/scenario"
 	"godwit/lab/wan"
-	"godwit/migration"
 	"godwit/vm"
 )
 
@@ -179,20 +179,29 @@ func (c *cellRun) starve() error {
 	return nil
 }
 
+// endLimit is how long a guest may not be reachable for the order to end itself: in
+// the switch it stands still, and after it the destination reaches it first.
+const endLimit = 3 * time.Second
+
 // endGuest has the guest end itself, wherever it runs.
 func (c *cellRun) endGuest(ctx context.Context, how string) error {
-	host := c.from
-	if c.cell.Phase == migration.Handover || c.cell.Phase == migration.Settle {
-		host = c.to
-	}
-	ask, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, endLimit)
 	defer cancel()
-	err := host.client.CallGuest(ask, cellGuest, how, struct{}{}, nil)
-	c.mu.Lock()
-	c.ends = true
-	c.mu.Unlock()
-	if err != nil {
-		c.note("%s: %v", how, err)
+	for {
+		for _, host := range []*hostAgent{c.from, c.to} {
+			ask, done := context.WithTimeout(ctx, time.Second)
+			err := host.client.CallGuest(ask, cellGuest, how, struct{}{}, nil)
+			done()
+			if err == nil || len(c.runs(ctx)) == 0 && strings.Contains(err.Error(), "closed") { // it went before it had answered
+				c.mu.Lock()
+				c.ends = true
+				c.mu.Unlock()
+				return nil
+			}
+		}
+		if !pause(ctx, 20*time.Millisecond) {
+			c.note("the guest could not be told to end")
+			return nil
+		}
 	}
-	return nil
 }
