@@ -38,6 +38,9 @@ ended. Exit status: 0 every cell is as promised, 1 not.`,
 			if rep != nil {
 				err = errors.Join(sayFaults(c, rep, opts.Out), err)
 			}
+			if c.Context().Err() != nil {
+				return errors.New("interrupted; the same command goes on where this ended")
+			}
 			if errors.Is(err, lab.ErrUnusable) {
 				return usageError{err}
 			}
