@@ -233,10 +233,7 @@ func (c *cellRun) awaitOutcome(ctx context.Context) error {
 			if rep, known, err := c.outcome(ctx); err == nil {
 				c.seen.OutcomeS = c.since(time.Now())
 				if known {
-					c.seen.Outcome = rep.Outcome
-				}
-				if known && rep.Problem != nil {
-					c.seen.Problem = rep.Problem.Text
+					c.told(rep)
 				}
 			}
 		}
@@ -271,6 +268,18 @@ func (c *cellRun) outcome(ctx context.Context) (rep agent.Report, known bool, er
 		return rep, true, nil
 	}
 	return rep, false, nil
+}
+
+// told takes the final report in.
+func (c *cellRun) told(rep agent.Report) {
+	c.seen.Outcome = rep.Outcome
+	if rep.Problem != nil {
+		c.seen.Problem = rep.Problem.Text
+	}
+	c.seen.TookS = map[migration.Phase]float64{}
+	for _, p := range rep.Phases {
+		c.seen.TookS[p.Name] += float64(p.End-p.Start) / 1e9
+	}
 }
 
 // underWay says whether a journal of a migration is left on either host.

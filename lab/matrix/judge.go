@@ -36,11 +36,12 @@ type Seen struct {
 	Lost        []string `json:"lost_connections,omitempty"`
 	GapS        float64  `json:"gap_s"` // longest wait of a connection
 
-	Doubt    []Span   `json:"in_doubt,omitempty"`
-	ThroughS float64  `json:"through_s"` // when something could get through between the agents again; 0: all the time
-	OutcomeS float64  `json:"outcome_s"` // when the outcome was known
-	SettledS float64  `json:"settled_s"` // when no migration was under way any more at either host
-	Left     []string `json:"leftovers,omitempty"`
+	Doubt    []Span                      `json:"in_doubt,omitempty"`
+	ThroughS float64                     `json:"through_s"`        // when something could get through between the agents again; 0: all the time
+	TookS    map[migration.Phase]float64 `json:"took_s,omitempty"` // each phase, as far as the report tells
+	OutcomeS float64                     `json:"outcome_s"`        // when the outcome was known
+	SettledS float64                     `json:"settled_s"`        // when no migration was under way any more at either host
+	Left     []string                    `json:"leftovers,omitempty"`
 
 	Trouble string `json:"trouble,omitempty"` // why the cell could not be measured
 }
