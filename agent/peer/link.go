@@ -33,6 +33,8 @@ type Path struct {
 const (
 	dialStagger = 250 * time.Millisecond // between tries of paths
 	dialLimit   = 4 * time.Second
+	// dialAgain is between tries of one path that say nothing: sooner than TCP itself asks again.
+	dialAgain = time.Second
 	// controlSilence ends a control connection whose path has died (TCP_USER_TIMEOUT, RFC 5482).
 	controlSilence = 3 * time.Second
 	// streamSilence lets a stream outlive a cut of a minute.
@@ -172,7 +174,7 @@ func (l *Link) dialAny(ctx context.Context, protocol string) (net.Conn, Path, er
 				results <- result{err: ctx.Err()}
 				return
 			}
-			conn, err := l.dial(ctx, p, protocol, controlSilence, 0)
+			conn, err := l.dialPath(ctx, p, protocol)
 			results <- result{conn, p, err}
 		}()
 	}
@@ -195,6 +197,49 @@ func (l *Link) dialAny(ctx context.Context, protocol string) (net.Conn, Path, er
 		}
 	}
 	return nil, Path{}, first
+}
+
+// dialPath dials one path, and again each dialAgain while nothing is heard, so that a
+// path that works again is found soon. The first that completes its handshake wins.
+func (l *Link) dialPath(ctx context.Context, p Path, protocol string) (net.Conn, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type result struct {
+		conn net.Conn
+		err  error
+	}
+	results := make(chan result)
+	pending := 0
+	try := func() {
+		pending++
+		go func() {
+			conn, err := l.dial(ctx, p, protocol, controlSilence, 0)
+			results <- result{conn, err}
+		}()
+	}
+	again := time.NewTicker(dialAgain)
+	defer again.Stop()
+	try()
+	for {
+		select {
+		case <-again.C:
+			if ctx.Err() == nil {
+				try()
+			}
+		case r := <-results:
+			if pending--; r.err != nil && pending > 0 {
+				continue
+			}
+			go func() {
+				for range pending { // another may have made it too
+					if late := <-results; late.conn != nil {
+						late.conn.Close()
+					}
+				}
+			}()
+			return r.conn, r.err
+		}
+	}
 }
 
 // dial opens a TLS connection bound to one path's own uplink.
