@@ -222,7 +222,11 @@ func (a *Agent) peerRelease(r *http.Request) (any, error) {
 	if g := m.work.guest; g != nil && g.Machine != nil {
 		g.Machine.Courtesy(false) //nolint:errcheck // slower, not wrong
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), releaseWait)
+	wait := releaseWait
+	if d, err := time.ParseDuration(r.URL.Query().Get("wait")); err == nil {
+		wait = min(max(d, 0), releaseWait)
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), wait)
 	defer cancel()
 	state, _ := m.await(ctx, func(s migration.Destination) bool { return s.Running() || s.Refused() })
 	return m.releaseAnswer(state), nil

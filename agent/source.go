@@ -283,11 +283,17 @@ func (m *outgoing) handLeftovers() {
 // releasePatience is how long a release may go unanswered before it counts as silence.
 const releasePatience = 5 * time.Second
 
-// askRelease repeats the release until the destination says running or declined.
+// askRelease repeats the release until the destination says running or declined. Any
+// other answer ends doubt too: it has the release, and waits for the rest of the guest.
 func (m *outgoing) askRelease(ctx context.Context, answer *ReleaseAnswer) error {
+	what := "release"
+	if m.state.InDoubt {
+		what = "release?wait=200ms" // whatever the answer, soon
+		m.rec.edit(func(r *Report) { r.Outcome = migration.InDoubt })
+	}
 	for {
 		attempt, cancel := context.WithTimeout(ctx, releasePatience)
-		err := m.call(attempt, "release", m.plan, answer)
+		err := m.call(attempt, what, m.plan, answer)
 		cancel()
 		switch {
 		case ctx.Err() != nil:
@@ -299,6 +305,10 @@ func (m *outgoing) askRelease(ctx context.Context, answer *ReleaseAnswer) error 
 			return nil
 		case answer.State == "declined":
 			return errors.Join(errDeclined, answer.Problem)
+		case what != "release":
+			what = "release"
+			m.rec.note(fmt.Sprintf("%s answers: it has the release, and waits for the rest of the guest", m.plan.To))
+			m.rec.edit(func(r *Report) { r.Outcome = "" })
 		}
 	}
 }
