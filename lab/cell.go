@@ -106,6 +106,7 @@ func (c *cellRun) carryOut(ctx context.Context) error {
 		c.look.fill(c.seen, c.zero)
 	}
 	if len(c.seen.Runs) == 1 {
+		pause(ctx, c.cell.Kind().Lingers)
 		c.awaitFlows(ctx)
 	}
 	err = errors.Join(err, c.stopFlows())

@@ -21,6 +21,9 @@ type Fault struct {
 	Lasts time.Duration
 	// Silences: while it lasts nothing gets through between the two agents.
 	Silences bool
+	// Lingers is how long connections are watched on after the outcome, while it goes on:
+	// agents look at leases once a second.
+	Lingers time.Duration
 	// Ends: it may end the guest itself.
 	Ends bool
 }
@@ -76,8 +79,8 @@ var Faults = []Fault{
 	{Name: OutOfMemory, Text: "the destination's agent and QEMU get no more memory: the kernel kills", Lasts: 3 * time.Second, Silences: true, Ends: true},
 	{Name: GuestPowerOff, Text: "the guest powers off", Ends: true},
 	{Name: GuestReboot, Text: "the guest reboots; the lab's guests end with that", Ends: true},
-	{Name: ClockSource, Text: "the source agent's clock is stepped an hour ahead"},
-	{Name: ClockDestination, Text: "the destination agent's clock is stepped an hour back"},
+	{Name: ClockSource, Text: "the source agent's clock is stepped an hour ahead", Lingers: 4 * time.Second},
+	{Name: ClockDestination, Text: "the destination agent's clock is stepped an hour back", Lingers: 4 * time.Second},
 }
 
 // A Cell is one fault in one phase.
