@@ -11,6 +11,40 @@ import (
 // nothing left to hand over: what its arrival made is taken away and the migration
 // ends, since waiting for the guest would be waiting for ever.
 
+// forgetEnded ends the care of guests whose QEMU is gone and of which no migration is
+// under way, as an agent that starts does. Their disks stay.
+func (a *Agent) forgetEnded(ctx context.Context) {
+	const why = "end"
+	for _, g := range a.guests.all() {
+		if g.Machine == nil || g.alive() || a.isComing(g.name()) || g.take(why) != nil {
+			continue
+		}
+		a.log.Info("guest ended; it is not under care any more", "guest", g.name(), "reason", g.Machine.Exit().Reason)
+		a.discard(g)
+		if err := a.guests.forget(g); err != nil {
+			a.log.Warn("forget guest", "guest", g.name(), "error", err)
+		}
+		for _, d := range a.detours.list(g.name()) {
+			if err := a.endBoth(ctx, d); err != nil {
+				a.log.Warn("detour", "id", d.ID, "guest", d.Guest, "error", err)
+			}
+		}
+		g.drop(why)
+	}
+}
+
+// isComing says whether a migration to this host has the guest.
+func (a *Agent) isComing(guest string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, m := range a.incoming {
+		if m.plan.Guest == guest {
+			return true
+		}
+	}
+	return false
+}
+
 // guestEnded says whether the guest that was started here is gone.
 func (m *incoming) guestEnded() bool { return m.work.guest != nil && !m.work.guest.alive() }
 

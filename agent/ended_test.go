@@ -1,11 +1,15 @@
 package agent
 
 import (
+	"context"
+	"log/slog"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
 	"godwit/migration"
+	"godwit/vm"
 )
 
 // TestUndoWithoutQEMU: an agent that was started again may find that the guest's QEMU
@@ -54,3 +58,47 @@ func TestLandingOfAGuestThatEnded(t *testing.T) {
 		t.Errorf("notes %q: want one that it ended", notes)
 	}
 }
+
+// TestForgetEnded: a guest whose QEMU has gone is let go, unless a migration has it.
+func TestForgetEnded(t *testing.T) {
+	dir := t.TempDir()
+	a := &Agent{config: &Config{Host: "rome", State: dir}, log: slog.New(slog.DiscardHandler), incoming: map[string]*incoming{},
+		guests: &guests{dir: filepath.Join(dir, "guests"), byName: map[string]*Guest{}}}
+	var err error
+	if a.detours, err = loadDetours(filepath.Join(dir, "detours.json"), Network{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"ended", "moves", "comes", "runs"} {
+		done := make(chan struct{})
+		if name != "runs" {
+			close(done)
+		}
+		g := &Guest{Held: Held{Description: Description{Name: name}, Dir: filepath.Join(dir, name)}, Machine: gone{done: done}}
+		if name == "moves" {
+			g.busy = "m-00000001"
+		}
+		if err := a.guests.keep(g); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.incoming["m-00000002"] = &incoming{plan: migration.Plan{Guest: "comes"}}
+	a.forgetEnded(t.Context())
+	var left []string
+	for _, g := range a.guests.all() {
+		left = append(left, g.name())
+	}
+	if !slices.Equal(left, []string{"comes", "moves", "runs"}) {
+		t.Errorf("left under care: %v", left)
+	}
+}
+
+// gone is a machine that has ended when done is closed.
+type gone struct {
+	vm.Machine
+	done chan struct{}
+}
+
+func (g gone) Done() <-chan struct{}      { return g.done }
+func (g gone) Exit() vm.Exit              { return vm.Exit{} }
+func (g gone) Quit(context.Context) error { return nil }
+func (g gone) Close() error               { return nil }

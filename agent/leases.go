@@ -32,6 +32,7 @@ func (a *Agent) keepDetours(ctx context.Context) {
 				a.log.Warn("write leases", "error", err)
 			}
 		}
+		a.forgetEnded(ctx)
 		for _, d := range a.detours.list("") {
 			if err := a.lookAfter(ctx, d); err != nil {
 				a.log.Warn("detour", "id", d.ID, "guest", d.Guest, "error", err)

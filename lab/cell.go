@@ -299,6 +299,9 @@ func (c *cellRun) since(t time.Time) float64 { return t.Sub(c.zero).Seconds() }
 // from that, and asks the guest whether it lives.
 func (c *cellRun) conclude(ctx context.Context) {
 	c.seen.Runs = c.runs(ctx)
+	for limit := time.Now().Add(endLimit); c.ends && len(c.seen.Runs) > 0 && time.Now().Before(limit); c.seen.Runs = c.runs(ctx) {
+		pause(ctx, 50*time.Millisecond) // it was told to end, and is at it
+	}
 	c.mu.Lock()
 	for _, p := range c.phases {
 		if !p.at.After(c.zero) {
