@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -20,7 +21,8 @@ func TestFaultSample(t *testing.T) {
 	}
 	need.File(t, filepath.Join(folder, image.InitrdFile))
 	t.Setenv(image.Variable, folder)
-	rep, err := RunFaults(t.Context(), FaultOptions{Seed: sampleSeed, Sample: 8, Out: t.TempDir(), Tell: func(line string) { t.Log(line) }})
+	out := t.TempDir()
+	rep, err := RunFaults(t.Context(), FaultOptions{Seed: sampleSeed, Sample: 8, Out: out, Tell: func(line string) { t.Log(line) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,6 +32,18 @@ func TestFaultSample(t *testing.T) {
 	for _, r := range rep.Results {
 		for _, bad := range r.Bad {
 			t.Errorf("%s: %s", r.Cell, bad)
+		}
+	}
+	if !t.Failed() {
+		return
+	}
+	logs, err := filepath.Glob(filepath.Join(out, "*", "logs", "agent-*.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range logs {
+		if data, err := os.ReadFile(path); err == nil {
+			t.Logf("%s:\n%s", path, data[max(0, len(data)-8000):])
 		}
 	}
 }
