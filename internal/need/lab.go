@@ -35,14 +35,15 @@ func Lab(t testing.TB) {
 			limit = deadline.Add(-5 * time.Second)
 		}
 	}
-	// In line with whoever waits for it: who only tried now and then would never get it.
 	locked := make(chan error, 1)
-	go func() {
-		err := unix.Flock(int(file.Fd()), unix.LOCK_EX)
-		for err == unix.EINTR {
-			err = unix.Flock(int(file.Fd()), unix.LOCK_EX)
+	go func() { // in the kernel's queue: a test that polls never gets it from those that wait there
+		for {
+			err := unix.Flock(int(file.Fd()), unix.LOCK_EX)
+			if err != unix.EINTR {
+				locked <- err
+				return
+			}
 		}
-		locked <- err
 	}()
 	select {
 	case err := <-locked:
