@@ -210,6 +210,7 @@ func (m *outgoing) checkGuest(ctx context.Context, refuse func(migration.Code, s
 		}
 		return refuse(migration.CodeGuest, "its guest channel does not answer (%v); see whether the guest is well", err)
 	}
+	m.work.capabilities = info.Capabilities
 	m.settleNetwork(askCtx)
 	if (m.plan.Network == "mptcp" || m.plan.Chosen) && !info.MPTCP {
 		m.plan.Chosen = false
@@ -238,6 +239,9 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 	}
 	back := time.Now()
 	m.plan.Next = m.work.accepted.Next
+	if err := announceable(m.plan, m.work.capabilities); err != nil {
+		return err
+	}
 	local, remote, ok := m.a.config.guestPath(n)
 	if !ok {
 		return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf("migrate guest %s: no uplink on both %s and %s carries guests' traffic", m.plan.Guest, m.plan.From, m.plan.To)}

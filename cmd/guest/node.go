@@ -51,7 +51,7 @@ func newNode(children *family) *node {
 		"poweroff":           with(func(context.Context, struct{}) (any, error) { return done{}, end(unix.LINUX_REBOOT_CMD_POWER_OFF) }),
 		"reboot":             with(func(context.Context, struct{}) (any, error) { return done{}, end(unix.LINUX_REBOOT_CMD_RESTART) }),
 	}
-	names := []string{"info"}
+	names := []string{"info", guest.CapAnnounce}
 	for name := range methods {
 		names = append(names, name)
 	}
