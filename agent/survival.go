@@ -190,9 +190,13 @@ func listConnections(ctx context.Context, g *Guest, addrs []netip.Addr) <-chan l
 	return answer
 }
 
-// survive writes the survival report, once the handover is done.
+// survive writes the survival report, once the handover is done. Called again, it
+// does nothing.
 func (m *incoming) survive(ctx context.Context) {
 	g := m.work.guest
+	if m.rec.snapshot().Survival != nil {
+		return
+	}
 	o := outcome{held: bare(m.plan.Held), next: bare(m.plan.Next), keeps: m.plan.KeepsAddress(), kept: m.work.kept, joins: m.work.joins, now: time.Now()}
 	if o.keeps {
 		o.next = nil
