@@ -146,6 +146,9 @@ func (o outcome) why(c guest.Connection) string {
 	return "it was left on its old address"
 }
 
+// survivorsListed bounds a report to what fits into one request between agents.
+const survivorsListed = guest.ConnectionsListed + 500
+
 // addFlows adds the UDP flows through the tunnel that no connected socket of the
 // guest stands for, and with all set the others too.
 func (s *Survival) addFlows(flows []netstate.Flow, held []netip.Addr, all bool) {
@@ -159,6 +162,10 @@ func (s *Survival) addFlows(flows []netstate.Flow, held []netip.Addr, all bool) 
 			continue
 		}
 		known[key] = true
+		if len(s.Connections) >= survivorsListed {
+			s.Omitted++
+			continue
+		}
 		s.Connections = append(s.Connections, Survivor{Kind: f.Protocol, Local: f.Guest, Remote: f.Client, Fate: fateTunnelled, Why: "seen in the tunnel"})
 	}
 	s.count()
