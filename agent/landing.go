@@ -215,24 +215,9 @@ func (m *incoming) retire(ctx context.Context, joins *guest.Joins) (*guest.Users
 	if err := m.leadTo(spare); err != nil {
 		return nil, err
 	}
+	m.emptyTap(ctx, m.plan.Active)
 	retire.Stay = false
 	return &users, g.Channel.Retire(ctx, retire)
-}
-
-// leadTo points the kernel's entries for visiting addresses at NIC number nic.
-func (m *incoming) leadTo(nic int) error {
-	g := m.work.guest
-	return m.a.detours.change(m.plan.Guest, func(all map[string]*detour) {
-		for _, d := range all {
-			if d.Guest != m.plan.Guest {
-				continue
-			}
-			for i := range d.Visiting {
-				d.Visiting[i].MAC = g.Held.Description.NICs[nic].hardware()
-				d.Visiting[i].Tap = g.Held.Taps[nic]
-			}
-		}
-	})
 }
 
 // handed writes down that the handover is done.

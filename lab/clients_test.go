@@ -220,7 +220,7 @@ func (p *trial) fates(rep agent.Report, want map[string]string) {
 	}
 	for key, fate := range want {
 		if got[key] != fate {
-			p.Errorf("%s: %q, want %q", key, got[key], fate)
+			p.Errorf("%s: %q, want %q; handed at %d, all: %+v", key, got[key], fate, rep.Handed, rep.Survival.Connections)
 		}
 	}
 	if s := rep.Survival; s.Total != len(s.Connections) || s.Total != s.Moved+s.Tunnelled+s.Ended+s.Lost || s.Unknown != "" {
