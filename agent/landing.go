@@ -249,7 +249,7 @@ func (m *incoming) handed(joins *guest.Joins, users *guest.Users) error {
 		return err
 	}
 	now := time.Now().UnixNano()
-	m.rec.edit(func(r *Report) { r.Survey, r.Handed, r.Next = survey, now, m.plan.Next })
+	m.rec.edit(func(r *Report) { r.Survey, r.Handed, r.Old, r.Next = survey, now, m.plan.Held, m.plan.Next })
 	m.rec.add(Event{Kind: "event", Name: migration.HandoverDone, At: now})
 	m.work.named = m.a.tellNames(m.plan, m.rec)
 	m.rec.enter(migration.Settle, time.Now())

@@ -114,7 +114,7 @@ func TestEveryConnectionIsAccounted(t *testing.T) {
 			}
 			r, err := p.w.clients[client].Stop(flow)
 			p.must(err)
-			if !r.Survived || r.Lost+r.Repeated+r.Corrupt > 0 {
+			if !r.Survived || r.Repeated+r.Corrupt > 0 || flow != "udp" && r.Lost > 0 { // datagrams have their own tests
 				t.Errorf("%s of %s: survived %v, %d lost, %d repeated, %d corrupt", flow, client, r.Survived, r.Lost, r.Repeated, r.Corrupt)
 			}
 		}
