@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"godwit/migration"
 	"godwit/netstate"
+	"godwit/vm/guest"
 )
 
 // addressTries bounds how many addresses of the subnet are tried.
@@ -30,7 +32,7 @@ func (a *Agent) freeAddresses(ctx context.Context, want netip.Addr, guest string
 			return nil, err
 		}
 		out = append(out, migration.Address{
-			Prefix: netip.PrefixFrom(addr, subnet.prefix.Bits()), Gateway: subnet.gateway, Home: a.config.Host,
+			Prefix: netip.PrefixFrom(addr, subnet.prefix.Bits()), Gateway: subnet.gateway, Home: a.config.Host, Public: n.seen(addr),
 		})
 	}
 	return out, nil
@@ -101,6 +103,37 @@ func (a *Agent) takenAddresses() map[netip.Addr]string {
 		}
 	}
 	return out
+}
+
+// seen is the address that clients see in addr's place; zero: addr itself.
+func (n Network) seen(addr netip.Addr) netip.Addr {
+	own, public := n.V6, n.Public6
+	if addr.Is4() {
+		own, public = n.V4, n.Public4
+	}
+	if !public.IsValid() || !own.Contains(addr) {
+		return netip.Addr{}
+	}
+	bytes, mask := addr.AsSlice(), public.Masked().Addr().AsSlice()
+	for i := range bytes {
+		keep := min(max(public.Bits()-8*i, 0), 8) // bits of this byte that the subnet has
+		bytes[i] = mask[i] | bytes[i]&(0xff>>keep)
+	}
+	out, _ := netip.AddrFromSlice(bytes)
+	return out
+}
+
+// announceable refuses next addresses behind a NAT of which the guest could only
+// announce its own side: no client would come.
+func announceable(plan migration.Plan, capabilities []string) error {
+	for _, next := range plan.Next {
+		if next.Public.IsValid() && next.Endpoint != 0 && !slices.Contains(capabilities, guest.CapAnnounce) {
+			return &migration.Problem{Code: migration.CodeGuest, Text: fmt.Sprintf(
+				"migrate guest %s: its next address %s is behind a NAT, and the program behind its channel cannot announce %s instead; use --network drain or tunnel",
+				plan.Guest, next.Prefix.Addr(), next.Public)}
+		}
+	}
+	return nil
 }
 
 // hostPart is the n-th address of subnet.

@@ -3,8 +3,48 @@ package agent
 import (
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
+
+	"godwit/migration"
+	"godwit/vm/guest"
 )
+
+// TestSeen: where a 1:1 NAT stands before a site, an address keeps its host part.
+func TestSeen(t *testing.T) {
+	prefix := netip.MustParsePrefix
+	n := Network{V4: prefix("10.2.0.0/20"), Public4: prefix("203.0.112.0/20"), V6: prefix("fd00:2:1::/64")}
+	for _, c := range []struct{ own, want string }{
+		{"10.2.1.10", "203.0.113.10"}, {"10.2.15.255", "203.0.127.255"}, {"10.3.1.10", "invalid IP"}, {"fd00:2:1::a", "invalid IP"},
+	} {
+		if got := n.seen(netip.MustParseAddr(c.own)); got.String() != c.want {
+			t.Errorf("%s is seen as %s, want %s", c.own, got, c.want)
+		}
+	}
+}
+
+// TestAnnounceable: a guest that could announce only its own side of a NAT is refused.
+func TestAnnounceable(t *testing.T) {
+	behind := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.10/24"), Public: netip.MustParseAddr("203.0.113.10"), Endpoint: 3}
+	open, drained := behind, behind
+	open.Public, drained.Endpoint = netip.Addr{}, 0
+	for _, c := range []struct {
+		name         string
+		next         migration.Address
+		capabilities []string
+		refused      bool
+	}{
+		{"it can", behind, []string{guest.CapAnnounce}, false},
+		{"it cannot", behind, []string{"configure"}, true},
+		{"no NAT", open, nil, false},
+		{"nothing announced", drained, nil, false},
+	} {
+		err := announceable(migration.Plan{Guest: "web", Next: []migration.Address{c.next}}, c.capabilities)
+		if (err != nil) != c.refused || err != nil && !strings.Contains(err.Error(), "203.0.113.10") {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
 
 func TestHostPart(t *testing.T) {
 	for _, c := range []struct {

@@ -58,6 +58,8 @@ type Network struct {
 	V6       netip.Prefix `yaml:"v6"`
 	Gateway4 netip.Addr   `yaml:"gateway4"` // its router
 	Gateway6 netip.Addr   `yaml:"gateway6"`
+	Public4  netip.Prefix `yaml:"public4,omitempty"` // what clients see in V4's place, address by address, where a 1:1 NAT stands before the site
+	Public6  netip.Prefix `yaml:"public6,omitempty"`
 	First    uint32       `yaml:"first,omitempty"` // host part of the first address for guests; default 10
 	MTU      int          `yaml:"mtu,omitempty"`   // of the guests; default 1500
 }
@@ -149,6 +151,14 @@ func (c *Config) check() error {
 	}
 	if !c.Network.V4.IsValid() && !c.Network.V6.IsValid() {
 		return errors.New("network has neither v4 nor v6")
+	}
+	for _, pair := range []struct {
+		name        string
+		own, public netip.Prefix
+	}{{"network.public4", c.Network.V4, c.Network.Public4}, {"network.public6", c.Network.V6, c.Network.Public6}} {
+		if pair.public.IsValid() && (!pair.own.IsValid() || pair.own.Addr().Is4() != pair.public.Addr().Is4() || pair.own.Bits() != pair.public.Bits()) {
+			return fmt.Errorf("%s %s: must be as large as the guests' subnet, and of its family", pair.name, pair.public)
+		}
 	}
 	switch {
 	case c.MemoryReserve < 0:

@@ -215,24 +215,9 @@ func (m *incoming) retire(ctx context.Context, joins *guest.Joins) (*guest.Users
 	if err := m.leadTo(spare); err != nil {
 		return nil, err
 	}
+	m.emptyTap(ctx, m.plan.Active)
 	retire.Stay = false
 	return &users, g.Channel.Retire(ctx, retire)
-}
-
-// leadTo points the kernel's entries for visiting addresses at NIC number nic.
-func (m *incoming) leadTo(nic int) error {
-	g := m.work.guest
-	return m.a.detours.change(m.plan.Guest, func(all map[string]*detour) {
-		for _, d := range all {
-			if d.Guest != m.plan.Guest {
-				continue
-			}
-			for i := range d.Visiting {
-				d.Visiting[i].MAC = g.Held.Description.NICs[nic].hardware()
-				d.Visiting[i].Tap = g.Held.Taps[nic]
-			}
-		}
-	})
 }
 
 // handed writes down that the handover is done.
@@ -264,7 +249,7 @@ func (m *incoming) handed(joins *guest.Joins, users *guest.Users) error {
 		return err
 	}
 	now := time.Now().UnixNano()
-	m.rec.edit(func(r *Report) { r.Survey, r.Handed, r.Next = survey, now, m.plan.Next })
+	m.rec.edit(func(r *Report) { r.Survey, r.Handed, r.Old, r.Next = survey, now, m.plan.Held, m.plan.Next })
 	m.rec.add(Event{Kind: "event", Name: migration.HandoverDone, At: now})
 	m.work.named = m.a.tellNames(m.plan, m.rec)
 	m.rec.enter(migration.Settle, time.Now())

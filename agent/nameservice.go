@@ -27,7 +27,7 @@ func (a *Agent) tellNames(plan migration.Plan, rec *Record) (done <-chan struct{
 	ended := make(chan struct{})
 	a.actors.Go(func() {
 		defer close(ended)
-		if text := a.updateNames(a.ctx, plan.Guest, bare(plan.Next), nameWaits, func(text string) { a.remark(plan.ID, rec, text) }); text != "" {
+		if text := a.updateNames(a.ctx, plan.Guest, seen(plan.Next), nameWaits, func(text string) { a.remark(plan.ID, rec, text) }); text != "" {
 			a.remark(plan.ID, rec, text)
 		}
 	})
@@ -55,6 +55,15 @@ func (a *Agent) updateNames(ctx context.Context, guest string, addrs []netip.Add
 		}
 	}
 	return fmt.Sprintf("name service: given up after %d tries: %v; set %s to %s by hand", len(waits), last, c.NameOf(guest), join(addrs))
+}
+
+// seen are the addresses as clients see them.
+func seen(all []migration.Address) []netip.Addr {
+	var out []netip.Addr
+	for _, addr := range all {
+		out = append(out, addr.Seen())
+	}
+	return out
 }
 
 func join(addrs []netip.Addr) string {

@@ -79,7 +79,7 @@ func (m *incoming) replaceTaken(ctx context.Context) error {
 		m.rec.note(fmt.Sprintf("next address %s was taken by %s after the check; %s is used", next.Prefix.Addr(), by, addr))
 		m.a.mu.Lock() // others look at what is promised to guests that come
 		m.plan.Next = append([]migration.Address{}, m.plan.Next...)
-		m.plan.Next[i].Prefix = netip.PrefixFrom(addr, subnet.Bits())
+		m.plan.Next[i].Prefix, m.plan.Next[i].Public = netip.PrefixFrom(addr, subnet.Bits()), n.seen(addr)
 		m.a.mu.Unlock()
 	}
 	return nil

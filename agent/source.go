@@ -31,6 +31,7 @@ type sourceWork struct {
 	facts         vm.Facts
 	offer         Offer
 	accepted      Acceptance
+	capabilities  []string // of the program behind the guest's channel
 	prepared      Prepared
 	rtt           time.Duration
 	skew          time.Duration // destination's clock minus ours

@@ -228,6 +228,7 @@ func (m *outgoing) checkGuest(ctx context.Context, refuse func(migration.Code, s
 	if !slices.Contains(info.Capabilities, "ticks") {
 		m.rec.note("the guest has the QEMU guest agent only: its own pause is not measured, connections that miss the announcement of the next address are not told again, and datagrams to its old address do not keep the tunnel; godwit-guest in it can do these (docs/guest.md)")
 	}
+	m.work.capabilities = info.Capabilities
 	m.settleNetwork(askCtx)
 	if (m.plan.Network == "mptcp" || m.plan.Chosen) && !info.MPTCP {
 		m.plan.Chosen = false
@@ -261,6 +262,9 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 	}
 	back := time.Now()
 	m.plan.Next = m.work.accepted.Next
+	if err := announceable(m.plan, m.work.capabilities); err != nil {
+		return err
+	}
 	local, remote, ok := m.a.config.guestPath(n)
 	if !ok {
 		return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf("migrate guest %s: no uplink on both %s and %s carries guests' traffic", m.plan.Guest, m.plan.From, m.plan.To)}

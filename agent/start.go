@@ -151,6 +151,9 @@ func (g *Guest) configuration(nic int, addrs []migration.Address, table int, mai
 	}
 	for _, addr := range addrs {
 		c.Addrs = append(c.Addrs, addr.Prefix)
+		if addr.Public.IsValid() {
+			c.Announce = append(c.Announce, addr.Public)
+		}
 		if addr.Prefix.Addr().Is4() {
 			c.GatewayV4 = addr.Gateway
 		} else {

@@ -146,6 +146,9 @@ func (o outcome) why(c guest.Connection) string {
 	return "it was left on its old address"
 }
 
+// survivorsListed bounds a report to what fits into one request between agents.
+const survivorsListed = guest.ConnectionsListed + 500
+
 // addFlows adds the UDP flows through the tunnel that no connected socket of the
 // guest stands for, and with all set the others too.
 func (s *Survival) addFlows(flows []netstate.Flow, held []netip.Addr, all bool) {
@@ -159,6 +162,10 @@ func (s *Survival) addFlows(flows []netstate.Flow, held []netip.Addr, all bool) 
 			continue
 		}
 		known[key] = true
+		if len(s.Connections) >= survivorsListed {
+			s.Omitted++
+			continue
+		}
 		s.Connections = append(s.Connections, Survivor{Kind: f.Protocol, Local: f.Guest, Remote: f.Client, Fate: fateTunnelled, Why: "seen in the tunnel"})
 	}
 	s.count()
@@ -187,9 +194,13 @@ func listConnections(ctx context.Context, g *Guest, addrs []netip.Addr) <-chan l
 	return answer
 }
 
-// survive writes the survival report, once the handover is done.
+// survive writes the survival report, once the handover is done. Called again, it
+// does nothing.
 func (m *incoming) survive(ctx context.Context) {
 	g := m.work.guest
+	if m.rec.snapshot().Survival != nil {
+		return
+	}
 	o := outcome{held: bare(m.plan.Held), next: bare(m.plan.Next), keeps: m.plan.KeepsAddress(), kept: m.work.kept, joins: m.work.joins, now: time.Now()}
 	if o.keeps {
 		o.next = nil

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"encoding/json"
 	"net/netip"
 	"testing"
 	"time"
@@ -95,6 +96,15 @@ func TestFollowSurvival(t *testing.T) {
 		"ended: through the tunnel until it ended", "ended: through the tunnel until it ended"}
 	if diff := cmp.Diff(want, fates(s)); diff != "" {
 		t.Error(diff)
+	}
+	var many []netstate.Flow
+	for i := range uint16(survivorsListed + 7) {
+		many = append(many, netstate.Flow{Protocol: "udp", Guest: old, Client: netip.AddrPortFrom(next.Addr(), i)})
+	}
+	full := &Survival{}
+	full.addFlows(many, []netip.Addr{old.Addr()}, false)
+	if data, err := json.Marshal(EndedDetour{full}); full.Total != survivorsListed || full.Omitted != 7 || err != nil || len(data) > 900<<10 {
+		t.Errorf("%d listed, %d omitted, %d bytes, %v", full.Total, full.Omitted, len(data), err)
 	}
 	if s.Connections[1].At != 7e9 || s.Tunnelled != 2 || s.Moved != 1 || s.Ended != 3 {
 		t.Errorf("%+v", s)

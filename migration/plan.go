@@ -32,10 +32,19 @@ const DefaultDowntime = 300 * time.Millisecond
 
 // Address is one address that a guest holds.
 type Address struct {
-	Prefix   netip.Prefix `json:"prefix" yaml:"prefix"`               // with the length of its subnet
-	Gateway  netip.Addr   `json:"gateway" yaml:"gateway"`             // the subnet's router
-	Home     string       `json:"home" yaml:"home,omitempty"`         // host whose subnet it belongs to
-	Endpoint uint8        `json:"endpoint" yaml:"endpoint,omitempty"` // MPTCP endpoint id in the guest; 0: none announced
+	Prefix   netip.Prefix `json:"prefix" yaml:"prefix"`                    // with the length of its subnet
+	Gateway  netip.Addr   `json:"gateway" yaml:"gateway"`                  // the subnet's router
+	Home     string       `json:"home" yaml:"home,omitempty"`              // host whose subnet it belongs to
+	Public   netip.Addr   `json:"public,omitzero" yaml:"public,omitempty"` // what clients see in its place, where a 1:1 NAT stands before it; zero: itself
+	Endpoint uint8        `json:"endpoint" yaml:"endpoint,omitempty"`      // MPTCP endpoint id in the guest; 0: none announced
+}
+
+// Seen is the address as clients see it.
+func (a Address) Seen() netip.Addr {
+	if a.Public.IsValid() {
+		return a.Public
+	}
+	return a.Prefix.Addr()
 }
 
 // Plan is what both sides of a migration have agreed on. Source fills it, the

@@ -70,7 +70,7 @@ func (n *node) all() map[string]guest.Handler {
 
 // offer makes the server of methods, and of info, which names them.
 func (n *node) offer(methods map[string]guest.Handler) {
-	names := []string{"info"}
+	names := []string{"info", guest.CapAnnounce}
 	for name := range methods {
 		names = append(names, name)
 	}

@@ -32,7 +32,7 @@ type Connections struct {
 }
 
 // ConnectionsListed bounds the list to what fits into a line of the channel.
-const ConnectionsListed = 3000
+const ConnectionsListed = 2000
 
 // ConnectionsMethod is the channel's method; guests of other makes may lack it (see
 // Info.Capabilities).

@@ -66,7 +66,13 @@ type Configure struct {
 	Endpoint   uint8          `json:"endpoint,omitempty"` // 0: none
 	Main       bool           `json:"main,omitempty"`
 	TxQueueLen int            `json:"tx_queue_len,omitempty"` // packets; 0: as it is
+	// Announce are the addresses to announce instead, one of a family, where a NAT
+	// stands before the guest; needs CapAnnounce. Families without one announce Addrs'.
+	Announce []netip.Addr `json:"announce,omitempty"`
 }
+
+// CapAnnounce is the capability to announce other addresses than the guest's own.
+const CapAnnounce = "configure.announce"
 
 // Configured is what Configure made.
 type Configured struct {

@@ -33,6 +33,7 @@ type Book struct {
 type nic struct {
 	table    int
 	gateways []netip.Addr
+	announce []netip.Addr // what clients see instead of addrs
 	addrs    []netip.Prefix
 }
 
@@ -58,7 +59,7 @@ func (b *Book) Configure(p guest.Configure) (guest.Configured, error) {
 	if p.Table < 1 || len(p.Addrs) == 0 {
 		return guest.Configured{}, fmt.Errorf("configure %s: needs a table above 0 and an address", name)
 	}
-	n := nic{table: p.Table, gateways: []netip.Addr{p.GatewayV4, p.GatewayV6}, addrs: p.Addrs}
+	n := nic{table: p.Table, gateways: []netip.Addr{p.GatewayV4, p.GatewayV6}, addrs: p.Addrs, announce: p.Announce}
 	if err := raise(link, p.TxQueueLen); err != nil {
 		return guest.Configured{}, fmt.Errorf("configure %s: %w", name, err)
 	}
@@ -82,7 +83,7 @@ func (b *Book) Configure(p guest.Configure) (guest.Configured, error) {
 	announce(link, p.Addrs)
 	made := guest.Configured{Device: name}
 	if p.Endpoint != 0 {
-		if made.EndpointIDs, err = signal(name, p.Addrs, p.Endpoint); err != nil {
+		if made.EndpointIDs, err = signal(name, announced(p.Addrs, p.Announce), p.Endpoint, b.public()...); err != nil {
 			return made, fmt.Errorf("configure %s: %w", name, err)
 		}
 	}

@@ -12,16 +12,38 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
+// public are the addresses that stand for the NICs' own: no NIC has them.
+func (b *Book) public() []netip.Addr {
+	var all []netip.Addr
+	for _, n := range b.nics {
+		all = append(all, n.announce...)
+	}
+	return all
+}
+
+// announced are addrs with those in place that stand for the first of a family.
+func announced(addrs []netip.Prefix, instead []netip.Addr) []netip.Prefix {
+	out := slices.Clone(addrs)
+	for _, addr := range instead {
+		i := slices.IndexFunc(out, func(p netip.Prefix) bool { return p.Addr().Is4() == addr.Is4() })
+		if i >= 0 {
+			out[i] = host(addr)
+		}
+	}
+	return out
+}
+
 // signal announces the first address of each family: IPv4 by id, IPv6 by id+1.
-func signal(device string, addrs []netip.Prefix, id uint8) ([]uint8, error) {
+// public are addresses of no NIC that live all the same.
+func signal(device string, addrs []netip.Prefix, id uint8, public ...netip.Addr) ([]uint8, error) {
 	existing, err := mptcp.Endpoints()
 	if err != nil {
 		return nil, err
 	}
-	if err := dropDead(existing); err != nil {
+	if err := dropDead(existing, public); err != nil {
 		return nil, err
 	}
-	if err := makeRoom(addrs, id); err != nil {
+	if err := makeRoom(addrs, id, public); err != nil {
 		return nil, err
 	}
 	var ids []uint8
@@ -48,13 +70,13 @@ func signal(device string, addrs []netip.Prefix, id uint8) ([]uint8, error) {
 
 // dropDead removes endpoints whose address no NIC has any more: there is room for
 // eight only.
-func dropDead(endpoints []mptcp.Endpoint) error {
+func dropDead(endpoints []mptcp.Endpoint, public []netip.Addr) error {
 	addrs, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil {
 		return fmt.Errorf("list addresses: %w", err)
 	}
 	for _, e := range endpoints {
-		lives := slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return a.IP.Equal(e.Addr.AsSlice()) })
+		lives := slices.Contains(public, e.Addr) || slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return a.IP.Equal(e.Addr.AsSlice()) })
 		if lives {
 			continue
 		}
@@ -68,13 +90,13 @@ func dropDead(endpoints []mptcp.Endpoint) error {
 // makeRoom withdraws endpoints that no connection depends on until both families'
 // new ones fit: those with a port of their own first, then the oldest ids. It never
 // closes a connection's last subflow.
-func makeRoom(addrs []netip.Prefix, id uint8) error {
+func makeRoom(addrs []netip.Prefix, id uint8, public []netip.Addr) error {
 	endpoints, err := mptcp.Endpoints()
 	if err != nil {
 		return err
 	}
 	keep := func(e mptcp.Endpoint) bool {
-		return e.Port == 0 && slices.ContainsFunc(addrs, func(p netip.Prefix) bool { return p.Addr() == e.Addr })
+		return slices.Contains(public, e.Addr) || e.Port == 0 && slices.ContainsFunc(addrs, func(p netip.Prefix) bool { return p.Addr() == e.Addr })
 	}
 	slices.SortStableFunc(endpoints, func(a, b mptcp.Endpoint) int {
 		if (a.Port == 0) != (b.Port == 0) {

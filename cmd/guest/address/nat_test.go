@@ -1,0 +1,187 @@
+package address
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"godwit/internal/need"
+	"godwit/netstate/mptcp"
+	"godwit/netstate/netns"
+	"godwit/vm/guest"
+)
+
+// behindNAT makes a router with a client behind it, and three NICs of ours before it:
+// nic1 as it is, nic2 behind a 1:1 NAT that shows 10.2.1.0/24 as 203.0.113.0/24 only.
+func behindNAT(t *testing.T) (client string) {
+	t.Helper()
+	need.Root(t)
+	need.Program(t, "ip")
+	need.Program(t, "nft")
+	id := fmt.Sprintf("t-nat-%d-", os.Getpid())
+	client, router := id+"c", id+"r"
+	for _, ns := range []string{client, router} {
+		if err := netns.Create(ns); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = netns.Delete(ns) })
+	}
+	script := `
+ip link add r0 netns ROUTER type veth peer name c0 netns CLIENT
+ip -n CLIENT addr add 198.18.0.2/24 dev c0; ip -n CLIENT link set c0 up; ip -n CLIENT route add default via 198.18.0.1
+ip -n ROUTER addr add 198.18.0.1/24 dev r0; ip -n ROUTER link set r0 up
+for i in 1 2 3; do
+	ip link add nic$i address 52:54:00:00:aa:0$i type veth peer name r$i netns ROUTER
+	ip -n ROUTER addr add 10.$i.1.1/24 dev r$i; ip -n ROUTER link set r$i up
+done
+ip link set lo up
+ip netns exec ROUTER sh -c 'echo 1 > /proc/sys/net/ipv4/ip_forward'
+ip netns exec ROUTER nft 'table ip n {
+	chain raw { type filter hook prerouting priority -300; iifname r0 ip daddr 10.2.1.0/24 drop; }
+	chain in { type nat hook prerouting priority -100; ip daddr 203.0.113.10 dnat to 10.2.1.10; }
+	chain out { type nat hook postrouting priority 100; ip saddr 10.2.1.10 snat to 203.0.113.10; }
+}'`
+	out, err := exec.Command("sh", "-ec", strings.NewReplacer("CLIENT", client, "ROUTER", router).Replace(script)).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if err := netns.Do(client, func() error { return mptcp.SetLimits(8, 8) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := mptcp.SetLimits(8, 8); err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// TestAnnouncedBehindNAT: a client comes to the address that stands for ours, never
+// to one that it cannot reach; and when we move on, the connection leaves it.
+func TestAnnouncedBehindNAT(t *testing.T) {
+	client := behindNAT(t)
+	t.Cleanup(func() {
+		endpoints, err := mptcp.Endpoints()
+		if err != nil {
+			t.Error(err)
+		}
+		for _, e := range endpoints {
+			if err := mptcp.DelEndpoint(e.ID, e.Addr); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	var b Book
+	nic := func(i int) guest.Configure {
+		return guest.Configure{MAC: fmt.Sprintf("52:54:00:00:aa:0%d", i), Table: 100 + i, GatewayV4: netip.MustParseAddr(fmt.Sprintf("10.%d.1.1", i)),
+			Addrs: []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.%d.1.10/24", i))}}
+	}
+	configure := func(c guest.Configure) {
+		t.Helper()
+		if _, err := b.Configure(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	one := nic(1)
+	one.Main = true
+	configure(one)
+	near, far := talk(t, client)
+	hear := func() {
+		t.Helper()
+		if _, err := far.Write([]byte{1}); err != nil {
+			t.Fatal(err)
+		}
+		near.SetReadDeadline(time.Now().Add(3 * time.Second)) //nolint:errcheck // it has one
+		if _, err := io.ReadFull(near, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	two := nic(2)
+	two.Endpoint = 3
+	configure(two)
+	if joins(t, "10.2.1.10", time.Second) {
+		t.Fatal("the client came to an address that it cannot reach: this test shows nothing")
+	}
+	two.Endpoint, two.Announce = 5, []netip.Addr{netip.MustParseAddr("203.0.113.10")}
+	configure(two)
+	if !joins(t, "10.2.1.10", 3*time.Second) {
+		t.Fatal("nobody came to the announced address")
+	}
+	retire := func(from, to int, ids ...uint8) {
+		t.Helper()
+		old := nic(from)
+		if err := b.Retire(guest.Retire{Addrs: []netip.Addr{old.Addrs[0].Addr()}, MAC: old.MAC, NewMAC: nic(to).MAC, EndpointIDs: ids}); err != nil {
+			t.Fatal(err)
+		}
+		hear()
+	}
+	retire(1, 2)
+	three := nic(3)
+	three.Endpoint = 7
+	configure(three)
+	if !joins(t, "10.3.1.10", 3*time.Second) {
+		t.Fatal("nobody followed from behind the NAT")
+	}
+	retire(2, 3, 5)
+	if joins(t, "10.2.1.10", 0) {
+		t.Error("a subflow is left on the address that went")
+	}
+}
+
+// talk makes an MPTCP connection from the client to nic1, on which data went both ways.
+func talk(t *testing.T, client string) (near, far net.Conn) {
+	t.Helper()
+	var listening net.ListenConfig
+	listening.SetMultipathTCP(true)
+	listener, err := listening.Listen(context.Background(), "tcp4", ":7000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dialer net.Dialer
+	dialer.SetMultipathTCP(true)
+	dialer.Timeout = 3 * time.Second
+	err = netns.Do(client, func() (err error) {
+		near, err = dialer.Dial("tcp4", "10.1.1.10:7000")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if far, err = listener.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { near.Close(); far.Close(); listener.Close() })
+	for _, pair := range [][2]net.Conn{{near, far}, {far, near}} {
+		if _, err := pair[0].Write([]byte{1}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(pair[1], make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return near, far
+}
+
+// joins says whether a connection gets a working subflow on addr within limit.
+func joins(t *testing.T, addr string, limit time.Duration) bool {
+	t.Helper()
+	for end := time.Now().Add(limit); ; time.Sleep(20 * time.Millisecond) {
+		connections, err := mptcp.Connections()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range connections {
+			if c.On([]netip.Addr{netip.MustParseAddr(addr)}, mptcp.StateEstablished) {
+				return true
+			}
+		}
+		if !time.Now().Before(end) {
+			return false
+		}
+	}
+}
