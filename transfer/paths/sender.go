@@ -295,7 +295,7 @@ func (s *Sender) settle(l *lane, number uint64, now time.Time) {
 	first := slices.IndexFunc(f.flights, func(fl *flight) bool { return fl.lane == l })
 	for i, fl := range f.flights {
 		if i == max(first, 0) {
-			fl.lane.acked(fl, f.size(), now)
+			fl.lane.acked(f.size(), now)
 			s.path(fl.lane.path).Acked += f.size()
 			l.progress, l.moved = now, true
 			s.heard = now
