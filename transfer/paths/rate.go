@@ -8,7 +8,7 @@ type estimate struct {
 	expected  float64 // as configured; stands in for rate until that is known
 	rtt       time.Duration
 	rttAt     time.Time
-	delivered int64 // bytes acknowledged on this lane
+	delivered int64 // bytes acknowledged on this lane since at
 	at        time.Time
 	inflight  int64 // bytes sent on it that are not acknowledged
 }
@@ -25,47 +25,48 @@ func (e *estimate) sawRTT(rtt time.Duration, now time.Time) {
 	}
 }
 
-// flight is one frame on one lane. It keeps what was delivered when it left, so that its
-// acknowledgement tells a rate (as BBR counts delivery, draft-cardwell-iccrg-bbr 4.1.1).
+// flight is one frame on one lane.
 type flight struct {
-	frame     *frame
-	lane      *lane
-	left      time.Time
-	eta       time.Time // when it should arrive; zero: unknown
-	delivered int64
-	at        time.Time
-	idle      bool // the lane had nothing on its way: the sample may be too low
+	frame *frame
+	lane  *lane
+	eta   time.Time // when it should arrive; zero: unknown
 }
+
+// rateWindow is over how long a sample of the rate goes at least. Acknowledgements come in
+// bunches where the other end gets its processor late: shorter ones would tell too much.
+const rateWindow = 200 * time.Millisecond
+
+// leastSample is how many bytes tell a first rate in less time.
+const leastSample = 256 << 10
 
 // sent notes that size bytes leave.
 func (e *estimate) sent(f *flight, size int64, now time.Time) {
-	f.left, f.idle = now, e.inflight == 0
-	if f.idle || e.at.IsZero() {
-		e.at = now
+	if e.inflight == 0 {
+		e.at, e.delivered = now, 0
 	}
 	if d, ok := e.arrival(size); ok {
 		f.eta = now.Add(d)
 	}
-	f.delivered, f.at = e.delivered, e.at
 	e.inflight += size
 }
 
 // acked notes the acknowledgement of a frame that arrived first on this lane.
-func (e *estimate) acked(f *flight, size int64, now time.Time) {
+func (e *estimate) acked(size int64, now time.Time) {
 	e.inflight -= size
 	e.delivered += size
-	d := now.Sub(f.at).Seconds()
-	e.at = now
-	if d <= 0 {
+	d := now.Sub(e.at)
+	idle := e.inflight == 0 // nothing was left to send: the lane may carry more
+	if d <= 0 || d < rateWindow && (!idle || e.rate > 0 || e.delivered < leastSample) {
 		return
 	}
-	sample := float64(e.delivered-f.delivered) / d
+	sample := float64(e.delivered) / d.Seconds()
 	switch {
 	case e.rate == 0:
 		e.rate = sample
-	case !f.idle || sample > e.rate:
-		e.rate += (sample - e.rate) / 8
+	case !idle || sample > e.rate:
+		e.rate += (sample - e.rate) * 0.4
 	}
+	e.at, e.delivered = now, 0
 }
 
 // lost notes that a frame on this lane counts no more.

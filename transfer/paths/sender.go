@@ -114,10 +114,27 @@ func (s *Sender) Send(ctx context.Context, number uint64, payload []byte) error 
 	return nil
 }
 
-// room says whether another frame may be queued: one for each lane that works, so that the
-// next is coded while they send.
+const (
+	// ahead is how much sending is queued, so that no lane waits while whoever makes the
+	// frames gets no processor for a while; leastAhead is that in bytes at least.
+	ahead      = 100 * time.Millisecond
+	leastAhead = 256 << 10
+)
+
+// room says whether another frame may be queued. In a hurry that is one for each lane that
+// works: so that the next is coded while they send, and chosen late.
 func (s *Sender) room() bool {
-	return len(s.queue) < max(1, len(s.lanes)) && s.bytes < mostBytes
+	if s.bytes >= mostBytes {
+		return false
+	}
+	if s.hurry {
+		return len(s.queue) < max(1, len(s.lanes))
+	}
+	speed := 0.0
+	for _, l := range s.lanes {
+		speed += l.speed()
+	}
+	return s.queued < max(leastAhead, int64(speed*ahead.Seconds()))
 }
 
 // Hurry begins the stop phase: behind is how many bytes of frames will still be sent, as
@@ -278,7 +295,7 @@ func (s *Sender) settle(l *lane, number uint64, now time.Time) {
 	first := slices.IndexFunc(f.flights, func(fl *flight) bool { return fl.lane == l })
 	for i, fl := range f.flights {
 		if i == max(first, 0) {
-			fl.lane.acked(fl, f.size(), now)
+			fl.lane.acked(f.size(), now)
 			s.path(fl.lane.path).Acked += f.size()
 			l.progress, l.moved = now, true
 			s.heard = now

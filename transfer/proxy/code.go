@@ -11,7 +11,7 @@ import (
 )
 
 // leastCores is what this thread is taken to get at least.
-const leastCores = 0.05
+const leastCores = 0.2
 
 // code makes frames of what waits, until everything was sent.
 func (s *Source) code() error {
