@@ -11,6 +11,7 @@ type estimate struct {
 	delivered int64 // bytes acknowledged on this lane since at
 	at        time.Time
 	inflight  int64 // bytes sent on it that are not acknowledged
+	low       int64 // least of inflight since at
 }
 
 // rttKept is how long a shortest round trip counts.
@@ -42,7 +43,7 @@ const leastSample = 256 << 10
 // sent notes that size bytes leave.
 func (e *estimate) sent(f *flight, size int64, now time.Time) {
 	if e.inflight == 0 {
-		e.at, e.delivered = now, 0
+		e.at, e.delivered, e.low = now, 0, 0
 	}
 	if d, ok := e.arrival(size); ok {
 		f.eta = now.Add(d)
@@ -55,7 +56,8 @@ func (e *estimate) acked(size int64, now time.Time) {
 	e.inflight -= size
 	e.delivered += size
 	d := now.Sub(e.at)
-	idle := e.inflight == 0 // nothing was left to send: the lane may carry more
+	e.low = min(e.low, e.inflight)
+	idle := e.low < e.full() // for a while there was too little to send: the lane may carry more
 	if d <= 0 || d < rateWindow && (!idle || e.rate > 0 || e.delivered < leastSample) {
 		return
 	}
@@ -66,8 +68,12 @@ func (e *estimate) acked(size int64, now time.Time) {
 	case !idle || sample > e.rate:
 		e.rate += (sample - e.rate) * 0.4
 	}
-	e.at, e.delivered = now, 0
+	e.at, e.delivered, e.low = now, 0, e.inflight
 }
+
+// full is how much must be under way all the time for what arrives to tell what the lane
+// can carry: half of what fits on its way, within what a busy lane has in its socket.
+func (e *estimate) full() int64 { return min(max(64<<10, int64(e.rate*e.rtt.Seconds()/2)), notSent) }
 
 // lost notes that a frame on this lane counts no more.
 func (e *estimate) lost(size int64) { e.inflight -= size }
