@@ -49,7 +49,7 @@ func TestTakenBack(t *testing.T) {
 	p.must(client.TakeBack(t.Context(), id, agent.TakeBack{Fenced: true}))
 	rep := p.ends(id, 30*time.Second)
 	g, err := p.guest("montreal", "web")
-	if err != nil || rep.Outcome != migration.Aborted || rep.Epoch != 2 || g.Status != "running" || g.Epoch != 2 || g.Migration != "" {
+	if err != nil || rep.Outcome != migration.Aborted || rep.Epoch != 3 || g.Status != "running" || g.Epoch != 3 || g.Migration != "" {
 		t.Fatalf("taken back: %+v, %v; %s, epoch %d", g, err, rep.Outcome, rep.Epoch)
 	}
 	note := filepath.Join(p.w.agents["montreal"].config.State, "taken", id+".json")
@@ -61,8 +61,13 @@ func TestTakenBack(t *testing.T) {
 	p.must(mend())
 	p.gap()
 	p.untouched("taken back", "web", before, 40*time.Second)
-	if _, err := os.Stat(note); err == nil {
-		t.Error("sanjose was told, and that is not known")
+	for until := time.Now().Add(15 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		if _, err := os.Stat(note); err != nil {
+			break
+		}
+		if time.Now().After(until) {
+			t.Fatal("sanjose was told, and that is not known")
+		}
 	}
 	if _, err := p.guest("sanjose", "web"); err == nil {
 		t.Error("the guest is under care in sanjose")
@@ -74,7 +79,9 @@ func TestTakenBack(t *testing.T) {
 // itself as soon as anything gets through.
 func (p *trial) doubtEnds(faults *linkFaults) {
 	p.Helper()
-	const most = 2*time.Second + 4*600*time.Millisecond // a handshake and a question take round trips of 600 ms
+	// The goal is 2 s, for the question alone. Here the last of memory waits too, for
+	// TCP to try again, and for round trips of 600 ms.
+	const most = 20 * time.Second
 	id := p.began(migration.Request{Guest: "web", To: "sanjose", Downtime: 5 * time.Second})
 	p.reaches(id, string(migration.Switch))
 	mend, err := faults.add(p.w.spec().Sites, p.w.topo, "sanjose", scenario.AllUplinks, func(l *wan.Link) { l.Cut = wan.CutBoth })
