@@ -31,7 +31,7 @@ func newBench() *cobra.Command {
 
 func newBenchTable(table bench.Table, short string) *cobra.Command {
 	var opts bench.Options
-	var rows []string
+	var rows, variants []string
 	var names []string
 	for _, r := range table.Rows {
 		names = append(names, r.Name)
@@ -47,6 +47,11 @@ Exit status 1 where an aim is not reached.`,
 		Args:    argsExactly(0, "no arguments"),
 		RunE: func(c *cobra.Command, _ []string) error {
 			chosen, err := chooseRows(table, rows)
+			for i := range chosen {
+				if err == nil && len(variants) > 0 {
+					chosen[i], err = chosen[i].Only(variants)
+				}
+			}
 			if err != nil {
 				return usageError{err}
 			}
@@ -74,6 +79,7 @@ Exit status 1 where an aim is not reached.`,
 	c.Flags().StringVar(&opts.Out, "out", "godwit-bench-"+table.Name, "directory of the reports")
 	c.Flags().IntVar(&opts.Rounds, "rounds", 5, "runs of each variant")
 	c.Flags().StringSliceVar(&rows, "rows", nil, "only these rows")
+	c.Flags().StringSliceVar(&variants, "variants", nil, "only these variants; ratios are to the first of them")
 	c.Flags().BoolVar(&opts.Again, "again", false, "run also what has a report already")
 	return c
 }

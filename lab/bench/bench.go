@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"text/template"
 
 	"godwit/lab"
@@ -39,6 +40,23 @@ type Row struct {
 type Variant struct {
 	Name     string
 	Scenario string // YAML
+}
+
+// Only is the row with some of its variants, and the aims that they can show.
+func (r Row) Only(names []string) (Row, error) {
+	all := r.Variants
+	r.Variants = nil
+	for _, name := range names {
+		i := slices.IndexFunc(all, func(v Variant) bool { return v.Name == name })
+		if i < 0 {
+			return r, fmt.Errorf("row %s has no variant %q", r.Name, name)
+		}
+		r.Variants = append(r.Variants, all[i])
+	}
+	r.Aims = slices.DeleteFunc(slices.Clone(r.Aims), func(a Aim) bool {
+		return !slices.Contains(names, a.Variant) || a.Against != "" && !slices.Contains(names, a.Against)
+	})
+	return r, nil
 }
 
 // Measure takes one number from a run.

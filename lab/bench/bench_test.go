@@ -84,7 +84,16 @@ var scriptedRuns int
 func TestRun(t *testing.T) {
 	row := memoryRow("row", "a row", situation{Memory: "128MiB", Rate: "1gbit", Delay: "0ms"}, Aim{Variant: "L", Measure: "memory", Against: "P", AtMost: 0.5},
 		Aim{Variant: "L", Measure: "wire", AtMost: 1})
-	row.Variants = []Variant{row.Variants[0], row.Variants[len(row.Variants)-1]}
+	row, err := row.Only([]string{"P", "L"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if none, err := row.Only([]string{"L"}); err != nil || len(none.Aims) != 1 {
+		t.Errorf("aims that L alone can show: %+v, %v", none.Aims, err)
+	}
+	if _, err := row.Only([]string{"Y"}); err == nil {
+		t.Error("a variant that is none")
+	}
 	results, err := Run(t.Context(), []Row{row}, Options{Out: t.TempDir(), Rounds: 3, Run: scripted})
 	if err != nil {
 		t.Fatal(err)
