@@ -91,13 +91,21 @@ func (m *Meter) Next(link, cores float64) Level {
 	if link <= 0 {
 		return best
 	}
-	next := (m.trial + 1) % Level(Levels)
+	next := after(m.trial)
 	if next == best {
-		next = (next + 1) % Level(Levels)
+		next = after(next)
 	}
 	if cost := pages.MaxPages * pages.Size / moved(link, cores, rates[next]); m.spent*trialShare < cost {
 		return best
 	}
 	m.spent, m.trial = 0, next
 	return next
+}
+
+// after is the level to be tried after another. Off is known without a trial.
+func after(l Level) Level {
+	if int(l) == Levels-1 {
+		return S2
+	}
+	return l + 1
 }
