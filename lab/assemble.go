@@ -319,6 +319,11 @@ func (r *run) trafficReport(t scenario.Traffic) report.Traffic {
 		return out
 	}
 	out.MPTCP, out.Survived = res.MPTCP, res.Survived
+	for _, c := range res.Connections {
+		if c.Error != "" && !slices.Contains(out.Ended, c.Error) {
+			out.Ended = append(out.Ended, c.Error)
+		}
+	}
 	out.RecordsLost, out.RecordsRepeated, out.Corrupt = &res.Lost, &res.Repeated, &res.Corrupt
 	out.Bytes, out.Retransmits = &res.Bytes, &res.Retransmits
 	windows := r.windowsOf(t.Guest)

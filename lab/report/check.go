@@ -110,7 +110,11 @@ func (c *checker) migrations(e scenario.Expect) {
 // count only where the scenario's own network loses none.
 func (c *checker) survived(t Traffic) {
 	if !t.Survived {
-		c.unmet("connections: traffic %s did not survive", t.Name)
+		why := ""
+		if len(t.Ended) > 0 {
+			why = ": " + t.Ended[0]
+		}
+		c.unmet("connections: traffic %s did not survive%s", t.Name, why)
 	}
 	if t.Kind == "exec" || t.Kind == "iperf3" { // they have no records
 		return

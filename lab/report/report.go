@@ -182,6 +182,7 @@ type Traffic struct {
 
 	// Beside the contract.
 	Connections int               `json:"connections,omitempty"`
+	Ended       []string          `json:"ended,omitempty"` // what ended connections before the run did, each reason once
 	WhyNull     map[string]string `json:"why_null,omitempty"`
 }
 
