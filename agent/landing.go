@@ -74,25 +74,41 @@ func (m *incoming) handOver(ctx context.Context) error {
 	}); err != nil {
 		return fmt.Errorf("set the next address: %w", err)
 	}
-	var joins *guest.Joins
-	if err := m.rec.timed("connections follow", func() (err error) {
-		joins, err = m.awaitJoin(ctx)
-		return err
-	}); err != nil {
-		return err
+	return m.follow(ctx)
+}
+
+// followTries is how often connections may lose their new subflow before the old
+// addresses are kept for them.
+const followTries = 3
+
+// follow waits for the connections and retires the old addresses. A connection whose new
+// subflow broke before they were is waited for again: without them it would be lost.
+func (m *incoming) follow(ctx context.Context) error {
+	g := m.work.guest
+	for try := 1; ; try++ {
+		if err := m.rec.timed("connections follow", func() (err error) {
+			m.work.joins, err = m.awaitJoin(ctx)
+			return err
+		}); err != nil {
+			return err
+		}
+		if err := g.Channel.MakeMain(ctx, g.Held.Description.NICs[1-m.plan.Active].MAC); err != nil {
+			return err
+		}
+		var users *guest.Users
+		err := m.rec.timed("retire old address", func() (err error) {
+			users, err = m.retire(ctx, m.work.joins, try >= followTries)
+			return err
+		})
+		if errors.Is(err, guest.ErrBound) {
+			m.rec.note(err.Error() + ": they are waited for again")
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		return m.handed(m.work.joins, users)
 	}
-	m.work.joins = joins
-	if err := g.Channel.MakeMain(ctx, g.Held.Description.NICs[spare].MAC); err != nil {
-		return err
-	}
-	var users *guest.Users
-	if err := m.rec.timed("retire old address", func() (err error) {
-		users, err = m.retire(ctx, joins)
-		return err
-	}); err != nil {
-		return err
-	}
-	return m.handed(joins, users)
 }
 
 // table is the routing table in the guest for the next addresses.
@@ -170,7 +186,7 @@ func (m *incoming) awaitJoin(ctx context.Context) (*guest.Joins, error) {
 		return &guest.Joins{}, nil
 	}
 	ask := guest.AwaitJoin{Addrs: bare(m.plan.Next), Old: bare(m.plan.Held), LimitMS: joinLimit.Milliseconds()}
-	last := m.plan.Next[len(m.plan.Next)-1].Endpoint
+	last := m.lastEndpoint(m.work.joins)
 	for range spareIDs {
 		last = nextEndpoint(last)
 		ask.SpareIDs = append(ask.SpareIDs, last)
@@ -185,8 +201,8 @@ func (m *incoming) awaitJoin(ctx context.Context) (*guest.Joins, error) {
 }
 
 // retire takes the old addresses from the guest, but those that something still
-// needs: they move to the active NIC, which nobody notices.
-func (m *incoming) retire(ctx context.Context, joins *guest.Joins) (*guest.Users, error) {
+// needs: they move to the active NIC, which nobody notices. stay keeps them in any case.
+func (m *incoming) retire(ctx context.Context, joins *guest.Joins, stay bool) (*guest.Users, error) {
 	g := m.work.guest
 	old := bare(m.plan.Held)
 	users, err := g.Channel.Users(ctx, old...)
@@ -194,7 +210,7 @@ func (m *incoming) retire(ctx context.Context, joins *guest.Joins) (*guest.Users
 		return nil, err
 	}
 	spare := 1 - m.plan.Active
-	stays := len(joins.Unable)+joins.Omitted > 0 || m.plan.Network == "drain" && users.MPTCP > 0
+	stays := stay || len(joins.Unable)+joins.Omitted > 0 || m.plan.Network == "drain" && users.MPTCP > 0
 	keep := g.inUse(users) || stays
 	m.work.kept = keep
 	retire := guest.Retire{

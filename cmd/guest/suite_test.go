@@ -324,6 +324,9 @@ func TestChannelFollows(t *testing.T) {
 		joins, err := c.AwaitJoin(ctx, p)
 		must(t, err)
 		want(t, "before the announcement: total, joined, unable", [3]int{joins.Total, joins.Joined, len(joins.Unable)}, [3]int{1, 0, 1})
+		err = c.Retire(ctx, guest.Retire{Addrs: p.Old, MAC: firstMAC, NewMAC: secondMAC})
+		want(t, "retiring its only address is refused", errors.Is(err, guest.ErrBound), true)
+		alive(t, follows)
 		_, err = c.Configure(ctx, configureNext())
 		must(t, err)
 		p.LimitMS = 10000

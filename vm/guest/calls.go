@@ -2,7 +2,10 @@ package guest
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 )
 
@@ -36,9 +39,17 @@ func (c *Client) MakeMain(ctx context.Context, mac string) error {
 	return c.Call(ctx, "make_main", map[string]string{"mac": mac}, nil)
 }
 
+// ErrBound is Retire's where addresses are not to be kept and a connection has no working
+// subflow elsewhere: nothing was done. A subflow can break right after it joined.
+var ErrBound = errors.New("connections have no subflow elsewhere")
+
 // Retire takes addresses from a NIC; see Retire, the parameters.
 func (c *Client) Retire(ctx context.Context, p Retire) error {
-	return c.Call(ctx, "retire", p, nil)
+	err := c.Call(ctx, "retire", p, nil)
+	if err != nil && strings.Contains(err.Error(), ErrBound.Error()) { // a text is all that travels
+		return fmt.Errorf("%w (%v)", ErrBound, err)
+	}
+	return err
 }
 
 // Users says who needs the addresses.

@@ -15,13 +15,19 @@ import (
 const keepTables = 1000
 
 // Retire takes addresses from a NIC; see guest.Retire. On an error some of it may
-// be done, in the order given there: calling again completes it.
+// be done, in the order given there: calling again completes it. Nothing is done where
+// it is guest.ErrBound.
 func (b *Book) Retire(p guest.Retire) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	old, err := linkByMAC(p.MAC)
 	if err != nil {
 		return err
+	}
+	if !p.Keep {
+		if err := noneBound(p.Addrs); err != nil {
+			return err
+		}
 	}
 	if err := withdraw(p.Addrs, p.EndpointIDs, p.Keep); err != nil {
 		return err

@@ -2,11 +2,13 @@ package address
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
 
 	"godwit/netstate/mptcp"
+	"godwit/vm/guest"
 )
 
 // closeLimit bounds the wait for withdrawn subflows to close: their last segments
@@ -47,6 +49,29 @@ func withdraw(addrs []netip.Addr, ids []uint8, keep bool) error {
 	return awaitGone(addrs)
 }
 
+// isBound says that a connection has a working subflow on addrs and none elsewhere.
+func isBound(c mptcp.Connection, addrs []netip.Addr) bool {
+	return c.On(addrs, mptcp.StateEstablished) && !c.Beyond(addrs)
+}
+
+// noneBound is guest.ErrBound where a connection needs addrs.
+func noneBound(addrs []netip.Addr) error {
+	connections, err := mptcp.Connections()
+	if err != nil {
+		return err
+	}
+	n := 0
+	for _, c := range connections {
+		if isBound(c, addrs) && !c.Fallback {
+			n++
+		}
+	}
+	if n > 0 {
+		return fmt.Errorf("%d %w", n, guest.ErrBound)
+	}
+	return nil
+}
+
 // leaveOneByOne says whether a connection needs addrs, and if so moves the others
 // away.
 func leaveOneByOne(addrs []netip.Addr) (bound bool, err error) {
@@ -54,12 +79,11 @@ func leaveOneByOne(addrs []netip.Addr) (bound bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	isBound := func(c mptcp.Connection) bool { return c.On(addrs, mptcp.StateEstablished) && !c.Beyond(addrs) }
-	if !slices.ContainsFunc(connections, isBound) {
+	if !slices.ContainsFunc(connections, func(c mptcp.Connection) bool { return isBound(c, addrs) }) {
 		return false, nil
 	}
 	for _, c := range connections {
-		if isBound(c) {
+		if isBound(c, addrs) {
 			continue
 		}
 		for _, s := range c.Subflows {

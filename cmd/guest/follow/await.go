@@ -56,18 +56,41 @@ func Await(ctx context.Context, params guest.AwaitJoin, progress func(joined, to
 	if err := w.list(); err != nil {
 		return guest.Joins{}, err
 	}
-	if err := w.wait(ctx, events, progress); err != nil {
-		return guest.Joins{}, err
+	for settled := false; !settled; {
+		if err := w.wait(ctx, events, progress); err != nil {
+			return guest.Joins{}, err
+		}
+		settled = len(w.joined) == 0 || len(w.behind) > 0 // or the limit passed
+		if !settled {
+			if err := w.settle(ctx); err != nil {
+				return guest.Joins{}, err
+			}
+			settled = len(w.behind) == 0
+		}
 	}
 	w.tidy()
 	progress(len(w.joined), w.total())
 	return w.outcome(), nil
 }
 
+// settleTime is how long new subflows are looked at before they are relied upon: one that
+// breaks does so with its first data.
+const settleTime = 100 * time.Millisecond
+
+// settle looks once more a little later.
+func (w *watch) settle(ctx context.Context) error {
+	select {
+	case <-time.After(settleTime):
+		return w.list()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 func (w *watch) total() int { return len(w.joined) + len(w.ended) + len(w.behind) + len(w.never) }
 
 func (w *watch) wait(ctx context.Context, events <-chan mptcp.Event, progress func(joined, total int)) error {
-	limit := time.NewTimer(w.limit)
+	limit := time.NewTimer(max(0, w.limit-time.Since(w.start)))
 	defer limit.Stop()
 	nudge := time.NewTimer(nudgeAfter)
 	defer nudge.Stop()

@@ -105,14 +105,15 @@ func (c *Client) MakeMain(ctx context.Context, mac string) error {
 // but an address that is kept, all of them keep their subflows there: closing some of
 // them alone takes our own program.
 func (c *Client) Retire(ctx context.Context, p guest.Retire) error {
-	bound := false
-	if p.Keep {
-		table, err := c.sockets(ctx)
-		if err != nil {
-			return err
-		}
-		bound = len(table.behind(p.Addrs, nil)) > 0
+	table, err := c.sockets(ctx)
+	if err != nil {
+		return err
 	}
+	behind := len(table.behind(p.Addrs, nil))
+	if behind > 0 && !p.Keep {
+		return fmt.Errorf("retire %s: %d %w", p.MAC, behind, guest.ErrBound)
+	}
+	bound := behind > 0
 	script, err := retireScript(p, bound)
 	if err != nil {
 		return err
