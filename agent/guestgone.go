@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -9,19 +10,28 @@ import (
 	"time"
 
 	"godwit/migration"
+	"godwit/vm/qemu/qmp"
 )
 
-// exitWait is how long a QEMU whose guest has ended may take to be gone.
-const exitWait = 300 * time.Millisecond
+const (
+	// exitWait is how long a QEMU whose guest has ended may take to be gone.
+	exitWait = 300 * time.Millisecond
+	// closedWait is the same for one that has closed its monitor already.
+	closedWait = 3 * time.Second
+)
 
-// gone explains a failure by the guest's own end: nil while its QEMU lives.
-func (m *outgoing) gone() *migration.Problem {
+// gone explains err by the guest's own end: nil while its QEMU lives.
+func (m *outgoing) gone(err error) *migration.Problem {
 	if m.guest.Machine == nil {
 		return nil
 	}
+	wait := exitWait
+	if errors.Is(err, qmp.ErrClosed) {
+		wait = closedWait
+	}
 	select {
 	case <-m.guest.Machine.Done():
-	case <-time.After(exitWait):
+	case <-time.After(wait):
 		return nil
 	}
 	exit := m.guest.Machine.Exit()

@@ -133,7 +133,7 @@ func (m *outgoing) verdict(effect migration.Effect, err error) migration.Input {
 	}
 	m.a.log.Warn("effect", "migration", m.plan.ID, "effect", effect, "error", err)
 	if !m.state.Released() && m.state.Course == migration.Forward && m.state.Phase() != migration.Check {
-		if gone := m.gone(); gone != nil {
+		if gone := m.gone(err); gone != nil {
 			problem = gone
 		}
 	}

@@ -320,8 +320,10 @@ func (c *cellRun) conclude(ctx context.Context) {
 	}
 	c.mu.Unlock()
 	if len(c.seen.Runs) != 1 {
+		c.ended = true
 		return
 	}
+	c.ended = false
 	c.moved(cellGuest, c.seen.Runs[0])
 	ask, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -44,6 +46,7 @@ const (
 type cellWorld struct {
 	*world
 	stopReaper func()
+	ended      bool // the guest did, in the last cell: its disks stay where it was
 
 	mu      sync.Mutex
 	samples map[string]traffic.Sample // the last, by flow
@@ -86,7 +89,13 @@ func newCellWorld(ctx context.Context, log *slog.Logger, out string) (*cellWorld
 	return w, nil
 }
 
-func (w *cellWorld) end() []string { return w.close(w.stopReaper) }
+func (w *cellWorld) end() []string {
+	left := w.close(w.stopReaper)
+	if w.ended {
+		left = slices.DeleteFunc(left, func(what string) bool { return strings.Contains(what, ": disk "+cellGuest+"-") })
+	}
+	return left
+}
 
 func (w *cellWorld) make(ctx context.Context) error {
 	kernel, initrd, err := image.Find()

@@ -28,21 +28,21 @@ guests:
 func TestDiskMoves(t *testing.T) {
 	p := newTrial(t, diskWorld, func(string, *agent.Config) {})
 	p.whole("montreal")
-	for name, end := range map[string]func(id string){
-		"abort": func(id string) { p.must(p.w.agents["montreal"].client.Abort(p.Context(), id)) },
-		"kill":  func(string) { p.restart("montreal", nil) },
-	} {
+	ends := func(end func(id string), want migration.Outcome, at string) {
 		id := p.began(migration.Request{Guest: "web", To: "sanjose"})
 		p.reaches(id, string(migration.Seed))
 		time.Sleep(300 * time.Millisecond)
 		end(id)
-		if rep := p.ends(id, 20*time.Second); rep.Outcome != migration.Aborted {
-			t.Fatalf("%s: %s, %v", name, rep.Outcome, rep.Problem)
+		if rep := p.ends(id, 40*time.Second); rep.Outcome != want {
+			t.Fatalf("%s instead of %s, %v", rep.Outcome, want, rep.Problem)
 		}
-		p.whole("montreal")
+		p.w.moved("web", at)
+		p.whole(at)
 	}
-	at := "montreal"
-	for _, to := range []string{"sanjose", "dallas", "montreal"} {
+	ends(func(id string) { p.must(p.w.agents["montreal"].client.Abort(p.Context(), id)) }, migration.Aborted, "montreal")
+	ends(func(string) { p.restart("montreal", nil) }, migration.Completed, "sanjose") // it begins again
+	at := "sanjose"
+	for _, to := range []string{"dallas", "montreal", "sanjose"} {
 		rep := migrate(t, p.w.agents[at], to)
 		if rep.Outcome != migration.Completed {
 			t.Fatalf("%s → %s: %s, %v", at, to, rep.Outcome, rep.Problem)

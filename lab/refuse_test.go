@@ -240,7 +240,7 @@ func (p *trial) undone() {
 	id = copying()
 	p.must(sanjose.kill())
 	rep = p.ends(id, 20*time.Second)
-	p.said("destination's agent killed", rep.Problem, migration.CodeHypervisor, "guest web")
+	p.said("destination's agent killed", rep.Problem, migration.CodePath, "guest web", "sanjose")
 	p.is("destination's agent killed", rep.Outcome, migration.Aborted)
 	p.must(sanjose.start(p.Context()))
 	p.untouched("destination's agent killed", "web", before, 8*time.Second)

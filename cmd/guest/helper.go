@@ -54,10 +54,7 @@ func helper(args []string) error {
 	if err := first(); err != nil {
 		say("%v", err)
 	}
-	node, err := newNode(children)
-	if err != nil {
-		return err
-	}
+	node := newNode(children)
 	methods := node.handover()
 	if *lab {
 		if err := serveLab(children); err != nil {

@@ -36,13 +36,6 @@ func main() {
 		fmt.Fprintln(os.Stderr, "guest:", serve.Echo())
 		os.Exit(1)
 	}
-	if len(os.Args) > 1 && os.Args[1] == beatArgument {
-		if err := beat(); err != nil {
-			fmt.Fprintln(os.Stderr, "guest:", err)
-			os.Exit(1)
-		}
-		return
-	}
 	if len(os.Args) > 1 && os.Args[1] == servicesArgument {
 		fmt.Fprintln(os.Stderr, "guest:", runServices(os.Args[2:]))
 		os.Exit(1)
@@ -67,10 +60,7 @@ func main() {
 	awaitServices() // who reaches the guest's channel takes it for ready
 	startIperf(children)
 	startEcho(children)
-	node, err := newNode(children)
-	if err != nil {
-		halt("guest channel", err)
-	}
+	node := newNode(children)
 	node.serve(context.Background(), guest.PortName, node.all())
 }
 

@@ -24,21 +24,17 @@ type node struct {
 	children *family
 	book     address.Book
 	work     work.Set
-	ticks    *ticks
+	ticks    ticks
 	meters   meters
 }
 
-func newNode(children *family) (*node, error) {
-	ticks, err := newTicks()
-	if err != nil {
-		return nil, err
-	}
-	n := &node{children: children, ticks: ticks}
+func newNode(children *family) *node {
+	n := &node{children: children}
 	n.meters.watchAll() // now: loading a program takes long under emulation, and a handover has no time for it
 	n.work = work.Set{DiskPath: "/dev/vda", Begin: children.begin, Complete: children.complete, Spin: func() *exec.Cmd {
 		return exec.Command("/proc/self/exe", spinArgument)
 	}}
-	return n, nil
+	return n
 }
 
 // handover are the methods that a move needs, and no more.
@@ -86,10 +82,6 @@ func (n *node) serve(ctx context.Context, name string, methods map[string]guest.
 	for ; ; time.Sleep(time.Second) {
 		port, err := openPort(name)
 		if err == nil {
-			port.page = n.ticks.page
-			if terr := n.ticks.on(port.fd, n.children); terr != nil {
-				say("%v", terr)
-			}
 			err = n.server.Serve(ctx, port, port)
 			port.Close()
 		}
@@ -145,7 +137,8 @@ func (n *node) setTicks(_ context.Context, p tickParam) (any, error) {
 	if p.EveryMS < 0 {
 		return nil, fmt.Errorf("ticks every %d ms: below 0", p.EveryMS)
 	}
-	return done{}, n.ticks.set(time.Duration(p.EveryMS) * time.Millisecond)
+	n.ticks.set(time.Duration(p.EveryMS)*time.Millisecond, n.server.Emit)
+	return done{}, nil
 }
 
 func (n *node) run(_ context.Context, p runParam) (any, error) {
@@ -154,10 +147,13 @@ func (n *node) run(_ context.Context, p runParam) (any, error) {
 	return done{}, n.work.Start(context.Background(), p.Lines)
 }
 
-// end stops the machine, after a moment in which the answer gets out.
+// end stops the machine, after a moment in which the answer gets out. All other processes
+// end first, as in any shutdown: what runs before others must not wait for devices that
+// the kernel has shut down.
 func end(how int) error {
 	go func() {
 		time.Sleep(100 * time.Millisecond)
+		_ = unix.Kill(-1, unix.SIGKILL)
 		unix.Sync()
 		if err := unix.Reboot(how); err != nil {
 			say("end: %v", err)

@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,8 +19,6 @@ import (
 type port struct {
 	fd int
 	in *waiter
-	// page, where the ticks' process shares one, is asked to be quiet during long writes.
-	page *counted
 	// out has an epoll of its own: both directions wait at the same time.
 	out *waiter
 }
@@ -79,16 +75,8 @@ func (p *port) Read(b []byte) (int, error) {
 	}
 }
 
-// atOnceBytes is what the kernel's port takes in one write.
-const atOnceBytes = 32 << 10
-
 // Write takes all of b.
 func (p *port) Write(b []byte) (int, error) {
-	if len(b) > atOnceBytes && p.page != nil {
-		atomic.StoreUint32(&p.page.quiet, 1)
-		defer atomic.StoreUint32(&p.page.quiet, 0)
-		time.Sleep(time.Millisecond) // a tick that had looked is written now
-	}
 	for rest := b; len(rest) > 0; {
 		n, err := unix.Write(p.fd, rest)
 		switch {

@@ -22,7 +22,6 @@ import (
 	"godwit/vm/guest/qga"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 )
 
 // The suite of guest.Channel: what an agent asks of a guest, answered by our own
@@ -31,13 +30,6 @@ import (
 
 // TestMain runs the tests again in a network namespace of their own, as root.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == beatArgument {
-		if err := beat(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
 	if os.Geteuid() != 0 || os.Getenv("GODWIT_TEST_NETNS") != "" {
 		os.Exit(m.Run())
 	}
@@ -105,15 +97,8 @@ func makeNICs(t *testing.T) {
 
 // ownHelper is the helper's methods behind the wire format.
 func ownHelper(t *testing.T) guest.Channel {
-	near, far, fd := pair(t)
-	n, err := newNode(&family{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := n.ticks.on(fd, n.children); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { n.ticks.rates.Close() })
+	near, far := net.Pipe()
+	n := newNode(&family{})
 	n.offer(n.all())
 	ended := make(chan struct{})
 	go func() {
@@ -130,24 +115,6 @@ func ownHelper(t *testing.T) guest.Channel {
 		<-ended
 	})
 	return c
-}
-
-// pair is two ends of a socket, and the second one's descriptor.
-func pair(t *testing.T) (near, far net.Conn, fd int) {
-	t.Helper()
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var ends [2]net.Conn
-	for i, fd := range fds {
-		file := os.NewFile(uintptr(fd), "channel")
-		t.Cleanup(func() { file.Close() })
-		if ends[i], err = net.FileConn(file); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return ends[0], ends[1], fds[1]
 }
 
 // guestAgent is a real qemu-ga on a unix socket.

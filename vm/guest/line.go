@@ -98,6 +98,9 @@ func ParseMessage(line []byte) (Message, error) {
 
 // encode makes a line. JSON escapes newlines, so that it is one.
 func encode(value any) ([]byte, error) {
+	if m, ok := value.(Message); ok && m.Event.Name == EventTick {
+		return encodeTick(m.Event), nil
+	}
 	line, err := json.Marshal(value)
 	if err != nil {
 		return nil, err
@@ -108,13 +111,13 @@ func encode(value any) ([]byte, error) {
 	return append(line, '\n'), nil
 }
 
-// EncodeTick makes the line of a tick without reflection, which would be most of what a
+// encodeTick is encode for ticks without reflection, which would be most of what a
 // tick costs a guest under emulation.
-func EncodeTick(n uint64, monoNS int64) []byte {
+func encodeTick(e Event) []byte {
 	line := make([]byte, 0, 64)
 	line = append(line, `{"event":"tick","n":`...)
-	line = strconv.AppendUint(line, n, 10)
+	line = strconv.AppendUint(line, e.N, 10)
 	line = append(line, `,"mono_ns":`...)
-	line = strconv.AppendInt(line, monoNS, 10)
+	line = strconv.AppendInt(line, e.MonoNS, 10)
 	return append(line, '}', '\n')
 }
