@@ -1,0 +1,96 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"godwit/internal/clock"
+	"godwit/migration"
+	"godwit/netstate"
+	"godwit/netstate/tunnel"
+)
+
+// makeDetour makes this end of the tunnel and leads the guest's old addresses to
+// its taps here, where packets wait until it runs.
+func (m *incoming) makeDetour(ctx context.Context) error {
+	a, p, g := m.a, m.work.preparation, m.work.guest
+	n, ok := a.config.find(m.plan.From, a.config.Host)
+	if !ok {
+		return &migration.Problem{Code: migration.CodeUnknownSite, Text: fmt.Sprintf("host %s does not know host %s", a.config.Host, m.plan.From)}
+	}
+	local, _, ok := a.config.guestPath(n)
+	if !ok {
+		return &migration.Problem{Code: migration.CodePath, Text: "no uplink carries guests' traffic"}
+	}
+	private, public, err := tunnel.NewKey()
+	if err != nil {
+		return err
+	}
+	config, err := a.tunnelEnd(m.plan.ID, m.plan.Tunnel, local.Address, private)
+	if err != nil {
+		return err
+	}
+	if config.Kind == tunnel.VXLAN {
+		config.Local = netip.AddrPortFrom(local.Address, p.Tunnel.Port())
+	}
+	if config.PeerKey, err = tunnel.ParseKey(p.TunnelKey); err != nil {
+		return &migration.Problem{Code: migration.CodeUsage, Text: "prepare: the tunnel's key is not one"}
+	}
+	config.Remote = p.Tunnel
+	if _, err := tunnel.Up(ctx, config); err != nil {
+		return err
+	}
+	m.work.prepared = Prepared{TunnelKey: public, Tunnel: config.Local}
+	err = a.detours.change(m.plan.Guest, func(all map[string]*detour) {
+		d := &detour{ID: m.plan.ID, Guest: m.plan.Guest, Peer: m.plan.From, Tunnel: config, Up: clock.Now(), Taps: g.Held.Taps}
+		for _, addr := range m.plan.Held {
+			v := netstate.Visiting{
+				Addr: addr.Prefix.Addr(), MAC: g.Held.Description.NICs[g.Held.Active].hardware(),
+				Tap: g.Held.Taps[g.Held.Active], Taps: g.Held.Taps, Gateway: addr.Gateway, Tunnel: config.Name, Fits: m.plan.Fits,
+			}
+			if home, sent := wayOf(all, m.plan.Guest, v.Addr); sent || addr.Home == a.config.Host {
+				v.Tunnel = home
+				if addr.Home == a.config.Host {
+					v.Tunnel = ""
+				}
+				d.Coming = append(d.Coming, v)
+				continue
+			}
+			d.Visiting = append(d.Visiting, v)
+		}
+		forgetAway(all, m.plan)
+		all[d.ID] = d
+		m.work.prepared.Coming = len(d.Coming) > 0
+	})
+	return err
+}
+
+// wayOf says whether this host sends addr away for guest, and by which tunnel it
+// came here before that.
+func wayOf(all map[string]*detour, guest string, addr netip.Addr) (home string, sent bool) {
+	for _, d := range all {
+		if d.Guest != guest {
+			continue
+		}
+		sent = sent || slices.ContainsFunc(d.Away, func(a netstate.Away) bool { return a.Addr == addr })
+		for _, v := range d.Visiting {
+			if v.Addr == addr {
+				home = v.Tunnel
+			}
+		}
+	}
+	return home, sent && home != ""
+}
+
+// forgetAway drops what this home still sends away of a guest that does not hold
+// the address any more: nobody can want it.
+func forgetAway(all map[string]*detour, plan migration.Plan) {
+	held := bare(plan.Held)
+	for _, other := range all {
+		if other.Guest == plan.Guest {
+			other.Away = slices.DeleteFunc(other.Away, func(a netstate.Away) bool { return !slices.Contains(held, a.Addr) })
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"time"
+
+	"godwit/internal/clock"
+	"godwit/vm/guest"
+)
+
+// drainWait is how long old subflows may take to close before the tunnel is leased.
+const drainWait = time.Second
+
+// leave ends the detour when nobody needs it, and leases it otherwise.
+func (m *incoming) leave(ctx context.Context) error {
+	a := m.a
+	if err := m.awaitLastPage(ctx); err != nil {
+		return err
+	}
+	m.survive(ctx)
+	awaitNames(ctx, m.work.named)
+	if err := m.syncDisks(); err != nil {
+		return err // the source keeps its own until they are
+	}
+	a.repointHomes(ctx, m)
+	if m.plan.KeepsAddress() {
+		return a.lease(m.plan.Guest, time.Time{})
+	}
+	if !m.work.kept { // the guest has them no more
+		return m.endDetours(ctx)
+	}
+	deadline := time.Now().Add(drainWait)
+	for {
+		needed, closing, err := a.needed(ctx, m.work.guest)
+		if err != nil {
+			m.rec.note("who needs the old address is not known: " + err.Error())
+			break
+		}
+		if !needed {
+			return m.endDetours(ctx)
+		}
+		if time.Now().After(deadline) || !closing {
+			break
+		}
+		if !sleep(ctx, 100*time.Millisecond) {
+			return ctx.Err()
+		}
+	}
+	return a.lease(m.plan.Guest, clock.Now().Add(leaseTime))
+}
+
+// endDetours ends all that led to the guest's old addresses.
+func (m *incoming) endDetours(ctx context.Context) error {
+	err := m.a.endGuestDetours(ctx, m.work.guest, false, false)
+	now := time.Now().UnixNano()
+	m.rec.edit(func(r *Report) { r.TunnelDown = now })
+	return err
+}
+
+// leaseTime is how long a tunnel lives on for connections that cannot follow.
+const leaseTime = 10 * time.Minute
+
+// lease keeps the detours of a guest that lives here until then; zero: for good.
+func (a *Agent) lease(name string, until time.Time) error {
+	return a.detours.change(name, func(all map[string]*detour) {
+		for _, d := range all {
+			if d.Guest == name && len(d.Visiting) > 0 {
+				d.Leased, d.Until = true, until
+			}
+		}
+	})
+}
+
+// visiting are the addresses of other sites that the guest has here.
+func (a *Agent) visiting(name string) []netip.Addr {
+	var out []netip.Addr
+	for _, d := range a.detours.list(name) {
+		for _, v := range d.Visiting {
+			out = append(out, v.Addr)
+		}
+	}
+	return out
+}
+
+// needed says whether anything uses the guest's visiting addresses, and whether
+// that is only MPTCP subflows, which may be closing.
+func (a *Agent) needed(ctx context.Context, g *Guest) (needed, closing bool, err error) {
+	addrs := a.visiting(g.name())
+	if len(addrs) == 0 {
+		return false, false, nil
+	}
+	if g.Channel == nil {
+		return true, false, errors.New("no guest channel")
+	}
+	ctx, cancel := limitAskGuest.on(ctx)
+	defer cancel()
+	users, err := g.Channel.Users(ctx, addrs...)
+	if err != nil {
+		return true, false, says(ctx, err)
+	}
+	used := g.inUse(users)
+	return users.MPTCP > 0 || used, !used, nil
+}
+
+// udpUse is when the number of datagrams to a guest's old addresses last grew.
+type udpUse struct {
+	count uint64
+	at    time.Time
+}
+
+// udpQuiet is how long no datagram may come before nobody is thought to send any.
+const udpQuiet = 2 * time.Second
+
+// inUse says whether anything but MPTCP, which has a better way, uses the addresses
+// that users tells of.
+func (g *Guest) inUse(users guest.Users) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if users.UDPCount != g.udp.count {
+		g.udp = udpUse{users.UDPCount, time.Now()}
+	}
+	return users.TCP+users.UDP > 0 || users.UDPCount > 0 && time.Since(g.udp.at) < udpQuiet
+}

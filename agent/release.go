@@ -1,0 +1,179 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"godwit/agent/peer"
+	"godwit/migration"
+	"godwit/netstate/hold"
+)
+
+// This file is the release: what the source does and asks once it lets go.
+
+// letGo hands the right to run the guest over, and the rest of its memory. The
+// release and the last bytes travel at the same time; the destination starts when
+// it has both.
+func (m *outgoing) letGo(ctx context.Context) error {
+	begun := time.Now()
+	if m.work.forward != nil {
+		m.work.forward.AllowSwitchover()
+	}
+	m.handLeftovers()
+	if !m.state.InDoubt {
+		m.rec.took("hand over: send what is left in the tap", begun)
+	}
+	answers := make(chan error, 1)
+	var answer ReleaseAnswer
+	go func() {
+		begun := time.Now()
+		err := m.askRelease(ctx, &answer)
+		if err == nil {
+			m.rec.took("release → runs", begun)
+		}
+		answers <- err
+	}()
+	if m.guest.Machine != nil {
+		go m.finishMemory(ctx)
+	}
+	if err := <-answers; err != nil {
+		return err
+	}
+	if m.work.endTicks != nil {
+		last := m.work.endTicks()
+		m.rec.edit(func(r *Report) { r.LastTick = last })
+	}
+	resumed := answer.Resumed - int64(m.work.skew)
+	m.rec.add(Event{Kind: "event", Name: migration.TargetResume, At: resumed, Host: m.plan.To})
+	m.rec.edit(func(r *Report) {
+		r.Resumed = resumed
+		if r.Outcome == migration.InDoubt {
+			r.Outcome = ""
+		}
+	})
+	return nil
+}
+
+// handLeftovers sends what is left in the paused guest's taps after it.
+func (m *outgoing) handLeftovers() {
+	d, ok := m.a.detours.get(m.detourID())
+	if !ok {
+		return
+	}
+	t := m.guest.activeTap() // the spare NIC's has broadcasts only
+	if t == nil {
+		return
+	}
+	frames, err := hold.ReadLeft(t)
+	if err != nil {
+		m.a.log.Warn("read what is left in a tap", "migration", m.plan.ID, "error", err)
+	}
+	if len(frames) == 0 {
+		return
+	}
+	sent, err := hold.Resend(frames, d.Tunnel.Name)
+	if err != nil {
+		m.a.log.Warn("send what was left in a tap", "migration", m.plan.ID, "error", err)
+	}
+	if sent > 0 {
+		m.rec.note(fmt.Sprintf("%d packets were left in the source's tap and went after the guest", sent))
+	}
+}
+
+// askRelease repeats the release until the destination says running or declined. Any
+// other answer ends doubt too: it has the release, and waits for the rest of the guest.
+func (m *outgoing) askRelease(ctx context.Context, answer *ReleaseAnswer) error {
+	what := "release"
+	if m.state.InDoubt {
+		what = "release?wait=200ms" // whatever the answer, soon
+		m.rec.edit(func(r *Report) { r.Outcome = migration.InDoubt })
+	}
+	for {
+		attempt, cancel := limitRelease.on(ctx)
+		err := says(attempt, m.call(attempt, what, m.plan, answer))
+		cancel()
+		m.seeVanished(answer.Vanished)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			return fmt.Errorf("%w: %w", errSilent, err) // nothing but its own word gives the guest back
+
+		case answer.State == "running":
+			return nil
+		case answer.State == "declined":
+			return errors.Join(errDeclined, answer.Problem)
+		case answer.Vanished != "":
+			return fmt.Errorf("%w: %s", errSilent, answer.Vanished)
+		case what != "release":
+			what = "release"
+			m.rec.note(fmt.Sprintf("%s answers: it has the release, and waits for the rest of the guest", m.plan.To))
+			m.rec.edit(func(r *Report) { r.Outcome = "" })
+		}
+	}
+}
+
+// finishMemory waits for the last byte and keeps QEMU's own figures. Where the
+// transfer breaks, the destination is asked for its refusal.
+func (m *outgoing) finishMemory(ctx context.Context) {
+	if !m.guest.alive() { // found so by an agent that was started again
+		m.askRefusal(ctx, "its QEMU at the source is gone")
+		return
+	}
+	if err := m.guest.Machine.ReleaseSwitchover(ctx); err != nil {
+		m.a.log.Warn("release switchover", "migration", m.plan.ID, "error", err)
+	}
+	p, err := m.guest.Machine.AwaitMigration(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			return
+		}
+		m.askRefusal(ctx, err.Error())
+		return
+	}
+	downtime := float64(p.Downtime.Microseconds()) / 1000
+	m.rec.edit(func(r *Report) {
+		r.MemoryDone = time.Now().UnixNano()
+		r.QEMUDowntimeMS = &downtime
+		r.MemoryBytes = p.Total
+	})
+}
+
+// askRefusal asks a destination that cannot get all of the guest's memory to say that
+// it will not start it. One that has all of it, or runs the guest, goes on.
+func (m *outgoing) askRefusal(ctx context.Context, cause string) {
+	why := &migration.Problem{Code: migration.CodeHypervisor, Text: "memory did not get through: " + cause}
+	m.rec.note(why.Text)
+	if err := m.call(ctx, "abort", Undo{*why, m.epoch.Load(), true}, nil); err != nil {
+		m.a.log.Warn("ask for a refusal", "migration", m.plan.ID, "error", err)
+	}
+}
+
+// askAbort asks the destination to undo, for good. One that cannot be reached is
+// asked on in the background; it also asks by itself when it hears nothing. So nobody
+// waits for it to know that the guest runs here.
+func (m *outgoing) askAbort(ctx context.Context) error {
+	why := Undo{Epoch: m.state.Epoch}
+	if m.state.Problem != nil {
+		why.Problem = *m.state.Problem
+	}
+	ask, cancel := limitUndoThere.on(ctx)
+	defer cancel()
+	err := says(ask, m.call(ask, "abort", why, nil))
+	var away *peer.Unreachable
+	if errors.As(err, &away) && m.a.ctx.Err() == nil {
+		m.rec.note(fmt.Sprintf("%s does not answer: it is asked on to undo, and undoes by itself when it hears of the end", m.plan.To))
+		m.a.actors.Go(func() { m.abortLater(why) })
+	}
+	return err
+}
+
+// abortLater goes on asking for as long as a destination waits for its source.
+func (m *outgoing) abortLater(why Undo) {
+	ctx, cancel := context.WithTimeout(m.a.ctx, silence)
+	defer cancel()
+	err := m.call(ctx, "abort", why, nil)
+	m.a.log.Info("asked the destination to undo", "migration", m.plan.ID, "to", m.plan.To, "error", err)
+}
