@@ -59,8 +59,8 @@ func (n *node) all() map[string]guest.Handler {
 	methods["run"] = with(n.run)
 	methods["verify"] = with(func(context.Context, struct{}) (any, error) { return n.work.Verify(), nil })
 	methods["exec"] = with(n.exec)
-	methods["poweroff"] = with(func(context.Context, struct{}) (any, error) { return done{}, end(unix.LINUX_REBOOT_CMD_POWER_OFF) })
-	methods["reboot"] = with(func(context.Context, struct{}) (any, error) { return done{}, end(unix.LINUX_REBOOT_CMD_RESTART) })
+	methods["poweroff"] = with(func(context.Context, struct{}) (any, error) { return done{}, n.end(unix.LINUX_REBOOT_CMD_POWER_OFF) })
+	methods["reboot"] = with(func(context.Context, struct{}) (any, error) { return done{}, n.end(unix.LINUX_REBOOT_CMD_RESTART) })
 	return methods
 }
 
@@ -148,11 +148,12 @@ func (n *node) run(_ context.Context, p runParam) (any, error) {
 }
 
 // end stops the machine, after a moment in which the answer gets out. All other processes
-// end first, as in any shutdown: what runs before others must not wait for devices that
-// the kernel has shut down.
-func end(how int) error {
+// end first, as in any shutdown, and no address is set any more: kernels wait for ever for
+// a NIC's answer that they have shut down.
+func (n *node) end(how int) error {
 	go func() {
 		time.Sleep(100 * time.Millisecond)
+		n.book.Close()
 		_ = unix.Kill(-1, unix.SIGKILL)
 		unix.Sync()
 		if err := unix.Reboot(how); err != nil {

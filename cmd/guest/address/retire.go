@@ -61,6 +61,9 @@ func (b *Book) Retire(p guest.Retire) error {
 	return nil
 }
 
+// Close ends the book: what is under way is finished, and nothing is done after it.
+func (b *Book) Close() { b.mu.Lock() }
+
 // takeOver moves what must live on to the new NIC: the main route, if it still
 // leads out of the old one, and the addresses to keep.
 func (b *Book) takeOver(p guest.Retire) error {
