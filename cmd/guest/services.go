@@ -86,7 +86,7 @@ func runServices(with []string) error {
 // awaitServices returns when the services answer, or soon after.
 func awaitServices() {
 	for range 200 {
-		conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", record.PortTicks))
+		conn, err := new(net.Dialer).DialContext(context.Background(), "tcp", fmt.Sprintf("127.0.0.1:%d", record.PortTicks))
 		if err == nil {
 			conn.Close()
 			return

@@ -47,7 +47,7 @@ var ErrBound = errors.New("connections have no subflow elsewhere")
 func (c *Client) Retire(ctx context.Context, p Retire) error {
 	err := c.Call(ctx, "retire", p, nil)
 	if err != nil && strings.Contains(err.Error(), ErrBound.Error()) { // a text is all that travels
-		return fmt.Errorf("%w (%v)", ErrBound, err)
+		return fmt.Errorf("%w (%w)", ErrBound, err)
 	}
 	return err
 }

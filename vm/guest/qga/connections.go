@@ -19,7 +19,7 @@ func (c *Client) Connections(ctx context.Context, addrs ...netip.Addr) (guest.Co
 	return table.connections(addrs), nil
 }
 
-func (table sockets) connections(addrs []netip.Addr) guest.Connections {
+func (t sockets) connections(addrs []netip.Addr) guest.Connections {
 	all := guest.Connections{List: []guest.Connection{}}
 	place := map[string]int{} // of an MPTCP connection in the list, by token
 	add := func(one guest.Connection) {
@@ -29,7 +29,7 @@ func (table sockets) connections(addrs []netip.Addr) guest.Connections {
 		}
 		all.List = append(all.List, one)
 	}
-	for _, s := range table.tcp {
+	for _, s := range t.tcp {
 		switch {
 		case !slices.Contains(addrs, s.local.Addr()), !s.live():
 		case s.token == "":
@@ -41,12 +41,12 @@ func (table sockets) connections(addrs []netip.Addr) guest.Connections {
 			}
 		}
 	}
-	for _, s := range table.tcp { // its subflows may be on any address
+	for _, s := range t.tcp { // its subflows may be on any address
 		if i, listed := place[s.token]; listed && s.token != "" && s.live() && i < len(all.List) {
 			all.List[i].Working = append(all.List[i].Working, s.local)
 		}
 	}
-	for _, s := range table.udp {
+	for _, s := range t.udp {
 		if slices.Contains(addrs, s.local.Addr()) {
 			add(guest.Connection{Kind: guest.KindUDP, Local: s.local, Remote: s.remote})
 		}
