@@ -111,16 +111,18 @@ func TestStreamHeaderRefused(t *testing.T) {
 		"a little long": `{"migration":"` + strings.Repeat("x", headerLimit) + `"}` + "\n",
 	} {
 		conn := raw()
-		if _, err := io.WriteString(conn, sent); err != nil {
-			t.Fatal(err)
+		// A header that is too long may be refused before it was all written.
+		_, err := io.WriteString(conn, sent)
+		if err == nil {
+			err = conn.CloseWrite()
 		}
-		if err := conn.CloseWrite(); err != nil {
+		if err != nil && len(sent) <= headerLimit {
 			t.Fatal(err)
 		}
 		if err := conn.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
 			t.Fatal(err)
 		}
-		_, err := conn.Read(make([]byte, 1))
+		_, err = conn.Read(make([]byte, 1))
 		if timeout, ok := err.(net.Error); err == nil || ok && timeout.Timeout() {
 			t.Errorf("%s: not ended: %v", name, err)
 		}
