@@ -3,7 +3,8 @@ package netstate
 import (
 	"fmt"
 
-	"github.com/vishvananda/netlink"
+	"godwit/netstate/dump"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -41,7 +42,7 @@ func (k *kernel) unfiltered(bridge string) error {
 	if err != nil {
 		return err
 	}
-	addrs, err := netlink.AddrList(link, unix.AF_INET)
+	addrs, err := dump.Addrs(link, unix.AF_INET)
 	if err != nil {
 		return fmt.Errorf("list addresses of %s: %w", bridge, err)
 	}

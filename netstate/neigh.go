@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/netip"
 
+	"godwit/netstate/dump"
+
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -120,12 +122,10 @@ func (k *kernel) ourNeighbours() ([]resource, error) {
 }
 
 func (k *kernel) dumpNeighbours(fam int, flags uint8) ([]resource, error) {
-	var msgs [][]byte
-	err := again(func() (err error) {
+	msgs, err := dump.Whole(func() ([][]byte, error) {
 		req := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, unix.NLM_F_DUMP)
 		req.AddData(&netlink.Ndmsg{Family: uint8(fam), Flags: flags})
-		msgs, err = req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWNEIGH)
-		return err
+		return req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWNEIGH)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list neighbours: %w", err)
@@ -184,15 +184,4 @@ func wrap(err error, format string, args ...any) error {
 		return nil
 	}
 	return fmt.Errorf(format+": %w", append(args, err)...)
-}
-
-// again repeats a dump that a change in the kernel interrupted (NLM_F_DUMP_INTR).
-func again(dump func() error) error {
-	var err error
-	for range 10 {
-		if err = dump(); !errors.Is(err, netlink.ErrDumpInterrupted) {
-			return err
-		}
-	}
-	return err
 }

@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/netip"
 
+	"godwit/netstate/dump"
+
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -73,11 +75,7 @@ func (k *kernel) farEnd(link netlink.Link, fam int) (netip.Addr, error) {
 	if link.Type() != "vxlan" {
 		return netip.Addr{}, nil
 	}
-	var entries []netlink.Neigh
-	err := again(func() (err error) {
-		entries, err = netlink.NeighList(link.Attrs().Index, fam)
-		return err
-	})
+	entries, err := dump.Whole(func() ([]netlink.Neigh, error) { return netlink.NeighList(link.Attrs().Index, fam) })
 	if err != nil {
 		return netip.Addr{}, fmt.Errorf("list neighbours of %s: %w", link.Attrs().Name, err)
 	}
@@ -109,10 +107,8 @@ func (r route) ensure(k *kernel) error {
 }
 
 func (r route) foreign(m *netlink.Route) error {
-	var found []netlink.Route
-	err := again(func() (err error) {
-		found, err = netlink.RouteListFiltered(m.Family, &netlink.Route{Table: m.Table, Dst: m.Dst}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
-		return err
+	found, err := dump.Whole(func() ([]netlink.Route, error) {
+		return netlink.RouteListFiltered(m.Family, &netlink.Route{Table: m.Table, Dst: m.Dst}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
 	})
 	for _, f := range found {
 		if f.Protocol != Protocol {
@@ -174,17 +170,15 @@ func tableOf(a netip.Addr, priority int) int {
 func (k *kernel) ourRoutes() ([]resource, error) {
 	var found []resource
 	for _, fam := range []int{unix.AF_INET, unix.AF_INET6} {
-		var routes []netlink.Route
-		var rules []netlink.Rule
-		err := again(func() (err error) {
-			routes, err = netlink.RouteListFiltered(fam, &netlink.Route{Protocol: Protocol, Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
-			return err
+		routes, err := dump.Whole(func() ([]netlink.Route, error) {
+			return netlink.RouteListFiltered(fam, &netlink.Route{Protocol: Protocol, Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
 		})
-		if err == nil {
-			err = again(func() (err error) { rules, err = netlink.RuleList(fam); return err })
-		}
 		if err != nil {
-			return nil, fmt.Errorf("list routes and rules: %w", err)
+			return nil, fmt.Errorf("list routes: %w", err)
+		}
+		rules, err := dump.Whole(func() ([]netlink.Rule, error) { return netlink.RuleList(fam) })
+		if err != nil {
+			return nil, fmt.Errorf("list rules: %w", err)
 		}
 		for _, r := range rules {
 			if r.Protocol == Protocol && r.Src != nil {

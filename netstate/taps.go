@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 
+	"godwit/netstate/dump"
+
 	"github.com/vishvananda/netlink"
 )
 
@@ -23,7 +25,7 @@ type TapFound struct {
 
 // Taps lists the taps of guests in this namespace.
 func Taps() ([]TapFound, error) {
-	links, err := netlink.LinkList()
+	links, err := dump.Links()
 	if err != nil {
 		return nil, fmt.Errorf("list taps: %w", err)
 	}

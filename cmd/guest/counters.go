@@ -8,13 +8,14 @@ import (
 	"strconv"
 	"strings"
 
+	"godwit/netstate/dump"
 	"godwit/vm/guest"
 
 	"github.com/vishvananda/netlink"
 )
 
 func (n *node) counters(context.Context, struct{}) (any, error) {
-	links, err := netlink.LinkList()
+	links, err := dump.Links()
 	if err != nil {
 		return nil, err
 	}

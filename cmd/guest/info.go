@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 
+	"godwit/netstate/dump"
 	"godwit/netstate/mptcp"
 	"godwit/vm/guest"
 
@@ -36,7 +37,7 @@ func info(methods []string) (guest.Info, error) {
 }
 
 func nics() ([]guest.NIC, error) {
-	links, err := netlink.LinkList()
+	links, err := dump.Links()
 	if err != nil {
 		return nil, fmt.Errorf("list NICs: %w", err)
 	}
@@ -47,7 +48,7 @@ func nics() ([]guest.NIC, error) {
 			continue
 		}
 		nic := guest.NIC{Name: a.Name, MAC: a.HardwareAddr.String(), Up: a.Flags&unix.IFF_UP != 0}
-		addrs, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+		addrs, err := dump.Addrs(link, netlink.FAMILY_ALL)
 		if err != nil {
 			return nil, fmt.Errorf("list addresses of %s: %w", a.Name, err)
 		}

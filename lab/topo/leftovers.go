@@ -13,9 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"godwit/netstate/dump"
 	"godwit/netstate/netns"
-
-	"github.com/vishvananda/netlink"
 )
 
 // Marks by which a lab's things are known.
@@ -46,7 +45,7 @@ func Leftovers(id string) []string {
 			left = append(left, fmt.Sprintf("process %d (%s)", pid, command(pid)))
 		}
 	}
-	if links, err := netlink.LinkList(); err == nil {
+	if links, err := dump.Links(); err == nil {
 		for _, link := range links {
 			attrs := link.Attrs()
 			if strings.HasPrefix(attrs.Name, "gw"+id) || strings.Contains(attrs.Alias, namespacePrefix(id)) {

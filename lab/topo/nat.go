@@ -1,10 +1,10 @@
 package topo
 
 import (
-	"errors"
 	"fmt"
 	"os"
 
+	"godwit/netstate/dump"
 	"godwit/netstate/netns"
 
 	"github.com/google/nftables"
@@ -81,10 +81,7 @@ func (t *Topo) plugInside(c *client, j int) error {
 func (w *work) forgetSources() {
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		w.try("remove rules", func() error {
-			rules, err := w.handle.RuleList(family)
-			for retry := 0; errors.Is(err, netlink.ErrDumpInterrupted) && retry < 5; retry++ {
-				rules, err = w.handle.RuleList(family)
-			}
+			rules, err := dump.Whole(func() ([]netlink.Rule, error) { return w.handle.RuleList(family) })
 			if err != nil {
 				return err
 			}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 
+	"godwit/netstate/dump"
+
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -65,7 +67,9 @@ func openOut(via string) (out, error) {
 
 // farMAC is the other end's MAC: the device's permanent neighbour has it.
 func farMAC(link netlink.Link) (net.HardwareAddr, error) {
-	entries, err := netlink.NeighList(link.Attrs().Index, unix.AF_INET)
+	entries, err := dump.Whole(func() ([]netlink.Neigh, error) {
+		return netlink.NeighList(link.Attrs().Index, unix.AF_INET)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list neighbours: %w", err)
 	}

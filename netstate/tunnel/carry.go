@@ -10,6 +10,8 @@ import (
 	"net/netip"
 	"os"
 
+	"godwit/netstate/dump"
+
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	"golang.zx2c4.com/wireguard/device"
@@ -208,7 +210,7 @@ func dress(c Config) error {
 
 // address makes the inner pair the only IPv4 addresses of the device.
 func address(link netlink.Link, c Config) error {
-	old, err := netlink.AddrList(link, unix.AF_INET)
+	old, err := dump.Addrs(link, unix.AF_INET)
 	if err != nil {
 		return fmt.Errorf("list addresses: %w", err)
 	}

@@ -21,6 +21,7 @@ import (
 
 	"godwit/internal/child"
 	"godwit/internal/clock"
+	"godwit/netstate/dump"
 )
 
 // A Tunnel is a running tunnel process, of this agent or of one before it.
@@ -242,7 +243,7 @@ func Found(ctx context.Context, dir string) ([]Status, error) {
 		seen[name] = true
 		all = append(all, t.Status)
 	}
-	links, err := netlink.LinkList()
+	links, err := dump.Links()
 	if err != nil {
 		return all, fmt.Errorf("list devices: %w", err)
 	}

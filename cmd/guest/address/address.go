@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"godwit/netstate/dump"
 	"godwit/vm/guest"
 
 	"github.com/vishvananda/netlink"
@@ -224,7 +225,7 @@ func linkByMAC(mac string) (netlink.Link, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find NIC: %w", err)
 	}
-	links, err := retry(netlink.LinkList)
+	links, err := dump.Links()
 	if err != nil {
 		return nil, fmt.Errorf("list NICs: %w", err)
 	}

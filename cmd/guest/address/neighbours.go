@@ -5,6 +5,8 @@ import (
 	"net"
 	"net/netip"
 
+	"godwit/netstate/dump"
+
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -14,7 +16,7 @@ import (
 func (b *Book) RefreshNeighbours() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	links, err := retry(netlink.LinkList)
+	links, err := dump.Links()
 	if err != nil {
 		return err
 	}
@@ -34,11 +36,11 @@ func (b *Book) RefreshNeighbours() error {
 
 func (b *Book) refresh(link netlink.Link, family int) error {
 	index := link.Attrs().Index
-	entries, err := retry(func() ([]netlink.Neigh, error) { return netlink.NeighList(index, family) })
+	entries, err := dump.Whole(func() ([]netlink.Neigh, error) { return netlink.NeighList(index, family) })
 	if err != nil {
 		return err
 	}
-	addrs, err := addrsOf(link, family)
+	addrs, err := dump.Addrs(link, family)
 	if err != nil {
 		return err
 	}

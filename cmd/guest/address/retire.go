@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"godwit/netstate/dump"
 	"godwit/vm/guest"
 
 	"github.com/vishvananda/netlink"
@@ -116,7 +117,7 @@ func hosts(addrs []netip.Addr) []netip.Prefix {
 func (b *Book) Drop(addrs []netip.Addr) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	links, err := retry(netlink.LinkList)
+	links, err := dump.Links()
 	if err != nil {
 		return fmt.Errorf("list NICs: %w", err)
 	}
@@ -141,7 +142,7 @@ func (b *Book) Drop(addrs []netip.Addr) error {
 
 // dropAddr takes an address from a link, whatever its prefix is there.
 func dropAddr(link netlink.Link, addr netip.Addr) error {
-	addrs, err := addrsOf(link, familyOf(addr))
+	addrs, err := dump.Addrs(link, familyOf(addr))
 	if err != nil {
 		return fmt.Errorf("list addresses of %s: %w", link.Attrs().Name, err)
 	}

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"godwit/netstate/dump"
+
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -28,22 +30,6 @@ func ipNet(prefix netip.Prefix) *net.IPNet {
 }
 
 func host(addr netip.Addr) netip.Prefix { return netip.PrefixFrom(addr, addr.BitLen()) }
-
-// retry repeats a listing that the kernel says was disturbed while it was read.
-func retry[T any](list func() (T, error)) (T, error) {
-	var result T
-	var err error
-	for range 8 {
-		if result, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
-			break
-		}
-	}
-	return result, err
-}
-
-func addrsOf(link netlink.Link, family int) ([]netlink.Addr, error) {
-	return retry(func() ([]netlink.Addr, error) { return netlink.AddrList(link, family) })
-}
 
 func replaceRoute(route netlink.Route) error {
 	return netlink.RouteReplace(&route)
@@ -93,14 +79,14 @@ func isDefault(route netlink.Route) bool {
 }
 
 func routesOf(family, table int) ([]netlink.Route, error) {
-	return retry(func() ([]netlink.Route, error) {
+	return dump.Whole(func() ([]netlink.Route, error) {
 		return netlink.RouteListFiltered(family, &netlink.Route{Table: table}, netlink.RT_FILTER_TABLE)
 	})
 }
 
 // rulesFrom lists our rules for packets from addr.
 func rulesFrom(addr netip.Addr) ([]netlink.Rule, error) {
-	rules, err := retry(func() ([]netlink.Rule, error) { return netlink.RuleList(familyOf(addr)) })
+	rules, err := dump.Whole(func() ([]netlink.Rule, error) { return netlink.RuleList(familyOf(addr)) })
 	if err != nil {
 		return nil, fmt.Errorf("list rules: %w", err)
 	}
@@ -165,7 +151,7 @@ func emptyIfUnused(table int) error {
 		return nil
 	}
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		rules, err := retry(func() ([]netlink.Rule, error) { return netlink.RuleList(family) })
+		rules, err := dump.Whole(func() ([]netlink.Rule, error) { return netlink.RuleList(family) })
 		if err != nil {
 			return fmt.Errorf("list rules: %w", err)
 		}

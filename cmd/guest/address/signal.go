@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"godwit/netstate/dump"
 	"godwit/netstate/mptcp"
 
 	"github.com/vishvananda/netlink"
@@ -71,7 +72,7 @@ func signal(device string, addrs []netip.Prefix, id uint8, public ...netip.Addr)
 // dropDead removes endpoints whose address no NIC has any more: there is room for
 // eight only.
 func dropDead(endpoints []mptcp.Endpoint, public []netip.Addr) error {
-	addrs, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	addrs, err := dump.Addrs(nil, netlink.FAMILY_ALL)
 	if err != nil {
 		return fmt.Errorf("list addresses: %w", err)
 	}
