@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -28,20 +27,7 @@ import (
 // program and by the QEMU guest agent. Each runs on this machine, in the test's own
 // network namespace, whose two NICs are the guest's.
 
-// TestMain runs the tests again in a network namespace of their own, as root.
-func TestMain(m *testing.M) {
-	if os.Geteuid() != 0 || os.Getenv("GODWIT_TEST_NETNS") != "" {
-		os.Exit(m.Run())
-	}
-	command := exec.Command("/proc/self/exe", os.Args[1:]...)
-	command.Env = append(os.Environ(), "GODWIT_TEST_NETNS=1")
-	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
-	command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	if err := command.Run(); err != nil {
-		fmt.Fprintln(os.Stderr, "tests in a namespace:", err)
-		os.Exit(1)
-	}
-}
+func TestMain(m *testing.M) { need.Namespace(m) }
 
 const (
 	firstMAC  = "52:54:00:00:09:0a"

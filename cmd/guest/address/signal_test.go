@@ -3,10 +3,7 @@ package address
 import (
 	"fmt"
 	"net/netip"
-	"os"
-	"os/exec"
 	"slices"
-	"syscall"
 	"testing"
 
 	"godwit/internal/need"
@@ -15,20 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// TestMain runs the tests again in a network namespace of their own, as root.
-func TestMain(m *testing.M) {
-	if os.Geteuid() != 0 || os.Getenv("GODWIT_TEST_NETNS") != "" {
-		os.Exit(m.Run())
-	}
-	command := exec.Command("/proc/self/exe", os.Args[1:]...)
-	command.Env = append(os.Environ(), "GODWIT_TEST_NETNS=1")
-	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
-	command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	if err := command.Run(); err != nil {
-		fmt.Fprintln(os.Stderr, "tests in a namespace:", err)
-		os.Exit(1)
-	}
-}
+func TestMain(m *testing.M) { need.Namespace(m) }
 
 // TestSignalMakesRoom: announcements of earlier moves fill the path manager's eight
 // places; those with a port go first, then the oldest, and the newest stay.

@@ -3,13 +3,9 @@ package follow
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/netip"
-	"os"
-	"os/exec"
-	"syscall"
 	"testing"
 	"time"
 
@@ -20,20 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// TestMain runs the tests again in a network namespace of their own, as root.
-func TestMain(m *testing.M) {
-	if os.Geteuid() != 0 || os.Getenv("GODWIT_TEST_NETNS") != "" {
-		os.Exit(m.Run())
-	}
-	command := exec.Command("/proc/self/exe", os.Args[1:]...)
-	command.Env = append(os.Environ(), "GODWIT_TEST_NETNS=1")
-	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
-	command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	if err := command.Run(); err != nil {
-		fmt.Fprintln(os.Stderr, "tests in a namespace:", err)
-		os.Exit(1)
-	}
-}
+func TestMain(m *testing.M) { need.Namespace(m) }
 
 var (
 	from   = netip.MustParseAddr("10.9.1.1")
