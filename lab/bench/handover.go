@@ -1,10 +1,17 @@
 package bench
 
-import "godwit/lab/report"
+import (
+	"fmt"
+
+	"godwit/lab/report"
+)
 
 // Handover is what clients feel of a move.
 func Handover() Table {
-	return Table{Name: "handover", Rows: []Row{idleRow(), uploadRow(), freshRow("download"), freshRow("upload")}}
+	return Table{Name: "handover", Rows: []Row{
+		idleRow(), uploadRow(), datagramsRow(), freshRow("download"), freshRow("upload"),
+		followRow(1, 90), followRow(100, 160), paperRow(),
+	}}
 }
 
 const twoSites = `name: {{.Name}}
@@ -18,7 +25,7 @@ guests:
 traffic:
   - {name: ticks, client: phone, guest: web, kind: ticks, every: 10ms}
 {{- if .Flow}}
-  - {name: {{.Flow}}, client: phone, guest: web, kind: {{.Flow}}}
+  - {name: {{.Flow}}, client: phone, guest: web, kind: {{.Flow}}{{if .Options}}, {{.Options}}{{end}}}
 {{- end}}
 {{- if .Move}}
 steps:
@@ -32,8 +39,8 @@ expect:
 
 // sites fills twoSites.
 type sites struct {
-	Name, Client, Site, Flow string
-	Move                     bool
+	Name, Client, Site, Flow, Options string
+	Move                              bool
 }
 
 // idleRow is the promise in numbers: 1.5 RTT + 60 ms of network downtime, and 2 RTT
@@ -77,6 +84,70 @@ func freshRow(flow string) Row {
 		Aims: []Aim{
 			{Variant: "moved", Measure: "throughput", Against: "fresh", AtLeast: 0.9, AtMost: 1.1},
 			{Variant: "moved", Measure: "RTT", Against: "fresh", AtLeast: 0.9, AtMost: 1.1},
+		},
+	}
+}
+
+// datagramsRow loads half of a link: Linux emulated on a shared core takes no more.
+func datagramsRow() Row {
+	return Row{
+		Name: "udp", Title: "256 MiB with 25 Mbit/s of UDP through the switch",
+		Variants: []Variant{{"godwit", fill(twoSites, sites{Name: "udp", Client: "sanjose", Site: "montreal", Flow: "udp", Options: "rate: 25mbit", Move: true})}},
+		Measures: []Measure{
+			ofFlow("lost", "datagrams", "udp", "records_lost", func(t report.Traffic) *float64 { return scaled(t.RecordsLost, 1) }),
+			dropped, networkDowntime,
+		},
+		Aims: []Aim{{Variant: "godwit", Measure: "lost", AtMost: 0}, {Variant: "godwit", Measure: "dropped", AtMost: 0}},
+	}
+}
+
+// followRow times how long connections take to follow, against a limit in ms: 2 RTT +
+// 50 ms for one, 3 RTT + 100 ms for a hundred (an RTT is 20 ms here).
+func followRow(connections int, limit float64) Row {
+	name := fmt.Sprintf("follow-%d", connections)
+	options := fmt.Sprintf("every: 100ms, connections: %d", connections)
+	return Row{
+		Name: name, Title: fmt.Sprintf("%d connections beside the ticks: from TARGET_RESUME until all have a subflow on the next address", connections),
+		Variants: []Variant{{"godwit", fill(twoSites, sites{Name: name, Client: "internet", Site: "montreal", Flow: "requests", Options: options, Move: true})}},
+		Measures: []Measure{followed, moved, vmDowntime},
+		Aims: []Aim{
+			{Variant: "godwit", Measure: "followed", AtMost: limit},
+			{Variant: "godwit", Measure: "moved", AtLeast: float64(connections + 1), AtMost: float64(connections + 1)},
+		},
+	}
+}
+
+// paperSites is the network of Le & Nahum: Table I's RTTs (San Jose–Montreal 71 ms,
+// Dallas in the middle is not needed), half of each on either side, and §V-A's links.
+const paperSites = `name: paper
+sites:
+  - {name: montreal, guest_net: {v4: 10.1.1.0/24}, uplinks: [{name: public, rate: 300mbit, delay: 17.75ms, loss: 0.01%}]}
+  - {name: sanjose, guest_net: {v4: 10.2.1.0/24}, uplinks: [{name: public, rate: 300mbit, delay: 17.75ms, loss: 0.01%}]}
+clients:
+  - {name: phone, at: sanjose}
+guests:
+  - {name: web, site: montreal, memory: 256MiB}
+traffic:
+  - {name: download, client: phone, guest: web, kind: download}
+steps:
+  - {at: 8s, migrate: {guest: web, to: sanjose, network: {{.Network}}}}
+end: {after_last_migration: 12s, timeout: 180s}
+expect:
+  - {connections: survive}
+  - {leftovers: none}
+`
+
+// paperRow holds a connection that moves against one that the tunnel carries for good,
+// as Le & Nahum do (§V: 12 times the throughput and 1/284 of the RTT at San Jose).
+func paperRow() Row {
+	of := func(network string) string { return fill(paperSites, struct{ Network string }{network}) }
+	return Row{
+		Name: "paper", Title: "Le & Nahum's move to San Jose, RTT 71 ms, 300 Mbit/s, 0.01 % loss; they saw the tunnel at × 0.083 of the throughput and × 284 of the RTT",
+		Variants: []Variant{{"mptcp", of("mptcp")}, {"tunnel", of("tunnel")}},
+		Measures: []Measure{
+			settledOf("throughput", "Mbit/s", "download", func(t report.Traffic) report.Windows { return t.Mbps }),
+			settledOf("RTT", "ms", "download", func(t report.Traffic) report.Windows { return t.RTTMS }),
+			networkDowntime,
 		},
 	}
 }

@@ -1,6 +1,10 @@
 package bench
 
-import "godwit/lab/report"
+import (
+	"slices"
+
+	"godwit/lab/report"
+)
 
 // last takes a number of the run's last migration.
 func last(name, unit, key string, of func(report.Migration) *float64) Measure {
@@ -24,6 +28,26 @@ var (
 	wireMegabytes   = last("wire", "MB", "wire_bytes", func(m report.Migration) *float64 { return scaled(m.WireBytes, 1e-6) })
 	dropped         = last("dropped", "packets", "dropped_packets", func(m report.Migration) *float64 { return scaled(m.DroppedPackets, 1) })
 	rounds          = last("rounds", "", "rounds", func(m report.Migration) *float64 { return scaled(m.Rounds, 1) })
+)
+
+// Measures of a handover. The guest's word that connections have followed comes up to
+// 100 ms after the last join: it waits to see whether the join is kept.
+var (
+	followed = last("followed", "ms", "", func(m report.Migration) *float64 {
+		i := slices.IndexFunc(m.Steps, func(s report.Step) bool { return s.Name == "connections follow" })
+		if i < 0 || m.SwitchedS == nil {
+			return nil
+		}
+		ms := 1e3*(m.Steps[i].AtS-(*m.SwitchedS-m.RequestedS)) + m.Steps[i].MS
+		return &ms
+	})
+	moved = last("moved", "connections", "connections", func(m report.Migration) *float64 {
+		if m.Connections == nil {
+			return nil
+		}
+		n := int64(m.Connections.Moved)
+		return scaled(&n, 1)
+	})
 )
 
 func scaled(n *int64, by float64) *float64 {
