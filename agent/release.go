@@ -13,14 +13,11 @@ import (
 
 // This file is the release: what the source does and asks once it lets go.
 
-// letGo hands the right to run the guest over, and the rest of its memory. The
-// release and the last bytes travel at the same time; the destination starts when
-// it has both.
+// letGo hands the right to run the guest over. The release and the last of memory, which
+// has been on its way since the pause, travel at the same time; the destination starts
+// when it has both.
 func (m *outgoing) letGo(ctx context.Context) error {
 	begun := time.Now()
-	if m.work.forward != nil {
-		m.work.forward.AllowSwitchover()
-	}
 	m.handLeftovers()
 	if !m.state.InDoubt {
 		m.rec.took("hand over: send what is left in the tap", begun)

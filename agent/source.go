@@ -208,7 +208,15 @@ func (m *outgoing) pause(ctx context.Context) error {
 	}
 	m.rec.edit(func(r *Report) { r.Paused = time.Now().UnixNano() })
 	m.rec.event(migration.SourceSuspend)
-	return m.finishDisks(ctx)
+	if err := m.finishDisks(ctx); err != nil {
+		return err
+	}
+	// The last of memory travels while the journal is written. It is no right: the
+	// destination starts nothing before it has the release.
+	if m.work.forward != nil {
+		m.work.forward.AllowSwitchover()
+	}
+	return nil
 }
 
 // unflip leads the guest's packets here again, at both ends.

@@ -17,8 +17,8 @@ const (
 	CopyMemory   Effect = "copy_memory"   // what is left fits the downtime budget; QEMU is held off the switchover
 	AskSuspend   Effect = "ask_suspend"   // the hooks of PRE_SOURCE_SUSPEND say go, while the guest runs; what is left fits still
 	Flip         Effect = "flip"          // packets for the guest go into the tunnel and wait at the destination
-	Pause        Effect = "pause"         // the guest executes nothing; its tap is drained
-	Release      Effect = "release"       // journal that we have let go, then hand the right over and let the rest of memory go
+	Pause        Effect = "pause"         // the guest executes nothing, its tap is drained; the last of its memory goes
+	Release      Effect = "release"       // journal that we have let go, then hand the right over
 	AwaitLanding Effect = "await_landing" // the destination has handed the connections over
 	CleanSource  Effect = "clean_source"  // the guest's QEMU here is gone, what no lease needs is removed
 )

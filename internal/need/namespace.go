@@ -1,6 +1,7 @@
 package need
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,7 +19,7 @@ func Namespace(m *testing.M) {
 	if os.Geteuid() != 0 || os.Getenv(inside) != "" {
 		os.Exit(m.Run())
 	}
-	command := exec.Command("/proc/self/exe", os.Args[1:]...)
+	command := exec.CommandContext(context.Background(), "/proc/self/exe", os.Args[1:]...)
 	command.Env = append(os.Environ(), inside+"=1")
 	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
 	command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
