@@ -33,7 +33,7 @@ func (m *outgoing) letGo(ctx context.Context) error {
 		answers <- err
 	}()
 	if m.guest.Machine != nil {
-		go m.finishMemory(ctx)
+		m.followMemory(ctx)
 	}
 	if err := <-answers; err != nil {
 		return err
@@ -112,22 +112,35 @@ func (m *outgoing) askRelease(ctx context.Context, answer *ReleaseAnswer) error 
 	}
 }
 
-// finishMemory waits for the last byte and keeps QEMU's own figures. Where the
-// transfer breaks, the destination is asked for its refusal.
-func (m *outgoing) finishMemory(ctx context.Context) {
+// followMemory follows the last of memory until the source's QEMU is no longer needed:
+// the destination may well say that the guest runs before QEMU has heard that it was
+// the last byte. ctx is of the release.
+func (m *outgoing) followMemory(ctx context.Context) {
+	m.work.leaveMemory()
+	life, end := context.WithCancel(m.a.ctx)
+	m.work.endMemory = end
+	go func() {
+		defer end()
+		m.finishMemory(life, ctx)
+	}()
+}
+
+// finishMemory waits for the last byte and keeps QEMU's own figures, until life ends.
+// Where the transfer breaks while the release is under way, the destination is asked for
+// its refusal.
+func (m *outgoing) finishMemory(life, release context.Context) {
 	if !m.guest.alive() { // found so by an agent that was started again
-		m.askRefusal(ctx, "its QEMU at the source is gone")
+		m.askRefusal(release, "its QEMU at the source is gone")
 		return
 	}
-	if err := m.guest.Machine.ReleaseSwitchover(ctx); err != nil {
+	if err := m.guest.Machine.ReleaseSwitchover(release); err != nil {
 		m.a.log.Warn("release switchover", "migration", m.plan.ID, "error", err)
 	}
-	p, err := m.guest.Machine.AwaitMigration(ctx)
+	p, err := m.guest.Machine.AwaitMigration(life)
 	if err != nil {
-		if ctx.Err() != nil {
-			return
+		if life.Err() == nil && release.Err() == nil {
+			m.askRefusal(release, err.Error())
 		}
-		m.askRefusal(ctx, err.Error())
 		return
 	}
 	downtime := float64(p.Downtime.Microseconds()) / 1000

@@ -42,6 +42,7 @@ type sourceWork struct {
 	endpoints     []endpointAt  // of the transfer mptcp, this host's
 	mirrors       *mirrors      // nil where no disk moves
 	endTicks      func() *Tick  // stops following the guest's counter, returns the last
+	endMemory     func()        // stops following the last of memory
 	wireStart     map[string]int64
 	memoryTunnels []tunnel.Config // of a direct transfer
 	landed        LandedAnswer
@@ -63,7 +64,14 @@ func (w *sourceWork) release() {
 		if w.endTicks != nil {
 			w.endTicks()
 		}
+		w.leaveMemory()
 	})
+}
+
+func (w *sourceWork) leaveMemory() {
+	if w.endMemory != nil {
+		w.endMemory()
+	}
 }
 
 // perform does one effect. Each is idempotent, and ends soon after ctx does.

@@ -17,7 +17,8 @@ import (
 // tickEvery is the interval of the guest's own counter while it is followed.
 const tickEvery = 5 * time.Millisecond
 
-// followTicks starts the guest's counter and keeps the last tick heard.
+// followTicks starts the guest's counter and keeps the last tick heard. It returns when it
+// has heard the first: a guest that is stopped at once must have been heard as well.
 func (m *outgoing) followTicks(ctx context.Context) error {
 	c := m.guest.Channel
 	if c == nil {
@@ -28,17 +29,23 @@ func (m *outgoing) followTicks(ctx context.Context) error {
 	if err := says(askCtx, c.Ticks(askCtx, tickEvery)); err != nil {
 		return err
 	}
-	stop, done := make(chan struct{}), make(chan *Tick, 1)
+	stop, done, heard := make(chan struct{}), make(chan *Tick, 1), make(chan struct{})
 	go func() {
 		var last *Tick
 		for {
 			select {
 			case e, ok := <-c.Events():
 				if !ok {
+					if last == nil {
+						close(heard) // there will be none
+					}
 					done <- last
 					return
 				}
 				if e.Name == guest.EventTick {
+					if last == nil {
+						close(heard)
+					}
 					last = &Tick{N: e.N, At: e.At.UnixNano()}
 				}
 			case <-stop:
@@ -57,7 +64,12 @@ func (m *outgoing) followTicks(ctx context.Context) error {
 		}
 		return last
 	}
-	return nil
+	select {
+	case <-heard:
+		return nil
+	case <-askCtx.Done():
+		return says(askCtx, fmt.Errorf("no tick: %w", askCtx.Err()))
+	}
 }
 
 // awaitLanding follows the destination until the connections have been handed over
@@ -149,6 +161,7 @@ func (m *outgoing) askLanded(ctx context.Context) error {
 // cleanSource removes what the guest was here, but for a leased tunnel.
 func (m *outgoing) cleanSource(ctx context.Context) error {
 	m.countWire()
+	m.work.leaveMemory()
 	if m.work.forward != nil {
 		m.noteDataPath()
 		m.work.forward.Close() //nolint:errcheck // the guest is there
