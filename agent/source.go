@@ -41,6 +41,7 @@ type sourceWork struct {
 	firstRound    time.Duration // of the copy
 	endpoints     []endpointAt  // of the transfer mptcp, this host's
 	mirrors       *mirrors      // nil where no disk moves
+	writes        <-chan int64  // bytes per second that the guest rewrites, once; nil where nobody asks
 	endTicks      func() *Tick  // stops following the guest's counter, returns the last
 	endMemory     func()        // stops following the last of memory
 	wireStart     map[string]int64

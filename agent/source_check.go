@@ -171,6 +171,7 @@ func (m *outgoing) checkHere(ctx context.Context) error {
 	if err := m.checkHooks(); err != nil {
 		return err
 	}
+	m.measureWriting()
 	return m.checkGuest(ctx, refuse)
 }
 
@@ -208,9 +209,6 @@ func bestTransfer(facts vm.Facts, mode string) string {
 func (m *outgoing) checkGuest(ctx context.Context, refuse func(migration.Code, string, ...any) error) error {
 	if m.plan.Transfer == "auto" {
 		m.plan.Transfer = bestTransfer(m.work.facts, m.plan.Mode)
-	}
-	if m.plan.Mode == "auto" {
-		m.plan.Mode = "precopy"
 	}
 	if m.guest.Channel == nil { // it keeps its address, see unfit
 		return nil
@@ -280,6 +278,9 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 	if abs(m.work.skew) < back.Sub(sent)/2 {
 		m.work.skew = 0 // within what the measurement cannot tell from none
 	}
+	if err := m.settleMode(ctx, m.carried(n)); err != nil {
+		return err
+	}
 	m.predict(n)
 	m.rec.edit(func(r *Report) { r.Old, r.Next = m.plan.Held, m.plan.Next })
 	return nil
@@ -311,6 +312,22 @@ func (m *outgoing) overlap(n Neighbour) error {
 }
 
 func (m *outgoing) predict(n Neighbour) {
+	ratio := 1.0
+	if m.plan.Transfer == "qemu-multifd" || ownPath(m.plan) {
+		ratio = 0.5 // zstd on the memory of ordinary guests (docs/measurements.md)
+	}
+	f := policy.Predict(policy.Facts{
+		Touched: min(m.work.offer.Touched, m.work.facts.Memory), Memory: m.work.facts.Memory,
+		Disk: diskData(m.guest.Held.Description.Disks), Rate: m.carried(n), RTT: m.work.rtt, Ratio: ratio, Budget: m.plan.Downtime,
+	})
+	m.rec.edit(func(r *Report) {
+		r.Predicted = &Prediction{f.Migration.Seconds(), float64(f.Downtime.Microseconds()) / 1000, f.WireBytes}
+		r.MemoryBytes = m.work.facts.Memory
+	})
+}
+
+// carried is what the migration's paths carry at most, bits per second; 0 if unknown.
+func (m *outgoing) carried(n Neighbour) int64 {
 	var rate int64
 	for _, p := range m.paths(n) {
 		rate += p.Rate
@@ -318,18 +335,7 @@ func (m *outgoing) predict(n Neighbour) {
 	if m.plan.Bandwidth > 0 && (rate == 0 || m.plan.Bandwidth < rate) {
 		rate = m.plan.Bandwidth
 	}
-	ratio := 1.0
-	if m.plan.Transfer == "qemu-multifd" || ownPath(m.plan) {
-		ratio = 0.5 // zstd on the memory of ordinary guests (docs/measurements.md)
-	}
-	f := policy.Predict(policy.Facts{
-		Touched: min(m.work.offer.Touched, m.work.facts.Memory), Memory: m.work.facts.Memory,
-		Disk: diskData(m.guest.Held.Description.Disks), Rate: rate, RTT: m.work.rtt, Ratio: ratio, Budget: m.plan.Downtime,
-	})
-	m.rec.edit(func(r *Report) {
-		r.Predicted = &Prediction{f.Migration.Seconds(), float64(f.Downtime.Microseconds()) / 1000, f.WireBytes}
-		r.MemoryBytes = m.work.facts.Memory
-	})
+	return rate
 }
 
 // paths are those that this migration's transfer uses.

@@ -71,6 +71,9 @@ func (r *run) migrationReport(m *move) report.Migration {
 	if rep.Problem != nil {
 		out.Reason = rep.Problem.Text
 	}
+	if out.Outcome == "" {
+		out.Outcome, out.Reason = report.InDoubt, fmt.Sprintf("the run ended while it was in phase %s", m.phase)
+	}
 	out.TotalS, out.MigrationS = since(rep.Requested, rep.Ended), since(rep.Requested, rep.Resumed)
 	out.MemoryS = since(rep.Requested, rep.MemoryDone)
 	out.SwitchedS = since(r.zero.UnixNano(), rep.Resumed)

@@ -153,6 +153,7 @@ func (r *run) carryOut(ctx context.Context) (timedOut bool) {
 		close(scheduled)
 	})
 	timedOut = r.awaitEnd(ctx, scheduled, limit.C)
+	r.callOff()
 	r.stopTraffic()
 	cancel()
 	r.endLeases()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -130,6 +131,35 @@ func (r *run) follow(ctx context.Context, host *hostAgent, m *move) {
 				m.set(&rep)
 				return
 			}
+		}
+	}
+}
+
+// callOffTime bounds what the end of a run waits for migrations that it calls off.
+const callOffTime = 5 * time.Second
+
+// callOff ends the migrations that are under way when the run ends, as a person would
+// who wants no more of it: what can be undone is undone, and each has its true outcome.
+func (r *run) callOff() {
+	ctx, cancel := context.WithTimeout(context.Background(), callOffTime) // also when the run was interrupted
+	defer cancel()
+	r.mu.Lock()
+	moves := slices.Clone(r.moves)
+	r.mu.Unlock()
+	for _, m := range moves {
+		if m.ended() || m.id == "" {
+			continue
+		}
+		host := r.w.agents[m.from]
+		if err := host.client.Abort(ctx, m.id); err != nil { // it has been handed over, or nobody answers
+			r.tell("the run ends: " + err.Error())
+		}
+		select {
+		case <-m.done:
+		case <-ctx.Done():
+		}
+		if rep, err := host.client.Report(ctx, m.id); err == nil && !m.ended() {
+			m.set(&rep)
 		}
 	}
 }

@@ -12,6 +12,17 @@ const tail = 256 << 10
 // load is how long a destination QEMU takes from the last byte to ready.
 const load = 10 * time.Millisecond
 
+// converging is the share of what the paths carry that a guest may rewrite, for rounds
+// that get shorter fast enough (each is that share of the one before).
+const converging = 0.8
+
+// Converges says whether copying again and again can come to an end: a guest that rewrites
+// dirty bytes per second, of which a page counts once, over paths that carry so many. It
+// is so where either is not known (0).
+func Converges(dirty, carried int64) bool {
+	return dirty == 0 || carried == 0 || float64(dirty) < converging*float64(carried)
+}
+
 // Look is one look at a migration's memory.
 type Look struct {
 	At        time.Duration // since the copy began

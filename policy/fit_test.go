@@ -86,3 +86,20 @@ func TestBest(t *testing.T) {
 		t.Fatalf("%v, want %v", copying.Best(), want)
 	}
 }
+
+func TestConverges(t *testing.T) {
+	for _, c := range []struct {
+		dirty, carried int64
+		want           bool
+	}{
+		{0, 10e6, true}, // an idle guest, or one whose writing is not known
+		{50e6, 0, true}, // paths of unknown rate
+		{7e6, 10e6, true},
+		{9e6, 10e6, false},
+		{50e6, 10e6, false},
+	} {
+		if got := Converges(c.dirty, c.carried); got != c.want {
+			t.Errorf("%d bytes/s written, %d carried: %v", c.dirty, c.carried, got)
+		}
+	}
+}

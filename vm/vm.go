@@ -9,7 +9,10 @@
 // (QEMU, migration_iteration_finish).
 package vm
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Machine is a guest on this host. Every method that waits takes a context and is
 // bounded also without a deadline in it. Methods may be called concurrently.
@@ -61,6 +64,10 @@ type Machine interface {
 	// Courtesy makes the threads that copy memory yield to the guests' processors,
 	// or not any more. It returns how many there are.
 	Courtesy(on bool) (int, error)
+	// DirtyRate measures how much memory the guest rewrites, in bytes per second: what
+	// differs after over (at least a second, whole seconds), by a sample of its pages. A
+	// page that is written a hundred times counts once. It takes that long.
+	DirtyRate(ctx context.Context, over time.Duration) (int64, error)
 	// Progress returns how far the migration is, at either end.
 	Progress(ctx context.Context) (Progress, error)
 	// AwaitMigration waits for the migration's end, at either end. The error is nil

@@ -16,16 +16,17 @@ const (
 	// in a handover, its clients wait for.
 	firstNice = -5
 	// packetsNice is that of the threads that take a busy guest's packets (ksoftirqd, 0
-	// by itself): under emulation they would wait behind the first process for longer
-	// than the guest was stopped, and network downtime would be a run queue's.
-	packetsNice = -15
+	// by itself): the same. Under emulation, with less they would wait behind the first
+	// process for longer than the guest was stopped, and network downtime would be a run
+	// queue's; with more, a client's upload would keep the host waiting for seconds.
+	packetsNice = firstNice
 )
 
 // first puts this process before the guest's workloads. Threads that begin later
 // inherit it, and so do children, until family.start or notFirst says otherwise.
 func first() error { return renice(firstNice) }
 
-// packetsFirst puts packets before all processes; for guests of the lab only.
+// packetsFirst puts packets before workloads too; for guests of the lab only.
 func packetsFirst() error {
 	names, err := filepath.Glob("/proc/[0-9]*/comm")
 	for _, path := range names {

@@ -1,0 +1,59 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"godwit/policy"
+)
+
+// This file settles what mode `auto` means: pre-copy for a guest that writes less than the
+// paths carry, and hybrid for one that does not, which pre-copy would follow for ever.
+
+// dirtyFor is for how long a guest's writing is measured, beside the rest of the check.
+const dirtyFor = time.Second
+
+// measureWriting begins to measure how much memory the guest rewrites, where that
+// decides something; settleMode takes the answer.
+func (m *outgoing) measureWriting() {
+	if m.plan.Mode != "auto" {
+		return
+	}
+	answer := make(chan int64, 1)
+	m.work.writes = answer
+	machine := m.guest.Machine
+	go func() {
+		ctx, cancel := limitDirtyRate.on(m.a.ctx)
+		defer cancel()
+		rate, err := machine.DirtyRate(ctx, dirtyFor)
+		if err != nil {
+			m.a.log.Info("how much the guest writes is not known", "migration", m.plan.ID, "error", says(ctx, err))
+			rate = 0
+		}
+		answer <- rate
+	}()
+}
+
+// settleMode chooses between pre-copy and hybrid, by the rate of the paths that the
+// migration may use (bits per second, 0: unknown).
+func (m *outgoing) settleMode(ctx context.Context, pathRate int64) error {
+	if m.plan.Mode != "auto" {
+		return nil
+	}
+	if m.work.writes == nil { // an agent that was started again goes on here
+		m.measureWriting()
+	}
+	m.plan.Mode = "precopy"
+	select {
+	case writes := <-m.work.writes:
+		if carried := pathRate / 8; ownPath(m.plan) && !policy.Converges(writes, carried) {
+			m.plan.Mode = "hybrid"
+			m.rec.note(fmt.Sprintf("mode hybrid: the guest rewrites %.1f MB/s, the paths carry %.1f MB/s", float64(writes)/1e6, float64(carried)/1e6))
+		}
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	m.rec.edit(func(r *Report) { r.Mode = m.plan.Mode })
+	return nil
+}
