@@ -15,7 +15,8 @@ import (
 const addressTries = 64
 
 // freeAddresses chooses an address of each family of this site's subnet that
-// nobody answers for (RFC 5227, RFC 4862 §5.4) and no guest here holds. want is
+// nobody answers for (RFC 5227, RFC 4862 §5.4) and no guest here holds or was promised,
+// and promises it. want is
 // tried alone where it is valid.
 func (a *Agent) freeAddresses(ctx context.Context, want netip.Addr, guest string) ([]migration.Address, error) {
 	var out []migration.Address
@@ -39,13 +40,12 @@ func (a *Agent) freeAddresses(ctx context.Context, want netip.Addr, guest string
 }
 
 func (a *Agent) freeAddress(ctx context.Context, subnet netip.Prefix, gateway, want netip.Addr, guest string) (netip.Addr, error) {
-	taken := a.takenAddresses()
 	if want.IsValid() && want.Is4() == subnet.Addr().Is4() {
 		if !subnet.Contains(want) {
 			return netip.Addr{}, &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf(
 				"next address %s: not in the guests' subnet %s of site %s", want, subnet, a.config.Site)}
 		}
-		return want, a.probeAddress(ctx, want, taken)
+		return want, a.probeAddress(ctx, want, guest)
 	}
 	addr := hostPart(subnet, a.config.Network.First)
 	var last error
@@ -54,7 +54,7 @@ func (a *Agent) freeAddress(ctx context.Context, subnet netip.Prefix, gateway, w
 			break
 		}
 		if addr != gateway {
-			if last = a.probeAddress(ctx, addr, taken); last == nil {
+			if last = a.probeAddress(ctx, addr, guest); last == nil {
 				return addr, nil
 			}
 		}
@@ -64,12 +64,16 @@ func (a *Agent) freeAddress(ctx context.Context, subnet netip.Prefix, gateway, w
 		"next address for guest %s: none is free in %s of site %s, the last tried: %v; free one or name one with --address", guest, subnet, a.config.Site, last)}
 }
 
-// probeAddress says who has addr, as an error.
-func (a *Agent) probeAddress(ctx context.Context, addr netip.Addr, taken map[netip.Addr]string) error {
-	if owner, ok := taken[addr]; ok {
-		return &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf(
-			"next address %s: guest %s of this host has it", addr, owner)}
+// probeAddress promises addr to the guest, or says who has it, as an error.
+func (a *Agent) probeAddress(ctx context.Context, addr netip.Addr, guest string) (err error) {
+	if err := a.promise(addr, guest); err != nil {
+		return err
 	}
+	defer func() {
+		if err != nil {
+			a.promised.release(guest, addr)
+		}
+	}()
 	used, by, err := netstate.Probe(ctx, a.config.Network.Bridge, addr)
 	if err != nil {
 		return fmt.Errorf("probe address %s: %w", addr, err)

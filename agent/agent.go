@@ -37,7 +37,7 @@ type Agent struct {
 	probes  *reflector
 	clock   func() time.Time
 
-	choosing sync.Mutex // addresses of guests that start
+	promised promises
 
 	mu       sync.Mutex
 	outgoing map[string]*outgoing

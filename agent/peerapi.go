@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/netip"
+	"slices"
 	"time"
 
 	"godwit/agent/journal"
@@ -170,6 +172,11 @@ func (a *Agent) incomingFor(p Preparation) (*incoming, error) {
 		if other.plan.Guest == p.Plan.Guest {
 			return nil, &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf("guest %s: migration %s brings it to %s already", p.Plan.Guest, other.plan.ID, a.config.Host)}
 		}
+		for _, next := range p.Plan.Next {
+			if !p.Plan.KeepsAddress() && slices.ContainsFunc(other.plan.Next, func(o migration.Address) bool { return o.Prefix.Addr() == next.Prefix.Addr() }) {
+				return nil, &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf("next address %s: guest %s comes to %s with it; try again for another", next.Prefix.Addr(), other.plan.Guest, a.config.Host)}
+			}
+		}
 	}
 	log, err := journal.Create(a.config.dir("journal"), p.Plan.ID)
 	if err != nil {
@@ -189,6 +196,9 @@ func (a *Agent) incomingFor(p Preparation) (*incoming, error) {
 func (a *Agent) forgetIncoming(id string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if m, ok := a.incoming[id]; ok {
+		a.promised.release(m.plan.Guest, netip.Addr{})
+	}
 	delete(a.incoming, id)
 }
 

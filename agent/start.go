@@ -89,16 +89,14 @@ func (a *Agent) startGuest(ctx context.Context, d Description) (_ *Guest, err er
 	return g, nil
 }
 
-// chooseAddresses gives a new guest free addresses; of those that start at the same
-// time, one after the other.
+// chooseAddresses gives a new guest free addresses.
 func (a *Agent) chooseAddresses(ctx context.Context, g *Guest) error {
-	a.choosing.Lock()
-	defer a.choosing.Unlock()
 	addrs, err := a.freeAddresses(ctx, netip.Addr{}, g.name())
 	if err != nil {
 		return err
 	}
 	a.guests.give(g, addrs)
+	a.promised.release(g.name(), netip.Addr{})
 	return nil
 }
 

@@ -158,12 +158,34 @@ func (w *world) agentConfig(h topo.Host, all []topo.Host, tls string) agent.Conf
 		},
 		Uplinks: uplinksOf(h),
 	}
+	c.Network.First = firstAddress(h, all)
 	for _, other := range all {
 		if other.Name != h.Name {
 			c.Peers = append(c.Peers, agent.Neighbour{Host: other.Name, Site: other.Site, V4: other.GuestV4, V6: other.GuestV6, Uplinks: uplinksOf(other)})
 		}
 	}
 	return c
+}
+
+// hostShare is how many addresses of a site's subnet each of its hosts hands out before
+// it comes to the next one's.
+const hostShare = 40
+
+// firstAddress keeps hosts of one site apart, as docs/agent.md asks of everybody.
+func firstAddress(h topo.Host, all []topo.Host) uint32 {
+	first := uint32(10)
+	for _, other := range all {
+		if other.Name == h.Name {
+			break
+		}
+		if other.Site == h.Site {
+			first += hostShare
+		}
+	}
+	if h.GuestV4.IsValid() && h.GuestV4.Bits() > 24 {
+		return 0 // too small to share out: the default
+	}
+	return first
 }
 
 func uplinksOf(h topo.Host) []agent.Uplink {
