@@ -148,13 +148,14 @@ func (n *node) run(_ context.Context, p runParam) (any, error) {
 }
 
 // end stops the machine, after a moment in which the answer gets out. All other processes
-// end first, as in any shutdown, and no address is set any more: kernels wait for ever for
-// a NIC's answer that they have shut down.
+// end first, as in any shutdown, then the network: see address.Book.Close.
 func (n *node) end(how int) error {
 	go func() {
 		time.Sleep(100 * time.Millisecond)
-		n.book.Close()
 		_ = unix.Kill(-1, unix.SIGKILL)
+		if err := n.book.Close(); err != nil {
+			say("end: %v", err)
+		}
 		unix.Sync()
 		if err := unix.Reboot(how); err != nil {
 			say("end: %v", err)

@@ -3,6 +3,7 @@ package address
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 
 	"godwit/netstate/dump"
@@ -62,8 +63,24 @@ func (b *Book) Retire(p guest.Retire) error {
 	return nil
 }
 
-// Close ends the book: what is under way is finished, and nothing is done after it.
-func (b *Book) Close() { b.mu.Lock() }
+// Close is for a machine that is about to end: what is under way is finished, nothing is
+// done after it, and every NIC is down. A NIC that is up when the kernel shuts its devices
+// down can lock the machine up: the queues of virtio devices are broken then, and
+// virtnet_poll_cleantx looks into one for ever, in an interrupt, for packets that had just
+// been sent (Linux 0d0eff39ceb3 mends it; older kernels that break queues lack that).
+func (b *Book) Close() error {
+	b.mu.Lock() // for good
+	links, err := dump.Links()
+	for _, link := range links {
+		if link.Attrs().Flags&net.FlagLoopback != 0 {
+			continue
+		}
+		if derr := netlink.LinkSetDown(link); derr != nil {
+			err = errors.Join(err, fmt.Errorf("set %s down: %w", link.Attrs().Name, derr))
+		}
+	}
+	return err
+}
 
 // takeOver moves what must live on to the new NIC: the main route, if it still
 // leads out of the old one, and the addresses to keep.
