@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/netip"
+	"strings"
 	"testing"
 
 	"godwit/agent/peer"
@@ -62,4 +64,48 @@ func FuzzJournaledStates(f *testing.F) {
 			}
 		}
 	})
+}
+
+// FuzzAnswers: what a destination may answer to check and prepare is refused, or can be used:
+// and QEMU is told of nothing but an address and a port.
+func FuzzAnswers(f *testing.F) {
+	key := strings.Repeat("A", 43) + "="
+	f.Add([]byte(`{"next":[{"prefix":"10.2.1.10/24"}],"token":"AAAAAAAAAAAAAAAAAAAAAA=="}`), []byte(`{"tunnel_key":"`+key+`","tunnel":"10.0.0.1:700","memory":"tcp:10.0.0.1:4444,mptcp=on"}`))
+	f.Add([]byte(`{"next":[{}],"token":""}`), []byte(`{"tunnel_key":"`+key+`","tunnel":"10.0.0.1:700","memory":"exec:sh -c id"}`))
+	f.Add([]byte(`null`), []byte(`{"tunnel_key":"`+key+`","tunnel":"10.0.0.1:700","memory":"tcp:10.0.0.1:4444,fd=3"}`))
+	f.Fuzz(func(t *testing.T, check, prepare []byte) {
+		plan := migration.Plan{Network: "mptcp", Transfer: "qemu-mptcp"}
+		var a Acceptance
+		if json.Unmarshal(check, &a) == nil && a.check(plan) == nil {
+			var token [tokenLength]byte
+			if copy(token[:], a.Token) != tokenLength || len(bare(a.Next)) == 0 || len(a.Next) > mostAddresses {
+				t.Fatalf("taken: %+v", a)
+			}
+		}
+		var p Prepared
+		if json.Unmarshal(prepare, &p) == nil && p.check(plan) == nil {
+			at, _, _ := strings.Cut(strings.TrimPrefix(p.Memory, "tcp:"), ",")
+			if _, err := netip.ParseAddrPort(at); err != nil || strings.Count(p.Memory, ",") > 1 || len(p.Tunnels) > mostAddresses {
+				t.Fatalf("taken: %+v", p)
+			}
+		}
+	})
+}
+
+// TestAnswersAreChecked: an answer that would have QEMU run a command is refused.
+func TestAnswersAreChecked(t *testing.T) {
+	good := Prepared{TunnelKey: strings.Repeat("A", 43) + "=", Tunnel: netip.MustParseAddrPort("10.0.0.1:700")}
+	for memory, ok := range map[string]bool{
+		"tcp:10.0.0.1:4444": true, "tcp:[fe80::1%gwm1]:4444,mptcp=on": true, "exec:touch /x": false, "fd:3": false, "unix:/run/x": false,
+		"tcp:10.0.0.1:4444,reconnect=1": false, "": false, "10.0.0.1:4444": false,
+	} {
+		p := good
+		p.Memory = memory
+		if err := p.check(migration.Plan{Transfer: "qemu-mptcp"}); (err == nil) != ok {
+			t.Errorf("memory to %q: %v", memory, err)
+		}
+	}
+	if err := good.check(migration.Plan{Transfer: "lanes"}); err != nil {
+		t.Error(err)
+	}
 }

@@ -259,6 +259,9 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 		return err
 	}
 	back := time.Now()
+	if err := m.work.accepted.check(m.plan); err != nil {
+		return err
+	}
 	m.plan.Next = m.work.accepted.Next
 	if err := announceable(m.plan, m.work.capabilities); err != nil {
 		return err

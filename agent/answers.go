@@ -1,0 +1,71 @@
+package agent
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"godwit/migration"
+	"godwit/netstate/tunnel"
+)
+
+// Answers of another host are used as they are once they were checked here: in lists,
+// names of devices, and in what is handed to QEMU.
+
+// check says what of an acceptance cannot be meant.
+func (a Acceptance) check(plan migration.Plan) error {
+	wrong := answersWrong("check")
+	switch {
+	case len(a.Next) > mostAddresses:
+		return wrong("%d next addresses", len(a.Next))
+	case len(a.Next) == 0 && !plan.KeepsAddress():
+		return wrong("no next address")
+	case len(a.Token) != tokenLength:
+		return wrong("a token of %d bytes", len(a.Token))
+	}
+	for _, addr := range a.Next {
+		if !addr.Prefix.IsValid() {
+			return wrong("an address that is none")
+		}
+	}
+	return nil
+}
+
+// check says what of a destination's preparation cannot be meant.
+func (p Prepared) check(plan migration.Plan) error {
+	wrong := answersWrong("prepare")
+	if _, err := tunnel.ParseKey(p.TunnelKey); err != nil {
+		return wrong("the destination's tunnel key is not one")
+	}
+	switch {
+	case !p.Tunnel.IsValid():
+		return wrong("the tunnel's end there is no address")
+	case len(p.Tunnels) > mostAddresses:
+		return wrong("%d tunnels for memory", len(p.Tunnels))
+	case direct(plan) && !isQEMUAddress(p.Memory):
+		return wrong("memory is not to be sent to %.40q", p.Memory)
+	case multipath(plan) && !isPort(p.Memory):
+		return wrong("the port for memory is not one; bring both hosts to the same release")
+	}
+	return nil
+}
+
+func answersWrong(what string) func(string, ...any) error {
+	return func(format string, a ...any) error {
+		return &migration.Problem{Code: migration.CodePeer, Text: what + ": the destination's answer is not one: " + fmt.Sprintf(format, a...)}
+	}
+}
+
+// isQEMUAddress says whether QEMU may be told to send memory there: an address and a port,
+// and none of the other things that it takes, such as commands.
+func isQEMUAddress(uri string) bool {
+	at, ok := strings.CutPrefix(uri, "tcp:")
+	_, err := netip.ParseAddrPort(strings.TrimSuffix(at, ",mptcp=on"))
+	return ok && err == nil
+}
+
+func isPort(s string) bool {
+	port, err := strconv.ParseUint(s, 10, 16)
+	return err == nil && port > 0
+}
