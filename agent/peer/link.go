@@ -33,10 +33,15 @@ type Path struct {
 const (
 	dialStagger = 250 * time.Millisecond // between tries of paths
 	dialLimit   = 4 * time.Second
-	// dialAgain is between tries of one path that say nothing: sooner than TCP itself asks again.
-	dialAgain = time.Second
-	// controlSilence ends a control connection whose path has died (TCP_USER_TIMEOUT, RFC 5482).
+	// dialAgain is between tries of one path that say nothing: sooner than TCP itself asks
+	// again, so that a path that works again is found at once.
+	dialAgain = 250 * time.Millisecond
+	// controlSilence ends a control connection whose path has died: what is sent is not
+	// acknowledged (TCP_USER_TIMEOUT, RFC 5482), or, while an answer is waited for, probes are
+	// not, each controlProbe. The call is repeated on a new one: an old one would wait for
+	// TCP to ask again, which after a long cut may take as long as the cut.
 	controlSilence = 3 * time.Second
+	controlProbe   = time.Second
 	// streamSilence lets a stream outlive a cut of a minute.
 	streamSilence = 90 * time.Second
 	// retryMost is TCP's longest pause between tries to get a segment through.
@@ -99,6 +104,7 @@ func (l *Link) Call(ctx context.Context, method, path string, request, answer an
 	}
 	var last error
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		began := time.Now()
 		last = l.once(ctx, method, path, body, answer)
 		var problem *migration.Problem
 		if last == nil || errors.As(last, &problem) {
@@ -112,7 +118,7 @@ func (l *Link) Call(ctx context.Context, method, path string, request, answer an
 		select {
 		case <-ctx.Done():
 			return &Unreachable{l.host, last}
-		case <-time.After(wait):
+		case <-time.After(wait - time.Since(began)): // a try that took long was pause enough
 		}
 	}
 }
@@ -174,7 +180,7 @@ func (l *Link) dialAny(ctx context.Context, protocol string) (net.Conn, Path, er
 				results <- result{err: ctx.Err()}
 				return
 			}
-			conn, err := l.dialPath(ctx, p, protocol)
+			conn, err := l.dial(ctx, p, protocol, controlSilence, 0)
 			results <- result{conn, p, err}
 		}()
 	}
@@ -199,9 +205,31 @@ func (l *Link) dialAny(ctx context.Context, protocol string) (net.Conn, Path, er
 	return nil, Path{}, first
 }
 
-// dialPath dials one path, and again each dialAgain while nothing is heard, so that a
-// path that works again is found soon. The first that completes its handshake wins.
-func (l *Link) dialPath(ctx context.Context, p Path, protocol string) (net.Conn, error) {
+// dial opens a TLS connection bound to one path's own uplink.
+func (l *Link) dial(ctx context.Context, p Path, protocol string, silence time.Duration, pace int64) (net.Conn, error) {
+	d := net.Dialer{
+		LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(p.Local, 0)),
+		Control:   socketOptions(silence, pace),
+	}
+	d.SetMultipathTCP(false) // one path each, on purpose
+	if silence == controlSilence {
+		d.KeepAliveConfig = net.KeepAliveConfig{Enable: true, Idle: controlProbe, Interval: controlProbe, Count: int(controlSilence / controlProbe)}
+	}
+	raw, err := reach(ctx, &d, netip.AddrPortFrom(p.Remote, l.port).String())
+	if err != nil {
+		return nil, fmt.Errorf("path %s: %w", p.Name, err)
+	}
+	conn := tls.Client(raw, l.id.client(l.host, protocol))
+	if err := conn.HandshakeContext(ctx); err != nil {
+		raw.Close()
+		return nil, fmt.Errorf("path %s: %w", p.Name, err)
+	}
+	return conn, nil
+}
+
+// reach connects to an address, and asks again each dialAgain while nothing is heard. The
+// first that is answered wins; an error is the last one's.
+func reach(ctx context.Context, d *net.Dialer, address string) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type result struct {
@@ -213,7 +241,7 @@ func (l *Link) dialPath(ctx context.Context, p Path, protocol string) (net.Conn,
 	try := func() {
 		pending++
 		go func() {
-			conn, err := l.dial(ctx, p, protocol, controlSilence, 0)
+			conn, err := d.DialContext(ctx, "tcp", address)
 			results <- result{conn, err}
 		}()
 	}
@@ -240,25 +268,6 @@ func (l *Link) dialPath(ctx context.Context, p Path, protocol string) (net.Conn,
 			return r.conn, r.err
 		}
 	}
-}
-
-// dial opens a TLS connection bound to one path's own uplink.
-func (l *Link) dial(ctx context.Context, p Path, protocol string, silence time.Duration, pace int64) (net.Conn, error) {
-	d := net.Dialer{
-		LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(p.Local, 0)),
-		Control:   socketOptions(silence, pace),
-	}
-	d.SetMultipathTCP(false) // one path each, on purpose
-	raw, err := d.DialContext(ctx, "tcp", netip.AddrPortFrom(p.Remote, l.port).String())
-	if err != nil {
-		return nil, fmt.Errorf("path %s: %w", p.Name, err)
-	}
-	conn := tls.Client(raw, l.id.client(l.host, protocol))
-	if err := conn.HandshakeContext(ctx); err != nil {
-		raw.Close()
-		return nil, fmt.Errorf("path %s: %w", p.Name, err)
-	}
-	return conn, nil
 }
 
 // socketOptions keep send queues short (so that what is sent next is decided

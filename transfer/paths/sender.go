@@ -328,7 +328,7 @@ func (s *Sender) keepOpen(config Lane) {
 			pause = backOff // it had worked
 		}
 		select {
-		case <-time.After(pause):
+		case <-time.After(max(backOff, pause-time.Since(began))): // a try that took long was pause enough
 		case <-s.ctx.Done():
 			return
 		}
