@@ -95,6 +95,7 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 		return err
 	}
 	a.readopt(ctx)
+	a.restoreDetours(ctx)
 	a.resumeMigrations(ctx)
 	a.resumeTaken()
 	if _, err := peer.Serve(ctx, a.id, a.listenAddrs(), a.peerAPI(), a.stream, a.log); err != nil {

@@ -39,6 +39,7 @@ type destinationWork struct {
 	named         <-chan struct{} // closed when the name server was told; nil: there is none
 	guard         *nextGuard      // of the next addresses, until they are set
 	adopting      time.Time       // when the handover was first tried
+	trouble       error           // of its last try that was not cut off
 }
 
 type dialled struct {

@@ -17,24 +17,53 @@ const (
 	spareIDs  = 3                // endpoint ids for announcing again
 )
 
-// adoptLimit bounds how long the handover is tried: with a guest that cannot be
-// reached, or cannot do it, a migration must still come to its end.
-const adoptLimit = 2 * time.Minute
-
-// adopt hands the guest over, or, when that fails for adoptLimit, lets it stay on
-// its old addresses for good, through the tunnel.
+// adopt hands the guest over, or, when that fails for limitHandover, lets it stay on its
+// old addresses for good, through the tunnel: a migration must come to its end also with
+// a guest that cannot be reached, cannot do it, or never answers again.
 func (m *incoming) adopt(ctx context.Context) error {
 	if m.work.adopting.IsZero() {
 		m.work.adopting = time.Now()
 	}
-	err := m.handOver(ctx)
-	if err == nil || ctx.Err() != nil || time.Since(m.work.adopting) < adoptLimit {
+	whole, cancel := limitHandover.since(ctx, m.work.adopting)
+	defer cancel()
+	err := m.handOver(whole)
+	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	m.rec.note(fmt.Sprintf("the handover failed for %v: %v; the guest keeps its old address, through the tunnel", adoptLimit, err))
+	if whole.Err() == nil {
+		m.work.trouble = err
+		return err
+	}
+	if m.work.trouble != nil { // why it was tried again says more than that it was cut off
+		err = m.work.trouble
+	}
+	m.rec.note(fmt.Sprintf("the handover failed for %v: %v; the guest keeps its old address, through the tunnel", limitHandover.d, err))
+	m.keepAddress()
+	return m.handed(nil, nil)
+}
+
+// keepAddress makes this a migration that leaves the guest on its old addresses.
+func (m *incoming) keepAddress() {
 	m.plan.Network = "tunnel"
 	m.rec.edit(func(r *Report) { r.Network = m.plan.Network })
-	return m.handed(nil, nil)
+}
+
+// recall finds again, after a restart of the agent, how a handover that was done ended: the
+// guest's own file has it.
+func (m *incoming) recall() {
+	has := bare(m.work.guest.Held.Addresses)
+	both := func(a migration.Address) bool { return slices.Contains(has, a.Prefix.Addr()) }
+	m.work.kept = slices.ContainsFunc(m.plan.Held, both)
+	if !m.plan.KeepsAddress() && !slices.ContainsFunc(m.plan.Next, both) {
+		m.keepAddress()
+	}
+}
+
+// asked bounds one thing that the guest is asked for in the handover.
+func asked(ctx context.Context, ask func(context.Context) error) error {
+	ctx, cancel := limitGuestStep.on(ctx)
+	defer cancel()
+	return says(ctx, ask(ctx))
 }
 
 // handOver hands the guest's connections over from its old addresses to the next.
@@ -56,7 +85,7 @@ func (m *incoming) handOver(ctx context.Context) error {
 	if first := m.firstTick(ctx); first != nil {
 		m.rec.edit(func(r *Report) { r.FirstTick = first })
 	}
-	if err := g.Channel.Ticks(ctx, 0); err != nil {
+	if err := asked(ctx, func(ctx context.Context) error { return g.Channel.Ticks(ctx, 0) }); err != nil {
 		return err
 	}
 	if m.plan.KeepsAddress() {
@@ -67,8 +96,10 @@ func (m *incoming) handOver(ctx context.Context) error {
 	}
 	spare := 1 - m.plan.Active
 	if err := m.rec.timed("set next address", func() error {
-		_, err := g.Channel.Configure(ctx, g.configuration(spare, m.plan.Next, m.table(), false))
-		return err
+		return asked(ctx, func(ctx context.Context) error {
+			_, err := g.Channel.Configure(ctx, g.configuration(spare, m.plan.Next, m.table(), false))
+			return err
+		})
 	}); err != nil {
 		return fmt.Errorf("set the next address: %w", err)
 	}
@@ -90,7 +121,9 @@ func (m *incoming) follow(ctx context.Context) error {
 		}); err != nil {
 			return err
 		}
-		if err := g.Channel.MakeMain(ctx, g.Held.Description.NICs[1-m.plan.Active].MAC); err != nil {
+		if err := asked(ctx, func(ctx context.Context) error {
+			return g.Channel.MakeMain(ctx, g.Held.Description.NICs[1-m.plan.Active].MAC)
+		}); err != nil {
 			return err
 		}
 		var users *guest.Users
@@ -137,13 +170,19 @@ func (m *incoming) refreshGateways() {
 	}
 }
 
-// connect waits for the guest's channel, which was dialled before it ran.
+// connect waits for the guest's channel, which was dialled before it ran. While that dial
+// waits no other is of use: the socket serves one client at a time.
 func (m *incoming) connect(ctx context.Context) error {
 	g := m.work.guest
-	if g.Channel != nil {
+	if g.Channel != nil && !closed(g.Channel) {
 		return nil
 	}
+	silent := func(err error) error {
+		return &migration.Problem{Code: migration.CodeGuest, Text: fmt.Sprintf("guest %s: its channel is silent after the move: %v", m.plan.Guest, err)}
+	}
 	if m.work.dialled != nil {
+		wait, cancel := limitChannel.on(ctx)
+		defer cancel()
 		select {
 		case d := <-m.work.dialled:
 			m.work.dialled = nil
@@ -151,17 +190,27 @@ func (m *incoming) connect(ctx context.Context) error {
 				g.Channel = d.client
 				return nil
 			}
-		case <-time.After(limitChannel.d):
-		case <-ctx.Done():
-			return ctx.Err()
+		case <-wait.Done():
+			return silent(says(wait, wait.Err()))
 		}
 	}
 	c, err := connectChannel(ctx, g.Held.Description, g.Machine.GuestChannel(), limitChannel)
 	if err != nil {
-		return &migration.Problem{Code: migration.CodeGuest, Text: fmt.Sprintf("guest %s: its channel is silent after the move: %v", m.plan.Guest, err)}
+		return silent(err)
 	}
 	g.Channel = c
 	return nil
+}
+
+// closed says whether a channel's connection is gone: a request that a limit cuts off in
+// the middle ends it.
+func closed(c guest.Channel) bool {
+	select {
+	case <-c.Done():
+		return true
+	default:
+		return false
+	}
 }
 
 func (m *incoming) firstTick(ctx context.Context) *Tick {
@@ -203,8 +252,11 @@ func (m *incoming) awaitJoin(ctx context.Context) (*guest.Joins, error) {
 func (m *incoming) retire(ctx context.Context, joins *guest.Joins, stay bool) (*guest.Users, error) {
 	g := m.work.guest
 	old := bare(m.plan.Held)
-	users, err := g.Channel.Users(ctx, old...)
-	if err != nil {
+	var users guest.Users
+	if err := asked(ctx, func(ctx context.Context) (err error) {
+		users, err = g.Channel.Users(ctx, old...)
+		return err
+	}); err != nil {
 		return nil, err
 	}
 	spare := 1 - m.plan.Active
@@ -220,7 +272,8 @@ func (m *incoming) retire(ctx context.Context, joins *guest.Joins, stay bool) (*
 			retire.EndpointIDs = append(retire.EndpointIDs, addr.Endpoint)
 		}
 	}
-	if err := g.Channel.Retire(ctx, retire); err != nil {
+	once := func(ctx context.Context) error { return g.Channel.Retire(ctx, retire) }
+	if err := asked(ctx, once); err != nil {
 		return nil, fmt.Errorf("retire the old address: %w", err)
 	}
 	if !keep {
@@ -231,7 +284,7 @@ func (m *incoming) retire(ctx context.Context, joins *guest.Joins, stay bool) (*
 	}
 	m.emptyTap(ctx, m.plan.Active)
 	retire.Stay = false
-	return &users, g.Channel.Retire(ctx, retire)
+	return &users, asked(ctx, once)
 }
 
 // handed writes down that the handover is done.

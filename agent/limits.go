@@ -55,12 +55,15 @@ var (
 	limitStart     = named("start", 10*time.Second, "QEMU lets the guest run")
 	limitStatus    = named("qemu_status", 5*time.Second, "QEMU says whether the guest runs after all")
 	limitSendBack  = named("send_back", 20*time.Second, "what was made here is removed")
+	limitHandover  = named("handover", time.Minute, "the guest's connections are handed over, or else it keeps its old address, through the tunnel")
 	limitChannel   = named("channel", 20*time.Second, "the guest answers on its channel after the move")
+	limitGuestStep = named("guest_step", 15*time.Second, "the guest carries one step of the handover out, before it is tried again")
 	limitJoin      = named("join", joinLimit+5*time.Second, "the guest says which connections have followed")
 	limitSurvey    = named("survey", 15*time.Second, "the guest lists its connections")
 	limitNameTry   = named("name_service", 4*time.Second, "the name server takes an update, each try")
 	limitRepoint   = named("repoint", 10*time.Second, "the home of an address sends it here")
 	limitEndDetour = named("end_detour", 2*time.Second, "a tunnel's other end is asked to go")
+	limitRestore   = named("restore_tunnel", 5*time.Second, "a tunnel stands again after its host's reboot")
 	limitInquire   = named("inquire", 5*time.Second, "the source says what became of a migration")
 	limitTellTaken = named("tell_taken", 10*time.Second, "the other host hears that a guest was taken back")
 	limitWord      = named("word", 10*time.Second, "a person's word is journalled")
@@ -82,6 +85,11 @@ func (p *passed) Is(target error) bool { return target == context.DeadlineExceed
 // on bounds ctx.
 func (l limit) on(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, l.d, &passed{l})
+}
+
+// since bounds ctx by what is left of the limit for something that began then.
+func (l limit) since(ctx context.Context, begun time.Time) (context.Context, context.CancelFunc) {
+	return context.WithDeadlineCause(ctx, begun.Add(l.d), &passed{l})
 }
 
 // says names the limit in the error of what was done within ctx, if that is why it ended.

@@ -85,17 +85,12 @@ func TestHandoverThatFailsEnds(t *testing.T) {
 		"ticks": answers(struct{}{}, nil), "connections": answers(guest.Connections{}, nil),
 		"configure": answers(nil, errors.New("no room")),
 	})
-	a := &Agent{config: &Config{State: t.TempDir(), Network: Network{Bridge: "no-such"}}, log: slog.New(slog.DiscardHandler),
-		guests: &guests{dir: t.TempDir(), byName: map[string]*Guest{}}}
-	held := []migration.Address{{Prefix: netip.MustParsePrefix("10.1.1.10/24"), Home: "rome"}}
-	plan := migration.Plan{ID: "m-00000001", Guest: "web", Network: "mptcp", Held: held,
-		Next: []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.10/24"), Home: "paris"}}}
-	g.Held.Addresses = held
-	m := &incoming{a: a, plan: plan, rec: newRecord("paris", plan, time.Now()), work: &destinationWork{guest: g}}
+	m := landing(t, g)
+	held := m.plan.Held
 	if err := m.adopt(t.Context()); err == nil || !strings.Contains(err.Error(), "no room") {
 		t.Fatalf("the first try: %v, want that it is tried again", err)
 	}
-	m.work.adopting = time.Now().Add(-adoptLimit)
+	m.work.adopting = time.Now().Add(-limitHandover.d)
 	if err := m.adopt(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -105,5 +100,77 @@ func TestHandoverThatFailsEnds(t *testing.T) {
 	}
 	if len(rep.Notes) != 1 || !strings.Contains(rep.Notes[0], "no room") {
 		t.Errorf("notes %q: want why", rep.Notes)
+	}
+}
+
+// TestHandoverOfASilentGuestEnds: a guest that answers no more, in the middle of the
+// handover, keeps its old address too; it is not waited for.
+func TestHandoverOfASilentGuestEnds(t *testing.T) {
+	handover, step := limitHandover, limitGuestStep
+	t.Cleanup(func() { limitHandover, limitGuestStep = handover, step })
+	limitHandover.d, limitGuestStep.d = 300*time.Millisecond, 50*time.Millisecond
+	never := func(ctx context.Context, _ string, _ json.RawMessage) (any, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	for _, silent := range []string{"ticks", "configure", "await_join", "make_main", "users", "retire"} {
+		methods := map[string]guest.Handler{
+			"ticks": answers(struct{}{}, nil), "connections": answers(guest.Connections{}, nil), "configure": answers(guest.Configured{}, nil),
+			"await_join": answers(guest.Joins{}, nil), "make_main": answers(struct{}{}, nil), "users": answers(guest.Users{}, nil), "retire": answers(struct{}{}, nil),
+		}
+		methods[silent] = never
+		m := landing(t, talking(t, methods))
+		tries := 0
+		for begun := time.Now(); ; tries++ {
+			err := m.adopt(t.Context())
+			if err == nil {
+				break
+			}
+			if time.Since(begun) > 10*time.Second {
+				t.Fatalf("silent in %s: %v, and no end", silent, err)
+			}
+		}
+		rep := m.rec.snapshot()
+		if rep.Network != "tunnel" || rep.Handed == 0 || m.work.guest.Held.Active != 0 {
+			t.Errorf("silent in %s: network %s, NIC %d, handed %d; want the old address to be kept", silent, rep.Network, m.work.guest.Held.Active, rep.Handed)
+		}
+		if len(rep.Notes) != 1 || !strings.Contains(rep.Notes[0], "limit ") {
+			t.Errorf("silent in %s: notes %q: want the limit that passed", silent, rep.Notes)
+		}
+		t.Logf("silent in %s: %d tries, %q", silent, tries, rep.Notes)
+	}
+}
+
+// landing is a migration of g to this host, paris, where it runs now.
+func landing(t *testing.T, g *Guest) *incoming {
+	a := &Agent{config: &Config{State: t.TempDir(), Network: Network{Bridge: "no-such"}}, log: slog.New(slog.DiscardHandler),
+		guests: &guests{dir: t.TempDir(), byName: map[string]*Guest{}}}
+	held := []migration.Address{{Prefix: netip.MustParsePrefix("10.1.1.10/24"), Home: "rome"}}
+	plan := migration.Plan{ID: "m-00000001", Guest: "web", Network: "mptcp", Held: held,
+		Next: []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.10/24"), Home: "paris"}}}
+	g.Held.Addresses = held
+	g.Held.Description.NICs = []NIC{{MAC: "52:54:00:00:00:01"}, {MAC: "52:54:00:00:00:02"}}
+	return &incoming{a: a, plan: plan, rec: newRecord("paris", plan, time.Now()), work: &destinationWork{guest: g}}
+}
+
+// TestRecall: an agent that is started again after the handover knows what became of the
+// old addresses.
+func TestRecall(t *testing.T) {
+	old, next := migration.Address{Prefix: netip.MustParsePrefix("10.1.1.10/24")}, migration.Address{Prefix: netip.MustParsePrefix("10.2.1.10/24")}
+	for _, c := range []struct {
+		name        string
+		has         []migration.Address
+		kept, keeps bool
+	}{
+		{"moved", []migration.Address{next}, false, false},
+		{"kept for somebody", []migration.Address{next, old}, true, false},
+		{"the handover failed", []migration.Address{old}, true, true},
+	} {
+		m := landing(t, &Guest{})
+		m.work.guest.Held.Addresses = c.has
+		m.recall()
+		if m.work.kept != c.kept || m.plan.KeepsAddress() != c.keeps {
+			t.Errorf("%s: kept %v, for good %v; want %v, %v", c.name, m.work.kept, m.plan.KeepsAddress(), c.kept, c.keeps)
+		}
 	}
 }

@@ -98,6 +98,9 @@ func (a *Agent) resumeSource(id string) error {
 	}
 	m.rec.edit(func(r *Report) { r.Epoch = m.state.Epoch })
 	m.epoch.Store(m.state.Epoch)
+	if j.State.Released() {
+		m.flippedAgain()
+	}
 	m.released.Store(j.State.Released())
 	m.over.Store(j.State.Course != migration.Forward)
 	if g.Machine != nil {
@@ -117,6 +120,18 @@ func (a *Agent) resumeSource(id string) error {
 	}
 	a.actors.Go(func() { m.run(a.ctx, restarted) })
 	return nil
+}
+
+// flippedAgain leads packets to a guest that was let go, as its flip did: that is not on the
+// disk, and the host may have rebooted since.
+func (m *outgoing) flippedAgain() {
+	if _, ok := m.a.detours.get(m.detourID()); !ok {
+		return // settled already
+	}
+	err := m.a.restoreDetour(m.a.ctx, m.detourID())
+	if err = errors.Join(err, m.a.detours.flip(m.detourID(), true)); err != nil {
+		m.a.log.Warn("lead packets to the guest", "migration", m.plan.ID, "error", err)
+	}
 }
 
 // resumeDestination asks the QEMU that waited, or runs, what is true.
@@ -157,6 +172,9 @@ func (a *Agent) resumeDestination(ctx context.Context, id string) error {
 	m.rec.note("the destination's agent was started again")
 	if m.state.Epoch == 0 { // written before states had one
 		m.state.Epoch = j.Offer.Plan.Epoch
+	}
+	if m.state.Landing == migration.Leaving {
+		m.recall()
 	}
 	first := m.restart(status)
 	a.mu.Lock()
