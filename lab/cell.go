@@ -200,7 +200,7 @@ func (c *cellRun) keepAlive(ctx context.Context, a *hostAgent) {
 			c.seen.Crashed = append(c.seen.Crashed, a.host.Name+": "+lastLine(a.logPath()))
 		}
 		c.mu.Unlock()
-		if !pause(ctx, matrix.RestartAfter) {
+		if !pause(ctx, c.cell.Kind().Away()) {
 			return
 		}
 		if err := a.start(ctx); err != nil {
@@ -231,6 +231,7 @@ func (c *cellRun) awaitOutcome(ctx context.Context) error {
 			return ctx.Err()
 		}
 		if c.seen.OutcomeS == 0 {
+			c.decide(ctx)
 			if rep, known, err := c.outcome(ctx); err == nil {
 				c.seen.OutcomeS = c.since(time.Now())
 				if known {
@@ -243,7 +244,7 @@ func (c *cellRun) awaitOutcome(ctx context.Context) error {
 		}
 	}
 	if c.seen.OutcomeS == 0 {
-		c.seen.Outcome = migration.InDoubt
+		c.seen.Outcome = matrix.NotEnded
 		if rep, err := c.from.client.Report(ctx, c.id); err == nil && len(rep.Phases) > 0 {
 			c.seen.Problem = fmt.Sprintf("no outcome in %v, in %s", outcomeLimit, rep.Phases[len(rep.Phases)-1].Name)
 		}
@@ -367,8 +368,8 @@ func (c *cellRun) left(ctx context.Context) []string {
 				if here && t.Owner == "guest "+cellGuest {
 					continue
 				}
-				if t.Kind == leftover.Disk && len(c.seen.Runs) == 0 {
-					continue // all that there is of a guest that was ended
+				if t.Kind == leftover.Disk && (len(c.seen.Runs) == 0 || c.seen.Word != "" && name == c.seen.To) {
+					continue // all that there is of a guest that was ended, or of what it did there
 				}
 				out = append(out, name+": "+t.String())
 			}

@@ -55,6 +55,10 @@ func (c *cellRun) inject(ctx context.Context) error {
 		return c.step(c.from, time.Hour)
 	case matrix.ClockDestination:
 		return c.step(c.to, -time.Hour)
+	case matrix.RebootSource:
+		return c.rebootHost(ctx, c.from)
+	case matrix.RebootDestination:
+		return c.rebootHost(ctx, c.to)
 	}
 	return fmt.Errorf("fault %s: not known", c.cell.Fault)
 }

@@ -37,6 +37,7 @@ type trial struct {
 	*testing.T
 	w     *world
 	lines *caseLines
+	from  string // whose agent leads migrations; "": montreal's
 
 	mu    sync.Mutex
 	alive bool // every connection of the flow
@@ -170,10 +171,18 @@ func (p *trial) guest(host, name string) (agent.GuestInfo, error) {
 	return agent.GuestInfo{}, fmt.Errorf("no guest %s on %s", name, host)
 }
 
-// began asks montreal's agent for a migration that must begin.
+// leader is the agent that migrations are asked of.
+func (p *trial) leader() *agent.Client {
+	if p.from == "" {
+		return p.w.agents["montreal"].client
+	}
+	return p.w.agents[p.from].client
+}
+
+// began asks the leading agent for a migration that must begin.
 func (p *trial) began(req migration.Request) string {
 	p.Helper()
-	id, err := p.w.agents["montreal"].client.Migrate(p.Context(), req)
+	id, err := p.leader().Migrate(p.Context(), req)
 	p.must(err)
 	return id
 }
@@ -183,7 +192,7 @@ func (p *trial) reaches(id, name string) {
 	p.Helper()
 	after, limit := 0, time.Now().Add(30*time.Second)
 	for time.Now().Before(limit) {
-		part, err := p.w.agents["montreal"].client.Events(p.Context(), id, after)
+		part, err := p.leader().Events(p.Context(), id, after)
 		p.must(err)
 		for _, e := range part.Events {
 			after = e.N
@@ -192,7 +201,7 @@ func (p *trial) reaches(id, name string) {
 			}
 		}
 		if part.Over {
-			rep, _ := p.w.agents["montreal"].client.Report(p.Context(), id)
+			rep, _ := p.leader().Report(p.Context(), id)
 			p.Fatalf("migration %s ended before %s: %s, %v", id, name, rep.Outcome, rep.Problem)
 		}
 	}
@@ -204,7 +213,7 @@ func (p *trial) ends(id string, limit time.Duration) agent.Report {
 	p.Helper()
 	until := time.Now().Add(limit)
 	for {
-		rep, err := p.w.agents["montreal"].client.Report(p.Context(), id)
+		rep, err := p.leader().Report(p.Context(), id)
 		if err == nil && rep.Ended != 0 {
 			return rep
 		}
@@ -259,6 +268,19 @@ const mostGap = time.Second
 // in montreal and is free, and that its client felt nothing.
 func (p *trial) untouched(name, guest string, before map[string][]string, limit time.Duration) {
 	p.Helper()
+	p.untouchedBy(name, before, limit)
+	g, err := p.guest("montreal", guest)
+	if err != nil || g.Status != "running" || g.Migration != "" {
+		p.Errorf("%s: guest %s: %+v, %v: want it running, and free", name, guest, g, err)
+	}
+	if gap := p.gap(); gap > mostGap {
+		p.Errorf("%s: the client waited for %v", name, gap)
+	}
+}
+
+// untouchedBy checks that all hosts are as before within limit.
+func (p *trial) untouchedBy(name string, before map[string][]string, limit time.Duration) {
+	p.Helper()
 	until := time.Now().Add(limit)
 	for {
 		now := p.inventory()
@@ -271,13 +293,6 @@ func (p *trial) untouched(name, guest string, before map[string][]string, limit 
 			break
 		}
 		time.Sleep(100 * time.Millisecond)
-	}
-	g, err := p.guest("montreal", guest)
-	if err != nil || g.Status != "running" || g.Migration != "" {
-		p.Errorf("%s: guest %s: %+v, %v: want it running, and free", name, guest, g, err)
-	}
-	if gap := p.gap(); gap > mostGap {
-		p.Errorf("%s: the client waited for %v", name, gap)
 	}
 }
 

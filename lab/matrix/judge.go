@@ -19,6 +19,10 @@ type Seen struct {
 	Note    string            `json:"note,omitempty"`
 	Outcome migration.Outcome `json:"outcome"` // "": nobody knows of the migration any more
 	Problem string            `json:"problem,omitempty"`
+	// Word is what a person had to say on the source, once the destination itself said that
+	// its QEMU is gone after it may have run the guest, and WordS when. "": nothing.
+	Word  string  `json:"word,omitempty"`
+	WordS float64 `json:"word_s,omitempty"`
 
 	// By the QEMU processes themselves, at the end.
 	Runs []string `json:"runs"` // hosts whose QEMU runs the guest
@@ -52,6 +56,9 @@ type Span struct {
 	To   float64 `json:"to_s"`
 }
 
+// NotEnded is the outcome of a migration that came to none while it was watched.
+const NotEnded migration.Outcome = "not_ended"
+
 // DoubtAfter is how long a migration may stay in doubt after something got through,
 // seconds.
 const DoubtAfter = 2
@@ -79,7 +86,10 @@ func Judge(c Cell, s Seen) []string {
 		complain("the guest does not answer: %s", s.Silent)
 	}
 	bad = append(bad, judgeOutcome(c, s)...)
-	if len(s.Lost) > 0 && !(s.Ended && len(s.Runs) == 0) {
+	if s.Word != "" && !c.Kind().Ends {
+		complain("a person had to decide: %s", s.Word)
+	}
+	if len(s.Lost) > 0 && !s.excused() {
 		complain("%d of %d connections lost: %s", len(s.Lost), s.Connections, strings.Join(s.Lost, "; "))
 	}
 	bad = append(bad, judgeDoubt(c, s)...)
@@ -88,6 +98,10 @@ func Judge(c Cell, s Seen) []string {
 	}
 	return bad
 }
+
+// excused: connections need not live on of a guest that the fault ended, nor of one that
+// went back to the moment of its switch.
+func (s Seen) excused() bool { return s.Ended && len(s.Runs) == 0 || s.Word != "" }
 
 // judgeOutcome compares what was said with where the guest is.
 func judgeOutcome(c Cell, s Seen) []string {
@@ -115,7 +129,7 @@ func judgeOutcome(c Cell, s Seen) []string {
 			return []string{"no agent knows of the migration any more"}
 		}
 	default:
-		return []string{"no outcome: " + string(s.Outcome)}
+		return []string{strings.TrimSpace("no outcome: " + string(s.Outcome) + " " + s.Problem)}
 	}
 	return nil
 }
@@ -125,6 +139,9 @@ func judgeDoubt(c Cell, s Seen) []string {
 	limit := float64(DoubtAfter)
 	if c.Kind().Silences {
 		limit += s.ThroughS
+	}
+	if s.Word != "" { // nothing else could end it
+		limit = max(limit, s.WordS+DoubtAfter)
 	}
 	for _, d := range s.Doubt {
 		if d.To > limit {

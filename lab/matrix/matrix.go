@@ -26,6 +26,8 @@ type Fault struct {
 	Lingers time.Duration
 	// Ends: it may end the guest itself.
 	Ends bool
+	// Reboots: a host loses all its processes, its run directory and what it had in its kernel.
+	Reboots bool
 }
 
 // The faults' names.
@@ -49,11 +51,24 @@ const (
 	GuestReboot          = "guest-reboot"
 	ClockSource          = "clock-source"
 	ClockDestination     = "clock-destination"
+	RebootSource         = "reboot-source"
+	RebootDestination    = "reboot-destination"
 )
 
 // RestartAfter is how long an agent that was killed stays away, as a service manager
 // would have it.
 const RestartAfter = time.Second
+
+// RebootTakes is how long a host that reboots stays away.
+const RebootTakes = 3 * time.Second
+
+// Away is how long an agent that the fault ends stays away.
+func (f Fault) Away() time.Duration {
+	if f.Reboots {
+		return RebootTakes
+	}
+	return RestartAfter
+}
 
 // forGood is how long a cut lasts that nobody mends: longer than every patience before
 // the release, so that each side has decided what it can decide alone. It is mended
@@ -81,6 +96,8 @@ var Faults = []Fault{
 	{Name: GuestReboot, Text: "the guest reboots; the lab's guests end with that", Ends: true},
 	{Name: ClockSource, Text: "the source agent's clock is stepped an hour ahead", Lingers: 4 * time.Second},
 	{Name: ClockDestination, Text: "the destination agent's clock is stepped an hour back", Lingers: 4 * time.Second},
+	{Name: RebootSource, Text: "the source's host reboots, which takes 3 s", Silences: true, Ends: true, Reboots: true},
+	{Name: RebootDestination, Text: "the destination's host reboots, which takes 3 s", Silences: true, Ends: true, Reboots: true},
 }
 
 // A Cell is one fault in one phase.

@@ -51,7 +51,7 @@ func Sum(results []Result) Sums {
 			s.Doubled++
 		}
 		s.Connections += r.Connections
-		if !(r.Ended && len(r.Runs) == 0) {
+		if !r.excused() {
 			s.Dropped += len(r.Lost)
 		}
 		s.Left += len(r.Left)
@@ -68,6 +68,9 @@ func (r Result) word() string {
 	}
 	if r.Ended && len(r.Runs) == 0 {
 		word = "ended"
+	}
+	if r.Word != "" {
+		word = "taken " + word
 	}
 	if r.Trouble != "" {
 		word = "?"
@@ -109,8 +112,9 @@ func Table(w io.Writer, results []Result) {
 	}
 	fmt.Fprint(w, `
 moved: the guest runs at the destination; back: at the source, the migration was undone;
-refused: it never began; ended: the fault ended the guest's only QEMU; forgotten: the agent
-was killed before its first record. Seconds from the fault until no migration was under way.
+refused: it never began; ended: the fault ended the guest's only QEMU; taken back: by a
+person's word, as the QEMU that had run the guest was gone; forgotten: the agent was killed
+before its first record. Seconds from the fault until no migration was under way.
 *: the phase was over when the fault had come.
 `)
 	s := Sum(results)
