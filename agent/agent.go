@@ -94,9 +94,9 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 	if a.probes, err = reflect(ctx, a.listenAddrs()); err != nil {
 		return err
 	}
-	a.readopt(ctx)
+	lost := a.readopt(ctx)
 	a.restoreDetours(ctx)
-	a.resumeMigrations(ctx)
+	a.resumeMigrations(ctx, lost)
 	a.resumeTaken()
 	if _, err := peer.Serve(ctx, a.id, a.listenAddrs(), a.peerAPI(), a.stream, a.log); err != nil {
 		return err
@@ -150,13 +150,14 @@ func (a *Agent) known() string {
 	return orNone(names)
 }
 
-// readopt finds again the guests that an earlier agent had under care. A guest
-// whose QEMU is gone is dropped with a line in the log; none is started.
-func (a *Agent) readopt(ctx context.Context) {
+// readopt finds again the guests that an earlier agent had under care. A guest whose QEMU is
+// gone is lost, with a line in the log; none is started.
+func (a *Agent) readopt(ctx context.Context) (lost map[string]*Guest) {
 	held, err := a.guests.remembered()
 	if err != nil {
 		a.log.Error("guests", "error", err)
 	}
+	lost = map[string]*Guest{}
 	for _, h := range held {
 		g, err := a.attach(ctx, h)
 		if err != nil {
@@ -164,9 +165,7 @@ func (a *Agent) readopt(ctx context.Context) {
 			if goneForSure(err) {
 				gone := &Guest{Held: h}
 				a.discard(gone)
-				if err := a.guests.forget(gone); err != nil {
-					a.log.Warn("forget guest", "guest", h.Description.Name, "error", err)
-				}
+				lost[gone.name()] = gone
 			}
 			continue
 		}
@@ -174,16 +173,18 @@ func (a *Agent) readopt(ctx context.Context) {
 			a.log.Error("keep guest", "guest", g.name(), "error", err)
 		}
 	}
+	return lost
 }
 
-// resumeMigrations goes on with what an earlier agent left unfinished.
-func (a *Agent) resumeMigrations(ctx context.Context) {
+// resumeMigrations goes on with what an earlier agent left unfinished. What is known of a
+// lost guest is kept for as long as a migration of it needs that: where its disks are.
+func (a *Agent) resumeMigrations(ctx context.Context, lost map[string]*Guest) {
 	ids, err := journal.Unfinished(a.config.dir("journal"))
 	if err != nil {
 		a.log.Error("journals", "error", err)
 	}
 	for _, id := range ids {
-		err := a.resumeMigration(ctx, id)
+		err := a.resumeMigration(ctx, id, lost)
 		if errors.Is(err, journal.ErrNoState) { // it ended before the first effect
 			if err = journal.Discard(a.config.dir("journal"), id); err == nil {
 				continue
@@ -191,6 +192,14 @@ func (a *Agent) resumeMigrations(ctx context.Context) {
 		}
 		if err != nil {
 			a.cannotRead(id, err)
+		}
+	}
+	for _, gone := range lost {
+		if gone.migration() != "" {
+			continue // it is forgotten when that ends
+		}
+		if err := a.guests.forget(gone); err != nil {
+			a.log.Warn("forget guest", "guest", gone.name(), "error", err)
 		}
 	}
 }

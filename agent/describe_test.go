@@ -147,7 +147,7 @@ func TestJournalWithoutAStateIsRemoved(t *testing.T) {
 	if err := os.WriteFile(broken, []byte("what is this?\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	a.resumeMigrations(t.Context())
+	a.resumeMigrations(t.Context(), nil)
 	if left, err := journal.Unfinished(dir); err != nil || !slices.Equal(left, []string{"m-00000002"}) {
 		t.Errorf("journals left: %v, %v; want the unreadable one alone", left, err)
 	}
@@ -169,7 +169,17 @@ func TestGuestThatIsGoneIsForgotten(t *testing.T) {
 		}
 		delete(a.guests.byName, d.Name) // as after a restart
 	}
-	a.readopt(t.Context())
+	lost := a.readopt(t.Context())
+	if len(lost) != 3 {
+		t.Errorf("lost: %v", lost)
+	}
+	lost["adopted"].busy = "m-00000001" // a migration needs to know where its disks are
+	a.resumeMigrations(t.Context(), lost)
+	if held, err := a.guests.remembered(); err != nil || len(held) != 1 || held[0].Description.Name != "adopted" {
+		t.Errorf("remembered: %+v, %v", held, err)
+	}
+	lost["adopted"].busy = ""
+	a.resumeMigrations(t.Context(), lost)
 	left, err := a.guests.remembered()
 	if err != nil || len(left) != 0 || len(a.guests.all()) != 0 {
 		t.Errorf("remembered: %+v, %v", left, err)

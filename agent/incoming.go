@@ -146,6 +146,9 @@ func (m *incoming) step(in migration.Input) ([]migration.Effect, error) {
 		return nil, err
 	}
 	before := m.snapshot()
+	if in.Kind == migration.Abort && in.Epoch <= before.Epoch && !before.Running() {
+		m.ran = false // its source never let go of it
+	}
 	if err := m.persist(before, next); err != nil {
 		return nil, err // neither ready nor refused: the source hears nothing and asks on
 	}

@@ -93,7 +93,7 @@ func TestJournalsLeftAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	a.resumeMigrations(t.Context())
+	a.resumeMigrations(t.Context(), nil)
 	for i, want := range wants {
 		name := fmt.Sprintf("m-0000000%d", i)
 		if why := a.unread[name]; !strings.Contains(why, want) || strings.Contains(why, "\n") {

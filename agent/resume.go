@@ -12,7 +12,7 @@ import (
 
 // resumeMigration goes on with a migration that an earlier agent left. The state
 // is the journal's; what a running QEMU says is asked first.
-func (a *Agent) resumeMigration(ctx context.Context, id string) error {
+func (a *Agent) resumeMigration(ctx context.Context, id string, lost map[string]*Guest) error {
 	var head struct {
 		Side string `json:"side"`
 	}
@@ -25,7 +25,7 @@ func (a *Agent) resumeMigration(ctx context.Context, id string) error {
 	}
 	switch head.Side {
 	case "source":
-		return a.resumeSource(id)
+		return a.resumeSource(id, lost)
 	case "destination":
 		return a.resumeDestination(ctx, id)
 	}
@@ -60,7 +60,7 @@ func (j destinationJournal) valid(id string) error {
 }
 
 // resumeSource goes back, or, when the guest had been let go, forward.
-func (a *Agent) resumeSource(id string) error {
+func (a *Agent) resumeSource(id string, lost map[string]*Guest) error {
 	var j sourceJournal
 	log, err := journal.Open(a.config.dir("journal"), id, &j)
 	if err != nil {
@@ -70,8 +70,10 @@ func (a *Agent) resumeSource(id string) error {
 		return errors.Join(err, log.Close())
 	}
 	g, err := a.guests.find(j.Plan.Guest)
-	if err != nil {
-		g = &Guest{Held: Held{Description: Description{Name: j.Plan.Guest}}} // its QEMU is gone
+	if err != nil { // its QEMU is gone
+		if g = lost[j.Plan.Guest]; g == nil {
+			g = &Guest{Held: Held{Description: Description{Name: j.Plan.Guest}}}
+		}
 	}
 	if err := g.take(id); err != nil {
 		return err
