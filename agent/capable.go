@@ -19,9 +19,15 @@ type offering struct {
 	reserve int64  // bytes of it that must stay free
 }
 
+// mostMemory bounds what a guest is believed to have, bytes.
+const mostMemory = 1 << 46
+
 // lacks says what the offered guest needs and this host has not.
 func (o offering) lacks(offer Offer) error {
 	facts := offer.Facts
+	if facts.Memory < 0 || facts.Memory > mostMemory {
+		return refuses(o.host, offer, migration.CodeUsage, "it is said to have %d bytes of memory", facts.Memory)
+	}
 	if need := facts.Memory + o.reserve; o.free >= 0 && o.free < need {
 		return refuses(o.host, offer, migration.CodeCapacity, "it has %d MiB of memory free, %d MiB are needed (%d MiB stay in reserve); free some or choose another host",
 			o.free>>20, need>>20, o.reserve>>20)

@@ -66,6 +66,34 @@ func FuzzJournaledStates(f *testing.F) {
 	})
 }
 
+// FuzzOffer: what another host may offer in check is refused, or this host has room for it.
+func FuzzOffer(f *testing.F) {
+	good := goodPreparation()
+	whole, err := json.Marshal(Offer{Plan: good.Plan, Description: good.Description, Facts: good.Facts})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(whole)
+	f.Add([]byte(`{"facts":{"memory":9223372036854775807,"version":"99999999999999999999.x"}}`))
+	f.Add([]byte(`{"endpoint":255,"facts":{"disks":[{"id":"a","size":-1}]},"description":{"disks":[{"id":"a"}]}}`))
+	here := offering{host: "rome", version: "10.0.0", accel: "tcg", free: 1 << 30, reserve: 128 << 20}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var o Offer
+		if json.Unmarshal(data, &o) != nil {
+			return
+		}
+		if here.lacks(o) == nil && (o.Facts.Memory < 0 || o.Facts.Memory > here.free) {
+			t.Fatalf("room for %d bytes", o.Facts.Memory)
+		}
+		if sizes, sum, err := diskSizes(o.Description, o.Facts); err == nil && (sum < 0 || len(sizes) != len(o.Description.Disks)) {
+			t.Fatalf("disks of %v, together %d", sizes, sum)
+		}
+		if id := nextEndpoint(o.Endpoint); id == 0 || id == 255 {
+			t.Fatalf("endpoint %d", id)
+		}
+	})
+}
+
 // FuzzAnswers: what a destination may answer to check and prepare is refused, or can be used:
 // and QEMU is told of nothing but an address and a port.
 func FuzzAnswers(f *testing.F) {
