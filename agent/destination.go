@@ -302,6 +302,9 @@ func (m *incoming) sendBack(ctx context.Context) error {
 		}
 		if d, ok := m.a.detours.get(m.plan.ID); ok {
 			for _, t := range g.Taps {
+				if t == nil {
+					continue // it went with its host or its QEMU
+				}
 				frames, rerr := hold.ReadLeft(t)
 				if rerr == nil && len(frames) > 0 {
 					_, rerr = hold.Resend(frames, d.Tunnel.Name)

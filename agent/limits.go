@@ -44,6 +44,7 @@ var (
 	limitLanded       = named("landed", 10*time.Second, "the destination reports how it went")
 	limitCleanSource  = named("clean_source", 30*time.Second, "what the guest was here is removed")
 	limitUndo         = named("undo", 30*time.Second, "one step of the way back, but for the two that follow")
+	limitResume       = named("resume_status", 500*time.Millisecond, "QEMU answers before its guest is continued; then its stream is cut, for which it may wait")
 	limitUndoThere    = named("undo_there", time.Second, "the destination has undone; then it is asked on in the background")
 	limitUndoAway     = named("undo_away", 500*time.Millisecond, "the destination sends an address here again")
 	limitEndTicks     = named("end_ticks", time.Second, "the guest stops counting")

@@ -252,6 +252,12 @@ func (m *outgoing) resume(ctx context.Context) error {
 	if !m.guest.alive() {
 		return fmt.Errorf("resume guest %s: its QEMU is gone", m.plan.Guest)
 	}
+	ask, cancel := limitResume.on(ctx)
+	_, err := m.guest.Machine.Status(ask)
+	cancel()
+	if err != nil { // in its switchover it answers nobody until its stream takes more, or breaks
+		m.endForward()
+	}
 	for {
 		status, err := m.guest.Machine.Status(ctx)
 		if err == nil && status == vm.Running {

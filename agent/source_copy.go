@@ -265,14 +265,20 @@ func (m *outgoing) undoCopy(ctx context.Context) error {
 	if m.guest.alive() {
 		err = m.guest.Machine.CancelMigration(ctx)
 	}
-	if m.work.forward != nil {
-		m.noteDataPath()
-		m.work.forward.Close() //nolint:errcheck // it is being undone
-		m.work.forward, m.work.lanes = nil, nil
-	}
+	m.endForward()
 	if m.work.endTicks != nil {
 		m.work.endTicks()
 		m.work.endTicks = nil
 	}
 	return err
+}
+
+// endForward ends what stands between QEMU and the paths.
+func (m *outgoing) endForward() {
+	if m.work.forward == nil {
+		return
+	}
+	m.noteDataPath()
+	m.work.forward.Close() //nolint:errcheck // it is being undone
+	m.work.forward, m.work.lanes = nil, nil
 }
