@@ -213,21 +213,40 @@ func (m *outgoing) settleDetours(ctx context.Context) error {
 	return err
 }
 
-// endJournal moves what a migration came to from its journal to the history. Where
-// the history cannot be written the journal stays: what was said must not be forgotten.
+// endJournal moves what a migration came to from its journal to the history. While the
+// history cannot be written the journal stays, as what was said must not be forgotten, and
+// it is tried again.
 func (a *Agent) endJournal(log *journal.File, id, name string, rep Report) {
-	err := writeJSON(a.config.dir("history", name), rep)
-	if err == nil {
-		err = journal.SyncDir(a.config.dir("history"))
+	remove := func() {
+		if err := log.Remove(); err != nil {
+			a.log.Error("end journal", "migration", id, "error", err)
+		}
 	}
-	if err != nil {
-		a.log.Error("write history; the journal is kept", "migration", id, "error", err)
-		log.Close() //nolint:errcheck // each record was written when it counted
+	err := a.intoHistory(name, rep)
+	if err == nil {
+		remove()
 		return
 	}
-	if err := log.Remove(); err != nil {
-		a.log.Error("end journal", "migration", id, "error", err)
+	a.log.Error("write history; the journal is kept, and it is tried again", "migration", id, "error", err)
+	a.actors.Go(func() {
+		for sleep(a.ctx, endAgain) {
+			if a.intoHistory(name, rep) == nil {
+				remove()
+				return
+			}
+		}
+		log.Close() //nolint:errcheck // each record was written when it counted
+	})
+}
+
+// endAgain is between tries to write the history, such as on a disk that is full.
+const endAgain = time.Second
+
+func (a *Agent) intoHistory(name string, rep Report) error {
+	if err := writeJSON(a.config.dir("history", name), rep); err != nil {
+		return err
 	}
+	return journal.SyncDir(a.config.dir("history"))
 }
 
 // beginOutgoing journals that a migration begins, and makes it known.

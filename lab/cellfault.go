@@ -11,6 +11,7 @@ import (
 	"godwit/lab/matrix"
 	"godwit/lab/scenario"
 	"godwit/lab/wan"
+	"godwit/migration"
 	"godwit/vm"
 )
 
@@ -187,24 +188,42 @@ func (c *cellRun) starve() error {
 // the switch it stands still, and after it the destination reaches it first.
 const endLimit = 3 * time.Second
 
-// endGuest has the guest end itself, wherever it runs.
+// endGuest has the guest end itself, wherever it runs. An order whose answer is not heard,
+// as the guest was paused then or has gone, may be carried out all the same.
 func (c *cellRun) endGuest(ctx context.Context, how string) error {
 	ctx, cancel := context.WithTimeout(ctx, endLimit)
 	defer cancel()
+	told := func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.ends = true
+	}
+	said := false
 	for {
 		for _, host := range []*hostAgent{c.from, c.to} {
 			ask, done := context.WithTimeout(ctx, time.Second)
 			err := host.client.CallGuest(ask, cellGuest, how, struct{}{}, nil)
 			done()
-			if err == nil || len(c.runs(ctx)) == 0 && strings.Contains(err.Error(), "closed") { // it went before it had answered
-				c.mu.Lock()
-				c.ends = true
-				c.mu.Unlock()
+			if err == nil {
+				told()
+				return nil
+			}
+			var problem *migration.Problem
+			if !errors.As(err, &problem) || problem.Code != migration.CodeUnknownGuest {
+				said = true
+			}
+			if strings.Contains(err.Error(), "closed") && len(c.runs(ctx)) == 0 { // it went before it had answered
+				told()
 				return nil
 			}
 		}
 		if !pause(ctx, 20*time.Millisecond) {
-			c.note("the guest could not be told to end")
+			if said {
+				told()
+				c.note("the guest was told to end, and its answer was not heard")
+			} else {
+				c.note("the guest could not be told to end")
+			}
 			return nil
 		}
 	}
