@@ -140,6 +140,9 @@ func (m *incoming) refreshGateways() {
 // connect waits for the guest's channel, which was dialled before it ran.
 func (m *incoming) connect(ctx context.Context) error {
 	g := m.work.guest
+	if g.Channel == nil && g.Held.Description.silent() {
+		g.Channel = m.a.fromOutside(g)
+	}
 	if g.Channel != nil {
 		return nil
 	}
@@ -208,6 +211,10 @@ func (m *incoming) retire(ctx context.Context, joins *guest.Joins, stay bool) (*
 		return nil, err
 	}
 	spare := 1 - m.plan.Active
+	if g.Held.Description.silent() { // what its old NIC has, stays there until the end of the lease
+		m.work.kept = true
+		return &users, nil
+	}
 	stays := stay || len(joins.Unable)+joins.Omitted > 0 || m.plan.Network == "drain" && users.MPTCP > 0
 	keep := g.inUse(users) || stays
 	m.work.kept = keep
@@ -241,6 +248,9 @@ func (m *incoming) handed(joins *guest.Joins, users *guest.Users) error {
 	if !m.plan.KeepsAddress() {
 		kept := m.plan.Held
 		g.Held.Addresses = slices.Clone(m.plan.Next)
+		for i := range g.Held.Addresses {
+			g.Held.Addresses[i].Granted = g.Held.Description.silent()
+		}
 		if m.work.kept {
 			g.Held.Addresses = append(g.Held.Addresses, kept...)
 		}

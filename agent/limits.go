@@ -56,6 +56,7 @@ var (
 	limitStatus    = named("qemu_status", 5*time.Second, "QEMU says whether the guest runs after all")
 	limitSendBack  = named("send_back", 20*time.Second, "what was made here is removed")
 	limitChannel   = named("channel", 20*time.Second, "the guest answers on its channel after the move")
+	limitTake      = named("dhcp", 45*time.Second, "a guest without a program of ours takes its next address by DHCP, each try")
 	limitJoin      = named("join", joinLimit+5*time.Second, "the guest says which connections have followed")
 	limitSurvey    = named("survey", 15*time.Second, "the guest lists its connections")
 	limitNameTry   = named("name_service", 4*time.Second, "the name server takes an update, each try")

@@ -41,6 +41,7 @@ type Visiting struct {
 	Gateway netip.Addr       // the old subnet's router, whose MAC the guest still knows; zero: not answered for
 	Tunnel  string           // device towards the address's home; "": it is at home here, see AtHome
 	Fits    int              // as of Away
+	Asks    bool             // what the guest asks of DHCP servers is answered at its taps, and goes no further
 }
 
 // AtHome says that the address belongs to this site, and that the guest, which has
