@@ -3,6 +3,7 @@ package tunnel
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -115,6 +116,28 @@ func TestFullSize(t *testing.T) {
 				t.Errorf("status says %d bytes sent, %v", a.TxBytes, err)
 			}
 		})
+	}
+}
+
+// TestJumbo: a guest's packets of 9000 bytes with DF pass, whatever the path's MTU is.
+func TestJumbo(t *testing.T) {
+	n := pathNet(t)
+	for i, ends4or6 := range [][2]string{{"10.9.1.2:51820", "10.9.2.2:51820"}, {"[fd09:1::2]:51821", "[fd09:2::2]:51821"}} {
+		cfg := ends(t, WireGuard, ends4or6[0], ends4or6[1])
+		for k := range cfg {
+			cfg[k].MTU, cfg[k].Name = 9000, fmt.Sprintf("gwt%d", i)
+		}
+		a, b := up(t, n, "a", cfg[0]), up(t, n, "b", cfg[1])
+		for _, mtu := range []string{"1500", "1400", "1280"} {
+			t.Run(ends4or6[0]+" over "+mtu, func(t *testing.T) {
+				n.IP("b", "link set dev up mtu "+mtu)
+				n.IP("r", "link set dev rb mtu "+mtu)
+				ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+				defer cancel()
+				n.Do("a", func() error { _, err := a.Verify(ctx); return err })
+				t.Logf("TCP through it: %.0f Mbit/s", transfer(t, n, b.Inner, 16<<20))
+			})
+		}
 	}
 }
 
