@@ -26,6 +26,9 @@ const adoptLimit = 2 * time.Minute
 func (m *incoming) adopt(ctx context.Context) error {
 	if m.work.adopting.IsZero() {
 		m.work.adopting = time.Now()
+		if err := m.a.publish(m.plan.Guest); err != nil {
+			m.rec.note("its addresses are not published for BGP, and take the tunnel: " + err.Error())
+		}
 	}
 	err := m.handOver(ctx)
 	if err == nil || ctx.Err() != nil || time.Since(m.work.adopting) < adoptLimit {

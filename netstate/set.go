@@ -33,9 +33,9 @@ func Set(s State) error {
 }
 
 // Flip makes all the guest's Away entries active or not, in the order that loses
-// no packet, and nothing else. It takes one or two milliseconds; back, the nftables
-// transaction waits for an RCU grace period, some 10 ms. On failure, call it
-// again, with either direction.
+// no packet, and nothing else. It takes two or three milliseconds; back, nftables
+// transactions wait for RCU grace periods, some 40 ms. On failure, call it again,
+// with either direction.
 func Flip(guest string, active bool) error {
 	mu.Lock()
 	defer mu.Unlock()
