@@ -74,7 +74,7 @@ func TestGuestWithoutProgramTakesItsAddressByDHCP(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !r.Survived || r.Lost+r.Repeated+r.Corrupt != 0 {
+		if !r.Survived || r.Repeated+r.Corrupt != 0 || name != "udp" && r.Lost != 0 { // a full link may drop a datagram
 			t.Errorf("%s: survived %v, lost %d, repeated %d, corrupt %d", name, r.Survived, r.Lost, r.Repeated, r.Corrupt)
 		}
 	}
