@@ -272,7 +272,13 @@ func (o *outside) Close() error {
 
 // grantable are those of the next addresses that can be given by DHCP: of IPv4.
 func (a *Agent) grantable(offer Offer, next []migration.Address) ([]migration.Address, error) {
-	next = slices.DeleteFunc(next, func(addr migration.Address) bool { return !addr.Prefix.Addr().Is4() })
+	next = slices.DeleteFunc(next, func(addr migration.Address) bool {
+		if addr.Prefix.Addr().Is4() {
+			return false
+		}
+		a.promised.release(offer.Plan.Guest, addr.Prefix.Addr())
+		return true
+	})
 	if len(next) == 0 {
 		return nil, refuses(a.config.Host, offer, migration.CodeAddress,
 			"its guests' subnet is IPv6 alone, and addresses are given by DHCP in IPv4 only; use --network tunnel")
