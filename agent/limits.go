@@ -37,6 +37,7 @@ var (
 	limitTryTunnel    = named("try_tunnel", 5*time.Second, "a tunnel for memory carries a packet")
 	limitFollowTicks  = named("follow_ticks", 3*time.Second, "the guest begins to count on its channel")
 	limitFlip         = named("flip", 5*time.Second, "the guest's packets take the tunnel")
+	limitUnderway     = named("underway", time.Second, "what the home of an address had sent here is here; then it is lost, and the move goes on")
 	limitPause        = named("pause", 10*time.Second, "the tap is drained and the guest stopped")
 	limitRelease      = named("release_answer", 5*time.Second, "the destination answers a release, before that is doubt")
 	limitLanding      = named("landing", 10*time.Minute, "the destination says how far it is, before it is asked anew")
