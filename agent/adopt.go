@@ -144,6 +144,9 @@ func (a *Agent) learn(ctx context.Context, g *Guest) error {
 		if len(g.Held.Addresses) == 0 {
 			return refuse("without a guest channel its description must name its addresses")
 		}
+		if d.silent() {
+			g.Channel = a.fromOutside(g)
+		}
 		return nil
 	}
 	var err error

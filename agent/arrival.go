@@ -49,6 +49,7 @@ func (m *incoming) makeDetour(ctx context.Context) error {
 			v := netstate.Visiting{
 				Addr: addr.Prefix.Addr(), MAC: g.Held.Description.NICs[g.Held.Active].hardware(),
 				Tap: g.Held.Taps[g.Held.Active], Taps: g.Held.Taps, Gateway: addr.Gateway, Tunnel: config.Name, Fits: m.plan.Fits,
+				Asks: g.Held.Description.silent() && !m.plan.KeepsAddress(),
 			}
 			if home, sent := wayOf(all, m.plan.Guest, v.Addr); sent || addr.Home == a.config.Host {
 				v.Tunnel = home

@@ -12,7 +12,11 @@ import (
 const (
 	helperAgent = "godwit" // our helper: the first process of tiny, or godwit-guest
 	qgaAgent    = "qga"    // the QEMU guest agent
+	dhcpAgent   = "dhcp"   // nobody: its address is given to a DHCP client; see outside
 )
+
+// silent says that nobody in the guest can be asked.
+func (d Description) silent() bool { return d.Agent == dhcpAgent }
 
 // connectChannel dials the guest's channel and waits for its answer.
 func connectChannel(ctx context.Context, d Description, socket string, wait limit) (guest.Channel, error) {

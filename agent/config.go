@@ -32,6 +32,7 @@ type Config struct {
 
 	Fence         string             `yaml:"fence,omitempty"`          // executable that proves another host off; see package fence
 	DNS           *nameserver.Config `yaml:"dns,omitempty"`            // name server that is told of guests' next addresses; nil: none
+	Routes        *Routes            `yaml:"routes,omitempty"`         // where a speaker of BGP finds visiting addresses; nil: nowhere
 	MemoryReserve int64              `yaml:"memory_reserve,omitempty"` // bytes that a coming guest must leave free here
 	Patience      time.Duration      `yaml:"patience,omitempty"`       // with a copy of memory of which no byte moves
 }
@@ -171,6 +172,11 @@ func (c *Config) check() error {
 	if c.DNS != nil {
 		if err := c.DNS.Check(); err != nil {
 			return fmt.Errorf("dns: %w", err)
+		}
+	}
+	if c.Routes != nil {
+		if err := c.Routes.check(); err != nil {
+			return fmt.Errorf("routes: %w", err)
 		}
 	}
 	if len(c.Uplinks) == 0 {

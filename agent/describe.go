@@ -26,7 +26,7 @@ type Description struct {
 	// For a guest that something else started (godwit guest adopt):
 	QMP       string              `json:"qmp,omitempty" yaml:"qmp,omitempty"`             // its QMP socket on the host where it is adopted; empty elsewhere
 	Channel   string              `json:"channel,omitempty" yaml:"channel,omitempty"`     // its guest channel's socket there
-	Agent     string              `json:"agent,omitempty" yaml:"agent,omitempty"`         // who answers on it: "godwit" or "", or "qga" (docs/guest.md)
+	Agent     string              `json:"agent,omitempty" yaml:"agent,omitempty"`         // who answers on it: "godwit" or "", "qga", or "dhcp": nobody (docs/guest.md)
 	Start     []string            `json:"start,omitempty" yaml:"start,omitempty"`         // command that starts it waiting, elsewhere; see docs/agent.md
 	Addresses []migration.Address `json:"addresses,omitempty" yaml:"addresses,omitempty"` // where the guest cannot be asked
 	Network   string              `json:"network,omitempty" yaml:"network,omitempty"`     // of its migrations that name none
@@ -82,8 +82,11 @@ func (d Description) check() error {
 	case d.Network != "" && !slices.Contains(migration.Networks, d.Network):
 		return wrong("network %q is unknown; allowed: %s", d.Network, strings.Join(migration.Networks, ", "))
 	}
-	if d.Agent != "" && d.Agent != helperAgent && d.Agent != qgaAgent {
-		return wrong("agent %q is unknown; allowed: %s, %s", d.Agent, helperAgent, qgaAgent)
+	if known := []string{helperAgent, qgaAgent, dhcpAgent}; d.Agent != "" && !slices.Contains(known, d.Agent) {
+		return wrong("agent %q is unknown; allowed: %s", d.Agent, strings.Join(known, ", "))
+	}
+	if d.silent() && d.Channel != "" {
+		return wrong("agent %s is for a guest that has no channel; drop channel, or name who answers on it", dhcpAgent)
 	}
 	for i, n := range d.NICs {
 		if n.hardware() == nil {
@@ -131,6 +134,10 @@ func (d Description) checkStarted(images []string) error {
 	switch {
 	case d.Image != "" && d.Image != tinyImage && !slices.Contains(images, d.Image):
 		return d.wrong("image %q is unknown; allowed: %s, or name the QMP socket of a guest that runs already (qmp)", d.Image, orNone(images))
+	case d.silent() && (d.Image == "" || d.Image == tinyImage):
+		return d.wrong("the image %s has no client of DHCP; drop agent: %s", tinyImage, dhcpAgent)
+	case d.silent() && len(d.Run) > 0:
+		return d.wrong("run needs a program in the guest that can be asked; drop it, or agent: %s", dhcpAgent)
 	case d.Image == "" && (d.Channel != "" || len(d.Start) > 0 || len(d.Addresses) > 0):
 		return d.wrong("qmp is missing; name the QMP socket of its QEMU")
 	}

@@ -126,6 +126,9 @@ func (m *incoming) receive(ctx context.Context) error {
 		return &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf("host %s refuses guest %s: %v", a.config.Host, m.plan.Guest, err)}
 	}
 	g.Machine = machine
+	if g.Held.Description.silent() {
+		g.Channel = a.fromOutside(g)
+	}
 	if err := machine.PrepareIncoming(ctx, m.options()); err != nil {
 		return err
 	}
@@ -185,6 +188,9 @@ func (m *incoming) await1() {
 		}
 		m.tell(ctx, in) //nolint:errcheck // it ends with ctx
 	}()
+	if m.work.guest.Held.Description.silent() {
+		return // nobody is to be dialled
+	}
 	m.work.dialled, m.work.first = make(chan dialled, 1), make(chan *Tick, 1)
 	go func() {
 		c, err := dialChannel(ctx, m.work.preparation.Description, machine.GuestChannel())

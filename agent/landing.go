@@ -23,6 +23,9 @@ const (
 func (m *incoming) adopt(ctx context.Context) error {
 	if m.work.adopting.IsZero() {
 		m.work.adopting = time.Now()
+		if err := m.a.publish(m.plan.Guest); err != nil {
+			m.rec.note("its addresses are not published for BGP, and take the tunnel: " + err.Error())
+		}
 	}
 	whole, cancel := limitHandover.since(ctx, m.work.adopting)
 	defer cancel()
@@ -96,6 +99,10 @@ func (m *incoming) handOver(ctx context.Context) error {
 	}
 	spare := 1 - m.plan.Active
 	if err := m.rec.timed("set next address", func() error {
+		if g.Held.Description.silent() { // it asks when it likes, and the channel has a limit of its own
+			_, err := g.Channel.Configure(ctx, g.configuration(spare, m.plan.Next, m.table(), false))
+			return err
+		}
 		return asked(ctx, func(ctx context.Context) error {
 			_, err := g.Channel.Configure(ctx, g.configuration(spare, m.plan.Next, m.table(), false))
 			return err
@@ -174,6 +181,9 @@ func (m *incoming) refreshGateways() {
 // waits no other is of use: the socket serves one client at a time.
 func (m *incoming) connect(ctx context.Context) error {
 	g := m.work.guest
+	if g.Channel == nil && g.Held.Description.silent() {
+		g.Channel = m.a.fromOutside(g)
+	}
 	if g.Channel != nil && !closed(g.Channel) {
 		return nil
 	}
@@ -260,6 +270,10 @@ func (m *incoming) retire(ctx context.Context, joins *guest.Joins, stay bool) (*
 		return nil, err
 	}
 	spare := 1 - m.plan.Active
+	if g.Held.Description.silent() { // what its old NIC has, stays there until the end of the lease
+		m.work.kept = true
+		return &users, nil
+	}
 	stays := stay || len(joins.Unable)+joins.Omitted > 0 || m.plan.Network == "drain" && users.MPTCP > 0
 	keep := g.inUse(users) || stays
 	m.work.kept = keep
@@ -294,6 +308,9 @@ func (m *incoming) handed(joins *guest.Joins, users *guest.Users) error {
 	if !m.plan.KeepsAddress() {
 		kept := m.plan.Held
 		g.Held.Addresses = slices.Clone(m.plan.Next)
+		for i := range g.Held.Addresses {
+			g.Held.Addresses[i].Granted = g.Held.Description.silent()
+		}
 		if m.work.kept {
 			g.Held.Addresses = append(g.Held.Addresses, kept...)
 		}

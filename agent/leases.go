@@ -255,8 +255,16 @@ func (a *Agent) repointHome(ctx context.Context, m *incoming, home string, addrs
 		return err
 	}
 	config.Remote = answer.Tunnel
-	if _, err := tunnel.Up(ctx, config); err != nil {
+	t, err := tunnel.Up(ctx, config)
+	if err != nil {
 		return err
+	}
+	if _, err = t.Verify(ctx); err == nil {
+		ask.Go = true
+		err = link.Call(ctx, http.MethodPost, "/v1/detours/repoint", ask, &answer)
+	}
+	if err != nil {
+		return errors.Join(err, a.dropTunnel(context.WithoutCancel(ctx), config.Name))
 	}
 	return a.detours.change(m.plan.Guest, func(all map[string]*detour) {
 		d := &detour{ID: id, Guest: m.plan.Guest, Peer: home, Tunnel: config, Up: clock.Now(), Taps: m.work.guest.Held.Taps}
@@ -277,23 +285,31 @@ func (a *Agent) repointHome(ctx context.Context, m *incoming, home string, addrs
 	})
 }
 
-// peerRepoint sends addresses of a guest whose home is here to the caller.
+// peerRepoint sends addresses of a guest whose home is here to the caller: asked first,
+// it makes its end of a tunnel; asked to go, it sends them there. One that nobody asks to
+// go ends soon.
 func (a *Agent) peerRepoint(r *http.Request) (any, error) {
 	var ask Repoint
 	if err := peer.Decode(r, &ask); err != nil {
 		return nil, err
 	}
 	caller := peer.Caller(r)
+	if len(a.awayOf(ask.Guest, ask.Addresses)) != len(ask.Addresses) {
+		return nil, &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf("repoint guest %s: host %s does not send all of %v away", ask.Guest, a.config.Host, ask.Addresses)}
+	}
+	if ask.Go {
+		return Prepared{}, a.sendDirectly(ask, caller)
+	}
 	_, n, err := a.link(caller)
 	if err != nil {
 		return nil, err
 	}
-	if len(a.awayOf(ask.Guest, ask.Addresses)) != len(ask.Addresses) {
-		return nil, &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf("repoint guest %s: host %s does not send all of %v away", ask.Guest, a.config.Host, ask.Addresses)}
-	}
 	local, _, ok := a.config.guestPath(n)
 	if !ok {
 		return nil, &migration.Problem{Code: migration.CodePath, Text: "no uplink carries guests' traffic"}
+	}
+	if d, ok := a.detours.get(ask.Migration); ok && d.Tunnel.PeerKey.String() == ask.TunnelKey { // asked again
+		return Prepared{TunnelKey: d.Tunnel.PrivateKey.PublicKey().String(), Tunnel: d.Tunnel.Local}, nil
 	}
 	private, public, err := tunnel.NewKey()
 	if err != nil {
@@ -314,19 +330,31 @@ func (a *Agent) peerRepoint(r *http.Request) (any, error) {
 		return nil, err
 	}
 	err = a.detours.change(ask.Guest, func(all map[string]*detour) {
-		d := &detour{ID: ask.Migration, Guest: ask.Guest, Peer: caller, Tunnel: config, Up: clock.Now()}
+		all[ask.Migration] = &detour{ID: ask.Migration, Guest: ask.Guest, Peer: caller, Tunnel: config, Up: clock.Now()}
+	})
+	return Prepared{TunnelKey: public, Tunnel: config.Local}, err
+}
+
+// sendDirectly sends addresses into the tunnel that was made for them. Done twice, it is
+// done once.
+func (a *Agent) sendDirectly(ask Repoint, caller string) error {
+	if d, ok := a.detours.get(ask.Migration); !ok || d.Guest != ask.Guest || d.Peer != caller {
+		return &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf("repoint guest %s: host %s has no tunnel to %s for that", ask.Guest, a.config.Host, caller)}
+	}
+	return a.detours.change(ask.Guest, func(all map[string]*detour) {
+		d := all[ask.Migration]
 		if d.leaseFor(ask.Lease); ask.Forever {
 			d.Until = time.Time{}
 		}
 		for _, other := range all {
-			if other.Guest != ask.Guest {
+			if other.Guest != ask.Guest || other == d {
 				continue
 			}
 			other.Away = slices.DeleteFunc(other.Away, func(away netstate.Away) bool {
 				if !slices.Contains(ask.Addresses, away.Addr) {
 					return false
 				}
-				away.Tunnel = config.Name
+				away.Tunnel = d.Tunnel.Name
 				d.Away = append(d.Away, away)
 				return true
 			})
@@ -334,9 +362,7 @@ func (a *Agent) peerRepoint(r *http.Request) (any, error) {
 				other.Leased, other.Up = true, clock.Now() // ended soon, when nothing is on its way through it
 			}
 		}
-		all[d.ID] = d
 	})
-	return Prepared{TunnelKey: public, Tunnel: config.Local}, err
 }
 
 // awayOf are those of addrs that this host sends away for guest.

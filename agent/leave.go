@@ -94,6 +94,9 @@ func (a *Agent) needed(ctx context.Context, g *Guest) (needed, closing bool, err
 	if g.Channel == nil {
 		return true, false, errors.New("no guest channel")
 	}
+	if g.Held.Description.silent() && a.unseen(g.name()) {
+		return true, false, nil
+	}
 	ctx, cancel := limitAskGuest.on(ctx)
 	defer cancel()
 	users, err := g.Channel.Users(ctx, addrs...)

@@ -61,6 +61,11 @@ func (a *Agent) peerCheck(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if offer.Description.silent() {
+		if next, err = a.grantable(offer, next); err != nil {
+			return nil, err
+		}
+	}
 	if offer.Plan.Network == "mptcp" || offer.Plan.Chosen {
 		id := nextEndpoint(offer.Endpoint)
 		for i := range next { // ids go in pairs: IPv4 has the first, IPv6 the second

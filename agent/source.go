@@ -182,13 +182,33 @@ func (m *outgoing) call(ctx context.Context, what string, request, answer any) e
 func (m *outgoing) flip(ctx context.Context) error {
 	m.flushDisks()
 	if m.comesHome() {
-		// Those packets reach the destination without us: it keeps them from now on,
-		// and what it had sent before is here when it has answered.
+		// Those packets reach the destination without us: it keeps them from now on.
 		if err := m.rec.timed("addresses come home", func() error { return m.call(ctx, "home", nil, nil) }); err != nil {
 			return err
 		}
+		m.rec.timed("await what was sent before", func() error { m.awaitUnderway(ctx); return nil }) //nolint:errcheck // there is none
 	}
 	return m.rec.timed("flip route", func() error { return m.a.detours.flip(m.detourID(), true) })
+}
+
+// awaitUnderway returns when what the destination had sent here, before it took an address
+// home, has come out of its tunnel: an echo through the same tunnel comes behind it. The
+// answer to our call does not: it takes another way, past the queues of a busy tunnel.
+func (m *outgoing) awaitUnderway(ctx context.Context) {
+	ctx, cancel := limitUnderway.on(ctx)
+	defer cancel()
+	for _, d := range m.a.detours.list(m.plan.Guest) {
+		if d.Peer != m.plan.To || len(d.Visiting) == 0 {
+			continue
+		}
+		t, err := tunnel.Attach(ctx, d.Tunnel.Dir, d.Tunnel.Name)
+		if err == nil {
+			_, err = t.Verify(ctx)
+		}
+		if err != nil {
+			m.a.log.Warn("await what is on its way here", "migration", m.plan.ID, "tunnel", d.Tunnel.Name, "error", says(ctx, err))
+		}
+	}
 }
 
 const (

@@ -190,6 +190,8 @@ func unfit(refuse func(migration.Code, string, ...any) error, held Held, channel
 		return refuse(migration.CodeGuest, "it has no second NIC for the next address; add one, or keep the address with --network tunnel")
 	case !channel && !keeps:
 		return refuse(migration.CodeGuest, "it has no guest channel to set the next address; add one, or keep the address with --network tunnel")
+	case held.Description.silent() && held.kept().IsValid():
+		return refuse(migration.CodeGuest, "its other NIC still has %s, which nobody in the guest could move; wait until that lease has ended (`godwit guest show %s`)", held.kept(), held.Description.Name)
 	case held.Description.QMP != "" && len(held.Description.Start) == 0:
 		return refuse(migration.CodeGuest, "its description has no start command; write one, so that it can be received elsewhere, then `godwit guest forget` and adopt it again")
 	}
@@ -223,7 +225,9 @@ func (m *outgoing) checkGuest(ctx context.Context, refuse func(migration.Code, s
 		}
 		return refuse(migration.CodeGuest, "its guest channel does not answer (%v); see whether the guest is well", err)
 	}
-	if !slices.Contains(info.Capabilities, "ticks") {
+	if d := m.guest.Held.Description; d.silent() {
+		m.rec.note("nobody in the guest can be asked (agent: dhcp): its next address is given by DHCP, which connections follow is its own path manager's work and is not waited for, and its pause is not measured; godwit-guest in it can do these (docs/guest.md)")
+	} else if !slices.Contains(info.Capabilities, "ticks") {
 		m.rec.note("the guest has the QEMU guest agent only: its own pause is not measured, connections that miss the announcement of the next address are not told again, and datagrams to its old address do not keep the tunnel; godwit-guest in it can do these (docs/guest.md)")
 	}
 	m.work.capabilities = info.Capabilities

@@ -170,6 +170,9 @@ func (m *outgoing) cleanSource(ctx context.Context) error {
 	if err := m.endDirect(ctx); err != nil {
 		m.a.log.Warn("end tunnels for memory", "migration", m.plan.ID, "error", err)
 	}
+	if len(m.work.landed.Moved) > 0 { // what is on its way over this host gets there
+		sleep(ctx, underway)
+	}
 	m.a.discard(m.guest)
 	if err := m.a.removeDisks(m.guest.Held.Description.Disks); err != nil { // they are on the destination's storage
 		m.rec.note(err.Error())
@@ -179,6 +182,10 @@ func (m *outgoing) cleanSource(ctx context.Context) error {
 	}
 	return m.settleDetours(ctx)
 }
+
+// underway is how long packets may be on their way through this host after their home began
+// to send them to the guest directly: a path, and the queues of two busy tunnels.
+const underway = time.Second
 
 // settleDetours ends this host's part in leading packets to the guest, as far as
 // no lease needs it.

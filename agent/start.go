@@ -75,10 +75,7 @@ func (a *Agent) startGuest(ctx context.Context, d Description) (_ *Guest, err er
 	if g.Machine, err = qemu.Start(ctx, spec); err != nil {
 		return nil, fmt.Errorf("start guest %s: %w", d.Name, err)
 	}
-	if g.Channel, err = connectChannel(ctx, d, g.Machine.GuestChannel(), limitBoot); err != nil {
-		return nil, fmt.Errorf("start guest %s: no answer on its channel: %w", d.Name, err)
-	}
-	if _, err := g.Channel.Configure(ctx, g.configuration(0, g.Held.Addresses, 0, true)); err != nil {
+	if err := a.configureFirst(ctx, g); err != nil {
 		return nil, fmt.Errorf("start guest %s: %w", d.Name, err)
 	}
 	if len(d.Run) > 0 {
@@ -87,6 +84,19 @@ func (a *Agent) startGuest(ctx context.Context, d Description) (_ *Guest, err er
 		}
 	}
 	return g, nil
+}
+
+// configureFirst gives a guest that boots its first addresses.
+func (a *Agent) configureFirst(ctx context.Context, g *Guest) (err error) {
+	d := g.Held.Description
+	if d.silent() {
+		return a.grantFirst(ctx, g)
+	}
+	if g.Channel, err = connectChannel(ctx, d, g.Machine.GuestChannel(), limitBoot); err != nil {
+		return fmt.Errorf("no answer on its channel: %w", err)
+	}
+	_, err = g.Channel.Configure(ctx, g.configuration(0, g.Held.Addresses, 0, true))
+	return err
 }
 
 // chooseAddresses gives a new guest free addresses.
@@ -173,7 +183,9 @@ func (a *Agent) attach(ctx context.Context, h Held) (*Guest, error) {
 	}
 	g.Machine = machine
 	a.findTaps(g)
-	if status, err := machine.Status(ctx); err == nil && status == vm.Running && machine.GuestChannel() != "" {
+	if h.Description.silent() {
+		g.Channel = a.fromOutside(g)
+	} else if status, err := machine.Status(ctx); err == nil && status == vm.Running && machine.GuestChannel() != "" {
 		if g.Channel, err = connectChannel(ctx, h.Description, machine.GuestChannel(), limitAdopt); err != nil {
 			a.log.Warn("guest's channel is silent", "guest", g.name(), "error", err)
 		}

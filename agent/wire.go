@@ -133,4 +133,7 @@ type Repoint struct {
 	Kind      string         `json:"kind"`
 	Lease     time.Duration  `json:"lease"`             // hosts' clocks differ: what is left, not until when
 	Forever   bool           `json:"forever,omitempty"` // no end
+	// Go: the tunnel's other end stands, too, and was tried. Only then the addresses are
+	// sent there: what comes before would fill the tunnel's own queue and be lost.
+	Go bool `json:"go,omitempty"`
 }

@@ -343,6 +343,11 @@ func TestAdoptedGuestWithoutChannelKeepsItsAddress(t *testing.T) {
 	if err := w.clients["phone"].Start(traffic.Flow{Name: "ticks", Kind: traffic.Ticks, Target: addr.Addr()}); err != nil {
 		t.Fatal(err)
 	}
+	sanjose.config.Routes = &agent.Routes{Table: 6700}
+	if err := netns.Do(sanjose.host.Namespace, func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0) }); err != nil {
+		t.Fatal(err)
+	}
+	restart(t, sanjose)
 	if rep := migrate(t, montreal, "sanjose"); rep.Outcome != migration.Completed || rep.Network != "tunnel" {
 		t.Fatalf("montreal → sanjose by %s: %s: %v", rep.Network, rep.Outcome, rep.Problem)
 	}
@@ -350,6 +355,10 @@ func TestAdoptedGuestWithoutChannelKeepsItsAddress(t *testing.T) {
 	restart(t, sanjose)
 	if again := only(t, sanjose); again.PID != moved.PID || again.Addresses[0].Prefix != addr {
 		t.Errorf("after a restart of the destination's agent: %+v, before: %+v", again, moved)
+	}
+	routes, err := exec.Command("ip", "-n", sanjose.host.Namespace, "route", "show", "table", "6700").CombinedOutput()
+	if err != nil || !strings.HasPrefix(string(routes), addr.Addr().String()+" dev ") {
+		t.Errorf("published for BGP: %s, %v; want %s", routes, err, addr.Addr())
 	}
 	time.Sleep(time.Second)
 	r, err := w.clients["phone"].Stop("ticks")

@@ -37,6 +37,7 @@ type Address struct {
 	Home     string       `json:"home" yaml:"home,omitempty"`              // host whose subnet it belongs to
 	Public   netip.Addr   `json:"public,omitzero" yaml:"public,omitempty"` // what clients see in its place, where a 1:1 NAT stands before it; zero: itself
 	Endpoint uint8        `json:"endpoint" yaml:"endpoint,omitempty"`      // MPTCP endpoint id in the guest; 0: none announced
+	Granted  bool         `json:"granted,omitempty" yaml:"-"`              // by an agent's DHCP server, which goes on answering for it
 }
 
 // Seen is the address as clients see it.

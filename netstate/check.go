@@ -2,6 +2,8 @@ package netstate
 
 import (
 	"fmt"
+	"net/netip"
+	"strings"
 
 	"godwit/netstate/dump"
 
@@ -31,6 +33,11 @@ func (k *kernel) check(s State) error {
 		if _, err := k.link(v.Tunnel); err != nil {
 			return err
 		}
+		if v.Publish != 0 {
+			if err := forwards(v.Addr); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -58,4 +65,17 @@ func (k *kernel) unfiltered(bridge string) error {
 		return fmt.Errorf("bridge %s has no address and rp_filter %s: name the gateway, or set net.ipv4.conf.all.rp_filter and the bridge's to 0", bridge, max(all, own))
 	}
 	return nil
+}
+
+// forwards refuses a host that would drop what a route leads to it.
+func forwards(addr netip.Addr) error {
+	key := "ipv6/conf/all/forwarding"
+	if addr.Is4() {
+		key = "ipv4/conf/all/forwarding"
+	}
+	on, err := readSysctl(key)
+	if err == nil && on == "0" {
+		err = fmt.Errorf("address %s is to be published, and this host forwards nothing: set net.%s to 1", addr, strings.ReplaceAll(key, "/", "."))
+	}
+	return err
 }

@@ -26,6 +26,10 @@
 //     the host, a source rule sends them into the tunnel, whatever their
 //     destination (also to a neighbour: a client's connection keeps its path);
 //   - its own ARP entry expires: the host answers for the old gateway.
+//   - a firewall that filters by state sees connections in their middle, here and at
+//     home: their packets are not tracked while they take the detour;
+//   - where the operator owns the routes, the address stands in a routing table of its
+//     own ([Visiting.Publish]), which a speaker of BGP announces.
 //
 // Beside the cures, both ends note each flow that takes the detour, with a counter
 // that nft shows ([Flows]), and lower the MSS of TCP connections that begin to what

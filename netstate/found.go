@@ -93,6 +93,13 @@ func strays(k *kernel, wanted []resource) ([]resource, error) {
 	if err != nil {
 		return nil, err
 	}
+	left, err := untrackedChains()
+	if err != nil {
+		return nil, err
+	}
+	for _, u := range left {
+		neighbours = append(neighbours, u)
+	}
 	known := map[string]bool{}
 	for _, r := range wanted {
 		known[describe(r)] = true
@@ -136,6 +143,8 @@ func describe(r resource) string {
 		return fmt.Sprintf("neighbour %s dev %s", r.addr, r.dev)
 	case proxy:
 		return fmt.Sprintf("proxy %s dev %s", r.addr, r.dev)
+	case untracked:
+		return fmt.Sprintf("untracked %s", r.addr)
 	case forwarding:
 		return fmt.Sprintf("forwarding %s dev %s", r.mac, r.tap)
 	}

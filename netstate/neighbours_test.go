@@ -72,3 +72,23 @@ func TestAnnounceReplaces(t *testing.T) {
 		}
 	}
 }
+
+// TestOtherNIC: when a guest's address moves to its other NIC, the permanent entry
+// follows, and the one that is replaced does not take it along: the host would ask both
+// NICs, and might believe the one that is about to go.
+func TestOtherNIC(t *testing.T) {
+	w := newWorld(t, "vxlan")
+	other := mac("52:54:00:00:01:0b")
+	s := abroad()
+	w.set("hb", s)
+	for i := range s.Visiting {
+		s.Visiting[i].MAC = other
+	}
+	w.set("hb", s)
+	for _, addr := range []netip.Addr{guest4, guest6} {
+		got := w.Run("hb", "ip", "neigh", "show", addr.String(), "dev", "br-guest")
+		if !strings.Contains(got, other.String()) || !strings.Contains(got, "PERMANENT") {
+			t.Errorf("the host has %q for %s, want a permanent entry with %s", got, addr, other)
+		}
+	}
+}

@@ -31,9 +31,17 @@ func notes(s State, mac net.HardwareAddr) []string {
 	}
 	for _, v := range s.Visiting {
 		lines = append(lines, words("visiting", "addr", v.Addr.String(), "mac", v.MAC.String(), "tap", v.Tap,
-			"taps", strings.Join(v.Taps, ","), "gateway", addrWord(v.Gateway), "tunnel", v.Tunnel, "fits", number(v.Fits)))
+			"taps", strings.Join(v.Taps, ","), "gateway", addrWord(v.Gateway), "tunnel", v.Tunnel, "fits", number(v.Fits), "asks", yes(v.Asks),
+			"publish", number(v.Publish), "direct", yes(v.Direct)))
 	}
 	return append(lines, active...)
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return ""
 }
 
 // number writes one that is not 0.
@@ -72,6 +80,7 @@ func readNotes(guest string, lines []string) (State, net.HardwareAddr, error) {
 		addr, addrErr := netip.ParseAddr(m["addr"])
 		gateway, _ := netip.ParseAddr(m["gateway"])
 		fits, _ := strconv.Atoi(m["fits"])
+		publish, _ := strconv.Atoi(m["publish"])
 		switch {
 		case kind == "guest":
 			s.Bridge, s.LAN, s.Taps, bridgeMAC = m["bridge"], m["lan"], list(m["taps"]), mac
@@ -86,7 +95,7 @@ func readNotes(guest string, lines []string) (State, net.HardwareAddr, error) {
 		case kind == "away":
 			s.Away = append(s.Away, Away{Addr: addr, MAC: mac, Tap: m["tap"], Tunnel: m["tunnel"], Gateway: gateway, Home: m["home"], Fits: fits})
 		case kind == "visiting":
-			s.Visiting = append(s.Visiting, Visiting{Addr: addr, MAC: mac, Tap: m["tap"], Taps: list(m["taps"]), Gateway: gateway, Tunnel: m["tunnel"], Fits: fits})
+			s.Visiting = append(s.Visiting, Visiting{Addr: addr, MAC: mac, Tap: m["tap"], Taps: list(m["taps"]), Gateway: gateway, Tunnel: m["tunnel"], Fits: fits, Asks: m["asks"] != "", Publish: publish, Direct: m["direct"] != ""})
 		default:
 			return s, nil, fmt.Errorf("read note of guest %s: %q is not ours", guest, line)
 		}

@@ -26,6 +26,9 @@ func ingress(s State, bridge net.HardwareAddr) []bridgeRule {
 			rules = append(rules, flowRules(s.Guest, v.Addr, "out", true, join(unicast(), ipSrc(v.Addr)))...)
 		}
 		for _, tap := range v.Taps {
+			if v.Asks {
+				rules = append(rules, bridgeRule{words("asks", "dhcp", v.Addr.String(), "tap", tap), join(iif(tap), dhcpAsked(), drop())})
+			}
 			m := join(iif(tap), unicast(), ipSrc(v.Addr), count(counterVisiting(s.Guest, v.Addr)), toHost(bridge))
 			rules = append(rules, bridgeRule{words("redirect", "from", v.Addr.String(), "tap", tap, "host", bridge.String()), m})
 			if !v.Gateway.IsValid() || v.AtHome() {
@@ -85,7 +88,7 @@ func egress(s State) []bridgeRule {
 	}
 	for _, tap := range sorted(closed) {
 		rules = append(rules, bridgeRule{words("closed", "tap", tap),
-			join(oif(tap), count(counterClosed(s.Guest)), []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}})})
+			join(oif(tap), count(counterClosed(s.Guest)), drop())})
 	}
 	return rules
 }
@@ -110,6 +113,15 @@ func toHost(bridge net.HardwareAddr) []expr.Any {
 	}
 }
 
+// dhcpAsked matches what a client of DHCP asks (RFC 2131 §4.1), without IP options.
+func dhcpAsked() []expr.Any {
+	return join(etherType(unix.ETH_P_IP), []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, equals([]byte{unix.IPPROTO_UDP}),
+		load(expr.PayloadBaseTransportHeader, 0, 4), equals([]byte{0, 68, 0, 67}),
+	})
+}
+
+func drop() []expr.Any   { return []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}} }
 func accept() []expr.Any { return []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}} }
 
 func count(name string) []expr.Any {

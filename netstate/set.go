@@ -33,9 +33,9 @@ func Set(s State) error {
 }
 
 // Flip makes all the guest's Away entries active or not, in the order that loses
-// no packet, and nothing else. It takes one or two milliseconds; back, the nftables
-// transaction waits for an RCU grace period, some 10 ms. On failure, call it
-// again, with either direction.
+// no packet, and nothing else. It takes two or three milliseconds; back, nftables
+// transactions wait for RCU grace periods, some 40 ms. On failure, call it again,
+// with either direction.
 func Flip(guest string, active bool) error {
 	mu.Lock()
 	defer mu.Unlock()
@@ -243,12 +243,22 @@ func contains(all, some []resource) bool {
 	return true
 }
 
-// replaced says that a route took the place of r: there is nothing to delete.
+// replaced says that another resource took the place of r in the kernel, which knows
+// them by less than we do: there is nothing to delete, or what is wanted would go.
 func replaced(r resource, after []resource) bool {
-	gone, ok := r.(route)
-	return ok && slices.ContainsFunc(after, func(o resource) bool {
-		n, ok := o.(route)
-		return ok && n.dst == gone.dst && n.table == gone.table
+	return slices.ContainsFunc(after, func(o resource) bool {
+		switch gone := r.(type) {
+		case route:
+			n, ok := o.(route)
+			return ok && n.dst == gone.dst && n.table == gone.table
+		case neighbour:
+			n, ok := o.(neighbour)
+			return ok && n.dev == gone.dev && n.addr == gone.addr
+		case proxy:
+			n, ok := o.(proxy)
+			return ok && n.dev == gone.dev && n.addr == gone.addr
+		}
+		return false
 	})
 }
 

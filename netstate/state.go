@@ -41,6 +41,9 @@ type Visiting struct {
 	Gateway netip.Addr       // the old subnet's router, whose MAC the guest still knows; zero: not answered for
 	Tunnel  string           // device towards the address's home; "": it is at home here, see AtHome
 	Fits    int              // as of Away
+	Publish int              // routing table in which a speaker of BGP finds the address; 0: none. The host must forward
+	Direct  bool             // with Publish: its packets leave by the host's own routes instead of Tunnel
+	Asks    bool             // what the guest asks of DHCP servers is answered at its taps, and goes no further
 }
 
 // AtHome says that the address belongs to this site, and that the guest, which has
@@ -92,6 +95,9 @@ func (s State) validate() error {
 			if err := device("tunnel", v.Tunnel); err != nil {
 				return err
 			}
+		}
+		if v.Publish < 0 || v.Direct && (v.Publish == 0 || v.AtHome()) {
+			return fmt.Errorf("visiting %s: published in table %d, direct %v: want a table, and a visitor", v.Addr, v.Publish, v.Direct)
 		}
 		if len(v.Taps) == 0 {
 			return fmt.Errorf("visiting %s: no tap", v.Addr)

@@ -52,6 +52,9 @@ func away(bridge string, a Away) []resource {
 	if !a.Active {
 		return append(list, route{host(a.Addr), unix.RT_TABLE_MAIN, bridge, netip.Addr{}})
 	}
+	if a.Gateway.IsValid() || a.Home != "" { // or the host may be the one that translates its address
+		list = append(list, untracked{a.Addr})
+	}
 	return append(list,
 		route{host(a.Addr), unix.RT_TABLE_MAIN, a.Tunnel, netip.Addr{}},
 		proxy{bridge, a.Addr, false})
@@ -63,10 +66,15 @@ func visiting(bridge string, v Visiting) []resource {
 		out.dev, out.via = bridge, v.Gateway
 	}
 	list := []resource{
+		untracked{v.Addr},
 		neighbour{bridge, v.Addr, v.MAC.String()},
 		route{host(v.Addr), unix.RT_TABLE_MAIN, bridge, netip.Addr{}},
-		out,
-		sourceRule{v.Addr, PriorityVisiting},
+	}
+	if !v.Direct {
+		list = append(list, out, sourceRule{v.Addr, PriorityVisiting})
+	}
+	if v.Publish != 0 && !v.AtHome() {
+		list = append(list, route{host(v.Addr), v.Publish, bridge, netip.Addr{}})
 	}
 	if v.Tap != "" {
 		list = append(list, forwarding{v.Tap, v.MAC.String()})

@@ -205,6 +205,18 @@ func dress(c Config) error {
 	if err := netlink.LinkSetUp(link); err != nil {
 		return fmt.Errorf("set up: %w", err)
 	}
+	return forward(c.Name)
+}
+
+// forward lets packets that come out of the device go on, whatever way their answers take:
+// the other end may send before anybody here says what for. The settings go with the device.
+func forward(name string) error {
+	for _, s := range []struct{ path, value string }{{"forwarding", "1"}, {"rp_filter", "2"}} {
+		path := "/proc/sys/net/ipv4/conf/" + name + "/" + s.path
+		if err := os.WriteFile(path, []byte(s.value), 0); err != nil {
+			return fmt.Errorf("set %s of %s: %w", s.path, name, err)
+		}
+	}
 	return nil
 }
 

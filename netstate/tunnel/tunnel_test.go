@@ -3,6 +3,7 @@ package tunnel
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -118,6 +119,28 @@ func TestFullSize(t *testing.T) {
 	}
 }
 
+// TestJumbo: a guest's packets of 9000 bytes with DF pass, whatever the path's MTU is.
+func TestJumbo(t *testing.T) {
+	n := pathNet(t)
+	for i, ends4or6 := range [][2]string{{"10.9.1.2:51820", "10.9.2.2:51820"}, {"[fd09:1::2]:51821", "[fd09:2::2]:51821"}} {
+		cfg := ends(t, WireGuard, ends4or6[0], ends4or6[1])
+		for k := range cfg {
+			cfg[k].MTU, cfg[k].Name = 9000, fmt.Sprintf("gwt%d", i)
+		}
+		a, b := up(t, n, "a", cfg[0]), up(t, n, "b", cfg[1])
+		for _, mtu := range []string{"1500", "1400", "1280"} {
+			t.Run(ends4or6[0]+" over "+mtu, func(t *testing.T) {
+				n.IP("b", "link set dev up mtu "+mtu)
+				n.IP("r", "link set dev rb mtu "+mtu)
+				ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+				defer cancel()
+				n.Do("a", func() error { _, err := a.Verify(ctx); return err })
+				t.Logf("TCP through it: %.0f Mbit/s", transfer(t, n, b.Inner, 16<<20))
+			})
+		}
+	}
+}
+
 // transfer sends size bytes from a to an address of b, and returns Mbit/s.
 func transfer(t *testing.T, n *nettest.Net, to netip.Addr, size int64) float64 {
 	t.Helper()
@@ -152,6 +175,44 @@ func transfer(t *testing.T, n *nettest.Net, to netip.Addr, size int64) float64 {
 type zero struct{}
 
 func (zero) Read(b []byte) (int, error) { return len(b), nil }
+
+// TestVerifyComesBehind: an echo comes behind all that the other end had sent before, however
+// long the queues are: who has heard it need not wait for more.
+func TestVerifyComesBehind(t *testing.T) {
+	n := pathNet(t)
+	cfg := ends(t, WireGuard, "10.9.1.2:51820", "10.9.2.2:51820")
+	a, b := up(t, n, "a", cfg[0]), up(t, n, "b", cfg[1])
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	verify := func() { n.Do("a", func() error { _, err := a.Verify(ctx); return err }) }
+	verify()
+	n.Run("b", "tc", "qdisc", "add", "dev", "up", "root", "tbf", "rate", "4mbit", "burst", "4kb", "limit", "4mb")
+	var in, out net.PacketConn
+	n.Do("a", func() (err error) { in, err = net.ListenPacket("udp4", a.Inner.String()+":7009"); return err })
+	defer in.Close()
+	in.(*net.UDPConn).SetReadBuffer(4 << 20)
+	n.Do("b", func() (err error) { out, err = net.ListenPacket("udp4", b.Inner.String()+":0"); return err })
+	defer out.Close()
+	const datagrams = 300 // 0.6 s
+	for range datagrams {
+		if _, err := out.WriteTo(make([]byte, 1000), in.LocalAddr()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	count := func() int {
+		for k, buf := 0, make([]byte, 2000); ; k++ {
+			in.SetReadDeadline(time.Now().Add(time.Millisecond))
+			if _, _, err := in.ReadFrom(buf); err != nil {
+				return k
+			}
+		}
+	}
+	early := count()
+	verify()
+	if late := count(); early+late != datagrams || late == 0 {
+		t.Errorf("%d datagrams were there before the echo, %d with it; want %d in all, some of them late", early, late, datagrams)
+	}
+}
 
 // TestDroppedFragments: a path that drops fragments is named as such.
 func TestDroppedFragments(t *testing.T) {

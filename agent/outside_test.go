@@ -1,0 +1,81 @@
+package agent
+
+import (
+	"context"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"godwit/migration"
+	"godwit/netstate/dhcp"
+	"godwit/vm"
+)
+
+// TestTakenSaysHowFar: of a guest that does not take its address, the error says what it
+// did instead.
+func TestTakenSaysHowFar(t *testing.T) {
+	o := &outside{a: &Agent{config: &Config{Network: Network{Bridge: "none"}}}, g: &Guest{}, done: make(chan struct{})}
+	for _, c := range []struct {
+		words []dhcp.Word
+		want  string
+	}{
+		{nil, "asks for no address"},
+		{[]dhcp.Word{dhcp.Asks, dhcp.Asks}, "took no answer"},
+		{[]dhcp.Word{dhcp.Asks, dhcp.Other}, "another DHCP server"},
+		{[]dhcp.Word{dhcp.Asks, dhcp.Takes}, "does not answer there"},
+		{[]dhcp.Word{dhcp.Asks, dhcp.Takes, dhcp.Declines}, "somebody else has it"},
+	} {
+		words := make(chan dhcp.Word, 9)
+		for _, w := range c.words {
+			words <- w
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			for len(words) > 0 {
+				time.Sleep(time.Millisecond)
+			}
+			time.Sleep(10 * time.Millisecond)
+			cancel()
+		}()
+		err := o.taken(ctx, "52:54:00:00:01:0b", netip.MustParseAddr("10.2.1.10"), words)
+		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "52:54:00:00:01:0b") {
+			t.Errorf("%v: %v, want %q", c.words, err, c.want)
+		}
+	}
+}
+
+// TestSilentGuests: descriptions and moves of guests in which nobody can be asked.
+func TestSilentGuests(t *testing.T) {
+	d := Description{Name: "web", Memory: 256 << 20, Agent: "dhcp", NICs: []NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}}
+	if err := d.check(); err != nil {
+		t.Error(err)
+	}
+	if err := d.checkStarted([]string{"debian12"}); err == nil || !strings.Contains(err.Error(), "no client of DHCP") {
+		t.Errorf("the image tiny: %v", err)
+	}
+	d.Image = "debian12"
+	if err := d.checkStarted([]string{"debian12"}); err != nil {
+		t.Error(err)
+	}
+	if d.Run = []string{"cpu"}; d.checkStarted([]string{"debian12"}) == nil {
+		t.Error("workloads in a guest that cannot be told of them")
+	}
+	if d.Channel = "/run/web/guest.sock"; d.check() == nil {
+		t.Error("a channel that nobody answers on")
+	}
+	held := Held{Description: Description{Name: "web", Agent: "dhcp"}, Taps: []string{"a", "b"}}
+	refuse := func(code migration.Code, format string, _ ...any) error {
+		return &migration.Problem{Code: code, Text: format}
+	}
+	for text, want := range map[string]bool{"10.2.1.10/24": true, "10.2.1.10/24 fd00::10/64": true, "10.2.1.10/24 10.1.1.50/24": false} {
+		held.Addresses = nil
+		for _, p := range strings.Fields(text) {
+			held.Addresses = append(held.Addresses, migration.Address{Prefix: netip.MustParsePrefix(p)})
+		}
+		err := unfit(refuse, held, true, false, vm.Facts{Version: "10.0.0"}, vm.Running)
+		if (err == nil) != want {
+			t.Errorf("with %s: %v", text, err)
+		}
+	}
+}

@@ -1,0 +1,110 @@
+package netstate_test
+
+import (
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"godwit/netstate"
+	"godwit/netstate/internal/nettest"
+)
+
+// TestFirewall: hosts that filter by state, and take what they did not see begin for
+// invalid, let connections through in their middle while these take a detour, and do not
+// after it; with the strict reverse path filter and the loose one.
+func TestFirewall(t *testing.T) {
+	for _, filter := range []string{"1", "2"} {
+		t.Run("rp_filter "+filter, func(t *testing.T) {
+			w := newWorld(t, "vxlan")
+			w.IP("ga", "link set dev eth0 down")
+			for _, h := range []string{"ha", "hb"} {
+				w.Run(h, "sh", "-c", "cd /proc/sys/net/ipv4/conf; for d in *; do echo "+filter+" >$d/rp_filter; done")
+				w.Run(h, "sh", "-c", "echo 0 >/proc/sys/net/netfilter/nf_conntrack_tcp_loose")
+			}
+			before := map[string]string{"ha": w.dump("ha"), "hb": w.dump("hb")}
+			w.set("hb", abroad())
+			w.set("ha", home(true))
+			for _, addr := range []netip.Addr{guest4, guest6} {
+				conn := w.talk(addr)
+				for _, h := range []string{"ha", "hb"} {
+					w.Run(h, "nft", "add table inet fw; add chain inet fw f { type filter hook forward priority 0; }; add rule inet fw f ct state invalid drop")
+				}
+				if !echoes(conn, 5*time.Second) {
+					t.Errorf("%s: a connection ends at a firewall that did not see it begin", addr)
+				}
+				for _, h := range []string{"ha", "hb"} {
+					w.Run(h, "nft", "delete table inet godwit")
+				}
+				if echoes(conn, short) {
+					t.Errorf("%s: the firewall lets it through anyway, which shows nothing", addr)
+				}
+				w.set("hb", abroad())
+				w.set("ha", home(true))
+				if !echoes(conn, 10*time.Second) {
+					t.Errorf("%s: Set did not open the firewall again", addr)
+				}
+				for _, h := range []string{"ha", "hb"} {
+					w.Run(h, "nft", "delete table inet fw")
+				}
+			}
+			for _, h := range []string{"ha", "hb"} {
+				w.Do(h, func() error { return netstate.Clear("web") })
+				if diff := cmp.Diff(strings.Split(before[h], "\n"), strings.Split(w.dump(h), "\n")); diff != "" {
+					t.Errorf("%s after Clear: %s", h, diff)
+				}
+			}
+		})
+	}
+}
+
+// talk opens a TCP connection from the client to an echo server of the guest.
+func (w *world) talk(addr netip.Addr) net.Conn {
+	w.t.Helper()
+	var l net.Listener
+	w.Do("gb", func() (err error) { l, err = net.Listen("tcp", netip.AddrPortFrom(addr, 0).String()); return err })
+	w.t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			w.t.Cleanup(func() { conn.Close() })
+			go func() {
+				b := make([]byte, 64)
+				for {
+					n, err := conn.Read(b)
+					if err != nil {
+						return
+					}
+					conn.Write(b[:n]) //nolint:errcheck // the test sees it
+				}
+			}()
+		}
+	}()
+	var conn net.Conn
+	nettest.Eventually(w.t, "a connection to "+addr.String(), 5*time.Second, func() bool {
+		var err error
+		w.Do("c", func() error { conn, err = net.DialTimeout("tcp", l.Addr().String(), time.Second); return nil })
+		return err == nil
+	})
+	w.t.Cleanup(func() { conn.Close() })
+	if !echoes(conn, 3*time.Second) {
+		w.t.Fatalf("%s: no echo", addr)
+	}
+	return conn
+}
+
+// echoes says whether what is written comes back within limit.
+func echoes(conn net.Conn, limit time.Duration) bool {
+	conn.SetDeadline(time.Now().Add(limit))
+	if _, err := conn.Write([]byte("x")); err != nil {
+		return false
+	}
+	_, err := conn.Read(make([]byte, 64))
+	return err == nil
+}

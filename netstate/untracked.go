@@ -1,0 +1,120 @@
+package netstate
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// An untracked address is one whose packets this host's connection tracking leaves alone
+// while they take a detour. A host sees such connections in their middle, and often in one
+// direction only: a firewall that drops what it takes for invalid would end them.
+//
+// Each has a chain of its own in the table "inet godwit", which goes with the last.
+type untracked struct{ addr netip.Addr }
+
+// chainUntracked begins the names of those chains.
+const chainUntracked = "untracked-"
+
+func untrackedTable() *nftables.Table {
+	return &nftables.Table{Family: nftables.TableFamilyINet, Name: tableName}
+}
+
+// An address as nftables takes it in a name.
+func (u untracked) chain() string {
+	return chainUntracked + strings.ReplaceAll(u.addr.String(), ":", "_")
+}
+
+func (u untracked) ensure(*kernel) error {
+	all, err := untrackedChains()
+	if err != nil {
+		return wrap(err, "leave %s untracked", u.addr)
+	}
+	for _, a := range all {
+		if a == u {
+			return nil
+		}
+	}
+	c, err := openNFT()
+	if err != nil {
+		return wrap(err, "leave %s untracked", u.addr)
+	}
+	t := c.AddTable(untrackedTable())
+	chain := c.AddChain(&nftables.Chain{Table: t, Name: u.chain(), Type: nftables.ChainTypeFilter,
+		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRaw})
+	for _, match := range [][]expr.Any{ipSrcInet(u.addr), ipDstInet(u.addr)} {
+		c.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: join(match, []expr.Any{&expr.Notrack{}})})
+	}
+	err = c.Flush()
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) {
+		return nil // a kernel that tracks nothing
+	}
+	return wrap(err, "leave %s untracked", u.addr)
+}
+
+func (u untracked) remove(*kernel) error {
+	all, err := untrackedChains()
+	if err != nil {
+		return wrap(err, "track %s again", u.addr)
+	}
+	here := false
+	for _, a := range all {
+		here = here || a == u
+	}
+	if !here {
+		return nil
+	}
+	c, err := openNFT()
+	if err != nil {
+		return wrap(err, "track %s again", u.addr)
+	}
+	if len(all) == 1 {
+		c.DelTable(untrackedTable())
+	} else {
+		chain := &nftables.Chain{Table: untrackedTable(), Name: u.chain()}
+		c.FlushChain(chain)
+		c.DelChain(chain)
+	}
+	return wrap(gone(c.Flush()), "track %s again", u.addr)
+}
+
+// untrackedChains lists the addresses that have a chain.
+func untrackedChains() ([]untracked, error) {
+	c, err := openNFT()
+	if err != nil {
+		return nil, fmt.Errorf("open nftables: %w", err)
+	}
+	chains, err := c.ListChainsOfTableFamily(nftables.TableFamilyINet)
+	if err != nil {
+		return nil, fmt.Errorf("list chains: %w", err)
+	}
+	var all []untracked
+	for _, chain := range chains {
+		name, ok := strings.CutPrefix(chain.Name, chainUntracked)
+		if !ok || chain.Table.Name != tableName {
+			continue
+		}
+		if addr, err := netip.ParseAddr(strings.ReplaceAll(name, "_", ":")); err == nil {
+			all = append(all, untracked{addr})
+		}
+	}
+	return all, nil
+}
+
+// Of the family inet, the protocol of a packet is known by its own key.
+func ipSrcInet(a netip.Addr) []expr.Any { return inet(a, ipSrc(a)) }
+func ipDstInet(a netip.Addr) []expr.Any { return inet(a, ipDst(a)) }
+
+func inet(a netip.Addr, bridged []expr.Any) []expr.Any {
+	family := byte(unix.NFPROTO_IPV6)
+	if a.Is4() {
+		family = unix.NFPROTO_IPV4
+	}
+	own := []expr.Any{&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1}, equals([]byte{family})}
+	return append(own, bridged[len(etherType(0)):]...)
+}
