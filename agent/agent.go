@@ -157,6 +157,9 @@ func (a *Agent) readopt(ctx context.Context) {
 		a.log.Error("guests", "error", err)
 	}
 	for _, h := range held {
+		if inletMissing(ctx, h.Dir) > 0 {
+			continue // its QEMU may not answer yet: resumeStarving
+		}
 		g, err := a.attach(ctx, h)
 		if err != nil {
 			a.log.Warn("guest not found again", "guest", h.Description.Name, "error", err)

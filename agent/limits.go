@@ -46,6 +46,7 @@ var (
 	limitUndo         = named("undo", 30*time.Second, "one step of the way back, but for the two that follow")
 	limitUndoThere    = named("undo_there", time.Second, "the destination has undone; then it is asked on in the background")
 	limitUndoAway     = named("undo_away", 500*time.Millisecond, "the destination sends an address here again")
+	limitRefill       = named("refill", 10*time.Second, "the destination waits for pages that are missing, before it is asked anew")
 	limitEndTicks     = named("end_ticks", time.Second, "the guest stops counting")
 )
 

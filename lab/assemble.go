@@ -96,6 +96,11 @@ func (r *run) migrationReport(m *move) report.Migration {
 			out.DataPath = data
 		}
 	}
+	if rep.PostCopy != nil {
+		if data, err := json.Marshal(rep.PostCopy); err == nil {
+			out.PostCopy = data
+		}
+	}
 	r.fillBytes(&out, rep)
 	r.fillPhases(&out, rep)
 	r.fillNetwork(&out, m)

@@ -202,9 +202,15 @@ func (p *trial) reaches(id, name string) {
 // ends waits for the outcome of a migration.
 func (p *trial) ends(id string, limit time.Duration) agent.Report {
 	p.Helper()
+	return p.endsOn("montreal", id, limit)
+}
+
+// endsOn is ends for a migration that leaves another host.
+func (p *trial) endsOn(host, id string, limit time.Duration) agent.Report {
+	p.Helper()
 	until := time.Now().Add(limit)
 	for {
-		rep, err := p.w.agents["montreal"].client.Report(p.Context(), id)
+		rep, err := p.w.agents[host].client.Report(p.Context(), id)
 		if err == nil && rep.Ended != 0 {
 			return rep
 		}

@@ -80,6 +80,7 @@ type Migration struct {
 	Notes      []string          `json:"notes,omitempty"` // what the agents remarked
 	Survival   *Survival         `json:"survival,omitempty"`
 	DataPath   json.RawMessage   `json:"data_path,omitempty"` // figures of our own data path, as the source told them last
+	PostCopy   json.RawMessage   `json:"post_copy,omitempty"` // where the guest ran before its pages were there
 	WhyNull    map[string]string `json:"why_null,omitempty"`
 }
 

@@ -63,6 +63,7 @@ type Destination struct {
 	written  bool           // the whole stream was
 	runs     []wire.Run     // not there when the guest runs
 	absent   *inlet.Missing // those that still are not; nil before Run
+	stalls   Stalls
 }
 
 // NewDestination waits for lanes. QEMU is connected to when the first has brought the
@@ -227,6 +228,7 @@ func (d *Destination) frame(number uint64, body []byte) ([]uint64, error) {
 	}
 	for _, p := range result.Pages {
 		delete(d.missing, p.Page)
+		d.stalls.arrived(p.Page)
 		switch {
 		case d.absent != nil && !d.absent.Remove(p.Page): // QEMU takes each once
 		case d.absent != nil && p.Data == nil:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"time"
 
 	"godwit/transfer/inlet"
 	"godwit/transfer/qstream"
@@ -155,11 +156,52 @@ func (d *Destination) follow() {
 func (d *Destination) ask(wanted []uint64) error {
 	d.mu.Lock()
 	wanted = slices.DeleteFunc(slices.Clone(wanted), func(page uint64) bool { return !d.absent.Has(page) })
+	d.stalls.asked(wanted)
 	d.mu.Unlock()
 	if len(wanted) == 0 {
 		return nil // it is on its way into QEMU
 	}
 	return d.receiver.Control(d.ctx, wire.TopicFault, wire.AppendFault(nil, wanted), true)
+}
+
+// Stalls are the pages that the guest waited for, as this Destination heard of them: from
+// QEMU's request until its page came.
+type Stalls struct {
+	Pages   int
+	Longest time.Duration
+	Sum     time.Duration
+
+	since map[uint64]time.Time // of those that have not come
+}
+
+func (s *Stalls) asked(wanted []uint64) {
+	if s.since == nil {
+		s.since = map[uint64]time.Time{}
+	}
+	for _, page := range wanted {
+		if _, twice := s.since[page]; !twice {
+			s.since[page] = time.Now()
+		}
+	}
+}
+
+func (s *Stalls) arrived(page uint64) {
+	at, ok := s.since[page]
+	if !ok {
+		return
+	}
+	delete(s.since, page)
+	took := time.Since(at)
+	s.Pages, s.Sum, s.Longest = s.Pages+1, s.Sum+took, max(s.Longest, took)
+}
+
+// Stalls are those so far.
+func (d *Destination) Stalls() Stalls {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := d.stalls
+	out.since = nil
+	return out
 }
 
 // Absent is how many pages the guest misses that may run already; 0 before that too.
@@ -170,4 +212,11 @@ func (d *Destination) Absent() uint64 {
 		return 0
 	}
 	return d.absent.Left()
+}
+
+// Total is how many pages the guest has; 0 before that is known.
+func (d *Destination) Total() uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.blocks.Pages()
 }

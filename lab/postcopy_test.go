@@ -1,0 +1,82 @@
+package lab
+
+import (
+	"testing"
+	"time"
+
+	"godwit/agent"
+	"godwit/migration"
+	"godwit/vm/guest"
+)
+
+// postcopyWorld has a guest that writes random bytes faster than its link carries.
+const postcopyWorld = `
+name: postcopy
+sites:
+  - {name: montreal, guest_net: {v4: 10.1.1.0/24}, uplinks: [{name: public, rate: 60mbit, delay: 5ms}, {name: private, rate: 20mbit, delay: 15ms}]}
+  - {name: sanjose, guest_net: {v4: 10.2.1.0/24}, uplinks: [{name: public, rate: 60mbit, delay: 5ms}, {name: private, rate: 20mbit, delay: 15ms}]}
+clients:
+  - {name: phone, at: montreal}
+guests:
+  - {name: web, site: montreal, memory: 160MiB, run: ["dirty size=40MiB rate=16MiB/s"]}
+`
+
+// starves waits until a migration has reached post-copy, and least pages are missing still.
+func (p *trial) starves(host, id string, least uint64) agent.Report {
+	p.Helper()
+	until := time.Now().Add(60 * time.Second)
+	for {
+		rep, err := p.w.agents[host].client.Report(p.Context(), id)
+		if err == nil && rep.PostCopy != nil && rep.PostCopy.Pages >= least && rep.Resumed != 0 {
+			return rep
+		}
+		if err == nil && rep.Ended != 0 || time.Now().After(until) {
+			p.Fatalf("migration %s: no post-copy: %s, %v, %+v, %v", id, rep.Outcome, rep.Problem, rep.PostCopy, err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// patterns lets the guest check every page that it wrote.
+func (p *trial) patterns(host, name string) {
+	p.Helper()
+	var v guest.Verified
+	p.must(p.w.agents[host].client.CallGuest(p.Context(), name, "verify", nil, &v))
+	if v.Pages == 0 || v.Corrupt != 0 || len(v.Errors) > 0 {
+		p.Errorf("guest %s on %s: %d of %d pages are not what it wrote (%s), %v", name, host, v.Corrupt, v.Pages, v.First, v.Errors)
+	}
+}
+
+// TestPostcopyOutlivesAgents kills agents in the middle of post-copy. The guest ends whole
+// at the destination each time, and its connection survives.
+func TestPostcopyOutlivesAgents(t *testing.T) {
+	p := newTrial(t, postcopyWorld, func(string, *agent.Config) {})
+	p.ticks("phone", "web")
+	from, to := "montreal", "sanjose"
+	for _, name := range []string{"the source's", "the destination's", "both"} {
+		t.Run(name, func(t *testing.T) {
+			victims := map[string][]string{"the source's": {from}, "the destination's": {to}, "both": {from, to}}[name]
+			id, err := p.w.agents[from].client.Migrate(t.Context(), migration.Request{
+				Guest: "web", To: to, Mode: "postcopy", Transfer: "lanes", Downtime: 5 * time.Second})
+			p.must(err)
+			before := p.starves(to, id, 3000)
+			for _, host := range victims {
+				p.must(p.w.agents[host].kill())
+			}
+			time.Sleep(time.Second)
+			for _, host := range victims {
+				p.must(p.w.agents[host].start(t.Context()))
+			}
+			rep := p.endsOn(from, id, 90*time.Second)
+			t.Logf("%+v; before %+v; notes %q", rep.PostCopy, before.PostCopy, rep.Notes)
+			if rep.Outcome != migration.Completed || rep.PostCopy == nil || rep.PostCopy.Refills == 0 {
+				t.Fatalf("%s, %v, %+v", rep.Outcome, rep.Problem, rep.PostCopy)
+			}
+			p.patterns(to, "web")
+			if gap := p.gap(); gap > 60*time.Second {
+				t.Errorf("the connection was lost, or silent for %v", gap)
+			}
+		})
+		from, to = to, from
+	}
+}
