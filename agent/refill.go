@@ -236,6 +236,7 @@ func (m *outgoing) lastPages(lanes *proxy.Source) CopyProgress {
 // refill begins another migration of the stopped guest. It says whether nothing is missing
 // any more.
 func (m *outgoing) refill(ctx context.Context) (whole bool, err error) {
+	m.work.leaveMemory()
 	if m.work.forward != nil {
 		m.noteDataPath()
 		m.work.forward.Close() //nolint:errcheck // it has ended
