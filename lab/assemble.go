@@ -96,10 +96,9 @@ func (r *run) migrationReport(m *move) report.Migration {
 			out.DataPath = data
 		}
 	}
-	if rep.PostCopy != nil {
-		if data, err := json.Marshal(rep.PostCopy); err == nil {
-			out.PostCopy = data
-		}
+	if p := rep.PostCopy; p != nil {
+		post := report.PostCopy(*p)
+		out.PostCopy = &post
 	}
 	r.fillBytes(&out, rep)
 	r.fillPhases(&out, rep)
