@@ -159,6 +159,9 @@ func (a *Agent) readopt(ctx context.Context) (lost map[string]*Guest) {
 	}
 	lost = map[string]*Guest{}
 	for _, h := range held {
+		if inletMissing(ctx, h.Dir) > 0 {
+			continue // its QEMU may not answer yet: resumeStarving
+		}
 		g, err := a.attach(ctx, h)
 		if err != nil {
 			a.log.Warn("guest not found again", "guest", h.Description.Name, "error", err)

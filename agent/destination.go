@@ -106,6 +106,7 @@ func (m *incoming) receive(ctx context.Context) error {
 	}}
 	a.guests.expect(g)
 	g.Held.Dir = a.guestDir(m.plan.Guest, fmt.Sprint(m.plan.Epoch))
+	m.dir = g.Held.Dir
 	m.work.guest = g
 	if err := m.makeDisks(); err != nil {
 		return err

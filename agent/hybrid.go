@@ -2,19 +2,21 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"godwit/migration"
 	"godwit/policy"
+	"godwit/transfer/inlet"
 	"godwit/transfer/proxy"
 	"godwit/vm"
 )
 
 // The modes `hybrid` and `postcopy` let the guest run at the destination before its pages
 // are there; our own data path brings what it touches first. From the release until the
-// last page the source's proxy has pages that nobody else has: the path may fail and come
-// back, but the source's agent and host must not.
+// last page the source's QEMU has pages that nobody else has: paths may fail and come back,
+// and agents end and be started again (refill.go), but that QEMU and its host must not.
 
 // mayHandEarly says whether p's guest may run before its pages are there.
 func mayHandEarly(p migration.Plan) bool {
@@ -39,8 +41,13 @@ func (m *outgoing) handEarly(look policy.Look, verdict policy.Verdict) bool {
 	early := m.plan.Mode == "postcopy" || verdict == policy.GiveUp || look.At > time.Duration(enoughRounds*float64(m.work.firstRound))
 	if early {
 		m.work.early = true
-		m.rec.note(fmt.Sprintf("post-copy: %.1f MB follow the guest, as it writes %.1f MB/s and the paths carry %.1f MB/s",
-			float64(look.Remaining)/1e6, float64(look.DirtyRate)/1e6, float64(look.Goodput)/1e6))
+		why := fmt.Sprintf("after %.1f s the guest writes %.1f MB/s, the paths carry %.1f MB/s, and %.1f MB are left: the downtime budget of %v is not met by copying first",
+			look.At.Seconds(), float64(look.DirtyRate)/1e6, float64(look.Goodput)/1e6, float64(look.Remaining)/1e6, m.plan.Downtime)
+		if m.plan.Mode == "postcopy" {
+			why = fmt.Sprintf("mode postcopy: all was read once after %.1f s, and %.1f MB are left", look.At.Seconds(), float64(look.Remaining)/1e6)
+		}
+		m.rec.note("post-copy: the rest of memory follows the guest: " + why)
+		m.rec.edit(func(r *Report) { r.PostCopy = &PostCopy{Why: why} })
 	}
 	return early
 }
@@ -74,7 +81,7 @@ func (m *incoming) awaitLoaded(ctx context.Context, machine vm.Machine) (vm.Prog
 	select {
 	case e := <-ended:
 		return e.Progress, e.err
-	case <-m.lanes().HandedOver():
+	case <-m.handedOver():
 	}
 	for {
 		if status, err := machine.Status(ctx); err == nil && status == vm.Paused {
@@ -94,16 +101,77 @@ func (m *incoming) lanes() *proxy.Destination {
 	return m.work.lanes
 }
 
-// awaitLastPage waits until the guest that runs here has all its pages.
+// handedOver is closed when QEMU was given its devices before its pages, also if that was
+// by an earlier agent.
+func (m *incoming) handedOver() <-chan struct{} {
+	if lanes := m.lanes(); lanes != nil {
+		return lanes.HandedOver()
+	}
+	handed := make(chan struct{})
+	if c, err := inlet.Dial(m.a.ctx, inletSocket(m.dir)); err == nil {
+		if c.Begun {
+			close(handed)
+		}
+		c.Close() //nolint:errcheck // it goes on
+	}
+	return handed
+}
+
+// awaitLastPage waits until the guest that runs here has all its pages, by whichever lanes.
 func (m *incoming) awaitLastPage(ctx context.Context) error {
-	lanes := m.lanes()
-	if !mayHandEarly(m.plan) || lanes == nil {
+	if !mayHandEarly(m.plan) {
 		return nil
 	}
-	select {
-	case <-lanes.Done():
-		return lanes.Err()
-	case <-ctx.Done():
-		return ctx.Err()
+	for {
+		err := m.lastPageCame(ctx)
+		m.notePostCopy()
+		if err == nil {
+			m.rec.edit(func(r *Report) {
+				if r.MemoryDone == 0 { // an earlier agent waited for QEMU's word
+					r.MemoryDone = time.Now().UnixNano()
+				}
+			})
+		}
+		if !errors.Is(err, errPagesMissing) {
+			return err
+		}
+		if !sleep(ctx, 100*time.Millisecond) {
+			return ctx.Err()
+		}
 	}
+}
+
+var errPagesMissing = errors.New("pages are missing still")
+
+// lastPageCame looks once.
+func (m *incoming) lastPageCame(ctx context.Context) error {
+	if lanes := m.lanes(); lanes != nil {
+		select {
+		case <-lanes.Done():
+			if lanes.Err() == nil {
+				return nil
+			}
+		default:
+			return errPagesMissing
+		}
+	}
+	ask, cancel := limitStatus.on(ctx) // it may be blocked by a page that it waits for
+	defer cancel()
+	p, err := m.work.guest.Machine.Progress(ask)
+	switch {
+	case err != nil:
+		return errPagesMissing
+	case p.Status == vm.Completed:
+		return nil
+	case p.Status == vm.PostcopyPaused || p.Status == vm.Failed:
+		return m.starved(string(p.Status))
+	}
+	return errPagesMissing
+}
+
+// starved says that the guest's pages cannot be brought any more.
+func (m *incoming) starved(why string) error {
+	return &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf(
+		"guest %s: the process that brings its pages into QEMU on %s has ended (%s), and with it what is missing cannot be brought any more; it waits for ever where it touches that: end it, and start it anew",
+		m.plan.Guest, m.plan.To, why)}
 }

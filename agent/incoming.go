@@ -33,6 +33,10 @@ type incoming struct {
 	over  bool // nothing more will happen
 
 	readyAt time.Time // release and bytes were here, and that was written down
+
+	dir       string     // the guest's, also while its QEMU does not answer
+	refilling sync.Mutex // lanes are replaced by one at a time
+	stalls    stallCount // under rec's
 }
 
 // destinationJournal is the state that survives the agent.

@@ -13,6 +13,7 @@ import (
 	"godwit/migration"
 	"godwit/policy"
 	"godwit/transfer/encode"
+	"godwit/transfer/inlet"
 	"godwit/transfer/pages"
 	"godwit/transfer/paths"
 	"godwit/transfer/proxy"
@@ -202,10 +203,24 @@ func (m *incoming) awaitLanes() error {
 	if err != nil {
 		return err
 	}
-	lanes := proxy.NewDestination(m.a.ctx, proxy.DestinationConfig{Identity: id, Socket: m.incomingSocket(), Mirror: m.a.config.State, Postcopy: mayHandEarly(m.plan)})
+	config := proxy.DestinationConfig{Identity: id, Socket: m.incomingSocket(), Mirror: m.a.config.State}
+	if mayHandEarly(m.plan) {
+		dir := m.work.guest.Held.Dir
+		config.Inlet = inletSocket(dir)
+		if err := inlet.Start(m.a.ctx, config.Inlet, filepath.Join(dir, "inlet.log")); err != nil {
+			return err
+		}
+	}
+	lanes, err := proxy.NewDestination(m.a.ctx, config)
+	if err != nil {
+		return err
+	}
 	m.mu.Lock()
 	m.work.lanes = lanes
 	m.mu.Unlock()
+	if config.Inlet != "" {
+		go m.watchPostCopy(lanes)
+	}
 	return m.prepareMultipath()
 }
 
@@ -219,7 +234,7 @@ func (m *incoming) serveLane(s *peer.Stream) {
 		refuseLane(s, fmt.Sprintf("the agent of %s was started again in the middle of the copy", m.a.config.Host))
 		return
 	}
-	if s.Header.Number == 0 && !m.snapshot().Released {
+	if s.Header.Number == 0 && !m.snapshot().Released && m.work.guest != nil {
 		courtesy(m.a.ctx, m.work.guest.Machine)
 	}
 	err := lanes.Serve(m.a.ctx, heardStream{s, m.hear})

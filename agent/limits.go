@@ -48,6 +48,7 @@ var (
 	limitResume       = named("resume_status", 500*time.Millisecond, "QEMU answers before its guest is continued; then its stream is cut, for which it may wait")
 	limitUndoThere    = named("undo_there", time.Second, "the destination has undone; then it is asked on in the background")
 	limitUndoAway     = named("undo_away", 500*time.Millisecond, "the destination sends an address here again")
+	limitRefill       = named("refill", 10*time.Second, "the destination waits for pages that are missing, before it is asked anew")
 	limitEndTicks     = named("end_ticks", time.Second, "the guest stops counting")
 )
 

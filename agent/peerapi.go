@@ -29,6 +29,7 @@ func (a *Agent) peerAPI() http.Handler {
 	handle("POST /v1/migrations/{id}/away", a.peerAway)
 	handle("POST /v1/migrations/{id}/release", a.peerRelease)
 	handle("POST /v1/migrations/{id}/abort", a.peerAbort)
+	handle("POST /v1/migrations/{id}/refill", a.peerRefill)
 	handle("GET /v1/migrations/{id}/course", a.peerCourse)
 	handle("POST /v1/migrations/{id}/landed", a.peerLanded)
 	handle("GET /v1/migrations/{id}/events", a.peerEvents)

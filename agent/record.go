@@ -81,6 +81,7 @@ type Report struct {
 	Next           []migration.Address `json:"next"`
 	Notes          []string            `json:"notes,omitempty"`
 	DataPath       *DataPath           `json:"data_path,omitempty"` // where it was our own
+	PostCopy       *PostCopy           `json:"post_copy,omitempty"` // where the guest ran before its pages were there
 }
 
 // Tick is one of the guest's own counter, with the time at which its host heard it.

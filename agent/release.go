@@ -138,7 +138,7 @@ func (m *outgoing) finishMemory(life, release context.Context) {
 	}
 	p, err := m.guest.Machine.AwaitMigration(life)
 	if err != nil {
-		if life.Err() == nil && release.Err() == nil {
+		if life.Err() == nil && release.Err() == nil && !m.couldRun(release) {
 			m.askRefusal(release, err.Error())
 		}
 		return

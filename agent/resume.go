@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"godwit/agent/journal"
 	"godwit/migration"
@@ -146,6 +147,18 @@ func (a *Agent) resumeDestination(ctx context.Context, id string) error {
 	if err := j.valid(id); err != nil {
 		return errors.Join(err, log.Close())
 	}
+	m := &incoming{
+		a: a, offer: j.Offer, plan: j.Offer.Plan, log: log, state: j.State, ran: j.Ran, wake: make(chan struct{}),
+		rec: newRecord(a.config.Host, j.Offer.Plan, a.clock()), inbox: make(chan migration.Input, 4), dir: j.Held.Dir,
+		work: &destinationWork{preparation: j.Preparation},
+	}
+	if m.state.Epoch == 0 { // written before states had one
+		m.state.Epoch = j.Offer.Plan.Epoch
+	}
+	if missing := inletMissing(ctx, m.dir); missing > 0 {
+		a.resumeStarving(m, j.Held, missing)
+		return nil
+	}
 	g, err := a.guests.find(j.Offer.Plan.Guest) // it ran here already, or else it waits
 	if err != nil {
 		g = &Guest{Held: j.Held}
@@ -165,25 +178,80 @@ func (a *Agent) resumeDestination(ctx context.Context, id string) error {
 			return fmt.Errorf("resume %s: ask qemu: %w", id, err)
 		}
 	}
-	m := &incoming{
-		a: a, offer: j.Offer, plan: j.Offer.Plan, log: log, state: j.State, ran: j.Ran, wake: make(chan struct{}),
-		rec: newRecord(a.config.Host, j.Offer.Plan, a.clock()), inbox: make(chan migration.Input, 4),
-		work: &destinationWork{preparation: j.Preparation, guest: g},
-	}
-	a.follow(m.rec)
-	m.rec.note("the destination's agent was started again")
-	if m.state.Epoch == 0 { // written before states had one
-		m.state.Epoch = j.Offer.Plan.Epoch
-	}
+	m.work.guest = g
+	a.know(m)
 	if m.state.Landing == migration.Leaving {
 		m.recall()
 	}
 	first := m.restart(status)
-	a.mu.Lock()
-	a.incoming[id], a.records[id] = m, m.rec
-	a.mu.Unlock()
 	a.actors.Go(func() { m.run(a.ctx, first) })
 	return nil
+}
+
+// know makes a migration that an earlier agent began known to who asks.
+func (a *Agent) know(m *incoming) {
+	a.follow(m.rec)
+	m.rec.note("the destination's agent was started again")
+	a.mu.Lock()
+	a.incoming[m.plan.ID], a.records[m.plan.ID] = m, m.rec
+	a.mu.Unlock()
+}
+
+// resumeStarving goes on with a guest that may run already and misses pages. Its QEMU may
+// answer nothing until some of them are there, so lanes are served before it is asked.
+func (a *Agent) resumeStarving(m *incoming, held Held, missing uint64) {
+	kept := false // it was started here
+	all, err := a.guests.remembered()
+	if err != nil {
+		a.log.Error("guests", "error", err)
+	}
+	for _, h := range all {
+		if h.Dir == held.Dir {
+			held, kept = h, true
+		}
+	}
+	stub := &Guest{Held: held}
+	a.guests.expectAgain(stub)
+	a.know(m)
+	m.rec.note(fmt.Sprintf("%d pages of the guest's memory are missing here", missing))
+	a.actors.Go(func() {
+		g, err := a.attachStarving(a.ctx, held)
+		a.guests.settled(stub)
+		if err != nil && !goneForSure(err) {
+			m.log.Close() //nolint:errcheck // the agent ends, and the next one goes on
+			return
+		}
+		status := vm.Status("")
+		if err == nil {
+			status, err = g.Machine.Status(a.ctx)
+		} else {
+			g, err = stub, nil
+		}
+		if kept && status != "" {
+			err = errors.Join(err, a.guests.keep(g))
+		} else {
+			a.guests.expectAgain(g)
+		}
+		if err != nil {
+			a.log.Error("guest found again", "guest", g.name(), "error", err)
+		}
+		m.work.guest = g
+		m.run(a.ctx, m.restart(status))
+	})
+}
+
+// attachStarving waits until the guest's QEMU answers, is gone, or ctx ends.
+func (a *Agent) attachStarving(ctx context.Context, held Held) (*Guest, error) {
+	for {
+		g, err := a.attach(ctx, held)
+		if err == nil || goneForSure(err) {
+			return g, err
+		}
+		a.log.Info("qemu does not answer; its guest may wait for pages", "guest", held.Description.Name, "error", err)
+		if !sleep(ctx, 500*time.Millisecond) {
+			return nil, ctx.Err()
+		}
+	}
 }
 
 // restart is the first input after a restart, by what QEMU said.

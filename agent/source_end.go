@@ -77,6 +77,15 @@ func (m *outgoing) followTicks(ctx context.Context) error {
 func (m *outgoing) awaitLanding(ctx context.Context) error {
 	ctx, cancel := limitLanding.on(ctx)
 	defer cancel()
+	served := make(chan struct{})
+	defer func() { // nobody else touches the lanes after
+		cancel()
+		<-served
+	}()
+	go func() {
+		defer close(served)
+		m.keepServing(ctx)
+	}()
 	after, born := 0, int64(0)
 	for {
 		var part EventsAnswer
@@ -141,6 +150,17 @@ func (m *outgoing) askLanded(ctx context.Context) error {
 			r.Network = there.Network
 		}
 		r.Survey, r.Survival, r.Held = there.Survey, there.Survival, there.Held
+		if there.PostCopy != nil {
+			why := ""
+			if r.PostCopy != nil {
+				why = r.PostCopy.Why
+			}
+			r.PostCopy = there.PostCopy
+			r.PostCopy.Why = why
+		}
+		if there.MemoryDone > 0 && r.MemoryDone == 0 {
+			r.MemoryDone = there.MemoryDone - skew
+		}
 		r.Notes = append(r.Notes, there.Notes...)
 		for _, s := range there.Critical {
 			s.At -= skew

@@ -96,6 +96,10 @@ func (r *run) migrationReport(m *move) report.Migration {
 			out.DataPath = data
 		}
 	}
+	if p := rep.PostCopy; p != nil {
+		post := report.PostCopy(*p)
+		out.PostCopy = &post
+	}
 	r.fillBytes(&out, rep)
 	r.fillPhases(&out, rep)
 	r.fillNetwork(&out, m)

@@ -171,13 +171,16 @@ func (p *trial) guest(host, name string) (agent.GuestInfo, error) {
 	return agent.GuestInfo{}, fmt.Errorf("no guest %s on %s", name, host)
 }
 
-// leader is the agent that migrations are asked of.
-func (p *trial) leader() *agent.Client {
+// leads is the host that migrations are asked of.
+func (p *trial) leads() string {
 	if p.from == "" {
-		return p.w.agents["montreal"].client
+		return "montreal"
 	}
-	return p.w.agents[p.from].client
+	return p.from
 }
+
+// leader is that host's agent.
+func (p *trial) leader() *agent.Client { return p.w.agents[p.leads()].client }
 
 // began asks the leading agent for a migration that must begin.
 func (p *trial) began(req migration.Request) string {
@@ -211,9 +214,15 @@ func (p *trial) reaches(id, name string) {
 // ends waits for the outcome of a migration.
 func (p *trial) ends(id string, limit time.Duration) agent.Report {
 	p.Helper()
+	return p.endsOn(p.leads(), id, limit)
+}
+
+// endsOn is ends for a migration that leaves another host.
+func (p *trial) endsOn(host, id string, limit time.Duration) agent.Report {
+	p.Helper()
 	until := time.Now().Add(limit)
 	for {
-		rep, err := p.leader().Report(p.Context(), id)
+		rep, err := p.w.agents[host].client.Report(p.Context(), id)
 		if err == nil && rep.Ended != 0 {
 			return rep
 		}

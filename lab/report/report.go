@@ -80,7 +80,30 @@ type Migration struct {
 	Notes      []string          `json:"notes,omitempty"` // what the agents remarked
 	Survival   *Survival         `json:"survival,omitempty"`
 	DataPath   json.RawMessage   `json:"data_path,omitempty"` // figures of our own data path, as the source told them last
+	PostCopy   *PostCopy         `json:"post_copy,omitempty"` // where the guest ran before its pages were there
 	WhyNull    map[string]string `json:"why_null,omitempty"`
+}
+
+// PostCopy is what is known of a guest that ran before its pages were there.
+type PostCopy struct {
+	Why       string  `json:"why"`    // it was chosen, and when
+	Pages     uint64  `json:"pages"`  // that came after
+	Share     float64 `json:"share"`  // of all
+	Faults    int     `json:"faults"` // pages that the guest waited for
+	LongestMS float64 `json:"longest_ms"`
+	MeanMS    float64 `json:"mean_ms"`
+	LastedS   float64 `json:"lasted_s"`
+	Refills   int     `json:"refills"` // times that the rest was taken from the stopped guest again
+}
+
+// Line is for a summary.
+func (p *PostCopy) Line() string {
+	line := fmt.Sprintf("%.0f %% of the pages came after, within %.1f s; the guest waited for %d (mean %.0f ms, longest %.0f ms)",
+		p.Share*100, p.LastedS, p.Faults, p.MeanMS, p.LongestMS)
+	if p.Refills > 0 {
+		line += fmt.Sprintf("; taken up again %d times", p.Refills)
+	}
+	return line
 }
 
 // Survival is what became of every connection that the guest had, by its own list.

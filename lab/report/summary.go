@@ -72,6 +72,12 @@ func summaryMoves(b *strings.Builder, r *Report, c paint) {
 	if more := len(r.Migrations) - maxSummaryMoves; more > 0 {
 		fmt.Fprintf(b, "  and %d more\n", more)
 	}
+	for i := range r.Migrations {
+		if p := r.Migrations[i].PostCopy; p != nil && len(r.Migrations) < maxSummaryMoves { // there is a line left
+			fmt.Fprintf(b, "  post-copy: %s\n", p.Line())
+			break
+		}
+	}
 	var all Survival
 	known := false
 	for i := range r.Migrations {

@@ -80,6 +80,9 @@ func New(total uint64, arena *Arena) *Store {
 	return s
 }
 
+// Total is how many pages the guest has.
+func (s *Store) Total() uint64 { return uint64(len(s.pages)) }
+
 // Put adds the newest version of a page; data is copied, nil is a page of zeros. ErrFull
 // says that nothing was added: call again when Room says so. After End, it is never
 // ErrFull; an error of the spill file is returned, and the store is of no more use.

@@ -64,8 +64,10 @@ func NewSender(ctx context.Context, config SenderConfig) *Sender {
 	s.frameAck = func(*wire.Ack) {}
 	s.acked = func(uint64) {}
 	s.frame = func(*lane, uint64, []byte) error { return errors.New("a frame to the source") }
-	for _, l := range config.Lanes {
+	for _, l := range config.Lanes { // before any runs
 		s.path(l.Path)
+	}
+	for _, l := range config.Lanes {
 		s.running.Go(func() { s.keepOpen(l) })
 	}
 	go s.watch()

@@ -23,15 +23,9 @@ func (s *Source) control(topic wire.Topic, body []byte) error {
 		}
 		return s.store.Missed(frame, missed)
 	case wire.TopicFault:
-		wanted, err := wire.ParseFault(body)
-		if err != nil {
-			return err
-		}
-		for _, page := range wanted {
-			s.store.Urgent(page)
-		}
-		s.faults.Add(int64(len(wanted)))
-		return nil
+		return s.fault(body)
+	case wire.TopicWanted:
+		return s.want(body)
 	}
 	return fmt.Errorf("control of topic %d to the source", topic)
 }
@@ -56,7 +50,36 @@ func (s *Source) passBack(body []byte) error {
 		s.passAck()
 		return nil
 	}
+	if s.config.Refill && m.Type == qstream.Shut {
+		return s.passShut(body)
+	}
 	s.toQEMU(body)
+	return nil
+}
+
+// fault puts pages that the guest waits for before all others.
+func (s *Source) fault(body []byte) error {
+	wanted, err := wire.ParseFault(body)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	store, early := s.store, s.early.Load()
+	s.mu.Unlock()
+	if store == nil || !early {
+		return errors.New("pages asked for before the guest runs")
+	}
+	for _, page := range wanted {
+		if page >= store.Total() {
+			return fmt.Errorf("page %d of %d asked for", page, store.Total())
+		}
+		if s.config.Refill {
+			s.hasten(page)
+		} else {
+			store.Urgent(page)
+		}
+	}
+	s.faults.Add(int64(len(wanted)))
 	return nil
 }
 

@@ -17,7 +17,7 @@ const leastCores = 0.2
 func (s *Source) code() error {
 	coder := encode.NewCoder(s.store, nil)
 	var meter encode.Meter
-	last, told, handed := uint64(0), uint64(0), false
+	last, told, handed := uint64(0), uint64(0), s.config.Refill
 	cores := 0.5 // of a processor that this thread gets while it codes
 	for {
 		if err := s.sender.AwaitRoom(s.ctx); err != nil {

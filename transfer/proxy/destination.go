@@ -5,15 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"sync"
-	"time"
 
 	"github.com/klauspost/compress/zstd"
 
 	"godwit/transfer/encode"
 	"godwit/transfer/encode/mirror"
+	"godwit/transfer/inlet"
 	"godwit/transfer/pages"
 	"godwit/transfer/paths"
 	"godwit/transfer/qstream"
@@ -23,9 +22,14 @@ import (
 // DestinationConfig is what a Destination needs.
 type DestinationConfig struct {
 	paths.Identity
-	Socket   string // unix socket on which the waiting QEMU listens
-	Postcopy bool   // the Source may hand over early; QEMU must have the capability postcopy-ram
-	Mirror   string // directory of the mirror's file, as large as the guest's memory
+	Socket string // unix socket on which the waiting QEMU listens
+	Mirror string // directory of the mirror's file, as large as the guest's memory
+	// Inlet is the socket of an inlet: the Source may hand over early then. QEMU must have
+	// the capability postcopy-ram.
+	Inlet string
+	// Resume goes on with what that inlet has begun under an earlier Destination. The Source
+	// is one that refills.
+	Resume bool
 }
 
 // Destination is the end beside the QEMU that waits. Its methods may be called from any
@@ -42,8 +46,11 @@ type Destination struct {
 	err    error         // set before done is closed
 
 	mu       sync.Mutex // frames and controls come on goroutines of their own
-	qemu     net.Conn
+	qemu     net.Conn   // until it is handed to the inlet
+	back     *returns
+	inlet    *inlet.Client // nil: no post-copy
 	writer   *qstream.Writer
+	prologue []byte
 	blocks   qstream.Blocks
 	mirror   *mirror.File
 	decoder  *encode.Decoder
@@ -53,21 +60,26 @@ type Destination struct {
 	tail     []byte // packed
 	end      *wire.End
 	opaque   bool
-	written  bool            // the whole stream was
-	runs     []wire.Run      // not there when the guest runs
-	absent   map[uint64]bool // those that still are not; nil before Run
+	written  bool           // the whole stream was
+	runs     []wire.Run     // not there when the guest runs
+	absent   *inlet.Missing // those that still are not; nil before Run
+	stalls   Stalls
 }
 
 // NewDestination waits for lanes. QEMU is connected to when the first has brought the
-// prologue. It lives until the Source says that all is over, ctx ends, or Close.
-func NewDestination(ctx context.Context, config DestinationConfig) *Destination {
+// prologue. It lives until the Source says that all is over, ctx ends, or Close. On error,
+// which only an inlet makes, nothing was begun.
+func NewDestination(ctx context.Context, config DestinationConfig) (*Destination, error) {
 	d := &Destination{config: config, done: make(chan struct{}), handed: make(chan struct{}), missing: map[uint64]bool{}}
+	if err := d.dialInlet(ctx); err != nil {
+		return nil, err
+	}
 	d.ctx, d.cancel = context.WithCancelCause(ctx)
 	d.receiver = paths.NewReceiver(context.WithoutCancel(ctx), paths.ReceiverConfig{ // it says farewell after ctx
 		Identity: config.Identity, Frame: d.frame, Control: d.control, Thread: d.threads.enter,
 	})
 	go d.run()
-	return d
+	return d, nil
 }
 
 func (d *Destination) run() {
@@ -90,6 +102,9 @@ func (d *Destination) run() {
 	defer d.mu.Unlock()
 	if d.qemu != nil {
 		d.qemu.Close()
+	}
+	if d.inlet != nil {
+		d.inlet.Close() //nolint:errcheck // it goes on by itself
 	}
 	if d.mirror != nil {
 		d.mirror.Close() //nolint:errcheck // it has no name, and nobody needs it
@@ -153,7 +168,7 @@ func (d *Destination) control(topic wire.Topic, body []byte) error {
 
 // begin connects QEMU and writes the prologue to it.
 func (d *Destination) begin(head []byte) error {
-	if d.qemu != nil {
+	if d.decoder != nil {
 		return errors.New("a second prologue")
 	}
 	event, err := qstream.NewParser(bytes.NewReader(head)).Next()
@@ -169,11 +184,15 @@ func (d *Destination) begin(head []byte) error {
 		return err
 	}
 	d.decoder = encode.NewDecoder(total, d.mirror, nil)
+	if d.config.Resume {
+		return d.resume(pro.Blocks)
+	}
 	if err := d.connect(); err != nil {
 		return err
 	}
+	d.prologue = head
 	d.writer, d.blocks = qstream.NewWriter(d.qemu, pro), pro.Blocks
-	if d.config.Postcopy {
+	if d.inlet != nil {
 		return d.toQEMU(d.writer.Advise(qstream.PageSize))
 	}
 	return d.toQEMU(d.writer.Begin())
@@ -184,8 +203,8 @@ func (d *Destination) connect() error {
 	if err != nil {
 		return qemuError("connect: %w", err)
 	}
-	d.qemu = conn
-	go d.passBack(conn)
+	d.qemu, d.back = conn, &returns{conn: conn, quiet: make(chan struct{})}
+	go d.passBack(d.back)
 	return nil
 }
 
@@ -194,57 +213,6 @@ func (d *Destination) toQEMU(err error) error {
 		return qemuError("write: %w", err)
 	}
 	return nil
-}
-
-// passBack sends what QEMU says on its return path, until it closes that.
-func (d *Destination) passBack(conn net.Conn) {
-	back := qstream.NewReturnPath(conn)
-	for {
-		m, err := back.Next()
-		if err != nil {
-			d.returned(err)
-			return
-		}
-		if m.Type == qstream.Shut && m.Value == 0 {
-			d.mu.Lock()
-			d.written = d.written || d.opaque // nothing else tells where such a stream ends
-			d.mu.Unlock()
-		}
-		if m.Type == qstream.ReqPages || m.Type == qstream.ReqPagesID {
-			if err := d.fault(m); err != nil {
-				d.cancel(err)
-				return
-			}
-			continue
-		}
-		if d.receiver.Control(d.ctx, wire.TopicReturn, bytes.Clone(m.Raw), true) != nil {
-			return // everything has ended
-		}
-	}
-}
-
-// returned follows the end of the return path.
-func (d *Destination) returned(err error) {
-	d.mu.Lock()
-	written := d.written
-	d.mu.Unlock()
-	if !written {
-		if errors.Is(err, io.EOF) {
-			err = errors.New("closed before it had everything")
-		}
-		d.cancel(qemuError("return path: %w", err))
-		return
-	}
-	if d.receiver.Control(d.ctx, wire.TopicReturnEnd, nil, true) != nil {
-		return
-	}
-	// The Source says that all is well; one that has gone does not keep us.
-	select {
-	case <-d.receiver.Done():
-	case <-time.After(farewell):
-		d.cancel(errClosed)
-	case <-d.ctx.Done():
-	}
 }
 
 // frame takes one frame: its pages go to the mirror, and to QEMU.
@@ -260,13 +228,16 @@ func (d *Destination) frame(number uint64, body []byte) ([]uint64, error) {
 	}
 	for _, p := range result.Pages {
 		delete(d.missing, p.Page)
-		if d.absent != nil && !d.absent[p.Page] {
-			continue // QEMU takes each once
-		}
-		delete(d.absent, p.Page)
-		if p.Data == nil {
+		d.stalls.arrived(p.Page)
+		switch {
+		case d.absent != nil && !d.absent.Remove(p.Page): // QEMU takes each once
+		case d.absent != nil && p.Data == nil:
+			err = d.inlet.Zero(p.Page)
+		case d.absent != nil:
+			err = d.inlet.Page(p.Page, p.Data)
+		case p.Data == nil:
 			err = d.writer.Zero(p.Page)
-		} else {
+		default:
 			err = d.writer.Page(p.Page, p.Data)
 		}
 		if err != nil {
@@ -278,7 +249,7 @@ func (d *Destination) frame(number uint64, body []byte) ([]uint64, error) {
 	}
 	d.frames++
 	if d.absent != nil {
-		return result.Missed, d.goOn()
+		return result.Missed, d.toQEMU(d.inlet.Flush())
 	}
 	if d.end != nil {
 		return result.Missed, d.complete()

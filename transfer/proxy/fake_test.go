@@ -192,7 +192,10 @@ func newFakes(t *testing.T) *fakes {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	f := &fakes{to: serveDestination(t, filepath.Join(dir, "in"))}
 	id := paths.Identity{Migration: "m-1", Key: wire.Key{1}}
-	f.dst = proxy.NewDestination(context.Background(), proxy.DestinationConfig{Identity: id, Socket: filepath.Join(dir, "in"), Mirror: dir})
+	f.dst, err = proxy.NewDestination(context.Background(), proxy.DestinationConfig{Identity: id, Socket: filepath.Join(dir, "in"), Mirror: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

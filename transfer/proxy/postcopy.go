@@ -1,16 +1,40 @@
 package proxy
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
+	"slices"
+	"time"
 
+	"godwit/transfer/inlet"
 	"godwit/transfer/qstream"
 	"godwit/transfer/wire"
 )
 
-// The destination's part of post-copy: QEMU has the devices and a list of what is missing,
-// and may run. It asks for what the guest touches; we ask the Source, whose pages of that
-// come before all others.
+// The destination's part of post-copy: an inlet has QEMU's connection and the list of what
+// is missing, and the guest may run. QEMU asks for what the guest touches; we ask the
+// Source, whose pages of that come before all others.
+
+// dialInlet connects to the inlet that the configuration names, if it names one.
+func (d *Destination) dialInlet(ctx context.Context) (err error) {
+	if d.config.Inlet == "" {
+		return nil
+	}
+	if d.inlet, err = inlet.Dial(ctx, d.config.Inlet); err != nil {
+		return err
+	}
+	switch {
+	case d.inlet.Begun != d.config.Resume:
+		d.inlet.Close() //nolint:errcheck // it is of no use
+		return fmt.Errorf("inlet: has begun: %v, and that should be %v", d.inlet.Begun, d.config.Resume)
+	case d.config.Resume:
+		d.absent, d.blocks = d.inlet.Missing, d.inlet.Blocks
+		close(d.handed)
+	}
+	return nil
+}
 
 // discard takes a part of the list.
 func (d *Destination) discard(body []byte) error {
@@ -18,7 +42,7 @@ func (d *Destination) discard(body []byte) error {
 	if err != nil {
 		return err
 	}
-	if !d.config.Postcopy || d.writer == nil || d.absent != nil || d.end != nil || d.opaque {
+	if d.inlet == nil || d.writer == nil || d.absent != nil || d.end != nil || d.opaque {
 		return errors.New("pages discarded out of place")
 	}
 	total := d.blocks.Pages()
@@ -34,7 +58,8 @@ func (d *Destination) discard(body []byte) error {
 	return nil
 }
 
-// handOver gives QEMU its devices: from now on the guest may run.
+// handOver gives QEMU its devices, and its connection to the inlet: from now on the guest
+// may run.
 func (d *Destination) handOver(body []byte) error {
 	start, err := wire.ParseRun(body)
 	if err != nil {
@@ -47,47 +72,151 @@ func (d *Destination) handOver(body []byte) error {
 	if err != nil {
 		return err
 	}
-	d.absent = map[uint64]bool{}
-	for _, r := range d.runs {
-		if err := d.writer.Discard(r.First, r.Count); err != nil {
-			return d.toQEMU(err)
-		}
-		for n := range r.Count {
-			d.absent[r.First+n] = true
-		}
+	absent := inlet.NewMissing(d.blocks.Pages())
+	if err := absent.Add(d.runs); err != nil {
+		return err
 	}
-	if err := d.writer.Run(tail[:start.Devices]); err != nil {
+	if err := d.writer.EndPart(); err != nil {
 		return d.toQEMU(err)
 	}
+	if err := d.back.halt(); err != nil {
+		return err
+	}
+	conn, ok := d.qemu.(*net.UnixConn)
+	if !ok {
+		return fmt.Errorf("QEMU's connection is a %T", d.qemu)
+	}
+	if err := d.inlet.Begin(conn, d.prologue, d.runs, tail[:start.Devices]); err != nil {
+		return fmt.Errorf("inlet: %w", err)
+	}
+	conn.Close()
+	d.qemu, d.writer, d.absent = nil, nil, absent
 	close(d.handed)
+	go d.follow()
 	return nil
 }
 
-// goOn follows a frame after that, and ends the stream with the last page.
-func (d *Destination) goOn() error {
-	if len(d.absent) > 0 {
-		return d.toQEMU(d.writer.EndPart())
+// resume tells the Source what is missing still, and what QEMU waits for.
+func (d *Destination) resume(blocks qstream.Blocks) error {
+	if !slices.Equal(blocks, d.blocks) {
+		return errors.New("the stopped guest's memory is not laid out as that which runs here")
 	}
-	d.written = true // before QEMU can close
-	return d.toQEMU(d.writer.Finish())
+	if err := d.inlet.Flush(); err != nil { // the last page may have come without
+		return qemuError("write: %w", err)
+	}
+	runs, asked := d.absent.Runs(), d.inlet.Asked
+	go func() {
+		for part := range slices.Chunk(runs, wire.MaxRuns) {
+			if d.receiver.Control(d.ctx, wire.TopicWanted, wire.AppendWanted(nil, part, false), true) != nil {
+				return // everything has ended
+			}
+		}
+		if d.receiver.Control(d.ctx, wire.TopicWanted, wire.AppendWanted(nil, nil, true), true) != nil {
+			return
+		}
+		for part := range slices.Chunk(asked, wire.MaxPages) {
+			if d.ask(part) != nil {
+				return
+			}
+		}
+		d.follow()
+	}()
+	return nil
 }
 
-// fault asks the Source for pages that the guest waits for.
-func (d *Destination) fault(m qstream.Message) error {
-	first, count, err := d.blocks.Range(m.Block, m.Offset, m.Length)
-	if err != nil {
-		return qemuError("return path: %w", err)
-	}
-	var wanted []uint64
-	d.mu.Lock()
-	for n := range count {
-		if d.absent[first+n] && len(wanted) < wire.MaxPages {
-			wanted = append(wanted, first+n)
+// follow passes on what the inlet says, until QEMU has every page.
+func (d *Destination) follow() {
+	for {
+		e, err := d.inlet.Next()
+		if err == nil && e.Done && e.Value != 0 {
+			err = fmt.Errorf("it ended its migration with %d", e.Value)
 		}
+		if err != nil {
+			d.cancel(qemuError("%w", err))
+			return
+		}
+		if !e.Done {
+			if d.ask(e.Asked) != nil {
+				return
+			}
+			continue
+		}
+		d.mu.Lock()
+		d.written = true
+		d.mu.Unlock()
+		shut := qstream.AppendMessage(nil, qstream.Shut, []byte{0, 0, 0, 0})
+		if d.receiver.Control(d.ctx, wire.TopicReturn, shut, true) == nil {
+			d.returned(nil)
+		}
+		return
 	}
+}
+
+// ask asks the Source for pages that the guest waits for.
+func (d *Destination) ask(wanted []uint64) error {
+	d.mu.Lock()
+	wanted = slices.DeleteFunc(slices.Clone(wanted), func(page uint64) bool { return !d.absent.Has(page) })
+	d.stalls.asked(wanted)
 	d.mu.Unlock()
 	if len(wanted) == 0 {
 		return nil // it is on its way into QEMU
 	}
 	return d.receiver.Control(d.ctx, wire.TopicFault, wire.AppendFault(nil, wanted), true)
+}
+
+// Stalls are the pages that the guest waited for, as this Destination heard of them: from
+// QEMU's request until its page came.
+type Stalls struct {
+	Pages   int
+	Longest time.Duration
+	Sum     time.Duration
+
+	since map[uint64]time.Time // of those that have not come
+}
+
+func (s *Stalls) asked(wanted []uint64) {
+	if s.since == nil {
+		s.since = map[uint64]time.Time{}
+	}
+	for _, page := range wanted {
+		if _, twice := s.since[page]; !twice {
+			s.since[page] = time.Now()
+		}
+	}
+}
+
+func (s *Stalls) arrived(page uint64) {
+	at, ok := s.since[page]
+	if !ok {
+		return
+	}
+	delete(s.since, page)
+	took := time.Since(at)
+	s.Pages, s.Sum, s.Longest = s.Pages+1, s.Sum+took, max(s.Longest, took)
+}
+
+// Stalls are those so far.
+func (d *Destination) Stalls() Stalls {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := d.stalls
+	out.since = nil
+	return out
+}
+
+// Absent is how many pages the guest misses that may run already; 0 before that too.
+func (d *Destination) Absent() uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.absent == nil {
+		return 0
+	}
+	return d.absent.Left()
+}
+
+// Total is how many pages the guest has; 0 before that is known.
+func (d *Destination) Total() uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.blocks.Pages()
 }

@@ -25,6 +25,14 @@
 // makes a stream opaque: what waits is sent, and from then on bytes are passed on as they
 // are, each once, on one lane at a time. That is slower; Stats.Opaque says why.
 //
+// # Post-copy
+//
+// After PostCopy the guest may run before its pages are there. The Destination hands QEMU's
+// connection, and the list of what is missing, to an inlet (package inlet), a process that
+// outlives it. Whoever ends then, Source, Destination or both: another Destination goes on
+// with that inlet (Resume), and another Source (Refill) takes all from the stopped guest's
+// QEMU, which migrates once more, and sends what is missing.
+//
 // # Failure
 //
 // A Source that ends before its QEMU did closes QEMU's socket: the migration fails there,

@@ -15,7 +15,9 @@ import (
 
 	"go.uber.org/goleak"
 
+	"godwit/internal/child"
 	"godwit/internal/need"
+	"godwit/transfer/inlet"
 	"godwit/transfer/paths"
 	"godwit/transfer/proxy"
 	"godwit/transfer/wire"
@@ -24,7 +26,10 @@ import (
 	"godwit/vm/vmtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	child.Dispatch() // inlets
+	goleak.VerifyTestMain(m)
+}
 
 const memory = 64 << 20
 
@@ -37,7 +42,7 @@ type pair struct {
 	t        *testing.T
 	dir      string
 	src, dst *qemu.Process
-	n        int
+	n, links int
 }
 
 func newPair(t *testing.T, guest vmtest.Writer) *pair {
@@ -136,14 +141,34 @@ func (p *pair) linkFor(postcopy bool, names ...string) *link {
 	p.t.Helper()
 	t := p.t
 	incoming := filepath.Join(p.dst.Dir(), "in.sock")
-	l := &link{opts: vm.MigrateOptions{HoldSwitchover: true, URI: "unix:" + incoming}}
-	in := l.opts
-	in.Postcopy = postcopy
+	in := vm.MigrateOptions{HoldSwitchover: true, URI: "unix:" + incoming, Postcopy: postcopy}
 	if err := p.dst.PrepareIncoming(t.Context(), in); err != nil {
 		t.Fatal(err)
 	}
-	id := paths.Identity{Migration: "m-1", Key: wire.Key{1}}
-	l.dst = proxy.NewDestination(context.Background(), proxy.DestinationConfig{Identity: id, Socket: incoming, Mirror: p.dir, Postcopy: postcopy})
+	config := proxy.DestinationConfig{Socket: incoming, Mirror: p.dir}
+	if postcopy {
+		config.Inlet = p.inlet()
+		if err := inlet.Start(t.Context(), config.Inlet, filepath.Join(p.dir, "inlet.log")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return p.connect(config, proxy.SourceConfig{Postcopy: postcopy, Buffer: 32 << 20}, names...)
+}
+
+func (p *pair) inlet() string { return filepath.Join(p.dst.Dir(), "inlet.sock") }
+
+// connect makes the two proxies.
+func (p *pair) connect(to proxy.DestinationConfig, from proxy.SourceConfig, names ...string) *link {
+	p.t.Helper()
+	t := p.t
+	p.links++
+	l := &link{opts: vm.MigrateOptions{HoldSwitchover: !from.Refill}}
+	id := paths.Identity{Migration: "m-1", Key: wire.Key{byte(p.links)}}
+	to.Identity = id
+	var err error
+	if l.dst, err = proxy.NewDestination(context.Background(), to); err != nil {
+		t.Fatal(err)
+	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -166,14 +191,11 @@ func (p *pair) linkFor(postcopy bool, names ...string) *link {
 			serving.Go(func() { l.dst.Serve(context.Background(), conn) }) //nolint:errcheck // the source's end tells
 		}
 	})
-	socket := filepath.Join(p.dir, "out.sock")
-	l.src, err = proxy.ListenSource(context.Background(), proxy.SourceConfig{
-		Socket: socket, Identity: id, Lanes: lanes, Spill: p.dir, Budget: 300 * time.Millisecond, Buffer: 32 << 20, Postcopy: postcopy,
-	})
-	if err != nil {
+	from.Socket, from.Identity, from.Lanes, from.Spill, from.Budget = filepath.Join(p.dir, "out.sock"), id, lanes, p.dir, 300*time.Millisecond
+	if l.src, err = proxy.ListenSource(context.Background(), from); err != nil {
 		t.Fatal(err)
 	}
-	l.opts.URI = "unix:" + socket
+	l.opts.URI = "unix:" + from.Socket
 	t.Cleanup(func() {
 		l.src.Close()
 		l.dst.Close()

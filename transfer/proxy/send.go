@@ -181,7 +181,7 @@ func (s *Source) finish(conn net.Conn, err error) error {
 		return &QEMUError{err}
 	}
 	s.mu.Lock()
-	whole := s.allSent || opaque
+	whole := (s.allSent || opaque) && (s.refill == nil || s.refill.passed)
 	s.mu.Unlock()
 	if !whole {
 		return qemuError("closed before all was sent")

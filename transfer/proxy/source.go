@@ -28,6 +28,10 @@ type SourceConfig struct {
 	Postcopy bool          // PostCopy may be called; the Destination must be told as well
 	Eager    bool          // read the first round as fast as it comes: Buffer should hold it
 	Budget   time.Duration // of downtime: what is hot and fits is kept for the pause; 0: nothing is
+	// Refill: the guest runs at the destination, and pages of it were lost on their way, or
+	// with an agent. QEMU sends all of the stopped guest again; what the Destination, which
+	// was told to Resume, says that it misses goes on.
+	Refill bool
 }
 
 // Source is the end beside the QEMU that sends. Its methods may be called from any
@@ -70,6 +74,7 @@ type Source struct {
 	tailPlain int64
 	devices   int64 // bytes of the tail
 	opaque    string
+	refill    *refill
 	acked     bool
 	allowed   bool
 	passedOn  bool
@@ -228,14 +233,23 @@ func (s *Source) begin(pro *qstream.Prologue) error {
 		store.Stop()
 	default:
 	}
+	if s.config.Refill {
+		s.beginRefill(pro.Blocks.Pages())
+	}
 	if err := s.sender.Control(s.ctx, wire.TopicPrologue, head, true); err != nil {
 		return err
 	}
-	return s.sender.Settled(s.ctx) // frames need it
+	if err := s.sender.Settled(s.ctx); err != nil { // frames need it
+		return err
+	}
+	return s.awaitWanted()
 }
 
 // take takes one event of QEMU's stream.
 func (s *Source) take(event qstream.Event) error {
+	if s.config.Refill {
+		return s.takeAgain(event)
+	}
 	switch e := event.(type) {
 	case *qstream.Page:
 		if s.pages++; s.pages%restrainEvery == 0 {

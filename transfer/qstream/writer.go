@@ -60,11 +60,22 @@ func NewWriter(w io.Writer, p *Prologue) *Writer {
 	return &Writer{w: bufio.NewWriterSize(w, writerSize), pro: pro, block: -1}
 }
 
+// Continue returns a writer that goes on where another one has written Advise and perhaps
+// pages, and has ended its PART.
+func Continue(w io.Writer, p *Prologue) *Writer {
+	c := NewWriter(w, p)
+	c.phase, c.advised = memory, true
+	return c
+}
+
+// ErrOrder is a call that does not fit what was written before.
+var ErrOrder = errors.New("write migration stream")
+
 func (w *Writer) in(what string, allowed ...phase) error {
 	if slices.Contains(allowed, w.phase) {
 		return nil
 	}
-	return fmt.Errorf("write migration stream: %s %s", what, w.phase)
+	return fmt.Errorf("%w: %s %s", ErrOrder, what, w.phase)
 }
 
 // Begin writes the prologue as it was. Post-copy is possible only if the source advised it.

@@ -20,6 +20,7 @@ const (
 	TopicFault     Topic = 11
 	TopicDiscard   Topic = 12
 	TopicRun       Topic = 13
+	TopicWanted    Topic = 14
 )
 
 // Limits of what a peer may announce.
@@ -120,6 +121,24 @@ func ParseDiscard(body []byte) ([]Run, error) {
 		out[i], at = run, run.First+run.Count
 	}
 	return out, r.done("discard")
+}
+
+// AppendWanted appends the body of a control: at most MaxRuns runs; last says that no more follow.
+func AppendWanted(b []byte, runs []Run, last bool) []byte {
+	flag := byte(0)
+	if last {
+		flag = 1
+	}
+	return AppendDiscard(append(b, flag), runs)
+}
+
+// ParseWanted reads what AppendWanted wrote: runs ascend, and none is empty.
+func ParseWanted(body []byte) (runs []Run, last bool, err error) {
+	if len(body) == 0 || body[0] > 1 {
+		return nil, false, malformed("wanted of %d bytes", len(body))
+	}
+	runs, err = ParseDiscard(body[1:])
+	return runs, body[0] == 1, err
 }
 
 // Start says that the guest may run before its pages are there.

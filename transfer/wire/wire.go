@@ -66,9 +66,16 @@
 //	                            yet (post-copy), by rising number, in parts
 //	Run       13  to dest.      be32 bytes of the tail, plain, be32 bytes of it that are the
 //	                            devices': all of Discard was said, the guest may run
+//	Wanted    14  to source     u8 1: the last part, be16 n, n × (be64 first, be64 count):
+//	                            pages that QEMU still waits for, by rising number, in parts
+//	                            (post-copy that goes on with another source proxy)
 //
 // Prologue comes before the first frame, and Tail, in parts, before End. Where pages were
 // missed, frames and another End with a higher last frame follow.
+//
+// Post-copy that goes on with new proxies, as an agent ended, is another session with
+// another key and numbers that begin again: Prologue, then all of Wanted, then frames of
+// those pages and no others. There is no Tail, End, Discard or Run.
 package wire
 
 import (

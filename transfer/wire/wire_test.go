@@ -134,6 +134,7 @@ func FuzzRead(f *testing.F) {
 	f.Add(AppendHello(nil, Hello{1, 1, "m-1", Key{}, "p"}))
 	f.Add(AppendAck(AppendFrame(nil, 1, []byte("pages")), Ack{Frames: 1, Ranges: []Range{{3, 3}}}))
 	f.Add(AppendControl(nil, 3, TopicDiscard, AppendDiscard(nil, []Run{{1, 2}, {5, 1}})))
+	f.Add(AppendControl(nil, 4, TopicWanted, AppendWanted(nil, []Run{{1, 2}, {5, 1}}, true)))
 	f.Add(AppendControl(nil, 2, TopicMiss, AppendMiss(nil, 1, []uint64{1, 2})))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r := bytes.NewReader(data)
@@ -179,6 +180,10 @@ func fuzzControl(t *testing.T, body []byte) {
 	case TopicMiss:
 		if f, pages, err := ParseMiss(rest); err == nil && !bytes.Equal(AppendMiss(nil, f, pages), rest) {
 			t.Fatal("miss does not come back")
+		}
+	case TopicWanted:
+		if runs, last, err := ParseWanted(rest); err == nil && !bytes.Equal(AppendWanted(nil, runs, last), rest) {
+			t.Error("wanted does not round-trip")
 		}
 	case TopicDiscard:
 		if runs, err := ParseDiscard(rest); err == nil && !bytes.Equal(AppendDiscard(nil, runs), rest) {

@@ -1,0 +1,374 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"time"
+
+	"godwit/agent/peer"
+	"godwit/migration"
+	"godwit/transfer/inlet"
+	"godwit/transfer/paths"
+	"godwit/transfer/proxy"
+	"godwit/vm"
+	"godwit/vm/qemu"
+)
+
+// A guest that runs before its pages are there outlives both agents: QEMU's connection at
+// the destination is kept by a process of its own (package inlet), and the source's stopped
+// QEMU still has every page. Whatever ends the proxies, the source's agent, which may be
+// another by then, refills: it asks the destination to go on with its inlet, and lets its
+// QEMU migrate once more. Only what is missing travels.
+
+// inletSocket is that of the guest in dir.
+func inletSocket(dir string) string { return filepath.Join(dir, "inlet.sock") }
+
+// inletMissing is how many pages the guest in dir misses, which was handed to its inlet; 0
+// where that has not begun or is gone.
+func inletMissing(ctx context.Context, dir string) uint64 {
+	c, err := inlet.Dial(ctx, inletSocket(dir))
+	if err != nil {
+		return 0
+	}
+	defer c.Close() //nolint:errcheck // it goes on
+	if !c.Begun {
+		return 0
+	}
+	return c.Missing.Left()
+}
+
+// Refill asks a destination for a session in which the source sends what is missing.
+type Refill struct {
+	Epoch uint64 `json:"epoch"`
+	Key   []byte `json:"key"` // of the lanes
+}
+
+// RefillAnswer is what the destination says.
+type RefillAnswer struct {
+	State   string `json:"state"`   // open: it waits for lanes; whole: nothing is missing; early: the guest could not run yet
+	Missing uint64 `json:"missing"` // pages
+}
+
+// The states of an answer.
+const (
+	refillOpen  = "open"
+	refillWhole = "whole"
+	refillEarly = "early"
+)
+
+// peerRefill makes ready for the rest of a guest that runs here.
+func (a *Agent) peerRefill(r *http.Request) (any, error) {
+	var ask Refill
+	if err := peer.Decode(r, &ask); err != nil {
+		return nil, err
+	}
+	m, err := a.findIncoming(r)
+	if err != nil {
+		rec, err := a.recordKept(r.PathValue("id"))
+		if err != nil {
+			return nil, err
+		}
+		if rep := rec.snapshot(); rep.From != peer.Caller(r) || rep.Outcome != migration.Completed {
+			return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("refill %s: it has ended on %s", rep.ID, a.config.Host)}
+		}
+		return RefillAnswer{State: refillWhole}, nil
+	}
+	if !mayHandEarly(m.plan) || ask.Epoch != m.plan.Epoch {
+		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf(
+			"refill %s: mode %s, epoch %d; here it is %d", m.plan.ID, m.plan.Mode, ask.Epoch, m.plan.Epoch)}
+	}
+	return m.refill(ask)
+}
+
+// refill replaces the lanes.
+func (m *incoming) refill(ask Refill) (RefillAnswer, error) {
+	m.refilling.Lock()
+	defer m.refilling.Unlock()
+	id, err := laneIdentity(m.plan, ask.Key)
+	if err != nil {
+		return RefillAnswer{}, err
+	}
+	if lanes := m.lanes(); lanes != nil {
+		select {
+		case <-lanes.HandedOver():
+		default:
+			return RefillAnswer{State: refillEarly}, nil
+		}
+		if lanes.Close(); lanes.Err() == nil {
+			return RefillAnswer{State: refillWhole}, nil
+		}
+		m.notePostCopy()
+	}
+	lanes, err := proxy.NewDestination(m.a.ctx, proxy.DestinationConfig{
+		Identity: id, Mirror: m.a.config.State, Inlet: inletSocket(m.dir), Resume: true,
+	})
+	if err != nil {
+		return m.noInlet(err)
+	}
+	m.mu.Lock()
+	m.work.lanes = lanes
+	m.mu.Unlock()
+	go m.watchPostCopy(lanes)
+	missing := lanes.Absent()
+	m.rec.edit(func(r *Report) {
+		if r.PostCopy == nil {
+			r.PostCopy = &PostCopy{}
+		}
+		r.PostCopy.Refills++
+	})
+	m.rec.note(fmt.Sprintf("post-copy goes on with new lanes: %d pages are missing", missing))
+	return RefillAnswer{refillOpen, missing}, nil
+}
+
+// noInlet asks QEMU why there is no inlet.
+func (m *incoming) noInlet(err error) (RefillAnswer, error) {
+	g := m.work.guest
+	if g == nil || !g.alive() {
+		return RefillAnswer{}, err
+	}
+	ctx, cancel := limitStatus.on(m.a.ctx)
+	defer cancel()
+	p, perr := g.Machine.Progress(ctx)
+	switch {
+	case perr != nil:
+		return RefillAnswer{}, errors.Join(err, says(ctx, perr))
+	case p.Status == vm.Completed:
+		return RefillAnswer{State: refillWhole}, nil
+	case !m.snapshot().Running():
+		return RefillAnswer{State: refillEarly}, nil
+	}
+	return RefillAnswer{}, m.starved(string(p.Status))
+}
+
+// couldRun says whether the destination has all that it needs to run the guest, though
+// pages are missing that are sent again. It waits for the answer until ctx ends.
+func (m *outgoing) couldRun(ctx context.Context) bool {
+	if !mayHandEarly(m.plan) {
+		return false
+	}
+	for {
+		ask, cancel := limitInquire.on(ctx)
+		var answer LandingAnswer
+		err := m.link.Call(ask, http.MethodGet, "/v1/migrations/"+m.plan.ID+"/landing", nil, &answer)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return true // asked again with the release
+		case err == nil && answer.Status == vm.Incoming:
+			return false
+		case err == nil && (answer.Status != "" || answer.Vanished != "" || answer.Landing == migration.Gone):
+			return true
+		}
+		sleep(ctx, refillPause)
+	}
+}
+
+// refillPause is between two tries to reach the destination.
+const refillPause = 500 * time.Millisecond
+
+// keepServing brings the rest of memory to a guest that runs at the destination, until its
+// last page is there or ctx ends.
+func (m *outgoing) keepServing(ctx context.Context) {
+	if !mayHandEarly(m.plan) {
+		return
+	}
+	said := false
+	for ctx.Err() == nil {
+		if lanes := m.work.lanes; lanes != nil {
+			if m.followLastPages(ctx, lanes) == nil || ctx.Err() != nil {
+				return
+			}
+			m.rec.note(fmt.Sprintf("post-copy: the lanes have ended: %v; the rest is sent by another migration of the stopped guest", lanes.Err()))
+		}
+		whole, err := m.refill(ctx)
+		if whole {
+			return
+		}
+		if err != nil && ctx.Err() == nil {
+			if !said {
+				m.rec.note("post-copy waits: " + err.Error())
+			}
+			said = true
+			sleep(ctx, refillPause)
+			continue
+		}
+		said = false
+	}
+}
+
+// followLastPages tells watchers how far post-copy is, until lanes have brought the last
+// page, or have ended.
+func (m *outgoing) followLastPages(ctx context.Context, lanes *proxy.Source) error {
+	tick := time.NewTicker(progressEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-lanes.Done():
+			m.noteDataPath()
+			m.rec.edit(func(r *Report) { r.MemoryDone = time.Now().UnixNano() })
+			return lanes.Err()
+		case <-tick.C:
+			m.rec.progress(m.lastPages(lanes))
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// lastPages is what watchers see of post-copy.
+func (m *outgoing) lastPages(lanes *proxy.Source) CopyProgress {
+	s := lanes.Stats()
+	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
+	out := CopyProgress{
+		What: "memory that follows", Total: m.guest.Held.Description.Memory, Remaining: int64(s.Waiting+s.InFlight) << 12, //nolint:gosec // less than memory
+		Sent: s.Stats.Acked, Rate: s.Goodput, Round: int64(s.Round), Wire: m.wireSince(n), DataPath: m.dataPath(),
+	}
+	if s.Goodput > 0 {
+		out.LeftS = float64(s.Queue) / float64(s.Goodput)
+	}
+	return out
+}
+
+// refill begins another migration of the stopped guest. It says whether nothing is missing
+// any more.
+func (m *outgoing) refill(ctx context.Context) (whole bool, err error) {
+	m.work.leaveMemory()
+	if m.work.forward != nil {
+		m.noteDataPath()
+		m.work.forward.Close() //nolint:errcheck // it has ended
+		m.work.forward, m.work.lanes = nil, nil
+	}
+	ask := Refill{m.state.Epoch, newLaneKey(m.plan)}
+	var answer RefillAnswer
+	try, cancel := limitRefill.on(ctx)
+	defer cancel()
+	if err := says(try, m.call(try, "refill", ask, &answer)); err != nil {
+		return false, err
+	}
+	switch answer.State {
+	case refillWhole:
+		return true, nil
+	case refillOpen:
+	default:
+		return false, fmt.Errorf("the guest could not run on %s yet", m.plan.To)
+	}
+	if !m.guest.alive() {
+		return false, &migration.Problem{Code: migration.CodeGuestGone, Text: fmt.Sprintf(
+			"guest %s: its QEMU on %s is gone, and with it %d of its pages: the guest that runs on %s is lost", m.plan.Guest, m.plan.From, answer.Missing, m.plan.To)}
+	}
+	if err := m.guest.Machine.CancelMigration(ctx); err != nil && !errors.Is(err, qemu.ErrCompleted) {
+		return false, err
+	}
+	return false, m.openRefill(ctx, ask.Key)
+}
+
+// openRefill opens lanes over every path, and lets QEMU send.
+func (m *outgoing) openRefill(ctx context.Context, key []byte) error {
+	id, err := laneIdentity(m.plan, key)
+	if err != nil {
+		return err
+	}
+	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
+	all := m.paths(n)
+	config := proxy.SourceConfig{
+		Socket: filepath.Join(m.guest.Held.Dir, "out.sock"), Identity: id, Spill: m.a.config.State, Refill: true,
+		Buffer: m.guest.Held.Description.Memory + leastBuffer,
+	}
+	for number, path := range all {
+		rate := pace(path, len(all), len(all))
+		header := peer.Header{Migration: m.plan.ID, Kind: laneKind, Number: number}
+		config.Lanes = append(config.Lanes, paths.Lane{Path: path.Name, Rate: rate, Open: func(ctx context.Context) (net.Conn, error) {
+			return m.link.Open(ctx, path, header, rate)
+		}})
+	}
+	lanes, err := proxy.ListenSource(m.a.ctx, config)
+	if err != nil {
+		return err
+	}
+	lanes.SetBandwidth(m.plan.Bandwidth / 8)
+	if err := m.guest.Machine.Migrate(ctx, vm.MigrateOptions{URI: "unix:" + config.Socket}); err != nil {
+		return errors.Join(err, lanes.Close())
+	}
+	m.work.forward, m.work.lanes = lanes, lanes
+	return nil
+}
+
+// PostCopy is what is known of a guest that ran before its pages were there.
+type PostCopy struct {
+	Why       string  `json:"why"`        // it was chosen
+	Pages     uint64  `json:"pages"`      // that came after the guest ran
+	Share     float64 `json:"share"`      // of all pages
+	Faults    int     `json:"faults"`     // pages that the guest waited for
+	LongestMS float64 `json:"longest_ms"` // such a wait, as the destination's proxy saw it
+	MeanMS    float64 `json:"mean_ms"`
+	LastedS   float64 `json:"lasted_s"` // from running to the last page
+	Refills   int     `json:"refills"`  // times that the rest was taken from the stopped guest again
+}
+
+// watchPostCopy notes the figures for who looks while pages are missing.
+func (m *incoming) watchPostCopy(lanes *proxy.Destination) {
+	select {
+	case <-lanes.HandedOver():
+	case <-lanes.Done():
+		return
+	}
+	tick := time.NewTicker(progressEvery)
+	defer tick.Stop()
+	for {
+		m.notePostCopy()
+		select {
+		case <-tick.C:
+		case <-lanes.Done():
+			return
+		}
+	}
+}
+
+// notePostCopy keeps the destination's figures.
+func (m *incoming) notePostCopy() {
+	lanes := m.lanes()
+	if lanes == nil {
+		return
+	}
+	select {
+	case <-lanes.HandedOver():
+	default:
+		return
+	}
+	left, total, s := lanes.Absent(), lanes.Total(), lanes.Stalls()
+	m.rec.edit(func(r *Report) {
+		if r.PostCopy == nil {
+			r.PostCopy = &PostCopy{}
+		}
+		c := r.PostCopy
+		c.Pages = max(c.Pages, left)
+		if total > 0 {
+			c.Share = float64(c.Pages) / float64(total)
+		}
+		if m.stalls.lanes != lanes {
+			m.stalls.before, m.stalls.lanes = m.stalls.now, lanes
+		}
+		sum := m.stalls.before
+		sum.Pages, sum.Sum, sum.Longest = sum.Pages+s.Pages, sum.Sum+s.Sum, max(sum.Longest, s.Longest)
+		m.stalls.now = sum
+		c.Faults, c.LongestMS = sum.Pages, milliseconds(sum.Longest)
+		if sum.Pages > 0 {
+			c.MeanMS = milliseconds(sum.Sum / time.Duration(sum.Pages))
+		}
+		if left == 0 && c.LastedS == 0 && r.Resumed > 0 {
+			c.LastedS = time.Since(time.Unix(0, r.Resumed)).Seconds()
+		}
+	})
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// stallCount adds up what the guest waited for over several sessions of lanes.
+type stallCount struct {
+	lanes       *proxy.Destination
+	before, now proxy.Stalls
+}

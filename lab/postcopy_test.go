@@ -1,0 +1,102 @@
+package lab
+
+import (
+	"testing"
+	"time"
+
+	"godwit/agent"
+	"godwit/lab/scenario"
+	"godwit/lab/wan"
+	"godwit/migration"
+	"godwit/vm/guest"
+)
+
+// postcopyWorld has a guest that writes random bytes faster than its link carries.
+const postcopyWorld = `
+name: postcopy
+sites:
+  - {name: montreal, guest_net: {v4: 10.1.1.0/24}, uplinks: [{name: public, rate: 60mbit, delay: 5ms}, {name: private, rate: 20mbit, delay: 15ms}]}
+  - {name: sanjose, guest_net: {v4: 10.2.1.0/24}, uplinks: [{name: public, rate: 60mbit, delay: 5ms}, {name: private, rate: 20mbit, delay: 15ms}]}
+clients:
+  - {name: phone, at: montreal}
+guests:
+  - {name: web, site: montreal, memory: 160MiB, run: ["dirty size=40MiB rate=16MiB/s"]}
+`
+
+// starves waits until a migration has reached post-copy, and least pages are missing still.
+func (p *trial) starves(host, id string, least uint64) agent.Report {
+	p.Helper()
+	until := time.Now().Add(60 * time.Second)
+	for {
+		rep, err := p.w.agents[host].client.Report(p.Context(), id)
+		if err == nil && rep.PostCopy != nil && rep.PostCopy.Pages >= least && rep.Resumed != 0 {
+			return rep
+		}
+		if err == nil && rep.Ended != 0 || time.Now().After(until) {
+			p.Fatalf("migration %s: no post-copy: %s, %v, %+v, %v", id, rep.Outcome, rep.Problem, rep.PostCopy, err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// patterns lets the guest check every page that it wrote.
+func (p *trial) patterns(host, name string) {
+	p.Helper()
+	var v guest.Verified
+	p.must(p.w.agents[host].client.CallGuest(p.Context(), name, "verify", nil, &v))
+	if v.Pages == 0 || v.Corrupt != 0 || len(v.Errors) > 0 {
+		p.Errorf("guest %s on %s: %d of %d pages are not what it wrote (%s), %v", name, host, v.Corrupt, v.Pages, v.First, v.Errors)
+	}
+}
+
+// TestPostcopyOutlivesAgents ends agents, and every way between the hosts, in the middle of
+// post-copy, as a guest goes there and back. It ends whole at the destination each time,
+// and its connection survives.
+func TestPostcopyOutlivesAgents(t *testing.T) {
+	p := newTrial(t, postcopyWorld, func(string, *agent.Config) {})
+	p.ticks("phone", "web")
+	from, to := "montreal", "sanjose"
+	kill := func(hosts ...string) {
+		for _, host := range hosts {
+			p.must(p.w.agents[host].kill())
+		}
+		time.Sleep(time.Second)
+		for _, host := range hosts {
+			p.must(p.w.agents[host].start(t.Context()))
+		}
+	}
+	for _, c := range []struct {
+		name, mode string
+		hurt       func()
+		refills    bool
+	}{
+		{"the source's agent is killed", "postcopy", func() { kill(from) }, true},
+		{"the destination's agent is killed", "hybrid", func() { kill(to) }, true},
+		{"both agents are killed", "postcopy", func() { kill(from, to) }, true},
+		{"every uplink is cut", "hybrid", func() {
+			var faults linkFaults
+			mend, err := faults.add(p.w.spec().Sites, p.w.topo, "sanjose", scenario.AllUplinks, func(l *wan.Link) { l.Cut = wan.CutBoth })
+			p.must(err)
+			time.Sleep(6 * time.Second)
+			p.must(mend())
+		}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			id, err := p.w.agents[from].client.Migrate(t.Context(), migration.Request{
+				Guest: "web", To: to, Mode: c.mode, Transfer: "lanes", Downtime: 200 * time.Millisecond})
+			p.must(err)
+			before := p.starves(to, id, 2000)
+			c.hurt()
+			rep := p.endsOn(from, id, 90*time.Second)
+			t.Logf("%+v; when it was hurt %+v; notes %q", rep.PostCopy, before.PostCopy, rep.Notes)
+			if rep.Outcome != migration.Completed || rep.PostCopy == nil || rep.PostCopy.Refills > 0 != c.refills {
+				t.Fatalf("%s, %v, %+v", rep.Outcome, rep.Problem, rep.PostCopy)
+			}
+			p.patterns(to, "web")
+			if p.gap() >= time.Hour {
+				t.Error("the connection was lost")
+			}
+		})
+		from, to = to, from
+	}
+}

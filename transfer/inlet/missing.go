@@ -1,0 +1,80 @@
+package inlet
+
+import (
+	"fmt"
+	"math/bits"
+
+	"godwit/transfer/wire"
+)
+
+// Missing is a set of pages that a guest does not have yet.
+type Missing struct {
+	words []uint64
+	total uint64
+	left  uint64
+}
+
+// NewMissing makes an empty set for a guest of total pages.
+func NewMissing(total uint64) *Missing {
+	return &Missing{words: make([]uint64, (total+63)/64), total: total}
+}
+
+// Add adds the pages of runs, of which none may be there already.
+func (m *Missing) Add(runs []wire.Run) error {
+	for _, r := range runs {
+		if r.Count > m.total || r.First > m.total-r.Count {
+			return fmt.Errorf("%d pages from %d of %d are missing", r.Count, r.First, m.total)
+		}
+		for n := r.First; n < r.First+r.Count; n++ {
+			if m.Has(n) {
+				return fmt.Errorf("page %d is missing twice", n)
+			}
+			m.words[n/64] |= 1 << (n % 64)
+			m.left++
+		}
+	}
+	return nil
+}
+
+// Has says whether a page is missing; one that there is not is not.
+func (m *Missing) Has(page uint64) bool {
+	return page < m.total && m.words[page/64]&(1<<(page%64)) != 0
+}
+
+// Remove says that a page is there now, and whether it was missing.
+func (m *Missing) Remove(page uint64) bool {
+	if !m.Has(page) {
+		return false
+	}
+	m.words[page/64] &^= 1 << (page % 64)
+	m.left--
+	return true
+}
+
+// Left is how many there are.
+func (m *Missing) Left() uint64 { return m.left }
+
+// Total is how many pages the guest has.
+func (m *Missing) Total() uint64 { return m.total }
+
+// Runs are the pages, by rising number.
+func (m *Missing) Runs() []wire.Run {
+	var runs []wire.Run
+	for i, word := range m.words {
+		for word != 0 {
+			first := uint64(bits.TrailingZeros64(word))
+			count := uint64(bits.TrailingZeros64(^(word >> first)))
+			at := uint64(i)*64 + first //nolint:gosec // an index
+			if n := len(runs); n > 0 && runs[n-1].First+runs[n-1].Count == at {
+				runs[n-1].Count += count
+			} else {
+				runs = append(runs, wire.Run{First: at, Count: count})
+			}
+			if first+count == 64 {
+				break
+			}
+			word &^= (1<<count - 1) << first
+		}
+	}
+	return runs
+}

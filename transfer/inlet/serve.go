@@ -1,0 +1,463 @@
+package inlet
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"godwit/transfer/qstream"
+	"godwit/transfer/wire"
+)
+
+const (
+	// firstClient is how long an inlet waits for the proxy that had it started.
+	firstClient = 30 * time.Second
+	// farewell is how long a client has to hear what became of QEMU's connection.
+	farewell = 3 * time.Second
+)
+
+// server is an inlet.
+type server struct {
+	writer *qstream.Writer // of the client's goroutine, of which there is one at a time
+	gone   chan struct{}   // closed: QEMU's connection has ended
+
+	mu       sync.Mutex
+	qemu     net.Conn // nil: not begun
+	prologue []byte
+	blocks   qstream.Blocks
+	missing  *Missing
+	asked    []uint64 // by QEMU, in its order; some may be there by now
+	client   *client  // the newest; nil: there is none
+	over     *Event   // what became of QEMU's stream
+	broken   string
+}
+
+// client is a proxy as an inlet sees it.
+type client struct {
+	conn  *net.UnixConn
+	done  chan struct{}
+	queue chan []uint64 // asked; closed when nothing follows
+	ended bool          // queue is closed
+
+	prologue, devices []byte // until Begin
+	runs              []wire.Run
+}
+
+// Serve is an inlet on listener, which it closes, until its end.
+func Serve(listener *net.UnixListener) error {
+	defer listener.Close()
+	s := &server{gone: make(chan struct{})}
+	arrivals, stop := make(chan *net.UnixConn), make(chan struct{})
+	defer close(stop)
+	go func() {
+		for {
+			conn, err := listener.AcceptUnix()
+			if err != nil {
+				return
+			}
+			select {
+			case arrivals <- conn:
+			case <-stop:
+				conn.Close()
+				return
+			}
+		}
+	}()
+	return s.run(arrivals)
+}
+
+func (s *server) run(arrivals <-chan *net.UnixConn) error {
+	var now *client
+	left := func() <-chan struct{} { // nil without a client
+		if now == nil {
+			return nil
+		}
+		return now.done
+	}
+	limit := time.After(firstClient)
+	gone := s.gone
+	for {
+		select {
+		case conn := <-arrivals:
+			if now != nil {
+				now.conn.Close()
+				<-now.done
+			}
+			now = s.welcome(conn)
+		case <-left():
+			if now = nil; !s.begun() {
+				return nil
+			}
+			if gone == nil {
+				return s.end()
+			}
+		case <-gone:
+			if gone = nil; now == nil {
+				return s.end()
+			}
+			limit = time.After(farewell)
+		case <-limit:
+			if !s.begun() && now != nil || s.begun() && gone != nil {
+				limit = nil // it was the first client's
+				continue
+			}
+			if now != nil {
+				now.conn.Close()
+				<-now.done
+			}
+			return s.end()
+		}
+	}
+}
+
+func (s *server) begun() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.qemu != nil
+}
+
+// end is what became of it.
+func (s *server) end() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.qemu == nil {
+		return errors.New("nobody came")
+	}
+	s.qemu.Close()
+	if s.broken != "" {
+		return errors.New(s.broken)
+	}
+	return nil
+}
+
+// welcome tells a client all there is to know, and serves it.
+func (s *server) welcome(conn *net.UnixConn) *client {
+	c := &client{conn: conn, done: make(chan struct{}), queue: make(chan []uint64, 1024)}
+	w := bufio.NewWriterSize(conn, buffer)
+	s.mu.Lock()
+	s.client = c
+	begun := byte(0)
+	if s.qemu != nil {
+		begun = 1
+		s.compact()
+		put(w, kindPrologue, s.prologue) //nolint:errcheck // Flush says so
+		putRuns(w, s.missing.Runs())     //nolint:errcheck // as above
+		for rest := s.asked; len(rest) > 0; {
+			n := min(len(rest), wire.MaxPages)
+			put(w, kindAsked, wire.AppendFault(nil, rest[:n])) //nolint:errcheck // as above
+			rest = rest[n:]
+		}
+	}
+	put(w, kindState, []byte{begun}) //nolint:errcheck // as above
+	if s.over != nil || s.broken != "" {
+		s.close(c)
+	}
+	s.mu.Unlock()
+	go func() { // a client that does not read is not waited for
+		w.Flush() //nolint:errcheck // its reader finds out
+		for asked := range c.queue {
+			put(w, kindAsked, wire.AppendFault(nil, asked)) //nolint:errcheck // as above
+			w.Flush()                                       //nolint:errcheck // as above
+		}
+		s.farewell(w)
+	}()
+	go func() {
+		defer close(c.done)
+		err := s.listen(c)
+		conn.Close()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.close(c)
+		if s.client == c {
+			s.client = nil
+		}
+		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
+			fmt.Fprintln(os.Stderr, "inlet: client:", err)
+		}
+	}()
+	return c
+}
+
+// farewell tells what became of QEMU's stream, if that is why the queue has ended.
+func (s *server) farewell(w *bufio.Writer) {
+	s.mu.Lock()
+	over, broken := s.over, s.broken
+	s.mu.Unlock()
+	switch {
+	case over != nil:
+		put(w, kindDone, binary.BigEndian.AppendUint32(nil, over.Value)) //nolint:errcheck // as in welcome
+	case broken != "":
+		put(w, kindBroken, []byte(broken[:min(len(broken), longest)])) //nolint:errcheck // as in welcome
+	}
+	w.Flush() //nolint:errcheck // as in welcome
+}
+
+// close ends a client's queue. Call it with mu held.
+func (s *server) close(c *client) {
+	if c != nil && !c.ended {
+		c.ended = true
+		close(c.queue)
+	}
+}
+
+// compact forgets requests that were served. Call it with mu held.
+func (s *server) compact() {
+	kept := s.asked[:0]
+	for _, page := range s.asked {
+		if s.missing.Has(page) {
+			kept = append(kept, page)
+		}
+	}
+	s.asked = kept
+}
+
+// listen serves a client until it leaves.
+func (s *server) listen(c *client) error {
+	in := &descriptors{conn: c.conn}
+	defer in.close()
+	r, buf := bufio.NewReaderSize(in, buffer), make([]byte, wire.MaxBody)
+	for {
+		k, body, err := get(r, buf)
+		if err != nil {
+			return err
+		}
+		switch {
+		case !s.begun():
+			err = s.prepare(c, k, body, in)
+		case k == kindPage || k == kindZero:
+			err = s.page(k, body)
+		case k == kindFlush:
+			err = s.flush()
+		default:
+			err = fmt.Errorf("message %d after begin", k)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// mostDevices bounds the devices' bytes.
+const mostDevices = wire.MaxTail
+
+// prepare takes what comes before Begin, and Begin.
+func (s *server) prepare(c *client, k kind, body []byte, in *descriptors) error {
+	switch k {
+	case kindPrologue:
+		c.prologue = append(c.prologue[:0], body...)
+		return nil
+	case kindRuns:
+		runs, err := wire.ParseDiscard(body)
+		c.runs = append(c.runs, runs...)
+		return err
+	case kindDevices:
+		if len(c.devices)+len(body) > mostDevices {
+			return fmt.Errorf("devices of more than %d bytes", mostDevices)
+		}
+		c.devices = append(c.devices, body...)
+		return nil
+	case kindBegin:
+		return s.begin(c, in.take())
+	}
+	return fmt.Errorf("message %d before begin", k)
+}
+
+// begin lets the guest run: from now on this process has what nobody else has.
+func (s *server) begin(c *client, conn net.Conn) error {
+	if conn == nil {
+		return errors.New("begin without QEMU's connection")
+	}
+	pro, err := parsePrologue(c.prologue)
+	if err != nil {
+		conn.Close()
+		return err
+	}
+	missing := NewMissing(pro.Blocks.Pages())
+	if err = missing.Add(c.runs); err != nil {
+		conn.Close()
+		return err
+	}
+	s.writer = qstream.Continue(conn, pro)
+	for _, r := range c.runs {
+		if err = s.writer.Discard(r.First, r.Count); err != nil {
+			conn.Close()
+			return err
+		}
+	}
+	if err = s.writer.Run(c.devices); err != nil {
+		conn.Close()
+		return err
+	}
+	s.mu.Lock()
+	s.qemu, s.prologue, s.blocks, s.missing = conn, c.prologue, pro.Blocks, missing
+	s.mu.Unlock()
+	c.devices, c.runs = nil, nil
+	// The one message that its writing goroutine does not write: that waits for the first request.
+	if _, err = c.conn.Write([]byte{byte(kindState), 0, 0, 0, 1, 1}); err != nil {
+		fmt.Fprintln(os.Stderr, "inlet: client left as the guest began:", err)
+	}
+	go s.readQEMU(conn)
+	return nil
+}
+
+// page gives QEMU a page that it misses.
+func (s *server) page(k kind, body []byte) error {
+	if k == kindZero && len(body) != 8 || k == kindPage && len(body) != longest {
+		return fmt.Errorf("message %d of %d bytes", k, len(body))
+	}
+	number := binary.BigEndian.Uint64(body)
+	s.mu.Lock()
+	wanted := s.missing.Remove(number)
+	s.mu.Unlock()
+	if !wanted {
+		return nil // QEMU takes each once
+	}
+	var err error
+	if k == kindZero {
+		err = s.writer.Zero(number)
+	} else {
+		err = s.writer.Page(number, body[8:])
+	}
+	return s.wrote(err)
+}
+
+func (s *server) flush() error {
+	s.mu.Lock()
+	left, over := s.missing.Left(), s.over != nil
+	s.mu.Unlock()
+	if left > 0 || over {
+		return s.wrote(s.writer.EndPart())
+	}
+	if err := s.writer.Finish(); err != nil && !errors.Is(err, qstream.ErrOrder) { // a second flush after the last page
+		return s.wrote(err)
+	}
+	return nil
+}
+
+// wrote closes a connection that takes nothing any more: its reader says what follows.
+func (s *server) wrote(err error) error {
+	if err == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.qemu.Close()
+	return fmt.Errorf("write to QEMU: %w", err)
+}
+
+// readQEMU follows QEMU's return path to its end.
+func (s *server) readQEMU(conn net.Conn) {
+	defer close(s.gone)
+	back := qstream.NewReturnPath(conn)
+	for {
+		m, err := back.Next()
+		if err == nil {
+			err = s.heard(m)
+		}
+		if err == nil {
+			continue
+		}
+		s.mu.Lock()
+		if s.over == nil {
+			s.broken = fmt.Sprintf("QEMU's connection ended with %d pages missing: %v", s.missing.Left(), err)
+		}
+		s.close(s.client)
+		s.mu.Unlock()
+		return
+	}
+}
+
+// heard takes one message of QEMU's return path.
+func (s *server) heard(m qstream.Message) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch m.Type {
+	case qstream.Shut:
+		if s.missing.Left() > 0 {
+			return fmt.Errorf("QEMU ended its migration with %d", m.Value)
+		}
+		s.over = &Event{Done: true, Value: m.Value}
+		s.close(s.client)
+	case qstream.ReqPages, qstream.ReqPagesID:
+		first, count, err := s.blocks.Range(m.Block, m.Offset, m.Length)
+		if err != nil {
+			return err
+		}
+		var wanted []uint64
+		for n := first; n < first+count && len(wanted) < wire.MaxPages; n++ {
+			if s.missing.Has(n) {
+				wanted = append(wanted, n)
+			}
+		}
+		if s.asked = append(s.asked, wanted...); len(s.asked) > 4*wire.MaxPages {
+			s.compact()
+		}
+		if c := s.client; c != nil && !c.ended && len(wanted) > 0 {
+			select {
+			case c.queue <- wanted:
+			default: // it does not listen: another one is told when it comes
+				c.conn.Close()
+			}
+		}
+	}
+	return nil
+}
+
+// descriptors reads bytes, and keeps the one descriptor that comes with them.
+type descriptors struct {
+	conn *net.UnixConn
+	got  net.Conn
+}
+
+func (d *descriptors) Read(p []byte) (int, error) {
+	control := make([]byte, unix.CmsgSpace(4))
+	n, controls, _, _, err := d.conn.ReadMsgUnix(p, control)
+	if n == 0 && err == nil {
+		err = io.EOF
+	}
+	if n = max(n, 0); controls <= 0 {
+		return n, err
+	}
+	messages, perr := unix.ParseSocketControlMessage(control[:controls])
+	for _, m := range messages {
+		fds, rerr := unix.ParseUnixRights(&m)
+		perr = errors.Join(perr, rerr)
+		for _, fd := range fds {
+			perr = errors.Join(perr, d.keep(fd))
+		}
+	}
+	return n, errors.Join(err, perr)
+}
+
+func (d *descriptors) keep(fd int) error {
+	f := os.NewFile(uintptr(fd), "qemu")
+	defer f.Close()
+	conn, err := net.FileConn(f)
+	if err != nil {
+		return err
+	}
+	d.close()
+	d.got = conn
+	return nil
+}
+
+func (d *descriptors) take() net.Conn {
+	conn := d.got
+	d.got = nil
+	return conn
+}
+
+func (d *descriptors) close() {
+	if d.got != nil {
+		d.got.Close()
+		d.got = nil
+	}
+}
