@@ -24,11 +24,14 @@ func mayHandEarly(p migration.Plan) bool {
 }
 
 // enoughRounds is for how many times the first round's duration hybrid goes on copying:
-// more is waste.
-const enoughRounds = 1.5
+// more is waste. Where nobody asked for it, it goes on for longer as long as that gains.
+const (
+	enoughRounds     = 1.5
+	enoughWhileGains = 4
+)
 
 // handEarly decides at each look whether the rest follows the guest.
-func (m *outgoing) handEarly(look policy.Look, verdict policy.Verdict) bool {
+func (m *outgoing) handEarly(look policy.Look, verdict policy.Verdict, gains bool) bool {
 	if !mayHandEarly(m.plan) || verdict == policy.Go {
 		return false
 	}
@@ -38,7 +41,11 @@ func (m *outgoing) handEarly(look policy.Look, verdict policy.Verdict) bool {
 	if m.work.firstRound == 0 {
 		m.work.firstRound = look.At
 	}
-	early := m.plan.Mode == "postcopy" || verdict == policy.GiveUp || look.At > time.Duration(enoughRounds*float64(m.work.firstRound))
+	enough := enoughRounds
+	if m.work.chosen && gains {
+		enough = enoughWhileGains
+	}
+	early := m.plan.Mode == "postcopy" || verdict == policy.GiveUp || look.At > time.Duration(enough*float64(m.work.firstRound))
 	if early {
 		m.work.early = true
 		why := fmt.Sprintf("after %.1f s the guest writes %.1f MB/s, the paths carry %.1f MB/s, and %.1f MB are left: the downtime budget of %v is not met by copying first",

@@ -42,6 +42,7 @@ type sourceWork struct {
 	endpoints     []endpointAt  // of the transfer mptcp, this host's
 	mirrors       *mirrors      // nil where no disk moves
 	writes        <-chan int64  // bytes per second that the guest rewrites, once; nil where nobody asks
+	chosen        bool          // hybrid, and nobody asked for it
 	endTicks      func() *Tick  // stops following the guest's counter, returns the last
 	endMemory     func()        // stops following the last of memory
 	wireStart     map[string]int64

@@ -178,7 +178,7 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 			m.rec.progress(m.progressOf(p, look))
 		}
 		verdict := copying.See(look)
-		if m.handEarly(look, verdict) {
+		if m.handEarly(look, verdict, copying.Gains()) {
 			verdict = policy.Go
 		}
 		switch verdict {

@@ -106,5 +106,8 @@ func (c *Copying) See(l Look) Verdict {
 	return Wait
 }
 
+// Gains says whether rounds still get shorter: copying on may come to its end.
+func (c *Copying) Gains() bool { return c.stale < staleRounds }
+
 // Best is the shortest downtime that was foreseen.
 func (c *Copying) Best() time.Duration { return c.best }
