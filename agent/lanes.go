@@ -83,8 +83,11 @@ func (m *outgoing) openLanes(all []peer.Path) (uri string, err error) {
 			Open: func(ctx context.Context) (net.Conn, error) { return m.link.Open(ctx, path, header, rate) },
 		})
 	}
+	m.work.visit = m.beginVisit()
+	config.Keep = m.work.visit
 	lanes, err := proxy.ListenSource(m.a.ctx, config)
 	if err != nil {
+		m.endVisit(false)
 		return "", err
 	}
 	lanes.SetBandwidth(m.plan.Bandwidth / 8)
@@ -138,8 +141,9 @@ type DataPath struct {
 	Skipped   uint64           `json:"skipped"`    // versions of pages that a newer one replaced unsent
 	Missed    uint64           `json:"missed"`     // pages that had to be sent whole after all
 	TailBytes int64            `json:"tail_bytes"`
-	Pages     map[string]int64 `json:"pages"` // by coding
-	Bytes     map[string]int64 `json:"bytes"` // by coding
+	Offered   int              `json:"offered,omitempty"` // pages that the destination has from elsewhere
+	Pages     map[string]int64 `json:"pages"`             // by coding
+	Bytes     map[string]int64 `json:"bytes"`             // by coding
 	Paths     []PathRate       `json:"paths"`
 	Levels    map[string]int   `json:"levels"`           // of compression: frames
 	Opaque    string           `json:"opaque,omitempty"` // why QEMU's stream is passed on as it is
@@ -163,7 +167,7 @@ func (m *outgoing) dataPath() *DataPath {
 	s := m.work.lanes.Stats()
 	out := &DataPath{
 		Queue: s.Queue, HotPages: s.Hot, Rounds: s.Round, ReadBytes: s.Read, SentBytes: s.Acked, Repeated: s.Repeated,
-		Skipped: s.Superseded, Missed: s.Missed, TailBytes: s.Tail, Opaque: s.Opaque, Pages: map[string]int64{}, Bytes: map[string]int64{}, Levels: map[string]int{},
+		Skipped: s.Superseded, Missed: s.Missed, TailBytes: s.Tail, Offered: s.Offered, Opaque: s.Opaque, Pages: map[string]int64{}, Bytes: map[string]int64{}, Levels: map[string]int{},
 	}
 	for level, n := range s.Levels {
 		out.Levels[encode.Level(level).String()] = n //nolint:gosec // few
@@ -203,7 +207,7 @@ func (m *incoming) awaitLanes() error {
 	if err != nil {
 		return err
 	}
-	config := proxy.DestinationConfig{Identity: id, Socket: m.incomingSocket(), Mirror: m.a.config.State}
+	config := proxy.DestinationConfig{Identity: id, Socket: m.incomingSocket(), Mirror: m.a.config.State, Elsewhere: m.elsewhere()}
 	if mayHandEarly(m.plan) {
 		dir := m.work.guest.Held.Dir
 		config.Inlet = inletSocket(dir)

@@ -266,6 +266,7 @@ func (m *outgoing) undoCopy(ctx context.Context) error {
 		err = m.guest.Machine.CancelMigration(ctx)
 	}
 	m.endForward()
+	m.endVisit(false)
 	if m.work.endTicks != nil {
 		m.work.endTicks()
 		m.work.endTicks = nil

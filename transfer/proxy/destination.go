@@ -12,6 +12,7 @@ import (
 
 	"godwit/transfer/encode"
 	"godwit/transfer/encode/mirror"
+	"godwit/transfer/encode/visit"
 	"godwit/transfer/inlet"
 	"godwit/transfer/pages"
 	"godwit/transfer/paths"
@@ -29,7 +30,8 @@ type DestinationConfig struct {
 	Inlet string
 	// Resume goes on with what that inlet has begun under an earlier Destination. The Source
 	// is one that refills.
-	Resume bool
+	Resume    bool
+	Elsewhere []*visit.File // whose contents the guest may have: offered to the Source, closed at the end
 }
 
 // Destination is the end beside the QEMU that waits. Its methods may be called from any
@@ -44,6 +46,9 @@ type Destination struct {
 	done   chan struct{}
 	handed chan struct{} // closed: the guest may run before its pages are there
 	err    error         // set before done is closed
+
+	offers   chan wire.Offer // as they are made; closed when all are
+	indexing sync.WaitGroup
 
 	mu       sync.Mutex // frames and controls come on goroutines of their own
 	qemu     net.Conn   // until it is handed to the inlet
@@ -75,6 +80,10 @@ func NewDestination(ctx context.Context, config DestinationConfig) (*Destination
 		return nil, err
 	}
 	d.ctx, d.cancel = context.WithCancelCause(ctx)
+	if config.Elsewhere != nil {
+		d.offers = make(chan wire.Offer, encode.MostOffered/wire.MaxOffer) // of all that is offered mostly
+		d.indexing.Go(d.index)
+	}
 	d.receiver = paths.NewReceiver(context.WithoutCancel(ctx), paths.ReceiverConfig{ // it says farewell after ctx
 		Identity: config.Identity, Frame: d.frame, Control: d.control, Thread: d.threads.enter,
 	})
@@ -109,6 +118,8 @@ func (d *Destination) run() {
 	if d.mirror != nil {
 		d.mirror.Close() //nolint:errcheck // it has no name, and nobody needs it
 	}
+	d.indexing.Wait()
+	elsewhere(d.config.Elsewhere).close()
 	d.err = context.Cause(d.ctx)
 	if d.written && errors.Is(d.err, errClosed) {
 		d.err = nil
@@ -183,7 +194,12 @@ func (d *Destination) begin(head []byte) error {
 	if d.mirror, err = mirror.Create(d.config.Mirror, total); err != nil {
 		return err
 	}
-	d.decoder = encode.NewDecoder(total, d.mirror, nil)
+	var known encode.Contents
+	if d.config.Elsewhere != nil {
+		known = elsewhere(d.config.Elsewhere)
+		go d.offer()
+	}
+	d.decoder = encode.NewDecoder(total, d.mirror, known)
 	if d.config.Resume {
 		return d.resume(pro.Blocks)
 	}
