@@ -52,6 +52,9 @@ func laneIdentity(p migration.Plan, key []byte) (paths.Identity, error) {
 // leastBuffer is for pages of a small guest, bytes; a larger one's takes half its memory.
 const leastBuffer = 32 << 20
 
+// leastRequested is the least buffer that may be asked for, bytes.
+const leastRequested = 1 << 20
+
 // openLanes begins our own data path at the source, and returns QEMU's URI.
 func (m *outgoing) openLanes(all []peer.Path) (uri string, err error) {
 	id, err := laneIdentity(m.plan, m.work.laneKey)
@@ -64,6 +67,9 @@ func (m *outgoing) openLanes(all []peer.Path) (uri string, err error) {
 	}
 	if config.Postcopy = mayHandEarly(m.plan); m.plan.Mode == "postcopy" {
 		config.Eager, config.Buffer = true, m.work.facts.Memory+leastBuffer
+	}
+	if m.plan.Buffer > 0 {
+		config.Buffer = m.plan.Buffer
 	}
 	if multipath(m.plan) {
 		lane, err := m.multipathLane(all)
@@ -90,7 +96,7 @@ func (m *outgoing) openLanes(all []peer.Path) (uri string, err error) {
 		m.endVisit(false)
 		return "", err
 	}
-	lanes.SetBandwidth(m.plan.Bandwidth / 8)
+	m.bandwidth.follow(lanes.SetBandwidth)
 	m.work.forward, m.work.lanes = lanes, lanes
 	return "unix:" + config.Socket, nil
 }
