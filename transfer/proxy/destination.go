@@ -41,12 +41,11 @@ type Destination struct {
 	receiver *paths.Receiver
 	threads  threads
 
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	done   chan struct{}
-	handed chan struct{} // closed: the guest may run before its pages are there
-	err    error         // set before done is closed
-
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	done     chan struct{}
+	handed   chan struct{}   // closed: the guest may run before its pages are there
+	err      error           // set before done is closed
 	offers   chan wire.Offer // as they are made; closed when all are
 	indexing sync.WaitGroup
 
@@ -77,13 +76,11 @@ type Destination struct {
 func NewDestination(ctx context.Context, config DestinationConfig) (*Destination, error) {
 	d := &Destination{config: config, done: make(chan struct{}), handed: make(chan struct{}), missing: map[uint64]bool{}}
 	if err := d.dialInlet(ctx); err != nil {
+		d.closeElsewhere()
 		return nil, err
 	}
 	d.ctx, d.cancel = context.WithCancelCause(ctx)
-	if config.Elsewhere != nil {
-		d.offers = make(chan wire.Offer, encode.MostOffered/wire.MaxOffer) // of all that is offered mostly
-		d.indexing.Go(d.index)
-	}
+	d.beginIndex()
 	d.receiver = paths.NewReceiver(context.WithoutCancel(ctx), paths.ReceiverConfig{ // it says farewell after ctx
 		Identity: config.Identity, Frame: d.frame, Control: d.control, Thread: d.threads.enter,
 	})
@@ -118,8 +115,7 @@ func (d *Destination) run() {
 	if d.mirror != nil {
 		d.mirror.Close() //nolint:errcheck // it has no name, and nobody needs it
 	}
-	d.indexing.Wait()
-	elsewhere(d.config.Elsewhere).close()
+	d.closeElsewhere()
 	d.err = context.Cause(d.ctx)
 	if d.written && errors.Is(d.err, errClosed) {
 		d.err = nil
@@ -194,12 +190,7 @@ func (d *Destination) begin(head []byte) error {
 	if d.mirror, err = mirror.Create(d.config.Mirror, total); err != nil {
 		return err
 	}
-	var known encode.Contents
-	if d.config.Elsewhere != nil {
-		known = elsewhere(d.config.Elsewhere)
-		go d.offer()
-	}
-	d.decoder = encode.NewDecoder(total, d.mirror, known)
+	d.decoder = encode.NewDecoder(total, d.mirror, d.beginOffer())
 	if d.config.Resume {
 		return d.resume(pro.Blocks)
 	}

@@ -21,8 +21,27 @@ func (e elsewhere) Content(set uint32, index uint64, dst []byte) error {
 	return e[set-1].Content(index, dst)
 }
 
-func (e elsewhere) close() {
-	for _, f := range e {
+// beginIndex reads the files.
+func (d *Destination) beginIndex() {
+	if len(d.config.Elsewhere) > 0 {
+		d.offers = make(chan wire.Offer, encode.MostOffered/wire.MaxOffer) // all of them, mostly
+		d.indexing.Go(d.index)
+	}
+}
+
+// beginOffer offers them, now that the Source can hear it, and returns what they hold.
+func (d *Destination) beginOffer() encode.Contents {
+	if len(d.config.Elsewhere) == 0 {
+		return nil
+	}
+	go d.offer()
+	return elsewhere(d.config.Elsewhere)
+}
+
+// closeElsewhere is for the end, after ctx.
+func (d *Destination) closeElsewhere() {
+	d.indexing.Wait()
+	for _, f := range d.config.Elsewhere {
 		f.Close() //nolint:errcheck // it was read only
 	}
 }
