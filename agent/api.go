@@ -83,6 +83,7 @@ func (a *Agent) localAPI() http.Handler {
 	handle("GET /v1/migrations/{id}", a.apiReport)
 	handle("GET /v1/migrations/{id}/events", a.apiEvents)
 	handle("POST /v1/migrations/{id}/abort", a.apiAbort)
+	handle("POST /v1/migrations/{id}/bandwidth", a.apiBandwidth)
 	mux.HandleFunc("GET /v1/events", a.apiFeed)
 	mux.HandleFunc("POST /v1/hooks", a.apiHook)
 	handle("POST /v1/hooks/{name}/answer", a.apiHookAnswer)

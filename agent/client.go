@@ -139,6 +139,11 @@ func (c *Client) Abort(ctx context.Context, id string) error {
 	return c.Do(ctx, http.MethodPost, "/v1/migrations/"+id+"/abort", nil, nil)
 }
 
+// SetBandwidth limits a migration under way, in bit/s over all paths; 0: no limit.
+func (c *Client) SetBandwidth(ctx context.Context, id string, bits int64) error {
+	return c.Do(ctx, http.MethodPost, "/v1/migrations/"+url.PathEscape(id)+"/bandwidth", Bandwidth{bits}, nil)
+}
+
 // Doubts are what a person may have to decide about, on a migration's id or guest; ""
 // for all.
 func (c *Client) Doubts(ctx context.Context, about string) ([]Doubt, error) {

@@ -35,6 +35,9 @@ type Config struct {
 	Routes        *Routes            `yaml:"routes,omitempty"`         // where a speaker of BGP finds visiting addresses; nil: nowhere
 	MemoryReserve int64              `yaml:"memory_reserve,omitempty"` // bytes that a coming guest must leave free here
 	Patience      time.Duration      `yaml:"patience,omitempty"`       // with a copy of memory of which no byte moves
+
+	KeepMemory    *int64        `yaml:"keep_memory,omitempty"`     // bytes of memory of guests that left, for their return; nil: the default, 0: none
+	KeepMemoryFor time.Duration `yaml:"keep_memory_for,omitempty"` // how long; 0: the default
 }
 
 const (
@@ -87,7 +90,7 @@ type Neighbour struct {
 // wrongly with line and column.
 func LoadConfig(path string) (*Config, error) {
 	var c Config
-	if err := readYAML(path, &c, map[string]quantity{"rate": aRate, "memory_reserve": aSize}); err != nil {
+	if err := readYAML(path, &c, map[string]quantity{"rate": aRate, "memory_reserve": aSize, "keep_memory": aSize}); err != nil {
 		return nil, fmt.Errorf("read agent configuration: %w", err)
 	}
 	c.fill()
@@ -166,6 +169,10 @@ func (c *Config) check() error {
 		return fmt.Errorf("memory_reserve of %d bytes; it must not be negative", c.MemoryReserve)
 	case c.Fence != "" && !filepath.IsAbs(c.Fence):
 		return fmt.Errorf("fence %s: it must be an absolute path", c.Fence)
+	case c.keepMemory() < 0:
+		return fmt.Errorf("keep_memory of %d bytes; it must not be negative", c.keepMemory())
+	case c.KeepMemoryFor < 0:
+		return fmt.Errorf("keep_memory_for of %v; it must not be negative", c.KeepMemoryFor)
 	case c.Patience < time.Second:
 		return fmt.Errorf("patience of %v; at least 1s", c.Patience)
 	}

@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/transfer"
@@ -83,12 +81,11 @@ func (a *Agent) roomForDisks(offer Offer) error {
 	if err != nil || sum == 0 {
 		return err
 	}
-	var fs unix.Statfs_t
-	if err := unix.Statfs(a.config.State, &fs); err != nil {
-		return fmt.Errorf("look for room in %s: %w", a.config.State, err)
+	free, ok, err := a.roomFor(sum)
+	if err != nil {
+		return err
 	}
-	free := int64(fs.Bavail) * fs.Bsize //nolint:gosec // no file system has 2^63 bytes
-	if free < sum+diskReserve {
+	if !ok {
 		return refuses(a.config.Host, offer, migration.CodeCapacity, "it has %d MiB of disk free in %s, %d MiB are needed (%d MiB stay in reserve); free some or choose another host",
 			free>>20, a.config.State, (sum+diskReserve)>>20, diskReserve>>20)
 	}

@@ -52,6 +52,9 @@ func laneIdentity(p migration.Plan, key []byte) (paths.Identity, error) {
 // leastBuffer is for pages of a small guest, bytes; a larger one's takes half its memory.
 const leastBuffer = 32 << 20
 
+// leastRequested is the least buffer that may be asked for, bytes.
+const leastRequested = 1 << 20
+
 // openLanes begins our own data path at the source, and returns QEMU's URI.
 func (m *outgoing) openLanes(all []peer.Path) (uri string, err error) {
 	id, err := laneIdentity(m.plan, m.work.laneKey)
@@ -64,6 +67,9 @@ func (m *outgoing) openLanes(all []peer.Path) (uri string, err error) {
 	}
 	if config.Postcopy = mayHandEarly(m.plan); m.plan.Mode == "postcopy" {
 		config.Eager, config.Buffer = true, m.work.facts.Memory+leastBuffer
+	}
+	if m.plan.Buffer > 0 {
+		config.Buffer = m.plan.Buffer
 	}
 	if multipath(m.plan) {
 		lane, err := m.multipathLane(all)
@@ -83,11 +89,14 @@ func (m *outgoing) openLanes(all []peer.Path) (uri string, err error) {
 			Open: func(ctx context.Context) (net.Conn, error) { return m.link.Open(ctx, path, header, rate) },
 		})
 	}
+	m.work.visit = m.beginVisit()
+	config.Keep = m.work.visit
 	lanes, err := proxy.ListenSource(m.a.ctx, config)
 	if err != nil {
+		m.endVisit(false)
 		return "", err
 	}
-	lanes.SetBandwidth(m.plan.Bandwidth / 8)
+	m.bandwidth.follow(lanes.SetBandwidth)
 	m.work.forward, m.work.lanes = lanes, lanes
 	return "unix:" + config.Socket, nil
 }
@@ -138,8 +147,9 @@ type DataPath struct {
 	Skipped   uint64           `json:"skipped"`    // versions of pages that a newer one replaced unsent
 	Missed    uint64           `json:"missed"`     // pages that had to be sent whole after all
 	TailBytes int64            `json:"tail_bytes"`
-	Pages     map[string]int64 `json:"pages"` // by coding
-	Bytes     map[string]int64 `json:"bytes"` // by coding
+	Offered   int              `json:"offered,omitempty"` // pages that the destination has from elsewhere
+	Pages     map[string]int64 `json:"pages"`             // by coding
+	Bytes     map[string]int64 `json:"bytes"`             // by coding
 	Paths     []PathRate       `json:"paths"`
 	Levels    map[string]int   `json:"levels"`           // of compression: frames
 	Opaque    string           `json:"opaque,omitempty"` // why QEMU's stream is passed on as it is
@@ -163,7 +173,7 @@ func (m *outgoing) dataPath() *DataPath {
 	s := m.work.lanes.Stats()
 	out := &DataPath{
 		Queue: s.Queue, HotPages: s.Hot, Rounds: s.Round, ReadBytes: s.Read, SentBytes: s.Acked, Repeated: s.Repeated,
-		Skipped: s.Superseded, Missed: s.Missed, TailBytes: s.Tail, Opaque: s.Opaque, Pages: map[string]int64{}, Bytes: map[string]int64{}, Levels: map[string]int{},
+		Skipped: s.Superseded, Missed: s.Missed, TailBytes: s.Tail, Offered: s.Offered, Opaque: s.Opaque, Pages: map[string]int64{}, Bytes: map[string]int64{}, Levels: map[string]int{},
 	}
 	for level, n := range s.Levels {
 		out.Levels[encode.Level(level).String()] = n //nolint:gosec // few
@@ -203,7 +213,7 @@ func (m *incoming) awaitLanes() error {
 	if err != nil {
 		return err
 	}
-	config := proxy.DestinationConfig{Identity: id, Socket: m.incomingSocket(), Mirror: m.a.config.State}
+	config := proxy.DestinationConfig{Identity: id, Socket: m.incomingSocket(), Mirror: m.a.config.State, Elsewhere: m.elsewhere()}
 	if mayHandEarly(m.plan) {
 		dir := m.work.guest.Held.Dir
 		config.Inlet = inletSocket(dir)

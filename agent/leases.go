@@ -33,6 +33,7 @@ func (a *Agent) keepDetours(ctx context.Context) {
 			}
 		}
 		a.forgetEnded(ctx)
+		a.boundVisits(a.config.keepMemory())
 		for _, d := range a.detours.list("") {
 			if err := a.lookAfter(ctx, d); err != nil {
 				a.log.Warn("detour", "id", d.ID, "guest", d.Guest, "error", err)
@@ -173,6 +174,7 @@ func (a *Agent) endDetour(ctx context.Context, d detour) error {
 // endDetours ends every lease of this host at once.
 func (a *Agent) endDetours(ctx context.Context) error {
 	var err error
+	a.boundVisits(0)
 	for _, d := range a.detours.list("") {
 		if !d.Leased {
 			continue

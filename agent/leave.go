@@ -24,6 +24,7 @@ func (m *incoming) leave(ctx context.Context) error {
 	if err := m.syncDisks(); err != nil {
 		return err // the source keeps its own until they are
 	}
+	m.forgetVisit()
 	a.repointHomes(ctx, m)
 	if m.plan.KeepsAddress() {
 		return a.lease(m.plan.Guest, time.Time{})

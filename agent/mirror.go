@@ -82,7 +82,7 @@ func (m *outgoing) beginMirrors(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	forward.SetBandwidth(m.plan.Bandwidth / 8)
+	m.bandwidth.follow(forward.SetBandwidth)
 	m.work.mirrors = &mirrors{blocks: blocks, forward: forward, seeding: policy.Seeding{Patience: m.a.config.Patience}}
 	for _, d := range disks {
 		if err := blocks.StartMirror(ctx, vm.Mirror{Disk: d.ID, Socket: socket}); err != nil {

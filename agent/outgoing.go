@@ -26,6 +26,8 @@ type outgoing struct {
 
 	calledOff *migration.Input // an abort while all is undone, to begin again
 
+	bandwidth bandwidth
+
 	released atomic.Bool   // state.Released, for others to read
 	over     atomic.Bool   // not going forward any more, for others to read
 	epoch    atomic.Uint64 // state.Epoch, for others to read

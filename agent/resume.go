@@ -84,7 +84,8 @@ func (a *Agent) resumeSource(id string, lost map[string]*Guest) error {
 		return err
 	}
 	m := &outgoing{
-		a: a, guest: g, link: link, plan: j.Plan, state: j.State, log: log, work: &sourceWork{},
+		bandwidth: bandwidth{bits: j.Plan.Bandwidth},
+		a:         a, guest: g, link: link, plan: j.Plan, state: j.State, log: log, work: &sourceWork{},
 		rec: newRecord(a.config.Host, j.Plan, a.clock()), inbox: make(chan migration.Input, 1),
 	}
 	m.rec.edit(func(r *Report) {

@@ -12,6 +12,7 @@ import (
 	"godwit/migration"
 	"godwit/netstate/hold"
 	"godwit/netstate/tunnel"
+	"godwit/transfer/encode/visit"
 	"godwit/transfer/proxy"
 	"godwit/vm"
 )
@@ -37,6 +38,7 @@ type sourceWork struct {
 	forward       forwarder     // nil where QEMU connects by itself
 	lanes         *proxy.Source // forward, where that is our own data path
 	laneKey       []byte
+	visit         *visit.Writer // memory that is kept for a return; nil: none
 	early         bool          // the rest of memory follows the guest
 	firstRound    time.Duration // of the copy
 	endpoints     []endpointAt  // of the transfer mptcp, this host's
@@ -61,6 +63,9 @@ func (w *sourceWork) release() {
 		}
 		if w.forward != nil {
 			w.forward.Close() //nolint:errcheck // it was told when it mattered
+		}
+		if w.visit != nil {
+			w.visit.Close() //nolint:errcheck // it is given up
 		}
 		w.mirrors.close()
 		if w.endTicks != nil {

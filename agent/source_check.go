@@ -70,6 +70,10 @@ func checkRequest(req *migration.Request) error {
 		return wrong("downtime budget of %v; between 1ms and 1m", req.Downtime)
 	case req.Bandwidth < 0:
 		return wrong("bandwidth of %d bit/s", req.Bandwidth)
+	case req.Buffer != 0 && req.Buffer < leastRequested:
+		return wrong("buffer of %d bytes; at least %d", req.Buffer, leastRequested)
+	case req.Buffer != 0 && strings.HasPrefix(req.Transfer, "qemu-"):
+		return wrong("buffer goes with the transfers lanes and mptcp only; drop it, or name one of them")
 	case req.InsecureTransfer && !strings.HasPrefix(req.Transfer, "qemu-"):
 		return wrong("insecure_transfer goes with the qemu-* transfers only; drop it, or name one")
 	}
@@ -134,14 +138,15 @@ func (a *Agent) draft(req migration.Request) (*outgoing, error) {
 	plan := migration.Plan{
 		ID: newID(), Guest: req.Guest, From: a.config.Host, To: n.Host, FromSite: a.config.Site, ToSite: n.Site,
 		Mode: req.Mode, Transfer: req.Transfer, Network: req.Network, Tunnel: req.TunnelKind, Downtime: req.Downtime,
-		Bandwidth: req.Bandwidth, Insecure: req.InsecureTransfer, Want: req.NextAddress,
+		Bandwidth: req.Bandwidth, Buffer: req.Buffer, Insecure: req.InsecureTransfer, Want: req.NextAddress,
 		Epoch: g.Held.Epoch + 1, Held: g.Held.Addresses, Active: g.Held.Active,
 	}
 	if err := g.take(plan.ID); err != nil {
 		return nil, err
 	}
 	return &outgoing{
-		a: a, guest: g, link: link, plan: plan, work: &sourceWork{},
+		bandwidth: bandwidth{bits: plan.Bandwidth},
+		a:         a, guest: g, link: link, plan: plan, work: &sourceWork{},
 		rec: newRecord(a.config.Host, plan, a.clock()), inbox: make(chan migration.Input, 1),
 	}, nil
 }

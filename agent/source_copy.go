@@ -61,7 +61,7 @@ func (m *outgoing) copyMemory(ctx context.Context) error {
 			return err
 		}
 		m.work.forward = forward
-		forward.SetBandwidth(m.plan.Bandwidth / 8)
+		m.bandwidth.follow(forward.SetBandwidth)
 		opts.URI = "unix:" + socket
 	}
 	if err := m.guest.Machine.Migrate(ctx, opts); err != nil {
@@ -125,8 +125,8 @@ func (m *outgoing) copyLimit(paths []peer.Path) time.Duration {
 	if rate == 0 {
 		rate = 10_000_000
 	}
-	if m.plan.Bandwidth > 0 {
-		rate = min(rate, m.plan.Bandwidth)
+	if most := m.bandwidth.get(); most > 0 {
+		rate = min(rate, most)
 	}
 	whole := time.Duration(float64(m.work.facts.Memory) * 8 / float64(rate) * float64(time.Second))
 	return 3*whole + 30*time.Second
@@ -173,6 +173,7 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 			}
 		}
 		look.At = time.Since(begun)
+		copying.Limit = max(copying.Limit, m.copyLimit(paths)) // the bandwidth may have been lowered
 		if time.Since(told) > progressEvery {
 			told = time.Now()
 			m.rec.progress(m.progressOf(p, look))
@@ -266,6 +267,7 @@ func (m *outgoing) undoCopy(ctx context.Context) error {
 		err = m.guest.Machine.CancelMigration(ctx)
 	}
 	m.endForward()
+	m.endVisit(false)
 	if m.work.endTicks != nil {
 		m.work.endTicks()
 		m.work.endTicks = nil

@@ -187,6 +187,7 @@ func (m *outgoing) cleanSource(ctx context.Context) error {
 		m.work.forward.Close() //nolint:errcheck // the guest is there
 		m.work.forward, m.work.lanes = nil, nil
 	}
+	m.endVisit(true)
 	if err := m.endDirect(ctx); err != nil {
 		m.a.log.Warn("end tunnels for memory", "migration", m.plan.ID, "error", err)
 	}

@@ -101,6 +101,7 @@ func (r *run) migrationReport(m *move) report.Migration {
 		out.PostCopy = &post
 	}
 	r.fillBytes(&out, rep)
+	r.fillCosts(&out, m)
 	r.fillPhases(&out, rep)
 	r.fillNetwork(&out, m)
 	return whyNull(out, "the migration ended before it could be measured: "+out.Outcome)

@@ -25,6 +25,8 @@ type Options struct {
 	Tell func(string) // hears a line for each thing that happens; may be nil
 	Live func(Status) // hears the state of things some times a second; may be nil
 	Log  *slog.Logger // nil: none
+
+	Costs bool // the report has cpu_s and least_bytes too, which takes some seconds more
 }
 
 // run is one scenario under way.
@@ -33,6 +35,7 @@ type run struct {
 	opts   Options
 	zero   time.Time // time 0
 	faults linkFaults
+	cpu    processors
 	wg     sync.WaitGroup
 
 	mu       sync.Mutex
@@ -144,6 +147,9 @@ func (r *run) carryOut(ctx context.Context) (timedOut bool) {
 	defer limit.Stop()
 	r.startLater(ctx)
 	r.wg.Go(func() { r.balance(ctx) })
+	if r.opts.Costs {
+		r.wg.Go(func() { r.cpu.follow(ctx, r.w.namespaces()) })
+	}
 	if r.opts.Live != nil {
 		r.wg.Go(func() { r.live(ctx) })
 	}
@@ -230,6 +236,7 @@ func (r *run) beforeMove(m *move) {
 	}
 	r.probe(m.guest, targets(info.Addresses[:min(len(info.Addresses), 2)], nil, false))
 	m.links = r.linkDrops()
+	m.cpu = -r.cpu.sum()
 }
 
 // finishMove notes what ended with the migration.
@@ -239,6 +246,8 @@ func (r *run) finishMove(m *move) {
 		r.w.moved(m.guest, m.report.To)
 	}
 	m.links = r.linkDrops().minus(m.links)
+	m.cpu += r.cpu.sum()
+	r.keepLeft(m)
 	close(m.done)
 }
 

@@ -34,6 +34,8 @@ type move struct {
 	done     chan struct{}
 
 	links linkWindow
+	cpu   time.Duration // of both hosts, while it took place
+	left  string        // file of the memory that its source kept; "": none
 }
 
 type wireSample struct {

@@ -14,6 +14,7 @@ type Request struct {
 	Network          string        `json:"network,omitempty"`   // auto, mptcp, drain, tunnel
 	Downtime         time.Duration `json:"downtime,omitempty"`  // budget; 0: 300 ms
 	Bandwidth        int64         `json:"bandwidth,omitempty"` // bit/s over all paths; 0: unlimited
+	Buffer           int64         `json:"buffer,omitempty"`    // bytes of memory for pages that wait or were sent, of our own data path; 0: half of the guest's, at most 256 MiB
 	InsecureTransfer bool          `json:"insecure_transfer,omitempty"`
 	NextAddress      netip.Addr    `json:"next_address,omitzero"` // zero: the destination chooses
 	TunnelKind       string        `json:"tunnel,omitempty"`      // auto, wireguard, vxlan
@@ -65,6 +66,7 @@ type Plan struct {
 	Tunnel    string        `json:"tunnel"`
 	Downtime  time.Duration `json:"downtime"`
 	Bandwidth int64         `json:"bandwidth"`
+	Buffer    int64         `json:"buffer,omitempty"`
 	Insecure  bool          `json:"insecure"`
 	Want      netip.Addr    `json:"want,omitzero"`  // next address asked for by name
 	Held      []Address     `json:"held"`           // addresses the guest holds now, the current one of each family first

@@ -33,7 +33,8 @@ const (
 	Guest        Kind = "guest"  // a runtime directory, with or without its QEMU
 	Disk         Kind = "disk"
 	Journal      Kind = "journal"
-	File         Kind = "file" // half written
+	File         Kind = "file"        // half written
+	Memory       Kind = "kept memory" // of a guest that left, for its return
 )
 
 // A Thing is one piece of what Godwit made on a host.
@@ -79,7 +80,7 @@ func Find(ctx context.Context, c *agent.Config) ([]Thing, error) {
 	}
 	things := slices.Clone(o.journals)
 	var errs []error
-	for _, look := range []func(context.Context, *agent.Config, *owners) ([]Thing, error){kernel, taps, tunnels, directories, disks, halfWritten} {
+	for _, look := range []func(context.Context, *agent.Config, *owners) ([]Thing, error){kernel, taps, tunnels, directories, disks, memory, halfWritten} {
 		found, err := look(ctx, c, o)
 		things, errs = append(things, found...), append(errs, err)
 	}

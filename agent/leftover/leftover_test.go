@@ -204,16 +204,19 @@ func TestCleanLeavesWhatIsOwned(t *testing.T) {
 	h.ip("route add 10.9.0.30/32 dev br0 proto 0x67")
 	// Journals.
 	h.journal("m-0000000b", map[string]any{"side": "source", "plan": migration.Plan{ID: "m-0000000b", Guest: "mover", To: "there"}, "state": map[string]any{"course": "forward"}})
+	h.must(os.MkdirAll(filepath.Join(h.config.State, "visits"), 0o700))
+	h.write("visits/gone.mem", "memory, kept for a return")
+	h.must(os.Chtimes(h.write("visits/older.mem", "memory"), time.Time{}, time.Now().Add(-48*time.Hour)))
 	h.must(os.WriteFile(filepath.Join(h.config.State, ".tmp-1"), nil, 0o600))
 	h.must(os.Chtimes(filepath.Join(h.config.State, ".tmp-1"), time.Time{}, time.Now().Add(-time.Hour)))
 
 	things := h.find()
 	h.want("owned", names(things, func(t Thing) bool { return t.Owner != "" }),
-		"disk web-3-disk0.raw", "guest web-3", "journal m-0000000b.journal", "network state phoned", "tap gwt1a", "tunnel gwm0-0000000b", "tunnel gwt-0000000a",
+		"disk web-3-disk0.raw", "guest web-3", "journal m-0000000b.journal", "kept memory gone.mem", "network state phoned", "tap gwt1a", "tunnel gwm0-0000000b", "tunnel gwt-0000000a",
 		// while a migration is under way, what may be just being made is its own
 		"stray entry 32 dev br0 table 254", "tap gwt2a")
 	h.want("stays", names(things, func(t Thing) bool { return t.Stays != "" }), "disk lone-1-disk0.raw")
-	left := []string{"disk gone-2-disk0.raw", "disk web-1-disk0.raw", "file .tmp-1", "guest old-1", "network state forgotten", "tunnel gwt-0000000c", "tunnel gwt-0000000d"}
+	left := []string{"disk gone-2-disk0.raw", "disk web-1-disk0.raw", "file .tmp-1", "guest old-1", "kept memory older.mem", "network state forgotten", "tunnel gwt-0000000c", "tunnel gwt-0000000d"}
 	h.want("left", names(things, Thing.Left), left...)
 	h.want("removed", names(h.clean(), func(Thing) bool { return true }), left...)
 	h.want("left after cleaning", names(h.find(), Thing.Left))
@@ -222,7 +225,7 @@ func TestCleanLeavesWhatIsOwned(t *testing.T) {
 	h.must(journal.Discard(filepath.Join(h.config.State, "journal"), "m-0000000b"))
 	h.want("removed then", names(h.clean(), func(Thing) bool { return true }), "stray entry 32 dev br0 table 254", "tap gwt2a", "tunnel gwm0-0000000b")
 	h.want("at the end", names(h.find(), func(Thing) bool { return true }),
-		"disk lone-1-disk0.raw", "disk web-3-disk0.raw", "guest web-3", "network state phoned", "tap gwt1a", "tunnel gwt-0000000a")
+		"disk lone-1-disk0.raw", "disk web-3-disk0.raw", "guest web-3", "kept memory gone.mem", "network state phoned", "tap gwt1a", "tunnel gwt-0000000a")
 }
 
 // TestUnreadableJournal: what a journal that cannot be read owns is not known, so

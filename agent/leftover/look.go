@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"godwit/agent"
+	"godwit/internal/clock"
 	"godwit/netstate"
 	"godwit/netstate/tunnel"
 	"godwit/vm"
@@ -238,6 +239,23 @@ func openFiles(dir string) (map[string]int, error) {
 		}
 	}
 	return users, nil
+}
+
+// memory is what is kept of guests that left, as long as its lease lasts.
+func memory(_ context.Context, c *agent.Config, _ *owners) ([]Thing, error) {
+	kept, err := agent.Visits(c)
+	if err != nil {
+		return nil, err
+	}
+	var out []Thing
+	for _, v := range kept {
+		t := Thing{Kind: Memory, Name: v.Path, Guest: v.Guest, remove: func(context.Context) error { return os.Remove(v.Path) }}
+		if clock.Now().Before(v.Until) {
+			t.Owner = "a lease until " + v.Until.Format(time.DateTime)
+		}
+		out = append(out, t)
+	}
+	return out, nil
 }
 
 // halfWritten are files that a crash left before they got their name.

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"godwit/agent"
+	"godwit/internal/units"
 	"godwit/lab/scenario"
 	"godwit/migration"
 )
@@ -95,6 +96,7 @@ type requestFlags struct {
 	req                migration.Request
 	downtime           time.Duration
 	bandwidth, address string
+	buffer             string
 }
 
 func (r *requestFlags) add(c *cobra.Command) {
@@ -105,6 +107,7 @@ func (r *requestFlags) add(c *cobra.Command) {
 	f.StringVar(&r.req.TunnelKind, "tunnel", "auto", strings.Join(migration.Tunnels, ", "))
 	f.DurationVar(&r.downtime, "downtime", migration.DefaultDowntime, "longest pause of the guest that is allowed")
 	f.StringVar(&r.bandwidth, "bandwidth", "", "highest rate over all paths, such as 200mbit (default: what there is)")
+	f.StringVar(&r.buffer, "buffer", "", "memory for pages that wait or were sent, such as 64MiB; what has no room in the pause goes to a file (default: half of the guest's memory, at most 256MiB)")
 	f.StringVar(&r.address, "address", "", "the guest's next address (default: a free one)")
 	f.BoolVar(&r.req.InsecureTransfer, "insecure-transfer", false, "qemu-* transfers without encryption, for fair comparisons")
 }
@@ -119,6 +122,13 @@ func (r *requestFlags) request(args []string) (migration.Request, error) {
 			return req, usageError{fmt.Errorf("--bandwidth %s: %w; such as 200mbit", r.bandwidth, err)}
 		}
 		req.Bandwidth = rate
+	}
+	if r.buffer != "" {
+		size, err := units.Size(r.buffer)
+		if err != nil {
+			return req, usageError{fmt.Errorf("--buffer %s: %w; such as 64MiB", r.buffer, err)}
+		}
+		req.Buffer = size
 	}
 	if r.address != "" {
 		addr, err := netip.ParseAddr(r.address)
@@ -136,6 +146,27 @@ func printID(c *cobra.Command, id string) error {
 	}
 	_, err := fmt.Fprintln(c.OutOrStdout(), id)
 	return err
+}
+
+func newLimit() *cobra.Command {
+	return askFlags(&cobra.Command{
+		Use: "limit ID RATE", Short: "change the bandwidth of a migration under way, over all paths; 0: no limit",
+		Example: "  godwit limit m-3f9a2c1b 50mbit\n  godwit limit m-3f9a2c1b 0", Args: argsExactly(2, "a migration's id and a rate"),
+		RunE: func(c *cobra.Command, args []string) error {
+			var rate int64
+			if args[1] != "0" {
+				var err error
+				if rate, err = scenario.ParseRate(args[1]); err != nil {
+					return usageError{fmt.Errorf("%s: %w; such as 50mbit, or 0", args[1], err)}
+				}
+			}
+			client, err := ask(c)
+			if err != nil {
+				return err
+			}
+			return client.SetBandwidth(c.Context(), args[0], rate)
+		},
+	})
 }
 
 func newAbort() *cobra.Command {

@@ -27,7 +27,16 @@ var (
 	networkDowntime = last("network downtime", "ms", "network_downtime_ms", func(m report.Migration) *float64 { return m.NetworkDowntimeMS })
 	wireMegabytes   = last("wire", "MB", "wire_bytes", func(m report.Migration) *float64 { return scaled(m.WireBytes, 1e-6) })
 	dropped         = last("dropped", "packets", "dropped_packets", func(m report.Migration) *float64 { return scaled(m.DroppedPackets, 1) })
-	rounds          = last("rounds", "", "rounds", func(m report.Migration) *float64 { return scaled(m.Rounds, 1) })
+	cpuSeconds      = last("CPU", "s", "cpu_s", func(m report.Migration) *float64 { return m.CPUS })
+	leastMegabytes  = last("least", "MB", "least_bytes", func(m report.Migration) *float64 { return scaled(m.LeastBytes, 1e-6) })
+	overLeast       = last("wire/least", "", "least_bytes", func(m report.Migration) *float64 {
+		if m.LeastBytes == nil || m.WireBytes == nil || *m.LeastBytes == 0 {
+			return nil
+		}
+		ratio := float64(*m.WireBytes) / float64(*m.LeastBytes)
+		return &ratio
+	})
+	rounds = last("rounds", "", "rounds", func(m report.Migration) *float64 { return scaled(m.Rounds, 1) })
 )
 
 // Measures of a handover. The guest's word that connections have followed comes up to

@@ -79,8 +79,10 @@ type Migration struct {
 	Ownership  *Ownership        `json:"ownership,omitempty"`
 	Notes      []string          `json:"notes,omitempty"` // what the agents remarked
 	Survival   *Survival         `json:"survival,omitempty"`
-	DataPath   json.RawMessage   `json:"data_path,omitempty"` // figures of our own data path, as the source told them last
-	PostCopy   *PostCopy         `json:"post_copy,omitempty"` // where the guest ran before its pages were there
+	CPUS       *float64          `json:"cpu_s,omitempty"`       // processor time of both hosts, without guests' own; benches only
+	LeastBytes *int64            `json:"least_bytes,omitempty"` // what its memory takes at the least; benches only
+	DataPath   json.RawMessage   `json:"data_path,omitempty"`   // figures of our own data path, as the source told them last
+	PostCopy   *PostCopy         `json:"post_copy,omitempty"`   // where the guest ran before its pages were there
 	WhyNull    map[string]string `json:"why_null,omitempty"`
 }
 

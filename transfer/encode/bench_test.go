@@ -1,10 +1,19 @@
 package encode_test
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	crand "crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"go/build"
+	"io"
+	"math/big"
 	"math/rand/v2"
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -14,6 +23,7 @@ import (
 
 	"godwit/transfer/encode"
 	"godwit/transfer/pages"
+	"godwit/transfer/wire"
 )
 
 // guestMemory returns distinct pages, none of zeros, as a guest has them: four in ten of
@@ -106,8 +116,8 @@ func dumped(b *testing.B, name string, count int) [][]byte {
 }
 
 // BenchmarkPipeline is what one core does with new pages from Put to Acked: sorting,
-// search for the same content, compression. TLS is not in it. With little memory
-// contents are forgotten when they were delivered, and identities made.
+// search for the same content, compression, TLS. With little memory contents are forgotten
+// when they were delivered, and identities made.
 func BenchmarkPipeline(b *testing.B) {
 	const count = 4096
 	memory := guestMemory(b, count)
@@ -115,6 +125,7 @@ func BenchmarkPipeline(b *testing.B) {
 		for _, room := range []int{count, count / 16} {
 			b.Run(fmt.Sprintf("%v/memory=%dMiB", level, room*pages.Size>>20), func(b *testing.B) {
 				buffer := make([]byte, room*pages.Size)
+				lane := secured(b)
 				var out, in uint64
 				var busy time.Duration
 				b.SetBytes(count * pages.Size)
@@ -126,7 +137,7 @@ func BenchmarkPipeline(b *testing.B) {
 						return buffer[at-n : at], nil
 					}, nil))
 					from := processor(b)
-					counts := pass(b, store, encode.NewCoder(store, nil), memory, level)
+					counts := pass(b, store, encode.NewCoder(store, nil), memory, level, lane)
 					busy += processor(b) - from
 					in, out = in+counts.In, out+counts.Out
 				}
@@ -146,9 +157,59 @@ func processor(b *testing.B) time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-func pass(b *testing.B, store *pages.Store, coder *encode.Coder, memory [][]byte, level encode.Level) encode.Counts {
+// write writes in pieces, as package paths does.
+func write(lane io.Writer, message []byte) error {
+	for len(message) > 0 {
+		n := min(len(message), 32<<10)
+		if _, err := lane.Write(message[:n]); err != nil {
+			return err
+		}
+		message = message[n:]
+	}
+	return nil
+}
+
+// secured is a TLS 1.3 connection whose bytes go nowhere once it is made.
+func secured(b *testing.B) io.Writer {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), crand.Reader)
+	if err != nil {
+		b.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1)}
+	der, err := x509.CreateCertificate(crand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		b.Fatal(err)
+	}
+	here, there := net.Pipe()
+	end := &nowhere{Conn: here}
+	server := tls.Server(there, &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, SessionTicketsDisabled: true})
+	shaken := make(chan error, 1)
+	go func() { shaken <- server.Handshake() }()
+	client := tls.Client(end, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13}) //nolint:gosec // it speaks to itself
+	if err := errors.Join(client.Handshake(), <-shaken); err != nil {
+		b.Fatal(err)
+	}
+	end.made = true
+	b.Cleanup(func() { here.Close(); there.Close() })
+	return client
+}
+
+// nowhere is a connection that takes everything once it is made.
+type nowhere struct {
+	net.Conn
+	made bool
+}
+
+func (n *nowhere) Write(p []byte) (int, error) {
+	if n.made {
+		return len(p), nil
+	}
+	return n.Conn.Write(p)
+}
+
+func pass(b *testing.B, store *pages.Store, coder *encode.Coder, memory [][]byte, level encode.Level, lane io.Writer) encode.Counts {
 	var sum encode.Counts
-	var body []byte
+	var body, message []byte
 	for n, page := range memory {
 		if err := store.Put(uint64(n), page); err != nil {
 			b.Fatal(err)
@@ -163,6 +224,9 @@ func pass(b *testing.B, store *pages.Store, coder *encode.Coder, memory [][]byte
 		var counts encode.Counts
 		body, counts = coder.Encode(body[:0], f, level)
 		store.Sent(f)
+		if message = wire.AppendFrame(message[:0], f.Number, body); write(lane, message) != nil {
+			b.Fatal("the lane broke")
+		}
 		if err := store.Acked(f.Number); err != nil {
 			b.Fatal(err)
 		}

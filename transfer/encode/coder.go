@@ -92,9 +92,9 @@ func (c *Coder) sort(f *pages.Frame, p *pages.Page, level Level) {
 			return
 		}
 	}
-	if level != Off && c.known != nil && !p.Whole {
-		id := pages.Identify(p.Data)
-		if set, index, ok := c.known.Lookup(id); ok {
+	if c.known != nil && !p.Whole {
+		if set, index, ok := c.known.Lookup(p.Fast()); ok {
+			id := pages.Identify(p.Data) // the destination compares: a content that is another is missed
 			p.Coding = pages.Known
 			g := c.begin(p)
 			g.payload = binary.AppendUvarint(g.payload, uint64(set))

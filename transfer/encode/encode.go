@@ -67,7 +67,8 @@ type Sources interface {
 // Known finds contents that the destination has from elsewhere: a base image, an earlier
 // visit, another guest.
 type Known interface {
-	Lookup(id pages.Identity) (set uint32, index uint64, ok bool)
+	// Lookup finds a content that may be the one with this hash (pages.Fast).
+	Lookup(fast uint64) (set uint32, index uint64, ok bool)
 }
 
 // Contents reads them at the destination. An error, also of a set that it does not have,

@@ -3,8 +3,6 @@ package pages
 import (
 	"bytes"
 	"math/bits"
-
-	"github.com/zeebo/xxh3"
 )
 
 // index leads from fast hashes to pages whose delivered content has them. It is a cache:
@@ -101,7 +99,7 @@ func (s *Store) Find(t *Page) (number, version uint64, ok bool) {
 	if t.Data == nil {
 		return 0, 0, false
 	}
-	t.fast, t.hashed = xxh3.Hash(t.Data), true
+	t.fast, t.hashed = Fast(t.Data), true
 	if t.Whole {
 		return 0, 0, false
 	}

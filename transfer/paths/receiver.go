@@ -38,6 +38,7 @@ type Receiver struct {
 	missed map[uint64]uint64
 	bytes  int64
 	count  uint64
+	speaks uint8 // version of the last lane
 }
 
 // NewReceiver makes an end that waits for lanes. It lives until Close, ctx ends, or the
@@ -115,6 +116,9 @@ func (r *Receiver) greet(l *lane, buffered *bufio.Reader) error {
 		return err
 	}
 	l.path = hello.Path
+	r.mu.Lock()
+	r.speaks = version
+	r.mu.Unlock()
 	if _, err := l.conn.Write(wire.AppendWelcome(nil, version)); err != nil {
 		return err
 	}
@@ -167,6 +171,13 @@ const farFrames = 1 << 20
 // Settled waits until the other end has every control.
 func (r *Receiver) Settled(ctx context.Context) error {
 	return r.settled(ctx, func() bool { return false })
+}
+
+// Version is what the Sender speaks, by its last lane; 0 before the first.
+func (r *Receiver) Version() uint8 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.speaks
 }
 
 // Has says whether all frames up to last are kept.

@@ -363,7 +363,7 @@ func (s *Sender) greet(l *lane, r *bufio.Reader) error {
 	if err := l.conn.SetDeadline(time.Now().Add(helloLimit)); err != nil {
 		return err
 	}
-	hello := wire.Hello{Lowest: wire.Version, Highest: wire.Version, Migration: s.id.Migration, Key: s.id.Key, Path: l.path}
+	hello := wire.Hello{Lowest: wire.Oldest, Highest: wire.Version, Migration: s.id.Migration, Key: s.id.Key, Path: l.path}
 	if _, err := l.conn.Write(wire.AppendHello(nil, hello)); err != nil {
 		return err
 	}
@@ -382,7 +382,7 @@ func (s *Sender) greet(l *lane, r *bufio.Reader) error {
 	if err != nil {
 		return err
 	}
-	if version != wire.Version {
+	if version < wire.Oldest || version > wire.Version {
 		return fmt.Errorf("welcome to version %d, which was not offered", version)
 	}
 	return l.conn.SetDeadline(time.Time{})

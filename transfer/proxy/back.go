@@ -9,6 +9,9 @@ import (
 	"godwit/transfer/wire"
 )
 
+// mostMissed is how many pages may be missed before nothing of an offer is believed.
+const mostMissed = 64
+
 // control takes what the destination says.
 func (s *Source) control(topic wire.Topic, body []byte) error {
 	switch topic {
@@ -21,7 +24,19 @@ func (s *Source) control(topic wire.Topic, body []byte) error {
 		if err != nil {
 			return err
 		}
-		return s.store.Missed(frame, missed)
+		if err := s.store.Missed(frame, missed); err != nil {
+			return err
+		}
+		if s.store.Progress().Missed > mostMissed {
+			s.offered.Drop()
+		}
+		return nil
+	case wire.TopicOffer:
+		o, err := wire.ParseOffer(body)
+		if err != nil {
+			return err
+		}
+		return s.offered.Add(o.Set, o.First, o.Hashes)
 	case wire.TopicFault:
 		return s.fault(body)
 	case wire.TopicWanted:

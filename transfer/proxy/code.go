@@ -15,7 +15,7 @@ const leastCores = 0.2
 
 // code makes frames of what waits, until everything was sent.
 func (s *Source) code() error {
-	coder := encode.NewCoder(s.store, nil)
+	coder := encode.NewCoder(s.store, &s.offered)
 	var meter encode.Meter
 	last, told, handed := uint64(0), uint64(0), s.config.Refill
 	cores := 0.5 // of a processor that this thread gets while it codes

@@ -12,6 +12,7 @@ import (
 
 	"godwit/transfer/encode"
 	"godwit/transfer/encode/mirror"
+	"godwit/transfer/encode/visit"
 	"godwit/transfer/inlet"
 	"godwit/transfer/pages"
 	"godwit/transfer/paths"
@@ -29,7 +30,8 @@ type DestinationConfig struct {
 	Inlet string
 	// Resume goes on with what that inlet has begun under an earlier Destination. The Source
 	// is one that refills.
-	Resume bool
+	Resume    bool
+	Elsewhere []*visit.File // whose contents the guest may have: offered to the Source, closed at the end
 }
 
 // Destination is the end beside the QEMU that waits. Its methods may be called from any
@@ -39,11 +41,13 @@ type Destination struct {
 	receiver *paths.Receiver
 	threads  threads
 
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	done   chan struct{}
-	handed chan struct{} // closed: the guest may run before its pages are there
-	err    error         // set before done is closed
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	done     chan struct{}
+	handed   chan struct{}   // closed: the guest may run before its pages are there
+	err      error           // set before done is closed
+	offers   chan wire.Offer // as they are made; closed when all are
+	indexing sync.WaitGroup
 
 	mu       sync.Mutex // frames and controls come on goroutines of their own
 	qemu     net.Conn   // until it is handed to the inlet
@@ -72,9 +76,11 @@ type Destination struct {
 func NewDestination(ctx context.Context, config DestinationConfig) (*Destination, error) {
 	d := &Destination{config: config, done: make(chan struct{}), handed: make(chan struct{}), missing: map[uint64]bool{}}
 	if err := d.dialInlet(ctx); err != nil {
+		d.closeElsewhere()
 		return nil, err
 	}
 	d.ctx, d.cancel = context.WithCancelCause(ctx)
+	d.beginIndex()
 	d.receiver = paths.NewReceiver(context.WithoutCancel(ctx), paths.ReceiverConfig{ // it says farewell after ctx
 		Identity: config.Identity, Frame: d.frame, Control: d.control, Thread: d.threads.enter,
 	})
@@ -109,6 +115,7 @@ func (d *Destination) run() {
 	if d.mirror != nil {
 		d.mirror.Close() //nolint:errcheck // it has no name, and nobody needs it
 	}
+	d.closeElsewhere()
 	d.err = context.Cause(d.ctx)
 	if d.written && errors.Is(d.err, errClosed) {
 		d.err = nil
@@ -183,7 +190,7 @@ func (d *Destination) begin(head []byte) error {
 	if d.mirror, err = mirror.Create(d.config.Mirror, total); err != nil {
 		return err
 	}
-	d.decoder = encode.NewDecoder(total, d.mirror, nil)
+	d.decoder = encode.NewDecoder(total, d.mirror, d.beginOffer())
 	if d.config.Resume {
 		return d.resume(pro.Blocks)
 	}

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/transfer/encode/visit"
 	"godwit/transfer/paths"
 	"godwit/transfer/proxy"
 	"godwit/transfer/qstream"
@@ -183,7 +184,10 @@ type fakes struct {
 	uplinks []*uplink
 }
 
-func newFakes(t *testing.T) *fakes {
+func newFakes(t *testing.T) *fakes { return newFakesOf(t, nil) }
+
+// newFakesOf are two that keep memory, and offer what was kept.
+func newFakesOf(t *testing.T, keep *visit.Writer, elsewhere ...*visit.File) *fakes {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "t-godwit-")
 	if err != nil {
@@ -192,7 +196,7 @@ func newFakes(t *testing.T) *fakes {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	f := &fakes{to: serveDestination(t, filepath.Join(dir, "in"))}
 	id := paths.Identity{Migration: "m-1", Key: wire.Key{1}}
-	f.dst, err = proxy.NewDestination(context.Background(), proxy.DestinationConfig{Identity: id, Socket: filepath.Join(dir, "in"), Mirror: dir})
+	f.dst, err = proxy.NewDestination(context.Background(), proxy.DestinationConfig{Identity: id, Socket: filepath.Join(dir, "in"), Mirror: dir, Elsewhere: elsewhere})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,6 +224,7 @@ func newFakes(t *testing.T) *fakes {
 	})
 	f.src, err = proxy.ListenSource(context.Background(), proxy.SourceConfig{
 		Socket: filepath.Join(dir, "out"), Identity: id, Lanes: lanes, Spill: dir, Buffer: 1 << 20, Budget: 300 * time.Millisecond,
+		Keep: keep,
 	})
 	if err != nil {
 		t.Fatal(err)

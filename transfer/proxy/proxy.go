@@ -90,6 +90,7 @@ type Stats struct {
 	Queue           int64         // bytes that wait or are not acknowledged, as they will be coded
 	PageBytes       float64       // coded bytes of a page lately
 	Tail            int64         // bytes of the tail as it is sent
+	Offered         int           // contents that the destination has from elsewhere
 	Faults          int64         // pages that the destination's guest waited for (post-copy)
 	Unread          int64         // bytes that QEMU wrote and that were not read yet
 	Opaque          string        // why the stream is passed on as it is; empty where it is not

@@ -196,7 +196,7 @@ func (s *Source) finish(conn net.Conn, err error) error {
 
 // Stats returns the figures so far, also after the end.
 func (s *Source) Stats() Stats {
-	out := Stats{Stats: s.sender.Stats(), Read: s.read.Load(), Faults: s.faults.Load()}
+	out := Stats{Stats: s.sender.Stats(), Read: s.read.Load(), Faults: s.faults.Load(), Offered: s.offered.Len()}
 	s.mu.Lock()
 	store := s.store
 	s.mu.Unlock()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"godwit/transfer/encode"
+	"godwit/transfer/encode/visit"
 	"godwit/transfer/pages"
 	"godwit/transfer/pages/spill"
 	"godwit/transfer/paths"
@@ -27,6 +28,7 @@ type SourceConfig struct {
 	Spill    string        // directory for what has no room there
 	Postcopy bool          // PostCopy may be called; the Destination must be told as well
 	Eager    bool          // read the first round as fast as it comes: Buffer should hold it
+	Keep     *visit.Writer // gets memory as it was before the stop phase; nil: nothing is kept. Closed by who made it
 	Budget   time.Duration // of downtime: what is hot and fits is kept for the pause; 0: nothing is
 	// Refill: the guest runs at the destination, and pages of it were lost on their way, or
 	// with an agent. QEMU sends all of the stopped guest again; what the Destination, which
@@ -58,6 +60,8 @@ type Source struct {
 	pages   int
 	round   int       // that is being read
 	roundAt time.Time // when it began
+
+	offered encode.Offered // what the destination has from elsewhere
 
 	read   atomic.Int64
 	faults atomic.Int64
@@ -280,6 +284,7 @@ func (s *Source) put(p *qstream.Page) error {
 	for {
 		err := s.store.Put(p.Number, p.Data)
 		if !errors.Is(err, pages.ErrFull) {
+			s.keep(p)
 			return err
 		}
 		select {
@@ -288,6 +293,23 @@ func (s *Source) put(p *qstream.Page) error {
 		case <-s.ctx.Done():
 			return context.Cause(s.ctx)
 		}
+	}
+}
+
+// keep keeps a page for a return of the guest. In the stop phase nothing waits for a disk:
+// what is read then is hot, and would not be the same at the return.
+func (s *Source) keep(p *qstream.Page) {
+	if s.config.Keep == nil || p.Data == nil {
+		return
+	}
+	select {
+	case <-s.hurried:
+		return
+	default:
+	}
+	if s.config.Keep.Write(p.Number, p.Data) != nil { // a full disk: its room is for others
+		s.config.Keep.Close() //nolint:errcheck // as above
+		s.config.Keep = nil
 	}
 }
 

@@ -21,6 +21,7 @@ const (
 	TopicDiscard   Topic = 12
 	TopicRun       Topic = 13
 	TopicWanted    Topic = 14
+	TopicOffer     Topic = 15
 )
 
 // Limits of what a peer may announce.
@@ -28,6 +29,7 @@ const (
 	MaxTail  = 64 << 20 // bytes of a tail, plain
 	MaxPages = 8192     // in one Miss or Fault
 	MaxRuns  = 8192     // in one Discard
+	MaxOffer = 4096     // contents in one Offer
 )
 
 // AppendCommand appends the body of a control.
@@ -193,6 +195,41 @@ func appendPages(b []byte, pages []uint64) []byte {
 		b = binary.BigEndian.AppendUint64(b, p)
 	}
 	return b
+}
+
+// Offer is what the destination has of a set of contents: of First and those after it a
+// fast hash each; 0 where there is none.
+type Offer struct {
+	Set    uint32
+	First  uint64
+	Hashes []uint64
+}
+
+// AppendOffer appends the body of a control: at most MaxOffer contents.
+func AppendOffer(b []byte, o Offer) []byte {
+	hashes := o.Hashes[:min(len(o.Hashes), MaxOffer)]
+	b = binary.BigEndian.AppendUint32(b, o.Set)
+	b = binary.BigEndian.AppendUint64(b, o.First)
+	b = binary.BigEndian.AppendUint16(b, uint16(len(hashes))) //nolint:gosec // at most MaxOffer
+	for _, hash := range hashes {
+		b = binary.BigEndian.AppendUint64(b, hash)
+	}
+	return b
+}
+
+// ParseOffer reads what AppendOffer wrote.
+func ParseOffer(body []byte) (Offer, error) {
+	r := reader{b: body}
+	o := Offer{Set: r.u32(), First: r.u64()}
+	n := int(r.u16())
+	if n > MaxOffer || len(r.b) != 8*n || o.First+uint64(n) < o.First { //nolint:gosec // not negative
+		return Offer{}, malformed("offer of %d contents in %d bytes", n, len(body))
+	}
+	o.Hashes = make([]uint64, n)
+	for i := range o.Hashes {
+		o.Hashes[i] = r.u64()
+	}
+	return o, r.done("offer")
 }
 
 // reader takes a body apart; past its end everything is zero and done says so.

@@ -59,8 +59,8 @@ func (h Hello) Answer(migration string, key Key) (uint8, error) {
 	if h.Migration != migration || subtle.ConstantTimeCompare(h.Key[:], key[:]) != 1 {
 		return 0, fmt.Errorf("lane for migration %q: not the one that is expected here", h.Migration)
 	}
-	if h.Lowest > Version || h.Highest < Version {
-		return 0, fmt.Errorf("lane speaks versions %d to %d, this end %d; bring both hosts to the same release", h.Lowest, h.Highest, Version)
+	if h.Lowest > Version || h.Highest < Oldest {
+		return 0, fmt.Errorf("lane speaks versions %d to %d, this end %d to %d; bring both hosts to the same release", h.Lowest, h.Highest, Oldest, Version)
 	}
-	return Version, nil
+	return min(h.Highest, Version), nil
 }

@@ -26,8 +26,8 @@
 // # Versions
 //
 // The opener names the versions that it speaks, the other answers with the highest that
-// both do, or says Bye. This is version 1. The key is made for one migration; a Hello with
-// another is refused.
+// both do, or says Bye. These are versions 1 and 2: in 1 there is no Offer. The key is made
+// for one migration; a Hello with another is refused.
 //
 // # Numbers
 //
@@ -69,9 +69,14 @@
 //	Wanted    14  to source     u8 1: the last part, be16 n, n × (be64 first, be64 count):
 //	                            pages that QEMU still waits for, by rising number, in parts
 //	                            (post-copy that goes on with another source proxy)
+//	Offer     15  to source     be32 set, be64 first, be16 n, n × 8 bytes: contents first …
+//	                            first + n - 1 of a set that the destination has from elsewhere,
+//	                            of each its XXH3 (64 bits); 0: none
 //
 // Prologue comes before the first frame, and Tail, in parts, before End. Where pages were
-// missed, frames and another End with a higher last frame follow.
+// missed, frames and another End with a higher last frame follow. Offer may come at any time
+// after Prologue, or never; it is a hint: a page that is coded by it carries its whole
+// SHA-256, and the destination misses it where its content has another (package encode).
 //
 // Post-copy that goes on with new proxies, as an agent ended, is another session with
 // another key and numbers that begin again: Prologue, then all of Wanted, then frames of
@@ -86,8 +91,14 @@ import (
 	"time"
 )
 
-// Version is what this package speaks; so far it is the only one.
-const Version = 1
+// Version is the highest that this package speaks, Oldest the lowest.
+const (
+	Version = 2
+	Oldest  = 1
+)
+
+// WithOffer is the first version in which a destination may send Offer.
+const WithOffer = 2
 
 // KeepAlive is how long a lane is silent at most.
 const KeepAlive = 250 * time.Millisecond

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestGolden keeps the bytes of version 1.
+// TestGolden keeps the bytes of versions 1 and 2.
 func TestGolden(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -24,6 +24,9 @@ func TestGolden(t *testing.T) {
 		{"frame", AppendFrame(nil, 7, []byte("xy")), "\x03\x00\x00\x00\x0a\x00\x00\x00\x00\x00\x00\x00\x07xy"},
 		{"control", AppendControl(nil, 2, TopicEnd, AppendEnd(nil, End{9, 3})),
 			"\x04\x00\x00\x00\x15\x00\x00\x00\x00\x00\x00\x00\x02\x04\x00\x00\x00\x00\x00\x00\x00\x09\x00\x00\x00\x03"},
+		{"offer", AppendControl(nil, 3, TopicOffer, AppendOffer(nil, Offer{Set: 1, First: 5, Hashes: []uint64{0xab, 0}})),
+			"\x04\x00\x00\x00\x27\x00\x00\x00\x00\x00\x00\x00\x03\x0f\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x05\x00\x02" +
+				"\x00\x00\x00\x00\x00\x00\x00\xab" + strings.Repeat("\x00", 8)},
 		{"ack", AppendAck(nil, Ack{Frames: 1, Ranges: []Range{{3, 4}}}),
 			"\x05\x00\x00\x00\x42\x00\x00\x00\x00\x00\x00\x00\x01" + strings.Repeat("\x00", 40) + "\x00\x01\x00\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x00\x00\x00\x00\x04"},
 		{"bye", AppendBye(nil, "no"), "\x06\x00\x00\x00\x02no"},
@@ -123,9 +126,29 @@ func TestHelloAnswer(t *testing.T) {
 	if _, err := h.Answer("m-2", Key{1}); err == nil {
 		t.Error("another migration's lane was taken")
 	}
-	h.Lowest = 2
-	if _, err := h.Answer("m-1", Key{1}); err == nil || !strings.Contains(err.Error(), "versions 2 to 4") {
+	h.Highest = 1
+	if v, err := h.Answer("m-1", Key{1}); v != 1 || err != nil {
+		t.Errorf("one that speaks version 1 only: %d %v", v, err)
+	}
+	h.Lowest, h.Highest = 3, 4
+	if _, err := h.Answer("m-1", Key{1}); err == nil || !strings.Contains(err.Error(), "versions 3 to 4") {
 		t.Errorf("a version too new: %v", err)
+	}
+}
+
+func TestLyingOffers(t *testing.T) {
+	good := AppendOffer(nil, Offer{Set: 1, First: 7, Hashes: []uint64{1, 2}})
+	if o, err := ParseOffer(good); err != nil || o.First != 7 || len(o.Hashes) != 2 {
+		t.Errorf("%+v %v", o, err)
+	}
+	wraps := AppendOffer(nil, Offer{First: ^uint64(0), Hashes: []uint64{1, 2}})
+	for name, bad := range map[string][]byte{
+		"short": good[:9], "cut": good[:len(good)-1], "longer": append(bytes.Clone(good), 0), "wraps": wraps,
+		"more than are allowed": append(append(make([]byte, 12), 0x10, 0x01), make([]byte, 8*(MaxOffer+1))...),
+	} {
+		if _, err := ParseOffer(bad); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
@@ -135,6 +158,7 @@ func FuzzRead(f *testing.F) {
 	f.Add(AppendAck(AppendFrame(nil, 1, []byte("pages")), Ack{Frames: 1, Ranges: []Range{{3, 3}}}))
 	f.Add(AppendControl(nil, 3, TopicDiscard, AppendDiscard(nil, []Run{{1, 2}, {5, 1}})))
 	f.Add(AppendControl(nil, 4, TopicWanted, AppendWanted(nil, []Run{{1, 2}, {5, 1}}, true)))
+	f.Add(AppendControl(nil, 4, TopicOffer, AppendOffer(nil, Offer{1, 2, []uint64{3, 4}})))
 	f.Add(AppendControl(nil, 2, TopicMiss, AppendMiss(nil, 1, []uint64{1, 2})))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r := bytes.NewReader(data)
@@ -195,5 +219,9 @@ func fuzzControl(t *testing.T, body []byte) {
 		}
 	case TopicFault:
 		ParseFault(rest)
+	case TopicOffer:
+		if o, err := ParseOffer(rest); err == nil && !bytes.Equal(AppendOffer(nil, o), rest) {
+			t.Fatal("offer does not come back")
+		}
 	}
 }

@@ -26,6 +26,7 @@ type store interface {
 type area struct {
 	id    uint32
 	text  bool
+	touch bool // a rewritten page is changed in place
 	store store
 
 	mu       sync.Mutex // held for a batch of pages, so that a check sees whole ones
@@ -36,8 +37,8 @@ type area struct {
 	failed   error
 }
 
-func newArea(id uint32, s store, text bool) *area {
-	return &area{id: id, text: text, store: s, versions: make([]uint32, s.pages()), random: workload.Random(uint64(id) << 32)}
+func newArea(id uint32, s store, w workload.Workload) *area {
+	return &area{id: id, text: w.Text, touch: w.Touch, store: s, versions: make([]uint32, s.pages()), random: workload.Random(uint64(id) << 32)}
 }
 
 // batch is how many pages are written or checked between two chances for others.
@@ -65,6 +66,10 @@ func (a *area) fill(ctx context.Context) error {
 func (a *area) write(number uint32) {
 	version := a.versions[number] + 1
 	err := a.store.write(number, func(page []byte) {
+		if a.touch && version > 1 {
+			workload.TouchPage(page, version, &a.random)
+			return
+		}
 		workload.FillPage(page, a.id, number, version, a.text, &a.random)
 	})
 	if err != nil {

@@ -114,7 +114,7 @@ func (s *Set) begin(command *exec.Cmd) error {
 }
 
 func (s *Set) fill(ctx context.Context, store store, w workload.Workload, hot float64) error {
-	a := newArea(uint32(len(s.areas)+1), store, w.Text)
+	a := newArea(uint32(len(s.areas)+1), store, w)
 	if err := a.fill(ctx); err != nil {
 		return errors.Join(err, store.close())
 	}

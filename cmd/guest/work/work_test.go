@@ -16,14 +16,14 @@ func TestAreasAreFilledRewrittenAndChecked(t *testing.T) {
 		t.Fatal(err)
 	}
 	set := &Set{DiskPath: disk}
-	lines := []string{"dirty size=1MiB hot=25% rate=2MiB/s", "dirty size=64KiB data=text", "disk rate=400KiB/s area=512KiB", "http"}
+	lines := []string{"dirty size=1MiB hot=25% rate=2MiB/s", "dirty size=64KiB data=text", "dirty size=64KiB rate=100KiB/s data=touch", "disk rate=400KiB/s area=512KiB", "http"}
 	for range 2 { // the second time nothing new begins
 		if err := set.Start(t.Context(), lines); err != nil {
 			t.Fatal(err)
 		}
 	}
 	first := set.Verify()
-	if first.Areas != 3 || first.Pages != 256+16+128 || first.Corrupt != 0 {
+	if first.Areas != 4 || first.Pages != 256+16+16+128 || first.Corrupt != 0 {
 		t.Fatalf("after filling: %+v", first)
 	}
 	time.Sleep(500 * time.Millisecond)
@@ -31,9 +31,9 @@ func TestAreasAreFilledRewrittenAndChecked(t *testing.T) {
 	if second.Corrupt != 0 || len(second.Errors) != 0 {
 		t.Errorf("while rewriting: %+v", second)
 	}
-	// 512 and 100 pages a second, for half a second.
-	if wrote := second.Writes - first.Writes; wrote < 30 || wrote > 450 {
-		t.Errorf("%d pages rewritten in half a second, want about 306", wrote)
+	// 512, 25 and 100 pages a second, for half a second.
+	if wrote := second.Writes - first.Writes; wrote < 30 || wrote > 460 {
+		t.Errorf("%d pages rewritten in half a second, want about 318", wrote)
 	}
 	set.areas[0].mu.Lock()
 	defer set.areas[0].mu.Unlock()

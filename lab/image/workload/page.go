@@ -55,7 +55,16 @@ func FillPage(page []byte, area, number, version uint32, text bool, r *Random) {
 	binary.LittleEndian.PutUint64(page[16:], checksum(page))
 }
 
-// CheckPage says whether page is exactly what FillPage wrote for area, number and version.
+// TouchPage makes the next version of a page that FillPage wrote: one byte of the content is
+// another, and the header's version and checksum.
+func TouchPage(page []byte, version uint32, r *Random) {
+	page = page[:PageSize]
+	page[contentFrom+int(r.Below(PageSize-contentFrom))] ^= byte(1 + r.Below(255))
+	binary.LittleEndian.PutUint32(page[12:], version)
+	binary.LittleEndian.PutUint64(page[16:], checksum(page))
+}
+
+// CheckPage says whether page is exactly what FillPage (or TouchPage) wrote for area, number and version.
 func CheckPage(page []byte, area, number, version uint32) bool {
 	page = page[:PageSize]
 	return binary.LittleEndian.Uint32(page[0:]) == pageMagic &&

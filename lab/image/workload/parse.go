@@ -1,7 +1,7 @@
 // Package workload knows the lines of a scenario's `run` list: what a guest of the
 // lab is to do, and what its memory then looks like.
 //
-//	dirty size=100MiB hot=12% rate=8MiB/s data=random   write memory (data: random or text)
+//	dirty size=100MiB hot=12% rate=8MiB/s data=random   write memory (data: random, text or touch)
 //	disk write=64MiB                                    write the disk once
 //	disk rate=4MiB/s area=128MiB                        rewrite the first part of the disk for ever
 //	cpu                                                 keep one virtual CPU busy
@@ -44,6 +44,7 @@ type Workload struct {
 	Hot     float64 // dirty: share of the area that is rewritten, above 0 up to 1; default 1
 	Rate    int64   // dirty, disk: bytes rewritten per second; 0 is none after the first filling
 	Text    bool    // dirty: words instead of random bytes
+	Touch   bool    // dirty: a rewritten page differs from what it was in one byte, beside its header
 	Write   int64   // disk: bytes written once, before the guest counts as ready
 	Area    int64   // disk: bytes at the disk's beginning that Rate rewrites
 	Command string  // exec, setup
@@ -108,10 +109,10 @@ func (w *Workload) set(key, value string) (err error) {
 		w.Hot, err = share(value)
 	case "data":
 		switch value {
-		case "random", "text":
-			w.Text = value == "text"
+		case "random", "text", "touch":
+			w.Text, w.Touch = value == "text", value == "touch"
 		default:
-			err = fmt.Errorf("%q; allowed: random, text", value)
+			err = fmt.Errorf("%q; allowed: random, text, touch", value)
 		}
 	}
 	return err

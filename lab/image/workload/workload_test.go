@@ -117,6 +117,24 @@ func TestTextShrinksToAThird(t *testing.T) {
 	}
 }
 
+func TestTouchPage(t *testing.T) {
+	page, r := make([]byte, PageSize), Random(3)
+	FillPage(page, 1, 2, 1, false, &r)
+	for version := uint32(2); version < 300; version++ {
+		before := bytes.Clone(page[contentFrom:])
+		TouchPage(page, version, &r)
+		changed := 0
+		for i, b := range page[contentFrom:] {
+			if b != before[i] {
+				changed++
+			}
+		}
+		if changed != 1 || !CheckPage(page, 1, 2, version) || CheckPage(page, 1, 2, version-1) {
+			t.Fatalf("version %d: %d bytes changed", version, changed)
+		}
+	}
+}
+
 func BenchmarkFillPage(b *testing.B) {
 	page := make([]byte, PageSize)
 	r := Random(1)

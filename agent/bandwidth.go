@@ -1,0 +1,69 @@
+package agent
+
+import (
+	"fmt"
+	"net/http"
+	"sync"
+
+	"godwit/agent/peer"
+	"godwit/migration"
+)
+
+// bandwidth is the limit of one migration, over all paths; it may be changed while that
+// runs. QEMU's own connections (transfers that do not pass through us) keep the first one.
+type bandwidth struct {
+	mu      sync.Mutex
+	bits    int64 // bit/s; 0: none
+	streams []func(bytesPerSecond int64)
+}
+
+// follow gives a stream the limit, now and when it changes.
+func (b *bandwidth) follow(set func(bytesPerSecond int64)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.streams = append(b.streams, set)
+	set(b.bits / 8)
+}
+
+func (b *bandwidth) set(bits int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.bits = bits
+	for _, set := range b.streams {
+		set(bits / 8)
+	}
+}
+
+func (b *bandwidth) get() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.bits
+}
+
+// Bandwidth asks for a limit of a migration under way.
+type Bandwidth struct {
+	Bandwidth int64 `json:"bandwidth"` // bit/s over all paths; 0: unlimited
+}
+
+func (a *Agent) apiBandwidth(r *http.Request) (any, error) {
+	var want Bandwidth
+	if err := peer.Decode(r, &want); err != nil {
+		return nil, err
+	}
+	id := r.PathValue("id")
+	if want.Bandwidth < 0 {
+		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("migration %s: bandwidth of %d bit/s", id, want.Bandwidth)}
+	}
+	a.mu.Lock()
+	m := a.outgoing[id]
+	a.mu.Unlock()
+	if m == nil {
+		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("migration %s: none of that name leaves host %s now", id, a.config.Host)}
+	}
+	if direct(m.plan) {
+		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("migration %s: with transfer %s QEMU sends by itself, and its limit stays", id, m.plan.Transfer)}
+	}
+	m.bandwidth.set(want.Bandwidth)
+	m.rec.note(fmt.Sprintf("bandwidth is limited to %d bit/s now (0: not at all)", want.Bandwidth))
+	return nil, nil //nolint:nilnil // done
+}

@@ -1,0 +1,43 @@
+package agent
+
+import (
+	"testing"
+
+	"godwit/migration"
+)
+
+func TestBandwidthFollowsStreams(t *testing.T) {
+	var b bandwidth
+	b.set(800)
+	var early, late int64
+	b.follow(func(bytes int64) { early = bytes })
+	if early != 100 {
+		t.Errorf("a stream that begins gets %d bytes/s", early)
+	}
+	b.set(1600)
+	b.follow(func(bytes int64) { late = bytes })
+	if early != 200 || late != 200 || b.get() != 1600 {
+		t.Errorf("after a change: %d, %d bytes/s, %d bit/s", early, late, b.get())
+	}
+	if b.set(0); early != 0 || late != 0 {
+		t.Errorf("without a limit: %d, %d bytes/s", early, late)
+	}
+}
+
+func TestBufferOfARequest(t *testing.T) {
+	for name, c := range map[string]struct {
+		req migration.Request
+		ok  bool
+	}{
+		"none":       {migration.Request{}, true},
+		"some":       {migration.Request{Buffer: 8 << 20}, true},
+		"too little": {migration.Request{Buffer: 4096}, false},
+		"negative":   {migration.Request{Buffer: -1}, false},
+		"of QEMU":    {migration.Request{Buffer: 8 << 20, Transfer: "qemu-tcp"}, false},
+	} {
+		c.req.Guest, c.req.To = "web", "rome"
+		if err := checkRequest(&c.req); (err == nil) != c.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,97 @@
+package agent
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+)
+
+// visitsHost has memory kept of guests, by age.
+func visitsHost(t *testing.T, c *Config, kept map[string]time.Duration) *Agent {
+	t.Helper()
+	c.State = t.TempDir()
+	if err := os.MkdirAll(c.dir("visits"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, age := range kept {
+		path := c.dir("visits", name)
+		if err := os.WriteFile(path, make([]byte, 64<<10), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(path, time.Time{}, time.Now().Add(-age)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return &Agent{config: c, log: slog.New(slog.DiscardHandler)}
+}
+
+func (a *Agent) keptNames(t *testing.T) []string {
+	t.Helper()
+	paths, err := filepath.Glob(a.config.dir("visits", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, p := range paths {
+		out = append(out, filepath.Base(p))
+	}
+	slices.Sort(out)
+	return out
+}
+
+func TestKeptMemoryIsBounded(t *testing.T) {
+	none := int64(0)
+	all := map[string]time.Duration{"a.mem": 3 * time.Hour, "b.mem": 2 * time.Hour, "c.mem": time.Hour, "old.mem": 25 * time.Hour, ".tmp-x": 0}
+	for name, c := range map[string]struct {
+		config Config
+		most   int64
+		want   []string
+	}{
+		"as configured": {Config{}, defaultKeepMemory, []string{"a.mem", "b.mem", "c.mem"}},
+		"shorter":       {Config{KeepMemoryFor: 90 * time.Minute}, defaultKeepMemory, []string{"c.mem"}},
+		"less":          {Config{}, 130 << 10, []string{"b.mem", "c.mem"}},
+		"turned off":    {Config{KeepMemory: &none}, defaultKeepMemory, nil},
+		"all":           {Config{}, 0, nil},
+	} {
+		a := visitsHost(t, &c.config, all)
+		a.boundVisits(c.most)
+		if got := a.keptNames(t); !slices.Equal(got, append([]string{".tmp-x"}, c.want...)) {
+			t.Errorf("%s: kept %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// What is kept makes way for what needs its room.
+func TestKeptMemoryMakesWay(t *testing.T) {
+	a := visitsHost(t, &Config{}, map[string]time.Duration{"a.mem": 0})
+	free, ok, err := a.roomFor(0)
+	if err != nil || !ok {
+		t.Skipf("less than the reserve is free: %d bytes, %v", free, err)
+	}
+	if got := a.keptNames(t); len(got) != 1 {
+		t.Errorf("kept %v where there is room", got)
+	}
+	if _, ok, err := a.roomFor(1 << 60); ok || err != nil {
+		t.Errorf("room for 2^60 bytes: %v", err)
+	}
+	if got := a.keptNames(t); len(got) != 0 {
+		t.Errorf("kept %v where there is none", got)
+	}
+}
+
+func TestKeepMemoryInConfig(t *testing.T) {
+	for text, want := range map[string]int64{"": defaultKeepMemory, "keep_memory: 0\n": 0, "keep_memory: 2GiB\n": 2 << 30} {
+		c, _, err := load(t, wholeConfig+text)
+		if err != nil || c.keepMemory() != want {
+			t.Errorf("%q: %d, %v", text, c.keepMemory(), err)
+		}
+	}
+	for _, text := range []string{"keep_memory: -1\n", "keep_memory_for: -1s\n"} {
+		if _, _, err := load(t, wholeConfig+text); err == nil {
+			t.Errorf("%q was taken", text)
+		}
+	}
+}

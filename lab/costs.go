@@ -1,0 +1,199 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	"godwit/lab/report"
+	"godwit/netstate/netns"
+	"godwit/transfer/encode"
+	"godwit/transfer/encode/visit"
+	"godwit/transfer/pages"
+)
+
+// What benches want to know of a migration beside its report: Options.Costs.
+
+// processors follows what a lab's hosts use of the machine's processors: agents, tunnels
+// and QEMU, but for the threads that are guests' own.
+type processors struct {
+	mu   sync.Mutex
+	used map[int]time.Duration // by process, the ended ones as they were last seen
+}
+
+// processorsEvery is how much of a process that ends may not be seen.
+const processorsEvery = 100 * time.Millisecond
+
+// follow looks until ctx ends.
+func (p *processors) follow(ctx context.Context, namespaces []string) {
+	for pause(ctx, processorsEvery) {
+		p.look(namespaces)
+	}
+}
+
+func (p *processors) look(namespaces []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.used == nil {
+		p.used = map[int]time.Duration{}
+	}
+	for _, all := range netns.ProcessesIn(namespaces...) {
+		for _, pid := range all {
+			if used, ok := used(pid); ok {
+				p.used[pid] = max(p.used[pid], used)
+			}
+		}
+	}
+}
+
+func (p *processors) sum() (sum time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, used := range p.used {
+		sum += used
+	}
+	return sum
+}
+
+// tick is the kernel's unit of processor time (USER_HZ).
+const tick = 10 * time.Millisecond
+
+// used is the processor time of a process without the threads of a guest's processors,
+// which QEMU names after them.
+func used(pid int) (time.Duration, bool) {
+	_, sum, ok := readStat(fmt.Sprintf("/proc/%d/stat", pid))
+	if !ok {
+		return 0, false
+	}
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	for _, task := range tasks {
+		if name, own, ok := readStat(task); ok && strings.HasPrefix(name, "CPU ") {
+			sum -= own
+		}
+	}
+	return sum, true
+}
+
+// readStat reads name and processor time of proc(5)'s stat.
+func readStat(path string) (name string, used time.Duration, ok bool) {
+	data, err := os.ReadFile(path)
+	from, to := bytes.IndexByte(data, '('), bytes.LastIndexByte(data, ')')
+	if err != nil || from < 0 || to < from {
+		return "", 0, false
+	}
+	fields := strings.Fields(string(data[to+1:]))
+	if len(fields) < 13 {
+		return "", 0, false
+	}
+	for _, f := range fields[11:13] { // utime and stime
+		n, err := strconv.Atoi(f)
+		if err != nil {
+			return "", 0, false
+		}
+		used += time.Duration(n) * tick
+	}
+	return string(data[from+1 : to]), used, true
+}
+
+// namespaces are those of the hosts.
+func (w *world) namespaces() []string {
+	var out []string
+	for _, a := range w.agents {
+		out = append(out, a.host.Namespace)
+	}
+	return out
+}
+
+// keepLeft keeps the memory that the source of a migration kept, for leastBytes: a lease's
+// end takes the agent's own name of it away.
+func (r *run) keepLeft(m *move) {
+	if !r.opts.Costs || m.report == nil {
+		return
+	}
+	from := filepath.Join(r.w.agents[m.from].config.State, "visits", m.guest+".mem")
+	to := filepath.Join(r.w.dir, "left-"+m.id)
+	if os.Link(from, to) == nil {
+		m.left = to
+	}
+}
+
+// leastBytes is what the memory of a guest that left takes at the least: each content once,
+// those of the image's files not at all, 64 of them together as small as zstd makes them.
+func leastBytes(ctx context.Context, left string, images ...string) (int64, error) {
+	seen := map[uint64]bool{}
+	for _, path := range images {
+		if err := eachPage(ctx, path, func(_ []byte, hash uint64) { seen[hash] = true }); err != nil {
+			return 0, err
+		}
+	}
+	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedBestCompression))
+	if err != nil {
+		return 0, err
+	}
+	defer enc.Close()
+	var sum int64
+	var batch, packed []byte
+	flush := func() {
+		packed = enc.EncodeAll(batch, packed[:0])
+		sum, batch = sum+int64(len(packed)), batch[:0]
+	}
+	err = eachPage(ctx, left, func(page []byte, hash uint64) {
+		if seen[hash] {
+			return
+		}
+		seen[hash] = true
+		if batch = append(batch, page...); len(batch) == pages.MaxPages*pages.Size {
+			flush()
+		}
+	})
+	flush()
+	return sum, err
+}
+
+// eachPage calls look for each page of a file that is not zeros. The hash tells pages of
+// one guest apart well enough for a bound; nothing is coded by it.
+func eachPage(ctx context.Context, path string, look func(page []byte, hash uint64)) error {
+	f, err := visit.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	page := make([]byte, pages.Size)
+	return f.Hashes(ctx, pages.MaxPages, encode.MostOffered, func(first uint64, hashes []uint64) bool {
+		for i, hash := range hashes {
+			if hash == 0 || f.Content(first+uint64(i), page) != nil { //nolint:gosec // not negative
+				continue
+			}
+			look(page, hash)
+		}
+		return true
+	})
+}
+
+// fillCosts is for a run with Options.Costs. The bound is of a first way only: what a host
+// has of an earlier visit is not counted.
+func (r *run) fillCosts(out *report.Migration, m *move) {
+	if !r.opts.Costs {
+		return
+	}
+	seconds := m.cpu.Seconds()
+	out.CPUS = &seconds
+	first := r.moves[0]
+	if m.left == "" || m != first {
+		return
+	}
+	least, err := leastBytes(context.Background(), m.left, r.w.image.Kernel, r.w.image.Initrd)
+	if err != nil {
+		r.tell("bound of the bytes: " + err.Error())
+		return
+	}
+	out.LeastBytes = &least
+}

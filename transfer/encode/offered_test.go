@@ -1,0 +1,44 @@
+package encode_test
+
+import (
+	"testing"
+
+	"godwit/transfer/encode"
+	"godwit/transfer/pages"
+)
+
+func TestOffered(t *testing.T) {
+	var o encode.Offered
+	if o.Len() != 0 {
+		t.Error("not empty at first")
+	}
+	content := make([]byte, pages.Size)
+	content[5] = 1
+	fast := pages.Fast(content)
+	for _, first := range []uint64{40, 70} { // of equal contents the first stays
+		if err := o.Add(3, first, []uint64{0, 9, fast}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if set, index, ok := o.Lookup(fast); set != 3 || index != 42 || !ok {
+		t.Errorf("set %d, index %d, %v", set, index, ok)
+	}
+	if n := o.Len(); n != 2 {
+		t.Errorf("%d contents; a page of zeros counts?", n)
+	}
+	if _, _, ok := o.Lookup(fast + 1); ok {
+		t.Error("found what was not offered")
+	}
+	o.Drop()
+	if err := o.Add(3, 0, []uint64{fast}); err != nil || o.Len() != 0 {
+		t.Errorf("after Drop: %d contents, %v", o.Len(), err)
+	}
+	var flood encode.Offered
+	var err error
+	for n := 0; n <= encode.MostOffered && err == nil; n += 4096 {
+		err = flood.Add(1, uint64(n), make([]uint64, 4096))
+	}
+	if err == nil {
+		t.Error("a flood of offers was taken")
+	}
+}

@@ -1,0 +1,98 @@
+package proxy
+
+import (
+	"fmt"
+
+	"godwit/transfer/encode"
+	"godwit/transfer/encode/visit"
+	"godwit/transfer/wire"
+)
+
+// The destination's part in what it has of the guest's memory from elsewhere.
+
+// elsewhere are its files; the first is set 1.
+type elsewhere []*visit.File
+
+// Content reads a page; see encode.Contents.
+func (e elsewhere) Content(set uint32, index uint64, dst []byte) error {
+	if set == 0 || int(set) > len(e) {
+		return fmt.Errorf("no set %d", set)
+	}
+	return e[set-1].Content(index, dst)
+}
+
+// beginIndex reads the files.
+func (d *Destination) beginIndex() {
+	if len(d.config.Elsewhere) > 0 {
+		d.offers = make(chan wire.Offer, encode.MostOffered/wire.MaxOffer) // all of them, mostly
+		d.indexing.Go(d.index)
+	}
+}
+
+// beginOffer offers them, now that the Source can hear it, and returns what they hold.
+func (d *Destination) beginOffer() encode.Contents {
+	if len(d.config.Elsewhere) == 0 {
+		return nil
+	}
+	go d.offer()
+	return elsewhere(d.config.Elsewhere)
+}
+
+// closeElsewhere is for the end, after ctx.
+func (d *Destination) closeElsewhere() {
+	d.indexing.Wait()
+	for _, f := range d.config.Elsewhere {
+		f.Close() //nolint:errcheck // it was read only
+	}
+}
+
+// index makes the offer, while the guest's lanes are being made.
+func (d *Destination) index() {
+	defer d.threads.enter()()
+	defer close(d.offers)
+	left := encode.MostOffered
+	for i, f := range d.config.Elsewhere {
+		// An error leaves what was read before it.
+		f.Hashes(d.ctx, wire.MaxOffer, left, func(first uint64, hashes []uint64) bool { //nolint:errcheck // as above
+			left -= len(hashes)
+			select {
+			case d.offers <- wire.Offer{Set: uint32(i + 1), First: first, Hashes: hashes}: //nolint:gosec // few
+				return true
+			case <-d.ctx.Done():
+				return false
+			}
+		})
+	}
+}
+
+// What is offered before it must be there, so that nothing else waits behind it for long:
+// 512 KiB, or as many parts.
+const (
+	offeredAtOnce = 16 * wire.MaxOffer
+	offersAtOnce  = 1024
+)
+
+// offer tells the Source, if it understands that, until the guest may run here.
+func (d *Destination) offer() {
+	if d.receiver.Version() < wire.WithOffer {
+		return
+	}
+	parts, sum := 0, 0
+	for o := range d.offers {
+		select {
+		case <-d.handed:
+			return
+		default:
+		}
+		if d.receiver.Control(d.ctx, wire.TopicOffer, wire.AppendOffer(nil, o), false) != nil {
+			return // everything has ended
+		}
+		parts, sum = parts+1, sum+len(o.Hashes)
+		if parts < offersAtOnce && sum < offeredAtOnce {
+			continue
+		}
+		if parts, sum = 0, 0; d.receiver.Settled(d.ctx) != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package proxy_test
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"godwit/transfer/encode/visit"
+	"godwit/transfer/pages"
+)
+
+// leave lets a fake guest move with memory as given, noise where that is nil, and returns
+// what it was; begun are called between prologue and pages.
+func (f *fakes) leave(t *testing.T, rng *rand.Rand, memory [][]byte, begun ...func()) [][]byte {
+	t.Helper()
+	if err := f.from.w.Begin(); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range begun {
+		f()
+	}
+	for page := range uint64(fakePages) {
+		if memory[page] == nil {
+			memory[page] = make([]byte, pages.Size)
+			for i := range memory[page] {
+				memory[page][i] = byte(rng.Uint32())
+			}
+		}
+		f.from.memory[page] = memory[page]
+		if err := f.from.w.Page(page, memory[page]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.from.w.EndPart(); err != nil {
+		t.Fatal(err)
+	}
+	for s := f.src.Stats(); s.Waiting > 0 || s.Delivered < fakePages; s = f.src.Stats() {
+		time.Sleep(5 * time.Millisecond)
+		if f.src.Err() != nil {
+			t.Fatal(f.src.Err())
+		}
+	}
+	f.src.AllowSwitchover()
+	f.src.Hurry()
+	if err := f.from.w.End(); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.from.w.Tail(fakeTail()); err != nil {
+		t.Fatal(err)
+	}
+	f.settle(t)
+	return memory
+}
+
+// keptMemory is what a guest left behind, and its path.
+func keptMemory(t *testing.T, rng *rand.Rand) (memory [][]byte, path string) {
+	t.Helper()
+	dir := t.TempDir()
+	keep, err := visit.Create(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	memory = newFakesOf(t, keep).leave(t, rng, make([][]byte, fakePages))
+	if err := keep.Name("web.mem"); err != nil {
+		t.Fatal(err)
+	}
+	return memory, filepath.Join(dir, "web.mem")
+}
+
+// A guest that comes back brings what it wrote since, at other places too; the rest is there.
+func TestReturn(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 3))
+	memory, path := keptMemory(t, rng)
+	for range fakePages / 10 {
+		memory[rng.IntN(fakePages)] = nil
+	}
+	memory[7], memory[900] = memory[900], memory[7]
+	earlier, err := visit.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFakesOf(t, nil, earlier)
+	f.leave(t, rng, memory, func() { f.offered(t) })
+	s := f.src.Stats()
+	if s.Missed > 0 || s.Acked > fakePages*pages.Size/5 {
+		t.Errorf("%d bytes went, %d pages missed; codings %v", s.Acked, s.Missed, s.Codings.Pages)
+	}
+}
+
+// A host that has not what it says gets it: its kept memory breaks after it was offered.
+func TestReturnToAHostThatLies(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 4))
+	memory, path := keptMemory(t, rng)
+	earlier, err := visit.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFakesOf(t, nil, earlier)
+	f.leave(t, rng, memory, func() {
+		f.offered(t)
+		if err := os.WriteFile(path, bytes.Repeat([]byte("something else "), 100_000), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if s := f.src.Stats(); s.Missed == 0 || s.Offered > 0 {
+		t.Errorf("%d pages missed, %d are believed to be there still", s.Missed, s.Offered)
+	}
+}
+
+// offered waits until the source knows what is there, which a real one does not.
+func (f *fakes) offered(t *testing.T) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); f.src.Stats().Offered < fakePages; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) || f.src.Err() != nil {
+			t.Fatalf("offered %d contents; %v", f.src.Stats().Offered, f.src.Err())
+		}
+	}
+}
