@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"godwit/agent"
-	"godwit/lab/scenario"
-	"godwit/lab/wan"
 	"godwit/migration"
 	"godwit/vm/guest"
 )
@@ -49,9 +47,8 @@ func (p *trial) patterns(host, name string) {
 	}
 }
 
-// TestPostcopyOutlivesAgents ends agents, and every way between the hosts, in the middle of
-// post-copy, as a guest goes there and back. It ends whole at the destination each time,
-// and its connection survives.
+// TestPostcopyOutlivesAgents kills agents in the middle of post-copy, as a guest goes there
+// and back. It ends whole at the destination each time, and its connection survives.
 func TestPostcopyOutlivesAgents(t *testing.T) {
 	p := newTrial(t, postcopyWorld, func(string, *agent.Config) {})
 	p.ticks("phone", "web")
@@ -68,18 +65,10 @@ func TestPostcopyOutlivesAgents(t *testing.T) {
 	for _, c := range []struct {
 		name, mode string
 		hurt       func()
-		refills    bool
 	}{
-		{"the source's agent is killed", "postcopy", func() { kill(from) }, true},
-		{"the destination's agent is killed", "hybrid", func() { kill(to) }, true},
-		{"both agents are killed", "postcopy", func() { kill(from, to) }, true},
-		{"every uplink is cut", "hybrid", func() {
-			var faults linkFaults
-			mend, err := faults.add(p.w.spec().Sites, p.w.topo, "sanjose", scenario.AllUplinks, func(l *wan.Link) { l.Cut = wan.CutBoth })
-			p.must(err)
-			time.Sleep(6 * time.Second)
-			p.must(mend())
-		}, false},
+		{"the source's agent is killed", "postcopy", func() { kill(from) }},
+		{"the destination's agent is killed", "hybrid", func() { kill(to) }},
+		{"both agents are killed", "postcopy", func() { kill(from, to) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			id, err := p.w.agents[from].client.Migrate(t.Context(), migration.Request{
@@ -89,7 +78,7 @@ func TestPostcopyOutlivesAgents(t *testing.T) {
 			c.hurt()
 			rep := p.endsOn(from, id, 90*time.Second)
 			t.Logf("%+v; when it was hurt %+v; notes %q", rep.PostCopy, before.PostCopy, rep.Notes)
-			if rep.Outcome != migration.Completed || rep.PostCopy == nil || rep.PostCopy.Refills > 0 != c.refills {
+			if rep.Outcome != migration.Completed || rep.PostCopy == nil || rep.PostCopy.Refills == 0 {
 				t.Fatalf("%s, %v, %+v", rep.Outcome, rep.Problem, rep.PostCopy)
 			}
 			p.patterns(to, "web")

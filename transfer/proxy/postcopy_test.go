@@ -11,7 +11,7 @@ import (
 )
 
 // TestPostcopy lets a guest, all of whose memory changes faster than the lanes carry, run
-// at the destination before its pages are there, while one lane is cut.
+// at the destination before its pages are there, while one lane is cut, and for a second both.
 func TestPostcopy(t *testing.T) {
 	for name, early := range map[string]bool{"runs at once": true, "waits for the last page": false} {
 		t.Run(name, func(t *testing.T) {
@@ -47,6 +47,9 @@ func TestPostcopy(t *testing.T) {
 				}
 			}
 			l.uplinks[0].set(true)
+			l.uplinks[1].set(true)
+			time.Sleep(time.Second)
+			l.uplinks[1].set(false)
 			if _, err := p.dst.AwaitMigration(ctx); err != nil {
 				t.Fatalf("%v; source %v, destination %v; %+v", err, l.src.Err(), l.dst.Err(), l.src.Stats())
 			}
