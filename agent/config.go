@@ -36,7 +36,7 @@ type Config struct {
 	MemoryReserve int64              `yaml:"memory_reserve,omitempty"` // bytes that a coming guest must leave free here
 	Patience      time.Duration      `yaml:"patience,omitempty"`       // with a copy of memory of which no byte moves
 
-	KeepMemory    *int64        `yaml:"keep_memory,omitempty"`     // bytes of memory of guests that left, for their return; nil: the default, 0: none
+	KeepMemory    int64         `yaml:"keep_memory,omitempty"`     // bytes of memory of guests that left, for their return; 0: none
 	KeepMemoryFor time.Duration `yaml:"keep_memory_for,omitempty"` // how long; 0: the default
 }
 
@@ -169,8 +169,8 @@ func (c *Config) check() error {
 		return fmt.Errorf("memory_reserve of %d bytes; it must not be negative", c.MemoryReserve)
 	case c.Fence != "" && !filepath.IsAbs(c.Fence):
 		return fmt.Errorf("fence %s: it must be an absolute path", c.Fence)
-	case c.keepMemory() < 0:
-		return fmt.Errorf("keep_memory of %d bytes; it must not be negative", c.keepMemory())
+	case c.KeepMemory < 0:
+		return fmt.Errorf("keep_memory of %d bytes; it must not be negative", c.KeepMemory)
 	case c.KeepMemoryFor < 0:
 		return fmt.Errorf("keep_memory_for of %v; it must not be negative", c.KeepMemoryFor)
 	case c.Patience < time.Second:

@@ -33,7 +33,7 @@ func (a *Agent) keepDetours(ctx context.Context) {
 			}
 		}
 		a.forgetEnded(ctx)
-		a.boundVisits(a.config.keepMemory())
+		a.boundVisits(a.config.KeepMemory)
 		for _, d := range a.detours.list("") {
 			if err := a.lookAfter(ctx, d); err != nil {
 				a.log.Warn("detour", "id", d.ID, "guest", d.Guest, "error", err)

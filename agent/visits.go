@@ -17,23 +17,13 @@ import (
 	"godwit/transfer/encode/visit"
 )
 
-// The memory of a guest that leaves over our own data path is kept here for a while, so
-// that what is still the same need not travel when it comes back (package visit). It is a
-// cache under a lease: whoever needs its room may remove it.
+// The memory of a guest that leaves over our own data path is kept here for a while, where
+// the configuration says so, and what is still the same need not travel when it comes back
+// (package visit). It lies there as it was, so nothing is kept by default. It is a cache
+// under a lease: whoever needs its room may remove it.
 
-const (
-	// defaultKeepMemory bounds what is kept of all guests together, bytes on the disk.
-	defaultKeepMemory = 8 << 30
-	// defaultKeepMemoryFor is how long it is kept.
-	defaultKeepMemoryFor = 24 * time.Hour
-)
-
-func (c *Config) keepMemory() int64 {
-	if c.KeepMemory == nil {
-		return defaultKeepMemory
-	}
-	return *c.KeepMemory
-}
+// defaultKeepMemoryFor is how long memory is kept.
+const defaultKeepMemoryFor = 24 * time.Hour
 
 func (c *Config) keepMemoryFor() time.Duration {
 	return cmp.Or(c.KeepMemoryFor, defaultKeepMemoryFor)
@@ -67,7 +57,7 @@ func Visits(c *Config) ([]Visit, error) {
 			continue
 		}
 		until := time.Unix(st.Mtim.Unix()).Add(c.keepMemoryFor())
-		if c.keepMemory() == 0 {
+		if c.KeepMemory == 0 {
 			until = time.Time{}
 		}
 		out = append(out, Visit{Guest: guest, Path: path, Bytes: st.Blocks * 512, Until: until})
@@ -123,7 +113,7 @@ func (a *Agent) roomFor(bytes int64) (free int64, ok bool, err error) {
 // or there is no room.
 func (m *outgoing) beginVisit() *visit.Writer {
 	memory := m.work.facts.Memory
-	if memory > m.a.config.keepMemory() {
+	if memory > m.a.config.KeepMemory {
 		return nil
 	}
 	if _, ok, err := m.a.roomFor(memory); !ok || err != nil {
@@ -151,13 +141,18 @@ func (m *outgoing) endVisit(left bool) {
 	if err := w.Name(m.plan.Guest + visitSuffix); err != nil {
 		m.a.log.Info("memory is not kept for a return", "migration", m.plan.ID, "error", err)
 	}
-	m.a.boundVisits(m.a.config.keepMemory())
+	m.a.boundVisits(m.a.config.KeepMemory)
 }
 
 // elsewhere are the files here whose contents the guest that comes may have in its memory:
 // what was kept of an earlier visit, and what it was started from: a kernel that the boot
 // loader left in low memory, an initrd that is used as it is.
+//
+// Nothing is offered where nothing is kept: see keep_memory.
 func (m *incoming) elsewhere() (out []*visit.File) {
+	if m.a.config.KeepMemory == 0 {
+		return nil
+	}
 	image := m.a.config.image(m.work.preparation.Description.Image)
 	for _, path := range []string{m.a.visitPath(m.plan.Guest), image.Kernel, image.Initrd} {
 		if path == "" {

@@ -43,18 +43,18 @@ func (a *Agent) keptNames(t *testing.T) []string {
 }
 
 func TestKeptMemoryIsBounded(t *testing.T) {
-	none := int64(0)
+	const some = 8 << 30
 	all := map[string]time.Duration{"a.mem": 3 * time.Hour, "b.mem": 2 * time.Hour, "c.mem": time.Hour, "old.mem": 25 * time.Hour, ".tmp-x": 0}
 	for name, c := range map[string]struct {
 		config Config
 		most   int64
 		want   []string
 	}{
-		"as configured": {Config{}, defaultKeepMemory, []string{"a.mem", "b.mem", "c.mem"}},
-		"shorter":       {Config{KeepMemoryFor: 90 * time.Minute}, defaultKeepMemory, []string{"c.mem"}},
-		"less":          {Config{}, 130 << 10, []string{"b.mem", "c.mem"}},
-		"turned off":    {Config{KeepMemory: &none}, defaultKeepMemory, nil},
-		"all":           {Config{}, 0, nil},
+		"as configured": {Config{KeepMemory: some}, some, []string{"a.mem", "b.mem", "c.mem"}},
+		"shorter":       {Config{KeepMemory: some, KeepMemoryFor: 90 * time.Minute}, some, []string{"c.mem"}},
+		"less":          {Config{KeepMemory: some}, 130 << 10, []string{"b.mem", "c.mem"}},
+		"turned off":    {Config{}, some, nil},
+		"all":           {Config{KeepMemory: some}, 0, nil},
 	} {
 		a := visitsHost(t, &c.config, all)
 		a.boundVisits(c.most)
@@ -66,7 +66,7 @@ func TestKeptMemoryIsBounded(t *testing.T) {
 
 // What is kept makes way for what needs its room.
 func TestKeptMemoryMakesWay(t *testing.T) {
-	a := visitsHost(t, &Config{}, map[string]time.Duration{"a.mem": 0})
+	a := visitsHost(t, &Config{KeepMemory: 1 << 30}, map[string]time.Duration{"a.mem": 0})
 	free, ok, err := a.roomFor(0)
 	if err != nil || !ok {
 		t.Skipf("less than the reserve is free: %d bytes, %v", free, err)
@@ -83,10 +83,10 @@ func TestKeptMemoryMakesWay(t *testing.T) {
 }
 
 func TestKeepMemoryInConfig(t *testing.T) {
-	for text, want := range map[string]int64{"": defaultKeepMemory, "keep_memory: 0\n": 0, "keep_memory: 2GiB\n": 2 << 30} {
+	for text, want := range map[string]int64{"": 0, "keep_memory: 0\n": 0, "keep_memory: 2GiB\n": 2 << 30} {
 		c, _, err := load(t, wholeConfig+text)
-		if err != nil || c.keepMemory() != want {
-			t.Errorf("%q: %d, %v", text, c.keepMemory(), err)
+		if err != nil || c.KeepMemory != want {
+			t.Errorf("%q: %d, %v", text, c.KeepMemory, err)
 		}
 	}
 	for _, text := range []string{"keep_memory: -1\n", "keep_memory_for: -1s\n"} {
