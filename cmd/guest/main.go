@@ -53,7 +53,7 @@ func main() {
 	}
 	children := &family{}
 	go children.reap()
-	if err := errors.Join(first(), packetsFirst()); err != nil {
+	if err := first(); err != nil {
 		say("%v", err)
 	}
 	keep("services", children, func() *exec.Cmd { return exec.Command("/proc/self/exe", servicesArgument, withHTTP) })

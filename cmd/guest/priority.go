@@ -1,43 +1,22 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-const (
-	// firstNice is the nice value of the first process: what the host asks of a guest
-	// in a handover, its clients wait for.
-	firstNice = -5
-	// packetsNice is that of the threads that take a busy guest's packets (ksoftirqd, 0
-	// by itself): the same. Under emulation, with less they would wait behind the first
-	// process for longer than the guest was stopped, and network downtime would be a run
-	// queue's; with more, a client's upload would keep the host waiting for seconds.
-	packetsNice = firstNice
-)
+// firstNice is the nice value of the first process: what the host asks of a guest
+// in a handover, its clients wait for. A busy guest's packets are a thread's work as
+// well (ksoftirqd, at 0), so much less than this would keep the clients waiting.
+const firstNice = -5
 
 // first puts this process before the guest's workloads. Threads that begin later
 // inherit it, and so do children, until family.start or notFirst says otherwise.
 func first() error { return renice(firstNice) }
-
-// packetsFirst puts packets before workloads too; for guests of the lab only.
-func packetsFirst() error {
-	names, err := filepath.Glob("/proc/[0-9]*/comm")
-	for _, path := range names {
-		name, _ := os.ReadFile(path) // one that has ended has no name
-		thread, numErr := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-		if numErr == nil && strings.HasPrefix(string(name), "ksoftirqd/") {
-			err = errors.Join(err, unix.Setpriority(unix.PRIO_PROCESS, thread, packetsNice))
-		}
-	}
-	return err
-}
 
 // notFirst puts this process back among the others.
 func notFirst() { _ = renice(0) }
