@@ -45,14 +45,16 @@ func (m *outgoing) settleMode(ctx context.Context, pathRate int64) error {
 		m.measureWriting()
 	}
 	m.plan.Mode = "precopy"
-	select {
-	case writes := <-m.work.writes:
-		if carried := pathRate / 8; ownPath(m.plan) && !policy.Converges(writes, carried) {
-			m.plan.Mode, m.work.chosen = "hybrid", true
-			m.rec.note(fmt.Sprintf("mode hybrid: the guest rewrites %.1f MB/s, the paths carry %.1f MB/s", float64(writes)/1e6, float64(carried)/1e6))
+	if ownPath(m.plan) { // no other has hybrid
+		select {
+		case writes := <-m.work.writes:
+			if carried := pathRate / 8; !policy.Converges(writes, carried) {
+				m.plan.Mode, m.work.chosen = "hybrid", true
+				m.rec.note(fmt.Sprintf("mode hybrid: the guest rewrites %.1f MB/s, the paths carry %.1f MB/s", float64(writes)/1e6, float64(carried)/1e6))
+			}
+		case <-ctx.Done():
+			return ctx.Err()
 		}
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 	m.rec.edit(func(r *Report) { r.Mode = m.plan.Mode })
 	return nil

@@ -289,7 +289,7 @@ func (m *outgoing) openRefill(ctx context.Context, key []byte) error {
 	if err != nil {
 		return err
 	}
-	lanes.SetBandwidth(m.plan.Bandwidth / 8)
+	m.bandwidth.follow(lanes.SetBandwidth)
 	if err := m.guest.Machine.Migrate(ctx, vm.MigrateOptions{URI: "unix:" + config.Socket}); err != nil {
 		return errors.Join(err, lanes.Close())
 	}

@@ -211,13 +211,13 @@ func (a *Agent) resumeStarving(m *incoming, held Held, missing uint64) {
 			held, kept = h, true
 		}
 	}
-	stub := &Guest{Held: held}
-	a.guests.expectAgain(stub)
+	waiting := &Guest{Held: held}
+	a.guests.expectAgain(waiting)
 	a.know(m)
 	m.rec.note(fmt.Sprintf("%d pages of the guest's memory are missing here", missing))
 	a.actors.Go(func() {
 		g, err := a.attachStarving(a.ctx, held)
-		a.guests.settled(stub)
+		a.guests.settled(waiting)
 		if err != nil && !goneForSure(err) {
 			m.log.Close() //nolint:errcheck // the agent ends, and the next one goes on
 			return
@@ -226,7 +226,7 @@ func (a *Agent) resumeStarving(m *incoming, held Held, missing uint64) {
 		if err == nil {
 			status, err = g.Machine.Status(a.ctx)
 		} else {
-			g, err = stub, nil
+			g, err = waiting, nil
 		}
 		if kept && status != "" {
 			err = errors.Join(err, a.guests.keep(g))
