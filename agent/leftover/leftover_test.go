@@ -40,7 +40,7 @@ type host struct {
 func newHost(t *testing.T) *host {
 	need.Root(t)
 	need.Program(t, "ip")
-	h := &host{t, fmt.Sprintf("t-left-%d", os.Getpid()), &agent.Config{Host: "here", State: t.TempDir(), Run: t.TempDir()}}
+	h := &host{t, fmt.Sprintf("t-left-%d", os.Getpid()), &agent.Config{Host: "here", State: t.TempDir(), Run: t.TempDir(), KeepMemory: 1 << 30}}
 	if err := netns.Create(h.name); err != nil {
 		t.Fatal(err)
 	}
