@@ -74,6 +74,9 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	a.ctx = ctx
+	if err := yieldSession(); err != nil {
+		a.log.Warn("guests may be slower while memory is copied", "error", err)
+	}
 	for _, dir := range []string{a.config.State, a.config.Run} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("start agent %s: %w", a.config.Host, err)

@@ -58,7 +58,7 @@ func (h *hostAgent) start(ctx context.Context) error {
 	cmd := child.Command("agent", path)
 	cmd.Stdout, cmd.Stderr = logFile, logFile
 	cmd.Env = append(os.Environ(), h.env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is the lab's to handle
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // as a service has; Ctrl-C is the lab's to handle
 	if err := netns.Start(h.host.Namespace, cmd); err != nil {
 		return fmt.Errorf("start agent %s: %w", h.host.Name, err)
 	}

@@ -1,0 +1,33 @@
+package agent
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// sessionNice is the nice value of the agent's session where the kernel groups tasks by
+// session: a third of a guest's weight, when both want the same processor.
+const sessionNice = 5
+
+// yieldSession lets guests go before this agent. Where the kernel groups tasks by session
+// (autogroup, sched(7)), a thread's nice value counts among its session alone, and the
+// threads that copy memory would have as much of a processor as the guest that is served
+// meanwhile. An agent that shares its session with other programs leaves it as it is, and
+// so does one in a control group of its own: its weight is the administrator's to set.
+func yieldSession() error {
+	session, err := unix.Getsid(0)
+	if err != nil {
+		return fmt.Errorf("find the session: %w", err)
+	}
+	if session != os.Getpid() {
+		return nil
+	}
+	err = os.WriteFile("/proc/self/autogroup", []byte(strconv.Itoa(sessionNice)), 0)
+	if err != nil && !os.IsNotExist(err) {
+		return fmt.Errorf("lower the session's priority: %w", err)
+	}
+	return nil
+}
