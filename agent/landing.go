@@ -150,11 +150,14 @@ func (m *incoming) follow(ctx context.Context) error {
 }
 
 // table is the routing table in the guest for the next addresses.
-func (m *incoming) table() int {
-	if m.work.preparation.Table >= 900 { // 100 … 900 by turns
+func (m *incoming) table() int { return nextTable(m.work.preparation.Table) }
+
+// nextTable follows the highest table that a guest used: 100 … 900 by turns.
+func nextTable(highest int) int {
+	if highest >= 900 {
 		return 101
 	}
-	return m.work.preparation.Table + 1
+	return highest + 1
 }
 
 // refreshGateways tells the guest the MAC that answers for its old routers here,

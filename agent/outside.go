@@ -131,6 +131,9 @@ func (o *outside) Configure(ctx context.Context, p guest.Configure) (guest.Confi
 	return guest.Configured{}, nil
 }
 
+// Ready cannot be asked from here.
+func (o *outside) Ready(context.Context, guest.Configure) error { return guest.ErrUnsupported }
+
 // replug takes a NIC's carrier away for a moment: a client that watches it asks at once.
 func (o *outside) replug(ctx context.Context, mac string) error {
 	cable, ok := o.g.Machine.(interface {

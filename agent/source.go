@@ -169,6 +169,7 @@ func (m *outgoing) undo(ctx context.Context, e migration.Effect) error {
 	case migration.UndoSeedDisks:
 		return m.undoSeed(ctx)
 	case migration.UndoPrepareHere:
+		m.unreadyGuest(ctx)
 		return errors.Join(m.endDirect(ctx), m.a.detours.remove(ctx, m.detourID()))
 	case migration.UndoPrepareThere:
 		return m.askAbort(ctx)

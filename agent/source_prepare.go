@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/netstate/tunnel"
+	"godwit/vm/guest"
 )
 
 // prepareThere has the destination make everything ready.
@@ -69,6 +71,7 @@ func (m *outgoing) tunnelConfig(private tunnel.Key) (tunnel.Config, error) {
 // prepareHere makes this end of the tunnel and tries it with a full packet. For
 // the clients nothing has changed when it ends.
 func (m *outgoing) prepareHere(ctx context.Context) error {
+	defer m.readyGuest(ctx)()
 	d, ok := m.a.detours.get(m.detourID())
 	if !ok {
 		return fmt.Errorf("no tunnel was agreed on")
@@ -104,6 +107,41 @@ func (m *outgoing) prepareHere(ctx context.Context) error {
 			d.Away = append(d.Away, away)
 		}
 	})
+}
+
+// readyGuest has the guest do beforehand what of the handover nobody notices, and returns
+// what waits for it. A guest that cannot, or fails, does it in the handover.
+func (m *outgoing) readyGuest(ctx context.Context) (wait func()) {
+	if m.plan.KeepsAddress() || !slices.Contains(m.work.capabilities, guest.CapReady) {
+		return func() {}
+	}
+	c := m.guest.configuration(1-m.plan.Active, m.plan.Next, nextTable(m.guest.Held.Table), false)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := m.rec.timed("ready guest", func() error {
+			ctx, cancel := limitReady.on(ctx)
+			defer cancel()
+			return says(ctx, m.guest.Channel.Ready(ctx, c))
+		}); err != nil {
+			m.a.log.Info("the guest was not made ready", "migration", m.plan.ID, "error", err)
+		}
+	}()
+	return func() { <-done }
+}
+
+// unreadyGuest undoes readyGuest. A guest that does not answer keeps a NIC that is up, and
+// a rule for an address that it does not have, until it is made ready for another move.
+func (m *outgoing) unreadyGuest(ctx context.Context) {
+	if m.guest.Channel == nil || closed(m.guest.Channel) || m.plan.KeepsAddress() || !slices.Contains(m.work.capabilities, guest.CapReady) {
+		return
+	}
+	ctx, cancel := limitUnready.on(ctx)
+	defer cancel()
+	c := guest.Configure{MAC: m.guest.Held.Description.NICs[1-m.plan.Active].MAC}
+	if err := m.guest.Channel.Ready(ctx, c); err != nil {
+		m.a.log.Info("the guest's spare NIC was not put back", "migration", m.plan.ID, "error", says(ctx, err))
+	}
 }
 
 // tunnelName is the device of migration id's tunnel; at most 15 characters.

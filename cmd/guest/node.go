@@ -41,6 +41,7 @@ func newNode(children *family) *node {
 func (n *node) handover() map[string]guest.Handler {
 	return map[string]guest.Handler{
 		"configure":          with(n.configure),
+		guest.CapReady:       with(func(_ context.Context, p guest.Configure) (any, error) { return done{}, n.book.Ready(p) }),
 		"await_join":         n.awaitJoin,
 		"make_main":          with(func(_ context.Context, p macParam) (any, error) { return done{}, n.book.MakeMain(p.MAC) }),
 		"retire":             with(func(_ context.Context, p guest.Retire) (any, error) { return done{}, n.book.Retire(p) }),

@@ -23,6 +23,12 @@ func (c *Client) Configure(ctx context.Context, p Configure) (Configured, error)
 	return made, err
 }
 
+// Ready does beforehand what Configure with the same parameters would do and nobody
+// notices; without addresses it undoes that. It needs CapReady.
+func (c *Client) Ready(ctx context.Context, p Configure) error {
+	return c.Call(ctx, CapReady, p, nil)
+}
+
 // AwaitJoin returns when every MPTCP connection with a subflow on an old address
 // has an established one on a new address, or has ended, or when the limit has
 // passed. Join events tell of the progress. Connections that can never follow

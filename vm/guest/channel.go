@@ -16,6 +16,7 @@ var ErrUnsupported = errors.New("not without godwit-guest in the guest")
 type Channel interface {
 	Info(ctx context.Context) (Info, error)
 	Configure(ctx context.Context, p Configure) (Configured, error)
+	Ready(ctx context.Context, p Configure) error
 	AwaitJoin(ctx context.Context, p AwaitJoin) (Joins, error)
 	MakeMain(ctx context.Context, mac string) error
 	Retire(ctx context.Context, p Retire) error

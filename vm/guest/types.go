@@ -74,6 +74,9 @@ type Configure struct {
 // CapAnnounce is the capability to announce other addresses than the guest's own.
 const CapAnnounce = "configure.announce"
 
+// CapReady is the capability to do beforehand, unnoticed, most of what Configure does.
+const CapReady = "ready"
+
 // Configured is what Configure made.
 type Configured struct {
 	Device      string  `json:"device"`

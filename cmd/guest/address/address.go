@@ -26,8 +26,9 @@ import (
 
 // A Book knows the NICs. Its zero value is ready. Methods exclude each other.
 type Book struct {
-	mu   sync.Mutex
-	nics map[string]nic // by MAC
+	mu    sync.Mutex
+	nics  map[string]nic             // by MAC
+	ready map[string]guest.Configure // by MAC; see Ready
 }
 
 // nic is what Configure was told of one.
@@ -61,15 +62,7 @@ func (b *Book) Configure(p guest.Configure) (guest.Configured, error) {
 		return guest.Configured{}, fmt.Errorf("configure %s: needs a table above 0 and an address", name)
 	}
 	n := nic{table: p.Table, gateways: []netip.Addr{p.GatewayV4, p.GatewayV6}, addrs: p.Addrs, announce: p.Announce}
-	if err := raise(link, p.TxQueueLen); err != nil {
-		return guest.Configured{}, fmt.Errorf("configure %s: %w", name, err)
-	}
-	for _, prefix := range p.Addrs {
-		if err := place(link, prefix, p.Table, n.gateway(familyOf(prefix.Addr()))); err != nil {
-			return guest.Configured{}, fmt.Errorf("configure %s %s: %w", name, prefix, err)
-		}
-	}
-	if err := awaitUsable(link, p.Addrs); err != nil {
+	if err := b.settle(link, n, p); err != nil {
 		return guest.Configured{}, fmt.Errorf("configure %s: %w", name, err)
 	}
 	if b.nics == nil {
@@ -89,6 +82,30 @@ func (b *Book) Configure(p guest.Configure) (guest.Configured, error) {
 		}
 	}
 	return made, nil
+}
+
+// settle gives a NIC that is up, or is brought up now, its addresses and their routes.
+func (b *Book) settle(link netlink.Link, n nic, p guest.Configure) error {
+	ready, err := b.takeReady(link.Attrs().HardwareAddr.String(), p)
+	if err != nil {
+		return err
+	}
+	if !ready {
+		if err := raise(link, p.TxQueueLen); err != nil {
+			return err
+		}
+	}
+	for _, prefix := range p.Addrs {
+		if !ready {
+			if err := lead(link, prefix.Addr(), p.Table, n); err != nil {
+				return fmt.Errorf("%s: %w", prefix, err)
+			}
+		}
+		if err := place(link, prefix, p.Table); err != nil {
+			return fmt.Errorf("%s: %w", prefix, err)
+		}
+	}
+	return awaitUsable(link, p.Addrs)
 }
 
 // MakeMain sends what is bound to no address out of that NIC.
@@ -139,18 +156,19 @@ func raise(link netlink.Link, queue int) error {
 	return nil
 }
 
-// place adds an address with its source route. Route and rule stand first: packets
-// to the address may be waiting for it, and their answers must not leave by the
-// other NIC.
-func place(link netlink.Link, prefix netip.Prefix, table int, gateway netip.Addr) error {
-	if gateway.IsValid() {
+// lead sends packets from addr out of link, by n's gateway. It comes before the address:
+// packets to that may be waiting, and their answers must not leave by the other NIC.
+func lead(link netlink.Link, addr netip.Addr, table int, n nic) error {
+	if gateway := n.gateway(familyOf(addr)); gateway.IsValid() {
 		if err := defaultRoute(link, gateway, table, netip.Addr{}); err != nil {
 			return err
 		}
 	}
-	if err := leadFrom(prefix.Addr(), table); err != nil {
-		return err
-	}
+	return leadFrom(addr, table)
+}
+
+// place adds an address, and in table the route to its subnet.
+func place(link netlink.Link, prefix netip.Prefix, table int) error {
 	if err := addAddr(link, prefix); err != nil {
 		return err
 	}
@@ -181,6 +199,9 @@ const usableLimit = 2 * time.Second
 // kernel makes their local routes a moment after the addresses are added, also
 // without duplicate address detection, and drops packets until then.
 func awaitUsable(link netlink.Link, addrs []netip.Prefix) error {
+	if !slices.ContainsFunc(addrs, func(p netip.Prefix) bool { return p.Addr().Is6() }) {
+		return nil
+	}
 	for start := time.Now(); ; time.Sleep(2 * time.Millisecond) {
 		routes, err := routesOf(netlink.FAMILY_V6, unix.RT_TABLE_LOCAL)
 		if err != nil {

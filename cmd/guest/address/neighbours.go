@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"net"
 	"net/netip"
+	"sync"
 
 	"godwit/netstate/dump"
 
@@ -98,13 +99,19 @@ func announce(link netlink.Link, addrs []netip.Prefix) {
 	}
 }
 
+// frames is the socket that frames are sent by. It is never closed: for each that closes,
+// the kernel waits until no processor can be looking at it (packet_release), which takes
+// a busy guest longer than all the rest of an announcement.
+var frames = sync.OnceValues(func() (int, error) {
+	return unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+})
+
 // send writes one Ethernet frame to the link.
 func send(link netlink.Link, frame []byte) {
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	fd, err := frames()
 	if err != nil {
 		return
 	}
-	defer unix.Close(fd)
 	_ = unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: link.Attrs().Index, Halen: 6, Addr: [8]byte(append(frame[:6:6], 0, 0))})
 }
 

@@ -104,14 +104,14 @@ func (b *Book) takeOver(p guest.Retire) error {
 		table = keepTables + n.table
 	}
 	for _, addr := range p.Addrs {
-		gateway := p.KeepGatewayV4
-		if addr.Is6() {
-			gateway = p.KeepGatewayV6
+		by := nic{gateways: []netip.Addr{p.KeepGatewayV4, p.KeepGatewayV6}}
+		if !by.gateway(familyOf(addr)).IsValid() {
+			by = n
 		}
-		if !gateway.IsValid() {
-			gateway = n.gateway(familyOf(addr))
+		if err := lead(link, addr, table, by); err != nil {
+			return fmt.Errorf("keep %s on %s: %w", addr, link.Attrs().Name, err)
 		}
-		if err := place(link, host(addr), table, gateway); err != nil {
+		if err := place(link, host(addr), table); err != nil {
 			return fmt.Errorf("keep %s on %s: %w", addr, link.Attrs().Name, err)
 		}
 	}

@@ -41,11 +41,16 @@ func signal(device string, addrs []netip.Prefix, id uint8, public ...netip.Addr)
 	if err != nil {
 		return nil, err
 	}
-	if err := dropDead(existing, public); err != nil {
-		return nil, err
-	}
-	if err := makeRoom(addrs, id, public); err != nil {
-		return nil, err
+	if len(existing) > mptcp.MaxEndpoints-2 {
+		if err := dropDead(existing, public); err != nil {
+			return nil, err
+		}
+		if err := makeRoom(addrs, id, public); err != nil {
+			return nil, err
+		}
+		if existing, err = mptcp.Endpoints(); err != nil {
+			return nil, err
+		}
 	}
 	var ids []uint8
 	for _, v6 := range []bool{false, true} {

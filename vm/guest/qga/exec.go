@@ -144,6 +144,11 @@ func (c *Client) Run(ctx context.Context, lines ...string) error {
 	return nil
 }
 
+// Ready is nothing without a program of ours there: Configure does it all.
+func (c *Client) Ready(context.Context, guest.Configure) error {
+	return fmt.Errorf("ready: %w", guest.ErrUnsupported)
+}
+
 // Ticks can only be ended: the agent has no counter.
 func (c *Client) Ticks(_ context.Context, every time.Duration) error {
 	if every != 0 {

@@ -1,0 +1,84 @@
+package address
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"godwit/netstate/mptcp"
+	"godwit/vm/guest"
+
+	"github.com/vishvananda/netlink"
+)
+
+// Ready does beforehand what Configure would do and nobody notices: the NIC is brought up,
+// and packets from the addresses that it will have are led out of it. Configure with the
+// same addresses, table and gateways then adds the addresses alone. Without addresses, what
+// was made ready for that NIC is undone: it is down again. On an error some of it may be in
+// place; Configure completes it.
+func (b *Book) Ready(p guest.Configure) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	link, err := linkByMAC(p.MAC)
+	if err != nil {
+		return err
+	}
+	mac, name := link.Attrs().HardwareAddr.String(), link.Attrs().Name
+	if _, ok := b.nics[mac]; ok {
+		return fmt.Errorf("make %s ready: it is configured", name)
+	}
+	if err := b.unready(mac); err != nil {
+		return err
+	}
+	if len(p.Addrs) == 0 {
+		if err := netlink.LinkSetDown(link); err != nil {
+			return fmt.Errorf("set %s down: %w", name, err)
+		}
+		return nil
+	}
+	if p.Table < 1 {
+		return fmt.Errorf("make %s ready: needs a table above 0", name)
+	}
+	if b.ready == nil {
+		b.ready = make(map[string]guest.Configure)
+	}
+	b.ready[mac] = p
+	if err := raise(link, p.TxQueueLen); err != nil {
+		return fmt.Errorf("make %s ready: %w", name, err)
+	}
+	for _, prefix := range p.Addrs {
+		if err := lead(link, prefix.Addr(), p.Table, nic{gateways: []netip.Addr{p.GatewayV4, p.GatewayV6}}); err != nil {
+			return fmt.Errorf("make %s ready for %s: %w", name, prefix, err)
+		}
+	}
+	endpoints, err := mptcp.Endpoints()
+	if err != nil {
+		return err
+	}
+	return dropDead(endpoints, b.public())
+}
+
+// unready forgets what the NIC was made ready for.
+func (b *Book) unready(mac string) error {
+	p, ok := b.ready[mac]
+	if !ok {
+		return nil
+	}
+	for _, prefix := range p.Addrs {
+		if err := unlead(prefix.Addr()); err != nil {
+			return err
+		}
+	}
+	delete(b.ready, mac)
+	return nil
+}
+
+// takeReady says whether the NIC was made ready for p, and forgets it either way.
+func (b *Book) takeReady(mac string, p guest.Configure) (bool, error) {
+	r, ok := b.ready[mac]
+	if ok && r.Table == p.Table && r.GatewayV4 == p.GatewayV4 && r.GatewayV6 == p.GatewayV6 && slices.Equal(r.Addrs, p.Addrs) {
+		delete(b.ready, mac)
+		return true, nil
+	}
+	return false, b.unready(mac)
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"net"
+	"net/netip"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"godwit/vm/guest"
+
+	"github.com/vishvananda/netlink"
+)
+
+// TestReady: what is made ready is not noticed, can be undone, and makes no difference to
+// what Configure leaves behind, whether it is for the same addresses or for others.
+func TestReady(t *testing.T) {
+	makeNICs(t)
+	c, ctx := ownHelper(t), t.Context()
+	state := func(what string, up bool, rules, addrs []string) {
+		t.Helper()
+		link, err := netlink.LinkByName("nic1")
+		must(t, err)
+		want(t, what+": up", link.Attrs().Flags&net.FlagUp != 0, up)
+		want(t, what+": addresses", addrsOn(t, "nic1"), addrs)
+		var led []string
+		for _, addr := range []string{"10.9.2.10", "10.9.2.99"} {
+			out, err := exec.Command("ip", "rule", "show", "from", addr).Output()
+			must(t, err)
+			if strings.TrimSpace(string(out)) != "" {
+				led = append(led, addr)
+			}
+		}
+		want(t, what+": rules", led, rules)
+	}
+	_, err := c.Configure(ctx, configureOld())
+	must(t, err)
+	next, other := configureNext(), configureNext()
+	other.Addrs = []netip.Prefix{netip.MustParsePrefix("10.9.2.99/24")}
+
+	must(t, c.Ready(ctx, next))
+	state("ready", true, []string{"10.9.2.10"}, nil)
+	contains(t, "unbound route", lookup(t, "0.0.0.0", "192.0.2.1"), "via 10.9.1.1 dev nic0")
+	contains(t, "route to the next subnet", lookup(t, "10.9.1.10", "10.9.2.1"), "via 10.9.1.1 dev nic0")
+	must(t, c.Ready(ctx, guest.Configure{MAC: secondMAC}))
+	state("undone", false, nil, nil)
+
+	must(t, c.Ready(ctx, other))
+	must(t, c.Ready(ctx, next))
+	state("ready for another", true, []string{"10.9.2.10"}, nil)
+	_, err = c.Configure(ctx, other)
+	must(t, err)
+	state("configured otherwise", true, []string{"10.9.2.99"}, []string{"10.9.2.99/24"})
+	if err := c.Ready(ctx, next); err == nil {
+		t.Error("a NIC in use was made ready for something else")
+	}
+}
+
+// TestReadyThenConfigured: see TestChannelMovesAddresses, of which this is the short way.
+func TestReadyThenConfigured(t *testing.T) {
+	makeNICs(t)
+	c, ctx := ownHelper(t), t.Context()
+	_, err := c.Configure(ctx, configureOld())
+	must(t, err)
+	must(t, c.Ready(ctx, configureNext()))
+	for range 2 {
+		made, err := c.Configure(ctx, configureNext())
+		must(t, err)
+		want(t, "endpoints", made.EndpointIDs, []uint8{3, 4})
+	}
+	want(t, "addresses", addrsOn(t, "nic1"), []string{nextV4.String(), nextV6.String()})
+	contains(t, "route from the next address", lookup(t, "10.9.2.10", "192.0.2.1"), "via 10.9.2.1 dev nic1 table 101")
+	contains(t, "route to a neighbour", lookup(t, "10.9.2.10", "10.9.2.7"), "dev nic1 table 101")
+	contains(t, "IPv6 route from the next address", lookup(t, "fd00:9:2::10", "2001:db8::1"), "via fd00:9:2::1 dev nic1 table 101")
+	must(t, c.Retire(ctx, guest.Retire{Addrs: []netip.Addr{oldV4.Addr(), oldV6.Addr()}, MAC: firstMAC, NewMAC: secondMAC, EndpointIDs: []uint8{1}}))
+	contains(t, "unbound route", lookup(t, "0.0.0.0", "192.0.2.1"), "via 10.9.2.1 dev nic1")
+}
