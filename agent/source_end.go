@@ -14,8 +14,12 @@ import (
 	"godwit/vm/guest"
 )
 
-// tickEvery is the interval of the guest's own counter while it is followed.
-const tickEvery = 5 * time.Millisecond
+// The interval of the guest's own counter: while it is followed, and from just before it
+// is stopped until its new host has heard it. Each tick is work for the guest.
+const (
+	tickFollowed = 50 * time.Millisecond
+	tickExact    = 5 * time.Millisecond
+)
 
 // followTicks starts the guest's counter and keeps the last tick heard. It returns when it
 // has heard the first: a guest that is stopped at once must have been heard as well.
@@ -26,7 +30,7 @@ func (m *outgoing) followTicks(ctx context.Context) error {
 	}
 	askCtx, cancel := limitFollowTicks.on(ctx)
 	defer cancel()
-	if err := says(askCtx, c.Ticks(askCtx, tickEvery)); err != nil {
+	if err := says(askCtx, c.Ticks(askCtx, tickFollowed)); err != nil {
 		return err
 	}
 	stop, done, heard := make(chan struct{}), make(chan *Tick, 1), make(chan struct{})
@@ -69,6 +73,18 @@ func (m *outgoing) followTicks(ctx context.Context) error {
 		return nil
 	case <-askCtx.Done():
 		return says(askCtx, fmt.Errorf("no tick: %w", askCtx.Err()))
+	}
+}
+
+// exactTicks has the guest count at short intervals: its pause is about to be measured.
+func (m *outgoing) exactTicks(ctx context.Context) {
+	if m.work.endTicks == nil { // it is not followed
+		return
+	}
+	ctx, cancel := limitExactTicks.on(ctx)
+	defer cancel()
+	if err := m.guest.Channel.Ticks(ctx, tickExact); err != nil {
+		m.a.log.Info("the guest's pause is measured less exactly", "migration", m.plan.ID, "error", says(ctx, err))
 	}
 }
 
