@@ -7,6 +7,8 @@ import (
 	"net/netip"
 
 	"golang.org/x/sys/unix"
+
+	"godwit/internal/checksum"
 )
 
 var (
@@ -76,29 +78,12 @@ func advertisement(from, to net.HardwareAddr, dst, target netip.Addr, router boo
 
 // icmp6 wraps body, whose checksum field is zero, in ICMPv6, IPv6 and Ethernet.
 func icmp6(from, to net.HardwareAddr, src, dst netip.Addr, body []byte) []byte {
-	pseudo := append(append([]byte{}, src.AsSlice()...), dst.AsSlice()...)
-	pseudo = binary.BigEndian.AppendUint32(pseudo, uint32(len(body)))
-	pseudo = append(pseudo, 0, 0, 0, unix.IPPROTO_ICMPV6)
-	binary.BigEndian.PutUint16(body[2:], checksum(append(pseudo, body...)))
+	pseudo := checksum.Pseudo(append(src.AsSlice(), dst.AsSlice()...), unix.IPPROTO_ICMPV6, len(body))
+	binary.BigEndian.PutUint16(body[2:], checksum.Of(pseudo, body))
 	f := ethernet(to, from, unix.ETH_P_IPV6)
 	f = append(f, 0x60, 0, 0, 0, byte(len(body)>>8), byte(len(body)), unix.IPPROTO_ICMPV6, 255)
 	f = append(append(f, src.AsSlice()...), dst.AsSlice()...)
 	return append(f, body...)
-}
-
-// checksum is the Internet checksum (RFC 1071).
-func checksum(b []byte) uint16 {
-	var sum uint32
-	for ; len(b) >= 2; b = b[2:] {
-		sum += uint32(binary.BigEndian.Uint16(b))
-	}
-	if len(b) == 1 {
-		sum += uint32(b[0]) << 8
-	}
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
-	}
-	return ^uint16(sum)
 }
 
 // emit sends whole frames out of a device.

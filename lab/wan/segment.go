@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 
 	"golang.org/x/sys/unix"
+
+	"godwit/internal/checksum"
 )
 
 // A TUN device with IFF_VNET_HDR gives and takes packets behind a virtio_net_hdr of
@@ -139,7 +141,7 @@ func fixIP(ip []byte, start, length, index int) {
 	binary.BigEndian.PutUint16(ip[2:], uint16(start+length))
 	binary.BigEndian.PutUint16(ip[4:], binary.BigEndian.Uint16(ip[4:])+uint16(index))
 	binary.BigEndian.PutUint16(ip[10:], 0)
-	binary.BigEndian.PutUint16(ip[10:], ^fold(sum16(ip[:start])))
+	binary.BigEndian.PutUint16(ip[10:], checksum.Of(ip[:start]))
 }
 
 // fixTCP moves the sequence number on and leaves to the first segment what is the
@@ -159,20 +161,5 @@ func pseudoSum(ip []byte, protocol byte, length int) uint16 {
 	if ip[0]>>4 == 6 {
 		addresses = ip[8:40]
 	}
-	return fold(sum16(addresses) + uint64(protocol) + uint64(length))
-}
-
-// sum16 adds up big-endian 16-bit words (RFC 1071); len(b) is even.
-func sum16(b []byte) (sum uint64) {
-	for ; len(b) >= 2; b = b[2:] {
-		sum += uint64(binary.BigEndian.Uint16(b))
-	}
-	return sum
-}
-
-func fold(sum uint64) uint16 {
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
-	}
-	return uint16(sum)
+	return checksum.Sum(checksum.Pseudo(addresses, protocol, length))
 }

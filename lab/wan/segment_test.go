@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"godwit/internal/checksum"
 )
 
 // largeSend is what the kernel hands over: a virtio header, IP and transport header for
@@ -38,7 +40,7 @@ func largeSend(version, protocol, size, payload int) []byte {
 		binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))
 		binary.BigEndian.PutUint16(ip[4:], 0xfffe) // the id wraps
 		copy(ip[12:], []byte{100, 64, 0, 11, 100, 65, 0, 11})
-		binary.BigEndian.PutUint16(ip[10:], ^fold(sum16(ip[:20])))
+		binary.BigEndian.PutUint16(ip[10:], checksum.Of(ip[:20]))
 	}
 	l4 := ip[ipLen:]
 	if protocol == unix.IPPROTO_TCP {
@@ -62,7 +64,7 @@ func finish(t *testing.T, u *unit, ipLen, protocol int) (ip, l4 []byte) {
 	ip = packet[vnetLen:]
 	l4 = ip[ipLen:]
 	if ip[0]>>4 == 4 {
-		if fold(sum16(ip[:20])) != 0xffff {
+		if checksum.Sum(ip[:20]) != 0xffff {
 			t.Error("ip checksum is wrong")
 		}
 		if n := int(binary.BigEndian.Uint16(ip[2:])); n != len(ip) {

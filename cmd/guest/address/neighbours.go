@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"sync"
 
+	"godwit/internal/checksum"
 	"godwit/netstate/dump"
 
 	"github.com/vishvananda/netlink"
@@ -161,16 +162,8 @@ func icmp6(mac net.HardwareAddr, source, target netip.Addr, body []byte) []byte 
 	from := source.As16()
 	header := append([]byte{0x60, 0, 0, 0, 0, byte(len(body)), unix.IPPROTO_ICMPV6, 255}, from[:]...)
 	header = append(header, to[:]...)
-	sum := uint32(len(body)) + unix.IPPROTO_ICMPV6
-	for _, part := range [][]byte{from[:], to[:], body} {
-		for i := 0; i+1 < len(part); i += 2 {
-			sum += uint32(binary.BigEndian.Uint16(part[i:]))
-		}
-	}
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
-	}
-	binary.BigEndian.PutUint16(body[2:], ^uint16(sum))
+	pseudo := checksum.Pseudo(append(from[:], to[:]...), unix.IPPROTO_ICMPV6, len(body))
+	binary.BigEndian.PutUint16(body[2:], checksum.Of(pseudo, body))
 	return append(append(frame, header...), body...)
 }
 
