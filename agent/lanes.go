@@ -110,14 +110,15 @@ const laneRound = 150 * time.Millisecond
 func (m *outgoing) laneLook(p vm.Progress, at time.Duration, disk int64) policy.Look {
 	s := m.work.lanes.Stats()
 	unseen := float64(p.Remaining) / pages.Size * s.PageBytes // in QEMU yet
+	tail := int64(policy.PackedTail)
 	if s.Opaque != "" {
-		unseen = float64(p.Remaining)
+		unseen, tail = float64(p.Remaining), 0
 	}
 	round := p.Rounds
 	if round > 1 {
 		round = 2 + int64(at/laneRound)
 	}
-	return policy.Look{Round: round, Remaining: s.Queue + int64(unseen) + disk, DirtyRate: p.DirtyRate, Goodput: s.Goodput}
+	return policy.Look{Round: round, Remaining: s.Queue + int64(unseen) + disk, DirtyRate: p.DirtyRate, Goodput: s.Goodput, Tail: tail}
 }
 
 // lanesFresh is how lately a byte must have moved for a switchover to begin.

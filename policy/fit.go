@@ -3,11 +3,18 @@
 // only; time and measurements are arguments.
 package policy
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
-// tail is what downtime cannot avoid, bytes: the device state of a q35 guest on
-// QEMU 7.2 … 10.0 (measured 81 … 127 KB; rounded up).
-const tail = 256 << 10
+const (
+	// tail is what downtime cannot avoid, bytes: the device state of a q35 guest on
+	// QEMU 7.2 … 10.0 (measured 81 … 127 KB; rounded up).
+	tail = 256 << 10
+	// PackedTail is that as our own data path sends it (measured 6.7 KB; rounded up).
+	PackedTail = 32 << 10
+)
 
 // load is how long a destination QEMU takes from the last byte to ready.
 const load = 10 * time.Millisecond
@@ -29,14 +36,20 @@ type Look struct {
 	Round     int64
 	Remaining int64 // bytes unsent or dirty at the last count
 	DirtyRate int64 // bytes per second
-	Goodput   int64 // guest bytes per second that the paths carried lately; 0: unknown
+	// Goodput is how many bytes per second, of the kind of Remaining, the paths can carry: as
+	// measured while there was enough to send. A time with little to send must not lower it,
+	// or the tail would be foreseen to take longer than it does. 0: unknown.
+	Goodput int64
+	Tail    int64 // bytes of device state that follow, as they are sent; 0: as QEMU writes it
 }
+
+func (l Look) tail() int64 { return cmp.Or(l.Tail, tail) }
 
 // Downtime is what a switchover now would take with one way of rtt/2 for the last byte.
 func (l Look) Downtime(rtt time.Duration) time.Duration {
 	d := load + rtt/2
 	if l.Goodput > 0 {
-		d += time.Duration(float64(l.Remaining+tail) / float64(l.Goodput) * float64(time.Second))
+		d += time.Duration(float64(l.Remaining+l.tail()) / float64(l.Goodput) * float64(time.Second))
 	}
 	return d
 }
@@ -80,7 +93,7 @@ func (c *Copying) See(l Look) Verdict {
 	}
 	c.round = l.Round
 	late := c.Limit > 0 && l.At > c.Limit
-	if l.Goodput == 0 && l.Remaining > tail { // no downtime can be foreseen
+	if l.Goodput == 0 && l.Remaining > l.tail() { // no downtime can be foreseen
 		if late {
 			return GiveUp
 		}

@@ -22,6 +22,7 @@ func TestDowntime(t *testing.T) {
 		{"the tail alone", Look{Goodput: tail}, 0, load + time.Second},
 		{"what remains and the tail", Look{Remaining: 3 * tail, Goodput: 8 * tail}, 10 * ms, load + 5*ms + 500*ms},
 		{"the dirty rate is in what remains", Look{Goodput: tail, DirtyRate: 1 << 40}, 0, load + time.Second},
+		{"the tail as our own data path packs it", Look{Goodput: PackedTail, Tail: PackedTail}, 0, load + time.Second},
 	} {
 		if got := c.look.Downtime(c.rtt); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
@@ -34,6 +35,10 @@ func TestSee(t *testing.T) {
 	// At 10 MB/s what remains takes 100 ms for each MB.
 	at := func(second, round, remaining int64) Look {
 		return Look{At: time.Duration(second) * time.Second, Round: round, Remaining: remaining*mega - tail, Goodput: 10 * mega}
+	}
+	// On a way back most pages are known, and the paths were never full: 0.7 MB/s arrived.
+	known := func(round int64) Look {
+		return Look{Round: round, Remaining: 20_000, Goodput: 700_000, Tail: PackedTail}
 	}
 	unknown := func(round, remaining int64) Look { return Look{Round: round, Remaining: remaining} }
 	for _, c := range []struct {
@@ -54,6 +59,7 @@ func TestSee(t *testing.T) {
 		{"over the budget when the limit passes, within a round", 10 * time.Second, []Look{at(1, 2, 9), at(11, 2, 9)}, GiveUp},
 		{"the limit passes in the first round", 10 * time.Second, []Look{at(10, 1, 9), at(11, 1, 9)}, GiveUp},
 		{"within the budget when the limit passes: another round is no choice", 10 * time.Second, []Look{at(1, 2, 9), at(11, 3, 2)}, Go},
+		{"hardly anything was sent, and hardly anything is left", 0, []Look{known(2), known(3), known(4)}, Go},
 		{"no limit", 0, []Look{at(1, 2, 9), at(1e6, 2, 9)}, Wait},
 		{"what the paths carry is not known: no downtime can be foreseen", 0, []Look{unknown(2, 50*mega), unknown(3, 50*mega)}, Wait},
 		{"not known, and nothing is left", 0, []Look{unknown(2, 0)}, Go},

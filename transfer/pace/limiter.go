@@ -32,6 +32,13 @@ func (l *Limiter) Set(bytesPerSecond int64) {
 	}
 }
 
+// Rate is the limit, bytes per second; 0: none.
+func (l *Limiter) Rate() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return int64(l.rate)
+}
+
 func (l *Limiter) refill(now time.Time) {
 	if l.rate > 0 {
 		l.credit = min(l.credit+l.rate*now.Sub(l.at).Seconds(), l.rate*burst.Seconds())

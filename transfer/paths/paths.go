@@ -67,7 +67,7 @@ type Path struct {
 	Lanes int   // that work now
 	Sent  int64 // bytes written: messages, repeated ones too
 	Acked int64 // bytes of frames that arrived first over it
-	Rate  int64 // bytes per second that it carries, by acknowledgements; 0: unknown
+	Rate  int64 // bytes per second that it carried while it was full, or the most before that; 0: unknown
 	RTT   time.Duration
 	Died  int    // lanes that ended while they were wanted
 	Last  string // why the last one ended, or could not be opened
@@ -75,13 +75,17 @@ type Path struct {
 
 // Stats are a Sender's or Receiver's counters.
 type Stats struct {
-	Paths     []Path
-	Queued    int64         // bytes of frames that are on no lane yet
-	Unacked   int64         // bytes of frames that are not acknowledged, the queued ones too
-	Acked     int64         // bytes of frames that are
-	Frames    uint64        // frames that are
-	Repeated  int64         // bytes of frames sent again
-	Goodput   int64         // bytes of frames per second that the lanes carry together
+	Paths    []Path
+	Queued   int64  // bytes of frames that are on no lane yet
+	Unacked  int64  // bytes of frames that are not acknowledged, the queued ones too
+	Acked    int64  // bytes of frames that are
+	Frames   uint64 // frames that are
+	Repeated int64  // bytes of frames sent again
+	// Goodput is how many bytes of frames per second the lanes that work can carry together.
+	// It does not fall because there is little to send: it was measured of each lane while it
+	// was full. Of one that never was, it is what its configuration expects, or the most that
+	// arrived. At most the limit of bandwidth; 0: nothing is known.
+	Goodput   int64
 	RTT       time.Duration // the shortest of the lanes that work; 0: unknown
 	Heard     time.Time     // when a byte moved on any lane
 	LanesLive int

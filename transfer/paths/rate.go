@@ -2,10 +2,15 @@ package paths
 
 import "time"
 
-// estimate follows what one lane carries. Bytes, bytes per second.
+// estimate follows what one lane can carry, not what it carries: a sender that has little to
+// send (pages of zeros, unchanged ones, ones that the other end has) says nothing of its
+// lanes. So a rate is what arrived in a time in which the lane was full throughout, and
+// never falls by one in which it was not. Of a lane that never was full only a least is
+// known. Bytes, bytes per second.
 type estimate struct {
-	rate      float64 // 0: unknown
-	expected  float64 // as configured; stands in for rate until that is known
+	rate      float64 // while it was full, or more if more arrived; 0: it never was full
+	proved    float64 // the most that arrived before that; it may carry more
+	expected  float64 // as configured; 0: unknown
 	rtt       time.Duration
 	rttAt     time.Time
 	delivered int64 // bytes acknowledged on this lane since at
@@ -58,11 +63,13 @@ func (e *estimate) acked(size int64, now time.Time) {
 	d := now.Sub(e.at)
 	e.low = min(e.low, e.inflight)
 	idle := e.low < e.full() // for a while there was too little to send: the lane may carry more
-	if d <= 0 || d < rateWindow && (!idle || e.rate > 0 || e.delivered < leastSample) {
+	if d <= 0 || d < rateWindow && (!idle || e.rate > 0 || e.proved > 0 || e.delivered < leastSample) {
 		return
 	}
 	sample := float64(e.delivered) / d.Seconds()
 	switch {
+	case e.rate == 0 && idle:
+		e.proved = max(e.proved, sample)
 	case e.rate == 0:
 		e.rate = sample
 	case !idle || sample > e.rate:
@@ -73,16 +80,20 @@ func (e *estimate) acked(size int64, now time.Time) {
 
 // full is how much must be under way all the time for what arrives to tell what the lane
 // can carry: half of what fits on its way, within what a busy lane has in its socket.
-func (e *estimate) full() int64 { return min(max(64<<10, int64(e.rate*e.rtt.Seconds()/2)), notSent) }
+func (e *estimate) full() int64 {
+	return min(max(64<<10, int64(max(e.rate, e.proved)*e.rtt.Seconds()/2)), notSent)
+}
 
 // lost notes that a frame on this lane counts no more.
 func (e *estimate) lost(size int64) { e.inflight -= size }
 
+// speed is what the lane can carry as far as is known: its rate, and where it never was full
+// what is expected of it, or what arrived if that is more. 0: unknown.
 func (e *estimate) speed() float64 {
 	if e.rate > 0 {
 		return e.rate
 	}
-	return e.expected
+	return max(e.expected, e.proved)
 }
 
 // arrival is how long size more bytes would take to the other end.

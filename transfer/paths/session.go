@@ -277,16 +277,19 @@ func (s *session) stats() Stats {
 				continue
 			}
 			p.Lanes++
-			p.Rate += int64(l.rate)
+			p.Rate += int64(max(l.rate, l.proved))
+			out.Goodput += int64(l.speed())
 			if p.RTT == 0 || l.rtt > 0 && l.rtt < p.RTT {
 				p.RTT = l.rtt
 			}
 		}
-		out.Goodput += p.Rate
 		if out.RTT == 0 || p.RTT > 0 && p.RTT < out.RTT {
 			out.RTT = p.RTT
 		}
 		out.Paths = append(out.Paths, p)
+	}
+	if most := s.limit.Rate(); most > 0 {
+		out.Goodput = min(out.Goodput, most)
 	}
 	return out
 }

@@ -177,6 +177,9 @@ func (s *Source) count(f *pages.Frame, c encode.Counts, level encode.Level) {
 	case n > 0 && again*4 <= n:
 		follow(&s.fresh, c.Out, n)
 	}
+	if known := c.Pages[pages.Known]; int(known) < n { //nolint:gosec // at most n
+		follow(&s.unlike, c.Out-c.Bytes[pages.Known], n-int(known)) //nolint:gosec // as above
+	}
 }
 
 // pageMemory is over how many pages an average of their coded size goes.
@@ -198,8 +201,11 @@ func (s *Source) pageBytes(again bool) float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	size := s.fresh
-	if again && s.again > 0 {
+	switch {
+	case again && s.again > 0:
 		size = s.again
+	case again: // what the guest wrote is not what the destination has from elsewhere
+		size = max(s.fresh, s.unlike)
 	}
 	if size == 0 {
 		size = pages.Size / 2

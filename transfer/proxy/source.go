@@ -74,6 +74,7 @@ type Source struct {
 	levels    [encode.Levels]int
 	fresh     float64 // bytes of a page that is new to the destination, coded, lately
 	again     float64 // of one that it has had before
+	unlike    float64 // of one that it has not from elsewhere
 	tail      int64   // bytes of it as sent; 0: not yet
 	tailPlain int64
 	devices   int64 // bytes of the tail

@@ -1,0 +1,83 @@
+package paths
+
+import (
+	"testing"
+	"time"
+)
+
+// carry lets frames go over a lane that carries rate bytes per second, one every so often,
+// each acknowledged when it has arrived.
+func (e *estimate) carry(from time.Time, last, every time.Duration, size int64, rate float64) time.Time {
+	var way []time.Time // when frames that were sent are there
+	free := from // when the lane has sent what it was given
+	now := from
+	for ; now.Before(from.Add(last)); now = now.Add(every) {
+		for len(way) > 0 && !way[0].After(now) {
+			e.acked(size, way[0])
+			way = way[1:]
+		}
+		if e.inflight >= 4*notSent {
+			continue // its socket is full
+		}
+		e.sent(&flight{}, size, now)
+		if free.Before(now) {
+			free = now
+		}
+		free = free.Add(time.Duration(float64(size) / rate * float64(time.Second)))
+		way = append(way, free.Add(e.rtt))
+	}
+	for _, at := range way {
+		e.acked(size, at)
+		now = at
+	}
+	return now
+}
+
+// near says whether got is what is wanted, but for a fifth.
+func near(got, want float64) bool { return got > want*0.8 && got < want*1.2 }
+
+// TestLittleToSendTellsNothing: frames of records of some 40 bytes, for pages that the other
+// end has, leave a lane of 10 MB/s empty nearly all the time.
+func TestLittleToSendTellsNothing(t *testing.T) {
+	const link, rtt = 10e6, 20 * time.Millisecond
+	const littleEvery, little = 5 * time.Millisecond, 64 * 40
+	const whole, wholeEvery = 64 << 10, 2 * time.Millisecond
+	begun := time.Unix(1, 0)
+	for name, c := range map[string]struct {
+		expected float64
+		course   func(e *estimate)
+		want     float64
+	}{
+		"before it was full, with a rate by configuration": {link, func(e *estimate) {
+			e.carry(begun, 3*time.Second, littleEvery, little, link)
+		}, link},
+		"after it was full": {0, func(e *estimate) {
+			end := e.carry(begun, 2*time.Second, wholeEvery, whole, link)
+			e.carry(end, 10*time.Second, littleEvery, little, link)
+		}, link},
+		"full after it was not, and less than expected": {3 * link, func(e *estimate) {
+			end := e.carry(begun, time.Second, littleEvery, little, link)
+			e.carry(end, 2*time.Second, wholeEvery, whole, link)
+		}, link},
+		"a link that gets slower": {0, func(e *estimate) {
+			end := e.carry(begun, 2*time.Second, wholeEvery, whole, link)
+			e.carry(end, 10*time.Second, wholeEvery, whole, link/4)
+		}, link / 4},
+		"never full, and nothing is expected": {0, func(e *estimate) {
+			e.carry(begun, 3*time.Second, littleEvery, little, link)
+		}, little / littleEvery.Seconds()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := &estimate{expected: c.expected, rtt: rtt}
+			c.course(e)
+			if !near(e.speed(), c.want) {
+				t.Errorf("%.2f MB/s, want %.2f", e.speed()/1e6, c.want/1e6)
+			}
+		})
+	}
+	e := &estimate{rtt: rtt}
+	e.carry(begun, 3*time.Second, littleEvery, little, link)
+	if e.rate > 0 {
+		t.Errorf("a lane that never was full has a rate of %.2f MB/s", e.rate/1e6)
+	}
+}
