@@ -87,6 +87,7 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 		return fmt.Errorf("start agent %s: %w", a.config.Host, err)
 	}
 	defer unlock()
+	a.makeVisitKey()
 	a.hooks = hook.New(a.config.Hooks, a.log, a.hookNote)
 	defer a.hooks.Close()
 	a.openMeters()

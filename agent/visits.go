@@ -19,8 +19,9 @@ import (
 
 // The memory of a guest that leaves over our own data path is kept here for a while, where
 // the configuration says so, and what is still the same need not travel when it comes back
-// (package visit). It lies there as it was, so nothing is kept by default. It is a cache
-// under a lease: whoever needs its room may remove it.
+// (package visit). It is a cache under a lease: whoever needs its room may remove it. It is
+// sealed by a key that lies in the runtime directory, in memory on most hosts, and ends with
+// it: what it has sealed is of no use then, and removed.
 
 // defaultKeepMemoryFor is how long memory is kept.
 const defaultKeepMemoryFor = 24 * time.Hour
@@ -31,12 +32,37 @@ func (c *Config) keepMemoryFor() time.Duration {
 
 const visitSuffix = ".mem"
 
+// visitKey is where the key of what is kept lies.
+func (c *Config) visitKey() string { return filepath.Join(c.Run, "memory.key") }
+
+// makeVisitKey makes the key, where one is wanted and there is none.
+func (a *Agent) makeVisitKey() {
+	if a.config.KeepMemory == 0 {
+		return
+	}
+	if err := visit.MakeKey(a.config.visitKey()); err != nil {
+		a.log.Warn("memory is not kept for a return", "error", err)
+	}
+}
+
+// OpenVisit opens kept memory of the host of c; visit.ErrKey where its key is gone.
+func OpenVisit(c *Config, path string) (*visit.File, error) {
+	key, err := visit.ReadKey(c.visitKey())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("kept memory %s: %w", path, visit.ErrKey)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return visit.OpenKept(path, key)
+}
+
 // Visit is kept memory of a guest that left.
 type Visit struct {
 	Guest string
 	Path  string
 	Bytes int64     // on the disk
-	Until time.Time // its lease
+	Until time.Time // its lease; zero: it is of no use
 }
 
 // Visits lists what is kept on the host of c, the oldest first.
@@ -57,7 +83,11 @@ func Visits(c *Config) ([]Visit, error) {
 			continue
 		}
 		until := time.Unix(st.Mtim.Unix()).Add(c.keepMemoryFor())
-		if c.KeepMemory == 0 {
+		f, err := OpenVisit(c, path)
+		if err == nil {
+			f.Close() //nolint:errcheck // it was read only
+		}
+		if c.KeepMemory == 0 || errors.Is(err, visit.ErrKey) {
 			until = time.Time{}
 		}
 		out = append(out, Visit{Guest: guest, Path: path, Bytes: st.Blocks * 512, Until: until})
@@ -119,7 +149,12 @@ func (m *outgoing) beginVisit() *visit.Writer {
 	if _, ok, err := m.a.roomFor(memory); !ok || err != nil {
 		return nil
 	}
-	w, err := visit.Create(m.a.config.dir("visits"))
+	key, err := visit.ReadKey(m.a.config.visitKey())
+	if err != nil {
+		m.a.log.Warn("memory is not kept for a return", "migration", m.plan.ID, "error", err)
+		return nil
+	}
+	w, err := visit.Create(m.a.config.dir("visits"), key)
 	if err != nil {
 		m.a.log.Warn("memory is not kept for a return", "migration", m.plan.ID, "error", err)
 		return nil
@@ -153,8 +188,11 @@ func (m *incoming) elsewhere() (out []*visit.File) {
 	if m.a.config.KeepMemory == 0 {
 		return nil
 	}
+	if f, err := OpenVisit(m.a.config, m.a.visitPath(m.plan.Guest)); err == nil {
+		out = append(out, f)
+	}
 	image := m.a.config.image(m.work.preparation.Description.Image)
-	for _, path := range []string{m.a.visitPath(m.plan.Guest), image.Kernel, image.Initrd} {
+	for _, path := range []string{image.Kernel, image.Initrd} {
 		if path == "" {
 			continue
 		}

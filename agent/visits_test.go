@@ -7,25 +7,46 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"godwit/transfer/encode/visit"
+	"godwit/transfer/pages"
 )
 
-// visitsHost has memory kept of guests, by age.
+// visitsHost has memory kept of guests, by age, 64 KiB each.
 func visitsHost(t *testing.T, c *Config, kept map[string]time.Duration) *Agent {
 	t.Helper()
-	c.State = t.TempDir()
-	if err := os.MkdirAll(c.dir("visits"), 0o700); err != nil {
+	c.State, c.Run = t.TempDir(), t.TempDir()
+	if err := visit.MakeKey(c.visitKey()); err != nil {
 		t.Fatal(err)
 	}
+	key, err := visit.ReadKey(c.visitKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &Agent{config: c, log: slog.New(slog.DiscardHandler)}
 	for name, age := range kept {
-		path := c.dir("visits", name)
-		if err := os.WriteFile(path, make([]byte, 64<<10), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chtimes(path, time.Time{}, time.Now().Add(-age)); err != nil {
+		a.keepSome(t, name, age, key)
+	}
+	return a
+}
+
+func (a *Agent) keepSome(t *testing.T, name string, age time.Duration, key visit.Key) {
+	t.Helper()
+	w, err := visit.Create(a.config.dir("visits"), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for page := range uint64(14) { // beside a head and a table
+		if err := w.Write(page, make([]byte, pages.Size)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return &Agent{config: c, log: slog.New(slog.DiscardHandler)}
+	if err := w.Name(name); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(a.config.dir("visits", name), time.Time{}, time.Now().Add(-age)); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (a *Agent) keptNames(t *testing.T) []string {
@@ -61,6 +82,28 @@ func TestKeptMemoryIsBounded(t *testing.T) {
 		if got := a.keptNames(t); !slices.Equal(got, append([]string{".tmp-x"}, c.want...)) {
 			t.Errorf("%s: kept %v, want %v", name, got, c.want)
 		}
+	}
+}
+
+// What another key has sealed, as that before a power cut, is of no use to anybody.
+func TestKeptMemoryWithoutItsKey(t *testing.T) {
+	const some = 8 << 30
+	a := visitsHost(t, &Config{KeepMemory: some}, map[string]time.Duration{"a.mem": 0})
+	a.keepSome(t, "b.mem", 0, visit.Key{9})
+	if _, err := OpenVisit(a.config, a.visitPath("a")); err != nil {
+		t.Error(err)
+	}
+	a.boundVisits(some)
+	if got := a.keptNames(t); !slices.Equal(got, []string{"a.mem"}) {
+		t.Errorf("kept %v", got)
+	}
+	if err := os.Remove(a.config.visitKey()); err != nil {
+		t.Fatal(err)
+	}
+	a.makeVisitKey()
+	a.boundVisits(some)
+	if got := a.keptNames(t); len(got) != 0 {
+		t.Errorf("kept %v after the key was lost", got)
 	}
 }
 

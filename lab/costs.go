@@ -13,6 +13,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"godwit/agent"
 	"godwit/lab/report"
 	"godwit/netstate/netns"
 	"godwit/transfer/encode"
@@ -127,10 +128,16 @@ func (r *run) keepLeft(m *move) {
 
 // leastBytes is what the memory of a guest that left takes at the least: each content once,
 // those of the image's files not at all, 64 of them together as small as zstd makes them.
-func leastBytes(ctx context.Context, left string, images ...string) (int64, error) {
+func leastBytes(ctx context.Context, left *visit.File, images ...string) (int64, error) {
 	seen := map[uint64]bool{}
 	for _, path := range images {
-		if err := eachPage(ctx, path, func(_ []byte, hash uint64) { seen[hash] = true }); err != nil {
+		f, err := visit.Open(path)
+		if err != nil {
+			return 0, err
+		}
+		err = eachPage(ctx, f, func(_ []byte, hash uint64) { seen[hash] = true })
+		f.Close() //nolint:errcheck // it was read only
+		if err != nil {
 			return 0, err
 		}
 	}
@@ -160,12 +167,7 @@ func leastBytes(ctx context.Context, left string, images ...string) (int64, erro
 
 // eachPage calls look for each page of a file that is not zeros. The hash tells pages of
 // one guest apart well enough for a bound; nothing is coded by it.
-func eachPage(ctx context.Context, path string, look func(page []byte, hash uint64)) error {
-	f, err := visit.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
+func eachPage(ctx context.Context, f *visit.File, look func(page []byte, hash uint64)) error {
 	page := make([]byte, pages.Size)
 	return f.Hashes(ctx, pages.MaxPages, encode.MostOffered, func(first uint64, hashes []uint64) bool {
 		for i, hash := range hashes {
@@ -190,7 +192,13 @@ func (r *run) fillCosts(out *report.Migration, m *move) {
 	if m.left == "" || m != first {
 		return
 	}
-	least, err := leastBytes(context.Background(), m.left, r.w.image.Kernel, r.w.image.Initrd)
+	left, err := agent.OpenVisit(&r.w.agents[m.from].config, m.left)
+	if err != nil {
+		r.tell("bound of the bytes: " + err.Error())
+		return
+	}
+	defer left.Close()
+	least, err := leastBytes(context.Background(), left, r.w.image.Kernel, r.w.image.Initrd)
 	if err != nil {
 		r.tell("bound of the bytes: " + err.Error())
 		return

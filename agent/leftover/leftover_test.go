@@ -22,6 +22,7 @@ import (
 	"godwit/netstate"
 	"godwit/netstate/netns"
 	"godwit/netstate/tunnel"
+	"godwit/transfer/encode/visit"
 	"godwit/vm"
 )
 
@@ -61,6 +62,19 @@ func newHost(t *testing.T) *host {
 		h.must(os.MkdirAll(filepath.Join(h.config.State, dir), 0o700))
 	}
 	return h
+}
+
+// keepMemory keeps memory of a guest that left.
+func (h *host) keepMemory(name string) (path string) {
+	h.Helper()
+	at := filepath.Join(h.config.Run, "memory.key")
+	h.must(visit.MakeKey(at))
+	key, err := visit.ReadKey(at)
+	h.must(err)
+	w, err := visit.Create(filepath.Join(h.config.State, "visits"), key)
+	h.must(err)
+	h.must(w.Name(name))
+	return filepath.Join(h.config.State, "visits", name)
 }
 
 func (h *host) tunnels() string { return filepath.Join(h.config.Run, "tunnels") }
@@ -204,9 +218,9 @@ func TestCleanLeavesWhatIsOwned(t *testing.T) {
 	h.ip("route add 10.9.0.30/32 dev br0 proto 0x67")
 	// Journals.
 	h.journal("m-0000000b", map[string]any{"side": "source", "plan": migration.Plan{ID: "m-0000000b", Guest: "mover", To: "there"}, "state": map[string]any{"course": "forward"}})
-	h.must(os.MkdirAll(filepath.Join(h.config.State, "visits"), 0o700))
-	h.write("visits/gone.mem", "memory, kept for a return")
-	h.must(os.Chtimes(h.write("visits/older.mem", "memory"), time.Time{}, time.Now().Add(-48*time.Hour)))
+	h.keepMemory("gone.mem")
+	h.must(os.Chtimes(h.keepMemory("older.mem"), time.Time{}, time.Now().Add(-48*time.Hour)))
+	h.write("visits/stolen.mem", "memory that another key has sealed")
 	h.must(os.WriteFile(filepath.Join(h.config.State, ".tmp-1"), nil, 0o600))
 	h.must(os.Chtimes(filepath.Join(h.config.State, ".tmp-1"), time.Time{}, time.Now().Add(-time.Hour)))
 
@@ -216,7 +230,7 @@ func TestCleanLeavesWhatIsOwned(t *testing.T) {
 		// while a migration is under way, what may be just being made is its own
 		"stray entry 32 dev br0 table 254", "tap gwt2a")
 	h.want("stays", names(things, func(t Thing) bool { return t.Stays != "" }), "disk lone-1-disk0.raw")
-	left := []string{"disk gone-2-disk0.raw", "disk web-1-disk0.raw", "file .tmp-1", "guest old-1", "kept memory older.mem", "network state forgotten", "tunnel gwt-0000000c", "tunnel gwt-0000000d"}
+	left := []string{"disk gone-2-disk0.raw", "disk web-1-disk0.raw", "file .tmp-1", "guest old-1", "kept memory older.mem", "kept memory stolen.mem", "network state forgotten", "tunnel gwt-0000000c", "tunnel gwt-0000000d"}
 	h.want("left", names(things, Thing.Left), left...)
 	h.want("removed", names(h.clean(), func(Thing) bool { return true }), left...)
 	h.want("left after cleaning", names(h.find(), Thing.Left))

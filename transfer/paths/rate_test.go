@@ -9,7 +9,7 @@ import (
 // each acknowledged when it has arrived.
 func (e *estimate) carry(from time.Time, last, every time.Duration, size int64, rate float64) time.Time {
 	var way []time.Time // when frames that were sent are there
-	free := from // when the lane has sent what it was given
+	free := from        // when the lane has sent what it was given
 	now := from
 	for ; now.Before(from.Add(last)); now = now.Add(every) {
 		for len(way) > 0 && !way[0].After(now) {

@@ -12,6 +12,8 @@ import (
 	"godwit/transfer/pages"
 )
 
+var visitKey = visit.Key{7}
+
 // leave lets a fake guest move with memory as given, noise where that is nil, and returns
 // what it was; begun are called between prologue and pages.
 func (f *fakes) leave(t *testing.T, rng *rand.Rand, memory [][]byte, begun ...func()) [][]byte {
@@ -59,7 +61,7 @@ func (f *fakes) leave(t *testing.T, rng *rand.Rand, memory [][]byte, begun ...fu
 func keptMemory(t *testing.T, rng *rand.Rand) (memory [][]byte, path string) {
 	t.Helper()
 	dir := t.TempDir()
-	keep, err := visit.Create(dir)
+	keep, err := visit.Create(dir, visitKey)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +80,7 @@ func TestReturn(t *testing.T) {
 		memory[rng.IntN(fakePages)] = nil
 	}
 	memory[7], memory[900] = memory[900], memory[7]
-	earlier, err := visit.Open(path)
+	earlier, err := visit.OpenKept(path, visitKey)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +96,7 @@ func TestReturn(t *testing.T) {
 func TestReturnToAHostThatLies(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 4))
 	memory, path := keptMemory(t, rng)
-	earlier, err := visit.Open(path)
+	earlier, err := visit.OpenKept(path, visitKey)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package visit_test
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -16,10 +17,12 @@ func page(b byte) []byte { return bytes.Repeat([]byte{b}, pages.Size) }
 
 func hash(b byte) uint64 { return pages.Fast(page(b)) }
 
+var key = visit.Key{1, 2, 3}
+
 // kept writes pages, and names the file.
 func kept(t *testing.T, dir string, contents map[uint64]byte) *visit.File {
 	t.Helper()
-	w, err := visit.Create(dir)
+	w, err := visit.Create(dir, key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +34,7 @@ func kept(t *testing.T, dir string, contents map[uint64]byte) *visit.File {
 	if err := w.Name("web.mem"); err != nil {
 		t.Fatal(err)
 	}
-	m, err := visit.Open(filepath.Join(dir, "web.mem"))
+	m, err := visit.OpenKept(filepath.Join(dir, "web.mem"), key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +91,7 @@ func TestWhatIsKeptIsOffered(t *testing.T) {
 	if err := m.Content(1002, data); err != nil || !bytes.Equal(data, page(2)) {
 		t.Errorf("content 1002: %v", err)
 	}
-	if m.Content(5001, data) == nil || m.Content(1<<60, data) == nil {
+	if m.Content(5001, data) == nil || m.Content(1003, data) == nil || m.Content(1<<60, data) == nil {
 		t.Error("read what is not there")
 	}
 }
@@ -102,7 +105,7 @@ func TestNames(t *testing.T) {
 	if err := again.Content(0, data); err != nil || data[0] != 2 {
 		t.Errorf("content %d, %v", data[0], err)
 	}
-	w, err := visit.Create(dir)
+	w, err := visit.Create(dir, key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,12 +127,156 @@ func TestNames(t *testing.T) {
 // A file that was cut or overwritten offers what it has.
 func TestDamagedFile(t *testing.T) {
 	dir := t.TempDir()
-	m := kept(t, dir, map[uint64]byte{0: 1, 1: 2})
-	if err := os.Truncate(filepath.Join(dir, "web.mem"), pages.Size+100); err != nil {
+	m := kept(t, dir, map[uint64]byte{0: 1, 1: 2, 2: 3})
+	path := filepath.Join(dir, "web.mem")
+	whole, err := os.ReadFile(path)
+	if err != nil {
 		t.Fatal(err)
 	}
-	offers(t, m, 64, 64) // says what it read
-	if m.Content(1, make([]byte, pages.Size)) == nil {
-		t.Error("read what was cut off")
+	if err := os.Truncate(path, 4*pages.Size+100); err != nil { // in the middle of page 2
+		t.Fatal(err)
+	}
+	whole[3*pages.Size+99] ^= 1 // of page 1
+	if f, err := os.OpenFile(path, os.O_WRONLY, 0); err != nil {
+		t.Fatal(err)
+	} else if _, err := f.WriteAt(whole[:4*pages.Size], 0); err != nil || f.Close() != nil {
+		t.Fatal(err)
+	}
+	if got := offers(t, m, 64, 64); len(got) != 1 || len(got[0].Hashes) != 1 || got[0].Hashes[0] != hash(1) {
+		t.Errorf("offered %v", got)
+	}
+	data := make([]byte, pages.Size)
+	if err := m.Content(0, data); err != nil {
+		t.Error(err)
+	}
+	if m.Content(1, data) == nil || m.Content(2, data) == nil {
+		t.Error("read what was damaged, or cut off")
+	}
+}
+
+// A disk without its key tells nothing: neither what a page was, nor which are alike, nor
+// what changed; and what was put at another place is not read there.
+func TestSealed(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "web.mem")
+	pieces := func() map[string]bool {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(data, page('x')[:16]) {
+			t.Error("a page is to be read in the file")
+		}
+		out := map[string]bool{}
+		for at := 2 * pages.Size; at+pages.Size <= len(data); at += pages.Size {
+			out[string(data[at:at+pages.Size])] = true
+		}
+		return out
+	}
+	same := map[uint64]byte{0: 'x', 1: 'x', 2: 'x'}
+	kept(t, dir, same)
+	first := pieces()
+	m := kept(t, dir, same)
+	for piece := range pieces() {
+		first[piece] = true
+	}
+	if len(first) != 6 {
+		t.Errorf("%d of 6 pages of one content look different", len(first))
+	}
+	if _, err := visit.OpenKept(path, visit.Key{9}); !errors.Is(err, visit.ErrKey) {
+		t.Errorf("opened with another key: %v", err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(data[3*pages.Size:4*pages.Size], data[2*pages.Size:]) // page 0 to the place of page 1
+	copy(data[pages.Size+32:pages.Size+64], data[pages.Size:])
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := make([]byte, pages.Size); m.Content(0, got) != nil || m.Content(1, got) == nil {
+		t.Error("a page was read at the place of another")
+	}
+}
+
+// The newest of a page is kept, whatever was written between.
+func TestNewestIsKept(t *testing.T) {
+	dir := t.TempDir()
+	w, err := visit.Create(dir, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for b := byte(1); b <= 5; b++ {
+		for _, n := range []uint64{7, 300, 8, 100_000} {
+			if err := w.Write(n, page(b)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := w.Name("web.mem"); err != nil {
+		t.Fatal(err)
+	}
+	m, err := visit.OpenKept(filepath.Join(dir, "web.mem"), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	for _, n := range []uint64{7, 8, 300, 100_000} {
+		if data := make([]byte, pages.Size); m.Content(n, data) != nil || !bytes.Equal(data, page(5)) {
+			t.Errorf("page %d is an older one", n)
+		}
+	}
+}
+
+func TestKeyLasts(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "memory.key")
+	if _, err := visit.ReadKey(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a key before it was made: %v", err)
+	}
+	var keys []visit.Key
+	for range 2 {
+		if err := visit.MakeKey(path); err != nil {
+			t.Fatal(err)
+		}
+		k, err := visit.ReadKey(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, k)
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 || keys[0] != keys[1] || keys[0] == (visit.Key{}) {
+		t.Errorf("keys %x, %v", keys, err)
+	}
+}
+
+// BenchmarkContent reads pages anywhere in what is kept, as a return does.
+func BenchmarkContent(b *testing.B) {
+	dir := b.TempDir()
+	w, err := visit.Create(dir, key)
+	if err != nil {
+		b.Fatal(err)
+	}
+	const total = 16 << 10
+	for n := range uint64(total) {
+		if err := w.Write(n, page(byte(n))); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := w.Name("web.mem"); err != nil {
+		b.Fatal(err)
+	}
+	m, err := visit.OpenKept(filepath.Join(dir, "web.mem"), key)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer m.Close()
+	b.SetBytes(pages.Size)
+	data := make([]byte, pages.Size)
+	for i := uint64(0); b.Loop(); i++ {
+		if err := m.Content(i*7919%total, data); err != nil {
+			b.Fatal(err)
+		}
 	}
 }

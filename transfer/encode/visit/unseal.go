@@ -1,0 +1,110 @@
+package visit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"godwit/transfer/pages"
+)
+
+// unseal is Content of a sealed file.
+func (f *File) unseal(index uint64, dst []byte) error {
+	if index >= maxPages || pageAt(index) >= f.size {
+		return fmt.Errorf("no page %d", index)
+	}
+	e := make(entry, entrySize)
+	if _, err := f.file.ReadAt(e, tableAt(index)+int64(index%groupPages*entrySize)); err != nil { //nolint:gosec // small
+		return err
+	}
+	return f.unsealBy(e, index, dst)
+}
+
+// unsealBy reads the page of an entry.
+func (f *File) unsealBy(e entry, index uint64, dst []byte) error {
+	if e.number() == 0 {
+		return fmt.Errorf("no page %d", index)
+	}
+	sealed := make([]byte, pages.Size+tagSize)
+	if _, err := f.file.ReadAt(sealed[:pages.Size], pageAt(index)); err != nil {
+		return err
+	}
+	copy(sealed[pages.Size:], e.tag())
+	nonce, about := nonceFor(e.number(), index)
+	if _, err := f.seal.Open(dst[:0:pages.Size], nonce[:], sealed, about[:]); err != nil {
+		return fmt.Errorf("page %d: %w", index, err)
+	}
+	return nil
+}
+
+// sealedHashes is Hashes of a sealed file. A page that cannot be unsealed is none.
+func (f *File) sealedHashes(ctx context.Context, most, total int, yield func(first uint64, hashes []uint64) bool) error {
+	r := run{most: most, total: total, yield: yield}
+	table, data := make([]byte, pages.Size), make([]byte, pages.Size)
+	for group := uint64(0); tableAt(group*groupPages) < f.size && !r.over; group++ {
+		from, _, err := f.extent(tableAt(group * groupPages))
+		if err != nil {
+			return err
+		}
+		group = max(group, uint64(from/pages.Size-1)/(1+groupPages)) //nolint:gosec // not below the first table
+		if _, err := f.file.ReadAt(table, tableAt(group*groupPages)); err != nil {
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			return fmt.Errorf("read contents: %w", err)
+		}
+		for page := group * groupPages; page < (group+1)*groupPages && !r.over; page++ {
+			e := entryOf(table, page)
+			if e.number() == 0 {
+				continue
+			}
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if f.unsealBy(e, page, data) == nil {
+				r.add(page, hashesOf(data)[0])
+			}
+		}
+	}
+	r.flush()
+	return nil
+}
+
+// run gathers hashes for yield.
+type run struct {
+	most, total int
+	yield       func(first uint64, hashes []uint64) bool
+	first       uint64
+	hashes      []uint64
+	over        bool // no more is wanted
+}
+
+func (r *run) add(page, hash uint64) {
+	next := r.first + uint64(len(r.hashes))
+	if n := len(r.hashes); n > 0 && (page-next > narrow || n+int(page-next) >= r.most) { //nolint:gosec // narrow at most
+		r.flush()
+	}
+	if len(r.hashes) == 0 {
+		r.first, next = page, page
+	}
+	if r.over {
+		return
+	}
+	for range page - next {
+		r.hashes = append(r.hashes, 0)
+	}
+	if r.hashes = append(r.hashes, hash); len(r.hashes) >= r.total {
+		r.hashes = r.hashes[:r.total]
+		r.flush()
+	}
+}
+
+func (r *run) flush() {
+	if len(r.hashes) == 0 || r.over {
+		return
+	}
+	r.total -= len(r.hashes)
+	r.over = !r.yield(r.first, r.hashes) || r.total <= 0
+	r.hashes = nil
+}
