@@ -74,7 +74,7 @@ func TestPostcopyOutlivesAgents(t *testing.T) {
 			id, err := p.w.agents[from].client.Migrate(t.Context(), migration.Request{
 				Guest: "web", To: to, Mode: c.mode, Transfer: "lanes", Downtime: 200 * time.Millisecond})
 			p.must(err)
-			before := p.starves(to, id, 2000)
+			before := p.starves(to, id, 1000)
 			c.hurt()
 			rep := p.endsOn(from, id, 90*time.Second)
 			t.Logf("%+v; when it was hurt %+v; notes %q", rep.PostCopy, before.PostCopy, rep.Notes)

@@ -148,6 +148,9 @@ func (w *world) startAgents(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// keptHere is how much memory of guests that left each host keeps for their return, bytes.
+const keptHere = 2 << 30
+
 func (w *world) agentConfig(h topo.Host, all []topo.Host, tls string) agent.Config {
 	c := agent.Config{
 		Host: h.Name, Site: h.Site, State: filepath.Join(w.dir, h.Name, "state"), Run: filepath.Join(w.dir, h.Name, "run"),
@@ -156,7 +159,7 @@ func (w *world) agentConfig(h topo.Host, all []topo.Host, tls string) agent.Conf
 		Network: agent.Network{
 			Bridge: h.Bridge, LAN: h.LAN, V4: h.GuestV4, V6: h.GuestV6, Gateway4: h.GatewayV4, Gateway6: h.GatewayV6,
 		},
-		Uplinks: uplinksOf(h),
+		Uplinks: uplinksOf(h), KeepMemory: keptHere,
 	}
 	c.Network.First = firstAddress(h, all)
 	for _, other := range all {

@@ -280,3 +280,18 @@ func BenchmarkContent(b *testing.B) {
 		}
 	}
 }
+
+func BenchmarkWrite(b *testing.B) {
+	w, err := visit.Create(b.TempDir(), key)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer w.Close()
+	b.SetBytes(pages.Size)
+	data := page(7)
+	for n := uint64(0); b.Loop(); n++ {
+		if err := w.Write(n%(64<<10), data); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
