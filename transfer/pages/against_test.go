@@ -51,6 +51,7 @@ func (m *model) actions() map[string]func(*rapid.T) {
 			}
 			if waits {
 				m.urgent = append(m.urgent, page)
+				m.near = m.near || m.postCopy
 			}
 		},
 		"skip": func(t *rapid.T) {
@@ -89,4 +90,49 @@ func TestStoreAgainstModel(t *testing.T) {
 		m.drain()
 		m.check(t)
 	})
+}
+
+// around are what waits near a page that was urgent in post-copy: all is one area here.
+func (m *model) around(most int) (full []uint64) {
+	if !m.near {
+		return nil
+	}
+	m.near = false
+	for page := range uint64(modelPages) {
+		if m.waiting[page] == 0 {
+			continue
+		}
+		if len(full) == most {
+			m.near = true
+			return full
+		}
+		full = append(full, page)
+	}
+	return full
+}
+
+// inOrder are the next pages of the order of post-copy, made when it is first looked at.
+// There is one area here, with few hot pages or some.
+func (m *model) inOrder(most int, taken []uint64) (full []uint64) {
+	if m.postCopy && !m.ordered {
+		m.ordered = true
+		for page, id := range m.waiting {
+			if id != 0 && !slices.Contains(taken, page) {
+				m.order = append(m.order, page)
+			}
+		}
+		slices.SortFunc(m.order, func(a, b uint64) int {
+			if ha, hb := classOf(uint8(m.heat[a])), classOf(uint8(m.heat[b])); ha != hb {
+				return hb - ha
+			}
+			return int(a) - int(b)
+		})
+	}
+	for len(m.order) > 0 && len(full) < most {
+		if page := m.order[0]; m.waiting[page] != 0 && !slices.Contains(taken, page) {
+			full = append(full, page)
+		}
+		m.order = m.order[1:]
+	}
+	return full
 }

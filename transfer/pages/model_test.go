@@ -29,6 +29,9 @@ type model struct {
 	postCopy  bool
 	skip      int
 	urgent    []uint64
+	near      bool
+	order     []uint64
+	ordered   bool
 }
 
 type delivered struct {
@@ -157,18 +160,22 @@ func (m *model) expect(most int) (zero, full []uint64, urgent bool) {
 	if urgent {
 		return zero, full, true
 	}
+	full = m.around(most)
+	full = append(full, m.inOrder(most-len(full), full)...)
+	var rest []uint64
 	for page, id := range m.waiting {
 		switch {
 		case m.flights(page) > 0 && !m.stopped:
 		case id == 0:
 			zero = append(zero, page)
+		case slices.Contains(full, page):
 		case m.skip > 0 && Floor(classOf(uint8(m.heat[page]))) >= m.skip && !m.stopped && !m.store.refused:
 		default:
-			full = append(full, page)
+			rest = append(rest, page)
 		}
 	}
 	slices.Sort(zero)
-	slices.SortFunc(full, func(a, b uint64) int {
+	slices.SortFunc(rest, func(a, b uint64) int {
 		ha, hb := classOf(uint8(m.heat[a])), classOf(uint8(m.heat[b]))
 		if m.postCopy {
 			ha, hb = hb, ha
@@ -178,6 +185,7 @@ func (m *model) expect(most int) (zero, full []uint64, urgent bool) {
 		}
 		return int(a) - int(b)
 	})
+	full = append(full, rest...)
 	return zero, full[:min(len(full), most)], false
 }
 

@@ -26,6 +26,9 @@ type Store struct {
 	zeros   *set          // zero pages that may be taken
 	blocked *set          // pages that wait for their own older frame
 	urgent  []uint64
+	near    []uint64 // first pages of areas with a page that was urgent
+	order   []uint64 // what waits, as post-copy takes it
+	ordered bool     // order was made
 
 	frames map[uint64]*Frame // unacknowledged
 	sent   map[uint64]bool   // those of frames that Sent was called for

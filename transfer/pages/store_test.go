@@ -160,6 +160,49 @@ func TestUrgentTravelsAlone(t *testing.T) {
 	}
 }
 
+// In post-copy the area of a page that is urgent follows it, the last one first; hot pages by
+// themselves go before areas of them, and what is not hot at the end.
+func TestPostCopyOrder(t *testing.T) {
+	s := New(1000, NewArena(1000*Size, nil, nil))
+	put := func(version byte, pages ...uint64) {
+		t.Helper()
+		for _, page := range pages {
+			if err := s.Put(page, content(version)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var cold, area []uint64
+	for page := range uint64(64) {
+		cold, area = append(cold, page), append(area, 640+page)
+	}
+	lonely, mild := []uint64{130, 131, 900}, uint64(320)
+	put(1, cold...)
+	put(1, area...)
+	put(1, append(lonely, 200, mild)...)
+	for version := byte(2); version < 9; version++ {
+		put(version, area...)
+		put(version, lonely...)
+	}
+	put(2, mild)
+	s.PostCopy()
+	take := func(most int, want ...uint64) {
+		t.Helper()
+		if f := mustTake(t, s, most); !slices.Equal(numbers(f), want) {
+			t.Errorf("took %v, want %v", numbers(f), want)
+		}
+	}
+	take(5, 130, 131, 900, 320, 640)
+	s.Urgent(700)
+	take(8, 700)
+	take(3, area[1:4]...)
+	s.Urgent(40)
+	take(8, 40)
+	take(4, cold[:4]...)
+	take(64, slices.Concat(cold[4:40], cold[41:], area[4:9])...)
+	take(64, slices.Concat(area[9:60], area[61:], []uint64{200})...)
+}
+
 func BenchmarkStore(b *testing.B) {
 	const total = 1 << 14
 	s := New(total, NewArena(total*Size/2, nil, nil))

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -178,7 +179,7 @@ func TestHurryLeavesTheLastToTheFast(t *testing.T) {
 	w.s.Hurry(0)
 	began := time.Now()
 	for i := 61; i <= 90; i++ {
-		if err := w.s.Send(t.Context(), uint64(i), payload(uint64(i), 32<<10)); err != nil {
+		if err := w.s.Send(t.Context(), uint64(i), payload(uint64(i), 32<<10), false); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -268,7 +269,7 @@ func TestAbortTellsWhy(t *testing.T) {
 	if err := w.s.Err(); err == nil || err.Error() != "the other end: its QEMU is gone" {
 		t.Errorf("%v", err)
 	}
-	if err := w.s.Send(t.Context(), 2, nil); err == nil {
+	if err := w.s.Send(t.Context(), 2, nil, false); err == nil {
 		t.Error("sent after the end")
 	}
 	w.all[0].kill()
@@ -301,4 +302,43 @@ func TestNumbers(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What is urgent waits for no room, and goes before what waits.
+func TestUrgentGoesFirst(t *testing.T) {
+	a := newLink("a", time.Millisecond, 0)
+	a.broken = true
+	w := newWorld(t, a)
+	defer w.close()
+	w.s.Hurry(1 << 20)
+	w.s.KeepShort()
+	send := func(number uint64, urgent bool) {
+		t.Helper()
+		if err := w.s.Send(t.Context(), number, payload(number, 1000), urgent); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send(1, false)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := w.s.AwaitRoom(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("there is room, with a frame that no lane takes: %v", err)
+	}
+	w.s.Nudge()
+	if err := w.s.AwaitRoom(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	send(2, true)
+	send(3, true)
+	w.s.mu.Lock()
+	var waiting []uint64
+	for _, f := range w.s.queue {
+		waiting = append(waiting, f.number)
+	}
+	w.s.mu.Unlock()
+	if !slices.Equal(waiting, []uint64{2, 3, 1}) {
+		t.Errorf("frames wait as %v", waiting)
+	}
+	a.set(func() { a.broken = false })
+	w.settle(3, 1000, 10*time.Second)
 }

@@ -13,7 +13,8 @@ type estimate struct {
 	expected  float64 // as configured; 0: unknown
 	rtt       time.Duration
 	rttAt     time.Time
-	delivered int64 // bytes acknowledged on this lane since at
+	shortest  time.Duration // the shortest round trip of all: without what waits in queues
+	delivered int64         // bytes acknowledged on this lane since at
 	at        time.Time
 	inflight  int64 // bytes sent on it that are not acknowledged
 	low       int64 // least of inflight since at
@@ -25,6 +26,9 @@ const rttKept = 10 * time.Second
 func (e *estimate) sawRTT(rtt time.Duration, now time.Time) {
 	if rtt <= 0 {
 		return
+	}
+	if e.shortest == 0 || rtt < e.shortest {
+		e.shortest = rtt
 	}
 	if e.rtt == 0 || rtt < e.rtt || now.Sub(e.rttAt) > rttKept {
 		e.rtt, e.rttAt = rtt, now
@@ -104,4 +108,21 @@ func (e *estimate) arrival(size int64) (time.Duration, bool) {
 	}
 	waiting := max(0, float64(e.inflight)-speed*e.rtt.Seconds()) // the rest is on its way
 	return e.rtt/2 + time.Duration((waiting+float64(size))/speed*float64(time.Second)), true
+}
+
+// queuedShort is how long what is sent may wait on its way where queues are kept short.
+// Less would leave the lane idle where an acknowledgement comes late, as one does where
+// processors are busy.
+const queuedShort = 30 * time.Millisecond
+
+// brimful says whether size more than what is under way would wait in some queue: it is what
+// fits on the way, and a little. A round trip that has grown counts for a fourth, in case the
+// path has, and not a queue.
+func (e *estimate) brimful(size int64) bool {
+	speed := e.speed()
+	if speed <= 0 || e.shortest == 0 {
+		return false
+	}
+	fits := max(e.shortest, e.rtt/4) + queuedShort
+	return float64(e.inflight-size) >= speed*fits.Seconds() // a frame is acknowledged when all of it is there
 }

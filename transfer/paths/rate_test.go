@@ -81,3 +81,27 @@ func TestLittleToSendTellsNothing(t *testing.T) {
 		t.Errorf("a lane that never was full has a rate of %.2f MB/s", e.rate/1e6)
 	}
 }
+
+// TestBrimful: where queues are kept short a lane has what fits on its way, and
+// 30 ms and a frame more.
+func TestBrimful(t *testing.T) {
+	for name, c := range map[string]struct {
+		speed         float64
+		shortest, rtt time.Duration
+		most          int64 // bytes under way before it is
+	}{
+		"nothing is known":          {0, 0, 0, 1 << 40},
+		"no queue":                  {10e6, 20 * time.Millisecond, 20 * time.Millisecond, 501_000},
+		"a queue that was built":    {10e6, 20 * time.Millisecond, 70 * time.Millisecond, 501_000},
+		"a path that got longer":    {10e6, 20 * time.Millisecond, 400 * time.Millisecond, 1_301_000},
+		"a slow one is not starved": {100e3, 100 * time.Millisecond, 100 * time.Millisecond, 14_000},
+	} {
+		e := estimate{rate: c.speed, shortest: c.shortest, rtt: c.rtt}
+		if e.inflight = c.most - 1; e.brimful(1000) {
+			t.Errorf("%s: brimful with %d bytes", name, e.inflight)
+		}
+		if e.inflight = c.most; c.speed > 0 && !e.brimful(1000) {
+			t.Errorf("%s: not brimful with %d bytes", name, e.inflight)
+		}
+	}
+}

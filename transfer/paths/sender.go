@@ -1,11 +1,9 @@
 package paths
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"time"
 
@@ -43,12 +41,15 @@ type Sender struct {
 	again   int64
 	hurry   bool
 	behind  int64 // bytes that will follow the queue
+	short   bool  // queues are kept short
+	nudged  bool  // AwaitRoom is to return
 }
 
 // frame is one that is not acknowledged. Its bytes do not change.
 type frame struct {
 	number  uint64
 	payload []byte
+	urgent  bool
 	flights []*flight
 }
 
@@ -74,13 +75,38 @@ func NewSender(ctx context.Context, config SenderConfig) *Sender {
 	return s
 }
 
-// AwaitRoom waits until Send would not wait, so that what is sent can be chosen then.
+// AwaitRoom waits until Send would not wait, so that what is sent can be chosen then, or for
+// a Nudge.
 func (s *Sender) AwaitRoom(ctx context.Context) error {
 	stop := s.wakeWith(ctx)
 	defer stop()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.awaitRoom(ctx)
+	for !s.nudged && !s.room() && !s.ended && ctx.Err() == nil {
+		s.changed.Wait()
+	}
+	s.nudged = false
+	if s.ended {
+		return context.Cause(s.ctx)
+	}
+	return ctx.Err()
+}
+
+// Nudge lets AwaitRoom, now or the next time, not wait: there is something urgent.
+func (s *Sender) Nudge() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.nudged = true
+	s.changed.Broadcast()
+}
+
+// KeepShort keeps queues short from now on: a lane gets what fits on its way, and what waits
+// beyond that some 30 ms, so that what is urgent is soon there. Urgent frames go at
+// once.
+func (s *Sender) KeepShort() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.short = true
 }
 
 func (s *Sender) awaitRoom(ctx context.Context) error {
@@ -94,8 +120,9 @@ func (s *Sender) awaitRoom(ctx context.Context) error {
 }
 
 // Send queues a frame; numbers go up by one from 1. It waits until a lane wants it, or
-// everything ends. The payload, at most wire.MaxPayload, is kept until it is acknowledged.
-func (s *Sender) Send(ctx context.Context, number uint64, payload []byte) error {
+// everything ends; one that is urgent for nothing, and goes before those that are not. The
+// payload, at most wire.MaxPayload, is kept until it is acknowledged.
+func (s *Sender) Send(ctx context.Context, number uint64, payload []byte, urgent bool) error {
 	stop := s.wakeWith(ctx)
 	defer stop()
 	s.mu.Lock()
@@ -103,13 +130,19 @@ func (s *Sender) Send(ctx context.Context, number uint64, payload []byte) error 
 	if number != s.highest+1 || len(payload) > wire.MaxPayload {
 		return fmt.Errorf("send frame %d of %d bytes after frame %d", number, len(payload), s.highest)
 	}
-	if err := s.awaitRoom(ctx); err != nil {
-		return err
+	if !urgent || s.bytes >= mostBytes {
+		if err := s.awaitRoom(ctx); err != nil {
+			return err
+		}
 	}
-	f := &frame{number: number, payload: payload}
+	f := &frame{number: number, payload: payload, urgent: urgent}
 	s.highest = number
 	s.unacked[number] = f
-	s.queue = append(s.queue, f)
+	at := len(s.queue)
+	for urgent && at > 0 && !s.queue[at-1].urgent {
+		at--
+	}
+	s.queue = slices.Insert(s.queue, at, f)
 	s.queued += f.size()
 	s.bytes += f.size()
 	s.changed.Broadcast()
@@ -173,7 +206,7 @@ func (s *Sender) pick(l *lane, now time.Time) *flight {
 			s.unqueue()
 			continue
 		}
-		if s.hurry && s.sooner(l, f) {
+		if s.short && !f.urgent && l.brimful(f.size()) || s.hurry && s.sooner(l, f) {
 			return nil
 		}
 		s.unqueue()
@@ -202,18 +235,22 @@ func (s *Sender) put(l *lane, f *frame, now time.Time) *flight {
 	return fl
 }
 
-// sooner says whether f, with all that is to be sent before the end, would arrive sooner
-// over some other lane than over l by itself.
+// sooner says whether f, with all that is to be sent before the end if it is not urgent,
+// would arrive sooner over some other lane than over l by itself.
 func (s *Sender) sooner(l *lane, f *frame) bool {
 	here, known := l.arrival(f.size())
 	if !known {
 		return false
 	}
+	all := s.queued + s.behind
+	if f.urgent {
+		all = f.size()
+	}
 	for _, other := range s.lanes {
 		if other == l {
 			continue
 		}
-		if there, known := other.arrival(s.queued + s.behind); known && there < here {
+		if there, known := other.arrival(all); known && there < here {
 			return true
 		}
 	}
@@ -306,84 +343,4 @@ func (s *Sender) settle(l *lane, number uint64, now time.Time) {
 		fl.lane.lost(f.size())
 	}
 	s.config.Acked(number)
-}
-
-// keepOpen opens a lane, again and again, until the session ends.
-func (s *Sender) keepOpen(config Lane) {
-	pause := backOff
-	for s.ctx.Err() == nil {
-		began := time.Now()
-		err := s.openOnce(config)
-		if s.ctx.Err() != nil {
-			return
-		}
-		s.mu.Lock()
-		over := s.bye != nil
-		if !over {
-			s.path(config.Path).Last = err.Error()
-		}
-		s.mu.Unlock()
-		if over {
-			return
-		}
-		if time.Since(began) > 2*backOffMax+dialLimit {
-			pause = backOff // it had worked
-		}
-		select {
-		case <-time.After(max(backOff, pause-time.Since(began))): // a try that took long was pause enough
-		case <-s.ctx.Done():
-			return
-		}
-		pause = min(2*pause, backOffMax)
-	}
-}
-
-// openOnce opens a lane and serves it until it ends.
-func (s *Sender) openOnce(config Lane) error {
-	ctx, cancel := context.WithTimeout(s.ctx, dialLimit)
-	conn, err := config.Open(ctx)
-	cancel()
-	if err != nil {
-		return err
-	}
-	l := &lane{path: config.Path, conn: conn}
-	l.expected = float64(config.Rate)
-	r := bufio.NewReaderSize(counting{conn, &l.read}, 64<<10)
-	if err := s.greet(l, r); err != nil {
-		abort(conn)
-		return err
-	}
-	return s.run(l, r)
-}
-
-// greet says hello and awaits the answer.
-func (s *Sender) greet(l *lane, r *bufio.Reader) error {
-	stop := context.AfterFunc(s.ctx, func() { abort(l.conn) })
-	defer stop()
-	if err := l.conn.SetDeadline(time.Now().Add(helloLimit)); err != nil {
-		return err
-	}
-	hello := wire.Hello{Lowest: wire.Oldest, Highest: wire.Version, Migration: s.id.Migration, Key: s.id.Key, Path: l.path}
-	if _, err := l.conn.Write(wire.AppendHello(nil, hello)); err != nil {
-		return err
-	}
-	kind, body, err := wire.Read(r, nil)
-	switch {
-	case errors.Is(err, io.EOF):
-		return errors.New("closed before a welcome")
-	case err != nil:
-		return err
-	case kind == wire.KindBye:
-		return s.heardBye(string(body))
-	case kind != wire.KindWelcome:
-		return fmt.Errorf("message of kind %d instead of a welcome", kind)
-	}
-	version, err := wire.ParseWelcome(body)
-	if err != nil {
-		return err
-	}
-	if version < wire.Oldest || version > wire.Version {
-		return fmt.Errorf("welcome to version %d, which was not offered", version)
-	}
-	return l.conn.SetDeadline(time.Time{})
 }

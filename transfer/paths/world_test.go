@@ -202,7 +202,7 @@ func payload(number uint64, size int) []byte {
 func (w *world) send(n, size int) {
 	w.t.Helper()
 	for i := 1; i <= n; i++ {
-		if err := w.s.Send(context.Background(), uint64(i), payload(uint64(i), size)); err != nil {
+		if err := w.s.Send(context.Background(), uint64(i), payload(uint64(i), size), false); err != nil {
 			w.t.Fatalf("send frame %d: %v", i, err)
 		}
 	}

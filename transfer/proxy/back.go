@@ -95,6 +95,7 @@ func (s *Source) fault(body []byte) error {
 		}
 	}
 	s.faults.Add(int64(len(wanted)))
+	s.sender.Nudge()
 	return nil
 }
 

@@ -63,7 +63,7 @@ func (s *Source) code() error {
 		s.count(f, counts, level)
 		s.hurryOn()
 		last = f.Number
-		if err := s.sender.Send(s.ctx, f.Number, body); err != nil {
+		if err := s.sender.Send(s.ctx, f.Number, body, f.Urgent); err != nil {
 			return err
 		}
 	}
@@ -130,6 +130,7 @@ func (s *Source) handOver() error {
 	start := wire.Start{Tail: uint32(s.tailPlain), Devices: uint32(s.devices)} //nolint:gosec // at most MaxTail
 	s.mu.Unlock()
 	s.store.PostCopy()
+	s.sender.KeepShort()
 	return s.sender.Control(s.ctx, wire.TopicRun, wire.AppendRun(nil, start), true)
 }
 
@@ -147,10 +148,10 @@ const frameTime = 10 * time.Millisecond
 
 // frameSize is how many pages the next frame takes.
 func (s *Source) frameSize() int {
-	if s.early.Load() {
-		return 16 // what the guest waits for is soon next
-	}
 	n := int(s.guestRate() * frameTime.Seconds() / pages.Size)
+	if s.early.Load() {
+		return min(max(n, 4), 16) // what the guest waits for is soon next
+	}
 	return min(max(n/16*16, 16), pages.MaxPages)
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"godwit/transfer/inlet"
 	"godwit/transfer/pages"
+	"godwit/transfer/paths"
 	"godwit/transfer/wire"
 )
 
@@ -34,7 +35,9 @@ func TestSourceRefusesLies(t *testing.T) {
 		"an end before there was anything": {false, true, []func(*Source) error{func(s *Source) error { return s.passShut([]byte{1}) }}, "has not begun"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &Source{config: SourceConfig{Refill: c.refill}, store: pages.New(100, pages.NewArena(1<<20, nil, nil))}
+			sender := paths.NewSender(t.Context(), paths.SenderConfig{})
+			defer sender.Close() //nolint:errcheck // it had no lanes
+			s := &Source{config: SourceConfig{Refill: c.refill}, store: pages.New(100, pages.NewArena(1<<20, nil, nil)), sender: sender}
 			s.early.Store(c.early)
 			if c.refill {
 				s.refill = &refill{wanted: inlet.NewMissing(100), early: map[uint64]bool{}, all: make(chan struct{})}

@@ -35,6 +35,7 @@ func (s *Source) beginRefill(total uint64) {
 	s.early.Store(true)
 	s.Hurry()
 	s.store.PostCopy()
+	s.sender.KeepShort()
 }
 
 // awaitWanted waits until it is known what is missing, where that is all that is sent.
@@ -126,6 +127,7 @@ func (s *Source) putAgain(p *qstream.Page) error {
 	if s.refill.early[p.Number] {
 		delete(s.refill.early, p.Number)
 		s.store.Urgent(p.Number)
+		s.sender.Nudge()
 	}
 	return nil
 }

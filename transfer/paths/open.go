@@ -1,0 +1,92 @@
+package paths
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"godwit/transfer/wire"
+)
+
+// keepOpen opens a lane, again and again, until the session ends.
+func (s *Sender) keepOpen(config Lane) {
+	pause := backOff
+	for s.ctx.Err() == nil {
+		began := time.Now()
+		err := s.openOnce(config)
+		if s.ctx.Err() != nil {
+			return
+		}
+		s.mu.Lock()
+		over := s.bye != nil
+		if !over {
+			s.path(config.Path).Last = err.Error()
+		}
+		s.mu.Unlock()
+		if over {
+			return
+		}
+		if time.Since(began) > 2*backOffMax+dialLimit {
+			pause = backOff // it had worked
+		}
+		select {
+		case <-time.After(max(backOff, pause-time.Since(began))): // a try that took long was pause enough
+		case <-s.ctx.Done():
+			return
+		}
+		pause = min(2*pause, backOffMax)
+	}
+}
+
+// openOnce opens a lane and serves it until it ends.
+func (s *Sender) openOnce(config Lane) error {
+	ctx, cancel := context.WithTimeout(s.ctx, dialLimit)
+	conn, err := config.Open(ctx)
+	cancel()
+	if err != nil {
+		return err
+	}
+	l := &lane{path: config.Path, conn: conn}
+	l.expected = float64(config.Rate)
+	r := bufio.NewReaderSize(counting{conn, &l.read}, 64<<10)
+	if err := s.greet(l, r); err != nil {
+		abort(conn)
+		return err
+	}
+	return s.run(l, r)
+}
+
+// greet says hello and awaits the answer.
+func (s *Sender) greet(l *lane, r *bufio.Reader) error {
+	stop := context.AfterFunc(s.ctx, func() { abort(l.conn) })
+	defer stop()
+	if err := l.conn.SetDeadline(time.Now().Add(helloLimit)); err != nil {
+		return err
+	}
+	hello := wire.Hello{Lowest: wire.Oldest, Highest: wire.Version, Migration: s.id.Migration, Key: s.id.Key, Path: l.path}
+	if _, err := l.conn.Write(wire.AppendHello(nil, hello)); err != nil {
+		return err
+	}
+	kind, body, err := wire.Read(r, nil)
+	switch {
+	case errors.Is(err, io.EOF):
+		return errors.New("closed before a welcome")
+	case err != nil:
+		return err
+	case kind == wire.KindBye:
+		return s.heardBye(string(body))
+	case kind != wire.KindWelcome:
+		return fmt.Errorf("message of kind %d instead of a welcome", kind)
+	}
+	version, err := wire.ParseWelcome(body)
+	if err != nil {
+		return err
+	}
+	if version < wire.Oldest || version > wire.Version {
+		return fmt.Errorf("welcome to version %d, which was not offered", version)
+	}
+	return l.conn.SetDeadline(time.Time{})
+}
