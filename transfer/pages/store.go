@@ -293,7 +293,7 @@ func (s *Store) stop() {
 	signal(s.ready)
 }
 
-// PostCopy says that the guest runs at the destination: the hottest go first. It implies
+// PostCopy says that the guest runs at the destination: pages go as inOrder says. It implies
 // Stop and End.
 func (s *Store) PostCopy() {
 	s.mu.Lock()
