@@ -168,7 +168,7 @@ func (m *outgoing) step(in migration.Input) ([]migration.Effect, error) {
 // persist writes state; see migration.Source.MustSync for what must be on the disk.
 func (m *outgoing) persist(state migration.Source, sync bool) error {
 	write := func() error {
-		return m.log.Append(sourceJournal{"source", m.plan, state, m.rec.snapshot().Requested, state.Reached()}, sync)
+		return m.log.Append(sourceJournal{"source", m.plan, state, m.rec.requested(), state.Reached()}, sync)
 	}
 	if state.Course == migration.Forward && state.Phase() == migration.Switch {
 		return m.rec.timed("journal: "+journalWords(state), write)

@@ -227,6 +227,14 @@ func (r *Record) edit(f func(*Report)) {
 	r.changed()
 }
 
+// requested is when the migration was asked for, unix ns. A snapshot would cost the switch
+// as much as what it is written down with.
+func (r *Record) requested() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.report.Requested
+}
+
 // snapshot is a copy of the report as it stands.
 func (r *Record) snapshot() Report {
 	r.mu.Lock()

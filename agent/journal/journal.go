@@ -6,6 +6,12 @@
 // version. The state is the last record; a record cut off by a crash (no newline)
 // was never acted upon and is dropped when the file is opened; a bad record
 // anywhere else is an error, never guessed around.
+//
+// Zero bytes follow the last record: the file has its room from the beginning, written
+// and on the disk, so that syncing a record needs nothing of the file system but the
+// record's own blocks (fdatasync(2)): no commit of its journal, which may wait for what
+// others write. A crash of the host may leave part of a record in that room, with zeros
+// for the rest: a record with zeros in it, JSON never has any, was cut off too.
 package journal
 
 import (
@@ -14,19 +20,25 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Version of the format. 2: states have epochs, and may have been taken back or have
 // vanished; an agent that knows only 1 would read that as nothing.
 const Version = 2
 
-// recordLimit bounds one record, bytes.
-const recordLimit = 1 << 20
+const (
+	recordLimit = 1 << 20   // of one record, bytes
+	fileLimit   = 64 << 20  // of what is read of a file, bytes
+	room        = 128 << 10 // that a file is made or grows by, bytes: of some sixty records
+)
 
 var table = crc32.MakeTable(crc32.Castagnoli)
 
@@ -43,6 +55,7 @@ type File struct {
 	path   string
 	f      *os.File
 	length int64 // of what is valid
+	size   int64 // of the file: zeros follow what is valid
 	broken error // why nothing more can be appended
 }
 
@@ -52,12 +65,12 @@ func Create(dir, id string) (*File, error) {
 		return nil, fmt.Errorf("create journal %s: %w", id, err)
 	}
 	path := filepath.Join(dir, id+".journal")
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("create journal %s: %w", id, err)
 	}
 	j := &File{path: path, f: f}
-	if err := errors.Join(j.Append(opening{Version}, true), SyncDir(dir)); err != nil {
+	if err := errors.Join(j.Append(opening{Version}, false), f.Sync(), SyncDir(dir)); err != nil {
 		f.Close()
 		os.Remove(path)
 		return nil, fmt.Errorf("create journal %s: %w", id, err)
@@ -69,7 +82,7 @@ func Create(dir, id string) (*File, error) {
 // The error is ErrNoState where there is none yet.
 func Open(dir, id string, state any) (*File, error) {
 	path := filepath.Join(dir, id+".journal")
-	data, err := os.ReadFile(path)
+	data, err := readFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("open journal %s: %w", id, err)
 	}
@@ -83,15 +96,32 @@ func Open(dir, id string, state any) (*File, error) {
 	if err := json.Unmarshal(last, state); err != nil {
 		return nil, fmt.Errorf("open journal %s: %w", path, err)
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0o600)
+	f, err := os.OpenFile(path, os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open journal %s: %w", id, err)
 	}
-	if err := f.Truncate(int64(length)); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("open journal %s: %w", id, err)
+	j := &File{path: path, f: f, length: int64(length), size: int64(len(data))}
+	if len(bytes.Trim(data[length:], "\x00")) > 0 { // part of a record that must not be read with the next
+		if err := j.takeBack(); err != nil {
+			f.Close()
+			return nil, fmt.Errorf("open journal %s: %w", id, err)
+		}
 	}
-	return &File{path: path, f: f, length: int64(length)}, nil
+	return j, nil
+}
+
+// readFile reads a whole journal, if it can be one.
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, fileLimit+1))
+	if err == nil && len(data) > fileLimit {
+		err = fmt.Errorf("%s is larger than %d MiB", path, fileLimit>>20)
+	}
+	return data, err
 }
 
 // Read puts the last record of DIR/ID.journal into state and changes nothing, so it may
@@ -99,7 +129,7 @@ func Open(dir, id string, state any) (*File, error) {
 // none yet.
 func Read(dir, id string, state any) error {
 	path := filepath.Join(dir, id+".journal")
-	data, err := os.ReadFile(path)
+	data, err := readFile(path)
 	if err != nil {
 		return fmt.Errorf("read journal %s: %w", id, err)
 	}
@@ -131,16 +161,49 @@ func (j *File) Append(record any, sync bool) error {
 		return fmt.Errorf("write journal %s: %w", j.path, j.broken)
 	}
 	out := fmt.Appendf(nil, "%08x %s\n", crc32.Checksum(line, table), line)
-	_, err = j.f.Write(out)
+	if err = j.grow(len(out)); err == nil {
+		_, err = j.f.WriteAt(out, j.length)
+	}
 	if err == nil && sync {
-		err = j.f.Sync()
+		err = j.sync()
 	}
 	if err != nil {
-		j.broken = j.f.Truncate(j.length)
+		j.broken = j.takeBack()
 		return fmt.Errorf("write journal %s: %w", j.path, errors.Join(err, j.broken))
 	}
 	j.length += int64(len(out))
 	return nil
+}
+
+// sync puts on the disk what was written, and not the file's times.
+func (j *File) sync() error {
+	for {
+		if err := unix.Fdatasync(int(j.f.Fd())); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// grow makes room for n bytes and what comes after them, where there is too little.
+func (j *File) grow(n int) error {
+	if j.length+int64(n) <= j.size {
+		return nil
+	}
+	more := make([]byte, n+room)
+	if _, err := j.f.WriteAt(more, j.size); err != nil {
+		return err
+	}
+	j.size += int64(len(more))
+	return nil
+}
+
+// takeBack removes what follows the last record, and the room with it.
+func (j *File) takeBack() error {
+	err := j.f.Truncate(j.length)
+	if err == nil {
+		j.size = j.length
+	}
+	return err
 }
 
 // Close keeps the file for the next start of the agent.
@@ -176,9 +239,13 @@ func lastRecord(data []byte) (last []byte, length int, err error) {
 	for n := 0; length < len(data); n++ {
 		end := bytes.IndexByte(data[length:], '\n')
 		if end < 0 {
-			return last, length, nil // cut off by a crash
+			return last, length, nil // cut off by a crash, or room
 		}
-		body, err := record(data[length : length+end])
+		line := data[length : length+end]
+		body, err := record(line)
+		if err != nil && bytes.IndexByte(line, 0) >= 0 && bytes.IndexByte(data[length+end+1:], '\n') < 0 {
+			return last, length, nil // cut off by a crash, in the room
+		}
 		if err != nil {
 			return nil, 0, fmt.Errorf("record %d: %w", n, err)
 		}

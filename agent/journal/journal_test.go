@@ -80,8 +80,9 @@ func info(t *testing.T, path string) fs.FileInfo {
 func TestGoldenBytes(t *testing.T) {
 	dir, path := written(t, 1)
 	const first, second, state = "07e5637b {\"godwit_journal\":1}\n", "3302cbe2 {\"godwit_journal\":2}\n", "0cdf86e0 {\"step\":1,\"text\":\"line\\nbreak\"}\n"
-	if got, _ := os.ReadFile(path); string(got) != second+state {
-		t.Fatalf("wrote %q, want %q", got, second+state)
+	got, err := os.ReadFile(path)
+	if after := strings.TrimPrefix(string(got), second+state); err != nil || len(got) < room || strings.Trim(after, "\x00") != "" {
+		t.Fatalf("wrote %.100q, %d bytes, want %q and zeros", got, len(got), second+state)
 	}
 	for _, head := range []string{first, second} {
 		if err := os.WriteFile(path, []byte(head+state), 0o600); err != nil {
@@ -97,10 +98,7 @@ func TestGoldenBytes(t *testing.T) {
 // and the journal goes on from there.
 func TestCutOff(t *testing.T) {
 	dir, path := written(t, 3)
-	whole, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := records(t, path)
 	kept := bytes.LastIndexByte(whole[:len(whole)-1], '\n') + 1
 	for cut := kept; cut < len(whole); cut++ {
 		if err := os.WriteFile(path, whole[:cut], 0o600); err != nil {
@@ -120,6 +118,86 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
+// records are those of a journal, without its room.
+func records(t *testing.T, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes.TrimRight(data, "\x00")
+}
+
+// TestCutOffInItsRoom: a host that loses its power leaves any of a record's sectors in the
+// room of the journal, and zeros for the rest. The record before it is the state, and what
+// comes next is not glued to what was left.
+func TestCutOffInItsRoom(t *testing.T) {
+	dir, path := written(t, 3)
+	whole := records(t, path)
+	kept := bytes.LastIndexByte(whole[:len(whole)-1], '\n') + 1
+	for from := kept; from < len(whole); from++ {
+		for _, to := range []int{from + 1, (from + len(whole)) / 2, len(whole)} {
+			data := append(slices.Clone(whole), make([]byte, 4096)...)
+			clear(data[from:max(to, from+1)])
+			if err := os.WriteFile(path, data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			j, s := reopen(t, dir)
+			if s.Step != 2 {
+				t.Fatalf("zeros from %d to %d of %d: %+v", from, to, len(whole), s)
+			}
+			if err := j.Append(state{Step: 9}, false); err != nil {
+				t.Fatal(err)
+			}
+			if _, s := reopen(t, dir); s.Step != 9 {
+				t.Fatalf("zeros from %d to %d, gone on: %+v", from, to, s)
+			}
+			j.Close()
+		}
+	}
+}
+
+// TestGrows: more records than there was room for.
+func TestGrows(t *testing.T) {
+	dir, path := written(t, 1)
+	j, _ := reopen(t, dir)
+	for i := range 2*room/1000 + 1 {
+		if err := j.Append(state{Step: i, Text: strings.Repeat("x", 1000)}, i%100 == 0); err != nil {
+			t.Fatal(err)
+		}
+		if _, s := reopen(t, dir); s.Step != i {
+			t.Fatalf("read %d, want %d", s.Step, i)
+		}
+	}
+	if size := info(t, path).Size(); size < 2*room || size > 5*room {
+		t.Errorf("%d bytes", size)
+	}
+}
+
+// BenchmarkSync is what a record costs that must be on the disk: the last of a migration's
+// nine, on a file system where others write.
+func BenchmarkSync(b *testing.B) {
+	dir := b.TempDir()
+	s := state{Text: strings.Repeat("x", 2000)}
+	for i := 0; b.Loop(); i++ {
+		b.StopTimer()
+		j, err := Create(dir, fmt.Sprint("m-", i))
+		for range 8 {
+			err = errors.Join(err, j.Append(s, false))
+		}
+		if err := errors.Join(err, os.WriteFile(filepath.Join(dir, "other"), make([]byte, 64<<10), 0o600)); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+		err = j.Append(s, true)
+		b.StopTimer()
+		if err := errors.Join(err, j.Remove()); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+	}
+}
+
 func TestUnreadable(t *testing.T) {
 	line := func(body string) string {
 		return fmt.Sprintf("%08x %s\n", crc32.Checksum([]byte(body), table), body)
@@ -132,6 +210,8 @@ func TestUnreadable(t *testing.T) {
 		{"a flipped bit in the middle", head + strings.Replace(one, "1}", "3}", 1) + two, "record 1: checksum"},
 		{"a flipped bit in a whole last record", head + one + strings.Replace(two, "2}", "3}", 1), "record 2: checksum"},
 		{"a record in the middle cut off", head + one[:15] + two, "record 1: "},
+		{"zeros in a record in the middle", head + one[:15] + "\x00\x00" + one[17:] + two, "record 1: "},
+		{"zeros for a record in the middle", head + strings.Repeat("\x00", len(one)) + two + two, "record 1: "},
 		{"an empty line", head + one + "\n" + two, "record 2: not a record"},
 		{"a checksum that is no number", head + "zzzzzzzz {}\n", "record 1: not a record"},
 		{"a checksum that is short", head + "   ff16a {}\n", "record 1: not a record"},
@@ -221,8 +301,12 @@ func TestAppendRefused(t *testing.T) {
 // not glued to it.
 func TestDiskFull(t *testing.T) {
 	dir, path := written(t, 1)
+	whole := records(t, path)
+	if err := os.WriteFile(path, whole, 0o600); err != nil { // no room is left
+		t.Fatal(err)
+	}
 	j, _ := reopen(t, dir)
-	limit(t, uint64(info(t, path).Size())+20, func() {
+	limit(t, uint64(len(whole))+20, func() {
 		if err := j.Append(state{Step: 2, Text: strings.Repeat("x", 100)}, false); !errors.Is(err, unix.EFBIG) {
 			t.Fatalf("written past the limit: %v", err)
 		}
@@ -260,6 +344,8 @@ func FuzzLastRecord(f *testing.F) {
 	f.Add([]byte("07e5637b {\"godwit_journal\":1}\n0cdf86e0 {\"step\":1,\"text\":\"line\\nbreak\"}\n"))
 	f.Add([]byte("07e5637b {\"godwit_journal\":1}\n0cdf86e0 {\"st"))
 	f.Add([]byte("3302cbe2 {\"godwit_journal\":2}\n0cdf86e0 {\"step\":1,\"text\":\"line\\nbreak\"}\n"))
+	f.Add([]byte("3302cbe2 {\"godwit_journal\":2}\n0cdf86e0 {\"step\":1,\"text\":\"line\\nbreak\"}\n\x00\x00\x00\x00"))
+	f.Add([]byte("3302cbe2 {\"godwit_journal\":2}\n0cdf86e0 {\"st\x00\x00\x00\n\x00"))
 	f.Add([]byte("\n\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		last, length, err := lastRecord(data)
@@ -269,7 +355,8 @@ func FuzzLastRecord(f *testing.F) {
 			}
 			return
 		}
-		if length > len(data) || length > 0 && data[length-1] != '\n' || bytes.IndexByte(data[length:], '\n') >= 0 {
+		torn, _, whole := bytes.Cut(data[min(length, len(data)):], []byte("\n"))
+		if length > len(data) || length > 0 && data[length-1] != '\n' || whole && bytes.IndexByte(torn, 0) < 0 {
 			t.Fatalf("valid up to %d of %d", length, len(data))
 		}
 		again, same, err := lastRecord(data[:length])
