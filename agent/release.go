@@ -84,7 +84,7 @@ func (m *outgoing) handLeftovers() {
 func (m *outgoing) askRelease(ctx context.Context, answer *ReleaseAnswer) error {
 	what := "release"
 	if m.state.InDoubt {
-		what = "release?wait=200ms" // whatever the answer, soon
+		what = "release?wait=50ms" // whatever the answer, soon
 		m.rec.edit(func(r *Report) { r.Outcome = migration.InDoubt })
 	}
 	for {

@@ -79,8 +79,8 @@ func TestTakenBack(t *testing.T) {
 // itself as soon as anything gets through.
 func (p *trial) doubtEnds(faults *linkFaults) {
 	p.Helper()
-	// The goal is 2 s, for the question alone. Here the last of memory waits too, for
-	// TCP to try again, and for round trips of 600 ms.
+	// The goal is 2 s, for the question alone, which is in the log. The last of memory waits
+	// for TCP's slow start at round trips of 600 ms too.
 	const most = 20 * time.Second
 	id := p.began(migration.Request{Guest: "web", To: "sanjose", Downtime: 5 * time.Second})
 	p.reaches(id, string(migration.Switch))

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"sync"
 	"syscall"
 	"time"
 
@@ -32,10 +33,9 @@ type Path struct {
 
 const (
 	dialStagger = 250 * time.Millisecond // between tries of paths
-	dialLimit   = 4 * time.Second
 	// dialAgain is between tries of one path that say nothing: sooner than TCP itself asks
 	// again, so that a path that works again is found at once.
-	dialAgain = 250 * time.Millisecond
+	dialAgain = 100 * time.Millisecond
 	// controlSilence ends a control connection whose path has died: what is sent is not
 	// acknowledged (TCP_USER_TIMEOUT, RFC 5482), or, while an answer is waited for, probes are
 	// not, each controlProbe. The call is repeated on a new one: an old one would wait for
@@ -50,6 +50,13 @@ const (
 	answerLimit = 4 << 20
 )
 
+// Limits of the two parts of a new connection. A handshake has one of its own: whoever was
+// answered at last is not cut off in the middle of it, to begin anew.
+var (
+	dialLimit  = 4 * time.Second // until the other end answers
+	shakeLimit = 4 * time.Second // of TLS
+)
+
 // Link calls one other agent over whichever path answers.
 type Link struct {
 	host  string
@@ -57,16 +64,19 @@ type Link struct {
 	paths []Path // best first
 	id    *Identity
 	http  *http.Client
+	life  context.Context // of what is dialled for calls
+	end   context.CancelFunc
+
+	mu   sync.Mutex
+	left *dialling // what a call began to dial and did not wait for
 }
 
 // NewLink prepares a link to host; nothing is dialled yet.
 func NewLink(id *Identity, host string, port uint16, paths []Path) *Link {
 	l := &Link{host: host, port: port, paths: paths, id: id}
+	l.life, l.end = context.WithCancel(context.Background())
 	l.http = &http.Client{Transport: &http.Transport{
-		DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			conn, _, err := l.dialAny(ctx, "http/1.1")
-			return conn, err
-		},
+		DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return l.dialCall(ctx) },
 		MaxIdleConnsPerHost: 4,
 		IdleConnTimeout:     time.Minute,
 	}}
@@ -79,8 +89,11 @@ func (l *Link) Host() string { return l.host }
 // Paths are the pairs of uplinks, best first.
 func (l *Link) Paths() []Path { return l.paths }
 
-// Close drops idle connections.
-func (l *Link) Close() { l.http.CloseIdleConnections() }
+// Close drops idle connections, and ends what is dialled for calls; there can be none after it.
+func (l *Link) Close() {
+	l.end()
+	l.http.CloseIdleConnections()
+}
 
 // Unreachable is the error of a call that no path carried.
 type Unreachable struct {
@@ -164,7 +177,7 @@ func (l *Link) dialAny(ctx context.Context, protocol string) (net.Conn, Path, er
 	if len(l.paths) == 0 {
 		return nil, Path{}, fmt.Errorf("no path to %s is configured", l.host)
 	}
-	ctx, cancel := context.WithTimeout(ctx, dialLimit)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type result struct {
 		conn net.Conn
@@ -215,12 +228,16 @@ func (l *Link) dial(ctx context.Context, p Path, protocol string, silence time.D
 	if silence == controlSilence {
 		d.KeepAliveConfig = net.KeepAliveConfig{Enable: true, Idle: controlProbe, Interval: controlProbe, Count: int(controlSilence / controlProbe)}
 	}
-	raw, err := reach(ctx, &d, netip.AddrPortFrom(p.Remote, l.port).String())
+	reaching, cancel := context.WithTimeout(ctx, dialLimit)
+	defer cancel()
+	raw, err := reach(reaching, &d, netip.AddrPortFrom(p.Remote, l.port).String())
 	if err != nil {
 		return nil, fmt.Errorf("path %s: %w", p.Name, err)
 	}
 	conn := tls.Client(raw, l.id.client(l.host, protocol))
-	if err := conn.HandshakeContext(ctx); err != nil {
+	shaking, cancel := context.WithTimeout(ctx, shakeLimit)
+	defer cancel()
+	if err := conn.HandshakeContext(shaking); err != nil {
 		raw.Close()
 		return nil, fmt.Errorf("path %s: %w", p.Name, err)
 	}

@@ -31,8 +31,6 @@ const (
 // Open opens a byte stream over one path, on which this side sends at most pace
 // bytes per second (0: no limit).
 func (l *Link) Open(ctx context.Context, p Path, h Header, pace int64) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialLimit)
-	defer cancel()
 	conn, err := l.dial(ctx, p, StreamProtocol, streamSilence, pace)
 	if err != nil {
 		return nil, fmt.Errorf("open stream to %s: %w", l.host, err)

@@ -34,7 +34,7 @@ const (
 	// though it is heard, reads nothing.
 	HalfOpen = 10 * time.Second
 
-	dialLimit  = 4 * time.Second
+	dialLimit  = 8 * time.Second // Open has limits of its own for its parts
 	helloLimit = 4 * time.Second
 	watchEvery = 20 * time.Millisecond
 	// mostBytes bounds the frames that the Sender keeps until they are acknowledged.

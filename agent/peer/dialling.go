@@ -1,0 +1,78 @@
+package peer
+
+import (
+	"context"
+	"net"
+	"time"
+)
+
+// dialling is a connection for calls that is being made. What a call does not wait for any
+// more is the next one's: over a path that has just come back a handshake takes as long as
+// many a limit of a call, and would never be over if each began it anew.
+type dialling struct {
+	done chan struct{}
+	conn net.Conn // when done
+	err  error
+}
+
+// leftFor is how long one that is done waits for the next call.
+const leftFor = time.Second
+
+// dialCall dials for a call, or goes on with what an earlier one has left.
+func (l *Link) dialCall(ctx context.Context) (net.Conn, error) {
+	l.mu.Lock()
+	d := l.left
+	l.left = nil
+	l.mu.Unlock()
+	if d == nil {
+		d = &dialling{done: make(chan struct{})}
+		go func() {
+			defer close(d.done)
+			d.conn, _, d.err = l.dialAny(l.life, "http/1.1")
+		}()
+	}
+	select {
+	case <-d.done:
+		return d.conn, d.err
+	case <-ctx.Done():
+		l.leave(d)
+		return nil, ctx.Err()
+	}
+}
+
+// leave keeps d for the next call, for a while; of two the earlier.
+func (l *Link) leave(d *dialling) {
+	l.mu.Lock()
+	one := l.left == nil
+	if one {
+		l.left = d
+	}
+	l.mu.Unlock()
+	if !one {
+		go d.drop()
+		return
+	}
+	go func() {
+		<-d.done
+		select {
+		case <-time.After(leftFor):
+		case <-l.life.Done():
+		}
+		l.mu.Lock()
+		mine := l.left == d
+		if mine {
+			l.left = nil
+		}
+		l.mu.Unlock()
+		if mine {
+			d.drop()
+		}
+	}()
+}
+
+// drop closes what nobody wants, when it is done.
+func (d *dialling) drop() {
+	if <-d.done; d.conn != nil {
+		d.conn.Close()
+	}
+}

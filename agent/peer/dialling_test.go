@@ -1,0 +1,127 @@
+package peer
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// far is the address of a relay to a server's port: it takes connections at once, and keeps
+// what is sent on them for a while, as a path does that was cut a moment ago.
+func far(t *testing.T, port uint16, hold time.Duration) (at netip.Addr, taken *atomic.Int32) {
+	t.Helper()
+	at, taken = netip.MustParseAddr("127.0.0.2"), new(atomic.Int32)
+	ln, err := net.Listen("tcp", netip.AddrPortFrom(at, port).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	go func() {
+		for {
+			near, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			taken.Add(1)
+			go func() {
+				defer near.Close()
+				time.Sleep(hold)
+				there, err := net.Dial("tcp", netip.AddrPortFrom(loopback, port).String())
+				if err != nil {
+					return
+				}
+				defer there.Close()
+				go io.Copy(there, near) //nolint:errcheck // it ends with either
+				io.Copy(near, there)    //nolint:errcheck // as above
+			}()
+		}
+	}()
+	return at, taken
+}
+
+// shortened changes a limit for one test.
+func shortened(t *testing.T, limit *time.Duration, to time.Duration) {
+	before := *limit
+	*limit = to
+	t.Cleanup(func() { *limit = before })
+}
+
+// TestHandshakeHasItsOwnLimit: who was answered is not cut off in the middle of a handshake,
+// however long it took until then; and a handshake has an end.
+func TestHandshakeHasItsOwnLimit(t *testing.T) {
+	ids := fleet(t, "paris", "rome")
+	port := freePort(t)
+	serve(t, ids["rome"], port, echo(), nil)
+	at, _ := far(t, port, 1500*time.Millisecond)
+	shortened(t, &dialLimit, time.Second)
+	path := Path{Name: "far", Local: loopback, Remote: at}
+	link := NewLink(ids["paris"], "rome", port, []Path{path})
+	t.Cleanup(link.Close)
+	conn, _, err := link.dialAny(within(t, 20*time.Second), "http/1.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	shortened(t, &shakeLimit, 200*time.Millisecond)
+	if _, _, err := link.dialAny(within(t, 20*time.Second), "http/1.1"); err == nil {
+		t.Error("a handshake took longer than its limit")
+	}
+}
+
+// TestDialOutlivesItsCall: calls that are shorter than a handshake over a long path get
+// through in the end, by what earlier ones began.
+func TestDialOutlivesItsCall(t *testing.T) {
+	ids := fleet(t, "paris", "rome")
+	port := freePort(t)
+	serve(t, ids["rome"], port, echo(), nil)
+	at, taken := far(t, port, 2*time.Second)
+	link := NewLink(ids["paris"], "rome", port, []Path{{Name: "far", Local: loopback, Remote: at}})
+	t.Cleanup(link.Close)
+	calls := 0
+	for err := errors.New("not called"); err != nil; calls++ {
+		if calls > 20 {
+			t.Fatalf("after %d calls: %v", calls, err)
+		}
+		var out greeting
+		err = link.Call(within(t, 500*time.Millisecond), http.MethodPost, "/echo", greeting{Text: "at last"}, &out)
+	}
+	if int(taken.Load()) >= calls {
+		t.Errorf("%d calls, %d connections: want fewer", calls, taken.Load())
+	}
+}
+
+// TestDialLeftIsClosed: a connection that no call wants any more does not stay.
+func TestDialLeftIsClosed(t *testing.T) {
+	ids := fleet(t, "paris", "rome")
+	port := freePort(t)
+	serve(t, ids["rome"], port, echo(), nil)
+	at, _ := far(t, port, time.Second)
+	link := NewLink(ids["paris"], "rome", port, []Path{{Name: "far", Local: loopback, Remote: at}})
+	t.Cleanup(link.Close)
+	if err := link.Call(within(t, 50*time.Millisecond), http.MethodPost, "/echo", nil, nil); err == nil {
+		t.Fatal("answered too soon")
+	}
+	var d *dialling
+	for until := time.Now().Add(10 * time.Second); d == nil; { // soon
+		if time.Now().After(until) {
+			t.Fatal("nothing was left")
+		}
+		time.Sleep(time.Millisecond)
+		link.mu.Lock()
+		d = link.left
+		link.mu.Unlock()
+	}
+	<-d.done
+	if d.err != nil {
+		t.Fatal(d.err)
+	}
+	d.conn.SetReadDeadline(time.Now().Add(20 * time.Second)) //nolint:errcheck // the read says so
+	if _, err := d.conn.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("read of it: %v; want it closed", err)
+	}
+}
