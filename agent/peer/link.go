@@ -76,7 +76,7 @@ func NewLink(id *Identity, host string, port uint16, paths []Path) *Link {
 	l := &Link{host: host, port: port, paths: paths, id: id}
 	l.life, l.end = context.WithCancel(context.Background())
 	l.http = &http.Client{Transport: &http.Transport{
-		DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return l.dialCall(ctx) },
+		DialTLSContext:      func(ctx context.Context, _, _ string) (net.Conn, error) { return l.dialCall(ctx) },
 		MaxIdleConnsPerHost: 4,
 		IdleConnTimeout:     time.Minute,
 	}}
