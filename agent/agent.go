@@ -157,9 +157,9 @@ func (a *Agent) known() string {
 // readopt finds again the guests that an earlier agent had under care. A guest whose QEMU is
 // gone is lost, with a line in the log; none is started.
 func (a *Agent) readopt(ctx context.Context) (lost map[string]*Guest) {
-	held, err := a.guests.remembered()
-	if err != nil {
-		a.log.Error("guests", "error", err)
+	held, errs := a.guests.remembered()
+	for _, err := range errs {
+		a.log.Error("guest left as it is", "error", err)
 	}
 	lost = map[string]*Guest{}
 	for _, h := range held {

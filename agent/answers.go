@@ -3,6 +3,7 @@ package agent
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -14,7 +15,7 @@ import (
 // names of devices, and in what is handed to QEMU.
 
 // check says what of an acceptance cannot be meant.
-func (a Acceptance) check(plan migration.Plan) error {
+func (a Acceptance) check(plan migration.Plan, there Neighbour) error {
 	wrong := answersWrong("check")
 	switch {
 	case len(a.Next) > mostAddresses:
@@ -24,9 +25,19 @@ func (a Acceptance) check(plan migration.Plan) error {
 	case len(a.Token) != tokenLength:
 		return wrong("a token of %d bytes", len(a.Token))
 	}
+	if err := checkAddresses(a.Next); err != nil || plan.KeepsAddress() {
+		if err != nil || !slices.EqualFunc(bare(a.Next), bare(plan.Held), func(x, y netip.Addr) bool { return x == y }) {
+			return wrong("the guest keeps its addresses, and it names others, or none")
+		}
+		return nil
+	}
 	for _, addr := range a.Next {
-		if !addr.Prefix.IsValid() {
-			return wrong("an address that is none")
+		ip, subnet := addr.Prefix.Addr(), there.V6
+		if ip.Is4() {
+			subnet = there.V4
+		}
+		if addr.Home != plan.To || subnet.IsValid() && !subnet.Contains(ip) {
+			return wrong("next address %s of %.100q is not of %s's guests' subnet %s", ip, addr.Home, plan.To, subnet)
 		}
 	}
 	return nil

@@ -30,20 +30,21 @@ func TestClockSteps(t *testing.T) {
 
 func TestLeasesMoveWithTheClock(t *testing.T) {
 	now := clock.Now()
+	const a, b = "m-0000000a", "m-0000000b-rome"
 	s := &detours{path: filepath.Join(t.TempDir(), "detours.json"), byID: map[string]*detour{
-		"a": {ID: "a", Up: now, Until: now.Add(leaseTime)}, "b": {ID: "b", Up: now},
+		a: {ID: a, Guest: "web", Up: now, Until: now.Add(leaseTime)}, b: {ID: b, Guest: "web", Up: now},
 	}}
 	if err := s.shift(time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.byID["a"].Until.Sub(now); got != leaseTime+time.Hour {
+	if got := s.byID[a].Until.Sub(now); got != leaseTime+time.Hour {
 		t.Errorf("a's lease ends in %v", got)
 	}
-	if !s.byID["b"].Until.IsZero() {
+	if !s.byID[b].Until.IsZero() {
 		t.Error("one without an end has got one")
 	}
 	again, err := loadDetours(s.path, Network{})
-	if err != nil || again.byID["a"].Until.Sub(now) != leaseTime+time.Hour {
+	if err != nil || again.byID[a].Until.Sub(now) != leaseTime+time.Hour {
 		t.Errorf("on the disk: %v, %v", again, err)
 	}
 	for _, left := range []time.Duration{0, time.Minute} {

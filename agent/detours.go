@@ -2,9 +2,9 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"slices"
@@ -72,16 +72,11 @@ type detours struct {
 
 func loadDetours(path string, n Network) (*detours, error) {
 	s := &detours{path: path, byID: map[string]*detour{}, bridge: n.Bridge, lan: n.LAN}
-	data, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return s, nil
+	var written writtenDetours
+	if err := readJSON(path, &written); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("detours: %w", err)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read detours: %w", err)
-	}
-	if err := json.Unmarshal(data, &s.byID); err != nil {
-		return nil, fmt.Errorf("read detours %s: %w", path, err)
-	}
+	maps.Copy(s.byID, written)
 	return s, nil
 }
 

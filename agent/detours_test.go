@@ -176,7 +176,9 @@ func TestLoadDetours(t *testing.T) {
 	if err != nil || len(s.list("")) != 0 {
 		t.Fatalf("where there is none: %v, %v", s, err)
 	}
-	d := detourOf("t1", 7, []netstate.Away{{Addr: ours, Tunnel: "t1", Gateway: router, Active: true}}, []netstate.Visiting{{Addr: theirs, Tunnel: "t1"}}, "t0a")
+	const id = "m-0000000a-rome"
+	d := detourOf(id, 7, []netstate.Away{{Addr: ours, Tunnel: "t1", Gateway: router, Active: true}}, []netstate.Visiting{{Addr: theirs, Tunnel: "t1"}}, "t0a")
+	d.Tunnel.Name, d.Tunnel.Dir = "gwt-0000000a", "/run/godwit/tunnels"
 	s.byID[d.ID] = d
 	if err := writeJSON(path, s.byID); err != nil {
 		t.Fatal(err)
@@ -184,7 +186,7 @@ func TestLoadDetours(t *testing.T) {
 	if s, err = loadDetours(path, network); err != nil {
 		t.Fatal(err)
 	}
-	got, ok := s.get("t1")
+	got, ok := s.get(id)
 	if !ok || !got.Up.Equal(d.Up) || s.want("web").Away[0].Addr != ours || len(s.list("db")) != 0 || len(s.list("web")) != 1 {
 		t.Errorf("read back %+v", got)
 	}

@@ -49,7 +49,7 @@ func TestJournalEndsLater(t *testing.T) {
 			t.Fatal("the journal stays although the history can be written")
 		}
 	}
-	if rep, ok := a.history("m-00000001"); !ok || rep.Outcome != migration.Aborted {
+	if rep, ok, _ := a.history("m-00000001"); !ok || rep.Outcome != migration.Aborted {
 		t.Errorf("history: %+v, %v", rep, ok)
 	}
 	a.actors.Wait()

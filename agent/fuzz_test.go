@@ -102,9 +102,9 @@ func FuzzAnswers(f *testing.F) {
 	f.Add([]byte(`{"next":[{}],"token":""}`), []byte(`{"tunnel_key":"`+key+`","tunnel":"10.0.0.1:700","memory":"exec:sh -c id"}`))
 	f.Add([]byte(`null`), []byte(`{"tunnel_key":"`+key+`","tunnel":"10.0.0.1:700","memory":"tcp:10.0.0.1:4444,fd=3"}`))
 	f.Fuzz(func(t *testing.T, check, prepare []byte) {
-		plan := migration.Plan{Network: "mptcp", Transfer: "qemu-mptcp"}
+		plan := migration.Plan{Network: "mptcp", Transfer: "qemu-mptcp", To: "rome"}
 		var a Acceptance
-		if json.Unmarshal(check, &a) == nil && a.check(plan) == nil {
+		if json.Unmarshal(check, &a) == nil && a.check(plan, Neighbour{}) == nil {
 			var token [tokenLength]byte
 			if copy(token[:], a.Token) != tokenLength || len(bare(a.Next)) == 0 || len(a.Next) > mostAddresses {
 				t.Fatalf("taken: %+v", a)

@@ -94,6 +94,7 @@ type guests struct {
 	dir    string
 	byName map[string]*Guest
 	coming map[*Guest]bool // being started or received: not under care yet, but numbered
+	unread map[string]error
 }
 
 func (s *guests) find(name string) (*Guest, error) {
@@ -101,6 +102,9 @@ func (s *guests) find(name string) (*Guest, error) {
 	defer s.mu.Unlock()
 	if g, ok := s.byName[name]; ok {
 		return g, nil
+	}
+	if err := s.isReadable(name); err != nil {
+		return nil, err
 	}
 	known := slices.Sorted(func(yield func(string) bool) {
 		for n := range s.byName {
@@ -131,9 +135,16 @@ func (s *guests) all() []*Guest {
 	return out
 }
 
+// unknownNumbers is more guests than an agent that cannot read what it remembers may have.
+const unknownNumbers = 1000
+
 // free is the smallest number that no guest here has.
 func (s *guests) free() int {
-	for n := 1; ; n++ {
+	first := 1
+	if len(s.unread) > 0 {
+		first = unknownNumbers
+	}
+	for n := first; ; n++ {
 		has := func(g *Guest) bool { return g.Held.Number == n }
 		if !slices.ContainsFunc(mapsValues(s.byName), has) && !slices.ContainsFunc(slices.Collect(maps.Keys(s.coming)), has) {
 			return n
@@ -221,34 +232,49 @@ func (s *guests) forget(g *Guest) error {
 	return err
 }
 
-// remembered reads what an earlier agent wrote down.
-func (s *guests) remembered() ([]Held, error) {
+// remembered reads what an earlier agent wrote down. A guest of whom that cannot be read is
+// left as it is: nobody else gets its name here until a person has mended that. The errors
+// are those of such guests.
+func (s *guests) remembered() (out []Held, errs []error) {
 	paths, err := filepath.Glob(filepath.Join(s.dir, "*.json"))
 	if err != nil {
-		return nil, err
+		return nil, []error{err}
 	}
-	var out []Held
+	unread := map[string]error{}
 	for _, p := range paths {
-		data, err := os.ReadFile(p)
-		if err != nil {
-			return nil, fmt.Errorf("read guest: %w", err)
-		}
+		name := strings.TrimSuffix(filepath.Base(p), ".json")
 		var h Held
-		if err := json.Unmarshal(data, &h); err != nil {
-			return nil, fmt.Errorf("read guest %s: %w; mend or remove the file", p, err)
+		err := readJSON(p, &h)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it ended just now
+		}
+		if err == nil && h.Description.Name != name {
+			err = fmt.Errorf("read %s: it is of guest %s; %w", p, h.Description.Name, errUnread)
+		}
+		if err != nil {
+			unread[name], errs = err, append(errs, err)
+			continue
 		}
 		out = append(out, h)
 	}
-	return out, nil
+	s.mu.Lock()
+	s.unread = unread
+	s.mu.Unlock()
+	return out, errs
 }
 
-// readJSON is the inverse of writeJSON.
-func readJSON(path string, value any) error {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return err
+// readable says why what was remembered of a guest is not known, as a problem.
+func (s *guests) readable(name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.isReadable(name)
+}
+
+func (s *guests) isReadable(name string) error {
+	if err := s.unread[name]; err != nil {
+		return &migration.Problem{Code: migration.CodeInternal, Text: fmt.Sprintf("guest %s: left as it is: %v, then start the agent again", name, err)}
 	}
-	return json.Unmarshal(data, value)
+	return nil
 }
 
 // writeJSON replaces path in one act that survives a crash.

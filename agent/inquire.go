@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -124,8 +123,11 @@ func (a *Agent) peerCourse(r *http.Request) (any, error) {
 	if known {
 		rep = rec.snapshot()
 	} else {
-		data, err := os.ReadFile(a.config.dir("history", id+".json"))
-		known = err == nil && json.Unmarshal(data, &rep) == nil
+		var err error
+		if rep, known, err = a.ended(id + ".json"); err != nil {
+			a.log.Warn("history", "migration", id, "error", err)
+			known = true // what it was is not known
+		}
 	}
 	if known && rep.From == a.config.Host && rep.To == caller && rep.Ended != 0 {
 		return CourseAnswer{Course: courseOver, Released: rep.Outcome == migration.Completed, Epoch: rep.Epoch, Problem: rep.Problem}, nil

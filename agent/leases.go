@@ -55,6 +55,9 @@ func (a *Agent) lookAfter(ctx context.Context, d detour) error {
 		}
 		return nil
 	}
+	if a.guests.readable(d.Guest) != nil {
+		return nil
+	}
 	g, err := a.guests.find(d.Guest)
 	if err != nil {
 		return a.endBoth(ctx, d) // the guest is gone
@@ -201,7 +204,7 @@ func (a *Agent) peerEndDetour(r *http.Request) (any, error) {
 	if err := peer.Decode(r, &ended); err != nil {
 		return nil, err
 	}
-	if ended.Survival != nil {
+	if ended.Survival.sane(); ended.Survival != nil {
 		a.amend(migrationOf(d.ID), func(r *Report) { r.Survival = ended.Survival })
 	}
 	return nil, a.endDetour(r.Context(), d)
@@ -296,6 +299,15 @@ func (a *Agent) peerRepoint(r *http.Request) (any, error) {
 		return nil, err
 	}
 	caller := peer.Caller(r)
+	if err := ask.check(a.config.Host); err != nil {
+		return nil, err
+	}
+	if err := a.uplinkOf(caller, ask.Tunnel.Addr(), "repoint guest "+ask.Guest); err != nil {
+		return nil, err
+	}
+	if d, ok := a.detours.get(ask.Migration); ok && (d.Guest != ask.Guest || d.Peer != caller) {
+		return nil, notBelieved("repoint guest %s: detour %s is of guest %s, with %s", ask.Guest, d.ID, d.Guest, d.Peer)
+	}
 	if len(a.awayOf(ask.Guest, ask.Addresses)) != len(ask.Addresses) {
 		return nil, &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf("repoint guest %s: host %s does not send all of %v away", ask.Guest, a.config.Host, ask.Addresses)}
 	}

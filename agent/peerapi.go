@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -107,7 +108,7 @@ func (a *Agent) capable(ctx context.Context, offer Offer) error {
 	if _, err := a.guests.find(offer.Plan.Guest); err == nil {
 		return refuses(a.config.Host, offer, migration.CodeBusy, "it has a guest of that name already")
 	}
-	if err := offer.Description.check(); err != nil {
+	if err := errors.Join(offer.Description.check(), a.guests.readable(offer.Plan.Guest)); err != nil {
 		return err
 	}
 	host, err := qemu.ThisHost(ctx)
@@ -139,6 +140,9 @@ func (a *Agent) peerPrepare(r *http.Request) (any, error) {
 	if err := p.check(); err != nil {
 		return nil, err
 	}
+	if err := a.believe(p); err != nil {
+		return nil, err
+	}
 	m, err := a.incomingFor(p)
 	if err != nil {
 		return nil, err
@@ -164,9 +168,11 @@ func (a *Agent) incomingFor(p Preparation) (*incoming, error) {
 		return m, nil
 	}
 	rec, known := a.records[p.Plan.ID]
-	earlier, kept := a.history(p.Plan.ID)
+	earlier, kept, err := a.history(p.Plan.ID)
 	if known {
 		earlier = rec.snapshot()
+	} else if err != nil {
+		return nil, err // it may have ended here
 	}
 	if (known || kept) && earlier.Epoch >= p.Plan.Epoch {
 		return nil, &migration.Problem{Code: migration.CodeUsage, Text: "migration " + p.Plan.ID + ": it has ended on " + a.config.Host}
@@ -308,6 +314,7 @@ func (a *Agent) peerAbort(r *http.Request) (any, error) {
 	if err := peer.Decode(r, &ask); err != nil {
 		return nil, err
 	}
+	saneProblem(&ask.Problem)
 	if ask.Text == "" {
 		ask.Problem = migration.Problem{Code: migration.CodeAsked, Text: "the source turned back"}
 	}

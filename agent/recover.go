@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -303,9 +304,9 @@ func (a *Agent) recordKept(id string) (*Record, error) {
 	if err == nil || !validID(id) {
 		return rec, err
 	}
-	rep, ok := a.history(id)
+	rep, ok, unread := a.history(id)
 	if !ok {
-		return nil, err
+		return nil, cmp.Or(unread, err)
 	}
 	return &Record{report: rep, wake: make(chan struct{}), ended: true, born: rep.Ended}, nil
 }

@@ -17,7 +17,7 @@ import (
 func (a *Agent) restoreDetours(ctx context.Context) {
 	for _, d := range a.detours.list("") {
 		over := !d.Until.IsZero() && clock.Now().After(d.Until)
-		if _, err := a.guests.find(d.Guest); err == nil || !d.Leased || over {
+		if _, err := a.guests.find(d.Guest); err == nil || a.guests.readable(d.Guest) != nil || !d.Leased || over {
 			continue
 		}
 		if err := a.restoreDetour(ctx, d.ID); err != nil {

@@ -54,6 +54,9 @@ func (j destinationJournal) valid(id string) error {
 	if err == nil {
 		err = j.Preparation.check()
 	}
+	if err == nil && j.Held.Dir != "" && !below(j.Held.Dir, "guests") {
+		err = fmt.Errorf("directory %.200q is not of a guest", j.Held.Dir)
+	}
 	if err != nil {
 		return fmt.Errorf("journal %s: %w", id, err)
 	}
@@ -68,6 +71,9 @@ func (a *Agent) resumeSource(id string, lost map[string]*Guest) error {
 		return err
 	}
 	if err := j.valid(id); err != nil {
+		return errors.Join(err, log.Close())
+	}
+	if err := a.guests.readable(j.Plan.Guest); err != nil {
 		return errors.Join(err, log.Close())
 	}
 	g, err := a.guests.find(j.Plan.Guest)
@@ -148,6 +154,9 @@ func (a *Agent) resumeDestination(ctx context.Context, id string) error {
 	if err := j.valid(id); err != nil {
 		return errors.Join(err, log.Close())
 	}
+	if err := a.guests.readable(j.Offer.Plan.Guest); err != nil {
+		return errors.Join(err, log.Close())
+	}
 	m := &incoming{
 		a: a, offer: j.Offer, plan: j.Offer.Plan, log: log, state: j.State, ran: j.Ran, wake: make(chan struct{}),
 		rec: newRecord(a.config.Host, j.Offer.Plan, a.clock()), inbox: make(chan migration.Input, 4), dir: j.Held.Dir,
@@ -201,11 +210,8 @@ func (a *Agent) know(m *incoming) {
 // resumeStarving goes on with a guest that may run already and misses pages. Its QEMU may
 // answer nothing until some of them are there, so lanes are served before it is asked.
 func (a *Agent) resumeStarving(m *incoming, held Held, missing uint64) {
-	kept := false // it was started here
-	all, err := a.guests.remembered()
-	if err != nil {
-		a.log.Error("guests", "error", err)
-	}
+	kept := false                   // it was started here
+	all, _ := a.guests.remembered() // what cannot be read was said
 	for _, h := range all {
 		if h.Dir == held.Dir {
 			held, kept = h, true

@@ -3,7 +3,6 @@ package agent
 import (
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"hash/fnv"
 	"net"
 	"os"
@@ -39,21 +38,6 @@ func flock(f *os.File) error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX
 
 func sortReports(all []Report) {
 	slices.SortFunc(all, func(a, b Report) int { return int(a.Requested - b.Requested) })
-}
-
-// history reads the report of a migration that ended here under an earlier agent.
-func (a *Agent) history(id string) (Report, bool) {
-	for _, name := range []string{id + "-destination.json", id + ".json"} {
-		data, err := os.ReadFile(a.config.dir("history", name))
-		if err != nil {
-			continue
-		}
-		var rep Report
-		if json.Unmarshal(data, &rep) == nil {
-			return rep, true
-		}
-	}
-	return Report{}, false
 }
 
 // alive says whether the guest's QEMU still runs.

@@ -268,7 +268,7 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 		return err
 	}
 	back := time.Now()
-	if err := m.work.accepted.check(m.plan); err != nil {
+	if err := m.work.accepted.check(m.plan, n); err != nil {
 		return err
 	}
 	m.plan.Next = m.work.accepted.Next

@@ -102,8 +102,9 @@ func (m *outgoing) awaitLanding(ctx context.Context) error {
 		defer close(served)
 		m.keepServing(ctx)
 	}()
-	after, born := 0, int64(0)
+	after, born, kept := 0, int64(0), 0
 	for {
+		asked := time.Now()
 		var part EventsAnswer
 		attempt, end := limitLandingPoll.on(ctx)
 		err := m.link.Call(attempt, http.MethodGet, fmt.Sprintf("/v1/migrations/%s/events?after=%d", m.plan.ID, after), nil, &part)
@@ -125,6 +126,12 @@ func (m *outgoing) awaitLanding(ctx context.Context) error {
 			}
 			born = part.Born
 		}
+		if err := part.sane(m.plan.To, after); err != nil {
+			return err
+		}
+		if len(part.Events) == 0 && !part.Over && time.Since(asked) < landingPause && !sleep(ctx, landingPause) {
+			continue // it says so above
+		}
 		m.seeVanished(part.Vanished)
 		handed := false
 		for _, e := range part.Events {
@@ -133,7 +140,9 @@ func (m *outgoing) awaitLanding(ctx context.Context) error {
 				continue // of this host's own, or told already when the release was answered
 			}
 			e.At -= int64(m.work.skew)
-			m.rec.add(e)
+			if kept++; kept <= eventsKept { // by however many agents of that host
+				m.rec.add(e)
+			}
 			handed = handed || e.Name == migration.HandoverDone
 		}
 		if handed {
@@ -146,12 +155,16 @@ func (m *outgoing) awaitLanding(ctx context.Context) error {
 	}
 }
 
+// landingPause is between questions to a destination that answers at once, and with nothing.
+const landingPause = 300 * time.Millisecond
+
 func (m *outgoing) askLanded(ctx context.Context) error {
 	attempt, cancel := limitLanded.on(ctx)
 	defer cancel()
 	if err := says(attempt, m.call(attempt, "landed", nil, &m.work.landed)); err != nil {
 		return err
 	}
+	m.work.landed.sane()
 	if there := m.work.landed.Report; there.Outcome == migration.Aborted { // given up there, by a person
 		return errors.Join(errDeclined, there.Problem)
 	}

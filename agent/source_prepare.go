@@ -47,6 +47,9 @@ func (m *outgoing) prepareThere(ctx context.Context) error {
 	if err := m.work.prepared.check(m.plan); err != nil {
 		return err
 	}
+	if err := m.a.uplinkOf(m.plan.To, m.work.prepared.Tunnel.Addr(), "prepare guest "+m.plan.Guest); err != nil {
+		return err
+	}
 	config.Remote = m.work.prepared.Tunnel
 	if config.PeerKey, err = tunnel.ParseKey(m.work.prepared.TunnelKey); err != nil {
 		return &migration.Problem{Code: migration.CodePeer, Text: "prepare: the destination's tunnel key is not one"}

@@ -32,6 +32,9 @@ func (a *Agent) apiStartGuest(r *http.Request) (any, error) {
 	if err := d.check(); err != nil {
 		return nil, err
 	}
+	if err := a.guests.readable(d.Name); err != nil {
+		return nil, err
+	}
 	if _, err := a.guests.find(d.Name); err == nil {
 		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("guest %s: under care on this host already", d.Name)}
 	}

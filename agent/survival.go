@@ -318,7 +318,11 @@ func (a *Agent) reportOf(id string) (Report, bool) {
 	if rec, err := a.record(id); err == nil {
 		return rec.snapshot(), true
 	}
-	return a.history(id)
+	rep, known, err := a.history(id)
+	if err != nil {
+		a.log.Warn("history", "migration", id, "error", err)
+	}
+	return rep, known
 }
 
 // amend changes the report of a migration that has ended here, or is about to.
@@ -329,14 +333,19 @@ func (a *Agent) amend(id string, change func(*Report)) {
 			return // it is written at its end
 		}
 	}
+	if !validID(id) {
+		return
+	}
 	for _, name := range []string{id + ".json", id + "-destination.json"} {
-		var rep Report
-		path := a.config.dir("history", name)
-		if err := readJSON(path, &rep); err != nil {
+		rep, known, err := a.ended(name)
+		if err != nil {
+			a.log.Warn("history is left as it is", "migration", id, "error", err)
+		}
+		if !known {
 			continue
 		}
 		change(&rep)
-		if err := writeJSON(path, rep); err != nil {
+		if err := writeJSON(a.config.dir("history", name), rep); err != nil {
 			a.log.Error("write history", "migration", id, "error", err)
 		}
 	}

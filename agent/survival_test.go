@@ -120,7 +120,7 @@ func TestLeaseEndsSurvival(t *testing.T) {
 		expired bool
 		want    string
 	}{{true, "lost: the lease of the tunnel ended"}, {false, "ended: through the tunnel until it ended"}} {
-		rep := Report{Ended: 1, Survival: &Survival{Tunnelled: 1, Connections: []Survivor{{Kind: "tcp", Fate: fateTunnelled}}}}
+		rep := Report{ID: "m-00000001", Ended: 1, Survival: &Survival{Tunnelled: 1, Connections: []Survivor{{Kind: "tcp", Fate: fateTunnelled}}}}
 		if err := writeJSON(path, rep); err != nil {
 			t.Fatal(err)
 		}

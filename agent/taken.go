@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -57,12 +56,8 @@ func (a *Agent) resumeTaken() {
 	}
 	for _, path := range paths {
 		var t Taken
-		data, err := os.ReadFile(path)
-		if err == nil {
-			err = json.Unmarshal(data, &t)
-		}
-		if err != nil || !validID(t.Migration) {
-			a.log.Error("guest that was taken back", "file", path, "error", err)
+		if err := readJSON(path, &t); err != nil {
+			a.log.Error("guest that was taken back", "error", err)
 			continue
 		}
 		a.actors.Go(func() { a.tellTaken(t) })
@@ -74,6 +69,9 @@ func (a *Agent) resumeTaken() {
 func (a *Agent) supersede(r *http.Request, ask Undo) (any, error) {
 	declined := ReleaseAnswer{State: "declined"}
 	rec, err := a.recordKept(r.PathValue("id"))
+	if errors.Is(err, errUnread) {
+		return nil, err // the guest may have landed here by it
+	}
 	if err != nil {
 		return declined, nil //nolint:nilerr // nothing is here to undo
 	}

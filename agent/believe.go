@@ -1,0 +1,112 @@
+package agent
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"godwit/migration"
+	"godwit/netstate/tunnel"
+)
+
+// What another host asks is held against what this host knows of it by its own
+// configuration: which uplinks it has, and which addresses are its guests'. A host that
+// lies, or was taken over, must not lead addresses here that are not its own to give.
+
+// believe says what of a preparation cannot be true.
+func (a *Agent) believe(p Preparation) error {
+	if err := a.uplinkOf(p.Plan.From, p.Tunnel.Addr(), "prepare guest "+p.Plan.Guest); err != nil {
+		return err
+	}
+	taken := a.takenAddresses()
+	for _, held := range p.Plan.Held {
+		if err := a.belongs(held); err != nil {
+			return err
+		}
+		if owner, ok := taken[held.Prefix.Addr()]; ok && owner != p.Plan.Guest {
+			return notBelieved("address %s: guest %s of this host has it, not %s", held.Prefix.Addr(), owner, p.Plan.Guest)
+		}
+	}
+	for _, next := range p.Plan.Next {
+		if p.Plan.KeepsAddress() {
+			break // they are those that it holds
+		}
+		if subnet := a.config.Network.subnetOf(next.Prefix.Addr()); next.Home != a.config.Host || !subnet.Contains(next.Prefix.Addr()) {
+			return notBelieved("next address %s of %s: not in the guests' subnet %s of this host", next.Prefix.Addr(), next.Home, subnet)
+		}
+	}
+	return nil
+}
+
+// belongs says whether an address may be of the home that it names.
+func (a *Agent) belongs(addr migration.Address) error {
+	ip := addr.Prefix.Addr()
+	own := a.config.Network.subnetOf(ip)
+	if addr.Home == a.config.Host {
+		if !own.Contains(ip) {
+			return notBelieved("address %s: not in the guests' subnet %s of its home, this host", ip, own)
+		}
+		return nil
+	}
+	n, known := a.config.find(addr.Home, a.config.Host)
+	subnet := n.V6
+	if ip.Is4() {
+		subnet = n.V4
+	}
+	switch {
+	case known && subnet.IsValid() && !subnet.Contains(ip):
+		return notBelieved("address %s: not in the guests' subnet %s of its home %s", ip, subnet, addr.Home)
+	case own.Contains(ip) && n.Site != a.config.Site:
+		return notBelieved("address %s: of the guests' subnet %s of this host, and not of %q", ip, own, addr.Home)
+	}
+	return nil
+}
+
+// uplinkOf says whether at is one of the addresses by which this host knows host.
+func (a *Agent) uplinkOf(host string, at netip.Addr, what string) error {
+	n, ok := a.config.find(host, a.config.Host)
+	if !ok || !slices.ContainsFunc(n.Uplinks, func(u Uplink) bool { return u.Address == at }) {
+		return notBelieved("%s: the tunnel's end %s is no uplink of host %s", what, at, host)
+	}
+	return nil
+}
+
+func notBelieved(format string, args ...any) error {
+	return &migration.Problem{Code: migration.CodePeer, Text: "not believed: " + fmt.Sprintf(format, args...)}
+}
+
+// mostLease bounds what is left of a lease at another host: it gives them leaseTime.
+const mostLease = 24 * time.Hour
+
+// check says what of a request to repoint cannot be meant at this host.
+func (r Repoint) check(here string) error {
+	wrong := func(format string, args ...any) error {
+		return &migration.Problem{Code: migration.CodeUsage, Text: "repoint: " + fmt.Sprintf(format, args...)}
+	}
+	id, home, _ := strings.Cut(strings.TrimPrefix(r.Migration, "m-"), "-")
+	switch {
+	case !validID("m-"+id) || home != here || r.Migration != "m-"+id+"-"+here:
+		return wrong("detour %.100q is not one to host %s", r.Migration, here)
+	case !guestName.MatchString(r.Guest) || strings.Contains(r.Guest, ".."):
+		return wrong("guest %.100q: not a name", r.Guest)
+	case len(r.Addresses) == 0 || len(r.Addresses) > mostAddresses:
+		return wrong("%d addresses", len(r.Addresses))
+	case r.Lease < 0 || r.Lease > mostLease:
+		return wrong("a lease of %v", r.Lease)
+	case !slices.Contains(migration.Tunnels, r.Kind) && r.Kind != "":
+		return wrong("tunnel %.40q is unknown", r.Kind)
+	case !r.Tunnel.IsValid() || r.Tunnel.Port() == 0:
+		return wrong("the tunnel's end is no address")
+	}
+	if _, err := tunnel.ParseKey(r.TunnelKey); err != nil {
+		return wrong("the tunnel's key is not one")
+	}
+	for i, addr := range r.Addresses {
+		if !addr.IsValid() || slices.Contains(r.Addresses[:i], addr) {
+			return wrong("address %s is none, or is named twice", addr)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,296 @@
+package agent
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"godwit/agent/journal"
+	"godwit/agent/peer"
+	"godwit/internal/clock"
+	"godwit/migration"
+	"godwit/netstate"
+)
+
+// callFrom is a call of another host about a migration, or a detour.
+func callFrom(t *testing.T, host, id string, body any) *http.Request {
+	t.Helper()
+	data, err := json.Marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := (&http.Request{
+		TLS:  &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{DNSNames: []string{host}}}},
+		Body: io.NopCloser(bytes.NewReader(data)),
+	}).WithContext(t.Context())
+	r.SetPathValue("id", id)
+	return r
+}
+
+// journalOf writes a journal with one record, and returns its path.
+func journalOf(t *testing.T, a *Agent, id string, record any) string {
+	t.Helper()
+	log, err := journal.Create(a.config.dir("journal"), id)
+	if err == nil {
+		err = log.Append(record, false)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return a.config.dir("journal", id+".journal")
+}
+
+// between is rome, whose neighbours are paris and oslo.
+func between(t *testing.T) *Agent {
+	up := func(addr string) []Uplink {
+		return []Uplink{{Name: "public", Address: netip.MustParseAddr(addr), Carries: "both"}}
+	}
+	net := netip.MustParsePrefix
+	a := bareAgent(t, &Config{
+		Host: "rome", Site: "rome", Uplinks: up("192.0.2.2"), Network: Network{Bridge: "br0", V4: net("10.2.1.0/24")},
+		Peers: []Neighbour{
+			{Host: "paris", Site: "paris", V4: net("10.1.1.0/24"), Uplinks: up("192.0.2.1")},
+			{Host: "oslo", Site: "oslo", V4: net("10.3.1.0/24"), Uplinks: up("192.0.2.3")},
+			{Host: "rome2", Site: "rome", V4: net("10.2.1.0/24"), Uplinks: up("192.0.2.4")},
+		},
+	})
+	a.records, a.outgoing, a.incoming, a.early = map[string]*Record{}, map[string]*outgoing{}, map[string]*incoming{}, map[string]early{}
+	var err error
+	if a.detours, err = loadDetours(a.config.dir("detours.json"), a.config.Network); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// TestBelieve: a source leads here what is its own, what came home, or came through it, and
+// nothing else.
+func TestBelieve(t *testing.T) {
+	a := between(t)
+	other := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.30/24")}
+	a.guests.byName["db"] = &Guest{Held: Held{Description: Description{Name: "db"}, Addresses: []migration.Address{other}}}
+	held := func(home, prefix string) func(*Preparation) {
+		return func(p *Preparation) {
+			p.Plan.Held = []migration.Address{{Prefix: netip.MustParsePrefix(prefix), Home: home}}
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(*Preparation)
+		word   string
+	}{
+		"its own":                         {func(*Preparation) {}, ""},
+		"comes home":                      {held("rome", "10.2.1.40/24"), ""},
+		"of a third site":                 {held("oslo", "10.3.1.9/24"), ""},
+		"of a home that nobody knows":     {held("cairo", "10.9.1.9/24"), ""},
+		"of another host of this site":    {held("rome2", "10.2.1.41/24"), ""},
+		"keeps its address":               {func(p *Preparation) { p.Plan.Network, p.Plan.Next = "tunnel", p.Plan.Held }, ""},
+		"home here, of another subnet":    {held("rome", "10.1.1.9/24"), "not in the guests' subnet 10.2.1.0/24"},
+		"of the subnet here, not of here": {held("cairo", "10.2.1.50/24"), "of the guests' subnet 10.2.1.0/24"},
+		"not of its home's subnet":        {held("oslo", "10.1.1.9/24"), "not in the guests' subnet 10.3.1.0/24"},
+		"of another guest here":           {held("rome", "10.2.1.30/24"), "guest db of this host has it"},
+		"a tunnel to anywhere":            {func(p *Preparation) { p.Tunnel = netip.MustParseAddrPort("203.0.113.9:53") }, "no uplink of host paris"},
+		"next address of another subnet":  {func(p *Preparation) { p.Plan.Next[0].Prefix = netip.MustParsePrefix("10.3.1.9/24") }, "next address 10.3.1.9"},
+		"next address of another home":    {func(p *Preparation) { p.Plan.Next[0].Home = "oslo" }, "next address"},
+	} {
+		p := goodPreparation()
+		p.Tunnel = netip.MustParseAddrPort("192.0.2.1:700")
+		c.change(&p)
+		err := a.believe(p)
+		if (err == nil) != (c.word == "") || err != nil && !strings.Contains(err.Error(), c.word) {
+			t.Errorf("%s: %v, want %q", name, err, c.word)
+		}
+	}
+}
+
+// TestAcceptanceIsOfItsOwnNetworks: a destination gives addresses of its own.
+func TestAcceptanceIsOfItsOwnNetworks(t *testing.T) {
+	p := goodPreparation().Plan
+	there := Neighbour{Host: "rome", V4: netip.MustParsePrefix("10.2.1.0/24")}
+	answer := func(home, prefix string) Acceptance {
+		return Acceptance{Token: make([]byte, tokenLength), Next: []migration.Address{{Prefix: netip.MustParsePrefix(prefix), Home: home}}}
+	}
+	keeps := p
+	keeps.Network = "tunnel"
+	for name, c := range map[string]struct {
+		a    Acceptance
+		plan migration.Plan
+		ok   bool
+	}{
+		"good": {answer("rome", "10.2.1.20/24"), p, true}, "of another home": {answer("paris", "10.2.1.20/24"), p, false},
+		"of another subnet": {answer("rome", "10.1.1.99/24"), p, false}, "of a family that it has not": {answer("rome", "fd00::9/64"), p, true},
+		"keeps it": {answer("paris", "10.1.1.20/24"), keeps, true}, "keeps another": {answer("paris", "10.1.1.21/24"), keeps, false},
+	} {
+		if err := c.a.check(c.plan, there); (err == nil) != c.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// goodRepoint is what oslo asks of rome, by whom it was sent to paris.
+func goodRepoint() Repoint {
+	return Repoint{
+		Migration: "m-00000002-rome", Guest: "web", Addresses: []netip.Addr{netip.MustParseAddr("10.2.1.40")}, TunnelKey: strings.Repeat("A", 43) + "=",
+		Tunnel: netip.MustParseAddrPort("192.0.2.3:700"), Kind: "auto", Lease: leaseTime,
+	}
+}
+
+// TestRepointIsChecked: a host cannot name detours that are not its own to make, such as
+// paths, lead a tunnel to a third party, or make tunnels for nothing.
+func TestRepointIsChecked(t *testing.T) {
+	a := between(t)
+	now := clock.Now()
+	away := []netstate.Away{{Addr: netip.MustParseAddr("10.2.1.40"), Tunnel: "gwt-00000001"}}
+	a.detours.byID["m-00000001"] = &detour{ID: "m-00000001", Guest: "web", Peer: "paris", Away: away, Up: now}
+	a.detours.byID["m-00000003-rome"] = &detour{ID: "m-00000003-rome", Guest: "db", Peer: "oslo", Up: now}
+	for name, c := range map[string]struct {
+		change func(*Repoint)
+		word   string
+	}{
+		"a path":                   {func(r *Repoint) { r.Migration = "../detours-rome" }, "not one to host rome"},
+		"another's home":           {func(r *Repoint) { r.Migration = "m-00000002-oslo" }, "not one to host rome"},
+		"a migration itself":       {func(r *Repoint) { r.Migration = "m-00000001" }, "not one to host rome"},
+		"no address":               {func(r *Repoint) { r.Addresses = nil }, "0 addresses"},
+		"one address for many":     {func(r *Repoint) { r.Addresses = append(r.Addresses, r.Addresses[0]) }, "named twice"},
+		"thousands":                {func(r *Repoint) { r.Addresses = make([]netip.Addr, 5000) }, "5000 addresses"},
+		"a lease below nothing":    {func(r *Repoint) { r.Lease = -1 }, "a lease of -1ns"},
+		"a lease for a century":    {func(r *Repoint) { r.Lease = 1 << 62 }, "a lease of"},
+		"a tunnel to a third":      {func(r *Repoint) { r.Tunnel = netip.MustParseAddrPort("192.0.2.1:700") }, "no uplink of host oslo"},
+		"a tunnel of another kind": {func(r *Repoint) { r.Kind = "exec:id" }, "is unknown"},
+		"another guest's detour":   {func(r *Repoint) { r.Migration = "m-00000003-rome" }, "is of guest db"},
+		"a guest that is a path":   {func(r *Repoint) { r.Guest = "../web" }, "not a name"},
+		"an address not sent away": {func(r *Repoint) { r.Addresses[0] = netip.MustParseAddr("10.2.1.41") }, "does not send all of"},
+		"go, before it was asked":  {func(r *Repoint) { r.Go = true }, "no tunnel to oslo"},
+	} {
+		ask := goodRepoint()
+		c.change(&ask)
+		answer, err := a.peerRepoint(callFrom(t, "oslo", "", ask))
+		if err == nil || !strings.Contains(err.Error(), c.word) {
+			t.Errorf("%s: %+v, %v, want %q", name, answer, err, c.word)
+		}
+	}
+	if len(a.detours.list("")) != 2 {
+		t.Errorf("detours: %+v", a.detours.list(""))
+	}
+}
+
+// TestEndedDetourIsNoPath: what a detour's end says of its migration is written nowhere but
+// to that migration's history.
+func TestEndedDetourIsNoPath(t *testing.T) {
+	a := between(t)
+	a.detours.byID["../detours-rome"] = &detour{ID: "../detours-rome", Guest: "web", Peer: "oslo", Up: clock.Now()}
+	path := a.config.dir("detours.json")
+	if err := writeJSON(path, map[string]string{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(a.config.dir("history"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	a.amend(migrationOf("../detours-rome"), func(r *Report) { r.Survival = &Survival{} })
+	if data, err := os.ReadFile(path); err != nil || strings.TrimSpace(string(data)) != "{}" {
+		t.Errorf("detours.json is now %s, %v", data, err)
+	}
+}
+
+// TestEventsThatLie: numbers that do not follow are refused, so that nothing loops on them;
+// what events say is cut down.
+func TestEventsThatLie(t *testing.T) {
+	good := EventsAnswer{Events: []Event{{N: 4, Kind: "note", Text: "one\x1b[2J\nline", Host: "paris"}, {N: 5, Kind: "sudo", Phase: "x", Data: make([]byte, mostData+1)}}}
+	if err := good.sane("rome", 3); err != nil {
+		t.Fatal(err)
+	}
+	if e := good.Events[0]; e.Host != "rome" || strings.ContainsAny(e.Text, "\n\x1b") {
+		t.Errorf("%+v", e)
+	}
+	if e := good.Events[1]; e.Kind != "note" || e.Phase != "" || e.Data != nil {
+		t.Errorf("%+v", e)
+	}
+	for _, after := range []int{-1, 0, 2, 4, 5} {
+		if err := good.sane("rome", after); err == nil {
+			t.Errorf("taken after number %d", after)
+		}
+	}
+}
+
+// FuzzPeerWords: whatever another host asks or tells after the move is refused, or cut down
+// to what can be used.
+func FuzzPeerWords(f *testing.F) {
+	add := func(v any) {
+		data, err := json.Marshal(v)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	add(goodRepoint())
+	add(Undo{Problem: migration.Problem{Code: "x", Text: "a\nb"}, Epoch: 1 << 63, Released: true})
+	add(LandedAnswer{Landing: "x", Lease: -time.Hour, Report: Report{Notes: make([]string, 9), Survival: &Survival{Connections: []Survivor{{Fate: "eaten"}, {Fate: fateLost}}}}, Leased: []netip.Addr{{}}})
+	add(EndedDetour{&Survival{Total: -1, Omitted: -5, Connections: []Survivor{{Kind: "tcp", Fate: fateMoved}}}})
+	add(EventsAnswer{Events: []Event{{N: 1, Kind: "outcome", Text: "completed"}, {N: 1}}, Born: -1})
+	f.Add([]byte(`{"survival":null,"events":[{"n":-9223372036854775808}],"lease":9223372036854775807,"migration":"m-00000000-../../rome"}`))
+	f.Add([]byte(`null`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		decode := func(into any) bool {
+			return peer.Decode(&http.Request{Body: io.NopCloser(bytes.NewReader(data))}, into) == nil
+		}
+		var r Repoint
+		if decode(&r) && r.check("rome") == nil {
+			if filepath.Base(r.Migration) != r.Migration || !validID(migrationOf(r.Migration)) || len(r.Addresses) > mostAddresses || r.Lease < 0 || !detourForm.MatchString(r.Migration) {
+				t.Fatalf("%+v", r)
+			}
+		}
+		line := func(s string) {
+			if strings.ContainsAny(s, "\n\x1b\x00") || len(s) > 8*1024 {
+				t.Fatalf("%.100q", s)
+			}
+		}
+		var u Undo
+		if decode(&u) {
+			saneProblem(&u.Problem)
+			line(u.Text)
+			d := migration.Destination{Landing: migration.Waiting, Epoch: 3}
+			if next, _, err := d.Step(migration.Input{Kind: migration.Abort, Epoch: u.Epoch, Problem: &u.Problem}); err == nil && next.Valid() != nil {
+				t.Fatalf("%+v: %v", u, next.Valid())
+			}
+		}
+		var l LandedAnswer
+		if decode(&l) {
+			l.sane()
+			bare(l.Report.Next)
+			if l.Lease < 0 || l.Lease > mostLease || len(l.Leased) > 2*mostAddresses || len(l.Report.Notes) > mostNotes || len(l.Report.Critical) > mostSteps {
+				t.Fatalf("%+v", l)
+			}
+			for _, n := range l.Report.Notes {
+				line(n)
+			}
+		}
+		var e EndedDetour
+		if decode(&e) {
+			if e.Survival.sane(); e.Survival != nil {
+				s := e.Survival
+				if s.Total != s.Moved+s.Tunnelled+s.Ended+s.Lost || s.Total != len(s.Connections) || s.Total > survivorsListed || s.Omitted < 0 {
+					t.Fatalf("%+v", s)
+				}
+			}
+		}
+		var v EventsAnswer
+		if decode(&v) && v.sane("rome", 0) == nil {
+			for i, one := range v.Events {
+				line(one.Text)
+				if one.N != i+1 || one.Host != "rome" || len(one.Data) > mostData {
+					t.Fatalf("%+v", one)
+				}
+			}
+		}
+	})
+}

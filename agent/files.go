@@ -1,0 +1,213 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"godwit/migration"
+)
+
+// Files of the agent's own are read back by later agents, and may be damaged, or changed by
+// hand. What is in them is checked before it is used: names that become paths and devices,
+// indices, lists. A file that cannot be meant is said in one line, and never guessed around.
+
+// fileLimit bounds what is read of a file, bytes.
+const fileLimit = 16 << 20
+
+// errUnread says that there is a file, and that it cannot be read or meant.
+var errUnread = errors.New("mend the file, or move it away")
+
+// readJSON is the inverse of writeJSON; where value can be checked, it is. Its error is
+// os.ErrNotExist where there is no file, and else errUnread, of one line.
+func readJSON(path string, value any) error {
+	err := readInto(path, value)
+	if c, ok := value.(interface{ check() error }); err == nil && ok {
+		err = c.check()
+	}
+	if err == nil || errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return fmt.Errorf("read %s: %w; %w", path, err, errUnread)
+}
+
+func readInto(path string, value any) error {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe in its place must not be waited for
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return errors.Join(err, errors.New("not a file"))
+	}
+	data, err := io.ReadAll(io.LimitReader(f, fileLimit+1))
+	if err != nil {
+		return err
+	}
+	if len(data) > fileLimit {
+		return fmt.Errorf("larger than %d MiB", fileLimit>>20)
+	}
+	return json.Unmarshal(data, value)
+}
+
+// device says whether a name may be one of a network device.
+func device(name string) bool {
+	return name != "" && len(name) <= longestName && name != "." && name != ".." && !strings.ContainsAny(name, "/: \t\n")
+}
+
+// below says whether path is that of something directly in a directory named dir.
+func below(path, dir string) bool {
+	return filepath.IsAbs(path) && filepath.Clean(path) == path && filepath.Base(filepath.Dir(path)) == dir
+}
+
+// check says what is wrong with what was remembered of a guest. Its directory is removed
+// with it, so it must be one that a guest may have.
+func (h *Held) check() error {
+	if err := h.Description.check(); err != nil {
+		return err
+	}
+	name := h.Description.Name
+	switch {
+	case !below(h.Dir, "guests") || !strings.HasPrefix(filepath.Base(h.Dir), name+"-"):
+		return fmt.Errorf("guest %s: directory %.200q is not one of its own", name, h.Dir)
+	case h.Number < 0:
+		return fmt.Errorf("guest %s: number %d", name, h.Number)
+	case h.Active < 0 || h.Active >= len(h.Description.NICs):
+		return fmt.Errorf("guest %s: active NIC %d of %d", name, h.Active, len(h.Description.NICs))
+	case len(h.Taps) > 0 && len(h.Taps) != len(h.Description.NICs):
+		return fmt.Errorf("guest %s: %d taps for %d NICs", name, len(h.Taps), len(h.Description.NICs))
+	case slices.ContainsFunc(h.Taps, func(t string) bool { return !device(t) }):
+		return fmt.Errorf("guest %s: taps %.100q are not devices", name, h.Taps)
+	case len(h.Addresses) > mostAddresses:
+		return fmt.Errorf("guest %s: %d addresses", name, len(h.Addresses))
+	}
+	return checkAddresses(h.Addresses)
+}
+
+func checkAddresses(all []migration.Address) error {
+	for _, a := range all {
+		if !a.Prefix.IsValid() {
+			return errors.New("an address that is none")
+		}
+	}
+	return nil
+}
+
+// detourForm is that of a detour's id: the migration that made it, and, where it leads from
+// a third host, that host.
+var detourForm = regexp.MustCompile(`^m-[0-9a-f]{8}(-[^/\s]{1,255})?$`)
+
+// mostDetours bounds those of a host.
+const mostDetours = 4096
+
+// writtenDetours are detours.json.
+type writtenDetours map[string]*detour
+
+func (all writtenDetours) check() error {
+	if len(all) > mostDetours {
+		return fmt.Errorf("%d detours", len(all))
+	}
+	for id, d := range all {
+		if d == nil || d.ID != id || !detourForm.MatchString(id) {
+			return fmt.Errorf("detour %.100q: its id is not one", id)
+		}
+		if err := d.check(); err != nil {
+			return fmt.Errorf("detour %s: %w", id, err)
+		}
+	}
+	return nil
+}
+
+func (d *detour) check() error {
+	taps := slices.Clone(d.Taps)
+	entries := len(d.Away) + len(d.Visiting) + len(d.Coming)
+	addrs := d.addresses()
+	for _, a := range d.Away {
+		taps = append(taps, a.Tap)
+	}
+	for _, v := range slices.Concat(d.Visiting, d.Coming) {
+		taps, addrs = append(append(taps, v.Tap, v.Tunnel), v.Taps...), append(addrs, v.Addr)
+	}
+	for _, sent := range d.Sent {
+		entries += len(sent)
+		for _, a := range sent {
+			taps, addrs = append(taps, a.Tap), append(addrs, a.Addr)
+		}
+	}
+	switch {
+	case !guestName.MatchString(d.Guest) || strings.Contains(d.Guest, ".."):
+		return fmt.Errorf("guest %.100q: not a name", d.Guest)
+	case d.Tunnel.Name != "" && (!device(d.Tunnel.Name) || !below(filepath.Join(d.Tunnel.Dir, d.Tunnel.Name), "tunnels")):
+		return fmt.Errorf("tunnel %.100q in %.200q is not one of ours", d.Tunnel.Name, d.Tunnel.Dir)
+	case entries > 8*mostAddresses || len(d.Taps) > mostAddresses:
+		return fmt.Errorf("%d addresses, %d taps", entries, len(d.Taps))
+	}
+	for _, t := range taps {
+		if t != "" && !device(t) {
+			return fmt.Errorf("%.100q is not a device", t)
+		}
+	}
+	for _, a := range addrs {
+		if !a.IsValid() {
+			return errors.New("an address that is none")
+		}
+	}
+	return nil
+}
+
+// check says what is wrong with a report that was read.
+func (r *Report) check() error {
+	switch {
+	case !validID(r.ID):
+		return fmt.Errorf("migration id %.100q: not one", r.ID)
+	case r.Outcome != "" && !slices.Contains(migration.Outcomes, r.Outcome):
+		return fmt.Errorf("migration %s: outcome %.100q is unknown", r.ID, r.Outcome)
+	}
+	return checkAddresses(slices.Concat(r.Old, r.Next))
+}
+
+// check says what is wrong with a note that a guest was taken back.
+func (t *Taken) check() error {
+	if !validID(t.Migration) {
+		return fmt.Errorf("migration id %.100q: not one", t.Migration)
+	}
+	return nil
+}
+
+// history reads the report of a migration that ended here under an earlier agent. The error
+// is errUnread where there is one, and what it says is not known.
+func (a *Agent) history(id string) (rep Report, known bool, err error) {
+	if !validID(id) {
+		return Report{}, false, nil
+	}
+	for _, name := range []string{id + "-destination.json", id + ".json"} {
+		rep, known, err = a.ended(name)
+		if known || err != nil {
+			return rep, known, err
+		}
+	}
+	return Report{}, false, nil
+}
+
+// ended reads one file of the history.
+func (a *Agent) ended(name string) (rep Report, known bool, err error) {
+	err = readJSON(a.config.dir("history", name), &rep)
+	if errors.Is(err, os.ErrNotExist) {
+		return Report{}, false, nil
+	}
+	if err == nil && !strings.HasPrefix(name, rep.ID) {
+		err = fmt.Errorf("read history %s: it is of migration %s; %w", name, rep.ID, errUnread)
+	}
+	if err != nil {
+		return Report{}, false, err
+	}
+	return rep, true, nil
+}
