@@ -41,6 +41,7 @@ install: build ## copy the binaries and the guest image into the system
 	install -D -m 644 -t $(DESTDIR)/var/lib/godwit/image $(IMAGE)
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/share/godwit bin/godwit-guest
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/godwit packaging/godwit-guest.service
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system packaging/godwit.service
 
 clean: ## remove what was built
 	rm -rf bin build

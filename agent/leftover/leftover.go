@@ -30,6 +30,7 @@ const (
 	Stray        Kind = "stray entry"   // marked as ours, but of no guest's state
 	Tap          Kind = "tap"
 	Tunnel       Kind = "tunnel" // device, process and files
+	Inlet        Kind = "inlet"  // process that brings a guest the pages which it misses (post-copy)
 	Guest        Kind = "guest"  // a runtime directory, with or without its QEMU
 	Disk         Kind = "disk"
 	Journal      Kind = "journal"
@@ -80,7 +81,7 @@ func Find(ctx context.Context, c *agent.Config) ([]Thing, error) {
 	}
 	things := slices.Clone(o.journals)
 	var errs []error
-	for _, look := range []func(context.Context, *agent.Config, *owners) ([]Thing, error){kernel, taps, tunnels, directories, disks, memory, halfWritten} {
+	for _, look := range []func(context.Context, *agent.Config, *owners) ([]Thing, error){kernel, taps, tunnels, inlets, directories, disks, memory, halfWritten} {
 		found, err := look(ctx, c, o)
 		things, errs = append(things, found...), append(errs, err)
 	}

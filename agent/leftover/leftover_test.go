@@ -23,6 +23,7 @@ import (
 	"godwit/netstate/netns"
 	"godwit/netstate/tunnel"
 	"godwit/transfer/encode/visit"
+	"godwit/transfer/inlet"
 	"godwit/vm"
 )
 
@@ -123,6 +124,21 @@ func (h *host) up(name string, port uint16) tunnel.Config {
 	return c
 }
 
+// inlet starts one for the guest of a directory, and returns its socket.
+func (h *host) inlet(dir string) string {
+	h.Helper()
+	socket := filepath.Join(h.config.Run, "guests", dir, "inlet.sock")
+	h.must(os.MkdirAll(filepath.Dir(socket), 0o700))
+	h.must(inlet.Start(h.Context(), socket, filepath.Join(h.config.Run, "inlet.log")))
+	h.Cleanup(func() { // nothing of a test outlives it
+		found, _ := inlet.Found(filepath.Join(h.config.Run, "guests"))
+		for _, p := range found {
+			inlet.End(context.Background(), p)
+		}
+	})
+	return socket
+}
+
 // away has the host lead a guest's address into a tunnel.
 func (h *host) away(guest, addr, device string) {
 	h.Helper()
@@ -152,7 +168,11 @@ func names(things []Thing, ok func(Thing) bool) []string {
 	var out []string
 	for _, t := range things {
 		if ok(t) {
-			out = append(out, string(t.Kind)+" "+filepath.Base(t.Name))
+			name := string(t.Kind) + " " + filepath.Base(t.Name)
+			if t.Kind == Inlet {
+				name += " of " + filepath.Base(filepath.Dir(t.Name))
+			}
+			out = append(out, name)
 		}
 	}
 	slices.Sort(out)
@@ -202,6 +222,11 @@ func TestCleanLeavesWhatIsOwned(t *testing.T) {
 			return err
 		})
 	}
+	// Inlets: of a guest that comes, and of one that is gone with its QEMU, its directory, its migration.
+	h.inlet("mover-2")
+	lost := h.inlet("old-1")
+	torn := h.inlet("torn-4")
+	h.must(os.RemoveAll(filepath.Dir(torn)))
 	// Tunnels: leased, of a migration under way, of nothing, and of nothing without its files.
 	leased := h.up("gwt-0000000a", 7001)
 	h.up("gwm0-0000000b", 7002)
@@ -226,18 +251,22 @@ func TestCleanLeavesWhatIsOwned(t *testing.T) {
 
 	things := h.find()
 	h.want("owned", names(things, func(t Thing) bool { return t.Owner != "" }),
-		"disk web-3-disk0.raw", "guest web-3", "journal m-0000000b.journal", "kept memory gone.mem", "network state phoned", "tap gwt1a", "tunnel gwm0-0000000b", "tunnel gwt-0000000a",
+		"guest mover-2", "inlet inlet.sock of mover-2", "disk web-3-disk0.raw", "guest web-3", "journal m-0000000b.journal", "kept memory gone.mem", "network state phoned", "tap gwt1a", "tunnel gwm0-0000000b", "tunnel gwt-0000000a",
 		// while a migration is under way, what may be just being made is its own
 		"stray entry 32 dev br0 table 254", "tap gwt2a")
 	h.want("stays", names(things, func(t Thing) bool { return t.Stays != "" }), "disk lone-1-disk0.raw")
-	left := []string{"disk gone-2-disk0.raw", "disk web-1-disk0.raw", "file .tmp-1", "guest old-1", "kept memory older.mem", "kept memory stolen.mem", "network state forgotten", "tunnel gwt-0000000c", "tunnel gwt-0000000d"}
+	left := []string{"disk gone-2-disk0.raw", "disk web-1-disk0.raw", "file .tmp-1", "guest old-1", "inlet inlet.sock of old-1", "inlet inlet.sock of torn-4", "kept memory older.mem", "kept memory stolen.mem", "network state forgotten", "tunnel gwt-0000000c", "tunnel gwt-0000000d"}
 	h.want("left", names(things, Thing.Left), left...)
 	h.want("removed", names(h.clean(), func(Thing) bool { return true }), left...)
 	h.want("left after cleaning", names(h.find(), Thing.Left))
+	if conn, err := net.Dial("unix", lost); err == nil {
+		conn.Close()
+		t.Error("an inlet that was ended answers")
+	}
 
 	// The migration has ended: what it had is left over.
 	h.must(journal.Discard(filepath.Join(h.config.State, "journal"), "m-0000000b"))
-	h.want("removed then", names(h.clean(), func(Thing) bool { return true }), "stray entry 32 dev br0 table 254", "tap gwt2a", "tunnel gwm0-0000000b")
+	h.want("removed then", names(h.clean(), func(Thing) bool { return true }), "guest mover-2", "inlet inlet.sock of mover-2", "stray entry 32 dev br0 table 254", "tap gwt2a", "tunnel gwm0-0000000b")
 	h.want("at the end", names(h.find(), func(Thing) bool { return true }),
 		"disk lone-1-disk0.raw", "disk web-3-disk0.raw", "guest web-3", "kept memory gone.mem", "network state phoned", "tap gwt1a", "tunnel gwt-0000000a")
 }

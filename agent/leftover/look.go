@@ -15,6 +15,7 @@ import (
 	"godwit/internal/clock"
 	"godwit/netstate"
 	"godwit/netstate/tunnel"
+	"godwit/transfer/inlet"
 	"godwit/vm"
 	"godwit/vm/qemu"
 )
@@ -116,6 +117,37 @@ func tunnels(ctx context.Context, c *agent.Config, o *owners) ([]Thing, error) {
 			t.Guest, t.Migration, owner = o.migrations[id].plan().Guest, id, "migration "+id
 		} else {
 			t.Migration = "m-" + suffix
+		}
+		out = append(out, o.owned(t, owner))
+	}
+	return out, nil
+}
+
+// inlets are processes that bring guests the pages which they miss. One whose QEMU lives is
+// left alone without a migration too: the guest may wait for pages of it.
+func inlets(ctx context.Context, c *agent.Config, o *owners) ([]Thing, error) {
+	root := filepath.Join(c.Run, "guests")
+	found, err := inlet.Found(root)
+	if err != nil {
+		return nil, err
+	}
+	alive, err := qemu.Living(root)
+	if err != nil {
+		return nil, err
+	}
+	var out []Thing
+	for _, p := range found {
+		dir := filepath.Dir(p.Socket)
+		t := Thing{Kind: Inlet, Name: fmt.Sprintf("process %d at %s", p.PID, p.Socket), Guest: guestOf(filepath.Base(dir))}
+		t.remove = func(ctx context.Context) error { return inlet.End(ctx, p) }
+		owner := ""
+		switch {
+		case strings.HasPrefix(o.dirs[dir], migrationOwner):
+			owner = o.dirs[dir]
+		case alive[dir] != 0 && o.dirs[dir] != "":
+			owner = o.dirs[dir]
+		case alive[dir] != 0:
+			t.Stays = withoutCare(ctx, Thing{}, dir, alive[dir]).Stays
 		}
 		out = append(out, o.owned(t, owner))
 	}

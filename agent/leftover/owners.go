@@ -108,7 +108,7 @@ func (o *owners) readJournals(dir string) error {
 		default:
 			t.Guest, t.Owner = u.plan().Guest, u.describe()
 			o.migrations[id] = u
-			o.own(u.Held, "migration "+id)
+			o.own(u.Held, migrationOwner+id)
 		}
 		o.journals = append(o.journals, t)
 	}
@@ -152,6 +152,9 @@ func (o *owners) own(h agent.Held, owner string) {
 		o.disks[d.Path] = owner
 	}
 }
+
+// migrationOwner begins the name of a migration that owns something.
+const migrationOwner = "migration "
 
 // ofMigration finds the migration under way whose name for things ends in suffix.
 func (o *owners) ofMigration(suffix string) (string, bool) {

@@ -29,7 +29,7 @@ func newDoctor() *cobra.Command {
 	c := &cobra.Command{
 		Use: "doctor", Short: "say what this machine has, lacks, and has left over",
 		Long: `Says what this machine lacks, and what Godwit has on it: kernel state by its marks,
-taps, tunnels, guests' directories, disks, journals, each with what it belongs to.
+taps, tunnels, inlets, guests' directories, disks, journals, each with what it belongs to.
 --clean removes what belongs to nothing: never what a guest, a lease or a migration
 under way uses, nor a QEMU or a disk that may be a guest's only one.`,
 		Example: "  godwit doctor\n  godwit doctor --config /etc/godwit/agent.yaml --clean", Args: argsExactly(0, "no arguments"),
