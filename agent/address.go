@@ -152,3 +152,12 @@ func hostPart(subnet netip.Prefix, n uint32) netip.Addr {
 	out, _ := netip.AddrFromSlice(bytes)
 	return out
 }
+
+// nextEndpoint is the first id of a fresh pair of MPTCP endpoint ids, after id. They
+// are one byte; after 240 they begin again, when the first are long forgotten.
+func nextEndpoint(id uint8) uint8 {
+	if id >= 240 {
+		return 1
+	}
+	return id + 1 + id%2
+}

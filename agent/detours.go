@@ -273,3 +273,17 @@ func (s *detours) remove(ctx context.Context, id string) error {
 	err := s.change(d.Guest, func(all map[string]*detour) { delete(all, id) })
 	return errors.Join(err, dropTunnel(ctx, d.Tunnel.Dir, d.Tunnel.Name))
 }
+
+// dropTunnel takes a tunnel down if there is one.
+func dropTunnel(ctx context.Context, dir, name string) error {
+	found, err := tunnel.Found(ctx, dir)
+	if err != nil {
+		return err
+	}
+	for _, t := range found {
+		if t.Name == name {
+			return tunnel.Down(ctx, dir, name)
+		}
+	}
+	return nil
+}

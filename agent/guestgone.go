@@ -70,3 +70,15 @@ func panicked(path string) bool {
 	data, err := io.ReadAll(io.LimitReader(f, tail))
 	return err == nil && strings.Contains(string(data), "Kernel panic")
 }
+
+func shutdownWords(reason string) string {
+	switch reason {
+	case "guest-shutdown":
+		return "powered off"
+	case "guest-reset":
+		return "rebooted"
+	case "guest-panic":
+		return "panicked"
+	}
+	return "was shut down (" + reason + ")"
+}

@@ -392,20 +392,6 @@ func (a *Agent) awayOf(guest string, addrs []netip.Addr) []netip.Addr {
 	return out
 }
 
-// dropTunnel takes a tunnel down if there is one.
-func dropTunnel(ctx context.Context, dir, name string) error {
-	found, err := tunnel.Found(ctx, dir)
-	if err != nil {
-		return err
-	}
-	for _, t := range found {
-		if t.Name == name {
-			return tunnel.Down(ctx, dir, name)
-		}
-	}
-	return nil
-}
-
 func (a *Agent) dropTunnel(ctx context.Context, name string) error {
 	return dropTunnel(ctx, a.tunnelDir(), name)
 }

@@ -81,15 +81,6 @@ func (a *Agent) peerCheck(r *http.Request) (any, error) {
 	return answer, nil
 }
 
-// nextEndpoint is the first id of a fresh pair of MPTCP endpoint ids, after id. They
-// are one byte; after 240 they begin again, when the first are long forgotten.
-func nextEndpoint(id uint8) uint8 {
-	if id >= 240 {
-		return 1
-	}
-	return id + 1 + id%2
-}
-
 // admit checks that the caller is the plan's source and this host its destination.
 func (a *Agent) admit(r *http.Request, plan migration.Plan) error {
 	caller := peer.Caller(r)

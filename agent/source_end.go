@@ -361,18 +361,6 @@ func (m *outgoing) watchGuest() {
 	}()
 }
 
-func shutdownWords(reason string) string {
-	switch reason {
-	case "guest-shutdown":
-		return "powered off"
-	case "guest-reset":
-		return "rebooted"
-	case "guest-panic":
-		return "panicked"
-	}
-	return "was shut down (" + reason + ")"
-}
-
 // closeSource writes the outcome down and forgets the migration's state.
 func (a *Agent) closeSource(m *outgoing) {
 	outcome := m.state.Outcome
