@@ -101,7 +101,7 @@ func TestCheckRequestRefuses(t *testing.T) {
 		{migration.Request{Mode: "hybrid", Transfer: "qemu-tcp"}, []string{"mode hybrid goes with", "lanes"}},
 		{migration.Request{Transfer: "pigeon"}, []string{`transfer "pigeon" is unknown`, "qemu-multifd"}},
 		{migration.Request{Network: "bridge"}, []string{`network "bridge" is unknown`, "mptcp, drain, tunnel"}},
-		{migration.Request{TunnelKind: "gre"}, []string{`tunnel "gre" is unknown`, "wireguard, vxlan"}},
+		{migration.Request{TunnelKind: "geneve"}, []string{`tunnel "geneve" is unknown`, "wireguard, vxlan, gre, ipip"}},
 		{migration.Request{Downtime: -1}, []string{"downtime budget of -1ns"}},
 		{migration.Request{Downtime: time.Millisecond - 1}, []string{"downtime budget of 999.999µs; between 1ms and 1m"}},
 		{migration.Request{Downtime: time.Minute + 1}, []string{"downtime budget of 1m0.000000001s"}},

@@ -9,11 +9,13 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"godwit/netstate/tunnel"
 )
 
 // packetSizes are those that are tried on a path, bytes: the MTUs of links, and
 // between them what is left in the tunnels of others.
-var packetSizes = []int{9080, 9000, 1580, 1500, 1492, 1480, 1460, 1440, 1420, 1400, 1380, 1350, 1320, 1300, 1280, 1260, 1240, 1200, 1100, 1000}
+var packetSizes = []int{9080, 9000, 1580, 1550, 1520, 1500, 1492, 1480, 1460, 1440, 1420, 1400, 1380, 1350, 1320, 1300, 1280, 1260, 1240, 1200, 1100, 1000}
 
 // pathMTU is the largest of packetSizes, up to most, that gets from local to the
 // reflector at remote in one piece; 0 if none does. Answers may come in fragments.
@@ -67,19 +69,34 @@ func pathMTU(ctx context.Context, local netip.Addr, remote netip.AddrPort, token
 	return best, ctx.Err()
 }
 
+// mostOverhead is the most that a tunnel of ours adds to a packet, bytes: what the path is
+// tried with before it is known which.
+var mostOverhead = tunnel.Overhead(tunnel.WireGuard, true)
+
 // fit finds out how large a packet of the guest may be for the tunnel to carry it in
 // one piece. It is for connections that begin later: those that are open keep what
 // they have agreed on, and the tunnel's packets go in fragments.
 func (m *outgoing) fit(ctx context.Context, local netip.Addr, remote netip.AddrPort) {
 	mtu := m.a.config.Network.MTU
-	path, err := pathMTU(ctx, local, remote, m.work.accepted.Token, mtu+tunnelOverhead, 2*m.work.rtt+50*time.Millisecond)
+	path, err := pathMTU(ctx, local, remote, m.work.accepted.Token, mtu+mostOverhead, 2*m.work.rtt+50*time.Millisecond)
+	m.work.pathMTU = path
 	if err != nil || path == 0 {
 		m.rec.note(fmt.Sprintf("path %s → %s: its MTU is not known (%v); the tunnel's packets may go in fragments", local, remote.Addr(), err))
 		return
 	}
-	const block = 16 // WireGuard pads to it (its paper, §5.4.6)
-	m.plan.Fits = 0
-	if fits := (path - tunnelOverhead) / block * block; fits < mtu {
-		m.plan.Fits = fits
+	m.plan.Fits = fitting(m.plan.Tunnel, local.Is6(), path, mtu)
+}
+
+// fitting is the largest packet, bytes, that a tunnel carries in one piece over a path of an
+// MTU; 0 where those of the guest's mtu all do.
+func fitting(kind string, outer6 bool, path, mtu int) int {
+	fits := path - tunnel.Overhead(kind, outer6)
+	if kind != tunnel.VXLAN && kind != tunnel.GRE && kind != tunnel.IPIP {
+		const block = 16 // WireGuard pads to it (its paper, §5.4.6)
+		fits = fits / block * block
 	}
+	if fits >= mtu {
+		return 0
+	}
+	return fits
 }

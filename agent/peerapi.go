@@ -113,6 +113,9 @@ func (a *Agent) capable(ctx context.Context, offer Offer) error {
 	if err := here.lacks(offer); err != nil {
 		return err
 	}
+	if err := a.hasTunnel(offer.Plan); err != nil {
+		return err
+	}
 	if err := a.sameRoot(offer); err != nil {
 		return err
 	}

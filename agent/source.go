@@ -34,6 +34,7 @@ type sourceWork struct {
 	capabilities  []string // of the program behind the guest's channel
 	prepared      Prepared
 	rtt           time.Duration
+	pathMTU       int           // of the tunnel's path, bytes; 0: not known
 	skew          time.Duration // destination's clock minus ours
 	forward       forwarder     // nil where QEMU connects by itself
 	lanes         *proxy.Source // forward, where that is our own data path

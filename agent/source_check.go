@@ -279,13 +279,16 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 	if !ok {
 		return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf("migrate guest %s: no uplink on both %s and %s carries guests' traffic", m.plan.Guest, m.plan.From, m.plan.To)}
 	}
-	size := m.a.config.Network.MTU + tunnelOverhead
+	size := m.a.config.Network.MTU + mostOverhead
 	rtt, err := probePath(ctx, local.Address, netip.AddrPortFrom(remote.Address, m.a.config.Port), m.work.accepted.Token, size)
 	if err != nil {
 		return err
 	}
 	m.work.rtt = rtt
 	m.fit(ctx, local.Address, netip.AddrPortFrom(remote.Address, m.a.config.Port))
+	if err := m.checkTunnel(local.Address, remote.Address); err != nil {
+		return err
+	}
 	m.work.skew = time.Duration(m.work.accepted.Now - (sent.UnixNano()+back.UnixNano())/2)
 	if abs(m.work.skew) < back.Sub(sent)/2 {
 		m.work.skew = 0 // within what the measurement cannot tell from none
@@ -304,9 +307,6 @@ func abs(d time.Duration) time.Duration {
 	}
 	return d
 }
-
-// tunnelOverhead is what WireGuard over IPv6 adds to a packet, bytes (its paper §5.4: 32 + UDP 8 + IPv6 40).
-const tunnelOverhead = 80
 
 // overlap refuses sites whose guests' subnets overlap: an address could be in both.
 func (m *outgoing) overlap(n Neighbour) error {

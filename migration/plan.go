@@ -17,7 +17,7 @@ type Request struct {
 	Buffer           int64         `json:"buffer,omitempty"`    // bytes of memory for pages that wait or were sent, of our own data path; 0: half of the guest's, at most 256 MiB
 	InsecureTransfer bool          `json:"insecure_transfer,omitempty"`
 	NextAddress      netip.Addr    `json:"next_address,omitzero"` // zero: the destination chooses
-	TunnelKind       string        `json:"tunnel,omitempty"`      // auto, wireguard, vxlan
+	TunnelKind       string        `json:"tunnel,omitempty"`      // one of Tunnels
 }
 
 // The values that a request may name, in the order in which help shows them.
@@ -25,7 +25,7 @@ var (
 	Modes     = []string{"auto", "precopy", "hybrid", "postcopy", "stopcopy"}
 	Transfers = []string{"auto", "lanes", "mptcp", "qemu-tcp", "qemu-mptcp", "qemu-multifd", "qemu-xbzrle"}
 	Networks  = []string{"auto", "mptcp", "drain", "tunnel"}
-	Tunnels   = []string{"auto", "wireguard", "vxlan"}
+	Tunnels   = []string{"auto", "wireguard", "vxlan", "gre", "ipip"}
 )
 
 // DefaultDowntime is the downtime budget of a request that names none.

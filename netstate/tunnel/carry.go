@@ -31,8 +31,12 @@ func carry(c Config) (carrier, bool, error) {
 	if _, err := netlink.LinkByName(c.Name); err == nil {
 		return nil, false, fmt.Errorf("device %s: exists already", c.Name)
 	}
-	if c.Kind == VXLAN {
+	switch c.Kind {
+	case VXLAN:
 		k, err := carryVXLAN(c)
+		return k, true, err
+	case GRE, IPIP:
+		k, err := carryPlain(c)
 		return k, true, err
 	}
 	k, err := carryKernel(c)
@@ -117,9 +121,6 @@ func (p inProcess) repoint(c Config) error {
 		hex.EncodeToString(c.PrivateKey[:]), c.Local.Port(), hex.EncodeToString(c.PeerKey[:]), c.Remote))
 }
 
-// vxlanOverhead is outer IPv6 + UDP + VXLAN + inner Ethernet, in bytes.
-const vxlanOverhead = 40 + 8 + 8 + 14
-
 type vxlan struct{ inKernel }
 
 func (vxlan) repoint(Config) error {
@@ -127,20 +128,21 @@ func (vxlan) repoint(Config) error {
 }
 
 func carryVXLAN(c Config) (carrier, error) {
-	vni, own, peer, peer6 := c.linkNames()
+	_, _, peer, peer6 := c.linkNames()
 	if err := fits(c); err != nil {
 		return nil, err
 	}
-	link := &netlink.Vxlan{
-		LinkAttrs: netlink.LinkAttrs{Name: c.Name, MTU: c.MTU, HardwareAddr: own},
-		VxlanId:   vni, SrcAddr: c.Local.Addr().AsSlice(), Group: c.Remote.Addr().AsSlice(), Port: int(c.Remote.Port()), Learning: false,
-	}
-	if err := netlink.LinkAdd(link); err != nil {
+	if err := addLink(c); err != nil {
 		return nil, fmt.Errorf("add device %s: %w", c.Name, err)
 	}
 	v := vxlan{inKernel{c.Name}}
+	link, err := netlink.LinkByName(c.Name)
+	if err != nil {
+		v.close()
+		return nil, err
+	}
 	farEnds := []netip.Addr{c.PeerInner}
-	err := os.WriteFile("/proc/sys/net/ipv6/conf/"+c.Name+"/disable_ipv6", []byte("0"), 0)
+	err = os.WriteFile("/proc/sys/net/ipv6/conf/"+c.Name+"/disable_ipv6", []byte("0"), 0)
 	if err == nil {
 		farEnds = append(farEnds, peer6)
 	}
@@ -155,7 +157,7 @@ func carryVXLAN(c Config) (carrier, error) {
 		if far.Is4() {
 			fam = unix.AF_INET
 		}
-		err = netlink.NeighSet(&netlink.Neigh{LinkIndex: link.Index, Family: fam, State: netlink.NUD_PERMANENT, IP: far.AsSlice(), HardwareAddr: peer})
+		err = netlink.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, Family: fam, State: netlink.NUD_PERMANENT, IP: far.AsSlice(), HardwareAddr: peer})
 	}
 	if err != nil {
 		v.close()
@@ -164,10 +166,18 @@ func carryVXLAN(c Config) (carrier, error) {
 	return v, nil
 }
 
-// fits refuses what the kernel would drop in silence: it fragments VXLAN over
-// IPv4, but never over IPv6.
+func vxlanLink(c Config) *netlink.Vxlan {
+	vni, own, _, _ := c.linkNames()
+	return &netlink.Vxlan{
+		LinkAttrs: netlink.LinkAttrs{Name: c.Name, MTU: c.MTU, HardwareAddr: own},
+		VxlanId:   vni, SrcAddr: c.Local.Addr().AsSlice(), Group: c.Remote.Addr().AsSlice(), Port: int(c.Remote.Port()), Learning: false,
+	}
+}
+
+// fits refuses what the kernel would drop, of those kinds that do not fragment.
 func fits(c Config) error {
-	if c.Local.Addr().Is4() {
+	outer6 := c.Local.Addr().Is6()
+	if Fragments(c.Kind, outer6) {
 		return nil
 	}
 	routes, err := netlink.RouteGet(c.Remote.Addr().AsSlice())
@@ -178,8 +188,8 @@ func fits(c Config) error {
 	if err != nil {
 		return err
 	}
-	if mtu := link.Attrs().MTU; mtu < c.MTU+vxlanOverhead {
-		return fmt.Errorf("vxlan over IPv6: inner mtu %d does not fit into %d of %s and cannot be fragmented: use wireguard", c.MTU, mtu, link.Attrs().Name)
+	if mtu := link.Attrs().MTU; mtu < c.MTU+Overhead(c.Kind, outer6) {
+		return fmt.Errorf("%s to %s: inner mtu %d does not fit into %d of %s and cannot be fragmented: use wireguard", c.Kind, c.Remote.Addr(), c.MTU, mtu, link.Attrs().Name)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,13 +22,18 @@ const (
 	Auto      = "auto" // WireGuard
 	WireGuard = "wireguard"
 	VXLAN     = "vxlan"
+	GRE       = "gre"  // with a key
+	IPIP      = "ipip" // one between two addresses
 )
+
+// Kinds are all that Config.Kind takes.
+var Kinds = []string{Auto, WireGuard, VXLAN, GRE, IPIP}
 
 // Config is one end of a tunnel.
 type Config struct {
 	Name       string         `json:"name"` // of the device, and of the files in Dir
 	Kind       string         `json:"kind"`
-	Local      netip.AddrPort `json:"local"`  // outer; a UDP port of its own for wireguard
+	Local      netip.AddrPort `json:"local"`  // outer; a UDP port of its own for wireguard, a mere number for gre and ipip
 	Remote     netip.AddrPort `json:"remote"` // outer; for vxlan both ports are the same
 	MTU        int            `json:"mtu"`    // inner; the guest's, 0: 1500
 	PrivateKey wgtypes.Key    `json:"private_key"`
@@ -68,8 +74,8 @@ func (c *Config) complete(now time.Time) error {
 	switch {
 	case c.Name == "" || len(c.Name) > 15 || strings.ContainsAny(c.Name, " /:.\t\n"):
 		return fmt.Errorf("name %q: not a device name", c.Name)
-	case c.Kind != WireGuard && c.Kind != VXLAN:
-		return fmt.Errorf("kind %q: want %s, %s or %s", c.Kind, Auto, WireGuard, VXLAN)
+	case !slices.Contains(Kinds, c.Kind):
+		return fmt.Errorf("kind %q: want one of %s", c.Kind, strings.Join(Kinds, ", "))
 	case !c.Local.IsValid() || !c.Remote.IsValid() || c.Local.Port() == 0 || c.Remote.Port() == 0:
 		return fmt.Errorf("ends %s and %s: both need address and port", c.Local, c.Remote)
 	case c.Local.Addr().Is4() != c.Remote.Addr().Is4():

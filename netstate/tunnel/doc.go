@@ -7,15 +7,17 @@
 // NAME.json (what it is, without keys) and NAME.log; the device's alias begins
 // with [Alias]. So a restarted agent finds it again ([Found]).
 //
-// Three kinds carry the packets:
+// These kinds carry the packets:
 //
 //   - wireguard, by the kernel where it can, otherwise in the process itself;
-//   - vxlan, by the kernel, not encrypted: only when asked for;
+//   - vxlan, gre and ipip, by the kernel where it has them ([Supported]), not encrypted:
+//     only when asked for;
 //   - auto, which is wireguard.
 //
 // Inner packets of the whole MTU (1500) pass whatever the path's MTU is: outer
 // packets carry no DF bit and IP fragments them. That needs a path that passes
-// fragments, which [Tunnel.Verify] shows with an echo of full size.
+// fragments, which [Tunnel.Verify] shows with an echo of full size. Some kinds never
+// fragment ([Fragments]); they are refused where a full packet does not fit in one piece.
 //
 // # Addresses
 //

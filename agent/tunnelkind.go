@@ -1,0 +1,68 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"godwit/migration"
+	"godwit/netstate/tunnel"
+)
+
+// checkTunnel refuses a kind of tunnel that would not carry the guest's packets from local
+// to remote; pathMTU must be known.
+func (m *outgoing) checkTunnel(local, remote netip.Addr) error {
+	used := false
+	for _, d := range m.a.detours.list("") {
+		used = used || d.Tunnel.Kind == tunnel.IPIP && d.Tunnel.Local.Addr() == local && d.Tunnel.Remote.Addr() == remote
+	}
+	if why := unfitTunnel(m.plan, local, m.work.pathMTU, m.a.config.Network.MTU, used); why != "" {
+		return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf("migrate guest %s: tunnel %s to %s: %s", m.plan.Guest, m.plan.Tunnel, m.plan.To, why)}
+	}
+	return m.a.hasTunnel(m.plan)
+}
+
+// unfitTunnel says why the plan's kind of tunnel does not do, "" if it does: path is the
+// path's MTU in bytes, 0 if not known, mtu the guest's; used: there is one of IPIP already.
+func unfitTunnel(plan migration.Plan, local netip.Addr, path, mtu int, used bool) string {
+	kind, outer6 := plan.Tunnel, local.Is6()
+	for _, addr := range plan.Held {
+		if !tunnel.Carries(kind, outer6, addr.Prefix.Addr()) {
+			return fmt.Sprintf("over IPv4 it does not carry %s; use gre or wireguard", addr.Prefix.Addr())
+		}
+	}
+	need := mtu + tunnel.Overhead(kind, outer6)
+	switch {
+	case kind == tunnel.IPIP && used:
+		return "there is one between these addresses, and there can be no second; end that lease, or use gre or wireguard"
+	case tunnel.Fragments(kind, outer6) || path >= need:
+		return ""
+	case path == 0:
+		return fmt.Sprintf("the path's MTU is not known, and what does not fit into it is lost; it needs %d bytes, or use wireguard", need)
+	}
+	return fmt.Sprintf("full packets of %d bytes need %d in one piece, and the path carries %d; use wireguard, which is carried in fragments", mtu, need, path)
+}
+
+// hasTunnel refuses a plan whose kind of tunnel this host's kernel lacks.
+func (a *Agent) hasTunnel(plan migration.Plan) error {
+	err := tunnel.Supported(plan.Tunnel, a.tunnelOver6(plan))
+	var lacks *tunnel.Unsupported
+	if errors.As(err, &lacks) {
+		return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf("migrate guest %s: host %s: %v", plan.Guest, a.config.Host, lacks)}
+	}
+	if err != nil {
+		return fmt.Errorf("try tunnel %s on host %s: %w", plan.Tunnel, a.config.Host, err)
+	}
+	return nil
+}
+
+// tunnelOver6 says whether the tunnel between the plan's hosts goes over IPv6.
+func (a *Agent) tunnelOver6(plan migration.Plan) bool {
+	other := plan.To
+	if other == a.config.Host {
+		other = plan.From
+	}
+	n, _ := a.config.find(other, a.config.Host)
+	local, _, ok := a.config.guestPath(n)
+	return ok && local.Address.Is6()
+}

@@ -1,0 +1,75 @@
+package agent
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"godwit/migration"
+)
+
+// TestUnfitTunnel: which kind of tunnel is refused where, and what is said then.
+func TestUnfitTunnel(t *testing.T) {
+	four, six := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
+	held := func(addrs ...string) (out []migration.Address) {
+		for _, a := range addrs {
+			out = append(out, migration.Address{Prefix: netip.MustParsePrefix(a)})
+		}
+		return out
+	}
+	v4, both := held("10.1.1.5/24"), held("10.1.1.5/24", "fd01::5/64")
+	for _, c := range []struct {
+		kind      string
+		held      []migration.Address
+		local     netip.Addr
+		path, mtu int
+		used      bool
+		why       string
+	}{
+		{"auto", both, four, 1280, 1500, false, ""},
+		{"wireguard", both, six, 0, 1500, true, ""},
+		{"vxlan", both, four, 1280, 1500, false, ""},
+		{"vxlan", both, six, 1569, 1500, false, "need 1570 in one piece, and the path carries 1569"},
+		{"vxlan", both, six, 1570, 1500, false, ""},
+		{"gre", both, four, 1280, 1500, true, ""},
+		{"gre", both, four, 0, 1500, false, ""},
+		{"gre", v4, six, 1500, 1500, false, "need 1548 in one piece"},
+		{"gre", both, six, 9000, 1500, false, ""},
+		{"ipip", v4, four, 1500, 1500, false, "need 1520 in one piece"},
+		{"ipip", v4, four, 1500, 1480, false, ""},
+		{"ipip", v4, four, 1520, 1500, false, ""},
+		{"ipip", v4, four, 1520, 1500, true, "there can be no second"},
+		{"ipip", v4, four, 0, 1500, false, "MTU is not known"},
+		{"ipip", both, four, 9000, 1500, false, "it does not carry fd01::5"},
+		{"ipip", both, six, 9000, 1500, false, ""},
+	} {
+		got := unfitTunnel(migration.Plan{Tunnel: c.kind, Held: c.held}, c.local, c.path, c.mtu, c.used)
+		if (got == "") != (c.why == "") || !strings.Contains(got, c.why) {
+			t.Errorf("%s over %s, path %d, mtu %d: %q, want %q", c.kind, c.local, c.path, c.mtu, got, c.why)
+		}
+	}
+}
+
+// TestFitting: what a guest's packets may have, over a path, to go in one piece.
+func TestFitting(t *testing.T) {
+	for _, c := range []struct {
+		kind            string
+		outer6          bool
+		path, mtu, want int
+	}{
+		{"auto", false, 1580, 1500, 1488}, // padded to 16 bytes
+		{"auto", false, 1584, 1500, 0},
+		{"wireguard", true, 1600, 1500, 0},
+		{"wireguard", true, 1500, 1500, 1408},
+		{"vxlan", false, 1500, 1500, 1450},
+		{"gre", false, 1500, 1500, 1472},
+		{"gre", false, 1528, 1500, 0},
+		{"gre", true, 1280, 1500, 1232},
+		{"ipip", false, 1400, 1500, 1380},
+		{"gre", false, 1500, 9000, 1472},
+	} {
+		if got := fitting(c.kind, c.outer6, c.path, c.mtu); got != c.want {
+			t.Errorf("%s, outer IPv6 %t, path %d, mtu %d: %d, want %d", c.kind, c.outer6, c.path, c.mtu, got, c.want)
+		}
+	}
+}
