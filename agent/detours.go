@@ -123,7 +123,8 @@ func (s *detours) want(guest string) netstate.State {
 	gone := map[netip.Addr]bool{}
 	for _, d := range s.of(guest) {
 		for _, t := range d.Taps {
-			if !slices.Contains(state.Taps, t) {
+			// Taps that wait for an address to come home must be open when it does.
+			if len(d.Coming) == 0 && !slices.Contains(state.Taps, t) {
 				state.Taps = append(state.Taps, t)
 			}
 		}
@@ -158,32 +159,36 @@ func (s *detours) comeHome(id string) error {
 	if !ok {
 		return fmt.Errorf("detour %s: there is none", id)
 	}
-	return s.change(d.Guest, func(all map[string]*detour) {
-		d := all[id]
-		for _, other := range all {
-			if other.Guest != d.Guest || other.ID == id {
-				continue
-			}
-			other.Away = slices.DeleteFunc(other.Away, func(a netstate.Away) bool {
-				comes := slices.ContainsFunc(d.Coming, func(v netstate.Visiting) bool { return v.Addr == a.Addr })
-				if comes {
-					if d.Sent == nil {
-						d.Sent = map[string][]netstate.Away{}
-					}
-					d.Sent[other.ID] = append(d.Sent[other.ID], a)
-				}
-				return comes
-			})
+	return s.change(d.Guest, func(all map[string]*detour) { bringHome(all, all[id]) })
+}
+
+// bringHome takes the addresses that come with d out of the entries that sent them away.
+func bringHome(all map[string]*detour, d *detour) {
+	for _, other := range all {
+		if other.Guest != d.Guest || other == d {
+			continue
 		}
-		for _, v := range d.Coming {
-			if v.AtHome() {
-				d.Visiting = append(d.Visiting, v)
-			} else {
-				cameBy(all, d.Guest, v) // on by the way that it had from its home
+		other.Away = slices.DeleteFunc(other.Away, func(a netstate.Away) bool {
+			i := slices.IndexFunc(d.Coming, func(v netstate.Visiting) bool { return v.Addr == a.Addr })
+			if i < 0 {
+				return false
 			}
+			d.Coming[i].Known = a.MAC // as the neighbours here know it
+			if d.Sent == nil {
+				d.Sent = map[string][]netstate.Away{}
+			}
+			d.Sent[other.ID] = append(d.Sent[other.ID], a)
+			return true
+		})
+	}
+	for _, v := range d.Coming {
+		if v.AtHome() {
+			d.Visiting = append(d.Visiting, v)
+		} else {
+			cameBy(all, d.Guest, v) // on by the way that it had from its home
 		}
-		d.Coming = nil
-	})
+	}
+	d.Coming = nil
 }
 
 // cameBy makes the entry by which an address once came here that of the guest as it

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -145,6 +146,14 @@ func TestDetoursWant(t *testing.T) {
 			netstate.State{},
 		},
 		{
+			"about to come home: the taps here stay open for what is led to them first",
+			[]*detour{
+				detourOf("t1", 1, list(fromHome(away(ours, "t1", true))), nil),
+				{ID: "t2", Guest: "web", Up: time.Unix(2, 0), Taps: []string{"t0a", "t0b"}, Coming: guests(visits(ours, ""))},
+			},
+			netstate.State{Away: list(fromHome(away(ours, "t1", true)))},
+		},
+		{
 			"visitors of two homes, the oldest detour first, taps once",
 			[]*detour{
 				detourOf("t9", 2, nil, guests(visits(theirs, "t9")), "t0b", "t0a"),
@@ -166,6 +175,22 @@ func TestDetoursWant(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestBringHome: what sent the address away is kept for the way back, and frames to the MAC
+// with which it left still find it.
+func TestBringHome(t *testing.T) {
+	left, now := net.HardwareAddr{2, 0, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0, 0, 0, 2}
+	sent := detourOf("t1", 1, []netstate.Away{{Addr: ours, MAC: left, Tunnel: "t1", Active: true}, {Addr: other, MAC: left, Tunnel: "t1", Active: true}}, nil)
+	d := &detour{ID: "t2", Guest: "web", Taps: []string{"t0a"}, Coming: []netstate.Visiting{{Addr: ours, MAC: now, Tap: "t0a"}}}
+	bringHome(map[string]*detour{"t1": sent, "t2": d}, d)
+	want := []netstate.Visiting{{Addr: ours, MAC: now, Known: left, Tap: "t0a"}}
+	if diff := cmp.Diff(want, d.Visiting, cmpopts.EquateComparable(netip.Addr{})); diff != "" || d.Coming != nil {
+		t.Error(diff, d.Coming)
+	}
+	if len(d.Sent["t1"]) != 1 || d.Sent["t1"][0].Addr != ours || len(sent.Away) != 1 || sent.Away[0].Addr != other {
+		t.Errorf("sent %+v, still away %+v", d.Sent, sent.Away)
 	}
 }
 

@@ -2,7 +2,9 @@ package agent
 
 import (
 	"context"
+	"fmt"
 
+	"godwit/netstate"
 	"godwit/netstate/hold"
 )
 
@@ -15,6 +17,9 @@ func (m *incoming) leadTo(nic int) error {
 				continue
 			}
 			for i := range d.Visiting {
+				if v := &d.Visiting[i]; v.AtHome() && v.Tap != g.Held.Taps[nic] {
+					v.Known = v.MAC
+				}
 				d.Visiting[i].MAC = g.Held.Description.NICs[nic].hardware()
 				d.Visiting[i].Tap = g.Held.Taps[nic]
 			}
@@ -22,14 +27,33 @@ func (m *incoming) leadTo(nic int) error {
 	})
 }
 
-// emptyTap waits, for a moment at most, until the guest has taken what was on its way
-// to NIC number nic, which is about to go down.
+// emptyTap waits until the guest has taken what was on its way to NIC number nic, which is
+// about to go down. Nothing new comes there. What a busy guest leaves in the tap goes to its
+// other NIC.
 func (m *incoming) emptyTap(ctx context.Context, nic int) {
 	g := m.work.guest
-	if nic >= len(g.Taps) || g.Taps[nic] == nil {
+	if nic >= len(g.Taps) || g.Taps[nic] == nil || len(m.plan.Held) == 0 {
 		return
 	}
-	if err := hold.Drained(ctx, g.Taps[nic], drainQuiet, drainLimit); err != nil {
-		m.a.log.Info("tap not drained before its NIC goes down", "migration", m.plan.ID, "error", err)
+	taken := func(ctx context.Context) error {
+		return netstate.Taken(ctx, g.Held.Taps[nic], g.Held.Description.NICs[nic].hardware(), m.plan.Held[0].Prefix.Addr())
+	}
+	soon, cancel := limitOldSoon.on(ctx)
+	err := taken(soon)
+	cancel()
+	if err == nil {
+		return
+	}
+	if frames, err := hold.ReadLeft(g.Taps[nic]); err != nil {
+		m.a.log.Warn("read what is left in a tap", "migration", m.plan.ID, "error", err)
+	} else if sent, err := hold.Readdress(frames, m.a.config.Network.Bridge, g.Held.Description.NICs[1-nic].hardware()); err != nil {
+		m.a.log.Warn("lead what was left in a tap to the other NIC", "migration", m.plan.ID, "sent", sent, "error", err)
+	} else if sent > 0 {
+		m.rec.note(fmt.Sprintf("%d packets were left in the old NIC's tap and went to the other", sent))
+	}
+	limited, cancel := limitOldNIC.on(ctx)
+	defer cancel()
+	if err := taken(limited); err != nil {
+		m.a.log.Info("what is in the old NIC's ring may be lost", "migration", m.plan.ID, "error", says(limited, err))
 	}
 }

@@ -66,6 +66,8 @@ var (
 	limitGuestStep = named("guest_step", 15*time.Second, "the guest carries one step of the handover out, before it is tried again")
 	limitTake      = named("dhcp", 45*time.Second, "a guest without a program of ours takes its next address by DHCP, each try")
 	limitJoin      = named("join", joinLimit+5*time.Second, "the guest says which connections have followed")
+	limitOldSoon   = named("old_nic_soon", 300*time.Millisecond, "the guest has taken what was on its way to its old NIC, before what its tap has left is led to the other")
+	limitOldNIC    = named("old_nic", 3*time.Second, "it has taken the rest; then the old NIC goes down")
 	limitSurvey    = named("survey", 15*time.Second, "the guest lists its connections")
 	limitNameTry   = named("name_service", 4*time.Second, "the name server takes an update, each try")
 	limitRepoint   = named("repoint", 10*time.Second, "the home of an address sends it here")

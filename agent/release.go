@@ -53,7 +53,8 @@ func (m *outgoing) letGo(ctx context.Context) error {
 	return nil
 }
 
-// handLeftovers sends what is left in the paused guest's taps after it.
+// handLeftovers sends what is left in the tap of the guest, which is paused or about to
+// be, after it.
 func (m *outgoing) handLeftovers() {
 	d, ok := m.a.detours.get(m.detourID())
 	if !ok {

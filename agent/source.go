@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -222,7 +223,8 @@ func (m *outgoing) awaitUnderway(ctx context.Context) {
 
 const (
 	drainQuiet = 2 * time.Millisecond  // the tap is empty for so long before the guest is stopped
-	drainLimit = 60 * time.Millisecond // what a busy guest has not read by then is read out afterwards
+	drainLimit = 60 * time.Millisecond // what a busy guest has not read by then goes after it
+	drainLast  = 200 * time.Millisecond
 )
 
 // pause stops the guest, after it has taken what was on its way to it.
@@ -230,9 +232,7 @@ func (m *outgoing) pause(ctx context.Context) error {
 	t := m.guest.activeTap()
 	if err := m.rec.timed("drain tap", func() error {
 		if t != nil {
-			if err := hold.Drained(ctx, t, drainQuiet, drainLimit); err != nil {
-				m.a.log.Info("tap not drained; what is left is read out", "migration", m.plan.ID, "error", err)
-			}
+			m.drain(ctx, t)
 		}
 		return nil
 	}); err != nil {
@@ -255,6 +255,24 @@ func (m *outgoing) pause(ctx context.Context) error {
 		m.work.forward.AllowSwitchover()
 	}
 	return nil
+}
+
+// drain returns when QEMU holds nothing that it would throw away at the stop. What the
+// guest does not take in time goes after it. One frame that QEMU has read, and a full ring
+// did not take, is nowhere to be seen (net_vm_change_state_handler drops it at the stop);
+// QEMU reads on when that is in the ring, so it is given a frame that may be lost.
+func (m *outgoing) drain(ctx context.Context, t *os.File) {
+	err := hold.Drained(ctx, t, drainQuiet, drainLimit)
+	if err != nil {
+		m.a.log.Info("tap not drained; what is left is read out", "migration", m.plan.ID, "error", err)
+		m.handLeftovers()
+	}
+	if err = hold.Mark(m.guest.Held.Taps[m.guest.Held.Active]); err == nil {
+		err = hold.Drained(ctx, t, 0, drainLast)
+	}
+	if err != nil {
+		m.a.log.Info("a packet that QEMU has read may be lost at the stop", "migration", m.plan.ID, "error", err)
+	}
 }
 
 // unflip leads the guest's packets here again, at both ends.

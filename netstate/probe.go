@@ -38,15 +38,11 @@ func probe(ctx context.Context, device string, addr netip.Addr) (bool, net.Hardw
 	if addr.Is4() {
 		kind = unix.ETH_P_ARP
 	}
-	swapped := kind<<8 | kind>>8
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	fd, err := packetSocket(ifi.Index, kind)
 	if err != nil {
 		return false, nil, err
 	}
 	defer unix.Close(fd)
-	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: swapped, Ifindex: ifi.Index}); err != nil {
-		return false, nil, err
-	}
 	for range probes {
 		if err := unix.Sendto(fd, question(ifi.HardwareAddr, addr), 0, &unix.SockaddrLinklayer{Ifindex: ifi.Index}); err != nil {
 			return false, nil, fmt.Errorf("send: %w", err)

@@ -1,6 +1,7 @@
 package netstate
 
 import (
+	"bytes"
 	"net"
 	"net/netip"
 
@@ -24,6 +25,10 @@ func ingress(s State, bridge net.HardwareAddr) []bridgeRule {
 		if !v.AtHome() {
 			rules = append(rules, clampRule(v.Addr, v.Fits, "out")...)
 			rules = append(rules, flowRules(s.Guest, v.Addr, "out", true, join(unicast(), ipSrc(v.Addr)))...)
+		}
+		if v.AtHome() && len(v.Known) != 0 && !bytes.Equal(v.Known, v.MAC) { // or the bridge floods it, and no NIC that is up takes it
+			rules = append(rules, bridgeRule{words("redirect", "home", v.Addr.String(), "mac", v.Known.String(), "host", bridge.String()),
+				join(etherDst(v.Known), ipDst(v.Addr), toHost(bridge))})
 		}
 		for _, tap := range v.Taps {
 			if v.Asks {

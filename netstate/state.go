@@ -43,6 +43,7 @@ type Visiting struct {
 	Fits    int              // as of Away
 	Publish int              // routing table in which a speaker of BGP finds the address; 0: none. The host must forward
 	Direct  bool             // with Publish: its packets leave by the host's own routes instead of Tunnel
+	Known   net.HardwareAddr // at home: another MAC that neighbours may have for Addr, whose frames go to MAC; nil: none
 	Asks    bool             // what the guest asks of DHCP servers is answered at its taps, and goes no further
 }
 

@@ -65,19 +65,20 @@ func visiting(bridge string, v Visiting) []resource {
 	if v.AtHome() {
 		out.dev, out.via = bridge, v.Gateway
 	}
-	list := []resource{
+	var list []resource
+	if v.Tap != "" { // before the route, or the bridge floods what is routed there first
+		list = append(list, forwarding{v.Tap, v.MAC.String()})
+	}
+	list = append(list,
 		untracked{v.Addr},
 		neighbour{bridge, v.Addr, v.MAC.String()},
 		route{host(v.Addr), unix.RT_TABLE_MAIN, bridge, netip.Addr{}},
-	}
+	)
 	if !v.Direct {
 		list = append(list, out, sourceRule{v.Addr, PriorityVisiting})
 	}
 	if v.Publish != 0 && !v.AtHome() {
 		list = append(list, route{host(v.Addr), v.Publish, bridge, netip.Addr{}})
-	}
-	if v.Tap != "" {
-		list = append(list, forwarding{v.Tap, v.MAC.String()})
 	}
 	if v.Gateway.IsValid() && !v.AtHome() {
 		list = append(list, proxy{bridge, v.Gateway, true})

@@ -234,6 +234,41 @@ func TestDrained(t *testing.T) {
 	}
 }
 
+// TestMark: a mark waits behind what waits, is not sent on, and a reader takes it as any
+// other.
+func TestMark(t *testing.T) {
+	n, tap := host(t)
+	send(t, n, 3)
+	n.Do("h", func() error { return hold.Mark("t1a") })
+	frames, err := hold.ReadLeft(tap)
+	if err != nil || len(frames) < 2 {
+		t.Fatalf("%d frames, %v", len(frames), err)
+	}
+	if last := frames[len(frames)-1]; binary.BigEndian.Uint16(last[hold.HeaderLen+12:]) != 0x88b5 {
+		t.Errorf("the last frame is % x", last)
+	}
+	n.IP("h", "link add out0 type veth peer name in0\nlink set out0 up\nlink set in0 up\nneigh add 10.8.0.2 dev out0 lladdr 02:00:00:00:00:02 nud permanent")
+	n.Do("h", func() error {
+		sent, err := hold.Resend(frames, "out0")
+		if sent != len(frames)-1 {
+			t.Errorf("sent %d of %d", sent, len(frames))
+		}
+		return err
+	})
+	if err := hold.Drained(t.Context(), tap, 0, time.Second); err != nil {
+		t.Error("it was read:", err)
+	}
+	n.Do("h", func() error {
+		if err := hold.Mark("t9z"); err == nil {
+			t.Error("marked a tap that is not there")
+		}
+		return hold.Mark("t1a")
+	})
+	if err := hold.Drained(t.Context(), tap, 0, 20*time.Millisecond); err == nil {
+		t.Error("nobody has read the mark, and it is drained")
+	}
+}
+
 // TestFull: a full queue refuses, and says so.
 func TestFull(t *testing.T) {
 	n, _ := host(t)

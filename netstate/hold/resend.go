@@ -21,16 +21,41 @@ func Resend(frames [][]byte, via string) (sent int, err error) {
 		return 0, fmt.Errorf("resend on %s: %w", via, err)
 	}
 	defer unix.Close(out.fd)
+	if sent, err = out.send(frames); err != nil {
+		return sent, fmt.Errorf("resend on %s: %w", via, err)
+	}
+	return sent, nil
+}
+
+func (o out) send(frames [][]byte) (sent int, err error) {
 	for _, f := range frames {
-		packet, kind := out.packet(f)
+		packet, kind := o.packet(f)
 		if packet == nil {
 			continue
 		}
-		to := &unix.SockaddrLinklayer{Ifindex: out.index, Protocol: kind}
-		if err := unix.Sendto(out.fd, packet, 0, to); err != nil {
-			return sent, fmt.Errorf("resend on %s: packet %d: %w", via, sent, err)
+		to := &unix.SockaddrLinklayer{Ifindex: o.index, Protocol: kind}
+		if err := unix.Sendto(o.fd, packet, 0, to); err != nil {
+			return sent, fmt.Errorf("packet %d: %w", sent, err)
 		}
 		sent++
+	}
+	return sent, nil
+}
+
+// Readdress sends frames of ReadLeft out of a bridge to the MAC to: unicast IP only, as they
+// are but for that. sent counts what went; on failure the rest did not.
+func Readdress(frames [][]byte, bridge string, to net.HardwareAddr) (sent int, err error) {
+	link, err := netlink.LinkByName(bridge)
+	if err != nil {
+		return 0, fmt.Errorf("readdress on %s: %w", bridge, err)
+	}
+	o := out{index: link.Attrs().Index, ethernet: append(append([]byte{}, to...), link.Attrs().HardwareAddr...)}
+	if o.fd, err = rawSocket(); err != nil {
+		return 0, fmt.Errorf("readdress on %s: %w", bridge, err)
+	}
+	defer unix.Close(o.fd)
+	if sent, err = o.send(frames); err != nil {
+		return sent, fmt.Errorf("readdress on %s: %w", bridge, err)
 	}
 	return sent, nil
 }
@@ -54,15 +79,21 @@ func openOut(via string) (out, error) {
 		}
 		o.ethernet = append(append([]byte{}, far...), link.Attrs().HardwareAddr...)
 	}
-	o.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	o.fd, err = rawSocket()
+	return o, err
+}
+
+// rawSocket takes virtio-net headers before its frames.
+func rawSocket() (int, error) {
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return out{}, err
+		return -1, err
 	}
-	if err := unix.SetsockoptInt(o.fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1); err != nil {
-		unix.Close(o.fd)
-		return out{}, err
+	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1); err != nil {
+		unix.Close(fd)
+		return -1, err
 	}
-	return o, nil
+	return fd, nil
 }
 
 // farMAC is the other end's MAC: the device's permanent neighbour has it.

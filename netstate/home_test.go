@@ -1,0 +1,136 @@
+package netstate_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+
+	"godwit/netstate"
+)
+
+// TestComesHome: an address that was away is led to its guest's new tap here, which is open
+// while it is away, and no datagram of 1 kHz in each family is lost; three times.
+func TestComesHome(t *testing.T) {
+	w := newWorld(t, "wireguard")
+	a, b := w.echo("ga"), w.echo("gb")
+	w.knowsRouter()
+	w.set("hb", abroad())
+	w.set("ha", left())
+	stream4, stream6 := w.stream(guest4, 1), w.stream(guest6, 1<<24)
+	for range 3 {
+		time.Sleep(100 * time.Millisecond)
+		w.set("ha", returned())
+		time.Sleep(100 * time.Millisecond)
+		w.set("ha", home(false))
+		w.Do("ha", func() error { return netstate.Flip("web", true) })
+		w.set("ha", left())
+	}
+	time.Sleep(100 * time.Millisecond)
+	stream4.end(t, a, b)
+	stream6.end(t, a, b)
+	if a.count() < 300 || b.count() < 300 {
+		t.Errorf("%d datagrams at home, %d abroad", a.count(), b.count())
+	}
+}
+
+// TestKnownByAnotherMAC: a guest came home with another NIC than it left with: what neighbours
+// still send to that one's MAC reaches it, as does what they send to its own.
+func TestKnownByAnotherMAC(t *testing.T) {
+	w := newWorld(t, "vxlan")
+	w.echo("ga")
+	w.knowsRouter()
+	s := returned()
+	for i := range s.Visiting {
+		s.Visiting[i].Known = mac("52:54:00:00:01:0b")
+	}
+	w.set("ha", s)
+	for _, addr := range []netip.Addr{guest4, guest6} {
+		for _, known := range []string{s.Visiting[0].Known.String(), guestMAC.String()} {
+			w.IP("r", "neigh replace "+addr.String()+" dev lana nud permanent lladdr "+known)
+			if !w.answers(addr, 2*time.Second) {
+				t.Errorf("%s, known as %s, does not answer", addr, known)
+			}
+		}
+	}
+	w.Do("ha", func() error {
+		inv, err := netstate.Found()
+		if got := inv.States["web"].Visiting; len(got) != 2 || got[1].Known.String() != s.Visiting[1].Known.String() {
+			t.Errorf("found %+v", got)
+		}
+		return err
+	})
+}
+
+// knowsRouter spares ga to ask for its router: while it is away it is not really there.
+func (w *world) knowsRouter() {
+	router := w.Run("r", "cat", "/sys/class/net/lana/address")
+	for _, gateway := range []netip.Addr{gateway4, gateway6} {
+		w.IP("ga", "neigh replace "+gateway.String()+" dev eth0 nud permanent lladdr "+router)
+	}
+}
+
+// left is home's state when the guest is gone: no tap is closed, one may be made for its
+// return.
+func left() netstate.State {
+	s := home(true)
+	s.Taps = nil
+	for i := range s.Away {
+		s.Away[i].Tap = ""
+	}
+	return s
+}
+
+// returned is home's state of a guest that is back.
+func returned() netstate.State {
+	s := abroad()
+	for i := range s.Visiting {
+		s.Visiting[i].Tunnel = ""
+	}
+	return s
+}
+
+// TestTaken: the answer comes behind all that was sent to the NIC before, however long its
+// queue is; who does not have the address does not answer; nobody else hears of it.
+func TestTaken(t *testing.T) {
+	w := newWorld(t, "vxlan")
+	e := w.echo("ga")
+	w.Run("ha", "tc", "qdisc", "add", "dev", "t1a", "root", "tbf", "rate", "2mbit", "burst", "4kb", "limit", "1mb")
+	number := uint32(0)
+	for _, addr := range []netip.Addr{guest4, guest6} {
+		const datagrams = 60 // 0.25 s
+		conn := w.dial(addr)
+		for range datagrams {
+			number++
+			if _, err := conn.Write(append(binary.BigEndian.AppendUint32(nil, number), make([]byte, 1000)...)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(50 * time.Millisecond) // they are at the host
+		if early := e.count(); early == int(number) {
+			t.Errorf("%s: nothing waits", addr)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+		w.Do("ha", func() error { return netstate.Taken(ctx, "t1a", guestMAC, addr) })
+		cancel()
+		for range 100 { // taken by its NIC; its program is another matter
+			if e.count() == int(number) {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if got := e.count(); got != int(number) {
+			t.Errorf("%s: %d of %d datagrams were taken", addr, got, number)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	w.Do("ha", func() error {
+		if err := netstate.Taken(ctx, "t1a", guestMAC, netip.MustParseAddr("10.1.1.77")); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("an address that it does not have: %v", err)
+		}
+		return nil
+	})
+}
