@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -202,62 +203,46 @@ func (r *run) fillNetwork(out *report.Migration, m *move) {
 // around is how far from a window edges and guest are compared.
 const around = int64(4 * time.Second)
 
-// dropped is how many packets between edges and guest were lost in a window. When
-// traffic has ended and nothing is on its way, the difference is exact: zero then
-// is zero in every window. Otherwise the smallest differences just before and just
-// after tell, since packets on their way only add to them.
+// dropped is how many packets between edges and guest were lost in a window, at most.
+// What is lost by some moment is no more than any difference that is read later, as
+// packets on their way only add to it: the smallest of those tells, and the last, when
+// traffic has ended, is exact. Differences read just before a window bound what was lost
+// before it, too.
 func (r *run) dropped(guest string, from, to int64) (int64, error) {
-	var before, after, last *int64
-	near := false // before is of a sample near the window
+	before, after := int64(math.MaxInt64), int64(math.MaxInt64)
+	var latest *balance // before the window
 	var why error
 	for i := range r.balances {
 		b := &r.balances[i]
-		if b.guest != guest {
-			continue
-		}
-		if b.err != nil {
+		switch at := b.at.UnixNano(); {
+		case b.guest != guest:
+		case b.err != nil:
 			why = b.err
-			continue
-		}
-		missing := b.missing.toGuest + b.missing.fromGuest
-		at := b.at.UnixNano()
-		if at <= from {
-			isNear := at >= from-around
-			if before == nil || !near || missing < *before {
-				before = &missing // the smallest of those near, else the latest
+		default:
+			if at <= from {
+				latest = b
 			}
-			near = isNear
+			if at >= from-around {
+				before = min(before, b.lost())
+			}
+			if at >= to {
+				after = min(after, b.lost())
+			}
 		}
-		if at >= to && (after == nil || missing < *after && at <= r.nextMove(guest, to)) {
-			after = &missing
-		}
-		last = &missing
 	}
 	switch {
-	case last == nil && why != nil:
+	case after < math.MaxInt64:
+	case latest == nil && before == math.MaxInt64 && why != nil:
 		return 0, fmt.Errorf("edges and guest could not be compared: %w", why)
-	case last == nil || after == nil:
+	default:
 		return 0, fmt.Errorf("edges and guest could not be compared after the handover")
-	case *last == 0:
-		return 0, nil
 	}
-	start := int64(0)
-	if before != nil {
-		start = *before
+	if latest == nil {
+		before = 0
+	} else {
+		before = min(before, latest.lost())
 	}
-	return max(*after-start, 0), nil
-}
-
-// nextMove is when what follows a window at its end belongs to something else: the
-// guest's next migration, or some seconds later.
-func (r *run) nextMove(guest string, end int64) int64 {
-	limit := end + around
-	for _, m := range r.moves {
-		if at := m.asked.UnixNano(); m.guest == guest && at >= end {
-			limit = min(limit, at)
-		}
-	}
-	return limit
+	return max(after-before, 0), nil
 }
 
 // connections counts those of the lab's traffic after the move.

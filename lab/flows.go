@@ -206,6 +206,14 @@ func (r *run) compare(ctx context.Context, name string) balance {
 	ask, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	var counters guest.Counters
+	addrs := r.everyAddress(name)
+	// What came out of the guest is compared with what had left the site before the guest
+	// was asked, what goes to it with what has entered since: so neither seems to be less.
+	before, err := r.w.edges.count(addrs)
+	if err != nil {
+		b.err = err
+		return b
+	}
 	if b.err = r.w.agentOf(name).client.CallGuest(ask, name, "counters", nil, &counters); b.err != nil {
 		return b
 	}
@@ -213,12 +221,12 @@ func (r *run) compare(ctx context.Context, name string) balance {
 		b.err = fmt.Errorf("%s", counters.MeterError)
 		return b
 	}
-	addrs := r.everyAddress(name)
 	edge, err := r.w.edges.count(addrs)
 	if err != nil {
 		b.err = err
 		return b
 	}
+	edge.fromGuest = before.fromGuest
 	for _, m := range counters.Meter {
 		if !counted(m.Proto, m.Port) {
 			continue

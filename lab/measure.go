@@ -104,3 +104,6 @@ type balance struct {
 	missing flowCount // counted at one end and not (yet) at the other
 	err     error
 }
+
+// lost is how many packets were lost by then, at most.
+func (b *balance) lost() int64 { return b.missing.toGuest + b.missing.fromGuest }
