@@ -22,7 +22,7 @@ func Mark(device string) error {
 	if err != nil {
 		return fmt.Errorf("mark the queue of %s: %w", device, err)
 	}
-	defer unix.Close(fd)
+	defer closeLater(fd)
 	frame := make([]byte, 60)
 	copy(frame, []byte{0x02, 0x67, 0, 0, 0, 1, 0x02, 0x67, 0, 0, 0, 2, experimental >> 8, experimental & 0xff})
 	if err := unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: ifi.Index}); err != nil {

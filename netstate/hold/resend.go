@@ -20,7 +20,7 @@ func Resend(frames [][]byte, via string) (sent int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("resend on %s: %w", via, err)
 	}
-	defer unix.Close(out.fd)
+	defer closeLater(out.fd)
 	if sent, err = out.send(frames); err != nil {
 		return sent, fmt.Errorf("resend on %s: %w", via, err)
 	}
@@ -53,7 +53,7 @@ func Readdress(frames [][]byte, bridge string, to net.HardwareAddr) (sent int, e
 	if o.fd, err = rawSocket(); err != nil {
 		return 0, fmt.Errorf("readdress on %s: %w", bridge, err)
 	}
-	defer unix.Close(o.fd)
+	defer closeLater(o.fd)
 	if sent, err = o.send(frames); err != nil {
 		return sent, fmt.Errorf("readdress on %s: %w", bridge, err)
 	}
@@ -81,6 +81,12 @@ func openOut(via string) (out, error) {
 	}
 	o.fd, err = rawSocket()
 	return o, err
+}
+
+// closeLater closes a packet socket, which waits for a grace period of the kernel, some ten
+// milliseconds, while a guest's packets wait: nobody waits for that.
+func closeLater(fd int) {
+	go unix.Close(fd) //nolint:errcheck // nothing is left in it
 }
 
 // rawSocket takes virtio-net headers before its frames.
