@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"godwit/migration"
 	"godwit/netstate"
 	"godwit/netstate/hold"
 )
@@ -25,6 +26,25 @@ func (m *incoming) leadTo(nic int) error {
 			}
 		}
 	})
+}
+
+// tellSwitch shows the site's switch the guest's NIC at this host's port, where the guest
+// comes from another host of the same site: until it spoke here, its frames would go there.
+// Who sends to another of its MACs needs no switch, see netstate.Visiting.Known.
+func (a *Agent) tellSwitch(plan migration.Plan) {
+	if plan.FromSite != plan.ToSite {
+		return
+	}
+	for _, d := range a.detours.list(plan.Guest) {
+		for _, v := range d.Visiting {
+			if !v.AtHome() {
+				continue
+			}
+			if err := netstate.Announce(a.config.Network.LAN, v.Addr, v.MAC); err != nil {
+				a.log.Warn("tell the switch where the guest is", "migration", plan.ID, "address", v.Addr, "error", err)
+			}
+		}
+	}
 }
 
 // emptyTap waits until the guest has taken what was on its way to NIC number nic, which is

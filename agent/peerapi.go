@@ -225,7 +225,11 @@ func (a *Agent) peerHome(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return nil, a.detours.comeHome(m.plan.ID)
+	if err := a.detours.comeHome(m.plan.ID); err != nil {
+		return nil, err
+	}
+	a.tellSwitch(m.plan)
+	return nil, nil
 }
 
 // peerAway undoes peerHome: the guest stays at the source.
