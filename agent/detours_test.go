@@ -192,6 +192,13 @@ func TestBringHome(t *testing.T) {
 	if len(d.Sent["t1"]) != 1 || d.Sent["t1"][0].Addr != ours || len(sent.Away) != 1 || sent.Away[0].Addr != other {
 		t.Errorf("sent %+v, still away %+v", d.Sent, sent.Away)
 	}
+	if !comesBack(*sent, []detour{*sent, *d}) || comesBack(*d, []detour{*sent, *d}) {
+		t.Error("the tunnel that the address left must stay while the migration is under way, and no other")
+	}
+	d.Leased = true
+	if comesBack(*sent, []detour{*sent, *d}) {
+		t.Error("it stays when the migration is over")
+	}
 }
 
 func TestLoadDetours(t *testing.T) {

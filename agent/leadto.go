@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"godwit/migration"
 	"godwit/netstate"
@@ -45,6 +46,11 @@ func (a *Agent) tellSwitch(plan migration.Plan) {
 			}
 		}
 	}
+}
+
+// comesBack says that a migration under way has taken addresses home which d led away.
+func comesBack(d detour, all []detour) bool {
+	return slices.ContainsFunc(all, func(o detour) bool { return !o.Leased && len(o.Sent[d.ID]) > 0 })
 }
 
 // emptyTap waits until the guest has taken what was on its way to NIC number nic, which is

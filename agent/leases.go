@@ -50,6 +50,9 @@ func (a *Agent) lookAfter(ctx context.Context, d detour) error {
 	now := clock.Now()
 	expired := !d.Until.IsZero() && now.After(d.Until)
 	if len(d.Visiting) == 0 { // its home
+		if comesBack(d, a.detours.list(d.Guest)) {
+			return nil // packets are under way in it, and it is needed if the migration turns back
+		}
 		if expired && now.After(d.Until.Add(leaseGrace)) || len(d.Away) == 0 && now.Sub(d.Up) > 10*time.Second {
 			return a.endDetour(ctx, d)
 		}
