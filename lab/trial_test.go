@@ -414,5 +414,12 @@ func (p *trial) showLogs() {
 		if err == nil {
 			p.Logf("agent %s:\n%s", host, data[max(0, len(data)-12000):])
 		}
+		kept, _ := filepath.Glob(filepath.Join(a.config.State, "logs", "*"))
+		alive, _ := filepath.Glob(filepath.Join(a.config.Run, "guests", "*", "*.log"))
+		for _, path := range append(kept, alive...) { // what QEMU and a guest's console said
+			if data, err := os.ReadFile(path); err == nil && len(data) > 0 {
+				p.Logf("%s, %s:\n%q", host, path, data[max(0, len(data)-3000):])
+			}
+		}
 	}
 }
