@@ -48,7 +48,7 @@ var (
 	limitCleanSource  = named("clean_source", 30*time.Second, "what the guest was here is removed")
 	limitUndo         = named("undo", 30*time.Second, "one step of the way back, but for the two that follow")
 	limitResume       = named("resume_status", 500*time.Millisecond, "QEMU answers before its guest is continued; then its stream is cut, for which it may wait")
-	limitUnready      = named("unready_guest", 500*time.Millisecond, "the guest's spare NIC is down again; else it does that by itself")
+	limitUnready      = named("unready_guest", 3*time.Second, "the guest's spare NIC is down again, after the end")
 	limitUndoThere    = named("undo_there", time.Second, "the destination has undone; then it is asked on in the background")
 	limitUndoAway     = named("undo_away", 500*time.Millisecond, "the destination sends an address here again")
 	limitRefill       = named("refill", 10*time.Second, "the destination waits for pages that are missing, before it is asked anew")

@@ -171,7 +171,7 @@ func (m *outgoing) undo(ctx context.Context, e migration.Effect) error {
 	case migration.UndoSeedDisks:
 		return m.undoSeed(ctx)
 	case migration.UndoPrepareHere:
-		m.unreadyGuest(ctx)
+		m.unreadyGuest()
 		return errors.Join(m.endDirect(ctx), m.a.detours.remove(ctx, m.detourID()))
 	case migration.UndoPrepareThere:
 		return m.askAbort(ctx)

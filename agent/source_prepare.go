@@ -133,18 +133,22 @@ func (m *outgoing) readyGuest(ctx context.Context) (wait func()) {
 	return func() { <-done }
 }
 
-// unreadyGuest undoes readyGuest. A guest that does not answer keeps a NIC that is up, and
-// a rule for an address that it does not have, until it is made ready for another move.
-func (m *outgoing) unreadyGuest(ctx context.Context) {
-	if m.guest.Channel == nil || closed(m.guest.Channel) || m.plan.KeepsAddress() || !slices.Contains(m.work.capabilities, guest.CapReady) {
+// unreadyGuest undoes readyGuest, and waits for nobody: a guest that does not answer keeps a
+// NIC that is up, and a rule for an address that it does not have, until it is made ready
+// for another move.
+func (m *outgoing) unreadyGuest() {
+	channel := m.guest.Channel
+	if channel == nil || closed(channel) || m.plan.KeepsAddress() || !slices.Contains(m.work.capabilities, guest.CapReady) {
 		return
 	}
-	ctx, cancel := limitUnready.on(ctx)
-	defer cancel()
 	c := guest.Configure{MAC: m.guest.Held.Description.NICs[1-m.plan.Active].MAC}
-	if err := m.guest.Channel.Ready(ctx, c); err != nil {
-		m.a.log.Info("the guest's spare NIC was not put back", "migration", m.plan.ID, "error", says(ctx, err))
-	}
+	go func() {
+		ctx, cancel := limitUnready.on(m.a.ctx)
+		defer cancel()
+		if err := channel.Ready(ctx, c); err != nil {
+			m.a.log.Info("the guest's spare NIC was not put back", "migration", m.plan.ID, "error", says(ctx, err))
+		}
+	}()
 }
 
 // tunnelName is the device of migration id's tunnel; at most 15 characters.
