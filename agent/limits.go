@@ -49,7 +49,7 @@ var (
 	limitUndo         = named("undo", 30*time.Second, "one step of the way back, but for the two that follow")
 	limitResume       = named("resume_status", 500*time.Millisecond, "QEMU answers before its guest is continued; then its stream is cut, for which it may wait")
 	limitUnready      = named("unready_guest", 3*time.Second, "the guest's spare NIC is down again, after the end")
-	limitUndoThere    = named("undo_there", time.Second, "the destination has undone; then it is asked on in the background")
+	limitUndoThere    = named("undo_there", 700*time.Millisecond, "the destination has undone; then it is asked on in the background")
 	limitUndoAway     = named("undo_away", 500*time.Millisecond, "the destination sends an address here again")
 	limitRefill       = named("refill", 10*time.Second, "the destination waits for pages that are missing, before it is asked anew")
 	limitEndTicks     = named("end_ticks", time.Second, "the guest stops counting")
