@@ -180,14 +180,26 @@ func (w *world) bulk(t *testing.T, warm, d time.Duration) float64 {
 	return float64(n) * 8 / time.Since(start).Seconds() * 1500 / 1448
 }
 
+// tries is how often something is measured until it is good enough: a machine that is busy
+// with other tests makes a link slower, never faster.
+const tries = 5
+
 func TestLinkDelay(t *testing.T) {
 	w := newWorld(t, Link{Delay: 10 * time.Millisecond})
 	conn := w.udp(t)
 	pings(t, conn, 3, time.Second)
-	if rtt, n := pings(t, conn, 40, time.Second); n != 40 || rtt < 20*time.Millisecond || rtt > 21*time.Millisecond {
-		t.Errorf("rtt %v of 20 ms, %d answers of 40", rtt, n)
-	} else {
-		t.Logf("rtt %v of 20 ms", rtt)
+	best := time.Hour
+	for range tries {
+		rtt, n := pings(t, conn, 40, time.Second)
+		if n != 40 || rtt < 20*time.Millisecond {
+			t.Errorf("rtt %v of 20 ms, %d answers of 40", rtt, n)
+		}
+		if best = min(best, rtt); best <= 21*time.Millisecond {
+			break
+		}
+	}
+	if t.Logf("rtt %v of 20 ms", best); best > 21*time.Millisecond {
+		t.Error("the link delays more than it was asked to")
 	}
 }
 
@@ -197,21 +209,32 @@ func TestLinkRate(t *testing.T) {
 		if err := w.Set(Link{Rate: rate, Delay: 5 * time.Millisecond}); err != nil {
 			t.Fatal(err)
 		}
-		got := w.bulk(t, 500*time.Millisecond, time.Second)
-		if got < 0.95*float64(rate) || got > 1.02*float64(rate) {
-			t.Errorf("rate %.1f Mbit/s of %d", got/1e6, rate/1e6)
-		} else {
-			t.Logf("rate %.1f Mbit/s of %d", got/1e6, rate/1e6)
+		best := 0.0
+		for range tries {
+			got := w.bulk(t, 500*time.Millisecond, time.Second)
+			if got > 1.02*float64(rate) {
+				t.Errorf("rate %.1f Mbit/s of %d: more than it was asked to carry", got/1e6, rate/1e6)
+			}
+			if best = max(best, got); best >= 0.95*float64(rate) {
+				break
+			}
+		}
+		if t.Logf("rate %.1f Mbit/s of %d", best/1e6, rate/1e6); best < 0.95*float64(rate) {
+			t.Error("the link carries less than it was asked to")
 		}
 	}
 }
 
 func TestLinkUnlimited(t *testing.T) {
 	w := newWorld(t, Link{})
-	got := w.bulk(t, 200*time.Millisecond, time.Second)
-	t.Logf("unlimited: %.0f Mbit/s", got/1e6)
-	if got < 1000e6 {
-		t.Errorf("unlimited: %.0f Mbit/s, want at least 1000", got/1e6)
+	best := 0.0
+	for range tries {
+		if best = max(best, w.bulk(t, 200*time.Millisecond, time.Second)); best >= 1000e6 {
+			break
+		}
+	}
+	if t.Logf("unlimited: %.0f Mbit/s", best/1e6); best < 1000e6 {
+		t.Error("want at least 1000")
 	}
 }
 
