@@ -56,6 +56,23 @@ func TestReady(t *testing.T) {
 	}
 }
 
+// TestReadyByHalves: what could not be made ready is not taken for done.
+func TestReadyByHalves(t *testing.T) {
+	makeNICs(t)
+	c, ctx := ownHelper(t), t.Context()
+	bad := configureNext()
+	bad.GatewayV4 = netip.MustParseAddr("224.0.0.1") // no route goes by it
+	if err := c.Ready(ctx, bad); err == nil {
+		t.Fatal("a NIC was made ready with no route")
+	}
+	if _, err := c.Configure(ctx, bad); err == nil {
+		t.Error("configured, and no route leads from the address")
+	}
+	_, err := c.Configure(ctx, configureNext())
+	must(t, err)
+	contains(t, "route from the next address", lookup(t, "10.9.2.10", "192.0.2.1"), "via 10.9.2.1 dev nic1 table 101")
+}
+
 // TestReadyThenConfigured: see TestChannelMovesAddresses, of which this is the short way.
 func TestReadyThenConfigured(t *testing.T) {
 	makeNICs(t)

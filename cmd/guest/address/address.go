@@ -27,8 +27,8 @@ import (
 // A Book knows the NICs. Its zero value is ready. Methods exclude each other.
 type Book struct {
 	mu    sync.Mutex
-	nics  map[string]nic             // by MAC
-	ready map[string]guest.Configure // by MAC; see Ready
+	nics  map[string]nic  // by MAC
+	ready map[string]made // by MAC; see Ready
 }
 
 // nic is what Configure was told of one.

@@ -11,6 +11,12 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
+// made is what a NIC was made ready for.
+type made struct {
+	guest.Configure
+	whole bool // all of it is in place
+}
+
 // Ready does beforehand what Configure would do and nobody notices: the NIC is brought up,
 // and packets from the addresses that it will have are led out of it. Configure with the
 // same addresses, table and gateways then adds the addresses alone. Without addresses, what
@@ -40,9 +46,9 @@ func (b *Book) Ready(p guest.Configure) error {
 		return fmt.Errorf("make %s ready: needs a table above 0", name)
 	}
 	if b.ready == nil {
-		b.ready = make(map[string]guest.Configure)
+		b.ready = make(map[string]made)
 	}
-	b.ready[mac] = p
+	b.ready[mac] = made{Configure: p} // from here on there is something to undo
 	if err := raise(link, p.TxQueueLen); err != nil {
 		return fmt.Errorf("make %s ready: %w", name, err)
 	}
@@ -51,6 +57,7 @@ func (b *Book) Ready(p guest.Configure) error {
 			return fmt.Errorf("make %s ready for %s: %w", name, prefix, err)
 		}
 	}
+	b.ready[mac] = made{p, true}
 	endpoints, err := mptcp.Endpoints()
 	if err != nil {
 		return err
@@ -73,10 +80,10 @@ func (b *Book) unready(mac string) error {
 	return nil
 }
 
-// takeReady says whether the NIC was made ready for p, and forgets it either way.
+// takeReady says whether all that p needs beforehand is in place, and forgets it either way.
 func (b *Book) takeReady(mac string, p guest.Configure) (bool, error) {
 	r, ok := b.ready[mac]
-	if ok && r.Table == p.Table && r.GatewayV4 == p.GatewayV4 && r.GatewayV6 == p.GatewayV6 && slices.Equal(r.Addrs, p.Addrs) {
+	if ok && r.whole && r.Table == p.Table && r.GatewayV4 == p.GatewayV4 && r.GatewayV6 == p.GatewayV6 && slices.Equal(r.Addrs, p.Addrs) {
 		delete(b.ready, mac)
 		return true, nil
 	}

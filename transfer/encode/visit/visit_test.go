@@ -22,24 +22,11 @@ var key = visit.Key{1, 2, 3}
 // kept writes pages, and names the file.
 func kept(t *testing.T, dir string, contents map[uint64]byte) *visit.File {
 	t.Helper()
-	w, err := visit.Create(dir, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for n, b := range contents {
-		if err := w.Write(n, page(b)); err != nil {
-			t.Fatal(err)
+	return written(t, dir, func(write func(n uint64, data []byte)) {
+		for n, b := range contents {
+			write(n, page(b))
 		}
-	}
-	if err := w.Name("web.mem"); err != nil {
-		t.Fatal(err)
-	}
-	m, err := visit.OpenKept(filepath.Join(dir, "web.mem"), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { m.Close() })
-	return m
+	})
 }
 
 type run struct {
@@ -200,20 +187,18 @@ func TestSealed(t *testing.T) {
 	}
 }
 
-// The newest of a page is kept, whatever was written between.
-func TestNewestIsKept(t *testing.T) {
-	dir := t.TempDir()
+// written is what fill has written, opened again.
+func written(t testing.TB, dir string, fill func(write func(n uint64, data []byte))) *visit.File {
+	t.Helper()
 	w, err := visit.Create(dir, key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for b := byte(1); b <= 5; b++ {
-		for _, n := range []uint64{7, 300, 8, 100_000} {
-			if err := w.Write(n, page(b)); err != nil {
-				t.Fatal(err)
-			}
+	fill(func(n uint64, data []byte) {
+		if err := w.Write(n, data); err != nil {
+			t.Fatal(err)
 		}
-	}
+	})
 	if err := w.Name("web.mem"); err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +206,19 @@ func TestNewestIsKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer m.Close()
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+// The newest of a page is kept, whatever was written between.
+func TestNewestIsKept(t *testing.T) {
+	m := written(t, t.TempDir(), func(write func(n uint64, data []byte)) {
+		for b := byte(1); b <= 5; b++ {
+			for _, n := range []uint64{7, 300, 8, 100_000} {
+				write(n, page(b))
+			}
+		}
+	})
 	for _, n := range []uint64{7, 8, 300, 100_000} {
 		if data := make([]byte, pages.Size); m.Content(n, data) != nil || !bytes.Equal(data, page(5)) {
 			t.Errorf("page %d is an older one", n)
@@ -253,25 +250,12 @@ func TestKeyLasts(t *testing.T) {
 
 // BenchmarkContent reads pages anywhere in what is kept, as a return does.
 func BenchmarkContent(b *testing.B) {
-	dir := b.TempDir()
-	w, err := visit.Create(dir, key)
-	if err != nil {
-		b.Fatal(err)
-	}
 	const total = 16 << 10
-	for n := range uint64(total) {
-		if err := w.Write(n, page(byte(n))); err != nil {
-			b.Fatal(err)
+	m := written(b, b.TempDir(), func(write func(n uint64, data []byte)) {
+		for n := range uint64(total) {
+			write(n, page(byte(n)))
 		}
-	}
-	if err := w.Name("web.mem"); err != nil {
-		b.Fatal(err)
-	}
-	m, err := visit.OpenKept(filepath.Join(dir, "web.mem"), key)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer m.Close()
+	})
 	b.SetBytes(pages.Size)
 	data := make([]byte, pages.Size)
 	for i := uint64(0); b.Loop(); i++ {
