@@ -39,6 +39,7 @@ func Main(path string) error {
 	if err != nil {
 		return err
 	}
+	runBesideCopying()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	return a.Run(ctx, nil)

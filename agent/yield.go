@@ -3,6 +3,7 @@ package agent
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -30,4 +31,18 @@ func yieldSession() error {
 		return fmt.Errorf("lower the session's priority: %w", err)
 	}
 	return nil
+}
+
+// besideCopying is how many goroutines may run beside two threads that copy for each
+// processor.
+const besideCopying = 4
+
+// runBesideCopying lets the agent's goroutines run while threads that copy wait for a
+// processor. Such a thread has a low priority, but keeps its place among the GOMAXPROCS
+// that Go's scheduler runs at once: with a place for each processor, a few of them that
+// wait behind a guest stop everything else that the agent does, the handover too.
+func runBesideCopying() {
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(2*runtime.NumCPU() + besideCopying)
+	}
 }

@@ -112,13 +112,17 @@ func (d *Destination) run() {
 	if d.inlet != nil {
 		d.inlet.Close() //nolint:errcheck // it goes on by itself
 	}
-	if d.mirror != nil {
-		d.mirror.Close() //nolint:errcheck // it has no name, and nobody needs it
-	}
 	d.closeElsewhere()
 	d.err = context.Cause(d.ctx)
 	if d.written && errors.Is(d.err, errClosed) {
 		d.err = nil
+	}
+	switch {
+	case d.mirror == nil:
+	case d.err == nil:
+		freeLater(d.mirror.Close)
+	default:
+		d.mirror.Close() //nolint:errcheck // it has no name, and nobody needs it
 	}
 }
 

@@ -43,6 +43,7 @@ type Source struct {
 	listener net.Listener
 	sender   *paths.Sender
 	memory   spill.Memory
+	spill    *os.File // what does not fit into memory; nil before the prologue
 	threads  threads
 
 	ctx    context.Context
@@ -157,7 +158,20 @@ func (s *Source) run() {
 	}
 	s.mu.Unlock()
 	s.err = err
-	s.memory.Close() //nolint:errcheck // it goes with the process
+	if err == nil {
+		freeLater(s.free)
+	} else {
+		s.free() //nolint:errcheck // it goes with the process
+	}
+}
+
+// free gives back what the pages were kept in.
+func (s *Source) free() error {
+	err := s.memory.Close()
+	if s.spill != nil {
+		err = errors.Join(err, s.spill.Close())
+	}
+	return err
 }
 
 // serve carries one migration, until QEMU's end of it.
@@ -228,7 +242,7 @@ func (s *Source) begin(pro *qstream.Prologue) error {
 	if err != nil {
 		return err
 	}
-	context.AfterFunc(s.ctx, func() { file.Close() })
+	s.spill = file
 	store := pages.New(pro.Blocks.Pages(), pages.NewArena(s.config.Buffer, s.memory.Grow, file))
 	s.mu.Lock()
 	s.store = store
