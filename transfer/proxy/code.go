@@ -41,6 +41,7 @@ func (s *Source) code() error {
 			}
 			select {
 			case <-s.store.Ready():
+			case <-s.tailed:
 			case <-time.After(20 * time.Millisecond):
 			case <-s.ctx.Done():
 				return context.Cause(s.ctx)

@@ -126,6 +126,10 @@ func (s *Source) sendTail(e *qstream.Tail) error {
 	s.mu.Lock()
 	s.tail, s.tailPlain, s.devices = int64(len(packed)), int64(len(s.plain)), e.Devices
 	s.mu.Unlock()
+	select {
+	case s.tailed <- struct{}{}:
+	default:
+	}
 	return nil
 }
 

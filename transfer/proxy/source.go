@@ -55,6 +55,7 @@ type Source struct {
 	once    sync.Once
 	early   atomic.Bool   // the guest may run before its pages are there
 	ended   chan struct{} // closed: QEMU has said END
+	tailed  chan struct{} // has something: the tail was sent
 
 	// of the reading goroutine
 	plain   []byte // of the tail
@@ -106,7 +107,7 @@ func ListenSource(ctx context.Context, config SourceConfig) (*Source, error) {
 	}
 	s := &Source{
 		config: config, listener: listener, done: make(chan struct{}), hurried: make(chan struct{}),
-		ended: make(chan struct{}),
+		ended: make(chan struct{}), tailed: make(chan struct{}, 1),
 	}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	s.sender = paths.NewSender(context.WithoutCancel(ctx), paths.SenderConfig{ // it says farewell after ctx
