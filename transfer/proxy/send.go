@@ -101,6 +101,16 @@ func (s *Source) keepHot(p pages.Progress) {
 	s.store.Skip(skip)
 }
 
+// newPacker makes what packs the tail. It has worked once: the first time takes
+// milliseconds, and the guest stands still when the tail comes.
+func newPacker() (*zstd.Encoder, error) {
+	packer, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest))
+	if err == nil {
+		packer.EncodeAll(make([]byte, tailPart), nil)
+	}
+	return packer, err
+}
+
 // sendTail gathers the tail, and sends it when it is whole.
 func (s *Source) sendTail(e *qstream.Tail) error {
 	s.plain = append(s.plain, e.Data...)
@@ -110,12 +120,7 @@ func (s *Source) sendTail(e *qstream.Tail) error {
 	if !e.Last {
 		return nil
 	}
-	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedDefault))
-	if err != nil {
-		return err
-	}
-	defer enc.Close()
-	packed := enc.EncodeAll(s.plain, nil)
+	packed := s.packer.EncodeAll(s.plain, nil)
 	for rest := packed; len(rest) > 0; {
 		n := min(len(rest), tailPart)
 		if err := s.sender.Control(s.ctx, wire.TopicTail, rest[:n:n], true); err != nil {

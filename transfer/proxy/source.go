@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/klauspost/compress/zstd"
+
 	"godwit/transfer/encode"
 	"godwit/transfer/encode/visit"
 	"godwit/transfer/pages"
@@ -58,6 +60,7 @@ type Source struct {
 	tailed  chan struct{} // has something: the tail was sent
 
 	// of the reading goroutine
+	packer  *zstd.Encoder
 	plain   []byte // of the tail
 	pages   int
 	round   int       // that is being read
@@ -166,15 +169,6 @@ func (s *Source) run() {
 	}
 }
 
-// free gives back what the pages were kept in.
-func (s *Source) free() error {
-	err := s.memory.Close()
-	if s.spill != nil {
-		err = errors.Join(err, s.spill.Close())
-	}
-	return err
-}
-
 // serve carries one migration, until QEMU's end of it.
 func (s *Source) serve() error {
 	conn, err := s.listener.Accept()
@@ -244,6 +238,9 @@ func (s *Source) begin(pro *qstream.Prologue) error {
 		return err
 	}
 	s.spill = file
+	if s.packer, err = newPacker(); err != nil {
+		return err
+	}
 	store := pages.New(pro.Blocks.Pages(), pages.NewArena(s.config.Buffer, s.memory.Grow, file))
 	s.mu.Lock()
 	s.store = store

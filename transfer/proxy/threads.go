@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"runtime"
 	"slices"
 	"sync"
@@ -65,6 +66,15 @@ func freeLater(free func() error) {
 		setNice(unix.Gettid(), idlest)
 		free() //nolint:errcheck // it is gone with the process at the latest
 	}()
+}
+
+// free gives back what the pages were kept in.
+func (s *Source) free() error {
+	err := s.memory.Close()
+	if s.spill != nil {
+		err = errors.Join(err, s.spill.Close())
+	}
+	return err
 }
 
 // processorTime is how long the calling thread has run.
