@@ -260,6 +260,9 @@ func (m *incoming) start(ctx context.Context) error {
 	m.mu.Unlock()
 	m.rec.took("hand over: count what is held, end the disks' exports", ready)
 	if err == nil {
+		err = m.compareMemory(ctx)
+	}
+	if err == nil {
 		err = m.rec.timed("start guest", func() error { return g.Machine.Cont(ctx) })
 	}
 	if err != nil && !g.alive() && resumed(events) {

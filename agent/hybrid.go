@@ -133,6 +133,7 @@ func (m *incoming) awaitLastPage(ctx context.Context) error {
 		err := m.lastPageCame(ctx)
 		m.notePostCopy()
 		if err == nil {
+			m.compareLate()
 			m.rec.edit(func(r *Report) {
 				if r.MemoryDone == 0 { // an earlier agent waited for QEMU's word
 					r.MemoryDone = time.Now().UnixNano()

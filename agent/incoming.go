@@ -37,6 +37,7 @@ type incoming struct {
 	dir       string     // the guest's, also while its QEMU does not answer
 	refilling sync.Mutex // lanes are replaced by one at a time
 	stalls    stallCount // under rec's
+	late      latePages  // what a lab compares
 }
 
 // destinationJournal is the state that survives the agent.

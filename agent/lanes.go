@@ -214,7 +214,7 @@ func (m *incoming) awaitLanes() error {
 	if err != nil {
 		return err
 	}
-	config := proxy.DestinationConfig{Identity: id, Socket: m.incomingSocket(), Mirror: m.a.config.State, Elsewhere: m.elsewhere()}
+	config := proxy.DestinationConfig{Identity: id, Socket: m.incomingSocket(), Mirror: m.a.config.State, Elsewhere: m.elsewhere(), Late: m.late.hears()}
 	if mayHandEarly(m.plan) {
 		dir := m.work.guest.Held.Dir
 		config.Inlet = inletSocket(dir)

@@ -70,12 +70,14 @@ func TestTimeoutsHaveNames(t *testing.T) {
 }
 
 func TestLimitIsNamed(t *testing.T) {
+	long, cancel := limit{name: "tea", d: time.Hour}.on(t.Context())
+	defer cancel()
+	if err := says(long, errors.New("early")); err.Error() != "early" {
+		t.Errorf("before it passed: %v", err)
+	}
 	l := limit{name: "tea", d: time.Millisecond}
 	ctx, cancel := l.on(t.Context())
 	defer cancel()
-	if err := says(ctx, errors.New("early")); err.Error() != "early" {
-		t.Errorf("before it passed: %v", err)
-	}
 	<-ctx.Done()
 	err := says(ctx, fmt.Errorf("boil: %w", ctx.Err()))
 	if err.Error() != "boil: context deadline exceeded (limit tea of 1ms passed)" || peer.AsProblem(err).Code != migration.CodeTimeout {

@@ -104,7 +104,7 @@ func (m *incoming) refill(ask Refill) (RefillAnswer, error) {
 		m.notePostCopy()
 	}
 	lanes, err := proxy.NewDestination(m.a.ctx, proxy.DestinationConfig{
-		Identity: id, Mirror: m.a.config.State, Inlet: inletSocket(m.dir), Resume: true,
+		Identity: id, Mirror: m.a.config.State, Inlet: inletSocket(m.dir), Resume: true, Late: m.late.hears(),
 	})
 	if err != nil {
 		return m.noInlet(err)

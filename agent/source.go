@@ -239,6 +239,10 @@ func (m *outgoing) pause(ctx context.Context) error {
 		return fmt.Errorf("drain tap of guest %s: %w", m.plan.Guest, err)
 	}
 	m.guest.Machine.Courtesy(false) //nolint:errcheck // slower, not wrong
+	memory, err := memoryOf(ctx, m.guest.Machine)
+	if err != nil {
+		return err
+	}
 	m.beginStop()
 	if err := m.rec.timed("stop guest", func() error { return m.guest.Machine.Stop(ctx) }); err != nil {
 		m.work.mirrors.close() // QEMU may wait for a write that a dead path holds up
@@ -254,7 +258,7 @@ func (m *outgoing) pause(ctx context.Context) error {
 	if m.work.forward != nil {
 		m.work.forward.AllowSwitchover()
 	}
-	return nil
+	return m.noteMemory(ctx, memory)
 }
 
 // drain returns when QEMU holds nothing that it would throw away at the stop. What the

@@ -297,7 +297,7 @@ func (c *cellRun) underWay() bool {
 func (c *cellRun) since(t time.Time) float64 { return t.Sub(c.zero).Seconds() }
 
 // conclude looks where the guest runs, once the fault is over, fills in what follows
-// from that, and asks the guest whether it lives.
+// from that, and asks the guest whether it lives and is whole.
 func (c *cellRun) conclude(ctx context.Context) {
 	c.seen.Runs = c.runs(ctx)
 	for limit := time.Now().Add(endLimit); c.ends && len(c.seen.Runs) > 0 && time.Now().Before(limit); c.seen.Runs = c.runs(ctx) {
@@ -332,12 +332,18 @@ func (c *cellRun) conclude(ctx context.Context) {
 	for {
 		err := c.agents[c.seen.Runs[0]].client.CallGuest(ask, cellGuest, "info", struct{}{}, &info)
 		if err == nil {
-			return
+			break
 		}
 		if !pause(ask, 200*time.Millisecond) {
 			c.seen.Silent = err.Error()
 			return
 		}
+	}
+	var v guest.Verified
+	if err := c.agents[c.seen.Runs[0]].client.CallGuest(ask, cellGuest, "verify", struct{}{}, &v); err != nil {
+		c.seen.Damaged = err.Error()
+	} else if v.Corrupt != 0 || len(v.Errors) > 0 {
+		c.seen.Damaged = fmt.Sprintf("%d of %d pages (%s), %v", v.Corrupt, v.Pages, v.First, v.Errors)
 	}
 }
 

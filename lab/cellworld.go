@@ -109,7 +109,7 @@ func (w *cellWorld) make(ctx context.Context) error {
 	if w.topo, err = topo.Build(ctx, w.spec()); err != nil {
 		return err
 	}
-	w.ownClocks = true
+	w.ownClocks, w.exact = true, true
 	for _, h := range w.topo.Hosts() {
 		if err := mountState(filepath.Join(w.dir, h.Name, "state")); err != nil {
 			return err

@@ -198,7 +198,13 @@ func (r *run) fillCosts(out *report.Migration, m *move) {
 		return
 	}
 	defer left.Close()
-	least, err := leastBytes(context.Background(), left, r.w.image.Kernel, r.w.image.Initrd)
+	booted := r.w.image
+	for _, g := range r.w.scenario.Guests {
+		if other, known := r.w.images[g.Image]; known && g.Name == m.guest {
+			booted = other
+		}
+	}
+	least, err := leastBytes(context.Background(), left, booted.Kernel, booted.Initrd)
 	if err != nil {
 		r.tell("bound of the bytes: " + err.Error())
 		return

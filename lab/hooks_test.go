@@ -176,6 +176,7 @@ const abortLimit = 2 * time.Second
 // TestAbortInEachPhase calls a migration off in every phase before the switch, with a
 // destination that answers and with one that does not.
 func TestAbortInEachPhase(t *testing.T) {
+	exactly(t)
 	p := newTrial(t, hookWorld, func(_ string, c *agent.Config) {
 		c.Hooks.Files = []hook.File{{Name: "10-hold", Timeout: 30 * time.Second}}
 	})

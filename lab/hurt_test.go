@@ -16,6 +16,7 @@ import (
 
 // TestStateFills: a host's state can be full, and is then as it was; nothing is left of it.
 func TestStateFills(t *testing.T) {
+	exactly(t)
 	need.Root(t)
 	dir := t.TempDir()
 	state := filepath.Join(dir, "host", "state")
@@ -53,6 +54,7 @@ func TestStateFills(t *testing.T) {
 
 // TestStarved: a process without memory is killed by the kernel when it needs some.
 func TestStarved(t *testing.T) {
+	exactly(t)
 	need.Root(t)
 	if _, _, err := groupDirs(); err != nil {
 		t.Skip(err) // a property of the machine; the matrix says so too

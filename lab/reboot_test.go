@@ -65,6 +65,7 @@ func (p *trial) backHome(name string, rep agent.Report, epoch uint64) {
 // started the guest, leaves a doubt that a person's word ends, on either host; the source's,
 // after the release, is not missed; before it, the guest is lost, and both hosts say so.
 func TestHostsReboot(t *testing.T) {
+	exactly(t)
 	p := newTrial(t, rebootWorld, func(string, *agent.Config) {})
 	before := p.inventory()
 	montreal, sanjose := p.w.agents["montreal"].client, p.w.agents["sanjose"].client
@@ -128,6 +129,7 @@ func bare(have []string) []string {
 // asked; what it does not prove is not believed. It was wrong here: the guest runs there, and
 // is ended when the hosts hear of each other.
 func TestFenceEndsDoubt(t *testing.T) {
+	exactly(t)
 	dir := t.TempDir()
 	off, asked := filepath.Join(dir, "off"), filepath.Join(dir, "asked")
 	script := filepath.Join(dir, "fence")

@@ -28,6 +28,7 @@ guests:
 // guest is in doubt, comes back by a person's word, and the other host, when it is
 // heard again, ends what it held for it. Then the guest can move.
 func TestTakenBack(t *testing.T) {
+	exactly(t)
 	p := newTrial(t, recoverWorld, func(string, *agent.Config) {})
 	p.ticks("phone", "web")
 	before := p.inventory()

@@ -248,6 +248,7 @@ func (r *run) finishMove(m *move) {
 	m.links = r.linkDrops().minus(m.links)
 	m.cpu += r.cpu.sum()
 	r.keepLeft(m)
+	r.checkMove(m)
 	close(m.done)
 }
 

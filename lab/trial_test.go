@@ -35,9 +35,10 @@ import (
 // and looks at what each left.
 type trial struct {
 	*testing.T
-	w     *world
-	lines *caseLines
-	from  string // whose agent leads migrations; "": montreal's
+	w       *world
+	lines   *caseLines
+	from    string // whose agent leads migrations; "": montreal's
+	damages bool   // the test damages memory itself
 
 	mu    sync.Mutex
 	alive bool // every connection of the flow
@@ -224,12 +225,21 @@ func (p *trial) endsOn(host, id string, limit time.Duration) agent.Report {
 	for {
 		rep, err := p.w.agents[host].client.Report(p.Context(), id)
 		if err == nil && rep.Ended != 0 {
+			p.arrived(&rep)
 			return rep
 		}
 		if time.Now().After(until) {
 			p.Fatalf("migration %s: no outcome in %v (%+v, %v)", id, limit, rep.Phases, err)
 		}
 		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// arrived checks the memory of a guest that has moved.
+func (p *trial) arrived(rep *agent.Report) {
+	p.Helper()
+	if err := p.w.compared(rep); err != nil && !p.damages {
+		p.Error(err)
 	}
 }
 

@@ -188,8 +188,10 @@ func (r *run) heard(ctx context.Context, m *move, e agent.Event) {
 	case "event":
 		m.events = append(m.events, e)
 	case "progress":
-		if json.Unmarshal(e.Data, &m.progress) == nil {
-			m.wire = append(m.wire, wireSample{time.Unix(0, e.At), m.progress.Wire})
+		var p agent.CopyProgress // a new one: what is read into a map stays in all who have it
+		if json.Unmarshal(e.Data, &p) == nil {
+			m.progress = p
+			m.wire = append(m.wire, wireSample{time.Unix(0, e.At), p.Wire})
 		}
 	}
 	m.mu.Unlock()

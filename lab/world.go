@@ -38,6 +38,8 @@ type world struct {
 	booted   map[string]time.Duration // by guest: until it was ready
 
 	ownClocks bool // each host's clock can be stepped; see stepClock
+	comparing bool // see CompareVariable
+	exact     bool // nothing that makes a switch longer: not compared
 
 	mu      sync.Mutex
 	agents  map[string]*hostAgent      // by host
@@ -130,6 +132,10 @@ func (w *world) startAgents(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	compares, err := w.compares()
+	if err != nil {
+		return err
+	}
 	hosts := w.topo.Hosts()
 	var wg sync.WaitGroup
 	errs := make([]error, len(hosts))
@@ -137,7 +143,7 @@ func (w *world) startAgents(ctx context.Context) error {
 		if err := ca.Issue(h.Name, now); err != nil {
 			return err
 		}
-		a := &hostAgent{host: h, dir: filepath.Join(w.dir, h.Name), config: w.agentConfig(h, hosts, tls)}
+		a := &hostAgent{host: h, dir: filepath.Join(w.dir, h.Name), config: w.agentConfig(h, hosts, tls), env: compares[:len(compares):len(compares)]}
 		if w.ownClocks {
 			a.env = append(a.env, clock.Variable+"="+w.clockFile(h.Name))
 		}

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"text/template"
 
 	"godwit/lab"
@@ -54,7 +55,8 @@ func (r Row) Only(names []string) (Row, error) {
 		r.Variants = append(r.Variants, all[i])
 	}
 	r.Aims = slices.DeleteFunc(slices.Clone(r.Aims), func(a Aim) bool {
-		return !slices.Contains(names, a.Variant) || a.Against != "" && !slices.Contains(names, a.Against)
+		alone := a.Against == Best && len(names) == 1
+		return alone || !slices.Contains(names, a.Variant) || a.Against != "" && a.Against != Best && !slices.Contains(names, a.Against)
 	})
 	return r, nil
 }
@@ -72,10 +74,13 @@ type Measure struct {
 type Aim struct {
 	Variant string
 	Measure string
-	Against string // "" for the number itself
+	Against string // "" for the number itself; Best
 	AtLeast float64
 	AtMost  float64
 }
+
+// Best stands for the variant with the least number of all but the aim's own, in each round.
+const Best = "best"
 
 // Options of a run.
 type Options struct {
@@ -92,6 +97,9 @@ type Sample struct {
 	Values  map[string]*float64 `json:"values"`
 	WhyNull map[string]string   `json:"why_null,omitempty"`
 	Outcome string              `json:"outcome"` // of the run: ok, or the first thing that was unmet
+	// GivenUpS says that the copy did not converge, and after how many seconds it was given
+	// up: its memory time is at least that.
+	GivenUpS *float64 `json:"given_up_s,omitempty"`
 }
 
 // Run runs all rows. It returns what it has when ctx ends, with ctx's error.
@@ -173,6 +181,9 @@ func sampleOf(row Row, rep *report.Report, round int) Sample {
 	if len(rep.Unmet) > 0 {
 		s.Outcome = rep.Unmet[0]
 	}
+	if s.GivenUpS = givenUp(rep); s.GivenUpS != nil {
+		s.Outcome = fmt.Sprintf("does not converge: given up after %.0f s, at 3 × memory / link and 30 s", *s.GivenUpS)
+	}
 	for _, m := range row.Measures {
 		value, why := m.Of(rep)
 		s.Values[m.Name] = value
@@ -181,6 +192,19 @@ func sampleOf(row Row, rep *report.Report, round int) Sample {
 		}
 	}
 	return s
+}
+
+// givenUp is when the last migration was given up because what the guest wrote did not get
+// less than what its downtime allows; nil if it was not.
+func givenUp(rep *report.Report) *float64 {
+	if len(rep.Migrations) == 0 {
+		return nil
+	}
+	m := rep.Migrations[len(rep.Migrations)-1]
+	if m.Outcome != report.Aborted || !strings.Contains(m.Reason, "the downtime budget of") {
+		return nil
+	}
+	return m.TotalS
 }
 
 // fill makes a scenario from a template. What the templates are given is known, so an

@@ -34,7 +34,7 @@ func TestTables(t *testing.T) {
 }
 
 func (r Row) has(a Aim) bool {
-	variant, against, measure := false, a.Against == "", false
+	variant, against, measure := false, a.Against == "" || a.Against == Best, false
 	for _, v := range r.Variants {
 		variant, against = variant || v.Name == a.Variant, against || v.Name == a.Against
 	}
@@ -59,6 +59,41 @@ func TestStats(t *testing.T) {
 		if diff := cmp.Diff(c.want, statsOf(c.values)); diff != "" {
 			t.Errorf("%v: %s", c.values, diff)
 		}
+	}
+}
+
+// TestGivenUp: a copy that does not converge took at least as long as it was tried, which is
+// said; the best of the others is each round's.
+func TestGivenUp(t *testing.T) {
+	gave := func(seconds float64) *report.Report {
+		return &report.Report{Migrations: []report.Migration{{Outcome: report.Completed, MemoryS: number(seconds)}}}
+	}
+	up := &report.Report{Migrations: []report.Migration{{
+		Outcome: report.Aborted, TotalS: number(120), Reason: "migrate guest web: the downtime budget of 300ms cannot be met: it writes",
+	}}, Unmet: []string{"migration 1 aborted"}}
+	row := memoryRow("row", "a row", situation{Memory: "128MiB", Rate: "1gbit", Delay: "0ms"},
+		Aim{Variant: "L", Measure: "memory", Against: "P", AtMost: 0.5}, Aim{Variant: "L", Measure: "memory", Against: Best, AtMost: 0.5})
+	row, err := row.Only([]string{"P", "Z", "L"})
+	if err != nil || len(row.Aims) != 2 {
+		t.Fatal(row.Aims, err)
+	}
+	samples := map[string][]Sample{
+		"P": {sampleOf(row, up, 1), sampleOf(row, up, 2)},
+		"Z": {sampleOf(row, gave(40), 1), sampleOf(row, gave(20), 2)},
+		"L": {sampleOf(row, gave(30), 1), sampleOf(row, gave(30), 2)},
+	}
+	got := Evaluate(row, samples)
+	if a := got.Aims[0]; a.Seen == nil || *a.Seen != 0.25 || !a.Reached || a.Note == "" {
+		t.Errorf("against one that does not converge: %+v", a)
+	}
+	if a := got.Aims[1]; a.Seen == nil || *a.Seen != (0.75+1.5)/2 || a.Reached || a.Note != "" {
+		t.Errorf("against the best: %+v", a)
+	}
+	if u := got.Variants[0].Unmet; len(u) != 2 || !strings.Contains(u[0], "does not converge: given up after 120 s") {
+		t.Errorf("said: %q", u)
+	}
+	if one, err := row.Only([]string{"L"}); err != nil || len(one.Aims) != 0 {
+		t.Errorf("aims that L alone can show: %+v, %v", one.Aims, err)
 	}
 }
 

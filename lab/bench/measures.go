@@ -39,6 +39,20 @@ var (
 	rounds = last("rounds", "", "rounds", func(m report.Migration) *float64 { return scaled(m.Rounds, 1) })
 )
 
+// linkShare is how much of a path's rate, or of all paths', bit/s, a copy used from its beginning to the last
+// page: what the congestion control takes to get going is counted, and the pause.
+func linkShare(rate float64) Measure {
+	return last("link", "%", "wire_bytes", func(m report.Migration) *float64 {
+		i := slices.IndexFunc(m.Phases, func(p report.Phase) bool { return p.Name == "copy" })
+		if i < 0 || m.MemoryS == nil || m.WireBytes == nil {
+			return nil
+		}
+		took := *m.MemoryS - m.Phases[i].StartS
+		share := 100 * float64(*m.WireBytes) * 8 / rate / took
+		return &share
+	})
+}
+
 // Measures of a handover. The guest's word that connections have followed comes up to
 // 100 ms after the last join: it waits to see whether the join is kept.
 var (

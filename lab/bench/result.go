@@ -40,6 +40,7 @@ type AimSeen struct {
 	Text    string   `json:"text"`
 	Seen    *float64 `json:"seen"` // null: not measured
 	Reached bool     `json:"reached"`
+	Note    string   `json:"note,omitempty"`
 }
 
 // statsOf returns the median (the mean of the middle two where n is even), the lowest
@@ -94,29 +95,65 @@ func valuesOf(samples []Sample, measure string) []float64 {
 	return out
 }
 
-// ratiosOf divides each round's value by the same round's of the others.
+// ratiosOf divides each round's value by the same round's of the others. Of one that was
+// given up its memory time is as long as it was tried: the ratio is at most that.
 func ratiosOf(samples, against []Sample, measure string) []float64 {
 	var out []float64
 	for _, s := range samples {
 		i := slices.IndexFunc(against, func(o Sample) bool { return o.Round == s.Round })
-		if i < 0 || s.Values[measure] == nil || against[i].Values[measure] == nil || *against[i].Values[measure] == 0 {
+		if i < 0 || s.Values[measure] == nil {
 			continue
 		}
-		out = append(out, *s.Values[measure] / *against[i].Values[measure])
+		if other := against[i].atLeast(measure); other != nil && *other != 0 {
+			out = append(out, *s.Values[measure] / *other)
+		}
+	}
+	return out
+}
+
+// atLeast is a value, or what it is at least; nil if nothing is known.
+func (s Sample) atLeast(measure string) *float64 {
+	if s.Values[measure] == nil && measure == memoryTime.Name {
+		return s.GivenUpS
+	}
+	return s.Values[measure]
+}
+
+// bestOf is, of each round, the least of all variants but one.
+func bestOf(samples map[string][]Sample, but, measure string) []Sample {
+	least := map[int]*float64{}
+	for name, all := range samples {
+		for _, s := range all {
+			v := s.atLeast(measure)
+			if name != but && v != nil && (least[s.Round] == nil || *v < *least[s.Round]) {
+				least[s.Round] = v
+			}
+		}
+	}
+	var out []Sample
+	for round, v := range least {
+		out = append(out, Sample{Round: round, Values: map[string]*float64{measure: v}})
 	}
 	return out
 }
 
 func seen(a Aim, samples map[string][]Sample) AimSeen {
 	values, what := valuesOf(samples[a.Variant], a.Measure), fmt.Sprintf("%s of %s", a.Measure, a.Variant)
+	against := samples[a.Against]
+	if a.Against == Best {
+		against = bestOf(samples, a.Variant, a.Measure)
+	}
 	if a.Against != "" {
-		values, what = ratiosOf(samples[a.Variant], samples[a.Against], a.Measure), what+" against "+a.Against
+		values, what = ratiosOf(samples[a.Variant], against, a.Measure), what+" against "+a.Against
 	}
 	bound := fmt.Sprintf("≤ %g", a.AtMost)
 	if a.AtLeast != 0 {
 		bound = fmt.Sprintf("from %g to %g", a.AtLeast, a.AtMost)
 	}
 	out := AimSeen{Text: what + " " + bound}
+	if a.Against != Best && slices.ContainsFunc(against, func(s Sample) bool { return s.GivenUpS != nil }) {
+		out.Note = "at most: " + a.Against + " does not converge"
+	}
 	if stats := statsOf(values); stats.N > 0 {
 		out.Seen = &stats.Median
 		out.Reached = stats.Median <= a.AtMost && stats.Median >= a.AtLeast
@@ -155,6 +192,9 @@ func Print(w io.Writer, results []Result) {
 			mark, number := "✗", "not measured"
 			if a.Seen != nil {
 				number = short(*a.Seen)
+			}
+			if a.Note != "" {
+				number += " (" + a.Note + ")"
 			}
 			if a.Reached {
 				mark = "✓"

@@ -32,7 +32,8 @@ type Seen struct {
 	// Ended: the fault ended the only QEMU that ran the guest, or could have.
 	Ended bool `json:"ended,omitempty"`
 
-	Silent string `json:"silent,omitempty"` // what came of asking the guest, where it runs and does not answer
+	Silent  string `json:"silent,omitempty"`  // what came of asking the guest, where it runs and does not answer
+	Damaged string `json:"damaged,omitempty"` // pages of its memory and disk that are not what it wrote
 	// Crashed are agents that ended although nothing had been done to them.
 	Crashed []string `json:"crashed,omitempty"`
 
@@ -84,6 +85,9 @@ func Judge(c Cell, s Seen) []string {
 	}
 	if s.Silent != "" {
 		complain("the guest does not answer: %s", s.Silent)
+	}
+	if s.Damaged != "" {
+		complain("the guest is damaged: %s", s.Damaged)
 	}
 	bad = append(bad, judgeOutcome(c, s)...)
 	if s.Word != "" && !c.Kind().Ends {

@@ -32,6 +32,9 @@ type DestinationConfig struct {
 	// is one that refills.
 	Resume    bool
 	Elsewhere []*visit.File // whose contents the guest may have: offered to the Source, closed at the end
+	// Late hears each page that follows a guest that may run, as it is handed to QEMU: where
+	// it is in which block, whose length is told as well, and its content, nil of zeros. May be nil.
+	Late func(block string, offset, length int64, page []byte)
 }
 
 // Destination is the end beside the QEMU that waits. Its methods may be called from any
@@ -242,10 +245,8 @@ func (d *Destination) frame(number uint64, body []byte) ([]uint64, error) {
 		d.stalls.arrived(p.Page)
 		switch {
 		case d.absent != nil && !d.absent.Remove(p.Page): // QEMU takes each once
-		case d.absent != nil && p.Data == nil:
-			err = d.inlet.Zero(p.Page)
 		case d.absent != nil:
-			err = d.inlet.Page(p.Page, p.Data)
+			err = d.sendLate(p.Page, p.Data)
 		case p.Data == nil:
 			err = d.writer.Zero(p.Page)
 		default:

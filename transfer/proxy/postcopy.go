@@ -96,6 +96,17 @@ func (d *Destination) handOver(body []byte) error {
 	return nil
 }
 
+// sendLate hands QEMU a page that the guest misses, which may run; nil is one of zeros.
+func (d *Destination) sendLate(page uint64, data []byte) error {
+	if block, offset, ok := d.blocks.Find(page); ok && d.config.Late != nil {
+		d.config.Late(d.blocks[block].Name, offset, d.blocks[block].Length, data)
+	}
+	if data == nil {
+		return d.inlet.Zero(page)
+	}
+	return d.inlet.Page(page, data)
+}
+
 // resume tells the Source what is missing still, and what QEMU waits for.
 func (d *Destination) resume(blocks qstream.Blocks) error {
 	if !slices.Equal(blocks, d.blocks) {

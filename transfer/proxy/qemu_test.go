@@ -285,6 +285,42 @@ func (p *pair) same() {
 			p.t.Fatalf("page at %#x differs", at)
 		}
 	}
+	p.sameSums()
+}
+
+// sameSums compares every block by the sums that labs use, and sees that they find a page
+// that differs by one byte.
+func (p *pair) sameSums() {
+	p.t.Helper()
+	sums := func(m *qemu.Process) (qemu.Sums, *qemu.Memory) {
+		at, err := m.Memory(p.t.Context())
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		s, err := at.Sums(p.t.Context(), false)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		return s, at
+	}
+	a, _ := sums(p.src)
+	b, at := sums(p.dst)
+	if d := b.Compare(a); d.Count != 0 || d.Pages < memory/qemu.PageSize {
+		p.t.Fatalf("compared: %+v", d)
+	}
+	const page = 5000
+	if err := at.Damage("pc.ram", page); err != nil {
+		p.t.Fatal(err)
+	}
+	b, _ = sums(p.dst)
+	if d := b.Compare(a); d.Count != 1 || d.Differ[0] != fmt.Sprintf("pc.ram+%#x", page*qemu.PageSize) {
+		p.t.Fatalf("compared after damage: %+v", d)
+	}
+	for range 255 { // and back to what it was
+		if err := at.Damage("pc.ram", page); err != nil {
+			p.t.Fatal(err)
+		}
+	}
 }
 
 func (p *pair) migrate(l *link) {
