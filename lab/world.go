@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -130,6 +131,9 @@ func (w *world) startAgents(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := os.Rename(filepath.Join(tls, "ca.pem"), w.fleetCA()); err != nil { // a host may be called ca
+		return err
+	}
 	hosts := w.topo.Hosts()
 	var wg sync.WaitGroup
 	errs := make([]error, len(hosts))
@@ -137,7 +141,7 @@ func (w *world) startAgents(ctx context.Context) error {
 		if err := ca.Issue(h.Name, now); err != nil {
 			return err
 		}
-		a := &hostAgent{host: h, dir: filepath.Join(w.dir, h.Name), config: w.agentConfig(h, hosts, tls)}
+		a := &hostAgent{host: h, dir: w.hostDir(h.Name), config: w.agentConfig(h, hosts, tls)}
 		if w.ownClocks {
 			a.env = append(a.env, clock.Variable+"="+w.clockFile(h.Name))
 		}
@@ -148,13 +152,25 @@ func (w *world) startAgents(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// hostDir is where a host's files are. It is named by the host's number: sockets are in
+// it, whose paths must be short whatever the site and its guests are called.
+func (w *world) hostDir(host string) string {
+	var all []string
+	for _, s := range w.scenario.Sites {
+		all = append(all, s.HostNames()...)
+	}
+	return filepath.Join(w.dir, fmt.Sprintf("host%d", slices.Index(all, host)+1))
+}
+
+func (w *world) fleetCA() string { return filepath.Join(w.dir, "fleet.pem") }
+
 // keptHere is how much memory of guests that left each host keeps for their return, bytes.
 const keptHere = 2 << 30
 
 func (w *world) agentConfig(h topo.Host, all []topo.Host, tls string) agent.Config {
 	c := agent.Config{
-		Host: h.Name, Site: h.Site, State: filepath.Join(w.dir, h.Name, "state"), Run: filepath.Join(w.dir, h.Name, "run"),
-		TLS:   agent.TLSFiles{CA: filepath.Join(tls, "ca.pem"), Cert: filepath.Join(tls, h.Name+".pem"), Key: filepath.Join(tls, h.Name+".key")},
+		Host: h.Name, Site: h.Site, State: filepath.Join(w.hostDir(h.Name), "state"), Run: filepath.Join(w.hostDir(h.Name), "run"),
+		TLS:   agent.TLSFiles{CA: w.fleetCA(), Cert: filepath.Join(tls, h.Name+".pem"), Key: filepath.Join(tls, h.Name+".key")},
 		Image: w.image, Images: w.images,
 		Network: agent.Network{
 			Bridge: h.Bridge, LAN: h.LAN, V4: h.GuestV4, V6: h.GuestV6, Gateway4: h.GatewayV4, Gateway6: h.GatewayV6,
