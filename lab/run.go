@@ -42,6 +42,7 @@ type run struct {
 	moves    []*move
 	queue    map[string]chan struct{} // by guest: its last requested migration
 	pending  int                      // requested migrations without an outcome
+	begun    int                      // other acts that the run does not end without
 	lastEnd  time.Time
 	reached  map[int]bool // steps whose trigger came
 	steps    []*report.StepDone
@@ -167,8 +168,8 @@ func (r *run) carryOut(ctx context.Context) (timedOut bool) {
 	return timedOut
 }
 
-// awaitEnd waits until all steps were begun, all migrations have their outcome,
-// and some time has passed after the last.
+// awaitEnd waits until all steps were begun, those that wait for a time after a phase
+// too, all migrations have their outcome, and some time has passed after the last.
 func (r *run) awaitEnd(ctx context.Context, scheduled <-chan struct{}, limit <-chan time.Time) bool {
 	select {
 	case <-scheduled:
@@ -179,7 +180,7 @@ func (r *run) awaitEnd(ctx context.Context, scheduled <-chan struct{}, limit <-c
 	}
 	for {
 		r.mu.Lock()
-		pending, last := r.pending, r.lastEnd
+		pending, last := r.pending+r.begun, r.lastEnd
 		r.mu.Unlock()
 		if last.IsZero() {
 			last = r.zero
