@@ -185,7 +185,7 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 		switch verdict {
 		case policy.Go:
 			m.rec.progress(m.progressOf(p, look))
-			m.rec.edit(func(r *Report) { r.Rounds = int(p.Rounds); r.MemoryBytes = p.Total })
+			m.rec.edit(func(r *Report) { r.Rounds = int(p.Rounds) })
 			return nil
 		case policy.GiveUp:
 			return &migration.Problem{Code: migration.CodeBudget, Text: fmt.Sprintf(

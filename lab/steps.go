@@ -73,7 +73,7 @@ func (r *run) unreached() []string {
 	var out []string
 	for i, step := range r.w.scenario.Steps {
 		if step.At.Triggered() && !r.reached[i] {
-			out = append(out, fmt.Sprintf("%s: %s: never reached", step.At, step))
+			out = append(out, fmt.Sprintf("%s: %s", step.At, step))
 		}
 	}
 	return out
