@@ -107,8 +107,14 @@ func newLabCheck() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(c.OutOrStdout(), "%s: %d sites, %d guests, %d steps, %d expectations\n", s.Name, len(s.Sites), len(s.Guests), len(s.Steps), len(s.Expect))
-			return nil
+			if asJSON(c) {
+				return printJSON(c.OutOrStdout(), map[string]any{
+					"scenario": s.Name, "sites": len(s.Sites), "clients": len(s.Clients), "guests": len(s.Guests),
+					"traffic": len(s.Traffic), "steps": len(s.Steps), "expectations": len(s.Expect),
+				})
+			}
+			_, err = fmt.Fprintf(c.OutOrStdout(), "%s: %d sites, %d guests, %d steps, %d expectations\n", s.Name, len(s.Sites), len(s.Guests), len(s.Steps), len(s.Expect))
+			return err
 		},
 	}
 }
@@ -145,7 +151,22 @@ func newLabDown() *cobra.Command {
 		Long: "Removes the namespaces, processes and files of a lab (by its four hex digits),\nor of every lab on this machine, running ones too.", Example: "  godwit lab down\n  godwit lab down 3f9a",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return lab.Down(context.WithoutCancel(c.Context()), args, c.OutOrStdout())
+			for _, id := range args {
+				if !lab.ValidID(id) {
+					return usageError{fmt.Errorf("lab down %s: not a lab's id; it has four hex digits, such as 3f9a", id)}
+				}
+			}
+			removed, err := lab.Down(context.WithoutCancel(c.Context()), args)
+			if asJSON(c) {
+				return errors.Join(err, printJSON(c.OutOrStdout(), map[string]any{"removed": removed}))
+			}
+			for _, id := range removed {
+				fmt.Fprintln(c.OutOrStdout(), "removed lab", id)
+			}
+			if err == nil && len(removed) == 0 {
+				fmt.Fprintln(c.OutOrStdout(), "no lab is here")
+			}
+			return err
 		},
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -81,7 +82,43 @@ func newRoot(out io.Writer) *cobra.Command {
 		newAgent(), newDemo(), newLab(), newMigrate(), newPlan(), newLimit(), newAbort(), newRecover(), newWatch(), newEvents(), newHistory(),
 		newGuest(), newHost(), newSite(), newDoctor(), newBench(), newInit(), newVersion(out),
 	)
+	strict(root)
 	return root
+}
+
+// strict makes wrong words and numbers of arguments errors of the one who typed, in one
+// line: by itself a command with subcommands shows its help, and is content.
+func strict(c *cobra.Command) {
+	for _, sub := range c.Commands() {
+		strict(sub)
+	}
+	if c.HasSubCommands() && !c.Runnable() {
+		c.Args, c.RunE = cobra.ArbitraryArgs, group
+	}
+	check := c.Args
+	if check == nil {
+		check = cobra.NoArgs
+	}
+	c.Args = func(c *cobra.Command, args []string) error {
+		err := check(c, args)
+		var usage usageError
+		if err == nil || errors.As(err, &usage) {
+			return err
+		}
+		return usageError{fmt.Errorf("%s: %w; see `%s --help`", c.CommandPath(), err, c.CommandPath())}
+	}
+}
+
+// group is a command that has only subcommands.
+func group(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return c.Help()
+	}
+	guess := ""
+	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+		guess = " (did you mean " + strings.Join(near, ", ") + "?)"
+	}
+	return usageError{fmt.Errorf("unknown command %q of %s%s; see `%s --help`", args[0], c.CommandPath(), guess, c.CommandPath())}
 }
 
 // argsExactly checks the number of arguments, with an error of one line.
