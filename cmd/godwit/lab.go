@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -70,24 +71,41 @@ func runLab(c *cobra.Command, s *scenario.Scenario, out string) (*report.Report,
 	view := live.New(os.Stderr, terminal)
 	rep, err := lab.Run(c.Context(), s, lab.Options{Out: out, Tell: view.Log, Live: view.Update, Log: labLog()})
 	view.Close()
-	if err != nil {
+	if rep == nil {
+		err = inOneLine(err)
 		if errors.Is(err, lab.ErrUnusable) {
 			return nil, usageError{err}
 		}
 		return nil, err
 	}
 	if asJSON(c) {
-		err = rep.Write(c.OutOrStdout())
+		err = errors.Join(err, rep.Write(c.OutOrStdout()))
 	} else {
 		report.Summary(c.OutOrStdout(), rep, isTerminal(os.Stdout))
-		if abs, aerr := filepath.Abs(filepath.Join(out, "report.html")); aerr == nil {
+		if abs, aerr := filepath.Abs(filepath.Join(out, "report.html")); aerr == nil && err == nil {
 			fmt.Fprintln(c.OutOrStdout(), "report:", abs)
 		}
 	}
 	if err == nil && !rep.OK {
 		err = errSaid
 	}
-	return rep, err
+	return rep, inOneLine(err)
+}
+
+// oneLine is an error whose causes stand in one line.
+type oneLine struct{ error }
+
+func (o oneLine) Error() string {
+	return strings.Join(strings.FieldsFunc(o.error.Error(), func(r rune) bool { return r == '\n' }), "; ")
+}
+
+func (o oneLine) Unwrap() error { return o.error }
+
+func inOneLine(err error) error {
+	if err == nil {
+		return nil
+	}
+	return oneLine{err}
 }
 
 // labLog shows what the lab's own parts warn of when GODWIT_DEBUG is set.
