@@ -251,6 +251,7 @@ func (r *run) dropped(guest string, from, to int64) (int64, error) {
 const (
 	settleTime = 2 * time.Second
 	windowTime = 5 * time.Second
+	leastAfter = 500 * time.Millisecond // less of it tells nothing
 )
 
 func (r *run) trafficReport(t scenario.Traffic) report.Traffic {
@@ -290,12 +291,17 @@ func (r *run) trafficReport(t scenario.Traffic) report.Traffic {
 	}
 	during := [2]int64{windows[0][0], windows[len(windows)-1][1]}
 	out.Mbps.During, out.RTTMS.During = rateOf(&res, during), rttOf(&res, during)
-	begin := during[1] + int64(settleTime)
-	after := [2]int64{begin, min(res.End, begin+int64(windowTime))}
-	if after[1] > after[0] {
+	if after, ok := afterwards(during[1], res.End); ok {
 		out.Mbps.After, out.RTTMS.After = rateOf(&res, after), rttOf(&res, after)
 	}
 	return programNulls(trafficNulls(out, &res, "the run ended before it could be measured"))
+}
+
+// afterwards is the window after a handover's end, as far as the flow ran on.
+func afterwards(handed, end int64) (after [2]int64, ok bool) {
+	begin := handed + int64(settleTime)
+	after = [2]int64{begin, min(end, begin+int64(windowTime))}
+	return after, after[1]-after[0] >= int64(leastAfter)
 }
 
 // windowsOf are the windows of the guest's migrations that began, in order.

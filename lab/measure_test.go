@@ -189,3 +189,22 @@ func TestOtherProgramsHaveNoRecords(t *testing.T) {
 		}
 	}
 }
+
+// A flow that ended soon after the handover has no numbers of the time after it: what a
+// few milliseconds would tell is not true of it.
+func TestAfterwards(t *testing.T) {
+	at := func(d time.Duration) int64 { return int64(d) }
+	for _, c := range []struct {
+		end, from, to time.Duration
+		ok            bool
+	}{
+		{time.Minute, 12 * time.Second, 17 * time.Second, true},
+		{14 * time.Second, 12 * time.Second, 14 * time.Second, true},
+		{12100 * time.Millisecond, 12 * time.Second, 12100 * time.Millisecond, false},
+		{11 * time.Second, 12 * time.Second, 11 * time.Second, false},
+	} {
+		if got, ok := afterwards(at(10*time.Second), at(c.end)); ok != c.ok || got != [2]int64{at(c.from), at(c.to)} {
+			t.Errorf("to %v: %v, %v", c.end, got, ok)
+		}
+	}
+}

@@ -19,7 +19,7 @@ var (
 
 // Bounds of a guest.
 const (
-	minMemory = 64 << 20
+	minMemory = 112 << 20 // below it the image's kernel ends for want of memory
 	minDebian = 384 << 20
 	maxMemory = 1 << 40
 	minDisk   = 1 << 20
@@ -92,7 +92,7 @@ func (f *file) readGuest(n ast.Node) {
 	}
 	f.image(o, &g)
 	if o.has("memory") && (g.Memory < minMemory || g.Memory > maxMemory || g.Memory%(1<<20) != 0) {
-		o.wrong("memory", fmt.Sprintf("memory of %s is %d bytes", o.what, g.Memory), "whole MiB from 64MiB to 1TiB")
+		o.wrong("memory", fmt.Sprintf("memory of %s is %d bytes", o.what, g.Memory), "whole MiB from 112MiB to 1TiB")
 	}
 	g.VCPUs = int(o.number("vcpus", 1, 1, 64))
 	g.Disks = f.disks(o)
