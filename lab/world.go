@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -24,6 +25,7 @@ import (
 	"godwit/lab/topo"
 	"godwit/lab/traffic"
 	"godwit/lab/wan"
+	"godwit/vm/qemu"
 )
 
 // world is everything that a run made.
@@ -58,6 +60,9 @@ func newID() string {
 // build makes network, agents, guests and clients. On error what was made is
 // still in the world: close it in any case.
 func (w *world) build(ctx context.Context, tell func(string)) error {
+	if err := w.needs(); err != nil {
+		return err
+	}
 	kernel, initrd, err := image.Find()
 	if err != nil {
 		return err
@@ -82,6 +87,24 @@ func (w *world) build(ctx context.Context, tell func(string)) error {
 		return err
 	}
 	return w.startClients(ctx)
+}
+
+// needs says which program the scenario cannot do without and is not here, before anything
+// is built.
+func (w *world) needs() error {
+	var programs []string
+	if len(w.scenario.Guests) > 0 {
+		programs = append(programs, qemu.Program)
+	}
+	if slices.ContainsFunc(w.scenario.Traffic, func(t scenario.Traffic) bool { return t.Kind == traffic.Iperf3 }) {
+		programs = append(programs, "iperf3")
+	}
+	for _, p := range programs {
+		if _, err := exec.LookPath(p); err != nil {
+			return fmt.Errorf("%s is not on PATH; `make build` installs what is missing", p)
+		}
+	}
+	return nil
 }
 
 // findImages has the images built that the scenario's guests boot.

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -64,15 +63,14 @@ func readScenario(path string) (*scenario.Scenario, error) {
 
 // runLab runs a scenario with a live view, and prints the summary.
 func runLab(c *cobra.Command, s *scenario.Scenario, out string) (*report.Report, error) {
-	if os.Geteuid() != 0 {
-		return nil, usageError{errors.New("lab: needs root, to make network namespaces; run it with sudo")}
+	if err := needRoot(); err != nil {
+		return nil, err
 	}
 	terminal := isTerminal(os.Stderr)
 	view := live.New(os.Stderr, terminal)
 	rep, err := lab.Run(c.Context(), s, lab.Options{Out: out, Tell: view.Log, Live: view.Update, Log: labLog()})
 	view.Close()
 	if rep == nil {
-		err = inOneLine(err)
 		if errors.Is(err, lab.ErrUnusable) {
 			return nil, usageError{err}
 		}
@@ -89,23 +87,15 @@ func runLab(c *cobra.Command, s *scenario.Scenario, out string) (*report.Report,
 	if err == nil && !rep.OK {
 		err = errSaid
 	}
-	return rep, inOneLine(err)
+	return rep, err
 }
 
-// oneLine is an error whose causes stand in one line.
-type oneLine struct{ error }
-
-func (o oneLine) Error() string {
-	return strings.Join(strings.FieldsFunc(o.error.Error(), func(r rune) bool { return r == '\n' }), "; ")
-}
-
-func (o oneLine) Unwrap() error { return o.error }
-
-func inOneLine(err error) error {
-	if err == nil {
-		return nil
+// needRoot refuses to begin what only root can do.
+func needRoot() error {
+	if os.Geteuid() != 0 {
+		return usageError{errors.New("lab: needs root, to make network namespaces; run it with sudo")}
 	}
-	return oneLine{err}
+	return nil
 }
 
 // labLog shows what the lab's own parts warn of when GODWIT_DEBUG is set.
@@ -142,6 +132,9 @@ func newLabSelfTest() *cobra.Command {
 		Use: "selftest", Short: "show that emulated links deliver the delay and rate asked for",
 		Example: "  godwit lab selftest --json", Args: argsExactly(0, "no arguments"),
 		RunE: func(c *cobra.Command, _ []string) error {
+			if err := needRoot(); err != nil {
+				return err
+			}
 			w := c.OutOrStdout()
 			if asJSON(c) {
 				w = os.Stderr
@@ -173,6 +166,9 @@ func newLabDown() *cobra.Command {
 				if !lab.ValidID(id) {
 					return usageError{fmt.Errorf("lab down %s: not a lab's id; it has four hex digits, such as 3f9a", id)}
 				}
+			}
+			if err := needRoot(); err != nil {
+				return err
 			}
 			removed, err := lab.Down(context.WithoutCancel(c.Context()), args)
 			if asJSON(c) {

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"godwit/internal/child"
+	"godwit/lab/scenario"
 	"godwit/migration"
 )
 
@@ -60,9 +61,19 @@ func run(args []string, out, errOut io.Writer) int {
 		status = exitUsage
 	}
 	if !errors.Is(err, errSaid) {
-		fmt.Fprintln(errOut, "godwit:", err)
+		fmt.Fprintln(errOut, "godwit:", inWords(err))
 	}
 	return status
+}
+
+// inWords is an error in one line, but for a scenario file's: a line for each thing that
+// is wrong in it.
+func inWords(err error) string {
+	var file *scenario.Errors
+	if errors.As(err, &file) {
+		return err.Error()
+	}
+	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
 }
 
 func newRoot(out io.Writer) *cobra.Command {

@@ -3,12 +3,16 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"godwit/lab/scenario"
 )
 
 // What was typed wrongly ends with status 2 and one line, and changes nothing.
@@ -68,5 +72,17 @@ func TestJSON(t *testing.T) {
 		if status := run(strings.Fields(line), &out, &errOut); status != exitDone || !json.Valid(out.Bytes()) || errOut.Len() > 0 {
 			t.Errorf("godwit %s: status %d, %q, %q", line, status, out.String(), errOut.String())
 		}
+	}
+}
+
+// Causes that were joined stand in one line; what is wrong in a file has a line each.
+func TestErrorsInWords(t *testing.T) {
+	joined := fmt.Errorf("stop: %w", errors.Join(errors.New("a: gone"), errors.New("b: gone")))
+	if got := inWords(joined); got != "stop: a: gone; b: gone" {
+		t.Errorf("%q", got)
+	}
+	_, err := scenario.Parse("f", []byte("name: x\nsites: 3\nexpect: 3\n"))
+	if got := inWords(usageError{err}); strings.Count(got, "\n") != 1 {
+		t.Errorf("%q", got)
 	}
 }
