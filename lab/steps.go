@@ -263,6 +263,7 @@ func degrade(d *scenario.Degrade) func(*wan.Link) {
 		}
 		if d.Delay != nil {
 			l.Delay = *d.Delay
+			l.Jitter = min(l.Jitter, l.Delay) // a link's delay is never below zero
 		}
 		if d.Loss != nil {
 			l.Loss = *d.Loss

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
 
+	"godwit/agent"
 	"godwit/lab/scenario"
 )
 
@@ -84,5 +86,14 @@ func TestErrorsInWords(t *testing.T) {
 	_, err := scenario.Parse("f", []byte("name: x\nsites: 3\nexpect: 3\n"))
 	if got := inWords(usageError{err}); strings.Count(got, "\n") != 1 {
 		t.Errorf("%q", got)
+	}
+}
+
+func TestHostsOf(t *testing.T) {
+	info := agent.HostInfo{Host: "a-1", Site: "a", Guests: make([]agent.GuestInfo, 2), Neighbours: []agent.NeighbourInfo{{Host: "a-2", Site: "a", State: "up"}, {Host: "b", Site: "b", State: "down"}}}
+	for site, want := range map[string][]siteHost{"a": {{"a-1", "this host, 2 guests"}, {"a-2", "up"}}, "b": {{"b", "down"}}, "c": nil} {
+		if got := hostsOf(info, site); !slices.Equal(got, want) {
+			t.Errorf("%s: %v", site, got)
+		}
 	}
 }
