@@ -91,9 +91,31 @@ type Tick struct {
 	Mono int64  `json:"mono_ns,omitempty"` // the guest's own clock, which stands still while it executes nothing; 0: unknown
 }
 
-// VMDowntime is for how long the guest executed nothing: from its last tick at the source
-// to its first at the destination, less what it executed between the two by its own
-// clock. A guest that runs again takes a while until its first tick is heard: the
+// tickAge is how long a tick stands for those after it: a guest's clock and its host's
+// differ by less than a millisecond in that time.
+const tickAge = time.Second
+
+// truer is the tick whose hearing was delayed less, of one and a later one: the host's
+// clock is less ahead of the guest's. Where the guest's clock is unknown, latest says
+// which to keep.
+func truer(t, later *Tick, latest bool) *Tick {
+	switch {
+	case t == nil:
+		return later
+	case t.Mono == 0 || later.Mono == 0:
+		if latest {
+			return later
+		}
+		return t
+	case later.At-t.At > int64(tickAge) && latest, later.At-later.Mono < t.At-t.Mono:
+		return later
+	}
+	return t
+}
+
+// VMDowntime is for how long the guest executed nothing: from a tick at the source to one
+// at the destination, less what it executed between the two by its own clock. So it does
+// not matter that a guest which runs again takes a while until a tick is heard: the
 // channel is new, and other work is waiting for its processor.
 func (r *Report) VMDowntime() (time.Duration, bool) {
 	if r.LastTick == nil || r.FirstTick == nil {

@@ -39,7 +39,7 @@ func (m *move) window() (from, to int64, ok bool) {
 		return 0, 0, false
 	}
 	for _, e := range m.events {
-		if e.Name == migration.MigrationStart {
+		if e.Name == migration.MigrationStart && (from == 0 || e.At < from) { // what began again began with its first try
 			from = e.At
 		}
 	}

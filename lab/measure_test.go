@@ -25,6 +25,7 @@ func TestWindow(t *testing.T) {
 		ok       bool
 	}{
 		{"to the handover's end", []agent.Event{began, other}, &agent.Report{Handed: 200, Ended: 300}, 100, 200, true},
+		{"begun again after an agent's restart", []agent.Event{began, other, {Kind: "event", Name: migration.MigrationStart, At: 170}}, &agent.Report{Handed: 200, Ended: 300}, 100, 200, true},
 		{"no handover: to the outcome", []agent.Event{began}, &agent.Report{Ended: 300}, 100, 300, true},
 		{"never began", []agent.Event{other}, &agent.Report{Ended: 300}, 0, 300, false},
 		{"no end", []agent.Event{began}, &agent.Report{}, 100, 0, false},
