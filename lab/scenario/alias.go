@@ -2,7 +2,6 @@ package scenario
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/goccy/go-yaml/ast"
 )
@@ -45,19 +44,23 @@ func (r *reader) resolve(n ast.Node) ast.Node {
 // resolveMap resolves a map's values and merges what it asks for.
 func (r *reader) resolveMap(n *ast.MappingNode) {
 	var own, merged []*ast.MappingValueNode
+	var from *ast.MappingValueNode // the merge key
+	has := map[string]bool{}
 	for _, e := range n.Values {
 		e.Value = r.resolve(e.Value)
-		if _, merge := e.Key.(*ast.MergeKeyNode); !merge {
-			own = append(own, e)
-			continue
-		}
-		if entries, ok := pairs(r.merged(e.Value, e)); ok {
-			merged = append(merged, entries...)
+		_, merge := e.Key.(*ast.MergeKeyNode)
+		switch {
+		case !merge:
+			own, has[e.Key.GetToken().Value] = append(own, e), true
+		case from != nil:
+			r.wrong(at(e), fmt.Sprintf("key << again (first in line %d)", at(from).line), "each key once")
+		default:
+			from = e
+			merged, _ = pairs(r.merged(e.Value, e))
 		}
 	}
 	for _, e := range merged {
-		same := func(o *ast.MappingValueNode) bool { return o.Key.String() == e.Key.String() }
-		if !slices.ContainsFunc(own, same) {
+		if !has[e.Key.GetToken().Value] {
 			own = append(own, e)
 		}
 	}
