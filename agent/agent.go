@@ -38,6 +38,7 @@ type Agent struct {
 	clock   func() time.Time
 
 	promised promises
+	shares   wireShares
 
 	mu       sync.Mutex
 	outgoing map[string]*outgoing

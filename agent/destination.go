@@ -211,7 +211,7 @@ func firstTick(ctx context.Context, c guest.Channel) *Tick {
 				return nil
 			}
 			if e.Name == guest.EventTick {
-				return &Tick{N: e.N, At: e.At.UnixNano()}
+				return &Tick{N: e.N, At: e.At.UnixNano(), Mono: e.MonoNS}
 			}
 		case <-limit:
 			return nil

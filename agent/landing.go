@@ -85,11 +85,13 @@ func (m *incoming) handOver(ctx context.Context) error {
 	if m.work.before == nil {
 		m.work.before = listConnections(ctx, g, bare(m.plan.Held))
 	}
-	if first := m.firstTick(ctx); first != nil {
-		m.rec.edit(func(r *Report) { r.FirstTick = first })
-	}
+	first := m.firstTick(ctx)
 	if err := asked(ctx, func(ctx context.Context) error { return g.Channel.Ticks(ctx, 0) }); err != nil {
 		return err
+	}
+	if first != nil {
+		first = truest(first, g.Channel.Events())
+		m.rec.edit(func(r *Report) { r.FirstTick = first })
 	}
 	if m.plan.KeepsAddress() {
 		return m.handed(nil, nil)
@@ -223,6 +225,23 @@ func closed(c guest.Channel) bool {
 		return true
 	default:
 		return false
+	}
+}
+
+// truest is the best of a tick and those that were heard since; it does not wait.
+func truest(first *Tick, events <-chan guest.Event) *Tick {
+	for {
+		select {
+		case e, ok := <-events:
+			if !ok {
+				return first
+			}
+			if e.Name == guest.EventTick {
+				first = truer(first, &Tick{N: e.N, At: e.At.UnixNano(), Mono: e.MonoNS}, false)
+			}
+		default:
+			return first
+		}
 	}
 }
 

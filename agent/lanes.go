@@ -97,6 +97,7 @@ func (m *outgoing) openLanes(all []peer.Path) (uri string, err error) {
 		return "", err
 	}
 	m.bandwidth.follow(lanes.SetBandwidth)
+	m.work.share.follow(func() int64 { return lanes.Stats().Acked })
 	m.work.forward, m.work.lanes = lanes, lanes
 	return "unix:" + config.Socket, nil
 }

@@ -72,7 +72,7 @@ func (m *outgoing) beginMirrors(ctx context.Context) error {
 	if len(paths) == 0 {
 		return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf("migrate guest %s: no uplink on both %s and %s carries migrations", m.plan.Guest, m.plan.From, m.plan.To)}
 	}
-	m.work.wireStart = m.wireBytes(n)
+	m.beginWire(n)
 	disks := g.Held.Description.Disks
 	socket := filepath.Join(g.Held.Dir, "disks-out.sock")
 	forward, err := transfer.ListenNBD(m.a.ctx, socket, func(ctx context.Context, number int) (net.Conn, error) {
@@ -83,6 +83,7 @@ func (m *outgoing) beginMirrors(ctx context.Context) error {
 		return err
 	}
 	m.bandwidth.follow(forward.SetBandwidth)
+	m.work.share.follow(func() int64 { return forward.Stats().Forward })
 	m.work.mirrors = &mirrors{blocks: blocks, forward: forward, seeding: policy.Seeding{Patience: m.a.config.Patience}}
 	for _, d := range disks {
 		if err := blocks.StartMirror(ctx, vm.Mirror{Disk: d.ID, Socket: socket}); err != nil {

@@ -2,10 +2,12 @@ package agent
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 
 	"godwit/agent/peer"
+	"godwit/migration"
 )
 
 // sortPaths puts the best path first: for memory before for guests only, then the
@@ -42,6 +44,22 @@ func memoryPaths(all []peer.Path) []peer.Path {
 		}
 	}
 	return out
+}
+
+// ways is the pair of uplinks that guests' traffic takes to n, after a look that there is
+// one for the migration's own bytes too.
+func (c *Config) ways(p migration.Plan, n Neighbour) (local, remote Uplink, err error) {
+	none := func(what string) error {
+		return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf("migrate guest %s: no uplink on both %s and %s carries %s", p.Guest, p.From, p.To, what)}
+	}
+	local, remote, ok := c.guestPath(n)
+	if !ok {
+		return local, remote, none("guests' traffic")
+	}
+	if len(memoryPaths(c.paths(n))) == 0 {
+		return local, remote, none("migrations")
+	}
+	return local, remote, nil
 }
 
 // guestPath is the pair of uplinks that guests' traffic, and so the tunnel, takes:

@@ -3,10 +3,12 @@ package agent
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"godwit/agent/peer"
+	"godwit/migration"
 )
 
 func names(paths []peer.Path) []string {
@@ -63,6 +65,27 @@ func TestMemoryPaths(t *testing.T) {
 		_, there := host(2, c.there...)
 		if got := names(memoryPaths(here.paths(there))); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// What has no way for its memory, or for its packets, is refused in the check.
+func TestWays(t *testing.T) {
+	for _, c := range []struct {
+		here, there []string
+		want        string
+	}{
+		{[]string{"both"}, []string{"both"}, ""},
+		{[]string{"guest", "migration"}, []string{"migration", "guest"}, ""},
+		{[]string{"guest"}, []string{"both"}, "migrations"},
+		{[]string{"both"}, []string{"guest"}, "migrations"},
+		{[]string{"migration"}, []string{"both"}, "guests' traffic"},
+	} {
+		here, _ := host(1, c.here...)
+		_, there := host(2, c.there...)
+		_, _, err := here.ways(migration.Plan{}, there)
+		if (err == nil) != (c.want == "") || err != nil && !strings.HasSuffix(err.Error(), "carries "+c.want) {
+			t.Errorf("%v to %v: %v, want %q", c.here, c.there, err, c.want)
 		}
 	}
 }

@@ -67,7 +67,7 @@ type Report struct {
 	FirstTick      *Tick               `json:"first_tick,omitempty"` // at the destination
 	QEMUDowntimeMS *float64            `json:"qemu_downtime_ms"`
 	Rounds         int                 `json:"rounds"`
-	MemoryBytes    int64               `json:"memory_bytes"`
+	MemoryBytes    int64               `json:"memory_bytes"` // of the guest's memory
 	WireBytes      map[string]int64    `json:"wire_bytes_by_path"`
 	DiskBytes      int64               `json:"disk_wire_bytes"`
 	Held           *int64              `json:"held_packets"`
@@ -86,8 +86,46 @@ type Report struct {
 
 // Tick is one of the guest's own counter, with the time at which its host heard it.
 type Tick struct {
-	N  uint64 `json:"n"`
-	At int64  `json:"at"` // unix ns, of the source's clock on both hosts
+	N    uint64 `json:"n"`
+	At   int64  `json:"at"`                // unix ns, of the source's clock on both hosts
+	Mono int64  `json:"mono_ns,omitempty"` // the guest's own clock, which stands still while it executes nothing; 0: unknown
+}
+
+// tickAge is how long a tick stands for those after it: a guest's clock and its host's
+// differ by less than a millisecond in that time.
+const tickAge = time.Second
+
+// truer is the tick whose hearing was delayed less, of one and a later one: the host's
+// clock is less ahead of the guest's. Where the guest's clock is unknown, latest says
+// which to keep.
+func truer(t, later *Tick, latest bool) *Tick {
+	switch {
+	case t == nil:
+		return later
+	case t.Mono == 0 || later.Mono == 0:
+		if latest {
+			return later
+		}
+		return t
+	case later.At-t.At > int64(tickAge) && latest, later.At-later.Mono < t.At-t.Mono:
+		return later
+	}
+	return t
+}
+
+// VMDowntime is for how long the guest executed nothing: from a tick at the source to one
+// at the destination, less what it executed between the two by its own clock. So it does
+// not matter that a guest which runs again takes a while until a tick is heard: the
+// channel is new, and other work is waiting for its processor.
+func (r *Report) VMDowntime() (time.Duration, bool) {
+	if r.LastTick == nil || r.FirstTick == nil {
+		return 0, false
+	}
+	passed, executed := r.FirstTick.At-r.LastTick.At, r.FirstTick.Mono-r.LastTick.Mono
+	if r.LastTick.Mono == 0 || executed < 0 || executed > passed { // such a clock tells nothing
+		executed = 0
+	}
+	return time.Duration(passed - executed), true
 }
 
 // Prediction is made in check, before the first byte.

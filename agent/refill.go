@@ -293,6 +293,7 @@ func (m *outgoing) openRefill(ctx context.Context, key []byte) error {
 	if err := m.guest.Machine.Migrate(ctx, vm.MigrateOptions{URI: "unix:" + config.Socket}); err != nil {
 		return errors.Join(err, lanes.Close())
 	}
+	m.work.share.follow(func() int64 { return lanes.Stats().Acked })
 	m.work.forward, m.work.lanes = lanes, lanes
 	return nil
 }

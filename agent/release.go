@@ -148,7 +148,9 @@ func (m *outgoing) finishMemory(life, release context.Context) {
 	m.rec.edit(func(r *Report) {
 		r.MemoryDone = time.Now().UnixNano()
 		r.QEMUDowntimeMS = &downtime
-		r.MemoryBytes = p.Total
+		if r.Rounds == 0 { // nobody waited for it to fit: stopcopy
+			r.Rounds = int(p.Rounds)
+		}
 	})
 }
 

@@ -50,6 +50,7 @@ type sourceWork struct {
 	endTicks      func() *Tick  // stops following the guest's counter, returns the last
 	endMemory     func()        // stops following the last of memory
 	wireStart     map[string]int64
+	share         *wireShare      // of what the meters count since wireStart
 	memoryTunnels []tunnel.Config // of a direct transfer
 	landed        LandedAnswer
 	speed         goodput // of the memory's copy
@@ -73,6 +74,7 @@ func (w *sourceWork) release() {
 		if w.endTicks != nil {
 			w.endTicks()
 		}
+		w.share.leave()
 		w.leaveMemory()
 	})
 }
@@ -172,7 +174,13 @@ func (m *outgoing) undo(ctx context.Context, e migration.Effect) error {
 		return m.undoSeed(ctx)
 	case migration.UndoPrepareHere:
 		m.unreadyGuest()
-		return errors.Join(m.endDirect(ctx), m.a.detours.remove(ctx, m.detourID()))
+		err := errors.Join(m.endDirect(ctx), m.a.detours.remove(ctx, m.detourID()))
+		m.rec.edit(func(r *Report) {
+			if err == nil && r.TunnelUp != 0 && r.TunnelDown == 0 {
+				r.TunnelDown = time.Now().UnixNano()
+			}
+		})
+		return err
 	case migration.UndoPrepareThere:
 		return m.askAbort(ctx)
 	}

@@ -275,9 +275,9 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 	if err := announceable(m.plan, m.work.capabilities); err != nil {
 		return err
 	}
-	local, remote, ok := m.a.config.guestPath(n)
-	if !ok {
-		return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf("migrate guest %s: no uplink on both %s and %s carries guests' traffic", m.plan.Guest, m.plan.From, m.plan.To)}
+	local, remote, err := m.a.config.ways(m.plan, n)
+	if err != nil {
+		return err
 	}
 	size := m.a.config.Network.MTU + mostOverhead
 	rtt, err := probePath(ctx, local.Address, netip.AddrPortFrom(remote.Address, m.a.config.Port), m.work.accepted.Token, size)

@@ -33,7 +33,7 @@ func (m *outgoing) copyMemory(ctx context.Context) error {
 		return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf("migrate guest %s: no uplink on both %s and %s carries migrations", m.plan.Guest, m.plan.From, m.plan.To)}
 	}
 	if m.work.mirrors == nil { // else it began with the disks
-		m.work.wireStart = m.wireBytes(n)
+		m.beginWire(n)
 	}
 	opts := migrateOptions(m.plan, len(paths))
 	opts.PauseBeforeSwitchover = m.work.mirrors != nil
@@ -61,6 +61,7 @@ func (m *outgoing) copyMemory(ctx context.Context) error {
 			return err
 		}
 		m.work.forward = forward
+		m.work.share.follow(func() int64 { return forward.Stats().Forward })
 		m.bandwidth.follow(forward.SetBandwidth)
 		opts.URI = "unix:" + socket
 	}
@@ -185,7 +186,7 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 		switch verdict {
 		case policy.Go:
 			m.rec.progress(m.progressOf(p, look))
-			m.rec.edit(func(r *Report) { r.Rounds = int(p.Rounds); r.MemoryBytes = p.Total })
+			m.rec.edit(func(r *Report) { r.Rounds = int(p.Rounds) })
 			return nil
 		case policy.GiveUp:
 			return &migration.Problem{Code: migration.CodeBudget, Text: fmt.Sprintf(

@@ -50,7 +50,7 @@ func (m *outgoing) followTicks(ctx context.Context) error {
 					if last == nil {
 						close(heard)
 					}
-					last = &Tick{N: e.N, At: e.At.UnixNano()}
+					last = truer(last, &Tick{N: e.N, At: e.At.UnixNano(), Mono: e.MonoNS}, true)
 				}
 			case <-stop:
 				done <- last

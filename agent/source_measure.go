@@ -1,6 +1,9 @@
 package agent
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // goodput estimates what the paths carry, from a running total. Times without a
 // byte do not count: QEMU held with nothing to send says nothing of the paths.
@@ -66,10 +69,21 @@ func (m *outgoing) wireBytes(n Neighbour) map[string]int64 {
 // protoUDP: tunnels travel in UDP.
 const protoUDP = 17
 
+// beginWire counts from now on.
+func (m *outgoing) beginWire(n Neighbour) {
+	m.work.share.leave()
+	m.work.wireStart, m.work.share = m.wireBytes(n), m.a.shares.join(n.Host)
+}
+
+// wireSince is what the migration has sent to n, by path; of what others send there at the
+// same time as much as they sent is theirs. QEMU's own connections have tunnels of their own.
 func (m *outgoing) wireSince(n Neighbour) map[string]int64 {
-	now := m.wireBytes(n)
+	now, part := m.wireBytes(n), 1.0
+	if !direct(m.plan) {
+		part = m.work.share.part()
+	}
 	for path := range now {
-		now[path] -= m.work.wireStart[path]
+		now[path] = int64(math.Round(float64(now[path]-m.work.wireStart[path]) * part))
 		if now[path] == 0 {
 			delete(now, path)
 		}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -40,7 +39,7 @@ func (m *move) window() (from, to int64, ok bool) {
 		return 0, 0, false
 	}
 	for _, e := range m.events {
-		if e.Name == migration.MigrationStart {
+		if e.Name == migration.MigrationStart && (from == 0 || e.At < from) { // what began again began with its first try
 			from = e.At
 		}
 	}
@@ -56,6 +55,7 @@ func (r *run) migrationReport(m *move) report.Migration {
 		Guest: m.guest, From: m.from, To: r.resolve(m), Mode: m.step.Mode, Transfer: m.step.Transfer, Network: m.step.Network,
 		RequestedS: m.asked.Sub(r.zero).Seconds(), WhyNull: map[string]string{},
 	}
+	out.Connections = r.connections(m)
 	if m.report == nil {
 		out.Outcome = report.Refused
 		if m.refusal != nil {
@@ -79,8 +79,8 @@ func (r *run) migrationReport(m *move) report.Migration {
 	out.MemoryS = since(rep.Requested, rep.MemoryDone)
 	out.SwitchedS = since(r.zero.UnixNano(), rep.Resumed)
 	out.QEMUDowntimeMS, out.HeldPackets = rep.QEMUDowntimeMS, rep.Held
-	if rep.LastTick != nil && rep.FirstTick != nil {
-		ms := float64(rep.FirstTick.At-rep.LastTick.At) / 1e6
+	if d, ok := rep.VMDowntime(); ok {
+		ms := float64(d) / 1e6
 		out.VMDowntimeMS = &ms
 	} else if rep.Outcome == migration.Completed {
 		out.WhyNull["vm_downtime_ms"] = "the guest's own counter was not heard on both sides; see notes"
@@ -105,6 +105,9 @@ func (r *run) migrationReport(m *move) report.Migration {
 	r.fillCosts(&out, m)
 	r.fillPhases(&out, rep)
 	r.fillNetwork(&out, m)
+	if rep.Outcome == migration.Completed {
+		return whyNull(out, "the agents did not tell it; see notes")
+	}
 	return whyNull(out, "the migration ended before it could be measured: "+out.Outcome)
 }
 
@@ -197,7 +200,6 @@ func (r *run) fillNetwork(out *report.Migration, m *move) {
 	} else {
 		out.DroppedPackets = &n
 	}
-	out.Connections = r.connections(m)
 }
 
 // around is how far from a window edges and guest are compared.
@@ -245,61 +247,11 @@ func (r *run) dropped(guest string, from, to int64) (int64, error) {
 	return max(after-before, 0), nil
 }
 
-// connections counts those of the lab's traffic after the move.
-func (r *run) connections(m *move) *report.Connections {
-	out := &report.Connections{}
-	next := map[netip.Addr]bool{}
-	for _, a := range m.report.Next {
-		next[a.Prefix.Addr()] = true
-	}
-	for _, t := range r.w.scenario.Traffic {
-		result, ok := r.results[t.Name]
-		if !ok || t.Guest != m.guest || t.Kind == traffic.UDP || t.Kind == traffic.Exec {
-			continue
-		}
-		for _, c := range result.Connections {
-			out.Total++
-			switch {
-			case !c.Survived && c.Last < m.report.Ended:
-				out.Lost++
-			case m.report.Outcome == migration.Completed && m.report.Network != "tunnel" && r.movedTo(t.Name, c, next, m.report):
-				out.Moved++
-			default:
-				out.Tunnelled++
-			}
-		}
-	}
-	return out
-}
-
-// movedTo says whether a connection of a flow had a subflow on one of addrs after
-// the handover: by the last look at it, or, of a guest that moved on since, by the
-// flow's samples, which list its first connections.
-func (r *run) movedTo(flow string, c traffic.Connection, addrs map[netip.Addr]bool, rep *agent.Report) bool {
-	if slices.ContainsFunc(c.Remotes, func(a netip.Addr) bool { return addrs[a.Unmap()] }) {
-		return true
-	}
-	f := r.flows[flow]
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for key, spans := range f.subflows {
-		remote, err := netip.ParseAddr(key[1])
-		if err != nil || !addrs[remote.Unmap()] || !c.MPTCP {
-			continue
-		}
-		for _, sp := range spans {
-			if sp.from <= rep.Handed+int64(time.Second) && sp.to >= rep.Handed-int64(200*time.Millisecond) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // after counts from 2 s after the handover; windows are 5 s (issue: numbers).
 const (
 	settleTime = 2 * time.Second
 	windowTime = 5 * time.Second
+	leastAfter = 500 * time.Millisecond // less of it tells nothing
 )
 
 func (r *run) trafficReport(t scenario.Traffic) report.Traffic {
@@ -330,7 +282,7 @@ func (r *run) trafficReport(t scenario.Traffic) report.Traffic {
 	out.GapBeforeMS = gapOf(&res, before)
 	out.Mbps.Before, out.RTTMS.Before = rateOf(&res, before), rttOf(&res, before)
 	if len(windows) == 0 {
-		return trafficNulls(out, &res, "no migration took place")
+		return programNulls(trafficNulls(out, &res, "no migration took place"))
 	}
 	for _, w := range windows {
 		if g := gapOf(&res, w); g != nil && (out.ServiceGapMS == nil || *g > *out.ServiceGapMS) {
@@ -339,12 +291,17 @@ func (r *run) trafficReport(t scenario.Traffic) report.Traffic {
 	}
 	during := [2]int64{windows[0][0], windows[len(windows)-1][1]}
 	out.Mbps.During, out.RTTMS.During = rateOf(&res, during), rttOf(&res, during)
-	begin := during[1] + int64(settleTime)
-	after := [2]int64{begin, min(res.End, begin+int64(windowTime))}
-	if after[1] > after[0] {
+	if after, ok := afterwards(during[1], res.End); ok {
 		out.Mbps.After, out.RTTMS.After = rateOf(&res, after), rttOf(&res, after)
 	}
-	return trafficNulls(out, &res, "the run ended before it could be measured")
+	return programNulls(trafficNulls(out, &res, "the run ended before it could be measured"))
+}
+
+// afterwards is the window after a handover's end, as far as the flow ran on.
+func afterwards(handed, end int64) (after [2]int64, ok bool) {
+	begin := handed + int64(settleTime)
+	after = [2]int64{begin, min(end, begin+int64(windowTime))}
+	return after, after[1]-after[0] >= int64(leastAfter)
 }
 
 // windowsOf are the windows of the guest's migrations that began, in order.

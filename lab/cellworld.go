@@ -111,7 +111,7 @@ func (w *cellWorld) make(ctx context.Context) error {
 	}
 	w.ownClocks, w.exact = true, true
 	for _, h := range w.topo.Hosts() {
-		if err := mountState(filepath.Join(w.dir, h.Name, "state")); err != nil {
+		if err := mountState(filepath.Join(w.hostDir(h.Name), "state")); err != nil {
 			return err
 		}
 	}
@@ -126,7 +126,7 @@ func (w *cellWorld) make(ctx context.Context) error {
 }
 
 // clockFile is where the difference of a host's clock is.
-func (w *world) clockFile(host string) string { return filepath.Join(w.dir, host, "clock") }
+func (w *world) clockFile(host string) string { return filepath.Join(w.hostDir(host), "clock") }
 
 // stepClock makes a host's clock differ from the machine's by d.
 func (w *world) stepClock(host string, d time.Duration) error {

@@ -56,11 +56,18 @@ func (w *world) diskLeftovers(a *hostAgent) []string {
 	}
 	var left []string
 	for _, f := range files {
-		name, _, _ := strings.Cut(f.Name(), "-disk")
-		name = name[:max(strings.LastIndexByte(name, '-'), 0)]
+		name := guestOfDisk(f.Name())
 		if may[name]--; may[name] < 0 {
 			left = append(left, fmt.Sprintf("host %s: disk %s", a.host.Name, f.Name()))
 		}
 	}
 	return left
+}
+
+// guestOfDisk is the guest in a disk's file name, GUEST-EPOCH-DISK.raw.
+func guestOfDisk(file string) string {
+	for range 2 {
+		file = file[:max(strings.LastIndexByte(file, '-'), 0)]
+	}
+	return file
 }

@@ -4,40 +4,48 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 
 	"godwit/lab/topo"
 	"godwit/netstate/netns"
 )
 
-var labName = regexp.MustCompile(`^gw([0-9a-f]{4})-`)
+var (
+	labName = regexp.MustCompile(`^gw([0-9a-f]{4})-`)
+	labID   = regexp.MustCompile(`^[0-9a-f]{4}$`)
+)
+
+// ValidID says whether a lab may have this id.
+func ValidID(id string) bool { return labID.MatchString(id) }
 
 // Down removes what the labs with these ids made, or every lab of this machine if
-// none is given, and tells which.
-func Down(_ context.Context, ids []string, w io.Writer) error {
+// none is given, and returns which it removed. An id that no lab here has is an error.
+func Down(_ context.Context, ids []string) (removed []string, err error) {
+	found, err := Found()
+	if err != nil {
+		return nil, err
+	}
 	if len(ids) == 0 {
-		found, err := Found()
-		if err != nil {
-			return err
-		}
 		ids = found
 	}
+	removed = []string{}
 	var errs []error
 	for _, id := range ids {
+		if !ValidID(id) || !slices.Contains(found, id) {
+			errs = append(errs, fmt.Errorf("lab %s: no such lab is on this machine", id))
+			continue
+		}
 		dir := filepath.Join(os.TempDir(), "godwit-lab-"+id)
 		err := errors.Join(topo.Remove(id), unhurt(id, dir), os.RemoveAll(dir))
 		if err == nil {
-			fmt.Fprintln(w, "removed lab", id)
+			removed = append(removed, id)
 		}
 		errs = append(errs, err)
 	}
-	if len(ids) == 0 {
-		fmt.Fprintln(w, "no lab is here")
-	}
-	return errors.Join(errs...)
+	return removed, errors.Join(errs...)
 }
 
 // Found lists the ids of labs that have something on this machine.
@@ -64,7 +72,7 @@ func Found() ([]string, error) {
 		}
 	}
 	for _, d := range dirs {
-		if id := filepath.Base(d)[len("godwit-lab-"):]; len(id) == 4 {
+		if id := filepath.Base(d)[len("godwit-lab-"):]; ValidID(id) {
 			add(id)
 		}
 	}

@@ -93,3 +93,13 @@ func TestLinkFaultsFail(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// A link whose delay becomes shorter than its jitter is still a link.
+func TestDegradeKeepsALink(t *testing.T) {
+	delay, rate, lossy := time.Millisecond, int64(5e6), 0.5
+	l := wan.Link{Rate: 1e6, Delay: 10 * time.Millisecond, Jitter: 4 * time.Millisecond}
+	degrade(&scenario.Degrade{Delay: &delay, Rate: &rate, Loss: &lossy})(&l)
+	if want := (wan.Link{Rate: 5e6, Delay: delay, Jitter: delay, Loss: 0.5}); l != want || l.Check() != nil {
+		t.Errorf("%+v, %v", l, l.Check())
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"net/netip"
 	"slices"
@@ -246,12 +247,12 @@ func (r *run) compare(ctx context.Context, name string) balance {
 // everyAddress is every address that the guest has had in this run.
 func (r *run) everyAddress(name string) map[netip.Addr]bool {
 	r.mu.Lock()
-	if r.addrs[name] == nil {
-		r.addrs[name] = map[netip.Addr]bool{}
-	}
-	out := r.addrs[name]
+	out := maps.Clone(r.addrs[name]) // two may ask at once, at the end of a run
 	moves := r.moves
 	r.mu.Unlock()
+	if out == nil {
+		out = map[netip.Addr]bool{}
+	}
 	for _, m := range moves {
 		m.mu.Lock()
 		if m.guest == name && m.report != nil {
@@ -268,6 +269,12 @@ func (r *run) everyAddress(name string) map[netip.Addr]bool {
 			out[a.Prefix.Addr()] = true
 		}
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.addrs[name] == nil {
+		r.addrs[name] = map[netip.Addr]bool{}
+	}
+	maps.Copy(r.addrs[name], out)
 	return out
 }
 

@@ -2,12 +2,15 @@ package lab
 
 import (
 	"errors"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"godwit/agent"
+	"godwit/lab/report"
 	"godwit/lab/scenario"
+	"godwit/lab/traffic"
 	"godwit/migration"
 )
 
@@ -22,6 +25,7 @@ func TestWindow(t *testing.T) {
 		ok       bool
 	}{
 		{"to the handover's end", []agent.Event{began, other}, &agent.Report{Handed: 200, Ended: 300}, 100, 200, true},
+		{"begun again after an agent's restart", []agent.Event{began, other, {Kind: "event", Name: migration.MigrationStart, At: 170}}, &agent.Report{Handed: 200, Ended: 300}, 100, 200, true},
 		{"no handover: to the outcome", []agent.Event{began}, &agent.Report{Ended: 300}, 100, 300, true},
 		{"never began", []agent.Event{other}, &agent.Report{Ended: 300}, 0, 300, false},
 		{"no end", []agent.Event{began}, &agent.Report{}, 100, 0, false},
@@ -133,5 +137,75 @@ func TestCriticalPath(t *testing.T) {
 	}
 	if steps, sum := criticalPath(&agent.Report{}); steps != nil || sum != nil {
 		t.Errorf("of nothing: %v, %v", steps, sum)
+	}
+}
+
+// What became of connections: nothing moves, and nothing takes a tunnel, in a migration
+// that did not take place.
+func TestConnections(t *testing.T) {
+	next := netip.MustParseAddr("10.2.1.10")
+	r := &run{
+		w: &world{scenario: &scenario.Scenario{Traffic: []scenario.Traffic{
+			{Name: "a", Guest: "web", Kind: "ticks"}, {Name: "u", Guest: "web", Kind: "udp"}, {Name: "c", Guest: "web", Kind: "exec"}, {Name: "b", Guest: "db", Kind: "ticks"},
+		}}},
+		flows: map[string]*flowTrace{"a": {}},
+		results: map[string]traffic.Result{
+			"a": {Connections: []traffic.Connection{
+				{Survived: true, Remotes: []netip.Addr{next}, Last: 900}, {Survived: true, Last: 900}, {Last: 150}, {Last: 700},
+			}},
+			"u": {Connections: []traffic.Connection{{}}}, "b": {Connections: []traffic.Connection{{}}}, "c": {Connections: []traffic.Connection{{}}},
+		},
+	}
+	to := []migration.Address{{Prefix: netip.PrefixFrom(next, 24)}}
+	for _, c := range []struct {
+		name string
+		m    *move
+		want report.Connections
+	}{
+		{"completed", &move{report: &agent.Report{Outcome: migration.Completed, Network: "mptcp", Next: to, Ended: 500}}, report.Connections{Total: 4, Moved: 1, Tunnelled: 2, Lost: 1}},
+		{"tunnel", &move{report: &agent.Report{Outcome: migration.Completed, Network: "tunnel", Next: to, Ended: 500}}, report.Connections{Total: 4, Tunnelled: 3, Lost: 1}},
+		{"aborted", &move{report: &agent.Report{Outcome: migration.Aborted, Next: to, Ended: 500}}, report.Connections{Total: 4, Lost: 1}},
+		{"refused", &move{refusal: &migration.Problem{}, asked: time.Unix(0, 100)}, report.Connections{Total: 4}},
+		{"nothing heard", &move{asked: time.Unix(0, 100)}, report.Connections{Total: 4, Tunnelled: 4}},
+	} {
+		c.m.guest = "web"
+		if got := r.connections(c.m); *got != c.want {
+			t.Errorf("%s: %+v, want %+v", c.name, *got, c.want)
+		}
+	}
+}
+
+// Nobody counts the records of other programs: they are null with a reason, not zero.
+func TestOtherProgramsHaveNoRecords(t *testing.T) {
+	zero, some := int64(0), int64(5)
+	half := 0.5
+	for kind, want := range map[string][3]bool{"exec": {false, false, false}, "iperf3": {false, true, true}, "ticks": {true, true, true}} {
+		got := programNulls(report.Traffic{
+			Kind: kind, RecordsLost: &zero, RecordsRepeated: &zero, Corrupt: &zero, Bytes: &some, Retransmits: &zero,
+			Mbps: report.Windows{Before: &half, During: &half, After: &half}, WhyNull: map[string]string{},
+		})
+		there := [3]bool{got.RecordsLost != nil, got.Bytes != nil, got.Mbps.During != nil}
+		if there != want || (got.Corrupt == nil) != (got.WhyNull["corrupt"] != "") || (got.Retransmits == nil) != (got.WhyNull["retransmits"] != "") {
+			t.Errorf("%s: records, bytes, rate are there: %v, want %v; %v", kind, there, want, got.WhyNull)
+		}
+	}
+}
+
+// A flow that ended soon after the handover has no numbers of the time after it: what a
+// few milliseconds would tell is not true of it.
+func TestAfterwards(t *testing.T) {
+	at := func(d time.Duration) int64 { return int64(d) }
+	for _, c := range []struct {
+		end, from, to time.Duration
+		ok            bool
+	}{
+		{time.Minute, 12 * time.Second, 17 * time.Second, true},
+		{14 * time.Second, 12 * time.Second, 14 * time.Second, true},
+		{12100 * time.Millisecond, 12 * time.Second, 12100 * time.Millisecond, false},
+		{11 * time.Second, 12 * time.Second, 11 * time.Second, false},
+	} {
+		if got, ok := afterwards(at(10*time.Second), at(c.end)); ok != c.ok || got != [2]int64{at(c.from), at(c.to)} {
+			t.Errorf("to %v: %v, %v", c.end, got, ok)
+		}
 	}
 }

@@ -53,6 +53,25 @@ func trafficNulls(t report.Traffic, res *traffic.Result, reason string) report.T
 	return t
 }
 
+// programNulls takes back what nobody counts of another program's connections.
+func programNulls(t report.Traffic) report.Traffic {
+	if t.Kind != traffic.Exec && t.Kind != traffic.Iperf3 {
+		return t
+	}
+	t.RecordsLost, t.RecordsRepeated, t.Corrupt = nil, nil, nil
+	for _, name := range []string{"records_lost", "records_repeated", "corrupt"} {
+		t.WhyNull[name] = "another program's connection: it has no numbered records"
+	}
+	if t.Kind == traffic.Iperf3 {
+		return t
+	}
+	t.Bytes, t.Retransmits, t.Mbps = nil, nil, report.Windows{}
+	for _, name := range []string{"bytes", "retransmits", "mbps.before", "mbps.during", "mbps.after"} {
+		t.WhyNull[name] = "a command's connections are its own"
+	}
+	return t
+}
+
 // machine describes what the run ran on.
 func machine(w *world) map[string]string {
 	out := map[string]string{}

@@ -42,6 +42,7 @@ type run struct {
 	moves    []*move
 	queue    map[string]chan struct{} // by guest: its last requested migration
 	pending  int                      // requested migrations without an outcome
+	begun    int                      // other acts that the run does not end without
 	lastEnd  time.Time
 	reached  map[int]bool // steps whose trigger came
 	steps    []*report.StepDone
@@ -58,7 +59,8 @@ var ErrUnusable = errors.New("the scenario cannot be run here")
 
 // Run carries a scenario out and judges it. Whatever happens, also when ctx ends,
 // everything it made is taken down again; the report says what was left. The
-// error is for runs that did not get to time 0.
+// error is for runs that did not get to time 0, which have no report, and for a report
+// that could not be kept.
 func Run(ctx context.Context, s *scenario.Scenario, opts Options) (*report.Report, error) {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -67,7 +69,7 @@ func Run(ctx context.Context, s *scenario.Scenario, opts Options) (*report.Repor
 		opts.Tell = func(string) {}
 	}
 	if opts.Out != "" {
-		if err := os.MkdirAll(opts.Out, 0o755); err != nil {
+		if err := clearOut(opts.Out); err != nil {
 			return nil, fmt.Errorf("%w: output directory: %w", ErrUnusable, err)
 		}
 	}
@@ -87,6 +89,9 @@ func Run(ctx context.Context, s *scenario.Scenario, opts Options) (*report.Repor
 	}
 	if err := r.prepare(ctx); err != nil {
 		left := w.close(stopReaper)
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("the run was interrupted before it began%s", leftWords(left))
+		}
 		return nil, fmt.Errorf("%w: %w%s", ErrUnusable, err, leftWords(left))
 	}
 	timedOut := r.carryOut(ctx)
@@ -167,8 +172,8 @@ func (r *run) carryOut(ctx context.Context) (timedOut bool) {
 	return timedOut
 }
 
-// awaitEnd waits until all steps were begun, all migrations have their outcome,
-// and some time has passed after the last.
+// awaitEnd waits until all steps were begun, those that wait for a time after a phase
+// too, all migrations have their outcome, and some time has passed after the last.
 func (r *run) awaitEnd(ctx context.Context, scheduled <-chan struct{}, limit <-chan time.Time) bool {
 	select {
 	case <-scheduled:
@@ -179,7 +184,7 @@ func (r *run) awaitEnd(ctx context.Context, scheduled <-chan struct{}, limit <-c
 	}
 	for {
 		r.mu.Lock()
-		pending, last := r.pending, r.lastEnd
+		pending, last := r.pending+r.begun, r.lastEnd
 		r.mu.Unlock()
 		if last.IsZero() {
 			last = r.zero
@@ -286,17 +291,8 @@ func (r *run) write(rep *report.Report) error {
 	if r.opts.Out == "" {
 		return nil
 	}
-	for name, write := range map[string]func(io.Writer) error{
-		"report.json": rep.Write,
-		"report.html": func(w io.Writer) error { return report.HTML(w, rep) },
-	} {
-		f, err := os.Create(filepath.Join(r.opts.Out, name))
-		if err != nil {
-			return fmt.Errorf("write report: %w", err)
-		}
-		if err := errors.Join(write(f), f.Close()); err != nil {
-			return fmt.Errorf("write report %s: %w", name, err)
-		}
-	}
-	return nil
+	return errors.Join(
+		keep(filepath.Join(r.opts.Out, jsonFile), rep.Write),
+		keep(filepath.Join(r.opts.Out, htmlFile), func(w io.Writer) error { return report.HTML(w, rep) }),
+	)
 }

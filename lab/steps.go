@@ -43,12 +43,29 @@ func (r *run) phaseBegan(ctx context.Context, m *move, phase migration.Phase) {
 		if seen { // once, at the first migration that gets there
 			continue
 		}
-		r.wg.Go(func() {
+		r.begin(func() {
 			if pause(ctx, step.At.Plus) {
 				r.do(ctx, step)
+				return
 			}
+			r.mu.Lock() // the run ended first, by its timeout or from outside
+			defer r.mu.Unlock()
+			r.reached[i] = false
 		})
 	}
+}
+
+// begin does in the background what the run does not end without.
+func (r *run) begin(act func()) {
+	r.mu.Lock()
+	r.begun++
+	r.mu.Unlock()
+	r.wg.Go(func() {
+		act()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.begun--
+	})
 }
 
 // unreached lists the steps whose trigger never came.
@@ -56,7 +73,7 @@ func (r *run) unreached() []string {
 	var out []string
 	for i, step := range r.w.scenario.Steps {
 		if step.At.Triggered() && !r.reached[i] {
-			out = append(out, fmt.Sprintf("%s: %s: never reached", step.At, step))
+			out = append(out, fmt.Sprintf("%s: %s", step.At, step))
 		}
 	}
 	return out
@@ -74,7 +91,7 @@ func (r *run) do(ctx context.Context, step *scenario.Step) {
 	case step.Abort != nil:
 		err = r.abort(ctx, step.Abort.Guest)
 	case step.Move != nil:
-		r.wg.Go(func() { r.trouble(step, r.w.topo.MoveClient(ctx, step.Move.Client, step.Move.To, step.Move.Gap)) })
+		r.begin(func() { r.trouble(step, r.w.topo.MoveClient(ctx, step.Move.Client, step.Move.To, step.Move.Gap)) })
 	case step.Cut != nil:
 		err = r.link(ctx, step.Cut.Site, step.Cut.Uplink, step.Cut.For, done, func(l *wan.Link) { l.Cut = "both" })
 	case step.Degrade != nil:
@@ -82,7 +99,7 @@ func (r *run) do(ctx context.Context, step *scenario.Step) {
 	case step.Kill != nil:
 		err = r.kill(ctx, step.Kill)
 	case step.Exec != nil:
-		r.wg.Go(func() { r.trouble(step, r.exec(ctx, step.Exec)) })
+		r.begin(func() { r.trouble(step, r.exec(ctx, step.Exec)) })
 	case step.Evacuate != nil:
 		r.evacuate(ctx, step.Evacuate)
 	}
@@ -167,10 +184,24 @@ func contains(list []string, s string) bool {
 	return false
 }
 
+// abortPatience is how long an abort waits for a migration that was just asked for.
+const abortPatience = 2 * time.Second
+
 func (r *run) abort(ctx context.Context, name string) error {
 	m := r.current(name)
+	for begun := time.Now(); m == nil && r.asks(name) && time.Since(begun) < abortPatience && pause(ctx, 10*time.Millisecond); {
+		m = r.current(name)
+	}
 	if m == nil {
 		return fmt.Errorf("no migration of %s is under way", name)
+	}
+	select {
+	case <-m.answered:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if m.id == "" { // it was refused: its outcome tells
+		return nil
 	}
 	err := r.w.agents[m.from].client.Abort(ctx, m.id)
 	var problem *migration.Problem
@@ -179,6 +210,19 @@ func (r *run) abort(ctx context.Context, name string) error {
 		return nil
 	}
 	return err
+}
+
+// asks says whether a migration of the guest has been asked for that has no outcome.
+func (r *run) asks(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	last := r.lastOf(name)
+	select {
+	case <-last:
+		return false
+	default:
+		return last != nil
+	}
 }
 
 // current is the guest's migration that is under way.
@@ -219,6 +263,7 @@ func degrade(d *scenario.Degrade) func(*wan.Link) {
 		}
 		if d.Delay != nil {
 			l.Delay = *d.Delay
+			l.Jitter = min(l.Jitter, l.Delay) // a link's delay is never below zero
 		}
 		if d.Loss != nil {
 			l.Loss = *d.Loss

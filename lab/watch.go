@@ -21,7 +21,9 @@ type move struct {
 	to    string
 	step  *scenario.Migrate
 	asked time.Time
-	id    string
+
+	answered chan struct{} // closed when the request was answered
+	id       string        // read it after that; "": refused
 
 	mu       sync.Mutex
 	phase    migration.Phase
@@ -59,7 +61,7 @@ func (r *run) request(ctx context.Context, step *scenario.Migrate) *move {
 	host := r.w.agentOf(step.Guest)
 	m := &move{
 		guest: step.Guest, from: host.host.Name, to: step.To, step: step, asked: time.Now(),
-		started: map[migration.Phase]time.Time{}, done: make(chan struct{}),
+		started: map[migration.Phase]time.Time{}, done: make(chan struct{}), answered: make(chan struct{}),
 	}
 	r.mu.Lock()
 	r.moves = append(r.moves, m)
@@ -70,12 +72,15 @@ func (r *run) request(ctx context.Context, step *scenario.Migrate) *move {
 		Downtime: step.Downtime, Bandwidth: step.Bandwidth, InsecureTransfer: step.InsecureTransfer,
 	}
 	id, err := host.client.Migrate(ctx, req)
+	if err == nil {
+		m.id = id
+	}
+	close(m.answered)
 	if err != nil {
 		m.refuse(err)
 		r.finishMove(m)
 		return m
 	}
-	m.id = id
 	r.wg.Go(func() {
 		r.follow(ctx, host, m)
 		r.finishMove(m)
@@ -149,6 +154,11 @@ func (r *run) callOff() {
 	moves := slices.Clone(r.moves)
 	r.mu.Unlock()
 	for _, m := range moves {
+		select {
+		case <-m.answered:
+		case <-ctx.Done():
+			continue
+		}
 		if m.ended() || m.id == "" {
 			continue
 		}

@@ -11,7 +11,9 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,6 +25,7 @@ import (
 	"godwit/lab/topo"
 	"godwit/lab/traffic"
 	"godwit/lab/wan"
+	"godwit/vm/qemu"
 )
 
 // world is everything that a run made.
@@ -59,6 +62,9 @@ func newID() string {
 // build makes network, agents, guests and clients. On error what was made is
 // still in the world: close it in any case.
 func (w *world) build(ctx context.Context, tell func(string)) error {
+	if err := w.needs(); err != nil {
+		return err
+	}
 	kernel, initrd, err := image.Find()
 	if err != nil {
 		return err
@@ -83,6 +89,24 @@ func (w *world) build(ctx context.Context, tell func(string)) error {
 		return err
 	}
 	return w.startClients(ctx)
+}
+
+// needs says which program the scenario cannot do without and is not here, before anything
+// is built.
+func (w *world) needs() error {
+	var programs []string
+	if len(w.scenario.Guests) > 0 {
+		programs = append(programs, qemu.Program)
+	}
+	if slices.ContainsFunc(w.scenario.Traffic, func(t scenario.Traffic) bool { return t.Kind == traffic.Iperf3 }) {
+		programs = append(programs, "iperf3")
+	}
+	for _, p := range programs {
+		if _, err := exec.LookPath(p); err != nil {
+			return fmt.Errorf("%s is not on PATH; `make build` installs what is missing", p)
+		}
+	}
+	return nil
 }
 
 // findImages has the images built that the scenario's guests boot.
@@ -132,6 +156,9 @@ func (w *world) startAgents(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := os.Rename(filepath.Join(tls, "ca.pem"), w.fleetCA()); err != nil { // a host may be called ca
+		return err
+	}
 	compares, err := w.compares()
 	if err != nil {
 		return err
@@ -143,7 +170,7 @@ func (w *world) startAgents(ctx context.Context) error {
 		if err := ca.Issue(h.Name, now); err != nil {
 			return err
 		}
-		a := &hostAgent{host: h, dir: filepath.Join(w.dir, h.Name), config: w.agentConfig(h, hosts, tls), env: compares[:len(compares):len(compares)]}
+		a := &hostAgent{host: h, dir: w.hostDir(h.Name), config: w.agentConfig(h, hosts, tls), env: compares[:len(compares):len(compares)]}
 		if w.ownClocks {
 			a.env = append(a.env, clock.Variable+"="+w.clockFile(h.Name))
 		}
@@ -154,13 +181,25 @@ func (w *world) startAgents(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// hostDir is where a host's files are. It is named by the host's number: sockets are in
+// it, whose paths must be short whatever the site and its guests are called.
+func (w *world) hostDir(host string) string {
+	var all []string
+	for _, s := range w.scenario.Sites {
+		all = append(all, s.HostNames()...)
+	}
+	return filepath.Join(w.dir, fmt.Sprintf("host%d", slices.Index(all, host)+1))
+}
+
+func (w *world) fleetCA() string { return filepath.Join(w.dir, "fleet.pem") }
+
 // keptHere is how much memory of guests that left each host keeps for their return, bytes.
 const keptHere = 2 << 30
 
 func (w *world) agentConfig(h topo.Host, all []topo.Host, tls string) agent.Config {
 	c := agent.Config{
-		Host: h.Name, Site: h.Site, State: filepath.Join(w.dir, h.Name, "state"), Run: filepath.Join(w.dir, h.Name, "run"),
-		TLS:   agent.TLSFiles{CA: filepath.Join(tls, "ca.pem"), Cert: filepath.Join(tls, h.Name+".pem"), Key: filepath.Join(tls, h.Name+".key")},
+		Host: h.Name, Site: h.Site, State: filepath.Join(w.hostDir(h.Name), "state"), Run: filepath.Join(w.hostDir(h.Name), "run"),
+		TLS:   agent.TLSFiles{CA: w.fleetCA(), Cert: filepath.Join(tls, h.Name+".pem"), Key: filepath.Join(tls, h.Name+".key")},
 		Image: w.image, Images: w.images,
 		Network: agent.Network{
 			Bridge: h.Bridge, LAN: h.LAN, V4: h.GuestV4, V6: h.GuestV6, Gateway4: h.GatewayV4, Gateway6: h.GatewayV6,

@@ -184,7 +184,11 @@ func (s Source) forward(in Input) (Source, []Effect, error) {
 		if released {
 			return s, nil, fmt.Errorf("abort: the guest has been handed over, it can only go forward")
 		}
-		return s.turnBack(in.Problem)
+		next, effects, err := s.turnBack(in.Problem)
+		if next.Outcome == Refused { // nobody refused it: it was called off
+			next.Outcome = Aborted
+		}
+		return next, effects, err
 	case NoAnswer:
 		if current != Release {
 			return s, nil, fmt.Errorf("source step: no answer was awaited in %s", current)

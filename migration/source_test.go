@@ -106,6 +106,18 @@ func TestSourceTurnsBack(t *testing.T) {
 
 // TestSourceBeginsAgain: what an agent's restart broke, and nobody asked to end, is
 // begun again with the next right, a few times.
+// What somebody called off in the check was aborted; refused is what could not be done.
+func TestSourceCalledOffInTheCheck(t *testing.T) {
+	for kind, want := range map[InputKind]Outcome{Abort: Aborted, Fault: Refused} {
+		for n := range 3 {
+			s, _ := feed(t, sourceAt(t, n), Input{Kind: kind, Effect: wantSteps[n].do, Problem: why})
+			if s.Course != Ended || s.Outcome != want {
+				t.Errorf("%s in %s: %s, %s; want %s", kind, wantSteps[n].do, s.Course, s.Outcome, want)
+			}
+		}
+	}
+}
+
 func TestSourceBeginsAgain(t *testing.T) {
 	undo := func(s Source, with InputKind) (Source, []Effect) {
 		var effects []Effect

@@ -36,8 +36,12 @@ under way uses, nor a QEMU or a disk that may be a guest's only one.`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			found := examine(c)
 			if clean {
-				if err := lab.Down(c.Context(), nil, c.OutOrStdout()); err != nil {
+				removed, err := lab.Down(c.Context(), nil)
+				if err != nil {
 					return err
+				}
+				for _, id := range removed {
+					found = append(found, finding{"removed", true, "lab " + id})
 				}
 			}
 			host, err := hostConfig(c, config)

@@ -120,8 +120,52 @@ func newSite() *cobra.Command {
 	c.AddCommand(&cobra.Command{
 		Use: "ls", Short: "list them", Example: "  godwit site ls --json", Args: argsExactly(0, "no arguments"),
 		RunE: func(c *cobra.Command, _ []string) error { return listHosts(c) },
+	}, &cobra.Command{
+		Use: "show SITE", Short: "show one's hosts", Example: "  godwit site show sanjose", Args: argsExactly(1, "a site's name"),
+		RunE: func(c *cobra.Command, args []string) error { return showSite(c, args[0]) },
 	})
 	return c
+}
+
+// siteHost is a host of a site, as this one knows it.
+type siteHost struct {
+	Host  string `json:"host"`
+	State string `json:"state"` // as in `godwit site ls`
+}
+
+func showSite(c *cobra.Command, site string) error {
+	client, err := ask(c)
+	if err != nil {
+		return err
+	}
+	info, err := client.Host(c.Context())
+	if err != nil {
+		return err
+	}
+	hosts := hostsOf(info, site)
+	if len(hosts) == 0 {
+		return fmt.Errorf("site %s: unknown to host %s; see `godwit site ls`", site, info.Host)
+	}
+	if asJSON(c) {
+		return printJSON(c.OutOrStdout(), map[string]any{"site": site, "hosts": hosts})
+	}
+	for _, h := range hosts {
+		fmt.Fprintf(c.OutOrStdout(), "%-16s %s\n", h.Host, h.State)
+	}
+	return nil
+}
+
+func hostsOf(info agent.HostInfo, site string) []siteHost {
+	var hosts []siteHost
+	if info.Site == site {
+		hosts = append(hosts, siteHost{info.Host, fmt.Sprintf("this host, %d guests", len(info.Guests))})
+	}
+	for _, p := range info.Neighbours {
+		if p.Site == site {
+			hosts = append(hosts, siteHost{p.Host, p.State})
+		}
+	}
+	return hosts
 }
 
 func listHosts(c *cobra.Command) error {

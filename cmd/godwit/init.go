@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,6 +22,11 @@ docs/agent.md. The CA's key is not kept: to add hosts later, make all anew.`,
 		Example: "  godwit init montreal dallas sanjose --out fleet",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, hosts []string) error {
+			for i, h := range hosts {
+				if h == "" || h == "ca" || h == "." || h == ".." || strings.ContainsAny(h, "/\x00") || slices.Contains(hosts[:i], h) {
+					return usageError{fmt.Errorf("init %q: a host's name is one word without /, not ca, and given once", h)}
+				}
+			}
 			if err := os.MkdirAll(dir, 0o700); err != nil {
 				return err
 			}
@@ -32,6 +39,9 @@ docs/agent.md. The CA's key is not kept: to add hosts later, make all anew.`,
 				if err := ca.Issue(h, now); err != nil {
 					return err
 				}
+			}
+			if asJSON(c) {
+				return printJSON(c.OutOrStdout(), map[string]any{"dir": dir, "hosts": hosts})
 			}
 			_, err = fmt.Fprintf(c.OutOrStdout(), "%d certificates in %s\n", len(hosts), dir)
 			return err

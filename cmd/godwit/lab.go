@@ -63,24 +63,24 @@ func readScenario(path string) (*scenario.Scenario, error) {
 
 // runLab runs a scenario with a live view, and prints the summary.
 func runLab(c *cobra.Command, s *scenario.Scenario, out string) (*report.Report, error) {
-	if os.Geteuid() != 0 {
-		return nil, usageError{errors.New("lab: needs root, to make network namespaces; run it with sudo")}
+	if err := needRoot(); err != nil {
+		return nil, err
 	}
 	terminal := isTerminal(os.Stderr)
 	view := live.New(os.Stderr, terminal)
 	rep, err := lab.Run(c.Context(), s, lab.Options{Out: out, Tell: view.Log, Live: view.Update, Log: labLog()})
 	view.Close()
-	if err != nil {
+	if rep == nil {
 		if errors.Is(err, lab.ErrUnusable) {
 			return nil, usageError{err}
 		}
 		return nil, err
 	}
 	if asJSON(c) {
-		err = rep.Write(c.OutOrStdout())
+		err = errors.Join(err, rep.Write(c.OutOrStdout()))
 	} else {
 		report.Summary(c.OutOrStdout(), rep, isTerminal(os.Stdout))
-		if abs, aerr := filepath.Abs(filepath.Join(out, "report.html")); aerr == nil {
+		if abs, aerr := filepath.Abs(filepath.Join(out, "report.html")); aerr == nil && err == nil {
 			fmt.Fprintln(c.OutOrStdout(), "report:", abs)
 		}
 	}
@@ -88,6 +88,14 @@ func runLab(c *cobra.Command, s *scenario.Scenario, out string) (*report.Report,
 		err = errSaid
 	}
 	return rep, err
+}
+
+// needRoot refuses to begin what only root can do.
+func needRoot() error {
+	if os.Geteuid() != 0 {
+		return usageError{errors.New("lab: needs root, to make network namespaces; run it with sudo")}
+	}
+	return nil
 }
 
 // labLog shows what the lab's own parts warn of when GODWIT_DEBUG is set.
@@ -107,8 +115,14 @@ func newLabCheck() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(c.OutOrStdout(), "%s: %d sites, %d guests, %d steps, %d expectations\n", s.Name, len(s.Sites), len(s.Guests), len(s.Steps), len(s.Expect))
-			return nil
+			if asJSON(c) {
+				return printJSON(c.OutOrStdout(), map[string]any{
+					"scenario": s.Name, "sites": len(s.Sites), "clients": len(s.Clients), "guests": len(s.Guests),
+					"traffic": len(s.Traffic), "steps": len(s.Steps), "expectations": len(s.Expect),
+				})
+			}
+			_, err = fmt.Fprintf(c.OutOrStdout(), "%s: %d sites, %d guests, %d steps, %d expectations\n", s.Name, len(s.Sites), len(s.Guests), len(s.Steps), len(s.Expect))
+			return err
 		},
 	}
 }
@@ -118,6 +132,9 @@ func newLabSelfTest() *cobra.Command {
 		Use: "selftest", Short: "show that emulated links deliver the delay and rate asked for",
 		Example: "  godwit lab selftest --json", Args: argsExactly(0, "no arguments"),
 		RunE: func(c *cobra.Command, _ []string) error {
+			if err := needRoot(); err != nil {
+				return err
+			}
 			w := c.OutOrStdout()
 			if asJSON(c) {
 				w = os.Stderr
@@ -145,7 +162,25 @@ func newLabDown() *cobra.Command {
 		Long: "Removes the namespaces, processes and files of a lab (by its four hex digits),\nor of every lab on this machine, running ones too.", Example: "  godwit lab down\n  godwit lab down 3f9a",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return lab.Down(context.WithoutCancel(c.Context()), args, c.OutOrStdout())
+			for _, id := range args {
+				if !lab.ValidID(id) {
+					return usageError{fmt.Errorf("lab down %s: not a lab's id; it has four hex digits, such as 3f9a", id)}
+				}
+			}
+			if err := needRoot(); err != nil {
+				return err
+			}
+			removed, err := lab.Down(context.WithoutCancel(c.Context()), args)
+			if asJSON(c) {
+				return errors.Join(err, printJSON(c.OutOrStdout(), map[string]any{"removed": removed}))
+			}
+			for _, id := range removed {
+				fmt.Fprintln(c.OutOrStdout(), "removed lab", id)
+			}
+			if err == nil && len(removed) == 0 {
+				fmt.Fprintln(c.OutOrStdout(), "no lab is here")
+			}
+			return err
 		},
 	}
 }

@@ -10,11 +10,13 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"godwit/internal/child"
+	"godwit/lab/scenario"
 	"godwit/migration"
 )
 
@@ -59,9 +61,19 @@ func run(args []string, out, errOut io.Writer) int {
 		status = exitUsage
 	}
 	if !errors.Is(err, errSaid) {
-		fmt.Fprintln(errOut, "godwit:", err)
+		fmt.Fprintln(errOut, "godwit:", inWords(err))
 	}
 	return status
+}
+
+// inWords is an error in one line, but for a scenario file's: a line for each thing that
+// is wrong in it.
+func inWords(err error) string {
+	var file *scenario.Errors
+	if errors.As(err, &file) {
+		return err.Error()
+	}
+	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
 }
 
 func newRoot(out io.Writer) *cobra.Command {
@@ -81,7 +93,43 @@ func newRoot(out io.Writer) *cobra.Command {
 		newAgent(), newDemo(), newLab(), newMigrate(), newPlan(), newLimit(), newAbort(), newRecover(), newWatch(), newEvents(), newHistory(),
 		newGuest(), newHost(), newSite(), newDoctor(), newBench(), newInit(), newVersion(out),
 	)
+	strict(root)
 	return root
+}
+
+// strict makes wrong words and numbers of arguments errors of the one who typed, in one
+// line: by itself a command with subcommands shows its help, and is content.
+func strict(c *cobra.Command) {
+	for _, sub := range c.Commands() {
+		strict(sub)
+	}
+	if c.HasSubCommands() && !c.Runnable() {
+		c.Args, c.RunE = cobra.ArbitraryArgs, group
+	}
+	check := c.Args
+	if check == nil {
+		check = cobra.NoArgs
+	}
+	c.Args = func(c *cobra.Command, args []string) error {
+		err := check(c, args)
+		var usage usageError
+		if err == nil || errors.As(err, &usage) {
+			return err
+		}
+		return usageError{fmt.Errorf("%s: %w; see `%s --help`", c.CommandPath(), err, c.CommandPath())}
+	}
+}
+
+// group is a command that has only subcommands.
+func group(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return c.Help()
+	}
+	guess := ""
+	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+		guess = " (did you mean " + strings.Join(near, ", ") + "?)"
+	}
+	return usageError{fmt.Errorf("unknown command %q of %s%s; see `%s --help`", args[0], c.CommandPath(), guess, c.CommandPath())}
 }
 
 // argsExactly checks the number of arguments, with an error of one line.

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -116,6 +117,20 @@ func (r *requestFlags) add(c *cobra.Command) {
 func (r *requestFlags) request(args []string) (migration.Request, error) {
 	req := r.req
 	req.Guest, req.To, req.Downtime = args[0], args[1], r.downtime
+	for _, f := range []struct {
+		name, value string
+		known       []string
+	}{
+		{"mode", req.Mode, migration.Modes}, {"transfer", req.Transfer, migration.Transfers},
+		{"network", req.Network, migration.Networks}, {"tunnel", req.TunnelKind, migration.Tunnels},
+	} {
+		if !slices.Contains(f.known, f.value) {
+			return req, usageError{fmt.Errorf("--%s %s: unknown; allowed: %s", f.name, f.value, strings.Join(f.known, ", "))}
+		}
+	}
+	if r.downtime <= 0 {
+		return req, usageError{fmt.Errorf("--downtime %s: not a time that a guest may pause; such as 300ms", r.downtime)}
+	}
 	if r.bandwidth != "" {
 		rate, err := scenario.ParseRate(r.bandwidth)
 		if err != nil {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/goccy/go-yaml/ast"
 
@@ -58,13 +60,20 @@ func (r *reader) object(n ast.Node, what string, keys []string) (o *object, ok b
 // has tells whether the key was given.
 func (o *object) has(key string) bool { _, ok := o.fields[key]; return ok }
 
+// empty tells whether the key stands there without a value.
+func (o *object) empty(key string) bool {
+	f, ok := o.fields[key]
+	_, null := f.node.(*ast.NullNode)
+	return ok && (null || f.node == nil)
+}
+
 // place of the key's value, or of the object where it has none.
 func (o *object) place(key string) place {
 	f, ok := o.fields[key]
 	if !ok {
 		return o.at
 	}
-	if _, null := f.node.(*ast.NullNode); null || f.node == nil {
+	if o.empty(key) {
 		return f.key
 	}
 	return at(f.node)
@@ -105,9 +114,14 @@ func (o *object) text(key, allowed string) (string, bool) {
 	return "", false
 }
 
-const allowedName = "letters, digits and -, at most 24 characters, first a letter or digit (in quotes where it is a number)"
+const (
+	allowedName  = "letters, digits, - and _, at most 40 characters, first a letter or digit (in quotes where it is a number)"
+	allowedTitle = "a line of text, at most 200 characters (in quotes where it is a number)"
 
-var nameShape = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,23}$`)
+	maxTitle = 200 // characters of the scenario's name
+)
+
+var nameShape = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$`)
 
 // name reads a new name.
 func (o *object) name(key string) string {
@@ -117,6 +131,28 @@ func (o *object) name(key string) string {
 		return ""
 	}
 	return s
+}
+
+// title reads what names nothing but the scenario, for people.
+func (o *object) title(key string) string {
+	s, ok := o.text(key, allowedTitle)
+	s = strings.TrimSpace(s)
+	plain := utf8.ValidString(s) && strings.IndexFunc(s, unicode.IsControl) < 0
+	if ok && (s == "" || !plain || utf8.RuneCountInString(s) > maxTitle) {
+		o.wrong(key, fmt.Sprintf("%s %q", key, short(s)), allowedTitle)
+	}
+	return s
+}
+
+// command reads a shell command; what YAML takes for a number or a truth value is one too.
+func (o *object) command(key string) (string, bool) {
+	if f, ok := o.fields[key]; ok {
+		switch f.node.(type) {
+		case *ast.BoolNode, *ast.IntegerNode, *ast.FloatNode:
+			return f.node.GetToken().Value, true
+		}
+	}
+	return o.text(key, "a shell command")
 }
 
 // word reads one of the known words; standard when the key is not there.

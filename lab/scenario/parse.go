@@ -40,7 +40,7 @@ func (f *file) read(root ast.Node) {
 		return
 	}
 	top.need("name", "sites")
-	f.out.Name = top.name("name")
+	f.out.Name = top.title("name")
 	f.uplinks = map[string][]string{}
 	f.readSites(top)
 	for _, n := range top.list("clients") {

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/goccy/go-yaml/ast"
 )
@@ -14,7 +15,17 @@ const (
 	maxSites   = 64
 	maxUplinks = 8
 	maxHosts   = 16
-	maxClients = 64
+	maxClients = 60
+
+	maxClientUplinks = 4
+)
+
+// Bounds of an emulated link.
+const (
+	minRate  = 8_000           // bit/s
+	maxRate  = 100_000_000_000 // bit/s
+	maxDelay = time.Minute
+	maxQueue = 1 << 30 // bytes
 )
 
 var (
@@ -165,18 +176,35 @@ func (f *file) readUplink(n ast.Node, of string, first bool, names *[]string) (U
 		standard = CarriesBoth
 	}
 	u.Carries = Carries(o.word("carries", string(standard), "guest", "migration", "both"))
-	u.Rate = o.rate("rate", 0)
-	if o.has("rate") && u.Rate > 0 && u.Rate < 8000 {
-		o.wrong("rate", fmt.Sprintf("rate of %s is %d bit/s", o.what, u.Rate), "at least 8kbit")
-	}
-	u.Delay, u.Jitter = o.duration("delay", 0), o.duration("jitter", 0)
+	u.Rate, u.Delay = o.linkRate(), o.linkDelay()
+	u.Jitter = o.duration("jitter", 0)
 	if u.Jitter > u.Delay {
 		o.wrong("jitter", fmt.Sprintf("jitter %s of %s is longer than its delay %s", u.Jitter, o.what, u.Delay), "at most the delay")
 	}
 	u.Loss = o.percent("loss")
 	u.MTU = int(o.number("mtu", 1500, 1280, 9000)) // every link carries IPv6, which needs 1280
 	u.Queue = f.bytes(o, "queue")
+	if u.Queue > maxQueue {
+		o.wrong("queue", fmt.Sprintf("queue of %s is %d bytes", o.what, u.Queue), "at most 1GiB")
+	}
 	return u, true
+}
+
+// linkRate reads the rate of a link; 0 is unlimited.
+func (o *object) linkRate() int64 {
+	rate := o.rate("rate", 0)
+	if rate != 0 && (rate < minRate || rate > maxRate) {
+		o.wrong("rate", fmt.Sprintf("rate of %s is %d bit/s", o.what, rate), "from 8kbit to 100gbit")
+	}
+	return rate
+}
+
+func (o *object) linkDelay() time.Duration {
+	delay := o.duration("delay", 0)
+	if delay > maxDelay {
+		o.wrong("delay", fmt.Sprintf("delay of %s is %s", o.what, delay), "at most 1m")
+	}
+	return delay
 }
 
 // bytes reads a size, or a whole number, which is bytes here.

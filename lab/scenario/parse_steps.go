@@ -89,7 +89,7 @@ func (f *file) readAction(s *Step, n ast.Node, kind string) {
 	case "exec":
 		if o, ok := f.object(n, kind, []string{"guest", "command"}); ok && o.need("guest", "command") {
 			s.Exec = &Exec{Guest: o.known("guest", "guest", f.guests)}
-			if s.Exec.Command, ok = o.text("command", "a shell command"); ok && strings.TrimSpace(s.Exec.Command) == "" {
+			if s.Exec.Command, ok = o.command("command"); ok && strings.TrimSpace(s.Exec.Command) == "" {
 				o.wrong("command", "command of exec is empty", "a shell command")
 			}
 		}
@@ -152,7 +152,8 @@ func (f *file) readCut(n ast.Node) *Cut {
 	if !ok || !o.need("site") {
 		return nil
 	}
-	if o.flag("all") == o.has("uplink") {
+	all := o.has("all") && (o.empty("all") || o.flag("all")) // `{site: a, all}` too
+	if all == o.has("uplink") {
 		f.wrong(o.at, "cut says not which uplink", "uplink: NAME, or uplink: all")
 	}
 	c := &Cut{For: o.duration("for", 0)}
@@ -168,10 +169,10 @@ func (f *file) readDegrade(n ast.Node) *Degrade {
 	d := &Degrade{For: o.duration("for", 0)}
 	d.Site, d.Uplink = f.link(o)
 	if o.has("rate") {
-		d.Rate = new(o.rate("rate", 0))
+		d.Rate = new(o.linkRate())
 	}
 	if o.has("delay") {
-		d.Delay = new(o.duration("delay", 0))
+		d.Delay = new(o.linkDelay())
 	}
 	if o.has("loss") {
 		d.Loss = new(o.percent("loss"))

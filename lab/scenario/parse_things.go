@@ -19,7 +19,7 @@ var (
 
 // Bounds of a guest.
 const (
-	minMemory = 64 << 20
+	minMemory = 112 << 20 // below it the image's kernel ends for want of memory
 	minDebian = 384 << 20
 	maxMemory = 1 << 40
 	minDisk   = 1 << 20
@@ -48,7 +48,7 @@ func (f *file) readClient(n ast.Node) {
 	f.out.Clients = append(f.out.Clients, c)
 }
 
-// clientUplinks reads a number, or a list of {name}.
+// clientUplinks reads a number, or a list of names or of {name}.
 func (f *file) clientUplinks(o *object) []string {
 	fl, ok := o.fields["uplinks"]
 	if !ok {
@@ -56,16 +56,21 @@ func (f *file) clientUplinks(o *object) []string {
 	}
 	var names []string
 	if _, isList := fl.node.(*ast.SequenceNode); !isList {
-		for i := range o.number("uplinks", 1, 1, maxUplinks) {
+		for i := range o.number("uplinks", 1, 1, maxClientUplinks) {
 			names = append(names, fmt.Sprintf("eth%d", i))
 		}
 		return names
 	}
 	nodes := o.list("uplinks")
-	if len(nodes) == 0 || len(nodes) > maxUplinks {
-		o.wrong("uplinks", fmt.Sprintf("%s has %d uplinks", o.what, len(nodes)), fmt.Sprintf("1 to %d", maxUplinks))
+	if len(nodes) == 0 || len(nodes) > maxClientUplinks {
+		o.wrong("uplinks", fmt.Sprintf("%s has %d uplinks", o.what, len(nodes)), fmt.Sprintf("1 to %d", maxClientUplinks))
 	}
 	for _, n := range nodes {
+		if _, plain := n.(*ast.StringNode); plain {
+			u := f.entry(o, "name", n)
+			f.define(&names, u, "uplink", u.name("name"))
+			continue
+		}
 		u, ok := f.object(n, "uplink of "+o.what, []string{"name"})
 		if ok && u.need("name") {
 			f.define(&names, u, "uplink", u.name("name"))
@@ -87,7 +92,7 @@ func (f *file) readGuest(n ast.Node) {
 	}
 	f.image(o, &g)
 	if o.has("memory") && (g.Memory < minMemory || g.Memory > maxMemory || g.Memory%(1<<20) != 0) {
-		o.wrong("memory", fmt.Sprintf("memory of %s is %d bytes", o.what, g.Memory), "whole MiB from 64MiB to 1TiB")
+		o.wrong("memory", fmt.Sprintf("memory of %s is %d bytes", o.what, g.Memory), "whole MiB from 112MiB to 1TiB")
 	}
 	g.VCPUs = int(o.number("vcpus", 1, 1, 64))
 	g.Disks = f.disks(o)
@@ -184,7 +189,7 @@ func (f *file) family(o *object, t *Traffic) {
 }
 
 func (f *file) command(o *object, t *Traffic) {
-	t.Command, _ = o.text("command", "a shell command")
+	t.Command, _ = o.command("command")
 	switch {
 	case t.Kind == "exec" && strings.TrimSpace(t.Command) == "":
 		o.r.wrong(o.place("command"), o.what+" of kind exec has no command", `command: "…", run in the client's namespace with $GUEST set`)

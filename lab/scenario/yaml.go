@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -21,8 +22,9 @@ const (
 
 // reader collects what is wrong while the tree is walked.
 type reader struct {
-	file  string
-	found []Error
+	file    string
+	found   []Error
+	anchors map[string]ast.Node
 }
 
 // place is where a node stands in the file.
@@ -56,6 +58,7 @@ func at(n ast.Node) place {
 
 // tree parses the bytes to the root node; nil after reporting an error.
 func (r *reader) tree(data []byte) (root ast.Node) {
+	data = bytes.TrimPrefix(data, []byte("\ufeff")) // some editors begin a file with it
 	if len(data) > maxFile {
 		r.wrong(place{1, 1}, fmt.Sprintf("file has %d bytes", len(data)), fmt.Sprintf("at most %d", maxFile))
 		return nil
@@ -76,13 +79,19 @@ func (r *reader) tree(data []byte) (root ast.Node) {
 		r.syntax(err)
 		return nil
 	}
-	docs := slices.DeleteFunc(file.Docs, func(d *ast.DocumentNode) bool { return d == nil || d.Body == nil })
+	docs := slices.DeleteFunc(file.Docs, func(d *ast.DocumentNode) bool {
+		if d == nil || d.Body == nil {
+			return true
+		}
+		_, directive := d.Body.(*ast.DirectiveNode) // %YAML 1.2
+		return directive
+	})
 	switch len(docs) {
 	case 0:
 		r.wrong(place{1, 1}, "empty file", "a map with "+strings.Join(topKeys, ", "))
 		return nil
 	case 1:
-		return docs[0].Body
+		return r.resolve(docs[0].Body)
 	}
 	r.wrong(at(docs[1].Body), "second document", "one document in a file")
 	return nil

@@ -17,8 +17,11 @@ const (
 
 var (
 	idForm   = regexp.MustCompile(`^[0-9a-f]{4}$`)
-	nameForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$`)
+	nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$`)
 )
+
+// nameWords say in an error what nameForm takes.
+const nameWords = "letters, digits, dashes and underscores, up to 40"
 
 // defaults fills in what the spec leaves open.
 func (s Spec) defaults() Spec {
@@ -87,7 +90,7 @@ func (s Spec) checkClients() error {
 	for _, client := range s.Clients {
 		switch {
 		case !nameForm.MatchString(client.Name):
-			return fmt.Errorf("check client %q: a name has lower-case letters, digits and dashes, up to 40", client.Name)
+			return fmt.Errorf("check client %q: a name has %s", client.Name, nameWords)
 		case seen[client.Name]:
 			return fmt.Errorf("check client %q: there are two of this name", client.Name)
 		case s.site(client.At) < 0 && client.At != Internet:
@@ -110,7 +113,7 @@ func (s Spec) checkClients() error {
 func (s Site) check() error {
 	switch {
 	case !nameForm.MatchString(s.Name):
-		return fmt.Errorf("a name has lower-case letters, digits and dashes, up to 40")
+		return fmt.Errorf("a name has %s", nameWords)
 	case !s.GuestV4.IsValid() && !s.GuestV6.IsValid():
 		return fmt.Errorf("it has no guest net; give it an IPv4 or an IPv6 subnet")
 	case s.GuestV4.IsValid() && (!s.GuestV4.Addr().Is4() || s.GuestV4.Bits() > 29):

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -198,7 +199,7 @@ func (p *program) stop() Result {
 	if over && err != nil {
 		c.Error = err.Error()
 	}
-	r.Connections = []Connection{c}
+	r.Connections = slices.Repeat([]Connection{c}, max(1, p.Connections)) // none is told apart
 	return r
 }
 

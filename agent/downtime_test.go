@@ -1,0 +1,68 @@
+package agent
+
+import (
+	"testing"
+	"time"
+
+	"godwit/vm/guest"
+)
+
+// The guest's own clock stands still while it executes nothing: what it did between the
+// two ticks that were heard is no downtime.
+func TestVMDowntime(t *testing.T) {
+	const ms = 1_000_000
+	for _, c := range []struct {
+		name        string
+		last, first *Tick
+		want        time.Duration
+		known       bool
+	}{
+		{"heard at once", &Tick{1, 1000 * ms, 500 * ms}, &Tick{2, 1105 * ms, 505 * ms}, 100 * time.Millisecond, true},
+		{"heard late", &Tick{1, 1000 * ms, 500 * ms}, &Tick{40, 1400 * ms, 800 * ms}, 100 * time.Millisecond, true},
+		{"without its clock", &Tick{1, 1000 * ms, 0}, &Tick{2, 1105 * ms, 0}, 105 * time.Millisecond, true},
+		{"an older host there", &Tick{1, 1000 * ms, 500 * ms}, &Tick{2, 1105 * ms, 0}, 105 * time.Millisecond, true},
+		{"a clock that went back", &Tick{1, 1000 * ms, 500 * ms}, &Tick{2, 1105 * ms, 400 * ms}, 105 * time.Millisecond, true},
+		{"a clock that ran on", &Tick{1, 1000 * ms, 500 * ms}, &Tick{2, 1105 * ms, 700 * ms}, 105 * time.Millisecond, true},
+		{"not heard there", &Tick{1, 1000 * ms, 500 * ms}, nil, 0, false},
+		{"not heard here", nil, &Tick{1, 1000 * ms, 500 * ms}, 0, false},
+	} {
+		r := &Report{LastTick: c.last, FirstTick: c.first}
+		if got, known := r.VMDowntime(); got != c.want || known != c.known {
+			t.Errorf("%s: %v, %v; want %v, %v", c.name, got, known, c.want, c.known)
+		}
+	}
+}
+
+// Of several ticks the one counts whose hearing was delayed least; without the guest's
+// clock the last at the source, and the first at the destination.
+func TestTruerTick(t *testing.T) {
+	const ms = 1_000_000
+	tick := func(at, mono int64) *Tick { return &Tick{1, at * ms, mono * ms} }
+	for _, c := range []struct {
+		name     string
+		t, later *Tick
+		latest   bool
+		keeps    bool
+	}{
+		{"none yet", nil, tick(10, 5), true, false},
+		{"heard later than it was sent", tick(100, 50), tick(140, 55), true, true},
+		{"heard sooner", tick(140, 50), tick(145, 85), false, false},
+		{"too old at the source", tick(100, 50), tick(1200, 1140), true, false},
+		{"not too old at the destination", tick(100, 50), tick(1200, 1140), false, true},
+		{"no clock, source", tick(100, 0), tick(200, 0), true, false},
+		{"no clock, destination", tick(100, 0), tick(200, 0), false, true},
+	} {
+		if got := truer(c.t, c.later, c.latest); (got == c.t) != c.keeps {
+			t.Errorf("%s: %+v", c.name, got)
+		}
+	}
+	events := make(chan guest.Event, 3)
+	at := time.Unix(0, 0)
+	for i, delay := range []int64{300, 20, 90} {
+		mono := int64(500+10*i) * ms
+		events <- guest.Event{Name: guest.EventTick, N: uint64(i), MonoNS: mono, At: at.Add(time.Duration(mono + delay*ms))}
+	}
+	if got := truest(tick(900, 490), events); got.At-got.Mono != 20*ms {
+		t.Errorf("%+v", got)
+	}
+}

@@ -1,0 +1,90 @@
+package agent
+
+import (
+	"slices"
+	"sync"
+)
+
+// wireShares part what the meters count between migrations that run at the same time to
+// the same host: a meter knows addresses, not whose connection it is. Each gets what its
+// own bytes are of all of theirs.
+type wireShares struct {
+	mu     sync.Mutex
+	active map[string][]*wireShare // by the other host
+}
+
+// wireShare is one migration's. A nil one has all.
+type wireShare struct {
+	of      *wireShares
+	host    string
+	sources []func() int64 // of its own bytes, each growing from 0
+	ended   int64          // of sources that were let go
+	others  map[*wireShare]int64
+}
+
+// join begins a share, from now on.
+func (w *wireShares) join(host string) *wireShare {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := &wireShare{of: w, host: host, others: map[*wireShare]int64{}}
+	for _, o := range w.active[host] {
+		s.others[o], o.others[s] = o.sent(), 0
+	}
+	if w.active == nil {
+		w.active = map[string][]*wireShare{}
+	}
+	w.active[host] = append(w.active[host], s)
+	return s
+}
+
+// leave ends a share; those that knew it go on counting with what it had sent. It may be
+// called again.
+func (s *wireShare) leave() {
+	if s == nil {
+		return
+	}
+	s.of.mu.Lock()
+	defer s.of.mu.Unlock()
+	s.ended, s.sources, s.others = s.sent(), nil, nil
+	left := slices.DeleteFunc(s.of.active[s.host], func(o *wireShare) bool { return o == s })
+	if s.of.active[s.host] = left; len(left) == 0 {
+		delete(s.of.active, s.host)
+	}
+}
+
+// follow adds a count of its own bytes.
+func (s *wireShare) follow(sent func() int64) {
+	if s == nil {
+		return
+	}
+	s.of.mu.Lock()
+	defer s.of.mu.Unlock()
+	s.sources = append(s.sources, sent)
+}
+
+// sent is called with the mutex held.
+func (s *wireShare) sent() int64 {
+	sum := s.ended
+	for _, source := range s.sources {
+		sum += source()
+	}
+	return sum
+}
+
+// part is its share of what was counted since it began, 0 to 1.
+func (s *wireShare) part() float64 {
+	if s == nil {
+		return 1
+	}
+	s.of.mu.Lock()
+	defer s.of.mu.Unlock()
+	own := s.sent()
+	all := own
+	for o, before := range s.others {
+		all += o.sent() - before
+	}
+	if all <= 0 {
+		return 1 / float64(1+len(s.others))
+	}
+	return float64(own) / float64(all)
+}

@@ -1,0 +1,71 @@
+package lab
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"godwit/agent"
+	"godwit/lab/report"
+	"godwit/lab/traffic"
+	"godwit/migration"
+)
+
+// connections counts those of the lab's traffic after the move. Of one that did not take
+// place none moved, and none is led through a tunnel.
+func (r *run) connections(m *move) *report.Connections {
+	out := &report.Connections{}
+	next, rep := map[netip.Addr]bool{}, m.report
+	if rep == nil {
+		rep = &agent.Report{Outcome: migration.Refused, Ended: m.asked.UnixNano()}
+		if m.refusal == nil {
+			rep.Outcome = migration.InDoubt
+		}
+	}
+	stays := rep.Outcome == migration.Refused || rep.Outcome == migration.Aborted
+	for _, a := range rep.Next {
+		next[a.Prefix.Addr()] = true
+	}
+	for _, t := range r.w.scenario.Traffic {
+		result, ok := r.results[t.Name]
+		if !ok || t.Guest != m.guest || t.Kind == traffic.UDP || t.Kind == traffic.Exec {
+			continue
+		}
+		for _, c := range result.Connections {
+			out.Total++
+			switch {
+			case !c.Survived && c.Last < rep.Ended:
+				out.Lost++
+			case rep.Outcome == migration.Completed && rep.Network != "tunnel" && r.movedTo(t.Name, c, next, rep):
+				out.Moved++
+			case !stays:
+				out.Tunnelled++
+			}
+		}
+	}
+	return out
+}
+
+// movedTo says whether a connection of a flow had a subflow on one of addrs after
+// the handover: by the last look at it, or, of a guest that moved on since, by the
+// flow's samples, which list its first connections.
+func (r *run) movedTo(flow string, c traffic.Connection, addrs map[netip.Addr]bool, rep *agent.Report) bool {
+	if slices.ContainsFunc(c.Remotes, func(a netip.Addr) bool { return addrs[a.Unmap()] }) {
+		return true
+	}
+	f := r.flows[flow]
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for key, spans := range f.subflows {
+		remote, err := netip.ParseAddr(key[1])
+		if err != nil || !addrs[remote.Unmap()] || !c.MPTCP {
+			continue
+		}
+		for _, sp := range spans {
+			if sp.from <= rep.Handed+int64(time.Second) && sp.to >= rep.Handed-int64(200*time.Millisecond) {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,59 @@
+package lab
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"godwit/lab/report"
+)
+
+// A run that does not get far leaves no report of another run; where none could be kept,
+// that is known before anything is built.
+func TestClearOut(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new", "out")
+	if err := clearOut(dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{jsonFile, htmlFile, "notes.txt"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("of a run before"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := clearOut(dir); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 || left[0].Name() != "notes.txt" {
+		t.Errorf("left %v, %v", left, err)
+	}
+	for _, wrong := range []string{filepath.Join(dir, "notes.txt"), "/proc"} {
+		if clearOut(wrong) == nil {
+			t.Errorf("%s is taken for a directory that can be written to", wrong)
+		}
+	}
+}
+
+// A report is there whole or not at all.
+func TestReportsAreWhole(t *testing.T) {
+	dir := t.TempDir()
+	full := errors.New("no space left")
+	err := keep(filepath.Join(dir, jsonFile), func(w io.Writer) error {
+		w.Write([]byte(`{"half`)) //nolint:errcheck // the other half fails
+		return full
+	})
+	if !errors.Is(err, full) {
+		t.Errorf("got %v", err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("left %v, %v", left, err)
+	}
+	r := &run{opts: Options{Out: dir}}
+	if err := r.write(&report.Report{Scenario: "x"}); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 2 {
+		t.Errorf("wrote %v, %v", left, err)
+	}
+}

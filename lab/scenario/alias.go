@@ -1,0 +1,76 @@
+package scenario
+
+import (
+	"fmt"
+
+	"github.com/goccy/go-yaml/ast"
+)
+
+// resolve puts in the place of every alias what its anchor names, and of every merge
+// key (`<<`) the entries that its map lacks. What an anchor names is shared and not
+// copied, so a file that repeats a lot costs no more than its own length. It returns
+// the node to use in the place of n.
+func (r *reader) resolve(n ast.Node) ast.Node {
+	switch n := n.(type) {
+	case *ast.AnchorNode:
+		value := r.resolve(n.Value)
+		if r.anchors == nil {
+			r.anchors = map[string]ast.Node{}
+		}
+		r.anchors[n.Name.GetToken().Value] = value // known from here on: none contains itself
+		return value
+	case *ast.AliasNode:
+		name := n.Value.GetToken().Value
+		value, known := r.anchors[name]
+		if !known {
+			r.wrong(at(n), fmt.Sprintf("alias *%s has no anchor before it", short(name)), "an anchor &"+short(name)+" further up")
+		}
+		return value
+	case *ast.SequenceNode:
+		for i, v := range n.Values {
+			n.Values[i] = r.resolve(v)
+		}
+	case *ast.MappingValueNode:
+		n.Value = r.resolve(n.Value)
+		if _, merge := n.Key.(*ast.MergeKeyNode); merge {
+			return r.merged(n.Value, n)
+		}
+	case *ast.MappingNode:
+		r.resolveMap(n)
+	}
+	return n
+}
+
+// resolveMap resolves a map's values and merges what it asks for.
+func (r *reader) resolveMap(n *ast.MappingNode) {
+	var own, merged []*ast.MappingValueNode
+	var from *ast.MappingValueNode // the merge key
+	has := map[string]bool{}
+	for _, e := range n.Values {
+		e.Value = r.resolve(e.Value)
+		_, merge := e.Key.(*ast.MergeKeyNode)
+		switch {
+		case !merge:
+			own, has[e.Key.GetToken().Value] = append(own, e), true
+		case from != nil:
+			r.wrong(at(e), fmt.Sprintf("key << again (first in line %d)", at(from).line), "each key once")
+		default:
+			from = e
+			merged, _ = pairs(r.merged(e.Value, e))
+		}
+	}
+	for _, e := range merged {
+		if !has[e.Key.GetToken().Value] {
+			own = append(own, e)
+		}
+	}
+	n.Values = own
+}
+
+// merged is the map that a merge key brings; one that brings none is reported.
+func (r *reader) merged(value ast.Node, key *ast.MappingValueNode) ast.Node {
+	if _, isMap := pairs(value); !isMap && value != nil {
+		r.wrong(at(key), "<< brings "+kind(value), "<<: *NAME of a map")
+	}
+	return value
+}

@@ -1,0 +1,77 @@
+package scenario
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+// What YAML allows to say in another way is read as the same scenario.
+func TestOtherWaysToSayIt(t *testing.T) {
+	const plain = `name: Two hosts, and a cut
+sites:
+  - {name: Mont_Real, guest_net: {v4: 10.1.1.0/24}, uplinks: [{name: public, rate: 50mbit, delay: 10ms}, {name: other, rate: 50mbit, delay: 10ms}]}
+  - {name: b, guest_net: {v4: 10.2.1.0/24}, uplinks: [{name: public, rate: 50mbit, delay: 10ms}]}
+clients: [{name: my_phone, uplinks: [{name: wifi}, {name: lte}]}]
+guests: [{name: web_1, site: Mont_Real}]
+steps:
+  - {at: 1s, cut: {site: b, all: true, for: 1s}}
+  - {at: 2s, exec: {guest: web_1, command: "true"}}
+`
+	want, err := Parse("f", []byte(plain))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(string) string{
+		"mark of the byte order": func(s string) string { return "\ufeff" + s },
+		"CRLF":                   func(s string) string { return strings.ReplaceAll(s, "\n", "\r\n") },
+		"directive":              func(s string) string { return "%YAML 1.2\n---\n" + s },
+		"anchor of a list": func(s string) string {
+			link := "[{name: public, rate: 50mbit, delay: 10ms}]"
+			return strings.Replace(strings.Replace(s, "[{name: public, rate: 50mbit, delay: 10ms}, {name: other, rate: 50mbit, delay: 10ms}]",
+				"[&l {name: public, rate: 50mbit, delay: 10ms}, {name: other, rate: 50mbit, delay: 10ms}]", 1), link, "[*l]", 1)
+		},
+		"merge": func(s string) string {
+			return strings.Replace(strings.Replace(s, "[{name: public", "[&l {name: public", 1), "{name: other, rate: 50mbit, delay: 10ms}", "{<<: *l, name: other}", 1)
+		},
+		"names of uplinks": func(s string) string { return strings.Replace(s, "[{name: wifi}, {name: lte}]", "[wifi, lte]", 1) },
+		"all alone":        func(s string) string { return strings.Replace(s, "all: true", "all", 1) },
+		"a bare command":   func(s string) string { return strings.Replace(s, `"true"`, "true", 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := change(plain)
+			if text == plain {
+				t.Fatal("nothing was changed")
+			}
+			got, err := Parse("f", []byte(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range got.Steps {
+				got.Steps[i].Line = want.Steps[i].Line
+			}
+			if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
+// A few aliases of aliases stand for more than anybody could read: each costs its own
+// length, and the bounds of lists hold.
+func TestManyAliases(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("name: x\na0: &a0 [x, x, x, x, x, x, x, x, x, x]\n")
+	for i := 1; i < 30; i++ {
+		before := fmt.Sprintf("*a%d, ", i-1)
+		fmt.Fprintf(&b, "a%d: &a%d [%s]\n", i, i, strings.TrimSuffix(strings.Repeat(before, 9), ", "))
+	}
+	b.WriteString("sites: *a29\n")
+	if _, err := Parse("f", []byte(b.String())); err == nil {
+		t.Error("was read")
+	}
+}
