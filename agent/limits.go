@@ -37,7 +37,6 @@ var (
 	limitReady        = named("ready_guest", 3*time.Second, "the guest raises its spare NIC; else it does so in the handover")
 	limitTryTunnel    = named("try_tunnel", 5*time.Second, "a tunnel for memory carries a packet")
 	limitFollowTicks  = named("follow_ticks", 3*time.Second, "the guest begins to count on its channel")
-	limitExactTicks   = named("exact_ticks", 100*time.Millisecond, "the guest counts at short intervals; else its pause is measured less exactly")
 	limitFlip         = named("flip", 5*time.Second, "the guest's packets take the tunnel")
 	limitUnderway     = named("underway", time.Second, "what the home of an address had sent here is here; then it is lost, and the move goes on")
 	limitPause        = named("pause", 10*time.Second, "the tap is drained and the guest stopped")

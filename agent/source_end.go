@@ -14,12 +14,10 @@ import (
 	"godwit/vm/guest"
 )
 
-// The interval of the guest's own counter: while it is followed, and from just before it
-// is stopped until its new host has heard it. Each tick is work for the guest.
-const (
-	tickFollowed = 50 * time.Millisecond
-	tickExact    = 5 * time.Millisecond
-)
+// tickFollowed is the interval of the guest's own counter, until its new host has heard it.
+// Each tick is work for the guest; how long it was paused is known by its clock, and not by
+// which tick was the last.
+const tickFollowed = 50 * time.Millisecond
 
 // followTicks starts the guest's counter and keeps the last tick heard. It returns when it
 // has heard the first: a guest that is stopped at once must have been heard as well.
@@ -73,18 +71,6 @@ func (m *outgoing) followTicks(ctx context.Context) error {
 		return nil
 	case <-askCtx.Done():
 		return says(askCtx, fmt.Errorf("no tick: %w", askCtx.Err()))
-	}
-}
-
-// exactTicks has the guest count at short intervals: its pause is about to be measured.
-func (m *outgoing) exactTicks(ctx context.Context) {
-	if m.work.endTicks == nil { // it is not followed
-		return
-	}
-	ctx, cancel := limitExactTicks.on(ctx)
-	defer cancel()
-	if err := m.guest.Channel.Ticks(ctx, tickExact); err != nil {
-		m.a.log.Info("the guest's pause is measured less exactly", "migration", m.plan.ID, "error", says(ctx, err))
 	}
 }
 
