@@ -17,7 +17,7 @@ import (
 
 // CompareVariable is the environment variable that has a lab check each migration: the
 // agents compare the paused guest's memory at both hosts page by page (agent.MemoryVariable),
-// and after it the guest checks what its workloads wrote. That takes some 100 ms of
+// and after it the guest checks what its workloads wrote. That takes 0.2 s to 1 s of
 // downtime more, so it is for tests. Empty is no.
 const CompareVariable = "GODWIT_COMPARE"
 
