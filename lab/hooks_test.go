@@ -46,6 +46,7 @@ func (p *trial) script(host string, event migration.EventName, name, body string
 // TestHooks: hooks refuse, hang, are called off, and hold a running guest; and each host
 // tells the events that the table says.
 func TestHooks(t *testing.T) {
+	exactly(t)
 	p := newTrial(t, hookWorld, func(_ string, c *agent.Config) {
 		c.Hooks.Files = []hook.File{{Name: "10-hangs", Timeout: 500 * time.Millisecond}}
 	})

@@ -8,7 +8,8 @@ import (
 )
 
 // exactly has a test's migrations take as long as they do elsewhere: what it tries is to
-// come in a certain moment of them, and comparing memory makes the switch longer.
+// come in a certain moment of them, or is judged by the pause, and comparing memory makes
+// the switch longer.
 func exactly(t *testing.T) {
 	t.Helper()
 	t.Setenv(CompareVariable, "")
