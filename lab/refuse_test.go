@@ -45,6 +45,7 @@ const crawl = 32_000_000
 // why in one line, and leaves guest, clients and hosts as they were. The guest can
 // move afterwards.
 func TestNothingChanged(t *testing.T) {
+	exactly(t)
 	p := newTrial(t, refuseWorld, func(host string, c *agent.Config) {
 		if host == "montreal" {
 			c.Patience = 3 * time.Second
