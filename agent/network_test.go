@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"godwit/migration"
+	"godwit/vm"
 	"godwit/vm/guest"
 )
 
@@ -51,6 +52,8 @@ func TestNetworkAuto(t *testing.T) {
 		{"none", "auto", guest.Users{}, nil, "mptcp", true, nil},
 		{"mptcp alone", "auto", guest.Users{MPTCP: 3}, nil, "mptcp", true, nil},
 		{"both", "auto", guest.Users{MPTCP: 1, TCP: 2}, nil, "mptcp", true, []string{"1 MPTCP connections can follow; 2 of plain TCP"}},
+		{"too many", "auto", guest.Users{MPTCP: 461}, nil, "mptcp", true, []string{"461 MPTCP connections, and its kernel room for 512 with 128 MiB"}},
+		{"nearly too many", "auto", guest.Users{MPTCP: 460}, nil, "mptcp", true, nil},
 		{"plain alone", "auto", guest.Users{TCP: 2}, nil, "drain", true, []string{"0 MPTCP", "network auto: drain"}},
 		{"datagrams alone", "auto", guest.Users{UDP: 1}, nil, "drain", true, []string{"1 of UDP", "network auto: drain"}},
 		{"cannot tell", "auto", guest.Users{}, errors.New("no sock_diag"), "mptcp", true, []string{"no sock_diag"}},
@@ -60,7 +63,7 @@ func TestNetworkAuto(t *testing.T) {
 	} {
 		g := talking(t, map[string]guest.Handler{"users": answers(c.users, c.err)})
 		plan := migration.Plan{Network: c.ask, Held: []migration.Address{{Prefix: netip.MustParsePrefix("10.1.1.10/24")}}}
-		m := &outgoing{guest: g, plan: plan, rec: newRecord("paris", plan, time.Now())}
+		m := &outgoing{guest: g, plan: plan, work: &sourceWork{facts: vm.Facts{Memory: 128 << 20}}, rec: newRecord("paris", plan, time.Now())}
 		m.settleNetwork(t.Context())
 		if m.plan.Network != c.want || m.plan.Chosen != c.chosen {
 			t.Errorf("%s: %s, chosen %v; want %s, %v", c.name, m.plan.Network, m.plan.Chosen, c.want, c.chosen)

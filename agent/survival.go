@@ -147,7 +147,7 @@ func (o outcome) why(c guest.Connection) string {
 }
 
 // survivorsListed bounds a report to what fits into one request between agents.
-const survivorsListed = guest.ConnectionsListed + 500
+const survivorsListed = guest.ConnectionsMost + 500
 
 // addFlows adds the UDP flows through the tunnel that no connected socket of the
 // guest stands for, and with all set the others too.
@@ -358,6 +358,7 @@ func (m *outgoing) settleNetwork(ctx context.Context) {
 		return
 	}
 	users, err := m.guest.Channel.Users(ctx, bare(m.plan.Held)...)
+	m.noteRoom(users.MPTCP)
 	if err != nil {
 		m.rec.note("the guest's connections are not known before the move: " + err.Error())
 	} else if n := users.TCP + users.UDP; n > 0 {

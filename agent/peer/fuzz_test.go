@@ -51,7 +51,7 @@ func TestDecodeBounds(t *testing.T) {
 	body := &endless{}
 	var into map[string]any
 	err := Decode(&http.Request{Body: io.NopCloser(body)}, &into)
-	if err == nil || !strings.Contains(err.Error(), "larger than 1 MiB") || body.read > 2*requestLimit {
+	if err == nil || !strings.Contains(err.Error(), "larger than 8 MiB") || body.read > 2*requestLimit {
 		t.Fatalf("%v after %d bytes", err, body.read)
 	}
 }

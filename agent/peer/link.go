@@ -49,7 +49,7 @@ const (
 	// retryMost is TCP's longest pause between tries to get a segment through.
 	retryMost = 2 * time.Second
 	// answerLimit bounds what is read of an answer, bytes.
-	answerLimit = 4 << 20
+	answerLimit = 8 << 20
 )
 
 // Limits of the two parts of a new connection. A handshake has one of its own: whoever was

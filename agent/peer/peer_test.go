@@ -119,7 +119,7 @@ func TestCall(t *testing.T) {
 		want migration.Problem
 	}{
 		{"/problem", nil, migration.Problem{Code: migration.CodeAddress, Text: "guest web: no address"}},
-		{"/echo", greeting{Text: strings.Repeat("x", requestLimit)}, migration.Problem{Code: migration.CodePeer, Text: "read request: larger than 1 MiB"}},
+		{"/echo", greeting{Text: strings.Repeat("x", requestLimit)}, migration.Problem{Code: migration.CodePeer, Text: "read request: larger than 8 MiB"}},
 		{"/echo", []int{1}, migration.Problem{Code: migration.CodeUsage}},
 		{"/odd", nil, migration.Problem{Code: migration.CodePeer}},
 	} {

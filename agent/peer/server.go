@@ -17,7 +17,7 @@ import (
 )
 
 // requestLimit bounds what is read of a request, bytes.
-const requestLimit = 1 << 20
+const requestLimit = 8 << 20
 
 // Server answers other agents on every uplink.
 type Server struct {
@@ -84,7 +84,7 @@ func Decode(r *http.Request, into any) error {
 		return &migration.Problem{Code: migration.CodePeer, Text: "read request: " + err.Error()}
 	}
 	if len(data) > requestLimit {
-		return &migration.Problem{Code: migration.CodePeer, Text: "read request: larger than 1 MiB"}
+		return &migration.Problem{Code: migration.CodePeer, Text: "read request: larger than 8 MiB"}
 	}
 	if len(data) == 0 {
 		return nil

@@ -26,6 +26,7 @@ type node struct {
 	work     work.Set
 	ticks    ticks
 	meters   meters
+	lists    follow.Lists
 }
 
 func newNode(children *family) *node {
@@ -40,13 +41,15 @@ func newNode(children *family) *node {
 // handover are the methods that a move needs, and no more.
 func (n *node) handover() map[string]guest.Handler {
 	return map[string]guest.Handler{
-		"configure":          with(n.configure),
-		guest.CapReady:       with(func(_ context.Context, p guest.Configure) (any, error) { return done{}, n.book.Ready(p) }),
-		"await_join":         n.awaitJoin,
-		"make_main":          with(func(_ context.Context, p macParam) (any, error) { return done{}, n.book.MakeMain(p.MAC) }),
-		"retire":             with(func(_ context.Context, p guest.Retire) (any, error) { return done{}, n.book.Retire(p) }),
-		"users":              with(n.users),
-		"connections":        with(func(_ context.Context, p addrsParam) (any, error) { return follow.Connections(p.Addrs) }),
+		"configure":    with(n.configure),
+		guest.CapReady: with(func(_ context.Context, p guest.Configure) (any, error) { return done{}, n.book.Ready(p) }),
+		"await_join":   n.awaitJoin,
+		"make_main":    with(func(_ context.Context, p macParam) (any, error) { return done{}, n.book.MakeMain(p.MAC) }),
+		"retire":       with(func(_ context.Context, p guest.Retire) (any, error) { return done{}, n.book.Retire(p) }),
+		"users":        with(n.users),
+		"connections": with(func(_ context.Context, p listParam) (any, error) {
+			return n.lists.Connections(p.Addrs, p.Number, p.From)
+		}),
 		"drop_address":       with(func(_ context.Context, p addrsParam) (any, error) { return done{}, n.book.Drop(p.Addrs) }),
 		"refresh_neighbours": with(func(context.Context, struct{}) (any, error) { return done{}, n.book.RefreshNeighbours() }),
 		"ticks":              with(n.setTicks),
@@ -97,7 +100,12 @@ type (
 	done       struct{}
 	macParam   struct{ MAC string }
 	addrsParam struct{ Addrs []netip.Addr }
-	tickParam  struct {
+	listParam  struct {
+		Addrs  []netip.Addr
+		Number uint64
+		From   int
+	}
+	tickParam struct {
 		EveryMS int64 `json:"every_ms"`
 	}
 	runParam struct{ Lines []string }

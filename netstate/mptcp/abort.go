@@ -11,27 +11,33 @@ import (
 
 const sockDestroy = 21 // SOCK_DESTROY of linux/sock_diag.h
 
-// Abort resets one subflow that was listed, from this side. Its connection lives on
+// Abort resets subflows that were listed, from this side. Their connections live on
 // with the other subflows, which send again what was under way. A subflow that is
 // gone already is no error; a kernel built without INET_DIAG_DESTROY answers with
-// ErrUnsupported.
-func Abort(s Subflow) error {
+// ErrUnsupported. At an error those after it are as they were.
+func Abort(subflows ...Subflow) error {
+	if len(subflows) == 0 {
+		return nil
+	}
 	conn, err := netlink.Dial(netlinkSockDiag, nil)
 	if err != nil {
-		return fmt.Errorf("abort %s-%s: %w", s.Local, s.Remote, err)
+		return fmt.Errorf("abort %d subflows: %w", len(subflows), err)
 	}
 	defer conn.Close()
-	_, err = conn.Execute(netlink.Message{
-		Header: netlink.Header{Type: sockDestroy, Flags: netlink.Request | netlink.Acknowledge},
-		Data:   abortRequest(s),
-	})
-	switch {
-	case err == nil || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESTALE):
-		return nil
-	case errors.Is(err, unix.EOPNOTSUPP):
-		err = ErrUnsupported
+	for _, s := range subflows {
+		_, err = conn.Execute(netlink.Message{
+			Header: netlink.Header{Type: sockDestroy, Flags: netlink.Request | netlink.Acknowledge},
+			Data:   abortRequest(s),
+		})
+		switch {
+		case err == nil || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESTALE):
+			continue
+		case errors.Is(err, unix.EOPNOTSUPP):
+			err = ErrUnsupported
+		}
+		return fmt.Errorf("abort %s-%s: %w", s.Local, s.Remote, err)
 	}
-	return fmt.Errorf("abort %s-%s: %w", s.Local, s.Remote, err)
+	return nil
 }
 
 // abortRequest names the very socket by its cookie: by its addresses alone the

@@ -47,15 +47,33 @@ const (
 // also those that have no subflow left. The list is no atomic picture: sockets
 // come and go while it is read.
 func Connections() ([]Connection, error) {
-	subflows, err := dump(unix.IPPROTO_TCP, liveStates)
+	subflows, parents, err := dumpBoth()
 	if err != nil {
 		return nil, fmt.Errorf("list mptcp connections: %w", err)
 	}
-	parents, err := dump(protoMPTCP, allStates)
-	if err != nil && !errors.Is(err, ErrUnsupported) {
-		return nil, fmt.Errorf("list mptcp connections: %w", err)
-	}
 	return group(subflows, parents), nil
+}
+
+// All is Connections and Plain of one listing, which with thousands of sockets takes most
+// of the time.
+func All() ([]Connection, []Socket, error) {
+	sockets, parents, err := dumpBoth()
+	if err != nil {
+		return nil, nil, fmt.Errorf("list tcp sockets: %w", err)
+	}
+	connections := group(sockets, parents)
+	return connections, plainOf(sockets, connections), nil
+}
+
+// dumpBoth lists TCP sockets, and the MPTCP connections that some of them carry.
+func dumpBoth() (sockets, parents []socket, err error) {
+	if sockets, err = dump(unix.IPPROTO_TCP, liveStates); err != nil {
+		return nil, nil, err
+	}
+	if parents, err = dump(protoMPTCP, allStates); err != nil && !errors.Is(err, ErrUnsupported) {
+		return nil, nil, err
+	}
+	return sockets, parents, nil
 }
 
 func group(subflows, parents []socket) []Connection {
@@ -71,7 +89,7 @@ func group(subflows, parents []socket) []Connection {
 		return &connections[i]
 	}
 	for _, parent := range parents {
-		if len(parent.info) < 16 || parent.state == StateClose && parent.remote.Port() == 0 {
+		if parent.infoLen < 16 || parent.state == StateClose && parent.remote.Port() == 0 {
 			continue
 		}
 		c := find(binary.NativeEndian.Uint32(parent.info[12:]))
@@ -99,7 +117,7 @@ func newSubflow(s socket) Subflow {
 		Join:             s.sub.flags&(flagJoinLoc|flagJoinRem) != 0,
 		FullyEstablished: s.sub.flags&flagFullyEstablished != 0,
 		Backup:           s.sub.flags&(flagBackupLoc|flagBackupRem) != 0,
-		Figures:          tcpFigures(s.info),
+		Figures:          s.figures,
 		cookie:           s.cookie,
 	}
 }
@@ -129,17 +147,19 @@ type Socket struct {
 // Plain lists the connected TCP sockets that are no subflow of an MPTCP connection
 // (those that fell back are), half closed ones included, those in time-wait not.
 func Plain() ([]Socket, error) {
-	sockets, err := dump(unix.IPPROTO_TCP, liveStates)
+	sockets, parents, err := dumpBoth()
 	if err != nil {
 		return nil, fmt.Errorf("list tcp sockets: %w", err)
 	}
-	parents, err := dump(protoMPTCP, allStates)
-	if err != nil && !errors.Is(err, ErrUnsupported) {
-		return nil, fmt.Errorf("list tcp sockets: %w", err)
-	}
+	return plainOf(sockets, group(nil, parents)), nil
+}
+
+func plainOf(sockets []socket, connections []Connection) []Socket {
 	fallback := make(map[uint32]bool)
-	for _, c := range group(nil, parents) {
-		fallback[c.Token] = c.Fallback
+	for _, c := range connections {
+		if c.Fallback {
+			fallback[c.Token] = true
+		}
 	}
 	var plain []Socket
 	for _, s := range sockets {
@@ -148,9 +168,9 @@ func Plain() ([]Socket, error) {
 			continue
 		}
 		plain = append(plain, Socket{Network: "tcp", Local: s.local, Remote: s.remote, State: s.state,
-			Orphan: s.inode == 0, Fallback: fell, Figures: tcpFigures(s.info)})
+			Orphan: s.inode == 0, Fallback: fell, Figures: s.figures})
 	}
-	return plain, nil
+	return plain
 }
 
 // ConnectedUDP lists UDP sockets with a fixed peer. The error matches

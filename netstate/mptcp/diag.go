@@ -1,13 +1,12 @@
 package mptcp
 
 import (
+	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net/netip"
 	"time"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -57,7 +56,9 @@ type socket struct {
 	cookie        [8]byte
 	mptcp         bool
 	sub           subflowInfo
-	info          []byte // raw INET_DIAG_INFO
+	figures       Figures  // where it is TCP
+	info          [16]byte // the beginning of INET_DIAG_INFO
+	infoLen       int
 }
 
 type subflowInfo struct {
@@ -70,71 +71,6 @@ const (
 	diagRequestLen = 56 // struct inet_diag_req_v2
 	diagMessageLen = 72 // struct inet_diag_msg
 )
-
-// dump lists sockets of one protocol in both families whose state is in the mask.
-func dump(protocol uint32, states uint32) ([]socket, error) {
-	conn, err := netlink.Dial(netlinkSockDiag, nil)
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
-	// A listing of thousands of sockets arrives faster than it is read.
-	_ = conn.SetReadBuffer(1 << 20)
-	var all []socket
-	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		sockets, err := dumpFamily(conn, family, protocol, states)
-		if err != nil {
-			if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EINVAL) {
-				err = fmt.Errorf("%w: %w", ErrUnsupported, err)
-			}
-			return nil, err
-		}
-		all = append(all, sockets...)
-	}
-	return all, nil
-}
-
-func dumpFamily(conn *netlink.Conn, family uint8, protocol, states uint32) ([]socket, error) {
-	message := netlink.Message{
-		Header: netlink.Header{Type: sockDiagByFamily, Flags: netlink.Request | netlink.Dump},
-		Data:   diagRequest(family, protocol, states),
-	}
-	for range dumpTries {
-		if _, err := conn.Send(message); err != nil {
-			return nil, err
-		}
-		sockets, err := receiveSockets(conn)
-		if !errors.Is(err, ErrInterrupted) {
-			return sockets, err
-		}
-	}
-	return nil, ErrInterrupted
-}
-
-func receiveSockets(conn *netlink.Conn) ([]socket, error) {
-	var sockets []socket
-	interrupted := false
-	for answer, err := range conn.ReceiveIter() {
-		if err != nil {
-			return nil, err
-		}
-		if answer.Header.Flags&netlink.DumpInterrupted != 0 {
-			interrupted = true
-		}
-		if answer.Header.Type != sockDiagByFamily {
-			continue
-		}
-		one, err := decodeSocket(answer.Data)
-		if err != nil {
-			return nil, err
-		}
-		sockets = append(sockets, one)
-	}
-	if interrupted {
-		return nil, ErrInterrupted
-	}
-	return sockets, nil
-}
 
 // diagRequest builds struct inet_diag_req_v2. Protocols past 255 go into an
 // attribute (INET_DIAG_REQ_PROTOCOL).
@@ -166,53 +102,78 @@ func decodeSocket(b []byte) (socket, error) {
 		cookie: [8]byte(b[44:52]),
 		inode:  binary.NativeEndian.Uint32(b[68:]),
 	}
-	decoder, err := netlink.NewAttributeDecoder(b[diagMessageLen:])
-	if err != nil {
-		return socket{}, fmt.Errorf("sock_diag answer: %w", err)
-	}
-	for decoder.Next() {
-		switch decoder.Type() {
+	err := eachAttribute(b[diagMessageLen:], func(kind uint16, value []byte) error {
+		switch kind {
 		case diagInfo:
-			s.info = decoder.Bytes()
+			s.figures = tcpFigures(value)
+			s.infoLen = copy(s.info[:], value)
 		case diagUlpInfo:
-			decoder.Nested(func(ulp *netlink.AttributeDecoder) error {
-				decodeULP(ulp, &s)
-				return nil
-			})
+			return decodeULP(value, &s)
 		}
-	}
-	return s, decoder.Err()
+		return nil
+	})
+	return s, err
 }
 
-func decodeULP(decoder *netlink.AttributeDecoder, s *socket) {
-	for decoder.Next() {
-		switch decoder.Type() {
+func decodeULP(b []byte, s *socket) error {
+	return eachAttribute(b, func(kind uint16, value []byte) error {
+		switch kind {
 		case ulpName:
-			s.mptcp = s.mptcp || decoder.String() == "mptcp"
+			s.mptcp = s.mptcp || string(bytes.TrimRight(value, "\x00")) == "mptcp"
 		case ulpMPTCP:
-			decoder.Nested(func(sub *netlink.AttributeDecoder) error {
-				decodeSubflow(sub, &s.sub)
+			return eachAttribute(value, func(kind uint16, value []byte) error {
+				s.sub.take(kind, value)
 				return nil
 			})
 		}
+		return nil
+	})
+}
+
+func (sub *subflowInfo) take(kind uint16, value []byte) {
+	switch kind {
+	case subTokenRem:
+		sub.remoteToken = u32(value)
+	case subTokenLoc:
+		sub.token = u32(value)
+	case subFlags:
+		sub.flags = u32(value)
+	case subIDRem:
+		sub.idRemote = u8(value)
+	case subIDLoc:
+		sub.idLocal = u8(value)
 	}
 }
 
-func decodeSubflow(decoder *netlink.AttributeDecoder, sub *subflowInfo) {
-	for decoder.Next() {
-		switch decoder.Type() {
-		case subTokenRem:
-			sub.remoteToken = decoder.Uint32()
-		case subTokenLoc:
-			sub.token = decoder.Uint32()
-		case subFlags:
-			sub.flags = decoder.Uint32()
-		case subIDRem:
-			sub.idRemote = decoder.Uint8()
-		case subIDLoc:
-			sub.idLocal = decoder.Uint8()
-		}
+func u32(b []byte) uint32 {
+	if len(b) < 4 {
+		return 0
 	}
+	return binary.NativeEndian.Uint32(b)
+}
+
+func u8(b []byte) uint8 {
+	if len(b) < 1 {
+		return 0
+	}
+	return b[0]
+}
+
+// eachAttribute calls take for each netlink attribute in b, which it does not keep: listing
+// thousands of sockets would be memory above all.
+func eachAttribute(b []byte, take func(kind uint16, value []byte) error) error {
+	const header, flags = 4, unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER
+	for len(b) >= header {
+		n := int(binary.NativeEndian.Uint16(b))
+		if n < header || n > len(b) {
+			return fmt.Errorf("sock_diag answer: an attribute of %d bytes in %d", n, len(b))
+		}
+		if err := take(binary.NativeEndian.Uint16(b[2:])&^uint16(flags), b[header:n]); err != nil {
+			return err
+		}
+		b = b[min((n+3)&^3, len(b)):]
+	}
+	return nil
 }
 
 func diagAddr(family uint8, addr, port []byte) netip.AddrPort {

@@ -24,23 +24,51 @@ type Connection struct {
 	Fallback bool `json:"fallback,omitempty"`
 }
 
-// Connections is the list of those on some addresses. Those that the kernel is only
-// finishing are left out.
+// Connections is the list of those on some addresses, or a part of it. Those that the
+// kernel is only finishing are left out.
 type Connections struct {
 	List    []Connection `json:"list"`
-	Omitted int          `json:"omitted,omitempty"` // more than ConnectionsListed
+	Omitted int          `json:"omitted,omitempty"` // how many come after this part
+	Number  uint64       `json:"number,omitempty"`  // of the list, to ask for what comes after
 }
 
-// ConnectionsListed bounds the list to what fits into a line of the channel.
-const ConnectionsListed = 2000
+const (
+	// ConnectionsListed bounds one part to what fits into a line of the channel.
+	ConnectionsListed = 2000
+	// ConnectionsMost bounds the list that is put together of parts.
+	ConnectionsMost = 20000
+)
 
 // ConnectionsMethod is the channel's method; guests of other makes may lack it (see
 // Info.Capabilities).
 const ConnectionsMethod = "connections"
 
-// Connections lists the guest's connections that have an end on one of addrs.
+// connectionsParams: From is how many of the list Number the parts before have told.
+type connectionsParams struct {
+	Addrs  []netip.Addr `json:"addrs"`
+	Number uint64       `json:"number,omitempty"`
+	From   int          `json:"from,omitempty"`
+}
+
+// Connections lists the guest's connections that have an end on one of addrs, part by
+// part. Where it does not get them all (there are too many, the guest's program knows of
+// no parts, or somebody else begins a list meanwhile), it says how many are omitted.
 func (c *Client) Connections(ctx context.Context, addrs ...netip.Addr) (Connections, error) {
+	ask := connectionsParams{Addrs: addrs}
 	var all Connections
-	err := c.Call(ctx, ConnectionsMethod, map[string][]netip.Addr{"addrs": addrs}, &all)
-	return all, err
+	for {
+		var part Connections
+		if err := c.Call(ctx, ConnectionsMethod, ask, &part); err != nil {
+			return all, err
+		}
+		if len(part.List) == 0 && ask.From > 0 {
+			return all, nil // Omitted is what the part before said
+		}
+		room := min(len(part.List), ConnectionsMost-len(all.List))
+		all.List = append(all.List, part.List[:room]...)
+		all.Omitted = max(part.Omitted, 0) + len(part.List) - room
+		if ask.Number, ask.From = part.Number, len(all.List); all.Omitted == 0 || part.Number == 0 || len(part.List) == 0 || ask.From == ConnectionsMost {
+			return all, nil
+		}
+	}
 }

@@ -82,18 +82,19 @@ func leaveOneByOne(addrs []netip.Addr) (bound bool, err error) {
 	if !slices.ContainsFunc(connections, func(c mptcp.Connection) bool { return isBound(c, addrs) }) {
 		return false, nil
 	}
+	var leaving []mptcp.Subflow
 	for _, c := range connections {
 		if isBound(c, addrs) {
 			continue
 		}
 		for _, s := range c.Subflows {
-			if !slices.Contains(addrs, s.Local.Addr()) {
-				continue
-			}
-			if err := mptcp.Abort(s); err != nil && !errors.Is(err, mptcp.ErrUnsupported) {
-				return true, err
+			if slices.Contains(addrs, s.Local.Addr()) {
+				leaving = append(leaving, s)
 			}
 		}
+	}
+	if err := mptcp.Abort(leaving...); err != nil && !errors.Is(err, mptcp.ErrUnsupported) {
+		return true, err
 	}
 	return true, nil
 }

@@ -4,26 +4,56 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"sync"
 
 	"godwit/netstate/mptcp"
 	"godwit/vm/guest"
 )
 
-// Connections carries out guest.Client.Connections.
-func Connections(addrs []netip.Addr) (guest.Connections, error) {
-	all := guest.Connections{List: []guest.Connection{}}
-	add := func(c guest.Connection) {
-		if len(all.List) >= guest.ConnectionsListed {
-			all.Omitted++
-			return
+// Lists carries out guest.Client.Connections. A list that does not fit into a line of the
+// channel is kept until another is begun: listing thousands of sockets again for each part
+// would take the time of those who use them. Its zero value is ready.
+type Lists struct {
+	mu     sync.Mutex
+	number uint64
+	last   []guest.Connection
+}
+
+// Connections begins a list, or, with the number of one, tells what comes after the first
+// from of it. Of a list that is not kept any more it tells nothing.
+func (l *Lists) Connections(addrs []netip.Addr, number uint64, from int) (guest.Connections, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if from == 0 {
+		all, err := connections(addrs)
+		if err != nil {
+			return guest.Connections{}, err
 		}
-		all.List = append(all.List, c)
+		if l.last = nil; len(all) > guest.ConnectionsListed {
+			l.last = all
+		}
+		l.number++
+		return part(all, l.number, 0), nil
 	}
-	connections, err := mptcp.Connections()
+	if number != l.number || from < 0 || from > len(l.last) {
+		return guest.Connections{List: []guest.Connection{}}, nil
+	}
+	return part(l.last, number, from), nil
+}
+
+func part(all []guest.Connection, number uint64, from int) guest.Connections {
+	end := min(from+guest.ConnectionsListed, len(all))
+	return guest.Connections{List: all[from:end], Omitted: len(all) - end, Number: number}
+}
+
+// connections are those of the guest that have an end on one of addrs.
+func connections(addrs []netip.Addr) ([]guest.Connection, error) {
+	all := []guest.Connection{}
+	multipath, plain, err := mptcp.All()
 	if err != nil {
-		return all, err
+		return nil, err
 	}
-	for _, c := range connections {
+	for _, c := range multipath {
 		if c.Fallback || !c.On(addrs) && !slices.Contains(addrs, c.Local.Addr()) {
 			continue
 		}
@@ -36,24 +66,20 @@ func Connections(addrs []netip.Addr) (guest.Connections, error) {
 				one.State = s.State.String()
 			}
 		}
-		add(one)
-	}
-	plain, err := mptcp.Plain()
-	if err != nil {
-		return all, err
+		all = append(all, one)
 	}
 	for _, s := range plain {
 		if slices.Contains(addrs, s.Local.Addr()) && !finishing(s) {
-			add(guest.Connection{Kind: guest.KindTCP, Local: s.Local, Remote: s.Remote, State: s.State.String(), Fallback: s.Fallback})
+			all = append(all, guest.Connection{Kind: guest.KindTCP, Local: s.Local, Remote: s.Remote, State: s.State.String(), Fallback: s.Fallback})
 		}
 	}
 	udp, err := mptcp.ConnectedUDP()
 	if err != nil && !errors.Is(err, mptcp.ErrUnsupported) {
-		return all, err
+		return nil, err
 	}
 	for _, s := range udp {
 		if slices.Contains(addrs, s.Local.Addr()) {
-			add(guest.Connection{Kind: guest.KindUDP, Local: s.Local, Remote: s.Remote})
+			all = append(all, guest.Connection{Kind: guest.KindUDP, Local: s.Local, Remote: s.Remote})
 		}
 	}
 	return all, nil

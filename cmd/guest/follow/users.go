@@ -16,7 +16,7 @@ const socketsListed = 100
 // process holds them) count when they still have a peer that answers.
 func Users(addrs []netip.Addr) (guest.Users, error) {
 	var users guest.Users
-	connections, err := mptcp.Connections()
+	connections, plain, err := mptcp.All()
 	if err != nil {
 		return users, err
 	}
@@ -32,10 +32,6 @@ func Users(addrs []netip.Addr) (guest.Users, error) {
 		for _, s := range c.Subflows {
 			subflows[s.Remote] = true
 		}
-	}
-	plain, err := mptcp.Plain()
-	if err != nil {
-		return users, err
 	}
 	for _, s := range plain {
 		if !slices.Contains(addrs, s.Local.Addr()) || subflows[s.Remote] || finishing(s) {

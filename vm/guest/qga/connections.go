@@ -23,7 +23,7 @@ func (t sockets) connections(addrs []netip.Addr) guest.Connections {
 	all := guest.Connections{List: []guest.Connection{}}
 	place := map[string]int{} // of an MPTCP connection in the list, by token
 	add := func(one guest.Connection) {
-		if len(all.List) >= guest.ConnectionsListed {
+		if len(all.List) >= guest.ConnectionsMost {
 			all.Omitted++
 			return
 		}

@@ -1,0 +1,46 @@
+package follow
+
+import (
+	"net/netip"
+	"testing"
+
+	"godwit/vm/guest"
+)
+
+// TestListsKeepWhatDoesNotFit: each part can be asked for again, and a list that another
+// has replaced is none any more.
+func TestListsKeepWhatDoesNotFit(t *testing.T) {
+	many := make([]guest.Connection, guest.ConnectionsListed+5)
+	l := Lists{number: 4, last: many}
+	for range 2 {
+		rest, err := l.Connections(nil, 4, guest.ConnectionsListed)
+		if err != nil || len(rest.List) != 5 || rest.Omitted != 0 || rest.Number != 4 {
+			t.Errorf("%d listed, %d omitted, of list %d, %v", len(rest.List), rest.Omitted, rest.Number, err)
+		}
+	}
+	for _, wrong := range []struct {
+		number uint64
+		from   int
+	}{{3, 2000}, {4, -1}, {4, len(many) + 1}} {
+		if none, err := l.Connections(nil, wrong.number, wrong.from); err != nil || len(none.List) != 0 || none.Omitted != 0 {
+			t.Errorf("%+v: %d listed, %d omitted, %v", wrong, len(none.List), none.Omitted, err)
+		}
+	}
+	if begun := part(many, 5, 0); len(begun.List) != guest.ConnectionsListed || begun.Omitted != 5 {
+		t.Errorf("%d listed, %d omitted", len(begun.List), begun.Omitted)
+	}
+}
+
+// TestConnectionsListsBothKinds: one listing tells of MPTCP connections and of plain ones.
+func TestConnectionsListsBothKinds(t *testing.T) {
+	setUp(t)
+	near, _ := connect(t, true)
+	var l Lists
+	all, err := l.Connections([]netip.Addr{from}, 0, 0)
+	if err != nil || len(all.List) != 1 || all.List[0].Kind != guest.KindMPTCP || all.List[0].Remote.String() != near.LocalAddr().String() {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	if again, err := l.Connections([]netip.Addr{from}, 0, 0); err != nil || again.Number == all.Number || l.last != nil {
+		t.Errorf("%+v, %v: want another list, and nothing kept of what fits", again, err)
+	}
+}
