@@ -19,9 +19,14 @@ const (
 	listEvery = 300 * time.Millisecond
 	// tellEvery is how often progress is told at most.
 	tellEvery = 50 * time.Millisecond
-	// nudgeAfter is how long a connection may stay behind before its peer is told
-	// again (an announcement is a bare acknowledgement: it can get lost).
+	// nudgeAfter is how long a connection may stay behind all others before its peer is
+	// told again (an announcement is a bare acknowledgement: it can get lost). While
+	// others still come it is too early: everybody would hear of it, and thousands
+	// would join once more.
 	nudgeAfter = 1500 * time.Millisecond
+	// nudgeSlow is nudgeAfter in terms of one listing, where that is longer: it is so in
+	// a guest with many connections, or a slow one, which has joins to answer first.
+	nudgeSlow = 20
 	// unableListed bounds the list of those that stayed behind.
 	unableListed = 200
 )
@@ -38,13 +43,16 @@ type watch struct {
 	spare   []uint8
 	used    []uint8
 	nudges  int
+	came    time.Time // when somebody joined last; the start, before
 	listing time.Duration
+	pending int // joins to a new address that the kernel is in the middle of
 }
 
 // Await carries out guest.AwaitJoin: it returns when nobody is behind, at the
 // limit, or with ctx's error. progress is told how many have joined, of how many.
 func Await(ctx context.Context, params guest.AwaitJoin, progress func(joined, total int)) (guest.Joins, error) {
-	w := &watch{params: params, start: time.Now(), limit: time.Duration(params.LimitMS) * time.Millisecond,
+	now := time.Now()
+	w := &watch{params: params, start: now, came: now, limit: time.Duration(params.LimitMS) * time.Millisecond,
 		joined: make(map[uint32]bool), ended: make(map[uint32]bool), spare: params.SpareIDs}
 	watching, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -112,9 +120,8 @@ func (w *watch) wait(ctx context.Context, events <-chan mptcp.Event, progress fu
 				return err
 			}
 			list.Reset(max(listEvery, 10*w.listing))
-		case <-nudge.C:
-			w.nudge()
-			nudge.Reset(nudgeAfter)
+		case now := <-nudge.C:
+			nudge.Reset(w.nudgeWhenDue(now))
 		case <-limit.C:
 			return w.list()
 		case <-ctx.Done():
@@ -142,6 +149,7 @@ func (w *watch) take(event mptcp.Event) (list bool) {
 		if _, waits := w.behind[event.Token]; waits && slices.Contains(w.params.Addrs, event.Local.Addr()) {
 			delete(w.behind, event.Token)
 			w.joined[event.Token] = true
+			w.came = time.Now()
 		}
 	case mptcp.Closed:
 		if _, waits := w.behind[event.Token]; waits {
@@ -155,11 +163,16 @@ func (w *watch) take(event mptcp.Event) (list bool) {
 // list sorts the connections anew.
 func (w *watch) list() error {
 	begin := time.Now()
-	connections, err := mptcp.Connections()
+	connections, plain, err := mptcp.All()
 	if err != nil {
 		return err
 	}
-	w.listing = time.Since(begin)
+	w.listing, w.pending = time.Since(begin), 0
+	for _, s := range plain { // a join is no subflow before the third packet of its handshake
+		if s.State == mptcp.StateSynRecv && slices.Contains(w.params.Addrs, s.Local.Addr()) {
+			w.pending++
+		}
+	}
 	before := w.behind
 	w.behind, w.never = make(map[uint32]mptcp.Connection), make(map[uint32]mptcp.Connection)
 	alive := make(map[uint32]bool, len(connections))
@@ -168,7 +181,9 @@ func (w *watch) list() error {
 		switch {
 		case c.On(w.params.Addrs, mptcp.StateEstablished):
 			// A connection that never was on an old address is none of ours.
-			if _, was := before[c.Token]; was || c.On(w.params.Old) {
+			if _, was := before[c.Token]; was {
+				w.joined[c.Token], w.came = true, begin
+			} else if c.On(w.params.Old) {
 				w.joined[c.Token] = true
 			}
 		case !c.On(w.params.Old, mptcp.StateEstablished, mptcp.StateCloseWait):
@@ -185,6 +200,19 @@ func (w *watch) list() error {
 		}
 	}
 	return nil
+}
+
+// nudgeWhenDue nudges, if nobody has come for long and nobody is about to, and says when to
+// look again.
+func (w *watch) nudgeWhenDue(now time.Time) time.Duration {
+	patience := max(nudgeAfter, nudgeSlow*w.listing)
+	if wait := patience - now.Sub(w.came); wait > 0 {
+		return wait
+	}
+	if w.pending == 0 {
+		w.nudge()
+	}
+	return patience
 }
 
 // replaceAt is the nudge that replaces an endpoint nobody came to.

@@ -99,6 +99,10 @@ func announceTo(t *testing.T) {
 	}
 }
 
+func awaitOf(next, old netip.Addr, spare ...uint8) guest.AwaitJoin {
+	return guest.AwaitJoin{Addrs: []netip.Addr{next}, Old: []netip.Addr{old}, LimitMS: 10_000, SpareIDs: spare}
+}
+
 func await(t *testing.T, limit time.Duration, spare ...uint8) guest.Joins {
 	t.Helper()
 	last := -1
@@ -168,6 +172,30 @@ func TestClosedListenerIsReached(t *testing.T) {
 		t.Errorf("got %+v, want that announcing again reached it", joins)
 	}
 	t.Logf("%+v", joins)
+}
+
+// TestNobodyIsToldAgainWhileOthersCome: thousands may take longer than a single one.
+func TestNobodyIsToldAgainWhileOthersCome(t *testing.T) {
+	setUp(t)
+	start := time.Unix(100, 0)
+	w := &watch{came: start}
+	if wait := w.nudgeWhenDue(start.Add(nudgeAfter - time.Second/2)); wait != time.Second/2 || w.nudges != 0 {
+		t.Errorf("%d nudges, the next look in %v", w.nudges, wait)
+	}
+	if wait := w.nudgeWhenDue(start.Add(nudgeAfter)); wait != nudgeAfter || w.nudges != 1 {
+		t.Errorf("%d nudges, the next look in %v", w.nudges, wait)
+	}
+	w.pending, w.listing = 1, time.Second
+	if wait := w.nudgeWhenDue(start.Add(nudgeSlow * time.Second)); wait != nudgeSlow*time.Second || w.nudges != 1 {
+		t.Errorf("%d nudges while somebody is about to join, the next look in %v", w.nudges, wait)
+	}
+	w.behind, w.joined = map[uint32]mptcp.Connection{7: {}}, map[uint32]bool{}
+	w.params.Addrs = []netip.Addr{to}
+	before := time.Now()
+	w.take(mptcp.Event{Kind: mptcp.SubEstablished, Token: 7, Local: netip.AddrPortFrom(to, 1)})
+	if len(w.joined) != 1 || w.came.Before(before) {
+		t.Errorf("joined %v, somebody came last %v", w.joined, w.came)
+	}
 }
 
 // TestUnableOneCostsNobodyElse: a client that accepts no announced address makes us
