@@ -24,9 +24,9 @@ const (
 	// others still come it is too early: everybody would hear of it, and thousands
 	// would join once more.
 	nudgeAfter = 1500 * time.Millisecond
-	// nudgeSlow is nudgeAfter in terms of one listing, where that is longer: it is so in
+	// nudgeSlow is nudgeAfter in terms of the quickest listing, where that is longer: it is so in
 	// a guest with many connections, or a slow one, which has joins to answer first.
-	nudgeSlow = 20
+	nudgeSlow = 10
 	// unableListed bounds the list of those that stayed behind.
 	unableListed = 200
 )
@@ -45,7 +45,8 @@ type watch struct {
 	nudges  int
 	came    time.Time // when somebody joined last; the start, before
 	listing time.Duration
-	pending int // joins to a new address that the kernel is in the middle of
+	quick   time.Duration // the quickest listing
+	pending int           // joins to a new address that the kernel is in the middle of
 }
 
 // Await carries out guest.AwaitJoin: it returns when nobody is behind, at the
@@ -168,6 +169,9 @@ func (w *watch) list() error {
 		return err
 	}
 	w.listing, w.pending = time.Since(begin), 0
+	if w.quick == 0 || w.listing < w.quick {
+		w.quick = w.listing
+	}
 	for _, s := range plain { // a join is no subflow before the third packet of its handshake
 		if s.State == mptcp.StateSynRecv && slices.Contains(w.params.Addrs, s.Local.Addr()) {
 			w.pending++
@@ -205,7 +209,7 @@ func (w *watch) list() error {
 // nudgeWhenDue nudges, if nobody has come for long and nobody is about to, and says when to
 // look again.
 func (w *watch) nudgeWhenDue(now time.Time) time.Duration {
-	patience := max(nudgeAfter, nudgeSlow*w.listing)
+	patience := max(nudgeAfter, nudgeSlow*w.quick)
 	if wait := patience - now.Sub(w.came); wait > 0 {
 		return wait
 	}

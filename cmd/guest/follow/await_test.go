@@ -185,7 +185,7 @@ func TestNobodyIsToldAgainWhileOthersCome(t *testing.T) {
 	if wait := w.nudgeWhenDue(start.Add(nudgeAfter)); wait != nudgeAfter || w.nudges != 1 {
 		t.Errorf("%d nudges, the next look in %v", w.nudges, wait)
 	}
-	w.pending, w.listing = 1, time.Second
+	w.pending, w.quick = 1, time.Second
 	if wait := w.nudgeWhenDue(start.Add(nudgeSlow * time.Second)); wait != nudgeSlow*time.Second || w.nudges != 1 {
 		t.Errorf("%d nudges while somebody is about to join, the next look in %v", w.nudges, wait)
 	}

@@ -26,7 +26,10 @@ func elsewhere(t *testing.T) (client string) {
 	if err := netns.Create(client); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = netns.Delete(client) })
+	t.Cleanup(func() {
+		_ = exec.Command("ip", "link", "del", "srv0").Run()
+		_ = netns.Delete(client)
+	})
 	script := strings.ReplaceAll(`
 ip link add srv0 type veth peer name c0 netns CLIENT
 ip addr add 10.9.4.1/24 dev srv0; ip addr add 10.9.4.2/24 dev srv0; ip link set srv0 up
@@ -49,7 +52,7 @@ func TestServersThatTakeNoMore(t *testing.T) {
 	first, next := netip.MustParseAddr("10.9.4.1"), netip.MustParseAddr("10.9.4.2")
 	for name, closes := range map[string]bool{"of one address": false, "that closed its listener": true} {
 		t.Run(name, func(t *testing.T) {
-			near, far := talk(t, client, first.String(), closes)
+			near, far := talk(t, client, first.String(), first, closes)
 			if err := mptcp.AddEndpoint(mptcp.Endpoint{ID: 3, Addr: next, Flags: mptcp.FlagSignal}); err != nil {
 				t.Fatal(err)
 			}
@@ -70,20 +73,20 @@ func TestServersThatTakeNoMore(t *testing.T) {
 	}
 }
 
-// talk makes an MPTCP connection from the client to a server that listens on one address,
-// and on no other; closes: no more once the connection is there.
-func talk(t *testing.T, client, addr string, closes bool) (near, far net.Conn) {
+// talk makes an MPTCP connection from the client to addr, where a server listens; closes: no
+// more once the connection is there.
+func talk(t *testing.T, client, listens string, addr netip.Addr, closes bool) (near, far net.Conn) {
 	t.Helper()
 	var listening net.ListenConfig
 	listening.SetMultipathTCP(true)
-	listener, err := listening.Listen(context.Background(), "tcp4", addr+":0")
+	listener, err := listening.Listen(context.Background(), "tcp4", listens+":0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	dialer := net.Dialer{Timeout: 5 * time.Second}
 	dialer.SetMultipathTCP(true)
 	if err := netns.Do(client, func() (err error) {
-		near, err = dialer.Dial("tcp4", listener.Addr().String())
+		near, err = dialer.Dial("tcp4", netip.AddrPortFrom(addr, listener.Addr().(*net.TCPAddr).AddrPort().Port()).String())
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -118,5 +121,38 @@ func echo(t *testing.T, near, far net.Conn) {
 		if _, err := io.ReadFull(pair[1], make([]byte, 1)); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestPendingJoinIsSeen: a join whose handshake is not over counts as one that is coming.
+func TestPendingJoinIsSeen(t *testing.T) {
+	need.Program(t, "nft")
+	setUp(t)
+	client := elsewhere(t)
+	first, next := netip.MustParseAddr("10.9.4.1"), netip.MustParseAddr("10.9.4.2")
+	talk(t, client, "0.0.0.0", first, false)
+	if err := netns.Do(client, func() error {
+		out, err := exec.Command("nft", "table ip deaf { chain in { type filter hook input priority 0; ip saddr 10.9.4.2 drop; }; }").CombinedOutput()
+		if err != nil {
+			t.Logf("%s", out)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := mptcp.AddEndpoint(mptcp.Endpoint{ID: 3, Addr: next, Flags: mptcp.FlagSignal}); err != nil {
+		t.Fatal(err)
+	}
+	w := &watch{params: awaitOf(next, first), joined: map[uint32]bool{}, ended: map[uint32]bool{}}
+	for end := time.Now().Add(5 * time.Second); w.pending == 0; time.Sleep(20 * time.Millisecond) {
+		if err := w.list(); err != nil {
+			t.Fatal(err)
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d behind, and no join is seen to be under way", len(w.behind))
+		}
+	}
+	if len(w.behind) != 1 || len(w.joined) != 0 {
+		t.Errorf("%d behind, %d joined", len(w.behind), len(w.joined))
 	}
 }
