@@ -17,6 +17,7 @@ type offering struct {
 	flags   string // of the processor; empty with TCG
 	free    int64  // bytes of memory; below 0: unknown
 	reserve int64  // bytes of it that must stay free
+	mtu     int    // of guests, bytes
 }
 
 // mostMemory bounds what a guest is believed to have, bytes.
@@ -37,6 +38,9 @@ func (o offering) lacks(offer Offer) error {
 	}
 	if facts.Accel == "kvm" && o.accel != "kvm" {
 		return refuses(o.host, offer, migration.CodeHypervisor, "the guest runs under KVM and this host has none; choose another host")
+	}
+	if offer.MTU != 0 && offer.MTU != o.mtu {
+		return refuses(o.host, offer, migration.CodeAddress, "its guests' MTU is %d bytes and the source's %d (network.mtu): full packets of open connections would not pass; give both the same", o.mtu, offer.MTU)
 	}
 	if missing := missingFlags(offer.CPUFlags, o.flags); len(missing) > 0 {
 		return refuses(o.host, offer, migration.CodeHypervisor, "its CPU lacks %s; give the guest a CPU model that both have", strings.Join(missing, ", "))

@@ -37,7 +37,7 @@ func refused(t *testing.T, name string, err error, code migration.Code, words ..
 
 func TestLacks(t *testing.T) {
 	const mib = 1 << 20
-	here := offering{host: "rome", version: "10.0.2", accel: "tcg", free: 1000 * mib, reserve: 128 * mib}
+	here := offering{host: "rome", version: "10.0.2", accel: "tcg", free: 1000 * mib, reserve: 128 * mib, mtu: 1500}
 	guest := func(version, accel, flags string, memory int64) Offer {
 		return Offer{Plan: migration.Plan{Guest: "web"}, Facts: vm.Facts{Version: version, Accel: accel, Memory: memory}, CPUFlags: flags}
 	}
@@ -59,6 +59,8 @@ func TestLacks(t *testing.T) {
 		{"an older QEMU there", with(func(o *offering) { o.version = "7.2.19" }), guest("10.0.2", "tcg", "", mib), migration.CodeHypervisor, []string{"its QEMU 7.2.19 is older than the source's 10.0.2"}},
 		{"an older minor there", here, guest("10.1.0", "tcg", "", mib), migration.CodeHypervisor, []string{"QEMU 10.0.2 is older than the source's 10.1.0"}},
 		{"KVM to none", here, guest("10.0.2", "kvm", "", mib), migration.CodeHypervisor, []string{"under KVM"}},
+		{"the same MTU", here, Offer{Plan: migration.Plan{Guest: "web"}, Facts: vm.Facts{Version: "10.0.2"}, MTU: 1500}, "", nil},
+		{"another MTU", here, Offer{Plan: migration.Plan{Guest: "web"}, Facts: vm.Facts{Version: "10.0.2"}, MTU: 9000}, migration.CodeAddress, []string{"MTU is 1500 bytes and the source's 9000"}},
 		{"the same processor", kvm, guest("10.0.2", "kvm", "fpu sse avx", mib), "", nil},
 		{"a better processor", kvm, guest("10.0.2", "kvm", "fpu", mib), "", nil},
 		{"a lesser processor", kvm, guest("10.0.2", "kvm", "fpu avx512f sse", mib), migration.CodeHypervisor, []string{"its CPU lacks avx512f", "CPU model"}},

@@ -102,11 +102,11 @@ func (m *incoming) handOver(ctx context.Context) error {
 	spare := 1 - m.plan.Active
 	if err := m.rec.timed("set next address", func() error {
 		if g.Held.Description.silent() { // it asks when it likes, and the channel has a limit of its own
-			_, err := g.Channel.Configure(ctx, g.configuration(spare, m.plan.Next, m.table(), false))
+			_, err := g.Channel.Configure(ctx, m.a.configuration(g, spare, m.plan.Next, m.table(), false))
 			return err
 		}
 		return asked(ctx, func(ctx context.Context) error {
-			_, err := g.Channel.Configure(ctx, g.configuration(spare, m.plan.Next, m.table(), false))
+			_, err := g.Channel.Configure(ctx, m.a.configuration(g, spare, m.plan.Next, m.table(), false))
 			return err
 		})
 	}); err != nil {

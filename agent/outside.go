@@ -316,7 +316,7 @@ func (a *Agent) grantFirst(ctx context.Context, g *Guest) error {
 	o := a.fromOutside(g)
 	g.Channel = o
 	for {
-		_, err := o.Configure(ctx, g.configuration(g.Held.Active, g.Held.Addresses, 0, true))
+		_, err := o.Configure(ctx, o.a.configuration(g, g.Held.Active, g.Held.Addresses, 0, true))
 		if err == nil || ctx.Err() != nil {
 			return says(ctx, err)
 		}

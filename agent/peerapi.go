@@ -54,7 +54,7 @@ func (a *Agent) peerCheck(r *http.Request) (any, error) {
 	if err := a.capable(r.Context(), offer); err != nil {
 		return nil, err
 	}
-	answer := Acceptance{Token: a.probes.token(), Now: time.Now().UnixNano()}
+	answer := Acceptance{Token: a.probes.token(), Now: time.Now().UnixNano(), Probe: a.probePort(offer.Plan.From)}
 	if offer.Plan.KeepsAddress() {
 		answer.Next = offer.Plan.Held
 		return answer, nil
@@ -106,7 +106,7 @@ func (a *Agent) capable(ctx context.Context, offer Offer) error {
 	if err != nil {
 		return refuses(a.config.Host, offer, migration.CodeHypervisor, "%v", err)
 	}
-	here := offering{host: a.config.Host, version: host.Version.String(), accel: host.Accel, flags: cpuFlags(offer.Facts.Accel), reserve: a.config.MemoryReserve, free: -1}
+	here := offering{host: a.config.Host, version: host.Version.String(), accel: host.Accel, flags: cpuFlags(offer.Facts.Accel), reserve: a.config.MemoryReserve, free: -1, mtu: a.config.Network.MTU}
 	if free, err := availableMemory(); err == nil {
 		here.free = free
 	}

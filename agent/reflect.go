@@ -25,6 +25,10 @@ const tokenLength = 16
 // this agent gave out lately are sent back as they are. It shows that a path
 // carries packets of a size, in fragments if need be, and what its RTT is.
 type reflector struct {
+	// like has, of each address, a port as tunnels have them: any free one. A firewall that
+	// lets the agents' own port through need not let theirs.
+	like map[netip.Addr]uint16
+
 	mu     sync.Mutex
 	tokens map[[tokenLength]byte]time.Time // until when each is good
 }
@@ -34,16 +38,29 @@ const tokenLife = 30 * time.Second
 
 // reflect answers on every address until ctx ends.
 func reflect(ctx context.Context, addrs []netip.AddrPort) (*reflector, error) {
-	r := &reflector{tokens: map[[tokenLength]byte]time.Time{}}
+	r := &reflector{tokens: map[[tokenLength]byte]time.Time{}, like: map[netip.Addr]uint16{}}
 	for _, a := range addrs {
-		conn, err := udpAt(ctx, a)
-		if err != nil {
-			return nil, fmt.Errorf("listen for probes on %s: %w", a, err)
+		if _, err := r.listen(ctx, a); err != nil {
+			return nil, err
 		}
-		context.AfterFunc(ctx, func() { conn.Close() })
-		go r.serve(conn)
+		port, err := r.listen(ctx, netip.AddrPortFrom(a.Addr(), 0))
+		if err != nil {
+			return nil, err
+		}
+		r.like[a.Addr()] = port
 	}
 	return r, nil
+}
+
+// listen answers at a, and returns its port.
+func (r *reflector) listen(ctx context.Context, a netip.AddrPort) (uint16, error) {
+	conn, err := udpAt(ctx, a)
+	if err != nil {
+		return 0, fmt.Errorf("listen for probes on %s: %w", a, err)
+	}
+	context.AfterFunc(ctx, func() { conn.Close() })
+	go r.serve(conn)
+	return conn.LocalAddr().(*net.UDPAddr).AddrPort().Port(), nil
 }
 
 // udpAt opens a UDP socket whose packets may be fragmented (no DF).

@@ -255,6 +255,7 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 	m.work.offer = Offer{
 		Plan: m.plan, Description: m.guest.Held.Description, Facts: m.work.facts, CPUFlags: cpuFlags(m.work.facts.Accel),
 		Touched: residentBytes(m.guest.Machine.PID()), Endpoint: m.guest.Held.Endpoint, Table: m.guest.Held.Table,
+		MTU: m.a.config.Network.MTU,
 	}
 	root, err := m.a.config.rootMark(m.work.offer.Description)
 	if err != nil {
@@ -285,7 +286,12 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 		return err
 	}
 	m.work.rtt = rtt
+	tunnels := make(chan error, 1)
+	go func() { tunnels <- m.tryTunnel(ctx, local.Address, remote.Address) }() // beside the sizes: it takes round trips, too
 	m.fit(ctx, local.Address, netip.AddrPortFrom(remote.Address, m.a.config.Port))
+	if err := <-tunnels; err != nil {
+		return err
+	}
 	if err := m.checkTunnel(local.Address, remote.Address); err != nil {
 		return err
 	}

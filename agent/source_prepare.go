@@ -118,7 +118,7 @@ func (m *outgoing) readyGuest(ctx context.Context) (wait func()) {
 	if m.plan.KeepsAddress() || !slices.Contains(m.work.capabilities, guest.CapReady) {
 		return func() {}
 	}
-	c := m.guest.configuration(1-m.plan.Active, m.plan.Next, nextTable(m.guest.Held.Table), false)
+	c := m.a.configuration(m.guest, 1-m.plan.Active, m.plan.Next, nextTable(m.guest.Held.Table), false)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -98,7 +98,7 @@ func (a *Agent) configureFirst(ctx context.Context, g *Guest) (err error) {
 	if g.Channel, err = connectChannel(ctx, d, g.Machine.GuestChannel(), limitBoot); err != nil {
 		return fmt.Errorf("no answer on its channel: %w", err)
 	}
-	_, err = g.Channel.Configure(ctx, g.configuration(0, g.Held.Addresses, 0, true))
+	_, err = g.Channel.Configure(ctx, a.configuration(g, 0, g.Held.Addresses, 0, true))
 	return err
 }
 
@@ -154,9 +154,9 @@ func (a *Agent) spec(g *Guest, incoming bool) (qemu.Spec, error) {
 	return spec, nil
 }
 
-// configuration tells the guest to use addresses on its NIC number nic.
-func (g *Guest) configuration(nic int, addrs []migration.Address, table int, main bool) guest.Configure {
-	c := guest.Configure{MAC: g.Held.Description.NICs[nic].MAC, Table: table, Main: main, TxQueueLen: 10000}
+// configuration tells the guest to use addresses on its NIC number nic, here.
+func (a *Agent) configuration(g *Guest, nic int, addrs []migration.Address, table int, main bool) guest.Configure {
+	c := guest.Configure{MAC: g.Held.Description.NICs[nic].MAC, Table: table, Main: main, TxQueueLen: 10000, MTU: a.config.Network.MTU}
 	if table == 0 {
 		c.Table = g.Held.Table
 	}

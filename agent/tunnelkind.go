@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -41,6 +42,34 @@ func unfitTunnel(plan migration.Plan, local netip.Addr, path, mtu int, used bool
 		return fmt.Sprintf("the path's MTU is not known, and what does not fit into it is lost; it needs %d bytes, or use wireguard", need)
 	}
 	return fmt.Sprintf("full packets of %d bytes need %d in one piece, and the path carries %d; use wireguard, which is carried in fragments", mtu, need, path)
+}
+
+// probePort is where this host answers probes from another as a tunnel between them would be
+// answered; 0 where no uplink carries guests' traffic.
+func (a *Agent) probePort(other string) uint16 {
+	n, _ := a.config.find(other, a.config.Host)
+	local, _, ok := a.config.guestPath(n)
+	if !ok || a.probes == nil {
+		return 0
+	}
+	return a.probes.like[local.Address]
+}
+
+// leastProbe is small enough for every path, bytes.
+const leastProbe = 128
+
+// tryTunnel refuses a path on which a firewall lets the agents through, but no tunnel.
+func (m *outgoing) tryTunnel(ctx context.Context, local, remote netip.Addr) error {
+	port := m.work.accepted.Probe
+	if port == 0 || m.plan.Tunnel == tunnel.GRE || m.plan.Tunnel == tunnel.IPIP {
+		return nil
+	}
+	if _, err := probePath(ctx, local, netip.AddrPortFrom(remote, port), m.work.accepted.Token, leastProbe); err != nil {
+		return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf(
+			"migrate guest %s: path %s → %s: UDP port %d of %s does not answer, port %d does: a firewall that tunnels do not pass; let UDP between the hosts' uplinks through, from and to any unprivileged port",
+			m.plan.Guest, local, remote, port, m.plan.To, m.a.config.Port)}
+	}
+	return nil
 }
 
 // hasTunnel refuses a plan whose kind of tunnel this host's kernel lacks.

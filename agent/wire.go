@@ -20,12 +20,14 @@ type Offer struct {
 	Endpoint    uint8          `json:"endpoint"`       // highest MPTCP endpoint id used in the guest
 	Table       int            `json:"table"`          // highest routing table used in the guest
 	Root        string         `json:"root,omitempty"` // mark of its image's root disk; see rootMark
+	MTU         int            `json:"mtu,omitempty"`  // of guests at the source, bytes; 0: it does not say
 }
 
 // Acceptance is the destination's answer in check.
 type Acceptance struct {
 	Next  []migration.Address `json:"next"`
 	Token []byte              `json:"token"` // for probes of the path
+	Probe uint16              `json:"probe"` // a UDP port as tunnels have them, which answers probes; 0: there is none
 	Now   int64               `json:"now"`   // unix ns of the destination's clock
 }
 

@@ -61,6 +61,12 @@ func (c *caseLines) add(format string, a ...any) {
 // configurations changed by change, then its guests and clients.
 func newTrial(t *testing.T, text string, change func(host string, c *agent.Config)) *trial {
 	t.Helper()
+	return newTrialIn(t, &world{}, text, change)
+}
+
+// newTrialIn is newTrial in a world that has something of its own.
+func newTrialIn(t *testing.T, w *world, text string, change func(host string, c *agent.Config)) *trial {
+	t.Helper()
 	need.QEMU(t)
 	need.Lab(t)
 	need.Program(t, "nft")
@@ -75,11 +81,10 @@ func newTrial(t *testing.T, text string, change func(host string, c *agent.Confi
 		t.Fatal(err)
 	}
 	id := newID()
-	w := &world{
-		id: id, dir: filepath.Join(os.TempDir(), "godwit-lab-"+id), out: os.Getenv("GODWIT_TEST_OUT"), scenario: s, log: slog.New(slog.NewTextHandler(io.Discard, nil)),
-		agents: map[string]*hostAgent{}, where: map[string]string{},
-		clients: map[string]*traffic.Client{}, probers: map[string]*traffic.Prober{},
-	}
+	w.id, w.dir, w.out = id, filepath.Join(os.TempDir(), "godwit-lab-"+id), os.Getenv("GODWIT_TEST_OUT")
+	w.scenario, w.log = s, slog.New(slog.NewTextHandler(io.Discard, nil))
+	w.agents, w.where = map[string]*hostAgent{}, map[string]string{}
+	w.clients, w.probers = map[string]*traffic.Client{}, map[string]*traffic.Prober{}
 	stopReaper, err := guard(id, w.dir)
 	if err != nil {
 		t.Fatal(err)

@@ -40,6 +40,7 @@ type world struct {
 	images   map[string]agent.Image   // of guests that are not tiny
 	booted   map[string]time.Duration // by guest: until it was ready
 
+	mtu       int  // of the guests' and the access networks, bytes; 0: 1500
 	ownClocks bool // each host's clock can be stepped; see stepClock
 	comparing bool // see CompareVariable
 	exact     bool // nothing that makes a switch longer: not compared
@@ -127,7 +128,7 @@ func (w *world) findImages(ctx context.Context, tell func(string)) error {
 
 // spec is the network that the scenario asks for.
 func (w *world) spec() topo.Spec {
-	spec := topo.Spec{ID: w.id}
+	spec := topo.Spec{ID: w.id, MTU: w.mtu}
 	for _, s := range w.scenario.Sites {
 		site := topo.Site{Name: s.Name, GuestV4: s.GuestV4, GuestV6: s.GuestV6, Hosts: s.Hosts}
 		for _, u := range s.Uplinks {
@@ -202,7 +203,7 @@ func (w *world) agentConfig(h topo.Host, all []topo.Host, tls string) agent.Conf
 		TLS:   agent.TLSFiles{CA: w.fleetCA(), Cert: filepath.Join(tls, h.Name+".pem"), Key: filepath.Join(tls, h.Name+".key")},
 		Image: w.image, Images: w.images,
 		Network: agent.Network{
-			Bridge: h.Bridge, LAN: h.LAN, V4: h.GuestV4, V6: h.GuestV6, Gateway4: h.GatewayV4, Gateway6: h.GatewayV6,
+			Bridge: h.Bridge, LAN: h.LAN, V4: h.GuestV4, V6: h.GuestV6, Gateway4: h.GatewayV4, Gateway6: h.GatewayV6, MTU: w.mtu,
 		},
 		Uplinks: uplinksOf(h), KeepMemory: keptHere,
 	}

@@ -36,11 +36,11 @@ func TestTimersRunOut(t *testing.T) {
 		}
 	}
 	stream4, stream6 := w.stream(guest4, 1), w.stream(guest6, 1<<24)
-	time.Sleep(2 * time.Second)
+	time.Sleep(1500 * time.Millisecond)
 	stream4.end(t, gb)
 	stream6.end(t, gb)
+	time.Sleep(1200 * time.Millisecond) // past gc_stale_time: nobody knows anybody
 	for _, addr := range []netip.Addr{guest4, guest6} {
-		time.Sleep(1200 * time.Millisecond) // past gc_stale_time: nobody knows anybody
 		if start := time.Now(); !w.answers(addr, 3*time.Second) {
 			t.Errorf("%s does not answer after a silence", addr)
 		} else if d := time.Since(start); d > 400*time.Millisecond {

@@ -129,12 +129,12 @@ func guestAgent(t *testing.T) guest.Channel {
 
 func configureOld() guest.Configure {
 	return guest.Configure{MAC: firstMAC, Addrs: []netip.Prefix{oldV4, oldV6}, GatewayV4: oldGW4, GatewayV6: oldGW6,
-		Table: 100, Main: true, TxQueueLen: 10000}
+		Table: 100, Main: true, TxQueueLen: 10000, MTU: 1400}
 }
 
 func configureNext() guest.Configure {
 	return guest.Configure{MAC: secondMAC, Addrs: []netip.Prefix{nextV4, nextV6}, GatewayV4: nextGW4, GatewayV6: nextGW6,
-		Table: 101, Endpoint: 3}
+		Table: 101, Endpoint: 3, MTU: 1 << 17} // more than its NIC can
 }
 
 // lookup is what the kernel would do with a packet from source to far away.
@@ -145,6 +145,15 @@ func lookup(t *testing.T, source, to string) string {
 		return "none: " + strings.TrimSpace(string(out))
 	}
 	return strings.TrimSpace(string(out))
+}
+
+func mtuOf(t *testing.T, device string) int {
+	t.Helper()
+	link, err := netlink.LinkByName(device)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return link.Attrs().MTU
 }
 
 func addrsOn(t *testing.T, device string) []string {
@@ -201,6 +210,7 @@ func TestChannelMovesAddresses(t *testing.T) {
 			want(t, "device", made.Device, "nic0")
 		}
 		want(t, "addresses", addrsOn(t, "nic0"), []string{oldV4.String(), oldV6.String()})
+		want(t, "MTU", mtuOf(t, "nic0"), 1400)
 		contains(t, "unbound route", lookup(t, "0.0.0.0", "192.0.2.1"), "via 10.9.1.1 dev nic0")
 		for range 2 {
 			made, err := c.Configure(ctx, configureNext())
@@ -214,6 +224,7 @@ func TestChannelMovesAddresses(t *testing.T) {
 		endpoints, err := mptcp.Endpoints()
 		must(t, err)
 		want(t, "endpoints", len(endpoints), 2)
+		want(t, "MTU of a NIC that cannot", mtuOf(t, "nic1"), 1500)
 
 		for range 2 {
 			must(t, c.MakeMain(ctx, secondMAC))

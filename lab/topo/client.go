@@ -91,7 +91,7 @@ func (t *Topo) plug(c *client, at string, j int) error {
 	gw4, gw6 := subnet(1)
 
 	w := far.work()
-	w.veth(accPort(c.k, j), near, device(j), lanMTU)
+	w.veth(accPort(c.k, j), near, device(j), t.spec.lanMTU())
 	if i >= 0 {
 		w.port(accPort(c.k, j), accessBridge)
 	} else {

@@ -65,7 +65,7 @@ func (t *Topo) plugInside(c *client, j int) error {
 	v4, v6 := privateNet(c.k, j, number)
 	gw4, gw6 := privateNet(c.k, j, 1)
 	w := t.nodes[natNode(c.spec.Name)].work()
-	w.veth(insideDevice(j), t.node(c), ownDevice(j), lanMTU)
+	w.veth(insideDevice(j), t.node(c), ownDevice(j), t.spec.lanMTU())
 	w.up(insideDevice(j))
 	w.address(insideDevice(j), gw4, gw6)
 	if w.err != nil {

@@ -5,11 +5,19 @@ import (
 	"net/netip"
 )
 
-const lanMTU = 1500
+const etherMTU = 1500
+
+// lanMTU is the MTU of the guests' and the access networks.
+func (s Spec) lanMTU() int {
+	if s.MTU == 0 {
+		return etherMTU
+	}
+	return s.MTU
+}
 
 // uplinkMTU is the MTU of a site's devices on an uplink: they are Ethernet, and no
 // smaller for a smaller link behind the router, which says so to senders by ICMP.
-func uplinkMTU(u Uplink) int { return max(lanMTU, u.Link.MTUBytes()) }
+func uplinkMTU(u Uplink) int { return max(etherMTU, u.Link.MTUBytes()) }
 
 // wireSite makes what is inside site i: its router's bridges and routes, its hosts.
 // The uplinks' devices are there already.
@@ -31,10 +39,10 @@ func (t *Topo) wireSite(ctx context.Context, i int) error {
 	w.route(0, all4, netip.Addr{}, guest)
 	w.route(0, all6, netip.Addr{}, guest)
 
-	w.bridge(lanBridge, lanMTU)
+	w.bridge(lanBridge, t.spec.lanMTU())
 	w.address(lanBridge, gateway(site.GuestV4), gateway(site.GuestV6))
 	access4, access6 := accessNet(i, 1)
-	w.bridge(accessBridge, lanMTU)
+	w.bridge(accessBridge, t.spec.lanMTU())
 	w.address(accessBridge, access4, access6)
 	for n, host := range t.spec.hosts(i) {
 		if err := ctx.Err(); err != nil {
@@ -52,7 +60,7 @@ func (t *Topo) wireHost(router *work, host Host, site Site, h int) {
 		router.veth(upPort(u, h), n, upDevice(u), uplinkMTU(uplink))
 		router.port(upPort(u, h), upBridge(u))
 	}
-	router.veth(lanPort(h), n, hostLAN, lanMTU)
+	router.veth(lanPort(h), n, hostLAN, t.spec.lanMTU())
 	router.port(lanPort(h), lanBridge)
 	if router.err != nil {
 		return
@@ -75,7 +83,7 @@ func (t *Topo) wireHost(router *work, host Host, site Site, h int) {
 		w.route(0, all4, first.GatewayV4, first.Device)
 		w.route(0, all6, first.GatewayV6, first.Device)
 	}
-	w.bridge(guestBridge, lanMTU)
+	w.bridge(guestBridge, t.spec.lanMTU())
 	w.port(hostLAN, guestBridge)
 	// Answers by proxy for a guest that is elsewhere come at once.
 	w.sysctl("net.ipv4.neigh."+guestBridge+".proxy_delay=0", "net.ipv6.neigh."+guestBridge+".proxy_delay=0")

@@ -30,6 +30,7 @@ type Spec struct {
 	ID      string
 	Sites   []Site
 	Clients []Client
+	MTU     int // of the guests' and the access networks, bytes; 0 is 1500
 }
 
 // Site is a network location.

@@ -66,6 +66,7 @@ type Configure struct {
 	Endpoint   uint8          `json:"endpoint,omitempty"` // 0: none
 	Main       bool           `json:"main,omitempty"`
 	TxQueueLen int            `json:"tx_queue_len,omitempty"` // packets; 0: as it is
+	MTU        int            `json:"mtu,omitempty"`          // bytes; 0: as it is; a NIC that cannot keeps its own
 	// Announce are the addresses to announce instead, one of a family, where a NAT
 	// stands before the guest; needs CapAnnounce. Families without one announce Addrs'.
 	Announce []netip.Addr `json:"announce,omitempty"`

@@ -7,6 +7,7 @@
 package address
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -91,7 +92,7 @@ func (b *Book) settle(link netlink.Link, n nic, p guest.Configure) error {
 		return err
 	}
 	if !ready {
-		if err := raise(link, p.TxQueueLen); err != nil {
+		if err := raise(link, p); err != nil {
 			return err
 		}
 	}
@@ -126,7 +127,7 @@ func (b *Book) MakeMain(mac string) error {
 // raise brings the link up with settings that two NICs on one LAN need: each
 // answers only for its own addresses, a changed neighbour is believed at once, and
 // packets to an address that moved to the other NIC are accepted.
-func raise(link netlink.Link, queue int) error {
+func raise(link netlink.Link, p guest.Configure) error {
 	name := link.Attrs().Name
 	for key, value := range map[string]string{
 		"ipv4/conf/%s/rp_filter":            "0",
@@ -145,9 +146,15 @@ func raise(link netlink.Link, queue int) error {
 			return err
 		}
 	}
-	if queue > 0 && link.Attrs().TxQLen != queue {
-		if err := netlink.LinkSetTxQLen(link, queue); err != nil {
-			return fmt.Errorf("queue of %d packets: %w", queue, err)
+	if p.TxQueueLen > 0 && link.Attrs().TxQLen != p.TxQueueLen {
+		if err := netlink.LinkSetTxQLen(link, p.TxQueueLen); err != nil {
+			return fmt.Errorf("queue of %d packets: %w", p.TxQueueLen, err)
+		}
+	}
+	if p.MTU > 0 && link.Attrs().MTU != p.MTU {
+		// Hypervisors can bound it (virtio's VIRTIO_NET_F_MTU): less is no harm.
+		if err := netlink.LinkSetMTU(link, p.MTU); err != nil && !errors.Is(err, unix.EINVAL) {
+			return fmt.Errorf("MTU of %d bytes: %w", p.MTU, err)
 		}
 	}
 	if err := netlink.LinkSetUp(link); err != nil {

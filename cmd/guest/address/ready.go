@@ -49,7 +49,7 @@ func (b *Book) Ready(p guest.Configure) error {
 		b.ready = make(map[string]made)
 	}
 	b.ready[mac] = made{Configure: p} // from here on there is something to undo
-	if err := raise(link, p.TxQueueLen); err != nil {
+	if err := raise(link, p); err != nil {
 		return fmt.Errorf("make %s ready: %w", name, err)
 	}
 	for _, prefix := range p.Addrs {
@@ -83,7 +83,7 @@ func (b *Book) unready(mac string) error {
 // takeReady says whether all that p needs beforehand is in place, and forgets it either way.
 func (b *Book) takeReady(mac string, p guest.Configure) (bool, error) {
 	r, ok := b.ready[mac]
-	if ok && r.whole && r.Table == p.Table && r.GatewayV4 == p.GatewayV4 && r.GatewayV6 == p.GatewayV6 && slices.Equal(r.Addrs, p.Addrs) {
+	if ok && r.whole && r.Table == p.Table && r.MTU == p.MTU && r.GatewayV4 == p.GatewayV4 && r.GatewayV6 == p.GatewayV6 && slices.Equal(r.Addrs, p.Addrs) {
 		delete(b.ready, mac)
 		return true, nil
 	}

@@ -17,6 +17,9 @@ type script struct{ strings.Builder }
 // rulePriority is where our source rules are: as cmd/guest/address has it.
 const rulePriority = 10000
 
+// usualMTU is that of Ethernet, which NICs have unless somebody changes it.
+const usualMTU = 1500
+
 // keepTables is added to a NIC's table for the addresses that it keeps for others.
 const keepTables = 1000
 
@@ -122,6 +125,9 @@ func configureScript(p guest.Configure) (string, []uint8, error) {
 	queue := ""
 	if p.TxQueueLen > 0 {
 		queue = fmt.Sprintf(" txqueuelen %d", p.TxQueueLen)
+	}
+	if p.MTU > 0 && p.MTU != usualMTU { // one that its hypervisor bounds keeps its own
+		s.line("ip link set $d mtu %d 2>/dev/null || true", p.MTU)
 	}
 	s.line(`b="link set $d%s up\n"`, queue)
 	for _, prefix := range p.Addrs {
