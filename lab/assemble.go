@@ -264,6 +264,10 @@ func (r *run) trafficReport(t scenario.Traffic) report.Traffic {
 		return out
 	}
 	out.MPTCP, out.Survived = res.MPTCP, res.Survived
+	if res.Connected > 0 {
+		ms := float64(res.Connected.Microseconds()) / 1000
+		out.ConnectedMS = &ms
+	}
 	for _, c := range res.Connections {
 		if c.Error != "" && !slices.Contains(out.Ended, c.Error) {
 			out.Ended = append(out.Ended, c.Error)

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
 
 	"godwit/netstate/mptcp"
@@ -45,8 +44,7 @@ func helper(args []string) error {
 	case os.Geteuid() != 0:
 		return fmt.Errorf("%w: run it as root: it sets addresses and routes", errAsked)
 	}
-	debug.SetMemoryLimit(memoryLimit)
-	debug.SetGCPercent(200)
+	keepSmall()
 	if !*leave {
 		adjust()
 	}

@@ -22,11 +22,26 @@ import (
 
 	"godwit/lab/traffic/serve"
 	"godwit/vm/guest"
+
+	"golang.org/x/sys/unix"
 )
 
-// memoryLimit keeps Go's heap small: the guest's memory belongs to its workloads,
-// and what the heap touches is dirtied memory in a migration.
-const memoryLimit = 40 << 20
+// leastHeap and heapShare keep Go's heap small: the guest's memory belongs to its
+// workloads, and what the heap touches is dirtied memory in a migration. Thousands of
+// connections need more, and guests that have room for them have it.
+const (
+	leastHeap = 40 << 20
+	heapShare = 8 // of the guest's memory, one part in so many
+)
+
+func keepSmall() {
+	var machine unix.Sysinfo_t
+	if err := unix.Sysinfo(&machine); err != nil {
+		machine = unix.Sysinfo_t{}
+	}
+	debug.SetMemoryLimit(max(leastHeap, int64(machine.Totalram)*int64(machine.Unit)/heapShare))
+	debug.SetGCPercent(200)
+}
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == spinArgument {
@@ -46,8 +61,7 @@ func main() {
 	if slices.Contains(os.Args, switchRootArgument) { // beside other words that the kernel does not know
 		halt("hand the machine over", switchRoot())
 	}
-	debug.SetMemoryLimit(memoryLimit)
-	debug.SetGCPercent(200)
+	keepSmall()
 	if err := boot(); err != nil {
 		halt("boot", err)
 	}

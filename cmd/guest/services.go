@@ -9,13 +9,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"time"
 
 	"godwit/lab/traffic/record"
 	"godwit/lab/traffic/serve"
+
+	"golang.org/x/sys/unix"
 )
 
 // maxBytes bounds an answer of /bytes/N.
@@ -65,12 +66,18 @@ const servicesArgument = "services"
 // withHTTP behind it adds those of port 80.
 const withHTTP = "http"
 
+// mostFiles may be open in the process of the services; the kernel gives the first process,
+// and so its children, 4096.
+const mostFiles = 65536
+
 // runServices serves in a process of its own: a guest that is busy with its clients
 // must still hear its host.
 func runServices(with []string) error {
 	notFirst()
-	debug.SetMemoryLimit(memoryLimit)
-	debug.SetGCPercent(200)
+	keepSmall()
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: mostFiles, Max: mostFiles}); err != nil {
+		say("room for %d connections: %v", mostFiles, err)
+	}
 	if err := serve.Start(context.Background(), record.PortEcho); err != nil {
 		return fmt.Errorf("traffic services: %w", err)
 	}

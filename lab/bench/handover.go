@@ -10,7 +10,7 @@ import (
 func Handover() Table {
 	return Table{Name: "handover", Rows: []Row{
 		idleRow(), uploadRow(), datagramsRow(), freshRow("download"), freshRow("upload"),
-		followRow(1, 90), followRow(100, 160), paperRow(),
+		followRow(1, 90), followRow(100, 160), crowdRow(1000, "512MiB"), crowdRow(10000, "3GiB"), paperRow(),
 	}}
 }
 
@@ -21,7 +21,7 @@ sites:
 clients:
   - {name: phone, at: {{.Client}}}
 guests:
-  - {name: web, site: {{.Site}}, memory: 256MiB}
+  - {name: web, site: {{.Site}}, memory: {{or .Memory "256MiB"}}}
 traffic:
   - {name: ticks, client: phone, guest: web, kind: ticks, every: 10ms}
 {{- if .Flow}}
@@ -40,6 +40,7 @@ expect:
 // sites fills twoSites.
 type sites struct {
 	Name, Client, Site, Flow, Options string
+	Memory                            string // "" is 256MiB
 	Move                              bool
 }
 
@@ -112,6 +113,23 @@ func followRow(connections int, limit float64) Row {
 		Measures: []Measure{followed, moved, vmDowntime},
 		Aims: []Aim{
 			{Variant: "godwit", Measure: "followed", AtMost: limit},
+			{Variant: "godwit", Measure: "moved", AtLeast: float64(connections + 1), AtMost: float64(connections + 1)},
+		},
+	}
+}
+
+// crowdRow times how long very many connections take to follow, against the time in which
+// the same guest accepted as many fresh ones, just before. The guest needs a MiB for four
+// connections. Few of them have something to say meanwhile.
+func crowdRow(connections int, memory string) Row {
+	name := fmt.Sprintf("follow-%d", connections)
+	options := fmt.Sprintf("every: 60s, connections: %d", connections)
+	return Row{
+		Name: name, Title: fmt.Sprintf("%d connections to a guest of %s, until all have a subflow on the next address, against as many fresh ones", connections, memory),
+		Variants: []Variant{{"godwit", fill(twoSites, sites{Name: name, Client: "internet", Site: "montreal", Flow: "requests", Options: options, Memory: memory, Move: true})}},
+		Measures: []Measure{followed, accepted("requests"), per("followed/accepted", followed, accepted("requests")), moved, vmDowntime},
+		Aims: []Aim{
+			{Variant: "godwit", Measure: "followed/accepted", AtMost: 3},
 			{Variant: "godwit", Measure: "moved", AtLeast: float64(connections + 1), AtMost: float64(connections + 1)},
 		},
 	}

@@ -64,14 +64,33 @@ var (
 		ms := 1e3*(m.Steps[i].AtS-(*m.SwitchedS-m.RequestedS)) + m.Steps[i].MS
 		return &ms
 	})
-	moved = last("moved", "connections", "connections", func(m report.Migration) *float64 {
-		if m.Connections == nil {
+	// By the guest's own list: each connection is looked at, not the flow's first.
+	moved = last("moved", "connections", "survival", func(m report.Migration) *float64 {
+		if m.Survival == nil || m.Survival.Unknown != "" || m.Survival.Omitted > 0 {
 			return nil
 		}
-		n := int64(m.Connections.Moved)
+		n := int64(m.Survival.Moved)
 		return scaled(&n, 1)
 	})
 )
+
+// accepted is how long the guest took to accept the fresh connections of a flow.
+func accepted(flow string) Measure {
+	return ofFlow("accepted", "ms", flow, "", func(t report.Traffic) *float64 { return t.ConnectedMS })
+}
+
+// per is one measure of a run in terms of another.
+func per(name string, a, b Measure) Measure {
+	return Measure{Name: name, Of: func(r *report.Report) (*float64, string) {
+		over, why := a.Of(r)
+		under, whyUnder := b.Of(r)
+		if over == nil || under == nil || *under == 0 {
+			return nil, why + whyUnder
+		}
+		ratio := *over / *under
+		return &ratio, ""
+	}}
+}
 
 func scaled(n *int64, by float64) *float64 {
 	if n == nil {

@@ -207,7 +207,8 @@ type Traffic struct {
 
 	// Beside the contract.
 	Connections int               `json:"connections,omitempty"`
-	Ended       []string          `json:"ended,omitempty"` // what ended connections before the run did, each reason once
+	ConnectedMS *float64          `json:"connected_ms,omitempty"` // until all of them were accepted, at the flow's start
+	Ended       []string          `json:"ended,omitempty"`        // what ended connections before the run did, each reason once
 	WhyNull     map[string]string `json:"why_null,omitempty"`
 }
 

@@ -11,6 +11,8 @@ type Result struct {
 	// Start and End of the flow, unix ns: it began to connect; Stop was asked for.
 	Start int64 `json:"start"`
 	End   int64 `json:"end"`
+	// Connected is how long it took until all its connections were accepted.
+	Connected time.Duration `json:"connected_ns,omitempty"`
 	// Survived: every connection did. For exec: it still ran, or exited with 0.
 	Survived bool `json:"survived"`
 	// MPTCP: every connection really negotiated it and had not fallen back when last looked at.

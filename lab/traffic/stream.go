@@ -42,6 +42,9 @@ type stream struct {
 	first, ponged bool
 	ready         chan struct{} // closed after the first record and the first pong
 
+	greeted sync.Once
+	patient *time.Timer // greets, however long the others of the flow take to connect
+
 	next      uint64       // the record expected; only the reading goroutine
 	asked     atomic.Int64 // when the last request left
 	answered  chan struct{}
@@ -60,7 +63,11 @@ type stream struct {
 	info    sockinfo.Info
 }
 
-// open connects one stream of the flow and starts it. On an error nothing stays open.
+// greetAfter is how long a connection may wait for the others of its flow to be there
+// before it says what it wants: a guest does not wait for ever.
+const greetAfter = 5 * time.Second
+
+// open connects one stream of the flow, which greet starts. On an error nothing stays open.
 func open(ctx context.Context, f *Flow, t *tally) (*stream, error) {
 	d := net.Dialer{KeepAlive: -1}
 	d.SetMultipathTCP(f.MPTCP)
@@ -83,21 +90,28 @@ func open(ctx context.Context, f *Flow, t *tally) (*stream, error) {
 			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsentLimit)
 		})
 	}
-	hello := record.Hello{Seed: s.seed, Size: s.size, Every: f.Every, Rate: f.Rate}
-	if _, err := s.c.Write(hello.Line()); err != nil {
-		s.c.Close()
-		return nil, err
-	}
-	s.ping()
-	go s.read()
-	switch f.Kind {
-	case Upload:
-		s.inBetween = true
-		go s.upload()
-	case Requests:
-		go s.request()
-	}
+	s.patient = time.AfterFunc(greetAfter, s.greet)
 	return s, nil
+}
+
+// greet says what the stream is for, and lets it begin. Again it does nothing.
+func (s *stream) greet() {
+	s.greeted.Do(func() {
+		f := s.flow
+		hello := record.Hello{Seed: s.seed, Size: s.size, Every: f.Every, Rate: f.Rate}
+		if _, err := s.c.Write(hello.Line()); err != nil {
+			s.fail(err)
+		}
+		s.ping()
+		go s.read()
+		switch f.Kind {
+		case Upload:
+			s.inBetween = true
+			go s.upload()
+		case Requests:
+			go s.request()
+		}
+	})
 }
 
 // read takes frames until the stream ends.
@@ -232,6 +246,8 @@ func (s *stream) close() {
 	s.mu.Lock()
 	s.closing = true
 	s.mu.Unlock()
+	s.patient.Stop()
+	s.greeted.Do(func() { close(s.done) }) // or nobody would
 	s.c.Close()
 	<-s.done
 }

@@ -18,14 +18,17 @@ const (
 	// exchanged records, and per connection on top.
 	startLimit    = 20 * time.Second
 	startLimitOne = 5 * time.Millisecond
-	openAtOnce    = 64
+	openAtOnce    = 512
 	// fresh and finalWait decide what still delivers means at the end.
 	fresh     = time.Second
 	finalWait = 3 * time.Second
+	// finalWaitOne is the time on top in which one connection answers.
+	finalWaitOne = time.Millisecond
 	// lookedAt is how many connections a sample asks the kernel about.
 	lookedAt = 64
-	// pingsPerConn connections make pings rarer by one interval.
-	pingsPerConn = 50
+	// pingsAtOnce bounds the pings of one interval, and crowdPings those of a crowd, which
+	// are for a few figures and not to be a load.
+	pingsAtOnce, crowdPings, crowd = 50, 10, 500
 )
 
 // streams is a flow of TCP or MPTCP connections.
@@ -33,7 +36,8 @@ type streams struct {
 	Flow
 	*tally
 	all  []*stream
-	turn int // of the connections beyond the first lookedAt
+	took time.Duration // until all were connected
+	turn int           // of the connections beyond the first lookedAt
 	quit chan struct{}
 	wait sync.WaitGroup
 }
@@ -48,6 +52,7 @@ func (f *streams) start(ctx context.Context) error {
 	limited, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no first records within %v", limit))
 	defer cancel()
 	f.all = make([]*stream, f.Connections)
+	begun := time.Now()
 	group, opening := errgroup.WithContext(limited)
 	group.SetLimit(openAtOnce)
 	for i := range f.all {
@@ -61,6 +66,12 @@ func (f *streams) start(ctx context.Context) error {
 		})
 	}
 	err := group.Wait()
+	f.took = time.Since(begun)
+	for _, s := range f.all {
+		if err == nil {
+			s.greet()
+		}
+	}
 	for _, s := range f.all {
 		if err == nil {
 			err = s.awaitFirst(limited)
@@ -98,21 +109,25 @@ func startError(ctx context.Context, err error) error {
 	return err
 }
 
+// pingAll pings the connections in turn, so that many of them are no burst.
 func (f *streams) pingAll() {
-	every := sampleEvery * time.Duration(1+f.Connections/pingsPerConn)
-	tick := time.NewTicker(every)
+	turns := 1 + f.Connections/pingsAtOnce
+	if f.Connections > crowd {
+		turns = f.Connections / crowdPings
+	}
+	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
-	for {
+	for turn := 0; ; turn = (turn + 1) % turns {
 		select {
 		case <-f.quit:
 			return
 		case <-tick.C:
 		}
-		for _, s := range f.all {
+		for i := turn; i < len(f.all); i += turns {
 			select {
-			case <-s.done:
+			case <-f.all[i].done:
 			default:
-				s.ping()
+				f.all[i].ping()
 			}
 		}
 	}
@@ -199,8 +214,13 @@ func (s *stream) subflows(index int) []Subflow {
 // stop looks whether each connection still delivers, and ends them.
 func (f *streams) stop() Result {
 	end := now()
-	r := Result{Flow: f.Flow, End: end, Survived: true, MPTCP: true}
-	deadline := time.Now().Add(finalWait)
+	r := Result{Flow: f.Flow, End: end, Survived: true, MPTCP: true, Connected: f.took}
+	for _, s := range f.all { // records may be rarer than fresh
+		if s.lastFrame.Load() < end-int64(fresh) {
+			s.ping()
+		}
+	}
+	deadline := time.Now().Add(finalWait + time.Duration(f.Connections)*finalWaitOne)
 	for _, s := range f.all {
 		c := Connection{First: f.Target, Survived: s.delivers(end-int64(fresh), deadline)}
 		if c.Survived {

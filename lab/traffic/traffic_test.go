@@ -282,3 +282,15 @@ func TestCommandsThatEnd(t *testing.T) {
 		}
 	}
 }
+
+// TestRareRecordsSurvive: a connection that has nothing to say for long is asked at the end
+// whether it still delivers.
+func TestRareRecordsSurvive(t *testing.T) {
+	name, _ := guest(t)
+	c := client(t, name)
+	begin(t, c, Flow{Name: "rare", Kind: Requests, MPTCP: true, Connections: 3, Every: time.Minute})
+	time.Sleep(fresh + 100*time.Millisecond)
+	if r := end(t, c, "rare"); !r.Survived || r.Records != 3 || r.Connected <= 0 {
+		t.Errorf("survived %v, %d records, connected in %v", r.Survived, r.Records, r.Connected)
+	}
+}
