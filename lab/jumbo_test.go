@@ -27,7 +27,7 @@ sites:
 clients:
   - {name: desk, at: montreal}
 guests:
-  - {name: web, site: montreal, memory: 128MiB}
+  - {name: web, site: montreal, memory: 160MiB}
 `
 
 const (

@@ -158,11 +158,6 @@ func (p *trial) farSide() {
 	p.is("neither fits nor passes in fragments", outcome, migration.Refused)
 	p.must(p.w.topo.SetLink("lisbon", "public", func(l *wan.Link) { l.MTU = 1400 }))
 	p.nft("delete table ip fragments")
-	p.nft("add table ip tunnels; add chain ip tunnels every { type filter hook forward priority 0; }; add rule ip tunnels every udp dport != 7440 udp sport != 7440 drop")
-	outcome, err = p.outcome(migration.Request{Guest: "web", To: "lisbon"})
-	p.said("a firewall that tunnels do not pass", err, migration.CodePath, "does not answer, port 7440 does", "let UDP")
-	p.is("a firewall that tunnels do not pass", outcome, migration.Refused)
-	p.nft("delete table ip tunnels")
 	p.untouched("the far side's refusals", "web", before, 5*time.Second)
 }
 

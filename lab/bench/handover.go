@@ -10,7 +10,7 @@ import (
 func Handover() Table {
 	return Table{Name: "handover", Rows: []Row{
 		idleRow(), uploadRow(), datagramsRow(), freshRow("download"), freshRow("upload"),
-		followRow(1, 90), followRow(100, 160), crowdRow(1000, "512MiB"), crowdRow(10000, "3GiB"), paperRow(),
+		followRow(1, 90), followRow(100, 160), crowdRow(1000, "512MiB"), paperRow(),
 	}}
 }
 

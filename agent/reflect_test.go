@@ -1,0 +1,41 @@
+package agent
+
+import (
+	"net/netip"
+	"testing"
+
+	"godwit/migration"
+	"godwit/netstate/tunnel"
+)
+
+// TestTryTunnel: a host answers probes at a port as tunnels have them, too; where that one
+// does not answer, no tunnel will do, and one without ports is not tried.
+func TestTryTunnel(t *testing.T) {
+	here := netip.MustParseAddr("127.0.0.1")
+	port, err := freeUDPPort(here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := reflect(t.Context(), []netip.AddrPort{netip.AddrPortFrom(here, port)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed, err := freeUDPPort(here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, kind string
+		probe      uint16
+		words      []string
+	}{
+		{"open", "auto", r.like[here], nil},
+		{"does not say", "auto", 0, nil},
+		{"no ports", tunnel.GRE, closed, nil},
+		{"blocked", tunnel.WireGuard, closed, []string{"of rome does not answer", "a firewall that tunnels do not pass", "let UDP"}},
+	} {
+		m := &outgoing{a: &Agent{config: &Config{Port: port}}, plan: migration.Plan{Guest: "web", To: "rome", Tunnel: c.kind},
+			work: &sourceWork{accepted: Acceptance{Token: r.token(), Probe: c.probe}}}
+		refused(t, c.name, m.tryTunnel(t.Context(), here, here), migration.CodePath, c.words...)
+	}
+}
