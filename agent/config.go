@@ -264,6 +264,8 @@ func (c *Config) paths(n Neighbour) []peer.Path {
 				Local:  here.Address,
 				Remote: there.Address,
 				Rate:   slower(here.Rate, there.Rate),
+
+				LocalRate: here.Rate, RemoteRate: there.Rate,
 				Guest:  here.guests() && there.guests(),
 				Memory: here.migrations() && there.migrations(),
 			})

@@ -31,6 +31,9 @@ func direct(p migration.Plan) bool { return p.Transfer == "qemu-mptcp" || p.Inse
 
 // transferPaths are the pairs of uplinks that a plan's transfer uses.
 func transferPaths(p migration.Plan, all []peer.Path) []peer.Path {
+	if p.Transfer == "lanes" {
+		return lanePaths(all)
+	}
 	paths := memoryPaths(all)
 	if p.Transfer == "qemu-tcp" || p.Transfer == "qemu-xbzrle" || p.Insecure && p.Transfer == "qemu-multifd" {
 		return paths[:min(1, len(paths))]

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"net/netip"
 	"slices"
 
 	"godwit/agent/peer"
@@ -44,6 +45,40 @@ func memoryPaths(all []peer.Path) []peer.Path {
 		}
 	}
 	return out
+}
+
+// lanePaths are those for lanes of our own: memoryPaths, and where one side has more uplinks
+// than the other, each of the rest with the other side's best: several slow uplinks fill a fast
+// one, and when one is cut the others carry on.
+func lanePaths(all []peer.Path) []peer.Path {
+	out := memoryPaths(all)
+	here, there := map[string]bool{}, map[string]bool{}
+	for _, p := range out {
+		here[p.Local.String()], there[p.Remote.String()] = true, true
+	}
+	for _, p := range all {
+		if p.Memory && !(here[p.Local.String()] && there[p.Remote.String()]) {
+			here[p.Local.String()], there[p.Remote.String()] = true, true
+			out = append(out, p)
+		}
+	}
+	shareUplinks(out, func(p peer.Path) (netip.Addr, int64) { return p.Local, p.LocalRate })
+	shareUplinks(out, func(p peer.Path) (netip.Addr, int64) { return p.Remote, p.RemoteRate })
+	return out
+}
+
+// shareUplinks divides an uplink's rate among the paths that share it, by their own rates.
+func shareUplinks(paths []peer.Path, end func(peer.Path) (netip.Addr, int64)) {
+	sums := map[netip.Addr]int64{}
+	for _, p := range paths {
+		addr, _ := end(p)
+		sums[addr] += p.Rate
+	}
+	for i, p := range paths {
+		if addr, rate := end(p); rate > 0 && sums[addr] > rate {
+			paths[i].Rate = int64(float64(p.Rate) * float64(rate) / float64(sums[addr]))
+		}
+	}
 }
 
 // ways is the pair of uplinks that guests' traffic takes to n, after a look that there is

@@ -69,6 +69,39 @@ func TestMemoryPaths(t *testing.T) {
 	}
 }
 
+func TestLanePaths(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		here, there []int64 // rates
+		want        []string
+		rates       []int64
+	}{
+		{"one each", []int64{350}, []int64{100}, []string{"a-a"}, []int64{100}},
+		{"two each", []int64{350, 100}, []int64{350, 100}, []string{"a-a", "b-b"}, []int64{350, 100}},
+		{"two slow to one fast", []int64{20, 10}, []int64{1000}, []string{"a-a", "b-a"}, []int64{20, 10}},
+		{"two that share one", []int64{300, 100}, []int64{200}, []string{"a-a", "b-a"}, []int64{133, 66}},
+		{"more there", []int64{100}, []int64{100, 100}, []string{"a-a", "a-b"}, []int64{50, 50}},
+		{"of the rest each with the best", []int64{30, 20, 10}, []int64{40, 5}, []string{"a-a", "b-b", "c-a"}, []int64{30, 5, 10}},
+		{"unknown rates", []int64{0, 0}, []int64{0}, []string{"a-a", "b-a"}, []int64{0, 0}},
+	} {
+		uplinks := func(net byte, rates []int64) (out []Uplink) {
+			for i, r := range rates {
+				out = append(out, Uplink{Name: string(rune('a' + i)), Address: netip.AddrFrom4([4]byte{10, net, 0, byte(i)}), Carries: "both", Rate: r})
+			}
+			return out
+		}
+		here := &Config{Uplinks: uplinks(1, c.here)}
+		paths := lanePaths(here.paths(Neighbour{Uplinks: uplinks(2, c.there)}))
+		rates := []int64{}
+		for _, p := range paths {
+			rates = append(rates, p.Rate)
+		}
+		if got := names(paths); !slices.Equal(got, c.want) || !slices.Equal(rates, c.rates) {
+			t.Errorf("%s: %v of %v, want %v of %v", c.name, got, rates, c.want, c.rates)
+		}
+	}
+}
+
 // What has no way for its memory, or for its packets, is refused in the check.
 func TestWays(t *testing.T) {
 	for _, c := range []struct {

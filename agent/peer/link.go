@@ -31,6 +31,9 @@ type Path struct {
 	Rate   int64      `json:"rate"`   // bit/s of the slower uplink as configured; 0: unknown
 	Guest  bool       `json:"guest"`  // both uplinks carry guests' traffic
 	Memory bool       `json:"memory"` // both uplinks carry migrations
+
+	LocalRate  int64 `json:"-"` // of the uplink here, as Rate
+	RemoteRate int64 `json:"-"`
 }
 
 const (
