@@ -116,10 +116,13 @@ func (r *reflector) good(t [tokenLength]byte) bool {
 	return time.Now().Before(r.tokens[t])
 }
 
-// probeTries and probeWait bound a probe of a path.
+// A probe is sent again and again, so that a path that loses much is told from one that
+// carries nothing, and answers may take as long as all of that does.
 const (
-	probeTries = 4
-	probeWait  = 700 * time.Millisecond
+	probeTries = 14
+	probeEvery = 200 * time.Millisecond // or at once when the one before is answered
+	probeLimit = probeTries * probeEvery
+	probeGood  = 2 // answers are enough
 )
 
 // probePath sends datagrams of size bytes (IP packet) from local to the reflector
@@ -132,44 +135,74 @@ func probePath(ctx context.Context, local netip.Addr, remote netip.AddrPort, tok
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	payload := make([]byte, max(size-28, tokenLength+1))
-	copy(payload, token)
-	buf := make([]byte, len(payload)+1)
-	best := time.Duration(0)
-	for try := range probeTries {
-		payload[tokenLength] = byte(try)
-		start := time.Now()
-		if _, err := conn.WriteToUDPAddrPort(payload, remote); err != nil {
+	p := prober{conn: conn, payload: make([]byte, max(size-28, tokenLength+1)), end: time.Now().Add(probeLimit)}
+	p.answer = make([]byte, len(p.payload)+1)
+	copy(p.payload, token)
+	best, answers := time.Duration(0), 0
+	for answers < probeGood && time.Now().Before(p.end) {
+		rtt, err := p.try(remote)
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		if err != nil {
 			return 0, fmt.Errorf("probe path from %s: %w", local, err)
 		}
-		if err := conn.SetReadDeadline(start.Add(probeWait)); err != nil {
-			return 0, err
+		if rtt == 0 {
+			continue
 		}
-		for {
-			n, _, err := conn.ReadFromUDPAddrPort(buf)
-			if errors.Is(err, os.ErrDeadlineExceeded) {
-				break
-			}
-			if ctx.Err() != nil {
-				return 0, fmt.Errorf("probe path from %s: %w", local, context.Cause(ctx))
-			}
-			if err != nil {
-				return 0, fmt.Errorf("probe path from %s: %w", local, err)
-			}
-			if bytes.Equal(buf[:n], payload) {
-				if rtt := time.Since(start); best == 0 || rtt < best {
-					best = rtt
-				}
-				break
-			}
-		}
-		if best > 0 && try >= 1 {
-			return best, nil
+		answers++
+		if best == 0 || rtt < best {
+			best = rtt
 		}
 	}
-	if best > 0 {
+	if answers > 0 {
 		return best, nil
 	}
 	return 0, &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf(
 		"path %s → %s: a packet of %d bytes neither fits nor passes in fragments; raise the MTU or let fragments pass", local, remote.Addr(), size)}
+}
+
+// prober is one end of a path that is probed.
+type prober struct {
+	conn    *net.UDPConn
+	payload []byte // the token, the number of the try, and zeros
+	answer  []byte // has room for one
+	sent    []time.Time
+	end     time.Time
+}
+
+// try sends once more, while tries are left, and waits for an answer to any: its round
+// trip, or 0.
+func (p *prober) try(remote netip.AddrPort) (time.Duration, error) {
+	until := p.end
+	if number := len(p.sent); number < probeTries {
+		p.payload[tokenLength] = byte(number)
+		p.sent = append(p.sent, time.Now())
+		if _, err := p.conn.WriteToUDPAddrPort(p.payload, remote); err != nil {
+			return 0, err
+		}
+		if next := time.Now().Add(probeEvery); next.Before(until) {
+			until = next
+		}
+	}
+	if err := p.conn.SetReadDeadline(until); err != nil {
+		return 0, err
+	}
+	for {
+		n, _, err := p.conn.ReadFromUDPAddrPort(p.answer)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return 0, nil
+		}
+		if err != nil {
+			return 0, err
+		}
+		number := 0
+		if n == len(p.payload) {
+			number = int(p.answer[tokenLength])
+			p.answer[tokenLength] = p.payload[tokenLength]
+		}
+		if bytes.Equal(p.answer[:n], p.payload) && number < len(p.sent) {
+			return time.Since(p.sent[number]), nil
+		}
+	}
 }

@@ -1,8 +1,12 @@
 package agent
 
 import (
+	"bytes"
+	"net"
 	"net/netip"
+	"sync"
 	"testing"
+	"time"
 
 	"godwit/migration"
 	"godwit/netstate/tunnel"
@@ -37,5 +41,40 @@ func TestTryTunnel(t *testing.T) {
 		m := &outgoing{a: &Agent{config: &Config{Port: port}}, plan: migration.Plan{Guest: "web", To: "rome", Tunnel: c.kind},
 			work: &sourceWork{accepted: Acceptance{Token: r.token(), Probe: c.probe}}}
 		refused(t, c.name, m.tryTunnel(t.Context(), here, here), migration.CodePath, c.words...)
+	}
+}
+
+// A path that loses most of what it is sent, or takes long, carries something.
+func TestProbePathIsPatient(t *testing.T) {
+	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:0")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const slow = 800 * time.Millisecond
+	var late sync.WaitGroup
+	serving := make(chan struct{})
+	go func() {
+		defer close(serving)
+		buf := make([]byte, 2048)
+		for {
+			n, from, err := conn.ReadFromUDPAddrPort(buf)
+			if err != nil {
+				return
+			}
+			if buf[tokenLength] < 4 {
+				continue // lost
+			}
+			answer := bytes.Clone(buf[:n])
+			late.Go(func() {
+				time.Sleep(slow)
+				conn.WriteToUDPAddrPort(answer, from) //nolint:errcheck // the probe fails without it
+			})
+		}
+	}()
+	t.Cleanup(func() { conn.Close(); <-serving; late.Wait() })
+	remote := netip.MustParseAddrPort(conn.LocalAddr().String())
+	rtt, err := probePath(t.Context(), remote.Addr(), remote, make([]byte, tokenLength), leastProbe)
+	if err != nil || rtt < slow || rtt > 2*slow {
+		t.Errorf("%v, %v; want a little more than %v", rtt, err, slow)
 	}
 }
