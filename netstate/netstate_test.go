@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -77,6 +78,7 @@ type stream struct {
 	first, next uint32
 	stop, done  chan struct{}
 	echoes      map[uint32]int
+	answered    atomic.Int64
 	heard       chan struct{}
 }
 
@@ -91,6 +93,7 @@ func (w *world) stream(to netip.Addr, first uint32) *stream {
 				return
 			}
 			s.echoes[binary.BigEndian.Uint32(b)]++
+			s.answered.Add(1)
 		}
 	}()
 	go func() {
@@ -104,6 +107,9 @@ func (w *world) stream(to netip.Addr, first uint32) *stream {
 			case <-s.stop:
 				tick.Stop()
 				time.Sleep(300 * time.Millisecond)
+				for end := time.Now().Add(3 * time.Second); s.answered.Load() < int64(s.next-s.first) && time.Now().Before(end); {
+					time.Sleep(10 * time.Millisecond)
+				}
 				conn.Close()
 				return
 			}
@@ -133,6 +139,7 @@ func (s *stream) end(t *testing.T, guests ...*echoer) {
 		}
 		if s.echoes[i] == 0 {
 			unanswered++
+			t.Logf("datagram %d unanswered", i-s.first)
 		}
 	}
 	t.Logf("%d datagrams: %d lost, %d twice, %d unanswered", total, lost, twice, unanswered)
