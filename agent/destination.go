@@ -99,13 +99,9 @@ func (m *incoming) perform(ctx context.Context, e migration.Effect) error {
 // tunnel's end, what the kernel needs for a visitor, and QEMU, which waits.
 func (m *incoming) receive(ctx context.Context) error {
 	m.rec.event(migration.MigrationStart)
-	a, p := m.a, m.work.preparation
-	g := &Guest{Held: Held{
-		Description: p.Description.elsewhere(), Active: m.plan.Active, Addresses: m.plan.Held,
-		Epoch: m.plan.Epoch, Endpoint: p.Endpoint, Table: p.Table,
-	}}
+	a := m.a
+	g := &Guest{Held: m.expected()}
 	a.guests.expect(g)
-	g.Held.Dir = a.guestDir(m.plan.Guest, fmt.Sprint(m.plan.Epoch))
 	m.dir = g.Held.Dir
 	m.work.guest = g
 	if err := m.makeDisks(); err != nil {
@@ -144,6 +140,16 @@ func (m *incoming) receive(ctx context.Context) error {
 		m.work.guard = guardNext(a.ctx, bare(m.plan.Next), guardEvery, a.probeNext)
 	}
 	return m.prepareDirect(ctx)
+}
+
+// expected is what receive makes of the guest, before it has a tap.
+func (m *incoming) expected() Held {
+	p := m.work.preparation
+	return Held{
+		Description: p.Description.elsewhere(), Active: m.plan.Active, Addresses: m.plan.Held,
+		Epoch: m.plan.Epoch, Endpoint: p.Endpoint, Table: p.Table,
+		Dir: m.a.guestDir(m.plan.Guest, fmt.Sprint(m.plan.Epoch)),
+	}
 }
 
 // startQEMU starts it waiting for the guest's memory.

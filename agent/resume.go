@@ -165,6 +165,10 @@ func (a *Agent) resumeDestination(ctx context.Context, id string) error {
 	if m.state.Epoch == 0 { // written before states had one
 		m.state.Epoch = j.Offer.Plan.Epoch
 	}
+	if j.Held.Dir == "" { // written before receive began: it may have come far since
+		j.Held = m.expected()
+		m.dir = j.Held.Dir
+	}
 	if missing := inletMissing(ctx, m.dir); missing > 0 {
 		a.resumeStarving(m, j.Held, missing)
 		return nil

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -27,7 +28,7 @@ func Attach(ctx context.Context, dir string) (*Process, error) {
 	if !alive {
 		return nil, fmt.Errorf("attach to guest in %s: %w", dir, ErrGone)
 	}
-	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: qmpSocket(dir)})
+	conn, err := dialLiving(ctx, dir)
 	if err != nil {
 		return nil, fmt.Errorf("attach to guest in %s: %w", dir, err)
 	}
@@ -40,6 +41,28 @@ func Attach(ctx context.Context, dir string) (*Process, error) {
 		return nil, fmt.Errorf("attach to guest in %s: %w", dir, ErrGone)
 	}
 	return p, nil
+}
+
+// dialAgain is between two tries of a socket that QEMU has not made yet.
+const dialAgain = 20 * time.Millisecond
+
+// dialLiving dials QMP of the QEMU in dir. One that was just started has no socket yet: it
+// is waited for, or else a QEMU that lives would be taken for gone.
+func dialLiving(ctx context.Context, dir string) (*net.UnixConn, error) {
+	for {
+		conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: qmpSocket(dir)})
+		if err == nil {
+			return conn, nil
+		}
+		if _, alive := living(dir); !alive {
+			return nil, ErrGone
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("QEMU runs and does not listen (%v): %w", err, ctx.Err()) //nolint:errorlint // no socket is not no QEMU
+		case <-time.After(dialAgain):
+		}
+	}
 }
 
 // AttachSocket takes charge of a QEMU that somebody else started, by a QMP socket of its
@@ -92,27 +115,38 @@ func attach(ctx context.Context, conn net.Conn, pid int, dir string) (*Process, 
 	return p, nil
 }
 
-// living returns the process that a directory's pid file names, if it is a QEMU of that
-// directory.
+// living finds the QEMU that Start left in dir: by its pid file, or, as QEMU writes that
+// itself when it has begun, by the command lines of all processes.
 func living(dir string) (int, bool) {
-	text, err := os.ReadFile(pidFile(dir))
+	if text, err := os.ReadFile(pidFile(dir)); err == nil {
+		if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && pid > 0 && isOf(pid, dir) {
+			return pid, true
+		}
+	}
+	processes, err := os.ReadDir("/proc")
 	if err != nil {
 		return 0, false
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil || pid <= 0 {
-		return 0, false
-	}
-	argv, err := cmdline(pid)
-	if err != nil || !isQEMU(argv) {
-		return 0, false
-	}
-	for i, arg := range argv[:len(argv)-1] {
-		if arg == "-pidfile" && argv[i+1] == pidFile(dir) {
+	for _, p := range processes {
+		if pid, err := strconv.Atoi(p.Name()); err == nil && isOf(pid, dir) {
 			return pid, true
 		}
 	}
 	return 0, false
+}
+
+// isOf says whether a process is the QEMU of dir, by its command line.
+func isOf(pid int, dir string) bool {
+	argv, err := cmdline(pid)
+	if err != nil || !isQEMU(argv) {
+		return false
+	}
+	for i, arg := range argv[:len(argv)-1] {
+		if arg == "-pidfile" && argv[i+1] == pidFile(dir) {
+			return true
+		}
+	}
+	return false
 }
 
 // cmdline returns a process's arguments; a zombie has none.

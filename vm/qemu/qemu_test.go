@@ -227,6 +227,31 @@ func TestAttachFindsItAgain(t *testing.T) {
 	}
 }
 
+// A QEMU that has just begun has no pid file yet, and no socket: it is not taken for gone.
+func TestAttachWaitsForItToBegin(t *testing.T) {
+	p := start(t, firmware(t))
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(p.Dir(), "qmp.sock")
+	if err := errors.Join(os.Remove(filepath.Join(p.Dir(), "pid")), os.Rename(socket, socket+".later")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := qemu.Attach(short(t), p.Dir()); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, qemu.ErrGone) || errors.Is(err, os.ErrNotExist) {
+		t.Errorf("without a socket: %v, want that it does not listen", err)
+	}
+	begun := time.AfterFunc(100*time.Millisecond, func() { os.Rename(socket+".later", socket) }) //nolint:errcheck // Attach fails then
+	defer begun.Stop()
+	again, err := qemu.Attach(t.Context(), p.Dir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { again.Kill() })
+	if again.PID() != p.PID() {
+		t.Errorf("attached to %d, started %d", again.PID(), p.PID())
+	}
+}
+
 func short(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	t.Cleanup(cancel)
