@@ -24,9 +24,10 @@ import (
 //
 // What is compared is every page of every block that both QEMUs have, those of ROMs and
 // ACPI tables included: loading the devices' state writes nothing into memory (seen with
-// QEMU 10.0 and our devices, by every transfer). In post-copy it is well defined for two kinds of pages only: those that are there
-// before the first instruction, in QEMU's memory, and those that follow, as they are
-// handed to QEMU. What QEMU makes of the second kind only the guest can tell.
+// QEMU 10.0 and our devices, by every transfer). In post-copy it is well defined for two
+// kinds of pages only: those that are there before the first instruction, in QEMU's memory,
+// and those that follow, as they are handed to QEMU. What QEMU makes of the second kind only
+// the guest can tell.
 const MemoryVariable = "GODWIT_LAB_MEMORY"
 
 var memoryDir = os.Getenv(MemoryVariable)

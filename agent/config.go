@@ -264,10 +264,10 @@ func (c *Config) paths(n Neighbour) []peer.Path {
 				Local:  here.Address,
 				Remote: there.Address,
 				Rate:   slower(here.Rate, there.Rate),
-
-				LocalRate: here.Rate, RemoteRate: there.Rate,
 				Guest:  here.guests() && there.guests(),
 				Memory: here.migrations() && there.migrations(),
+
+				LocalRate: here.Rate, RemoteRate: there.Rate,
 			})
 		}
 	}

@@ -12,6 +12,22 @@ import (
 // TestFaultSample tries the first cells of the matrix, each another fault, and every
 // phase. `godwit lab faults --all` tries the rest.
 func TestFaultSample(t *testing.T) {
+	if rep := tryCells(t, FaultOptions{Seed: sampleSeed, Sample: sampleCells}); len(rep.Results) != sampleCells {
+		t.Errorf("%d cells were tried", len(rep.Results))
+	}
+}
+
+// TestKilledWhileMakingReady: the destination's agent ends when it has written down that it
+// makes ready, and has started a QEMU: the next one finds that, and ends it.
+func TestKilledWhileMakingReady(t *testing.T) {
+	if rep := tryCells(t, FaultOptions{Seed: 51, Faults: []string{"kill-both-agents"}, Phases: []string{"prepare"}}); len(rep.Results) != 1 {
+		t.Errorf("%d cells were tried", len(rep.Results))
+	}
+}
+
+// tryCells runs cells of the matrix, all of which have to be good.
+func tryCells(t *testing.T, options FaultOptions) *FaultReport {
+	t.Helper()
 	need.QEMU(t)
 	need.Lab(t)
 	need.Program(t, "nft")
@@ -22,12 +38,10 @@ func TestFaultSample(t *testing.T) {
 	need.File(t, filepath.Join(folder, image.InitrdFile))
 	t.Setenv(image.Variable, folder)
 	out := t.TempDir()
-	rep, err := RunFaults(t.Context(), FaultOptions{Seed: sampleSeed, Sample: sampleCells, Out: out, Tell: func(line string) { t.Log(line) }})
+	options.Out, options.Tell = out, func(line string) { t.Log(line) }
+	rep, err := RunFaults(t.Context(), options)
 	if err != nil {
 		t.Fatal(err)
-	}
-	if len(rep.Results) != sampleCells {
-		t.Errorf("%d cells were tried", len(rep.Results))
 	}
 	for _, r := range rep.Results {
 		for _, bad := range r.Bad {
@@ -35,7 +49,7 @@ func TestFaultSample(t *testing.T) {
 		}
 	}
 	if !t.Failed() {
-		return
+		return rep
 	}
 	logs, err := filepath.Glob(filepath.Join(out, "*", "logs", "agent-*.log"))
 	if err != nil {
@@ -46,6 +60,7 @@ func TestFaultSample(t *testing.T) {
 			t.Logf("%s:\n%s", path, data[max(0, len(data)-8000):])
 		}
 	}
+	return rep
 }
 
 // sampleSeed gives a sample without the long cuts, so that it takes about two minutes: each

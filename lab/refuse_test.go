@@ -273,7 +273,7 @@ func (p *trial) movesAfterAll() {
 		p.Errorf("the same guest: %v", rep.Problem)
 	}
 	time.Sleep(500 * time.Millisecond)
-	if gap := p.gap(); gap > 2*time.Second {
+	if gap := p.gap(); gap > 5*time.Second {
 		p.Errorf("the same guest: its client waited for %v", gap)
 	}
 	for _, name := range []string{"single", "mute", "stuck"} {

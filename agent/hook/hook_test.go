@@ -35,6 +35,10 @@ type bench struct {
 	notes []string
 }
 
+// unhung is what a call that waited for no hanging hook stays under on a busy machine: those
+// hooks sleep for a minute.
+const unhung = 20 * time.Second
+
 func newBench(t *testing.T, config Config) *bench {
 	t.Helper()
 	b := &bench{T: t, dir: t.TempDir()}
@@ -159,7 +163,7 @@ func TestFailures(t *testing.T) {
 			b := newBench(t, Config{Files: []File{{Name: "10-x", Timeout: 300 * time.Millisecond}}})
 			b.script(aCall.Event, "10-x", c.body)
 			b.script(aCall.Event, "20-after", "touch "+filepath.Join(b.dir, "after"))
-			if took := b.ask(c.code, c.words...); took > 1500*time.Millisecond {
+			if took := b.ask(c.code, c.words...); took > unhung {
 				t.Errorf("took %v", took)
 			}
 			if _, err := os.Stat(filepath.Join(b.dir, "after")); err == nil {
@@ -196,7 +200,7 @@ func TestKilledWithItsChildren(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.within(time.Second, "the child's end", func() bool { return !alive(pid) })
+	b.within(unhung, "the child's end", func() bool { return !alive(pid) })
 }
 
 // alive says whether a process runs; one that nobody waited for yet does not.
@@ -216,7 +220,7 @@ func TestCancelEndsTheHookAtOnce(t *testing.T) {
 	time.AfterFunc(300*time.Millisecond, cancel)
 	began := time.Now()
 	_, err := b.set.Ask(ctx, aCall)
-	if took := time.Since(began); !errors.Is(err, context.Canceled) || took > time.Second {
+	if took := time.Since(began); !errors.Is(err, context.Canceled) || took > unhung {
 		t.Errorf("%v after %v", err, took)
 	}
 	data, err := os.ReadFile(filepath.Join(b.dir, "pid"))
@@ -233,7 +237,7 @@ func TestBackgroundGoesOn(t *testing.T) {
 	b := newBench(t, Config{})
 	pids := filepath.Join(b.dir, "pids")
 	b.script(aCall.Event, "10-x", "sleep 62 & echo $! >"+pids)
-	if took := b.ask(""); took > time.Second {
+	if took := b.ask(""); took > unhung {
 		t.Errorf("took %v", took)
 	}
 	data, err := os.ReadFile(pids)
@@ -336,7 +340,7 @@ func TestHTTP(t *testing.T) {
 // TestTellDoesNotWait: the hooks of informative events run beside the migration, each
 // in the order of its events, and one that hangs holds up nobody else.
 func TestTellDoesNotWait(t *testing.T) {
-	b := newBench(t, Config{Files: []File{{Name: "10-hangs", Timeout: 1500 * time.Millisecond}}})
+	b := newBench(t, Config{Files: []File{{Name: "10-hangs", Timeout: 3 * time.Second}}})
 	log := filepath.Join(b.dir, "log")
 	for _, e := range []migration.EventName{migration.SourceSuspend, migration.TargetResume, migration.HandoverDone} {
 		b.script(e, "20-log", "echo $GODWIT_EVENT >>"+log)
@@ -348,16 +352,16 @@ func TestTellDoesNotWait(t *testing.T) {
 		c.Event = e
 		b.set.Tell(c)
 	}
-	if took := time.Since(began); took > 50*time.Millisecond {
+	if took := time.Since(began); took > 2*time.Second { // one that waits takes 3 s
 		t.Errorf("telling took %v", took)
 	}
-	b.within(time.Second, "all events", func() bool {
+	b.within(unhung, "all events", func() bool {
 		data, _ := os.ReadFile(log)
 		return string(data) == "SOURCE_SUSPEND\nTARGET_RESUME\nHANDOVER_DONE\n"
 	})
-	b.within(5*time.Second, "notes", func() bool {
+	b.within(unhung, "notes", func() bool {
 		said := b.noted()
-		return strings.Contains(said, "limit hook_informative of 1.5s passed") && strings.Contains(said, "late")
+		return strings.Contains(said, "limit hook_informative of 3s passed") && strings.Contains(said, "late")
 	})
 }
 
@@ -370,10 +374,10 @@ func TestQueueIsBounded(t *testing.T) {
 		b.set.Tell(c)
 		time.Sleep(time.Millisecond)
 	}
-	b.within(2*time.Second, "a note", func() bool { return strings.Contains(b.noted(), "was not told") })
+	b.within(unhung, "a note", func() bool { return strings.Contains(b.noted(), "was not told") })
 	began := time.Now()
 	b.set.Close()
-	if took := time.Since(began); took > time.Second {
+	if took := time.Since(began); took > unhung {
 		t.Errorf("close took %v", took)
 	}
 }

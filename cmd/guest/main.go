@@ -20,10 +20,10 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"godwit/lab/traffic/serve"
 	"godwit/vm/guest"
-
-	"golang.org/x/sys/unix"
 )
 
 // leastHeap and heapShare keep Go's heap small: the guest's memory belongs to its

@@ -13,10 +13,10 @@ import (
 	"strconv"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"godwit/lab/traffic/record"
 	"godwit/lab/traffic/serve"
-
-	"golang.org/x/sys/unix"
 )
 
 // maxBytes bounds an answer of /bytes/N.

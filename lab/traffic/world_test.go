@@ -127,16 +127,20 @@ func end(t *testing.T, c *Client, name string) Result {
 	return r
 }
 
-// pause stops the guest's services for a while.
-func pause(t *testing.T, p *os.Process, length time.Duration) {
+// pause stops the guest's services for a while: for least and for most how long.
+func pause(t *testing.T, p *os.Process, length time.Duration) (least, most time.Duration) {
 	t.Helper()
+	asked := time.Now()
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	stopped := time.Now()
 	time.Sleep(length)
+	least = time.Since(stopped)
 	if err := p.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
+	return least, time.Since(asked)
 }
 
 // listen opens a TCP port of all addresses in a namespace and serves each
