@@ -93,13 +93,29 @@ func loadModule(path string) error {
 // tune sets what the facts about MPTCP and migration ask for. Settings that a
 // kernel does not have yet are no loss.
 func tune() {
-	for _, line := range strings.Split(strings.TrimSpace(settings), "\n") {
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		say("ask for the memory there is: %v", err)
+	}
+	for _, line := range strings.Split(strings.TrimSpace(settings+buffers(info.Totalram*uint64(info.Unit))), "\n") {
 		key, value, _ := strings.Cut(line, "=")
 		path := "/proc/sys/" + strings.ReplaceAll(key, ".", "/")
 		if err := os.WriteFile(path, []byte(value), 0o644); err != nil && !errors.Is(err, os.ErrNotExist) {
 			say("set %s: %v", key, err)
 		}
 	}
+}
+
+// buffers are TCP's, for a machine of so many bytes. The kernel's own share of the memory for
+// all of TCP, a thirteenth, is one connection's worth in a small guest. When what waits for a
+// reader that gets no processor has used it up, Linux drops what comes on MPTCP connections
+// and keeps what came out of order, so that they stand still for good (RcvPruned in MPTcpExt).
+// So a connection may use a 64th, up to 16 MiB, and all of them a fifth.
+func buffers(memory uint64) string {
+	one := min(max(memory/64, 1<<20), 16<<20)
+	page := uint64(os.Getpagesize())
+	return fmt.Sprintf("\nnet.ipv4.tcp_rmem=4096 131072 %d\nnet.ipv4.tcp_wmem=4096 65536 %d\nnet.ipv4.tcp_mem=%d %d %d",
+		one, one, memory/10/page, memory/8/page, memory/5/page)
 }
 
 const settings = `
@@ -115,8 +131,6 @@ net.ipv6.conf.all.accept_dad=0
 net.ipv6.conf.default.accept_dad=0
 net.ipv6.conf.all.accept_ra=0
 net.ipv6.conf.default.accept_ra=0
-net.ipv4.tcp_rmem=4096	131072	16777216
-net.ipv4.tcp_wmem=4096	65536	16777216
 net.core.rmem_max=16777216
 net.core.wmem_max=16777216
 net.core.netdev_max_backlog=30000

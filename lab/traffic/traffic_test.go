@@ -225,7 +225,7 @@ func TestLostAndRepeatedRecordsAreCounted(t *testing.T) {
 	listen(t, name, record.PortTicks, lie([]uint64{0, 1, 2, 5, 5, 6, 4, 7, 10}, func(*net.TCPConn) {}))
 	c := client(t, name)
 	begin(t, c, Flow{Name: "x", Kind: Ticks})
-	time.Sleep(300 * time.Millisecond)
+	time.Sleep(time.Second)
 	r := end(t, c, "x")
 	if r.Lost != 4 || r.Repeated != 2 || r.Records != 7 || r.Retransmits < 7 {
 		t.Errorf("lost %d, repeated %d, records %d, retransmits %d; want 4, 2, 7, 7", r.Lost, r.Repeated, r.Records, r.Retransmits)
@@ -238,7 +238,12 @@ func TestResetConnectionDidNotSurvive(t *testing.T) {
 	listen(t, name, record.PortTicks, lie([]uint64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19}, reset))
 	c := client(t, name)
 	begin(t, c, Flow{Name: "x", Kind: Ticks})
-	time.Sleep(500 * time.Millisecond)
+	for until := time.Now().Add(20 * time.Second); time.Now().Before(until); {
+		if s := <-c.Samples(); s.Flow == "x" && s.Alive == 0 {
+			break
+		}
+	}
+	time.Sleep(300 * time.Millisecond)
 	r := end(t, c, "x")
 	if r.Survived || r.Connections[0].Error != "connection reset" {
 		t.Errorf("survived %v, error %q", r.Survived, r.Connections[0].Error)

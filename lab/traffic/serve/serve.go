@@ -12,6 +12,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -86,11 +87,16 @@ func listenTCP(ctx context.Context, network, address string, service func(*conn,
 		return err
 	}
 	context.AfterFunc(ctx, func() { l.Close() })
+	var open atomic.Int64
 	go func() {
 		for {
 			c, err := l.Accept()
 			if err == nil {
-				go newConn(ctx, c.(*net.TCPConn)).run(service)
+				open.Add(1)
+				go func() {
+					defer open.Add(-1)
+					serveOne(ctx, c.(*net.TCPConn), open.Load() > roomy, service)
+				}()
 				continue
 			}
 			if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
@@ -100,6 +106,21 @@ func listenTCP(ctx context.Context, network, address string, service func(*conn,
 		}
 	}()
 	return nil
+}
+
+// roomy is how many connections of a service may have as large a receive buffer as the kernel
+// finds good. What many that wait for a busy guest's processor can fill must fit its memory:
+// where it does not, MPTCP connections stand still (see tune in cmd/guest).
+const (
+	roomy       = 4
+	crowdBuffer = 256 << 10
+)
+
+func serveOne(ctx context.Context, c *net.TCPConn, crowded bool, service func(*conn, record.Hello) error) {
+	if crowded {
+		_ = c.SetReadBuffer(crowdBuffer)
+	}
+	newConn(ctx, c).run(service)
 }
 
 // start is the zero of the guest's own clock.
