@@ -55,6 +55,10 @@ func (a *Agent) peerCheck(r *http.Request) (any, error) {
 		return nil, err
 	}
 	answer := Acceptance{Token: a.probes.token(), Now: time.Now().UnixNano(), Probe: a.probePort(offer.Plan.From)}
+	if free, err := availableMemory(); err == nil {
+		free -= a.config.MemoryReserve
+		answer.Free = &free
+	}
 	if offer.Plan.KeepsAddress() {
 		answer.Next = offer.Plan.Held
 		return answer, nil

@@ -74,6 +74,7 @@ type Report struct {
 	TunnelUp       int64               `json:"tunnel_up"`
 	TunnelDown     int64               `json:"tunnel_down"`
 	Predicted      *Prediction         `json:"predicted,omitempty"`
+	Free           *int64              `json:"free,omitempty"` // bytes of memory that the destination had for guests, in check
 	Survey         *Survey             `json:"survey,omitempty"`
 	Survival       *Survival           `json:"survival,omitempty"`
 	Critical       []Step              `json:"critical_path,omitempty"`

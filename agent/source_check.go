@@ -303,7 +303,7 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 		return err
 	}
 	m.predict(n)
-	m.rec.edit(func(r *Report) { r.Old, r.Next = m.plan.Held, m.plan.Next })
+	m.rec.edit(func(r *Report) { r.Old, r.Next, r.Free = m.plan.Held, m.plan.Next, m.work.accepted.Free })
 	return nil
 }
 

@@ -26,9 +26,10 @@ type Offer struct {
 // Acceptance is the destination's answer in check.
 type Acceptance struct {
 	Next  []migration.Address `json:"next"`
-	Token []byte              `json:"token"` // for probes of the path
-	Probe uint16              `json:"probe"` // a UDP port as tunnels have them, which answers probes; 0: there is none
-	Now   int64               `json:"now"`   // unix ns of the destination's clock
+	Token []byte              `json:"token"`          // for probes of the path
+	Probe uint16              `json:"probe"`          // a UDP port as tunnels have them, which answers probes; 0: there is none
+	Now   int64               `json:"now"`            // unix ns of the destination's clock
+	Free  *int64              `json:"free,omitempty"` // bytes of memory that it has for guests, less what stays in reserve; nil: it does not say
 }
 
 // Preparation is what the source tells in prepare.

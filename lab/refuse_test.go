@@ -12,11 +12,13 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"godwit/agent"
+	"godwit/agent/evacuate"
 	"godwit/agent/peer"
 	"godwit/lab/scenario"
 	"godwit/lab/wan"
 	"godwit/migration"
 	"godwit/netstate/netns"
+	"godwit/policy"
 	"godwit/vm/guest"
 )
 
@@ -276,7 +278,41 @@ func (p *trial) movesAfterAll() {
 	if gap := p.gap(); gap > 5*time.Second {
 		p.Errorf("the same guest: its client waited for %v", gap)
 	}
-	for _, name := range []string{"single", "mute", "stuck"} {
-		p.must(p.w.agents["montreal"].client.StopGuest(p.Context(), name))
+	p.evacuated()
+}
+
+// evacuated: what is left in montreal goes where it is taken; what cannot move stays as it
+// is, and the reason is told.
+func (p *trial) evacuated() {
+	montreal := p.w.agents["montreal"].client
+	done, err := evacuate.Run(p.Context(), montreal, evacuate.Request{
+		Like: migration.Request{Network: "tunnel", Downtime: 2 * time.Second}, Width: policy.EvacuateWidth,
+	})
+	p.must(err)
+	for _, g := range done.Guests {
+		p.lines.add("evacuate: %s to %q\n\t%s %s", g.Guest, g.To, g.Outcome, g.Reason)
+	}
+	if len(done.Guests) != 3 || done.OK {
+		p.Fatalf("evacuated: %+v", done)
+	}
+	for _, g := range done.Guests { // by name
+		if g.Guest == "stuck" {
+			if g.Moved() || g.To != "" || !strings.Contains(g.Reason, "nvme") || strings.Contains(g.Reason, "\n") {
+				p.Errorf("evacuated: %+v, want that it stays as it has an nvme", g)
+			}
+			if left, err := p.guest("montreal", g.Guest); err != nil || left.Status != "running" || left.Migration != "" {
+				p.Errorf("evacuated: %+v, %v; want it running, and free", left, err)
+			}
+			p.must(montreal.StopGuest(p.Context(), g.Guest))
+			continue
+		}
+		if !g.Moved() || g.Predicted == nil || g.TotalS == nil || g.To == "twin" {
+			p.Errorf("evacuated: %+v, want it moved", g)
+			continue
+		}
+		if there, err := p.guest(g.To, g.Guest); err != nil || there.Status != "running" {
+			p.Errorf("evacuated: %s on %s: %+v, %v", g.Guest, g.To, there, err)
+		}
+		p.must(p.w.agents[g.To].client.StopGuest(p.Context(), g.Guest))
 	}
 }

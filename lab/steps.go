@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"syscall"
 	"time"
 
@@ -101,7 +102,7 @@ func (r *run) do(ctx context.Context, step *scenario.Step) {
 	case step.Exec != nil:
 		r.begin(func() { r.trouble(step, r.exec(ctx, step.Exec)) })
 	case step.Evacuate != nil:
-		r.evacuate(ctx, step.Evacuate)
+		r.evacuate(ctx, step)
 	}
 	r.trouble(step, err)
 	r.mu.Lock()
@@ -118,62 +119,59 @@ func (r *run) trouble(step *scenario.Step, err error) {
 	r.troubles = append(r.troubles, fmt.Sprintf("%s: %v", step, err))
 }
 
-// queueMigrate begins a migration, after the one of the same guest that is under way.
-func (r *run) queueMigrate(ctx context.Context, step *scenario.Migrate) {
+// turn is a place in the queue of a guest's migrations: before is closed when all that were
+// asked for before have their outcome, nil if there is none; done says that this one has its.
+func (r *run) turn(guest string) (before <-chan struct{}, done func()) {
 	r.mu.Lock()
-	before := r.lastOf(step.Guest)
-	done := make(chan struct{})
-	r.queue[step.Guest] = done
+	defer r.mu.Unlock()
+	before = r.lastOf(guest)
+	mine := make(chan struct{})
+	r.queue[guest] = mine
 	r.pending++
-	r.mu.Unlock()
-	r.wg.Go(func() {
-		defer close(done)
-		if before != nil {
-			select {
-			case <-before:
-			case <-ctx.Done():
-				return
-			}
-		}
-		m := r.request(ctx, step)
-		select {
-		case <-m.done:
-		case <-ctx.Done():
-		}
+	return before, sync.OnceFunc(func() {
 		r.mu.Lock()
 		r.pending--
 		r.lastEnd = time.Now()
 		r.mu.Unlock()
+		close(mine)
 	})
+}
+
+// comes waits for a turn, and says whether ctx still lives.
+func comes(ctx context.Context, before <-chan struct{}) bool {
+	if before == nil {
+		return ctx.Err() == nil
+	}
+	select {
+	case <-before:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// queueMigrate begins a migration, after the one of the same guest that is under way.
+func (r *run) queueMigrate(ctx context.Context, step *scenario.Migrate) {
+	before, done := r.turn(step.Guest)
+	r.wg.Go(func() {
+		defer done()
+		if comes(ctx, before) {
+			r.migrate(ctx, step)
+		}
+	})
+}
+
+// migrate asks for a migration and returns when it has its outcome, or ctx ends.
+func (r *run) migrate(ctx context.Context, step *scenario.Migrate) {
+	m := r.request(ctx, step)
+	select {
+	case <-m.done:
+	case <-ctx.Done():
+	}
 }
 
 // lastOf is closed when the guest's last requested migration has its outcome.
 func (r *run) lastOf(name string) chan struct{} { return r.queue[name] }
-
-// evacuate moves every guest that is on the host when the step is due.
-func (r *run) evacuate(ctx context.Context, step *scenario.Evacuate) {
-	for _, g := range r.w.scenario.Guests {
-		if a := r.w.agentOf(g.Name); a == nil || !contains(r.w.scenario.Hosts(step.Host), a.host.Name) {
-			continue
-		}
-		to := step.To
-		if to == "" {
-			to = r.otherSite(step.Host)
-		}
-		r.queueMigrate(ctx, &scenario.Migrate{Guest: g.Name, To: to, Mode: "auto", Transfer: "auto", Network: g.Network, Downtime: migration.DefaultDowntime})
-	}
-}
-
-// otherSite is the first host that is not of the names.
-func (r *run) otherSite(host string) string {
-	avoid := r.w.scenario.Hosts(host)
-	for _, h := range r.w.topo.Hosts() {
-		if !contains(avoid, h.Name) {
-			return h.Name
-		}
-	}
-	return host
-}
 
 func contains(list []string, s string) bool {
 	for _, v := range list {

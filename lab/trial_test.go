@@ -372,7 +372,8 @@ func (p *trial) bare(name string, number, cards int, more ...string) {
 	args := append([]string{"-name", "guest=" + name, "-nodefaults", "-display", "none", "-M", "q35", "-accel", "tcg", "-m", "32",
 		"-qmp", "unix:" + qmp + ",server=on,wait=off"}, more...)
 	d := agent.Description{Name: name, Memory: 32 << 20, QMP: qmp,
-		Start: []string{"qemu-system-x86_64", "-S", "-incoming", "defer", "-pidfile", "{dir}/pid", "-qmp", "unix:{qmp},server=on,wait=off", "-m", "{memory}"}}
+		Start: append([]string{"qemu-system-x86_64", "-S", "-incoming", "defer", "-nodefaults", "-display", "none", "-M", "q35", "-accel", "tcg",
+			"-pidfile", "{dir}/pid", "-qmp", "unix:{qmp},server=on,wait=off", "-m", "{memory}"}, more...)}
 	d.Addresses = []migration.Address{{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, 1, byte(200 + number)}), 24)}}
 	p.must(netns.Do(a.host.Namespace, func() error {
 		for i := range cards {
@@ -387,6 +388,8 @@ func (p *trial) bare(name string, number, cards int, more ...string) {
 				return err
 			}
 			args = append(args, "-netdev", fmt.Sprintf("tap,id=n%d,ifname=%s,script=no,downscript=no", i, tap),
+				"-device", fmt.Sprintf("virtio-net-pci,netdev=n%d,mac=%s,romfile=", i, mac))
+			d.Start = append(d.Start, "-netdev", fmt.Sprintf("tap,id=n%d,fd={fd%d}", i, i),
 				"-device", fmt.Sprintf("virtio-net-pci,netdev=n%d,mac=%s,romfile=", i, mac))
 		}
 		return nil

@@ -90,7 +90,7 @@ func newRoot(out io.Writer) *cobra.Command {
 		return usageError{fmt.Errorf("%s: %w; see `%s --help`", c.CommandPath(), err, c.CommandPath())}
 	})
 	root.AddCommand(
-		newAgent(), newDemo(), newLab(), newMigrate(), newPlan(), newLimit(), newAbort(), newRecover(), newWatch(), newEvents(), newHistory(),
+		newAgent(), newDemo(), newLab(), newMigrate(), newEvacuate(), newPlan(), newLimit(), newAbort(), newRecover(), newWatch(), newEvents(), newHistory(),
 		newGuest(), newHost(), newSite(), newDoctor(), newBench(), newInit(), newVersion(out),
 	)
 	strict(root)

@@ -26,7 +26,7 @@ func newMigrate() *cobra.Command {
 			if dryRun {
 				return showPlan(c, args, flags)
 			}
-			req, err := flags.request(args)
+			req, err := flags.request(args[0], args[1])
 			if err != nil {
 				return err
 			}
@@ -63,7 +63,7 @@ func newPlan() *cobra.Command {
 }
 
 func showPlan(c *cobra.Command, args []string, flags *requestFlags) error {
-	req, err := flags.request(args)
+	req, err := flags.request(args[0], args[1])
 	if err != nil {
 		return err
 	}
@@ -100,23 +100,29 @@ type requestFlags struct {
 	buffer             string
 }
 
+// add adds the flags of a request for one guest.
 func (r *requestFlags) add(c *cobra.Command) {
+	r.addShared(c)
+	c.Flags().StringVar(&r.bandwidth, "bandwidth", "", "highest rate over all paths, such as 200mbit (default: what there is)")
+	c.Flags().StringVar(&r.address, "address", "", "the guest's next address (default: a free one)")
+}
+
+// addShared adds those that may be of several guests.
+func (r *requestFlags) addShared(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVar(&r.req.Mode, "mode", "auto", strings.Join(migration.Modes, ", "))
 	f.StringVar(&r.req.Transfer, "transfer", "auto", strings.Join(migration.Transfers, ", "))
 	f.StringVar(&r.req.Network, "network", "auto", strings.Join(migration.Networks, ", "))
 	f.StringVar(&r.req.TunnelKind, "tunnel", "auto", strings.Join(migration.Tunnels, ", "))
 	f.DurationVar(&r.downtime, "downtime", migration.DefaultDowntime, "longest pause of the guest that is allowed")
-	f.StringVar(&r.bandwidth, "bandwidth", "", "highest rate over all paths, such as 200mbit (default: what there is)")
 	f.StringVar(&r.buffer, "buffer", "", "memory for pages that wait or were sent, such as 64MiB; what has no room in the pause goes to a file (default: half of the guest's memory, at most 256MiB)")
-	f.StringVar(&r.address, "address", "", "the guest's next address (default: a free one)")
 	f.BoolVar(&r.req.InsecureTransfer, "insecure-transfer", false, "qemu-* transfers without encryption, for fair comparisons")
 }
 
-// request is what args and flags ask for.
-func (r *requestFlags) request(args []string) (migration.Request, error) {
+// request is what guest, destination and flags ask for.
+func (r *requestFlags) request(guest, to string) (migration.Request, error) {
 	req := r.req
-	req.Guest, req.To, req.Downtime = args[0], args[1], r.downtime
+	req.Guest, req.To, req.Downtime = guest, to, r.downtime
 	for _, f := range []struct {
 		name, value string
 		known       []string

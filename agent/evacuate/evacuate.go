@@ -1,0 +1,319 @@
+package evacuate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"godwit/agent"
+	"godwit/migration"
+)
+
+// Host is the agent of the host that is evacuated; *agent.Client is one.
+type Host interface {
+	Planner
+	Host(context.Context) (agent.HostInfo, error)
+	Migrate(context.Context, migration.Request) (id string, err error)
+	Events(ctx context.Context, id string, after int) (agent.EventsAnswer, error)
+	Report(ctx context.Context, id string) (agent.Report, error)
+	SetBandwidth(ctx context.Context, id string, bits int64) error
+}
+
+// Request is how a host is evacuated.
+type Request struct {
+	To        string            // site or host; "": wherever a guest fits best
+	Like      migration.Request // of every guest's migration; its guest, destination and bandwidth are not looked at
+	Bandwidth int64             // bit/s of all migrations together; 0: unlimited
+	Width     int               // migrations at once
+	DryRun    bool              // ask and choose only
+
+	Tell func(Guest) // hears of each change of a guest, one at a time
+}
+
+// Guest is what becomes of one guest.
+type Guest struct {
+	Guest     string            `json:"guest"`
+	To        string            `json:"to"`        // host; "": it stays
+	Migration string            `json:"migration"` // id; "": none began
+	Phase     migration.Phase   `json:"-"`         // that has begun
+	Outcome   migration.Outcome `json:"outcome"`   // "": none yet, or a dry run
+	Reason    string            `json:"reason,omitempty"`
+	Predicted *agent.Prediction `json:"predicted"`
+	TotalS    *float64          `json:"total_s"`
+}
+
+// Moved says whether it is away.
+func (g Guest) Moved() bool { return g.Outcome == migration.Completed }
+
+// Result is what became of all guests, by name.
+type Result struct {
+	Host   string  `json:"host"`
+	DryRun bool    `json:"dry_run"`
+	OK     bool    `json:"ok"` // all guests have moved; of a dry run: all have a destination
+	Guests []Guest `json:"guests"`
+}
+
+// Run moves every guest of the host away, and returns when each has an outcome or a reason
+// why it has none. When ctx ends no migration begins any more; those under way go on without
+// the caller, and their guests' reasons say so. A guest that is busy with another
+// migration is waited for; one that arrives meanwhile is moved, too. The error is for an
+// evacuation that could not begin.
+func Run(ctx context.Context, host Host, req Request) (Result, error) {
+	info, err := host.Host(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	hosts, err := Destinations(info, req.To, []string{info.Host})
+	if err != nil {
+		return Result{}, err
+	}
+	e := &evacuation{host: host, name: info.Host, req: req, hosts: hosts, guests: map[string]*Guest{}, running: map[string]bool{}}
+	for err == nil {
+		if more := e.round(ctx, info); !more {
+			break
+		}
+		info, err = e.look(ctx, info)
+	}
+	return e.result(), nil
+}
+
+type evacuation struct {
+	host  Host
+	name  string
+	req   Request
+	hosts []string // destinations
+
+	mu      sync.Mutex
+	guests  map[string]*Guest // by name; one that has an outcome or a reason is done with
+	running map[string]bool   // migrations of ours, by id
+	left    int               // moves of this round that have not begun
+}
+
+// agentPatience is how long an agent may not answer: it may be started again.
+const agentPatience = 30 * time.Second
+
+// tryPause is between questions to an agent that did not answer.
+const tryPause = 200 * time.Millisecond
+
+// look asks for the host's guests again. An agent that does not answer any more leaves
+// everything as it was.
+func (e *evacuation) look(ctx context.Context, before agent.HostInfo) (agent.HostInfo, error) {
+	var err error
+	for until := time.Now().Add(agentPatience); time.Now().Before(until) && pause(ctx, tryPause); {
+		var info agent.HostInfo
+		if info, err = e.host.Host(ctx); err == nil {
+			return info, nil
+		}
+	}
+	return before, errors.Join(err, ctx.Err())
+}
+
+// round moves the guests that nothing was done about yet, or waits for one that is busy;
+// more says that there may be others.
+func (e *evacuation) round(ctx context.Context, info agent.HostInfo) (more bool) {
+	var idle []agent.GuestInfo
+	busy := ""
+	for _, g := range info.Guests {
+		known := e.of(g.Name)
+		switch {
+		case known.Outcome != "" || known.Reason != "":
+		case g.Migration == "":
+			idle = append(idle, g)
+		case e.req.DryRun:
+			e.set(g.Name, func(x *Guest) { x.Reason = "migration " + g.Migration + " of it is under way" })
+		case known.Migration != g.Migration:
+			e.set(g.Name, func(x *Guest) { x.Migration = g.Migration })
+			busy = g.Name
+		default:
+			busy = g.Name
+		}
+	}
+	if len(idle) > 0 {
+		e.move(ctx, idle)
+		return ctx.Err() == nil && !e.req.DryRun
+	}
+	e.settleGone(ctx, info)
+	if busy != "" {
+		e.awaitOther(ctx, busy)
+		return ctx.Err() == nil
+	}
+	return false
+}
+
+// settleGone says what became of guests that left by a migration of somebody else's.
+func (e *evacuation) settleGone(ctx context.Context, info agent.HostInfo) {
+	for name, g := range e.copies() {
+		here := slices.ContainsFunc(info.Guests, func(i agent.GuestInfo) bool { return i.Name == name })
+		if here || g.Outcome != "" || g.Reason != "" {
+			continue
+		}
+		rep, err := e.host.Report(ctx, g.Migration)
+		if err != nil || rep.Outcome == "" {
+			continue
+		}
+		e.outcome(name, rep)
+	}
+}
+
+// awaitOther waits for the end of a migration that is not ours. Where its guest stays, the
+// next round moves it.
+func (e *evacuation) awaitOther(ctx context.Context, name string) {
+	g := e.of(name)
+	rep, err := e.follow(ctx, g.Migration, func(migration.Phase) {})
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		e.set(name, func(x *Guest) { x.Reason = fmt.Sprintf("migration %s of it: %v", g.Migration, err) })
+	case rep.Outcome == migration.Completed && rep.From == e.name, rep.Outcome == migration.InDoubt, rep.Outcome == migration.Failed:
+		e.outcome(name, rep)
+	default:
+		pause(ctx, tryPause) // the guest is free in a moment
+	}
+}
+
+// move asks about guests and moves them.
+func (e *evacuation) move(ctx context.Context, guests []agent.GuestInfo) {
+	for _, g := range guests {
+		e.set(g.Name, func(x *Guest) { x.Migration = "" })
+	}
+	like := e.req.Like
+	like.Bandwidth = e.share(len(guests))
+	moves := Ask(ctx, e.host, guests, e.hosts, like, e.req.Width)
+	e.left = len(moves)
+	for _, m := range moves {
+		e.set(m.Guest, func(x *Guest) {
+			if len(m.To) == 0 {
+				x.Reason = m.Why
+				return
+			}
+			x.To, x.Predicted = m.To[0].Host, m.To[0].Predicted
+		})
+	}
+	if e.req.DryRun {
+		return
+	}
+	Each(ctx, e.req.Width, len(moves), func(i int) {
+		e.begin(ctx, moves[i])
+	})
+}
+
+// begin moves one guest to the best destination that does not refuse.
+func (e *evacuation) begin(ctx context.Context, m Move) {
+	e.mu.Lock()
+	e.left--
+	e.mu.Unlock()
+	for i, to := range m.To {
+		last := i == len(m.To)-1
+		e.set(m.Guest, func(x *Guest) { x.To, x.Predicted, x.Phase = to.Host, to.Predicted, "" })
+		refused := e.migrate(ctx, m.Guest, to, last)
+		if !refused || ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// migrate moves one guest to one host, and says whether it was refused. The refusal of the
+// last host is the guest's outcome.
+func (e *evacuation) migrate(ctx context.Context, name string, to Destination, last bool) (refused bool) {
+	req := e.req.Like
+	req.Guest, req.To = name, to.Host
+	e.mu.Lock()
+	req.Bandwidth = e.share(len(e.running) + 1 + e.left)
+	e.mu.Unlock()
+	ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), agentPatience) // what has begun must have a name
+	defer cancel()
+	id, err := e.host.Migrate(ask, req)
+	if err != nil {
+		if last {
+			e.set(name, func(x *Guest) { x.Outcome, x.Reason = migration.Refused, err.Error() })
+		}
+		return true
+	}
+	e.begun(ctx, id, true)
+	defer e.begun(ctx, id, false)
+	e.set(name, func(x *Guest) { x.Migration = id })
+	rep, err := e.follow(ctx, id, func(p migration.Phase) { e.set(name, func(x *Guest) { x.Phase = p }) })
+	switch {
+	case ctx.Err() != nil: // result says it
+	case err != nil:
+		e.set(name, func(x *Guest) {
+			x.Reason = fmt.Sprintf("what became of migration %s is not known: %v", id, err)
+		})
+	case rep.Outcome == migration.Refused && !last:
+		return true
+	default:
+		e.outcome(name, rep)
+	}
+	return false
+}
+
+// follow hears a migration's story until its outcome, also doubt, which nobody here ends.
+func (e *evacuation) follow(ctx context.Context, id string, phase func(migration.Phase)) (agent.Report, error) {
+	after, born, heard := 0, int64(0), time.Now()
+	seen := map[migration.Phase]bool{}
+	for {
+		part, err := e.host.Events(ctx, id, after)
+		if err == nil && part.Born != born && born != 0 { // its agent was started again
+			after = 0
+		}
+		if err == nil {
+			born, heard = part.Born, time.Now()
+		}
+		for _, ev := range part.Events {
+			after = ev.N
+			if ev.Kind == "phase" && !seen[ev.Phase] {
+				seen[ev.Phase] = true
+				phase(ev.Phase)
+			}
+		}
+		if err == nil {
+			rep, err := e.host.Report(ctx, id)
+			if err == nil && (part.Over || rep.Outcome == migration.InDoubt) {
+				return rep, nil
+			}
+		}
+		switch {
+		case ctx.Err() != nil:
+			return agent.Report{}, ctx.Err()
+		case time.Since(heard) > agentPatience:
+			return agent.Report{}, err
+		case err != nil:
+			pause(ctx, tryPause)
+		}
+	}
+}
+
+// begun counts the migrations under way in, and out, and gives each its share of the bandwidth.
+func (e *evacuation) begun(ctx context.Context, id string, on bool) {
+	e.mu.Lock()
+	if on {
+		e.running[id] = true
+	} else {
+		delete(e.running, id)
+	}
+	share := e.share(len(e.running) + e.left)
+	var others []string
+	for other := range e.running {
+		if other != id {
+			others = append(others, other)
+		}
+	}
+	e.mu.Unlock()
+	if e.req.Bandwidth == 0 || ctx.Err() != nil {
+		return
+	}
+	for _, other := range others {
+		e.host.SetBandwidth(ctx, other, share) //nolint:errcheck // it may have ended just now, or has a transfer that keeps its first limit
+	}
+}
+
+// share is the bandwidth of one of so many migrations that are under way or wait; 0: no limit.
+func (e *evacuation) share(n int) int64 {
+	if e.req.Bandwidth == 0 {
+		return 0
+	}
+	return max(e.req.Bandwidth/int64(max(min(n, e.req.Width), 1)), 1)
+}

@@ -1,0 +1,92 @@
+package lab
+
+import (
+	"context"
+
+	"godwit/agent"
+	"godwit/agent/evacuate"
+	"godwit/lab/scenario"
+	"godwit/migration"
+	"godwit/policy"
+)
+
+// evacuate moves every guest that is on the host, or the site's hosts, when the step is
+// due, each after its migrations that were asked for before; chosen as `godwit evacuate`
+// chooses, and as many at once.
+func (r *run) evacuate(ctx context.Context, step *scenario.Step) {
+	names := r.w.scenario.Hosts(step.Evacuate.Host)
+	for _, host := range names {
+		var turns []evacuee
+		for _, g := range r.w.scenario.Guests {
+			if a := r.w.agentOf(g.Name); a != nil && a.host.Name == host {
+				before, done := r.turn(g.Name)
+				turns = append(turns, evacuee{g, before, done})
+			}
+		}
+		if len(turns) > 0 {
+			r.wg.Go(func() { r.trouble(step, r.evacuateHost(ctx, host, step.Evacuate.To, names, turns)) })
+		}
+	}
+}
+
+// evacuee is a guest that leaves with others, and its turn.
+type evacuee struct {
+	scenario.Guest
+	before <-chan struct{}
+	done   func()
+}
+
+func (r *run) evacuateHost(ctx context.Context, host, to string, avoid []string, turns []evacuee) error {
+	var waiting []agent.GuestInfo
+	byName := map[string]evacuee{}
+	for _, t := range turns {
+		defer t.done()
+		if !comes(ctx, t.before) {
+			return ctx.Err()
+		}
+		if r.w.agentOf(t.Name).host.Name != host { // it has left
+			t.done()
+			continue
+		}
+		byName[t.Name] = t
+		waiting = append(waiting, agent.GuestInfo{Name: t.Name, Memory: t.Memory})
+	}
+	client := r.w.agents[host].client
+	info, err := client.Host(ctx)
+	if err != nil {
+		return err
+	}
+	hosts, err := evacuate.Destinations(info, to, avoid)
+	if err != nil {
+		return err
+	}
+	moves := chooseMoves(ctx, client, waiting, hosts)
+	evacuate.Each(ctx, policy.EvacuateWidth, len(moves), func(i int) {
+		t := byName[moves[i].Guest]
+		defer t.done()
+		r.migrate(ctx, &scenario.Migrate{
+			Guest: t.Name, To: moves[i].To[0].Host, Mode: "auto", Transfer: "auto", Network: t.Network, Downtime: migration.DefaultDowntime,
+		})
+	})
+	return nil
+}
+
+// chooseMoves asks where there is a choice. What nothing takes goes to the first host all
+// the same, whose refusal is its migration's outcome.
+func chooseMoves(ctx context.Context, client *agent.Client, guests []agent.GuestInfo, hosts []string) []evacuate.Move {
+	first := []evacuate.Destination{{Host: hosts[0]}}
+	var moves []evacuate.Move
+	if len(hosts) > 1 {
+		moves = evacuate.Ask(ctx, client, guests, hosts, migration.Request{Downtime: migration.DefaultDowntime}, policy.EvacuateWidth)
+	} else {
+		for _, g := range guests {
+			moves = append(moves, evacuate.Move{Guest: g.Name})
+		}
+	}
+	for i := range moves {
+		if len(moves[i].To) == 0 {
+			moves[i].To = first
+		}
+	}
+	return moves
+}
