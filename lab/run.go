@@ -62,16 +62,34 @@ var ErrUnusable = errors.New("the scenario cannot be run here")
 // error is for runs that did not get to time 0, which have no report, and for a report
 // that could not be kept.
 func Run(ctx context.Context, s *scenario.Scenario, opts Options) (*report.Report, error) {
+	if opts.Out != "" {
+		if err := clearOut(opts.Out); err != nil {
+			return nil, fmt.Errorf("%w: output directory: %w", ErrUnusable, err)
+		}
+	}
+	r, stopReaper, err := begin(ctx, s, opts)
+	if err != nil {
+		return nil, err
+	}
+	timedOut := r.carryOut(ctx)
+	rep := r.assemble(timedOut)
+	rep.Leftovers = r.w.close(stopReaper)
+	rep.Unmet = report.Check(s, rep)
+	if ctx.Err() != nil {
+		rep.Unmet = append(rep.Unmet, "the run was interrupted")
+	}
+	rep.OK = len(rep.Unmet) == 0
+	return rep, r.write(rep)
+}
+
+// begin builds the world of a scenario and gets it to time 0. On error everything is taken
+// down again; else the caller closes the world.
+func begin(ctx context.Context, s *scenario.Scenario, opts Options) (*run, func(), error) {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
 	if opts.Tell == nil {
 		opts.Tell = func(string) {}
-	}
-	if opts.Out != "" {
-		if err := clearOut(opts.Out); err != nil {
-			return nil, fmt.Errorf("%w: output directory: %w", ErrUnusable, err)
-		}
 	}
 	id := newID()
 	w := &world{
@@ -81,7 +99,7 @@ func Run(ctx context.Context, s *scenario.Scenario, opts Options) (*report.Repor
 	}
 	stopReaper, err := guard(id, w.dir)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnusable, err)
+		return nil, nil, fmt.Errorf("%w: %w", ErrUnusable, err)
 	}
 	r := &run{
 		w: w, opts: opts, queue: map[string]chan struct{}{}, reached: map[int]bool{},
@@ -90,19 +108,11 @@ func Run(ctx context.Context, s *scenario.Scenario, opts Options) (*report.Repor
 	if err := r.prepare(ctx); err != nil {
 		left := w.close(stopReaper)
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("the run was interrupted before it began%s", leftWords(left))
+			return nil, nil, fmt.Errorf("interrupted before all was built%s", leftWords(left))
 		}
-		return nil, fmt.Errorf("%w: %w%s", ErrUnusable, err, leftWords(left))
+		return nil, nil, fmt.Errorf("%w: %w%s", ErrUnusable, err, leftWords(left))
 	}
-	timedOut := r.carryOut(ctx)
-	rep := r.assemble(timedOut)
-	rep.Leftovers = w.close(stopReaper)
-	rep.Unmet = report.Check(s, rep)
-	if ctx.Err() != nil {
-		rep.Unmet = append(rep.Unmet, "the run was interrupted")
-	}
-	rep.OK = len(rep.Unmet) == 0
-	return rep, r.write(rep)
+	return r, stopReaper, nil
 }
 
 func leftWords(left []string) string {

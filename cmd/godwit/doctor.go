@@ -31,19 +31,20 @@ func newDoctor() *cobra.Command {
 		Long: `Says what this machine lacks, and what Godwit has on it: kernel state by its marks,
 taps, tunnels, inlets, guests' directories, disks, journals, each with what it belongs to.
 --clean removes what belongs to nothing: never what a guest, a lease or a migration
-under way uses, nor a QEMU or a disk that may be a guest's only one.`,
+under way uses, nor a QEMU or a disk that may be a guest's only one, nor a lab that runs.`,
 		Example: "  godwit doctor\n  godwit doctor --config /etc/godwit/agent.yaml --clean", Args: argsExactly(0, "no arguments"),
 		RunE: func(c *cobra.Command, _ []string) error {
-			found := examine(c)
+			var found []finding
 			if clean {
-				removed, err := lab.Down(c.Context(), nil)
+				labs, err := lab.Down(c.Context(), nil, false)
 				if err != nil {
 					return err
 				}
-				for _, id := range removed {
+				for _, id := range labs.Removed {
 					found = append(found, finding{"removed", true, "lab " + id})
 				}
 			}
+			found = append(examine(c), found...)
 			host, err := hostConfig(c, config)
 			if err != nil {
 				return err
@@ -60,7 +61,7 @@ under way uses, nor a QEMU or a disk that may be a guest's only one.`,
 			return sayFindings(c, found)
 		},
 	}
-	c.Flags().BoolVar(&clean, "clean", false, "remove what belongs to nothing, and every lab")
+	c.Flags().BoolVar(&clean, "clean", false, "remove what belongs to nothing, and what labs left that run no more")
 	c.Flags().StringVar(&config, "config", defaultConfig, "configuration file of this host's agent")
 	return c
 }
@@ -152,8 +153,22 @@ func examine(c *cobra.Command) []finding {
 	} else {
 		out = append(out, finding{"mptcp", true, "enabled"})
 	}
-	if ids, err := lab.Found(); err == nil && len(ids) > 0 {
-		out = append(out, finding{"leftovers", false, fmt.Sprintf("labs %v are here; if none runs, `godwit doctor --clean`", ids)})
+	return append(out, labsHere()...)
+}
+
+// labsHere are the labs that run, and those that were left.
+func labsHere() []finding {
+	ids, err := lab.Found()
+	if err != nil {
+		return []finding{{"labs", false, err.Error()}}
+	}
+	var out []finding
+	for _, id := range ids {
+		if pid, runs := lab.RunningLab(id); runs {
+			out = append(out, finding{"lab " + id, true, fmt.Sprintf("runs, kept by process %d; `godwit lab down %s` ends it", pid, id)})
+		} else {
+			out = append(out, finding{"lab " + id, false, "runs no more, and left something; `godwit doctor --clean` removes it"})
+		}
 	}
 	return out
 }

@@ -92,6 +92,8 @@ func tellGuest(w io.Writer, now time.Time, g evacuate.Guest) {
 		text = string(g.Outcome) + ": " + g.Reason
 	case g.Reason != "":
 		text = "stays: " + g.Reason
+	case g.Phase == migration.Check: // it has just begun
+		return
 	case g.Phase != "":
 		text = "phase " + string(g.Phase)
 	case g.To == "":

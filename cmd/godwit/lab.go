@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,15 +13,14 @@ import (
 	"godwit/lab/report"
 	"godwit/lab/report/live"
 	"godwit/lab/scenario"
-	"godwit/lab/topo"
 )
 
 func newLab() *cobra.Command {
 	c := &cobra.Command{
 		Use: "lab", Short: "real multi-site networks with real guests on this machine",
-		Example: "  godwit lab run examples/cross-subnet.yaml --out /tmp/run\n  godwit lab selftest",
+		Example: "  godwit lab run examples/cross-subnet.yaml --out /tmp/run\n  godwit lab up examples/cross-subnet.yaml\n  godwit lab selftest",
 	}
-	c.AddCommand(newLabRun(), newLabSelfTest(), newLabDown(), newLabCheck(), newLabFaults())
+	c.AddCommand(newLabRun(), newLabUp(), newLabDown(), newLabSelfTest(), newLabCheck(), newLabFaults())
 	return c
 }
 
@@ -139,7 +137,7 @@ func newLabSelfTest() *cobra.Command {
 			if asJSON(c) {
 				w = os.Stderr
 			}
-			results, err := topo.SelfTest(c.Context(), w)
+			results, err := lab.SelfTest(c.Context(), w)
 			if err != nil {
 				return err
 			}
@@ -150,35 +148,6 @@ func newLabSelfTest() *cobra.Command {
 				if !r.OK {
 					return errSaid
 				}
-			}
-			return err
-		},
-	}
-}
-
-func newLabDown() *cobra.Command {
-	return &cobra.Command{
-		Use: "down [ID]", Short: "remove what labs left on this machine",
-		Long: "Removes the namespaces, processes and files of a lab (by its four hex digits),\nor of every lab on this machine, running ones too.", Example: "  godwit lab down\n  godwit lab down 3f9a",
-		Args: cobra.MaximumNArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			for _, id := range args {
-				if !lab.ValidID(id) {
-					return usageError{fmt.Errorf("lab down %s: not a lab's id; it has four hex digits, such as 3f9a", id)}
-				}
-			}
-			if err := needRoot(); err != nil {
-				return err
-			}
-			removed, err := lab.Down(context.WithoutCancel(c.Context()), args)
-			if asJSON(c) {
-				return errors.Join(err, printJSON(c.OutOrStdout(), map[string]any{"removed": removed}))
-			}
-			for _, id := range removed {
-				fmt.Fprintln(c.OutOrStdout(), "removed lab", id)
-			}
-			if err == nil && len(removed) == 0 {
-				fmt.Fprintln(c.OutOrStdout(), "no lab is here")
 			}
 			return err
 		},

@@ -2,7 +2,6 @@ package topo
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -57,18 +56,16 @@ var trials = []trial{
 	{rtt: 20 * time.Millisecond, loss: 0.01},
 }
 
-// SelfTest builds a network of two sites, gives its links one property after the
+// SelfTest builds the lab id, a network of two sites, gives its links one property after the
 // other, measures what they do and prints a table to w. Its error says what could not
 // be measured; a link that is off the mark is a result that is not OK. It takes about
 // 70 s and leaves nothing behind.
-func SelfTest(ctx context.Context, w io.Writer) ([]Result, error) {
-	return selfTest(ctx, w, trials)
+func SelfTest(ctx context.Context, id string, w io.Writer) ([]Result, error) {
+	return selfTest(ctx, id, w, trials)
 }
 
-func selfTest(ctx context.Context, w io.Writer, trials []trial) (results []Result, err error) {
-	var id [2]byte
-	_, _ = rand.Read(id[:])
-	t, err := Build(ctx, Spec{ID: fmt.Sprintf("%x", id), Sites: []Site{
+func selfTest(ctx context.Context, id string, w io.Writer, trials []trial) (results []Result, err error) {
+	t, err := Build(ctx, Spec{ID: id, Sites: []Site{
 		{Name: "a", GuestV4: netip.MustParsePrefix("10.1.1.0/24"), Uplinks: []Uplink{{Name: "wan"}}},
 		{Name: "b", GuestV4: netip.MustParsePrefix("10.2.1.0/24"), Uplinks: []Uplink{{Name: "wan"}}},
 	}})

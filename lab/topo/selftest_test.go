@@ -20,7 +20,7 @@ func TestSelfTest(t *testing.T) {
 		some = trials
 	}
 	var out strings.Builder
-	results, err := selfTest(t.Context(), &out, some)
+	results, err := selfTest(t.Context(), testID(90), &out, some)
 	t.Log("\n" + out.String())
 	if err != nil {
 		t.Fatal(err)
@@ -32,7 +32,7 @@ func TestSelfTest(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
-	if _, err := selfTest(ctx, &out, some); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := selfTest(ctx, testID(90), &out, some); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a selftest whose context ends: %v", err)
 	}
 }

@@ -1,0 +1,98 @@
+package lab
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"godwit/internal/child"
+)
+
+// What is left over goes; what runs goes only when it is named, or all is meant.
+func TestChooseLabs(t *testing.T) {
+	found := []string{"aaaa", "bbbb", "cccc"}
+	runs := func(id string) bool { return id == "bbbb" }
+	for _, c := range []struct {
+		name                  string
+		named                 []string
+		all                   bool
+		chosen, left, unknown []string
+	}{
+		{"no id", nil, false, []string{"aaaa", "cccc"}, []string{"bbbb"}, nil},
+		{"all", nil, true, found, nil, nil},
+		{"one that was left", []string{"aaaa"}, false, []string{"aaaa"}, nil, nil},
+		{"one that runs", []string{"bbbb"}, false, []string{"bbbb"}, nil, nil},
+		{"one that is not there", []string{"dddd"}, false, nil, nil, []string{"dddd"}},
+		{"a path", []string{"../x"}, false, nil, nil, []string{"../x"}},
+	} {
+		chosen, left, unknown := choose(found, c.named, c.all, runs)
+		if !slices.Equal(chosen, c.chosen) || !slices.Equal(left, c.left) || !slices.Equal(unknown, c.unknown) {
+			t.Errorf("%s: %v, %v, %v; want %v, %v, %v", c.name, chosen, left, unknown, c.chosen, c.left, c.unknown)
+		}
+	}
+}
+
+func init() { child.Register("keeps-a-lab", keepsALab) }
+
+// keepsALab is a process that keeps the lab of its argument until it is killed.
+func keepsALab(args []string) int {
+	if _, err := guard(args[0], args[1]); err != nil {
+		return 1
+	}
+	time.Sleep(time.Hour)
+	return 0
+}
+
+// A lab runs for as long as the process lives that keeps it, also when that is killed.
+func TestKeeper(t *testing.T) {
+	id := newID()
+	dir := filepath.Join(t.TempDir(), "godwit-lab-"+id)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if pid, ok := keeper(id); ok {
+		t.Fatalf("before it began: process %d", pid)
+	}
+	cmd := child.Command("keeps-a-lab", id, dir)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { end(cmd) })
+	eventually(t, "the process that keeps it", func() bool {
+		pid, ok := keeper(id)
+		return ok && pid == cmd.Process.Pid
+	})
+	end(cmd)
+	eventually(t, "no process, and its files gone", func() bool {
+		_, ok := keeper(id)
+		_, err := os.Stat(dir)
+		return !ok && os.IsNotExist(err)
+	})
+
+	stop, err := guard(id, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "this process", func() bool { pid, ok := keeper(id); return ok && pid == os.Getpid() })
+	stop()
+	if pid, ok := keeper(id); ok {
+		t.Errorf("after its end: process %d", pid)
+	}
+}
+
+func end(cmd *exec.Cmd) {
+	cmd.Process.Kill() //nolint:errcheck // it may have ended
+	cmd.Wait()         //nolint:errcheck // it was killed
+}
+
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for until := time.Now().Add(30 * time.Second); !holds(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatalf("not in 30 s: %s", what)
+		}
+	}
+}
