@@ -67,8 +67,8 @@ type Report struct {
 	FirstTick      *Tick               `json:"first_tick,omitempty"` // at the destination
 	QEMUDowntimeMS *float64            `json:"qemu_downtime_ms"`
 	Rounds         int                 `json:"rounds"`
-	MemoryBytes    int64               `json:"memory_bytes"` // of the guest's memory
-	WireBytes      map[string]int64    `json:"wire_bytes_by_path"`
+	MemoryBytes    int64               `json:"memory_bytes"`       // of the guest's memory
+	WireBytes      map[string]int64    `json:"wire_bytes_by_path"` // null before anything is counted, and where an agent's end lost the count
 	DiskBytes      int64               `json:"disk_wire_bytes"`
 	Held           *int64              `json:"held_packets"`
 	TunnelUp       int64               `json:"tunnel_up"`
@@ -158,7 +158,7 @@ func newRecord(host string, plan migration.Plan, now time.Time) *Record {
 		host: host, plan: plan, wake: make(chan struct{}), born: time.Now().UnixNano(),
 		report: Report{
 			ID: plan.ID, Guest: plan.Guest, Epoch: plan.Epoch, From: plan.From, To: plan.To, Mode: plan.Mode,
-			Transfer: plan.Transfer, Network: plan.Network, Requested: now.UnixNano(), WireBytes: map[string]int64{},
+			Transfer: plan.Transfer, Network: plan.Network, Requested: now.UnixNano(),
 		},
 	}
 }

@@ -57,23 +57,22 @@ func (r *run) migrationReport(m *move) report.Migration {
 	}
 	out.Connections = r.connections(m)
 	if m.report == nil {
-		out.Outcome = report.Refused
 		if m.refusal != nil {
-			out.Reason = m.refusal.Text
-		} else {
-			out.Outcome, out.Reason = report.InDoubt, "no outcome was heard before the run ended"
+			out.Outcome, out.Reason = report.Refused, m.refusal.Text
+			return whyNull(out, "the migration did not begin: "+out.Reason)
 		}
-		return whyNull(out, "the migration did not begin: "+out.Reason)
+		out.Outcome, out.Reason = m.standing()
+		return whyNull(out, out.Reason)
 	}
 	rep := m.report
 	out.From, out.To = rep.From, rep.To
 	out.Mode, out.Transfer, out.Network = rep.Mode, rep.Transfer, rep.Network
-	out.Outcome = string(rep.Outcome)
+	out.Outcome = report.Outcome(rep.Outcome)
 	if rep.Problem != nil {
 		out.Reason = rep.Problem.Text
 	}
 	if out.Outcome == "" {
-		out.Outcome, out.Reason = report.InDoubt, fmt.Sprintf("the run ended while it was in phase %s", m.phase)
+		out.Outcome, out.Reason = m.standing()
 	}
 	out.TotalS, out.MigrationS = since(rep.Requested, rep.Ended), since(rep.Requested, rep.Resumed)
 	out.MemoryS = since(rep.Requested, rep.MemoryDone)
@@ -108,7 +107,26 @@ func (r *run) migrationReport(m *move) report.Migration {
 	if rep.Outcome == migration.Completed {
 		return whyNull(out, "the agents did not tell it; see notes")
 	}
-	return whyNull(out, "the migration ended before it could be measured: "+out.Outcome)
+	return whyNull(out, "the migration ended before it could be measured: "+out.Outcome.Word())
+}
+
+// standing is how a migration stands that its source's agent told no outcome of before the
+// run ended. It is completed where its destination says so; in doubt only where an agent
+// does, and not because the lab has not heard. Else it has no outcome yet: the reason says
+// how far it was.
+func (m *move) standing() (report.Outcome, string) {
+	phase := "the run ended while it was in phase " + string(cmp.Or(m.phase, migration.Check))
+	switch {
+	case m.there != nil && m.there.Outcome == migration.Completed:
+		return report.Completed, "so its destination says; its source's agent told no outcome before the run ended"
+	case m.report != nil && m.report.Resumed != 0, m.there != nil && m.there.Resumed != 0:
+		return "", phase + ": the guest runs at the destination"
+	case m.report == nil && m.there == nil:
+		return "", phase + ", and neither agent answered"
+	case m.report == nil:
+		return "", phase + ", and its source's agent did not answer"
+	}
+	return "", phase
 }
 
 // criticalPath are the agents' timed steps in the order of their beginning, and what
@@ -147,10 +165,15 @@ func (r *run) fillBytes(out *report.Migration, rep *agent.Report) {
 	if rep.MemoryBytes > 0 {
 		out.MemoryBytes = &rep.MemoryBytes
 	}
-	out.DiskWireBytes = &rep.DiskBytes
-	if rep.WireBytes == nil {
+	switch {
+	case rep.WireBytes == nil && !sent(rep):
+		why := "it ended before it sent memory or disks, from when on bytes are counted"
+		out.WhyNull["wire_bytes"], out.WhyNull["disk_wire_bytes"] = why, why
+	case rep.WireBytes == nil:
+		out.DiskWireBytes = &rep.DiskBytes
 		out.WhyNull["wire_bytes"] = "the source's agent was started again"
-	} else if rep.Outcome != migration.Refused {
+	default:
+		out.DiskWireBytes = &rep.DiskBytes
 		var sum int64
 		for _, n := range rep.WireBytes {
 			sum += n
@@ -177,6 +200,11 @@ func (r *run) fillPhases(out *report.Migration, rep *agent.Report) {
 	} else if rep.TunnelUp != 0 {
 		out.WhyNull["tunnel_s"] = "the tunnel was still there at the end of the run"
 	}
+}
+
+// sent says whether a migration came as far as to send memory or disks.
+func sent(rep *agent.Report) bool {
+	return slices.ContainsFunc(rep.Phases, func(p agent.PhaseSpan) bool { return p.Name != migration.Check && p.Name != migration.Prepare })
 }
 
 // fillNetwork fills in what clients and edges saw.

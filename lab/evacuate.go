@@ -41,8 +41,8 @@ func (r *run) evacuateHost(ctx context.Context, host, to string, avoid []string,
 	byName := map[string]evacuee{}
 	for _, t := range turns {
 		defer t.done()
-		if !comes(ctx, t.before) {
-			return ctx.Err()
+		if !r.comes(ctx, t.before) {
+			return context.Canceled
 		}
 		if r.w.agentOf(t.Name).host.Name != host { // it has left
 			t.done()
@@ -64,9 +64,11 @@ func (r *run) evacuateHost(ctx context.Context, host, to string, avoid []string,
 	evacuate.Each(ctx, policy.EvacuateWidth, len(moves), func(i int) {
 		t := byName[moves[i].Guest]
 		defer t.done()
-		r.migrate(ctx, &scenario.Migrate{
-			Guest: t.Name, To: moves[i].To[0].Host, Mode: "auto", Transfer: "auto", Network: t.Network, Downtime: migration.DefaultDowntime,
-		})
+		if r.due(ctx, 0) {
+			r.migrate(ctx, &scenario.Migrate{
+				Guest: t.Name, To: moves[i].To[0].Host, Mode: "auto", Transfer: "auto", Network: t.Network, Downtime: migration.DefaultDowntime,
+			})
+		}
 	})
 	return nil
 }

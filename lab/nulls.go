@@ -15,6 +15,7 @@ import (
 // whyNull gives every number that is missing its reason.
 func whyNull(m report.Migration, reason string) report.Migration {
 	for name, missing := range map[string]bool{
+		"outcome": m.Outcome == "",
 		"total_s": m.TotalS == nil, "migration_s": m.MigrationS == nil, "memory_s": m.MemoryS == nil,
 		"vm_downtime_ms": m.VMDowntimeMS == nil, "qemu_downtime_ms": m.QEMUDowntimeMS == nil,
 		"network_downtime_ms": m.NetworkDowntimeMS == nil, "rounds": m.Rounds == nil, "memory_bytes": m.MemoryBytes == nil,

@@ -37,6 +37,7 @@ type run struct {
 	faults linkFaults
 	cpu    processors
 	wg     sync.WaitGroup
+	ending chan struct{} // closed when the end of the run begins: no step does any more
 
 	mu       sync.Mutex
 	moves    []*move
@@ -104,8 +105,17 @@ func begin(ctx context.Context, s *scenario.Scenario, opts Options) (*run, func(
 	r := &run{
 		w: w, opts: opts, queue: map[string]chan struct{}{}, reached: map[int]bool{},
 		results: map[string]traffic.Result{}, flows: map[string]*flowTrace{}, addrs: map[string]map[netip.Addr]bool{},
+		ending: make(chan struct{}),
 	}
-	if err := r.prepare(ctx); err != nil {
+	// What is begun here lives to the end of the run: one that is interrupted is measured, too.
+	var life context.Context
+	life, w.leave = context.WithCancel(context.WithoutCancel(ctx))
+	interrupted := context.AfterFunc(ctx, w.leave)
+	err = r.prepare(life)
+	if !interrupted() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
 		left := w.close(stopReaper)
 		if ctx.Err() != nil {
 			return nil, nil, fmt.Errorf("interrupted before all was built%s", leftWords(left))
@@ -154,26 +164,27 @@ func (r *run) prepare(ctx context.Context) error {
 // carryOut runs the steps from time 0 to the end; timedOut says that the run met
 // its limit.
 func (r *run) carryOut(ctx context.Context) (timedOut bool) {
-	ctx, cancel := context.WithCancel(ctx)
+	life, cancel := context.WithCancel(context.WithoutCancel(ctx)) // of what is under way, which the end calls off in its own way
 	defer cancel()
 	r.zero = time.Now()
 	r.tell("time 0")
 	limit := time.NewTimer(r.w.scenario.End.Timeout)
 	defer limit.Stop()
-	r.startLater(ctx)
-	r.wg.Go(func() { r.balance(ctx) })
+	r.startLater(life)
+	r.wg.Go(func() { r.balance(life) })
 	if r.opts.Costs {
-		r.wg.Go(func() { r.cpu.follow(ctx, r.w.namespaces()) })
+		r.wg.Go(func() { r.cpu.follow(life, r.w.namespaces()) })
 	}
 	if r.opts.Live != nil {
-		r.wg.Go(func() { r.live(ctx) })
+		r.wg.Go(func() { r.live(life) })
 	}
 	scheduled := make(chan struct{})
 	r.wg.Go(func() {
-		r.schedule(ctx)
+		r.schedule(life)
 		close(scheduled)
 	})
 	timedOut = r.awaitEnd(ctx, scheduled, limit.C)
+	close(r.ending)
 	r.callOff()
 	r.stopTraffic()
 	cancel()

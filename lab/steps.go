@@ -23,7 +23,7 @@ func (r *run) schedule(ctx context.Context) {
 		if step.At.Triggered() {
 			continue
 		}
-		if !pause(ctx, time.Until(r.zero.Add(step.At.Time))) {
+		if !r.due(ctx, time.Until(r.zero.Add(step.At.Time))) {
 			return
 		}
 		r.do(ctx, step)
@@ -45,7 +45,7 @@ func (r *run) phaseBegan(ctx context.Context, m *move, phase migration.Phase) {
 			continue
 		}
 		r.begin(func() {
-			if pause(ctx, step.At.Plus) {
+			if r.due(ctx, step.At.Plus) {
 				r.do(ctx, step)
 				return
 			}
@@ -53,6 +53,22 @@ func (r *run) phaseBegan(ctx context.Context, m *move, phase migration.Phase) {
 			defer r.mu.Unlock()
 			r.reached[i] = false
 		})
+	}
+}
+
+// due waits until it is time for a step, and says whether the run has not come to its end
+// before.
+func (r *run) due(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+	case <-r.ending:
+	case <-ctx.Done():
+	}
+	select {
+	case <-r.ending:
+		return false
+	default:
+		return ctx.Err() == nil
 	}
 }
 
@@ -137,17 +153,16 @@ func (r *run) turn(guest string) (before <-chan struct{}, done func()) {
 	})
 }
 
-// comes waits for a turn, and says whether ctx still lives.
-func comes(ctx context.Context, before <-chan struct{}) bool {
-	if before == nil {
-		return ctx.Err() == nil
+// comes waits for a turn, and says whether the run has not come to its end before.
+func (r *run) comes(ctx context.Context, before <-chan struct{}) bool {
+	if before != nil {
+		select {
+		case <-before:
+		case <-r.ending:
+		case <-ctx.Done():
+		}
 	}
-	select {
-	case <-before:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return r.due(ctx, 0)
 }
 
 // queueMigrate begins a migration, after the one of the same guest that is under way.
@@ -155,7 +170,7 @@ func (r *run) queueMigrate(ctx context.Context, step *scenario.Migrate) {
 	before, done := r.turn(step.Guest)
 	r.wg.Go(func() {
 		defer done()
-		if comes(ctx, before) {
+		if r.comes(ctx, before) {
 			r.migrate(ctx, step)
 		}
 	})

@@ -2,14 +2,17 @@ package lab
 
 import (
 	"context"
+	"encoding/json"
 	"net"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"godwit/agent"
+	"godwit/lab/report"
 	"godwit/lab/scenario"
 	"godwit/lab/topo"
 	"godwit/migration"
@@ -23,7 +26,7 @@ func aRun(steps ...scenario.Step) *run {
 	}
 	return &run{
 		w: &world{scenario: s, topo: &topo.Topo{}, agents: map[string]*hostAgent{}, where: map[string]string{}}, opts: Options{Tell: func(string) {}},
-		zero: time.Now(), reached: map[int]bool{}, queue: map[string]chan struct{}{},
+		zero: time.Now(), reached: map[int]bool{}, queue: map[string]chan struct{}{}, ending: make(chan struct{}),
 	}
 }
 
@@ -52,6 +55,119 @@ func TestTheEndWaitsForStepsAfterAPhase(t *testing.T) {
 	r.wg.Wait()
 	if !timedOut || len(r.steps) != 0 || len(r.unreached()) != 1 {
 		t.Errorf("timed out %v, %d steps done, unreached: %v", timedOut, len(r.steps), r.unreached())
+	}
+}
+
+// aSlowAgent is an agent whose migration goes on until it is called off; begun is closed
+// when it was asked for.
+func aSlowAgent(t *testing.T) (client *agent.Client, begun chan struct{}) {
+	t.Helper()
+	begun, aborted := make(chan struct{}), make(chan struct{})
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/migrations", func(w http.ResponseWriter, _ *http.Request) {
+		w.Write([]byte(`{"id":"m-00000001"}`)) //nolint:errcheck // the client tells
+		close(begun)
+	})
+	mux.HandleFunc("POST /v1/migrations/{id}/abort", func(http.ResponseWriter, *http.Request) {
+		close(aborted)
+	})
+	mux.HandleFunc("GET /v1/migrations/{id}/events", func(w http.ResponseWriter, q *http.Request) {
+		select {
+		case <-aborted:
+			w.Write([]byte(`{"over":true,"born":1}`)) //nolint:errcheck // the client tells
+		case <-q.Context().Done():
+		}
+	})
+	mux.HandleFunc("GET /v1/migrations/{id}", func(w http.ResponseWriter, _ *http.Request) {
+		<-aborted
+		w.Write([]byte(`{"outcome":"aborted","problem":{"code":"asked","text":"aborted on request"}}`)) //nolint:errcheck // the client tells
+	})
+	socket := filepath.Join(t.TempDir(), "agent.sock")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
+	go server.Serve(listener) //nolint:errcheck // it ends with the test
+	t.Cleanup(func() { server.Close() })
+	return agent.NewClient(socket), begun
+}
+
+// What is under way when a run is interrupted is called off, and has the outcome that its
+// agent tells: none of the lab's making. A migration that waits for its turn does not begin
+// any more.
+func TestInterruptedRun(t *testing.T) {
+	step := scenario.Step{Migrate: &scenario.Migrate{Guest: "web", To: "a"}}
+	r := aRun(step, step)
+	client, begun := aSlowAgent(t)
+	r.w.agents["a"] = &hostAgent{host: topo.Host{Name: "a"}, client: client}
+	r.w.where["web"] = "a"
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-begun; cancel() }()
+	if r.carryOut(ctx) {
+		t.Error("it met its time limit")
+	}
+	if len(r.moves) != 1 {
+		t.Fatalf("%d migrations", len(r.moves))
+	}
+	if got := r.migrationReport(r.moves[0]); got.Outcome != report.Aborted || got.Reason != "aborted on request" {
+		t.Errorf("%q, %s", got.Outcome, got.Reason)
+	}
+}
+
+// An outcome is in doubt where an agent says so; where nobody answers it is not known.
+func TestStanding(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		report, there *agent.Report
+		outcome       report.Outcome
+		reason        string
+	}{
+		{"nobody answers", nil, nil, "", "phase copy, and neither agent answered"},
+		{"its destination has it", nil, &agent.Report{Outcome: migration.Completed}, report.Completed, "so its destination says"},
+		{"it runs there", nil, &agent.Report{Resumed: 5}, "", "the guest runs at the destination"},
+		{"its source is silent", nil, &agent.Report{}, "", "its source's agent did not answer"},
+		{"handed over", &agent.Report{Resumed: 5}, nil, "", "the guest runs at the destination"},
+		{"being undone", &agent.Report{}, &agent.Report{}, "", "phase copy"},
+	} {
+		m := &move{phase: migration.Copy, report: c.report, there: c.there}
+		if outcome, reason := m.standing(); outcome != c.outcome || !strings.Contains(reason, c.reason) {
+			t.Errorf("%s: %q, %s", c.name, outcome, reason)
+		}
+	}
+	data, err := json.Marshal(report.Migration{})
+	if err != nil || !strings.Contains(string(data), `"outcome":null`) {
+		t.Errorf("%s, %v", data, err)
+	}
+}
+
+// What was not counted is null, also where it would be nothing.
+func TestBytesNotCounted(t *testing.T) {
+	r := aRun()
+	phases := func(names ...migration.Phase) []agent.PhaseSpan {
+		var out []agent.PhaseSpan
+		for _, n := range names {
+			out = append(out, agent.PhaseSpan{Name: n})
+		}
+		return out
+	}
+	for _, c := range []struct {
+		name string
+		rep  agent.Report
+		want *int64
+		why  string
+	}{
+		{"aborted in check", agent.Report{Outcome: migration.Aborted, Phases: phases(migration.Check)}, nil, "before it sent"},
+		{"refused by a hook", agent.Report{Outcome: migration.Refused, Phases: phases(migration.Check)}, nil, "before it sent"},
+		{"aborted in prepare", agent.Report{Outcome: migration.Aborted, Phases: phases(migration.Check, migration.Prepare)}, nil, "before it sent"},
+		{"nothing was sent", agent.Report{Outcome: migration.Aborted, Phases: phases(migration.Check, migration.Copy), WireBytes: map[string]int64{}}, new(int64), ""},
+		{"the count was lost", agent.Report{Outcome: migration.Completed, Phases: phases(migration.Check, migration.Copy)}, nil, "started again"},
+	} {
+		m := &move{guest: "web", from: "a", to: "a", step: &scenario.Migrate{}, report: &c.rep}
+		got := r.migrationReport(m)
+		if (got.WireBytes == nil) != (c.want == nil) || !strings.Contains(got.WhyNull["wire_bytes"], c.why) || got.WireBytes != nil && *got.WireBytes != *c.want {
+			t.Errorf("%s: %v, %s", c.name, got.WireBytes, got.WhyNull["wire_bytes"])
+		}
 	}
 }
 

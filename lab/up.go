@@ -59,7 +59,7 @@ func Up(ctx context.Context, s *scenario.Scenario, opts Options, steps bool, rea
 	}
 	standing := r.standing(ctx)
 	r.zero = time.Now()
-	within, cancel := context.WithCancel(ctx)
+	within, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	r.startLater(within)
 	if r.opts.Live != nil {
@@ -70,6 +70,7 @@ func Up(ctx context.Context, s *scenario.Scenario, opts Options, steps bool, rea
 		r.wg.Go(func() { r.schedule(within) })
 	}
 	<-ctx.Done()
+	close(r.ending)
 	r.tell("taking the lab down")
 	r.callOff()
 	cancel()

@@ -30,6 +30,7 @@ type move struct {
 	started  map[migration.Phase]time.Time
 	events   []agent.Event
 	report   *agent.Report
+	there    *agent.Report      // what the destination told at the end, of one without an outcome
 	refusal  *migration.Problem // of a request that never began
 	progress agent.CopyProgress
 	wire     []wireSample
@@ -145,34 +146,64 @@ func (r *run) follow(ctx context.Context, host *hostAgent, m *move) {
 // callOffTime bounds what the end of a run waits for migrations that it calls off.
 const callOffTime = 5 * time.Second
 
-// callOff ends the migrations that are under way when the run ends, as a person would
-// who wants no more of it: what can be undone is undone, and each has its true outcome.
+// lastWordTime bounds the questions what became of those that have no outcome then.
+const lastWordTime = 3 * time.Second
+
+// callOff ends the migrations that are under way when the run ends, also by an
+// interruption, as a person would who wants no more of it: what can be undone is undone, and
+// each has its true outcome. Of what has none by then, both hosts are asked how it stands.
 func (r *run) callOff() {
-	ctx, cancel := context.WithTimeout(context.Background(), callOffTime) // also when the run was interrupted
-	defer cancel()
 	r.mu.Lock()
 	moves := slices.Clone(r.moves)
 	r.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), callOffTime)
+	defer cancel()
 	for _, m := range moves {
 		select {
 		case <-m.answered:
 		case <-ctx.Done():
+		}
+		if m.ended() || !m.began() {
 			continue
 		}
-		if m.ended() || m.id == "" {
-			continue
-		}
-		host := r.w.agents[m.from]
-		if err := host.client.Abort(ctx, m.id); err != nil { // it has been handed over, or nobody answers
+		if err := r.w.agents[m.from].client.Abort(ctx, m.id); err != nil { // it has been handed over, or nobody answers
 			r.tell("the run ends: " + err.Error())
 		}
+	}
+	for _, m := range moves {
 		select {
 		case <-m.done:
 		case <-ctx.Done():
 		}
-		if rep, err := host.client.Report(ctx, m.id); err == nil && !m.ended() {
-			m.set(&rep)
+	}
+	last, stop := context.WithTimeout(context.Background(), lastWordTime)
+	defer stop()
+	for _, m := range moves {
+		if !m.ended() && m.began() {
+			r.lastWord(last, m)
 		}
+	}
+}
+
+// began says whether the migration has been answered with its id.
+func (m *move) began() bool {
+	select {
+	case <-m.answered:
+		return m.id != ""
+	default:
+		return false
+	}
+}
+
+// lastWord asks both hosts how a migration stands that has no outcome.
+func (r *run) lastWord(ctx context.Context, m *move) {
+	if rep, err := r.w.agents[m.from].client.Report(ctx, m.id); err == nil {
+		m.set(&rep)
+	}
+	if rep, err := r.w.agents[r.resolve(m)].client.Report(ctx, m.id); err == nil {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.there = &rep
 	}
 }
 

@@ -45,6 +45,8 @@ type world struct {
 	comparing bool // see CompareVariable
 	exact     bool // nothing that makes a switch longer: not compared
 
+	leave func() // ends what its making began and is still alive, such as clients; may be nil
+
 	mu      sync.Mutex
 	agents  map[string]*hostAgent      // by host
 	where   map[string]string          // guest → host that runs it
@@ -328,6 +330,9 @@ func (w *world) close(stopReaper func()) []string {
 	}
 	for _, c := range w.clients {
 		c.Close()
+	}
+	if w.leave != nil {
+		w.leave()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()

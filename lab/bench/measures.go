@@ -14,7 +14,7 @@ func last(name, unit, key string, of func(report.Migration) *float64) Measure {
 		}
 		m := r.Migrations[len(r.Migrations)-1]
 		if m.Outcome != report.Completed {
-			return nil, m.Outcome + ": " + m.Reason
+			return nil, m.Outcome.Word() + ": " + m.Reason
 		}
 		return of(m), m.WhyNull[key]
 	}}

@@ -30,7 +30,7 @@ func outcomeCard(r *Report) card {
 	c := card{Label: "Migrations", Value: fmt.Sprintf("%d of %d", done, len(r.Migrations)), Note: "completed", Class: "good"}
 	for _, m := range r.Migrations {
 		if m.Outcome != Completed {
-			c.Class, c.Note = "bad", m.Outcome
+			c.Class, c.Note = "bad", m.Outcome.Word()
 		}
 	}
 	if len(r.Migrations) == 0 {

@@ -95,10 +95,10 @@ func (c *checker) migrations(e scenario.Expect) {
 	}
 	for i := range seen {
 		want := e.Outcomes[min(i, len(e.Outcomes)-1)]
-		if seen[i].Outcome == want {
+		if string(seen[i].Outcome) == want {
 			continue
 		}
-		line := fmt.Sprintf("migrations: %s %s, expected %s", label(i, &seen[i]), seen[i].Outcome, want)
+		line := fmt.Sprintf("migrations: %s %s, expected %s", label(i, &seen[i]), seen[i].Outcome.Word(), want)
 		if seen[i].Reason != "" {
 			line += ": " + seen[i].Reason
 		}

@@ -81,7 +81,7 @@ func (p *picture) phases(guest string, top float64) int {
 			}
 		}
 		if m.Outcome != Completed {
-			p.body.label(p.x(m.endS())+4, top+15, "bad", "", m.Outcome)
+			p.body.label(p.x(m.endS())+4, top+15, "bad", "", m.Outcome.Word())
 		}
 	}
 	return rows

@@ -24,6 +24,7 @@ func (m *Migration) numbers() map[string]bool {
 		"total_s": m.TotalS != nil, "migration_s": m.MigrationS != nil, "memory_s": m.MemoryS != nil,
 		"vm_downtime_ms": m.VMDowntimeMS != nil, "qemu_downtime_ms": m.QEMUDowntimeMS != nil,
 		"network_downtime_ms": m.NetworkDowntimeMS != nil, "rounds": m.Rounds != nil,
+		"outcome":      m.Outcome != "",
 		"memory_bytes": m.MemoryBytes != nil, "wire_bytes": m.WireBytes != nil, "disk_wire_bytes": m.DiskWireBytes != nil,
 		"held_packets": m.HeldPackets != nil, "dropped_packets": m.DroppedPackets != nil,
 		"link_drops": m.LinkDrops != nil, "tunnel_s": m.TunnelS != nil, "switched_s": m.SwitchedS != nil, "predicted": m.Predicted != nil, "connections": m.Connections != nil,

@@ -34,13 +34,32 @@ type Report struct {
 	Series    *Series           `json:"series,omitempty"`  // for the picture
 }
 
+// Outcome is one of those below, or "", null in JSON: the run ended before there was one.
+type Outcome string
+
+// MarshalJSON writes it.
+func (o Outcome) MarshalJSON() ([]byte, error) {
+	if o == "" {
+		return []byte("null"), nil
+	}
+	return json.Marshal(string(o))
+}
+
+// Word is for a person.
+func (o Outcome) Word() string {
+	if o == "" {
+		return "without outcome"
+	}
+	return string(o)
+}
+
 // The outcomes of a migration.
 const (
-	Completed = "completed"
-	Aborted   = "aborted"  // the guest runs at the source
-	Refused   = "refused"  // it never began
-	InDoubt   = "in_doubt" // neither side may start it yet
-	Failed    = "failed"   // the guest is lost
+	Completed Outcome = "completed"
+	Aborted   Outcome = "aborted"  // the guest runs at the source
+	Refused   Outcome = "refused"  // it never began
+	InDoubt   Outcome = "in_doubt" // neither side may start it yet
+	Failed    Outcome = "failed"   // the guest is lost
 )
 
 // Migration is what one move of a guest took.
@@ -48,7 +67,7 @@ type Migration struct {
 	Guest             string           `json:"guest"`
 	From              string           `json:"from"`
 	To                string           `json:"to"`
-	Outcome           string           `json:"outcome"`
+	Outcome           Outcome          `json:"outcome"`
 	Mode              string           `json:"mode"`
 	Transfer          string           `json:"transfer"`
 	Network           string           `json:"network"`

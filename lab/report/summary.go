@@ -65,7 +65,7 @@ func summaryMoves(b *strings.Builder, r *Report, c paint) {
 		if m.Connections != nil && m.Outcome == Completed {
 			moved = fmt.Sprintf("%d/%d", m.Connections.Moved, m.Connections.Total)
 		}
-		rows = append(rows, []string{m.Guest + " " + m.From + " → " + m.To, m.Outcome, seconds(m.MigrationS), milliseconds(m.VMDowntimeMS),
+		rows = append(rows, []string{m.Guest + " " + m.From + " → " + m.To, m.Outcome.Word(), seconds(m.MigrationS), milliseconds(m.VMDowntimeMS),
 			milliseconds(m.NetworkDowntimeMS), size(m.WireBytes), count(m.DroppedPackets), moved})
 	}
 	columns(b, rows, 2, c)

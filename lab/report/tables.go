@@ -39,9 +39,9 @@ func migrationTable(r *Report) table {
 		if c == nil {
 			c = &Connections{}
 		}
-		outcome := cell{Text: m.Outcome, Class: "good"}
+		outcome := cell{Text: m.Outcome.Word(), Class: "good"}
 		if m.Outcome != Completed {
-			outcome = cell{Text: m.Outcome, Class: "bad", Hint: m.Reason}
+			outcome = cell{Text: m.Outcome.Word(), Class: "bad", Hint: m.Reason}
 		}
 		t.Rows = append(t.Rows, []cell{{Text: strconv.Itoa(i + 1), Class: "num"}, {Text: m.Guest}, {Text: m.From + " → " + m.To}, outcome,
 			{Text: strings.Join([]string{m.Mode, m.Transfer, m.Network}, ", ")},
