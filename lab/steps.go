@@ -114,7 +114,7 @@ func (r *run) do(ctx context.Context, step *scenario.Step) {
 	case step.Degrade != nil:
 		err = r.link(ctx, step.Degrade.Site, step.Degrade.Uplink, step.Degrade.For, done, degrade(step.Degrade))
 	case step.Kill != nil:
-		err = r.kill(ctx, step.Kill)
+		err = r.kill(ctx, step)
 	case step.Exec != nil:
 		r.begin(func() { r.trouble(step, r.exec(ctx, step.Exec)) })
 	case step.Evacuate != nil:
@@ -285,9 +285,10 @@ func degrade(d *scenario.Degrade) func(*wan.Link) {
 }
 
 // kill ends an agent, or a guest's QEMU at one side of its migration.
-func (r *run) kill(ctx context.Context, k *scenario.Kill) error {
+func (r *run) kill(ctx context.Context, step *scenario.Step) error {
+	k := step.Kill
 	if k.QEMU != "" {
-		return r.killQEMU(ctx, k)
+		return r.killQEMU(ctx, step)
 	}
 	var errs []error
 	for _, name := range r.w.scenario.Hosts(k.Agent) {
@@ -306,7 +307,8 @@ func (r *run) kill(ctx context.Context, k *scenario.Kill) error {
 	return errors.Join(errs...)
 }
 
-func (r *run) killQEMU(ctx context.Context, k *scenario.Kill) error {
+func (r *run) killQEMU(ctx context.Context, step *scenario.Step) error {
+	k := step.Kill
 	host := r.w.agentOf(k.QEMU)
 	if m := r.current(k.QEMU); m != nil {
 		host = r.w.agents[m.from]
@@ -318,7 +320,11 @@ func (r *run) killQEMU(ctx context.Context, k *scenario.Kill) error {
 	if err != nil {
 		return err
 	}
-	return syscall.Kill(pid, syscall.SIGKILL)
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil || !k.Restart {
+		return err
+	}
+	r.begin(func() { r.trouble(step, r.bootAgain(ctx, k, host)) })
+	return nil
 }
 
 func (r *run) exec(ctx context.Context, e *scenario.Exec) error {

@@ -189,16 +189,13 @@ func (f *file) readKill(n ast.Node) *Kill {
 		return nil
 	}
 	if o.has("agent") == o.has("qemu") {
-		f.wrong(o.at, "kill wants one of agent and qemu", "{agent: SITE, restart_after: 1s}, {qemu: {guest, side}}")
+		f.wrong(o.at, "kill wants one of agent and qemu", "{agent: SITE, restart_after: 1s}, {qemu: {guest, side}, restart_after: 1s}")
 		return nil
 	}
 	k := &Kill{Restart: o.has("restart_after"), RestartAfter: o.duration("restart_after", 0)}
 	if o.has("agent") {
 		k.Agent = o.known("agent", "site or host", f.places())
 		return k
-	}
-	if k.Restart {
-		f.wrong(o.fields["restart_after"].key, "restart_after with qemu: a killed guest does not come back", "restart_after with agent only")
 	}
 	q, ok := f.object(o.fields["qemu"].node, "qemu of kill", []string{"guest", "side"})
 	if !ok || !q.need("guest") {

@@ -1,0 +1,104 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"godwit/agent"
+	"godwit/lab/scenario"
+	"godwit/migration"
+	"godwit/vm"
+)
+
+// bootAgain boots a guest whose QEMU was killed, on the host where that was, as what watches
+// over a host's guests would: some time later, when its migration has its outcome, and only
+// if no host has the guest by then. One that runs elsewhere, or may, is left alone.
+func (r *run) bootAgain(ctx context.Context, k *scenario.Kill, host *hostAgent) error {
+	m := r.current(k.QEMU)
+	if !r.due(ctx, k.RestartAfter) {
+		return context.Canceled
+	}
+	if m != nil && !r.comes(ctx, m.done) {
+		return context.Canceled
+	}
+	if m != nil && m.report != nil && m.report.Outcome == migration.InDoubt {
+		return fmt.Errorf("guest %s is not booted again: in doubt where it runs", k.QEMU)
+	}
+	ctx, cancel := context.WithTimeout(ctx, bootLimit)
+	defer cancel()
+	on, dead, err := r.w.whoHas(ctx, k.QEMU, host)
+	if err != nil {
+		return fmt.Errorf("guest %s is not booted again: %w", k.QEMU, err)
+	}
+	if on != "" {
+		r.tell(fmt.Sprintf("guest %s runs on %s; it is not booted again", k.QEMU, on))
+		return nil
+	}
+	if dead {
+		if err := host.client.StopGuest(ctx, k.QEMU); err != nil {
+			return err
+		}
+	}
+	i := slices.IndexFunc(r.w.scenario.Guests, func(g scenario.Guest) bool { return g.Name == k.QEMU })
+	d := r.w.describe(i, r.w.scenario.Guests[i])
+	if d.Disks, err = r.w.disksLeft(r.w.scenario.Guests[i], host.host.Name); err != nil {
+		return err
+	}
+	if _, err := host.client.StartGuest(ctx, d); err != nil {
+		return err
+	}
+	r.w.moved(k.QEMU, host.host.Name)
+	r.tell(fmt.Sprintf("guest %s was booted again on %s", k.QEMU, host.host.Name))
+	return nil
+}
+
+// deadWait is how long an agent may take to see that a guest's QEMU is gone.
+const deadWait = 5 * time.Second
+
+// whoHas is the host that has the guest; "": none. dead says that killed has it still, without
+// its QEMU. Every agent must answer: what one does not say may be that the guest runs there.
+func (w *world) whoHas(ctx context.Context, name string, killed *hostAgent) (on string, dead bool, err error) {
+	for until := time.Now().Add(deadWait); ; {
+		on, dead = "", false
+		for _, a := range w.agents {
+			ask, cancel := context.WithTimeout(ctx, deadWait)
+			info, err := a.client.Host(ask)
+			cancel()
+			if err != nil {
+				return "", false, fmt.Errorf("host %s: %w", a.host.Name, err)
+			}
+			i := slices.IndexFunc(info.Guests, func(g agent.GuestInfo) bool { return g.Name == name })
+			switch {
+			case i < 0:
+			case a == killed && errors.Is(syscall.Kill(info.Guests[i].PID, 0), syscall.ESRCH):
+				dead = true
+			default:
+				on = info.Host
+			}
+		}
+		if on != killed.host.Name || time.Now().After(until) || !pause(ctx, 100*time.Millisecond) {
+			return on, dead, ctx.Err()
+		}
+	}
+}
+
+// disksLeft are a guest's disks as they were left on a host.
+func (w *world) disksLeft(g scenario.Guest, host string) ([]vm.Disk, error) {
+	var out []vm.Disk
+	for i := range g.Disks {
+		disk := vm.Disk{ID: fmt.Sprintf("disk%d", i), Format: "raw"}
+		files, err := filepath.Glob(filepath.Join(w.disksOf(host), g.Name+"-*-"+disk.ID+".raw"))
+		files = slices.DeleteFunc(files, func(f string) bool { return guestOfDisk(filepath.Base(f)) != g.Name })
+		if err != nil || len(files) != 1 {
+			return nil, fmt.Errorf("guest %s: %d files of its disk %s are on %s; it cannot be booted again", g.Name, len(files), disk.ID, host)
+		}
+		disk.Path = files[0]
+		out = append(out, disk)
+	}
+	return out, nil
+}

@@ -1,0 +1,91 @@
+package lab
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"godwit/agent"
+	"godwit/lab/scenario"
+	"godwit/lab/topo"
+)
+
+// anAgentWith is an agent of a host that has these guests, and notes what it is asked to do.
+func anAgentWith(t *testing.T, host string, asked *askedOf, guests ...agent.GuestInfo) *hostAgent {
+	t.Helper()
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/host", func(w http.ResponseWriter, _ *http.Request) {
+		json.NewEncoder(w).Encode(agent.HostInfo{Host: host, Guests: guests}) //nolint:errcheck // the client tells
+	})
+	mux.HandleFunc("POST /v1/guests", func(w http.ResponseWriter, _ *http.Request) {
+		asked.note("start on " + host)
+		fmt.Fprint(w, "{}")
+	})
+	mux.HandleFunc("DELETE /v1/guests/{name}", func(_ http.ResponseWriter, q *http.Request) {
+		asked.note("stop " + q.PathValue("name") + " on " + host)
+	})
+	socket := filepath.Join(t.TempDir(), "agent.sock")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
+	go server.Serve(listener) //nolint:errcheck // it ends with the test
+	t.Cleanup(func() { server.Close() })
+	return &hostAgent{host: topo.Host{Name: host}, client: agent.NewClient(socket)}
+}
+
+type askedOf struct {
+	mu    sync.Mutex
+	words []string
+}
+
+func (a *askedOf) note(word string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.words = append(a.words, word)
+}
+
+// A guest whose QEMU was killed is booted again where that was, unless a host has it, or may.
+func TestBootAgain(t *testing.T) {
+	ended := exec.Command("true")
+	if err := ended.Run(); err != nil {
+		t.Fatal(err)
+	}
+	dead := agent.GuestInfo{Name: "web", PID: ended.Process.Pid}
+	alive := agent.GuestInfo{Name: "web", Status: "running", PID: 1}
+	for _, c := range []struct {
+		name   string
+		a, b   []agent.GuestInfo
+		silent bool // b does not answer
+		asked  string
+		wrong  string
+	}{
+		{"nobody has it", nil, nil, false, "start on a", ""},
+		{"its agent has it still", []agent.GuestInfo{dead}, nil, false, "stop web on a, start on a", ""},
+		{"it runs elsewhere", nil, []agent.GuestInfo{alive}, false, "", ""},
+		{"it runs elsewhere, and is dead here", []agent.GuestInfo{dead}, []agent.GuestInfo{alive}, false, "", ""},
+		{"a host is silent", nil, nil, true, "", "host b"},
+	} {
+		asked := &askedOf{}
+		r := aRun()
+		r.w.agents["a"], r.w.agents["b"] = anAgentWith(t, "a", asked, c.a...), anAgentWith(t, "b", asked, c.b...)
+		if c.silent {
+			r.w.agents["b"].client = agent.NewClient(filepath.Join(t.TempDir(), "none.sock"))
+		}
+		err := r.bootAgain(t.Context(), &scenario.Kill{QEMU: "web"}, r.w.agents["a"])
+		if (err == nil) != (c.wrong == "") || err != nil && !strings.Contains(err.Error(), c.wrong) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.wrong)
+		}
+		if got := strings.Join(asked.words, ", "); got != c.asked {
+			t.Errorf("%s: asked to %q, want %q", c.name, got, c.asked)
+		}
+	}
+}
