@@ -2,6 +2,8 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -33,6 +35,9 @@ func ask(c *cobra.Command) (*agent.Client, error) {
 		return nil, usageError{errors.New("which agent? give --socket PATH or --config FILE")}
 	}
 	config, err := agent.LoadConfig(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("which agent? there is no %s; name another by --config FILE, or the agent's socket by --socket PATH", path)
+	}
 	if err != nil {
 		return nil, err
 	}

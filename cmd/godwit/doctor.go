@@ -3,7 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -30,6 +32,7 @@ func newDoctor() *cobra.Command {
 		Use: "doctor", Short: "say what this machine has, lacks, and has left over",
 		Long: `Says what this machine lacks, and what Godwit has on it: kernel state by its marks,
 taps, tunnels, inlets, guests' directories, disks, journals, each with what it belongs to.
+Exit status: 0 all is well, 1 not.
 --clean removes what belongs to nothing: never what a guest, a lease or a migration
 under way uses, nor a QEMU or a disk that may be a guest's only one, nor a lab that runs.`,
 		Example: "  godwit doctor\n  godwit doctor --config /etc/godwit/agent.yaml --clean", Args: argsExactly(0, "no arguments"),
@@ -111,25 +114,33 @@ func unowned() []finding {
 	return out
 }
 
+// sayFindings prints them. The error says that not all is well, and that it was said.
 func sayFindings(c *cobra.Command, found []finding) error {
+	bad := slices.ContainsFunc(found, func(f finding) bool { return !f.OK })
 	if asJSON(c) {
-		return printJSON(c.OutOrStdout(), found)
-	}
-	bad := false
-	for _, f := range found {
-		mark := "ok  "
-		if !f.OK {
-			mark, bad = "LACK", true
-			if strings.Contains(f.Text, "doctor --clean") {
-				mark = "LEFT"
-			}
+		if err := printJSON(c.OutOrStdout(), found); err != nil {
+			return err
 		}
-		fmt.Fprintf(c.OutOrStdout(), "%s  %-14s %s\n", mark, f.What, f.Text)
+	} else {
+		printFindings(c.OutOrStdout(), found)
 	}
 	if bad {
 		return errSaid
 	}
 	return nil
+}
+
+func printFindings(w io.Writer, found []finding) {
+	for _, f := range found {
+		mark := "ok  "
+		if !f.OK {
+			mark = "LACK"
+			if strings.Contains(f.Text, "doctor --clean") {
+				mark = "LEFT"
+			}
+		}
+		fmt.Fprintf(w, "%s  %-14s %s\n", mark, f.What, f.Text)
+	}
 }
 
 func examine(c *cobra.Command) []finding {

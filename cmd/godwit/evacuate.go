@@ -62,7 +62,8 @@ wrongly. With --dry-run: 0 all have a destination.`,
 	c.Flags().IntVar(&width, "width", width, "how many guests move at once")
 	c.Flags().StringVar(&flags.bandwidth, "bandwidth", "", "highest rate of all these migrations together, such as 200mbit (default: what there is)")
 	flags.addShared(c)
-	return askFlags(c)
+	completesFlag(c, "to", places)
+	return completes(askFlags(c), ownHost)
 }
 
 // isHost refuses a host that the agent is not of: each agent moves its own guests.

@@ -16,18 +16,18 @@ func newGuest() *cobra.Command {
 			Use: "ls", Short: "list them", Example: "  godwit guest ls --json", Args: argsExactly(0, "no arguments"),
 			RunE: func(c *cobra.Command, _ []string) error { return listGuests(c, "") },
 		},
-		&cobra.Command{
+		completes(&cobra.Command{
 			Use: "show GUEST", Short: "show one", Example: "  godwit guest show web", Args: argsExactly(1, "a guest's name"),
 			RunE: func(c *cobra.Command, args []string) error { return listGuests(c, args[0]) },
-		},
+		}, guestNames),
 		&cobra.Command{
 			Use: "adopt FILE", Short: "take a guest that runs already under care, by its description",
 			Example: "  godwit guest adopt web.yaml", Args: argsExactly(1, "a description file"), RunE: adopt,
 		},
-		&cobra.Command{
+		completes(&cobra.Command{
 			Use: "forget GUEST", Short: "end the care of a guest that was adopted here; it runs on",
 			Example: "  godwit guest forget web", Args: argsExactly(1, "a guest's name"), RunE: forget,
-		},
+		}, guestNames),
 	)
 	return c
 }
@@ -62,6 +62,9 @@ func forget(c *cobra.Command, args []string) error {
 	}
 	if err := client.ForgetGuest(c.Context(), args[0]); err != nil {
 		return err
+	}
+	if asJSON(c) {
+		return printJSON(c.OutOrStdout(), map[string]string{"guest": args[0]})
 	}
 	_, err = fmt.Fprintln(c.OutOrStdout(), "no longer under care, and running:", args[0])
 	return err

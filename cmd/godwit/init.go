@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -20,7 +21,12 @@ func newInit() *cobra.Command {
 ca.pem and the host's two files to the host, and name them in its agent.yaml; see
 docs/agent.md. The CA's key is not kept: to add hosts later, make all anew.`,
 		Example: "  godwit init montreal dallas sanjose --out fleet",
-		Args:    cobra.MinimumNArgs(1),
+		Args: func(_ *cobra.Command, hosts []string) error {
+			if len(hosts) == 0 {
+				return usageError{errors.New("godwit init takes the names of the fleet's hosts; see `godwit init --help`")}
+			}
+			return nil
+		},
 		RunE: func(c *cobra.Command, hosts []string) error {
 			for i, h := range hosts {
 				if h == "" || h == "ca" || h == "." || h == ".." || strings.ContainsAny(h, "/\x00") || slices.Contains(hosts[:i], h) {

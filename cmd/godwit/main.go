@@ -93,8 +93,35 @@ func newRoot(out io.Writer) *cobra.Command {
 		newAgent(), newDemo(), newLab(), newMigrate(), newEvacuate(), newPlan(), newLimit(), newAbort(), newRecover(), newWatch(), newEvents(), newHistory(),
 		newGuest(), newHost(), newSite(), newDoctor(), newBench(), newInit(), newVersion(out),
 	)
+	explain(root)
 	strict(root)
 	return root
+}
+
+// explain makes the commands that cobra would add by itself, which strict must see, too.
+func explain(root *cobra.Command) {
+	root.SetHelpCommand(&cobra.Command{
+		Use: "help [COMMAND]", Short: "show the help of a command", Example: "  godwit help lab run",
+		RunE: func(c *cobra.Command, args []string) error {
+			about, rest, err := c.Root().Find(args)
+			if err != nil || len(rest) > 0 {
+				return usageError{fmt.Errorf("unknown command %q of %s; see `%s --help`", strings.Join(args, " "), c.Root().Name(), c.Root().Name())}
+			}
+			return about.Help()
+		},
+		Args: cobra.ArbitraryArgs,
+	})
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if c.Name() != "completion" {
+			continue
+		}
+		c.Short, c.Example = "print the script by which a shell completes godwit's commands", "  source <(godwit completion bash)"
+		for _, shell := range c.Commands() {
+			shell.Short, shell.Example = "print "+shell.Name()+"'s", "  godwit completion "+shell.Name()
+		}
+	}
 }
 
 // strict makes wrong words and numbers of arguments errors of the one who typed, in one

@@ -47,7 +47,7 @@ func newMigrate() *cobra.Command {
 	flags.add(c)
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "check both hosts and predict, change nothing")
 	c.Flags().BoolVar(&watch, "watch", false, "show what happens until it is over")
-	return askFlags(c)
+	return completes(askFlags(c), guestNames, places)
 }
 
 func newPlan() *cobra.Command {
@@ -59,7 +59,7 @@ func newPlan() *cobra.Command {
 		RunE:    func(c *cobra.Command, args []string) error { return showPlan(c, args, flags) },
 	}
 	flags.add(c)
-	return askFlags(c)
+	return completes(askFlags(c), guestNames, places)
 }
 
 func showPlan(c *cobra.Command, args []string, flags *requestFlags) error {
@@ -117,6 +117,10 @@ func (r *requestFlags) addShared(c *cobra.Command) {
 	f.DurationVar(&r.downtime, "downtime", migration.DefaultDowntime, "longest pause of the guest that is allowed")
 	f.StringVar(&r.buffer, "buffer", "", "memory for pages that wait or were sent, such as 64MiB; what has no room in the pause goes to a file (default: half of the guest's memory, at most 256MiB)")
 	f.BoolVar(&r.req.InsecureTransfer, "insecure-transfer", false, "qemu-* transfers without encryption, for fair comparisons")
+	oneOf(c, "mode", migration.Modes)
+	oneOf(c, "transfer", migration.Transfers)
+	oneOf(c, "network", migration.Networks)
+	oneOf(c, "tunnel", migration.Tunnels)
 }
 
 // request is what guest, destination and flags ask for.
@@ -170,7 +174,7 @@ func printID(c *cobra.Command, id string) error {
 }
 
 func newLimit() *cobra.Command {
-	return askFlags(&cobra.Command{
+	return completes(askFlags(&cobra.Command{
 		Use: "limit ID RATE", Short: "change the bandwidth of a migration under way, over all paths; 0: no limit",
 		Example: "  godwit limit m-3f9a2c1b 50mbit\n  godwit limit m-3f9a2c1b 0", Args: argsExactly(2, "a migration's id and a rate"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -185,13 +189,16 @@ func newLimit() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return client.SetBandwidth(c.Context(), args[0], rate)
+			if err := client.SetBandwidth(c.Context(), args[0], rate); err != nil || !asJSON(c) {
+				return err
+			}
+			return printID(c, args[0])
 		},
-	})
+	}), runningIDs)
 }
 
 func newAbort() *cobra.Command {
-	return askFlags(&cobra.Command{
+	return completes(askFlags(&cobra.Command{
 		Use: "abort ID", Short: "call a migration off, as long as the guest has not been handed over",
 		Example: "  godwit abort m-3f9a2c1b", Args: argsExactly(1, "a migration's id"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -199,13 +206,16 @@ func newAbort() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return client.Abort(c.Context(), args[0])
+			if err := client.Abort(c.Context(), args[0]); err != nil || !asJSON(c) {
+				return err
+			}
+			return printID(c, args[0])
 		},
-	})
+	}), runningIDs)
 }
 
 func newWatch() *cobra.Command {
-	return askFlags(&cobra.Command{
+	return completes(askFlags(&cobra.Command{
 		Use: "watch [ID]", Short: "show what happens in a migration, by default the newest",
 		Example: "  godwit watch\n  godwit watch m-3f9a2c1b --json", Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -225,7 +235,7 @@ func newWatch() *cobra.Command {
 			}
 			return follow(c, client, all[len(all)-1].ID)
 		},
-	})
+	}), migrationIDs)
 }
 
 func newHistory() *cobra.Command {
@@ -255,6 +265,7 @@ func newHistory() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&show, "show", "", "a migration's id: what became of each of its guest's connections")
+	completesFlag(c, "show", migrationIDs)
 	return askFlags(c)
 }
 
@@ -274,6 +285,9 @@ func historyLine(r agent.Report) string {
 func follow(c *cobra.Command, client *agent.Client, id string) error {
 	for after := 0; ; {
 		part, err := client.Events(c.Context(), id, after)
+		if c.Context().Err() != nil {
+			return fmt.Errorf("interrupted; migration %s goes on: `godwit watch %s` shows it, `godwit abort %s` calls it off", id, id, id)
+		}
 		if err != nil {
 			return err
 		}

@@ -5,16 +5,21 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"godwit/agent"
 	"godwit/lab/scenario"
+	"godwit/migration"
 )
 
 // What was typed wrongly ends with status 2 and one line, and changes nothing.
@@ -28,7 +33,8 @@ func TestUsedWrongly(t *testing.T) {
 	for _, line := range []string{
 		"nonsense", "sim", "lab nonsense", "lab up", "guest nonsense", "host nonsense", "bench nonsense",
 		"lab run", "lab run a b", "lab run " + filepath.Join(dir, "none.yaml"), "lab run " + dir, "lab run " + bad, "lab check " + bad, "lab run --nope " + bad,
-		"lab down a b", "lab down zzzz", "lab down " + "x/../../" + dir, "watch a b", "recover a b", "version x",
+		"lab down a b", "lab down zzzz", "lab down --all 3f9a", "lab up a b", "lab up " + bad, "help evacuat", "help lab rum", "completion bsh",
+		"evacuate", "evacuate a b", "evacuate a --width 0", "evacuate a --bandwidth 5", "evacuate a --mode fast", "evacuate a --downtime 0s", "lab down " + "x/../../" + dir, "watch a b", "recover a b", "version x",
 		"init", "init --out " + dir + " ca", "init --out " + dir + " a a", "init --out " + dir + " a/b",
 		"migrate web", "migrate web b --mode fast", "migrate web b --transfer quic", "migrate web b --network x", "migrate web b --tunnel x",
 		"migrate web b --downtime 3", "migrate web b --downtime 0s", "migrate web b --bandwidth 5", "plan web b --mode fast", "limit m-00000001 fast",
@@ -86,6 +92,100 @@ func TestErrorsInWords(t *testing.T) {
 	_, err := scenario.Parse("f", []byte("name: x\nsites: 3\nexpect: 3\n"))
 	if got := inWords(usageError{err}); strings.Count(got, "\n") != 1 {
 		t.Errorf("%q", got)
+	}
+}
+
+// anAgent answers for host a-1 with guests web and db, and a neighbour.
+func anAgent(t *testing.T) (socket string) {
+	t.Helper()
+	mux := http.NewServeMux()
+	answer := func(pattern string, value any) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, _ *http.Request) {
+			json.NewEncoder(w).Encode(value) //nolint:errcheck // the client tells
+		})
+	}
+	answer("GET /v1/host", agent.HostInfo{Host: "a-1", Site: "a", Guests: []agent.GuestInfo{{Name: "web"}, {Name: "db"}}, Neighbours: []agent.NeighbourInfo{{Host: "b-1", Site: "b"}}})
+	answer("GET /v1/migrations", []agent.Report{{ID: "m-00000001", Guest: "web", To: "b-1", Outcome: migration.Completed}, {ID: "m-00000002", Guest: "db", To: "b-1"}})
+	answer("POST /v1/migrations/{id}/abort", nil)
+	answer("POST /v1/migrations/{id}/bandwidth", nil)
+	answer("POST /v1/guests/{name}/forget", nil)
+	mux.HandleFunc("POST /v1/plan", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusConflict)
+		json.NewEncoder(w).Encode(migration.Problem{Code: migration.CodeCapacity, Text: "host b-1 is full"}) //nolint:errcheck // the client tells
+	})
+	socket = filepath.Join(t.TempDir(), "agent.sock")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
+	go server.Serve(listener) //nolint:errcheck // it ends with the test
+	t.Cleanup(func() { server.Close() })
+	return socket
+}
+
+// A shell completes what the agent knows.
+func TestCompletion(t *testing.T) {
+	socket := anAgent(t)
+	for line, want := range map[string]string{
+		"migrate":                "web db",
+		"migrate web":            "b-1 b",
+		"migrate web b":          "",
+		"plan":                   "web db",
+		"evacuate":               "a-1",
+		"abort":                  "m-00000002",
+		"watch":                  "m-00000001 m-00000002",
+		"guest show":             "web db",
+		"evacuate a-1 --to":      "b-1 b",
+		"migrate web b --mode":   strings.Join(migration.Modes, " "),
+		"history --show":         "m-00000001 m-00000002",
+		"migrate web b --tunnel": strings.Join(migration.Tunnels, " "),
+	} {
+		var out bytes.Buffer
+		typed := strings.Fields(line)
+		at := len(typed)
+		if strings.HasPrefix(typed[at-1], "--") {
+			at--
+		}
+		words := slices.Concat([]string{"__complete"}, typed[:at], []string{"--socket=" + socket}, typed[at:], []string{""})
+		status := run(words, &out, io.Discard)
+		var got []string
+		for _, l := range strings.Split(out.String(), "\n") {
+			if name, _, _ := strings.Cut(l, "\t"); name != "" && !strings.HasPrefix(name, ":") {
+				got = append(got, name)
+			}
+		}
+		if strings.Join(got, " ") != want || status != exitDone {
+			t.Errorf("%s: %v, want %s; status %d", line, got, want, status)
+		}
+	}
+}
+
+// What an agent answers is one JSON value with --json, and the status says how it went.
+func TestAnswersAsJSON(t *testing.T) {
+	socket := anAgent(t)
+	for line, want := range map[string]int{
+		"guest ls": exitDone, "guest show web": exitDone, "guest forget web": exitDone, "host ls": exitDone, "site show b": exitDone,
+		"abort m-00000002": exitDone, "limit m-00000002 5mbit": exitDone, "history": exitDone,
+		"evacuate a-1": exitFailed, "evacuate a-1 --dry-run": exitFailed,
+	} {
+		var out, errOut bytes.Buffer
+		status := run(append(strings.Fields(line), "--json", "--socket", socket), &out, &errOut)
+		if status != want || !json.Valid(out.Bytes()) || errOut.Len() > 0 {
+			t.Errorf("godwit %s: status %d, %q, %q; want %d and JSON", line, status, out.String(), errOut.String(), want)
+		}
+	}
+	for line, want := range map[string]string{"evacuate b-1": "run it on host b-1", "evacuate c": "no such host", "evacuate a-1 --to a": "already", "evacuate a-1 --to c": "known: b-1"} {
+		var out, errOut bytes.Buffer
+		status := run(append(strings.Fields(line), "--socket", socket), &out, &errOut)
+		if said := errOut.String(); status != exitUsage || strings.Count(said, "\n") != 1 || !strings.Contains(said, want) || out.Len() > 0 {
+			t.Errorf("godwit %s: status %d, %q, %q; want %d and %q", line, status, out.String(), said, exitUsage, want)
+		}
+	}
+	var out bytes.Buffer
+	if status := run([]string{"evacuate", "a-1", "--socket", socket}, &out, &out); status != exitFailed || strings.Count(out.String(), "stays: host b-1 is full") < 2 ||
+		!strings.Contains(out.String(), "0 of 2 guests of a-1 have moved") {
+		t.Errorf("status %d: %s", status, out.String())
 	}
 }
 

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"godwit/agent"
+	"godwit/migration"
+)
+
+// completeTime bounds how long a shell waits for what an agent could complete.
+const completeTime = time.Second
+
+// kind of thing that an argument names, as its agent knows them.
+type kind func(context.Context, *agent.Client) []string
+
+func guestNames(ctx context.Context, client *agent.Client) []string {
+	var out []string
+	info, err := client.Host(ctx)
+	for _, g := range info.Guests {
+		out = append(out, g.Name)
+	}
+	return known(out, err)
+}
+
+func hostNames(ctx context.Context, client *agent.Client) []string {
+	info, err := client.Host(ctx)
+	out := []string{info.Host}
+	for _, n := range info.Neighbours {
+		out = append(out, n.Host)
+	}
+	return known(out, err)
+}
+
+// places are the sites and hosts that a guest may go to.
+func places(ctx context.Context, client *agent.Client) []string {
+	info, err := client.Host(ctx)
+	var out []string
+	for _, n := range info.Neighbours {
+		out = append(out, n.Host, n.Site)
+	}
+	return known(out, err)
+}
+
+func ownHost(ctx context.Context, client *agent.Client) []string {
+	info, err := client.Host(ctx)
+	return known([]string{info.Host}, err)
+}
+
+func migrationIDs(ctx context.Context, client *agent.Client) []string {
+	all, err := client.Reports(ctx)
+	var out []string
+	for _, r := range all {
+		out = append(out, r.ID+"\t"+r.Guest+" → "+r.To)
+	}
+	return known(out, err)
+}
+
+// runningIDs are those that have no outcome yet.
+func runningIDs(ctx context.Context, client *agent.Client) []string {
+	all, err := client.Reports(ctx)
+	var out []string
+	for _, r := range all {
+		if r.Outcome == "" || r.Outcome == migration.InDoubt {
+			out = append(out, r.ID+"\t"+r.Guest+" → "+r.To)
+		}
+	}
+	return known(out, err)
+}
+
+// known is nothing where an agent did not answer.
+func known(names []string, err error) []string {
+	if err != nil {
+		return nil
+	}
+	return names
+}
+
+// completes lets a shell complete a command's arguments, each by what its kind is.
+func completes(c *cobra.Command, kinds ...kind) *cobra.Command {
+	c.ValidArgsFunction = func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) >= len(kinds) {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return asked(c, kinds[len(args)]), cobra.ShellCompDirectiveNoFileComp
+	}
+	return c
+}
+
+// completesFlag is the same for the value of a flag.
+func completesFlag(c *cobra.Command, flag string, of kind) {
+	complete := func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		return asked(c, of), cobra.ShellCompDirectiveNoFileComp
+	}
+	if err := c.RegisterFlagCompletionFunc(flag, complete); err != nil {
+		panic(err) // the command has no such flag
+	}
+}
+
+// oneOf completes the value of a flag that has few.
+func oneOf(c *cobra.Command, flag string, values []string) {
+	if err := c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // the command has no such flag
+	}
+}
+
+// asked is what the agent knows; nothing where none answers in time.
+func asked(c *cobra.Command, of kind) []string {
+	client, err := ask(c)
+	if err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), completeTime)
+	defer cancel()
+	return of(ctx, client)
+}
