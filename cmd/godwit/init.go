@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 func newInit() *cobra.Command {
 	var dir string
+	var force bool
 	c := &cobra.Command{
 		Use: "init HOST…", Short: "make a fleet's CA and a certificate for each host",
 		Long: `Makes DIR/ca.pem, and DIR/HOST.pem with DIR/HOST.key for every host named. Copy
@@ -32,6 +34,9 @@ docs/agent.md. The CA's key is not kept: to add hosts later, make all anew.`,
 				if h == "" || h == "ca" || h == "." || h == ".." || strings.ContainsAny(h, "/\x00") || slices.Contains(hosts[:i], h) {
 					return usageError{fmt.Errorf("init %q: a host's name is one word without /, not ca, and given once", h)}
 				}
+			}
+			if _, err := os.Stat(filepath.Join(dir, "ca.pem")); err == nil && !force {
+				return fmt.Errorf("init %s: a fleet's CA is there, and a new one would not know its certificates; name another directory by --out, or --force", dir)
 			}
 			if err := os.MkdirAll(dir, 0o700); err != nil {
 				return err
@@ -54,5 +59,6 @@ docs/agent.md. The CA's key is not kept: to add hosts later, make all anew.`,
 		},
 	}
 	c.Flags().StringVar(&dir, "out", "fleet", "directory")
+	c.Flags().BoolVar(&force, "force", false, "replace a fleet's CA and certificates that are there")
 	return c
 }

@@ -83,6 +83,31 @@ func TestJSON(t *testing.T) {
 	}
 }
 
+// A fleet's certificates are not replaced by a word typed twice.
+func TestInitKeepsAFleet(t *testing.T) {
+	dir := t.TempDir()
+	read := func() string {
+		data, err := os.ReadFile(filepath.Join(dir, "ca.pem"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	for _, c := range []struct {
+		line   string
+		status int
+		anew   bool
+	}{{"init a", exitDone, true}, {"init a", exitFailed, false}, {"init a b --force", exitDone, true}} {
+		before := ""
+		if c.status != exitDone || strings.Contains(c.line, "--force") {
+			before = read()
+		}
+		if status := run(append(strings.Fields(c.line), "--out", dir), io.Discard, io.Discard); status != c.status || (read() != before) != c.anew {
+			t.Errorf("godwit %s: status %d, CA made anew: %v", c.line, status, read() != before)
+		}
+	}
+}
+
 // Causes that were joined stand in one line; what is wrong in a file has a line each.
 func TestErrorsInWords(t *testing.T) {
 	joined := fmt.Errorf("stop: %w", errors.Join(errors.New("a: gone"), errors.New("b: gone")))
