@@ -188,15 +188,6 @@ func (r *run) migrate(ctx context.Context, step *scenario.Migrate) {
 // lastOf is closed when the guest's last requested migration has its outcome.
 func (r *run) lastOf(name string) chan struct{} { return r.queue[name] }
 
-func contains(list []string, s string) bool {
-	for _, v := range list {
-		if v == s {
-			return true
-		}
-	}
-	return false
-}
-
 // abortPatience is how long an abort waits for a migration that was just asked for.
 const abortPatience = 2 * time.Second
 

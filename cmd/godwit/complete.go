@@ -25,15 +25,6 @@ func guestNames(ctx context.Context, client *agent.Client) []string {
 	return known(out, err)
 }
 
-func hostNames(ctx context.Context, client *agent.Client) []string {
-	info, err := client.Host(ctx)
-	out := []string{info.Host}
-	for _, n := range info.Neighbours {
-		out = append(out, n.Host)
-	}
-	return known(out, err)
-}
-
 // places are the sites and hosts that a guest may go to.
 func places(ctx context.Context, client *agent.Client) []string {
 	info, err := client.Host(ctx)
