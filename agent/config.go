@@ -35,6 +35,7 @@ type Config struct {
 	Routes        *Routes            `yaml:"routes,omitempty"`         // where a speaker of BGP finds visiting addresses; nil: nowhere
 	MemoryReserve int64              `yaml:"memory_reserve,omitempty"` // bytes that a coming guest must leave free here
 	Patience      time.Duration      `yaml:"patience,omitempty"`       // with a copy of memory of which no byte moves
+	ThrottleMost  *int               `yaml:"throttle_most,omitempty"`  // percent of the time for which a guest that writes too fast may be made to stand still; 0: none
 
 	KeepMemory    int64         `yaml:"keep_memory,omitempty"`     // bytes of memory of guests that left, for their return; 0: none
 	KeepMemoryFor time.Duration `yaml:"keep_memory_for,omitempty"` // how long; 0: the default
@@ -175,6 +176,8 @@ func (c *Config) check() error {
 		return fmt.Errorf("keep_memory_for of %v; it must not be negative", c.KeepMemoryFor)
 	case c.Patience < time.Second:
 		return fmt.Errorf("patience of %v; at least 1s", c.Patience)
+	case c.ThrottleMost != nil && (*c.ThrottleMost < 0 || *c.ThrottleMost > 99):
+		return fmt.Errorf("throttle_most of %d; percent, 0 to 99", *c.ThrottleMost)
 	}
 	if c.DNS != nil {
 		if err := c.DNS.Check(); err != nil {

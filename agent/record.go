@@ -83,6 +83,7 @@ type Report struct {
 	Notes          []string            `json:"notes,omitempty"`
 	DataPath       *DataPath           `json:"data_path,omitempty"` // where it was our own
 	PostCopy       *PostCopy           `json:"post_copy,omitempty"` // where the guest ran before its pages were there
+	Throttled      *Throttled          `json:"throttled,omitempty"` // where the guest wrote too fast
 }
 
 // Tick is one of the guest's own counter, with the time at which its host heard it.
@@ -134,6 +135,7 @@ type Prediction struct {
 	MigrationS float64 `json:"migration_s"`
 	DowntimeMS float64 `json:"downtime_ms"`
 	WireBytes  int64   `json:"wire_bytes"`
+	Throttled  int     `json:"throttled,omitempty"` // how far the guest will have to be, percent
 }
 
 // Record is one migration as it happens. It is safe for use by many.

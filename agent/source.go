@@ -13,6 +13,7 @@ import (
 	"godwit/migration"
 	"godwit/netstate/hold"
 	"godwit/netstate/tunnel"
+	"godwit/policy"
 	"godwit/transfer/encode/visit"
 	"godwit/transfer/proxy"
 	"godwit/vm"
@@ -43,12 +44,14 @@ type sourceWork struct {
 	visit         *visit.Writer // memory that is kept for a return; nil: none
 	early         bool          // the rest of memory follows the guest
 	firstRound    time.Duration // of the copy
-	endpoints     []endpointAt  // of the transfer mptcp, this host's
-	mirrors       *mirrors      // nil where no disk moves
-	writes        <-chan int64  // bytes per second that the guest rewrites, once; nil where nobody asks
-	chosen        bool          // hybrid, and nobody asked for it
-	endTicks      func() *Tick  // stops following the guest's counter, returns the last
-	endMemory     func()        // stops following the last of memory
+	throttling    policy.Throttling
+	endpoints     []endpointAt // of the transfer mptcp, this host's
+	mirrors       *mirrors     // nil where no disk moves
+	writes        <-chan int64 // bytes per second that the guest rewrites, once; nil where nobody asks
+	dirty         int64        // that, as it was told; 0: not known
+	chosen        bool         // hybrid, and nobody asked for it
+	endTicks      func() *Tick // stops following the guest's counter, returns the last
+	endMemory     func()       // stops following the last of memory
 	wireStart     map[string]int64
 	share         *wireShare      // of what the meters count since wireStart
 	memoryTunnels []tunnel.Config // of a direct transfer

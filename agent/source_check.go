@@ -334,12 +334,17 @@ func (m *outgoing) predict(n Neighbour) {
 	if m.plan.Transfer == "qemu-multifd" || ownPath(m.plan) {
 		ratio = 0.5 // zstd on the memory of ordinary guests (docs/measurements.md)
 	}
+	var dirty int64
+	if m.plan.Mode == "precopy" { // with any other the rest follows
+		dirty = m.work.dirty
+	}
 	f := policy.Predict(policy.Facts{
 		Touched: min(m.work.offer.Touched, m.work.facts.Memory), Memory: m.work.facts.Memory,
 		Disk: diskData(m.guest.Held.Description.Disks), Rate: m.carried(n), RTT: m.work.rtt, Ratio: ratio, Budget: m.plan.Downtime,
+		DirtyRate: dirty, MostThrottle: m.a.config.mostThrottle(m.plan),
 	})
 	m.rec.edit(func(r *Report) {
-		r.Predicted = &Prediction{f.Migration.Seconds(), float64(f.Downtime.Microseconds()) / 1000, f.WireBytes}
+		r.Predicted = &Prediction{f.Migration.Seconds(), float64(f.Downtime.Microseconds()) / 1000, f.WireBytes, f.Throttled}
 		r.MemoryBytes = m.work.facts.Memory
 	})
 }

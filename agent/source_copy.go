@@ -37,6 +37,8 @@ func (m *outgoing) copyMemory(ctx context.Context) error {
 	}
 	opts := migrateOptions(m.plan, len(paths))
 	opts.PauseBeforeSwitchover = m.work.mirrors != nil
+	m.work.throttling = policy.Throttling{Most: m.a.config.mostThrottle(m.plan)}
+	opts.Throttles = m.work.throttling.Most > 0
 	switch {
 	case direct(m.plan):
 		opts.URI = m.work.prepared.Memory
@@ -173,7 +175,7 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 				continue
 			}
 		}
-		look.At = time.Since(begun)
+		look.At, look.Pause = time.Since(begun), policy.Pause(p.Throttled, vm.ThrottleRuns)
 		copying.Limit = max(copying.Limit, m.copyLimit(paths)) // the bandwidth may have been lowered
 		if time.Since(told) > progressEvery {
 			told = time.Now()
@@ -184,14 +186,18 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 			verdict = policy.Go
 		}
 		switch verdict {
+		case policy.Wait:
+			if err := m.throttle(ctx, &copying, look, p.Throttled); err != nil {
+				return err
+			}
 		case policy.Go:
 			m.rec.progress(m.progressOf(p, look))
 			m.rec.edit(func(r *Report) { r.Rounds = int(p.Rounds) })
 			return nil
 		case policy.GiveUp:
 			return &migration.Problem{Code: migration.CodeBudget, Text: fmt.Sprintf(
-				"migrate guest %s: the downtime budget of %v cannot be met: it writes %.1f MB/s, the paths carry %.1f MB/s, the shortest pause foreseen in %v was %v; allow a longer --downtime, lower its load, or let the rest follow the guest (--mode hybrid)",
-				m.plan.Guest, m.plan.Downtime, float64(p.DirtyRate)/1e6, float64(look.Goodput)/1e6, copying.Limit.Round(time.Second), copying.Best().Round(time.Millisecond))}
+				"migrate guest %s: the downtime budget of %v cannot be met: it writes %.1f MB/s, the paths carry %.1f MB/s, the shortest pause foreseen in %v was %v%s; allow a longer --downtime, lower its load, or let the rest follow the guest (--mode hybrid)",
+				m.plan.Guest, m.plan.Downtime, float64(p.DirtyRate)/1e6, float64(look.Goodput)/1e6, copying.Limit.Round(time.Second), copying.Best().Round(time.Millisecond), m.throttleWords())}
 		}
 	}
 }
@@ -241,6 +247,7 @@ type CopyProgress struct {
 	Sent      int64            `json:"sent"`
 	Rate      int64            `json:"rate"`
 	DirtyRate int64            `json:"dirty_rate"`
+	Throttled int              `json:"throttled,omitempty"` // percent of the time for which the guest's processors stand still
 	Round     int64            `json:"round"`
 	LeftS     float64          `json:"left_s"` // seconds until done, as foreseen
 	Wire      map[string]int64 `json:"wire"`   // by path, so far
@@ -249,7 +256,7 @@ type CopyProgress struct {
 
 func (m *outgoing) progressOf(p vm.Progress, look policy.Look) CopyProgress {
 	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
-	out := CopyProgress{What: "memory", Total: p.Total, Remaining: p.Remaining, Sent: p.Transferred, Rate: look.Goodput, DirtyRate: p.DirtyRate, Round: p.Rounds, Wire: m.wireSince(n)}
+	out := CopyProgress{What: "memory", Total: p.Total, Remaining: p.Remaining, Sent: p.Transferred, Rate: look.Goodput, DirtyRate: p.DirtyRate, Throttled: p.Throttled, Round: p.Rounds, Wire: m.wireSince(n)}
 	left := p.Remaining
 	if out.DataPath = m.dataPath(); out.DataPath != nil {
 		out.Sent, left = out.DataPath.SentBytes, look.Remaining
@@ -265,7 +272,7 @@ func (m *outgoing) undoCopy(ctx context.Context) error {
 	m.countWire()
 	var err error
 	if m.guest.alive() {
-		err = m.guest.Machine.CancelMigration(ctx)
+		err = m.guest.Machine.CancelMigration(ctx) // the guest runs at its own speed again, if it was throttled
 	}
 	m.endForward()
 	m.endVisit(false)

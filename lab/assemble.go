@@ -100,6 +100,9 @@ func (r *run) migrationReport(m *move) report.Migration {
 		post := report.PostCopy(*p)
 		out.PostCopy = &post
 	}
+	if t := rep.Throttled; t != nil {
+		out.Throttled = &report.Throttled{Percent: t.Percent, Why: t.Why, AtS: float64(t.At-rep.Requested) / 1e9}
+	}
 	r.fillBytes(&out, rep)
 	r.fillCosts(&out, m)
 	r.fillPhases(&out, rep)
@@ -181,7 +184,7 @@ func (r *run) fillBytes(out *report.Migration, rep *agent.Report) {
 		out.WireBytes, out.WireBytesByPath = &sum, rep.WireBytes
 	}
 	if p := rep.Predicted; p != nil {
-		out.Predicted = &report.Predicted{MigrationS: &p.MigrationS, DowntimeMS: &p.DowntimeMS, WireBytes: &p.WireBytes}
+		out.Predicted = &report.Predicted{MigrationS: &p.MigrationS, DowntimeMS: &p.DowntimeMS, WireBytes: &p.WireBytes, Throttled: p.Throttled}
 	}
 }
 

@@ -26,6 +26,8 @@ type Options struct {
 	Live func(Status) // hears the state of things some times a second; may be nil
 	Log  *slog.Logger // nil: none
 
+	Unthrottled bool // no guest is throttled: mode precopy gives up, as QEMU does by itself
+
 	Costs bool // the report has cpu_s and least_bytes too, which takes some seconds more
 }
 
@@ -97,6 +99,7 @@ func begin(ctx context.Context, s *scenario.Scenario, opts Options) (*run, func(
 		id: id, dir: filepath.Join(os.TempDir(), "godwit-lab-"+id), out: opts.Out, scenario: s, log: opts.Log,
 		agents: map[string]*hostAgent{}, where: map[string]string{},
 		clients: map[string]*traffic.Client{}, probers: map[string]*traffic.Prober{},
+		unthrottled: opts.Unthrottled,
 	}
 	stopReaper, err := guard(id, w.dir)
 	if err != nil {

@@ -41,13 +41,15 @@ type Look struct {
 	// or the tail would be foreseen to take longer than it does. 0: unknown.
 	Goodput int64
 	Tail    int64 // bytes of device state that follow, as they are sent; 0: as QEMU writes it
+	// Pause is that of a throttled guest: when it is stopped it may have stood still for so long.
+	Pause time.Duration
 }
 
 func (l Look) tail() int64 { return cmp.Or(l.Tail, tail) }
 
 // Downtime is what a switchover now would take with one way of rtt/2 for the last byte.
 func (l Look) Downtime(rtt time.Duration) time.Duration {
-	d := load + rtt/2
+	d := load + rtt/2 + l.Pause
 	if l.Goodput > 0 {
 		d += time.Duration(float64(l.Remaining+l.tail()) / float64(l.Goodput) * float64(time.Second))
 	}
@@ -61,7 +63,8 @@ type Copying struct {
 	Limit  time.Duration // of the whole copy; 0: no limit
 
 	round int64         // last round seen
-	best  time.Duration // shortest downtime foreseen at the beginning of a round
+	last  time.Duration // downtime foreseen at the beginning of the last round; 0: none was yet
+	best  time.Duration // the shortest of them
 	stale int           // rounds in turn that did not better it
 }
 
@@ -100,6 +103,7 @@ func (c *Copying) See(l Look) Verdict {
 		return Wait
 	}
 	d := l.Downtime(c.RTT)
+	c.last = d
 	if c.best == 0 || d < c.best*9/10 {
 		c.stale = 0
 	} else {
@@ -113,7 +117,7 @@ func (c *Copying) See(l Look) Verdict {
 		return GiveUp
 	case d > c.Budget:
 		return Wait
-	case d-c.RTT/2-load <= enough, c.stale >= staleRounds, late:
+	case d-c.RTT/2-load-l.Pause <= enough, c.stale >= staleRounds, late:
 		return Go
 	}
 	return Wait
@@ -121,6 +125,9 @@ func (c *Copying) See(l Look) Verdict {
 
 // Gains says whether rounds still get shorter: copying on may come to its end.
 func (c *Copying) Gains() bool { return c.stale < staleRounds }
+
+// Fits says whether what was left at the beginning of the last round fits the budget.
+func (c *Copying) Fits() bool { return c.last != 0 && c.last <= c.Budget }
 
 // Best is the shortest downtime that was foreseen.
 func (c *Copying) Best() time.Duration { return c.best }

@@ -12,6 +12,8 @@ type Facts struct {
 	DirtyRate int64   // bytes per second; 0: unknown
 	Ratio     float64 // bytes on the wire for a byte of touched memory
 	Budget    time.Duration
+
+	MostThrottle int // how far the guest may be throttled, percent
 }
 
 // Forecast is what a migration will cost.
@@ -19,6 +21,7 @@ type Forecast struct {
 	Migration time.Duration
 	Downtime  time.Duration
 	WireBytes int64
+	Throttled int // how far the guest will have to be, percent; 0: not at all
 }
 
 // assumedRate stands in where nothing is known of a link, bit/s.
@@ -42,8 +45,13 @@ func Predict(f Facts) Forecast {
 	if ratio == 0 {
 		ratio = 1
 	}
+	dirty := float64(f.DirtyRate) * ratio
+	throttled := Throttling{Most: f.MostThrottle}.Foresee(f.DirtyRate, int64(bytesPerSecond))
+	if throttled > 0 { // from when on each round is that share of the one before
+		dirty = min(dirty, max(easeTarget*bytesPerSecond, dirty*float64(100-throttled)/100))
+	}
 	first := float64(f.Touched)*ratio + float64(f.Memory-min(f.Touched, f.Memory))/4096*zeroMarker
-	share := min(float64(f.DirtyRate)*ratio/bytesPerSecond, 0.95) // of a round that is sent again
+	share := min(dirty/bytesPerSecond, 0.95) // of a round that is sent again
 	wire := first / (1 - share)
 	wire += float64(f.Disk) // it goes once, as it is
 	copying := time.Duration(wire / bytesPerSecond * float64(time.Second))
@@ -52,5 +60,6 @@ func Predict(f Facts) Forecast {
 		Migration: setup + 8*f.RTT + copying,
 		Downtime:  min(last.Downtime(f.RTT), max(f.Budget, last.Downtime(f.RTT)/2)),
 		WireBytes: int64(wire) + tail,
+		Throttled: throttled,
 	}
 }

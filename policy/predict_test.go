@@ -22,6 +22,8 @@ func TestPredict(t *testing.T) {
 		{"more touched than there is", Facts{Touched: memory, Memory: memory / 2}, memory},
 		{"half of each round is written again", Facts{Touched: memory, Memory: memory, DirtyRate: int64(bytesPerSecond / 2)}, 2 * memory},
 		{"written faster than sent", Facts{Touched: memory, Memory: memory, DirtyRate: 1 << 40}, 20 * memory},
+		{"as fast as sent, and throttled", Facts{Touched: memory, Memory: memory, DirtyRate: int64(bytesPerSecond), MostThrottle: 90}, 2 * memory},
+		{"throttling is not enough", Facts{Touched: memory, Memory: memory, DirtyRate: 1 << 40, MostThrottle: 90}, 20 * memory},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.facts.Rate, c.facts.RTT, c.facts.Budget = 100_000_000, 20*ms, 300*ms

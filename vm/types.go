@@ -76,6 +76,7 @@ type MigrateOptions struct {
 	// Postcopy: the stream may let the guest run before all of its memory is there. Only at
 	// the destination; the source knows nothing of it.
 	Postcopy      bool
+	Throttles     bool          // the guest may be throttled while it is sent (Machine.Throttle). Only at the source
 	DowntimeLimit time.Duration // what QEMU aims at by itself; 0 is 300 ms, at most 2000 s
 }
 
@@ -93,6 +94,7 @@ type Progress struct {
 	// a migration is held with nothing left to send, QEMU looks many times a second.
 	Rounds     int64
 	Throughput int64 // bytes per second written, over the last 100 ms
+	Throttled  int   // percent of the time for which the guest's processors are made to stand still
 	Elapsed    time.Duration
 	Setup      time.Duration
 	// ExpectedDowntime is what QEMU thinks a switchover now would take.

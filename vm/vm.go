@@ -14,6 +14,10 @@ import (
 	"time"
 )
 
+// ThrottleRuns is for how long a throttled guest runs between two pauses: QEMU's
+// CPU_THROTTLE_TIMESLICE_NS. Its pauses are longer the further it is throttled.
+const ThrottleRuns = 10 * time.Millisecond
+
 // Machine is a guest on this host. Every method that waits takes a context and is
 // bounded also without a deadline in it. Methods may be called concurrently.
 type Machine interface {
@@ -61,6 +65,13 @@ type Machine interface {
 	// 20 MB/s: where a hold may last, lower the rate to a little more than the dirty rate,
 	// and raise it 100 ms (QEMU's window) before Stop.
 	SetBandwidth(ctx context.Context, bytesPerSecond int64) error
+	// Throttle makes the guest's processors stand still for percent of the time, 1 … 99, while
+	// it is sent by a migration with MigrateOptions.Throttles: they run for ThrottleRuns, and
+	// pause. It may be called again, with more or less. It counts from one of the next two
+	// rounds that begin a second after the one before; Progress says how far it is. It ends
+	// with the migration, however that ends, and with the hypervisor's word for it: no agent
+	// is needed for that.
+	Throttle(ctx context.Context, percent int) error
 	// Courtesy makes the threads that copy memory yield to the guests' processors,
 	// or not any more. It returns how many there are.
 	Courtesy(on bool) (int, error)

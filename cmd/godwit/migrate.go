@@ -85,6 +85,9 @@ func showPlan(c *cobra.Command, args []string, flags *requestFlags) error {
 	}
 	if p := rep.Predicted; p != nil {
 		fmt.Fprintf(w, "predicted %.1f s, %.0f ms of downtime, %.1f MB on the wire\n", p.MigrationS, p.DowntimeMS, float64(p.WireBytes)/1e6)
+		if p.Throttled > 0 {
+			fmt.Fprintf(w, "throttled to stand still for %d %% of the time, as it writes faster than the paths carry\n", p.Throttled)
+		}
 	}
 	for _, note := range rep.Notes {
 		fmt.Fprintf(w, "note      %s\n", note)

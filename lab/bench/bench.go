@@ -168,7 +168,7 @@ func runScenario(ctx context.Context, v Variant, dir string, opts Options) (*rep
 	if opts.Run != nil {
 		return opts.Run(ctx, s)
 	}
-	rep, err := lab.Run(ctx, s, lab.Options{Out: dir, Costs: true})
+	rep, err := lab.Run(ctx, s, lab.Options{Out: dir, Costs: true, Unthrottled: true})
 	if ctx.Err() != nil { // a run that was cut short is none
 		os.RemoveAll(dir)
 		return nil, ctx.Err()

@@ -102,6 +102,7 @@ type Migration struct {
 	LeastBytes *int64            `json:"least_bytes,omitempty"` // what its memory takes at the least; benches only
 	DataPath   json.RawMessage   `json:"data_path,omitempty"`   // figures of our own data path, as the source told them last
 	PostCopy   *PostCopy         `json:"post_copy,omitempty"`   // where the guest ran before its pages were there
+	Throttled  *Throttled        `json:"throttled,omitempty"`   // where the guest wrote too fast for mode precopy
 	WhyNull    map[string]string `json:"why_null,omitempty"`
 }
 
@@ -125,6 +126,13 @@ func (p *PostCopy) Line() string {
 		line += fmt.Sprintf("; taken up again %d times", p.Refills)
 	}
 	return line
+}
+
+// Throttled is what was done to a guest that wrote faster than mode precopy could follow.
+type Throttled struct {
+	Percent int     `json:"percent"` // of the time for which its processors stood still, at the end
+	Why     string  `json:"why"`
+	AtS     float64 `json:"at_s"` // asked for first, after the request
 }
 
 // Survival is what became of every connection that the guest had, by its own list.
@@ -196,6 +204,8 @@ type Predicted struct {
 	MigrationS *float64 `json:"migration_s"`
 	DowntimeMS *float64 `json:"downtime_ms"`
 	WireBytes  *int64   `json:"wire_bytes"`
+
+	Throttled int `json:"throttled,omitempty"` // percent; beside the contract
 }
 
 // Connections counts those of the lab's traffic at the handover's end.

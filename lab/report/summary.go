@@ -78,6 +78,12 @@ func summaryMoves(b *strings.Builder, r *Report, c paint) {
 			break
 		}
 	}
+	for i := range r.Migrations {
+		if t := r.Migrations[i].Throttled; t != nil && len(r.Migrations) < maxSummaryMoves {
+			fmt.Fprintf(b, "  throttled: the guest stood still for %d %% of the time, from %.1f s on\n", t.Percent, t.AtS)
+			break
+		}
+	}
 	var all Survival
 	known := false
 	for i := range r.Migrations {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"godwit/vm"
@@ -107,12 +108,15 @@ func (p *Process) configure(ctx context.Context, opts vm.MigrateOptions) error {
 		{"late-block-activate", true},
 		{"xbzrle", opts.Xbzrle},
 		{"multifd", opts.Multifd},
-		{"auto-converge", false},
+		{"auto-converge", opts.Throttles},
 		{"postcopy-ram", opts.Postcopy},
 		{"pause-before-switchover", lowBandwidth || opts.PauseBeforeSwitchover},
 	}
 	if p.hold() == vm.HoldAck {
 		caps = append(caps, capability{"switchover-ack", opts.HoldSwitchover})
+	}
+	if opts.Throttles {
+		maps.Copy(params, throttle(leastThrottle, false))
 	}
 	args := map[string]any{"capabilities": caps}
 	if err := p.qmp.Do(ctx, "migrate-set-capabilities", args, nil); err != nil {

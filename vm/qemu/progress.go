@@ -31,6 +31,7 @@ func (p *Process) Progress(ctx context.Context) (vm.Progress, error) {
 		Setup    int64  `json:"setup-time"`
 		Expected int64  `json:"expected-downtime"`
 		Downtime int64  `json:"downtime"`
+		Throttle int    `json:"cpu-throttle-percentage"`
 		Error    string `json:"error-desc"`
 	}
 	if err := p.qmp.Do(ctx, "query-migrate", nil, &q); err != nil {
@@ -43,8 +44,8 @@ func (p *Process) Progress(ctx context.Context) (vm.Progress, error) {
 		Status: q.Status, Error: q.Error,
 		Total: q.RAM.Total, Remaining: q.RAM.Remaining, Transferred: q.RAM.Transferred,
 		DirtyRate: q.RAM.DirtyPages * q.RAM.PageSize, Rounds: q.RAM.Syncs,
-		Throughput: int64(q.RAM.MBPS * 1e6 / 8),
-		Elapsed:    ms(q.Total), Setup: ms(q.Setup),
+		Throughput: int64(q.RAM.MBPS * 1e6 / 8), Throttled: q.Throttle,
+		Elapsed: ms(q.Total), Setup: ms(q.Setup),
 		ExpectedDowntime: ms(q.Expected), Downtime: ms(q.Downtime),
 	}, nil
 }

@@ -1,0 +1,78 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+
+	"godwit/migration"
+	"godwit/policy"
+	"godwit/transfer/pages"
+	"godwit/vm"
+)
+
+// Mode `precopy` forbids that memory follows the guest. What it may do with a guest that
+// writes faster than the paths carry is to throttle it (policy.Throttling decides, QEMU
+// performs it). It ends with QEMU's migration, in which it lives: when that completes,
+// fails, is cancelled, or is broken off by our end. Where QEMU's connection does not pass
+// through this agent, the next one cancels what it finds (undoCopy).
+
+// Throttled is what was done to a guest that wrote too fast.
+type Throttled struct {
+	Percent int    `json:"percent"` // of the time for which its processors stood still, at the end
+	Why     string `json:"why"`
+	At      int64  `json:"at"` // unix ns: asked for first
+}
+
+// mostThrottle is how far p's guest may be throttled, percent; 0: not at all.
+func (c *Config) mostThrottle(p migration.Plan) int {
+	if p.Mode != "precopy" {
+		return 0
+	}
+	highest := 99
+	if c.ThrottleMost != nil {
+		highest = *c.ThrottleMost
+	}
+	return policy.MostThrottle(p.Downtime, vm.ThrottleRuns, highest)
+}
+
+// throttle has the guest throttled, or further, where policy says so. copying is how it goes.
+func (m *outgoing) throttle(ctx context.Context, copying *policy.Copying, look policy.Look, now int) error {
+	if m.work.throttling.Most == 0 {
+		return nil
+	}
+	if m.work.throttling.Asked() == 0 { // a long round counts a page once that was written ten times
+		look.DirtyRate = max(look.DirtyRate, m.work.dirty)
+	}
+	if lanes := m.work.lanes; lanes != nil { // what it writes, as it is sent
+		look.DirtyRate = int64(float64(look.DirtyRate) * lanes.Stats().PageBytes / pages.Size)
+	}
+	percent, more := m.work.throttling.See(look, copying.Gains() || copying.Fits(), now)
+	if !more {
+		return nil
+	}
+	if err := m.guest.Machine.Throttle(ctx, percent); err != nil {
+		return err
+	}
+	why := fmt.Sprintf("after %.1f s it writes %.1f MB/s as they are sent, the paths carry %.1f MB/s, and %.1f MB are left: the downtime budget of %v is not met by copying on",
+		look.At.Seconds(), float64(look.DirtyRate)/1e6, float64(look.Goodput)/1e6, float64(look.Remaining)/1e6, m.plan.Downtime)
+	m.rec.note(fmt.Sprintf("throttled: the guest's processors are to stand still for %d %% of the time, in pauses of %v: %s",
+		percent, policy.Pause(percent, vm.ThrottleRuns), why))
+	m.rec.edit(func(r *Report) {
+		if r.Throttled == nil {
+			r.Throttled = &Throttled{Why: why, At: m.a.clock().UnixNano()}
+		}
+		r.Throttled.Percent = percent
+	})
+	return nil
+}
+
+// throttleWords say what a copy that is given up has tried of this.
+func (m *outgoing) throttleWords() string {
+	switch t := m.work.throttling; {
+	case t.Asked() > 0:
+		return fmt.Sprintf(", though it was throttled to stand still for %d %% of the time", t.Asked())
+	case m.plan.Mode == "precopy" && t.Most == 0:
+		return ", and throttling it is forbidden here (throttle_most)"
+	}
+	return ""
+}

@@ -1,0 +1,121 @@
+package lab
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"godwit/agent"
+	"godwit/migration"
+	"godwit/vm"
+	"godwit/vm/qemu/qmp"
+)
+
+// throttleWorld has a guest that rewrites what a path as slow as throttleRate cannot follow.
+const throttleWorld = `
+name: throttle
+sites:
+  - {name: montreal, guest_net: {v4: 10.1.1.0/24}, uplinks: [{name: public, rate: 1gbit, delay: 5ms}]}
+  - {name: sanjose, guest_net: {v4: 10.2.1.0/24}, uplinks: [{name: public, rate: 1gbit, delay: 5ms}]}
+clients:
+  - {name: phone, at: montreal}
+guests:
+  - {name: web, site: montreal, memory: 128MiB, run: ["dirty size=24MiB rate=128MiB/s"]}
+`
+
+// throttleRate is what the one that completes may use, bit/s.
+const throttleRate = 200_000_000
+
+// monitored is a guest's QEMU, asked beside its agent.
+type monitored struct {
+	*trial
+	qmp *qmp.Client
+}
+
+func (p *trial) monitor(host, name string) monitored {
+	p.Helper()
+	all, err := filepath.Glob(filepath.Join(p.w.hostDir(host), "run", "guests", name+"*", "look.sock"))
+	if err != nil || len(all) != 1 {
+		p.Fatalf("QEMU of %s on %s: %q, %v", name, host, all, err)
+	}
+	conn, err := new(net.Dialer).DialContext(p.Context(), "unix", all[0])
+	p.must(err)
+	client, err := qmp.New(p.Context(), conn)
+	p.must(err)
+	p.Cleanup(func() { client.Close() })
+	return monitored{p, client}
+}
+
+// sending is what it says of its migration.
+func (q monitored) sending() (status vm.MigrationStatus, throttled int) {
+	q.Helper()
+	ctx, cancel := context.WithTimeout(q.Context(), 20*time.Second)
+	defer cancel()
+	var answer struct {
+		Status   vm.MigrationStatus `json:"status"`
+		Throttle int                `json:"cpu-throttle-percentage"`
+	}
+	q.must(q.qmp.Do(ctx, "query-migrate", nil, &answer))
+	return answer.Status, answer.Throttle
+}
+
+// until waits until what it says of its migration is so.
+func (q monitored) until(what string, so func(status vm.MigrationStatus, throttled int) bool) {
+	q.Helper()
+	for end := time.Now().Add(90 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		status, throttled := q.sending()
+		if so(status, throttled) {
+			return
+		}
+		if time.Now().After(end) {
+			q.Fatalf("%s: not in 90 s; it is %s, throttled to %d %%", what, status, throttled)
+		}
+	}
+}
+
+// TestThrottle: mode precopy throttles a guest that it could not follow, and gets there. An
+// agent that is started again, and finds one throttled by a QEMU that sends by itself,
+// releases it.
+func TestThrottle(t *testing.T) {
+	p := newTrial(t, throttleWorld, func(string, *agent.Config) {})
+	p.ticks("phone", "web")
+	source := p.w.agents["montreal"]
+	t.Run("the source's agent is killed", func(t *testing.T) {
+		id := p.began(migration.Request{Guest: "web", To: "sanjose", Mode: "precopy", Transfer: "qemu-mptcp",
+			Downtime: 15 * time.Millisecond}) // no pause over this path is as short as that
+		q := p.monitor("montreal", "web")
+		q.until("throttled to more than QEMU's least", func(_ vm.MigrationStatus, throttled int) bool { return throttled > 1 })
+		p.must(source.kill())
+		if status, percent := q.sending(); status.Ended() || percent <= 1 {
+			t.Errorf("without an agent: %s, %d %%; the case shows nothing", status, percent)
+		}
+		p.must(source.start(t.Context()))
+		q.until("not sent any more; QEMU throttles no other", func(status vm.MigrationStatus, _ int) bool { return status.Ended() })
+		p.must(source.client.Abort(t.Context(), id)) // it would begin again
+		if rep := p.endsOn("montreal", id, 60*time.Second); rep.Outcome != migration.Aborted {
+			t.Errorf("%s, %v", rep.Outcome, rep.Problem)
+		}
+		p.patterns("montreal", "web")
+	})
+	t.Run("it is foreseen", func(t *testing.T) {
+		rep, err := source.client.Plan(t.Context(), migration.Request{Guest: "web", To: "sanjose", Mode: "precopy", Bandwidth: throttleRate / 20})
+		if p.must(err); rep.Predicted == nil || rep.Predicted.Throttled == 0 {
+			t.Errorf("predicted %+v", rep.Predicted)
+		}
+	})
+	t.Run("it completes", func(t *testing.T) {
+		id := p.began(migration.Request{Guest: "web", To: "sanjose", Mode: "precopy", Transfer: "lanes",
+			Downtime: 500 * time.Millisecond, Bandwidth: throttleRate})
+		rep := p.endsOn("montreal", id, 120*time.Second)
+		t.Logf("%+v, predicted %+v, notes %q", rep.Throttled, rep.Predicted, rep.Notes)
+		if rep.Outcome != migration.Completed || rep.Throttled == nil || rep.Throttled.Percent > 94 {
+			t.Fatalf("%s, %v, %+v; 94 %% is the most that 500 ms allow", rep.Outcome, rep.Problem, rep.Throttled)
+		}
+		p.patterns("sanjose", "web")
+	})
+	if p.gap() >= time.Hour {
+		t.Error("the connection was lost")
+	}
+}
