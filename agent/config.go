@@ -270,6 +270,7 @@ func (c *Config) paths(n Neighbour) []peer.Path {
 				Guest:  here.guests() && there.guests(),
 				Memory: here.migrations() && there.migrations(),
 
+				Shared:    here.guests() || there.guests(),
 				LocalRate: here.Rate, RemoteRate: there.Rate,
 			})
 		}

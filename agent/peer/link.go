@@ -32,6 +32,7 @@ type Path struct {
 	Guest  bool       `json:"guest"`  // both uplinks carry guests' traffic
 	Memory bool       `json:"memory"` // both uplinks carry migrations
 
+	Shared     bool  `json:"-"` // one of the uplinks, or both, carries guests' traffic
 	LocalRate  int64 `json:"-"` // of the uplink here, as Rate
 	RemoteRate int64 `json:"-"`
 }
