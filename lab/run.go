@@ -28,6 +28,10 @@ type Options struct {
 
 	Unthrottled bool // no guest is throttled: mode precopy gives up, as QEMU does by itself
 
+	// Plain has the lab move guests itself, by QEMU's own post-copy and without agents, one
+	// move of a run with one guest: what benches hold ours against. Clients lose the guest.
+	Plain bool
+
 	Costs bool // the report has cpu_s and least_bytes too, which takes some seconds more
 }
 

@@ -68,6 +68,11 @@ func (r *run) request(ctx context.Context, step *scenario.Migrate) *move {
 	r.moves = append(r.moves, m)
 	r.mu.Unlock()
 	r.beforeMove(m)
+	if r.opts.Plain {
+		close(m.answered)
+		r.wg.Go(func() { r.movePlainly(ctx, m) })
+		return m
+	}
 	req := migration.Request{
 		Guest: step.Guest, To: step.To, Mode: step.Mode, Transfer: step.Transfer, Network: step.Network,
 		Downtime: step.Downtime, Bandwidth: step.Bandwidth, InsecureTransfer: step.InsecureTransfer,

@@ -41,6 +41,7 @@ type Row struct {
 type Variant struct {
 	Name     string
 	Scenario string // YAML
+	Plain    bool   // QEMU's own post-copy, without agents (lab.Options.Plain)
 }
 
 // Only is the row with some of its variants, and the aims that they can show.
@@ -168,7 +169,7 @@ func runScenario(ctx context.Context, v Variant, dir string, opts Options) (*rep
 	if opts.Run != nil {
 		return opts.Run(ctx, s)
 	}
-	rep, err := lab.Run(ctx, s, lab.Options{Out: dir, Costs: true, Unthrottled: true})
+	rep, err := lab.Run(ctx, s, lab.Options{Out: dir, Costs: true, Unthrottled: true, Plain: v.Plain})
 	if ctx.Err() != nil { // a run that was cut short is none
 		os.RemoveAll(dir)
 		return nil, ctx.Err()

@@ -49,7 +49,7 @@ type sites struct {
 func idleRow() Row {
 	return Row{
 		Name: "idle", Title: "256 MiB, idle, 350 Mbit/s, RTT 20 ms: the promise in numbers",
-		Variants: []Variant{{"godwit", fill(twoSites, sites{Name: "idle", Client: "sanjose", Site: "montreal", Move: true})}},
+		Variants: []Variant{{Name: "godwit", Scenario: fill(twoSites, sites{Name: "idle", Client: "sanjose", Site: "montreal", Move: true})}},
 		Measures: []Measure{networkDowntime, vmDowntime,
 			ofFlow("service gap", "ms", "ticks", "service_gap_ms", func(t report.Traffic) *float64 { return t.ServiceGapMS }), dropped},
 		Aims: []Aim{
@@ -63,7 +63,7 @@ func idleRow() Row {
 func uploadRow() Row {
 	return Row{
 		Name: "upload", Title: "256 MiB with an upload at full rate through the switch (Le & Nahum, V-D, lost up to 35 %)",
-		Variants: []Variant{{"godwit", fill(twoSites, sites{Name: "upload", Client: "sanjose", Site: "montreal", Flow: "upload", Move: true})}},
+		Variants: []Variant{{Name: "godwit", Scenario: fill(twoSites, sites{Name: "upload", Client: "sanjose", Site: "montreal", Flow: "upload", Move: true})}},
 		Measures: []Measure{dropped, networkDowntime, vmDowntime},
 		Aims:     []Aim{{Variant: "godwit", Measure: "dropped", AtMost: 0}},
 	}
@@ -77,7 +77,7 @@ func freshRow(flow string) Row {
 	}
 	return Row{
 		Name: "fresh-" + flow, Title: "a moved connection (" + flow + ") against one to a guest that was always there",
-		Variants: []Variant{{"fresh", at("sanjose", false)}, {"moved", at("montreal", true)}},
+		Variants: []Variant{{Name: "fresh", Scenario: at("sanjose", false)}, {Name: "moved", Scenario: at("montreal", true)}},
 		Measures: []Measure{
 			settledOf("throughput", "Mbit/s", flow, func(t report.Traffic) report.Windows { return t.Mbps }),
 			settledOf("RTT", "ms", flow, func(t report.Traffic) report.Windows { return t.RTTMS }),
@@ -93,7 +93,7 @@ func freshRow(flow string) Row {
 func datagramsRow() Row {
 	return Row{
 		Name: "udp", Title: "256 MiB with 25 Mbit/s of UDP through the switch",
-		Variants: []Variant{{"godwit", fill(twoSites, sites{Name: "udp", Client: "sanjose", Site: "montreal", Flow: "udp", Options: "rate: 25mbit", Move: true})}},
+		Variants: []Variant{{Name: "godwit", Scenario: fill(twoSites, sites{Name: "udp", Client: "sanjose", Site: "montreal", Flow: "udp", Options: "rate: 25mbit", Move: true})}},
 		Measures: []Measure{
 			ofFlow("lost", "datagrams", "udp", "records_lost", func(t report.Traffic) *float64 { return scaled(t.RecordsLost, 1) }),
 			dropped, networkDowntime,
@@ -109,7 +109,7 @@ func followRow(connections int, limit float64) Row {
 	options := fmt.Sprintf("every: 100ms, connections: %d", connections)
 	return Row{
 		Name: name, Title: fmt.Sprintf("%d connections beside the ticks: from TARGET_RESUME until all have a subflow on the next address", connections),
-		Variants: []Variant{{"godwit", fill(twoSites, sites{Name: name, Client: "internet", Site: "montreal", Flow: "requests", Options: options, Move: true})}},
+		Variants: []Variant{{Name: "godwit", Scenario: fill(twoSites, sites{Name: name, Client: "internet", Site: "montreal", Flow: "requests", Options: options, Move: true})}},
 		Measures: []Measure{followed, moved, vmDowntime},
 		Aims: []Aim{
 			{Variant: "godwit", Measure: "followed", AtMost: limit},
@@ -126,7 +126,7 @@ func crowdRow(connections int, memory string) Row {
 	options := fmt.Sprintf("every: 60s, connections: %d", connections)
 	return Row{
 		Name: name, Title: fmt.Sprintf("%d connections to a guest of %s, until all have a subflow on the next address, against as many fresh ones", connections, memory),
-		Variants: []Variant{{"godwit", fill(twoSites, sites{Name: name, Client: "internet", Site: "montreal", Flow: "requests", Options: options, Memory: memory, Move: true})}},
+		Variants: []Variant{{Name: "godwit", Scenario: fill(twoSites, sites{Name: name, Client: "internet", Site: "montreal", Flow: "requests", Options: options, Memory: memory, Move: true})}},
 		Measures: []Measure{followed, accepted("requests"), per("followed/accepted", followed, accepted("requests")), moved, vmDowntime},
 		Aims: []Aim{
 			{Variant: "godwit", Measure: "followed/accepted", AtMost: 3},
@@ -161,7 +161,7 @@ func paperRow() Row {
 	of := func(network string) string { return fill(paperSites, struct{ Network string }{network}) }
 	return Row{
 		Name: "paper", Title: "Le & Nahum's move to San Jose, RTT 71 ms, 300 Mbit/s, 0.01 % loss; they saw the tunnel at × 0.083 of the throughput and × 284 of the RTT",
-		Variants: []Variant{{"mptcp", of("mptcp")}, {"tunnel", of("tunnel")}},
+		Variants: []Variant{{Name: "mptcp", Scenario: of("mptcp")}, {Name: "tunnel", Scenario: of("tunnel")}},
 		Measures: []Measure{
 			settledOf("throughput", "Mbit/s", "download", func(t report.Traffic) report.Windows { return t.Mbps }),
 			settledOf("RTT", "ms", "download", func(t report.Traffic) report.Windows { return t.RTTMS }),

@@ -36,6 +36,15 @@ var (
 		ratio := float64(*m.WireBytes) / float64(*m.LeastBytes)
 		return &ratio
 	})
+	// stalls are all waits of the guest for pages that came after it, as the destination's proxy
+	// saw them; of QEMU's own post-copy as QEMU did (postcopy-blocktime).
+	stalls = last("stalls", "ms", "post_copy", func(m report.Migration) *float64 {
+		if m.PostCopy == nil {
+			return nil
+		}
+		sum := float64(m.PostCopy.Faults) * m.PostCopy.MeanMS
+		return &sum
+	})
 	rounds = last("rounds", "", "rounds", func(m report.Migration) *float64 { return scaled(m.Rounds, 1) })
 )
 
