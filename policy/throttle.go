@@ -17,8 +17,10 @@ type Throttling struct {
 
 const (
 	// patientRounds is for how many times the first round's duration a copy goes on before
-	// the guest is throttled: more is waste (facts of our own data path, and Clark 2005).
-	patientRounds = 1.5
+	// the guest is throttled: looks that are close together say little of whether it gains.
+	// While it gains it goes on for longer.
+	patientRounds     = 1.5
+	whileGainsPatient = 4
 	// easeTarget is the share of what the paths carry that a throttled guest is to write.
 	easeTarget = 0.5
 	// leastEase and mostEase bound one step: the share of its time that is left to the guest.
@@ -60,7 +62,11 @@ func (t *Throttling) See(l Look, gains bool, now int) (percent int, more bool) {
 	case t.asked >= t.Most:
 		return t.asked, false
 	case t.asked == 0:
-		if gains && l.At < time.Duration(patientRounds*float64(t.first)) {
+		patience := patientRounds
+		if gains {
+			patience = whileGainsPatient
+		}
+		if l.At < time.Duration(patience*float64(t.first)) {
 			return 0, false
 		}
 	case now < t.asked:
