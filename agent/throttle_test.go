@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"godwit/migration"
+	"godwit/policy"
 )
 
 // TestThrottleMost: mode precopy alone throttles, as far as the budget and the host's owner
@@ -30,5 +31,26 @@ func TestThrottleMost(t *testing.T) {
 		if _, _, err := load(t, wholeConfig+line); err == nil || !strings.Contains(err.Error(), "throttle_most") && !strings.Contains(line, "never") {
 			t.Errorf("%q: %v", line, err)
 		}
+	}
+}
+
+// TestThrottleWords: a copy that is given up says what it tried, or why it did not.
+func TestThrottleWords(t *testing.T) {
+	m := &outgoing{plan: migration.Plan{Mode: "hybrid"}, work: &sourceWork{}}
+	if got := m.throttleWords(); got != "" {
+		t.Errorf("mode hybrid: %q", got)
+	}
+	m.plan.Mode = "precopy"
+	if got := m.throttleWords(); !strings.Contains(got, "throttle_most") {
+		t.Errorf("forbidden: %q", got)
+	}
+	m.work.throttling = policy.Throttling{Most: 90}
+	if got := m.throttleWords(); got != "" {
+		t.Errorf("not throttled yet: %q", got)
+	}
+	m.work.throttling.See(policy.Look{At: time.Second, Round: 2}, false, 0)
+	m.work.throttling.See(policy.Look{At: time.Minute, Round: 9}, false, 0)
+	if got := m.throttleWords(); !strings.Contains(got, "40 % of the time") {
+		t.Errorf("throttled: %q", got)
 	}
 }
