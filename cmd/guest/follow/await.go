@@ -69,13 +69,13 @@ func Await(ctx context.Context, params guest.AwaitJoin, progress func(joined, to
 		if err := w.wait(ctx, events, progress); err != nil {
 			return guest.Joins{}, err
 		}
-		settled = len(w.joined) == 0 || len(w.behind) > 0 // or the limit passed
-		if !settled {
-			if err := w.settle(ctx); err != nil {
-				return guest.Joins{}, err
-			}
-			settled = len(w.behind) == 0
+		if len(w.joined) == 0 || len(w.behind) > 0 { // or the limit passed
+			break
 		}
+		if err := w.settle(ctx); err != nil {
+			return guest.Joins{}, err
+		}
+		settled = len(w.behind) == 0
 	}
 	w.tidy()
 	progress(len(w.joined), w.total())
@@ -132,13 +132,8 @@ func (w *watch) wait(ctx context.Context, events <-chan mptcp.Event, progress fu
 			told = time.Now()
 			progress(len(w.joined), w.total())
 		}
-		if len(w.behind) == 0 { // by events: the kernel's list has the last word
-			if err := w.list(); err != nil {
-				return err
-			}
-		}
 	}
-	return nil
+	return nil // by events, perhaps: the kernel's list, which has the last word, is settle's
 }
 
 // take follows one event. It asks for a new list when events were lost.
