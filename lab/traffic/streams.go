@@ -19,6 +19,7 @@ const (
 	startLimit    = 20 * time.Second
 	startLimitOne = 5 * time.Millisecond
 	openAtOnce    = 512
+	greetAtOnce   = 128
 	// fresh and finalWait decide what still delivers means at the end.
 	fresh     = time.Second
 	finalWait = 3 * time.Second
@@ -28,7 +29,7 @@ const (
 	lookedAt = 64
 	// pingsAtOnce bounds the pings of one interval, and crowdPings those of a crowd, which
 	// are for a few figures and not to be a load.
-	pingsAtOnce, crowdPings, crowd = 50, 10, 500
+	pingsAtOnce, crowdPings, crowd = 50, 2, 500
 )
 
 // streams is a flow of TCP or MPTCP connections.
@@ -67,15 +68,8 @@ func (f *streams) start(ctx context.Context) error {
 	}
 	err := group.Wait()
 	f.took = time.Since(begun)
-	for _, s := range f.all {
-		if err == nil {
-			s.greet()
-		}
-	}
-	for _, s := range f.all {
-		if err == nil {
-			err = s.awaitFirst(limited)
-		}
+	if err == nil {
+		err = f.greetAll(limited)
 	}
 	if err != nil {
 		for _, s := range f.all {
@@ -86,6 +80,26 @@ func (f *streams) start(ctx context.Context) error {
 		return fmt.Errorf("start traffic %s: %s to %s: %w", f.Name, f.Kind, f.Target, err)
 	}
 	f.wait.Go(f.pingAll)
+	return nil
+}
+
+// greetAll lets all streams begin, and returns when they have exchanged their first records.
+// Few wait for an answer at a time: a guest that is asked by thousands at once is so late that
+// everything is sent to it again.
+func (f *streams) greetAll(ctx context.Context) error {
+	for i, s := range f.all {
+		if i >= greetAtOnce {
+			if err := f.all[i-greetAtOnce].awaitFirst(ctx); err != nil {
+				return err
+			}
+		}
+		s.greet()
+	}
+	for _, s := range f.all {
+		if err := s.awaitFirst(ctx); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
