@@ -10,7 +10,7 @@ import (
 func Handover() Table {
 	return Table{Name: "handover", Rows: []Row{
 		idleRow(), uploadRow(), datagramsRow(), freshRow("download"), freshRow("upload"),
-		followRow(1, 90), followRow(100, 160), crowdRow(1000, "512MiB"), paperRow(),
+		followRow(1, 90), followRow(100, 160), crowdRow(1000, "512MiB"), crowdRow(10000, "3GiB"), paperRow(),
 	}}
 }
 
@@ -31,7 +31,7 @@ traffic:
 steps:
   - {at: 6s, migrate: {guest: web, to: sanjose}}
 {{- end}}
-end: {after_last_migration: 9s, timeout: 120s}
+end: {after_last_migration: 9s, timeout: {{or .Timeout "120s"}}}
 expect:
   - {connections: survive}
   - {leftovers: none}
@@ -42,6 +42,7 @@ type sites struct {
 	Name, Client, Site, Flow, Options string
 	Memory                            string // "" is 256MiB
 	Every                             string // of the ticks; "" is 10ms
+	Timeout                           string // "" is 120s
 	Move                              bool
 }
 
@@ -125,10 +126,10 @@ func followRow(connections int, limit float64) Row {
 // 100 a second takes a third of an emulated guest.
 func crowdRow(connections int, memory string) Row {
 	name := fmt.Sprintf("follow-%d", connections)
-	options := fmt.Sprintf("every: 60s, connections: %d", connections)
+	options := fmt.Sprintf("every: 10m, connections: %d", connections)
 	return Row{
 		Name: name, Title: fmt.Sprintf("%d connections to a guest of %s, until all have a subflow on the next address, against as many fresh ones", connections, memory),
-		Variants: []Variant{{"godwit", fill(twoSites, sites{Name: name, Client: "internet", Site: "montreal", Flow: "requests", Options: options, Memory: memory, Every: "100ms", Move: true})}},
+		Variants: []Variant{{"godwit", fill(twoSites, sites{Name: name, Client: "internet", Site: "montreal", Flow: "requests", Options: options, Memory: memory, Every: "100ms", Timeout: "4m", Move: true})}},
 		Measures: []Measure{followed, accepted("requests"), per("followed/accepted", followed, accepted("requests")), moved, vmDowntime},
 		Aims: []Aim{
 			{Variant: "godwit", Measure: "followed/accepted", AtMost: 3},
