@@ -24,7 +24,7 @@ const (
 	fresh     = time.Second
 	finalWait = 3 * time.Second
 	// finalWaitOne is the time on top in which one connection answers.
-	finalWaitOne = time.Millisecond
+	finalWaitOne = 5 * time.Millisecond
 	// lookedAt is how many connections a sample asks the kernel about.
 	lookedAt = 64
 	// pingsAtOnce bounds the pings of one interval, and crowdPings those of a crowd, which
@@ -229,13 +229,12 @@ func (s *stream) subflows(index int) []Subflow {
 func (f *streams) stop() Result {
 	end := now()
 	r := Result{Flow: f.Flow, End: end, Survived: true, MPTCP: true, Connected: f.took}
-	for _, s := range f.all { // records may be rarer than fresh
-		if s.lastFrame.Load() < end-int64(fresh) {
-			s.ping()
+	var deadline time.Time
+	for i, s := range f.all {
+		if i%greetAtOnce == 0 { // not all at once: see greetAll
+			f.askAgain(f.all[i:min(i+greetAtOnce, len(f.all))], end-int64(fresh))
+			deadline = time.Now().Add(finalWait + greetAtOnce*finalWaitOne)
 		}
-	}
-	deadline := time.Now().Add(finalWait + time.Duration(f.Connections)*finalWaitOne)
-	for _, s := range f.all {
 		c := Connection{First: f.Target, Survived: s.delivers(end-int64(fresh), deadline)}
 		if c.Survived {
 			s.look()
@@ -253,6 +252,15 @@ func (f *streams) stop() Result {
 	}
 	f.result(&r)
 	return r
+}
+
+// askAgain pings those that were last heard before then: records may be rare.
+func (f *streams) askAgain(some []*stream, then int64) {
+	for _, s := range some {
+		if s.lastFrame.Load() < then {
+			s.ping()
+		}
+	}
 }
 
 // describe fills in how an ended stream was.
