@@ -2,7 +2,6 @@ package address
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -83,7 +82,7 @@ func pair(t *testing.T, addr string, multipath bool) (client, server net.Conn) {
 	t.Cleanup(func() { listener.Close() })
 	var dialer net.Dialer
 	dialer.SetMultipathTCP(multipath)
-	if client, err = dialer.Dial("tcp4", fmt.Sprintf("%s:%d", addr, listener.Addr().(*net.TCPAddr).Port)); err != nil {
+	if client, err = dialer.Dial("tcp4", net.JoinHostPort(addr, strconv.Itoa(listener.Addr().(*net.TCPAddr).Port))); err != nil {
 		t.Fatal(err)
 	}
 	if server, err = listener.Accept(); err != nil {
