@@ -127,7 +127,8 @@ func leaveOneByOne(addrs []netip.Addr) (bound bool, err error) {
 }
 
 func awaitGone(addrs []netip.Addr) error {
-	start, least, pause := time.Now(), -1, closeLook
+	start, least := time.Now(), -1
+	var pause time.Duration
 	for since := start; time.Since(since) < closeLimit && time.Since(start) < closeMost; time.Sleep(pause) {
 		begun := time.Now()
 		n, err := mptcp.Leaving(addrs...)
