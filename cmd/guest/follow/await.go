@@ -224,6 +224,7 @@ const replaceAt = 3
 // subflows of those who come or came.
 func (w *watch) nudge() {
 	w.nudges++
+	_ = mptcp.Abort(w.deaf()...) // those that stay are told all the same
 	endpoints, err := mptcp.Endpoints()
 	if err != nil {
 		return
@@ -246,6 +247,34 @@ func (w *watch) nudge() {
 			w.used = append(w.used, fresh.ID)
 		}
 	}
+}
+
+// deafAfter is how many times a subflow has sent again without an answer.
+const deafAfter = 2
+
+// deaf are subflows of those that are behind whose client does not answer there any more,
+// where it does on another: it has moved itself. The kernel announces by the first subflow
+// that is established, which may be such a one for as long as it keeps sending again. All
+// of them are withdrawn with the old address anyway.
+func (w *watch) deaf() []mptcp.Subflow {
+	var deaf []mptcp.Subflow
+	for _, c := range w.behind {
+		var silent []mptcp.Subflow
+		answered := false
+		for _, s := range c.Subflows {
+			switch {
+			case s.State != mptcp.StateEstablished || !slices.Contains(w.params.Old, s.Local.Addr()):
+			case s.Unanswered >= deafAfter:
+				silent = append(silent, s)
+			case s.Unanswered == 0 && s.FullyEstablished:
+				answered = true
+			}
+		}
+		if answered {
+			deaf = append(deaf, silent...)
+		}
+	}
+	return deaf
 }
 
 // tidy withdraws the announcements with a port of their own that nobody depends on:
