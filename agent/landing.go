@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	joinLimit = 10 * time.Second // until a connection is declared unable to follow
+	joinLimit = 10 * time.Second // until a connection is declared unable to follow; of a crowd, more
 	spareIDs  = 3                // endpoint ids for announcing again
 )
 
@@ -27,7 +27,8 @@ func (m *incoming) adopt(ctx context.Context) error {
 			m.rec.note("its addresses are not published for BGP, and take the tunnel: " + err.Error())
 		}
 	}
-	whole, cancel := limitHandover.since(ctx, m.work.adopting)
+	most := limitHandover.forCrowd(m.plan.Connections, crowdSteps)
+	whole, cancel := most.since(ctx, m.work.adopting)
 	defer cancel()
 	err := m.handOver(whole)
 	if err == nil || ctx.Err() != nil {
@@ -40,7 +41,7 @@ func (m *incoming) adopt(ctx context.Context) error {
 	if m.work.trouble != nil { // why it was tried again says more than that it was cut off
 		err = m.work.trouble
 	}
-	m.rec.note(fmt.Sprintf("the handover failed for %v: %v; the guest keeps its old address, through the tunnel", limitHandover.d, err))
+	m.rec.note(fmt.Sprintf("the handover failed for %v: %v; the guest keeps its old address, through the tunnel", most.d, err))
 	m.keepAddress()
 	return m.handed(nil, nil)
 }
@@ -63,8 +64,8 @@ func (m *incoming) recall() {
 }
 
 // asked bounds one thing that the guest is asked for in the handover.
-func asked(ctx context.Context, ask func(context.Context) error) error {
-	ctx, cancel := limitGuestStep.on(ctx)
+func (m *incoming) asked(ctx context.Context, ask func(context.Context) error) error {
+	ctx, cancel := limitGuestStep.forCrowd(m.plan.Connections, 1).on(ctx)
 	defer cancel()
 	return says(ctx, ask(ctx))
 }
@@ -86,7 +87,7 @@ func (m *incoming) handOver(ctx context.Context) error {
 		m.work.before = listConnections(ctx, g, bare(m.plan.Held))
 	}
 	first := m.firstTick(ctx)
-	if err := asked(ctx, func(ctx context.Context) error { return g.Channel.Ticks(ctx, 0) }); err != nil {
+	if err := m.asked(ctx, func(ctx context.Context) error { return g.Channel.Ticks(ctx, 0) }); err != nil {
 		return err
 	}
 	if first != nil {
@@ -105,7 +106,7 @@ func (m *incoming) handOver(ctx context.Context) error {
 			_, err := g.Channel.Configure(ctx, m.a.configuration(g, spare, m.plan.Next, m.table(), false))
 			return err
 		}
-		return asked(ctx, func(ctx context.Context) error {
+		return m.asked(ctx, func(ctx context.Context) error {
 			_, err := g.Channel.Configure(ctx, m.a.configuration(g, spare, m.plan.Next, m.table(), false))
 			return err
 		})
@@ -130,7 +131,7 @@ func (m *incoming) follow(ctx context.Context) error {
 		}); err != nil {
 			return err
 		}
-		if err := asked(ctx, func(ctx context.Context) error {
+		if err := m.asked(ctx, func(ctx context.Context) error {
 			return g.Channel.MakeMain(ctx, g.Held.Description.NICs[1-m.plan.Active].MAC)
 		}); err != nil {
 			return err
@@ -264,13 +265,16 @@ func (m *incoming) awaitJoin(ctx context.Context) (*guest.Joins, error) {
 	if m.plan.Network != "mptcp" && !m.plan.Chosen {
 		return &guest.Joins{}, nil
 	}
-	ask := guest.AwaitJoin{Addrs: bare(m.plan.Next), Old: bare(m.plan.Held), LimitMS: joinLimit.Milliseconds()}
+	patience := limit{d: joinLimit}.forCrowd(m.plan.Connections, 1).d
+	ask := guest.AwaitJoin{Addrs: bare(m.plan.Next), Old: bare(m.plan.Held), LimitMS: patience.Milliseconds()}
 	last := m.lastEndpoint(m.work.joins)
 	for range spareIDs {
 		last = nextEndpoint(last)
 		ask.SpareIDs = append(ask.SpareIDs, last)
 	}
-	ctx, cancel := limitJoin.on(ctx)
+	within := limitJoin
+	within.d += patience - joinLimit
+	ctx, cancel := within.on(ctx)
 	defer cancel()
 	joins, err := m.work.guest.Channel.AwaitJoin(ctx, ask)
 	if err != nil {
@@ -285,7 +289,7 @@ func (m *incoming) retire(ctx context.Context, joins *guest.Joins, stay bool) (*
 	g := m.work.guest
 	old := bare(m.plan.Held)
 	var users guest.Users
-	if err := asked(ctx, func(ctx context.Context) (err error) {
+	if err := m.asked(ctx, func(ctx context.Context) (err error) {
 		users, err = g.Channel.Users(ctx, old...)
 		return err
 	}); err != nil {
@@ -309,7 +313,7 @@ func (m *incoming) retire(ctx context.Context, joins *guest.Joins, stay bool) (*
 		}
 	}
 	once := func(ctx context.Context) error { return g.Channel.Retire(ctx, retire) }
-	if err := asked(ctx, once); err != nil {
+	if err := m.asked(ctx, once); err != nil {
 		return nil, fmt.Errorf("retire the old address: %w", err)
 	}
 	if !keep {
@@ -320,7 +324,7 @@ func (m *incoming) retire(ctx context.Context, joins *guest.Joins, stay bool) (*
 	}
 	m.emptyTap(ctx, m.plan.Active)
 	retire.Stay = false
-	return &users, asked(ctx, once)
+	return &users, m.asked(ctx, once)
 }
 
 // handed writes down that the handover is done.

@@ -100,6 +100,22 @@ func (l limit) since(ctx context.Context, begun time.Time) (context.Context, con
 	return context.WithDeadlineCause(ctx, begun.Add(l.d), &passed{l})
 }
 
+// Each of a guest's connections is told of its next address and to leave the old one, and all
+// of them join: an emulated guest needs some ms for each. What limits a handover is
+// crowdEach for each connection, if that is more, of crowdMost at most: a peer names them.
+const (
+	crowdEach = 6 * time.Millisecond
+	crowdMost = 20000
+	// crowdSteps is how many times that takes in a whole handover.
+	crowdSteps = 4
+)
+
+// forCrowd is the limit of a guest with that many connections.
+func (l limit) forCrowd(connections, steps int) limit {
+	l.d = max(l.d, time.Duration(steps*min(connections, crowdMost))*crowdEach)
+	return l
+}
+
 // says names the limit in the error of what was done within ctx, if that is why it ended.
 func says(ctx context.Context, err error) error {
 	var mine, other *passed

@@ -103,3 +103,18 @@ func TestLimitIsNamed(t *testing.T) {
 		t.Errorf("cancelled: %v", err)
 	}
 }
+
+func TestLimitsOfCrowds(t *testing.T) {
+	l := limit{name: "tea", d: 10 * time.Second}
+	for _, c := range []struct {
+		connections, steps int
+		want               time.Duration
+	}{
+		{-5, 1, l.d}, {0, 1, l.d}, {1000, 1, l.d}, {10000, 1, time.Minute}, {10000, 4, 4 * time.Minute},
+		{1 << 40, 1, 2 * time.Minute}, // a peer says so
+	} {
+		if got := l.forCrowd(c.connections, c.steps); got.d != c.want || got.name != l.name {
+			t.Errorf("%d connections, %d steps: %v, want %v", c.connections, c.steps, got.d, c.want)
+		}
+	}
+}

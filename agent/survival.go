@@ -359,6 +359,7 @@ func (m *outgoing) settleNetwork(ctx context.Context) {
 	}
 	users, err := m.guest.Channel.Users(ctx, bare(m.plan.Held)...)
 	m.noteRoom(users.MPTCP)
+	m.plan.Connections = users.MPTCP
 	if err != nil {
 		m.rec.note("the guest's connections are not known before the move: " + err.Error())
 	} else if n := users.TCP + users.UDP; n > 0 {

@@ -73,6 +73,8 @@ type Plan struct {
 	Next      []Address     `json:"next"`           // addresses at the destination; same as Held's first where the address is kept
 	Active    int           `json:"active"`         // index of the NIC that is active at the source
 	Fits      int           `json:"fits,omitempty"` // largest packet of the guest that the tunnel carries in one piece, bytes; 0: not known
+	// Connections are the MPTCP connections that there were in check: thousands take their time.
+	Connections int `json:"connections,omitempty"`
 }
 
 // KeepsAddress says whether the guest keeps its address for good.

@@ -165,7 +165,7 @@ func (f *file) readTraffic(n ast.Node) {
 		o.wrong("every", fmt.Sprintf("every of %s is %s", o.what, t.Every), "at least 1ms")
 	}
 	t.Rate = o.rate("rate", 0)
-	t.Connections = int(o.number("connections", 1, 1, 1000))
+	t.Connections = int(o.number("connections", 1, 1, 10000))
 	t.Start = o.duration("start", 0)
 	f.family(o, &t)
 	f.command(o, &t)

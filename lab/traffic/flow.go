@@ -78,8 +78,8 @@ func (f *Flow) check() error {
 	switch {
 	case f.Name == "":
 		return fmt.Errorf("start traffic: no name")
-	case f.Every < 100*time.Microsecond || f.Every > time.Minute:
-		return fmt.Errorf("start traffic %s: every %v is not 100us to 1m", f.Name, f.Every)
+	case f.Every < 100*time.Microsecond || f.Every > time.Hour:
+		return fmt.Errorf("start traffic %s: every %v is not 100us to 1h", f.Name, f.Every)
 	case f.Rate < 0:
 		return fmt.Errorf("start traffic %s: rate %d is negative", f.Name, f.Rate)
 	case f.Connections < 0 || f.Connections > mostConns:

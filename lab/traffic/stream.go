@@ -63,9 +63,12 @@ type stream struct {
 	info    sockinfo.Info
 }
 
-// greetAfter is how long a connection may wait for the others of its flow to be there
-// before it says what it wants: a guest does not wait for ever.
-const greetAfter = 5 * time.Second
+// greetAfter, and greetAfterOne for each connection of the flow, is how long a connection may
+// wait for the others to be there before it says what it wants: a guest does not wait for ever.
+const (
+	greetAfter    = 5 * time.Second
+	greetAfterOne = 5 * time.Millisecond
+)
 
 // open connects one stream of the flow, which greet starts. On an error nothing stays open.
 func open(ctx context.Context, f *Flow, t *tally) (*stream, error) {
@@ -90,7 +93,7 @@ func open(ctx context.Context, f *Flow, t *tally) (*stream, error) {
 			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsentLimit)
 		})
 	}
-	s.patient = time.AfterFunc(greetAfter, s.greet)
+	s.patient = time.AfterFunc(greetAfter+time.Duration(f.Connections)*greetAfterOne, s.greet)
 	return s, nil
 }
 

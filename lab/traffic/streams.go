@@ -19,16 +19,17 @@ const (
 	startLimit    = 20 * time.Second
 	startLimitOne = 5 * time.Millisecond
 	openAtOnce    = 512
+	greetAtOnce   = 128
 	// fresh and finalWait decide what still delivers means at the end.
 	fresh     = time.Second
 	finalWait = 3 * time.Second
 	// finalWaitOne is the time on top in which one connection answers.
-	finalWaitOne = time.Millisecond
+	finalWaitOne = 5 * time.Millisecond
 	// lookedAt is how many connections a sample asks the kernel about.
 	lookedAt = 64
 	// pingsAtOnce bounds the pings of one interval, and crowdPings those of a crowd, which
 	// are for a few figures and not to be a load.
-	pingsAtOnce, crowdPings, crowd = 50, 10, 500
+	pingsAtOnce, crowdPings, crowd = 50, 2, 500
 )
 
 // streams is a flow of TCP or MPTCP connections.
@@ -67,15 +68,8 @@ func (f *streams) start(ctx context.Context) error {
 	}
 	err := group.Wait()
 	f.took = time.Since(begun)
-	for _, s := range f.all {
-		if err == nil {
-			s.greet()
-		}
-	}
-	for _, s := range f.all {
-		if err == nil {
-			err = s.awaitFirst(limited)
-		}
+	if err == nil {
+		err = f.greetAll(limited)
 	}
 	if err != nil {
 		for _, s := range f.all {
@@ -86,6 +80,26 @@ func (f *streams) start(ctx context.Context) error {
 		return fmt.Errorf("start traffic %s: %s to %s: %w", f.Name, f.Kind, f.Target, err)
 	}
 	f.wait.Go(f.pingAll)
+	return nil
+}
+
+// greetAll lets all streams begin, and returns when they have exchanged their first records.
+// Few wait for an answer at a time: a guest that is asked by thousands at once is so late that
+// everything is sent to it again.
+func (f *streams) greetAll(ctx context.Context) error {
+	for i, s := range f.all {
+		if i >= greetAtOnce {
+			if err := f.all[i-greetAtOnce].awaitFirst(ctx); err != nil {
+				return err
+			}
+		}
+		s.greet()
+	}
+	for _, s := range f.all {
+		if err := s.awaitFirst(ctx); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -215,13 +229,12 @@ func (s *stream) subflows(index int) []Subflow {
 func (f *streams) stop() Result {
 	end := now()
 	r := Result{Flow: f.Flow, End: end, Survived: true, MPTCP: true, Connected: f.took}
-	for _, s := range f.all { // records may be rarer than fresh
-		if s.lastFrame.Load() < end-int64(fresh) {
-			s.ping()
+	var deadline time.Time
+	for i, s := range f.all {
+		if i%greetAtOnce == 0 { // not all at once: see greetAll
+			f.askAgain(f.all[i:min(i+greetAtOnce, len(f.all))], end-int64(fresh))
+			deadline = time.Now().Add(finalWait + greetAtOnce*finalWaitOne)
 		}
-	}
-	deadline := time.Now().Add(finalWait + time.Duration(f.Connections)*finalWaitOne)
-	for _, s := range f.all {
 		c := Connection{First: f.Target, Survived: s.delivers(end-int64(fresh), deadline)}
 		if c.Survived {
 			s.look()
@@ -239,6 +252,15 @@ func (f *streams) stop() Result {
 	}
 	f.result(&r)
 	return r
+}
+
+// askAgain pings those that were last heard before then: records may be rare.
+func (f *streams) askAgain(some []*stream, then int64) {
+	for _, s := range some {
+		if s.lastFrame.Load() < then {
+			s.ping()
+		}
+	}
 }
 
 // describe fills in how an ended stream was.

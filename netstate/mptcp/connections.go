@@ -77,8 +77,8 @@ func dumpBoth() (sockets, parents []socket, err error) {
 }
 
 func group(subflows, parents []socket) []Connection {
-	byToken := make(map[uint32]int)
-	var connections []Connection
+	byToken := make(map[uint32]int, len(parents))
+	connections := make([]Connection, 0, len(parents))
 	find := func(token uint32) *Connection {
 		i, ok := byToken[token]
 		if !ok {

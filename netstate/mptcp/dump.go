@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -16,6 +17,17 @@ const (
 
 // dump lists sockets of one protocol in both families whose state is in the mask.
 func dump(protocol uint32, states uint32) ([]socket, error) {
+	return ask(func(family uint8) []byte { return diagRequest(family, protocol, states) })
+}
+
+// mostListed is how many sockets there were at most: as many are made room for at once, up
+// to mostKept. A guest under emulation has better to do than to copy them again and again.
+var mostListed atomic.Int64
+
+const mostKept = 1 << 16
+
+// ask lists the sockets of a request in both families.
+func ask(request func(family uint8) []byte) ([]socket, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, netlinkSockDiag)
 	if err != nil {
 		return nil, fmt.Errorf("open sock_diag: %w", err)
@@ -25,12 +37,13 @@ func dump(protocol uint32, states uint32) ([]socket, error) {
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &silence); err != nil {
 		return nil, err
 	}
-	var all []socket
+	all := make([]socket, 0, mostListed.Load())
+	defer func() { mostListed.Store(max(mostListed.Load(), min(int64(len(all)), mostKept))) }()
 	buf := make([]byte, dumpBuffer)
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		before := len(all)
 		for try := 1; ; try++ {
-			if all, err = dumpFamily(fd, diagRequest(family, protocol, states), buf, all[:before]); !errors.Is(err, ErrInterrupted) || try == dumpTries {
+			if all, err = dumpFamily(fd, request(family), buf, all[:before]); !errors.Is(err, ErrInterrupted) || try == dumpTries {
 				break
 			}
 		}

@@ -346,3 +346,33 @@ func await(t *testing.T, what string, holds func() bool) {
 	}
 	t.Fatalf("%s never came", what)
 }
+
+// TestLeavingCountsWhatCloses: subflows, and what the kernel is only finishing, on one
+// address; neither plain connections that live nor those of other addresses.
+func TestLeavingCountsWhatCloses(t *testing.T) {
+	for name, addrs := range map[string][2]string{"IPv4": {"10.9.6.1", "10.9.6.2"}, "IPv6": {"fd09:6::1", "fd09:6::2"}} {
+		t.Run(name, func(t *testing.T) {
+			one, other := netip.MustParseAddr(addrs[0]), netip.MustParseAddr(addrs[1])
+			loopback(t, netip.PrefixFrom(one, one.BitLen()).String(), netip.PrefixFrom(other, other.BitLen()).String())
+			leaving := func(want int, why string, addrs ...netip.Addr) {
+				t.Helper()
+				await(t, why, func() bool {
+					n, err := Leaving(addrs...)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return n == want
+				})
+			}
+			plain, _ := connect(t, addrs[0], false)
+			leaving(0, "a plain connection lives and is none", one)
+			connect(t, addrs[0], true)
+			leaving(2, "both ends of a subflow", one)
+			connect(t, addrs[1], true)
+			leaving(2, "of one address alone", one)
+			leaving(4, "of both", one, other)
+			plain.Close() // the other end does not
+			leaving(3, "what nobody holds any more", one)
+		})
+	}
+}

@@ -49,6 +49,9 @@ const (
 	diagInfo        = 2
 	diagUlpInfo     = 19
 	diagReqProtocol = 3
+	diagReqBytecode = 1
+
+	bytecodeSource = 7 // INET_DIAG_BC_S_COND
 
 	ulpName  = 1
 	ulpMPTCP = 3

@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"godwit/cmd/guest/precedence"
 	"godwit/netstate/dump"
 	"godwit/vm/guest"
 
@@ -30,6 +31,10 @@ type Book struct {
 	mu    sync.Mutex
 	nics  map[string]nic  // by MAC
 	ready map[string]made // by MAC; see Ready
+
+	withdrawn map[netip.Addr]bool // see withdrawFirst
+	receivers precedence.Threads
+	waits     int // s; what crowd has made of the kernel's patience, 0: nothing
 }
 
 // nic is what Configure was told of one.
@@ -76,8 +81,12 @@ func (b *Book) Configure(p guest.Configure) (guest.Configured, error) {
 		}
 	}
 	announce(link, p.Addrs)
+	for _, prefix := range p.Addrs {
+		delete(b.withdrawn, prefix.Addr())
+	}
 	made := guest.Configured{Device: name}
 	if p.Endpoint != 0 {
+		b.crowd()
 		if made.EndpointIDs, err = signal(name, announced(p.Addrs, p.Announce), p.Endpoint, b.public()...); err != nil {
 			return made, fmt.Errorf("configure %s: %w", name, err)
 		}

@@ -31,7 +31,7 @@ func (b *Book) Retire(p guest.Retire) error {
 			return err
 		}
 	}
-	if err := withdraw(p.Addrs, p.EndpointIDs, p.Keep); err != nil {
+	if err := b.withdraw(p.Addrs, p.EndpointIDs, p.Keep); err != nil {
 		return err
 	}
 	if p.NewMAC != "" {
@@ -138,7 +138,7 @@ func (b *Book) Drop(addrs []netip.Addr) error {
 	if err != nil {
 		return fmt.Errorf("list NICs: %w", err)
 	}
-	if err := withdraw(addrs, nil, false); err != nil {
+	if err := b.withdraw(addrs, nil, false); err != nil {
 		return err
 	}
 	for _, addr := range addrs {

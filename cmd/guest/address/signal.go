@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"godwit/cmd/guest/precedence"
 	"godwit/netstate/dump"
 	"godwit/netstate/mptcp"
 
@@ -62,7 +63,7 @@ func signal(device string, addrs []netip.Prefix, id uint8, public ...netip.Addr)
 		if v6 {
 			want.ID++
 		}
-		err := ensureEndpoint(want, existing)
+		err := precedence.Behind(func() error { return ensureEndpoint(want, existing) })
 		if errors.Is(err, mptcp.ErrFull) {
 			continue // connections stay on their old addresses, and AwaitJoin says so
 		}

@@ -7,13 +7,19 @@ import (
 	"slices"
 	"time"
 
+	"godwit/cmd/guest/precedence"
 	"godwit/netstate/mptcp"
 	"godwit/vm/guest"
 )
 
-// closeLimit bounds the wait for withdrawn subflows to close: their last segments
-// leave by the address that goes.
-const closeLimit = time.Second
+// Withdrawn subflows are waited for until they have closed, as their last segments leave
+// by the address that goes, and their peers' come to it. closeLimit is how long none of them
+// may get there, closeMost how long all may take, which bears on guests with thousands.
+const (
+	closeLimit = time.Second
+	closeMost  = 8 * time.Second
+	closeLook  = 20 * time.Millisecond
+)
 
 // withdraw makes MPTCP connections leave addrs: endpoints named by ids or having
 // one of addrs are deleted, and id 0, which stands for the address that a
@@ -23,7 +29,7 @@ const closeLimit = time.Second
 // are kept and some connection has nothing else, only the others leave: each of
 // their subflows is reset by itself, and the endpoints stay until the address is
 // dropped.
-func withdraw(addrs []netip.Addr, ids []uint8, keep bool) error {
+func (b *Book) withdraw(addrs []netip.Addr, ids []uint8, keep bool) error {
 	if keep {
 		bound, err := leaveOneByOne(addrs)
 		if err != nil || bound {
@@ -36,17 +42,38 @@ func withdraw(addrs []netip.Addr, ids []uint8, keep bool) error {
 	}
 	for _, e := range endpoints {
 		if slices.Contains(addrs, e.Addr) || slices.Contains(ids, e.ID) {
-			if err := mptcp.DelEndpoint(e.ID, e.Addr); err != nil {
+			if err := precedence.Behind(func() error { return mptcp.DelEndpoint(e.ID, e.Addr) }); err != nil {
 				return err
 			}
 		}
 	}
-	for _, addr := range addrs {
-		if err := mptcp.DelEndpoint(0, addr); err != nil {
-			return err
-		}
+	if err := b.withdrawFirst(addrs); err != nil {
+		return err
 	}
 	return awaitGone(addrs)
+}
+
+// withdrawFirst withdraws addrs as the addresses that connections began on. Each of those is
+// told, also one that was told before: so it is done once, until the address comes back.
+func (b *Book) withdrawFirst(addrs []netip.Addr) error {
+	for _, addr := range addrs {
+		n, err := mptcp.Leaving(addr)
+		if err != nil {
+			return err
+		}
+		if n == 0 && b.withdrawn[addr] {
+			continue
+		}
+		b.receiveFirst()
+		if err := precedence.Behind(func() error { return mptcp.DelEndpoint(0, addr) }); err != nil {
+			return err
+		}
+		if b.withdrawn == nil {
+			b.withdrawn = make(map[netip.Addr]bool)
+		}
+		b.withdrawn[addr] = true
+	}
+	return nil
 }
 
 // isBound says that a connection has a working subflow on addrs and none elsewhere.
@@ -100,14 +127,18 @@ func leaveOneByOne(addrs []netip.Addr) (bound bool, err error) {
 }
 
 func awaitGone(addrs []netip.Addr) error {
-	for start := time.Now(); time.Since(start) < closeLimit; time.Sleep(20 * time.Millisecond) {
-		connections, err := mptcp.Connections()
-		if err != nil {
+	start, least := time.Now(), -1
+	var pause time.Duration
+	for since := start; time.Since(since) < closeLimit && time.Since(start) < closeMost; time.Sleep(pause) {
+		begun := time.Now()
+		n, err := mptcp.Leaving(addrs...)
+		if err != nil || n == 0 {
 			return err
 		}
-		if !slices.ContainsFunc(connections, func(c mptcp.Connection) bool { return c.On(addrs) }) {
-			break
+		if least < 0 || n < least {
+			least, since = n, time.Now()
 		}
+		pause = max(closeLook, 4*time.Since(begun)) // looking is work for those who are to close
 	}
 	return nil
 }

@@ -69,13 +69,13 @@ func Await(ctx context.Context, params guest.AwaitJoin, progress func(joined, to
 		if err := w.wait(ctx, events, progress); err != nil {
 			return guest.Joins{}, err
 		}
-		settled = len(w.joined) == 0 || len(w.behind) > 0 // or the limit passed
-		if !settled {
-			if err := w.settle(ctx); err != nil {
-				return guest.Joins{}, err
-			}
-			settled = len(w.behind) == 0
+		if len(w.joined) == 0 || len(w.behind) > 0 { // or the limit passed
+			break
 		}
+		if err := w.settle(ctx); err != nil {
+			return guest.Joins{}, err
+		}
+		settled = len(w.behind) == 0
 	}
 	w.tidy()
 	progress(len(w.joined), w.total())
@@ -132,13 +132,8 @@ func (w *watch) wait(ctx context.Context, events <-chan mptcp.Event, progress fu
 			told = time.Now()
 			progress(len(w.joined), w.total())
 		}
-		if len(w.behind) == 0 { // by events: the kernel's list has the last word
-			if err := w.list(); err != nil {
-				return err
-			}
-		}
 	}
-	return nil
+	return nil // by events, perhaps: the kernel's list, which has the last word, is settle's
 }
 
 // take follows one event. It asks for a new list when events were lost.
@@ -229,6 +224,7 @@ const replaceAt = 3
 // subflows of those who come or came.
 func (w *watch) nudge() {
 	w.nudges++
+	_ = mptcp.Abort(w.deaf()...) // those that stay are told all the same
 	endpoints, err := mptcp.Endpoints()
 	if err != nil {
 		return
@@ -251,6 +247,34 @@ func (w *watch) nudge() {
 			w.used = append(w.used, fresh.ID)
 		}
 	}
+}
+
+// deafAfter is how many times a subflow has sent again without an answer.
+const deafAfter = 2
+
+// deaf are subflows of those that are behind whose client does not answer there any more,
+// where it does on another: it has moved itself. The kernel announces by the first subflow
+// that is established, which may be such a one for as long as it keeps sending again. All
+// of them are withdrawn with the old address anyway.
+func (w *watch) deaf() []mptcp.Subflow {
+	var deaf []mptcp.Subflow
+	for _, c := range w.behind {
+		var silent []mptcp.Subflow
+		answered := false
+		for _, s := range c.Subflows {
+			switch {
+			case s.State != mptcp.StateEstablished || !slices.Contains(w.params.Old, s.Local.Addr()):
+			case s.Unanswered >= deafAfter:
+				silent = append(silent, s)
+			case s.Unanswered == 0 && s.FullyEstablished:
+				answered = true
+			}
+		}
+		if answered {
+			deaf = append(deaf, silent...)
+		}
+	}
+	return deaf
 }
 
 // tidy withdraws the announcements with a port of their own that nobody depends on:

@@ -41,8 +41,8 @@ func ParseHello(line []byte) (Hello, error) {
 	switch {
 	case h.Size < 1 || h.Size > MaxPayload:
 		return h, fmt.Errorf("read hello: size %d is not 1 to %d", h.Size, MaxPayload)
-	case h.Every != 0 && (h.Every < 100*time.Microsecond || h.Every > time.Minute):
-		return h, fmt.Errorf("read hello: every %v is not 100us to 1m", h.Every)
+	case h.Every != 0 && (h.Every < 100*time.Microsecond || h.Every > time.Hour):
+		return h, fmt.Errorf("read hello: every %v is not 100us to 1h", h.Every)
 	case h.Rate < 0:
 		return h, fmt.Errorf("read hello: rate %d is negative", h.Rate)
 	}

@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	helloLimit = 10 * time.Second
+	// helloLimit is long: an emulated guest takes half a minute to hear 10000 clients out.
+	helloLimit = 2 * time.Minute
 	// smallBuffer is enough for a client that sends pings and requests.
 	smallBuffer = 4 << 10
 	// unsentLimit keeps little data in the send buffer, so that a Pong behind

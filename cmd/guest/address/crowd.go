@@ -1,0 +1,79 @@
+package address
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// busyFor, and busyForOne for each connection, is how long packets come before other work of
+// the guest at most, after connections were told of an address or to leave one.
+const (
+	busyFor    = 15 * time.Second
+	busyForOne = 10 * time.Millisecond
+)
+
+// announceTimeout is how long the kernel waits for the echo of an announcement until it sends
+// it again, s: one of the settings of helper.go, where it is the least.
+const (
+	announceTimeout = "/proc/sys/net/mptcp/add_addr_timeout"
+	leastTimeout    = 1
+	mostTimeout     = 30
+	// echoesPerSecond of an emulated guest on a busy machine.
+	echoesPerSecond = 250
+)
+
+// crowd makes ready for what thousands of connections do when they are told of an address:
+// their answers are taken in first, and nobody is told again as long as answers may only be
+// waiting. It is left as it is where the kernel refuses.
+func (b *Book) crowd() {
+	n := b.receiveFirst()
+	has, err := os.ReadFile(announceTimeout)
+	if err != nil {
+		return
+	}
+	now, err := strconv.Atoi(strings.TrimSpace(string(has)))
+	if err != nil {
+		return
+	}
+	want := patience(n, now, b.waits)
+	if want != now && os.WriteFile(announceTimeout, []byte(strconv.Itoa(want)), 0o644) == nil {
+		b.waits = want
+	}
+}
+
+// patience is the time-out for so many connections, s, where it is now, and ours was what we
+// made of it last, or 0. A longer one that somebody chose stays.
+func patience(connections, now, ours int) int {
+	want := min(mostTimeout, leastTimeout+connections/echoesPerSecond)
+	if now > want && now != ours {
+		return now
+	}
+	return want
+}
+
+// receiveFirst has the answers of connections taken in before all else, for a while, and says
+// how many there may be.
+func (b *Book) receiveFirst() (connections int) {
+	connections = sockets()
+	b.receivers.Raise(busyFor + time.Duration(connections)*busyForOne)
+	return connections
+}
+
+// sockets is how many TCP sockets are in use: what the kernel counts anyway.
+func sockets() int {
+	content, err := os.ReadFile("/proc/net/sockstat")
+	if err != nil {
+		return 0
+	}
+	for line := range bytes.Lines(content) {
+		var n int
+		if _, err := fmt.Sscanf(string(line), "TCP: inuse %d", &n); err == nil {
+			return n
+		}
+	}
+	return 0
+}

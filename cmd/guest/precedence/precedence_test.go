@@ -1,0 +1,107 @@
+package precedence
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"godwit/internal/need"
+
+	"golang.org/x/sys/unix"
+)
+
+// stand runs a program by a name that no other has.
+func stand(t *testing.T) (pid int, name string) {
+	t.Helper()
+	need.Root(t)
+	sleep, err := exec.LookPath("sleep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	name = "gw-raise"
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.Symlink(sleep, path); err != nil {
+		t.Fatal(err)
+	}
+	command := exec.Command(path, "60")
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = command.Process.Kill(); _ = command.Wait() })
+	return command.Process.Pid, name
+}
+
+func wantNice(t *testing.T, pid, want int) {
+	t.Helper()
+	if nice, err := niceOf(pid); err != nil || nice != want {
+		t.Errorf("nice value %d, %v; want %d", nice, err, want)
+	}
+}
+
+func TestRaisedForAWhile(t *testing.T) {
+	pid, name := stand(t)
+	if err := unix.Setpriority(unix.PRIO_PROCESS, pid, 3); err != nil {
+		t.Fatal(err)
+	}
+	threads := &Threads{name: name}
+	threads.Raise(time.Hour)
+	wantNice(t, pid, receiving)
+	threads.Raise(time.Millisecond) // again: from now on
+	for start := time.Now(); time.Since(start) < 10*time.Second; time.Sleep(5 * time.Millisecond) {
+		if nice, err := niceOf(pid); err == nil && nice != receiving {
+			break
+		}
+	}
+	wantNice(t, pid, 3)
+}
+
+func TestRestoredUnlessSomebodyElseDid(t *testing.T) {
+	pid, name := stand(t)
+	threads := &Threads{name: name}
+	threads.Raise(time.Hour)
+	if err := unix.Setpriority(unix.PRIO_PROCESS, pid, 7); err != nil {
+		t.Fatal(err)
+	}
+	threads.Restore()
+	wantNice(t, pid, 7)
+	if err := unix.Setpriority(unix.PRIO_PROCESS, pid, receiving-5); err != nil {
+		t.Fatal(err)
+	}
+	threads.Raise(time.Hour) // it is before the others already
+	wantNice(t, pid, receiving-5)
+	threads.Restore()
+	wantNice(t, pid, receiving-5)
+}
+
+// TestKernelThreadsAreFound: without them, thousands of connections join late.
+func TestKernelThreadsAreFound(t *testing.T) {
+	need.Root(t)
+	if name, err := os.ReadFile("/proc/2/comm"); err != nil || string(name) != "kthreadd\n" {
+		t.Skip("the kernel's threads are not seen from here: no kthreadd in /proc")
+	}
+	if len((&Threads{}).find()) == 0 {
+		t.Error("no thread takes packets in")
+	}
+}
+
+// TestBehind: the first process comes before others; its thread that announces does not.
+func TestBehind(t *testing.T) {
+	need.Root(t)
+	runtime.LockOSThread() // and is not unlocked: the thread ends with the test
+	if err := unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), -5); err != nil {
+		t.Fatal(err)
+	}
+	refused := errors.New("refused")
+	err := Behind(func() error {
+		wantNice(t, unix.Gettid(), announcing)
+		return refused
+	})
+	if !errors.Is(err, refused) {
+		t.Errorf("%v", err)
+	}
+	wantNice(t, unix.Gettid(), -5)
+}

@@ -1,0 +1,54 @@
+package traffic
+
+import (
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"godwit/lab/traffic/record"
+)
+
+// TestFewGreetAtOnce: a guest that thousands ask at once is so late that they ask again. Here
+// every question waits for as many others as there may be, or for a while.
+func TestFewGreetAtOnce(t *testing.T) {
+	const connections = 2 * greetAtOnce
+	name := namespace(t)
+	var waiting, most, heard atomic.Int64
+	listen(t, name, record.PortTicks, func(c *net.TCPConn) {
+		defer c.Close()
+		in := record.NewReader(c, 4096, now)
+		line, err := in.Line(record.MaxHello)
+		if err != nil {
+			return
+		}
+		h, err := record.ParseHello(line)
+		if err != nil {
+			return
+		}
+		heard.Add(1)
+		for n := waiting.Add(1); ; {
+			if now := most.Load(); now >= n || most.CompareAndSwap(now, n) {
+				break
+			}
+		}
+		for start := time.Now(); most.Load() <= greetAtOnce && heard.Load() < connections && time.Since(start) < 300*time.Millisecond; {
+			time.Sleep(5 * time.Millisecond)
+		}
+		waiting.Add(-1)
+		_, _ = c.Write(record.Append(nil, record.Data, 0, record.Payload(h.Seed, 0, h.Size)))
+		for {
+			f, err := in.Next()
+			if err != nil {
+				return
+			}
+			_, _ = c.Write(record.Append(nil, record.Pong, f.Number, record.Note{}.Append(nil)))
+		}
+	})
+	c := client(t, name)
+	begin(t, c, Flow{Name: "x", Kind: Ticks, Connections: connections})
+	end(t, c, "x")
+	if n := most.Load(); n > greetAtOnce || heard.Load() != connections {
+		t.Errorf("%d of %d asked at once, want %d at most", n, heard.Load(), greetAtOnce)
+	}
+}
