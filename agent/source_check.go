@@ -74,6 +74,10 @@ func checkRequest(req *migration.Request) error {
 		return wrong("buffer of %d bytes; at least %d", req.Buffer, leastRequested)
 	case req.Buffer != 0 && strings.HasPrefix(req.Transfer, "qemu-"):
 		return wrong("buffer goes with the transfers lanes and mptcp only; drop it, or name one of them")
+	case req.Throttle < 0 || req.Throttle > 99:
+		return wrong("throttle of %d %%; between 1 and 99, or 0 for none", req.Throttle)
+	case req.Throttle > 0 && req.Mode != "precopy":
+		return wrong("throttle goes with mode precopy only; drop it, or name that mode")
 	case req.InsecureTransfer && !strings.HasPrefix(req.Transfer, "qemu-"):
 		return wrong("insecure_transfer goes with the qemu-* transfers only; drop it, or name one")
 	}
@@ -138,7 +142,7 @@ func (a *Agent) draft(req migration.Request) (*outgoing, error) {
 	plan := migration.Plan{
 		ID: newID(), Guest: req.Guest, From: a.config.Host, To: n.Host, FromSite: a.config.Site, ToSite: n.Site,
 		Mode: req.Mode, Transfer: req.Transfer, Network: req.Network, Tunnel: req.TunnelKind, Downtime: req.Downtime,
-		Bandwidth: req.Bandwidth, Buffer: req.Buffer, Insecure: req.InsecureTransfer, Want: req.NextAddress,
+		Bandwidth: req.Bandwidth, Buffer: req.Buffer, Throttle: req.Throttle, Insecure: req.InsecureTransfer, Want: req.NextAddress,
 		Epoch: g.Held.Epoch + 1, Held: g.Held.Addresses, Active: g.Held.Active,
 	}
 	if err := g.take(plan.ID); err != nil {

@@ -11,8 +11,8 @@ import (
 )
 
 // Mode `precopy` forbids that memory follows the guest. What it may do with a guest that
-// writes faster than the paths carry is to throttle it (policy.Throttling decides, QEMU
-// performs it). It ends with QEMU's migration, in which it lives: when that completes,
+// writes faster than the paths carry, where that was asked for, is to throttle it
+// (policy.Throttling decides, QEMU performs it). It ends with QEMU's migration, in which it lives: when that completes,
 // fails, is cancelled, or is broken off by our end. Where QEMU's connection does not pass
 // through this agent, the next one cancels what it finds (undoCopy).
 
@@ -25,12 +25,12 @@ type Throttled struct {
 
 // mostThrottle is how far p's guest may be throttled, percent; 0: not at all.
 func (c *Config) mostThrottle(p migration.Plan) int {
-	if p.Mode != "precopy" {
+	if p.Mode != "precopy" || p.Throttle == 0 {
 		return 0
 	}
-	highest := 99
+	highest := p.Throttle
 	if c.ThrottleMost != nil {
-		highest = *c.ThrottleMost
+		highest = min(highest, *c.ThrottleMost)
 	}
 	return policy.MostThrottle(p.Downtime, vm.ThrottleRuns, highest)
 }
@@ -71,7 +71,7 @@ func (m *outgoing) throttleWords() string {
 	switch t := m.work.throttling; {
 	case t.Asked() > 0:
 		return fmt.Sprintf(", though it was throttled to stand still for %d %% of the time", t.Asked())
-	case m.plan.Mode == "precopy" && t.Most == 0:
+	case m.plan.Throttle > 0 && t.Most == 0:
 		return ", and throttling it is forbidden here (throttle_most)"
 	}
 	return ""

@@ -9,8 +9,8 @@ import (
 	"godwit/policy"
 )
 
-// TestThrottleMost: mode precopy alone throttles, as far as the budget and the host's owner
-// allow; nothing said is the most.
+// TestThrottleMost: mode precopy alone throttles, where that was asked for, as far as the
+// budget and the host's owner allow.
 func TestThrottleMost(t *testing.T) {
 	for _, c := range []struct {
 		line, mode string
@@ -23,9 +23,12 @@ func TestThrottleMost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := config.mostThrottle(migration.Plan{Mode: c.mode, Downtime: 300 * time.Millisecond}); got != c.want {
+		if got := config.mostThrottle(migration.Plan{Mode: c.mode, Throttle: 99, Downtime: 300 * time.Millisecond}); got != c.want {
 			t.Errorf("%q, mode %s: %d %%, want %d %%", c.line, c.mode, got, c.want)
 		}
+	}
+	if got := new(Config).mostThrottle(migration.Plan{Mode: "precopy", Downtime: time.Second}); got != 0 {
+		t.Errorf("not asked for: %d %%", got)
 	}
 	for _, line := range []string{"throttle_most: -1\n", "throttle_most: 100\n", "throttle_most: never\n"} {
 		if _, _, err := load(t, wholeConfig+line); err == nil || !strings.Contains(err.Error(), "throttle_most") && !strings.Contains(line, "never") {
@@ -41,6 +44,10 @@ func TestThrottleWords(t *testing.T) {
 		t.Errorf("mode hybrid: %q", got)
 	}
 	m.plan.Mode = "precopy"
+	if got := m.throttleWords(); got != "" {
+		t.Errorf("not asked for: %q", got)
+	}
+	m.plan.Throttle = 90
 	if got := m.throttleWords(); !strings.Contains(got, "throttle_most") {
 		t.Errorf("forbidden: %q", got)
 	}

@@ -26,8 +26,6 @@ type Options struct {
 	Live func(Status) // hears the state of things some times a second; may be nil
 	Log  *slog.Logger // nil: none
 
-	Unthrottled bool // no guest is throttled: mode precopy gives up, as QEMU does by itself
-
 	// Plain has the lab move guests itself, by QEMU's own post-copy and without agents, one
 	// move of a run with one guest: what benches hold ours against. Clients lose the guest.
 	Plain bool
@@ -103,7 +101,6 @@ func begin(ctx context.Context, s *scenario.Scenario, opts Options) (*run, func(
 		id: id, dir: filepath.Join(os.TempDir(), "godwit-lab-"+id), out: opts.Out, scenario: s, log: opts.Log,
 		agents: map[string]*hostAgent{}, where: map[string]string{},
 		clients: map[string]*traffic.Client{}, probers: map[string]*traffic.Prober{},
-		unthrottled: opts.Unthrottled,
 	}
 	stopReaper, err := guard(id, w.dir)
 	if err != nil {

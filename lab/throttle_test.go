@@ -13,7 +13,7 @@ import (
 	"godwit/vm/qemu/qmp"
 )
 
-// throttleWorld has a guest that rewrites what a path as slow as throttleRate cannot follow.
+// throttleWorld has a guest that rewrites more than its path carries.
 const throttleWorld = `
 name: throttle
 sites:
@@ -24,9 +24,6 @@ clients:
 guests:
   - {name: web, site: montreal, memory: 128MiB, run: ["dirty size=24MiB rate=128MiB/s"]}
 `
-
-// throttleRate is what the one that completes may use, bit/s.
-const throttleRate = 200_000_000
 
 // monitored is a guest's QEMU, asked beside its agent.
 type monitored struct {
@@ -75,15 +72,15 @@ func (q monitored) until(what string, so func(status vm.MigrationStatus, throttl
 	}
 }
 
-// TestThrottle: mode precopy throttles a guest that it could not follow, and gets there. An
-// agent that is started again, and finds one throttled by a QEMU that sends by itself,
+// TestThrottle: mode precopy throttles a guest that it could not follow
+// (examples/precopy-hot.yaml gets there, which takes long). An agent that is started again, and finds one throttled by a QEMU that sends by itself,
 // releases it.
 func TestThrottle(t *testing.T) {
 	p := newTrial(t, throttleWorld, func(string, *agent.Config) {})
 	p.ticks("phone", "web")
 	source := p.w.agents["montreal"]
 	t.Run("the source's agent is killed", func(t *testing.T) {
-		id := p.began(migration.Request{Guest: "web", To: "sanjose", Mode: "precopy", Transfer: "qemu-mptcp",
+		id := p.began(migration.Request{Guest: "web", To: "sanjose", Mode: "precopy", Throttle: 99, Transfer: "qemu-mptcp",
 			Downtime: 15 * time.Millisecond}) // no pause over this path is as short as that
 		q := p.monitor("montreal", "web")
 		q.until("throttled to more than QEMU's least", func(_ vm.MigrationStatus, throttled int) bool { return throttled > 1 })
@@ -100,20 +97,10 @@ func TestThrottle(t *testing.T) {
 		p.patterns("montreal", "web")
 	})
 	t.Run("it is foreseen", func(t *testing.T) {
-		rep, err := source.client.Plan(t.Context(), migration.Request{Guest: "web", To: "sanjose", Mode: "precopy", Bandwidth: throttleRate / 20})
+		rep, err := source.client.Plan(t.Context(), migration.Request{Guest: "web", To: "sanjose", Mode: "precopy", Throttle: 99, Bandwidth: 10_000_000})
 		if p.must(err); rep.Predicted == nil || rep.Predicted.Throttled == 0 {
 			t.Errorf("predicted %+v", rep.Predicted)
 		}
-	})
-	t.Run("it completes", func(t *testing.T) {
-		id := p.began(migration.Request{Guest: "web", To: "sanjose", Mode: "precopy", Transfer: "lanes",
-			Downtime: 500 * time.Millisecond, Bandwidth: throttleRate})
-		rep := p.endsOn("montreal", id, 120*time.Second)
-		t.Logf("%+v, predicted %+v, notes %q", rep.Throttled, rep.Predicted, rep.Notes)
-		if rep.Outcome != migration.Completed || rep.Throttled == nil || rep.Throttled.Percent > 94 {
-			t.Fatalf("%s, %v, %+v; 94 %% is the most that 500 ms allow", rep.Outcome, rep.Problem, rep.Throttled)
-		}
-		p.patterns("sanjose", "web")
 	})
 	if p.gap() >= time.Hour {
 		t.Error("the connection was lost")

@@ -75,7 +75,7 @@ func (r *run) request(ctx context.Context, step *scenario.Migrate) *move {
 	}
 	req := migration.Request{
 		Guest: step.Guest, To: step.To, Mode: step.Mode, Transfer: step.Transfer, Network: step.Network,
-		Downtime: step.Downtime, Bandwidth: step.Bandwidth, InsecureTransfer: step.InsecureTransfer,
+		Downtime: step.Downtime, Bandwidth: step.Bandwidth, InsecureTransfer: step.InsecureTransfer, Throttle: step.Throttle,
 	}
 	id, err := host.client.Migrate(ctx, req)
 	if err == nil {

@@ -47,8 +47,6 @@ type world struct {
 
 	leave func() // ends what its making began and is still alive, such as clients; may be nil
 
-	unthrottled bool // see Options.Unthrottled
-
 	mu      sync.Mutex
 	agents  map[string]*hostAgent      // by host
 	where   map[string]string          // guest → host that runs it
@@ -210,9 +208,6 @@ func (w *world) agentConfig(h topo.Host, all []topo.Host, tls string) agent.Conf
 			Bridge: h.Bridge, LAN: h.LAN, V4: h.GuestV4, V6: h.GuestV6, Gateway4: h.GatewayV4, Gateway6: h.GatewayV6, MTU: w.mtu,
 		},
 		Uplinks: uplinksOf(h), KeepMemory: keptHere,
-	}
-	if w.unthrottled {
-		c.ThrottleMost = new(int)
 	}
 	c.Network.First = firstAddress(h, all)
 	for _, other := range all {

@@ -15,6 +15,7 @@ type Request struct {
 	Downtime         time.Duration `json:"downtime,omitempty"`  // budget; 0: 300 ms
 	Bandwidth        int64         `json:"bandwidth,omitempty"` // bit/s over all paths; 0: unlimited
 	Buffer           int64         `json:"buffer,omitempty"`    // bytes of memory for pages that wait or were sent, of our own data path; 0: half of the guest's, at most 256 MiB
+	Throttle         int           `json:"throttle,omitempty"`  // mode precopy: how far the guest may be throttled, percent of the time for which its processors stand still; 0: not
 	InsecureTransfer bool          `json:"insecure_transfer,omitempty"`
 	NextAddress      netip.Addr    `json:"next_address,omitzero"` // zero: the destination chooses
 	TunnelKind       string        `json:"tunnel,omitempty"`      // one of Tunnels
@@ -67,6 +68,7 @@ type Plan struct {
 	Downtime  time.Duration `json:"downtime"`
 	Bandwidth int64         `json:"bandwidth"`
 	Buffer    int64         `json:"buffer,omitempty"`
+	Throttle  int           `json:"throttle,omitempty"` // see Request
 	Insecure  bool          `json:"insecure"`
 	Want      netip.Addr    `json:"want,omitzero"`  // next address asked for by name
 	Held      []Address     `json:"held"`           // addresses the guest holds now, the current one of each family first

@@ -119,6 +119,7 @@ func (r *requestFlags) addShared(c *cobra.Command) {
 	f.StringVar(&r.req.TunnelKind, "tunnel", "auto", strings.Join(migration.Tunnels, ", "))
 	f.DurationVar(&r.downtime, "downtime", migration.DefaultDowntime, "longest pause of the guest that is allowed")
 	f.StringVar(&r.buffer, "buffer", "", "memory for pages that wait or were sent, such as 64MiB; what has no room in the pause goes to a file (default: half of the guest's memory, at most 256MiB)")
+	f.IntVar(&r.req.Throttle, "throttle", 0, "mode precopy: where it cannot follow what the guest writes, let its processors stand still for up to this many percent of the time (default: it gives up)")
 	f.BoolVar(&r.req.InsecureTransfer, "insecure-transfer", false, "qemu-* transfers without encryption, for fair comparisons")
 	oneOf(c, "mode", migration.Modes)
 	oneOf(c, "transfer", migration.Transfers)
@@ -140,6 +141,12 @@ func (r *requestFlags) request(guest, to string) (migration.Request, error) {
 		if !slices.Contains(f.known, f.value) {
 			return req, usageError{fmt.Errorf("--%s %s: unknown; allowed: %s", f.name, f.value, strings.Join(f.known, ", "))}
 		}
+	}
+	if t := req.Throttle; t < 0 || t > 99 {
+		return req, usageError{fmt.Errorf("--throttle %d: not a share of the time that may be left out; 1 to 99 percent, such as 80", t)}
+	}
+	if req.Throttle > 0 && req.Mode != "precopy" {
+		return req, usageError{fmt.Errorf("--throttle %d: goes with --mode precopy only", req.Throttle)}
 	}
 	if r.downtime <= 0 {
 		return req, usageError{fmt.Errorf("--downtime %s: not a time that a guest may pause; such as 300ms", r.downtime)}

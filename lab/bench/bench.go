@@ -169,7 +169,7 @@ func runScenario(ctx context.Context, v Variant, dir string, opts Options) (*rep
 	if opts.Run != nil {
 		return opts.Run(ctx, s)
 	}
-	rep, err := lab.Run(ctx, s, lab.Options{Out: dir, Costs: true, Unthrottled: true, Plain: v.Plain})
+	rep, err := lab.Run(ctx, s, lab.Options{Out: dir, Costs: true, Plain: v.Plain})
 	if ctx.Err() != nil { // a run that was cut short is none
 		os.RemoveAll(dir)
 		return nil, ctx.Err()

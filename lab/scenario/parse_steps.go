@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -12,7 +13,7 @@ var (
 	stepKinds = []string{"migrate", "abort", "move", "cut", "degrade", "kill", "exec", "evacuate"}
 	stepKeys  = append([]string{"at"}, stepKinds...)
 
-	migrateKeys = []string{"guest", "to", "mode", "transfer", "network", "downtime", "bandwidth", "insecure_transfer"}
+	migrateKeys = []string{"guest", "to", "mode", "transfer", "network", "downtime", "bandwidth", "throttle", "insecure_transfer"}
 	modes       = []string{"auto", "precopy", "hybrid", "postcopy", "stopcopy"}
 	transfers   = []string{"auto", "lanes", "mptcp", "qemu-tcp", "qemu-mptcp", "qemu-multifd", "qemu-xbzrle"}
 )
@@ -103,6 +104,18 @@ func (f *file) readAction(s *Step, n ast.Node, kind string) {
 	}
 }
 
+// throttle is how far mode precopy may throttle the guest, percent.
+func (o *object) throttle(mode string) int {
+	share := o.percent("throttle")
+	switch {
+	case share > 0.99:
+		o.wrong("throttle", "throttle of migrate leaves the guest no time", "0% to 99%")
+	case share > 0 && mode != "precopy":
+		o.wrong("throttle", "throttle with mode "+mode, "throttle with mode precopy")
+	}
+	return int(math.Round(share * 100))
+}
+
 func (f *file) readMigrate(n ast.Node) *Migrate {
 	o, ok := f.object(n, "migrate", migrateKeys)
 	if !ok || !o.need("guest", "to") {
@@ -121,6 +134,7 @@ func (f *file) readMigrate(n ast.Node) *Migrate {
 		o.wrong("downtime", "downtime of migrate is zero", "a budget of at least 1ms")
 	}
 	m.Bandwidth = o.rate("bandwidth", 0)
+	m.Throttle = o.throttle(m.Mode)
 	m.InsecureTransfer = o.flag("insecure_transfer")
 	qemu := strings.HasPrefix(m.Transfer, "qemu-")
 	if m.InsecureTransfer && !qemu {

@@ -56,6 +56,7 @@ type Migrate struct {
 	Network          string // auto, mptcp, drain, tunnel; the guest's own where the step says none
 	Downtime         time.Duration
 	Bandwidth        int64 // bit/s; 0: no limit
+	Throttle         int   // mode precopy: percent of the time for which the guest's processors may stand still; 0: not throttled
 	InsecureTransfer bool  // no encryption, qemu-* only
 }
 

@@ -16,6 +16,10 @@ const (
 	busyForOne = 10 * time.Millisecond
 )
 
+// manyAre have more answers than ksoftirqd takes in by its share of a processor. With fewer,
+// putting it first would only keep what is to read them from reading.
+const manyAre = 200
+
 // announceTimeout is how long the kernel waits for the echo of an announcement until it sends
 // it again, s: one of the settings of helper.go, where it is the least.
 const (
@@ -58,7 +62,9 @@ func patience(connections, now, ours int) int {
 // receiveFirst has the answers of connections taken in before all else, for a while, and says
 // how many there may be.
 func (b *Book) receiveFirst() (connections int) {
-	connections = sockets()
+	if connections = sockets(); connections < manyAre {
+		return connections
+	}
 	b.receivers.Raise(busyFor + time.Duration(connections)*busyForOne)
 	return connections
 }
