@@ -9,8 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/vishvananda/netlink"
-
 	"godwit/agent"
 	"godwit/lab/image"
 	"godwit/lab/topo"
@@ -256,16 +254,4 @@ func (p *plain) stalls(ctx context.Context) error {
 }
 
 // wire is what the source's host has sent by its uplinks, bytes with Ethernet's headers.
-func (p *plain) wire() (sum int64) {
-	netns.Do(p.from.host.Namespace, func() error { //nolint:errcheck // 0 then, which shows
-		for _, u := range p.from.host.Uplinks {
-			link, err := netlink.LinkByName(u.Device)
-			if err != nil {
-				return err
-			}
-			sum += int64(link.Attrs().Statistics.TxBytes) //nolint:gosec // a count
-		}
-		return nil
-	})
-	return sum
-}
+func (p *plain) wire() int64 { return p.from.host.Sent() }

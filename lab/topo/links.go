@@ -8,7 +8,9 @@ import (
 	"sync"
 
 	"godwit/lab/wan"
+	"godwit/netstate/netns"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -82,4 +84,20 @@ func (t *Topo) LinkCounters() map[string]wan.Counters {
 		l.mu.Unlock()
 	}
 	return counters
+}
+
+// Sent is what the host has sent by its uplinks, bytes with Ethernet's headers; 0 where that
+// cannot be asked for, as when the host is gone.
+func (h *Host) Sent() (sum int64) {
+	netns.Do(h.Namespace, func() error { //nolint:errcheck // 0 then, which shows
+		for _, u := range h.Uplinks {
+			link, err := netlink.LinkByName(u.Device)
+			if err != nil {
+				return err
+			}
+			sum += int64(link.Attrs().Statistics.TxBytes) //nolint:gosec // a count
+		}
+		return nil
+	})
+	return sum
 }
