@@ -28,6 +28,7 @@ import (
 	"godwit/lab/traffic"
 	"godwit/migration"
 	"godwit/netstate"
+	"godwit/netstate/dump"
 	"godwit/netstate/netns"
 )
 
@@ -336,7 +337,7 @@ func (p *trial) inventory() map[string][]string {
 				have = append(have, "network state of guest "+guest)
 			}
 			have = append(have, found.Stray...)
-			links, err := netlink.LinkList()
+			links, err := dump.Links()
 			for _, l := range links {
 				have = append(have, "device "+l.Attrs().Name)
 			}

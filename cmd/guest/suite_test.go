@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"godwit/internal/need"
+	"godwit/netstate/dump"
 	"godwit/netstate/mptcp"
 	"godwit/vm/guest"
 	"godwit/vm/guest/qga"
@@ -162,7 +163,7 @@ func addrsOn(t *testing.T, device string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+	found, err := dump.Addrs(link, netlink.FAMILY_ALL)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"godwit/internal/need"
+	"godwit/netstate/dump"
 	"godwit/vm/guest"
 
 	"github.com/vishvananda/netlink"
@@ -76,7 +77,7 @@ func tentative(t *testing.T, device string, addr netip.Addr) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := netlink.AddrList(link, netlink.FAMILY_V6)
+	all, err := dump.Addrs(link, netlink.FAMILY_V6)
 	if err != nil {
 		t.Fatal(err)
 	}
