@@ -145,15 +145,15 @@ func (a *Agent) learn(ctx context.Context, g *Guest) error {
 			return refuse("without a guest channel its description must name its addresses")
 		}
 		if d.silent() {
-			g.Channel = a.fromOutside(g)
+			g.speakBy(a.fromOutside(g))
 		}
 		return nil
 	}
-	var err error
-	if g.Channel, err = connectChannel(ctx, d, d.Channel, limitAdopt); err != nil {
+	c, err := g.reach(ctx, limitAdopt)
+	if err != nil {
 		return refuse("no answer on its channel %s: %v", d.Channel, err)
 	}
-	info, err := g.Channel.Info(ctx)
+	info, err := c.Info(ctx)
 	if err != nil {
 		return refuse("%v", err)
 	}

@@ -228,7 +228,7 @@ func (a *Agent) apiCallGuest(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if g.Channel == nil {
+	if !g.hasChannel() {
 		return nil, &migration.Problem{Code: migration.CodeGuest, Text: "guest " + g.name() + ": it has no guest channel"}
 	}
 	wait := 30 * time.Second
@@ -237,8 +237,12 @@ func (a *Agent) apiCallGuest(r *http.Request) (any, error) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), wait)
 	defer cancel()
+	c, err := g.reach(ctx, limitAskGuest)
+	if err != nil {
+		return nil, err
+	}
 	var result json.RawMessage
-	err = g.Channel.Call(ctx, call.Method, call.Params, &result)
+	err = c.Call(ctx, call.Method, call.Params, &result)
 	return result, err
 }
 

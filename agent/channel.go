@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 
 	"godwit/vm/guest"
 	"godwit/vm/guest/qga"
@@ -18,12 +19,69 @@ const (
 // silent says that nobody in the guest can be asked.
 func (d Description) silent() bool { return d.Agent == dhcpAgent }
 
-// connectChannel dials the guest's channel and waits for its answer.
-func connectChannel(ctx context.Context, d Description, socket string, wait limit) (guest.Channel, error) {
+// hasChannel says whether somebody in the guest could be asked, whether or not it answers.
+func (g *Guest) hasChannel() bool {
+	return g.channel() != nil || g.Machine != nil && g.Machine.GuestChannel() != ""
+}
+
+// channel is the guest's channel as it was last reached, open or closed by now; nil while
+// it was not.
+func (g *Guest) channel() guest.Channel {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.open
+}
+
+// speakBy has the guest be asked by c from now on.
+func (g *Guest) speakBy(c guest.Channel) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.open = c
+}
+
+// reach is the guest's open channel. One that was never reached is dialled, as by an agent
+// that found the guest paused; one that is closed is dialled again. A guest that does not
+// answer costs wait.
+func (g *Guest) reach(ctx context.Context, wait limit) (guest.Channel, error) {
+	g.dialling.Lock()
+	defer g.dialling.Unlock()
+	if c := g.channel(); c != nil && (!closed(c) || g.Held.Description.silent()) {
+		return c, nil
+	}
+	if !g.hasChannel() {
+		return nil, errors.New("it has no guest channel")
+	}
 	ctx, cancel := wait.on(ctx)
 	defer cancel()
-	c, err := dialChannel(ctx, d, socket)
-	return c, says(ctx, err)
+	c, err := dialChannel(ctx, g.Held.Description, g.Machine.GuestChannel())
+	if err != nil {
+		return nil, says(ctx, err)
+	}
+	g.speakBy(c)
+	return c, nil
+}
+
+// info asks the guest what it is.
+func (g *Guest) info(ctx context.Context) (guest.Info, error) {
+	c, err := g.reach(ctx, limitAskGuest)
+	if err != nil {
+		return guest.Info{}, err
+	}
+	ctx, cancel := limitAskGuest.on(ctx)
+	defer cancel()
+	info, err := c.Info(ctx)
+	return info, says(ctx, err)
+}
+
+// closed says whether a channel's connection is gone: a request that a limit cuts off in
+// the middle ends it.
+func closed(c guest.Channel) bool {
+	select {
+	case <-c.Done():
+		return true
+	default:
+		return false
+	}
 }
 
 // dialChannel speaks to whoever answers in the guest. On error it returns no channel.

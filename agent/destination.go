@@ -124,7 +124,7 @@ func (m *incoming) receive(ctx context.Context) error {
 	}
 	g.Machine = machine
 	if g.Held.Description.silent() {
-		g.Channel = a.fromOutside(g)
+		g.speakBy(a.fromOutside(g))
 	}
 	if err := machine.PrepareIncoming(ctx, m.options()); err != nil {
 		return err

@@ -22,12 +22,13 @@ import (
 type Guest struct {
 	Held    Held
 	Machine vm.Machine
-	Channel guest.Channel // nil where the guest has no channel
-	Taps    []*os.File    // our duplicates of the taps' descriptors; nil where not ours
+	Taps    []*os.File // our duplicates of the taps' descriptors; nil where not ours
 
-	mu   sync.Mutex
-	busy string // id of the migration under way
-	udp  udpUse
+	dialling sync.Mutex // one client at a time
+	mu       sync.Mutex
+	open     guest.Channel // see channel
+	busy     string        // id of the migration under way
+	udp      udpUse
 }
 
 // Held is what is remembered of a guest.
@@ -74,8 +75,8 @@ func (g *Guest) name() string { return g.Held.Description.Name }
 
 // closeFiles lets go of descriptors and the channel; the guest runs on.
 func (g *Guest) closeFiles() {
-	if g.Channel != nil {
-		g.Channel.Close() // and stays: who asks it now is told that it is closed
+	if c := g.channel(); c != nil {
+		c.Close() // and stays: who asks it now is told that it is closed
 	}
 	for _, t := range g.Taps {
 		if t != nil {

@@ -87,11 +87,11 @@ func (m *incoming) handOver(ctx context.Context) error {
 		m.work.before = listConnections(ctx, g, bare(m.plan.Held))
 	}
 	first := m.firstTick(ctx)
-	if err := m.asked(ctx, func(ctx context.Context) error { return g.Channel.Ticks(ctx, 0) }); err != nil {
+	if err := m.asked(ctx, func(ctx context.Context) error { return g.channel().Ticks(ctx, 0) }); err != nil {
 		return err
 	}
 	if first != nil {
-		first = truest(first, g.Channel.Events())
+		first = truest(first, g.channel().Events())
 		m.rec.edit(func(r *Report) { r.FirstTick = first })
 	}
 	if m.plan.KeepsAddress() {
@@ -103,11 +103,11 @@ func (m *incoming) handOver(ctx context.Context) error {
 	spare := 1 - m.plan.Active
 	if err := m.rec.timed("set next address", func() error {
 		if g.Held.Description.silent() { // it asks when it likes, and the channel has a limit of its own
-			_, err := g.Channel.Configure(ctx, m.a.configuration(g, spare, m.plan.Next, m.table(), false))
+			_, err := g.channel().Configure(ctx, m.a.configuration(g, spare, m.plan.Next, m.table(), false))
 			return err
 		}
 		return m.asked(ctx, func(ctx context.Context) error {
-			_, err := g.Channel.Configure(ctx, m.a.configuration(g, spare, m.plan.Next, m.table(), false))
+			_, err := g.channel().Configure(ctx, m.a.configuration(g, spare, m.plan.Next, m.table(), false))
 			return err
 		})
 	}); err != nil {
@@ -132,7 +132,7 @@ func (m *incoming) follow(ctx context.Context) error {
 			return err
 		}
 		if err := m.asked(ctx, func(ctx context.Context) error {
-			return g.Channel.MakeMain(ctx, g.Held.Description.NICs[1-m.plan.Active].MAC)
+			return g.channel().MakeMain(ctx, g.Held.Description.NICs[1-m.plan.Active].MAC)
 		}); err != nil {
 			return err
 		}
@@ -187,10 +187,10 @@ func (m *incoming) refreshGateways() {
 // waits no other is of use: the socket serves one client at a time.
 func (m *incoming) connect(ctx context.Context) error {
 	g := m.work.guest
-	if g.Channel == nil && g.Held.Description.silent() {
-		g.Channel = m.a.fromOutside(g)
+	if g.channel() == nil && g.Held.Description.silent() {
+		g.speakBy(m.a.fromOutside(g))
 	}
-	if g.Channel != nil && !closed(g.Channel) {
+	if c := g.channel(); c != nil && !closed(c) {
 		return nil
 	}
 	silent := func(err error) error {
@@ -203,30 +203,17 @@ func (m *incoming) connect(ctx context.Context) error {
 		case d := <-m.work.dialled:
 			m.work.dialled = nil
 			if d.err == nil {
-				g.Channel = d.client
+				g.speakBy(d.client)
 				return nil
 			}
 		case <-wait.Done():
 			return silent(says(wait, wait.Err()))
 		}
 	}
-	c, err := connectChannel(ctx, g.Held.Description, g.Machine.GuestChannel(), limitChannel)
-	if err != nil {
+	if _, err := g.reach(ctx, limitChannel); err != nil {
 		return silent(err)
 	}
-	g.Channel = c
 	return nil
-}
-
-// closed says whether a channel's connection is gone: a request that a limit cuts off in
-// the middle ends it.
-func closed(c guest.Channel) bool {
-	select {
-	case <-c.Done():
-		return true
-	default:
-		return false
-	}
 }
 
 // truest is the best of a tick and those that were heard since; it does not wait.
@@ -276,7 +263,7 @@ func (m *incoming) awaitJoin(ctx context.Context) (*guest.Joins, error) {
 	within.d += patience - joinLimit
 	ctx, cancel := within.on(ctx)
 	defer cancel()
-	joins, err := m.work.guest.Channel.AwaitJoin(ctx, ask)
+	joins, err := m.work.guest.channel().AwaitJoin(ctx, ask)
 	if err != nil {
 		return nil, fmt.Errorf("wait for connections to follow: %w", says(ctx, err))
 	}
@@ -290,7 +277,7 @@ func (m *incoming) retire(ctx context.Context, joins *guest.Joins, stay bool) (*
 	old := bare(m.plan.Held)
 	var users guest.Users
 	if err := m.asked(ctx, func(ctx context.Context) (err error) {
-		users, err = g.Channel.Users(ctx, old...)
+		users, err = g.channel().Users(ctx, old...)
 		return err
 	}); err != nil {
 		return nil, err
@@ -312,7 +299,7 @@ func (m *incoming) retire(ctx context.Context, joins *guest.Joins, stay bool) (*
 			retire.EndpointIDs = append(retire.EndpointIDs, addr.Endpoint)
 		}
 	}
-	once := func(ctx context.Context) error { return g.Channel.Retire(ctx, retire) }
+	once := func(ctx context.Context) error { return g.channel().Retire(ctx, retire) }
 	if err := m.asked(ctx, once); err != nil {
 		return nil, fmt.Errorf("retire the old address: %w", err)
 	}

@@ -121,8 +121,8 @@ func (a *Agent) endGuestDetours(ctx context.Context, g *Guest, later, used bool)
 			a.followSurvival(ctx, g, d)
 		}
 	}
-	if g.Channel != nil && len(addrs) > 0 {
-		err = g.Channel.DropAddress(ctx, addrs...)
+	if c := g.channel(); c != nil && len(addrs) > 0 {
+		err = c.DropAddress(ctx, addrs...)
 	}
 	g.Held.Addresses = slices.DeleteFunc(g.Held.Addresses, func(addr migration.Address) bool {
 		return slices.Contains(addrs, addr.Prefix.Addr())

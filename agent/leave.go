@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"net/netip"
 	"time"
 
@@ -92,15 +91,16 @@ func (a *Agent) needed(ctx context.Context, g *Guest) (needed, closing bool, err
 	if len(addrs) == 0 {
 		return false, false, nil
 	}
-	if g.Channel == nil {
-		return true, false, errors.New("no guest channel")
-	}
 	if g.Held.Description.silent() && a.unseen(g.name()) {
 		return true, false, nil
 	}
+	c, err := g.reach(ctx, limitAskGuest)
+	if err != nil {
+		return true, false, err
+	}
 	ctx, cancel := limitAskGuest.on(ctx)
 	defer cancel()
-	users, err := g.Channel.Users(ctx, addrs...)
+	users, err := c.Users(ctx, addrs...)
 	if err != nil {
 		return true, false, says(ctx, err)
 	}

@@ -31,7 +31,7 @@ func talking(t *testing.T, methods map[string]guest.Handler) *Guest {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close(); far.Close(); cancel(); <-ended })
-	return &Guest{Channel: c, Held: Held{Description: Description{Name: "web", NICs: []NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}}}}
+	return &Guest{open: c, Held: Held{Description: Description{Name: "web", NICs: []NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}}}}
 }
 
 func answers(value any, err error) guest.Handler {

@@ -314,7 +314,7 @@ func (a *Agent) grantFirst(ctx context.Context, g *Guest) error {
 	ctx, cancel := limitBoot.on(ctx)
 	defer cancel()
 	o := a.fromOutside(g)
-	g.Channel = o
+	g.speakBy(o)
 	for {
 		_, err := o.Configure(ctx, o.a.configuration(g, g.Held.Active, g.Held.Addresses, 0, true))
 		if err == nil || ctx.Err() != nil {

@@ -55,12 +55,13 @@ func (g *Guest) alive() bool {
 
 // restoreChannel stops the ticks of a guest that stays here.
 func (a *Agent) restoreChannel(g *Guest) {
-	if g.Channel == nil {
+	c := g.channel()
+	if c == nil {
 		return
 	}
 	ctx, cancel := limitEndTicks.on(a.ctx)
 	defer cancel()
-	if err := says(ctx, g.Channel.Ticks(ctx, 0)); err != nil {
+	if err := says(ctx, c.Ticks(ctx, 0)); err != nil {
 		a.log.Info("end ticks", "guest", g.name(), "error", err)
 	}
 }

@@ -174,7 +174,7 @@ func (m *outgoing) checkHere(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := unfit(refuse, g.Held, g.Channel != nil, m.plan.KeepsAddress(), facts, status); err != nil {
+	if err := unfit(refuse, g.Held, g.hasChannel(), m.plan.KeepsAddress(), facts, status); err != nil {
 		return err
 	}
 	if err := m.checkHooks(); err != nil {
@@ -221,13 +221,10 @@ func (m *outgoing) checkGuest(ctx context.Context, refuse func(migration.Code, s
 	if m.plan.Transfer == "auto" {
 		m.plan.Transfer = bestTransfer(m.work.facts, m.plan.Mode)
 	}
-	if m.guest.Channel == nil { // it keeps its address, see unfit
+	if !m.guest.hasChannel() { // it keeps its address, see unfit
 		return nil
 	}
-	askCtx, cancel := limitAskGuest.on(ctx)
-	defer cancel()
-	info, err := m.guest.Channel.Info(askCtx)
-	err = says(askCtx, err)
+	info, err := m.guest.info(ctx)
 	if err != nil {
 		if m.plan.KeepsAddress() {
 			return nil
@@ -240,7 +237,7 @@ func (m *outgoing) checkGuest(ctx context.Context, refuse func(migration.Code, s
 		m.rec.note("the guest has the QEMU guest agent only: its own pause is not measured, connections that miss the announcement of the next address are not told again, and datagrams to its old address do not keep the tunnel; godwit-guest in it can do these (docs/guest.md)")
 	}
 	m.work.capabilities = info.Capabilities
-	m.settleNetwork(askCtx)
+	m.settleNetwork(ctx)
 	if (m.plan.Network == "mptcp" || m.plan.Chosen) && !info.MPTCP {
 		m.plan.Chosen = false
 		m.rec.note("the guest's kernel has no MPTCP: old connections stay on the tunnel (network drain)")

@@ -22,7 +22,7 @@ const tickFollowed = 50 * time.Millisecond
 // followTicks starts the guest's counter and keeps the last tick heard. It returns when it
 // has heard the first: a guest that is stopped at once must have been heard as well.
 func (m *outgoing) followTicks(ctx context.Context) error {
-	c := m.guest.Channel
+	c := m.guest.channel()
 	if c == nil {
 		return errors.New("it has no guest channel")
 	}

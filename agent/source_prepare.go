@@ -125,7 +125,7 @@ func (m *outgoing) readyGuest(ctx context.Context) (wait func()) {
 		if err := m.rec.timed("ready guest", func() error {
 			ctx, cancel := limitReady.on(ctx)
 			defer cancel()
-			return says(ctx, m.guest.Channel.Ready(ctx, c))
+			return says(ctx, m.guest.channel().Ready(ctx, c))
 		}); err != nil {
 			m.a.log.Info("the guest was not made ready", "migration", m.plan.ID, "error", err)
 		}
@@ -137,7 +137,7 @@ func (m *outgoing) readyGuest(ctx context.Context) (wait func()) {
 // NIC that is up, and a rule for an address that it does not have, until it is made ready
 // for another move.
 func (m *outgoing) unreadyGuest() {
-	channel := m.guest.Channel
+	channel := m.guest.channel()
 	if channel == nil || closed(channel) || m.plan.KeepsAddress() || !slices.Contains(m.work.capabilities, guest.CapReady) {
 		return
 	}

@@ -82,7 +82,7 @@ func (a *Agent) startGuest(ctx context.Context, d Description) (_ *Guest, err er
 		return nil, fmt.Errorf("start guest %s: %w", d.Name, err)
 	}
 	if len(d.Run) > 0 {
-		if err := g.Channel.Run(ctx, d.Run...); err != nil {
+		if err := g.channel().Run(ctx, d.Run...); err != nil {
 			return nil, fmt.Errorf("start guest %s: workloads: %w", d.Name, err)
 		}
 	}
@@ -90,15 +90,15 @@ func (a *Agent) startGuest(ctx context.Context, d Description) (_ *Guest, err er
 }
 
 // configureFirst gives a guest that boots its first addresses.
-func (a *Agent) configureFirst(ctx context.Context, g *Guest) (err error) {
-	d := g.Held.Description
-	if d.silent() {
+func (a *Agent) configureFirst(ctx context.Context, g *Guest) error {
+	if g.Held.Description.silent() {
 		return a.grantFirst(ctx, g)
 	}
-	if g.Channel, err = connectChannel(ctx, d, g.Machine.GuestChannel(), limitBoot); err != nil {
+	c, err := g.reach(ctx, limitBoot)
+	if err != nil {
 		return fmt.Errorf("no answer on its channel: %w", err)
 	}
-	_, err = g.Channel.Configure(ctx, a.configuration(g, 0, g.Held.Addresses, 0, true))
+	_, err = c.Configure(ctx, a.configuration(g, 0, g.Held.Addresses, 0, true))
 	return err
 }
 
@@ -177,7 +177,8 @@ func (a *Agent) configuration(g *Guest, nic int, addrs []migration.Address, tabl
 	return c
 }
 
-// attach finds a guest again that an earlier agent had under care.
+// attach finds a guest again that an earlier agent had under care. In one that stands still nobody
+// answers: its channel is reached when it is needed.
 func (a *Agent) attach(ctx context.Context, h Held) (*Guest, error) {
 	g := &Guest{Held: h}
 	machine, err := attachMachine(ctx, h)
@@ -187,9 +188,9 @@ func (a *Agent) attach(ctx context.Context, h Held) (*Guest, error) {
 	g.Machine = machine
 	a.findTaps(g)
 	if h.Description.silent() {
-		g.Channel = a.fromOutside(g)
-	} else if status, err := machine.Status(ctx); err == nil && status == vm.Running && machine.GuestChannel() != "" {
-		if g.Channel, err = connectChannel(ctx, h.Description, machine.GuestChannel(), limitAdopt); err != nil {
+		g.speakBy(a.fromOutside(g))
+	} else if status, err := machine.Status(ctx); err == nil && status == vm.Running && g.hasChannel() {
+		if _, err := g.reach(ctx, limitAdopt); err != nil {
 			a.log.Warn("guest's channel is silent", "guest", g.name(), "error", err)
 		}
 	}

@@ -180,7 +180,7 @@ type listing struct {
 // listConnections asks the guest, beside what else it is asked.
 func listConnections(ctx context.Context, g *Guest, addrs []netip.Addr) <-chan listing {
 	answer := make(chan listing, 1)
-	channel := g.Channel
+	channel := g.channel()
 	go func() {
 		if channel == nil {
 			answer <- listing{err: errors.New("it has no guest channel")}
@@ -230,7 +230,7 @@ func (m *incoming) survive(ctx context.Context) {
 func (a *Agent) followSurvival(ctx context.Context, g *Guest, d detour) {
 	id := migrationOf(d.ID)
 	rep, ok := a.reportOf(id)
-	if !ok || rep.Survival == nil || rep.Survival.Tunnelled == 0 || g.Channel == nil {
+	if !ok || rep.Survival == nil || rep.Survival.Tunnelled == 0 || g.channel() == nil {
 		return
 	}
 	if rep.Survival.Tunnelled > 200 && time.Now().Unix()%10 != 0 {
@@ -357,7 +357,9 @@ func (m *outgoing) settleNetwork(ctx context.Context) {
 	if m.plan.KeepsAddress() {
 		return
 	}
-	users, err := m.guest.Channel.Users(ctx, bare(m.plan.Held)...)
+	ctx, cancel := limitAskGuest.on(ctx)
+	defer cancel()
+	users, err := m.guest.channel().Users(ctx, bare(m.plan.Held)...)
 	m.noteRoom(users.MPTCP)
 	m.plan.Connections = users.MPTCP
 	if err != nil {

@@ -1,0 +1,104 @@
+package agent
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"godwit/vm"
+	"godwit/vm/guest"
+)
+
+// spoken is a QEMU of which only its channel's socket is asked.
+type spoken struct {
+	vm.Machine
+	socket string
+}
+
+func (s spoken) GuestChannel() string { return s.socket }
+
+// channelSocket is a guest that answers one client after the other at a socket, as QEMU has
+// it; hang up ends the client of the moment.
+func channelSocket(t *testing.T) (path string, hangUp func(), clients func() int) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "channel")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var served []net.Conn
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			served = append(served, conn)
+			mu.Unlock()
+			guest.NewServer(nil).Serve(context.Background(), conn, conn) //nolint:errcheck // ends with its client
+			conn.Close()
+		}
+	}()
+	last := func() net.Conn { mu.Lock(); defer mu.Unlock(); return served[len(served)-1] }
+	t.Cleanup(func() { l.Close(); last().Close(); <-ended })
+	return path, func() { last().Close() }, func() int { mu.Lock(); defer mu.Unlock(); return len(served) }
+}
+
+// TestReach: a guest whose channel nobody has reached is reached when it is asked, by one
+// client, however many ask; one whose channel was closed is reached again.
+func TestReach(t *testing.T) {
+	path, hangUp, clients := channelSocket(t)
+	g := &Guest{Machine: spoken{socket: path}, Held: Held{Description: Description{Name: "web"}}}
+	t.Cleanup(func() { g.channel().Close() })
+	if !g.hasChannel() || g.channel() != nil {
+		t.Fatal("it has a channel that nobody has reached")
+	}
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			if c, err := g.reach(t.Context(), limitAskGuest); err != nil || c != g.channel() {
+				t.Errorf("reached %v: %v", c, err)
+			}
+		})
+	}
+	all.Wait()
+	if n := clients(); n != 1 {
+		t.Fatalf("%d clients", n)
+	}
+	first := g.channel()
+	hangUp()
+	select {
+	case <-first.Done():
+	case <-time.After(10 * time.Second):
+		t.Fatal("the client does not see that its connection is gone")
+	}
+	if c, err := g.reach(t.Context(), limitAskGuest); err != nil || c == first || closed(c) {
+		t.Fatalf("reached again: %v", err)
+	}
+}
+
+// TestReachNobody: a guest without a channel is not waited for, one that does not answer for
+// as long as it may take.
+func TestReachNobody(t *testing.T) {
+	g := &Guest{Machine: spoken{}}
+	if c, err := g.reach(t.Context(), limitAskGuest); err == nil || c != nil || g.hasChannel() {
+		t.Fatalf("reached %v", c)
+	}
+	path := filepath.Join(t.TempDir(), "channel")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	g = &Guest{Machine: spoken{socket: path}}
+	if c, err := g.reach(t.Context(), limit{name: "ask_guest", d: 50 * time.Millisecond}); err == nil || c != nil || g.channel() != nil {
+		t.Fatalf("reached %v", c)
+	}
+}
