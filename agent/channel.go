@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"syscall"
 
 	"godwit/vm/guest"
 	"godwit/vm/guest/qga"
@@ -53,12 +54,31 @@ func (g *Guest) reach(ctx context.Context, wait limit) (guest.Channel, error) {
 	}
 	ctx, cancel := wait.on(ctx)
 	defer cancel()
-	c, err := dialChannel(ctx, g.Held.Description, g.Machine.GuestChannel())
+	c, err := dialAgain(ctx, g.Held.Description, g.Machine.GuestChannel())
 	if err != nil {
 		return nil, says(ctx, err)
 	}
 	g.speakBy(c)
 	return c, nil
+}
+
+// dialAgain dials until somebody answers, hanging up in between. What a guest says may not
+// come out of QEMU before the present client has gone: a guest that writes at the moment in
+// which a client breaks off leaves its port throttled, and only the next close ends that
+// (hw/char/virtio-console.c, flush_buf, whose write closes the port before it throttles it).
+func dialAgain(ctx context.Context, d Description, socket string) (guest.Channel, error) {
+	for patience := limitHangUp; ; patience.d *= 2 {
+		try, cancel := patience.on(ctx)
+		c, err := dialChannel(try, d, socket)
+		if errors.Is(err, syscall.EAGAIN) { // those who hung up, and another client, are in front of us
+			<-try.Done()
+		}
+		over := try.Err() != nil
+		cancel()
+		if err == nil || ctx.Err() != nil || !over {
+			return c, err
+		}
+	}
 }
 
 // info asks the guest what it is.

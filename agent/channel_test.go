@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"io"
 	"net"
 	"path/filepath"
 	"sync"
@@ -81,6 +82,39 @@ func TestReach(t *testing.T) {
 	}
 	if c, err := g.reach(t.Context(), limitAskGuest); err != nil || c == first || closed(c) {
 		t.Fatalf("reached again: %v", err)
+	}
+}
+
+// TestReachThrottled: a port out of which nothing comes before its client has gone is
+// reached by the next one, and what the first had to say is not waited for.
+func TestReachThrottled(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "channel")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() {
+		first, err := l.Accept()
+		if err != nil {
+			served <- err
+			return
+		}
+		io.Copy(io.Discard, first) //nolint:errcheck // until it hangs up
+		second, err := l.Accept()
+		if err == nil {
+			guest.NewServer(nil).Serve(context.Background(), second, second) //nolint:errcheck // ends with its client
+		}
+		served <- err
+	}()
+	g := &Guest{Machine: spoken{socket: path}, Held: Held{Description: Description{Name: "web"}}}
+	c, err := g.reach(t.Context(), limit{name: "ask_guest", d: time.Minute})
+	if err == nil {
+		c.Close()
+	}
+	l.Close()
+	if late := <-served; err != nil || late != nil {
+		t.Fatalf("reached: %v, served: %v", err, late)
 	}
 }
 

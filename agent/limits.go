@@ -31,6 +31,7 @@ var (
 	limitCheckThere   = named("check_there", 20*time.Second, "the destination and the path are asked")
 	limitAskThere     = named("ask_there", 8*time.Second, "the destination answers the check")
 	limitAskGuest     = named("ask_guest", 5*time.Second, "the guest answers on its channel")
+	limitHangUp       = named("hang_up", time.Second, "the guest answers on its channel, before it is dialled again; then twice as long, and so on")
 	limitDirtyRate    = named("dirty_rate", 5*time.Second, "QEMU says how much the guest writes")
 	limitPrepareThere = named("prepare_there", 30*time.Second, "the destination has made everything ready")
 	limitPrepareHere  = named("prepare_here", 15*time.Second, "this end of the tunnel stands and was tried")
