@@ -9,7 +9,9 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -308,4 +310,35 @@ func TestConnectionsInParts(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestSyncSeldom: a guest that is copied for ten minutes has a few syncs to answer when it
+// wakes, not one for every two seconds.
+func TestSyncSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		var asked atomic.Int64
+		go func() {
+			lines := NewLines(far)
+			for {
+				line, err := lines.Next()
+				if err != nil {
+					return
+				}
+				if r, err := ParseRequest(line); err == nil && r.Method == "sync" {
+					asked.Add(1)
+				}
+			}
+		}()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		if c, err := NewClient(ctx, near); err == nil {
+			c.Close()
+			t.Fatal("nobody answered, and it is synced")
+		}
+		far.Close()
+		if n := asked.Load(); n < 5 || n > 20 {
+			t.Fatalf("asked %d times in ten minutes", n)
+		}
+	})
 }

@@ -41,8 +41,9 @@ type Client struct {
 	err     error
 }
 
-// syncAgain is how long a client waits before it repeats its sync: the guest may
-// have been starting.
+// syncAgain is how long a client waits before it repeats its sync, as the guest may have
+// been starting; each time it waits half as long again. What is sent to a guest that stands
+// still, such as one whose memory is being copied, it carries out when it wakes: all of it.
 const syncAgain = 2 * time.Second
 
 // eventQueue is how many events wait for a slow reader before new ones are dropped.
@@ -78,7 +79,7 @@ func NewClient(ctx context.Context, conn net.Conn) (*Client, error) {
 	}
 	synced := make(chan struct{})
 	go c.read(synced)
-	for {
+	for again := syncAgain; ; again += again / 2 {
 		if err := c.sync(ctx); err != nil {
 			c.Close()
 			return nil, err
@@ -91,7 +92,7 @@ func NewClient(ctx context.Context, conn net.Conn) (*Client, error) {
 		case <-ctx.Done():
 			c.Close()
 			return nil, fmt.Errorf("no answer: %w", ctx.Err())
-		case <-time.After(syncAgain):
+		case <-time.After(again):
 		}
 	}
 }
