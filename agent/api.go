@@ -251,8 +251,8 @@ func (a *Agent) apiStopGuest(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := g.take("stop"); err != nil {
+	if err := g.take("stop"); err != nil && !a.isComing(g.name()) { // a landing ends with its guest
 		return nil, err
 	}
-	return nil, a.stopGuest(r.Context(), g)
+	return nil, a.stopGuest(context.WithoutCancel(r.Context()), g)
 }

@@ -281,6 +281,7 @@ func (m *incoming) start(ctx context.Context) error {
 	now := time.Now().UnixNano()
 	m.rec.edit(func(r *Report) { r.Resumed = now })
 	m.rec.add(Event{Kind: "event", Name: migration.TargetResume, At: now})
+	m.takeGuest()
 	if err := m.a.guests.keep(g); err != nil {
 		m.a.log.Error("keep guest", "guest", g.name(), "error", err)
 	}

@@ -191,6 +191,17 @@ func (m *incoming) persist(before, next migration.Destination) error {
 	return err
 }
 
+// takeGuest keeps everybody from moving the guest on until it has landed: its addresses are
+// being changed.
+func (m *incoming) takeGuest() {
+	if m.ended() {
+		return
+	}
+	if err := m.work.guest.take(m.plan.ID); err != nil {
+		m.a.log.Error("take guest", "migration", m.plan.ID, "error", err)
+	}
+}
+
 // arrivalWords name what the journal is told between the release and the start.
 func arrivalWords(s migration.Destination) string {
 	switch {
@@ -260,6 +271,9 @@ func (m *incoming) finish() {
 	if !m.ended() {
 		m.log.Close() // the agent stops; the next one goes on
 		return
+	}
+	if m.work.guest != nil {
+		m.work.guest.drop(m.plan.ID) // before the source hears that it is over, and somebody moves it on
 	}
 	outcome := migration.Aborted
 	if state.Landing == migration.Landed {

@@ -193,6 +193,7 @@ func (a *Agent) resumeDestination(ctx context.Context, id string) error {
 		}
 	}
 	m.work.guest = g
+	m.takeGuest()
 	a.know(m)
 	if m.state.Landing == migration.Leaving {
 		m.recall()
@@ -247,6 +248,7 @@ func (a *Agent) resumeStarving(m *incoming, held Held, missing uint64) {
 			a.log.Error("guest found again", "guest", g.name(), "error", err)
 		}
 		m.work.guest = g
+		m.takeGuest()
 		m.run(a.ctx, m.restart(status))
 	})
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -87,7 +88,7 @@ func (a *Agent) supersede(r *http.Request, ask Undo) (any, error) {
 		return nil, err
 	}
 	a.log.Warn("guest ended: its source took it back; its disks here are kept", "guest", rep.Guest, "source", rep.From, "epoch", ask.Epoch, "here", rep.Epoch)
-	if err := a.stopGuest(r.Context(), g); err != nil {
+	if err := a.stopGuest(context.WithoutCancel(r.Context()), g); err != nil {
 		return nil, errors.Join(fmt.Errorf("end guest %s, which was taken back", rep.Guest), err)
 	}
 	return declined, nil
