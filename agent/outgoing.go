@@ -66,6 +66,7 @@ func (m *outgoing) run(ctx context.Context, first migration.Input) {
 			}
 		}
 		var stop bool
+		begun := time.Now()
 		if pending, stop = m.await(ctx, effects[0]); stop {
 			return
 		}
@@ -76,6 +77,10 @@ func (m *outgoing) run(ctx context.Context, first migration.Input) {
 			m.calledOff = nil
 		}
 		if pending.Kind == migration.Fault && m.state.Released() && !sleep(ctx, repairPause) {
+			return
+		}
+		// Who says at once that nobody there can say more, such as for hours, is not asked at once again.
+		if pending.Kind == migration.NoAnswer && !sleep(ctx, repairPause-time.Since(begun)) {
 			return
 		}
 	}

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"sync"
 	"time"
 
@@ -207,6 +208,16 @@ func (r *Record) event(name migration.EventName) { r.add(Event{Kind: "event", Na
 func (r *Record) note(text string) {
 	r.add(Event{Kind: "note", Text: text})
 	r.edit(func(rep *Report) { rep.Notes = append(rep.Notes, text) })
+}
+
+// noteOnce is note, but for what has been said already.
+func (r *Record) noteOnce(text string) {
+	r.mu.Lock()
+	said := slices.Contains(r.report.Notes, text)
+	r.mu.Unlock()
+	if !said {
+		r.note(text)
+	}
 }
 
 // progress tells figures that change while a phase runs.

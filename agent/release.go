@@ -158,7 +158,7 @@ func (m *outgoing) finishMemory(life, release context.Context) {
 // it will not start it. One that has all of it, or runs the guest, goes on.
 func (m *outgoing) askRefusal(ctx context.Context, cause string) {
 	why := &migration.Problem{Code: migration.CodeHypervisor, Text: "memory did not get through: " + cause}
-	m.rec.note(why.Text)
+	m.rec.noteOnce(why.Text) // in doubt it is asked again and again
 	if err := m.call(ctx, "abort", Undo{*why, m.epoch.Load(), true}, nil); err != nil {
 		m.a.log.Warn("ask for a refusal", "migration", m.plan.ID, "error", err)
 	}
