@@ -155,10 +155,7 @@ func (m *outgoing) newEpoch(next migration.Source) {
 		if err := m.a.guests.keep(m.guest); err != nil {
 			m.a.log.Error("keep guest", "guest", m.plan.Guest, "error", err)
 		}
-		taken := Taken{m.plan.ID, m.plan.To, Undo{*next.Problem, next.Epoch, true}}
-		if err := writeJSON(m.a.config.dir("taken", m.plan.ID+".json"), taken); err != nil {
-			m.a.log.Error("write down that it was taken back", "migration", m.plan.ID, "error", err)
-		}
+		taken := m.writeTaken(next)
 		m.a.actors.Go(func() { m.a.tellTaken(taken) })
 		return
 	}
@@ -168,6 +165,18 @@ func (m *outgoing) newEpoch(next migration.Source) {
 	m.watchGuest()
 	m.rec.edit(func(r *Report) { r.Outcome, r.Problem, r.TunnelUp, r.TunnelDown = "", nil, 0, 0 })
 	m.rec.note(fmt.Sprintf("all is undone; the migration begins again (try %d, epoch %d)", next.Tries+1, next.Epoch))
+}
+
+// writeTaken keeps for whom the taking back has to be told, until it was.
+func (m *outgoing) writeTaken(state migration.Source) Taken {
+	taken := Taken{m.plan.ID, m.plan.To, Undo{Epoch: state.Epoch, Released: true}}
+	if state.Problem != nil {
+		taken.Undo.Problem = *state.Problem
+	}
+	if err := writeJSON(m.a.config.dir("taken", m.plan.ID+".json"), taken); err != nil {
+		m.a.log.Error("write down that it was taken back", "migration", m.plan.ID, "error", err)
+	}
+	return taken
 }
 
 // TakeBack is a person's word that a guest that was let go comes back.

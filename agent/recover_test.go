@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -16,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/journal"
 	"godwit/migration"
 )
 
@@ -130,6 +132,43 @@ func TestTakeBackIsRefused(t *testing.T) {
 	m.released.Store(true)
 	refused(t, "its QEMU is gone", a.takeBack(t.Context(), plan.ID, TakeBack{Fenced: true}), migration.CodeUsage, "QEMU here is gone", "on rome")
 	refused(t, "give up what is not in doubt", a.giveUp(t.Context(), plan.ID), migration.CodeUsage, "nothing of it is in doubt")
+}
+
+// TestTakenBackIsToldAfterARestart: an agent that ended between journalling that it took the
+// guest back and writing down whom that must be told leaves it to the next: a host that
+// comes back and hears nothing would go on running the guest.
+func TestTakenBackIsToldAfterARestart(t *testing.T) {
+	a := bareAgent(t, &Config{Host: "paris", Peers: []Neighbour{{Host: "rome", Site: "rome"}}})
+	a.outgoing, a.incoming, a.records, a.feed = map[string]*outgoing{}, map[string]*incoming{}, map[string]*Record{}, newFeed()
+	var cancel context.CancelFunc
+	a.ctx, cancel = context.WithCancel(t.Context())
+	cancel()
+	plan := goodPreparation().Plan
+	state := migration.Source{Course: migration.Forward, Epoch: plan.Epoch}
+	for state.Doing() != migration.Release {
+		state.At++
+	}
+	state, _, err := state.Step(migration.Input{Kind: migration.TakeBack, Problem: &migration.Problem{Code: migration.CodeAsked, Text: "taken back"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := journal.Create(a.config.dir("journal"), plan.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := log.Append(sourceJournal{Side: "source", Plan: plan, State: state, Begun: 1, Doing: state.Reached()}, true); err != nil {
+		t.Fatal(err)
+	}
+	log.Close()
+	a.resumeMigrations(a.ctx, nil)
+	a.actors.Wait()
+	var taken Taken
+	if err := readJSON(a.config.dir("taken", plan.ID+".json"), &taken); err != nil {
+		t.Fatalf("%v; unread %v", err, a.unread)
+	}
+	if taken.Host != "rome" || taken.Undo.Epoch != plan.Epoch+1 || !taken.Undo.Released {
+		t.Errorf("%+v", taken)
+	}
 }
 
 // TestSupersede: a guest that landed here ends only by its own source's word, with a

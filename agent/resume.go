@@ -103,7 +103,9 @@ func (a *Agent) resumeSource(id string, lost map[string]*Guest) error {
 	if m.state.Epoch == 0 { // written before states had one
 		m.state.Epoch = j.Plan.Epoch
 	}
-	if !m.state.Taken {
+	if m.state.Taken { // the earlier agent may have ended before it wrote down whom to tell
+		m.writeTaken(m.state)
+	} else {
 		m.plan.Epoch = m.state.Epoch // it may have begun again
 	}
 	m.rec.edit(func(r *Report) { r.Epoch = m.state.Epoch })
