@@ -66,12 +66,13 @@ type detours struct {
 	mu     sync.Mutex
 	path   string
 	byID   map[string]*detour
+	stale  map[string]bool // guests of whom the kernel, or the disk, has not taken the last change
 	bridge string
 	lan    string
 }
 
 func loadDetours(path string, n Network) (*detours, error) {
-	s := &detours{path: path, byID: map[string]*detour{}, bridge: n.Bridge, lan: n.LAN}
+	s := &detours{path: path, byID: map[string]*detour{}, stale: map[string]bool{}, bridge: n.Bridge, lan: n.LAN}
 	var written writtenDetours
 	if err := readJSON(path, &written); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("detours: %w", err)
@@ -81,15 +82,37 @@ func loadDetours(path string, n Network) (*detours, error) {
 }
 
 // change edits the detours of one guest and makes the kernel follow. On error the
-// kernel may have part of it; calling it again is safe.
+// kernel may have part of it; calling it again is safe, and catchUp does.
 func (s *detours) change(guest string, edit func(map[string]*detour)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	edit(s.byID)
+	return s.settle(guest)
+}
+
+// settle makes the kernel and the disk equal to what the guest's detours are now.
+func (s *detours) settle(guest string) error {
+	s.stale[guest] = true
 	if err := s.apply(guest); err != nil {
 		return err
 	}
-	return writeJSON(s.path, s.byID)
+	if err := writeJSON(s.path, s.byID); err != nil {
+		return err
+	}
+	delete(s.stale, guest)
+	return nil
+}
+
+// catchUp repeats changes that failed, such as on a disk that was full: of a detour that is
+// no more nobody else would.
+func (s *detours) catchUp() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var err error
+	for guest := range maps.Clone(s.stale) {
+		err = errors.Join(err, s.settle(guest))
+	}
+	return err
 }
 
 // flip sends the guest's packets into the detour (active), or back, without the
@@ -252,7 +275,7 @@ func (s *detours) list(guest string) []detour {
 	var out []detour
 	for _, d := range s.byID {
 		if guest == "" || d.Guest == guest {
-			out = append(out, *d)
+			out = append(out, d.clone())
 		}
 	}
 	return out
@@ -265,7 +288,15 @@ func (s *detours) get(id string) (detour, bool) {
 	if !ok {
 		return detour{}, false
 	}
-	return *d, true
+	return d.clone(), true
+}
+
+// clone is a copy that a later change of d does not reach.
+func (d *detour) clone() detour {
+	c := *d
+	c.Taps, c.Away, c.Visiting, c.Coming = slices.Clone(d.Taps), slices.Clone(d.Away), slices.Clone(d.Visiting), slices.Clone(d.Coming)
+	c.Sent = maps.Clone(d.Sent)
+	return c
 }
 
 // remove takes a detour away, kernel state and tunnel. Nothing happens if there

@@ -5,12 +5,15 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"godwit/internal/need"
 	"godwit/netstate"
 	"godwit/netstate/tunnel"
 )
@@ -233,5 +236,56 @@ func TestLoadDetours(t *testing.T) {
 	}
 	if _, err := loadDetours(path, network); err == nil {
 		t.Error("half a file was read")
+	}
+}
+
+// TestDetoursAreCopied: who has asked for a detour is not reached by its later changes.
+func TestDetoursAreCopied(t *testing.T) {
+	first, second := netip.MustParseAddr("10.1.1.20"), netip.MustParseAddr("10.1.1.21")
+	s := &detours{byID: map[string]*detour{"m-00000001": detourOf("m-00000001", 1, []netstate.Away{{Addr: first}, {Addr: second}}, []netstate.Visiting{{Addr: first}, {Addr: second}})}}
+	all := s.list("")
+	one, _ := s.get(all[0].ID)
+	d := s.byID[all[0].ID]
+	d.Away = slices.DeleteFunc(d.Away, func(a netstate.Away) bool { return a.Addr == first })
+	d.Visiting = slices.DeleteFunc(d.Visiting, func(v netstate.Visiting) bool { return v.Addr == first })
+	for _, copied := range []detour{all[0], one} {
+		if len(copied.Away) != 2 || copied.Away[0].Addr != first || copied.Visiting[0].Addr != first {
+			t.Errorf("%+v", copied)
+		}
+	}
+}
+
+// TestDetoursCatchUp: a change that the kernel or the disk did not take is made later on,
+// also that of a detour that is no more.
+func TestDetoursCatchUp(t *testing.T) {
+	need.Root(t)
+	inTheWay := filepath.Join(t.TempDir(), "full")
+	if err := os.WriteFile(inTheWay, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(inTheWay, "detours.json")
+	s := &detours{path: path, byID: map[string]*detour{}, stale: map[string]bool{}, bridge: "no-such-bridge", lan: "no-such-lan"}
+	const guest = "catch-up"
+	lost := &detour{ID: "m-00000001", Guest: guest, Away: []netstate.Away{{Addr: netip.MustParseAddr("10.1.1.20"), Tunnel: "gwt-00000001", Active: true}}}
+	if err := s.change(guest, func(all map[string]*detour) { all[lost.ID] = lost }); err == nil {
+		t.Fatal("the kernel took a bridge that is not there")
+	}
+	if err := s.remove(t.Context(), lost.ID); err == nil {
+		t.Fatal("the disk took it")
+	}
+	if err := s.catchUp(); err == nil {
+		t.Error("the disk took it since")
+	}
+	if err := os.Remove(inTheWay); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.catchUp(); err != nil {
+		t.Error(err)
+	}
+	if data, err := os.ReadFile(path); err != nil || strings.TrimSpace(string(data)) != "{}" {
+		t.Errorf("%s: %v", data, err)
+	}
+	if len(s.stale) > 0 {
+		t.Errorf("stale still: %v", s.stale)
 	}
 }

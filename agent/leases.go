@@ -32,6 +32,9 @@ func (a *Agent) keepDetours(ctx context.Context) {
 				a.log.Warn("write leases", "error", err)
 			}
 		}
+		if err := a.detours.catchUp(); err != nil {
+			a.log.Warn("what leads to guests", "error", err)
+		}
 		a.forgetEnded(ctx)
 		a.boundVisits(a.config.KeepMemory)
 		for _, d := range a.detours.list("") {
