@@ -125,7 +125,9 @@ func (a *Agent) endGuestDetours(ctx context.Context, g *Guest, later, used bool)
 		}
 	}
 	if c := g.channel(); c != nil && len(addrs) > 0 {
-		err = c.DropAddress(ctx, addrs...)
+		ask, cancel := limitGuestStep.on(ctx)
+		err = says(ask, c.DropAddress(ask, addrs...))
+		cancel()
 	}
 	g.Held.Addresses = slices.DeleteFunc(g.Held.Addresses, func(addr migration.Address) bool {
 		return slices.Contains(addrs, addr.Prefix.Addr())
@@ -213,7 +215,7 @@ func (a *Agent) peerEndDetour(r *http.Request) (any, error) {
 	if ended.Survival.sane(); ended.Survival != nil {
 		a.amend(migrationOf(d.ID), func(r *Report) { r.Survival = ended.Survival })
 	}
-	return nil, a.endDetour(r.Context(), d)
+	return nil, a.endDetour(context.WithoutCancel(r.Context()), d) // also when the caller does not wait: it is not asked again
 }
 
 // repointHomes asks the home of every address that came over the source from

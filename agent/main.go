@@ -49,7 +49,7 @@ func Main(path string) error {
 // detours end, but guests that were adopted here run on without care. The host is as
 // it was before the agent first ran.
 func (a *Agent) apiShutdown(r *http.Request) (any, error) {
-	ctx := r.Context()
+	ctx := context.WithoutCancel(r.Context()) // nobody asks a second time
 	a.mu.Lock()
 	moving := make([]*outgoing, 0, len(a.outgoing))
 	for _, m := range a.outgoing {

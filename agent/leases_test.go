@@ -1,0 +1,95 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"godwit/internal/need"
+	"godwit/migration"
+	"godwit/netstate"
+	"godwit/netstate/tunnel"
+	"godwit/vm/guest"
+)
+
+// deaf is the channel of a guest that answers nothing.
+type deaf struct{ guest.Channel }
+
+func (deaf) DropAddress(ctx context.Context, _ ...netip.Addr) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// leasing is an agent with one detour of guest web, which is here.
+func leasing(t *testing.T) (*Agent, *Guest, *detour) {
+	t.Helper()
+	need.Root(t)
+	a := bareAgent(t, &Config{Host: "rome"})
+	a.ctx, a.records, a.incoming = t.Context(), map[string]*Record{}, map[string]*incoming{}
+	var err error
+	if a.detours, err = loadDetours(a.config.dir("detours.json"), a.config.Network); err != nil {
+		t.Fatal(err)
+	}
+	g := &Guest{Held: Held{Description: Description{Name: "leased"}}, open: deaf{}}
+	a.guests.byName[g.name()] = g
+	d := &detour{
+		ID: "m-00000001", Guest: g.name(), Peer: "paris", Leased: true, Until: time.Now().Add(time.Hour),
+		Visiting: []netstate.Visiting{{Addr: netip.MustParseAddr("10.1.1.20")}}, Tunnel: tunnel.Config{Name: "gwt-00000001", Dir: a.tunnelDir()},
+	}
+	a.detours.byID[d.ID] = d
+	a.records[d.ID] = newRecord("rome", migration.Plan{ID: d.ID, Guest: g.name()}, time.Now())
+	return a, g, d
+}
+
+// TestDeafGuestDoesNotStopTheLeases: all leases of a host are kept by one goroutine, and a
+// guest that does not answer holds it up for a limit only.
+func TestDeafGuestDoesNotStopTheLeases(t *testing.T) {
+	a, g, _ := leasing(t)
+	before := limitGuestStep
+	limitGuestStep.d = 20 * time.Millisecond
+	defer func() { limitGuestStep = before }()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // the test's own end
+	defer cancel()
+	err := a.endGuestDetours(ctx, g, true, true)
+	if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v, %v", ctx.Err(), err)
+	}
+	if left := a.detours.list(""); len(left) > 0 {
+		t.Errorf("left: %+v", left)
+	}
+}
+
+// TestEndedDetourLeavesNothing: the host of a guest says that a detour has ended, and is gone
+// before all of it is: it will not say so again.
+func TestEndedDetourLeavesNothing(t *testing.T) {
+	a, _, d := leasing(t)
+	if err := os.MkdirAll(a.tunnelDir(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	left := filepath.Join(a.tunnelDir(), d.Tunnel.Name+".sock") // of a tunnel whose process is gone
+	if err := os.WriteFile(left, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := (&http.Request{
+		TLS:  &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{DNSNames: []string{"paris"}}}},
+		Body: io.NopCloser(bytes.NewReader([]byte("{}"))),
+	}).WithContext(ctx)
+	r.SetPathValue("id", d.ID)
+	if _, err := a.peerEndDetour(r); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the tunnel is there still: %v", err)
+	}
+}
