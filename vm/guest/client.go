@@ -117,9 +117,14 @@ func (c *Client) write(ctx context.Context, line []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = c.conn.SetWriteDeadline(time.Unix(1, 0)) })
+	cut := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(cut)
+		_ = c.conn.SetWriteDeadline(time.Unix(1, 0))
+	})
 	n, err := c.conn.Write(line)
 	if !stop() {
+		<-cut // or it would cut off the next one
 		_ = c.conn.SetWriteDeadline(time.Time{})
 	}
 	if err == nil {

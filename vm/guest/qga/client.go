@@ -84,9 +84,15 @@ func Dial(ctx context.Context, path string) (*Client, error) {
 // is called; that one says what ended them.
 func (c *Client) bound(ctx context.Context) func(error) error {
 	c.conn.SetDeadline(time.Time{})
-	stop := context.AfterFunc(ctx, func() { c.conn.SetDeadline(time.Unix(1, 0)) })
+	cut := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(cut)
+		c.conn.SetDeadline(time.Unix(1, 0))
+	})
 	return func(err error) error {
-		stop()
+		if !stop() {
+			<-cut // or it would cut off the next one
+		}
 		switch {
 		case err == nil:
 			return nil

@@ -1,0 +1,52 @@
+package guest
+
+import (
+	"context"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// late is a connection on which a call is given up just as its line is written, and that is
+// slow to hear of it.
+type late struct {
+	net.Conn
+	giveUp atomic.Pointer[context.CancelFunc]
+}
+
+func (l *late) Write(p []byte) (int, error) {
+	n, err := l.Conn.Write(p)
+	if f := l.giveUp.Swap(nil); f != nil {
+		(*f)()
+	}
+	return n, err
+}
+
+func (l *late) SetWriteDeadline(t time.Time) error {
+	if !t.IsZero() {
+		time.Sleep(50 * time.Millisecond)
+	}
+	return l.Conn.SetWriteDeadline(t)
+}
+
+// TestCallGivenUpSparesTheNext: a call that is given up as its line has been written leaves
+// the channel as it was.
+func TestCallGivenUpSparesTheNext(t *testing.T) {
+	_, p := serve(t, map[string]Handler{"echo": echo})
+	conn := &late{Conn: p.connect(t)}
+	client, err := NewClient(t.Context(), conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	conn.giveUp.Store(&cancel)
+	_ = client.Call(ctx, "echo", "first", nil)
+	time.Sleep(100 * time.Millisecond) // until it has heard
+	var got string
+	if err := client.Call(t.Context(), "echo", "second", &got); err != nil || got != "second" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
