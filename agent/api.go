@@ -190,28 +190,6 @@ func (a *Agent) apiEvents(r *http.Request) (any, error) {
 	return EventsAnswer{Events: events, Over: over, Born: rec.born}, nil
 }
 
-func (a *Agent) record(id string) (*Record, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	rec, ok := a.records[id]
-	if !ok {
-		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("migration %s: not known on host %s", id, a.config.Host)}
-	}
-	return rec, nil
-}
-
-// reports lists the migrations since the agent started, the newest last.
-func (a *Agent) reports() []Report {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	out := []Report{}
-	for _, rec := range a.records {
-		out = append(out, rec.snapshot())
-	}
-	sortReports(out)
-	return out
-}
-
 // GuestCall is a call that goes through to the guest's channel.
 type GuestCall struct {
 	Method string          `json:"method"`

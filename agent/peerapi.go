@@ -198,7 +198,8 @@ func (a *Agent) incomingFor(p Preparation) (*incoming, error) {
 		work: &destinationWork{preparation: p},
 	}
 	a.follow(m.rec)
-	a.incoming[p.Plan.ID], a.records[p.Plan.ID] = m, m.rec
+	a.incoming[p.Plan.ID] = m
+	a.remember(m.rec)
 	a.actors.Go(func() { m.run(a.ctx, migration.Input{Kind: migration.Start, Epoch: p.Plan.Epoch}) })
 	return m, nil
 }

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -304,20 +303,6 @@ func (a *Agent) peerEvents(r *http.Request) (any, error) {
 	}
 	m.hear()
 	return value, err
-}
-
-// recordKept is record, or what the history has of a migration that ended here under
-// an earlier agent.
-func (a *Agent) recordKept(id string) (*Record, error) {
-	rec, err := a.record(id)
-	if err == nil || !validID(id) {
-		return rec, err
-	}
-	rep, ok, unread := a.history(id)
-	if !ok {
-		return nil, cmp.Or(unread, err)
-	}
-	return &Record{report: rep, wake: make(chan struct{}), ended: true, born: rep.Ended}, nil
 }
 
 // cannotRead keeps, for `godwit recover`, why a journal was left alone.

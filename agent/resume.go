@@ -119,7 +119,8 @@ func (a *Agent) resumeSource(id string, lost map[string]*Guest) error {
 		m.watchGuest()
 	}
 	a.mu.Lock()
-	a.outgoing[id], a.records[id] = m, m.rec
+	a.outgoing[id] = m
+	a.remember(m.rec)
 	a.mu.Unlock()
 	if j.State.Course == migration.Ended {
 		a.actors.Go(m.finish)
@@ -210,7 +211,8 @@ func (a *Agent) know(m *incoming) {
 	a.follow(m.rec)
 	m.rec.note("the destination's agent was started again")
 	a.mu.Lock()
-	a.incoming[m.plan.ID], a.records[m.plan.ID] = m, m.rec
+	a.incoming[m.plan.ID] = m
+	a.remember(m.rec)
 	a.mu.Unlock()
 }
 

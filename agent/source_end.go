@@ -302,7 +302,8 @@ func (a *Agent) beginOutgoing(m *outgoing) error {
 	a.follow(m.rec)
 	m.watchGuest()
 	a.mu.Lock()
-	a.outgoing[m.plan.ID], a.records[m.plan.ID] = m, m.rec
+	a.outgoing[m.plan.ID] = m
+	a.remember(m.rec)
 	a.mu.Unlock()
 	return nil
 }

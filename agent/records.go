@@ -1,0 +1,86 @@
+package agent
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"godwit/migration"
+)
+
+// What an agent has in memory of the migrations since it started is bounded; the history has
+// what each came to.
+const (
+	storiesKept = 20   // migrations that have ended of which the events are kept
+	recordsKept = 1000 // of which the report is
+)
+
+// remember makes a migration known, and bounds what is. Call it with a.mu held.
+func (a *Agent) remember(rec *Record) {
+	a.records[rec.plan.ID] = rec
+	ended := slices.DeleteFunc(slices.Collect(maps.Values(a.records)), func(r *Record) bool { return r.endedAt() == 0 })
+	slices.SortFunc(ended, func(x, y *Record) int { return cmp.Compare(y.endedAt(), x.endedAt()) })
+	for i, old := range ended {
+		if i >= recordsKept {
+			delete(a.records, old.report.ID)
+		}
+		if i >= storiesKept {
+			old.forgetEvents()
+		}
+	}
+}
+
+// endedAt is when the migration ended, unix ns; 0: it has not.
+func (r *Record) endedAt() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.ended {
+		return 0
+	}
+	return r.report.Ended
+}
+
+// forgetEvents keeps nothing but the report of a migration that has ended.
+func (r *Record) forgetEvents() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = nil
+}
+
+// record is that of a migration since the agent started.
+func (a *Agent) record(id string) (*Record, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	rec, ok := a.records[id]
+	if !ok {
+		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("migration %s: not known on host %s", id, a.config.Host)}
+	}
+	return rec, nil
+}
+
+// reports lists the migrations since the agent started, the newest last.
+func (a *Agent) reports() []Report {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	out := []Report{}
+	for _, rec := range a.records {
+		out = append(out, rec.snapshot())
+	}
+	sortReports(out)
+	return out
+}
+
+// recordKept is record, or what the history has of a migration that ended here under
+// an earlier agent.
+func (a *Agent) recordKept(id string) (*Record, error) {
+	rec, err := a.record(id)
+	if err == nil || !validID(id) {
+		return rec, err
+	}
+	rep, ok, unread := a.history(id)
+	if !ok {
+		return nil, cmp.Or(unread, err)
+	}
+	return &Record{report: rep, wake: make(chan struct{}), ended: true, born: rep.Ended}, nil
+}
