@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"godwit/agent/peer"
+	"godwit/internal/oneline"
 	"godwit/migration"
 )
 
@@ -47,7 +47,7 @@ func (r *Report) sane() {
 	r.Critical = r.Critical[:min(len(r.Critical), mostSteps)]
 	for i := range r.Critical {
 		s := &r.Critical[i]
-		s.Name, s.MS = peer.OneLine(s.Name), max(s.MS, 0)
+		s.Name, s.MS = oneline.Of(s.Name), max(s.MS, 0)
 	}
 	if r.Next = r.Next[:min(len(r.Next), mostAddresses)]; checkAddresses(r.Next) != nil {
 		r.Next = nil
@@ -56,7 +56,7 @@ func (r *Report) sane() {
 		r.Survey.Unable = saneLines(r.Survey.Unable)
 	}
 	if r.PostCopy != nil {
-		r.PostCopy.Why = peer.OneLine(r.PostCopy.Why)
+		r.PostCopy.Why = oneline.Of(r.PostCopy.Why)
 	}
 	r.Survival.sane()
 }
@@ -71,16 +71,16 @@ func (s *Survival) sane() {
 	s.Connections = s.Connections[:min(len(s.Connections), survivorsListed)]
 	for i := range s.Connections {
 		c := &s.Connections[i]
-		c.Kind, c.Why = peer.OneLine(c.Kind), peer.OneLine(c.Why)
+		c.Kind, c.Why = oneline.Of(c.Kind), oneline.Of(c.Why)
 	}
-	s.Omitted, s.Unknown = max(s.Omitted, 0), peer.OneLine(s.Unknown)
+	s.Omitted, s.Unknown = max(s.Omitted, 0), oneline.Of(s.Unknown)
 	s.count()
 }
 
 func saneLines(all []string) []string {
 	all = all[:min(len(all), mostNotes)]
 	for i := range all {
-		all[i] = peer.OneLine(all[i])
+		all[i] = oneline.Of(all[i])
 	}
 	return all
 }
@@ -90,7 +90,7 @@ func saneProblem(p *migration.Problem) {
 	if p == nil {
 		return
 	}
-	if p.Text = peer.OneLine(p.Text); !slices.Contains(migration.Codes, p.Code) {
+	if p.Text = oneline.Of(p.Text); !slices.Contains(migration.Codes, p.Code) {
 		p.Code = migration.CodePeer
 	}
 }
@@ -101,7 +101,7 @@ var eventKinds = []string{"phase", "event", "progress", "step", "connection", "n
 // sane says what of events cannot be meant, and cuts down what they say. They are those of
 // host after number after, which it counts one by one.
 func (e *EventsAnswer) sane(host string, after int) error {
-	e.Vanished = peer.OneLine(e.Vanished)
+	e.Vanished = oneline.Of(e.Vanished)
 	for i := range e.Events {
 		one := &e.Events[i]
 		if one.N != after+1+i {
@@ -116,7 +116,7 @@ func (e *EventsAnswer) sane(host string, after int) error {
 		if _, known := migration.MomentOf(one.Name); one.Name != "" && !known || !slices.Contains(eventKinds, one.Kind) {
 			one.Kind, one.Name = "note", "" // of a later release, perhaps
 		}
-		one.Host, one.Text = host, peer.OneLine(one.Text)
+		one.Host, one.Text = host, oneline.Of(one.Text)
 	}
 	return nil
 }

@@ -12,14 +12,13 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
-	"unicode"
 
 	"golang.org/x/sys/unix"
 
+	"godwit/internal/oneline"
 	"godwit/migration"
 )
 
@@ -166,7 +165,7 @@ func (l *Link) once(ctx context.Context, method, path string, body []byte, answe
 		if json.Unmarshal(data, problem) != nil || problem.Text == "" {
 			return fmt.Errorf("agent %s answered %s", l.host, resp.Status)
 		}
-		problem.Text = OneLine(problem.Text)
+		problem.Text = oneline.Of(problem.Text)
 		return problem
 	}
 	if answer == nil {
@@ -176,23 +175,6 @@ func (l *Link) once(ctx context.Context, method, path string, body []byte, answe
 		return &migration.Problem{Code: migration.CodePeer, Text: fmt.Sprintf("call agent %s: answer not understood: %v", l.host, err)}
 	}
 	return nil
-}
-
-// longestLine bounds what is kept of a line that another host wrote, bytes.
-const longestLine = 2000
-
-// OneLine is another host's text as it may be shown: one line, not too long, without
-// anything that a terminal would act upon.
-func OneLine(text string) string {
-	if len(text) > longestLine {
-		text = text[:longestLine] + " …"
-	}
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(text, "?"))
 }
 
 // dialAny starts on the best path and adds the next each dialStagger; the first

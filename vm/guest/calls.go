@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"strings"
 	"time"
+
+	"godwit/internal/oneline"
 )
 
 // Info describes the guest.
@@ -37,6 +39,9 @@ func (c *Client) Ready(ctx context.Context, p Configure) error {
 func (c *Client) AwaitJoin(ctx context.Context, p AwaitJoin) (Joins, error) {
 	var joins Joins
 	err := c.Call(ctx, "await_join", p, &joins)
+	for i := range joins.Unable {
+		joins.Unable[i].Why = oneline.Of(joins.Unable[i].Why)
+	}
 	return joins, err
 }
 

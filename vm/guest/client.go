@@ -13,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"godwit/internal/oneline"
 )
 
 // ErrClosed means that the channel's connection is gone: dial again.
@@ -24,7 +26,7 @@ type CallError struct {
 	Text   string
 }
 
-func (e *CallError) Error() string { return "guest " + e.Method + ": " + e.Text }
+func (e *CallError) Error() string { return "guest " + e.Method + ": " + oneline.Of(e.Text) }
 
 // A Client is one connection to a guest. It is safe for concurrent use.
 type Client struct {

@@ -2,7 +2,10 @@ package guest
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -48,5 +51,25 @@ func TestCallGivenUpSparesTheNext(t *testing.T) {
 	var got string
 	if err := client.Call(t.Context(), "echo", "second", &got); err != nil || got != "second" {
 		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// TestGuestsWordsAreOneLine: what a guest says is shown to people, and moves no terminal.
+func TestGuestsWordsAreOneLine(t *testing.T) {
+	const said = "no\x1b[2J such\nNIC"
+	_, p := serve(t, map[string]Handler{
+		"make_main": func(context.Context, string, json.RawMessage) (any, error) { return nil, errors.New(said) },
+		"await_join": func(context.Context, string, json.RawMessage) (any, error) {
+			return Joins{Unable: []Unable{{Why: said}}}, nil
+		},
+	})
+	client := dial(t, p)
+	const shown = "no [2J such NIC"
+	if err := client.MakeMain(t.Context(), ""); err == nil || !strings.HasSuffix(err.Error(), shown) {
+		t.Errorf("%q", err)
+	}
+	joins, err := client.AwaitJoin(t.Context(), AwaitJoin{})
+	if err != nil || len(joins.Unable) != 1 || joins.Unable[0].Why != shown {
+		t.Errorf("%q, %v", joins.Unable, err)
 	}
 }

@@ -1,0 +1,24 @@
+// Package oneline makes text that another host, or a guest, wrote fit to be shown.
+package oneline
+
+import (
+	"strings"
+	"unicode"
+)
+
+// longest bounds what is kept of a line, bytes.
+const longest = 2000
+
+// Of is somebody else's text as it may be shown: one line, not too long, without anything
+// that a terminal would act upon.
+func Of(text string) string {
+	if len(text) > longest {
+		text = text[:longest] + " …"
+	}
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(text, "?"))
+}
