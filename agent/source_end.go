@@ -11,6 +11,7 @@ import (
 
 	"godwit/agent/journal"
 	"godwit/migration"
+	"godwit/vm"
 	"godwit/vm/guest"
 )
 
@@ -348,6 +349,35 @@ func (m *outgoing) watchGuest() {
 	}()
 }
 
+// runOn goes on continuing a guest that stays here and was stopped for its switch: a QEMU that
+// answered nobody for as long as limitUndo, such as one on a storage that hangs, may do so later.
+func (m *outgoing) runOn() {
+	if at := m.state.Reached(); at != migration.Pause && at != migration.Release && at != migration.AwaitLanding {
+		return // nobody stopped it
+	}
+	runs := func() bool {
+		ctx, cancel := limitStatus.on(m.a.ctx)
+		defer cancel()
+		status, err := m.guest.Machine.Status(ctx)
+		if err == nil && status != vm.Running {
+			err = m.guest.Machine.Cont(ctx)
+		}
+		return err == nil
+	}
+	if runs() {
+		return
+	}
+	m.rec.note("the guest could not be continued yet: its QEMU does not answer; it is tried on")
+	m.a.actors.Go(func() {
+		for sleep(m.a.ctx, repairPause) && m.guest.alive() {
+			if runs() {
+				m.a.log.Info("the guest runs on", "guest", m.plan.Guest)
+				return
+			}
+		}
+	})
+}
+
 // closeSource writes the outcome down and forgets the migration's state.
 func (a *Agent) closeSource(m *outgoing) {
 	outcome := m.state.Outcome
@@ -364,6 +394,7 @@ func (a *Agent) closeSource(m *outgoing) {
 		}
 	default:
 		a.restoreChannel(m.guest)
+		m.runOn()
 	}
 	if outcome != migration.Completed && m.state.Asked() {
 		m.rec.aborted(m.state.Problem)

@@ -1,0 +1,65 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"godwit/agent/journal"
+	"godwit/migration"
+	"godwit/vm"
+)
+
+// stuck is a machine that answers nothing the first times, and whose guest is paused.
+type stuck struct {
+	gone
+	asked, runs atomic.Int32
+	silent      int32 // times
+}
+
+func (s *stuck) Status(context.Context) (vm.Status, error) {
+	switch {
+	case s.asked.Add(1) <= s.silent:
+		return "", errors.New("no answer")
+	case s.runs.Load() > 0:
+		return vm.Running, nil
+	}
+	return vm.Paused, nil
+}
+
+func (s *stuck) Cont(context.Context) error { s.runs.Add(1); return nil }
+
+// TestGuestIsNotLeftPaused: a migration that came to nothing while QEMU answered nobody
+// continues its guest when it does; one that was never stopped is left as it is.
+func TestGuestIsNotLeftPaused(t *testing.T) {
+	for at, continued := range map[migration.Effect]int32{migration.Pause: 1, migration.Release: 1, migration.CopyMemory: 0} {
+		a := bareAgent(t, &Config{Host: "paris"})
+		var end context.CancelFunc
+		a.ctx, end = context.WithCancel(t.Context())
+		a.outgoing, a.feed = map[string]*outgoing{}, newFeed()
+		plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2}
+		log, err := journal.Create(a.config.dir("journal"), plan.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		machine := &stuck{gone: gone{done: make(chan struct{})}, silent: 2}
+		m := &outgoing{
+			a: a, guest: &Guest{Machine: machine}, plan: plan, log: log, work: &sourceWork{}, rec: newRecord("paris", plan, time.Now()),
+			state: migration.Source{Course: migration.Ended, Outcome: migration.Aborted},
+		}
+		for m.state.Reached() != at {
+			m.state.At++
+		}
+		m.finish()
+		for until := time.Now().Add(20 * time.Second); machine.runs.Load() < continued && time.Now().Before(until); {
+			time.Sleep(time.Millisecond)
+		}
+		end()
+		a.actors.Wait()
+		if machine.runs.Load() != continued {
+			t.Errorf("undone from %s: continued %d times, want %d", at, machine.runs.Load(), continued)
+		}
+	}
+}
