@@ -58,6 +58,20 @@ func readInto(path string, value any) error {
 	return json.Unmarshal(data, value)
 }
 
+// readEnd reads the last bytes of a file, most at most.
+func readEnd(path string, most int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(io.NewSectionReader(f, max(0, info.Size()-most), most))
+}
+
 // device says whether a name may be one of a network device.
 func device(name string) bool {
 	return name != "" && len(name) <= longestName && name != "." && name != ".." && !strings.ContainsAny(name, "/: \t\n")

@@ -261,10 +261,13 @@ func (a *Agent) discard(g *Guest) {
 	}
 }
 
-// keepLogs copies a guest's console and QEMU's words next to the history.
+// logKept is how much of a log is kept, bytes: a guest writes to its console what it likes.
+const logKept = 1 << 20
+
+// keepLogs copies the end of a guest's console and QEMU's words next to the history.
 func (a *Agent) keepLogs(g *Guest) {
 	for _, name := range []string{"serial.log", "qemu.log"} {
-		data, err := os.ReadFile(filepath.Join(g.Held.Dir, name))
+		data, err := readEnd(filepath.Join(g.Held.Dir, name), logKept)
 		if err != nil || len(data) == 0 {
 			continue
 		}

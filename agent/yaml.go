@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -33,12 +34,17 @@ var (
 // know are errors; those in quantities may have a unit. An error is one line,
 // `FILE:LINE:COL: what is wrong`, and value is not to be used then.
 func readYAML(path string, value any, quantities map[string]quantity) (err error) {
-	data, err := os.ReadFile(path)
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxYAML+1))
 	if err != nil {
 		return err
 	}
 	if len(data) > maxYAML {
-		return fmt.Errorf("%s:1:1: file has %d bytes; at most %d", path, len(data), maxYAML)
+		return fmt.Errorf("%s:1:1: file of more than %d bytes", path, maxYAML)
 	}
 	defer func() { // the parser is other people's
 		if recover() != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -48,7 +49,12 @@ holds, 1 not, 2 the scenario is unusable.`,
 }
 
 func readScenario(path string) (*scenario.Scenario, error) {
-	data, err := os.ReadFile(path)
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("read scenario: %w", err)}
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, scenario.MaxFile+1))
 	if err != nil {
 		return nil, usageError{fmt.Errorf("read scenario: %w", err)}
 	}

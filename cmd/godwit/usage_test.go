@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -21,6 +22,36 @@ import (
 	"godwit/lab/scenario"
 	"godwit/migration"
 )
+
+// A scenario that never ends is not read to its end.
+func TestEndlessScenario(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe.yaml")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	written := make(chan int, 1)
+	go func() {
+		n := 0
+		defer func() { written <- n }()
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			return
+		}
+		defer f.Close()
+		for line := []byte(strings.Repeat("# word\n", 1000)); n < 16<<20; n += len(line) {
+			if _, err := f.Write(line); err != nil {
+				return
+			}
+		}
+	}()
+	var used usageError
+	if _, err := readScenario(path); !errors.As(err, &used) {
+		t.Errorf("%v", err)
+	}
+	if n := <-written; n > 1<<20 {
+		t.Errorf("%d bytes were read", n)
+	}
+}
 
 // What was typed wrongly ends with status 2 and one line, and changes nothing.
 func TestUsedWrongly(t *testing.T) {

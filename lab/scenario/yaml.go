@@ -15,7 +15,7 @@ import (
 
 // Bounds on a file, so that what is not a scenario is refused before it costs.
 const (
-	maxFile = 64 << 10 // bytes
+	MaxFile = 64 << 10 // of a scenario file, bytes: nothing needs more than that to be read
 	maxDeep = 32       // brackets, or dashes in one line, that are open at once
 	maxList = 256      // entries of any one list
 )
@@ -59,8 +59,8 @@ func at(n ast.Node) place {
 // tree parses the bytes to the root node; nil after reporting an error.
 func (r *reader) tree(data []byte) (root ast.Node) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff")) // some editors begin a file with it
-	if len(data) > maxFile {
-		r.wrong(place{1, 1}, fmt.Sprintf("file has %d bytes", len(data)), fmt.Sprintf("at most %d", maxFile))
+	if len(data) > MaxFile {
+		r.wrong(place{1, 1}, "the file is too long", fmt.Sprintf("at most %d bytes", MaxFile))
 		return nil
 	}
 	if p, deep := tooDeep(data); deep {
