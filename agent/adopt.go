@@ -35,13 +35,15 @@ func (a *Agent) adopt(ctx context.Context, d Description) (_ *Guest, err error) 
 		return nil, refuseAdoption(d, "%v", err)
 	}
 	g := &Guest{Machine: machine, Held: Held{Description: d, Epoch: 1, Table: 100}}
-	a.guests.expect(g)
 	defer func() {
 		if err != nil {
 			a.guests.settled(g)
 			g.closeFiles()
 		}
 	}()
+	if err := a.guests.expect(g); err != nil {
+		return nil, err
+	}
 	if err := a.compare(ctx, g, machine); err != nil {
 		return nil, err
 	}

@@ -101,7 +101,9 @@ func (m *incoming) receive(ctx context.Context) error {
 	m.rec.event(migration.MigrationStart)
 	a := m.a
 	g := &Guest{Held: m.expected()}
-	a.guests.expect(g)
+	if err := a.guests.expect(g); err != nil {
+		return err
+	}
 	m.dir = g.Held.Dir
 	m.work.guest = g
 	if err := m.makeDisks(); err != nil {

@@ -107,13 +107,7 @@ func (s *guests) find(name string) (*Guest, error) {
 	if err := s.isReadable(name); err != nil {
 		return nil, err
 	}
-	known := slices.Sorted(func(yield func(string) bool) {
-		for n := range s.byName {
-			if !yield(n) {
-				return
-			}
-		}
-	})
+	known := slices.Sorted(maps.Keys(s.byName))
 	return nil, &migration.Problem{Code: migration.CodeUnknownGuest, Text: fmt.Sprintf(
 		"guest %s: not under care on this host (it has: %s); see `godwit guest ls`", name, orNone(known))}
 }
@@ -139,6 +133,21 @@ func (s *guests) all() []*Guest {
 // unknownNumbers is more guests than an agent that cannot read what it remembers may have.
 const unknownNumbers = 1000
 
+// any says whether it is so of a guest under care, or of one that is being started or received.
+func (s *guests) any(is func(*Guest) bool) bool {
+	for _, g := range s.byName {
+		if is(g) {
+			return true
+		}
+	}
+	for g := range s.coming {
+		if is(g) {
+			return true
+		}
+	}
+	return false
+}
+
 // free is the smallest number that no guest here has.
 func (s *guests) free() int {
 	first := 1
@@ -147,19 +156,24 @@ func (s *guests) free() int {
 	}
 	for n := first; ; n++ {
 		has := func(g *Guest) bool { return g.Held.Number == n }
-		if !slices.ContainsFunc(mapsValues(s.byName), has) && !slices.ContainsFunc(slices.Collect(maps.Keys(s.coming)), has) {
+		if !s.any(has) {
 			return n
 		}
 	}
 }
 
 // expect gives a guest that is being started or received a number, which nobody
-// else gets until it is kept, or settled.
-func (s *guests) expect(g *Guest) {
+// else gets until it is kept, or settled; nor does anybody its name, which names what is
+// made for it. The error is of a name that a guest here has.
+func (s *guests) expect(g *Guest) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.any(func(other *Guest) bool { return other.name() == g.name() }) {
+		return &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf("guest %s: a guest of that name is on this host, or on its way here", g.name())}
+	}
 	g.Held.Number = s.free()
 	s.reserve(g)
+	return nil
 }
 
 // expectAgain is expect for a guest that has its number from an earlier agent.
@@ -199,14 +213,6 @@ func (s *guests) expected() map[netip.Addr]string {
 		for _, addr := range g.Held.Addresses {
 			out[addr.Prefix.Addr()] = g.name()
 		}
-	}
-	return out
-}
-
-func mapsValues(m map[string]*Guest) []*Guest {
-	out := make([]*Guest, 0, len(m))
-	for _, g := range m {
-		out = append(out, g)
 	}
 	return out
 }

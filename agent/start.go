@@ -59,7 +59,9 @@ func (a *Agent) apiStartGuest(r *http.Request) (any, error) {
 func (a *Agent) startGuest(ctx context.Context, d Description) (_ *Guest, err error) {
 	g := &Guest{Held: Held{Description: d, Epoch: 1, Table: 100}}
 	g.Held.Dir = a.guestDir(d.Name, "1")
-	a.guests.expect(g)
+	if err := a.guests.expect(g); err != nil {
+		return nil, err
+	}
 	defer func() {
 		if err != nil {
 			a.discard(g)
