@@ -54,9 +54,11 @@ type opening struct {
 type File struct {
 	path   string
 	f      *os.File
-	length int64 // of what is valid
-	size   int64 // of the file: zeros follow what is valid
-	broken error // why nothing more can be appended
+	length int64  // of what is valid
+	size   int64  // of the file: zeros follow what is valid
+	broken error  // why nothing more can be appended
+	last   []byte // the last record's JSON; nil: not known
+	synced bool   // it is on the disk
 }
 
 // Create makes DIR/ID.journal, durably. It fails if there is one.
@@ -146,7 +148,8 @@ func Read(dir, id string, state any) error {
 	return nil
 }
 
-// Append writes one record; with sync it is on the disk when Append returns. On an
+// Append writes one record; with sync it is on the disk when Append returns. One that says
+// what the last said is not written again: a doubt may be asked about for months. On an
 // error the journal is as it was: no part of a record stays that a later one would
 // be glued to, and none that was not acted upon is read after a crash of the agent.
 func (j *File) Append(record any, sync bool) error {
@@ -160,6 +163,9 @@ func (j *File) Append(record any, sync bool) error {
 	if j.broken != nil {
 		return fmt.Errorf("write journal %s: %w", j.path, j.broken)
 	}
+	if bytes.Equal(line, j.last) && (j.synced || !sync) {
+		return nil
+	}
 	out := fmt.Appendf(nil, "%08x %s\n", crc32.Checksum(line, table), line)
 	if err = j.grow(len(out)); err == nil {
 		_, err = j.f.WriteAt(out, j.length)
@@ -172,6 +178,7 @@ func (j *File) Append(record any, sync bool) error {
 		return fmt.Errorf("write journal %s: %w", j.path, errors.Join(err, j.broken))
 	}
 	j.length += int64(len(out))
+	j.last, j.synced = line, sync
 	return nil
 }
 

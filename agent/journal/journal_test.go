@@ -365,3 +365,31 @@ func FuzzLastRecord(f *testing.F) {
 		}
 	})
 }
+
+// TestRepeatedRecord: what is said again and again, such as that a migration is in doubt,
+// does not fill the journal until it cannot be read; and is on the disk once that is asked.
+func TestRepeatedRecord(t *testing.T) {
+	dir, path := written(t, 1)
+	j, _ := reopen(t, dir)
+	doubt, other := state{2, "in doubt"}, state{3, "something else"}
+	for n := range 100000 {
+		if err := j.Append(doubt, n == 500); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !j.synced {
+		t.Error("it is not on the disk, and that was asked")
+	}
+	if info, err := os.Stat(path); err != nil || info.Size() > 2*room {
+		t.Fatalf("%d bytes, %v", info.Size(), err)
+	}
+	for _, want := range []state{doubt, other, doubt} {
+		if err := j.Append(want, false); err != nil {
+			t.Fatal(err)
+		}
+		var s state
+		if err := Read(dir, "m-1", &s); err != nil || s != want {
+			t.Errorf("%+v, %v; want %+v", s, err, want)
+		}
+	}
+}
