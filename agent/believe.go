@@ -4,11 +4,9 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"godwit/migration"
-	"godwit/netstate/tunnel"
 )
 
 // What another host asks is held against what this host knows of it by its own
@@ -79,34 +77,3 @@ func notBelieved(format string, args ...any) error {
 
 // mostLease bounds what is left of a lease at another host: it gives them leaseTime.
 const mostLease = 24 * time.Hour
-
-// check says what of a request to repoint cannot be meant at this host.
-func (r Repoint) check(here string) error {
-	wrong := func(format string, args ...any) error {
-		return &migration.Problem{Code: migration.CodeUsage, Text: "repoint: " + fmt.Sprintf(format, args...)}
-	}
-	id, home, _ := strings.Cut(strings.TrimPrefix(r.Migration, "m-"), "-")
-	switch {
-	case !validID("m-"+id) || home != here || r.Migration != "m-"+id+"-"+here:
-		return wrong("detour %.100q is not one to host %s", r.Migration, here)
-	case !guestName.MatchString(r.Guest) || strings.Contains(r.Guest, ".."):
-		return wrong("guest %.100q: not a name", r.Guest)
-	case len(r.Addresses) == 0 || len(r.Addresses) > mostAddresses:
-		return wrong("%d addresses", len(r.Addresses))
-	case r.Lease < 0 || r.Lease > mostLease:
-		return wrong("a lease of %v", r.Lease)
-	case !slices.Contains(migration.Tunnels, r.Kind) && r.Kind != "":
-		return wrong("tunnel %.40q is unknown", r.Kind)
-	case !r.Tunnel.IsValid() || r.Tunnel.Port() == 0:
-		return wrong("the tunnel's end is no address")
-	}
-	if _, err := tunnel.ParseKey(r.TunnelKey); err != nil {
-		return wrong("the tunnel's key is not one")
-	}
-	for i, addr := range r.Addresses {
-		if !addr.IsValid() || slices.Contains(r.Addresses[:i], addr) {
-			return wrong("address %s is none, or is named twice", addr)
-		}
-	}
-	return nil
-}

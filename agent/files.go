@@ -177,51 +177,10 @@ func (d *detour) check() error {
 	return nil
 }
 
-// check says what is wrong with a report that was read.
-func (r *Report) check() error {
-	switch {
-	case !validID(r.ID):
-		return fmt.Errorf("migration id %.100q: not one", r.ID)
-	case r.Outcome != "" && !slices.Contains(migration.Outcomes, r.Outcome):
-		return fmt.Errorf("migration %s: outcome %.100q is unknown", r.ID, r.Outcome)
-	}
-	return checkAddresses(slices.Concat(r.Old, r.Next))
-}
-
 // check says what is wrong with a note that a guest was taken back.
 func (t *Taken) check() error {
 	if !validID(t.Migration) {
 		return fmt.Errorf("migration id %.100q: not one", t.Migration)
 	}
 	return nil
-}
-
-// history reads the report of a migration that ended here under an earlier agent. The error
-// is errUnread where there is one, and what it says is not known.
-func (a *Agent) history(id string) (rep Report, known bool, err error) {
-	if !validID(id) {
-		return Report{}, false, nil
-	}
-	for _, name := range []string{id + "-destination.json", id + ".json"} {
-		rep, known, err = a.ended(name)
-		if known || err != nil {
-			return rep, known, err
-		}
-	}
-	return Report{}, false, nil
-}
-
-// ended reads one file of the history.
-func (a *Agent) ended(name string) (rep Report, known bool, err error) {
-	err = readJSON(a.config.dir("history", name), &rep)
-	if errors.Is(err, os.ErrNotExist) {
-		return Report{}, false, nil
-	}
-	if err == nil && !strings.HasPrefix(name, rep.ID) {
-		err = fmt.Errorf("read history %s: it is of migration %s; %w", name, rep.ID, errUnread)
-	}
-	if err != nil {
-		return Report{}, false, err
-	}
-	return rep, true, nil
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -81,4 +82,44 @@ func shutdownWords(reason string) string {
 		return "panicked"
 	}
 	return "was shut down (" + reason + ")"
+}
+
+// watchGuest turns back when the guest powers off, reboots, panics or dies.
+func (m *outgoing) watchGuest() {
+	ctx, cancel := context.WithCancel(m.a.ctx)
+	m.work.stopWatch = cancel
+	events := m.guest.Machine.Events(ctx)
+	done := m.guest.Machine.Done()
+	tell := func(what string) {
+		if m.released.Load() {
+			return
+		}
+		if err := m.abort(&migration.Problem{Code: migration.CodeGuestGone, Text: fmt.Sprintf("guest %s %s during the migration", m.plan.Guest, what)}); err != nil {
+			m.a.log.Info("guest's end", "migration", m.plan.ID, "error", err)
+		}
+	}
+	go func() {
+		for {
+			select {
+			case e, ok := <-events:
+				if !ok {
+					events = nil
+					continue
+				}
+				switch e.Name {
+				case "SHUTDOWN":
+					tell(m.endWords(e.Reason()))
+				case "RESET":
+					tell("was reset")
+				case "GUEST_PANICKED":
+					tell("panicked")
+				}
+			case <-done:
+				tell("ended (its QEMU is gone)")
+				return
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
 }

@@ -39,7 +39,7 @@ func TestLimitsAreDocumented(t *testing.T) {
 // TestTimeoutsHaveNames: whoever bounds a wait takes a limit, unless its passing is no error.
 func TestTimeoutsHaveNames(t *testing.T) {
 	unnamed := map[string]bool{ // what happens when they pass is not an error of theirs
-		"limits.go on": true, "api.go apiEvents": true, "api.go apiCallGuest": true, "peerapi.go peerRelease": true,
+		"limits.go on": true, "api.go apiEvents": true, "api.go apiCallGuest": true, "released.go peerRelease": true,
 		"release.go abortLater": true,
 	}
 	files, err := filepath.Glob("*.go")

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"godwit/agent/journal"
 	"godwit/migration"
 	"godwit/vm"
 	"godwit/vm/guest"
@@ -255,98 +254,6 @@ func (m *outgoing) settleDetours(ctx context.Context) error {
 		})
 	}
 	return err
-}
-
-// endJournal moves what a migration came to from its journal to the history. While the
-// history cannot be written the journal stays, as what was said must not be forgotten, and
-// it is tried again.
-func (a *Agent) endJournal(log *journal.File, id, name string, rep Report) {
-	remove := func() {
-		if err := log.Remove(); err != nil {
-			a.log.Error("end journal", "migration", id, "error", err)
-		}
-	}
-	err := a.intoHistory(name, rep)
-	if err == nil {
-		remove()
-		return
-	}
-	a.log.Error("write history; the journal is kept, and it is tried again", "migration", id, "error", err)
-	a.actors.Go(func() {
-		for sleep(a.ctx, endAgain) {
-			if a.intoHistory(name, rep) == nil {
-				remove()
-				return
-			}
-		}
-		log.Close() //nolint:errcheck // each record was written when it counted
-	})
-}
-
-// endAgain is between tries to write the history, such as on a disk that is full.
-const endAgain = time.Second
-
-func (a *Agent) intoHistory(name string, rep Report) error {
-	if err := writeJSON(a.config.dir("history", name), rep); err != nil {
-		return err
-	}
-	return journal.SyncDir(a.config.dir("history"))
-}
-
-// beginOutgoing journals that a migration begins, and makes it known.
-func (a *Agent) beginOutgoing(m *outgoing) error {
-	log, err := journal.Create(a.config.dir("journal"), m.plan.ID)
-	if err != nil {
-		return err
-	}
-	m.log = log
-	a.follow(m.rec)
-	m.watchGuest()
-	a.mu.Lock()
-	a.outgoing[m.plan.ID] = m
-	a.remember(m.rec)
-	a.mu.Unlock()
-	return nil
-}
-
-// watchGuest turns back when the guest powers off, reboots, panics or dies.
-func (m *outgoing) watchGuest() {
-	ctx, cancel := context.WithCancel(m.a.ctx)
-	m.work.stopWatch = cancel
-	events := m.guest.Machine.Events(ctx)
-	done := m.guest.Machine.Done()
-	tell := func(what string) {
-		if m.released.Load() {
-			return
-		}
-		if err := m.abort(&migration.Problem{Code: migration.CodeGuestGone, Text: fmt.Sprintf("guest %s %s during the migration", m.plan.Guest, what)}); err != nil {
-			m.a.log.Info("guest's end", "migration", m.plan.ID, "error", err)
-		}
-	}
-	go func() {
-		for {
-			select {
-			case e, ok := <-events:
-				if !ok {
-					events = nil
-					continue
-				}
-				switch e.Name {
-				case "SHUTDOWN":
-					tell(m.endWords(e.Reason()))
-				case "RESET":
-					tell("was reset")
-				case "GUEST_PANICKED":
-					tell("panicked")
-				}
-			case <-done:
-				tell("ended (its QEMU is gone)")
-				return
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
 }
 
 // runOn goes on continuing a guest that stays here and was stopped for its switch: a QEMU that

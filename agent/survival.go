@@ -312,45 +312,6 @@ func (a *Agent) settleSurvival(d detour, expired bool) *Survival {
 // migrationOf is the id of the migration that made a detour.
 func migrationOf(detour string) string { return detour[:min(len(detour), len("m-00000000"))] }
 
-// reportOf is what is known here of a migration, also of one that ended under an
-// earlier agent.
-func (a *Agent) reportOf(id string) (Report, bool) {
-	if rec, err := a.record(id); err == nil {
-		return rec.snapshot(), true
-	}
-	rep, known, err := a.history(id)
-	if err != nil {
-		a.log.Warn("history", "migration", id, "error", err)
-	}
-	return rep, known
-}
-
-// amend changes the report of a migration that has ended here, or is about to.
-func (a *Agent) amend(id string, change func(*Report)) {
-	if rec, err := a.record(id); err == nil {
-		rec.edit(change)
-		if rec.snapshot().Ended == 0 {
-			return // it is written at its end
-		}
-	}
-	if !validID(id) {
-		return
-	}
-	for _, name := range []string{id + ".json", id + "-destination.json"} {
-		rep, known, err := a.ended(name)
-		if err != nil {
-			a.log.Warn("history is left as it is", "migration", id, "error", err)
-		}
-		if !known {
-			continue
-		}
-		change(&rep)
-		if err := writeJSON(a.config.dir("history", name), rep); err != nil {
-			a.log.Error("write history", "migration", id, "error", err)
-		}
-	}
-}
-
 // settleNetwork notes what will become of the guest's connections, and settles what
 // network auto means for them.
 func (m *outgoing) settleNetwork(ctx context.Context) {

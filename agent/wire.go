@@ -125,18 +125,3 @@ type LandedAnswer struct {
 	Lease   time.Duration     `json:"lease"`  // what is left of theirs; 0: for good
 	Moved   []netip.Addr      `json:"moved"`  // addresses whose home sends them to the destination by itself now
 }
-
-// Repoint asks an address's home to send it to another host.
-type Repoint struct {
-	Migration string         `json:"migration"`
-	Guest     string         `json:"guest"`
-	Addresses []netip.Addr   `json:"addresses"`
-	TunnelKey string         `json:"tunnel_key"`
-	Tunnel    netip.AddrPort `json:"tunnel"`
-	Kind      string         `json:"kind"`
-	Lease     time.Duration  `json:"lease"`             // hosts' clocks differ: what is left, not until when
-	Forever   bool           `json:"forever,omitempty"` // no end
-	// Go: the tunnel's other end stands, too, and was tried. Only then the addresses are
-	// sent there: what comes before would fill the tunnel's own queue and be lost.
-	Go bool `json:"go,omitempty"`
-}

@@ -1,0 +1,136 @@
+package agent
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"godwit/agent/peer"
+	"godwit/migration"
+)
+
+// releaseWait is how long an answer to a release waits for the guest to run.
+const releaseWait = 3 * time.Second
+
+// peerRelease hears that the source has let go. It answers when the guest runs or
+// was refused, or that it waits for bytes.
+func (a *Agent) peerRelease(r *http.Request) (any, error) {
+	id := r.PathValue("id")
+	m, err := a.findIncoming(r)
+	if err != nil {
+		return a.endedAnswer(id)
+	}
+	var plan migration.Plan
+	if err := peer.Decode(r, &plan); err != nil {
+		return nil, err
+	}
+	if err := m.tell(r.Context(), migration.Input{Kind: migration.Released, Epoch: plan.Epoch}); err != nil {
+		return nil, err
+	}
+	if m.work.holdStream != nil {
+		m.work.holdStream.AllowSwitchover()
+	}
+	if m.work.lanes != nil {
+		m.work.lanes.Hurry()
+	}
+	if g := m.work.guest; g != nil && g.Machine != nil {
+		g.Machine.Courtesy(false) //nolint:errcheck // slower, not wrong
+	}
+	wait := releaseWait
+	if d, err := time.ParseDuration(r.URL.Query().Get("wait")); err == nil {
+		wait = min(max(d, 0), releaseWait)
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), wait)
+	defer cancel()
+	state, _ := m.await(ctx, func(s migration.Destination) bool { return s.Running() || s.Refused() || s.Vanished && s.Released })
+	return m.releaseAnswer(state), nil
+}
+
+func (m *incoming) releaseAnswer(state migration.Destination) ReleaseAnswer {
+	switch {
+	case state.Vanished:
+		return ReleaseAnswer{State: "waiting", Vanished: m.vanishedWords(state)}
+	case state.Running():
+		return ReleaseAnswer{State: "running", Resumed: m.rec.snapshot().Resumed}
+	case state.Refused():
+		return ReleaseAnswer{State: "declined", Problem: state.Problem}
+	}
+	return ReleaseAnswer{State: "waiting"}
+}
+
+// endedAnswer is the answer for a migration that is over here.
+func (a *Agent) endedAnswer(id string) (any, error) {
+	rec, err := a.recordKept(id)
+	if err != nil {
+		return nil, err
+	}
+	return answerOf(rec.snapshot()), nil
+}
+
+func answerOf(rep Report) ReleaseAnswer {
+	if rep.Outcome == migration.Completed {
+		return ReleaseAnswer{State: "running", Resumed: rep.Resumed}
+	}
+	return ReleaseAnswer{State: "declined", Problem: rep.Problem}
+}
+
+// peerAbort undoes, for good, unless the guest was started; then it says so.
+func (a *Agent) peerAbort(r *http.Request) (any, error) {
+	var ask Undo
+	if err := peer.Decode(r, &ask); err != nil {
+		return nil, err
+	}
+	saneProblem(&ask.Problem)
+	if ask.Text == "" {
+		ask.Problem = migration.Problem{Code: migration.CodeAsked, Text: "the source turned back"}
+	}
+	m, err := a.findIncoming(r)
+	if err != nil {
+		a.gaveUp(peer.Caller(r), r.PathValue("id"), ask.Epoch)
+		return a.supersede(r, ask)
+	}
+	in := migration.Input{Kind: migration.Abort, Epoch: ask.Epoch, Problem: &ask.Problem}
+	if ask.Released && ask.Epoch <= m.plan.Epoch {
+		in.Kind = migration.AskRefusal
+	}
+	if err := m.tell(r.Context(), in); err != nil {
+		return nil, err
+	}
+	taken := ask.Epoch > m.plan.Epoch
+	state, err := m.await(r.Context(), func(s migration.Destination) bool {
+		return s.Running() && !taken || s.Landing == migration.Gone || s.Vanished && in.Kind == migration.AskRefusal
+	})
+	if err != nil && !state.Refused() {
+		return nil, err
+	}
+	return m.releaseAnswer(state), nil
+}
+
+// gaveUp remembers a migration whose abort overtook its prepare, which TCP may still
+// bring after a cut: it must find nothing to begin. An agent that is started anew has
+// forgotten, and asks the source what became of it (watchSource).
+func (a *Agent) gaveUp(source, id string, epoch uint64) {
+	if !validID(id) {
+		return
+	}
+	now := time.Now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for old, e := range a.early {
+		if now.Sub(e.at) > silence {
+			delete(a.early, old)
+		}
+	}
+	if len(a.early) < earlyMost {
+		a.early[source+" "+id] = early{now, epoch}
+	}
+}
+
+// early is when a migration was given up, and which right with it.
+type early struct {
+	at    time.Time
+	epoch uint64
+}
+
+// earlyMost bounds what gaveUp remembers.
+const earlyMost = 1000
