@@ -44,6 +44,28 @@ func ask(c *cobra.Command) (*agent.Client, error) {
 	return agent.NewClient(config.Socket()), nil
 }
 
+// onAgent is the body of a command that asks this host's agent.
+func onAgent(body func(c *cobra.Command, client *agent.Client, args []string) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, args []string) error {
+		client, err := ask(c)
+		if err != nil {
+			return err
+		}
+		return body(c, client, args)
+	}
+}
+
+// onHost is that of one that shows what the agent tells of this host.
+func onHost(body func(c *cobra.Command, info agent.HostInfo, args []string) error) func(*cobra.Command, []string) error {
+	return onAgent(func(c *cobra.Command, client *agent.Client, args []string) error {
+		info, err := client.Host(c.Context())
+		if err != nil {
+			return err
+		}
+		return body(c, info, args)
+	})
+}
+
 // askFlags adds the flags that ask reads.
 func askFlags(c *cobra.Command) *cobra.Command {
 	c.PersistentFlags().String("socket", "", "unix socket of the agent (default: by --config)")

@@ -15,12 +15,8 @@ func newEvents() *cobra.Command {
 	return askFlags(&cobra.Command{
 		Use: "events", Short: "show what happens in all migrations of this host, from now on",
 		Example: "  godwit events\n  godwit events --json | jq -r .name", Args: argsExactly(0, "no arguments"),
-		RunE: func(c *cobra.Command, _ []string) error {
-			client, err := ask(c)
-			if err != nil {
-				return err
-			}
-			err = client.Feed(c.Context(), func(e agent.FeedEvent) error {
+		RunE: onAgent(func(c *cobra.Command, client *agent.Client, _ []string) error {
+			err := client.Feed(c.Context(), func(e agent.FeedEvent) error {
 				if asJSON(c) {
 					return json.NewEncoder(c.OutOrStdout()).Encode(e) // a line each
 				}
@@ -33,6 +29,6 @@ func newEvents() *cobra.Command {
 				return nil
 			}
 			return err
-		},
+		}),
 	})
 }

@@ -14,11 +14,11 @@ func newGuest() *cobra.Command {
 	c.AddCommand(
 		&cobra.Command{
 			Use: "ls", Short: "list them", Example: "  godwit guest ls --json", Args: argsExactly(0, "no arguments"),
-			RunE: func(c *cobra.Command, _ []string) error { return listGuests(c, "") },
+			RunE: onHost(listGuests),
 		},
 		completes(&cobra.Command{
 			Use: "show GUEST", Short: "show one", Example: "  godwit guest show web", Args: argsExactly(1, "a guest's name"),
-			RunE: func(c *cobra.Command, args []string) error { return listGuests(c, args[0]) },
+			RunE: onHost(listGuests),
 		}, guestNames),
 		&cobra.Command{
 			Use: "adopt FILE", Short: "take a guest that runs already under care, by its description",
@@ -26,7 +26,7 @@ func newGuest() *cobra.Command {
 		},
 		completes(&cobra.Command{
 			Use: "forget GUEST", Short: "end the care of a guest that was adopted here; it runs on",
-			Example: "  godwit guest forget web", Args: argsExactly(1, "a guest's name"), RunE: forget,
+			Example: "  godwit guest forget web", Args: argsExactly(1, "a guest's name"), RunE: onAgent(forget),
 		}, guestNames),
 	)
 	return c
@@ -55,30 +55,20 @@ func adopt(c *cobra.Command, args []string) error {
 	return err
 }
 
-func forget(c *cobra.Command, args []string) error {
-	client, err := ask(c)
-	if err != nil {
-		return err
-	}
+func forget(c *cobra.Command, client *agent.Client, args []string) error {
 	if err := client.ForgetGuest(c.Context(), args[0]); err != nil {
 		return err
 	}
 	if asJSON(c) {
 		return printJSON(c.OutOrStdout(), map[string]string{"guest": args[0]})
 	}
-	_, err = fmt.Fprintln(c.OutOrStdout(), "no longer under care, and running:", args[0])
+	_, err := fmt.Fprintln(c.OutOrStdout(), "no longer under care, and running:", args[0])
 	return err
 }
 
-func listGuests(c *cobra.Command, name string) error {
-	client, err := ask(c)
-	if err != nil {
-		return err
-	}
-	info, err := client.Host(c.Context())
-	if err != nil {
-		return err
-	}
+// listGuests shows all of them, or the one that is named.
+func listGuests(c *cobra.Command, info agent.HostInfo, args []string) error {
+	name := strings.Join(args, "")
 	found := false
 	shown := []agent.GuestInfo{}
 	for _, g := range info.Guests {
@@ -110,24 +100,26 @@ func newHost() *cobra.Command {
 	c := askFlags(&cobra.Command{Use: "host", Short: "hosts of the fleet, as this one knows them", Example: "  godwit host ls"})
 	c.AddCommand(&cobra.Command{
 		Use: "show", Short: "what uses this host's tunnels, guest by guest and flow by flow", Example: "  godwit host show --json", Args: argsExactly(0, "no arguments"),
-		RunE: func(c *cobra.Command, _ []string) error { return showTunnels(c) },
-	}, &cobra.Command{
-		Use: "ls", Short: "list them", Example: "  godwit host ls --json", Args: argsExactly(0, "no arguments"),
-		RunE: func(c *cobra.Command, _ []string) error { return listHosts(c) },
-	})
+		RunE: onAgent(showTunnels),
+	}, newLsHosts("host"))
 	return c
 }
 
 func newSite() *cobra.Command {
 	c := askFlags(&cobra.Command{Use: "site", Short: "sites of the fleet, as this host knows them", Example: "  godwit site ls"})
-	c.AddCommand(&cobra.Command{
-		Use: "ls", Short: "list them", Example: "  godwit site ls --json", Args: argsExactly(0, "no arguments"),
-		RunE: func(c *cobra.Command, _ []string) error { return listHosts(c) },
-	}, &cobra.Command{
+	c.AddCommand(newLsHosts("site"), &cobra.Command{
 		Use: "show SITE", Short: "show one's hosts", Example: "  godwit site show sanjose", Args: argsExactly(1, "a site's name"),
-		RunE: func(c *cobra.Command, args []string) error { return showSite(c, args[0]) },
+		RunE: onHost(showSite),
 	})
 	return c
+}
+
+// newLsHosts is `ls` of hosts and of sites: each of the one is shown with its other.
+func newLsHosts(of string) *cobra.Command {
+	return &cobra.Command{
+		Use: "ls", Short: "list them", Example: "  godwit " + of + " ls --json", Args: argsExactly(0, "no arguments"),
+		RunE: onHost(listHosts),
+	}
 }
 
 // siteHost is a host of a site, as this one knows it.
@@ -136,15 +128,8 @@ type siteHost struct {
 	State string `json:"state"` // as in `godwit site ls`
 }
 
-func showSite(c *cobra.Command, site string) error {
-	client, err := ask(c)
-	if err != nil {
-		return err
-	}
-	info, err := client.Host(c.Context())
-	if err != nil {
-		return err
-	}
+func showSite(c *cobra.Command, info agent.HostInfo, args []string) error {
+	site := args[0]
 	hosts := hostsOf(info, site)
 	if len(hosts) == 0 {
 		return fmt.Errorf("site %s: unknown to host %s; see `godwit site ls`", site, info.Host)
@@ -171,15 +156,7 @@ func hostsOf(info agent.HostInfo, site string) []siteHost {
 	return hosts
 }
 
-func listHosts(c *cobra.Command) error {
-	client, err := ask(c)
-	if err != nil {
-		return err
-	}
-	info, err := client.Host(c.Context())
-	if err != nil {
-		return err
-	}
+func listHosts(c *cobra.Command, info agent.HostInfo, _ []string) error {
 	if asJSON(c) {
 		return printJSON(c.OutOrStdout(), info)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"net/netip"
 	"slices"
 	"strings"
@@ -22,17 +23,9 @@ func newMigrate() *cobra.Command {
 		Use: "migrate GUEST SITE", Short: "move a guest of this host to another site or host",
 		Example: "  godwit migrate web sanjose --watch\n  godwit migrate web sanjose --downtime 100ms --bandwidth 200mbit",
 		Args:    argsExactly(2, "a guest and a site"),
-		RunE: func(c *cobra.Command, args []string) error {
+		RunE: flags.requests(func(c *cobra.Command, client *agent.Client, req migration.Request) error {
 			if dryRun {
-				return showPlan(c, args, flags)
-			}
-			req, err := flags.request(args[0], args[1])
-			if err != nil {
-				return err
-			}
-			client, err := ask(c)
-			if err != nil {
-				return err
+				return showPlan(c, client, req)
 			}
 			id, err := client.Migrate(c.Context(), req)
 			if err != nil {
@@ -42,7 +35,7 @@ func newMigrate() *cobra.Command {
 				return printID(c, id)
 			}
 			return follow(c, client, id)
-		},
+		}),
 	}
 	flags.add(c)
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "check both hosts and predict, change nothing")
@@ -56,21 +49,13 @@ func newPlan() *cobra.Command {
 		Use: "plan GUEST SITE", Short: "check both hosts and predict what a migration would cost; changes nothing",
 		Example: "  godwit plan web sanjose\n  godwit plan web sanjose --bandwidth 50mbit --json",
 		Args:    argsExactly(2, "a guest and a site"),
-		RunE:    func(c *cobra.Command, args []string) error { return showPlan(c, args, flags) },
+		RunE:    flags.requests(showPlan),
 	}
 	flags.add(c)
 	return completes(askFlags(c), guestNames, places)
 }
 
-func showPlan(c *cobra.Command, args []string, flags *requestFlags) error {
-	req, err := flags.request(args[0], args[1])
-	if err != nil {
-		return err
-	}
-	client, err := ask(c)
-	if err != nil {
-		return err
-	}
+func showPlan(c *cobra.Command, client *agent.Client, req migration.Request) error {
 	rep, err := client.Plan(c.Context(), req)
 	if err != nil {
 		return err
@@ -80,9 +65,7 @@ func showPlan(c *cobra.Command, args []string, flags *requestFlags) error {
 	}
 	w := c.OutOrStdout()
 	fmt.Fprintf(w, "go: %s from %s to %s, %s, %s, %s\n", rep.Guest, rep.From, rep.To, rep.Mode, rep.Transfer, rep.Network)
-	for i, next := range rep.Next {
-		fmt.Fprintf(w, "address   %s → %s\n", rep.Old[min(i, len(rep.Old)-1)].Prefix.Addr(), next.Prefix.Addr())
-	}
+	printAddresses(w, rep)
 	if p := rep.Predicted; p != nil {
 		fmt.Fprintf(w, "predicted %.1f s, %.0f ms of downtime, %.1f MB on the wire\n", p.MigrationS, p.DowntimeMS, float64(p.WireBytes)/1e6)
 		if p.Throttled > 0 {
@@ -93,6 +76,15 @@ func showPlan(c *cobra.Command, args []string, flags *requestFlags) error {
 		fmt.Fprintf(w, "note      %s\n", note)
 	}
 	return nil
+}
+
+// printAddresses prints which address becomes which.
+func printAddresses(w io.Writer, rep agent.Report) {
+	for i, next := range rep.Next {
+		if len(rep.Old) > 0 {
+			fmt.Fprintf(w, "address   %s → %s\n", rep.Old[min(i, len(rep.Old)-1)].Prefix.Addr(), next.Prefix.Addr())
+		}
+	}
 }
 
 // requestFlags are the flags that say how to migrate.
@@ -125,6 +117,21 @@ func (r *requestFlags) addShared(c *cobra.Command) {
 	oneOf(c, "transfer", migration.Transfers)
 	oneOf(c, "network", migration.Networks)
 	oneOf(c, "tunnel", migration.Tunnels)
+}
+
+// requests is the body of a command that asks the agent for what GUEST, SITE and flags say.
+func (r *requestFlags) requests(body func(*cobra.Command, *agent.Client, migration.Request) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, args []string) error {
+		req, err := r.request(args[0], args[1])
+		if err != nil {
+			return err
+		}
+		client, err := ask(c)
+		if err != nil {
+			return err
+		}
+		return body(c, client, req)
+	}
 }
 
 // request is what guest, destination and flags ask for.
@@ -211,16 +218,12 @@ func newAbort() *cobra.Command {
 	return completes(askFlags(&cobra.Command{
 		Use: "abort ID", Short: "call a migration off, as long as the guest has not been handed over",
 		Example: "  godwit abort m-3f9a2c1b", Args: argsExactly(1, "a migration's id"),
-		RunE: func(c *cobra.Command, args []string) error {
-			client, err := ask(c)
-			if err != nil {
-				return err
-			}
+		RunE: onAgent(func(c *cobra.Command, client *agent.Client, args []string) error {
 			if err := client.Abort(c.Context(), args[0]); err != nil || !asJSON(c) {
 				return err
 			}
 			return printID(c, args[0])
-		},
+		}),
 	}), runningIDs)
 }
 
@@ -228,11 +231,7 @@ func newWatch() *cobra.Command {
 	return completes(askFlags(&cobra.Command{
 		Use: "watch [ID]", Short: "show what happens in a migration, by default the newest",
 		Example: "  godwit watch\n  godwit watch m-3f9a2c1b --json", Args: cobra.MaximumNArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			client, err := ask(c)
-			if err != nil {
-				return err
-			}
+		RunE: onAgent(func(c *cobra.Command, client *agent.Client, args []string) error {
 			if len(args) == 1 {
 				return follow(c, client, args[0])
 			}
@@ -244,7 +243,7 @@ func newWatch() *cobra.Command {
 				return fmt.Errorf("watch: no migration since the agent started; begin one with `godwit migrate GUEST SITE`")
 			}
 			return follow(c, client, all[len(all)-1].ID)
-		},
+		}),
 	}), migrationIDs)
 }
 
@@ -253,11 +252,7 @@ func newHistory() *cobra.Command {
 	c := &cobra.Command{
 		Use: "history", Short: "list the migrations since the agent started, or show one", Example: "  godwit history --json\n  godwit history --show m-3f9a2c1b",
 		Args: argsExactly(0, "no arguments"),
-		RunE: func(c *cobra.Command, _ []string) error {
-			client, err := ask(c)
-			if err != nil {
-				return err
-			}
+		RunE: onAgent(func(c *cobra.Command, client *agent.Client, _ []string) error {
 			if show != "" {
 				return showReport(c, client, show)
 			}
@@ -272,7 +267,7 @@ func newHistory() *cobra.Command {
 				fmt.Fprintln(c.OutOrStdout(), historyLine(r))
 			}
 			return nil
-		},
+		}),
 	}
 	c.Flags().StringVar(&show, "show", "", "a migration's id: what became of each of its guest's connections")
 	completesFlag(c, "show", migrationIDs)

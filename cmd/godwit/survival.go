@@ -20,9 +20,7 @@ func showReport(c *cobra.Command, client *agent.Client, id string) error {
 	}
 	w := c.OutOrStdout()
 	fmt.Fprintln(w, historyLine(rep))
-	for i, next := range rep.Next {
-		fmt.Fprintf(w, "address   %s → %s\n", rep.Old[min(i, len(rep.Old)-1)].Prefix.Addr(), next.Prefix.Addr())
-	}
+	printAddresses(w, rep)
 	for _, note := range rep.Notes {
 		fmt.Fprintln(w, "note     ", note)
 	}

@@ -8,15 +8,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"godwit/agent"
 	"godwit/netstate"
 )
 
 // showTunnels prints what uses this host's tunnels.
-func showTunnels(c *cobra.Command) error {
-	client, err := ask(c)
-	if err != nil {
-		return err
-	}
+func showTunnels(c *cobra.Command, client *agent.Client, _ []string) error {
 	all, err := client.Tunnels(c.Context())
 	if err != nil {
 		return err
