@@ -37,6 +37,29 @@ func (o *owners) owned(t Thing, owner string) Thing {
 	return t
 }
 
+// each makes things of what was found, with what owns it by a record; found is not looked at
+// with an error.
+func each[T any](o *owners, found []T, err error, thing func(T) (t Thing, owner string)) ([]Thing, error) {
+	if err != nil {
+		return nil, err
+	}
+	var out []Thing
+	for _, f := range found {
+		t, owner := thing(f)
+		out = append(out, o.owned(t, owner))
+	}
+	return out, nil
+}
+
+// entries are what is in a directory, which need not be there.
+func entries(dir string) ([]fs.DirEntry, error) {
+	all, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return all, err
+}
+
 // kernel is the network state of guests.
 func kernel(_ context.Context, _ *agent.Config, o *owners) ([]Thing, error) {
 	found, err := netstate.Found()
@@ -68,11 +91,7 @@ func kernel(_ context.Context, _ *agent.Config, o *owners) ([]Thing, error) {
 // taps are guests' taps.
 func taps(_ context.Context, _ *agent.Config, o *owners) ([]Thing, error) {
 	found, err := netstate.Taps()
-	if err != nil {
-		return nil, err
-	}
-	var out []Thing
-	for _, tap := range found {
+	return each(o, found, err, func(tap netstate.TapFound) (Thing, string) {
 		t := Thing{Kind: Tap, Name: tap.Name, remove: func(context.Context) error { return netstate.RemoveTap(tap.Name) }}
 		owner := o.taps[tap.Name]
 		if owner == "" && len(o.migrations) > 0 && tap.QEMU == 0 {
@@ -81,9 +100,8 @@ func taps(_ context.Context, _ *agent.Config, o *owners) ([]Thing, error) {
 		if owner == "" && tap.QEMU != 0 {
 			t.Stays = fmt.Sprintf("QEMU %d has it open", tap.QEMU)
 		}
-		out = append(out, o.owned(t, owner))
-	}
-	return out, nil
+		return t, owner
+	})
 }
 
 // tunnels are their devices, processes and files, also of processes whose directory
@@ -135,8 +153,7 @@ func inlets(ctx context.Context, c *agent.Config, o *owners) ([]Thing, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []Thing
-	for _, p := range found {
+	return each(o, found, nil, func(p inlet.Process) (Thing, string) {
 		dir := filepath.Dir(p.Socket)
 		t := Thing{Kind: Inlet, Name: fmt.Sprintf("process %d at %s", p.PID, p.Socket), Guest: guestOf(filepath.Base(dir))}
 		t.remove = func(ctx context.Context) error { return inlet.End(ctx, p) }
@@ -149,36 +166,27 @@ func inlets(ctx context.Context, c *agent.Config, o *owners) ([]Thing, error) {
 		case alive[dir] != 0:
 			t.Stays = withoutCare(ctx, Thing{}, dir, alive[dir]).Stays
 		}
-		out = append(out, o.owned(t, owner))
-	}
-	return out, nil
+		return t, owner
+	})
 }
 
 // directories are guests' runtime directories.
 func directories(ctx context.Context, c *agent.Config, o *owners) ([]Thing, error) {
 	root := filepath.Join(c.Run, "guests")
-	entries, err := os.ReadDir(root)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
 	alive, err := qemu.Living(root)
 	if err != nil {
 		return nil, err
 	}
-	var out []Thing
-	for _, e := range entries {
+	found, err := entries(root)
+	return each(o, found, err, func(e fs.DirEntry) (Thing, string) {
 		dir := filepath.Join(root, e.Name())
 		t := Thing{Kind: Guest, Name: dir, Guest: guestOf(e.Name()), remove: func(context.Context) error { return os.RemoveAll(dir) }}
 		owner := o.dirs[dir]
 		if owner == "" && (alive[dir] != 0 || answers(ctx, filepath.Join(dir, "qmp.sock"))) {
 			t = withoutCare(ctx, t, dir, alive[dir])
 		}
-		out = append(out, o.owned(t, owner))
-	}
-	return out, nil
+		return t, owner
+	})
 }
 
 // withoutCare is a QEMU that nobody has under care. Only one that waits, and so never
@@ -225,19 +233,12 @@ func answers(ctx context.Context, path string) bool {
 // disks are files of disks that came here.
 func disks(_ context.Context, c *agent.Config, o *owners) ([]Thing, error) {
 	dir := filepath.Join(c.State, "disks")
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
+	found, err := entries(dir)
+	if err != nil || len(found) == 0 {
 		return nil, err
 	}
 	users, err := openFiles(dir)
-	if err != nil {
-		return nil, err
-	}
-	var out []Thing
-	for _, e := range entries {
+	return each(o, found, err, func(e fs.DirEntry) (Thing, string) {
 		path := filepath.Join(dir, e.Name())
 		t := Thing{Kind: Disk, Name: path, Guest: guestOf(e.Name()), remove: func(context.Context) error { return os.Remove(path) }}
 		owner := o.disks[path]
@@ -248,9 +249,8 @@ func disks(_ context.Context, c *agent.Config, o *owners) ([]Thing, error) {
 		} else if owner == "" {
 			t.Migration = why
 		}
-		out = append(out, o.owned(t, owner))
-	}
-	return out, nil
+		return t, owner
+	})
 }
 
 // openFiles are the files below dir that a process has open, with one such process.
