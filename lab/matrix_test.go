@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"godwit/internal/need"
-	"godwit/lab/image"
 )
 
 // TestFaultSample tries the first cells of the matrix, each another fault, and every
@@ -28,15 +27,8 @@ func TestKilledWhileMakingReady(t *testing.T) {
 // tryCells runs cells of the matrix, all of which have to be good.
 func tryCells(t *testing.T, options FaultOptions) *FaultReport {
 	t.Helper()
-	need.QEMU(t)
-	need.Lab(t)
 	need.Program(t, "nft")
-	folder, err := filepath.Abs("../build/guest")
-	if err != nil {
-		t.Fatal(err)
-	}
-	need.File(t, filepath.Join(folder, image.InitrdFile))
-	t.Setenv(image.Variable, folder)
+	guestsImage(t)
 	out := t.TempDir()
 	options.Out, options.Tell = out, func(line string) { t.Log(line) }
 	rep, err := RunFaults(t.Context(), options)

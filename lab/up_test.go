@@ -6,14 +6,11 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 	"testing"
 
 	"godwit/agent"
 	"godwit/internal/child"
-	"godwit/internal/need"
-	"godwit/lab/image"
 	"godwit/lab/scenario"
 	"godwit/lab/topo"
 )
@@ -48,13 +45,7 @@ func upsALab([]string) int {
 
 // A lab that is up says how to reach its parts, and is gone when somebody else takes it down.
 func TestUpAndDown(t *testing.T) {
-	need.Lab(t)
-	folder, err := filepath.Abs("../build/guest")
-	if err != nil {
-		t.Fatal(err)
-	}
-	need.File(t, filepath.Join(folder, image.InitrdFile))
-	t.Setenv(image.Variable, folder)
+	guestsImage(t)
 	cmd := child.Command("ups-a-lab")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()

@@ -1,0 +1,110 @@
+package lab
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"godwit/netstate"
+	"godwit/netstate/dump"
+	"godwit/netstate/netns"
+)
+
+// mostGap is what a client may feel of a migration that comes to nothing.
+const mostGap = time.Second
+
+// untouched checks that all hosts are as before within limit, that the guest runs
+// in montreal and is free, and that its client felt nothing.
+func (p *trial) untouched(name, guest string, before map[string][]string, limit time.Duration) {
+	p.Helper()
+	p.untouchedBy(name, before, limit)
+	g, err := p.guest("montreal", guest)
+	if err != nil || g.Status != "running" || g.Migration != "" {
+		p.Errorf("%s: guest %s: %+v, %v: want it running, and free", name, guest, g, err)
+	}
+	if gap := p.gap(); gap > mostGap {
+		p.Errorf("%s: the client waited for %v", name, gap)
+	}
+}
+
+// untouchedBy checks that all hosts are as before within limit.
+func (p *trial) untouchedBy(name string, before map[string][]string, limit time.Duration) {
+	p.Helper()
+	until := time.Now().Add(limit)
+	for {
+		now := p.inventory()
+		diff := cmp.Diff(before, now)
+		if diff == "" {
+			break
+		}
+		if time.Now().After(until) {
+			p.Errorf("%s: the hosts are not as before (-before +now):\n%s", name, diff)
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// inventory is all that agents could leave on the hosts, by host.
+func (p *trial) inventory() map[string][]string {
+	p.Helper()
+	out := map[string][]string{}
+	for host, a := range p.w.agents {
+		ns := a.host.Namespace
+		var have []string
+		p.must(netns.Do(ns, func() error {
+			found, err := netstate.Found()
+			if err != nil {
+				return err
+			}
+			for guest := range found.States {
+				have = append(have, "network state of guest "+guest)
+			}
+			have = append(have, found.Stray...)
+			links, err := dump.Links()
+			for _, l := range links {
+				have = append(have, "device "+l.Attrs().Name)
+			}
+			return err
+		}))
+		for _, pid := range netns.Processes(ns) {
+			data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+			if words := strings.Split(string(data), "\x00"); err == nil && len(words) > 3 {
+				have = append(have, "process "+strings.Join(words[:3], " "))
+			}
+		}
+		for _, dir := range []string{filepath.Join(a.config.State, "journal"), filepath.Join(a.config.Run, "guests"), filepath.Join(a.config.Run, "tunnels")} {
+			entries, err := os.ReadDir(dir)
+			if err != nil {
+				continue
+			}
+			for _, e := range entries {
+				have = append(have, "file "+filepath.Join(filepath.Base(dir), e.Name()))
+			}
+		}
+		slices.Sort(have)
+		out[host] = have
+	}
+	return out
+}
+
+func (p *trial) showLogs() {
+	for host, a := range p.w.agents {
+		data, err := os.ReadFile(a.logPath())
+		if err == nil {
+			p.Logf("agent %s:\n%s", host, data[max(0, len(data)-12000):])
+		}
+		kept, _ := filepath.Glob(filepath.Join(a.config.State, "logs", "*"))
+		alive, _ := filepath.Glob(filepath.Join(a.config.Run, "guests", "*", "*.log"))
+		for _, path := range append(kept, alive...) { // what QEMU and a guest's console said
+			if data, err := os.ReadFile(path); err == nil && len(data) > 0 {
+				p.Logf("%s, %s:\n%q", host, path, data[max(0, len(data)-3000):])
+			}
+		}
+	}
+}
