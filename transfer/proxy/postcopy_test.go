@@ -26,12 +26,12 @@ func TestPostcopy(t *testing.T) {
 			if !l.src.PostCopy() {
 				t.Fatal("post-copy is refused")
 			}
-			if err := p.src.Stop(ctx); err != nil {
+			if err := p.Src.Stop(ctx); err != nil {
 				t.Fatal(err)
 			}
 			l.src.AllowSwitchover()
 			for {
-				status, err := p.dst.Status(ctx)
+				status, err := p.Dst.Status(ctx)
 				if err != nil {
 					t.Fatalf("%v; source %v, destination %v", err, l.src.Err(), l.dst.Err())
 				}
@@ -42,7 +42,7 @@ func TestPostcopy(t *testing.T) {
 			}
 			ready, waiting := time.Since(begun), l.src.Stats().Waiting
 			if early {
-				if err := p.dst.Cont(ctx); err != nil {
+				if err := p.Dst.Cont(ctx); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -50,10 +50,10 @@ func TestPostcopy(t *testing.T) {
 			l.uplinks[1].set(true)
 			time.Sleep(time.Second)
 			l.uplinks[1].set(false)
-			if _, err := p.dst.AwaitMigration(ctx); err != nil {
+			if _, err := p.Dst.AwaitMigration(ctx); err != nil {
 				t.Fatalf("%v; source %v, destination %v; %+v", err, l.src.Err(), l.dst.Err(), l.src.Stats())
 			}
-			if _, err := p.src.AwaitMigration(ctx); err != nil {
+			if _, err := p.Src.AwaitMigration(ctx); err != nil {
 				t.Fatal(err)
 			}
 			all, s := time.Since(begun), l.src.Stats()
@@ -66,11 +66,11 @@ func TestPostcopy(t *testing.T) {
 			}
 			if !early {
 				p.same()
-				if err := p.dst.Cont(ctx); err != nil {
+				if err := p.Dst.Cont(ctx); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if err := vmtest.AwaitPasses(p.serial(p.dst), 3, 30*time.Second); err != nil {
+			if err := vmtest.AwaitPasses(p.Serial(p.Dst), 3, 30*time.Second); err != nil {
 				t.Fatal(err)
 			}
 			<-l.src.Done()

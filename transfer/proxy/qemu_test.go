@@ -16,7 +16,6 @@ import (
 	"go.uber.org/goleak"
 
 	"godwit/internal/child"
-	"godwit/internal/need"
 	"godwit/transfer/inlet"
 	"godwit/transfer/paths"
 	"godwit/transfer/proxy"
@@ -31,68 +30,19 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-const memory = 64 << 20
-
 // writing is the guest of these tests: 24 MiB of noise, of which 4 MiB are written at
 // some 10 MiB/s.
 var writing = vmtest.Writer{Start: 4 << 20, Size: 24 << 20, Hot: 4 << 20, Delay: 200_000}
 
 // pair is a guest at its source and the QEMU that waits for it.
 type pair struct {
-	t        *testing.T
-	dir      string
-	src, dst *qemu.Process
-	n, links int
+	*vmtest.Pair
+	links int
 }
 
 func newPair(t *testing.T, guest vmtest.Writer) *pair {
 	t.Helper()
-	need.QEMU(t)
-	dir, err := os.MkdirTemp("", "t-godwit-") // short, for sockets in it
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	p := &pair{t: t, dir: dir}
-	image := filepath.Join(p.dir, "writer")
-	if err := os.WriteFile(image, guest.Image(), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	p.src = p.start(qemu.Spec{Dir: filepath.Join(p.dir, "src"), Kernel: image})
-	if err := vmtest.AwaitPasses(p.serial(p.src), 1, 30*time.Second); err != nil {
-		t.Fatal(err)
-	}
-	p.wait()
-	return p
-}
-
-func (p *pair) start(spec qemu.Spec) *qemu.Process {
-	p.t.Helper()
-	spec.Name, spec.Memory, spec.Accel = "t-writer", memory, "tcg"
-	m, err := qemu.Start(p.t.Context(), spec)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	p.t.Cleanup(func() { m.Kill() })
-	return m
-}
-
-// wait starts a new destination.
-func (p *pair) wait() {
-	p.n++
-	p.dst = p.start(qemu.Spec{
-		Dir: filepath.Join(p.dir, fmt.Sprintf("dst%d", p.n)), Kernel: filepath.Join(p.dir, "writer"), Incoming: true,
-	})
-}
-
-func (p *pair) serial(m *qemu.Process) string { return filepath.Join(m.Dir(), "serial.log") }
-
-func (p *pair) status(m *qemu.Process, want vm.Status) {
-	p.t.Helper()
-	got, err := m.Status(p.t.Context())
-	if err != nil || got != want {
-		p.t.Fatalf("status %s, %v; want %s", got, err, want)
-	}
+	return &pair{Pair: vmtest.NewPair(t, guest)}
 }
 
 // uplink is a way of lanes over loopback that can be cut: its connections break, and none
@@ -138,29 +88,29 @@ type link struct {
 func (p *pair) link(names ...string) *link { return p.linkFor(false, names...) }
 
 func (p *pair) linkFor(postcopy bool, names ...string) *link {
-	p.t.Helper()
-	t := p.t
-	incoming := filepath.Join(p.dst.Dir(), "in.sock")
+	p.T.Helper()
+	t := p.T
+	incoming := filepath.Join(p.Dst.Dir(), "in.sock")
 	in := vm.MigrateOptions{HoldSwitchover: true, URI: "unix:" + incoming, Postcopy: postcopy}
-	if err := p.dst.PrepareIncoming(t.Context(), in); err != nil {
+	if err := p.Dst.PrepareIncoming(t.Context(), in); err != nil {
 		t.Fatal(err)
 	}
-	config := proxy.DestinationConfig{Socket: incoming, Mirror: p.dir}
+	config := proxy.DestinationConfig{Socket: incoming, Mirror: p.Dir}
 	if postcopy {
 		config.Inlet = p.inlet()
-		if err := inlet.Start(t.Context(), config.Inlet, filepath.Join(p.dir, "inlet.log")); err != nil {
+		if err := inlet.Start(t.Context(), config.Inlet, filepath.Join(p.Dir, "inlet.log")); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return p.connect(config, proxy.SourceConfig{Postcopy: postcopy, Buffer: 32 << 20}, names...)
 }
 
-func (p *pair) inlet() string { return filepath.Join(p.dst.Dir(), "inlet.sock") }
+func (p *pair) inlet() string { return filepath.Join(p.Dst.Dir(), "inlet.sock") }
 
 // connect makes the two proxies.
 func (p *pair) connect(to proxy.DestinationConfig, from proxy.SourceConfig, names ...string) *link {
-	p.t.Helper()
-	t := p.t
+	p.T.Helper()
+	t := p.T
 	p.links++
 	l := &link{opts: vm.MigrateOptions{HoldSwitchover: !from.Refill}}
 	id := paths.Identity{Migration: "m-1", Key: wire.Key{byte(p.links)}}
@@ -191,7 +141,7 @@ func (p *pair) connect(to proxy.DestinationConfig, from proxy.SourceConfig, name
 			serving.Go(func() { l.dst.Serve(context.Background(), conn) }) //nolint:errcheck // the source's end tells
 		}
 	})
-	from.Socket, from.Identity, from.Lanes, from.Spill, from.Budget = filepath.Join(p.dir, "out.sock"), id, lanes, p.dir, 300*time.Millisecond
+	from.Socket, from.Identity, from.Lanes, from.Spill, from.Budget = filepath.Join(p.Dir, "out.sock"), id, lanes, p.Dir, 300*time.Millisecond
 	if l.src, err = proxy.ListenSource(context.Background(), from); err != nil {
 		t.Fatal(err)
 	}
@@ -207,42 +157,42 @@ func (p *pair) connect(to proxy.DestinationConfig, from proxy.SourceConfig, name
 
 // until waits for something of the Source's figures.
 func (p *pair) until(l *link, what string, ok func(proxy.Stats) bool) {
-	p.t.Helper()
+	p.T.Helper()
 	for begun := time.Now(); !ok(l.src.Stats()); time.Sleep(5 * time.Millisecond) {
 		if err := l.src.Err(); err != nil || time.Since(begun) > 30*time.Second {
-			p.t.Fatalf("%s: %v after %v, %+v", what, err, time.Since(begun), l.src.Stats())
+			p.T.Fatalf("%s: %v after %v, %+v", what, err, time.Since(begun), l.src.Stats())
 		}
 	}
 }
 
 // finish stops the guest, lets it go, compares every page, and sees it run on.
 func (p *pair) finish(l *link) {
-	p.t.Helper()
-	t := p.t
+	p.T.Helper()
+	t := p.T
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	before := l.src.Stats()
 	begun := time.Now()
 	l.src.Hurry()
-	if err := p.src.Stop(ctx); err != nil {
+	if err := p.Src.Stop(ctx); err != nil {
 		t.Fatal(err)
 	}
 	stopped := time.Since(begun)
 	l.src.AllowSwitchover()
-	if _, err := p.dst.AwaitMigration(ctx); err != nil {
+	if _, err := p.Dst.AwaitMigration(ctx); err != nil {
 		t.Fatalf("%v; source %v, destination %v; %+v", err, l.src.Err(), l.dst.Err(), l.src.Stats())
 	}
 	loaded := time.Since(begun)
-	if _, err := p.src.AwaitMigration(ctx); err != nil {
+	if _, err := p.Src.AwaitMigration(ctx); err != nil {
 		t.Fatal(err)
 	}
-	p.status(p.src, vm.PostMigrate)
-	p.status(p.dst, vm.Paused)
+	p.Status(p.Src, vm.PostMigrate)
+	p.Status(p.Dst, vm.Paused)
 	p.same()
-	if err := p.dst.Cont(ctx); err != nil {
+	if err := p.Dst.Cont(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := vmtest.AwaitPasses(p.serial(p.dst), 3, 20*time.Second); err != nil {
+	if err := vmtest.AwaitPasses(p.Serial(p.Dst), 3, 20*time.Second); err != nil {
 		t.Fatal(err)
 	}
 	for what, end := range map[string]interface {
@@ -266,23 +216,23 @@ func (p *pair) finish(l *link) {
 
 // same compares the paused guests' memory page by page.
 func (p *pair) same() {
-	p.t.Helper()
+	p.T.Helper()
 	dump := func(m *qemu.Process, name string) []byte {
-		path := filepath.Join(p.dir, name)
-		args := map[string]any{"val": 0, "size": memory, "filename": path}
-		if err := m.QMP().Do(p.t.Context(), "pmemsave", args, nil); err != nil {
-			p.t.Fatal(err)
+		path := filepath.Join(p.Dir, name)
+		args := map[string]any{"val": 0, "size": vmtest.Memory, "filename": path}
+		if err := m.QMP().Do(p.T.Context(), "pmemsave", args, nil); err != nil {
+			p.T.Fatal(err)
 		}
 		data, err := os.ReadFile(path)
-		if err != nil || len(data) != memory {
-			p.t.Fatalf("%d bytes, %v", len(data), err)
+		if err != nil || len(data) != vmtest.Memory {
+			p.T.Fatalf("%d bytes, %v", len(data), err)
 		}
 		return data
 	}
-	a, b := dump(p.src, "a"), dump(p.dst, "b")
-	for at := 0; at < memory; at += 4096 {
+	a, b := dump(p.Src, "a"), dump(p.Dst, "b")
+	for at := 0; at < vmtest.Memory; at += 4096 {
 		if !bytes.Equal(a[at:at+4096], b[at:at+4096]) {
-			p.t.Fatalf("page at %#x differs", at)
+			p.T.Fatalf("page at %#x differs", at)
 		}
 	}
 	p.sameSums()
@@ -291,42 +241,42 @@ func (p *pair) same() {
 // sameSums compares every block by the sums that labs use, and sees that they find a page
 // that differs by one byte.
 func (p *pair) sameSums() {
-	p.t.Helper()
+	p.T.Helper()
 	sums := func(m *qemu.Process) (qemu.Sums, *qemu.Memory) {
-		at, err := m.Memory(p.t.Context())
+		at, err := m.Memory(p.T.Context())
 		if err != nil {
-			p.t.Fatal(err)
+			p.T.Fatal(err)
 		}
-		s, err := at.Sums(p.t.Context(), false)
+		s, err := at.Sums(p.T.Context(), false)
 		if err != nil {
-			p.t.Fatal(err)
+			p.T.Fatal(err)
 		}
 		return s, at
 	}
-	a, _ := sums(p.src)
-	b, at := sums(p.dst)
-	if d := b.Compare(a); d.Count != 0 || d.Pages < memory/qemu.PageSize {
-		p.t.Fatalf("compared: %+v", d)
+	a, _ := sums(p.Src)
+	b, at := sums(p.Dst)
+	if d := b.Compare(a); d.Count != 0 || d.Pages < vmtest.Memory/qemu.PageSize {
+		p.T.Fatalf("compared: %+v", d)
 	}
 	const page = 5000
 	if err := at.Damage("pc.ram", page); err != nil {
-		p.t.Fatal(err)
+		p.T.Fatal(err)
 	}
-	b, _ = sums(p.dst)
+	b, _ = sums(p.Dst)
 	if d := b.Compare(a); d.Count != 1 || d.Differ[0] != fmt.Sprintf("pc.ram+%#x", page*qemu.PageSize) {
-		p.t.Fatalf("compared after damage: %+v", d)
+		p.T.Fatalf("compared after damage: %+v", d)
 	}
 	for range 255 { // and back to what it was
 		if err := at.Damage("pc.ram", page); err != nil {
-			p.t.Fatal(err)
+			p.T.Fatal(err)
 		}
 	}
 }
 
 func (p *pair) migrate(l *link) {
-	p.t.Helper()
-	if err := p.src.Migrate(p.t.Context(), l.opts); err != nil {
-		p.t.Fatalf("%v; %v", err, l.src.Err())
+	p.T.Helper()
+	if err := p.Src.Migrate(p.T.Context(), l.opts); err != nil {
+		p.T.Fatalf("%v; %v", err, l.src.Err())
 	}
 }
 
@@ -345,8 +295,8 @@ func TestGuestArrivesWhole(t *testing.T) {
 	if s := l.src.Stats(); s.Paths[0].Died == 0 || s.Ended {
 		t.Errorf("nothing was cut, or it was not held: %+v", s)
 	}
-	p.status(p.src, vm.Running)
-	p.status(p.dst, vm.Incoming)
+	p.Status(p.Src, vm.Running)
+	p.Status(p.Dst, vm.Incoming)
 	p.finish(l)
 }
 
@@ -388,10 +338,10 @@ func TestAllLanesCut(t *testing.T) {
 // TestBrokenMigrationCanBeRepeated breaks a migration and migrates the same guest again.
 func TestBrokenMigrationCanBeRepeated(t *testing.T) {
 	for name, cut := range map[string]func(p *pair, l *link) error{
-		"destination's QEMU killed": func(p *pair, _ *link) error { return p.dst.Kill() },
+		"destination's QEMU killed": func(p *pair, _ *link) error { return p.Dst.Kill() },
 		"source closed":             func(_ *pair, l *link) error { return l.src.Close() },
 		"destination closed":        func(_ *pair, l *link) error { l.dst.Close(); return nil },
-		"cancelled":                 func(p *pair, _ *link) error { return p.src.CancelMigration(p.t.Context()) },
+		"cancelled":                 func(p *pair, _ *link) error { return p.Src.CancelMigration(p.T.Context()) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPair(t, writing)
@@ -404,7 +354,7 @@ func TestBrokenMigrationCanBeRepeated(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
-			if progress, err := p.src.AwaitMigration(ctx); err == nil {
+			if progress, err := p.Src.AwaitMigration(ctx); err == nil {
 				t.Fatalf("migration: %+v", progress)
 			}
 			for what, done := range map[string]<-chan struct{}{"source": l.src.Done(), "destination": l.dst.Done()} {
@@ -418,9 +368,9 @@ func TestBrokenMigrationCanBeRepeated(t *testing.T) {
 			if l.src.Err() == nil || l.dst.Err() == nil {
 				t.Error("no error")
 			}
-			p.status(p.src, vm.Running)
-			p.dst.Kill()
-			p.wait()
+			p.Status(p.Src, vm.Running)
+			p.Dst.Kill()
+			p.Wait()
 			l = p.link("a", "b")
 			p.migrate(l)
 			p.until(l, "a round", func(s proxy.Stats) bool { return s.Round >= 2 })

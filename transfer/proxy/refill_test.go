@@ -13,27 +13,27 @@ import (
 // early moves a guest, all of whose memory changes, to where it may run before its pages
 // are there.
 func (p *pair) early(ctx context.Context, bandwidth int64) *link {
-	p.t.Helper()
+	p.T.Helper()
 	l := p.linkFor(true, "a", "b")
 	l.src.SetBandwidth(bandwidth)
 	p.migrate(l)
 	p.until(l, "some frames", func(s proxy.Stats) bool { return s.Stats.Acked > 4<<20 })
 	if !l.src.PostCopy() {
-		p.t.Fatal("post-copy is refused")
+		p.T.Fatal("post-copy is refused")
 	}
-	if err := p.src.Stop(ctx); err != nil {
-		p.t.Fatal(err)
+	if err := p.Src.Stop(ctx); err != nil {
+		p.T.Fatal(err)
 	}
 	l.src.AllowSwitchover()
 	select {
 	case <-l.dst.HandedOver():
 	case <-ctx.Done():
-		p.t.Fatalf("not handed over: source %v, destination %v", l.src.Err(), l.dst.Err())
+		p.T.Fatalf("not handed over: source %v, destination %v", l.src.Err(), l.dst.Err())
 	}
 	for {
-		status, err := p.dst.Status(ctx)
+		status, err := p.Dst.Status(ctx)
 		if err != nil {
-			p.t.Fatal(err)
+			p.T.Fatal(err)
 		}
 		if status == vm.Paused {
 			return l
@@ -44,7 +44,7 @@ func (p *pair) early(ctx context.Context, bandwidth int64) *link {
 
 // refill is a link to an inlet that has begun.
 func (p *pair) refill() *link {
-	return p.connect(proxy.DestinationConfig{Mirror: p.dir, Inlet: p.inlet(), Resume: true}, proxy.SourceConfig{Refill: true}, "a", "b")
+	return p.connect(proxy.DestinationConfig{Mirror: p.Dir, Inlet: p.inlet(), Resume: true}, proxy.SourceConfig{Refill: true}, "a", "b")
 }
 
 // TestRefill loses the proxies of a guest whose pages are not all there, without a word of
@@ -58,7 +58,7 @@ func TestRefill(t *testing.T) {
 			defer cancel()
 			l := p.early(ctx, 3<<20)
 			if runs {
-				if err := p.dst.Cont(ctx); err != nil {
+				if err := p.Dst.Cont(ctx); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -75,10 +75,10 @@ func TestRefill(t *testing.T) {
 				}
 				l.dst.Close()
 				l.src.Close()
-				if progress, err := p.src.AwaitMigration(ctx); err == nil {
+				if progress, err := p.Src.AwaitMigration(ctx); err == nil {
 					t.Fatalf("the source completed: %+v", progress)
 				}
-				p.status(p.src, vm.Paused)
+				p.Status(p.Src, vm.Paused)
 				if left < 500 {
 					t.Fatalf("only %d pages are missing when it is lost", left)
 				}
@@ -89,10 +89,10 @@ func TestRefill(t *testing.T) {
 				l.src.SetBandwidth([]int64{3 << 20, 0}[again])
 				p.migrate(l)
 			}
-			if _, err := p.dst.AwaitMigration(ctx); err != nil {
+			if _, err := p.Dst.AwaitMigration(ctx); err != nil {
 				t.Fatalf("%v; source %v, destination %v; %+v", err, l.src.Err(), l.dst.Err(), l.src.Stats())
 			}
-			if _, err := p.src.AwaitMigration(ctx); err != nil {
+			if _, err := p.Src.AwaitMigration(ctx); err != nil {
 				t.Fatal(err)
 			}
 			<-l.src.Done()
@@ -100,17 +100,17 @@ func TestRefill(t *testing.T) {
 			if l.src.Err() != nil || l.dst.Err() != nil {
 				t.Errorf("source %v, destination %v", l.src.Err(), l.dst.Err())
 			}
-			p.status(p.src, vm.PostMigrate)
+			p.Status(p.Src, vm.PostMigrate)
 			if s := l.src.Stats(); runs && s.Faults == 0 {
 				t.Error("no page was asked for")
 			}
 			if !runs {
 				p.same()
-				if err := p.dst.Cont(ctx); err != nil {
+				if err := p.Dst.Cont(ctx); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if err := vmtest.AwaitPasses(p.serial(p.dst), 3, 30*time.Second); err != nil {
+			if err := vmtest.AwaitPasses(p.Serial(p.Dst), 3, 30*time.Second); err != nil {
 				t.Fatal(err)
 			}
 		})
