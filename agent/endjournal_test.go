@@ -54,3 +54,34 @@ func TestJournalEndsLater(t *testing.T) {
 	}
 	a.actors.Wait()
 }
+
+// TestEndedMigrationLeavesItsGuestToAnother: of a migration that ended, and whose history could
+// not be written, the next agent writes that, also where another migration has the guest.
+func TestEndedMigrationLeavesItsGuestToAnother(t *testing.T) {
+	a := bareAgent(t, &Config{Host: "paris", Peers: []Neighbour{{Host: "rome", Site: "rome"}}})
+	a.ctx, a.feed = t.Context(), newFeed()
+	a.outgoing, a.incoming, a.records = map[string]*outgoing{}, map[string]*incoming{}, map[string]*Record{}
+	const ended, another = "m-00000001", "m-00000002"
+	g := &Guest{Held: Held{Description: Description{Name: "web"}}, Machine: runs{gone{done: make(chan struct{})}}}
+	a.guests.byName["web"] = g
+	if err := g.take(another); err != nil {
+		t.Fatal(err)
+	}
+	log, err := journal.Create(a.config.dir("journal"), ended)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := migration.Plan{ID: ended, Guest: "web", From: "paris", To: "rome", Epoch: 2}
+	if err := log.Append(sourceJournal{Side: "source", Plan: plan, State: migration.Source{Course: migration.Ended, Outcome: migration.Aborted, Epoch: 2}}, true); err != nil {
+		t.Fatal(err)
+	}
+	log.Close()
+	a.resumeMigrations(t.Context(), nil)
+	a.actors.Wait()
+	if rep, ok, err := a.history(ended); !ok || err != nil || rep.Outcome != migration.Aborted {
+		t.Errorf("history: %+v, %v, %v; left alone: %v", rep, ok, err, a.unread)
+	}
+	if g.migration() != another {
+		t.Errorf("the guest is busy with %q", g.migration())
+	}
+}

@@ -82,12 +82,14 @@ func (a *Agent) resumeSource(id string, lost map[string]*Guest) error {
 			g = &Guest{Held: Held{Description: Description{Name: j.Plan.Guest}}}
 		}
 	}
-	if err := g.take(id); err != nil {
-		return err
+	if j.State.Course != migration.Ended { // else only its history is missing, and another may have the guest
+		if err := g.take(id); err != nil {
+			return errors.Join(err, log.Close())
+		}
 	}
 	link, _, err := a.link(j.Plan.To)
 	if err != nil {
-		return err
+		return errors.Join(err, log.Close())
 	}
 	m := &outgoing{
 		bandwidth: bandwidth{bits: j.Plan.Bandwidth},
