@@ -65,6 +65,9 @@ func (a *Agent) lookAfter(ctx context.Context, d detour) error {
 	}
 	g, err := a.guests.find(d.Guest)
 	if err != nil {
+		if !expired && ledOn(d, a.detours.list(d.Guest)) {
+			return nil
+		}
 		return a.endBoth(ctx, d) // the guest is gone
 	}
 	if g.migration() != "" {
@@ -86,6 +89,16 @@ func (a *Agent) lookAfter(ctx context.Context, d detour) error {
 // needed for them, and no lease ends them while they are used.
 func atHome(d detour) bool {
 	return !slices.ContainsFunc(d.Visiting, func(v netstate.Visiting) bool { return !v.AtHome() })
+}
+
+// ledOn says that an address which came here by d is led on, to where its guest is now: d is
+// its way home, where that home could not be had to send it there directly.
+func ledOn(d detour, all []detour) bool {
+	return slices.ContainsFunc(all, func(o detour) bool {
+		return o.ID != d.ID && slices.ContainsFunc(o.Away, func(a netstate.Away) bool {
+			return slices.ContainsFunc(d.Visiting, func(v netstate.Visiting) bool { return v.Addr == a.Addr })
+		})
+	})
 }
 
 // extend keeps the tunnel's own lease ahead: it ends by itself only when no agent

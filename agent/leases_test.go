@@ -93,3 +93,26 @@ func TestEndedDetourLeavesNothing(t *testing.T) {
 		t.Errorf("the tunnel is there still: %v", err)
 	}
 }
+
+// TestWayHomeOfAGuestThatWentOn: packets of an address that came here with its guest, and goes on
+// with it, pass through here for as long as they are led on, and the lease lasts.
+func TestWayHomeOfAGuestThatWentOn(t *testing.T) {
+	a, g, d := leasing(t)
+	delete(a.guests.byName, g.name()) // it has gone on
+	on := &detour{ID: "m-00000002", Guest: g.name(), Peer: "oslo", Leased: true, Until: d.Until, Away: []netstate.Away{{Addr: d.Visiting[0].Addr, Active: true}}}
+	a.detours.byID[on.ID] = on
+	there := func() bool { _, ok := a.detours.get(d.ID); return ok }
+	if _ = a.lookAfter(t.Context(), d.clone()); !there() {
+		t.Error("its way home was ended while it is led on")
+	}
+	d.Until = time.Now().Add(-time.Minute)
+	if _ = a.lookAfter(t.Context(), d.clone()); there() {
+		t.Error("its lease has ended, and it is there still")
+	}
+	d.Until = time.Now().Add(time.Hour)
+	a.detours.byID[d.ID] = d
+	delete(a.detours.byID, on.ID)
+	if _ = a.lookAfter(t.Context(), d.clone()); there() {
+		t.Error("it is not led on, and its way home is there still")
+	}
+}
