@@ -142,29 +142,24 @@ func (u *Uplink) fill(i int) {
 func (u Uplink) guests() bool     { return u.Carries == "guest" || u.Carries == "both" }
 func (u Uplink) migrations() bool { return u.Carries == "migration" || u.Carries == "both" }
 
-// check says what is missing or cannot be meant; the first such thing, in the
-// order of the documentation.
-func (c *Config) check() error {
-	for _, key := range []struct{ name, value string }{
-		{"host", c.Host}, {"site", c.Site}, {"state", c.State}, {"run", c.Run},
-		{"tls.ca", c.TLS.CA}, {"tls.cert", c.TLS.Cert}, {"tls.key", c.TLS.Key},
-		{"network.bridge", c.Network.Bridge}, {"network.lan", c.Network.LAN},
-	} {
-		if key.value == "" {
-			return fmt.Errorf("%s is missing", key.name)
-		}
-	}
-	if !c.Network.V4.IsValid() && !c.Network.V6.IsValid() {
+// check says what cannot be meant of the guests' network.
+func (n Network) check() error {
+	if !n.V4.IsValid() && !n.V6.IsValid() {
 		return errors.New("network has neither v4 nor v6")
 	}
 	for _, pair := range []struct {
 		name        string
 		own, public netip.Prefix
-	}{{"network.public4", c.Network.V4, c.Network.Public4}, {"network.public6", c.Network.V6, c.Network.Public6}} {
+	}{{"network.public4", n.V4, n.Public4}, {"network.public6", n.V6, n.Public6}} {
 		if pair.public.IsValid() && (!pair.own.IsValid() || pair.own.Addr().Is4() != pair.public.Addr().Is4() || pair.own.Bits() != pair.public.Bits()) {
 			return fmt.Errorf("%s %s: must be as large as the guests' subnet, and of its family", pair.name, pair.public)
 		}
 	}
+	return nil
+}
+
+// checkBounds is check for what has bounds.
+func (c *Config) checkBounds() error {
 	switch {
 	case c.MemoryReserve < 0:
 		return fmt.Errorf("memory_reserve of %d bytes; it must not be negative", c.MemoryReserve)
@@ -178,6 +173,27 @@ func (c *Config) check() error {
 		return fmt.Errorf("patience of %v; at least 1s", c.Patience)
 	case c.ThrottleMost != nil && (*c.ThrottleMost < 0 || *c.ThrottleMost > 99):
 		return fmt.Errorf("throttle_most of %d; percent, 0 to 99", *c.ThrottleMost)
+	}
+	return nil
+}
+
+// check says what is missing or cannot be meant; the first such thing, in the
+// order of the documentation.
+func (c *Config) check() error {
+	for _, key := range []struct{ name, value string }{
+		{"host", c.Host}, {"site", c.Site}, {"state", c.State}, {"run", c.Run},
+		{"tls.ca", c.TLS.CA}, {"tls.cert", c.TLS.Cert}, {"tls.key", c.TLS.Key},
+		{"network.bridge", c.Network.Bridge}, {"network.lan", c.Network.LAN},
+	} {
+		if key.value == "" {
+			return fmt.Errorf("%s is missing", key.name)
+		}
+	}
+	if err := c.Network.check(); err != nil {
+		return err
+	}
+	if err := c.checkBounds(); err != nil {
+		return err
 	}
 	if c.DNS != nil {
 		if err := c.DNS.Check(); err != nil {

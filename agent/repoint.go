@@ -127,8 +127,12 @@ func (a *Agent) repointHome(ctx context.Context, m *incoming, home string, addrs
 	if err != nil {
 		return errors.Join(err, a.dropTunnel(context.WithoutCancel(ctx), config.Name))
 	}
+	return a.takeWay(m, &detour{ID: id, Guest: m.plan.Guest, Peer: home, Tunnel: config, Up: clock.Now(), Taps: m.work.guest.Held.Taps}, addrs)
+}
+
+// takeWay has d be the way of addresses from now on, in place of the detours that were.
+func (a *Agent) takeWay(m *incoming, d *detour, addrs []netip.Addr) error {
 	return a.detours.change(m.plan.Guest, func(all map[string]*detour) {
-		d := &detour{ID: id, Guest: m.plan.Guest, Peer: home, Tunnel: config, Up: clock.Now(), Taps: m.work.guest.Held.Taps}
 		for _, other := range all {
 			if other.Guest != m.plan.Guest {
 				continue
@@ -137,12 +141,12 @@ func (a *Agent) repointHome(ctx context.Context, m *incoming, home string, addrs
 				if !slices.Contains(addrs, v.Addr) {
 					return false
 				}
-				v.Tunnel = config.Name
+				v.Tunnel = d.Tunnel.Name
 				d.Visiting = append(d.Visiting, v)
 				return true
 			})
 		}
-		all[id] = d
+		all[d.ID] = d
 	})
 }
 

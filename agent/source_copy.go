@@ -149,7 +149,6 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 	copying := policy.Copying{Budget: m.plan.Downtime, RTT: m.work.rtt, Limit: m.copyLimit(paths)}
 	begun, told := time.Now(), time.Time{}
 	idle := standstill{patience: m.a.config.Patience}
-	speed := &m.work.speed // a second wait, after hooks, knows what the first has seen
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
 	for {
@@ -174,15 +173,9 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 		if err != nil {
 			return err
 		}
-		look := policy.Look{
-			Round: p.Rounds, Remaining: p.Remaining + m.backlog() + left, DirtyRate: p.DirtyRate,
-			Goodput: speed.see(time.Now(), p.Transferred),
-		}
-		if m.work.lanes != nil {
-			look = m.laneLook(p, time.Since(begun), left)
-			if !m.lanesReady() {
-				continue
-			}
+		look := m.copyLook(p, time.Since(begun), left)
+		if !m.lanesReady() {
+			continue
 		}
 		look.At, look.Pause = time.Since(begun), policy.Pause(p.Throttled, vm.ThrottleRuns)
 		copying.Limit = max(copying.Limit, m.copyLimit(paths)) // the bandwidth may have been lowered
@@ -209,6 +202,16 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 				m.plan.Guest, m.plan.Downtime, float64(p.DirtyRate)/1e6, float64(look.Goodput)/1e6, copying.Limit.Round(time.Second), copying.Best().Round(time.Millisecond), m.throttleWords())}
 		}
 	}
+}
+
+// copyLook is what policy sees of a copy that has gone on for so long; disk is what is left of
+// disks, bytes. A second wait, after hooks, knows what the first has seen.
+func (m *outgoing) copyLook(p vm.Progress, at time.Duration, disk int64) policy.Look {
+	speed := m.work.speed.see(time.Now(), p.Transferred)
+	if m.work.lanes != nil {
+		return m.laneLook(p, at, disk)
+	}
+	return policy.Look{Round: p.Rounds, Remaining: p.Remaining + m.backlog() + disk, DirtyRate: p.DirtyRate, Goodput: speed}
 }
 
 // moved grows with every byte that gets from QEMU to us, or from us to a path.

@@ -119,25 +119,31 @@ func (m *outgoing) awaitLanding(ctx context.Context) error {
 			continue // it says so above
 		}
 		m.seeVanished(part.Vanished)
-		handed := false
-		for _, e := range part.Events {
-			after = e.N
-			if e.Kind == "event" && e.Name != migration.HandoverDone {
-				continue // of this host's own, or told already when the release was answered
-			}
-			e.At -= int64(m.work.skew)
-			if kept++; kept <= eventsKept { // by however many agents of that host
-				m.rec.add(e)
-			}
-			handed = handed || e.Name == migration.HandoverDone
-		}
-		if handed {
-			m.rec.edit(func(r *Report) { r.Handed = time.Now().UnixNano() })
-			m.rec.enter(migration.Settle, time.Now())
-		}
+		after += len(part.Events)
+		m.hearLanding(part.Events, &kept)
 		if part.Over {
 			return m.askLanded(ctx)
 		}
+	}
+}
+
+// hearLanding tells watchers what the destination did; kept counts what is kept of that, by
+// however many agents of that host.
+func (m *outgoing) hearLanding(events []Event, kept *int) {
+	handed := false
+	for _, e := range events {
+		if e.Kind == "event" && e.Name != migration.HandoverDone {
+			continue // of this host's own, or told already when the release was answered
+		}
+		e.At -= int64(m.work.skew)
+		if *kept++; *kept <= eventsKept {
+			m.rec.add(e)
+		}
+		handed = handed || e.Name == migration.HandoverDone
+	}
+	if handed {
+		m.rec.edit(func(r *Report) { r.Handed = time.Now().UnixNano() })
+		m.rec.enter(migration.Settle, time.Now())
 	}
 }
 

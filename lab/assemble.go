@@ -65,6 +65,21 @@ func (r *run) migrationReport(m *move) report.Migration {
 		return whyNull(out, out.Reason)
 	}
 	rep := m.report
+	fillTold(&out, m)
+	out.SwitchedS = since(r.zero.UnixNano(), rep.Resumed)
+	r.fillBytes(&out, rep)
+	r.fillCosts(&out, m)
+	r.fillPhases(&out, rep)
+	r.fillNetwork(&out, m)
+	if rep.Outcome == migration.Completed {
+		return whyNull(out, "the agents did not tell it; see notes")
+	}
+	return whyNull(out, "the migration ended before it could be measured: "+out.Outcome.Word())
+}
+
+// fillTold fills in what the source's agent told, as it told it.
+func fillTold(out *report.Migration, m *move) {
+	rep := m.report
 	out.From, out.To = rep.From, rep.To
 	out.Mode, out.Transfer, out.Network = rep.Mode, rep.Transfer, rep.Network
 	out.Outcome = report.Outcome(rep.Outcome)
@@ -76,7 +91,6 @@ func (r *run) migrationReport(m *move) report.Migration {
 	}
 	out.TotalS, out.MigrationS = since(rep.Requested, rep.Ended), since(rep.Requested, rep.Resumed)
 	out.MemoryS = since(rep.Requested, rep.MemoryDone)
-	out.SwitchedS = since(r.zero.UnixNano(), rep.Resumed)
 	out.QEMUDowntimeMS, out.HeldPackets = rep.QEMUDowntimeMS, rep.Held
 	if d, ok := rep.VMDowntime(); ok {
 		ms := float64(d) / 1e6
@@ -103,14 +117,6 @@ func (r *run) migrationReport(m *move) report.Migration {
 	if t := rep.Throttled; t != nil {
 		out.Throttled = &report.Throttled{Percent: t.Percent, Why: t.Why, AtS: float64(t.At-rep.Requested) / 1e9}
 	}
-	r.fillBytes(&out, rep)
-	r.fillCosts(&out, m)
-	r.fillPhases(&out, rep)
-	r.fillNetwork(&out, m)
-	if rep.Outcome == migration.Completed {
-		return whyNull(out, "the agents did not tell it; see notes")
-	}
-	return whyNull(out, "the migration ended before it could be measured: "+out.Outcome.Word())
 }
 
 // standing is how a migration stands that its source's agent told no outcome of before the
