@@ -206,11 +206,12 @@ func (a *Agent) incomingFor(p Preparation) (*incoming, error) {
 
 func (a *Agent) forgetIncoming(id string) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	if m, ok := a.incoming[id]; ok {
+	m, ok := a.incoming[id]
+	delete(a.incoming, id)
+	a.mu.Unlock()
+	if ok { // not under a.mu: who promises an address asks by it what is taken
 		a.promised.release(m.plan.Guest, netip.Addr{})
 	}
-	delete(a.incoming, id)
 }
 
 func (a *Agent) findIncoming(r *http.Request) (*incoming, error) {

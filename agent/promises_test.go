@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"godwit/migration"
 )
 
 // promiser is an agent that knows of no guests.
@@ -55,5 +57,37 @@ func TestPromiseEnds(t *testing.T) {
 	a.promised.by[addr] = promise{"web", time.Now().Add(-time.Second)} // its time is up
 	if err := a.promise(addr, "db"); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestPromiseWhileAMigrationEnds: an address is promised to one guest while the migration of
+// another ends; neither waits for the other for ever.
+func TestPromiseWhileAMigrationEnds(t *testing.T) {
+	a := promiser()
+	const times = 20000
+	done := make(chan struct{}, 2)
+	go func() {
+		for range times {
+			if err := a.promise(netip.MustParseAddr("10.1.1.20"), "web"); err != nil {
+				t.Error(err)
+			}
+		}
+		done <- struct{}{}
+	}()
+	go func() {
+		for range times {
+			a.mu.Lock()
+			a.incoming["m-00000001"] = &incoming{plan: migration.Plan{Guest: "db"}}
+			a.mu.Unlock()
+			a.forgetIncoming("m-00000001")
+		}
+		done <- struct{}{}
+	}()
+	for range 2 {
+		select {
+		case <-done:
+		case <-time.After(30 * time.Second):
+			t.Fatal("they wait for each other")
+		}
 	}
 }
