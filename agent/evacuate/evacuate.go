@@ -70,7 +70,7 @@ func Run(ctx context.Context, host Host, req Request) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	e := &evacuation{host: host, name: info.Host, req: req, hosts: hosts, guests: map[string]*Guest{}, running: map[string]bool{}}
+	e := &evacuation{host: host, name: info.Host, req: req, hosts: hosts, guests: map[string]*Guest{}, running: map[string]int64{}}
 	for err == nil {
 		if more := e.round(ctx, info); !more {
 			break
@@ -88,8 +88,10 @@ type evacuation struct {
 
 	mu      sync.Mutex
 	guests  map[string]*Guest // by name; one that has an outcome or a reason is done with
-	running map[string]bool   // migrations of ours, by id
+	running map[string]int64  // migrations of ours, by id: the bandwidth that each was told last, bit/s
+	sharing sync.Mutex        // held while they are told: the last word is the right one
 	left    int               // moves of this round that have not begun
+	moving  int               // moves that have, and are not over
 }
 
 // agentPatience is how long an agent may not answer: it may be started again.
@@ -204,7 +206,14 @@ func (e *evacuation) move(ctx context.Context, guests []agent.GuestInfo) {
 func (e *evacuation) begin(ctx context.Context, m Move) {
 	e.mu.Lock()
 	e.left--
+	e.moving++
 	e.mu.Unlock()
+	defer func() {
+		e.mu.Lock()
+		e.moving--
+		e.mu.Unlock()
+		e.shareOut(ctx)
+	}()
 	for i, to := range m.To {
 		last := i == len(m.To)-1
 		e.set(m.Guest, func(x *Guest) { x.To, x.Predicted, x.Phase = to.Host, to.Predicted, "" })
@@ -221,7 +230,7 @@ func (e *evacuation) migrate(ctx context.Context, name string, to Destination, l
 	req := e.req.Like
 	req.Guest, req.To = name, to.Host
 	e.mu.Lock()
-	req.Bandwidth = e.share(len(e.running) + 1 + e.left)
+	req.Bandwidth = e.share(e.moving + e.left)
 	e.mu.Unlock()
 	ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), agentPatience) // what has begun must have a name
 	defer cancel()
@@ -232,8 +241,15 @@ func (e *evacuation) migrate(ctx context.Context, name string, to Destination, l
 		}
 		return true
 	}
-	e.begun(ctx, id, true)
-	defer e.begun(ctx, id, false)
+	e.mu.Lock()
+	e.running[id] = req.Bandwidth
+	e.mu.Unlock()
+	e.shareOut(ctx)
+	defer func() {
+		e.mu.Lock()
+		delete(e.running, id)
+		e.mu.Unlock()
+	}()
 	e.set(name, func(x *Guest) { x.Migration = id })
 	rep, err := e.follow(ctx, id, func(p migration.Phase) { e.set(name, func(x *Guest) { x.Phase = p }) })
 	switch {
@@ -286,27 +302,26 @@ func (e *evacuation) follow(ctx context.Context, id string, phase func(migration
 	}
 }
 
-// begun counts the migrations under way in, and out, and gives each its share of the bandwidth.
-func (e *evacuation) begun(ctx context.Context, id string, on bool) {
-	e.mu.Lock()
-	if on {
-		e.running[id] = true
-	} else {
-		delete(e.running, id)
-	}
-	share := e.share(len(e.running) + e.left)
-	var others []string
-	for other := range e.running {
-		if other != id {
-			others = append(others, other)
-		}
-	}
-	e.mu.Unlock()
+// shareOut tells each migration under way its share of the bandwidth, where that is another
+// than it was told last.
+func (e *evacuation) shareOut(ctx context.Context) {
 	if e.req.Bandwidth == 0 || ctx.Err() != nil {
 		return
 	}
-	for _, other := range others {
-		e.host.SetBandwidth(ctx, other, share) //nolint:errcheck // it may have ended just now, or has a transfer that keeps its first limit
+	e.sharing.Lock()
+	defer e.sharing.Unlock()
+	e.mu.Lock()
+	share := e.share(e.moving + e.left)
+	var others []string
+	for id, told := range e.running {
+		if told != share {
+			others = append(others, id)
+			e.running[id] = share
+		}
+	}
+	e.mu.Unlock()
+	for _, id := range others {
+		e.host.SetBandwidth(ctx, id, share) //nolint:errcheck // it may have ended just now, or has a transfer that keeps its first limit
 	}
 }
 
