@@ -96,30 +96,8 @@ func (a *Agent) resumeSource(id string, lost map[string]*Guest) error {
 		a:         a, guest: g, link: link, plan: j.Plan, state: j.State, log: log, work: &sourceWork{},
 		rec: newRecord(a.config.Host, j.Plan, a.clock()), inbox: make(chan migration.Input, 1),
 	}
-	m.rec.edit(func(r *Report) {
-		r.Requested, r.Old, r.Next = j.Begun, j.Plan.Held, j.Plan.Next
-		r.WireBytes = nil // what went before is not known
-	})
-	a.follow(m.rec)
-	m.rec.note("the source's agent was started again")
-	if m.state.Epoch == 0 { // written before states had one
-		m.state.Epoch = j.Plan.Epoch
-	}
-	if m.state.Taken { // the earlier agent may have ended before it wrote down whom to tell
-		m.writeTaken(m.state)
-	} else {
-		m.plan.Epoch = m.state.Epoch // it may have begun again
-	}
-	m.rec.edit(func(r *Report) { r.Epoch = m.state.Epoch })
-	m.epoch.Store(m.state.Epoch)
-	if j.State.Released() {
-		m.flippedAgain()
-	}
-	m.released.Store(j.State.Released())
-	m.over.Store(j.State.Course != migration.Forward)
-	if g.Machine != nil {
-		m.watchGuest()
-	}
+	m.rec.edit(func(r *Report) { r.Requested = j.Begun })
+	m.foundAgain()
 	a.mu.Lock()
 	a.outgoing[id] = m
 	a.remember(m.rec)
@@ -135,6 +113,35 @@ func (a *Agent) resumeSource(id string, lost map[string]*Guest) error {
 	}
 	a.actors.Go(func() { m.run(a.ctx, restarted) })
 	return nil
+}
+
+// foundAgain makes true of a migration what the journal says of it: what is known of it, its
+// epoch, which way the guest's packets take.
+func (m *outgoing) foundAgain() {
+	m.rec.edit(func(r *Report) {
+		r.Old, r.Next = m.plan.Held, m.plan.Next
+		r.WireBytes = nil // what went before is not known
+	})
+	m.a.follow(m.rec)
+	m.rec.note("the source's agent was started again")
+	if m.state.Epoch == 0 { // written before states had one
+		m.state.Epoch = m.plan.Epoch
+	}
+	if m.state.Taken { // the earlier agent may have ended before it wrote down whom to tell
+		m.writeTaken(m.state)
+	} else {
+		m.plan.Epoch = m.state.Epoch // it may have begun again
+	}
+	m.rec.edit(func(r *Report) { r.Epoch = m.state.Epoch })
+	m.epoch.Store(m.state.Epoch)
+	if m.state.Released() {
+		m.flippedAgain()
+	}
+	m.released.Store(m.state.Released())
+	m.over.Store(m.state.Course != migration.Forward)
+	if m.guest.Machine != nil {
+		m.watchGuest()
+	}
 }
 
 // flippedAgain leads packets to a guest that was let go, as its flip did: that is not on the
