@@ -35,6 +35,7 @@ var (
 	limitDirtyRate    = named("dirty_rate", 5*time.Second, "QEMU says how much the guest writes")
 	limitPrepareThere = named("prepare_there", 30*time.Second, "the destination has made everything ready")
 	limitPrepareHere  = named("prepare_here", 15*time.Second, "this end of the tunnel stands and was tried")
+	limitAskDisks     = named("ask_disks", 20*time.Second, "the destination's QEMU grants the copy of each disk")
 	limitReady        = named("ready_guest", 3*time.Second, "the guest raises its spare NIC; else it does so in the handover")
 	limitTryTunnel    = named("try_tunnel", 5*time.Second, "a tunnel for memory carries a packet")
 	limitFollowTicks  = named("follow_ticks", 3*time.Second, "the guest begins to count on its channel")

@@ -3,12 +3,13 @@ package agent
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"godwit/agent/peer"
 	"godwit/migration"
@@ -73,19 +74,19 @@ func (m *outgoing) beginMirrors(ctx context.Context) error {
 		return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf("migrate guest %s: no uplink on both %s and %s carries migrations", m.plan.Guest, m.plan.From, m.plan.To)}
 	}
 	m.beginWire(n)
-	disks := g.Held.Description.Disks
+	disks, err := m.askDisks(ctx, paths)
+	if err != nil {
+		return err
+	}
 	socket := filepath.Join(g.Held.Dir, "disks-out.sock")
-	forward, err := transfer.ListenNBD(m.a.ctx, socket, func(ctx context.Context, number int) (net.Conn, error) {
-		path := paths[number%len(paths)]
-		return m.link.Open(ctx, path, peer.Header{Migration: m.plan.ID, Kind: "disk", Number: number}, pace(path, len(disks), len(paths)))
-	})
+	forward, err := transfer.ListenNBD(m.a.ctx, socket, disks)
 	if err != nil {
 		return err
 	}
 	m.bandwidth.follow(forward.SetBandwidth)
 	m.work.share.follow(func() int64 { return forward.Stats().Forward })
 	m.work.mirrors = &mirrors{blocks: blocks, forward: forward, seeding: policy.Seeding{Patience: m.a.config.Patience}}
-	for _, d := range disks {
+	for _, d := range g.Held.Description.Disks {
 		if err := blocks.StartMirror(ctx, vm.Mirror{Disk: d.ID, Socket: socket}); err != nil {
 			if why := forward.Err(); why != nil {
 				err = fmt.Errorf("%w (%w)", err, why)
@@ -94,6 +95,38 @@ func (m *outgoing) beginMirrors(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// askDisks has the waiting QEMU grant every disk, each over the next path. The guest's own QEMU
+// would stand still for that, and the guest with it: see package nbd.
+func (m *outgoing) askDisks(ctx context.Context, paths []peer.Path) (map[string]transfer.Disk, error) {
+	ctx, cancel := limitAskDisks.on(ctx)
+	defer cancel()
+	disks := m.guest.Held.Description.Disks
+	granted := make([]transfer.Disk, len(disks))
+	var all errgroup.Group
+	for n, d := range disks {
+		all.Go(func() error {
+			path := paths[n%len(paths)]
+			conn, err := m.link.Open(ctx, path, peer.Header{Migration: m.plan.ID, Kind: "disk", Number: n}, pace(path, len(disks), len(paths)))
+			if err == nil {
+				granted[n], err = transfer.AskDisk(ctx, conn, d.ID)
+			}
+			return err
+		})
+	}
+	err := all.Wait()
+	out := map[string]transfer.Disk{}
+	for n, d := range granted {
+		if d.Conn != nil && err != nil {
+			d.Conn.Close()
+		}
+		out[disks[n].ID] = d
+	}
+	if err != nil {
+		return nil, &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf("migrate guest %s: %s does not grant its disks: %v", m.plan.Guest, m.plan.To, says(ctx, err))}
+	}
+	return out, nil
 }
 
 // awaitSeeded follows the mirrors until all are ready.

@@ -2,89 +2,81 @@ package transfer
 
 import (
 	"context"
-	"encoding/binary"
-	"errors"
 	"fmt"
-	"io"
+	"maps"
 	"net"
+	"sync"
+	"time"
+
+	"godwit/transfer/nbd"
 )
 
-// The server's side of the NBD handshake (the NBD protocol, "Fixed newstyle negotiation").
-const (
-	nbdMagic     = 0x4e42444d41474943 // NBDMAGIC
-	nbdOption    = 0x49484156454f5054 // IHAVEOPT
-	nbdReply     = 0x3e889045565a9
-	nbdGo        = 7 // option: begin with this export
-	nbdAck       = 1 // reply: granted
-	nbdInfo      = 3 // reply: something about the export
-	nbdExport    = 0 // information: size and flags
-	nbdSendFlush = 1 << 2
-	nbdLongest   = 64 << 10 // a reply with strings of 4096 bytes at most fits by far
-)
-
-// ListenNBD is ListenPlain for an NBD client, which will not flush: the server's offer to
-// is taken out of its handshake. QEMU flushes every node when it stops a guest and when a
-// mirror ends, which would be round trips of downtime. So what the server got is to be
-// synced by whoever relies on it.
-func ListenNBD(ctx context.Context, path string, open func(ctx context.Context, n int) (net.Conn, error)) (*Plain, error) {
-	return listenPlain(ctx, path, open, unflushed)
+// Disk is an export that was asked for, and the connection over which it was granted.
+type Disk struct {
+	Export nbd.Export
+	Conn   net.Conn
 }
 
-// unflushed relays what an NBD server says.
-func unflushed(w io.Writer, r io.Reader) error {
-	var hello [18]byte
-	if _, err := io.ReadFull(r, hello[:]); err != nil {
-		return cutShort(err)
+// AskDisk asks for an export over conn, until ctx ends; on error conn is closed.
+func AskDisk(ctx context.Context, conn net.Conn, name string) (Disk, error) {
+	stop := context.AfterFunc(ctx, func() { abort(conn) })
+	export, err := nbd.Ask(conn, name)
+	if !stop() && err == nil {
+		err = ctx.Err()
 	}
-	if binary.BigEndian.Uint64(hello[:]) != nbdMagic || binary.BigEndian.Uint64(hello[8:]) != nbdOption {
-		return &readError{errors.New("not an NBD server")}
+	if err != nil {
+		conn.Close()
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		return Disk{}, fmt.Errorf("ask for disk %s: %w", name, err)
 	}
-	if _, err := w.Write(hello[:]); err != nil {
-		return err
-	}
-	for granted := false; !granted; {
-		reply, err := readReply(r)
+	return Disk{export, conn}, nil
+}
+
+// grantLimit is how long an NBD client may take for its handshake, which is with us alone.
+const grantLimit = 10 * time.Second
+
+// ListenNBD listens on a unix socket at path for an NBD client, and joins each of its
+// connections with that of the disk that it asks for; a disk is given once. It owns the
+// disks' connections. Of what was granted to the client see nbd.Grant.
+func ListenNBD(ctx context.Context, path string, disks map[string]Disk) (*Plain, error) {
+	disks = maps.Clone(disks)
+	var mu sync.Mutex
+	join := func(ctx context.Context, client net.Conn) (net.Conn, error) {
+		exports := map[string]nbd.Export{}
+		mu.Lock()
+		for name, d := range disks {
+			exports[name] = d.Export
+		}
+		mu.Unlock()
+		stop := context.AfterFunc(ctx, func() { abort(client) })
+		defer stop()
+		client.SetDeadline(time.Now().Add(grantLimit)) //nolint:errcheck // a unix socket's
+		name, err := nbd.Grant(client, exports)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		option, kind, data := binary.BigEndian.Uint32(reply[8:]), binary.BigEndian.Uint32(reply[12:]), reply[20:]
-		if kind == nbdInfo && len(data) == 12 && binary.BigEndian.Uint16(data) == nbdExport {
-			flags := data[10:]
-			binary.BigEndian.PutUint16(flags, binary.BigEndian.Uint16(flags)&^nbdSendFlush)
+		client.SetDeadline(time.Time{}) //nolint:errcheck // a unix socket's
+		mu.Lock()
+		defer mu.Unlock()
+		d, ok := disks[name]
+		if !ok {
+			return nil, fmt.Errorf("disk %s has a client", name)
 		}
-		if _, err := w.Write(reply); err != nil {
-			return err
+		delete(disks, name)
+		return d.Conn, nil
+	}
+	end := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, d := range disks {
+			d.Conn.Close()
 		}
-		granted = option == nbdGo && kind == nbdAck
 	}
-	return copyBytes(w, r)
-}
-
-// readReply reads one reply of the handshake: be64 magic, be32 option, be32 kind, be32
-// length, data.
-func readReply(r io.Reader) ([]byte, error) {
-	reply := make([]byte, 20)
-	if _, err := io.ReadFull(r, reply); err != nil {
-		return nil, cutShort(err)
+	p, err := listenPlain(ctx, path, join, end)
+	if err != nil {
+		end()
 	}
-	length := binary.BigEndian.Uint32(reply[16:])
-	switch {
-	case binary.BigEndian.Uint64(reply) != nbdReply:
-		return nil, &readError{errors.New("NBD server: not a reply to an option")}
-	case length > nbdLongest:
-		return nil, &readError{fmt.Errorf("NBD server: a reply of %d bytes", length)}
-	}
-	reply = append(reply, make([]byte, length)...)
-	if _, err := io.ReadFull(r, reply[20:]); err != nil {
-		return nil, cutShort(err)
-	}
-	return reply, nil
-}
-
-// cutShort is the error of a handshake that was not finished.
-func cutShort(err error) error {
-	if errors.Is(err, io.EOF) {
-		err = io.ErrUnexpectedEOF
-	}
-	return &readError{err}
+	return p, err
 }

@@ -3,7 +3,6 @@ package transfer
 import (
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"sync"
@@ -11,11 +10,10 @@ import (
 	"godwit/transfer/pace"
 )
 
-// Plain is a forwarder that knows nothing of what it carries, such as NBD. Its streams
+// Plain is a forwarder that knows nothing of what it carries, such as a disk. Its streams
 // are equal and independent: none is the main one, and one that breaks breaks alone.
 type Plain struct {
 	listener net.Listener
-	relay    func(io.Writer, io.Reader) error
 	limit    pace.Limiter
 	count    counters
 	ctx      context.Context
@@ -29,15 +27,12 @@ type Plain struct {
 // maxPlain bounds how many streams may be open at once.
 const maxPlain = 64
 
-// ListenPlain listens on a unix socket at path and joins the connection number n, counted
-// from 0, with one that open makes, which must heed its context. It lives until ctx ends
-// or Close; the path is removed then.
-func ListenPlain(ctx context.Context, path string, open func(ctx context.Context, n int) (net.Conn, error)) (*Plain, error) {
-	return listenPlain(ctx, path, open, nil)
-}
+// joiner finds the other connection for the one that was accepted. It must heed its context.
+type joiner func(ctx context.Context, accepted net.Conn) (net.Conn, error)
 
-// listenPlain relays the way back by relay; nil copies bytes.
-func listenPlain(ctx context.Context, path string, open func(ctx context.Context, n int) (net.Conn, error), relay func(io.Writer, io.Reader) error) (*Plain, error) {
+// listenPlain listens on a unix socket at path and joins each connection with one that join
+// makes. It lives until ctx ends or Close; the path is removed then, and ended called.
+func listenPlain(ctx context.Context, path string, join joiner, ended func()) (*Plain, error) {
 	if err := removeStale(path); err != nil {
 		return nil, fmt.Errorf("listen at %s: %w", path, err)
 	}
@@ -49,14 +44,15 @@ func listenPlain(ctx context.Context, path string, open func(ctx context.Context
 		listener.Close()
 		return nil, fmt.Errorf("listen: %w", err)
 	}
-	p := &Plain{listener: listener, relay: relay, done: make(chan struct{})}
+	p := &Plain{listener: listener, done: make(chan struct{})}
 	p.ctx, p.cancel = context.WithCancelCause(ctx)
-	go p.run(open)
+	go p.run(join, ended)
 	return p, nil
 }
 
-func (p *Plain) run(open func(ctx context.Context, n int) (net.Conn, error)) {
+func (p *Plain) run(join joiner, ended func()) {
 	defer close(p.done)
+	defer ended()
 	stop := context.AfterFunc(p.ctx, func() { p.listener.Close() })
 	defer stop()
 	var streams sync.WaitGroup
@@ -75,7 +71,7 @@ func (p *Plain) run(open func(ctx context.Context, n int) (net.Conn, error)) {
 		p.count.streams.Add(1)
 		streams.Go(func() {
 			defer func() { <-slots }()
-			if err := p.serve(n, conn, open); err != nil && p.ctx.Err() == nil {
+			if err := p.serve(n, conn, join); err != nil && p.ctx.Err() == nil {
 				p.mu.Lock()
 				if p.err == nil {
 					p.err = err
@@ -88,15 +84,15 @@ func (p *Plain) run(open func(ctx context.Context, n int) (net.Conn, error)) {
 	streams.Wait()
 }
 
-func (p *Plain) serve(n int, accepted net.Conn, open func(ctx context.Context, n int) (net.Conn, error)) error {
-	other, err := open(p.ctx, n)
+func (p *Plain) serve(n int, accepted net.Conn, join joiner) error {
+	other, err := join(p.ctx, accepted)
 	if err != nil {
 		abort(accepted)
-		return &SideError{Stream: n, Side: Peer, Op: "connect", Err: err}
+		return &SideError{Stream: n, Side: QEMU, Op: "handshake", Err: err}
 	}
 	b := &bridge{
 		stream: n, from: end{accepted, QEMU}, to: end{other, Peer},
-		limit: &p.limit, forward: &p.count.forward, back: &p.count.back, relay: p.relay,
+		limit: &p.limit, forward: &p.count.forward, back: &p.count.back,
 	}
 	return b.run(p.ctx)
 }

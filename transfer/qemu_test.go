@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -297,15 +296,4 @@ func TestHoldListenerTakesQEMUsOwnConnection(t *testing.T) {
 			}
 		})
 	}
-}
-
-// shortDir is a directory with a name short enough for sockets in it.
-func shortDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "t-godwit-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
 }

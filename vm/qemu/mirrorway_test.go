@@ -1,0 +1,119 @@
+package qemu_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"godwit/transfer"
+	"godwit/vm"
+)
+
+// interrupted is a connection to a server whose bytes in neither direction arrive while it
+// is cut.
+func interrupted(t *testing.T, socket string) (conn net.Conn, cut, mend func()) {
+	t.Helper()
+	server, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	near, far := net.Pipe()
+	through := make(chan struct{}, 1)
+	through <- struct{}{}
+	relay := func(w io.WriteCloser, r io.Reader) {
+		defer w.Close()
+		buf := make([]byte, 64<<10)
+		for {
+			n, err := r.Read(buf)
+			<-through
+			through <- struct{}{}
+			if n > 0 {
+				if _, err := w.Write(buf[:n]); err != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	}
+	go relay(server, far)
+	go relay(far, server)
+	return near, func() { <-through }, func() { through <- struct{}{} }
+}
+
+// TestMirrorOverAWayThatIsCut: a guest whose disk begins to be copied does not wait for the
+// destination: not a byte has to come from there before its QEMU goes on.
+func TestMirrorOverAWayThatIsCut(t *testing.T) {
+	data := make([]byte, diskData)
+	rand.Read(data)
+	from, to := sparse(t, data, 20<<20), sparse(t, nil, 0)
+	source, waiting, export := pair(t, from, to)
+	way, cut, mend := interrupted(t, export)
+	disk, err := transfer.AskDisk(t.Context(), way, "disk0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if disk.Export.Size != diskSize {
+		t.Errorf("a disk of %d bytes, want %d", disk.Export.Size, diskSize)
+	}
+	socket := filepath.Join(source.Dir(), "copies.sock")
+	forward, err := transfer.ListenNBD(t.Context(), socket, map[string]transfer.Disk{"disk0": disk})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer forward.Close()
+
+	cut()
+	begin, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	err = source.StartMirror(begin, vm.Mirror{Disk: "disk0", Socket: socket})
+	cancel()
+	if err == nil {
+		_, err = source.Status(t.Context())
+	}
+	mend()
+	if err != nil {
+		t.Fatalf("with the way cut: %v (%v)", err, forward.Err())
+	}
+
+	awaitMirror(t, source, func(s vm.MirrorState) bool { return s.Ready })
+	if err := source.FinishMirrors(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	noMirrors(t, source)
+	if err := waiting.EndExports(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want, err1 := os.ReadFile(from)
+	got, err2 := os.ReadFile(to)
+	if err1 != nil || err2 != nil || !bytes.Equal(got, want) {
+		t.Errorf("the copy differs (%v, %v)", err1, err2)
+	}
+}
+
+// TestDisksAreGivenOnce: who asks for a disk that is not offered, or that was given, is
+// told so by its QEMU.
+func TestDisksAreGivenOnce(t *testing.T) {
+	source, _, export := pair(t, sparse(t, nil, 0), sparse(t, nil, 0))
+	way, _, _ := interrupted(t, export)
+	disk, err := transfer.AskDisk(t.Context(), way, "disk0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(source.Dir(), "copies.sock")
+	forward, err := transfer.ListenNBD(t.Context(), socket, map[string]transfer.Disk{"other": disk})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer forward.Close()
+	if err := source.StartMirror(t.Context(), vm.Mirror{Disk: "disk0", Socket: socket}); err == nil {
+		t.Fatal("it has a disk that nobody offers")
+	}
+	noMirrors(t, source)
+}
