@@ -90,7 +90,7 @@ func (a *Agent) probeAddress(ctx context.Context, addr netip.Addr, guest string)
 func (a *Agent) takenAddresses() map[netip.Addr]string {
 	out := a.guests.expected()
 	for _, g := range a.guests.all() {
-		for _, addr := range g.Held.Addresses {
+		for _, addr := range g.held().Addresses {
 			out[addr.Prefix.Addr()] = g.name()
 		}
 	}

@@ -103,7 +103,7 @@ func (a *Agent) info(ctx context.Context) HostInfo {
 		info.Neighbours = append(info.Neighbours, NeighbourInfo{Host: p.Host, Site: p.Site})
 	}
 	for _, g := range a.guests.all() {
-		h := g.Held
+		h := g.held()
 		gi := GuestInfo{
 			Name: g.name(), Host: a.config.Host, Memory: h.Description.Memory, Addresses: h.Addresses,
 			Migration: g.migration(), Dir: h.Dir, Taps: h.Taps, Epoch: h.Epoch,

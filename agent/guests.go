@@ -18,7 +18,8 @@ import (
 	"godwit/vm/guest"
 )
 
-// Guest is a guest under care on this host. What is in Held is kept on the disk.
+// Guest is a guest under care on this host. What is in Held is kept on the disk; once the guest
+// is under care, who does not have it to itself asks held, and remember alone changes it.
 type Guest struct {
 	Held    Held
 	Machine vm.Machine
@@ -69,6 +70,22 @@ func (g *Guest) migration() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.busy
+}
+
+// held is what is remembered of the guest now, and does not change with it.
+func (g *Guest) held() Held {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	h := g.Held
+	h.Addresses, h.Taps = slices.Clone(h.Addresses), slices.Clone(h.Taps)
+	return h
+}
+
+// remember changes what is remembered of a guest under care, of which others ask meanwhile.
+func (g *Guest) remember(change func(*Held)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	change(&g.Held)
 }
 
 func (g *Guest) name() string { return g.Held.Description.Name }
@@ -223,7 +240,7 @@ func (s *guests) keep(g *Guest) error {
 	s.byName[g.name()] = g
 	delete(s.coming, g)
 	s.mu.Unlock()
-	return writeJSON(filepath.Join(s.dir, g.name()+".json"), g.Held)
+	return writeJSON(filepath.Join(s.dir, g.name()+".json"), g.held())
 }
 
 func (s *guests) forget(g *Guest) error {

@@ -1,6 +1,9 @@
 package agent
 
 import (
+	"net/netip"
+	"slices"
+	"sync"
 	"testing"
 
 	"godwit/migration"
@@ -35,5 +38,44 @@ func TestOneGuestOfAName(t *testing.T) {
 	refused(t, "received", m.receive(t.Context()), migration.CodeBusy, "web")
 	if m.work.guest != nil {
 		t.Error("there is something to undo of it")
+	}
+}
+
+// TestAskedWhileItChanges: what is remembered of a guest is asked for, and written down, while
+// the end of a lease, or a handover, changes it. (The race detector looks on in `make race`.)
+func TestAskedWhileItChanges(t *testing.T) {
+	a := bareAgent(t, &Config{Host: "paris"})
+	a.detours, a.incoming = &detours{byID: map[string]*detour{}}, map[string]*incoming{}
+	addr := func(n byte) migration.Address {
+		return migration.Address{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, 1, n}), 24), Home: "paris"}
+	}
+	g := &Guest{Held: Held{Description: Description{Name: "web"}, Addresses: []migration.Address{addr(1), addr(2)}}}
+	a.guests.byName["web"] = g
+	before := g.held()
+	var all sync.WaitGroup
+	for _, f := range []func(){
+		func() {
+			g.remember(func(h *Held) {
+				h.Addresses = slices.DeleteFunc(h.Addresses, func(x migration.Address) bool { return x.Prefix == addr(1).Prefix })
+				h.Addresses = append(h.Addresses, addr(1))
+			})
+		},
+		func() { a.takenAddresses() },
+		func() { a.info(t.Context()) },
+		func() {
+			if err := a.guests.keep(g); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		all.Go(func() {
+			for range 20 {
+				f()
+			}
+		})
+	}
+	all.Wait()
+	if before.Addresses[0] != addr(1) || before.Addresses[1] != addr(2) {
+		t.Errorf("what was asked for before has changed: %v", before.Addresses)
 	}
 }

@@ -319,17 +319,16 @@ func (m *incoming) handed(joins *guest.Joins, users *guest.Users) error {
 	g := m.work.guest
 	survey := &Survey{}
 	if !m.plan.KeepsAddress() {
-		kept := m.plan.Held
-		g.Held.Addresses = slices.Clone(m.plan.Next)
-		for i := range g.Held.Addresses {
-			g.Held.Addresses[i].Granted = g.Held.Description.silent()
-		}
-		if m.work.kept {
-			g.Held.Addresses = append(g.Held.Addresses, kept...)
-		}
-		g.Held.Active = 1 - m.plan.Active
-		g.Held.Table = m.table()
-		g.Held.Endpoint = m.lastEndpoint(joins)
+		g.remember(func(h *Held) {
+			h.Addresses = slices.Clone(m.plan.Next)
+			for i := range h.Addresses {
+				h.Addresses[i].Granted = h.Description.silent()
+			}
+			if m.work.kept {
+				h.Addresses = append(h.Addresses, m.plan.Held...)
+			}
+			h.Active, h.Table, h.Endpoint = 1-m.plan.Active, m.table(), m.lastEndpoint(joins)
+		})
 	}
 	if joins != nil {
 		survey.Total, survey.Moved = joins.Total-joins.Ended, joins.Joined

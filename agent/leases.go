@@ -141,8 +141,8 @@ func (a *Agent) endGuestDetours(ctx context.Context, g *Guest, later, used bool)
 		err = says(ask, c.DropAddress(ask, addrs...))
 		cancel()
 	}
-	g.Held.Addresses = slices.DeleteFunc(g.Held.Addresses, func(addr migration.Address) bool {
-		return slices.Contains(addrs, addr.Prefix.Addr())
+	g.remember(func(h *Held) {
+		h.Addresses = slices.DeleteFunc(h.Addresses, func(addr migration.Address) bool { return slices.Contains(addrs, addr.Prefix.Addr()) })
 	})
 	err = errors.Join(err, a.guests.keep(g))
 	for _, d := range a.detours.list(g.name()) {

@@ -150,7 +150,7 @@ func (m *outgoing) newEpoch(next migration.Source) {
 	m.rec.edit(func(r *Report) { r.Epoch = next.Epoch })
 	if next.Taken {
 		m.rec.note(fmt.Sprintf("the right to run guest %s was taken back, with epoch %d: %s", m.plan.Guest, next.Epoch, next.Problem.Text))
-		m.guest.Held.Epoch = next.Epoch
+		m.guest.remember(func(h *Held) { h.Epoch = next.Epoch })
 		if err := m.a.guests.keep(m.guest); err != nil {
 			m.a.log.Error("keep guest", "guest", m.plan.Guest, "error", err)
 		}

@@ -134,14 +134,16 @@ func (a *Agent) draft(req migration.Request) (*outgoing, error) {
 	if err != nil {
 		return nil, err
 	}
+	id := newID()
+	if err := g.take(id); err != nil {
+		return nil, err
+	}
+	held := g.held() // nobody changes it from now on
 	plan := migration.Plan{
-		ID: newID(), Guest: req.Guest, From: a.config.Host, To: n.Host, FromSite: a.config.Site, ToSite: n.Site,
+		ID: id, Guest: req.Guest, From: a.config.Host, To: n.Host, FromSite: a.config.Site, ToSite: n.Site,
 		Mode: req.Mode, Transfer: req.Transfer, Network: req.Network, Tunnel: req.TunnelKind, Downtime: req.Downtime,
 		Bandwidth: req.Bandwidth, Buffer: req.Buffer, Throttle: req.Throttle, Insecure: req.InsecureTransfer, Want: req.NextAddress,
-		Epoch: g.Held.Epoch + 1, Held: g.Held.Addresses, Active: g.Held.Active,
-	}
-	if err := g.take(plan.ID); err != nil {
-		return nil, err
+		Epoch: held.Epoch + 1, Held: held.Addresses, Active: held.Active,
 	}
 	return &outgoing{
 		bandwidth: bandwidth{bits: plan.Bandwidth},
