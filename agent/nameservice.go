@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,22 +28,37 @@ func (a *Agent) tellNames(plan migration.Plan, rec *Record) (done <-chan struct{
 	ended := make(chan struct{})
 	a.actors.Go(func() {
 		defer close(ended)
-		if text := a.updateNames(a.ctx, plan.Guest, seen(plan.Next), nameWaits, func(text string) { a.remark(plan.ID, rec, text) }); text != "" {
+		still := func() bool { return a.has(plan.Guest, plan.Next) }
+		if text := a.updateNames(a.ctx, plan.Guest, seen(plan.Next), nameWaits, still, func(text string) { a.remark(plan.ID, rec, text) }); text != "" {
 			a.remark(plan.ID, rec, text)
 		}
 	})
 	return ended
 }
 
-// updateNames tries after each of waits until the server has taken the addresses. It
+// has says whether the guest is here, and the addresses are its own.
+func (a *Agent) has(guest string, addrs []migration.Address) bool {
+	g, err := a.guests.find(guest)
+	if err != nil {
+		return false
+	}
+	here := bare(g.held().Addresses)
+	return !slices.ContainsFunc(bare(addrs), func(addr netip.Addr) bool { return !slices.Contains(here, addr) })
+}
+
+// updateNames tries after each of waits until the server has taken the addresses, for as long as
+// the guest still has them: the name of one that has gone on is its next host's to tell. It
 // returns what a person should know of how it ended; said is told of the first
 // failure when it happens.
-func (a *Agent) updateNames(ctx context.Context, guest string, addrs []netip.Addr, waits []time.Duration, said func(string)) string {
+func (a *Agent) updateNames(ctx context.Context, guest string, addrs []netip.Addr, waits []time.Duration, still func() bool, said func(string)) string {
 	c := *a.config.DNS
 	var last error
 	for i, wait := range waits {
 		if !sleep(ctx, wait) {
 			return ""
+		}
+		if i > 0 && !still() {
+			return fmt.Sprintf("name service: not told, and the guest has left %s since: %v", join(addrs), last)
 		}
 		try, cancel := limitNameTry.on(ctx)
 		last = says(try, c.Update(try, guest, addrs))

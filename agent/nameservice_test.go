@@ -76,7 +76,7 @@ func TestUpdateNames(t *testing.T) {
 		config, taken := nameServer(t, c.refuse)
 		a := &Agent{config: &Config{DNS: &config}}
 		first := ""
-		last := a.updateNames(t.Context(), "web", at, waits, func(text string) { first += text })
+		last := a.updateNames(t.Context(), "web", at, waits, func() bool { return true }, func(text string) { first += text })
 		if got := taken(); len(got) != c.taken {
 			t.Errorf("refused %d times: the server took %v, want %d records", c.refuse, got, c.taken)
 		}
@@ -108,5 +108,23 @@ func TestTellNames(t *testing.T) {
 	var rep Report
 	if err := readJSON(path, &rep); err != nil || len(rep.Notes) != 1 || len(rec.snapshot().Notes) != 1 {
 		t.Errorf("notes in the history %v, in memory %v, %v", rep.Notes, rec.snapshot().Notes, err)
+	}
+}
+
+// TestNameOfAGuestThatWentOn: a name server that did not answer is not told, later on, of
+// addresses that the guest has left: its next host has told it of others.
+func TestNameOfAGuestThatWentOn(t *testing.T) {
+	config, taken := nameServer(t, 1)
+	a := &Agent{config: &Config{DNS: &config}, guests: &guests{byName: map[string]*Guest{}}}
+	here := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.10/24")}
+	g := &Guest{Held: Held{Description: Description{Name: "web"}, Addresses: []migration.Address{here}}}
+	a.guests.byName["web"] = g
+	still := func() bool { return a.has("web", []migration.Address{here}) }
+	if !still() {
+		t.Fatal("it is not here")
+	}
+	said := a.updateNames(t.Context(), "web", bare(g.Held.Addresses), []time.Duration{0, time.Millisecond}, still, func(string) { delete(a.guests.byName, "web") })
+	if got := taken(); len(got) > 0 || !strings.Contains(said, "has left 10.2.1.10") {
+		t.Errorf("%q, told %v", said, got)
 	}
 }
