@@ -26,6 +26,7 @@ type Guest struct {
 	Taps    []*os.File // our duplicates of the taps' descriptors; nil where not ours
 
 	dialling sync.Mutex // one client at a time
+	ending   sync.Mutex // while the end of a lease takes addresses from it
 	mu       sync.Mutex
 	open     guest.Channel // see channel
 	busy     string        // id of the migration under way

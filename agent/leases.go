@@ -82,6 +82,11 @@ func (a *Agent) lookAfter(ctx context.Context, d detour) error {
 			return err
 		}
 	}
+	g.ending.Lock()
+	defer g.ending.Unlock()
+	if g.migration() != "" {
+		return nil // it leaves just now, with these addresses
+	}
 	return a.endGuestDetours(ctx, g, true, expired)
 }
 

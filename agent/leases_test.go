@@ -116,3 +116,47 @@ func TestWayHomeOfAGuestThatWentOn(t *testing.T) {
 		t.Error("it is not led on, and its way home is there still")
 	}
 }
+
+// slow is the channel of a guest that takes its time to give an address up.
+type slow struct {
+	guest.Channel
+	asked, then chan struct{}
+}
+
+func (s slow) DropAddress(context.Context, ...netip.Addr) error {
+	close(s.asked)
+	<-s.then
+	return nil
+}
+
+// TestLeaseEndsAsTheGuestIsToMove: a migration that is asked for while the end of a lease takes
+// an address from the guest waits for that, and goes without it.
+func TestLeaseEndsAsTheGuestIsToMove(t *testing.T) {
+	a, g, d := leasing(t)
+	a.config.Peers = []Neighbour{{Host: "oslo", Site: "oslo"}}
+	lent := migration.Address{Prefix: netip.PrefixFrom(d.Visiting[0].Addr, 24), Home: "paris"}
+	own := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.20/24"), Home: "rome"}
+	g.Held.Addresses = []migration.Address{own, lent}
+	c := slow{asked: make(chan struct{}), then: make(chan struct{})}
+	g.open, d.Until, d.Visiting[0].Tunnel = c, time.Now().Add(-time.Minute), d.Tunnel.Name
+	ended, moves := make(chan error, 1), make(chan *outgoing, 1)
+	go func() { ended <- a.lookAfter(t.Context(), d.clone()) }()
+	<-c.asked
+	go func() {
+		m, err := a.draft(migration.Request{Guest: g.name(), To: "oslo"})
+		if err != nil {
+			t.Error(err)
+		}
+		moves <- m
+	}()
+	select {
+	case m := <-moves:
+		t.Fatalf("it moves with %v, one of which is being taken away", m.plan.Held)
+	case <-time.After(100 * time.Millisecond):
+	}
+	close(c.then)
+	<-ended
+	if m := <-moves; m == nil || len(m.plan.Held) != 1 || m.plan.Held[0] != own {
+		t.Errorf("%+v", m)
+	}
+}

@@ -138,7 +138,9 @@ func (a *Agent) draft(req migration.Request) (*outgoing, error) {
 	if err := g.take(id); err != nil {
 		return nil, err
 	}
-	held := g.held() // nobody changes it from now on
+	g.ending.Lock() // until the end of a lease that is under way is done
+	held := g.held()
+	g.ending.Unlock()
 	plan := migration.Plan{
 		ID: id, Guest: req.Guest, From: a.config.Host, To: n.Host, FromSite: a.config.Site, ToSite: n.Site,
 		Mode: req.Mode, Transfer: req.Transfer, Network: req.Network, Tunnel: req.TunnelKind, Downtime: req.Downtime,
