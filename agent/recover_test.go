@@ -140,15 +140,19 @@ func TestTakeBackIsRefused(t *testing.T) {
 func TestTakenBackIsToldAfterARestart(t *testing.T) {
 	a := bareAgent(t, &Config{Host: "paris", Peers: []Neighbour{{Host: "rome", Site: "rome"}}})
 	a.outgoing, a.incoming, a.records, a.feed = map[string]*outgoing{}, map[string]*incoming{}, map[string]*Record{}, newFeed()
+	var err error
+	if a.detours, err = loadDetours(a.config.dir("detours.json"), a.config.Network); err != nil {
+		t.Fatal(err)
+	}
 	var cancel context.CancelFunc
 	a.ctx, cancel = context.WithCancel(t.Context())
-	cancel()
+	cancel() // what is undone after it is begun, and may get far, before that is seen
 	plan := goodPreparation().Plan
 	state := migration.Source{Course: migration.Forward, Epoch: plan.Epoch}
 	for state.Doing() != migration.Release {
 		state.At++
 	}
-	state, _, err := state.Step(migration.Input{Kind: migration.TakeBack, Problem: &migration.Problem{Code: migration.CodeAsked, Text: "taken back"}})
+	state, _, err = state.Step(migration.Input{Kind: migration.TakeBack, Problem: &migration.Problem{Code: migration.CodeAsked, Text: "taken back"}})
 	if err != nil {
 		t.Fatal(err)
 	}
