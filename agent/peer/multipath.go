@@ -12,6 +12,9 @@ import (
 	"time"
 )
 
+// acceptAgain is how long a listener waits that could not accept.
+const acceptAgain = 100 * time.Millisecond
+
 // ListenStreams listens for byte streams that come by MPTCP, over any uplink, until ctx
 // ends: on a port that it chooses, as a later subflow joins at the same port of another
 // address. streams is called for each on a goroutine of its own.
@@ -31,6 +34,10 @@ func ListenStreams(ctx context.Context, id *Identity, streams func(*Stream), log
 			}
 			if err != nil {
 				log.Warn("accept stream", "error", err)
+				select { // such as when no descriptors are left: they come back, not at once
+				case <-ctx.Done():
+				case <-time.After(acceptAgain):
+				}
 				continue
 			}
 			go serveRaw(ctx, id, raw, streams, log)
