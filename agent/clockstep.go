@@ -26,18 +26,49 @@ func (d *detour) leaseFor(left time.Duration) {
 	}
 }
 
-// shift moves the times of all detours by what the clock was stepped. On error the
-// next change writes them down.
-func (s *detours) shift(step time.Duration) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// now is the wall clock, by which the times of all detours are right: when it was stepped
+// since the last look, they are moved along first, so that what is leased by the new time is
+// not moved as well. mu is held.
+func (s *detours) now() time.Time {
+	now := clock.Now()
+	step := s.steps.see(now, time.Since(started))
+	if step == 0 {
+		return now
+	}
 	for _, d := range s.byID {
 		d.Up = d.Up.Add(step)
 		if !d.Until.IsZero() {
 			d.Until = d.Until.Add(step)
 		}
 	}
-	return writeJSON(s.path, s.byID)
+	s.stepped += step
+	return now
+}
+
+// look is a detour as it is, and the time by which it is; false: there is none.
+func (s *detours) look(id string) (detour, time.Time, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	d, ok := s.byID[id]
+	if !ok {
+		return detour{}, now, false
+	}
+	return d.clone(), now, true
+}
+
+// shifted says by how much the clock was stepped since it was last asked, and writes down
+// what was moved along. On error the next change does.
+func (s *detours) shifted() (time.Duration, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.now()
+	step := s.stepped
+	if step == 0 {
+		return 0, nil
+	}
+	s.stepped = 0
+	return step, writeJSON(s.path, s.byID)
 }
 
 // leastStep is what a clock must jump by to have been stepped; a slower change is its

@@ -69,10 +69,14 @@ type detours struct {
 	stale  map[string]bool // guests of whom the kernel, or the disk, has not taken the last change
 	bridge string
 	lan    string
+
+	steps   clockSteps
+	stepped time.Duration // by which times were moved along, and nobody was told yet
 }
 
 func loadDetours(path string, n Network) (*detours, error) {
 	s := &detours{path: path, byID: map[string]*detour{}, stale: map[string]bool{}, bridge: n.Bridge, lan: n.LAN}
+	s.now() // steps are noticed from here on
 	var written writtenDetours
 	if err := readJSON(path, &written); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("detours: %w", err)
@@ -86,6 +90,7 @@ func loadDetours(path string, n Network) (*detours, error) {
 func (s *detours) change(guest string, edit func(map[string]*detour)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.now() // what edit leases is leased by it
 	edit(s.byID)
 	return s.settle(guest)
 }
@@ -272,6 +277,7 @@ func (s *detours) of(guest string) []*detour {
 func (s *detours) list(guest string) []detour {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.now()
 	var out []detour
 	for _, d := range s.byID {
 		if guest == "" || d.Guest == guest {
@@ -284,6 +290,7 @@ func (s *detours) list(guest string) []detour {
 func (s *detours) get(id string) (detour, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.now()
 	d, ok := s.byID[id]
 	if !ok {
 		return detour{}, false

@@ -23,13 +23,9 @@ const (
 
 // keepDetours ends each leased detour when its last user is gone or its time is up.
 func (a *Agent) keepDetours(ctx context.Context) {
-	var steps clockSteps
 	for sleep(ctx, leaseLook) {
-		if step := steps.see(clock.Now(), time.Since(started)); step != 0 {
-			a.log.Warn("the clock was stepped; leases keep their length", "by", step)
-			if err := a.detours.shift(step); err != nil {
-				a.log.Warn("write leases", "error", err)
-			}
+		if step, err := a.detours.shifted(); step != 0 {
+			a.log.Warn("the clock was stepped; leases keep their length", "by", step, "error", err)
 		}
 		if err := a.detours.catchUp(); err != nil {
 			a.log.Warn("what leads to guests", "error", err)
@@ -49,7 +45,10 @@ func (a *Agent) lookAfter(ctx context.Context, d detour) error {
 	if !d.Leased && len(d.Away)+len(d.Visiting)+len(d.Coming) > 0 {
 		return nil
 	}
-	now := clock.Now()
+	d, now, ok := a.detours.look(d.ID)
+	if !ok {
+		return nil
+	}
 	expired := !d.Until.IsZero() && now.After(d.Until)
 	if len(d.Visiting) == 0 { // its home
 		if comesBack(d, a.detours.list(d.Guest)) {

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"time"
 
-	"godwit/internal/clock"
 	"godwit/vm/guest"
 )
 
@@ -26,7 +25,7 @@ func (m *incoming) leave(ctx context.Context) error {
 	m.forgetVisit()
 	a.repointHomes(ctx, m)
 	if m.plan.KeepsAddress() {
-		return a.lease(m.plan.Guest, time.Time{})
+		return a.lease(m.plan.Guest, 0)
 	}
 	if !m.work.kept { // the guest has them no more
 		return m.endDetours(ctx)
@@ -48,7 +47,7 @@ func (m *incoming) leave(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	return a.lease(m.plan.Guest, clock.Now().Add(leaseTime))
+	return a.lease(m.plan.Guest, leaseTime)
 }
 
 // endDetours ends all that led to the guest's old addresses.
@@ -62,12 +61,12 @@ func (m *incoming) endDetours(ctx context.Context) error {
 // leaseTime is how long a tunnel lives on for connections that cannot follow.
 const leaseTime = 10 * time.Minute
 
-// lease keeps the detours of a guest that lives here until then; zero: for good.
-func (a *Agent) lease(name string, until time.Time) error {
+// lease keeps the detours of a guest that lives here for so long from now on; 0: for good.
+func (a *Agent) lease(name string, left time.Duration) error {
 	return a.detours.change(name, func(all map[string]*detour) {
 		for _, d := range all {
 			if d.Guest == name && len(d.Visiting) > 0 {
-				d.Leased, d.Until = true, until
+				d.leaseFor(left)
 			}
 		}
 	})
