@@ -265,8 +265,11 @@ func (l *lane) await(buf []byte) (out []byte, f *flight, last bool) {
 		if l.ackDue || now.Sub(l.ackSent) >= wire.KeepAlive-watchEvery {
 			buf = l.appendAck(buf, now)
 		}
-		buf = l.appendControls(buf)
-		f = s.next(l, now)
+		var all bool
+		buf, all = l.appendControls(buf)
+		if all { // what was said before a frame goes before it: the frame may hang on it
+			f = s.next(l, now)
+		}
 		if f != nil || len(buf) > 0 {
 			return buf, f, false
 		}
@@ -284,21 +287,22 @@ func (l *lane) appendAck(buf []byte, now time.Time) []byte {
 	return wire.AppendAck(buf, a)
 }
 
-// controlsAtOnce bounds what goes before the next frame, bytes.
+// controlsAtOnce bounds what is written at once, bytes.
 const controlsAtOnce = 64 << 10
 
-func (l *lane) appendControls(buf []byte) []byte {
+// appendControls appends those that this lane has to send, and says whether that is all.
+func (l *lane) appendControls(buf []byte) ([]byte, bool) {
 	for _, c := range l.s.outgoing {
-		if len(buf) > controlsAtOnce {
-			break
-		}
 		if slices.Contains(c.on, l) || len(c.on) > 0 && !c.everywhere {
 			continue
+		}
+		if len(buf) > controlsAtOnce {
+			return buf, false
 		}
 		c.on = append(c.on, l)
 		buf = wire.AppendControl(buf, c.number, c.topic, c.body)
 	}
-	return buf
+	return buf, true
 }
 
 // beneath is the connection below TLS.

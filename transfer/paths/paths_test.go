@@ -1,6 +1,7 @@
 package paths
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -82,6 +83,33 @@ func TestControlsInOrderBothWays(t *testing.T) {
 	defer w.mu.Unlock()
 	if strings.Join(w.told, " ") != strings.Join(want, " ") || strings.Join(w.back, " ") != strings.Join(want, " ") {
 		t.Errorf("there %v\nback %v", w.told, w.back)
+	}
+}
+
+// TestControlsGoBeforeLaterFrames: a frame may hang on what was said before it, however long
+// that was: pages that a list has discarded, of a guest with much of them scattered, must not
+// arrive before the list.
+func TestControlsGoBeforeLaterFrames(t *testing.T) {
+	l := newLink("a", time.Millisecond, 0)
+	l.set(func() { l.broken = true }) // all of it waits when the lane opens
+	w := newWorld(t, l)
+	defer w.close()
+	for i := range 3 {
+		if err := w.s.Control(t.Context(), wire.TopicDiscard, bytes.Repeat([]byte{byte(i)}, controlsAtOnce+1), true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.s.Send(t.Context(), 1, []byte("what was discarded"), true); err != nil {
+		t.Fatal(err)
+	}
+	l.set(func() { l.broken = false })
+	if err := w.s.Settled(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.before[1] != 3 {
+		t.Errorf("%d of 3 controls came before the frame", w.before[1])
 	}
 }
 

@@ -121,13 +121,15 @@ type world struct {
 	back []string // at the sender
 	ack  map[uint64]int
 	miss map[uint64]bool // frames to be told missed
-	all  []*link
+	// before is how many controls had come when a frame did.
+	before map[uint64]int
+	all    []*link
 }
 
 var identity = Identity{"m-1", wire.Key{1, 2, 3}}
 
 func newWorld(t fatal, links ...*link) *world {
-	w := &world{t: t, got: map[uint64][]byte{}, ack: map[uint64]int{}, miss: map[uint64]bool{}, all: links}
+	w := &world{t: t, got: map[uint64][]byte{}, ack: map[uint64]int{}, miss: map[uint64]bool{}, before: map[uint64]int{}, all: links}
 	w.r = NewReceiver(context.Background(), ReceiverConfig{
 		Identity: identity,
 		Frame: func(number uint64, payload []byte) ([]uint64, error) {
@@ -136,7 +138,7 @@ func newWorld(t fatal, links ...*link) *world {
 			if _, twice := w.got[number]; twice {
 				w.t.Errorf("frame %d twice", number)
 			}
-			w.got[number] = bytes.Clone(payload)
+			w.got[number], w.before[number] = bytes.Clone(payload), len(w.told)
 			if w.miss[number] {
 				return []uint64{number * 10}, nil
 			}
