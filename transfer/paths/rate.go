@@ -18,6 +18,7 @@ type estimate struct {
 	at        time.Time
 	inflight  int64 // bytes sent on it that are not acknowledged
 	low       int64 // least of inflight since at
+	hungry    bool  // since at it could have sent, and there was nothing
 }
 
 // rttKept is how long a shortest round trip counts.
@@ -51,8 +52,8 @@ const leastSample = 256 << 10
 
 // sent notes that size bytes leave.
 func (e *estimate) sent(f *flight, size int64, now time.Time) {
-	if e.inflight == 0 {
-		e.at, e.delivered, e.low = now, 0, 0
+	if e.inflight == 0 && (e.hungry || e.at.IsZero()) {
+		e.at, e.delivered, e.low, e.hungry = now, 0, 0, false
 	}
 	if d, ok := e.arrival(size); ok {
 		f.eta = now.Add(d)
@@ -66,7 +67,9 @@ func (e *estimate) acked(size int64, now time.Time) {
 	e.delivered += size
 	d := now.Sub(e.at)
 	e.low = min(e.low, e.inflight)
-	idle := e.low < e.full() // for a while there was too little to send: the lane may carry more
+	// For a while there was too little to send: the lane may carry more. Of one that was full
+	// before and always had something, only what it sends with has: it gets no processor.
+	idle := e.low < e.full() && (e.hungry || e.rate == 0)
 	if d <= 0 || d < rateWindow && (!idle || e.rate > 0 || e.proved > 0 || e.delivered < leastSample) {
 		return
 	}
@@ -79,7 +82,7 @@ func (e *estimate) acked(size int64, now time.Time) {
 	case !idle || sample > e.rate:
 		e.rate += (sample - e.rate) * 0.4
 	}
-	e.at, e.delivered, e.low = now, 0, e.inflight
+	e.at, e.delivered, e.low, e.hungry = now, 0, e.inflight, false
 }
 
 // full is how much must be under way all the time for what arrives to tell what the lane

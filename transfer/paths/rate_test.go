@@ -6,8 +6,8 @@ import (
 )
 
 // carry lets frames go over a lane that carries rate bytes per second, one every so often,
-// each acknowledged when it has arrived.
-func (e *estimate) carry(from time.Time, last, every time.Duration, size int64, rate float64) time.Time {
+// each acknowledged when it has arrived. In between there is nothing to send, if it is hungry.
+func (e *estimate) carry(from time.Time, last, every time.Duration, size int64, rate float64, hungry bool) time.Time {
 	var way []time.Time // when frames that were sent are there
 	free := from        // when the lane has sent what it was given
 	now := from
@@ -19,6 +19,7 @@ func (e *estimate) carry(from time.Time, last, every time.Duration, size int64, 
 		if e.inflight >= 4*notSent {
 			continue // its socket is full
 		}
+		e.hungry = e.hungry || hungry
 		e.sent(&flight{}, size, now)
 		if free.Before(now) {
 			free = now
@@ -49,22 +50,30 @@ func TestLittleToSendTellsNothing(t *testing.T) {
 		want     float64
 	}{
 		"before it was full, with a rate by configuration": {link, func(e *estimate) {
-			e.carry(begun, 3*time.Second, littleEvery, little, link)
+			e.carry(begun, 3*time.Second, littleEvery, little, link, true)
 		}, link},
 		"after it was full": {0, func(e *estimate) {
-			end := e.carry(begun, 2*time.Second, wholeEvery, whole, link)
-			e.carry(end, 10*time.Second, littleEvery, little, link)
+			end := e.carry(begun, 2*time.Second, wholeEvery, whole, link, false)
+			e.carry(end, 10*time.Second, littleEvery, little, link, true)
 		}, link},
 		"full after it was not, and less than expected": {3 * link, func(e *estimate) {
-			end := e.carry(begun, time.Second, littleEvery, little, link)
-			e.carry(end, 2*time.Second, wholeEvery, whole, link)
+			end := e.carry(begun, time.Second, littleEvery, little, link, true)
+			e.carry(end, 2*time.Second, wholeEvery, whole, link, false)
 		}, link},
 		"a link that gets slower": {0, func(e *estimate) {
-			end := e.carry(begun, 2*time.Second, wholeEvery, whole, link)
-			e.carry(end, 10*time.Second, wholeEvery, whole, link/4)
+			end := e.carry(begun, 2*time.Second, wholeEvery, whole, link, false)
+			e.carry(end, 10*time.Second, wholeEvery, whole, link/4, false)
 		}, link / 4},
+		"it gets no processor, after it was full": {0, func(e *estimate) {
+			end := e.carry(begun, 2*time.Second, wholeEvery, whole, link, false)
+			e.carry(end, 10*time.Second, 30*time.Millisecond, whole, link, false)
+		}, whole / 0.03},
+		"little to send, in large pieces": {0, func(e *estimate) {
+			end := e.carry(begun, 2*time.Second, wholeEvery, whole, link, false)
+			e.carry(end, 10*time.Second, 30*time.Millisecond, whole, link, true)
+		}, link},
 		"never full, and nothing is expected": {0, func(e *estimate) {
-			e.carry(begun, 3*time.Second, littleEvery, little, link)
+			e.carry(begun, 3*time.Second, littleEvery, little, link, true)
 		}, little / littleEvery.Seconds()},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -76,7 +85,7 @@ func TestLittleToSendTellsNothing(t *testing.T) {
 		})
 	}
 	e := &estimate{rtt: rtt}
-	e.carry(begun, 3*time.Second, littleEvery, little, link)
+	e.carry(begun, 3*time.Second, littleEvery, little, link, true)
 	if e.rate > 0 {
 		t.Errorf("a lane that never was full has a rate of %.2f MB/s", e.rate/1e6)
 	}

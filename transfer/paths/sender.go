@@ -213,6 +213,7 @@ func (s *Sender) pick(l *lane, now time.Time) *flight {
 		s.changed.Broadcast() // room
 		return s.put(l, f, now)
 	}
+	l.hungry = true
 	if s.hurry {
 		return s.repeat(l, now)
 	}

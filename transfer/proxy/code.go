@@ -10,15 +10,13 @@ import (
 	"godwit/transfer/wire"
 )
 
-// leastCores is what this thread is taken to get at least.
-const leastCores = 0.2
-
 // code makes frames of what waits, until everything was sent.
 func (s *Source) code() error {
 	coder := encode.NewCoder(s.store, &s.offered)
 	var meter encode.Meter
 	last, told, handed := uint64(0), uint64(0), s.config.Refill
-	cores := 0.5 // of a processor that this thread gets while it codes
+	var gets share // of a processor
+	coded := time.Now()
 	for {
 		if err := s.sender.AwaitRoom(s.ctx); err != nil {
 			return err
@@ -51,14 +49,15 @@ func (s *Source) code() error {
 		if handed {
 			sendAll(f)
 		}
-		level := meter.Next(float64(s.sender.Stats().Goodput), cores)
+		level := meter.Next(float64(s.sender.Stats().Goodput), gets.cores())
 		begun, used := time.Now(), processorTime()
 		body, counts := coder.Encode(make([]byte, 0, 64<<10), f, level)
 		used = processorTime() - used
 		meter.Add(level, counts, used)
-		if wall := time.Since(begun); len(f.Pages) > 0 && wall > 0 {
-			cores += (min(used.Seconds()/wall.Seconds(), 1) - cores) / 64
-			cores = max(cores, leastCores)
+		if len(f.Pages) > 0 {
+			now := time.Now()
+			gets.add(used, now.Sub(begun), now.Sub(coded))
+			coded = now
 		}
 		s.store.Sent(f)
 		s.count(f, counts, level)
