@@ -12,8 +12,12 @@ import (
 // paths carry, and hybrid for one that does not, which pre-copy would follow for ever. Where
 // pre-copy was asked for, how much the guest writes foretells whether it will be throttled.
 
-// dirtyFor is for how long a guest's writing is measured, beside the rest of the check.
-const dirtyFor = time.Second
+// A guest's writing is measured beside the rest of the check: by a short look, and where that
+// does not tell enough, by one that is long enough to see what is written again and again.
+const (
+	dirtyFor   = time.Second
+	dirtyFirst = 200 * time.Millisecond
+)
 
 // measureWriting begins to measure how much memory the guest rewrites, where that
 // decides something; settleMode takes the answer.
@@ -23,17 +27,36 @@ func (m *outgoing) measureWriting() {
 	}
 	answer := make(chan int64, 1)
 	m.work.writes = answer
-	machine := m.guest.Machine
+	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
+	carried, machine, quick := m.carried(n)/8, m.guest.Machine, m.plan.Mode == "auto"
 	go func() {
 		ctx, cancel := limitDirtyRate.on(m.a.ctx)
 		defer cancel()
-		rate, err := machine.DirtyRate(ctx, dirtyFor)
+		rate, err := writing(ctx, machine, quick, carried)
 		if err != nil {
 			m.a.log.Info("how much the guest writes is not known", "migration", m.plan.ID, "error", says(ctx, err))
 			rate = 0
 		}
 		answer <- rate
 	}()
+}
+
+// dirtyRater is what writing needs of a vm.Machine.
+type dirtyRater interface {
+	DirtyRate(ctx context.Context, over time.Duration) (int64, error)
+}
+
+// writing is how much memory the guest rewrites, bytes per second; quick: no more than has to
+// be known to say whether paths that carry so many (0: unknown) are enough.
+func writing(ctx context.Context, machine dirtyRater, quick bool, carried int64) (int64, error) {
+	if quick {
+		begun := time.Now()
+		rate, err := machine.DirtyRate(ctx, dirtyFirst)
+		if err != nil || policy.Calm(rate, carried) || time.Since(begun) >= dirtyFor { // it can only measure by the second
+			return rate, err
+		}
+	}
+	return machine.DirtyRate(ctx, dirtyFor)
 }
 
 // settleMode chooses between pre-copy and hybrid, by the rate of the paths that the

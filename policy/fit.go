@@ -30,6 +30,16 @@ func Converges(dirty, carried int64) bool {
 	return dirty == 0 || carried == 0 || float64(dirty) < converging*float64(carried)
 }
 
+// calm is the share of what the paths carry below which a first, short look is believed.
+const calm = 0.25
+
+// Calm says whether a guest that wrote dirty bytes per second in a fraction of a second surely
+// Converges in what a longer look would tell: the longer, the more of what is written is
+// written again, and counts once.
+func Calm(dirty, carried int64) bool {
+	return dirty == 0 || carried == 0 || float64(dirty) < calm*float64(carried)
+}
+
 // Look is one look at a migration's memory.
 type Look struct {
 	At        time.Duration // since the copy began

@@ -96,16 +96,21 @@ func TestBest(t *testing.T) {
 func TestConverges(t *testing.T) {
 	for _, c := range []struct {
 		dirty, carried int64
-		want           bool
+		want, calm     bool
 	}{
-		{0, 10e6, true}, // an idle guest, or one whose writing is not known
-		{50e6, 0, true}, // paths of unknown rate
-		{7e6, 10e6, true},
-		{9e6, 10e6, false},
-		{50e6, 10e6, false},
+		{0, 10e6, true, true}, // an idle guest, or one whose writing is not known
+		{50e6, 0, true, true}, // paths of unknown rate
+		{2e6, 10e6, true, true},
+		{3e6, 10e6, true, false},
+		{7e6, 10e6, true, false},
+		{9e6, 10e6, false, false},
+		{50e6, 10e6, false, false},
 	} {
 		if got := Converges(c.dirty, c.carried); got != c.want {
 			t.Errorf("%d bytes/s written, %d carried: %v", c.dirty, c.carried, got)
+		}
+		if got := Calm(c.dirty, c.carried); got != c.calm {
+			t.Errorf("%d bytes/s written in a short time, %d carried: calm: %v", c.dirty, c.carried, got)
 		}
 	}
 }

@@ -76,8 +76,9 @@ type Machine interface {
 	// or not any more. It returns how many there are.
 	Courtesy(on bool) (int, error)
 	// DirtyRate measures how much memory the guest rewrites, in bytes per second: what
-	// differs after over (at least a second, whole seconds), by a sample of its pages. A
-	// page that is written a hundred times counts once. It takes that long.
+	// differs after over, by a sample of its pages. A page that is written a hundred times
+	// counts once. It takes that long; a hypervisor that measures by the second takes a second,
+	// or as many whole ones as over has.
 	DirtyRate(ctx context.Context, over time.Duration) (int64, error)
 	// Progress returns how far the migration is, at either end.
 	Progress(ctx context.Context) (Progress, error)

@@ -15,7 +15,8 @@ const (
 	mib                  = 1 << 20
 )
 
-// DirtyRate asks QEMU's page sampling (calc-dirty-rate, since 5.2: QAPI migration.json).
+// DirtyRate asks QEMU's page sampling (calc-dirty-rate, since 5.2, in milliseconds since 8.2:
+// QAPI migration.json).
 func (p *Process) DirtyRate(ctx context.Context, over time.Duration) (int64, error) {
 	var memory struct {
 		Base int64 `json:"base-memory"`
@@ -23,12 +24,13 @@ func (p *Process) DirtyRate(ctx context.Context, over time.Duration) (int64, err
 	if err := p.qmp.Do(ctx, "query-memory-size-summary", nil, &memory); err != nil {
 		return 0, err
 	}
-	seconds := max(1, int64(over/time.Second))
+	over, span := p.span(over)
 	perGB := min(max(samples*gib/max(1, memory.Base), fewestPerGB), mostPer)
-	if err := p.qmp.Do(ctx, "calc-dirty-rate", map[string]any{"calc-time": seconds, "sample-pages": perGB}, nil); err != nil {
+	span["sample-pages"] = perGB
+	if err := p.qmp.Do(ctx, "calc-dirty-rate", span, nil); err != nil {
 		return 0, err
 	}
-	wait := time.NewTimer(time.Duration(seconds) * time.Second)
+	wait := time.NewTimer(over)
 	defer wait.Stop()
 	for {
 		select {
@@ -49,3 +51,16 @@ func (p *Process) DirtyRate(ctx context.Context, over time.Duration) (int64, err
 		wait.Reset(20 * time.Millisecond)
 	}
 }
+
+// span is the time that QEMU can measure over, at least what is wished, and how it is told.
+func (p *Process) span(over time.Duration) (time.Duration, map[string]any) {
+	if over >= time.Second || !p.qmp.Version().AtLeast(8, 2) {
+		seconds := max(1, int64(over/time.Second))
+		return time.Duration(seconds) * time.Second, map[string]any{"calc-time": seconds}
+	}
+	over = max(over, leastSpan).Truncate(time.Millisecond)
+	return over, map[string]any{"calc-time": over.Milliseconds(), "calc-time-unit": "millisecond"}
+}
+
+// leastSpan is the shortest that QEMU takes.
+const leastSpan = 50 * time.Millisecond

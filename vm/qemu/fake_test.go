@@ -28,6 +28,7 @@ type fake struct {
 	deaf   bool     // answers nothing but out-of-band commands
 	ram    string   // fields of query-migrate's ram
 	busy   bool     // has not cleaned up
+	dirty  string   // answer to query-dirty-rate
 }
 
 func newFake(t *testing.T, version string) (*fake, *Process) {
@@ -85,6 +86,10 @@ func (f *fake) answer(command, args string, oob bool) (string, bool) {
 			return `[{"type": "migration"}]`, true
 		}
 		return "[]", true
+	case "query-memory-size-summary":
+		return `{"base-memory": 268435456}`, true
+	case "query-dirty-rate":
+		return f.dirty, true
 	case "query-migrate-capabilities":
 		return "[]", true
 	case "migrate":

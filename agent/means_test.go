@@ -1,0 +1,61 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+)
+
+// writer is a guest that writes short bytes per second as seen in a short look, long in a long
+// one. One that is slow is measured by the second.
+type writer struct {
+	short, long int64
+	err         error
+	slow        bool
+	looks       []time.Duration
+}
+
+func (w *writer) DirtyRate(_ context.Context, over time.Duration) (int64, error) {
+	w.looks = append(w.looks, over)
+	if w.slow {
+		time.Sleep(dirtyFor)
+	}
+	if over < dirtyFor {
+		return w.short, w.err
+	}
+	return w.long, w.err
+}
+
+// TestWriting: a guest that writes little is not measured for a second, as nothing hangs on
+// how little; of one that may write too much what it writes again counts once, which takes one.
+func TestWriting(t *testing.T) {
+	const carried = 10e6
+	broken := errors.New("no")
+	for name, c := range map[string]struct {
+		writer  writer
+		quick   bool
+		carried int64
+		want    int64
+		looks   []time.Duration
+	}{
+		"idle":                             {writer{short: 0, long: 0}, true, carried, 0, []time.Duration{dirtyFirst}},
+		"little":                           {writer{short: 2e6, long: 1e6}, true, carried, 2e6, []time.Duration{dirtyFirst}},
+		"the same again and again":         {writer{short: 30e6, long: 6e6}, true, carried, 6e6, []time.Duration{dirtyFirst, dirtyFor}},
+		"more than is carried":             {writer{short: 30e6, long: 28e6}, true, carried, 28e6, []time.Duration{dirtyFirst, dirtyFor}},
+		"what is carried is not known":     {writer{short: 30e6, long: 28e6}, true, 0, 30e6, []time.Duration{dirtyFirst}},
+		"how much it is has to be known":   {writer{short: 1e6, long: 1e5}, false, carried, 1e5, []time.Duration{dirtyFor}},
+		"measured by the second":           {writer{short: 9e6, long: 8e6, slow: true}, true, carried, 9e6, []time.Duration{dirtyFirst}},
+		"the hypervisor does not tell":     {writer{err: broken}, true, carried, 0, []time.Duration{dirtyFirst}},
+		"it does not tell, for the second": {writer{err: broken}, false, carried, 0, []time.Duration{dirtyFor}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := writing(t.Context(), &c.writer, c.quick, c.carried)
+			if got != c.want || !errors.Is(err, c.writer.err) || !slices.Equal(c.writer.looks, c.looks) {
+				t.Errorf("%d bytes/s, %v, after looks of %v; want %d after %v", got, err, c.writer.looks, c.want, c.looks)
+			}
+		})
+	}
+}
