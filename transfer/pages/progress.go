@@ -41,15 +41,15 @@ func (s *Store) Drained() bool {
 	return s.counts.Waiting == 0 && len(s.frames) == 0
 }
 
-// Missing calls yield for each run of pages that the destination may not have: they wait
-// or are unacknowledged, by rising number.
+// Missing calls yield for each run of pages that wait, by rising number: the destination does
+// not have their newest version when all that is in flight has come.
 func (s *Store) Missing(yield func(first, count uint64) bool) {
 	type run struct{ first, count uint64 }
 	var runs []run
 	s.mu.Lock()
 	for n := range s.pages {
 		p := &s.pages[n]
-		if !p.is(waiting) && p.flight == 0 {
+		if !p.is(waiting) {
 			continue
 		}
 		if last := len(runs) - 1; last >= 0 && runs[last].first+runs[last].count == uint64(n) {

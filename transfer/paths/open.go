@@ -88,5 +88,8 @@ func (s *Sender) greet(l *lane, r *bufio.Reader) error {
 	if version < wire.Oldest || version > wire.Version {
 		return fmt.Errorf("welcome to version %d, which was not offered", version)
 	}
+	s.mu.Lock()
+	s.speaks = version
+	s.mu.Unlock()
 	return l.conn.SetDeadline(time.Time{})
 }

@@ -43,6 +43,7 @@ type Sender struct {
 	behind  int64 // bytes that will follow the queue
 	short   bool  // queues are kept short
 	nudged  bool  // AwaitRoom is to return
+	speaks  uint8 // version of the last lane
 }
 
 // frame is one that is not acknowledged. Its bytes do not change.
@@ -98,6 +99,13 @@ func (s *Sender) Nudge() {
 	defer s.mu.Unlock()
 	s.nudged = true
 	s.changed.Broadcast()
+}
+
+// Version is what both ends speak, by the last lane; 0 before the first.
+func (s *Sender) Version() uint8 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.speaks
 }
 
 // KeepShort keeps queues short from now on: a lane gets what fits on its way, and what waits

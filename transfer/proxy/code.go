@@ -22,7 +22,7 @@ func (s *Source) code() error {
 			return err
 		}
 		if !handed && s.early.Load() && s.tailSent() {
-			if err := s.handOver(); err != nil {
+			if err := s.handOver(last); err != nil {
 				return err
 			}
 			handed = s.early.Load()
@@ -104,11 +104,15 @@ func (s *Source) tailSent() bool {
 	return s.tail > 0
 }
 
-// handOver lets the destination run, with a list of the pages that are not there. What is
-// on its way arrives before, so that nothing arrives that was discarded.
-func (s *Source) handOver() error {
-	if err := s.sender.Settled(s.ctx); err != nil {
-		return err
+// handOver lets the destination run, with a list of the pages that are not there. The
+// destination waits for what is on its way, up to frame last; one that cannot is told when that
+// was acknowledged, which takes a round trip more.
+func (s *Source) handOver(last uint64) error {
+	if s.sender.Version() < wire.WithLast {
+		if err := s.sender.Settled(s.ctx); err != nil {
+			return err
+		}
+		last = 0
 	}
 	var runs []wire.Run
 	s.store.Missing(func(first, count uint64) bool {
@@ -127,7 +131,7 @@ func (s *Source) handOver() error {
 		runs = runs[n:]
 	}
 	s.mu.Lock()
-	start := wire.Start{Tail: uint32(s.tailPlain), Devices: uint32(s.devices)} //nolint:gosec // at most MaxTail
+	start := wire.Start{Tail: uint32(s.tailPlain), Devices: uint32(s.devices), Last: last} //nolint:gosec // at most MaxTail
 	s.mu.Unlock()
 	s.store.PostCopy()
 	s.sender.KeepShort()

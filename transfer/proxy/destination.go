@@ -69,7 +69,9 @@ type Destination struct {
 	opaque   bool
 	written  bool           // the whole stream was
 	runs     []wire.Run     // not there when the guest runs
-	absent   *inlet.Missing // those that still are not; nil before Run
+	start    *wire.Start    // Run was said; the guest may run when frames up to its last are here
+	early    []uint64       // pages of later frames that came before that
+	absent   *inlet.Missing // those that still are not; nil before the guest may run
 	stalls   Stalls
 }
 
@@ -240,6 +242,12 @@ func (d *Destination) frame(number uint64, body []byte) ([]uint64, error) {
 	if err != nil {
 		return nil, err
 	}
+	if d.start != nil && d.absent == nil && number > d.start.Last {
+		for _, p := range result.Pages { // QEMU would discard them
+			d.early = append(d.early, p.Page)
+		}
+		return result.Missed, nil
+	}
 	for _, p := range result.Pages {
 		delete(d.missing, p.Page)
 		d.stalls.arrived(p.Page)
@@ -265,6 +273,9 @@ func (d *Destination) frame(number uint64, body []byte) ([]uint64, error) {
 	}
 	if d.end != nil {
 		return result.Missed, d.complete()
+	}
+	if d.start != nil {
+		return result.Missed, d.mayRun()
 	}
 	return result.Missed, d.toQEMU(d.writer.Flush())
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"godwit/transfer/inlet"
+	"godwit/transfer/pages"
 	"godwit/transfer/qstream"
 	"godwit/transfer/wire"
 )
@@ -58,22 +59,49 @@ func (d *Destination) discard(body []byte) error {
 	return nil
 }
 
-// handOver gives QEMU its devices, and its connection to the inlet: from now on the guest
-// may run.
+// handOver lets the guest run, as soon as all that it does not miss is here.
 func (d *Destination) handOver(body []byte) error {
 	start, err := wire.ParseRun(body)
 	if err != nil {
 		return err
 	}
-	if len(d.runs) == 0 || d.absent != nil || len(d.missing) > 0 {
+	if len(d.runs) == 0 || d.start != nil || d.absent != nil || start.Last == 0 && len(d.missing) > 0 {
 		return errors.New("a guest to run, out of place")
 	}
-	tail, err := d.unpackTail(start.Tail)
+	d.start = &start
+	return d.mayRun()
+}
+
+// notThere are the pages that the guest misses: those that the Source has said, and those
+// that could not be decoded, which it sends again.
+func (d *Destination) notThere() (*inlet.Missing, error) {
+	absent := inlet.NewMissing(d.blocks.Pages())
+	if err := absent.Add(d.runs); err != nil {
+		return nil, err
+	}
+	for page := range d.missing {
+		if !absent.Has(page) {
+			if err := absent.Add([]wire.Run{{First: page, Count: 1}}); err != nil {
+				return nil, err
+			}
+		}
+	}
+	clear(d.missing)
+	return absent, nil
+}
+
+// mayRun gives QEMU its devices, and its connection to the inlet, when the frames before Run
+// are here: from now on the guest may run.
+func (d *Destination) mayRun() error {
+	if d.absent != nil || d.frames < d.start.Last {
+		return nil
+	}
+	tail, err := d.unpackTail(d.start.Tail)
 	if err != nil {
 		return err
 	}
-	absent := inlet.NewMissing(d.blocks.Pages())
-	if err := absent.Add(d.runs); err != nil {
+	absent, err := d.notThere()
+	if err != nil {
 		return err
 	}
 	if err := d.writer.EndPart(); err != nil {
@@ -86,14 +114,35 @@ func (d *Destination) handOver(body []byte) error {
 	if !ok {
 		return fmt.Errorf("QEMU's connection is a %T", d.qemu)
 	}
-	if err := d.inlet.Begin(conn, d.prologue, d.runs, tail[:start.Devices]); err != nil {
+	if err := d.inlet.Begin(conn, d.prologue, absent.Runs(), tail[:d.start.Devices]); err != nil {
 		return fmt.Errorf("inlet: %w", err)
 	}
 	conn.Close()
 	d.qemu, d.writer, d.absent = nil, nil, absent
 	close(d.handed)
+	if err := d.sendEarly(); err != nil {
+		return err
+	}
 	go d.follow()
 	return nil
+}
+
+// sendEarly hands QEMU the pages that came before it had discarded them.
+func (d *Destination) sendEarly() error {
+	page := make([]byte, pages.Size)
+	for _, number := range d.early {
+		if !d.absent.Remove(number) { // QEMU takes each once
+			continue
+		}
+		if _, err := d.mirror.Read(number, page); err != nil {
+			return err
+		}
+		if err := d.sendLate(number, page); err != nil {
+			return d.toQEMU(err)
+		}
+	}
+	d.early = nil
+	return d.toQEMU(d.inlet.Flush())
 }
 
 // sendLate hands QEMU a page that the guest misses, which may run; nil is one of zeros.

@@ -147,17 +147,27 @@ func ParseWanted(body []byte) (runs []Run, last bool, err error) {
 type Start struct {
 	Tail    uint32 // bytes, plain
 	Devices uint32 // bytes of it from its beginning
+	Last    uint64 // frame that has to be there before, with all before it; 0: they are, or an older Version does not tell
 }
 
-// AppendRun appends the body of a control.
+// AppendRun appends the body of a control; as before WithLast, where no frame is told.
 func AppendRun(b []byte, s Start) []byte {
-	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(b, s.Tail), s.Devices)
+	b = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(b, s.Tail), s.Devices)
+	if s.Last == 0 {
+		return b
+	}
+	return binary.BigEndian.AppendUint64(b, s.Last)
 }
 
 // ParseRun reads what AppendRun wrote; the tail is at most MaxTail, and the devices part of it.
 func ParseRun(body []byte) (Start, error) {
 	r := reader{b: body}
-	s := Start{r.u32(), r.u32()}
+	s := Start{Tail: r.u32(), Devices: r.u32()}
+	if len(r.b) > 0 {
+		if s.Last = r.u64(); s.Last == 0 {
+			return Start{}, malformed("run after frame 0")
+		}
+	}
 	if s.Tail > MaxTail || s.Devices > s.Tail {
 		return Start{}, malformed("run with %d bytes of %d", s.Devices, s.Tail)
 	}

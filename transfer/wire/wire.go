@@ -26,8 +26,9 @@
 // # Versions
 //
 // The opener names the versions that it speaks, the other answers with the highest that
-// both do, or says Bye. These are versions 1 and 2: in 1 there is no Offer. The key is made
-// for one migration; a Hello with another is refused.
+// both do, or says Bye. These are versions 1 to 3: in 1 there is no Offer; before 3 Run has no
+// last frame, and comes when all frames before it are acknowledged. The key is made for one
+// migration; a Hello with another is refused.
 //
 // # Numbers
 //
@@ -35,7 +36,8 @@
 // Controls go both ways, each way numbered from 1 without gaps. What was sent on a lane
 // that ended before it was acknowledged is sent again on another, same number and bytes.
 // So each may arrive more than once, late and out of order; a receiver takes each once:
-// frames as they come, controls in the order of their numbers.
+// frames as they come, controls in the order of their numbers. On each lane a control that goes
+// on every lane is ahead of the frames that were numbered after it was said.
 //
 // # Acknowledgements
 //
@@ -65,7 +67,9 @@
 //	Discard   12  to dest.      be16 n, n × (be64 first, be64 count): pages that are not there
 //	                            yet (post-copy), by rising number, in parts
 //	Run       13  to dest.      be32 bytes of the tail, plain, be32 bytes of it that are the
-//	                            devices': all of Discard was said, the guest may run
+//	                            devices', be64 last frame: all of Discard was said; when
+//	                            frames 1 … last are here the guest may run. Pages of these
+//	                            that were missed are not there, as if discarded
 //	Wanted    14  to source     u8 1: the last part, be16 n, n × (be64 first, be64 count):
 //	                            pages that QEMU still waits for, by rising number, in parts
 //	                            (post-copy that goes on with another source proxy)
@@ -93,12 +97,15 @@ import (
 
 // Version is the highest that this package speaks, Oldest the lowest.
 const (
-	Version = 2
+	Version = 3
 	Oldest  = 1
 )
 
 // WithOffer is the first version in which a destination may send Offer.
 const WithOffer = 2
+
+// WithLast is the first version in which Run tells the last frame before it.
+const WithLast = 3
 
 // KeepAlive is how long a lane is silent at most.
 const KeepAlive = 250 * time.Millisecond

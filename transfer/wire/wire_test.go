@@ -116,7 +116,7 @@ func TestBadMessagesAreRefused(t *testing.T) {
 }
 
 func TestHelloAnswer(t *testing.T) {
-	h := Hello{Lowest: 1, Highest: 4, Migration: "m-1", Key: Key{1}}
+	h := Hello{Lowest: 1, Highest: Version + 1, Migration: "m-1", Key: Key{1}}
 	if v, err := h.Answer("m-1", Key{1}); v != Version || err != nil {
 		t.Errorf("%d %v", v, err)
 	}
@@ -130,8 +130,12 @@ func TestHelloAnswer(t *testing.T) {
 	if v, err := h.Answer("m-1", Key{1}); v != 1 || err != nil {
 		t.Errorf("one that speaks version 1 only: %d %v", v, err)
 	}
-	h.Lowest, h.Highest = 3, 4
-	if _, err := h.Answer("m-1", Key{1}); err == nil || !strings.Contains(err.Error(), "versions 3 to 4") {
+	h.Highest = 2
+	if v, err := h.Answer("m-1", Key{1}); v != 2 || err != nil {
+		t.Errorf("one that does not speak version 3: %d %v", v, err)
+	}
+	h.Lowest, h.Highest = Version+1, Version+2
+	if _, err := h.Answer("m-1", Key{1}); err == nil || !strings.Contains(err.Error(), "versions 4 to 5") {
 		t.Errorf("a version too new: %v", err)
 	}
 }
