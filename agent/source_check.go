@@ -94,6 +94,7 @@ func (m *outgoing) checkGuest(ctx context.Context, refuse func(migration.Code, s
 		m.rec.note("the guest has the QEMU guest agent only: its own pause is not measured, connections that miss the announcement of the next address are not told again, and datagrams to its old address do not keep the tunnel; godwit-guest in it can do these (docs/guest.md)")
 	}
 	m.work.capabilities = info.Capabilities
+	m.noteUnread(info.Unread)
 	m.settleNetwork(ctx)
 	if (m.plan.Network == "mptcp" || m.plan.Chosen) && !info.MPTCP {
 		m.plan.Chosen = false

@@ -32,6 +32,9 @@ func info(methods []string) (guest.Info, error) {
 	if limits, err := mptcp.ReadLimits(); err == nil {
 		i.Subflows, i.AddrAccepted = limits.Subflows, limits.AddAddrAccepted
 	}
+	if m, err := mptcp.ReadMemory(); err == nil && m.Limit > 0 {
+		i.Unread = &guest.Unread{Used: m.Used, Limit: m.Limit, Grown: m.Grown, Connections: m.Connections}
+	}
 	i.NICs, err = nics()
 	return i, err
 }

@@ -59,6 +59,7 @@ type socket struct {
 	figures       Figures  // where it is TCP
 	info          [16]byte // the beginning of INET_DIAG_INFO
 	infoLen       int
+	receive       int64 // bytes that its receive buffer may hold, where that was asked for
 }
 
 type subflowInfo struct {
@@ -107,6 +108,10 @@ func decodeSocket(b []byte) (socket, error) {
 		case diagInfo:
 			s.figures = tcpFigures(value)
 			s.infoLen = copy(s.info[:], value)
+		case diagMemory:
+			if len(value) >= 8 {
+				s.receive = int64(binary.NativeEndian.Uint32(value[4:])) // SK_MEMINFO_RCVBUF
+			}
 		case diagUlpInfo:
 			return decodeULP(value, &s)
 		}

@@ -376,3 +376,32 @@ func TestLeavingCountsWhatCloses(t *testing.T) {
 		})
 	}
 }
+
+// TestMemoryOfUnreadData: a connection whose reader does not read has a buffer that grew, and
+// what waits in it is TCP's memory. One on which little came has not.
+func TestMemoryOfUnreadData(t *testing.T) {
+	loopback(t, "10.9.7.1/32")
+	connect(t, "10.9.7.1", true)
+	before, err := ReadMemory()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if before.Connections != 0 || before.Grown != 0 {
+		t.Errorf("a connection with a byte each way: %+v", before)
+	}
+	client, server := connect(t, "10.9.7.1", true)
+	go func() { _, _ = io.Copy(client, zeroes{}) }() // until it is closed
+	// A buffer grows with what is read of it.
+	if _, err := io.CopyN(io.Discard, server, 64<<20); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "a buffer that has grown, and memory in use", func() bool {
+		m, err := ReadMemory()
+		return err == nil && m.Connections == 1 && m.Grown > 131072 && m.Used > before.Used+32<<10
+	})
+}
+
+// zeroes can be read for ever.
+type zeroes struct{}
+
+func (zeroes) Read(b []byte) (int, error) { return len(b), nil }

@@ -47,6 +47,7 @@ const (
 	sockDiagByFamily = 20
 
 	diagInfo        = 2
+	diagMemory      = 7 // INET_DIAG_SKMEMINFO
 	diagUlpInfo     = 19
 	diagReqProtocol = 3
 	diagReqBytecode = 1

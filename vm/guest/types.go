@@ -45,6 +45,17 @@ type Info struct {
 	Subflows     uint32   `json:"mptcp_subflows"`
 	AddrAccepted uint32   `json:"mptcp_add_addr_accepted"`
 	Capabilities []string `json:"capabilities"` // the methods it has
+	// Unread is what data may take that came and waits for a reader; nil where it is not known.
+	Unread *Unread `json:"unread,omitempty"`
+}
+
+// Unread bounds what data takes that came by TCP and that nobody has read yet, in bytes.
+type Unread struct {
+	Used  int64 `json:"used"`  // now, by all of TCP
+	Limit int64 `json:"limit"` // beyond it the guest's kernel drops what comes (net.ipv4.tcp_mem)
+	// Grown is what may wait in the receive buffers that grew, of so many MPTCP connections.
+	Grown       int64 `json:"grown"`
+	Connections int   `json:"connections"`
 }
 
 // Configure gives a NIC its addresses.
