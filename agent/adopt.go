@@ -217,7 +217,20 @@ func startWaiting(ctx context.Context, g *Guest) (*qemu.Process, error) {
 		}
 		held.Close()
 	}
+	if err := allCards(ctx, machine, d); err != nil {
+		return nil, errors.Join(fmt.Errorf("its start command: %w", err), machine.Quit(ctx))
+	}
 	return machine, nil
+}
+
+// allCards makes sure that the guest finds each of its NICs where it comes to: QEMU would say
+// so only when it has all of the memory, and the guest stands still.
+func allCards(ctx context.Context, machine *qemu.Process, d Description) error {
+	missing, err := lackingCard(ctx, machine, d)
+	if err == nil && missing != "" {
+		err = fmt.Errorf("QEMU has no NIC %s there; add it to the command, on a tap of its own", missing)
+	}
+	return err
 }
 
 // commandSockets are those of a guest that is started by its own command in dir;
@@ -257,16 +270,25 @@ func attachMachine(ctx context.Context, h Held) (*qemu.Process, error) {
 // sameCards makes sure that it is no other guest that now listens on the socket of
 // an adopted one.
 func sameCards(ctx context.Context, machine *qemu.Process, d Description) error {
+	missing, err := lackingCard(ctx, machine, d)
+	if err == nil && missing != "" {
+		err = fmt.Errorf("%w: the QEMU on %s has no NIC %s", qemu.ErrGone, d.QMP, missing)
+	}
+	return err
+}
+
+// lackingCard is the MAC of a NIC of the description that QEMU has not got; "" if it has all.
+func lackingCard(ctx context.Context, machine *qemu.Process, d Description) (string, error) {
 	cards, err := machine.Cards(ctx)
 	if err != nil {
-		return err
+		return "", err
 	}
 	for _, n := range d.NICs {
 		if !slices.ContainsFunc(cards, func(c qemu.Card) bool { return strings.EqualFold(c.MAC, n.MAC) }) {
-			return fmt.Errorf("%w: the QEMU on %s has no NIC %s", qemu.ErrGone, d.QMP, n.MAC)
+			return n.MAC, nil
 		}
 	}
-	return nil
+	return "", nil
 }
 
 // elsewhere is the description for another host, where the guest's sockets and taps

@@ -39,6 +39,12 @@ func TestAdoptedGuestMigratesLikeAnyOther(t *testing.T) {
 			d.Start[i] = strings.NewReplacer("fd={fd0}", "ifname={tap0},script=no,downscript=no").Replace(word)
 		}
 	}, migration.Aborted, "Device or resource busy")
+	f.staysHere(t, w, "without its second NIC", func(d *agent.Description) {
+		for _, word := range []string{"tap,id=net1,fd={fd1}", "virtio-net-pci,netdev=net1,mac=" + foreignMACs[1] + ",bus=pcie.0,addr=4,romfile="} {
+			i := slices.Index(d.Start, word)
+			d.Start = slices.Delete(d.Start, i-1, i+1) // -netdev or -device, and what it is
+		}
+	}, migration.Aborted, "QEMU has no NIC "+foreignMACs[1])
 	if _, err := montreal.client.StartGuest(t.Context(), f.describe(t, w)); err != nil {
 		t.Fatal(err)
 	}
