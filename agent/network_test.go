@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -78,6 +79,32 @@ func TestNetworkAuto(t *testing.T) {
 				t.Errorf("%s: note %q, want %q in it", c.name, notes[i], want)
 			}
 		}
+	}
+}
+
+// TestSilentChannelIsFoundInCheck: a guest that does not answer is refused, unless it keeps its
+// address and need not be asked.
+func TestSilentChannelIsFoundInCheck(t *testing.T) {
+	ask := limitAskGuest
+	t.Cleanup(func() { limitAskGuest = ask })
+	limitAskGuest.d = 50 * time.Millisecond
+	never := func(ctx context.Context, _ string, _ json.RawMessage) (any, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	for network, code := range map[string]migration.Code{"mptcp": migration.CodeGuest, "tunnel": ""} {
+		plan := migration.Plan{Network: network, Transfer: "lanes"}
+		m := &outgoing{guest: talking(t, map[string]guest.Handler{"info": never}), plan: plan, work: &sourceWork{}, rec: newRecord("paris", plan, time.Now())}
+		err := m.checkGuest(t.Context(), func(code migration.Code, format string, a ...any) error {
+			return &migration.Problem{Code: code, Text: "migrate guest web: " + fmt.Sprintf(format, a...)}
+		})
+		if code == "" {
+			if err != nil {
+				t.Errorf("%s: %v, want that it need not answer", network, err)
+			}
+			continue
+		}
+		refused(t, network, err, code, "guest web", "its guest channel does not answer", "limit ask_guest")
 	}
 }
 

@@ -160,6 +160,13 @@ func (p *trial) farSide() {
 	p.is("neither fits nor passes in fragments", outcome, migration.Refused)
 	p.must(p.w.topo.SetLink("lisbon", "public", func(l *wan.Link) { l.MTU = 1400 }))
 	p.nft("delete table ip fragments")
+
+	p.nft(`table ip tunnels { chain every { type filter hook forward priority 0;
+		ip frag-off & 0x1fff != 0 accept; udp sport 7440 accept; udp dport 7440 accept; meta l4proto udp drop; }; }`)
+	outcome, err = p.outcome(migration.Request{Guest: "web", To: "lisbon"})
+	p.said("a firewall that tunnels do not pass", err, migration.CodePath, "lisbon does not answer", "a firewall", "let UDP")
+	p.is("a firewall that tunnels do not pass", outcome, migration.Refused)
+	p.nft("delete table ip tunnels")
 	p.untouched("the far side's refusals", "web", before, 5*time.Second)
 }
 
