@@ -116,16 +116,26 @@ func (w *world) needs() error {
 func (w *world) findImages(ctx context.Context, tell func(string)) error {
 	w.images = map[string]agent.Image{}
 	for _, g := range w.scenario.Guests {
-		if _, known := w.images[g.Image]; known || g.Image == image.Tiny {
+		name, more := imageOf(g)
+		if _, known := w.images[name]; known || g.Image == image.Tiny {
 			continue
 		}
 		found, err := image.Ensure(ctx, g.Image, tell)
 		if err != nil {
 			return fmt.Errorf("guest %s: %w", g.Name, err)
 		}
-		w.images[g.Image] = agent.Image{Kernel: found.Kernel, Initrd: found.Initrd, Cmdline: found.Cmdline, Root: found.Root}
+		w.images[name] = agent.Image{Kernel: found.Kernel, Initrd: found.Initrd, Cmdline: found.Cmdline + more, Root: found.Root}
 	}
 	return nil
+}
+
+// imageOf is what agents call the image of a guest, and what its kernel is told more than the
+// image says: where nobody in it can be asked, NetworkManager has the NICs (scripts/debian-image).
+func imageOf(g scenario.Guest) (name, more string) {
+	if g.Agent == "dhcp" {
+		return g.Image + "-dhcp", " godwit.network-manager"
+	}
+	return g.Image, ""
 }
 
 // spec is the network that the scenario asks for.
@@ -292,7 +302,8 @@ func (w *world) ready(g scenario.Guest, took time.Duration, tell func(string)) {
 
 // describe is guest number i of the scenario, for its first agent.
 func (w *world) describe(i int, g scenario.Guest) agent.Description {
-	d := agent.Description{Name: g.Name, Memory: g.Memory, VCPUs: g.VCPUs, Image: g.Image, Agent: g.Agent, Run: g.Run, Network: g.Network}
+	name, _ := imageOf(g)
+	d := agent.Description{Name: g.Name, Memory: g.Memory, VCPUs: g.VCPUs, Image: name, Agent: g.Agent, Run: g.Run, Network: g.Network}
 	for n := range 2 {
 		d.NICs = append(d.NICs, agent.NIC{MAC: fmt.Sprintf("52:54:00:00:%02x:%02x", i+1, 0x0a+n)})
 	}

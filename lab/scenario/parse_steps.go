@@ -3,6 +3,7 @@ package scenario
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -90,6 +91,9 @@ func (f *file) readAction(s *Step, n ast.Node, kind string) {
 	case "exec":
 		if o, ok := f.object(n, kind, []string{"guest", "command"}); ok && o.need("guest", "command") {
 			s.Exec = &Exec{Guest: o.known("guest", "guest", f.guests)}
+			if slices.ContainsFunc(f.out.Guests, func(g Guest) bool { return g.Name == s.Exec.Guest && g.Agent == "dhcp" }) {
+				o.wrong("guest", "nobody in guest "+s.Exec.Guest+" can be asked to run something (agent: dhcp)", "a guest with another agent")
+			}
 			if s.Exec.Command, ok = o.command("command"); ok && strings.TrimSpace(s.Exec.Command) == "" {
 				o.wrong("command", "command of exec is empty", "a shell command")
 			}

@@ -105,13 +105,16 @@ func (f *file) readGuest(n ast.Node) {
 // system needs more of.
 func (f *file) image(o *object, g *Guest) {
 	g.Image = o.word("image", "tiny", "tiny", "debian12", "debian13")
-	g.Agent = o.word("agent", "godwit", "godwit", "qga")
+	g.Agent = o.word("agent", "godwit", "godwit", "qga", "dhcp")
 	if g.Image == "tiny" {
 		g.Memory = o.size("memory", 256<<20)
-		if g.Agent == "qga" {
-			o.wrong("agent", "agent of "+o.what+" is qga, which the image tiny does not have", "agent: qga with image debian12 or debian13")
+		if g.Agent != "godwit" {
+			o.wrong("agent", "agent of "+o.what+" is "+g.Agent+", which the image tiny does not have", "agent: "+g.Agent+" with image debian12 or debian13")
 		}
 		return
+	}
+	if g.Agent == "dhcp" && o.has("run") {
+		o.wrong("run", "nobody in "+o.what+" can be asked to run something (agent: dhcp)", "no run, or another agent")
 	}
 	g.Memory = o.size("memory", 512<<20)
 	if g.Memory < minDebian {

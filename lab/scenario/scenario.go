@@ -91,7 +91,7 @@ type Guest struct {
 	VCPUs   int
 	Disks   []int64 // bytes each
 	Image   string  // tiny, debian12, debian13
-	Agent   string  // who answers in it: godwit, qga
+	Agent   string  // who answers in it: godwit, qga; dhcp: nobody
 	Run     []string
 	Network string // auto, mptcp, drain, tunnel
 }
