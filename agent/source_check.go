@@ -91,7 +91,7 @@ func (m *outgoing) checkGuest(ctx context.Context, refuse func(migration.Code, s
 	if d := m.guest.Held.Description; d.silent() {
 		m.rec.note("nobody in the guest can be asked (agent: dhcp): its next address is given by DHCP, which connections follow is its own path manager's work and is not waited for, and its pause is not measured; godwit-guest in it can do these (docs/guest.md)")
 	} else if !slices.Contains(info.Capabilities, "ticks") {
-		m.rec.note("the guest has the QEMU guest agent only: its own pause is not measured, connections that miss the announcement of the next address are not told again, and datagrams to its old address do not keep the tunnel; godwit-guest in it can do these (docs/guest.md)")
+		m.rec.note("the guest has the QEMU guest agent only: its own pause is not measured, connections that miss the announcement of the next address are not told again, datagrams to its old address do not keep the tunnel, and servers of QUIC may lose their connections; godwit-guest in it can do these (docs/guest.md)")
 	}
 	m.work.capabilities = info.Capabilities
 	m.noteUnread(info.Unread)

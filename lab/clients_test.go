@@ -36,6 +36,7 @@ clients:
   - {name: plain, at: internet, mptcp: off}
   - {name: deaf, at: internet, add_addr_accepted: 0}
   - {name: stripped, at: internet}
+  - {name: browser, at: internet}
 guests:
   - {name: web, site: montreal, memory: 160MiB}
 `
@@ -73,6 +74,9 @@ func TestEveryConnectionIsAccounted(t *testing.T) {
 		start(client, traffic.Ticks)
 	}
 	p.must(p.w.clients["plain"].Start(traffic.Flow{Name: "udp", Kind: traffic.UDP, Target: old}))
+	p.serveQUIC("browser", "web")
+	overQUIC := p.quic("browser", old)
+	overQUIC.goesOn(t, "QUIC before the move")
 
 	id := p.began(migration.Request{Guest: "web", To: "sanjose", Downtime: 5 * time.Second, Bandwidth: crawl})
 	p.reaches(id, "copy")
@@ -102,10 +106,12 @@ func TestEveryConnectionIsAccounted(t *testing.T) {
 	p.fates(rep, map[string]string{
 		"full mptcp": "moved: ", "deaf mptcp": "tunnelled: the peer did not join within 10s: its limits, a firewall, or a lost path",
 		"plain tcp": "tunnelled: plain TCP cannot change its address", "stripped tcp": "tunnelled: plain TCP cannot change its address",
-		"plain udp": "tunnelled: seen in the tunnel",
+		"plain udp": "tunnelled: seen in the tunnel", "browser udp": "tunnelled: seen in the tunnel",
 	})
+	overQUIC.goesOn(t, "QUIC through the tunnel")
+	p.quic("browser", next).goesOn(t, "QUIC to the next address")
 	for _, host := range []string{"montreal", "sanjose"} {
-		p.inTunnel(host, old, "plain tcp", "plain udp", "deaf tcp", "stripped tcp")
+		p.inTunnel(host, old, "plain tcp", "plain udp", "deaf tcp", "stripped tcp", "browser udp")
 	}
 	for client, flows := range map[string][]string{"full": {"ticks"}, "plain": {"ticks", "udp"}, "deaf": {"ticks"}, "stripped": {"ticks"}} {
 		for _, flow := range flows {
@@ -119,6 +125,7 @@ func TestEveryConnectionIsAccounted(t *testing.T) {
 			}
 		}
 	}
+	overQUIC.stop()
 	time.Sleep(3 * time.Second) // the agent looks every second
 	p.must(p.w.agents["sanjose"].client.EndDetours(t.Context()))
 	rep, err = p.w.agents["montreal"].client.Report(t.Context(), id)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -139,13 +140,22 @@ func configureNext() guest.Configure {
 }
 
 // lookup is what the kernel would do with a packet from source to far away.
-func lookup(t *testing.T, source, to string) string {
+func lookup(t *testing.T, source, to string, more ...string) string {
 	t.Helper()
-	out, err := exec.Command("ip", "route", "get", to, "from", source).CombinedOutput()
+	out, err := exec.Command("ip", append([]string{"route", "get", to, "from", source}, more...)...).CombinedOutput()
 	if err != nil {
 		return "none: " + strings.TrimSpace(string(out))
 	}
 	return strings.TrimSpace(string(out))
+}
+
+func isUp(t *testing.T, device string) bool {
+	t.Helper()
+	link, err := netlink.LinkByName(device)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return link.Attrs().Flags&net.FlagUp != 0
 }
 
 func mtuOf(t *testing.T, device string) int {
@@ -265,10 +275,19 @@ func TestChannelKeepsAddresses(t *testing.T) {
 		want(t, "kept", addrsOn(t, "nic1"), []string{"10.9.1.10/32", nextV4.String(), "fd00:9:1::10/128", nextV6.String()})
 		contains(t, "route from the kept address", lookup(t, "10.9.1.10", "192.0.2.1"), "via 10.9.2.1 dev nic1 table 1101")
 		contains(t, "IPv6 route from the kept address", lookup(t, "fd00:9:1::10", "2001:db8::1"), "via fd00:9:2::1 dev nic1 table 1101")
+		if _, ok := c.(*qga.Client); !ok { // whose scripts know nothing of the old NIC's gateways
+			contains(t, "route of a server that names the old NIC", lookup(t, "10.9.1.10", "192.0.2.1", "oif", "nic0"), "via 10.9.1.1 dev nic0")
+			must(t, c.Ready(ctx, guest.Configure{MAC: firstMAC})) // a move that comes to nothing
+			want(t, "the old NIC lingers", isUp(t, "nic0"), true)
+			ignores, err := os.ReadFile("/proc/sys/net/ipv4/conf/nic0/arp_ignore")
+			must(t, err)
+			want(t, "whom the old NIC answers", string(ignores), "8\n")
+		}
 		for range 2 {
 			must(t, c.DropAddress(ctx, old...))
 		}
 		want(t, "after the drop", addrsOn(t, "nic1"), []string{nextV4.String(), nextV6.String()})
+		want(t, "the old NIC is up in the end", isUp(t, "nic0"), false)
 	})
 }
 

@@ -130,7 +130,9 @@ type Unable struct {
 // go. With Keep they move to the NIC NewMAC as host addresses with their own source
 // route (KeepTable) by KeepGateway, or that NIC's gateway.
 //
-// Then the NIC goes down, unless Stay. To lose nothing to a kept address: call with
+// Then the NIC goes down, unless Stay. With Keep it may stay up for the IPv4 addresses, answering
+// nobody, until they are dropped: for servers that name the NIC by which they answer (IP_PKTINFO),
+// as those of QUIC do. To lose nothing to a kept address: call with
 // Keep and Stay (both NICs now answer for it), lead the host's neighbour entries to
 // NewMAC, and call again without Stay.
 type Retire struct {

@@ -32,6 +32,8 @@ type Book struct {
 	nics  map[string]nic  // by MAC
 	ready map[string]made // by MAC; see Ready
 
+	lingers map[string]nic // by MAC; see linger
+
 	withdrawn map[netip.Addr]bool // see withdrawFirst
 	receivers precedence.Threads
 	waits     int // s; what crowd has made of the kernel's patience, 0: nothing
@@ -75,6 +77,9 @@ func (b *Book) Configure(p guest.Configure) (guest.Configured, error) {
 		b.nics = make(map[string]nic)
 	}
 	b.nics[link.Attrs().HardwareAddr.String()] = n
+	if err := b.lingerNoLonger(link); err != nil {
+		return guest.Configured{}, fmt.Errorf("configure %s: %w", name, err)
+	}
 	if p.Main {
 		if err := mainBy(link, n); err != nil {
 			return guest.Configured{}, fmt.Errorf("configure %s: %w", name, err)

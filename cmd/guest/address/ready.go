@@ -37,6 +37,9 @@ func (b *Book) Ready(p guest.Configure) error {
 		return err
 	}
 	if len(p.Addrs) == 0 {
+		if _, ok := b.lingers[mac]; ok {
+			return nil // it was up before
+		}
 		if err := netlink.LinkSetDown(link); err != nil {
 			return fmt.Errorf("set %s down: %w", name, err)
 		}
@@ -51,6 +54,11 @@ func (b *Book) Ready(p guest.Configure) error {
 	b.ready[mac] = made{Configure: p} // from here on there is something to undo
 	if err := raise(link, p); err != nil {
 		return fmt.Errorf("make %s ready: %w", name, err)
+	}
+	if _, ok := b.lingers[mac]; ok {
+		if err := answer(link, answersNobody); err != nil { // until it is configured
+			return fmt.Errorf("make %s ready: %w", name, err)
+		}
 	}
 	for _, prefix := range p.Addrs {
 		if err := lead(link, prefix.Addr(), p.Table, nic{gateways: []netip.Addr{p.GatewayV4, p.GatewayV6}}); err != nil {

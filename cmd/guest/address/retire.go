@@ -47,7 +47,7 @@ func (b *Book) Retire(p guest.Retire) error {
 				return err
 			}
 		}
-		if !p.Keep || !p.Stay {
+		if !p.Keep || !p.Stay && !b.mayLinger(p, addr) {
 			if err := dropAddr(old, addr); err != nil {
 				return err
 			}
@@ -56,10 +56,16 @@ func (b *Book) Retire(p guest.Retire) error {
 	if p.Stay {
 		return nil
 	}
-	if err := netlink.LinkSetDown(old); err != nil {
-		return fmt.Errorf("set %s down: %w", old.Attrs().Name, err)
+	if err := b.linger(old, p); err != nil {
+		return err
 	}
-	delete(b.nics, old.Attrs().HardwareAddr.String())
+	mac := old.Attrs().HardwareAddr.String()
+	if _, ok := b.lingers[mac]; !ok {
+		if err := netlink.LinkSetDown(old); err != nil {
+			return fmt.Errorf("set %s down: %w", old.Attrs().Name, err)
+		}
+	}
+	delete(b.nics, mac)
 	return nil
 }
 
@@ -154,7 +160,7 @@ func (b *Book) Drop(addrs []netip.Addr) error {
 			}
 		}
 	}
-	return nil
+	return b.lingerNoMore(links, addrs)
 }
 
 // dropAddr takes an address from a link, whatever its prefix is there.
