@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"godwit/migration"
 	"godwit/vm"
@@ -26,6 +27,7 @@ type Guest struct {
 	Taps    []*os.File // our duplicates of the taps' descriptors; nil where not ours
 
 	dialling sync.Mutex // one client at a time
+	deaf     time.Time  // until when keepDetours, whose this is, does not ask it again
 	ending   sync.Mutex // while the end of a lease takes addresses from it
 	mu       sync.Mutex
 	open     guest.Channel // see channel

@@ -18,6 +18,7 @@ import (
 
 const (
 	leaseLook  = time.Second      // between looks at who needs a detour
+	deafPause  = 30 * time.Second // that a guest which did not answer is not asked again; its tunnels stay
 	leaseGrace = 30 * time.Second // that a home waits longer than the host of the guest
 )
 
@@ -76,9 +77,17 @@ func (a *Agent) lookAfter(ctx context.Context, d detour) error {
 		if d.Until.IsZero() {
 			return nil // for good
 		}
-		if needed, _, err := a.needed(ctx, g); needed || err != nil {
-			a.followSurvival(ctx, g, d)
+		if time.Now().Before(g.deaf) {
+			return nil
+		}
+		needed, _, err := a.needed(ctx, g)
+		if err != nil {
+			g.deaf = time.Now().Add(deafPause)
 			return err
+		}
+		if needed {
+			a.followSurvival(ctx, g, d)
+			return nil
 		}
 	}
 	g.ending.Lock()

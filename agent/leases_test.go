@@ -29,6 +29,13 @@ func (deaf) DropAddress(ctx context.Context, _ ...netip.Addr) error {
 	return ctx.Err()
 }
 
+func (deaf) Users(ctx context.Context, _ ...netip.Addr) (guest.Users, error) {
+	<-ctx.Done()
+	return guest.Users{}, ctx.Err()
+}
+
+func (deaf) Done() <-chan struct{} { return nil }
+
 // leasing is an agent with one detour of guest web, which is here.
 func leasing(t *testing.T) (*Agent, *Guest, *detour) {
 	t.Helper()
@@ -65,6 +72,32 @@ func TestDeafGuestDoesNotStopTheLeases(t *testing.T) {
 	}
 	if left := a.detours.list(""); len(left) > 0 {
 		t.Errorf("left: %+v", left)
+	}
+}
+
+// TestDeafGuestIsAskedSeldom: one that does not answer costs the leases of others a limit now
+// and then, not in each round, and keeps its tunnel meanwhile.
+func TestDeafGuestIsAskedSeldom(t *testing.T) {
+	a, g, d := leasing(t)
+	before := limitAskGuest
+	limitAskGuest.d = 20 * time.Millisecond
+	defer func() { limitAskGuest = before }()
+	if err := a.lookAfter(t.Context(), d.clone()); err == nil {
+		t.Fatal("a guest that does not answer has answered")
+	}
+	limitAskGuest.d = time.Minute // or the test does not end
+	for range 3 {
+		if err := a.lookAfter(t.Context(), d.clone()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left := a.detours.list(g.name()); len(left) != 1 {
+		t.Errorf("left: %+v", left)
+	}
+	g.deaf = time.Time{}
+	limitAskGuest.d = 20 * time.Millisecond
+	if err := a.lookAfter(t.Context(), d.clone()); err == nil {
+		t.Error("it is not asked again")
 	}
 }
 
