@@ -2,9 +2,11 @@ package lab
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"godwit/lab/report/live"
+	"godwit/migration"
 )
 
 // Status is what a live view shows.
@@ -62,6 +64,12 @@ func (m *move) live(now time.Time) live.Move {
 	if began, ok := m.started[m.phase]; ok {
 		out.Since = now.Sub(began)
 	}
+	for phase := range m.started {
+		out.Began = append(out.Began, string(phase))
+	}
+	slices.SortFunc(out.Began, func(a, b string) int {
+		return m.started[migration.Phase(a)].Compare(m.started[migration.Phase(b)])
+	})
 	p := m.progress
 	out.Total, out.Copied, out.Round = p.Total, p.Total-p.Remaining, int(p.Round)
 	out.Mbps, out.Remaining = float64(p.Rate)*8/1e6, time.Duration(p.LeftS*float64(time.Second))

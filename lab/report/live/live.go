@@ -27,6 +27,7 @@ type Status struct {
 type Move struct {
 	Guest, From, To string
 	Phase           string        // one of the seven, or the outcome
+	Began           []string      // the phases that have begun, in their order: some last a moment only
 	Since           time.Duration // the phase's age
 	Done            bool
 	Copied, Total   int64 // bytes of memory; Total 0: not known yet
@@ -56,13 +57,13 @@ type View struct {
 	closed bool
 	drawn  int // lines of the block on the screen
 	past   map[string]*history
-	phases map[string]string // of each move, as last printed
-	second time.Duration     // of the last printed line
+	said   map[string][]string // phases of each move that were printed
+	second time.Duration       // of the last printed line
 }
 
 // New makes a view on w; tty says that w understands ANSI control sequences.
 func New(w io.Writer, tty bool) *View {
-	return &View{w: w, tty: tty, past: map[string]*history{}, phases: map[string]string{}, second: -time.Hour}
+	return &View{w: w, tty: tty, past: map[string]*history{}, said: map[string][]string{}, second: -time.Hour}
 }
 
 // Update shows the new status.

@@ -135,11 +135,11 @@ func TestPlain(t *testing.T) {
 	var b bytes.Buffer
 	v := New(&b, false)
 	for i := range 30 {
-		phase := "copy"
-		if i >= 15 {
-			phase = "switch"
+		s := status(float64(i)/10, "copy", 1)
+		if i >= 15 { // the switch was over between two looks
+			s.Moves[0].Phase, s.Moves[0].Began = "handover", []string{"copy", "switch", "handover"}
 		}
-		v.Update(status(float64(i)/10, phase, 1))
+		v.Update(s)
 	}
 	v.Log("done")
 	v.Close()
@@ -147,7 +147,7 @@ func TestPlain(t *testing.T) {
 	if strings.Contains(b.String(), "\x1b") {
 		t.Error("control sequences where there is no terminal")
 	}
-	want := []string{"0:00 web montreal → sanjose: copy", "0:00 | web copied 128 of 256 MiB | flow0", "0:01 | ", "0:01 web montreal → sanjose: switch", "0:02 | ", "done"}
+	want := []string{"0:00 web montreal → sanjose: copy", "0:00 | web copied 128 of 256 MiB | flow0", "0:01 | ", "0:01 web montreal → sanjose: switch", "0:01 web montreal → sanjose: handover", "0:02 | ", "done"}
 	if len(lines) != len(want) {
 		t.Fatalf("got\n%s", b.String())
 	}

@@ -2,6 +2,7 @@ package live
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -10,11 +11,12 @@ import (
 func (v *View) print(s Status) {
 	for i, m := range s.Moves {
 		key := fmt.Sprintf("%d %s", i, m.Guest)
-		if v.phases[key] == m.Phase {
-			continue
+		for _, phase := range append(slices.Clone(m.Began), m.Phase) {
+			if phase != "" && !slices.Contains(v.said[key], phase) {
+				v.said[key] = append(v.said[key], phase)
+				v.write(fmt.Sprintf("%s %s %s → %s: %s\n", clock(s.Elapsed), m.Guest, m.From, m.To, phase))
+			}
 		}
-		v.phases[key] = m.Phase
-		v.write(fmt.Sprintf("%s %s %s → %s: %s\n", clock(s.Elapsed), m.Guest, m.From, m.To, m.Phase))
 	}
 	if s.Elapsed-v.second < time.Second {
 		return
