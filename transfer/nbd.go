@@ -44,12 +44,12 @@ func ListenNBD(ctx context.Context, path string, disks map[string]Disk) (*Plain,
 	disks = maps.Clone(disks)
 	var mu sync.Mutex
 	join := func(ctx context.Context, client net.Conn) (net.Conn, error) {
+		mu.Lock() // one client after the other: who comes next finds what is left
+		defer mu.Unlock()
 		exports := map[string]nbd.Export{}
-		mu.Lock()
 		for name, d := range disks {
 			exports[name] = d.Export
 		}
-		mu.Unlock()
 		stop := context.AfterFunc(ctx, func() { abort(client) })
 		defer stop()
 		client.SetDeadline(time.Now().Add(grantLimit)) //nolint:errcheck // a unix socket's
@@ -58,14 +58,9 @@ func ListenNBD(ctx context.Context, path string, disks map[string]Disk) (*Plain,
 			return nil, err
 		}
 		client.SetDeadline(time.Time{}) //nolint:errcheck // a unix socket's
-		mu.Lock()
-		defer mu.Unlock()
-		d, ok := disks[name]
-		if !ok {
-			return nil, fmt.Errorf("disk %s has a client", name)
-		}
+		conn := disks[name].Conn
 		delete(disks, name)
-		return d.Conn, nil
+		return conn, nil
 	}
 	end := func() {
 		mu.Lock()

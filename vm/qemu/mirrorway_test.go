@@ -97,8 +97,8 @@ func TestMirrorOverAWayThatIsCut(t *testing.T) {
 	}
 }
 
-// TestDisksAreGivenOnce: who asks for a disk that is not offered, or that was given, is
-// told so by its QEMU.
+// TestDisksAreGivenOnce: a QEMU that asks for a disk that was given to another client is
+// refused it, and nothing of that is left.
 func TestDisksAreGivenOnce(t *testing.T) {
 	source, _, export := pair(t, sparse(t, nil, 0), sparse(t, nil, 0))
 	way, _, _ := interrupted(t, export)
@@ -107,13 +107,22 @@ func TestDisksAreGivenOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	socket := filepath.Join(source.Dir(), "copies.sock")
-	forward, err := transfer.ListenNBD(t.Context(), socket, map[string]transfer.Disk{"other": disk})
+	forward, err := transfer.ListenNBD(t.Context(), socket, map[string]transfer.Disk{"disk0": disk})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer forward.Close()
+	client, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := transfer.AskDisk(t.Context(), client, "disk0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Conn.Close()
 	if err := source.StartMirror(t.Context(), vm.Mirror{Disk: "disk0", Socket: socket}); err == nil {
-		t.Fatal("it has a disk that nobody offers")
+		t.Fatal("it has a disk that another has")
 	}
 	noMirrors(t, source)
 }
