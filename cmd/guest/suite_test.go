@@ -255,6 +255,42 @@ func TestChannelMovesAddresses(t *testing.T) {
 	})
 }
 
+// TestChannelInOneSubnet: both NICs are in the same subnets, with the same gateways, as those of
+// a guest are that moves to another host of its site.
+func TestChannelInOneSubnet(t *testing.T) {
+	each(t, func(t *testing.T, c guest.Channel) {
+		ctx := t.Context()
+		_, err := c.Configure(ctx, configureOld())
+		must(t, err)
+		next := configureNext()
+		next.Addrs = []netip.Prefix{netip.MustParsePrefix("10.9.1.11/24"), netip.MustParsePrefix("fd00:9:1::11/64")}
+		next.GatewayV4, next.GatewayV6 = oldGW4, oldGW6
+		if _, ok := c.(*qga.Client); !ok {
+			must(t, c.Ready(ctx, next))
+		}
+		for range 2 {
+			_, err = c.Configure(ctx, next)
+			must(t, err)
+		}
+		contains(t, "route from the next address", lookup(t, "10.9.1.11", "192.0.2.1"), "via 10.9.1.1 dev nic1 table 101")
+		contains(t, "IPv6 route from the next address", lookup(t, "fd00:9:1::11", "2001:db8::1"), "via fd00:9:1::1 dev nic1 table 101")
+		contains(t, "IPv6 route to the router", lookup(t, "fd00:9:1::11", "fd00:9:1::1"), "dev nic1 table 101")
+		contains(t, "IPv6 route from the old address", lookup(t, "fd00:9:1::10", "2001:db8::1"), "via fd00:9:1::1 dev nic0 table 100")
+		for range 2 {
+			must(t, c.MakeMain(ctx, secondMAC))
+		}
+		contains(t, "unbound IPv6 route", lookup(t, "::", "2001:db8::1"), "via fd00:9:1::1 dev nic1")
+		must(t, c.Retire(ctx, guest.Retire{Addrs: []netip.Addr{oldV4.Addr(), oldV6.Addr()}, MAC: firstMAC, NewMAC: secondMAC, Keep: true}))
+		contains(t, "IPv6 route from the kept address", lookup(t, "fd00:9:1::10", "2001:db8::1"), "via fd00:9:1::1 dev nic1")
+		must(t, c.DropAddress(ctx, oldV4.Addr(), oldV6.Addr()))
+		back := configureOld()
+		back.Main = false
+		_, err = c.Configure(ctx, back)
+		must(t, err)
+		contains(t, "IPv6 route on the way back", lookup(t, "fd00:9:1::10", "2001:db8::1"), "via fd00:9:1::1 dev nic0 table 100")
+	})
+}
+
 // TestChannelKeepsAddresses moves the old addresses to the new NIC, for those who need
 // them, and drops them later.
 func TestChannelKeepsAddresses(t *testing.T) {

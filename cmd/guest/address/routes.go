@@ -44,6 +44,12 @@ func defaultRoute(link netlink.Link, gateway netip.Addr, table int, source netip
 	}
 	route := netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(everything), Gw: gateway.AsSlice(), Table: table,
 		Flags: int(netlink.FLAG_ONLINK)}
+	if gateway.Is6() && table != unix.RT_TABLE_MAIN {
+		if err := nearIn(link, gateway, table); err != nil {
+			return err
+		}
+		route.Flags = 0
+	}
 	if source.IsValid() {
 		route.Src = source.AsSlice()
 	}
@@ -51,6 +57,18 @@ func defaultRoute(link netlink.Link, gateway netip.Addr, table int, source netip
 		return fmt.Errorf("route by %s in table %d: %w", gateway, table, err)
 	}
 	return dropOtherDefaults(link, familyOf(gateway), table)
+}
+
+// nearIn makes an IPv6 gateway a neighbour out of link, in table. For IPv6 the kernel holds a
+// gateway that is said to be on the link against the main table, and refuses one whose subnet
+// is on another NIC there, as the old one's is where a guest stays in its subnet
+// (ip6_route_check_nh_onlink of net/ipv6/route.c).
+func nearIn(link netlink.Link, gateway netip.Addr, table int) error {
+	err := replaceRoute(netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(host(gateway)), Table: table})
+	if err != nil {
+		return fmt.Errorf("route to %s in table %d: %w", gateway, table, err)
+	}
+	return nil
 }
 
 // dropOtherDefaults removes default routes out of other links, which IPv6 may have
