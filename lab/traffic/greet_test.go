@@ -2,6 +2,7 @@ package traffic
 
 import (
 	"net"
+	"net/netip"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -51,4 +52,22 @@ func TestFewGreetAtOnce(t *testing.T) {
 	if n := most.Load(); n > greetAtOnce || heard.Load() != connections {
 		t.Errorf("%d of %d asked at once, want %d at most", n, heard.Load(), greetAtOnce)
 	}
+}
+
+// TestUnreachableAtFirst: a guest that its router does not find for a moment is asked again.
+func TestUnreachableAtFirst(t *testing.T) {
+	name, _ := guest(t)
+	const there = "192.0.2.7"
+	run(t, name, "ip", "route", "add", "unreachable", there)
+	c := client(t, name)
+	found := make(chan struct{})
+	go func() {
+		defer close(found)
+		time.Sleep(2 * unreachableEvery)
+		run(t, name, "ip", "addr", "add", there+"/32", "dev", "lo")
+		run(t, name, "ip", "route", "del", "unreachable", there)
+	}()
+	begin(t, c, Flow{Name: "x", Kind: Ticks, Target: netip.MustParseAddr(there)}) // fails at once if it is asked but once
+	<-found
+	end(t, c, "x")
 }
