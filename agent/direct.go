@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"sync"
+	"time"
 
 	"godwit/agent/peer"
 	"godwit/migration"
@@ -22,8 +24,9 @@ import (
 // pathTunnel is one end of a tunnel for memory.
 type pathTunnel struct {
 	Path string         `json:"path"`
-	Key  string         `json:"key"` // public
-	End  netip.AddrPort `json:"end"` // outer
+	Key  string         `json:"key"`           // public
+	End  netip.AddrPort `json:"end"`           // outer
+	MTU  int            `json:"mtu,omitempty"` // bytes; of the source, which has measured it
 }
 
 // direct says whether QEMU's own connection leaves the source without our forwarder.
@@ -49,9 +52,47 @@ func memoryTunnelName(id string, k int) string {
 	return fmt.Sprintf("gwm%d-%s", k, strings.TrimPrefix(id, "m-"))
 }
 
+// The MTUs that tunnels for memory may have, bytes: what every path carries (1280, RFC 8200
+// §5), and what is left of 9000, less WireGuard's 80.
+const leastMemoryMTU, mostMemoryMTU = 1200, 8920
+
+// measureMemoryPaths finds out how large a packet each path of a direct transfer carries in one
+// piece. QEMU's connection goes at full speed: what was sent in fragments would be two packets
+// each for a link's queue, and lost with either.
+func (m *outgoing) measureMemoryPaths(ctx context.Context, n Neighbour) {
+	m.work.memoryMTUs = nil
+	if !direct(m.plan) || m.plan.Insecure {
+		return
+	}
+	paths := m.paths(n)
+	mtus := make([]int, len(paths))
+	var all sync.WaitGroup
+	for k, p := range paths {
+		if p.Local.Is6() { // tunnels cut what is larger, see netstate/tunnel
+			mtus[k] = leastMemoryMTU
+			continue
+		}
+		all.Go(func() {
+			most := 1500 // as ever, unless guests' packets are larger
+			if m.a.config.Network.MTU > most {
+				most = packetSizes[0]
+			}
+			wait := 4*m.work.rtt + 100*time.Millisecond // a path of its own may take longer
+			path, _ := pathMTU(ctx, p.Local, netip.AddrPortFrom(p.Remote, m.a.config.Port), m.work.accepted.Token, most, wait)
+			mtus[k] = min(max(path-mostOverhead, leastMemoryMTU), mostMemoryMTU)
+		})
+	}
+	all.Wait()
+	m.work.memoryMTUs = mtus
+}
+
 // offerTunnels names this end of a tunnel for each path, as far as it is known
-// before the other end is.
-func (a *Agent) offerTunnels(id string, paths []peer.Path) ([]pathTunnel, []tunnel.Config, error) {
+// before the other end is. mtus are the tunnels'.
+func (a *Agent) offerTunnels(id string, paths []peer.Path, mtus []int) ([]pathTunnel, []tunnel.Config, error) {
+	if len(mtus) != len(paths) {
+		return nil, nil, &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf(
+			"tunnels for memory: %d paths here, %d there; do both hosts' configurations name the same uplinks?", len(paths), len(mtus))}
+	}
 	var offers []pathTunnel
 	var configs []tunnel.Config
 	for k, p := range paths {
@@ -63,8 +104,8 @@ func (a *Agent) offerTunnels(id string, paths []peer.Path) ([]pathTunnel, []tunn
 		if err != nil {
 			return nil, nil, err
 		}
-		c.Name, c.MTU = memoryTunnelName(id, k), 1420 // fits in 1500 with WireGuard's 80 bytes
-		offers = append(offers, pathTunnel{Path: p.Name, Key: public, End: c.Local})
+		c.Name, c.MTU = memoryTunnelName(id, k), min(max(mtus[k], leastMemoryMTU), mostMemoryMTU)
+		offers = append(offers, pathTunnel{Path: p.Name, Key: public, End: c.Local, MTU: c.MTU})
 		configs = append(configs, c)
 	}
 	return offers, configs, nil
@@ -121,7 +162,11 @@ func (m *incoming) prepareDirect(ctx context.Context) error {
 			addrs = append(addrs, path.Local)
 		}
 	} else {
-		offers, configs, err := m.a.offerTunnels(m.plan.ID, paths)
+		mtus := make([]int, len(p.MemoryTunnels))
+		for k, t := range p.MemoryTunnels {
+			mtus[k] = t.MTU
+		}
+		offers, configs, err := m.a.offerTunnels(m.plan.ID, paths, mtus)
 		if err != nil {
 			return err
 		}

@@ -55,6 +55,7 @@ type sourceWork struct {
 	wireStart     map[string]int64
 	share         *wireShare      // of what the meters count since wireStart
 	memoryTunnels []tunnel.Config // of a direct transfer
+	memoryMTUs    []int           // of those to come, bytes, by path
 	landed        LandedAnswer
 	speed         goodput // of the memory's copy
 	stopWatch     context.CancelFunc

@@ -148,6 +148,7 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 	tunnels := make(chan error, 1)
 	go func() { tunnels <- m.tryTunnel(ctx, local.Address, remote.Address) }() // beside the sizes: it takes round trips, too
 	m.fit(ctx, local.Address, netip.AddrPortFrom(remote.Address, m.a.config.Port))
+	m.measureMemoryPaths(ctx, n)
 	if err := <-tunnels; err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ func (m *outgoing) prepareThere(ctx context.Context) error {
 	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
 	var offers []pathTunnel
 	if direct(m.plan) && !m.plan.Insecure {
-		if offers, m.work.memoryTunnels, err = m.a.offerTunnels(m.plan.ID, m.paths(n)); err != nil {
+		if offers, m.work.memoryTunnels, err = m.a.offerTunnels(m.plan.ID, m.paths(n), m.work.memoryMTUs); err != nil {
 			return err
 		}
 	}

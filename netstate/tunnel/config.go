@@ -86,8 +86,8 @@ func (c *Config) complete(now time.Time) error {
 		return fmt.Errorf("keys: wireguard needs a private key and the peer's")
 	case !c.Lease.After(now):
 		return fmt.Errorf("lease %s: has passed", c.Lease.Format(time.RFC3339))
-	case c.MTU < 1280 || c.MTU > 9000:
-		return fmt.Errorf("mtu %d: want 1280 to 9000", c.MTU)
+	case c.MTU < leastMTU || c.MTU > 9000:
+		return fmt.Errorf("mtu %d: want %d to 9000", c.MTU, leastMTU)
 	case len(c.socket()) > 107:
 		return fmt.Errorf("directory %s: too long for a unix socket", c.Dir)
 	}
@@ -100,6 +100,10 @@ func (c *Config) complete(now time.Time) error {
 func (c Config) socket() string { return filepath.Join(c.Dir, c.Name+".sock") }
 func (c Config) record() string { return filepath.Join(c.Dir, c.Name+".json") }
 func (c Config) log() string    { return filepath.Join(c.Dir, c.Name+".log") }
+
+// leastMTU, bytes: what is left of 1280, the least that a path has (RFC 8200 §5), beside 80 of
+// WireGuard. Less than 1280 is for IPv4 alone.
+const leastMTU = 1200
 
 // InnerAddrs derives the link-local addresses of both ends from the outer pair:
 // the other end computes the same, swapped.

@@ -1,0 +1,50 @@
+package agent
+
+import (
+	"net/netip"
+	"testing"
+
+	"godwit/agent/peer"
+	"godwit/migration"
+)
+
+// TestOfferTunnels: tunnels for memory have the MTU that was measured, within what a tunnel may
+// have, whatever the other host says.
+func TestOfferTunnels(t *testing.T) {
+	here := netip.MustParseAddr("127.0.0.1")
+	a := &Agent{config: &Config{Host: "paris", State: t.TempDir()}}
+	paths := []peer.Path{{Name: "a", Local: here}, {Name: "b", Local: here}, {Name: "c", Local: here}}
+	offers, configs, err := a.offerTunnels("m-00c0ffee", paths, []int{1320, 0, 1 << 30})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, want := range []int{1320, leastMemoryMTU, mostMemoryMTU} {
+		if configs[k].MTU != want || offers[k].MTU != want {
+			t.Errorf("path %d: tunnel of %d, offered as %d, want %d", k, configs[k].MTU, offers[k].MTU, want)
+		}
+	}
+	if _, _, err := a.offerTunnels("m-00c0ffee", paths, []int{1320}); err == nil {
+		t.Error("one MTU for three paths was taken")
+	}
+}
+
+// TestMemoryPathsMeasured: no path is tried where no tunnel is made; one over IPv6 has the least.
+func TestMemoryPathsMeasured(t *testing.T) {
+	six := netip.MustParseAddr("::1")
+	c := &Config{Host: "paris", Uplinks: []Uplink{{Name: "public", Address: six, Carries: "both"}}}
+	n := Neighbour{Host: "rome", Uplinks: []Uplink{{Name: "public", Address: six, Carries: "both"}}}
+	for _, test := range []struct {
+		plan migration.Plan
+		want int
+	}{
+		{migration.Plan{Transfer: "qemu-mptcp"}, leastMemoryMTU},
+		{migration.Plan{Transfer: "qemu-mptcp", Insecure: true}, 0},
+		{migration.Plan{Transfer: "lanes"}, 0},
+	} {
+		m := &outgoing{a: &Agent{config: c}, plan: test.plan, work: &sourceWork{}}
+		m.measureMemoryPaths(t.Context(), n)
+		if got := append(m.work.memoryMTUs, 0)[0]; got != test.want {
+			t.Errorf("%+v: %d, want %d", test.plan, got, test.want)
+		}
+	}
+}
