@@ -20,6 +20,7 @@ import (
 
 	"godwit/agent/hook"
 	"godwit/agent/journal"
+	"godwit/agent/metrics"
 	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/netstate/meter"
@@ -33,6 +34,7 @@ type Agent struct {
 	guests  *guests
 	detours *detours
 	hooks   *hook.Set
+	metrics *metrics.Set
 	feed    *feed
 	probes  *reflector
 	clock   func() time.Time
@@ -62,7 +64,7 @@ func New(config *Config, log *slog.Logger) (*Agent, error) {
 		config: config, log: log.With("host", config.Host), id: id, clock: time.Now,
 		guests:   &guests{dir: config.dir("guests"), byName: map[string]*Guest{}},
 		outgoing: map[string]*outgoing{}, incoming: map[string]*incoming{},
-		feed: newFeed(), records: map[string]*Record{}, early: map[string]early{}, links: map[string]*peer.Link{}, meters: map[string]*meter.Meter{},
+		metrics: newMetrics(config), feed: newFeed(), records: map[string]*Record{}, early: map[string]early{}, links: map[string]*peer.Link{}, meters: map[string]*meter.Meter{},
 	}, nil
 }
 
@@ -88,8 +90,15 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 		return fmt.Errorf("start agent %s: %w", a.config.Host, err)
 	}
 	defer unlock()
+	scraped, err := a.listenMetrics()
+	if err != nil {
+		return fmt.Errorf("start agent %s: %w", a.config.Host, err)
+	}
+	if scraped != nil {
+		defer scraped.Close()
+	}
 	a.makeVisitKey()
-	a.hooks = hook.New(a.config.Hooks, a.log, a.hookNote)
+	a.hooks = hook.New(a.config.Hooks, a.log, a.hookNote, a.metrics.HookCalled)
 	defer a.hooks.Close()
 	a.openMeters()
 	defer a.closeMeters()
@@ -109,6 +118,7 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 	if err := a.serveAPI(ctx); err != nil {
 		return err
 	}
+	a.serveMetrics(ctx, scraped)
 	go a.keepDetours(ctx)
 	a.log.Info("agent runs", "site", a.config.Site, "guests", len(a.guests.all()))
 	if ready != nil {

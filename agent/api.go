@@ -85,6 +85,7 @@ func (a *Agent) localAPI() http.Handler {
 	handle("POST /v1/migrations/{id}/abort", a.apiAbort)
 	handle("POST /v1/migrations/{id}/bandwidth", a.apiBandwidth)
 	mux.HandleFunc("GET /v1/events", a.apiFeed)
+	mux.Handle("GET /metrics", a.metrics.Handler(a.state))
 	mux.HandleFunc("POST /v1/hooks", a.apiHook)
 	handle("POST /v1/hooks/{name}/answer", a.apiHookAnswer)
 	handle("GET /v1/doubts", a.apiDoubts)

@@ -103,9 +103,9 @@ func (m *outgoing) watchHold(ctx context.Context, end context.CancelCauseFunc) {
 
 // callOf is what hooks of a host are told of an event.
 func callOf(host string, plan migration.Plan, e Event) hook.Call {
-	role := "source"
+	role := migration.AtSource
 	if plan.To == host {
-		role = "destination"
+		role = migration.AtDestination
 	}
 	return hook.Call{
 		Event: e.Name, Host: host, Role: role, Phase: e.Phase, Time: time.Unix(0, e.At), Text: e.Text,
@@ -114,13 +114,15 @@ func callOf(host string, plan migration.Plan, e Event) hook.Call {
 }
 
 // follow tells the events of a migration to this host's hooks and to those who watch all
-// migrations. Blocking ones are asked instead, where they are due.
+// migrations, and counts them. Blocking ones are asked instead, where they are due.
 func (a *Agent) follow(rec *Record) {
+	a.count(rec)
 	rec.told = func(plan migration.Plan, e Event) {
 		a.feed.publish(FeedEvent{Migration: plan.ID, Guest: plan.Guest, Event: e})
 		if e.Kind != "event" {
 			return
 		}
+		a.metrics.Told(e.Name)
 		if moment, ok := migration.MomentOf(e.Name); ok && !moment.Blocks {
 			a.hooks.Tell(callOf(a.config.Host, plan, e))
 		}

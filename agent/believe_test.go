@@ -234,8 +234,8 @@ func FuzzPeerWords(f *testing.F) {
 	}
 	add(goodRepoint())
 	add(Undo{Problem: migration.Problem{Code: "x", Text: "a\nb"}, Epoch: 1 << 63, Released: true})
-	add(LandedAnswer{Landing: "x", Lease: -time.Hour, Report: Report{Notes: make([]string, 9), Survival: &Survival{Connections: []Survivor{{Fate: "eaten"}, {Fate: fateLost}}}}, Leased: []netip.Addr{{}}})
-	add(EndedDetour{&Survival{Total: -1, Omitted: -5, Connections: []Survivor{{Kind: "tcp", Fate: fateMoved}}}})
+	add(LandedAnswer{Landing: "x", Lease: -time.Hour, Report: Report{Notes: make([]string, 9), Survival: &Survival{Connections: []Survivor{{Fate: "eaten"}, {Fate: migration.Lost}}}}, Leased: []netip.Addr{{}}})
+	add(EndedDetour{&Survival{Total: -1, Omitted: -5, Connections: []Survivor{{Kind: "tcp", Fate: migration.Moved}}}})
 	add(EventsAnswer{Events: []Event{{N: 1, Kind: "outcome", Text: "completed"}, {N: 1}}, Born: -1})
 	f.Add([]byte(`{"survival":null,"events":[{"n":-9223372036854775808}],"lease":9223372036854775807,"migration":"m-00000000-../../rome"}`))
 	f.Add([]byte(`null`))

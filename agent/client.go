@@ -90,6 +90,19 @@ func (c *Client) Host(ctx context.Context) (HostInfo, error) {
 	return info, err
 }
 
+// Metrics copies the host's metrics to w, in the Prometheus text format.
+func (c *Client) Metrics(ctx context.Context, w io.Writer) error {
+	resp, err := c.open(ctx, http.MethodGet, "/metrics", nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(w, resp.Body); err != nil {
+		return fmt.Errorf("ask agent at %s: %w", c.socket, err)
+	}
+	return nil
+}
+
 // StartGuest takes a guest under care; see Description.
 func (c *Client) StartGuest(ctx context.Context, d Description) (Held, error) {
 	var held Held

@@ -30,6 +30,8 @@ type Config struct {
 
 	Images map[string]Image `yaml:"images,omitempty"` // by name, beside the image tiny
 
+	Metrics string `yaml:"metrics,omitempty"` // ADDRESS:PORT where GET /metrics is served over HTTP, to whoever asks; "": nowhere
+
 	Fence         string             `yaml:"fence,omitempty"`          // executable that proves another host off; see package fence
 	DNS           *nameserver.Config `yaml:"dns,omitempty"`            // name server that is told of guests' next addresses; nil: none
 	Routes        *Routes            `yaml:"routes,omitempty"`         // where a speaker of BGP finds visiting addresses; nil: nowhere
@@ -158,11 +160,19 @@ func (n Network) check() error {
 	return nil
 }
 
+// isAddrPort says whether something can listen on s and be found there.
+func isAddrPort(s string) bool {
+	at, err := netip.ParseAddrPort(s)
+	return err == nil && at.Port() != 0
+}
+
 // checkBounds is check for what has bounds.
 func (c *Config) checkBounds() error {
 	switch {
 	case c.MemoryReserve < 0:
 		return fmt.Errorf("memory_reserve of %d bytes; it must not be negative", c.MemoryReserve)
+	case c.Metrics != "" && !isAddrPort(c.Metrics):
+		return fmt.Errorf("metrics %q: it must be an address and a port, such as 192.0.2.10:9470", c.Metrics)
 	case c.Fence != "" && !filepath.IsAbs(c.Fence):
 		return fmt.Errorf("fence %s: it must be an absolute path", c.Fence)
 	case c.KeepMemory < 0:

@@ -77,6 +77,8 @@ func TestLoadConfigErrors(t *testing.T) {
 		{"unknown key in a list", with("rate: 350000000", "speed: 350000000"), ":12:42: "},
 		{"twice the same key", with("site: paris\n", "site: paris\nsite: rome\n"), ":3:1: "},
 		{"a word for a number", with("rate: 350000000", "rate: fast"), ":12:48: "},
+		{"metrics without a port", with("state:", "metrics: 192.0.2.1:0\nstate:"), `metrics "192.0.2.1:0": it must be an address and a port`},
+		{"metrics without an address", with("state:", "metrics: :9470\nstate:"), `metrics ":9470": it must be`},
 		{"an unknown unit", with("rate: 350000000", "rate: 350mb"), `:12:48: rate "350mb": unknown unit`},
 		{"a negative rate", with("rate: 350000000", "rate: -1"), "rate of -1 bit/s"},
 		{"what nothing carries", with("carries: guest", "carries: guests"), `uplinks[2] spare: carries "guests" is unknown; allowed: guest, migration, both`},

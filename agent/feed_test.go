@@ -24,10 +24,11 @@ import (
 func served(t *testing.T) (*Agent, *Client) {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	config := &Config{Host: "paris", Uplinks: []Uplink{{Name: "public"}}, Peers: []Neighbour{{Host: "rome", Uplinks: []Uplink{{Name: "public"}}}}}
 	a := &Agent{
-		config: &Config{Host: "paris"}, log: log, ctx: t.Context(), feed: newFeed(), records: map[string]*Record{}, clock: time.Now,
+		config: config, metrics: newMetrics(config), log: log, ctx: t.Context(), feed: newFeed(), records: map[string]*Record{}, clock: time.Now,
 	}
-	a.hooks = hook.New(hook.Config{Dir: t.TempDir()}, log, a.hookNote)
+	a.hooks = hook.New(hook.Config{Dir: t.TempDir()}, log, a.hookNote, a.metrics.HookCalled)
 	socket := filepath.Join(t.TempDir(), "s")
 	ln, err := listenUnix(socket)
 	if err != nil {

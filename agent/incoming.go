@@ -157,6 +157,9 @@ func (m *incoming) step(in migration.Input) ([]migration.Effect, error) {
 	if err := m.persist(before, next); err != nil {
 		return nil, err // neither ready nor refused: the source hears nothing and asks on
 	}
+	if next.Vanished && !before.Vanished {
+		m.a.metrics.Outcome(migration.AtDestination, migration.InDoubt, nil)
+	}
 	if next.Released && !before.Released {
 		m.rec.moment("release heard")
 	}

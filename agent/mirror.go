@@ -146,7 +146,7 @@ func (m *outgoing) awaitSeeded(ctx context.Context) error {
 		}
 		if ready || time.Since(told) > progressEvery {
 			told = time.Now()
-			m.rec.progress(m.seedProgress(states))
+			m.progress(m.seedProgress(states))
 		}
 		if ready {
 			return nil

@@ -209,6 +209,7 @@ func (m *outgoing) take(next migration.Source) {
 	if next.InDoubt && !before.InDoubt {
 		m.rec.note(fmt.Sprintf("in doubt: the guest was let go, and whether it runs on %s is not known; memory and disk are kept, asking on; see `godwit recover %s`", m.plan.To, m.plan.ID))
 		m.rec.edit(func(r *Report) { r.Outcome = migration.InDoubt })
+		m.a.metrics.Outcome(migration.AtSource, migration.InDoubt, nil)
 	}
 }
 

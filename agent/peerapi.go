@@ -197,6 +197,7 @@ func (a *Agent) incomingFor(p Preparation) (*incoming, error) {
 		rec: newRecord(a.config.Host, p.Plan, a.clock()), inbox: make(chan migration.Input, 4), wake: make(chan struct{}),
 		work: &destinationWork{preparation: p},
 	}
+	log.OnSync(a.metrics.Synced)
 	a.follow(m.rec)
 	a.incoming[p.Plan.ID] = m
 	a.remember(m.rec)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"godwit/agent/metrics"
 	"godwit/migration"
 )
 
@@ -151,6 +152,9 @@ type Record struct {
 	born   int64 // unix ns, tells the records of an agent's lives apart
 
 	told func(migration.Plan, Event) // hears of each event, outside of mu; nil: nobody
+	done func(Report)                // hears of the outcome before anybody is told; nil: nobody
+
+	carried *metrics.Carrier // counts what the migration carries; nil: not counted
 }
 
 // eventsKept bounds the events in memory; progress lines past it are dropped.
@@ -312,6 +316,9 @@ func (r *Record) end(outcome migration.Outcome, problem *migration.Problem, now 
 	r.edit(func(rep *Report) {
 		rep.Outcome, rep.Problem, rep.Ended = outcome, problem, now.UnixNano()
 	})
+	if r.done != nil {
+		r.done(r.snapshot())
+	}
 	r.add(Event{Kind: "outcome", Text: string(outcome) + suffix(": ", text)})
 	r.mu.Lock()
 	r.ended = true

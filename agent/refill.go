@@ -212,7 +212,7 @@ func (m *outgoing) followLastPages(ctx context.Context, lanes *proxy.Source) err
 			m.rec.edit(func(r *Report) { r.MemoryDone = time.Now().UnixNano() })
 			return lanes.Err()
 		case <-tick.C:
-			m.rec.progress(m.lastPages(lanes))
+			m.progress(m.lastPages(lanes))
 		case <-ctx.Done():
 			return ctx.Err()
 		}

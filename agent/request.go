@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"godwit/agent/journal"
+	"godwit/agent/peer"
 	"godwit/migration"
 )
 
@@ -16,6 +17,7 @@ import (
 func (a *Agent) Migrate(req migration.Request) (MigrateAnswer, error) {
 	m, err := a.newOutgoing(req)
 	if err != nil {
+		a.metrics.Outcome(migration.AtSource, migration.Refused, peer.AsProblem(err))
 		return MigrateAnswer{}, err
 	}
 	a.actors.Go(func() { m.run(a.ctx, migration.Input{Kind: migration.Start, Epoch: m.plan.Epoch}) })
@@ -165,6 +167,7 @@ func (a *Agent) beginOutgoing(m *outgoing) error {
 		return err
 	}
 	m.log = log
+	log.OnSync(a.metrics.Synced)
 	a.follow(m.rec)
 	m.watchGuest()
 	a.mu.Lock()

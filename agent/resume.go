@@ -97,6 +97,7 @@ func (a *Agent) resumeSource(id string, lost map[string]*Guest) error {
 		rec: newRecord(a.config.Host, j.Plan, a.clock()), inbox: make(chan migration.Input, 1),
 	}
 	m.rec.edit(func(r *Report) { r.Requested = j.Begun })
+	log.OnSync(a.metrics.Synced)
 	m.foundAgain()
 	a.mu.Lock()
 	a.outgoing[id] = m
@@ -217,6 +218,7 @@ func (a *Agent) resumeDestination(ctx context.Context, id string) error {
 
 // know makes a migration that an earlier agent began known to who asks.
 func (a *Agent) know(m *incoming) {
+	m.log.OnSync(a.metrics.Synced)
 	a.follow(m.rec)
 	m.rec.note("the destination's agent was started again")
 	a.mu.Lock()

@@ -66,8 +66,7 @@ func (s *Survival) sane() {
 	if s == nil {
 		return
 	}
-	known := []string{fateMoved, fateTunnelled, fateEnded, fateLost}
-	s.Connections = slices.DeleteFunc(s.Connections, func(c Survivor) bool { return !slices.Contains(known, c.Fate) })
+	s.Connections = slices.DeleteFunc(s.Connections, func(c Survivor) bool { return !slices.Contains(migration.Fates, c.Fate) })
 	s.Connections = s.Connections[:min(len(s.Connections), survivorsListed)]
 	for i := range s.Connections {
 		c := &s.Connections[i]

@@ -181,7 +181,7 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 		copying.Limit = max(copying.Limit, m.copyLimit(paths)) // the bandwidth may have been lowered
 		if time.Since(told) > progressEvery {
 			told = time.Now()
-			m.rec.progress(m.progressOf(p, look))
+			m.progress(m.progressOf(p, look))
 		}
 		verdict := copying.See(look)
 		if m.handEarly(look, verdict, copying.Gains()) {
@@ -193,7 +193,7 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 				return err
 			}
 		case policy.Go:
-			m.rec.progress(m.progressOf(p, look))
+			m.progress(m.progressOf(p, look))
 			m.rec.edit(func(r *Report) { r.Rounds = int(p.Rounds) })
 			return nil
 		case policy.GiveUp:

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"godwit/migration"
 	"godwit/netstate"
 	"godwit/vm/guest"
 )
@@ -17,19 +18,11 @@ type Survivor struct {
 	Kind   string          `json:"kind"`   // mptcp, tcp, udp
 	Local  netip.AddrPort  `json:"local"`  // the guest's end before the move
 	Remote netip.AddrPort  `json:"remote"` // the client's
-	Fate   string          `json:"fate"`
+	Fate   migration.Fate  `json:"fate"`
 	Now    *netip.AddrPort `json:"now,omitempty"` // the guest's end, where it moved
 	Why    string          `json:"why,omitempty"`
 	At     int64           `json:"at,omitempty"` // unix ns: when it was seen to have ended, or was lost
 }
-
-// The fates of a connection.
-const (
-	fateMoved     = "moved"     // a working subflow on the next address
-	fateTunnelled = "tunnelled" // alive on the old address, through the tunnel
-	fateEnded     = "ended"     // closed by one of its ends, as connections are
-	fateLost      = "lost"      // could not go on
-)
 
 // Survival is every connection that the guest had when it was moved. Total = Moved +
 // Tunnelled + Ended + Lost; it goes on changing while a lease lasts.
@@ -49,13 +42,13 @@ func (s *Survival) count() {
 	s.Total, s.Moved, s.Tunnelled, s.Ended, s.Lost = len(s.Connections), 0, 0, 0, 0
 	for _, c := range s.Connections {
 		switch c.Fate {
-		case fateMoved:
+		case migration.Moved:
 			s.Moved++
-		case fateTunnelled:
+		case migration.Tunnelled:
 			s.Tunnelled++
-		case fateEnded:
+		case migration.EndedItself:
 			s.Ended++
-		case fateLost:
+		case migration.Lost:
 			s.Lost++
 		}
 	}
@@ -92,7 +85,7 @@ func (o outcome) survive(before, after guest.Connections) *Survival {
 			s.Omitted++ // it may be among those
 			continue
 		case !ok:
-			one.Fate, one.Why, one.At = fateEnded, "closed by one of its ends during the handover", o.now.UnixNano()
+			one.Fate, one.Why, one.At = migration.EndedItself, "closed by one of its ends during the handover", o.now.UnixNano()
 		default:
 			o.judge(&one, now)
 		}
@@ -114,15 +107,15 @@ func (o outcome) judge(one *Survivor, now guest.Connection) {
 	}
 	switch {
 	case o.keeps:
-		one.Fate, one.Why = fateTunnelled, "the guest keeps its address"
+		one.Fate, one.Why = migration.Tunnelled, "the guest keeps its address"
 	case now.Kind == guest.KindMPTCP && on(o.next) != nil:
-		one.Fate, one.Now = fateMoved, on(o.next)
+		one.Fate, one.Now = migration.Moved, on(o.next)
 	case now.Kind == guest.KindMPTCP && len(now.Working) == 0:
-		one.Fate, one.Why, one.At = fateLost, "no subflow of it works any more", o.now.UnixNano()
+		one.Fate, one.Why, one.At = migration.Lost, "no subflow of it works any more", o.now.UnixNano()
 	case !o.kept:
-		one.Fate, one.Why, one.At = fateLost, "its old address was withdrawn", o.now.UnixNano()
+		one.Fate, one.Why, one.At = migration.Lost, "its old address was withdrawn", o.now.UnixNano()
 	default:
-		one.Fate, one.Why = fateTunnelled, o.why(now)
+		one.Fate, one.Why = migration.Tunnelled, o.why(now)
 	}
 }
 
@@ -166,7 +159,7 @@ func (s *Survival) addFlows(flows []netstate.Flow, held []netip.Addr, all bool) 
 			s.Omitted++
 			continue
 		}
-		s.Connections = append(s.Connections, Survivor{Kind: f.Protocol, Local: f.Guest, Remote: f.Client, Fate: fateTunnelled, Why: "seen in the tunnel"})
+		s.Connections = append(s.Connections, Survivor{Kind: f.Protocol, Local: f.Guest, Remote: f.Client, Fate: migration.Tunnelled, Why: "seen in the tunnel"})
 	}
 	s.count()
 }
@@ -243,10 +236,11 @@ func (a *Agent) followSurvival(ctx context.Context, g *Guest, d detour) {
 		return
 	}
 	s := rep.Survival
-	before := *s
+	before := byFate(s)
 	s.follow(all.List, flows, bare(rep.Next), time.Now())
-	if before.Tunnelled != s.Tunnelled {
+	if before[migration.Tunnelled] != s.Tunnelled {
 		a.amend(id, func(r *Report) { r.Survival = s })
+		a.became(rep, before)
 	}
 }
 
@@ -258,7 +252,7 @@ func (s *Survival) follow(all []guest.Connection, flows []netstate.Flow, next []
 	}
 	for i := range s.Connections {
 		c := &s.Connections[i]
-		if c.Fate != fateTunnelled {
+		if c.Fate != migration.Tunnelled {
 			continue
 		}
 		at, ok := there[connectionKey{c.Kind, c.Local, c.Remote}]
@@ -266,12 +260,12 @@ func (s *Survival) follow(all []guest.Connection, flows []netstate.Flow, next []
 			ok = slices.ContainsFunc(flows, func(f netstate.Flow) bool { return f.Client == c.Remote && f.Guest == c.Local && f.Idle < flowQuiet })
 		}
 		if !ok {
-			c.Fate, c.Why, c.At = fateEnded, "through the tunnel until it ended", now.UnixNano()
+			c.Fate, c.Why, c.At = migration.EndedItself, "through the tunnel until it ended", now.UnixNano()
 			continue
 		}
 		for _, w := range at.Working {
 			if slices.Contains(next, w.Addr()) && c.Kind == guest.KindMPTCP {
-				c.Fate, c.Why, c.Now = fateMoved, "late", &w
+				c.Fate, c.Why, c.Now = migration.Moved, "late", &w
 				break
 			}
 		}
@@ -294,18 +288,20 @@ func (a *Agent) settleSurvival(d detour, expired bool) *Survival {
 		return nil
 	}
 	s := rep.Survival
+	before := byFate(s)
 	for i := range s.Connections {
 		c := &s.Connections[i]
-		if c.Fate != fateTunnelled {
+		if c.Fate != migration.Tunnelled {
 			continue
 		}
-		c.Fate, c.Why, c.At = fateEnded, "through the tunnel until it ended", time.Now().UnixNano()
+		c.Fate, c.Why, c.At = migration.EndedItself, "through the tunnel until it ended", time.Now().UnixNano()
 		if expired {
-			c.Fate, c.Why = fateLost, "the lease of the tunnel ended"
+			c.Fate, c.Why = migration.Lost, "the lease of the tunnel ended"
 		}
 	}
 	s.count()
 	a.amend(migrationOf(d.ID), func(r *Report) { r.Survival = s })
+	a.became(rep, before)
 	return s
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"godwit/migration"
 	"godwit/netstate"
 	"godwit/vm/guest"
 )
@@ -18,7 +19,7 @@ func port(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
 func fates(s *Survival) []string {
 	var out []string
 	for _, c := range s.Connections {
-		out = append(out, c.Fate+": "+c.Why)
+		out = append(out, string(c.Fate)+": "+c.Why)
 	}
 	return out
 }
@@ -79,7 +80,7 @@ func TestFollowSurvival(t *testing.T) {
 	old, next := port("10.1.1.10:80"), port("10.2.1.10:80")
 	s := &Survival{}
 	for i, kind := range []string{"tcp", "tcp", "mptcp", "udp", "udp"} {
-		s.Connections = append(s.Connections, Survivor{Kind: kind, Local: old, Remote: netip.AddrPortFrom(netip.MustParseAddr("198.18.0.1"), uint16(i+1)), Fate: fateTunnelled})
+		s.Connections = append(s.Connections, Survivor{Kind: kind, Local: old, Remote: netip.AddrPortFrom(netip.MustParseAddr("198.18.0.1"), uint16(i+1)), Fate: migration.Tunnelled})
 	}
 	client := func(i int) netip.AddrPort { return s.Connections[i].Remote }
 	s.addFlows([]netstate.Flow{
@@ -120,7 +121,7 @@ func TestLeaseEndsSurvival(t *testing.T) {
 		expired bool
 		want    string
 	}{{true, "lost: the lease of the tunnel ended"}, {false, "ended: through the tunnel until it ended"}} {
-		rep := Report{ID: "m-00000001", Ended: 1, Survival: &Survival{Tunnelled: 1, Connections: []Survivor{{Kind: "tcp", Fate: fateTunnelled}}}}
+		rep := Report{ID: "m-00000001", Ended: 1, Survival: &Survival{Tunnelled: 1, Connections: []Survivor{{Kind: "tcp", Fate: migration.Tunnelled}}}}
 		if err := writeJSON(path, rep); err != nil {
 			t.Fatal(err)
 		}

@@ -223,7 +223,7 @@ func (p *trial) fates(rep agent.Report, want map[string]string) {
 	}
 	got := map[string]string{}
 	for _, c := range rep.Survival.Connections {
-		got[p.clientAt(c.Remote.Addr())+" "+c.Kind] = c.Fate + ": " + c.Why
+		got[p.clientAt(c.Remote.Addr())+" "+c.Kind] = string(c.Fate) + ": " + c.Why
 	}
 	for key, fate := range want {
 		if got[key] != fate {

@@ -16,7 +16,7 @@ func survival(rep *agent.Report) *report.Survival {
 		Omitted: s.Omitted, Unknown: s.Unknown, Connections: []report.Survivor{},
 	}
 	for _, c := range s.Connections {
-		one := report.Survivor{Kind: c.Kind, Local: c.Local.String(), Remote: c.Remote.String(), Fate: c.Fate, Why: c.Why}
+		one := report.Survivor{Kind: c.Kind, Local: c.Local.String(), Remote: c.Remote.String(), Fate: string(c.Fate), Why: c.Why}
 		if c.Now != nil {
 			one.Now = c.Now.String()
 		}

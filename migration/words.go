@@ -24,6 +24,18 @@ const (
 // Phases lists all phases in order.
 var Phases = []Phase{Check, Prepare, Seed, Copy, Switch, Handover, Settle}
 
+// Role is what a host is to a migration.
+type Role string
+
+// The roles.
+const (
+	AtSource      Role = "source"
+	AtDestination Role = "destination"
+)
+
+// Roles lists all roles.
+var Roles = []Role{AtSource, AtDestination}
+
 // EventName names a moment of a migration that others may hang work on.
 type EventName string
 
@@ -87,6 +99,20 @@ const (
 
 // Outcomes lists all outcomes.
 var Outcomes = []Outcome{Completed, Aborted, Refused, InDoubt, Failed}
+
+// Fate is what a migration made of one of the guest's connections.
+type Fate string
+
+// The fates.
+const (
+	Moved       Fate = "moved"     // a working subflow on the next address
+	Tunnelled   Fate = "tunnelled" // alive on the old address, through the tunnel
+	EndedItself Fate = "ended"     // closed by one of its ends, as connections are
+	Lost        Fate = "lost"      // could not go on
+)
+
+// Fates lists all fates.
+var Fates = []Fate{Moved, Tunnelled, EndedItself, Lost}
 
 // Code classes an error, for programs; the text beside it is for people.
 type Code string

@@ -55,7 +55,7 @@ func TestListsAreWhole(t *testing.T) {
 	}
 	declared := constants(t)
 	for kind, list := range map[string][]string{
-		"Phase": words(Phases), "EventName": events, "Outcome": words(Outcomes), "Code": words(Codes),
+		"Phase": words(Phases), "EventName": events, "Role": words(Roles), "Fate": words(Fates), "Outcome": words(Outcomes), "Code": words(Codes),
 	} {
 		if !slices.Equal(declared[kind], list) {
 			t.Errorf("%s: declared %v, listed %v", kind, declared[kind], list)
@@ -81,7 +81,7 @@ func TestBlockingEventsArePre(t *testing.T) {
 // TestDocumented: the pages name every word, and the table of events is this list.
 func TestDocumented(t *testing.T) {
 	report, hooks := read(t, "../docs/report.md"), read(t, "../docs/hooks.md")
-	for _, list := range [][]string{words(Phases), words(Outcomes), words(Codes)} {
+	for _, list := range [][]string{words(Phases), words(Outcomes), words(Fates), words(Codes)} {
 		for _, w := range list {
 			if !strings.Contains(report, "`"+w+"`") {
 				t.Errorf("docs/report.md does not name `%s`", w)

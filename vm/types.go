@@ -21,6 +21,9 @@ const (
 	InternalError Status = "internal-error"
 )
 
+// Statuses lists the run states that have a meaning here; QEMU has some more.
+var Statuses = []Status{Running, Paused, Incoming, FinishMigrate, PostMigrate, Shutdown, Panicked, IOError, InternalError}
+
 // MigrationStatus is a migration's state, by QEMU's names (qapi/migration.json).
 type MigrationStatus string
 

@@ -118,7 +118,7 @@ func (s *Set) executable(path string) func(context.Context, Call) error {
 func environment(c Call) []string {
 	return []string{
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/", "LANG=C",
-		"GODWIT_EVENT=" + string(c.Event), "GODWIT_ROLE=" + c.Role, "GODWIT_HOST=" + c.Host,
+		"GODWIT_EVENT=" + string(c.Event), "GODWIT_ROLE=" + string(c.Role), "GODWIT_HOST=" + c.Host,
 		"GODWIT_GUEST=" + c.Plan.Guest, "GODWIT_MIGRATION=" + c.Plan.ID,
 	}
 }

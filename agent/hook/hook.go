@@ -23,13 +23,42 @@ type Call struct {
 	Event    migration.EventName `json:"event"`
 	Blocking bool                `json:"blocking"` // the migration waits for the answer
 	Host     string              `json:"host"`     // where the hook runs
-	Role     string              `json:"role"`     // of that host: source, destination
+	Role     migration.Role      `json:"role"`     // of that host
 	Phase    migration.Phase     `json:"phase,omitempty"`
 	Time     time.Time           `json:"time"` // of the event, by the host's clock
 	Text     string              `json:"text,omitempty"`
 	Old      []netip.Addr        `json:"old"`  // the guest's addresses before
 	Next     []netip.Addr        `json:"next"` // and at the destination
 	Plan     migration.Plan      `json:"migration"`
+}
+
+// Result is what came of an event for one hook.
+type Result string
+
+// The results.
+const (
+	Done     Result = "done"      // it did its work, or said go
+	Refused  Result = "refused"   // a subscriber's own no
+	Failed   Result = "failed"    // it ended with an error
+	TimedOut Result = "timed_out" // its limit passed
+	Dropped  Result = "dropped"   // too many events waited, it was not called
+)
+
+// Results lists all results.
+var Results = []Result{Done, Refused, Failed, TimedOut, Dropped}
+
+// resultOf is the result of a call that was not called off.
+func resultOf(err error) Result {
+	var problem *migration.Problem
+	switch {
+	case err == nil:
+		return Done
+	case asRefusal(err) != nil:
+		return Refused
+	case errors.As(err, &problem) && problem.Code == migration.CodeTimeout:
+		return TimedOut
+	}
+	return Failed
 }
 
 // What follows the failure of a hook of a blocking event.
@@ -116,6 +145,7 @@ func (s *Set) Ask(ctx context.Context, c Call) (asked int, err error) {
 		if ctx.Err() != nil {
 			return asked, ctx.Err()
 		}
+		s.count(c.Event, resultOf(err))
 		s.log.Info("hook asked", "hook", h.name, "event", c.Event, "migration", c.Plan.ID, "took", time.Since(began), "error", err)
 		if err == nil {
 			continue

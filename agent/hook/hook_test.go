@@ -33,6 +33,8 @@ type bench struct {
 
 	mu    sync.Mutex
 	notes []string
+
+	results []Result
 }
 
 // unhung is what a call that waited for no hanging hook stays under on a busy machine: those
@@ -50,6 +52,10 @@ func newBench(t *testing.T, config Config) *bench {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.notes = append(b.notes, text)
+	}, func(_ migration.EventName, result Result) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.results = append(b.results, result)
 	})
 	t.Cleanup(b.set.Close)
 	return b
@@ -59,6 +65,19 @@ func (b *bench) noted() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return strings.Join(b.notes, "\n")
+}
+
+// counted is how many calls came to a result.
+func (b *bench) counted(r Result) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := 0
+	for _, one := range b.results {
+		if one == r {
+			n++
+		}
+	}
+	return n
 }
 
 // script puts an executable into an event's directory.
@@ -363,6 +382,7 @@ func TestTellDoesNotWait(t *testing.T) {
 		said := b.noted()
 		return strings.Contains(said, "limit hook_informative of 3s passed") && strings.Contains(said, "late")
 	})
+	b.within(unhung, "results", func() bool { return b.counted(Done) == 3 && b.counted(TimedOut) == 2 })
 }
 
 func TestQueueIsBounded(t *testing.T) {
@@ -375,6 +395,7 @@ func TestQueueIsBounded(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	b.within(unhung, "a note", func() bool { return strings.Contains(b.noted(), "was not told") })
+	b.within(unhung, "19 or 20 that were dropped", func() bool { return b.counted(Dropped) >= 19 })
 	began := time.Now()
 	b.set.Close()
 	if took := time.Since(began); took > unhung {

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"godwit/migration"
 )
 
 // Set is all hooks of one host. It is safe for use by many.
@@ -14,6 +16,7 @@ type Set struct {
 	config Config
 	log    *slog.Logger
 	note   func(c Call, text string)
+	count  func(event migration.EventName, result Result)
 	web    []hook // in the order of config.HTTP
 	client *http.Client
 
@@ -38,9 +41,9 @@ const (
 )
 
 // New begins to serve; config was checked. note hears what a person should know of a
-// hook that failed, was late or was not called; it must not block.
-func New(config Config, log *slog.Logger, note func(c Call, text string)) *Set {
-	s := &Set{config: config, log: log, note: note, told: make(chan Call, toldAhead), queues: map[string]*queue{}, client: newClient()}
+// hook that failed, was late or was not called, count the result of each call; neither may block.
+func New(config Config, log *slog.Logger, note func(c Call, text string), count func(migration.EventName, Result)) *Set {
+	s := &Set{config: config, log: log, note: note, count: count, told: make(chan Call, toldAhead), queues: map[string]*queue{}, client: newClient()}
 	for _, h := range config.HTTP {
 		s.web = append(s.web, s.webHook(h))
 	}
@@ -68,6 +71,7 @@ func (s *Set) Tell(c Call) {
 	select {
 	case s.told <- c:
 	default:
+		s.count(c.Event, Dropped)
 		s.note(c, fmt.Sprintf("%s was told to no hook: too many events wait", c.Event))
 	}
 }
@@ -104,6 +108,7 @@ func (s *Set) enqueue(h hook, c Call) {
 		s.queues[h.name] = q
 	}
 	if len(q.waiting) >= queueMost {
+		s.count(c.Event, Dropped)
 		s.note(c, fmt.Sprintf("hook %s was not told of %s: %d events wait for it already", h.name, c.Event, queueMost))
 		return
 	}
@@ -128,7 +133,12 @@ func (s *Set) serve(name string, q *queue) {
 		if late := time.Since(one.since); late > lateAfter {
 			s.note(one.call, fmt.Sprintf("hook %s heard of %s %v late: it was busy", name, one.call.Event, late.Round(100*time.Millisecond)))
 		}
-		if err := one.hook.call(s.ctx, one.call); err != nil && s.ctx.Err() == nil {
+		err := one.hook.call(s.ctx, one.call)
+		if s.ctx.Err() != nil {
+			continue // it was killed
+		}
+		s.count(one.call.Event, resultOf(err))
+		if err != nil {
 			s.note(one.call, problemText(err))
 		}
 	}

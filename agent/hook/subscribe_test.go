@@ -28,6 +28,9 @@ func TestSubscriber(t *testing.T) {
 	b.ask("")
 	answer(Answer{Why: "no route\nto it"})
 	b.ask(migration.CodeHook, "hook router", "it says no: no route to it")
+	if b.counted(Refused) != 1 || b.counted(Failed) != 0 {
+		t.Errorf("a refusal: %v", b.results)
+	}
 	b.ask(migration.CodeTimeout, "limit hook_blocking of 400ms passed", "has not answered")
 	d := <-n.Calls()
 	if over := <-n.Calls(); !over.Over || over.ID != d.ID {

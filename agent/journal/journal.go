@@ -26,6 +26,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -59,7 +60,11 @@ type File struct {
 	broken error  // why nothing more can be appended
 	last   []byte // the last record's JSON; nil: not known
 	synced bool   // it is on the disk
+	timed  func(took time.Duration)
 }
+
+// OnSync has each sync of a record to the disk told to timed, when it is done.
+func (j *File) OnSync(timed func(took time.Duration)) { j.timed = timed }
 
 // Create makes DIR/ID.journal, durably. It fails if there is one.
 func Create(dir, id string) (*File, error) {
@@ -184,6 +189,9 @@ func (j *File) Append(record any, sync bool) error {
 
 // sync puts on the disk what was written, and not the file's times.
 func (j *File) sync() error {
+	if j.timed != nil {
+		defer func(begun time.Time) { j.timed(time.Since(begun)) }(time.Now())
+	}
 	for {
 		if err := unix.Fdatasync(int(j.f.Fd())); !errors.Is(err, unix.EINTR) {
 			return err

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"godwit/agent"
 	"godwit/internal/child"
 	"godwit/lab/scenario"
 	"godwit/migration"
@@ -31,6 +32,7 @@ const (
 )
 
 func main() {
+	agent.Version = version
 	child.Dispatch()
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
@@ -90,7 +92,7 @@ func newRoot(out io.Writer) *cobra.Command {
 		return usageError{fmt.Errorf("%s: %w; see `%s --help`", c.CommandPath(), err, c.CommandPath())}
 	})
 	root.AddCommand(
-		newAgent(), newDemo(), newLab(), newMigrate(), newEvacuate(), newPlan(), newLimit(), newAbort(), newRecover(), newWatch(), newEvents(), newHistory(),
+		newAgent(), newDemo(), newLab(), newMigrate(), newEvacuate(), newPlan(), newLimit(), newAbort(), newRecover(), newWatch(), newEvents(), newHistory(), newMetrics(),
 		newGuest(), newHost(), newSite(), newDoctor(), newBench(), newInit(), newVersion(out),
 	)
 	explain(root)

@@ -38,7 +38,7 @@ func printSurvival(w io.Writer, s *agent.Survival) {
 	}
 	fmt.Fprintf(w, "connections: %d, of which %d moved, %d go through the tunnel, %d ended by themselves, %d were lost\n", s.Total, s.Moved, s.Tunnelled, s.Ended, s.Lost)
 	for _, c := range s.Connections {
-		became := c.Fate
+		became := string(c.Fate)
 		if c.Now != nil {
 			became += " to " + c.Now.String()
 		}

@@ -1,0 +1,206 @@
+package agent
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"time"
+
+	"godwit/agent/metrics"
+	"godwit/migration"
+	"godwit/vm"
+)
+
+// This file is what the metrics hear of (package metrics): what a migration came to, what it
+// carries, and what is true on this host when they are asked for.
+
+// Version of the program, for the metrics; main sets it.
+var Version = "dev"
+
+// newMetrics begins to count for a host.
+func newMetrics(c *Config) *metrics.Set {
+	var paths []metrics.Path
+	for _, n := range c.Peers {
+		for _, p := range c.paths(n) {
+			paths = append(paths, metrics.Path{Peer: n.Host, Name: p.Name})
+		}
+	}
+	return metrics.New(metrics.Build{Version: Version, Go: runtime.Version(), Host: c.Host, Site: c.Site}, paths)
+}
+
+// roleOf is what this host is to a migration.
+func (a *Agent) roleOf(plan migration.Plan) migration.Role {
+	if plan.To == a.config.Host {
+		return migration.AtDestination
+	}
+	return migration.AtSource
+}
+
+// count has a migration counted, as it goes on and when it has its outcome.
+func (a *Agent) count(rec *Record) {
+	role := a.roleOf(rec.plan)
+	if role == migration.AtSource {
+		rec.carried = a.metrics.Carrier(rec.plan.To)
+	}
+	rec.done = func(rep Report) {
+		a.metrics.Outcome(role, rep.Outcome, rep.Problem)
+		if role == migration.AtDestination {
+			a.metrics.Came(rep.Held)
+			a.metrics.Became(nil, byFate(rep.Survival))
+			return
+		}
+		rec.carried.Carried(carriedBy(rep), true)
+		a.metrics.Timed(timesOf(rep))
+	}
+}
+
+// byFate counts connections by their fate.
+func byFate(s *Survival) map[migration.Fate]int {
+	if s == nil {
+		return nil
+	}
+	return map[migration.Fate]int{migration.Moved: s.Moved, migration.Tunnelled: s.Tunnelled, migration.EndedItself: s.Ended, migration.Lost: s.Lost}
+}
+
+// progress tells how far a copy is, and counts what it has carried.
+func (m *outgoing) progress(p CopyProgress) {
+	m.rec.progress(p)
+	now := metrics.Carried{Wire: p.Wire}
+	if p.What == "disk" {
+		now.Disk = p.Sent
+	}
+	if p.DataPath != nil {
+		now.Read, now.Sent = p.DataPath.ReadBytes, p.DataPath.SentBytes
+	}
+	m.rec.carried.Carried(now, false)
+}
+
+// carriedBy is what a report says of bytes so far.
+func carriedBy(rep Report) metrics.Carried {
+	c := metrics.Carried{Wire: rep.WireBytes, Disk: rep.DiskBytes}
+	if rep.DataPath != nil {
+		c.Read, c.Sent = rep.DataPath.ReadBytes, rep.DataPath.SentBytes
+	}
+	return c
+}
+
+// timesOf is what a report says of times.
+func timesOf(rep Report) metrics.Timed {
+	t := metrics.Timed{Phases: map[migration.Phase]time.Duration{}, Times: map[string]time.Duration{}}
+	for _, p := range rep.Phases {
+		if p.End != 0 {
+			t.Phases[p.Name] += time.Duration(p.End - p.Start)
+		}
+	}
+	if rep.Outcome != migration.Completed {
+		return t
+	}
+	for name, at := range map[string]int64{metrics.MigrationTime: rep.Resumed, metrics.MemoryTime: rep.MemoryDone, metrics.TotalTime: rep.Ended} {
+		if at != 0 {
+			t.Times[name] = time.Duration(at - rep.Requested)
+		}
+	}
+	if d, ok := rep.VMDowntime(); ok {
+		t.Downtime = &d
+	}
+	return t
+}
+
+// became counts what changed of connections after their migration had ended.
+func (a *Agent) became(rep Report, before map[migration.Fate]int) {
+	if rep.Ended != 0 { // else all are counted then
+		a.metrics.Became(before, byFate(rep.Survival))
+	}
+}
+
+// state is what is true on this host now.
+func (a *Agent) state(ctx context.Context) metrics.State {
+	s := metrics.State{
+		Running: map[migration.Role]int{}, Phases: map[migration.Phase]int{}, InDoubt: map[migration.Role]int{},
+		Detours: map[string]int{}, Tunnels: map[string]int{}, Directed: map[string]int{},
+	}
+	leaving := a.migrationsNow(&s)
+	s.Guests = a.guestsNow(ctx, leaving)
+	for _, d := range a.detours.list("") {
+		s.Detours[keptBy(d)]++
+		if d.Tunnel.Kind != "" {
+			s.Tunnels[d.Tunnel.Kind]++
+		}
+		s.Directed[metrics.Away] += len(d.Away)
+		for _, v := range d.Visiting {
+			if !v.AtHome() {
+				s.Directed[metrics.Visiting]++
+			}
+		}
+	}
+	return s
+}
+
+// keptBy is what keeps a detour.
+func keptBy(d detour) string {
+	switch {
+	case !d.Leased:
+		return metrics.Underway
+	case d.Until.IsZero():
+		return metrics.Kept
+	}
+	return metrics.Leased
+}
+
+// migrationsNow counts the migrations under way, and says in which phase each guest is that
+// leaves.
+func (a *Agent) migrationsNow(s *metrics.State) map[string]migration.Phase {
+	a.mu.Lock()
+	s.Unread = len(a.unread)
+	var records []*Record
+	for _, rec := range a.records {
+		records = append(records, rec)
+	}
+	for _, m := range a.incoming {
+		if m.snapshot().Vanished {
+			s.InDoubt[migration.AtDestination]++
+		}
+	}
+	a.mu.Unlock()
+	leaving := map[string]migration.Phase{}
+	for _, rec := range records {
+		if rec.endedAt() != 0 {
+			continue
+		}
+		role := a.roleOf(rec.plan)
+		s.Running[role]++
+		if role != migration.AtSource {
+			continue
+		}
+		rep := rec.snapshot()
+		rec.carried.Carried(carriedBy(rep), false)
+		if rep.Outcome == migration.InDoubt {
+			s.InDoubt[role]++
+		}
+		if n := len(rep.Phases); n > 0 {
+			s.Phases[rep.Phases[n-1].Name]++
+			leaving[rep.Guest] = rep.Phases[n-1].Name
+		}
+	}
+	return leaving
+}
+
+// guestsNow asks the QEMU of each guest under care what it does, all at the same time.
+func (a *Agent) guestsNow(ctx context.Context, leaving map[string]migration.Phase) []metrics.Guest {
+	ctx, cancel := limitScrape.on(ctx)
+	defer cancel()
+	all := a.guests.all()
+	out := make([]metrics.Guest, len(all))
+	var asked sync.WaitGroup
+	for i, g := range all {
+		asked.Go(func() {
+			status := vm.Status("")
+			if g.Machine != nil {
+				status, _ = g.Machine.Status(ctx)
+			}
+			out[i] = metrics.Guest{Name: g.name(), Memory: g.held().Description.Memory, Status: string(status), Phase: leaving[g.name()]}
+		})
+	}
+	asked.Wait()
+	return out
+}

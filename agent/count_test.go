@@ -1,0 +1,199 @@
+package agent
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"godwit/migration"
+	"godwit/netstate"
+	"godwit/netstate/tunnel"
+)
+
+// counting is served with everything that its metrics ask.
+func counting(t *testing.T) (*Agent, *Client) {
+	t.Helper()
+	a, client := served(t)
+	a.guests = &guests{dir: t.TempDir(), byName: map[string]*Guest{}}
+	a.detours = &detours{byID: map[string]*detour{}}
+	return a, client
+}
+
+// metric is the value of one series now, -1 where there is none.
+func metric(t *testing.T, client *Client, series string) float64 {
+	t.Helper()
+	var text bytes.Buffer
+	if err := client.Metrics(t.Context(), &text); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(text.String()) {
+		var v float64
+		if rest, ok := strings.CutPrefix(line, series+" "); ok {
+			if _, err := fmt.Sscan(rest, &v); err != nil {
+				t.Fatal(err)
+			}
+			return v
+		}
+	}
+	return -1
+}
+
+// metricsAre compares series with what they should be.
+func metricsAre(t *testing.T, client *Client, want map[string]float64) {
+	t.Helper()
+	for series, v := range want {
+		if got := metric(t, client, series); got != v {
+			t.Errorf("%s is %v, want %v", series, got, v)
+		}
+	}
+}
+
+// TestSourceIsCounted: a migration that leaves is seen while it runs, and counted once when
+// it has its outcome; its bytes as they are known, also where the report takes some back.
+func TestSourceIsCounted(t *testing.T) {
+	a, client := counting(t)
+	a.guests.byName["web"] = &Guest{Held: Held{Description: Description{Name: "web", Memory: 1 << 28}}}
+	m := leaving(a)
+	rec, at := m.rec, time.Now()
+	rec.edit(func(r *Report) { r.Requested = at.UnixNano() })
+	rec.enter(migration.Check, at)
+	rec.enter(migration.Copy, at.Add(time.Second))
+	rec.event(migration.SourceSuspend)
+	m.progress(CopyProgress{What: "disk", Wire: map[string]int64{"public-public": 800}, Sent: 60})
+	metricsAre(t, client, map[string]float64{`godwit_migration_disk_bytes_total`: 60, `godwit_migration_wire_bytes_total{path="public-public",peer="rome"}`: 800})
+	rec.edit(func(r *Report) { r.WireBytes, r.Outcome = map[string]int64{"public-public": 1000}, migration.InDoubt })
+	metricsAre(t, client, map[string]float64{
+		`godwit_migrations_running{role="source"}`: 1, `godwit_migrations_in_phase{phase="copy"}`: 1, `godwit_migrations_in_doubt{role="source"}`: 1,
+		`godwit_guest_migration_phase{guest="web",phase="copy"}`: 1, `godwit_guests{status="other"}`: 1, `godwit_events_total{event="SOURCE_SUSPEND"}`: 1,
+		`godwit_migration_wire_bytes_total{path="public-public",peer="rome"}`: 1000, `godwit_migrations_total{outcome="completed",role="source"}`: 0,
+	})
+	rec.edit(func(r *Report) {
+		r.WireBytes, r.DiskBytes = map[string]int64{"public-public": 900}, 70
+		r.DataPath = &DataPath{ReadBytes: 50, SentBytes: 40}
+		r.Resumed, r.MemoryDone = at.Add(3*time.Second).UnixNano(), at.Add(-time.Hour).UnixNano()
+		r.LastTick, r.FirstTick = &Tick{At: at.UnixNano()}, &Tick{At: at.Add(40 * time.Millisecond).UnixNano()}
+	})
+	rec.end(migration.Completed, nil, at.Add(4*time.Second))
+	metricsAre(t, client, map[string]float64{
+		`godwit_migrations_running{role="source"}`: 0, `godwit_migrations_in_phase{phase="copy"}`: 0, `godwit_migrations_in_doubt{role="source"}`: 0,
+		`godwit_guest_migration_phase{guest="web",phase="copy"}`:              -1,
+		`godwit_migrations_total{outcome="completed",role="source"}`:          1,
+		`godwit_migration_phase_seconds_sum{phase="copy"}`:                    3,
+		`godwit_migration_time_seconds_sum{time="migration"}`:                 3,
+		`godwit_migration_time_seconds_count{time="memory"}`:                  0, // before the request
+		`godwit_migration_time_seconds_sum{time="total"}`:                     4,
+		`godwit_migration_vm_downtime_seconds_sum`:                            0.04,
+		`godwit_migration_wire_bytes_total{path="public-public",peer="rome"}`: 1000,
+		`godwit_migration_disk_bytes_total`:                                   70,
+		`godwit_migration_read_bytes_total`:                                   50,
+		`godwit_migration_sent_bytes_total`:                                   40,
+	})
+	rec = leaving(a).rec
+	rec.end(migration.Aborted, &migration.Problem{Code: migration.CodePath, Text: "cut"}, time.Now())
+	metricsAre(t, client, map[string]float64{
+		`godwit_migrations_total{outcome="aborted",role="source"}`: 1, `godwit_migration_problems_total{code="path",role="source"}`: 1,
+		`godwit_migration_time_seconds_count{time="total"}`: 1,
+	})
+	if _, err := a.Migrate(migration.Request{Guest: "nobody", To: "rome"}); err == nil {
+		t.Fatal("a guest that is not there left")
+	}
+	metricsAre(t, client, map[string]float64{
+		`godwit_migrations_total{outcome="refused",role="source"}`: 1, `godwit_migration_problems_total{code="unknown_guest",role="source"}`: 1,
+	})
+}
+
+// TestDestinationIsCounted: connections count by their fate when the guest has come, and
+// those through the tunnel again when that ends.
+func TestDestinationIsCounted(t *testing.T) {
+	a, client := counting(t)
+	a.config.Host, a.config.State = "rome", t.TempDir()
+	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome"}
+	rec := newRecord("rome", plan, time.Now())
+	a.records[plan.ID] = rec
+	a.follow(rec)
+	held := int64(12)
+	rec.edit(func(r *Report) {
+		r.Held, r.WireBytes = &held, map[string]int64{"public-public": 1000} // of the source's, which counts them
+		r.Survival = &Survival{Connections: []Survivor{{Fate: migration.Moved}, {Fate: migration.Tunnelled}, {Fate: migration.Tunnelled}}}
+		r.Survival.count()
+	})
+	metricsAre(t, client, map[string]float64{`godwit_migrations_running{role="destination"}`: 1, `godwit_connections_total{fate="moved"}`: 0})
+	rec.end(migration.Completed, nil, time.Now())
+	metricsAre(t, client, map[string]float64{
+		`godwit_connections_total{fate="moved"}`: 1, `godwit_connections_total{fate="tunnelled"}`: 2, `godwit_held_packets_total`: 12,
+		`godwit_migrations_total{outcome="completed",role="destination"}`: 1, `godwit_migrations_total{outcome="completed",role="source"}`: 0,
+		`godwit_migration_time_seconds_count{time="total"}`: 0,
+	})
+	a.settleSurvival(detour{ID: plan.ID + "-paris"}, true)
+	metricsAre(t, client, map[string]float64{
+		`godwit_connections_total{fate="moved"}`: 1, `godwit_connections_total{fate="tunnelled"}`: 2, `godwit_connections_total{fate="lost"}`: 2,
+	})
+}
+
+func TestDetoursAreCounted(t *testing.T) {
+	a, client := counting(t)
+	config := tunnel.Config{Kind: tunnel.WireGuard}
+	for id, d := range map[string]*detour{
+		"a": {Tunnel: config, Away: []netstate.Away{{}, {}}},
+		"b": {Tunnel: config, Leased: true, Until: time.Now().Add(time.Hour), Visiting: []netstate.Visiting{{Tunnel: "gwt-x"}}},
+		"c": {Leased: true, Visiting: []netstate.Visiting{{}}}, // at home
+	} {
+		d.ID = id
+		a.detours.byID[id] = d
+	}
+	a.unread = map[string]string{"m-00000009": "it has holes"}
+	metricsAre(t, client, map[string]float64{
+		`godwit_detours{by="underway"}`: 1, `godwit_detours{by="leased"}`: 1, `godwit_detours{by="kept"}`: 1, `godwit_tunnels{kind="wireguard"}`: 2,
+		`godwit_detour_addresses{place="away"}`: 2, `godwit_detour_addresses{place="visiting"}`: 1, `godwit_journals_unread`: 1,
+	})
+}
+
+// TestMetricsOverHTTP: where the configuration says so, GET /metrics and nothing else; a
+// port in use is one error, before anything is touched.
+func TestMetricsOverHTTP(t *testing.T) {
+	a, _ := counting(t)
+	if ln, err := a.listenMetrics(); ln != nil || err != nil {
+		t.Fatalf("asked for nowhere: %v, %v", ln, err)
+	}
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.config.Metrics = taken.Addr().String()
+	if _, err := a.listenMetrics(); err == nil || !strings.Contains(err.Error(), taken.Addr().String()) || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("a port in use: %v", err)
+	}
+	taken.Close()
+	ln, err := a.listenMetrics()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.serveMetrics(t.Context(), ln)
+	for _, c := range []struct {
+		method, path string
+		status       int
+	}{{"GET", "/metrics", 200}, {"HEAD", "/metrics", 200}, {"POST", "/metrics", 405}, {"GET", "/", 404}, {"GET", "/v1/host", 404}, {"GET", "/v1/migrations", 404}, {"POST", "/v1/shutdown", 404}} {
+		req, err := http.NewRequestWithContext(t.Context(), c.method, "http://"+ln.Addr().String()+c.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if resp.StatusCode != c.status || err != nil {
+			t.Errorf("%s %s: %s, %v", c.method, c.path, resp.Status, err)
+		}
+		if ours := strings.Contains(string(data), "godwit_host_info{"); ours != (c.status == 200 && c.method == "GET") {
+			t.Errorf("%s %s: %.200s", c.method, c.path, data)
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+}

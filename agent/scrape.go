@@ -1,0 +1,52 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"golang.org/x/net/netutil"
+)
+
+// Bounds of what asks for metrics over HTTP: nobody there is known.
+const (
+	scrapersMost  = 16              // connections
+	scrapeRequest = 5 * time.Second // a request has come
+	scrapeAnswer  = 15 * time.Second
+	scrapeIdle    = 2 * time.Minute
+	scrapeHeader  = 8 << 10 // bytes
+)
+
+// listenMetrics takes the port of the configuration; nil: it names none. It comes before
+// anything is touched: a port in use is the only thing wrong then.
+func (a *Agent) listenMetrics() (net.Listener, error) {
+	if a.config.Metrics == "" {
+		return nil, nil //nolint:nilnil // nobody asked for one
+	}
+	ln, err := net.Listen("tcp", a.config.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("metrics: %w; name another port, or end what has it", err)
+	}
+	return netutil.LimitListener(ln, scrapersMost), nil
+}
+
+// serveMetrics serves GET /metrics there and nothing else, until ctx ends; nil: nowhere.
+func (a *Agent) serveMetrics(ctx context.Context, ln net.Listener) {
+	if ln == nil {
+		return
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", a.metrics.Handler(a.state))
+	server := &http.Server{
+		Handler: mux, ReadHeaderTimeout: scrapeRequest, ReadTimeout: scrapeRequest, WriteTimeout: scrapeAnswer, IdleTimeout: scrapeIdle, MaxHeaderBytes: scrapeHeader,
+	}
+	go func() {
+		if err := server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+			a.log.Error("metrics are not served any more", "error", err)
+		}
+	}()
+	context.AfterFunc(ctx, func() { server.Close() })
+}
