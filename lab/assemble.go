@@ -58,7 +58,7 @@ func (r *run) migrationReport(m *move) report.Migration {
 	out.Connections = r.connections(m)
 	if m.report == nil {
 		if m.refusal != nil {
-			out.Outcome, out.Reason = report.Refused, m.refusal.Text
+			out.Outcome, out.Reason, out.Code = report.Refused, m.refusal.Text, m.refusal.Code
 			return whyNull(out, "the migration did not begin: "+out.Reason)
 		}
 		out.Outcome, out.Reason = m.standing()
@@ -84,7 +84,7 @@ func fillTold(out *report.Migration, m *move) {
 	out.Mode, out.Transfer, out.Network = rep.Mode, rep.Transfer, rep.Network
 	out.Outcome = report.Outcome(rep.Outcome)
 	if rep.Problem != nil {
-		out.Reason = rep.Problem.Text
+		out.Reason, out.Code = rep.Problem.Text, rep.Problem.Code
 	}
 	if out.Outcome == "" {
 		out.Outcome, out.Reason = m.standing()

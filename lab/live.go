@@ -75,7 +75,7 @@ func (m *move) live(now time.Time) live.Move {
 	out.Mbps, out.Remaining = float64(p.Rate)*8/1e6, time.Duration(p.LeftS*float64(time.Second))
 	switch {
 	case m.refusal != nil:
-		out.Phase = "refused"
+		out.Phase = string(migration.Refused)
 	case m.report != nil && out.Done:
 		out.Phase = string(m.report.Outcome)
 	}

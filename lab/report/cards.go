@@ -27,7 +27,7 @@ func outcomeCard(r *Report) card {
 			done++
 		}
 	}
-	c := card{Label: "Migrations", Value: fmt.Sprintf("%d of %d", done, len(r.Migrations)), Note: "completed", Class: "good"}
+	c := card{Label: "Migrations", Value: fmt.Sprintf("%d of %d", done, len(r.Migrations)), Note: Completed.Word(), Class: "good"}
 	for _, m := range r.Migrations {
 		if m.Outcome != Completed {
 			c.Class, c.Note = "bad", m.Outcome.Word()

@@ -10,6 +10,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"godwit/migration"
 )
 
 //go:embed page/page.gohtml
@@ -33,12 +35,23 @@ type page struct {
 	Hover            template.JS
 	Data             template.JS
 	Pictures         []pictureOf
-	Phases           []string
+	Phases           []phaseKey
 	Tables           []table
 	Notes            []string // what could not be measured
 	Leftovers        []string
 	Machine          []string
 	Words            []word
+}
+
+// phaseKey is a phase and the page's variable for its colour.
+type phaseKey struct{ Name, Var string }
+
+func phases() []phaseKey {
+	var out []phaseKey
+	for _, name := range phaseNames() {
+		out = append(out, phaseKey{name, phaseVar(name)})
+	}
+	return out
 }
 
 type pictureOf struct {
@@ -59,7 +72,7 @@ func HTML(w io.Writer, r *Report) error {
 	}
 	p := page{
 		Title: r.Scenario, Way: way(r), When: when(r), OK: r.OK, Unmet: r.Unmet,
-		Cards: cards(r), Pictures: pictures(r), Phases: phaseNames, Tables: tables(r),
+		Cards: cards(r), Pictures: pictures(r), Phases: phases(), Tables: tables(r),
 		Notes: notes(r), Leftovers: r.Leftovers, Machine: machine(r), Words: words,
 		// Our own files, and JSON as json.Marshal escapes it for scripts.
 		Style: template.CSS(pageStyle), Hover: template.JS(pageHover), Data: template.JS(data),
@@ -117,12 +130,12 @@ func wholeRun(r *Report) span {
 
 // closeUp spans a migration's switch and handover with what stands beside them.
 func closeUp(m *Migration, whole span) (span, bool) {
-	sw, ok := m.phase("switch")
+	sw, ok := m.phase(string(migration.Switch))
 	if !ok {
 		return span{}, false
 	}
 	end := sw.to + 1
-	if ho, ok := m.phase("handover"); ok {
+	if ho, ok := m.phase(string(migration.Handover)); ok {
 		end = min(ho.to, sw.to+3) + 0.5
 	}
 	return span{max(sw.from-0.7, whole.from), min(end, whole.to)}, end > sw.from

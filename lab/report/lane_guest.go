@@ -3,6 +3,8 @@ package report
 import (
 	"fmt"
 	"slices"
+
+	"godwit/migration"
 )
 
 // guests draws for each guest the phases of its migrations and where it runs.
@@ -70,7 +72,7 @@ func (p *picture) phases(guest string, top float64) int {
 			}
 			for row := range full {
 				left := max(x+w/2-textWidth(text)/2, picLeft-40)
-				if full[row] > left || w < 2.5 && text != "switch" && p.win.length() > 30 {
+				if full[row] > left || w < 2.5 && text != string(migration.Switch) && p.win.length() > 30 {
 					continue // a sliver of a phase in a long run
 				}
 				full[row] = left + textWidth(text) + 6
@@ -98,15 +100,23 @@ func (p *picture) movesSeen() int {
 	return n
 }
 
-// phaseVar is the page's variable for a phase; one that is not known is grey.
+// phaseVar is the page's variable for a phase's colour, by its place in the list; one that
+// is not in it is grey.
 func phaseVar(name string) string {
-	if slices.Contains(phaseNames, name) {
-		return "p-" + name
+	if n := slices.Index(migration.Phases, migration.Phase(name)); n >= 0 {
+		return fmt.Sprintf("p%d", n)
 	}
 	return "mute"
 }
 
-var phaseNames = []string{"check", "prepare", "seed", "copy", "switch", "handover", "settle"}
+// phaseNames are all phases in order.
+func phaseNames() []string {
+	var names []string
+	for _, p := range migration.Phases {
+		names = append(names, string(p))
+	}
+	return names
+}
 
 // whereabouts draws the band that says at which site the guest runs.
 func (p *picture) whereabouts(guest string, sites map[string]int) {

@@ -13,6 +13,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"godwit/migration"
 )
 
 // Report is one run.
@@ -34,7 +36,7 @@ type Report struct {
 	Series    *Series           `json:"series,omitempty"`  // for the picture
 }
 
-// Outcome is one of those below, or "", null in JSON: the run ended before there was one.
+// Outcome is one of migration.Outcomes, or "", null in JSON: the run ended before there was one.
 type Outcome string
 
 // MarshalJSON writes it.
@@ -55,11 +57,11 @@ func (o Outcome) Word() string {
 
 // The outcomes of a migration.
 const (
-	Completed Outcome = "completed"
-	Aborted   Outcome = "aborted"  // the guest runs at the source
-	Refused   Outcome = "refused"  // it never began
-	InDoubt   Outcome = "in_doubt" // neither side may start it yet
-	Failed    Outcome = "failed"   // the guest is lost
+	Completed = Outcome(migration.Completed)
+	Aborted   = Outcome(migration.Aborted)
+	Refused   = Outcome(migration.Refused)
+	InDoubt   = Outcome(migration.InDoubt)
+	Failed    = Outcome(migration.Failed)
 )
 
 // Migration is what one move of a guest took.
@@ -94,6 +96,7 @@ type Migration struct {
 	RequestedS float64           `json:"requested_s"`      // when it was asked for, from time 0
 	SwitchedS  *float64          `json:"switched_s"`       // when the guest ran at the destination, from time 0
 	Reason     string            `json:"reason,omitempty"` // why it did not complete
+	Code       migration.Code    `json:"code,omitempty"`   // of that, for programs
 	Steps      []Step            `json:"steps,omitempty"`  // timed acts of the agents around the switch
 	Ownership  *Ownership        `json:"ownership,omitempty"`
 	Notes      []string          `json:"notes,omitempty"` // what the agents remarked

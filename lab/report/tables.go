@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"godwit/migration"
 )
 
 // table is one of the page's tables. A cell with a hint shows it on hovering.
@@ -42,6 +44,9 @@ func migrationTable(r *Report) table {
 		outcome := cell{Text: m.Outcome.Word(), Class: "good"}
 		if m.Outcome != Completed {
 			outcome = cell{Text: m.Outcome.Word(), Class: "bad", Hint: m.Reason}
+			if m.Code != "" {
+				outcome.Text += ": " + string(m.Code)
+			}
 		}
 		t.Rows = append(t.Rows, []cell{{Text: strconv.Itoa(i + 1), Class: "num"}, {Text: m.Guest}, {Text: m.From + " → " + m.To}, outcome,
 			{Text: strings.Join([]string{m.Mode, m.Transfer, m.Network}, ", ")},
@@ -55,11 +60,11 @@ func migrationTable(r *Report) table {
 }
 
 func phaseTable(r *Report) table {
-	t := table{Title: "Phases", Head: append([]string{"#", "from → to"}, phaseNames...)}
+	t := table{Title: "Phases", Head: append([]string{"#", "from → to"}, phaseNames()...)}
 	for i := range r.Migrations {
 		m := &r.Migrations[i]
 		row := []cell{{Text: strconv.Itoa(i + 1), Class: "num"}, {Text: m.From + " → " + m.To}}
-		for _, name := range phaseNames {
+		for _, name := range phaseNames() {
 			c := cell{Text: dash, Hint: "not reached", Class: "num null"}
 			if ph, ok := m.phase(name); ok {
 				c = cell{Text: seconds(new(ph.length())), Class: "num"}
@@ -154,7 +159,7 @@ const survivalRows = 500
 // survivalTable lists every connection of the guests, migration by migration.
 func survivalTable(r *Report) table {
 	t := table{Title: "Connections", Head: []string{"#", "guest", "kind", "guest's end", "client's end", "became", "now", "why"}}
-	classes := map[string]string{"moved": "good", "lost": "bad"}
+	classes := map[string]string{string(migration.Moved): "good", string(migration.Lost): "bad"}
 	for i := range r.Migrations {
 		m := &r.Migrations[i]
 		if m.Survival == nil {

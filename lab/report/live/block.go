@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"godwit/migration"
 )
 
 // The block's bounds: 24 lines with everything.
@@ -21,8 +23,6 @@ const (
 	blue   = "\x1b[34m"
 	plain  = "\x1b[0m"
 )
-
-var phases = []string{"check", "prepare", "seed", "copy", "switch", "handover", "settle"}
 
 // block is the whole view, at most 24 lines.
 func (v *View) block(s Status) []string {
@@ -61,21 +61,22 @@ func strip(m Move) string {
 	fmt.Fprintf(&b, "%s%s%s %s → %s  ", bold, m.Guest, plain, m.From, m.To)
 	if m.Done {
 		mark := green + "✓ "
-		if m.Phase != "completed" {
+		if m.Phase != string(migration.Completed) {
 			mark = red + "✗ "
 		}
 		return b.String() + mark + m.Phase + plain
 	}
 	now := -1
-	for i, name := range phases {
-		if name == m.Phase {
+	for i, name := range migration.Phases {
+		if string(name) == m.Phase {
 			now = i
 		}
 	}
 	if now < 0 {
 		return b.String() + dim + m.Phase + plain
 	}
-	for i, name := range phases {
+	for i, phase := range migration.Phases {
+		name := string(phase)
 		switch {
 		case i < now:
 			b.WriteString(green + "✓ " + name + plain + "  ")

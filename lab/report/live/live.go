@@ -26,7 +26,7 @@ type Status struct {
 // Move is one migration under way or done.
 type Move struct {
 	Guest, From, To string
-	Phase           string        // one of the seven, or the outcome
+	Phase           string        // one of migration.Phases, or the outcome
 	Began           []string      // the phases that have begun, in their order: some last a moment only
 	Since           time.Duration // the phase's age
 	Done            bool
