@@ -124,6 +124,7 @@ func (p *trial) holds() {
 		p.Errorf("paused for %v: what was written while the hook ran did not count", pause)
 	}
 	p.Logf("held for %v, then paused for %v; notes: %q", at[migration.SourceSuspend]-at[migration.PreSourceSuspend], time.Duration(rep.Resumed-rep.Paused), rep.Notes)
+	p.counted(rep)
 	p.told()
 	said, _ := os.ReadFile(routes + "-montreal")
 	want := fmt.Sprintf("announce %s for web\nwithdraw %s of web\n", rep.Next[0].Prefix.Addr(), rep.Old[0].Prefix.Addr())
