@@ -44,7 +44,7 @@ func (a *Agent) serveMetrics(ctx context.Context, ln net.Listener) {
 		Handler: mux, ReadHeaderTimeout: scrapeRequest, ReadTimeout: scrapeRequest, WriteTimeout: scrapeAnswer, IdleTimeout: scrapeIdle, MaxHeaderBytes: scrapeHeader,
 	}
 	go func() {
-		if err := server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(ln); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
 			a.log.Error("metrics are not served any more", "error", err)
 		}
 	}()
