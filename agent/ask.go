@@ -103,12 +103,8 @@ func (m *outgoing) watchHold(ctx context.Context, end context.CancelCauseFunc) {
 
 // callOf is what hooks of a host are told of an event.
 func callOf(host string, plan migration.Plan, e Event) hook.Call {
-	role := migration.AtSource
-	if plan.To == host {
-		role = migration.AtDestination
-	}
 	return hook.Call{
-		Event: e.Name, Host: host, Role: role, Phase: e.Phase, Time: time.Unix(0, e.At), Text: e.Text,
+		Event: e.Name, Host: host, Role: roleOf(host, plan), Phase: e.Phase, Time: time.Unix(0, e.At), Text: e.Text,
 		Old: bare(plan.Held), Next: bare(plan.Next), Plan: plan,
 	}
 }

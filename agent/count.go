@@ -28,9 +28,9 @@ func newMetrics(c *Config) *metrics.Set {
 	return metrics.New(metrics.Build{Version: Version, Go: runtime.Version(), Host: c.Host, Site: c.Site}, paths)
 }
 
-// roleOf is what this host is to a migration.
-func (a *Agent) roleOf(plan migration.Plan) migration.Role {
-	if plan.To == a.config.Host {
+// roleOf is what a host is to a migration.
+func roleOf(host string, plan migration.Plan) migration.Role {
+	if plan.To == host {
 		return migration.AtDestination
 	}
 	return migration.AtSource
@@ -38,8 +38,8 @@ func (a *Agent) roleOf(plan migration.Plan) migration.Role {
 
 // count has a migration counted, as it goes on and when it has its outcome.
 func (a *Agent) count(rec *Record) {
-	role := a.roleOf(rec.plan)
-	if role == migration.AtSource {
+	role := roleOf(a.config.Host, rec.plan)
+	if rec.role = role; role == migration.AtSource {
 		rec.carried = a.metrics.Carrier(rec.plan.To)
 	}
 	rec.done = func(rep Report) {
@@ -167,15 +167,14 @@ func (a *Agent) migrationsNow(s *metrics.State) map[string]migration.Phase {
 		if rec.endedAt() != 0 {
 			continue
 		}
-		role := a.roleOf(rec.plan)
-		s.Running[role]++
-		if role != migration.AtSource {
+		s.Running[rec.role]++
+		if rec.role != migration.AtSource {
 			continue
 		}
 		rep := rec.snapshot()
 		rec.carried.Carried(carriedBy(rep), false)
 		if rep.Outcome == migration.InDoubt {
-			s.InDoubt[role]++
+			s.InDoubt[rec.role]++
 		}
 		if n := len(rep.Phases); n > 0 {
 			s.Phases[rep.Phases[n-1].Name]++

@@ -154,6 +154,7 @@ type Record struct {
 	told func(migration.Plan, Event) // hears of each event, outside of mu; nil: nobody
 	done func(Report)                // hears of the outcome before anybody is told; nil: nobody
 
+	role    migration.Role   // of this host; "" before it is counted
 	carried *metrics.Carrier // counts what the migration carries; nil: not counted
 }
 
