@@ -1,10 +1,12 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
 
 	"godwit/migration"
 	"godwit/netstate"
@@ -19,24 +21,32 @@ const addressTries = 64
 // and promises it. want is
 // tried alone where it is valid.
 func (a *Agent) freeAddresses(ctx context.Context, want netip.Addr, guest string) ([]migration.Address, error) {
-	var out []migration.Address
 	n := a.config.Network
-	for _, subnet := range []struct {
+	var both [2]migration.Address
+	var errs [2]error
+	var all sync.WaitGroup // each asks the LAN for a while
+	for i, subnet := range []struct {
 		prefix  netip.Prefix
 		gateway netip.Addr
 	}{{n.V4, n.Gateway4}, {n.V6, n.Gateway6}} {
 		if !subnet.prefix.IsValid() {
 			continue
 		}
-		addr, err := a.freeAddress(ctx, subnet.prefix, subnet.gateway, want, guest)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, migration.Address{
-			Prefix: netip.PrefixFrom(addr, subnet.prefix.Bits()), Gateway: subnet.gateway, Home: a.config.Host, Public: n.seen(addr),
+		all.Go(func() {
+			addr, err := a.freeAddress(ctx, subnet.prefix, subnet.gateway, want, guest)
+			if errs[i] = err; err != nil {
+				return
+			}
+			both[i] = migration.Address{
+				Prefix: netip.PrefixFrom(addr, subnet.prefix.Bits()), Gateway: subnet.gateway, Home: a.config.Host, Public: n.seen(addr),
+			}
 		})
 	}
-	return out, nil
+	all.Wait()
+	if err := cmp.Or(errs[0], errs[1]); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(both[:], func(addr migration.Address) bool { return !addr.Prefix.IsValid() }), nil
 }
 
 func (a *Agent) freeAddress(ctx context.Context, subnet netip.Prefix, gateway, want netip.Addr, guest string) (netip.Addr, error) {

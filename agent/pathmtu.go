@@ -18,7 +18,8 @@ import (
 var packetSizes = []int{9080, 9000, 1580, 1550, 1520, 1500, 1492, 1480, 1460, 1440, 1420, 1400, 1380, 1350, 1320, 1300, 1280, 1260, 1240, 1200, 1100, 1000}
 
 // pathMTU is the largest of packetSizes, up to most, that gets from local to the
-// reflector at remote in one piece; 0 if none does. Answers may come in fragments.
+// reflector at remote in one piece; 0 if none does. Answers may come in fragments. It waits no
+// longer when the largest that our own link takes was answered: there is none above it.
 func pathMTU(ctx context.Context, local netip.Addr, remote netip.AddrPort, token []byte, most int, wait time.Duration) (int, error) {
 	conn, err := udpAt(ctx, netip.AddrPortFrom(local, 0))
 	if err != nil {
@@ -43,7 +44,7 @@ func pathMTU(ctx context.Context, local netip.Addr, remote netip.AddrPort, token
 	if local.Is6() {
 		headers = 48
 	}
-	best, buf := 0, make([]byte, 16<<10)
+	best, largest, buf := 0, 0, make([]byte, 16<<10)
 	for range 2 { // one may get lost
 		for _, size := range packetSizes {
 			if size > most || size <= best {
@@ -51,7 +52,10 @@ func pathMTU(ctx context.Context, local netip.Addr, remote netip.AddrPort, token
 			}
 			payload := make([]byte, size-headers)
 			copy(payload, token)
-			conn.WriteToUDPAddrPort(payload, remote) //nolint:errcheck // larger than our own link: it does not fit
+			_, err := conn.WriteToUDPAddrPort(payload, remote)
+			if !errors.Is(err, unix.EMSGSIZE) { // our own link takes it
+				largest = max(largest, size)
+			}
 		}
 		if err := conn.SetReadDeadline(time.Now().Add(wait)); err != nil {
 			return 0, err
@@ -63,6 +67,9 @@ func pathMTU(ctx context.Context, local netip.Addr, remote netip.AddrPort, token
 			}
 			if bytes.HasPrefix(buf[:n], token) {
 				best = max(best, n+headers)
+			}
+			if best >= largest {
+				return best, nil
 			}
 		}
 	}

@@ -78,3 +78,55 @@ func TestProbePathIsPatient(t *testing.T) {
 		t.Errorf("%v, %v; want a little more than %v", rtt, err, slow)
 	}
 }
+
+// TestPathMTUWaitsForNothing: what our own link does not take is not waited for, nor is anything
+// when the largest that it takes was answered.
+func TestPathMTUWaitsForNothing(t *testing.T) {
+	here := netip.MustParseAddr("127.0.0.1")
+	port, err := freeUDPPort(here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	remote := netip.AddrPortFrom(here, port)
+	r, err := reflect(t.Context(), []netip.AddrPort{remote})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const wait = 20 * time.Second // twice
+	begun := time.Now()
+	if mtu, err := pathMTU(t.Context(), here, remote, r.token(), 1580, wait); mtu != 1580 || err != nil {
+		t.Errorf("%d, %v", mtu, err)
+	}
+	if took := time.Since(begun); took > wait/4 {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// TestPathMTUOfNarrowPath: of what is not answered, the largest that was counts, after the wait.
+func TestPathMTUOfNarrowPath(t *testing.T) {
+	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:0")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const narrow = 1400
+	serving := make(chan struct{})
+	go func() {
+		defer close(serving)
+		buf := make([]byte, 2048)
+		for {
+			n, from, err := conn.ReadFromUDPAddrPort(buf)
+			if err != nil {
+				return
+			}
+			if n+28 <= narrow {
+				conn.WriteToUDPAddrPort(buf[:n], from) //nolint:errcheck // the probe fails without it
+			}
+		}
+	}()
+	t.Cleanup(func() { conn.Close(); <-serving })
+	remote := netip.MustParseAddrPort(conn.LocalAddr().String())
+	mtu, err := pathMTU(t.Context(), remote.Addr(), remote, make([]byte, tokenLength), 1580, 300*time.Millisecond)
+	if mtu != narrow || err != nil {
+		t.Errorf("%d, %v; want %d", mtu, err, narrow)
+	}
+}

@@ -37,6 +37,7 @@ func (m *outgoing) checkHere(ctx context.Context) error {
 	if err := m.checkHooks(); err != nil {
 		return err
 	}
+	m.link.Ahead() // while the guest answers
 	m.measureWriting()
 	return m.checkGuest(ctx, refuse)
 }
@@ -139,14 +140,16 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	trying, end := context.WithCancel(ctx)
+	defer end()
+	tunnels := make(chan error, 1)
+	go func() { tunnels <- m.tryTunnel(trying, local.Address, remote.Address) }() // beside the path's size: each takes round trips
 	size := m.a.config.Network.MTU + mostOverhead
 	rtt, err := probePath(ctx, local.Address, netip.AddrPortFrom(remote.Address, m.a.config.Port), m.work.accepted.Token, size)
 	if err != nil {
 		return err
 	}
 	m.work.rtt = rtt
-	tunnels := make(chan error, 1)
-	go func() { tunnels <- m.tryTunnel(ctx, local.Address, remote.Address) }() // beside the sizes: it takes round trips, too
 	m.fit(ctx, local.Address, netip.AddrPortFrom(remote.Address, m.a.config.Port))
 	m.measureMemoryPaths(ctx, n)
 	if err := <-tunnels; err != nil {

@@ -25,11 +25,7 @@ func (l *Link) dialCall(ctx context.Context) (net.Conn, error) {
 	l.left = nil
 	l.mu.Unlock()
 	if d == nil {
-		d = &dialling{done: make(chan struct{})}
-		go func() {
-			defer close(d.done)
-			d.conn, _, d.err = l.dialAny(l.life, "http/1.1")
-		}()
+		d = l.dialling()
 	}
 	select {
 	case <-d.done:
@@ -39,6 +35,19 @@ func (l *Link) dialCall(ctx context.Context) (net.Conn, error) {
 		return nil, ctx.Err()
 	}
 }
+
+// dialling begins to dial for a call.
+func (l *Link) dialling() *dialling {
+	d := &dialling{done: make(chan struct{})}
+	go func() {
+		defer close(d.done)
+		d.conn, _, d.err = l.dialAny(l.life, "http/1.1")
+	}()
+	return d
+}
+
+// Ahead begins to dial for a call that will come soon: it need not wait for a handshake then.
+func (l *Link) Ahead() { l.leave(l.dialling()) }
 
 // leave keeps d for the next call, for a while; of two the earlier.
 func (l *Link) leave(d *dialling) {

@@ -126,3 +126,27 @@ func TestDialLeftIsClosed(t *testing.T) {
 		t.Error("it is open still")
 	}
 }
+
+// TestAhead: what was begun before a call is the call's.
+func TestAhead(t *testing.T) {
+	ids := fleet(t, "paris", "rome")
+	port := freePort(t)
+	serve(t, ids["rome"], port, echo(), nil)
+	at, taken := far(t, port, 0)
+	link := NewLink(ids["paris"], "rome", port, []Path{{Name: "far", Local: loopback, Remote: at}})
+	t.Cleanup(link.Close)
+	link.Ahead()
+	for until := time.Now().Add(10 * time.Second); taken.Load() == 0; {
+		if time.Now().After(until) {
+			t.Fatal("nothing was begun")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	var out greeting
+	if err := link.Call(within(t, 10*time.Second), http.MethodPost, "/echo", greeting{Text: "soon"}, &out); err != nil {
+		t.Fatal(err)
+	}
+	if n := taken.Load(); n != 1 {
+		t.Errorf("%d connections", n)
+	}
+}
