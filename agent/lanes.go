@@ -55,14 +55,26 @@ const leastBuffer = 32 << 20
 // leastRequested is the least buffer that may be asked for, bytes.
 const leastRequested = 1 << 20
 
-// openLanes begins our own data path at the source, and returns QEMU's URI.
-func (m *outgoing) openLanes(all []peer.Path) (uri string, err error) {
+// lanesSocket is where QEMU finds our own data path.
+func (m *outgoing) lanesSocket() string { return filepath.Join(m.guest.Held.Dir, "out.sock") }
+
+// openLanes begins our own data path at the source, where memory takes that: QEMU finds it
+// when the copy begins, and lanes that stand. A path that answers nobody now is tried on, and
+// waited for by nobody. endLanes undoes it.
+func (m *outgoing) openLanes() error {
+	if !ownPath(m.plan) {
+		return nil
+	}
+	all, err := m.requirePaths()
+	if err != nil {
+		return err
+	}
 	id, err := laneIdentity(m.plan, m.work.laneKey)
 	if err != nil {
-		return "", err
+		return err
 	}
 	config := proxy.SourceConfig{
-		Socket: filepath.Join(m.guest.Held.Dir, "out.sock"), Identity: id, Spill: m.a.config.State, Budget: m.plan.Downtime,
+		Socket: m.lanesSocket(), Identity: id, Spill: m.a.config.State, Budget: m.plan.Downtime,
 		Buffer: min(max(m.work.facts.Memory/2, leastBuffer), proxy.DefaultBuffer),
 	}
 	if config.Postcopy = mayHandEarly(m.plan); m.plan.Mode == "postcopy" {
@@ -77,7 +89,7 @@ func (m *outgoing) openLanes(all []peer.Path) (uri string, err error) {
 			err = m.raiseMultipath(all)
 		}
 		if err != nil {
-			return "", err
+			return err
 		}
 		config.Lanes, all = append(config.Lanes, lane), nil
 	}
@@ -89,17 +101,24 @@ func (m *outgoing) openLanes(all []peer.Path) (uri string, err error) {
 			Open: func(ctx context.Context) (net.Conn, error) { return m.link.Open(ctx, path, header, rate) },
 		})
 	}
+	m.beginWire()
 	m.work.visit = m.beginVisit()
 	config.Keep = m.work.visit
 	lanes, err := proxy.ListenSource(m.a.ctx, config)
 	if err != nil {
 		m.endVisit(false)
-		return "", err
+		return err
 	}
 	m.bandwidth.follow(lanes.SetBandwidth)
 	m.work.share.follow(func() int64 { return lanes.Stats().Acked })
 	m.work.forward, m.work.lanes = lanes, lanes
-	return "unix:" + config.Socket, nil
+	return nil
+}
+
+// endLanes ends what openLanes began, lanes that are being opened too, within a second.
+func (m *outgoing) endLanes() {
+	m.endForward()
+	m.endVisit(false)
 }
 
 // laneRound is how long a look at the lanes counts as a round. QEMU's own rounds follow

@@ -68,12 +68,11 @@ func (m *outgoing) beginMirrors(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
-	paths := m.paths(n)
-	if len(paths) == 0 {
-		return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf("migrate guest %s: no uplink on both %s and %s carries migrations", m.plan.Guest, m.plan.From, m.plan.To)}
+	paths, err := m.requirePaths()
+	if err != nil {
+		return err
 	}
-	m.beginWire(n)
+	m.beginWire()
 	disks, err := m.askDisks(ctx, paths)
 	if err != nil {
 		return err

@@ -21,6 +21,12 @@ var loopback = netip.MustParseAddr("127.0.0.1")
 // linked is a link from one host to another whose agent answers by handler.
 func linked(t *testing.T, from, to string, handler http.Handler) *peer.Link {
 	t.Helper()
+	return linkedFor(t, from, to, handler, func(*peer.Stream) {})
+}
+
+// linkedFor is one whose agent takes streams as well.
+func linkedFor(t *testing.T, from, to string, handler http.Handler, stream func(*peer.Stream)) *peer.Link {
+	t.Helper()
 	dir := t.TempDir()
 	ca, err := peer.NewFleetCA(dir, time.Now())
 	if err != nil {
@@ -42,7 +48,7 @@ func linked(t *testing.T, from, to string, handler http.Handler) *peer.Link {
 	}
 	at := netip.MustParseAddrPort(ln.Addr().String())
 	ln.Close()
-	if _, err := peer.Serve(t.Context(), identity(to), []netip.AddrPort{at}, handler, func(*peer.Stream) {}, slog.New(slog.DiscardHandler)); err != nil {
+	if _, err := peer.Serve(t.Context(), identity(to), []netip.AddrPort{at}, handler, stream, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	link := peer.NewLink(identity(from), to, at.Port(), []peer.Path{{Name: "lo", Local: loopback, Remote: loopback}})

@@ -178,6 +178,7 @@ func (m *outgoing) undo(ctx context.Context, e migration.Effect) error {
 		return m.undoSeed(ctx)
 	case migration.UndoPrepareHere:
 		m.unreadyGuest()
+		m.endLanes()
 		err := errors.Join(m.endDirect(ctx), m.a.detours.remove(ctx, m.detourID()))
 		m.rec.edit(func(r *Report) {
 			if err == nil && r.TunnelUp != 0 && r.TunnelDown == 0 {

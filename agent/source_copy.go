@@ -24,17 +24,26 @@ const (
 // copyMemory sends memory, round after round, until what is left fits the budget.
 // The guest runs on; QEMU is held off the switchover.
 func (m *outgoing) copyMemory(ctx context.Context) error {
-	if err := m.followTicks(ctx); err != nil {
+	paths, err := m.requirePaths()
+	if err != nil {
+		return err
+	}
+	ticking := make(chan error, 1)
+	go func() { ticking <- m.followTicks(ctx) }() // the guest may take its time
+	err = m.beginCopy(ctx, paths)
+	if err := <-ticking; err != nil {
 		m.rec.note("the guest's own counter cannot be followed: " + err.Error())
 	}
-	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
-	paths := m.paths(n)
-	if len(paths) == 0 {
-		return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf("migrate guest %s: no uplink on both %s and %s carries migrations", m.plan.Guest, m.plan.From, m.plan.To)}
+	if err != nil || m.plan.Mode == "stopcopy" {
+		return err
 	}
-	if m.work.mirrors == nil { // else it began with the disks
-		m.beginWire(n)
-	}
+	courtesy(ctx, m.guest.Machine)
+	return m.awaitFit(ctx, paths)
+}
+
+// beginCopy has QEMU send memory.
+func (m *outgoing) beginCopy(ctx context.Context, paths []peer.Path) error {
+	m.beginWire()
 	opts := migrateOptions(m.plan, len(paths))
 	opts.PauseBeforeSwitchover = m.work.mirrors != nil
 	m.work.throttling = policy.Throttling{Most: m.a.config.mostThrottle(m.plan)}
@@ -43,11 +52,7 @@ func (m *outgoing) copyMemory(ctx context.Context) error {
 	case direct(m.plan):
 		opts.URI = m.work.prepared.Memory
 	case ownPath(m.plan):
-		uri, err := m.openLanes(paths)
-		if err != nil {
-			return err
-		}
-		opts.URI, opts.MaxBandwidth = uri, 0
+		opts.URI, opts.MaxBandwidth = "unix:"+m.lanesSocket(), 0
 	default:
 		socket := filepath.Join(m.guest.Held.Dir, "out.sock")
 		forward, err := transfer.ListenSource(m.a.ctx, socket, func(ctx context.Context, number int) (net.Conn, error) {
@@ -67,17 +72,21 @@ func (m *outgoing) copyMemory(ctx context.Context) error {
 		m.bandwidth.follow(forward.SetBandwidth)
 		opts.URI = "unix:" + socket
 	}
-	if err := m.guest.Machine.Migrate(ctx, opts); err != nil {
-		if m.work.forward != nil && m.work.forward.Err() != nil {
-			err = fmt.Errorf("%w; %w", err, m.work.forward.Err())
-		}
-		return err
+	err := m.guest.Machine.Migrate(ctx, opts)
+	if err != nil && m.work.forward != nil && m.work.forward.Err() != nil {
+		err = fmt.Errorf("%w; %w", err, m.work.forward.Err())
 	}
-	if m.plan.Mode == "stopcopy" {
-		return nil
+	return err
+}
+
+// requirePaths are those that memory and disks take, at least one.
+func (m *outgoing) requirePaths() ([]peer.Path, error) {
+	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
+	all := m.paths(n)
+	if len(all) == 0 {
+		return nil, &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf("migrate guest %s: no uplink on both %s and %s carries migrations", m.plan.Guest, m.plan.From, m.plan.To)}
 	}
-	courtesy(ctx, m.guest.Machine)
-	return m.awaitFit(ctx, paths)
+	return all, nil
 }
 
 // migrateOptions are the same at both ends but for the URI.
@@ -286,8 +295,7 @@ func (m *outgoing) undoCopy(ctx context.Context) error {
 	if m.guest.alive() {
 		err = m.guest.Machine.CancelMigration(ctx) // the guest runs at its own speed again, if it was throttled
 	}
-	m.endForward()
-	m.endVisit(false)
+	m.endLanes()
 	if m.work.endTicks != nil {
 		m.work.endTicks()
 		m.work.endTicks = nil

@@ -69,9 +69,13 @@ func (m *outgoing) wireBytes(n Neighbour) map[string]int64 {
 // protoUDP: tunnels travel in UDP.
 const protoUDP = 17
 
-// beginWire counts from now on.
-func (m *outgoing) beginWire(n Neighbour) {
-	m.work.share.leave()
+// beginWire counts from now on, if it does not yet: what is sent first, lanes, disks or memory,
+// begins it.
+func (m *outgoing) beginWire() {
+	if m.work.wireStart != nil {
+		return
+	}
+	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
 	m.work.wireStart, m.work.share = m.wireBytes(n), m.a.shares.join(n.Host)
 }
 

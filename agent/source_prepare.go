@@ -71,10 +71,13 @@ func (m *outgoing) tunnelConfig(private tunnel.Key) (tunnel.Config, error) {
 	return m.a.tunnelEnd(m.plan.ID, m.plan.Tunnel, local.Address, private)
 }
 
-// prepareHere makes this end of the tunnel and tries it with a full packet. For
-// the clients nothing has changed when it ends.
+// prepareHere makes this end of the tunnel and tries it with a full packet, and begins to
+// open lanes. For the clients nothing has changed when it ends.
 func (m *outgoing) prepareHere(ctx context.Context) error {
 	defer m.readyGuest(ctx)()
+	if err := m.openLanes(); err != nil { // they are being opened while the tunnel is
+		return err
+	}
 	d, ok := m.a.detours.get(m.detourID())
 	if !ok {
 		return fmt.Errorf("no tunnel was agreed on")

@@ -6,8 +6,8 @@
 //
 // # The course of a migration
 //
-// The Source sends the prologue, waits until the destination has it, and sends frames of
-// pages, the coldest first, while it reads. It reads the first round as fast as it needs
+// The Source opens lanes, and keeps them, until QEMU comes. It sends the prologue, waits until the
+// destination has it, and sends frames of pages, the coldest first, while it reads. It reads the first round as fast as it needs
 // to keep its lanes busy; a later one when the queue gets short, or once in LearnEvery so
 // that it learns what is hot. Pages that are hot, and few enough to be sent in the pause,
 // stay until then.

@@ -256,7 +256,9 @@ func (s *Source) begin(pro *qstream.Prologue) error {
 	if err := s.sender.Control(s.ctx, wire.TopicPrologue, head, true); err != nil {
 		return err
 	}
-	if err := s.sender.Settled(s.ctx); err != nil { // frames need it
+	// It goes before frames on each lane, so they need not wait for this; but with it comes what
+	// the destination offers, and pages that are coded before that travel whole.
+	if err := s.sender.Settled(s.ctx); err != nil {
 		return err
 	}
 	return s.awaitWanted()
