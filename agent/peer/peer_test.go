@@ -205,7 +205,7 @@ func TestCallTakesTheOtherPath(t *testing.T) {
 		t.Fatalf("%+v, %v", out, err)
 	}
 	none := NewLink(ids["paris"], "rome", port, nil)
-	if err := none.Call(within(t, 60*time.Millisecond), http.MethodPost, "/echo", nil, nil); err == nil || !strings.Contains(err.Error(), "no path to rome is configured") {
+	if err := none.Call(within(t, time.Second), http.MethodPost, "/echo", nil, nil); err == nil || !strings.Contains(err.Error(), "no path to rome is configured") {
 		t.Errorf("without a path: %v", err)
 	}
 }
