@@ -29,7 +29,8 @@
 //   - a firewall that filters by state sees connections in their middle, here and at
 //     home: their packets are not tracked while they take the detour;
 //   - at home again, neighbours know the MAC of the NIC with which the guest left, or
-//     that it had before a handover: those frames take the way by the host, too;
+//     that it had before a handover: those frames take the way by the host, too; what it
+//     tells neighbours itself (RFC 4861) does not;
 //   - where the operator owns the routes, the address stands in a routing table of its
 //     own ([Visiting.Publish]), which a speaker of BGP announces.
 //

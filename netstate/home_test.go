@@ -64,6 +64,21 @@ func TestKnownByAnotherMAC(t *testing.T) {
 	})
 }
 
+// TestNeighboursFindAGuestAtHome: a router that has forgotten a guest that came home asks anew,
+// and is answered: what neighbours tell each other is not led by the host.
+func TestNeighboursFindAGuestAtHome(t *testing.T) {
+	w := newWorld(t, "vxlan")
+	w.echo("ga")
+	w.knowsRouter()
+	w.set("ha", returned())
+	for _, addr := range []netip.Addr{guest4, guest6} {
+		w.IP("r", "neigh del "+addr.String()+" dev lana")
+		if !w.answers(addr, 2*time.Second) {
+			t.Errorf("%s is not found", addr)
+		}
+	}
+}
+
 // knowsRouter spares ga to ask for its router: while it is away it is not really there.
 func (w *world) knowsRouter() {
 	router := w.Run("r", "cat", "/sys/class/net/lana/address")

@@ -13,8 +13,9 @@ import (
 )
 
 // Probe asks on device whether anybody has addr, three times in 300 ms, without
-// claiming it: ARP probes with sender 0.0.0.0 (RFC 5227 §2.1.1) or solicitations
-// from :: (RFC 4862 §5.4.2). inUse is true, and by the owner's MAC, as soon as one
+// claiming it: ARP probes with sender 0.0.0.0 (RFC 5227 §2.1.1), which a host that answers
+// for another does not answer, and questions from the dummy address (RFC 7600 §4.8), which it
+// does; or solicitations from :: (RFC 4862 §5.4.2). inUse is true, and by the owner's MAC, as soon as one
 // answers or speaks as addr; an address of this host itself counts.
 func Probe(ctx context.Context, device string, addr netip.Addr) (inUse bool, by net.HardwareAddr, err error) {
 	inUse, by, err = probe(ctx, device, addr)
@@ -44,8 +45,10 @@ func probe(ctx context.Context, device string, addr netip.Addr) (bool, net.Hardw
 	}
 	defer unix.Close(fd)
 	for range probes {
-		if err := unix.Sendto(fd, question(ifi.HardwareAddr, addr), 0, &unix.SockaddrLinklayer{Ifindex: ifi.Index}); err != nil {
-			return false, nil, fmt.Errorf("send: %w", err)
+		for _, frame := range questions(ifi.HardwareAddr, addr) {
+			if err := unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: ifi.Index}); err != nil {
+				return false, nil, fmt.Errorf("send: %w", err)
+			}
 		}
 		by, err := listen(ctx, fd, addr, ifi.HardwareAddr, time.Now().Add(probeEvery))
 		if by != nil || err != nil {
@@ -65,15 +68,19 @@ func owns(addr netip.Addr) (bool, error) {
 	return false, err
 }
 
-// question is the probe for addr.
-func question(mac net.HardwareAddr, addr netip.Addr) []byte {
+// dummy is the IPv4 dummy address, which nobody has.
+var dummy = netip.MustParseAddr("192.0.0.8")
+
+// questions are the frames of one probe for addr.
+func questions(mac net.HardwareAddr, addr netip.Addr) [][]byte {
 	if addr.Is4() {
-		return arp(arpAsk, mac, broadcast, netip.IPv4Unspecified(), make(net.HardwareAddr, 6), addr)
+		none := make(net.HardwareAddr, 6)
+		return [][]byte{arp(arpAsk, mac, broadcast, netip.IPv4Unspecified(), none, addr), arp(arpAsk, mac, broadcast, dummy, none, addr)}
 	}
 	a := addr.As16()
 	group := netip.AddrFrom16([16]byte{0xff, 2, 11: 1, 12: 0xff, 13: a[13], 14: a[14], 15: a[15]})
 	body := append([]byte{135, 0, 0, 0, 0, 0, 0, 0}, a[:]...)
-	return icmp6(mac, net.HardwareAddr{0x33, 0x33, 0xff, a[13], a[14], a[15]}, netip.IPv6Unspecified(), group, body)
+	return [][]byte{icmp6(mac, net.HardwareAddr{0x33, 0x33, 0xff, a[13], a[14], a[15]}, netip.IPv6Unspecified(), group, body)}
 }
 
 // listen returns the MAC of whoever speaks as addr until the deadline.

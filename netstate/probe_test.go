@@ -38,6 +38,23 @@ func TestProbe(t *testing.T) {
 	})
 }
 
+// TestProbeOfAnAddressThatIsAway: a host that answers for a guest elsewhere says so to whoever
+// probes, such as another host of its site.
+func TestProbeOfAnAddressThatIsAway(t *testing.T) {
+	w := newWorld(t, "vxlan")
+	w.set("ha", home(true))
+	bridge := mac(strings.TrimSpace(w.Run("ha", "cat", "/sys/class/net/br-guest/address")))
+	for _, addr := range []netip.Addr{guest4, guest6} {
+		w.Do("r", func() error {
+			inUse, by, err := netstate.Probe(t.Context(), "lana", addr)
+			if !inUse || !bytes.Equal(by, bridge) {
+				t.Errorf("%s: in use %v by %s, want by %s", addr, inUse, by, bridge)
+			}
+			return err
+		})
+	}
+}
+
 // TestAnnounce: neighbours' entries follow a broadcast and a frame of their own.
 func TestAnnounce(t *testing.T) {
 	w := newWorld(t, "vxlan")

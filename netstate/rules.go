@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net"
 	"net/netip"
+	"strconv"
 
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
@@ -33,6 +34,12 @@ func ingress(s State, bridge net.HardwareAddr) []bridgeRule {
 		for _, tap := range v.Taps {
 			if v.Asks {
 				rules = append(rules, bridgeRule{words("asks", "dhcp", v.Addr.String(), "tap", tap), join(iif(tap), dhcpAsked(), drop())})
+			}
+			if v.AtHome() && v.Addr.Is6() { // what neighbours say to each other is not forwarded (RFC 4861 §7.1)
+				for _, kind := range []byte{neighbourAsks, neighbourAnswers} {
+					rules = append(rules, bridgeRule{words("talk", "from", v.Addr.String(), "tap", tap, "icmp6", strconv.Itoa(int(kind))),
+						join(iif(tap), ipSrc(v.Addr), icmp6Of(kind), accept())})
+				}
 			}
 			m := join(iif(tap), unicast(), ipSrc(v.Addr), count(counterVisiting(s.Guest, v.Addr)), toHost(bridge))
 			rules = append(rules, bridgeRule{words("redirect", "from", v.Addr.String(), "tap", tap, "host", bridge.String()), m})
@@ -185,12 +192,22 @@ func arpRequest(target netip.Addr) []expr.Any {
 	})
 }
 
+// Kinds of ICMPv6 (RFC 4861 §4.3, §4.4).
+const (
+	neighbourAsks    = 135
+	neighbourAnswers = 136
+)
+
 // neighbourSolicit matches neighbour solicitations for target (RFC 4861 §4.3),
 // which have no extension headers before them (RFC 6980).
 func neighbourSolicit(target netip.Addr) []expr.Any {
+	return join(icmp6Of(neighbourAsks), []expr.Any{load(expr.PayloadBaseNetworkHeader, 48, 16), equals(target.AsSlice())})
+}
+
+// icmp6Of matches a kind of ICMPv6 without extension headers.
+func icmp6Of(kind byte) []expr.Any {
 	return join(etherType(unix.ETH_P_IPV6), []expr.Any{
 		load(expr.PayloadBaseNetworkHeader, 6, 1), equals([]byte{unix.IPPROTO_ICMPV6}),
-		load(expr.PayloadBaseNetworkHeader, 40, 1), equals([]byte{135}),
-		load(expr.PayloadBaseNetworkHeader, 48, 16), equals(target.AsSlice()),
+		load(expr.PayloadBaseNetworkHeader, 40, 1), equals([]byte{kind}),
 	})
 }
