@@ -54,6 +54,8 @@ func (p Prepared) check(plan migration.Plan) error {
 		return wrong("the tunnel's end there is no address")
 	case len(p.Tunnels) > mostAddresses:
 		return wrong("%d tunnels for memory", len(p.Tunnels))
+	case len(p.Home) > mostAddresses:
+		return wrong("%d addresses at home", len(p.Home))
 	case direct(plan) && !isQEMUAddress(p.Memory):
 		return wrong("memory is not to be sent to %.40q", p.Memory)
 	case multipath(plan) && !isPort(p.Memory):

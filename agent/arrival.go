@@ -42,18 +42,20 @@ func (m *incoming) makeDetour(ctx context.Context) error {
 	if _, err := tunnel.Up(ctx, config); err != nil {
 		return err
 	}
-	m.work.prepared = Prepared{TunnelKey: public, Tunnel: config.Local}
+	lender, lent := a.lender(ctx, m.plan, g.Held.Description.NICs[g.Held.Active].hardware())
+	m.work.prepared = Prepared{TunnelKey: public, Tunnel: config.Local, Home: lent}
 	err = a.detours.change(m.plan.Guest, func(all map[string]*detour) {
-		d := &detour{ID: m.plan.ID, Guest: m.plan.Guest, Peer: m.plan.From, Tunnel: config, Up: clock.Now(), Taps: g.Held.Taps}
+		d := &detour{ID: m.plan.ID, Guest: m.plan.Guest, Peer: m.plan.From, Tunnel: config, Up: clock.Now(), Taps: g.Held.Taps, Lender: lender}
 		for _, addr := range m.plan.Held {
 			v := netstate.Visiting{
 				Addr: addr.Prefix.Addr(), MAC: g.Held.Description.NICs[g.Held.Active].hardware(),
 				Tap: g.Held.Taps[g.Held.Active], Taps: g.Held.Taps, Gateway: addr.Gateway, Tunnel: config.Name, Fits: m.plan.Fits,
 				Asks: g.Held.Description.silent() && !m.plan.KeepsAddress(),
 			}
-			if home, sent := wayOf(all, m.plan.Guest, v.Addr); sent || addr.Home == a.config.Host {
+			own := addr.Home == a.config.Host || slices.Contains(lent, v.Addr)
+			if home, sent := wayOf(all, m.plan.Guest, v.Addr); sent || own {
 				v.Tunnel = home
-				if addr.Home == a.config.Host {
+				if own {
 					v.Tunnel = ""
 				}
 				d.Coming = append(d.Coming, v)

@@ -32,6 +32,7 @@ type Config struct {
 
 	Metrics string `yaml:"metrics,omitempty"` // ADDRESS:PORT where GET /metrics is served over HTTP, to whoever asks; "": nowhere
 
+	SubnetAgent   string             `yaml:"subnet_agent,omitempty"`   // peer that stands for the addresses of guests that left; "": this host itself
 	Fence         string             `yaml:"fence,omitempty"`          // executable that proves another host off; see package fence
 	DNS           *nameserver.Config `yaml:"dns,omitempty"`            // name server that is told of guests' next addresses; nil: none
 	Routes        *Routes            `yaml:"routes,omitempty"`         // where a speaker of BGP finds visiting addresses; nil: nowhere
@@ -237,7 +238,32 @@ func (c *Config) check() error {
 			return err
 		}
 	}
+	return c.checkSubnetAgent()
+}
+
+// checkSubnetAgent says why the host that is named cannot stand for this one's addresses.
+func (c *Config) checkSubnetAgent() error {
+	if c.SubnetAgent == "" {
+		return nil
+	}
+	p, ok := c.peer(c.SubnetAgent)
+	switch {
+	case !ok:
+		return fmt.Errorf("subnet_agent %s: no host of peers has that name", c.SubnetAgent)
+	case p.Site != c.Site:
+		return fmt.Errorf("subnet_agent %s: it is of site %s, and not of %s", c.SubnetAgent, p.Site, c.Site)
+	}
 	return nil
+}
+
+// peer is the neighbour of exactly that name.
+func (c *Config) peer(host string) (Neighbour, bool) {
+	for _, p := range c.Peers {
+		if p.Host == host {
+			return p, true
+		}
+	}
+	return Neighbour{}, false
 }
 
 // checkUplinks checks the uplinks of one host.

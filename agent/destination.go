@@ -83,6 +83,9 @@ func (m *incoming) perform(ctx context.Context, e migration.Effect) error {
 		}
 		return m.adopt(ctx)
 	case migration.Leave:
+		if err := m.returned(); err != nil {
+			return err
+		}
 		if m.guestEnded() {
 			return m.leaveEnded(ctx)
 		}
@@ -339,7 +342,7 @@ func (m *incoming) sendBack(ctx context.Context) error {
 		err = errors.Join(err, m.a.guests.forget(g))
 		m.rec.note("what the guest wrote to its disks on " + m.plan.To + " is kept there, in the agent's state")
 	}
-	err = errors.Join(err, m.a.detours.sendAway(m.plan.ID), m.a.detours.remove(ctx, m.plan.ID))
+	err = errors.Join(err, m.a.sendAway(ctx, m.plan.ID), m.a.detours.remove(ctx, m.plan.ID))
 	return errors.Join(err, m.endDirect(ctx), m.a.dropTunnel(ctx, tunnelName(m.plan.ID)))
 }
 

@@ -30,9 +30,16 @@ type detour struct {
 	// come back with it, because their home is here or they passed through; Sent are the entries that they replaced, by detour, until the guest runs here.
 	Coming []netstate.Visiting        `json:"coming,omitempty"`
 	Sent   map[string][]netstate.Away `json:"sent,omitempty"`
-	Up     time.Time                  `json:"up"`
-	Until  time.Time                  `json:"until,omitzero"` // end of the lease; zero: a migration is under way, or for good
-	Leased bool                       `json:"leased"`         // nobody migrates; the lease alone keeps it
+	// Standing are addresses of another host that this one, its subnet agent, is to send away
+	// as soon as the tunnel stands at both ends; see leads.
+	Standing []netstate.Away `json:"standing,omitempty"`
+	// Lender is the subnet agent that stands for the addresses that come here, and gives them
+	// back; Lent: it was asked to.
+	Lender string    `json:"lender,omitempty"`
+	Lent   bool      `json:"lent,omitempty"`
+	Up     time.Time `json:"up"`
+	Until  time.Time `json:"until,omitzero"` // end of the lease; zero: a migration is under way, or for good
+	Leased bool      `json:"leased"`         // nobody migrates; the lease alone keeps it
 }
 
 // addresses of the guest that take the detour.
@@ -43,6 +50,9 @@ func (d *detour) addresses() []netip.Addr {
 	}
 	for _, v := range d.Visiting {
 		out = append(out, v.Addr)
+	}
+	for _, s := range d.Standing {
+		out = append(out, s.Addr)
 	}
 	return out
 }
@@ -216,7 +226,7 @@ func bringHome(all map[string]*detour, d *detour) {
 			cameBy(all, d.Guest, v) // on by the way that it had from its home
 		}
 	}
-	d.Coming = nil
+	d.Coming, d.Lent = nil, d.Lender != ""
 }
 
 // cameBy makes the entry by which an address once came here that of the guest as it
@@ -234,7 +244,7 @@ func cameBy(all map[string]*detour, guest string, v netstate.Visiting) {
 // sendAway undoes comeHome.
 func (s *detours) sendAway(id string) error {
 	d, ok := s.get(id)
-	if !ok || len(d.Sent) == 0 {
+	if !ok || len(d.Sent) == 0 && !d.Lent {
 		return nil
 	}
 	return s.change(d.Guest, func(all map[string]*detour) {
@@ -245,7 +255,7 @@ func (s *detours) sendAway(id string) error {
 				all[other].Away = append(all[other].Away, away...)
 			}
 		}
-		d.Sent = nil
+		d.Sent, d.Lent = nil, false
 	})
 }
 
@@ -302,7 +312,7 @@ func (s *detours) get(id string) (detour, bool) {
 func (d *detour) clone() detour {
 	c := *d
 	c.Taps, c.Away, c.Visiting, c.Coming = slices.Clone(d.Taps), slices.Clone(d.Away), slices.Clone(d.Visiting), slices.Clone(d.Coming)
-	c.Sent = maps.Clone(d.Sent)
+	c.Sent, c.Standing = maps.Clone(d.Sent), slices.Clone(d.Standing)
 	return c
 }
 

@@ -142,9 +142,9 @@ func (all writtenDetours) check() error {
 
 func (d *detour) check() error {
 	taps := slices.Clone(d.Taps)
-	entries := len(d.Away) + len(d.Visiting) + len(d.Coming)
+	entries := len(d.Away) + len(d.Visiting) + len(d.Coming) + len(d.Standing)
 	addrs := d.addresses()
-	for _, a := range d.Away {
+	for _, a := range slices.Concat(d.Away, d.Standing) {
 		taps = append(taps, a.Tap)
 	}
 	for _, v := range slices.Concat(d.Visiting, d.Coming) {

@@ -33,6 +33,10 @@ type Guest struct {
 	open     guest.Channel // see channel
 	busy     string        // id of the migration under way
 	udp      udpUse
+	stand    struct { // how often a subnet agent was asked for it, and when it may be again
+		tries int
+		next  time.Time
+	}
 }
 
 // Held is what is remembered of a guest.

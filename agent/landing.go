@@ -173,7 +173,7 @@ func (m *incoming) refreshGateways() {
 		return
 	}
 	for _, addr := range m.plan.Held {
-		if addr.Home == m.a.config.Host {
+		if way, known := m.a.detours.comesFrom(m.plan.Guest, addr.Prefix.Addr()); addr.Home == m.a.config.Host || known && way == "" {
 			continue // its router is here and answers for itself
 		}
 		target := g.Held.Description.NICs[g.Held.Active].hardware()

@@ -30,13 +30,14 @@ func (m *incoming) leadTo(nic int) error {
 }
 
 // tellSwitch shows the site's switch the guest's NIC at this host's port, where the guest
-// comes from another host of the same site: until it spoke here, its frames would go there.
+// comes from another host of the same site: until it spoke here, its frames would go there;
+// and its neighbours, where a subnet agent of the site stood for its addresses.
 // Who sends to another of its MACs needs no switch, see netstate.Visiting.Known.
 func (a *Agent) tellSwitch(plan migration.Plan) {
-	if plan.FromSite != plan.ToSite {
-		return
-	}
 	for _, d := range a.detours.list(plan.Guest) {
+		if plan.FromSite != plan.ToSite && d.Lender == "" {
+			continue
+		}
 		for _, v := range d.Visiting {
 			if !v.AtHome() {
 				continue

@@ -32,6 +32,7 @@ func (a *Agent) keepDetours(ctx context.Context) {
 			a.log.Warn("what leads to guests", "error", err)
 		}
 		a.forgetEnded(ctx)
+		a.retryStandIns()
 		a.boundVisits(a.config.KeepMemory)
 		for _, d := range a.detours.list("") {
 			if err := a.lookAfter(ctx, d); err != nil {

@@ -25,6 +25,7 @@ func (m *incoming) leave(ctx context.Context) error {
 	m.forgetVisit()
 	a.repointHomes(ctx, m)
 	if m.plan.KeepsAddress() {
+		m.standIns(ctx)
 		return a.lease(m.plan.Guest, 0)
 	}
 	if !m.work.kept { // the guest has them no more
@@ -47,6 +48,7 @@ func (m *incoming) leave(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+	m.standIns(ctx)
 	return a.lease(m.plan.Guest, leaseTime)
 }
 

@@ -36,6 +36,8 @@ func (a *Agent) peerAPI() http.Handler {
 	handle("GET /v1/migrations/{id}/events", a.peerEvents)
 	handle("GET /v1/migrations/{id}/landing", a.peerLanding)
 	handle("POST /v1/detours/repoint", a.peerRepoint)
+	handle("POST /v1/detours/handed", a.peerHanded)
+	handle("POST /v1/detours/back", a.peerGiveBack)
 	handle("POST /v1/detours/{id}/end", a.peerEndDetour)
 	return mux
 }
@@ -236,6 +238,10 @@ func (a *Agent) peerHome(r *http.Request) (any, error) {
 		return nil, err
 	}
 	a.tellSwitch(m.plan)
+	if err := a.fetchHome(r.Context(), m.plan.ID); err != nil {
+		return nil, err
+	}
+	a.tellSwitch(m.plan) // a subnet agent may have answered for the address meanwhile
 	return nil, nil
 }
 
@@ -245,7 +251,7 @@ func (a *Agent) peerAway(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return nil, a.detours.sendAway(m.plan.ID)
+	return nil, a.sendAway(r.Context(), m.plan.ID)
 }
 
 // peerLanded tells how the landing went, once the connections were handed over.

@@ -25,6 +25,7 @@ type Repoint struct {
 	Migration string         `json:"migration"`
 	Guest     string         `json:"guest"`
 	Addresses []netip.Addr   `json:"addresses"`
+	Home      string         `json:"home,omitempty"` // of addresses that the host does not send away yet: who hands them over to it, as its subnet agent
 	TunnelKey string         `json:"tunnel_key"`
 	Tunnel    netip.AddrPort `json:"tunnel"`
 	Kind      string         `json:"kind"`
@@ -72,22 +73,40 @@ func (r Repoint) check(here string) error {
 func (a *Agent) repointHomes(ctx context.Context, m *incoming) {
 	byHome := map[string][]netip.Addr{}
 	for _, addr := range m.plan.Held {
-		if addr.Home != m.plan.From && addr.Home != a.config.Host && slices.Contains(a.visiting(m.plan.Guest), addr.Prefix.Addr()) {
+		by, visits := a.detours.comesFrom(m.plan.Guest, addr.Prefix.Addr())
+		if addr.Home != m.plan.From && addr.Home != a.config.Host && visits && by != "" {
 			byHome[addr.Home] = append(byHome[addr.Home], addr.Prefix.Addr())
 		}
 	}
 	for home, addrs := range byHome {
-		if err := a.repointHome(ctx, m, home, addrs); err != nil {
+		w := way{guest: m.work.guest, migration: m.plan.ID, kind: m.plan.Tunnel, host: home, addrs: addrs, lease: leaseTime, forever: m.plan.KeepsAddress()}
+		if err := a.repointHome(ctx, w); err != nil {
 			m.rec.note(fmt.Sprintf("%s goes on sending over %s: %v", home, m.plan.From, err))
 		}
 	}
 }
 
-func (a *Agent) repointHome(ctx context.Context, m *incoming, home string, addrs []netip.Addr) (err error) {
+// A way is what leads addresses of a guest that is here from another host of their subnet.
+type way struct {
+	guest     *Guest
+	migration string // whose id the detour gets
+	kind      string // of tunnel
+	host      string // that is to send them here
+	home      string // who hands them over to that host first; "": it is their home itself
+	addrs     []netip.Addr
+	lease     time.Duration
+	forever   bool
+}
+
+func (a *Agent) repointHome(ctx context.Context, w way) (err error) {
 	ctx, cancel := limitRepoint.on(ctx)
 	defer cancel()
 	defer func() { err = says(ctx, err) }()
-	link, n, err := a.link(home)
+	id := w.migration + "-" + w.host
+	if d, ok := a.detours.get(id); ok && !slices.ContainsFunc(w.addrs, func(addr netip.Addr) bool { return !slices.Contains(d.addresses(), addr) }) {
+		return nil // done, by an agent that ended before it had written down the rest
+	}
+	link, n, err := a.link(w.host)
 	if err != nil {
 		return err
 	}
@@ -99,15 +118,14 @@ func (a *Agent) repointHome(ctx context.Context, m *incoming, home string, addrs
 	if err != nil {
 		return err
 	}
-	id := m.plan.ID + "-" + home
-	config, err := a.tunnelEnd(hashID(id), m.plan.Tunnel, local.Address, private)
+	config, err := a.tunnelEnd(hashID(id), w.kind, local.Address, private)
 	if err != nil {
 		return err
 	}
 	var answer Prepared
 	ask := Repoint{
-		Migration: id, Guest: m.plan.Guest, Addresses: addrs, TunnelKey: public, Tunnel: config.Local,
-		Kind: m.plan.Tunnel, Lease: leaseTime, Forever: m.plan.KeepsAddress(),
+		Migration: id, Guest: w.guest.name(), Addresses: w.addrs, Home: w.home, TunnelKey: public, Tunnel: config.Local,
+		Kind: w.kind, Lease: w.lease, Forever: w.forever,
 	}
 	if err := link.Call(ctx, http.MethodPost, "/v1/detours/repoint", ask, &answer); err != nil {
 		return err
@@ -116,6 +134,11 @@ func (a *Agent) repointHome(ctx context.Context, m *incoming, home string, addrs
 		return err
 	}
 	config.Remote = answer.Tunnel
+	if _, ok := a.detours.get(id); !ok { // of an earlier try, which an agent's end cut off
+		if err := a.dropTunnel(ctx, config.Name); err != nil {
+			return err
+		}
+	}
 	t, err := tunnel.Up(ctx, config)
 	if err != nil {
 		return err
@@ -127,14 +150,14 @@ func (a *Agent) repointHome(ctx context.Context, m *incoming, home string, addrs
 	if err != nil {
 		return errors.Join(err, a.dropTunnel(context.WithoutCancel(ctx), config.Name))
 	}
-	return a.takeWay(m, &detour{ID: id, Guest: m.plan.Guest, Peer: home, Tunnel: config, Up: clock.Now(), Taps: m.work.guest.Held.Taps}, addrs)
+	return a.takeWay(&detour{ID: id, Guest: w.guest.name(), Peer: w.host, Tunnel: config, Up: clock.Now(), Taps: w.guest.held().Taps}, w.addrs)
 }
 
 // takeWay has d be the way of addresses from now on, in place of the detours that were.
-func (a *Agent) takeWay(m *incoming, d *detour, addrs []netip.Addr) error {
-	return a.detours.change(m.plan.Guest, func(all map[string]*detour) {
+func (a *Agent) takeWay(d *detour, addrs []netip.Addr) error {
+	return a.detours.change(d.Guest, func(all map[string]*detour) {
 		for _, other := range all {
-			if other.Guest != m.plan.Guest {
+			if other.Guest != d.Guest {
 				continue
 			}
 			other.Visiting = slices.DeleteFunc(other.Visiting, func(v netstate.Visiting) bool {
@@ -143,6 +166,7 @@ func (a *Agent) takeWay(m *incoming, d *detour, addrs []netip.Addr) error {
 				}
 				v.Tunnel = d.Tunnel.Name
 				d.Visiting = append(d.Visiting, v)
+				d.Leased, d.Until = other.Leased, other.Until
 				return true
 			})
 		}
@@ -168,55 +192,75 @@ func (a *Agent) peerRepoint(r *http.Request) (any, error) {
 	if d, ok := a.detours.get(ask.Migration); ok && (d.Guest != ask.Guest || d.Peer != caller) {
 		return nil, notBelieved("repoint guest %s: detour %s is of guest %s, with %s", ask.Guest, d.ID, d.Guest, d.Peer)
 	}
-	if len(a.awayOf(ask.Guest, ask.Addresses)) != len(ask.Addresses) {
-		return nil, &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf("repoint guest %s: host %s does not send all of %v away", ask.Guest, a.config.Host, ask.Addresses)}
-	}
 	if ask.Go {
 		return Prepared{}, a.sendDirectly(ask, caller)
 	}
-	_, n, err := a.link(caller)
+	standing, err := a.leads(r.Context(), ask, caller)
 	if err != nil {
 		return nil, err
-	}
-	local, _, ok := a.config.guestPath(n)
-	if !ok {
-		return nil, &migration.Problem{Code: migration.CodePath, Text: "no uplink carries guests' traffic"}
 	}
 	if d, ok := a.detours.get(ask.Migration); ok && d.Tunnel.PeerKey.String() == ask.TunnelKey { // asked again
 		return Prepared{TunnelKey: d.Tunnel.PrivateKey.PublicKey().String(), Tunnel: d.Tunnel.Local}, nil
+	} else if ok { // asked anew, by an agent that was started again
+		standing = append(standing, d.Away...)
+		if err := a.dropTunnel(r.Context(), d.Tunnel.Name); err != nil {
+			return nil, err
+		}
 	}
-	private, public, err := tunnel.NewKey()
+	config, err := a.ownEnd(r.Context(), ask, caller)
 	if err != nil {
 		return nil, err
+	}
+	err = a.detours.change(ask.Guest, func(all map[string]*detour) {
+		all[ask.Migration] = &detour{ID: ask.Migration, Guest: ask.Guest, Peer: caller, Tunnel: config, Up: clock.Now(), Standing: standing}
+	})
+	return Prepared{TunnelKey: config.PrivateKey.PublicKey().String(), Tunnel: config.Local}, err
+}
+
+// ownEnd makes this end of the tunnel that a caller asks for.
+func (a *Agent) ownEnd(ctx context.Context, ask Repoint, caller string) (tunnel.Config, error) {
+	_, n, err := a.link(caller)
+	if err != nil {
+		return tunnel.Config{}, err
+	}
+	local, _, ok := a.config.guestPath(n)
+	if !ok {
+		return tunnel.Config{}, &migration.Problem{Code: migration.CodePath, Text: "no uplink carries guests' traffic"}
+	}
+	private, _, err := tunnel.NewKey()
+	if err != nil {
+		return tunnel.Config{}, err
 	}
 	config, err := a.tunnelEnd(hashID(ask.Migration), ask.Kind, local.Address, private)
 	if err != nil {
-		return nil, err
+		return tunnel.Config{}, err
 	}
 	if config.Kind == tunnel.VXLAN {
 		config.Local = netip.AddrPortFrom(local.Address, ask.Tunnel.Port())
 	}
 	if config.PeerKey, err = tunnel.ParseKey(ask.TunnelKey); err != nil {
-		return nil, &migration.Problem{Code: migration.CodeUsage, Text: "repoint: the tunnel's key is not one"}
+		return tunnel.Config{}, &migration.Problem{Code: migration.CodeUsage, Text: "repoint: the tunnel's key is not one"}
 	}
 	config.Remote = ask.Tunnel
-	if _, err := tunnel.Up(r.Context(), config); err != nil {
-		return nil, err
-	}
-	err = a.detours.change(ask.Guest, func(all map[string]*detour) {
-		all[ask.Migration] = &detour{ID: ask.Migration, Guest: ask.Guest, Peer: caller, Tunnel: config, Up: clock.Now()}
-	})
-	return Prepared{TunnelKey: public, Tunnel: config.Local}, err
+	_, err = tunnel.Up(ctx, config)
+	return config, err
 }
 
 // sendDirectly sends addresses into the tunnel that was made for them. Done twice, it is
 // done once.
 func (a *Agent) sendDirectly(ask Repoint, caller string) error {
-	if d, ok := a.detours.get(ask.Migration); !ok || d.Guest != ask.Guest || d.Peer != caller {
+	d, ok := a.detours.get(ask.Migration)
+	if !ok || d.Guest != ask.Guest || d.Peer != caller {
 		return &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf("repoint guest %s: host %s has no tunnel to %s for that", ask.Guest, a.config.Host, caller)}
 	}
-	return a.detours.change(ask.Guest, func(all map[string]*detour) {
+	known := append(d.addresses(), a.awayOf(ask.Guest, ask.Addresses)...)
+	if slices.ContainsFunc(ask.Addresses, func(addr netip.Addr) bool { return !slices.Contains(known, addr) }) {
+		return notBelieved("repoint guest %s: %v is not what was asked for before", ask.Guest, ask.Addresses)
+	}
+	var stood []netip.Addr
+	err := a.detours.change(ask.Guest, func(all map[string]*detour) {
 		d := all[ask.Migration]
+		stood = d.stand(all)
 		if d.leaseFor(ask.Lease); ask.Forever {
 			d.Until = time.Time{}
 		}
@@ -237,6 +281,11 @@ func (a *Agent) sendDirectly(ask Repoint, caller string) error {
 			}
 		}
 	})
+	if err == nil && len(stood) > 0 {
+		a.log.Info("stands for addresses", "guest", ask.Guest, "addresses", stood, "of", ask.Home, "at", caller)
+		a.announce(ask.Migration)
+	}
+	return err
 }
 
 // awayOf are those of addrs that this host sends away for guest.
@@ -244,7 +293,7 @@ func (a *Agent) awayOf(guest string, addrs []netip.Addr) []netip.Addr {
 	var out []netip.Addr
 	for _, d := range a.detours.list(guest) {
 		for _, away := range d.Away {
-			if slices.Contains(addrs, away.Addr) {
+			if away.Active && slices.Contains(addrs, away.Addr) {
 				out = append(out, away.Addr)
 			}
 		}

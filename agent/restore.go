@@ -44,7 +44,7 @@ func (a *Agent) restoreDetour(ctx context.Context, id string) error {
 		return fmt.Errorf("restore: %w", says(up, err))
 	}
 	a.log.Info("tunnel stands again, as this host had lost it", "id", id, "guest", d.Guest, "to", d.Peer)
-	return a.detours.change(d.Guest, func(all map[string]*detour) {
+	err := a.detours.change(d.Guest, func(all map[string]*detour) {
 		if d, ok := all[id]; ok {
 			d.Tunnel, d.Taps = config, nil
 			for i := range d.Away {
@@ -52,4 +52,8 @@ func (a *Agent) restoreDetour(ctx context.Context, id string) error {
 			}
 		}
 	})
+	if err == nil {
+		a.announce(id)
+	}
+	return err
 }

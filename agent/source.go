@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"os"
 	"slices"
 	"sync"
@@ -220,7 +221,7 @@ func (m *outgoing) awaitUnderway(ctx context.Context) {
 	ctx, cancel := limitUnderway.on(ctx)
 	defer cancel()
 	for _, d := range m.a.detours.list(m.plan.Guest) {
-		if d.Peer != m.plan.To || len(d.Visiting) == 0 {
+		if len(d.Visiting) == 0 || d.Peer != m.plan.To && !slices.ContainsFunc(d.addresses(), m.givenBack) {
 			continue
 		}
 		t, err := tunnel.Attach(ctx, d.Tunnel.Dir, d.Tunnel.Name)
@@ -231,6 +232,11 @@ func (m *outgoing) awaitUnderway(ctx context.Context) {
 			m.a.log.Warn("await what is on its way here", "migration", m.plan.ID, "tunnel", d.Tunnel.Name, "error", says(ctx, err))
 		}
 	}
+}
+
+// givenBack says that the destination's subnet agent gives addr back to it.
+func (m *outgoing) givenBack(addr netip.Addr) bool {
+	return slices.Contains(m.work.prepared.Home, addr)
 }
 
 const (
@@ -297,7 +303,11 @@ func (m *outgoing) unflip(ctx context.Context) error {
 	if m.comesHome() {
 		ask, cancel := limitUndoAway.on(ctx)
 		defer cancel()
-		err = errors.Join(err, says(ask, m.call(ask, "away", nil, nil)))
+		away := says(ask, m.call(ask, "away", nil, nil))
+		if away != nil {
+			m.keepAway()
+		}
+		err = errors.Join(err, away)
 	}
 	return err
 }

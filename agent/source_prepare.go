@@ -100,7 +100,7 @@ func (m *outgoing) prepareHere(ctx context.Context) error {
 		d.Taps = g.Held.Taps
 		d.Away = nil
 		for _, addr := range m.plan.Held {
-			if addr.Home == m.plan.To {
+			if addr.Home == m.plan.To || m.givenBack(addr.Prefix.Addr()) {
 				continue // it is going home
 			}
 			away := netstate.Away{

@@ -84,6 +84,7 @@ type Prepared struct {
 	Tunnel    netip.AddrPort `json:"tunnel"`
 	Tunnels   []pathTunnel   `json:"memory_tunnels,omitempty"`
 	Coming    bool           `json:"coming,omitempty"` // it sends addresses of the guest away, which come back with it
+	Home      []netip.Addr   `json:"home,omitempty"`   // addresses that are at home there, although another host stands for them: its subnet agent gives them back
 	Memory    string         `json:"memory,omitempty"` // where QEMU's own connection goes, for transfers that are direct
 }
 

@@ -40,6 +40,8 @@ type Address struct {
 	Public   netip.Addr   `json:"public,omitzero" yaml:"public,omitempty"` // what clients see in its place, where a 1:1 NAT stands before it; zero: itself
 	Endpoint uint8        `json:"endpoint" yaml:"endpoint,omitempty"`      // MPTCP endpoint id in the guest; 0: none announced
 	Granted  bool         `json:"granted,omitempty" yaml:"-"`              // by an agent's DHCP server, which goes on answering for it
+
+	SubnetAgent string `json:"subnet_agent,omitempty" yaml:"-"` // host of the same subnet that its home has stand for it while it is away; "": none
 }
 
 // Seen is the address as clients see it.

@@ -1,0 +1,263 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"time"
+
+	"godwit/agent/peer"
+	"godwit/internal/clock"
+	"godwit/migration"
+	"godwit/netstate"
+)
+
+// A guest comes home to any host of its old address's site while a subnet agent stands for
+// that address. The host asks it to give the address back at the flip; what still comes to
+// it then goes to the guest's NIC over the LAN. Where it does not answer when the host makes
+// ready, the guest stays a visitor, and the address at the subnet agent.
+
+// GiveBack is what a host of the site asks its subnet agent for.
+type GiveBack struct {
+	Guest     string         `json:"guest"`
+	Addresses []ReturnedAddr `json:"addresses"`
+	Step      string         `json:"step"`
+}
+
+// ReturnedAddr is an address, and the NIC that has it where it comes to.
+type ReturnedAddr struct {
+	Addr netip.Addr `json:"addr"`
+	MAC  string     `json:"mac"`
+}
+
+// The steps of giving back. Each may be repeated.
+const (
+	backReady = "ready" // says whether it can be given back
+	backHome  = "home"  // it leads to the LAN
+	backAway  = "away"  // it leads into its tunnel again: the guest did not come
+	backDone  = "done"  // the guest came
+)
+
+// lender is the subnet agent that stands for addresses with which a guest comes here and will
+// give them back, and which; "" where there is none.
+func (a *Agent) lender(ctx context.Context, plan migration.Plan, mac net.HardwareAddr) (string, []netip.Addr) {
+	by := map[string][]ReturnedAddr{}
+	for _, held := range plan.Held {
+		n, ok := a.config.peer(held.Home)
+		addr := held.Prefix.Addr()
+		if ok && held.Home == held.SubnetAgent && n.Site == a.config.Site && a.config.Network.subnetOf(addr).Contains(addr) {
+			by[held.Home] = append(by[held.Home], ReturnedAddr{addr, mac.String()})
+		}
+	}
+	for host, addrs := range by { // a second subnet agent's would go on as visitors
+		if err := a.askBack(ctx, host, GiveBack{plan.Guest, addrs, backReady}); err != nil {
+			a.log.Warn("the guest comes as a visitor", "migration", plan.ID, "subnet_agent", host, "error", err)
+			continue
+		}
+		var out []netip.Addr
+		for _, r := range addrs {
+			out = append(out, r.Addr)
+		}
+		return host, out
+	}
+	return "", nil
+}
+
+func (a *Agent) askBack(ctx context.Context, host string, ask GiveBack) error {
+	ctx, cancel := limitGiveBack.on(ctx)
+	defer cancel()
+	link, _, err := a.link(host)
+	if err == nil {
+		err = link.Call(ctx, http.MethodPost, "/v1/detours/back", ask, nil)
+	}
+	if err = says(ctx, err); err != nil {
+		return fmt.Errorf("ask %s for addresses of guest %s (%s): %w", host, ask.Guest, ask.Step, err)
+	}
+	return nil
+}
+
+// back is what is asked of the lender of the addresses that came, or come, by d.
+func (d *detour) back(step string) GiveBack {
+	ask := GiveBack{Guest: d.Guest, Step: step}
+	for _, v := range slices.Concat(d.Visiting, d.Coming) {
+		if v.AtHome() {
+			ask.Addresses = append(ask.Addresses, ReturnedAddr{v.Addr, v.MAC.String()})
+		}
+	}
+	return ask
+}
+
+// fetchHome has the subnet agent give back what comes with detour id, once it is led to the
+// guest's taps here. On error it is led where it was before.
+func (a *Agent) fetchHome(ctx context.Context, id string) error {
+	d, ok := a.detours.get(id)
+	if !ok || d.Lender == "" {
+		return nil
+	}
+	err := a.askBack(ctx, d.Lender, d.back(backHome))
+	if err != nil {
+		return fmt.Errorf("%w; %w", err, a.sendAway(context.WithoutCancel(ctx), id))
+	}
+	return nil
+}
+
+// sendAway undoes comeHome, also at a subnet agent, which is asked on where it does not answer.
+func (a *Agent) sendAway(ctx context.Context, id string) error {
+	if d, ok := a.detours.get(id); ok && d.Lent {
+		if err := a.askBack(ctx, d.Lender, d.back(backAway)); err != nil {
+			a.log.Warn("send addresses away again", "detour", id, "error", err)
+			a.askLater(d.Lender, d.back(backAway))
+		}
+	}
+	return a.detours.sendAway(id)
+}
+
+// returned makes this host the home of the addresses that came home to it, and tells the
+// subnet agent that stood for them.
+func (m *incoming) returned() error {
+	d, ok := m.a.detours.get(m.plan.ID)
+	if !ok || !d.Lent {
+		return nil
+	}
+	done := d.back(backDone)
+	m.work.guest.remember(func(h *Held) {
+		for i := range h.Addresses {
+			if addr := &h.Addresses[i]; slices.ContainsFunc(done.Addresses, func(r ReturnedAddr) bool { return r.Addr == addr.Prefix.Addr() }) {
+				addr.Home = m.a.config.Host
+			}
+		}
+	})
+	m.a.askLater(d.Lender, done)
+	return m.a.guests.keep(m.work.guest)
+}
+
+// askLaterEvery is between tries to tell a subnet agent what became of a guest.
+const askLaterEvery = 2 * time.Second
+
+// askLater asks on, beside everything else, for as long as a lease lasts.
+func (a *Agent) askLater(host string, ask GiveBack) {
+	a.actors.Go(func() {
+		for until := time.Now().Add(leaseTime); time.Now().Before(until); {
+			err := a.askBack(a.ctx, host, ask)
+			if err == nil || !sleep(a.ctx, askLaterEvery) {
+				return
+			}
+			a.log.Warn("ask a subnet agent again", "error", err)
+		}
+	})
+}
+
+// keepAway tells subnet agents themselves that the guest stays here, where the host that had
+// their addresses back does not answer: it may be gone.
+func (m *outgoing) keepAway() {
+	h := m.guest.held()
+	by := map[string][]ReturnedAddr{}
+	for _, addr := range m.plan.Held {
+		if m.givenBack(addr.Prefix.Addr()) {
+			by[addr.Home] = append(by[addr.Home], ReturnedAddr{addr.Prefix.Addr(), h.Description.NICs[h.Active].MAC})
+		}
+	}
+	for host, addrs := range by {
+		m.a.askLater(host, GiveBack{m.plan.Guest, addrs, backAway})
+	}
+}
+
+// peerGiveBack performs a step for a host of the site, to which the guest may come, or for
+// the one that has it, where it stays.
+func (a *Agent) peerGiveBack(r *http.Request) (any, error) {
+	var ask GiveBack
+	if err := peer.Decode(r, &ask); err != nil {
+		return nil, err
+	}
+	caller := peer.Caller(r)
+	n, known := a.config.peer(caller)
+	stays := ask.Step == backAway && a.leadsTo(caller, ask)
+	if (!known || n.Site != a.config.Site) && !stays {
+		return nil, notBelieved("give addresses back: %s is no other host of site %s", caller, a.config.Site)
+	}
+	macs := map[netip.Addr]net.HardwareAddr{}
+	for _, r := range ask.Addresses {
+		mac, err := net.ParseMAC(r.MAC)
+		if err != nil || len(mac) != 6 || mac[0]&1 != 0 {
+			return nil, notBelieved("give address %s back: %.40q is no NIC's", r.Addr, r.MAC)
+		}
+		macs[r.Addr] = mac
+	}
+	if len(macs) == 0 || len(macs) != len(ask.Addresses) || len(macs) > mostAddresses {
+		return nil, notBelieved("give %d addresses back", len(ask.Addresses))
+	}
+	return nil, a.giveBack(ask, macs, caller)
+}
+
+// leadsTo says whether all that is asked of is of a guest whose host is the caller.
+func (a *Agent) leadsTo(caller string, ask GiveBack) bool {
+	found := 0
+	for _, d := range a.detours.list(ask.Guest) {
+		for _, away := range d.Away {
+			if d.Peer == caller && slices.ContainsFunc(ask.Addresses, func(r ReturnedAddr) bool { return r.Addr == away.Addr }) {
+				found++
+			}
+		}
+	}
+	return found > 0 && found == len(ask.Addresses)
+}
+
+func (a *Agent) giveBack(ask GiveBack, macs map[netip.Addr]net.HardwareAddr, caller string) error {
+	found := 0
+	var ids []string
+	for _, d := range a.detours.list(ask.Guest) {
+		for _, away := range d.Away {
+			if macs[away.Addr] != nil {
+				found++
+				ids = append(ids, d.ID)
+			}
+		}
+	}
+	_, absent := a.guests.find(ask.Guest)
+	switch {
+	case ask.Step == backDone && found == 0:
+		return nil // ended already
+	case found != len(macs) || absent == nil:
+		return &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf("give back: host %s does not stand for all of guest %s's addresses", a.config.Host, ask.Guest)}
+	case !slices.Contains([]string{backReady, backHome, backAway, backDone}, ask.Step):
+		return &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("give back: step %.40q is unknown", ask.Step)}
+	}
+	err := a.detours.change(ask.Guest, func(all map[string]*detour) {
+		for _, d := range all {
+			if d.Guest == ask.Guest {
+				d.giveBack(ask.Step, macs)
+			}
+		}
+	})
+	a.log.Info("gives addresses back", "guest", ask.Guest, "to", caller, "step", ask.Step, "error", err)
+	if err == nil && ask.Step == backAway {
+		for _, id := range ids {
+			a.announce(id)
+		}
+	}
+	return err
+}
+
+// giveBack performs a step. What is inactive leads to the LAN, to the NIC that has the address
+// now; when the guest has come, it does so for leaseGrace more, for neighbours that have not heard.
+func (d *detour) giveBack(step string, macs map[netip.Addr]net.HardwareAddr) {
+	for i := range d.Away {
+		away := &d.Away[i]
+		if macs[away.Addr] == nil {
+			continue
+		}
+		away.MAC = macs[away.Addr]
+		switch step {
+		case backHome, backDone:
+			away.Active = false
+		case backAway:
+			away.Active = true
+		}
+	}
+	if step == backDone && !slices.ContainsFunc(d.Away, func(a netstate.Away) bool { return a.Active }) {
+		d.Leased, d.Until = true, clock.Now()
+	}
+}

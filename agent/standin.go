@@ -1,0 +1,329 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"time"
+
+	"godwit/agent/peer"
+	"godwit/migration"
+	"godwit/netstate"
+)
+
+// A subnet agent is an agent on another machine of a host's subnet, which stands for the old
+// addresses of guests that have left it, so that the host itself can be switched off. After
+// the handover, when a detour is to be leased, the guest's host asks the subnet agent to send
+// the address to it, as it asks a third home (repoint.go). The subnet agent asks the home
+// whether that hands the address over, and to whom. From then on it is the home.
+
+// namesSubnetAgent says of addresses whose home is here who can stand for them.
+func (a *Agent) namesSubnetAgent(held []migration.Address) []migration.Address {
+	for i := range held {
+		if held[i].Home == a.config.Host {
+			held[i].SubnetAgent = a.config.SubnetAgent
+		}
+	}
+	return held
+}
+
+// standIn is a subnet agent, and what it is to stand for, in place of the home.
+type standIn struct{ agent, home string }
+
+// standIns has subnet agents stand for the guest's old addresses. One that does not leaves
+// the home as it is, and is asked again later on (retryStandIns).
+func (m *incoming) standIns(ctx context.Context) {
+	g := m.work.guest
+	for s, addrs := range m.a.standable(g) {
+		w := way{guest: g, migration: m.plan.ID, kind: m.plan.Tunnel, host: s.agent, home: s.home, addrs: addrs, lease: leaseTime, forever: m.plan.KeepsAddress()}
+		if err := m.a.standFor(ctx, w, m.plan.ID); err != nil {
+			g.asked(time.Now())
+			m.rec.note(fmt.Sprintf("%s does not stand for %v, and %s stays their home: %v", s.agent, addrs, s.home, err))
+			continue
+		}
+		m.rec.note(fmt.Sprintf("%s stands for %v, and %s is not needed for them any more", s.agent, addrs, s.home))
+	}
+}
+
+// standable are addresses of a guest here that a tunnel from their home leads to, although
+// there is a subnet agent for them.
+func (a *Agent) standable(g *Guest) map[standIn][]netip.Addr {
+	led := map[netip.Addr]bool{}
+	for _, d := range a.detours.list(g.name()) {
+		for _, v := range d.Visiting {
+			led[v.Addr] = !v.AtHome()
+		}
+	}
+	out := map[standIn][]netip.Addr{}
+	for _, addr := range g.held().Addresses {
+		if s := addr.SubnetAgent; s != "" && s != addr.Home && s != a.config.Host && led[addr.Prefix.Addr()] {
+			out[standIn{s, addr.Home}] = append(out[standIn{s, addr.Home}], addr.Prefix.Addr())
+		}
+	}
+	return out
+}
+
+// standFor makes w.host the home of w.addrs, in place of w.home. Detours from that home which
+// lead nothing any more end, but for one that its own migration is about to end.
+func (a *Agent) standFor(ctx context.Context, w way, but string) error {
+	if err := a.repointHome(ctx, w); err != nil {
+		return err
+	}
+	w.guest.remember(func(h *Held) {
+		for i := range h.Addresses {
+			if addr := &h.Addresses[i]; addr.Home == w.home && slices.Contains(w.addrs, addr.Prefix.Addr()) {
+				addr.Home = w.host
+			}
+		}
+	})
+	err := a.guests.keep(w.guest)
+	for _, d := range a.detours.list(w.guest.name()) {
+		if d.Peer == w.home && d.ID != but && len(d.addresses()) == 0 {
+			a.actors.Go(func() {
+				if sleep(a.ctx, underway) { // what came by neighbours that knew only the home gets here
+					if err := a.endBoth(a.ctx, d); err != nil {
+						a.log.Warn("end the way from a home", "detour", d.ID, "error", err)
+					}
+				}
+			})
+		}
+	}
+	return err
+}
+
+// A subnet agent that did not stand for addresses is asked so often, so far apart, while
+// their lease runs.
+const (
+	standTries = 5
+	standPause = time.Minute
+)
+
+// asked notes that a subnet agent was asked for the guest, and is not to be asked again soon.
+func (g *Guest) asked(at time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.stand.tries, g.stand.next = g.stand.tries+1, at.Add(standPause)
+}
+
+// mayAsk says whether a subnet agent is to be asked for the guest now.
+func (g *Guest) mayAsk(at time.Time) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.busy == "" && g.stand.tries < standTries && !at.Before(g.stand.next)
+}
+
+// retryStandIns asks subnet agents that were away, or are new, for the guests here.
+func (a *Agent) retryStandIns() {
+	for _, g := range a.guests.all() {
+		if now := time.Now(); g.mayAsk(now) && len(a.standable(g)) > 0 {
+			g.asked(now)
+			a.actors.Go(func() { a.retryStandIn(g) })
+		}
+	}
+}
+
+func (a *Agent) retryStandIn(g *Guest) {
+	g.ending.Lock() // a migration that is asked for meanwhile waits, and goes with what came of it
+	defer g.ending.Unlock()
+	for s, addrs := range a.standable(g) {
+		d, ok := a.leasedWay(g.name(), addrs)
+		if !ok || g.migration() != "" {
+			return
+		}
+		w := way{guest: g, migration: migrationOf(d.ID), kind: d.Tunnel.Kind, host: s.agent, home: s.home, addrs: addrs, lease: d.left(), forever: d.Until.IsZero()}
+		err := a.standFor(a.ctx, w, "")
+		a.log.Info("a subnet agent was asked again", "guest", g.name(), "subnet_agent", s.agent, "addresses", addrs, "error", err)
+	}
+}
+
+// leasedWay is the leased detour by which addresses come here.
+func (a *Agent) leasedWay(guest string, addrs []netip.Addr) (detour, bool) {
+	for _, d := range a.detours.list(guest) {
+		if d.Leased && slices.ContainsFunc(d.Visiting, func(v netstate.Visiting) bool { return slices.Contains(addrs, v.Addr) }) {
+			return d, true
+		}
+	}
+	return detour{}, false
+}
+
+// Handing is what a subnet agent asks a home: does it hand these over, led to that host?
+type Handing struct {
+	Guest     string       `json:"guest"`
+	Addresses []netip.Addr `json:"addresses"`
+	To        string       `json:"to"` // host that has the guest
+}
+
+// Handed is the home's answer: what its neighbours know of each address.
+type Handed struct {
+	Addresses []HandedAddress `json:"addresses"`
+}
+
+// HandedAddress is one of them.
+type HandedAddress struct {
+	Addr netip.Addr `json:"addr"`
+	MAC  string     `json:"mac"`
+	Fits int        `json:"fits,omitempty"` // as of netstate.Away
+}
+
+// peerHanded tells this host's subnet agent, and nobody else, which of its addresses it leads
+// to a host: those, it may lead there from now on.
+func (a *Agent) peerHanded(r *http.Request) (any, error) {
+	var ask Handing
+	if err := peer.Decode(r, &ask); err != nil {
+		return nil, err
+	}
+	if caller := peer.Caller(r); a.config.SubnetAgent == "" || caller != a.config.SubnetAgent {
+		return nil, notBelieved("host %s stands for no address of %s", caller, a.config.Host)
+	}
+	var answer Handed
+	for _, d := range a.detours.list(ask.Guest) {
+		for _, away := range d.Away {
+			way, _ := a.detours.comesFrom(ask.Guest, away.Addr)
+			if away.Active && way == "" && d.Peer == ask.To && slices.Contains(ask.Addresses, away.Addr) {
+				answer.Addresses = append(answer.Addresses, HandedAddress{away.Addr, away.MAC.String(), away.Fits})
+			}
+		}
+	}
+	if len(answer.Addresses) != len(ask.Addresses) {
+		return nil, &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf(
+			"guest %s: host %s does not lead all of %v to %.100q", ask.Guest, a.config.Host, ask.Addresses, ask.To)}
+	}
+	return answer, nil
+}
+
+// comesFrom is wayHome for who has not the lock.
+func (s *detours) comesFrom(guest string, addr netip.Addr) (string, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.wayHome(guest, addr)
+}
+
+// leads says whether this host sends all that a caller asks for away, and what else it is to
+// stand for: addresses that their home hands over to it.
+func (a *Agent) leads(ctx context.Context, ask Repoint, caller string) ([]netstate.Away, error) {
+	sent := a.awayOf(ask.Guest, ask.Addresses)
+	rest := slices.DeleteFunc(slices.Clone(ask.Addresses), func(addr netip.Addr) bool { return slices.Contains(sent, addr) })
+	if len(rest) == 0 {
+		return nil, nil
+	}
+	if ask.Home == "" {
+		return nil, &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf("repoint guest %s: host %s does not send all of %v away", ask.Guest, a.config.Host, ask.Addresses)}
+	}
+	if err := a.mayStand(ask.Guest, ask.Home, rest); err != nil {
+		return nil, err
+	}
+	link, _, err := a.link(ask.Home)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := limitAskHome.on(ctx)
+	defer cancel()
+	var answer Handed
+	if err := says(ctx, link.Call(ctx, http.MethodPost, "/v1/detours/handed", Handing{Guest: ask.Guest, Addresses: rest, To: caller}, &answer)); err != nil {
+		return nil, fmt.Errorf("ask %s whether it hands %v over: %w", ask.Home, rest, err)
+	}
+	return a.standing(answer, rest)
+}
+
+// mayStand says why this host cannot stand for addresses of home.
+func (a *Agent) mayStand(guest, home string, addrs []netip.Addr) error {
+	if n, ok := a.config.peer(home); !ok || n.Site != a.config.Site {
+		return notBelieved("stand for addresses of %.100q: it is no other host of site %s", home, a.config.Site)
+	}
+	if _, err := a.guests.find(guest); err == nil {
+		return notBelieved("stand for addresses of guest %s: it is on this host", guest)
+	}
+	own, err := net.InterfaceAddrs()
+	if err != nil {
+		return fmt.Errorf("stand for addresses of guest %s: %w", guest, err)
+	}
+	taken := a.takenAddresses()
+	for _, addr := range addrs {
+		mine := func(o net.Addr) bool {
+			p, err := netip.ParsePrefix(o.String())
+			return err == nil && p.Addr().Unmap() == addr
+		}
+		subnet, owner := a.config.Network.subnetOf(addr), taken[addr]
+		_, visits := a.detours.comesFrom(guest, addr)
+		switch {
+		case !subnet.Contains(addr) || addr == a.config.Network.gatewayOf(addr.Is4()):
+			return notBelieved("stand for address %s: not one of guests in the subnet %s of this host", addr, subnet)
+		case slices.ContainsFunc(own, mine):
+			return notBelieved("stand for address %s: it is this host's own", addr)
+		case owner != "" && owner != guest || visits:
+			return notBelieved("stand for address %s of guest %s: guest %s of this host has it", addr, guest, owner)
+		}
+	}
+	return nil
+}
+
+// standing is what the home's answer makes of addresses, once they are sent away from here.
+func (a *Agent) standing(answer Handed, addrs []netip.Addr) ([]netstate.Away, error) {
+	var out []netstate.Away
+	for _, h := range answer.Addresses {
+		mac, err := net.ParseMAC(h.MAC)
+		named := slices.ContainsFunc(out, func(o netstate.Away) bool { return o.Addr == h.Addr })
+		if err != nil || len(mac) != 6 || mac[0]&1 != 0 || h.Fits < 0 || h.Fits > 1<<16 || named || !slices.Contains(addrs, h.Addr) {
+			return nil, notBelieved("address %s at %.40q: not one that was asked for", h.Addr, h.MAC)
+		}
+		out = append(out, netstate.Away{Addr: h.Addr, MAC: mac, Gateway: a.config.Network.gatewayOf(h.Addr.Is4()), Fits: h.Fits})
+	}
+	if len(out) != len(addrs) {
+		return nil, notBelieved("%d of %d addresses are handed over", len(out), len(addrs))
+	}
+	return out, nil
+}
+
+// stand makes what d is to stand for what it sends away, and says which that are. Entries of
+// an earlier time that the guest was away end.
+func (d *detour) stand(all map[string]*detour) []netip.Addr {
+	var stood []netip.Addr
+	for _, s := range d.Standing {
+		for _, other := range all {
+			if other.Guest == d.Guest {
+				other.Away = slices.DeleteFunc(other.Away, func(a netstate.Away) bool { return a.Addr == s.Addr })
+			}
+		}
+		s.Tunnel, s.Active = d.Tunnel.Name, true
+		d.Away, stood = append(d.Away, s), append(stood, s.Addr)
+	}
+	d.Standing = nil
+	return stood
+}
+
+// Neighbours are told for so long, so often, where an address is: longer than its home goes
+// on answering for it, too (underway).
+const (
+	announceFor   = 5 * time.Second
+	announceEvery = 200 * time.Millisecond
+)
+
+// announce tells the neighbours that what detour id sends away is to be sent to this host. It
+// returns when they were told once, and goes on for announceFor.
+func (a *Agent) announce(id string) {
+	tell := func() bool {
+		d, ok := a.detours.get(id)
+		mac, err := hardwareOf(a.config.Network.Bridge)
+		for _, away := range d.Away {
+			way, transit := a.detours.comesFrom(d.Guest, away.Addr)
+			if away.Active && !(transit && way != "") {
+				err = errors.Join(err, netstate.Announce(a.config.Network.LAN, away.Addr, mac))
+			}
+		}
+		if err != nil {
+			a.log.Warn("announce addresses", "detour", id, "error", err)
+		}
+		return ok && err == nil
+	}
+	if !tell() {
+		return
+	}
+	a.actors.Go(func() {
+		for until := time.Now().Add(announceFor); time.Now().Before(until) && sleep(a.ctx, announceEvery) && tell(); {
+		}
+	})
+}

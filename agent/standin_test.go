@@ -1,0 +1,266 @@
+package agent
+
+import (
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"godwit/internal/clock"
+	"godwit/migration"
+	"godwit/netstate"
+)
+
+var stoodFor = netip.MustParseAddr("10.2.1.40")
+
+// says checks an error against a word of it; "": there must be none.
+func refusedBy(t *testing.T, name string, err error, word string) {
+	t.Helper()
+	if (err == nil) != (word == "") || err != nil && !strings.Contains(err.Error(), word) {
+		t.Errorf("%s: %v, want %q", name, err, word)
+	}
+}
+
+// TestMayStand: a host stands for addresses of its own subnet that another host of its site
+// hands over, and which nobody here has.
+func TestMayStand(t *testing.T) {
+	a := between(t)
+	a.config.Network.Gateway4 = netip.MustParseAddr("10.2.1.1")
+	a.guests.byName["db"] = &Guest{Held: Held{Description: Description{Name: "db"}, Addresses: []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.30/24")}}}}
+	entry := func(addr string) []netstate.Away { return []netstate.Away{{Addr: netip.MustParseAddr(addr)}} }
+	a.detours.byID["m-00000001"] = &detour{ID: "m-00000001", Guest: "mail", Away: entry("10.2.1.31")}
+	a.detours.byID["m-00000002"] = &detour{ID: "m-00000002", Guest: "mail", Standing: entry("10.2.1.32")}
+	a.detours.byID["m-00000003"] = &detour{ID: "m-00000003", Guest: "web", Away: entry("10.2.1.33")}
+	a.detours.byID["m-00000004"] = &detour{ID: "m-00000004", Guest: "web", Visiting: []netstate.Visiting{{Addr: netip.MustParseAddr("10.2.1.34"), Tunnel: "gwt-00000004"}}}
+	for name, c := range map[string]struct{ guest, home, addr, word string }{
+		"of another host of this site":        {"web", "rome2", "10.2.1.40", ""},
+		"left from an earlier time":           {"web", "rome2", "10.2.1.33", ""},
+		"of a host of another site":           {"web", "paris", "10.2.1.40", "no other host of site rome"},
+		"of this host itself":                 {"web", "rome", "10.2.1.40", "no other host of site rome"},
+		"of nobody":                           {"web", "cairo", "10.2.1.40", "no other host of site rome"},
+		"of another subnet":                   {"web", "rome2", "10.1.1.40", "not one of guests in the subnet"},
+		"the router's":                        {"web", "rome2", "10.2.1.1", "not one of guests in the subnet"},
+		"of a guest here":                     {"web", "rome2", "10.2.1.30", "guest db of this host has it"},
+		"of another guest's detour":           {"web", "rome2", "10.2.1.31", "guest mail of this host has it"},
+		"of one that is just being made":      {"web", "rome2", "10.2.1.32", "guest mail of this host has it"},
+		"which came here as a visitor's":      {"web", "rome2", "10.2.1.34", "of this host has it"},
+		"a guest of this host's, also a word": {"db", "rome2", "10.2.1.40", "it is on this host"},
+	} {
+		refusedBy(t, name, a.mayStand(c.guest, c.home, []netip.Addr{netip.MustParseAddr(c.addr)}), c.word)
+	}
+	a.config.Network.V4 = netip.MustParsePrefix("127.0.0.0/8")
+	refusedBy(t, "of this machine", a.mayStand("web", "rome2", []netip.Addr{netip.MustParseAddr("127.0.0.1")}), "this host's own")
+}
+
+// TestHandedOver: a home names what it leads to a host to its own subnet agent, and to nobody
+// else, and what is led elsewhere not at all.
+func TestHandedOver(t *testing.T) {
+	a := between(t)
+	away := netstate.Away{Addr: stoodFor, MAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}, Tunnel: "gwt-00000001", Fits: 1400, Active: true}
+	a.detours.byID["m-00000001"] = &detour{ID: "m-00000001", Guest: "web", Peer: "oslo", Away: []netstate.Away{away}}
+	ask := func(caller, guest, to string) (any, error) {
+		return a.peerHanded(callFrom(t, caller, "", Handing{Guest: guest, Addresses: []netip.Addr{stoodFor}, To: to}))
+	}
+	_, err := ask("rome2", "web", "oslo")
+	refusedBy(t, "there is none", err, "stands for no address")
+	a.config.SubnetAgent = "rome2"
+	for name, c := range map[string]struct{ caller, guest, to, word string }{
+		"its subnet agent":        {"rome2", "web", "oslo", ""},
+		"another host":            {"paris", "web", "oslo", "stands for no address"},
+		"the guest's host":        {"oslo", "web", "oslo", "stands for no address"},
+		"led to another host":     {"rome2", "web", "paris", "does not lead all of"},
+		"of a guest that has not": {"rome2", "db", "oslo", "does not lead all of"},
+	} {
+		_, err := ask(c.caller, c.guest, c.to)
+		refusedBy(t, name, err, c.word)
+	}
+	visits := []netstate.Visiting{{Addr: stoodFor}}
+	a.detours.byID["m-00000002"] = &detour{ID: "m-00000002", Guest: "web", Peer: "paris", Visiting: visits}
+	_, err = ask("rome2", "web", "oslo")
+	refusedBy(t, "it had come home before", err, "")
+	visits[0].Tunnel = "gwt-00000002"
+	_, err = ask("rome2", "web", "oslo")
+	refusedBy(t, "it only passes through", err, "does not lead all of")
+	delete(a.detours.byID, "m-00000002")
+	got, _ := ask("rome2", "web", "oslo")
+	want := Handed{[]HandedAddress{{stoodFor, "02:00:00:00:00:01", 1400}}}
+	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+		t.Error(diff)
+	}
+	a.detours.byID["m-00000001"].Away[0].Active = false
+	_, err = ask("rome2", "web", "oslo")
+	refusedBy(t, "before the flip", err, "does not lead all of")
+}
+
+// TestStanding: a home's answer is of what was asked for, each once, at a NIC.
+func TestStanding(t *testing.T) {
+	a := between(t)
+	a.config.Network.Gateway4 = netip.MustParseAddr("10.2.1.1")
+	good := HandedAddress{stoodFor, "02:00:00:00:00:01", 1400}
+	for name, c := range map[string]struct {
+		change func(*Handed)
+		word   string
+	}{
+		"good":             {func(*Handed) {}, ""},
+		"another":          {func(h *Handed) { h.Addresses[0].Addr = netip.MustParseAddr("10.2.1.41") }, "not one that was asked for"},
+		"twice":            {func(h *Handed) { h.Addresses = append(h.Addresses, good) }, "not one that was asked for"},
+		"none":             {func(h *Handed) { h.Addresses = nil }, "0 of 1"},
+		"no MAC":           {func(h *Handed) { h.Addresses[0].MAC = "here" }, "not one that was asked for"},
+		"a group's MAC":    {func(h *Handed) { h.Addresses[0].MAC = "ff:ff:ff:ff:ff:ff" }, "not one that was asked for"},
+		"a size below all": {func(h *Handed) { h.Addresses[0].Fits = -1 }, "not one that was asked for"},
+	} {
+		h := Handed{[]HandedAddress{good}}
+		c.change(&h)
+		got, err := a.standing(h, []netip.Addr{stoodFor})
+		refusedBy(t, name, err, c.word)
+		if err == nil && (len(got) != 1 || got[0].Gateway != a.config.Network.Gateway4 || got[0].Active) {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+// TestStand: what a host stands for takes the place of what is left of an earlier time, and
+// is sent away at once.
+func TestStand(t *testing.T) {
+	earlier := &detour{ID: "m-00000001", Guest: "web", Away: []netstate.Away{{Addr: stoodFor, Tunnel: "gwt-1"}, {Addr: ours, Tunnel: "gwt-1", Active: true}}}
+	others := &detour{ID: "m-00000002", Guest: "db", Away: []netstate.Away{{Addr: stoodFor, Tunnel: "gwt-2"}}}
+	d := detourOf("gwt-3", 3, nil, nil)
+	d.Standing = []netstate.Away{{Addr: stoodFor}}
+	stood := d.stand(map[string]*detour{"1": earlier, "2": others, "3": d})
+	if len(stood) != 1 || len(d.Standing) != 0 || len(d.Away) != 1 || !d.Away[0].Active || d.Away[0].Tunnel != "gwt-3" {
+		t.Errorf("%v, %+v", stood, d)
+	}
+	if len(earlier.Away) != 1 || earlier.Away[0].Addr != ours || len(others.Away) != 1 {
+		t.Errorf("earlier %+v, of another guest %+v", earlier.Away, others.Away)
+	}
+}
+
+// TestGiveBackIsChecked: a host of the site fetches what its subnet agent stands for, and
+// nobody else anything.
+func TestGiveBackIsChecked(t *testing.T) {
+	a := between(t)
+	away := []netstate.Away{{Addr: stoodFor, Tunnel: "gwt-1", Active: true}}
+	a.detours.byID["m-00000001-rome"] = &detour{ID: "m-00000001-rome", Guest: "web", Peer: "oslo", Away: away}
+	a.guests.byName["db"] = &Guest{}
+	good := func() GiveBack {
+		return GiveBack{Guest: "web", Addresses: []ReturnedAddr{{stoodFor, "02:00:00:00:00:02"}}, Step: "leap"}
+	}
+	for name, c := range map[string]struct {
+		caller string
+		change func(*GiveBack)
+		word   string
+	}{
+		"a step that is none":  {"rome2", func(*GiveBack) {}, "is unknown"},
+		"of another site":      {"oslo", func(*GiveBack) {}, "no other host of site rome"},
+		"of its host, to come": {"oslo", func(g *GiveBack) { g.Step = backHome }, "no other host of site rome"},
+		"paris's, to stay":     {"paris", func(g *GiveBack) { g.Step = backAway }, "no other host of site rome"},
+		"nothing":              {"rome2", func(g *GiveBack) { g.Addresses = nil }, "give 0 addresses"},
+		"one for many":         {"rome2", func(g *GiveBack) { g.Addresses = append(g.Addresses, g.Addresses[0]) }, "give 2 addresses"},
+		"to everybody's MAC":   {"rome2", func(g *GiveBack) { g.Addresses[0].MAC = "ff:ff:ff:ff:ff:ff" }, "is no NIC's"},
+		"what it has not":      {"rome2", func(g *GiveBack) { g.Addresses[0].Addr = ours }, "does not stand for all"},
+		"of another guest":     {"rome2", func(g *GiveBack) { g.Guest = "mail" }, "does not stand for all"},
+		"of a guest here":      {"rome2", func(g *GiveBack) { g.Guest = "db" }, "does not stand for all"},
+		"what has ended, done": {"rome2", func(g *GiveBack) { g.Guest, g.Step = "mail", backDone }, ""},
+	} {
+		ask := good()
+		c.change(&ask)
+		_, err := a.peerGiveBack(callFrom(t, c.caller, "", ask))
+		refusedBy(t, name, err, c.word)
+	}
+	if d, _ := a.detours.get("m-00000001-rome"); !d.Away[0].Active {
+		t.Errorf("%+v", d)
+	}
+}
+
+// TestGiveBackSteps: what is given back leads to the NIC that has the address now, and ends
+// when the guest has come, and not before.
+func TestGiveBackSteps(t *testing.T) {
+	before, now := net.HardwareAddr{2, 0, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0, 0, 0, 2}
+	d := &detour{Guest: "web", Away: []netstate.Away{{Addr: stoodFor, MAC: before, Active: true}, {Addr: ours, MAC: before, Active: true}}}
+	macs := map[netip.Addr]net.HardwareAddr{stoodFor: now}
+	for _, c := range []struct {
+		step   string
+		active bool
+	}{{backReady, true}, {backHome, false}, {backHome, false}, {backAway, true}, {backHome, false}, {backDone, false}} {
+		d.giveBack(c.step, macs)
+		if d.Away[0].Active != c.active || d.Away[0].MAC.String() != now.String() {
+			t.Errorf("%s: %+v", c.step, d.Away[0])
+		}
+		if !d.Away[1].Active || d.Away[1].MAC.String() != before.String() || d.Leased {
+			t.Errorf("%s: %+v, leased %v", c.step, d.Away[1], d.Leased)
+		}
+	}
+	d.Away = d.Away[:1]
+	d.giveBack(backDone, macs)
+	if !d.Leased || d.Until.IsZero() || d.Until.After(clock.Now().Add(time.Second)) {
+		t.Errorf("nothing of it is away, and its lease ends at %v", d.Until)
+	}
+}
+
+// TestSubnetAgentIsAskedSeldom: one that is away is asked a few times, far apart, and not
+// while the guest moves.
+func TestSubnetAgentIsAskedSeldom(t *testing.T) {
+	g := &Guest{}
+	at, tries := time.Unix(1000, 0), 0
+	for range 3600 {
+		if at = at.Add(time.Second); g.mayAsk(at) {
+			g.asked(at)
+			tries++
+			if g.mayAsk(at.Add(standPause - 1)) {
+				t.Fatal("it is asked again at once")
+			}
+		}
+	}
+	if tries != standTries {
+		t.Errorf("asked %d times in an hour", tries)
+	}
+	if g = (&Guest{busy: "m-00000001"}); g.mayAsk(at) {
+		t.Error("asked while the guest moves")
+	}
+}
+
+// TestStandable: a subnet agent is asked for what a tunnel leads here, and only once.
+func TestStandable(t *testing.T) {
+	a := between(t)
+	visits := []netstate.Visiting{{Addr: theirs, Tunnel: "gwt-1"}, {Addr: other, Tunnel: "gwt-1"}, {Addr: ours}}
+	a.detours.byID["m-00000001"] = &detour{ID: "m-00000001", Guest: "web", Visiting: visits}
+	held := func(addr netip.Addr, home, agent string) migration.Address {
+		return migration.Address{Prefix: netip.PrefixFrom(addr, 24), Home: home, SubnetAgent: agent}
+	}
+	g := &Guest{Held: Held{Description: Description{Name: "web"}}}
+	for name, c := range map[string]struct {
+		addr migration.Address
+		want bool
+	}{
+		"led here from its home":        {held(theirs, "paris", "paris2"), true},
+		"nobody can stand for it":       {held(theirs, "paris", ""), false},
+		"the subnet agent does so":      {held(theirs, "paris2", "paris2"), false},
+		"this host would":               {held(theirs, "paris", "rome"), false},
+		"at home here":                  {held(ours, "paris", "paris2"), false},
+		"an address that nothing leads": {held(stoodFor, "paris", "paris2"), false},
+	} {
+		g.Held.Addresses = []migration.Address{c.addr}
+		if got := a.standable(g); (len(got) == 1) != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// TestGuestStays: the host of a guest says itself that the guest stays with it, where the host
+// that it was to come to is gone.
+func TestGuestStays(t *testing.T) {
+	a := between(t)
+	a.detours.byID["m-00000001-rome"] = &detour{ID: "m-00000001-rome", Guest: "web", Peer: "oslo", Away: []netstate.Away{{Addr: stoodFor, Tunnel: "gwt-1"}}}
+	ask := GiveBack{Guest: "web", Addresses: []ReturnedAddr{{stoodFor, "02:00:00:00:00:02"}}, Step: backAway}
+	if !a.leadsTo("oslo", ask) || a.leadsTo("paris", ask) {
+		t.Error("it leads to oslo alone")
+	}
+	ask.Addresses = append(ask.Addresses, ReturnedAddr{ours, "02:00:00:00:00:02"})
+	if a.leadsTo("oslo", ask) {
+		t.Error("one of the addresses is led nowhere")
+	}
+}
