@@ -37,6 +37,9 @@ type trial struct {
 	mu    sync.Mutex
 	alive bool // every connection of the flow
 	worst time.Duration
+
+	first   map[string][]netip.Addr   // of each guest, as flows began
+	samples map[string]traffic.Sample // by flow, the last
 }
 
 // caseLines are the errors that were said, for the log at the end.

@@ -220,6 +220,9 @@ func (w *world) agentConfig(h topo.Host, all []topo.Host, tls string) agent.Conf
 		Uplinks: uplinksOf(h), KeepMemory: keptHere,
 	}
 	c.Network.First = firstAddress(h, all)
+	if site, ok := w.scenario.Site(h.Site); ok && site.SubnetAgent != h.Name {
+		c.SubnetAgent = site.SubnetAgent
+	}
 	for _, other := range all {
 		if other.Name != h.Name {
 			c.Peers = append(c.Peers, agent.Neighbour{Host: other.Name, Site: other.Site, V4: other.GuestV4, V6: other.GuestV6, Uplinks: uplinksOf(other)})

@@ -29,7 +29,7 @@ const (
 )
 
 var (
-	siteKeys   = []string{"name", "guest_net", "uplinks", "hosts"}
+	siteKeys   = []string{"name", "guest_net", "uplinks", "hosts", "subnet_agent"}
 	uplinkKeys = []string{"name", "carries", "rate", "delay", "jitter", "loss", "mtu", "queue"}
 )
 
@@ -93,9 +93,23 @@ func (f *file) readSite(n ast.Node) {
 		}
 		f.hosts = append(f.hosts, host)
 	}
+	f.readSubnetAgent(o, &site)
 	f.readGuestNet(o, &site)
 	f.readUplinks(o, &site)
 	f.out.Sites = append(f.out.Sites, site)
+}
+
+func (f *file) readSubnetAgent(o *object, site *Site) {
+	if !o.has("subnet_agent") {
+		return
+	}
+	switch site.SubnetAgent = o.name("subnet_agent"); {
+	case site.SubnetAgent == "": // said already
+	case site.Hosts == 1:
+		o.wrong("subnet_agent", "subnet_agent of "+o.what+", which has one host", "hosts: 2 or more")
+	case !slices.Contains(site.HostNames(), site.SubnetAgent):
+		o.wrong("subnet_agent", fmt.Sprintf("subnet_agent %q is no host of %s", site.SubnetAgent, o.what), strings.Join(site.HostNames(), ", "))
+	}
 }
 
 func (f *file) readGuestNet(o *object, site *Site) {

@@ -33,6 +33,7 @@ type Site struct {
 	GuestV4, GuestV6 netip.Prefix // masked; at least one is valid
 	Uplinks          []Uplink     // at least one
 	Hosts            int          // at least 1
+	SubnetAgent      string       // the one of several hosts that stands for the addresses of guests that left the others; "": none does
 }
 
 // HostNames lists the site's hosts: the site's own name when it has one, else
