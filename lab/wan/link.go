@@ -105,4 +105,7 @@ func (f Flow) Drops() uint64 { return f.QueueDrop + f.LossDrop + f.CutDrop + f.D
 type Counters struct {
 	AB Flow `json:"ab"`
 	BA Flow `json:"ba"`
+	// Lost are the tunnels' datagrams among the drops. netem does not tell which packets
+	// it drops: of such a link they are not known, and nothing is here.
+	Lost []Lost `json:"lost,omitempty"`
 }

@@ -40,6 +40,7 @@ type pipe struct {
 	jitter   wander
 	slabs    *slabs
 	flow     Flow
+	lost     lost
 }
 
 func newPipe(link Link, carries bool, random *rand.Rand, slabs *slabs) *pipe {
@@ -69,6 +70,7 @@ func (p *pipe) drain() {
 	for _, r := range []*ring[unit]{&p.queue, &p.line} {
 		for u := r.front(); u != nil; u = r.front() {
 			p.flow.CutDrop += uint64(u.packets)
+			p.lost.unit(u)
 			p.slabs.release(u.slab)
 			r.pop()
 		}
@@ -78,8 +80,10 @@ func (p *pipe) drain() {
 
 // offer gives the link a packet that lies in sl.
 func (p *pipe) offer(now time.Duration, pkt *packet, sl *slab) {
+	p.lost.came(pkt.raw[vnetLen:])
 	if !p.carries {
 		p.flow.CutDrop += uint64(pkt.count)
+		p.lost.dropped(pkt, 0, pkt.count)
 		return
 	}
 	p.advance(now)
@@ -93,6 +97,7 @@ func (p *pipe) offer(now time.Duration, pkt *packet, sl *slab) {
 		p.survive -= run
 		if p.survive == 0 && i < pkt.count {
 			p.flow.LossDrop++
+			p.lost.dropped(pkt, i, i+1)
 			p.survive = nextLoss(p.link.Loss, p.random)
 			i++
 		}
@@ -120,6 +125,7 @@ func (p *pipe) admit(now time.Duration, pkt *packet, sl *slab, from, to int) {
 		}
 		if next == from {
 			p.flow.QueueDrop += uint64(to - from)
+			p.lost.dropped(pkt, from, to)
 			return
 		}
 		u := p.queue.push()

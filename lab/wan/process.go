@@ -122,15 +122,17 @@ func (w *wire) set(link Link) error {
 
 func (w *wire) counters() Counters {
 	var flows [2]Flow
+	var lost []Lost
 	w.do(func() {
 		for i, p := range w.pipes {
 			p.advance(w.now())
 			flows[i] = p.flow
 			flows[i].Waiting = p.waiting
+			lost = p.lost.list(lost)
 		}
 	})
 	for i, d := range w.devices {
 		flows[i].DeviceDrop += d.dropped() - d.lost
 	}
-	return Counters{AB: flows[0], BA: flows[1]}
+	return Counters{AB: flows[0], BA: flows[1], Lost: lost}
 }

@@ -19,6 +19,9 @@ import (
 // answerTime bounds how long a link's process may take to answer, and to end.
 const answerTime = 5 * time.Second
 
+// longestReply has room for all that a link may have lost, both ways, bytes.
+const longestReply = 2 * mostLost * 256
+
 // userLink is a link whose packets a process of ours carries.
 type userLink struct {
 	name    string
@@ -69,6 +72,7 @@ func StartUser(ctx context.Context, a, b End, link Link, seed uint64) (Emulator,
 func (u *userLink) listen(output io.Reader) {
 	defer close(u.ended)
 	lines := bufio.NewScanner(output)
+	lines.Buffer(nil, longestReply)
 	for lines.Scan() {
 		var r reply
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
