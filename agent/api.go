@@ -58,6 +58,7 @@ type GuestInfo struct {
 	Taps      []string            `json:"taps"`
 	MACs      []string            `json:"macs"`
 	Epoch     uint64              `json:"epoch"`
+	Tunnels   []GuestTunnel       `json:"tunnels,omitempty"`      // the oldest first
 	Flows     []netstate.Flow     `json:"tunnel_flows,omitempty"` // what took its tunnels lately
 }
 
@@ -109,6 +110,7 @@ func (a *Agent) info(ctx context.Context) HostInfo {
 			Name: g.name(), Host: a.config.Host, Memory: h.Description.Memory, Addresses: h.Addresses,
 			Migration: g.migration(), Dir: h.Dir, Taps: h.Taps, Epoch: h.Epoch,
 		}
+		gi.Tunnels = guestTunnels(a.detours.list(g.name()))
 		if flows, err := netstate.Flows(g.name()); err == nil {
 			gi.Flows = flows
 		}

@@ -90,6 +90,7 @@ func listGuests(c *cobra.Command, info agent.HostInfo, args []string) error {
 		}
 		fmt.Fprintf(c.OutOrStdout(), "%-16s %-10s %5d MiB  %s  %s\n", g.Name, g.Status, g.Memory>>20, strings.Join(addrs, " "), g.Migration)
 		if name != "" {
+			printTunnels(c.OutOrStdout(), g.Tunnels)
 			printFlows(c.OutOrStdout(), g.Flows)
 		}
 	}

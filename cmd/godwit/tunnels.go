@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"godwit/agent"
 	"godwit/netstate"
+	"godwit/netstate/tunnel"
 )
 
 // showTunnels prints what uses this host's tunnels.
@@ -38,6 +40,21 @@ func showTunnels(c *cobra.Command, client *agent.Client, _ []string) error {
 		printFlows(w, use.Flows)
 	}
 	return nil
+}
+
+// printTunnels prints the ends of a guest's tunnels, a line each.
+func printTunnels(w io.Writer, tunnels []agent.GuestTunnel) {
+	for _, t := range tunnels {
+		local, remote := t.Local.String(), t.Remote.String()
+		if t.Kind == tunnel.GRE || t.Kind == tunnel.IPIP { // these have no ports
+			local, remote = t.Local.Addr().String(), t.Remote.Addr().String()
+		}
+		var addrs []string
+		for _, a := range t.Addresses {
+			addrs = append(addrs, a.String())
+		}
+		fmt.Fprintf(w, "  %-9s %-28s %-28s to %s: %s\n", t.Kind, local, remote, t.Peer, cmp.Or(strings.Join(addrs, " "), "nothing"))
+	}
 }
 
 // printFlows prints what took a guest's tunnels lately, a line each.
