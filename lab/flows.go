@@ -14,6 +14,7 @@ import (
 	"godwit/lab/report"
 	"godwit/lab/scenario"
 	"godwit/lab/traffic"
+	"godwit/lab/wan"
 	"godwit/vm/guest"
 )
 
@@ -189,8 +190,10 @@ func (r *run) balance(ctx context.Context) {
 // takeBalance compares once. Packets on their way count as missing; when traffic
 // has stopped, none are.
 func (r *run) takeBalance(ctx context.Context) {
+	// Read before the edges: what a link dropped by then has passed one, or left the guest.
+	links := r.w.topo.LinkCounters()
 	for _, g := range r.w.scenario.Guests {
-		b := r.compare(ctx, g.Name)
+		b := r.compare(ctx, g.Name, links)
 		b.guest = g.Name
 		r.mu.Lock()
 		r.balances = append(r.balances, b)
@@ -198,7 +201,8 @@ func (r *run) takeBalance(ctx context.Context) {
 	}
 }
 
-func (r *run) compare(ctx context.Context, name string) balance {
+// compare compares one guest's; links are what the links had counted before.
+func (r *run) compare(ctx context.Context, name string, links map[string]wan.Counters) balance {
 	b := balance{at: time.Now()}
 	if r.w.edges == nil {
 		b.err = fmt.Errorf("no meters at the edges")
@@ -239,7 +243,8 @@ func (r *run) compare(ctx context.Context, name string) balance {
 			edge.fromGuest = edge.fromGuest - int64(m.Packets)
 		}
 	}
-	r.w.log.Debug("balance", "guest", name, "to", edge.toGuest, "from", -edge.fromGuest)
+	b.byLinks = r.lostByLinks(name, links)
+	r.w.log.Debug("balance", "guest", name, "to", edge.toGuest, "from", -edge.fromGuest, "links", b.byLinks)
 	b.missing = flowCount{toGuest: edge.toGuest, fromGuest: -edge.fromGuest}
 	return b
 }
@@ -265,6 +270,7 @@ func (r *run) everyAddress(name string) map[netip.Addr]bool {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if info, err := r.guestInfo(ctx, name); err == nil {
+		r.learn(info)
 		for _, a := range info.Addresses {
 			out[a.Prefix.Addr()] = true
 		}

@@ -102,8 +102,9 @@ type balance struct {
 	guest   string
 	at      time.Time
 	missing flowCount // counted at one end and not (yet) at the other
+	byLinks int64     // of those, what links dropped before, in tunnels
 	err     error
 }
 
-// lost is how many packets were lost by then, at most.
-func (b *balance) lost() int64 { return b.missing.toGuest + b.missing.fromGuest }
+// lost is how many packets were lost by then, at most, but for those that a link dropped.
+func (b *balance) lost() int64 { return b.missing.toGuest + b.missing.fromGuest - b.byLinks }

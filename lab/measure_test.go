@@ -54,6 +54,9 @@ func TestDropped(t *testing.T) {
 	read := func(at, toGuest, fromGuest int64) balance {
 		return balance{guest: "web", at: time.Unix(0, at), missing: flowCount{toGuest, fromGuest}}
 	}
+	links := func(at, missing, byLinks int64) balance {
+		return balance{guest: "web", at: time.Unix(0, at), missing: flowCount{missing, 0}, byLinks: byLinks}
+	}
 	failed := func(at int64) balance {
 		return balance{guest: "web", at: time.Unix(0, at), err: errors.New("no answer")}
 	}
@@ -73,6 +76,12 @@ func TestDropped(t *testing.T) {
 		{"one was lost, in the window", []balance{read(50, 0, 0), read(250, 140, 0), read(900, 1, 0)}, 1, ""},
 		{"at the window's edges", []balance{read(100, 1, 0), read(200, 3, 0)}, 2, ""},
 		{"all came at last: none was lost", []balance{read(50, 0, 0), read(250, 40, 2), read(900, 0, 0)}, 0, ""},
+		{"all of it by links", []balance{read(50, 0, 0), links(250, 40, 30), links(290, 41, 41)}, 0, ""},
+		{"some of it by links", []balance{links(50, 9, 9), links(250, 44, 40)}, 4, ""},
+		{"before the window by a host, in it by links", []balance{links(50, 3, 0), links(250, 10, 7)}, 0, ""},
+		{"links dropped what is no client's, and a host lost some", []balance{links(50, 0, 6), links(250, 10, 6)}, 10, ""},
+		{"of that, some in the window", []balance{links(50, 0, 0), links(150, 0, 6), links(250, 10, 8)}, 8, ""},
+		{"less than nothing, but no link dropped anything", []balance{read(50, -3, 0), read(250, -1, 0)}, 2, ""},
 		{"nothing was read before", []balance{read(250, 4, 0)}, 4, ""},
 		{"less than before", []balance{read(50, 5, 0), read(250, 3, 0)}, 0, ""},
 		{"a reading that failed does not count", []balance{read(50, 0, 0), read(250, 2, 0), failed(900)}, 2, ""},

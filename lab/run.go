@@ -56,6 +56,7 @@ type run struct {
 	flows    map[string]*flowTrace
 	balances []balance
 	addrs    map[string]map[netip.Addr]bool
+	tunnels  map[string]map[tunnelEnds]bool // by guest: all that led to or from it
 }
 
 // ErrUnusable marks a run that could not be carried out as the file asks: the

@@ -230,6 +230,7 @@ func (r *run) heard(ctx context.Context, m *move, e agent.Event) {
 			m.started[e.Phase] = time.Unix(0, e.At)
 			m.phase = e.Phase
 			defer r.phaseBegan(ctx, m, e.Phase)
+			defer r.learnTunnels(ctx, m, e.Phase)
 		}
 	case "event":
 		m.events = append(m.events, e)

@@ -134,7 +134,12 @@ func (p *probing) probe(t netip.Addr) {
 	delete(p.asked, number-remembered)
 	p.seen.Sent[t]++
 	p.mu.Unlock()
-	sent := binary.BigEndian.AppendUint64(nil, uint64(now()))
+	headers := 20 + 8 + record.HeaderSize
+	if t.Is6() {
+		headers += 20
+	}
+	sent := make([]byte, record.ProbePacket-headers)
+	binary.BigEndian.PutUint64(sent, uint64(now()))
 	// No route for a while is as good as no answer.
 	_, _ = sock.WriteToUDPAddrPort(record.Append(nil, record.Ping, number, sent), netip.AddrPortFrom(t, record.PortEcho))
 }
@@ -147,7 +152,7 @@ func (p *probing) hear(c *net.UDPConn) {
 			return
 		}
 		at := now()
-		if err != nil || n != record.HeaderSize+8 {
+		if err != nil || n < record.HeaderSize+8 {
 			continue
 		}
 		h, ok := record.Parse(buf[:n])

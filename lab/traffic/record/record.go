@@ -49,6 +49,9 @@ const (
 	HeaderSize = 20
 	MaxPayload = 64 << 10
 	MaxHello   = 512
+	// ProbePacket is the length of a prober's IP packets, of IPv4 as of IPv6: one that
+	// no other record has, so that they are told from clients' where only that is seen.
+	ProbePacket = 128
 )
 
 const magic = 0x67
