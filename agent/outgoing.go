@@ -160,7 +160,7 @@ func (m *outgoing) step(in migration.Input) ([]migration.Effect, error) {
 	if err != nil && next.Taken && !m.state.Taken {
 		return nil, err // not taken back, and asked on
 	}
-	if err != nil && sync {
+	if err != nil && next.MustWrite(m.state) {
 		fault := migration.Input{Kind: migration.Fault, Problem: &migration.Problem{Code: migration.CodeInternal, Text: err.Error()}}
 		if next, effects, err = m.state.Step(fault); err != nil {
 			return nil, err

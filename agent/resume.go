@@ -107,13 +107,27 @@ func (a *Agent) resumeSource(id string, lost map[string]*Guest) error {
 		a.actors.Go(m.finish)
 		return nil
 	}
-	restarted := migration.Input{Kind: migration.Restarted, Problem: &migration.Problem{
-		Code: migration.CodeInternal, Text: fmt.Sprintf("migration %s: the source's agent ended while it ran", id)}}
-	if !g.alive() { // nothing to begin again with
-		restarted.Problem = goneProblem(j.Plan.Guest, "was lost with its host or its QEMU, while no agent ran,")
-	}
+	restarted := m.restarted(lost[j.Plan.Guest] != nil)
 	a.actors.Go(func() { m.run(a.ctx, restarted) })
 	return nil
+}
+
+// restarted is a source's first input after a restart, by what is known of its QEMU; lost says
+// that it is gone for sure, and was so when the agent started. A guest whose QEMU does not
+// answer may live: nothing is concluded from that.
+func (m *outgoing) restarted(lost bool) migration.Input {
+	why := &migration.Problem{Code: migration.CodeInternal, Text: fmt.Sprintf("migration %s: the source's agent ended while it ran", m.plan.ID)}
+	switch {
+	case m.guest.alive():
+	case lost || m.guest.Machine != nil: // nothing to begin again with
+		why = goneProblem(m.plan.Guest, "was lost with its host or its QEMU, while no agent ran,")
+		if m.state.Switching() && !m.state.Released() { // it goes on as if it had let go
+			m.flippedAgain()
+		}
+	default:
+		why.Code, why.Text = migration.CodeHypervisor, why.Text+", and its QEMU does not answer"
+	}
+	return migration.Input{Kind: migration.Restarted, Problem: why}
 }
 
 // foundAgain makes true of a migration what the journal says of it: what is known of it, its

@@ -17,7 +17,9 @@ type variant struct {
 	refusesAfterReboot bool // though the guest may have run
 	obeysAnyAbort      bool // though the source had let go
 	letsQEMUStop       bool // so QEMU also continues the guest
-	unsyncedRelease    bool // letting go is journalled, not synced
+	unsyncedRelease    bool // that it will let go is journalled, not synced
+	unsyncedTurn       bool // that it turned back from the switch is journalled, not synced
+	trustsItsJournal   bool // after its host's end it takes what it finds for all that was written
 	unsyncedReady      bool
 	unsyncedRefusal    bool
 	lies               bool // persons say that a host is fenced that is not
@@ -241,6 +243,8 @@ func TestBrokenVariants(t *testing.T) {
 		{"refuses after its host's reboot", variant{refusesAfterReboot: true, safety: true}, world{reboots: 1}, "it has run at the destination", 23},
 		{"obeys a source that let go, after its host's reboot", variant{obeysAnyAbort: true, safety: true}, world{reboots: 1}, "it has run at the destination", 25},
 		{"lets QEMU do the stopping", variant{letsQEMUStop: true, safety: true}, world{}, "at the source after its release", 15},
+		{"turns back from the switch without a sync", variant{unsyncedTurn: true, safety: true}, world{reboots: 1, faults: 1}, "as it was before it ran on", 21},
+		{"takes its journal for whole after its host's end", variant{trustsItsJournal: true}, world{reboots: 1}, "the source says that it does not", 18},
 		{"lets go without a sync", variant{unsyncedRelease: true, flushes: true}, world{reboots: 1}, "the source says that it does not", 19},
 		{"is ready without a sync", variant{unsyncedReady: true}, world{reboots: 1}, "the source never ends", 12},
 		{"refuses without a sync", variant{unsyncedRefusal: true}, world{reboots: 1, faults: 1}, "refused already", 18},

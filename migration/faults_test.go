@@ -76,7 +76,7 @@ func (x *explorer) startSource(w *world) {
 		return
 	}
 	in := Input{Kind: Restarted, Problem: why}
-	if w.here.qemu == gone {
+	if w.here.qemu == gone && !x.trustsItsJournal {
 		in.Problem = lost
 	}
 	x.source(w, in)

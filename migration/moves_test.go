@@ -139,6 +139,7 @@ func (w *world) happenHere(e Effect) bool {
 		if w.here.qemu == gone {
 			return false
 		}
+		w.stale = w.stale || w.here.qemu == paused && w.there.qemu == waiting
 		w.here.qemu = running
 	case CleanSource:
 		w.here.qemu = gone
@@ -227,7 +228,7 @@ func (x *explorer) performThere(w *world, e Effect) {
 	w.there.todo = [3]uint8{w.there.todo[1], w.there.todo[2]}
 	switch e {
 	case Receive:
-		w.there.qemu, w.stream = waiting, idle
+		w.there.qemu, w.stream, w.stale = waiting, idle, false
 	case StartGuest:
 		if w.there.qemu != waiting {
 			x.destination(w, Input{Kind: Fault, Effect: e, Problem: why})

@@ -57,8 +57,12 @@ var sourceSteps = []step{
 	{Settle, CleanSource, ""},
 }
 
-// release is the index of the one step that cannot be undone from here.
-var release = indexOf(sourceSteps, Release)
+// release is the index of the one step that cannot be undone from here, flip of the first
+// after which it may come before the next sync.
+var (
+	release = indexOf(sourceSteps, Release)
+	flip    = indexOf(sourceSteps, Flip)
+)
 
 // Course is the way a migration is going.
 type Course string
@@ -115,11 +119,26 @@ func (s Source) Released() bool {
 	return s.Course == Forward && s.At >= release || s.Outcome == Completed
 }
 
+// Switching says whether this side may let go without another sync: it is about to, or has.
+func (s Source) Switching() bool {
+	return s.Course == Forward && s.At >= flip || s.Outcome == Completed
+}
+
 // MustSync says whether this state must be on the disk before anything is done that
-// follows from it. Letting go, and taking back, are: of a host that lost its power the
-// journal is all that is left. What was begun before is found again by its marks.
+// follows from it: of a host that lost its power the journal is all that is left. That the
+// switch begins is, while the guest runs and its packets still come here: whoever finds
+// no more than that after the host's end goes on as if it had let go. So the record of letting
+// go, made while the guest stands still, need only be written (MustWrite). Turning back from
+// there is on the disk before the guest runs on, and so is taking back. What was begun
+// before is found again by its marks.
 func (s Source) MustSync(before Source) bool {
-	return s.Released() && !before.Released() || s.Taken && !before.Taken
+	return s.Switching() != before.Switching() || s.Taken && !before.Taken
+}
+
+// MustWrite says whether this state counts only when its record is written: what no agent
+// that is killed may forget.
+func (s Source) MustWrite(before Source) bool {
+	return s.MustSync(before) || s.Released() && !before.Released()
 }
 
 // InputKind says what came in.
@@ -177,6 +196,10 @@ func (s Source) forward(in Input) (Source, []Effect, error) {
 	case Fault, Restarted:
 		if released { // repaired forward: the guest's right is no longer here
 			return s, []Effect{current}, nil
+		}
+		if gone := in.Problem != nil && in.Problem.Code == CodeGuestGone; gone && in.Kind == Restarted && s.At >= flip {
+			s.At = release // with the host the record of letting go may be gone; there is nothing to keep here
+			return s, []Effect{Release}, nil
 		}
 		s.Again = in.Kind == Restarted && s.Tries < triesMost && (in.Problem == nil || in.Problem.Code != CodeGuestGone)
 		return s.turnBack(in.Problem)

@@ -281,3 +281,39 @@ func TestSourceHearsOfTheReleaseOnlyThere(t *testing.T) {
 	refused(t, Source{}, Input{Kind: Done, Effect: CheckHere})
 	refused(t, Source{}, Input{Kind: Abort})
 }
+
+// TestSourceSyncs: what must be on the disk is that the switch begins, and that it is turned back
+// from; what must be written also that the guest is let go. See docs/ownership.md.
+func TestSourceSyncs(t *testing.T) {
+	for at := 1; at < len(wantSteps); at++ {
+		before, now := sourceAt(t, at-1), sourceAt(t, at)
+		sync, write := wantSteps[at].do == Flip, wantSteps[at].do == Flip || wantSteps[at].do == Release
+		if now.MustSync(before) != sync || now.MustWrite(before) != write {
+			t.Errorf("%s begins: sync %v, write %v", wantSteps[at].do, now.MustSync(before), now.MustWrite(before))
+		}
+		if now.Released() {
+			continue
+		}
+		back, _ := feed(t, now, Input{Kind: Abort, Problem: why})
+		if back.MustSync(now) != (now.Phase() == Switch) {
+			t.Errorf("turned back in %s: sync %v", wantSteps[at].do, back.MustSync(now))
+		}
+	}
+}
+
+// TestSourceLostInTheSwitch: a source that finds its guest gone goes on as if it had let go, from
+// when its journal may have lost that record on.
+func TestSourceLostInTheSwitch(t *testing.T) {
+	for at, s := range wantSteps {
+		next, effects := feed(t, sourceAt(t, at), Input{Kind: Restarted, Problem: lost})
+		switch {
+		case s.phase == Switch:
+			wantEffects(t, effects, Release)
+			if !next.Released() {
+				t.Errorf("lost in %s: %+v", s.do, next)
+			}
+		case next.Released() != sourceAt(t, at).Released():
+			t.Errorf("lost in %s: %+v", s.do, next)
+		}
+	}
+}

@@ -21,6 +21,7 @@ type world struct {
 	net            uint64
 	stream         stream
 	ran            bool // the guest has run at the destination
+	stale          bool // the guest has run on at the source after what the stream holds
 	person         bool // a person, or a fence, has decided
 	died           bool // a host took the guest's only running or only whole QEMU with it
 	rebooted       bool // the destination's host has
@@ -198,7 +199,8 @@ func (x *explorer) source(w *world, in Input) bool {
 	}
 	before, after := x.src[w.here.state], x.src[step.next]
 	w.here.state, w.here.file = step.next, step.next
-	if after.MustSync(before) && !x.unsyncedRelease {
+	turned := after.Course == Undoing && before.Course == Forward
+	if after.MustSync(before) && !x.unsyncedRelease && !(x.unsyncedTurn && turned) {
 		w.here.disk = step.next
 	}
 	switch {
@@ -251,6 +253,8 @@ func (x *explorer) breach(w *world) string {
 		return "the guest runs where it was refused"
 	case here && w.ran && !w.person:
 		return "the guest runs at the source again, and it has run at the destination"
+	case there && w.stale && !w.person:
+		return "the guest runs at the destination as it was before it ran on at the source"
 	}
 	return ""
 }

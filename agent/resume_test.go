@@ -1,0 +1,68 @@
+package agent
+
+import (
+	"testing"
+	"time"
+
+	"godwit/migration"
+	"godwit/vm"
+)
+
+// goneMachine is a QEMU that was found, and has ended since.
+type goneMachine struct{ vm.Machine }
+
+func (goneMachine) Done() <-chan struct{} {
+	done := make(chan struct{})
+	close(done)
+	return done
+}
+
+// TestSourceRestarted: within the switch, only a QEMU that is gone for sure makes a source go on
+// as if it had let go; one that does not answer may run the guest.
+func TestSourceRestarted(t *testing.T) {
+	dir := t.TempDir()
+	detours, err := loadDetours(dir+"/detours.json", Network{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2}
+	for _, test := range []struct {
+		name    string
+		machine vm.Machine
+		lost    bool
+		goesOn  bool
+	}{
+		{name: "gone with its host", lost: true, goesOn: true},
+		{name: "gone since the agent began", machine: goneMachine{}, goesOn: true},
+		{name: "does not answer"},
+	} {
+		for _, at := range []migration.Effect{migration.CopyMemory, migration.Flip, migration.Pause, migration.Release} {
+			state := sourceDoing(t, at)
+			m := &outgoing{
+				a:     &Agent{config: &Config{Host: "paris", State: dir}, detours: detours, ctx: t.Context()},
+				guest: &Guest{Machine: test.machine}, plan: plan, state: state, rec: newRecord("paris", plan, time.Now()),
+			}
+			next, _, err := state.Step(m.restarted(test.lost))
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := at == migration.Release || test.goesOn && at != migration.CopyMemory
+			if next.Released() != want {
+				t.Errorf("%s, in %s: let go %v, want %v", test.name, at, next.Released(), want)
+			}
+		}
+	}
+}
+
+// sourceDoing is a source that has come to an effect.
+func sourceDoing(t *testing.T, at migration.Effect) migration.Source {
+	t.Helper()
+	s, _, err := migration.Source{}.Step(migration.Input{Kind: migration.Start, Epoch: 2})
+	for err == nil && s.Doing() != at {
+		s, _, err = s.Step(migration.Input{Kind: migration.Done})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
