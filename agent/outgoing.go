@@ -24,6 +24,8 @@ type outgoing struct {
 	inbox chan migration.Input
 	work  *sourceWork // what the effects made and still hold
 
+	lost bool // an agent that was started again found the guest's QEMU gone, for sure
+
 	calledOff *migration.Input // an abort while all is undone, to begin again
 
 	bandwidth bandwidth

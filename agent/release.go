@@ -84,8 +84,10 @@ func (m *outgoing) handLeftovers() {
 // other answer ends doubt too: it has the release, and waits for the rest of the guest.
 func (m *outgoing) askRelease(ctx context.Context, answer *ReleaseAnswer) error {
 	what := "release"
-	if m.state.InDoubt {
+	if m.state.InDoubt || m.lost {
 		what = "release?wait=50ms" // whatever the answer, soon
+	}
+	if m.state.InDoubt {
 		m.rec.edit(func(r *Report) { r.Outcome = migration.InDoubt })
 	}
 	for {
@@ -109,6 +111,9 @@ func (m *outgoing) askRelease(ctx context.Context, answer *ReleaseAnswer) error 
 			what = "release"
 			m.rec.note(fmt.Sprintf("%s answers: it has the release, and waits for the rest of the guest", m.plan.To))
 			m.rec.edit(func(r *Report) { r.Outcome = "" })
+			if m.lost && !m.couldRun(ctx) { // there is nobody to send the rest
+				m.askRefusal(ctx, "the guest's QEMU was lost at the source")
+			}
 		}
 	}
 }

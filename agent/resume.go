@@ -120,6 +120,7 @@ func (m *outgoing) restarted(lost bool) migration.Input {
 	switch {
 	case m.guest.alive():
 	case lost || m.guest.Machine != nil: // nothing to begin again with
+		m.lost = true
 		why = goneProblem(m.plan.Guest, "was lost with its host or its QEMU, while no agent ran,")
 		if m.state.Switching() && !m.state.Released() { // it goes on as if it had let go
 			m.flippedAgain()
