@@ -31,13 +31,18 @@ func mountState(dir string) error {
 }
 
 // fillState leaves no room on a file system that mountState made; emptyState gives it back.
+// What is written while it looks makes the kernel refuse what it saw: then it looks again.
 func fillState(dir string) error {
-	var fs unix.Statfs_t
-	if err := unix.Statfs(dir, &fs); err != nil {
-		return fmt.Errorf("fill %s: %w", dir, err)
+	for tries := 100; ; tries-- {
+		var fs unix.Statfs_t
+		if err := unix.Statfs(dir, &fs); err != nil {
+			return fmt.Errorf("fill %s: %w", dir, err)
+		}
+		used := int64(fs.Blocks-fs.Bfree) * fs.Bsize //nolint:gosec // below stateSize
+		if err := sizeState(dir, max(used, fs.Bsize)); tries == 0 || !errors.Is(err, unix.EINVAL) {
+			return err
+		}
 	}
-	used := int64(fs.Blocks-fs.Bfree) * fs.Bsize //nolint:gosec // below stateSize
-	return sizeState(dir, max(used, fs.Bsize))
 }
 
 func emptyState(dir string) error { return sizeState(dir, stateSize) }
