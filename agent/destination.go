@@ -195,6 +195,9 @@ func (m *incoming) await1() {
 			in = migration.Input{Kind: migration.Fault, Problem: &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf(
 				"guest %s did not arrive whole on %s: %v %s", m.plan.Guest, m.plan.To, err, p.Error)}}
 		}
+		if in.Kind == migration.LoadedAll {
+			m.rec.moment("last byte loaded") // what is done from now on makes the guest wait
+		}
 		if !mayHandEarly(m.plan) {
 			m.rec.edit(func(r *Report) { r.MemoryDone = time.Now().UnixNano() })
 		}

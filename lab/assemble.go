@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"godwit/agent"
@@ -136,38 +135,6 @@ func (m *move) standing() (report.Outcome, string) {
 		return "", phase + ", and its source's agent did not answer"
 	}
 	return "", phase
-}
-
-// criticalPath are the agents' timed steps in the order of their beginning, and what
-// those cost that pass the right to run the guest on.
-func criticalPath(rep *agent.Report) ([]report.Step, *report.Ownership) {
-	if len(rep.Critical) == 0 {
-		return nil, nil
-	}
-	sum := &report.Ownership{}
-	var out []report.Step
-	for _, step := range rep.Critical {
-		end := step.At + int64(step.MS*1e6)
-		s := report.Step{
-			Name: step.Name, AtS: float64(step.At-rep.Requested) / 1e9, MS: step.MS,
-			InDowntime: rep.Paused != 0 && end >= rep.Paused && (rep.Resumed == 0 || step.At < rep.Resumed),
-		}
-		switch {
-		case strings.HasPrefix(step.Name, "journal: "):
-			s.Kind = "journal"
-		case strings.HasPrefix(step.Name, "hand over: "):
-			s.Kind = "hand-over"
-		}
-		if s.Kind != "" {
-			sum.TotalMS += s.MS
-			if s.InDowntime {
-				sum.DowntimeMS += s.MS
-			}
-		}
-		out = append(out, s)
-	}
-	slices.SortStableFunc(out, func(a, b report.Step) int { return cmp.Compare(a.AtS, b.AtS) })
-	return out, sum
 }
 
 func (r *run) fillBytes(out *report.Migration, rep *agent.Report) {

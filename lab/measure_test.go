@@ -3,6 +3,7 @@ package lab
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -141,8 +142,15 @@ func TestCriticalPath(t *testing.T) {
 	if got := strings.Join(in, ","); got != "stop guest,journal: let go,release → runs,hand over: count what is held" {
 		t.Errorf("in the downtime: %s", got)
 	}
-	if sum.DowntimeMS != 1.75 || sum.TotalMS != 2.5 {
+	if sum.DowntimeMS != 1.75 || sum.CriticalMS != 1.75 || sum.TotalMS != 2.5 { // when memory was there is not known
 		t.Errorf("%+v", sum)
+	}
+	for at, want := range map[int64]float64{110 * ms: 0.875, 101*ms + ms/2: 1.375, 90 * ms: 1.875} {
+		beside := *rep
+		beside.Critical = append(slices.Clone(rep.Critical), agent.Step{Name: "journal: start begins", At: 119 * ms, MS: 0.125}, agent.Step{Name: "last byte loaded", At: at})
+		if _, sum := criticalPath(&beside); sum.CriticalMS != want {
+			t.Errorf("memory was there at %d ms: %+v, want %v", at/ms, sum, want)
+		}
 	}
 	if steps, sum := criticalPath(&agent.Report{}); steps != nil || sum != nil {
 		t.Errorf("of nothing: %v, %v", steps, sum)

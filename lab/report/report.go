@@ -196,9 +196,12 @@ type Step struct {
 }
 
 // Ownership is what passing the right to run the guest on cost: the sum of the steps of
-// kind journal and hand-over. Bytes on their way and the hypervisor's work are not in it.
+// kind journal and hand-over. Bytes on their way and the hypervisor's work are not in it. What
+// was done while the last of memory was still on its way made the downtime no longer: only the
+// rest of it is critical.
 type Ownership struct {
 	DowntimeMS float64 `json:"downtime_ms"`
+	CriticalMS float64 `json:"critical_ms"`
 	TotalMS    float64 `json:"total_ms"`
 }
 

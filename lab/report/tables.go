@@ -110,7 +110,7 @@ func stepTable(r *Report) table {
 		}
 		if o := m.Ownership; o != nil {
 			t.Rows = append(t.Rows, []cell{number, {Text: "journal and hand-over together"}, {Text: dash, Class: "num"},
-				{Text: fmt.Sprintf("%.3f ms", o.TotalMS), Class: "num"}, {Text: fmt.Sprintf("%.3f ms", o.DowntimeMS)}, {Text: "sum"}})
+				{Text: fmt.Sprintf("%.3f ms", o.TotalMS), Class: "num"}, {Text: fmt.Sprintf("%.3f ms, %.3f ms of them not beside memory", o.DowntimeMS, o.CriticalMS)}, {Text: "sum"}})
 		}
 	}
 	return t
