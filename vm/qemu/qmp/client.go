@@ -134,21 +134,31 @@ func New(ctx context.Context, conn net.Conn) (*Client, error) {
 	return c, nil
 }
 
+// linesBefore bounds what may come before the greeting.
+const linesBefore = 1000
+
+// greeting reads QEMU's. Events, and an answer to the client before, may come before it: until
+// QEMU has noticed that there is a new one, its monitor goes on as that left it.
 func greeting(lines *bufio.Scanner) (message, error) {
-	var m message
-	if !lines.Scan() {
-		if err := lines.Err(); err != nil {
-			return m, err
+	for range linesBefore {
+		if !lines.Scan() {
+			if err := lines.Err(); err != nil {
+				return message{}, err
+			}
+			return message{}, ErrClosed
 		}
-		return m, ErrClosed
+		var m message
+		if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
+			return m, fmt.Errorf("read greeting: %w", err)
+		}
+		switch {
+		case m.QMP != nil:
+			return m, nil
+		case m.Event == "" && m.ID == nil:
+			return m, errors.New("read greeting: not a QMP socket")
+		}
 	}
-	if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
-		return m, fmt.Errorf("read greeting: %w", err)
-	}
-	if m.QMP == nil {
-		return m, errors.New("read greeting: not a QMP socket")
-	}
-	return m, nil
+	return message{}, errors.New("read greeting: other lines without end")
 }
 
 // Version returns QEMU's version, as it greeted.
