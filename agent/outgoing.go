@@ -151,7 +151,8 @@ func (m *outgoing) verdict(effect migration.Effect, err error) migration.Input {
 
 // step advances the machine and journals the new state before it counts. A state
 // that cannot be journalled is not taken: before the release that turns back,
-// after it the journal is tried again with the next step.
+// after it the journal is tried again with the next step. Turning back is taken all the same: no
+// guest stays paused for a disk that takes no record, and the destination's refusal is on its own.
 func (m *outgoing) step(in migration.Input) ([]migration.Effect, error) {
 	next, effects, err := m.state.Step(in)
 	if err != nil {
@@ -162,7 +163,7 @@ func (m *outgoing) step(in migration.Input) ([]migration.Effect, error) {
 	if err != nil && next.Taken && !m.state.Taken {
 		return nil, err // not taken back, and asked on
 	}
-	if err != nil && next.MustWrite(m.state) {
+	if err != nil && next.MustWrite(m.state) && next.Course == migration.Forward {
 		fault := migration.Input{Kind: migration.Fault, Problem: &migration.Problem{Code: migration.CodeInternal, Text: err.Error()}}
 		if next, effects, err = m.state.Step(fault); err != nil {
 			return nil, err

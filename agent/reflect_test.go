@@ -44,14 +44,14 @@ func TestTryTunnel(t *testing.T) {
 	}
 }
 
-// A path that loses most of what it is sent, or takes long, carries something.
-func TestProbePathIsPatient(t *testing.T) {
+// answering is a port at which probes come to answer, until the test ends. What that gets is
+// good until it returns.
+func answering(t *testing.T, answer func(conn *net.UDPConn, from netip.AddrPort, probe []byte)) netip.AddrPort {
+	t.Helper()
 	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:0")))
 	if err != nil {
 		t.Fatal(err)
 	}
-	const slow = 800 * time.Millisecond
-	var late sync.WaitGroup
 	serving := make(chan struct{})
 	go func() {
 		defer close(serving)
@@ -61,18 +61,28 @@ func TestProbePathIsPatient(t *testing.T) {
 			if err != nil {
 				return
 			}
-			if buf[tokenLength] < 4 {
-				continue // lost
-			}
-			answer := bytes.Clone(buf[:n])
-			late.Go(func() {
-				time.Sleep(slow)
-				conn.WriteToUDPAddrPort(answer, from) //nolint:errcheck // the probe fails without it
-			})
+			answer(conn, from, buf[:n])
 		}
 	}()
-	t.Cleanup(func() { conn.Close(); <-serving; late.Wait() })
-	remote := netip.MustParseAddrPort(conn.LocalAddr().String())
+	t.Cleanup(func() { conn.Close(); <-serving })
+	return netip.MustParseAddrPort(conn.LocalAddr().String())
+}
+
+// A path that loses most of what it is sent, or takes long, carries something.
+func TestProbePathIsPatient(t *testing.T) {
+	const slow = 800 * time.Millisecond
+	var late sync.WaitGroup
+	t.Cleanup(late.Wait) // after the port is closed
+	remote := answering(t, func(conn *net.UDPConn, from netip.AddrPort, probe []byte) {
+		if probe[tokenLength] < 4 {
+			return // lost
+		}
+		answer := bytes.Clone(probe)
+		late.Go(func() {
+			time.Sleep(slow)
+			conn.WriteToUDPAddrPort(answer, from) //nolint:errcheck // the probe fails without it
+		})
+	})
 	rtt, err := probePath(t.Context(), remote.Addr(), remote, make([]byte, tokenLength), leastProbe)
 	if err != nil || rtt < slow || rtt > 2*slow {
 		t.Errorf("%v, %v; want a little more than %v", rtt, err, slow)
@@ -104,27 +114,12 @@ func TestPathMTUWaitsForNothing(t *testing.T) {
 
 // TestPathMTUOfNarrowPath: of what is not answered, the largest that was counts, after the wait.
 func TestPathMTUOfNarrowPath(t *testing.T) {
-	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:0")))
-	if err != nil {
-		t.Fatal(err)
-	}
 	const narrow = 1400
-	serving := make(chan struct{})
-	go func() {
-		defer close(serving)
-		buf := make([]byte, 2048)
-		for {
-			n, from, err := conn.ReadFromUDPAddrPort(buf)
-			if err != nil {
-				return
-			}
-			if n+28 <= narrow {
-				conn.WriteToUDPAddrPort(buf[:n], from) //nolint:errcheck // the probe fails without it
-			}
+	remote := answering(t, func(conn *net.UDPConn, from netip.AddrPort, probe []byte) {
+		if len(probe)+28 <= narrow {
+			conn.WriteToUDPAddrPort(probe, from) //nolint:errcheck // the probe fails without it
 		}
-	}()
-	t.Cleanup(func() { conn.Close(); <-serving })
-	remote := netip.MustParseAddrPort(conn.LocalAddr().String())
+	})
 	mtu, err := pathMTU(t.Context(), remote.Addr(), remote, make([]byte, tokenLength), 1580, 300*time.Millisecond)
 	if mtu != narrow || err != nil {
 		t.Errorf("%d, %v; want %d", mtu, err, narrow)

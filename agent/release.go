@@ -32,7 +32,7 @@ func (m *outgoing) letGo(ctx context.Context) error {
 		}
 		answers <- err
 	}()
-	if m.guest.Machine != nil {
+	if m.guest.Machine != nil && !m.lost { // else askRelease sees to it that nobody waits for memory
 		m.followMemory(ctx)
 	}
 	if err := <-answers; err != nil {

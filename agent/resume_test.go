@@ -1,9 +1,11 @@
 package agent
 
 import (
+	"log/slog"
 	"testing"
 	"time"
 
+	"godwit/agent/journal"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -65,4 +67,35 @@ func sourceDoing(t *testing.T, at migration.Effect) migration.Source {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// TestJournalTakesNothing: what cannot be written down is not done, but for turning back.
+func TestJournalTakesNothing(t *testing.T) {
+	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2}
+	for _, test := range []struct {
+		at   migration.Effect
+		in   migration.InputKind
+		want migration.Effect // what is done next
+	}{
+		{migration.AskSuspend, migration.Done, migration.UndoCopyMemory}, // the switch does not begin
+		{migration.Pause, migration.Done, migration.Resume},              // the guest is not let go
+		{migration.Pause, migration.Abort, migration.Resume},
+		{migration.Release, migration.Declined, migration.Resume},
+	} {
+		log, err := journal.Create(t.TempDir(), plan.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := log.Close(); err != nil {
+			t.Fatal(err)
+		}
+		m := &outgoing{
+			a:    &Agent{config: &Config{Host: "paris"}, log: slog.New(slog.DiscardHandler)},
+			plan: plan, state: sourceDoing(t, test.at), log: log, rec: newRecord("paris", plan, time.Now()),
+		}
+		effects, err := m.step(migration.Input{Kind: test.in, Problem: &migration.Problem{Code: migration.CodeAsked, Text: "why"}})
+		if err != nil || len(effects) != 1 || effects[0] != test.want || m.state.Course != migration.Undoing {
+			t.Errorf("%s in %s: %v, %v, %s; want %s", test.in, test.at, effects, err, m.state.Course, test.want)
+		}
+	}
 }

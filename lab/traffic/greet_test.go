@@ -60,14 +60,17 @@ func TestUnreachableAtFirst(t *testing.T) {
 	const there = "192.0.2.7"
 	run(t, name, "ip", "route", "add", "unreachable", there)
 	c := client(t, name)
-	found := make(chan struct{})
-	go func() {
-		defer close(found)
-		time.Sleep(2 * unreachableEvery)
-		run(t, name, "ip", "addr", "add", there+"/32", "dev", "lo")
-		run(t, name, "ip", "route", "del", "unreachable", there)
-	}()
-	begin(t, c, Flow{Name: "x", Kind: Ticks, Target: netip.MustParseAddr(there)}) // fails at once if it is asked but once
-	<-found
+	started := make(chan error, 1)
+	go func() { started <- c.Start(Flow{Name: "x", Kind: Ticks, Target: netip.MustParseAddr(there)}) }()
+	select {
+	case err := <-started:
+		t.Fatalf("it was asked but once: %v", err)
+	case <-time.After(2 * unreachableEvery):
+	}
+	run(t, name, "ip", "addr", "add", there+"/32", "dev", "lo")
+	run(t, name, "ip", "route", "del", "unreachable", there)
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
 	end(t, c, "x")
 }

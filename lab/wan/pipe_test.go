@@ -35,15 +35,7 @@ func (r *rig) send(now time.Duration, n int, mark byte) {
 	room := r.slabs.room()[:vnetLen+n]
 	clear(room)
 	room[vnetLen], room[vnetLen+n-1] = 0x45, mark
-	pkt, ok := parse(room)
-	if !ok {
-		panic("not a packet")
-	}
-	refs := r.slabs.current.refs
-	r.offer(now, &pkt, r.slabs.current)
-	if r.slabs.current.refs > refs {
-		r.slabs.keep(len(room))
-	}
+	r.giveRaw(now, room)
 }
 
 // run takes what is due up to now, each at the time that next says.
