@@ -21,7 +21,7 @@ func newLab() *cobra.Command {
 		Use: "lab", Short: "real multi-site networks with real guests on this machine",
 		Example: "  godwit lab run examples/cross-subnet.yaml --out /tmp/run\n  godwit lab up examples/cross-subnet.yaml\n  godwit lab selftest",
 	}
-	c.AddCommand(newLabRun(), newLabUp(), newLabDown(), newLabSelfTest(), newLabCheck(), newLabFaults())
+	c.AddCommand(newLabRun(), newLabUp(), newLabDown(), newLabSelfTest(), newLabCheck(), newLabFaults(), newLabRandom())
 	return c
 }
 

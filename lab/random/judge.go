@@ -1,0 +1,81 @@
+package random
+
+import (
+	"fmt"
+
+	"godwit/lab/report"
+	"godwit/migration"
+)
+
+// slack is what two clocks of one run may differ by, seconds.
+const slack = 0.005
+
+// Judge gives a line for each thing in a report that no run of these scenarios may show,
+// beside what the file itself expects: a guest in doubt or lost, an outcome without its
+// reason, one of ours called internal, numbers that contradict each other.
+func Judge(r *report.Report) []string {
+	var bad []string
+	for i := range r.Migrations {
+		m := &r.Migrations[i]
+		wrong := func(format string, args ...any) {
+			bad = append(bad, fmt.Sprintf("migration %d (%s %s → %s): ", i+1, m.Guest, m.From, m.To)+fmt.Sprintf(format, args...))
+		}
+		switch m.Outcome {
+		case report.Completed:
+			whole(m, wrong)
+		case report.Aborted, report.Refused:
+			if m.Reason == "" || m.Code == "" {
+				wrong("%s without a reason", m.Outcome)
+			}
+			if m.Code == migration.CodeInternal || m.Code == migration.CodeUsage {
+				wrong("%s: %s (%s)", m.Outcome, m.Reason, m.Code)
+			}
+		default:
+			wrong("%s: %s", m.Outcome.Word(), m.Reason)
+		}
+		if c := m.Connections; c != nil && c.Moved+c.Tunnelled+c.Lost != c.Total {
+			wrong("%d connections, but %d moved, %d tunnelled, %d lost", c.Total, c.Moved, c.Tunnelled, c.Lost)
+		}
+		phases(m, wrong)
+	}
+	return bad
+}
+
+// whole holds the numbers of a migration that completed against each other.
+func whole(m *report.Migration, wrong func(string, ...any)) {
+	for name, n := range map[string]*float64{"total_s": m.TotalS, "migration_s": m.MigrationS, "memory_s": m.MemoryS} {
+		switch {
+		case n == nil:
+			wrong("%s is not known", name)
+		case m.TotalS != nil && *n > *m.TotalS+slack:
+			wrong("%s is %.3f, total_s %.3f", name, *n, *m.TotalS)
+		}
+	}
+	if m.MigrationS != nil && m.MemoryS != nil && *m.MemoryS < *m.MigrationS-slack && m.PostCopy != nil {
+		wrong("memory came after the guest began, and yet memory_s is %.3f, migration_s %.3f", *m.MemoryS, *m.MigrationS)
+	}
+	if m.WireBytes == nil || *m.WireBytes <= 0 {
+		wrong("no wire_bytes")
+		return
+	}
+	var sum int64
+	for _, n := range m.WireBytesByPath {
+		sum += n
+	}
+	if sum > *m.WireBytes {
+		wrong("paths carried %d bytes, all together %d", sum, *m.WireBytes)
+	}
+}
+
+func phases(m *report.Migration, wrong func(string, ...any)) {
+	end := 0.0
+	for _, p := range m.Phases {
+		if p.StartS < end-slack || p.EndS < p.StartS {
+			wrong("phase %s is from %.3f to %.3f, the one before ended at %.3f", p.Name, p.StartS, p.EndS, end)
+		}
+		end = p.EndS
+	}
+	if m.TotalS != nil && end > *m.TotalS+slack {
+		wrong("its last phase ends at %.3f, total_s %.3f", end, *m.TotalS)
+	}
+}

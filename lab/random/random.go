@@ -1,0 +1,204 @@
+// Package random makes scenarios by chance and judges their runs: what nobody thought of
+// combining is where a system breaks. Scenario gives the text of a scenario file from a
+// seed, always the same; Judge says what no run may do, whatever happens in it.
+package random
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+)
+
+// Scenario is the file of seed. It can be run here: memory of all guests together stays
+// below 1 GiB, and no run takes longer than its timeout of five minutes.
+func Scenario(seed uint64) []byte {
+	m := &maker{Rand: rand.New(rand.NewPCG(seed, 0x72616e646f6d))} //nolint:gosec // to be repeated, not to be secret
+	m.sites()
+	m.clients()
+	m.guests()
+	m.traffic()
+	m.steps()
+	m.put("end: {after_last_migration: 7s, timeout: 300s}")
+	m.expect()
+	return []byte(fmt.Sprintf("name: random %d\n", seed) + m.text.String())
+}
+
+// maker writes one scenario, and keeps what later parts need to know of earlier ones.
+type maker struct {
+	*rand.Rand
+	text strings.Builder
+
+	families []string // v4, v6: alike at all sites
+	places   []site
+	people   []client
+	vms      []guest
+
+	lossy     bool // a link may lose packets
+	disturbed bool // a migration may end otherwise than completed
+	hurt      bool // a packet may be dropped by what a step did
+}
+
+type site struct {
+	name    string
+	hosts   []string
+	uplinks []string
+	slowest int // Mbit/s of the slowest uplink that guests use
+}
+
+type client struct {
+	name, at string
+	follows  bool // it can be taken elsewhere, and its connections live
+}
+
+type guest struct {
+	name, host string
+	memory     int // MiB
+	dirty      bool
+}
+
+func (m *maker) put(format string, args ...any) { fmt.Fprintf(&m.text, format+"\n", args...) }
+
+// chance is true in share of all cases.
+func (m *maker) chance(share float64) bool { return m.Float64() < share }
+
+func pick[T any](m *maker, from ...T) T { return from[m.IntN(len(from))] }
+
+func (m *maker) sites() {
+	m.families = pick(m, []string{"v4"}, []string{"v4"}, []string{"v4"}, []string{"v4", "v6"}, []string{"v6"})
+	m.put("sites:")
+	for i, name := range []string{"north", "south", "west"}[:pick(m, 2, 2, 3)] {
+		s := site{name: name, hosts: []string{name}}
+		var nets []string
+		for _, f := range m.families {
+			nets = append(nets, f+": "+map[string]string{"v4": fmt.Sprintf("10.%d.1.0/24", i+1), "v6": fmt.Sprintf("fd00:%d:1::/64", i+1)}[f])
+		}
+		hosts := ""
+		if m.chance(0.15) {
+			s.hosts = []string{name + "-1", name + "-2"}
+			hosts = ", hosts: 2"
+		}
+		m.put("  - name: %s\n    guest_net: {%s}%s\n    uplinks:", name, strings.Join(nets, ", "), strings.Replace(hosts, ", ", "\n    ", 1))
+		for k := range pick(m, 1, 1, 2, 2, 3) {
+			m.uplink(&s, k)
+		}
+		m.places = append(m.places, s)
+	}
+}
+
+func (m *maker) uplink(s *site, k int) {
+	name := []string{"fibre", "cable", "radio"}[k]
+	s.uplinks = append(s.uplinks, name)
+	rate := pick(m, 20, 50, 100, 100, 300, 1000)
+	keys := []string{"name: " + name, fmt.Sprintf("rate: %dmbit", rate), fmt.Sprintf("delay: %dms", pick(m, 0, 1, 5, 10, 25, 40, 75))}
+	if k > 0 {
+		keys = append(keys, "carries: "+pick(m, "migration", "migration", "both", "guest"))
+	}
+	if s.slowest == 0 || rate < s.slowest {
+		s.slowest = rate
+	}
+	if m.chance(0.1) {
+		keys = append(keys, "loss: "+pick(m, "0.01%", "0.1%", "0.5%"))
+		m.lossy = true
+	}
+	if m.chance(0.2) {
+		keys = append(keys, fmt.Sprintf("mtu: %d", pick(m, 1280, 1400, 9000)))
+	}
+	if m.chance(0.1) {
+		keys = append(keys, "queue: "+pick(m, "64KiB", "256KiB", "1MiB"))
+	}
+	m.put("      - {%s}", strings.Join(keys, ", "))
+}
+
+func (m *maker) clients() {
+	m.put("clients:")
+	for _, name := range []string{"phone", "laptop", "desk"}[:1+m.IntN(3)] {
+		at := "internet"
+		if m.chance(0.4) {
+			at = pick(m, m.places...).name
+		}
+		kind, nat := pick(m, "full", "full", "full", "backup", "single", "off"), m.chance(0.15)
+		keys := []string{"name: " + name, "at: " + at, "mptcp: " + kind}
+		if nat {
+			keys = append(keys, "nat: true")
+		}
+		if m.chance(0.3) {
+			keys = append(keys, fmt.Sprintf("uplinks: %d", 2+m.IntN(2)))
+		}
+		accepts := !m.chance(0.07)
+		if !accepts {
+			keys = append(keys, "add_addr_accepted: 0")
+		}
+		m.people = append(m.people, client{name: name, at: at, follows: (kind == "full" || kind == "backup") && !nat && accepts})
+		m.put("  - {%s}", strings.Join(keys, ", "))
+	}
+}
+
+func (m *maker) guests() {
+	m.put("guests:")
+	for _, name := range []string{"web", "db"}[:pick(m, 1, 1, 1, 2)] {
+		g := guest{name: name, host: pick(m, pick(m, m.places...).hosts...), memory: pick(m, 128, 192, 256, 384)}
+		keys := []string{"name: " + name, "site: " + g.host, fmt.Sprintf("memory: %dMiB", g.memory)}
+		if m.chance(0.3) {
+			keys = append(keys, "vcpus: 2")
+		}
+		if m.chance(0.15) {
+			keys = append(keys, "network: "+pick(m, "tunnel", "drain", "mptcp"))
+		}
+		var run []string
+		if g.dirty = g.memory > 128 && m.chance(0.5); g.dirty {
+			run = append(run, fmt.Sprintf(`"dirty size=%dMiB hot=%d%% rate=%s data=%s"`, 16+m.IntN(g.memory-144), pick(m, 10, 50, 100),
+				pick(m, "256KiB/s", "1MiB/s", "4MiB/s"), pick(m, "text", "random", "touch")))
+		}
+		if m.chance(0.15) {
+			keys = append(keys, "disk: "+pick(m, "64MiB", "128MiB"))
+			run = append(run, pick(m, `"disk write=16MiB"`, `"disk rate=512KiB/s area=16MiB"`))
+		}
+		if m.chance(0.1) {
+			run = append(run, "cpu")
+		}
+		if len(run) > 0 {
+			keys = append(keys, "run: ["+strings.Join(run, ", ")+"]")
+		}
+		m.vms = append(m.vms, g)
+		m.put("  - {%s}", strings.Join(keys, ", "))
+	}
+}
+
+func (m *maker) traffic() {
+	slowest := m.places[0].slowest
+	for _, s := range m.places {
+		slowest = min(slowest, s.slowest)
+	}
+	m.put("traffic:")
+	for i := range 1 + m.IntN(4) {
+		kind := pick(m, "ticks", "ticks", "download", "upload", "requests", "udp")
+		keys := []string{fmt.Sprintf("name: %s-%d", kind, i+1), "client: " + pick(m, m.people...).name,
+			"guest: " + pick(m, m.vms...).name, "kind: " + kind}
+		switch bulk := kind == "download" || kind == "upload"; {
+		case kind == "udp" || bulk && m.chance(0.5):
+			keys = append(keys, fmt.Sprintf("rate: %dkbit", slowest*pick(m, 20, 50, 100)))
+		case !bulk:
+			keys = append(keys, "every: "+pick(m, "10ms", "20ms", "100ms"))
+		}
+		if m.chance(0.2) {
+			keys = append(keys, fmt.Sprintf("connections: %d", pick(m, 2, 5, 20)))
+		}
+		if len(m.families) > 1 {
+			keys = append(keys, "family: "+pick(m, m.families...))
+		}
+		if m.chance(0.1) {
+			keys = append(keys, "start: 4s")
+		}
+		m.put("  - {%s}", strings.Join(keys, ", "))
+	}
+}
+
+func (m *maker) expect() {
+	m.put("expect:\n  - {leftovers: none}\n  - {connections: survive}")
+	if !m.disturbed {
+		m.put("  - {migrations: completed}")
+	}
+	if !m.lossy && !m.hurt {
+		m.put("  - {dropped_packets: 0}")
+	}
+}

@@ -1,0 +1,90 @@
+package random
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"godwit/lab/report"
+	"godwit/lab/scenario"
+	"godwit/migration"
+)
+
+// Every seed gives a file that can be read, the same each time.
+func TestScenariosAreRead(t *testing.T) {
+	seen := map[string]int{}
+	for seed := range uint64(2000) {
+		text := Scenario(seed)
+		if !bytes.Equal(text, Scenario(seed)) {
+			t.Fatalf("seed %d gave two files", seed)
+		}
+		s, err := scenario.Parse("random.yaml", text)
+		if err != nil {
+			t.Fatalf("seed %d: %v\n%s", seed, err, text)
+		}
+		for _, step := range s.Steps {
+			seen[step.Kind()]++
+			if step.Migrate != nil {
+				seen[step.Migrate.Mode]++
+				seen[step.Migrate.Transfer]++
+				seen["network "+step.Migrate.Network]++
+			}
+		}
+		for _, f := range s.Traffic {
+			seen[f.Kind]++
+			seen[f.Family]++
+		}
+		for _, e := range s.Expect {
+			seen[e.Kind]++
+		}
+	}
+	for _, what := range strings.Fields("migrate abort move cut degrade kill exec auto precopy hybrid postcopy stopcopy lanes mptcp " +
+		"qemu-tcp qemu-mptcp qemu-multifd qemu-xbzrle ticks download upload requests udp v4 v6 migrations dropped_packets connections leftovers") {
+		if seen[what] < 50 {
+			t.Errorf("%s came %d times in 2000 scenarios", what, seen[what])
+		}
+	}
+}
+
+func f(x float64) *float64 { return &x }
+func n(x int64) *int64     { return &x }
+
+func good() report.Migration {
+	return report.Migration{
+		Guest: "web", From: "north", To: "south", Outcome: report.Completed, TotalS: f(5), MigrationS: f(3), MemoryS: f(3), WireBytes: n(100),
+		WireBytesByPath: map[string]int64{"a-a": 60, "a-b": 40}, Phases: []report.Phase{{Name: "check", EndS: 1}, {Name: "copy", StartS: 1, EndS: 5}},
+		Connections: &report.Connections{Total: 3, Moved: 2, Tunnelled: 1},
+	}
+}
+
+func TestJudge(t *testing.T) {
+	for _, c := range []struct {
+		change func(*report.Migration)
+		says   string
+	}{
+		{func(*report.Migration) {}, ""},
+		{func(m *report.Migration) { m.Outcome = report.InDoubt }, "in_doubt"},
+		{func(m *report.Migration) { m.Outcome = "" }, "without outcome"},
+		{func(m *report.Migration) { m.Outcome = report.Aborted }, "without a reason"},
+		{func(m *report.Migration) {
+			m.Outcome, m.Reason, m.Code = report.Refused, "x", migration.CodeInternal
+		}, "internal"},
+		{func(m *report.Migration) { m.Outcome, m.Reason, m.Code = report.Refused, "x", migration.CodePath }, ""},
+		{func(m *report.Migration) { m.MigrationS = f(6) }, "migration_s is 6.000"},
+		{func(m *report.Migration) { m.MemoryS = nil }, "memory_s is not known"},
+		{func(m *report.Migration) { m.MemoryS, m.PostCopy = f(2), &report.PostCopy{} }, "memory came after"},
+		{func(m *report.Migration) { m.WireBytes = n(99) }, "paths carried 100"},
+		{func(m *report.Migration) { m.WireBytes = nil }, "no wire_bytes"},
+		{func(m *report.Migration) { m.Connections.Lost = 1 }, "3 connections"},
+		{func(m *report.Migration) { m.Phases[1].StartS = 0.5 }, "phase copy"},
+		{func(m *report.Migration) { m.TotalS = f(4) }, "last phase ends"},
+	} {
+		m := good()
+		c.change(&m)
+		got := fmt.Sprint(Judge(&report.Report{Migrations: []report.Migration{m}}))
+		if c.says == "" && got != "[]" || !strings.Contains(got, c.says) {
+			t.Errorf("want %q, got %s", c.says, got)
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package random
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// steps moves the guests about, each where it is not, and in half of all scenarios does
+// something to the first migration of a guest meanwhile.
+func (m *maker) steps() {
+	m.put("steps:")
+	at := 3
+	for range 1 + m.IntN(3) {
+		g := &m.vms[m.IntN(len(m.vms))]
+		to := m.elsewhere(g.host)
+		m.put("  - {at: %ds, migrate: {guest: %s, to: %s%s}}", at, g.name, to, m.means(*g))
+		g.host = to
+		at += pick(m, 2, 5, 10)
+	}
+	if m.chance(0.5) {
+		return
+	}
+	moved := slices.DeleteFunc(slices.Clone(m.vms), func(g guest) bool { return !strings.Contains(m.text.String(), "migrate: {guest: "+g.name) })
+	for range 1 + m.IntN(2) {
+		phase := pick(m, "check", "prepare", "copy", "copy", "switch", "handover", "settle")
+		m.put("  - {at: {guest: %s, phase: %s, plus: %dms}, %s}", pick(m, moved...).name, phase, m.IntN(300), m.disturbance(moved))
+	}
+}
+
+// elsewhere is a host that is not here.
+func (m *maker) elsewhere(here string) string {
+	var hosts []string
+	for _, s := range m.places {
+		hosts = append(hosts, s.hosts...)
+	}
+	return pick(m, slices.DeleteFunc(hosts, func(h string) bool { return h == here })...)
+}
+
+// means are the keys of a migrate step but for who and where. A budget that cannot be met
+// refuses or ends what asks for it: only modes that find a way get a small one.
+func (m *maker) means(g guest) string {
+	var keys []string
+	mode := ""
+	if m.chance(0.4) {
+		mode = pick(m, "precopy", "hybrid", "postcopy", "stopcopy")
+		keys = append(keys, "mode: "+mode)
+	}
+	if m.chance(0.4) {
+		transfer := pick(m, "lanes", "mptcp")
+		if mode != "hybrid" && mode != "postcopy" && m.chance(0.6) {
+			transfer = pick(m, "qemu-tcp", "qemu-mptcp", "qemu-multifd", "qemu-xbzrle")
+		}
+		keys = append(keys, "transfer: "+transfer)
+		m.disturbed = m.disturbed || g.dirty && strings.HasPrefix(transfer, "qemu")
+	}
+	if m.chance(0.25) {
+		keys = append(keys, "network: "+pick(m, "mptcp", "drain", "tunnel", "auto"))
+	}
+	switch {
+	case mode == "stopcopy":
+		keys = append(keys, "downtime: 60s")
+	case m.chance(0.15):
+		keys = append(keys, "downtime: "+pick(m, "100ms", "1s"))
+	}
+	if m.chance(0.1) {
+		keys = append(keys, "bandwidth: "+pick(m, "15mbit", "80mbit"))
+	}
+	m.disturbed = m.disturbed || mode == "precopy" || g.dirty && mode != "hybrid" && mode != "postcopy" || m.lossy
+	return strings.Join(append([]string{""}, keys...), ", ")
+}
+
+func (m *maker) disturbance(moved []guest) string {
+	s := pick(m, m.places...)
+	uplink := pick(m, append(s.uplinks, "all")...)
+	kind := pick(m, "cut", "degrade", "kill", "abort", "exec", "move")
+	person := pick(m, m.people...)
+	if kind == "move" && !person.follows {
+		kind = "kill"
+	}
+	m.disturbed = m.disturbed || kind != "exec" && kind != "move"
+	m.hurt = m.hurt || kind != "exec" && kind != "abort"
+	m.lossy = m.lossy || kind == "cut" || kind == "degrade"
+	switch kind {
+	case "cut":
+		return fmt.Sprintf("cut: {site: %s, uplink: %s, for: %dms}", s.name, uplink, pick(m, 300, 1000, 3000, 8000))
+	case "degrade":
+		change := pick(m, "loss: 2%", "loss: 20%", "rate: 5mbit", "delay: 150ms", "rate: 10mbit, delay: 80ms")
+		return fmt.Sprintf("degrade: {site: %s, uplink: %s, %s, for: %ds}", s.name, uplink, change, pick(m, 1, 4, 10))
+	case "kill":
+		return fmt.Sprintf("kill: {agent: %s, restart_after: %dms}", pick(m, s.hosts...), pick(m, 0, 300, 1500))
+	case "abort":
+		return "abort: {guest: " + pick(m, moved...).name + "}"
+	case "exec":
+		return "exec: {guest: " + pick(m, moved...).name + ", command: \"echo seen > /tmp/seen\"}"
+	}
+	to := "internet"
+	if person.at == to || m.chance(0.5) {
+		to = pick(m, m.places...).name
+	}
+	return fmt.Sprintf("move: {client: %s, to: %s, gap: %dms}", person.name, to, pick(m, 0, 500, 2000))
+}
