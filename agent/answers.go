@@ -73,9 +73,15 @@ func answersWrong(what string) func(string, ...any) error {
 // isQEMUAddress says whether QEMU may be told to send memory there: an address and a port,
 // and none of the other things that it takes, such as commands.
 func isQEMUAddress(uri string) bool {
-	at, ok := strings.CutPrefix(uri, "tcp:")
-	_, err := netip.ParseAddrPort(strings.TrimSuffix(at, ",mptcp=on"))
-	return ok && err == nil
+	_, ok := qemuAddress(uri)
+	return ok
+}
+
+// qemuAddress is where QEMU is told to send memory by itself.
+func qemuAddress(uri string) (at netip.AddrPort, ok bool) {
+	text, ok := strings.CutPrefix(uri, "tcp:")
+	at, err := netip.ParseAddrPort(strings.TrimSuffix(text, ",mptcp=on"))
+	return at, ok && err == nil
 }
 
 func isPort(s string) bool {

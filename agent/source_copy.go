@@ -9,6 +9,7 @@ import (
 
 	"godwit/agent/peer"
 	"godwit/migration"
+	"godwit/netstate/mptcp"
 	"godwit/policy"
 	"godwit/transfer"
 	"godwit/transfer/proxy"
@@ -216,11 +217,30 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 // copyLook is what policy sees of a copy that has gone on for so long; disk is what is left of
 // disks, bytes. A second wait, after hooks, knows what the first has seen.
 func (m *outgoing) copyLook(p vm.Progress, at time.Duration, disk int64) policy.Look {
-	speed := m.work.speed.see(time.Now(), p.Transferred)
 	if m.work.lanes != nil {
 		return m.laneLook(p, at, disk)
 	}
-	return policy.Look{Round: p.Rounds, Remaining: p.Remaining + m.backlog() + disk, DirtyRate: p.DirtyRate, Goodput: speed}
+	waiting := m.waiting()
+	speed := m.work.speed.see(time.Now(), p.Transferred-waiting)
+	onItsWay := int64(float64(speed) * m.work.rtt.Seconds()) // it is no queue
+	return policy.Look{Round: p.Rounds, Remaining: p.Remaining + m.backlog() + max(0, waiting-onItsWay) + disk, DirtyRate: p.DirtyRate, Goodput: speed}
+}
+
+// waiting is what QEMU has written to connections of its own, where it has such, and the
+// other end has not got, bytes.
+func (m *outgoing) waiting() int64 {
+	if !direct(m.plan) {
+		return 0
+	}
+	to, ok := qemuAddress(m.work.prepared.Memory)
+	if !ok {
+		return 0
+	}
+	n, err := mptcp.Waiting(to)
+	if err != nil {
+		m.a.log.Warn("what waits in QEMU's connections is not known", "migration", m.plan.ID, "error", err)
+	}
+	return n
 }
 
 // moved grows with every byte that gets from QEMU to us, or from us to a path.

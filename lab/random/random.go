@@ -52,8 +52,8 @@ type client struct {
 
 type guest struct {
 	name, host string
-	memory     int // MiB
-	dirty      bool
+	memory     int  // MiB
+	busy       bool // it, or what its clients send, writes to its memory
 }
 
 func (m *maker) put(format string, args ...any) { fmt.Fprintf(&m.text, format+"\n", args...) }
@@ -136,7 +136,7 @@ func (m *maker) clients() {
 func (m *maker) guests() {
 	m.put("guests:")
 	for _, name := range []string{"web", "db"}[:pick(m, 1, 1, 1, 2)] {
-		g := guest{name: name, host: pick(m, pick(m, m.places...).hosts...), memory: pick(m, 128, 192, 256, 384)}
+		g := guest{name: name, host: pick(m, pick(m, m.places...).hosts...), memory: pick(m, 128, 160, 192, 256)}
 		keys := []string{"name: " + name, "site: " + g.host, fmt.Sprintf("memory: %dMiB", g.memory)}
 		if m.chance(0.3) {
 			keys = append(keys, "vcpus: 2")
@@ -145,7 +145,7 @@ func (m *maker) guests() {
 			keys = append(keys, "network: "+pick(m, "tunnel", "drain", "mptcp"))
 		}
 		var run []string
-		if g.dirty = g.memory > 128 && m.chance(0.5); g.dirty {
+		if g.busy = g.memory > 128 && m.chance(0.5); g.busy {
 			run = append(run, fmt.Sprintf(`"dirty size=%dMiB hot=%d%% rate=%s data=%s"`, 16+m.IntN(g.memory-144), pick(m, 10, 50, 100),
 				pick(m, "256KiB/s", "1MiB/s", "4MiB/s"), pick(m, "text", "random", "touch")))
 		}
@@ -171,13 +171,16 @@ func (m *maker) traffic() {
 	}
 	m.put("traffic:")
 	for i := range 1 + m.IntN(4) {
-		kind := pick(m, "ticks", "ticks", "download", "upload", "requests", "udp")
+		to := m.IntN(len(m.vms))
+		kind := pick(m, "ticks", "ticks", "download", "upload", "requests", "udp", "iperf3")
 		keys := []string{fmt.Sprintf("name: %s-%d", kind, i+1), "client: " + pick(m, m.people...).name,
-			"guest: " + pick(m, m.vms...).name, "kind: " + kind}
-		switch bulk := kind == "download" || kind == "upload"; {
+			"guest: " + m.vms[to].name, "kind: " + kind}
+		switch bulk := kind == "download" || kind == "upload" || kind == "iperf3"; {
 		case kind == "udp" || bulk && m.chance(0.5):
 			keys = append(keys, fmt.Sprintf("rate: %dkbit", slowest*pick(m, 20, 50, 100)))
-		case !bulk:
+		case bulk:
+			m.vms[to].busy = true
+		default:
 			keys = append(keys, "every: "+pick(m, "10ms", "20ms", "100ms"))
 		}
 		if m.chance(0.2) {

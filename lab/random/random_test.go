@@ -40,7 +40,7 @@ func TestScenariosAreRead(t *testing.T) {
 		}
 	}
 	for _, what := range strings.Fields("migrate abort move cut degrade kill exec auto precopy hybrid postcopy stopcopy lanes mptcp " +
-		"qemu-tcp qemu-mptcp qemu-multifd qemu-xbzrle ticks download upload requests udp v4 v6 migrations dropped_packets connections leftovers") {
+		"qemu-tcp qemu-mptcp qemu-multifd qemu-xbzrle ticks download upload requests udp iperf3 evacuate v4 v6 migrations dropped_packets connections leftovers") {
 		if seen[what] < 50 {
 			t.Errorf("%s came %d times in 2000 scenarios", what, seen[what])
 		}

@@ -114,4 +114,3 @@ func one(ctx context.Context, seed uint64, dir string, log *slog.Logger) (Result
 	data, jerr := json.MarshalIndent(r, "", " ")
 	return r, errors.Join(err, jerr, os.WriteFile(filepath.Join(dir, resultFile), data, 0o644))
 }
-

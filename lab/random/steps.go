@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// steps moves the guests about, each where it is not, and in half of all scenarios does
-// something to the first migration of a guest meanwhile.
+// steps moves the guests about, each where it is not. In half of all scenarios that is all, or
+// a host is evacuated at last; in the others something is done to the first migration of a guest.
 func (m *maker) steps() {
 	m.put("steps:")
-	at := 3
+	calm, at := m.chance(0.5), 3
 	for range 1 + m.IntN(3) {
 		g := &m.vms[m.IntN(len(m.vms))]
 		to := m.elsewhere(g.host)
@@ -18,7 +18,10 @@ func (m *maker) steps() {
 		g.host = to
 		at += pick(m, 2, 5, 10)
 	}
-	if m.chance(0.5) {
+	if calm {
+		if m.chance(0.15) {
+			m.put("  - {at: %ds, evacuate: {host: %s}}", at+60, pick(m, m.vms...).host)
+		}
 		return
 	}
 	moved := slices.DeleteFunc(slices.Clone(m.vms), func(g guest) bool { return !strings.Contains(m.text.String(), "migrate: {guest: "+g.name) })
@@ -52,7 +55,7 @@ func (m *maker) means(g guest) string {
 			transfer = pick(m, "qemu-tcp", "qemu-mptcp", "qemu-multifd", "qemu-xbzrle")
 		}
 		keys = append(keys, "transfer: "+transfer)
-		m.disturbed = m.disturbed || g.dirty && strings.HasPrefix(transfer, "qemu")
+		m.disturbed = m.disturbed || g.busy && strings.HasPrefix(transfer, "qemu")
 	}
 	if m.chance(0.25) {
 		keys = append(keys, "network: "+pick(m, "mptcp", "drain", "tunnel", "auto"))
@@ -66,7 +69,7 @@ func (m *maker) means(g guest) string {
 	if m.chance(0.1) {
 		keys = append(keys, "bandwidth: "+pick(m, "15mbit", "80mbit"))
 	}
-	m.disturbed = m.disturbed || mode == "precopy" || g.dirty && mode != "hybrid" && mode != "postcopy" || m.lossy
+	m.disturbed = m.disturbed || mode == "precopy" || g.busy && mode != "hybrid" && mode != "postcopy" || m.lossy
 	return strings.Join(append([]string{""}, keys...), ", ")
 }
 

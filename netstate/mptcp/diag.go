@@ -57,9 +57,10 @@ type socket struct {
 	mptcp         bool
 	sub           subflowInfo
 	figures       Figures  // where it is TCP
-	info          [16]byte // the beginning of INET_DIAG_INFO
+	info          [32]byte // the beginning of INET_DIAG_INFO
 	infoLen       int
 	receive       int64 // bytes that its receive buffer may hold, where that was asked for
+	unacked       int64 // TCP: bytes written by its program that the other end has not acknowledged
 }
 
 type subflowInfo struct {
@@ -102,6 +103,8 @@ func decodeSocket(b []byte) (socket, error) {
 		remote: diagAddr(b[0], b[24:40], b[6:8]),
 		cookie: [8]byte(b[44:52]),
 		inode:  binary.NativeEndian.Uint32(b[68:]),
+
+		unacked: int64(binary.NativeEndian.Uint32(b[60:])),
 	}
 	err := eachAttribute(b[diagMessageLen:], func(kind uint16, value []byte) error {
 		switch kind {

@@ -405,3 +405,37 @@ func TestMemoryOfUnreadData(t *testing.T) {
 type zeroes struct{}
 
 func (zeroes) Read(b []byte) (int, error) { return len(b), nil }
+
+// TestWaiting: what a program has written and the other end has not got is seen, of TCP and of
+// MPTCP, until it has.
+func TestWaiting(t *testing.T) {
+	loopback(t, "10.9.8.1/32")
+	for name, multipath := range map[string]bool{"mptcp": true, "fallback": false} {
+		t.Run(name, func(t *testing.T) {
+			client, server := connect(t, "10.9.8.1", multipath)
+			for side, c := range map[string][2]net.Conn{"client": {client, server}, "server": {server, client}} {
+				to := portOf(t, c[0].RemoteAddr())
+				if n, err := Waiting(to); n != 0 || err != nil {
+					t.Fatalf("%s: %d before anything was written, %v", side, n, err)
+				}
+				wrote := int64(0)
+				c[0].SetWriteDeadline(time.Now().Add(500 * time.Millisecond)) //nolint:errcheck // of a socket
+				for err := error(nil); err == nil; {
+					var n int
+					n, err = c[0].Write(make([]byte, 64<<10))
+					wrote += int64(n)
+				}
+				if n, err := Waiting(to); n < 64<<10 || n > wrote || err != nil {
+					t.Errorf("%s: %d of %d that were written, %v", side, n, wrote, err)
+				}
+				if _, err := io.CopyN(io.Discard, c[1], wrote); err != nil {
+					t.Fatal(err)
+				}
+				await(t, side+": that nothing waits", func() bool {
+					n, err := Waiting(to)
+					return n == 0 && err == nil
+				})
+			}
+		})
+	}
+}

@@ -329,7 +329,15 @@ func abort(conn net.Conn) {
 const notSent = 128 << 10
 
 // tune keeps the kernel's queue of unsent bytes short, so that the newest is sent next.
-func tune(conn net.Conn) {
+// MPTCP of older kernels refuses it.
+func tune(conn net.Conn) { option(conn, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, notSent) }
+
+// pacing has the kernel send so many bytes per second at most.
+func pacing(conn net.Conn, rate int64) {
+	option(conn, unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE, int(rate))
+}
+
+func option(conn net.Conn, level, name, value int) {
 	tcp, ok := beneath(conn).(*net.TCPConn)
 	if !ok {
 		return
@@ -338,7 +346,7 @@ func tune(conn net.Conn) {
 	if err != nil {
 		return
 	}
-	raw.Control(func(fd uintptr) { //nolint:errcheck // MPTCP of older kernels refuses it
-		unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, notSent) //nolint:errcheck // as above
+	raw.Control(func(fd uintptr) { //nolint:errcheck // what is refused makes it slower, not wrong
+		unix.SetsockoptInt(int(fd), level, name, value) //nolint:errcheck // as above
 	})
 }
