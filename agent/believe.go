@@ -75,5 +75,5 @@ func notBelieved(format string, args ...any) error {
 	return &migration.Problem{Code: migration.CodePeer, Text: "not believed: " + fmt.Sprintf(format, args...)}
 }
 
-// mostLease bounds what is left of a lease at another host: it gives them leaseTime.
-const mostLease = 24 * time.Hour
+// mostLease bounds leases, those of other hosts too.
+const mostLease = 30 * 24 * time.Hour

@@ -40,6 +40,8 @@ type Config struct {
 	Patience      time.Duration      `yaml:"patience,omitempty"`       // with a copy of memory of which no byte moves
 	ThrottleMost  *int               `yaml:"throttle_most,omitempty"`  // percent of the time for which a guest that writes too fast may be made to stand still; 0: none
 
+	Lease time.Duration `yaml:"lease,omitempty"` // of a tunnel for connections of a guest that came here and cannot follow; 0: leaseTime
+
 	KeepMemory    int64         `yaml:"keep_memory,omitempty"`     // bytes of memory of guests that left, for their return; 0: none
 	KeepMemoryFor time.Duration `yaml:"keep_memory_for,omitempty"` // how long; 0: the default
 }
@@ -176,6 +178,8 @@ func (c *Config) checkBounds() error {
 		return fmt.Errorf("metrics %q: it must be an address and a port, such as 192.0.2.10:9470", c.Metrics)
 	case c.Fence != "" && !filepath.IsAbs(c.Fence):
 		return fmt.Errorf("fence %s: it must be an absolute path", c.Fence)
+	case c.Lease < 0 || c.Lease > mostLease || c.Lease > 0 && c.Lease < time.Second:
+		return fmt.Errorf("lease of %v; 1s to %v", c.Lease, mostLease)
 	case c.KeepMemory < 0:
 		return fmt.Errorf("keep_memory of %d bytes; it must not be negative", c.KeepMemory)
 	case c.KeepMemoryFor < 0:

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
 	"time"
@@ -49,7 +50,7 @@ func (m *incoming) leave(ctx context.Context) error {
 		}
 	}
 	m.standIns(ctx)
-	return a.lease(m.plan.Guest, leaseTime)
+	return a.lease(m.plan.Guest, a.config.lease())
 }
 
 // endDetours ends all that led to the guest's old addresses.
@@ -60,8 +61,11 @@ func (m *incoming) endDetours(ctx context.Context) error {
 	return err
 }
 
-// leaseTime is how long a tunnel lives on for connections that cannot follow.
+// leaseTime is how long a tunnel lives on for connections that cannot follow, where the
+// configuration says nothing else.
 const leaseTime = 10 * time.Minute
+
+func (c *Config) lease() time.Duration { return cmp.Or(c.Lease, leaseTime) }
 
 // lease keeps the detours of a guest that lives here for so long from now on; 0: for good.
 func (a *Agent) lease(name string, left time.Duration) error {

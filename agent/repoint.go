@@ -79,7 +79,7 @@ func (a *Agent) repointHomes(ctx context.Context, m *incoming) {
 		}
 	}
 	for home, addrs := range byHome {
-		w := way{guest: m.work.guest, migration: m.plan.ID, kind: m.plan.Tunnel, host: home, addrs: addrs, lease: leaseTime, forever: m.plan.KeepsAddress()}
+		w := way{guest: m.work.guest, migration: m.plan.ID, kind: m.plan.Tunnel, host: home, addrs: addrs, lease: a.config.lease(), forever: m.plan.KeepsAddress()}
 		if err := a.repointHome(ctx, w); err != nil {
 			m.rec.note(fmt.Sprintf("%s goes on sending over %s: %v", home, m.plan.From, err))
 		}

@@ -132,7 +132,7 @@ func TestKeepMemoryInConfig(t *testing.T) {
 			t.Errorf("%q: %d, %v", text, c.KeepMemory, err)
 		}
 	}
-	for _, text := range []string{"keep_memory: -1\n", "keep_memory_for: -1s\n"} {
+	for _, text := range []string{"keep_memory: -1\n", "keep_memory_for: -1s\n", "lease: -1s\n", "lease: 10ms\n", "lease: 1000h\n"} {
 		if _, _, err := load(t, wholeConfig+text); err == nil {
 			t.Errorf("%q was taken", text)
 		}
