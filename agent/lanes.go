@@ -55,9 +55,6 @@ const leastBuffer = 32 << 20
 // leastRequested is the least buffer that may be asked for, bytes.
 const leastRequested = 1 << 20
 
-// laneConnections share a pair of uplinks at most, where it is long and fast.
-const laneConnections = 4
-
 // lanesSocket is where QEMU finds our own data path.
 func (m *outgoing) lanesSocket() string { return filepath.Join(m.guest.Held.Dir, "out.sock") }
 
@@ -100,7 +97,7 @@ func (m *outgoing) openLanes() error {
 		rate := pace(path, len(all), len(all))
 		header := peer.Header{Migration: m.plan.ID, Kind: laneKind, Number: number}
 		config.Lanes = append(config.Lanes, paths.Lane{
-			Path: path.Name, Rate: rate, Most: laneConnections,
+			Path: path.Name, Rate: rate,
 			Open: func(ctx context.Context) (net.Conn, error) { return m.link.Open(ctx, path, header, rate) },
 		})
 	}

@@ -329,15 +329,7 @@ func abort(conn net.Conn) {
 const notSent = 128 << 10
 
 // tune keeps the kernel's queue of unsent bytes short, so that the newest is sent next.
-// MPTCP of older kernels refuses it.
-func tune(conn net.Conn) { option(conn, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, notSent) }
-
-// pacing has the kernel send so many bytes per second at most.
-func pacing(conn net.Conn, rate int64) {
-	option(conn, unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE, int(rate))
-}
-
-func option(conn net.Conn, level, name, value int) {
+func tune(conn net.Conn) {
 	tcp, ok := beneath(conn).(*net.TCPConn)
 	if !ok {
 		return
@@ -346,7 +338,7 @@ func option(conn net.Conn, level, name, value int) {
 	if err != nil {
 		return
 	}
-	raw.Control(func(fd uintptr) { //nolint:errcheck // what is refused makes it slower, not wrong
-		unix.SetsockoptInt(int(fd), level, name, value) //nolint:errcheck // as above
+	raw.Control(func(fd uintptr) { //nolint:errcheck // MPTCP of older kernels refuses it
+		unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, notSent) //nolint:errcheck // as above
 	})
 }

@@ -6,46 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"godwit/transfer/wire"
 )
 
-// way is a Lane and the connections that share it.
-type way struct {
-	Lane
-	parted sync.Once
-	parts  atomic.Int64 // how many; 0: not known yet
-}
-
-// onePart is how much one connection has on its way before another beside it pays: where
-// one loses a packet it sends half as much for some round trips, and its way is long then.
-// Several begin faster, too.
-const onePart = 1 << 20
-
-// connections is how many share a way of rate bytes per second and that round trip.
-func (w *way) connections(rtt time.Duration) int64 {
-	fits := float64(w.Rate) * rtt.Seconds()
-	return int64(min(max(1, math.Ceil(fits/onePart)), float64(max(1, w.Most))))
-}
-
-// part decides, by the round trip of its first connection, how many share a way, and opens
-// the others.
-func (s *Sender) part(w *way, rtt time.Duration) {
-	w.parted.Do(func() {
-		n := w.connections(rtt)
-		w.parts.Store(n)
-		for range n - 1 {
-			s.running.Go(func() { s.keepOpen(w) })
-		}
-	})
-}
-
-// keepOpen opens a connection of a way, again and again, until the session ends.
-func (s *Sender) keepOpen(config *way) {
+// keepOpen opens a lane, again and again, until the session ends.
+func (s *Sender) keepOpen(config Lane) {
 	pause := backOff
 	for s.ctx.Err() == nil {
 		began := time.Now()
@@ -75,7 +42,7 @@ func (s *Sender) keepOpen(config *way) {
 }
 
 // openOnce opens a lane and serves it until it ends.
-func (s *Sender) openOnce(config *way) error {
+func (s *Sender) openOnce(config Lane) error {
 	ctx, cancel := context.WithTimeout(s.ctx, dialLimit)
 	conn, err := config.Open(ctx)
 	cancel()
@@ -83,17 +50,11 @@ func (s *Sender) openOnce(config *way) error {
 		return err
 	}
 	l := &lane{path: config.Path, conn: conn}
+	l.expected = float64(config.Rate)
 	r := bufio.NewReaderSize(counting{conn, &l.read}, 64<<10)
-	greeted := time.Now()
 	if err := s.greet(l, r); err != nil {
 		abort(conn)
 		return err
-	}
-	s.part(config, time.Since(greeted))
-	n := config.parts.Load()
-	l.expected = float64(config.Rate / n)
-	if n > 1 {
-		pacing(conn, config.Rate/n)
 	}
 	return s.run(l, r)
 }

@@ -1,8 +1,8 @@
 // Package paths carries frames and controls (package wire) from a Sender to a Receiver and
 // controls back, over any number of connections at a time.
 //
-// A lane is one connection. The Sender opens one for each Lane of its configuration (some
-// where one cannot fill it, see Lane.Most), and opens it again, with growing pauses, for as long as it lives; so a path may fail, come
+// A lane is one connection. The Sender opens one for each Lane of its configuration, and
+// opens it again, with growing pauses, for as long as it lives; so a path may fail, come
 // back or appear late, and while none works everything waits. How long that may go on is
 // the owner's to decide (Stats.Heard, Close).
 //
@@ -57,9 +57,6 @@ type Identity struct {
 type Lane struct {
 	Path string // its name; several lanes may share a path
 	Rate int64  // bytes per second that it is expected to carry; 0: unknown
-	// Most is how many connections may share it where it is long and fast (connections);
-	// 0 and 1: one. Each is paced by the kernel to its part of Rate.
-	Most int
 	// Open makes a connection; it ends soon after its context does.
 	Open func(ctx context.Context) (net.Conn, error)
 }

@@ -56,46 +56,6 @@ func TestFramesTakeEveryPath(t *testing.T) {
 	}
 }
 
-// A long and fast way is shared by several connections, which are opened again like one.
-func TestLongWaysAreShared(t *testing.T) {
-	long := newLink("long", 25*time.Millisecond, 0)
-	long.expected, long.most = 50_000_000, 4
-	w := newWorld(t, long)
-	defer w.close()
-	w.send(50, 20000)
-	w.settle(50, 20000, 10*time.Second)
-	live := func() int { s := w.s.Stats(); return s.LanesLive }
-	await(t, func() bool { return live() >= 3 })
-	long.kill()
-	await(t, func() bool { return w.s.Stats().Paths[0].Died >= 3 && live() >= 3 })
-	if p := w.s.Stats().Paths; len(p) != 1 || p[0].Lanes < 3 {
-		t.Errorf("%+v", p)
-	}
-}
-
-func TestConnections(t *testing.T) {
-	for _, c := range []struct {
-		rate int64
-		rtt  time.Duration
-		most int
-		want int64
-	}{
-		{0, time.Second, 4, 1},
-		{12_500_000, 0, 4, 1},
-		{12_500_000, 80 * time.Millisecond, 4, 1},    // 100 Mbit/s
-		{25_000_000, 150 * time.Millisecond, 4, 4},   // 200 Mbit/s
-		{25_000_000, 100 * time.Millisecond, 4, 3},   //
-		{43_750_000, 20 * time.Millisecond, 4, 1},    // 350 Mbit/s
-		{1_250_000_000, 90 * time.Millisecond, 4, 4}, // 10 Gbit/s
-		{1_250_000_000, 90 * time.Millisecond, 0, 1},
-	} {
-		w := &way{Lane: Lane{Rate: c.rate, Most: c.most}}
-		if got := w.connections(c.rtt); got != c.want {
-			t.Errorf("%d bytes per second, %v, at most %d: %d, not %d", c.rate, c.rtt, c.most, got, c.want)
-		}
-	}
-}
-
 func TestControlsInOrderBothWays(t *testing.T) {
 	a, b := newLink("a", 20*time.Millisecond, 0), newLink("b", time.Millisecond, 0)
 	w := newWorld(t, a, b)

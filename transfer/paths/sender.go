@@ -70,7 +70,7 @@ func NewSender(ctx context.Context, config SenderConfig) *Sender {
 		s.path(l.Path)
 	}
 	for _, l := range config.Lanes {
-		s.running.Go(func() { s.keepOpen(&way{Lane: l}) })
+		s.running.Go(func() { s.keepOpen(l) })
 	}
 	go s.watch()
 	return s

@@ -19,9 +19,6 @@ type link struct {
 	rate  int           // bytes per second; 0: no limit
 	deaf  bool          // accepts, and nothing is ever read
 
-	expected int64 // as Lane.Rate
-	most     int   // as Lane.Most
-
 	mu     sync.Mutex
 	healed *sync.Cond
 	cut    bool // nothing gets through, nothing is lost
@@ -176,7 +173,7 @@ func newWorld(t fatal, links ...*link) *world {
 		},
 	}
 	for _, l := range links {
-		config.Lanes = append(config.Lanes, Lane{Path: l.name, Rate: l.expected, Most: l.most, Open: func(ctx context.Context) (net.Conn, error) {
+		config.Lanes = append(config.Lanes, Lane{Path: l.name, Open: func(ctx context.Context) (net.Conn, error) {
 			return l.open(ctx, func(c net.Conn) { w.r.Serve(context.Background(), c) }) //nolint:errcheck // the sender's end tells
 		}})
 	}
@@ -230,15 +227,5 @@ func (w *world) settle(n, size int, limit time.Duration) {
 	}
 	if len(w.got) != n {
 		w.t.Fatalf("%d frames, not %d", len(w.got), n)
-	}
-}
-
-// await waits until what is asked for is so.
-func await(t fatal, so func() bool) {
-	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !so(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("it did not come to that")
-		}
 	}
 }
