@@ -199,9 +199,11 @@ func (m *incoming) listenDirect(addrs []netip.Addr) error {
 		return &migration.Problem{Code: migration.CodePath, Text: "no uplink on both hosts carries migrations"}
 	}
 	over := m.plan.Transfer == "qemu-mptcp"
-	ln, err := transfer.ListenHold(m.a.ctx, transfer.Hold{
-		Address: netip.AddrPortFrom(addrs[0], 0).String(), MPTCP: over, QEMUSocket: m.incomingSocket(),
-	})
+	hold := transfer.Hold{Address: netip.AddrPortFrom(addrs[0], 0).String(), MPTCP: over, QEMUSocket: m.incomingSocket()}
+	if over {
+		hold.Joins = addrs[1:]
+	}
+	ln, err := transfer.ListenHold(m.a.ctx, hold)
 	if err != nil {
 		return err
 	}

@@ -59,6 +59,7 @@ type sourceWork struct {
 	memoryMTUs    []int           // of those to come, bytes, by path
 	landed        LandedAnswer
 	speed         goodput // of the memory's copy
+	own           ownQueue
 	stopWatch     context.CancelFunc
 	once          sync.Once
 }

@@ -9,7 +9,6 @@ import (
 
 	"godwit/agent/peer"
 	"godwit/migration"
-	"godwit/netstate/mptcp"
 	"godwit/policy"
 	"godwit/transfer"
 	"godwit/transfer/proxy"
@@ -220,27 +219,11 @@ func (m *outgoing) copyLook(p vm.Progress, at time.Duration, disk int64) policy.
 	if m.work.lanes != nil {
 		return m.laneLook(p, at, disk)
 	}
-	waiting := m.waiting()
-	speed := m.work.speed.see(time.Now(), p.Transferred-waiting)
-	onItsWay := int64(float64(speed) * m.work.rtt.Seconds()) // it is no queue
-	return policy.Look{Round: p.Rounds, Remaining: p.Remaining + m.backlog() + max(0, waiting-onItsWay) + disk, DirtyRate: p.DirtyRate, Goodput: speed}
-}
-
-// waiting is what QEMU has written to connections of its own, where it has such, and the
-// other end has not got, bytes.
-func (m *outgoing) waiting() int64 {
-	if !direct(m.plan) {
-		return 0
+	if direct(m.plan) {
+		return m.directLook(p, disk)
 	}
-	to, ok := qemuAddress(m.work.prepared.Memory)
-	if !ok {
-		return 0
-	}
-	n, err := mptcp.Waiting(to)
-	if err != nil {
-		m.a.log.Warn("what waits in QEMU's connections is not known", "migration", m.plan.ID, "error", err)
-	}
-	return n
+	speed := m.work.speed.see(time.Now(), p.Transferred)
+	return policy.Look{Round: p.Rounds, Remaining: p.Remaining + m.backlog() + disk, DirtyRate: p.DirtyRate, Goodput: speed}
 }
 
 // moved grows with every byte that gets from QEMU to us, or from us to a path.

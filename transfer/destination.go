@@ -42,8 +42,11 @@ type HoldListener struct{ forwarder }
 
 // Hold says where a HoldListener listens and who may come.
 type Hold struct {
-	Address    string // host:port; port 0 chooses one
-	MPTCP      bool
+	Address string // host:port; port 0 chooses one
+	MPTCP   bool
+	// Joins are further addresses at which subflows of its MPTCP connections may come, at the
+	// same port: the kernel takes a join only where something listens (RFC 8684 §3.2).
+	Joins      []netip.Addr
 	QEMUSocket string // where the waiting QEMU listens
 	// Admit says whether a connection from there is the source's; nil lets everyone in.
 	// Others are closed and not counted as a stream.
@@ -59,6 +62,11 @@ func ListenHold(ctx context.Context, h Hold) (*HoldListener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for migration: %w", err)
 	}
+	joins, err := listenJoins(ctx, config, h.Joins, listener.Addr().(*net.TCPAddr).Port)
+	if err != nil {
+		listener.Close()
+		return nil, err
+	}
 	l := &HoldListener{forwarder{
 		listener: listener, accepts: Peer, connects: QEMU,
 		connect: func(ctx context.Context, _ int) (net.Conn, error) { return dialQEMU(ctx, h.QEMUSocket) },
@@ -70,7 +78,36 @@ func ListenHold(ctx context.Context, h Hold) (*HoldListener, error) {
 		}
 	}
 	l.begin(ctx)
+	context.AfterFunc(l.ctx, func() { closeAll(joins) })
 	return l, nil
+}
+
+// listenJoins listens where nobody but subflows may come: whoever connects is sent away.
+func listenJoins(ctx context.Context, config net.ListenConfig, at []netip.Addr, port int) (all []net.Listener, err error) {
+	for _, addr := range at {
+		ln, err := config.Listen(ctx, "tcp", netip.AddrPortFrom(addr, uint16(port)).String()) //nolint:gosec // a port
+		if err != nil {
+			closeAll(all)
+			return nil, fmt.Errorf("listen for subflows: %w", err)
+		}
+		all = append(all, ln)
+		go func() {
+			for {
+				conn, err := ln.Accept()
+				if err != nil {
+					return
+				}
+				abort(conn)
+			}
+		}()
+	}
+	return all, nil
+}
+
+func closeAll(listeners []net.Listener) {
+	for _, ln := range listeners {
+		ln.Close()
+	}
 }
 
 // Addr is where it listens.

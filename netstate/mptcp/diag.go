@@ -42,6 +42,7 @@ func (s State) String() string {
 // Figures are one socket's numbers from the kernel's tcp_info.
 type Figures struct {
 	RTT           time.Duration // smoothed
+	LeastRTT      time.Duration // of the last minutes: the way without queues
 	Retransmits   uint32        // segments sent again since the beginning
 	Unanswered    uint8         // retransmissions of the oldest segment without an answer
 	BytesAcked    uint64
@@ -213,6 +214,7 @@ func tcpFigures(info []byte) Figures {
 		Retransmits:   u32(100),
 		BytesAcked:    u64(120),
 		BytesReceived: u64(128),
+		LeastRTT:      time.Duration(u32(148)) * time.Microsecond,
 	}
 	if len(info) > 2 {
 		f.Unanswered = info[2]

@@ -205,7 +205,7 @@ func TestAnnouncedAddressIsJoinedAndWithdrawn(t *testing.T) {
 			if !ok || len(before.Subflows) != 1 || before.Fallback || before.Subflows[0].State != StateEstablished {
 				t.Fatalf("before: %+v", before)
 			}
-			if before.Subflows[0].BytesReceived == 0 || before.Subflows[0].RTT == 0 {
+			if f := before.Subflows[0]; f.BytesReceived == 0 || f.RTT == 0 || f.LeastRTT == 0 || f.LeastRTT > f.RTT {
 				t.Errorf("figures are missing: %+v", before.Subflows[0].Figures)
 			}
 			if err := AddEndpoint(Endpoint{ID: 3, Addr: to, Flags: FlagSignal}); err != nil {
@@ -435,6 +435,38 @@ func TestWaiting(t *testing.T) {
 					n, err := Waiting(to)
 					return n == 0 && err == nil
 				})
+			}
+		})
+	}
+}
+
+// TestLimitSend: after it a program's socket takes about so much more, and no more, until the
+// other end reads; what was written arrives.
+func TestLimitSend(t *testing.T) {
+	loopback(t, "10.9.9.1/32")
+	for name, multipath := range map[string]bool{"mptcp": true, "fallback": false} {
+		t.Run(name, func(t *testing.T) {
+			client, server := connect(t, "10.9.9.1", multipath)
+			from := portOf(t, client.LocalAddr())
+			const limit = 100_000
+			if n, err := LimitSend(os.Getpid(), from, limit); n != 1 || err != nil {
+				t.Fatalf("%d sockets, %v", n, err)
+			}
+			if n, err := LimitSend(os.Getpid(), netip.AddrPortFrom(from.Addr(), 1), limit); n != 0 || err != nil {
+				t.Errorf("%d sockets to nobody, %v", n, err)
+			}
+			wrote := int64(0)
+			server.SetWriteDeadline(time.Now().Add(500 * time.Millisecond)) //nolint:errcheck // of a socket
+			for err := error(nil); err == nil; {
+				var n int
+				n, err = server.Write(make([]byte, 64<<10))
+				wrote += int64(n)
+			}
+			if n, err := Waiting(from); n > 3*limit || err != nil {
+				t.Errorf("%d bytes wait, %v; the limit was %d", n, err, limit)
+			}
+			if _, err := io.CopyN(io.Discard, client, wrote); err != nil {
+				t.Fatal(err)
 			}
 		})
 	}
