@@ -53,13 +53,43 @@ func (r *run) startFlow(ctx context.Context, t scenario.Traffic) error {
 		return fmt.Errorf("traffic %s: guest %s has no %s address", t.Name, t.Guest, t.Family)
 	}
 	client, _ := clientOf(r.w.scenario, t.Client)
+	port, err := r.iperf3Server(ctx, t)
+	if err != nil {
+		return fmt.Errorf("traffic %s: %w", t.Name, err)
+	}
 	r.mu.Lock()
 	r.flows[t.Name] = &flowTrace{kind: t.Kind, subflows: map[[2]string][]span{}}
 	r.mu.Unlock()
 	return r.w.clients[t.Client].Start(traffic.Flow{
 		Name: t.Name, Kind: t.Kind, Target: target, Every: t.Every, Rate: t.Rate,
-		Connections: t.Connections, MPTCP: client.MPTCP != "off", Command: t.Command,
+		Connections: t.Connections, MPTCP: client.MPTCP != "off", Command: t.Command, Port: port,
 	})
+}
+
+// iperf3Server is where a flow of kind iperf3 finds a server of its own: each serves one client
+// at a time, and a guest has one when it boots. For its second flow and later ones it
+// is asked to start more.
+func (r *run) iperf3Server(ctx context.Context, t scenario.Traffic) (port uint16, err error) {
+	if t.Kind != traffic.Iperf3 {
+		return 0, nil
+	}
+	port = traffic.PortIperf3
+	for _, other := range r.w.scenario.Traffic {
+		if other.Name == t.Name {
+			break
+		}
+		if other.Kind == traffic.Iperf3 && other.Guest == t.Guest {
+			port++
+		}
+	}
+	if port == traffic.PortIperf3 {
+		return port, nil
+	}
+	command := fmt.Sprintf("for p in /usr/lib/libmptcpwrap.so /usr/lib/*/mptcpize/libmptcpwrap.so.0; do [ -e $p ] && export LD_PRELOAD=$p; done; exec iperf3 -s -D -p %d", port)
+	if err := r.exec(ctx, &scenario.Exec{Guest: t.Guest, Command: command}); err != nil {
+		return 0, fmt.Errorf("start another iperf3 server in guest %s: %w", t.Guest, err)
+	}
+	return port, nil
 }
 
 func clientOf(s *scenario.Scenario, name string) (scenario.Client, bool) {

@@ -34,6 +34,7 @@ type program struct {
 	err         error
 	retransmits int64
 	progress    int64
+	others      others
 }
 
 func newProgram(f Flow) *program {
@@ -45,7 +46,7 @@ func newProgram(f Flow) *program {
 	}
 	p.cmd.Env = append(os.Environ(), "GUEST="+f.Target.String())
 	if f.Kind == Iperf3 && f.MPTCP {
-		if wrap, _ := filepath.Glob("/usr/lib/*/mptcp/libmptcpwrap.so*"); len(wrap) > 0 {
+		if wrap, _ := filepath.Glob("/usr/lib/*/mptcp*/libmptcpwrap.so*"); len(wrap) > 0 {
 			p.cmd.Env = append(p.cmd.Env, "LD_PRELOAD="+wrap[0])
 		}
 	}
@@ -177,6 +178,10 @@ func (p *program) sample(at int64) Sample {
 	p.state.Lock()
 	defer p.state.Unlock()
 	s.Retransmits = p.retransmits
+	found := p.look(at)
+	if s.Subflows = subflowsOf(found); p.speaksMPTCP(found) {
+		s.MPTCP = 1
+	}
 	return s
 }
 
@@ -191,11 +196,20 @@ func (p *program) stop() Result {
 		r.Survived = !over && p.delivers(end)
 		r.GapUnknown = "iperf3 tells its throughput per 100 ms only"
 	}
+	p.state.Lock()
+	p.others.at = 0
+	found := p.look(end)
+	p.state.Unlock()
 	p.kill()
 	p.result(&r)
 	r.Retransmits = p.retransmits
 	r.Output = string(p.output[max(0, len(p.output)-keptOutput):])
-	c := Connection{Survived: r.Survived, First: p.Target, Last: p.progress}
+	r.MPTCP = p.speaksMPTCP(found)
+	c := Connection{Survived: r.Survived, First: p.Target, Last: p.progress, MPTCP: r.MPTCP}
+	if r.MPTCP {
+		c.Remotes = everywhere(found)
+		c.Moved = len(c.Remotes) > 0 && !slices.Contains(c.Remotes, p.Target)
+	}
 	if over && err != nil {
 		c.Error = err.Error()
 	}

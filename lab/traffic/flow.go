@@ -15,6 +15,7 @@
 package traffic
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"time"
@@ -53,7 +54,13 @@ type Flow struct {
 	Start time.Duration `json:"start_ns,omitempty"`
 	// Command is what kind exec runs.
 	Command string `json:"command,omitempty"`
+	// Port is where the guest's iperf3 listens, which serves one client at a time; 0 is
+	// PortIperf3. Other kinds have ports of their own.
+	Port uint16 `json:"port,omitempty"`
 }
+
+// PortIperf3 is iperf3's own.
+const PortIperf3 uint16 = 5201
 
 const (
 	defaultEvery   = 10 * time.Millisecond
@@ -127,6 +134,8 @@ func (f *Flow) port() uint16 {
 		return record.PortRequests
 	case UDP:
 		return record.PortUDP
+	case Iperf3:
+		return cmp.Or(f.Port, PortIperf3)
 	}
 	return 0
 }

@@ -6,13 +6,22 @@ import (
 	"strings"
 )
 
+// iperf3 writes blocks of 128 KiB where it is not told. Of little data per second they are
+// so small that ten a second go out: else nothing would be heard for seconds.
+const (
+	iperf3Block = 128 << 10
+	leastBlock  = 512
+)
+
 func iperf3Args(f Flow) []string {
-	args := []string{"-c", f.Target.String(), "-p", "5201", "-t", "3600", "-i", "0.1", "-f", "m", "--forceflush"}
+	args := []string{"-c", f.Target.String(), "-p", strconv.Itoa(int(f.port())), "-t", "3600", "-i", "0.1", "-f", "m", "--forceflush"}
 	if f.Connections > 1 {
 		args = append(args, "-P", strconv.Itoa(f.Connections))
 	}
 	if f.Rate > 0 {
-		args = append(args, "-b", strconv.FormatInt(f.Rate/int64(max(1, f.Connections)), 10))
+		each := f.Rate / int64(max(1, f.Connections))
+		block := min(max(each/8/10, leastBlock), iperf3Block)
+		args = append(args, "-b", strconv.FormatInt(each, 10), "-l", strconv.FormatInt(block, 10))
 	}
 	return args
 }
