@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -34,7 +35,7 @@ func direct(p migration.Plan) bool { return p.Transfer == "qemu-mptcp" || p.Inse
 
 // transferPaths are the pairs of uplinks that a plan's transfer uses.
 func transferPaths(p migration.Plan, all []peer.Path) []peer.Path {
-	if p.Transfer == "lanes" {
+	if p.Transfer == "lanes" || p.Transfer == "qemu-mptcp" {
 		return lanePaths(all)
 	}
 	paths := memoryPaths(all)
@@ -158,8 +159,10 @@ func (m *incoming) prepareDirect(ctx context.Context) error {
 	paths := reverse(transferPaths(m.plan, (&Config{Uplinks: n.Uplinks}).paths(Neighbour{Uplinks: m.a.config.Uplinks})))
 	var addrs []netip.Addr
 	if m.plan.Insecure {
-		for _, path := range paths {
-			addrs = append(addrs, path.Local)
+		for _, path := range paths { // two may share an uplink here
+			if !slices.Contains(addrs, path.Local) {
+				addrs = append(addrs, path.Local)
+			}
 		}
 	} else {
 		mtus := make([]int, len(p.MemoryTunnels))

@@ -16,10 +16,11 @@ import (
 // round kept short.
 
 // queueKept is how much sending may wait in QEMU's connections after the first round, beside
-// what is on its way, and leastKept that in bytes at least.
+// what is on its way; leastKept and mostKept bound both together, bytes.
 const (
 	queueKept = 50 * time.Millisecond
 	leastKept = 128 << 10
+	mostKept  = 256 << 20
 )
 
 // keptAgain is how often what they may keep is looked at, and keptChange by what share it has
@@ -29,10 +30,31 @@ const (
 	keptChange = 0.3
 )
 
+// waitsAgain is how often what waits is asked for: a host may have thousands of sockets, of which
+// the kernel lists all.
+const waitsAgain = 50 * time.Millisecond
+
 // ownQueue is what is known of QEMU's own connections.
 type ownQueue struct {
-	at   time.Time // when what they may keep was looked at
-	kept float64   // that, bytes; 0: as the kernel has it
+	at    time.Time // when what they may keep was looked at
+	kept  float64   // that, bytes; 0: as the kernel has it
+	asked time.Time
+	waits int64 // bytes, then
+	told  bool  // that something of it does not work
+}
+
+// waiting is what QEMU has written and the other end has not got, bytes.
+func (q *ownQueue) waiting(to netip.AddrPort) (_ int64, err error) {
+	now := time.Now()
+	if now.Sub(q.asked) < waitsAgain {
+		return q.waits, nil
+	}
+	waits, err := mptcp.Waiting(to)
+	if err != nil {
+		return q.waits, err // as it was; the next look asks again
+	}
+	q.asked, q.waits = now, waits
+	return waits, nil
 }
 
 // directLook is a look at memory that QEMU sends by connections of its own.
@@ -42,15 +64,16 @@ func (m *outgoing) directLook(p vm.Progress, disk int64) policy.Look {
 	if !ok { // it was checked in prepare
 		return look
 	}
-	waiting, err := mptcp.Waiting(to)
+	waiting, err := m.work.own.waiting(to)
 	look.Goodput = m.work.speed.see(time.Now(), p.Transferred-waiting)
 	onItsWay := int64(float64(look.Goodput) * m.work.rtt.Seconds())
 	look.Remaining += max(0, waiting-onItsWay)
 	if err == nil {
 		err = m.keepShort(to, look)
 	}
-	if err != nil {
-		m.a.log.Warn("QEMU's connections", "migration", m.plan.ID, "error", err)
+	if err != nil && !m.work.own.told {
+		m.work.own.told = true
+		m.rec.note("what waits in QEMU's own connections is not known, or not bounded, and may make the pause longer: " + err.Error())
 	}
 	return look
 }
@@ -58,23 +81,16 @@ func (m *outgoing) directLook(p vm.Progress, disk int64) policy.Look {
 // keepShort bounds what waits in QEMU's connections to what the longest of their ways needs.
 func (m *outgoing) keepShort(to netip.AddrPort, look policy.Look) error {
 	q, now := &m.work.own, time.Now()
-	if look.Round <= 1 || look.Goodput == 0 || now.Sub(q.at) < keptAgain {
+	if look.Round <= 1 || look.Goodput == 0 || q.told || now.Sub(q.at) < keptAgain {
 		return nil
 	}
 	q.at = now
-	connections, err := mptcp.Connections()
+	rtt, err := longest(to)
 	if err != nil {
 		return err
 	}
-	rtt := m.work.rtt
-	for _, c := range connections {
-		for _, s := range c.Subflows {
-			if c.Remote == to {
-				rtt = max(rtt, s.LeastRTT)
-			}
-		}
-	}
-	want := max(leastKept, float64(look.Goodput)*(rtt+queueKept).Seconds())
+	rtt = max(rtt, m.work.rtt)
+	want := min(max(leastKept, float64(look.Goodput)*(rtt+queueKept).Seconds()), mostKept)
 	if change := want - q.kept; q.kept > 0 && change < q.kept*keptChange && -change < q.kept*keptChange {
 		return nil
 	}
@@ -86,4 +102,22 @@ func (m *outgoing) keepShort(to netip.AddrPort, look policy.Look) error {
 		q.kept = want
 	}
 	return err
+}
+
+// longest is the round trip of the longest way of the connections to an address, without queues.
+func longest(to netip.AddrPort) (rtt time.Duration, err error) {
+	connections, plain, err := mptcp.All()
+	for _, s := range plain {
+		if s.Remote == to {
+			rtt = max(rtt, s.LeastRTT)
+		}
+	}
+	for _, c := range connections {
+		for _, s := range c.Subflows {
+			if c.Remote == to && s.State == mptcp.StateEstablished {
+				rtt = max(rtt, s.LeastRTT)
+			}
+		}
+	}
+	return rtt, err
 }

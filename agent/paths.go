@@ -47,9 +47,9 @@ func memoryPaths(all []peer.Path) []peer.Path {
 	return out
 }
 
-// lanePaths are those for lanes of our own: memoryPaths, and where one side has more uplinks
-// than the other, each of the rest with the other side's best: several slow uplinks fill a fast
-// one, and when one is cut the others carry on.
+// lanePaths are those for lanes of our own, and for subflows of QEMU's: memoryPaths, and where
+// one side has more uplinks than the other, each of the rest with the other side's best: several
+// slow uplinks fill a fast one, and when one is cut the others carry on.
 func lanePaths(all []peer.Path) []peer.Path {
 	out := memoryPaths(all)
 	here, there := map[string]bool{}, map[string]bool{}

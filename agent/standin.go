@@ -39,7 +39,7 @@ type standIn struct{ agent, home string }
 func (m *incoming) standIns(ctx context.Context) {
 	g := m.work.guest
 	for s, addrs := range m.a.standable(g) {
-		w := way{guest: g, migration: m.plan.ID, kind: m.plan.Tunnel, host: s.agent, home: s.home, addrs: addrs, lease: leaseTime, forever: m.plan.KeepsAddress()}
+		w := way{guest: g, migration: m.plan.ID, kind: m.plan.Tunnel, host: s.agent, home: s.home, addrs: addrs, lease: m.a.config.lease(), forever: m.plan.KeepsAddress()}
 		if err := m.a.standFor(ctx, w, m.plan.ID); err != nil {
 			g.asked(time.Now())
 			m.rec.note(fmt.Sprintf("%s does not stand for %v, and %s stays their home: %v", s.agent, addrs, s.home, err))

@@ -85,7 +85,7 @@ func (r *run) iperf3Server(ctx context.Context, t scenario.Traffic) (port uint16
 	if port == traffic.PortIperf3 {
 		return port, nil
 	}
-	command := fmt.Sprintf("for p in /usr/lib/libmptcpwrap.so /usr/lib/*/mptcpize/libmptcpwrap.so.0; do [ -e $p ] && export LD_PRELOAD=$p; done; exec iperf3 -s -D -p %d", port)
+	command := fmt.Sprintf("for p in /usr/lib/libmptcpwrap.so /usr/lib/*/mptcpize/libmptcpwrap.so.0; do [ -e $p ] && export LD_PRELOAD=$p; done; iperf3 -s -D -p %d || exit 1; for i in $(seq 100); do grep -q ':%04X 0*:0000 0A' /proc/net/tcp /proc/net/tcp6 && exit 0; sleep 0.1; done; exit 2", port, port)
 	if err := r.exec(ctx, &scenario.Exec{Guest: t.Guest, Command: command}); err != nil {
 		return 0, fmt.Errorf("start another iperf3 server in guest %s: %w", t.Guest, err)
 	}

@@ -214,7 +214,9 @@ func tcpFigures(info []byte) Figures {
 		Retransmits:   u32(100),
 		BytesAcked:    u64(120),
 		BytesReceived: u64(128),
-		LeastRTT:      time.Duration(u32(148)) * time.Microsecond,
+	}
+	if least := u32(148); least != ^uint32(0) { // that means none
+		f.LeastRTT = time.Duration(least) * time.Microsecond
 	}
 	if len(info) > 2 {
 		f.Unanswered = info[2]
