@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"sync/atomic"
 
+	"golang.org/x/sys/unix"
+
 	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/netstate/mptcp"
@@ -66,8 +68,8 @@ func addEndpoints(all []peer.Path, base int, flags mptcp.Flags) ([]endpointAt, e
 	for k, p := range all {
 		id := uint8(base + k) //nolint:gosec // few uplinks
 		err := mptcp.AddEndpoint(mptcp.Endpoint{ID: id, Addr: p.Local, Flags: flags})
-		if errors.Is(err, os.ErrExist) {
-			continue // another migration's
+		if errors.Is(err, os.ErrExist) || errors.Is(err, unix.EBUSY) {
+			continue // another migration's; or the kernel's own, of an address that a connection has
 		}
 		if err != nil {
 			return out, fmt.Errorf("use %s for memory: %w", p.Local, err)
