@@ -38,16 +38,10 @@ ended. Exit status: 0 every cell is as promised, 1 not.`,
 			if rep != nil {
 				err = errors.Join(sayFaults(c, rep, opts.Out), err)
 			}
-			if c.Context().Err() != nil {
-				return errors.New("interrupted; the same command goes on where this ended")
+			if rep == nil {
+				return resumable(c, err, 0)
 			}
-			if errors.Is(err, lab.ErrUnusable) {
-				return usageError{err}
-			}
-			if err == nil && rep.Sums.Bad > 0 {
-				return errSaid
-			}
-			return err
+			return resumable(c, err, rep.Sums.Bad)
 		},
 	}
 	f := c.Flags()
@@ -59,6 +53,19 @@ ended. Exit status: 0 every cell is as promised, 1 not.`,
 	f.StringSliceVar(&opts.Phases, "phase", nil, "these phases alone, such as switch")
 	f.BoolVar(&opts.Again, "again", false, "try again what OUT has a result of")
 	return c
+}
+
+// resumable is the end of a command of many runs, of which bad ones were not as promised.
+func resumable(c *cobra.Command, err error, bad int) error {
+	switch {
+	case c.Context().Err() != nil:
+		return errors.New("interrupted; the same command goes on where this ended")
+	case errors.Is(err, lab.ErrUnusable):
+		return usageError{err}
+	case err == nil && bad > 0:
+		return errSaid
+	}
+	return err
 }
 
 func sayFaults(c *cobra.Command, rep *lab.FaultReport, out string) error {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"godwit/lab"
 	"godwit/lab/random"
 )
 
@@ -50,15 +49,7 @@ this one ended. Exit status: 0 all are as promised, 1 not.`,
 			} else {
 				fmt.Fprintf(c.OutOrStdout(), "%d of %d as promised\n", len(results)-bad, len(results))
 			}
-			switch {
-			case c.Context().Err() != nil:
-				return errors.New("interrupted; the same command goes on where this ended")
-			case errors.Is(err, lab.ErrUnusable):
-				return usageError{err}
-			case err == nil && bad > 0:
-				return errSaid
-			}
-			return err
+			return resumable(c, err, bad)
 		},
 	}
 	f := c.Flags()

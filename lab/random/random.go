@@ -42,7 +42,7 @@ type site struct {
 	name    string
 	hosts   []string
 	uplinks []string
-	slowest int // Mbit/s of the slowest uplink that guests use
+	slowest int // Mbit/s of its slowest uplink
 }
 
 type client struct {
@@ -52,7 +52,6 @@ type client struct {
 
 type guest struct {
 	name, host string
-	memory     int  // MiB
 	busy       bool // it, or what its clients send, writes to its memory
 }
 
@@ -75,9 +74,9 @@ func (m *maker) sites() {
 		hosts := ""
 		if m.chance(0.15) {
 			s.hosts = []string{name + "-1", name + "-2"}
-			hosts = ", hosts: 2"
+			hosts = "\n    hosts: 2"
 		}
-		m.put("  - name: %s\n    guest_net: {%s}%s\n    uplinks:", name, strings.Join(nets, ", "), strings.Replace(hosts, ", ", "\n    ", 1))
+		m.put("  - name: %s\n    guest_net: {%s}%s\n    uplinks:", name, strings.Join(nets, ", "), hosts)
 		for k := range pick(m, 1, 1, 2, 2, 3) {
 			m.uplink(&s, k)
 		}
@@ -136,8 +135,9 @@ func (m *maker) clients() {
 func (m *maker) guests() {
 	m.put("guests:")
 	for _, name := range []string{"web", "db"}[:pick(m, 1, 1, 1, 2)] {
-		g := guest{name: name, host: pick(m, pick(m, m.places...).hosts...), memory: pick(m, 128, 160, 192, 256)}
-		keys := []string{"name: " + name, "site: " + g.host, fmt.Sprintf("memory: %dMiB", g.memory)}
+		g := guest{name: name, host: pick(m, pick(m, m.places...).hosts...)}
+		memory := pick(m, 128, 160, 192, 256) // MiB
+		keys := []string{"name: " + name, "site: " + g.host, fmt.Sprintf("memory: %dMiB", memory)}
 		if m.chance(0.3) {
 			keys = append(keys, "vcpus: 2")
 		}
@@ -145,8 +145,8 @@ func (m *maker) guests() {
 			keys = append(keys, "network: "+pick(m, "tunnel", "drain", "mptcp"))
 		}
 		var run []string
-		if g.busy = g.memory > 128 && m.chance(0.5); g.busy {
-			run = append(run, fmt.Sprintf(`"dirty size=%dMiB hot=%d%% rate=%s data=%s"`, 16+m.IntN(g.memory-144), pick(m, 10, 50, 100),
+		if g.busy = memory > 128 && m.chance(0.5); g.busy {
+			run = append(run, fmt.Sprintf(`"dirty size=%dMiB hot=%d%% rate=%s data=%s"`, 16+m.IntN(memory-144), pick(m, 10, 50, 100),
 				pick(m, "256KiB/s", "1MiB/s", "4MiB/s"), pick(m, "text", "random", "touch")))
 		}
 		if m.chance(0.15) {

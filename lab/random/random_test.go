@@ -47,6 +47,20 @@ func TestScenariosAreRead(t *testing.T) {
 	}
 }
 
+// A guest that a migration left where it was may be asked to go there: that is no fault of ours.
+func TestJudgeOfWhoStayed(t *testing.T) {
+	refused := good()
+	refused.Outcome, refused.Reason, refused.Code = report.Refused, "it is there already", migration.CodeUsage
+	aborted := good()
+	aborted.Outcome, aborted.Reason, aborted.Code = report.Aborted, "asked", migration.CodeAsked
+	if bad := Judge(&report.Report{Migrations: []report.Migration{refused}}); len(bad) != 1 {
+		t.Errorf("alone: %v", bad)
+	}
+	if bad := Judge(&report.Report{Migrations: []report.Migration{aborted, refused}}); len(bad) != 0 {
+		t.Errorf("after an abort: %v", bad)
+	}
+}
+
 func f(x float64) *float64 { return &x }
 func n(x int64) *int64     { return &x }
 
