@@ -108,7 +108,7 @@ func (m *incoming) receive(ctx context.Context) error {
 		return err
 	}
 	m.dir = g.Held.Dir
-	m.work.guest = g
+	m.setGuest(g)
 	if err := m.makeDisks(); err != nil {
 		return err
 	}
@@ -128,6 +128,7 @@ func (m *incoming) receive(ctx context.Context) error {
 		return &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf("host %s refuses guest %s: %v", a.config.Host, m.plan.Guest, err)}
 	}
 	g.Machine = machine
+	m.show(g)
 	if g.Held.Description.silent() {
 		g.speakBy(a.fromOutside(g))
 	}
@@ -237,7 +238,8 @@ func firstTick(ctx context.Context, c guest.Channel) *Tick {
 
 // serveStream hands one stream of memory to the waiting QEMU.
 func (m *incoming) serveStream(s *peer.Stream) {
-	if s.Header.Kind == "disk" && m.work.guest != nil {
+	g := m.visible()
+	if s.Header.Kind == "disk" && g != nil {
 		m.serveDisk(s)
 		return
 	}
@@ -245,7 +247,7 @@ func (m *incoming) serveStream(s *peer.Stream) {
 		m.serveLane(s)
 		return
 	}
-	if s.Header.Kind != "memory" || m.work.guest == nil {
+	if s.Header.Kind != "memory" || g == nil {
 		return
 	}
 	// QEMU tells its streams apart by the order in which they come.
@@ -254,7 +256,7 @@ func (m *incoming) serveStream(s *peer.Stream) {
 	}
 	passed := func() { m.work.turn.pass(s.Header.Number) }
 	if s.Header.Number == 0 {
-		courtesy(m.a.ctx, m.work.guest.Machine)
+		courtesy(m.a.ctx, g.Machine)
 	}
 	if err := transfer.ServeStream(m.a.ctx, heardStream{s, m.hear}, m.incomingSocket(), passed); err != nil {
 		m.a.log.Info("stream ended", "migration", m.plan.ID, "number", s.Header.Number, "error", err)
@@ -282,9 +284,16 @@ func (m *incoming) start(ctx context.Context) error {
 	if err != nil && !g.alive() && resumed(events) {
 		return fmt.Errorf("guest %s ran on %s, and its QEMU is gone: %w", m.plan.Guest, m.plan.To, errVanished)
 	}
+	if err != nil && m.a.ctx.Err() != nil {
+		return err // the agent stops, and the next one asks QEMU
+	}
 	if err != nil && !m.ranAnyway() {
 		// Refused: the source takes the guest back, so it must never run here.
-		return errors.Join(err, g.Machine.Quit(context.WithoutCancel(ctx)))
+		err = errors.Join(err, g.Machine.Quit(context.WithoutCancel(ctx)))
+		if resumed(events) {
+			return fmt.Errorf("guest %s ran on %s before it was ended: %w: %w", m.plan.Guest, m.plan.To, err, errVanished)
+		}
+		return err
 	}
 	now := time.Now().UnixNano()
 	m.rec.edit(func(r *Report) { r.Resumed = now })
@@ -296,12 +305,13 @@ func (m *incoming) start(ctx context.Context) error {
 	return nil
 }
 
-// ranAnyway says whether the guest runs although starting it gave an error.
+// ranAnyway says whether the guest runs, or did, although starting it gave an error: it may
+// have met a full disk, or sleep.
 func (m *incoming) ranAnyway() bool {
 	ctx, cancel := limitStatus.on(m.a.ctx)
 	defer cancel()
 	status, err := m.work.guest.Machine.Status(ctx)
-	return err == nil && status == vm.Running
+	return err == nil && !neverRan(status)
 }
 
 // countHeld notes how many packets wait for the guest.

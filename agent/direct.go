@@ -195,6 +195,12 @@ func reverse(paths []peer.Path) []peer.Path {
 	return out
 }
 
+func (m *incoming) holdStream() *transfer.HoldListener {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.work.holdStream
+}
+
 // listenDirect listens on the first address and announces the others to QEMU's
 // MPTCP connection.
 func (m *incoming) listenDirect(addrs []netip.Addr) error {
@@ -210,7 +216,9 @@ func (m *incoming) listenDirect(addrs []netip.Addr) error {
 	if err != nil {
 		return err
 	}
+	m.mu.Lock()
 	m.work.holdStream = ln
+	m.mu.Unlock()
 	m.work.prepared.Memory = "tcp:" + netip.AddrPortFrom(addrs[0], ln.Addr().Port()).String()
 	if !over {
 		return nil

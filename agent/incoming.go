@@ -28,6 +28,7 @@ type incoming struct {
 	heard atomic.Int64 // when the source was last heard, ns since started
 
 	mu    sync.Mutex
+	shown *Guest        // see visible
 	wake  chan struct{} // closed and replaced when state changes
 	state migration.Destination
 	over  bool // nothing more will happen
@@ -92,6 +93,9 @@ func (m *incoming) run(ctx context.Context, first migration.Input) {
 		}
 		select {
 		case in := <-results:
+			if in.Kind == migration.Fault && ctx.Err() != nil {
+				return // as the agent stops, which refuses nothing
+			}
 			busy = false
 			cancel()
 			queue = append(queue, in)
@@ -221,10 +225,34 @@ func arrivalWords(s migration.Destination) string {
 func (m *incoming) journal(state migration.Destination) destinationJournal {
 	m.ran = m.ran || state.Running() || state.Vanished
 	j := destinationJournal{Side: "destination", Offer: m.offer, State: state, Preparation: m.work.preparation, Ran: m.ran}
-	if m.work.guest != nil {
-		j.Held = m.work.guest.Held
+	m.mu.Lock()
+	g := m.work.guest
+	m.mu.Unlock()
+	if g != nil {
+		j.Held = g.held()
 	}
 	return j
+}
+
+// setGuest is for the effects, whose the guest is; see visible.
+func (m *incoming) setGuest(g *Guest) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.work.guest = g
+}
+
+// show makes the guest visible, once its QEMU stands.
+func (m *incoming) show(g *Guest) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.shown = g
+}
+
+// visible is the guest for who serves calls and streams, at any time: it has a QEMU, or is nil.
+func (m *incoming) visible() *Guest {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.shown
 }
 
 func (m *incoming) snapshot() migration.Destination {

@@ -234,7 +234,8 @@ func (m *incoming) awaitLanes() error {
 	if err != nil {
 		return err
 	}
-	config := proxy.DestinationConfig{Identity: id, Socket: m.incomingSocket(), Mirror: m.a.config.State, Elsewhere: m.elsewhere(), Late: m.late.hears()}
+	config := proxy.DestinationConfig{Identity: id, Socket: m.incomingSocket(), Mirror: m.a.config.State, Elsewhere: m.elsewhere(), Late: m.late.hears(),
+		Most: mostStream(m.work.preparation.Facts.Memory)}
 	if mayHandEarly(m.plan) {
 		dir := m.work.guest.Held.Dir
 		config.Inlet = inletSocket(dir)
@@ -255,6 +256,10 @@ func (m *incoming) awaitLanes() error {
 	return m.prepareMultipath()
 }
 
+// mostStream bounds the memory of a guest's stream, bytes: beside the guest's own there are
+// its devices' ROMs and frame buffers.
+func mostStream(memory int64) uint64 { return uint64(2*memory + 4<<30) } //nolint:gosec // checked, see capable
+
 // serveLane serves one lane. A migration that has none any more, as its agent was started
 // again, says so: the source need not try until its patience ends.
 func (m *incoming) serveLane(s *peer.Stream) {
@@ -265,8 +270,8 @@ func (m *incoming) serveLane(s *peer.Stream) {
 		refuseLane(s, fmt.Sprintf("the agent of %s was started again in the middle of the copy", m.a.config.Host))
 		return
 	}
-	if s.Header.Number == 0 && !m.snapshot().Released && m.work.guest != nil {
-		courtesy(m.a.ctx, m.work.guest.Machine)
+	if g := m.visible(); s.Header.Number == 0 && !m.snapshot().Released && g != nil {
+		courtesy(m.a.ctx, g.Machine)
 	}
 	err := lanes.Serve(m.a.ctx, heardStream{s, m.hear})
 	if err != nil && !errors.Is(err, context.Canceled) {

@@ -92,7 +92,7 @@ func (a *Agent) apiProcesses(*http.Request) (any, error) {
 	out := map[string]int{}
 	a.mu.Lock()
 	for _, m := range a.incoming {
-		if g := m.work.guest; g != nil && g.Machine != nil {
+		if g := m.visible(); g != nil {
 			out[m.plan.Guest] = g.Machine.PID()
 		}
 	}

@@ -1,12 +1,15 @@
 package agent
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"testing"
 	"time"
 
 	"godwit/agent/journal"
 	"godwit/migration"
+	"godwit/vm"
 )
 
 // TestDisksOfOneThatMayHaveRun: they are kept where a guest may have run, and not where its
@@ -40,5 +43,75 @@ func TestDisksOfOneThatMayHaveRun(t *testing.T) {
 			t.Errorf("%s: kept %v, %+v; want kept %v", c.name, m.ran, m.snapshot(), c.kept)
 		}
 		log.Close()
+	}
+}
+
+// unwilling is a QEMU that answers cont with an error.
+type unwilling struct {
+	vm.Machine
+	status vm.Status
+	runs   bool // it says RESUME, before it is ended
+	quit   chan struct{}
+}
+
+func (u *unwilling) Cont(context.Context) error { return errors.New("it has not become running") }
+func (u *unwilling) Done() <-chan struct{}      { return u.quit }
+func (u *unwilling) Status(context.Context) (vm.Status, error) {
+	if u.status == "" {
+		return "", errors.New("no answer")
+	}
+	return u.status, nil
+}
+
+func (u *unwilling) Quit(context.Context) error {
+	close(u.quit)
+	return nil
+}
+
+func (u *unwilling) Events(context.Context) <-chan vm.Event {
+	events := make(chan vm.Event, 1)
+	if u.runs {
+		events <- vm.Event{Name: "RESUME"}
+	}
+	go func() {
+		<-u.quit
+		close(events)
+	}()
+	return events
+}
+
+// TestStartThatFails: only a guest that did not run is refused; one that ran is not sent back,
+// and an agent that stops leaves it as it is.
+func TestStartThatFails(t *testing.T) {
+	for name, c := range map[string]struct {
+		qemu                  unwilling
+		stops                 bool
+		runs, vanished, lives bool
+	}{
+		"it waits":                        {qemu: unwilling{status: vm.Paused}},
+		"its disk is full":                {qemu: unwilling{status: "io-error", runs: true}, runs: true, lives: true},
+		"silent, and it ran":              {qemu: unwilling{runs: true}, vanished: true},
+		"silent, and it did not":          {},
+		"the agent stops, and it waits":   {qemu: unwilling{status: vm.Paused}, stops: true, lives: true},
+		"the agent stops, and it may run": {stops: true, lives: true},
+	} {
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		if c.stops {
+			stop()
+		}
+		qemu := c.qemu
+		qemu.quit = make(chan struct{})
+		plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2}
+		g := &Guest{Machine: &qemu, Held: Held{Dir: t.TempDir()}}
+		g.Held.Description.Name = "web"
+		guests := &guests{dir: t.TempDir(), byName: map[string]*Guest{}}
+		m := &incoming{a: &Agent{ctx: ctx, log: slog.New(slog.DiscardHandler), guests: guests}, plan: plan,
+			rec: newRecord("rome", plan, time.Now()), wake: make(chan struct{}), work: &destinationWork{guest: g}}
+		err := m.start(t.Context())
+		alive := g.alive()
+		if (err == nil) != c.runs || errors.Is(err, errVanished) != c.vanished || alive != c.lives {
+			t.Errorf("%s: %v, its QEMU lives: %v", name, err, alive)
+		}
 	}
 }

@@ -280,7 +280,7 @@ func (a *Agent) peerLanding(r *http.Request) (any, error) {
 	}
 	state := m.snapshot()
 	answer := LandingAnswer{Landing: state.Landing}
-	if g := m.work.guest; g != nil && g.alive() {
+	if g := m.visible(); g != nil && g.alive() {
 		answer.Status, err = g.Machine.Status(r.Context())
 	} else if state.Vanished {
 		answer.Vanished = m.vanishedWords(state)

@@ -126,7 +126,7 @@ func (m *incoming) refill(ask Refill) (RefillAnswer, error) {
 
 // noInlet asks QEMU why there is no inlet.
 func (m *incoming) noInlet(err error) (RefillAnswer, error) {
-	g := m.work.guest
+	g := m.visible()
 	if g == nil || !g.alive() {
 		return RefillAnswer{}, err
 	}

@@ -27,13 +27,13 @@ func (a *Agent) peerRelease(r *http.Request) (any, error) {
 	if err := m.tell(r.Context(), migration.Input{Kind: migration.Released, Epoch: plan.Epoch}); err != nil {
 		return nil, err
 	}
-	if m.work.holdStream != nil {
-		m.work.holdStream.AllowSwitchover()
+	if hold := m.holdStream(); hold != nil {
+		hold.AllowSwitchover()
 	}
-	if m.work.lanes != nil {
-		m.work.lanes.Hurry()
+	if lanes := m.lanes(); lanes != nil {
+		lanes.Hurry()
 	}
-	if g := m.work.guest; g != nil && g.Machine != nil {
+	if g := m.visible(); g != nil {
 		g.Machine.Courtesy(false) //nolint:errcheck // slower, not wrong
 	}
 	wait := releaseWait

@@ -220,7 +220,10 @@ func (a *Agent) resumeDestination(ctx context.Context, id string) error {
 			return fmt.Errorf("resume %s: ask qemu: %w", id, err)
 		}
 	}
-	m.work.guest = g
+	m.setGuest(g)
+	if g.Machine != nil {
+		m.show(g)
+	}
 	m.takeGuest()
 	a.know(m)
 	if m.state.Landing == migration.Leaving {
@@ -277,7 +280,10 @@ func (a *Agent) resumeStarving(m *incoming, held Held, missing uint64) {
 		if err != nil {
 			a.log.Error("guest found again", "guest", g.name(), "error", err)
 		}
-		m.work.guest = g
+		m.setGuest(g)
+		if g.Machine != nil {
+			m.show(g)
+		}
 		m.takeGuest()
 		m.run(a.ctx, m.restart(status))
 	})

@@ -103,11 +103,13 @@ func (m *outgoing) awaitLanding(ctx context.Context) error {
 			if errors.As(err, &problem) {
 				return err
 			}
+			sleep(ctx, landingPause) // some refusals, as of a certificate, come at once
 			continue
 		}
 		if part.Born != born { // a destination whose agent was started again counts anew
 			if restarted := born != 0; restarted {
 				born, after = part.Born, 0
+				sleep(ctx, landingPause)
 				continue
 			}
 			born = part.Born

@@ -48,8 +48,8 @@ func (m *incoming) watchVanish(ctx context.Context) {
 			return
 		}
 	}
-	g := m.work.guest
-	if g == nil || g.Machine == nil {
+	g := m.visible()
+	if g == nil {
 		return
 	}
 	select {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"os/signal"
 	"strings"
 	"syscall"
@@ -79,7 +80,7 @@ func Start(ctx context.Context, socket, log string) error {
 	if err != nil {
 		return fmt.Errorf("start inlet: %w", err)
 	}
-	go cmd.Wait()                                 //nolint:errcheck // reaps it, whenever it ends
+	go reap(cmd)
 	r.SetReadDeadline(time.Now().Add(readyLimit)) //nolint:errcheck // the read says so
 	stop := context.AfterFunc(ctx, func() { r.SetReadDeadline(time.Now()) })
 	defer stop()
@@ -93,3 +94,6 @@ func Start(ctx context.Context, socket, log string) error {
 	}
 	return fmt.Errorf("start inlet: its process said nothing: %w", err)
 }
+
+// reap waits for an inlet, which may outlive all that its agent does.
+func reap(cmd *exec.Cmd) { cmd.Wait() } //nolint:errcheck // it tells its client

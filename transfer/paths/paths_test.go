@@ -260,6 +260,14 @@ func TestWrongKey(t *testing.T) {
 	}
 }
 
+// flood is controls of size bytes, whose numbers are from first to last.
+func flood(first, last uint64, size int) (all []byte) {
+	for n := first; n <= last; n++ {
+		all = wire.AppendControl(all, n, wire.TopicReturn, make([]byte, size))
+	}
+	return all
+}
+
 // TestPeerThatLies sends a Sender what no Receiver does: its lane ends, and it goes on.
 func TestPeerThatLies(t *testing.T) {
 	for name, lie := range map[string][]byte{
@@ -267,6 +275,7 @@ func TestPeerThatLies(t *testing.T) {
 		"control that was not sent": wire.AppendAck(nil, wire.Ack{Controls: 7}),
 		"frame to the source":       wire.AppendFrame(nil, 1, nil),
 		"control far ahead":         wire.AppendControl(nil, 1<<40, wire.TopicReturn, nil),
+		"controls but the first":    flood(2, 40, 250<<10),
 		"second welcome":            wire.AppendWelcome(nil, 1),
 		"noise":                     []byte("\xff\xff\xff\xff\xff"),
 	} {

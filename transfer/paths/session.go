@@ -3,6 +3,7 @@ package paths
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -24,13 +25,14 @@ type session struct {
 	done    chan struct{}
 
 	mu       sync.Mutex
-	changed  *sync.Cond // what a lane could send, or what somebody waits for
-	lanes    []*lane    // those that work
-	outgoing []*control // not acknowledged, by number
-	last     uint64     // number of the last outgoing
-	waiting  int        // bytes of outgoing
-	taken    uint64     // incoming controls handled
-	held     map[uint64]control
+	changed  *sync.Cond         // what a lane could send, or what somebody waits for
+	lanes    []*lane            // those that work
+	outgoing []*control         // not acknowledged, by number
+	last     uint64             // number of the last outgoing
+	waiting  int                // bytes of outgoing
+	taken    uint64             // incoming controls handled
+	held     map[uint64]control // incoming, not yet due
+	holding  int                // bytes of held
 	heard    time.Time
 	bye      *string // to be said on every lane, and then nothing more
 	ended    bool
@@ -163,6 +165,11 @@ func (s *session) heardControl(l *lane, number uint64, topic wire.Topic, body []
 		return errors.New("a control far ahead of its turn")
 	}
 	if _, known := s.held[number]; number > s.taken && !known {
+		if s.holding > mostControls { // the other end keeps no more than that
+			s.mu.Unlock()
+			return fmt.Errorf("controls of %d bytes, and the one before them does not come", s.holding)
+		}
+		s.holding += len(body)
 		s.held[number] = control{number: number, topic: topic, body: slices.Clone(body)}
 	}
 	s.mu.Unlock()
@@ -182,6 +189,7 @@ func (s *session) heardControl(l *lane, number uint64, topic wire.Topic, body []
 		}
 		s.mu.Lock()
 		delete(s.held, c.number)
+		s.holding -= len(c.body)
 		s.taken = c.number
 		s.ackEverywhere()
 		s.changed.Broadcast()

@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -25,6 +27,7 @@ type DestinationConfig struct {
 	paths.Identity
 	Socket string // unix socket on which the waiting QEMU listens
 	Mirror string // directory of the mirror's file, as large as the guest's memory
+	Most   uint64 // bytes of memory that the stream may claim to have; 0 for no bound
 	// Inlet is the socket of an inlet: the Source may hand over early then. QEMU must have
 	// the capability postcopy-ram.
 	Inlet string
@@ -85,6 +88,9 @@ func NewDestination(ctx context.Context, config DestinationConfig) (*Destination
 		return nil, err
 	}
 	d.ctx, d.cancel = context.WithCancelCause(ctx)
+	if d.inlet != nil {
+		d.endLater(d.inlet)
+	}
 	d.beginIndex()
 	d.receiver = paths.NewReceiver(context.WithoutCancel(ctx), paths.ReceiverConfig{ // it says farewell after ctx
 		Identity: config.Identity, Frame: d.frame, Control: d.control, Thread: d.threads.enter,
@@ -196,6 +202,9 @@ func (d *Destination) begin(head []byte) error {
 		return fmt.Errorf("prologue is %T", event)
 	}
 	total := pro.Blocks.Pages()
+	if most := d.config.Most / qstream.PageSize; most > 0 && total > most {
+		return fmt.Errorf("a guest of %d pages, where %d were said to come at most", total, most)
+	}
 	if d.mirror, err = mirror.Create(d.config.Mirror, total); err != nil {
 		return err
 	}
@@ -219,10 +228,22 @@ func (d *Destination) connect() error {
 	if err != nil {
 		return qemuError("connect: %w", err)
 	}
+	d.endLater(conn)
 	d.qemu, d.back = conn, &returns{conn: conn, quiet: make(chan struct{})}
 	go d.passBack(d.back)
 	return nil
 }
+
+// endLater closes what may not be read from any more, so that who writes to it does not keep the
+// end from coming. What is being written gets a moment.
+func (d *Destination) endLater(c io.Closer) {
+	context.AfterFunc(d.ctx, func() {
+		time.AfterFunc(endPatience, func() { c.Close() }) //nolint:errcheck // it may be closed already
+	})
+}
+
+// endPatience is how long the end waits for what is being written.
+const endPatience = time.Second
 
 func (d *Destination) toQEMU(err error) error {
 	if err != nil {
