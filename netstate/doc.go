@@ -34,6 +34,9 @@
 //   - where the operator owns the routes, the address stands in a routing table of its
 //     own ([Visiting.Publish]), which a speaker of BGP announces.
 //
+// A host that forwards IPv6 takes no routes from routers' advertisements, and drops those that it
+// has: accept_ra is 2 on its devices meanwhile.
+//
 // Beside the cures, both ends note each flow that takes the detour, with a counter
 // that nft shows ([Flows]), and lower the MSS of TCP connections that begin to what
 // the tunnel carries in one piece ([Away.Fits]).

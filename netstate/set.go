@@ -89,7 +89,7 @@ func apply(b book, s State, trust bool) error {
 		mine = slices.DeleteFunc(mine, func(r resource) bool { return slices.Contains(before, r) })
 	} else if err := k.check(s); err != nil {
 		return err
-	} else if err := intend(b, s, bridge, before, mine); err != nil {
+	} else if err := k.intend(b, s, bridge, before, mine); err != nil {
 		return err
 	}
 	for _, r := range mine {
@@ -106,20 +106,28 @@ func apply(b book, s State, trust bool) error {
 
 // intend writes down what is about to be made, beside what was, and which
 // sysctls will change; nothing if the book says so already.
-func intend(b book, s State, bridge net.HardwareAddr, before, mine []resource) error {
+func (k *kernel) intend(b book, s State, bridge net.HardwareAddr, before, mine []resource) error {
 	old := b.remembered()
 	changes := false
 	for _, r := range mine {
-		c, ok := r.(sysctl)
-		if !ok {
-			continue
-		}
-		_, was, same, err := c.change()
-		if err != nil {
-			return err
-		}
-		if _, known := old[c.path]; !same && !known {
-			old[c.path], changes = was, true
+		switch c := r.(type) {
+		case advertised:
+			paths, err := listens(old)
+			if err != nil {
+				return err
+			}
+			k.listening = paths
+			for _, path := range paths {
+				old[path], changes = "1", true
+			}
+		case sysctl:
+			_, was, same, err := c.change()
+			if err != nil {
+				return err
+			}
+			if _, known := old[c.path]; !same && !known {
+				old[c.path], changes = was, true
+			}
 		}
 	}
 	if !changes && contains(before, mine) {
@@ -174,6 +182,13 @@ func (b book) drop(k *kernel, before, after []resource) error {
 			if value, changed := old[c.path]; changed {
 				errs = append(errs, restore(c.path, value))
 				delete(kept, c.path)
+			}
+		}
+		if c, ok := r.(advertised); ok {
+			paths, err := c.restored(old)
+			errs = append(errs, err)
+			for _, path := range paths {
+				delete(kept, path)
 			}
 		}
 	}
