@@ -146,8 +146,11 @@ func (k *kernel) intend(b book, s State, bridge net.HardwareAddr, before, mine [
 
 // decide commits the rules of the bridge together with the final notes.
 func decide(b book, s State, bridge net.HardwareAddr) error {
-	in, out, about := ingress(s, bridge), egress(s), notes(s, bridge)
-	if slices.Equal(b.chains[chainIn+s.Guest], comments(in)) && slices.Equal(b.chains[chainOut+s.Guest], comments(out)) && slices.Equal(b.chains[chainAbout+s.Guest], about) {
+	in, out, up, about := ingress(s, bridge), egress(s), input(s), notes(s, bridge)
+	same := func(chain string, rules []bridgeRule) bool {
+		return slices.Equal(b.chains[chain+s.Guest], comments(rules))
+	}
+	if same(chainIn, in) && same(chainOut, out) && same(chainUp, up) && slices.Equal(b.chains[chainAbout+s.Guest], about) {
 		return nil
 	}
 	p := newPage()
@@ -157,6 +160,7 @@ func decide(b book, s State, bridge net.HardwareAddr) error {
 	}
 	p.base(chainIn+s.Guest, nftables.ChainHookPrerouting, b.chains[chainIn+s.Guest], in)
 	p.base(chainOut+s.Guest, nftables.ChainHookPostrouting, b.chains[chainOut+s.Guest], out)
+	p.base(chainUp+s.Guest, nftables.ChainHookInput, b.chains[chainUp+s.Guest], up)
 	p.write(chainAbout+s.Guest, b.chains[chainAbout+s.Guest], about)
 	return p.commit("rules")
 }
