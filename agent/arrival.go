@@ -53,6 +53,9 @@ func (m *incoming) makeDetour(ctx context.Context) error {
 				Asks: g.Held.Description.silent() && !m.plan.KeepsAddress(),
 			}
 			own := addr.Home == a.config.Host || slices.Contains(lent, v.Addr)
+			if !own {
+				v.Gateway = a.answersFor(m.plan, v.Gateway)
+			}
 			if home, sent := wayOf(all, m.plan.Guest, v.Addr); sent || own {
 				v.Tunnel = home
 				if own {
@@ -68,6 +71,16 @@ func (m *incoming) makeDetour(ctx context.Context) error {
 		m.work.prepared.Coming = len(d.Coming) > 0
 	})
 	return err
+}
+
+// answersFor is the router for which this host answers a visitor: its old one. Where the site's own has
+// the same address, such as fe80::1, and the guest's next address needs that, it is none: the site's
+// answers for itself, and what has the old address takes its way whatever MAC it goes to.
+func (a *Agent) answersFor(plan migration.Plan, old netip.Addr) netip.Addr {
+	if own := a.config.Network; !plan.KeepsAddress() && (old == own.Gateway4 || old == own.Gateway6) {
+		return netip.Addr{}
+	}
+	return old
 }
 
 // wayOf says whether this host sends addr away for guest, and by which tunnel it

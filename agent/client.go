@@ -182,7 +182,7 @@ func (c *Client) Report(ctx context.Context, id string) (Report, error) {
 	return rep, err
 }
 
-// Reports are the migrations since the agent started.
+// Reports are the host's migrations, the newest first, also of earlier agents.
 func (c *Client) Reports(ctx context.Context) ([]Report, error) {
 	var out []Report
 	err := c.Do(ctx, http.MethodGet, "/v1/migrations", nil, &out)

@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -87,6 +88,45 @@ func (a *Agent) ended(name string) (rep Report, known bool, err error) {
 		return Report{}, false, err
 	}
 	return rep, true, nil
+}
+
+// endedBefore reads the newest reports of migrations that ended here under earlier agents, most at
+// most, of those that are not known.
+func (a *Agent) endedBefore(most int, known []Report) []Report {
+	var out []Report
+	for _, id := range a.endedIDs() {
+		if len(out) >= most {
+			break
+		}
+		if slices.ContainsFunc(known, func(r Report) bool { return r.ID == id }) {
+			continue
+		}
+		rep, ok, err := a.history(id)
+		if err != nil {
+			a.log.Warn("history", "migration", id, "error", err)
+		}
+		if ok {
+			out = append(out, rep)
+		}
+	}
+	return out
+}
+
+// endedIDs are the migrations that the history has, the one that was written last first.
+func (a *Agent) endedIDs() []string {
+	entries, err := os.ReadDir(a.config.dir("history"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		a.log.Warn("history", "error", err)
+	}
+	written := map[string]time.Time{}
+	for _, e := range entries {
+		name, ok := strings.CutSuffix(e.Name(), ".json")
+		info, err := e.Info()
+		if id := strings.TrimSuffix(name, "-destination"); ok && err == nil && validID(id) && info.ModTime().After(written[id]) {
+			written[id] = info.ModTime()
+		}
+	}
+	return slices.SortedFunc(maps.Keys(written), func(x, y string) int { return written[y].Compare(written[x]) })
 }
 
 // reportOf is what is known here of a migration, also of one that ended under an

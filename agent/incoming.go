@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 	"sync"
@@ -48,7 +49,8 @@ type destinationJournal struct {
 	Preparation Preparation           `json:"preparation"`
 	State       migration.Destination `json:"state"`
 	Held        Held                  `json:"held"`
-	Ran         bool                  `json:"ran"` // or may have: its disks are not to be removed
+	Ran         bool                  `json:"ran"`              // or may have: its disks are not to be removed
+	Report      json.RawMessage       `json:"report,omitempty"` // what it had come to, a Report; absent before the guest ran
 }
 
 // silence is how long a prepared destination waits without a word from a source
@@ -224,7 +226,7 @@ func arrivalWords(s migration.Destination) string {
 
 func (m *incoming) journal(state migration.Destination) destinationJournal {
 	m.ran = m.ran || state.Running() || state.Vanished
-	j := destinationJournal{Side: "destination", Offer: m.offer, State: state, Preparation: m.work.preparation, Ran: m.ran}
+	j := destinationJournal{Side: "destination", Offer: m.offer, State: state, Preparation: m.work.preparation, Ran: m.ran, Report: m.figures(state)}
 	m.mu.Lock()
 	g := m.work.guest
 	m.mu.Unlock()

@@ -233,9 +233,10 @@ func truest(first *Tick, events <-chan guest.Event) *Tick {
 	}
 }
 
+// firstTick is the first that was heard here; nil: none was, or it is known.
 func (m *incoming) firstTick(ctx context.Context) *Tick {
 	if m.work.first == nil {
-		return nil
+		return m.tickAgain(ctx)
 	}
 	select {
 	case t := <-m.work.first:
@@ -243,6 +244,24 @@ func (m *incoming) firstTick(ctx context.Context) *Tick {
 		return t
 	case <-time.After(time.Second):
 	case <-ctx.Done():
+	}
+	return nil
+}
+
+// tickAgain is a tick for an agent that was started again after the guest, and does not know the
+// first: by the guest's clock a later one tells as much.
+func (m *incoming) tickAgain(ctx context.Context) *Tick {
+	g := m.work.guest
+	if m.rec.snapshot().FirstTick != nil || g.Held.Description.silent() {
+		return nil
+	}
+	ctx, cancel := limitTickAgain.on(ctx)
+	defer cancel()
+	if g.channel().Ticks(ctx, tickFollowed) != nil {
+		return nil // it says so when it is asked for more
+	}
+	if t := firstTick(ctx, g.channel()); t != nil && t.Mono != 0 {
+		return t
 	}
 	return nil
 }

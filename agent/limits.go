@@ -64,6 +64,7 @@ var (
 	limitSendBack  = named("send_back", 20*time.Second, "what was made here is removed")
 	limitHandover  = named("handover", time.Minute, "the guest's connections are handed over, or else it keeps its old address, through the tunnel")
 	limitChannel   = named("channel", 20*time.Second, "the guest answers on its channel after the move")
+	limitTickAgain = named("tick_again", 500*time.Millisecond, "the guest counts once more, for an agent that was started again; else its pause is not known")
 	limitGuestStep = named("guest_step", 15*time.Second, "the guest carries one step of the handover out, before it is tried again")
 	limitTake      = named("dhcp", 45*time.Second, "a guest without a program of ours takes its next address by DHCP, each try")
 	limitJoin      = named("join", joinLimit+5*time.Second, "the guest says which connections have followed")

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -24,7 +25,10 @@ type outgoing struct {
 	inbox chan migration.Input
 	work  *sourceWork // what the effects made and still hold
 
-	lost bool // an agent that was started again found the guest's QEMU gone, for sure
+	kept json.RawMessage // of the report, as the journal has it; see figures
+
+	found bool // an earlier agent began it
+	lost  bool // an agent that was started again found the guest's QEMU gone, for sure
 
 	calledOff *migration.Input // an abort while all is undone, to begin again
 
@@ -37,11 +41,14 @@ type outgoing struct {
 
 // sourceJournal is the state that survives the agent.
 type sourceJournal struct {
-	Side  string           `json:"side"` // "source"
-	Plan  migration.Plan   `json:"plan"`
-	State migration.Source `json:"state"`
-	Begun int64            `json:"begun"` // unix ns
-	Doing migration.Effect `json:"doing"` // the step that State counts to, by name: another version may count otherwise
+	Side   string           `json:"side"` // "source"
+	Plan   migration.Plan   `json:"plan"`
+	State  migration.Source `json:"state"`
+	Begun  int64            `json:"begun"`            // unix ns
+	Doing  migration.Effect `json:"doing"`            // the step that State counts to, by name: another version may count otherwise
+	Skew   time.Duration    `json:"skew,omitempty"`   // the destination's clock minus ours
+	Paused int64            `json:"paused,omitempty"` // the guest was stopped, unix ns
+	Report json.RawMessage  `json:"report,omitempty"` // what it had come to, a Report; absent before the switch
 }
 
 // run drives the machine from its first input to its end.
@@ -175,8 +182,10 @@ func (m *outgoing) step(in migration.Input) ([]migration.Effect, error) {
 
 // persist writes state; see migration.Source.MustSync for what must be on the disk.
 func (m *outgoing) persist(state migration.Source, sync bool) error {
+	kept := m.figures(state)
 	write := func() error {
-		return m.log.Append(sourceJournal{"source", m.plan, state, m.rec.requested(), state.Reached()}, sync)
+		begun, paused := m.rec.moments()
+		return m.log.Append(sourceJournal{"source", m.plan, state, begun, state.Reached(), m.work.skew, paused, kept}, sync)
 	}
 	if state.Course == migration.Forward && state.Phase() == migration.Switch {
 		return m.rec.timed("journal: "+journalWords(state), write)

@@ -163,11 +163,15 @@ const eventsKept = 20000
 
 func newRecord(host string, plan migration.Plan, now time.Time) *Record {
 	return &Record{
-		host: host, plan: plan, wake: make(chan struct{}), born: time.Now().UnixNano(),
-		report: Report{
-			ID: plan.ID, Guest: plan.Guest, Epoch: plan.Epoch, From: plan.From, To: plan.To, Mode: plan.Mode,
-			Transfer: plan.Transfer, Network: plan.Network, Requested: now.UnixNano(),
-		},
+		host: host, plan: plan, wake: make(chan struct{}), born: time.Now().UnixNano(), report: newReport(plan, now.UnixNano()),
+	}
+}
+
+// newReport is of a migration of which no more is known.
+func newReport(plan migration.Plan, requested int64) Report {
+	return Report{
+		ID: plan.ID, Guest: plan.Guest, Epoch: plan.Epoch, From: plan.From, To: plan.To, Mode: plan.Mode,
+		Transfer: plan.Transfer, Network: plan.Network, Requested: requested,
 	}
 }
 
@@ -258,23 +262,28 @@ func (r *Record) moment(name string) {
 // enter ends the phase under way and begins the next; "" only ends.
 func (r *Record) enter(p migration.Phase, at time.Time) {
 	r.mu.Lock()
-	spans := r.report.Phases
-	if n := len(spans); n > 0 {
-		if spans[n-1].Name == p {
-			r.mu.Unlock()
-			return
-		}
-		if spans[n-1].End == 0 {
-			spans[n-1].End = at.UnixNano()
-		}
-	}
-	if p != "" {
-		r.report.Phases = append(r.report.Phases, PhaseSpan{Name: p, Start: at.UnixNano()})
-	}
+	entered := r.report.enter(p, at)
 	r.mu.Unlock()
-	if p != "" {
+	if entered && p != "" {
 		r.add(Event{Kind: "phase", Phase: p, At: at.UnixNano()})
 	}
+}
+
+// enter does so, and says whether the phase was another.
+func (r *Report) enter(p migration.Phase, at time.Time) bool {
+	if n := len(r.Phases); n > 0 {
+		last := &r.Phases[n-1]
+		if last.Name == p {
+			return false
+		}
+		if last.End == 0 {
+			last.End = at.UnixNano()
+		}
+	}
+	if p != "" {
+		r.Phases = append(r.Phases, PhaseSpan{Name: p, Start: at.UnixNano()})
+	}
+	return true
 }
 
 func (r *Record) edit(f func(*Report)) {
@@ -284,12 +293,12 @@ func (r *Record) edit(f func(*Report)) {
 	r.changed()
 }
 
-// requested is when the migration was asked for, unix ns. A snapshot would cost the switch
-// as much as what it is written down with.
-func (r *Record) requested() int64 {
+// moments are when the migration was asked for, and when its guest was stopped, unix ns. A
+// snapshot would cost the switch as much as what it is written down with.
+func (r *Record) moments() (requested, paused int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.report.Requested
+	return r.report.Requested, r.report.Paused
 }
 
 // snapshot is a copy of the report as it stands.

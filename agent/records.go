@@ -9,8 +9,8 @@ import (
 	"godwit/migration"
 )
 
-// What an agent has in memory of the migrations since it started is bounded; the history has
-// what each came to.
+// What an agent has in memory of the migrations since it started, and what it lists, is bounded; the
+// history has what each came to.
 const (
 	storiesKept = 20   // migrations that have ended of which the events are kept
 	recordsKept = 1000 // of which the report is
@@ -59,15 +59,17 @@ func (a *Agent) record(id string) (*Record, error) {
 	return rec, nil
 }
 
-// reports lists the migrations since the agent started, the newest last.
+// reports lists the migrations of this host, the newest first: all since the agent started, and as
+// many that ended under earlier agents as make recordsKept.
 func (a *Agent) reports() []Report {
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	out := []Report{}
 	for _, rec := range a.records {
 		out = append(out, rec.snapshot())
 	}
-	sortReports(out)
+	a.mu.Unlock()
+	out = append(out, a.endedBefore(recordsKept-len(out), out)...)
+	slices.SortFunc(out, func(x, y Report) int { return cmp.Compare(y.Requested, x.Requested) })
 	return out
 }
 

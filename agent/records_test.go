@@ -2,6 +2,8 @@ package agent
 
 import (
 	"fmt"
+	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -37,5 +39,47 @@ func TestRecordsAreBounded(t *testing.T) {
 	}
 	if a.records["m-00000001"] != nil || a.records[fmt.Sprintf("m-%08x", recordsKept+50)] == nil {
 		t.Error("not the oldest were forgotten")
+	}
+}
+
+// TestReportsOfEarlierAgents: what ended under earlier agents is listed with what this one knows, the
+// newest first, once each; what cannot be read is left out, and the oldest of too many.
+func TestReportsOfEarlierAgents(t *testing.T) {
+	a := bareAgent(t, &Config{Host: "paris"})
+	a.records = map[string]*Record{}
+	keep := func(name, id string, at int64) {
+		if err := writeJSON(a.config.dir("history", name+".json"), Report{ID: id, Guest: "web", Requested: at, Ended: at + 1, Outcome: migration.Completed}); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(a.config.dir("history", name+".json"), time.Time{}, time.Unix(at, 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	listed := func() (ids []string) {
+		for _, r := range a.reports() {
+			ids = append(ids, r.ID)
+		}
+		return ids
+	}
+	if got := listed(); len(got) > 0 {
+		t.Errorf("of no history: %v", got)
+	}
+	keep("m-00000001", "m-00000001", 1)
+	keep("m-00000002-destination", "m-00000002", 2)
+	keep("m-00000003", "m-00000003", 3)
+	if err := os.WriteFile(a.config.dir("history", "m-00000004.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a.remember(newRecord("paris", migration.Plan{ID: "m-00000003"}, time.Unix(0, 3)))
+	a.remember(newRecord("paris", migration.Plan{ID: "m-00000005"}, time.Unix(0, 5)))
+	if got, want := listed(), []string{"m-00000005", "m-00000003", "m-00000002", "m-00000001"}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	for n := range recordsKept {
+		id := fmt.Sprintf("m-%08x", 0x100+n)
+		keep(id, id, int64(10+n))
+	}
+	if got := listed(); len(got) != recordsKept || got[0] != fmt.Sprintf("m-%08x", 0x100+recordsKept-1) || slices.Contains(got, "m-00000001") || !slices.Contains(got, "m-00000005") {
+		t.Errorf("%d reports, %s to %s", len(got), got[0], got[len(got)-1])
 	}
 }

@@ -162,7 +162,11 @@ func (m *outgoing) newEpoch(next migration.Source) {
 	m.work.release()
 	m.work = &sourceWork{}
 	m.watchGuest()
-	m.rec.edit(func(r *Report) { r.Outcome, r.Problem, r.TunnelUp, r.TunnelDown = "", nil, 0, 0 })
+	m.rec.edit(func(r *Report) { // as if it had not been tried
+		old, notes := r.Old, r.Notes
+		*r = newReport(m.plan, r.Requested)
+		r.Old, r.Notes = old, notes
+	})
 	m.rec.note(fmt.Sprintf("all is undone; the migration begins again (try %d, epoch %d)", next.Tries+1, next.Epoch))
 }
 

@@ -42,7 +42,10 @@ func (m *outgoing) letGo(ctx context.Context) error {
 		last := m.work.endTicks()
 		m.rec.edit(func(r *Report) { r.LastTick = last })
 	}
-	resumed := answer.Resumed - int64(m.work.skew)
+	resumed := answer.Resumed
+	if resumed != 0 { // else its agent ended before it had written that down
+		resumed -= int64(m.work.skew)
+	}
 	m.rec.add(Event{Kind: "event", Name: migration.TargetResume, At: resumed, Host: m.plan.To})
 	m.rec.edit(func(r *Report) {
 		r.Resumed = resumed
@@ -149,14 +152,7 @@ func (m *outgoing) finishMemory(life, release context.Context) {
 		}
 		return
 	}
-	downtime := float64(p.Downtime.Microseconds()) / 1000
-	m.rec.edit(func(r *Report) {
-		r.MemoryDone = time.Now().UnixNano()
-		r.QEMUDowntimeMS = &downtime
-		if r.Rounds == 0 { // nobody waited for it to fit: stopcopy
-			r.Rounds = int(p.Rounds)
-		}
-	})
+	m.keepMemory(p)
 }
 
 // askRefusal asks a destination that cannot get all of the guest's memory to say that

@@ -93,10 +93,11 @@ func (a *Agent) resumeSource(id string, lost map[string]*Guest) error {
 	}
 	m := &outgoing{
 		bandwidth: bandwidth{bits: j.Plan.Bandwidth},
-		a:         a, guest: g, link: link, plan: j.Plan, state: j.State, log: log, work: &sourceWork{},
-		rec: newRecord(a.config.Host, j.Plan, a.clock()), inbox: make(chan migration.Input, 1),
+		a:         a, guest: g, link: link, plan: j.Plan, state: j.State, log: log, work: &sourceWork{skew: j.Skew},
+		rec: newRecord(a.config.Host, j.Plan, a.clock()), inbox: make(chan migration.Input, 1), kept: j.Report, found: true,
 	}
-	m.rec.edit(func(r *Report) { r.Requested = j.Begun })
+	m.rec.recall(j.Report)
+	m.rec.edit(func(r *Report) { r.Requested, r.Paused = j.Begun, j.Paused })
 	log.OnSync(a.metrics.Synced)
 	m.foundAgain()
 	a.mu.Lock()
@@ -136,7 +137,6 @@ func (m *outgoing) restarted(lost bool) migration.Input {
 func (m *outgoing) foundAgain() {
 	m.rec.edit(func(r *Report) {
 		r.Old, r.Next = m.plan.Held, m.plan.Next
-		r.WireBytes = nil // what went before is not known
 	})
 	m.a.follow(m.rec)
 	m.rec.note("the source's agent was started again")
@@ -190,6 +190,7 @@ func (a *Agent) resumeDestination(ctx context.Context, id string) error {
 		rec: newRecord(a.config.Host, j.Offer.Plan, a.clock()), inbox: make(chan migration.Input, 4), dir: j.Held.Dir,
 		work: &destinationWork{preparation: j.Preparation},
 	}
+	m.rec.recall(j.Report)
 	if m.state.Epoch == 0 { // written before states had one
 		m.state.Epoch = j.Offer.Plan.Epoch
 	}

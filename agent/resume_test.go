@@ -91,7 +91,7 @@ func TestJournalTakesNothing(t *testing.T) {
 		}
 		m := &outgoing{
 			a:    &Agent{config: &Config{Host: "paris"}, log: slog.New(slog.DiscardHandler)},
-			plan: plan, state: sourceDoing(t, test.at), log: log, rec: newRecord("paris", plan, time.Now()),
+			plan: plan, state: sourceDoing(t, test.at), log: log, work: &sourceWork{}, rec: newRecord("paris", plan, time.Now()),
 		}
 		effects, err := m.step(migration.Input{Kind: test.in, Problem: &migration.Problem{Code: migration.CodeAsked, Text: "why"}})
 		if err != nil || len(effects) != 1 || effects[0] != test.want || m.state.Course != migration.Undoing {

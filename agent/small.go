@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"regexp"
-	"slices"
 	"syscall"
 
 	"godwit/migration"
@@ -35,10 +34,6 @@ func hashID(id string) string {
 }
 
 func flock(f *os.File) error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) }
-
-func sortReports(all []Report) {
-	slices.SortFunc(all, func(a, b Report) int { return int(a.Requested - b.Requested) })
-}
 
 // alive says whether the guest's QEMU still runs.
 func (g *Guest) alive() bool {

@@ -52,6 +52,7 @@ type sourceWork struct {
 	dirty         int64        // that, as it was told; 0: not known
 	chosen        bool         // hybrid, and nobody asked for it
 	endTicks      func() *Tick // stops following the guest's counter, returns the last
+	lastTick      func() *Tick // the last so far
 	endMemory     func()       // stops following the last of memory
 	wireStart     map[string]int64
 	share         *wireShare      // of what the meters count since wireStart

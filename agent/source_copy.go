@@ -301,7 +301,7 @@ func (m *outgoing) undoCopy(ctx context.Context) error {
 	m.endLanes()
 	if m.work.endTicks != nil {
 		m.work.endTicks()
-		m.work.endTicks = nil
+		m.work.endTicks, m.work.lastTick = nil, nil
 	}
 	return err
 }

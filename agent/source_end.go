@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"godwit/migration"
@@ -31,40 +33,37 @@ func (m *outgoing) followTicks(ctx context.Context) error {
 	if err := says(askCtx, c.Ticks(askCtx, tickFollowed)); err != nil {
 		return err
 	}
-	stop, done, heard := make(chan struct{}), make(chan *Tick, 1), make(chan struct{})
+	var last atomic.Pointer[Tick]
+	stop, done, heard := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() {
-		var last *Tick
+		defer close(done)
 		for {
 			select {
 			case e, ok := <-c.Events():
 				if !ok {
-					if last == nil {
+					if last.Load() == nil {
 						close(heard) // there will be none
 					}
-					done <- last
 					return
 				}
 				if e.Name == guest.EventTick {
-					if last == nil {
+					before := last.Load()
+					last.Store(truer(before, &Tick{N: e.N, At: e.At.UnixNano(), Mono: e.MonoNS}, true))
+					if before == nil {
 						close(heard)
 					}
-					last = truer(last, &Tick{N: e.N, At: e.At.UnixNano(), Mono: e.MonoNS}, true)
 				}
 			case <-stop:
-				done <- last
 				return
 			}
 		}
 	}()
-	var last *Tick
-	ended := false
+	end := sync.OnceFunc(func() { close(stop) })
+	m.work.lastTick = last.Load
 	m.work.endTicks = func() *Tick {
-		if !ended {
-			ended = true
-			close(stop)
-			last = <-done
-		}
-		return last
+		end()
+		<-done
+		return last.Load()
 	}
 	select {
 	case <-heard:
@@ -88,6 +87,7 @@ func (m *outgoing) awaitLanding(ctx context.Context) error {
 		defer close(served)
 		m.keepServing(ctx)
 	}()
+	m.recallMemory(ctx)
 	after, born, kept := 0, int64(0), 0
 	for {
 		asked := time.Now()
@@ -132,7 +132,7 @@ func (m *outgoing) awaitLanding(ctx context.Context) error {
 // hearLanding tells watchers what the destination did; kept counts what is kept of that, by
 // however many agents of that host.
 func (m *outgoing) hearLanding(events []Event, kept *int) {
-	handed := false
+	handed := int64(0)
 	for _, e := range events {
 		if e.Kind == "event" && e.Name != migration.HandoverDone {
 			continue // of this host's own, or told already when the release was answered
@@ -141,11 +141,13 @@ func (m *outgoing) hearLanding(events []Event, kept *int) {
 		if *kept++; *kept <= eventsKept {
 			m.rec.add(e)
 		}
-		handed = handed || e.Name == migration.HandoverDone
+		if e.Name == migration.HandoverDone {
+			handed = e.At
+		}
 	}
-	if handed {
-		m.rec.edit(func(r *Report) { r.Handed = time.Now().UnixNano() })
-		m.rec.enter(migration.Settle, time.Now())
+	if handed != 0 { // by an agent that was started again it may be heard long after
+		m.rec.edit(func(r *Report) { r.Handed = handed })
+		m.rec.enter(migration.Settle, time.Unix(0, handed))
 	}
 }
 
@@ -194,6 +196,11 @@ func (m *outgoing) askLanded(ctx context.Context) error {
 			first.At -= skew
 			r.FirstTick = &first
 		}
+		resumed := there.Resumed
+		if resumed != 0 {
+			resumed -= skew
+		}
+		r.hearResumed(resumed)
 		if there.TunnelDown != 0 {
 			r.TunnelDown = there.TunnelDown - skew
 		}

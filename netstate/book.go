@@ -22,6 +22,7 @@ const tableName = "godwit"
 const (
 	chainIn       = "in-"    // base chain, prerouting
 	chainOut      = "out-"   // base chain, postrouting
+	chainUp       = "up-"    // base chain, input
 	chainAbout    = "about-" // notes
 	chainRemember = "remember"
 )
@@ -192,12 +193,12 @@ func (p *page) remove(guest string, counters []string) {
 	if p.err != nil {
 		return
 	}
-	for _, chain := range []string{chainIn + guest, chainOut + guest, chainAbout + guest} {
+	for _, chain := range []string{chainIn + guest, chainOut + guest, chainUp + guest, chainAbout + guest} {
 		c := &nftables.Chain{Table: table(), Name: chain}
 		p.conn.AddChain(c) // so that removal never meets a missing one
 		p.conn.FlushChain(c)
 	}
-	for _, chain := range []string{chainIn + guest, chainOut + guest, chainAbout + guest} {
+	for _, chain := range []string{chainIn + guest, chainOut + guest, chainUp + guest, chainAbout + guest} {
 		p.conn.DelChain(&nftables.Chain{Table: table(), Name: chain})
 	}
 	p.dropSets(guest)

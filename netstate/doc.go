@@ -25,7 +25,8 @@
 //   - its packets go to a router that is not here: the bridge rule gives them to
 //     the host, a source rule sends them into the tunnel, whatever their
 //     destination (also to a neighbour: a client's connection keeps its path);
-//   - its own ARP entry expires: the host answers for the old gateway.
+//   - its own ARP entry expires: the host answers for the old gateway, at the guest's taps alone,
+//     as others may have a router of that address;
 //   - a firewall that filters by state sees connections in their middle, here and at
 //     home: their packets are not tracked while they take the detour;
 //   - at home again, neighbours know the MAC of the NIC with which the guest left, or
@@ -33,6 +34,9 @@
 //     tells neighbours itself (RFC 4861) does not;
 //   - where the operator owns the routes, the address stands in a routing table of its
 //     own ([Visiting.Publish]), which a speaker of BGP announces.
+//
+// A host that forwards IPv6 takes no routes from routers' advertisements, and drops those that it
+// has: accept_ra is 2 on its devices meanwhile.
 //
 // Beside the cures, both ends note each flow that takes the detour, with a counter
 // that nft shows ([Flows]), and lower the MSS of TCP connections that begin to what

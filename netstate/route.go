@@ -23,6 +23,8 @@ type resource interface {
 type kernel struct {
 	links map[string]netlink.Link
 	ours  bool // routes that are there are known to be ours
+
+	listening []string // accept_ra of devices that is to be 2
 }
 
 func newKernel() *kernel { return &kernel{links: map[string]netlink.Link{}} }

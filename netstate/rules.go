@@ -46,12 +46,8 @@ func ingress(s State, bridge net.HardwareAddr) []bridgeRule {
 			if !v.Gateway.IsValid() || v.AtHome() {
 				continue
 			}
-			ask := neighbourSolicit(v.Gateway)
-			if v.Gateway.Is4() {
-				ask = arpRequest(v.Gateway)
-			}
-			rules = append(rules, bridgeRule{words("asks", "for", v.Gateway.String(), "tap", tap, "host", bridge.String()),
-				join(iif(tap), unicast(), ask, toHost(bridge))})
+			rules = append(rules, bridgeRule{words("asks", "router", v.Gateway.String(), "tap", tap, "host", bridge.String()),
+				join(iif(tap), asksFor(v.Gateway), toHost(bridge))})
 		}
 	}
 	for _, a := range s.Away {
@@ -68,6 +64,19 @@ func ingress(s State, bridge net.HardwareAddr) []bridgeRule {
 		if a.Addr.Is4() {
 			m := join(etherDst(a.MAC), arpRequest(a.Addr), toHost(bridge))
 			rules = append(rules, bridgeRule{words("arp", "away", a.Addr.String(), "mac", a.MAC.String(), "host", bridge.String()), m})
+		}
+	}
+	return rules
+}
+
+// input returns the rules of a guest's chain of frames that go up to the host: it answers for the
+// guest's old router to nobody else. What the guest asks came with the bridge's MAC, see ingress. Another
+// may mean its own router, which can have the same address, such as fe80::1.
+func input(s State) []bridgeRule {
+	rules := []bridgeRule{{comment: words("of", "guest", s.Guest)}}
+	for _, v := range s.Visiting {
+		if v.Gateway.IsValid() && !v.AtHome() {
+			rules = append(rules, bridgeRule{words("others", "router", v.Gateway.String()), join(group(), asksFor(v.Gateway), drop())})
 		}
 	}
 	return rules
@@ -161,12 +170,15 @@ func etherDst(mac net.HardwareAddr) []expr.Any {
 	return []expr.Any{load(expr.PayloadBaseLLHeader, 0, 6), equals(mac)}
 }
 
-// unicast matches frames whose destination has no group bit.
-func unicast() []expr.Any {
+// unicast matches frames whose destination has no group bit, group those where it has.
+func unicast() []expr.Any { return groupBit(0) }
+func group() []expr.Any   { return groupBit(1) }
+
+func groupBit(is byte) []expr.Any {
 	return []expr.Any{
 		load(expr.PayloadBaseLLHeader, 0, 1),
 		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 1, Mask: []byte{1}, Xor: []byte{0}},
-		equals([]byte{0}),
+		equals([]byte{is}),
 	}
 }
 
@@ -182,6 +194,14 @@ func ipAddr(a netip.Addr, offset4, offset6 uint32) []expr.Any {
 		return join(etherType(unix.ETH_P_IP), []expr.Any{load(expr.PayloadBaseNetworkHeader, offset4, 4), equals(a.AsSlice())})
 	}
 	return join(etherType(unix.ETH_P_IPV6), []expr.Any{load(expr.PayloadBaseNetworkHeader, offset6, 16), equals(a.AsSlice())})
+}
+
+// asksFor matches the question who has an address.
+func asksFor(a netip.Addr) []expr.Any {
+	if a.Is4() {
+		return arpRequest(a)
+	}
+	return neighbourSolicit(a)
 }
 
 // arpRequest matches ARP requests for target (RFC 826 as for Ethernet and IPv4).

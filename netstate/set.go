@@ -89,7 +89,7 @@ func apply(b book, s State, trust bool) error {
 		mine = slices.DeleteFunc(mine, func(r resource) bool { return slices.Contains(before, r) })
 	} else if err := k.check(s); err != nil {
 		return err
-	} else if err := intend(b, s, bridge, before, mine); err != nil {
+	} else if err := k.intend(b, s, bridge, before, mine); err != nil {
 		return err
 	}
 	for _, r := range mine {
@@ -106,20 +106,28 @@ func apply(b book, s State, trust bool) error {
 
 // intend writes down what is about to be made, beside what was, and which
 // sysctls will change; nothing if the book says so already.
-func intend(b book, s State, bridge net.HardwareAddr, before, mine []resource) error {
+func (k *kernel) intend(b book, s State, bridge net.HardwareAddr, before, mine []resource) error {
 	old := b.remembered()
 	changes := false
 	for _, r := range mine {
-		c, ok := r.(sysctl)
-		if !ok {
-			continue
-		}
-		_, was, same, err := c.change()
-		if err != nil {
-			return err
-		}
-		if _, known := old[c.path]; !same && !known {
-			old[c.path], changes = was, true
+		switch c := r.(type) {
+		case advertised:
+			paths, err := listens(old)
+			if err != nil {
+				return err
+			}
+			k.listening = paths
+			for _, path := range paths {
+				old[path], changes = "1", true
+			}
+		case sysctl:
+			_, was, same, err := c.change()
+			if err != nil {
+				return err
+			}
+			if _, known := old[c.path]; !same && !known {
+				old[c.path], changes = was, true
+			}
 		}
 	}
 	if !changes && contains(before, mine) {
@@ -138,8 +146,11 @@ func intend(b book, s State, bridge net.HardwareAddr, before, mine []resource) e
 
 // decide commits the rules of the bridge together with the final notes.
 func decide(b book, s State, bridge net.HardwareAddr) error {
-	in, out, about := ingress(s, bridge), egress(s), notes(s, bridge)
-	if slices.Equal(b.chains[chainIn+s.Guest], comments(in)) && slices.Equal(b.chains[chainOut+s.Guest], comments(out)) && slices.Equal(b.chains[chainAbout+s.Guest], about) {
+	in, out, up, about := ingress(s, bridge), egress(s), input(s), notes(s, bridge)
+	same := func(chain string, rules []bridgeRule) bool {
+		return slices.Equal(b.chains[chain+s.Guest], comments(rules))
+	}
+	if same(chainIn, in) && same(chainOut, out) && same(chainUp, up) && slices.Equal(b.chains[chainAbout+s.Guest], about) {
 		return nil
 	}
 	p := newPage()
@@ -149,6 +160,7 @@ func decide(b book, s State, bridge net.HardwareAddr) error {
 	}
 	p.base(chainIn+s.Guest, nftables.ChainHookPrerouting, b.chains[chainIn+s.Guest], in)
 	p.base(chainOut+s.Guest, nftables.ChainHookPostrouting, b.chains[chainOut+s.Guest], out)
+	p.base(chainUp+s.Guest, nftables.ChainHookInput, b.chains[chainUp+s.Guest], up)
 	p.write(chainAbout+s.Guest, b.chains[chainAbout+s.Guest], about)
 	return p.commit("rules")
 }
@@ -174,6 +186,13 @@ func (b book) drop(k *kernel, before, after []resource) error {
 			if value, changed := old[c.path]; changed {
 				errs = append(errs, restore(c.path, value))
 				delete(kept, c.path)
+			}
+		}
+		if c, ok := r.(advertised); ok {
+			paths, err := c.restored(old)
+			errs = append(errs, err)
+			for _, path := range paths {
+				delete(kept, path)
 			}
 		}
 	}

@@ -35,7 +35,8 @@ func sysctls(bridge, tunnel string, addr netip.Addr) []resource {
 	return []resource{
 		sysctl{"ipv6/conf/" + bridge + "/disable_ipv6", "0"},
 		sysctl{"ipv6/conf/" + tunnel + "/disable_ipv6", "0"},
-		sysctl{"ipv6/conf/all/forwarding", "1"},
+		advertised{}, // before it forwards, and after it did
+		sysctl{forwarding6, "1"},
 		sysctl{"ipv6/conf/" + bridge + "/proxy_ndp", "1"},
 		sysctl{"ipv6/neigh/" + bridge + "/proxy_delay", "0"},
 	}

@@ -49,8 +49,8 @@ type world struct {
 	kind string
 }
 
-func newWorld(t *testing.T, kind string) *world {
-	w := &world{nettest.New(t, "c", "r", "ha", "hb", "ga", "gb"), t, kind}
+func newWorld(t *testing.T, kind string, more ...string) *world {
+	w := &world{nettest.New(t, append([]string{"c", "r", "ha", "hb", "ga", "gb"}, more...)...), t, kind}
 	w.Run("r", "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/all/forwarding; echo 1 > /proc/sys/net/ipv4/conf/all/arp_ignore")
 	w.Wire("c", "eth0", "r", "acc")
 	w.IP("r", "addr add 198.18.0.1/24 dev acc\naddr add fd18::1/64 dev acc nodad")

@@ -14,6 +14,8 @@ type Facts struct {
 	Budget    time.Duration
 
 	MostThrottle int // how far the guest may be throttled, percent
+
+	Stopped bool // the guest stands still from the first byte of its memory on (stop-and-copy)
 }
 
 // Forecast is what a migration will cost.
@@ -45,6 +47,9 @@ func Predict(f Facts) Forecast {
 	if ratio == 0 {
 		ratio = 1
 	}
+	if f.Stopped { // nothing is written meanwhile
+		f.DirtyRate = 0
+	}
 	dirty := float64(f.DirtyRate) * ratio
 	throttled := Throttling{Most: f.MostThrottle}.Foresee(f.DirtyRate, int64(bytesPerSecond))
 	if throttled > 0 { // from when on each round is that share of the one before
@@ -56,9 +61,14 @@ func Predict(f Facts) Forecast {
 	wire += float64(f.Disk) // it goes once, as it is
 	copying := time.Duration(wire / bytesPerSecond * float64(time.Second))
 	last := Look{Remaining: int64(share * share * first), Goodput: int64(bytesPerSecond)}
+	downtime := min(last.Downtime(f.RTT), max(f.Budget, last.Downtime(f.RTT)/2))
+	if f.Stopped { // and no budget keeps it short
+		last.Remaining = int64(first)
+		downtime = last.Downtime(f.RTT)
+	}
 	return Forecast{
 		Migration: setup + 8*f.RTT + copying,
-		Downtime:  min(last.Downtime(f.RTT), max(f.Budget, last.Downtime(f.RTT)/2)),
+		Downtime:  downtime,
 		WireBytes: int64(wire) + tail,
 		Throttled: throttled,
 	}

@@ -36,6 +36,10 @@ func TestPredict(t *testing.T) {
 			}
 		})
 	}
+	stopped := Facts{Touched: memory, Memory: memory, Disk: 1 << 30, Rate: 100_000_000, RTT: 20 * ms, Budget: 300 * ms, Stopped: true}
+	if f, want := Predict(stopped), load+10*ms+second(memory+tail); !near(float64(f.Downtime), float64(want)) {
+		t.Errorf("stop-and-copy: downtime %v, want that of the whole copy, without disks, %v", f.Downtime, want)
+	}
 	if a, b := Predict(Facts{Touched: memory}), Predict(Facts{Touched: memory, Rate: assumedRate}); a != b {
 		t.Errorf("unknown rate: %+v, want %+v", a, b)
 	}
@@ -50,6 +54,7 @@ func TestPredictIsMonotone(t *testing.T) {
 		f := Facts{
 			Touched: rapid.Int64Range(0, 64<<30).Draw(t, "touched"), Memory: rapid.Int64Range(0, 64<<30).Draw(t, "memory"),
 			Rate: rapid.Int64Range(1_000_000, 100_000_000_000).Draw(t, "rate"), RTT: time.Duration(rapid.Int64Range(0, int64(time.Second)).Draw(t, "rtt")),
+			Stopped:   rapid.Bool().Draw(t, "stopped"),
 			DirtyRate: rapid.Int64Range(0, 10<<30).Draw(t, "dirty"), Ratio: rapid.Float64Range(0.01, 1).Draw(t, "ratio"), Budget: 300 * ms,
 		}
 		more := rapid.Int64Range(0, 1<<30).Draw(t, "more")

@@ -80,6 +80,9 @@ func listGuests(c *cobra.Command, info agent.HostInfo, args []string) error {
 	if name != "" && !found {
 		return fmt.Errorf("guest %s: not under care on host %s; see `godwit guest ls`", name, info.Host)
 	}
+	if asJSON(c) && name != "" {
+		return printJSON(c.OutOrStdout(), shown[0])
+	}
 	if asJSON(c) {
 		return printJSON(c.OutOrStdout(), shown)
 	}
@@ -93,77 +96,6 @@ func listGuests(c *cobra.Command, info agent.HostInfo, args []string) error {
 			printTunnels(c.OutOrStdout(), g.Tunnels)
 			printFlows(c.OutOrStdout(), g.Flows)
 		}
-	}
-	return nil
-}
-
-func newHost() *cobra.Command {
-	c := askFlags(&cobra.Command{Use: "host", Short: "hosts of the fleet, as this one knows them", Example: "  godwit host ls"})
-	c.AddCommand(&cobra.Command{
-		Use: "show", Short: "what uses this host's tunnels, guest by guest and flow by flow", Example: "  godwit host show --json", Args: argsExactly(0, "no arguments"),
-		RunE: onAgent(showTunnels),
-	}, newLsHosts("host"))
-	return c
-}
-
-func newSite() *cobra.Command {
-	c := askFlags(&cobra.Command{Use: "site", Short: "sites of the fleet, as this host knows them", Example: "  godwit site ls"})
-	c.AddCommand(newLsHosts("site"), &cobra.Command{
-		Use: "show SITE", Short: "show one's hosts", Example: "  godwit site show sanjose", Args: argsExactly(1, "a site's name"),
-		RunE: onHost(showSite),
-	})
-	return c
-}
-
-// newLsHosts is `ls` of hosts and of sites: each of the one is shown with its other.
-func newLsHosts(of string) *cobra.Command {
-	return &cobra.Command{
-		Use: "ls", Short: "list them", Example: "  godwit " + of + " ls --json", Args: argsExactly(0, "no arguments"),
-		RunE: onHost(listHosts),
-	}
-}
-
-// siteHost is a host of a site, as this one knows it.
-type siteHost struct {
-	Host  string `json:"host"`
-	State string `json:"state"` // as in `godwit site ls`
-}
-
-func showSite(c *cobra.Command, info agent.HostInfo, args []string) error {
-	site := args[0]
-	hosts := hostsOf(info, site)
-	if len(hosts) == 0 {
-		return fmt.Errorf("site %s: unknown to host %s; see `godwit site ls`", site, info.Host)
-	}
-	if asJSON(c) {
-		return printJSON(c.OutOrStdout(), map[string]any{"site": site, "hosts": hosts})
-	}
-	for _, h := range hosts {
-		fmt.Fprintf(c.OutOrStdout(), "%-16s %s\n", h.Host, h.State)
-	}
-	return nil
-}
-
-func hostsOf(info agent.HostInfo, site string) []siteHost {
-	var hosts []siteHost
-	if info.Site == site {
-		hosts = append(hosts, siteHost{info.Host, fmt.Sprintf("this host, %d guests", len(info.Guests))})
-	}
-	for _, p := range info.Neighbours {
-		if p.Site == site {
-			hosts = append(hosts, siteHost{p.Host, p.State})
-		}
-	}
-	return hosts
-}
-
-func listHosts(c *cobra.Command, info agent.HostInfo, _ []string) error {
-	if asJSON(c) {
-		return printJSON(c.OutOrStdout(), info)
-	}
-	fmt.Fprintf(c.OutOrStdout(), "%-16s %-16s this host, %d guests\n", info.Host, info.Site, len(info.Guests))
-	for _, p := range info.Neighbours {
-		fmt.Fprintf(c.OutOrStdout(), "%-16s %-16s %s\n", p.Host, p.Site, p.State)
 	}
 	return nil
 }

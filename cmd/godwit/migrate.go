@@ -240,9 +240,9 @@ func newWatch() *cobra.Command {
 				return err
 			}
 			if len(all) == 0 {
-				return fmt.Errorf("watch: no migration since the agent started; begin one with `godwit migrate GUEST SITE`")
+				return fmt.Errorf("watch: this host has had no migration; begin one with `godwit migrate GUEST SITE`")
 			}
-			return follow(c, client, all[len(all)-1].ID)
+			return follow(c, client, all[0].ID)
 		}),
 	}), migrationIDs)
 }
@@ -250,7 +250,7 @@ func newWatch() *cobra.Command {
 func newHistory() *cobra.Command {
 	var show string
 	c := &cobra.Command{
-		Use: "history", Short: "list the migrations since the agent started, or show one", Example: "  godwit history --json\n  godwit history --show m-3f9a2c1b",
+		Use: "history", Short: "list this host's migrations, the newest first, or show one", Example: "  godwit history --json\n  godwit history --show m-3f9a2c1b",
 		Args: argsExactly(0, "no arguments"),
 		RunE: onAgent(func(c *cobra.Command, client *agent.Client, _ []string) error {
 			if show != "" {
@@ -303,15 +303,19 @@ func follow(c *cobra.Command, client *agent.Client, id string) error {
 			}
 		}
 		if part.Over {
-			return outcome(c, client, id)
+			return outcome(c, client, id, after == 0)
 		}
 	}
 }
 
-func outcome(c *cobra.Command, client *agent.Client, id string) error {
+// outcome ends what follow prints; untold says that nobody knows the events any more.
+func outcome(c *cobra.Command, client *agent.Client, id string, untold bool) error {
 	rep, err := client.Report(c.Context(), id)
 	if err != nil {
 		return err
+	}
+	if !asJSON(c) && untold {
+		fmt.Fprintln(c.OutOrStdout(), historyLine(rep))
 	}
 	if !asJSON(c) {
 		printSurvival(c.OutOrStdout(), rep.Survival)

@@ -7,23 +7,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"godwit/agent"
 	"godwit/netstate"
 	"godwit/netstate/tunnel"
 )
 
-// showTunnels prints what uses this host's tunnels.
-func showTunnels(c *cobra.Command, client *agent.Client, _ []string) error {
-	all, err := client.Tunnels(c.Context())
-	if err != nil {
-		return err
-	}
-	w := c.OutOrStdout()
-	if asJSON(c) {
-		return printJSON(w, all)
-	}
+// printUses prints what uses a host's tunnels.
+func printUses(w io.Writer, all []agent.TunnelUse) {
 	if len(all) == 0 {
 		fmt.Fprintln(w, "no guest's addresses take a tunnel")
 	}
@@ -39,7 +29,6 @@ func showTunnels(c *cobra.Command, client *agent.Client, _ []string) error {
 		fmt.Fprintf(w, "%-16s %s with %s%s\n", use.Guest, strings.Join(addrs, " "), strings.Join(use.Peers, ", "), lease)
 		printFlows(w, use.Flows)
 	}
-	return nil
 }
 
 // printTunnels prints the ends of a guest's tunnels, a line each.

@@ -162,6 +162,7 @@ func anAgent(t *testing.T) (socket string) {
 	}
 	answer("GET /v1/host", agent.HostInfo{Host: "a-1", Site: "a", Guests: []agent.GuestInfo{{Name: "web"}, {Name: "db"}}, Neighbours: []agent.NeighbourInfo{{Host: "b-1", Site: "b"}}})
 	answer("GET /v1/migrations", []agent.Report{{ID: "m-00000001", Guest: "web", To: "b-1", Outcome: migration.Completed}, {ID: "m-00000002", Guest: "db", To: "b-1"}})
+	answer("GET /v1/tunnels", []agent.TunnelUse{{Guest: "web"}})
 	answer("POST /v1/migrations/{id}/abort", nil)
 	answer("POST /v1/migrations/{id}/bandwidth", nil)
 	answer("POST /v1/guests/{name}/forget", nil)
@@ -192,6 +193,8 @@ func TestCompletion(t *testing.T) {
 		"abort":                  "m-00000002",
 		"watch":                  "m-00000001 m-00000002",
 		"guest show":             "web db",
+		"host show":              "a-1 b-1",
+		"site show":              "a b",
 		"evacuate a-1 --to":      "b-1 b",
 		"migrate web b --mode":   strings.Join(migration.Modes, " "),
 		"history --show":         "m-00000001 m-00000002",
@@ -222,6 +225,7 @@ func TestAnswersAsJSON(t *testing.T) {
 	socket := anAgent(t)
 	for line, want := range map[string]int{
 		"guest ls": exitDone, "guest show web": exitDone, "guest forget web": exitDone, "host ls": exitDone, "site show b": exitDone,
+		"host show": exitDone, "host show b-1": exitDone, "site ls": exitDone,
 		"abort m-00000002": exitDone, "limit m-00000002 5mbit": exitDone, "history": exitDone,
 		"evacuate a-1": exitFailed, "evacuate a-1 --dry-run": exitFailed,
 	} {
@@ -242,6 +246,35 @@ func TestAnswersAsJSON(t *testing.T) {
 	if status := run([]string{"evacuate", "a-1", "--socket", socket}, &out, &out); status != exitFailed || strings.Count(out.String(), "stays: host b-1 is full") < 2 ||
 		!strings.Contains(out.String(), "0 of 2 guests of a-1 have moved") {
 		t.Errorf("status %d: %s", status, out.String())
+	}
+}
+
+// What `ls` and `show` print for people and for programs: show is of one, ls of all.
+func TestLsAndShow(t *testing.T) {
+	socket := anAgent(t)
+	for line, want := range map[string]string{
+		"host show":     "a-1 a this host, 2 guests web with",
+		"host show a-1": "a-1 a this host, 2 guests web with",
+		"host show b-1": "b-1 b",
+		"host ls":       "a-1 a this host, 2 guests b-1 b",
+		"site ls":       "a a-1 2 guests on a-1 b b-1",
+		"site show b":   "b-1",
+	} {
+		var out, errOut bytes.Buffer
+		if status := run(append(strings.Fields(line), "--socket", socket), &out, &errOut); status != exitDone || strings.Join(strings.Fields(out.String()), " ") != want {
+			t.Errorf("godwit %s: status %d, %q %q; want %q", line, status, out.String(), errOut.String(), want)
+		}
+	}
+	for line, key := range map[string]string{"guest show web": "name", "host show": "tunnels", "host show b-1": "host", "site show a": "hosts"} {
+		var out bytes.Buffer
+		var one map[string]any
+		if run(append(strings.Fields(line), "--json", "--socket", socket), &out, io.Discard); json.Unmarshal(out.Bytes(), &one) != nil || one[key] == nil {
+			t.Errorf("godwit %s --json: %s; want an object with %s", line, out.String(), key)
+		}
+	}
+	var errOut bytes.Buffer
+	if status := run([]string{"host", "show", "c", "--socket", socket}, io.Discard, &errOut); status != exitFailed || !strings.Contains(errOut.String(), "unknown to host a-1") {
+		t.Errorf("an unknown host: status %d, %q", status, errOut.String())
 	}
 }
 

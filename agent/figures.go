@@ -1,0 +1,117 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"godwit/migration"
+	"godwit/vm"
+)
+
+// What a report has come to outlives its agent, with the journal. It is taken down where nobody
+// waits for it: as the switch begins, the guest runs still, and from the moment at which it runs
+// at the destination. What is written between the two has it as the switch's beginning had.
+
+// mostFigures bounds what a journal's record has of a report, bytes.
+const mostFigures = 256 << 10
+
+// figures are what the journal keeps of the report with the state next, which is about to be taken.
+func (m *outgoing) figures(next migration.Source) json.RawMessage {
+	at := next.Reached()
+	switch {
+	case next.Epoch != m.state.Epoch && !next.Taken: // it begins, or begins again
+		m.kept = nil
+	case next.Course == m.state.Course && next.At == m.state.At: // the same is tried again
+	case next.Course == migration.Forward && (at == migration.Flip || at == migration.AwaitLanding || at == migration.CleanSource),
+		next.Course == migration.Ended && next.Outcome == migration.Completed:
+		m.takeDown(next)
+	}
+	return m.kept
+}
+
+// takeDown makes of the report what is kept from next on.
+func (m *outgoing) takeDown(next migration.Source) {
+	if next.Released() {
+		if !m.work.early || next.Reached() != migration.AwaitLanding { // else much of memory is to come
+			m.countWire()
+		}
+		m.noteDataPath()
+	}
+	rep := m.rec.snapshot()
+	if rep.LastTick == nil && m.work.lastTick != nil {
+		rep.LastTick = m.work.lastTick()
+	}
+	if m.work.mirrors != nil {
+		rep.DiskBytes = m.work.mirrors.carried()
+	}
+	rep.enter(next.Phase(), time.Now())
+	if data, err := json.Marshal(rep); err == nil && len(data) <= mostFigures {
+		m.kept = data
+	}
+}
+
+// figures are what the journal keeps of the report, from the guest's first instruction here on.
+func (m *incoming) figures(next migration.Destination) json.RawMessage {
+	if !next.Running() {
+		return nil
+	}
+	data, err := json.Marshal(m.rec.snapshot())
+	if err != nil || len(data) > mostFigures {
+		return nil
+	}
+	return data
+}
+
+// recall begins a record with what an earlier agent took down of its report; what cannot be
+// one is left.
+func (r *Record) recall(kept json.RawMessage) {
+	var rep Report
+	if kept == nil || json.Unmarshal(kept, &rep) != nil || rep.check() != nil || rep.ID != r.plan.ID {
+		return
+	}
+	rep.Outcome, rep.Problem = "", nil
+	r.edit(func(now *Report) { *now = rep })
+}
+
+// recallMemory asks the QEMU that an earlier agent had send the guest's memory for its own
+// figures.
+func (m *outgoing) recallMemory(ctx context.Context) {
+	if !m.found || m.rec.snapshot().QEMUDowntimeMS != nil || m.work.forward != nil || !m.guest.alive() {
+		return
+	}
+	ask, cancel := limitStatus.on(ctx)
+	defer cancel()
+	p, err := m.guest.Machine.Progress(ask)
+	if err == nil && p.Status == vm.Completed {
+		m.keepMemory(p)
+	}
+}
+
+// keepMemory keeps QEMU's own figures of a copy that is complete.
+func (m *outgoing) keepMemory(p vm.Progress) {
+	downtime := milliseconds(p.Downtime)
+	m.rec.edit(func(r *Report) {
+		if !m.found { // else the last byte left before anybody here looked, and the destination knows
+			r.MemoryDone = time.Now().UnixNano()
+		}
+		r.QEMUDowntimeMS = &downtime
+		if r.Rounds == 0 { // nobody waited for it to fit: stopcopy
+			r.Rounds = int(p.Rounds)
+		}
+	})
+}
+
+// hearResumed keeps when the guest ran at the destination, which told it late, or never: its
+// agent may have ended before it wrote that down. Then the guest's own counter knows, as it
+// stood still from the stop on.
+func (r *Report) hearResumed(told int64) {
+	d, counted := r.VMDowntime()
+	switch {
+	case r.Resumed != 0:
+	case told != 0:
+		r.Resumed = told
+	case counted && r.Paused != 0:
+		r.Resumed = r.Paused + int64(d)
+	}
+}

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"godwit/agent"
+)
+
+func newHost() *cobra.Command {
+	c := askFlags(&cobra.Command{Use: "host", Short: "hosts of the fleet, as this one knows them", Example: "  godwit host ls\n  godwit host show sanjose-1"})
+	c.AddCommand(&cobra.Command{
+		Use: "ls", Short: "list them", Example: "  godwit host ls --json", Args: argsExactly(0, "no arguments"), RunE: onHost(listHosts),
+	}, completes(&cobra.Command{
+		Use: "show [HOST]", Short: "show one, by default this; of this also what uses its tunnels, guest by guest and flow by flow",
+		Example: "  godwit host show --json\n  godwit host show sanjose-1", Args: cobra.MaximumNArgs(1), RunE: onAgent(showHost),
+	}, hostNames))
+	return c
+}
+
+func newSite() *cobra.Command {
+	c := askFlags(&cobra.Command{Use: "site", Short: "sites of the fleet, as this host knows them", Example: "  godwit site ls"})
+	c.AddCommand(&cobra.Command{
+		Use: "ls", Short: "list them", Example: "  godwit site ls --json", Args: argsExactly(0, "no arguments"), RunE: onHost(listSites),
+	}, completes(&cobra.Command{
+		Use: "show SITE", Short: "show one's hosts", Example: "  godwit site show sanjose", Args: argsExactly(1, "a site's name"),
+		RunE: onHost(showSite),
+	}, siteNames))
+	return c
+}
+
+// shownHost is a host as this one knows it. What another has, only its own agent says.
+type shownHost struct {
+	Host    string            `json:"host"`
+	Site    string            `json:"site"`
+	State   string            `json:"state"`             // as in `godwit host ls`
+	Guests  []agent.GuestInfo `json:"guests,omitempty"`  // of this host
+	Tunnels []agent.TunnelUse `json:"tunnels,omitempty"` // of this host
+}
+
+func showHost(c *cobra.Command, client *agent.Client, args []string) error {
+	info, err := client.Host(c.Context())
+	if err != nil {
+		return err
+	}
+	all := shownHosts(info)
+	i := 0
+	if len(args) > 0 {
+		i = slices.IndexFunc(all, func(h shownHost) bool { return h.Host == args[0] })
+	}
+	if i < 0 {
+		return fmt.Errorf("host %s: unknown to host %s; see `godwit host ls`", args[0], info.Host)
+	}
+	h := all[i]
+	if i == 0 {
+		h.Guests = info.Guests
+		if h.Tunnels, err = client.Tunnels(c.Context()); err != nil {
+			return err
+		}
+	}
+	if asJSON(c) {
+		return printJSON(c.OutOrStdout(), h)
+	}
+	fmt.Fprintf(c.OutOrStdout(), "%-16s %-16s %s\n", h.Host, h.Site, h.State)
+	if i == 0 {
+		printUses(c.OutOrStdout(), h.Tunnels)
+	}
+	return nil
+}
+
+// shownHosts are those that this one knows, itself first, each by its names and state alone.
+func shownHosts(info agent.HostInfo) []shownHost {
+	all := []shownHost{{Host: info.Host, Site: info.Site, State: fmt.Sprintf("this host, %d guests", len(info.Guests))}}
+	for _, n := range info.Neighbours {
+		all = append(all, shownHost{Host: n.Host, Site: n.Site, State: n.State})
+	}
+	return all
+}
+
+func listHosts(c *cobra.Command, info agent.HostInfo, _ []string) error {
+	if asJSON(c) {
+		return printJSON(c.OutOrStdout(), info)
+	}
+	for _, h := range shownHosts(info) {
+		fmt.Fprintf(c.OutOrStdout(), "%-16s %-16s %s\n", h.Host, h.Site, h.State)
+	}
+	return nil
+}
+
+// listedSite is a site as this host knows it.
+type listedSite struct {
+	Site   string   `json:"site"`
+	Hosts  []string `json:"hosts"`
+	Guests *int     `json:"guests"` // those on this host; null: of another site, of whose guests nothing is known here
+}
+
+func listSites(c *cobra.Command, info agent.HostInfo, _ []string) error {
+	sites := sitesOf(info)
+	if asJSON(c) {
+		return printJSON(c.OutOrStdout(), sites)
+	}
+	for _, s := range sites {
+		guests := ""
+		if s.Guests != nil {
+			guests = fmt.Sprintf("%d guests on %s", *s.Guests, info.Host)
+		}
+		fmt.Fprintf(c.OutOrStdout(), "%-16s %-32s %s\n", s.Site, strings.Join(s.Hosts, " "), guests)
+	}
+	return nil
+}
+
+// sitesOf are the sites that a host knows, its own first.
+func sitesOf(info agent.HostInfo) []listedSite {
+	guests := len(info.Guests)
+	sites := []listedSite{{Site: info.Site, Guests: &guests}}
+	for _, h := range shownHosts(info) {
+		i := slices.IndexFunc(sites, func(s listedSite) bool { return s.Site == h.Site })
+		if i < 0 {
+			i, sites = len(sites), append(sites, listedSite{Site: h.Site})
+		}
+		sites[i].Hosts = append(sites[i].Hosts, h.Host)
+	}
+	return sites
+}
+
+// siteHost is a host of a site, as this one knows it.
+type siteHost struct {
+	Host  string `json:"host"`
+	State string `json:"state"` // as in `godwit host ls`
+}
+
+func showSite(c *cobra.Command, info agent.HostInfo, args []string) error {
+	site := args[0]
+	hosts := hostsOf(info, site)
+	if len(hosts) == 0 {
+		return fmt.Errorf("site %s: unknown to host %s; see `godwit site ls`", site, info.Host)
+	}
+	if asJSON(c) {
+		return printJSON(c.OutOrStdout(), map[string]any{"site": site, "hosts": hosts})
+	}
+	for _, h := range hosts {
+		fmt.Fprintf(c.OutOrStdout(), "%-16s %s\n", h.Host, h.State)
+	}
+	return nil
+}
+
+func hostsOf(info agent.HostInfo, site string) []siteHost {
+	var hosts []siteHost
+	for _, h := range shownHosts(info) {
+		if h.Site == site {
+			hosts = append(hosts, siteHost{h.Host, h.State})
+		}
+	}
+	return hosts
+}
+
+func hostNames(ctx context.Context, client *agent.Client) []string {
+	info, err := client.Host(ctx)
+	var out []string
+	for _, h := range shownHosts(info) {
+		out = append(out, h.Host)
+	}
+	return known(out, err)
+}
+
+func siteNames(ctx context.Context, client *agent.Client) []string {
+	info, err := client.Host(ctx)
+	var out []string
+	for _, s := range sitesOf(info) {
+		out = append(out, s.Site)
+	}
+	return known(out, err)
+}

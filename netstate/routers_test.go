@@ -1,0 +1,70 @@
+package netstate_test
+
+import (
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"godwit/netstate"
+)
+
+// TestOldRouterIsTheGuestsAlone: the host answers a visitor for its old router, by whichever of its taps
+// it asks; others in the network may mean another router of that address, and are not answered.
+func TestOldRouterIsTheGuestsAlone(t *testing.T) {
+	w := newWorld(t, "vxlan", "x")
+	w.Wire("hb", "t9a", "x", "eth0") // another guest of this host, which was here before
+	w.IP("hb", "link set t9a master br-guest")
+	w.IP("x", "addr add 10.1.1.77/24 dev eth0\naddr add fd00:1:1::77/64 dev eth0 nodad")
+	bridge := strings.TrimSpace(w.Run("hb", "cat", "/sys/class/net/br-guest/address"))
+
+	local := netip.MustParseAddr("fe80::1")
+	s := abroad()
+	s.Visiting = append(s.Visiting, netstate.Visiting{
+		Addr: netip.MustParseAddr("fd00:1:1::6"), MAC: guestMAC, Tap: "t1a", Taps: []string{"t1a"}, Gateway: local, Tunnel: "gw0"})
+	w.set("hb", s)
+	told := func(ns string, router netip.Addr) string {
+		w.Run(ns, "ip", "neigh", "flush", "to", router.String(), "dev", "eth0")
+		w.Do(ns, func() error { return speakTo(router, "eth0") })
+		for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			if _, mac, ok := strings.Cut(w.Run(ns, "ip", "neigh", "show", "to", router.String(), "dev", "eth0"), "lladdr "); ok {
+				return strings.Fields(mac)[0]
+			}
+		}
+		return ""
+	}
+	for _, router := range []netip.Addr{gateway4, gateway6, local} {
+		if got := told("gb", router); got != bridge {
+			t.Errorf("the visitor is told %q of its router %s, want %s", got, router, bridge)
+		}
+		if got := told("x", router); got != "" {
+			t.Errorf("another guest is told %q of %s, which is nobody here", got, router)
+		}
+		if router == local {
+			w.IP("r", "addr add fe80::1/64 dev lanb nodad")
+			own := strings.TrimSpace(w.Run("r", "cat", "/sys/class/net/lanb/address"))
+			if got := told("x", router); got != own {
+				t.Errorf("another guest is told %q of the router of its own network, want %s", got, own)
+			}
+		}
+	}
+	w.Do("hb", func() error { return netstate.Clear("web") })
+	if left := w.Run("hb", "nft", "list", "ruleset"); strings.Contains(left, "web") {
+		t.Errorf("left: %s", left)
+	}
+}
+
+// speakTo has this namespace ask who has an address, by sending it a datagram.
+func speakTo(router netip.Addr, device string) error {
+	if router.IsLinkLocalUnicast() {
+		router = router.WithZone(device)
+	}
+	conn, err := net.Dial("udp", netip.AddrPortFrom(router, 9).String())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_, err = conn.Write([]byte("anybody there?"))
+	return err
+}
