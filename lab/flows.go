@@ -185,6 +185,7 @@ func (r *run) stopTraffic() {
 	}
 	wg.Wait()
 	time.Sleep(300 * time.Millisecond) // what is on its way arrives
+	r.links = r.linkDrops().minus(r.links)
 	r.takeBalance(context.Background())
 }
 

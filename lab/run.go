@@ -55,6 +55,7 @@ type run struct {
 	results  map[string]traffic.Result
 	flows    map[string]*flowTrace
 	balances []balance
+	links    linkWindow // while traffic ran
 	addrs    map[string]map[netip.Addr]bool
 	tunnels  map[string]map[tunnelEnds]bool // by guest: all that led to or from it
 }
@@ -155,6 +156,7 @@ func (r *run) prepare(ctx context.Context) error {
 	}
 	r.watchSamples()
 	r.tell("starting traffic")
+	r.links = r.linkDrops()
 	for _, t := range w.scenario.Traffic {
 		if t.Start > 0 {
 			continue
