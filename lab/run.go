@@ -267,7 +267,7 @@ func (r *run) beforeMove(m *move) {
 	if err != nil {
 		return
 	}
-	r.probe(m.guest, targets(info.Addresses[:min(len(info.Addresses), 2)], nil, false))
+	r.probe(m.guest, targets(info.Addresses[:min(len(info.Addresses), 2)]))
 	m.links = r.linkDrops()
 	m.cpu = -r.cpu.sum()
 }
