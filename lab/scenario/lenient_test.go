@@ -90,6 +90,8 @@ expect: [{service_gap: {traffic: t, below: 1s}}]
 `
 	for _, change := range [][2]string{
 		{"10.1.1.0/24", "192.168.1.0/24"},
+		{"to: a", "to: a, mode: hybrid, transfer: qemu-tcp"}, // an agent refuses it
+		{"to: a", "to: a, mode: postcopy, transfer: qemu-multifd"},
 	} {
 		text := strings.Replace(file, change[0], change[1], 1)
 		if text == file {

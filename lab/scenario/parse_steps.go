@@ -140,12 +140,8 @@ func (f *file) readMigrate(n ast.Node) *Migrate {
 	m.Bandwidth = o.rate("bandwidth", 0)
 	m.Throttle = o.throttle(m.Mode)
 	m.InsecureTransfer = o.flag("insecure_transfer")
-	qemu := strings.HasPrefix(m.Transfer, "qemu-")
-	if m.InsecureTransfer && !qemu {
+	if m.InsecureTransfer && !strings.HasPrefix(m.Transfer, "qemu-") {
 		o.wrong("insecure_transfer", "insecure_transfer with transfer "+m.Transfer, "insecure_transfer with a transfer of QEMU's own: "+join(transfers[3:]))
-	}
-	if qemu && m.Mode == "hybrid" {
-		o.wrong("mode", "mode hybrid with transfer "+m.Transfer, "hybrid with transfer auto, lanes, mptcp")
 	}
 	return m
 }
