@@ -2,6 +2,7 @@ package work
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -40,6 +41,20 @@ func TestAreasAreFilledRewrittenAndChecked(t *testing.T) {
 	for number, version := range set.areas[0].versions {
 		if number >= 64 && version != 1 {
 			t.Fatalf("page %d was rewritten outside of the hot quarter", number)
+		}
+	}
+}
+
+// TestEqualLines: two equal lines are two workloads, also when they are given again.
+func TestEqualLines(t *testing.T) {
+	var begun int
+	set := &Set{Spin: func() *exec.Cmd { return nil }, Begin: func(*exec.Cmd) error { begun++; return nil }}
+	for i, lines := range [][]string{{"cpu", "cpu"}, {"cpu", "cpu"}, {"cpu", "cpu", "cpu"}} {
+		if err := set.Start(t.Context(), lines); err != nil {
+			t.Fatal(err)
+		}
+		if want := []int{2, 2, 3}[i]; begun != want {
+			t.Errorf("%v: %d run, want %d", lines, begun, want)
 		}
 	}
 }
