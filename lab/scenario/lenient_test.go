@@ -90,6 +90,9 @@ expect: [{service_gap: {traffic: t, below: 1s}}]
 `
 	for _, change := range [][2]string{
 		{"10.1.1.0/24", "192.168.1.0/24"},
+		{"at: 3s", "at: 3 s"},
+		{"cpu", "disk rate=64mbit area=128MiB"},
+		{"disk: 1GiB", "disk: 1GB"},
 		{"to: a", "to: a, mode: hybrid, transfer: qemu-tcp"}, // an agent refuses it
 		{"to: a", "to: a, mode: postcopy, transfer: qemu-multifd"},
 	} {
