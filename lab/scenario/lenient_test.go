@@ -93,6 +93,9 @@ expect: [{service_gap: {traffic: t, below: 1s}}]
 		{"at: 3s", "at: 3 s"},
 		{"cpu", "disk rate=64mbit area=128MiB"},
 		{"disk: 1GiB", "disk: 1GB"},
+		{"kind: udp", "kind: ticks, rate: 10kbit"},
+		{"kind: udp", "kind: requests, rate: 10kbit, every: 1s"},
+		{"kind: udp}]", "kind: udp}, {name: command, client: phone, guest: web, kind: exec, command: true, rate: 1mbit}]"},
 		{"to: a", "to: a, mode: hybrid, transfer: qemu-tcp"}, // an agent refuses it
 		{"to: a", "to: a, mode: postcopy, transfer: qemu-multifd"},
 	} {

@@ -35,6 +35,7 @@ type Set struct {
 	mu      sync.Mutex
 	running []string // lines that run, as often as they do
 	areas   []*area
+	used    int64 // bytes of the disk, by the areas that there are
 }
 
 // Start begins each line that does not run yet (of equal ones, as many as do not), and returns when the areas have
@@ -71,10 +72,11 @@ func (s *Set) start(ctx context.Context, w workload.Workload) error {
 		}
 		return s.fill(ctx, store, w, w.Hot)
 	case workload.Disk:
-		store, err := newDisk(s.DiskPath, max(w.Write, w.Area))
+		store, err := newDisk(s.DiskPath, s.used, max(w.Write, w.Area))
 		if err != nil {
 			return err
 		}
+		s.used += int64(store.pages()) * workload.PageSize
 		return s.fill(ctx, store, w, 1)
 	case workload.CPU:
 		return s.begin(s.Spin())

@@ -59,6 +59,25 @@ func TestEqualLines(t *testing.T) {
 	}
 }
 
+// TestPartsOfADisk: workloads of one disk leave each other's pages alone.
+func TestPartsOfADisk(t *testing.T) {
+	disk := filepath.Join(t.TempDir(), "disk")
+	if err := os.WriteFile(disk, make([]byte, 64<<10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	set := &Set{DiskPath: disk}
+	if err := set.Start(t.Context(), []string{"disk write=32KiB", "disk rate=400KiB/s area=16KiB", "disk write=16KiB"}); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(50 * time.Millisecond)
+	if v := set.Verify(); v.Areas != 3 || v.Pages != 16 || v.Corrupt != 0 {
+		t.Errorf("%+v", v)
+	}
+	if err := set.Start(t.Context(), []string{"disk write=4KiB"}); err == nil || !strings.Contains(err.Error(), "too small for 4096 after 65536") {
+		t.Errorf("a disk that is full: %v", err)
+	}
+}
+
 func TestCorruptionIsSeen(t *testing.T) {
 	set := &Set{}
 	if err := set.Start(t.Context(), []string{"dirty size=64KiB"}); err != nil {

@@ -3,7 +3,7 @@
 //
 //	dirty size=100MiB hot=12% rate=8MiB/s data=random   write memory (data: random, text or touch)
 //	disk write=64MiB                                    write the disk once
-//	disk rate=4MiB/s area=128MiB                        rewrite the first part of the disk for ever
+//	disk rate=4MiB/s area=128MiB                        rewrite a part of the disk for ever
 //	cpu                                                 keep one virtual CPU busy
 //	http                                                serve HTTP (the lab's guests always do)
 //	exec COMMAND                                        start a shell command
@@ -45,7 +45,7 @@ type Workload struct {
 	Text    bool    // dirty: words instead of random bytes
 	Touch   bool    // dirty: a rewritten page differs from what it was in one byte, beside its header
 	Write   int64   // disk: bytes written once, before the guest counts as ready
-	Area    int64   // disk: bytes at the disk's beginning that Rate rewrites
+	Area    int64   // disk: bytes of it that Rate rewrites, after those of the lines before
 	Command string  // exec, setup
 }
 
