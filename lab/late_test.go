@@ -49,6 +49,18 @@ func aHost(t *testing.T, r *run, pids func() string) {
 	r.w.where["web"] = "a"
 }
 
+// TestFlowThatBeginsLate: the run waits for it as it waits for a step of that time, and
+// lets it run.
+func TestFlowThatBeginsLate(t *testing.T) {
+	r := aRun()
+	r.w.scenario.Traffic = []scenario.Traffic{{Name: "late", Guest: "web", Start: 150 * time.Millisecond}}
+	r.w.scenario.End.AfterLastMigration = 50 * time.Millisecond
+	aHost(t, r, func() string { return "{}" }) // where it is not told: the flow cannot start
+	if r.carryOut(t.Context()) || len(r.troubles) != 1 || time.Since(r.zero) < 200*time.Millisecond {
+		t.Errorf("the run ended after %v, troubles %q", time.Since(r.zero), r.troubles)
+	}
+}
+
 // TestKillOfAQEMUThatIsNotThere: the destination's is waited for as long as the migration
 // lasts, the source's has ended already.
 func TestKillOfAQEMUThatIsNotThere(t *testing.T) {

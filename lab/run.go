@@ -48,8 +48,8 @@ type run struct {
 	queue    map[string]chan struct{} // by guest: its last requested migration
 	pending  int                      // requested migrations without an outcome
 	begun    int                      // other acts that the run does not end without
-	lastEnd  time.Time
-	reached  map[int]bool // steps whose trigger came
+	lastEnd  time.Time                // of migrations; or when a flow began, where that was later
+	reached  map[int]bool             // steps whose trigger came
 	steps    []*report.StepDone
 	troubles []string
 	results  map[string]traffic.Result
@@ -200,8 +200,8 @@ func (r *run) carryOut(ctx context.Context) (timedOut bool) {
 	return timedOut
 }
 
-// awaitEnd waits until all steps were begun, those that wait for a time after a phase
-// too, all migrations have their outcome, and some time has passed after the last.
+// awaitEnd waits until all steps and flows were begun, steps that wait for a time after a
+// phase too, all migrations have their outcome, and some time has passed after the last.
 func (r *run) awaitEnd(ctx context.Context, scheduled <-chan struct{}, limit <-chan time.Time) bool {
 	select {
 	case <-scheduled:

@@ -171,7 +171,9 @@ func (f *file) readTraffic(n ast.Node) {
 		t.Every = 0
 	}
 	t.Connections = int(o.number("connections", 1, 1, 10000))
-	t.Start = o.duration("start", 0)
+	if t.Start = o.duration("start", 0); t.Start > f.out.End.Timeout {
+		o.wrong("start", fmt.Sprintf("%s starts at %s, after the end, timeout %s", o.what, t.Start, f.out.End.Timeout), "a time before end.timeout")
+	}
 	f.family(o, &t)
 	f.command(o, &t)
 	f.out.Traffic = append(f.out.Traffic, t)
