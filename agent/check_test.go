@@ -99,6 +99,7 @@ func TestCheckRequestRefuses(t *testing.T) {
 	}{
 		{migration.Request{Mode: "fast"}, []string{`mode "fast" is unknown`, "precopy", "stopcopy"}},
 		{migration.Request{Mode: "hybrid", Transfer: "qemu-tcp"}, []string{"mode hybrid goes with", "lanes"}},
+		{migration.Request{Mode: "postcopy", Transfer: "qemu-multifd"}, []string{"mode postcopy goes with", "mptcp"}},
 		{migration.Request{Transfer: "pigeon"}, []string{`transfer "pigeon" is unknown`, "qemu-multifd"}},
 		{migration.Request{Network: "bridge"}, []string{`network "bridge" is unknown`, "mptcp, drain, tunnel"}},
 		{migration.Request{TunnelKind: "geneve"}, []string{`tunnel "geneve" is unknown`, "wireguard, vxlan, gre, ipip"}},

@@ -20,6 +20,7 @@ func (r *run) assemble(timedOut bool) *report.Report {
 	rep := &report.Report{
 		Scenario: r.w.scenario.Name, Started: r.zero.Format(time.RFC3339Nano), DurationS: time.Since(r.zero).Seconds(),
 		TimedOut: timedOut, Unreached: r.unreached(), Troubles: r.troubles, Machine: machine(r.w),
+		LinkDrops: r.links.drops,
 	}
 	for _, m := range r.moves {
 		rep.Migrations = append(rep.Migrations, r.migrationReport(m))

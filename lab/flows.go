@@ -101,20 +101,22 @@ func clientOf(s *scenario.Scenario, name string) (scenario.Client, bool) {
 	return scenario.Client{}, false
 }
 
-// startLater starts the flows that begin after time 0.
+// startLater starts the flows that begin after time 0. The run does not end before, and goes on
+// after that as after a migration.
 func (r *run) startLater(ctx context.Context) {
 	for _, t := range r.w.scenario.Traffic {
 		if t.Start == 0 {
 			continue
 		}
-		r.wg.Go(func() {
-			if !pause(ctx, time.Until(r.zero.Add(t.Start))) {
+		r.begin(func() {
+			if !r.due(ctx, time.Until(r.zero.Add(t.Start))) {
 				return
 			}
-			if err := r.startFlow(ctx, t); err != nil {
-				r.mu.Lock()
+			err := r.startFlow(ctx, t)
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if r.lastEnd = time.Now(); err != nil {
 				r.troubles = append(r.troubles, err.Error())
-				r.mu.Unlock()
 			}
 		})
 	}
@@ -185,6 +187,7 @@ func (r *run) stopTraffic() {
 	}
 	wg.Wait()
 	time.Sleep(300 * time.Millisecond) // what is on its way arrives
+	r.links = r.linkDrops().minus(r.links)
 	r.takeBalance(context.Background())
 }
 

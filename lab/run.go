@@ -48,13 +48,14 @@ type run struct {
 	queue    map[string]chan struct{} // by guest: its last requested migration
 	pending  int                      // requested migrations without an outcome
 	begun    int                      // other acts that the run does not end without
-	lastEnd  time.Time
-	reached  map[int]bool // steps whose trigger came
+	lastEnd  time.Time                // of migrations; or when a flow began, where that was later
+	reached  map[int]bool             // steps whose trigger came
 	steps    []*report.StepDone
 	troubles []string
 	results  map[string]traffic.Result
 	flows    map[string]*flowTrace
 	balances []balance
+	links    linkWindow // while traffic ran
 	addrs    map[string]map[netip.Addr]bool
 	tunnels  map[string]map[tunnelEnds]bool // by guest: all that led to or from it
 }
@@ -155,6 +156,7 @@ func (r *run) prepare(ctx context.Context) error {
 	}
 	r.watchSamples()
 	r.tell("starting traffic")
+	r.links = r.linkDrops()
 	for _, t := range w.scenario.Traffic {
 		if t.Start > 0 {
 			continue
@@ -198,8 +200,8 @@ func (r *run) carryOut(ctx context.Context) (timedOut bool) {
 	return timedOut
 }
 
-// awaitEnd waits until all steps were begun, those that wait for a time after a phase
-// too, all migrations have their outcome, and some time has passed after the last.
+// awaitEnd waits until all steps and flows were begun, steps that wait for a time after a
+// phase too, all migrations have their outcome, and some time has passed after the last.
 func (r *run) awaitEnd(ctx context.Context, scheduled <-chan struct{}, limit <-chan time.Time) bool {
 	select {
 	case <-scheduled:
@@ -265,7 +267,7 @@ func (r *run) beforeMove(m *move) {
 	if err != nil {
 		return
 	}
-	r.probe(m.guest, targets(info.Addresses[:min(len(info.Addresses), 2)], nil, false))
+	r.probe(m.guest, targets(info.Addresses[:min(len(info.Addresses), 2)]))
 	m.links = r.linkDrops()
 	m.cpu = -r.cpu.sum()
 }

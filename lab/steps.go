@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"syscall"
 	"time"
 
 	"godwit/lab/report"
@@ -196,7 +195,11 @@ func (r *run) abort(ctx context.Context, name string) error {
 	for begun := time.Now(); m == nil && r.asks(name) && time.Since(begun) < abortPatience && pause(ctx, 10*time.Millisecond); {
 		m = r.current(name)
 	}
-	if m == nil {
+	switch {
+	case m == nil && r.had(name):
+		r.tell("abort " + name + ": its migration has its outcome already")
+		return nil
+	case m == nil:
 		return fmt.Errorf("no migration of %s is under way", name)
 	}
 	select {
@@ -227,6 +230,14 @@ func (r *run) asks(name string) bool {
 	default:
 		return last != nil
 	}
+}
+
+// had says whether the guest has had a migration and none is asked for now.
+func (r *run) had(name string) bool {
+	r.mu.Lock()
+	any := r.lastOf(name) != nil
+	r.mu.Unlock()
+	return any && !r.asks(name)
 }
 
 // current is the guest's migration that is under way.
@@ -275,49 +286,6 @@ func degrade(d *scenario.Degrade) func(*wan.Link) {
 	}
 }
 
-// kill ends an agent, or a guest's QEMU at one side of its migration.
-func (r *run) kill(ctx context.Context, step *scenario.Step) error {
-	k := step.Kill
-	if k.QEMU != "" {
-		return r.killQEMU(ctx, step)
-	}
-	var errs []error
-	for _, name := range r.w.scenario.Hosts(k.Agent) {
-		a := r.w.agents[name]
-		errs = append(errs, a.kill())
-		if k.Restart {
-			r.wg.Go(func() {
-				if pause(ctx, k.RestartAfter) {
-					if err := a.start(ctx); err != nil {
-						r.tell(err.Error())
-					}
-				}
-			})
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func (r *run) killQEMU(ctx context.Context, step *scenario.Step) error {
-	k := step.Kill
-	host := r.w.agentOf(k.QEMU)
-	if m := r.current(k.QEMU); m != nil {
-		host = r.w.agents[m.from]
-		if k.Side == "destination" {
-			host = r.w.agents[r.resolve(m)]
-		}
-	}
-	pid, err := host.qemuPID(ctx, k.QEMU)
-	if err != nil {
-		return err
-	}
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil || !k.Restart {
-		return err
-	}
-	r.begin(func() { r.trouble(step, r.bootAgain(ctx, k, host)) })
-	return nil
-}
-
 func (r *run) exec(ctx context.Context, e *scenario.Exec) error {
 	var out guest.Executed
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
@@ -330,17 +298,4 @@ func (r *run) exec(ctx context.Context, e *scenario.Exec) error {
 		return fmt.Errorf("exit %d: %s%s", out.Exit, out.Stderr, out.Stdout)
 	}
 	return nil
-}
-
-// qemuPID finds the process of a guest on this host, also one that waits.
-func (h *hostAgent) qemuPID(ctx context.Context, name string) (int, error) {
-	var pids map[string]int
-	if err := h.client.Do(ctx, "GET", "/v1/processes", nil, &pids); err != nil {
-		return 0, err
-	}
-	pid, ok := pids[name]
-	if !ok {
-		return 0, fmt.Errorf("no QEMU of %s on %s", name, h.host.Name)
-	}
-	return pid, nil
 }

@@ -256,10 +256,10 @@ func (r *run) onEvent(ctx context.Context, m *move, e agent.Event) {
 		if err != nil {
 			return
 		}
-		r.probe(m.guest, targets(rep.Old, rep.Next, false))
+		r.probe(m.guest, targets(rep.Old, rep.Next))
 	case migration.HandoverDone:
 		if rep, err := r.w.agents[m.from].client.Report(ctx, m.id); err == nil {
-			r.probe(m.guest, targets(nil, rep.Next, false))
+			r.probe(m.guest, targets(rep.Next))
 		}
 	case migration.TargetResume:
 		r.w.moved(m.guest, r.resolve(m))
@@ -280,18 +280,17 @@ func (r *run) resolve(m *move) string {
 	return m.to
 }
 
-// targets are the addresses that a prober asks.
-func targets(old, next []migration.Address, v6 bool) []netip.Addr {
+// targets are the addresses that a prober asks: of each list those of IPv4, and those of IPv6
+// where a site has no other.
+func targets(lists ...[]migration.Address) []netip.Addr {
 	var out []netip.Addr
-	for _, list := range [][]migration.Address{old, next} {
+	for _, list := range lists {
+		v6 := !slices.ContainsFunc(list, func(a migration.Address) bool { return a.Prefix.Addr().Is4() })
 		for _, a := range list {
-			if a.Prefix.Addr().Is4() != v6 {
+			if a.Prefix.Addr().Is6() == v6 {
 				out = append(out, a.Prefix.Addr())
 			}
 		}
-	}
-	if len(out) == 0 && !v6 {
-		return targets(old, next, true)
 	}
 	return out
 }

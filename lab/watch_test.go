@@ -2,11 +2,15 @@ package lab
 
 import (
 	"encoding/json"
+	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"godwit/agent"
+	"godwit/migration"
 )
 
 // TestProgressIsKept: each sample of what the paths carried stays what it was.
@@ -26,5 +30,35 @@ func TestProgressIsKept(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestTargets: a guest is asked at both of its sites, by the family that each of them has.
+func TestTargets(t *testing.T) {
+	list := func(prefixes ...string) (all []migration.Address) {
+		for _, p := range prefixes {
+			all = append(all, migration.Address{Prefix: netip.MustParsePrefix(p)})
+		}
+		return all
+	}
+	four, six, dual := list("10.1.1.10/24"), list("fd00:2:1::a/64"), list("10.3.1.10/24", "fd00:3:1::a/64")
+	for _, c := range []struct {
+		old, next []migration.Address
+		want      string
+	}{
+		{four, dual, "10.1.1.10 10.3.1.10"},
+		{dual, four, "10.3.1.10 10.1.1.10"},
+		{six, dual, "fd00:2:1::a 10.3.1.10"},
+		{dual, six, "10.3.1.10 fd00:2:1::a"},
+		{six, four, "fd00:2:1::a 10.1.1.10"},
+		{six, nil, "fd00:2:1::a"},
+	} {
+		var want []netip.Addr
+		for _, a := range strings.Fields(c.want) {
+			want = append(want, netip.MustParseAddr(a))
+		}
+		if got := targets(c.old, c.next); !slices.Equal(got, want) {
+			t.Errorf("%v to %v: %v", c.old, c.next, got)
+		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -232,24 +233,33 @@ func (w *world) agentConfig(h topo.Host, all []topo.Host, tls string) agent.Conf
 }
 
 // hostShare is how many addresses of a site's subnet each of its hosts hands out before
-// it comes to the next one's.
-const hostShare = 40
+// it comes to the next one's, where there are so many; firstShared is the first of them.
+const (
+	hostShare   = 40
+	firstShared = 10
+)
 
 // firstAddress keeps hosts of one site apart, as docs/agent.md asks of everybody.
 func firstAddress(h topo.Host, all []topo.Host) uint32 {
-	first := uint32(10)
+	before, hosts := 0, 0
 	for _, other := range all {
+		if other.Site != h.Site {
+			continue
+		}
 		if other.Name == h.Name {
-			break
+			before = hosts
 		}
-		if other.Site == h.Site {
-			first += hostShare
+		hosts++
+	}
+	room := 1 << 16
+	for _, p := range []netip.Prefix{h.GuestV4, h.GuestV6} {
+		if p.IsValid() {
+			room = min(room, 1<<min(p.Addr().BitLen()-p.Bits(), 16))
 		}
 	}
-	if h.GuestV4.IsValid() && h.GuestV4.Bits() > 24 {
-		return 0 // too small to share out: the default
-	}
-	return first
+	room = max(room-firstShared-1, 1) // the last one is everybody's
+	share := max(min(hostShare, room/max(hosts, 1)), 1)
+	return firstShared + uint32(before*share%room) //nolint:gosec // below 2^16
 }
 
 func uplinksOf(h topo.Host) []agent.Uplink {

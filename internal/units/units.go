@@ -5,6 +5,7 @@ package units
 import (
 	"errors"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -32,8 +33,12 @@ var (
 // maxDuration bounds every time that is read.
 const maxDuration = 24 * time.Hour
 
-// Duration reads `1.5s`, `300ms`, `1m30s`. Zero needs no unit.
+// spaced is a number, and its unit after a space.
+var spaced = regexp.MustCompile(`^\s*([-+.\d]+)\s+([a-zµμ]+)\s*$`)
+
+// Duration reads `1.5s`, `300 ms`, `1m30s`. Zero needs no unit.
 func Duration(s string) (time.Duration, error) {
+	s = spaced.ReplaceAllString(s, "$1$2")
 	if _, err := strconv.ParseFloat(s, 64); err == nil && strings.Trim(s, "0.") != "" {
 		return 0, ErrNoUnit
 	}
@@ -54,31 +59,34 @@ func Duration(s string) (time.Duration, error) {
 var rateUnits = map[string]float64{
 	"bit": 1, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9,
 	"b/s": 8, "kib/s": 8 << 10, "mib/s": 8 << 20, "gib/s": 8 << 30,
+	"kB/s": 8e3, "MB/s": 8e6, "GB/s": 8e9, // as they are written: Mb/s is something else
 }
 
 // Rate reads `350mbit` (kbit, mbit, gbit are 1000s of bit/s) or bytes in
-// `8MiB/s`, as bit/s.
+// `8MiB/s` or `8MB/s`, as bit/s.
 func Rate(s string) (int64, error) {
 	number, unit, err := split(s)
 	if err != nil {
 		return 0, err
 	}
-	unit = strings.ToLower(unit)
-	if strings.HasSuffix(unit, "bit/s") {
-		unit = strings.TrimSuffix(unit, "/s")
+	if bits, ok := strings.CutSuffix(strings.ToLower(unit), "bit/s"); ok {
+		unit = bits + "bit"
 	}
 	return scale(number, rateUnits, unit)
 }
 
-var sizeUnits = map[string]float64{"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
+var sizeUnits = map[string]float64{
+	"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
+	"kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
+}
 
-// Size reads `256MiB` as bytes.
+// Size reads `256MiB`, or `256MB`, which is millions, as bytes.
 func Size(s string) (int64, error) {
 	number, unit, err := split(s)
 	if err != nil {
 		return 0, err
 	}
-	return scale(number, sizeUnits, strings.ToLower(unit))
+	return scale(number, sizeUnits, unit)
 }
 
 // Percent reads `12%` as 0.12; from 0% to 100%.
@@ -117,7 +125,8 @@ func split(s string) (float64, string, error) {
 	return v, unit, nil
 }
 
-// scale applies the unit; whole results only, up to 2^62.
+// scale applies the unit, in whatever letters where it is listed in small ones; whole results
+// only, up to 2^62.
 func scale(number float64, units map[string]float64, unit string) (int64, error) {
 	if unit == "" {
 		if number == 0 {
@@ -126,6 +135,9 @@ func scale(number float64, units map[string]float64, unit string) (int64, error)
 		return 0, ErrNoUnit
 	}
 	factor, ok := units[unit]
+	if !ok {
+		factor, ok = units[strings.ToLower(unit)]
+	}
 	if !ok {
 		return 0, errUnit
 	}

@@ -133,6 +133,28 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestDatagramsOfFullQueues: what full queues dropped is the links', more than that is not,
+// and a corrupt datagram never is.
+func TestDatagramsOfFullQueues(t *testing.T) {
+	for _, c := range []struct {
+		drops, first, second, corrupt int64
+		unmet                         []string
+	}{
+		{drops: 5, first: 2, second: 3},
+		{drops: 4, first: 2, second: 3, unmet: []string{
+			"connections: records_lost of traffic ticks is 2, expected 0", "connections: records_lost of traffic upload is 3, expected 0"}},
+		{drops: 9, corrupt: 1, unmet: []string{"connections: corrupt of traffic ticks is 1, expected 0"}},
+	} {
+		r := sample()
+		r.LinkDrops = c.drops
+		r.Traffic[0].Kind, r.Traffic[0].RecordsLost, r.Traffic[0].Corrupt = "udp", &c.first, &c.corrupt
+		r.Traffic[2].Kind, r.Traffic[2].RecordsLost = "udp", &c.second
+		if unmet := Check(plan(t, "connections: survive"), r); !slices.Equal(unmet, c.unmet) {
+			t.Errorf("%d dropped: %q", c.drops, unmet)
+		}
+	}
+}
+
 // A datagram that the scenario's own network loses is not a lost connection.
 func TestLostDatagrams(t *testing.T) {
 	for _, lossy := range []bool{false, true} {

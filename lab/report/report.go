@@ -32,6 +32,7 @@ type Report struct {
 	TimedOut  bool              `json:"timed_out"`         // the run met end.timeout
 	Unreached []string          `json:"unreached"`         // steps whose trigger never came, as text
 	Troubles  []string          `json:"troubles"`          // steps that went wrong, as text: each makes the run unmet
+	LinkDrops int64             `json:"link_drops"`        // packets that full queues of links dropped while traffic ran
 	Machine   map[string]string `json:"machine,omitempty"` // kernel, qemu, accel, links and such
 	Series    *Series           `json:"series,omitempty"`  // for the picture
 }

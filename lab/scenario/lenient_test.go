@@ -75,3 +75,36 @@ func TestManyAliases(t *testing.T) {
 		t.Error("was read")
 	}
 }
+
+// TestWhatTheContractAllows: each change of a file leaves one that is read.
+func TestWhatTheContractAllows(t *testing.T) {
+	const file = `
+name: x
+sites:
+  - {name: a, guest_net: {v4: 10.1.1.0/24}, uplinks: [{name: public}]}
+clients: [{name: phone}]
+guests: [{name: web, site: a, disk: 1GiB, run: [cpu]}]
+traffic: [{name: t, client: phone, guest: web, kind: udp}]
+steps: [{at: 3s, migrate: {guest: web, to: a}}]
+expect: [{service_gap: {traffic: t, below: 1s}}]
+`
+	for _, change := range [][2]string{
+		{"10.1.1.0/24", "192.168.1.0/24"},
+		{"at: 3s", "at: 3 s"},
+		{"cpu", "disk rate=64mbit area=128MiB"},
+		{"disk: 1GiB", "disk: 1GB"},
+		{"kind: udp", "kind: ticks, rate: 10kbit"},
+		{"kind: udp", "kind: requests, rate: 10kbit, every: 1s"},
+		{"kind: udp}]", "kind: udp}, {name: command, client: phone, guest: web, kind: exec, command: true, rate: 1mbit}]"},
+		{"to: a", "to: a, mode: hybrid, transfer: qemu-tcp"}, // an agent refuses it
+		{"to: a", "to: a, mode: postcopy, transfer: qemu-multifd"},
+	} {
+		text := strings.Replace(file, change[0], change[1], 1)
+		if text == file {
+			t.Errorf("%s: nothing was changed", change[1])
+		}
+		if _, err := Parse("f", []byte(text)); err != nil {
+			t.Errorf("%s: %v", change[1], err)
+		}
+	}
+}

@@ -43,6 +43,7 @@ func (f *file) read(root ast.Node) {
 	f.out.Name = top.title("name")
 	f.uplinks = map[string][]string{}
 	f.readSites(top)
+	f.readEnd(top)
 	for _, n := range top.list("clients") {
 		f.readClient(n)
 	}
@@ -52,7 +53,6 @@ func (f *file) read(root ast.Node) {
 	for _, n := range top.list("traffic") {
 		f.readTraffic(n)
 	}
-	f.readEnd(top)
 	for _, n := range top.list("steps") {
 		f.readStep(n)
 	}

@@ -33,20 +33,19 @@ var (
 	uplinkKeys = []string{"name", "carries", "rate", "delay", "jitter", "loss", "mtu", "queue"}
 )
 
-// The lab's own subnets: uplinks, access networks, clients at the internet,
-// clients behind NAT, tunnels; and what is never a guest's.
+// The lab's own subnets: uplinks, clients behind NAT, access networks, clients at the
+// internet; and what is never a guest's.
 var taken = []struct {
 	net  netip.Prefix
 	what string
 }{
-	{netip.MustParsePrefix("100.64.0.0/10"), "the lab's uplinks"},
+	{netip.MustParsePrefix("100.64.0.0/10"), "the lab's uplinks and its clients behind NAT"},
 	{netip.MustParsePrefix("198.18.0.0/15"), "the lab's clients"},
-	{netip.MustParsePrefix("192.168.0.0/16"), "the lab's clients behind NAT"},
 	{netip.MustParsePrefix("169.254.0.0/16"), "link-local addresses"},
 	{netip.MustParsePrefix("127.0.0.0/8"), "loopback"},
 	{netip.MustParsePrefix("0.0.0.0/8"), "this network"},
 	{netip.MustParsePrefix("224.0.0.0/3"), "multicast and reserved addresses"},
-	{netip.MustParsePrefix("fd64::/16"), "the lab's uplinks"},
+	{netip.MustParsePrefix("fd64::/16"), "the lab's uplinks and its clients behind NAT"},
 	{netip.MustParsePrefix("fd18::/15"), "the lab's clients"},
 	{netip.MustParsePrefix("fe80::/10"), "link-local addresses"},
 	{netip.MustParsePrefix("ff00::/8"), "multicast addresses"},

@@ -19,6 +19,9 @@ var (
 	transfers   = []string{"auto", "lanes", "mptcp", "qemu-tcp", "qemu-mptcp", "qemu-multifd", "qemu-xbzrle"}
 )
 
+// maxDowntime is the longest budget that an agent takes.
+const maxDowntime = time.Minute
+
 func (f *file) readStep(n ast.Node) {
 	o, ok := f.object(n, "step", stepKeys)
 	if !ok {
@@ -134,18 +137,14 @@ func (f *file) readMigrate(n ast.Node) *Migrate {
 	}
 	m.Network = o.word("network", own, networks...)
 	m.Downtime = o.duration("downtime", 300*time.Millisecond)
-	if m.Downtime == 0 {
-		o.wrong("downtime", "downtime of migrate is zero", "a budget of at least 1ms")
+	if m.Downtime < time.Millisecond || m.Downtime > maxDowntime {
+		o.wrong("downtime", "downtime of migrate is "+m.Downtime.String(), "a budget from 1ms to 1m")
 	}
 	m.Bandwidth = o.rate("bandwidth", 0)
 	m.Throttle = o.throttle(m.Mode)
 	m.InsecureTransfer = o.flag("insecure_transfer")
-	qemu := strings.HasPrefix(m.Transfer, "qemu-")
-	if m.InsecureTransfer && !qemu {
+	if m.InsecureTransfer && !strings.HasPrefix(m.Transfer, "qemu-") {
 		o.wrong("insecure_transfer", "insecure_transfer with transfer "+m.Transfer, "insecure_transfer with a transfer of QEMU's own: "+join(transfers[3:]))
-	}
-	if qemu && m.Mode == "hybrid" {
-		o.wrong("mode", "mode hybrid with transfer "+m.Transfer, "hybrid with transfer auto, lanes, mptcp")
 	}
 	return m
 }

@@ -167,9 +167,13 @@ func (f *file) readTraffic(n ast.Node) {
 	if o.has("every") && t.Every < time.Millisecond {
 		o.wrong("every", fmt.Sprintf("every of %s is %s", o.what, t.Every), "at least 1ms")
 	}
-	t.Rate = o.rate("rate", 0)
+	if t.Rate = o.rate("rate", 0); t.Rate > 0 && !o.has("every") && (t.Kind == "ticks" || t.Kind == "requests") {
+		t.Every = 0
+	}
 	t.Connections = int(o.number("connections", 1, 1, 10000))
-	t.Start = o.duration("start", 0)
+	if t.Start = o.duration("start", 0); t.Start > f.out.End.Timeout {
+		o.wrong("start", fmt.Sprintf("%s starts at %s, after the end, timeout %s", o.what, t.Start, f.out.End.Timeout), "a time before end.timeout")
+	}
 	f.family(o, &t)
 	f.command(o, &t)
 	f.out.Traffic = append(f.out.Traffic, t)
@@ -198,7 +202,5 @@ func (f *file) command(o *object, t *Traffic) {
 		o.r.wrong(o.place("command"), o.what+" of kind exec has no command", `command: "…", run in the client's namespace with $GUEST set`)
 	case t.Kind != "exec" && o.has("command"):
 		o.r.wrong(o.fields["command"].key, "command of "+o.what+" without kind exec", "command with kind: exec only")
-	case t.Rate > 0 && (t.Kind == "ticks" || t.Kind == "requests" || t.Kind == "exec"):
-		o.r.wrong(o.fields["rate"].key, fmt.Sprintf("rate of %s of kind %s", o.what, t.Kind), "rate with download, upload, udp, iperf3; every with ticks, requests")
 	}
 }

@@ -18,7 +18,7 @@ const tinyOwn = 100 << 20
 // the guest has the memory and the disk that they need.
 func (f *file) runLines(o *object, g *Guest) []string {
 	var lines []string
-	var dirty int64
+	var dirty, disk int64
 	for _, n := range o.list("run") {
 		e := f.entry(o, "run", n)
 		line, ok := e.text("run", "a workload, such as dirty size=100MiB hot=12% rate=8MiB/s")
@@ -43,8 +43,12 @@ func (f *file) runLines(o *object, g *Guest) []string {
 			e.wrong("run", fmt.Sprintf("%s dirties %d MiB and has %d MiB of memory", o.what, dirty>>20, g.Memory>>20),
 				fmt.Sprintf("areas that leave more than %d MiB of the memory", room>>20))
 		}
-		if w.Kind == workload.Disk && len(g.Disks) == 0 {
+		switch disk += w.Write + w.Area; {
+		case w.Kind != workload.Disk:
+		case len(g.Disks) == 0:
 			e.wrong("run", fmt.Sprintf("%s writes to a disk and has none", o.what), "disk: 1GiB beside it")
+		case disk > g.Disks[0]:
+			e.wrong("run", fmt.Sprintf("%s writes %d bytes to a disk of %d", o.what, disk, g.Disks[0]), "no more than the first disk has")
 		}
 		lines = append(lines, line)
 	}

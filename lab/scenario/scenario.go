@@ -102,9 +102,9 @@ type Traffic struct {
 	Name        string
 	Client      string
 	Guest       string
-	Kind        string // ticks, download, upload, requests, udp, iperf3, exec
-	Every       time.Duration
-	Rate        int64 // bit/s; 0: as fast as it goes
+	Kind        string        // ticks, download, upload, requests, udp, iperf3, exec
+	Every       time.Duration // 0: ticks and requests by Rate
+	Rate        int64         // bit/s; 0: as fast as it goes
 	Connections int
 	Family      string        // v4, v6
 	Start       time.Duration // after time 0; 0: it runs before time 0 already

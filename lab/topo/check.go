@@ -125,7 +125,7 @@ func (s Site) check() error {
 	case len(s.Uplinks) == 0 || len(s.Uplinks) > maxUplinks:
 		return fmt.Errorf("%d uplinks, can have 1 to %d", len(s.Uplinks), maxUplinks)
 	}
-	for _, reserved := range []string{"100.64.0.0/10", "198.18.0.0/15", "192.168.0.0/16", "127.0.0.0/8"} {
+	for _, reserved := range []string{"100.64.0.0/10", "198.18.0.0/15", "127.0.0.0/8"} {
 		if s.GuestV4.Overlaps(netip.MustParsePrefix(reserved)) {
 			return fmt.Errorf("guest net %s overlaps %s, which the lab uses itself", s.GuestV4, reserved)
 		}

@@ -10,10 +10,10 @@ import (
 // uplink j of a client; hosts h of a site count from 1. IPv6 groups show the same
 // decimal digits as the IPv4 octets.
 //
-//	site i, uplink u   100.(64+i).u.0/24     fd64:i:u::/64     .1 router, .10+h host
-//	site i, access     198.18.i.0/24         fd18:i::/64       .1 router, .10+k client
-//	internet, client   198.19.(64j+k).0/24   fd19:(64j+k)::/64 .1 core, .2 client
-//	behind NAT         192.168.(64j+k).0/24  fd92:(64j+k)::/64 .1 nat, .2 client
+//	site i, uplink u   100.(64+i).u.0/24        fd64:i:u::/64             .1 router, .10+h host
+//	site i, access     198.18.i.0/24            fd18:i::/64               .1 router, .10+k client
+//	internet, client   198.19.(64j+k).0/24      fd19:(64j+k)::/64         .1 core, .2 client
+//	behind NAT         100.(64+k).(128+j).0/24  fd64:(64+k):(128+j)::/64  .1 nat, .2 client
 //
 // A client that moves gets a host number that it did not have before, see octet.
 
@@ -71,7 +71,7 @@ func internetNet(k, j, n int) (v4, v6 netip.Prefix) {
 
 // privateNet is the like behind the NAT of client k.
 func privateNet(k, j, n int) (v4, v6 netip.Prefix) {
-	return prefix4(24, 192, 168, 64*j+k, n), prefix6("fd92:%d::%d", 64*j+k, n)
+	return prefix4(24, 100, 64+k, 128+j, n), prefix6("fd64:%d:%d::%d", 64+k, 128+j, n)
 }
 
 // gateway returns the first address of a guests' subnet with its length; invalid stays

@@ -67,7 +67,8 @@ func TestAddressesOfThePlan(t *testing.T) {
 		{show(accessNet(1, 10)), "198.18.1.10/24 fd18:1::10/64"},
 		{show(internetNet(3, 0, 2)), "198.19.3.2/24 fd19:3::2/64"},
 		{show(internetNet(3, 2, 2)), "198.19.131.2/24 fd19:131::2/64"},
-		{show(privateNet(3, 0, 2)), "192.168.3.2/24 fd92:3::2/64"},
+		{show(privateNet(59, 3, 2)), "100.123.131.2/24 fd64:123:131::2/64"},
+		{show(privateNet(3, 0, 2)), "100.67.128.2/24 fd64:67:128::2/64"},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s, want %s", c.got, c.want)
@@ -89,6 +90,7 @@ func TestCheck(t *testing.T) {
 		"name with a slash": {func(s *Spec) { s.Sites[1].Name = "a/b" }, "name"},
 		"overlap":           {func(s *Spec) { s.Sites[1].GuestV4 = prefix("10.1.0.0/16") }, "overlaps"},
 		"lab's own range":   {func(s *Spec) { s.Sites[1].GuestV4 = prefix("100.64.7.0/24") }, "100.64.0.0/10"},
+		"a common range":    {func(s *Spec) { s.Sites[1].GuestV4 = prefix("192.168.1.0/24") }, ""},
 		"no guest net":      {func(s *Spec) { s.Sites[1].GuestV4 = netip.Prefix{} }, "guest net"},
 		"v4 as v6":          {func(s *Spec) { s.Sites[1].GuestV6 = prefix("10.9.0.0/24") }, "IPv6"},
 		"no uplink":         {func(s *Spec) { s.Sites[1].Uplinks = nil }, "uplinks"},

@@ -178,8 +178,9 @@ func (p *program) sample(at int64) Sample {
 	p.state.Lock()
 	defer p.state.Unlock()
 	s.Retransmits = p.retransmits
-	found := p.look(at)
-	if s.Subflows = subflowsOf(found); p.speaksMPTCP(found) {
+	s.Gap = p.look(at)
+	s.Waiting, s.WaitingSince = p.others.longest(at)
+	if s.Subflows = subflowsOf(p.others.found); p.speaksMPTCP(p.others.found) {
 		s.MPTCP = 1
 	}
 	return s
@@ -194,11 +195,11 @@ func (p *program) stop() Result {
 		r.GapUnknown = "a command has no records"
 	} else {
 		r.Survived = !over && p.delivers(end)
-		r.GapUnknown = "iperf3 tells its throughput per 100 ms only"
 	}
 	p.state.Lock()
-	p.others.at = 0
-	found := p.look(end)
+	p.others.next = 0
+	p.look(end)
+	found := p.others.found
 	p.state.Unlock()
 	p.kill()
 	p.result(&r)
@@ -213,8 +214,27 @@ func (p *program) stop() Result {
 	if over && err != nil {
 		c.Error = err.Error()
 	}
-	r.Connections = slices.Repeat([]Connection{c}, max(1, p.Connections)) // none is told apart
+	r.Connections = slices.Repeat([]Connection{c}, max(1, p.Connections)) // told apart by their waits alone
+	p.fillWaits(&r)
 	return r
+}
+
+// fillWaits fills in how long the program's connections waited.
+func (p *program) fillWaits(r *Result) {
+	if p.Kind != Iperf3 {
+		return
+	}
+	if len(p.others.heard) == 0 {
+		r.GapUnknown = "nothing was seen to be acknowledged of what iperf3 sent"
+	}
+	i := 0
+	for _, w := range p.others.heard {
+		w.end(r.End)
+		if i < len(r.Connections) {
+			r.Connections[i].Waits, r.Connections[i].MinWait = w.all, w.min
+		}
+		i++
+	}
 }
 
 // delivers waits for an interval with bytes that is fresh enough.

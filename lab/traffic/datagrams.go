@@ -3,11 +3,8 @@ package traffic
 import (
 	"context"
 	"encoding/binary"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"net/netip"
 	"sync"
 	"time"
@@ -15,60 +12,86 @@ import (
 	"godwit/lab/traffic/record"
 )
 
-// datagrams is a flow of kind udp: the guest counts what arrives, and is asked
-// for its count every 100 ms.
+const (
+	// countEvery is how often the guest is asked for its count by each socket, which is
+	// how exactly waits are known; countEveryOne for each socket of a flow of many.
+	countEvery    = 10 * time.Millisecond
+	countEveryOne = time.Millisecond
+	// leastUDPSize and largestUDPSize bound a datagram's pattern, bytes.
+	leastUDPSize   = 64
+	largestUDPSize = 1200
+	defaultUDPSize = 200
+)
+
+// datagrams is a flow of kind udp: the guest counts what arrives, of all sockets
+// together, and is asked for its count by each of them.
 type datagrams struct {
 	Flow
 	*tally
-	c     *net.UDPConn
-	to    netip.AddrPort
-	seed  uint32
-	size  int // of a datagram's payload: seed and pattern
-	quit  chan struct{}
-	wait  sync.WaitGroup
-	ready chan struct{}
+	outlets  []*outlet
+	to       netip.AddrPort
+	seed     uint32
+	size     int           // of a datagram's pattern, bytes
+	askEvery time.Duration // of one socket
+	quit     chan struct{}
+	wait     sync.WaitGroup
+	ready    chan struct{}
 
 	state    sync.Mutex
 	sent     uint64
 	stopped  bool
+	waiting  int // sockets that have not heard of a datagram yet
 	stats    record.UDPStats
-	progress int64 // when a count was seen to have grown, unix ns
+	progress int64 // when the count was seen to have grown, unix ns
 }
 
 func newDatagrams(f Flow) *datagrams {
 	d := &datagrams{Flow: f, tally: newTally(now()), seed: rand.Uint32(), quit: make(chan struct{}), ready: make(chan struct{})}
-	d.size = defaultUDPSize
-	if f.Rate > 0 {
-		perEvery := f.Rate / 8 * int64(d.Every) / int64(time.Second)
-		d.size = int(min(max(perEvery, 64), largestUDPSize))
-		if perEvery > largestUDPSize {
-			d.Every = time.Duration(float64(d.size*8) / float64(f.Rate) * float64(time.Second))
-		}
-	}
+	d.size, d.Every = datagramOf(f.each(), f.Every)
+	d.askEvery = max(countEvery, time.Duration(f.Connections)*countEveryOne)
+	d.waiting = f.Connections
 	return d
 }
 
-func (f *datagrams) start(ctx context.Context) error {
-	network := "udp4"
-	if f.Target.Is6() {
-		network = "udp6"
+// datagramOf is the size of the datagrams of a socket that sends at a rate, bit/s, and the
+// time between two: that asked for, if they are neither too small nor too large then.
+func datagramOf(rate int64, every time.Duration) (size int, _ time.Duration) {
+	if rate == 0 {
+		return defaultUDPSize, every
 	}
-	// Not connected: the client may get another address while it sends.
-	c, err := net.ListenUDP(network, nil)
-	if err != nil {
-		return fmt.Errorf("start traffic %s: %w", f.Name, err)
+	wanted := float64(rate) / 8 * every.Seconds()
+	size = int(min(max(wanted, leastUDPSize), largestUDPSize))
+	if wanted < leastUDPSize || wanted > largestUDPSize {
+		every = apart(size, rate)
 	}
-	f.c, f.to = c, netip.AddrPortFrom(f.Target, f.port())
-	f.wait.Go(f.read)
+	return size, every
+}
+
+func (f *datagrams) start(ctx context.Context) (err error) {
+	for range f.Connections {
+		k, openErr := newOutlet(f.Target.Is6(), f.Connections)
+		if openErr != nil {
+			for _, k := range f.outlets {
+				k.c.Close()
+			}
+			return fmt.Errorf("start traffic %s: %w", f.Name, openErr)
+		}
+		f.outlets = append(f.outlets, k)
+	}
+	f.to = netip.AddrPortFrom(f.Target, f.port())
+	for _, k := range f.outlets {
+		f.wait.Go(func() { k.read(f) })
+	}
 	f.wait.Go(f.send)
 	f.wait.Go(f.askAll)
+	limit := startLimit + time.Duration(f.Connections)*startLimitOne
 	select {
 	case <-f.ready:
 		return nil
 	case <-ctx.Done():
 		err = context.Cause(ctx)
-	case <-time.After(startLimit):
-		err = fmt.Errorf("no answer within %v", startLimit)
+	case <-time.After(limit):
+		err = fmt.Errorf("no answer within %v", limit)
 	}
 	f.end()
 	return fmt.Errorf("start traffic %s: udp to %s: %w", f.Name, f.Target, err)
@@ -76,16 +99,19 @@ func (f *datagrams) start(ctx context.Context) error {
 
 func (f *datagrams) end() {
 	close(f.quit)
-	f.c.Close()
+	for _, k := range f.outlets {
+		k.c.Close()
+	}
 	f.wait.Wait()
 }
 
+// send sends one datagram at once, and then by each socket in turn.
 func (f *datagrams) send() {
-	pace := record.NewPace(f.Every, false)
+	pace := record.NewPace(max(f.Every/time.Duration(f.Connections), time.Microsecond), false)
 	defer pace.Stop()
 	payload := binary.BigEndian.AppendUint32(nil, f.seed)
 	var out []byte
-	for pace.Wait(f.quit) {
+	for {
 		f.state.Lock()
 		stopped, number := f.stopped, f.sent
 		if !stopped {
@@ -95,80 +121,81 @@ func (f *datagrams) send() {
 		if stopped {
 			return
 		}
-		payload = append(payload[:4], record.Payload(f.seed, number, f.size-4)...)
+		payload = append(payload[:4], record.Payload(f.seed, number, f.size)...)
 		out = record.Append(out[:0], record.Data, number, payload)
-		_, _ = f.c.WriteToUDPAddrPort(out, f.to) // no route for a while: lost, and counted so
+		k := f.outlets[number%uint64(len(f.outlets))]
+		_, _ = k.c.WriteToUDPAddrPort(out, f.to) // no route for a while: lost, and counted so
+		if !pace.Wait(f.quit) {
+			return
+		}
 	}
 }
 
+// askAll asks by each socket in turn.
 func (f *datagrams) askAll() {
-	tick := time.NewTicker(sampleEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-f.quit:
-			return
-		case <-tick.C:
-			f.ask()
-		}
+	pace := record.NewPace(f.askEvery/time.Duration(f.Connections), true)
+	defer pace.Stop()
+	for i := 0; pace.Wait(f.quit); i = (i + 1) % len(f.outlets) {
+		f.ask(f.outlets[i])
 	}
 }
 
-func (f *datagrams) ask() {
+func (f *datagrams) ask(k *outlet) {
 	seed := binary.BigEndian.AppendUint32(nil, f.seed)
-	_, _ = f.c.WriteToUDPAddrPort(record.Append(nil, record.Stats, uint64(now()), seed), f.to)
+	_, _ = k.c.WriteToUDPAddrPort(record.Append(nil, record.Stats, uint64(now()), seed), f.to)
 }
 
-func (f *datagrams) read() {
-	buf := make([]byte, 2048)
-	for {
-		n, _, err := f.c.ReadFromUDPAddrPort(buf)
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil {
-			continue
-		}
-		h, ok := record.Parse(buf[:n])
-		body := buf[min(n, record.HeaderSize):n]
-		if !ok || h.Kind != record.Stats || int(h.Length) != len(body) || len(body) < 4 {
-			continue
-		}
-		var s record.UDPStats
-		if binary.BigEndian.Uint32(body) == f.seed && json.Unmarshal(body[4:], &s) == nil {
-			f.counted(s, int64(h.Number))
-		}
-	}
-}
-
-// counted takes the guest's count, asked for at a time; answers may overtake each other.
-func (f *datagrams) counted(s record.UDPStats, asked int64) {
+// counted takes the guest's count, which k asked for at a time; answers may overtake each other.
+func (f *datagrams) counted(k *outlet, s record.UDPStats, asked int64) {
 	at := now()
 	f.roundTrip(at, at-asked)
 	f.state.Lock()
 	defer f.state.Unlock()
-	if s.Received <= f.stats.Received {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	k.answered = at
+	if s.Received > k.seen {
+		if k.seen == 0 {
+			if f.waiting--; f.waiting == 0 {
+				close(f.ready)
+			}
+		}
+		k.seen = s.Received
+		f.gap = max(f.gap, k.waits.arrive(at))
+	}
+	if arrivals(s) <= arrivals(f.stats) {
 		return
 	}
-	f.mu.Lock()
+	if s.Received > f.stats.Received {
+		f.progress = at
+	}
 	f.buckets.add(at, int(s.Bytes-f.stats.Bytes))
 	f.bytes, f.records = int64(s.Bytes), int64(s.Received)
 	f.repeated, f.corrupt = int64(s.Repeated), int64(s.Corrupt)
 	f.lost = max(0, int64(s.Next)-int64(s.Received)-int64(s.Corrupt))
-	f.mu.Unlock()
-	if f.stats.Received == 0 {
-		close(f.ready)
-	}
-	f.stats, f.progress = s, at
+	f.stats = s
 }
 
+// arrivals counts every datagram that came, whatever it was like.
+func arrivals(s record.UDPStats) uint64 { return s.Received + s.Repeated + s.Corrupt }
+
+// lately is how old what was heard may be of a flow that still delivers.
+func (f *datagrams) lately() int64 { return int64(fresh + 2*max(f.Every, f.askEvery)) }
+
 func (f *datagrams) sample(at int64) Sample {
-	s := Sample{Flow: f.Name, Kind: f.Kind, Time: at, Connections: 1}
+	s := Sample{Flow: f.Name, Kind: f.Kind, Time: at, Connections: len(f.outlets)}
 	f.tally.sample(&s, at, f.unpaced())
 	f.state.Lock()
 	defer f.state.Unlock()
-	if at-f.progress < int64(fresh) {
-		s.Alive = 1
+	for _, k := range f.outlets {
+		if at-min(k.answered, f.progress) < f.lately() {
+			s.Alive++
+		}
+		f.mu.Lock()
+		if last := k.waits.last; last > 0 && at-last > s.Waiting {
+			s.Waiting, s.WaitingSince = at-last, last
+		}
+		f.mu.Unlock()
 	}
 	return s
 }
@@ -179,23 +206,39 @@ func (f *datagrams) stop() Result {
 	f.state.Lock()
 	f.stopped = true
 	f.state.Unlock()
-	for deadline := end + int64(finalWait); now() < deadline; time.Sleep(20 * time.Millisecond) {
-		f.ask()
-		f.state.Lock()
-		all := f.stats.Received+f.stats.Corrupt >= f.sent
-		quiet := f.progress > end-int64(fresh) && now()-max(end, f.progress) > int64(fresh)
-		f.state.Unlock()
-		if all || quiet {
-			break
-		}
+	since := end - f.lately()
+	limit := finalWait + time.Duration(f.Connections)*finalWaitOne
+	for deadline := end + int64(limit); now() < deadline && !f.settled(end, since); time.Sleep(20 * time.Millisecond) {
+		f.ask(f.outlets[0])
 	}
 	f.end()
-	r := Result{Flow: f.Flow, End: end,
-		GapUnknown: "datagrams go one way, and the guest's clock may stand still while it is paused"}
+	r := Result{Flow: f.Flow, End: end, Survived: f.progress > since}
 	f.result(&r)
-	r.Survived = f.progress > end-int64(fresh)
 	r.Lost = max(0, int64(f.sent)-int64(f.stats.Received)-int64(f.stats.Corrupt))
 	r.Late, r.GuestGap = int64(f.stats.Late), f.stats.LongestGap
-	r.Connections = []Connection{{Survived: r.Survived, First: f.Target, Last: f.progress}}
+	for _, k := range f.outlets {
+		k.waits.end(end)
+		c := Connection{
+			Survived: f.progress > since && k.answered > since, First: f.Target,
+			Waits: k.waits.all, MinWait: k.waits.min, Last: k.waits.last,
+		}
+		r.Survived = r.Survived && c.Survived
+		r.Connections = append(r.Connections, c)
+	}
 	return r
+}
+
+// settled says whether nothing more is to be expected of a flow that was stopped at end: all
+// has come, or no more comes, and every socket was answered since then.
+func (f *datagrams) settled(end, since int64) bool {
+	f.state.Lock()
+	defer f.state.Unlock()
+	for _, k := range f.outlets {
+		if k.answered <= since {
+			return false
+		}
+	}
+	all := f.stats.Received+f.stats.Corrupt >= f.sent
+	quiet := f.progress > since && now()-max(end, f.progress) > int64(fresh)
+	return all || quiet
 }

@@ -40,10 +40,11 @@ type Flow struct {
 	Kind string `json:"kind"`
 	// Target is the guest's address when the flow starts.
 	Target netip.Addr `json:"target"`
-	// Every is the time between two ticks, requests or datagrams; 0 is 10 ms.
+	// Every is the time between two ticks, requests or datagrams of a connection; 0 is what
+	// Rate asks for (ticks, requests), else 10 ms.
 	Every time.Duration `json:"every_ns,omitempty"`
-	// Rate in bit/s of records (download, upload, udp, iperf3); 0 is as fast as it
-	// goes, for udp one record per Every.
+	// Rate in bit/s of records, of all connections together; 0 is as fast as it goes, for
+	// ticks, requests and udp one record per Every. A command (exec) goes its own way.
 	Rate int64 `json:"rate,omitempty"`
 	// Connections of this flow at the same time; 0 is 1.
 	Connections int `json:"connections,omitempty"`
@@ -63,29 +64,32 @@ type Flow struct {
 const PortIperf3 uint16 = 5201
 
 const (
-	defaultEvery   = 10 * time.Millisecond
-	mostConns      = 20000
-	tickSize       = 64
-	askSize        = 100
-	answerSize     = 1 << 10
-	fullRateSize   = 16 << 10
-	pacedRecord    = 5 * time.Millisecond
-	defaultUDPSize = 200
-	largestUDPSize = 1200
+	defaultEvery = 10 * time.Millisecond
+	leastEvery   = 100 * time.Microsecond
+	mostEvery    = time.Hour
+	mostConns    = 20000
+	tickSize     = 64
+	askSize      = 100
+	answerSize   = 1 << 10
+	fullRateSize = 16 << 10
+	pacedRecord  = 5 * time.Millisecond
 )
 
 // check fills defaults and refuses what no client can run.
 func (f *Flow) check() error {
-	if f.Every == 0 {
-		f.Every = defaultEvery
-	}
 	if f.Connections == 0 {
 		f.Connections = 1
+	}
+	if f.Every == 0 {
+		f.Every = defaultEvery
+		if f.Rate > 0 && (f.Kind == Ticks || f.Kind == Requests) {
+			f.Every = min(max(apart(f.size(), f.each()), leastEvery), mostEvery)
+		}
 	}
 	switch {
 	case f.Name == "":
 		return fmt.Errorf("start traffic: no name")
-	case f.Every < 100*time.Microsecond || f.Every > time.Hour:
+	case f.Every < leastEvery || f.Every > mostEvery:
 		return fmt.Errorf("start traffic %s: every %v is not 100us to 1h", f.Name, f.Every)
 	case f.Rate < 0:
 		return fmt.Errorf("start traffic %s: rate %d is negative", f.Name, f.Rate)
@@ -112,8 +116,21 @@ func (f *Flow) size() int {
 	if f.Rate == 0 {
 		return fullRateSize
 	}
-	bytes := f.Rate / 8 * int64(pacedRecord) / int64(time.Second)
+	bytes := f.each() / 8 * int64(pacedRecord) / int64(time.Second)
 	return int(min(max(bytes, 256), record.MaxPayload))
+}
+
+// each is the rate of one connection, bit/s; 0 is as fast as it goes.
+func (f *Flow) each() int64 {
+	if f.Rate == 0 {
+		return 0
+	}
+	return max(1, f.Rate/int64(max(1, f.Connections)))
+}
+
+// apart is the time between two records of a size, bytes, at a rate, bit/s.
+func apart(size int, rate int64) time.Duration {
+	return max(time.Duration(float64(size*8)/float64(rate)*float64(time.Second)), time.Microsecond)
 }
 
 // unpaced tells whether only the network bounds the flow.

@@ -19,7 +19,7 @@ func iperf3Args(f Flow) []string {
 		args = append(args, "-P", strconv.Itoa(f.Connections))
 	}
 	if f.Rate > 0 {
-		each := f.Rate / int64(max(1, f.Connections))
+		each := f.each()
 		block := min(max(each/8/10, leastBlock), iperf3Block)
 		args = append(args, "-b", strconv.FormatInt(each, 10), "-l", strconv.FormatInt(block, 10))
 	}

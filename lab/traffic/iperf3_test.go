@@ -2,11 +2,18 @@ package traffic
 
 import (
 	"net/netip"
+	"os/exec"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
+	"github.com/vishvananda/netlink"
+
+	"godwit/internal/need"
 	"godwit/netstate/mptcp"
+	"godwit/netstate/netns"
 )
 
 func TestIperf3Args(t *testing.T) {
@@ -50,5 +57,51 @@ func TestOthers(t *testing.T) {
 	p := &program{Flow: Flow{Connections: 2}}
 	if p.speaksMPTCP(found) || !p.speaksMPTCP(append(found, mptcp.Connection{})) {
 		t.Error("two for data and one for control are three")
+	}
+}
+
+// TestGapOfIperf3: while nothing gets through its connections wait, also at a rate that its
+// sockets have room for.
+func TestGapOfIperf3(t *testing.T) {
+	need.Program(t, "iperf3")
+	name := namespace(t)
+	server := exec.Command("iperf3", "-s")
+	server.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := netns.Start(name, server); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
+	time.Sleep(300 * time.Millisecond)
+	c := client(t, name)
+	begin(t, c, Flow{Name: "x", Kind: Iperf3, Rate: 2e6, Connections: 2})
+	time.Sleep(time.Second)
+	before := now()
+	loopbackIs(t, name, netlink.LinkSetDown)
+	time.Sleep(time.Second)
+	loopbackIs(t, name, netlink.LinkSetUp)
+	time.Sleep(2 * time.Second)
+	r := end(t, c, "x")
+	if gap, ok := r.Gap(r.Start+5e8, before-1e8); !ok || gap > 300*time.Millisecond+busy {
+		t.Errorf("gap before %v, %v", gap, ok)
+	}
+	if gap, ok := r.Gap(before, r.End); !ok || gap < 900*time.Millisecond || gap > 2*time.Second+busy {
+		t.Errorf("gap %v, %v; the way was cut for 1 s", gap, ok)
+	}
+	if !r.Survived || len(r.Connections) != 2 || len(r.Connections[1].Waits) == 0 {
+		t.Errorf("survived %v, %d connections: %+v", r.Survived, len(r.Connections), r.Connections)
+	}
+}
+
+func loopbackIs(t *testing.T, name string, set func(netlink.Link) error) {
+	t.Helper()
+	err := netns.Do(name, func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		return set(lo)
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }

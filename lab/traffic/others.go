@@ -1,41 +1,93 @@
 package traffic
 
 import (
+	"fmt"
 	"net/netip"
-	"time"
 
 	"godwit/netstate/mptcp"
 )
 
 // iperf3's sockets are its own. What the kernel lists of them in the client's namespace says
-// whether they speak MPTCP and where they have got to.
+// whether they speak MPTCP, where they have got to, and whether the guest still acknowledges
+// what they send: iperf3 itself counts what its sockets take, also when nobody hears them.
 
-// lookAgain is how often the list is read.
-const lookAgain = int64(500 * time.Millisecond)
+// lookShare keeps the list, which is long where a client has thousands of sockets, from being
+// read for more than a tenth of the time.
+const lookShare = 10
 
-// others are the MPTCP connections of a flow's program at one time.
+// others are the connections of a flow's program at one time.
 type others struct {
-	at    int64
-	found []mptcp.Connection
+	next  int64              // not read again before, unix ns
+	found []mptcp.Connection // those that speak MPTCP
+	acked map[netip.AddrPort]uint64
+	heard map[string]*waits // by connection: between looks that saw more acknowledged
 }
 
-// look reads the list again where that is due. The caller holds state.
-func (p *program) look(at int64) []mptcp.Connection {
-	if p.Kind != Iperf3 || !p.MPTCP || at-p.others.at < lookAgain {
-		return p.others.found
+// look reads the list again where that is due, and returns the longest wait that ended.
+// The caller holds state.
+func (p *program) look(at int64) (gap int64) {
+	if p.Kind != Iperf3 || at < p.others.next {
+		return 0
 	}
-	all, err := mptcp.Connections()
+	connections, plain, err := mptcp.All()
+	p.others.next = at + lookShare*(now()-at)
 	if err != nil {
-		return p.others.found
+		return 0
 	}
 	to := netip.AddrPortFrom(p.Target, p.port())
-	p.others = others{at: at}
-	for _, c := range all {
-		if c.Remote == to && !c.Fallback {
-			p.others.found = append(p.others.found, c)
+	p.others.found = nil
+	for _, c := range connections {
+		if c.Remote != to || c.Fallback {
+			continue
+		}
+		p.others.found = append(p.others.found, c)
+		more := false
+		for _, s := range c.Subflows {
+			more = p.others.more(s.Local, s.BytesAcked) || more
+		}
+		gap = max(gap, p.others.hear(fmt.Sprint(c.Token), more, at, p.Connections))
+	}
+	for _, s := range plain {
+		if s.Remote == to {
+			gap = max(gap, p.others.hear(s.Local.String(), p.others.more(s.Local, s.BytesAcked), at, p.Connections))
 		}
 	}
-	return p.others.found
+	return gap
+}
+
+// more says whether more is acknowledged on a socket than when it was seen before.
+func (o *others) more(local netip.AddrPort, acked uint64) bool {
+	if o.acked == nil {
+		o.acked = map[netip.AddrPort]uint64{}
+	}
+	before, seen := o.acked[local]
+	o.acked[local] = acked
+	return seen && acked > before
+}
+
+// hear notes whether one of so many connections was seen to go on, and returns how long that
+// was waited for. The one for control never is: it says nothing while the others run.
+func (o *others) hear(connection string, more bool, at int64, of int) int64 {
+	if !more {
+		return 0
+	}
+	if o.heard == nil {
+		o.heard = map[string]*waits{}
+	}
+	if o.heard[connection] == nil {
+		o.heard[connection] = newWaits(max(1, of))
+	}
+	return o.heard[connection].arrive(at)
+}
+
+// longest is how long the connection waits now that waits longest, and since when.
+func (o *others) longest(at int64) (wait, since int64) {
+	for _, w := range o.heard {
+		if at-w.last > wait {
+			wait, since = at-w.last, w.last
+		}
+	}
+	return wait, since
 }
 
 // speaksMPTCP says whether all that the program has do: iperf3 has one connection more than it

@@ -2,7 +2,6 @@ package traffic
 
 import (
 	"net"
-	"time"
 
 	"godwit/lab/traffic/record"
 )
@@ -16,8 +15,7 @@ func (s *stream) upload() {
 	if s.flow.Rate == 0 {
 		batch = max(1, fullBatch/s.size)
 	} else {
-		every := time.Duration(float64(s.size*8) / float64(s.flow.Rate) * float64(time.Second))
-		pace = record.NewPace(max(every, time.Microsecond), false)
+		pace = record.NewPace(apart(s.size, s.flow.each()), false)
 		defer pace.Stop()
 	}
 	heads := make([]byte, (batch+1)*record.HeaderSize)

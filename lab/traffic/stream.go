@@ -120,7 +120,7 @@ func dial(ctx context.Context, d *net.Dialer, to netip.AddrPort) (net.Conn, erro
 func (s *stream) greet() {
 	s.greeted.Do(func() {
 		f := s.flow
-		hello := record.Hello{Seed: s.seed, Size: s.size, Every: f.Every, Rate: f.Rate}
+		hello := record.Hello{Seed: s.seed, Size: s.size, Every: f.Every, Rate: f.each()}
 		if _, err := s.c.Write(hello.Line()); err != nil {
 			s.fail(err)
 		}

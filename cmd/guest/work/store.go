@@ -36,15 +36,16 @@ func (m memory) read(number uint32, look func([]byte)) error { look(m.page(numbe
 
 func (m memory) close() error { return unix.Munmap(m) }
 
-// disk is the beginning of a device, past the guest's page cache where the device
-// allows it: what is checked is what the disk holds.
+// disk is a part of a device, past the guest's page cache where the device allows it: what
+// is checked is what the disk holds.
 type disk struct {
 	file   *os.File
+	from   int64 // bytes before it
 	count  uint32
 	buffer []byte // aligned as direct access wants it
 }
 
-func newDisk(path string, size int64) (*disk, error) {
+func newDisk(path string, from, size int64) (*disk, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|unix.O_DIRECT, 0)
 	if errors.Is(err, unix.EINVAL) {
 		file, err = os.OpenFile(path, os.O_RDWR|os.O_SYNC, 0)
@@ -55,10 +56,10 @@ func newDisk(path string, size int64) (*disk, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &disk{file: file, count: uint32(size / workload.PageSize)}
+	d := &disk{file: file, from: from, count: uint32(size / workload.PageSize)}
 	end, err := file.Seek(0, 2)
-	if err == nil && end < int64(d.count)*workload.PageSize {
-		err = fmt.Errorf("%s has %d bytes: too small for %d", path, end, size)
+	if err == nil && end < from+int64(d.count)*workload.PageSize {
+		err = fmt.Errorf("%s has %d bytes: too small for %d after %d", path, end, size, from)
 	}
 	if err == nil {
 		d.buffer, err = unix.Mmap(-1, 0, workload.PageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
@@ -71,14 +72,16 @@ func newDisk(path string, size int64) (*disk, error) {
 
 func (d *disk) pages() uint32 { return d.count }
 
+func (d *disk) at(number uint32) int64 { return d.from + int64(number)*workload.PageSize }
+
 func (d *disk) write(number uint32, fill func([]byte)) error {
 	fill(d.buffer)
-	_, err := d.file.WriteAt(d.buffer, int64(number)*workload.PageSize)
+	_, err := d.file.WriteAt(d.buffer, d.at(number))
 	return err
 }
 
 func (d *disk) read(number uint32, look func([]byte)) error {
-	if _, err := d.file.ReadAt(d.buffer, int64(number)*workload.PageSize); err != nil {
+	if _, err := d.file.ReadAt(d.buffer, d.at(number)); err != nil {
 		return err
 	}
 	look(d.buffer)

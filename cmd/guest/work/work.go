@@ -33,19 +33,22 @@ type Set struct {
 	Complete func(*exec.Cmd) error
 
 	mu      sync.Mutex
-	running []string
+	running []string // lines that run, as often as they do
 	areas   []*area
+	used    int64 // bytes of the disk, by the areas that there are
 }
 
-// Start begins each line that does not run yet, and returns when the areas have
+// Start begins each line that does not run yet (of equal ones, as many as do not), and returns when the areas have
 // been filled and the disk written once. It stops at the first error; lines before
 // it run. ctx only ends the filling.
 func (s *Set) Start(ctx context.Context, lines []string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	started := slices.Clone(s.running)
 	for _, line := range lines {
 		line = strings.TrimSpace(line)
-		if slices.Contains(s.running, line) {
+		if i := slices.Index(started, line); i >= 0 {
+			started = slices.Delete(started, i, i+1)
 			continue
 		}
 		w, err := workload.Parse(line)
@@ -69,10 +72,11 @@ func (s *Set) start(ctx context.Context, w workload.Workload) error {
 		}
 		return s.fill(ctx, store, w, w.Hot)
 	case workload.Disk:
-		store, err := newDisk(s.DiskPath, max(w.Write, w.Area))
+		store, err := newDisk(s.DiskPath, s.used, max(w.Write, w.Area))
 		if err != nil {
 			return err
 		}
+		s.used += int64(store.pages()) * workload.PageSize
 		return s.fill(ctx, store, w, 1)
 	case workload.CPU:
 		return s.begin(s.Spin())

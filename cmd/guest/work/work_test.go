@@ -2,6 +2,7 @@ package work
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -41,6 +42,39 @@ func TestAreasAreFilledRewrittenAndChecked(t *testing.T) {
 		if number >= 64 && version != 1 {
 			t.Fatalf("page %d was rewritten outside of the hot quarter", number)
 		}
+	}
+}
+
+// TestEqualLines: two equal lines are two workloads, also when they are given again.
+func TestEqualLines(t *testing.T) {
+	var begun int
+	set := &Set{Spin: func() *exec.Cmd { return nil }, Begin: func(*exec.Cmd) error { begun++; return nil }}
+	for i, lines := range [][]string{{"cpu", "cpu"}, {"cpu", "cpu"}, {"cpu", "cpu", "cpu"}} {
+		if err := set.Start(t.Context(), lines); err != nil {
+			t.Fatal(err)
+		}
+		if want := []int{2, 2, 3}[i]; begun != want {
+			t.Errorf("%v: %d run, want %d", lines, begun, want)
+		}
+	}
+}
+
+// TestPartsOfADisk: workloads of one disk leave each other's pages alone.
+func TestPartsOfADisk(t *testing.T) {
+	disk := filepath.Join(t.TempDir(), "disk")
+	if err := os.WriteFile(disk, make([]byte, 64<<10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	set := &Set{DiskPath: disk}
+	if err := set.Start(t.Context(), []string{"disk write=32KiB", "disk rate=400KiB/s area=16KiB", "disk write=16KiB"}); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(50 * time.Millisecond)
+	if v := set.Verify(); v.Areas != 3 || v.Pages != 16 || v.Corrupt != 0 {
+		t.Errorf("%+v", v)
+	}
+	if err := set.Start(t.Context(), []string{"disk write=4KiB"}); err == nil || !strings.Contains(err.Error(), "too small for 4096 after 65536") {
+		t.Errorf("a disk that is full: %v", err)
 	}
 }
 

@@ -3,22 +3,21 @@
 //
 //	dirty size=100MiB hot=12% rate=8MiB/s data=random   write memory (data: random, text or touch)
 //	disk write=64MiB                                    write the disk once
-//	disk rate=4MiB/s area=128MiB                        rewrite the first part of the disk for ever
+//	disk rate=4MiB/s area=128MiB                        rewrite a part of the disk for ever
 //	cpu                                                 keep one virtual CPU busy
 //	http                                                serve HTTP (the lab's guests always do)
 //	exec COMMAND                                        start a shell command
 //	setup COMMAND                                       run a shell command to its end, which must be a good one
 //
-// Sizes are powers of 1024 (KiB, MiB, GiB) or of 1000 (kB, MB, GB); rates are sizes
-// per second. It is pure: the scenario's checker and the guest share it.
+// Sizes and rates are written as everywhere in a scenario (package units). It is pure: the scenario's checker and the guest share it.
 package workload
 
 import (
 	"fmt"
-	"math"
 	"slices"
-	"strconv"
 	"strings"
+
+	"godwit/internal/units"
 )
 
 // Kind is the first word of a line.
@@ -46,7 +45,7 @@ type Workload struct {
 	Text    bool    // dirty: words instead of random bytes
 	Touch   bool    // dirty: a rewritten page differs from what it was in one byte, beside its header
 	Write   int64   // disk: bytes written once, before the guest counts as ready
-	Area    int64   // disk: bytes at the disk's beginning that Rate rewrites
+	Area    int64   // disk: bytes of it that Rate rewrites, after those of the lines before
 	Command string  // exec, setup
 }
 
@@ -98,13 +97,13 @@ func allowedKeys(allowed []string) string {
 func (w *Workload) set(key, value string) (err error) {
 	switch key {
 	case "size":
-		w.Size, err = Size(value)
+		w.Size, err = size(value)
 	case "write":
-		w.Write, err = Size(value)
+		w.Write, err = size(value)
 	case "area":
-		w.Area, err = Size(value)
+		w.Area, err = size(value)
 	case "rate":
-		w.Rate, err = Rate(value)
+		w.Rate, err = rate(value)
 	case "hot":
 		w.Hot, err = share(value)
 	case "data":
@@ -142,46 +141,28 @@ func (w *Workload) check(seen map[string]bool) error {
 	return nil
 }
 
-var units = []struct {
-	suffix string
-	bytes  float64
-}{
-	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40},
-	{"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1},
+// size reads a size in bytes, such as 256MiB.
+func size(text string) (int64, error) {
+	bytes, err := units.Size(text)
+	if err != nil {
+		return 0, fmt.Errorf("%q is no size; as in: 256MiB", text)
+	}
+	return bytes, nil
 }
 
-// Size reads a size in bytes, such as 256MiB.
-func Size(text string) (int64, error) {
-	for _, unit := range units {
-		number, ok := strings.CutSuffix(text, unit.suffix)
-		if !ok {
-			continue
-		}
-		value, err := strconv.ParseFloat(number, 64)
-		if err != nil || !(value >= 0) || value*unit.bytes > math.MaxInt64/2 {
-			break
-		}
-		return int64(value * unit.bytes), nil
+// rate reads a rate, such as 8MiB/s or 64mbit, in bytes per second.
+func rate(text string) (int64, error) {
+	bits, err := units.Rate(text)
+	if err != nil {
+		return 0, fmt.Errorf("%q is no rate; as in: 8MiB/s, 64mbit", text)
 	}
-	return 0, fmt.Errorf("%q is no size; as in: 256MiB", text)
-}
-
-// Rate reads a rate in bytes per second, such as 8MiB/s.
-func Rate(text string) (int64, error) {
-	size, ok := strings.CutSuffix(text, "/s")
-	if ok {
-		if value, err := Size(size); err == nil {
-			return value, nil
-		}
-	}
-	return 0, fmt.Errorf("%q is no rate; as in: 8MiB/s", text)
+	return (bits + 7) / 8, nil
 }
 
 func share(text string) (float64, error) {
-	number, ok := strings.CutSuffix(text, "%")
-	value, err := strconv.ParseFloat(number, 64)
-	if !ok || err != nil || !(value > 0 && value <= 100) {
+	value, err := units.Percent(text)
+	if err != nil || value == 0 {
 		return 0, fmt.Errorf("%q is no share; as in: 12%%, above 0 and up to 100", text)
 	}
-	return value / 100, nil
+	return value, nil
 }

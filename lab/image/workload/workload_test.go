@@ -16,6 +16,8 @@ func TestParse(t *testing.T) {
 		"dirty size=1.5MiB data=random rate=1B/s": {Kind: Dirty, Size: 3 << 19, Hot: 1, Rate: 1},
 		"disk write=64MiB":                        {Kind: Disk, Write: 64 << 20},
 		"disk rate=4MB/s area=128MiB":             {Kind: Disk, Rate: 4e6, Area: 128 << 20},
+		"disk rate=64mbit area=1GB":               {Kind: Disk, Rate: 8e6, Area: 1e9},
+		"dirty size=1mib rate=2Mbit/s":            {Kind: Dirty, Size: 1 << 20, Hot: 1, Rate: 250000},
 		" cpu ":                                   {Kind: CPU},
 		"http":                                    {Kind: HTTP},
 		"exec  sleep 1; echo a=b":                 {Kind: Exec, Command: "sleep 1; echo a=b"},

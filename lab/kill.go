@@ -1,0 +1,103 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"godwit/lab/scenario"
+)
+
+// kill ends an agent, or a guest's QEMU at one side of its migration.
+func (r *run) kill(ctx context.Context, step *scenario.Step) error {
+	k := step.Kill
+	if k.QEMU != "" {
+		return r.killQEMU(ctx, step)
+	}
+	var errs []error
+	for _, name := range r.w.scenario.Hosts(k.Agent) {
+		a := r.w.agents[name]
+		errs = append(errs, a.kill())
+		if k.Restart {
+			r.wg.Go(func() {
+				if pause(ctx, k.RestartAfter) {
+					if err := a.start(ctx); err != nil {
+						r.tell(err.Error())
+					}
+				}
+			})
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// killQEMU ends a guest's QEMU. That of the destination is waited for as long as the migration
+// lasts that makes it; that of the source, once the migration has ended it, needs no killing.
+func (r *run) killQEMU(ctx context.Context, step *scenario.Step) error {
+	k, m := step.Kill, r.current(step.Kill.QEMU)
+	host := r.w.agentOf(k.QEMU)
+	if m != nil {
+		host = r.w.agents[m.from]
+		if k.Side == "destination" {
+			host = r.w.agents[r.resolve(m)]
+		}
+	}
+	pid, err := host.qemuPID(ctx, k.QEMU)
+	switch {
+	case err == nil:
+		return r.killProcess(ctx, step, host, pid)
+	case m == nil || !errors.Is(err, errNoQEMU):
+		return err
+	case k.Side == "source":
+		r.tell(fmt.Sprintf("%s: it has ended already", step))
+		return nil
+	}
+	r.begin(func() { r.trouble(step, r.killOnceThere(ctx, step, host, m)) })
+	return nil
+}
+
+// lookForQEMU is how often a QEMU is looked for that is not there yet.
+const lookForQEMU = 10 * time.Millisecond
+
+// killOnceThere ends the destination's QEMU of a migration as soon as there is one.
+func (r *run) killOnceThere(ctx context.Context, step *scenario.Step, host *hostAgent, m *move) error {
+	for pause(ctx, lookForQEMU) {
+		over := m.ended()
+		pid, err := host.qemuPID(ctx, step.Kill.QEMU)
+		switch {
+		case err == nil:
+			return r.killProcess(ctx, step, host, pid)
+		case over || !errors.Is(err, errNoQEMU):
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// killProcess ends the process of the QEMU that a step is about, and has its guest boot again
+// where the step asks for that.
+func (r *run) killProcess(ctx context.Context, step *scenario.Step, host *hostAgent, pid int) error {
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil || !step.Kill.Restart {
+		return err
+	}
+	r.begin(func() { r.trouble(step, r.bootAgain(ctx, step.Kill, host)) })
+	return nil
+}
+
+// errNoQEMU says that a host has no process of a guest.
+var errNoQEMU = errors.New("no QEMU")
+
+// qemuPID finds the process of a guest on this host, also one that waits.
+func (h *hostAgent) qemuPID(ctx context.Context, name string) (int, error) {
+	var pids map[string]int
+	if err := h.client.Do(ctx, "GET", "/v1/processes", nil, &pids); err != nil {
+		return 0, err
+	}
+	pid, ok := pids[name]
+	if !ok {
+		return 0, fmt.Errorf("%w of %s on %s", errNoQEMU, name, h.host.Name)
+	}
+	return pid, nil
+}
