@@ -23,6 +23,7 @@ type resource interface {
 type kernel struct {
 	links map[string]netlink.Link
 	ours  bool // routes that are there are known to be ours
+	fw    *firewall
 }
 
 func newKernel() *kernel { return &kernel{links: map[string]netlink.Link{}} }
