@@ -79,6 +79,7 @@ type detours struct {
 	stale  map[string]bool // guests of whom the kernel, or the disk, has not taken the last change
 	bridge string
 	lan    string
+	rules  uint32 // generation of the host's nftables at the last look of putBack
 
 	steps   clockSteps
 	stepped time.Duration // by which times were moved along, and nobody was told yet

@@ -31,6 +31,9 @@ func (a *Agent) keepDetours(ctx context.Context) {
 		if err := a.detours.catchUp(); err != nil {
 			a.log.Warn("what leads to guests", "error", err)
 		}
+		if guests, err := a.detours.putBack(); len(guests) > 0 || err != nil {
+			a.log.Warn("the host's nftables were changed under detours; put back", "guests", guests, "error", err)
+		}
 		a.forgetEnded(ctx)
 		a.retryStandIns()
 		a.boundVisits(a.config.KeepMemory)

@@ -12,6 +12,7 @@ import (
 	"godwit/agent/journal"
 	"godwit/agent/peer"
 	"godwit/migration"
+	"godwit/netstate"
 	"godwit/vm/qemu"
 )
 
@@ -121,6 +122,9 @@ func (a *Agent) capable(ctx context.Context, offer Offer) error {
 	}
 	if err := a.hasTunnel(offer.Plan); err != nil {
 		return err
+	}
+	if err := netstate.Barred(a.config.Network.Bridge); err != nil {
+		return refuses(a.config.Host, offer, migration.CodePath, "%v", err)
 	}
 	if err := a.sameRoot(offer); err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 
 	"godwit/agent/peer"
 	"godwit/migration"
+	"godwit/netstate"
 	"godwit/policy"
 	"godwit/vm"
 )
@@ -33,6 +34,9 @@ func (m *outgoing) checkHere(ctx context.Context) error {
 	}
 	if err := unfit(refuse, g.Held, g.hasChannel(), m.plan.KeepsAddress(), facts, status); err != nil {
 		return err
+	}
+	if err := netstate.Barred(m.a.config.Network.Bridge); err != nil {
+		return refuse(migration.CodePath, "%v", err)
 	}
 	if err := m.checkHooks(); err != nil {
 		return err

@@ -28,7 +28,8 @@
 //   - its own ARP entry expires: the host answers for the old gateway, at the guest's taps alone,
 //     as others may have a router of that address;
 //   - a firewall that filters by state sees connections in their middle, here and at
-//     home: their packets are not tracked while they take the detour;
+//     home: their packets are not tracked while they take the detour, and chains of
+//     others that may drop what is forwarded let that address pass;
 //   - at home again, neighbours know the MAC of the NIC with which the guest left, or
 //     that it had before a handover: those frames take the way by the host, too; what it
 //     tells neighbours itself (RFC 4861) does not;
@@ -57,6 +58,7 @@
 // The table "godwit" (family bridge) is also the notebook: the chain
 // "about-GUEST" says in comments what was asked for, and "remember" what sysctls
 // were before. The notebook is written before anything it speaks of. Routes,
-// rules and neighbour entries carry [Protocol]. So [Found] and [CleanUp] need no
-// memory.
+// rules and neighbour entries carry [Protocol], our rules in the firewall's chains
+// a comment. So [Found] and [CleanUp] need no memory. What somebody takes away who
+// loads the host's nftables anew, [Stands] notices.
 package netstate

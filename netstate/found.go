@@ -100,6 +100,14 @@ func strays(k *kernel, wanted []resource) ([]resource, error) {
 	for _, u := range left {
 		neighbours = append(neighbours, u)
 	}
+	fw, err := k.firewall()
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range fw.openings() {
+		neighbours = append(neighbours, r.opening)
+	}
+	neighbours = unique(neighbours)
 	known := map[string]bool{}
 	for _, r := range wanted {
 		known[describe(r)] = true
@@ -145,6 +153,8 @@ func describe(r resource) string {
 		return fmt.Sprintf("proxy %s dev %s", r.addr, r.dev)
 	case untracked:
 		return fmt.Sprintf("untracked %s", r.addr)
+	case opening:
+		return r.String()
 	case forwarding:
 		return fmt.Sprintf("forwarding %s dev %s", r.mac, r.tap)
 	}

@@ -1,8 +1,13 @@
 package netstate
 
 import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
 	"github.com/google/nftables"
 	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // answers is room for what nftables answers to one transaction, bytes: it answers
@@ -12,4 +17,73 @@ const answers = 4 << 20
 
 func openNFT() (*nftables.Conn, error) {
 	return nftables.New(nftables.WithSockOptions(func(c *netlink.Conn) error { return c.SetReadBuffer(answers) }))
+}
+
+// attributes reads what nftables answers: its numbers are in network order.
+func attributes(b []byte) (*netlink.AttributeDecoder, error) {
+	ad, err := netlink.NewAttributeDecoder(b)
+	if err == nil {
+		ad.ByteOrder = binary.BigEndian
+	}
+	return ad, err
+}
+
+// dumpNFT gives each answer to a question for all things of a kind (NFT_MSG_GET…) and family.
+// What went meanwhile is not there.
+func dumpNFT(kind int, family nftables.TableFamily, each func(*netlink.AttributeDecoder) error) error {
+	c, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	replies, err := c.Execute(netlink.Message{
+		Header: netlink.Header{Type: netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | kind), Flags: netlink.Request | netlink.Dump},
+		Data:   []byte{byte(family), 0, 0, 0},
+	})
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	for _, m := range replies {
+		if len(m.Data) < 4 {
+			return errors.New("short message")
+		}
+		ad, err := attributes(m.Data[4:])
+		if err != nil {
+			return err
+		}
+		if err := each(ad); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// Generation is a number that changes with everything that anybody changes in nftables here.
+func Generation() (uint32, error) {
+	c, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	if err != nil {
+		return 0, fmt.Errorf("open netfilter socket: %w", err)
+	}
+	defer c.Close()
+	replies, err := c.Execute(netlink.Message{
+		Header: netlink.Header{Type: netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETGEN), Flags: netlink.Request},
+		Data:   []byte{unix.NFPROTO_UNSPEC, 0, 0, 0},
+	})
+	if err == nil && (len(replies) != 1 || len(replies[0].Data) < 4) {
+		err = errors.New("no answer of that kind")
+	}
+	if err != nil {
+		return 0, fmt.Errorf("ask nftables for its generation: %w", err)
+	}
+	ad, err := attributes(replies[0].Data[4:])
+	if err != nil {
+		return 0, err
+	}
+	var id uint32
+	for ad.Next() {
+		if ad.Type() == unix.NFTA_GEN_ID {
+			id = ad.Uint32()
+		}
+	}
+	return id, ad.Err()
 }

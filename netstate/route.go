@@ -25,6 +25,7 @@ type kernel struct {
 	ours  bool // routes that are there are known to be ours
 
 	listening []string // accept_ra of devices that is to be 2
+	fw        *firewall
 }
 
 func newKernel() *kernel { return &kernel{links: map[string]netlink.Link{}} }

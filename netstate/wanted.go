@@ -41,7 +41,7 @@ func possible(s State) []resource {
 }
 
 func away(bridge string, a Away) []resource {
-	list := []resource{neighbour{bridge, a.Addr, a.MAC.String()}}
+	list := append([]resource{neighbour{bridge, a.Addr, a.MAC.String()}}, openedAway(bridge, a)...)
 	if a.Gateway.IsValid() {
 		rule := sourceRule{a.Addr, PriorityReturn}
 		list = append(list, route{defaultOf(a.Addr.Is4()), tableOf(a.Addr, PriorityReturn), bridge, a.Gateway}, rule)
@@ -69,6 +69,7 @@ func visiting(bridge string, v Visiting) []resource {
 	if v.Tap != "" { // before the route, or the bridge floods what is routed there first
 		list = append(list, forwarding{v.Tap, v.MAC.String()})
 	}
+	list = append(list, openedVisiting(bridge, v)...) // closed after it is tracked again
 	list = append(list,
 		untracked{v.Addr},
 		neighbour{bridge, v.Addr, v.MAC.String()},

@@ -60,6 +60,8 @@ func (c *checker) check(e scenario.Expect) {
 				c.unmet("connections: traffic %s is not in the report", t.Name)
 			}
 		}
+	case scenario.ExpectMoved:
+		c.moved()
 	case scenario.ExpectServiceGap:
 		c.serviceGap(e)
 	case scenario.ExpectVMDowntime:

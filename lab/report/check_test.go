@@ -68,6 +68,21 @@ func TestCheck(t *testing.T) {
 		{"no record kinds", "connections: survive", func(r *Report) { r.Traffic[0].Kind, r.Traffic[0].RecordsLost = "exec", nil }, nil},
 		{"a flow is missing", "connections: survive", func(r *Report) { r.Traffic = r.Traffic[1:] },
 			[]string{"connections: traffic ticks is not in the report"}},
+		{"moved", "connections: moved", nil, nil},
+		{"one stayed on the tunnel", "connections: moved", func(r *Report) { r.Migrations[1].Connections = &Connections{Total: 4, Moved: 3, Tunnelled: 1} },
+			[]string{"connections: migration 2 (web sanjose → dublin) moved 3 of 4, expected all"}},
+		{"one stayed and survived", "connections: survive", func(r *Report) { r.Migrations[1].Connections = &Connections{Total: 4, Moved: 3, Tunnelled: 1} }, nil},
+		{"one was lost", "connections: moved", func(r *Report) { r.Migrations[0].Connections = &Connections{Total: 4, Moved: 3, Lost: 1} },
+			[]string{"connections: migration 1 (web montreal → sanjose) lost 1 of 4, expected none"}},
+		{"nobody there to move", "connections: moved", func(r *Report) { r.Migrations[0].Connections = &Connections{} },
+			[]string{"connections: migration 1 (web montreal → sanjose) had none, expected some that moved"}},
+		{"what moved is unknown", "connections: moved", func(r *Report) { r.Migrations[0].Connections = nil },
+			[]string{"connections: of migration 1 (web montreal → sanjose) are unknown: no reason was given"}},
+		{"an abort moves nothing", "connections: moved", func(r *Report) {
+			r.Migrations[0].Outcome, r.Migrations[0].Connections = Aborted, &Connections{Total: 4}
+		}, nil},
+		{"no migration completed", "connections: moved", func(r *Report) { r.Migrations[0].Outcome, r.Migrations[1].Outcome = Aborted, Refused },
+			[]string{"connections: no migration completed, expected that connections moved"}},
 		{"gap", "service_gap: {traffic: ticks, below: 139ms}", nil, nil},
 		{"gap at the bound", "service_gap: {traffic: ticks, below: 138ms}", nil,
 			[]string{"service_gap: of traffic ticks is 138ms, expected below 138ms"}},
@@ -166,6 +181,40 @@ func TestLostDatagrams(t *testing.T) {
 		r.Traffic[0].Kind, r.Traffic[0].RecordsLost = "udp", new(int64(2))
 		if unmet := Check(s, r); (len(unmet) == 0) != lossy {
 			t.Errorf("lossy %t: %q", lossy, unmet)
+		}
+	}
+}
+
+// TestMovedButThoseThatCannot: connections of clients that cannot follow may stay on the tunnel,
+// others in their place may not.
+func TestMovedButThoseThatCannot(t *testing.T) {
+	for _, client := range []string{"mptcp: off", "add_addr_accepted: 0"} {
+		s := plan(t, "connections: moved")
+		old, err := scenario.Parse("demo.yaml", []byte(`
+name: demo
+sites: [{name: montreal, guest_net: {v4: 10.1.1.0/24}, uplinks: [{name: public}]}]
+clients: [{name: old, `+client+`}]
+guests: [{name: web, site: montreal}, {name: db, site: montreal}]
+traffic:
+  - {name: plain, client: old, guest: web, kind: ticks, connections: 2}
+  - {name: datagrams, client: old, guest: web, kind: udp}
+  - {name: another, client: old, guest: db, kind: ticks}
+`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Clients, s.Traffic = append(s.Clients, old.Clients...), append(s.Traffic, old.Traffic...)
+		r := sample()
+		for i := range r.Migrations {
+			r.Migrations[i].Connections = &Connections{Total: 6, Moved: 4, Tunnelled: 2}
+		}
+		if lines := Check(s, r); len(lines) > 0 {
+			t.Errorf("%s: %q", client, lines)
+		}
+		r.Migrations[0].Connections = &Connections{Total: 6, Moved: 3, Tunnelled: 3}
+		want := []string{"connections: migration 1 (web montreal → sanjose) moved 3 of 6, expected 4 (those of plain cannot)"}
+		if lines := Check(s, r); !slices.Equal(lines, want) {
+			t.Errorf("%s: %q, want %q", client, lines, want)
 		}
 	}
 }

@@ -14,6 +14,10 @@ const (
 	ExpectLeftovers       = "leftovers"
 )
 
+// ExpectMoved is the kind of `connections: moved`; that of `connections: survive` is
+// ExpectConnections.
+const ExpectMoved = "connections: moved"
+
 // Expect is one expectation.
 type Expect struct {
 	Kind     string

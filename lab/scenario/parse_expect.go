@@ -33,7 +33,9 @@ func (f *file) readExpect(n ast.Node) {
 	case ExpectMigrations:
 		e.Outcomes = f.outcomes(o)
 	case ExpectConnections:
-		o.word(e.Kind, "", "survive")
+		if o.word(e.Kind, "", "survive", "moved") == "moved" {
+			e.Kind = ExpectMoved
+		}
 	case ExpectLeftovers:
 		o.word(e.Kind, "", "none")
 	case ExpectServiceGap:

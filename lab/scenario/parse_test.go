@@ -71,6 +71,17 @@ func TestContractExample(t *testing.T) {
 	}
 }
 
+// Both values of connections are kinds of their own.
+func TestConnectionsExpected(t *testing.T) {
+	s, err := Parse("x.yaml", []byte("name: x\nsites: [{name: a, guest_net: {v4: 10.1.1.0/24}, uplinks: [{name: p}]}]\nexpect: [{connections: survive}, {connections: moved}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !s.Expects(ExpectConnections) || !s.Expects(ExpectMoved) || len(s.Expect) != 2 {
+		t.Errorf("%+v", s.Expect)
+	}
+}
+
 // Block style and every key of the table, read as golden JSON.
 func TestEveryKey(t *testing.T) {
 	got, err := Parse("block.yaml", read(t, "block.yaml"))
