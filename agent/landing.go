@@ -75,6 +75,7 @@ func (m *incoming) asked(ctx context.Context, ask func(context.Context) error) e
 func (m *incoming) handOver(ctx context.Context) error {
 	m.rec.enter(migration.Handover, time.Now())
 	m.refreshGateways()
+	m.hearFirstWords(ctx)
 	if err := m.rec.timed("reach guest", func() error { return m.connect(ctx) }); err != nil {
 		if m.plan.KeepsAddress() {
 			m.rec.note("the guest's channel is silent: " + err.Error())

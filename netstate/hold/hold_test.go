@@ -269,6 +269,33 @@ func TestMark(t *testing.T) {
 	}
 }
 
+// TestSpoken counts what a guest sends, from the watch on.
+func TestSpoken(t *testing.T) {
+	n, tap := host(t)
+	frame := make([]byte, 12+60) // behind a virtio_net_hdr
+	copy(frame[12:], []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x52, 0x54, 0, 0, 1, 0xa, 0x88, 0xb5})
+	speak := func(times int) {
+		for range times {
+			if _, err := tap.Write(frame); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	speak(2)
+	var q *hold.Queue
+	n.Do("h", func() (err error) { q, err = hold.Watch("t1a"); return err })
+	defer q.Close()
+	speak(3)
+	send(t, n, 3) // to the guest, which does not count
+	n.Do("h", func() error {
+		spoken, err := q.Spoken()
+		if spoken != 3 {
+			t.Errorf("%d frames were sent, not 3", spoken)
+		}
+		return err
+	})
+}
+
 // TestFull: a full queue refuses, and says so.
 func TestFull(t *testing.T) {
 	n, _ := host(t)

@@ -15,17 +15,18 @@ type Queue struct {
 	device string
 	in     *meter.Meter
 	before uint64
+	spoken uint64 // frames of the guest, before
 }
 
 // Watch starts to count on a tap whose queue is empty, such as one just made. Call
 // Close after use.
 func Watch(device string) (*Queue, error) {
 	q := &Queue{device: device}
-	out, _, err := q.outcome()
+	s, err := q.statistics()
 	if err != nil {
 		return nil, err
 	}
-	q.before = out
+	q.before, q.spoken = left(s), s.RxPackets
 	if q.in, err = meter.Open(device); err != nil {
 		return nil, fmt.Errorf("watch queue of %s: %w", device, err)
 	}
@@ -35,7 +36,7 @@ func Watch(device string) (*Queue, error) {
 // Frames returns how many frames wait now, and how many the full queue refused
 // since the tap was made. Call it in the tap's network namespace.
 func (q *Queue) Frames() (waiting, refused uint64, err error) {
-	out, refused, err := q.outcome()
+	s, err := q.statistics()
 	if err != nil {
 		return 0, 0, err
 	}
@@ -43,23 +44,34 @@ func (q *Queue) Frames() (waiting, refused uint64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	if gone := out - q.before; in.Frames > gone {
+	if gone := left(s) - q.before; in.Frames > gone {
 		waiting = in.Frames - gone
 	}
-	return waiting, refused, nil
+	return waiting, s.TxDropped, nil
 }
 
-// outcome counts frames that left the queue or never got in.
-func (q *Queue) outcome() (out, refused uint64, err error) {
+// Spoken returns how many frames the guest has sent by the tap since Watch. Call it as Frames.
+func (q *Queue) Spoken() (uint64, error) {
+	s, err := q.statistics()
+	if err != nil {
+		return 0, err
+	}
+	return s.RxPackets - q.spoken, nil
+}
+
+// left counts frames that left the queue or never got in.
+func left(s *netlink.LinkStatistics) uint64 { return s.TxPackets + s.TxDropped }
+
+func (q *Queue) statistics() (*netlink.LinkStatistics, error) {
 	link, err := netlink.LinkByName(q.device)
 	if err != nil {
-		return 0, 0, fmt.Errorf("read statistics of %s: %w", q.device, err)
+		return nil, fmt.Errorf("read statistics of %s: %w", q.device, err)
 	}
 	s := link.Attrs().Statistics
 	if s == nil {
-		return 0, 0, fmt.Errorf("read statistics of %s: none", q.device)
+		return nil, fmt.Errorf("read statistics of %s: none", q.device)
 	}
-	return s.TxPackets + s.TxDropped, s.TxDropped, nil
+	return s, nil
 }
 
 // Close ends the watch.
