@@ -14,10 +14,10 @@ func TestFirstWords(t *testing.T) {
 		wanted, least, most uint64 // frames; ms
 		broken              bool
 	}{
-		"nobody waits":                   {wanted: 0, most: 0},
-		"it answers after 20 ms":         {wanted: 3, least: 20, most: 25},
-		"one waits":                      {wanted: 1, least: 10, most: 15},
-		"it does not answer":             {wanted: 1000, least: 100, most: 100},
+		"nobody waits":                  {wanted: 0, most: 0},
+		"it answers after 20 ms":        {wanted: 3, least: 20, most: 25},
+		"one waits":                     {wanted: 1, least: 10, most: 15},
+		"it does not answer":            {wanted: 1000, least: 100, most: 100},
 		"its statistics cannot be read": {wanted: 3, broken: true},
 	} {
 		synctest.Test(t, func(t *testing.T) {

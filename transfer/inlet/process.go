@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"os/signal"
 	"strings"
 	"syscall"
@@ -96,4 +95,4 @@ func Start(ctx context.Context, socket, log string) error {
 }
 
 // reap waits for an inlet, which may outlive all that its agent does.
-func reap(cmd *exec.Cmd) { cmd.Wait() } //nolint:errcheck // it tells its client
+func reap(process interface{ Wait() error }) { process.Wait() } //nolint:errcheck // it tells its client
