@@ -140,7 +140,7 @@ func (w *world) dump(h string) string {
 ip route show table all; ip -6 route show table all | sed 's/expires [0-9]*sec//'; ip rule; ip -6 rule
 ip neigh show nud permanent; ip neigh show proxy; ip -6 neigh show proxy
 bridge fdb show | grep -E 'permanent|static' | sort
-ip -o -d link | sed -E 's/([a-z_]*_timer) +[0-9.]+//g'
+ip -o -d link | sed -E 's/([a-z_]*_timer) +[0-9.]+//g; s/ state (UNKNOWN|UP) //'
 cd /proc/sys/net; grep -sr . ipv4/conf ipv6/conf ipv4/neigh ipv6/neigh | grep -vE 'stable_secret|ra_defrtr' | sort`)
 }
 
