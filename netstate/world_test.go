@@ -47,10 +47,14 @@ type world struct {
 	*nettest.Net
 	t    *testing.T
 	kind string
+	vlan string // how the guests' LAN is one of VLAN 20: "", byPort or byFilter
+	lan  string // the bridges' port to it
 }
 
-func newWorld(t *testing.T, kind string, more ...string) *world {
-	w := &world{nettest.New(t, append([]string{"c", "r", "ha", "hb", "ga", "gb"}, more...)...), t, kind}
+func newWorld(t *testing.T, kind string, more ...string) *world { return newWorldOf(t, kind, "", more...) }
+
+func newWorldOf(t *testing.T, kind, vlan string, more ...string) *world {
+	w := &world{nettest.New(t, append([]string{"c", "r", "ha", "hb", "ga", "gb"}, more...)...), t, kind, vlan, "lan0"}
 	w.Run("r", "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/all/forwarding; echo 1 > /proc/sys/net/ipv4/conf/all/arp_ignore")
 	w.Wire("c", "eth0", "r", "acc")
 	w.IP("r", "addr add 198.18.0.1/24 dev acc\naddr add fd18::1/64 dev acc nodad")
@@ -71,11 +75,12 @@ func newWorld(t *testing.T, kind string, more ...string) *world {
 
 func (w *world) site(h, g, up, lan, net4, net6, gw4, gw6 string) {
 	w.Wire("r", up, h, "up0")
-	w.Wire("r", lan, h, "lan0")
+	w.wireLAN(h, lan)
 	w.IP("r", "addr add "+net4+".1/24 dev "+up+"\naddr add "+net6+"::1/64 dev "+up+" nodad\naddr add "+gw4+" dev "+lan+"\naddr add "+gw6+" dev "+lan+" nodad")
 	// As unkind as hosts are: strict reverse path filter, no forwarding.
 	w.Run(h, "sh", "-c", "cd /proc/sys/net/ipv4; echo 0 > ip_forward; echo 1 > conf/all/rp_filter; echo 1 > conf/default/rp_filter")
-	w.IP(h, "link add br-guest type bridge\nlink set br-guest up\nlink set lan0 master br-guest\naddr add "+net4+".11/24 dev up0\naddr add "+net6+"::11/64 dev up0 nodad")
+	w.bridge(h)
+	w.IP(h, "addr add "+net4+".11/24 dev up0\naddr add "+net6+"::11/64 dev up0 nodad")
 	w.IP(h, "route add default via "+net4+".1\nroute add default via "+net6+"::1")
 	w.Wire(h, "t1a", g, "eth0")
 	w.Run(h, "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/t1a/disable_ipv6") // as OpenTap does
@@ -130,6 +135,7 @@ func abroad() netstate.State {
 
 func (w *world) set(h string, s netstate.State) {
 	w.t.Helper()
+	s.LAN = w.lan
 	w.Do(h, func() error { return netstate.Set(s) })
 }
 
@@ -140,7 +146,7 @@ func (w *world) dump(h string) string {
 ip route show table all; ip -6 route show table all | sed 's/expires [0-9]*sec//'; ip rule; ip -6 rule
 ip neigh show nud permanent; ip neigh show proxy; ip -6 neigh show proxy
 bridge fdb show | grep -E 'permanent|static' | sort
-ip -o -d link | sed -E 's/([a-z_]*_timer) +[0-9.]+//g'
+ip -o -d link | sed -E 's/([a-z_]*_timer) +[0-9.]+//g; s/ state (UNKNOWN|UP) //'
 cd /proc/sys/net; grep -sr . ipv4/conf ipv6/conf ipv4/neigh ipv6/neigh | grep -vE 'stable_secret|ra_defrtr' | sort`)
 }
 

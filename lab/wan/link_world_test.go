@@ -25,7 +25,30 @@ type world struct {
 	addrs [2]netip.Addr
 }
 
-func newWorld(t *testing.T, link Link) *world {
+// eachKind runs a test with a link of each kind that this kernel can do.
+func eachKind(t *testing.T, test func(t *testing.T, kind string)) {
+	need.Root(t)
+	kinds := []string{"user"}
+	if HaveNetem() {
+		kinds = append(kinds, "netem")
+	}
+	for _, kind := range kinds {
+		t.Run(kind, func(t *testing.T) { test(t, kind) })
+	}
+}
+
+// start makes a link of a kind; "" is the one that Start takes.
+func start(ctx context.Context, kind string, a, b End, link Link) (Emulator, error) {
+	switch kind {
+	case "user":
+		return StartUser(ctx, a, b, link, 1)
+	case "netem":
+		return StartNetem(ctx, a, b, link)
+	}
+	return Start(ctx, a, b, link, 1)
+}
+
+func newWorld(t *testing.T, kind string, link Link) *world {
 	t.Helper()
 	need.Root(t)
 	w := &world{a: fmt.Sprintf("t-wan-%d-a", os.Getpid()), b: fmt.Sprintf("t-wan-%d-b", os.Getpid())}
@@ -36,7 +59,7 @@ func newWorld(t *testing.T, link Link) *world {
 		t.Cleanup(func() { _ = netns.Delete(name) })
 	}
 	var err error
-	w.Emulator, err = Start(t.Context(), End{w.a, "up0"}, End{w.b, "s0u0"}, link, 1)
+	w.Emulator, err = start(t.Context(), kind, End{w.a, "up0"}, End{w.b, "s0u0"}, link)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,8 +207,10 @@ func (w *world) bulk(t *testing.T, warm, d time.Duration) float64 {
 // with other tests makes a link slower, never faster.
 const tries = 5
 
-func TestLinkDelay(t *testing.T) {
-	w := newWorld(t, Link{Delay: 10 * time.Millisecond})
+func TestLinkDelay(t *testing.T) { eachKind(t, testLinkDelay) }
+
+func testLinkDelay(t *testing.T, kind string) {
+	w := newWorld(t, kind, Link{Delay: 10 * time.Millisecond})
 	conn := w.udp(t)
 	pings(t, conn, 3, time.Second)
 	best := time.Hour
@@ -203,30 +228,36 @@ func TestLinkDelay(t *testing.T) {
 	}
 }
 
-func TestLinkRate(t *testing.T) {
-	w := newWorld(t, Link{})
+func TestLinkRate(t *testing.T) { eachKind(t, testLinkRate) }
+
+func testLinkRate(t *testing.T, kind string) {
+	w := newWorld(t, kind, Link{})
 	for _, rate := range []int64{100e6, 350e6} {
-		if err := w.Set(Link{Rate: rate, Delay: 5 * time.Millisecond}); err != nil {
-			t.Fatal(err)
-		}
-		best := 0.0
-		for range tries {
-			got := w.bulk(t, 500*time.Millisecond, time.Second)
-			if got > 1.02*float64(rate) {
-				t.Errorf("rate %.1f Mbit/s of %d: more than it was asked to carry", got/1e6, rate/1e6)
+		t.Run(fmt.Sprintf("%d Mbit", rate/1e6), func(t *testing.T) {
+			if err := w.Set(Link{Rate: rate, Delay: 5 * time.Millisecond}); err != nil {
+				t.Fatal(err)
 			}
-			if best = max(best, got); best >= 0.95*float64(rate) {
-				break
+			best := 0.0
+			for range tries {
+				got := w.bulk(t, 500*time.Millisecond, time.Second)
+				if got > 1.02*float64(rate) {
+					t.Errorf("rate %.1f Mbit/s of %d: more than it was asked to carry", got/1e6, rate/1e6)
+				}
+				if best = max(best, got); best >= 0.95*float64(rate) {
+					break
+				}
 			}
-		}
-		if t.Logf("rate %.1f Mbit/s of %d", best/1e6, rate/1e6); best < 0.95*float64(rate) {
-			t.Error("the link carries less than it was asked to")
-		}
+			if t.Logf("rate %.1f Mbit/s of %d", best/1e6, rate/1e6); best < 0.95*float64(rate) {
+				t.Error("the link carries less than it was asked to")
+			}
+		})
 	}
 }
 
-func TestLinkUnlimited(t *testing.T) {
-	w := newWorld(t, Link{})
+func TestLinkUnlimited(t *testing.T) { eachKind(t, testLinkUnlimited) }
+
+func testLinkUnlimited(t *testing.T, kind string) {
+	w := newWorld(t, kind, Link{})
 	best := 0.0
 	for range tries {
 		if best = max(best, w.bulk(t, 200*time.Millisecond, time.Second)); best >= 1000e6 {
@@ -238,8 +269,10 @@ func TestLinkUnlimited(t *testing.T) {
 	}
 }
 
-func TestLinkCutAndRestore(t *testing.T) {
-	w := newWorld(t, Link{Delay: time.Millisecond})
+func TestLinkCutAndRestore(t *testing.T) { eachKind(t, testLinkCutAndRestore) }
+
+func testLinkCutAndRestore(t *testing.T, kind string) {
+	w := newWorld(t, kind, Link{Delay: time.Millisecond})
 	conn := w.udp(t)
 	for _, step := range []struct {
 		cut  string
@@ -265,8 +298,10 @@ func TestLinkCutAndRestore(t *testing.T) {
 	}
 }
 
-func TestLinkRefusesNonsense(t *testing.T) {
-	w := newWorld(t, Link{MTU: 1400})
+func TestLinkRefusesNonsense(t *testing.T) { eachKind(t, testLinkRefusesNonsense) }
+
+func testLinkRefusesNonsense(t *testing.T, kind string) {
+	w := newWorld(t, kind, Link{MTU: 1400})
 	if err := w.Set(Link{Loss: 2}); err == nil {
 		t.Error("loss of 2 was taken")
 	}
@@ -282,7 +317,7 @@ func TestLinkRefusesNonsense(t *testing.T) {
 			return nil
 		})
 	}
-	if _, err := Start(t.Context(), End{w.a, "up0"}, End{w.b, "other"}, Link{}, 1); err == nil {
+	if _, err := start(t.Context(), kind, End{w.a, "up0"}, End{w.b, "other"}, Link{}); err == nil {
 		t.Error("a device name that is taken was taken again")
 	}
 	_ = netns.Do(w.b, func() error {
@@ -293,7 +328,7 @@ func TestLinkRefusesNonsense(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Start(ctx, End{w.a, "x0"}, End{w.b, "x0"}, Link{}, 1); err == nil {
+	if _, err := start(ctx, kind, End{w.a, "x0"}, End{w.b, "x0"}, Link{}); err == nil {
 		t.Error("started with a cancelled context")
 	}
 }

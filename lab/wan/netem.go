@@ -39,11 +39,11 @@ func tc(args ...string) error {
 
 // netemLink is a veth pair with a queueing discipline on each end.
 type netemLink struct {
-	ends [2]End
-	mu   sync.Mutex
-	last Counters
-	gone bool
-	link Link
+	ends    [2]End
+	mu      sync.Mutex
+	tallies [2]tally
+	gone    bool
+	link    Link
 }
 
 // StartNetem makes a link of the kernel's own parts. On failure nothing remains.
@@ -76,7 +76,7 @@ func (n *netemLink) make() error {
 		attrs.HardwareAddr = []byte{0x02, 'g', 'w', 0, 0, 1}
 		if err := netlink.LinkAdd(&netlink.Veth{
 			LinkAttrs: attrs, PeerName: b.Device, PeerHardwareAddr: attrs.HardwareAddr,
-			PeerNamespace: netlink.NsFd(far.Fd()),
+			PeerNamespace: netlink.NsFd(far.Fd()), PeerTxQLen: -1, // the kernel's default
 		}); err != nil {
 			return fmt.Errorf("make veth %s: %w", a.Device, err)
 		}
@@ -110,26 +110,39 @@ func (n *netemLink) Set(link Link) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for i, end := range n.ends {
-		err := netns.Do(end.Namespace, func() error {
-			dev, err := netlink.LinkByName(end.Device)
-			if err != nil {
-				return fmt.Errorf("find %s: %w", end.Device, err)
-			}
-			if err := netlink.LinkSetMTU(dev, link.MTUBytes()); err != nil {
-				return fmt.Errorf("set mtu of %s: %w", end.Device, err)
-			}
-			for _, args := range disciplines(end.Device, link, carries(link, i)) {
-				if err := tc(args...); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if err != nil {
+		if err := netns.Do(end.Namespace, func() error { return n.set(i, link) }); err != nil {
 			return err
 		}
 	}
 	n.link = link
+	return nil
+}
+
+// set makes what leaves an end behave like link. What was dropped until now is counted
+// first, by the settings that dropped it; a cut loses what is on its way.
+func (n *netemLink) set(i int, link Link) error {
+	device := n.ends[i].Device
+	dev, err := netlink.LinkByName(device)
+	if err != nil {
+		return fmt.Errorf("find %s: %w", device, err)
+	}
+	if err := n.count(dev, i); err != nil {
+		return err
+	}
+	if err := netlink.LinkSetMTU(dev, link.MTUBytes()); err != nil {
+		return fmt.Errorf("set mtu of %s: %w", device, err)
+	}
+	carried, carry := carries(n.link, i), carries(link, i)
+	commands := disciplines(device, link, carry)
+	if carried && !carry && n.tallies[i].seen != (readings{}) {
+		commands = append([][]string{{"qdisc", "del", "dev", device, "root"}}, commands...)
+		n.tallies[i].emptied()
+	}
+	for _, args := range commands {
+		if err := tc(args...); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -164,55 +177,27 @@ func disciplines(device string, link Link, carries bool) [][]string {
 func (n *netemLink) Counters() (Counters, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	var flows [2]Flow
+	var err error
 	for i, end := range n.ends {
-		err := netns.Do(end.Namespace, func() error {
+		err = errors.Join(err, netns.Do(end.Namespace, func() error {
 			dev, err := netlink.LinkByName(end.Device)
 			if err != nil {
 				return fmt.Errorf("find %s: %w", end.Device, err)
 			}
-			list, err := netlink.QdiscList(dev)
-			if err != nil {
-				return fmt.Errorf("list disciplines of %s: %w", end.Device, err)
-			}
-			flows[i] = n.flow(list, carries(n.link, i))
-			return nil
-		})
-		if err != nil {
-			return n.last, err
-		}
+			return n.count(dev, i)
+		}))
 	}
-	n.last = Counters{AB: flows[0], BA: flows[1]}
-	return n.last, nil
+	return Counters{AB: n.tallies[0].sum, BA: n.tallies[1].sum}, err
 }
 
-// flow reads the counters. netem has one for all it drops: it goes where the link's
-// present settings say that packets are lost.
-func (n *netemLink) flow(list []netlink.Qdisc, carries bool) (f Flow) {
-	for _, q := range list {
-		stats := q.Attrs().Statistics
-		if stats == nil || stats.Basic == nil || stats.Queue == nil {
-			continue
-		}
-		switch q.Type() {
-		case "tbf":
-			const ethernet = 14
-			f.Packets = uint64(stats.Basic.Packets)
-			f.Bytes = stats.Basic.Bytes - min(stats.Basic.Bytes, ethernet*f.Packets)
-			f.Waiting = int(stats.Queue.Backlog)
-		case "netem":
-			drops := uint64(stats.Queue.Drops)
-			switch {
-			case !carries:
-				f.CutDrop = drops
-			case n.link.Loss > 0:
-				f.LossDrop = drops
-			default:
-				f.QueueDrop = drops
-			}
-		}
+// count adds up what the disciplines of an end have counted under the present settings.
+func (n *netemLink) count(dev netlink.Link, i int) error {
+	list, err := netlink.QdiscList(dev)
+	if err != nil {
+		return fmt.Errorf("list disciplines of %s: %w", dev.Attrs().Name, err)
 	}
-	return f
+	n.tallies[i].add(read(list), n.link, carries(n.link, i))
+	return nil
 }
 
 func (n *netemLink) Close() error {

@@ -1,6 +1,7 @@
 package wan
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -38,42 +39,44 @@ func TestDisciplines(t *testing.T) {
 	}
 }
 
-func TestNetemFlow(t *testing.T) {
-	list := []netlink.Qdisc{
-		&netlink.Tbf{QdiscAttrs: netlink.QdiscAttrs{Statistics: &netlink.QdiscStatistics{
-			Basic: &netlink.GnetStatsBasic{Bytes: 1514, Packets: 1}, Queue: &netlink.GnetStatsQueue{Backlog: 7}}}},
-		&netlink.Netem{QdiscAttrs: netlink.QdiscAttrs{Statistics: &netlink.QdiscStatistics{
-			Basic: &netlink.GnetStatsBasic{}, Queue: &netlink.GnetStatsQueue{Drops: 3}}}},
+func TestTally(t *testing.T) {
+	var sum tally
+	add := func(packets, drops uint32, link Link, carries bool) {
+		sum.add(read([]netlink.Qdisc{
+			&netlink.Tbf{QdiscAttrs: netlink.QdiscAttrs{Statistics: &netlink.QdiscStatistics{
+				Basic: &netlink.GnetStatsBasic{Bytes: 1514 * uint64(packets), Packets: packets}, Queue: &netlink.GnetStatsQueue{Backlog: 7, Qlen: 2}}}},
+			&netlink.Netem{QdiscAttrs: netlink.QdiscAttrs{Statistics: &netlink.QdiscStatistics{
+				Basic: &netlink.GnetStatsBasic{}, Queue: &netlink.GnetStatsQueue{Drops: drops}}}},
+		}), link, carries)
 	}
-	base := Flow{Packets: 1, Bytes: 1500, Waiting: 7}
-	for _, c := range []struct {
-		link    Link
-		carries bool
-		drop    func(*Flow)
-	}{
-		{Link{}, true, func(f *Flow) { f.QueueDrop = 3 }},
-		{Link{Loss: 0.1}, true, func(f *Flow) { f.LossDrop = 3 }},
-		{Link{Loss: 0.1}, false, func(f *Flow) { f.CutDrop = 3 }},
-	} {
-		want := base
-		c.drop(&want)
-		n := &netemLink{link: c.link}
-		if got := n.flow(list, c.carries); got != want {
-			t.Errorf("%+v: %+v, want %+v", c.link, got, want)
-		}
+	add(1, 3, Link{}, true)
+	add(2, 7, Link{Loss: 0.1}, true)
+	want := Flow{Packets: 2, Bytes: 3000, QueueDrop: 3, LossDrop: 4, Waiting: 7}
+	if sum.sum != want {
+		t.Errorf("%+v, want %+v", sum.sum, want)
+	}
+	sum.emptied() // two were on their way
+	add(0, 5, Link{Loss: 0.1}, false)
+	want.CutDrop = 7
+	if sum.sum != want {
+		t.Errorf("after a cut: %+v, want %+v", sum.sum, want)
 	}
 }
 
-// TestProbeAgrees: what the probe says is what the kernel does with a whole link.
+// TestProbeAgrees: what the probe says is what the kernel does with a whole link, and a link
+// is made by netem wherever it can be.
 func TestProbeAgrees(t *testing.T) {
 	need.Root(t)
-	w := newWorld(t, Link{Delay: time.Millisecond})
+	w := newWorld(t, "", Link{Delay: time.Millisecond})
 	want := "user"
 	if HaveNetem() {
 		want = "netem"
 	}
 	if w.Kind() != want {
 		t.Errorf("kind %s, want %s", w.Kind(), want)
+	}
+	if _, err := os.Stat("/sys/module/sch_netem"); err == nil && want != "netem" {
+		t.Error("this kernel has netem, and the probe does not see it")
 	}
 	if _, err := StartNetem(t.Context(), End{w.a, "n0"}, End{w.b, "n0"}, Link{}); (err == nil) != HaveNetem() {
 		t.Errorf("start by netem: %v, but the probe says %v", err, HaveNetem())

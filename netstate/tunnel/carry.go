@@ -40,11 +40,30 @@ func carry(c Config) (carrier, bool, error) {
 		return k, true, err
 	}
 	k, err := carryKernel(c)
-	if errors.Is(err, unix.EOPNOTSUPP) {
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EADDRINUSE) || errors.Is(err, errOtherSource) {
 		k, err := carryUser(c)
 		return k, false, err
 	}
 	return k, true, err
+}
+
+// errOtherSource says that the kernel's WireGuard would send from another address than the
+// tunnel's: it takes the one of the route, and has no setting for it. Its port is one of all
+// addresses (EADDRINUSE). In user space both are as configured.
+var errOtherSource = errors.New("the route there has another source address")
+
+// leavesByLocal returns errOtherSource where the route to the other end is not by Local.
+func leavesByLocal(c Config) error {
+	routes, err := netlink.RouteGetWithOptions(c.Remote.Addr().AsSlice(), &netlink.RouteGetOptions{Mark: uint32(c.Mark)}) //nolint:gosec // as SO_MARK
+	if err != nil {
+		return nil //nolint:nilerr // no route yet: nothing leaves by it
+	}
+	for _, r := range routes {
+		if src, ok := netip.AddrFromSlice(r.Src); ok && src.Unmap() != c.Local.Addr() {
+			return fmt.Errorf("%s to %s: %w: %s", c.Local.Addr(), c.Remote.Addr(), errOtherSource, src.Unmap())
+		}
+	}
+	return nil
 }
 
 // inKernel is a tunnel that the kernel carries.
@@ -72,6 +91,9 @@ func carryKernel(c Config) (carrier, error) {
 type kernelWireGuard struct{ inKernel }
 
 func (k kernelWireGuard) repoint(c Config) error {
+	if err := leavesByLocal(c); err != nil {
+		return err
+	}
 	w, err := wgctrl.New()
 	if err != nil {
 		return fmt.Errorf("open wireguard: %w", err)

@@ -9,7 +9,9 @@
 //
 // These kinds carry the packets:
 //
-//   - wireguard, by the kernel where it can, otherwise in the process itself;
+//   - wireguard, by the kernel where it can, otherwise in the process itself: so where the
+//     kernel would send from another address than the tunnel's, or has its port in use at
+//     another address;
 //   - vxlan, gre and ipip, by the kernel where it has them ([Supported]), not encrypted:
 //     only when asked for;
 //   - auto, which is wireguard.

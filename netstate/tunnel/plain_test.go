@@ -154,6 +154,9 @@ func TestSupported(t *testing.T) {
 				continue
 			}
 			t.Logf("%s, outer IPv6 %t: %v", kind, outer6, err)
+			if has := kernelHas(n, "b", kind, outer6); has != (err == nil) {
+				t.Errorf("%s, outer IPv6 %t: this kernel has it: %t; supported: %v", kind, outer6, has, err)
+			}
 			c := ends(t, kind, at[0], at[1])[0]
 			c.MTU, c.Inner, c.PeerInner = 1500, netip.MustParseAddr("169.254.1.2"), netip.MustParseAddr("169.254.1.3")
 			made := netns.Do(n.Name("a"), func() error {

@@ -88,6 +88,10 @@ func keep(c Config) error {
 		return err
 	}
 	defer carrier.close()
+	device, err := netlink.LinkByName(c.Name)
+	if err != nil {
+		return err
+	}
 	k := &keeper{config: c, carrier: carrier, kernel: kernel, stop: stop, lease: time.NewTimer(clock.Until(c.Lease)), asks: make(chan func())}
 	if err := k.write(); err != nil {
 		return err
@@ -106,8 +110,10 @@ func keep(c Config) error {
 		case <-ctx.Done():
 			log.Printf("tunnel %s: ends: %v", c.Name, context.Cause(ctx))
 			return nil
-		case <-gone:
-			stop(errors.New("its device is gone"))
+		case index := <-gone:
+			if index == device.Attrs().Index { // not one that was tried before
+				stop(errors.New("its device is gone"))
+			}
 		case <-k.lease.C:
 			if clock.Now().Before(k.config.Lease) {
 				k.lease.Reset(clock.Until(k.config.Lease))
@@ -120,18 +126,21 @@ func keep(c Config) error {
 	}
 }
 
-// watch tells when the device is deleted.
-func watch(ctx context.Context, name string) (<-chan struct{}, error) {
-	gone := make(chan struct{})
+// watch tells the index of each device of that name that is deleted.
+func watch(ctx context.Context, name string) (<-chan int, error) {
+	gone := make(chan int)
 	updates := make(chan netlink.LinkUpdate, 64)
 	if err := netlink.LinkSubscribe(updates, ctx.Done()); err != nil {
 		return nil, fmt.Errorf("watch devices: %w", err)
 	}
 	go func() {
 		for u := range updates {
-			if u.Header.Type == unix.RTM_DELLINK && u.Attrs().Name == name {
-				close(gone)
-				return
+			if u.Header.Type != unix.RTM_DELLINK || u.Attrs().Name != name {
+				continue
+			}
+			select {
+			case gone <- u.Attrs().Index:
+			case <-ctx.Done():
 			}
 		}
 	}()

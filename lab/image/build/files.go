@@ -1,13 +1,8 @@
 package main
 
 import (
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
-	"slices"
-	"strings"
 
 	"godwit/lab/image/archive"
 )
@@ -21,56 +16,30 @@ func filesOf(init, busybox, program, preload string) ([]archive.Entry, error) {
 		{Path: "etc/passwd", Mode: 0o644, Content: []byte("root:x:0:0:root:/root:/bin/sh\n")},
 		{Path: "etc/hosts", Mode: 0o644, Content: []byte("127.0.0.1 localhost guest\n::1 localhost guest\n")},
 	}
-	add := func(from, to string) error {
-		content, err := os.ReadFile(from)
-		if err == nil {
-			entries = append(entries, archive.Entry{Path: to, Mode: 0o755, Content: content})
-		}
-		return err
-	}
-	if err := add(init, "init"); err != nil {
-		return nil, err
-	}
-	if err := add(busybox, "bin/busybox"); err != nil {
-		return nil, err
-	}
-	applets, err := exec.Command(busybox, "--list").Output()
-	if err != nil {
-		return nil, fmt.Errorf("list applets of %s: %w", busybox, err)
-	}
-	for _, applet := range strings.Fields(string(applets)) {
-		if applet != "busybox" {
-			entries = append(entries, archive.Entry{Path: "bin/" + applet, Target: "busybox"})
-		}
-	}
-	if program == "" {
-		return entries, nil
-	}
-	if err := add(program, "usr/bin/iperf3"); err != nil {
-		return nil, err
-	}
-	libraries, err := librariesOf(program)
+	shell, err := archive.Busybox(busybox)
 	if err != nil {
 		return nil, err
 	}
-	if preload != "" {
-		if err := add(preload, "usr/lib/libmptcpwrap.so"); err != nil {
-			return nil, err
-		}
-		more, err := librariesOf(preload)
+	entries = append(entries, shell...)
+	files := map[string]string{"init": init}
+	var needy []string
+	if program != "" {
+		files["usr/bin/iperf3"] = program
+		needy = append(needy, program)
+	}
+	if program != "" && preload != "" {
+		files["usr/lib/libmptcpwrap.so"] = preload
+		needy = append(needy, preload)
+	}
+	for to, from := range files {
+		file, err := archive.File(from, to)
 		if err != nil {
 			return nil, err
 		}
-		libraries = append(libraries, more...)
+		entries = append(entries, file)
 	}
-	slices.Sort(libraries)
-	for _, library := range slices.Compact(libraries) {
-		// Where the program's loader looks: by the path that ldd says.
-		if err := add(library, strings.TrimPrefix(library, "/")); err != nil {
-			return nil, err
-		}
-	}
-	return entries, nil
+	libraries, err := archive.Libraries(needy...)
+	return append(entries, libraries...), err
 }
 
 // helperOf gathers what a system on a disk of its own does not have: our program,
@@ -88,19 +57,4 @@ func helperOf(init, unit string) ([]archive.Entry, error) {
 		{Path: "init", Mode: 0o755, Content: program},
 		{Path: "godwit-guest.service", Mode: 0o644, Content: service},
 	}, nil
-}
-
-var libraryPath = regexp.MustCompile(`(?m)(?:=>\s+|^\s+)(/\S+) \(0x`)
-
-// librariesOf lists the shared libraries, loader included, that a program needs.
-func librariesOf(program string) ([]string, error) {
-	out, err := exec.Command("ldd", program).Output()
-	if err != nil {
-		return nil, fmt.Errorf("find libraries of %s: %w", program, err)
-	}
-	var paths []string
-	for _, match := range libraryPath.FindAllStringSubmatch(string(out), -1) {
-		paths = append(paths, match[1])
-	}
-	return paths, nil
 }

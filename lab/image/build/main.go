@@ -19,6 +19,12 @@ import (
 	"godwit/lab/image/archive"
 )
 
+// wanted are the modules that a guest needs, where its kernel has them as modules.
+var wanted = []string{
+	"virtio_pci", "virtio_net", "virtio_console", "virtio_blk",
+	"inet_diag", "tcp_diag", "udp_diag", "mptcp_diag",
+}
+
 // input names what goes into an image.
 type input struct {
 	init, modules, busybox, program, preload, unit string
@@ -59,7 +65,7 @@ func build(in input, out string) error {
 	if err != nil {
 		return err
 	}
-	drivers, err := modulesOf(in.modules, modules)
+	drivers, err := archive.Modules(in.modules, modules)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package main
+package archive
 
 import (
 	"bytes"
@@ -8,22 +8,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	"godwit/lab/image/archive"
 )
-
-// wanted are the modules that a guest needs, where its kernel has them as modules.
-var wanted = []string{
-	"virtio_pci", "virtio_net", "virtio_console", "virtio_blk",
-	"inet_diag", "tcp_diag", "udp_diag", "mptcp_diag",
-}
 
 // before lists what a module needs although its file does not say so.
 var before = map[string][]string{"virtio": {"virtio_ring"}}
 
-// modulesOf gathers modules with what they depend on, and the file
-// lib/modules/order, which lists them in the order to load them in.
-func modulesOf(folder string, names []string) ([]archive.Entry, error) {
+// Modules gathers kernel modules, of the folder lib/modules/VERSION, with what they depend
+// on, and the file lib/modules/order, which lists them in the order to load them in.
+func Modules(folder string, names []string) ([]Entry, error) {
 	files, err := moduleFiles(folder)
 	if err != nil {
 		return nil, err
@@ -42,9 +34,9 @@ func modulesOf(folder string, names []string) ([]archive.Entry, error) {
 	if len(order.names) == 0 {
 		list = ""
 	}
-	entries := []archive.Entry{{Path: "lib/modules/order", Mode: 0o644, Content: []byte(list)}}
+	entries := []Entry{{Path: "lib/modules/order", Mode: 0o644, Content: []byte(list)}}
 	for _, name := range order.names {
-		entries = append(entries, archive.Entry{Path: "lib/modules/" + name + ".ko", Mode: 0o644, Content: order.content[name]})
+		entries = append(entries, Entry{Path: "lib/modules/" + name + ".ko", Mode: 0o644, Content: order.content[name]})
 	}
 	return entries, nil
 }

@@ -1,0 +1,120 @@
+package tunnel
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"godwit/netstate/internal/nettest"
+	"godwit/netstate/netns"
+)
+
+// TestFullSize: packets of 1500 bytes with DF pass inside, echo and TCP, each kind, over IPv4
+// and IPv6: over a path of 1400 where the kind fragments, and where not over one that they fit
+// on. What this kernel lacks is refused, or done in user space.
+func TestFullSize(t *testing.T) {
+	for _, c := range []struct{ name, kind, a, b string }{
+		{"wireguard over IPv4", WireGuard, "10.9.1.2:51820", "10.9.2.2:51821"},
+		{"wireguard over IPv6", WireGuard, "[fd09:1::2]:51820", "[fd09:2::2]:51820"},
+		{"vxlan over IPv4", VXLAN, "10.9.1.2:4789", "10.9.2.2:4789"},
+		{"vxlan over IPv6", VXLAN, "[fd09:1::2]:4789", "[fd09:2::2]:4789"},
+		{"gre over IPv4", GRE, "10.9.1.2:1", "10.9.2.2:2"},
+		{"gre over IPv6", GRE, "[fd09:1::2]:1", "[fd09:2::2]:2"},
+		{"ipip over IPv4", IPIP, "10.9.1.2:1", "10.9.2.2:2"},
+		{"ipip over IPv6", IPIP, "[fd09:1::2]:1", "[fd09:2::2]:2"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := pathNet(t)
+			cfg := ends(t, c.kind, c.a, c.b)
+			outer6 := cfg[0].Local.Addr().Is6()
+			refused := func(why string) {
+				err := netns.Do(n.Name("a"), func() error { _, err := Up(t.Context(), cfg[0]); return err })
+				if err == nil || !strings.Contains(err.Error(), why) {
+					t.Errorf("got %v, want %q", err, why)
+				}
+			}
+			if !Fragments(c.kind, outer6) {
+				refused("cannot be fragmented")
+				n.mtu(1600)
+			}
+			has := kernelHas(n.Net, "r", c.kind, outer6)
+			if !has && c.kind != WireGuard {
+				refused("load the module")
+				return
+			}
+			t.Run(map[bool]string{true: "kernel", false: "user space"}[has], func(t *testing.T) { carriesFull(t, n, cfg, has) })
+		})
+	}
+}
+
+// bulk is how much is sent through a tunnel, bytes: thousands of packets.
+const bulk = 8 << 20
+
+func carriesFull(t *testing.T, n *path, cfg [2]Config, kernel bool) {
+	a, b := up(t, n.Net, "a", cfg[0]), up(t, n.Net, "b", cfg[1])
+	if a.Inner != b.PeerInner || a.PeerInner != b.Inner {
+		t.Fatalf("inner addresses %s→%s and %s→%s do not meet", a.Inner, a.PeerInner, b.Inner, b.PeerInner)
+	}
+	if a.Kernel != kernel {
+		t.Errorf("status says that the kernel carries it: %t, want %t", a.Kernel, kernel)
+	}
+	n.Do("a", func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+		defer cancel()
+		rtt, err := a.Verify(ctx)
+		t.Logf("full-size echo: %v", rtt)
+		return err
+	})
+	t.Logf("TCP through it: %.0f Mbit/s", transfer(t, n.Net, b.Inner, bulk))
+	if err := a.Refresh(t.Context()); err != nil || a.TxBytes < bulk {
+		t.Errorf("status says %d bytes sent, %v", a.TxBytes, err)
+	}
+	inner6 := [2]netip.Addr{netip.MustParseAddr("fd0a::1"), netip.MustParseAddr("fd0a::2")}
+	if !Carries(cfg[0].Kind, cfg[0].Local.Addr().Is6(), inner6[0]) {
+		return
+	}
+	for i, h := range []string{"a", "b"} {
+		n.IP(h, "addr add "+inner6[i].String()+"/128 dev gwt0 nodad\nroute add "+inner6[1-i].String()+" dev gwt0")
+	}
+	t.Logf("TCP over IPv6 through it: %.0f Mbit/s", transfer(t, n.Net, inner6[1], 1<<20))
+}
+
+// kernelHas says whether this kernel has a kind of tunnel: whether ip(8) can make one.
+func kernelHas(n *nettest.Net, in, kind string, outer6 bool) bool {
+	name, _ := kernelKind(kind, outer6)
+	more := map[string]string{"vxlan": "id 9 dstport 9", "gre": "local 192.0.2.1 remote 192.0.2.2", "ipip": "local 192.0.2.1 remote 192.0.2.2",
+		"ip6gre": "local 2001:db8::1 remote 2001:db8::2", "ip6tnl": "local 2001:db8::1 remote 2001:db8::2"}[name]
+	_, err := n.Try(in, "ip", append([]string{"link", "add", "trial", "type", name}, strings.Fields(more)...)...)
+	if err == nil {
+		n.IP(in, "link del trial")
+	}
+	return err == nil
+}
+
+// TestLeavesByLocal: a tunnel's packets have its own address outside, though the route to the
+// other end prefers another; and its port is its own, though another address has it in use.
+func TestLeavesByLocal(t *testing.T) {
+	for _, c := range []struct{ name, a, b, route, taken string }{
+		{"route of IPv4", "10.9.1.7:51820", "10.9.2.2:51820", "default via 10.9.1.1 src 10.9.1.2", "127.0.0.1:9"},
+		{"route of IPv6", "[fd09:1::7]:51820", "[fd09:2::2]:51820", "default via fd09:1::1 src fd09:1::2", "127.0.0.1:9"},
+		{"port", "10.9.1.7:51820", "10.9.2.2:51820", "default via 10.9.1.1 src 10.9.1.7", "127.0.0.1:51820"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := pathNet(t)
+			n.IP("a", "addr add 10.9.1.7/24 dev up\naddr add fd09:1::7/64 dev up nodad\nroute replace "+c.route)
+			n.Run("r", "nft", "add table inet t; add chain inet t f { type filter hook prerouting priority 0; }; add rule inet t f ip saddr 10.9.1.2 drop; add rule inet t f ip6 saddr fd09:1::2 drop")
+			cfg := ends(t, WireGuard, c.a, c.b)
+			var taken net.PacketConn
+			n.Do("a", func() (err error) { taken, err = net.ListenPacket("udp", c.taken); return err })
+			defer taken.Close()
+			a := up(t, n.Net, "a", cfg[0])
+			up(t, n.Net, "b", cfg[1])
+			ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+			defer cancel()
+			n.Do("a", func() error { _, err := a.Verify(ctx); return err })
+		})
+	}
+}
