@@ -51,7 +51,9 @@ type world struct {
 	lan  string // the bridges' port to it
 }
 
-func newWorld(t *testing.T, kind string, more ...string) *world { return newWorldOf(t, kind, "", more...) }
+func newWorld(t *testing.T, kind string, more ...string) *world {
+	return newWorldOf(t, kind, "", more...)
+}
 
 func newWorldOf(t *testing.T, kind, vlan string, more ...string) *world {
 	w := &world{nettest.New(t, append([]string{"c", "r", "ha", "hb", "ga", "gb"}, more...)...), t, kind, vlan, "lan0"}

@@ -13,10 +13,12 @@ import (
 )
 
 const (
-	// countEvery is how often the guest is asked for its count by each socket, which is
-	// how exactly waits are known; countEveryOne for each socket of a flow of many.
-	countEvery    = 10 * time.Millisecond
-	countEveryOne = time.Millisecond
+	// countEvery is how often the guest is asked for its count, by each socket in turn, which
+	// is how exactly waits are known: of one socket at the least every countEveryMost, but for
+	// crowds, where countEveryOne keeps the questions from being a load.
+	countEvery     = 10 * time.Millisecond
+	countEveryMost = 100 * time.Millisecond
+	countEveryOne  = time.Millisecond
 	// leastUDPSize and largestUDPSize bound a datagram's pattern, bytes.
 	leastUDPSize   = 64
 	largestUDPSize = 1200
@@ -48,7 +50,7 @@ type datagrams struct {
 func newDatagrams(f Flow) *datagrams {
 	d := &datagrams{Flow: f, tally: newTally(now()), seed: rand.Uint32(), quit: make(chan struct{}), ready: make(chan struct{})}
 	d.size, d.Every = datagramOf(f.each(), f.Every)
-	d.askEvery = max(countEvery, time.Duration(f.Connections)*countEveryOne)
+	d.askEvery = min(time.Duration(f.Connections)*countEvery, max(countEveryMost, time.Duration(f.Connections)*countEveryOne))
 	d.waiting = f.Connections
 	return d
 }
