@@ -8,39 +8,44 @@ import (
 
 // putBack makes the kernel equal again to what guests' detours ask for, where somebody changed
 // the host's nftables and took some of it away: a firewall that loads its rules anew, or
-// flushes everybody's. It says whose. Where nothing was changed it costs one question.
+// flushes everybody's. It says whose. Where nothing was changed it costs one question, and
+// elsewhere a flip waits for one guest's look at the most.
 func (s *detours) putBack() ([]string, error) {
 	now, err := netstate.Generation()
 	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if now == s.rules {
+		s.mu.Unlock()
 		return nil, nil
 	}
 	s.rules = now // what is changed from here on, also by us, is seen the next time
-	var guests []string
-	for guest := range s.guests() {
-		want := s.want(guest)
-		if want.Empty() || s.stale[guest] { // catchUp does those
-			continue
-		}
-		ok, lookErr := netstate.Stands(want)
-		if lookErr == nil && !ok {
-			guests = append(guests, guest)
-			lookErr = netstate.Set(want)
-		}
-		err = errors.Join(err, lookErr)
+	guests := map[string]bool{}
+	for _, d := range s.byID {
+		guests[d.Guest] = true
 	}
-	return guests, err
+	s.mu.Unlock()
+	var hurt []string
+	for guest := range guests {
+		put, putErr := s.putBackOf(guest)
+		if err = errors.Join(err, putErr); put {
+			hurt = append(hurt, guest)
+		}
+	}
+	return hurt, err
 }
 
-// guests are those that have detours here.
-func (s *detours) guests() map[string]bool {
-	out := map[string]bool{}
-	for _, d := range s.byID {
-		out[d.Guest] = true
+// putBackOf says whether something of the guest's was missing.
+func (s *detours) putBackOf(guest string) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	want := s.want(guest)
+	if want.Empty() || s.stale[guest] { // catchUp does those
+		return false, nil
 	}
-	return out
+	if ok, err := netstate.Stands(want); ok || err != nil {
+		return false, err
+	}
+	return true, netstate.Set(want)
 }
