@@ -112,6 +112,7 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 	a.restoreDetours(ctx)
 	a.resumeMigrations(ctx, lost)
 	a.resumeTaken()
+	a.resumeAsking()
 	if _, err := peer.Serve(ctx, a.id, a.listenAddrs(), a.peerAPI(), a.stream, a.log); err != nil {
 		return err
 	}

@@ -282,6 +282,7 @@ func (m *incoming) finish() {
 	if state.Landing == migration.Landed {
 		outcome = migration.Completed
 		m.rec.event(migration.MigrationDone)
+		m.a.keepAsking(m.work.guest)
 	} else {
 		m.rec.aborted(state.Problem)
 	}

@@ -78,6 +78,7 @@ func (a *Agent) doubts(ctx context.Context, about string) ([]Doubt, error) {
 			out = append(out, d)
 		}
 	}
+	out = append(out, a.unheardDoubts(ctx, about)...)
 	if len(out) == 0 && about != "" {
 		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf(
 			"recover %s: nothing on host %s is to be decided about it; see `godwit history`", about, a.config.Host)}
@@ -178,9 +179,10 @@ func (m *outgoing) writeTaken(state migration.Source) Taken {
 	return taken
 }
 
-// TakeBack is a person's word that a guest that was let go comes back.
+// TakeBack is a person's word that a guest that was let go comes back, or that one that landed
+// stays.
 type TakeBack struct {
-	Fenced bool `json:"fenced"` // the person says that the guest cannot run at the destination
+	Fenced bool `json:"fenced"` // the person says that the guest cannot run on the other host
 }
 
 // takeBack gives the guest back to this host, when it is known that it cannot run at

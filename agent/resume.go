@@ -154,6 +154,7 @@ func (m *outgoing) foundAgain() {
 		m.flippedAgain()
 	}
 	m.released.Store(m.state.Released())
+	m.heard.Store(m.state.Heard())
 	m.over.Store(m.state.Course != migration.Forward)
 	if m.guest.Machine != nil {
 		m.watchGuest()

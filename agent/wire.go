@@ -107,6 +107,7 @@ type Undo struct {
 type CourseAnswer struct {
 	Course   string             `json:"course"` // under way; over: turned back, or ended; unknown: never begun here
 	Released bool               `json:"released"`
+	Heard    bool               `json:"heard"` // that the guest has landed: nobody takes it back any more
 	Epoch    uint64             `json:"epoch"` // of the source's right; above the plan's it took the guest back
 	Problem  *migration.Problem `json:"problem,omitempty"`
 }
