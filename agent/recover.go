@@ -271,7 +271,7 @@ func (a *Agent) apiGiveUp(r *http.Request) (any, error) {
 func (a *Agent) peerLanding(r *http.Request) (any, error) {
 	m, err := a.findIncoming(r)
 	if err != nil {
-		rec, err := a.recordKept(r.PathValue("id"))
+		rec, err := a.recordEnded(r.PathValue("id"), 0)
 		if err != nil {
 			return nil, err
 		}
@@ -294,6 +294,9 @@ func (a *Agent) peerLanding(r *http.Request) (any, error) {
 func (a *Agent) peerEvents(r *http.Request) (any, error) {
 	m, err := a.findIncoming(r)
 	if err != nil {
+		if err := a.leftAlone(r.PathValue("id")); err != nil {
+			return nil, err
+		}
 		return a.apiEvents(r)
 	}
 	value, err := a.apiEvents(r)

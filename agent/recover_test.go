@@ -218,6 +218,46 @@ func TestSupersede(t *testing.T) {
 	}
 }
 
+// TestAnotherTryIsNoAnswer: what an earlier try of a migration came to says nothing of a later
+// one, whose journal is left alone here: the guest may run by that.
+func TestAnotherTryIsNoAnswer(t *testing.T) {
+	plan := goodPreparation().Plan
+	later := plan
+	later.Epoch++
+	for _, c := range []struct {
+		name string
+		make func(a *Agent)
+		ask  migration.Plan
+		ok   bool
+	}{
+		{"the same try", func(*Agent) {}, plan, true},
+		{"a later one", func(*Agent) {}, later, false},
+		{"a journal is left alone", func(a *Agent) { a.unread = map[string]string{plan.ID: "why"} }, plan, false},
+		{"a journal is there", func(a *Agent) { journalOf(t, a, plan.ID, "what is this?") }, plan, false},
+	} {
+		a := between(t)
+		a.incoming, a.early = map[string]*incoming{}, map[string]early{}
+		c.make(a)
+		rep := Report{ID: plan.ID, Guest: "web", From: "paris", To: "rome", Epoch: plan.Epoch, Outcome: migration.Aborted, Ended: 1}
+		if err := writeJSON(a.config.dir("history", plan.ID+"-destination.json"), rep); err != nil {
+			t.Fatal(err)
+		}
+		calls := map[string]func(*http.Request) (any, error){"release": a.peerRelease}
+		if c.ask.Epoch == plan.Epoch {
+			calls["abort"], calls["landing"], calls["events"], calls["landed"] = a.peerAbort, a.peerLanding, a.peerEvents, a.peerLanded
+		}
+		for name, call := range calls {
+			var body any = c.ask
+			if name == "abort" {
+				body = Undo{Epoch: c.ask.Epoch + 1, Released: true}
+			}
+			if answer, err := call(callFrom(t, "paris", plan.ID, body)); (err == nil) != c.ok {
+				t.Errorf("%s, %s: %+v, %v", c.name, name, answer, err)
+			}
+		}
+	}
+}
+
 // TestHistoryAnswers: what ended here is still known to the next agent, so that a
 // source that did not hear it does, and a late prepare begins nothing.
 func TestHistoryAnswers(t *testing.T) {
@@ -229,7 +269,7 @@ func TestHistoryAnswers(t *testing.T) {
 		if err := writeJSON(a.config.dir("history", p.Plan.ID+"-destination.json"), rep); err != nil {
 			t.Fatal(err)
 		}
-		answer, err := a.endedAnswer(p.Plan.ID)
+		answer, err := a.endedAnswer(p.Plan.ID, p.Plan.Epoch)
 		if got, ok := answer.(ReleaseAnswer); err != nil || !ok || got.State != want {
 			t.Errorf("%s: %+v, %v", outcome, answer, err)
 		}
