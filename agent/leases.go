@@ -65,6 +65,9 @@ func (a *Agent) lookAfter(ctx context.Context, d detour) error {
 		return nil //nolint:nilerr // it was said at the start, and what leads to the guest stays
 	}
 	g, err := a.guests.find(d.Guest)
+	if err != nil && a.guests.expects(d.Guest) {
+		return nil // it comes, or its QEMU does not answer yet
+	}
 	if err != nil {
 		if !expired && ledOn(d, a.detours.list(d.Guest)) {
 			return nil

@@ -41,7 +41,7 @@ func (a *Agent) peerRelease(r *http.Request) (any, error) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), wait)
 	defer cancel()
-	state, _ := m.await(ctx, func(s migration.Destination) bool { return s.Running() || s.Refused() || s.Vanished && s.Released })
+	state, _ := m.await(ctx, func(s migration.Destination) bool { return s.Running() || s.Declines() || s.Vanished && s.Released })
 	return m.releaseAnswer(state), nil
 }
 
@@ -51,7 +51,7 @@ func (m *incoming) releaseAnswer(state migration.Destination) ReleaseAnswer {
 		return ReleaseAnswer{State: "waiting", Vanished: m.vanishedWords(state)}
 	case state.Running():
 		return ReleaseAnswer{State: "running", Resumed: m.rec.snapshot().Resumed}
-	case state.Refused():
+	case state.Declines():
 		return ReleaseAnswer{State: "declined", Problem: state.Problem}
 	}
 	return ReleaseAnswer{State: "waiting"}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"godwit/agent/journal"
 	"godwit/migration"
@@ -74,6 +73,9 @@ func (a *Agent) resumeSource(id string, lost map[string]*Guest) error {
 		return errors.Join(err, log.Close())
 	}
 	if err := a.guests.readable(j.Plan.Guest); err != nil {
+		return errors.Join(err, log.Close())
+	}
+	if err := a.isSilent(j.Plan.Guest); err != nil && j.State.Course != migration.Ended {
 		return errors.Join(err, log.Close())
 	}
 	g, err := a.guests.find(j.Plan.Guest)
@@ -198,28 +200,25 @@ func (a *Agent) resumeDestination(ctx context.Context, id string) error {
 		j.Held = m.expected()
 		m.dir = j.Held.Dir
 	}
+	if err := a.isSilent(m.plan.Guest); err != nil && !m.ended() {
+		return errors.Join(err, log.Close())
+	}
 	if missing := inletMissing(ctx, m.dir); missing > 0 {
 		a.resumeStarving(m, j.Held, missing)
 		return nil
 	}
 	g, err := a.guests.find(j.Offer.Plan.Guest) // it ran here already, or else it waits
 	if err != nil {
-		g = &Guest{Held: j.Held}
-		a.guests.expectAgain(g)
 		machine, err := attachMachine(ctx, j.Held)
-		switch {
-		case err == nil:
+		if err != nil && !goneForSure(err) { // it may live: neither started nor refused by guess
+			return errors.Join(&notYet{j.Held}, log.Close())
+		}
+		g = &Guest{Held: j.Held}
+		if err == nil {
 			g.Machine = machine
-		case !goneForSure(err): // it may live: neither started nor refused by guess
-			return fmt.Errorf("resume %s: ask qemu: %w", id, err)
 		}
+		a.guests.expectAgain(g)
 		a.findTaps(g)
-	}
-	status := vm.Status("")
-	if g.Machine != nil {
-		if status, err = g.Machine.Status(ctx); err != nil {
-			return fmt.Errorf("resume %s: ask qemu: %w", id, err)
-		}
 	}
 	m.work.guest = g
 	m.takeGuest()
@@ -227,8 +226,7 @@ func (a *Agent) resumeDestination(ctx context.Context, id string) error {
 	if m.state.Landing == migration.Leaving {
 		m.recall()
 	}
-	first := m.restart(status)
-	a.actors.Go(func() { m.run(a.ctx, first) })
+	a.actors.Go(func() { m.runAgain(a.ctx) })
 	return nil
 }
 
@@ -258,20 +256,17 @@ func (a *Agent) resumeStarving(m *incoming, held Held, missing uint64) {
 	a.know(m)
 	m.rec.note(fmt.Sprintf("%d pages of the guest's memory are missing here", missing))
 	a.actors.Go(func() {
-		g, err := a.attachStarving(a.ctx, held)
+		g, err := a.attachLate(a.ctx, held)
 		a.guests.settled(waiting)
 		if err != nil && !goneForSure(err) {
 			m.log.Close() //nolint:errcheck // the agent ends, and the next one goes on
 			return
 		}
-		status := vm.Status("")
-		if err == nil {
-			status, err = g.Machine.Status(a.ctx)
-		} else {
-			g, err = waiting, nil
+		if err != nil {
+			g, kept, err = waiting, false, nil
 		}
-		if kept && status != "" {
-			err = errors.Join(err, a.guests.keep(g))
+		if kept {
+			err = a.guests.keep(g)
 		} else {
 			a.guests.expectAgain(g)
 		}
@@ -280,22 +275,8 @@ func (a *Agent) resumeStarving(m *incoming, held Held, missing uint64) {
 		}
 		m.work.guest = g
 		m.takeGuest()
-		m.run(a.ctx, m.restart(status))
+		m.runAgain(a.ctx)
 	})
-}
-
-// attachStarving waits until the guest's QEMU answers, is gone, or ctx ends.
-func (a *Agent) attachStarving(ctx context.Context, held Held) (*Guest, error) {
-	for {
-		g, err := a.attach(ctx, held)
-		if err == nil || goneForSure(err) {
-			return g, err
-		}
-		a.log.Info("qemu does not answer; its guest may wait for pages", "guest", held.Description.Name, "error", err)
-		if !sleep(ctx, 500*time.Millisecond) {
-			return nil, ctx.Err()
-		}
-	}
 }
 
 // restart is the first input after a restart, by what QEMU said.
