@@ -46,9 +46,10 @@ type Agent struct {
 	outgoing map[string]*outgoing
 	incoming map[string]*incoming
 	records  map[string]*Record
-	early    map[string]early  // by source and id: migrations given up before their prepare came here
-	unread   map[string]string // why a journal was left alone, by migration
-	silent   map[string]*Guest // under care by an earlier agent, and their QEMU does not answer yet
+	early    map[string]early    // by source and id: migrations given up before their prepare came here
+	unread   map[string]string   // why a journal was left alone, by migration
+	silent   map[string]*Guest   // under care by an earlier agent, and their QEMU does not answer yet
+	asked    map[string]askedWay // to go, and nobody has answered; by detour
 	links    map[string]*peer.Link
 	meters   map[string]*meter.Meter // by uplink device
 	actors   sync.WaitGroup

@@ -57,7 +57,7 @@ func (a *Agent) lookAfter(ctx context.Context, d detour) error {
 		if comesBack(d, a.detours.list(d.Guest)) {
 			return nil // packets are under way in it, and it is needed if the migration turns back
 		}
-		if expired && now.After(d.Until.Add(leaseGrace)) || len(d.Away) == 0 && now.Sub(d.Up) > 10*time.Second {
+		if expired && now.After(d.Until.Add(leaseGrace)) || len(d.Away) == 0 && (!d.Leased || len(d.Standing) == 0) && now.Sub(d.Up) > 10*time.Second {
 			return a.endDetour(ctx, d)
 		}
 		return nil
