@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -49,6 +50,7 @@ func TestPreparationCheck(t *testing.T) {
 		"no next address":         {func(p *Preparation) { p.Plan.Next = nil }, "no next address"},
 		"no address":              {func(p *Preparation) { p.Plan.Held = nil }, "0 addresses"},
 		"an address that is none": {func(p *Preparation) { p.Plan.Held = append(p.Plan.Held, migration.Address{}) }, "none"},
+		"too long for a journal":  {func(p *Preparation) { p.Description.Start = slices.Repeat([]string{"-device"}, 30000) }, "shorten"},
 		"a thousand addresses":    {func(p *Preparation) { p.Plan.Held = make([]migration.Address, 1000) }, "1000 addresses"},
 	} {
 		p := goodPreparation()
@@ -57,6 +59,22 @@ func TestPreparationCheck(t *testing.T) {
 		if (err == nil) != (c.word == "") || err != nil && !strings.Contains(err.Error(), c.word) {
 			t.Errorf("%s: %v, want %q", name, err, c.word)
 		}
+	}
+}
+
+// TestPreparationThatIsNotWritten: what the journal does not take is refused before anything is
+// done, and nothing is left of it.
+func TestPreparationThatIsNotWritten(t *testing.T) {
+	a := between(t)
+	a.incoming, a.records = map[string]*incoming{}, map[string]*Record{}
+	p := goodPreparation()
+	p.Description.Start = slices.Repeat([]string{"-device"}, 300000)
+	if m, err := a.incomingFor(p); err == nil || m != nil {
+		t.Errorf("begun: %+v", m)
+	}
+	left, err := journal.Unfinished(a.config.dir("journal"))
+	if err != nil || len(left)+len(a.incoming)+len(a.records) > 0 {
+		t.Errorf("left: %v, %v, %v, %v", left, err, a.incoming, a.records)
 	}
 }
 

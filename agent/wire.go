@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -72,8 +73,15 @@ func (p Preparation) check() error {
 			return wrong("an address that is none")
 		}
 	}
+	if data, err := json.Marshal(p); err != nil || len(data) > mostPreparation {
+		return wrong("a preparation of %d bytes, at most %d: shorten the guest's description", len(data), mostPreparation)
+	}
 	return nil
 }
+
+// mostPreparation bounds a preparation, bytes: the journal has it in one record, its description
+// three times.
+const mostPreparation = 200 << 10
 
 // mostAddresses bounds the lists of a preparation.
 const mostAddresses = 64
