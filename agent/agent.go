@@ -46,8 +46,10 @@ type Agent struct {
 	outgoing map[string]*outgoing
 	incoming map[string]*incoming
 	records  map[string]*Record
-	early    map[string]early  // by source and id: migrations given up before their prepare came here
-	unread   map[string]string // why a journal was left alone, by migration
+	early    map[string]early    // by source and id: migrations given up before their prepare came here
+	unread   map[string]string   // why a journal was left alone, by migration
+	silent   map[string]*Guest   // under care by an earlier agent, and their QEMU does not answer yet
+	asked    map[string]askedWay // to go, and nobody has answered; by detour
 	links    map[string]*peer.Link
 	meters   map[string]*meter.Meter // by uplink device
 	actors   sync.WaitGroup
@@ -112,6 +114,7 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 	a.restoreDetours(ctx)
 	a.resumeMigrations(ctx, lost)
 	a.resumeTaken()
+	a.resumeAsking()
 	if _, err := peer.Serve(ctx, a.id, a.listenAddrs(), a.peerAPI(), a.stream, a.log); err != nil {
 		return err
 	}
@@ -166,7 +169,8 @@ func (a *Agent) known() string {
 }
 
 // readopt finds again the guests that an earlier agent had under care. A guest whose QEMU is
-// gone is lost, with a line in the log; none is started.
+// gone is lost, with a line in the log; none is started. One whose QEMU does not answer is waited
+// for: resumeLate.
 func (a *Agent) readopt(ctx context.Context) (lost map[string]*Guest) {
 	held, errs := a.guests.remembered()
 	for _, err := range errs {
@@ -184,6 +188,8 @@ func (a *Agent) readopt(ctx context.Context) (lost map[string]*Guest) {
 				gone := &Guest{Held: h}
 				a.discard(gone)
 				lost[gone.name()] = gone
+			} else {
+				a.setSilent(h.Description.Name, &Guest{Held: h})
 			}
 			continue
 		}
@@ -201,24 +207,17 @@ func (a *Agent) resumeMigrations(ctx context.Context, lost map[string]*Guest) {
 	if err != nil {
 		a.log.Error("journals", "error", err)
 	}
-	for _, id := range ids {
-		err := a.resumeMigration(ctx, id, lost)
-		if errors.Is(err, journal.ErrNoState) { // it ended before the first effect
-			if err = journal.Discard(a.config.dir("journal"), id); err == nil {
-				continue
-			}
-		}
-		if err != nil {
-			a.cannotRead(id, err)
+	waits := a.resumeEach(ctx, ids, lost)
+	a.forgetLost(lost)
+	a.mu.Lock()
+	for name, g := range a.silent {
+		if waits[name] == nil {
+			waits[name] = &late{held: g.Held, kept: true}
 		}
 	}
-	for _, gone := range lost {
-		if gone.migration() != "" {
-			continue // it is forgotten when that ends
-		}
-		if err := a.guests.forget(gone); err != nil {
-			a.log.Warn("forget guest", "guest", gone.name(), "error", err)
-		}
+	a.mu.Unlock()
+	for _, l := range waits {
+		a.resumeLate(ctx, l)
 	}
 }
 

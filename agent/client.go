@@ -175,6 +175,12 @@ func (c *Client) GiveUp(ctx context.Context, id string) error {
 	return c.Do(ctx, http.MethodPost, "/v1/migrations/"+url.PathEscape(id)+"/give-up", nil, nil)
 }
 
+// Keep lets a guest that landed on this host be moved on though its source has not said that it
+// heard of the landing.
+func (c *Client) Keep(ctx context.Context, id string, word TakeBack) error {
+	return c.Do(ctx, http.MethodPost, "/v1/migrations/"+url.PathEscape(id)+"/keep", word, nil)
+}
+
 // Report is what the agent knows of a migration.
 func (c *Client) Report(ctx context.Context, id string) (Report, error) {
 	var rep Report

@@ -92,6 +92,8 @@ func (h *Held) check() error {
 	switch {
 	case !below(h.Dir, "guests") || !strings.HasPrefix(filepath.Base(h.Dir), name+"-"):
 		return fmt.Errorf("guest %s: directory %.200q is not one of its own", name, h.Dir)
+	case h.Unheard != nil && !validID(h.Unheard.Migration):
+		return fmt.Errorf("guest %s: came by migration %.100q", name, h.Unheard.Migration)
 	case h.Number < 0:
 		return fmt.Errorf("guest %s: number %d", name, h.Number)
 	case h.Active < 0 || h.Active >= len(h.Description.NICs):

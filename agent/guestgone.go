@@ -86,6 +86,9 @@ func shutdownWords(reason string) string {
 
 // watchGuest turns back when the guest powers off, reboots, panics or dies.
 func (m *outgoing) watchGuest() {
+	if m.guest.Machine == nil {
+		return // it was lost: what needs it says so
+	}
 	ctx, cancel := context.WithCancel(m.a.ctx)
 	m.work.stopWatch = cancel
 	events := m.guest.Machine.Events(ctx)

@@ -47,10 +47,11 @@ type Held struct {
 	Taps        []string            `json:"taps"`   // names, in the order of NICs
 	Active      int                 `json:"active"` // index of the active NIC
 	Addresses   []migration.Address `json:"addresses"`
-	Epoch       uint64              `json:"epoch"`    // of the right to run it here
-	Endpoint    uint8               `json:"endpoint"` // highest MPTCP endpoint id used so far
-	Table       int                 `json:"table"`    // highest routing table number used in the guest
-	Leaving     bool                `json:"leaving"`  // let go of: not to be started here
+	Epoch       uint64              `json:"epoch"`             // of the right to run it here
+	Endpoint    uint8               `json:"endpoint"`          // highest MPTCP endpoint id used so far
+	Table       int                 `json:"table"`             // highest routing table number used in the guest
+	Leaving     bool                `json:"leaving"`           // let go of: not to be started here
+	Unheard     *Unheard            `json:"unheard,omitempty"` // how it came, until its source is known to have heard that it landed
 }
 
 // take marks the guest as busy with migration id, or says who has it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -80,6 +81,9 @@ func (m *incoming) run(ctx context.Context, first migration.Input) {
 			if err != nil {
 				m.a.log.Warn("migration", "id", m.plan.ID, "error", err)
 			}
+			if errors.Is(err, errUnwritten) {
+				m.again(watch, queue[0])
+			}
 			queue = queue[1:]
 			if pending = append(pending, effects...); slices.Contains(effects, migration.SendBack) {
 				cancel() // what is under way is not wanted any more
@@ -112,6 +116,23 @@ func (m *incoming) run(ctx context.Context, first migration.Input) {
 			return
 		}
 	}
+}
+
+// errUnwritten says that an input was not acted upon, as the journal did not take what it makes.
+var errUnwritten = errors.New("it could not be journalled")
+
+// again tells the machine once more, a moment later, what nobody else repeats: such as that the
+// guest could not be started, which its source waits to hear.
+func (m *incoming) again(ctx context.Context, in migration.Input) {
+	switch in.Kind {
+	case migration.Abort, migration.AskRefusal, migration.Released, migration.Disown:
+		return // who asks for it asks on
+	}
+	go func() {
+		if sleep(ctx, endAgain) {
+			m.tell(ctx, in) //nolint:errcheck // it ends with ctx
+		}
+	}()
 }
 
 // begin performs effect in the background; the function it returns ends it early.
@@ -161,7 +182,7 @@ func (m *incoming) step(in migration.Input) ([]migration.Effect, error) {
 		m.ran = false // its source never let go of it
 	}
 	if err := m.persist(before, next); err != nil {
-		return nil, err // neither ready nor refused: the source hears nothing and asks on
+		return nil, fmt.Errorf("%w: %w", errUnwritten, err) // neither ready nor refused: the source hears nothing and asks on
 	}
 	if next.Vanished && !before.Vanished {
 		m.a.metrics.Outcome(migration.AtDestination, migration.InDoubt, nil)
@@ -312,6 +333,7 @@ func (m *incoming) finish() {
 	if state.Landing == migration.Landed {
 		outcome = migration.Completed
 		m.rec.event(migration.MigrationDone)
+		m.a.keepAsking(m.work.guest)
 	} else {
 		m.rec.aborted(state.Problem)
 	}

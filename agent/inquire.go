@@ -113,7 +113,7 @@ func (a *Agent) peerCourse(r *http.Request) (any, error) {
 	m, rec := a.outgoing[id], a.records[id]
 	a.mu.Unlock()
 	if m != nil && m.plan.To == caller && !m.over.Load() {
-		return CourseAnswer{Course: courseUnderWay, Released: m.released.Load(), Epoch: m.epoch.Load()}, nil
+		return CourseAnswer{Course: courseUnderWay, Released: m.released.Load(), Heard: m.heard.Load(), Epoch: m.epoch.Load()}, nil
 	}
 	if m != nil && m.plan.To == caller {
 		return CourseAnswer{Course: courseOver, Released: m.released.Load(), Epoch: m.epoch.Load(), Problem: m.rec.snapshot().Problem}, nil

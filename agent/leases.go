@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -48,7 +49,7 @@ func (a *Agent) keepDetours(ctx context.Context) {
 func (a *Agent) lookAfter(ctx context.Context, d detour) error {
 	a.extend(ctx, d)
 	if !d.Leased && len(d.Away)+len(d.Visiting)+len(d.Coming) > 0 {
-		return nil
+		return a.settleOrphan(ctx, d.ID)
 	}
 	d, now, ok := a.detours.look(d.ID)
 	if !ok {
@@ -59,7 +60,7 @@ func (a *Agent) lookAfter(ctx context.Context, d detour) error {
 		if comesBack(d, a.detours.list(d.Guest)) {
 			return nil // packets are under way in it, and it is needed if the migration turns back
 		}
-		if expired && now.After(d.Until.Add(leaseGrace)) || len(d.Away) == 0 && now.Sub(d.Up) > 10*time.Second {
+		if expired && now.After(d.Until.Add(leaseGrace)) || len(d.Away) == 0 && (!d.Leased || len(d.Standing) == 0) && now.Sub(d.Up) > 10*time.Second {
 			return a.endDetour(ctx, d)
 		}
 		return nil
@@ -68,6 +69,9 @@ func (a *Agent) lookAfter(ctx context.Context, d detour) error {
 		return nil //nolint:nilerr // it was said at the start, and what leads to the guest stays
 	}
 	g, err := a.guests.find(d.Guest)
+	if err != nil && a.guests.expects(d.Guest) {
+		return nil // it comes, or its QEMU does not answer yet
+	}
 	if err != nil {
 		if !expired && ledOn(d, a.detours.list(d.Guest)) {
 			return nil
@@ -100,6 +104,47 @@ func (a *Agent) lookAfter(ctx context.Context, d detour) error {
 		return nil // it leaves just now, with these addresses
 	}
 	return a.endGuestDetours(ctx, g, true, expired)
+}
+
+// settleOrphan leases a detour of which no migration knows any more, and by which a guest may be
+// reached; else it ends. Such a one is left where an undo failed, or a person took a journal
+// away, and would keep what it leads for good.
+func (a *Agent) settleOrphan(ctx context.Context, id string) error {
+	if a.underWay(migrationOf(id)) {
+		return nil
+	}
+	d, ok := a.detours.get(id) // as it is since its migration ended
+	if !ok || d.Leased || a.guests.expects(d.Guest) || a.guests.readable(d.Guest) != nil {
+		return nil //nolint:nilerr // what cannot be read was said at the start
+	}
+	g, err := a.guests.find(d.Guest)
+	here, lease := err == nil, a.config.lease()
+	if here && !slices.ContainsFunc(g.held().Addresses, func(addr migration.Address) bool { return addr.Home == a.config.Host }) {
+		lease = 0 // it has no address but those
+	}
+	a.log.Warn("detour of no migration", "id", id, "guest", d.Guest, "here", here)
+	if here && len(d.Visiting) == 0 || !here && len(d.Away) == 0 {
+		return errors.Join(a.sendAway(ctx, id), a.detours.remove(ctx, id))
+	}
+	return a.detours.change(d.Guest, func(all map[string]*detour) {
+		if d, ok := all[id]; ok {
+			for i := range d.Away {
+				d.Away[i].Active = d.Away[i].Active || !here // that it was flipped is not on the disk
+			}
+			d.leaseFor(lease)
+		}
+	})
+}
+
+// underWay says whether a migration is, or a journal of it was left alone.
+func (a *Agent) underWay(id string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.outgoing[id] != nil || a.incoming[id] != nil || a.unread[id] != "" {
+		return true
+	}
+	_, err := os.Stat(a.config.dir("journal", id+".journal"))
+	return !errors.Is(err, os.ErrNotExist)
 }
 
 // atHome says that all of a detour's addresses belong to this site: no tunnel is

@@ -127,6 +127,52 @@ func TestEndedDetourLeavesNothing(t *testing.T) {
 	}
 }
 
+// TestOrphan: a detour that no migration knows of is leased where a guest may be reached by it, and
+// ends elsewhere; one whose journal was left alone stays as it is.
+func TestOrphan(t *testing.T) {
+	away := []netstate.Away{{Addr: netip.MustParseAddr("10.1.1.20")}}
+	visiting := []netstate.Visiting{{Addr: netip.MustParseAddr("10.1.1.20")}}
+	for _, c := range []struct {
+		name         string
+		here         bool
+		away         []netstate.Away
+		visiting     []netstate.Visiting
+		known        func(*Agent)
+		left, leased bool
+	}{
+		{"it visits", true, nil, visiting, nil, true, true},
+		{"it has no other address", true, nil, visiting, func(a *Agent) { a.guests.byName["leased"].Held.Addresses = nil }, true, true},
+		{"it never left", true, away, nil, nil, false, false},
+		{"it never came", false, nil, visiting, nil, false, false},
+		{"it may have left", false, away, nil, nil, true, true},
+		{"its migration comes", true, nil, visiting, func(a *Agent) { a.incoming["m-00000001"] = &incoming{} }, true, false},
+		{"its migration goes", true, away, nil, func(a *Agent) { a.outgoing = map[string]*outgoing{"m-00000001": {}} }, true, false},
+		{"its journal was left alone", true, away, nil, func(a *Agent) { a.unread = map[string]string{"m-00000001": "why"} }, true, false},
+		{"its guest is waited for", false, nil, visiting, func(a *Agent) {
+			a.guests.expectAgain(&Guest{Held: Held{Description: Description{Name: "leased"}}})
+		}, true, false},
+	} {
+		a, g, d := leasing(t)
+		if !c.here {
+			delete(a.guests.byName, g.name())
+		}
+		g.Held.Addresses = []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.20/24"), Home: "rome"}}
+		if c.known != nil {
+			c.known(a)
+		}
+		d.ID, d.Leased, d.Until, d.Away, d.Visiting = "m-00000001-oslo", false, time.Time{}, c.away, c.visiting
+		a.detours.byID = map[string]*detour{d.ID: d}
+		a.lookAfter(t.Context(), d.clone()) //nolint:errcheck // what of it is in the kernel is not the test's
+		left, ok := a.detours.get(d.ID)
+		if ok != c.left || left.Leased != c.leased || left.Leased && left.Until.IsZero() != (len(g.Held.Addresses) == 0) {
+			t.Errorf("%s: %v, %+v", c.name, ok, left)
+		}
+		if ok && c.leased && len(left.Away) > 0 && !left.Away[0].Active {
+			t.Errorf("%s: nothing leads to it", c.name)
+		}
+	}
+}
+
 // TestWayHomeOfAGuestThatWentOn: packets of an address that came here with its guest, and goes on
 // with it, pass through here for as long as they are led on, and the lease lasts.
 func TestWayHomeOfAGuestThatWentOn(t *testing.T) {

@@ -24,9 +24,13 @@ func (m *incoming) leave(ctx context.Context) error {
 		return err // the source keeps its own until they are
 	}
 	m.forgetVisit()
-	a.repointHomes(ctx, m)
+	if err := a.repointHomes(ctx, m); err != nil {
+		return err
+	}
 	if m.plan.KeepsAddress() {
-		m.standIns(ctx)
+		if err := m.standIns(ctx); err != nil {
+			return err
+		}
 		return a.lease(m.plan.Guest, 0)
 	}
 	if !m.work.kept { // the guest has them no more
@@ -49,7 +53,9 @@ func (m *incoming) leave(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	m.standIns(ctx)
+	if err := m.standIns(ctx); err != nil {
+		return err
+	}
 	return a.lease(m.plan.Guest, a.config.lease())
 }
 

@@ -31,6 +31,7 @@ var (
 	limitCheckThere   = named("check_there", 20*time.Second, "the destination and the path are asked")
 	limitAskThere     = named("ask_there", 8*time.Second, "the destination answers the check")
 	limitAskGuest     = named("ask_guest", 5*time.Second, "the guest answers on its channel")
+	limitHeard        = named("heard", 3*time.Second, "the host that the guest came from says that it has heard of its landing; else the guest is not moved on")
 	limitHangUp       = named("hang_up", time.Second, "the guest answers on its channel, before it is dialled again; then twice as long, and so on")
 	limitDirtyRate    = named("dirty_rate", 5*time.Second, "QEMU says how much the guest writes")
 	limitPrepareThere = named("prepare_there", 30*time.Second, "the destination has made everything ready")

@@ -35,6 +35,7 @@ type outgoing struct {
 	bandwidth bandwidth
 
 	released atomic.Bool   // state.Released, for others to read
+	heard    atomic.Bool   // state.Heard, for others to read
 	over     atomic.Bool   // not going forward any more, for others to read
 	epoch    atomic.Uint64 // state.Epoch, for others to read
 }
@@ -207,6 +208,7 @@ func (m *outgoing) take(next migration.Source) {
 	before := m.state
 	m.state = next
 	m.released.Store(next.Released())
+	m.heard.Store(next.Heard())
 	m.over.Store(next.Course != migration.Forward)
 	m.epoch.Store(next.Epoch)
 	if next.Epoch != before.Epoch && before.Epoch != 0 {

@@ -203,6 +203,9 @@ func (a *Agent) incomingFor(p Preparation) (*incoming, error) {
 		rec: newRecord(a.config.Host, p.Plan, a.clock()), inbox: make(chan migration.Input, 4), wake: make(chan struct{}),
 		work: &destinationWork{preparation: p},
 	}
+	if err := log.Append(m.journal(migration.Destination{Landing: migration.Receiving, Epoch: p.Plan.Epoch}), false); err != nil {
+		return nil, errors.Join(err, log.Remove()) // nothing was done, and what would be done could not be found again
+	}
 	log.OnSync(a.metrics.Synced)
 	a.follow(m.rec)
 	a.incoming[p.Plan.ID] = m
@@ -260,7 +263,7 @@ func (a *Agent) peerAway(r *http.Request) (any, error) {
 
 // peerLanded tells how the landing went, once the connections were handed over.
 func (a *Agent) peerLanded(r *http.Request) (any, error) {
-	rec, err := a.recordKept(r.PathValue("id"))
+	rec, err := a.recordEnded(r.PathValue("id"), 0)
 	if err != nil {
 		return nil, err
 	}

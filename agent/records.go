@@ -2,8 +2,10 @@ package agent
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 
 	"godwit/migration"
@@ -71,6 +73,41 @@ func (a *Agent) reports() []Report {
 	out = append(out, a.endedBefore(recordsKept-len(out), out)...)
 	slices.SortFunc(out, func(x, y Report) int { return cmp.Compare(y.Requested, x.Requested) })
 	return out
+}
+
+// leftAlone says, as an error, that a journal of a migration is here and nobody goes on with it:
+// its guest may run here by it, whatever the history says of an earlier try.
+func (a *Agent) leftAlone(id string) error {
+	a.mu.Lock()
+	_, unread := a.unread[id]
+	_, known := a.records[id]
+	a.mu.Unlock()
+	if !known && validID(id) {
+		_, err := os.Stat(a.config.dir("journal", id+".journal"))
+		unread = unread || !errors.Is(err, os.ErrNotExist)
+	}
+	if !unread {
+		return nil
+	}
+	return &migration.Problem{Code: migration.CodeInternal, Text: fmt.Sprintf(
+		"migration %s: its journal on host %s was left alone, and what it came to is not known; see `godwit recover %s` there", id, a.config.Host, id)}
+}
+
+// recordEnded is recordKept for the source of a migration that is not under way here, by epoch;
+// 0: whichever. What another try of it came to is no answer.
+func (a *Agent) recordEnded(id string, epoch uint64) (*Record, error) {
+	if err := a.leftAlone(id); err != nil {
+		return nil, err
+	}
+	rec, err := a.recordKept(id)
+	if err != nil {
+		return nil, err
+	}
+	if kept := rec.snapshot().Epoch; epoch != 0 && kept != 0 && kept != epoch {
+		return nil, &migration.Problem{Code: migration.CodeInternal, Text: fmt.Sprintf(
+			"migration %s: host %s knows of it by epoch %d, and not by %d", id, a.config.Host, kept, epoch)}
+	}
+	return rec, nil
 }
 
 // recordKept is record, or what the history has of a migration that ended here under

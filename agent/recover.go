@@ -78,6 +78,7 @@ func (a *Agent) doubts(ctx context.Context, about string) ([]Doubt, error) {
 			out = append(out, d)
 		}
 	}
+	out = append(out, a.unheardDoubts(ctx, about)...)
 	if len(out) == 0 && about != "" {
 		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf(
 			"recover %s: nothing on host %s is to be decided about it; see `godwit history`", about, a.config.Host)}
@@ -182,9 +183,10 @@ func (m *outgoing) writeTaken(state migration.Source) Taken {
 	return taken
 }
 
-// TakeBack is a person's word that a guest that was let go comes back.
+// TakeBack is a person's word that a guest that was let go comes back, or that one that landed
+// stays.
 type TakeBack struct {
-	Fenced bool `json:"fenced"` // the person says that the guest cannot run at the destination
+	Fenced bool `json:"fenced"` // the person says that the guest cannot run on the other host
 }
 
 // takeBack gives the guest back to this host, when it is known that it cannot run at
@@ -273,7 +275,7 @@ func (a *Agent) apiGiveUp(r *http.Request) (any, error) {
 func (a *Agent) peerLanding(r *http.Request) (any, error) {
 	m, err := a.findIncoming(r)
 	if err != nil {
-		rec, err := a.recordKept(r.PathValue("id"))
+		rec, err := a.recordEnded(r.PathValue("id"), 0)
 		if err != nil {
 			return nil, err
 		}
@@ -296,6 +298,9 @@ func (a *Agent) peerLanding(r *http.Request) (any, error) {
 func (a *Agent) peerEvents(r *http.Request) (any, error) {
 	m, err := a.findIncoming(r)
 	if err != nil {
+		if err := a.leftAlone(r.PathValue("id")); err != nil {
+			return nil, err
+		}
 		return a.apiEvents(r)
 	}
 	value, err := a.apiEvents(r)

@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -49,6 +50,7 @@ func TestPreparationCheck(t *testing.T) {
 		"no next address":         {func(p *Preparation) { p.Plan.Next = nil }, "no next address"},
 		"no address":              {func(p *Preparation) { p.Plan.Held = nil }, "0 addresses"},
 		"an address that is none": {func(p *Preparation) { p.Plan.Held = append(p.Plan.Held, migration.Address{}) }, "none"},
+		"too long for a journal":  {func(p *Preparation) { p.Description.Start = slices.Repeat([]string{"-device"}, 30000) }, "shorten"},
 		"a thousand addresses":    {func(p *Preparation) { p.Plan.Held = make([]migration.Address, 1000) }, "1000 addresses"},
 	} {
 		p := goodPreparation()
@@ -57,6 +59,22 @@ func TestPreparationCheck(t *testing.T) {
 		if (err == nil) != (c.word == "") || err != nil && !strings.Contains(err.Error(), c.word) {
 			t.Errorf("%s: %v, want %q", name, err, c.word)
 		}
+	}
+}
+
+// TestPreparationThatIsNotWritten: what the journal does not take is refused before anything is
+// done, and nothing is left of it.
+func TestPreparationThatIsNotWritten(t *testing.T) {
+	a := between(t)
+	a.incoming, a.records = map[string]*incoming{}, map[string]*Record{}
+	p := goodPreparation()
+	p.Description.Start = slices.Repeat([]string{"-device"}, 300000)
+	if m, err := a.incomingFor(p); err == nil || m != nil {
+		t.Errorf("begun: %+v", m)
+	}
+	left, err := journal.Unfinished(a.config.dir("journal"))
+	if err != nil || len(left)+len(a.incoming)+len(a.records) > 0 {
+		t.Errorf("left: %v, %v, %v, %v", left, err, a.incoming, a.records)
 	}
 }
 
@@ -218,6 +236,46 @@ func TestSupersede(t *testing.T) {
 	}
 }
 
+// TestAnotherTryIsNoAnswer: what an earlier try of a migration came to says nothing of a later
+// one, whose journal is left alone here: the guest may run by that.
+func TestAnotherTryIsNoAnswer(t *testing.T) {
+	plan := goodPreparation().Plan
+	later := plan
+	later.Epoch++
+	for _, c := range []struct {
+		name string
+		make func(a *Agent)
+		ask  migration.Plan
+		ok   bool
+	}{
+		{"the same try", func(*Agent) {}, plan, true},
+		{"a later one", func(*Agent) {}, later, false},
+		{"a journal is left alone", func(a *Agent) { a.unread = map[string]string{plan.ID: "why"} }, plan, false},
+		{"a journal is there", func(a *Agent) { journalOf(t, a, plan.ID, "what is this?") }, plan, false},
+	} {
+		a := between(t)
+		a.incoming, a.early = map[string]*incoming{}, map[string]early{}
+		c.make(a)
+		rep := Report{ID: plan.ID, Guest: "web", From: "paris", To: "rome", Epoch: plan.Epoch, Outcome: migration.Aborted, Ended: 1}
+		if err := writeJSON(a.config.dir("history", plan.ID+"-destination.json"), rep); err != nil {
+			t.Fatal(err)
+		}
+		calls := map[string]func(*http.Request) (any, error){"release": a.peerRelease}
+		if c.ask.Epoch == plan.Epoch {
+			calls["abort"], calls["landing"], calls["events"], calls["landed"] = a.peerAbort, a.peerLanding, a.peerEvents, a.peerLanded
+		}
+		for name, call := range calls {
+			var body any = c.ask
+			if name == "abort" {
+				body = Undo{Epoch: c.ask.Epoch + 1, Released: true}
+			}
+			if answer, err := call(callFrom(t, "paris", plan.ID, body)); (err == nil) != c.ok {
+				t.Errorf("%s, %s: %+v, %v", c.name, name, answer, err)
+			}
+		}
+	}
+}
+
 // TestHistoryAnswers: what ended here is still known to the next agent, so that a
 // source that did not hear it does, and a late prepare begins nothing.
 func TestHistoryAnswers(t *testing.T) {
@@ -229,7 +287,7 @@ func TestHistoryAnswers(t *testing.T) {
 		if err := writeJSON(a.config.dir("history", p.Plan.ID+"-destination.json"), rep); err != nil {
 			t.Fatal(err)
 		}
-		answer, err := a.endedAnswer(p.Plan.ID)
+		answer, err := a.endedAnswer(p.Plan.ID, p.Plan.Epoch)
 		if got, ok := answer.(ReleaseAnswer); err != nil || !ok || got.State != want {
 			t.Errorf("%s: %+v, %v", outcome, answer, err)
 		}

@@ -68,7 +68,7 @@ func (a *Agent) peerRefill(r *http.Request) (any, error) {
 	}
 	m, err := a.findIncoming(r)
 	if err != nil {
-		rec, err := a.recordKept(r.PathValue("id"))
+		rec, err := a.recordEnded(r.PathValue("id"), ask.Epoch)
 		if err != nil {
 			return nil, err
 		}

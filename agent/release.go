@@ -9,6 +9,8 @@ import (
 	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/netstate/hold"
+	"godwit/netstate/mptcp"
+	"godwit/vm"
 )
 
 // This file is the release: what the source does and asks once it lets go.
@@ -93,6 +95,7 @@ func (m *outgoing) askRelease(ctx context.Context, answer *ReleaseAnswer) error 
 	if m.state.InDoubt {
 		m.rec.edit(func(r *Report) { r.Outcome = migration.InDoubt })
 	}
+	idle := standstill{patience: m.a.config.Patience}
 	for {
 		attempt, cancel := limitRelease.on(ctx)
 		err := says(attempt, m.call(attempt, what, m.plan, answer))
@@ -117,8 +120,24 @@ func (m *outgoing) askRelease(ctx context.Context, answer *ReleaseAnswer) error 
 			if m.lost && !m.couldRun(ctx) { // there is nobody to send the rest
 				m.askRefusal(ctx, "the guest's QEMU was lost at the source")
 			}
+		case idle.see(time.Now(), m.lastMoved()) && !m.couldRun(ctx):
+			m.askRefusal(ctx, fmt.Sprintf("%s has the release, and not a byte moved there in %v", m.plan.To, idle.patience))
+			idle = standstill{patience: idle.patience}
 		}
 	}
+}
+
+// lastMoved changes with what moves of the last of memory. QEMU itself is not asked: in its
+// switchover it may answer nobody.
+func (m *outgoing) lastMoved() int64 {
+	if to, ok := qemuAddress(m.work.prepared.Memory); ok && direct(m.plan) {
+		waits, err := mptcp.Waiting(to)
+		if err != nil {
+			return time.Now().UnixNano() // not known: not denied
+		}
+		return waits
+	}
+	return m.moved(vm.Progress{})
 }
 
 // followMemory follows the last of memory until the source's QEMU is no longer needed:

@@ -2,11 +2,13 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -98,4 +100,91 @@ func TestDoubtIsNotAskedInAHotLoop(t *testing.T) {
 	}
 	end()
 	<-ended
+}
+
+// TestPatienceAfterTheRelease: a destination that has the release, and to which nothing moves any
+// more, is asked to refuse, so that the guest does not stand still for ever.
+func TestPatienceAfterTheRelease(t *testing.T) {
+	a := bareAgent(t, &Config{Host: "paris", Patience: 50 * time.Millisecond})
+	a.ctx = t.Context()
+	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2}
+	var refusal atomic.Bool
+	link := linked(t, "paris", "rome", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/abort"):
+			var ask Undo
+			if err := peer.Decode(r, &ask); err != nil || !ask.Released || ask.Epoch != 2 {
+				t.Errorf("%+v, %v", ask, err)
+			}
+			refusal.Store(true)
+			peer.Answer(w, ReleaseAnswer{}, nil)
+		case refusal.Load():
+			peer.Answer(w, ReleaseAnswer{State: "declined", Problem: &migration.Problem{Code: migration.CodeHypervisor, Text: "no"}}, nil)
+		default:
+			time.Sleep(5 * time.Millisecond)
+			peer.Answer(w, ReleaseAnswer{State: "waiting"}, nil)
+		}
+	}))
+	m := &outgoing{a: a, guest: &Guest{}, link: link, plan: plan, work: &sourceWork{}, rec: newRecord("paris", plan, time.Now())}
+	m.epoch.Store(plan.Epoch)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // the test's own end
+	defer cancel()
+	var answer ReleaseAnswer
+	if err := m.askRelease(ctx, &answer); !errors.Is(err, errDeclined) {
+		t.Errorf("%v, %+v", err, answer)
+	}
+}
+
+// TestWhatIsNotWrittenIsToldAgain: that a guest could not be started must come to be said, though
+// the journal does not take it at first.
+func TestWhatIsNotWrittenIsToldAgain(t *testing.T) {
+	for kind, again := range map[migration.InputKind]bool{migration.Fault: true, migration.AskRefusal: false} {
+		a := between(t)
+		a.config.Peers = nil // its source is not asked
+		var said atomic.Int32
+		a.log = slog.New(refusals{slog.DiscardHandler, &said})
+		plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2}
+		log, err := journal.Create(t.TempDir(), plan.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := log.Close(); err != nil {
+			t.Fatal(err)
+		}
+		m := &incoming{
+			a: a, plan: plan, log: log, rec: newRecord("rome", plan, time.Now()), wake: make(chan struct{}),
+			work: &destinationWork{}, state: migration.Destination{Landing: migration.Waiting, Epoch: 2}, inbox: make(chan migration.Input, 1),
+		}
+		ctx, end := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			m.run(ctx, migration.Input{Kind: kind, Problem: &migration.Problem{Code: migration.CodeHypervisor, Text: "tried"}})
+		}()
+		if again {
+			waitFor(t, "it is told again", func() bool { return said.Load() > 1 })
+		} else if time.Sleep(2 * endAgain); said.Load() != 1 {
+			t.Errorf("%s: told %d times", kind, said.Load())
+		}
+		end()
+		<-ended
+	}
+}
+
+// refusals counts how often it is said that something could not be journalled.
+type refusals struct {
+	slog.Handler
+	said *atomic.Int32
+}
+
+func (refusals) Enabled(context.Context, slog.Level) bool { return true }
+
+func (c refusals) Handle(_ context.Context, r slog.Record) error {
+	r.Attrs(func(at slog.Attr) bool {
+		if err, ok := at.Value.Any().(error); ok && errors.Is(err, errUnwritten) {
+			c.said.Add(1)
+		}
+		return true
+	})
+	return nil
 }

@@ -15,14 +15,13 @@ const releaseWait = 3 * time.Second
 // peerRelease hears that the source has let go. It answers when the guest runs or
 // was refused, or that it waits for bytes.
 func (a *Agent) peerRelease(r *http.Request) (any, error) {
-	id := r.PathValue("id")
-	m, err := a.findIncoming(r)
-	if err != nil {
-		return a.endedAnswer(id)
-	}
 	var plan migration.Plan
 	if err := peer.Decode(r, &plan); err != nil {
 		return nil, err
+	}
+	m, err := a.findIncoming(r)
+	if err != nil {
+		return a.endedAnswer(r.PathValue("id"), plan.Epoch)
 	}
 	if err := m.tell(r.Context(), migration.Input{Kind: migration.Released, Epoch: plan.Epoch}); err != nil {
 		return nil, err
@@ -42,7 +41,7 @@ func (a *Agent) peerRelease(r *http.Request) (any, error) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), wait)
 	defer cancel()
-	state, _ := m.await(ctx, func(s migration.Destination) bool { return s.Running() || s.Refused() || s.Vanished && s.Released })
+	state, _ := m.await(ctx, func(s migration.Destination) bool { return s.Running() || s.Declines() || s.Vanished && s.Released })
 	return m.releaseAnswer(state), nil
 }
 
@@ -52,15 +51,15 @@ func (m *incoming) releaseAnswer(state migration.Destination) ReleaseAnswer {
 		return ReleaseAnswer{State: "waiting", Vanished: m.vanishedWords(state)}
 	case state.Running():
 		return ReleaseAnswer{State: "running", Resumed: m.rec.snapshot().Resumed}
-	case state.Refused():
+	case state.Declines():
 		return ReleaseAnswer{State: "declined", Problem: state.Problem}
 	}
 	return ReleaseAnswer{State: "waiting"}
 }
 
 // endedAnswer is the answer for a migration that is over here.
-func (a *Agent) endedAnswer(id string) (any, error) {
-	rec, err := a.recordKept(id)
+func (a *Agent) endedAnswer(id string, epoch uint64) (any, error) {
+	rec, err := a.recordEnded(id, epoch)
 	if err != nil {
 		return nil, err
 	}

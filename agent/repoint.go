@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,8 +70,9 @@ func (r Repoint) check(here string) error {
 
 // repointHomes asks the home of every address that came over the source from
 // elsewhere to send it here directly. A home that does not answer keeps sending
-// over the source, whose lease then goes on.
-func (a *Agent) repointHomes(ctx context.Context, m *incoming) {
+// over the source, whose lease then goes on. The error is errUnanswered, where it is not known
+// what one does.
+func (a *Agent) repointHomes(ctx context.Context, m *incoming) error {
 	byHome := map[string][]netip.Addr{}
 	for _, addr := range m.plan.Held {
 		by, visits := a.detours.comesFrom(m.plan.Guest, addr.Prefix.Addr())
@@ -80,10 +82,15 @@ func (a *Agent) repointHomes(ctx context.Context, m *incoming) {
 	}
 	for home, addrs := range byHome {
 		w := way{guest: m.work.guest, migration: m.plan.ID, kind: m.plan.Tunnel, host: home, addrs: addrs, lease: a.config.lease(), forever: m.plan.KeepsAddress()}
-		if err := a.repointHome(ctx, w); err != nil {
-			m.rec.note(fmt.Sprintf("%s goes on sending over %s: %v", home, m.plan.From, err))
+		switch err := a.repointHome(ctx, w); {
+		case errors.Is(err, errUnanswered):
+			m.rec.noteOnce(home + " is asked on to send directly: whether it does is not known")
+			return err
+		case err != nil:
+			m.rec.noteOnce(fmt.Sprintf("%s goes on sending over %s: %v", home, m.plan.From, err))
 		}
 	}
+	return nil
 }
 
 // A way is what leads addresses of a guest that is here from another host of their subnet.
@@ -98,6 +105,18 @@ type way struct {
 	forever   bool
 }
 
+// askedWay is a way whose far end was asked to go, by a tunnel that stands at both ends.
+type askedWay struct {
+	config tunnel.Config
+	ask    Repoint
+	since  time.Time // when that was asked first
+}
+
+// errUnanswered says that a far end was asked to go, and may have: it is to be asked again.
+var errUnanswered = errors.New("it is not known whether it sends here now")
+
+// repointHome has w.host send addresses here. It may be repeated; after errUnanswered it must be,
+// by whoever wants to know: both ends of the tunnel stay for that.
 func (a *Agent) repointHome(ctx context.Context, w way) (err error) {
 	ctx, cancel := limitRepoint.on(ctx)
 	defer cancel()
@@ -110,17 +129,58 @@ func (a *Agent) repointHome(ctx context.Context, w way) (err error) {
 	if err != nil {
 		return err
 	}
+	a.mu.Lock()
+	asked, again := a.asked[id]
+	a.mu.Unlock()
+	if !again || !slices.Equal(asked.ask.Addresses, w.addrs) {
+		if asked, err = a.makeWay(ctx, w, id, link, n); err != nil {
+			return err
+		}
+	}
+	if err := a.askToGo(ctx, link, asked); err != nil {
+		return err
+	}
+	return a.takeWay(&detour{ID: id, Guest: w.guest.name(), Peer: w.host, Tunnel: asked.config, Up: clock.Now(), Taps: w.guest.held().Taps}, w.addrs)
+}
+
+// askToGo has the far end of a tunnel send addresses into it. Where it says that it does not, the
+// tunnel goes; where it says nothing, it is errUnanswered for as long as the way's lease.
+func (a *Agent) askToGo(ctx context.Context, link *peer.Link, w askedWay) error {
+	id := w.ask.Migration
+	err := link.Call(ctx, http.MethodPost, "/v1/detours/repoint", w.ask, &Prepared{})
+	var problem *migration.Problem
+	known := err == nil || errors.As(err, &problem) && problem.Code != migration.CodeInternal || time.Since(w.since) > cmp.Or(w.ask.Lease, a.config.lease())
+	a.mu.Lock()
+	if delete(a.asked, id); !known {
+		if a.asked == nil {
+			a.asked = map[string]askedWay{}
+		}
+		a.asked[id] = w
+	}
+	a.mu.Unlock()
+	switch {
+	case err == nil:
+		return nil
+	case !known:
+		return fmt.Errorf("%w: %w", errUnanswered, err)
+	}
+	return errors.Join(err, a.dropTunnel(context.WithoutCancel(ctx), w.config.Name))
+}
+
+// makeWay makes both ends of a tunnel from w.host, and tries it.
+func (a *Agent) makeWay(ctx context.Context, w way, id string, link *peer.Link, n Neighbour) (askedWay, error) {
+	none := askedWay{}
 	local, _, ok := a.config.guestPath(n)
 	if !ok {
-		return errors.New("no uplink carries guests' traffic")
+		return none, errors.New("no uplink carries guests' traffic")
 	}
 	private, public, err := tunnel.NewKey()
 	if err != nil {
-		return err
+		return none, err
 	}
 	config, err := a.tunnelEnd(hashID(id), w.kind, local.Address, private)
 	if err != nil {
-		return err
+		return none, err
 	}
 	var answer Prepared
 	ask := Repoint{
@@ -128,29 +188,26 @@ func (a *Agent) repointHome(ctx context.Context, w way) (err error) {
 		Kind: w.kind, Lease: w.lease, Forever: w.forever,
 	}
 	if err := link.Call(ctx, http.MethodPost, "/v1/detours/repoint", ask, &answer); err != nil {
-		return err
+		return none, err
 	}
 	if config.PeerKey, err = tunnel.ParseKey(answer.TunnelKey); err != nil {
-		return err
+		return none, err
 	}
 	config.Remote = answer.Tunnel
 	if _, ok := a.detours.get(id); !ok { // of an earlier try, which an agent's end cut off
 		if err := a.dropTunnel(ctx, config.Name); err != nil {
-			return err
+			return none, err
 		}
 	}
 	t, err := tunnel.Up(ctx, config)
 	if err != nil {
-		return err
+		return none, err
 	}
-	if _, err = t.Verify(ctx); err == nil {
-		ask.Go = true
-		err = link.Call(ctx, http.MethodPost, "/v1/detours/repoint", ask, &answer)
+	if _, err = t.Verify(ctx); err != nil {
+		return none, errors.Join(err, a.dropTunnel(context.WithoutCancel(ctx), config.Name))
 	}
-	if err != nil {
-		return errors.Join(err, a.dropTunnel(context.WithoutCancel(ctx), config.Name))
-	}
-	return a.takeWay(&detour{ID: id, Guest: w.guest.name(), Peer: w.host, Tunnel: config, Up: clock.Now(), Taps: w.guest.held().Taps}, w.addrs)
+	ask.Go = true
+	return askedWay{config, ask, time.Now()}, nil
 }
 
 // takeWay has d be the way of addresses from now on, in place of the detours that were.
@@ -202,7 +259,6 @@ func (a *Agent) peerRepoint(r *http.Request) (any, error) {
 	if d, ok := a.detours.get(ask.Migration); ok && d.Tunnel.PeerKey.String() == ask.TunnelKey { // asked again
 		return Prepared{TunnelKey: d.Tunnel.PrivateKey.PublicKey().String(), Tunnel: d.Tunnel.Local}, nil
 	} else if ok { // asked anew, by an agent that was started again
-		standing = append(standing, d.Away...)
 		if err := a.dropTunnel(r.Context(), d.Tunnel.Name); err != nil {
 			return nil, err
 		}
@@ -212,9 +268,32 @@ func (a *Agent) peerRepoint(r *http.Request) (any, error) {
 		return nil, err
 	}
 	err = a.detours.change(ask.Guest, func(all map[string]*detour) {
-		all[ask.Migration] = &detour{ID: ask.Migration, Guest: ask.Guest, Peer: caller, Tunnel: config, Up: clock.Now(), Standing: standing}
+		d := &detour{ID: ask.Migration, Guest: ask.Guest, Peer: caller, Tunnel: config, Up: clock.Now(), Standing: standing}
+		d.replace(all[ask.Migration])
+		all[ask.Migration] = d
 	})
 	return Prepared{TunnelKey: config.PrivateKey.PublicKey().String(), Tunnel: config.Local}, err
+}
+
+// replace has d be asked to go for what earlier, a detour of the same id, was asked for; nil: there
+// is none. What that sent away is kept by its lease until then: nobody else knows how to.
+func (d *detour) replace(earlier *detour) {
+	if earlier == nil {
+		return
+	}
+	d.Standing = append(d.Standing, earlier.sent()...)
+	if d.Leased = earlier.Leased && len(d.Standing) > 0; d.Leased {
+		d.Until = earlier.Until
+	}
+}
+
+// sent is what d sends away, or did so and will again when it is asked to go (replace).
+func (d *detour) sent() []netstate.Away {
+	out := slices.DeleteFunc(slices.Clone(d.Away), func(a netstate.Away) bool { return !a.Active })
+	if d.Leased {
+		out = append(out, d.Standing...)
+	}
+	return out
 }
 
 // ownEnd makes this end of the tunnel that a caller asks for.
@@ -277,7 +356,7 @@ func (a *Agent) sendDirectly(ask Repoint, caller string) error {
 				return true
 			})
 			if len(other.Away)+len(other.Visiting) == 0 {
-				other.Leased, other.Up = true, clock.Now() // ended soon, when nothing is on its way through it
+				other.Leased, other.Up, other.Standing = true, clock.Now(), nil // ended soon, when nothing is on its way through it
 			}
 		}
 	})
@@ -288,12 +367,12 @@ func (a *Agent) sendDirectly(ask Repoint, caller string) error {
 	return err
 }
 
-// awayOf are those of addrs that this host sends away for guest.
+// awayOf are those of addrs that this host sends away for guest, or did until it was asked anew.
 func (a *Agent) awayOf(guest string, addrs []netip.Addr) []netip.Addr {
 	var out []netip.Addr
 	for _, d := range a.detours.list(guest) {
-		for _, away := range d.Away {
-			if away.Active && slices.Contains(addrs, away.Addr) {
+		for _, away := range d.sent() {
+			if slices.Contains(addrs, away.Addr) {
 				out = append(out, away.Addr)
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"godwit/agent/journal"
 	"godwit/migration"
@@ -76,6 +75,9 @@ func (a *Agent) resumeSource(id string, lost map[string]*Guest) error {
 	if err := a.guests.readable(j.Plan.Guest); err != nil {
 		return errors.Join(err, log.Close())
 	}
+	if err := a.isSilent(j.Plan.Guest); err != nil && j.State.Course != migration.Ended {
+		return errors.Join(err, log.Close())
+	}
 	g, err := a.guests.find(j.Plan.Guest)
 	if err != nil { // its QEMU is gone
 		if g = lost[j.Plan.Guest]; g == nil {
@@ -117,7 +119,7 @@ func (a *Agent) resumeSource(id string, lost map[string]*Guest) error {
 // that it is gone for sure, and was so when the agent started. A guest whose QEMU does not
 // answer may live: nothing is concluded from that.
 func (m *outgoing) restarted(lost bool) migration.Input {
-	why := &migration.Problem{Code: migration.CodeInternal, Text: fmt.Sprintf("migration %s: the source's agent ended while it ran", m.plan.ID)}
+	why := &migration.Problem{Code: migration.CodeAgent, Text: fmt.Sprintf("migration %s: the source's agent ended while it ran", m.plan.ID)}
 	switch {
 	case m.guest.alive():
 	case lost || m.guest.Machine != nil: // nothing to begin again with
@@ -154,6 +156,7 @@ func (m *outgoing) foundAgain() {
 		m.flippedAgain()
 	}
 	m.released.Store(m.state.Released())
+	m.heard.Store(m.state.Heard())
 	m.over.Store(m.state.Course != migration.Forward)
 	if m.guest.Machine != nil {
 		m.watchGuest()
@@ -198,28 +201,25 @@ func (a *Agent) resumeDestination(ctx context.Context, id string) error {
 		j.Held = m.expected()
 		m.dir = j.Held.Dir
 	}
+	if err := a.isSilent(m.plan.Guest); err != nil && !m.ended() {
+		return errors.Join(err, log.Close())
+	}
 	if missing := inletMissing(ctx, m.dir); missing > 0 {
 		a.resumeStarving(m, j.Held, missing)
 		return nil
 	}
 	g, err := a.guests.find(j.Offer.Plan.Guest) // it ran here already, or else it waits
 	if err != nil {
-		g = &Guest{Held: j.Held}
-		a.guests.expectAgain(g)
 		machine, err := attachMachine(ctx, j.Held)
-		switch {
-		case err == nil:
+		if err != nil && !goneForSure(err) { // it may live: neither started nor refused by guess
+			return errors.Join(&notYet{j.Held}, log.Close())
+		}
+		g = &Guest{Held: j.Held}
+		if err == nil {
 			g.Machine = machine
-		case !goneForSure(err): // it may live: neither started nor refused by guess
-			return fmt.Errorf("resume %s: ask qemu: %w", id, err)
 		}
+		a.guests.expectAgain(g)
 		a.findTaps(g)
-	}
-	status := vm.Status("")
-	if g.Machine != nil {
-		if status, err = g.Machine.Status(ctx); err != nil {
-			return fmt.Errorf("resume %s: ask qemu: %w", id, err)
-		}
 	}
 	m.setGuest(g)
 	if g.Machine != nil {
@@ -230,8 +230,7 @@ func (a *Agent) resumeDestination(ctx context.Context, id string) error {
 	if m.state.Landing == migration.Leaving {
 		m.recall()
 	}
-	first := m.restart(status)
-	a.actors.Go(func() { m.run(a.ctx, first) })
+	a.actors.Go(func() { m.runAgain(a.ctx) })
 	return nil
 }
 
@@ -261,20 +260,17 @@ func (a *Agent) resumeStarving(m *incoming, held Held, missing uint64) {
 	a.know(m)
 	m.rec.note(fmt.Sprintf("%d pages of the guest's memory are missing here", missing))
 	a.actors.Go(func() {
-		g, err := a.attachStarving(a.ctx, held)
+		g, err := a.attachLate(a.ctx, held)
 		a.guests.settled(waiting)
 		if err != nil && !goneForSure(err) {
 			m.log.Close() //nolint:errcheck // the agent ends, and the next one goes on
 			return
 		}
-		status := vm.Status("")
-		if err == nil {
-			status, err = g.Machine.Status(a.ctx)
-		} else {
-			g, err = waiting, nil
+		if err != nil {
+			g, kept, err = waiting, false, nil
 		}
-		if kept && status != "" {
-			err = errors.Join(err, a.guests.keep(g))
+		if kept {
+			err = a.guests.keep(g)
 		} else {
 			a.guests.expectAgain(g)
 		}
@@ -286,27 +282,13 @@ func (a *Agent) resumeStarving(m *incoming, held Held, missing uint64) {
 			m.show(g)
 		}
 		m.takeGuest()
-		m.run(a.ctx, m.restart(status))
+		m.runAgain(a.ctx)
 	})
-}
-
-// attachStarving waits until the guest's QEMU answers, is gone, or ctx ends.
-func (a *Agent) attachStarving(ctx context.Context, held Held) (*Guest, error) {
-	for {
-		g, err := a.attach(ctx, held)
-		if err == nil || goneForSure(err) {
-			return g, err
-		}
-		a.log.Info("qemu does not answer; its guest may wait for pages", "guest", held.Description.Name, "error", err)
-		if !sleep(ctx, 500*time.Millisecond) {
-			return nil, ctx.Err()
-		}
-	}
 }
 
 // restart is the first input after a restart, by what QEMU said.
 func (m *incoming) restart(status vm.Status) migration.Input {
-	why := &migration.Problem{Code: migration.CodeInternal, Text: fmt.Sprintf("migration %s: the destination's agent ended before the guest was let go", m.plan.ID)}
+	why := &migration.Problem{Code: migration.CodeAgent, Text: fmt.Sprintf("migration %s: the destination's agent ended before the guest was let go", m.plan.ID)}
 	switch {
 	case status == "":
 		if m.state.Landing != migration.Receiving && !m.state.Refused() {

@@ -161,6 +161,9 @@ func (m *outgoing) askLanded(ctx context.Context) error {
 		return err
 	}
 	m.work.landed.sane()
+	if there := m.work.landed.Report.Epoch; there != 0 && there != m.state.Epoch {
+		return fmt.Errorf("%s answers for epoch %d of migration %s, and this is %d", m.plan.To, there, m.plan.ID, m.state.Epoch)
+	}
 	if there := m.work.landed.Report; there.Outcome == migration.Aborted { // given up there, by a person
 		return errors.Join(errDeclined, there.Problem)
 	}

@@ -3,11 +3,13 @@ package agent
 import (
 	"context"
 	"errors"
+	"net/http"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"godwit/agent/journal"
+	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -60,6 +62,20 @@ func TestGuestIsNotLeftPaused(t *testing.T) {
 		a.actors.Wait()
 		if machine.runs.Load() != continued {
 			t.Errorf("undone from %s: continued %d times, want %d", at, machine.runs.Load(), continued)
+		}
+	}
+}
+
+// TestLandedByThisTry: what the destination says of another try of the migration is no landing.
+func TestLandedByThisTry(t *testing.T) {
+	for epoch, ok := range map[uint64]bool{0: true, 3: true, 2: false} { // 0: kept before reports had one
+		link := linked(t, "paris", "rome", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			peer.Answer(w, LandedAnswer{Report: Report{ID: "m-00000001", Epoch: epoch, Outcome: migration.Aborted}}, nil)
+		}))
+		plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 3}
+		m := &outgoing{plan: plan, link: link, work: &sourceWork{}, rec: newRecord("paris", plan, time.Now()), state: migration.Source{Epoch: 3}}
+		if err := m.askLanded(t.Context()); errors.Is(err, errDeclined) != ok {
+			t.Errorf("epoch %d: %v", epoch, err)
 		}
 	}
 }

@@ -35,18 +35,24 @@ func (a *Agent) namesSubnetAgent(held []migration.Address) []migration.Address {
 type standIn struct{ agent, home string }
 
 // standIns has subnet agents stand for the guest's old addresses. One that does not leaves
-// the home as it is, and is asked again later on (retryStandIns).
-func (m *incoming) standIns(ctx context.Context) {
+// the home as it is, and is asked again later on (retryStandIns). The error is errUnanswered.
+func (m *incoming) standIns(ctx context.Context) error {
 	g := m.work.guest
 	for s, addrs := range m.a.standable(g) {
 		w := way{guest: g, migration: m.plan.ID, kind: m.plan.Tunnel, host: s.agent, home: s.home, addrs: addrs, lease: m.a.config.lease(), forever: m.plan.KeepsAddress()}
-		if err := m.a.standFor(ctx, w, m.plan.ID); err != nil {
+		err := m.a.standFor(ctx, w, m.plan.ID)
+		if errors.Is(err, errUnanswered) {
+			m.rec.noteOnce(s.agent + " is asked on to stand for addresses: whether it does is not known")
+			return err
+		}
+		if err != nil {
 			g.asked(time.Now())
 			m.rec.note(fmt.Sprintf("%s does not stand for %v, and %s stays their home: %v", s.agent, addrs, s.home, err))
 			continue
 		}
 		m.rec.note(fmt.Sprintf("%s stands for %v, and %s is not needed for them any more", s.agent, addrs, s.home))
 	}
+	return nil
 }
 
 // standable are addresses of a guest here that a tunnel from their home leads to, although

@@ -69,6 +69,9 @@ func (a *Agent) resumeTaken() {
 // later right ends what runs by an earlier one. It answers that nothing is left here.
 func (a *Agent) supersede(r *http.Request, ask Undo) (any, error) {
 	declined := ReleaseAnswer{State: "declined"}
+	if err := a.leftAlone(r.PathValue("id")); err != nil {
+		return nil, err
+	}
 	rec, err := a.recordKept(r.PathValue("id"))
 	if errors.Is(err, errUnread) {
 		return nil, err // the guest may have landed here by it

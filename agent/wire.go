@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -72,8 +73,15 @@ func (p Preparation) check() error {
 			return wrong("an address that is none")
 		}
 	}
+	if data, err := json.Marshal(p); err != nil || len(data) > mostPreparation {
+		return wrong("a preparation of %d bytes, at most %d: shorten the guest's description", len(data), mostPreparation)
+	}
 	return nil
 }
+
+// mostPreparation bounds a preparation, bytes: the journal has it in one record, its description
+// three times.
+const mostPreparation = 200 << 10
 
 // mostAddresses bounds the lists of a preparation.
 const mostAddresses = 64
@@ -107,6 +115,7 @@ type Undo struct {
 type CourseAnswer struct {
 	Course   string             `json:"course"` // under way; over: turned back, or ended; unknown: never begun here
 	Released bool               `json:"released"`
+	Heard    bool               `json:"heard"` // that the guest has landed: nobody takes it back any more
 	Epoch    uint64             `json:"epoch"` // of the source's right; above the plan's it took the guest back
 	Problem  *migration.Problem `json:"problem,omitempty"`
 }

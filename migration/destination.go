@@ -29,10 +29,11 @@ const (
 // Destination is the state of a migration at its destination. The zero value has not begun.
 type Destination struct {
 	Landing  Landing  `json:"landing"`
-	Epoch    uint64   `json:"epoch"`    // of the right that comes here
-	Released bool     `json:"released"` // the source's release is here
-	Loaded   bool     `json:"loaded"`   // QEMU has every byte that the mode needs
-	Vanished bool     `json:"vanished"` // its QEMU is gone and may have run: neither started nor refused here
+	Epoch    uint64   `json:"epoch"`              // of the right that comes here
+	Released bool     `json:"released"`           // the source's release is here
+	Loaded   bool     `json:"loaded"`             // QEMU has every byte that the mode needs
+	Vanished bool     `json:"vanished"`           // its QEMU is gone and may have run: neither started nor refused here
+	Disowned bool     `json:"disowned,omitempty"` // a person gave up what may have run here
 	Outcome  Outcome  `json:"outcome"`
 	Problem  *Problem `json:"problem,omitempty"`
 }
@@ -58,6 +59,12 @@ func (d Destination) Running() bool {
 
 // Refused says whether this side has given its final word that it will not start the guest.
 func (d Destination) Refused() bool { return d.Landing == Declining || d.Landing == Gone }
+
+// Declines says whether the source may be told that the guest will not run here: it continues
+// the guest then. What may have run here must be gone before that, and not only refused.
+func (d Destination) Declines() bool {
+	return d.Landing == Gone || d.Landing == Declining && !d.Disowned
+}
 
 // MustSync says whether this state must be on the disk before anybody hears of it:
 // that the guest may start here, and that it will not. That it is being started need
@@ -154,6 +161,7 @@ func (d Destination) vanished(in Input) (Destination, []Effect, error) {
 			return d.decline(in.Problem)
 		}
 	case Disown:
+		d.Disowned = true
 		return d.decline(in.Problem)
 	case Released:
 		d.Released = true

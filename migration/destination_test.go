@@ -233,7 +233,10 @@ func TestDestinationVanished(t *testing.T) {
 		for _, in := range []Input{{Kind: Disown, Problem: why}, {Kind: Abort, Epoch: 1, Problem: why}} {
 			next, effects := arrive(t, d, in)
 			wantEffects(t, effects, SendBack)
-			if !next.Refused() || !next.MustSync(d) {
+			if !next.Refused() || !next.MustSync(d) || next.Declines() != (in.Kind == Abort) {
+				t.Fatalf("%+v", next)
+			}
+			if next, _ = arrive(t, next, Input{Kind: Done, Effect: SendBack}); !next.Declines() {
 				t.Fatalf("%+v", next)
 			}
 		}

@@ -296,7 +296,7 @@ func (x *explorer) reply(w *world, m word, epoch uint64) {
 		w.send(notReady, epoch)
 	case m == askRelease && d.Running():
 		w.send(runs, epoch)
-	case m == askRelease && d.Refused():
+	case m == askRelease && d.Declines():
 		w.send(refuses, epoch)
 		w.said = true
 	case m == askLanded && d.Landing == Landed:

@@ -58,10 +58,12 @@ var sourceSteps = []step{
 }
 
 // release is the index of the one step that cannot be undone from here, flip of the first
-// after which it may come before the next sync.
+// after which it may come before the next sync, landing of the last after which a person may
+// take the guest back.
 var (
 	release = indexOf(sourceSteps, Release)
 	flip    = indexOf(sourceSteps, Flip)
+	landing = indexOf(sourceSteps, AwaitLanding)
 )
 
 // Course is the way a migration is going.
@@ -117,6 +119,12 @@ func (s Source) Doing() Effect {
 // Released says whether the right to run the guest has left this host.
 func (s Source) Released() bool {
 	return s.Course == Forward && s.At >= release || s.Outcome == Completed
+}
+
+// Heard says whether this side knows that the guest has landed: from then on nothing, and no
+// person's word, takes it back.
+func (s Source) Heard() bool {
+	return s.Course == Forward && s.At > landing || s.Outcome == Completed
 }
 
 // Switching says whether this side may let go without another sync: it is about to, or has.

@@ -134,6 +134,7 @@ const (
 	CodeTimeout      Code = "timeout"       // a named limit passed
 	CodeHook         Code = "hook"          // a hook of a blocking event refused or failed
 	CodeAsked        Code = "asked"         // a person or a program asked for the abort
+	CodeAgent        Code = "agent"         // an agent was ended in its middle
 	CodeInternal     Code = "internal"      // ours
 )
 

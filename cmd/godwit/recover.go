@@ -9,7 +9,7 @@ import (
 )
 
 func newRecover() *cobra.Command {
-	var takeBack, fenced, giveUp bool
+	var takeBack, fenced, giveUp, keep bool
 	c := &cobra.Command{
 		Use: "recover [GUEST|ID]", Short: "show what is in doubt on this host and what it would cost to decide; decide it",
 		Long: `Without a flag it changes nothing: it shows the migrations that cannot end by
@@ -20,8 +20,12 @@ if the destination itself says that its QEMU is gone, if the configured fence pr
 destination off, or if you say so with --fenced. If you are wrong the guest runs twice
 until the hosts hear of each other; then the destination's is ended.
 
---give-up, on the destination: what may have run there is given up, for good.`,
-		Example: "  godwit recover\n  godwit recover web\n  godwit recover web --take-back\n  godwit recover m-3f9a2c1b --take-back --fenced\n  godwit recover m-3f9a2c1b --give-up",
+--give-up, on the destination: what may have run there is given up, for good.
+
+--keep, on the destination: the guest has landed, and its source, which could take it back,
+has not been heard of since. It may be moved on, if the configured fence proves the source
+off, or if you say so with --fenced.`,
+		Example: "  godwit recover\n  godwit recover web\n  godwit recover web --take-back\n  godwit recover m-3f9a2c1b --take-back --fenced\n  godwit recover m-3f9a2c1b --give-up\n  godwit recover web --keep --fenced",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			about := ""
@@ -29,11 +33,11 @@ until the hosts hear of each other; then the destination's is ended.
 				about = args[0]
 			}
 			switch {
-			case takeBack && giveUp:
-				return usageError{fmt.Errorf("recover: --take-back and --give-up are of different hosts; say one")}
-			case fenced && !takeBack:
-				return usageError{fmt.Errorf("recover: --fenced goes with --take-back")}
-			case (takeBack || giveUp) && about == "":
+			case takeBack && giveUp || takeBack && keep || giveUp && keep:
+				return usageError{fmt.Errorf("recover: --take-back, --give-up and --keep are of different doubts; say one")}
+			case fenced && !takeBack && !keep:
+				return usageError{fmt.Errorf("recover: --fenced goes with --take-back and --keep")}
+			case (takeBack || giveUp || keep) && about == "":
 				return usageError{fmt.Errorf("recover: name the guest or the migration")}
 			}
 			client, err := ask(c)
@@ -44,7 +48,7 @@ until the hosts hear of each other; then the destination's is ended.
 			if err != nil {
 				return err
 			}
-			if !takeBack && !giveUp {
+			if !takeBack && !giveUp && !keep {
 				return showDoubts(c, doubts)
 			}
 			if len(doubts) != 1 {
@@ -53,12 +57,16 @@ until the hosts hear of each other; then the destination's is ended.
 			if giveUp {
 				return decided(c, doubts[0], "given up here", client.GiveUp(c.Context(), doubts[0].ID))
 			}
+			if keep {
+				return decided(c, doubts[0], "kept here", client.Keep(c.Context(), doubts[0].ID, agent.TakeBack{Fenced: fenced}))
+			}
 			return decided(c, doubts[0], "taken back, and continued here", client.TakeBack(c.Context(), doubts[0].ID, agent.TakeBack{Fenced: fenced}))
 		},
 	}
 	c.Flags().BoolVar(&takeBack, "take-back", false, "give the guest back to this host, its source")
-	c.Flags().BoolVar(&fenced, "fenced", false, "you vouch that the guest cannot run at the destination")
+	c.Flags().BoolVar(&fenced, "fenced", false, "you vouch that the guest cannot run on the other host")
 	c.Flags().BoolVar(&giveUp, "give-up", false, "give up what may have run on this host, the destination")
+	c.Flags().BoolVar(&keep, "keep", false, "keep a guest that landed on this host, whose source does not answer")
 	return askFlags(c)
 }
 

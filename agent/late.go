@@ -1,0 +1,188 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"godwit/agent/journal"
+	"godwit/vm"
+)
+
+// A QEMU may answer nobody for a while as an agent starts: its host is busy, its storage hangs.
+// Nothing is concluded from that. Its guest, and what there is to do with it, wait until it
+// answers or is gone.
+
+// notYet is the error of a journal whose guest's QEMU does not answer.
+type notYet struct{ held Held }
+
+func (n *notYet) Error() string {
+	return fmt.Sprintf("the QEMU of guest %s does not answer; it is asked on, and the migration goes on when it does, or is gone", n.held.Description.Name)
+}
+
+// late is a guest that is waited for, and the journals that wait with it.
+type late struct {
+	held Held
+	kept bool // it was under care
+	ids  []string
+}
+
+// setSilent keeps, of a guest that was under care, that its QEMU does not answer; nil: it does,
+// or is gone.
+func (a *Agent) setSilent(name string, g *Guest) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.silent == nil {
+		a.silent = map[string]*Guest{}
+	}
+	if a.silent[name] = g; g == nil {
+		delete(a.silent, name)
+	}
+}
+
+// isSilent is the error notYet where such a guest is waited for.
+func (a *Agent) isSilent(name string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if g := a.silent[name]; g != nil {
+		return &notYet{g.Held}
+	}
+	return nil
+}
+
+// resumeEach goes on with journals, and returns those that wait for a guest's QEMU, by guest.
+func (a *Agent) resumeEach(ctx context.Context, ids []string, lost map[string]*Guest) map[string]*late {
+	waits := map[string]*late{}
+	for _, id := range ids {
+		a.mu.Lock()
+		delete(a.unread, id)
+		a.mu.Unlock()
+		err := a.resumeMigration(ctx, id, lost)
+		var not *notYet
+		switch {
+		case err == nil:
+		case errors.Is(err, journal.ErrNoState): // it ended before the first effect
+			if err = journal.Discard(a.config.dir("journal"), id); err != nil {
+				a.cannotRead(id, err)
+			}
+		case errors.As(err, &not):
+			name := not.held.Description.Name
+			if waits[name] == nil {
+				waits[name] = &late{held: not.held, kept: a.isSilent(name) != nil}
+			}
+			waits[name].ids = append(waits[name].ids, id)
+			a.cannotRead(id, err)
+		default:
+			a.cannotRead(id, err)
+		}
+	}
+	return waits
+}
+
+// resumeLate goes on with a guest when its QEMU answers, or is gone.
+func (a *Agent) resumeLate(ctx context.Context, l *late) {
+	name := l.held.Description.Name
+	waiting := &Guest{Held: l.held}
+	a.guests.expectAgain(waiting) // nobody else gets its name or number
+	a.actors.Go(func() {
+		g, err := a.attachLate(ctx, l.held)
+		if err != nil && !goneForSure(err) {
+			return // the agent ends, and the next one goes on
+		}
+		lost := map[string]*Guest{}
+		switch {
+		case err == nil && l.kept:
+			if len(l.ids) > 0 {
+				g.take(l.ids[0]) //nolint:errcheck // nobody else has it yet
+			}
+			if err := a.guests.keep(g); err != nil {
+				a.log.Error("keep guest", "guest", name, "error", err)
+			}
+			a.keepAsking(g)
+		case err == nil:
+			g.closeFiles() // its journal attaches again
+		case l.kept:
+			a.discard(waiting)
+			lost[name] = waiting
+		}
+		a.guests.settled(waiting)
+		a.setSilent(name, nil)
+		for _, again := range a.resumeEach(ctx, l.ids, lost) {
+			a.resumeLate(ctx, again)
+		}
+		a.forgetLost(lost)
+	})
+}
+
+// attachLate waits until the guest's QEMU answers, is gone, or ctx ends.
+func (a *Agent) attachLate(ctx context.Context, held Held) (*Guest, error) {
+	said := ""
+	for {
+		g, err := a.attach(ctx, held)
+		if err == nil || goneForSure(err) {
+			return g, err
+		}
+		if err.Error() != said {
+			said = err.Error()
+			a.log.Info("qemu does not answer; its guest is left as it is, and it is asked on", "guest", held.Description.Name, "error", err)
+		}
+		if !sleep(ctx, latePause) {
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// latePause is between questions to a QEMU that does not answer.
+const latePause = 500 * time.Millisecond
+
+// statusOf asks a guest's QEMU until it answers, or is gone, which is "". The error is of ctx.
+func statusOf(ctx context.Context, g *Guest) (vm.Status, error) {
+	for g.alive() {
+		ask, cancel := limitStatus.on(ctx)
+		status, err := g.Machine.Status(ask)
+		cancel()
+		if err == nil {
+			return status, nil
+		}
+		if !sleep(ctx, latePause) {
+			return "", ctx.Err()
+		}
+	}
+	return "", nil
+}
+
+// runAgain drives a migration that an earlier agent began, when its guest's QEMU has said what it
+// is, or is gone.
+func (m *incoming) runAgain(ctx context.Context) {
+	status, err := statusOf(ctx, m.work.guest)
+	if err != nil {
+		m.log.Close() //nolint:errcheck // the agent ends, and the next one goes on
+		return
+	}
+	m.run(ctx, m.restart(status))
+}
+
+// forgetLost ends the care of guests whose QEMU is gone, but for those that a migration needs.
+func (a *Agent) forgetLost(lost map[string]*Guest) {
+	for _, gone := range lost {
+		if gone.migration() != "" {
+			continue // it is forgotten when that ends
+		}
+		if err := a.guests.forget(gone); err != nil {
+			a.log.Warn("forget guest", "guest", gone.name(), "error", err)
+		}
+	}
+}
+
+// expects says whether a guest of that name is being started, received or waited for.
+func (s *guests) expects(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for g := range s.coming {
+		if g.name() == name {
+			return true
+		}
+	}
+	return false
+}

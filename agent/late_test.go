@@ -1,0 +1,154 @@
+package agent
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"godwit/agent/hook"
+	"godwit/internal/clock"
+	"godwit/migration"
+	"godwit/netstate"
+	"godwit/netstate/tunnel"
+	"godwit/vm"
+)
+
+// silently makes a QEMU of guest web that lives, for who looks, and is none to talk to; end ends it.
+func silently(t *testing.T, a *Agent) (h Held, end func()) {
+	t.Helper()
+	h = goodHeld(a.config.Run)
+	h.Description.Start = []string{"qemu", "{dir}", "{qmp}"}
+	if err := os.MkdirAll(h.Dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("unix", filepath.Join(h.Dir, "qmp.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	return h, func() { ln.Close() }
+}
+
+// waitFor fails the test when something does not come to be.
+func waitFor(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for until := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatalf("waited in vain: %s", what)
+		}
+	}
+}
+
+func unreadOf(a *Agent, id string) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.unread[id]
+}
+
+// TestSilentQEMUIsWaitedFor: an agent that starts concludes nothing from a QEMU that does not
+// answer. Its guest stays known, and a migration of it goes on when it answers or is gone.
+func TestSilentQEMUIsWaitedFor(t *testing.T) {
+	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "rome", To: "paris", Epoch: 4}
+	source := func(at migration.Effect) any {
+		return sourceJournal{Side: "source", Plan: plan, State: sourceDoing(t, at), Begun: 1, Doing: at}
+	}
+	p := goodPreparation()
+	for _, c := range []struct {
+		name   string
+		kept   bool // it was under care
+		record func(Held) any
+		after  func(*Agent) bool // its QEMU is gone
+	}{
+		{"no migration", true, nil, func(a *Agent) bool {
+			_, err := os.Stat(filepath.Join(a.guests.dir, "web.json"))
+			return os.IsNotExist(err)
+		}},
+		{"its source", true, func(Held) any { return source(migration.CopyMemory) }, func(a *Agent) bool {
+			rep, ended := a.reportOf(plan.ID)
+			return ended && rep.Outcome == migration.Failed
+		}},
+		{"its destination", false, func(h Held) any {
+			p.Plan.ID = plan.ID
+			return destinationJournal{
+				Side: "destination", Offer: Offer{Plan: p.Plan, Description: p.Description}, Preparation: p, Held: h,
+				State: migration.Destination{Landing: migration.Waiting, Epoch: 3, Released: true},
+			}
+		}, func(a *Agent) bool {
+			a.mu.Lock()
+			m := a.incoming[plan.ID]
+			a.mu.Unlock()
+			return m != nil && m.snapshot().Vanished
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a := between(t)
+			a.ctx, a.feed = t.Context(), newFeed()
+			a.outgoing, a.incoming, a.records = map[string]*outgoing{}, map[string]*incoming{}, map[string]*Record{}
+			var err error
+			if a.detours, err = loadDetours(a.config.dir("detours.json"), Network{}); err != nil {
+				t.Fatal(err)
+			}
+			a.metrics = newMetrics(a.config)
+			a.hooks = hook.New(hook.Config{Dir: t.TempDir()}, a.log, a.hookNote, a.metrics.HookCalled)
+			t.Cleanup(func() { a.hooks.Close() })
+			h, end := silently(t, a)
+			if c.kept {
+				if err := writeJSON(filepath.Join(a.guests.dir, "web.json"), h); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if c.record != nil {
+				journalOf(t, a, plan.ID, c.record(h))
+			}
+			a.resumeMigrations(t.Context(), a.readopt(t.Context()))
+			d := &detour{
+				ID: "m-00000007", Guest: "web", Peer: "paris", Leased: true, Until: clock.Now().Add(time.Hour), Visiting: []netstate.Visiting{{}},
+				Tunnel: tunnel.Config{Name: "gwt-00000007", Dir: a.tunnelDir(), Lease: clock.Now().Add(2 * leaseTime)},
+			}
+			a.detours.byID[d.ID] = d
+			if err := a.lookAfter(t.Context(), *d); err != nil || a.detours.byID[d.ID] == nil {
+				t.Errorf("its detour was ended: %v", err)
+			}
+			delete(a.detours.byID, d.ID)
+			if len(a.outgoing)+len(a.incoming) > 0 || c.record != nil && !strings.Contains(unreadOf(a, plan.ID), "does not answer") {
+				t.Errorf("gone on with: %v, %v, %v", a.outgoing, a.incoming, a.unread)
+			}
+			if _, err := os.Stat(filepath.Join(a.guests.dir, "web.json")); (err == nil) != c.kept {
+				t.Errorf("what is remembered of it: %v", err)
+			}
+			if err := a.guests.expect(&Guest{Held: Held{Description: Description{Name: "web"}}}); err == nil {
+				t.Error("another guest gets its name")
+			}
+			end()
+			waitFor(t, "it goes on", func() bool { return c.after(a) })
+			if unreadOf(a, plan.ID) != "" {
+				t.Error("it is said still that it waits")
+			}
+		})
+	}
+}
+
+// TestStatusIsAskedOn: a QEMU that says nothing lives, and what it says later counts.
+func TestStatusIsAskedOn(t *testing.T) {
+	machine := &stuck{gone: gone{done: make(chan struct{})}, silent: 2}
+	if status, err := statusOf(t.Context(), &Guest{Machine: machine}); status != vm.Paused || err != nil {
+		t.Errorf("%q, %v", status, err)
+	}
+	ended := &stuck{gone: gone{done: make(chan struct{})}, silent: 1 << 20}
+	time.AfterFunc(latePause/2, func() { close(ended.done) })
+	if status, err := statusOf(t.Context(), &Guest{Machine: ended}); status != "" || err != nil {
+		t.Errorf("%q, %v", status, err)
+	}
+	if status, err := statusOf(t.Context(), &Guest{}); status != "" || err != nil {
+		t.Errorf("%q, %v", status, err)
+	}
+}
+
+// TestNoMachineIsWatched: a migration begins again without a QEMU, and ends by that, not by a panic.
+func TestNoMachineIsWatched(t *testing.T) {
+	m := &outgoing{a: &Agent{ctx: t.Context()}, guest: &Guest{}, work: &sourceWork{}}
+	m.watchGuest()
+}

@@ -1,0 +1,80 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"godwit/agent/peer"
+	"godwit/internal/clock"
+	"godwit/migration"
+	"godwit/netstate"
+	"godwit/netstate/tunnel"
+)
+
+// TestGoIsAskedOn: a home that was asked to go may have, where it does not answer. It is asked on,
+// with the tunnel that it may send into, and for no longer than a lease.
+func TestGoIsAskedOn(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		answer  func(w http.ResponseWriter, r *http.Request)
+		before  time.Duration // that it was asked first
+		unknown bool
+		ok      bool
+	}{
+		{"it goes", func(w http.ResponseWriter, _ *http.Request) { peer.Answer(w, Prepared{}, nil) }, 0, false, true},
+		{"it is silent", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, 0, true, false},
+		{"it could not do all of it", func(w http.ResponseWriter, _ *http.Request) { peer.Answer(w, nil, errors.New("no room")) }, 0, true, false},
+		{"it says no", func(w http.ResponseWriter, _ *http.Request) {
+			peer.Answer(w, nil, &migration.Problem{Code: migration.CodeAddress, Text: "no"})
+		}, 0, false, false},
+		{"it was silent for a lease", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, time.Hour, false, false},
+	} {
+		a := between(t)
+		var asked atomic.Int32
+		link := linked(t, "rome", "oslo", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			asked.Add(1)
+			c.answer(w, r)
+		}))
+		w := askedWay{config: tunnel.Config{Name: "gwt-00000001", Dir: a.tunnelDir()}, ask: goodRepoint(), since: time.Now().Add(-c.before)}
+		w.ask.Go, w.ask.Lease = true, time.Minute
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		err := a.askToGo(ctx, link, w)
+		cancel()
+		_, kept := a.asked[w.ask.Migration]
+		if (err == nil) != c.ok || errors.Is(err, errUnanswered) != c.unknown || kept != c.unknown || asked.Load() == 0 {
+			t.Errorf("%s: %v; kept to be asked again: %v", c.name, err, kept)
+		}
+	}
+}
+
+// TestAskedAnew: what a home sent away by a detour, and is asked anew to send away by, is kept for
+// as long as that is leased, however often it is asked anew.
+func TestAskedAnew(t *testing.T) {
+	a, _, _ := leasing(t)
+	addr, until := netip.MustParseAddr("10.2.1.40"), clock.Now().Add(time.Hour)
+	d := &detour{ID: "m-00000001-rome", Guest: "web", Leased: true, Until: until, Away: []netstate.Away{{Addr: addr, Active: true}}}
+	for range 2 {
+		next := &detour{ID: d.ID, Guest: d.Guest, Up: clock.Now().Add(-time.Minute), Tunnel: tunnel.Config{Name: "gwt-00000002", Dir: a.tunnelDir()}}
+		next.replace(d)
+		if d = next; !d.Leased || !d.Until.Equal(until) || len(d.Standing) != 1 || len(d.Away) != 0 {
+			t.Fatalf("%+v", d)
+		}
+		a.detours.byID = map[string]*detour{d.ID: d}
+		if err := a.lookAfter(t.Context(), d.clone()); err != nil || a.detours.byID[d.ID] == nil {
+			t.Errorf("it was forgotten: %v", err)
+		}
+		if sent := a.awayOf("web", []netip.Addr{addr}); len(sent) != 1 {
+			t.Errorf("it is not known to send %v away", addr)
+		}
+	}
+	never := &detour{ID: d.ID, Guest: d.Guest, Up: clock.Now().Add(-time.Minute), Standing: d.Standing, Tunnel: d.Tunnel} // nobody asked it to go
+	a.detours.byID[d.ID] = never
+	if err := a.lookAfter(t.Context(), never.clone()); err != nil || a.detours.byID[d.ID] != nil {
+		t.Errorf("one that nobody asked to go is kept: %v", err)
+	}
+}

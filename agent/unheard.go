@@ -1,0 +1,185 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"godwit/agent/fence"
+	"godwit/agent/peer"
+	"godwit/migration"
+)
+
+// A guest that has landed may be taken back by the host that it came from, for as long as
+// that has not heard of it: a person, or a fence, says that this host is off. They say nothing
+// of a third host. So the guest is not moved on before; see docs/ownership.md.
+
+// Unheard is the migration that brought a guest, and the host that may not have heard that it
+// landed.
+type Unheard struct {
+	Migration string `json:"migration"`
+	From      string `json:"from"`
+}
+
+const (
+	unheardSoon  = 100 * time.Millisecond // between questions while a migration waits for the answer
+	unheardEvery = 5 * time.Second        // else
+)
+
+// not says why the source may still take the guest, which is here by epoch, back; nil: it cannot.
+func (u Unheard) not(answer CourseAnswer, err error, epoch uint64) error {
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s, from which it came, does not answer whether it has heard that the guest runs here: %w", u.From, err)
+	case answer.Epoch > epoch:
+		return fmt.Errorf("%s, from which it came, %w: it has taken it back", u.From, errSourceSays)
+	case answer.Heard, answer.Course == courseUnknown, answer.Course == courseOver && answer.Released:
+		return nil
+	}
+	return fmt.Errorf("%s, from which it came, %w: it has not heard yet that the guest runs here", u.From, errSourceSays)
+}
+
+// errSourceSays is of a source that answers: nobody can vouch that it is off.
+var errSourceSays = errors.New("answers")
+
+// heard asks the host that a guest came from, once, and keeps that it has heard of the landing.
+// The error says why that is not known.
+func (a *Agent) heard(ctx context.Context, g *Guest) error {
+	h := g.held()
+	if h.Unheard == nil {
+		return nil
+	}
+	link, _, err := a.link(h.Unheard.From)
+	var answer CourseAnswer
+	if err == nil {
+		ask, cancel := limitHeard.on(ctx)
+		err = says(ask, link.Call(ask, http.MethodGet, "/v1/migrations/"+h.Unheard.Migration+"/course", nil, &answer))
+		cancel()
+	}
+	if err := h.Unheard.not(answer, err, h.Epoch); err != nil {
+		return err
+	}
+	return a.forgetUnheard(g)
+}
+
+func (a *Agent) forgetUnheard(g *Guest) error {
+	if here, err := a.guests.find(g.name()); err != nil || here != g {
+		return nil //nolint:nilerr // it ended meanwhile
+	}
+	g.remember(func(h *Held) { h.Unheard = nil })
+	return a.guests.keep(g)
+}
+
+// awaitHeard asks on for limitHeard: a source hears of a landing soon after it. The error, of
+// code busy, says what a person can do.
+func (a *Agent) awaitHeard(ctx context.Context, g *Guest) error {
+	ctx, cancel := limitHeard.on(ctx)
+	defer cancel()
+	for {
+		err := a.heard(ctx, g)
+		if err == nil {
+			return nil
+		}
+		if !sleep(ctx, unheardSoon) {
+			return &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf(
+				"migrate guest %s: %v; it could be taken back there, so it is not moved on: bring %s or a path to it back, or, when that host is off, `godwit recover %s --keep`",
+				g.name(), err, g.held().Unheard.From, g.name())}
+		}
+	}
+}
+
+// keepAsking asks the source of a guest that has landed until it has heard, or the guest is gone.
+func (a *Agent) keepAsking(g *Guest) {
+	if g == nil || g.held().Unheard == nil {
+		return
+	}
+	a.actors.Go(func() {
+		for {
+			here, err := a.guests.find(g.name())
+			if err != nil || here != g || a.heard(a.ctx, g) == nil || !sleep(a.ctx, unheardEvery) {
+				return
+			}
+		}
+	})
+}
+
+// resumeAsking goes on asking for guests that an earlier agent received.
+func (a *Agent) resumeAsking() {
+	for _, g := range a.guests.all() {
+		if !a.isComing(g.name()) { // else when it has landed
+			a.keepAsking(g)
+		}
+	}
+}
+
+// unheardDoubts are guests here, of all or by migration or name, of which it is not known
+// whether their source has heard that they landed.
+func (a *Agent) unheardDoubts(ctx context.Context, about string) []Doubt {
+	var out []Doubt
+	silent := map[string]error{} // by host: not asked for each guest
+	for _, g := range a.guests.all() {
+		h := g.held()
+		if h.Unheard == nil || g.migration() != "" || about != "" && about != h.Unheard.Migration && about != g.name() {
+			continue
+		}
+		err := silent[h.Unheard.From]
+		if err == nil {
+			err = a.heard(ctx, g)
+		}
+		if err == nil {
+			continue
+		}
+		if !errors.Is(err, errSourceSays) {
+			silent[h.Unheard.From] = err
+		}
+		out = append(out, Doubt{
+			ID: h.Unheard.Migration, Guest: g.name(), Side: "destination", Peer: h.Unheard.From, Epoch: h.Epoch,
+			Here: "the guest has landed here; it is not moved on", There: err.Error(),
+			Risk: fmt.Sprintf("if it is kept here and moved on, and %s takes it back nevertheless, it runs twice", h.Unheard.From),
+			Ways: []string{
+				"bring " + h.Unheard.From + " or a path to it back: that ends this by itself",
+				"godwit recover " + h.Unheard.Migration + " --keep, after " + h.Unheard.From + " or the guest's QEMU there was switched off"},
+		})
+	}
+	return out
+}
+
+// keepGuest is a person's word that the host a landed guest came from cannot take it back.
+func (a *Agent) keepGuest(ctx context.Context, id string, word TakeBack) error {
+	refuse := func(format string, args ...any) error {
+		return &migration.Problem{Code: migration.CodeUsage, Text: "keep " + id + ": " + fmt.Sprintf(format, args...)}
+	}
+	for _, g := range a.guests.all() {
+		h := g.held()
+		if h.Unheard == nil || h.Unheard.Migration != id {
+			continue
+		}
+		err := a.heard(ctx, g)
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, errSourceSays):
+			return refuse("%v", err)
+		case word.Fenced:
+		case a.config.Fence != "":
+			if err := fence.Prove(ctx, a.config.Fence, fence.Ask{Migration: id, Guest: g.name(), Host: h.Unheard.From, Epoch: h.Epoch}); err != nil {
+				return refuse("%v; nothing was changed", err)
+			}
+		default:
+			return refuse("%v; switch %s, or the guest's QEMU there, off, then say --fenced; or configure a fence", err, h.Unheard.From)
+		}
+		a.log.Warn("a guest is kept, though its source has not said that it heard of it", "guest", g.name(), "source", h.Unheard.From, "migration", id)
+		return a.forgetUnheard(g)
+	}
+	return refuse("no guest on host %s came by it, or its source has heard of it", a.config.Host)
+}
+
+func (a *Agent) apiKeepGuest(r *http.Request) (any, error) {
+	var word TakeBack
+	if err := peer.Decode(r, &word); err != nil {
+		return nil, err
+	}
+	return nil, a.keepGuest(r.Context(), r.PathValue("id"), word)
+}

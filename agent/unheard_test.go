@@ -1,0 +1,120 @@
+package agent
+
+import (
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"godwit/agent/peer"
+	"godwit/migration"
+)
+
+// landedFrom is rome, which has a guest that came from paris; course is what that answers.
+func landedFrom(t *testing.T, course func() CourseAnswer) (*Agent, *Guest) {
+	t.Helper()
+	a := between(t)
+	a.ctx = t.Context()
+	a.links["paris"] = linked(t, "rome", "paris", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/v1/migrations/m-00000001/course" {
+			t.Errorf("asked for %s", r.URL.Path)
+		}
+		peer.Answer(w, course(), nil)
+	}))
+	p := goodPreparation()
+	m := &incoming{a: a, plan: p.Plan, work: &destinationWork{preparation: p}}
+	g := &Guest{Held: m.expected()}
+	if err := a.guests.keep(g); err != nil {
+		t.Fatal(err)
+	}
+	return a, g
+}
+
+// TestNotMovedOnBeforeItsSourceHeard: a fence that proves this host off says nothing of a third
+// one, so a guest stays where its source, which may take it back, would look for it.
+func TestNotMovedOnBeforeItsSourceHeard(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		answer CourseAnswer
+		word   string // of the refusal; "": it is moved on
+	}{
+		{"in doubt", CourseAnswer{Course: courseUnderWay, Released: true, Epoch: 3}, "has not heard"},
+		{"a journal that it cannot read", CourseAnswer{Course: courseUnderWay, Released: true}, "has not heard"},
+		{"taken back", CourseAnswer{Course: courseOver, Epoch: 4}, "taken it back"},
+		{"cleans up", CourseAnswer{Course: courseUnderWay, Released: true, Heard: true, Epoch: 3}, ""},
+		{"ended", CourseAnswer{Course: courseOver, Released: true, Epoch: 3}, ""},
+		{"it has forgotten", CourseAnswer{Course: courseUnknown}, ""},
+	} {
+		a, g := landedFrom(t, func() CourseAnswer { return c.answer })
+		m := &outgoing{a: a, guest: g, plan: migration.Plan{ID: "m-00000002", Guest: "web"}}
+		var err error
+		if c.word == "" {
+			err = a.awaitHeard(t.Context(), g)
+		} else {
+			err = m.checkHere(t.Context())
+		}
+		var kept Held
+		if rerr := readJSON(filepath.Join(a.guests.dir, "web.json"), &kept); rerr != nil {
+			t.Fatal(rerr)
+		}
+		if c.word == "" {
+			if err != nil || kept.Unheard != nil {
+				t.Errorf("%s: %v, %+v is kept", c.name, err, kept.Unheard)
+			}
+			continue
+		}
+		refused(t, c.name, err, migration.CodeBusy, "paris", c.word, "recover web --keep")
+		if kept.Unheard == nil {
+			t.Errorf("%s: forgotten", c.name)
+		}
+		refused(t, c.name, a.keepGuest(t.Context(), "m-00000001", TakeBack{Fenced: true}), migration.CodeUsage, c.word)
+	}
+}
+
+// TestChainIsNotRefused: a guest may be moved on right after its landing, of which its source
+// hears a moment later.
+func TestChainIsNotRefused(t *testing.T) {
+	var asked atomic.Int32
+	a, g := landedFrom(t, func() CourseAnswer {
+		return CourseAnswer{Course: courseUnderWay, Released: true, Heard: asked.Add(1) > 3, Epoch: 3}
+	})
+	if err := a.awaitHeard(t.Context(), g); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestKeptByAPersonsWord: where the source does not answer, a person or the fence says that it
+// is off.
+func TestKeptByAPersonsWord(t *testing.T) {
+	a, g := landedFrom(t, nil)
+	a.links["paris"].Close()
+	a.config.Peers, a.links = a.config.Peers[:0], map[string]*peer.Link{}
+	doubts, err := a.doubts(t.Context(), "web")
+	if err != nil || len(doubts) != 1 || doubts[0].ID != "m-00000001" || !strings.Contains(strings.Join(doubts[0].Ways, " "), "--keep") {
+		t.Fatalf("%+v, %v", doubts, err)
+	}
+	refused(t, "no word", a.keepGuest(t.Context(), "m-00000001", TakeBack{}), migration.CodeUsage, "--fenced")
+	refused(t, "of another", a.keepGuest(t.Context(), "m-00000009", TakeBack{Fenced: true}), migration.CodeUsage, "no guest")
+	if err := a.keepGuest(t.Context(), "m-00000001", TakeBack{Fenced: true}); err != nil || g.held().Unheard != nil {
+		t.Errorf("%v, %+v", err, g.held().Unheard)
+	}
+}
+
+// TestSourceSaysThatItHeard: from then on, and not before, it takes nothing back.
+func TestSourceSaysThatItHeard(t *testing.T) {
+	plan := goodPreparation().Plan
+	for _, at := range []migration.Effect{migration.Release, migration.AwaitLanding, migration.CleanSource} {
+		a := bareAgent(t, &Config{Host: "paris"})
+		m := &outgoing{a: a, plan: plan, rec: newRecord("paris", plan, time.Now())}
+		m.take(sourceDoing(t, at))
+		a.outgoing, a.records = map[string]*outgoing{plan.ID: m}, map[string]*Record{}
+		got, err := a.peerCourse(callFrom(t, "rome", plan.ID, nil))
+		answer, ok := got.(CourseAnswer)
+		_, _, taken := m.state.Step(migration.Input{Kind: migration.TakeBack})
+		if err != nil || !ok || answer.Heard != (taken != nil) || answer.Heard != (at == migration.CleanSource) {
+			t.Errorf("%s: %+v, %v; taking back: %v", at, got, err, taken)
+		}
+	}
+}
