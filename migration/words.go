@@ -141,7 +141,7 @@ const (
 // Codes lists all error codes.
 var Codes = []Code{
 	CodeUsage, CodeUnknownGuest, CodeUnknownSite, CodeBusy, CodeGuest, CodeGuestGone, CodeAddress, CodeCapacity,
-	CodeHypervisor, CodePath, CodePeer, CodeBudget, CodeTimeout, CodeHook, CodeAsked, CodeInternal,
+	CodeHypervisor, CodePath, CodePeer, CodeBudget, CodeTimeout, CodeHook, CodeAsked, CodeAgent, CodeInternal,
 }
 
 // Problem is an error with its code. Its text is one line: what, which object,
