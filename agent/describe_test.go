@@ -48,7 +48,7 @@ func TestLoadDescription(t *testing.T) {
 	for _, c := range []struct{ name, old, new, want string }{
 		{"plain bytes", "256MiB", "268435456", ""},
 		{"quoted", "256MiB", `"0.25GiB"`, ""},
-		{"no such unit", "256MiB", "256QB", `:3:9: memory "256MB": unknown unit; allowed: a plain number, or a size with its unit`},
+		{"no such unit", "256MiB", "256QB", `:3:9: memory "256QB": unknown unit; allowed: a plain number, or a size with its unit`},
 		{"unknown key", "qmp:", "qpm:", ":7:1: unknown field \"qpm\""},
 		{"unknown key of a NIC", "tap: tap-web-b", "tab: tap-web-b", ":6:32: unknown field"},
 		{"a list for a word", "/run/web/qmp.sock", "[a, b]", ":7:6: "},

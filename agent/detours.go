@@ -33,6 +33,8 @@ type detour struct {
 	// Standing are addresses of another host that this one, its subnet agent, is to send away
 	// as soon as the tunnel stands at both ends; see leads.
 	Standing []netstate.Away `json:"standing,omitempty"`
+	// Asked are the addresses that the peer may have sent to it: see leads.
+	Asked []netip.Addr `json:"asked,omitempty"`
 	// Lender is the subnet agent that stands for the addresses that come here, and gives them
 	// back; Lent: it was asked to.
 	Lender string    `json:"lender,omitempty"`
@@ -313,7 +315,7 @@ func (s *detours) get(id string) (detour, bool) {
 func (d *detour) clone() detour {
 	c := *d
 	c.Taps, c.Away, c.Visiting, c.Coming = slices.Clone(d.Taps), slices.Clone(d.Away), slices.Clone(d.Visiting), slices.Clone(d.Coming)
-	c.Sent, c.Standing = maps.Clone(d.Sent), slices.Clone(d.Standing)
+	c.Sent, c.Standing, c.Asked = maps.Clone(d.Sent), slices.Clone(d.Standing), slices.Clone(d.Asked)
 	return c
 }
 

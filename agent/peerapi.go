@@ -38,6 +38,7 @@ func (a *Agent) peerAPI() http.Handler {
 	handle("GET /v1/migrations/{id}/landing", a.peerLanding)
 	handle("POST /v1/detours/repoint", a.peerRepoint)
 	handle("POST /v1/detours/handed", a.peerHanded)
+	handle("POST /v1/detours/led", a.peerLed)
 	handle("POST /v1/detours/back", a.peerGiveBack)
 	handle("POST /v1/detours/{id}/end", a.peerEndDetour)
 	return mux

@@ -256,7 +256,7 @@ func (a *Agent) peerRepoint(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if d, ok := a.detours.get(ask.Migration); ok && d.Tunnel.PeerKey.String() == ask.TunnelKey { // asked again
+	if d, ok := a.detours.get(ask.Migration); ok && d.Tunnel.PeerKey.String() == ask.TunnelKey && slices.Equal(d.Asked, ask.Addresses) { // asked again
 		return Prepared{TunnelKey: d.Tunnel.PrivateKey.PublicKey().String(), Tunnel: d.Tunnel.Local}, nil
 	} else if ok { // asked anew, by an agent that was started again
 		if err := a.dropTunnel(r.Context(), d.Tunnel.Name); err != nil {
@@ -268,7 +268,7 @@ func (a *Agent) peerRepoint(r *http.Request) (any, error) {
 		return nil, err
 	}
 	err = a.detours.change(ask.Guest, func(all map[string]*detour) {
-		d := &detour{ID: ask.Migration, Guest: ask.Guest, Peer: caller, Tunnel: config, Up: clock.Now(), Standing: standing}
+		d := &detour{ID: ask.Migration, Guest: ask.Guest, Peer: caller, Tunnel: config, Up: clock.Now(), Standing: standing, Asked: ask.Addresses}
 		d.replace(all[ask.Migration])
 		all[ask.Migration] = d
 	})
@@ -332,7 +332,7 @@ func (a *Agent) sendDirectly(ask Repoint, caller string) error {
 	if !ok || d.Guest != ask.Guest || d.Peer != caller {
 		return &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf("repoint guest %s: host %s has no tunnel to %s for that", ask.Guest, a.config.Host, caller)}
 	}
-	known := append(d.addresses(), a.awayOf(ask.Guest, ask.Addresses)...)
+	known := append(d.addresses(), a.awayOf(ask.Guest, d.Asked)...)
 	if slices.ContainsFunc(ask.Addresses, func(addr netip.Addr) bool { return !slices.Contains(known, addr) }) {
 		return notBelieved("repoint guest %s: %v is not what was asked for before", ask.Guest, ask.Addresses)
 	}

@@ -208,13 +208,19 @@ func (s *detours) comesFrom(guest string, addr netip.Addr) (string, bool) {
 	return s.wayHome(guest, addr)
 }
 
-// leads says whether this host sends all that a caller asks for away, and what else it is to
-// stand for: addresses that their home hands over to it.
+// leads says whether this host sends all that a caller asks for away, to where they are led on to
+// the caller, and what else it is to stand for: addresses that their home hands over to it.
 func (a *Agent) leads(ctx context.Context, ask Repoint, caller string) ([]netstate.Away, error) {
 	sent := a.awayOf(ask.Guest, ask.Addresses)
 	rest := slices.DeleteFunc(slices.Clone(ask.Addresses), func(addr netip.Addr) bool { return slices.Contains(sent, addr) })
-	if len(rest) == 0 {
+	led := a.leadsOn(ctx, Led{ask.Guest, sent, caller, ledHops})
+	switch {
+	case led == nil && len(rest) == 0:
 		return nil, nil
+	case led != nil && ask.Home == "":
+		return nil, led
+	case led != nil: // sent there at an earlier time
+		rest = slices.Clone(ask.Addresses)
 	}
 	if ask.Home == "" {
 		return nil, &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf("repoint guest %s: host %s does not send all of %v away", ask.Guest, a.config.Host, ask.Addresses)}

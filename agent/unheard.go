@@ -24,8 +24,8 @@ type Unheard struct {
 }
 
 const (
-	unheardSoon  = 100 * time.Millisecond // between questions while a migration waits for the answer
-	unheardEvery = 5 * time.Second        // else
+	unheardSoon  = 100 * time.Millisecond // between questions while a migration waits for the answer, and at first
+	unheardEvery = 5 * time.Second        // after a while
 )
 
 // not says why the source may still take the guest, which is here by epoch, back; nil: it cannot.
@@ -96,9 +96,9 @@ func (a *Agent) keepAsking(g *Guest) {
 		return
 	}
 	a.actors.Go(func() {
-		for {
+		for pause := unheardSoon; ; pause = min(2*pause, unheardEvery) {
 			here, err := a.guests.find(g.name())
-			if err != nil || here != g || a.heard(a.ctx, g) == nil || !sleep(a.ctx, unheardEvery) {
+			if err != nil || here != g || a.heard(a.ctx, g) == nil || !sleep(a.ctx, pause) {
 				return
 			}
 		}
@@ -128,10 +128,11 @@ func (a *Agent) unheardDoubts(ctx context.Context, about string) []Doubt {
 		if err == nil {
 			err = a.heard(ctx, g)
 		}
-		if err == nil {
-			continue
+		answers := errors.Is(err, errSourceSays)
+		if err == nil || answers && about == "" {
+			continue // or ends by itself
 		}
-		if !errors.Is(err, errSourceSays) {
+		if !answers {
 			silent[h.Unheard.From] = err
 		}
 		out = append(out, Doubt{

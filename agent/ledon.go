@@ -1,0 +1,83 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+
+	"godwit/agent/peer"
+	"godwit/migration"
+	"godwit/netstate"
+)
+
+// A home that is asked to send a guest's addresses to another host believes no word of that host:
+// it asks the one to which it sends them now, from where the guest went on. Where that does not
+// answer they go on taking its way, for as long as their lease.
+
+// Led is what a home asks the host to which it sends addresses: are they led on to another?
+type Led struct {
+	Guest     string       `json:"guest"`
+	Addresses []netip.Addr `json:"addresses"`
+	To        string       `json:"to"`
+	Hops      int          `json:"hops"` // hosts that may be asked after this one, where the guest went on more than once
+}
+
+// ledHops bounds how far a guest is followed.
+const ledHops = 4
+
+// peerLed says whether this host leads addresses on, by an error if not.
+func (a *Agent) peerLed(r *http.Request) (any, error) {
+	var ask Led
+	if err := peer.Decode(r, &ask); err != nil {
+		return nil, err
+	}
+	if ask.Hops < 0 || ask.Hops > ledHops || len(ask.Addresses) == 0 || len(ask.Addresses) > mostAddresses {
+		return nil, notBelieved("led on: %d addresses, over %d hosts", len(ask.Addresses), ask.Hops)
+	}
+	return nil, a.leadsOn(r.Context(), ask)
+}
+
+// leadsOn is nil where every address that is asked for is led to that host, from here or from
+// where it is led to.
+func (a *Agent) leadsOn(ctx context.Context, ask Led) error {
+	next := map[string][]netip.Addr{}
+	for _, addr := range ask.Addresses {
+		switch by := a.ledBy(ask.Guest, addr); by {
+		case ask.To:
+		case "":
+			return &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf("guest %s: host %s does not lead %s to %.100q", ask.Guest, a.config.Host, addr, ask.To)}
+		default:
+			next[by] = append(next[by], addr)
+		}
+	}
+	for host, addrs := range next {
+		if ask.Hops == 0 {
+			return notBelieved("guest %s: that %v are led to %.100q is not known over so many hosts", ask.Guest, addrs, ask.To)
+		}
+		link, _, err := a.link(host)
+		if err != nil {
+			return err
+		}
+		on, cancel := limitAskLed.on(ctx)
+		err = says(on, link.Call(on, http.MethodPost, "/v1/detours/led", Led{ask.Guest, addrs, ask.To, ask.Hops - 1}, nil))
+		cancel()
+		if err != nil {
+			return fmt.Errorf("ask %s whether it leads %v on to %.100q: %w", host, addrs, ask.To, err)
+		}
+	}
+	return nil
+}
+
+// ledBy is the host to which this one sends an address of a guest, by the newest detour; "": none.
+func (a *Agent) ledBy(guest string, addr netip.Addr) string {
+	var newest detour
+	for _, d := range a.detours.list(guest) {
+		has := slices.ContainsFunc(d.sent(), func(s netstate.Away) bool { return s.Addr == addr })
+		if has && (newest.ID == "" || d.Up.After(newest.Up)) {
+			newest = d
+		}
+	}
+	return newest.Peer
+}
