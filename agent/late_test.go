@@ -93,7 +93,10 @@ func TestSilentQEMUIsWaitedFor(t *testing.T) {
 			}
 			a.metrics = newMetrics(a.config)
 			a.hooks = hook.New(hook.Config{Dir: t.TempDir()}, a.log, a.hookNote, a.metrics.HookCalled)
-			t.Cleanup(func() { a.hooks.Close() })
+			t.Cleanup(func() {
+				a.actors.Wait() // they end with the test's context
+				a.hooks.Close()
+			})
 			h, end := silently(t, a)
 			if c.kept {
 				if err := writeJSON(filepath.Join(a.guests.dir, "web.json"), h); err != nil {
