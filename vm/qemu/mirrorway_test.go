@@ -55,6 +55,10 @@ func TestMirrorOverAWayThatIsCut(t *testing.T) {
 	rand.Read(data)
 	from, to := sparse(t, data, 20<<20), sparse(t, nil, 0)
 	source, waiting, export := pair(t, from, to)
+	// A firmware that comes to reset the disk waits for all that is under way there, as any reset does.
+	if err := source.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	way, cut, mend := interrupted(t, export)
 	disk, err := transfer.AskDisk(t.Context(), way, "disk0")
 	if err != nil {
