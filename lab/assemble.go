@@ -168,6 +168,9 @@ func (r *run) fillPhases(out *report.Migration, rep *agent.Report) {
 		if end == 0 {
 			end = rep.Ended
 		}
+		if end == 0 { // it was under way when the run ended
+			end = max(p.Start, time.Now().UnixNano())
+		}
 		out.Phases = append(out.Phases, report.Phase{
 			Name: string(p.Name), StartS: float64(p.Start-rep.Requested) / 1e9, EndS: float64(end-rep.Requested) / 1e9,
 		})
