@@ -120,7 +120,7 @@ func carryUser(c Config) (carrier, error) {
 		return nil, fmt.Errorf("add device %s: %w", c.Name, err)
 	}
 	logger := &device.Logger{Verbosef: device.DiscardLogf, Errorf: log.Printf}
-	p := inProcess{device.NewDevice(t, &bind{local: c.Local, mark: c.Mark}, logger)}
+	p := inProcess{device.NewDevice(neverZero{t}, &bind{local: c.Local, mark: c.Mark}, logger)}
 	err = p.repoint(c)
 	if err == nil {
 		err = dress(c)
