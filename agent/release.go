@@ -161,7 +161,7 @@ func (m *outgoing) finishMemory(life, release context.Context) {
 		m.askRefusal(release, "its QEMU at the source is gone")
 		return
 	}
-	if err := m.guest.Machine.ReleaseSwitchover(release); err != nil {
+	if err := m.guest.Machine.ReleaseSwitchover(life); err != nil && life.Err() == nil {
 		m.a.log.Warn("release switchover", "migration", m.plan.ID, "error", err)
 	}
 	p, err := m.guest.Machine.AwaitMigration(life)

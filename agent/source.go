@@ -278,7 +278,20 @@ func (m *outgoing) pause(ctx context.Context) error {
 	if m.work.forward != nil {
 		m.work.forward.AllowSwitchover()
 	}
+	m.letFinish()
 	return m.noteMemory(ctx, memory)
+}
+
+// letFinish has QEMU look at the stopped guest's memory for the last time, once it comes to
+// that, and send the rest.
+func (m *outgoing) letFinish() {
+	m.work.leaveMemory()
+	life, end := context.WithCancel(m.a.ctx)
+	m.work.endMemory = end
+	go func() {
+		defer end()
+		m.guest.Machine.ReleaseSwitchover(life) //nolint:errcheck // finishMemory asks again, and tells
+	}()
 }
 
 // drain returns when QEMU holds nothing that it would throw away at the stop. What the
@@ -324,6 +337,7 @@ func (m *outgoing) comesHome() bool {
 // release. It tries again until the guest runs, its QEMU is gone, or its time is up.
 func (m *outgoing) resume(ctx context.Context) error {
 	m.rec.edit(func(r *Report) { r.Paused = 0 })
+	m.work.leaveMemory()
 	if !m.guest.alive() {
 		return fmt.Errorf("resume guest %s: its QEMU is gone", m.plan.Guest)
 	}

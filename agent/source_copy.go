@@ -45,7 +45,6 @@ func (m *outgoing) copyMemory(ctx context.Context) error {
 func (m *outgoing) beginCopy(ctx context.Context, paths []peer.Path) error {
 	m.beginWire()
 	opts := migrateOptions(m.plan, len(paths))
-	opts.PauseBeforeSwitchover = m.work.mirrors != nil
 	m.work.throttling = policy.Throttling{Most: m.a.config.mostThrottle(m.plan)}
 	opts.Throttles = m.work.throttling.Most > 0
 	switch {
@@ -294,6 +293,7 @@ func (m *outgoing) progressOf(p vm.Progress, look policy.Look) CopyProgress {
 // undoCopy ends QEMU's migration; the guest is as it was.
 func (m *outgoing) undoCopy(ctx context.Context) error {
 	m.countWire()
+	m.work.leaveMemory()
 	var err error
 	if m.guest.alive() {
 		err = m.guest.Machine.CancelMigration(ctx) // the guest runs at its own speed again, if it was throttled

@@ -128,6 +128,9 @@ func (p *pair) finish(l *link) {
 		t.Fatal(err)
 	}
 	stopped := time.Since(begun)
+	if err := p.Src.ReleaseSwitchover(ctx); err != nil {
+		t.Fatal(err)
+	}
 	before, err := vmtest.Passes(p.Serial(p.Src))
 	if err != nil {
 		t.Fatal(err)
@@ -277,7 +280,8 @@ func TestHoldListenerTakesQEMUsOwnConnection(t *testing.T) {
 			if s := hold.Stats(); !s.Acked || s.AckPassedOn {
 				t.Errorf("stats while held: %+v", s)
 			}
-			hold.AllowSwitchover() // without a stop: QEMU finishes by itself
+			hold.AllowSwitchover()                  // without a stop: QEMU finishes by itself
+			go p.Src.ReleaseSwitchover(t.Context()) //nolint:errcheck // its end is waited for
 			if _, err := p.Dst.AwaitMigration(t.Context()); err != nil {
 				t.Fatal(err)
 			}

@@ -72,10 +72,9 @@ type MigrateOptions struct {
 	CompressionLevel int    // of zstd 1 … 20, of zlib 1 … 9; 0 is 1
 	Xbzrle           bool   // delta of pages sent again; not with Multifd
 	MaxBandwidth     int64  // bytes per second; 0 is QEMU's highest
-	HoldSwitchover   bool   // do not finish until the transfer, or ReleaseSwitchover, allows it
-	// PauseBeforeSwitchover: after Stop, wait for ReleaseSwitchover as well, so that mirrors
-	// of disks can be finished between the two. Only at the source, with HoldSwitchover.
-	PauseBeforeSwitchover bool
+	// HoldSwitchover: the source does not finish, nor look for the last time at which pages are
+	// dirty, until Stop and then ReleaseSwitchover; and not before the transfer allows it.
+	HoldSwitchover bool
 	// Postcopy: the stream may let the guest run before all of its memory is there. Only at
 	// the destination; the source knows nothing of it.
 	Postcopy      bool

@@ -54,10 +54,9 @@ type Machine interface {
 	// Migrate starts sending the guest to opts.URI and returns when it has started.
 	// On error nothing was started and the run state is as before.
 	Migrate(ctx context.Context, opts MigrateOptions) error
-	// ReleaseSwitchover lets a migration finish that is held by the hypervisor itself
-	// (Hold is HoldLowBandwidth, or PauseBeforeSwitchover was asked for); with any other
-	// hold it does nothing. Call it after Stop. It also serves a machine that was attached
-	// to when its migration was under way.
+	// ReleaseSwitchover lets a migration that was held (HoldSwitchover) finish; with any other
+	// it does nothing. Call it after Stop. It also serves a machine that was attached to when
+	// its migration was under way.
 	ReleaseSwitchover(ctx context.Context) error
 	// SetBandwidth changes the sending rate of a migration, in bytes per second;
 	// 0 is the fastest there is. A held QEMU with nothing left to send looks for dirty

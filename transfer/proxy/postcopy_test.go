@@ -29,6 +29,7 @@ func TestPostcopy(t *testing.T) {
 			if err := p.Src.Stop(ctx); err != nil {
 				t.Fatal(err)
 			}
+			go p.Src.ReleaseSwitchover(ctx) //nolint:errcheck // its end is waited for
 			l.src.AllowSwitchover()
 			for {
 				status, err := p.Dst.Status(ctx)

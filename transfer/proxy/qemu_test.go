@@ -177,6 +177,7 @@ func (p *pair) finish(l *link) {
 	if err := p.Src.Stop(ctx); err != nil {
 		t.Fatal(err)
 	}
+	go p.Src.ReleaseSwitchover(ctx) //nolint:errcheck // its end is waited for
 	stopped := time.Since(begun)
 	l.src.AllowSwitchover()
 	if _, err := p.Dst.AwaitMigration(ctx); err != nil {

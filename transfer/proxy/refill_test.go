@@ -24,6 +24,7 @@ func (p *pair) early(ctx context.Context, bandwidth int64) *link {
 	if err := p.Src.Stop(ctx); err != nil {
 		p.T.Fatal(err)
 	}
+	go p.Src.ReleaseSwitchover(ctx) //nolint:errcheck // its end is waited for
 	l.src.AllowSwitchover()
 	select {
 	case <-l.dst.HandedOver():

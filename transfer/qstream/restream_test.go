@@ -161,6 +161,7 @@ func firstParts(t *testing.T, stream []byte) (im *image, last uint64, end int64)
 func sameMemory(t *testing.T, m *qemu.Process, dir string, want *image) {
 	t.Helper()
 	s := migrateToUs(t, m, dir, 200<<20, io.Discard)
+	go m.ReleaseSwitchover(t.Context()) //nolint:errcheck // the stream's end is waited for
 	var blocks qstream.Blocks
 	got := map[uint64]bool{}
 	for last := false; !last; {

@@ -24,10 +24,15 @@ func (p *Process) Status(ctx context.Context) (vm.Status, error) {
 // Stop pauses the guest, and makes sure that it was us who paused it: a guest that QEMU
 // stopped for its switchover would be started again by QEMU if the migration fails.
 //
-// A migration held by switchover-ack is released by the stop itself: QEMU doesn't wait for
-// the acknowledgement when the guest does not run (migration_can_switchover), so it may
-// have finished when Stop returns. The stop is ours in that case too, as long as nobody
-// allowed the switchover before. A failed migration then leaves the guest paused.
+// A migration held by switchover-ack alone is released by the stop itself, and too early:
+// QEMU sets the run state, then waits for its processors without its lock (do_vm_stop,
+// pause_all_vcpus); its migration thread sees a guest that does not run, needs no
+// acknowledgement (migration_can_switchover), takes the lock, stops nothing, since the state
+// is no longer "running" (vm_stop_force_state), and looks for the last time at which pages
+// are dirty, while a processor that the host did not let run may still write. What it writes
+// then is lost. So every hold has pause-before-switchover as well: the thread waits for
+// ReleaseSwitchover, which comes after Stop. The stop is ours in that case too, as long as
+// nobody allowed the switchover before. A failed migration then leaves the guest paused.
 func (p *Process) Stop(ctx context.Context) error {
 	if err := p.qmp.Do(ctx, "stop", nil, nil); err != nil {
 		return err

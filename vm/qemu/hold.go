@@ -8,15 +8,17 @@ import (
 	"godwit/vm"
 )
 
-// The hold of QEMU before 8.1, which has no switchover-ack. Three things together:
+// Every hold has a fence, pause-before-switchover (see Stop). From QEMU 8.1 on, switchover-ack
+// keeps QEMU from coming there by itself. Before, two things more do:
 //
 //   - a downtime limit of 1 ms, so that a guest that writes is not switched over;
 //   - a brake: when little is left of a later round and the guest writes little, the
 //     bandwidth drops to a trickle once, so that some of the stream stays unsent until
-//     ReleaseSwitchover (SetBandwidth lifts it too);
-//   - a fence: pause-before-switchover. A guest too quiet for the other two is stopped by
-//     QEMU there and not sent on. Stop then fails, because QEMU did the stopping; the
-//     migration has to be cancelled, which lets the guest run again.
+//     ReleaseSwitchover (SetBandwidth lifts it too).
+//
+// A guest too quiet for those is stopped by QEMU at the fence and not sent on. Stop then
+// fails, because QEMU did the stopping; the migration has to be cancelled, which lets the
+// guest run again.
 const (
 	trickle   = 4096                   // bytes per second
 	brakeLook = 50 * time.Millisecond  // between two looks at what is left
@@ -49,8 +51,8 @@ func (p *Process) brake() {
 }
 
 // ReleaseSwitchover ends a hold by low bandwidth, or by pause-before-switchover: call it
-// after Stop. It returns when QEMU has been told to send the device state. With
-// switchover-ack alone the transfer holds, and there is nothing to do here.
+// after Stop, and again if that may have been lost. It returns when QEMU has been told to
+// look at memory for the last time and to send the device state.
 func (p *Process) ReleaseSwitchover(ctx context.Context) error {
 	p.holding.Lock()
 	low, pauses, known := p.held == vm.HoldLowBandwidth, p.pauses, p.asked
@@ -70,7 +72,7 @@ func (p *Process) ReleaseSwitchover(ctx context.Context) error {
 			return fmt.Errorf("release switchover: %w", err)
 		}
 	}
-	if !low && !pauses {
+	if !pauses {
 		return nil
 	}
 	if err := p.passFence(ctx); err != nil {
@@ -79,20 +81,21 @@ func (p *Process) ReleaseSwitchover(ctx context.Context) error {
 	return nil
 }
 
-// passFence waits until QEMU has come to pause-before-switchover, and sends it on.
+// passFence waits until QEMU has come to pause-before-switchover, which takes as long as it
+// has memory to send before, and sends it on.
 func (p *Process) passFence(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, startWait)
+	p.passing.Lock()
+	defer p.passing.Unlock()
+	watching, cancel := context.WithCancel(ctx)
 	defer cancel()
-	progress, err := p.until(ctx, p.qmp.Events(ctx), func(s vm.MigrationStatus) bool {
+	progress, err := p.until(ctx, p.qmp.Events(watching), func(s vm.MigrationStatus) bool {
 		return s == vm.PreSwitchover || s == vm.Device || s.Ended()
 	})
-	switch {
-	case err != nil:
-		return err
-	case progress.Status == vm.Device || progress.Status == vm.Completed:
-		return nil // sent on already
-	case progress.Status != vm.PreSwitchover:
-		return ended(progress)
+	if err == nil && progress.Status == vm.PreSwitchover {
+		return p.qmp.Do(ctx, "migrate-continue", map[string]any{"state": vm.PreSwitchover}, nil)
 	}
-	return p.qmp.Do(ctx, "migrate-continue", map[string]any{"state": vm.PreSwitchover}, nil)
+	if err == nil && progress.Status != vm.Device && progress.Status != vm.Completed { // else sent on already
+		err = ended(progress)
+	}
+	return err
 }

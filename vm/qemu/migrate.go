@@ -17,6 +17,12 @@ const (
 	longest = 2000 * time.Second
 	// defaultDowntime is QEMU's default.
 	defaultDowntime = 300 * time.Millisecond
+	// lookWhenSent is bytes per second: with a downtime limit of 1 ms less than a page, so QEMU
+	// looks at which pages are dirty only when none that it knows of is left to send. Looking
+	// earlier it clears marks, and where it finds no other page forgets to have TCG watch them
+	// again (physical_memory_sync_dirty_bitmap): what the guest writes there after the page was
+	// sent is lost. Stop needs the fence of the hold then: all that was seen dirty goes before.
+	lookWhenSent = int64(1_000_000)
 	// startWait bounds the time from the command to the first byte.
 	startWait = 30 * time.Second
 )
@@ -65,7 +71,7 @@ func (p *Process) migrate(ctx context.Context, opts vm.MigrateOptions) error {
 	p.holding.Lock()
 	p.held, p.released, p.limit = "", false, bandwidth(opts.MaxBandwidth)
 	p.asked = true
-	p.pauses = opts.PauseBeforeSwitchover
+	p.pauses = opts.HoldSwitchover
 	if opts.HoldSwitchover {
 		p.held = p.hold()
 	}
@@ -98,9 +104,14 @@ func (p *Process) configure(ctx context.Context, opts vm.MigrateOptions) error {
 	if err != nil {
 		return err
 	}
-	lowBandwidth := opts.HoldSwitchover && p.hold() == vm.HoldLowBandwidth
-	if lowBandwidth {
+	if opts.HoldSwitchover {
 		params["downtime-limit"] = 1
+	}
+	if p.Version().AtLeast(8, 2) {
+		params["avail-switchover-bandwidth"] = 0
+		if opts.HoldSwitchover {
+			params["avail-switchover-bandwidth"] = lookWhenSent
+		}
 	}
 	caps := []capability{
 		{"events", true},
@@ -110,7 +121,7 @@ func (p *Process) configure(ctx context.Context, opts vm.MigrateOptions) error {
 		{"multifd", opts.Multifd},
 		{"auto-converge", opts.Throttles},
 		{"postcopy-ram", opts.Postcopy},
-		{"pause-before-switchover", lowBandwidth || opts.PauseBeforeSwitchover},
+		{"pause-before-switchover", opts.HoldSwitchover},
 	}
 	if p.hold() == vm.HoldAck {
 		caps = append(caps, capability{"switchover-ack", opts.HoldSwitchover})

@@ -45,6 +45,8 @@ type Process struct {
 	limit    int64 // bandwidth to go back to when a low-bandwidth hold ends
 	asked    bool  // the migration under way was begun by this Process: the fields above and below are its
 	pauses   bool  // it waits before its switchover
+
+	passing sync.Mutex // one at a time sends it on
 }
 
 var _ vm.Machine = (*Process)(nil)
