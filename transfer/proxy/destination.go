@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -64,8 +65,8 @@ type Destination struct {
 	blocks   qstream.Blocks
 	mirror   *mirror.File
 	decoder  *encode.Decoder
-	frames   uint64 // taken
-	missing  map[uint64]bool
+	frames   uint64            // taken
+	missing  map[uint64]uint64 // pages that could not be decoded, and the frame of the newest that was missed
 	commands []qstream.Command
 	tail     []byte // packed
 	end      *wire.End
@@ -82,7 +83,7 @@ type Destination struct {
 // prologue. It lives until the Source says that all is over, ctx ends, or Close. On error,
 // which only an inlet makes, nothing was begun.
 func NewDestination(ctx context.Context, config DestinationConfig) (*Destination, error) {
-	d := &Destination{config: config, done: make(chan struct{}), handed: make(chan struct{}), missing: map[uint64]bool{}}
+	d := &Destination{config: config, done: make(chan struct{}), handed: make(chan struct{}), missing: map[uint64]uint64{}}
 	if err := d.dialInlet(ctx); err != nil {
 		d.closeElsewhere()
 		return nil, err
@@ -263,13 +264,14 @@ func (d *Destination) frame(number uint64, body []byte) ([]uint64, error) {
 	if err != nil {
 		return nil, err
 	}
+	arrived := d.newest(number, result)
 	if d.start != nil && d.absent == nil && number > d.start.Last {
-		for _, p := range result.Pages { // QEMU would discard them
+		for _, p := range arrived { // QEMU would discard them
 			d.early = append(d.early, p.Page)
 		}
 		return result.Missed, nil
 	}
-	for _, p := range result.Pages {
+	for _, p := range arrived {
 		delete(d.missing, p.Page)
 		d.stalls.arrived(p.Page)
 		switch {
@@ -285,9 +287,6 @@ func (d *Destination) frame(number uint64, body []byte) ([]uint64, error) {
 			return nil, d.toQEMU(err)
 		}
 	}
-	for _, page := range result.Missed {
-		d.missing[page] = true
-	}
 	d.frames++
 	if d.absent != nil {
 		return result.Missed, d.toQEMU(d.inlet.Flush())
@@ -299,6 +298,15 @@ func (d *Destination) frame(number uint64, body []byte) ([]uint64, error) {
 		return result.Missed, d.mayRun()
 	}
 	return result.Missed, d.toQEMU(d.writer.Flush())
+}
+
+// newest notes which pages a frame missed, and returns those that it brought; not one that
+// comes late, after a newer version of it was missed.
+func (d *Destination) newest(number uint64, result encode.Result) []encode.Decoded {
+	for _, page := range result.Missed {
+		d.missing[page] = max(d.missing[page], number)
+	}
+	return slices.DeleteFunc(result.Pages, func(p encode.Decoded) bool { return d.missing[p.Page] > number })
 }
 
 // complete ends QEMU's stream, if everything is here.

@@ -71,7 +71,7 @@ func TestDestinationRefusesLies(t *testing.T) {
 		}, "out of place"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := c.say(&Destination{missing: map[uint64]bool{}}); err == nil || !strings.Contains(err.Error(), c.want) {
+			if err := c.say(&Destination{missing: map[uint64]uint64{}}); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v", err)
 			}
 		})

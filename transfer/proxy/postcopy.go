@@ -86,7 +86,6 @@ func (d *Destination) notThere() (*inlet.Missing, error) {
 			}
 		}
 	}
-	clear(d.missing)
 	return absent, nil
 }
 
