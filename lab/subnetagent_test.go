@@ -2,7 +2,6 @@ package lab
 
 import (
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -228,13 +227,9 @@ func (p *trial) latest(flow string) traffic.Sample {
 }
 
 // TestSubnetAgent: another machine of the subnet stands for the addresses of guests that left two
-// hosts, which are switched off: their plain connections go on. Then one moves on, and both come home to one host, which
-// is not the one that each left. Nothing is lost on the way. It takes a minute and a half, and runs
-// only with GODWIT_LONG in the environment; the rules are tested by themselves in package agent.
+// hosts, which are switched off: their plain connections go on. Then one moves on, and both come
+// home to one host, which is not the one that each left. Nothing is lost on the way.
 func TestSubnetAgent(t *testing.T) {
-	if os.Getenv("GODWIT_LONG") == "" {
-		return
-	}
 	p := newTrial(t, subnetWorld, func(string, *agent.Config) {})
 	p.listens("phone")
 	flows := p.refusesAtFirst() // web leaves
