@@ -301,15 +301,19 @@ func (r *run) guestInfo(ctx context.Context, name string) (agent.GuestInfo, erro
 	return agent.GuestInfo{}, fmt.Errorf("guest %s: not on %s", name, host.Host)
 }
 
-// linkWindow counts what links dropped because a queue was full.
-type linkWindow struct{ drops int64 }
+// linkWindow counts what links dropped because a queue was full, and what their devices
+// did: that is a fault of the lab.
+type linkWindow struct{ drops, faults int64 }
 
-func (l linkWindow) minus(o linkWindow) linkWindow { return linkWindow{l.drops - o.drops} }
+func (l linkWindow) minus(o linkWindow) linkWindow {
+	return linkWindow{l.drops - o.drops, l.faults - o.faults}
+}
 
 func (r *run) linkDrops() linkWindow {
 	var out linkWindow
 	for _, c := range r.w.topo.LinkCounters() {
 		out.drops += int64(c.AB.QueueDrop + c.BA.QueueDrop)
+		out.faults += int64(c.AB.DeviceDrop + c.BA.DeviceDrop)
 	}
 	return out
 }

@@ -108,6 +108,9 @@ func (p *packet) cut(u *unit, from, to int) {
 	u.headLen = vnetLen + p.headers
 	head := u.head[:u.headLen]
 	copy(head, p.raw)
+	// The kernel says how much of the packet it had in one piece, which may be more than is
+	// left of it, and takes no packet that is shorter.
+	binary.NativeEndian.PutUint16(head[2:], uint16(p.headers)) //nolint:gosec // at most maxHeaders
 	if to-from == 1 {
 		head[1] = gsoNone
 		binary.NativeEndian.PutUint16(head[4:], 0)
