@@ -188,6 +188,9 @@ func (r *run) stopTraffic() {
 	wg.Wait()
 	time.Sleep(300 * time.Millisecond) // what is on its way arrives
 	r.links = r.linkDrops().minus(r.links)
+	if err := r.w.topo.DeadLinks(); err != nil {
+		r.troubles = append(r.troubles, err.Error())
+	}
 	if n := r.links.faults; n > 0 {
 		r.tell(fmt.Sprintf("the devices of the emulated links lost %d packets: the lab did not keep up, or has a fault", n))
 	}

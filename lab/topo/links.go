@@ -20,6 +20,7 @@ type link struct {
 	mu       sync.Mutex
 	now      wan.Link
 	last     wan.Counters
+	failed   error // why it did not answer when it was asked for last
 }
 
 // startLinks makes the devices of every uplink of every site.
@@ -71,19 +72,33 @@ func (t *Topo) SetLink(site, uplink string, change func(*wan.Link)) error {
 }
 
 // LinkCounters returns the counters of every uplink by "site/uplink". Of a link whose
-// emulator does not answer, they are the last known.
+// emulator does not answer, they are the last known; see DeadLinks.
 func (t *Topo) LinkCounters() map[string]wan.Counters {
 	counters := map[string]wan.Counters{}
 	for key, l := range t.links {
 		c, err := l.emulator.Counters()
 		l.mu.Lock()
-		if err == nil {
+		if l.failed = err; err == nil {
 			l.last = c
 		}
 		counters[key] = l.last
 		l.mu.Unlock()
 	}
 	return counters
+}
+
+// DeadLinks says which uplinks' emulators did not answer when LinkCounters asked last: they
+// carry nothing any more.
+func (t *Topo) DeadLinks() error {
+	var errs []error
+	for key, l := range t.links {
+		l.mu.Lock()
+		if l.failed != nil {
+			errs = append(errs, fmt.Errorf("uplink %s: its emulator does not answer: %w", key, l.failed))
+		}
+		l.mu.Unlock()
+	}
+	return errors.Join(errs...)
 }
 
 // Sent is what the host has sent by its uplinks, bytes with Ethernet's headers; 0 where that

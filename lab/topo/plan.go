@@ -69,6 +69,11 @@ func internetNet(k, j, n int) (v4, v6 netip.Prefix) {
 	return prefix4(24, 198, 19, 64*j+k, n), prefix6("fd19:%d::%d", 64*j+k, n)
 }
 
+// coreAddresses are the core's own.
+func coreAddresses() (v4, v6 netip.Prefix) {
+	return netip.MustParsePrefix("198.19.255.1/32"), netip.MustParsePrefix("fd19:ffff::1/128")
+}
+
 // privateNet is the like behind the NAT of client k.
 func privateNet(k, j, n int) (v4, v6 netip.Prefix) {
 	return prefix4(24, 100, 64+k, 128+j, n), prefix6("fd64:%d:%d::%d", 64+k, 128+j, n)

@@ -93,6 +93,8 @@ func (t *Topo) wireHost(router *work, host Host, site Site, h int) {
 // routeCore lets the internet know every site's subnets.
 func (t *Topo) routeCore() error {
 	w := t.nodes[coreNode].work()
+	own4, own6 := coreAddresses()
+	w.address("lo", own4, own6) // what it says (a packet is too big) comes from there
 	for i, site := range t.spec.Sites {
 		for u := range site.Uplinks {
 			v4, v6 := uplinkNet(i, u, 0)

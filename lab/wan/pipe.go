@@ -75,7 +75,7 @@ func (p *pipe) drain() {
 			r.pop()
 		}
 	}
-	p.waiting, p.inFlight = 0, 0
+	p.waiting, p.inFlight, p.lastDue = 0, 0, 0
 }
 
 // offer gives the link a packet that lies in sl.
@@ -108,6 +108,9 @@ func (p *pipe) offer(now time.Duration, pkt *packet, sl *slab) {
 // grain.
 func (p *pipe) admit(now time.Duration, pkt *packet, sl *slab, from, to int) {
 	limit := p.link.QueueBytes()
+	if p.link.Queue == 0 { // what nobody set has room for what the transmitter is sending, too
+		limit += maxPacket
+	}
 	step := to - from
 	if p.link.Rate == 0 {
 		limit = lineLimit - p.inFlight
@@ -139,16 +142,29 @@ func (p *pipe) admit(now time.Duration, pkt *packet, sl *slab, from, to int) {
 
 // departure is when the transmitter has sent the last bit of u, the queue's head.
 func (p *pipe) departure(u *unit) time.Duration {
-	start := max(p.sent, u.at)
-	if p.link.Rate == 0 {
-		return start
-	}
-	return start + time.Duration(int64(u.wire)*8*int64(time.Second)/p.link.Rate)
+	return max(p.sent, u.at) + p.transmission(u.wire)
 }
 
-// arrival is when a unit that departs at t reaches the other end.
-func (p *pipe) arrival(t time.Duration) time.Duration {
-	return max(p.lastDue, t+p.link.Delay+p.jitter.at(t, p.link.Jitter))
+// transmission is how long it takes to send n bytes.
+func (p *pipe) transmission(n int) time.Duration {
+	if p.link.Rate == 0 {
+		return 0
+	}
+	return time.Duration(int64(n) * 8 * int64(time.Second) / p.link.Rate)
+}
+
+// arrival is when u, which departs at t, reaches the other end. After a delay that became
+// shorter, what comes behind those that still have the longer one follows them at twice the
+// rate, and not all in one moment.
+func (p *pipe) arrival(u *unit, t time.Duration) time.Duration {
+	due := t + p.link.Delay + p.jitter.at(t, p.link.Jitter)
+	switch {
+	case due > p.lastDue:
+		return due
+	case p.lastDue >= t+p.link.Delay+p.link.Jitter:
+		return p.lastDue + p.transmission(u.wire)/2
+	}
+	return p.lastDue
 }
 
 // advance moves what has been sent by now from the queue to the line.
@@ -159,7 +175,7 @@ func (p *pipe) advance(now time.Duration) {
 			return
 		}
 		p.sent = departure
-		p.lastDue = p.arrival(departure)
+		p.lastDue = p.arrival(u, departure)
 		moved := p.line.push()
 		*moved = *u
 		moved.at = p.lastDue

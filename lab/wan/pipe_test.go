@@ -90,6 +90,44 @@ func TestPipeTimes(t *testing.T) {
 	}
 }
 
+// TestPipeCatchesUp: where the delay becomes shorter under load, what was sent after that comes
+// behind what was sent before, at twice the link's rate, and not in one moment.
+func TestPipeCatchesUp(t *testing.T) {
+	long, short := 100*time.Millisecond, 10*time.Millisecond
+	r := newRig(Link{Rate: 8e6, Delay: long})
+	for i := range 400 { // one packet of 1 ms each ms
+		if i == 100 {
+			r.set(time.Duration(i)*time.Millisecond, Link{Rate: 8e6, Delay: short}, true)
+		}
+		r.send(time.Duration(i)*time.Millisecond, 1000, byte(i))
+	}
+	r.run(time.Hour)
+	if len(r.out) != 400 {
+		t.Fatalf("%d delivered of 400", len(r.out))
+	}
+	for i := 1; i < 400; i++ {
+		if gap := r.out[i].at - r.out[i-1].at; gap < time.Millisecond/2 || r.out[i].mark != byte(i) {
+			t.Fatalf("packet %d (%d) comes %v after the one before", i, r.out[i].mark, gap)
+		}
+	}
+	if last := r.out[399].at; last != 400*time.Millisecond+short {
+		t.Errorf("the last comes at %v: the delay is not the new one", last)
+	}
+}
+
+// TestPipeForgetsWhatACutLost: what comes after a cut does not wait for what the cut lost.
+func TestPipeForgetsWhatACutLost(t *testing.T) {
+	r := newRig(Link{Delay: 10 * second})
+	r.send(0, 1000, 1)
+	r.set(second, Link{Delay: 10 * second}, false)
+	r.set(2*second, Link{Delay: second}, true)
+	r.send(2*second, 1000, 2)
+	r.run(time.Hour)
+	if len(r.out) != 1 || r.out[0].at != 3*second {
+		t.Errorf("delivered %+v", r.out)
+	}
+}
+
 func TestPipeQueueDropsTheTail(t *testing.T) {
 	r := newRig(Link{Rate: 8000, Queue: 3500})
 	for i := range 5 {

@@ -194,6 +194,23 @@ func TestPipeSpacesLargeSends(t *testing.T) {
 	}
 }
 
+// TestPipeTakesALargeSendWhenIdle: the longest send there is fits on an idle link whose queue is
+// the shortest default one, as its sender's own card would space it.
+func TestPipeTakesALargeSendWhenIdle(t *testing.T) {
+	for _, rate := range []int64{100e6, 1e9, 10e9} {
+		r := newRig(Link{Rate: rate})
+		room := r.slabs.room()
+		n := copy(room, largeSend(4, unix.IPPROTO_TCP, 1448, 44*1448))
+		pkt, _ := parse(room[:n])
+		r.offer(0, &pkt, r.slabs.current)
+		r.slabs.keep(n)
+		r.run(time.Hour)
+		if r.flow.QueueDrop != 0 || r.flow.Packets != 44 {
+			t.Errorf("%d bit/s: %d packets of 44, %d dropped", rate, r.flow.Packets, r.flow.QueueDrop)
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	f.Add(largeSend(4, unix.IPPROTO_TCP, 1448, 5000), uint8(2))
 	f.Add(largeSend(6, unix.IPPROTO_UDP, 1000, 5000), uint8(1))
