@@ -11,8 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/klauspost/compress/zstd"
-
 	"godwit/transfer/encode"
 	"godwit/transfer/encode/mirror"
 	"godwit/transfer/encode/visit"
@@ -307,49 +305,6 @@ func (d *Destination) newest(number uint64, result encode.Result) []encode.Decod
 		d.missing[page] = max(d.missing[page], number)
 	}
 	return slices.DeleteFunc(result.Pages, func(p encode.Decoded) bool { return d.missing[p.Page] > number })
-}
-
-// complete ends QEMU's stream, if everything is here.
-func (d *Destination) complete() error {
-	if d.end == nil || d.frames < d.end.Last || len(d.missing) > 0 || d.written {
-		return nil
-	}
-	if d.frames > d.end.Last {
-		return nil // another End follows
-	}
-	if d.writer == nil {
-		return errors.New("an end before the prologue")
-	}
-	tail, err := d.unpackTail(d.end.Tail)
-	if err != nil {
-		return err
-	}
-	for _, c := range d.commands {
-		if err := d.writer.Command(c.Code, c.Data); err != nil {
-			return d.toQEMU(err)
-		}
-	}
-	if err := d.writer.End(); err != nil {
-		return d.toQEMU(err)
-	}
-	d.written = true // before QEMU can close
-	return d.toQEMU(d.writer.Tail(tail))
-}
-
-func (d *Destination) unpackTail(size uint32) ([]byte, error) {
-	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(wire.MaxTail))
-	if err != nil {
-		return nil, err
-	}
-	defer dec.Close()
-	tail, err := dec.DecodeAll(d.tail, nil)
-	if err != nil {
-		return nil, fmt.Errorf("tail: %w", err)
-	}
-	if len(tail) != int(size) {
-		return nil, fmt.Errorf("tail of %d bytes, not %d", len(tail), size)
-	}
-	return tail, nil
 }
 
 // goOpaque ends frames. The page that QEMU's stream had last goes last.
