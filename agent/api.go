@@ -236,5 +236,11 @@ func (a *Agent) apiStopGuest(r *http.Request) (any, error) {
 	if err := g.take("stop"); err != nil && !a.isComing(g.name()) { // a landing ends with its guest
 		return nil, err
 	}
-	return nil, a.stopGuest(context.WithoutCancel(r.Context()), g)
+	ctx := context.WithoutCancel(r.Context())
+	for _, d := range a.detours.list(g.name()) {
+		if d.Leased && len(d.Visiting) > 0 && d.Peer != "" { // its home leads nobody into nothing, which may have no end
+			err = errors.Join(err, a.endBoth(ctx, d))
+		}
+	}
+	return nil, errors.Join(err, a.stopGuest(ctx, g))
 }

@@ -32,14 +32,15 @@ type destinationWork struct {
 	endpoints     []endpointAt       // announced for a direct transfer, or for mptcp
 	stopMultipath context.CancelFunc // ends its listener
 	turn          turnstile
-	kept          bool            // the guest still has its old addresses, as something needs them
-	queue         *hold.Queue     // of the active tap, watched since it was made
-	before        <-chan listing  // the guest's connections as it woke here
-	joins         *guest.Joins    // how they followed
-	named         <-chan struct{} // closed when the name server was told; nil: there is none
-	guard         *nextGuard      // of the next addresses, until they are set
-	adopting      time.Time       // when the handover was first tried
-	trouble       error           // of its last try that was not cut off
+	kept          bool                  // the guest still has its old addresses, as something needs them
+	queue         *hold.Queue           // of the active tap, watched since it was made
+	before        <-chan listing        // the guest's connections as it woke here
+	joins         *guest.Joins          // how they followed
+	named         <-chan struct{}       // closed when the name server was told; nil: there is none
+	guard         *nextGuard            // of the next addresses, until they are set
+	taken         map[netip.Addr]string // next addresses that others have, and who; nil: not known yet
+	adopting      time.Time             // when the handover was first tried
+	trouble       error                 // of its last try that was not cut off
 }
 
 type dialled struct {
@@ -350,11 +351,12 @@ func (m *incoming) sendBack(ctx context.Context) error {
 		}
 		m.a.discard(g)
 	}
-	if !m.ran {
+	switch {
+	case g == nil: // nothing was made, and a guest of that name may have such disks here
+	case m.ran:
+		err = errors.Join(err, m.a.guests.forget(g), m.setDisksAside())
+	default:
 		err = errors.Join(err, m.dropDisks())
-	} else if g != nil {
-		err = errors.Join(err, m.a.guests.forget(g))
-		m.rec.note("what the guest wrote to its disks on " + m.plan.To + " is kept there, in the agent's state")
 	}
 	err = errors.Join(err, m.a.sendAway(ctx, m.plan.ID), m.a.detours.remove(ctx, m.plan.ID))
 	return errors.Join(err, m.endDirect(ctx), m.a.dropTunnel(ctx, tunnelName(m.plan.ID)))

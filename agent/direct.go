@@ -227,12 +227,12 @@ func (m *incoming) listenDirect(addrs []netip.Addr) error {
 	if err := mptcp.SetLimits(8, 8); err != nil {
 		return err
 	}
-	for k, addr := range addrs[1:] {
-		id := uint8(endpointBase + k) //nolint:gosec // few uplinks
-		m.work.endpoints = append(m.work.endpoints, endpointAt{id, addr})
-		if err := mptcp.AddEndpoint(mptcp.Endpoint{ID: id, Addr: addr, Flags: mptcp.FlagSignal}); err != nil {
+	for _, addr := range addrs[1:] {
+		at, err := addEndpoint(addr, endpointBase, mptcp.FlagSignal)
+		if err != nil {
 			return fmt.Errorf("announce %s for memory: %w", addr, err)
 		}
+		m.work.endpoints = append(m.work.endpoints, at)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"godwit/agent/peer"
 	"godwit/migration"
@@ -197,12 +198,29 @@ func (m *incoming) syncDisks() error {
 func (a *Agent) ours(d vm.Disk) bool { return filepath.Dir(d.Path) == a.config.dir("disks") }
 
 // dropDisks removes what makeDisks made, by its names alone.
-func (m *incoming) dropDisks() error {
-	var made []vm.Disk
+func (m *incoming) dropDisks() error { return m.a.removeDisks(m.madeDisks()) }
+
+func (m *incoming) madeDisks() (made []vm.Disk) {
 	for _, d := range m.work.preparation.Description.Disks {
 		made = append(made, vm.Disk{ID: d.ID, Path: m.a.diskPath(m.plan.Guest, m.plan.Epoch, d.ID)})
 	}
-	return m.a.removeDisks(made)
+	return made
+}
+
+// setDisksAside keeps what a guest wrote to its disks here, and which is given up, under names that
+// no migration's disks have: the guest may come again with the same epoch.
+func (m *incoming) setDisksAside() error {
+	var errs []error
+	for _, d := range m.madeDisks() {
+		kept := strings.TrimSuffix(d.Path, ".raw") + "." + m.plan.ID + ".raw"
+		switch err := os.Rename(d.Path, kept); {
+		case err == nil:
+			m.rec.note(fmt.Sprintf("what the guest wrote to its disk %s on %s is kept there, in %s", d.ID, m.plan.To, kept))
+		case !errors.Is(err, fs.ErrNotExist): // else it was set aside already
+			errs = append(errs, fmt.Errorf("keep disk %s of guest %s: %w", d.ID, m.plan.Guest, err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // removeDisks removes those that are ours; others are their owner's to keep.

@@ -193,11 +193,25 @@ func (s *guests) free() int {
 func (s *guests) expect(g *Guest) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.any(func(other *Guest) bool { return other.name() == g.name() }) {
-		return &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf("guest %s: a guest of that name is on this host, or on its way here", g.name())}
+	if err := s.isFree(g.name()); err != nil {
+		return err
 	}
 	g.Held.Number = s.free()
 	s.reserve(g)
+	return nil
+}
+
+// nameFree says that no guest here has a name, or comes with it.
+func (s *guests) nameFree(name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.isFree(name)
+}
+
+func (s *guests) isFree(name string) error {
+	if s.any(func(g *Guest) bool { return g.name() == name }) {
+		return &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf("guest %s: a guest of that name is on this host, or on its way here", name)}
+	}
 	return nil
 }
 

@@ -247,8 +247,9 @@ func arrivalWords(s migration.Destination) string {
 
 func (m *incoming) journal(state migration.Destination) destinationJournal {
 	m.ran = m.ran || state.Running() || state.Vanished
-	j := destinationJournal{Side: "destination", Offer: m.offer, State: state, Preparation: m.work.preparation, Ran: m.ran, Report: m.figures(state)}
+	j := destinationJournal{Side: "destination", State: state, Preparation: m.work.preparation, Ran: m.ran, Report: m.figures(state)}
 	m.mu.Lock()
+	j.Offer = m.offer
 	g := m.work.guest
 	m.mu.Unlock()
 	if g != nil {
@@ -328,6 +329,7 @@ func (m *incoming) finish() {
 	}
 	if m.work.guest != nil {
 		m.work.guest.drop(m.plan.ID) // before the source hears that it is over, and somebody moves it on
+		m.a.guests.settled(m.work.guest)
 	}
 	outcome := migration.Aborted
 	if state.Landing == migration.Landed {

@@ -48,6 +48,9 @@ func (a *Agent) keepDetours(ctx context.Context) {
 
 func (a *Agent) lookAfter(ctx context.Context, d detour) error {
 	a.extend(ctx, d)
+	if !d.Leased && a.underWay(migrationOf(d.ID)) {
+		return nil // one that leads nothing too: of a guest that goes home with all that it has
+	}
 	if !d.Leased && len(d.Away)+len(d.Visiting)+len(d.Coming) > 0 {
 		return a.settleOrphan(ctx, d.ID)
 	}
@@ -229,11 +232,33 @@ func (a *Agent) endBoth(ctx context.Context, d detour) error {
 		ask, cancel := limitEndDetour.on(ctx)
 		defer cancel()
 		rep, _ := a.reportOf(migrationOf(d.ID))
-		if err := says(ask, link.Call(ask, http.MethodPost, "/v1/detours/"+d.ID+"/end", EndedDetour{rep.Survival}, nil)); err != nil {
+		ended := EndedDetour{rep.Survival}
+		if err := says(ask, link.Call(ask, http.MethodPost, "/v1/detours/"+d.ID+"/end", ended, nil)); err != nil {
 			a.log.Warn("end the detour's other end", "id", d.ID, "peer", d.Peer, "error", err)
+			if d.Leased && d.Until.IsZero() { // there no lease ends it
+				a.endLater(d, ended)
+			}
 		}
 	}
 	return a.endDetour(ctx, d)
+}
+
+// endLater asks a detour's other end on, beside everything else, for as long as a lease lasts.
+func (a *Agent) endLater(d detour, ended EndedDetour) {
+	a.actors.Go(func() {
+		for until := time.Now().Add(leaseTime); time.Now().Before(until) && sleep(a.ctx, askLaterEvery); {
+			link, _, err := a.link(d.Peer)
+			if err != nil {
+				return
+			}
+			ask, cancel := limitEndDetour.on(a.ctx)
+			err = link.Call(ask, http.MethodPost, "/v1/detours/"+d.ID+"/end", ended, nil)
+			cancel()
+			if err == nil {
+				return
+			}
+		}
+	})
 }
 
 // endDetour ends a detour here and writes down when.

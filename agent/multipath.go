@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"strconv"
 	"sync/atomic"
@@ -60,23 +61,34 @@ func (m *outgoing) raiseMultipath(all []peer.Path) (err error) {
 
 // addEndpoints makes the local ends of paths known to the kernel's path manager. On error
 // it returns those that were made.
-func addEndpoints(all []peer.Path, base int, flags mptcp.Flags) ([]endpointAt, error) {
+func addEndpoints(all []peer.Path, base uint8, flags mptcp.Flags) ([]endpointAt, error) {
 	if err := mptcp.SetLimits(8, 8); err != nil {
 		return nil, err
 	}
 	var out []endpointAt
-	for k, p := range all {
-		id := uint8(base + k) //nolint:gosec // few uplinks
-		err := mptcp.AddEndpoint(mptcp.Endpoint{ID: id, Addr: p.Local, Flags: flags})
+	for _, p := range all {
+		at, err := addEndpoint(p.Local, base, flags)
 		if errors.Is(err, os.ErrExist) || errors.Is(err, unix.EBUSY) {
 			continue // another migration's; or the kernel's own, of an address that a connection has
 		}
 		if err != nil {
 			return out, fmt.Errorf("use %s for memory: %w", p.Local, err)
 		}
-		out = append(out, endpointAt{id, p.Local})
+		out = append(out, at)
 	}
 	return out, nil
+}
+
+// addEndpoint makes an address known under the first id from base that is free: other migrations
+// have endpoints too. The error is os.ErrExist where the address itself is known.
+func addEndpoint(addr netip.Addr, base uint8, flags mptcp.Flags) (at endpointAt, err error) {
+	for id := base; id < base+mptcp.MaxEndpoints; id++ {
+		at = endpointAt{id, addr}
+		if err = mptcp.AddEndpoint(mptcp.Endpoint{ID: id, Addr: addr, Flags: flags}); !errors.Is(err, os.ErrExist) {
+			break
+		}
+	}
+	return at, err
 }
 
 // dropEndpoints is the source's undoing of raiseMultipath.

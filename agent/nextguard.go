@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
 	"godwit/migration"
@@ -60,11 +62,10 @@ func (a *Agent) probeNext(ctx context.Context, addr netip.Addr) (string, bool) {
 // replaceTaken chooses other next addresses for those that were taken since the
 // check. Addresses that nobody took stay.
 func (m *incoming) replaceTaken(ctx context.Context) error {
-	taken := m.work.guard.stop()
-	m.work.guard = nil
+	m.lookAtNext(ctx)
 	for i, next := range m.plan.Next {
-		by, lost := taken[next.Prefix.Addr()]
-		if !lost || m.plan.KeepsAddress() {
+		by, lost := m.work.taken[next.Prefix.Addr()]
+		if !lost {
 			continue
 		}
 		n := m.a.config.Network
@@ -81,6 +82,28 @@ func (m *incoming) replaceTaken(ctx context.Context) error {
 		m.plan.Next = append([]migration.Address{}, m.plan.Next...)
 		m.plan.Next[i].Prefix, m.plan.Next[i].Public = netip.PrefixFrom(addr, subnet.Bits()), n.seen(addr)
 		m.a.mu.Unlock()
+		m.mu.Lock()
+		m.offer.Plan.Next = m.plan.Next // what the journal keeps
+		m.mu.Unlock()
 	}
 	return nil
+}
+
+// lookAtNext finds out who else has the next addresses: by what the guard saw, or, in an agent that was
+// started again and has none, by asking for them now. The guest itself may have them by then.
+func (m *incoming) lookAtNext(ctx context.Context) {
+	switch {
+	case m.work.taken != nil: // a handover that is tried again knows it
+	case m.work.guard != nil:
+		m.work.taken = m.work.guard.stop()
+		m.work.guard = nil
+	default:
+		m.work.taken = map[netip.Addr]string{}
+		for _, next := range m.plan.Next {
+			by, used := m.a.probeNext(ctx, next.Prefix.Addr())
+			if used && !slices.ContainsFunc(m.work.guest.Held.Description.NICs, func(n NIC) bool { return strings.EqualFold(n.MAC, by) }) {
+				m.work.taken[next.Prefix.Addr()] = by
+			}
+		}
+	}
 }

@@ -185,6 +185,9 @@ func (a *Agent) incomingFor(p Preparation) (*incoming, error) {
 	if e, over := a.early[p.Plan.From+" "+p.Plan.ID]; over && p.Plan.Epoch <= e.epoch {
 		return nil, &migration.Problem{Code: migration.CodeAsked, Text: fmt.Sprintf("migration %s: %s gave it up before its prepare came to %s", p.Plan.ID, p.Plan.From, a.config.Host)}
 	}
+	if err := a.guests.nameFree(p.Plan.Guest); err != nil { // before it has a journal: a later agent would take that guest for this one
+		return nil, err
+	}
 	for _, other := range a.incoming {
 		if other.plan.Guest == p.Plan.Guest {
 			return nil, &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf("guest %s: migration %s brings it to %s already", p.Plan.Guest, other.plan.ID, a.config.Host)}

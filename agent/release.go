@@ -61,8 +61,8 @@ func (m *outgoing) letGo(ctx context.Context) error {
 // handLeftovers sends what is left in the tap of the guest, which is paused or about to
 // be, after it.
 func (m *outgoing) handLeftovers() {
-	d, ok := m.a.detours.get(m.detourID())
-	if !ok {
+	into := m.tunnelHere()
+	if into == "" {
 		return
 	}
 	t := m.guest.activeTap() // the spare NIC's has broadcasts only
@@ -76,13 +76,24 @@ func (m *outgoing) handLeftovers() {
 	if len(frames) == 0 {
 		return
 	}
-	sent, err := hold.Resend(frames, d.Tunnel.Name)
+	sent, err := hold.Resend(frames, into)
 	if err != nil {
 		m.a.log.Warn("send what was left in a tap", "migration", m.plan.ID, "error", err)
 	}
 	if sent > 0 {
 		m.rec.note(fmt.Sprintf("%d packets were left in the source's tap and went after the guest", sent))
 	}
+}
+
+// tunnelHere is this end of the tunnel to the destination; "" where there is none. The guest stands
+// still: nobody who writes detours to the disk is waited for.
+func (m *outgoing) tunnelHere() string {
+	if m.work.tunnel == "" {
+		if d, ok := m.a.detours.get(m.detourID()); ok { // an earlier agent made it
+			m.work.tunnel = d.Tunnel.Name
+		}
+	}
+	return m.work.tunnel
 }
 
 // askRelease repeats the release until the destination says running or declined. Any

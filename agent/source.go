@@ -36,6 +36,7 @@ type sourceWork struct {
 	accepted      Acceptance
 	capabilities  []string // of the program behind the guest's channel
 	prepared      Prepared
+	tunnel        string // this end's name
 	rtt           time.Duration
 	pathMTU       int           // of the tunnel's path, bytes; 0: not known
 	skew          time.Duration // destination's clock minus ours

@@ -94,9 +94,18 @@ func (m *outgoing) prepareHere(ctx context.Context) error {
 	if err := m.raiseDirect(ctx); err != nil {
 		return err
 	}
-	g := m.guest
-	return m.a.detours.change(m.plan.Guest, func(all map[string]*detour) {
-		d := all[m.detourID()]
+	m.work.tunnel = d.Tunnel.Name
+	return m.leadAway()
+}
+
+// leadAway says what the detour will lead to the destination: all that does not go home.
+func (m *outgoing) leadAway() error {
+	g, found := m.guest, false
+	err := m.a.detours.change(m.plan.Guest, func(all map[string]*detour) {
+		var d *detour
+		if d, found = all[m.detourID()]; !found {
+			return
+		}
 		d.Taps = g.Held.Taps
 		d.Away = nil
 		for _, addr := range m.plan.Held {
@@ -113,6 +122,10 @@ func (m *outgoing) prepareHere(ctx context.Context) error {
 			d.Away = append(d.Away, away)
 		}
 	})
+	if err == nil && !found {
+		err = fmt.Errorf("the tunnel that was agreed on has ended")
+	}
+	return err
 }
 
 // readyGuest has the guest do beforehand what of the handover nobody notices, and returns

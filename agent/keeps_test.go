@@ -1,0 +1,164 @@
+package agent
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"godwit/migration"
+	"godwit/vm"
+)
+
+// TestDetourOfNothingIsKept while its migration is under way: that of a guest that goes home with
+// all that it has leads nothing, and its tunnel carries what was held if the migration is undone.
+func TestDetourOfNothingIsKept(t *testing.T) {
+	a, _, d := leasing(t)
+	d.Leased, d.Until, d.Visiting, d.Up = false, time.Time{}, nil, time.Now().Add(-time.Hour)
+	a.outgoing = map[string]*outgoing{d.ID: {}}
+	if err := a.lookAfter(t.Context(), *d); err != nil {
+		t.Error(err)
+	}
+	if _, ok := a.detours.get(d.ID); !ok {
+		t.Fatal("it was ended under its migration")
+	}
+	delete(a.outgoing, d.ID)
+	if err := a.lookAfter(t.Context(), *d); err != nil {
+		t.Error(err)
+	}
+	if _, ok := a.detours.get(d.ID); ok {
+		t.Error("it stays for good")
+	}
+}
+
+// TestDetourEndsBeforeItLeads: where the tunnel that was agreed on is gone, that is an error.
+func TestDetourEndsBeforeItLeads(t *testing.T) {
+	a, g, d := leasing(t)
+	delete(a.detours.byID, d.ID)
+	m := &outgoing{a: a, guest: g, plan: migration.Plan{ID: "m-00000009", Guest: g.name()}, work: &sourceWork{}}
+	if err := m.leadAway(); err == nil || !strings.Contains(err.Error(), "has ended") {
+		t.Errorf("%v", err)
+	}
+}
+
+// diskOf writes the file of a guest's disk on this host.
+func diskOf(t *testing.T, a *Agent, guest string, epoch uint64) string {
+	t.Helper()
+	path := a.diskPath(guest, epoch, "vda")
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("what the guest wrote"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// comes is the arrival of guest web with a disk at rome.
+func comes(t *testing.T, a *Agent) *incoming {
+	t.Helper()
+	var err error
+	if a.detours, err = loadDetours(a.config.dir("detours.json"), a.config.Network); err != nil {
+		t.Fatal(err)
+	}
+	plan := migration.Plan{ID: "m-00000007", Guest: "web", From: "paris", To: "rome", Epoch: 2}
+	p := Preparation{Plan: plan, Description: Description{Name: "web", Disks: []vm.Disk{{ID: "vda"}}}}
+	return &incoming{a: a, plan: plan, rec: newRecord("rome", plan, time.Now()), work: &destinationWork{preparation: p}}
+}
+
+// TestRefusedArrivalLeavesDisks: what is undone of a guest that could not come, as another of its
+// name and epoch runs here, is not that one's disk.
+func TestRefusedArrivalLeavesDisks(t *testing.T) {
+	a := bareAgent(t, &Config{Host: "rome"})
+	path := diskOf(t, a, "web", 2)
+	a.guests.byName["web"] = &Guest{Held: Held{Description: Description{Name: "web"}}}
+	m := comes(t, a)
+	if err := m.receive(t.Context()); err == nil {
+		t.Fatal("it was received")
+	}
+	if err := m.sendBack(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Errorf("the disk of the guest that runs here: %v", err)
+	}
+}
+
+// TestPrepareOfAKnownName is refused before anything is written down.
+func TestPrepareOfAKnownName(t *testing.T) {
+	a := bareAgent(t, &Config{Host: "rome"})
+	a.guests.byName["web"] = &Guest{Held: Held{Description: Description{Name: "web"}}}
+	_, err := a.incomingFor(Preparation{Plan: migration.Plan{ID: "m-00000007", Guest: "web", From: "paris", Epoch: 2}})
+	refusedBy(t, "a guest of that name is here", err, "of that name is on this host")
+	if found, err := filepath.Glob(a.config.dir("journal", "*")); err != nil || len(found) > 0 {
+		t.Errorf("written: %v, %v", found, err)
+	}
+}
+
+// TestGivenUpDisksAreKept: what a guest wrote here before it was given up stays, also when it comes
+// again with the same epoch and that fails.
+func TestGivenUpDisksAreKept(t *testing.T) {
+	a := bareAgent(t, &Config{Host: "rome"})
+	path := diskOf(t, a, "web", 2)
+	m := comes(t, a)
+	m.ran, m.work.guest = true, &Guest{Held: Held{Description: m.work.preparation.Description, Dir: t.TempDir()}}
+	for range 2 { // it may be repeated
+		if err := m.sendBack(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := makeSparse(path, 4096); err != nil {
+		t.Fatal(err)
+	}
+	m.ran = false
+	if err := m.sendBack(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	left, err := filepath.Glob(filepath.Join(filepath.Dir(path), "*"))
+	if err != nil || len(left) != 1 {
+		t.Fatalf("%v, %v", left, err)
+	}
+	if data, err := os.ReadFile(left[0]); err != nil || string(data) != "what the guest wrote" {
+		t.Errorf("%s: %q, %v", left[0], data, err)
+	}
+	if notes := strings.Join(m.rec.snapshot().Notes, " "); !strings.Contains(notes, left[0]) {
+		t.Errorf("nobody is told of %s: %s", left[0], notes)
+	}
+}
+
+// TestTakenIsNotForgotten: a next address that somebody took is not used either when the handover is
+// tried again.
+func TestTakenIsNotForgotten(t *testing.T) {
+	a := between(t)
+	m := comes(t, a)
+	next := netip.MustParsePrefix("10.2.1.10/24")
+	m.plan.Next = []migration.Address{{Prefix: next, Home: "rome"}}
+	m.work.guest = &Guest{}
+	done := make(chan struct{})
+	close(done)
+	m.work.guard = &nextGuard{cancel: func() {}, done: done, taken: map[netip.Addr]string{next.Addr(): "52:54:00:00:00:01"}}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel() // nothing can be probed
+	for range 2 {
+		if err := m.replaceTaken(gone); err == nil {
+			t.Fatalf("it has %v", m.plan.Next)
+		}
+	}
+}
+
+// TestNextOfAnotherGuest: a next address that another guest got since the check is refused.
+func TestNextOfAnotherGuest(t *testing.T) {
+	a := between(t)
+	next := netip.MustParsePrefix("10.2.1.10/24")
+	a.guests.byName["db"] = &Guest{Held: Held{Description: Description{Name: "db"}, Addresses: []migration.Address{{Prefix: next}}}}
+	p := Preparation{Plan: migration.Plan{ID: "m-00000007", Guest: "web", From: "paris", Next: []migration.Address{{Prefix: next, Home: "rome"}}}}
+	p.Tunnel = netip.AddrPortFrom(a.config.Peers[0].Uplinks[0].Address, 1)
+	refusedBy(t, "it is db's", a.believe(p), "guest db has it")
+	a.guests.byName["web"] = a.guests.byName["db"]
+	a.guests.byName["web"].Held.Description.Name = "web"
+	delete(a.guests.byName, "db")
+	refusedBy(t, "it is its own", a.believe(p), "")
+}
