@@ -64,7 +64,7 @@ func (m *model) actions() map[string]func(*rapid.T) {
 				m.ended = true
 				m.store.End()
 			case 1:
-				m.stopped = true
+				m.ended, m.stopped = true, true
 				m.store.Stop()
 			case 2:
 				m.ended, m.stopped, m.postCopy = true, true, true

@@ -79,7 +79,7 @@ func (s *Store) evict() Slot {
 		bases.remove(number)
 		p := &s.pages[number]
 		switch {
-		case p.is(brief) && !p.is(identified):
+		case s.stopped && !p.is(identified), p.is(brief) && !p.is(identified): // the guest does not wait for hashes
 			p.flags &^= indexed
 		case p.is(indexed):
 			*s.index.id(number) = Identify(s.arena.bytes(p.base))

@@ -22,7 +22,8 @@ type model struct {
 	pins      int                        // bases of frames not sent yet
 	sent      map[uint64]bool
 	delivered map[uint64]delivered
-	newest    map[uint64]byte // last put
+	newest    map[uint64]byte   // last put
+	missed    map[uint64]uint64 // the last frame in which it was
 	frames    uint64
 	ended     bool
 	stopped   bool
@@ -78,7 +79,7 @@ func newModel(t *rapid.T) *model {
 		t: t, bound: bound, store: New(modelPages, NewArena(int64(bound)*Size, nil, memoryFile{})),
 		waiting: map[uint64]byte{}, whole: map[uint64]bool{}, heat: map[uint64]int{}, flight: map[uint64]*Frame{},
 		carried: map[uint64]map[uint64]byte{}, sent: map[uint64]bool{}, delivered: map[uint64]delivered{},
-		newest: map[uint64]byte{},
+		newest: map[uint64]byte{}, missed: map[uint64]uint64{},
 	}
 }
 
@@ -140,7 +141,6 @@ func (m *model) put(page uint64, id byte) {
 		m.heat[page] = 0
 	}
 	m.waiting[page] = id
-	delete(m.whole, page)
 }
 
 // expect returns what the next frame carries.
@@ -221,6 +221,7 @@ func (m *model) accept(f *Frame) {
 	for _, page := range f.Zero {
 		carried[page] = 0
 		delete(m.waiting, page)
+		delete(m.whole, page)
 	}
 	for i := range f.Pages {
 		p := &f.Pages[i]
@@ -257,7 +258,7 @@ func (m *model) code(f *Frame) {
 			}
 			p.Coding = Reference
 		}
-		if p.Settled && (ok && other == p.Number || p.Base != nil && p.Base[0] == id) {
+		if p.Settled && (ok && other == p.Number || !p.Whole && p.Base != nil && p.Base[0] == id) {
 			p.Coding = Same
 			delete(m.carried[f.Number], p.Number)
 		}
@@ -292,8 +293,12 @@ func (m *model) settle(frame uint64, missed []uint64) {
 			_, has := pages[page]
 			later = later || has && other > frame
 		}
-		if !waits && !later && m.delivered[page].version < frame {
-			m.waiting[page], m.whole[page] = id, true
+		m.missed[page] = max(m.missed[page], frame)
+		if !later && m.delivered[page].version < frame {
+			m.whole[page] = true
+			if !waits {
+				m.waiting[page] = id
+			}
 		}
 	}
 }
@@ -353,6 +358,9 @@ func (m *model) drain() {
 	for page, id := range m.newest {
 		if m.delivered[page].content != id || m.delivered[page].version == 0 {
 			m.t.Fatalf("page %d: %d was delivered, %d was put", page, m.delivered[page].content, id)
+		}
+		if m.delivered[page].version < m.missed[page] { // the destination waits for it, whatever it has
+			m.t.Fatalf("page %d was missed in frame %d, and nothing came after frame %d", page, m.missed[page], m.delivered[page].version)
 		}
 	}
 }

@@ -21,6 +21,7 @@ func (s *Store) Progress() Progress {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.counts
+	c.Zeros = s.zeros.count
 	c.Rounds = slices.Clone(c.Rounds)
 	for class := range Classes {
 		if Floor(class) >= 2 {

@@ -81,7 +81,11 @@ func (f *Frame) among(missed []uint64) (map[uint64]bool, error) {
 // again makes a missed page wait once more, if it is still the newest.
 func (s *Store) again(t *Page, p *page, frame uint64) {
 	s.counts.Missed++
-	if p.is(waiting) || p.last != frame {
+	if p.last != frame {
+		return
+	}
+	if p.is(waiting) { // a newer version, which must not turn out to be the one before
+		p.flags |= whole
 		return
 	}
 	p.slot, t.slot = t.slot, 0

@@ -87,8 +87,8 @@ func New(total uint64, arena *Arena) *Store {
 func (s *Store) Total() uint64 { return uint64(len(s.pages)) }
 
 // Put adds the newest version of a page; data is copied, nil is a page of zeros. ErrFull
-// says that nothing was added: call again when Room says so. After End, it is never
-// ErrFull; an error of the spill file is returned, and the store is of no more use.
+// says that nothing was added: call again when Room says so. After End or Stop,
+// it is never ErrFull; an error of the spill file is returned, and the store is of no more use.
 func (s *Store) Put(number uint64, data []byte) error {
 	if number >= uint64(len(s.pages)) {
 		return fmt.Errorf("page %d of %d", number, len(s.pages))
@@ -122,7 +122,7 @@ func (s *Store) Put(number uint64, data []byte) error {
 		s.unqueue(number, p)
 	}
 	p.flags |= seen | waiting
-	p.flags &^= whole | waitsZero
+	p.flags &^= waitsZero // one that was missed stays whole: the destination waits for it, whatever it had before
 	if data == nil {
 		p.flags |= waitsZero
 	}
@@ -277,10 +277,12 @@ func (s *Store) end() {
 }
 
 // Stop says that the guest is stopped: the newest version of a page is taken even while a
-// frame with an older one is unacknowledged, and none is skipped.
+// frame with an older one is unacknowledged, and none is skipped. From now on Put always
+// accepts, as after End: what waits for room makes the guest stand still longer.
 func (s *Store) Stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.end()
 	s.stop()
 }
 

@@ -174,7 +174,7 @@ func (s *Store) inOrder() []uint64 {
 
 func (s *Store) takeZero(f *Frame, number uint64, p *page) {
 	s.unqueue(number, p)
-	p.flags &^= waiting | waitsZero
+	p.flags &^= waiting | waitsZero | whole
 	p.flight++
 	p.last = f.Number
 	s.counts.InFlight++

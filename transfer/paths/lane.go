@@ -35,8 +35,9 @@ type lane struct {
 	peerRead uint64    // bytes that the other end read
 	progress time.Time // when that, or what is on its way, last changed
 	moved    bool
-	wrote    uint64 // bytes that we wrote
-	cause    error  // why it was killed
+	taking   atomic.Bool // a message of it is being taken
+	wrote    uint64      // bytes that we wrote
+	cause    error       // why it was killed
 }
 
 // start is the origin of stamps.
@@ -46,7 +47,7 @@ var start = time.Now()
 func (s *session) run(l *lane, r *bufio.Reader) error {
 	now := time.Now()
 	l.s, l.born, l.heardAt, l.progress, l.ackDue = s, now, now, now, true
-	tune(l.conn)
+	tune(l.conn, notSent)
 	s.mu.Lock()
 	if s.ended {
 		s.mu.Unlock()
@@ -121,7 +122,7 @@ func (s *session) ackEverywhere() {
 
 // check says whether the lane is dead; under mu.
 func (l *lane) check(now time.Time) error {
-	if read := l.read.Load(); read != l.seen {
+	if read := l.read.Load(); read != l.seen || l.taking.Load() { // what takes long here is no silence of the other end
 		l.seen, l.heardAt = read, now
 	}
 	if d := now.Sub(l.heardAt); d > Silence {
@@ -170,7 +171,10 @@ func (l *lane) receive(r *bufio.Reader) error {
 		if cap(body) > cap(buf) {
 			buf = body
 		}
-		if err := l.take(kind, body); err != nil {
+		l.taking.Store(true)
+		err = l.take(kind, body)
+		l.taking.Store(false)
+		if err != nil {
 			return err
 		}
 	}
@@ -325,11 +329,16 @@ func abort(conn net.Conn) {
 	below.Close()
 }
 
-// notSent bounds what the kernel keeps beyond what is on its way, bytes.
-const notSent = 128 << 10
+// notSent bounds what the kernel keeps beyond what is on its way, bytes. In a hurry that is what
+// hurryQueue takes to send, at least leastNotSent: the guest waits for it.
+const (
+	notSent      = 128 << 10
+	leastNotSent = 16 << 10
+	hurryQueue   = 5 * time.Millisecond
+)
 
 // tune keeps the kernel's queue of unsent bytes short, so that the newest is sent next.
-func tune(conn net.Conn) {
+func tune(conn net.Conn, most int) {
 	tcp, ok := beneath(conn).(*net.TCPConn)
 	if !ok {
 		return
@@ -339,6 +348,6 @@ func tune(conn net.Conn) {
 		return
 	}
 	raw.Control(func(fd uintptr) { //nolint:errcheck // MPTCP of older kernels refuses it
-		unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, notSent) //nolint:errcheck // as above
+		unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, most) //nolint:errcheck // as above
 	})
 }

@@ -197,6 +197,21 @@ func TestLaneThatFallsSilent(t *testing.T) {
 	}
 }
 
+// TestBusyReceiver: an end that takes what came for longer than Silence, such as a disk that is
+// written to, or a QEMU that does not read, does not declare its own lanes dead.
+func TestBusyReceiver(t *testing.T) {
+	w := newWorld(t, newLink("a", time.Millisecond, 4<<20), newLink("b", time.Millisecond, 4<<20))
+	defer w.close()
+	w.busy = Silence + Silence/2
+	w.send(60, 32<<10)
+	w.settle(60, 32<<10, 20*time.Second)
+	for _, p := range w.s.Stats().Paths {
+		if p.Died > 0 || p.Lanes != 1 {
+			t.Errorf("%+v", p)
+		}
+	}
+}
+
 // TestHurryLeavesTheLastToTheFast: a frame that a slow lane would bring late goes on, or
 // again on, the fast one.
 func TestHurryLeavesTheLastToTheFast(t *testing.T) {

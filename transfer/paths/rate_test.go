@@ -93,6 +93,23 @@ func TestLittleToSendTellsNothing(t *testing.T) {
 
 // TestBrimful: where queues are kept short a lane has what fits on its way, and
 // 30 ms and a frame more.
+// TestLate: in a hurry the last frames are left to the lane that brings them sooner, but to none
+// that has brought nothing for a while.
+func TestLate(t *testing.T) {
+	now := time.Now()
+	fast := &lane{estimate: estimate{rtt: 10 * time.Millisecond}}
+	if d := fast.late(now); d != 0 {
+		t.Errorf("nothing is on its way, and it is %v late", d)
+	}
+	fast.flights = []*flight{{eta: now.Add(-5 * time.Millisecond)}, {eta: now.Add(-time.Second)}}
+	if d := fast.late(now); d != 0 {
+		t.Errorf("its acknowledgement may be on its way, and it is %v late", d)
+	}
+	if d := fast.late(now.Add(100 * time.Millisecond)); d != 95*time.Millisecond {
+		t.Errorf("%v late, want 95 ms", d)
+	}
+}
+
 func TestBrimful(t *testing.T) {
 	for name, c := range map[string]struct {
 		speed         float64

@@ -185,6 +185,11 @@ func (s *Sender) room() bool {
 func (s *Sender) Hurry(behind int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !s.hurry {
+		for _, l := range s.lanes {
+			tune(l.conn, min(max(int(l.speed()*hurryQueue.Seconds()), leastNotSent), notSent))
+		}
+	}
 	s.hurry, s.behind = true, behind
 	s.changed.Broadcast()
 }
@@ -214,8 +219,11 @@ func (s *Sender) pick(l *lane, now time.Time) *flight {
 			s.unqueue()
 			continue
 		}
-		if s.short && !f.urgent && l.brimful(f.size()) || s.hurry && s.sooner(l, f) {
+		if s.short && !f.urgent && l.brimful(f.size()) {
 			return nil
+		}
+		if s.hurry && s.sooner(l, f, now) {
+			return s.repeat(l, now) // what another lane does not bring, if there is such
 		}
 		s.unqueue()
 		s.changed.Broadcast() // room
@@ -245,8 +253,9 @@ func (s *Sender) put(l *lane, f *frame, now time.Time) *flight {
 }
 
 // sooner says whether f, with all that is to be sent before the end if it is not urgent,
-// would arrive sooner over some other lane than over l by itself.
-func (s *Sender) sooner(l *lane, f *frame) bool {
+// would arrive sooner over some other lane than over l by itself. A lane that brings nothing takes
+// longer by as much as it is late: its path may be cut.
+func (s *Sender) sooner(l *lane, f *frame, now time.Time) bool {
 	here, known := l.arrival(f.size())
 	if !known {
 		return false
@@ -259,11 +268,19 @@ func (s *Sender) sooner(l *lane, f *frame) bool {
 		if other == l {
 			continue
 		}
-		if there, known := other.arrival(all); known && there < here {
+		if there, known := other.arrival(all); known && there+other.late(now) < here {
 			return true
 		}
 	}
 	return false
+}
+
+// late is how long the lane's oldest frame should have been acknowledged; under mu.
+func (l *lane) late(now time.Time) time.Duration {
+	if len(l.flights) == 0 || l.flights[0].eta.IsZero() {
+		return 0
+	}
+	return max(now.Sub(l.flights[0].eta.Add(l.rtt)), 0)
 }
 
 // lateBy is how much earlier a repeated frame must arrive to be worth its bytes.
@@ -345,8 +362,7 @@ func (s *Sender) settle(l *lane, number uint64, now time.Time) {
 		if i == max(first, 0) {
 			fl.lane.acked(f.size(), now)
 			s.path(fl.lane.path).Acked += f.size()
-			l.progress, l.moved = now, true
-			s.heard = now
+			fl.lane.progress, s.heard = now, now // and not l's, which only carried the word of it
 			continue
 		}
 		fl.lane.lost(f.size())

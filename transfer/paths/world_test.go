@@ -121,6 +121,7 @@ type world struct {
 	back []string // at the sender
 	ack  map[uint64]int
 	miss map[uint64]bool // frames to be told missed
+	busy time.Duration   // what taking the first frame lasts
 	// before is how many controls had come when a frame did.
 	before map[uint64]int
 	all    []*link
@@ -135,6 +136,9 @@ func newWorld(t fatal, links ...*link) *world {
 		Frame: func(number uint64, payload []byte) ([]uint64, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
+			if len(w.got) == 0 {
+				time.Sleep(w.busy)
+			}
 			if _, twice := w.got[number]; twice {
 				w.t.Errorf("frame %d twice", number)
 			}

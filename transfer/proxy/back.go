@@ -24,10 +24,16 @@ func (s *Source) control(topic wire.Topic, body []byte) error {
 		if err != nil {
 			return err
 		}
-		if err := s.store.Missed(frame, missed); err != nil {
+		s.mu.Lock()
+		store := s.store
+		s.mu.Unlock()
+		if store == nil {
+			return errors.New("pages missed of a stream that has none")
+		}
+		if err := store.Missed(frame, missed); err != nil {
 			return err
 		}
-		if s.store.Progress().Missed > mostMissed {
+		if store.Progress().Missed > mostMissed {
 			s.offered.Drop()
 		}
 		return nil

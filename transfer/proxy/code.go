@@ -220,12 +220,18 @@ func (s *Source) pageBytes(again bool) float64 {
 
 // coded is how many bytes what waits will be.
 func (s *Source) coded(p pages.Progress) float64 {
+	return s.codedContents(p) + float64(p.Zeros)*leastPage
+}
+
+// codedContents is coded of what is not zeros.
+func (s *Source) codedContents(p pages.Progress) float64 {
 	seen := uint64(0)
 	for _, n := range p.Heat {
 		seen += n
 	}
-	fresh := min(seen-min(seen, p.Delivered+p.InFlight), p.Waiting)
-	return float64(fresh)*s.pageBytes(false) + float64(p.Waiting-fresh)*s.pageBytes(true)
+	contents := p.Waiting - p.Zeros
+	fresh := min(seen-min(seen, p.Delivered+p.InFlight), contents)
+	return float64(fresh)*s.pageBytes(false) + float64(contents-fresh)*s.pageBytes(true)
 }
 
 func (s *Source) frameAcked(number uint64) {

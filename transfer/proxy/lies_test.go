@@ -52,6 +52,14 @@ func TestSourceRefusesLies(t *testing.T) {
 	}
 }
 
+// TestMissedBeforeTheStream: pages that a destination says it misses before there is any.
+func TestMissedBeforeTheStream(t *testing.T) {
+	s := &Source{}
+	if err := s.control(wire.TopicMiss, wire.AppendMiss(nil, 1, []uint64{1})); err == nil || !strings.Contains(err.Error(), "missed") {
+		t.Errorf("%v", err)
+	}
+}
+
 // TestDestinationRefusesLies of a source, in post-copy.
 func TestDestinationRefusesLies(t *testing.T) {
 	discard := func(runs ...wire.Run) func(*Destination) error {

@@ -79,6 +79,9 @@ func (s *Source) want(body []byte) error {
 func (s *Source) hasten(page uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.refill == nil { // it was asked for before the stream began
+		return
+	}
 	if !s.store.Urgent(page) && s.refill.wanted.Has(page) {
 		s.refill.early[page] = true
 	}

@@ -57,7 +57,7 @@ func (s *Source) restrain() error {
 			return nil
 		}
 		wanted := max(leastAhead, s.guestRate()*ahead.Seconds())
-		if float64(p.Waiting)*pages.Size < wanted || p.Round > 1 && time.Since(s.roundAt) >= LearnEvery {
+		if float64(p.Waiting-p.Zeros)*pages.Size < wanted || p.Round > 1 && time.Since(s.roundAt) >= LearnEvery {
 			return nil
 		}
 		select {
@@ -69,14 +69,15 @@ func (s *Source) restrain() error {
 	}
 }
 
-// guestRate is how much guest memory the lanes carry, bytes per second.
+// guestRate is how much guest memory that is not zeros the lanes carry, bytes per second.
 func (s *Source) guestRate() float64 {
 	p := s.store.Progress()
 	rate := float64(s.sender.Stats().Goodput)
-	if p.Waiting == 0 {
+	contents := p.Waiting - p.Zeros
+	if contents == 0 {
 		return rate / s.pageBytes(p.Round > 1) * pages.Size
 	}
-	return rate / max(s.coded(p)/float64(p.Waiting), leastPage) * pages.Size
+	return rate / max(s.codedContents(p)/float64(contents), leastPage) * pages.Size
 }
 
 // hotShare of the budget is what pages that wait for the pause may take.
@@ -135,6 +136,7 @@ func (s *Source) sendTail(e *qstream.Tail) error {
 	case s.tailed <- struct{}{}:
 	default:
 	}
+	s.sender.Nudge() // what hands over need not wait for room
 	return nil
 }
 
