@@ -29,9 +29,38 @@ type hostAgent struct {
 	env    []string // beside the lab's own
 	client *agent.Client
 
-	mu   sync.Mutex
-	cmd  *exec.Cmd
-	done chan struct{}
+	mu       sync.Mutex
+	cmd      *exec.Cmd
+	done     chan struct{}
+	awaiting bool // it was killed, and is to be started again
+}
+
+// awaits plans a start of an agent that was killed. It says false if one is planned already.
+func (h *hostAgent) awaits() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	was := h.awaiting
+	h.awaiting = true
+	return !was
+}
+
+// came ends what awaits planned.
+func (h *hostAgent) came() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.awaiting = false
+}
+
+// goneForGood says whether the agent has ended and nobody starts it again.
+func (h *hostAgent) goneForGood() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	select {
+	case <-h.done:
+		return !h.awaiting
+	default:
+		return false
+	}
 }
 
 // agentReady bounds how long an agent may take until it answers.

@@ -32,10 +32,24 @@ func (r *run) assemble(timedOut bool) *report.Report {
 	return rep
 }
 
+// told is what is known of a migration: by its source's agent, or, where that told nothing, by the
+// destination's that completed it. nil: neither said how it ended.
+func (m *move) told() *agent.Report {
+	if m.report == nil && m.there != nil && m.there.Outcome == migration.Completed {
+		return m.there
+	}
+	return m.report
+}
+
 // window is from MIGRATION_START to the handover's end, unix ns; of a migration
-// that did not get there, to its outcome.
+// that did not get there, to its outcome. Of one that did not begin it is from the
+// request to the refusal, which disturbs nobody.
 func (m *move) window() (from, to int64, ok bool) {
-	if m.report == nil {
+	if m.refusal != nil && !m.over.IsZero() {
+		return m.asked.UnixNano(), m.over.UnixNano(), true
+	}
+	rep := m.told()
+	if rep == nil {
 		return 0, 0, false
 	}
 	for _, e := range m.events {
@@ -43,9 +57,8 @@ func (m *move) window() (from, to int64, ok bool) {
 			from = e.At
 		}
 	}
-	to = m.report.Handed
-	if to == 0 {
-		to = m.report.Ended
+	if to = rep.Handed; to == 0 {
+		to = rep.Ended
 	}
 	return from, to, from != 0 && to > from
 }
@@ -59,9 +72,11 @@ func (r *run) migrationReport(m *move) report.Migration {
 	if m.report == nil {
 		if m.refusal != nil {
 			out.Outcome, out.Reason, out.Code = report.Refused, m.refusal.Text, m.refusal.Code
+			r.fillNetwork(&out, m)
 			return whyNull(out, "the migration did not begin: "+out.Reason)
 		}
 		out.Outcome, out.Reason = m.standing()
+		r.fillNetwork(&out, m)
 		return whyNull(out, out.Reason)
 	}
 	rep := m.report
@@ -97,6 +112,8 @@ func fillTold(out *report.Migration, m *move) {
 		out.VMDowntimeMS = &ms
 	} else if rep.Outcome == migration.Completed {
 		out.WhyNull["vm_downtime_ms"] = "the guest's own counter was not heard on both sides; see notes"
+	} else if rep.Paused == 0 && rep.Outcome == migration.Aborted {
+		out.WhyNull["vm_downtime_ms"] = report.NotPaused
 	}
 	if rep.Rounds > 0 {
 		rounds := int64(rep.Rounds)
@@ -322,13 +339,22 @@ func afterwards(handed, end int64) (after [2]int64, ok bool) {
 	return after, after[1]-after[0] >= int64(leastAfter)
 }
 
-// windowsOf are the windows of the guest's migrations that began, in order.
+// windowsOf are the windows of the guest's migrations that began, in order; if none did, of those
+// that were refused.
 func (r *run) windowsOf(guest string) [][2]int64 {
-	var out [][2]int64
+	var out, refused [][2]int64
 	for _, m := range r.moves {
-		if from, to, ok := m.window(); ok && m.guest == guest {
+		from, to, ok := m.window()
+		switch {
+		case !ok || m.guest != guest:
+		case m.refusal != nil:
+			refused = append(refused, [2]int64{from, to})
+		default:
 			out = append(out, [2]int64{from, to})
 		}
+	}
+	if len(out) == 0 {
+		out = refused
 	}
 	slices.SortFunc(out, func(a, b [2]int64) int { return int(a[0] - b[0]) })
 	return out

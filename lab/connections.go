@@ -15,7 +15,7 @@ import (
 // place none moved, and none is led through a tunnel.
 func (r *run) connections(m *move) *report.Connections {
 	out := &report.Connections{}
-	next, rep := map[netip.Addr]bool{}, m.report
+	next, rep := map[netip.Addr]bool{}, m.told()
 	if rep == nil {
 		rep = &agent.Report{Outcome: migration.Refused, Ended: m.asked.UnixNano()}
 		if m.refusal == nil {
@@ -31,7 +31,13 @@ func (r *run) connections(m *move) *report.Connections {
 		if !ok || t.Guest != m.guest || t.Kind == traffic.UDP || t.Kind == traffic.Exec {
 			continue
 		}
+		if result.Start > rep.Ended {
+			continue // it began after the move
+		}
 		for _, c := range result.Connections {
+			if !c.Survived && c.Last < m.asked.UnixNano() {
+				continue // it had ended before
+			}
 			out.Total++
 			switch {
 			case !c.Survived && c.Last < rep.Ended:

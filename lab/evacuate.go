@@ -65,9 +65,9 @@ func (r *run) evacuateHost(ctx context.Context, host, to string, avoid []string,
 		t := byName[moves[i].Guest]
 		defer t.done()
 		if r.due(ctx, 0) {
-			r.migrate(ctx, &scenario.Migrate{
+			r.migrate(ctx, r.newMove(&scenario.Migrate{
 				Guest: t.Name, To: moves[i].To[0].Host, Mode: "auto", Transfer: "auto", Network: t.Network, Downtime: migration.DefaultDowntime,
-			})
+			}))
 		}
 	})
 	return nil

@@ -101,6 +101,9 @@ func clientOf(s *scenario.Scenario, name string) (scenario.Client, bool) {
 	return scenario.Client{}, false
 }
 
+// flowPatience is how long a flow waits for somebody to say where its guest is.
+const flowPatience = 10 * time.Second
+
 // startLater starts the flows that begin after time 0. The run does not end before, and goes on
 // after that as after a migration.
 func (r *run) startLater(ctx context.Context) {
@@ -113,6 +116,9 @@ func (r *run) startLater(ctx context.Context) {
 				return
 			}
 			err := r.startFlow(ctx, t)
+			for begun := time.Now(); err != nil && time.Since(begun) < flowPatience && pause(ctx, 200*time.Millisecond); {
+				err = r.startFlow(ctx, t) // its guest may be on its way, or an agent down
+			}
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			if r.lastEnd = time.Now(); err != nil {

@@ -20,8 +20,9 @@ func (r *run) kill(ctx context.Context, step *scenario.Step) error {
 	for _, name := range r.w.scenario.Hosts(k.Agent) {
 		a := r.w.agents[name]
 		errs = append(errs, a.kill())
-		if k.Restart {
+		if k.Restart && a.awaits() {
 			r.wg.Go(func() {
+				defer a.came()
 				if pause(ctx, k.RestartAfter) {
 					if err := a.start(ctx); err != nil {
 						r.tell(err.Error())

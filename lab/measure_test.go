@@ -44,10 +44,16 @@ func TestWindowsOf(t *testing.T) {
 	at := func(guest string, from, to int64) *move {
 		return &move{guest: guest, events: []agent.Event{{Name: migration.MigrationStart, At: from}}, report: &agent.Report{Handed: to}}
 	}
-	r := &run{moves: []*move{at("web", 500, 600), at("db", 10, 20), at("web", 100, 200), {guest: "web"}}}
+	refused := func(guest string) *move {
+		return &move{guest: guest, refusal: &migration.Problem{}, asked: time.Unix(0, 30), over: time.Unix(0, 40)}
+	}
+	r := &run{moves: []*move{refused("web"), at("web", 500, 600), at("db", 10, 20), at("web", 100, 200), {guest: "web"}, refused("mail")}}
 	got := r.windowsOf("web")
 	if len(got) != 2 || got[0] != [2]int64{100, 200} || got[1] != [2]int64{500, 600} {
 		t.Errorf("%v", got)
+	}
+	if got := r.windowsOf("mail"); len(got) != 1 || got[0] != [2]int64{30, 40} { // a gap can be told of it too
+		t.Errorf("all were refused: %v", got)
 	}
 }
 
@@ -164,12 +170,14 @@ func TestConnections(t *testing.T) {
 	r := &run{
 		w: &world{scenario: &scenario.Scenario{Traffic: []scenario.Traffic{
 			{Name: "a", Guest: "web", Kind: "ticks"}, {Name: "u", Guest: "web", Kind: "udp"}, {Name: "c", Guest: "web", Kind: "exec"}, {Name: "b", Guest: "db", Kind: "ticks"},
+			{Name: "late", Guest: "web", Kind: "ticks"},
 		}}},
 		flows: map[string]*flowTrace{"a": {}},
 		results: map[string]traffic.Result{
 			"a": {Connections: []traffic.Connection{
 				{Survived: true, Remotes: []netip.Addr{next}, Last: 900}, {Survived: true, Last: 900}, {Last: 150}, {Last: 700},
 			}},
+			"late": {Start: 600, Connections: []traffic.Connection{{Survived: true, Remotes: []netip.Addr{next}, Last: 900}}},
 			"u": {Connections: []traffic.Connection{{}}}, "b": {Connections: []traffic.Connection{{}}}, "c": {Connections: []traffic.Connection{{}}},
 		},
 	}
@@ -183,6 +191,7 @@ func TestConnections(t *testing.T) {
 		{"tunnel", &move{report: &agent.Report{Outcome: migration.Completed, Network: "tunnel", Next: to, Ended: 500}}, report.Connections{Total: 4, Tunnelled: 3, Lost: 1}},
 		{"aborted", &move{report: &agent.Report{Outcome: migration.Aborted, Next: to, Ended: 500}}, report.Connections{Total: 4, Lost: 1}},
 		{"refused", &move{refusal: &migration.Problem{}, asked: time.Unix(0, 100)}, report.Connections{Total: 4}},
+		{"after one was lost", &move{asked: time.Unix(0, 200), report: &agent.Report{Outcome: migration.Completed, Network: "mptcp", Next: to, Ended: 500}}, report.Connections{Total: 3, Moved: 1, Tunnelled: 2}},
 		{"nothing heard", &move{asked: time.Unix(0, 100)}, report.Connections{Total: 4, Tunnelled: 4}},
 	} {
 		c.m.guest = "web"

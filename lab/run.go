@@ -49,6 +49,7 @@ type run struct {
 	pending  int                      // requested migrations without an outcome
 	begun    int                      // other acts that the run does not end without
 	lastEnd  time.Time                // of migrations; or when a flow began, where that was later
+	execs    int                      // commands of steps so far
 	reached  map[int]bool             // steps whose trigger came
 	steps    []*report.StepDone
 	troubles []string
@@ -275,9 +276,13 @@ func (r *run) beforeMove(m *move) {
 // finishMove notes what ended with the migration.
 func (r *run) finishMove(m *move) {
 	r.probe(m.guest, nil)
-	if m.report != nil && m.report.Outcome == migration.Completed {
+	switch {
+	case m.report != nil && m.report.Outcome == migration.Completed:
 		r.w.moved(m.guest, m.report.To)
+	case m.there != nil && m.there.Outcome == migration.Completed:
+		r.w.moved(m.guest, m.there.To)
 	}
+	m.over = time.Now()
 	m.links = r.linkDrops().minus(m.links)
 	m.cpu += r.cpu.sum()
 	r.keepLeft(m)

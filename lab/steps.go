@@ -1,9 +1,11 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,27 +33,42 @@ func (r *run) schedule(ctx context.Context) {
 
 // phaseBegan starts the steps that wait for this phase of this guest.
 func (r *run) phaseBegan(ctx context.Context, m *move, phase migration.Phase) {
+	var waiting []int
 	for i := range r.w.scenario.Steps {
 		step := &r.w.scenario.Steps[i]
 		if !step.At.Triggered() || step.At.Guest != m.guest || migration.Phase(step.At.Phase) != phase {
 			continue
 		}
 		r.mu.Lock()
-		seen := r.reached[i]
+		if !r.reached[i] { // once, at the first migration that gets there
+			waiting = append(waiting, i)
+		}
 		r.reached[i] = true
 		r.mu.Unlock()
-		if seen { // once, at the first migration that gets there
-			continue
-		}
-		r.begin(func() {
-			if r.due(ctx, step.At.Plus) {
-				r.do(ctx, step)
+	}
+	if len(waiting) == 0 {
+		return
+	}
+	steps := r.w.scenario.Steps
+	slices.SortStableFunc(waiting, func(a, b int) int { return cmp.Compare(steps[a].At.Plus, steps[b].At.Plus) })
+	began := time.Now()
+	r.begin(func() {
+		for k, i := range waiting {
+			if !r.due(ctx, time.Until(began.Add(steps[i].At.Plus))) {
+				r.notReached(waiting[k:])
 				return
 			}
-			r.mu.Lock() // the run ended first, by its timeout or from outside
-			defer r.mu.Unlock()
-			r.reached[i] = false
-		})
+			r.do(ctx, &steps[i])
+		}
+	})
+}
+
+// notReached takes back that steps were begun: the run ended first, by its timeout or from outside.
+func (r *run) notReached(steps []int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, i := range steps {
+		r.reached[i] = false
 	}
 }
 
@@ -115,7 +132,7 @@ func (r *run) do(ctx context.Context, step *scenario.Step) {
 	case step.Kill != nil:
 		err = r.kill(ctx, step)
 	case step.Exec != nil:
-		r.begin(func() { r.trouble(step, r.exec(ctx, step.Exec)) })
+		r.begin(func() { r.trouble(step, r.execStep(ctx, step.Exec)) })
 	case step.Evacuate != nil:
 		r.evacuate(ctx, step)
 	}
@@ -164,20 +181,32 @@ func (r *run) comes(ctx context.Context, before <-chan struct{}) bool {
 	return r.due(ctx, 0)
 }
 
-// queueMigrate begins a migration, after the one of the same guest that is under way.
+// queueMigrate begins a migration, after the one of the same guest that is under way. Those that need
+// not wait are in the report in the order in which they were due.
 func (r *run) queueMigrate(ctx context.Context, step *scenario.Migrate) {
 	before, done := r.turn(step.Guest)
+	var m *move
+	if before == nil {
+		m = r.newMove(step)
+	}
 	r.wg.Go(func() {
 		defer done()
-		if r.comes(ctx, before) {
-			r.migrate(ctx, step)
+		if !r.comes(ctx, before) {
+			if m != nil {
+				r.takeBack(m)
+			}
+			return
 		}
+		if m == nil {
+			m = r.newMove(step)
+		}
+		r.migrate(ctx, m)
 	})
 }
 
 // migrate asks for a migration and returns when it has its outcome, or ctx ends.
-func (r *run) migrate(ctx context.Context, step *scenario.Migrate) {
-	m := r.request(ctx, step)
+func (r *run) migrate(ctx context.Context, m *move) {
+	r.request(ctx, m)
 	select {
 	case <-m.done:
 	case <-ctx.Done():

@@ -21,6 +21,7 @@ type move struct {
 	to    string
 	step  *scenario.Migrate
 	asked time.Time
+	over  time.Time // when it had its outcome
 
 	answered chan struct{} // closed when the request was answered
 	id       string        // read it after that; "": refused
@@ -56,22 +57,34 @@ func (m *move) ended() bool {
 	}
 }
 
-// request asks the guest's agent for the migration, and follows it in the
-// background until its outcome.
-func (r *run) request(ctx context.Context, step *scenario.Migrate) *move {
-	host := r.w.agentOf(step.Guest)
+// newMove is a migration that is due now.
+func (r *run) newMove(step *scenario.Migrate) *move {
 	m := &move{
-		guest: step.Guest, from: host.host.Name, to: step.To, step: step, asked: time.Now(),
+		guest: step.Guest, from: r.w.agentOf(step.Guest).host.Name, to: step.To, step: step, asked: time.Now(),
 		started: map[migration.Phase]time.Time{}, done: make(chan struct{}), answered: make(chan struct{}),
 	}
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.moves = append(r.moves, m)
-	r.mu.Unlock()
+	return m
+}
+
+// takeBack forgets a migration that was never asked for: the run has ended.
+func (r *run) takeBack(m *move) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.moves = slices.DeleteFunc(r.moves, func(other *move) bool { return other == m })
+}
+
+// request asks the guest's agent for the migration, and follows it in the
+// background until its outcome.
+func (r *run) request(ctx context.Context, m *move) {
+	host, step := r.w.agents[m.from], m.step
 	r.beforeMove(m)
 	if r.opts.Plain {
 		close(m.answered)
 		r.wg.Go(func() { r.movePlainly(ctx, m) })
-		return m
+		return
 	}
 	req := migration.Request{
 		Guest: step.Guest, To: step.To, Mode: step.Mode, Transfer: step.Transfer, Network: step.Network,
@@ -85,13 +98,12 @@ func (r *run) request(ctx context.Context, step *scenario.Migrate) *move {
 	if err != nil {
 		m.refuse(err)
 		r.finishMove(m)
-		return m
+		return
 	}
 	r.wg.Go(func() {
 		r.follow(ctx, host, m)
 		r.finishMove(m)
 	})
-	return m
 }
 
 func (m *move) refuse(err error) {
@@ -124,7 +136,7 @@ func (r *run) follow(ctx context.Context, host *hostAgent, m *move) {
 				}
 			}
 			after = 0
-			if !pause(ctx, 100*time.Millisecond) {
+			if host.goneForGood() && r.landedThere(ctx, m) || !pause(ctx, 100*time.Millisecond) {
 				return
 			}
 			continue
@@ -146,6 +158,21 @@ func (r *run) follow(ctx context.Context, host *hostAgent, m *move) {
 			}
 		}
 	}
+}
+
+// landedThere asks the destination for a migration whose source's agent was killed and is not started
+// again, and says whether it is over there.
+func (r *run) landedThere(ctx context.Context, m *move) bool {
+	ask, cancel := context.WithTimeout(ctx, lastWordTime)
+	defer cancel()
+	rep, err := r.w.agents[r.resolve(m)].client.Report(ask, m.id)
+	if err != nil || rep.Outcome != migration.Completed {
+		return false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.there = &rep
+	return true
 }
 
 // callOffTime bounds what the end of a run waits for migrations that it calls off.

@@ -95,6 +95,22 @@ func TestCheck(t *testing.T) {
 			[]string{"vm_downtime: of migration 2 (web sanjose → dublin) is 57ms, expected below 50ms"}},
 		{"vm downtime of aborted", "vm_downtime: {guest: web, below: 50ms}",
 			func(r *Report) { r.Migrations[1].Outcome, r.Migrations[1].VMDowntimeMS = Aborted, nil }, nil},
+		{"vm downtime of a refused alone", "vm_downtime: {guest: web, below: 50ms}", func(r *Report) {
+			r.Migrations = r.Migrations[:1]
+			r.Migrations[0].Outcome, r.Migrations[0].VMDowntimeMS = Refused, nil
+		}, nil},
+		{"vm downtime of one undone before the pause", "vm_downtime: {guest: web, below: 50ms}", func(r *Report) {
+			r.Migrations = r.Migrations[:1]
+			r.Migrations[0].Outcome, r.Migrations[0].VMDowntimeMS = Aborted, nil
+			r.Migrations[0].WhyNull = map[string]string{"vm_downtime_ms": NotPaused}
+		}, nil},
+		{"vm downtime of one undone, unknown", "vm_downtime: {guest: web, below: 50ms}", func(r *Report) {
+			r.Migrations = r.Migrations[:1]
+			r.Migrations[0].Outcome, r.Migrations[0].VMDowntimeMS = Aborted, nil
+		}, []string{"vm_downtime: guest web made no migration that has one, expected below 50ms"}},
+		{"dropped none", "dropped_packets: none", nil, nil},
+		{"dropped some, not none", "dropped_packets: none", func(r *Report) { r.Migrations[0].DroppedPackets = new(int64(7)) },
+			[]string{"dropped_packets: of migration 1 (web montreal → sanjose) is 7, expected at most 0"}},
 		{"vm downtime unknown", "vm_downtime: {guest: web, below: 50ms}", func(r *Report) {
 			r.Migrations = r.Migrations[:1]
 			r.Migrations[0].VMDowntimeMS = nil

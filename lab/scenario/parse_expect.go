@@ -81,9 +81,12 @@ func (f *file) outcomes(o *object) []string {
 	return list
 }
 
-// dropped reads a number, or {below: N}, or {guest, below: N}.
+// dropped reads a number, none, {below: N}, or {guest, below: N}.
 func (f *file) dropped(o *object, e *Expect) {
 	node := o.fields[e.Kind].node
+	if text, isText := node.(*ast.StringNode); isText && text.Value == "none" {
+		return
+	}
 	if _, isMap := pairs(node); !isMap {
 		e.AtMost = o.number(e.Kind, 0, 0, 1<<40)
 		return

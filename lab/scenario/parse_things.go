@@ -170,7 +170,11 @@ func (f *file) readTraffic(n ast.Node) {
 	if t.Rate = o.rate("rate", 0); t.Rate > 0 && !o.has("every") && (t.Kind == "ticks" || t.Kind == "requests") {
 		t.Every = 0
 	}
-	t.Connections = int(o.number("connections", 1, 1, 10000))
+	most := int64(10000)
+	if t.Kind == "iperf3" {
+		most = 128 // what iperf3 takes itself
+	}
+	t.Connections = int(o.number("connections", 1, 1, most))
 	if t.Start = o.duration("start", 0); t.Start > f.out.End.Timeout {
 		o.wrong("start", fmt.Sprintf("%s starts at %s, after the end, timeout %s", o.what, t.Start, f.out.End.Timeout), "a time before end.timeout")
 	}

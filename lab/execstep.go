@@ -1,0 +1,65 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"godwit/lab/scenario"
+	"godwit/vm/guest"
+)
+
+const (
+	// execLook is how often a command of a step is asked for its end.
+	execLook = 200 * time.Millisecond
+	// execDeaf is how long a guest may not answer for a command of a step: while it moves, or an
+	// agent is down, nobody reaches it.
+	execDeaf = time.Minute
+)
+
+// execStep runs a command of a step in a guest to its end, for as long as the run lasts. The command
+// runs on its own there, so that it outlives the channel by which it was begun: the guest may move
+// meanwhile.
+func (r *run) execStep(ctx context.Context, e *scenario.Exec) error {
+	r.mu.Lock()
+	r.execs++
+	dir := "/tmp/godwit-exec-" + strconv.Itoa(r.execs)
+	r.mu.Unlock()
+	// The folder tells that it was begun already, by a call whose answer was lost.
+	if _, err := r.askGuest(ctx, e.Guest, fmt.Sprintf("mkdir %s 2>/dev/null || exit 0\n(\n(\n%s\n) >%[1]s/out 2>&1 </dev/null\necho $? >%[1]s/exit.new; mv %[1]s/exit.new %[1]s/exit\n) >/dev/null 2>&1 &", dir, e.Command)); err != nil {
+		return err
+	}
+	for pause(ctx, execLook) {
+		out, err := r.askGuest(ctx, e.Guest, fmt.Sprintf("[ -e %s/exit ] || exit 0; cat %[1]s/exit; tail -c 2000 %[1]s/out", dir))
+		if err != nil {
+			return err
+		}
+		if code, said, over := strings.Cut(out, "\n"); over && code != "0" {
+			return fmt.Errorf("exit %s: %s", code, strings.TrimSpace(said))
+		} else if over {
+			return nil
+		}
+	}
+	return ctx.Err()
+}
+
+// askGuest runs a short command in a guest, wherever it is, and returns what it wrote. It may run
+// more than once: a call that is cut off is repeated.
+func (r *run) askGuest(ctx context.Context, name, command string) (string, error) {
+	for deaf := time.Now(); ; {
+		var out guest.Executed
+		ask, cancel := context.WithTimeout(ctx, 10*time.Second)
+		err := r.w.agentOf(name).client.CallGuest(ask, name, "exec", guest.Exec{Command: command, TimeoutMS: 8000}, &out)
+		cancel()
+		switch {
+		case err == nil && out.Exit != 0:
+			return "", fmt.Errorf("exit %d: %s%s", out.Exit, out.Stderr, out.Stdout)
+		case err == nil:
+			return out.Stdout, nil
+		case time.Since(deaf) > execDeaf, !pause(ctx, execLook):
+			return "", err
+		}
+	}
+}
