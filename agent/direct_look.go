@@ -58,8 +58,8 @@ func (q *ownQueue) waiting(to netip.AddrPort) (_ int64, err error) {
 }
 
 // directLook is a look at memory that QEMU sends by connections of its own.
-func (m *outgoing) directLook(p vm.Progress, disk int64) policy.Look {
-	look := policy.Look{Round: p.Rounds, Remaining: p.Remaining + disk, DirtyRate: p.DirtyRate}
+func (m *outgoing) directLook(p vm.Progress) policy.Look {
+	look := policy.Look{Round: p.Rounds, Remaining: p.Remaining, DirtyRate: p.DirtyRate}
 	to, ok := qemuAddress(m.work.prepared.Memory)
 	if !ok { // it was checked in prepare
 		return look

@@ -127,7 +127,7 @@ func (m *outgoing) endLanes() {
 const laneRound = 150 * time.Millisecond
 
 // laneLook is a look at memory that takes our own data path: bytes as they are coded.
-func (m *outgoing) laneLook(p vm.Progress, at time.Duration, disk int64) policy.Look {
+func (m *outgoing) laneLook(p vm.Progress, at time.Duration) policy.Look {
 	s := m.work.lanes.Stats()
 	unseen := float64(p.Remaining) / pages.Size * s.PageBytes // in QEMU yet
 	tail := int64(policy.PackedTail)
@@ -138,7 +138,7 @@ func (m *outgoing) laneLook(p vm.Progress, at time.Duration, disk int64) policy.
 	if round > 1 {
 		round = 2 + int64(at/laneRound)
 	}
-	return policy.Look{Round: round, Remaining: s.Queue + int64(unseen) + disk, DirtyRate: p.DirtyRate, Goodput: s.Goodput, Tail: tail}
+	return policy.Look{Round: round, Remaining: s.Queue + int64(unseen), DirtyRate: p.DirtyRate, Goodput: s.Goodput, Tail: tail}
 }
 
 // lanesFresh is how lately a byte must have moved for a switchover to begin.

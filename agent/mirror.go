@@ -246,6 +246,20 @@ func (m *outgoing) diskLeft(ctx context.Context) (int64, error) {
 	return w.left, nil
 }
 
+// diskRate is what the slowest of the paths carries that disks take, bytes per second; all is what all
+// paths carry together, 0 where neither is known.
+func (m *outgoing) diskRate(paths []peer.Path, all int64) (rate int64) {
+	for _, p := range paths[:min(len(paths), len(m.guest.Held.Description.Disks))] {
+		if r := p.Rate / 8; r > 0 && (rate == 0 || r < rate) {
+			rate = r
+		}
+	}
+	if rate == 0 {
+		return all
+	}
+	return rate
+}
+
 // finishDisks brings the disks of the stopped guest in sync, for good. It comes before
 // the release, so that any failure is undone here.
 func (m *outgoing) finishDisks(ctx context.Context) error {

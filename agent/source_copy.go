@@ -181,7 +181,8 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 		if err != nil {
 			return err
 		}
-		look := m.copyLook(p, time.Since(begun), left)
+		look := m.copyLook(p, time.Since(begun))
+		look.Disks = policy.InSync(left, m.diskRate(paths, look.Goodput), m.work.rtt)
 		if !m.lanesReady() {
 			continue
 		}
@@ -212,17 +213,17 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 	}
 }
 
-// copyLook is what policy sees of a copy that has gone on for so long; disk is what is left of
-// disks, bytes. A second wait, after hooks, knows what the first has seen.
-func (m *outgoing) copyLook(p vm.Progress, at time.Duration, disk int64) policy.Look {
+// copyLook is what policy sees of a copy of memory that has gone on for so long. A second wait, after
+// hooks, knows what the first has seen.
+func (m *outgoing) copyLook(p vm.Progress, at time.Duration) policy.Look {
 	if m.work.lanes != nil {
-		return m.laneLook(p, at, disk)
+		return m.laneLook(p, at)
 	}
 	if direct(m.plan) {
-		return m.directLook(p, disk)
+		return m.directLook(p)
 	}
 	speed := m.work.speed.see(time.Now(), p.Transferred)
-	return policy.Look{Round: p.Rounds, Remaining: p.Remaining + m.backlog() + disk, DirtyRate: p.DirtyRate, Goodput: speed}
+	return policy.Look{Round: p.Rounds, Remaining: p.Remaining + m.backlog(), DirtyRate: p.DirtyRate, Goodput: speed}
 }
 
 // moved grows with every byte that gets from QEMU to us, or from us to a path.

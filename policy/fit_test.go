@@ -21,11 +21,24 @@ func TestDowntime(t *testing.T) {
 		{"half the round trip", Look{}, 40 * ms, load + 20*ms},
 		{"the tail alone", Look{Goodput: tail}, 0, load + time.Second},
 		{"what remains and the tail", Look{Remaining: 3 * tail, Goodput: 8 * tail}, 10 * ms, load + 5*ms + 500*ms},
+		{"disks that are not in sync", Look{Goodput: tail, Disks: 70 * ms}, 20 * ms, load + 10*ms + time.Second + 70*ms},
 		{"the dirty rate is in what remains", Look{Goodput: tail, DirtyRate: 1 << 40}, 0, load + time.Second},
 		{"the tail as our own data path packs it", Look{Goodput: PackedTail, Tail: PackedTail}, 0, load + time.Second},
 	} {
 		if got := c.look.Downtime(c.rtt); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// TestInSync: a disk takes its own path, and the answer to what was last sent is awaited.
+func TestInSync(t *testing.T) {
+	for _, c := range []struct {
+		left, rate int64
+		want       time.Duration
+	}{{0, mega, 0}, {0, 0, 0}, {mega, 10 * mega, 120 * ms}, {mega, 0, 20 * ms}} {
+		if got := InSync(c.left, c.rate, 20*ms); got != c.want {
+			t.Errorf("%d bytes at %d/s: %v, want %v", c.left, c.rate, got, c.want)
 		}
 	}
 }
