@@ -79,12 +79,12 @@ func addEndpoints(all []peer.Path, base uint8, flags mptcp.Flags) ([]endpointAt,
 	return out, nil
 }
 
-// addEndpoint makes an address known under the first id from base that is free: other migrations
-// have endpoints too. The error is os.ErrExist where the address itself is known.
+// addEndpoint makes an address known under the first id from base that is free: other addresses and
+// migrations have endpoints too. The error is os.ErrExist where the address itself is known.
 func addEndpoint(addr netip.Addr, base uint8, flags mptcp.Flags) (at endpointAt, err error) {
 	for id := base; id < base+mptcp.MaxEndpoints; id++ {
 		at = endpointAt{id, addr}
-		if err = mptcp.AddEndpoint(mptcp.Endpoint{ID: id, Addr: addr, Flags: flags}); !errors.Is(err, os.ErrExist) {
+		if err = mptcp.AddEndpoint(mptcp.Endpoint{ID: id, Addr: addr, Flags: flags}); !errors.Is(err, unix.EBUSY) { // the id is another's
 			break
 		}
 	}

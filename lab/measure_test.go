@@ -178,7 +178,7 @@ func TestConnections(t *testing.T) {
 				{Survived: true, Remotes: []netip.Addr{next}, Last: 900}, {Survived: true, Last: 900}, {Last: 150}, {Last: 700},
 			}},
 			"late": {Start: 600, Connections: []traffic.Connection{{Survived: true, Remotes: []netip.Addr{next}, Last: 900}}},
-			"u": {Connections: []traffic.Connection{{}}}, "b": {Connections: []traffic.Connection{{}}}, "c": {Connections: []traffic.Connection{{}}},
+			"u":    {Connections: []traffic.Connection{{}}}, "b": {Connections: []traffic.Connection{{}}}, "c": {Connections: []traffic.Connection{{}}},
 		},
 	}
 	to := []migration.Address{{Prefix: netip.PrefixFrom(next, 24)}}
