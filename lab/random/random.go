@@ -164,6 +164,9 @@ func (m *maker) guests() {
 	}
 }
 
+// mostUDP is the most that is sent to a guest as datagrams by a flow, kbit/s: some 800 a second.
+const mostUDP = 8000
+
 func (m *maker) traffic() {
 	slowest := m.places[0].slowest
 	for _, s := range m.places {
@@ -176,7 +179,9 @@ func (m *maker) traffic() {
 		keys := []string{fmt.Sprintf("name: %s-%d", kind, i+1), "client: " + pick(m, m.people...).name,
 			"guest: " + m.vms[to].name, "kind: " + kind}
 		switch bulk := kind == "download" || kind == "upload" || kind == "iperf3"; {
-		case kind == "udp" || bulk && m.chance(0.5):
+		case kind == "udp": // no more than an emulated guest takes
+			keys = append(keys, fmt.Sprintf("rate: %dkbit", min(slowest*pick(m, 20, 50, 100), mostUDP)))
+		case bulk && m.chance(0.5):
 			keys = append(keys, fmt.Sprintf("rate: %dkbit", slowest*pick(m, 20, 50, 100)))
 		case bulk:
 			m.vms[to].busy = true

@@ -61,6 +61,19 @@ func TestJudgeOfWhoStayed(t *testing.T) {
 	}
 }
 
+// What waits for a phase of a migration that was undone does not begin: that is no fault of ours either.
+func TestUnmet(t *testing.T) {
+	lines := []string{"never reached: web settle: exec in web", "leftovers: 1"}
+	if got := unmet(&report.Report{Migrations: []report.Migration{good()}, Unmet: lines}); len(got) != 2 {
+		t.Errorf("all completed: %v", got)
+	}
+	aborted := good()
+	aborted.Outcome = report.Aborted
+	if got := unmet(&report.Report{Migrations: []report.Migration{good(), aborted}, Unmet: lines}); len(got) != 1 || got[0] != lines[1] {
+		t.Errorf("one was undone: %v", got)
+	}
+}
+
 func f(x float64) *float64 { return &x }
 func n(x int64) *int64     { return &x }
 

@@ -107,7 +107,7 @@ func one(ctx context.Context, seed uint64, dir string, log *slog.Logger) (Result
 	for i := range rep.Migrations {
 		r.Outcomes = append(r.Outcomes, rep.Migrations[i].Outcome.Word())
 	}
-	r.Bad = append(append(r.Bad, rep.Unmet...), Judge(rep)...)
+	r.Bad = append(append(r.Bad, unmet(rep)...), Judge(rep)...)
 	if len(r.Bad) == 0 {
 		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, "logs")))
 	}
