@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 
 	"godwit/transfer/encode"
 	"godwit/transfer/pages"
+	"godwit/transfer/pages/spill"
 )
 
 // maps is a mirror in maps.
@@ -91,7 +93,12 @@ func newWorld(t *rapid.T) *world {
 	for range 3 {
 		w.images.contents = append(w.images.contents, w.text())
 	}
-	w.store = pages.New(worldPages, pages.NewArena(memory*pages.Size, nil, nil))
+	file, err := spill.Create(os.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { file.Close() })
+	w.store = pages.New(worldPages, pages.NewArena(memory*pages.Size, nil, file))
 	w.coder = encode.NewCoder(w.store, w.images)
 	w.decoder = encode.NewDecoder(worldPages, w.mirror, w.images)
 	return w
