@@ -44,13 +44,6 @@ func (h *hostAgent) awaits() bool {
 	return !was
 }
 
-// came ends what awaits planned.
-func (h *hostAgent) came() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.awaiting = false
-}
-
 // goneForGood says whether the agent has ended and nobody starts it again.
 func (h *hostAgent) goneForGood() bool {
 	h.mu.Lock()
@@ -97,7 +90,7 @@ func (h *hostAgent) start(ctx context.Context) error {
 		close(done)
 	}()
 	h.mu.Lock()
-	h.cmd, h.done = cmd, done
+	h.cmd, h.done, h.awaiting = cmd, done, false // one that is killed before it answers is to start once more
 	h.mu.Unlock()
 	h.client = agent.NewClient(h.config.Socket())
 	return h.awaitReady(ctx, done)

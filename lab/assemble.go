@@ -41,11 +41,16 @@ func (m *move) told() *agent.Report {
 	return m.report
 }
 
+// refused says that a migration never began: its request was refused, or its check ended so.
+func (m *move) refused() bool {
+	return m.refusal != nil || m.report != nil && m.report.Outcome == migration.Refused
+}
+
 // window is from MIGRATION_START to the handover's end, unix ns; of a migration
 // that did not get there, to its outcome. Of one that did not begin it is from the
 // request to the refusal, which disturbs nobody.
 func (m *move) window() (from, to int64, ok bool) {
-	if m.refusal != nil && !m.over.IsZero() {
+	if m.refused() && !m.over.IsZero() {
 		return m.asked.UnixNano(), m.over.UnixNano(), true
 	}
 	rep := m.told()
@@ -347,7 +352,7 @@ func (r *run) windowsOf(guest string) [][2]int64 {
 		from, to, ok := m.window()
 		switch {
 		case !ok || m.guest != guest:
-		case m.refusal != nil:
+		case m.refused():
 			refused = append(refused, [2]int64{from, to})
 		default:
 			out = append(out, [2]int64{from, to})

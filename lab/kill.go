@@ -22,7 +22,6 @@ func (r *run) kill(ctx context.Context, step *scenario.Step) error {
 		errs = append(errs, a.kill())
 		if k.Restart && a.awaits() {
 			r.wg.Go(func() {
-				defer a.came()
 				if pause(ctx, k.RestartAfter) {
 					if err := a.start(ctx); err != nil {
 						r.tell(err.Error())

@@ -31,9 +31,10 @@ func TestWindow(t *testing.T) {
 		{"never began", []agent.Event{other}, &agent.Report{Ended: 300}, 0, 300, false},
 		{"no end", []agent.Event{began}, &agent.Report{}, 100, 0, false},
 		{"clocks apart", []agent.Event{began}, &agent.Report{Handed: 90}, 100, 90, false},
+		{"refused by its check", nil, &agent.Report{Outcome: migration.Refused, Ended: 300}, 10, 310, true},
 		{"no report", []agent.Event{began}, nil, 0, 0, false},
 	} {
-		m := &move{events: c.events, report: c.report}
+		m := &move{events: c.events, report: c.report, asked: time.Unix(0, 10), over: time.Unix(0, 310)}
 		if from, to, ok := m.window(); from != c.from || to != c.to || ok != c.ok {
 			t.Errorf("%s: %d to %d, %v", c.name, from, to, ok)
 		}
@@ -233,5 +234,26 @@ func TestAfterwards(t *testing.T) {
 		if got, ok := afterwards(at(10*time.Second), at(c.end)); ok != c.ok || got != [2]int64{at(c.from), at(c.to)} {
 			t.Errorf("to %v: %v, %v", c.end, got, ok)
 		}
+	}
+}
+
+// TestAgentAwaited: of an agent that is killed again before it is back one start is planned, and one that
+// is killed while it comes up is started once more.
+func TestAgentAwaited(t *testing.T) {
+	h := &hostAgent{done: make(chan struct{})}
+	if h.goneForGood() {
+		t.Error("it runs, and is gone for good")
+	}
+	close(h.done)
+	if !h.goneForGood() {
+		t.Error("nobody starts it")
+	}
+	if !h.awaits() || h.awaits() || h.goneForGood() {
+		t.Error("one start is to be planned, and no second one")
+	}
+	h.done, h.awaiting = make(chan struct{}), false // as start does
+	close(h.done)
+	if !h.awaits() {
+		t.Error("it was killed as it came up, and nobody starts it")
 	}
 }
