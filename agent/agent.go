@@ -39,8 +39,9 @@ type Agent struct {
 	probes  *reflector
 	clock   func() time.Time
 
-	promised promises
-	shares   wireShares
+	promised  promises
+	endpoints endpoints
+	shares    wireShares
 
 	mu       sync.Mutex
 	outgoing map[string]*outgoing
@@ -109,6 +110,9 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 	}
 	if a.probes, err = reflect(ctx, a.listenAddrs()); err != nil {
 		return err
+	}
+	if err := sweepEndpoints(); err != nil {
+		a.log.Warn("addresses for memory of an earlier agent may be announced still", "error", err)
 	}
 	lost := a.readopt(ctx)
 	a.restoreDetours(ctx)

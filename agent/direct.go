@@ -45,9 +45,6 @@ func transferPaths(p migration.Plan, all []peer.Path) []peer.Path {
 	return paths
 }
 
-// endpointBase is the first MPTCP endpoint id that a host uses for memory.
-const endpointBase = 200
-
 // memoryTunnelName is the device of path number k; at most 15 characters.
 func memoryTunnelName(id string, k int) string {
 	return fmt.Sprintf("gwm%d-%s", k, strings.TrimPrefix(id, "m-"))
@@ -224,30 +221,13 @@ func (m *incoming) listenDirect(addrs []netip.Addr) error {
 		return nil
 	}
 	m.work.prepared.Memory += ",mptcp=on"
-	if err := mptcp.SetLimits(8, 8); err != nil {
-		return err
-	}
-	for _, addr := range addrs[1:] {
-		at, err := addEndpoint(addr, endpointBase, mptcp.FlagSignal)
-		if err != nil {
-			return fmt.Errorf("announce %s for memory: %w", addr, err)
-		}
-		m.work.endpoints = append(m.work.endpoints, at)
-	}
-	return nil
-}
-
-type endpointAt struct {
-	id   uint8
-	addr netip.Addr
+	m.work.endpoints, err = m.a.endpoints.add(addrs[1:], endpointBase, announces)
+	return err
 }
 
 // endDirect ends what prepareDirect and prepareMultipath made.
 func (m *incoming) endDirect(ctx context.Context) error {
-	var err error
-	for _, e := range m.work.endpoints {
-		err = errors.Join(err, mptcp.DelEndpoint(e.id, e.addr))
-	}
+	err := m.a.endpoints.drop(m.work.endpoints)
 	m.work.endpoints = nil
 	if direct(m.plan) && !m.plan.Insecure {
 		err = errors.Join(err, m.a.dropMemoryTunnels(ctx, m.plan.ID))
@@ -287,7 +267,8 @@ func (m *outgoing) raiseDirect(ctx context.Context) error {
 
 // endDirect ends what raiseDirect and raiseMultipath made.
 func (m *outgoing) endDirect(ctx context.Context) error {
-	err := m.dropEndpoints()
+	err := m.a.endpoints.drop(m.work.endpoints)
+	m.work.endpoints = nil
 	if direct(m.plan) && !m.plan.Insecure {
 		err = errors.Join(err, m.a.dropMemoryTunnels(ctx, m.plan.ID))
 	}

@@ -1,55 +1,106 @@
 package agent
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"testing"
 
-	"godwit/agent/peer"
 	"godwit/internal/need"
 	"godwit/netstate/mptcp"
 	"godwit/netstate/netns"
 )
 
-// TestEndpointsOfSeveralMigrations: each address of each migration gets an id of its own, and what one
-// takes away at its end is its own alone.
+// TestEndpointsOfSeveralMigrations: each address gets an id of its own, migrations share what they have in
+// common, and the last of them takes it away. What else is known stays as it is.
 func TestEndpointsOfSeveralMigrations(t *testing.T) {
+	inNamespace(t, func() error {
+		elsewhere := mptcp.Endpoint{ID: endpointBase + 1, Addr: netip.MustParseAddr("10.0.9.1"), Flags: mptcp.FlagSubflow}
+		if err := mptcp.AddEndpoint(elsewhere); err != nil {
+			return err
+		}
+		var e endpoints
+		first, err := e.add(addrs("10.0.0.1", "10.0.1.1"), endpointBase, announces)
+		if err != nil || len(first) != 2 {
+			return fmt.Errorf("first: %v, %w", first, err)
+		}
+		second, err := e.add(addrs("10.0.2.1", "10.0.1.1", "10.0.9.1"), endpointBase, announces)
+		if err != nil || len(second) != 2 || second[1] != first[1] {
+			return fmt.Errorf("second, of which one address is shared and one a user's: %v, %w", second, err)
+		}
+		if joined, err := e.add(addrs("10.0.0.1"), joinBase, joins); err != nil || len(joined) != 0 {
+			return fmt.Errorf("an address that is announced: %v, %w", joined, err)
+		}
+		if err := e.drop(first); err != nil {
+			return err
+		}
+		if err := knows("10.0.1.1", "10.0.2.1", "10.0.9.1"); err != nil {
+			return fmt.Errorf("after the first: %w", err)
+		}
+		if err := e.drop(second); err != nil {
+			return err
+		}
+		return knows("10.0.9.1")
+	})
+}
+
+// TestEndpointsOfAnEarlierAgent: an agent that starts takes away what one that was killed has left,
+// and nothing else.
+func TestEndpointsOfAnEarlierAgent(t *testing.T) {
+	inNamespace(t, func() error {
+		var killed endpoints
+		if _, err := killed.add(addrs("10.0.0.1", "10.0.1.1"), endpointBase, announces); err != nil {
+			return err
+		}
+		if _, err := killed.add(addrs("10.0.2.1"), joinBase, joins); err != nil {
+			return err
+		}
+		for _, users := range []mptcp.Endpoint{
+			{ID: 1, Addr: netip.MustParseAddr("10.0.3.1"), Flags: announces},
+			{ID: joinBase + 3, Addr: netip.MustParseAddr("10.0.4.1"), Flags: mptcp.FlagSubflow},
+		} {
+			if err := mptcp.AddEndpoint(users); err != nil {
+				return err
+			}
+		}
+		if err := sweepEndpoints(); err != nil {
+			return err
+		}
+		return knows("10.0.3.1", "10.0.4.1")
+	})
+}
+
+func addrs(names ...string) (out []netip.Addr) {
+	for _, name := range names {
+		out = append(out, netip.MustParseAddr(name))
+	}
+	return out
+}
+
+// knows says where the path manager does not have endpoints of addrs and no others.
+func knows(names ...string) error {
+	known, err := mptcp.Endpoints()
+	var at []netip.Addr
+	for _, e := range known {
+		at = append(at, e.Addr)
+	}
+	slices.SortFunc(at, netip.Addr.Compare)
+	if err != nil || !slices.Equal(at, addrs(names...)) {
+		return fmt.Errorf("endpoints %v, expected %v: %w", at, names, err)
+	}
+	return nil
+}
+
+func inNamespace(t *testing.T, do func() error) {
+	t.Helper()
 	need.Root(t)
 	name := fmt.Sprintf("t-agent-%d", os.Getpid())
 	if err := netns.Create(name); err != nil {
 		t.Fatal(err)
 	}
 	defer netns.Delete(name) //nolint:errcheck // it goes with the machine
-	paths := func(addrs ...string) (out []peer.Path) {
-		for _, a := range addrs {
-			out = append(out, peer.Path{Local: netip.MustParseAddr(a)})
-		}
-		return out
-	}
-	if err := netns.Do(name, func() error {
-		first, err := addEndpoints(paths("10.0.0.1", "10.0.1.1"), endpointBase, mptcp.FlagSignal)
-		if err != nil || len(first) != 2 {
-			return fmt.Errorf("first: %v, %w", first, err)
-		}
-		second, err := addEndpoints(paths("10.0.2.1", "10.0.1.1", "10.0.3.1"), endpointBase, mptcp.FlagSignal)
-		if err != nil || len(second) != 2 {
-			return fmt.Errorf("second, of which one address is known: %v, %w", second, err)
-		}
-		if _, err := addEndpoint(netip.MustParseAddr("10.0.0.1"), endpointBase, mptcp.FlagSignal); !errors.Is(err, os.ErrExist) {
-			return fmt.Errorf("a known address: %w", err)
-		}
-		m := &outgoing{work: &sourceWork{endpoints: second}}
-		if err := m.dropEndpoints(); err != nil {
-			return err
-		}
-		left, err := mptcp.Endpoints()
-		if err != nil || len(left) != 2 || left[0].Addr != first[0].addr || left[1].Addr != first[1].addr {
-			return fmt.Errorf("left %v, %w", left, err)
-		}
-		return nil
-	}); err != nil {
+	if err := netns.Do(name, do); err != nil {
 		t.Error(err)
 	}
 }

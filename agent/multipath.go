@@ -2,19 +2,13 @@ package agent
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"strconv"
 	"sync/atomic"
 
-	"golang.org/x/sys/unix"
-
 	"godwit/agent/peer"
 	"godwit/migration"
-	"godwit/netstate/mptcp"
 	"godwit/transfer/paths"
 )
 
@@ -25,9 +19,6 @@ import (
 
 // multipath says whether memory takes our own data path over MPTCP.
 func multipath(p migration.Plan) bool { return p.Transfer == "mptcp" }
-
-// joinBase is the first MPTCP endpoint id that a source uses for memory.
-const joinBase = 220
 
 // prepareMultipath listens, and announces this host's uplinks.
 func (m *incoming) prepareMultipath() error {
@@ -46,7 +37,7 @@ func (m *incoming) prepareMultipath() error {
 		return err
 	}
 	m.work.prepared.Memory = strconv.Itoa(int(port))
-	m.work.endpoints, err = addEndpoints(all, endpointBase, mptcp.FlagSignal)
+	m.work.endpoints, err = m.a.endpoints.add(locals(all), endpointBase, announces)
 	return err
 }
 
@@ -55,50 +46,16 @@ func (m *outgoing) raiseMultipath(all []peer.Path) (err error) {
 	if !multipath(m.plan) {
 		return nil
 	}
-	m.work.endpoints, err = addEndpoints(all, joinBase, mptcp.FlagSubflow|mptcp.FlagFullmesh)
+	m.work.endpoints, err = m.a.endpoints.add(locals(all), joinBase, joins)
 	return err
 }
 
-// addEndpoints makes the local ends of paths known to the kernel's path manager. On error
-// it returns those that were made.
-func addEndpoints(all []peer.Path, base uint8, flags mptcp.Flags) ([]endpointAt, error) {
-	if err := mptcp.SetLimits(8, 8); err != nil {
-		return nil, err
-	}
-	var out []endpointAt
+// locals are this host's ends of paths.
+func locals(all []peer.Path) (out []netip.Addr) {
 	for _, p := range all {
-		at, err := addEndpoint(p.Local, base, flags)
-		if errors.Is(err, os.ErrExist) || errors.Is(err, unix.EBUSY) {
-			continue // another migration's; or the kernel's own, of an address that a connection has
-		}
-		if err != nil {
-			return out, fmt.Errorf("use %s for memory: %w", p.Local, err)
-		}
-		out = append(out, at)
+		out = append(out, p.Local)
 	}
-	return out, nil
-}
-
-// addEndpoint makes an address known under the first id from base that is free: other addresses and
-// migrations have endpoints too. The error is os.ErrExist where the address itself is known.
-func addEndpoint(addr netip.Addr, base uint8, flags mptcp.Flags) (at endpointAt, err error) {
-	for id := base; id < base+mptcp.MaxEndpoints; id++ {
-		at = endpointAt{id, addr}
-		if err = mptcp.AddEndpoint(mptcp.Endpoint{ID: id, Addr: addr, Flags: flags}); !errors.Is(err, unix.EBUSY) { // the id is another's
-			break
-		}
-	}
-	return at, err
-}
-
-// dropEndpoints is the source's undoing of raiseMultipath.
-func (m *outgoing) dropEndpoints() error {
-	var err error
-	for _, e := range m.work.endpoints {
-		err = errors.Join(err, mptcp.DelEndpoint(e.id, e.addr))
-	}
-	m.work.endpoints = nil
-	return err
+	return out
 }
 
 // multipathLane is the one lane over all paths. Each time that it is opened, the next path
