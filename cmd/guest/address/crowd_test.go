@@ -38,6 +38,14 @@ func TestPatience(t *testing.T) {
 	}
 }
 
+func TestLastAnswers(t *testing.T) {
+	for rtt, want := range map[time.Duration]time.Duration{0: 0, 40 * time.Millisecond: 80 * time.Millisecond, time.Minute: time.Second} {
+		if got := lastAnswers(rtt); got != want {
+			t.Errorf("an RTT of %v: %v, want %v", rtt, got, want)
+		}
+	}
+}
+
 // TestCrowdSetsTheTimeout: what an earlier crowd has left is set back.
 func TestCrowdSetsTheTimeout(t *testing.T) {
 	need.Root(t)
@@ -183,6 +191,9 @@ func TestWithdrawnOnce(t *testing.T) {
 	t.Cleanup(func() { _ = mptcp.DelEndpoint(9, next) })
 	if !joins(t, next.String(), 10*time.Second) {
 		t.Fatal("nobody joined")
+	}
+	if rtt, err := noneBound([]netip.Addr{first}); err != nil || lastAnswers(rtt) <= rtt || rtt == 0 {
+		t.Errorf("the slowest subflow there has an RTT of %v, and its peer's answers are awaited for %v: %v", rtt, lastAnswers(rtt), err)
 	}
 	book, before := &Book{}, removed(t)
 	var told []int

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"time"
 
 	"godwit/netstate/dump"
 	"godwit/vm/guest"
@@ -26,14 +27,16 @@ func (b *Book) Retire(p guest.Retire) error {
 	if err != nil {
 		return err
 	}
+	var rtt time.Duration
 	if !p.Keep {
-		if err := noneBound(p.Addrs); err != nil {
+		if rtt, err = noneBound(p.Addrs); err != nil {
 			return err
 		}
 	}
 	if err := b.withdraw(p.Addrs, p.EndpointIDs, p.Keep); err != nil {
 		return err
 	}
+	time.Sleep(lastAnswers(rtt))
 	if p.NewMAC != "" {
 		if err := b.takeOver(p); err != nil {
 			return err
@@ -67,6 +70,15 @@ func (b *Book) Retire(p guest.Retire) error {
 	}
 	delete(b.nics, mac)
 	return nil
+}
+
+// lastAnswers is how long a NIC stays up after the last subflow on it is gone, whose slowest had
+// that RTT, smoothed: peers answer its last packets, and what comes to a NIC that is down is lost.
+func lastAnswers(rtt time.Duration) time.Duration {
+	if rtt == 0 {
+		return 0
+	}
+	return min(rtt+rtt/2+20*time.Millisecond, time.Second)
 }
 
 // Close is for a machine that is about to end: what is under way is finished, nothing is

@@ -81,22 +81,28 @@ func isBound(c mptcp.Connection, addrs []netip.Addr) bool {
 	return c.On(addrs, mptcp.StateEstablished) && !c.Beyond(addrs)
 }
 
-// noneBound is guest.ErrBound where a connection needs addrs.
-func noneBound(addrs []netip.Addr) error {
+// noneBound is guest.ErrBound where a connection needs addrs. rtt is that of the slowest subflow
+// on them.
+func noneBound(addrs []netip.Addr) (rtt time.Duration, err error) {
 	connections, err := mptcp.Connections()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	n := 0
 	for _, c := range connections {
+		for _, s := range c.Subflows {
+			if slices.Contains(addrs, s.Local.Addr()) {
+				rtt = max(rtt, s.RTT)
+			}
+		}
 		if isBound(c, addrs) && !c.Fallback {
 			n++
 		}
 	}
 	if n > 0 {
-		return fmt.Errorf("%d %w", n, guest.ErrBound)
+		return 0, fmt.Errorf("%d %w", n, guest.ErrBound)
 	}
-	return nil
+	return rtt, nil
 }
 
 // leaveOneByOne says whether a connection needs addrs, and if so moves the others
