@@ -14,7 +14,7 @@ type offering struct {
 	host    string
 	version string // of QEMU
 	accel   string // kvm or tcg
-	flags   string // of the processor; empty with TCG
+	flags   string // of the processor; see cpuFlags
 	free    int64  // bytes of memory; below 0: unknown
 	reserve int64  // bytes of it that must stay free
 	mtu     int    // of guests, bytes
@@ -42,30 +42,12 @@ func (o offering) lacks(offer Offer) error {
 	if offer.MTU != 0 && offer.MTU != o.mtu {
 		return refuses(o.host, offer, migration.CodeAddress, "its guests' MTU is %d bytes and the source's %d (network.mtu): full packets of open connections would not pass; give both the same", o.mtu, offer.MTU)
 	}
-	if missing := missingFlags(offer.CPUFlags, o.flags); len(missing) > 0 {
-		return refuses(o.host, offer, migration.CodeHypervisor, "its CPU lacks %s; give the guest a CPU model that both have", strings.Join(missing, ", "))
-	}
-	return nil
+	return o.lacksFlags(offer)
 }
 
 // refuses is the answer of a host that does not take a guest.
 func refuses(host string, offer Offer, code migration.Code, format string, args ...any) error {
 	return &migration.Problem{Code: code, Text: fmt.Sprintf("host %s refuses guest %s: ", host, offer.Plan.Guest) + fmt.Sprintf(format, args...)}
-}
-
-// missingFlags are those of want that have lacks.
-func missingFlags(want, have string) []string {
-	set := map[string]bool{}
-	for _, f := range strings.Fields(have) {
-		set[f] = true
-	}
-	var missing []string
-	for _, f := range strings.Fields(want) {
-		if !set[f] {
-			missing = append(missing, f)
-		}
-	}
-	return missing
 }
 
 // older compares QEMU versions by their first two numbers.

@@ -43,6 +43,11 @@ func TestLacks(t *testing.T) {
 	}
 	with := func(change func(*offering)) offering { o := here; change(&o); return o }
 	kvm := with(func(o *offering) { o.accel, o.flags = "kvm", "fpu sse avx" })
+	unlike := func(model string, start ...string) Offer {
+		o := guest("10.0.2", "kvm", "fpu avx512f sse", mib)
+		o.Facts.CPU, o.Description.Start = model, start
+		return o
+	}
 	for _, c := range []struct {
 		name  string
 		here  offering
@@ -63,7 +68,10 @@ func TestLacks(t *testing.T) {
 		{"another MTU", here, Offer{Plan: migration.Plan{Guest: "web"}, Facts: vm.Facts{Version: "10.0.2"}, MTU: 9000}, migration.CodeAddress, []string{"MTU is 1500 bytes and the source's 9000"}},
 		{"the same processor", kvm, guest("10.0.2", "kvm", "fpu sse avx", mib), "", nil},
 		{"a better processor", kvm, guest("10.0.2", "kvm", "fpu", mib), "", nil},
-		{"a lesser processor", kvm, guest("10.0.2", "kvm", "fpu avx512f sse", mib), migration.CodeHypervisor, []string{"its CPU lacks avx512f", "CPU model"}},
+		{"a lesser processor", kvm, guest("10.0.2", "kvm", "fpu avx512f sse", mib), migration.CodeHypervisor, []string{"its CPU lacks avx512f", "choose another host"}},
+		{"a lesser processor, and the guest has its host's", kvm, unlike("host"), migration.CodeHypervisor, []string{"its CPU lacks avx512f"}},
+		{"the same, by its other name, of an adopted guest", kvm, unlike("max", "qemu"), migration.CodeHypervisor, []string{"its CPU lacks avx512f", "CPU model that both have"}},
+		{"a lesser processor, and the guest's is a model", kvm, unlike("Skylake-Server", "qemu"), "", nil},
 	} {
 		refused(t, c.name, c.here.lacks(c.offer), c.code, c.words...)
 	}

@@ -129,6 +129,9 @@ func (m *incoming) receive(ctx context.Context) error {
 		return &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf("host %s refuses guest %s: %v", a.config.Host, m.plan.Guest, err)}
 	}
 	g.Machine = machine
+	if err := m.compareProcessors(ctx, machine); err != nil {
+		return err
+	}
 	m.show(g)
 	if g.Held.Description.silent() {
 		g.speakBy(a.fromOutside(g))

@@ -114,7 +114,7 @@ func (a *Agent) capable(ctx context.Context, offer Offer) error {
 	if err != nil {
 		return refuses(a.config.Host, offer, migration.CodeHypervisor, "%v", err)
 	}
-	here := offering{host: a.config.Host, version: host.Version.String(), accel: host.Accel, flags: cpuFlags(offer.Facts.Accel), reserve: a.config.MemoryReserve, free: -1, mtu: a.config.Network.MTU}
+	here := offering{host: a.config.Host, version: host.Version.String(), accel: host.Accel, flags: cpuFlags(offer.Facts), reserve: a.config.MemoryReserve, free: -1, mtu: a.config.Network.MTU}
 	if free, err := availableMemory(); err == nil {
 		here.free = free
 	}

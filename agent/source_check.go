@@ -120,7 +120,7 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 		return err
 	}
 	m.work.offer = Offer{
-		Plan: m.plan, Description: m.guest.Held.Description, Facts: m.work.facts, CPUFlags: cpuFlags(m.work.facts.Accel),
+		Plan: m.plan, Description: m.guest.Held.Description, Facts: m.work.facts, CPUFlags: cpuFlags(m.work.facts),
 		Touched: residentBytes(m.guest.Machine.PID()), Endpoint: m.guest.Held.Endpoint, Table: m.guest.Held.Table,
 		MTU: m.a.config.Network.MTU,
 	}
@@ -255,21 +255,4 @@ func residentBytes(pid int) int64 {
 	}
 	pages, _ := strconv.ParseInt(fields[1], 10, 64)
 	return pages * int64(os.Getpagesize())
-}
-
-// cpuFlags are the processor's features; they matter with KVM only.
-func cpuFlags(accel string) string {
-	if accel != "kvm" {
-		return ""
-	}
-	data, err := os.ReadFile("/proc/cpuinfo")
-	if err != nil {
-		return ""
-	}
-	for _, line := range strings.Split(string(data), "\n") {
-		if name, flags, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "flags" {
-			return strings.TrimSpace(flags)
-		}
-	}
-	return ""
 }

@@ -16,7 +16,7 @@ type Offer struct {
 	Plan        migration.Plan `json:"plan"`
 	Description Description    `json:"description"`
 	Facts       vm.Facts       `json:"facts"`
-	CPUFlags    string         `json:"cpu_flags"`      // of the source's processor; empty with TCG
+	CPUFlags    string         `json:"cpu_flags"`      // of the source's processor, where it is the guest's own; see cpuFlags
 	Touched     int64          `json:"touched"`        // bytes that the guest's QEMU has in memory
 	Endpoint    uint8          `json:"endpoint"`       // highest MPTCP endpoint id used in the guest
 	Table       int            `json:"table"`          // highest routing table used in the guest
@@ -67,6 +67,9 @@ func (p Preparation) check() error {
 		return wrong("no next address, or no NIC for it")
 	case len(p.MemoryTunnels) > mostAddresses:
 		return wrong("%d tunnels for memory", len(p.MemoryTunnels))
+	}
+	if err := checkProcessor(p.Facts); err != nil {
+		return wrong("%v", err)
 	}
 	for _, addr := range slices.Concat(p.Plan.Held, p.Plan.Next) {
 		if !addr.Prefix.IsValid() {

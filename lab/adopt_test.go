@@ -45,6 +45,11 @@ func TestAdoptedGuestMigratesLikeAnyOther(t *testing.T) {
 			d.Start = slices.Delete(d.Start, i-1, i+1) // -netdev or -device, and what it is
 		}
 	}, migration.Aborted, "QEMU has no NIC "+foreignMACs[1])
+	cpu := func(option string) func(*agent.Description) {
+		return func(d *agent.Description) { d.Start[slices.Index(d.Start, "-cpu")+1] = option }
+	}
+	f.staysHere(t, w, "another CPU model", cpu("qemu64"), migration.Aborted, "a CPU of model qemu64, the guest has max; write -cpu max")
+	f.staysHere(t, w, "fewer features of its CPU", cpu("max,-avx2"), migration.Aborted, "CPUID 7.0.EBX bit 5)")
 	if _, err := montreal.client.StartGuest(t.Context(), f.describe(t, w)); err != nil {
 		t.Fatal(err)
 	}

@@ -119,6 +119,19 @@ type Facts struct {
 	Disks    []Disk
 	Blockers []string // why the guest cannot migrate; empty if it can
 	Hold     Hold     // the hold that this hypervisor offers
+	// Features are what the guest can use of its first processor; nil: not told, as by an
+	// older agent.
+	Features *Features `json:",omitempty"`
+}
+
+// Features are what a guest can use of its processor.
+type Features struct {
+	// CPUID has the bits that the guest is shown, by leaf, subleaf where the leaf has them
+	// (both hexadecimal), and register: "1.ECX", "7.0.EBX". Registers without a bit are left
+	// out, and so is what is not in CPUID.
+	CPUID map[string]uint32
+	// Unavailable names what the CPU model has and the hypervisor cannot give on its host.
+	Unavailable []string
 }
 
 // Disk is a guest's disk.

@@ -45,10 +45,6 @@ func (p *Process) Cards(ctx context.Context) ([]Card, error) {
 	return cards, nil
 }
 
-func (p *Process) property(ctx context.Context, path, name string, value *string) error {
-	return p.qmp.Do(ctx, "qom-get", map[string]string{"path": path, "property": name}, value)
-}
-
 // taps reads the names of taps by the id of their netdev. Only QEMU's monitor for
 // people tells, in lines such as `net0: index=0,type=tap,ifname=tap0,script=no`.
 func (p *Process) taps(ctx context.Context) (map[string]string, error) {

@@ -42,7 +42,7 @@ func (p *Process) Facts(ctx context.Context) (vm.Facts, error) {
 	if f.Machine, err = p.machineType(ctx); err != nil {
 		return vm.Facts{}, err
 	}
-	if f.CPU, f.VCPUs, err = p.processors(ctx); err != nil {
+	if err := p.processors(ctx, &f); err != nil {
 		return vm.Facts{}, err
 	}
 	f.Disks, err = p.disks(ctx)
@@ -51,29 +51,18 @@ func (p *Process) Facts(ctx context.Context) (vm.Facts, error) {
 
 func (p *Process) typeOf(ctx context.Context, path string) (string, error) {
 	var name string
-	err := p.qmp.Do(ctx, "qom-get", map[string]string{"path": path, "property": "type"}, &name)
+	err := p.property(ctx, path, "type", &name)
 	return name, err
+}
+
+// property reads one of an object of QEMU's object model.
+func (p *Process) property(ctx context.Context, path, name string, out any) error {
+	return p.qmp.Do(ctx, "qom-get", map[string]string{"path": path, "property": name}, out)
 }
 
 func (p *Process) machineType(ctx context.Context) (string, error) {
 	name, err := p.typeOf(ctx, "/machine")
 	return strings.TrimSuffix(name, "-machine"), err
-}
-
-// processors returns the CPU model without its architecture, and how many there are.
-func (p *Process) processors(ctx context.Context) (string, int, error) {
-	var cpus []struct {
-		Path string `json:"qom-path"`
-	}
-	if err := p.qmp.Do(ctx, "query-cpus-fast", nil, &cpus); err != nil || len(cpus) == 0 {
-		return "", 0, err
-	}
-	name, err := p.typeOf(ctx, cpus[0].Path)
-	name = strings.TrimSuffix(name, "-cpu")
-	if i := strings.LastIndexByte(name, '-'); i >= 0 {
-		name = name[:i]
-	}
-	return name, len(cpus), err
 }
 
 func (p *Process) disks(ctx context.Context) ([]vm.Disk, error) {

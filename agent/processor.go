@@ -1,0 +1,171 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"godwit/internal/oneline"
+	"godwit/migration"
+	"godwit/vm"
+	"godwit/vm/qemu"
+)
+
+// A guest finds out at its start what its processor can do, and counts on it from then on.
+// QEMU's stream does not say what that was: a guest that is loaded into a processor with less
+// fails at the first instruction that is not there. So it is compared here, in two steps: the
+// hosts' processors in check, where the guest's is its host's own, and what QEMU makes of the
+// guest's in prepare, once the destination's waits.
+
+// ownProcessor says whether the guest has its host's own processor, with all that it can do.
+// A model that is not told is taken for that: it is the default of guests that agents start.
+func ownProcessor(f vm.Facts) bool {
+	return f.Accel == "kvm" && (f.CPU == "host" || f.CPU == "max" || f.CPU == "")
+}
+
+// cpuFlags are what this host's processor can do, as far as it matters for the guest.
+func cpuFlags(f vm.Facts) string {
+	if !ownProcessor(f) {
+		return ""
+	}
+	data, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return ""
+	}
+	for _, line := range strings.Split(string(data), "\n") {
+		if name, flags, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "flags" {
+			return strings.TrimSpace(flags)
+		}
+	}
+	return ""
+}
+
+// lacksFlags says what a guest with its host's own processor would miss here.
+func (o offering) lacksFlags(offer Offer) error {
+	missing := without(strings.Fields(offer.CPUFlags), strings.Fields(o.flags))
+	if !ownProcessor(offer.Facts) || len(missing) == 0 {
+		return nil // an older source tells its flags whatever the guest's processor is
+	}
+	return refuses(o.host, offer, migration.CodeHypervisor, "its CPU lacks %s, and the guest has its host's own (-cpu host); %s", listed(missing), otherCPU(offer))
+}
+
+// compareProcessors makes sure that the guest finds in the QEMU that waits what its processor has.
+func (m *incoming) compareProcessors(ctx context.Context, machine *qemu.Process) error {
+	here, err := machine.Facts(ctx)
+	if err != nil {
+		return err
+	}
+	p := m.work.preparation
+	return lacksProcessor(m.a.config.Host, Offer{Plan: p.Plan, Description: p.Description, Facts: p.Facts}, here)
+}
+
+// lacksProcessor says why the offered guest cannot be loaded into a QEMU of this host that waits
+// with the processor of here; nil if it can. What an older source does not tell is not compared.
+func lacksProcessor(host string, offer Offer, here vm.Facts) error {
+	there := offer.Facts
+	refuse := func(format string, a ...any) error {
+		return refuses(host, offer, migration.CodeHypervisor, format, a...)
+	}
+	if there.CPU != "" && here.CPU != there.CPU {
+		return refuse("its start command makes a CPU of model %s, the guest has %s; write -cpu %s in it, with the options that the guest's QEMU has", here.CPU, there.CPU, there.CPU)
+	}
+	if there.Features == nil || here.Features == nil {
+		return nil
+	}
+	if missing := without(here.Features.Unavailable, there.Features.Unavailable); len(missing) > 0 {
+		return refuse("its QEMU cannot give %s, which the guest has by its CPU model %s; %s", listed(missing), here.CPU, otherCPU(offer))
+	}
+	if lost := lostBits(there.Features.CPUID, here.Features.CPUID); len(lost) > 0 {
+		advice := otherCPU(offer)
+		if len(offer.Description.Start) > 0 {
+			advice = "write the -cpu options of the guest's QEMU in its start command, or choose another host"
+		}
+		return refuse("its CPU %s has not all that the guest's %s has (CPUID %s); %s", here.CPU, there.CPU, listed(lost), advice)
+	}
+	return nil
+}
+
+// otherCPU is what can be done about a processor that is not enough.
+func otherCPU(offer Offer) string {
+	if len(offer.Description.Start) == 0 {
+		return "choose another host" // its agent gave it the host's own
+	}
+	return "choose another host, or start the guest with a CPU model that both have"
+}
+
+// amdAliases are the bits of 80000001.EDX that repeat those of 1.EDX where the guest sees AMD's
+// processor (CPUID_EXT2_AMD_ALIASES in QEMU's target/i386/cpu.h). With KVM a named model has
+// its host's vendor: a host of another does not repeat them, and nothing is lost.
+const amdAliases = 0x0183f3ff
+
+// lostBits are those of want that have lacks, such as "7.0.EBX bit 5".
+func lostBits(want, have map[string]uint32) []string {
+	var lost []string
+	for _, register := range slices.Sorted(maps.Keys(want)) {
+		bits := want[register] &^ have[register]
+		if register == "80000001.EDX" {
+			bits &^= amdAliases
+		}
+		for i := range 32 {
+			if bits&(1<<i) != 0 {
+				lost = append(lost, fmt.Sprintf("%s bit %d", register, i))
+			}
+		}
+	}
+	return lost
+}
+
+// without are those of want that are not in have.
+func without(want, have []string) []string {
+	set := map[string]bool{}
+	for _, f := range have {
+		set[f] = true
+	}
+	return slices.DeleteFunc(slices.Clone(want), func(f string) bool { return set[f] })
+}
+
+// mostListed bounds what one line lists.
+const mostListed = 12
+
+// listed are the first words of a list, perhaps another host's, and how many there are more.
+func listed(words []string) string {
+	if more := len(words) - mostListed; more > 0 {
+		return fmt.Sprintf("%s and %d more", oneline.Of(strings.Join(words[:mostListed], ", ")), more)
+	}
+	return oneline.Of(strings.Join(words, ", "))
+}
+
+// Bounds of what another host tells of a processor. QEMU 10 has 40 registers and 350 features.
+const (
+	mostRegisters = 200
+	mostFeatures  = 2000
+)
+
+var (
+	modelForm    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+	registerForm = regexp.MustCompile(`^[0-9a-f]{1,8}(\.[0-9a-f]{1,8})?\.E[ABCD]X$`)
+)
+
+// checkProcessor says what of another host's words cannot be a processor. The model is an
+// argument of QEMU's here, where it would take options too.
+func checkProcessor(f vm.Facts) error {
+	if f.CPU != "" && !modelForm.MatchString(f.CPU) {
+		return fmt.Errorf("CPU model %.64q is none", f.CPU)
+	}
+	if f.Features == nil {
+		return nil
+	}
+	if r, u := len(f.Features.CPUID), len(f.Features.Unavailable); r > mostRegisters || u > mostFeatures {
+		return fmt.Errorf("%d registers and %d features of a CPU; at most %d and %d", r, u, mostRegisters, mostFeatures)
+	}
+	for register := range f.Features.CPUID {
+		if !registerForm.MatchString(register) {
+			return fmt.Errorf("CPUID register %.64q is none", register)
+		}
+	}
+	return nil
+}

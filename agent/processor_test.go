@@ -1,0 +1,83 @@
+package agent
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"godwit/migration"
+	"godwit/vm"
+)
+
+func TestLacksProcessor(t *testing.T) {
+	const avx2, avx512f = 1 << 5, 1 << 16 // of 7.0.EBX
+	processor := func(model string, bits uint32, unavailable ...string) vm.Facts {
+		return vm.Facts{Accel: "kvm", CPU: model, Features: &vm.Features{CPUID: map[string]uint32{"1.EDX": 0x3f, "7.0.EBX": bits}, Unavailable: unavailable}}
+	}
+	register := func(name string, bits uint32) vm.Facts {
+		return vm.Facts{CPU: "qemu64", Features: &vm.Features{CPUID: map[string]uint32{name: bits}}}
+	}
+	const model = "Skylake-Server"
+	own, adopted := Description{}, Description{Start: []string{"qemu"}}
+	for _, c := range []struct {
+		name        string
+		description Description
+		there, here vm.Facts
+		words       []string
+	}{
+		{"the same", own, processor("max", avx2), processor("max", avx2), nil},
+		{"a model that neither host has whole", adopted, processor(model, avx2, "avx512f", "hle"), processor(model, avx2, "hle", "avx512f"), nil},
+		{"a better host", adopted, processor(model, avx2, "avx512f"), processor(model, avx2|avx512f), nil},
+		{"a lesser host", adopted, processor(model, avx2|avx512f, "hle"), processor(model, avx2, "hle", "avx512f"),
+			[]string{"host rome refuses guest web: its QEMU cannot give avx512f, which", "by its CPU model Skylake-Server", "CPU model that both have"}},
+		{"what is in no CPUID", adopted, processor(model, avx2), processor(model, avx2, "vmx-ept"), []string{"cannot give vmx-ept"}},
+		{"another model", adopted, processor(model, avx2), processor("max", avx2|avx512f), []string{"makes a CPU of model max, the guest has Skylake-Server; write -cpu Skylake-Server"}},
+		{"fewer options", adopted, processor(model, avx2|avx512f), processor(model, avx512f), []string{"CPUID 7.0.EBX bit 5", "write the -cpu options"}},
+		{"more options", adopted, processor(model, avx512f), processor(model, avx2|avx512f), nil},
+		{"a lesser host, and the guest has its own", own, processor("host", avx2|avx512f), processor("host", avx2), []string{"7.0.EBX bit 16", "choose another host"}},
+		{"a host of another vendor repeats nothing", adopted, register("80000001.EDX", 0x0183f3ff), register("1.EDX", 0), nil},
+		{"a host of another vendor lacks something", adopted, register("80000001.EDX", 0x0193f3ff), register("1.EDX", 0), []string{"80000001.EDX bit 20)"}},
+		{"an older source", own, vm.Facts{CPU: "max"}, processor("max", avx2), nil},
+		{"a source that tells nothing", own, vm.Facts{}, processor("max", avx2, "hle"), nil},
+		{"a QEMU that tells nothing", own, processor("cortex-a57", avx2), vm.Facts{CPU: "cortex-a57"}, nil},
+		{"many", adopted, processor(model, 0xffffffff), processor(model, 0), []string{"bit 11 and 20 more)"}},
+	} {
+		offer := Offer{Plan: migration.Plan{Guest: "web"}, Description: c.description, Facts: c.there}
+		err := lacksProcessor("rome", offer, c.here)
+		refused(t, c.name, err, migration.CodeHypervisor, c.words...)
+		if err != nil && len(c.description.Start) == 0 && strings.Contains(err.Error(), "start") {
+			t.Errorf("%s: %v: its agent starts that guest, not a person", c.name, err)
+		}
+	}
+}
+
+// TestProcessorIsBounded: a model that would be an option of QEMU's, and lists without end, are
+// refused; a preparation of an older source, without features, is not.
+func TestProcessorIsBounded(t *testing.T) {
+	many := map[string]uint32{}
+	for i := range mostRegisters + 1 {
+		many[fmt.Sprintf("%x.EAX", i)] = 1
+	}
+	for name, c := range map[string]struct {
+		facts vm.Facts
+		ok    bool
+	}{
+		"none":             {vm.Facts{}, true},
+		"older":            {vm.Facts{CPU: "Opteron_G5"}, true},
+		"whole":            {vm.Facts{CPU: "Skylake-Server-v4", Features: &vm.Features{CPUID: map[string]uint32{"7.0.EBX": 1, "80000001.EDX": 2}, Unavailable: []string{"hle"}}}, true},
+		"options":          {vm.Facts{CPU: "max,-avx2"}, false},
+		"an option":        {vm.Facts{CPU: "-S"}, false},
+		"two lines":        {vm.Facts{CPU: "max\nmin"}, false},
+		"no register":      {vm.Facts{Features: &vm.Features{CPUID: map[string]uint32{"7.0.EBX\x1b[2J": 1}}}, false},
+		"many registers":   {vm.Facts{Features: &vm.Features{CPUID: many}}, false},
+		"many unavailable": {vm.Facts{Features: &vm.Features{Unavailable: make([]string, mostFeatures+1)}}, false},
+	} {
+		p := goodPreparation()
+		p.Facts = c.facts
+		if err := p.check(); (err == nil) != c.ok {
+			t.Errorf("%s: %v", name, err)
+		} else if err != nil && strings.ContainsAny(err.Error(), "\n\x1b") {
+			t.Errorf("%s: %q: want one line", name, err)
+		}
+	}
+}

@@ -1,0 +1,68 @@
+package qemu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"godwit/vm"
+	"godwit/vm/qemu/qmp"
+)
+
+// processors fills in the CPU model without its architecture, how many processors there are,
+// and what the first can do.
+func (p *Process) processors(ctx context.Context, f *vm.Facts) error {
+	var cpus []struct {
+		Path string `json:"qom-path"`
+	}
+	if err := p.qmp.Do(ctx, "query-cpus-fast", nil, &cpus); err != nil || len(cpus) == 0 {
+		return err
+	}
+	name, err := p.typeOf(ctx, cpus[0].Path)
+	if err != nil {
+		return err
+	}
+	name = strings.TrimSuffix(name, "-cpu")
+	if i := strings.LastIndexByte(name, '-'); i >= 0 {
+		name = name[:i]
+	}
+	f.CPU, f.VCPUs = name, len(cpus)
+
+	var features vm.Features
+	err = p.features(ctx, cpus[0].Path, &features)
+	if refused := new(qmp.Error); errors.As(err, &refused) {
+		return nil // not an x86 processor
+	}
+	f.Features = &features
+	return err
+}
+
+// featureWord is an X86CPUFeatureWordInfo of QEMU's (qapi/machine-target.json).
+type featureWord struct {
+	Leaf     uint32  `json:"cpuid-input-eax"`
+	Subleaf  *uint32 `json:"cpuid-input-ecx"`
+	Register string  `json:"cpuid-register"`
+	Bits     uint32  `json:"features"`
+}
+
+// features reads what the processor at a path shows its guest. QEMU has taken out of
+// feature-words what it cannot give, and has no words for what is in MSRs: such features are
+// known by their names in unavailable-features only.
+func (p *Process) features(ctx context.Context, path string, f *vm.Features) error {
+	var words []featureWord
+	if err := p.property(ctx, path, "feature-words", &words); err != nil {
+		return err
+	}
+	f.CPUID = map[string]uint32{}
+	for _, w := range words {
+		register := fmt.Sprintf("%x.%s", w.Leaf, w.Register)
+		if w.Subleaf != nil {
+			register = fmt.Sprintf("%x.%x.%s", w.Leaf, *w.Subleaf, w.Register)
+		}
+		if w.Bits != 0 {
+			f.CPUID[register] = w.Bits
+		}
+	}
+	return p.property(ctx, path, "unavailable-features", &f.Unavailable)
+}

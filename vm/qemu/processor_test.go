@@ -1,0 +1,44 @@
+package qemu_test
+
+import (
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"godwit/vm"
+)
+
+// TestFactsSayWhatTheProcessorCan: the features that QEMU takes from a model because it has
+// not got them, or because it was told to, are not among those that the guest has; and a QEMU
+// that waits for a guest tells the same as the one that runs it.
+func TestFactsSayWhatTheProcessorCan(t *testing.T) {
+	const avx2, avx512f = 1 << 5, 1 << 16 // of 7.0.EBX; TCG has the first only
+	spec := firmware(t)
+	facts := func(cpu string, incoming bool) vm.Facts {
+		s := spec
+		s.CPU, s.Incoming, s.Dir = cpu, incoming, filepath.Join(t.TempDir(), "vm")
+		f, err := start(t, s).Facts(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.CPU != "Skylake-Server" || f.Features == nil {
+			t.Fatalf("%s: model %s, features %v", cpu, f.CPU, f.Features)
+		}
+		return f
+	}
+	runs, waits := facts("Skylake-Server", false), facts("Skylake-Server", true)
+	if bits := runs.Features.CPUID["7.0.EBX"]; bits&avx2 == 0 || bits&avx512f != 0 || !slices.Contains(runs.Features.Unavailable, "avx512f") {
+		t.Errorf("7.0.EBX %#x, unavailable %v: want avx2, and no avx512f", bits, runs.Features.Unavailable)
+	}
+	for register, bits := range runs.Features.CPUID {
+		if waits.Features.CPUID[register] != bits {
+			t.Errorf("%s: %#x in the QEMU that runs, %#x in the one that waits", register, bits, waits.Features.CPUID[register])
+		}
+	}
+	if !slices.Equal(runs.Features.Unavailable, waits.Features.Unavailable) {
+		t.Errorf("unavailable: %v and %v", runs.Features.Unavailable, waits.Features.Unavailable)
+	}
+	if less := facts("Skylake-Server,-avx2", true); less.Features.CPUID["7.0.EBX"] != runs.Features.CPUID["7.0.EBX"]&^avx2 {
+		t.Errorf("without avx2: 7.0.EBX %#x, with it %#x", less.Features.CPUID["7.0.EBX"], runs.Features.CPUID["7.0.EBX"])
+	}
+}
