@@ -30,6 +30,7 @@ var (
 	limitCheckHere    = named("check_here", 10*time.Second, "QEMU and the guest say what they are")
 	limitCheckThere   = named("check_there", 20*time.Second, "the destination and the path are asked")
 	limitAskThere     = named("ask_there", 8*time.Second, "the destination answers the check")
+	limitRoundTrip    = named("round_trip", 1500*time.Millisecond, "a path answers, beside what else is tried; else its RTT is taken to be the tunnel's")
 	limitAskGuest     = named("ask_guest", 5*time.Second, "the guest answers on its channel")
 	limitHeard        = named("heard", 3*time.Second, "the host that the guest came from says that it has heard of its landing; else the guest is not moved on")
 	limitHangUp       = named("hang_up", time.Second, "the guest answers on its channel, before it is dialled again; then twice as long, and so on")

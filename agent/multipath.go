@@ -32,7 +32,7 @@ func (m *incoming) prepareMultipath() error {
 	}
 	ctx, cancel := context.WithCancel(m.a.ctx)
 	m.work.stopMultipath = cancel
-	port, err := peer.ListenStreams(ctx, m.a.id, m.a.stream, m.a.log)
+	port, err := peer.ListenStreams(ctx, m.a.id, m.work.preparation.Window, m.a.stream, m.a.log)
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (m *outgoing) multipathLane(all []peer.Path) (paths.Lane, error) {
 	var next atomic.Int64
 	lane.Open = func(ctx context.Context) (net.Conn, error) {
 		p := all[int(next.Add(1)-1)%len(all)]
-		return m.link.OpenMultipath(ctx, p, uint16(port), peer.Header{Migration: m.plan.ID, Kind: laneKind}) //nolint:gosec // 16 bits
+		return m.link.OpenMultipath(ctx, p, uint16(port), peer.Header{Migration: m.plan.ID, Kind: laneKind}, m.work.window) //nolint:gosec // 16 bits
 	}
 	return lane, nil
 }

@@ -58,7 +58,8 @@ func (a *Agent) peerCheck(r *http.Request) (any, error) {
 	if err := a.capable(r.Context(), offer); err != nil {
 		return nil, err
 	}
-	answer := Acceptance{Token: a.probes.token(), Now: time.Now().UnixNano(), Probe: a.probePort(offer.Plan.From)}
+	buffers := peer.KernelBuffers()
+	answer := Acceptance{Token: a.probes.token(), Now: time.Now().UnixNano(), Probe: a.probePort(offer.Plan.From), Buffers: &buffers}
 	if free, err := availableMemory(); err == nil {
 		free -= a.config.MemoryReserve
 		answer.Free = &free

@@ -48,6 +48,7 @@ type sourceWork struct {
 	firstRound    time.Duration // of the copy
 	throttling    policy.Throttling
 	endpoints     []endpointAt // of the transfer mptcp, this host's
+	window        int64        // of its connection, bytes; 0: as the kernel has it
 	mirrors       *mirrors     // nil where no disk moves
 	writes        <-chan int64 // bytes per second that the guest rewrites, once; nil where nobody asks
 	dirty         int64        // that, as it was told; 0: not known

@@ -157,8 +157,11 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 		return err
 	}
 	m.work.rtt = rtt
+	paths := m.paths(n)
+	trips := m.beginRoundTrips(ctx, paths) // beside what follows
 	m.fit(ctx, local.Address, netip.AddrPortFrom(remote.Address, m.a.config.Port))
 	m.measureMemoryPaths(ctx, n)
+	m.noteBuffers(connections(m.plan, paths, trips()))
 	if err := <-tunnels; err != nil {
 		return err
 	}

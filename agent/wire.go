@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -31,6 +32,8 @@ type Acceptance struct {
 	Probe uint16              `json:"probe"`          // a UDP port as tunnels have them, which answers probes; 0: there is none
 	Now   int64               `json:"now"`            // unix ns of the destination's clock
 	Free  *int64              `json:"free,omitempty"` // bytes of memory that it has for guests, less what stays in reserve; nil: it does not say
+
+	Buffers *peer.Buffers `json:"buffers,omitempty"` // of its connections; nil: it does not say
 }
 
 // Preparation is what the source tells in prepare.
@@ -45,6 +48,7 @@ type Preparation struct {
 	MemoryTunnels []pathTunnel   `json:"memory_tunnels,omitempty"` // for transfers that are direct
 	LaneKey       []byte         `json:"lane_key,omitempty"`       // of our own data path
 	ClockSkew     time.Duration  `json:"clock_skew"`               // destination's clock minus the source's
+	Window        int64          `json:"window,omitempty"`         // bytes that the one connection of transfer mptcp may have on their way; 0: as the kernel has it
 }
 
 // check says what of a preparation cannot be meant. It comes from another host, and

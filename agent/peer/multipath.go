@@ -17,10 +17,12 @@ const acceptAgain = 100 * time.Millisecond
 
 // ListenStreams listens for byte streams that come by MPTCP, over any uplink, until ctx
 // ends: on a port that it chooses, as a later subflow joins at the same port of another
-// address. streams is called for each on a goroutine of its own.
-func ListenStreams(ctx context.Context, id *Identity, streams func(*Stream), log *slog.Logger) (port uint16, err error) {
+// address. They may have window bytes on their way here (0: what the kernel gives). streams is
+// called for each on a goroutine of its own.
+func ListenStreams(ctx context.Context, id *Identity, window int64, streams func(*Stream), log *slog.Logger) (port uint16, err error) {
 	var config net.ListenConfig
 	config.SetMultipathTCP(true)
+	config.Control = listenWindow(window)
 	listener, err := config.Listen(ctx, "tcp", ":0")
 	if err != nil {
 		return 0, fmt.Errorf("listen for streams by mptcp: %w", err)
@@ -64,8 +66,9 @@ func serveRaw(ctx context.Context, id *Identity, raw net.Conn, streams func(*Str
 }
 
 // OpenMultipath opens a byte stream by MPTCP: its first subflow goes over p to port, others
-// as both hosts' path managers know their addresses. One that is not MPTCP is an error.
-func (l *Link) OpenMultipath(ctx context.Context, p Path, port uint16, h Header) (net.Conn, error) {
+// as both hosts' path managers know their addresses. It may have window bytes on their way, of
+// all subflows together. One that is not MPTCP is an error.
+func (l *Link) OpenMultipath(ctx context.Context, p Path, port uint16, h Header, window int64) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialLimit)
 	defer cancel()
 	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(p.Local, 0))}
@@ -78,6 +81,7 @@ func (l *Link) OpenMultipath(ctx context.Context, p Path, port uint16, h Header)
 		raw.Close()
 		return nil, errors.Join(fmt.Errorf("open stream to %s by mptcp: it became plain TCP; does something on the way, or a kernel, not know it?", l.host), err)
 	}
+	roomToSend(raw, window)
 	conn := tls.Client(raw, l.id.client(l.host, StreamProtocol))
 	if err := conn.HandshakeContext(ctx); err != nil {
 		raw.Close()

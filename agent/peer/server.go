@@ -56,7 +56,7 @@ func Serve(ctx context.Context, id *Identity, addrs []netip.AddrPort, handler ht
 			}
 			return nil, fmt.Errorf("listen for agents on %s: %w", a, err)
 		}
-		listeners = append(listeners, ln)
+		listeners = append(listeners, widen(ln))
 	}
 	for _, ln := range listeners {
 		go func() {

@@ -19,6 +19,7 @@ type Header struct {
 	Kind      string `json:"kind"` // "memory", "disk" or "lane"
 	Number    int    `json:"number"`
 	Coding    string `json:"coding,omitempty"` // of what the opener sends; see CodingZstd
+	Window    int64  `json:"window,omitempty"` // that it needs for that, bytes; Open sets it. 0: not known
 }
 
 // headerLimit bounds the header line, bytes; headerWait how long it may take.
@@ -29,12 +30,14 @@ const (
 )
 
 // Open opens a byte stream over one path, on which this side sends at most pace
-// bytes per second (0: no limit).
+// bytes per second (0: no limit). Both ends have buffers for that.
 func (l *Link) Open(ctx context.Context, p Path, h Header, pace int64) (net.Conn, error) {
 	conn, err := l.dial(ctx, p, StreamProtocol, streamSilence, pace)
 	if err != nil {
 		return nil, fmt.Errorf("open stream to %s: %w", l.host, err)
 	}
+	h.Window = Window(pace, shortestTrip(conn))
+	roomToSend(conn, h.Window)
 	line, err := json.Marshal(h)
 	if err != nil {
 		conn.Close()
@@ -85,6 +88,7 @@ func acceptStream(conn *tls.Conn) (*Stream, error) {
 	if s.Header, s.reader, err = readHeader(conn); err != nil {
 		return nil, fmt.Errorf("read stream header: %w", err)
 	}
+	roomToReceive(conn, s.Header.Window)
 	return s, conn.SetReadDeadline(time.Time{})
 }
 

@@ -1,0 +1,126 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"godwit/agent/peer"
+	"godwit/migration"
+)
+
+// A connection carries no more than what may be on its way in one round trip. Buffers for that
+// are package peer's; here is what they are to carry, and what is said where they cannot.
+
+// connection is one of those that a migration's memory takes.
+type connection struct {
+	path  string
+	rate  int64 // bit/s; 0: unknown
+	rtt   time.Duration
+	flows int  // subflows that it has; each has a send buffer of its own
+	ours  bool // its sockets are the agents', not QEMU's
+}
+
+// supposedRate is what paths whose rate is not known should be able to carry, bit/s.
+const supposedRate = 1e9
+
+// beginRoundTrips measures the RTTs of paths; what it returns waits for them. One that does not
+// answer is taken to have the tunnel's.
+func (m *outgoing) beginRoundTrips(ctx context.Context, paths []peer.Path) func() []time.Duration {
+	ctx, cancel := limitRoundTrip.on(ctx)
+	trips := make([]time.Duration, len(paths))
+	var all sync.WaitGroup
+	for k, p := range paths {
+		all.Go(func() {
+			rtt, err := probePath(ctx, p.Local, netip.AddrPortFrom(p.Remote, m.a.config.Port), m.work.accepted.Token, leastProbe)
+			if err != nil {
+				rtt = m.work.rtt
+			}
+			trips[k] = rtt
+		})
+	}
+	return func() []time.Duration {
+		defer cancel()
+		all.Wait()
+		return trips
+	}
+}
+
+// connections are one for each path, or one of MPTCP over all.
+func connections(plan migration.Plan, paths []peer.Path, trips []time.Duration) (out []connection) {
+	for k, p := range paths {
+		out = append(out, connection{p.Name, p.Rate, trips[k], 1, !direct(plan)})
+	}
+	if !multipath(plan) && plan.Transfer != "qemu-mptcp" || len(out) == 0 {
+		return out
+	}
+	one := connection{path: "mptcp", flows: len(out), ours: multipath(plan)}
+	for _, c := range out {
+		one.rate, one.rtt = one.rate+c.rate, max(one.rtt, c.rtt)
+	}
+	if slices.ContainsFunc(out, func(c connection) bool { return c.rate == 0 }) {
+		one.rate = 0
+	}
+	return []connection{one}
+}
+
+// noteBuffers says which connections the kernels' limits slow down, and settles the window of the
+// transfer mptcp.
+func (m *outgoing) noteBuffers(all []connection) {
+	here := peer.KernelBuffers()
+	there := peer.Buffers{}
+	if m.work.accepted.Buffers != nil {
+		there = *m.work.accepted.Buffers
+	}
+	for _, c := range all {
+		if multipath(m.plan) {
+			m.work.window = peer.Window(c.rate/8, c.rtt)
+		}
+		for _, text := range []string{
+			c.slowed(m.plan.Bandwidth, m.plan.From, "wmem", here.Send*int64(c.flows), here.Larger),
+			c.slowed(m.plan.Bandwidth, m.plan.To, "rmem", there.Receive, there.Larger),
+		} {
+			if text != "" {
+				m.rec.noteOnce(text)
+			}
+		}
+	}
+}
+
+// slowed says what to do where a host's kernel lets a connection have so few bytes on their way (0: it is
+// not known) that it carries less than its path does, or than the limit (bit/s, 0: none); "" where
+// it does not, or where the agent gives it what it needs. which is wmem or rmem.
+func (c connection) slowed(limit int64, host, which string, bytes int64, larger bool) string {
+	rate := c.rate
+	if rate == 0 {
+		rate = supposedRate
+	}
+	if limit > 0 {
+		rate = min(rate, limit)
+	}
+	if bytes <= 0 || c.rtt <= 0 || c.ours && larger && c.rate > 0 {
+		return ""
+	}
+	carried := float64(bytes) * 8 / c.rtt.Seconds()
+	if carried >= float64(rate) {
+		return ""
+	}
+	why := "its agent may set no larger ones (it lacks CAP_NET_ADMIN):"
+	switch {
+	case !c.ours:
+		why = "QEMU, whose connection it is, sets no larger ones:"
+	case c.rate == 0:
+		why = "the agents set larger ones only where the rates of uplinks are configured: configure them, or"
+	}
+	need := peer.Window(rate/8, c.rtt)
+	if which == "rmem" {
+		need = peer.ReceiveBuffer(need)
+	} else {
+		need = peer.SendBuffer(need) / int64(c.flows)
+	}
+	return fmt.Sprintf("path %s: TCP buffers of host %s carry %.0f of %.0f Mbit/s over an RTT of %v, and %s raise the last number of net.ipv4.tcp_%s there to %d or more",
+		c.path, host, carried/1e6, float64(rate)/1e6, c.rtt.Round(time.Millisecond), why, which, need)
+}
