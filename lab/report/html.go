@@ -36,6 +36,7 @@ type page struct {
 	Data             template.JS
 	Pictures         []pictureOf
 	Phases           []phaseKey
+	DataPaths        []dataPathOf
 	Tables           []table
 	Notes            []string // what could not be measured
 	Leftovers        []string
@@ -72,7 +73,7 @@ func HTML(w io.Writer, r *Report) error {
 	}
 	p := page{
 		Title: r.Scenario, Way: way(r), When: when(r), OK: r.OK, Unmet: r.Unmet,
-		Cards: cards(r), Pictures: pictures(r), Phases: phases(), Tables: tables(r),
+		Cards: cards(r), Pictures: pictures(r), Phases: phases(), DataPaths: dataPaths(r), Tables: tables(r),
 		Notes: notes(r), Leftovers: r.Leftovers, Machine: machine(r), Words: words,
 		// Our own files, and JSON as json.Marshal escapes it for scripts.
 		Style: template.CSS(pageStyle), Hover: template.JS(pageHover), Data: template.JS(data),

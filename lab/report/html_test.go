@@ -60,7 +60,7 @@ func TestHTMLOfManyMoves(t *testing.T) {
 }
 
 func TestHTMLIsSelfContained(t *testing.T) {
-	for _, r := range []*Report{sample(), sampleBad(), {Scenario: "empty"}, {Scenario: "odd", Series: &Series{}}} {
+	for _, r := range []*Report{sample(), sampleBad(), sampleLanes(), {Scenario: "empty"}, {Scenario: "odd", Series: &Series{}}} {
 		r.Traffic = slices.Clone(r.Traffic)
 		if len(r.Traffic) > 0 {
 			r.Traffic[0].Name = `<script src="https://example.org/x.js">`
