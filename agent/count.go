@@ -71,6 +71,7 @@ func (m *outgoing) progress(p CopyProgress) {
 	}
 	if p.DataPath != nil {
 		now.Read, now.Sent = p.DataPath.ReadBytes, p.DataPath.SentBytes
+		m.noteOpaque(p.DataPath)
 	}
 	m.rec.carried.Carried(now, false)
 }

@@ -231,6 +231,14 @@ var codingNames = [pages.Codings]string{
 func (m *outgoing) noteDataPath() {
 	if d := m.dataPath(); d != nil {
 		m.rec.edit(func(r *Report) { r.DataPath = d })
+		m.noteOpaque(d)
+	}
+}
+
+// noteOpaque says once that QEMU's stream is passed on as it is: it explains a slow migration.
+func (m *outgoing) noteOpaque(d *DataPath) {
+	if d.Opaque != "" {
+		m.rec.noteOnce("QEMU's stream cannot be taken apart from here on, as it has " + d.Opaque + ": it is passed on as it is, neither coded nor on several paths at once, which takes longer")
 	}
 }
 

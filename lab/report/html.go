@@ -38,6 +38,7 @@ type page struct {
 	Phases           []phaseKey
 	DataPaths        []dataPathOf
 	Tables           []table
+	Remarks          []string // what the agents remarked
 	Notes            []string // what could not be measured
 	Leftovers        []string
 	Machine          []string
@@ -74,7 +75,7 @@ func HTML(w io.Writer, r *Report) error {
 	p := page{
 		Title: r.Scenario, Way: way(r), When: when(r), OK: r.OK, Unmet: r.Unmet,
 		Cards: cards(r), Pictures: pictures(r), Phases: phases(), DataPaths: dataPaths(r), Tables: tables(r),
-		Notes: notes(r), Leftovers: r.Leftovers, Machine: machine(r), Words: words,
+		Remarks: remarks(r), Notes: notes(r), Leftovers: r.Leftovers, Machine: machine(r), Words: words,
 		// Our own files, and JSON as json.Marshal escapes it for scripts.
 		Style: template.CSS(pageStyle), Hover: template.JS(pageHover), Data: template.JS(data),
 	}
@@ -204,6 +205,20 @@ func machine(r *Report) []string {
 	}
 	slices.Sort(list)
 	return list
+}
+
+// mostRemarks bounds those of the page; report.json has them all.
+const mostRemarks = 200
+
+// remarks lists what the agents remarked, each under its migration.
+func remarks(r *Report) []string {
+	var list []string
+	for i := range r.Migrations {
+		for _, note := range r.Migrations[i].Notes {
+			list = append(list, label(i, &r.Migrations[i])+": "+note)
+		}
+	}
+	return list[:min(len(list), mostRemarks)]
 }
 
 // notes lists every number that is missing and why.
