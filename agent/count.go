@@ -66,7 +66,7 @@ func byFate(s *Survival) map[migration.Fate]int {
 func (m *outgoing) progress(p CopyProgress) {
 	m.rec.progress(p)
 	now := metrics.Carried{Wire: p.Wire}
-	if p.What == "disk" {
+	if p.What == CopyOfDisk {
 		now.Disk = p.Sent
 	}
 	if p.DataPath != nil {

@@ -169,6 +169,9 @@ type DataPath struct {
 	Queue        int64            `json:"queue"`                   // that wait or are not acknowledged
 	LargestQueue int64            `json:"largest_queue,omitempty"` // that it ever was, as looks at it saw
 	LargestSpill int64            `json:"largest_spill,omitempty"` // of memory that the queue's file held
+	Waiting      uint64           `json:"waiting_pages"`           // read from QEMU, to be sent
+	InFlight     uint64           `json:"flying_pages"`            // sent, not acknowledged
+	Delivered    uint64           `json:"delivered_pages"`         // the destination has some version of them
 	HotPages     uint64           `json:"hot_pages"`               // written again twice or more
 	Rounds       int              `json:"rounds"`                  // passes over memory that were read
 	ReadBytes    int64            `json:"read_bytes"`              // of QEMU's stream
@@ -202,7 +205,8 @@ func (m *outgoing) dataPath() *DataPath {
 	}
 	s := m.laneStats()
 	out := &DataPath{
-		Queue: s.Queue, LargestQueue: m.work.largestQueue, LargestSpill: s.SpilledMost, HotPages: s.Hot, Rounds: s.Round, ReadBytes: s.Read, SentBytes: s.Acked, Repeated: s.Repeated,
+		Queue: s.Queue, LargestQueue: m.work.largestQueue, LargestSpill: s.SpilledMost,
+		Waiting: s.Waiting, InFlight: s.InFlight, Delivered: s.Delivered, HotPages: s.Hot, Rounds: s.Round, ReadBytes: s.Read, SentBytes: s.Acked, Repeated: s.Repeated,
 		Skipped: s.Superseded, Missed: s.Missed, TailBytes: s.Tail, Offered: s.Offered, Opaque: s.Opaque, Pages: map[string]int64{}, Bytes: map[string]int64{}, Levels: map[string]int{},
 	}
 	for level, n := range s.Levels {

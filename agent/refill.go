@@ -224,7 +224,7 @@ func (m *outgoing) lastPages(lanes *proxy.Source) CopyProgress {
 	s := lanes.Stats()
 	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
 	out := CopyProgress{
-		What: "memory that follows", Total: m.guest.Held.Description.Memory, Remaining: int64(s.Waiting+s.InFlight) << 12, //nolint:gosec // less than memory
+		What: CopyOfRest, Total: m.guest.Held.Description.Memory, Remaining: int64(s.Waiting+s.InFlight) << 12, //nolint:gosec // less than memory
 		Sent: s.Stats.Acked, Rate: s.Goodput, Round: int64(s.Round), Wire: m.wireSince(n), DataPath: m.dataPath(),
 	}
 	if s.Goodput > 0 {

@@ -11,6 +11,7 @@ import (
 	"godwit/migration"
 	"godwit/policy"
 	"godwit/transfer"
+	"godwit/transfer/pages"
 	"godwit/transfer/proxy"
 	"godwit/vm"
 )
@@ -263,9 +264,16 @@ func (m *outgoing) copyEnded(p vm.Progress) error {
 	return &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf("migrate guest %s: QEMU ended the copy: %s", m.plan.Guest, why)}
 }
 
+// What a CopyProgress is of.
+const (
+	CopyOfMemory = "memory"
+	CopyOfRest   = "memory that follows" // in post-copy
+	CopyOfDisk   = "disk"
+)
+
 // CopyProgress is what watchers see of a copy. Bytes, bytes per second.
 type CopyProgress struct {
-	What      string           `json:"what"` // memory or disk
+	What      string           `json:"what"` // CopyOfMemory, CopyOfRest or CopyOfDisk
 	Total     int64            `json:"total"`
 	Remaining int64            `json:"remaining"`
 	Sent      int64            `json:"sent"`
@@ -278,9 +286,23 @@ type CopyProgress struct {
 	DataPath  *DataPath        `json:"data_path,omitempty"`
 }
 
+// Left is what the destination lacks: what QEMU has not sent, and with our own data path also
+// what waits here or is on its way. A page that was written while it waited counts twice.
+func (p CopyProgress) Left() int64 {
+	if p.What != CopyOfMemory || p.DataPath == nil {
+		return p.Remaining
+	}
+	return min(p.Remaining+p.DataPath.Queued(), p.Total)
+}
+
+// Queued is what was read from QEMU and is not there yet, bytes of guest memory.
+func (d *DataPath) Queued() int64 {
+	return int64(d.Waiting+d.InFlight) * pages.Size //nolint:gosec // less than memory
+}
+
 func (m *outgoing) progressOf(p vm.Progress, look policy.Look) CopyProgress {
 	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
-	out := CopyProgress{What: "memory", Total: p.Total, Remaining: p.Remaining, Sent: p.Transferred, Rate: look.Goodput, DirtyRate: p.DirtyRate, Throttled: p.Throttled, Round: p.Rounds, Wire: m.wireSince(n)}
+	out := CopyProgress{What: CopyOfMemory, Total: p.Total, Remaining: p.Remaining, Sent: p.Transferred, Rate: look.Goodput, DirtyRate: p.DirtyRate, Throttled: p.Throttled, Round: p.Rounds, Wire: m.wireSince(n)}
 	left := p.Remaining
 	if out.DataPath = m.dataPath(); out.DataPath != nil {
 		out.Sent, left = out.DataPath.SentBytes, look.Remaining

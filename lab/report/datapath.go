@@ -1,10 +1,10 @@
 package report
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 
@@ -110,7 +110,7 @@ func dataPaths(r *Report) []dataPathOf {
 		if d != nil {
 			memory, coded := d.sums()
 			v.About += fmt.Sprintf(": %s of memory as %s", bytesText(memory), bytesText(coded))
-			v.Opaque, v.Bars, v.Facts = d.Opaque, d.bars(), d.facts()
+			v.Opaque, v.Bars, v.Facts = d.Opaque, d.bars(), append(r.dirtyRate(i+1), d.facts()...)
 			v.Tables = slices.DeleteFunc([]table{d.codingTable(), d.pathTable(r, m)}, table.empty)
 		}
 		list = append(list, v)
@@ -204,7 +204,7 @@ func (d *DataPath) pathTable(r *Report, m *Migration) table {
 func pathColor(r *Report, path string) string {
 	if r.Series != nil {
 		if i := slices.IndexFunc(r.Series.Paths, func(p PathSeries) bool { return p.Path == path }); i >= 0 {
-			return fmt.Sprintf("w%d", i%8)
+			return pathVar(i)
 		}
 	}
 	return "mute"
@@ -224,6 +224,27 @@ func (m *Migration) memoryTook() float64 {
 	return 0
 }
 
+// dirtyRate is how fast the n-th migration's guest wrote, as QEMU saw it; nothing where it is not
+// known.
+func (r *Report) dirtyRate(n int) []card {
+	if r.Series == nil {
+		return nil
+	}
+	var seen []float64
+	for _, s := range r.Series.Pages {
+		for _, v := range s.Dirty {
+			if s.Migration == n && !math.IsNaN(v) {
+				seen = append(seen, v)
+			}
+		}
+	}
+	if len(seen) == 0 {
+		return nil
+	}
+	slices.Sort(seen)
+	return []card{{Label: "Dirty rate", Value: rate(seen[len(seen)/2]), Note: "what the guest wrote, by QEMU's count; at most " + rate(seen[len(seen)-1])}}
+}
+
 // facts are the figures beside the bars.
 func (d *DataPath) facts() []card {
 	list := []card{
@@ -237,9 +258,14 @@ func (d *DataPath) facts() []card {
 		}
 		list = append(list, c)
 	}
-	return append(list,
-		card{Label: "Never sent", Value: group(d.Skipped), Note: "versions of pages that a newer one replaced in the queue"},
-		card{Label: "Sent again", Value: bytesText(float64(d.Repeated)), Note: cmp.Or(map[bool]string{true: group(d.Missed) + " pages whole after all"}[d.Missed > 0], "as a path had broken or was late")})
+	again := card{Label: "Sent again", Value: bytesText(float64(d.Repeated)), Note: "no path broke or was late"}
+	if d.Repeated > 0 {
+		again.Note = "as a path had broken or was late"
+	}
+	if d.Missed > 0 {
+		again.Note += "; " + group(d.Missed) + " pages whole after all"
+	}
+	return append(list, card{Label: "Never sent", Value: group(d.Skipped), Note: "versions of pages that a newer one replaced in the queue"}, again)
 }
 
 // percent is a share as people read it.

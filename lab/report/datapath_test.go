@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"regexp"
 	"slices"
@@ -25,6 +26,22 @@ func sampleLanes() *Report {
 		"paths": [{"path": "public-public", "lanes": 1, "bytes": 45000000, "rate": 0, "rtt_ms": 20, "died": 0},
 			{"path": "private-public", "lanes": 0, "bytes": 15000000, "rate": 0, "rtt_ms": 0, "died": 2, "last": "i/o <timeout>"}]}`)
 	second.DataPath = json.RawMessage(`{"rounds": 2, "pages": {"raw": 300, "folded": 700}, "bytes": {"raw": 1228800, "folded": 70000}, "opaque": "section <dirty-bitmap>"}`)
+	for n, m := range []*Migration{first, second} {
+		from, took := m.RequestedS+m.Phases[3].StartS, m.Phases[4].EndS-m.Phases[3].StartS
+		var rows []PageSample
+		for i := range 31 {
+			done := float64(i) / 30
+			row := PageSample{T: from + done*took, Left: 256e6 * (1 - done), Queue: 20e6 * (1 - done), Delivered: 256e6 * done, Hot: 2e6 * done, Dirty: math.NaN()}
+			if done > 0.5 {
+				row.Dirty = 12
+			}
+			if n == 1 { // of QEMU's own transfer less is known
+				row.Queue, row.Delivered, row.Hot = math.NaN(), math.NaN(), math.NaN()
+			}
+			rows = append(rows, row)
+		}
+		r.Series.AddPages(n+1, m.Guest, rows)
+	}
 	second.PostCopy = &PostCopy{Why: "the guest writes too fast", Pages: 700, Share: 0.25, Faults: 12, LongestMS: 80, MeanMS: 30, LastedS: 1.5}
 	return r
 }
@@ -47,7 +64,7 @@ func TestDataPathShows(t *testing.T) {
 		"web, montreal → sanjose: 164 MB of memory as 60 MB", "60 MB, 36.6 %", // 40 000 pages
 		">zero</i>", ">raw</i>", "batch: 61.4 MB", "up to 16 pages compressed together",
 		">75 %<", ">61 Mbit/s<", ">2 times<", "i/o &lt;timeout&gt;", // 45 MB in 5.9 s
-		"59", "570", "2.33 MB written again", "12.5 MB", "4.1 MB of memory waited in a file", "19\u2009116", "1.06 MB",
+		"59", "570", "at most 12 Mbit/s", "2.33 MB written again", "12.5 MB", "4.1 MB of memory waited in a file", "19\u2009116", "1.06 MB",
 		"passed on as it is:</strong> section &lt;dirty-bitmap&gt;", "Post-copy: 25 % of the pages came after", "Why: the guest writes too fast",
 		`<i class="key" style="background:var(--mute)"></i>folded`, `background:var(--w1)"></i>private-public`,
 	} {

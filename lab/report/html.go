@@ -152,13 +152,24 @@ func hoverData(r *Report) any {
 		RTT  Column `json:"rtt"`
 		Gap  Column `json:"gap"`
 	}
-	list := []flow{}
+	type pages struct {
+		Guest     string `json:"guest"`
+		T         Column `json:"t"`
+		Left      Column `json:"left"`
+		Queue     Column `json:"queue"`
+		Delivered Column `json:"delivered"`
+		Dirty     Column `json:"dirty"`
+	}
+	list, memory := []flow{}, []pages{}
 	if r.Series != nil {
 		for _, f := range r.Series.Flows[:min(len(r.Series.Flows), maxFlows)] {
 			list = append(list, flow{f.Name, f.T, f.Mbps, f.RTT, f.Gap})
 		}
+		for _, s := range r.Series.Pages {
+			memory = append(memory, pages{s.Guest, s.T, s.Left, s.Queue, s.Delivered, s.Dirty})
+		}
 	}
-	return list
+	return map[string]any{"flows": list, "pages": memory}
 }
 
 // way says where the guests went: `web: montreal → sanjose → dublin`.
