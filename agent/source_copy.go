@@ -11,7 +11,6 @@ import (
 	"godwit/migration"
 	"godwit/policy"
 	"godwit/transfer"
-	"godwit/transfer/pages"
 	"godwit/transfer/proxy"
 	"godwit/vm"
 )
@@ -262,42 +261,6 @@ func (m *outgoing) copyEnded(p vm.Progress) error {
 		why += "; " + m.work.forward.Err().Error()
 	}
 	return &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf("migrate guest %s: QEMU ended the copy: %s", m.plan.Guest, why)}
-}
-
-// What a CopyProgress is of.
-const (
-	CopyOfMemory = "memory"
-	CopyOfRest   = "memory that follows" // in post-copy
-	CopyOfDisk   = "disk"
-)
-
-// CopyProgress is what watchers see of a copy. Bytes, bytes per second.
-type CopyProgress struct {
-	What      string           `json:"what"` // CopyOfMemory, CopyOfRest or CopyOfDisk
-	Total     int64            `json:"total"`
-	Remaining int64            `json:"remaining"`
-	Sent      int64            `json:"sent"`
-	Rate      int64            `json:"rate"`
-	DirtyRate int64            `json:"dirty_rate"`
-	Throttled int              `json:"throttled,omitempty"` // percent of the time for which the guest's processors stand still
-	Round     int64            `json:"round"`
-	LeftS     float64          `json:"left_s"` // seconds until done, as foreseen
-	Wire      map[string]int64 `json:"wire"`   // by path, so far
-	DataPath  *DataPath        `json:"data_path,omitempty"`
-}
-
-// Left is what the destination lacks: what QEMU has not sent, and with our own data path also
-// what waits here or is on its way. A page that was written while it waited counts twice.
-func (p CopyProgress) Left() int64 {
-	if p.What != CopyOfMemory || p.DataPath == nil {
-		return p.Remaining
-	}
-	return min(p.Remaining+p.DataPath.Queued(), p.Total)
-}
-
-// Queued is what was read from QEMU and is not there yet, bytes of guest memory.
-func (d *DataPath) Queued() int64 {
-	return int64(d.Waiting+d.InFlight) * pages.Size //nolint:gosec // less than memory
 }
 
 func (m *outgoing) progressOf(p vm.Progress, look policy.Look) CopyProgress {
