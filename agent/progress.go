@@ -89,11 +89,12 @@ func (d *DataPath) details() []string {
 		parts = append(parts, fmt.Sprintf("%d hot pages", d.HotPages))
 	}
 	for _, path := range d.Paths {
-		if path.Lanes == 0 {
+		switch {
+		case path.Lanes > 0:
+			parts = append(parts, path.Path+" "+megabits(path.Rate))
+		case path.Died > 0 && d.Queue > 0: // else it is not open yet, or was closed at the end
 			parts = append(parts, path.Path+" broken")
-			continue
 		}
-		parts = append(parts, path.Path+" "+megabits(path.Rate))
 	}
 	if d.Opaque != "" {
 		return append(parts, "QEMU's stream is passed on as it is")

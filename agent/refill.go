@@ -210,6 +210,9 @@ func (m *outgoing) followLastPages(ctx context.Context, lanes *proxy.Source) err
 		case <-lanes.Done():
 			m.noteDataPath()
 			m.rec.edit(func(r *Report) { r.MemoryDone = time.Now().UnixNano() })
+			if lanes.Err() == nil {
+				m.progress(m.lastPages(lanes)) // nothing is left
+			}
 			return lanes.Err()
 		case <-tick.C:
 			m.progress(m.lastPages(lanes))

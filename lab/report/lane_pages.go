@@ -122,6 +122,7 @@ func (p *picture) rates() {
 	h := 44 + 14*float64(len(keys))
 	top := p.lane("Rate", "each path's, Mbit/s", h)
 	scale := logOver(columns, 1)
+	scale.low = 1 // the floor is a path that carries nothing
 	p.rungs(scale, top, h)
 	for i := range columns {
 		p.body.path(p.curve(times[i], columns[i], top, h, scale.at), "curve", "stroke:var(--"+paints[i]+")")
