@@ -66,11 +66,12 @@ func byFate(s *Survival) map[migration.Fate]int {
 func (m *outgoing) progress(p CopyProgress) {
 	m.rec.progress(p)
 	now := metrics.Carried{Wire: p.Wire}
-	if p.What == "disk" {
+	if p.What == CopyOfDisk {
 		now.Disk = p.Sent
 	}
 	if p.DataPath != nil {
 		now.Read, now.Sent = p.DataPath.ReadBytes, p.DataPath.SentBytes
+		m.noteOpaque(p.DataPath)
 	}
 	m.rec.carried.Carried(now, false)
 }

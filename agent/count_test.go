@@ -107,6 +107,33 @@ func TestSourceIsCounted(t *testing.T) {
 	})
 }
 
+// TestOpaqueStreamIsNoted: whoever watches, and whoever reads the report, hears once why QEMU's
+// stream is passed on as it is, and nothing where it is not.
+func TestOpaqueStreamIsNoted(t *testing.T) {
+	a, _ := served(t)
+	m := leaving(a)
+	m.progress(CopyProgress{DataPath: &DataPath{}})
+	if notes := m.rec.snapshot().Notes; len(notes) != 0 {
+		t.Fatalf("noted: %q", notes)
+	}
+	for range 3 {
+		m.progress(CopyProgress{DataPath: &DataPath{Opaque: `section "dirty-bitmap"`}})
+	}
+	if notes := m.rec.snapshot().Notes; len(notes) != 1 || !strings.Contains(notes[0], `section "dirty-bitmap"`) {
+		t.Errorf("noted: %q", notes)
+	}
+	told := 0
+	events, _ := m.rec.Watch(t.Context(), 0)
+	for _, e := range events {
+		if e.Kind == "note" && strings.Contains(e.Text, "passed on as it is") {
+			told++
+		}
+	}
+	if told != 1 {
+		t.Errorf("told %d times", told)
+	}
+}
+
 // TestDestinationIsCounted: connections count by their fate when the guest has come, and
 // those through the tunnel again when that ends.
 func TestDestinationIsCounted(t *testing.T) {

@@ -128,7 +128,7 @@ const laneRound = 150 * time.Millisecond
 
 // laneLook is a look at memory that takes our own data path: bytes as they are coded.
 func (m *outgoing) laneLook(p vm.Progress, at time.Duration) policy.Look {
-	s := m.work.lanes.Stats()
+	s := m.laneStats()
 	unseen := float64(p.Remaining) / pages.Size * s.PageBytes // in QEMU yet
 	tail := int64(policy.PackedTail)
 	if s.Opaque != "" {
@@ -156,24 +156,36 @@ func (m *outgoing) lanesReady() bool {
 	return s.LanesLive > 0 && time.Since(s.Heard) < lanesFresh
 }
 
+// laneStats looks at the lanes, and keeps how long their queue ever was.
+func (m *outgoing) laneStats() proxy.Stats {
+	s := m.work.lanes.Stats()
+	m.work.largestQueue = max(m.work.largestQueue, s.Queue)
+	return s
+}
+
 // DataPath is what is known of our own data path. Bytes are coded ones, but where they
 // say otherwise.
 type DataPath struct {
-	Queue     int64            `json:"queue"`      // that wait or are not acknowledged
-	HotPages  uint64           `json:"hot_pages"`  // written again twice or more
-	Rounds    int              `json:"rounds"`     // passes over memory that were read
-	ReadBytes int64            `json:"read_bytes"` // of QEMU's stream
-	SentBytes int64            `json:"sent_bytes"` // of frames that are there
-	Repeated  int64            `json:"repeated"`   // sent again, as a lane had died or was late
-	Skipped   uint64           `json:"skipped"`    // versions of pages that a newer one replaced unsent
-	Missed    uint64           `json:"missed"`     // pages that had to be sent whole after all
-	TailBytes int64            `json:"tail_bytes"`
-	Offered   int              `json:"offered,omitempty"` // pages that the destination has from elsewhere
-	Pages     map[string]int64 `json:"pages"`             // by coding
-	Bytes     map[string]int64 `json:"bytes"`             // by coding
-	Paths     []PathRate       `json:"paths"`
-	Levels    map[string]int   `json:"levels"`           // of compression: frames
-	Opaque    string           `json:"opaque,omitempty"` // why QEMU's stream is passed on as it is
+	Queue        int64            `json:"queue"`                   // that wait or are not acknowledged
+	LargestQueue int64            `json:"largest_queue,omitempty"` // that it ever was, as looks at it saw
+	LargestSpill int64            `json:"largest_spill,omitempty"` // of memory that the queue's file held
+	Waiting      uint64           `json:"waiting_pages"`           // read from QEMU, to be sent
+	InFlight     uint64           `json:"flying_pages"`            // sent, not acknowledged
+	Delivered    uint64           `json:"delivered_pages"`         // the destination has some version of them
+	HotPages     uint64           `json:"hot_pages"`               // written again twice or more
+	Rounds       int              `json:"rounds"`                  // passes over memory that were read
+	ReadBytes    int64            `json:"read_bytes"`              // of QEMU's stream
+	SentBytes    int64            `json:"sent_bytes"`              // of frames that are there
+	Repeated     int64            `json:"repeated"`                // sent again, as a lane had died or was late
+	Skipped      uint64           `json:"skipped"`                 // versions of pages that a newer one replaced unsent
+	Missed       uint64           `json:"missed"`                  // pages that had to be sent whole after all
+	TailBytes    int64            `json:"tail_bytes"`
+	Offered      int              `json:"offered,omitempty"` // pages that the destination has from elsewhere
+	Pages        map[string]int64 `json:"pages"`             // by coding
+	Bytes        map[string]int64 `json:"bytes"`             // by coding
+	Paths        []PathRate       `json:"paths"`
+	Levels       map[string]int   `json:"levels"`           // of compression: frames
+	Opaque       string           `json:"opaque,omitempty"` // why QEMU's stream is passed on as it is
 }
 
 // PathRate is one path of it.
@@ -191,9 +203,10 @@ func (m *outgoing) dataPath() *DataPath {
 	if m.work.lanes == nil {
 		return nil
 	}
-	s := m.work.lanes.Stats()
+	s := m.laneStats()
 	out := &DataPath{
-		Queue: s.Queue, HotPages: s.Hot, Rounds: s.Round, ReadBytes: s.Read, SentBytes: s.Acked, Repeated: s.Repeated,
+		Queue: s.Queue, LargestQueue: m.work.largestQueue, LargestSpill: s.SpilledMost,
+		Waiting: s.Waiting, InFlight: s.InFlight, Delivered: s.Delivered, HotPages: s.Hot, Rounds: s.Round, ReadBytes: s.Read, SentBytes: s.Acked, Repeated: s.Repeated,
 		Skipped: s.Superseded, Missed: s.Missed, TailBytes: s.Tail, Offered: s.Offered, Opaque: s.Opaque, Pages: map[string]int64{}, Bytes: map[string]int64{}, Levels: map[string]int{},
 	}
 	for level, n := range s.Levels {
@@ -222,6 +235,14 @@ var codingNames = [pages.Codings]string{
 func (m *outgoing) noteDataPath() {
 	if d := m.dataPath(); d != nil {
 		m.rec.edit(func(r *Report) { r.DataPath = d })
+		m.noteOpaque(d)
+	}
+}
+
+// noteOpaque says once that QEMU's stream is passed on as it is: it explains a slow migration.
+func (m *outgoing) noteOpaque(d *DataPath) {
+	if d.Opaque != "" {
+		m.rec.noteOnce("QEMU's stream cannot be taken apart from here on, as it has " + d.Opaque + ": it is passed on as it is, neither coded nor on several paths at once, which takes longer")
 	}
 }
 

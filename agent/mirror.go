@@ -220,7 +220,7 @@ func (m *outgoing) mirrorBroke(disk, why string) error {
 
 func (m *outgoing) seedProgress(states []vm.MirrorState) CopyProgress {
 	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
-	out := CopyProgress{What: "disk", Wire: m.wireSince(n)}
+	out := CopyProgress{What: CopyOfDisk, Wire: m.wireSince(n)}
 	for _, s := range states {
 		out.Total, out.Remaining = out.Total+s.Done+s.Remaining, out.Remaining+s.Remaining
 	}

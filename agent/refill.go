@@ -210,6 +210,9 @@ func (m *outgoing) followLastPages(ctx context.Context, lanes *proxy.Source) err
 		case <-lanes.Done():
 			m.noteDataPath()
 			m.rec.edit(func(r *Report) { r.MemoryDone = time.Now().UnixNano() })
+			if lanes.Err() == nil {
+				m.progress(m.lastPages(lanes)) // nothing is left
+			}
 			return lanes.Err()
 		case <-tick.C:
 			m.progress(m.lastPages(lanes))
@@ -224,7 +227,7 @@ func (m *outgoing) lastPages(lanes *proxy.Source) CopyProgress {
 	s := lanes.Stats()
 	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
 	out := CopyProgress{
-		What: "memory that follows", Total: m.guest.Held.Description.Memory, Remaining: int64(s.Waiting+s.InFlight) << 12, //nolint:gosec // less than memory
+		What: CopyOfRest, Total: m.guest.Held.Description.Memory, Remaining: int64(s.Waiting+s.InFlight) << 12, //nolint:gosec // less than memory
 		Sent: s.Stats.Acked, Rate: s.Goodput, Round: int64(s.Round), Wire: m.wireSince(n), DataPath: m.dataPath(),
 	}
 	if s.Goodput > 0 {

@@ -42,6 +42,7 @@ type sourceWork struct {
 	skew          time.Duration // destination's clock minus ours
 	forward       forwarder     // nil where QEMU connects by itself
 	lanes         *proxy.Source // forward, where that is our own data path
+	largestQueue  int64         // of it, bytes as they are coded
 	laneKey       []byte
 	visit         *visit.Writer // memory that is kept for a return; nil: none
 	early         bool          // the rest of memory follows the guest

@@ -263,24 +263,9 @@ func (m *outgoing) copyEnded(p vm.Progress) error {
 	return &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf("migrate guest %s: QEMU ended the copy: %s", m.plan.Guest, why)}
 }
 
-// CopyProgress is what watchers see of a copy. Bytes, bytes per second.
-type CopyProgress struct {
-	What      string           `json:"what"` // memory or disk
-	Total     int64            `json:"total"`
-	Remaining int64            `json:"remaining"`
-	Sent      int64            `json:"sent"`
-	Rate      int64            `json:"rate"`
-	DirtyRate int64            `json:"dirty_rate"`
-	Throttled int              `json:"throttled,omitempty"` // percent of the time for which the guest's processors stand still
-	Round     int64            `json:"round"`
-	LeftS     float64          `json:"left_s"` // seconds until done, as foreseen
-	Wire      map[string]int64 `json:"wire"`   // by path, so far
-	DataPath  *DataPath        `json:"data_path,omitempty"`
-}
-
 func (m *outgoing) progressOf(p vm.Progress, look policy.Look) CopyProgress {
 	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
-	out := CopyProgress{What: "memory", Total: p.Total, Remaining: p.Remaining, Sent: p.Transferred, Rate: look.Goodput, DirtyRate: p.DirtyRate, Throttled: p.Throttled, Round: p.Rounds, Wire: m.wireSince(n)}
+	out := CopyProgress{What: CopyOfMemory, Total: p.Total, Remaining: p.Remaining, Sent: p.Transferred, Rate: look.Goodput, DirtyRate: p.DirtyRate, Throttled: p.Throttled, Round: p.Rounds, Wire: m.wireSince(n)}
 	left := p.Remaining
 	if out.DataPath = m.dataPath(); out.DataPath != nil {
 		out.Sent, left = out.DataPath.SentBytes, look.Remaining

@@ -356,7 +356,8 @@ func (r *run) series() *report.Series {
 	})
 	r.probeSeries(s, rel)
 	sent := map[string]int64{} // by path, of the moves before
-	for _, m := range r.moves {
+	for i, m := range r.moves {
+		m.pageSeries(s, i+1, rel)
 		for _, w := range m.wire {
 			for path, bytes := range w.bytes {
 				s.Path(path).Add(rel(w.at.UnixNano()), float64(sent[path]+bytes))

@@ -35,6 +35,7 @@ type move struct {
 	refusal  *migration.Problem // of a request that never began
 	progress agent.CopyProgress
 	wire     []wireSample
+	pages    []pageLook
 	done     chan struct{}
 
 	links linkWindow
@@ -266,6 +267,7 @@ func (r *run) heard(ctx context.Context, m *move, e agent.Event) {
 		if json.Unmarshal(e.Data, &p) == nil {
 			m.progress = p
 			m.wire = append(m.wire, wireSample{time.Unix(0, e.At), p.Wire})
+			m.sawPages(e.At, p)
 		}
 	}
 	m.mu.Unlock()

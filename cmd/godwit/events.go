@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"godwit/agent"
+	"godwit/migration"
 )
 
 func newEvents() *cobra.Command {
@@ -16,6 +17,7 @@ func newEvents() *cobra.Command {
 		Use: "events", Short: "show what happens in all migrations of this host, from now on",
 		Example: "  godwit events\n  godwit events --json | jq -r .name", Args: argsExactly(0, "no arguments"),
 		RunE: onAgent(func(c *cobra.Command, client *agent.Client, _ []string) error {
+			phases := map[string]migration.Phase{} // of each migration
 			err := client.Feed(c.Context(), func(e agent.FeedEvent) error {
 				if asJSON(c) {
 					return json.NewEncoder(c.OutOrStdout()).Encode(e) // a line each
@@ -23,7 +25,13 @@ func newEvents() *cobra.Command {
 				if _, err := fmt.Fprintf(c.OutOrStdout(), "%s  %-10s ", e.Migration, e.Guest); err != nil {
 					return err
 				}
-				return printEvent(c, e.Event)
+				switch e.Kind {
+				case "phase":
+					phases[e.Migration] = e.Phase
+				case "outcome":
+					delete(phases, e.Migration)
+				}
+				return printEvent(c, e.Event, phases[e.Migration])
 			})
 			if errors.Is(err, context.Canceled) { // Ctrl-C
 				return nil

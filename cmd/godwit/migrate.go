@@ -227,26 +227,6 @@ func newAbort() *cobra.Command {
 	}), runningIDs)
 }
 
-func newWatch() *cobra.Command {
-	return completes(askFlags(&cobra.Command{
-		Use: "watch [ID]", Short: "show what happens in a migration, by default the newest",
-		Example: "  godwit watch\n  godwit watch m-3f9a2c1b --json", Args: cobra.MaximumNArgs(1),
-		RunE: onAgent(func(c *cobra.Command, client *agent.Client, args []string) error {
-			if len(args) == 1 {
-				return follow(c, client, args[0])
-			}
-			all, err := client.Reports(c.Context())
-			if err != nil {
-				return err
-			}
-			if len(all) == 0 {
-				return fmt.Errorf("watch: this host has had no migration; begin one with `godwit migrate GUEST SITE`")
-			}
-			return follow(c, client, all[0].ID)
-		}),
-	}), migrationIDs)
-}
-
 func newHistory() *cobra.Command {
 	var show string
 	c := &cobra.Command{
@@ -283,62 +263,4 @@ func historyLine(r agent.Report) string {
 		outcome += ": " + r.Problem.Text
 	}
 	return fmt.Sprintf("%s  %s  %-12s %s → %s  %s", time.Unix(0, r.Requested).Format(time.DateTime), r.ID, r.Guest, r.From, r.To, outcome)
-}
-
-// follow prints a migration's events until its outcome. Any outcome but completed
-// is a failure.
-func follow(c *cobra.Command, client *agent.Client, id string) error {
-	for after := 0; ; {
-		part, err := client.Events(c.Context(), id, after)
-		if c.Context().Err() != nil {
-			return fmt.Errorf("interrupted; migration %s goes on: `godwit watch %s` shows it, `godwit abort %s` calls it off", id, id, id)
-		}
-		if err != nil {
-			return err
-		}
-		for _, e := range part.Events {
-			after = e.N
-			if err := printEvent(c, e); err != nil {
-				return err
-			}
-		}
-		if part.Over {
-			return outcome(c, client, id, after == 0)
-		}
-	}
-}
-
-// outcome ends what follow prints; untold says that nobody knows the events any more.
-func outcome(c *cobra.Command, client *agent.Client, id string, untold bool) error {
-	rep, err := client.Report(c.Context(), id)
-	if err != nil {
-		return err
-	}
-	if !asJSON(c) && untold {
-		fmt.Fprintln(c.OutOrStdout(), historyLine(rep))
-	}
-	if !asJSON(c) {
-		printSurvival(c.OutOrStdout(), rep.Survival)
-	}
-	if rep.Outcome == migration.Completed {
-		return nil
-	}
-	return errSaid
-}
-
-func printEvent(c *cobra.Command, e agent.Event) error {
-	if asJSON(c) {
-		return printJSON(c.OutOrStdout(), e)
-	}
-	text := e.Text
-	switch e.Kind {
-	case "phase":
-		text = "phase " + string(e.Phase)
-	case "event":
-		text = string(e.Name)
-	case "progress":
-		text = string(e.Data)
-	}
-	_, err := fmt.Fprintf(c.OutOrStdout(), "%s  %-12s %s\n", time.Unix(0, e.At).Format("15:04:05.000"), e.Host, text)
-	return err
 }

@@ -170,6 +170,12 @@ func anAgent(t *testing.T) (socket string) {
 		w.WriteHeader(http.StatusConflict)
 		json.NewEncoder(w).Encode(migration.Problem{Code: migration.CodeCapacity, Text: "host b-1 is full"}) //nolint:errcheck // the client tells
 	})
+	return serveAgent(t, mux)
+}
+
+// serveAgent serves what stands in for an agent.
+func serveAgent(t *testing.T, mux *http.ServeMux) (socket string) {
+	t.Helper()
 	socket = filepath.Join(t.TempDir(), "agent.sock")
 	listener, err := net.Listen("unix", socket)
 	if err != nil {

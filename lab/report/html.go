@@ -36,7 +36,9 @@ type page struct {
 	Data             template.JS
 	Pictures         []pictureOf
 	Phases           []phaseKey
+	DataPaths        []dataPathOf
 	Tables           []table
+	Remarks          []string // what the agents remarked
 	Notes            []string // what could not be measured
 	Leftovers        []string
 	Machine          []string
@@ -72,8 +74,8 @@ func HTML(w io.Writer, r *Report) error {
 	}
 	p := page{
 		Title: r.Scenario, Way: way(r), When: when(r), OK: r.OK, Unmet: r.Unmet,
-		Cards: cards(r), Pictures: pictures(r), Phases: phases(), Tables: tables(r),
-		Notes: notes(r), Leftovers: r.Leftovers, Machine: machine(r), Words: words,
+		Cards: cards(r), Pictures: pictures(r), Phases: phases(), DataPaths: dataPaths(r), Tables: tables(r),
+		Remarks: remarks(r), Notes: notes(r), Leftovers: r.Leftovers, Machine: machine(r), Words: words,
 		// Our own files, and JSON as json.Marshal escapes it for scripts.
 		Style: template.CSS(pageStyle), Hover: template.JS(pageHover), Data: template.JS(data),
 	}
@@ -150,13 +152,24 @@ func hoverData(r *Report) any {
 		RTT  Column `json:"rtt"`
 		Gap  Column `json:"gap"`
 	}
-	list := []flow{}
+	type pages struct {
+		Guest     string `json:"guest"`
+		T         Column `json:"t"`
+		Left      Column `json:"left"`
+		Queue     Column `json:"queue"`
+		Delivered Column `json:"delivered"`
+		Dirty     Column `json:"dirty"`
+	}
+	list, memory := []flow{}, []pages{}
 	if r.Series != nil {
 		for _, f := range r.Series.Flows[:min(len(r.Series.Flows), maxFlows)] {
 			list = append(list, flow{f.Name, f.T, f.Mbps, f.RTT, f.Gap})
 		}
+		for _, s := range r.Series.Pages {
+			memory = append(memory, pages{s.Guest, s.T, s.Left, s.Queue, s.Delivered, s.Dirty})
+		}
 	}
-	return list
+	return map[string]any{"flows": list, "pages": memory}
 }
 
 // way says where the guests went: `web: montreal → sanjose → dublin`.
@@ -203,6 +216,20 @@ func machine(r *Report) []string {
 	}
 	slices.Sort(list)
 	return list
+}
+
+// mostRemarks bounds those of the page; report.json has them all.
+const mostRemarks = 200
+
+// remarks lists what the agents remarked, each under its migration.
+func remarks(r *Report) []string {
+	var list []string
+	for i := range r.Migrations {
+		for _, note := range r.Migrations[i].Notes {
+			list = append(list, label(i, &r.Migrations[i])+": "+note)
+		}
+	}
+	return list[:min(len(list), mostRemarks)]
 }
 
 // notes lists every number that is missing and why.

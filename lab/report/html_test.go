@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +23,15 @@ func keep(t *testing.T, name string, page []byte) {
 	if err := os.WriteFile(filepath.Join(dir, name+".html"), page, 0o644); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func number64(t *testing.T, text string) float64 {
+	t.Helper()
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
 }
 
 // Fifty moves with twenty flows still make a page, soon and of bearable size.
@@ -60,7 +70,7 @@ func TestHTMLOfManyMoves(t *testing.T) {
 }
 
 func TestHTMLIsSelfContained(t *testing.T) {
-	for _, r := range []*Report{sample(), sampleBad(), {Scenario: "empty"}, {Scenario: "odd", Series: &Series{}}} {
+	for _, r := range []*Report{sample(), sampleBad(), sampleLanes(), {Scenario: "empty"}, {Scenario: "odd", Series: &Series{}}} {
 		r.Traffic = slices.Clone(r.Traffic)
 		if len(r.Traffic) > 0 {
 			r.Traffic[0].Name = `<script src="https://example.org/x.js">`

@@ -44,7 +44,11 @@ func written(t *testing.T, r *Report) []byte {
 }
 
 func TestRoundTrip(t *testing.T) {
-	for _, r := range []*Report{sample(), sampleBad()} {
+	lanes := sampleLanes()
+	for i := range lanes.Migrations {
+		lanes.Migrations[i].DataPath = nil // indented as it is written
+	}
+	for _, r := range []*Report{sample(), sampleBad(), lanes} {
 		for i := range r.Migrations { // what Write adds
 			r.Migrations[i].WhyNull = explained(r.Migrations[i].WhyNull, r.Migrations[i].numbers())
 		}
@@ -164,16 +168,34 @@ func TestSummary(t *testing.T) {
 	Summary(&b, sampleBad(), true)
 	golden(t, "summary-bad.txt", b.Bytes())
 
-	r := sampleBad()
+	r := sampleLanes()
+	r.Migrations[1].Notes = []string{"QEMU's stream is passed on as it is", "another", "a third"}
+	b.Reset()
+	Summary(&b, r, false)
+	for _, want := range []string{"  note: QEMU's stream is passed on as it is\n", "  note: another (and 1 more in report.json)\n", "post-copy: 25 %"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("the summary lacks %q:\n%s", want, &b)
+		}
+	}
+	if page := pageOf(t, r); !strings.Contains(page, "<li>migration 2 (web sanjose → dublin): a third</li>") {
+		t.Error("the page has not what the agents remarked")
+	}
+
+	r = sampleBad()
 	for range 50 {
 		r.Migrations = append(r.Migrations, r.Migrations[0])
 		r.Traffic = append(r.Traffic, r.Traffic[0])
 		r.Unmet = append(r.Unmet, "one more")
 		r.Leftovers = append(r.Leftovers, "thing")
+		r.Migrations[0].Notes = append(r.Migrations[0].Notes, "a remark")
 	}
-	b.Reset()
-	Summary(&b, r, false)
-	if n := strings.Count(b.String(), "\n"); n > 30 {
-		t.Errorf("%d lines, want at most 30", n)
+	r.Migrations[0].PostCopy, r.Migrations[0].Throttled = &PostCopy{}, &Throttled{}
+	for _, moves := range []int{50, 2} {
+		r.Migrations = r.Migrations[:moves]
+		b.Reset()
+		Summary(&b, r, false)
+		if n := strings.Count(b.String(), "\n"); n > 30 {
+			t.Errorf("%d lines of %d migrations, want at most 30", n, moves)
+		}
 	}
 }

@@ -52,11 +52,11 @@ func (p *picture) throughput() {
 func (p *picture) highest(t, v Column) float64 {
 	high := 0.0
 	for i := range min(len(t), len(v)) {
-		if t[i] >= p.win.from && t[i] <= p.win.to && !math.IsInf(v[i], 0) {
-			high = max(high, v[i]) // NaN is never greater
+		if t[i] >= p.win.from && t[i] <= p.win.to && v[i] > high && !math.IsInf(v[i], 0) { // NaN is never greater
+			high = v[i]
 		}
 	}
-	if high == 0 || math.IsNaN(high) {
+	if high == 0 {
 		return 1
 	}
 	return high

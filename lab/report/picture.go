@@ -30,6 +30,8 @@ func drawPicture(r *Report, win span, title string) string {
 	p.top = 10 + 15*float64(marks.rows)
 	p.y = p.top + 8
 	p.guests()
+	p.pages()
+	p.rates()
 	p.throughput()
 	p.roundTrips()
 	p.gaps()

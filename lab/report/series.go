@@ -15,6 +15,7 @@ type Series struct {
 	Probes   []Probe      `json:"probes"`
 	Subflows []Subflow    `json:"subflows"`
 	Paths    []PathSeries `json:"paths"`
+	Pages    []PageSeries `json:"pages,omitempty"` // one for each migration that sent memory, in their order
 	Events   []Event      `json:"events"`
 	Steps    []StepDone   `json:"steps"`
 }
@@ -52,6 +53,42 @@ type PathSeries struct {
 	Path  string `json:"path"` // SOURCE_UPLINK-DESTINATION_UPLINK
 	T     Column `json:"t_s"`
 	Bytes Column `json:"bytes"`
+}
+
+// PageSeries is memory on its way, as its source's agent told it about every 200 ms.
+type PageSeries struct {
+	Migration int    `json:"migration"` // its place in the report's list, from 1
+	Guest     string `json:"guest"`
+	T         Column `json:"t_s"`
+	Left      Column `json:"left_bytes"`      // of guest memory that the destination lacks
+	Queue     Column `json:"queue_bytes"`     // of those: read from QEMU, waiting or on their way; our own data path
+	Delivered Column `json:"delivered_bytes"` // of which the destination has some version; our own data path
+	Hot       Column `json:"hot_bytes"`       // written again twice or more; our own data path
+	Dirty     Column `json:"dirty_mbps"`      // what the guest writes, each page once
+}
+
+// PageSample is a row of it. NaN is a number that is not known.
+type PageSample struct{ T, Left, Queue, Delivered, Hot, Dirty float64 }
+
+// mostPageSamples bounds the rows of a migration.
+const mostPageSamples = 600
+
+// AddPages adds a migration's samples, of too many every n-th and the last. Nothing is added where
+// there are none.
+func (s *Series) AddPages(migration int, guest string, samples []PageSample) {
+	if len(samples) == 0 {
+		return
+	}
+	p := PageSeries{Migration: migration, Guest: guest}
+	every := (len(samples) + mostPageSamples - 2) / (mostPageSamples - 1)
+	for i, row := range samples {
+		if i%every != 0 && i != len(samples)-1 {
+			continue
+		}
+		p.T, p.Left, p.Queue = append(p.T, row.T), append(p.Left, row.Left), append(p.Queue, row.Queue)
+		p.Delivered, p.Hot, p.Dirty = append(p.Delivered, row.Delivered), append(p.Hot, row.Hot), append(p.Dirty, row.Dirty)
+	}
+	s.Pages = append(s.Pages, p)
 }
 
 // Event is one event of a migration, such as SOURCE_SUSPEND.

@@ -12,6 +12,7 @@ const (
 	maxSummaryFlows  = 7
 	maxSummaryUnmet  = 8
 	maxSummaryRemain = 2
+	maxSummaryNotes  = 2 // of at most as many migrations
 )
 
 // paint gives ANSI colours, or none.
@@ -84,6 +85,7 @@ func summaryMoves(b *strings.Builder, r *Report, c paint) {
 			break
 		}
 	}
+	summaryNotes(b, r)
 	var all Survival
 	known := false
 	for i := range r.Migrations {
@@ -95,6 +97,23 @@ func summaryMoves(b *strings.Builder, r *Report, c paint) {
 	}
 	if known {
 		fmt.Fprintf(b, "  guests' own lists: %s\n", all.Line())
+	}
+}
+
+// summaryNotes has what the agents remarked, where there are lines left.
+func summaryNotes(b *strings.Builder, r *Report) {
+	if len(r.Migrations) > maxSummaryNotes {
+		return
+	}
+	var all []string
+	for i := range r.Migrations {
+		all = append(all, r.Migrations[i].Notes...)
+	}
+	for i, note := range all[:min(len(all), maxSummaryNotes)] {
+		if more := len(all) - maxSummaryNotes; more > 0 && i == maxSummaryNotes-1 {
+			note += fmt.Sprintf(" (and %d more in report.json)", more)
+		}
+		fmt.Fprintf(b, "  note: %s\n", note)
 	}
 }
 

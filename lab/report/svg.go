@@ -63,5 +63,8 @@ func textWidth(s string) float64 {
 	return 6.1 * float64(n)
 }
 
+// pathVar is the page's variable for the i-th path's colour.
+func pathVar(i int) string { return fmt.Sprintf("w%d", i%8) }
+
 // colour names the page's variable for the i-th flow, path or site.
 func colour(sort string, i int) string { return fmt.Sprintf("var(--%s%d)", sort, i%8) }

@@ -16,11 +16,14 @@ type table struct {
 	Rows  [][]cell
 }
 
-type cell struct{ Text, Hint, Class string }
+// cell is one field of it. Color is the page's variable of the square before the text.
+type cell struct{ Text, Hint, Class, Color string }
+
+func (t table) empty() bool { return len(t.Rows) == 0 }
 
 func tables(r *Report) []table {
 	list := []table{migrationTable(r), phaseTable(r), predictionTable(r), stepTable(r), trafficTable(r), survivalTable(r)}
-	return slices.DeleteFunc(list, func(t table) bool { return len(t.Rows) == 0 })
+	return slices.DeleteFunc(list, table.empty)
 }
 
 // known makes the cell of a number, with the reason where it has none.
@@ -199,5 +202,7 @@ var words = []word{
 	{"Service gap", "longest time a client's application waited between two records, from the migration's start to the handover's end"},
 	{"Packets dropped", "to or from the guest, lost by a host, tap, tunnel or hold between prepare and the handover's end; loss by a link's full queue is counted apart"},
 	{"Bytes on the wire", "IP bytes of the migration that left the source's uplinks, retransmissions and disk included, guest traffic not"},
+	{"Pages", "left to send: the destination lacks their newest version; in the queue: read from QEMU, waiting or on their way; delivered: the destination has some version, so a page that is written again is delivered and left to send"},
+	{"Data path", "our own transfer: of each page that was written several times the newest version is sent, coded by what the destination has already, over every path at once"},
 	{"Connections", "moved: a working subflow on the next address; through the tunnel: alive on the old address"},
 }

@@ -140,6 +140,33 @@ func TestFullWithoutSpill(t *testing.T) {
 	}
 }
 
+// TestSpilledMost: what the spill ever held is known when it holds nothing any more, and slots
+// that were left count once.
+func TestSpilledMost(t *testing.T) {
+	s := New(10, NewArena(Size, nil, memoryFile{}))
+	s.End() // nothing waits for room from here on
+	spilled := func(now, most int64) {
+		t.Helper()
+		if p := s.Progress(); p.Spilled != now*Size || p.SpilledMost != most*Size {
+			t.Errorf("%d of at most %d bytes, want %d of %d pages", p.Spilled, p.SpilledMost, now, most)
+		}
+	}
+	for n := range uint64(4) {
+		if err := s.Put(n, content(byte(n+1))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spilled(3, 3)
+	for !s.Drained() {
+		f := mustTake(t, s, 4)
+		s.Sent(f)
+		if err := s.Acked(f.Number); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spilled(0, 3)
+}
+
 func TestUrgentTravelsAlone(t *testing.T) {
 	s := New(100, NewArena(100*Size, nil, nil))
 	for page := range uint64(50) {

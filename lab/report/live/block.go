@@ -10,8 +10,9 @@ import (
 
 // The block's bounds: 24 lines with everything.
 const (
-	maxMoves = 4 // two lines each
-	maxFlows = 11
+	maxMoves    = 4 // two lines each
+	maxDetailed = 2 // so few have a third
+	maxFlows    = 11
 )
 
 const (
@@ -39,6 +40,9 @@ func (v *View) block(s Status) []string {
 		lines = append(lines, strip(m))
 		if !m.Done {
 			lines = append(lines, progress(m))
+			if m.Details != "" && len(moves) <= maxDetailed {
+				lines = append(lines, dim+"  "+m.Details+plain)
+			}
 		}
 	}
 	if len(s.Flows) == 0 {

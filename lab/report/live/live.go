@@ -34,6 +34,7 @@ type Move struct {
 	Round           int
 	Mbps            float64       // of the transfer
 	Remaining       time.Duration // 0: not known
+	Details         string        // what else is known of the transfer, in words
 }
 
 // Flow is one flow of traffic.

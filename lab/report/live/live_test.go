@@ -14,7 +14,7 @@ import (
 func status(sec float64, phase string, flows int) Status {
 	s := Status{Title: "demo", Elapsed: time.Duration(sec * float64(time.Second)),
 		Moves: []Move{{Guest: "web", From: "montreal", To: "sanjose", Phase: phase, Since: 400 * time.Millisecond,
-			Copied: 128 << 20, Total: 256 << 20, Round: 2, Mbps: 310, Remaining: 2300 * time.Millisecond}}}
+			Copied: 128 << 20, Total: 256 << 20, Round: 2, Mbps: 310, Remaining: 2300 * time.Millisecond, Details: "queue 11 MB, public-public 51 Mbit/s"}}}
 	for i := range flows {
 		s.Flows = append(s.Flows, Flow{Name: fmt.Sprintf("flow%d", i), Mbps: 100 + 50*math.Sin(sec+float64(i)), RTT: 20 * time.Millisecond,
 			Longest: time.Duration(i*100) * time.Millisecond, Subflows: 1 + i%2})
@@ -94,13 +94,13 @@ func TestTerminal(t *testing.T) {
 		t.Errorf("first line is %q", lines[0])
 	}
 	text := strings.Join(lines, "\n")
-	for want, n := range map[string]int{"demo  0:19": 1, "web montreal → sanjose": 1, "▶ copy 0.4s": 1, "50 % of 256 MiB, round 2, 310 Mbit/s, about 2.3s left": 1, "flow2": 1, "1 subflow\n": 1, "2 subflows": 1} {
+	for want, n := range map[string]int{"demo  0:19": 1, "web montreal → sanjose": 1, "▶ copy 0.4s": 1, "50 % of 256 MiB, round 2, 310 Mbit/s, about 2.3s left": 1, "queue 11 MB, public-public 51 Mbit/s": 1, "flow2": 1, "1 subflow\n": 1, "2 subflows": 1} {
 		if got := strings.Count(text+"\n", want); got < n {
 			t.Errorf("%q is there %d times, want %d, in\n%s", want, got, n, text)
 		}
 	}
-	if len(lines) != 1+7+1 {
-		t.Errorf("%d lines, want 9:\n%s", len(lines), text)
+	if len(lines) != 1+8+1 {
+		t.Errorf("%d lines, want 10:\n%s", len(lines), text)
 	}
 	if !strings.HasSuffix(b.String(), "\x1b[?25h") {
 		t.Error("the cursor stays hidden")
@@ -126,8 +126,15 @@ func TestBlockIsBounded(t *testing.T) {
 	for range 20 {
 		s.Moves = append(s.Moves, s.Moves[0])
 	}
-	if n := len(New(nil, true).block(s)); n > 24 {
-		t.Errorf("%d lines, want at most 24", n)
+	for _, moves := range []int{21, 4, 3, 2, 1} {
+		s.Moves = s.Moves[:moves]
+		lines := New(nil, true).block(s)
+		if n := len(lines); n > 24 {
+			t.Errorf("%d lines of %d moves, want at most 24", n, moves)
+		}
+		if n := strings.Count(strings.Join(lines, "\n"), "queue 11 MB"); n != map[bool]int{true: moves}[moves <= maxDetailed] {
+			t.Errorf("%d of %d moves have their details", n, moves)
+		}
 	}
 }
 
@@ -147,7 +154,7 @@ func TestPlain(t *testing.T) {
 	if strings.Contains(b.String(), "\x1b") {
 		t.Error("control sequences where there is no terminal")
 	}
-	want := []string{"0:00 web montreal → sanjose: copy", "0:00 | web copied 128 of 256 MiB | flow0", "0:01 | ", "0:01 web montreal → sanjose: switch", "0:01 web montreal → sanjose: handover", "0:02 | ", "done"}
+	want := []string{"0:00 web montreal → sanjose: copy", "0:00 | web copied 128 of 256 MiB, queue 11 MB, public-public 51 Mbit/s | flow0", "0:01 | ", "0:01 web montreal → sanjose: switch", "0:01 web montreal → sanjose: handover", "0:02 | ", "done"}
 	if len(lines) != len(want) {
 		t.Fatalf("got\n%s", b.String())
 	}

@@ -28,7 +28,11 @@ func (v *View) print(s Status) {
 	}
 	for _, m := range s.Moves {
 		if !m.Done && m.Total > 0 {
-			parts = append(parts, fmt.Sprintf("%s copied %.0f of %.0f MiB", m.Guest, float64(m.Copied)/(1<<20), float64(m.Total)/(1<<20)))
+			text := fmt.Sprintf("%s copied %.0f of %.0f MiB", m.Guest, float64(m.Copied)/(1<<20), float64(m.Total)/(1<<20))
+			if m.Details != "" {
+				text += ", " + m.Details
+			}
+			parts = append(parts, text)
 		}
 	}
 	for _, f := range s.Flows {

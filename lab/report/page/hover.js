@@ -1,9 +1,10 @@
 "use strict";
-// A crosshair over each picture, and what every flow had at that time.
+// A crosshair over each picture, and what memory and every flow had at that time.
 (() => {
-  const flows = JSON.parse(document.getElementById("flows").textContent);
+  const { flows, pages } = JSON.parse(document.getElementById("series").textContent);
   const box = document.getElementById("readout");
   const show = (v, unit) => v === null || v === undefined ? "–" : (v >= 100 ? v.toFixed(0) : v.toPrecision(3)) + unit;
+  const megabytes = (v) => show(v === null ? v : v / 1e6, " MB");
   const nearest = (list, t) => {
     let low = 0, high = list.length - 1;
     while (low < high) {
@@ -25,6 +26,13 @@
       cross.setAttribute("x1", at.x);
       cross.setAttribute("x2", at.x);
       box.textContent = t.toFixed(2) + " s";
+      for (const p of pages) {
+        if (t < p.t[0] || t > p.t[p.t.length - 1]) continue;
+        const i = nearest(p.t, t), row = document.createElement("div");
+        row.textContent = p.guest + "  left " + megabytes(p.left[i]) + "  queue " + megabytes(p.queue[i]) + "  delivered " + megabytes(p.delivered[i]) +
+          "  writes " + show(p.dirty[i], " Mbit/s");
+        box.append(row);
+      }
       flows.forEach((f, n) => {
         if (!f.t.length) return;
         const i = nearest(f.t, t), row = document.createElement("div"), key = document.createElement("i");

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"godwit/agent"
+	"godwit/migration"
+)
+
+func newWatch() *cobra.Command {
+	return completes(askFlags(&cobra.Command{
+		Use: "watch [ID]", Short: "show what happens in a migration, by default the newest",
+		Example: "  godwit watch\n  godwit watch m-3f9a2c1b --json", Args: cobra.MaximumNArgs(1),
+		RunE: onAgent(func(c *cobra.Command, client *agent.Client, args []string) error {
+			if len(args) == 1 {
+				return follow(c, client, args[0])
+			}
+			all, err := client.Reports(c.Context())
+			if err != nil {
+				return err
+			}
+			if len(all) == 0 {
+				return fmt.Errorf("watch: this host has had no migration; begin one with `godwit migrate GUEST SITE`")
+			}
+			return follow(c, client, all[0].ID)
+		}),
+	}), migrationIDs)
+}
+
+// follow prints a migration's events until its outcome. Any outcome but completed
+// is a failure.
+func follow(c *cobra.Command, client *agent.Client, id string) error {
+	var phase migration.Phase
+	for after := 0; ; {
+		part, err := client.Events(c.Context(), id, after)
+		if c.Context().Err() != nil {
+			return fmt.Errorf("interrupted; migration %s goes on: `godwit watch %s` shows it, `godwit abort %s` calls it off", id, id, id)
+		}
+		if err != nil {
+			return err
+		}
+		for _, e := range part.Events {
+			after = e.N
+			phase = cmp.Or(e.Phase, phase)
+			if err := printEvent(c, e, phase); err != nil {
+				return err
+			}
+		}
+		if part.Over {
+			return outcome(c, client, id, after == 0)
+		}
+	}
+}
+
+// outcome ends what follow prints; untold says that nobody knows the events any more.
+func outcome(c *cobra.Command, client *agent.Client, id string, untold bool) error {
+	rep, err := client.Report(c.Context(), id)
+	if err != nil {
+		return err
+	}
+	if !asJSON(c) && untold {
+		fmt.Fprintln(c.OutOrStdout(), historyLine(rep))
+	}
+	if !asJSON(c) {
+		printSurvival(c.OutOrStdout(), rep.Survival)
+	}
+	if rep.Outcome == migration.Completed {
+		return nil
+	}
+	return errSaid
+}
+
+// printEvent prints an event of a migration that is in that phase; "": not known.
+func printEvent(c *cobra.Command, e agent.Event, phase migration.Phase) error {
+	if asJSON(c) {
+		return printJSON(c.OutOrStdout(), e)
+	}
+	_, err := fmt.Fprintf(c.OutOrStdout(), "%s  %-12s %s\n", time.Unix(0, e.At).Format("15:04:05.000"), e.Host, eventText(e, phase))
+	return err
+}
+
+// eventText is what a person reads of an event.
+func eventText(e agent.Event, phase migration.Phase) string {
+	switch e.Kind {
+	case "phase":
+		return "phase " + string(e.Phase)
+	case "event":
+		return string(e.Name)
+	case "progress":
+		var p agent.CopyProgress
+		if json.Unmarshal(e.Data, &p) != nil || p.What == "" { // of a later release, perhaps
+			return string(e.Data)
+		}
+		if phase == "" {
+			return p.Line()
+		}
+		return string(phase) + ": " + p.Line()
+	}
+	return e.Text
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"godwit/agent"
+	"godwit/migration"
+)
+
+// watched is an agent that tells the whole of one migration.
+func watched(t *testing.T) (socket string) {
+	t.Helper()
+	progress, err := json.Marshal(agent.CopyProgress{What: agent.CopyOfMemory, Total: 200_000_000, Remaining: 100_000_000, Rate: 12_500_000, DirtyRate: 1_250_000, Round: 2, LeftS: 8.1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/migrations/{id}/events", func(w http.ResponseWriter, r *http.Request) {
+		all := []agent.Event{
+			{Kind: "phase", Phase: migration.Check}, {Kind: "note", Text: "a remark"}, {Kind: "event", Name: migration.MigrationStart},
+			{Kind: "phase", Phase: migration.Copy}, {Kind: "progress", Data: progress}, {Kind: "progress", Data: json.RawMessage(`{"later": 1}`)},
+			{Kind: "outcome", Text: "completed"},
+		}
+		for i := range all {
+			all[i].N, all[i].At, all[i].Host = i+1, int64(i), "paris"
+		}
+		if r.FormValue("after") != "0" {
+			all = nil
+		}
+		json.NewEncoder(w).Encode(agent.EventsAnswer{Events: all, Over: true}) //nolint:errcheck // the client tells
+	})
+	mux.HandleFunc("GET /v1/migrations/{id}", func(w http.ResponseWriter, _ *http.Request) {
+		json.NewEncoder(w).Encode(agent.Report{ID: "m-00000001", Outcome: migration.Completed}) //nolint:errcheck // the client tells
+	})
+	return serveAgent(t, mux)
+}
+
+// TestWatchInWords: a person reads one line for each event, with the phase and the figures in words.
+func TestWatchInWords(t *testing.T) {
+	var out bytes.Buffer
+	if status := run([]string{"watch", "m-00000001", "--socket", watched(t)}, &out, io.Discard); status != exitDone {
+		t.Fatalf("status %d: %s", status, &out)
+	}
+	want := []string{"phase check", "a remark", "MIGRATION_START", "phase copy",
+		"copy: memory 50 % of 200 MB, round 2, 100 Mbit/s, the guest writes 10 Mbit/s, about 8.1 s left", `{"later": 1}`, "completed"}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) != len(want) {
+		t.Fatalf("%d lines, want %d:\n%s", len(lines), len(want), &out)
+	}
+	for i := range want {
+		if host, text, _ := strings.Cut(lines[i], "  paris        "); len(host) != len("15:04:05.000") || strings.ReplaceAll(text, `:1}`, `: 1}`) != want[i] {
+			t.Errorf("line %d is %q, want %q at its end", i, lines[i], want[i])
+		}
+	}
+}
+
+// TestWatchAsJSON: for a program the events are what the agent told.
+func TestWatchAsJSON(t *testing.T) {
+	var out bytes.Buffer
+	if status := run([]string{"watch", "m-00000001", "--json", "--socket", watched(t)}, &out, io.Discard); status != exitDone {
+		t.Fatalf("status %d: %s", status, &out)
+	}
+	var kinds []string
+	var seen agent.CopyProgress
+	for dec := json.NewDecoder(&out); ; {
+		var e agent.Event
+		if err := dec.Decode(&e); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		kinds = append(kinds, e.Kind)
+		if e.Kind == "progress" && seen.Total == 0 {
+			if err := json.Unmarshal(e.Data, &seen); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := strings.Join(kinds, " "); got != "phase note event phase progress progress outcome" || seen.DirtyRate != 1_250_000 {
+		t.Errorf("%s; %+v", got, seen)
+	}
+}
