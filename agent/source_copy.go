@@ -88,7 +88,11 @@ func (m *outgoing) requirePaths() ([]peer.Path, error) {
 	return all, nil
 }
 
-// migrateOptions are the same at both ends but for the URI.
+// takesAck says whether a source may be sent SWITCHOVER_ACK. One that is held by low bandwidth
+// does not know it, and its migration fails by it.
+func takesAck(source vm.Facts) bool { return source.Hold != vm.HoldLowBandwidth }
+
+// migrateOptions are the same at both ends but for the URI, and for what a destination does.
 func migrateOptions(p migration.Plan, paths int) vm.MigrateOptions {
 	opts := vm.MigrateOptions{
 		HoldSwitchover: true,

@@ -161,6 +161,18 @@ func TestOldQEMUIsHeldByLowBandwidth(t *testing.T) {
 	f.said(t, `migrate-continue {"state":"pre-switchover"}`)
 }
 
+// TestDestinationAcknowledgesWhenAsked: a QEMU that waits sends SWITCHOVER_ACK only where the source
+// is held by that.
+func TestDestinationAcknowledgesWhenAsked(t *testing.T) {
+	for _, hold := range []bool{false, true} {
+		f, p := newFake(t, "8.1.0")
+		if err := p.PrepareIncoming(t.Context(), vm.MigrateOptions{URI: "unix:/x", HoldSwitchover: hold}); err != nil {
+			t.Fatal(err)
+		}
+		f.said(t, "migrate-set-capabilities", fmt.Sprintf(`"switchover-ack","state":%v`, hold))
+	}
+}
+
 func TestBusyGuestIsNotBraked(t *testing.T) {
 	f, p := newFake(t, "7.2.22")
 	f.ram = `"remaining": 1000, "dirty-sync-count": 3, "page-size": 4096, "mbps": 100, "dirty-pages-rate": 100000`
