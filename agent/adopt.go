@@ -226,11 +226,14 @@ func startWaiting(ctx context.Context, g *Guest) (*qemu.Process, error) {
 // allCards makes sure that the guest finds each of its NICs where it comes to: QEMU would say
 // so only when it has all of the memory, and the guest stands still.
 func allCards(ctx context.Context, machine *qemu.Process, d Description) error {
-	missing, err := lackingCard(ctx, machine, d)
-	if err == nil && missing != "" {
-		err = fmt.Errorf("QEMU has no NIC %s there; add it to the command, on a tap of its own", missing)
+	cards, err := machine.Cards(ctx)
+	if err != nil {
+		return err
 	}
-	return err
+	if missing := lackingCards(d, cards); len(missing) > 0 {
+		return fmt.Errorf("QEMU has no NIC %s there; add it to the command, on a tap of its own", missing[0])
+	}
+	return nil
 }
 
 // commandSockets are those of a guest that is started by its own command in dir;
@@ -255,7 +258,11 @@ func attachMachine(ctx context.Context, h Held) (*qemu.Process, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := sameCards(ctx, machine, d); err != nil {
+		cards, err := machine.Cards(ctx)
+		if err == nil {
+			err = sameCards(d, cards)
+		}
+		if err != nil {
 			machine.Close()
 			return nil, err
 		}
@@ -268,27 +275,27 @@ func attachMachine(ctx context.Context, h Held) (*qemu.Process, error) {
 }
 
 // sameCards makes sure that it is no other guest that now listens on the socket of
-// an adopted one.
-func sameCards(ctx context.Context, machine *qemu.Process, d Description) error {
-	missing, err := lackingCard(ctx, machine, d)
-	if err == nil && missing != "" {
-		err = fmt.Errorf("%w: the QEMU on %s has no NIC %s", qemu.ErrGone, d.QMP, missing)
+// an adopted one. The error is qemu.ErrGone only where another is seen there: its owner may have
+// taken a NIC from it.
+func sameCards(d Description, cards []qemu.Card) error {
+	lacks := lackingCards(d, cards)
+	switch {
+	case len(lacks) < len(d.NICs):
+		return nil
+	case len(cards) == 0:
+		return fmt.Errorf("the QEMU on %s has no NIC to know the guest by", d.QMP)
 	}
-	return err
+	return fmt.Errorf("%w: the QEMU on %s has no NIC %s", qemu.ErrGone, d.QMP, orNone(lacks))
 }
 
-// lackingCard is the MAC of a NIC of the description that QEMU has not got; "" if it has all.
-func lackingCard(ctx context.Context, machine *qemu.Process, d Description) (string, error) {
-	cards, err := machine.Cards(ctx)
-	if err != nil {
-		return "", err
-	}
+// lackingCards are the MACs of NICs of the description that QEMU has not got.
+func lackingCards(d Description, cards []qemu.Card) (macs []string) {
 	for _, n := range d.NICs {
 		if !slices.ContainsFunc(cards, func(c qemu.Card) bool { return strings.EqualFold(c.MAC, n.MAC) }) {
-			return n.MAC, nil
+			macs = append(macs, n.MAC)
 		}
 	}
-	return "", nil
+	return macs
 }
 
 // elsewhere is the description for another host, where the guest's sockets and taps

@@ -3,7 +3,10 @@ package qemu
 import (
 	"bufio"
 	"context"
+	"errors"
 	"strings"
+
+	"godwit/vm/qemu/qmp"
 )
 
 // Card is a network card as QEMU has it.
@@ -13,7 +16,7 @@ type Card struct {
 	Tap    string // the tap behind it; "" where QEMU does not say, such as for one that it inherited
 }
 
-// Cards lists the network cards that were made with -device.
+// Cards lists the network cards that were made with -device: all of them, or there is an error.
 func (p *Process) Cards(ctx context.Context) ([]Card, error) {
 	type entry struct {
 		Name string `json:"name"`
@@ -35,8 +38,16 @@ func (p *Process) Cards(ctx context.Context) ([]Card, error) {
 			}
 			var c Card
 			path := folder + "/" + d.Name
-			if p.property(ctx, path, "mac", &c.MAC) != nil || p.property(ctx, path, "netdev", &c.Netdev) != nil {
+			err := p.property(ctx, path, "mac", &c.MAC)
+			if err == nil {
+				err = p.property(ctx, path, "netdev", &c.Netdev)
+			}
+			var without *qmp.Error
+			if errors.As(err, &without) {
 				continue // not a card
+			}
+			if err != nil {
+				return nil, err
 			}
 			c.Tap = taps[c.Netdev]
 			cards = append(cards, c)

@@ -1,7 +1,10 @@
 package qemu
 
 import (
+	"context"
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -17,5 +20,21 @@ func TestReadTaps(t *testing.T) {
 	want := map[string]string{"net0": "tap-web-a", "net2": "last"}
 	if diff := cmp.Diff(want, readTaps(text)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestNoCardsIsNoAnswer: of a QEMU that stops answering it is not said that it has no cards, from
+// which it would follow that it is another guest's.
+func TestNoCardsIsNoAnswer(t *testing.T) {
+	f, p := newFake(t, "10.0.2")
+	f.net = `""`
+	if cards, err := p.Cards(t.Context()); err != nil || len(cards) != 2 {
+		t.Fatalf("cards %v, %v", cards, err)
+	}
+	f.set(func() { f.mute = `"/machine/peripheral-anon/card"` })
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if cards, err := p.Cards(ctx); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrGone) {
+		t.Errorf("cards %v, %v of a QEMU that does not answer", cards, err)
 	}
 }
