@@ -98,8 +98,8 @@ func (a *Agent) compare(ctx context.Context, g *Guest, machine *qemu.Process) er
 		if i < 0 {
 			return refuse("its QEMU has no NIC with the MAC %s (it has: %s)", n.MAC, macsOf(cards))
 		}
-		if cards[i].Tap != "" && cards[i].Tap != n.Tap {
-			return refuse("its NIC %s is connected to tap %s, the description says %s", n.MAC, cards[i].Tap, n.Tap)
+		if err := usable(cards[i], n); err != nil {
+			return refuse("%v", err)
 		}
 		bridge, err := netstate.BridgeOf(n.Tap)
 		if err != nil {
@@ -113,6 +113,17 @@ func (a *Agent) compare(ctx context.Context, g *Guest, machine *qemu.Process) er
 			return refuse("%v", err)
 		}
 		g.Taps, g.Held.Taps = append(g.Taps, tap), append(g.Held.Taps, n.Tap)
+	}
+	return nil
+}
+
+// usable says why a NIC cannot be that of the description, or not be moved.
+func usable(c qemu.Card, n NIC) error {
+	if c.Tap != "" && c.Tap != n.Tap {
+		return fmt.Errorf("its NIC %s is connected to tap %s, the description says %s", n.MAC, c.Tap, n.Tap)
+	}
+	if c.Queues > 1 { // where it comes to it has one pair, and QEMU says so when the guest stands still
+		return fmt.Errorf("its NIC %s has %d pairs of queues, and one with more than one cannot be moved; start it with queues=1", n.MAC, c.Queues)
 	}
 	return nil
 }

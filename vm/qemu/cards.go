@@ -13,7 +13,13 @@ import (
 type Card struct {
 	MAC    string // that it was started with
 	Netdev string // id of what it is connected to
-	Tap    string // the tap behind it; "" where QEMU does not say, such as for one that it inherited
+	backend
+}
+
+// backend is what a card is connected to.
+type backend struct {
+	Tap    string // "" where QEMU does not say, such as for one that it inherited
+	Queues int    // pairs of them, of a tap
 }
 
 // Cards lists the network cards that were made with -device: all of them, or there is an error.
@@ -49,7 +55,7 @@ func (p *Process) Cards(ctx context.Context) ([]Card, error) {
 			if err != nil {
 				return nil, err
 			}
-			c.Tap = taps[c.Netdev]
+			c.backend = taps[c.Netdev]
 			cards = append(cards, c)
 		}
 	}
@@ -60,9 +66,9 @@ func (p *Process) property(ctx context.Context, path, name string, value *string
 	return p.qmp.Do(ctx, "qom-get", map[string]string{"path": path, "property": name}, value)
 }
 
-// taps reads the names of taps by the id of their netdev. Only QEMU's monitor for
-// people tells, in lines such as `net0: index=0,type=tap,ifname=tap0,script=no`.
-func (p *Process) taps(ctx context.Context) (map[string]string, error) {
+// taps reads the taps by the id of their netdev. Only QEMU's monitor for people tells, in
+// lines such as `net0: index=0,type=tap,ifname=tap0,script=no`, one for each pair of queues.
+func (p *Process) taps(ctx context.Context) (map[string]backend, error) {
 	var text string
 	if err := p.qmp.Do(ctx, "human-monitor-command", map[string]string{"command-line": "info network"}, &text); err != nil {
 		return nil, err
@@ -70,19 +76,22 @@ func (p *Process) taps(ctx context.Context) (map[string]string, error) {
 	return readTaps(text), nil
 }
 
-func readTaps(text string) map[string]string {
-	taps := map[string]string{}
+func readTaps(text string) map[string]backend {
+	taps := map[string]backend{}
 	lines := bufio.NewScanner(strings.NewReader(text))
 	for lines.Scan() {
 		id, what, ok := strings.Cut(strings.TrimLeft(lines.Text(), ` \`), ": ")
 		if !ok || !strings.Contains(what, "type=tap,") {
 			continue
 		}
+		tap := taps[id]
+		tap.Queues++
 		for _, word := range strings.Split(what, ",") {
 			if name, ok := strings.CutPrefix(word, "ifname="); ok {
-				taps[id] = strings.TrimSpace(name)
+				tap.Tap = strings.TrimSpace(name)
 			}
 		}
+		taps[id] = tap
 	}
 	return taps
 }
