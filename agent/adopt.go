@@ -85,8 +85,8 @@ func (a *Agent) compare(ctx context.Context, g *Guest, machine *qemu.Process) er
 		return refuse("%v", err)
 	}
 	switch {
-	case facts.Memory != d.Memory:
-		return refuse("its QEMU has %d bytes of memory, the description says %d; write %dMiB", facts.Memory, d.Memory, facts.Memory>>20)
+	case facts.Base != d.Memory:
+		return refuse("its QEMU has %d bytes of memory, the description says %d; write %dMiB", facts.Base, d.Memory, facts.Base>>20)
 	case d.VCPUs != 0 && facts.VCPUs != d.VCPUs:
 		return refuse("its QEMU has %d processors, the description says %d", facts.VCPUs, d.VCPUs)
 	case len(cards) != len(d.NICs):

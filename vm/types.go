@@ -116,7 +116,8 @@ type Facts struct {
 	Machine  string // versioned machine type, such as "pc-q35-10.0"
 	CPU      string // CPU model, such as "max"
 	VCPUs    int
-	Memory   int64 // bytes
+	Memory   int64 // bytes, of memory that was plugged in too
+	Base     int64 // bytes of it that it was started with
 	Disks    []Disk
 	Blockers []string // why the guest cannot migrate; empty if it can
 	Hold     Hold     // the hold that this hypervisor offers

@@ -17,7 +17,8 @@ func (p *Process) Facts(ctx context.Context) (vm.Facts, error) {
 		Enabled bool `json:"enabled"`
 	}
 	var memory struct {
-		Base int64 `json:"base-memory"`
+		Base    int64 `json:"base-memory"`
+		Plugged int64 `json:"plugged-memory"`
 	}
 	var migration struct {
 		Blocked []string `json:"blocked-reasons"`
@@ -33,7 +34,8 @@ func (p *Process) Facts(ctx context.Context) (vm.Facts, error) {
 			return vm.Facts{}, err
 		}
 	}
-	f.Name, f.Memory, f.Blockers = name.Name, memory.Base, migration.Blocked
+	f.Name, f.Blockers = name.Name, migration.Blocked
+	f.Base, f.Memory = memory.Base, memory.Base+memory.Plugged
 	f.Accel = "tcg"
 	if kvm.Enabled {
 		f.Accel = "kvm"
