@@ -118,6 +118,7 @@ type Facts struct {
 	VCPUs    int
 	Memory   int64 // bytes, of memory that was plugged in too
 	Base     int64 // bytes of it that it was started with
+	PageSize int64 // bytes, the largest of what memory is made of; 0: not known
 	Disks    []Disk
 	Blockers []string // why the guest cannot migrate; empty if it can
 	Hold     Hold     // the hold that this hypervisor offers

@@ -119,7 +119,7 @@ func TestFactsCountPluggedMemory(t *testing.T) {
 	}
 	defer p.Kill()
 	f, err := p.Facts(t.Context())
-	if err != nil || f.Base != 32<<20 || f.Memory != 160<<20 {
-		t.Errorf("%d bytes, %d at its start, %v", f.Memory, f.Base, err)
+	if err != nil || f.Base != 32<<20 || f.Memory != 160<<20 || f.PageSize != 4096 {
+		t.Errorf("%d bytes, %d at its start, pages of %d, %v", f.Memory, f.Base, f.PageSize, err)
 	}
 }

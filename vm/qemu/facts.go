@@ -2,9 +2,11 @@ package qemu
 
 import (
 	"context"
+	"errors"
 	"strings"
 
 	"godwit/vm"
+	"godwit/vm/qemu/qmp"
 )
 
 // Facts asks QEMU what it runs.
@@ -47,8 +49,21 @@ func (p *Process) Facts(ctx context.Context) (vm.Facts, error) {
 	if f.CPU, f.VCPUs, err = p.processors(ctx); err != nil {
 		return vm.Facts{}, err
 	}
+	if f.PageSize, err = p.pageSize(ctx); err != nil {
+		return vm.Facts{}, err
+	}
 	f.Disks, err = p.disks(ctx)
 	return f, err
+}
+
+// pageSize is the largest of any block of memory; 0 where QEMU refuses to say.
+func (p *Process) pageSize(ctx context.Context) (int64, error) {
+	text, err := ramTable(ctx, p.qmp)
+	var refused *qmp.Error
+	if errors.As(err, &refused) {
+		return 0, nil
+	}
+	return largestPage(text), err
 }
 
 func (p *Process) typeOf(ctx context.Context, path string) (string, error) {
