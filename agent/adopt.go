@@ -85,8 +85,8 @@ func (a *Agent) compare(ctx context.Context, g *Guest, machine *qemu.Process) er
 		return refuse("%v", err)
 	}
 	switch {
-	case facts.Memory != d.Memory:
-		return refuse("its QEMU has %d bytes of memory, the description says %d; write %dMiB", facts.Memory, d.Memory, facts.Memory>>20)
+	case facts.Base != d.Memory:
+		return refuse("its QEMU has %d bytes of memory, the description says %d; write %dMiB", facts.Base, d.Memory, facts.Base>>20)
 	case d.VCPUs != 0 && facts.VCPUs != d.VCPUs:
 		return refuse("its QEMU has %d processors, the description says %d", facts.VCPUs, d.VCPUs)
 	case len(cards) != len(d.NICs):
@@ -98,8 +98,8 @@ func (a *Agent) compare(ctx context.Context, g *Guest, machine *qemu.Process) er
 		if i < 0 {
 			return refuse("its QEMU has no NIC with the MAC %s (it has: %s)", n.MAC, macsOf(cards))
 		}
-		if cards[i].Tap != "" && cards[i].Tap != n.Tap {
-			return refuse("its NIC %s is connected to tap %s, the description says %s", n.MAC, cards[i].Tap, n.Tap)
+		if err := usable(cards[i], n); err != nil {
+			return refuse("%v", err)
 		}
 		bridge, err := netstate.BridgeOf(n.Tap)
 		if err != nil {
@@ -113,6 +113,17 @@ func (a *Agent) compare(ctx context.Context, g *Guest, machine *qemu.Process) er
 			return refuse("%v", err)
 		}
 		g.Taps, g.Held.Taps = append(g.Taps, tap), append(g.Held.Taps, n.Tap)
+	}
+	return nil
+}
+
+// usable says why a NIC cannot be that of the description, or not be moved.
+func usable(c qemu.Card, n NIC) error {
+	if c.Tap != "" && c.Tap != n.Tap {
+		return fmt.Errorf("its NIC %s is connected to tap %s, the description says %s", n.MAC, c.Tap, n.Tap)
+	}
+	if c.Queues > 1 { // where it comes to it has one pair, and QEMU says so when the guest stands still
+		return fmt.Errorf("its NIC %s has %d pairs of queues, and one with more than one cannot be moved; start it with queues=1", n.MAC, c.Queues)
 	}
 	return nil
 }
@@ -226,11 +237,14 @@ func startWaiting(ctx context.Context, g *Guest) (*qemu.Process, error) {
 // allCards makes sure that the guest finds each of its NICs where it comes to: QEMU would say
 // so only when it has all of the memory, and the guest stands still.
 func allCards(ctx context.Context, machine *qemu.Process, d Description) error {
-	missing, err := lackingCard(ctx, machine, d)
-	if err == nil && missing != "" {
-		err = fmt.Errorf("QEMU has no NIC %s there; add it to the command, on a tap of its own", missing)
+	cards, err := machine.Cards(ctx)
+	if err != nil {
+		return err
 	}
-	return err
+	if missing := lackingCards(d, cards); len(missing) > 0 {
+		return fmt.Errorf("QEMU has no NIC %s there; add it to the command, on a tap of its own", missing[0])
+	}
+	return nil
 }
 
 // commandSockets are those of a guest that is started by its own command in dir;
@@ -255,7 +269,11 @@ func attachMachine(ctx context.Context, h Held) (*qemu.Process, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := sameCards(ctx, machine, d); err != nil {
+		cards, err := machine.Cards(ctx)
+		if err == nil {
+			err = sameCards(d, cards)
+		}
+		if err != nil {
 			machine.Close()
 			return nil, err
 		}
@@ -268,27 +286,27 @@ func attachMachine(ctx context.Context, h Held) (*qemu.Process, error) {
 }
 
 // sameCards makes sure that it is no other guest that now listens on the socket of
-// an adopted one.
-func sameCards(ctx context.Context, machine *qemu.Process, d Description) error {
-	missing, err := lackingCard(ctx, machine, d)
-	if err == nil && missing != "" {
-		err = fmt.Errorf("%w: the QEMU on %s has no NIC %s", qemu.ErrGone, d.QMP, missing)
+// an adopted one. The error is qemu.ErrGone only where another is seen there: its owner may have
+// taken a NIC from it.
+func sameCards(d Description, cards []qemu.Card) error {
+	lacks := lackingCards(d, cards)
+	switch {
+	case len(lacks) < len(d.NICs):
+		return nil
+	case len(cards) == 0:
+		return fmt.Errorf("the QEMU on %s has no NIC to know the guest by", d.QMP)
 	}
-	return err
+	return fmt.Errorf("%w: the QEMU on %s has no NIC %s", qemu.ErrGone, d.QMP, orNone(lacks))
 }
 
-// lackingCard is the MAC of a NIC of the description that QEMU has not got; "" if it has all.
-func lackingCard(ctx context.Context, machine *qemu.Process, d Description) (string, error) {
-	cards, err := machine.Cards(ctx)
-	if err != nil {
-		return "", err
-	}
+// lackingCards are the MACs of NICs of the description that QEMU has not got.
+func lackingCards(d Description, cards []qemu.Card) (macs []string) {
 	for _, n := range d.NICs {
 		if !slices.ContainsFunc(cards, func(c qemu.Card) bool { return strings.EqualFold(c.MAC, n.MAC) }) {
-			return n.MAC, nil
+			macs = append(macs, n.MAC)
 		}
 	}
-	return "", nil
+	return macs
 }
 
 // elsewhere is the description for another host, where the guest's sockets and taps

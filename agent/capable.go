@@ -16,6 +16,7 @@ type offering struct {
 	accel   string // kvm or tcg
 	flags   string // of the processor; see cpuFlags
 	free    int64  // bytes of memory; below 0: unknown
+	huge    int64  // bytes of free pages of the size that the guest's memory is on, where that is a huge one
 	reserve int64  // bytes of it that must stay free
 	mtu     int    // of guests, bytes
 }
@@ -29,7 +30,7 @@ func (o offering) lacks(offer Offer) error {
 	if facts.Memory < 0 || facts.Memory > mostMemory {
 		return refuses(o.host, offer, migration.CodeUsage, "it is said to have %d bytes of memory", facts.Memory)
 	}
-	if need := facts.Memory + o.reserve; o.free >= 0 && o.free < need {
+	if need := facts.Memory + o.reserve; o.free >= 0 && o.free < need && o.huge < facts.Memory {
 		return refuses(o.host, offer, migration.CodeCapacity, "it has %d MiB of memory free, %d MiB are needed (%d MiB stay in reserve); free some or choose another host",
 			o.free>>20, need>>20, o.reserve>>20)
 	}
@@ -79,4 +80,18 @@ func availableMemory() (int64, error) {
 		}
 	}
 	return 0, fmt.Errorf("read /proc/meminfo: no MemAvailable")
+}
+
+// freeHugePages is how much memory is set apart in huge pages of that size and not used or promised, bytes
+// (Linux, Documentation/admin-guide/mm/hugetlbpage.rst). MemAvailable has none of it.
+func freeHugePages(size int64) int64 {
+	count := func(what string) int64 {
+		data, err := os.ReadFile(fmt.Sprintf("/sys/kernel/mm/hugepages/hugepages-%dkB/%s_hugepages", size>>10, what))
+		if err != nil {
+			return 0 // the kernel has none of that size
+		}
+		n, _ := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
+		return n
+	}
+	return max(count("free")-count("resv"), 0) * size
 }

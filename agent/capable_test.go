@@ -59,6 +59,8 @@ func TestLacks(t *testing.T) {
 		{"fits to the byte", here, guest("10.0.2", "tcg", "", 872*mib), "", nil},
 		{"one byte too much", here, guest("10.0.2", "tcg", "", 872*mib+1), migration.CodeCapacity, []string{"host rome refuses guest web", "1000 MiB of memory free", "128 MiB stay in reserve"}},
 		{"a large reserve", with(func(o *offering) { o.reserve = 900 * mib }), guest("10.0.2", "tcg", "", 512*mib), migration.CodeCapacity, []string{"1412 MiB are needed"}},
+		{"room in huge pages", with(func(o *offering) { o.huge = 2000 * mib }), guest("10.0.2", "tcg", "", 2000*mib), "", nil},
+		{"too few huge pages", with(func(o *offering) { o.huge = 1998 * mib }), guest("10.0.2", "tcg", "", 2000*mib), migration.CodeCapacity, []string{"1000 MiB of memory free"}},
 		{"memory unknown", with(func(o *offering) { o.free = -1 }), guest("10.0.2", "tcg", "", 1<<40), "", nil},
 		{"a newer QEMU there", with(func(o *offering) { o.version = "10.1.0" }), guest("10.0.2", "tcg", "", mib), "", nil},
 		{"an older QEMU there", with(func(o *offering) { o.version = "7.2.19" }), guest("10.0.2", "tcg", "", mib), migration.CodeHypervisor, []string{"its QEMU 7.2.19 is older than the source's 10.0.2"}},

@@ -182,6 +182,7 @@ func (m *incoming) incomingSocket() string { return filepath.Join(m.work.guest.H
 func (m *incoming) options() vm.MigrateOptions {
 	opts := migrateOptions(m.plan, 0)
 	opts.URI = "unix:" + m.incomingSocket()
+	opts.HoldSwitchover = takesAck(m.work.preparation.Facts) // a QEMU that waits does nothing else for a hold
 	opts.Postcopy = mayHandEarly(m.plan)
 	return opts
 }

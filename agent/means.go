@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"time"
 
+	"godwit/migration"
 	"godwit/policy"
+	"godwit/transfer/pages"
+	"godwit/vm"
 )
 
 // This file settles what mode `auto` means: pre-copy for a guest that writes less than the
@@ -79,9 +82,34 @@ func (m *outgoing) settleMode(ctx context.Context, pathRate int64) error {
 		return ctx.Err()
 	}
 	if carried := pathRate / 8; auto && !policy.Converges(m.work.dirty, carried) {
-		m.plan.Mode, m.work.chosen = "hybrid", true
-		m.rec.note(fmt.Sprintf("mode hybrid: the guest rewrites %.1f MB/s, the paths carry %.1f MB/s", float64(m.work.dirty)/1e6, float64(carried)/1e6))
+		why := fmt.Sprintf("the guest rewrites %.1f MB/s, the paths carry %.1f MB/s", float64(m.work.dirty)/1e6, float64(carried)/1e6)
+		if onHugePages(m.work.facts) {
+			m.rec.note(fmt.Sprintf("mode precopy, though %s: its memory is on pages of %d KiB, and the rest of such cannot follow it (mode hybrid)", why, m.work.facts.PageSize>>10))
+		} else {
+			m.plan.Mode, m.work.chosen = "hybrid", true
+			m.rec.note("mode hybrid: " + why)
+		}
 	}
 	m.rec.edit(func(r *Report) { r.Mode = m.plan.Mode })
 	return nil
+}
+
+// onHugePages says whether a guest's memory, or some of it, is on pages larger than ours. QEMU
+// takes post-copy only by its own pages ("Postcopy needs matching RAM page sizes").
+func onHugePages(facts vm.Facts) bool { return facts.PageSize > pages.Size }
+
+// unfitPages says why memory cannot follow a guest, where that was asked for.
+func unfitPages(refuse func(migration.Code, string, ...any) error, mode string, facts vm.Facts) error {
+	if (mode == "hybrid" || mode == "postcopy") && onHugePages(facts) {
+		return refuse(migration.CodeHypervisor, "mode %s: its memory is on pages of %d KiB, which cannot follow it; use --mode precopy, or start it without huge pages", mode, facts.PageSize>>10)
+	}
+	return nil
+}
+
+// cures are what helps where the budget cannot be met.
+func (m *outgoing) cures() string {
+	if onHugePages(m.work.facts) {
+		return "allow a longer --downtime, lower its load, or let it be throttled (--throttle)"
+	}
+	return "allow a longer --downtime, lower its load, let it be throttled (--throttle), or let the rest follow the guest (--mode hybrid)"
 }

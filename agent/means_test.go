@@ -3,9 +3,14 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"godwit/migration"
+	"godwit/vm"
 )
 
 // writer is a guest that writes short bytes per second as seen in a short look, long in a long
@@ -58,4 +63,31 @@ func TestWriting(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestHugePagesDoNotFollow: memory on huge pages cannot follow its guest, so `auto` does not choose
+// that, and who asks for it is told in the check.
+func TestHugePagesDoNotFollow(t *testing.T) {
+	a, _ := served(t)
+	for size, mode := range map[int64]string{0: "hybrid", 4096: "hybrid", 2 << 20: "precopy"} {
+		m := leaving(a)
+		m.plan.Mode, m.plan.Transfer, m.work.facts.PageSize = "auto", "lanes", size
+		writes := make(chan int64, 1)
+		writes <- 50e6
+		m.work.writes = writes
+		if err := m.settleMode(t.Context(), 80e6); err != nil || m.plan.Mode != mode || len(m.rec.snapshot().Notes) != 1 {
+			t.Errorf("pages of %d: mode %s, %v, %q", size, m.plan.Mode, err, m.rec.snapshot().Notes)
+		}
+		if names := strings.Contains(m.cures(), "--mode hybrid"); names != (mode == "hybrid") {
+			t.Errorf("pages of %d: %s", size, m.cures())
+		}
+	}
+	refuse := func(code migration.Code, format string, args ...any) error {
+		return &migration.Problem{Code: code, Text: fmt.Sprintf(format, args...)}
+	}
+	for _, mode := range []string{"hybrid", "postcopy"} {
+		refused(t, mode, unfitPages(refuse, mode, vm.Facts{PageSize: 2 << 20}), migration.CodeHypervisor, "mode "+mode, "pages of 2048 KiB", "--mode precopy")
+		refused(t, mode+" of ordinary pages", unfitPages(refuse, mode, vm.Facts{PageSize: 4096}), "")
+	}
+	refused(t, "precopy", unfitPages(refuse, "precopy", vm.Facts{PageSize: 2 << 20}), "")
 }

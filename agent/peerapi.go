@@ -119,6 +119,7 @@ func (a *Agent) capable(ctx context.Context, offer Offer) error {
 	if free, err := availableMemory(); err == nil {
 		here.free = free
 	}
+	here.huge = freeHugePages(offer.Facts.PageSize)
 	if err := here.lacks(offer); err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ func (a *Agent) peerRelease(r *http.Request) (any, error) {
 	if err := m.tell(r.Context(), migration.Input{Kind: migration.Released, Epoch: plan.Epoch}); err != nil {
 		return nil, err
 	}
-	if hold := m.holdStream(); hold != nil {
+	if hold := m.holdStream(); hold != nil && takesAck(m.work.preparation.Facts) {
 		hold.AllowSwitchover()
 	}
 	if lanes := m.lanes(); lanes != nil {

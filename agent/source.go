@@ -278,11 +278,16 @@ func (m *outgoing) pause(ctx context.Context) error {
 	}
 	// The last of memory travels while the journal is written. It is no right: the
 	// destination starts nothing before it has the release.
-	if m.work.forward != nil {
-		m.work.forward.AllowSwitchover()
-	}
+	m.allowSwitchover()
 	m.letFinish()
 	return m.noteMemory(ctx, memory)
+}
+
+// allowSwitchover lets the destination's acknowledgement pass, where QEMU waits for one.
+func (m *outgoing) allowSwitchover() {
+	if m.work.forward != nil && takesAck(m.work.facts) {
+		m.work.forward.AllowSwitchover()
+	}
 }
 
 // letFinish has QEMU look at the stopped guest's memory for the last time, once it comes to

@@ -38,6 +38,9 @@ func (m *outgoing) checkHere(ctx context.Context) error {
 	if err := unfit(refuse, g.Held, g.hasChannel(), m.plan.KeepsAddress(), facts, status); err != nil {
 		return err
 	}
+	if err := unfitPages(refuse, m.plan.Mode, facts); err != nil {
+		return err
+	}
 	if err := netstate.Barred(m.a.config.Network.Bridge); err != nil {
 		return refuse(migration.CodePath, "%v", err)
 	}

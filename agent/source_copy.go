@@ -88,7 +88,11 @@ func (m *outgoing) requirePaths() ([]peer.Path, error) {
 	return all, nil
 }
 
-// migrateOptions are the same at both ends but for the URI.
+// takesAck says whether a source may be sent SWITCHOVER_ACK. One that is held by low bandwidth
+// does not know it, and its migration fails by it.
+func takesAck(source vm.Facts) bool { return source.Hold != vm.HoldLowBandwidth }
+
+// migrateOptions are the same at both ends but for the URI, and for what a destination does.
 func migrateOptions(p migration.Plan, paths int) vm.MigrateOptions {
 	opts := vm.MigrateOptions{
 		HoldSwitchover: true,
@@ -207,8 +211,8 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 			return nil
 		case policy.GiveUp:
 			return &migration.Problem{Code: migration.CodeBudget, Text: fmt.Sprintf(
-				"migrate guest %s: the downtime budget of %v cannot be met: it writes %.1f MB/s, the paths carry %.1f MB/s, the shortest pause foreseen in %v was %v%s; allow a longer --downtime, lower its load, let it be throttled (--throttle), or let the rest follow the guest (--mode hybrid)",
-				m.plan.Guest, m.plan.Downtime, float64(p.DirtyRate)/1e6, float64(look.Goodput)/1e6, copying.Limit.Round(time.Second), copying.Best().Round(time.Millisecond), m.throttleWords())}
+				"migrate guest %s: the downtime budget of %v cannot be met: it writes %.1f MB/s, the paths carry %.1f MB/s, the shortest pause foreseen in %v was %v%s; %s",
+				m.plan.Guest, m.plan.Downtime, float64(p.DirtyRate)/1e6, float64(look.Goodput)/1e6, copying.Limit.Round(time.Second), copying.Best().Round(time.Millisecond), m.throttleWords(), m.cures())}
 		}
 	}
 }

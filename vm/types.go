@@ -63,7 +63,7 @@ const (
 	HoldLowBandwidth Hold = "low-bandwidth"
 )
 
-// MigrateOptions are the same at both ends of a migration, but for the URI.
+// MigrateOptions are the same at both ends of a migration, but for the URI and what is said below.
 type MigrateOptions struct {
 	URI              string // QEMU's: unix:PATH, tcp:HOST:PORT, tcp:HOST:PORT,mptcp=on
 	Multifd          bool   // pages on Channels streams of their own
@@ -74,6 +74,7 @@ type MigrateOptions struct {
 	MaxBandwidth     int64  // bytes per second; 0 is QEMU's highest
 	// HoldSwitchover: the source does not finish, nor look for the last time at which pages are
 	// dirty, until Stop and then ReleaseSwitchover; and not before the transfer allows it.
+	// At the destination: only where the source's Hold is HoldAck, which it acknowledges.
 	HoldSwitchover bool
 	// Postcopy: the stream may let the guest run before all of its memory is there. Only at
 	// the destination; the source knows nothing of it.
@@ -115,7 +116,9 @@ type Facts struct {
 	Machine  string // versioned machine type, such as "pc-q35-10.0"
 	CPU      string // CPU model, such as "max"
 	VCPUs    int
-	Memory   int64 // bytes
+	Memory   int64 // bytes, of memory that was plugged in too
+	Base     int64 // bytes of it that it was started with
+	PageSize int64 // bytes, the largest of what memory is made of; 0: not known
 	Disks    []Disk
 	Blockers []string // why the guest cannot migrate; empty if it can
 	Hold     Hold     // the hold that this hypervisor offers

@@ -3,17 +3,26 @@ package qemu
 import (
 	"bufio"
 	"context"
+	"errors"
 	"strings"
+
+	"godwit/vm/qemu/qmp"
 )
 
 // Card is a network card as QEMU has it.
 type Card struct {
 	MAC    string // that it was started with
 	Netdev string // id of what it is connected to
-	Tap    string // the tap behind it; "" where QEMU does not say, such as for one that it inherited
+	backend
 }
 
-// Cards lists the network cards that were made with -device.
+// backend is what a card is connected to.
+type backend struct {
+	Tap    string // "" where QEMU does not say, such as for one that it inherited
+	Queues int    // pairs of them, of a tap
+}
+
+// Cards lists the network cards that were made with -device: all of them, or there is an error.
 func (p *Process) Cards(ctx context.Context) ([]Card, error) {
 	type entry struct {
 		Name string `json:"name"`
@@ -35,19 +44,27 @@ func (p *Process) Cards(ctx context.Context) ([]Card, error) {
 			}
 			var c Card
 			path := folder + "/" + d.Name
-			if p.property(ctx, path, "mac", &c.MAC) != nil || p.property(ctx, path, "netdev", &c.Netdev) != nil {
+			err := p.property(ctx, path, "mac", &c.MAC)
+			if err == nil {
+				err = p.property(ctx, path, "netdev", &c.Netdev)
+			}
+			var without *qmp.Error
+			if errors.As(err, &without) {
 				continue // not a card
 			}
-			c.Tap = taps[c.Netdev]
+			if err != nil {
+				return nil, err
+			}
+			c.backend = taps[c.Netdev]
 			cards = append(cards, c)
 		}
 	}
 	return cards, nil
 }
 
-// taps reads the names of taps by the id of their netdev. Only QEMU's monitor for
-// people tells, in lines such as `net0: index=0,type=tap,ifname=tap0,script=no`.
-func (p *Process) taps(ctx context.Context) (map[string]string, error) {
+// taps reads the taps by the id of their netdev. Only QEMU's monitor for people tells, in
+// lines such as `net0: index=0,type=tap,ifname=tap0,script=no`, one for each pair of queues.
+func (p *Process) taps(ctx context.Context) (map[string]backend, error) {
 	var text string
 	if err := p.qmp.Do(ctx, "human-monitor-command", map[string]string{"command-line": "info network"}, &text); err != nil {
 		return nil, err
@@ -55,19 +72,22 @@ func (p *Process) taps(ctx context.Context) (map[string]string, error) {
 	return readTaps(text), nil
 }
 
-func readTaps(text string) map[string]string {
-	taps := map[string]string{}
+func readTaps(text string) map[string]backend {
+	taps := map[string]backend{}
 	lines := bufio.NewScanner(strings.NewReader(text))
 	for lines.Scan() {
 		id, what, ok := strings.Cut(strings.TrimLeft(lines.Text(), ` \`), ": ")
 		if !ok || !strings.Contains(what, "type=tap,") {
 			continue
 		}
+		tap := taps[id]
+		tap.Queues++
 		for _, word := range strings.Split(what, ",") {
 			if name, ok := strings.CutPrefix(word, "ifname="); ok {
-				taps[id] = strings.TrimSpace(name)
+				tap.Tap = strings.TrimSpace(name)
 			}
 		}
+		taps[id] = tap
 	}
 	return taps
 }

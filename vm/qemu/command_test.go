@@ -107,3 +107,19 @@ func TestOnlyADestinationIsToldOfPostcopy(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestFactsCountPluggedMemory: what was plugged in is sent with the rest, and needs room as it.
+func TestFactsCountPluggedMemory(t *testing.T) {
+	c := waiting(t)
+	c.Words[slices.Index(c.Words, "32")] = "32M,slots=1,maxmem=1G"
+	c.Words = append(c.Words, "-object", "memory-backend-ram,id=more,size=128M", "-device", "pc-dimm,memdev=more")
+	p, err := qemu.StartCommand(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Kill()
+	f, err := p.Facts(t.Context())
+	if err != nil || f.Base != 32<<20 || f.Memory != 160<<20 || f.PageSize != 4096 {
+		t.Errorf("%d bytes, %d at its start, pages of %d, %v", f.Memory, f.Base, f.PageSize, err)
+	}
+}

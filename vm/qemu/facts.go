@@ -2,9 +2,11 @@ package qemu
 
 import (
 	"context"
+	"errors"
 	"strings"
 
 	"godwit/vm"
+	"godwit/vm/qemu/qmp"
 )
 
 // Facts asks QEMU what it runs.
@@ -17,7 +19,8 @@ func (p *Process) Facts(ctx context.Context) (vm.Facts, error) {
 		Enabled bool `json:"enabled"`
 	}
 	var memory struct {
-		Base int64 `json:"base-memory"`
+		Base    int64 `json:"base-memory"`
+		Plugged int64 `json:"plugged-memory"`
 	}
 	var migration struct {
 		Blocked []string `json:"blocked-reasons"`
@@ -33,7 +36,8 @@ func (p *Process) Facts(ctx context.Context) (vm.Facts, error) {
 			return vm.Facts{}, err
 		}
 	}
-	f.Name, f.Memory, f.Blockers = name.Name, memory.Base, migration.Blocked
+	f.Name, f.Blockers = name.Name, migration.Blocked
+	f.Base, f.Memory = memory.Base, memory.Base+memory.Plugged
 	f.Accel = "tcg"
 	if kvm.Enabled {
 		f.Accel = "kvm"
@@ -45,8 +49,21 @@ func (p *Process) Facts(ctx context.Context) (vm.Facts, error) {
 	if err := p.processors(ctx, &f); err != nil {
 		return vm.Facts{}, err
 	}
+	if f.PageSize, err = p.pageSize(ctx); err != nil {
+		return vm.Facts{}, err
+	}
 	f.Disks, err = p.disks(ctx)
 	return f, err
+}
+
+// pageSize is the largest of any block of memory; 0 where QEMU refuses to say.
+func (p *Process) pageSize(ctx context.Context) (int64, error) {
+	text, err := ramTable(ctx, p.qmp)
+	var refused *qmp.Error
+	if errors.As(err, &refused) {
+		return 0, nil
+	}
+	return largestPage(text), err
 }
 
 func (p *Process) typeOf(ctx context.Context, path string) (string, error) {

@@ -29,6 +29,8 @@ type fake struct {
 	ram    string   // fields of query-migrate's ram
 	busy   bool     // has not cleaned up
 	dirty  string   // answer to query-dirty-rate
+	net    string   // JSON: answer to `info network`
+	mute   string   // what stands in commands that it does not answer; "": nothing
 }
 
 func newFake(t *testing.T, version string) (*fake, *Process) {
@@ -72,7 +74,7 @@ func (f *fake) answer(command, args string, oob bool) (string, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.log = append(f.log, strings.TrimSpace(command+" "+args))
-	if f.deaf && !oob {
+	if f.deaf && !oob || f.mute != "" && strings.Contains(args, f.mute) {
 		return "", false
 	}
 	switch command {
@@ -90,6 +92,15 @@ func (f *fake) answer(command, args string, oob bool) (string, bool) {
 		return `{"base-memory": 268435456}`, true
 	case "query-dirty-rate":
 		return f.dirty, true
+	case "human-monitor-command":
+		return f.net, true
+	case "qom-list":
+		return `[{"name": "card", "type": "child<virtio-net-pci>"}, {"name": "type", "type": "string"}]`, true
+	case "qom-get":
+		if strings.Contains(args, `"mac"`) {
+			return `"52:54:00:00:01:0a"`, true
+		}
+		return `"net0"`, true
 	case "query-migrate-capabilities":
 		return "[]", true
 	case "migrate":
@@ -159,6 +170,18 @@ func TestOldQEMUIsHeldByLowBandwidth(t *testing.T) {
 	}
 	f.said(t, "migrate-set-parameters", `"downtime-limit":2000000`, `"max-bandwidth":1000000`)
 	f.said(t, `migrate-continue {"state":"pre-switchover"}`)
+}
+
+// TestDestinationAcknowledgesWhenAsked: a QEMU that waits sends SWITCHOVER_ACK only where the source
+// is held by that.
+func TestDestinationAcknowledgesWhenAsked(t *testing.T) {
+	for _, hold := range []bool{false, true} {
+		f, p := newFake(t, "8.1.0")
+		if err := p.PrepareIncoming(t.Context(), vm.MigrateOptions{URI: "unix:/x", HoldSwitchover: hold}); err != nil {
+			t.Fatal(err)
+		}
+		f.said(t, "migrate-set-capabilities", fmt.Sprintf(`"switchover-ack","state":%v`, hold))
+	}
 }
 
 func TestBusyGuestIsNotBraked(t *testing.T) {

@@ -45,17 +45,40 @@ func (p *Process) Memory(ctx context.Context) (*Memory, error) { return memoryOf
 func (l *Looker) Memory(ctx context.Context) (*Memory, error) { return memoryOf(ctx, l.qmp, l.PID) }
 
 func memoryOf(ctx context.Context, client *qmp.Client, pid int) (*Memory, error) {
-	var answer struct {
-		Text string `json:"human-readable-text"`
-	}
-	if err := client.Do(ctx, "x-query-ramblock", nil, &answer); err != nil {
+	text, err := ramTable(ctx, client)
+	if err != nil {
 		return nil, err
 	}
-	blocks, err := parseBlocks(answer.Text)
+	blocks, err := parseBlocks(text)
 	if err != nil {
 		return nil, fmt.Errorf("x-query-ramblock: %w", err)
 	}
 	return &Memory{pid: pid, blocks: blocks}, nil
+}
+
+// ramTable is QEMU's table of its blocks of memory.
+func ramTable(ctx context.Context, client *qmp.Client) (string, error) {
+	var answer struct {
+		Text string `json:"human-readable-text"`
+	}
+	err := client.Do(ctx, "x-query-ramblock", nil, &answer)
+	return answer.Text, err
+}
+
+// largestPage is the largest page size in that table, bytes; 0 if it has none.
+func largestPage(table string) (most int64) {
+	for _, line := range strings.Split(table, "\n") {
+		words := strings.Fields(line)
+		if len(words) < 3 {
+			continue
+		}
+		shift, known := map[string]int{"KiB": 10, "MiB": 20, "GiB": 30}[words[2]]
+		n, err := strconv.ParseInt(words[1], 10, 16)
+		if known && err == nil {
+			most = max(most, n<<shift)
+		}
+	}
+	return most
 }
 
 // parseBlocks reads QEMU's table: name, page size (two words), offset, used, total, address, ro or rw.

@@ -1,6 +1,7 @@
 package qemu
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -27,6 +28,16 @@ func TestParseBlocks(t *testing.T) {
 	for _, bad := range []string{"", "Block Name PSize Offset Used Total\n", "Block Name PSize Offset Used Total HVA RO\npc.ram 4 KiB 0x0 x 0x1 0x1 rw\n", "Block Name PSize HVA\n"} {
 		if _, err := parseBlocks(bad); err == nil {
 			t.Errorf("%q is taken", bad)
+		}
+	}
+}
+
+func TestLargestPage(t *testing.T) {
+	huge := strings.Replace(ramblocks, "pc.ram    4 KiB", "pc.ram    2 MiB", 1)
+	huge7 := "Block Name    PSize              Offset               Used              Total\n  pc.ram    1 GiB  0x0 0x4000000 0x4000000\n" // QEMU 7.2
+	for text, want := range map[string]int64{ramblocks: 4 << 10, huge: 2 << 20, huge7: 1 << 30, "": 0, "none": 0} {
+		if got := largestPage(text); got != want {
+			t.Errorf("%d bytes, want %d, in\n%s", got, want, text)
 		}
 	}
 }

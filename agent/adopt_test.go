@@ -1,0 +1,42 @@
+package agent
+
+import (
+	"errors"
+	"testing"
+
+	"godwit/vm/qemu"
+)
+
+// TestUsable: a NIC of more than one pair of queues would not arrive.
+func TestUsable(t *testing.T) {
+	n := NIC{MAC: "52:54:00:00:01:0a", Tap: "tap0"}
+	card := func(tap string, queues int) (c qemu.Card) {
+		c.Tap, c.Queues = tap, queues
+		return c
+	}
+	refusedBy(t, "one pair", usable(card("tap0", 1), n), "")
+	refusedBy(t, "QEMU does not say", usable(card("", 0), n), "")
+	refusedBy(t, "another tap", usable(card("tap1", 1), n), "connected to tap tap1, the description says tap0")
+	refusedBy(t, "four pairs", usable(card("tap0", 4), n), "has 4 pairs of queues, and one with more than one cannot be moved; start it with queues=1")
+}
+
+// TestSameCards: a guest is gone for sure only where another one is seen on its socket.
+func TestSameCards(t *testing.T) {
+	const a, b = "52:54:00:00:01:0a", "52:54:00:00:01:0b"
+	d := Description{QMP: "/run/web.sock", NICs: []NIC{{MAC: a}, {MAC: b}}}
+	for name, c := range map[string]struct {
+		cards []qemu.Card
+		same  bool
+		gone  bool
+	}{
+		"both":                       {[]qemu.Card{{MAC: b}, {MAC: a}}, true, false},
+		"in capitals":                {[]qemu.Card{{MAC: "52:54:00:00:01:0A"}}, true, false},
+		"its owner took one away":    {[]qemu.Card{{MAC: b}}, true, false},
+		"its owner took all of them": {nil, false, false},
+		"another guest":              {[]qemu.Card{{MAC: "52:54:00:00:02:0a"}}, false, true},
+	} {
+		if err := sameCards(d, c.cards); (err == nil) != c.same || goneForSure(err) != c.gone || errors.Is(err, qemu.ErrGone) != c.gone {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
