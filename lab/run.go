@@ -264,25 +264,27 @@ func (r *run) probe(name string, addrs []netip.Addr) {
 
 // beforeMove begins to probe where the guest is now.
 func (r *run) beforeMove(m *move) {
+	m.links = r.linkDrops()
+	m.cpu = -r.cpu.sum()
 	info, err := r.guestInfo(context.Background(), m.guest)
 	if err != nil {
 		return
 	}
 	r.probe(m.guest, targets(info.Addresses[:min(len(info.Addresses), 2)]))
-	m.links = r.linkDrops()
-	m.cpu = -r.cpu.sum()
 }
 
 // finishMove notes what ended with the migration.
 func (r *run) finishMove(m *move) {
-	r.probe(m.guest, nil)
+	m.over = time.Now()
+	if p := r.w.probers[m.guest]; p != nil {
+		p.Rest(m.over.UnixNano())
+	}
 	switch {
 	case m.report != nil && m.report.Outcome == migration.Completed:
 		r.w.moved(m.guest, m.report.To)
 	case m.there != nil && m.there.Outcome == migration.Completed:
 		r.w.moved(m.guest, m.there.To)
 	}
-	m.over = time.Now()
 	m.links = r.linkDrops().minus(m.links)
 	m.cpu += r.cpu.sum()
 	r.keepLeft(m)
