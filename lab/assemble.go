@@ -47,23 +47,22 @@ func (m *move) refused() bool {
 }
 
 // window is from MIGRATION_START to the handover's end, unix ns; of a migration
-// that did not get there, to its outcome. Of one that did not begin it is from the
+// that did not get there, to its outcome, or, where it has none, to the end of the run. Of one that did not begin it is from the
 // request to the refusal, which disturbs nobody.
 func (m *move) window() (from, to int64, ok bool) {
 	if m.refused() && !m.over.IsZero() {
 		return m.asked.UnixNano(), m.over.UnixNano(), true
-	}
-	rep := m.told()
-	if rep == nil {
-		return 0, 0, false
 	}
 	for _, e := range m.events {
 		if e.Name == migration.MigrationStart && (from == 0 || e.At < from) { // what began again began with its first try
 			from = e.At
 		}
 	}
-	if to = rep.Handed; to == 0 {
-		to = rep.Ended
+	if rep := m.told(); rep != nil {
+		to = cmp.Or(rep.Handed, rep.Ended)
+	}
+	if to == 0 && !m.over.IsZero() {
+		to = m.over.UnixNano()
 	}
 	return from, to, from != 0 && to > from
 }
@@ -211,6 +210,8 @@ func sent(rep *agent.Report) bool {
 
 // fillNetwork fills in what clients and edges saw.
 func (r *run) fillNetwork(out *report.Migration, m *move) {
+	drops := m.links.drops
+	out.LinkDrops = &drops
 	from, to, ok := m.window()
 	if !ok {
 		return
@@ -222,8 +223,6 @@ func (r *run) fillNetwork(out *report.Migration, m *move) {
 			out.NetworkDowntimeMS = &ms
 		}
 	}
-	drops := m.links.drops
-	out.LinkDrops = &drops
 	n, err := r.dropped(m.guest, from, to)
 	if err != nil {
 		out.WhyNull["dropped_packets"] = err.Error()

@@ -42,6 +42,7 @@ type run struct {
 	cpu    processors
 	wg     sync.WaitGroup
 	ending chan struct{} // closed when the end of the run begins: no step does any more
+	ended  time.Time     // when that was
 
 	mu       sync.Mutex
 	moves    []*move
@@ -192,6 +193,7 @@ func (r *run) carryOut(ctx context.Context) (timedOut bool) {
 		close(scheduled)
 	})
 	timedOut = r.awaitEnd(ctx, scheduled, limit.C)
+	r.ended = time.Now()
 	close(r.ending)
 	r.callOff()
 	r.stopTraffic()
@@ -275,7 +277,7 @@ func (r *run) beforeMove(m *move) {
 
 // finishMove notes what ended with the migration.
 func (r *run) finishMove(m *move) {
-	m.over = time.Now()
+	m.over = r.overAt(m)
 	if p := r.w.probers[m.guest]; p != nil {
 		p.Rest(m.over.UnixNano())
 	}
@@ -290,6 +292,19 @@ func (r *run) finishMove(m *move) {
 	r.keepLeft(m)
 	r.checkMove(m)
 	close(m.done)
+}
+
+// overAt is when a migration that is followed no more was over: now, or, where nobody told its end,
+// when the run began to end, as traffic is not judged after that.
+func (r *run) overAt(m *move) time.Time {
+	select {
+	case <-r.ending:
+		if rep := m.told(); m.refusal == nil && (rep == nil || rep.Ended == 0) {
+			return r.ended
+		}
+	default:
+	}
+	return time.Now()
 }
 
 // guestInfo asks the agent that has the guest.

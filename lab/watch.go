@@ -21,7 +21,7 @@ type move struct {
 	to    string
 	step  *scenario.Migrate
 	asked time.Time
-	over  time.Time // when it had its outcome
+	over  time.Time // when it had its outcome; of one that has none, the run's end
 
 	answered chan struct{} // closed when the request was answered
 	id       string        // read it after that; "": refused
