@@ -80,11 +80,12 @@ func (r *run) migrationReport(m *move) report.Migration {
 			return whyNull(out, "the migration did not begin: "+out.Reason)
 		}
 		out.Outcome, out.Reason = m.standing()
+		r.fillThere(&out, m)
 		r.fillNetwork(&out, m)
 		return whyNull(out, out.Reason)
 	}
 	rep := m.report
-	fillTold(&out, m)
+	fillTold(&out, m, rep)
 	out.SwitchedS = since(r.zero.UnixNano(), rep.Resumed)
 	r.fillBytes(&out, rep)
 	r.fillCosts(&out, m)
@@ -96,9 +97,8 @@ func (r *run) migrationReport(m *move) report.Migration {
 	return whyNull(out, "the migration ended before it could be measured: "+out.Outcome.Word())
 }
 
-// fillTold fills in what the source's agent told, as it told it.
-func fillTold(out *report.Migration, m *move) {
-	rep := m.report
+// fillTold fills in what an agent told, as it told it.
+func fillTold(out *report.Migration, m *move, rep *agent.Report) {
 	out.From, out.To = rep.From, rep.To
 	out.Mode, out.Transfer, out.Network = rep.Mode, rep.Transfer, rep.Network
 	out.Outcome = report.Outcome(rep.Outcome)
