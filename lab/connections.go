@@ -33,6 +33,9 @@ func (r *run) connections(m *move) *report.Connections {
 				continue // it had ended before
 			}
 			out.Total++
+			if !report.Follows(r.w.scenario, t.Client) {
+				out.Unable++
+			}
 			switch {
 			case !c.Survived && c.Last < rep.Ended:
 				out.Lost++

@@ -170,9 +170,9 @@ func TestCriticalPath(t *testing.T) {
 func TestConnections(t *testing.T) {
 	next := netip.MustParseAddr("10.2.1.10")
 	r := &run{
-		w: &world{scenario: &scenario.Scenario{Traffic: []scenario.Traffic{
-			{Name: "a", Guest: "web", Kind: "ticks"}, {Name: "u", Guest: "web", Kind: "udp"}, {Name: "c", Guest: "web", Kind: "exec"}, {Name: "b", Guest: "db", Kind: "ticks"},
-			{Name: "late", Guest: "web", Kind: "ticks"},
+		w: &world{scenario: &scenario.Scenario{Clients: []scenario.Client{{Name: "phone", AddAddrAccepted: 8}, {Name: "old", MPTCP: "off", AddAddrAccepted: 8}}, Traffic: []scenario.Traffic{
+			{Name: "a", Client: "phone", Guest: "web", Kind: "ticks"}, {Name: "u", Guest: "web", Kind: "udp"}, {Name: "c", Guest: "web", Kind: "exec"}, {Name: "b", Guest: "db", Kind: "ticks"},
+			{Name: "late", Client: "old", Guest: "web", Kind: "ticks"},
 		}}},
 		flows: map[string]*flowTrace{"a": {}},
 		results: map[string]traffic.Result{
@@ -197,6 +197,7 @@ func TestConnections(t *testing.T) {
 		{"in doubt, without an end", &move{over: time.Unix(0, 500), report: &agent.Report{Outcome: migration.InDoubt}}, report.Connections{Total: 4, Tunnelled: 3, Lost: 1}},
 		{"nothing heard to the end", &move{asked: time.Unix(0, 100), over: time.Unix(0, 500)}, report.Connections{Total: 4, Tunnelled: 3, Lost: 1}},
 		{"nothing heard", &move{asked: time.Unix(0, 100)}, report.Connections{Total: 4, Tunnelled: 4}},
+		{"ended when one began that cannot follow", &move{report: &agent.Report{Outcome: migration.Completed, Network: "mptcp", Next: to, Ended: 650}}, report.Connections{Total: 5, Moved: 2, Tunnelled: 2, Lost: 1, Unable: 1}},
 	} {
 		c.m.guest = "web"
 		if got := r.connections(c.m); *got != c.want {

@@ -222,13 +222,19 @@ traffic:
 		s.Clients, s.Traffic = append(s.Clients, old.Clients...), append(s.Traffic, old.Traffic...)
 		r := sample()
 		for i := range r.Migrations {
-			r.Migrations[i].Connections = &Connections{Total: 6, Moved: 4, Tunnelled: 2}
+			r.Migrations[i].Connections = &Connections{Total: 6, Moved: 4, Tunnelled: 2, Unable: 2}
 		}
 		if lines := Check(s, r); len(lines) > 0 {
 			t.Errorf("%s: %q", client, lines)
 		}
-		r.Migrations[0].Connections = &Connections{Total: 6, Moved: 3, Tunnelled: 3}
+		r.Migrations[0].Connections = &Connections{Total: 6, Moved: 3, Tunnelled: 3, Unable: 2}
 		want := []string{"connections: migration 1 (web montreal → sanjose) moved 3 of 6, expected 4 (those of plain cannot)"}
+		if lines := Check(s, r); !slices.Equal(lines, want) {
+			t.Errorf("%s: %q, want %q", client, lines, want)
+		}
+		// Those that cannot follow were not there yet: they stand for no other.
+		r.Migrations[0].Connections = &Connections{Total: 1, Tunnelled: 1}
+		want = []string{"connections: migration 1 (web montreal → sanjose) moved 0 of 1, expected all"}
 		if lines := Check(s, r); !slices.Equal(lines, want) {
 			t.Errorf("%s: %q, want %q", client, lines, want)
 		}
