@@ -111,14 +111,7 @@ func fillTold(out *report.Migration, m *move, rep *agent.Report) {
 	out.TotalS, out.MigrationS = since(rep.Requested, rep.Ended), since(rep.Requested, rep.Resumed)
 	out.MemoryS = since(rep.Requested, rep.MemoryDone)
 	out.QEMUDowntimeMS, out.HeldPackets = rep.QEMUDowntimeMS, rep.Held
-	if d, ok := rep.VMDowntime(); ok {
-		ms := float64(d) / 1e6
-		out.VMDowntimeMS = &ms
-	} else if rep.Outcome == migration.Completed {
-		out.WhyNull["vm_downtime_ms"] = "the guest's own counter was not heard on both sides; see notes"
-	} else if rep.Paused == 0 && rep.Outcome == migration.Aborted {
-		out.WhyNull["vm_downtime_ms"] = report.NotPaused
-	}
+	fillVMDowntime(out, m, rep)
 	if rep.Rounds > 0 {
 		rounds := int64(rep.Rounds)
 		out.Rounds = &rounds

@@ -94,7 +94,17 @@ func TestCheck(t *testing.T) {
 		{"vm downtime over", "vm_downtime: {guest: web, below: 50ms}", nil,
 			[]string{"vm_downtime: of migration 2 (web sanjose → dublin) is 57ms, expected below 50ms"}},
 		{"vm downtime of aborted", "vm_downtime: {guest: web, below: 50ms}",
-			func(r *Report) { r.Migrations[1].Outcome, r.Migrations[1].VMDowntimeMS = Aborted, nil }, nil},
+			func(r *Report) { r.Migrations[1].Outcome, r.Migrations[1].VMDowntimeMS = Aborted, nil },
+			[]string{"vm_downtime: of migration 2 (web sanjose → dublin) is unknown: no reason was given"}},
+		{"vm downtime of one undone before the pause, and another", "vm_downtime: {guest: web, below: 50ms}", func(r *Report) {
+			r.Migrations[1].Outcome, r.Migrations[1].VMDowntimeMS = Aborted, nil
+			r.Migrations[1].WhyNull = map[string]string{"vm_downtime_ms": NotPaused}
+		}, nil},
+		{"vm downtime of one in doubt", "vm_downtime: {guest: web, below: 50ms}",
+			func(r *Report) { r.Migrations[1].Outcome, r.Migrations[1].VMDowntimeMS = InDoubt, nil },
+			[]string{"vm_downtime: of migration 2 (web sanjose → dublin) is unknown: no reason was given"}},
+		{"migration time of aborted", "migration_time: {guest: web, below: 7s}",
+			func(r *Report) { r.Migrations[1].Outcome, r.Migrations[1].MigrationS = Aborted, nil }, nil},
 		{"vm downtime of a refused alone", "vm_downtime: {guest: web, below: 50ms}", func(r *Report) {
 			r.Migrations = r.Migrations[:1]
 			r.Migrations[0].Outcome, r.Migrations[0].VMDowntimeMS = Refused, nil
@@ -107,7 +117,7 @@ func TestCheck(t *testing.T) {
 		{"vm downtime of one undone, unknown", "vm_downtime: {guest: web, below: 50ms}", func(r *Report) {
 			r.Migrations = r.Migrations[:1]
 			r.Migrations[0].Outcome, r.Migrations[0].VMDowntimeMS = Aborted, nil
-		}, []string{"vm_downtime: guest web made no migration that has one, expected below 50ms"}},
+		}, []string{"vm_downtime: of migration 1 (web montreal → sanjose) is unknown: no reason was given"}},
 		{"dropped none", "dropped_packets: none", nil, nil},
 		{"dropped some, not none", "dropped_packets: none", func(r *Report) { r.Migrations[0].DroppedPackets = new(int64(7)) },
 			[]string{"dropped_packets: of migration 1 (web montreal → sanjose) is 7, expected at most 0"}},
