@@ -40,7 +40,7 @@ func (r *run) kill(ctx context.Context, step *scenario.Step) error {
 // killQEMU ends a guest's QEMU. That of the destination is waited for as long as the migration
 // lasts that makes it; that of the source, once the migration has ended it, needs no killing.
 func (r *run) killQEMU(ctx context.Context, step *scenario.Step) error {
-	k, m := step.Kill, r.current(step.Kill.QEMU)
+	k, m := step.Kill, r.about(step, step.Kill.QEMU)
 	host := r.w.agentOf(k.QEMU)
 	if m != nil {
 		host = r.w.agents[m.from]

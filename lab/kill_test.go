@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os/exec"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -61,5 +62,25 @@ func TestKillOfAQEMUWithoutItsAgent(t *testing.T) {
 	<-ended.Done()
 	if err := r.kill(ended, step); err == nil || errors.Is(err, errNoQEMU) {
 		t.Errorf("of a run that has ended: %v", err)
+	}
+}
+
+// TestKillAtTheSourceOfAMoveThatIsOver: a step that waited for a phase is about that migration: the
+// guest that has moved meanwhile is not at its source.
+func TestKillAtTheSourceOfAMoveThatIsOver(t *testing.T) {
+	step := scenario.Step{At: scenario.At{Guest: "web", Phase: "settle"}, Kill: &scenario.Kill{QEMU: "web", Side: "source"}}
+	r := aRun(step)
+	aHost(t, r, func() string { return `{}` })
+	source := r.w.agents["a"]
+	var asked atomic.Bool
+	aHost(t, r, func() string { asked.Store(true); return `{}` })
+	r.w.agents["a"], r.w.agents["b"] = source, r.w.agents["a"]
+	r.w.where["web"] = "b"
+	m := &move{guest: "web", from: "a", to: "b", done: make(chan struct{})}
+	close(m.done)
+	r.phaseBegan(t.Context(), m, "settle")
+	r.wg.Wait()
+	if len(r.steps) != 1 || len(r.troubles) != 0 || asked.Load() {
+		t.Errorf("%d steps, troubles %q, looked for at the destination: %v", len(r.steps), r.troubles, asked.Load())
 	}
 }

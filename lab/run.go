@@ -52,6 +52,7 @@ type run struct {
 	lastEnd  time.Time                // of migrations; or when a flow began, where that was later
 	execs    int                      // commands of steps so far
 	reached  map[int]bool             // steps whose trigger came
+	by       map[*scenario.Step]*move // of those: whose phase that was
 	steps    []*report.StepDone
 	troubles []string
 	results  map[string]traffic.Result
@@ -111,7 +112,7 @@ func begin(ctx context.Context, s *scenario.Scenario, opts Options) (*run, func(
 		return nil, nil, fmt.Errorf("%w: %w", ErrUnusable, err)
 	}
 	r := &run{
-		w: w, opts: opts, queue: map[string]chan struct{}{}, reached: map[int]bool{},
+		w: w, opts: opts, queue: map[string]chan struct{}{}, reached: map[int]bool{}, by: map[*scenario.Step]*move{},
 		results: map[string]traffic.Result{}, flows: map[string]*flowTrace{}, addrs: map[string]map[netip.Addr]bool{},
 		ending: make(chan struct{}),
 	}

@@ -27,7 +27,7 @@ func aRun(steps ...scenario.Step) *run {
 	}
 	return &run{
 		w: &world{scenario: s, topo: &topo.Topo{}, agents: map[string]*hostAgent{}, where: map[string]string{}}, opts: Options{Tell: func(string) {}},
-		zero: time.Now(), reached: map[int]bool{}, queue: map[string]chan struct{}{}, ending: make(chan struct{}),
+		zero: time.Now(), reached: map[int]bool{}, by: map[*scenario.Step]*move{}, queue: map[string]chan struct{}{}, ending: make(chan struct{}),
 	}
 }
 
