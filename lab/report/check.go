@@ -93,7 +93,7 @@ func (c *checker) migrations(e scenario.Expect) {
 		c.unmet("migrations: none took place, expected %s", strings.Join(e.Outcomes, ", "))
 		return
 	}
-	if len(e.Outcomes) > 1 && len(e.Outcomes) != len(seen) {
+	if e.Each && len(e.Outcomes) != len(seen) {
 		c.unmet("migrations: %d took place, expected %d: %s", len(seen), len(e.Outcomes), strings.Join(e.Outcomes, ", "))
 	}
 	for i := range seen {

@@ -55,6 +55,8 @@ func TestCheck(t *testing.T) {
 		{"in order", "migrations: [completed, aborted]", func(r *Report) { r.Migrations[1].Outcome = Aborted }, nil},
 		{"in order, too few", "migrations: [completed, aborted]", func(r *Report) { r.Migrations = r.Migrations[:1] },
 			[]string{"migrations: 1 took place, expected 2: completed, aborted"}},
+		{"a list of one, and two took place", "migrations: [completed]", nil, []string{"migrations: 2 took place, expected 1: completed"}},
+		{"a list of one", "migrations: [completed]", func(r *Report) { r.Migrations = r.Migrations[:1] }, nil},
 		{"survive", "connections: survive", nil, nil},
 		{"a flow died", "connections: survive", func(r *Report) { r.Traffic[0].Survived = false },
 			[]string{"connections: traffic ticks did not survive"}},
