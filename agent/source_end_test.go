@@ -33,6 +33,19 @@ func (s *stuck) Status(context.Context) (vm.Status, error) {
 
 func (s *stuck) Cont(context.Context) error { s.runs.Add(1); return nil }
 
+// TestUndonePauseIsTold: when the guest of a migration that is undone ran on is in its report.
+func TestUndonePauseIsTold(t *testing.T) {
+	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome"}
+	machine := &stuck{gone: gone{done: make(chan struct{})}}
+	m := &outgoing{a: bareAgent(t, &Config{Host: "paris"}), guest: &Guest{Machine: machine}, plan: plan, work: &sourceWork{}, rec: newRecord("paris", plan, time.Now())}
+	if err := m.resume(t.Context()); err != nil || machine.runs.Load() != 1 {
+		t.Fatalf("%v, continued %d times", err, machine.runs.Load())
+	}
+	if steps := m.rec.snapshot().Critical; len(steps) != 1 || steps[0].Name != RanOn || steps[0].At == 0 {
+		t.Errorf("%+v", steps)
+	}
+}
+
 // TestGuestIsNotLeftPaused: a migration that came to nothing while QEMU answered nobody
 // continues its guest when it does; one that was never stopped is left as it is.
 func TestGuestIsNotLeftPaused(t *testing.T) {

@@ -47,23 +47,22 @@ func (m *move) refused() bool {
 }
 
 // window is from MIGRATION_START to the handover's end, unix ns; of a migration
-// that did not get there, to its outcome. Of one that did not begin it is from the
+// that did not get there, to its outcome, or, where it has none, to the end of the run. Of one that did not begin it is from the
 // request to the refusal, which disturbs nobody.
 func (m *move) window() (from, to int64, ok bool) {
 	if m.refused() && !m.over.IsZero() {
 		return m.asked.UnixNano(), m.over.UnixNano(), true
-	}
-	rep := m.told()
-	if rep == nil {
-		return 0, 0, false
 	}
 	for _, e := range m.events {
 		if e.Name == migration.MigrationStart && (from == 0 || e.At < from) { // what began again began with its first try
 			from = e.At
 		}
 	}
-	if to = rep.Handed; to == 0 {
-		to = rep.Ended
+	if rep := m.told(); rep != nil {
+		to = cmp.Or(rep.Handed, rep.Ended)
+	}
+	if to == 0 && !m.over.IsZero() {
+		to = m.over.UnixNano()
 	}
 	return from, to, from != 0 && to > from
 }
@@ -81,11 +80,12 @@ func (r *run) migrationReport(m *move) report.Migration {
 			return whyNull(out, "the migration did not begin: "+out.Reason)
 		}
 		out.Outcome, out.Reason = m.standing()
+		r.fillThere(&out, m)
 		r.fillNetwork(&out, m)
 		return whyNull(out, out.Reason)
 	}
 	rep := m.report
-	fillTold(&out, m)
+	fillTold(&out, m, rep)
 	out.SwitchedS = since(r.zero.UnixNano(), rep.Resumed)
 	r.fillBytes(&out, rep)
 	r.fillCosts(&out, m)
@@ -97,9 +97,8 @@ func (r *run) migrationReport(m *move) report.Migration {
 	return whyNull(out, "the migration ended before it could be measured: "+out.Outcome.Word())
 }
 
-// fillTold fills in what the source's agent told, as it told it.
-func fillTold(out *report.Migration, m *move) {
-	rep := m.report
+// fillTold fills in what an agent told, as it told it.
+func fillTold(out *report.Migration, m *move, rep *agent.Report) {
 	out.From, out.To = rep.From, rep.To
 	out.Mode, out.Transfer, out.Network = rep.Mode, rep.Transfer, rep.Network
 	out.Outcome = report.Outcome(rep.Outcome)
@@ -112,14 +111,7 @@ func fillTold(out *report.Migration, m *move) {
 	out.TotalS, out.MigrationS = since(rep.Requested, rep.Ended), since(rep.Requested, rep.Resumed)
 	out.MemoryS = since(rep.Requested, rep.MemoryDone)
 	out.QEMUDowntimeMS, out.HeldPackets = rep.QEMUDowntimeMS, rep.Held
-	if d, ok := rep.VMDowntime(); ok {
-		ms := float64(d) / 1e6
-		out.VMDowntimeMS = &ms
-	} else if rep.Outcome == migration.Completed {
-		out.WhyNull["vm_downtime_ms"] = "the guest's own counter was not heard on both sides; see notes"
-	} else if rep.Paused == 0 && rep.Outcome == migration.Aborted {
-		out.WhyNull["vm_downtime_ms"] = report.NotPaused
-	}
+	fillVMDowntime(out, m, rep)
 	if rep.Rounds > 0 {
 		rounds := int64(rep.Rounds)
 		out.Rounds = &rounds
@@ -211,6 +203,8 @@ func sent(rep *agent.Report) bool {
 
 // fillNetwork fills in what clients and edges saw.
 func (r *run) fillNetwork(out *report.Migration, m *move) {
+	drops := m.links.drops
+	out.LinkDrops = &drops
 	from, to, ok := m.window()
 	if !ok {
 		return
@@ -222,8 +216,6 @@ func (r *run) fillNetwork(out *report.Migration, m *move) {
 			out.NetworkDowntimeMS = &ms
 		}
 	}
-	drops := m.links.drops
-	out.LinkDrops = &drops
 	n, err := r.dropped(m.guest, from, to)
 	if err != nil {
 		out.WhyNull["dropped_packets"] = err.Error()

@@ -15,13 +15,7 @@ import (
 // place none moved, and none is led through a tunnel.
 func (r *run) connections(m *move) *report.Connections {
 	out := &report.Connections{}
-	next, rep := map[netip.Addr]bool{}, m.told()
-	if rep == nil {
-		rep = &agent.Report{Outcome: migration.Refused, Ended: m.asked.UnixNano()}
-		if m.refusal == nil {
-			rep.Outcome = migration.InDoubt
-		}
-	}
+	next, rep := map[netip.Addr]bool{}, m.ending()
 	stays := rep.Outcome == migration.Refused || rep.Outcome == migration.Aborted
 	for _, a := range rep.Next {
 		next[a.Prefix.Addr()] = true
@@ -39,6 +33,9 @@ func (r *run) connections(m *move) *report.Connections {
 				continue // it had ended before
 			}
 			out.Total++
+			if !report.Follows(r.w.scenario, t.Client) {
+				out.Unable++
+			}
 			switch {
 			case !c.Survived && c.Last < rep.Ended:
 				out.Lost++
@@ -50,6 +47,25 @@ func (r *run) connections(m *move) *report.Connections {
 		}
 	}
 	return out
+}
+
+// ending is what is known of how a migration ended, with a time at which it did: of one without an
+// end, when the run did.
+func (m *move) ending() *agent.Report {
+	rep := agent.Report{Outcome: migration.InDoubt}
+	switch told := m.told(); {
+	case told != nil:
+		rep = *told
+	case m.refusal != nil:
+		return &agent.Report{Outcome: migration.Refused, Ended: m.asked.UnixNano()}
+	}
+	if rep.Ended == 0 {
+		rep.Ended = m.asked.UnixNano()
+		if !m.over.IsZero() {
+			rep.Ended = m.over.UnixNano()
+		}
+	}
+	return &rep
 }
 
 // movedTo says whether a connection of a flow had a subflow on one of addrs after

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -32,11 +33,13 @@ func (r *run) execStep(ctx context.Context, e *scenario.Exec) error {
 		return err
 	}
 	for pause(ctx, execLook) {
-		out, err := r.askGuest(ctx, e.Guest, fmt.Sprintf("[ -e %s/exit ] || exit 0; cat %[1]s/exit; tail -c 2000 %[1]s/out", dir))
+		out, err := r.askGuest(ctx, e.Guest, fmt.Sprintf("[ -d %s ] || { echo gone; exit 0; }; [ -e %[1]s/exit ] || exit 0; cat %[1]s/exit; tail -c 2000 %[1]s/out", dir))
 		if err != nil {
 			return err
 		}
-		if code, said, over := strings.Cut(out, "\n"); over && code != "0" {
+		if code, said, over := strings.Cut(out, "\n"); over && code == "gone" {
+			return errors.New("the guest was booted again under it")
+		} else if over && code != "0" {
 			return fmt.Errorf("exit %s: %s", code, strings.TrimSpace(said))
 		} else if over {
 			return nil

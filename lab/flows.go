@@ -212,7 +212,7 @@ func (r *run) endLeases() {
 			r.tell("end leases: " + err.Error())
 		}
 	}
-	for _, m := range r.moves {
+	for _, m := range r.movesNow() {
 		if m.id == "" {
 			continue
 		}
@@ -298,12 +298,11 @@ func (r *run) compare(ctx context.Context, name string, links map[string]wan.Cou
 func (r *run) everyAddress(name string) map[netip.Addr]bool {
 	r.mu.Lock()
 	out := maps.Clone(r.addrs[name]) // two may ask at once, at the end of a run
-	moves := r.moves
 	r.mu.Unlock()
 	if out == nil {
 		out = map[netip.Addr]bool{}
 	}
-	for _, m := range moves {
+	for _, m := range r.movesNow() {
 		m.mu.Lock()
 		if m.guest == name && m.report != nil {
 			for _, a := range append(m.report.Old, m.report.Next...) {

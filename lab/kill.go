@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
 	"godwit/lab/scenario"
+	"godwit/netstate/netns"
 )
 
 // kill ends an agent, or a guest's QEMU at one side of its migration.
@@ -36,7 +40,7 @@ func (r *run) kill(ctx context.Context, step *scenario.Step) error {
 // killQEMU ends a guest's QEMU. That of the destination is waited for as long as the migration
 // lasts that makes it; that of the source, once the migration has ended it, needs no killing.
 func (r *run) killQEMU(ctx context.Context, step *scenario.Step) error {
-	k, m := step.Kill, r.current(step.Kill.QEMU)
+	k, m := step.Kill, r.about(step, step.Kill.QEMU)
 	host := r.w.agentOf(k.QEMU)
 	if m != nil {
 		host = r.w.agents[m.from]
@@ -89,15 +93,35 @@ func (r *run) killProcess(ctx context.Context, step *scenario.Step, host *hostAg
 // errNoQEMU says that a host has no process of a guest.
 var errNoQEMU = errors.New("no QEMU")
 
-// qemuPID finds the process of a guest on this host, also one that waits.
+// qemuPID finds the process of a guest on this host, also one that waits, and also while the
+// agent is dead, which takes nothing with it.
 func (h *hostAgent) qemuPID(ctx context.Context, name string) (int, error) {
 	var pids map[string]int
-	if err := h.client.Do(ctx, "GET", "/v1/processes", nil, &pids); err != nil {
+	if err := h.client.Do(ctx, "GET", "/v1/processes", nil, &pids); ctx.Err() != nil {
 		return 0, err
+	} else if err != nil {
+		pids = qemusIn(netns.Processes(h.host.Namespace))
 	}
 	pid, ok := pids[name]
 	if !ok {
 		return 0, fmt.Errorf("%w of %s on %s", errNoQEMU, name, h.host.Name)
 	}
 	return pid, nil
+}
+
+// qemusIn finds those of the processes that are guests', by the guest's name in their command line.
+func qemusIn(pids []int) map[string]int {
+	out := map[string]int{}
+	for _, pid := range pids {
+		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err != nil {
+			continue // it has ended
+		}
+		words := strings.Split(string(line), "\x00")
+		if i := slices.Index(words, "-name"); i >= 0 && i+1 < len(words) {
+			name, _, _ := strings.Cut(words[i+1], ",")
+			out[strings.TrimPrefix(name, "guest=")] = pid
+		}
+	}
+	return out
 }

@@ -25,10 +25,7 @@ func (r *run) live(ctx context.Context) {
 
 func (r *run) status() Status {
 	s := Status{Title: r.w.scenario.Name, Elapsed: time.Since(r.zero)}
-	r.mu.Lock()
-	moves := r.moves
-	r.mu.Unlock()
-	for _, m := range moves {
+	for _, m := range r.movesNow() {
 		s.Moves = append(s.Moves, m.live(time.Now()))
 	}
 	for _, t := range r.w.scenario.Traffic {

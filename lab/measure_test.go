@@ -29,10 +29,11 @@ func TestWindow(t *testing.T) {
 		{"begun again after an agent's restart", []agent.Event{began, other, {Kind: "event", Name: migration.MigrationStart, At: 170}}, &agent.Report{Handed: 200, Ended: 300}, 100, 200, true},
 		{"no handover: to the outcome", []agent.Event{began}, &agent.Report{Ended: 300}, 100, 300, true},
 		{"never began", []agent.Event{other}, &agent.Report{Ended: 300}, 0, 300, false},
-		{"no end", []agent.Event{began}, &agent.Report{}, 100, 0, false},
+		{"no end: to the run's", []agent.Event{began}, &agent.Report{Outcome: migration.InDoubt}, 100, 310, true},
 		{"clocks apart", []agent.Event{began}, &agent.Report{Handed: 90}, 100, 90, false},
 		{"refused by its check", nil, &agent.Report{Outcome: migration.Refused, Ended: 300}, 10, 310, true},
-		{"no report", []agent.Event{began}, nil, 0, 0, false},
+		{"no report: to the run's end", []agent.Event{began}, nil, 100, 310, true},
+		{"no report, and it never began", []agent.Event{other}, nil, 0, 310, false},
 	} {
 		m := &move{events: c.events, report: c.report, asked: time.Unix(0, 10), over: time.Unix(0, 310)}
 		if from, to, ok := m.window(); from != c.from || to != c.to || ok != c.ok {
@@ -169,9 +170,9 @@ func TestCriticalPath(t *testing.T) {
 func TestConnections(t *testing.T) {
 	next := netip.MustParseAddr("10.2.1.10")
 	r := &run{
-		w: &world{scenario: &scenario.Scenario{Traffic: []scenario.Traffic{
-			{Name: "a", Guest: "web", Kind: "ticks"}, {Name: "u", Guest: "web", Kind: "udp"}, {Name: "c", Guest: "web", Kind: "exec"}, {Name: "b", Guest: "db", Kind: "ticks"},
-			{Name: "late", Guest: "web", Kind: "ticks"},
+		w: &world{scenario: &scenario.Scenario{Clients: []scenario.Client{{Name: "phone", AddAddrAccepted: 8}, {Name: "old", MPTCP: "off", AddAddrAccepted: 8}}, Traffic: []scenario.Traffic{
+			{Name: "a", Client: "phone", Guest: "web", Kind: "ticks"}, {Name: "u", Guest: "web", Kind: "udp"}, {Name: "c", Guest: "web", Kind: "exec"}, {Name: "b", Guest: "db", Kind: "ticks"},
+			{Name: "late", Client: "old", Guest: "web", Kind: "ticks"},
 		}}},
 		flows: map[string]*flowTrace{"a": {}},
 		results: map[string]traffic.Result{
@@ -193,7 +194,10 @@ func TestConnections(t *testing.T) {
 		{"aborted", &move{report: &agent.Report{Outcome: migration.Aborted, Next: to, Ended: 500}}, report.Connections{Total: 4, Lost: 1}},
 		{"refused", &move{refusal: &migration.Problem{}, asked: time.Unix(0, 100)}, report.Connections{Total: 4}},
 		{"after one was lost", &move{asked: time.Unix(0, 200), report: &agent.Report{Outcome: migration.Completed, Network: "mptcp", Next: to, Ended: 500}}, report.Connections{Total: 3, Moved: 1, Tunnelled: 2}},
+		{"in doubt, without an end", &move{over: time.Unix(0, 500), report: &agent.Report{Outcome: migration.InDoubt}}, report.Connections{Total: 4, Tunnelled: 3, Lost: 1}},
+		{"nothing heard to the end", &move{asked: time.Unix(0, 100), over: time.Unix(0, 500)}, report.Connections{Total: 4, Tunnelled: 3, Lost: 1}},
 		{"nothing heard", &move{asked: time.Unix(0, 100)}, report.Connections{Total: 4, Tunnelled: 4}},
+		{"ended when one began that cannot follow", &move{report: &agent.Report{Outcome: migration.Completed, Network: "mptcp", Next: to, Ended: 650}}, report.Connections{Total: 5, Moved: 2, Tunnelled: 2, Lost: 1, Unable: 1}},
 	} {
 		c.m.guest = "web"
 		if got := r.connections(c.m); *got != c.want {
@@ -255,5 +259,25 @@ func TestAgentAwaited(t *testing.T) {
 	close(h.done)
 	if !h.awaits() {
 		t.Error("it was killed as it came up, and nobody starts it")
+	}
+}
+
+// TestOverWithoutAnEnd: a migration that nobody told the end of was over when the run began to end.
+func TestOverWithoutAnEnd(t *testing.T) {
+	r := &run{ending: make(chan struct{}), ended: time.Unix(0, 500)}
+	doubt := &move{report: &agent.Report{Outcome: migration.InDoubt}}
+	if got := r.overAt(doubt); got.Equal(r.ended) {
+		t.Error("the run has not ended")
+	}
+	close(r.ending)
+	for _, m := range []*move{doubt, {}} {
+		if got := r.overAt(m); !got.Equal(r.ended) {
+			t.Errorf("%+v: over at %v", m.report, got)
+		}
+	}
+	for _, m := range []*move{{report: &agent.Report{Ended: 700}}, {refusal: &migration.Problem{}}} {
+		if got := r.overAt(m); got.Equal(r.ended) {
+			t.Errorf("%+v: over when the run ended", m.report)
+		}
 	}
 }

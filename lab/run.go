@@ -42,6 +42,7 @@ type run struct {
 	cpu    processors
 	wg     sync.WaitGroup
 	ending chan struct{} // closed when the end of the run begins: no step does any more
+	ended  time.Time     // when that was
 
 	mu       sync.Mutex
 	moves    []*move
@@ -51,6 +52,7 @@ type run struct {
 	lastEnd  time.Time                // of migrations; or when a flow began, where that was later
 	execs    int                      // commands of steps so far
 	reached  map[int]bool             // steps whose trigger came
+	by       map[*scenario.Step]*move // of those: whose phase that was
 	steps    []*report.StepDone
 	troubles []string
 	results  map[string]traffic.Result
@@ -110,7 +112,7 @@ func begin(ctx context.Context, s *scenario.Scenario, opts Options) (*run, func(
 		return nil, nil, fmt.Errorf("%w: %w", ErrUnusable, err)
 	}
 	r := &run{
-		w: w, opts: opts, queue: map[string]chan struct{}{}, reached: map[int]bool{},
+		w: w, opts: opts, queue: map[string]chan struct{}{}, reached: map[int]bool{}, by: map[*scenario.Step]*move{},
 		results: map[string]traffic.Result{}, flows: map[string]*flowTrace{}, addrs: map[string]map[netip.Addr]bool{},
 		ending: make(chan struct{}),
 	}
@@ -192,6 +194,7 @@ func (r *run) carryOut(ctx context.Context) (timedOut bool) {
 		close(scheduled)
 	})
 	timedOut = r.awaitEnd(ctx, scheduled, limit.C)
+	r.ended = time.Now()
 	close(r.ending)
 	r.callOff()
 	r.stopTraffic()
@@ -264,30 +267,45 @@ func (r *run) probe(name string, addrs []netip.Addr) {
 
 // beforeMove begins to probe where the guest is now.
 func (r *run) beforeMove(m *move) {
+	m.links = r.linkDrops()
+	m.cpu = -r.cpu.sum()
 	info, err := r.guestInfo(context.Background(), m.guest)
 	if err != nil {
 		return
 	}
 	r.probe(m.guest, targets(info.Addresses[:min(len(info.Addresses), 2)]))
-	m.links = r.linkDrops()
-	m.cpu = -r.cpu.sum()
 }
 
 // finishMove notes what ended with the migration.
 func (r *run) finishMove(m *move) {
-	r.probe(m.guest, nil)
+	m.over = r.overAt(m)
+	if p := r.w.probers[m.guest]; p != nil {
+		p.Rest(m.over.UnixNano())
+	}
 	switch {
 	case m.report != nil && m.report.Outcome == migration.Completed:
 		r.w.moved(m.guest, m.report.To)
 	case m.there != nil && m.there.Outcome == migration.Completed:
 		r.w.moved(m.guest, m.there.To)
 	}
-	m.over = time.Now()
 	m.links = r.linkDrops().minus(m.links)
 	m.cpu += r.cpu.sum()
 	r.keepLeft(m)
 	r.checkMove(m)
 	close(m.done)
+}
+
+// overAt is when a migration that is followed no more was over: now, or, where nobody told its end,
+// when the run began to end, as traffic is not judged after that.
+func (r *run) overAt(m *move) time.Time {
+	select {
+	case <-r.ending:
+		if rep := m.told(); m.refusal == nil && (rep == nil || rep.Ended == 0) {
+			return r.ended
+		}
+	default:
+	}
+	return time.Now()
 }
 
 // guestInfo asks the agent that has the guest.

@@ -42,6 +42,7 @@ func (r *run) phaseBegan(ctx context.Context, m *move, phase migration.Phase) {
 		r.mu.Lock()
 		if !r.reached[i] { // once, at the first migration that gets there
 			waiting = append(waiting, i)
+			r.by[step] = m
 		}
 		r.reached[i] = true
 		r.mu.Unlock()
@@ -267,6 +268,18 @@ func (r *run) had(name string) bool {
 	any := r.lastOf(name) != nil
 	r.mu.Unlock()
 	return any && !r.asks(name)
+}
+
+// about is the migration of a guest that a step is about: that whose phase it waited for, also when
+// it is over by then; else the one under way, nil if there is none.
+func (r *run) about(step *scenario.Step, name string) *move {
+	r.mu.Lock()
+	m := r.by[step]
+	r.mu.Unlock()
+	if m != nil && m.guest == name {
+		return m
+	}
+	return r.current(name)
 }
 
 // current is the guest's migration that is under way.

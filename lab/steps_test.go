@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"encoding/json"
+	"math"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -26,7 +27,7 @@ func aRun(steps ...scenario.Step) *run {
 	}
 	return &run{
 		w: &world{scenario: s, topo: &topo.Topo{}, agents: map[string]*hostAgent{}, where: map[string]string{}}, opts: Options{Tell: func(string) {}},
-		zero: time.Now(), reached: map[int]bool{}, queue: map[string]chan struct{}{}, ending: make(chan struct{}),
+		zero: time.Now(), reached: map[int]bool{}, by: map[*scenario.Step]*move{}, queue: map[string]chan struct{}{}, ending: make(chan struct{}),
 	}
 }
 
@@ -138,6 +139,45 @@ func TestStanding(t *testing.T) {
 	data, err := json.Marshal(report.Migration{})
 	if err != nil || !strings.Contains(string(data), `"outcome":null`) {
 		t.Errorf("%s, %v", data, err)
+	}
+}
+
+// TestToldByTheDestinationAlone: what its agent and the source's events told stands in the report of a
+// migration whose source's agent stays dead.
+func TestToldByTheDestinationAlone(t *testing.T) {
+	r := aRun()
+	r.w.scenario.Guests[0].Memory = 1 << 30
+	at := func(s float64) int64 { return r.zero.UnixNano() + int64(s*1e9) }
+	held := int64(3)
+	m := &move{
+		guest: "web", from: "a", to: "a", step: &scenario.Migrate{Mode: "auto", Transfer: "auto"}, asked: time.Unix(0, at(1)),
+		started: map[migration.Phase]time.Time{migration.Check: time.Unix(0, at(1)), migration.Copy: time.Unix(0, at(2)), migration.Switch: time.Unix(0, at(5))},
+		there: &agent.Report{
+			Outcome: migration.Completed, From: "a", To: "b", Mode: "precopy", Transfer: "lanes", Network: "mptcp", Requested: at(1.5), MemoryDone: at(5.5), Resumed: at(6),
+			Handed: at(7), Ended: at(8), Held: &held, Phases: []agent.PhaseSpan{{Name: migration.Handover, Start: at(6)}, {Name: migration.Settle, Start: at(7), End: at(8)}},
+		},
+	}
+	got := r.migrationReport(m)
+	if got.Outcome != report.Completed || !strings.Contains(got.Reason, "so its destination says") || got.To != "b" || got.Mode != "precopy" || got.Transfer != "lanes" || got.Network != "mptcp" {
+		t.Errorf("%+v", got)
+	}
+	for name, v := range map[string][2]*float64{"migration_s": {got.MigrationS, new(5.0)}, "memory_s": {got.MemoryS, new(4.5)}, "switched_s": {got.SwitchedS, new(6.0)}} {
+		if v[0] == nil || math.Abs(*v[0]-*v[1]) > 1e-6 {
+			t.Errorf("%s: %v, want %v", name, v[0], *v[1])
+		}
+	}
+	if got.TotalS != nil || got.WireBytes != nil || got.WhyNull["wire_bytes"] == "" || got.MemoryBytes == nil || *got.MemoryBytes != 1<<30 || got.HeldPackets == nil {
+		t.Errorf("%+v", got)
+	}
+	var names []string
+	for i, p := range got.Phases {
+		names = append(names, p.Name)
+		if i > 0 && p.StartS != got.Phases[i-1].EndS {
+			t.Errorf("phases %+v", got.Phases)
+		}
+	}
+	if strings.Join(names, " ") != "check copy switch handover settle" || math.Abs(got.Phases[4].EndS-7) > 1e-6 {
+		t.Errorf("phases %+v", got.Phases)
 	}
 }
 

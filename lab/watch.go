@@ -21,7 +21,7 @@ type move struct {
 	to    string
 	step  *scenario.Migrate
 	asked time.Time
-	over  time.Time // when it had its outcome
+	over  time.Time // when it had its outcome; of one that has none, the run's end
 
 	answered chan struct{} // closed when the request was answered
 	id       string        // read it after that; "": refused
@@ -70,11 +70,21 @@ func (r *run) newMove(step *scenario.Migrate) *move {
 	return m
 }
 
-// takeBack forgets a migration that was never asked for: the run has ended.
+// movesNow are the migrations so far; the list stays what it is.
+func (r *run) movesNow() []*move {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.moves
+}
+
+// takeBack forgets a migration that was never asked for: the run has ended. Who looks at the list
+// meanwhile keeps the one it has.
 func (r *run) takeBack(m *move) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.moves = slices.DeleteFunc(r.moves, func(other *move) bool { return other == m })
+	r.moves = slices.DeleteFunc(slices.Clone(r.moves), func(other *move) bool { return other == m })
+	close(m.answered)
+	close(m.done)
 }
 
 // request asks the guest's agent for the migration, and follows it in the
@@ -186,9 +196,7 @@ const lastWordTime = 3 * time.Second
 // interruption, as a person would who wants no more of it: what can be undone is undone, and
 // each has its true outcome. Of what has none by then, both hosts are asked how it stands.
 func (r *run) callOff() {
-	r.mu.Lock()
-	moves := slices.Clone(r.moves)
-	r.mu.Unlock()
+	moves := r.movesNow()
 	ctx, cancel := context.WithTimeout(context.Background(), callOffTime)
 	defer cancel()
 	for _, m := range moves {

@@ -10,8 +10,28 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"godwit/agent"
+	"godwit/lab/scenario"
+	"godwit/lab/topo"
 	"godwit/migration"
 )
+
+// TestListOfMovesTakenBack: who looks at the list of migrations when one is taken back sees all that there were,
+// and nobody waits for it.
+func TestListOfMovesTakenBack(t *testing.T) {
+	r := aRun()
+	r.w.agents["a"] = &hostAgent{host: topo.Host{Name: "a"}}
+	r.w.where["web"] = "a"
+	step := &scenario.Migrate{Guest: "web", To: "a"}
+	first, second := r.newMove(step), r.newMove(step)
+	seen := r.moves
+	r.takeBack(first)
+	if len(r.moves) != 1 || r.moves[0] != second || seen[0] != first || seen[1] != second {
+		t.Errorf("%v, and %v where it was looked at", r.moves, seen)
+	}
+	if begun := first.began(); begun || !first.ended() {
+		t.Errorf("it began: %v, is over: %v", begun, first.ended())
+	}
+}
 
 // TestProgressIsKept: each sample of what the paths carried stays what it was.
 func TestProgressIsKept(t *testing.T) {

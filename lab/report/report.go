@@ -221,6 +221,7 @@ type Connections struct {
 	Moved     int `json:"moved"`     // a working subflow on the next address
 	Tunnelled int `json:"tunnelled"` // still alive through the tunnel
 	Lost      int `json:"lost"`
+	Unable    int `json:"unable,omitempty"` // of the total: of clients that cannot follow
 }
 
 // Traffic is what the client of one flow felt.

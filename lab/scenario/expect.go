@@ -22,6 +22,7 @@ const ExpectMoved = "connections: moved"
 type Expect struct {
 	Kind     string
 	Outcomes []string      // migrations: one outcome for all of them, or one for each in the order of their requests
+	Each     bool          // migrations: they were listed: one for each
 	Traffic  string        // service_gap
 	Guest    string        // vm_downtime, network_downtime, migration_time; dropped_packets, where "" is any guest
 	Below    time.Duration // those four: the number seen must be smaller

@@ -31,7 +31,7 @@ func (f *file) readExpect(n ast.Node) {
 	}
 	switch e.Kind {
 	case ExpectMigrations:
-		e.Outcomes = f.outcomes(o)
+		e.Outcomes, e.Each = f.outcomes(o)
 	case ExpectConnections:
 		if o.word(e.Kind, "", "survive", "moved") == "moved" {
 			e.Kind = ExpectMoved
@@ -67,18 +67,17 @@ func below(m *object) time.Duration {
 }
 
 // outcomes reads one outcome for all migrations, or a list of one for each.
-func (f *file) outcomes(o *object) []string {
+func (f *file) outcomes(o *object) (list []string, each bool) {
 	if _, isList := o.fields[ExpectMigrations].node.(*ast.SequenceNode); !isList {
-		return []string{o.word(ExpectMigrations, "", outcomes...)}
+		return []string{o.word(ExpectMigrations, "", outcomes...)}, false
 	}
-	var list []string
 	for _, n := range o.list(ExpectMigrations) {
 		list = append(list, f.entry(o, ExpectMigrations, n).word(ExpectMigrations, "", outcomes...))
 	}
 	if len(list) == 0 {
 		o.wrong(ExpectMigrations, "no outcome is listed", "one outcome for all migrations, or a list of one for each")
 	}
-	return list
+	return list, true
 }
 
 // dropped reads a number, none, {below: N}, or {guest, below: N}.

@@ -2,10 +2,12 @@ package traffic
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -214,38 +216,42 @@ func (p *program) stop() Result {
 	if over && err != nil {
 		c.Error = err.Error()
 	}
-	r.Connections = slices.Repeat([]Connection{c}, max(1, p.Connections)) // told apart by their waits alone
-	p.fillWaits(&r)
+	r.Connections = slices.Repeat([]Connection{c}, max(1, p.Connections)) // told apart by what was heard of each
+	p.fillEach(&r, over)
 	return r
 }
 
-// fillWaits fills in how long the program's connections waited.
-func (p *program) fillWaits(r *Result) {
+// fillEach fills in how long each of the program's connections waited, and whether it still delivered.
+func (p *program) fillEach(r *Result, over bool) {
 	if p.Kind != Iperf3 {
 		return
 	}
 	if len(p.others.heard) == 0 {
 		r.GapUnknown = "nothing was seen to be acknowledged of what iperf3 sent"
 	}
-	i := 0
-	for _, w := range p.others.heard {
+	all := slices.SortedFunc(maps.Values(p.others.heard), func(a, b *waits) int { return cmp.Compare(b.last, a.last) })
+	for i, w := range all[:min(len(all), len(r.Connections))] {
 		w.end(r.End)
-		if i < len(r.Connections) {
-			r.Connections[i].Waits, r.Connections[i].MinWait = w.all, w.min
-		}
-		i++
+		c := &r.Connections[i]
+		c.Waits, c.MinWait, c.Last = w.all, w.min, w.last
+		c.Survived = r.Survived || !over && w.last > p.since(r.End)
 	}
 }
 
-// delivers waits for an interval with bytes that is fresh enough.
+// since is when a connection must have delivered that delivers at the end; some do rarely.
+func (p *program) since(end int64) int64 { return end - int64(fresh) - 2*blockEvery(p.Flow) }
+
+// delivers waits until each connection is fresh enough.
 func (p *program) delivers(end int64) bool {
-	for deadline := end + int64(finalWait); ; time.Sleep(20 * time.Millisecond) {
+	since := p.since(end)
+	for deadline := end + int64(finalWait) + min(end-since-int64(fresh), int64(2*finalWait)); ; time.Sleep(20 * time.Millisecond) {
 		p.state.Lock()
-		progress := p.progress
+		p.look(now())
+		alive := p.others.fresh(since, p.Connections, p.progress)
 		p.state.Unlock()
 		over, _ := p.exited()
-		if progress > end-int64(fresh) || over || now() > deadline {
-			return progress > end-int64(fresh) && !over
+		if alive || over || now() > deadline {
+			return alive && !over
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // iperf3 writes blocks of 128 KiB where it is not told. Of little data per second they are
@@ -14,16 +15,25 @@ const (
 )
 
 func iperf3Args(f Flow) []string {
-	args := []string{"-c", f.Target.String(), "-p", strconv.Itoa(int(f.port())), "-t", "3600", "-i", "0.1", "-f", "m", "--forceflush"}
+	args := []string{"-c", f.Target.String(), "-p", strconv.Itoa(int(f.port())), "-t", "86400", "-i", "0.1", "-f", "m", "--forceflush"}
 	if f.Connections > 1 {
 		args = append(args, "-P", strconv.Itoa(f.Connections))
 	}
 	if f.Rate > 0 {
-		each := f.each()
-		block := min(max(each/8/10, leastBlock), iperf3Block)
-		args = append(args, "-b", strconv.FormatInt(each, 10), "-l", strconv.FormatInt(block, 10))
+		args = append(args, "-b", strconv.FormatInt(f.each(), 10), "-l", strconv.FormatInt(iperf3BlockOf(f), 10))
 	}
 	return args
+}
+
+// iperf3BlockOf is the size of what a connection with a rate sends at once, in bytes.
+func iperf3BlockOf(f Flow) int64 { return min(max(f.each()/8/10, leastBlock), iperf3Block) }
+
+// blockEvery is how long it takes from one of those to the next, in ns.
+func blockEvery(f Flow) int64 {
+	if f.each() == 0 {
+		return 0
+	}
+	return iperf3BlockOf(f) * 8 * int64(time.Second) / f.each()
 }
 
 // intervalLine is one of iperf3's: id, from, to, bytes, unit, rate, retransmits.

@@ -22,7 +22,7 @@ func TestIperf3Args(t *testing.T) {
 		f    Flow
 		want string
 	}{
-		{Flow{Target: to}, "-c 10.1.1.10 -p 5201 "},
+		{Flow{Target: to}, "-c 10.1.1.10 -p 5201 -t 86400 "},
 		{Flow{Target: to, Port: 5203}, " -p 5203 "},
 		{Flow{Target: to, Connections: 5, Rate: 400_000}, " -P 5 -b 80000 -l 1000"},
 		{Flow{Target: to, Rate: 8000}, " -b 8000 -l 512"},
@@ -89,6 +89,58 @@ func TestGapOfIperf3(t *testing.T) {
 	}
 	if !r.Survived || len(r.Connections) != 2 || len(r.Connections[1].Waits) == 0 {
 		t.Errorf("survived %v, %d connections: %+v", r.Survived, len(r.Connections), r.Connections)
+	}
+}
+
+// TestIperf3OfADeadWay: what its sockets still take is nothing that the guest has.
+func TestIperf3OfADeadWay(t *testing.T) {
+	need.Program(t, "iperf3")
+	name := namespace(t)
+	server := exec.Command("iperf3", "-s")
+	server.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := netns.Start(name, server); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
+	time.Sleep(300 * time.Millisecond)
+	c := client(t, name)
+	begin(t, c, Flow{Name: "x", Kind: Iperf3, Rate: 100e3, Connections: 2})
+	time.Sleep(time.Second)
+	loopbackIs(t, name, netlink.LinkSetDown)
+	time.Sleep(2 * time.Second)
+	r := end(t, c, "x")
+	for _, one := range r.Connections {
+		if r.Survived || one.Survived || one.Last > r.End-int64(time.Second) {
+			t.Errorf("it survived, and nobody is there: %v, last %v before the end", one.Survived, time.Duration(r.End-one.Last))
+		}
+	}
+}
+
+// TestFreshConnections: one of several that stands still is not made good by the others.
+func TestFreshConnections(t *testing.T) {
+	for _, c := range []struct {
+		last     []int64
+		of       int
+		progress int64
+		want     bool
+	}{
+		{[]int64{20, 30}, 2, 0, true},
+		{[]int64{20, 5}, 2, 30, false},
+		{[]int64{20}, 2, 30, false},
+		{[]int64{20, 30, 5}, 2, 0, true}, // that for control had something to say once
+		{nil, 2, 30, true},
+		{nil, 2, 5, false},
+	} {
+		o := others{heard: map[string]*waits{}}
+		for i, at := range c.last {
+			o.heard[string(rune('a'+i))] = &waits{last: at}
+		}
+		if got := o.fresh(10, c.of, c.progress); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+	if got := blockEvery(Flow{Rate: 16000, Connections: 10}); got != 2560*int64(time.Millisecond) {
+		t.Errorf("a block every %v", time.Duration(got))
 	}
 }
 

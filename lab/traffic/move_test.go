@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -99,6 +100,21 @@ func TestIperf3(t *testing.T) {
 	mbps, ok := r.Mbps(from, to)
 	if !r.Survived || !ok || mbps < 30 || mbps > 50 {
 		t.Errorf("survived %v, %.1f Mbit/s, %v\n%s", r.Survived, mbps, ok, r.Output)
+	}
+}
+
+// TestInterruptOfATerminal: it goes to the processes of the lab's own group, of which these are none.
+func TestInterruptOfATerminal(t *testing.T) {
+	name, _ := guest(t)
+	p, err := StartProber(context.Background(), name, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	for what, child := range map[string]*process{"client": client(t, name).p, "prober": p.p} {
+		if group, err := syscall.Getpgid(child.cmd.Process.Pid); err != nil || group == syscall.Getpgrp() {
+			t.Errorf("%s: group %d, %v, is the lab's", what, group, err)
+		}
 	}
 }
 

@@ -80,6 +80,21 @@ func (o *others) hear(connection string, more bool, at int64, of int) int64 {
 	return o.heard[connection].arrive(at)
 }
 
+// fresh says whether of each of so many connections something was acknowledged since then; where the
+// kernel told nothing of any, whether iperf3's sockets took something, at progress.
+func (o *others) fresh(since int64, of int, progress int64) bool {
+	if len(o.heard) == 0 {
+		return progress > since
+	}
+	n := 0
+	for _, w := range o.heard {
+		if w.last > since {
+			n++
+		}
+	}
+	return n >= max(1, of)
+}
+
 // longest is how long the connection waits now that waits longest, and since when.
 func (o *others) longest(at int64) (wait, since int64) {
 	for _, w := range o.heard {

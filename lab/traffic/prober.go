@@ -15,11 +15,15 @@ type Prober struct {
 	p     *process
 	every time.Duration
 
+	setting sync.Mutex // one at a time changes what is asked
+
 	mu      sync.Mutex
 	news    *sync.Cond
 	ended   bool
+	turn    int     // counts what was set
 	until   int64   // everything before is known, unix ns
 	replies []Reply // in the order of their arrival
+	spells  []spell // in which anything was asked
 	counts  map[netip.Addr]Probes
 }
 
@@ -57,12 +61,48 @@ func StartProber(ctx context.Context, namespace string, every time.Duration) (*P
 	return r, nil
 }
 
-// SetTargets replaces the addresses that are asked from now on.
+// SetTargets replaces the addresses that are asked from now on. Of a time in which there are
+// none no downtime is known.
 func (r *Prober) SetTargets(targets []netip.Addr) error {
+	r.setting.Lock()
+	defer r.setting.Unlock()
+	return r.set(targets)
+}
+
+// Rest has the prober ask on until a reply came that is later than t (unix ns), so that the wait
+// which t lies in is known to its end, and then no more. SetTargets takes that back.
+func (r *Prober) Rest(t int64) {
+	r.mu.Lock()
+	turn := r.turn
+	r.mu.Unlock()
+	go func() {
+		r.mu.Lock()
+		for r.turn == turn && !r.ended && (len(r.replies) == 0 || r.replies[len(r.replies)-1].Time <= t) {
+			r.news.Wait()
+		}
+		r.mu.Unlock()
+		r.setting.Lock()
+		defer r.setting.Unlock()
+		r.mu.Lock()
+		mine := r.turn == turn && !r.ended
+		r.mu.Unlock()
+		if mine {
+			_ = r.set(nil) // it fails with the process, which asks nobody then
+		}
+	}()
+}
+
+// set needs r.setting.
+func (r *Prober) set(targets []netip.Addr) error {
 	clean := make([]netip.Addr, len(targets))
 	for i, t := range targets {
 		clean[i] = t.Unmap()
 	}
+	r.mu.Lock()
+	r.turn++
+	r.spells = spellsWith(r.spells, now(), len(targets) > 0)
+	r.mu.Unlock()
+	r.news.Broadcast()
 	if _, err := r.p.ask(order{Op: "targets", Targets: clean, Every: r.every}); err != nil {
 		return fmt.Errorf("set prober's targets: %w", err)
 	}
@@ -99,30 +139,13 @@ func (r *Prober) WaitFor(t int64) {
 
 // Downtime is the network downtime of a window [from, to), unix ns: the longest
 // time between two replies, from whichever target, among the times that overlap
-// the window; each counts whole, by arrival. Without downtime it is about the
-// probing interval. A time without reply that has not ended lasts until now.
-// It is false if there was no reply before the window ended or it lies in the future.
+// the window; each counts whole, by arrival, but for what of it nobody was asked. Without
+// downtime it is about the probing interval. A time without reply that has not ended lasts until now.
+// It is false if nobody was asked in the window, it lies in the future, or there never was a reply.
 func (r *Prober) Downtime(from, to int64) (time.Duration, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return downtime(r.replies, r.until, from, to)
-}
-
-func downtime(replies []Reply, until, from, to int64) (time.Duration, bool) {
-	if len(replies) == 0 || replies[0].Time >= to || to <= from || from > until {
-		return 0, false
-	}
-	var longest int64
-	for i, x := range replies {
-		next := until
-		if i+1 < len(replies) {
-			next = replies[i+1].Time
-		}
-		if x.Time < to && next > from {
-			longest = max(longest, next-x.Time)
-		}
-	}
-	return time.Duration(longest), true
+	return downtime(waitsOf(r.replies, r.spells, r.until), from, to)
 }
 
 // Replies returns the replies that arrived in [from, to), unix ns, in order.
@@ -151,6 +174,7 @@ type ProbePoint struct {
 func (r *Prober) Series(from, to int64, step time.Duration) []ProbePoint {
 	r.mu.Lock()
 	replies, until := slices.Clone(r.replies), r.until
+	waits := waitsOf(replies, r.spells, until)
 	r.mu.Unlock()
 	if step <= 0 {
 		return nil
@@ -162,12 +186,14 @@ func (r *Prober) Series(from, to int64, step time.Duration) []ProbePoint {
 		for k < len(replies) && replies[k].Time < t {
 			k++
 		}
-		p := ProbePoint{Time: t}
-		last := k
-		for ; last < len(replies) && replies[last].Time < end; last++ {
-			p.RTT = max(p.RTT, time.Duration(replies[last].Time-replies[last].Sent))
+		for len(waits) > 0 && waits[0].to <= t {
+			waits = waits[1:]
 		}
-		p.Wait, _ = downtime(replies[max(0, k-1):min(last+1, len(replies))], until, t, end)
+		p := ProbePoint{Time: t}
+		for i := k; i < len(replies) && replies[i].Time < end; i++ {
+			p.RTT = max(p.RTT, time.Duration(replies[i].Time-replies[i].Sent))
+		}
+		p.Wait, _ = downtime(waits, t, end)
 		out = append(out, p)
 	}
 	return out

@@ -3,6 +3,7 @@ package traffic
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 )
@@ -53,25 +54,73 @@ func TestProberSeesDroppedPackets(t *testing.T) {
 }
 
 func TestDowntime(t *testing.T) {
-	replies := []Reply{{Time: 100}, {Time: 110}, {Time: 200}, {Time: 210}}
+	reply := func(at int64) Reply { return Reply{Sent: at - 1, Time: at} }
+	all := []Reply{reply(100), reply(110), reply(200), reply(210)}
+	paused := []Reply{reply(100), reply(110), reply(520), reply(530)}
+	far := []Reply{{Sent: 90, Time: 290}, {Sent: 100, Time: 300}, {Sent: 120, Time: 320}, {Sent: 502, Time: 702}, {Sent: 512, Time: 712}}
+	late := slices.Insert(slices.Clone(paused), 2, reply(118))
+	one, two := []spell{{90, 0}}, []spell{{90, 115}, {500, 0}}
 	tests := []struct {
+		name     string
+		replies  []Reply
+		spells   []spell
 		from, to int64
 		want     time.Duration
 		ok       bool
 	}{
-		{100, 215, 90, true},
-		{100, 111, 90, true},
-		{150, 160, 90, true}, // in the middle of one
-		{200, 205, 10, true},
-		{205, 230, 40, true}, // the last has not ended
-		{10, 50, 0, false},   // before the first
-		{260, 270, 0, false}, // not known yet
-		{120, 120, 0, false},
+		{"all of it", all, one, 100, 209, 90, true},
+		{"its begin", all, one, 100, 111, 90, true},
+		{"in the middle of a wait", all, one, 150, 160, 90, true},
+		{"between waits", all, one, 200, 205, 10, true},
+		{"the last has not ended", all, one, 205, 230, 790, true},
+		{"before any probe", all, one, 10, 50, 0, false},
+		{"before the first reply", all, one, 80, 95, 9, true},
+		{"not known yet", all, one, 1060, 1070, 0, false},
+		{"empty", all, one, 120, 120, 0, false},
+		{"never a reply", nil, one, 100, 200, 0, false},
+		{"none since it is asked again", all, []spell{{90, 215}, {500, 0}}, 500, 520, 500, true},
+		{"after a pause", paused, two, 505, 525, 19, true},
+		{"from within the pause", paused, two, 400, 525, 19, true},
+		{"before the pause", paused, two, 100, 112, 10, true},
+		{"within the pause", paused, two, 120, 400, 0, false},
+		{"a late reply in the pause", late, two, 112, 525, 19, true},
+		{"a far client's second time", far, []spell{{90, 330}, {500, 0}}, 505, 705, 10, true},
 	}
 	for _, test := range tests {
-		got, ok := downtime(replies, 250, test.from, test.to)
+		got, ok := downtime(waitsOf(test.replies, test.spells, 1000), test.from, test.to)
 		if got != test.want || ok != test.ok {
-			t.Errorf("[%d, %d): %v, %v; want %v, %v", test.from, test.to, got, ok, test.want, test.ok)
+			t.Errorf("%s: [%d, %d): %v, %v; want %v, %v", test.name, test.from, test.to, int64(got), ok, int64(test.want), test.ok)
+		}
+	}
+}
+
+// TestProberRests: it asks on until a reply that is later, and what was set meanwhile holds.
+func TestProberRests(t *testing.T) {
+	name, _ := guest(t)
+	p, err := StartProber(context.Background(), name, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	target := netip.MustParseAddr("127.0.0.5")
+	for _, again := range []bool{false, true} {
+		if err := p.SetTargets([]netip.Addr{target}); err != nil {
+			t.Fatal(err)
+		}
+		at := now() + 100e6
+		p.Rest(at)
+		if again {
+			if err := p.SetTargets([]netip.Addr{target}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.WaitFor(at + 600e6)
+		after, later := len(p.Replies(at, at+300e6)), len(p.Replies(at+400e6, at+600e6))
+		if after == 0 || (later > 0) != again {
+			t.Errorf("set again %v: %d replies after, %d later", again, after, later)
+		}
+		if d, ok := p.Downtime(at-50e6, at+1); !ok || d > 100*time.Millisecond {
+			t.Errorf("set again %v: downtime %v, %v", again, d, ok)
 		}
 	}
 }

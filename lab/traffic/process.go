@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"godwit/internal/child"
@@ -37,6 +38,7 @@ type process struct {
 // is no answer, in order, and must not block. The child ends with ctx.
 func startProcess(ctx context.Context, namespace, name string, heard func(message)) (*process, error) {
 	p := &process{name: name, cmd: child.Command(name), waiting: map[int64]chan message{}, done: make(chan struct{})}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's Ctrl-C is the lab's to handle
 	in, err := p.cmd.StdinPipe()
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)

@@ -26,8 +26,10 @@ type Result struct {
 	Repeated    int64 `json:"repeated"`
 	Corrupt     int64 `json:"corrupt"`
 	Retransmits int64 `json:"retransmits"`
-	// Buckets are the bytes delivered in each Bucket of time since Start.
+	// Buckets are the bytes delivered in each Bucket of time since Start, or, where the flow ran
+	// for hours, in each Wide of them.
 	Buckets []uint32 `json:"buckets,omitempty"`
+	Wide    int64    `json:"wide,omitempty"`
 	// RTTs in the order of their times: what the application saw, queues in
 	// front of it included.
 	RTTs []RTT `json:"rtts,omitempty"`
@@ -80,5 +82,5 @@ type RTT struct {
 	Micro int64 `json:"u"` // µs
 }
 
-// Bucket is the width of Result.Buckets.
+// Bucket is the width of Result.Buckets, where they are not wider.
 const Bucket = 10 * time.Millisecond

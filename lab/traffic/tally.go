@@ -117,7 +117,7 @@ func (t *tally) result(r *Result) {
 	defer t.mu.Unlock()
 	r.Bytes, r.Records, r.Lost, r.Repeated, r.Corrupt = t.bytes, t.records, t.lost, t.repeated, t.corrupt
 	r.Start = t.buckets.start
-	r.Buckets = slices.Clone(t.buckets.bytes)
+	r.Buckets, r.Wide = slices.Clone(t.buckets.bytes), t.buckets.wide
 	r.RTTs, r.KernelRTTs = slices.Clone(t.rtts), slices.Clone(t.kernelRTTs)
 }
 

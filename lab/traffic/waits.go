@@ -58,22 +58,42 @@ func (w *waits) thin() {
 	w.all = kept
 }
 
-// buckets count bytes per Bucket of time since start.
+// buckets count bytes per Bucket of time since start; of flows that run for long, per two of
+// them, four, and so on.
 type buckets struct {
 	start int64
+	wide  int64 // in Buckets; 0 is 1
 	bytes []uint32
 }
 
-// mostBuckets ends a series after two hours.
+// mostBuckets are two hours of the narrow ones.
 const mostBuckets = 2 * 3600 * 100
 
+func (b *buckets) width() int64 { return max(b.wide, 1) * int64(Bucket) }
+
 func (b *buckets) add(now int64, n int) {
-	i := (now - b.start) / int64(Bucket)
-	if i < 0 || i >= mostBuckets {
+	if now < b.start {
 		return
 	}
+	for (now-b.start)/b.width() >= mostBuckets {
+		b.widen()
+	}
+	i := (now - b.start) / b.width()
 	for int64(len(b.bytes)) <= i {
 		b.bytes = append(b.bytes, 0)
 	}
 	b.bytes[i] += uint32(n)
+}
+
+// widen makes each bucket twice as wide.
+func (b *buckets) widen() {
+	b.wide = 2 * max(b.wide, 1)
+	for i, n := range b.bytes {
+		if i%2 == 0 {
+			b.bytes[i/2] = n
+		} else {
+			b.bytes[i/2] += n
+		}
+	}
+	b.bytes = b.bytes[:(len(b.bytes)+1)/2]
 }

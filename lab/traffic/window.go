@@ -40,13 +40,14 @@ func (r *Result) Mbps(from, to int64) (float64, bool) {
 		return 0, false
 	}
 	var bytes float64
-	for i := max(0, (from-r.Start)/int64(Bucket)); i < int64(len(r.Buckets)); i++ {
-		begin := r.Start + i*int64(Bucket)
+	width := max(r.Wide, 1) * int64(Bucket)
+	for i := max(0, (from-r.Start)/width); i < int64(len(r.Buckets)); i++ {
+		begin := r.Start + i*width
 		if begin >= to {
 			break
 		}
-		part := min(to, begin+int64(Bucket)) - max(from, begin)
-		bytes += float64(r.Buckets[i]) * float64(part) / float64(Bucket)
+		part := min(to, begin+width) - max(from, begin)
+		bytes += float64(r.Buckets[i]) * float64(part) / float64(width)
 	}
 	return bytes * 8 / 1e6 / time.Duration(to-from).Seconds(), true
 }

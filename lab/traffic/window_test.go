@@ -43,6 +43,25 @@ func TestWindows(t *testing.T) {
 	}
 }
 
+// TestRateAfterHours: what comes after the first two hours counts too.
+func TestRateAfterHours(t *testing.T) {
+	const second = int64(time.Second)
+	tally := newTally(100)
+	for at := int64(0); at < 30*3600; at++ {
+		tally.buckets.add(100+at*second, 1_000_000)
+	}
+	r := Result{End: 100 + 30*3600*second}
+	tally.result(&r)
+	if len(r.Buckets) > mostBuckets {
+		t.Errorf("%d buckets", len(r.Buckets))
+	}
+	for _, from := range []int64{0, 3600, 7190, 7300, 29 * 3600} {
+		if got, ok := r.Mbps(100+from*second, 100+(from+10)*second); !ok || got < 7.1 || got > 8.9 {
+			t.Errorf("after %d s: %v Mbit/s, %v", from, got, ok)
+		}
+	}
+}
+
 func TestWaitsForgetTheShortest(t *testing.T) {
 	w := newWaits(mostWaits) // the smallest memory
 	at := int64(1)

@@ -1,0 +1,75 @@
+package lab
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"godwit/agent"
+	"godwit/lab/scenario"
+	"godwit/lab/topo"
+	"godwit/vm/guest"
+)
+
+// aGuestHere has the commands for guest web run on this machine.
+func aGuestHere(t *testing.T, r *run) {
+	t.Helper()
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/guests/web/call", func(w http.ResponseWriter, q *http.Request) {
+		var call agent.GuestCall
+		var e guest.Exec
+		if json.NewDecoder(q.Body).Decode(&call) != nil || json.Unmarshal(call.Params, &e) != nil {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		cmd := exec.CommandContext(q.Context(), "sh", "-c", e.Command)
+		out, _ := cmd.Output()
+		json.NewEncoder(w).Encode(guest.Executed{Exit: cmd.ProcessState.ExitCode(), Stdout: string(out)}) //nolint:errcheck // the client tells
+	})
+	socket := filepath.Join(t.TempDir(), "agent.sock")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
+	go server.Serve(listener) //nolint:errcheck // it ends with the test
+	t.Cleanup(func() { server.Close() })
+	r.w.agents["a"] = &hostAgent{host: topo.Host{Name: "a"}, client: agent.NewClient(socket)}
+	r.w.where["web"] = "a"
+}
+
+// TestExecStep: a command's end is told; that of a guest that was booted again under it, which has
+// nothing of it any more, is not waited for.
+func TestExecStep(t *testing.T) {
+	for _, c := range []struct {
+		command string
+		reboot  bool
+		want    string
+	}{
+		{"true", false, ""},
+		{"echo no room; exit 3", false, "exit 3: no room"},
+		{"sleep 2", true, "the guest was booted again under it"},
+	} {
+		r := aRun()
+		aGuestHere(t, r)
+		r.execs = os.Getpid() * 10
+		dir := fmt.Sprintf("/tmp/godwit-exec-%d", r.execs+1)
+		t.Cleanup(func() { os.RemoveAll(dir) })
+		if c.reboot {
+			time.AfterFunc(500*time.Millisecond, func() { os.RemoveAll(dir) })
+		}
+		begun := time.Now()
+		err := r.execStep(t.Context(), &scenario.Exec{Guest: "web", Command: c.command})
+		os.RemoveAll(dir)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) || time.Since(begun) > 10*time.Second {
+			t.Errorf("%s: %v after %v, want %q", c.command, err, time.Since(begun), c.want)
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"godwit/agent"
+	"godwit/internal/need"
+	"godwit/lab/scenario"
+	"godwit/lab/topo"
+	"godwit/netstate/netns"
+)
+
+// namedProcess is a process in a namespace whose command line names a guest as QEMU's does.
+func namedProcess(t *testing.T, namespace, name string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command("sh", "-c", "sleep 60; :", "-name", "guest="+name+",debug-threads=on")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := netns.Start(namespace, cmd); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) //nolint:errcheck // it may have ended
+		cmd.Wait()                                      //nolint:errcheck // as it was killed
+	})
+	return cmd
+}
+
+// TestKillOfAQEMUWithoutItsAgent: a killed agent takes no guest with it, so there is one to kill.
+func TestKillOfAQEMUWithoutItsAgent(t *testing.T) {
+	need.Root(t)
+	namespace := "t-kill-" + newID()
+	if err := netns.Create(namespace); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { netns.Delete(namespace) }) //nolint:errcheck // of a test
+	r := aRun()
+	r.w.agents["a"] = &hostAgent{host: topo.Host{Name: "a", Namespace: namespace}, client: agent.NewClient(t.TempDir() + "/none.sock")}
+	r.w.where["web"] = "a"
+	step := &scenario.Step{Kill: &scenario.Kill{QEMU: "web", Side: "source"}}
+	if err := r.kill(t.Context(), step); !errors.Is(err, errNoQEMU) {
+		t.Errorf("of a guest that is not there: %v", err)
+	}
+	other, web := namedProcess(t, namespace, "web2"), namedProcess(t, namespace, "web")
+	if err := r.kill(t.Context(), step); err != nil {
+		t.Fatal(err)
+	}
+	web.Wait() //nolint:errcheck // its state tells
+	if status := web.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() {
+		t.Errorf("ended with %v", status)
+	}
+	if err := other.Process.Signal(syscall.Signal(0)); err != nil {
+		t.Errorf("another guest's: %v", err)
+	}
+	ended, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
+	defer cancel()
+	<-ended.Done()
+	if err := r.kill(ended, step); err == nil || errors.Is(err, errNoQEMU) {
+		t.Errorf("of a run that has ended: %v", err)
+	}
+}
+
+// TestKillAtTheSourceOfAMoveThatIsOver: a step that waited for a phase is about that migration: the
+// guest that has moved meanwhile is not at its source.
+func TestKillAtTheSourceOfAMoveThatIsOver(t *testing.T) {
+	step := scenario.Step{At: scenario.At{Guest: "web", Phase: "settle"}, Kill: &scenario.Kill{QEMU: "web", Side: "source"}}
+	r := aRun(step)
+	aHost(t, r, func() string { return `{}` })
+	source := r.w.agents["a"]
+	var asked atomic.Bool
+	aHost(t, r, func() string { asked.Store(true); return `{}` })
+	r.w.agents["a"], r.w.agents["b"] = source, r.w.agents["a"]
+	r.w.where["web"] = "b"
+	m := &move{guest: "web", from: "a", to: "b", done: make(chan struct{})}
+	close(m.done)
+	r.phaseBegan(t.Context(), m, "settle")
+	r.wg.Wait()
+	if len(r.steps) != 1 || len(r.troubles) != 0 || asked.Load() {
+		t.Errorf("%d steps, troubles %q, looked for at the destination: %v", len(r.steps), r.troubles, asked.Load())
+	}
+}
