@@ -76,14 +76,16 @@ func signal(device string, addrs []netip.Prefix, id uint8, public ...netip.Addr)
 }
 
 // dropDead removes endpoints whose address no NIC has any more: there is room for
-// eight only.
+// eight only. It is for when there is none: an address of no NIC may be a NAT's, which a
+// program that was started again does not know.
 func dropDead(endpoints []mptcp.Endpoint, public []netip.Addr) error {
 	addrs, err := dump.Addrs(nil, netlink.FAMILY_ALL)
 	if err != nil {
 		return fmt.Errorf("list addresses: %w", err)
 	}
 	for _, e := range endpoints {
-		lives := slices.Contains(public, e.Addr) || slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return a.IP.Equal(e.Addr.AsSlice()) })
+		// A guest's own program may hold one for an address that is not there just now: ours open no subflows.
+		lives := e.Flags&mptcp.FlagSubflow != 0 || slices.Contains(public, e.Addr) || slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return a.IP.Equal(e.Addr.AsSlice()) })
 		if lives {
 			continue
 		}
