@@ -102,18 +102,20 @@ func (m *incoming) handOver(ctx context.Context) error {
 		return err
 	}
 	spare := 1 - m.plan.Active
+	var made guest.Configured
 	if err := m.rec.timed("set next address", func() error {
-		if g.Held.Description.silent() { // it asks when it likes, and the channel has a limit of its own
-			_, err := g.channel().Configure(ctx, m.a.configuration(g, spare, m.plan.Next, m.table(), false))
+		set := func(ctx context.Context) (err error) {
+			made, err = g.channel().Configure(ctx, m.a.configuration(g, spare, m.plan.Next, m.table(), false))
 			return err
 		}
-		return m.asked(ctx, func(ctx context.Context) error {
-			_, err := g.channel().Configure(ctx, m.a.configuration(g, spare, m.plan.Next, m.table(), false))
-			return err
-		})
+		if g.Held.Description.silent() { // it asks when it likes, and the channel has a limit of its own
+			return set(ctx)
+		}
+		return m.asked(ctx, set)
 	}); err != nil {
 		return fmt.Errorf("set the next address: %w", err)
 	}
+	m.announcedBy(made.EndpointIDs)
 	return m.follow(ctx)
 }
 

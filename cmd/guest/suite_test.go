@@ -362,6 +362,33 @@ func TestChannelFollows(t *testing.T) {
 	})
 }
 
+// TestChannelSparesOthersEndpoints: a guest's own endpoint has the id that the next address
+// is to have, and stays, with the connections on its address.
+func TestChannelSparesOthersEndpoints(t *testing.T) {
+	each(t, func(t *testing.T, c guest.Channel) {
+		ctx := t.Context()
+		_, err := c.Configure(ctx, configureOld())
+		must(t, err)
+		others := mptcp.Endpoint{ID: 4, Addr: oldV4.Addr(), Dev: "nic0", Flags: mptcp.FlagSubflow}
+		must(t, mptcp.AddEndpoint(others))
+		pair := connect(t, true)
+		for range 2 {
+			made, err := c.Configure(ctx, configureNext())
+			must(t, err)
+			want(t, "endpoints", made.EndpointIDs, []uint8{5, 6})
+		}
+		alive(t, pair)
+		endpoints, err := mptcp.Endpoints()
+		must(t, err)
+		want(t, "the guest's own is there", slices.Contains(endpoints, others), true)
+		must(t, c.Retire(ctx, guest.Retire{Addrs: []netip.Addr{oldV6.Addr()}, MAC: firstMAC, NewMAC: secondMAC, EndpointIDs: []uint8{3, 4}, Keep: true, Stay: true}))
+		alive(t, pair)
+		endpoints, err = mptcp.Endpoints()
+		must(t, err)
+		want(t, "it is there after others are retired", slices.Contains(endpoints, others), true)
+	})
+}
+
 // TestChannelDescribes compares what both say of the same machine.
 func TestChannelDescribes(t *testing.T) {
 	each(t, func(t *testing.T, c guest.Channel) {

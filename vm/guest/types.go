@@ -66,7 +66,8 @@ type Unread struct {
 // With Main, sockets that are not bound go out there too. With Endpoint, the first
 // address of each family is announced to the peers of open MPTCP connections: IPv4
 // with that id, IPv6 with the next one (so ids are handed out in pairs; never use
-// one again for the same connections). At the end the LAN hears of the addresses
+// one again for the same connections), or by a later pair where others' endpoints have
+// these: Configured says by which. At the end the LAN hears of the addresses
 // (gratuitous ARP, unsolicited neighbour advertisement).
 type Configure struct {
 	MAC        string         `json:"mac"`
@@ -125,7 +126,8 @@ type Unable struct {
 
 // Retire takes addresses from a NIC that is no longer wanted.
 //
-// Endpoints of the addresses (all of them, and those named) and id 0 are withdrawn,
+// Endpoints of the addresses (all of them, and those named, unless another NIC has their
+// address) and id 0 are withdrawn,
 // so that MPTCP connections close their subflows there. Without Keep the addresses
 // go. With Keep they move to the NIC NewMAC as host addresses with their own source
 // route (KeepTable) by KeepGateway, or that NIC's gateway.

@@ -82,12 +82,27 @@ func (c *Client) Configure(ctx context.Context, p guest.Configure) (guest.Config
 	if p.Table < 1 || len(p.Addrs) == 0 {
 		return guest.Configured{}, fmt.Errorf("configure %s: needs a table above 0 and an address", p.MAC)
 	}
-	script, ids, err := configureScript(p)
+	script, err := configureScript(p)
 	if err != nil {
 		return guest.Configured{}, err
 	}
 	out, err := c.do(ctx, "configure "+p.MAC, script)
-	return guest.Configured{Device: strings.TrimSpace(out), EndpointIDs: ids}, err
+	if err != nil {
+		return guest.Configured{}, err
+	}
+	words := strings.Fields(out)
+	if len(words) == 0 {
+		return guest.Configured{}, fmt.Errorf("configure %s: the guest does not say its device", p.MAC)
+	}
+	made := guest.Configured{Device: words[0]}
+	for _, word := range words[1:] {
+		id, err := strconv.ParseUint(word, 10, 8)
+		if err != nil {
+			return made, fmt.Errorf("configure %s: the guest says %q", p.MAC, out)
+		}
+		made.EndpointIDs = append(made.EndpointIDs, uint8(id))
+	}
+	return made, nil
 }
 
 // MakeMain sends what is bound to no address out of that NIC.

@@ -114,13 +114,14 @@ var settings = map[string]string{
 	"mptcp/blackhole_timeout":    "0",
 }
 
-// configureScript is guest.Configure, and the ids of the endpoints that it announces.
-// It prints the device's name.
-func configureScript(p guest.Configure) (string, []uint8, error) {
+// configureScript is guest.Configure. It prints the device's name and the ids of the
+// endpoints that it announces.
+func configureScript(p guest.Configure) (string, error) {
 	s, err := newScript(p.MAC)
 	if err != nil {
-		return "", nil, err
+		return "", err
 	}
+	s.line("ids=")
 	for key, value := range settings {
 		s.line("put %s %s", key, value)
 	}
@@ -147,12 +148,11 @@ func configureScript(p guest.Configure) (string, []uint8, error) {
 		}
 	}
 	s.line("go")
-	var ids []uint8
 	if p.Endpoint != 0 {
-		ids = s.signal(p.Addrs, p.Endpoint)
+		s.signal(p.Addrs, p.Endpoint)
 	}
-	s.line("echo $d")
-	return s.String(), ids, nil
+	s.line("echo $d $ids")
+	return s.String(), nil
 }
 
 // place adds an address to $d with its source route. Route and rule stand first, as in
@@ -178,28 +178,33 @@ func (s *script) place(prefix netip.Prefix, table, via string) {
 	}
 }
 
-// signal announces the first address of each family: IPv4 by id, IPv6 by id+1. Where
-// the kernel has no MPTCP there is nobody to announce to.
-func (s *script) signal(addrs []netip.Prefix, id uint8) (ids []uint8) {
+// signal announces the first address of each family: IPv4 by id, IPv6 by id+1, or by the
+// next pair of ids of which others' endpoints have none (see freePair in
+// cmd/guest/address); $ids are those. Where the kernel has no MPTCP there is nobody to
+// announce to.
+func (s *script) signal(addrs []netip.Prefix, id uint8) {
 	s.line("if [ -e /proc/sys/net/mptcp/enabled ]; then")
 	s.line("ip mptcp limits set subflow 8")
-	for _, v6 := range []bool{false, true} {
+	var own []string
+	for _, p := range addrs {
+		own = append(own, p.Addr().String())
+	}
+	s.line(`known=$(ip mptcp endpoint show) i=%d
+free() { echo "$known" | while read -r a r; do case " $r " in *" id $1 "*) case " %s " in *" $a "*) ;; *)
+	case " $r " in *" subflow "*) exit 1;; esac; [ -z "$(ip -o addr show to $a)" ] || exit 1;; esac;; esac; done; }
+until free $i && free $((i + 1)); do i=$((i + 2)); [ $i -le 241 ] || i=1; done`, id, strings.Join(own, " "))
+	for n, v6 := range []bool{false, true} {
 		for _, p := range addrs {
 			if p.Addr().Is6() != v6 {
 				continue
 			}
-			n := id
-			if v6 {
-				n++
-			}
-			s.line(`ip mptcp endpoint add %[2]s dev $d id %[1]d signal 2>/dev/null || case "$(ip mptcp endpoint show id %[1]d 2>/dev/null) " in "%[2]s id %[1]d "*) ;;
-*) ip mptcp endpoint delete id %[1]d 2>/dev/null || true; withdraw %[2]s; ip mptcp endpoint add %[2]s dev $d id %[1]d signal;; esac`, n, p.Addr())
-			ids = append(ids, n)
+			s.line(`n=$((i + %[1]d)) ids="$ids $((i + %[1]d))"
+ip mptcp endpoint add %[2]s dev $d id $n signal 2>/dev/null || case "$(ip mptcp endpoint show id $n 2>/dev/null) " in "%[2]s id $n "*) ;;
+*) ip mptcp endpoint delete id $n 2>/dev/null || true; withdraw %[2]s; ip mptcp endpoint add %[2]s dev $d id $n signal;; esac`, n, p.Addr())
 			break
 		}
 	}
 	s.line("fi")
-	return ids
 }
 
 // retireScript is guest.Retire; bound says that a connection has nothing but addresses
@@ -211,9 +216,6 @@ func retireScript(p guest.Retire, bound bool) (string, error) {
 	}
 	s.line("old=$d")
 	if !bound {
-		for _, id := range p.EndpointIDs {
-			s.line("ip mptcp endpoint delete id %d 2>/dev/null || true", id)
-		}
 		for _, addr := range p.Addrs {
 			s.withdraw(addr)
 		}
