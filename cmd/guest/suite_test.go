@@ -421,6 +421,34 @@ func TestChannelDescribes(t *testing.T) {
 	})
 }
 
+// TestChannelWithoutIPv6: a guest that has IPv6 turned off is told of, and keeps it so.
+func TestChannelWithoutIPv6(t *testing.T) {
+	each(t, func(t *testing.T, c guest.Channel) {
+		const setting = "/proc/sys/net/ipv6/conf/nic1/disable_ipv6"
+		ctx := t.Context()
+		must(t, os.WriteFile(setting, []byte("1"), 0))
+		_, err := c.Configure(ctx, configureOld())
+		must(t, err)
+		next := configureNext()
+		next.Addrs, next.GatewayV6 = next.Addrs[:1], netip.Addr{}
+		for _, lacks := range []bool{true, false} { // IPv4 alone first, then both
+			_, err = c.Configure(ctx, next)
+			must(t, err)
+			off, err := os.ReadFile(setting)
+			must(t, err)
+			want(t, "turned off", strings.TrimSpace(string(off)) == "1", lacks)
+			var i guest.Info
+			must(t, c.Call(ctx, "info", nil, &i))
+			for _, nic := range i.NICs {
+				if nic.Name == "nic0" || nic.Name == "nic1" {
+					want(t, nic.Name+" is said to lack it", nic.NoIPv6, nic.Name == "nic1" && lacks)
+				}
+			}
+			next = configureNext()
+		}
+	})
+}
+
 // connect makes a connection from remote to the old address, over which data has gone
 // both ways.
 func connect(t *testing.T, multipath bool) [2]net.Conn {

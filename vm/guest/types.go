@@ -32,6 +32,8 @@ type NIC struct {
 	MAC   string         `json:"mac"`
 	Up    bool           `json:"up"`
 	Addrs []netip.Prefix `json:"addrs,omitempty"`
+	// NoIPv6 is set where the kernel has none, or it is turned off for this NIC (disable_ipv6).
+	NoIPv6 bool `json:"no_ipv6,omitempty"`
 }
 
 // Info describes a guest.

@@ -141,20 +141,24 @@ func (b *Book) MakeMain(mac string) error {
 // raise brings the link up with settings that two NICs on one LAN need: each
 // answers only for its own addresses, a changed neighbour is believed at once, and
 // packets to an address that moved to the other NIC are accepted.
+// IPv6 that is turned off stays so unless an address needs it.
 func raise(link netlink.Link, p guest.Configure) error {
 	name := link.Attrs().Name
-	for key, value := range map[string]string{
+	settings := map[string]string{
 		"ipv4/conf/%s/rp_filter":            "0",
 		"ipv4/conf/%s/arp_ignore":           "1",
 		"ipv4/conf/%s/arp_announce":         "2",
 		"ipv4/neigh/%s/locktime":            "0",
-		"ipv6/conf/%s/disable_ipv6":         "0",
 		"ipv6/conf/%s/accept_dad":           "0",
 		"ipv6/conf/%s/accept_ra":            "0",
 		"ipv6/conf/%s/addr_gen_mode":        "0",
 		"ipv6/conf/%s/ndisc_notify":         "1",
 		"ipv6/conf/%s/router_solicitations": "0",
-	} {
+	}
+	if slices.ContainsFunc(p.Addrs, func(p netip.Prefix) bool { return p.Addr().Is6() }) {
+		settings["ipv6/conf/%s/disable_ipv6"] = "0"
+	}
+	for key, value := range settings {
 		path := filepath.Join("/proc/sys/net", fmt.Sprintf(key, name))
 		if err := os.WriteFile(path, []byte(value), 0o644); err != nil && strings.HasPrefix(key, "ipv4/conf") {
 			return err

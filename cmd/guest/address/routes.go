@@ -170,6 +170,9 @@ func emptyIfUnused(table int) error {
 	}
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		rules, err := dump.Whole(func() ([]netlink.Rule, error) { return netlink.RuleList(family) })
+		if errors.Is(err, unix.EAFNOSUPPORT) {
+			continue // a kernel without IPv6 has no tables of it
+		}
 		if err != nil {
 			return fmt.Errorf("list rules: %w", err)
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"godwit/vm/guest"
@@ -101,7 +102,6 @@ var settings = map[string]string{
 	"ipv4/conf/$d/arp_ignore":           "1",
 	"ipv4/conf/$d/arp_announce":         "2",
 	"ipv4/neigh/$d/locktime":            "0",
-	"ipv6/conf/$d/disable_ipv6":         "0",
 	"ipv6/conf/$d/accept_dad":           "0",
 	"ipv6/conf/$d/accept_ra":            "0",
 	"ipv6/conf/$d/ndisc_notify":         "1",
@@ -124,6 +124,9 @@ func configureScript(p guest.Configure) (string, error) {
 	s.line("ids=")
 	for key, value := range settings {
 		s.line("put %s %s", key, value)
+	}
+	if slices.ContainsFunc(p.Addrs, func(p netip.Prefix) bool { return p.Addr().Is6() }) {
+		s.line("put ipv6/conf/$d/disable_ipv6 0")
 	}
 	queue := ""
 	if p.TxQueueLen > 0 {
