@@ -362,33 +362,6 @@ func TestChannelFollows(t *testing.T) {
 	})
 }
 
-// TestChannelSparesOthersEndpoints: a guest's own endpoint has the id that the next address
-// is to have, and stays, with the connections on its address.
-func TestChannelSparesOthersEndpoints(t *testing.T) {
-	each(t, func(t *testing.T, c guest.Channel) {
-		ctx := t.Context()
-		_, err := c.Configure(ctx, configureOld())
-		must(t, err)
-		others := mptcp.Endpoint{ID: 4, Addr: oldV4.Addr(), Dev: "nic0", Flags: mptcp.FlagSubflow}
-		must(t, mptcp.AddEndpoint(others))
-		pair := connect(t, true)
-		for range 2 {
-			made, err := c.Configure(ctx, configureNext())
-			must(t, err)
-			want(t, "endpoints", made.EndpointIDs, []uint8{5, 6})
-		}
-		alive(t, pair)
-		endpoints, err := mptcp.Endpoints()
-		must(t, err)
-		want(t, "the guest's own is there", slices.Contains(endpoints, others), true)
-		must(t, c.Retire(ctx, guest.Retire{Addrs: []netip.Addr{oldV6.Addr()}, MAC: firstMAC, NewMAC: secondMAC, EndpointIDs: []uint8{3, 4}, Keep: true, Stay: true}))
-		alive(t, pair)
-		endpoints, err = mptcp.Endpoints()
-		must(t, err)
-		want(t, "it is there after others are retired", slices.Contains(endpoints, others), true)
-	})
-}
-
 // TestChannelDescribes compares what both say of the same machine.
 func TestChannelDescribes(t *testing.T) {
 	each(t, func(t *testing.T, c guest.Channel) {
@@ -418,34 +391,6 @@ func TestChannelDescribes(t *testing.T) {
 			t.Errorf("ticks: %v", err)
 		}
 		must(t, c.Ticks(ctx, 0))
-	})
-}
-
-// TestChannelWithoutIPv6: a guest that has IPv6 turned off is told of, and keeps it so.
-func TestChannelWithoutIPv6(t *testing.T) {
-	each(t, func(t *testing.T, c guest.Channel) {
-		const setting = "/proc/sys/net/ipv6/conf/nic1/disable_ipv6"
-		ctx := t.Context()
-		must(t, os.WriteFile(setting, []byte("1"), 0))
-		_, err := c.Configure(ctx, configureOld())
-		must(t, err)
-		next := configureNext()
-		next.Addrs, next.GatewayV6 = next.Addrs[:1], netip.Addr{}
-		for _, lacks := range []bool{true, false} { // IPv4 alone first, then both
-			_, err = c.Configure(ctx, next)
-			must(t, err)
-			off, err := os.ReadFile(setting)
-			must(t, err)
-			want(t, "turned off", strings.TrimSpace(string(off)) == "1", lacks)
-			var i guest.Info
-			must(t, c.Call(ctx, "info", nil, &i))
-			for _, nic := range i.NICs {
-				if nic.Name == "nic0" || nic.Name == "nic1" {
-					want(t, nic.Name+" is said to lack it", nic.NoIPv6, nic.Name == "nic1" && lacks)
-				}
-			}
-			next = configureNext()
-		}
 	})
 }
 

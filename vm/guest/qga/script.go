@@ -34,8 +34,10 @@ func (s *script) line(format string, args ...any) { fmt.Fprintf(s, format+"\n", 
 //	tables ADDR          the tables that our rules lead packets from ADDR to
 //	lead ADDR TABLE      … make it that one: the new rule stands before others go
 //	unlead ADDR          … make it none, and empty tables that no rule leads to any more
-//	default F GW TABLE   everything of a family by GW out of $d; other ways go (IPv6 keeps them, and
-//	                     takes no gateway as on the link whose subnet is on another NIC)
+//	isnic DEVICE         whether it is a NIC; VPNs' devices are none
+//	rank F               the metric of the first default route out of a NIC
+//	default F GW TABLE   everything of a family by GW out of $d; other ways go, in main those out of NICs (IPv6
+//	                     keeps them, and takes no gateway as on the link whose subnet is on another NIC)
 //	place …              an address with its source route, see place
 //	drop ADDR DEVICE     take it from that device, or from all
 func (s *script) functions() {
@@ -54,9 +56,15 @@ lead() { have= more=
 	case $1 in *:*) go; b=$more; go -6;; *) b=$b$more;; esac; }
 unlead() { for t in $(tables $1); do ip $(family $1) rule del from $1 lookup $t priority %[1]d
 	ip $(family $1) rule show | { while read -r p x a y u r; do [ "$u" != $t ] || exit 1; done; } && ip $(family $1) route flush table $t; done; }
-default() { case $1$3 in -4*|*main) b="${b}route replace default via $2 dev $d onlink table $3 $4\n";;
+isnic() { [ -z "$1" ] || [ $1 = $d ] || [ -e /sys/class/net/$1/device ] || [ -n "$(ip -o addr show dev $1 scope global | while read -r n e f a r; do tables ${a%%%%/*}; done)" ]; }
+out() { case "$* " in *" dev "*) set -- "${*#* dev }"; echo ${1%%%% *};; esac; }
+rank() { ip $1 route show default table main | { m=; while read -r r; do isnic "$(out $r)" || continue
+	case "$r " in default*" metric "*) k=${r#* metric }; k=${k%%%% *};; default*) k=0;; *) continue;; esac; [ ${m:-$k} -lt $k ] || m=$k; done; echo ${m:+metric $m}; }; }
+default() { case $1$3 in *main) b="${b}route replace default via $2 dev $d onlink table $3 $4 $(rank $1)\n";;
+	-4*) b="${b}route replace default via $2 dev $d onlink table $3 $4\n";;
 	*) b="${b}route replace $2 dev $d table $3\nroute replace default via $2 dev $d table $3 $4\n";; esac
-	if [ $1 = -6 ]; then go; ip -6 route show default table $3 | while read -r r; do case "$r " in *" dev $d "*) ;; *) ip -6 route del $r table $3;; esac; done; fi; }
+	if [ $1 = -6 ]; then go; ip -6 route show default table $3 | while read -r r; do case "$r " in *" dev $d "*) ;; *)
+		[ $3 = main ] && ! isnic "$(out $r)" || ip -6 route del $r table $3;; esac; done; fi; }
 drop() { ip -o addr show to $1 | while read -r n e f a r; do [ $e != ${2:-$e} ] || ip addr del $a dev $e; done; }
 withdraw() { ip mptcp endpoint show 2>/dev/null | while read -r a x i r; do [ "$a" != $1 ] || ip mptcp endpoint delete id $i; done
 	ip mptcp endpoint delete id 0 $1 2>/dev/null || true; }
