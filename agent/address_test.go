@@ -116,6 +116,16 @@ func TestFreeUDPPort(t *testing.T) {
 	}
 }
 
+// TestNextTable: tables of guests are ours alone, also of those that had others, and go by turns.
+func TestNextTable(t *testing.T) {
+	const first, last = guest.FirstTable, guest.FirstTable + guest.Tables - 1
+	for highest, want := range map[int]int{0: first + 1, 100: first + 1, 900: first + 1, first: first + 1, first + 1: first + 2, last - 1: last, last: first + 1, 1 << 20: first + 1} {
+		if got := nextTable(highest); got != want {
+			t.Errorf("after %d: %d, want %d", highest, got, want)
+		}
+	}
+}
+
 func TestNextEndpoint(t *testing.T) {
 	id, seen := uint8(0), map[uint8]bool{}
 	for range 120 {

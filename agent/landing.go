@@ -158,10 +158,10 @@ func (m *incoming) follow(ctx context.Context) error {
 // table is the routing table in the guest for the next addresses.
 func (m *incoming) table() int { return nextTable(m.work.preparation.Table) }
 
-// nextTable follows the highest table that a guest used: 100 … 900 by turns.
+// nextTable follows the highest table that a guest used, by turns.
 func nextTable(highest int) int {
-	if highest >= 900 {
-		return 101
+	if highest < guest.FirstTable || highest >= guest.FirstTable+guest.Tables-1 {
+		return guest.FirstTable + 1
 	}
 	return highest + 1
 }

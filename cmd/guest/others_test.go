@@ -41,6 +41,25 @@ func TestChannelSparesOthersEndpoints(t *testing.T) {
 	})
 }
 
+// TestChannelLeavesTables: a guest's own rule and table, of a number that people pick, stay.
+func TestChannelLeavesTables(t *testing.T) {
+	each(t, func(t *testing.T, c guest.Channel) {
+		ctx := t.Context()
+		_, err := c.Configure(ctx, configureOld())
+		must(t, err)
+		const own = `ip rule add from 10.9.1.10 lookup 101 priority 5000; ip route add default via 10.9.1.7 dev nic0 table 101`
+		out, err := exec.Command("sh", "-ec", own).CombinedOutput()
+		t.Cleanup(func() { exec.Command("ip", "rule", "del", "priority", "5000").Run() })
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		_, err = c.Configure(ctx, configureNext())
+		must(t, err)
+		must(t, c.MakeMain(ctx, secondMAC))
+		contains(t, "route by the guest's own table", lookup(t, "10.9.1.10", "192.0.2.1"), "via 10.9.1.7 dev nic0 table 101")
+	})
+}
+
 // TestChannelWithoutIPv6: a guest that has IPv6 turned off is told of, and keeps it so.
 func TestChannelWithoutIPv6(t *testing.T) {
 	each(t, func(t *testing.T, c guest.Channel) {

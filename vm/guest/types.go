@@ -86,6 +86,14 @@ type Configure struct {
 	Announce []netip.Addr `json:"announce,omitempty"`
 }
 
+// FirstTable is the first of the routing tables in guests that are ours: Tables for NICs by
+// turns, and as many, 1000 further on, for addresses that NICs keep. Numbers that people
+// pick are lower. Guests of older agents have 100 to 900 and 1100 to 1900.
+const (
+	FirstTable = 26368
+	Tables     = 800
+)
+
 // CapAnnounce is the capability to announce other addresses than the guest's own.
 const CapAnnounce = "configure.announce"
 

@@ -274,9 +274,9 @@ case "$(ip route show default) " in *" dev $d "*) ;; *) mainly;; esac`, hardware
 		// The NIC's own table is that of an address which it has with its subnet.
 		s.line(`own= via=
 for c in $(ip -o %[1]s addr show dev $d scope global | while read -r n e f c r; do echo $c; done); do
-	for t in $(tables ${c%%%%/*}); do [ $t -ge %[2]d ] || own=$t; done
+	for t in $(tables ${c%%%%/*}); do if [ $t -lt %[2]d ] || [ $t -ge %[3]d ] && [ $t -lt %[4]d ]; then own=$t; fi; done
 done
-[ -n "$own" ] || { echo "$d is not configured" >&2; exit 1; }`, f, keepTables)
+[ -n "$own" ] || { echo "$d is not configured" >&2; exit 1; }`, f, keepTables, guest.FirstTable, guest.FirstTable+keepTables)
 		if gateway.IsValid() {
 			s.line("via=%s", gateway)
 		} else {
