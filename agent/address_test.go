@@ -3,6 +3,7 @@ package agent
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -46,6 +47,36 @@ func TestAnnounceable(t *testing.T) {
 	}
 }
 
+// TestGuestWithoutIPv6: one that has it turned off gets no such address, unlike one that comes
+// from a site without.
+func TestGuestWithoutIPv6(t *testing.T) {
+	const mac = "52:54:00:00:01:0A"
+	v4 := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.10/24")}
+	v6 := migration.Address{Prefix: netip.MustParsePrefix("fd02::10/64")}
+	off := []guest.NIC{{MAC: strings.ToLower(mac), NoIPv6: true}, {MAC: "52:54:00:00:01:0b"}}
+	on := []guest.NIC{{MAC: strings.ToLower(mac)}, {MAC: "52:54:00:00:01:0b", NoIPv6: true}}
+	for _, c := range []struct {
+		name  string
+		nics  []guest.NIC
+		held  []migration.Address
+		lacks bool
+	}{
+		{"turned off", off, []migration.Address{v4}, true},
+		{"a site without", on, []migration.Address{v4}, false},
+		{"it has one all the same", off, []migration.Address{v4, v6}, false},
+		{"it says nothing", nil, []migration.Address{v4}, false},
+	} {
+		if got := lacksIPv6(guest.Info{NICs: c.nics}, mac, c.held); got != c.lacks {
+			t.Errorf("%s: %t", c.name, got)
+		}
+	}
+	a, offer := between(t), Offer{Plan: migration.Plan{Guest: "web"}, NoIPv6: true}
+	if next, err := a.grantable(offer, []migration.Address{v4, v6}); err != nil || !slices.Equal(next, []migration.Address{v4}) {
+		t.Errorf("next addresses %v, %v", next, err)
+	}
+	refusedBy(t, "IPv6 alone", func() error { _, err := a.grantable(offer, []migration.Address{v6}); return err }(), "turned off")
+}
+
 func TestHostPart(t *testing.T) {
 	for _, c := range []struct {
 		subnet string
@@ -82,6 +113,16 @@ func TestFreeUDPPort(t *testing.T) {
 	conn.Close()
 	if _, err := freeUDPPort(netip.MustParseAddr("192.0.2.1")); err == nil { // TEST-NET-1, RFC 5737
 		t.Error("a port at an address that is not ours")
+	}
+}
+
+// TestNextTable: tables of guests are ours alone, also of those that had others, and go by turns.
+func TestNextTable(t *testing.T) {
+	const first, last = guest.FirstTable, guest.FirstTable + guest.Tables - 1
+	for highest, want := range map[int]int{0: first + 1, 100: first + 1, 900: first + 1, first: first + 1, first + 1: first + 2, last - 1: last, last: first + 1, 1 << 20: first + 1} {
+		if got := nextTable(highest); got != want {
+			t.Errorf("after %d: %d, want %d", highest, got, want)
+		}
 	}
 }
 

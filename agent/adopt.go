@@ -13,6 +13,7 @@ import (
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/netstate/hold"
+	"godwit/vm/guest"
 	"godwit/vm/qemu"
 )
 
@@ -34,7 +35,7 @@ func (a *Agent) adopt(ctx context.Context, d Description) (_ *Guest, err error) 
 	case err != nil:
 		return nil, refuseAdoption(d, "%v", err)
 	}
-	g := &Guest{Machine: machine, Held: Held{Description: d, Epoch: 1, Table: 100}}
+	g := &Guest{Machine: machine, Held: Held{Description: d, Epoch: 1, Table: guest.FirstTable}}
 	defer func() {
 		if err != nil {
 			a.guests.settled(g)

@@ -149,6 +149,21 @@ func TestTakenIsNotForgotten(t *testing.T) {
 	}
 }
 
+// TestAnnouncedByOtherIDs: where the guest could not take the ids that it was to take, those that
+// it took are used from then on, and later ones follow them.
+func TestAnnouncedByOtherIDs(t *testing.T) {
+	m := comes(t, between(t))
+	told := []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.10/24"), Endpoint: 3}, {Prefix: netip.MustParsePrefix("fd02::10/64"), Endpoint: 4}}
+	m.plan.Next = told
+	m.announcedBy([]uint8{7, 8, 0})
+	if next := m.plan.Next; next[0].Endpoint != 7 || next[1].Endpoint != 8 || m.offer.Plan.Next[1].Endpoint != 8 || told[0].Endpoint != 3 {
+		t.Errorf("%+v, the journal has %+v", next, m.offer.Plan.Next)
+	}
+	if last := m.lastEndpoint(nil); last != 8 {
+		t.Errorf("the last is %d, want 8", last)
+	}
+}
+
 // TestNextOfAnotherGuest: a next address that another guest got since the check is refused.
 func TestNextOfAnotherGuest(t *testing.T) {
 	a := between(t)

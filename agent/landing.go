@@ -102,18 +102,20 @@ func (m *incoming) handOver(ctx context.Context) error {
 		return err
 	}
 	spare := 1 - m.plan.Active
+	var made guest.Configured
 	if err := m.rec.timed("set next address", func() error {
-		if g.Held.Description.silent() { // it asks when it likes, and the channel has a limit of its own
-			_, err := g.channel().Configure(ctx, m.a.configuration(g, spare, m.plan.Next, m.table(), false))
+		set := func(ctx context.Context) (err error) {
+			made, err = g.channel().Configure(ctx, m.a.configuration(g, spare, m.plan.Next, m.table(), false))
 			return err
 		}
-		return m.asked(ctx, func(ctx context.Context) error {
-			_, err := g.channel().Configure(ctx, m.a.configuration(g, spare, m.plan.Next, m.table(), false))
-			return err
-		})
+		if g.Held.Description.silent() { // it asks when it likes, and the channel has a limit of its own
+			return set(ctx)
+		}
+		return m.asked(ctx, set)
 	}); err != nil {
 		return fmt.Errorf("set the next address: %w", err)
 	}
+	m.announcedBy(made.EndpointIDs)
 	return m.follow(ctx)
 }
 
@@ -156,10 +158,10 @@ func (m *incoming) follow(ctx context.Context) error {
 // table is the routing table in the guest for the next addresses.
 func (m *incoming) table() int { return nextTable(m.work.preparation.Table) }
 
-// nextTable follows the highest table that a guest used: 100 … 900 by turns.
+// nextTable follows the highest table that a guest used, by turns.
 func nextTable(highest int) int {
-	if highest >= 900 {
-		return 101
+	if highest < guest.FirstTable || highest >= guest.FirstTable+guest.Tables-1 {
+		return guest.FirstTable + 1
 	}
 	return highest + 1
 }

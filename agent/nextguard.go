@@ -78,15 +78,36 @@ func (m *incoming) replaceTaken(ctx context.Context) error {
 			return err
 		}
 		m.rec.note(fmt.Sprintf("next address %s was taken by %s after the check; %s is used", next.Prefix.Addr(), by, addr))
-		m.a.mu.Lock() // others look at what is promised to guests that come
-		m.plan.Next = append([]migration.Address{}, m.plan.Next...)
-		m.plan.Next[i].Prefix, m.plan.Next[i].Public = netip.PrefixFrom(addr, subnet.Bits()), n.seen(addr)
-		m.a.mu.Unlock()
-		m.mu.Lock()
-		m.offer.Plan.Next = m.plan.Next // what the journal keeps
-		m.mu.Unlock()
+		m.changeNext(func(all []migration.Address) {
+			all[i].Prefix, all[i].Public = netip.PrefixFrom(addr, subnet.Bits()), n.seen(addr)
+		})
 	}
 	return nil
+}
+
+// changeNext changes a copy of the next addresses, and takes it for them.
+func (m *incoming) changeNext(change func([]migration.Address)) {
+	all := slices.Clone(m.plan.Next)
+	change(all)
+	m.a.mu.Lock() // others look at what is promised to guests that come
+	m.plan.Next = all
+	m.a.mu.Unlock()
+	m.mu.Lock()
+	m.offer.Plan.Next = all // what the journal keeps
+	m.mu.Unlock()
+}
+
+// announcedBy writes down by which ids the guest announces its next addresses, of pairs as
+// nextEndpoint has them: it takes others where programs of its own have those that it was
+// to take.
+func (m *incoming) announcedBy(ids []uint8) {
+	for _, id := range ids {
+		for i, next := range m.plan.Next {
+			if id != 0 && next.Endpoint != 0 && next.Endpoint != id && next.Prefix.Addr().Is4() == (id%2 == 1) {
+				m.changeNext(func(all []migration.Address) { all[i].Endpoint = id })
+			}
+		}
+	}
 }
 
 // lookAtNext finds out who else has the next addresses: by what the guard saw, or, in an agent that was

@@ -273,7 +273,8 @@ func (o *outside) Close() error {
 	return nil
 }
 
-// grantable are those of the next addresses that can be given by DHCP: of IPv4.
+// grantable are those of the next addresses that can be given by DHCP, or to a guest
+// that has IPv6 turned off: of IPv4.
 func (a *Agent) grantable(offer Offer, next []migration.Address) ([]migration.Address, error) {
 	next = slices.DeleteFunc(next, func(addr migration.Address) bool {
 		if addr.Prefix.Addr().Is4() {
@@ -283,8 +284,11 @@ func (a *Agent) grantable(offer Offer, next []migration.Address) ([]migration.Ad
 		return true
 	})
 	if len(next) == 0 {
-		return nil, refuses(a.config.Host, offer, migration.CodeAddress,
-			"its guests' subnet is IPv6 alone, and addresses are given by DHCP in IPv4 only; use --network tunnel")
+		why := "the guest has IPv6 turned off; turn it on, or"
+		if offer.Description.silent() {
+			why = "addresses are given by DHCP in IPv4 only;"
+		}
+		return nil, refuses(a.config.Host, offer, migration.CodeAddress, "its guests' subnet is IPv6 alone, and %s use --network tunnel", why)
 	}
 	return next, nil
 }

@@ -72,7 +72,7 @@ func (a *Agent) peerCheck(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if offer.Description.silent() {
+	if offer.Description.silent() || offer.NoIPv6 {
 		if next, err = a.grantable(offer, next); err != nil {
 			return nil, err
 		}

@@ -35,6 +35,7 @@ type sourceWork struct {
 	offer         Offer
 	accepted      Acceptance
 	capabilities  []string // of the program behind the guest's channel
+	noIPv6        bool     // see lacksIPv6
 	prepared      Prepared
 	tunnel        string // this end's name
 	rtt           time.Duration

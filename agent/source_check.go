@@ -105,6 +105,7 @@ func (m *outgoing) checkGuest(ctx context.Context, refuse func(migration.Code, s
 		m.rec.note("the guest has the QEMU guest agent only: its own pause is not measured, connections that miss the announcement of the next address are not told again, datagrams to its old address do not keep the tunnel, and servers of QUIC may lose their connections; godwit-guest in it can do these (docs/guest.md)")
 	}
 	m.work.capabilities = info.Capabilities
+	m.work.noIPv6 = lacksIPv6(info, m.guest.Held.Description.NICs[m.plan.Active].MAC, m.plan.Held)
 	m.noteUnread(info.Unread)
 	m.settleNetwork(ctx)
 	if (m.plan.Network == "mptcp" || m.plan.Chosen) && !info.MPTCP {
@@ -125,7 +126,7 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 	m.work.offer = Offer{
 		Plan: m.plan, Description: m.guest.Held.Description, Facts: m.work.facts, CPUFlags: cpuFlags(m.work.facts),
 		Touched: residentBytes(m.guest.Machine.PID()), Endpoint: m.guest.Held.Endpoint, Table: m.guest.Held.Table,
-		MTU: m.a.config.Network.MTU,
+		MTU: m.a.config.Network.MTU, NoIPv6: m.work.noIPv6,
 	}
 	root, err := m.a.config.rootMark(m.work.offer.Description)
 	if err != nil {

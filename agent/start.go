@@ -57,7 +57,7 @@ func (a *Agent) apiStartGuest(r *http.Request) (any, error) {
 // startGuest boots a guest of one of our images with a free address. On error nothing
 // of it is left.
 func (a *Agent) startGuest(ctx context.Context, d Description) (_ *Guest, err error) {
-	g := &Guest{Held: Held{Description: d, Epoch: 1, Table: 100}}
+	g := &Guest{Held: Held{Description: d, Epoch: 1, Table: guest.FirstTable}}
 	g.Held.Dir = a.guestDir(d.Name, "1")
 	if err := a.guests.expect(g); err != nil {
 		return nil, err

@@ -23,6 +23,8 @@ type Offer struct {
 	Table       int            `json:"table"`          // highest routing table used in the guest
 	Root        string         `json:"root,omitempty"` // mark of its image's root disk; see rootMark
 	MTU         int            `json:"mtu,omitempty"`  // of guests at the source, bytes; 0: it does not say
+	// NoIPv6 is set where the guest has it turned off; see lacksIPv6.
+	NoIPv6 bool `json:"no_ipv6,omitempty"`
 }
 
 // Acceptance is the destination's answer in check.

@@ -76,9 +76,10 @@ var settingsNeeded = map[string]string{
 	"net/ipv4/conf/all/arp_announce": "2",
 }
 
-// strictFilter is the setting by which packets are refused that come in by another NIC
-// than answers would leave by: as happens while both have addresses.
-const strictFilter = "/proc/sys/net/ipv4/conf/all/rp_filter"
+// strictFilter are the settings by which packets are refused that come in by another NIC
+// than answers would leave by: as happens while both have addresses. The higher of a NIC's
+// and that of all counts; 1 is strict, 2 is not.
+const strictFilter = "/proc/sys/net/ipv4/conf/*/rp_filter"
 
 // fewestSubflows is the kernel's limit below which a connection has no room for a
 // subflow on the next address beside those that it has.
@@ -93,10 +94,8 @@ func adjust() {
 			say("set %s: %v", strings.ReplaceAll(key, "/", "."), err)
 		}
 	}
-	if now, err := os.ReadFile(strictFilter); err == nil && strings.TrimSpace(string(now)) == "1" {
-		if err := os.WriteFile(strictFilter, []byte("2"), 0o644); err != nil {
-			say("set rp_filter: %v", err)
-		}
+	if err := loosen(); err != nil {
+		say("set rp_filter: %v", err)
 	}
 	limits, err := mptcp.ReadLimits()
 	if err == nil && limits.Subflows < fewestSubflows {
@@ -105,6 +104,20 @@ func adjust() {
 	if err != nil {
 		say("%v", err)
 	}
+}
+
+// loosen makes the filter a loose one where it is strict for some NIC, or for those to come.
+func loosen() error {
+	settings, err := filepath.Glob(strictFilter)
+	if err != nil {
+		return err
+	}
+	for _, path := range settings {
+		if now, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(now)) == "1" {
+			return os.WriteFile(strings.Replace(strictFilter, "*", "all", 1), []byte("2"), 0o644)
+		}
+	}
+	return nil
 }
 
 // serveLab serves the lab's traffic and tunes as the image tiny does, when the system

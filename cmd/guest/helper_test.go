@@ -2,8 +2,11 @@ package main
 
 import (
 	"bytes"
+	"os"
 	"os/exec"
 	"testing"
+
+	"godwit/internal/need"
 )
 
 // TestHelperOffersNoCommands: the host of an ordinary guest gets what a move needs, and
@@ -54,4 +57,21 @@ func TestHelperIsAskedWrongly(t *testing.T) {
 			t.Errorf("%v: status %d, says %q; want %d and %q", c.args, status, out, c.status, c.says)
 		}
 	}
+}
+
+// TestStrictFilters: one that is strict for a single NIC drops packets as one for all does.
+func TestStrictFilters(t *testing.T) {
+	need.Root(t)
+	setting := func(of string) string { return "/proc/sys/net/ipv4/conf/" + of + "/rp_filter" }
+	for _, c := range []struct{ all, nic, want string }{{"0", "0", "0"}, {"0", "1", "2"}, {"0", "2", "0"}, {"1", "0", "2"}, {"2", "1", "2"}} {
+		must(t, os.WriteFile(setting("default"), []byte("0"), 0))
+		must(t, os.WriteFile(setting("all"), []byte(c.all), 0))
+		must(t, os.WriteFile(setting("lo"), []byte(c.nic), 0))
+		must(t, loosen())
+		got, err := os.ReadFile(setting("all"))
+		must(t, err)
+		want(t, c.all+" for all, "+c.nic+" for a NIC", string(bytes.TrimSpace(got)), c.want)
+	}
+	must(t, os.WriteFile(setting("all"), []byte("0"), 0))
+	must(t, os.WriteFile(setting("lo"), []byte("0"), 0))
 }

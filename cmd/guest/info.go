@@ -50,7 +50,7 @@ func nics() ([]guest.NIC, error) {
 		if len(a.HardwareAddr) != 6 || a.Flags&unix.IFF_LOOPBACK != 0 {
 			continue
 		}
-		nic := guest.NIC{Name: a.Name, MAC: a.HardwareAddr.String(), Up: a.Flags&unix.IFF_UP != 0}
+		nic := guest.NIC{Name: a.Name, MAC: a.HardwareAddr.String(), Up: a.Flags&unix.IFF_UP != 0, NoIPv6: noIPv6(a.Name)}
 		addrs, err := dump.Addrs(link, netlink.FAMILY_ALL)
 		if err != nil {
 			return nil, fmt.Errorf("list addresses of %s: %w", a.Name, err)
@@ -66,4 +66,9 @@ func nics() ([]guest.NIC, error) {
 		all = append(all, nic)
 	}
 	return all, nil
+}
+
+func noIPv6(device string) bool {
+	off, err := os.ReadFile("/proc/sys/net/ipv6/conf/" + device + "/disable_ipv6")
+	return err != nil || strings.TrimSpace(string(off)) != "0"
 }

@@ -70,7 +70,7 @@ func TestReadyByHalves(t *testing.T) {
 	}
 	_, err := c.Configure(ctx, configureNext())
 	must(t, err)
-	contains(t, "route from the next address", lookup(t, "10.9.2.10", "192.0.2.1"), "via 10.9.2.1 dev nic1 table 101")
+	contains(t, "route from the next address", lookup(t, "10.9.2.10", "192.0.2.1"), "via 10.9.2.1 dev nic1 table 26369")
 }
 
 // TestReadyThenConfigured: see TestChannelMovesAddresses, of which this is the short way.
@@ -86,9 +86,9 @@ func TestReadyThenConfigured(t *testing.T) {
 		want(t, "endpoints", made.EndpointIDs, []uint8{3, 4})
 	}
 	want(t, "addresses", addrsOn(t, "nic1"), []string{nextV4.String(), nextV6.String()})
-	contains(t, "route from the next address", lookup(t, "10.9.2.10", "192.0.2.1"), "via 10.9.2.1 dev nic1 table 101")
-	contains(t, "route to a neighbour", lookup(t, "10.9.2.10", "10.9.2.7"), "dev nic1 table 101")
-	contains(t, "IPv6 route from the next address", lookup(t, "fd00:9:2::10", "2001:db8::1"), "via fd00:9:2::1 dev nic1 table 101")
+	contains(t, "route from the next address", lookup(t, "10.9.2.10", "192.0.2.1"), "via 10.9.2.1 dev nic1 table 26369")
+	contains(t, "route to a neighbour", lookup(t, "10.9.2.10", "10.9.2.7"), "dev nic1 table 26369")
+	contains(t, "IPv6 route from the next address", lookup(t, "fd00:9:2::10", "2001:db8::1"), "via fd00:9:2::1 dev nic1 table 26369")
 	must(t, c.Retire(ctx, guest.Retire{Addrs: []netip.Addr{oldV4.Addr(), oldV6.Addr()}, MAC: firstMAC, NewMAC: secondMAC, EndpointIDs: []uint8{1}}))
 	contains(t, "unbound route", lookup(t, "0.0.0.0", "192.0.2.1"), "via 10.9.2.1 dev nic1")
 }

@@ -131,12 +131,12 @@ func guestAgent(t *testing.T) guest.Channel {
 
 func configureOld() guest.Configure {
 	return guest.Configure{MAC: firstMAC, Addrs: []netip.Prefix{oldV4, oldV6}, GatewayV4: oldGW4, GatewayV6: oldGW6,
-		Table: 100, Main: true, TxQueueLen: 10000, MTU: 1400}
+		Table: guest.FirstTable, Main: true, TxQueueLen: 10000, MTU: 1400}
 }
 
 func configureNext() guest.Configure {
 	return guest.Configure{MAC: secondMAC, Addrs: []netip.Prefix{nextV4, nextV6}, GatewayV4: nextGW4, GatewayV6: nextGW6,
-		Table: 101, Endpoint: 3, MTU: 1 << 17} // more than its NIC can
+		Table: guest.FirstTable + 1, Endpoint: 3, MTU: 1 << 17} // more than its NIC can
 }
 
 // lookup is what the kernel would do with a packet from source to far away.
@@ -228,9 +228,9 @@ func TestChannelMovesAddresses(t *testing.T) {
 			must(t, err)
 			want(t, "endpoints", made.EndpointIDs, []uint8{3, 4})
 		}
-		contains(t, "route from the next address", lookup(t, "10.9.2.10", "192.0.2.1"), "via 10.9.2.1 dev nic1 table 101")
-		contains(t, "route from the old address", lookup(t, "10.9.1.10", "192.0.2.1"), "via 10.9.1.1 dev nic0 table 100")
-		contains(t, "IPv6 route from the next address", lookup(t, "fd00:9:2::10", "2001:db8::1"), "via fd00:9:2::1 dev nic1 table 101")
+		contains(t, "route from the next address", lookup(t, "10.9.2.10", "192.0.2.1"), "via 10.9.2.1 dev nic1 table 26369")
+		contains(t, "route from the old address", lookup(t, "10.9.1.10", "192.0.2.1"), "via 10.9.1.1 dev nic0 table 26368")
+		contains(t, "IPv6 route from the next address", lookup(t, "fd00:9:2::10", "2001:db8::1"), "via fd00:9:2::1 dev nic1 table 26369")
 		contains(t, "unbound route", lookup(t, "0.0.0.0", "192.0.2.1"), "dev nic0")
 		endpoints, err := mptcp.Endpoints()
 		must(t, err)
@@ -256,13 +256,14 @@ func TestChannelMovesAddresses(t *testing.T) {
 }
 
 // TestChannelInOneSubnet: both NICs are in the same subnets, with the same gateways, as those of
-// a guest are that moves to another host of its site.
+// a guest are that moves to another host of its site. Their tables are those that older agents chose.
 func TestChannelInOneSubnet(t *testing.T) {
 	each(t, func(t *testing.T, c guest.Channel) {
 		ctx := t.Context()
-		_, err := c.Configure(ctx, configureOld())
+		old, next := configureOld(), configureNext()
+		old.Table, next.Table = 100, 101
+		_, err := c.Configure(ctx, old)
 		must(t, err)
-		next := configureNext()
 		next.Addrs = []netip.Prefix{netip.MustParsePrefix("10.9.1.11/24"), netip.MustParsePrefix("fd00:9:1::11/64")}
 		next.GatewayV4, next.GatewayV6 = oldGW4, oldGW6
 		if _, ok := c.(*qga.Client); !ok {
@@ -283,9 +284,8 @@ func TestChannelInOneSubnet(t *testing.T) {
 		must(t, c.Retire(ctx, guest.Retire{Addrs: []netip.Addr{oldV4.Addr(), oldV6.Addr()}, MAC: firstMAC, NewMAC: secondMAC, Keep: true}))
 		contains(t, "IPv6 route from the kept address", lookup(t, "fd00:9:1::10", "2001:db8::1"), "via fd00:9:1::1 dev nic1")
 		must(t, c.DropAddress(ctx, oldV4.Addr(), oldV6.Addr()))
-		back := configureOld()
-		back.Main = false
-		_, err = c.Configure(ctx, back)
+		old.Main = false
+		_, err = c.Configure(ctx, old)
 		must(t, err)
 		contains(t, "IPv6 route on the way back", lookup(t, "fd00:9:1::10", "2001:db8::1"), "via fd00:9:1::1 dev nic0 table 100")
 	})
@@ -309,8 +309,8 @@ func TestChannelKeepsAddresses(t *testing.T) {
 			must(t, c.Retire(ctx, retire))
 		}
 		want(t, "kept", addrsOn(t, "nic1"), []string{"10.9.1.10/32", nextV4.String(), "fd00:9:1::10/128", nextV6.String()})
-		contains(t, "route from the kept address", lookup(t, "10.9.1.10", "192.0.2.1"), "via 10.9.2.1 dev nic1 table 1101")
-		contains(t, "IPv6 route from the kept address", lookup(t, "fd00:9:1::10", "2001:db8::1"), "via fd00:9:2::1 dev nic1 table 1101")
+		contains(t, "route from the kept address", lookup(t, "10.9.1.10", "192.0.2.1"), "via 10.9.2.1 dev nic1 table 27369")
+		contains(t, "IPv6 route from the kept address", lookup(t, "fd00:9:1::10", "2001:db8::1"), "via fd00:9:2::1 dev nic1 table 27369")
 		if _, ok := c.(*qga.Client); !ok { // whose scripts know nothing of the old NIC's gateways
 			contains(t, "route of a server that names the old NIC", lookup(t, "10.9.1.10", "192.0.2.1", "oif", "nic0"), "via 10.9.1.1 dev nic0")
 			must(t, c.Ready(ctx, guest.Configure{MAC: firstMAC})) // a move that comes to nothing

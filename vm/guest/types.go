@@ -32,6 +32,8 @@ type NIC struct {
 	MAC   string         `json:"mac"`
 	Up    bool           `json:"up"`
 	Addrs []netip.Prefix `json:"addrs,omitempty"`
+	// NoIPv6 is set where the kernel has none, or it is turned off for this NIC (disable_ipv6).
+	NoIPv6 bool `json:"no_ipv6,omitempty"`
 }
 
 // Info describes a guest.
@@ -66,7 +68,8 @@ type Unread struct {
 // With Main, sockets that are not bound go out there too. With Endpoint, the first
 // address of each family is announced to the peers of open MPTCP connections: IPv4
 // with that id, IPv6 with the next one (so ids are handed out in pairs; never use
-// one again for the same connections). At the end the LAN hears of the addresses
+// one again for the same connections), or by a later pair where others' endpoints have
+// these: Configured says by which. At the end the LAN hears of the addresses
 // (gratuitous ARP, unsolicited neighbour advertisement).
 type Configure struct {
 	MAC        string         `json:"mac"`
@@ -82,6 +85,14 @@ type Configure struct {
 	// stands before the guest; needs CapAnnounce. Families without one announce Addrs'.
 	Announce []netip.Addr `json:"announce,omitempty"`
 }
+
+// FirstTable is the first of the routing tables in guests that are ours: Tables for NICs by
+// turns, and as many, 1000 further on, for addresses that NICs keep. Numbers that people
+// pick are lower. Guests of older agents have 100 to 900 and 1100 to 1900.
+const (
+	FirstTable = 26368
+	Tables     = 800
+)
 
 // CapAnnounce is the capability to announce other addresses than the guest's own.
 const CapAnnounce = "configure.announce"
@@ -125,7 +136,8 @@ type Unable struct {
 
 // Retire takes addresses from a NIC that is no longer wanted.
 //
-// Endpoints of the addresses (all of them, and those named) and id 0 are withdrawn,
+// Endpoints of the addresses (all of them, and those named, unless another NIC has their
+// address) and id 0 are withdrawn,
 // so that MPTCP connections close their subflows there. Without Keep the addresses
 // go. With Keep they move to the NIC NewMAC as host addresses with their own source
 // route (KeepTable) by KeepGateway, or that NIC's gateway.

@@ -81,7 +81,7 @@ func (b *Book) Configure(p guest.Configure) (guest.Configured, error) {
 		return guest.Configured{}, fmt.Errorf("configure %s: %w", name, err)
 	}
 	if p.Main {
-		if err := mainBy(link, n); err != nil {
+		if err := b.mainBy(link, n); err != nil {
 			return guest.Configured{}, fmt.Errorf("configure %s: %w", name, err)
 		}
 	}
@@ -135,26 +135,30 @@ func (b *Book) MakeMain(mac string) error {
 	if !ok {
 		return fmt.Errorf("make %s main: not configured", link.Attrs().Name)
 	}
-	return mainBy(link, n)
+	return b.mainBy(link, n)
 }
 
 // raise brings the link up with settings that two NICs on one LAN need: each
 // answers only for its own addresses, a changed neighbour is believed at once, and
 // packets to an address that moved to the other NIC are accepted.
+// IPv6 that is turned off stays so unless an address needs it.
 func raise(link netlink.Link, p guest.Configure) error {
 	name := link.Attrs().Name
-	for key, value := range map[string]string{
+	settings := map[string]string{
 		"ipv4/conf/%s/rp_filter":            "0",
 		"ipv4/conf/%s/arp_ignore":           "1",
 		"ipv4/conf/%s/arp_announce":         "2",
 		"ipv4/neigh/%s/locktime":            "0",
-		"ipv6/conf/%s/disable_ipv6":         "0",
 		"ipv6/conf/%s/accept_dad":           "0",
 		"ipv6/conf/%s/accept_ra":            "0",
 		"ipv6/conf/%s/addr_gen_mode":        "0",
 		"ipv6/conf/%s/ndisc_notify":         "1",
 		"ipv6/conf/%s/router_solicitations": "0",
-	} {
+	}
+	if slices.ContainsFunc(p.Addrs, func(p netip.Prefix) bool { return p.Addr().Is6() }) {
+		settings["ipv6/conf/%s/disable_ipv6"] = "0"
+	}
+	for key, value := range settings {
 		path := filepath.Join("/proc/sys/net", fmt.Sprintf(key, name))
 		if err := os.WriteFile(path, []byte(value), 0o644); err != nil && strings.HasPrefix(key, "ipv4/conf") {
 			return err
@@ -181,7 +185,7 @@ func raise(link netlink.Link, p guest.Configure) error {
 // packets to that may be waiting, and their answers must not leave by the other NIC.
 func lead(link netlink.Link, addr netip.Addr, table int, n nic) error {
 	if gateway := n.gateway(familyOf(addr)); gateway.IsValid() {
-		if err := defaultRoute(link, gateway, table, netip.Addr{}); err != nil {
+		if err := defaultRoute(link, gateway, table); err != nil {
 			return err
 		}
 	}
@@ -242,8 +246,18 @@ func awaitUsable(link netlink.Link, addrs []netip.Prefix) error {
 	}
 }
 
-// mainBy makes the NIC's gateways the default of the main table.
-func mainBy(link netlink.Link, n nic) error {
+// mainBy makes the NIC's gateways the default of the main table, in the place of other
+// NICs'. Those out of devices of another kind, as a VPN's, stay, before ours or behind.
+func (b *Book) mainBy(link netlink.Link, n nic) error {
+	links, err := dump.Links()
+	if err != nil {
+		return fmt.Errorf("list NICs: %w", err)
+	}
+	isNIC := make(map[int]bool)
+	for _, l := range links {
+		_, configured := b.nics[l.Attrs().HardwareAddr.String()]
+		isNIC[l.Attrs().Index] = configured || l.Type() == "device" && len(l.Attrs().HardwareAddr) == 6
+	}
 	for _, gateway := range n.gateways {
 		if !gateway.IsValid() {
 			continue
@@ -255,7 +269,7 @@ func mainBy(link netlink.Link, n nic) error {
 				break
 			}
 		}
-		if err := defaultRoute(link, gateway, unix.RT_TABLE_MAIN, source); err != nil {
+		if err := mainRoute(link, gateway, source, isNIC); err != nil {
 			return err
 		}
 	}

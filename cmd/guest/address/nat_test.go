@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -61,21 +62,25 @@ ip netns exec ROUTER nft 'table ip n {
 	return client
 }
 
+// forgetEndpoints deletes all, for the next test.
+func forgetEndpoints(t *testing.T) {
+	t.Helper()
+	endpoints, err := mptcp.Endpoints()
+	if err != nil {
+		t.Error(err)
+	}
+	for _, e := range endpoints {
+		if err := mptcp.DelEndpoint(e.ID, e.Addr); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestAnnouncedBehindNAT: a client comes to the address that stands for ours, never
 // to one that it cannot reach; and when we move on, the connection leaves it.
 func TestAnnouncedBehindNAT(t *testing.T) {
 	client := behindNAT(t)
-	t.Cleanup(func() {
-		endpoints, err := mptcp.Endpoints()
-		if err != nil {
-			t.Error(err)
-		}
-		for _, e := range endpoints {
-			if err := mptcp.DelEndpoint(e.ID, e.Addr); err != nil {
-				t.Error(err)
-			}
-		}
-	})
+	t.Cleanup(func() { forgetEndpoints(t) })
 	var b Book
 	nic := func(i int) guest.Configure {
 		return guest.Configure{MAC: fmt.Sprintf("52:54:00:00:aa:0%d", i), Table: 100 + i, GatewayV4: netip.MustParseAddr(fmt.Sprintf("10.%d.1.1", i)),
@@ -111,6 +116,15 @@ func TestAnnouncedBehindNAT(t *testing.T) {
 	configure(two)
 	if !joins(t, "10.2.1.10", 3*time.Second) {
 		t.Fatal("nobody came to the announced address")
+	}
+	var again Book // of a program that was started again, for a move that comes to nothing
+	for _, c := range []guest.Configure{nic(3), {MAC: nic(3).MAC}} {
+		if err := again.Ready(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if endpoints, err := mptcp.Endpoints(); err != nil || !slices.ContainsFunc(endpoints, func(e mptcp.Endpoint) bool { return e.Addr == two.Announce[0] }) {
+		t.Fatalf("endpoints %v, %v: the announced address was withdrawn", endpoints, err)
 	}
 	retire := func(from, to int, ids ...uint8) {
 		t.Helper()

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"godwit/netstate/mptcp"
 	"godwit/vm/guest"
 
 	"github.com/vishvananda/netlink"
@@ -66,11 +65,7 @@ func (b *Book) Ready(p guest.Configure) error {
 		}
 	}
 	b.ready[mac] = made{p, true}
-	endpoints, err := mptcp.Endpoints()
-	if err != nil {
-		return err
-	}
-	return dropDead(endpoints, b.public())
+	return nil
 }
 
 // unready forgets what the NIC was made ready for.

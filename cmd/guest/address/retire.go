@@ -111,7 +111,7 @@ func (b *Book) takeOver(p guest.Retire) error {
 	if !ok {
 		return fmt.Errorf("retire: %s is not configured", p.NewMAC)
 	}
-	if err := mainBy(link, n); err != nil {
+	if err := b.mainBy(link, n); err != nil {
 		return err
 	}
 	if !p.Keep {

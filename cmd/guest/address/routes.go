@@ -1,6 +1,7 @@
 package address
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -35,28 +36,59 @@ func replaceRoute(route netlink.Route) error {
 	return netlink.RouteReplace(&route)
 }
 
-// defaultRoute leads everything of the gateway's family to it, out of link, in table.
-// The gateway is taken to be on the link, whatever the link's subnets are.
-func defaultRoute(link netlink.Link, gateway netip.Addr, table int, source netip.Addr) error {
+// everythingBy is the route of everything of the gateway's family to it, out of link, in
+// table. The gateway is taken to be on the link, whatever the link's subnets are.
+func everythingBy(link netlink.Link, gateway netip.Addr, table int) netlink.Route {
 	everything := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 	if gateway.Is6() {
 		everything = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 	}
-	route := netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(everything), Gw: gateway.AsSlice(), Table: table,
+	return netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(everything), Gw: gateway.AsSlice(), Table: table,
 		Flags: int(netlink.FLAG_ONLINK)}
-	if gateway.Is6() && table != unix.RT_TABLE_MAIN {
+}
+
+// defaultRoute makes that route, in a table of ours, the only one.
+func defaultRoute(link netlink.Link, gateway netip.Addr, table int) error {
+	route := everythingBy(link, gateway, table)
+	if gateway.Is6() {
 		if err := nearIn(link, gateway, table); err != nil {
 			return err
 		}
 		route.Flags = 0
 	}
-	if source.IsValid() {
-		route.Src = source.AsSlice()
-	}
 	if err := replaceRoute(route); err != nil {
 		return fmt.Errorf("route by %s in table %d: %w", gateway, table, err)
 	}
-	return dropOtherDefaults(link, familyOf(gateway), table)
+	others, err := otherDefaults(link, familyOf(gateway), table)
+	if err != nil {
+		return err
+	}
+	return dropRoutes(others)
+}
+
+// mainRoute makes it, from source where that is valid, the only one of NICs in the main
+// table, and the first of them in rank.
+func mainRoute(link netlink.Link, gateway, source netip.Addr, isNIC map[int]bool) error {
+	route := everythingBy(link, gateway, unix.RT_TABLE_MAIN)
+	if source.IsValid() {
+		route.Src = source.AsSlice()
+	}
+	all, err := routesOf(familyOf(gateway), unix.RT_TABLE_MAIN)
+	if err != nil {
+		return err
+	}
+	ofNICs := slices.DeleteFunc(all, func(r netlink.Route) bool { return !isDefault(r) || !isNIC[r.LinkIndex] })
+	if len(ofNICs) > 0 {
+		route.Priority = slices.MinFunc(ofNICs, func(a, b netlink.Route) int { return cmp.Compare(a.Priority, b.Priority) }).Priority
+	}
+	if err := replaceRoute(route); err != nil {
+		return fmt.Errorf("route by %s in the main table: %w", gateway, err)
+	}
+	others, err := otherDefaults(link, familyOf(gateway), unix.RT_TABLE_MAIN)
+	if err != nil {
+		return err
+	}
+	return dropRoutes(slices.DeleteFunc(others, func(r netlink.Route) bool { return !isNIC[r.LinkIndex] }))
 }
 
 // nearIn makes an IPv6 gateway a neighbour out of link, in table. For IPv6 the kernel holds a
@@ -71,18 +103,19 @@ func nearIn(link netlink.Link, gateway netip.Addr, table int) error {
 	return nil
 }
 
-// dropOtherDefaults removes default routes out of other links, which IPv6 may have
-// kept beside the new one.
-func dropOtherDefaults(link netlink.Link, family, table int) error {
+// otherDefaults are default routes out of other links, which IPv6 may have kept beside
+// the new one.
+func otherDefaults(link netlink.Link, family, table int) ([]netlink.Route, error) {
 	routes, err := routesOf(family, table)
-	if err != nil {
-		return err
-	}
+	return slices.DeleteFunc(routes, func(r netlink.Route) bool {
+		return !isDefault(r) || r.LinkIndex == link.Attrs().Index || r.LinkIndex == 0
+	}), err
+}
+
+func dropRoutes(routes []netlink.Route) error {
 	for _, route := range routes {
-		if isDefault(route) && route.LinkIndex != link.Attrs().Index && route.LinkIndex != 0 {
-			if err := netlink.RouteDel(&route); err != nil && !errors.Is(err, unix.ESRCH) {
-				return fmt.Errorf("delete route %s: %w", route, err)
-			}
+		if err := netlink.RouteDel(&route); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("delete route %s: %w", route, err)
 		}
 	}
 	return nil
@@ -170,6 +203,9 @@ func emptyIfUnused(table int) error {
 	}
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		rules, err := dump.Whole(func() ([]netlink.Rule, error) { return netlink.RuleList(family) })
+		if errors.Is(err, unix.EAFNOSUPPORT) {
+			continue // a kernel without IPv6 has no tables of it
+		}
 		if err != nil {
 			return fmt.Errorf("list rules: %w", err)
 		}
@@ -180,10 +216,8 @@ func emptyIfUnused(table int) error {
 		if err != nil {
 			return fmt.Errorf("list routes of table %d: %w", table, err)
 		}
-		for _, route := range routes {
-			if err := netlink.RouteDel(&route); err != nil && !errors.Is(err, unix.ESRCH) {
-				return fmt.Errorf("delete route %s: %w", route, err)
-			}
+		if err := dropRoutes(routes); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -35,8 +35,9 @@ func announced(addrs []netip.Prefix, instead []netip.Addr) []netip.Prefix {
 	return out
 }
 
-// signal announces the first address of each family: IPv4 by id, IPv6 by id+1.
-// public are addresses of no NIC that live all the same.
+// signal announces the first address of each family: IPv4 by id, IPv6 by id+1, or by the
+// next pair of ids of which others have none, and says by which. public are addresses of
+// no NIC that live all the same.
 func signal(device string, addrs []netip.Prefix, id uint8, public ...netip.Addr) ([]uint8, error) {
 	existing, err := mptcp.Endpoints()
 	if err != nil {
@@ -52,6 +53,9 @@ func signal(device string, addrs []netip.Prefix, id uint8, public ...netip.Addr)
 		if existing, err = mptcp.Endpoints(); err != nil {
 			return nil, err
 		}
+	}
+	if id, err = freePair(id, addrs, existing); err != nil {
+		return nil, err
 	}
 	var ids []uint8
 	for _, v6 := range []bool{false, true} {
@@ -75,16 +79,48 @@ func signal(device string, addrs []netip.Prefix, id uint8, public ...netip.Addr)
 	return ids, nil
 }
 
+// freePair is the first pair of ids from id on that no other's endpoint has.
+func freePair(id uint8, addrs []netip.Prefix, existing []mptcp.Endpoint) (uint8, error) {
+	have, err := dump.Addrs(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return 0, fmt.Errorf("list addresses: %w", err)
+	}
+	taken := func(id uint8) bool {
+		return slices.ContainsFunc(existing, func(e mptcp.Endpoint) bool {
+			return e.ID == id && !slices.ContainsFunc(addrs, func(p netip.Prefix) bool { return p.Addr() == e.Addr }) && serves(e, have)
+		})
+	}
+	for range 127 { // an endpoint takes one pair, and there are eight and those that the kernel makes
+		if !taken(id) && !taken(id+1) {
+			return id, nil
+		}
+		if id += 2; id > lastPair || id < 3 {
+			id = 1
+		}
+	}
+	return 0, errors.New("no pair of mptcp endpoint ids is free")
+}
+
+// lastPair is where the ids begin again.
+const lastPair = 241
+
+// serves says whether connections may have subflows by an endpoint that we take for
+// another's: those that it opens, or those on its address, which one of have is. Ids are
+// given by NetworkManager, mptcpd, people, and by the kernel, from 1 on.
+func serves(e mptcp.Endpoint, have []netlink.Addr) bool {
+	return e.Flags&mptcp.FlagSubflow != 0 || slices.ContainsFunc(have, func(a netlink.Addr) bool { return a.IP.Equal(e.Addr.AsSlice()) })
+}
+
 // dropDead removes endpoints whose address no NIC has any more: there is room for
-// eight only.
+// eight only. It is for when there is none: an address of no NIC may be a NAT's, which a
+// program that was started again does not know.
 func dropDead(endpoints []mptcp.Endpoint, public []netip.Addr) error {
 	addrs, err := dump.Addrs(nil, netlink.FAMILY_ALL)
 	if err != nil {
 		return fmt.Errorf("list addresses: %w", err)
 	}
 	for _, e := range endpoints {
-		lives := slices.Contains(public, e.Addr) || slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return a.IP.Equal(e.Addr.AsSlice()) })
-		if lives {
+		if slices.Contains(public, e.Addr) || serves(e, addrs) {
 			continue
 		}
 		if err := mptcp.DelEndpoint(e.ID, e.Addr); err != nil {

@@ -8,8 +8,11 @@ import (
 	"time"
 
 	"godwit/cmd/guest/precedence"
+	"godwit/netstate/dump"
 	"godwit/netstate/mptcp"
 	"godwit/vm/guest"
+
+	"github.com/vishvananda/netlink"
 )
 
 // Withdrawn subflows are waited for until they have closed, as their last segments leave
@@ -21,9 +24,13 @@ const (
 	closeLook  = 20 * time.Millisecond
 )
 
-// withdraw makes MPTCP connections leave addrs: endpoints named by ids or having
-// one of addrs are deleted, and id 0, which stands for the address that a
-// connection began on. It returns when their subflows there have closed.
+// listEndpoints is another's in tests: no machine that runs them has a kernel without MPTCP.
+var listEndpoints = mptcp.Endpoints
+
+// withdraw makes MPTCP connections leave addrs: endpoints having one of addrs are deleted,
+// those named by ids, which may be a NAT's, if they are of no other NIC, and id 0, which
+// stands for the address that a connection began on. It returns when their subflows there
+// have closed.
 //
 // The kernel also closes a connection's last subflow that way. So if the addresses
 // are kept and some connection has nothing else, only the others leave: each of
@@ -36,12 +43,19 @@ func (b *Book) withdraw(addrs []netip.Addr, ids []uint8, keep bool) error {
 			return err
 		}
 	}
-	endpoints, err := mptcp.Endpoints()
+	endpoints, err := listEndpoints()
+	if errors.Is(err, mptcp.ErrUnsupported) {
+		return nil // nor is there a connection that could leave
+	}
 	if err != nil {
 		return err
 	}
+	have, err := dump.Addrs(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return fmt.Errorf("list addresses: %w", err)
+	}
 	for _, e := range endpoints {
-		if slices.Contains(addrs, e.Addr) || slices.Contains(ids, e.ID) {
+		if slices.Contains(addrs, e.Addr) || slices.Contains(ids, e.ID) && !serves(e, have) {
 			if err := precedence.Behind(func() error { return mptcp.DelEndpoint(e.ID, e.Addr) }); err != nil {
 				return err
 			}

@@ -229,6 +229,9 @@ func (w *watch) nudge() {
 	if err != nil {
 		return
 	}
+	w.spare = slices.DeleteFunc(w.spare, func(id uint8) bool { // somebody else gave it to an endpoint
+		return slices.ContainsFunc(endpoints, func(e mptcp.Endpoint) bool { return e.ID == id })
+	})
 	for _, e := range endpoints {
 		if !slices.Contains(w.params.Addrs, e.Addr) || e.Port != 0 || len(w.spare) == 0 || !w.behindIn(e.Addr) {
 			continue

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -195,6 +196,24 @@ func TestNobodyIsToldAgainWhileOthersCome(t *testing.T) {
 	w.take(mptcp.Event{Kind: mptcp.SubEstablished, Token: 7, Local: netip.AddrPortFrom(to, 1)})
 	if len(w.joined) != 1 || w.came.Before(before) {
 		t.Errorf("joined %v, somebody came last %v", w.joined, w.came)
+	}
+}
+
+// TestSpareIDsOfOthers: an announcement is not replaced by one that the kernel refuses, as a
+// program of the guest's own has that id.
+func TestSpareIDsOfOthers(t *testing.T) {
+	setUp(t)
+	others := mptcp.Endpoint{ID: 5, Addr: from, Flags: mptcp.FlagSubflow}
+	if err := mptcp.AddEndpoint(others); err != nil {
+		t.Fatal(err)
+	}
+	announceTo(t)
+	w := &watch{params: awaitOf(to, from), nudges: replaceAt - 1, spare: []uint8{others.ID},
+		behind: map[uint32]mptcp.Connection{7: {Local: netip.AddrPortFrom(from, 80)}}}
+	w.nudge()
+	endpoints, err := mptcp.Endpoints()
+	if err != nil || !slices.Contains(endpoints, others) || !slices.ContainsFunc(endpoints, func(e mptcp.Endpoint) bool { return e.Addr == to }) {
+		t.Errorf("endpoints %v, %v: want the announcement, and the other", endpoints, err)
 	}
 }
 

@@ -20,7 +20,8 @@ func Users(addrs []netip.Addr) (guest.Users, error) {
 	if err != nil {
 		return users, err
 	}
-	subflows := make(map[netip.AddrPort]bool)
+	type ends struct{ local, remote netip.AddrPort }
+	subflows := make(map[ends]bool)
 	for _, c := range connections {
 		if c.Fallback {
 			continue // counted as plain TCP
@@ -30,11 +31,11 @@ func Users(addrs []netip.Addr) (guest.Users, error) {
 			users.Sockets = list(users.Sockets, c.Local, c.Remote, "mptcp")
 		}
 		for _, s := range c.Subflows {
-			subflows[s.Remote] = true
+			subflows[ends{s.Local, s.Remote}] = true
 		}
 	}
 	for _, s := range plain {
-		if !slices.Contains(addrs, s.Local.Addr()) || subflows[s.Remote] || finishing(s) {
+		if !slices.Contains(addrs, s.Local.Addr()) || subflows[ends{s.Local, s.Remote}] || finishing(s) {
 			continue
 		}
 		users.TCP++

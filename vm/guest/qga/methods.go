@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -19,19 +20,20 @@ func (c *Client) Info(ctx context.Context) (guest.Info, error) {
 cat /proc/sys/kernel/random/boot_id
 cut -d' ' -f1 /proc/uptime
 cat /proc/sys/net/mptcp/enabled 2>/dev/null || echo 0
+echo . $(cd /proc/sys/net/ipv6/conf 2>/dev/null && grep -lx 0 */disable_ipv6)
 ip mptcp limits 2>/dev/null || true`
 	out, err := c.do(ctx, "info", script)
 	if err != nil {
 		return guest.Info{}, err
 	}
 	lines := strings.Split(strings.TrimSpace(out), "\n")
-	if len(lines) < 4 {
+	if len(lines) < 5 {
 		return guest.Info{}, fmt.Errorf("info: the guest says %q", out)
 	}
 	uptime, _ := strconv.ParseFloat(lines[2], 64)
 	i := guest.Info{Protocol: guest.Protocol, Kernel: lines[0], BootID: lines[1], UptimeMS: int64(uptime * 1000),
 		MPTCP: lines[3] == "1", Capabilities: capabilities}
-	words := strings.Fields(strings.Join(lines[4:], " ")) // add_addr_accepted N subflows N
+	words := strings.Fields(strings.Join(lines[5:], " ")) // add_addr_accepted N subflows N
 	for at := 0; at+1 < len(words); at += 2 {
 		n, _ := strconv.ParseUint(words[at+1], 10, 32)
 		switch words[at] {
@@ -42,6 +44,9 @@ ip mptcp limits 2>/dev/null || true`
 		}
 	}
 	i.NICs, err = c.nics(ctx)
+	for at := range i.NICs {
+		i.NICs[at].NoIPv6 = !slices.Contains(strings.Fields(lines[4]), i.NICs[at].Name+"/disable_ipv6")
+	}
 	return i, err
 }
 
@@ -82,12 +87,27 @@ func (c *Client) Configure(ctx context.Context, p guest.Configure) (guest.Config
 	if p.Table < 1 || len(p.Addrs) == 0 {
 		return guest.Configured{}, fmt.Errorf("configure %s: needs a table above 0 and an address", p.MAC)
 	}
-	script, ids, err := configureScript(p)
+	script, err := configureScript(p)
 	if err != nil {
 		return guest.Configured{}, err
 	}
 	out, err := c.do(ctx, "configure "+p.MAC, script)
-	return guest.Configured{Device: strings.TrimSpace(out), EndpointIDs: ids}, err
+	if err != nil {
+		return guest.Configured{}, err
+	}
+	words := strings.Fields(out)
+	if len(words) == 0 {
+		return guest.Configured{}, fmt.Errorf("configure %s: the guest does not say its device", p.MAC)
+	}
+	made := guest.Configured{Device: words[0]}
+	for _, word := range words[1:] {
+		id, err := strconv.ParseUint(word, 10, 8)
+		if err != nil {
+			return made, fmt.Errorf("configure %s: the guest says %q", p.MAC, out)
+		}
+		made.EndpointIDs = append(made.EndpointIDs, uint8(id))
+	}
+	return made, nil
 }
 
 // MakeMain sends what is bound to no address out of that NIC.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"godwit/vm/guest"
@@ -33,8 +34,10 @@ func (s *script) line(format string, args ...any) { fmt.Fprintf(s, format+"\n", 
 //	tables ADDR          the tables that our rules lead packets from ADDR to
 //	lead ADDR TABLE      … make it that one: the new rule stands before others go
 //	unlead ADDR          … make it none, and empty tables that no rule leads to any more
-//	default F GW TABLE   everything of a family by GW out of $d; other ways go (IPv6 keeps them, and
-//	                     takes no gateway as on the link whose subnet is on another NIC)
+//	isnic DEVICE         whether it is a NIC; VPNs' devices are none
+//	rank F               the metric of the first default route out of a NIC
+//	default F GW TABLE   everything of a family by GW out of $d; other ways go, in main those out of NICs (IPv6
+//	                     keeps them, and takes no gateway as on the link whose subnet is on another NIC)
 //	place …              an address with its source route, see place
 //	drop ADDR DEVICE     take it from that device, or from all
 func (s *script) functions() {
@@ -53,9 +56,15 @@ lead() { have= more=
 	case $1 in *:*) go; b=$more; go -6;; *) b=$b$more;; esac; }
 unlead() { for t in $(tables $1); do ip $(family $1) rule del from $1 lookup $t priority %[1]d
 	ip $(family $1) rule show | { while read -r p x a y u r; do [ "$u" != $t ] || exit 1; done; } && ip $(family $1) route flush table $t; done; }
-default() { case $1$3 in -4*|*main) b="${b}route replace default via $2 dev $d onlink table $3 $4\n";;
+isnic() { [ -z "$1" ] || [ $1 = $d ] || [ -e /sys/class/net/$1/device ] || [ -n "$(ip -o addr show dev $1 scope global | while read -r n e f a r; do tables ${a%%%%/*}; done)" ]; }
+out() { case "$* " in *" dev "*) set -- "${*#* dev }"; echo ${1%%%% *};; esac; }
+rank() { ip $1 route show default table main | { m=; while read -r r; do isnic "$(out $r)" || continue
+	case "$r " in default*" metric "*) k=${r#* metric }; k=${k%%%% *};; default*) k=0;; *) continue;; esac; [ ${m:-$k} -lt $k ] || m=$k; done; echo ${m:+metric $m}; }; }
+default() { case $1$3 in *main) b="${b}route replace default via $2 dev $d onlink table $3 $4 $(rank $1)\n";;
+	-4*) b="${b}route replace default via $2 dev $d onlink table $3 $4\n";;
 	*) b="${b}route replace $2 dev $d table $3\nroute replace default via $2 dev $d table $3 $4\n";; esac
-	if [ $1 = -6 ]; then go; ip -6 route show default table $3 | while read -r r; do case "$r " in *" dev $d "*) ;; *) ip -6 route del $r table $3;; esac; done; fi; }
+	if [ $1 = -6 ]; then go; ip -6 route show default table $3 | while read -r r; do case "$r " in *" dev $d "*) ;; *)
+		[ $3 = main ] && ! isnic "$(out $r)" || ip -6 route del $r table $3;; esac; done; fi; }
 drop() { ip -o addr show to $1 | while read -r n e f a r; do [ $e != ${2:-$e} ] || ip addr del $a dev $e; done; }
 withdraw() { ip mptcp endpoint show 2>/dev/null | while read -r a x i r; do [ "$a" != $1 ] || ip mptcp endpoint delete id $i; done
 	ip mptcp endpoint delete id 0 $1 2>/dev/null || true; }
@@ -101,7 +110,6 @@ var settings = map[string]string{
 	"ipv4/conf/$d/arp_ignore":           "1",
 	"ipv4/conf/$d/arp_announce":         "2",
 	"ipv4/neigh/$d/locktime":            "0",
-	"ipv6/conf/$d/disable_ipv6":         "0",
 	"ipv6/conf/$d/accept_dad":           "0",
 	"ipv6/conf/$d/accept_ra":            "0",
 	"ipv6/conf/$d/ndisc_notify":         "1",
@@ -114,15 +122,19 @@ var settings = map[string]string{
 	"mptcp/blackhole_timeout":    "0",
 }
 
-// configureScript is guest.Configure, and the ids of the endpoints that it announces.
-// It prints the device's name.
-func configureScript(p guest.Configure) (string, []uint8, error) {
+// configureScript is guest.Configure. It prints the device's name and the ids of the
+// endpoints that it announces.
+func configureScript(p guest.Configure) (string, error) {
 	s, err := newScript(p.MAC)
 	if err != nil {
-		return "", nil, err
+		return "", err
 	}
+	s.line("ids=")
 	for key, value := range settings {
 		s.line("put %s %s", key, value)
+	}
+	if slices.ContainsFunc(p.Addrs, func(p netip.Prefix) bool { return p.Addr().Is6() }) {
+		s.line("put ipv6/conf/$d/disable_ipv6 0")
 	}
 	queue := ""
 	if p.TxQueueLen > 0 {
@@ -147,12 +159,11 @@ func configureScript(p guest.Configure) (string, []uint8, error) {
 		}
 	}
 	s.line("go")
-	var ids []uint8
 	if p.Endpoint != 0 {
-		ids = s.signal(p.Addrs, p.Endpoint)
+		s.signal(p.Addrs, p.Endpoint)
 	}
-	s.line("echo $d")
-	return s.String(), ids, nil
+	s.line("echo $d $ids")
+	return s.String(), nil
 }
 
 // place adds an address to $d with its source route. Route and rule stand first, as in
@@ -178,28 +189,33 @@ func (s *script) place(prefix netip.Prefix, table, via string) {
 	}
 }
 
-// signal announces the first address of each family: IPv4 by id, IPv6 by id+1. Where
-// the kernel has no MPTCP there is nobody to announce to.
-func (s *script) signal(addrs []netip.Prefix, id uint8) (ids []uint8) {
+// signal announces the first address of each family: IPv4 by id, IPv6 by id+1, or by the
+// next pair of ids of which others' endpoints have none (see freePair in
+// cmd/guest/address); $ids are those. Where the kernel has no MPTCP there is nobody to
+// announce to.
+func (s *script) signal(addrs []netip.Prefix, id uint8) {
 	s.line("if [ -e /proc/sys/net/mptcp/enabled ]; then")
 	s.line("ip mptcp limits set subflow 8")
-	for _, v6 := range []bool{false, true} {
+	var own []string
+	for _, p := range addrs {
+		own = append(own, p.Addr().String())
+	}
+	s.line(`known=$(ip mptcp endpoint show) i=%d
+free() { echo "$known" | while read -r a r; do case " $r " in *" id $1 "*) case " %s " in *" $a "*) ;; *)
+	case " $r " in *" subflow "*) exit 1;; esac; [ -z "$(ip -o addr show to $a)" ] || exit 1;; esac;; esac; done; }
+until free $i && free $((i + 1)); do i=$((i + 2)); [ $i -le 241 ] || i=1; done`, id, strings.Join(own, " "))
+	for n, v6 := range []bool{false, true} {
 		for _, p := range addrs {
 			if p.Addr().Is6() != v6 {
 				continue
 			}
-			n := id
-			if v6 {
-				n++
-			}
-			s.line(`ip mptcp endpoint add %[2]s dev $d id %[1]d signal 2>/dev/null || case "$(ip mptcp endpoint show id %[1]d 2>/dev/null) " in "%[2]s id %[1]d "*) ;;
-*) ip mptcp endpoint delete id %[1]d 2>/dev/null || true; withdraw %[2]s; ip mptcp endpoint add %[2]s dev $d id %[1]d signal;; esac`, n, p.Addr())
-			ids = append(ids, n)
+			s.line(`n=$((i + %[1]d)) ids="$ids $((i + %[1]d))"
+ip mptcp endpoint add %[2]s dev $d id $n signal 2>/dev/null || case "$(ip mptcp endpoint show id $n 2>/dev/null) " in "%[2]s id $n "*) ;;
+*) ip mptcp endpoint delete id $n 2>/dev/null || true; withdraw %[2]s; ip mptcp endpoint add %[2]s dev $d id $n signal;; esac`, n, p.Addr())
 			break
 		}
 	}
 	s.line("fi")
-	return ids
 }
 
 // retireScript is guest.Retire; bound says that a connection has nothing but addresses
@@ -211,9 +227,6 @@ func retireScript(p guest.Retire, bound bool) (string, error) {
 	}
 	s.line("old=$d")
 	if !bound {
-		for _, id := range p.EndpointIDs {
-			s.line("ip mptcp endpoint delete id %d 2>/dev/null || true", id)
-		}
 		for _, addr := range p.Addrs {
 			s.withdraw(addr)
 		}
@@ -261,9 +274,9 @@ case "$(ip route show default) " in *" dev $d "*) ;; *) mainly;; esac`, hardware
 		// The NIC's own table is that of an address which it has with its subnet.
 		s.line(`own= via=
 for c in $(ip -o %[1]s addr show dev $d scope global | while read -r n e f c r; do echo $c; done); do
-	for t in $(tables ${c%%%%/*}); do [ $t -ge %[2]d ] || own=$t; done
+	for t in $(tables ${c%%%%/*}); do if [ $t -lt %[2]d ] || [ $t -ge %[3]d ] && [ $t -lt %[4]d ]; then own=$t; fi; done
 done
-[ -n "$own" ] || { echo "$d is not configured" >&2; exit 1; }`, f, keepTables)
+[ -n "$own" ] || { echo "$d is not configured" >&2; exit 1; }`, f, keepTables, guest.FirstTable, guest.FirstTable+keepTables)
 		if gateway.IsValid() {
 			s.line("via=%s", gateway)
 		} else {

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"net/netip"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"godwit/netstate/mptcp"
+	"godwit/vm/guest"
+)
+
+// What a guest has that is not ours: the suite of guest.Channel, see suite_test.go.
+
+// TestChannelSparesOthersEndpoints: a guest's own endpoint has the id that the next address
+// is to have, and stays, with the connections on its address.
+func TestChannelSparesOthersEndpoints(t *testing.T) {
+	each(t, func(t *testing.T, c guest.Channel) {
+		ctx := t.Context()
+		_, err := c.Configure(ctx, configureOld())
+		must(t, err)
+		others := mptcp.Endpoint{ID: 4, Addr: oldV4.Addr(), Dev: "nic0", Flags: mptcp.FlagSubflow}
+		must(t, mptcp.AddEndpoint(others))
+		pair := connect(t, true)
+		for range 2 {
+			made, err := c.Configure(ctx, configureNext())
+			must(t, err)
+			want(t, "endpoints", made.EndpointIDs, []uint8{5, 6})
+		}
+		alive(t, pair)
+		endpoints, err := mptcp.Endpoints()
+		must(t, err)
+		want(t, "the guest's own is there", slices.Contains(endpoints, others), true)
+		must(t, c.Retire(ctx, guest.Retire{Addrs: []netip.Addr{oldV6.Addr()}, MAC: firstMAC, NewMAC: secondMAC, EndpointIDs: []uint8{3, 4}, Keep: true, Stay: true}))
+		alive(t, pair)
+		endpoints, err = mptcp.Endpoints()
+		must(t, err)
+		want(t, "it is there after others are retired", slices.Contains(endpoints, others), true)
+	})
+}
+
+// TestChannelLeavesTables: a guest's own rule and table, of a number that people pick, stay.
+func TestChannelLeavesTables(t *testing.T) {
+	each(t, func(t *testing.T, c guest.Channel) {
+		ctx := t.Context()
+		_, err := c.Configure(ctx, configureOld())
+		must(t, err)
+		const own = `ip rule add from 10.9.1.10 lookup 101 priority 5000; ip route add default via 10.9.1.7 dev nic0 table 101`
+		out, err := exec.Command("sh", "-ec", own).CombinedOutput()
+		t.Cleanup(func() { exec.Command("ip", "rule", "del", "priority", "5000").Run() })
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		_, err = c.Configure(ctx, configureNext())
+		must(t, err)
+		must(t, c.MakeMain(ctx, secondMAC))
+		contains(t, "route by the guest's own table", lookup(t, "10.9.1.10", "192.0.2.1"), "via 10.9.1.7 dev nic0 table 101")
+	})
+}
+
+// TestChannelWithoutIPv6: a guest that has IPv6 turned off is told of, and keeps it so.
+func TestChannelWithoutIPv6(t *testing.T) {
+	each(t, func(t *testing.T, c guest.Channel) {
+		const setting = "/proc/sys/net/ipv6/conf/nic1/disable_ipv6"
+		ctx := t.Context()
+		must(t, os.WriteFile(setting, []byte("1"), 0))
+		_, err := c.Configure(ctx, configureOld())
+		must(t, err)
+		next := configureNext()
+		next.Addrs, next.GatewayV6 = next.Addrs[:1], netip.Addr{}
+		for _, lacks := range []bool{true, false} { // IPv4 alone first, then both
+			_, err = c.Configure(ctx, next)
+			must(t, err)
+			off, err := os.ReadFile(setting)
+			must(t, err)
+			want(t, "turned off", strings.TrimSpace(string(off)) == "1", lacks)
+			var i guest.Info
+			must(t, c.Call(ctx, "info", nil, &i))
+			for _, nic := range i.NICs {
+				if nic.Name == "nic0" || nic.Name == "nic1" {
+					want(t, nic.Name+" is said to lack it", nic.NoIPv6, nic.Name == "nic1" && lacks)
+				}
+			}
+			next = configureNext()
+		}
+	})
+}
+
+// TestChannelLeavesVPNs: default routes out of devices that are no NICs stay, and those of
+// the NICs have the rank among them that they had.
+func TestChannelLeavesVPNs(t *testing.T) {
+	each(t, func(t *testing.T, c guest.Channel) {
+		ctx := t.Context()
+		old := configureOld()
+		old.Main = false
+		_, err := c.Configure(ctx, old)
+		must(t, err)
+		out, err := exec.Command("sh", "-ec", `ip link add vpn0 type veth peer name vpn1; ip link set vpn1 up; ip link set vpn0 up
+for f in -4 -6; do ip $f route add default dev vpn0 metric 50; ip $f route add default dev vpn0 metric 300; done
+ip route add default via 10.9.1.1 dev nic0 metric 100; ip -6 route add default via fd00:9:1::1 dev nic0 metric 100`).CombinedOutput()
+		t.Cleanup(func() { exec.Command("ip", "link", "del", "vpn0").Run() })
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		_, err = c.Configure(ctx, configureNext())
+		must(t, err)
+		defaults := func(what string) {
+			t.Helper()
+			for family, gateway := range map[string]netip.Addr{"-4": nextGW4, "-6": nextGW6} {
+				out, err := exec.Command("ip", family, "route", "show", "default").Output()
+				must(t, err)
+				lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+				if len(lines) != 3 {
+					t.Fatalf("%s: %s", what, out)
+				}
+				contains(t, what, lines[0], "dev vpn0", "metric 50")
+				contains(t, what, lines[1], "via "+gateway.String()+" dev nic1", "metric 100")
+				contains(t, what, lines[2], "dev vpn0", "metric 300")
+			}
+		}
+		for range 2 {
+			must(t, c.MakeMain(ctx, secondMAC))
+			defaults("made main")
+		}
+		must(t, c.Retire(ctx, guest.Retire{Addrs: []netip.Addr{oldV4.Addr(), oldV6.Addr()}, MAC: firstMAC, NewMAC: secondMAC}))
+		defaults("retired")
+	})
+}
