@@ -34,6 +34,7 @@ type incoming struct {
 	wake  chan struct{} // closed and replaced when state changes
 	state migration.Destination
 	over  bool // nothing more will happen
+	back  bool // the source has turned back: the guest's packets come to it again
 
 	readyAt time.Time // release and bytes were here, and that was written down
 
@@ -198,6 +199,7 @@ func (m *incoming) step(in migration.Input) ([]migration.Effect, error) {
 		m.readyAt = time.Now()
 	}
 	m.state = next
+	m.back = m.back || in.Kind == migration.Abort
 	close(m.wake)
 	m.wake = make(chan struct{})
 	m.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net"
+	"slices"
 
 	"godwit/netstate/dump"
 
@@ -25,6 +26,14 @@ func Resend(frames [][]byte, via string) (sent int, err error) {
 		return sent, fmt.Errorf("resend on %s: %w", via, err)
 	}
 	return sent, nil
+}
+
+// Unicast says whether there is a frame of ReadLeft that Resend would send.
+func Unicast(frames [][]byte) bool {
+	return slices.ContainsFunc(frames, func(f []byte) bool {
+		packet, _ := out{}.packet(f)
+		return packet != nil
+	})
 }
 
 func (o out) send(frames [][]byte) (sent int, err error) {
