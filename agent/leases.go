@@ -48,6 +48,9 @@ func (a *Agent) keepDetours(ctx context.Context) {
 
 func (a *Agent) lookAfter(ctx context.Context, d detour) error {
 	a.extend(ctx, d)
+	if err := a.restoreTunnel(ctx, d.ID); err != nil {
+		a.log.Warn("detour", "id", d.ID, "guest", d.Guest, "error", err)
+	}
 	if !d.Leased && a.underWay(migrationOf(d.ID)) {
 		return nil // one that leads nothing too: of a guest that goes home with all that it has
 	}

@@ -82,7 +82,7 @@ var (
 	limitAskLed     = named("ask_led", 3*time.Second, "the host that addresses are sent to says whether it leads them on, before their home sends them further")
 	limitGiveBack   = named("give_back", 2*time.Second, "a subnet agent gives addresses back to a host of its site, or sends them away again")
 	limitEndDetour  = named("end_detour", 2*time.Second, "a tunnel's other end is asked to go")
-	limitRestore    = named("restore_tunnel", 5*time.Second, "a tunnel stands again after its host's reboot")
+	limitRestore    = named("restore_tunnel", 5*time.Second, "a tunnel stands again after the end of its process, or its host's reboot")
 	limitInquire    = named("inquire", 5*time.Second, "the source says what became of a migration")
 	limitTellTaken  = named("tell_taken", 10*time.Second, "the other host hears that a guest was taken back")
 	limitWord       = named("word", 10*time.Second, "a person's word is journalled")

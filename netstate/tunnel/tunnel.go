@@ -133,6 +133,12 @@ func Attach(ctx context.Context, dir, name string) (*Tunnel, error) {
 	return t, t.Refresh(ctx)
 }
 
+// Exists says whether the calling thread's network namespace has a device of that name.
+func Exists(name string) bool {
+	_, err := netlink.LinkByName(name)
+	return err == nil
+}
+
 // Refresh asks the tunnel for its status.
 func (t *Tunnel) Refresh(ctx context.Context) error { return t.ask(ctx, request{Op: "status"}) }
 
