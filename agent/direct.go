@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"godwit/agent/peer"
+	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate/mptcp"
 	"godwit/netstate/tunnel"
@@ -144,6 +146,25 @@ func (a *Agent) dropMemoryTunnels(ctx context.Context, id string) error {
 		}
 	}
 	return err
+}
+
+// extendMemoryTunnels keeps the leases of tunnels for memory ahead, of migrations that are under
+// way: a large guest's copy may take longer than any lease.
+func (a *Agent) extendMemoryTunnels(ctx context.Context) {
+	sockets, _ := filepath.Glob(filepath.Join(a.tunnelDir(), "gwm*.sock")) // the pattern is right
+	for _, socket := range sockets {
+		name := strings.TrimSuffix(filepath.Base(socket), ".sock")
+		if _, id, _ := strings.Cut(name, "-"); !a.underWay("m-" + id) {
+			continue
+		}
+		t, err := tunnel.Attach(ctx, a.tunnelDir(), name)
+		if err == nil && clock.Until(t.Lease) <= leaseTime {
+			err = t.Extend(ctx, clock.Now().Add(2*leaseTime))
+		}
+		if err != nil {
+			a.log.Warn("extend tunnel for memory", "tunnel", name, "error", err)
+		}
+	}
 }
 
 // prepareDirect listens for the source QEMU's own connection, if the transfer is direct.

@@ -38,6 +38,7 @@ func (a *Agent) keepDetours(ctx context.Context) {
 		a.forgetEnded(ctx)
 		a.retryStandIns()
 		a.boundVisits(a.config.KeepMemory)
+		a.extendMemoryTunnels(ctx)
 		for _, d := range a.detours.list("") {
 			if err := a.lookAfter(ctx, d); err != nil {
 				a.log.Warn("detour", "id", d.ID, "guest", d.Guest, "error", err)

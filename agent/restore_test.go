@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"godwit/internal/clock"
+	"godwit/migration"
 	"godwit/netstate"
 	"godwit/netstate/tunnel"
 )
@@ -103,6 +104,31 @@ func TestTunnelOfAKilledProcess(t *testing.T) {
 		}
 		if err := a.lookAfter(ctx, *d); err != nil || tunnel.Exists(d.Tunnel.Name) {
 			return fmt.Errorf("after its end: exists %v, %w", tunnel.Exists(d.Tunnel.Name), err)
+		}
+		return nil
+	})
+}
+
+// TestTunnelsForMemoryAreKept as long as their migration is under way.
+func TestTunnelsForMemoryAreKept(t *testing.T) {
+	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
+		a.outgoing = map[string]*outgoing{"m-00000001": {plan: migration.Plan{ID: "m-00000001"}}}
+		for name, kept := range map[string]bool{memoryTunnelName("m-00000001", 0): true, memoryTunnelName("m-00000002", 0): false} {
+			c := aTunnel(t, a, name)
+			if _, err := tunnel.Up(ctx, c); err != nil {
+				return err
+			}
+			a.extendMemoryTunnels(ctx)
+			up, err := tunnel.Attach(ctx, a.tunnelDir(), name)
+			if err == nil {
+				err = tunnel.Down(ctx, a.tunnelDir(), name)
+			}
+			if err != nil {
+				return err
+			}
+			if left := clock.Until(up.Lease); kept != (left > leaseTime) {
+				return fmt.Errorf("%s has %v left, its migration is under way: %v", name, left, kept)
+			}
 		}
 		return nil
 	})
