@@ -14,7 +14,6 @@ import (
 	"godwit/agent/peer"
 	"godwit/internal/clock"
 	"godwit/migration"
-	"godwit/netstate/mptcp"
 	"godwit/netstate/tunnel"
 	"godwit/transfer"
 )
@@ -263,7 +262,8 @@ func (m *outgoing) raiseDirect(ctx context.Context) error {
 		return nil
 	}
 	if m.plan.Transfer == "qemu-mptcp" {
-		if err := mptcp.SetLimits(8, 8); err != nil {
+		var err error
+		if m.work.endpoints, err = m.a.endpoints.raise(); err != nil {
 			return err
 		}
 	}
