@@ -342,6 +342,9 @@ func (m *incoming) finish() {
 		m.rec.aborted(state.Problem)
 	}
 	m.rec.end(outcome, state.Problem, time.Now())
+	if err := m.endDirect(m.a.ctx); err != nil { // after the streams that it was for
+		m.a.log.Warn("end what was made for memory", "migration", m.plan.ID, "error", err)
+	}
 	m.a.endJournal(m.log, m.plan.ID, m.plan.ID+"-destination.json", m.rec.snapshot())
 	m.a.forgetIncoming(m.plan.ID)
 }
