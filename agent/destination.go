@@ -338,20 +338,19 @@ func (m *incoming) sendBack(ctx context.Context) error {
 	g := m.work.guest
 	var err error
 	if g != nil {
-		if g.Machine != nil {
-			err = g.Machine.Quit(ctx)
+		quit := func() {
+			if g.Machine != nil {
+				err = errors.Join(err, g.Machine.Quit(ctx))
+			}
+		}
+		if m.ran { // else it reads no packet, and its end takes as long as its memory is large
+			quit()
 		}
 		if d, ok := m.a.detours.get(m.plan.ID); ok {
-			for _, t := range g.Taps {
-				if t == nil {
-					continue // it went with its host or its QEMU
-				}
-				frames, rerr := hold.ReadLeft(t)
-				if rerr == nil && len(frames) > 0 {
-					_, rerr = hold.Resend(frames, d.Tunnel.Name)
-				}
-				err = errors.Join(err, rerr)
-			}
+			err = errors.Join(err, m.sendHeldBack(ctx, g, d))
+		}
+		if !m.ran {
+			quit()
 		}
 		m.a.discard(g)
 	}

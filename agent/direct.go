@@ -5,14 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"godwit/agent/peer"
+	"godwit/internal/clock"
 	"godwit/migration"
-	"godwit/netstate/mptcp"
 	"godwit/netstate/tunnel"
 	"godwit/transfer"
 )
@@ -146,6 +147,25 @@ func (a *Agent) dropMemoryTunnels(ctx context.Context, id string) error {
 	return err
 }
 
+// extendMemoryTunnels keeps the leases of tunnels for memory ahead, of migrations that are under
+// way: a large guest's copy may take longer than any lease.
+func (a *Agent) extendMemoryTunnels(ctx context.Context) {
+	sockets, _ := filepath.Glob(filepath.Join(a.tunnelDir(), "gwm*.sock")) // the pattern is right
+	for _, socket := range sockets {
+		name := strings.TrimSuffix(filepath.Base(socket), ".sock")
+		if _, id, _ := strings.Cut(name, "-"); !a.underWay("m-" + id) {
+			continue
+		}
+		t, err := tunnel.Attach(ctx, a.tunnelDir(), name)
+		if err == nil && clock.Until(t.Lease) <= leaseTime {
+			err = t.Extend(ctx, clock.Now().Add(2*leaseTime))
+		}
+		if err != nil {
+			a.log.Warn("extend tunnel for memory", "tunnel", name, "error", err)
+		}
+	}
+}
+
 // prepareDirect listens for the source QEMU's own connection, if the transfer is direct.
 func (m *incoming) prepareDirect(ctx context.Context) error {
 	if !direct(m.plan) {
@@ -242,7 +262,8 @@ func (m *outgoing) raiseDirect(ctx context.Context) error {
 		return nil
 	}
 	if m.plan.Transfer == "qemu-mptcp" {
-		if err := mptcp.SetLimits(8, 8); err != nil {
+		var err error
+		if m.work.endpoints, err = m.a.endpoints.raise(); err != nil {
 			return err
 		}
 	}

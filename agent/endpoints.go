@@ -22,11 +22,12 @@ const (
 )
 
 // endpoints are this host's addresses that migrations have made known to the kernel's path
-// manager. Migrations of one host share them: deleting one closes the subflows on it of every
-// connection, so the last user does it. The zero value has none.
+// manager, and its limits, which are raised for them. Migrations of one host share them: deleting one
+// closes the subflows on it of every connection, so the last user does it. The zero value has none.
 type endpoints struct {
-	mu    sync.Mutex
-	users map[endpointAt]int
+	mu     sync.Mutex
+	users  map[endpointAt]int
+	before mptcp.Limits // the host's own, while limitsUse has users
 }
 
 type endpointAt struct {
@@ -34,11 +35,51 @@ type endpointAt struct {
 	addr netip.Addr
 }
 
+// limitsUse stands for the use of raised limits among those of endpoints.
+var limitsUse = endpointAt{}
+
+// mostLimits are what the kernel allows at most.
+var mostLimits = mptcp.Limits{Subflows: 8, AddAddrAccepted: 8}
+
+// raise lets the path manager make as many subflows as it can, until drop.
+func (e *endpoints) raise() ([]endpointAt, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.users[limitsUse] == 0 {
+		before, err := mptcp.ReadLimits()
+		if err == nil {
+			err = mptcp.SetLimits(mostLimits.Subflows, mostLimits.AddAddrAccepted)
+		}
+		if err != nil {
+			return nil, err
+		}
+		e.before = before
+	}
+	return []endpointAt{e.use(limitsUse)}, nil
+}
+
+// restore gives the host its own limits back, unless somebody has set others meanwhile. Those of an
+// agent that was killed are not known any more.
+func (e *endpoints) restore() error {
+	if now, err := mptcp.ReadLimits(); err != nil || now != mostLimits {
+		return err
+	}
+	return mptcp.SetLimits(e.before.Subflows, e.before.AddAddrAccepted)
+}
+
+func (e *endpoints) use(at endpointAt) endpointAt {
+	if e.users == nil {
+		e.users = map[endpointAt]int{}
+	}
+	e.users[at]++
+	return at
+}
+
 // add makes addrs known, each under the first id from base that is free. An address that is known
 // already, in other ways than by a migration with this base, is left as it is: subflows take it where its
 // flags let them. On error it returns those that were added; drop takes them away.
 func (e *endpoints) add(addrs []netip.Addr, base uint8, flags mptcp.Flags) (added []endpointAt, err error) {
-	if err := mptcp.SetLimits(8, 8); err != nil {
+	if added, err = e.raise(); err != nil {
 		return nil, err
 	}
 	e.mu.Lock()
@@ -51,11 +92,7 @@ func (e *endpoints) add(addrs []netip.Addr, base uint8, flags mptcp.Flags) (adde
 		if err != nil {
 			return added, fmt.Errorf("use %s for memory: %w", addr, err)
 		}
-		if e.users == nil {
-			e.users = map[endpointAt]int{}
-		}
-		e.users[at]++
-		added = append(added, at)
+		added = append(added, e.use(at))
 	}
 	return added, nil
 }
@@ -83,6 +120,10 @@ func (e *endpoints) drop(added []endpointAt) error {
 	for _, at := range added {
 		if e.users[at]--; e.users[at] <= 0 {
 			delete(e.users, at)
+			if at == limitsUse {
+				err = errors.Join(err, e.restore())
+				continue
+			}
 			err = errors.Join(err, mptcp.DelEndpoint(at.id, at.addr))
 		}
 	}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -22,15 +23,19 @@ func TestEndpointsOfSeveralMigrations(t *testing.T) {
 		}
 		var e endpoints
 		first, err := e.add(addrs("10.0.0.1", "10.0.1.1"), endpointBase, announces)
-		if err != nil || len(first) != 2 {
+		if err != nil || len(first) != 3 {
 			return fmt.Errorf("first: %v, %w", first, err)
 		}
 		second, err := e.add(addrs("10.0.2.1", "10.0.1.1", "10.0.9.1"), endpointBase, announces)
-		if err != nil || len(second) != 2 || second[1] != first[1] {
+		if err != nil || len(second) != 3 || second[2] != first[2] {
 			return fmt.Errorf("second, of which one address is shared and one a user's: %v, %w", second, err)
 		}
-		if joined, err := e.add(addrs("10.0.0.1"), joinBase, joins); err != nil || len(joined) != 0 {
+		joined, err := e.add(addrs("10.0.0.1"), joinBase, joins)
+		if err != nil || len(joined) != 1 {
 			return fmt.Errorf("an address that is announced: %v, %w", joined, err)
+		}
+		if err := e.drop(joined); err != nil {
+			return err
 		}
 		if err := e.drop(first); err != nil {
 			return err
@@ -68,6 +73,46 @@ func TestEndpointsOfAnEarlierAgent(t *testing.T) {
 			return err
 		}
 		return knows("10.0.3.1", "10.0.4.1")
+	})
+}
+
+// TestLimitsAreRaisedForMigrations: the last of them gives the host its own back, unless a user has
+// set others.
+func TestLimitsAreRaisedForMigrations(t *testing.T) {
+	inNamespace(t, func() error {
+		is := func(when string, want mptcp.Limits) error {
+			if got, err := mptcp.ReadLimits(); err != nil || got != want {
+				return fmt.Errorf("limits %s: %+v, want %+v: %w", when, got, want, err)
+			}
+			return nil
+		}
+		own := mptcp.Limits{Subflows: 3, AddAddrAccepted: 1}
+		if err := mptcp.SetLimits(own.Subflows, own.AddAddrAccepted); err != nil {
+			return err
+		}
+		var e endpoints
+		first, err := e.add(addrs("10.0.0.1"), endpointBase, announces)
+		if err != nil {
+			return err
+		}
+		second, err := e.raise()
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(e.drop(first), is("while one goes on", mostLimits)); err != nil {
+			return err
+		}
+		if err := errors.Join(e.drop(second), is("after the last", own)); err != nil {
+			return err
+		}
+		third, err := e.raise()
+		if err != nil {
+			return err
+		}
+		if err := mptcp.SetLimits(5, 5); err != nil {
+			return err
+		}
+		return errors.Join(e.drop(third), is("that a user has set", mptcp.Limits{Subflows: 5, AddAddrAccepted: 5}))
 	})
 }
 

@@ -34,6 +34,7 @@ type incoming struct {
 	wake  chan struct{} // closed and replaced when state changes
 	state migration.Destination
 	over  bool // nothing more will happen
+	back  bool // the source has turned back: the guest's packets come to it again
 
 	readyAt time.Time // release and bytes were here, and that was written down
 
@@ -198,6 +199,7 @@ func (m *incoming) step(in migration.Input) ([]migration.Effect, error) {
 		m.readyAt = time.Now()
 	}
 	m.state = next
+	m.back = m.back || in.Kind == migration.Abort
 	close(m.wake)
 	m.wake = make(chan struct{})
 	m.mu.Unlock()
@@ -340,6 +342,9 @@ func (m *incoming) finish() {
 		m.rec.aborted(state.Problem)
 	}
 	m.rec.end(outcome, state.Problem, time.Now())
+	if err := m.endDirect(m.a.ctx); err != nil { // after the streams that it was for
+		m.a.log.Warn("end what was made for memory", "migration", m.plan.ID, "error", err)
+	}
 	m.a.endJournal(m.log, m.plan.ID, m.plan.ID+"-destination.json", m.rec.snapshot())
 	m.a.forgetIncoming(m.plan.ID)
 }

@@ -38,6 +38,7 @@ func (a *Agent) keepDetours(ctx context.Context) {
 		a.forgetEnded(ctx)
 		a.retryStandIns()
 		a.boundVisits(a.config.KeepMemory)
+		a.extendMemoryTunnels(ctx)
 		for _, d := range a.detours.list("") {
 			if err := a.lookAfter(ctx, d); err != nil {
 				a.log.Warn("detour", "id", d.ID, "guest", d.Guest, "error", err)
@@ -48,6 +49,9 @@ func (a *Agent) keepDetours(ctx context.Context) {
 
 func (a *Agent) lookAfter(ctx context.Context, d detour) error {
 	a.extend(ctx, d)
+	if err := a.restoreTunnel(ctx, d.ID); err != nil {
+		a.log.Warn("detour", "id", d.ID, "guest", d.Guest, "error", err)
+	}
 	if !d.Leased && a.underWay(migrationOf(d.ID)) {
 		return nil // one that leads nothing too: of a guest that goes home with all that it has
 	}

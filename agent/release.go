@@ -203,7 +203,11 @@ func (m *outgoing) askAbort(ctx context.Context) error {
 	if m.state.Problem != nil {
 		why.Problem = *m.state.Problem
 	}
-	ask, cancel := limitUndoThere.on(ctx)
+	limit := limitUndoThere
+	if m.state.LedAway() {
+		limit = limitUndoHeld
+	}
+	ask, cancel := limit.on(ctx)
 	defer cancel()
 	err := says(ask, m.call(ask, "abort", why, nil))
 	var away *peer.Unreachable

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"godwit/internal/clock"
@@ -10,7 +11,8 @@ import (
 
 // A host that reboots loses its tunnels and what leads to them. The guests that it had are
 // gone, and what led to them goes. But guests that live elsewhere may still be reached
-// through it, at addresses that it is the home of: that is made again, by detours.json.
+// through it, at addresses that it is the home of: that is made again, by detours.json. So is,
+// at any time and at either end, a leased tunnel whose process has ended.
 
 // restoreDetours makes leased detours stand again, after a reboot of this host. What stands
 // is left as it is.
@@ -36,6 +38,41 @@ func (a *Agent) restoreDetour(ctx context.Context, id string) error {
 	if _, err := tunnel.Attach(ctx, d.Tunnel.Dir, d.Tunnel.Name); err == nil {
 		return nil
 	}
+	err := a.raiseAgain(ctx, d, func(d *detour) {
+		d.Taps = nil
+		for i := range d.Away {
+			d.Away[i].Tap = ""
+		}
+	})
+	if err == nil {
+		a.announce(id)
+	}
+	return err
+}
+
+// restoreTunnel brings a leased detour's tunnel up again that has gone with its process.
+func (a *Agent) restoreTunnel(ctx context.Context, id string) error {
+	d, ok := a.detours.get(id)
+	over := !d.Until.IsZero() && clock.Now().After(d.Until)
+	if !ok || !d.Leased || over || len(d.addresses()) == 0 || tunnel.Exists(d.Tunnel.Name) {
+		return nil
+	}
+	if err := a.raiseAgain(ctx, d, func(*detour) {}); err != nil {
+		return err
+	}
+	a.actors.Go(func() { // else the other end may go on with keys that this one does not have
+		ctx, cancel := limitRestore.on(ctx)
+		defer cancel()
+		if err := echo(ctx, d.Tunnel); err != nil {
+			a.log.Warn("restored tunnel", "id", id, "error", says(ctx, err))
+		}
+	})
+	return nil
+}
+
+// raiseAgain brings d's tunnel up and what it leads into it, as edit changes it. One that ended
+// meanwhile stays away.
+func (a *Agent) raiseAgain(ctx context.Context, d detour, edit func(*detour)) error {
 	config := d.Tunnel
 	config.Lease = clock.Now().Add(2 * leaseTime)
 	up, cancel := limitRestore.on(ctx)
@@ -43,17 +80,17 @@ func (a *Agent) restoreDetour(ctx context.Context, id string) error {
 	if _, err := tunnel.Up(up, config); err != nil {
 		return fmt.Errorf("restore: %w", says(up, err))
 	}
-	a.log.Info("tunnel stands again, as this host had lost it", "id", id, "guest", d.Guest, "to", d.Peer)
+	a.log.Info("tunnel stands again, as this host had lost it", "id", d.ID, "guest", d.Guest, "to", d.Peer)
+	ended := false
 	err := a.detours.change(d.Guest, func(all map[string]*detour) {
-		if d, ok := all[id]; ok {
-			d.Tunnel, d.Taps = config, nil
-			for i := range d.Away {
-				d.Away[i].Tap = ""
-			}
+		now, ok := all[d.ID]
+		if ended = !ok; ok {
+			now.Tunnel = config
+			edit(now)
 		}
 	})
-	if err == nil {
-		a.announce(id)
+	if ended {
+		err = errors.Join(err, dropTunnel(ctx, config.Dir, config.Name))
 	}
 	return err
 }

@@ -230,11 +230,7 @@ func (m *outgoing) awaitUnderway(ctx context.Context) {
 		if len(d.Visiting) == 0 || d.Peer != m.plan.To && !slices.ContainsFunc(d.addresses(), m.givenBack) {
 			continue
 		}
-		t, err := tunnel.Attach(ctx, d.Tunnel.Dir, d.Tunnel.Name)
-		if err == nil {
-			_, err = t.Verify(ctx)
-		}
-		if err != nil {
+		if err := echo(ctx, d.Tunnel); err != nil {
 			m.a.log.Warn("await what is on its way here", "migration", m.plan.ID, "tunnel", d.Tunnel.Name, "error", says(ctx, err))
 		}
 	}

@@ -1,12 +1,16 @@
 package lab
 
 import (
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"godwit/agent"
 	"godwit/migration"
+	"godwit/netstate/netns"
+	"godwit/netstate/tunnel"
 )
 
 const leaseWorld = `
@@ -51,6 +55,34 @@ func TestLeaseOfTheConfiguration(t *testing.T) {
 	for until := time.Now().Add(10 * time.Second); p.tunnels("montreal") > 0; time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(until) {
 			t.Fatal("its end at the guest's home stands for longer")
+		}
+	}
+}
+
+// TestTunnelKilledInItsLease kills the process of a leased tunnel at either host: it stands again, and
+// plain TCP that uses it goes on.
+func TestTunnelKilledInItsLease(t *testing.T) {
+	p := newTrial(t, leaseWorld, func(string, *agent.Config) {})
+	p.ticks("phone", "web")
+	if rep := p.endsOn("montreal", p.began(migration.Request{Guest: "web", To: "sanjose"}), 60*time.Second); rep.Outcome != migration.Completed {
+		t.Fatalf("%s, %v", rep.Outcome, rep.Problem)
+	}
+	for _, host := range []string{"sanjose", "montreal"} {
+		h := p.w.agents[host]
+		var found []tunnel.Status
+		p.must(netns.Do(h.host.Namespace, func() (err error) {
+			found, err = tunnel.Found(t.Context(), filepath.Join(h.config.Run, "tunnels"))
+			return err
+		}))
+		if len(found) != 1 || !found[0].Alive {
+			t.Fatalf("tunnels of %s: %+v", host, found)
+		}
+		p.must(syscall.Kill(found[0].PID, syscall.SIGKILL))
+		time.Sleep(4 * time.Second)
+		p.gap()
+		time.Sleep(2 * time.Second)
+		if gap := p.gap(); gap > mostGap || p.tunnels(host) != 1 {
+			t.Errorf("some seconds after the tunnel of %s was killed: %d stand, the client waited for %v", host, p.tunnels(host), gap)
 		}
 	}
 }

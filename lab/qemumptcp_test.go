@@ -1,11 +1,17 @@
 package lab
 
 import (
+	"errors"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"godwit/agent"
 	"godwit/migration"
+	"godwit/netstate/mptcp"
+	"godwit/netstate/netns"
 )
 
 const qemuMPTCPWorld = `
@@ -48,9 +54,40 @@ func TestQEMUsOwnMPTCPTakesEveryPath(t *testing.T) {
 		if used != 2 {
 			t.Errorf("to %s: memory took %v", req.To, rep.WireBytes)
 		}
+		for host := range p.w.agents {
+			p.memoryLeft(host)
+		}
 		p.from = req.To
 	}
 	if p.gap() >= time.Hour {
 		t.Error("the connection was lost")
 	}
+}
+
+// memoryLeft looks for what a migration made for its memory, a moment after it has ended.
+func (p *trial) memoryLeft(host string) {
+	p.Helper()
+	var left []string
+	for until := time.Now().Add(3 * time.Second); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
+		left = nil
+		p.must(netns.Do(p.w.agents[host].host.Namespace, func() error {
+			links, err := netlink.LinkList()
+			for _, l := range links {
+				if strings.HasPrefix(l.Attrs().Name, "gwm") {
+					left = append(left, l.Attrs().Name)
+				}
+			}
+			known, merr := mptcp.Endpoints()
+			for _, e := range known {
+				if e.Flags == mptcp.FlagSignal || e.Flags == mptcp.FlagSubflow|mptcp.FlagFullmesh { // others are the kernel's
+					left = append(left, e.Addr.String())
+				}
+			}
+			return errors.Join(err, merr)
+		}))
+		if left == nil {
+			return
+		}
+	}
+	p.Errorf("%s: tunnels for memory, and addresses for it, are left: %v", host, left)
 }

@@ -116,6 +116,9 @@ func (s Source) Doing() Effect {
 	return ""
 }
 
+// LedAway says whether packets for the guest were led to the destination, where they may wait.
+func (s Source) LedAway() bool { return s.Course != "" && s.At >= flip }
+
 // Released says whether the right to run the guest has left this host.
 func (s Source) Released() bool {
 	return s.Course == Forward && s.At >= release || s.Outcome == Completed
@@ -249,7 +252,8 @@ func (s Source) advance() (Source, []Effect, error) {
 	return s, []Effect{sourceSteps[s.At].do}, nil
 }
 
-// turnBack begins to undo all that was begun, the last first.
+// turnBack begins to undo all that was begun, the last first. But once packets were led away, what
+// waits for the guest at the destination comes back through the tunnel: this end of it goes last.
 func (s Source) turnBack(why *Problem) (Source, []Effect, error) {
 	s.Problem = why
 	s.Outcome = Aborted
@@ -260,6 +264,9 @@ func (s Source) turnBack(why *Problem) (Source, []Effect, error) {
 		if u := sourceSteps[i].undo; u != "" {
 			s.Undo = append(s.Undo, u)
 		}
+	}
+	if last := len(s.Undo) - 1; s.LedAway() {
+		s.Undo[last-1], s.Undo[last] = UndoPrepareThere, UndoPrepareHere
 	}
 	s.Course = Undoing
 	return s.undoNext()

@@ -156,6 +156,76 @@ func TestResend(t *testing.T) {
 	}
 }
 
+// numbered are count frames of UDP, each with its number as its last four bytes.
+func numbered(count int) [][]byte {
+	frames := make([][]byte, count)
+	for i := range frames {
+		f := make([]byte, hold.HeaderLen+14+20+8+4)
+		copy(f[hold.HeaderLen:], []byte{0x52, 0x54, 0, 0, 1, 0xa, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0, 0, 32, 0, 0, 0, 0, 64, 17})
+		binary.BigEndian.PutUint32(f[len(f)-4:], uint32(i))
+		frames[i] = f
+	}
+	return frames
+}
+
+// TestResendWaitsForASlowReader: a queue that is far shorter than what is sent loses nothing, and
+// one that nobody reads is not sent into for long.
+func TestResendWaitsForASlowReader(t *testing.T) {
+	n, _ := host(t)
+	var via *os.File
+	n.Do("h", func() (err error) { via, err = netstate.OpenTap("t2a", 400, "br0", 1500); return err })
+	defer via.Close()
+	n.IP("h", "neigh replace 10.8.0.2 dev t2a nud permanent lladdr 02:00:00:00:00:02")
+	time.Sleep(50 * time.Millisecond)
+	if _, err := hold.ReadLeft(via); err != nil {
+		t.Fatal(err)
+	}
+	const count = 20000
+	n.Do("h", func() error {
+		begun := time.Now()
+		if sent, err := hold.Resend(numbered(count), "t2a"); err == nil || sent > 400 || time.Since(begun) > 5*time.Second {
+			t.Errorf("nobody reads: sent %d, %v, after %v", sent, err, time.Since(begun))
+		}
+		return nil
+	})
+	if _, err := hold.ReadLeft(via); err != nil {
+		t.Fatal(err)
+	}
+	seen, stop, done := map[uint32]bool{}, make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		buf := make([]byte, 2048)
+		for i := 0; ; i++ {
+			size, err := 0, error(nil)
+			control(t, via, func(fd int) { size, err = unix.Preadv2(fd, [][]byte{buf}, -1, unix.RWF_NOWAIT) })
+			if size > 4 && err == nil {
+				seen[binary.BigEndian.Uint32(buf[size-4:])] = true
+			}
+			if i%50 == 0 || size <= 0 {
+				select {
+				case <-stop:
+					if size <= 0 {
+						return
+					}
+				case <-time.After(time.Millisecond):
+				}
+			}
+		}
+	}()
+	n.Do("h", func() error {
+		sent, err := hold.Resend(numbered(count), "t2a")
+		if sent != count {
+			t.Errorf("sent %d of %d", sent, count)
+		}
+		return err
+	})
+	close(stop)
+	<-done
+	if len(seen) < count {
+		t.Errorf("%d of %d came", len(seen), count)
+	}
+}
+
 // join connects h and p by a tunnel gw0.
 func join(t *testing.T, n *nettest.Net, kind string) {
 	n.Wire("h", "up0", "p", "up0")

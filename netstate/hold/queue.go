@@ -62,14 +62,16 @@ func (q *Queue) Spoken() (uint64, error) {
 // left counts frames that left the queue or never got in.
 func left(s *netlink.LinkStatistics) uint64 { return s.TxPackets + s.TxDropped }
 
-func (q *Queue) statistics() (*netlink.LinkStatistics, error) {
-	link, err := netlink.LinkByName(q.device)
+func (q *Queue) statistics() (*netlink.LinkStatistics, error) { return statistics(q.device) }
+
+func statistics(device string) (*netlink.LinkStatistics, error) {
+	link, err := netlink.LinkByName(device)
 	if err != nil {
-		return nil, fmt.Errorf("read statistics of %s: %w", q.device, err)
+		return nil, fmt.Errorf("read statistics of %s: %w", device, err)
 	}
 	s := link.Attrs().Statistics
 	if s == nil {
-		return nil, fmt.Errorf("read statistics of %s: none", q.device)
+		return nil, fmt.Errorf("read statistics of %s: none", device)
 	}
 	return s, nil
 }

@@ -2,8 +2,10 @@ package hold
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
+	"slices"
 
 	"godwit/netstate/dump"
 
@@ -13,7 +15,8 @@ import (
 
 // Resend sends frames of ReadLeft as IP packets out of the tunnel device via,
 // super-packets as such: the kernel cuts them and completes checksums. It skips
-// what is not unicast IP (a broadcast was for a guest in another subnet). sent
+// what is not unicast IP (a broadcast was for a guest in another subnet). It sends no
+// more at a time than the device's queue takes, and waits while that is full. sent
 // counts what went; on failure the rest did not.
 func Resend(frames [][]byte, via string) (sent int, err error) {
 	out, err := openOut(via)
@@ -21,10 +24,23 @@ func Resend(frames [][]byte, via string) (sent int, err error) {
 		return 0, fmt.Errorf("resend on %s: %w", via, err)
 	}
 	defer closeLater(out.fd)
-	if sent, err = out.send(frames); err != nil {
-		return sent, fmt.Errorf("resend on %s: %w", via, err)
+	sent, err = out.send(frames)
+	dropped, derr := out.pace.dropped(sent)
+	if dropped > 0 {
+		derr = fmt.Errorf("%d packets did not fit into its queue", dropped)
+	}
+	if err = errors.Join(err, derr); err != nil {
+		return sent - dropped, fmt.Errorf("resend on %s: %w", via, err)
 	}
 	return sent, nil
+}
+
+// Unicast says whether there is a frame of ReadLeft that Resend would send.
+func Unicast(frames [][]byte) bool {
+	return slices.ContainsFunc(frames, func(f []byte) bool {
+		packet, _ := out{}.packet(f)
+		return packet != nil
+	})
 }
 
 func (o out) send(frames [][]byte) (sent int, err error) {
@@ -38,6 +54,11 @@ func (o out) send(frames [][]byte) (sent int, err error) {
 			return sent, fmt.Errorf("packet %d: %w", sent, err)
 		}
 		sent++
+		if o.pace != nil {
+			if err := o.pace.await(sent); err != nil {
+				return sent, err
+			}
+		}
 	}
 	return sent, nil
 }
@@ -64,6 +85,7 @@ func Readdress(frames [][]byte, bridge string, to net.HardwareAddr) (sent int, e
 type out struct {
 	fd, index int
 	ethernet  []byte // source and destination of a tunnel with Ethernet inside
+	pace      *pace  // nil: as fast as it goes
 }
 
 func openOut(via string) (out, error) {
@@ -71,7 +93,8 @@ func openOut(via string) (out, error) {
 	if err != nil {
 		return out{}, err
 	}
-	o := out{index: link.Attrs().Index}
+	p := newPace(link)
+	o := out{index: link.Attrs().Index, pace: &p}
 	if link.Attrs().EncapType == "ether" {
 		far, err := farMAC(link)
 		if err != nil {

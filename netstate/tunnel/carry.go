@@ -28,9 +28,6 @@ type carrier interface {
 
 // carry makes the device and starts moving packets. On failure nothing is left.
 func carry(c Config) (carrier, bool, error) {
-	if _, err := netlink.LinkByName(c.Name); err == nil {
-		return nil, false, fmt.Errorf("device %s: exists already", c.Name)
-	}
 	switch c.Kind {
 	case VXLAN:
 		k, err := carryVXLAN(c)

@@ -74,7 +74,9 @@ func keep(c Config) error {
 	if err != nil {
 		return err
 	}
-	os.Remove(c.socket())
+	if err := free(ctx, c); err != nil {
+		return err
+	}
 	control, err := net.Listen("unix", c.socket())
 	if err != nil {
 		return fmt.Errorf("open control socket: %w", err)
@@ -124,6 +126,26 @@ func keep(c Config) error {
 			stop(errors.New(s.String()))
 		}
 	}
+}
+
+// free says why a tunnel cannot have c's names: one that does not answer just now may live. The
+// socket of one that was killed goes.
+func free(ctx context.Context, c Config) error {
+	if Exists(c.Name) {
+		return fmt.Errorf("device %s: exists already", c.Name)
+	}
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", c.socket())
+	switch {
+	case err == nil:
+		conn.Close()
+		return fmt.Errorf("control socket %s: another process has it", c.socket())
+	case errors.Is(err, unix.ECONNREFUSED):
+		return os.Remove(c.socket())
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	}
+	return fmt.Errorf("control socket: %w", err)
 }
 
 // watch tells the index of each device of that name that is deleted.

@@ -54,6 +54,7 @@ func start(ctx context.Context, c Config) error {
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return err
 	}
+	_, none := os.Stat(c.log())
 	logFile, err := os.OpenFile(c.log(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
@@ -92,7 +93,9 @@ func start(ctx context.Context, c Config) error {
 	}
 	if err != nil {
 		abandon(cmd, ended)
-		os.Remove(c.log())
+		if none != nil { // else it is another's, which may live
+			os.Remove(c.log())
+		}
 	}
 	return err
 }
@@ -131,6 +134,12 @@ func abandon(cmd *exec.Cmd, ended <-chan struct{}) {
 func Attach(ctx context.Context, dir, name string) (*Tunnel, error) {
 	t := &Tunnel{dir: dir, Status: Status{Name: name}}
 	return t, t.Refresh(ctx)
+}
+
+// Exists says whether the calling thread's network namespace has a device of that name.
+func Exists(name string) bool {
+	_, err := netlink.LinkByName(name)
+	return err == nil
 }
 
 // Refresh asks the tunnel for its status.

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -277,6 +278,31 @@ func TestOutlivesAndFound(t *testing.T) {
 	n.Do("a", func() (err error) { found, err = Found(t.Context(), cfg[0].Dir); return err })
 	if left, _ := os.ReadDir(cfg[0].Dir); len(found) != 0 || len(left) != 0 {
 		t.Fatalf("left %+v %v", found, left)
+	}
+}
+
+// TestUpBesideOneThatIsStopped: a tunnel that does not answer for a while keeps its socket and its log.
+func TestUpBesideOneThatIsStopped(t *testing.T) {
+	n := pathNet(t)
+	cfg := ends(t, WireGuard, "10.9.1.2:51820", "10.9.2.2:51820")[0]
+	tun := up(t, n.Net, "a", cfg)
+	signal := func(s syscall.Signal) {
+		if err := syscall.Kill(tun.PID, s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	signal(syscall.SIGSTOP)
+	err := netns.Do(n.Name("a"), func() error { _, err := Up(t.Context(), cfg); return err })
+	signal(syscall.SIGCONT)
+	if err == nil {
+		t.Error("a second one came up")
+	}
+	again, err := Attach(t.Context(), cfg.Dir, cfg.Name)
+	if err != nil || again.PID != tun.PID {
+		t.Errorf("%+v, %v", again, err)
+	}
+	if _, err := os.Stat(cfg.log()); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -1,0 +1,135 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"godwit/internal/clock"
+	"godwit/migration"
+	"godwit/netstate"
+	"godwit/netstate/tunnel"
+)
+
+// aTunnel is one end of a tunnel in this namespace, whose other end is nowhere, for one more minute.
+func aTunnel(t *testing.T, a *Agent, name string) tunnel.Config {
+	t.Helper()
+	private, _, err := tunnel.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, public, err := tunnel.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := tunnel.Config{
+		Name: name, Kind: tunnel.WireGuard, Local: netip.MustParseAddrPort("127.0.0.1:7001"), Remote: netip.MustParseAddrPort("127.0.0.1:7002"),
+		MTU: 1420, PrivateKey: private, Dir: a.tunnelDir(), Lease: clock.Now().Add(time.Minute),
+	}
+	if c.PeerKey, err = tunnel.ParseKey(public); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// hostWithTunnels is an agent in a namespace of its own, with a bridge.
+func hostWithTunnels(t *testing.T, do func(ctx context.Context, a *Agent) error) {
+	a := bareAgent(t, &Config{Host: "rome", Network: Network{Bridge: "br0"}})
+	var err error
+	if a.config.Run, err = os.MkdirTemp("", "gwa"); err != nil { // short enough for a socket's name
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(a.config.Run)
+	if a.detours, err = loadDetours(a.config.dir("detours.json"), a.config.Network); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	a.ctx = ctx
+	defer a.actors.Wait()
+	defer cancel()
+	inNamespace(t, func() error {
+		for _, line := range []string{"link set lo up", "link add br0 type bridge", "link set br0 up", "tuntap add t1 mode tap", "link set t1 master br0 up"} {
+			if out, err := exec.CommandContext(t.Context(), "ip", strings.Fields(line)...).CombinedOutput(); err != nil {
+				return fmt.Errorf("ip %s: %w: %s", line, err, out)
+			}
+		}
+		return do(ctx, a)
+	})
+}
+
+// TestTunnelOfAKilledProcess stands again where the guest lives, with what led into it, and not after
+// its detour has ended.
+func TestTunnelOfAKilledProcess(t *testing.T) {
+	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
+		a.guests.byName["web"] = &Guest{Held: Held{Description: Description{Name: "web"}}}
+		mac, _ := net.ParseMAC("52:54:00:00:01:0a")
+		d := &detour{
+			ID: "m-00000001", Guest: "web", Peer: "paris", Leased: true, Up: clock.Now(),
+			Tunnel: aTunnel(t, a, "gwt-00000001"), Taps: []string{"t1"},
+			Visiting: []netstate.Visiting{{Addr: netip.MustParseAddr("10.1.1.5"), MAC: mac, Taps: []string{"t1"}, Tunnel: "gwt-00000001"}},
+		}
+		up, err := tunnel.Up(ctx, d.Tunnel)
+		if err != nil {
+			return err
+		}
+		defer tunnel.Down(context.Background(), a.tunnelDir(), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
+		if err := a.detours.change("web", func(all map[string]*detour) { all[d.ID] = d }); err != nil {
+			return err
+		}
+		routes := func() string {
+			out, _ := exec.CommandContext(t.Context(), "ip", "-4", "route", "show", "table", "all", "dev", "gwt-00000001").CombinedOutput()
+			return string(out)
+		}
+		led := routes()
+		if err := syscall.Kill(up.PID, syscall.SIGKILL); err != nil {
+			return err
+		}
+		waitFor(t, "its device is gone", func() bool { return !tunnel.Exists(d.Tunnel.Name) })
+		if err := a.lookAfter(ctx, *d); err != nil {
+			return err
+		}
+		again, err := tunnel.Attach(ctx, a.tunnelDir(), d.Tunnel.Name)
+		if err != nil || again.PID == up.PID || again.PeerKey != up.PeerKey || routes() != led {
+			return fmt.Errorf("%+v, %w; leads %q, before %q", again, err, routes(), led)
+		}
+		if err := a.detours.remove(ctx, d.ID); err != nil {
+			return err
+		}
+		if err := a.lookAfter(ctx, *d); err != nil || tunnel.Exists(d.Tunnel.Name) {
+			return fmt.Errorf("after its end: exists %v, %w", tunnel.Exists(d.Tunnel.Name), err)
+		}
+		return nil
+	})
+}
+
+// TestTunnelsForMemoryAreKept as long as their migration is under way.
+func TestTunnelsForMemoryAreKept(t *testing.T) {
+	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
+		a.outgoing = map[string]*outgoing{"m-00000001": {plan: migration.Plan{ID: "m-00000001"}}}
+		for name, kept := range map[string]bool{memoryTunnelName("m-00000001", 0): true, memoryTunnelName("m-00000002", 0): false} {
+			c := aTunnel(t, a, name)
+			if _, err := tunnel.Up(ctx, c); err != nil {
+				return err
+			}
+			a.extendMemoryTunnels(ctx)
+			up, err := tunnel.Attach(ctx, a.tunnelDir(), name)
+			if err == nil {
+				err = tunnel.Down(ctx, a.tunnelDir(), name)
+			}
+			if err != nil {
+				return err
+			}
+			if left := clock.Until(up.Lease); kept != (left > leaseTime) {
+				return fmt.Errorf("%s has %v left, its migration is under way: %v", name, left, kept)
+			}
+		}
+		return nil
+	})
+}

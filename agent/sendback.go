@@ -1,0 +1,78 @@
+package agent
+
+import (
+	"context"
+	"errors"
+
+	"godwit/migration"
+	"godwit/netstate/hold"
+	"godwit/netstate/tunnel"
+)
+
+// This file sends packets that waited for a guest, which was refused here, back to its source.
+
+// sendHeldBack returns when the packets that waited in g's taps are at the source, as far as that
+// can be known within limits: an echo through the same tunnel comes behind them. The answer to it
+// comes behind what was still on its way here, which then goes back as well.
+func (m *incoming) sendHeldBack(ctx context.Context, g *Guest, d detour) error {
+	frames, err := readTaps(g)
+	if m.snapshot().Released || hold.Unicast(frames) {
+		m.awaitTurnedBack(ctx)
+	}
+	ctx, cancel := limitSentBack.on(ctx)
+	defer cancel()
+	for {
+		more, rerr := readTaps(g)
+		err = errors.Join(err, rerr)
+		if frames = append(frames, more...); len(frames) == 0 {
+			return err
+		}
+		sent, serr := hold.Resend(frames, d.Tunnel.Name)
+		if err = errors.Join(err, serr); sent == 0 {
+			return err
+		}
+		m.a.log.Info("held packets went back", "migration", m.plan.ID, "packets", sent)
+		if eerr := echo(ctx, d.Tunnel); eerr != nil {
+			m.a.log.Warn("whether they have arrived is not known", "migration", m.plan.ID, "error", eerr)
+			return err
+		}
+		frames = nil
+	}
+}
+
+// awaitTurnedBack waits until the source leads the guest's packets to itself again, and says so in
+// its abort. Until then it would return what is sent to it. What refused the guest here it hears
+// as soon as that is final.
+func (m *incoming) awaitTurnedBack(ctx context.Context) {
+	ctx, cancel := limitToldBack.on(ctx)
+	defer cancel()
+	_, err := m.await(ctx, func(migration.Destination) bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return m.back
+	})
+	if err != nil {
+		m.a.log.Warn("held packets are sent back unasked", "migration", m.plan.ID, "error", says(ctx, err))
+	}
+}
+
+// echo returns when one has been through the tunnel and back.
+func echo(ctx context.Context, through tunnel.Config) error {
+	t, err := tunnel.Attach(ctx, through.Dir, through.Name)
+	if err == nil {
+		_, err = t.Verify(ctx)
+	}
+	return says(ctx, err)
+}
+
+// readTaps reads what waits in a guest's taps that are left.
+func readTaps(g *Guest) (frames [][]byte, err error) {
+	for _, t := range g.Taps {
+		if t == nil {
+			continue // it went with its host or its QEMU
+		}
+		more, rerr := hold.ReadLeft(t)
+		frames, err = append(frames, more...), errors.Join(err, rerr)
+	}
+	return frames, err
+}
