@@ -84,9 +84,12 @@ func (n *Net) Wire(a, deva, b, devb string) {
 
 func (n *Net) command(program string, args ...string) string {
 	n.t.Helper()
-	out, err := exec.Command(program, args...).CombinedOutput()
+	var said strings.Builder // ip(8) warns there of namespaces that end meanwhile, of other tests
+	cmd := exec.Command(program, args...)
+	cmd.Stderr = &said
+	out, err := cmd.Output()
 	if err != nil {
-		n.t.Fatalf("%s %s: %v: %s", program, strings.Join(args, " "), err, out)
+		n.t.Fatalf("%s %s: %v: %s%s", program, strings.Join(args, " "), err, out, said.String())
 	}
 	return string(out)
 }
