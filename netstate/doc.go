@@ -27,6 +27,8 @@
 //     destination (also to a neighbour: a client's connection keeps its path);
 //   - its own ARP entry expires: the host answers for the old gateway, at the guest's taps alone,
 //     as others may have a router of that address;
+//   - routers here would give it an address and a default route of this network, and redirect it:
+//     nothing that they advertise reaches a NIC that came from another link ([OffLink]);
 //   - a firewall that filters by state sees connections in their middle, here and at
 //     home: their packets are not tracked while they take the detour, and chains of
 //     others that may drop what is forwarded let that address pass;

@@ -22,6 +22,7 @@ type bridgeRule struct {
 // chain as made; those of active addresses stand last.
 func ingress(s State, bridge net.HardwareAddr) []bridgeRule {
 	rules := []bridgeRule{{comment: words("of", "guest", s.Guest)}}
+	rules = append(rules, offLinkIngress(s)...)
 	for _, v := range s.Visiting {
 		if !v.AtHome() {
 			rules = append(rules, clampRule(v.Addr, v.Fits, "out")...)
@@ -86,6 +87,7 @@ func input(s State) []bridgeRule {
 // away its taps take nothing but what was on its way to it already.
 func egress(s State) []bridgeRule {
 	rules := []bridgeRule{{comment: words("of", "guest", s.Guest)}}
+	rules = append(rules, offLinkEgress(s)...)
 	for _, v := range s.Visiting {
 		if !v.AtHome() {
 			rules = append(rules, clampRule(v.Addr, v.Fits, "in")...)
