@@ -27,7 +27,7 @@ type detour struct {
 	Away     []netstate.Away     `json:"away,omitempty"`
 	Visiting []netstate.Visiting `json:"visiting,omitempty"`
 	// OffLink is the NIC with which the guest came here from another link; nil: from this one.
-	OffLink *netstate.OffLink `json:"off_link,omitempty"`
+	OffLink *offLink `json:"off_link,omitempty"`
 	// Coming are addresses that this host sends to where the guest is now, and which
 	// come back with it, because their home is here or they passed through; Sent are the entries that they replaced, by detour, until the guest runs here.
 	Coming []netstate.Visiting        `json:"coming,omitempty"`

@@ -153,7 +153,10 @@ func (d *detour) check() error {
 		taps, addrs = append(append(taps, v.Tap, v.Tunnel), v.Taps...), append(addrs, v.Addr)
 	}
 	if d.OffLink != nil {
-		taps = append(taps, d.OffLink.Tap)
+		taps, addrs = append(taps, d.OffLink.Tap), append(addrs, d.OffLink.Routers...)
+		if err := checkHeard(d.OffLink.Heard); err != nil {
+			return err
+		}
 	}
 	for _, sent := range d.Sent {
 		entries += len(sent)

@@ -16,7 +16,7 @@ func TestOffLink(t *testing.T) {
 	a := &Agent{config: &Config{Network: Network{V4: netip.MustParsePrefix("10.1.1.0/24"), V6: netip.MustParsePrefix("fd00:1:1::/64")}}}
 	for addr, away := range map[string]bool{"10.2.1.10/24": true, "10.1.1.10/24": false, "fd00:2:1::a/64": true, "fd00:1:1::a/64": false} {
 		held := []migration.Address{{Prefix: netip.MustParsePrefix(addr)}, {Prefix: netip.MustParsePrefix("10.1.1.99/24")}} // it came with the first one last
-		if got := a.offLink(migration.Plan{Held: held}, "t0a"); (got != nil) != away || away && got.Tap != "t0a" {
+		if got := a.offLink(migration.Plan{Held: held}, "t0a", nil); (got != nil) != away || away && got.Tap != "t0a" {
 			t.Errorf("%s: %+v", addr, got)
 		}
 	}
@@ -28,7 +28,7 @@ func TestOffLinkWant(t *testing.T) {
 	visits := func(addr netip.Addr, by string) []netstate.Visiting {
 		return []netstate.Visiting{{Addr: addr, Tunnel: by, Tap: "t0a"}}
 	}
-	with := func(d *detour) *detour { d.OffLink = &netstate.OffLink{Tap: "t0a"}; return d }
+	with := func(d *detour) *detour { d.OffLink = &offLink{Tap: "t0a"}; return d }
 	ends := detourOf("t1", 1, nil, visits(theirs, "t1"), "t0a")
 	with(ends).leave([]netip.Addr{theirs})
 	for _, c := range []struct {
@@ -67,7 +67,7 @@ func TestOffLinkWant(t *testing.T) {
 
 // TestOffLinkFollows: it goes with the addresses, where another detour becomes theirs.
 func TestOffLinkFollows(t *testing.T) {
-	nic := &netstate.OffLink{Tap: "t0a"}
+	nic := &offLink{Tap: "t0a"}
 	v := netstate.Visiting{Addr: theirs, Tunnel: "t1", Tap: "t0a", Taps: []string{"t0a"}}
 	back := &detour{ID: "t3", Guest: "web", OffLink: nic, Coming: []netstate.Visiting{v}}
 	first := detourOf("t1", 1, nil, []netstate.Visiting{{Addr: theirs, Tunnel: "t1"}})

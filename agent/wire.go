@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"godwit/migration"
+	"godwit/netstate"
 	"godwit/vm"
 )
 
@@ -45,6 +46,8 @@ type Preparation struct {
 	MemoryTunnels []pathTunnel   `json:"memory_tunnels,omitempty"` // for transfers that are direct
 	LaneKey       []byte         `json:"lane_key,omitempty"`       // of our own data path
 	ClockSkew     time.Duration  `json:"clock_skew"`               // destination's clock minus the source's
+
+	Routers []netstate.Advertisement `json:"routers,omitempty"` // what the routers of the guest's link advertise
 }
 
 // check says what of a preparation cannot be meant. It comes from another host, and
@@ -72,6 +75,9 @@ func (p Preparation) check() error {
 		if !addr.Prefix.IsValid() {
 			return wrong("an address that is none")
 		}
+	}
+	if err := checkHeard(p.Routers); err != nil {
+		return wrong("%v", err)
 	}
 	if data, err := json.Marshal(p); err != nil || len(data) > mostPreparation {
 		return wrong("a preparation of %d bytes, at most %d: shorten the guest's description", len(data), mostPreparation)

@@ -26,7 +26,8 @@
 //     the host, a source rule sends them into the tunnel, whatever their
 //     destination (also to a neighbour: a client's connection keeps its path);
 //   - its own ARP entry expires: the host answers for the old gateway, at the guest's taps alone,
-//     as others may have a router of that address;
+//     as others may have a router of that address; also for the link-local addresses of its routers, by
+//     which alone it knows those that it has from advertisements (RFC 4861 §6.3.4), at the tap of that NIC;
 //   - routers here would give it an address and a default route of this network, and redirect it:
 //     nothing that they advertise reaches a NIC that came from another link ([OffLink]);
 //   - a firewall that filters by state sees connections in their middle, here and at

@@ -35,7 +35,9 @@ func TestRoutersOfAnotherLink(t *testing.T) {
 	w.Run("gb", "nft", `add table ip6 heard
 		add chain ip6 heard in { type filter hook prerouting priority -300; }
 		add rule ip6 heard in iifname eth0 icmpv6 type nd-redirect counter`)
-	redirects := func() bool { return !strings.Contains(w.Run("gb", "nft", "list", "table", "ip6", "heard"), "packets 0 ") }
+	redirects := func() bool {
+		return !strings.Contains(w.Run("gb", "nft", "list", "table", "ip6", "heard"), "packets 0 ")
+	}
 
 	s := abroad()
 	s.OffLink = []netstate.OffLink{{Tap: "t1a"}}
@@ -153,4 +155,60 @@ func icmp6(from, to net.HardwareAddr, src, dst netip.Addr, message []byte, exten
 	f := append(append(append([]byte{}, to...), from...), 0x86, 0xdd, 0x60, 0, 0, 0)
 	f = append(binary.BigEndian.AppendUint16(f, uint16(len(message))), next, 255)
 	return slices.Concat(f, src.AsSlice(), dst.AsSlice(), message)
+}
+
+// TestRouterKnownByItsLinkLocal: a guest that has its default route from an advertisement asks for its
+// router's link-local address, and is answered, at the tap of that NIC. One here may have the same:
+// others, the guest's other NIC among them, find that.
+func TestRouterKnownByItsLinkLocal(t *testing.T) {
+	w := newWorld(t, "wireguard", "x")
+	w.echo("gb")
+	w.Wire("hb", "t1b", "gb", "eth1")
+	w.Wire("hb", "t9a", "x", "eth0")
+	w.IP("hb", "link set t1b master br-guest\nlink set t9a master br-guest")
+	router := netip.MustParseAddr("fe80::1")
+	w.IP("gb", "-6 route del default\n-6 route add default via fe80::1 dev eth0 proto ra")
+	w.set("ha", home(true))
+	s := abroad()
+	s.OffLink = []netstate.OffLink{{Tap: "t1a"}}
+	w.set("hb", s)
+	if w.answers(guest6, short) {
+		t.Error("the guest finds its router without help, which shows nothing")
+	}
+	s.OffLink[0].Routers = []netip.Addr{router}
+	w.set("hb", s)
+	bridge := w.macOf("hb", "br-guest")
+	if !w.answers(guest6, 3*time.Second) || !strings.Contains(w.Run("gb", "ip", "neigh", "show", "to", "fe80::1", "dev", "eth0"), "lladdr "+bridge+" router") {
+		t.Errorf("the guest does not find its router: %s", w.Run("gb", "ip", "neigh"))
+	}
+
+	w.IP("r", "addr add fe80::1/64 dev lanb nodad")
+	here := w.macOf("r", "lanb")
+	for ns, device := range map[string]string{"gb": "eth1", "x": "eth0"} {
+		w.Do(ns, func() error { return speakTo(router, device) })
+		nettest.Eventually(t, ns+" finds by "+device+" the router here, "+here, 3*time.Second, func() bool {
+			return strings.Contains(w.Run(ns, "ip", "neigh", "show", "to", "fe80::1", "dev", device), "lladdr "+here)
+		})
+	}
+	w.IP("gb", "neigh flush dev eth0")
+	if start := time.Now(); !w.answers(guest6, 3*time.Second) || time.Since(start) > asksAgain {
+		t.Errorf("beside a router of the same address: answered after %s", time.Since(start))
+	}
+	w.Do("hb", func() error {
+		inv, err := netstate.Found()
+		if len(inv.Stray) > 0 || !slices.Equal(inv.States["web"].OffLink[0].Routers, s.OffLink[0].Routers) {
+			t.Errorf("found %+v, stray %v", inv.States["web"].OffLink, inv.Stray)
+		}
+		return err
+	})
+	w.IP("r", "addr del fe80::1/64 dev lanb")
+	w.set("hb", abroad())
+	w.IP("gb", "neigh flush dev eth0")
+	if w.answers(guest6, short) {
+		t.Error("it is answered for its router still")
+	}
+}
+
+func (w *world) macOf(ns, device string) string {
+	return strings.TrimSpace(w.Run(ns, "cat", "/sys/class/net/"+device+"/address"))
 }
