@@ -42,6 +42,7 @@ type Agent struct {
 	promised  promises
 	endpoints endpoints
 	shares    wireShares
+	routers   routers
 
 	mu       sync.Mutex
 	outgoing map[string]*outgoing
@@ -127,6 +128,9 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 	}
 	a.serveMetrics(ctx, scraped)
 	go a.keepDetours(ctx)
+	if a.config.Network.V6.IsValid() {
+		go a.hearRouters(ctx)
+	}
 	a.log.Info("agent runs", "site", a.config.Site, "guests", len(a.guests.all()))
 	if ready != nil {
 		ready()

@@ -26,6 +26,8 @@ type detour struct {
 	Taps     []string            `json:"taps,omitempty"` // the guest's, while it is here
 	Away     []netstate.Away     `json:"away,omitempty"`
 	Visiting []netstate.Visiting `json:"visiting,omitempty"`
+	// OffLink is the NIC with which the guest came here from another link; nil: from this one.
+	OffLink *offLink `json:"off_link,omitempty"`
 	// Coming are addresses that this host sends to where the guest is now, and which
 	// come back with it, because their home is here or they passed through; Sent are the entries that they replaced, by detour, until the guest runs here.
 	Coming []netstate.Visiting        `json:"coming,omitempty"`
@@ -62,7 +64,7 @@ func (d *detour) addresses() []netip.Addr {
 // leave keeps what the guest, which has gone, still needs here: the way to it of
 // needed addresses, and, where those only pass through, their way home.
 func (d *detour) leave(needed []netip.Addr) {
-	d.Taps, d.Coming, d.Sent = nil, nil, nil
+	d.Taps, d.Coming, d.Sent, d.OffLink = nil, nil, nil, nil
 	d.Away = slices.DeleteFunc(d.Away, func(a netstate.Away) bool { return !slices.Contains(needed, a.Addr) })
 	for i := range d.Away {
 		d.Away[i].Tap = ""
@@ -189,6 +191,7 @@ func (s *detours) want(guest string) netstate.State {
 			}
 		}
 	}
+	state.OffLink = offLinks(s.of(guest), state.Visiting)
 	return state
 }
 
@@ -226,19 +229,19 @@ func bringHome(all map[string]*detour, d *detour) {
 		if v.AtHome() {
 			d.Visiting = append(d.Visiting, v)
 		} else {
-			cameBy(all, d.Guest, v) // on by the way that it had from its home
+			cameBy(all, d, v) // on by the way that it had from its home
 		}
 	}
 	d.Coming, d.Lent = nil, d.Lender != ""
 }
 
 // cameBy makes the entry by which an address once came here that of the guest as it
-// comes now.
-func cameBy(all map[string]*detour, guest string, v netstate.Visiting) {
+// comes now, by the detour now.
+func cameBy(all map[string]*detour, now *detour, v netstate.Visiting) {
 	for _, d := range all {
 		for i := range d.Visiting {
-			if d.Guest == guest && d.Visiting[i].Addr == v.Addr {
-				d.Visiting[i], d.Taps = v, v.Taps
+			if d.Guest == now.Guest && d.Visiting[i].Addr == v.Addr {
+				d.Visiting[i], d.Taps, d.OffLink = v, v.Taps, now.OffLink
 			}
 		}
 	}

@@ -152,6 +152,12 @@ func (d *detour) check() error {
 	for _, v := range slices.Concat(d.Visiting, d.Coming) {
 		taps, addrs = append(append(taps, v.Tap, v.Tunnel), v.Taps...), append(addrs, v.Addr)
 	}
+	if d.OffLink != nil {
+		taps, addrs = append(taps, d.OffLink.Tap), append(addrs, d.OffLink.Routers...)
+		if err := checkHeard(d.OffLink.Heard); err != nil {
+			return err
+		}
+	}
 	for _, sent := range d.Sent {
 		entries += len(sent)
 		for _, a := range sent {

@@ -175,13 +175,17 @@ func (m *incoming) refreshGateways() {
 		m.a.log.Warn("refresh the guest's neighbours", "error", err)
 		return
 	}
+	gateways := m.a.detours.routersOf(m.plan.Guest)
 	for _, addr := range m.plan.Held {
 		if way, known := m.a.detours.comesFrom(m.plan.Guest, addr.Prefix.Addr()); addr.Home == m.a.config.Host || known && way == "" {
 			continue // its router is here and answers for itself
 		}
-		target := g.Held.Description.NICs[g.Held.Active].hardware()
-		if err := netstate.AnnounceTo(m.a.config.Network.Bridge, target, addr.Gateway, mac); err != nil {
-			m.a.log.Warn("refresh the guest's neighbours", "gateway", addr.Gateway, "error", err)
+		gateways = append(gateways, addr.Gateway)
+	}
+	target := g.Held.Description.NICs[g.Held.Active].hardware()
+	for _, gateway := range gateways {
+		if err := netstate.AnnounceTo(m.a.config.Network.Bridge, target, gateway, mac); err != nil {
+			m.a.log.Warn("refresh the guest's neighbours", "gateway", gateway, "error", err)
 		}
 	}
 }

@@ -25,7 +25,14 @@ const (
 
 // keepDetours ends each leased detour when its last user is gone or its time is up.
 func (a *Agent) keepDetours(ctx context.Context) {
+	speak := map[string]advertiser{}
+	defer func() {
+		for _, one := range speak {
+			one.Close()
+		}
+	}()
 	for sleep(ctx, leaseLook) {
+		a.advertise(speak)
 		if step, err := a.detours.shifted(); step != 0 {
 			a.log.Warn("the clock was stepped; leases keep their length", "by", step, "error", err)
 		}

@@ -212,23 +212,26 @@ func (a *Agent) makeWay(ctx context.Context, w way, id string, link *peer.Link, 
 
 // takeWay has d be the way of addresses from now on, in place of the detours that were.
 func (a *Agent) takeWay(d *detour, addrs []netip.Addr) error {
-	return a.detours.change(d.Guest, func(all map[string]*detour) {
-		for _, other := range all {
-			if other.Guest != d.Guest {
-				continue
-			}
-			other.Visiting = slices.DeleteFunc(other.Visiting, func(v netstate.Visiting) bool {
-				if !slices.Contains(addrs, v.Addr) {
-					return false
-				}
-				v.Tunnel = d.Tunnel.Name
-				d.Visiting = append(d.Visiting, v)
-				d.Leased, d.Until = other.Leased, other.Until
-				return true
-			})
+	return a.detours.change(d.Guest, func(all map[string]*detour) { d.take(all, addrs) })
+}
+
+// take makes d the way of addresses that came by others.
+func (d *detour) take(all map[string]*detour, addrs []netip.Addr) {
+	for _, other := range all {
+		if other.Guest != d.Guest {
+			continue
 		}
-		all[d.ID] = d
-	})
+		other.Visiting = slices.DeleteFunc(other.Visiting, func(v netstate.Visiting) bool {
+			if !slices.Contains(addrs, v.Addr) {
+				return false
+			}
+			v.Tunnel = d.Tunnel.Name
+			d.Visiting = append(d.Visiting, v)
+			d.Leased, d.Until, d.OffLink = other.Leased, other.Until, cmp.Or(other.OffLink, d.OffLink)
+			return true
+		})
+	}
+	all[d.ID] = d
 }
 
 // peerRepoint sends addresses of a guest whose home is here to the caller: asked first,

@@ -9,6 +9,7 @@ import (
 
 	"godwit/agent/peer"
 	"godwit/migration"
+	"godwit/netstate"
 	"godwit/vm"
 )
 
@@ -51,6 +52,8 @@ type Preparation struct {
 	LaneKey       []byte         `json:"lane_key,omitempty"`       // of our own data path
 	ClockSkew     time.Duration  `json:"clock_skew"`               // destination's clock minus the source's
 	Window        int64          `json:"window,omitempty"`         // bytes that the one connection of transfer mptcp may have on their way; 0: as the kernel has it
+
+	Routers []netstate.Advertisement `json:"routers,omitempty"` // what the routers of the guest's link advertise
 }
 
 // check says what of a preparation cannot be meant. It comes from another host, and
@@ -81,6 +84,9 @@ func (p Preparation) check() error {
 		if !addr.Prefix.IsValid() {
 			return wrong("an address that is none")
 		}
+	}
+	if err := checkHeard(p.Routers); err != nil {
+		return wrong("%v", err)
 	}
 	if data, err := json.Marshal(p); err != nil || len(data) > mostPreparation {
 		return wrong("a preparation of %d bytes, at most %d: shorten the guest's description", len(data), mostPreparation)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -103,10 +102,7 @@ func emit(device string, frames ...[]byte) error {
 		return err
 	}
 	for _, f := range frames {
-		if vlan != 0 && len(f) > 12 {
-			f = slices.Concat(f[:12], binary.BigEndian.AppendUint16([]byte{0x81, 0}, vlan), f[12:]) // IEEE 802.1Q
-		}
-		if err := unix.Sendto(fd, f, 0, &unix.SockaddrLinklayer{Ifindex: ifi.Index}); err != nil {
+		if err := unix.Sendto(fd, tagged(f, vlan), 0, &unix.SockaddrLinklayer{Ifindex: ifi.Index}); err != nil {
 			return fmt.Errorf("send: %w", err)
 		}
 	}

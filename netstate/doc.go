@@ -26,7 +26,12 @@
 //     the host, a source rule sends them into the tunnel, whatever their
 //     destination (also to a neighbour: a client's connection keeps its path);
 //   - its own ARP entry expires: the host answers for the old gateway, at the guest's taps alone,
-//     as others may have a router of that address;
+//     as others may have a router of that address; also for the link-local addresses of its routers, by
+//     which alone it knows those that it has from advertisements (RFC 4861 §6.3.4), at the tap of that NIC;
+//   - what those routers granted it runs out, as it does not hear them: what they said last is said
+//     again, at that tap ([Advertise]; no state of the kernel's, the agent keeps it);
+//   - routers here would give it an address and a default route of this network, and redirect it:
+//     nothing that they advertise reaches a NIC that came from another link ([OffLink]);
 //   - a firewall that filters by state sees connections in their middle, here and at
 //     home: their packets are not tracked while they take the detour, and chains of
 //     others that may drop what is forwarded let that address pass;

@@ -14,6 +14,7 @@ import (
 //	guest bridge=br-guest lan=lan0 taps=t1a,t1b mac=52:54:00:00:00:01
 //	away addr=10.1.1.5 mac=52:54:00:00:01:0a tap=t1a tunnel=gw1 gateway=10.1.1.1
 //	visiting addr=10.1.1.5 mac=52:54:00:00:01:0a tap=t1a taps=t1a,t1b gateway=10.1.1.1 tunnel=gw1
+//	offlink tap=t1a routers=fe80::1
 //	active addr=10.1.1.5
 //
 // Active addresses stand last, so that flipping only adds lines.
@@ -33,6 +34,9 @@ func notes(s State, mac net.HardwareAddr) []string {
 		lines = append(lines, words("visiting", "addr", v.Addr.String(), "mac", v.MAC.String(), "tap", v.Tap,
 			"taps", strings.Join(v.Taps, ","), "gateway", addrWord(v.Gateway), "tunnel", v.Tunnel, "fits", number(v.Fits), "asks", yes(v.Asks), "known", v.Known.String(),
 			"publish", number(v.Publish), "direct", yes(v.Direct)))
+	}
+	for _, o := range s.OffLink {
+		lines = append(lines, words("offlink", "tap", o.Tap, "routers", addrWords(o.Routers)))
 	}
 	return append(lines, active...)
 }
@@ -57,6 +61,24 @@ func addrWord(a netip.Addr) string {
 		return ""
 	}
 	return a.String()
+}
+
+func addrWords(all []netip.Addr) string {
+	var out []string
+	for _, a := range all {
+		out = append(out, a.String())
+	}
+	return strings.Join(out, ",")
+}
+
+func addrList(s string) []netip.Addr {
+	var out []netip.Addr
+	for _, word := range list(s) {
+		if a, err := netip.ParseAddr(word); err == nil {
+			out = append(out, a)
+		}
+	}
+	return out
 }
 
 func words(kind string, pairs ...string) string {
@@ -85,6 +107,8 @@ func readNotes(guest string, lines []string) (State, net.HardwareAddr, error) {
 		switch {
 		case kind == "guest":
 			s.Bridge, s.LAN, s.Taps, bridgeMAC = m["bridge"], m["lan"], list(m["taps"]), mac
+		case kind == "offlink":
+			s.OffLink = append(s.OffLink, OffLink{Tap: m["tap"], Routers: addrList(m["routers"])})
 		case kind == "active" && addrErr == nil:
 			for i := range s.Away {
 				if s.Away[i].Addr == addr {

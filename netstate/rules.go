@@ -22,6 +22,7 @@ type bridgeRule struct {
 // chain as made; those of active addresses stand last.
 func ingress(s State, bridge net.HardwareAddr) []bridgeRule {
 	rules := []bridgeRule{{comment: words("of", "guest", s.Guest)}}
+	rules = append(rules, offLinkIngress(s, bridge)...)
 	for _, v := range s.Visiting {
 		if !v.AtHome() {
 			rules = append(rules, clampRule(v.Addr, v.Fits, "out")...)
@@ -79,13 +80,14 @@ func input(s State) []bridgeRule {
 			rules = append(rules, bridgeRule{words("others", "router", v.Gateway.String()), join(group(), asksFor(v.Gateway), drop())})
 		}
 	}
-	return rules
+	return append(rules, offLinkInput(s)...)
 }
 
 // egress returns the rules of a guest's postrouting chain: while an address is
 // away its taps take nothing but what was on its way to it already.
 func egress(s State) []bridgeRule {
 	rules := []bridgeRule{{comment: words("of", "guest", s.Guest)}}
+	rules = append(rules, offLinkEgress(s)...)
 	for _, v := range s.Visiting {
 		if !v.AtHome() {
 			rules = append(rules, clampRule(v.Addr, v.Fits, "in")...)

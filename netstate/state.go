@@ -60,6 +60,7 @@ type State struct {
 	Taps     []string // all the guest's taps, closed while an Away is active
 	Away     []Away
 	Visiting []Visiting
+	OffLink  []OffLink // its NICs that came here from another link
 }
 
 // Empty says that the state asks for nothing.
@@ -102,6 +103,11 @@ func (s State) validate() error {
 		}
 		if len(v.Taps) == 0 {
 			return fmt.Errorf("visiting %s: no tap", v.Addr)
+		}
+	}
+	for _, o := range s.OffLink {
+		if err := o.validate(); err != nil {
+			return err
 		}
 	}
 	return nil

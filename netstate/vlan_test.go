@@ -58,6 +58,7 @@ func TestVLAN(t *testing.T) {
 			flipLosesNothing(t, w)
 			cachesExpire(t, w)
 			w.hearsAnnouncements(t)
+			watchRouters(t, w)
 		})
 	}
 }

@@ -25,6 +25,9 @@ func wanted(s State) []resource {
 		list = append(list, sysctls(s.Bridge, out, v.Addr)...)
 		list = append(list, visiting(s.Bridge, v)...)
 	}
+	for _, o := range s.OffLink {
+		list = append(list, offLink(s.Bridge, o)...)
+	}
 	return unique(list)
 }
 

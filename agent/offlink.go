@@ -1,0 +1,93 @@
+package agent
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"godwit/migration"
+	"godwit/netstate"
+)
+
+// offLink is a NIC with which a guest came here from another link.
+type offLink struct {
+	Tap     string                   `json:"tap"`               // here
+	Heard   []netstate.Advertisement `json:"heard,omitempty"`   // of the routers of its own link
+	Routers []netip.Addr             `json:"routers,omitempty"` // for which this host answers: see proxied
+}
+
+// offLink is the NIC at tap, with which a guest comes here, where its addresses are of another link,
+// whose routers advertised heard; nil: they are of this one, whose routers it goes on hearing.
+func (a *Agent) offLink(plan migration.Plan, tap string, heard []netstate.Advertisement) *offLink {
+	current := plan.Held[0].Prefix.Addr()
+	if a.config.Network.subnetOf(current).Contains(current) {
+		return nil
+	}
+	return &offLink{Tap: tap, Heard: heard, Routers: proxied(heard)}
+}
+
+// proxied are the routers' addresses, but those that this host itself has: it answers for them
+// already, and to everybody.
+func proxied(heard []netstate.Advertisement) []netip.Addr {
+	own, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil
+	}
+	var out []netip.Addr
+	for _, ad := range heard {
+		if !slices.ContainsFunc(own, func(o net.Addr) bool {
+			n, ok := o.(*net.IPNet)
+			return ok && n.IP.Equal(ad.Router.AsSlice())
+		}) {
+			out = append(out, ad.Router)
+		}
+	}
+	return out
+}
+
+// offLinks are those of a guest's NICs that are away from their link, while some of what came by
+// their detours visits here, or comes back on its way.
+func offLinks(of []*detour, visiting []netstate.Visiting) []netstate.OffLink {
+	var out []netstate.OffLink
+	for _, d := range of {
+		here := func(v netstate.Visiting) bool {
+			return !v.AtHome() && slices.ContainsFunc(visiting, func(o netstate.Visiting) bool { return o.Addr == v.Addr })
+		}
+		comes := func(v netstate.Visiting) bool { return !v.AtHome() }
+		if d.OffLink == nil || !slices.ContainsFunc(d.Visiting, here) && !slices.ContainsFunc(d.Coming, comes) {
+			continue
+		}
+		if !slices.ContainsFunc(out, func(o netstate.OffLink) bool { return o.Tap == d.OffLink.Tap }) {
+			out = append(out, netstate.OffLink{Tap: d.OffLink.Tap, Routers: d.OffLink.Routers})
+		}
+	}
+	return out
+}
+
+// routersOf are the link-local addresses of the routers for which this host answers a guest here.
+func (s *detours) routersOf(guest string) []netip.Addr {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []netip.Addr
+	for _, o := range s.want(guest).OffLink {
+		out = append(out, o.Routers...)
+	}
+	return out
+}
+
+// checkHeard says what cannot be meant of what routers are said to advertise.
+func checkHeard(all []netstate.Advertisement) error {
+	if len(all) > netstate.MaxAdvertisements {
+		return fmt.Errorf("%d router advertisements, at most %d", len(all), netstate.MaxAdvertisements)
+	}
+	for i, ad := range all {
+		if err := ad.Check(); err != nil {
+			return err
+		}
+		if slices.ContainsFunc(all[:i], func(o netstate.Advertisement) bool { return o.Router == ad.Router }) {
+			return fmt.Errorf("router advertisement of %s: named twice", ad.Router)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,82 @@
+package agent
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"godwit/migration"
+	"godwit/netstate"
+)
+
+// TestOffLink: the NIC with which a guest comes is of another link, unless its address is of this one.
+func TestOffLink(t *testing.T) {
+	a := &Agent{config: &Config{Network: Network{V4: netip.MustParsePrefix("10.1.1.0/24"), V6: netip.MustParsePrefix("fd00:1:1::/64")}}}
+	for addr, away := range map[string]bool{"10.2.1.10/24": true, "10.1.1.10/24": false, "fd00:2:1::a/64": true, "fd00:1:1::a/64": false} {
+		held := []migration.Address{{Prefix: netip.MustParsePrefix(addr)}, {Prefix: netip.MustParsePrefix("10.1.1.99/24")}} // it came with the first one last
+		if got := a.offLink(migration.Plan{Held: held}, "t0a", nil); (got != nil) != away || away && got.Tap != "t0a" {
+			t.Errorf("%s: %+v", addr, got)
+		}
+	}
+}
+
+// TestOffLinkWant: a NIC is kept from the routers here while something of its own link visits, from
+// before the guest runs here until it is gone.
+func TestOffLinkWant(t *testing.T) {
+	visits := func(addr netip.Addr, by string) []netstate.Visiting {
+		return []netstate.Visiting{{Addr: addr, Tunnel: by, Tap: "t0a"}}
+	}
+	with := func(d *detour) *detour { d.OffLink = &offLink{Tap: "t0a"}; return d }
+	ends := detourOf("t1", 1, nil, visits(theirs, "t1"), "t0a")
+	with(ends).leave([]netip.Addr{theirs})
+	for _, c := range []struct {
+		name    string
+		detours []*detour
+		kept    bool
+	}{
+		{"visits", []*detour{with(detourOf("t1", 1, nil, visits(theirs, "t1"), "t0a"))}, true},
+		{"came by two detours", []*detour{with(detourOf("t1", 1, nil, visits(theirs, "t1"), "t0a")), with(detourOf("t2", 2, nil, visits(other, "t2"), "t0a"))}, true},
+		{"is about to go on", []*detour{
+			with(detourOf("t1", 1, nil, visits(theirs, "t1"), "t0a")),
+			detourOf("t2", 2, []netstate.Away{{Addr: theirs, Tunnel: "t2"}}, nil, "t0a"),
+		}, true},
+		{"has gone on", []*detour{
+			with(detourOf("t1", 1, nil, visits(theirs, "t1"), "t0a")),
+			detourOf("t2", 2, []netstate.Away{{Addr: theirs, Tunnel: "t2", Active: true}}, nil, "t0a"),
+		}, false},
+		{"has left", []*detour{ends}, false},
+		{"comes back on its way", []*detour{with(&detour{ID: "t3", Guest: "web", Coming: visits(theirs, "t1")})}, true},
+		{"comes home", []*detour{with(&detour{ID: "t3", Guest: "web", Coming: visits(ours, "")})}, false},
+		{"is at home", []*detour{with(detourOf("t1", 1, nil, visits(ours, ""), "t0a"))}, false},
+	} {
+		s := &detours{byID: map[string]*detour{}}
+		for _, d := range c.detours {
+			s.byID[d.ID] = d
+		}
+		var want []netstate.OffLink
+		if c.kept {
+			want = []netstate.OffLink{{Tap: "t0a"}}
+		}
+		if diff := cmp.Diff(want, s.want("web").OffLink, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+			t.Errorf("%s: %s", c.name, diff)
+		}
+	}
+}
+
+// TestOffLinkFollows: it goes with the addresses, where another detour becomes theirs.
+func TestOffLinkFollows(t *testing.T) {
+	nic := &offLink{Tap: "t0a"}
+	v := netstate.Visiting{Addr: theirs, Tunnel: "t1", Tap: "t0a", Taps: []string{"t0a"}}
+	back := &detour{ID: "t3", Guest: "web", OffLink: nic, Coming: []netstate.Visiting{v}}
+	first := detourOf("t1", 1, nil, []netstate.Visiting{{Addr: theirs, Tunnel: "t1"}})
+	bringHome(map[string]*detour{"t1": first, "t3": back}, back)
+	if first.OffLink != nic {
+		t.Error("back on its way: the detour by which it came once does not know of its NIC")
+	}
+	direct := &detour{ID: "t4", Guest: "web"}
+	if direct.take(map[string]*detour{"t1": first}, []netip.Addr{theirs}); direct.OffLink != nic {
+		t.Error("directly from its home: the new detour does not know of its NIC")
+	}
+}
