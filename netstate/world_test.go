@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
 	"godwit/internal/child"
@@ -150,6 +151,19 @@ ip neigh show nud permanent; ip neigh show proxy; ip -6 neigh show proxy
 bridge fdb show | grep -E 'permanent|static' | sort
 ip -o -d link | sed -E 's/([a-z_]*_timer) +[0-9.]+//g; s/ state (UNKNOWN|UP) //'
 cd /proc/sys/net; grep -sr . ipv4/conf ipv6/conf ipv4/neigh ipv6/neigh | grep -vE 'stable_secret|ra_defrtr' | sort`)
+}
+
+// cleared takes the guests' state from both hosts: nothing is left of it.
+func (w *world) cleared(before map[string]string, guests ...string) {
+	w.t.Helper()
+	for _, h := range []string{"ha", "hb"} {
+		for _, guest := range guests {
+			w.Do(h, func() error { return netstate.Clear(guest) })
+		}
+		if diff := cmp.Diff(strings.Split(before[h], "\n"), strings.Split(w.dump(h), "\n")); diff != "" {
+			w.t.Errorf("%s after Clear: %s", h, diff)
+		}
+	}
 }
 
 // An echoer answers each datagram from within a namespace and notes its number.
