@@ -25,6 +25,8 @@
 //   - its packets go to a router that is not here: the bridge rule gives them to
 //     the host, a source rule sends them into the tunnel, whatever their
 //     destination (also to a neighbour: a client's connection keeps its path);
+//   - it talks to another guest of its home, or that lives here: what goes to an address that has its
+//     way here takes that before any way by source, or those of two guests go round in circles;
 //   - its own ARP entry expires: the host answers for the old gateway, at the guest's taps alone,
 //     as others may have a router of that address;
 //   - a firewall that filters by state sees connections in their middle, here and at

@@ -132,34 +132,6 @@ func (r route) remove(k *kernel) error {
 	return wrap(gone(err), "delete route %s dev %s", r.dst, r.dev)
 }
 
-// A sourceRule sends what comes from src to a table. It also makes src and its
-// peers pass the reverse path filter of a bridge without an address, which is
-// strict there even when it is loose (fib_validate_source).
-type sourceRule struct {
-	src      netip.Addr
-	priority int
-}
-
-func (s sourceRule) message() *netlink.Rule {
-	m := netlink.NewRule()
-	m.Family = family(s.src)
-	m.Priority, m.Table, m.Protocol = s.priority, tableOf(s.src, s.priority), Protocol
-	m.Src = &net.IPNet{IP: s.src.AsSlice(), Mask: net.CIDRMask(s.src.BitLen(), s.src.BitLen())}
-	return m
-}
-
-func (s sourceRule) ensure(*kernel) error {
-	err := netlink.RuleAdd(s.message())
-	if errors.Is(err, unix.EEXIST) {
-		err = nil
-	}
-	return wrap(err, "set rule from %s", s.src)
-}
-
-func (s sourceRule) remove(*kernel) error {
-	return wrap(gone(netlink.RuleDel(s.message())), "delete rule from %s", s.src)
-}
-
 // tableOf is the routing table of one address and purpose. 2^22 numbers from
 // 0x67000000: two addresses of one host do not meet there.
 func tableOf(a netip.Addr, priority int) int {
@@ -179,15 +151,12 @@ func (k *kernel) ourRoutes() ([]resource, error) {
 		if err != nil {
 			return nil, fmt.Errorf("list routes: %w", err)
 		}
-		rules, err := dump.Whole(func() ([]netlink.Rule, error) { return netlink.RuleList(fam) })
+		rules, err := ourRules(fam)
 		if err != nil {
-			return nil, fmt.Errorf("list rules: %w", err)
+			return nil, err
 		}
 		for _, r := range rules {
-			if r.Protocol == Protocol && r.Src != nil {
-				src, _ := netip.AddrFromSlice(r.Src.IP)
-				found = append(found, sourceRule{src: src.Unmap(), priority: r.Priority})
-			}
+			found = append(found, r)
 		}
 		for _, r := range routes {
 			if link, err := netlink.LinkByIndex(r.LinkIndex); err == nil {
