@@ -209,12 +209,21 @@ func (b book) drop(k *kernel, before, after []resource) error {
 func Clear(guest string) error {
 	mu.Lock()
 	defer mu.Unlock()
-	return wrap(clear(guest), "clear network state of guest %s", guest)
+	return wrap(clear(State{Guest: guest}), "clear network state of guest %s", guest)
 }
 
-func clear(guest string) error {
+// Undo is Clear of a guest whose state is known to be s: it removes that also where somebody took
+// the notes of it away, as `nft flush ruleset` does. What sysctls were before went with them.
+func Undo(s State) error {
+	mu.Lock()
+	defer mu.Unlock()
+	return wrap(clear(s), "clear network state of guest %s", s.Guest)
+}
+
+func clear(stood State) error {
+	guest := stood.Guest
 	b, err := readBook()
-	if err != nil || len(b.chains) == 0 {
+	if err != nil || len(b.chains) == 0 && stood.Empty() {
 		return err
 	}
 	states, _, err := b.states()
@@ -223,7 +232,10 @@ func clear(guest string) error {
 	}
 	s, ok := states[guest]
 	if !ok {
-		return nil
+		if stood.Empty() {
+			return nil
+		}
+		s, states[guest] = stood, stood
 	}
 	p := newPage() // the rules first: no frame may go up to a host that has no route
 	p.base(chainIn+guest, nftables.ChainHookPrerouting, b.chains[chainIn+guest], nil)
