@@ -96,8 +96,8 @@ func loadDetours(path string, n Network) (*detours, error) {
 		return nil, fmt.Errorf("detours: %w", err)
 	}
 	maps.Copy(s.byID, written)
-	for _, d := range s.byID {
-		s.stood[d.Guest] = s.want(d.Guest)
+	for guest := range s.guests() {
+		s.stood[guest] = s.want(guest)
 	}
 	return s, nil
 }

@@ -62,5 +62,5 @@
 // were before. The notebook is written before anything it speaks of. Routes,
 // rules and neighbour entries carry [Protocol], our rules in the firewall's chains
 // a comment. So [Found] and [CleanUp] need no memory. What somebody takes away who
-// loads the host's nftables anew, [Stands] notices.
+// loads the host's nftables or configures its network anew, [Stands] and [Lacking] notice.
 package netstate

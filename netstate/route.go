@@ -143,10 +143,19 @@ func tableOf(a netip.Addr, priority int) int {
 
 // ourRoutes lists routes and rules that carry our mark, in all tables.
 func (k *kernel) ourRoutes() ([]resource, error) {
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("list routes: %w", err)
+	}
+	defer h.Close()
+	if err := h.SetStrictCheck(true); err != nil { // or it tells all routes, of which a router has many
+		return nil, fmt.Errorf("list routes: %w", err)
+	}
 	var found []resource
+	names := map[int]string{}
 	for _, fam := range []int{unix.AF_INET, unix.AF_INET6} {
 		routes, err := dump.Whole(func() ([]netlink.Route, error) {
-			return netlink.RouteListFiltered(fam, &netlink.Route{Protocol: Protocol, Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
+			return h.RouteListFiltered(fam, &netlink.Route{Protocol: Protocol, Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
 		})
 		if err != nil {
 			return nil, fmt.Errorf("list routes: %w", err)
@@ -159,9 +168,14 @@ func (k *kernel) ourRoutes() ([]resource, error) {
 			found = append(found, r)
 		}
 		for _, r := range routes {
-			if link, err := netlink.LinkByIndex(r.LinkIndex); err == nil {
-				found = append(found, route{dst: prefix(r.Dst, fam), table: r.Table, dev: link.Attrs().Name})
+			if names[r.LinkIndex] == "" {
+				link, err := netlink.LinkByIndex(r.LinkIndex)
+				if err != nil {
+					continue
+				}
+				names[r.LinkIndex] = link.Attrs().Name
 			}
+			found = append(found, route{dst: prefix(r.Dst, fam), table: r.Table, dev: names[r.LinkIndex]})
 		}
 	}
 	return found, nil

@@ -141,6 +141,7 @@ func (w *world) set(h string, s netstate.State) {
 	w.t.Helper()
 	s.LAN = w.lan
 	w.Do(h, func() error { return netstate.Set(s) })
+	w.stands(h, s, true)
 }
 
 // dump is all that Set may touch in a namespace, without what comes and goes by
