@@ -101,7 +101,14 @@ func apply(b book, s State, trust bool) error {
 		return err
 	}
 	states[s.Guest] = s
-	return b.drop(k, before, everything(states, wanted))
+	err = b.drop(k, before, everything(states, wanted))
+	if err != nil && !trust { // what could not be removed is not forgotten; of a flip, see possible
+		about := notes(s, bridge)
+		p := newPage()
+		p.write(chainAbout+s.Guest, about, unique(append(slices.Clone(b.chains[chainAbout+s.Guest]), about...)))
+		err = errors.Join(err, p.commit("notes"))
+	}
+	return err
 }
 
 // intend writes down what is about to be made, beside what was, and which
