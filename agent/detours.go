@@ -80,7 +80,8 @@ type detours struct {
 	mu     sync.Mutex
 	path   string
 	byID   map[string]*detour
-	stale  map[string]bool // guests of whom the kernel, or the disk, has not taken the last change
+	stale  map[string]bool           // guests of whom the kernel, or the disk, has not taken the last change
+	stood  map[string]netstate.State // by guest, as the kernel took it last
 	bridge string
 	lan    string
 	rules  uint32 // generation of the host's nftables at the last look of putBack
@@ -90,13 +91,16 @@ type detours struct {
 }
 
 func loadDetours(path string, n Network) (*detours, error) {
-	s := &detours{path: path, byID: map[string]*detour{}, stale: map[string]bool{}, bridge: n.Bridge, lan: n.LAN}
+	s := &detours{path: path, byID: map[string]*detour{}, stale: map[string]bool{}, stood: map[string]netstate.State{}, bridge: n.Bridge, lan: n.LAN}
 	s.now() // steps are noticed from here on
 	var written writtenDetours
 	if err := readJSON(path, &written); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("detours: %w", err)
 	}
 	maps.Copy(s.byID, written)
+	for guest := range s.guests() {
+		s.stood[guest] = s.want(guest)
+	}
 	return s, nil
 }
 
@@ -154,11 +158,23 @@ func (s *detours) flip(id string, active bool) error {
 // address that came here by one detour and goes on by another is in transit: away
 // by the new one, with the old one as its way home.
 func (s *detours) apply(guest string) error {
-	want := s.want(guest)
+	want, stood := s.want(guest), s.stood[guest]
 	if want.Empty() {
-		return netstate.Clear(guest)
+		stood.Guest = guest
+		if err := netstate.Undo(stood); err != nil {
+			return err
+		}
+		delete(s.stood, guest)
+		return nil
 	}
-	return netstate.Set(want)
+	if err := netstate.Set(want); err != nil {
+		return err
+	}
+	if s.stood == nil {
+		s.stood = map[string]netstate.State{}
+	}
+	s.stood[guest] = want
+	return nil
 }
 
 func (s *detours) want(guest string) netstate.State {

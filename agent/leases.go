@@ -40,7 +40,7 @@ func (a *Agent) keepDetours(ctx context.Context) {
 			a.log.Warn("what leads to guests", "error", err)
 		}
 		if guests, err := a.detours.putBack(); len(guests) > 0 || err != nil {
-			a.log.Warn("the host's nftables were changed under detours; put back", "guests", guests, "error", err)
+			a.log.Warn("the host's network was changed under detours; put back", "guests", guests, "error", err)
 		}
 		a.forgetEnded(ctx)
 		a.retryStandIns()

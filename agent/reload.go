@@ -6,34 +6,52 @@ import (
 	"godwit/netstate"
 )
 
-// putBack makes the kernel equal again to what guests' detours ask for, where somebody changed
-// the host's nftables and took some of it away: a firewall that loads its rules anew, or
-// flushes everybody's. It says whose. Where nothing was changed it costs one question, and
-// elsewhere a flip waits for one guest's look at the most.
+// putBack makes the kernel equal again to what guests' detours ask for, where somebody took some
+// of it away: a firewall that loads its rules anew, or flushes everybody's; what configures the
+// host's network, or its sysctls. It says whose. A flip waits for one guest's look at the most.
 func (s *detours) putBack() ([]string, error) {
 	now, err := netstate.Generation()
 	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
-	if now == s.rules {
-		s.mu.Unlock()
-		return nil, nil
-	}
+	reloaded := now != s.rules
 	s.rules = now // what is changed from here on, also by us, is seen the next time
-	guests := map[string]bool{}
-	for _, d := range s.byID {
-		guests[d.Guest] = true
+	var wants []netstate.State
+	for guest := range s.guests() {
+		if want := s.want(guest); !want.Empty() {
+			wants = append(wants, want)
+		}
 	}
 	s.mu.Unlock()
+	if len(wants) == 0 {
+		return nil, nil
+	}
+	var guests []string
+	if reloaded {
+		for _, want := range wants {
+			guests = append(guests, want.Guest)
+		}
+	} else if guests, err = netstate.Lacking(wants); err != nil {
+		return nil, err
+	}
 	var hurt []string
-	for guest := range guests {
+	for _, guest := range guests {
 		put, putErr := s.putBackOf(guest)
 		if err = errors.Join(err, putErr); put {
 			hurt = append(hurt, guest)
 		}
 	}
 	return hurt, err
+}
+
+// guests are those that have detours.
+func (s *detours) guests() map[string]bool {
+	all := map[string]bool{}
+	for _, d := range s.byID {
+		all[d.Guest] = true
+	}
+	return all
 }
 
 // putBackOf says whether something of the guest's was missing.

@@ -40,7 +40,9 @@ type book struct {
 }
 
 // readBook reads the table; one that does not exist reads as empty.
-func readBook() (book, error) {
+func readBook() (book, error) { return steady(listBook) }
+
+func listBook() (book, error) {
 	b := book{chains: map[string][]string{}}
 	c, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {

@@ -25,6 +25,8 @@
 //   - its packets go to a router that is not here: the bridge rule gives them to
 //     the host, a source rule sends them into the tunnel, whatever their
 //     destination (also to a neighbour: a client's connection keeps its path);
+//   - it talks to another guest of its home, or that lives here: what goes to an address that has its
+//     way here takes that before any way by source, or those of two guests go round in circles;
 //   - its own ARP entry expires: the host answers for the old gateway, at the guest's taps alone,
 //     as others may have a router of that address; also for the link-local addresses of its routers, by
 //     which alone it knows those that it has from advertisements (RFC 4861 §6.3.4), at the tap of that NIC;
@@ -65,5 +67,5 @@
 // were before. The notebook is written before anything it speaks of. Routes,
 // rules and neighbour entries carry [Protocol], our rules in the firewall's chains
 // a comment. So [Found] and [CleanUp] need no memory. What somebody takes away who
-// loads the host's nftables anew, [Stands] notices.
+// loads the host's nftables or configures its network anew, [Stands] and [Lacking] notice.
 package netstate

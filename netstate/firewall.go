@@ -49,6 +49,12 @@ func (k *kernel) firewall() (*firewall, error) {
 	if k.fw != nil {
 		return k.fw, nil
 	}
+	fw, err := steady(readFirewall)
+	k.fw = fw
+	return fw, err
+}
+
+func readFirewall() (*firewall, error) {
 	fw := &firewall{policies: map[fwChain]nftables.ChainPolicy{}, rules: map[fwChain][]fwRule{}, owned: map[fwChain]bool{}}
 	for _, family := range []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyIPv6, nftables.TableFamilyINet} {
 		if err := fw.readChains(family); err != nil {
@@ -64,7 +70,6 @@ func (k *kernel) firewall() (*firewall, error) {
 			return nil, fmt.Errorf("list rules: %w", err)
 		}
 	}
-	k.fw = fw
 	return fw, nil
 }
 

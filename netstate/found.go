@@ -145,8 +145,8 @@ func describe(r resource) string {
 	switch r := r.(type) {
 	case route:
 		return fmt.Sprintf("route %s dev %s table %d", r.dst, r.dev, r.table)
-	case sourceRule:
-		return fmt.Sprintf("rule %d from %s", r.priority, r.src)
+	case rule:
+		return r.String()
 	case neighbour:
 		return fmt.Sprintf("neighbour %s dev %s", r.addr, r.dev)
 	case proxy:

@@ -8,6 +8,8 @@ import (
 	"github.com/google/nftables"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"godwit/netstate/dump"
 )
 
 // answers is room for what nftables answers to one transaction, bytes: it answers
@@ -26,6 +28,28 @@ func attributes(b []byte) (*netlink.AttributeDecoder, error) {
 		ad.ByteOrder = binary.BigEndian
 	}
 	return ad, err
+}
+
+// steady calls list again where somebody changed nftables while it read (kube-proxy, a firewall): entries
+// may be missing then. It looks at the generation, as the flag that says so (NLM_F_DUMP_INTR) may stand in
+// the last message of a list alone, which our packages keep to themselves.
+func steady[T any](list func() (T, error)) (T, error) {
+	return dump.Whole(func() (T, error) {
+		var none T
+		before, err := Generation()
+		if err != nil {
+			return none, err
+		}
+		all, err := list()
+		if err != nil {
+			return none, err
+		}
+		after, err := Generation()
+		if err == nil && after != before {
+			err = fmt.Errorf("nftables is changed all the time: %w", dump.Interrupted)
+		}
+		return all, err
+	})
 }
 
 // dumpNFT gives each answer to a question for all things of a kind (NFT_MSG_GET…) and family.

@@ -132,34 +132,6 @@ func (r route) remove(k *kernel) error {
 	return wrap(gone(err), "delete route %s dev %s", r.dst, r.dev)
 }
 
-// A sourceRule sends what comes from src to a table. It also makes src and its
-// peers pass the reverse path filter of a bridge without an address, which is
-// strict there even when it is loose (fib_validate_source).
-type sourceRule struct {
-	src      netip.Addr
-	priority int
-}
-
-func (s sourceRule) message() *netlink.Rule {
-	m := netlink.NewRule()
-	m.Family = family(s.src)
-	m.Priority, m.Table, m.Protocol = s.priority, tableOf(s.src, s.priority), Protocol
-	m.Src = &net.IPNet{IP: s.src.AsSlice(), Mask: net.CIDRMask(s.src.BitLen(), s.src.BitLen())}
-	return m
-}
-
-func (s sourceRule) ensure(*kernel) error {
-	err := netlink.RuleAdd(s.message())
-	if errors.Is(err, unix.EEXIST) {
-		err = nil
-	}
-	return wrap(err, "set rule from %s", s.src)
-}
-
-func (s sourceRule) remove(*kernel) error {
-	return wrap(gone(netlink.RuleDel(s.message())), "delete rule from %s", s.src)
-}
-
 // tableOf is the routing table of one address and purpose. 2^22 numbers from
 // 0x67000000: two addresses of one host do not meet there.
 func tableOf(a netip.Addr, priority int) int {
@@ -171,28 +143,39 @@ func tableOf(a netip.Addr, priority int) int {
 
 // ourRoutes lists routes and rules that carry our mark, in all tables.
 func (k *kernel) ourRoutes() ([]resource, error) {
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("list routes: %w", err)
+	}
+	defer h.Close()
+	if err := h.SetStrictCheck(true); err != nil { // or it tells all routes, of which a router has many
+		return nil, fmt.Errorf("list routes: %w", err)
+	}
 	var found []resource
+	names := map[int]string{}
 	for _, fam := range []int{unix.AF_INET, unix.AF_INET6} {
 		routes, err := dump.Whole(func() ([]netlink.Route, error) {
-			return netlink.RouteListFiltered(fam, &netlink.Route{Protocol: Protocol, Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
+			return h.RouteListFiltered(fam, &netlink.Route{Protocol: Protocol, Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
 		})
 		if err != nil {
 			return nil, fmt.Errorf("list routes: %w", err)
 		}
-		rules, err := dump.Whole(func() ([]netlink.Rule, error) { return netlink.RuleList(fam) })
+		rules, err := ourRules(fam)
 		if err != nil {
-			return nil, fmt.Errorf("list rules: %w", err)
+			return nil, err
 		}
 		for _, r := range rules {
-			if r.Protocol == Protocol && r.Src != nil {
-				src, _ := netip.AddrFromSlice(r.Src.IP)
-				found = append(found, sourceRule{src: src.Unmap(), priority: r.Priority})
-			}
+			found = append(found, r)
 		}
 		for _, r := range routes {
-			if link, err := netlink.LinkByIndex(r.LinkIndex); err == nil {
-				found = append(found, route{dst: prefix(r.Dst, fam), table: r.Table, dev: link.Attrs().Name})
+			if names[r.LinkIndex] == "" {
+				link, err := netlink.LinkByIndex(r.LinkIndex)
+				if err != nil {
+					continue
+				}
+				names[r.LinkIndex] = link.Attrs().Name
 			}
+			found = append(found, route{dst: prefix(r.Dst, fam), table: r.Table, dev: names[r.LinkIndex]})
 		}
 	}
 	return found, nil

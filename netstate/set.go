@@ -79,7 +79,7 @@ func apply(b book, s State, trust bool) error {
 	}
 	k := newKernel()
 	k.ours = trust
-	bridge, err := k.bridgeMAC(s.Bridge, len(states[s.Guest].Away)+len(states[s.Guest].Visiting) == 0)
+	bridge, err := k.bridgeMAC(s.Bridge, !used(states, s.Bridge))
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,14 @@ func apply(b book, s State, trust bool) error {
 		return err
 	}
 	states[s.Guest] = s
-	return b.drop(k, before, everything(states, wanted))
+	err = b.drop(k, before, everything(states, wanted))
+	if err != nil && !trust { // what could not be removed is not forgotten; of a flip, see possible
+		about := notes(s, bridge)
+		p := newPage()
+		p.write(chainAbout+s.Guest, about, unique(append(slices.Clone(b.chains[chainAbout+s.Guest]), about...)))
+		err = errors.Join(err, p.commit("notes"))
+	}
+	return err
 }
 
 // intend writes down what is about to be made, beside what was, and which
@@ -209,12 +216,21 @@ func (b book) drop(k *kernel, before, after []resource) error {
 func Clear(guest string) error {
 	mu.Lock()
 	defer mu.Unlock()
-	return wrap(clear(guest), "clear network state of guest %s", guest)
+	return wrap(clear(State{Guest: guest}), "clear network state of guest %s", guest)
 }
 
-func clear(guest string) error {
+// Undo is Clear of a guest whose state is known to be s: it removes that also where somebody took
+// the notes of it away, as `nft flush ruleset` does. What sysctls were before went with them.
+func Undo(s State) error {
+	mu.Lock()
+	defer mu.Unlock()
+	return wrap(clear(s), "clear network state of guest %s", s.Guest)
+}
+
+func clear(stood State) error {
+	guest := stood.Guest
 	b, err := readBook()
-	if err != nil || len(b.chains) == 0 {
+	if err != nil || len(b.chains) == 0 && stood.Empty() {
 		return err
 	}
 	states, _, err := b.states()
@@ -223,7 +239,10 @@ func clear(guest string) error {
 	}
 	s, ok := states[guest]
 	if !ok {
-		return nil
+		if stood.Empty() {
+			return nil
+		}
+		s, states[guest] = stood, stood
 	}
 	p := newPage() // the rules first: no frame may go up to a host that has no route
 	p.base(chainIn+guest, nftables.ChainHookPrerouting, b.chains[chainIn+guest], nil)
@@ -296,8 +315,19 @@ func remember(old map[string]string) []string {
 	return lines
 }
 
+// used says whether the bridge is some guest's already, and its MAC pinned.
+func used(states map[string]State, bridge string) bool {
+	for _, s := range states {
+		if s.Bridge == bridge && !s.Empty() {
+			return true
+		}
+	}
+	return false
+}
+
 // bridgeMAC returns the bridge's MAC, pinned when asked: a bridge without a MAC of
-// its own takes the lowest of its ports, and would change it with the next tap.
+// its own takes the lowest of its ports, and would change it with the next tap. Each
+// time it is pinned the kernel forgets all neighbours there, permanent ones, too.
 func (k *kernel) bridgeMAC(name string, pin bool) (net.HardwareAddr, error) {
 	link, err := k.link(name)
 	if err != nil {

@@ -13,9 +13,14 @@ import (
 // FRA_PROTOCOL, NDA_PROTOCOL). `ip route show proto 0x67` lists them.
 const Protocol = 0x67
 
-// Priorities of our policy rules: before main (32766), after local (0).
+// Priorities of our policy rules: before main (32766), after local (0). What goes to an address that has
+// its way in main takes that before any guest's way by source: or packets between two guests of one home,
+// both with such rules, go round in circles. One number each: the kernel takes a rule that names a device for
+// one that does not when it is told to delete that.
 const (
-	PriorityVisiting = 6700 // from ADDR: into the tunnel
+	PriorityHere     = 6698 // to ADDR: main. Not where it visits: guests here then talk to it as its clients do
+	PriorityArriving = 6699 // to ADDR, out of the tunnel: main
+	PriorityVisiting = 6700 // from ADDR: into the tunnel, or at home to its gateway. From another tunnel, too: what is under way when the guest comes back
 	PriorityReturn   = 6701 // from ADDR, back from the tunnel: to the home gateway
 )
 

@@ -38,6 +38,7 @@ func sysctls(bridge, tunnel string, addr netip.Addr) []resource {
 		advertised{}, // before it forwards, and after it did
 		sysctl{forwarding6, "1"},
 		sysctl{"ipv6/conf/" + bridge + "/proxy_ndp", "1"},
+		sysctl{"ipv6/conf/all/proxy_ndp", "1"}, // of what is asked of a MAC alone: to forward or to answer, ip6_forward looks at this one
 		sysctl{"ipv6/neigh/" + bridge + "/proxy_delay", "0"},
 	}
 }

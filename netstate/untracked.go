@@ -89,7 +89,7 @@ func untrackedChains() ([]untracked, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open nftables: %w", err)
 	}
-	chains, err := c.ListChainsOfTableFamily(nftables.TableFamilyINet)
+	chains, err := steady(func() ([]*nftables.Chain, error) { return c.ListChainsOfTableFamily(nftables.TableFamilyINet) })
 	if err != nil {
 		return nil, fmt.Errorf("list chains: %w", err)
 	}

@@ -46,20 +46,20 @@ func possible(s State) []resource {
 func away(bridge string, a Away) []resource {
 	list := append([]resource{neighbour{bridge, a.Addr, a.MAC.String()}}, openedAway(bridge, a)...)
 	if a.Gateway.IsValid() {
-		rule := sourceRule{a.Addr, PriorityReturn}
-		list = append(list, route{defaultOf(a.Addr.Is4()), tableOf(a.Addr, PriorityReturn), bridge, a.Gateway}, rule)
+		list = append(list, route{defaultOf(a.Addr.Is4()), tableOf(a.Addr, PriorityReturn), bridge, a.Gateway}, returning(a.Addr))
 	}
 	if a.Home != "" {
-		list = append(list, route{defaultOf(a.Addr.Is4()), tableOf(a.Addr, PriorityReturn), a.Home, netip.Addr{}}, sourceRule{a.Addr, PriorityReturn})
+		list = append(list, route{defaultOf(a.Addr.Is4()), tableOf(a.Addr, PriorityReturn), a.Home, netip.Addr{}}, returning(a.Addr))
 	}
 	if !a.Active {
-		return append(list, route{host(a.Addr), unix.RT_TABLE_MAIN, bridge, netip.Addr{}})
+		return append(list, route{host(a.Addr), unix.RT_TABLE_MAIN, bridge, netip.Addr{}}, here(a.Addr))
 	}
 	if a.Gateway.IsValid() || a.Home != "" { // or the host may be the one that translates its address
 		list = append(list, untracked{a.Addr})
 	}
 	return append(list,
 		route{host(a.Addr), unix.RT_TABLE_MAIN, a.Tunnel, netip.Addr{}},
+		here(a.Addr),
 		proxy{bridge, a.Addr, false})
 }
 
@@ -78,8 +78,14 @@ func visiting(bridge string, v Visiting) []resource {
 		neighbour{bridge, v.Addr, v.MAC.String()},
 		route{host(v.Addr), unix.RT_TABLE_MAIN, bridge, netip.Addr{}},
 	)
+	if !v.AtHome() {
+		list = append(list, arriving(v.Addr, v.Tunnel))
+	}
+	if v.AtHome() || v.Publish != 0 {
+		list = append(list, here(v.Addr))
+	}
 	if !v.Direct {
-		list = append(list, out, sourceRule{v.Addr, PriorityVisiting})
+		list = append(list, out, leaving(v.Addr))
 	}
 	if v.Publish != 0 && !v.AtHome() {
 		list = append(list, route{host(v.Addr), v.Publish, bridge, netip.Addr{}})

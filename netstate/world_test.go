@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
 	"godwit/internal/child"
@@ -71,7 +72,7 @@ func newWorldOf(t *testing.T, kind, vlan string, more ...string) *world {
 		w.guest(g)
 	}
 	w.remind()
-	w.tunnels()
+	w.tunnel("gw0", "4789")
 	return w
 }
 
@@ -93,12 +94,13 @@ func (w *world) guest(g string) {
 	w.IP(g, "link set eth0 address "+guestMAC.String()+"\naddr add 10.1.1.5/24 dev eth0\naddr add fd00:1:1::5/64 dev eth0 nodad\nroute add default via 10.1.1.1\nroute add default via fd00:1:1::1")
 }
 
-func (w *world) tunnels() {
+// tunnel joins the two hosts.
+func (w *world) tunnel(name, port string) {
 	var keys [2]wgtypes.Key
 	for i := range keys {
 		keys[i], _ = wgtypes.GeneratePrivateKey()
 	}
-	at := [2]netip.AddrPort{netip.MustParseAddrPort("100.64.0.11:4789"), netip.MustParseAddrPort("100.65.0.11:4789")}
+	at := [2]netip.AddrPort{netip.MustParseAddrPort("100.64.0.11:" + port), netip.MustParseAddrPort("100.65.0.11:" + port)}
 	var tuns [2]*tunnel.Tunnel
 	for i, h := range []string{"ha", "hb"} {
 		dir, err := os.MkdirTemp("", "gw")
@@ -107,11 +109,11 @@ func (w *world) tunnels() {
 		}
 		w.t.Cleanup(func() { os.RemoveAll(dir) })
 		w.Do(h, func() (err error) {
-			tuns[i], err = tunnel.Up(w.t.Context(), tunnel.Config{Name: "gw0", Kind: w.kind, Local: at[i], Remote: at[1-i],
+			tuns[i], err = tunnel.Up(w.t.Context(), tunnel.Config{Name: name, Kind: w.kind, Local: at[i], Remote: at[1-i],
 				PrivateKey: keys[i], PeerKey: keys[1-i].PublicKey(), Dir: dir, Lease: time.Now().Add(2 * time.Minute)})
 			return err
 		})
-		w.t.Cleanup(func() { netns.Do(w.Name(h), func() error { return tunnel.Down(context.Background(), dir, "gw0") }) })
+		w.t.Cleanup(func() { netns.Do(w.Name(h), func() error { return tunnel.Down(context.Background(), dir, name) }) })
 	}
 	ctx, cancel := context.WithTimeout(w.t.Context(), 8*time.Second)
 	defer cancel()
@@ -139,6 +141,7 @@ func (w *world) set(h string, s netstate.State) {
 	w.t.Helper()
 	s.LAN = w.lan
 	w.Do(h, func() error { return netstate.Set(s) })
+	w.stands(h, s, true)
 }
 
 // dump is all that Set may touch in a namespace, without what comes and goes by
@@ -150,6 +153,19 @@ ip neigh show nud permanent; ip neigh show proxy; ip -6 neigh show proxy
 bridge fdb show | grep -E 'permanent|static' | sort
 ip -o -d link | sed -E 's/([a-z_]*_timer) +[0-9.]+//g; s/ state (UNKNOWN|UP) //'
 cd /proc/sys/net; grep -sr . ipv4/conf ipv6/conf ipv4/neigh ipv6/neigh | grep -vE 'stable_secret|ra_defrtr' | sort`)
+}
+
+// cleared takes the guests' state from both hosts: nothing is left of it.
+func (w *world) cleared(before map[string]string, guests ...string) {
+	w.t.Helper()
+	for _, h := range []string{"ha", "hb"} {
+		for _, guest := range guests {
+			w.Do(h, func() error { return netstate.Clear(guest) })
+		}
+		if diff := cmp.Diff(strings.Split(before[h], "\n"), strings.Split(w.dump(h), "\n")); diff != "" {
+			w.t.Errorf("%s after Clear: %s", h, diff)
+		}
+	}
 }
 
 // An echoer answers each datagram from within a namespace and notes its number.
@@ -189,9 +205,11 @@ func (e *echoer) count() int {
 }
 
 // dial opens a connected UDP socket in the client's namespace.
-func (w *world) dial(addr netip.Addr) net.Conn {
+func (w *world) dial(addr netip.Addr) net.Conn { return w.dialFrom("c", addr) }
+
+func (w *world) dialFrom(ns string, addr netip.Addr) net.Conn {
 	var conn net.Conn
-	w.Do("c", func() (err error) {
+	w.Do(ns, func() (err error) {
 		conn, err = net.Dial("udp", netip.AddrPortFrom(addr, 7007).String())
 		return err
 	})
@@ -202,7 +220,11 @@ func (w *world) dial(addr netip.Addr) net.Conn {
 
 // answers says whether the guest answers the client within limit.
 func (w *world) answers(addr netip.Addr, limit time.Duration) bool {
-	conn := w.dial(addr)
+	return w.answersTo("c", addr, limit)
+}
+
+func (w *world) answersTo(ns string, addr netip.Addr, limit time.Duration) bool {
+	conn := w.dialFrom(ns, addr)
 	defer conn.Close()
 	b := make([]byte, 2048)
 	for end := time.Now().Add(limit); time.Now().Before(end); {

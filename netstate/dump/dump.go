@@ -15,12 +15,15 @@ const (
 	pause = time.Millisecond // before the second try; the others wait longer by as much
 )
 
+// Interrupted is what a list says that changed while it was read.
+var Interrupted = netlink.ErrDumpInterrupted
+
 // Whole calls list until the kernel answers without an interruption, ten times at
 // most and for less than 50 ms of waiting. Its error is list's last.
 func Whole[T any](list func() (T, error)) (T, error) {
 	for try := 1; ; try++ {
 		all, err := list()
-		if try == tries || !errors.Is(err, netlink.ErrDumpInterrupted) {
+		if try == tries || !errors.Is(err, Interrupted) {
 			return all, err
 		}
 		time.Sleep(time.Duration(try) * pause)

@@ -1,0 +1,65 @@
+package agent
+
+import (
+	"net"
+	"net/netip"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"godwit/internal/need"
+	"godwit/netstate"
+	"godwit/netstate/netns"
+)
+
+// TestPutBack: what somebody takes of a detour who configures the host's network anew is there again
+// after the next look, though nftables is as it was; where nothing was taken nothing is done.
+func TestPutBack(t *testing.T) {
+	need.Root(t)
+	const name = "gw-test-put-back"
+	netns.Delete(name) //nolint:errcheck // of a test that was killed
+	if err := netns.Create(name); err != nil {
+		t.Fatal(err)
+	}
+	defer netns.Delete(name) //nolint:errcheck // it goes with the machine
+	run := func(command string) string {
+		t.Helper()
+		out, err := exec.Command("ip", "netns", "exec", name, "sh", "-ec", command).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v: %s", command, err, out)
+		}
+		return string(out)
+	}
+	run("ip link set lo up; ip link add br0 type bridge; ip link set br0 up; ip link add gw0 type veth peer gw1; ip link set gw0 up; ip link set gw1 up; ip addr add 10.1.1.2/24 dev br0")
+	mac, _ := net.ParseMAC("52:54:00:00:01:0a")
+	d := &detour{ID: "m-00000001", Guest: "web", Away: []netstate.Away{{
+		Addr: netip.MustParseAddr("10.1.1.20"), MAC: mac, Tunnel: "gw0", Gateway: netip.MustParseAddr("10.1.1.1"), Active: true}}}
+	s := &detours{path: filepath.Join(t.TempDir(), "detours.json"), byID: map[string]*detour{}, stale: map[string]bool{}, bridge: "br0", lan: "lan0"}
+	if err := netns.Do(name, func() error { return s.change("web", func(all map[string]*detour) { all[d.ID] = d }) }); err != nil {
+		t.Fatal(err)
+	}
+	looks := func(when string, want ...string) {
+		t.Helper()
+		if err := netns.Do(name, func() error {
+			hurt, err := s.putBack()
+			if !slices.Equal(hurt, want) {
+				t.Errorf("%s: put back of %q, want %q", when, hurt, want)
+			}
+			return err
+		}); err != nil {
+			t.Errorf("%s: %v", when, err)
+		}
+	}
+	looks("just set")
+	looks("later")
+	for _, vandal := range []string{"ip rule del pref 6701", "ip link set br0 down; ip link set br0 up", "echo 0 >/proc/sys/net/ipv4/conf/gw0/forwarding", "nft flush ruleset"} {
+		run(vandal)
+		looks(vandal, "web")
+		looks("after it was put back")
+		looks("and later")
+	}
+	if got := run("ip rule show pref 6701; ip route show 10.1.1.20; ip neigh show proxy"); got == "" {
+		t.Error("nothing stands")
+	}
+}

@@ -1,0 +1,90 @@
+package netstate
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"godwit/netstate/dump"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// A rule sends what comes from src, or goes to dst, to a table. One by source also makes src and
+// its peers pass the reverse path filter of a bridge without an address, which is strict there even
+// when it is loose: fib_validate_source asks for the way back as if from the device that a packet
+// leaves by.
+type rule struct {
+	src, dst netip.Addr // one of them
+	iif      string     // "": whatever device it comes from
+	priority int
+}
+
+func here(a netip.Addr) rule { return rule{dst: a, priority: PriorityHere} }
+func arriving(a netip.Addr, tunnel string) rule {
+	return rule{dst: a, iif: tunnel, priority: PriorityArriving}
+}
+func leaving(a netip.Addr) rule   { return rule{src: a, priority: PriorityVisiting} }
+func returning(a netip.Addr) rule { return rule{src: a, priority: PriorityReturn} }
+
+func (r rule) message() *netlink.Rule {
+	m := netlink.NewRule()
+	m.Priority, m.Protocol, m.IifName = r.priority, Protocol, r.iif
+	if r.dst.IsValid() {
+		m.Family, m.Dst, m.Table = family(r.dst), whole(r.dst), unix.RT_TABLE_MAIN
+	} else {
+		m.Family, m.Src, m.Table = family(r.src), whole(r.src), tableOf(r.src, r.priority)
+	}
+	return m
+}
+
+func whole(a netip.Addr) *net.IPNet {
+	return &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}
+}
+
+func (r rule) ensure(*kernel) error {
+	err := netlink.RuleAdd(r.message())
+	if errors.Is(err, unix.EEXIST) {
+		err = nil
+	}
+	return wrap(err, "set %s", r)
+}
+
+func (r rule) remove(*kernel) error {
+	return wrap(gone(netlink.RuleDel(r.message())), "delete %s", r)
+}
+
+func (r rule) String() string {
+	s := fmt.Sprintf("rule %d from %s", r.priority, r.src)
+	if r.dst.IsValid() {
+		s = fmt.Sprintf("rule %d to %s", r.priority, r.dst)
+	}
+	if r.iif != "" {
+		s += " iif " + r.iif
+	}
+	return s
+}
+
+// ourRules lists rules of a family that carry our mark.
+func ourRules(fam int) ([]rule, error) {
+	all, err := dump.Whole(func() ([]netlink.Rule, error) { return netlink.RuleList(fam) })
+	if err != nil {
+		return nil, fmt.Errorf("list rules: %w", err)
+	}
+	var ours []rule
+	for _, m := range all {
+		if m.Protocol != Protocol || m.Src == nil && m.Dst == nil {
+			continue
+		}
+		r := rule{iif: m.IifName, priority: m.Priority}
+		if m.Src != nil {
+			r.src = prefix(m.Src, fam).Addr()
+		} else {
+			r.dst = prefix(m.Dst, fam).Addr()
+		}
+		ours = append(ours, r)
+	}
+	return ours, nil
+}
