@@ -138,11 +138,16 @@ func (n Network) seen(addr netip.Addr) netip.Addr {
 	return out
 }
 
-// lacksIPv6 says that the guest has turned IPv6 off: for the NIC of that MAC, on which it has
-// no such address. One that comes from a site without IPv6 has not.
-func lacksIPv6(info guest.Info, mac string, held []migration.Address) bool {
-	return slices.ContainsFunc(info.NICs, func(n guest.NIC) bool { return n.NoIPv6 && strings.EqualFold(n.MAC, mac) }) &&
-		!slices.ContainsFunc(held, func(addr migration.Address) bool { return addr.Prefix.Addr().Is6() })
+// lacksIPv6 says that the guest has turned IPv6 off: for all of its NICs, and it has no such
+// address. One that comes from a site without IPv6 may have it off for the NIC in use.
+func lacksIPv6(info guest.Info, nics []NIC, held []migration.Address) bool {
+	off := 0
+	for _, nic := range nics {
+		if slices.ContainsFunc(info.NICs, func(n guest.NIC) bool { return n.NoIPv6 && strings.EqualFold(n.MAC, nic.MAC) }) {
+			off++
+		}
+	}
+	return off == len(nics) && !slices.ContainsFunc(held, func(addr migration.Address) bool { return addr.Prefix.Addr().Is6() })
 }
 
 // announceable refuses next addresses behind a NAT of which the guest could only

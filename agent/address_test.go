@@ -53,8 +53,9 @@ func TestGuestWithoutIPv6(t *testing.T) {
 	const mac = "52:54:00:00:01:0A"
 	v4 := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.10/24")}
 	v6 := migration.Address{Prefix: netip.MustParsePrefix("fd02::10/64")}
-	off := []guest.NIC{{MAC: strings.ToLower(mac), NoIPv6: true}, {MAC: "52:54:00:00:01:0b"}}
-	on := []guest.NIC{{MAC: strings.ToLower(mac)}, {MAC: "52:54:00:00:01:0b", NoIPv6: true}}
+	const spare = "52:54:00:00:01:0b"
+	off := []guest.NIC{{MAC: strings.ToLower(mac), NoIPv6: true}, {MAC: spare, NoIPv6: true}}
+	on := []guest.NIC{{MAC: strings.ToLower(mac), NoIPv6: true}, {MAC: spare}}
 	for _, c := range []struct {
 		name  string
 		nics  []guest.NIC
@@ -62,11 +63,11 @@ func TestGuestWithoutIPv6(t *testing.T) {
 		lacks bool
 	}{
 		{"turned off", off, []migration.Address{v4}, true},
-		{"a site without", on, []migration.Address{v4}, false},
+		{"off for one, which had IPv4 alone at a site", on, []migration.Address{v4}, false},
 		{"it has one all the same", off, []migration.Address{v4, v6}, false},
 		{"it says nothing", nil, []migration.Address{v4}, false},
 	} {
-		if got := lacksIPv6(guest.Info{NICs: c.nics}, mac, c.held); got != c.lacks {
+		if got := lacksIPv6(guest.Info{NICs: c.nics}, []NIC{{MAC: mac}, {MAC: spare}}, c.held); got != c.lacks {
 			t.Errorf("%s: %t", c.name, got)
 		}
 	}

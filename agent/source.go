@@ -344,6 +344,7 @@ const RanOn = "guest runs on"
 // resume lets the guest run on here, after a destination's refusal or before any
 // release. It tries again until the guest runs, its QEMU is gone, or its time is up.
 func (m *outgoing) resume(ctx context.Context) error {
+	stood := m.rec.snapshot().Paused != 0
 	m.rec.edit(func(r *Report) { r.Paused = 0 })
 	m.work.leaveMemory()
 	if !m.guest.alive() {
@@ -358,6 +359,9 @@ func (m *outgoing) resume(ctx context.Context) error {
 	for {
 		status, err := m.guest.Machine.Status(ctx)
 		if err == nil && status == vm.Running {
+			if stood { // an agent before this one had it run on
+				m.rec.moment(RanOn)
+			}
 			return nil
 		}
 		if err == nil && status == vm.FinishMigrate { // it waits before its switchover, and would not continue

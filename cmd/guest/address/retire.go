@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
 	"time"
 
 	"godwit/netstate/dump"
@@ -116,6 +119,12 @@ func (b *Book) takeOver(p guest.Retire) error {
 	}
 	if !p.Keep {
 		return nil
+	}
+	if slices.ContainsFunc(p.Addrs, netip.Addr.Is6) { // it may have had IPv4 alone until now, as its site has
+		path := filepath.Join("/proc/sys/net/ipv6/conf", link.Attrs().Name, "disable_ipv6")
+		if err := os.WriteFile(path, []byte("0"), 0o644); err != nil {
+			return fmt.Errorf("turn IPv6 on: %w", err)
+		}
 	}
 	table := p.KeepTable
 	if table == 0 {

@@ -1,7 +1,6 @@
 package address
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -77,10 +76,7 @@ func mainRoute(link netlink.Link, gateway, source netip.Addr, isNIC map[int]bool
 	if err != nil {
 		return err
 	}
-	ofNICs := slices.DeleteFunc(all, func(r netlink.Route) bool { return !isDefault(r) || !isNIC[r.LinkIndex] })
-	if len(ofNICs) > 0 {
-		route.Priority = slices.MinFunc(ofNICs, func(a, b netlink.Route) int { return cmp.Compare(a.Priority, b.Priority) }).Priority
-	}
+	route.Priority = rankAmong(all, isNIC)
 	if err := replaceRoute(route); err != nil {
 		return fmt.Errorf("route by %s in the main table: %w", gateway, err)
 	}
@@ -89,6 +85,32 @@ func mainRoute(link netlink.Link, gateway, source netip.Addr, isNIC map[int]bool
 		return err
 	}
 	return dropRoutes(slices.DeleteFunc(others, func(r netlink.Route) bool { return !isNIC[r.LinkIndex] }))
+}
+
+// rankAmong is the metric of NICs' default route among routes: what the first of theirs has, or the next
+// that no other device's has, which ours would take the place of. Where they have none, it comes behind the
+// others; where nobody has one, it is 0.
+func rankAmong(routes []netlink.Route, isNIC map[int]bool) int {
+	others, rank, last := map[int]bool{}, -1, -1
+	for _, r := range routes {
+		switch {
+		case !isDefault(r):
+		case isNIC[r.LinkIndex]:
+			if rank < 0 || r.Priority < rank {
+				rank = r.Priority
+			}
+		default:
+			others[r.Priority] = true
+			last = max(last, r.Priority)
+		}
+	}
+	if rank < 0 {
+		return last + 1
+	}
+	for others[rank] {
+		rank++
+	}
+	return rank
 }
 
 // nearIn makes an IPv6 gateway a neighbour out of link, in table. For IPv6 the kernel holds a

@@ -57,9 +57,13 @@ lead() { have= more=
 unlead() { for t in $(tables $1); do ip $(family $1) rule del from $1 lookup $t priority %[1]d
 	ip $(family $1) rule show | { while read -r p x a y u r; do [ "$u" != $t ] || exit 1; done; } && ip $(family $1) route flush table $t; done; }
 isnic() { [ -z "$1" ] || [ $1 = $d ] || [ -e /sys/class/net/$1/device ] || [ -n "$(ip -o addr show dev $1 scope global | while read -r n e f a r; do tables ${a%%%%/*}; done)" ]; }
-out() { case "$* " in *" dev "*) set -- "${*#* dev }"; echo ${1%%%% *};; esac; }
-rank() { ip $1 route show default table main | { m=; while read -r r; do isnic "$(out $r)" || continue
-	case "$r " in default*" metric "*) k=${r#* metric }; k=${k%%%% *};; default*) k=0;; *) continue;; esac; [ ${m:-$k} -lt $k ] || m=$k; done; echo ${m:+metric $m}; }; }
+out() { o="$* "; case $o in *" dev "*) o=${o#* dev }; echo ${o%%%% *};; esac; }
+rank() { ip $1 route show default table main | { m= v= x=0; while read -r r; do
+	case "$r " in default*" metric "*) k=${r#* metric }; k=${k%%%% *};; default*) k=0;; *) continue;; esac
+	if isnic "$(out $r)"; then [ ${m:-$k} -lt $k ] || m=$k; else v="$v $k "; [ $x -gt $k ] || x=$k; fi; done
+	[ -n "$m" ] || [ -z "$v" ] || m=$((x + 1))
+	while case "$v" in *" $m "*) ;; *) false;; esac; do m=$((m + 1)); done
+	echo ${m:+metric $m}; }; }
 default() { case $1$3 in *main) b="${b}route replace default via $2 dev $d onlink table $3 $4 $(rank $1)\n";;
 	-4*) b="${b}route replace default via $2 dev $d onlink table $3 $4\n";;
 	*) b="${b}route replace $2 dev $d table $3\nroute replace default via $2 dev $d table $3 $4\n";; esac
@@ -265,6 +269,9 @@ func (s *script) takeOver(p guest.Retire) error {
 case "$(ip route show default) " in *" dev $d "*) ;; *) mainly;; esac`, hardware)
 	if !p.Keep {
 		return nil
+	}
+	if slices.ContainsFunc(p.Addrs, netip.Addr.Is6) {
+		s.line("put ipv6/conf/$d/disable_ipv6 0")
 	}
 	for _, addr := range p.Addrs {
 		f, gateway := family(addr), p.KeepGatewayV4
