@@ -32,10 +32,10 @@ func (r *run) assemble(timedOut bool) *report.Report {
 	return rep
 }
 
-// told is what is known of a migration: by its source's agent, or, where that told nothing, by the
+// told is what is known of a migration: by its source's agent, or, where that told no outcome, by the
 // destination's that completed it. nil: neither said how it ended.
 func (m *move) told() *agent.Report {
-	if m.report == nil && m.there != nil && m.there.Outcome == migration.Completed {
+	if (m.report == nil || m.report.Outcome == "") && m.there != nil && m.there.Outcome == migration.Completed {
 		return m.there
 	}
 	return m.report

@@ -16,7 +16,7 @@ import (
 func (r *run) connections(m *move) *report.Connections {
 	out := &report.Connections{}
 	next, rep := map[netip.Addr]bool{}, m.ending()
-	stays := rep.Outcome == migration.Refused || rep.Outcome == migration.Aborted
+	stays := rep.Outcome == migration.Refused || rep.Outcome == migration.Aborted || rep.Outcome == "" && rep.Resumed == 0
 	for _, a := range rep.Next {
 		next[a.Prefix.Addr()] = true
 	}

@@ -196,6 +196,8 @@ func TestConnections(t *testing.T) {
 		{"after one was lost", &move{asked: time.Unix(0, 200), report: &agent.Report{Outcome: migration.Completed, Network: "mptcp", Next: to, Ended: 500}}, report.Connections{Total: 3, Moved: 1, Tunnelled: 2}},
 		{"in doubt, without an end", &move{over: time.Unix(0, 500), report: &agent.Report{Outcome: migration.InDoubt}}, report.Connections{Total: 4, Tunnelled: 3, Lost: 1}},
 		{"nothing heard to the end", &move{asked: time.Unix(0, 100), over: time.Unix(0, 500)}, report.Connections{Total: 4, Tunnelled: 3, Lost: 1}},
+		{"under way to the end, at its source", &move{over: time.Unix(0, 500), report: &agent.Report{}}, report.Connections{Total: 4, Lost: 1}},
+		{"the destination alone tells of the end", &move{report: &agent.Report{}, there: &agent.Report{Outcome: migration.Completed, Network: "mptcp", Next: to, Ended: 500}}, report.Connections{Total: 4, Moved: 1, Tunnelled: 2, Lost: 1}},
 		{"nothing heard", &move{asked: time.Unix(0, 100)}, report.Connections{Total: 4, Tunnelled: 4}},
 		{"ended when one began that cannot follow", &move{report: &agent.Report{Outcome: migration.Completed, Network: "mptcp", Next: to, Ended: 650}}, report.Connections{Total: 5, Moved: 2, Tunnelled: 2, Lost: 1, Unable: 1}},
 	} {
