@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"godwit/agent/peer"
@@ -26,6 +27,7 @@ type destinationWork struct {
 	guest         *Guest
 	dialled       chan dialled // the guest's channel, once it answers
 	first         chan *Tick   // the guest's first tick here
+	started       atomic.Bool  // QEMU was made to run it
 	holdStream    *transfer.HoldListener
 	lanes         *proxy.Destination // of our own data path; under incoming.mu
 	stopLoading   context.CancelFunc
@@ -286,6 +288,7 @@ func (m *incoming) start(ctx context.Context) error {
 	}
 	if err == nil {
 		err = m.rec.timed("start guest", func() error { return g.Machine.Cont(ctx) })
+		m.work.started.Store(err == nil)
 	}
 	if err != nil && !g.alive() && resumed(events) {
 		return fmt.Errorf("guest %s ran on %s, and its QEMU is gone: %w", m.plan.Guest, m.plan.To, errVanished)
@@ -335,7 +338,7 @@ func (m *incoming) countHeld() {
 // where it runs.
 func (m *incoming) sendBack(ctx context.Context) error {
 	m.work.stop()
-	g := m.work.guest
+	g, ran := m.work.guest, m.ran || m.work.started.Load()
 	var err error
 	if g != nil {
 		quit := func() {
@@ -343,20 +346,20 @@ func (m *incoming) sendBack(ctx context.Context) error {
 				err = errors.Join(err, g.Machine.Quit(ctx))
 			}
 		}
-		if m.ran { // else it reads no packet, and its end takes as long as its memory is large
+		if ran { // else it reads no packet, and its end takes as long as its memory is large
 			quit()
 		}
 		if d, ok := m.a.detours.get(m.plan.ID); ok {
 			err = errors.Join(err, m.sendHeldBack(ctx, g, d))
 		}
-		if !m.ran {
+		if !ran {
 			quit()
 		}
 		m.a.discard(g)
 	}
 	switch {
 	case g == nil: // nothing was made, and a guest of that name may have such disks here
-	case m.ran:
+	case ran:
 		err = errors.Join(err, m.a.guests.forget(g), m.setDisksAside())
 	default:
 		err = errors.Join(err, m.dropDisks())

@@ -101,10 +101,21 @@ func TestPrepareOfAKnownName(t *testing.T) {
 // TestGivenUpDisksAreKept: what a guest wrote here before it was given up stays, also when it comes
 // again with the same epoch and that fails.
 func TestGivenUpDisksAreKept(t *testing.T) {
+	for name, ran := range map[string]func(*incoming, bool){
+		"it ran":                   func(m *incoming, so bool) { m.ran = so },
+		"it was made to, just now": func(m *incoming, so bool) { m.work.started.Store(so) },
+	} {
+		t.Run(name, func(t *testing.T) { givenUpDisksAreKept(t, ran) })
+	}
+}
+
+func givenUpDisksAreKept(t *testing.T, ran func(m *incoming, so bool)) {
+	t.Helper()
 	a := bareAgent(t, &Config{Host: "rome"})
 	path := diskOf(t, a, "web", 2)
 	m := comes(t, a)
-	m.ran, m.work.guest = true, &Guest{Held: Held{Description: m.work.preparation.Description, Dir: t.TempDir()}}
+	ran(m, true)
+	m.work.guest = &Guest{Held: Held{Description: m.work.preparation.Description, Dir: t.TempDir()}}
 	for range 2 { // it may be repeated
 		if err := m.sendBack(t.Context()); err != nil {
 			t.Fatal(err)
@@ -113,7 +124,7 @@ func TestGivenUpDisksAreKept(t *testing.T) {
 	if err := makeSparse(path, 4096); err != nil {
 		t.Fatal(err)
 	}
-	m.ran = false
+	ran(m, false)
 	if err := m.sendBack(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -97,19 +97,21 @@ func otherCPU(offer Offer) string {
 	return "choose another host, or start the guest with a CPU model that both have"
 }
 
-// amdAliases are the bits of 80000001.EDX that repeat those of 1.EDX where the guest sees AMD's
-// processor (CPUID_EXT2_AMD_ALIASES in QEMU's target/i386/cpu.h). With KVM a named model has
-// its host's vendor: a host of another does not repeat them, and nothing is lost.
-const amdAliases = 0x0183f3ff
+// notLost are bits of registers that say nothing of what the processor can do. Those of
+// 80000001.EDX repeat 1.EDX where the guest sees AMD's processor (CPUID_EXT2_AMD_ALIASES in QEMU's
+// target/i386/cpu.h): with KVM a named model has its host's vendor, and a host of another does not
+// repeat them. HTT and CmpLegacy follow from the number of threads, and the vendor.
+var notLost = map[string]uint32{
+	"80000001.EDX": 0x0183f3ff,
+	"1.EDX":        1 << 28,
+	"80000001.ECX": 1 << 1,
+}
 
 // lostBits are those of want that have lacks, such as "7.0.EBX bit 5".
 func lostBits(want, have map[string]uint32) []string {
 	var lost []string
 	for _, register := range slices.Sorted(maps.Keys(want)) {
-		bits := want[register] &^ have[register]
-		if register == "80000001.EDX" {
-			bits &^= amdAliases
-		}
+		bits := want[register] &^ have[register] &^ notLost[register]
 		for i := range 32 {
 			if bits&(1<<i) != 0 {
 				lost = append(lost, fmt.Sprintf("%s bit %d", register, i))

@@ -37,6 +37,7 @@ func TestLacksProcessor(t *testing.T) {
 		{"a lesser host, and the guest has its own", own, processor("host", avx2|avx512f), processor("host", avx2), []string{"7.0.EBX bit 16", "choose another host"}},
 		{"a host of another vendor repeats nothing", adopted, register("80000001.EDX", 0x0183f3ff), register("1.EDX", 0), nil},
 		{"a host of another vendor lacks something", adopted, register("80000001.EDX", 0x0193f3ff), register("1.EDX", 0), []string{"80000001.EDX bit 20)"}},
+		{"a host of another vendor counts threads otherwise", adopted, register("80000001.ECX", 1<<1), register("1.EDX", 0), nil},
 		{"an older source", own, vm.Facts{CPU: "max"}, processor("max", avx2), nil},
 		{"a source that tells nothing", own, vm.Facts{}, processor("max", avx2, "hle"), nil},
 		{"a QEMU that tells nothing", own, processor("cortex-a57", avx2), vm.Facts{CPU: "cortex-a57"}, nil},

@@ -19,11 +19,6 @@ import (
 // has been on its way since the pause, travel at the same time; the destination starts
 // when it has both.
 func (m *outgoing) letGo(ctx context.Context) error {
-	begun := time.Now()
-	m.handLeftovers()
-	if !m.state.InDoubt {
-		m.rec.took("hand over: send what is left in the tap", begun)
-	}
 	answers := make(chan error, 1)
 	var answer ReleaseAnswer
 	go func() {
@@ -34,6 +29,11 @@ func (m *outgoing) letGo(ctx context.Context) error {
 		}
 		answers <- err
 	}()
+	begun := time.Now()
+	m.handLeftovers() // beside the release: a slow tunnel takes its time
+	if !m.state.InDoubt {
+		m.rec.took("hand over: send what is left in the tap", begun)
+	}
 	if m.guest.Machine != nil && !m.lost { // else askRelease sees to it that nobody waits for memory
 		m.followMemory(ctx)
 	}

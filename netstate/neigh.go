@@ -110,7 +110,7 @@ func (k *kernel) neigh(kind, flags int, dev string, addr netip.Addr, state uint1
 func (k *kernel) ourNeighbours() ([]resource, error) {
 	var found []resource
 	for _, flags := range []uint8{0, unix.NTF_PROXY} {
-		for _, fam := range []int{unix.AF_INET, unix.AF_INET6} {
+		for _, fam := range families() {
 			entries, err := k.dumpNeighbours(fam, flags)
 			if err != nil {
 				return nil, err

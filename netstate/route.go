@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"net"
 	"net/netip"
+	"os"
 
 	"godwit/netstate/dump"
 
@@ -153,7 +154,7 @@ func (k *kernel) ourRoutes() ([]resource, error) {
 	}
 	var found []resource
 	names := map[int]string{}
-	for _, fam := range []int{unix.AF_INET, unix.AF_INET6} {
+	for _, fam := range families() {
 		routes, err := dump.Whole(func() ([]netlink.Route, error) {
 			return h.RouteListFiltered(fam, &netlink.Route{Protocol: Protocol, Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
 		})
@@ -195,4 +196,13 @@ func defaultOf(v4 bool) netip.Prefix {
 		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 	}
 	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+}
+
+// families are those that this host has. Where IPv6 is turned off for the whole kernel (ipv6.disable=1) a
+// list of its rules is an error, and one of its routes tells IPv4's.
+func families() []int {
+	if _, err := os.Stat("/proc/net/if_inet6"); err != nil {
+		return []int{unix.AF_INET}
+	}
+	return []int{unix.AF_INET, unix.AF_INET6}
 }
