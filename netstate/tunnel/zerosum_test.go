@@ -14,8 +14,10 @@ import (
 func TestZeroSum(t *testing.T) {
 	n := pathNet(t)
 	cfg := ends(t, WireGuard, "10.9.1.2:51820", "10.9.2.2:51821")
-	up(t, n.Net, "a", cfg[0])
+	a := up(t, n.Net, "a", cfg[0])
 	up(t, n.Net, "b", cfg[1])
+	// A handshake that begins before the other end stands is begun anew 5 s later (REKEY_TIMEOUT).
+	n.Do("a", func() error { _, err := a.Verify(t.Context()); return err })
 	from, to := netip.MustParseAddrPort("[fd0a::1]:4001"), netip.MustParseAddrPort("[fd0a::2]:4002")
 	for i, h := range []string{"a", "b"} {
 		n.IP(h, "addr add "+[]netip.AddrPort{from, to}[i].Addr().String()+"/128 dev gwt0 nodad\nroute add "+[]netip.AddrPort{to, from}[i].Addr().String()+" dev gwt0")
