@@ -316,7 +316,8 @@ func remember(old map[string]string) []string {
 }
 
 // bridgeMAC returns the bridge's MAC, pinned when asked: a bridge without a MAC of
-// its own takes the lowest of its ports, and would change it with the next tap.
+// its own takes the lowest of its ports, and would change it with the next tap. Each
+// time the kernel forgets all neighbours there, permanent ones, too: Lacking finds them.
 func (k *kernel) bridgeMAC(name string, pin bool) (net.HardwareAddr, error) {
 	link, err := k.link(name)
 	if err != nil {
