@@ -24,6 +24,7 @@ import (
 	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/netstate/meter"
+	"godwit/transfer/proxy"
 )
 
 // Agent is the state of one host's agent.
@@ -39,10 +40,14 @@ type Agent struct {
 	probes  *reflector
 	clock   func() time.Time
 
+	precedence precedence
+
 	promised  promises
 	endpoints endpoints
 	shares    wireShares
 	routers   routers
+
+	making sync.Mutex // of tunnels that detours have already: one is made again, by the same name, by one at a time
 
 	mu       sync.Mutex
 	outgoing map[string]*outgoing
@@ -53,7 +58,8 @@ type Agent struct {
 	silent   map[string]*Guest   // under care by an earlier agent, and their QEMU does not answer yet
 	asked    map[string]askedWay // to go, and nobody has answered; by detour
 	links    map[string]*peer.Link
-	meters   map[string]*meter.Meter // by uplink device
+	meters   map[string]*meter.Meter  // by uplink device
+	beside   map[string]*proxy.Beside // by source
 	actors   sync.WaitGroup
 	ctx      context.Context // of everything that outlives a request
 }
@@ -81,7 +87,7 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	a.ctx = ctx
-	if err := yieldSession(); err != nil {
+	if err := a.precedence.begin(); err != nil {
 		a.log.Warn("guests may be slower while memory is copied", "error", err)
 	}
 	for _, dir := range []string{a.config.State, a.config.Run} {

@@ -65,6 +65,7 @@ func (m *incoming) makeDetour(ctx context.Context) error {
 				d.Coming = append(d.Coming, v)
 				continue
 			}
+			v.Waits = true
 			d.Visiting = append(d.Visiting, v)
 		}
 		forgetAway(all, m.plan)
@@ -72,6 +73,33 @@ func (m *incoming) makeDetour(ctx context.Context) error {
 		m.work.prepared.Coming = len(d.Coming) > 0
 	})
 	return err
+}
+
+// runsHere leads to a guest what this host and its neighbours have for it, too: they have found it where
+// it was until now (netstate.Visiting.Waits).
+func (a *Agent) runsHere(guest string) {
+	if !slices.ContainsFunc(a.detours.list(guest), func(d detour) bool {
+		return slices.ContainsFunc(d.Visiting, func(v netstate.Visiting) bool { return v.Waits })
+	}) {
+		return
+	}
+	err := a.detours.change(guest, func(all map[string]*detour) {
+		for _, d := range all {
+			if d.Guest == guest {
+				d.awaited()
+			}
+		}
+	})
+	if err != nil {
+		a.log.Warn("lead to a guest that has come", "guest", guest, "error", err) // catchUp does it again
+	}
+}
+
+// awaited ends the wait for the addresses that came by d.
+func (d *detour) awaited() {
+	for i := range d.Visiting {
+		d.Visiting[i].Waits = false
+	}
 }
 
 // answersFor is the router for which this host answers a visitor: its old one. Where the site's own has

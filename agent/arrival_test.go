@@ -1,11 +1,51 @@
 package agent
 
 import (
+	"context"
+	"fmt"
+	"net"
 	"net/netip"
+	"os/exec"
 	"testing"
+	"time"
 
+	"godwit/internal/clock"
 	"godwit/migration"
+	"godwit/netstate"
+	"godwit/netstate/tunnel"
 )
+
+// TestRunsHere: this host's own way to a visitor leads to its tap once it runs here, at the latest when a
+// lease keeps its detour.
+func TestRunsHere(t *testing.T) {
+	for name, come := range map[string]func(*Agent) error{
+		"it runs": func(a *Agent) error { a.runsHere("web"); return nil },
+		"its detour is leased": func(a *Agent) error {
+			return a.detours.change("web", func(all map[string]*detour) { all["m-00000001"].leaseFor(time.Hour) })
+		},
+	} {
+		hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
+			d := &detour{ID: "m-00000001", Guest: "web", Peer: "paris", Up: clock.Now(), Tunnel: aTunnel(t, a, "gwt-00000001"), Taps: []string{"t1"}}
+			d.Visiting = []netstate.Visiting{{Addr: netip.MustParseAddr("10.1.1.5"), MAC: net.HardwareAddr{0x52, 0x54, 0, 0, 1, 10}, Tap: "t1", Taps: d.Taps, Tunnel: d.Tunnel.Name, Waits: true}}
+			if _, err := tunnel.Up(ctx, d.Tunnel); err != nil {
+				return err
+			}
+			defer tunnel.Down(context.Background(), a.tunnelDir(), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
+			own := func() bool {
+				out, err := exec.CommandContext(ctx, "ip", "route", "show", "10.1.1.5").CombinedOutput()
+				return err == nil && len(out) > 0
+			}
+			err := a.detours.change("web", func(all map[string]*detour) { all[d.ID] = d })
+			if before := own(); err != nil || before {
+				return fmt.Errorf("%s: led here before: %v, %w", name, before, err)
+			}
+			if err := come(a); err != nil || !own() {
+				return fmt.Errorf("%s: led here then: %v, %w", name, own(), err)
+			}
+			return nil
+		})
+	}
+}
 
 // TestAnswersFor: a visitor is answered for its old router, unless it has to reach one of the same
 // address here.

@@ -20,6 +20,7 @@ func (d *detour) left() time.Duration {
 
 // leaseFor makes the lease alone keep the detour, for that long; 0: for good.
 func (d *detour) leaseFor(left time.Duration) {
+	d.awaited() // or an agent ended before it did that
 	d.Leased, d.Until = true, time.Time{}
 	if left > 0 {
 		d.Until = clock.Now().Add(left)

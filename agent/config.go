@@ -68,8 +68,8 @@ type Network struct {
 	V6       netip.Prefix `yaml:"v6"`
 	Gateway4 netip.Addr   `yaml:"gateway4"` // its router
 	Gateway6 netip.Addr   `yaml:"gateway6"`
-	Public4  netip.Prefix `yaml:"public4,omitempty"` // what clients see in V4's place, address by address, where a 1:1 NAT stands before the site
-	Public6  netip.Prefix `yaml:"public6,omitempty"`
+	Public4  netip.Prefix `yaml:"public4"` // what clients see in V4's place, address by address, where a 1:1 NAT stands before the site
+	Public6  netip.Prefix `yaml:"public6"`
 	First    uint32       `yaml:"first,omitempty"` // host part of the first address for guests; default 10
 	MTU      int          `yaml:"mtu,omitempty"`   // of the guests; default 1500
 }

@@ -131,6 +131,7 @@ func (m *incoming) receive(ctx context.Context) error {
 		return &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf("host %s refuses guest %s: %v", a.config.Host, m.plan.Guest, err)}
 	}
 	g.Machine = machine
+	m.feed(g)
 	if err := m.compareProcessors(ctx, machine); err != nil {
 		return err
 	}
@@ -152,6 +153,17 @@ func (m *incoming) receive(ctx context.Context) error {
 		m.work.guard = guardNext(a.ctx, bare(m.plan.Next), guardEvery, a.probeNext)
 	}
 	return m.prepareDirect(ctx)
+}
+
+// feed has the QEMU that waits read a frame of no meaning from each tap: it reads one though its guest
+// does not run, none before that is gone, and loses it when the guest does (net/tap.c, tap_send). It would be
+// the first that is held.
+func (m *incoming) feed(g *Guest) {
+	for _, tap := range g.Held.Taps {
+		if err := hold.Mark(tap); err != nil {
+			m.a.log.Info("the first packet that is held may be lost", "migration", m.plan.ID, "error", err)
+		}
+	}
 }
 
 // expected is what receive makes of the guest, before it has a tap.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"godwit/migration"
+	"godwit/vm"
 	"godwit/vm/qemu/qmp"
 )
 
@@ -19,6 +20,8 @@ const (
 	exitWait = 300 * time.Millisecond
 	// closedWait is the same for one that has closed its monitor already.
 	closedWait = 3 * time.Second
+	// exitLook is how often it is looked at.
+	exitLook = 20 * time.Millisecond
 )
 
 // gone explains err by the guest's own end: nil while its QEMU lives.
@@ -40,6 +43,18 @@ func (m *outgoing) gone(err error) *migration.Problem {
 		return goneProblem(m.plan.Guest, "ended (its QEMU was killed or broke: "+exit.Detail+")")
 	}
 	return goneProblem(m.plan.Guest, m.endWords(exit.Reason))
+}
+
+// awaitExit waits until the QEMU of a guest that has ended is gone too, so that the guest is in nobody's
+// care when the outcome is told. It tells of the end before it goes; that of a guest which was only reset runs on.
+func (m *outgoing) awaitExit() {
+	ctx, cancel := limitExit.on(m.a.ctx)
+	defer cancel()
+	for m.guest.alive() {
+		if status, err := m.guest.Machine.Status(ctx); err == nil && status == vm.Running || !sleep(ctx, exitLook) {
+			return
+		}
+	}
 }
 
 func goneProblem(guest, what string) *migration.Problem {

@@ -199,6 +199,7 @@ func (m *incoming) step(in migration.Input) ([]migration.Effect, error) {
 		m.readyAt = time.Now()
 	}
 	m.state = next
+	m.a.precede(m.plan.ID, ofDestination(next))
 	m.back = m.back || in.Kind == migration.Abort
 	close(m.wake)
 	m.wake = make(chan struct{})
@@ -318,6 +319,7 @@ func (m *incoming) tell(ctx context.Context, in migration.Input) error {
 }
 
 func (m *incoming) finish() {
+	defer m.a.recede(m.plan.ID)
 	m.mu.Lock()
 	state := m.state
 	m.over = true

@@ -75,6 +75,7 @@ func (m *incoming) asked(ctx context.Context, ask func(context.Context) error) e
 func (m *incoming) handOver(ctx context.Context) error {
 	m.rec.enter(migration.Handover, time.Now())
 	m.refreshGateways()
+	m.a.actors.Go(func() { m.a.runsHere(m.plan.Guest) }) // nobody waits for it
 	m.hearFirstWords(ctx)
 	if err := m.rec.timed("reach guest", func() error { return m.connect(ctx) }); err != nil {
 		if m.plan.KeepsAddress() {
@@ -85,7 +86,7 @@ func (m *incoming) handOver(ctx context.Context) error {
 	}
 	g := m.work.guest
 	if m.work.before == nil {
-		m.work.before = listConnections(ctx, g, bare(m.plan.Held))
+		m.work.before = listConnections(context.WithoutCancel(ctx), g, bare(m.plan.Held)) // the handover may be over before it is
 	}
 	first := m.firstTick(ctx)
 	if err := m.asked(ctx, func(ctx context.Context) error { return g.channel().Ticks(ctx, 0) }); err != nil {

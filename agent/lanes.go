@@ -115,10 +115,22 @@ func (m *outgoing) openLanes() error {
 	return nil
 }
 
-// endLanes ends what openLanes began, lanes that are being opened too, within a second.
+// endLanes ends what openLanes began, lanes that are being opened too. It does not wait for their
+// farewell, most of a second where nobody answers: askAbort does, which asks meanwhile.
 func (m *outgoing) endLanes() {
-	m.endForward()
-	m.endVisit(false)
+	forward, visit := m.takeForward(), m.work.visit
+	m.work.visit = nil
+	if forward == nil && visit == nil {
+		return
+	}
+	m.work.farewells.Go(func() {
+		if forward != nil {
+			forward.Close() //nolint:errcheck // it is being undone
+		}
+		if visit != nil { // after whoever writes it
+			visit.Close() //nolint:errcheck // it is given up
+		}
+	})
 }
 
 // laneRound is how long a look at the lanes counts as a round. QEMU's own rounds follow
@@ -129,7 +141,7 @@ const laneRound = 150 * time.Millisecond
 // laneLook is a look at memory that takes our own data path: bytes as they are coded.
 func (m *outgoing) laneLook(p vm.Progress, at time.Duration) policy.Look {
 	s := m.laneStats()
-	unseen := float64(p.Remaining) / pages.Size * s.PageBytes // in QEMU yet
+	unseen := float64(p.Remaining+s.Unread) / pages.Size * s.PageBytes // in QEMU yet, or on its way to us
 	tail := int64(policy.PackedTail)
 	if s.Opaque != "" {
 		unseen, tail = float64(p.Remaining), 0
@@ -256,7 +268,7 @@ func (m *incoming) awaitLanes() error {
 		return err
 	}
 	config := proxy.DestinationConfig{Identity: id, Socket: m.incomingSocket(), Mirror: m.a.config.State, Elsewhere: m.elsewhere(), Late: m.late.hears(),
-		Most: mostStream(m.work.preparation.Facts.Memory)}
+		Most: mostStream(m.work.preparation.Facts.Memory), Beside: m.a.besideFrom(m.plan.From)}
 	if mayHandEarly(m.plan) {
 		dir := m.work.guest.Held.Dir
 		config.Inlet = inletSocket(dir)

@@ -55,9 +55,17 @@ func (a *Agent) keepDetours(ctx context.Context) {
 }
 
 func (a *Agent) lookAfter(ctx context.Context, d detour) error {
-	a.extend(ctx, d)
-	if err := a.restoreTunnel(ctx, d.ID); err != nil {
-		a.log.Warn("detour", "id", d.ID, "guest", d.Guest, "error", err)
+	if useless(d) && !a.underWay(migrationOf(d.ID)) {
+		if tunnel.Exists(d.Tunnel.Name) {
+			if err := a.dropTunnel(ctx, d.Tunnel.Name); err != nil {
+				return err
+			}
+		}
+	} else {
+		a.extend(ctx, d)
+		if err := a.restoreTunnel(ctx, d.ID); err != nil {
+			a.log.Warn("detour", "id", d.ID, "guest", d.Guest, "error", err)
+		}
 	}
 	if !d.Leased && a.underWay(migrationOf(d.ID)) {
 		return nil // one that leads nothing too: of a guest that goes home with all that it has
@@ -165,6 +173,12 @@ func (a *Agent) underWay(id string) bool {
 // needed for them, and no lease ends them while they are used.
 func atHome(d detour) bool {
 	return !slices.ContainsFunc(d.Visiting, func(v netstate.Visiting) bool { return !v.AtHome() })
+}
+
+// useless says that nothing takes the tunnel of a leased detour: all that came by it is at home here. What
+// leads it there stays, as the guest may know another host's MAC for its router.
+func useless(d detour) bool {
+	return d.Leased && len(d.Visiting) > 0 && atHome(d) && len(d.Away)+len(d.Coming)+len(d.Standing) == 0
 }
 
 // ledOn says that an address which came here by d is led on, to where its guest is now: d is

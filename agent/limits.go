@@ -54,6 +54,7 @@ var (
 	limitUnready      = named("unready_guest", 3*time.Second, "the guest's spare NIC is down again, after the end")
 	limitUndoThere    = named("undo_there", 700*time.Millisecond, "the destination has undone; then it is asked on in the background")
 	limitUndoHeld     = named("undo_held", 3*time.Second, "the same, once packets were led there: they are sent back first; the guest runs meanwhile")
+	limitExit         = named("exit", 3*time.Second, "the QEMU of a guest that has ended is gone; the outcome is told then")
 	limitUndoAway     = named("undo_away", 500*time.Millisecond, "the destination sends an address here again")
 	limitRefill       = named("refill", 10*time.Second, "the destination waits for pages that are missing, before it is asked anew")
 	limitEndTicks     = named("end_ticks", time.Second, "the guest stops counting")

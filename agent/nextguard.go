@@ -14,7 +14,7 @@ import (
 
 // guardEvery is how often the next addresses are asked for again while memory is
 // copied: between the check and the handover somebody else may take them.
-const guardEvery = 4 * time.Second
+const guardEvery = time.Second
 
 // nextGuard watches next addresses that the guest does not have yet.
 type nextGuard struct {

@@ -211,6 +211,7 @@ func (m *outgoing) take(next migration.Source) {
 	m.heard.Store(next.Heard())
 	m.over.Store(next.Course != migration.Forward)
 	m.epoch.Store(next.Epoch)
+	m.a.precede(m.plan.ID, ofSource(next))
 	if next.Epoch != before.Epoch && before.Epoch != 0 {
 		m.newEpoch(next)
 	}
@@ -229,6 +230,7 @@ func (m *outgoing) take(next migration.Source) {
 
 // finish writes the outcome to the history and lets the guest go on.
 func (m *outgoing) finish() {
+	defer m.a.recede(m.plan.ID)
 	if m.state.Course != migration.Ended { // the agent stops; the journal stays for the next
 		m.log.Close() //nolint:errcheck // each record was written when it counted
 		return

@@ -199,6 +199,7 @@ func (m *outgoing) askRefusal(ctx context.Context, cause string) {
 // asked on in the background; it also asks by itself when it hears nothing. So nobody
 // waits for it to know that the guest runs here.
 func (m *outgoing) askAbort(ctx context.Context) error {
+	defer m.work.farewells.Wait()
 	why := Undo{Epoch: m.state.Epoch}
 	if m.state.Problem != nil {
 		why.Problem = *m.state.Problem

@@ -259,6 +259,8 @@ func (a *Agent) peerRepoint(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	a.making.Lock() // or what is dropped here is taken for lost, and made to stand again
+	defer a.making.Unlock()
 	if d, ok := a.detours.get(ask.Migration); ok && d.Tunnel.PeerKey.String() == ask.TunnelKey && slices.Equal(d.Asked, ask.Addresses) { // asked again
 		return Prepared{TunnelKey: d.Tunnel.PrivateKey.PublicKey().String(), Tunnel: d.Tunnel.Local}, nil
 	} else if ok { // asked anew, by an agent that was started again

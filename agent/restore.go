@@ -60,6 +60,9 @@ func (a *Agent) restoreTunnel(ctx context.Context, id string) error {
 	if err := a.raiseAgain(ctx, d, func(*detour) {}); err != nil {
 		return err
 	}
+	if d, ok = a.detours.get(id); !ok {
+		return nil
+	}
 	a.actors.Go(func() { // else the other end may go on with keys that this one does not have
 		ctx, cancel := limitRestore.on(ctx)
 		defer cancel()
@@ -71,8 +74,13 @@ func (a *Agent) restoreTunnel(ctx context.Context, id string) error {
 }
 
 // raiseAgain brings d's tunnel up and what it leads into it, as edit changes it. One that ended
-// meanwhile stays away.
+// meanwhile stays away, and one that was made anew is left as it is.
 func (a *Agent) raiseAgain(ctx context.Context, d detour, edit func(*detour)) error {
+	a.making.Lock()
+	defer a.making.Unlock()
+	if now, ok := a.detours.get(d.ID); !ok || now.Tunnel.PeerKey != d.Tunnel.PeerKey {
+		return nil
+	}
 	config := d.Tunnel
 	config.Lease = clock.Now().Add(2 * leaseTime)
 	up, cancel := limitRestore.on(ctx)

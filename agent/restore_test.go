@@ -109,6 +109,59 @@ func TestTunnelOfAKilledProcess(t *testing.T) {
 	})
 }
 
+// TestTunnelOfAGuestAtHome ends, when it has come home with nothing but what is at home there, and does not
+// stand again.
+func TestTunnelOfAGuestAtHome(t *testing.T) {
+	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
+		a.guests.byName["web"] = &Guest{Held: Held{Description: Description{Name: "web"}}}
+		mac, _ := net.ParseMAC("52:54:00:00:01:0a")
+		d := &detour{ID: "m-00000001", Guest: "web", Peer: "paris", Leased: true, Up: clock.Now(), Tunnel: aTunnel(t, a, "gwt-00000001"), Taps: []string{"t1"},
+			Visiting: []netstate.Visiting{{Addr: netip.MustParseAddr("10.1.1.5"), MAC: mac, Taps: []string{"t1"}, Gateway: netip.MustParseAddr("10.1.1.1")}}}
+		if _, err := tunnel.Up(ctx, d.Tunnel); err != nil {
+			return err
+		}
+		defer tunnel.Down(context.Background(), a.tunnelDir(), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
+		if err := a.detours.change("web", func(all map[string]*detour) { all[d.ID] = d }); err != nil {
+			return err
+		}
+		for range 2 {
+			if err := a.lookAfter(ctx, d.clone()); err != nil {
+				return err
+			}
+			if _, ok := a.detours.get(d.ID); !ok || tunnel.Exists(d.Tunnel.Name) {
+				return fmt.Errorf("the detour is there: %v, its tunnel %v; want it without", ok, tunnel.Exists(d.Tunnel.Name))
+			}
+		}
+		return nil
+	})
+}
+
+// TestTunnelMadeAnew: a tunnel that a detour's peer asks for anew does not stand again with the keys that
+// it had, while that is made.
+func TestTunnelMadeAnew(t *testing.T) {
+	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
+		before, anew := aTunnel(t, a, "gwt-00000001"), aTunnel(t, a, "gwt-00000001")
+		d := detour{ID: "m-00000001-rome", Guest: "web", Peer: "oslo", Leased: true, Up: clock.Now(), Tunnel: before,
+			Standing: []netstate.Away{{Addr: netip.MustParseAddr("10.1.1.5")}}}
+		a.detours.byID[d.ID] = &d
+		a.making.Lock() // as peerRepoint does, and the tunnel is gone
+		time.AfterFunc(300*time.Millisecond, func() {
+			a.detours.mu.Lock()
+			next := d
+			next.Tunnel, a.detours.byID[d.ID] = anew, &next
+			a.detours.mu.Unlock()
+			a.making.Unlock()
+		})
+		if err := a.restoreTunnel(ctx, d.ID); err != nil {
+			return err
+		}
+		if now, _ := a.detours.get(d.ID); tunnel.Exists(before.Name) || now.Tunnel.PeerKey != anew.PeerKey {
+			return fmt.Errorf("a tunnel stands: %v; noted with the key %v, want %v", tunnel.Exists(before.Name), now.Tunnel.PeerKey, anew.PeerKey)
+		}
+		return nil
+	})
+}
+
 // TestTunnelsForMemoryAreKept as long as their migration is under way.
 func TestTunnelsForMemoryAreKept(t *testing.T) {
 	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {

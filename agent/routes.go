@@ -54,7 +54,7 @@ func (a *Agent) publish(guest string) error {
 func publishIn(visiting []netstate.Visiting, r Routes) {
 	for i := range visiting {
 		if v := &visiting[i]; !v.AtHome() {
-			v.Publish, v.Direct = r.Table, r.Direct
+			v.Publish, v.Direct, v.Waits = r.Table, r.Direct, false
 		}
 	}
 }

@@ -13,12 +13,14 @@ import (
 
 // sendHeldBack returns when the packets that waited in g's taps are at the source, as far as that
 // can be known within limits: an echo through the same tunnel comes behind them. The answer to it
-// comes behind what was still on its way here, which then goes back as well.
+// comes behind what was still on its way here, which then goes back as well. Where this host is the
+// home, and leads the guest's address here still, it leads it away first: else more would come.
 func (m *incoming) sendHeldBack(ctx context.Context, g *Guest, d detour) error {
 	frames, err := readTaps(g)
 	if m.snapshot().Released || hold.Unicast(frames) {
 		m.awaitTurnedBack(ctx)
 	}
+	err = errors.Join(err, m.a.sendAway(ctx, m.plan.ID))
 	ctx, cancel := limitSentBack.on(ctx)
 	defer cancel()
 	for {

@@ -66,6 +66,7 @@ type sourceWork struct {
 	speed         goodput // of the memory's copy
 	own           ownQueue
 	stopWatch     context.CancelFunc
+	farewells     sync.WaitGroup // of lanes that are being ended
 	once          sync.Once
 }
 
@@ -81,6 +82,7 @@ func (w *sourceWork) release() {
 		if w.visit != nil {
 			w.visit.Close() //nolint:errcheck // it is given up
 		}
+		w.farewells.Wait()
 		w.mirrors.close()
 		if w.endTicks != nil {
 			w.endTicks()

@@ -206,6 +206,9 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 				return err
 			}
 		case policy.Go:
+			if m.work.early {
+				m.work.lanes.CatchUp(ctx)
+			}
 			m.progress(m.progressOf(p, look))
 			m.rec.edit(func(r *Report) { r.Rounds = int(p.Rounds) })
 			return nil
@@ -298,10 +301,18 @@ func (m *outgoing) undoCopy(ctx context.Context) error {
 
 // endForward ends what stands between QEMU and the paths.
 func (m *outgoing) endForward() {
-	if m.work.forward == nil {
-		return
+	if forward := m.takeForward(); forward != nil {
+		forward.Close() //nolint:errcheck // it is being undone
 	}
-	m.noteDataPath()
-	m.work.forward.Close() //nolint:errcheck // it is being undone
-	m.work.forward, m.work.lanes = nil, nil
+}
+
+// takeForward takes out what stands between QEMU and the paths, and notes its figures; nil if
+// nothing does.
+func (m *outgoing) takeForward() forwarder {
+	forward := m.work.forward
+	if forward != nil {
+		m.noteDataPath()
+		m.work.forward, m.work.lanes = nil, nil
+	}
+	return forward
 }

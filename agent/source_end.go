@@ -306,6 +306,9 @@ func (m *outgoing) runOn() {
 // closeSource writes the outcome down and forgets the migration's state.
 func (a *Agent) closeSource(m *outgoing) {
 	outcome := m.state.Outcome
+	if p := m.state.Problem; p != nil && p.Code == migration.CodeGuestGone {
+		m.awaitExit()
+	}
 	switch {
 	case outcome == migration.Completed:
 		m.rec.event(migration.MigrationDone)

@@ -15,6 +15,7 @@ import (
 
 	"godwit/internal/clock"
 	"godwit/transfer/encode/visit"
+	"godwit/transfer/proxy"
 )
 
 // The memory of a guest that leaves over our own data path is kept here for a while, where
@@ -201,6 +202,20 @@ func (m *incoming) elsewhere() (out []*visit.File) {
 		}
 	}
 	return out
+}
+
+// besideFrom are the guests that come from a host, which may share what they bring. admit has
+// seen that each is that host's by its certificate.
+func (a *Agent) besideFrom(host string) *proxy.Beside {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.beside == nil {
+		a.beside = map[string]*proxy.Beside{}
+	}
+	if a.beside[host] == nil {
+		a.beside[host] = new(proxy.Beside)
+	}
+	return a.beside[host]
 }
 
 // forgetVisit removes it: the guest is here.

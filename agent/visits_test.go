@@ -138,3 +138,12 @@ func TestKeepMemoryInConfig(t *testing.T) {
 		}
 	}
 }
+
+// Guests share what they bring with those that come from the same host, and with no others.
+func TestBesideFrom(t *testing.T) {
+	var a Agent
+	one, other := a.besideFrom("paris"), a.besideFrom("rome")
+	if one == nil || one == other || a.besideFrom("paris") != one {
+		t.Error("guests of two hosts share, or those of one do not")
+	}
+}

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -22,10 +23,13 @@ import (
 	"godwit/lab/traffic"
 	"godwit/migration"
 	"godwit/netstate"
+	"godwit/netstate/mptcp"
 	"godwit/netstate/netns"
 )
 
-// Clients of every kind. The way of one strips MPTCP's option from its packets.
+// Clients of every kind. The way of stripped strips MPTCP's options from its packets, that of half from all
+// but those that begin a connection, and that of dropped drops packets which have them. own has endpoints of
+// its own that aim at a server's first address.
 const clientsWorld = `
 name: clients
 sites:
@@ -36,6 +40,9 @@ clients:
   - {name: plain, at: internet, mptcp: off}
   - {name: deaf, at: internet, add_addr_accepted: 0}
   - {name: stripped, at: internet}
+  - {name: half, at: internet}
+  - {name: dropped, at: internet}
+  - {name: own, at: internet, uplinks: 2}
   - {name: browser, at: internet}
 guests:
   - {name: web, site: montreal, memory: 160MiB}
@@ -46,7 +53,7 @@ guests:
 var atCore = netip.MustParseAddrPort("198.19.0.1:5353")
 
 // TestEveryConnectionIsAccounted moves a guest with a client of each kind, over hosts
-// with strict and with loose reverse path filters, past a middlebox that strips
+// with strict and with loose reverse path filters, past middleboxes that strip or drop
 // MPTCP, and looks at what the reports say: before the move, after it, per flow of the
 // tunnel, and when the lease ends. The name server is a real BIND.
 func TestEveryConnectionIsAccounted(t *testing.T) {
@@ -59,7 +66,10 @@ func TestEveryConnectionIsAccounted(t *testing.T) {
 	for host, filter := range map[string]string{"montreal": "1", "sanjose": "2"} {
 		p.sysctl(p.w.agents[host].host.Namespace, "ipv4/conf/*/rp_filter", filter)
 	}
-	p.nft("table inet middlebox { chain c { type filter hook forward priority 0; ip saddr " + p.addr("stripped").String() + " reset tcp option mptcp; }; }")
+	p.nft(fmt.Sprintf(`table inet middlebox { chain c { type filter hook forward priority 0;
+		ip saddr %s reset tcp option mptcp; ip saddr %s tcp flags & syn == 0 reset tcp option mptcp; ip saddr %s tcp option mptcp exists drop; }; }`,
+		p.addr("stripped"), p.addr("half"), p.addr("dropped")))
+	p.aimsAtFirst("own")
 	info, err := p.guest("montreal", "web")
 	p.must(err)
 	old := info.Addresses[0].Prefix.Addr()
@@ -70,14 +80,20 @@ func TestEveryConnectionIsAccounted(t *testing.T) {
 			}
 		}()
 	}
-	for _, client := range []string{"full", "plain", "deaf", "stripped"} {
+	tcp := []string{"plain", "stripped", "half", "dropped"}
+	for _, client := range append([]string{"full", "deaf", "own"}, tcp...) {
 		start(client, traffic.Ticks)
 	}
+	p.joins("own", old)
 	p.must(p.w.clients["plain"].Start(traffic.Flow{Name: "udp", Kind: traffic.UDP, Target: old}))
 	p.serveQUIC("browser", "web")
 	overQUIC := p.quic("browser", old)
 	overQUIC.goesOn(t, "QUIC before the move")
 
+	const mayFollow = "before the move: 3 MPTCP connections can follow; 4 of plain TCP (no MPTCP, or it was stripped on the way)"
+	plan, err := p.leader().Plan(t.Context(), migration.Request{Guest: "web", To: "sanjose"})
+	p.must(err)
+	p.noted(plan, mayFollow)
 	id := p.began(migration.Request{Guest: "web", To: "sanjose", Downtime: 5 * time.Second, Bandwidth: crawl})
 	p.reaches(id, "copy")
 	rep, err := p.w.agents["montreal"].client.Report(t.Context(), id)
@@ -90,11 +106,13 @@ func TestEveryConnectionIsAccounted(t *testing.T) {
 		}
 		return netlink.AddrAdd(lo, &netlink.Addr{IPNet: &net.IPNet{IP: taken.AsSlice(), Mask: net.CIDRMask(32, 32)}})
 	}))
+	time.Sleep(2 * time.Second) // the agent asks each second
+	p.must(p.w.agents["montreal"].client.SetBandwidth(t.Context(), id, 0))
 	rep = p.ends(id, 2*time.Minute)
 	if rep.Outcome != migration.Completed || rep.Network != "mptcp" {
 		t.Fatalf("%s by %s: %+v, %v", rep.Outcome, rep.Network, rep.Problem, rep.Notes)
 	}
-	p.noted(rep, "before the move: 2 MPTCP connections can follow; 2 of plain TCP")
+	p.noted(rep, mayFollow)
 	next := rep.Next[0].Prefix.Addr()
 	if p.noted(rep, "next address "+taken.String()+" was taken"); next == taken {
 		t.Errorf("next address %s, which was taken", next)
@@ -105,19 +123,17 @@ func TestEveryConnectionIsAccounted(t *testing.T) {
 	}
 	p.fates(rep, map[string]string{
 		"full mptcp": "moved: ", "deaf mptcp": "tunnelled: the peer did not join within 10s: its limits, a firewall, or a lost path",
-		"plain tcp": "tunnelled: plain TCP cannot change its address", "stripped tcp": "tunnelled: plain TCP cannot change its address",
+		"own mptcp": "moved: ", "plain tcp": "tunnelled: plain TCP cannot change its address", "stripped tcp": "tunnelled: plain TCP cannot change its address",
+		"half tcp": "tunnelled: plain TCP cannot change its address", "dropped tcp": "tunnelled: plain TCP cannot change its address",
 		"plain udp": "tunnelled: seen in the tunnel", "browser udp": "tunnelled: seen in the tunnel",
 	})
 	overQUIC.goesOn(t, "QUIC through the tunnel")
 	p.quic("browser", next).goesOn(t, "QUIC to the next address")
 	for _, host := range []string{"montreal", "sanjose"} {
-		p.inTunnel(host, old, "plain tcp", "plain udp", "deaf tcp", "stripped tcp", "browser udp")
+		p.inTunnel(host, old, "plain tcp", "plain udp", "deaf tcp", "stripped tcp", "half tcp", "dropped tcp", "browser udp")
 	}
-	for client, flows := range map[string][]string{"full": {"ticks"}, "plain": {"ticks", "udp"}, "deaf": {"ticks"}, "stripped": {"ticks"}} {
-		for _, flow := range flows {
-			if client == "stripped" {
-				continue // it goes on past the lease's end
-			}
+	for client, flows := range map[string][]string{"full": {"ticks"}, "own": {"ticks"}, "plain": {"ticks", "udp"}, "deaf": {"ticks"}, "half": {"ticks"}, "dropped": {"ticks"}} {
+		for _, flow := range flows { // stripped's goes on past the lease's end
 			r, err := p.w.clients[client].Stop(flow)
 			p.must(err)
 			if !r.Survived || r.Repeated+r.Corrupt > 0 || flow != "udp" && r.Lost > 0 { // datagrams have their own tests
@@ -134,6 +150,62 @@ func TestEveryConnectionIsAccounted(t *testing.T) {
 		"full mptcp": "moved: ", "deaf mptcp": "ended: through the tunnel until it ended", "plain tcp": "ended: through the tunnel until it ended",
 		"stripped tcp": "lost: the lease of the tunnel ended",
 	})
+	p.nameRefused(next)
+}
+
+// nameRefused: a name server that does not let the next host's key change the name (RFC 2136 §2.2) holds
+// up no move; it is told, and the name is as it was.
+func (p *trial) nameRefused(was netip.Addr) {
+	p.Helper()
+	p.restart("montreal", func(c *agent.Config) { c.DNS.Key.Name = "reader" })
+	p.from = "sanjose"
+	rep := p.ends(p.began(migration.Request{Guest: "web", To: "montreal", Downtime: 5 * time.Second}), 2*time.Minute)
+	if rep.Outcome != migration.Completed || rep.Problem != nil {
+		p.Errorf("with a name server that refuses: %s, %v", rep.Outcome, rep.Problem)
+	}
+	p.noted(rep, "name service: update web.example.test. at name server "+atCore.String()+": refused (REFUSED): it does not let this key change the name; trying again")
+	if got := p.resolve("web.example.test."); got != was.String() {
+		p.Errorf("the name server has %q though it refused, want %s", got, was)
+	}
+}
+
+// aimsAtFirst has a client's endpoints be of those that open subflows to a server's first address alone,
+// as most people set them (facts of MPTCP, 7).
+func (p *trial) aimsAtFirst(client string) {
+	p.Helper()
+	p.must(netns.Do(p.w.topo.Client(client).Namespace, func() error {
+		all, err := mptcp.Endpoints()
+		for _, e := range all {
+			err = errors.Join(err, mptcp.DelEndpoint(e.ID, e.Addr), mptcp.AddEndpoint(mptcp.Endpoint{Addr: e.Addr, Dev: e.Dev, Flags: mptcp.FlagSubflow}))
+		}
+		return err
+	}))
+}
+
+// joins waits until a client's connection has a working subflow from each of its addresses to addr.
+func (p *trial) joins(client string, addr netip.Addr) {
+	p.Helper()
+	c := p.w.topo.Client(client)
+	for until := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		var from []netip.Addr
+		p.must(netns.Do(c.Namespace, func() error {
+			all, err := mptcp.Connections()
+			for _, s := range all {
+				for _, sub := range s.Subflows {
+					if sub.State == mptcp.StateEstablished && sub.Remote.Addr() == addr {
+						from = append(from, sub.Local.Addr())
+					}
+				}
+			}
+			return err
+		}))
+		if !slices.ContainsFunc(c.Addrs, func(own netip.Addr) bool { return !slices.Contains(from, own) }) {
+			return
+		}
+		if time.Now().After(until) {
+			p.Fatalf("%s has subflows to %s from %v, want them from %v", client, addr, from, c.Addrs)
+		}
+	}
 }
 
 // bind runs BIND in the middle of the internet; the key's secret is written to path.
@@ -144,8 +216,9 @@ func (p *trial) bind(path string) {
 	p.must(os.WriteFile(path, []byte(secret), 0o600))
 	p.must(os.WriteFile(filepath.Join(dir, "zone"), []byte("$TTL 60\n@ IN SOA ns root 1 60 60 60 60\n@ IN NS ns\nns IN A 127.0.0.1\n"), 0o600))
 	conf := filepath.Join(dir, "named.conf")
-	p.must(os.WriteFile(conf, fmt.Appendf(nil, `key "godwit" { algorithm hmac-sha256; secret %q; };
-options { directory %q; listen-on port %d { %s; }; listen-on-v6 { none; }; pid-file none; session-keyfile none; recursion no; dnssec-validation no; };
+	p.must(os.WriteFile(conf, fmt.Appendf(nil, `key "godwit" { algorithm hmac-sha256; secret %[1]q; };
+key "reader" { algorithm hmac-sha256; secret %[1]q; };
+options { directory %[2]q; listen-on port %[3]d { %[4]s; }; listen-on-v6 { none; }; pid-file none; session-keyfile none; recursion no; dnssec-validation no; };
 controls { };
 zone "example.test" { type primary; file "zone"; update-policy { grant godwit subdomain example.test. A AAAA; }; };
 `, secret, dir, atCore.Port(), atCore.Addr()), 0o600))

@@ -13,9 +13,9 @@ import (
 const diskWorld = `
 name: disk
 sites:
-  - {name: montreal, guest_net: {v4: 10.1.1.0/24}, uplinks: [{name: public, rate: 200mbit, delay: 5ms}]}
-  - {name: sanjose, guest_net: {v4: 10.2.1.0/24}, uplinks: [{name: public, rate: 200mbit, delay: 5ms}]}
-  - {name: dallas, guest_net: {v4: 10.3.1.0/24}, uplinks: [{name: public, rate: 200mbit, delay: 5ms}]}
+  - {name: montreal, guest_net: {v4: 10.1.1.0/24}, uplinks: [{name: public, rate: 400mbit, delay: 5ms}]}
+  - {name: sanjose, guest_net: {v4: 10.2.1.0/24}, uplinks: [{name: public, rate: 400mbit, delay: 5ms}]}
+  - {name: dallas, guest_net: {v4: 10.3.1.0/24}, uplinks: [{name: public, rate: 400mbit, delay: 5ms}]}
 clients:
   - {name: phone, at: sanjose}
 guests:
@@ -29,7 +29,7 @@ func TestDiskMoves(t *testing.T) {
 	p := newTrial(t, diskWorld, func(string, *agent.Config) {})
 	p.whole("montreal")
 	ends := func(end func(id string), want migration.Outcome, at string) {
-		id := p.began(migration.Request{Guest: "web", To: "sanjose"})
+		id := p.began(migration.Request{Guest: "web", To: "sanjose", Bandwidth: 200_000_000}) // its seed takes a second
 		p.reaches(id, string(migration.Seed))
 		time.Sleep(300 * time.Millisecond)
 		end(id)

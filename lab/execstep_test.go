@@ -3,18 +3,15 @@ package lab
 import (
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"godwit/agent"
 	"godwit/lab/scenario"
-	"godwit/lab/topo"
 	"godwit/vm/guest"
 )
 
@@ -33,16 +30,7 @@ func aGuestHere(t *testing.T, r *run) {
 		out, _ := cmd.Output()
 		json.NewEncoder(w).Encode(guest.Executed{Exit: cmd.ProcessState.ExitCode(), Stdout: string(out)}) //nolint:errcheck // the client tells
 	})
-	socket := filepath.Join(t.TempDir(), "agent.sock")
-	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
-	go server.Serve(listener) //nolint:errcheck // it ends with the test
-	t.Cleanup(func() { server.Close() })
-	r.w.agents["a"] = &hostAgent{host: topo.Host{Name: "a"}, client: agent.NewClient(socket)}
-	r.w.where["web"] = "a"
+	r.hasWeb(t, mux)
 }
 
 // TestExecStep: a command's end is told; that of a guest that was booted again under it, which has

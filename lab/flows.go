@@ -1,17 +1,14 @@
 package lab
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"math"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
-	"godwit/lab/report"
 	"godwit/lab/scenario"
 	"godwit/lab/traffic"
 	"godwit/lab/wan"
@@ -116,7 +113,7 @@ func (r *run) startLater(ctx context.Context) {
 				return
 			}
 			err := r.startFlow(ctx, t)
-			for begun := time.Now(); err != nil && time.Since(begun) < flowPatience && pause(ctx, 200*time.Millisecond); {
+			for begun := time.Now(); err != nil && time.Since(begun) < r.patience && pause(ctx, 200*time.Millisecond); {
 				err = r.startFlow(ctx, t) // its guest may be on its way, or an agent down
 			}
 			r.mu.Lock()
@@ -326,76 +323,4 @@ func (r *run) everyAddress(name string) map[netip.Addr]bool {
 	}
 	maps.Copy(r.addrs[name], out)
 	return out
-}
-
-// series is the picture's data, in seconds from time 0.
-func (r *run) series() *report.Series {
-	s := &report.Series{}
-	rel := func(at int64) float64 { return float64(at-r.zero.UnixNano()) / 1e9 }
-	for _, t := range r.w.scenario.Traffic {
-		f := r.flows[t.Name]
-		if f == nil {
-			continue
-		}
-		f.mu.Lock()
-		flow := s.Flow(t.Name, t.Kind)
-		for _, row := range f.samples {
-			flow.Add(rel(row.at), row.mbps, row.rtt, row.gap)
-		}
-		for key, spans := range f.subflows {
-			for _, sp := range spans {
-				to := rel(sp.to)
-				s.Subflows = append(s.Subflows, report.Subflow{Flow: t.Name, Local: key[0], Remote: key[1], FromS: rel(sp.from), ToS: &to})
-			}
-		}
-		f.mu.Unlock()
-	}
-	slices.SortStableFunc(s.Subflows, func(a, b report.Subflow) int {
-		return cmp.Or(cmp.Compare(a.FromS, b.FromS), cmp.Compare(a.Remote, b.Remote))
-	})
-	r.probeSeries(s, rel)
-	sent := map[string]int64{} // by path, of the moves before
-	for i, m := range r.moves {
-		m.pageSeries(s, i+1, rel)
-		for _, w := range m.wire {
-			for path, bytes := range w.bytes {
-				s.Path(path).Add(rel(w.at.UnixNano()), float64(sent[path]+bytes))
-			}
-		}
-		if m.report != nil {
-			for path, bytes := range m.report.WireBytes {
-				sent[path] += bytes
-			}
-		}
-		for _, e := range m.events {
-			s.Events = append(s.Events, report.Event{AtS: rel(e.At), Name: string(e.Name), Guest: m.guest})
-		}
-	}
-	for _, step := range r.steps {
-		s.Steps = append(s.Steps, *step)
-	}
-	return s
-}
-
-// probeStep is the resolution of a prober's picture.
-const probeStep = 100 * time.Millisecond
-
-// probeSeries adds what the probers saw while they asked, which is during moves.
-func (r *run) probeSeries(s *report.Series, rel func(int64) float64) {
-	for _, m := range r.moves {
-		from, to, ok := m.window()
-		p := r.w.probers[m.guest]
-		if !ok || p == nil {
-			continue
-		}
-		series := s.Probe(m.guest)
-		for _, pt := range p.Series(from, to, probeStep) {
-			rtt := math.NaN()
-			if pt.RTT > 0 {
-				rtt = float64(pt.RTT) / 1e6
-			}
-			series.Add(rel(pt.Time), float64(pt.Wait)/1e6, rtt)
-		}
-		series.Add(rel(to), math.NaN(), math.NaN())
-	}
 }

@@ -22,38 +22,49 @@ import (
 
 // A foreign guest is a QEMU that a person started, on taps of their own.
 type foreign struct {
-	dir  string
-	host *hostAgent
-	done chan struct{} // closed when its QEMU has ended
+	dir   string
+	host  *hostAgent
+	cards int           // NICs
+	done  chan struct{} // closed when its QEMU has ended
 }
 
 var foreignMACs = [2]string{"52:54:00:aa:01:0a", "52:54:00:aa:01:0b"}
 
 const foreignMemory = 192 // MiB
 
-// foreignArgs is the machine; the rest differs from host to host. %s are the taps.
-func foreignArgs(kernel, initrd string) []string {
-	return []string{
+var foreignTaps = [2]string{"tap-a", "tap-b"}
+
+// foreignArgs is the machine with so many NICs; the rest differs from host to host.
+func foreignArgs(kernel, initrd string, cards int) []string {
+	args := []string{
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-machine", "q35", "-accel", "tcg", "-cpu", "max",
 		"-kernel", kernel, "-initrd", initrd, "-append", image.Cmdline,
 		"-device", "virtio-serial-pci,id=ports,bus=pcie.0,addr=2",
 		"-device", "virtserialport,bus=ports.0,nr=1,chardev=guest,name=" + guest.PortName,
-		"-device", "virtio-net-pci,netdev=net0,mac=" + foreignMACs[0] + ",bus=pcie.0,addr=3,romfile=",
-		"-device", "virtio-net-pci,netdev=net1,mac=" + foreignMACs[1] + ",bus=pcie.0,addr=4,romfile=",
 	}
+	for i := range cards {
+		args = append(args, "-device", fmt.Sprintf("virtio-net-pci,netdev=net%d,mac=%s,bus=pcie.0,addr=%d,romfile=", i, foreignMACs[i], 3+i))
+	}
+	return args
 }
 
 // startForeign boots a guest on a host as its user would, and gives it an address.
 func startForeign(t *testing.T, w *world, host string, addr netip.Prefix, gateway netip.Addr) *foreign {
 	t.Helper()
+	return startForeignWith(t, w, host, addr, gateway, 2)
+}
+
+// startForeignWith gives it so many NICs.
+func startForeignWith(t *testing.T, w *world, host string, addr netip.Prefix, gateway netip.Addr, cards int) *foreign {
+	t.Helper()
 	a := w.agents[host]
-	f := &foreign{dir: t.TempDir(), host: a, done: make(chan struct{})}
+	f := &foreign{dir: t.TempDir(), host: a, cards: cards, done: make(chan struct{})}
 	if err := netns.Do(a.host.Namespace, func() error {
 		bridge, err := netlink.LinkByName(a.host.Bridge)
 		if err != nil {
 			return err
 		}
-		for _, name := range []string{"tap-a", "tap-b"} {
+		for _, name := range foreignTaps[:cards] {
 			tap := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: name}, Mode: netlink.TUNTAP_MODE_TAP}
 			if err := netlink.LinkAdd(tap); err != nil {
 				return err
@@ -69,12 +80,13 @@ func startForeign(t *testing.T, w *world, host string, addr netip.Prefix, gatewa
 	}); err != nil {
 		t.Fatal(err)
 	}
-	args := append(foreignArgs(w.image.Kernel, w.image.Initrd),
+	args := append(foreignArgs(w.image.Kernel, w.image.Initrd, cards),
 		"-m", fmt.Sprint(foreignMemory), "-serial", "file:"+f.dir+"/serial.log",
 		"-qmp", "unix:"+f.qmp()+",server=on,wait=off",
-		"-chardev", "socket,id=guest,server=on,wait=off,path="+f.channel(),
-		"-netdev", "tap,id=net0,ifname=tap-a,script=no,downscript=no",
-		"-netdev", "tap,id=net1,ifname=tap-b,script=no,downscript=no")
+		"-chardev", "socket,id=guest,server=on,wait=off,path="+f.channel())
+	for i, tap := range foreignTaps[:cards] {
+		args = append(args, "-netdev", fmt.Sprintf("tap,id=net%d,ifname=%s,script=no,downscript=no", i, tap))
+	}
 	cmd := exec.Command("qemu-system-x86_64", args...)
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -128,15 +140,18 @@ func (f *foreign) describe(t *testing.T, w *world, replace ...string) agent.Desc
 	t.Helper()
 	var b strings.Builder
 	fmt.Fprintf(&b, "name: web\nmemory: %dMiB\nqmp: %s\nchannel: %s\nnics:\n", foreignMemory, f.qmp(), f.channel())
-	for i, tap := range []string{"tap-a", "tap-b"} {
+	for i, tap := range foreignTaps[:f.cards] {
 		fmt.Fprintf(&b, "  - {mac: %q, tap: %s}\n", foreignMACs[i], tap)
 	}
 	b.WriteString("start:\n  - qemu-system-x86_64\n")
-	for _, word := range append(foreignArgs(w.image.Kernel, w.image.Initrd),
+	args := append(foreignArgs(w.image.Kernel, w.image.Initrd, f.cards),
 		"-S", "-incoming", "defer", "-m", "{memory}", "-serial", "file:{dir}/serial.log",
 		"-qmp", "unix:{qmp},server=on,wait=off",
-		"-chardev", "socket,id=guest,server=on,wait=off,path={channel}",
-		"-netdev", "tap,id=net0,fd={fd0}", "-netdev", "tap,id=net1,fd={fd1}") {
+		"-chardev", "socket,id=guest,server=on,wait=off,path={channel}")
+	for i := range f.cards {
+		args = append(args, "-netdev", fmt.Sprintf("tap,id=net%d,fd={fd%d}", i, i))
+	}
+	for _, word := range args {
 		fmt.Fprintf(&b, "  - %q\n", word)
 	}
 	path := filepath.Join(t.TempDir(), "web.yaml")

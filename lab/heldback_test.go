@@ -1,13 +1,14 @@
 package lab
 
 import (
-	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"godwit/agent"
+	"godwit/lab/scenario"
 	"godwit/lab/traffic"
+	"godwit/lab/wan"
 	"godwit/migration"
 )
 
@@ -19,11 +20,12 @@ sites:
 clients:
   - {name: plain, at: montreal, mptcp: "off"}
 guests:
-  - {name: web, site: montreal, memory: 192MiB, run: ["dirty size=80MiB"]}
+  - {name: web, site: montreal, memory: 160MiB, run: ["dirty size=32MiB"]}
 `
 
 // TestHeldPacketsComeBack kills the destination's QEMU while the last of memory is sent to it. It
-// refuses the guest by itself, and what waited there for the guest comes back to it.
+// refuses the guest by itself, and what waited there for the guest comes back to it. So it does where the
+// destination is the guest's home, and the move is called off.
 func TestHeldPacketsComeBack(t *testing.T) {
 	p := newTrial(t, heldBackWorld, func(string, *agent.Config) {})
 	p.datagrams("plain", "web")
@@ -34,7 +36,8 @@ func TestHeldPacketsComeBack(t *testing.T) {
 	p.must(err)
 	p.must(syscall.Kill(pid, syscall.SIGKILL))
 	p.is("destination's QEMU killed in the switch", p.ends(id, 10*time.Second).Outcome, migration.Aborted)
-	p.allCame("plain")
+	p.allCame("plain", "destination's QEMU killed in the switch")
+	p.comesBackFromHome()
 }
 
 // datagrams has a client send a guest one each millisecond.
@@ -52,26 +55,30 @@ func (p *trial) datagrams(client, name string) {
 	time.Sleep(200 * time.Millisecond)
 }
 
-// allCame ends them, and says when more were lost than the one that a QEMU reads, of the source as it
-// is stopped or of the destination as it waits.
-func (p *trial) allCame(client string) {
+// allCame ends them, and says when some were lost.
+func (p *trial) allCame(client, name string) {
 	p.Helper()
 	time.Sleep(time.Second)
 	r, err := p.w.clients[client].Stop("udp")
 	p.must(err)
-	if !r.Survived || r.Lost > 1 || r.Repeated+r.Corrupt > 0 {
-		p.Errorf("survived %v, lost %d, repeated %d, corrupt %d", r.Survived, r.Lost, r.Repeated, r.Corrupt)
+	if !r.Survived || r.Lost > 0 || r.Repeated+r.Corrupt > 0 {
+		p.Errorf("%s: survived %v, lost %d, repeated %d, corrupt %d\n%s", name, r.Survived, r.Lost, r.Repeated, r.Corrupt, p.missing(&r))
 	}
 }
 
-// TestHeldPacketsComeBackFromHome calls a move home off when the home has taken the guest's address
-// back already: what waited there is sent after the guest, which stays away.
-func TestHeldPacketsComeBackFromHome(t *testing.T) {
-	p := newTrial(t, strings.ReplaceAll(heldBackWorld, "25ms", "60ms"), func(string, *agent.Config) {})
+// comesBackFromHome calls a move home off when the home has taken the guest's address back already: what
+// waited there is sent after the guest, which stays away. The move there is quick, and the way home
+// long, and full of memory: the source may not be told in time that the home leads the address away again.
+func (p *trial) comesBackFromHome() {
+	p.Helper()
 	move := func(to string) string {
 		return p.began(migration.Request{Guest: "web", To: to, Network: "tunnel", Downtime: 10 * time.Second})
 	}
+	p.delays(2 * time.Millisecond)
+	p.datagrams("plain", "web")
 	p.is("there", p.ends(move("sanjose"), 60*time.Second).Outcome, migration.Completed)
+	p.allCame("plain", "there") // the first that is held is the first frame at its tap: this site has no IPv6
+	p.delays(60 * time.Millisecond)
 	p.from = "sanjose"
 	p.datagrams("plain", "web")
 	id := move("montreal")
@@ -79,5 +86,13 @@ func TestHeldPacketsComeBackFromHome(t *testing.T) {
 	time.Sleep(300 * time.Millisecond) // a round trip is 240 ms
 	p.must(p.w.agents["sanjose"].client.Abort(p.Context(), id))
 	p.is("called off on the way home", p.ends(id, 10*time.Second).Outcome, migration.Aborted)
-	p.allCame("plain")
+	p.allCame("plain", "called off on the way home")
+}
+
+// delays sets the delay of every uplink.
+func (p *trial) delays(d time.Duration) {
+	p.Helper()
+	for _, site := range p.w.scenario.Sites {
+		p.must(p.w.topo.SetLink(site.Name, scenario.AllUplinks, func(l *wan.Link) { l.Delay = d }))
+	}
 }

@@ -189,6 +189,7 @@ func TestAbortInEachPhase(t *testing.T) {
 	before := p.inventory()
 	hold := p.holder()
 	slow := migration.Request{Guest: "web", To: "sanjose", Bandwidth: 24_000_000}
+	seeded := migration.Request{Guest: "web", To: "sanjose", Bandwidth: 80_000_000} // its disk was, in some seconds
 	for _, c := range []struct {
 		name, at string
 		plus     time.Duration
@@ -202,8 +203,8 @@ func TestAbortInEachPhase(t *testing.T) {
 		{"prepare, no answer", string(migration.Prepare), 300 * time.Millisecond, 300 * time.Millisecond, slow},
 		{"seed", string(migration.Seed), 500 * time.Millisecond, 0, slow},
 		{"seed, no answer", string(migration.Seed), 800 * time.Millisecond, 500 * time.Millisecond, slow},
-		{"copy", string(migration.Copy), 700 * time.Millisecond, 0, slow},
-		{"copy, no answer", string(migration.Copy), 1200 * time.Millisecond, 500 * time.Millisecond, slow},
+		{"copy", string(migration.Copy), 700 * time.Millisecond, 0, seeded},
+		{"copy, no answer", string(migration.Copy), 1200 * time.Millisecond, 500 * time.Millisecond, seeded},
 		{"while a hook holds the guest", string(migration.PreSourceSuspend), 500 * time.Millisecond, 0, migration.Request{Guest: "web", To: "sanjose"}},
 	} {
 		hold(c.at)

@@ -3,7 +3,10 @@ package lab
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"os/exec"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -19,15 +22,27 @@ import (
 // namedProcess is a process in a namespace whose command line names a guest as QEMU's does.
 func namedProcess(t *testing.T, namespace, name string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.Command("sh", "-c", "sleep 60; :", "-name", "guest="+name+",debug-threads=on")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// It has no child: one would have the same command line until it is another program.
+	cmd := exec.Command("sh", "-c", "read never", "-name", "guest="+name+",debug-threads=on")
+	if _, err := cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
 	if err := netns.Start(namespace, cmd); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) //nolint:errcheck // it may have ended
-		cmd.Wait()                                      //nolint:errcheck // as it was killed
+		cmd.Process.Kill() //nolint:errcheck // it may have ended
+		cmd.Wait()         //nolint:errcheck // as it was killed
 	})
+	line := fmt.Sprintf("/proc/%d/cmdline", cmd.Process.Pid)
+	for until := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+		if now, err := os.ReadFile(line); err == nil && strings.HasPrefix(string(now), "sh\x00") {
+			break
+		}
+		if time.Now().After(until) {
+			t.Fatal("the process is still another program")
+		}
+	}
 	return cmd
 }
 

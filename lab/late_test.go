@@ -2,18 +2,14 @@ package lab
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"os/exec"
-	"path/filepath"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
-	"godwit/agent"
 	"godwit/lab/scenario"
-	"godwit/lab/topo"
 )
 
 // TestAbortTooLate: an abort that is due when the migration has just ended has nothing to do;
@@ -37,16 +33,7 @@ func aHost(t *testing.T, r *run, pids func() string) {
 	mux.HandleFunc("GET /v1/processes", func(w http.ResponseWriter, _ *http.Request) {
 		w.Write([]byte(pids())) //nolint:errcheck // the client tells
 	})
-	socket := filepath.Join(t.TempDir(), "agent.sock")
-	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
-	go server.Serve(listener) //nolint:errcheck // it ends with the test
-	t.Cleanup(func() { server.Close() })
-	r.w.agents["a"] = &hostAgent{host: topo.Host{Name: "a"}, client: agent.NewClient(socket)}
-	r.w.where["web"] = "a"
+	r.hasWeb(t, mux)
 }
 
 // TestFlowThatBeginsLate: the run waits for it as it waits for a step of that time, and

@@ -18,7 +18,7 @@ sites:
 clients:
   - {name: phone, at: montreal}
 guests:
-  - {name: web, site: montreal, memory: 160MiB, run: ["dirty size=40MiB rate=16MiB/s"]}
+  - {name: web, site: montreal, memory: 160MiB, run: ["dirty size=24MiB rate=16MiB/s"]}
 `
 
 // starves waits until a migration has reached post-copy, and least pages are missing still.

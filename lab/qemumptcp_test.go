@@ -17,13 +17,13 @@ import (
 const qemuMPTCPWorld = `
 name: qemu-mptcp
 sites:
-  - {name: montreal, guest_net: {v4: 10.1.1.0/24}, uplinks: [{name: fibre, rate: 100mbit, delay: 5ms}, {name: cable, rate: 60mbit, delay: 5ms}]}
-  - {name: sanjose, guest_net: {v4: 10.2.1.0/24}, uplinks: [{name: fibre, rate: 100mbit, delay: 5ms}, {name: cable, rate: 60mbit, delay: 5ms}]}
-  - {name: rome, guest_net: {v4: 10.3.1.0/24}, uplinks: [{name: fibre, rate: 160mbit, delay: 5ms}]}
+  - {name: montreal, guest_net: {v4: 10.1.1.0/24}, uplinks: [{name: fibre, rate: 160mbit, delay: 5ms}, {name: cable, rate: 100mbit, delay: 5ms}]}
+  - {name: sanjose, guest_net: {v4: 10.2.1.0/24}, uplinks: [{name: fibre, rate: 160mbit, delay: 5ms}, {name: cable, rate: 100mbit, delay: 5ms}]}
+  - {name: rome, guest_net: {v4: 10.3.1.0/24}, uplinks: [{name: fibre, rate: 260mbit, delay: 5ms}]}
 clients:
   - {name: phone, at: internet}
 guests:
-  - {name: web, site: montreal, memory: 160MiB, run: ["dirty size=40MiB data=random"]}
+  - {name: web, site: montreal, memory: 160MiB, run: ["dirty size=16MiB data=random"]}
 `
 
 // TestQEMUsOwnMPTCPTakesEveryPath: each uplink carries a part of the memory, inside tunnels and,

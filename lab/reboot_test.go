@@ -84,11 +84,14 @@ func (p *trial) backHome(name string, rep agent.Report, epoch uint64) {
 
 // TestHostsReboot: a host takes with it what runs on it. The destination's, after it had
 // started the guest, leaves a doubt that a person's word ends, on either host; the source's,
-// after the release, is not missed; before it, the guest is lost, and both hosts say so.
+// after the release, is not missed; before it, the guest is lost, and both hosts say so. A fence is
+// asked where the other host cannot be, and only there.
 func TestHostsReboot(t *testing.T) {
 	exactly(t)
-	p := newTrial(t, rebootWorld, func(string, *agent.Config) {})
+	f := newFence(t)
+	p := newTrial(t, rebootWorld, func(_ string, c *agent.Config) { c.Fence = f.script })
 	before := p.inventory()
+	p.fenceEndsDoubt(f)
 	montreal, sanjose := p.w.agents["montreal"].client, p.w.agents["sanjose"].client
 
 	id := p.began(migration.Request{Guest: "web", To: "sanjose", Downtime: 5 * time.Second})
@@ -109,6 +112,9 @@ func TestHostsReboot(t *testing.T) {
 	p.reboots("sanjose")
 	p.vanishes(id)
 	p.must(montreal.TakeBack(t.Context(), id, agent.TakeBack{})) // no fence is asked: the host says so itself
+	if _, err := os.Stat(f.asked); err == nil {
+		t.Error("a fence was asked about a host that answers")
+	}
 	rep := p.ends(id, 20*time.Second)
 	p.backHome("taken back", rep, rep.Epoch)
 	p.untouchedBy("taken back", before, 30*time.Second)
@@ -169,18 +175,25 @@ func bare(have []string) []string {
 	return out
 }
 
-// TestFenceEndsDoubt: in doubt about a host that cannot be asked, the configured fence is
-// asked; what it does not prove is not believed. It was wrong here: the guest runs there, and
-// is ended when the hosts hear of each other.
-func TestFenceEndsDoubt(t *testing.T) {
-	exactly(t)
+// A fence that says of a host that it is off when the file off is there, and keeps in the file asked what
+// it was told.
+type fence struct{ script, off, asked string }
+
+func newFence(t *testing.T) fence {
+	t.Helper()
 	dir := t.TempDir()
-	off, asked := filepath.Join(dir, "off"), filepath.Join(dir, "asked")
-	script := filepath.Join(dir, "fence")
-	if err := os.WriteFile(script, []byte("#!/bin/sh\ncat > "+asked+"\nif [ -e "+off+" ]; then exit 0; fi\necho 'no such machine'\nexit 1\n"), 0o755); err != nil {
+	f := fence{filepath.Join(dir, "fence"), filepath.Join(dir, "off"), filepath.Join(dir, "asked")}
+	if err := os.WriteFile(f.script, []byte("#!/bin/sh\ncat > "+f.asked+"\nif [ -e "+f.off+" ]; then exit 0; fi\necho 'no such machine'\nexit 1\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	p := newTrial(t, rebootWorld, func(_ string, c *agent.Config) { c.Fence = script })
+	return f
+}
+
+// fenceEndsDoubt: in doubt about a host that cannot be asked, the configured fence is
+// asked; what it does not prove is not believed. It was wrong here: the guest runs there, and
+// is ended when the hosts hear of each other.
+func (p *trial) fenceEndsDoubt(f fence) {
+	p.Helper()
 	before := p.inventory()
 	client := p.w.agents["montreal"].client
 	id := p.began(migration.Request{Guest: "web", To: "sanjose", Downtime: 5 * time.Second})
@@ -188,19 +201,20 @@ func TestFenceEndsDoubt(t *testing.T) {
 	var faults linkFaults
 	mend, err := faults.add(p.w.spec().Sites, p.w.topo, "sanjose", scenario.AllUplinks, func(l *wan.Link) { l.Cut = wan.CutBoth })
 	p.must(err)
-	p.said("a fence that fails", client.TakeBack(t.Context(), id, agent.TakeBack{}), migration.CodeUsage, "no such machine", "nothing was changed")
-	p.must(os.WriteFile(off, nil, 0o600))
-	p.must(client.TakeBack(t.Context(), id, agent.TakeBack{}))
-	said, err := os.ReadFile(asked)
+	p.said("a fence that fails", client.TakeBack(p.Context(), id, agent.TakeBack{}), migration.CodeUsage, "no such machine", "nothing was changed")
+	p.must(os.WriteFile(f.off, nil, 0o600))
+	p.must(client.TakeBack(p.Context(), id, agent.TakeBack{}))
+	said, err := os.ReadFile(f.asked)
 	if err != nil || !strings.Contains(string(said), `"host":"sanjose"`) || !strings.Contains(string(said), id) {
-		t.Errorf("the fence was told %q, %v", said, err)
+		p.Errorf("the fence was told %q, %v", said, err)
 	}
+	p.must(os.Remove(f.asked))
 	rep := p.ends(id, 30*time.Second)
 	if g, err := p.guest("montreal", "web"); err != nil || g.Status != "running" || g.Epoch != rep.Epoch || rep.Outcome != migration.Aborted {
-		t.Fatalf("taken back: %+v, %v; %s, epoch %d", g, err, rep.Outcome, rep.Epoch)
+		p.Fatalf("fenced, taken back: %+v, %v; %s, epoch %d", g, err, rep.Outcome, rep.Epoch)
 	}
 	if g, err := p.guest("sanjose", "web"); err != nil || g.Status != "running" {
-		t.Fatalf("in sanjose, which nothing reaches: %+v, %v; this test shows nothing", g, err)
+		p.Fatalf("in sanjose, which nothing reaches: %+v, %v; this test shows nothing", g, err)
 	}
 	p.must(mend())
 	p.untouchedBy("superseded", before, 30*time.Second)

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"path/filepath"
@@ -127,6 +128,8 @@ func (p *trial) farSide() {
 	down := p.began(migration.Request{Guest: "mute", To: "lisbon", Network: "tunnel"})
 	_, err := p.w.agents["montreal"].client.Migrate(p.Context(), migration.Request{Guest: "mute", To: "sanjose", Network: "tunnel"})
 	p.said("a second migration while one runs", err, migration.CodeBusy, "guest mute", down)
+	awake := p.silences("mail")
+	silent := p.began(migration.Request{Guest: "mail", To: "sanjose"})
 
 	// While nobody answers in lisbon: a destination that is short of memory.
 	p.restart("sanjose", func(c *agent.Config) { c.MemoryReserve = 1 << 50 })
@@ -135,7 +138,14 @@ func (p *trial) farSide() {
 	p.is("short of memory", outcome, migration.Refused)
 	p.restart("sanjose", func(c *agent.Config) { c.MemoryReserve = 0 })
 
-	rep := p.ends(down, 25*time.Second)
+	rep := p.ends(silent, 10*time.Second)
+	p.said("a guest that is silent", rep.Problem, migration.CodeGuest, "guest mail", "its guest channel does not answer", "see whether the guest is well")
+	p.is("a guest that is silent", rep.Outcome, migration.Refused)
+	awake()
+	if g, err := p.guest("montreal", "mail"); err != nil || g.Status != "running" || g.Migration != "" {
+		p.Errorf("a guest that is silent: %+v, %v: want it running, and free", g, err)
+	}
+	rep = p.ends(down, 25*time.Second)
 	p.said("an agent that is down", rep.Problem, migration.CodePeer, "agent lisbon", "is it running")
 	p.is("an agent that is down", rep.Outcome, migration.Refused)
 
@@ -168,6 +178,35 @@ func (p *trial) farSide() {
 	p.is("a firewall that tunnels do not pass", outcome, migration.Refused)
 	p.nft("delete table ip tunnels")
 	p.untouched("the far side's refusals", "web", before, 5*time.Second)
+}
+
+// silences makes a guest silent: what speaks on its channel stands still for some seconds, and all else goes on.
+// awake waits until it answers again.
+func (p *trial) silences(name string) (awake func()) {
+	p.Helper()
+	client := p.w.agents["montreal"].client
+	var out guest.Executed
+	p.must(client.CallGuest(p.Context(), name, "exec", guest.Exec{Command: `set -e
+		mkdir -p /freezer; mount -t cgroup2 none /freezer; mkdir /freezer/1; echo 1 >/freezer/1/cgroup.procs
+		(sleep 0.3; echo 1 >/freezer/1/cgroup.freeze; sleep 9; echo 0 >/freezer/1/cgroup.freeze) >/dev/null 2>&1 </dev/null &`}, &out))
+	if out.Exit != 0 {
+		p.Fatalf("guest %s cannot be silenced: %s%s", name, out.Stdout, out.Stderr)
+	}
+	time.Sleep(600 * time.Millisecond)
+	return func() {
+		p.Helper()
+		for until := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+			ctx, cancel := context.WithTimeout(p.Context(), time.Second)
+			err := client.CallGuest(ctx, name, "exec", guest.Exec{Command: "true"}, &out)
+			cancel()
+			if err == nil {
+				return
+			}
+			if time.Now().After(until) {
+				p.Fatalf("guest %s is silent for good: %v", name, err)
+			}
+		}
+	}
 }
 
 func (p *trial) is(name string, got, want migration.Outcome) {

@@ -3,18 +3,15 @@ package lab
 import (
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"godwit/agent"
 	"godwit/lab/scenario"
-	"godwit/lab/topo"
 )
 
 // anAgentWith is an agent of a host that has these guests, and notes what it is asked to do.
@@ -31,15 +28,7 @@ func anAgentWith(t *testing.T, host string, asked *askedOf, guests ...agent.Gues
 	mux.HandleFunc("DELETE /v1/guests/{name}", func(_ http.ResponseWriter, q *http.Request) {
 		asked.note("stop " + q.PathValue("name") + " on " + host)
 	})
-	socket := filepath.Join(t.TempDir(), "agent.sock")
-	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
-	go server.Serve(listener) //nolint:errcheck // it ends with the test
-	t.Cleanup(func() { server.Close() })
-	return &hostAgent{host: topo.Host{Name: host}, client: agent.NewClient(socket)}
+	return anAgent(t, host, mux)
 }
 
 type askedOf struct {

@@ -44,6 +44,8 @@ type run struct {
 	ending chan struct{} // closed when the end of the run begins: no step does any more
 	ended  time.Time     // when that was
 
+	patience time.Duration // flowPatience, or a test's
+
 	mu       sync.Mutex
 	moves    []*move
 	queue    map[string]chan struct{} // by guest: its last requested migration
@@ -114,7 +116,7 @@ func begin(ctx context.Context, s *scenario.Scenario, opts Options) (*run, func(
 	r := &run{
 		w: w, opts: opts, queue: map[string]chan struct{}{}, reached: map[int]bool{}, by: map[*scenario.Step]*move{},
 		results: map[string]traffic.Result{}, flows: map[string]*flowTrace{}, addrs: map[string]map[netip.Addr]bool{},
-		ending: make(chan struct{}),
+		ending: make(chan struct{}), patience: flowPatience,
 	}
 	// What is begun here lives to the end of the run: one that is interrupted is measured, too.
 	var life context.Context

@@ -31,8 +31,9 @@ guests:
 `
 
 // routersGrant is for how long the routers of both sites are routers and their prefixes of use: far
-// shorter than anywhere, so that a test may outlast it.
-const routersGrant = 30 * time.Second
+// shorter than anywhere, so that a test may outlast it, and longer than what agents leave between two
+// times that they say it (netstate.Advertisement.Every).
+const routersGrant = 15 * time.Second
 
 // TestSLAACGuest moves a guest that has its IPv6 default route from its router's advertisements, and keeps
 // its address. While it is away its router's word does not run out, also when the agent there was started

@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"math"
-	"net"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -27,7 +25,7 @@ func aRun(steps ...scenario.Step) *run {
 	}
 	return &run{
 		w: &world{scenario: s, topo: &topo.Topo{}, agents: map[string]*hostAgent{}, where: map[string]string{}}, opts: Options{Tell: func(string) {}},
-		zero: time.Now(), reached: map[int]bool{}, by: map[*scenario.Step]*move{}, queue: map[string]chan struct{}{}, ending: make(chan struct{}),
+		zero: time.Now(), reached: map[int]bool{}, by: map[*scenario.Step]*move{}, queue: map[string]chan struct{}{}, ending: make(chan struct{}), patience: time.Second,
 	}
 }
 
@@ -61,10 +59,9 @@ func TestTheEndWaitsForStepsAfterAPhase(t *testing.T) {
 
 // aSlowAgent is an agent whose migration goes on until it is called off; begun is closed
 // when it was asked for.
-func aSlowAgent(t *testing.T) (client *agent.Client, begun chan struct{}) {
-	t.Helper()
+func aSlowAgent() (mux *http.ServeMux, begun chan struct{}) {
 	begun, aborted := make(chan struct{}), make(chan struct{})
-	mux := http.NewServeMux()
+	mux = http.NewServeMux()
 	mux.HandleFunc("POST /v1/migrations", func(w http.ResponseWriter, _ *http.Request) {
 		w.Write([]byte(`{"id":"m-00000001"}`)) //nolint:errcheck // the client tells
 		close(begun)
@@ -83,15 +80,7 @@ func aSlowAgent(t *testing.T) (client *agent.Client, begun chan struct{}) {
 		<-aborted
 		w.Write([]byte(`{"outcome":"aborted","problem":{"code":"asked","text":"aborted on request"}}`)) //nolint:errcheck // the client tells
 	})
-	socket := filepath.Join(t.TempDir(), "agent.sock")
-	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
-	go server.Serve(listener) //nolint:errcheck // it ends with the test
-	t.Cleanup(func() { server.Close() })
-	return agent.NewClient(socket), begun
+	return mux, begun
 }
 
 // What is under way when a run is interrupted is called off, and has the outcome that its
@@ -100,9 +89,8 @@ func aSlowAgent(t *testing.T) (client *agent.Client, begun chan struct{}) {
 func TestInterruptedRun(t *testing.T) {
 	step := scenario.Step{Migrate: &scenario.Migrate{Guest: "web", To: "a"}}
 	r := aRun(step, step)
-	client, begun := aSlowAgent(t)
-	r.w.agents["a"] = &hostAgent{host: topo.Host{Name: "a"}, client: client}
-	r.w.where["web"] = "a"
+	mux, begun := aSlowAgent()
+	r.hasWeb(t, mux)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-begun; cancel() }()
 	if r.carryOut(ctx) {
@@ -227,18 +215,8 @@ func TestAbortOfAMigrationJustAskedFor(t *testing.T) {
 		defer mu.Unlock()
 		asked = append(asked, q.PathValue("id"))
 	})
-	socket := filepath.Join(t.TempDir(), "agent.sock")
-	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
-	go server.Serve(listener) //nolint:errcheck // it ends with the test
-	t.Cleanup(func() { server.Close() })
-
 	r := aRun()
-	r.w.agents["a"] = &hostAgent{host: topo.Host{Name: "a"}, client: agent.NewClient(socket)}
-	r.w.where["web"] = "a"
+	r.hasWeb(t, mux)
 	ctx, cancel := context.WithCancel(t.Context())
 	r.queueMigrate(ctx, &scenario.Migrate{Guest: "web", To: "a"})
 	aborted := make(chan error, 1)

@@ -205,21 +205,23 @@ func (p *trial) lostNothing(flows []string) {
 		r, err := p.w.clients["phone"].Stop(name)
 		p.must(err)
 		if !r.Survived || r.Lost+r.Repeated+r.Corrupt > 0 || r.Records == 0 {
-			p.Errorf("%s: survived %v; of %d records %d lost, %d repeated, %d corrupt", name, r.Survived, r.Records, r.Lost, r.Repeated, r.Corrupt)
+			p.Errorf("%s: survived %v; of %d records %d lost, %d repeated, %d corrupt\n%s", name, r.Survived, r.Records, r.Lost, r.Repeated, r.Corrupt, p.missing(&r))
 		}
 	}
 }
 
 // listens keeps what flows said last.
-func (p *trial) listens(client string) {
+func (p *trial) listens(clients ...string) {
 	p.samples, p.first = map[string]traffic.Sample{}, map[string][]netip.Addr{}
-	go func() {
-		for s := range p.w.clients[client].Samples() {
-			p.mu.Lock()
-			p.samples[s.Flow] = s
-			p.mu.Unlock()
-		}
-	}()
+	for _, client := range clients {
+		go func() {
+			for s := range p.w.clients[client].Samples() {
+				p.mu.Lock()
+				p.samples[s.Flow] = s
+				p.mu.Unlock()
+			}
+		}()
+	}
 }
 
 func (p *trial) latest(flow string) traffic.Sample {

@@ -72,12 +72,13 @@ func (q monitored) until(what string, so func(status vm.MigrationStatus, throttl
 	}
 }
 
-// TestThrottle: mode precopy throttles a guest that it could not follow
-// (examples/precopy-hot.yaml gets there, which takes long). An agent that is started again, and finds one throttled by a QEMU that sends by itself,
-// releases it.
+// TestThrottle: mode precopy gives up a guest that it cannot follow, or throttles it where it may
+// (examples/precopy-hot.yaml gets there, which takes long). An agent that is started again, and finds
+// one throttled by a QEMU that sends by itself, releases it.
 func TestThrottle(t *testing.T) {
 	p := newTrial(t, throttleWorld, func(string, *agent.Config) {})
 	p.ticks("phone", "web")
+	p.budgetThatCannotBeMet()
 	source := p.w.agents["montreal"]
 	t.Run("the source's agent is killed", func(t *testing.T) {
 		id := p.began(migration.Request{Guest: "web", To: "sanjose", Mode: "precopy", Throttle: 99, Transfer: "qemu-mptcp",
@@ -107,27 +108,26 @@ func TestThrottle(t *testing.T) {
 	}
 }
 
-// TestBudgetThatCannotBeMet: mode precopy, where it may not throttle, gives a guest up that it cannot
+// budgetThatCannotBeMet: mode precopy, where it may not throttle, gives a guest up that it cannot
 // stop for so short, with one line that says why and what helps, and leaves it as it was. That takes 3
 // times as long as its memory does over the path, and 30 s. The budget is less than any pause over this
 // path takes: one that is emulated on a busy machine may write less than the path carries.
-func TestBudgetThatCannotBeMet(t *testing.T) {
-	p := newTrial(t, throttleWorld, func(string, *agent.Config) {})
-	p.ticks("phone", "web")
+func (p *trial) budgetThatCannotBeMet() {
+	p.Helper()
 	before := p.inventory()
-	id := p.began(migration.Request{Guest: "web", To: "sanjose", Mode: "precopy", Bandwidth: 300_000_000, Downtime: 15 * time.Millisecond})
+	id := p.began(migration.Request{Guest: "web", To: "sanjose", Mode: "precopy", Bandwidth: 600_000_000, Downtime: 15 * time.Millisecond})
 	rep := p.endsOn("montreal", id, 90*time.Second)
 	if p.is("given up", rep.Outcome, migration.Aborted); rep.Problem == nil {
-		t.Fatal("no problem")
+		p.Fatal("given up: no problem")
 	}
 	p.said("given up", rep.Problem, migration.CodeBudget, "the downtime budget of 15ms cannot be met",
 		"it writes", "the paths carry", "the shortest pause foreseen", "--downtime", "--throttle", "--mode hybrid")
 	p.untouchedBy("given up", before, 5*time.Second)
 	if g, err := p.guest("montreal", "web"); err != nil || g.Status != "running" || g.Migration != "" || rep.Paused != 0 {
-		t.Errorf("guest %+v, %v, paused at %d: want it running, free, and never paused", g, err, rep.Paused)
+		p.Errorf("given up: guest %+v, %v, paused at %d: want it running, free, and never paused", g, err, rep.Paused)
 	}
 	p.patterns("montreal", "web")
 	if p.gap() >= time.Hour {
-		t.Error("the connection was lost")
+		p.Error("given up: the connection was lost")
 	}
 }

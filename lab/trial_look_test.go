@@ -2,6 +2,7 @@ package lab
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"godwit/lab/traffic"
+	"godwit/lab/wan"
 	"godwit/netstate"
 	"godwit/netstate/dump"
 	"godwit/netstate/netns"
@@ -91,6 +94,42 @@ func (p *trial) inventory() map[string][]string {
 		out[host] = have
 	}
 	return out
+}
+
+// missing says when what of a flow is missing, by the clock of the agents' logs, which datagrams the
+// client itself did not send, when its connections waited longest, and what the links dropped by now.
+func (p *trial) missing(r *traffic.Result) string {
+	p.Helper()
+	var out strings.Builder
+	at := func(ns int64) string {
+		if ns == 0 {
+			return "(not known)"
+		}
+		return fmt.Sprintf("%s (%.3f s)", time.Unix(0, ns).UTC().Format("15:04:05.000"), time.Duration(ns-r.Start).Seconds())
+	}
+	fmt.Fprintf(&out, "%s began at %s, and ended at %s\n", r.Flow.Name, at(r.Start), at(r.End))
+	for _, h := range r.Holes {
+		fmt.Fprintf(&out, "%d of datagrams %d to %d lost, sent between %s and %s\n", h.Lost, h.From, h.To-1, at(h.Since), at(h.Until))
+	}
+	if r.SendError != "" {
+		fmt.Fprintln(&out, "not sent:", r.SendError)
+	}
+	for _, c := range r.Connections {
+		if len(c.Waits) > 0 {
+			longest := slices.MaxFunc(c.Waits, func(a, b traffic.Wait) int { return int(a.Length - b.Length) })
+			fmt.Fprintf(&out, "waited for %v from %s\n", time.Duration(longest.Length).Round(time.Millisecond), at(longest.From))
+		}
+	}
+	links := p.w.topo.LinkCounters()
+	for _, key := range slices.Sorted(maps.Keys(links)) {
+		for i, f := range []wan.Flow{links[key].AB, links[key].BA} {
+			if f.Drops() > 0 {
+				fmt.Fprintf(&out, "link %s dropped on the way %s the site: queue %d, loss %d, cut %d, device %d\n",
+					key, []string{"from", "to"}[i], f.QueueDrop, f.LossDrop, f.CutDrop, f.DeviceDrop)
+			}
+		}
+	}
+	return out.String()
 }
 
 func (p *trial) showLogs() {

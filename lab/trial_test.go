@@ -199,6 +199,7 @@ func (p *trial) endsOn(host, id string, limit time.Duration) agent.Report {
 	for {
 		rep, err := p.w.agents[host].client.Report(p.Context(), id)
 		if err == nil && rep.Ended != 0 {
+			p.took(&rep)
 			p.arrived(&rep)
 			return rep
 		}
@@ -207,6 +208,16 @@ func (p *trial) endsOn(host, id string, limit time.Duration) agent.Report {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
+}
+
+// took notes how long each phase of a migration was.
+func (p *trial) took(rep *agent.Report) {
+	p.Helper()
+	var out strings.Builder
+	for _, span := range rep.Phases {
+		fmt.Fprintf(&out, ", %s %.1f s", span.Name, time.Duration(max(span.End, span.Start)-span.Start).Seconds())
+	}
+	p.Logf("migration %s of %s from %s to %s: %s%s", rep.ID, rep.Guest, rep.From, rep.To, rep.Outcome, out.String())
 }
 
 // arrived checks the memory of a guest that has moved.

@@ -32,7 +32,7 @@ func TestAdvertise(t *testing.T) {
 	w.listensToRouters("gb", "eth0")
 	w.listensToRouters("x", "eth0")
 	w.IP("gb", "-6 addr flush dev eth0 scope global\n-6 route flush default")
-	before := w.dump("hb")
+	before := w.dumps()["hb"]
 
 	heard := w.watchRouters("ha")
 	w.say("r", "lana", icmp6(mac(w.macOf("r", "lana")), allNodesMAC, homeRouter, allNodes, routerSays(1800, homePrefix, 1800), false))
@@ -80,9 +80,7 @@ func TestAdvertise(t *testing.T) {
 
 	says.Close()
 	w.Do("hb", func() error { return netstate.Clear("web") })
-	if after := w.dump("hb"); after != before {
-		t.Errorf("left on the host: %s, before: %s", after, before)
-	}
+	w.like(before, "hb", "after Clear")
 }
 
 // TestAdvertiserEnds: it ends with the tap.

@@ -21,7 +21,8 @@
 // Where the guest lives now ([Visiting]):
 //
 //   - packets for it come out of the tunnel: host route to the bridge, permanent
-//     neighbour entry and static forwarding entry, so no ARP delays or misleads them;
+//     neighbour entry and static forwarding entry, so no ARP delays or misleads them; until it runs here,
+//     for what comes out of the tunnel alone, as this host and its neighbours may be talking to it;
 //   - its packets go to a router that is not here: the bridge rule gives them to
 //     the host, a source rule sends them into the tunnel, whatever their
 //     destination (also to a neighbour: a client's connection keeps its path);

@@ -3,13 +3,9 @@ package netstate_test
 import (
 	"net"
 	"net/netip"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
-	"godwit/netstate"
 	"godwit/netstate/internal/nettest"
 )
 
@@ -25,7 +21,7 @@ func TestFirewall(t *testing.T) {
 				w.Run(h, "sh", "-c", "cd /proc/sys/net/ipv4/conf; for d in *; do echo "+filter+" >$d/rp_filter; done")
 				w.Run(h, "sh", "-c", "echo 0 >/proc/sys/net/netfilter/nf_conntrack_tcp_loose")
 			}
-			before := map[string]string{"ha": w.dump("ha"), "hb": w.dump("hb")}
+			before := w.dumps()
 			w.set("hb", abroad())
 			w.set("ha", home(true))
 			for _, addr := range []netip.Addr{guest4, guest6} {
@@ -51,12 +47,7 @@ func TestFirewall(t *testing.T) {
 					w.Run(h, "nft", "delete table inet fw")
 				}
 			}
-			for _, h := range []string{"ha", "hb"} {
-				w.Do(h, func() error { return netstate.Clear("web") })
-				if diff := cmp.Diff(strings.Split(before[h], "\n"), strings.Split(w.dump(h), "\n")); diff != "" {
-					t.Errorf("%s after Clear: %s", h, diff)
-				}
-			}
+			w.cleared(before, "web")
 		})
 	}
 }

@@ -57,7 +57,8 @@ func (p proxy) remove(k *kernel) error {
 }
 
 // A forwarding entry binds a MAC to a bridge port, so that frames for a guest
-// that has not spoken yet are not flooded to every port.
+// that has not spoken yet are not flooded to every port. The bridge moves it to the port
+// where that MAC is heard.
 type forwarding struct {
 	tap string
 	mac string

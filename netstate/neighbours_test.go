@@ -92,3 +92,20 @@ func TestOtherNIC(t *testing.T) {
 		}
 	}
 }
+
+// TestNextGuest: making ready for one more guest leaves the entries of the others alone.
+func TestNextGuest(t *testing.T) {
+	w := newWorld(t, "wireguard")
+	w.set("hb", abroad())
+	before := w.Run("hb", "ip", "neigh", "show", "nud", "permanent")
+	w.tunnel("gw1", "4790")
+	db := of("db", abroad())
+	for i := range db.Visiting {
+		db.Visiting[i].Tap, db.Visiting[i].Taps = "", []string{"t2a"}
+	}
+	w.set("hb", db)
+	w.Do("hb", func() error { return netstate.Clear("db") })
+	if got := w.Run("hb", "ip", "neigh", "show", "nud", "permanent"); got != before || !strings.Contains(got, guestMAC.String()) {
+		t.Errorf("entries %q, before %q", got, before)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"reflect"
 
 	"github.com/google/nftables"
 	"github.com/mdlayher/netlink"
@@ -30,10 +31,15 @@ func attributes(b []byte) (*netlink.AttributeDecoder, error) {
 	return ad, err
 }
 
+// agreeing lists in a row that say the same are believed, though somebody changes nftables all the time.
+const agreeing = 4
+
 // steady calls list again where somebody changed nftables while it read (kube-proxy, a firewall): entries
 // may be missing then. It looks at the generation, as the flag that says so (NLM_F_DUMP_INTR) may stand in
 // the last message of a list alone, which our packages keep to themselves.
 func steady[T any](list func() (T, error)) (T, error) {
+	var last T
+	agree := 0
 	return dump.Whole(func() (T, error) {
 		var none T
 		before, err := Generation()
@@ -45,7 +51,13 @@ func steady[T any](list func() (T, error)) (T, error) {
 			return none, err
 		}
 		after, err := Generation()
-		if err == nil && after != before {
+		if err != nil || after == before {
+			return all, err
+		}
+		if !reflect.DeepEqual(all, last) {
+			last, agree = all, 0
+		}
+		if agree++; agree < agreeing {
 			err = fmt.Errorf("nftables is changed all the time: %w", dump.Interrupted)
 		}
 		return all, err

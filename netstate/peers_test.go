@@ -31,7 +31,7 @@ func twoGuestsOfOneHome(t *testing.T, filter string) {
 		w.Run(h, "sh", "-c", "cd /proc/sys/net/ipv4/conf; for d in *; do echo "+filter+" >$d/rp_filter; done")
 	}
 	w.echo("gb")
-	before := map[string]string{"ha": w.dump("ha"), "hb": w.dump("hb")}
+	before := w.dumps()
 	w.set("hb", abroad())
 	w.set("ha", home(true))
 	w.reaches("pa", "only one ever moves")

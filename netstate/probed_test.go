@@ -14,7 +14,7 @@ import (
 func TestUnicastProbes(t *testing.T) {
 	w := newWorld(t, "wireguard")
 	w.IP("ga", "link set dev eth0 down")
-	before := map[string]string{"ha": w.dump("ha"), "hb": w.dump("hb")}
+	before := w.dumps()
 	lla := netip.MustParseAddr("fe80::1")
 	s := abroad()
 	w.set("hb", s)

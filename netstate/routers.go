@@ -12,6 +12,8 @@ import (
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
+
+	"godwit/internal/sockfilter"
 )
 
 // Routers are asked until one answers, so often, and so far apart (RFC 4861 §10).
@@ -135,15 +137,7 @@ func filterKind(fd int, kind byte, tag uint16) error {
 			is[i] = jump
 		}
 	}
-	raw, err := bpf.Assemble(is)
-	if err != nil {
-		return err
-	}
-	code := make([]unix.SockFilter, len(raw))
-	for i, r := range raw {
-		code[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
-	}
-	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(code)), Filter: &code[0]})
+	return sockfilter.Attach(fd, is)
 }
 
 // tagged is a frame as it leaves by a port of a VLAN (IEEE 802.1Q); 0: of none.

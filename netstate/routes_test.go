@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"godwit/internal/need"
 	"godwit/netstate"
 	"godwit/netstate/internal/nettest"
@@ -39,7 +37,7 @@ func TestPublished(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before := w.dump("hb")
+	before := w.dumps()["hb"]
 	w.set("hb", abroad())
 	w.bird("r", upstream)
 	w.bird("hb", string(ours))
@@ -67,9 +65,7 @@ func TestPublished(t *testing.T) {
 	w.learnt(true)
 	w.Do("hb", func() error { return netstate.Clear("web") })
 	w.learnt(false)
-	if diff := cmp.Diff(strings.Split(before, "\n"), strings.Split(w.dump("hb"), "\n")); diff != "" {
-		t.Error("hb after Clear:", diff)
-	}
+	w.like(before, "hb", "after Clear")
 	w.Run("hb", "sh", "-c", "echo 0 >/proc/sys/net/ipv4/ip_forward")
 	w.Do("hb", func() error {
 		if err := netstate.Set(published); err == nil || !strings.Contains(err.Error(), "forwards nothing") {

@@ -20,6 +20,7 @@ type rule struct {
 	src, dst netip.Addr // one of them
 	iif      string     // "": whatever device it comes from
 	priority int
+	own      bool // of dst: to a table of its own instead of main
 }
 
 func here(a netip.Addr) rule { return rule{dst: a, priority: PriorityHere} }
@@ -34,6 +35,9 @@ func (r rule) message() *netlink.Rule {
 	m.Priority, m.Protocol, m.IifName = r.priority, Protocol, r.iif
 	if r.dst.IsValid() {
 		m.Family, m.Dst, m.Table = family(r.dst), whole(r.dst), unix.RT_TABLE_MAIN
+		if r.own {
+			m.Table = tableOf(r.dst, r.priority)
+		}
 	} else {
 		m.Family, m.Src, m.Table = family(r.src), whole(r.src), tableOf(r.src, r.priority)
 	}
@@ -64,6 +68,9 @@ func (r rule) String() string {
 	if r.iif != "" {
 		s += " iif " + r.iif
 	}
+	if r.own {
+		s += " to its table"
+	}
 	return s
 }
 
@@ -83,6 +90,7 @@ func ourRules(fam int) ([]rule, error) {
 			r.src = prefix(m.Src, fam).Addr()
 		} else {
 			r.dst = prefix(m.Dst, fam).Addr()
+			r.own = m.Table != unix.RT_TABLE_MAIN
 		}
 		ours = append(ours, r)
 	}

@@ -90,6 +90,9 @@ func egress(s State) []bridgeRule {
 	rules = append(rules, offLinkEgress(s)...)
 	for _, v := range s.Visiting {
 		if !v.AtHome() {
+			if v.Tap != "" { // before what looks at the guest's MAC
+				rules = append(rules, waitingRule(v))
+			}
 			rules = append(rules, clampRule(v.Addr, v.Fits, "in")...)
 			rules = append(rules, flowRules(s.Guest, v.Addr, "in", false, join(etherDst(v.MAC), ipDst(v.Addr)))...)
 		}
@@ -127,13 +130,10 @@ func join(parts ...[]expr.Any) []expr.Any {
 // toHost makes the frame the host's own: destination MAC of the bridge, packet
 // type host, and no more rules of this chain.
 func toHost(bridge net.HardwareAddr) []expr.Any {
-	return []expr.Any{
-		&expr.Immediate{Register: 1, Data: bridge},
-		&expr.Payload{OperationType: expr.PayloadWrite, SourceRegister: 1, Base: expr.PayloadBaseLLHeader, Offset: 0, Len: 6},
+	return append(setEtherDst(bridge),
 		&expr.Immediate{Register: 1, Data: []byte{unix.PACKET_HOST}},
 		&expr.Meta{Key: expr.MetaKeyPKTTYPE, SourceRegister: true, Register: 1},
-		&expr.Verdict{Kind: expr.VerdictAccept},
-	}
+		&expr.Verdict{Kind: expr.VerdictAccept})
 }
 
 // dhcpAsked matches what a client of DHCP asks (RFC 2131 §4.1), without IP options.

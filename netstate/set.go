@@ -79,7 +79,7 @@ func apply(b book, s State, trust bool) error {
 	}
 	k := newKernel()
 	k.ours = trust
-	bridge, err := k.bridgeMAC(s.Bridge, len(states[s.Guest].Away)+len(states[s.Guest].Visiting) == 0)
+	bridge, err := k.bridgeMAC(s.Bridge, !used(states, s.Bridge))
 	if err != nil {
 		return err
 	}
@@ -315,9 +315,19 @@ func remember(old map[string]string) []string {
 	return lines
 }
 
+// used says whether the bridge is some guest's already, and its MAC pinned.
+func used(states map[string]State, bridge string) bool {
+	for _, s := range states {
+		if s.Bridge == bridge && !s.Empty() {
+			return true
+		}
+	}
+	return false
+}
+
 // bridgeMAC returns the bridge's MAC, pinned when asked: a bridge without a MAC of
 // its own takes the lowest of its ports, and would change it with the next tap. Each
-// time the kernel forgets all neighbours there, permanent ones, too: Lacking finds them.
+// time it is pinned the kernel forgets all neighbours there, permanent ones, too.
 func (k *kernel) bridgeMAC(name string, pin bool) (net.HardwareAddr, error) {
 	link, err := k.link(name)
 	if err != nil {

@@ -19,7 +19,7 @@ const Protocol = 0x67
 // one that does not when it is told to delete that.
 const (
 	PriorityHere     = 6698 // to ADDR: main. Not where it visits: guests here then talk to it as its clients do
-	PriorityArriving = 6699 // to ADDR, out of the tunnel: main
+	PriorityArriving = 6699 // to ADDR, out of the tunnel: main, or while it waits to its tap
 	PriorityVisiting = 6700 // from ADDR: into the tunnel, or at home to its gateway. From another tunnel, too: what is under way when the guest comes back
 	PriorityReturn   = 6701 // from ADDR, back from the tunnel: to the home gateway
 )
@@ -49,6 +49,7 @@ type Visiting struct {
 	Publish int              // routing table in which a speaker of BGP finds the address; 0: none. The host must forward
 	Direct  bool             // with Publish: its packets leave by the host's own routes instead of Tunnel
 	Known   net.HardwareAddr // at home: another MAC that neighbours may have for Addr, whose frames go to MAC; nil: none
+	Waits   bool             // not at home: its guest still runs elsewhere, and what comes out of Tunnel alone is led to Tap; see waits
 	Asks    bool             // what the guest asks of DHCP servers is answered at its taps, and goes no further
 }
 
@@ -108,6 +109,9 @@ func (s State) validate() error {
 		}
 		if len(v.Taps) == 0 {
 			return fmt.Errorf("visiting %s: no tap", v.Addr)
+		}
+		if v.Waits && (v.AtHome() || v.Tap == "" || v.Publish != 0) {
+			return fmt.Errorf("visiting %s: waits at tap %q, published in table %d: want a visitor, its NIC's tap and no table", v.Addr, v.Tap, v.Publish)
 		}
 	}
 	for _, o := range s.OffLink {

@@ -68,18 +68,20 @@ func visiting(bridge string, v Visiting) []resource {
 	if v.AtHome() {
 		out.dev, out.via = bridge, v.Gateway
 	}
-	var list []resource
-	if v.Tap != "" { // before the route, or the bridge floods what is routed there first
-		list = append(list, forwarding{v.Tap, v.MAC.String()})
-	}
-	list = append(list, openedVisiting(bridge, v)...) // closed after it is tracked again
-	list = append(list,
-		untracked{v.Addr},
-		neighbour{bridge, v.Addr, v.MAC.String()},
-		route{host(v.Addr), unix.RT_TABLE_MAIN, bridge, netip.Addr{}},
-	)
-	if !v.AtHome() {
-		list = append(list, arriving(v.Addr, v.Tunnel))
+	list := append(openedVisiting(bridge, v), untracked{v.Addr}) // closed after it is tracked again
+	if v.Waits {
+		list = append(list, waits(bridge, v)...)
+	} else {
+		if v.Tap != "" { // before the route, or the bridge floods what is routed there first
+			list = append(list, forwarding{v.Tap, v.MAC.String()})
+		}
+		list = append(list,
+			neighbour{bridge, v.Addr, v.MAC.String()},
+			route{host(v.Addr), unix.RT_TABLE_MAIN, bridge, netip.Addr{}},
+		)
+		if !v.AtHome() {
+			list = append(list, arriving(v.Addr, v.Tunnel))
+		}
 	}
 	if v.AtHome() || v.Publish != 0 {
 		list = append(list, here(v.Addr))

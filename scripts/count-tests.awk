@@ -1,6 +1,6 @@
 # Reads `go test -json`. Prints one line for each package, in full what failed,
-# and at the end every skip with its reason. Writes "passed failed skipped" into
-# the file named by the variable counts.
+# and at the end every skip with its reason and the names of what failed. Writes "passed
+# failed skipped" into the file named by the variable counts, and the names into failures.
 #
 # Tests and their subtests count, as in gotestsum. A package that fails without
 # a failing test (it does not build, it panics outside one) counts as one failure.
@@ -44,7 +44,8 @@ action == "build-output" { printf "%s", unescape(field("Output")) }
 test != "" && action == "pass" { passed++; tests[package]++ }
 test != "" && action == "fail" {
 	failed++; tests[package]++; broken[package] = 1
-	printf "--- FAIL: %s %s\n%s", short(package), test, output[key]
+	printf "--- FAIL: %s (%s)\n%s", test, short(package), output[key]
+	names = names sprintf("failed: %s (%s)\n", test, short(package))
 }
 test != "" && action == "skip" {
 	skipped++
@@ -54,7 +55,11 @@ test != "" && action == "skip" {
 test != "" && action ~ /^(pass|fail|skip)$/ { delete output[key]; delete last[key] }
 
 test == "" && package != "" && action == "fail" {
-	if (!broken[package]) { failed++; printf "--- FAIL: %s\n%s", short(package), output[key] }
+	if (!broken[package]) {
+		failed++
+		printf "--- FAIL: package %s\n%s", short(package), output[key]
+		names = names sprintf("failed: package %s\n", short(package))
+	}
 }
 test == "" && package != "" && action ~ /^(pass|fail)$/ && (tests[package] || action == "fail") {
 	match($0, /"Elapsed":[0-9.]+/)
@@ -63,6 +68,7 @@ test == "" && package != "" && action ~ /^(pass|fail)$/ && (tests[package] || ac
 }
 
 END {
-	printf "%s", skips
+	printf "%s%s", skips, names
+	printf "%s", names > failures
 	printf "%d %d %d\n", passed, failed, skipped > counts
 }

@@ -149,10 +149,15 @@ func strict(c *cobra.Command) {
 	}
 }
 
-// group is a command that has only subcommands.
+// group is a command that has only subcommands: without one it does nothing, which no script
+// is to take for done.
 func group(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
-		return c.Help()
+		c.SetOut(c.ErrOrStderr())
+		if err := c.Help(); err != nil {
+			return err
+		}
+		return usageError{errSaid}
 	}
 	guess := ""
 	if near := c.SuggestionsFor(args[0]); len(near) > 0 {

@@ -84,7 +84,8 @@ func TestUsedWrongly(t *testing.T) {
 	}
 }
 
-// Every command has an example and says what it takes; a command of commands shows them.
+// Every command has an example and says what it takes; a command of commands shows them, and
+// by itself it has done nothing.
 func TestEveryCommandExplainsItself(t *testing.T) {
 	var each func(c *cobra.Command)
 	each = func(c *cobra.Command) {
@@ -95,6 +96,12 @@ func TestEveryCommandExplainsItself(t *testing.T) {
 		words := append(strings.Fields(c.CommandPath())[1:], "--help")
 		if status := run(words, &out, &out); status != exitDone || !strings.Contains(out.String(), "--json") || !strings.Contains(out.String(), "Examples:") {
 			t.Errorf("%s: status %d, %s", strings.Join(words, " "), status, out.String())
+		}
+		if c.HasSubCommands() {
+			var out, errOut bytes.Buffer
+			if status := run(words[:len(words)-1], &out, &errOut); status != exitUsage || out.Len() > 0 || !strings.Contains(errOut.String(), "Examples:") {
+				t.Errorf("%s: status %d, %q %q; want %d and the help", c.CommandPath(), status, out.String(), errOut.String(), exitUsage)
+			}
 		}
 		for _, sub := range c.Commands() {
 			each(sub)

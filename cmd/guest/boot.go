@@ -122,6 +122,7 @@ const settings = `
 net.mptcp.enabled=1
 net.mptcp.add_addr_timeout=1
 net.mptcp.blackhole_timeout=0
+net.mptcp.stale_loss_cnt=1
 net.ipv4.conf.all.rp_filter=0
 net.ipv4.conf.default.rp_filter=0
 net.ipv4.conf.all.arp_ignore=1

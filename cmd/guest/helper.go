@@ -72,6 +72,7 @@ var settingsNeeded = map[string]string{
 	"net/mptcp/enabled":              "1",
 	"net/mptcp/add_addr_timeout":     "1",
 	"net/mptcp/blackhole_timeout":    "0",
+	"net/mptcp/stale_loss_cnt":       "1",
 	"net/ipv4/conf/all/arp_ignore":   "1",
 	"net/ipv4/conf/all/arp_announce": "2",
 }

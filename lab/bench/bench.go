@@ -71,13 +71,37 @@ type Measure struct {
 }
 
 // Aim is what a row is to show: the measure's median of a variant, or the median of
-// its ratio to Against, is to be at most AtMost (and at least AtLeast, if not 0).
+// its ratio to Against, is to be at most AtMost and, if that is not 0, at least AtLeast.
+// An AtLeast that is more than AtMost stands alone.
 type Aim struct {
 	Variant string
 	Measure string
 	Against string // "" for the number itself; Best
 	AtLeast float64
 	AtMost  float64
+	Each    bool // of each run, not of the median
+}
+
+// holds says whether a number is what the aim wants.
+func (a Aim) holds(n float64) bool {
+	return (a.AtLeast == 0 || n >= a.AtLeast) && (n <= a.AtMost || a.AtLeast > a.AtMost)
+}
+
+// bound is what the aim wants, in words.
+func (a Aim) bound() string {
+	text := fmt.Sprintf("≤ %g", a.AtMost)
+	switch {
+	case a.AtLeast > a.AtMost:
+		text = fmt.Sprintf("≥ %g", a.AtLeast)
+	case a.AtLeast != 0 && a.AtLeast == a.AtMost:
+		text = fmt.Sprintf("= %g", a.AtMost)
+	case a.AtLeast != 0:
+		text = fmt.Sprintf("from %g to %g", a.AtLeast, a.AtMost)
+	}
+	if a.Each {
+		text += " in each run"
+	}
+	return text
 }
 
 // Best stands for the variant with the least number of all but the aim's own, in each round.

@@ -3,8 +3,11 @@ package bench
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"godwit/lab/report"
 	"godwit/lab/scenario"
@@ -29,6 +32,144 @@ func TestTables(t *testing.T) {
 					t.Errorf("%s %s: aim %+v names what is not there", table.Name, row.Name, a)
 				}
 			}
+		}
+	}
+}
+
+// rowNamed is a row of the handover table, and the scenario of its first variant.
+func rowNamed(t *testing.T, name string) (Row, *scenario.Scenario) {
+	t.Helper()
+	for _, row := range Handover().Rows {
+		if row.Name == name {
+			s, err := scenario.Parse(name, []byte(row.Variants[0].Scenario))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return row, s
+		}
+	}
+	t.Fatalf("no row %s", name)
+	return Row{}, nil
+}
+
+// between is the RTT of two sites, ms; that of a site and the internet where they are the same.
+func between(s *scenario.Scenario, a, b string) float64 {
+	var sum time.Duration
+	for _, site := range s.Sites {
+		if site.Name == a || site.Name == b {
+			sum += 2 * site.Uplinks[0].Delay
+		}
+	}
+	return sum.Seconds() * 1000
+}
+
+// TestRoundTrips: the limits are of the links as they are in the scenarios.
+func TestRoundTrips(t *testing.T) {
+	_, s := rowNamed(t, "idle")
+	if r := between(s, "montreal", "sanjose"); s.Clients[0].At != "sanjose" || s.Guests[0].Site != "montreal" || r != rtt {
+		t.Errorf("client at %s, guest at %s, RTT %g", s.Clients[0].At, s.Guests[0].Site, r)
+	}
+	for name, limit := range map[string]func(r float64) float64{
+		"follow-1":   func(r float64) float64 { return 2*r + 50 },
+		"follow-100": func(r float64) float64 { return 3*r + 100 },
+	} {
+		row, s := rowNamed(t, name)
+		r := between(s, "montreal", "montreal") + between(s, "montreal", "sanjose")
+		if a := row.Aims[0]; s.Clients[0].At != scenario.Internet || a.Measure != "followed" || a.AtMost != limit(r) {
+			t.Errorf("%s: client at %s, r %g, aim %+v", name, s.Clients[0].At, r, a)
+		}
+		connections := 0
+		for _, flow := range s.Traffic {
+			connections += flow.Connections
+		}
+		if a := row.Aims[1]; float64(connections) != a.AtMost || name != fmt.Sprint("follow-", connections) {
+			t.Errorf("%s: %d connections, aim %+v", name, connections, a)
+		}
+	}
+	_, s = rowNamed(t, "paper") // Le & Nahum, Table I
+	for pair, want := range map[[2]string]float64{{"sanjose", "dallas"}: 43, {"sanjose", "montreal"}: 71, {"dallas", "montreal"}: 43} {
+		if r := between(s, pair[0], pair[1]); r != want {
+			t.Errorf("RTT %v: %g, want %g", pair, r, want)
+		}
+	}
+}
+
+// TestHalfOfTheLink: the datagrams take half of it.
+func TestHalfOfTheLink(t *testing.T) {
+	_, s := rowNamed(t, "udp")
+	if flow, link := s.Traffic[1], s.Sites[0].Uplinks[0].Rate; flow.Kind != "udp" || 2*flow.Rate != link {
+		t.Errorf("%s at %d of a link of %d", flow.Kind, flow.Rate, link)
+	}
+}
+
+// TestOwnNumbers: a gap is held against the downtime of its own run, and a run whose guest
+// stayed where it was says nothing of a move.
+func TestOwnNumbers(t *testing.T) {
+	run := func(outcome report.Outcome) *report.Report {
+		return &report.Report{
+			Migrations: []report.Migration{{Outcome: outcome, Reason: "called off", NetworkDowntimeMS: number(100), VMDowntimeMS: number(60)}},
+			Traffic: []report.Traffic{{Name: "ticks", ServiceGapMS: number(90), Mbps: report.Windows{After: number(5)},
+				RecordsLost: new(int64(1)), RecordsRepeated: new(int64(2)), Corrupt: new(int64(3))}},
+		}
+	}
+	for _, c := range []struct {
+		m    Measure
+		want float64
+	}{{gapOverNetwork("ticks"), -10}, {gapOverVM("ticks"), 30}, {damaged("ticks"), 6}, {settled("ticks")[0], 5}} {
+		if got, why := c.m.Of(run(report.Completed)); got == nil || *got != c.want {
+			t.Errorf("%s: %v %s, want %g", c.m.Name, got, why, c.want)
+		}
+		if got, why := c.m.Of(run(report.Aborted)); got != nil || why != "aborted: called off" {
+			t.Errorf("%s of a guest that stayed: %v, %q", c.m.Name, got, why)
+		}
+	}
+	ratio := both("ratio", "", networkDowntime, serviceGap("ticks"), func(_, _ float64) float64 { return math.Inf(1) })
+	if got, why := ratio.Of(run(report.Completed)); got != nil || why == "" {
+		t.Errorf("divided by nothing: %v, %q", got, why)
+	}
+}
+
+// TestFollowed: connections that were waited for again have followed when the last wait ended,
+// but for the time in which the guest looked whether that lasts.
+func TestFollowed(t *testing.T) {
+	m := report.Migration{Outcome: report.Completed, RequestedS: 6, SwitchedS: number(8), Steps: []report.Step{
+		{Name: "connections follow", AtS: 2.5, MS: 100}, {Name: "retire old address", AtS: 2.6}, {Name: "connections follow", AtS: 3, MS: 50}}}
+	if got, why := followed.Of(&report.Report{Migrations: []report.Migration{m}}); got == nil || *got != 1050-followKept {
+		t.Errorf("%v %s", got, why)
+	}
+}
+
+// TestAims: which numbers reach an aim, and how that is said.
+func TestAims(t *testing.T) {
+	runs := func(values ...float64) map[string][]Sample {
+		var out []Sample
+		for i, v := range values {
+			out = append(out, Sample{Round: i + 1, Values: map[string]*float64{"m": &v}})
+		}
+		return map[string][]Sample{"v": out}
+	}
+	gone := runs(0, 0)
+	gone["v"][1].Values["m"] = nil
+	for _, c := range []struct {
+		aim     Aim
+		samples map[string][]Sample
+		text    string
+		seen    float64
+		reached bool
+	}{
+		{Aim{AtMost: 40}, runs(-3, -2, 50), "≤ 40", -2, true},
+		{Aim{AtLeast: 12}, runs(11, 13, 14), "≥ 12", 13, true},
+		{Aim{AtLeast: 12}, runs(11), "≥ 12", 11, false},
+		{Aim{AtLeast: 0.9, AtMost: 1.1}, runs(1.2), "from 0.9 to 1.1", 1.2, false},
+		{Aim{Each: true}, runs(0, 0, 0), "≤ 0 in each run", 0, true},
+		{Aim{Each: true}, runs(0, 0, 7), "≤ 0 in each run", 7, false},
+		{Aim{AtLeast: 3, AtMost: 3, Each: true}, runs(2, 3, 3), "= 3 in each run", 2, false},
+		{Aim{Each: true}, gone, "≤ 0 in each run", 0, false},
+	} {
+		c.aim.Variant, c.aim.Measure = "v", "m"
+		got := seen(c.aim, c.samples)
+		if got.Text != "m of v "+c.text || got.Seen == nil || *got.Seen != c.seen || got.Reached != c.reached {
+			t.Errorf("%+v: %+v, want %q %g %v", c.aim, got, c.text, c.seen, c.reached)
 		}
 	}
 }
@@ -145,7 +286,7 @@ func TestRun(t *testing.T) {
 	}
 	var text strings.Builder
 	Print(&text, results)
-	for _, want := range []string{"4.50 (4.00 … 5.00) × 0.45", "! L, round 3: it aborted", "✓ memory of L against P ≤ 0.5: 0.45", "✗ wire of L ≤ 1: not measured"} {
+	for _, want := range []string{"4.50 (4.00 … 5.00) × 0.45 (0.40 … 0.50)", "! L, round 3: it aborted", "✓ memory of L against P ≤ 0.5: 0.45", "✗ wire of L ≤ 1: not measured"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in\n%s", want, text.String())
 		}

@@ -1,10 +1,23 @@
 package bench
 
 import (
+	"math"
 	"slices"
 
 	"godwit/lab/report"
 )
+
+// stayed is why the guest of a run was not moved in the end; "" where it was, or was not to be.
+func stayed(r *report.Report) string {
+	if len(r.Migrations) == 0 {
+		return ""
+	}
+	m := r.Migrations[len(r.Migrations)-1]
+	if m.Outcome == report.Completed {
+		return ""
+	}
+	return m.Outcome.Word() + ": " + m.Reason
+}
 
 // last takes a number of the run's last migration.
 func last(name, unit, key string, of func(report.Migration) *float64) Measure {
@@ -12,10 +25,10 @@ func last(name, unit, key string, of func(report.Migration) *float64) Measure {
 		if len(r.Migrations) == 0 {
 			return nil, "no migration took place"
 		}
-		m := r.Migrations[len(r.Migrations)-1]
-		if m.Outcome != report.Completed {
-			return nil, m.Outcome.Word() + ": " + m.Reason
+		if why := stayed(r); why != "" {
+			return nil, why
 		}
+		m := r.Migrations[len(r.Migrations)-1]
 		return of(m), m.WhyNull[key]
 	}}
 }
@@ -27,6 +40,7 @@ var (
 	networkDowntime = last("network downtime", "ms", "network_downtime_ms", func(m report.Migration) *float64 { return m.NetworkDowntimeMS })
 	wireMegabytes   = last("wire", "MB", "wire_bytes", func(m report.Migration) *float64 { return scaled(m.WireBytes, 1e-6) })
 	dropped         = last("dropped", "packets", "dropped_packets", func(m report.Migration) *float64 { return scaled(m.DroppedPackets, 1) })
+	linkDrops       = last("link drops", "packets", "link_drops", func(m report.Migration) *float64 { return scaled(m.LinkDrops, 1) })
 	cpuSeconds      = last("CPU", "s", "cpu_s", func(m report.Migration) *float64 { return m.CPUS })
 	leastMegabytes  = last("least", "MB", "least_bytes", func(m report.Migration) *float64 { return scaled(m.LeastBytes, 1e-6) })
 	overLeast       = last("wire/least", "", "least_bytes", func(m report.Migration) *float64 {
@@ -48,6 +62,19 @@ var (
 	rounds = last("rounds", "", "rounds", func(m report.Migration) *float64 { return scaled(m.Rounds, 1) })
 )
 
+// slowdown is how many times slower a program of the guest got on while it moved: one that says
+// something each 10 ms to a client, and makes up for nothing. Its pauses count, those of its
+// machine and those for pages that were not there, and the processor that it did not get.
+func slowdown(flow string) Measure {
+	return ofFlow("slowdown", "×", flow, "mbps.during", func(t report.Traffic) *float64 {
+		if t.Mbps.Before == nil || t.Mbps.During == nil || *t.Mbps.During <= 0 {
+			return nil
+		}
+		times := *t.Mbps.Before / *t.Mbps.During
+		return &times
+	})
+}
+
 // linkShare is how much of a path's rate, or of all paths', bit/s, a copy used from its beginning to the last
 // page: what the congestion control takes to get going is counted, and the pause.
 func linkShare(rate float64) Measure {
@@ -62,16 +89,20 @@ func linkShare(rate float64) Measure {
 	})
 }
 
-// Measures of a handover. The guest's word that connections have followed comes up to
-// 100 ms after the last join: it waits to see whether the join is kept.
+// followKept is for how long, ms, the guest looks whether the last join is kept before it says
+// that its connections have followed (cmd/guest/follow, settleTime).
+const followKept = 100
+
+// Measures of a handover.
 var (
 	followed = last("followed", "ms", "", func(m report.Migration) *float64 {
-		i := slices.IndexFunc(m.Steps, func(s report.Step) bool { return s.Name == "connections follow" })
-		if i < 0 || m.SwitchedS == nil {
-			return nil
+		for _, s := range slices.Backward(m.Steps) { // the last: they may have been waited for again
+			if s.Name == "connections follow" && m.SwitchedS != nil {
+				ms := 1e3*(s.AtS-(*m.SwitchedS-m.RequestedS)) + s.MS - followKept
+				return &ms
+			}
 		}
-		ms := 1e3*(m.Steps[i].AtS-(*m.SwitchedS-m.RequestedS)) + m.Steps[i].MS
-		return &ms
+		return nil
 	})
 	// By the guest's own list: each connection is looked at, not the flow's first.
 	moved = last("moved", "connections", "survival", func(m report.Migration) *float64 {
@@ -85,19 +116,52 @@ var (
 
 // accepted is how long the guest took to accept the fresh connections of a flow.
 func accepted(flow string) Measure {
-	return ofFlow("accepted", "ms", flow, "", func(t report.Traffic) *float64 { return t.ConnectedMS })
+	return ofFlow("accepted", "ms", flow, "connected_ms", func(t report.Traffic) *float64 { return t.ConnectedMS })
 }
 
-// per is one measure of a run in terms of another.
-func per(name string, a, b Measure) Measure {
-	return Measure{Name: name, Of: func(r *report.Report) (*float64, string) {
-		over, why := a.Of(r)
-		under, whyUnder := b.Of(r)
-		if over == nil || under == nil || *under == 0 {
-			return nil, why + whyUnder
+// serviceGap is the longest that a flow's client waited.
+func serviceGap(flow string) Measure {
+	return ofFlow("service gap", "ms", flow, "service_gap_ms", func(t report.Traffic) *float64 { return t.ServiceGapMS })
+}
+
+// What of a flow's service gap is not the same run's downtime.
+func gapOverNetwork(flow string) Measure {
+	return both("gap − network downtime", "ms", serviceGap(flow), networkDowntime, minus)
+}
+
+func gapOverVM(flow string) Measure {
+	return both("gap − VM downtime", "ms", serviceGap(flow), vmDowntime, minus)
+}
+
+func minus(a, b float64) float64 { return a - b }
+
+// damaged are a flow's records that were lost, came twice, or were not what was sent.
+func damaged(flow string) Measure {
+	return ofFlow("damaged", "records", flow, "records_lost", func(t report.Traffic) *float64 {
+		if t.RecordsLost == nil || t.RecordsRepeated == nil || t.Corrupt == nil {
+			return nil
 		}
-		ratio := *over / *under
-		return &ratio, ""
+		n := *t.RecordsLost + *t.RecordsRepeated + *t.Corrupt
+		return scaled(&n, 1)
+	})
+}
+
+// both makes one number of two measures of the same run.
+func both(name, unit string, a, b Measure, of func(a, b float64) float64) Measure {
+	return Measure{Name: name, Unit: unit, Of: func(r *report.Report) (*float64, string) {
+		x, why := a.Of(r)
+		if x == nil {
+			return nil, why
+		}
+		y, why := b.Of(r)
+		if y == nil {
+			return nil, why
+		}
+		n := of(*x, *y)
+		if math.IsInf(n, 0) || math.IsNaN(n) { // divided by nothing; JSON has no such numbers
+			return nil, b.Name + " is 0"
+		}
+		return &n, ""
 	}}
 }
 
@@ -112,6 +176,9 @@ func scaled(n *int64, by float64) *float64 {
 // ofFlow takes a number of one flow.
 func ofFlow(name, unit, flow, key string, of func(report.Traffic) *float64) Measure {
 	return Measure{Name: name, Unit: unit, Of: func(r *report.Report) (*float64, string) {
+		if why := stayed(r); why != "" {
+			return nil, why
+		}
 		for _, t := range r.Traffic {
 			if t.Name == flow {
 				return of(t), t.WhyNull[key]
@@ -121,22 +188,19 @@ func ofFlow(name, unit, flow, key string, of func(report.Traffic) *float64) Meas
 	}}
 }
 
-// settled is a flow's window after the migrations, or where there was none, its last.
-func settled(w report.Windows, migrated bool) *float64 {
-	if migrated {
-		return w.After
-	}
-	return w.Before
-}
-
-// settledOf takes a flow's number from the run's last settled window.
-func settledOf(name, unit, flow string, of func(report.Traffic) report.Windows) Measure {
-	return Measure{Name: name, Unit: unit, Of: func(r *report.Report) (*float64, string) {
-		for _, t := range r.Traffic {
-			if t.Name == flow {
-				return settled(of(t), len(r.Migrations) > 0), "not measured in that window"
+// settled are a flow's throughput and RTT in the 5 s from 2 s after the handover, or where
+// nothing was to move, in the run's last 5 s.
+func settled(flow string) []Measure {
+	in := func(name, unit, key string, of func(report.Traffic) report.Windows) Measure {
+		return Measure{Name: name, Unit: unit, Of: func(r *report.Report) (*float64, string) {
+			if len(r.Migrations) == 0 {
+				return ofFlow(name, unit, flow, key+".before", func(t report.Traffic) *float64 { return of(t).Before }).Of(r)
 			}
-		}
-		return nil, "no flow " + flow
-	}}
+			return ofFlow(name, unit, flow, key+".after", func(t report.Traffic) *float64 { return of(t).After }).Of(r)
+		}}
+	}
+	return []Measure{
+		in("throughput", "Mbit/s", "mbps", func(t report.Traffic) report.Windows { return t.Mbps }),
+		in("RTT", "ms", "rtt_ms", func(t report.Traffic) report.Windows { return t.RTTMS }),
+	}
 }

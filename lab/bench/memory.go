@@ -110,7 +110,7 @@ var transfers = []struct{ letter, transfer string }{
 }
 
 func memoryRow(name, title string, s situation, aims ...Aim) Row {
-	row := Row{Name: name, Title: title, Measures: []Measure{memoryTime, vmDowntime, wireMegabytes, leastMegabytes, overLeast, cpuSeconds, rounds, stalls}, Aims: aims}
+	row := Row{Name: name, Title: title, Measures: []Measure{memoryTime, vmDowntime, wireMegabytes, leastMegabytes, overLeast, cpuSeconds, rounds, stalls, slowdown("ticks")}, Aims: aims}
 	s.Name = name
 	for _, t := range transfers {
 		s.Transfer, s.Plain = t.transfer, t.transfer == ""

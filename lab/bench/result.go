@@ -146,17 +146,25 @@ func seen(a Aim, samples map[string][]Sample) AimSeen {
 	if a.Against != "" {
 		values, what = ratiosOf(samples[a.Variant], against, a.Measure), what+" against "+a.Against
 	}
-	bound := fmt.Sprintf("≤ %g", a.AtMost)
-	if a.AtLeast != 0 {
-		bound = fmt.Sprintf("from %g to %g", a.AtLeast, a.AtMost)
-	}
-	out := AimSeen{Text: what + " " + bound}
+	out := AimSeen{Text: what + " " + a.bound()}
 	if a.Against != Best && slices.ContainsFunc(against, func(s Sample) bool { return s.GivenUpS != nil }) {
 		out.Note = "at most: " + a.Against + " does not converge"
 	}
-	if stats := statsOf(values); stats.N > 0 {
-		out.Seen = &stats.Median
-		out.Reached = stats.Median <= a.AtMost && stats.Median >= a.AtLeast
+	stats := statsOf(values)
+	if stats.N == 0 {
+		return out
+	}
+	out.Seen, out.Reached = &stats.Median, a.holds(stats.Median)
+	if !a.Each {
+		return out
+	}
+	for _, n := range []float64{stats.Low, stats.High} {
+		if !a.holds(n) {
+			out.Seen, out.Reached = &n, false
+		}
+	}
+	if runs := len(samples[a.Variant]); stats.N < runs {
+		out.Reached, out.Note = false, fmt.Sprintf("measured in %d of %d runs", stats.N, runs)
 	}
 	return out
 }
@@ -209,14 +217,18 @@ func cell(v VariantGave, m Measure) string {
 	if n.N == 0 {
 		return "–"
 	}
-	text := short(n.Median)
-	if n.N > 1 {
-		text += fmt.Sprintf(" (%s … %s)", short(n.Low), short(n.High))
-	}
+	text := spread(n)
 	if ratio, ok := v.Ratios[m.Name]; ok && ratio.N > 0 {
-		text += " × " + short(ratio.Median)
+		text += " × " + spread(ratio)
 	}
 	return text
+}
+
+func spread(s Stats) string {
+	if s.N == 1 {
+		return short(s.Median)
+	}
+	return fmt.Sprintf("%s (%s … %s)", short(s.Median), short(s.Low), short(s.High))
 }
 
 // short writes a number with three digits that count.

@@ -45,6 +45,9 @@ type datagrams struct {
 	waiting  int // sockets that have not heard of a datagram yet
 	stats    record.UDPStats
 	progress int64 // when the count was seen to have grown, unix ns
+	holes    []Hole
+	refused  string         // see Result.SendError
+	times    [1 << 14]int64 // when the last of them were sent, unix ns, by their numbers
 }
 
 func newDatagrams(f Flow) *datagrams {
@@ -118,6 +121,7 @@ func (f *datagrams) send() {
 		stopped, number := f.stopped, f.sent
 		if !stopped {
 			f.sent++
+			f.times[number%uint64(len(f.times))] = now()
 		}
 		f.state.Unlock()
 		if stopped {
@@ -126,10 +130,20 @@ func (f *datagrams) send() {
 		payload = append(payload[:4], record.Payload(f.seed, number, f.size)...)
 		out = record.Append(out[:0], record.Data, number, payload)
 		k := f.outlets[number%uint64(len(f.outlets))]
-		_, _ = k.c.WriteToUDPAddrPort(out, f.to) // no route for a while: lost, and counted so
+		if _, err := k.c.WriteToUDPAddrPort(out, f.to); err != nil { // no route for a while: lost, and counted so
+			f.notSent(number, err)
+		}
 		if !pace.Wait(f.quit) {
 			return
 		}
+	}
+}
+
+func (f *datagrams) notSent(number uint64, err error) {
+	f.state.Lock()
+	defer f.state.Unlock()
+	if f.refused == "" {
+		f.refused = fmt.Sprintf("datagram %d at %s: %v", number, time.Now().UTC().Format("15:04:05.000"), err)
 	}
 }
 
@@ -168,14 +182,47 @@ func (f *datagrams) counted(k *outlet, s record.UDPStats, asked int64) {
 	if arrivals(s) <= arrivals(f.stats) {
 		return
 	}
+	lost := max(0, int64(s.Next)-int64(s.Received)-int64(s.Corrupt))
+	f.missed(lost-f.lost, f.stats.Next, s.Next)
 	if s.Received > f.stats.Received {
 		f.progress = at
 	}
 	f.buckets.add(at, int(s.Bytes-f.stats.Bytes))
 	f.bytes, f.records = int64(s.Bytes), int64(s.Received)
 	f.repeated, f.corrupt = int64(s.Repeated), int64(s.Corrupt)
-	f.lost = max(0, int64(s.Next)-int64(s.Received)-int64(s.Corrupt))
-	f.stats = s
+	f.lost, f.stats = lost, s
+}
+
+// mostHoles bounds those that a flow keeps: what is lost after them is in the last.
+const mostHoles = 64
+
+// missed keeps that so many datagrams of these are missing. Where that is less than none some came late:
+// of the last holes, as far as anybody can tell.
+func (f *datagrams) missed(lost int64, from, to uint64) {
+	if n := len(f.holes); lost > 0 && n < mostHoles {
+		f.holes = append(f.holes, Hole{Lost: lost, From: from, To: to, Since: f.sentAt(from), Until: f.sentAt(to - 1)})
+		return
+	} else if lost > 0 {
+		last := &f.holes[n-1]
+		last.Lost, last.To, last.Until = last.Lost+lost, to, f.sentAt(to-1)
+	}
+	for late := -lost; late > 0 && len(f.holes) > 0; {
+		last := &f.holes[len(f.holes)-1]
+		came := min(late, last.Lost)
+		last.Lost -= came
+		late -= came
+		if last.Lost == 0 {
+			f.holes = f.holes[:len(f.holes)-1]
+		}
+	}
+}
+
+// sentAt is when a datagram was sent, unix ns; 0 where that is too long ago to be known.
+func (f *datagrams) sentAt(number uint64) int64 {
+	if number >= f.sent || f.sent-number > uint64(len(f.times)) {
+		return 0
+	}
+	return f.times[number%uint64(len(f.times))]
 }
 
 // arrivals counts every datagram that came, whatever it was like.
@@ -218,6 +265,8 @@ func (f *datagrams) stop() Result {
 	f.result(&r)
 	r.Lost = max(0, int64(f.sent)-int64(f.stats.Received)-int64(f.stats.Corrupt))
 	r.Late, r.GuestGap = int64(f.stats.Late), f.stats.LongestGap
+	f.missed(r.Lost-f.lost, f.stats.Next, f.sent)
+	r.Holes, r.SendError = f.holes, f.refused
 	for _, k := range f.outlets {
 		k.waits.end(end)
 		c := Connection{

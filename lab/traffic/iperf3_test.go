@@ -60,11 +60,11 @@ func TestOthers(t *testing.T) {
 	}
 }
 
-// TestGapOfIperf3: while nothing gets through its connections wait, also at a rate that its
-// sockets have room for.
-func TestGapOfIperf3(t *testing.T) {
+// iperf3Server starts one in a namespace of its own.
+func iperf3Server(t *testing.T) (name string) {
+	t.Helper()
 	need.Program(t, "iperf3")
-	name := namespace(t)
+	name = namespace(t)
 	server := exec.Command("iperf3", "-s")
 	server.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := netns.Start(name, server); err != nil {
@@ -72,6 +72,13 @@ func TestGapOfIperf3(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
 	time.Sleep(300 * time.Millisecond)
+	return name
+}
+
+// TestGapOfIperf3: while nothing gets through its connections wait, also at a rate that its
+// sockets have room for.
+func TestGapOfIperf3(t *testing.T) {
+	name := iperf3Server(t)
 	c := client(t, name)
 	begin(t, c, Flow{Name: "x", Kind: Iperf3, Rate: 2e6, Connections: 2})
 	time.Sleep(time.Second)
@@ -94,15 +101,7 @@ func TestGapOfIperf3(t *testing.T) {
 
 // TestIperf3OfADeadWay: what its sockets still take is nothing that the guest has.
 func TestIperf3OfADeadWay(t *testing.T) {
-	need.Program(t, "iperf3")
-	name := namespace(t)
-	server := exec.Command("iperf3", "-s")
-	server.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := netns.Start(name, server); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
-	time.Sleep(300 * time.Millisecond)
+	name := iperf3Server(t)
 	c := client(t, name)
 	begin(t, c, Flow{Name: "x", Kind: Iperf3, Rate: 100e3, Connections: 2})
 	time.Sleep(time.Second)

@@ -45,6 +45,10 @@ type Result struct {
 	GuestGap time.Duration `json:"guest_gap_ns,omitempty"`
 	// Late datagrams came after one with a higher number (udp).
 	Late int64 `json:"late,omitempty"`
+	// Holes are where datagrams are missing, in order (udp).
+	Holes []Hole `json:"holes,omitempty"`
+	// SendError says of which datagram first, when and why the client's kernel did not take it (udp).
+	SendError string `json:"send_error,omitempty"`
 	// Output is the end of what the command wrote (exec, iperf3).
 	Output string `json:"output,omitempty"`
 }
@@ -68,6 +72,17 @@ type Connection struct {
 	Retransmits int64 `json:"retransmits"`
 	// Error is what ended the connection before Stop.
 	Error string `json:"error,omitempty"`
+}
+
+// Hole is some datagrams that were not counted when later ones were.
+type Hole struct {
+	// Lost of those numbered From to To, without To.
+	Lost int64  `json:"lost"`
+	From uint64 `json:"from"`
+	To   uint64 `json:"to"`
+	// Since and Until are when the first and the last of these were sent, unix ns; 0 is not known.
+	Since int64 `json:"since"`
+	Until int64 `json:"until"`
 }
 
 // Wait is a time in which a connection delivered nothing.

@@ -1,10 +1,14 @@
 package wan
 
 import (
+	"errors"
 	"net"
 	"net/netip"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"godwit/netstate/netns"
 )
@@ -58,7 +62,14 @@ func (w *world) burst(t *testing.T, n int, pause time.Duration, then func(), wai
 	var in net.PacketConn
 	var out net.Conn
 	if err := netns.Do(w.b, func() (err error) {
-		in, err = net.ListenPacket("udp", netip.AddrPortFrom(w.addrs[1], 10).String())
+		room := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
+			var err error
+			cerr := raw.Control(func(fd uintptr) {
+				err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20) // for all of it, while this program gets no processor
+			})
+			return errors.Join(cerr, err)
+		}}
+		in, err = room.ListenPacket(t.Context(), "udp", netip.AddrPortFrom(w.addrs[1], 10).String())
 		return err
 	}); err != nil {
 		t.Fatal(err)

@@ -10,6 +10,8 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
+
+	"godwit/internal/sockfilter"
 )
 
 // A Server answers at one tap until Close.
@@ -91,15 +93,7 @@ func filter(fd int) error {
 		bpf.RetConstant{Val: 1 << 16},
 		bpf.RetConstant{Val: 0},
 	}
-	raw, err := bpf.Assemble(program)
-	if err != nil {
-		return err
-	}
-	code := make([]unix.SockFilter, len(raw))
-	for i, r := range raw {
-		code[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
-	}
-	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(code)), Filter: &code[0]})
+	return sockfilter.Attach(fd, program)
 }
 
 func (s *Server) serve() {

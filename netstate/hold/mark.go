@@ -11,8 +11,8 @@ import (
 const experimental = 0x88b5
 
 // Mark puts a frame into the tap's queue that means nothing and that Resend skips, behind
-// all that is there, past what a bridge would drop: when QEMU has read it, nothing from
-// before it waits in QEMU any more.
+// all that is there, past what a bridge would drop. When QEMU has read it, nothing from
+// before it waits in QEMU any more; one whose guest does not run reads nothing after it.
 func Mark(device string) error {
 	ifi, err := net.InterfaceByName(device)
 	if err != nil {

@@ -42,3 +42,32 @@ func TestOffered(t *testing.T) {
 		t.Error("a flood of offers was taken")
 	}
 }
+
+// Memory of another guest that moves may go, and is left alone where a miss would cost a pause;
+// files stay.
+func TestPassingSets(t *testing.T) {
+	var o encode.Offered
+	const other, third = encode.FirstPassing, encode.FirstPassing + 1
+	for set, fast := range map[uint32]uint64{1: 10, other: 20, third: 30} {
+		if err := o.Add(set, 5, []uint64{fast}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found := func(want ...bool) {
+		t.Helper()
+		for i, fast := range []uint64{10, 20, 30} {
+			if _, _, ok := o.Lookup(fast); ok != want[i] {
+				t.Errorf("content %d is found: %v", fast, ok)
+			}
+		}
+	}
+	found(true, true, true)
+	for _, gone := range []uint32{other, 1} {
+		if err := o.Add(gone, 0, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found(true, false, true)
+	o.Steady()
+	found(true, false, false)
+}

@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"slices"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -175,6 +177,9 @@ func (l *lane) receive(r *bufio.Reader) error {
 		err = l.take(kind, body)
 		l.taking.Store(false)
 		if err != nil {
+			if l.s.parting() { // why is on its way, and a connection that closes over unread bytes takes it along
+				io.Copy(io.Discard, r) //nolint:errcheck // ends with the connection: the other end's doing, or watch's
+			}
 			return err
 		}
 	}
@@ -336,6 +341,26 @@ const (
 	leastNotSent = 16 << 10
 	hurryQueue   = 5 * time.Millisecond
 )
+
+// unsent is what the kernel has of a connection and has not sent yet, bytes; -1 where it
+// does not tell.
+func unsent(conn net.Conn) int {
+	has, ok := beneath(conn).(syscall.Conn)
+	if !ok {
+		return -1
+	}
+	raw, err := has.SyscallConn()
+	if err != nil {
+		return -1
+	}
+	n := -1
+	raw.Control(func(fd uintptr) { //nolint:errcheck // -1 then
+		if got, err := unix.IoctlGetInt(int(fd), unix.SIOCOUTQNSD); err == nil {
+			n = got
+		}
+	})
+	return n
+}
 
 // tune keeps the kernel's queue of unsent bytes short, so that the newest is sent next.
 func tune(conn net.Conn, most int) {

@@ -336,6 +336,33 @@ func TestAbortTellsWhy(t *testing.T) {
 	w.all[0].kill()
 }
 
+// TestFailureTellsWhy: the destination cannot keep what comes, with more of it under way on each lane.
+func TestFailureTellsWhy(t *testing.T) {
+	for range 20 {
+		w := newWorld(t, newLink("a", time.Millisecond, 20e6), newLink("b", time.Millisecond, 20e6))
+		w.mu.Lock()
+		w.fail = 8
+		w.mu.Unlock()
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		for i := uint64(1); w.s.Send(ctx, i, payload(i, 40000), false) == nil && i < 64; i++ { //nolint:revive // as many as it takes
+		}
+		cancel()
+		select {
+		case <-w.s.Done():
+		case <-time.After(3 * time.Second):
+			t.Fatalf("the sender was not told: %+v", w.s.Stats())
+		}
+		var peer *PeerError
+		if err := w.s.Err(); !errors.As(err, &peer) || peer.Text != "no space left on device" {
+			t.Fatalf("the sender ended with %v", err)
+		}
+		w.r.Close()
+		for _, l := range w.all {
+			l.kill()
+		}
+	}
+}
+
 func TestNumbers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var s numbers

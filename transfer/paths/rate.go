@@ -18,7 +18,8 @@ type estimate struct {
 	at        time.Time
 	inflight  int64 // bytes sent on it that are not acknowledged
 	low       int64 // least of inflight since at
-	hungry    bool  // since at it could have sent, and there was nothing
+	hungry    bool  // it could have sent, and there was nothing, since the last frame
+	dry       bool  // since at there was nothing so long that the kernel had sent all
 }
 
 // rttKept is how long a shortest round trip counts.
@@ -52,8 +53,8 @@ const leastSample = 256 << 10
 
 // sent notes that size bytes leave.
 func (e *estimate) sent(f *flight, size int64, now time.Time) {
-	if e.inflight == 0 && (e.hungry || e.at.IsZero()) {
-		e.at, e.delivered, e.low, e.hungry = now, 0, 0, false
+	if e.inflight == 0 && (e.dry || e.at.IsZero()) {
+		e.at, e.delivered, e.low, e.dry = now, 0, 0, false
 	}
 	if d, ok := e.arrival(size); ok {
 		f.eta = now.Add(d)
@@ -69,7 +70,7 @@ func (e *estimate) acked(size int64, now time.Time) {
 	e.low = min(e.low, e.inflight)
 	// For a while there was too little to send: the lane may carry more. Of one that was full
 	// before and always had something, only what it sends with has: it gets no processor.
-	idle := e.low < e.full() && (e.hungry || e.rate == 0)
+	idle := e.dry || e.rate == 0 && e.low < e.full()
 	if d <= 0 || d < rateWindow && (!idle || e.rate > 0 || e.proved > 0 || e.delivered < leastSample) {
 		return
 	}
@@ -82,10 +83,18 @@ func (e *estimate) acked(size int64, now time.Time) {
 	case !idle || sample > e.rate:
 		e.rate += (sample - e.rate) * 0.4
 	}
-	e.at, e.delivered, e.low, e.hungry = now, 0, e.inflight, false
+	e.at, e.delivered, e.low, e.dry = now, 0, e.inflight, false
 }
 
-// full is how much must be under way all the time for what arrives to tell what the lane
+// starved notes whether a lane that had nothing to send has run dry: unsent is what the kernel
+// has of it and has not sent yet, negative where it does not tell.
+func (e *estimate) starved(unsent int) {
+	if e.hungry && (unsent == 0 || unsent < 0 && e.inflight < e.full()) {
+		e.dry = true
+	}
+}
+
+// full is how much must be under way all the time for what arrives to tell first what the lane
 // can carry: half of what fits on its way, within what a busy lane has in its socket.
 func (e *estimate) full() int64 {
 	return min(max(64<<10, int64(max(e.rate, e.proved)*e.rtt.Seconds()/2)), notSent)

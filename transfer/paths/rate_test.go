@@ -19,7 +19,7 @@ func (e *estimate) carry(from time.Time, last, every time.Duration, size int64, 
 		if e.inflight >= 4*notSent {
 			continue // its socket is full
 		}
-		e.hungry = e.hungry || hungry
+		e.dry = e.dry || hungry
 		e.sent(&flight{}, size, now)
 		if free.Before(now) {
 			free = now
@@ -72,6 +72,11 @@ func TestLittleToSendTellsNothing(t *testing.T) {
 			end := e.carry(begun, 2*time.Second, wholeEvery, whole, link, false)
 			e.carry(end, 10*time.Second, 30*time.Millisecond, whole, link, true)
 		}, link},
+		"little to send, and much of it on a long way": {0, func(e *estimate) {
+			e.rtt = 40 * time.Millisecond
+			end := e.carry(begun, 2*time.Second, wholeEvery, whole, link, false)
+			e.carry(end, 10*time.Second, 5*wholeEvery, whole, link, true)
+		}, link},
 		"never full, and nothing is expected": {0, func(e *estimate) {
 			e.carry(begun, 3*time.Second, littleEvery, little, link, true)
 		}, little / littleEvery.Seconds()},
@@ -88,6 +93,29 @@ func TestLittleToSendTellsNothing(t *testing.T) {
 	e.carry(begun, 3*time.Second, littleEvery, little, link, true)
 	if e.rate > 0 {
 		t.Errorf("a lane that never was full has a rate of %.2f MB/s", e.rate/1e6)
+	}
+}
+
+// TestStarved: a lane without frames runs dry when its kernel has sent all; where that is not
+// told, when little is under way.
+func TestStarved(t *testing.T) {
+	for name, c := range map[string]struct {
+		hungry   bool
+		inflight int64
+		unsent   int
+		dry      bool
+	}{
+		"it has frames":                       {false, 0, 0, false},
+		"the kernel has some":                 {true, 1 << 20, 4096, false},
+		"the kernel has sent all":             {true, 1 << 20, 0, true},
+		"not told, and much is under way":     {true, 1 << 20, -1, false},
+		"not told, and little is under way":   {true, 1 << 10, -1, true},
+		"not told, but there are more frames": {false, 1 << 10, -1, false},
+	} {
+		e := estimate{rate: 10e6, rtt: 20 * time.Millisecond, hungry: c.hungry, inflight: c.inflight}
+		if e.starved(c.unsent); e.dry != c.dry {
+			t.Errorf("%s: dry %v, want %v", name, e.dry, c.dry)
+		}
 	}
 }
 

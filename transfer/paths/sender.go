@@ -230,6 +230,7 @@ func (s *Sender) pick(l *lane, now time.Time) *flight {
 		return s.put(l, f, now)
 	}
 	l.hungry = true
+	l.starved(unsent(l.conn))
 	if s.hurry {
 		return s.repeat(l, now)
 	}
@@ -246,6 +247,10 @@ func (s *Sender) put(l *lane, f *frame, now time.Time) *flight {
 		s.again += f.size()
 	}
 	fl := &flight{frame: f, lane: l}
+	if l.hungry {
+		l.starved(unsent(l.conn))
+		l.hungry = false
+	}
 	l.sent(fl, f.size(), now)
 	f.flights = append(f.flights, fl)
 	l.flights = append(l.flights, fl)

@@ -250,6 +250,13 @@ func (s *session) end(text string, err error) {
 	}()
 }
 
+// parting says whether a farewell is being said.
+func (s *session) parting() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.bye != nil && !s.ended
+}
+
 // byeLimit bounds a farewell: the other end closes its lanes when it has heard it.
 const byeLimit = 800 * time.Millisecond
 

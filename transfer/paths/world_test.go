@@ -122,6 +122,7 @@ type world struct {
 	ack  map[uint64]int
 	miss map[uint64]bool // frames to be told missed
 	busy time.Duration   // what taking the first frame lasts
+	fail uint64          // from this frame on none can be taken; 0: all can
 	// before is how many controls had come when a frame did.
 	before map[uint64]int
 	all    []*link
@@ -141,6 +142,9 @@ func newWorld(t fatal, links ...*link) *world {
 			}
 			if _, twice := w.got[number]; twice {
 				w.t.Errorf("frame %d twice", number)
+			}
+			if w.fail > 0 && number >= w.fail {
+				return nil, errors.New("no space left on device")
 			}
 			w.got[number], w.before[number] = bytes.Clone(payload), len(w.told)
 			if w.miss[number] {

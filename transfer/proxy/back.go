@@ -5,12 +5,17 @@ import (
 	"errors"
 	"fmt"
 
+	"godwit/transfer/pages"
 	"godwit/transfer/qstream"
 	"godwit/transfer/wire"
 )
 
-// mostMissed is how many pages may be missed before nothing of an offer is believed.
-const mostMissed = 64
+// mostMissed is how many pages may be missed before nothing of an offer is believed, and
+// missedShare a share of those that were coded by it: memory of guests that are on their way changes.
+const (
+	mostMissed  = 64
+	missedShare = 16
+)
 
 // control takes what the destination says.
 func (s *Source) control(topic wire.Topic, body []byte) error {
@@ -25,7 +30,7 @@ func (s *Source) control(topic wire.Topic, body []byte) error {
 			return err
 		}
 		s.mu.Lock()
-		store := s.store
+		store, known := s.store, s.codings.Pages[pages.Known]
 		s.mu.Unlock()
 		if store == nil {
 			return errors.New("pages missed of a stream that has none")
@@ -33,7 +38,7 @@ func (s *Source) control(topic wire.Topic, body []byte) error {
 		if err := store.Missed(frame, missed); err != nil {
 			return err
 		}
-		if store.Progress().Missed > mostMissed {
+		if store.Progress().Missed > mostMissed+known/missedShare {
 			s.offered.Drop()
 		}
 		return nil

@@ -9,6 +9,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"godwit/transfer/encode"
@@ -34,6 +35,7 @@ type DestinationConfig struct {
 	// is one that refills.
 	Resume    bool
 	Elsewhere []*visit.File // whose contents the guest may have: offered to the Source, closed at the end
+	Beside    *Beside       // the guests that come from the same host, by its certificate; nil: nothing is shared with them
 	// Late hears each page that follows a guest that may run, as it is handed to QEMU: where
 	// it is in which block, whose length is told as well, and its content, nil of zeros. May be nil.
 	Late func(block string, offset, length int64, page []byte)
@@ -53,6 +55,7 @@ type Destination struct {
 	err      error           // set before done is closed
 	offers   chan wire.Offer // as they are made; closed when all are
 	indexing sync.WaitGroup
+	lent     atomic.Pointer[loan] // of the mirror, to guests beside this; nil: there is none
 
 	mu       sync.Mutex // frames and controls come on goroutines of their own
 	qemu     net.Conn   // until it is handed to the inlet
@@ -123,14 +126,15 @@ func (d *Destination) run() {
 		d.inlet.Close() //nolint:errcheck // it goes on by itself
 	}
 	d.closeElsewhere()
+	d.lent.Load().end()
 	d.err = context.Cause(d.ctx)
 	if d.written && errors.Is(d.err, errClosed) {
 		d.err = nil
 	}
 	switch {
 	case d.mirror == nil:
-	case d.err == nil:
-		freeLater(d.mirror.Close)
+	case d.err == nil || d.lent.Load() != nil: // others may have asked for what is in it
+		freeLater(d.closeMirror)
 	default:
 		d.mirror.Close() //nolint:errcheck // it has no name, and nobody needs it
 	}
@@ -207,7 +211,7 @@ func (d *Destination) begin(head []byte) error {
 	if d.mirror, err = mirror.Create(d.config.Mirror, total); err != nil {
 		return err
 	}
-	d.decoder = encode.NewDecoder(total, d.mirror, d.beginOffer())
+	d.decoder = encode.NewDecoder(total, d.mirror, d.beginOffer(total))
 	if d.config.Resume {
 		return d.resume(pro.Blocks)
 	}
@@ -263,6 +267,7 @@ func (d *Destination) frame(number uint64, body []byte) ([]uint64, error) {
 		return nil, err
 	}
 	arrived := d.newest(number, result)
+	d.lent.Load().add(arrived)
 	if d.start != nil && d.absent == nil && number > d.start.Last {
 		for _, p := range arrived { // QEMU would discard them
 			d.early = append(d.early, p.Page)

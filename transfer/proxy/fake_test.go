@@ -189,6 +189,12 @@ func newFakes(t *testing.T) *fakes { return newFakesOf(t, nil) }
 // newFakesOf are two that keep memory, and offer what was kept.
 func newFakesOf(t *testing.T, keep *visit.Writer, elsewhere ...*visit.File) *fakes {
 	t.Helper()
+	return newFakesWith(t, proxy.DestinationConfig{Elsewhere: elsewhere}, proxy.SourceConfig{Keep: keep})
+}
+
+// newFakesWith are two with what these configurations say already.
+func newFakesWith(t *testing.T, to proxy.DestinationConfig, from proxy.SourceConfig) *fakes {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "t-godwit-")
 	if err != nil {
 		t.Fatal(err)
@@ -196,8 +202,8 @@ func newFakesOf(t *testing.T, keep *visit.Writer, elsewhere ...*visit.File) *fak
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	f := &fakes{to: serveDestination(t, filepath.Join(dir, "in"))}
 	id := paths.Identity{Migration: "m-1", Key: wire.Key{1}}
-	f.dst, err = proxy.NewDestination(context.Background(), proxy.DestinationConfig{Identity: id, Socket: filepath.Join(dir, "in"), Mirror: dir, Elsewhere: elsewhere})
-	if err != nil {
+	to.Identity, to.Socket, to.Mirror = id, filepath.Join(dir, "in"), dir
+	if f.dst, err = proxy.NewDestination(context.Background(), to); err != nil {
 		t.Fatal(err)
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -222,11 +228,8 @@ func newFakesOf(t *testing.T, keep *visit.Writer, elsewhere ...*visit.File) *fak
 			serving.Go(func() { f.dst.Serve(context.Background(), conn) }) //nolint:errcheck // the source's end tells
 		}
 	})
-	f.src, err = proxy.ListenSource(context.Background(), proxy.SourceConfig{
-		Socket: filepath.Join(dir, "out"), Identity: id, Lanes: lanes, Spill: dir, Buffer: 1 << 20, Budget: 300 * time.Millisecond,
-		Keep: keep,
-	})
-	if err != nil {
+	from.Socket, from.Identity, from.Lanes, from.Spill, from.Buffer, from.Budget = filepath.Join(dir, "out"), id, lanes, dir, 1<<20, 300*time.Millisecond
+	if f.src, err = proxy.ListenSource(context.Background(), from); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

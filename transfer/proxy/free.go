@@ -33,3 +33,9 @@ func (s *Source) free() error {
 	}
 	return err
 }
+
+// closeMirror gives back a Destination's mirror.
+func (d *Destination) closeMirror() error {
+	d.lent.Load().takeBack()
+	return d.mirror.Close()
+}

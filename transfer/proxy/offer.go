@@ -10,32 +10,43 @@ import (
 
 // The destination's part in what it has of the guest's memory from elsewhere.
 
-// elsewhere are its files; the first is set 1.
-type elsewhere []*visit.File
+// elsewhere are its files, of which the first is set 1, and the guests beside it.
+type elsewhere struct {
+	files  []*visit.File
+	beside *Beside
+}
 
 // Content reads a page; see encode.Contents.
 func (e elsewhere) Content(set uint32, index uint64, dst []byte) error {
-	if set == 0 || int(set) > len(e) {
+	if set >= encode.FirstPassing {
+		return e.beside.content(set, index, dst)
+	}
+	if set == 0 || int(set) > len(e.files) {
 		return fmt.Errorf("no set %d", set)
 	}
-	return e[set-1].Content(index, dst)
+	return e.files[set-1].Content(index, dst)
 }
 
-// beginIndex reads the files.
+// offering says whether there is, or may come, something to offer.
+func (d *Destination) offering() bool { return len(d.config.Elsewhere) > 0 || d.config.Beside != nil }
+
+// beginIndex reads the files, and what comes for other guests.
 func (d *Destination) beginIndex() {
-	if len(d.config.Elsewhere) > 0 {
+	if d.offering() {
 		d.offers = make(chan wire.Offer, encode.MostOffered/wire.MaxOffer) // all of them, mostly
 		d.indexing.Go(d.index)
 	}
 }
 
-// beginOffer offers them, now that the Source can hear it, and returns what they hold.
-func (d *Destination) beginOffer() encode.Contents {
-	if len(d.config.Elsewhere) == 0 {
+// beginOffer offers them, now that the Source of a guest of so many pages can hear it, and returns
+// what they hold.
+func (d *Destination) beginOffer(total uint64) encode.Contents {
+	if !d.offering() {
 		return nil
 	}
 	go d.offer()
-	return elsewhere(d.config.Elsewhere)
+	d.lent.Store(d.config.Beside.lend(d.mirror, total))
+	return elsewhere{d.config.Elsewhere, d.config.Beside}
 }
 
 // closeElsewhere is for the end, after ctx.
@@ -55,13 +66,23 @@ func (d *Destination) index() {
 		// An error leaves what was read before it.
 		f.Hashes(d.ctx, wire.MaxOffer, left, func(first uint64, hashes []uint64) bool { //nolint:errcheck // as above
 			left -= len(hashes)
-			select {
-			case d.offers <- wire.Offer{Set: uint32(i + 1), First: first, Hashes: hashes}: //nolint:gosec // few
-				return true
-			case <-d.ctx.Done():
-				return false
-			}
+			return d.offerLater(wire.Offer{Set: uint32(i + 1), First: first, Hashes: hashes}) //nolint:gosec // few
 		})
+	}
+	if d.config.Beside != nil {
+		d.indexBeside(left)
+	}
+}
+
+// offerLater hands an offer to who sends it, and says whether that is of use still.
+func (d *Destination) offerLater(o wire.Offer) bool {
+	select {
+	case d.offers <- o:
+		return true
+	case <-d.handed:
+		return false
+	case <-d.ctx.Done():
+		return false
 	}
 }
 

@@ -18,6 +18,14 @@ var visitKey = visit.Key{7}
 // what it was; begun are called between prologue and pages.
 func (f *fakes) leave(t *testing.T, rng *rand.Rand, memory [][]byte, begun ...func()) [][]byte {
 	t.Helper()
+	f.copied(t, rng, memory, begun...)
+	f.switchOver(t)
+	return memory
+}
+
+// copied returns when all of memory is there, and the guest runs still.
+func (f *fakes) copied(t *testing.T, rng *rand.Rand, memory [][]byte, begun ...func()) {
+	t.Helper()
 	if err := f.from.w.Begin(); err != nil {
 		t.Fatal(err)
 	}
@@ -36,15 +44,26 @@ func (f *fakes) leave(t *testing.T, rng *rand.Rand, memory [][]byte, begun ...fu
 			t.Fatal(err)
 		}
 	}
+	f.delivered(t, fakePages)
+}
+
+// delivered ends a round, and returns when all that was written, so many pages until now, is there.
+func (f *fakes) delivered(t *testing.T, written uint64) {
+	t.Helper()
 	if err := f.from.w.EndPart(); err != nil {
 		t.Fatal(err)
 	}
-	for s := f.src.Stats(); s.Waiting > 0 || s.Delivered < fakePages; s = f.src.Stats() {
+	for s := f.src.Stats(); s.Put < written || s.Waiting > 0 || s.InFlight > 0; s = f.src.Stats() {
 		time.Sleep(5 * time.Millisecond)
 		if f.src.Err() != nil {
 			t.Fatal(f.src.Err())
 		}
 	}
+}
+
+// switchOver ends the move, and compares.
+func (f *fakes) switchOver(t *testing.T) {
+	t.Helper()
 	f.src.AllowSwitchover()
 	f.src.Hurry()
 	if err := f.from.w.End(); err != nil {
@@ -54,7 +73,6 @@ func (f *fakes) leave(t *testing.T, rng *rand.Rand, memory [][]byte, begun ...fu
 		t.Fatal(err)
 	}
 	f.settle(t)
-	return memory
 }
 
 // keptMemory is what a guest left behind, and its path.

@@ -9,7 +9,7 @@
 // The Source opens lanes, and keeps them, until QEMU comes. It sends the prologue, waits until the
 // destination has it, and sends frames of pages, the coldest first, while it reads. It reads the first round as fast as it needs
 // to keep its lanes busy; a later one when the queue gets short, or once in LearnEvery so
-// that it learns what is hot. Pages that are hot, and few enough to be sent in the pause,
+// that it learns what is hot; never more often than each leastRound. Pages that are hot, and few enough to be sent in the pause,
 // stay until then.
 //
 // SWITCHOVER_ACK is kept back until AllowSwitchover. Hurry begins the stop phase: reading
@@ -57,6 +57,8 @@ import (
 const (
 	// LearnEvery is how often a round is read while the queue is long.
 	LearnEvery = time.Second
+	// leastRound is how long a round takes at least, from the third on.
+	leastRound = 20 * time.Millisecond
 	// ahead is how much sending waits in the queue at least, while there is something.
 	ahead = 500 * time.Millisecond
 	// leastAhead is that in bytes of guest memory, where no rate is known yet.

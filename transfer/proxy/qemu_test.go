@@ -2,6 +2,7 @@ package proxy_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,7 +38,8 @@ var writing = vmtest.Writer{Start: 4 << 20, Size: 24 << 20, Hot: 4 << 20, Delay:
 // pair is a guest at its source and the QEMU that waits for it.
 type pair struct {
 	*vmtest.Pair
-	links int
+	links  int
+	beside *proxy.Beside
 }
 
 func newPair(t *testing.T, guest vmtest.Writer) *pair {
@@ -51,6 +53,7 @@ type uplink struct {
 	name string
 	mu   sync.Mutex
 	cut  bool
+	via  string // where its connections go instead
 	open []net.Conn
 }
 
@@ -70,7 +73,7 @@ func (u *uplink) dial(ctx context.Context, addr string) (net.Conn, error) {
 	if u.cut {
 		return nil, errors.New("no route to host")
 	}
-	c, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	c, err := new(net.Dialer).DialContext(ctx, "tcp", cmp.Or(u.via, addr))
 	if err == nil {
 		u.open = append(u.open, c)
 	}
@@ -83,6 +86,8 @@ type link struct {
 	dst     *proxy.Destination
 	uplinks []*uplink
 	opts    vm.MigrateOptions
+	id      paths.Identity
+	addr    string // where lanes are waited for
 }
 
 func (p *pair) link(names ...string) *link { return p.linkFor(false, names...) }
@@ -95,7 +100,7 @@ func (p *pair) linkFor(postcopy bool, names ...string) *link {
 	if err := p.Dst.PrepareIncoming(t.Context(), in); err != nil {
 		t.Fatal(err)
 	}
-	config := proxy.DestinationConfig{Socket: incoming, Mirror: p.Dir}
+	config := proxy.DestinationConfig{Socket: incoming, Mirror: p.Dir, Beside: p.beside}
 	if postcopy {
 		config.Inlet = p.inlet()
 		if err := inlet.Start(t.Context(), config.Inlet, filepath.Join(p.Dir, "inlet.log")); err != nil {
@@ -123,6 +128,7 @@ func (p *pair) connect(to proxy.DestinationConfig, from proxy.SourceConfig, name
 	if err != nil {
 		t.Fatal(err)
 	}
+	l.id, l.addr = id, listener.Addr().String()
 	var lanes []paths.Lane
 	for _, name := range names {
 		u := &uplink{name: name}
@@ -141,7 +147,8 @@ func (p *pair) connect(to proxy.DestinationConfig, from proxy.SourceConfig, name
 			serving.Go(func() { l.dst.Serve(context.Background(), conn) }) //nolint:errcheck // the source's end tells
 		}
 	})
-	from.Socket, from.Identity, from.Lanes, from.Spill, from.Budget = filepath.Join(p.Dir, "out.sock"), id, lanes, p.Dir, 300*time.Millisecond
+	from.Identity = cmp.Or(from.Identity, id)
+	from.Socket, from.Lanes, from.Spill, from.Budget = filepath.Join(p.Dir, "out.sock"), lanes, cmp.Or(from.Spill, p.Dir), 300*time.Millisecond
 	if l.src, err = proxy.ListenSource(context.Background(), from); err != nil {
 		t.Fatal(err)
 	}

@@ -48,6 +48,9 @@ func (s *Source) restrain() error {
 			return nil
 		default:
 		}
+		if s.catching.Load() {
+			return nil
+		}
 		p := s.store.Progress()
 		if p.Round != s.round {
 			s.round, s.roundAt = p.Round, time.Now()
@@ -67,6 +70,23 @@ func (s *Source) restrain() error {
 			return context.Cause(s.ctx)
 		}
 	}
+}
+
+// rest has QEMU wait between its last rounds, of which each would repeat within milliseconds what
+// a guest always writes to: they cost a processor, and slow the guest, whose writes are
+// watched anew in each. What QEMU had written when the last rest ended is read first.
+func (s *Source) rest(conn net.Conn) error {
+	if s.catching.Load() || s.store.Progress().Round < 3 || s.read.Load() < s.restAfter {
+		return nil
+	}
+	select {
+	case <-time.After(time.Until(s.rested.Add(leastRound))):
+	case <-s.hurried:
+	case <-s.ctx.Done():
+		return context.Cause(s.ctx)
+	}
+	s.rested, s.restAfter = time.Now(), s.read.Load()+unread(conn)
+	return nil
 }
 
 // guestRate is how much guest memory that is not zeros the lanes carry, bytes per second.

@@ -53,18 +53,21 @@ type Source struct {
 	done   chan struct{}
 	err    error // set before done is closed
 
-	hurried chan struct{} // closed: the stop phase has begun
-	once    sync.Once
-	early   atomic.Bool   // the guest may run before its pages are there
-	ended   chan struct{} // closed: QEMU has said END
-	tailed  chan struct{} // has something: the tail was sent
+	hurried  chan struct{} // closed: the stop phase has begun
+	once     sync.Once
+	early    atomic.Bool   // the guest may run before its pages are there
+	catching atomic.Bool   // CatchUp is under way
+	ended    chan struct{} // closed: QEMU has said END
+	tailed   chan struct{} // has something: the tail was sent
 
 	// of the reading goroutine
-	packer  *zstd.Encoder
-	plain   []byte // of the tail
-	pages   int
-	round   int       // that is being read
-	roundAt time.Time // when it began
+	packer    *zstd.Encoder
+	plain     []byte // of the tail
+	pages     int
+	round     int       // that is being read
+	roundAt   time.Time // when it began
+	rested    time.Time // when the last rest ended
+	restAfter int64     // of read, before which there is no other
 
 	offered encode.Offered // what the destination has from elsewhere
 
@@ -209,7 +212,7 @@ func (s *Source) serve() error {
 		event, err = parser.Next()
 	}
 	for err == nil {
-		if err = s.take(event); err == nil {
+		if err = s.take(conn, event); err == nil {
 			event, err = parser.Next()
 		}
 	}
@@ -265,7 +268,7 @@ func (s *Source) begin(pro *qstream.Prologue) error {
 }
 
 // take takes one event of QEMU's stream.
-func (s *Source) take(event qstream.Event) error {
+func (s *Source) take(conn net.Conn, event qstream.Event) error {
 	if s.config.Refill {
 		return s.takeAgain(event)
 	}
@@ -278,7 +281,10 @@ func (s *Source) take(event qstream.Event) error {
 		}
 		return s.put(e)
 	case *qstream.RoundEnd:
-		return s.restrain()
+		if err := s.restrain(); err != nil {
+			return err
+		}
+		return s.rest(conn)
 	case *qstream.Command:
 		return s.sender.Control(s.ctx, wire.TopicCommand, wire.AppendCommand(nil, uint16(e.Code), e.Data), true)
 	case *qstream.End:
@@ -333,7 +339,7 @@ func (s *Source) keep(p *qstream.Page) {
 func (s *Source) Hurry() {
 	s.once.Do(func() {
 		close(s.hurried)
-		s.threads.hurry()
+		s.quicken()
 		s.mu.Lock()
 		store := s.store
 		s.mu.Unlock()

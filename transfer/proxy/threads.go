@@ -50,6 +50,12 @@ func (t *threads) hurry() {
 	}
 }
 
+func (t *threads) hurries() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.hurried
+}
+
 // processorTime is how long the calling thread has run.
 func processorTime() time.Duration {
 	var t unix.Timespec

@@ -80,7 +80,8 @@
 // Prologue comes before the first frame, and Tail, in parts, before End. Where pages were
 // missed, frames and another End with a higher last frame follow. Offer may come at any time
 // after Prologue, or never; it is a hint: a page that is coded by it carries its whole
-// SHA-256, and the destination misses it where its content has another (package encode).
+// SHA-256, and the destination misses it where its content has another (package encode). The contents
+// of sets from 65536 on may change, and go: an Offer of such a set with n = 0 says that they have.
 //
 // Post-copy that goes on with new proxies, as an agent ended, is another session with
 // another key and numbers that begin again: Prologue, then all of Wanted, then frames of

@@ -94,6 +94,9 @@ func (f *File) Write(page, version uint64, data []byte) (bool, error) {
 
 func (s state) version() uint64 { return uint64(max(s, -s)) }
 
+// Total is how many pages it has.
+func (f *File) Total() uint64 { return uint64(len(f.pages)) }
+
 // Version returns a page's version, 0 if it never came.
 func (f *File) Version(page uint64) uint64 {
 	if f.check(page) != nil {
@@ -103,6 +106,17 @@ func (f *File) Version(page uint64) uint64 {
 	lock.Lock()
 	defer lock.Unlock()
 	return f.pages[page].version()
+}
+
+// Peek copies to dst what was a page's content lately, or, while that is written, some of an older
+// and some of the newer: whoever needs it compares. It waits for nobody, and keeps nobody waiting, as a
+// thread of a low priority that has a lock does.
+func (f *File) Peek(page uint64, dst []byte) error {
+	if err := f.check(page); err != nil {
+		return err
+	}
+	_, err := f.file.ReadAt(dst[:pages.Size], int64(page)*pages.Size) //nolint:gosec // below the file's size
+	return err
 }
 
 // Missing calls yield for each run of pages that never came, by rising number.

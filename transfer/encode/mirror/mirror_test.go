@@ -69,3 +69,25 @@ func TestMissing(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// A look at a page gives what it holds, and an error where there is none.
+func TestPeek(t *testing.T) {
+	m, err := mirror.Create(t.TempDir(), 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, got := bytes.Repeat([]byte{7}, pages.Size), make([]byte, pages.Size)
+	if _, err := m.Write(9, 1, want); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Peek(9, got); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("page 9: %v", err)
+	}
+	if m.Peek(10, got) == nil {
+		t.Error("saw page 10 of 10")
+	}
+	m.Close()
+	if m.Peek(9, got) == nil {
+		t.Error("saw a page of a mirror that was closed")
+	}
+}

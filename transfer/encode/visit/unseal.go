@@ -40,9 +40,9 @@ func (f *File) unsealBy(e entry, index uint64, dst []byte) error {
 
 // sealedHashes is Hashes of a sealed file. A page that cannot be unsealed is none.
 func (f *File) sealedHashes(ctx context.Context, most, total int, yield func(first uint64, hashes []uint64) bool) error {
-	r := run{most: most, total: total, yield: yield}
+	r := Run{Most: most, Total: total, Yield: yield}
 	table, data := make([]byte, pages.Size), make([]byte, pages.Size)
-	for group := uint64(0); tableAt(group*groupPages) < f.size && !r.over; group++ {
+	for group := uint64(0); tableAt(group*groupPages) < f.size && !r.Over; group++ {
 		from, _, err := f.extent(tableAt(group * groupPages))
 		if err != nil {
 			return err
@@ -54,7 +54,7 @@ func (f *File) sealedHashes(ctx context.Context, most, total int, yield func(fir
 			}
 			return fmt.Errorf("read contents: %w", err)
 		}
-		for page := group * groupPages; page < (group+1)*groupPages && !r.over; page++ {
+		for page := group * groupPages; page < (group+1)*groupPages && !r.Over; page++ {
 			e := entryOf(table, page)
 			if e.number() == 0 {
 				continue
@@ -63,48 +63,52 @@ func (f *File) sealedHashes(ctx context.Context, most, total int, yield func(fir
 				return err
 			}
 			if f.unsealBy(e, page, data) == nil {
-				r.add(page, hashesOf(data)[0])
+				r.Add(page, hashesOf(data)[0])
 			}
 		}
 	}
-	r.flush()
+	r.Flush()
 	return nil
 }
 
-// run gathers hashes for yield.
-type run struct {
-	most, total int
-	yield       func(first uint64, hashes []uint64) bool
-	first       uint64
-	hashes      []uint64
-	over        bool // no more is wanted
+// Run gathers hashes of pages (pages.Fast) for Yield, in runs of pages that follow one another, of up to
+// Most, 0 where there is none; a page that lies behind begins another. At most Total go, with those.
+type Run struct {
+	Most, Total int
+	Yield       func(first uint64, hashes []uint64) bool
+	Over        bool // no more is wanted
+
+	first  uint64
+	hashes []uint64
 }
 
-func (r *run) add(page, hash uint64) {
+// Add takes one.
+func (r *Run) Add(page, hash uint64) {
 	next := r.first + uint64(len(r.hashes))
-	if n := len(r.hashes); n > 0 && (page-next > narrow || n+int(page-next) >= r.most) { //nolint:gosec // narrow at most
-		r.flush()
+	if n := len(r.hashes); n > 0 && (page-next > narrow || n+int(page-next) >= r.Most) { //nolint:gosec // narrow at most
+		r.Flush()
 	}
 	if len(r.hashes) == 0 {
 		r.first, next = page, page
 	}
-	if r.over {
+	if r.Over {
 		return
 	}
 	for range page - next {
 		r.hashes = append(r.hashes, 0)
 	}
-	if r.hashes = append(r.hashes, hash); len(r.hashes) >= r.total {
-		r.hashes = r.hashes[:r.total]
-		r.flush()
+	if r.hashes = append(r.hashes, hash); len(r.hashes) >= r.Total {
+		r.hashes = r.hashes[:r.Total]
+		r.Flush()
 	}
 }
 
-func (r *run) flush() {
-	if len(r.hashes) == 0 || r.over {
+// Flush hands on what was gathered.
+func (r *Run) Flush() {
+	if len(r.hashes) == 0 || r.Over {
 		return
 	}
-	r.total -= len(r.hashes)
-	r.over = !r.yield(r.first, r.hashes) || r.total <= 0
+	r.Total -= len(r.hashes)
+	r.Over = !r.Yield(r.first, r.hashes) || r.Total <= 0
 	r.hashes = nil
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"godwit/vm/guest"
 )
@@ -134,7 +135,11 @@ func (c *Client) Retire(ctx context.Context, p guest.Retire) error {
 		return fmt.Errorf("retire %s: %d %w", p.MAC, behind, guest.ErrBound)
 	}
 	bound := behind > 0
-	script, err := retireScript(p, bound)
+	rtt := time.Duration(0)
+	if !p.Keep { // or the address lives on, on the other NIC
+		rtt = table.slowest(p.Addrs)
+	}
+	script, err := retireScript(p, bound, rtt)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"godwit/vm/guest"
 )
@@ -35,7 +36,8 @@ func (s *script) line(format string, args ...any) { fmt.Fprintf(s, format+"\n", 
 //	lead ADDR TABLE      … make it that one: the new rule stands before others go
 //	unlead ADDR          … make it none, and empty tables that no rule leads to any more
 //	isnic DEVICE         whether it is a NIC; VPNs' devices are none
-//	rank F               the metric of the first default route out of a NIC
+//	rank F               the metric of the first default route out of a NIC, or the next one that other
+//	                     devices' have not; where these alone have routes, one behind them all
 //	default F GW TABLE   everything of a family by GW out of $d; other ways go, in main those out of NICs (IPv6
 //	                     keeps them, and takes no gateway as on the link whose subnet is on another NIC)
 //	place …              an address with its source route, see place
@@ -124,6 +126,7 @@ var settings = map[string]string{
 	"ipv4/conf/all/arp_announce": "2",
 	"mptcp/add_addr_timeout":     "1",
 	"mptcp/blackhole_timeout":    "0",
+	"mptcp/stale_loss_cnt":       "1",
 }
 
 // configureScript is guest.Configure. It prints the device's name and the ids of the
@@ -223,8 +226,8 @@ ip mptcp endpoint add %[2]s dev $d id $n signal 2>/dev/null || case "$(ip mptcp 
 }
 
 // retireScript is guest.Retire; bound says that a connection has nothing but addresses
-// that are kept, so that their endpoints stay.
-func retireScript(p guest.Retire, bound bool) (string, error) {
+// that are kept, so that their endpoints stay. rtt is that of the slowest subflow that goes.
+func retireScript(p guest.Retire, bound bool, rtt time.Duration) (string, error) {
 	s, err := newScript(p.MAC)
 	if err != nil {
 		return "", err
@@ -234,8 +237,7 @@ func retireScript(p guest.Retire, bound bool) (string, error) {
 		for _, addr := range p.Addrs {
 			s.withdraw(addr)
 		}
-		// Their last segments leave by the address that goes.
-		s.line("sleep 0.2")
+		s.line("sleep %.3f", closing(rtt).Seconds())
 	}
 	if p.NewMAC != "" {
 		if err := s.takeOver(p); err != nil {
@@ -256,6 +258,13 @@ func retireScript(p guest.Retire, bound bool) (string, error) {
 		s.line("ip link set $old down")
 	}
 	return s.String(), nil
+}
+
+// closing is how long the NIC stays up after its subflows were withdrawn, whose slowest had that RTT:
+// their last segments leave by the address that goes, and peers answer them (as lastAnswers in
+// cmd/guest/address, but that waits until they have closed).
+func closing(rtt time.Duration) time.Duration {
+	return 200*time.Millisecond + min(rtt*5/2, time.Second)
 }
 
 // takeOver moves what must live on to the new NIC: the main route, and the addresses

@@ -6,25 +6,29 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"godwit/vm/guest"
 )
 
-// socketScript lists TCP sockets, one a line: STATE LOCAL PEER TOKENS, the last as ss
-// has it of an MPTCP subflow (token:REMOTE(id:N)/LOCAL(id:N)), or "-"; then, after a
-// line "udp", the connected ones of UDP.
+// socketScript lists TCP sockets, one a line: STATE LOCAL PEER TOKENS RTT, as ss has the last two, or
+// "-": of an MPTCP subflow (token:REMOTE(id:N)/LOCAL(id:N)), and smoothed (rtt:MILLISECONDS/VARIANCE);
+// then, after a line "udp", the connected ones of UDP.
 const socketScript = `set -e
-ss -HOntai | awk '$1 != "LISTEN" && $1 != "TIME-WAIT" { t = "-"; for (i = 6; i <= NF; i++) if ($i ~ /^token:/) t = $i; print $1, $4, $5, t }'
+ss -HOntai | awk '$1 != "LISTEN" && $1 != "TIME-WAIT" { t = r = "-"
+for (i = 6; i <= NF; i++) { if ($i ~ /^token:/) t = $i; if ($i ~ /^rtt:/) r = $i }
+print $1, $4, $5, t, r }'
 echo udp
-ss -HOnua state established | awk '{ print "ESTAB", $3, $4, "-" }'`
+ss -HOnua state established | awk '{ print "ESTAB", $3, $4, "-", "-" }'`
 
 // socket is one of TCP or UDP.
 type socket struct {
 	state         string // as ss says it: ESTAB, CLOSE-WAIT, …
 	local, remote netip.AddrPort
-	token         string // of the MPTCP connection that it is a subflow of; "" is none
+	token         string        // of the MPTCP connection that it is a subflow of; "" is none
+	rtt           time.Duration // smoothed; 0: not known
 }
 
 // sockets are those of a guest at one time.
@@ -46,10 +50,10 @@ func parseSockets(out string) (table sockets, err error) {
 			continue
 		}
 		words := strings.Fields(line)
-		if len(words) != 4 {
+		if len(words) != 5 {
 			return sockets{}, fmt.Errorf("list sockets: the guest says %q", line)
 		}
-		s := socket{state: words[0], token: tokenOf(words[3])}
+		s := socket{state: words[0], token: tokenOf(words[3]), rtt: rttOf(words[4])}
 		if s.local, err = endOf(words[1]); err == nil {
 			s.remote, err = endOf(words[2])
 		}
@@ -97,6 +101,30 @@ func tokenOf(word string) string {
 		return ""
 	}
 	return local
+}
+
+// rttOf reads "rtt:MILLISECONDS/VARIANCE".
+func rttOf(word string) time.Duration {
+	number, ok := strings.CutPrefix(word, "rtt:")
+	if !ok {
+		return 0
+	}
+	number, _, _ = strings.Cut(number, "/")
+	ms, err := strconv.ParseFloat(number, 64)
+	if err == nil && ms > 0 && ms < 1e6 {
+		return time.Duration(ms * float64(time.Millisecond))
+	}
+	return 0
+}
+
+// slowest is the longest RTT of the MPTCP subflows on addrs.
+func (t sockets) slowest(addrs []netip.Addr) (rtt time.Duration) {
+	for _, s := range t.tcp {
+		if s.token != "" && slices.Contains(addrs, s.local.Addr()) {
+			rtt = max(rtt, s.rtt)
+		}
+	}
+	return rtt
 }
 
 // behind are the MPTCP connections with a subflow on an address of old and none on

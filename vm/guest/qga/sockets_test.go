@@ -3,20 +3,24 @@ package qga
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
+	"time"
+
+	"godwit/vm/guest"
 )
 
 // seen is what a Debian 12 guest listed after a move: one connection with a subflow on
 // both addresses, one that is behind, a plain one, one that fell back, IPv6.
-const seen = `ESTAB 10.1.1.10:7001 10.3.0.2:40000 token:1a2b3c4d(id:0)/77e0c1d2(id:0)
-ESTAB 10.2.1.10:7001 10.3.0.2:40001 token:1a2b3c4d(id:0)/77e0c1d2(id:3)
-ESTAB [::ffff:10.1.1.10]:80 [::ffff:10.3.0.2]:40002 token:0badcafe(id:0)/5eed5eed(id:0)
-ESTAB 10.1.1.10:22 10.3.0.2:40003 -
-CLOSE-WAIT 10.1.1.10:6379 10.3.0.2:40004 token:0000(id:0)/0000(id:0)
-ESTAB [fe80::1%enp0s3]:80 [fe80::2]:40005 -
-SYN-SENT 127.0.0.1:9 *:* -
+const seen = `ESTAB 10.1.1.10:7001 10.3.0.2:40000 token:1a2b3c4d(id:0)/77e0c1d2(id:0) rtt:43.125/2.1
+ESTAB 10.2.1.10:7001 10.3.0.2:40001 token:1a2b3c4d(id:0)/77e0c1d2(id:3) rtt:0.5/0.25
+ESTAB [::ffff:10.1.1.10]:80 [::ffff:10.3.0.2]:40002 token:0badcafe(id:0)/5eed5eed(id:0) -
+ESTAB 10.1.1.10:22 10.3.0.2:40003 - rtt:900/1
+CLOSE-WAIT 10.1.1.10:6379 10.3.0.2:40004 token:0000(id:0)/0000(id:0) rtt:70/1
+ESTAB [fe80::1%enp0s3]:80 [fe80::2]:40005 - rtt:1/1
+SYN-SENT 127.0.0.1:9 *:* - -
 udp
-ESTAB 10.1.1.10:5000 10.3.0.2:5001 -
+ESTAB 10.1.1.10:5000 10.3.0.2:5001 - -
 `
 
 func TestParseSockets(t *testing.T) {
@@ -39,6 +43,9 @@ func TestParseSockets(t *testing.T) {
 	if joined := table.joined(next); len(joined) != 1 || !joined["77e0c1d2"] {
 		t.Errorf("joined: %v", joined)
 	}
+	if rtt := table.slowest(old); rtt != 43125*time.Microsecond {
+		t.Errorf("the slowest subflow on the old address has an RTT of %v", rtt)
+	}
 	plain := slices.DeleteFunc(slices.Clone(table.tcp), func(s socket) bool { return s.token != "" })
 	if len(plain) != 3 { // ssh, the one that fell back, IPv6
 		t.Errorf("plain: %+v", plain)
@@ -46,13 +53,30 @@ func TestParseSockets(t *testing.T) {
 }
 
 func TestParseSocketsDistrusts(t *testing.T) {
-	for _, text := range []string{"ESTAB", "a b c d e", "\x00"} {
+	for _, text := range []string{"ESTAB", "a b c d", "a b c d e f", "\x00"} {
 		if table, err := parseSockets(text); err == nil {
 			t.Errorf("%q: %+v", text, table)
 		}
 	}
 	if table, err := parseSockets(""); err == nil && len(table.tcp) > 0 {
 		t.Errorf("nothing: %+v", table)
+	}
+}
+
+// TestRTT: an old NIC stays up for as long as the answers of peers take, and not for ever.
+func TestRTT(t *testing.T) {
+	for word, want := range map[string]time.Duration{
+		"rtt:43.125/2.1": 43125 * time.Microsecond, "rtt:7": 7 * time.Millisecond, "-": 0, "rtt:": 0, "rtt:NaN/1": 0, "rtt:-4/1": 0, "rtt:1e300/1": 0,
+	} {
+		if got := rttOf(word); got != want {
+			t.Errorf("%s: %v, want %v", word, got, want)
+		}
+	}
+	for rtt, want := range map[time.Duration]string{0: "sleep 0.200\n", 100 * time.Millisecond: "sleep 0.450\n", time.Hour: "sleep 1.200\n"} {
+		script, err := retireScript(guest.Retire{MAC: "52:54:00:00:01:0a"}, false, rtt)
+		if err != nil || !strings.Contains(script, want) {
+			t.Errorf("RTT %v: %v; want %q in %s", rtt, err, want, script)
+		}
 	}
 }
 

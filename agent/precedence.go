@@ -1,0 +1,173 @@
+package agent
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"godwit/migration"
+)
+
+// Nice values of the agent's session, where the kernel groups tasks by session (autogroup,
+// sched(7)): a thread's own counts among its session alone there.
+const (
+	yields  = 5   // a third of a guest's weight, while memory or disks are copied: else those threads have as much as the guest that is served meanwhile
+	presses = -10 // nine guests' weight, while a guest stands still or its clients are led after it: some milliseconds of work are all that they wait for
+)
+
+// precedence is the agent's among the programs of the host: what the migration that is most
+// urgent asks for. An agent that shares its session with other programs leaves it as it is, and so
+// does one in a control group of its own: its weight is the administrator's to set.
+type precedence struct {
+	mu   sync.Mutex
+	own  bool           // the session is the agent's alone
+	want map[string]int // nice values, by migration; none asks for 0
+	now  int
+	// starved says that other programs leave nothing to who yields: nobody does any more, until
+	// those who would have ended.
+	starved bool
+}
+
+// begin looks whose the session is.
+func (p *precedence) begin() error {
+	session, err := unix.Getsid(0)
+	if err != nil {
+		return fmt.Errorf("find the session: %w", err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.own = session == os.Getpid()
+	return p.apply()
+}
+
+// ask is for one migration until it asks for another, or is dropped.
+func (p *precedence) ask(migration string, nice int) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.want == nil {
+		p.want = map[string]int{}
+	}
+	p.want[migration] = nice
+	return p.apply()
+}
+
+func (p *precedence) drop(migration string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.want, migration)
+	p.starved = p.starved && slices.Contains(slices.Collect(maps.Values(p.want)), yields)
+	return p.apply()
+}
+
+// wanted is what the most urgent asks for; under mu.
+func (p *precedence) wanted() int {
+	if len(p.want) == 0 {
+		return 0
+	}
+	nice := slices.Min(slices.Collect(maps.Values(p.want)))
+	if p.starved {
+		nice = min(nice, 0)
+	}
+	return nice
+}
+
+// apply is under mu.
+func (p *precedence) apply() error {
+	nice := p.wanted()
+	if !p.own || nice == p.now {
+		return nil
+	}
+	err := os.WriteFile("/proc/self/autogroup", []byte(strconv.Itoa(nice)), 0)
+	if err != nil && !os.IsNotExist(err) {
+		return fmt.Errorf("set the session's nice value to %d: %w", nice, err)
+	}
+	if p.now = nice; nice == yields {
+		go p.watch()
+	}
+	return nil
+}
+
+const (
+	starvedEvery = 20 * time.Millisecond
+	starvedAfter = 250 * time.Millisecond // without a processor; under 80 ms where no other program computes
+)
+
+// watch looks, while the agent yields, whether it gets a processor at all. Linux (seen with 6.18)
+// may leave a session of low weight without one for many seconds, while another computes on each:
+// its copy would starve, and be given up.
+func (p *precedence) watch() {
+	tick := time.NewTicker(starvedEvery)
+	defer tick.Stop()
+	for last := time.Now(); ; last = time.Now() {
+		<-tick.C
+		p.mu.Lock()
+		if p.now != yields {
+			p.mu.Unlock()
+			return
+		}
+		if time.Since(last) > starvedAfter {
+			p.starved = true
+			p.apply() //nolint:errcheck // as slow as it was
+		}
+		p.mu.Unlock()
+	}
+}
+
+// ofSource is what a migration asks for at its source.
+func ofSource(s migration.Source) int {
+	switch {
+	case s.InDoubt: // asked on, perhaps for hours
+		return 0
+	case s.Course == migration.Undoing, s.Phase() == migration.Switch, s.Phase() == migration.Handover:
+		return presses
+	case s.Phase() == migration.Seed, s.Phase() == migration.Copy:
+		return yields
+	}
+	return 0
+}
+
+// ofDestination is what it asks for at its destination.
+func ofDestination(s migration.Destination) int {
+	switch {
+	case s.Landing == migration.Waiting && !s.Released:
+		return yields
+	case s.Released && !s.Vanished:
+		return presses
+	}
+	return 0
+}
+
+// precede has the agent's session weigh what a migration asks for. It is slower without, not wrong.
+func (a *Agent) precede(migration string, nice int) {
+	if err := a.precedence.ask(migration, nice); err != nil {
+		a.log.Warn("the host's other programs may slow it down", "migration", migration, "error", err)
+	}
+}
+
+// recede takes that back.
+func (a *Agent) recede(migration string) {
+	if err := a.precedence.drop(migration); err != nil {
+		a.log.Warn("the agent keeps its precedence among the host's programs", "migration", migration, "error", err)
+	}
+}
+
+// besideCopying is how many goroutines may run beside two threads that copy for each
+// processor.
+const besideCopying = 4
+
+// runBesideCopying lets the agent's goroutines run while threads that copy wait for a
+// processor. Such a thread has a low priority, but keeps its place among the GOMAXPROCS
+// that Go's scheduler runs at once: with a place for each processor, a few of them that
+// wait behind a guest stop everything else that the agent does, the handover too.
+func runBesideCopying() {
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(2*runtime.NumCPU() + besideCopying)
+	}
+}

@@ -1,0 +1,63 @@
+package agent
+
+import (
+	"testing"
+
+	"godwit/migration"
+)
+
+// TestPrecedence: who waits most urgently decides, and with the last migration its precedence goes.
+func TestPrecedence(t *testing.T) {
+	var p precedence
+	nice := func(want int, how string, err error) {
+		t.Helper()
+		if err != nil || p.wanted() != want {
+			t.Errorf("%s: nice %d, %v; want %d", how, p.wanted(), err, want)
+		}
+	}
+	nice(0, "nobody asks", nil)
+	nice(yields, "one copies", p.ask("m-1", yields))
+	nice(presses, "another's guest stands still", p.ask("m-2", presses))
+	nice(yields, "it runs again", p.drop("m-2"))
+	nice(0, "another is prepared", p.ask("m-3", 0))
+	p.drop("m-3") //nolint:errcheck // as above
+	p.starved = true
+	nice(0, "other programs leave nothing", nil)
+	nice(presses, "its guest stands still", p.ask("m-1", presses))
+	nice(0, "the last has ended", p.drop("m-1"))
+	nice(yields, "one copies, later", p.ask("m-4", yields))
+}
+
+func TestPrecedenceOfPhases(t *testing.T) {
+	var s migration.Source
+	in := migration.Input{Kind: migration.Start}
+	seen := map[migration.Phase]int{}
+	for s.Course != migration.Ended {
+		next, effects, err := s.Step(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s = next
+		if s.Course == migration.Forward {
+			seen[s.Phase()] = ofSource(s)
+		}
+		if len(effects) > 0 {
+			in = migration.Input{Kind: migration.Done, Effect: effects[0]}
+		}
+	}
+	for phase, want := range map[migration.Phase]int{
+		migration.Check: 0, migration.Prepare: 0, migration.Seed: yields, migration.Copy: yields,
+		migration.Switch: presses, migration.Handover: presses, migration.Settle: 0,
+	} {
+		if seen[phase] != want {
+			t.Errorf("%s: %d, want %d", phase, seen[phase], want)
+		}
+	}
+	for want, d := range map[int]migration.Destination{
+		0: {Landing: migration.Receiving}, yields: {Landing: migration.Waiting}, presses: {Landing: migration.Waiting, Released: true},
+	} {
+		if got := ofDestination(d); got != want {
+			t.Errorf("%+v: %d, want %d", d, got, want)
+		}
+	}
+}

@@ -1,0 +1,227 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"godwit/agent"
+	"godwit/internal/child"
+	"godwit/internal/need"
+	"godwit/lab"
+	"godwit/lab/image"
+	"godwit/lab/report"
+	"godwit/lab/topo"
+	"godwit/migration"
+)
+
+// itself is this command as a process that a test can send signals to.
+const itself = "godwit-itself"
+
+// TestMain lets the processes of a lab, and the command itself, be of this binary.
+func TestMain(m *testing.M) {
+	child.Register(itself, func(args []string) int { return run(args, os.Stdout, os.Stderr) })
+	child.Dispatch()
+	os.Exit(m.Run())
+}
+
+// The copy takes some ten seconds.
+const interruptedScenario = `
+name: interrupted
+sites:
+  - {name: montreal, guest_net: {v4: 10.1.1.0/24}, uplinks: [{name: public, rate: 40mbit, delay: 5ms}]}
+  - {name: sanjose, guest_net: {v4: 10.2.1.0/24}, uplinks: [{name: public, rate: 40mbit, delay: 5ms}]}
+clients:
+  - {name: phone, at: internet}
+guests:
+  - {name: web, site: montreal, memory: 160MiB, disk: 16MiB, run: ["dirty size=32MiB data=random"]}
+traffic:
+  - {name: ticks, client: phone, guest: web, kind: ticks}
+steps:
+  - {at: 100ms, migrate: {guest: web, to: sanjose}}
+end: {after_last_migration: 1s, timeout: 90s}
+expect:
+  - {migrations: completed}
+`
+
+// labRun is a `godwit lab run` under way.
+type labRun struct {
+	*testing.T
+	cmd       *exec.Cmd
+	ended     chan struct{} // closed when it has
+	said, out bytes.Buffer  // on stderr, and on stdout; to be read after that
+	dir       string        // its --out
+	id        string        // the lab's
+}
+
+// runs starts the scenario, and returns in the middle of the copy of the guest's memory.
+func runs(t *testing.T) *labRun {
+	t.Helper()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "interrupted.yaml")
+	if err := os.WriteFile(file, []byte(interruptedScenario), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := &labRun{T: t, ended: make(chan struct{}), dir: filepath.Join(dir, "out")}
+	r.cmd = child.Command(itself, "lab", "run", file, "--out", r.dir)
+	r.cmd.Stdout, r.cmd.Stderr = &r.out, &r.said
+	r.cmd.WaitDelay = 10 * time.Second // a process that it left may have these open
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		r.cmd.Wait() //nolint:errcheck // its state tells
+		close(r.ended)
+	}()
+	t.Cleanup(func() {
+		r.cmd.Process.Kill() //nolint:errcheck // it may have ended
+		if <-r.ended; t.Failed() {
+			t.Logf("stdout:\n%s\nstderr:\n%s", r.out.String(), r.said.String())
+		}
+	})
+	for until := time.Now().Add(60 * time.Second); !r.copies(); time.Sleep(20 * time.Millisecond) {
+		select {
+		case <-r.ended:
+			t.Fatal("it has ended before the copy")
+		default:
+		}
+		if time.Now().After(until) {
+			t.Fatal("no memory is copied in 60 s")
+		}
+	}
+	return r
+}
+
+// copies says whether the guest's memory is on its way.
+func (r *labRun) copies() bool {
+	if r.id == "" {
+		found, err := lab.Found()
+		if err != nil {
+			r.Fatal(err)
+		}
+		for _, id := range found {
+			if pid, ok := lab.RunningLab(id); ok && pid == r.cmd.Process.Pid {
+				r.id = id
+			}
+		}
+		return false
+	}
+	all, err := agent.NewClient(filepath.Join(os.TempDir(), "godwit-lab-"+r.id, "host1", "run", "agent.sock")).Reports(r.Context())
+	if err != nil || len(all) != 1 || len(all[0].Phases) == 0 {
+		return false
+	}
+	last := all[0].Phases[len(all[0].Phases)-1]
+	return last.Name == migration.Copy && time.Since(time.Unix(0, last.Start)) > 500*time.Millisecond
+}
+
+// leftNothing checks that the lab is gone, but for processes that end by themselves as it is taken down.
+func (r *labRun) leftNothing() {
+	r.Helper()
+	for until := time.Now().Add(3 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		left := topo.Leftovers(r.id)
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(until) {
+			r.Errorf("left behind:\n%s", strings.Join(left, "\n"))
+			return
+		}
+	}
+}
+
+// guarded has a test own the machine, and what guests boot.
+func guarded(t *testing.T) {
+	t.Helper()
+	need.QEMU(t)
+	if os.Getenv(image.Variable) == "" {
+		folder, err := filepath.Abs("../../build/guest")
+		if err != nil {
+			t.Fatal(err)
+		}
+		need.File(t, filepath.Join(folder, image.InitrdFile))
+		t.Setenv(image.Variable, folder)
+	}
+	need.Lab(t)
+}
+
+// TestInterruptedInTheCopy: a run that is interrupted takes everything down, reports what it has, and
+// has failed.
+func TestInterruptedInTheCopy(t *testing.T) {
+	guarded(t)
+	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		t.Run(signal.String(), func(t *testing.T) {
+			r := runs(t)
+			if err := r.cmd.Process.Signal(signal); err != nil {
+				t.Fatal(err)
+			}
+			if <-r.ended; r.cmd.ProcessState.ExitCode() != exitFailed {
+				t.Errorf("it ended with %v, want status %d", r.cmd.ProcessState, exitFailed)
+			}
+			r.leftNothing()
+			data, err := os.ReadFile(filepath.Join(r.dir, "report.json"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var rep report.Report
+			if err := json.Unmarshal(data, &rep); err != nil {
+				t.Fatal(err)
+			}
+			if rep.OK || len(rep.Leftovers) > 0 || len(rep.Migrations) != 1 || rep.Migrations[0].Outcome != report.Aborted ||
+				!strings.Contains(strings.Join(rep.Unmet, "\n"), "the run was interrupted") {
+				t.Errorf("report: ok %v, unmet %q, left %q, migrations %+v", rep.OK, rep.Unmet, rep.Leftovers, rep.Migrations)
+			}
+			if _, err := os.Stat(filepath.Join(r.dir, "report.html")); err != nil || !strings.Contains(r.out.String(), "the run was interrupted") {
+				t.Errorf("page: %v; it printed %q", err, r.out.String())
+			}
+		})
+	}
+}
+
+// TestDownAfterAKill: of a lab that was killed in the copy, with the process that cleans up after it,
+// everything stays, and `godwit lab down` removes it.
+func TestDownAfterAKill(t *testing.T) {
+	guarded(t)
+	r := runs(t)
+	reaper := r.reaper()
+	for _, pid := range []int{reaper, r.cmd.Process.Pid} {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-r.ended
+	left := strings.Join(topo.Leftovers(r.id), "\n")
+	for _, what := range []string{"qemu-system-x86_64", "_agent", "_link", "namespace gw" + r.id, "file " + os.TempDir()} {
+		if !strings.Contains(left, what) {
+			t.Errorf("no %q is left, so this shows nothing:\n%s", what, left)
+		}
+	}
+	down := child.Command(itself, "lab", "down", r.id)
+	if said, err := down.CombinedOutput(); err != nil || !strings.Contains(string(said), "removed lab "+r.id) {
+		t.Errorf("lab down: %v: %s", err, said)
+	}
+	r.leftNothing()
+}
+
+// reaper is the process that removes what a killed lab leaves.
+func (r *labRun) reaper() int {
+	r.Helper()
+	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, path := range all {
+		data, err := os.ReadFile(path)
+		if words := strings.Split(string(data), "\x00"); err == nil && len(words) > 2 && words[1] == "_reaper" && words[2] == r.id {
+			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			if err == nil {
+				return pid
+			}
+		}
+	}
+	r.Fatal("nobody cleans up after the lab")
+	return 0
+}

@@ -1,0 +1,78 @@
+package traffic
+
+import (
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"godwit/lab/traffic/record"
+)
+
+// TestWhereDatagramsAreMissing: a result says which datagrams are, and when they went.
+func TestWhereDatagramsAreMissing(t *testing.T) {
+	name, _ := guest(t)
+	c := client(t, name)
+	begin(t, c, Flow{Name: "x", Kind: UDP})
+	time.Sleep(300 * time.Millisecond)
+	before := now()
+	address := &netlink.Addr{IPNet: &net.IPNet{IP: loopback.AsSlice(), Mask: net.CIDRMask(8, 32)}}
+	loopbackIs(t, name, func(lo netlink.Link) error { return netlink.AddrDel(lo, address) })
+	time.Sleep(300 * time.Millisecond)
+	loopbackIs(t, name, func(lo netlink.Link) error { return netlink.AddrAdd(lo, address) })
+	after := now()
+	time.Sleep(300 * time.Millisecond)
+	r := end(t, c, "x")
+	var lost int64
+	for _, h := range r.Holes {
+		lost += h.Lost
+		if h.Lost > int64(h.To-h.From) || h.Since > h.Until || h.Since < before-5e7 || h.Until > after+5e7 {
+			t.Errorf("hole %+v; there was no way from %d to %d", h, before, after)
+		}
+	}
+	if lost == 0 || lost != r.Lost || !strings.Contains(r.SendError, "unreachable") {
+		t.Errorf("%d of %d lost are in %+v; send error %q", lost, r.Lost, r.Holes, r.SendError)
+	}
+}
+
+// TestHoles: datagrams that come late are in no hole, those after the last that came are, and what is too
+// much to keep is in the last.
+func TestHoles(t *testing.T) {
+	f := newDatagrams(Flow{Connections: 1})
+	k, err := newOutlet(false, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.outlets = append(f.outlets, k)
+	counted := func(next, received uint64) { f.counted(k, record.UDPStats{Next: next, Received: received}, now()) }
+	has := func(when string, want ...Hole) {
+		t.Helper()
+		got := slices.Clone(f.holes)
+		for i := range got {
+			got[i].Since, got[i].Until = 0, 0
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %+v, want %+v", when, got, want)
+		}
+	}
+	counted(10, 10)
+	counted(20, 18)
+	counted(30, 27)
+	has("three are missing", Hole{Lost: 2, From: 10, To: 20}, Hole{Lost: 1, From: 20, To: 30})
+	counted(40, 39)
+	has("two came late", Hole{Lost: 1, From: 10, To: 20})
+	f.sent, f.stopped = 45, true
+	if r := f.stop(); r.Lost != 6 || len(r.Holes) != 2 || r.Holes[1].From != 40 || r.Holes[1].To != 45 || r.Holes[1].Lost != 5 {
+		t.Errorf("%d lost: %+v", r.Lost, r.Holes)
+	}
+	f = newDatagrams(Flow{Connections: 1})
+	for n := range uint64(mostHoles + 2) {
+		counted(2*n+2, n+1)
+	}
+	if last := f.holes[len(f.holes)-1]; len(f.holes) != mostHoles || last.Lost != 3 || last.To != 2*mostHoles+4 {
+		t.Errorf("%d holes, the last %+v", len(f.holes), last)
+	}
+}
