@@ -77,7 +77,7 @@ func (m *outgoing) noteBuffers(all []connection) {
 	}
 	for _, c := range all {
 		if multipath(m.plan) {
-			m.work.window = peer.Window(c.rate/8, c.rtt)
+			m.work.window = c.multipathWindow(there)
 		}
 		for _, text := range []string{
 			c.slowed(m.plan.Bandwidth, m.plan.From, "wmem", here.Send*int64(c.flows), here.Larger),
@@ -88,6 +88,18 @@ func (m *outgoing) noteBuffers(all []connection) {
 			}
 		}
 	}
+}
+
+// multipathWindow is the window of the one connection to a host with those buffers.
+func (c connection) multipathWindow(there peer.Buffers) int64 {
+	rate, receive := c.rate, there.Receive
+	if rate == 0 {
+		rate = supposedRate
+	}
+	if there.Larger {
+		receive = 0
+	}
+	return peer.MultipathWindow(rate/8, c.rtt, receive)
 }
 
 // slowed says what to do where a host's kernel lets a connection have so few bytes on their way (0: it is

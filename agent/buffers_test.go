@@ -76,7 +76,7 @@ func TestCheckSaysBuffers(t *testing.T) {
 	all := []connection{{"mptcp", 1e9, 100 * time.Millisecond, 2, true}}
 	m.noteBuffers(all)
 	m.noteBuffers(all)
-	if want := peer.Window(125e6, 100*time.Millisecond); m.work.window != want {
+	if want := peer.MultipathWindow(125e6, 100*time.Millisecond, 1<<20); m.work.window != want || want != 256<<10 {
 		t.Errorf("a window of %d bytes, want %d", m.work.window, want)
 	}
 	if notes := m.rec.snapshot().Notes; !slices.ContainsFunc(notes, func(n string) bool { return strings.Contains(n, "host rome carry 84 of 1000 Mbit/s") }) || len(notes) > 2 {
@@ -84,6 +84,13 @@ func TestCheckSaysBuffers(t *testing.T) {
 	}
 	m.work.accepted.Buffers = nil // an older agent
 	m.noteBuffers([]connection{{"a-b", 0, 0, 1, true}})
+	for _, larger := range []bool{true, false} {
+		m.work.accepted.Buffers = &peer.Buffers{Receive: 64 << 20, Larger: larger}
+		m.noteBuffers(all)
+		if want := peer.Window(125e6, 100*time.Millisecond); m.work.window < want == larger {
+			t.Errorf("larger ones are given: %v; a window of %d bytes, and the way needs %d", larger, m.work.window, want)
+		}
+	}
 }
 
 // TestRoundTrips: each path is measured, and one that does not answer is waited for a while only.

@@ -65,7 +65,7 @@ func (m *outgoing) multipathLane(all []peer.Path) (paths.Lane, error) {
 	if err != nil {
 		return paths.Lane{}, &migration.Problem{Code: migration.CodePeer, Text: "prepare: the destination's port for memory is not one; bring both hosts to the same release"}
 	}
-	lane := paths.Lane{Path: "mptcp"}
+	lane := paths.Lane{Path: "mptcp", Window: m.work.window}
 	for _, p := range all {
 		lane.Rate += pace(p, len(all), len(all))
 	}

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"godwit/transfer/pace"
 )
@@ -58,6 +61,9 @@ type Hold struct {
 func ListenHold(ctx context.Context, h Hold) (*HoldListener, error) {
 	var config net.ListenConfig
 	config.SetMultipathTCP(h.MPTCP)
+	if h.MPTCP {
+		config.Control = receivesFar
+	}
 	listener, err := config.Listen(ctx, "tcp", h.Address)
 	if err != nil {
 		return nil, fmt.Errorf("listen for migration: %w", err)
@@ -80,6 +86,17 @@ func ListenHold(ctx context.Context, h Hold) (*HoldListener, error) {
 	l.begin(ctx)
 	context.AfterFunc(l.ctx, func() { closeAll(joins) })
 	return l, nil
+}
+
+// multipathBuffer is the receive buffer of an MPTCP connection that QEMU writes to, bytes (the kernel
+// doubles it). How far QEMU is ahead cannot be bounded; a window that shrinks, as the buffer fills, makes Linux
+// send beyond it, and what is dropped there comes again by a slow timer (package peer, MultipathWindow).
+const multipathBuffer = 64 << 20
+
+func receivesFar(_, _ string, c syscall.RawConn) error {
+	return c.Control(func(fd uintptr) {
+		unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, multipathBuffer) //nolint:errcheck // without CAP_NET_ADMIN it is as the kernel has it
+	})
 }
 
 // listenJoins listens where nobody but subflows may come: whoever connects is sent away.

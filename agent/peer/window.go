@@ -32,6 +32,29 @@ func Window(rate int64, rtt time.Duration) int64 {
 	return int64(min(float64(rate)*rtt.Seconds()*windowHeadroom, mostWindow))
 }
 
+// One MPTCP connection must have more room at its receiver than is ever on its way. Its subflows share a
+// window, and a sender takes the end of it from the last acknowledgement of any, and the size from what
+// that subflow said last (RFC 8684 §3.3.1, §3.3.5; Linux, ack_update_msk): where the receiver falls behind, and its window
+// shrinks, that is beyond it. What comes there is dropped, acknowledged by the subflow, and sent
+// again by a timer, some kilobytes at a time: 4 MB took ten seconds (nstat MPTcpExtNoDSSInWindow).
+// So what is sent is bounded by what was read, and the buffer is multipathRoom times as large: the window
+// never shrinks below it, however much the kernel keeps with each byte.
+const (
+	multipathRoom  = 4
+	multipathFrame = 1 << 20 // for messages that are read as a whole
+	leastMultipath = 2 << 20
+)
+
+// MultipathWindow is Window of an MPTCP connection: what may be written to it that the other end has not
+// read. Where the destination gives its connections no more than receive bytes (0: it does), it is less.
+func MultipathWindow(rate int64, rtt time.Duration, receive int64) int64 {
+	window := min(max(Window(rate, rtt)+multipathFrame, leastMultipath), mostWindow/2)
+	if receive > 0 {
+		window = min(window, receive/multipathRoom)
+	}
+	return window
+}
+
 // Buffers are the windows that a host's kernel gives to a connection by itself, bytes; 0: not
 // known.
 type Buffers struct {
@@ -111,14 +134,15 @@ func receiveWindow(fd int, window int64) error {
 	return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_WINDOW_CLAMP, int(window))
 }
 
-// listenWindow sets the receive buffer of an MPTCP listener, which its connections get.
+// listenWindow sets the receive buffer of an MPTCP listener, which its connections get. One that grows by
+// itself would begin smaller than what is sent.
 func listenWindow(window int64) func(network, address string, c syscall.RawConn) error {
 	return func(_, _ string, c syscall.RawConn) error {
-		if !needsReceive(window) {
+		if window <= 0 {
 			return nil
 		}
 		return c.Control(func(fd uintptr) {
-			unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, int(min(window, mostWindow))) //nolint:errcheck // see roomToSend
+			unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, int(min(min(window, mostWindow)*multipathRoom, mostWindow))) //nolint:errcheck // see roomToSend
 		})
 	}
 }

@@ -203,11 +203,11 @@ func TestMultipathHasRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 		here, there := look(t, conn), look(t, <-streams)
-		switch long := window > limit; {
-		case long && (here.send != window || there.receive != window || int64(here.most) < window):
-			t.Errorf("buffers of %d and %d bytes, a window up to %d, want %d", here.send, there.receive, here.most, window)
-		case !long && (here.send == window || there.receive == window || there.receive > limit):
-			t.Errorf("buffers were set: here %+v, there %+v", here, there)
+		if room := window * multipathRoom; there.receive != room || int64(here.most) < min(room, mostWindow) {
+			t.Errorf("a receive buffer of %d bytes, a window up to %d, want %d", there.receive, here.most, room)
+		}
+		if long := window > limit; long != (here.send == window) {
+			t.Errorf("a send buffer of %d bytes for a window of %d", here.send, window)
 		}
 		conn.Close()
 	}

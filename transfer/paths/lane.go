@@ -26,6 +26,8 @@ type lane struct {
 	conn net.Conn
 	read atomic.Uint64 // bytes that we read
 
+	window int64 // see Lane; 0: none
+
 	born     time.Time
 	flights  []*flight
 	ackDue   bool
@@ -276,7 +278,7 @@ func (l *lane) await(buf []byte) (out []byte, f *flight, last bool) {
 		}
 		var all bool
 		buf, all = l.appendControls(buf)
-		if all { // what was said before a frame goes before it: the frame may hang on it
+		if all && !l.ahead() { // what was said before a frame goes before it: the frame may hang on it
 			f = s.next(l, now)
 		}
 		if f != nil || len(buf) > 0 {
@@ -284,6 +286,11 @@ func (l *lane) await(buf []byte) (out []byte, f *flight, last bool) {
 		}
 		s.changed.Wait()
 	}
+}
+
+// ahead says whether the other end has its window full to read.
+func (l *lane) ahead() bool {
+	return l.window > 0 && int64(l.wrote-min(l.wrote, l.peerRead)) >= l.window //nolint:gosec // what it kept is little
 }
 
 func (l *lane) appendAck(buf []byte, now time.Time) []byte {

@@ -49,7 +49,7 @@ func (s *Sender) openOnce(config Lane) error {
 	if err != nil {
 		return err
 	}
-	l := &lane{path: config.Path, conn: conn}
+	l := &lane{path: config.Path, conn: conn, window: config.Window}
 	l.expected = float64(config.Rate)
 	r := bufio.NewReaderSize(counting{conn, &l.read}, 64<<10)
 	if err := s.greet(l, r); err != nil {

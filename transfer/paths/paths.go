@@ -57,6 +57,9 @@ type Identity struct {
 type Lane struct {
 	Path string // its name; several lanes may share a path
 	Rate int64  // bytes per second that it is expected to carry; 0: unknown
+	// Window bounds what its connections may have been given that the other end has not read yet, bytes,
+	// beside a frame; 0: nothing but the kernels do.
+	Window int64
 	// Open makes a connection; it ends soon after its context does.
 	Open func(ctx context.Context) (net.Conn, error)
 }

@@ -212,6 +212,32 @@ func TestBusyReceiver(t *testing.T) {
 	}
 }
 
+// TestWindow: a lane is given no more than its window, and the frame that fills it, while the other
+// end does not read; and all of it goes on when that does.
+func TestWindow(t *testing.T) {
+	const window, size = 256 << 10, 32 << 10
+	for _, bounded := range []bool{true, false} {
+		a := newLink("a", time.Millisecond, 0)
+		if bounded {
+			a.window = window
+		}
+		w := newWorld(t, a)
+		w.busy = Silence / 2
+		sent := make(chan int64)
+		go func() {
+			time.Sleep(w.busy / 2)
+			sent <- w.s.Stats().Paths[0].Sent
+		}()
+		w.send(60, size)
+		const more = 64 << 10 // what its buffer had read already, and keep-alives
+		if sent := <-sent; (sent <= window+size+more) != bounded {
+			t.Errorf("bounded %v: %d bytes were written, and the other end reads nothing", bounded, sent)
+		}
+		w.settle(60, size, 10*time.Second)
+		w.close()
+	}
+}
+
 // TestHurryLeavesTheLastToTheFast: a frame that a slow lane would bring late goes on, or
 // again on, the fast one.
 func TestHurryLeavesTheLastToTheFast(t *testing.T) {

@@ -19,6 +19,8 @@ type link struct {
 	rate  int           // bytes per second; 0: no limit
 	deaf  bool          // accepts, and nothing is ever read
 
+	window int64 // of its lane
+
 	mu     sync.Mutex
 	healed *sync.Cond
 	cut    bool // nothing gets through, nothing is lost
@@ -181,7 +183,7 @@ func newWorld(t fatal, links ...*link) *world {
 		},
 	}
 	for _, l := range links {
-		config.Lanes = append(config.Lanes, Lane{Path: l.name, Open: func(ctx context.Context) (net.Conn, error) {
+		config.Lanes = append(config.Lanes, Lane{Path: l.name, Window: l.window, Open: func(ctx context.Context) (net.Conn, error) {
 			return l.open(ctx, func(c net.Conn) { w.r.Serve(context.Background(), c) }) //nolint:errcheck // the sender's end tells
 		}})
 	}
