@@ -84,6 +84,27 @@ func (m *incoming) handOver(ctx context.Context) error {
 		}
 		return err
 	}
+	if m.plan.KeepsAddress() {
+		if err := m.hearGuest(ctx); err != nil {
+			return err
+		}
+		return m.handed(nil, nil)
+	}
+	// The address first: all that follow wait for it. They keep their old ones until the end, so a list of
+	// them is as good later.
+	err := m.setNext(ctx)
+	heard := m.hearGuest(ctx) // also then: it is to stop saying that it runs
+	if err != nil {
+		return err
+	}
+	if heard != nil {
+		return heard
+	}
+	return m.follow(ctx)
+}
+
+// hearGuest asks for the list of connections, which comes by itself, and hears when the guest went on.
+func (m *incoming) hearGuest(ctx context.Context) error {
 	g := m.work.guest
 	if m.work.before == nil {
 		m.work.before = listConnections(context.WithoutCancel(ctx), g, bare(m.plan.Held)) // the handover may be over before it is
@@ -96,13 +117,15 @@ func (m *incoming) handOver(ctx context.Context) error {
 		first = truest(first, g.channel().Events())
 		m.rec.edit(func(r *Report) { r.FirstTick = first })
 	}
-	if m.plan.KeepsAddress() {
-		return m.handed(nil, nil)
-	}
+	return nil
+}
+
+// setNext gives the guest its next addresses, which it announces.
+func (m *incoming) setNext(ctx context.Context) error {
 	if err := m.replaceTaken(ctx); err != nil {
 		return err
 	}
-	spare := 1 - m.plan.Active
+	g, spare := m.work.guest, 1-m.plan.Active
 	var made guest.Configured
 	if err := m.rec.timed("set next address", func() error {
 		set := func(ctx context.Context) (err error) {
@@ -117,7 +140,7 @@ func (m *incoming) handOver(ctx context.Context) error {
 		return fmt.Errorf("set the next address: %w", err)
 	}
 	m.announcedBy(made.EndpointIDs)
-	return m.follow(ctx)
+	return nil
 }
 
 // followTries is how often connections may lose their new subflow before the old
