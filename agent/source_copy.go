@@ -206,9 +206,6 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 				return err
 			}
 		case policy.Go:
-			if m.work.early {
-				m.work.lanes.CatchUp(ctx)
-			}
 			m.progress(m.progressOf(p, look))
 			m.rec.edit(func(r *Report) { r.Rounds = int(p.Rounds) })
 			return nil

@@ -48,9 +48,6 @@ func (s *Source) restrain() error {
 			return nil
 		default:
 		}
-		if s.catching.Load() {
-			return nil
-		}
 		p := s.store.Progress()
 		if p.Round != s.round {
 			s.round, s.roundAt = p.Round, time.Now()
@@ -76,7 +73,7 @@ func (s *Source) restrain() error {
 // a guest always writes to: they cost a processor, and slow the guest, whose writes are
 // watched anew in each. What QEMU had written when the last rest ended is read first.
 func (s *Source) rest(conn net.Conn) error {
-	if s.catching.Load() || s.store.Progress().Round < 3 || s.read.Load() < s.restAfter {
+	if s.store.Progress().Round < 3 || s.read.Load() < s.restAfter {
 		return nil
 	}
 	select {

@@ -56,7 +56,6 @@ type Source struct {
 	hurried  chan struct{} // closed: the stop phase has begun
 	once     sync.Once
 	early    atomic.Bool   // the guest may run before its pages are there
-	catching atomic.Bool   // CatchUp is under way
 	ended    chan struct{} // closed: QEMU has said END
 	tailed   chan struct{} // has something: the tail was sent
 
