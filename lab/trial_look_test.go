@@ -132,7 +132,9 @@ func (p *trial) missing(r *traffic.Result) string {
 	return out.String()
 }
 
+// showLogs is called when a trial has failed, before it is taken down.
 func (p *trial) showLogs() {
+	p.showQEMUs()
 	for host, a := range p.w.agents {
 		data, err := os.ReadFile(a.logPath())
 		if err == nil {

@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
 	"time"
 )
 
@@ -98,6 +100,9 @@ func (c *Client) write(ctx context.Context, req request) error {
 	n, err := c.conn.Write(append(line, '\n'))
 	if err != nil && n > 0 {
 		c.conn.Close() // half a command has gone: what follows would be misread
+	}
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("%w: %w", ErrClosed, err) // read is about to see the end, too
 	}
 	return err
 }
