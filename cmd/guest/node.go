@@ -82,6 +82,7 @@ func (n *node) offer(methods map[string]guest.Handler) {
 // serve carries methods out for whoever is at the other end of the port, for ever.
 func (n *node) serve(ctx context.Context, name string, methods map[string]guest.Handler) {
 	n.offer(methods)
+	go watchMoves(ctx)
 	said := ""
 	for ; ; time.Sleep(time.Second) {
 		port, err := openPort(name)
@@ -93,6 +94,16 @@ func (n *node) serve(ctx context.Context, name string, methods map[string]guest.
 			said = err.Error()
 			say("guest channel: %v", err)
 		}
+	}
+}
+
+// watchMoves looks after clients that move, for as long as the kernel tells of their connections.
+func watchMoves(ctx context.Context) {
+	for ctx.Err() == nil {
+		if err := (&follow.Moves{}).Watch(ctx); err != nil {
+			return // it has no MPTCP
+		}
+		time.Sleep(time.Second)
 	}
 }
 

@@ -45,6 +45,7 @@ type Figures struct {
 	LeastRTT      time.Duration // of the last minutes: the way without queues
 	Retransmits   uint32        // segments sent again since the beginning
 	Unanswered    uint8         // retransmissions of the oldest segment without an answer
+	Silent        time.Duration // since an acknowledgement came last
 	BytesAcked    uint64
 	BytesReceived uint64
 }
@@ -211,6 +212,7 @@ func tcpFigures(info []byte) Figures {
 	}
 	f := Figures{
 		RTT:           time.Duration(u32(68)) * time.Microsecond,
+		Silent:        time.Duration(u32(56)) * time.Millisecond,
 		Retransmits:   u32(100),
 		BytesAcked:    u64(120),
 		BytesReceived: u64(128),

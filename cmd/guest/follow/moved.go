@@ -1,0 +1,115 @@
+package follow
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"godwit/netstate/mptcp"
+)
+
+const (
+	// movedLook is how often a client that may have moved is looked at, and movedFor for how long.
+	movedLook = 300 * time.Millisecond
+	movedFor  = 15 * time.Second
+	// movedAtOnce bounds how many connections are looked at: in a crowd the others wait for the kernel.
+	movedAtOnce = 64
+)
+
+// Moves ends subflows that lead to where a client was, until ctx ends. A client that moves tells
+// that its old address is gone (REMOVE_ADDR, RFC 8684 §3.4.2) by a subflow of its kernel's choice, which may be
+// the very one that is dead. The kernel here then goes on sending by that, and takes it for stale only after
+// some of the connection's retransmission time-outs, which grow: the connection stands still for seconds.
+type Moves struct {
+	joined map[uint32]time.Time // when a connection got its last subflow, by token
+}
+
+// Watch is Moves' work. It costs nothing while no connection gets a subflow, and the error is ErrUnsupported
+// where the kernel tells of none.
+func (m *Moves) Watch(ctx context.Context) error {
+	events, err := mptcp.Events(ctx)
+	if err != nil {
+		return err
+	}
+	m.joined = make(map[uint32]time.Time)
+	look := time.NewTimer(movedLook)
+	look.Stop()
+	for {
+		select {
+		case event, open := <-events:
+			if !open {
+				return ctx.Err()
+			}
+			if m.take(event, time.Now()) {
+				look.Reset(movedLook)
+			}
+		case <-look.C:
+			begin := time.Now()
+			connections, err := mptcp.Connections()
+			if err == nil {
+				_ = mptcp.Abort(m.dead(connections, begin)...) // what stays is the kernel's to find out
+			}
+			if len(m.joined) > 0 {
+				look.Reset(max(movedLook, 10*time.Since(begin)))
+			}
+		}
+	}
+}
+
+// take notes who got a subflow, and says whether it is the first that is noted.
+func (m *Moves) take(event mptcp.Event, now time.Time) (first bool) {
+	switch event.Kind {
+	case mptcp.SubEstablished:
+		_, noted := m.joined[event.Token]
+		if !noted && len(m.joined) >= movedAtOnce {
+			return false
+		}
+		m.joined[event.Token] = now
+		return !noted && len(m.joined) == 1
+	case mptcp.Closed:
+		delete(m.joined, event.Token)
+	}
+	return false
+}
+
+// dead are the subflows of noted connections to addresses where a client was. It forgets who has none that
+// might be one, and who had time enough.
+func (m *Moves) dead(connections []mptcp.Connection, now time.Time) (dead []mptcp.Subflow) {
+	alive := make(map[uint32]bool)
+	for _, c := range connections {
+		at, noted := m.joined[c.Token]
+		if noted && now.Sub(at) <= movedFor && severalPlaces(c) {
+			alive[c.Token] = true
+			dead = append(dead, left(c, now.Sub(at))...)
+		}
+	}
+	for token := range m.joined {
+		if !alive[token] {
+			delete(m.joined, token)
+		}
+	}
+	return dead
+}
+
+// severalPlaces says whether the client of c has subflows from more than one address.
+func severalPlaces(c mptcp.Connection) bool {
+	return slices.ContainsFunc(c.Subflows, func(s mptcp.Subflow) bool {
+		return s.Remote.Addr() != c.Subflows[0].Remote.Addr()
+	})
+}
+
+// left are the subflows of c whose client was not heard there any more since it came from somewhere else, which
+// was so long ago, and answers from somewhere else. One that just does not answer is left alone: its path may
+// be cut for a while, and nobody would make it again.
+func left(c mptcp.Connection, since time.Duration) (left []mptcp.Subflow) {
+	for _, s := range c.Subflows {
+		if s.State == mptcp.StateEstablished && s.Unanswered >= deafAfter && s.Silent > since &&
+			slices.ContainsFunc(c.Subflows, func(other mptcp.Subflow) bool {
+				return other.Remote.Addr() != s.Remote.Addr() && other.State == mptcp.StateEstablished &&
+					other.FullyEstablished && other.Unanswered == 0
+			}) {
+			left = append(left, s)
+		}
+	}
+	return left
+}

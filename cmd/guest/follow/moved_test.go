@@ -1,0 +1,149 @@
+package follow
+
+import (
+	"context"
+	"io"
+	"net/netip"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"godwit/internal/need"
+	"godwit/netstate/mptcp"
+
+	"github.com/vishvananda/netlink"
+)
+
+// TestLeft: which subflows are taken for those of a client that is somewhere else now.
+func TestLeft(t *testing.T) {
+	const since = 2 * time.Second // it came from somewhere else
+	sub := func(place byte, port uint16, unanswered uint8, silent time.Duration) mptcp.Subflow {
+		return mptcp.Subflow{Local: netip.MustParseAddrPort("10.1.1.10:80"), State: mptcp.StateEstablished, FullyEstablished: true,
+			Remote:  netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 18, place, 10}), port),
+			Figures: mptcp.Figures{Unanswered: unanswered, Silent: silent}}
+	}
+	half, closing := sub(1, 9, 0, 0), sub(0, 8, 6, time.Hour)
+	half.FullyEstablished, closing.State = false, mptcp.StateFinWait1
+	for name, c := range map[string]struct {
+		subflows []mptcp.Subflow
+		want     []uint16 // remote ports
+	}{
+		"moved":                            {[]mptcp.Subflow{sub(0, 1, deafAfter, since+1), sub(1, 2, 0, 0)}, []uint16{1}},
+		"moved, with two subflows there":   {[]mptcp.Subflow{sub(0, 1, 3, since+1), sub(0, 2, 4, since+1), sub(1, 3, 0, 0)}, []uint16{1, 2}},
+		"heard since":                      {[]mptcp.Subflow{sub(0, 1, 3, since-1), sub(1, 2, 0, 0)}, nil},
+		"a segment was lost":               {[]mptcp.Subflow{sub(0, 1, deafAfter-1, since+1), sub(1, 2, 0, 0)}, nil},
+		"the other is at the same place":   {[]mptcp.Subflow{sub(0, 1, 6, time.Hour), sub(0, 2, 0, 0)}, nil},
+		"the other is silent, too":         {[]mptcp.Subflow{sub(0, 1, 6, time.Hour), sub(1, 2, 1, 0)}, nil},
+		"the other only begins":            {[]mptcp.Subflow{sub(0, 1, 6, time.Hour), half}, nil},
+		"it closes already":                {[]mptcp.Subflow{closing, sub(1, 2, 0, 0)}, nil},
+		"idle ones are not known to be so": {[]mptcp.Subflow{sub(0, 1, 0, time.Hour), sub(1, 2, 0, 0)}, nil},
+	} {
+		var got []uint16
+		for _, s := range left(mptcp.Connection{Token: 7, Subflows: c.subflows}, since) {
+			got = append(got, s.Remote.Port())
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// TestMovesForgets: what is looked at is bounded, in number and in time.
+func TestMovesForgets(t *testing.T) {
+	now := time.Unix(100, 0)
+	m := &Moves{joined: map[uint32]time.Time{}}
+	for token := range uint32(2 * movedAtOnce) {
+		if first := m.take(mptcp.Event{Kind: mptcp.SubEstablished, Token: token}, now); first != (token == 0) {
+			t.Errorf("%d is the first: %v", token, first)
+		}
+	}
+	if len(m.joined) != movedAtOnce {
+		t.Errorf("%d are looked at, want %d", len(m.joined), movedAtOnce)
+	}
+	m.take(mptcp.Event{Kind: mptcp.Closed, Token: 5}, now)
+	var all []mptcp.Connection
+	for token := range uint32(10) {
+		c := mptcp.Connection{Token: token, Subflows: []mptcp.Subflow{{Remote: netip.MustParseAddrPort("198.18.0.1:1")}}}
+		if token%2 == 1 {
+			c.Subflows = append(c.Subflows, mptcp.Subflow{Remote: netip.MustParseAddrPort("198.18.1.1:1")})
+		}
+		all = append(all, c)
+	}
+	m.dead(all, now.Add(time.Second))
+	if len(m.joined) != 4 { // 1, 3, 7, 9
+		t.Errorf("%d are looked at, want those that have subflows from two addresses", len(m.joined))
+	}
+	if m.dead(all, now.Add(movedFor+1)); len(m.joined) != 0 {
+		t.Errorf("%d are looked at after %v", len(m.joined), movedFor)
+	}
+}
+
+// TestMovedClient: a client is cut off where it was, and comes from somewhere else. What leads to
+// where it was goes soon, and what was sent there comes by the other way.
+func TestMovedClient(t *testing.T) {
+	setUp(t)
+	need.Program(t, "nft")
+	elsewhere := netip.MustParseAddr("10.9.1.10")
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr, err := netlink.ParseAddr(elsewhere.String() + "/32")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := netlink.AddrReplace(lo, addr); err != nil {
+		t.Fatal(err)
+	}
+	near, far := connect(t, true)
+	ctx, cancel := context.WithCancel(t.Context())
+	watched := make(chan error, 1)
+	go func() { watched <- (&Moves{}).Watch(ctx) }()
+	defer func() { cancel(); <-watched }()
+	time.Sleep(50 * time.Millisecond) // it listens
+
+	nft(t, "add table ip moved; add chain ip moved in { type filter hook input priority 0; }; "+
+		"add rule ip moved in ip saddr "+client.String()+" drop; add rule ip moved in ip daddr "+client.String()+" drop")
+	t.Cleanup(func() { nft(t, "delete table ip moved") })
+	const sent = 64 << 10
+	if _, err := far.Write(make([]byte, sent)); err != nil {
+		t.Fatal(err)
+	}
+	if err := mptcp.AddEndpoint(mptcp.Endpoint{ID: 9, Addr: elsewhere, Flags: mptcp.FlagSubflow}); err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	near.SetReadDeadline(begun.Add(20 * time.Second)) //nolint:errcheck // it has one
+	if _, err := io.CopyN(io.Discard, near, sent); err != nil {
+		t.Fatalf("what was sent to where the client was: %v", err)
+	}
+	t.Logf("all came after %v", time.Since(begun).Round(10*time.Millisecond))
+	for until := begun.Add(8 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		connections, err := mptcp.Connections()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(connections, func(c mptcp.Connection) bool {
+			return slices.ContainsFunc(c.Subflows, func(s mptcp.Subflow) bool {
+				return s.Local.Addr() == from && s.Remote.Addr() == client && s.State == mptcp.StateEstablished
+			})
+		}) {
+			break
+		}
+		if time.Now().After(until) {
+			t.Fatalf("the subflow to where the client was is there after %v", time.Since(begun))
+		}
+	}
+	t.Logf("the subflow to where it was is gone after %v", time.Since(begun).Round(10*time.Millisecond))
+}
+
+func nft(t *testing.T, rules string) {
+	t.Helper()
+	command := exec.Command("nft", "-f", "-")
+	command.Stdin = strings.NewReader(rules)
+	if said, err := command.CombinedOutput(); err != nil {
+		t.Errorf("nft: %v: %s", err, said)
+	}
+}
