@@ -1,6 +1,6 @@
 # Reads `go test -json`. Prints one line for each package, in full what failed,
-# and at the end every skip with its reason and the names of what failed. Writes "passed
-# failed skipped" into the file named by the variable counts, and the names into failures.
+# and at the end every skip with its reason and what failed, with the first lines that it said. Writes "passed
+# failed skipped" into the file named by the variable counts, and what failed into failures.
 #
 # Tests and their subtests count, as in gotestsum. A package that fails without
 # a failing test (it does not build, it panics outside one) counts as one failure.
@@ -36,7 +36,10 @@ action == "output" {
 	text = unescape(field("Output"))
 	if (text !~ /^ *(=== |--- )/) {
 		keep(key, text)
-		if (test != "" && text ~ /_test\.go:[0-9]+: /) last[key] = text
+		if (test != "" && text ~ /_test\.go:[0-9]+: /) {
+			last[key] = text
+			if (++said[key] <= 40) brief[key] = brief[key] substr(text, 1, 200) (length(text) > 200 ? "\n" : "")
+		}
 	}
 }
 action == "build-output" { printf "%s", unescape(field("Output")) }
@@ -45,14 +48,14 @@ test != "" && action == "pass" { passed++; tests[package]++ }
 test != "" && action == "fail" {
 	failed++; tests[package]++; broken[package] = 1
 	printf "--- FAIL: %s (%s)\n%s", test, short(package), output[key]
-	names = names sprintf("failed: %s (%s)\n", test, short(package))
+	names = names sprintf("failed: %s (%s)\n%s", test, short(package), brief[key])
 }
 test != "" && action == "skip" {
 	skipped++
 	reason = last[key]; sub(/^ *[^ ]*: /, "", reason); sub(/\n$/, "", reason)
 	skips = skips sprintf("skipped: %s %s: %s\n", short(package), test, reason)
 }
-test != "" && action ~ /^(pass|fail|skip)$/ { delete output[key]; delete last[key] }
+test != "" && action ~ /^(pass|fail|skip)$/ { delete output[key]; delete last[key]; delete brief[key]; delete said[key] }
 
 test == "" && package != "" && action == "fail" {
 	if (!broken[package]) {
