@@ -53,11 +53,11 @@ type Source struct {
 	done   chan struct{}
 	err    error // set before done is closed
 
-	hurried  chan struct{} // closed: the stop phase has begun
-	once     sync.Once
-	early    atomic.Bool   // the guest may run before its pages are there
-	ended    chan struct{} // closed: QEMU has said END
-	tailed   chan struct{} // has something: the tail was sent
+	hurried chan struct{} // closed: the stop phase has begun
+	once    sync.Once
+	early   atomic.Bool   // the guest may run before its pages are there
+	ended   chan struct{} // closed: QEMU has said END
+	tailed  chan struct{} // has something: the tail was sent
 
 	// of the reading goroutine
 	packer    *zstd.Encoder
