@@ -186,7 +186,7 @@ func (m *outgoing) askLanded(ctx context.Context) error {
 			r.PostCopy = there.PostCopy
 			r.PostCopy.Why = why
 		}
-		if there.MemoryDone > 0 && r.MemoryDone == 0 {
+		if there.MemoryDone > 0 { // QEMU here hears of it half an RTT later
 			r.MemoryDone = there.MemoryDone - skew
 		}
 		r.Notes = append(r.Notes, there.Notes...)

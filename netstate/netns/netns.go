@@ -37,6 +37,9 @@ func Create(name string) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return fmt.Errorf("create namespace %s: %w", name, err)
 	}
+	if err := share(); err != nil {
+		return fmt.Errorf("create namespace %s: %w", name, err)
+	}
 	file, err := os.OpenFile(Path(name), os.O_RDONLY|os.O_CREATE|os.O_EXCL, 0o444)
 	if err != nil {
 		return fmt.Errorf("create namespace %s: %w", name, err)
@@ -61,6 +64,39 @@ func Create(name string) error {
 	return nil
 }
 
+// share makes the folder a mount of itself whose mounts are those of every mount namespace, as ip-netns(8)
+// does with its first. If ip did so later, it would lay a copy over those that are there by then, which
+// nobody who deletes their names could end.
+func share() error {
+	err := unix.Mount("", folder, "none", unix.MS_SHARED|unix.MS_REC, "")
+	if !errors.Is(err, unix.EINVAL) {
+		return err
+	}
+	if err := unix.Mount(folder, folder, "none", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return err
+	}
+	return unix.Mount("", folder, "none", unix.MS_SHARED|unix.MS_REC, "")
+}
+
+// unshare takes that back when no namespace has a name any more: the kernel refuses otherwise, which is no matter.
+func unshare() {
+	entries, err := os.ReadDir(folder)
+	if err == nil && len(entries) == 0 && ofItself() {
+		_ = unix.Unmount(folder, 0)
+	}
+}
+
+// ofItself says whether the folder is a mount of itself, and none of a file system's root, which somebody else made.
+func ofItself() (is bool) {
+	mounts, err := os.ReadFile("/proc/thread-self/mountinfo")
+	for line := range strings.Lines(string(mounts)) {
+		if words := strings.Fields(line); err == nil && len(words) > 4 && words[4] == folder { // proc_pid_mountinfo(5)
+			is = words[3] != "/" // the last is on top
+		}
+	}
+	return is
+}
+
 // Delete takes the name away. The kernel ends the namespace, with every device
 // in it, when the last process and descriptor inside are gone too; see Processes.
 // A name that does not exist gives an error that matches fs.ErrNotExist.
@@ -79,6 +115,7 @@ func Delete(name string) error {
 	if err := os.Remove(Path(name)); err != nil {
 		return fmt.Errorf("delete namespace %s: %w", name, err)
 	}
+	unshare()
 	return nil
 }
 
