@@ -304,6 +304,9 @@ func (r *run) trafficReport(t scenario.Traffic) report.Traffic {
 	out.RecordsLost, out.RecordsRepeated, out.Corrupt = &res.Lost, &res.Repeated, &res.Corrupt
 	out.Bytes, out.Retransmits = &res.Bytes, &res.Retransmits
 	windows := r.windowsOf(t.Guest)
+	if len(windows) == 0 { // another guest's moves are what it may feel
+		windows = r.windowsOf("")
+	}
 	before := [2]int64{max(res.Start, r.zero.UnixNano()-int64(windowTime)), res.End}
 	if len(windows) > 0 {
 		before[1] = windows[0][0]
@@ -343,7 +346,7 @@ func (r *run) windowsOf(guest string) [][2]int64 {
 	for _, m := range r.moves {
 		from, to, ok := m.window()
 		switch {
-		case !ok || m.guest != guest:
+		case !ok || guest != "" && m.guest != guest:
 		case m.refused():
 			refused = append(refused, [2]int64{from, to})
 		default:

@@ -20,7 +20,8 @@ const (
 	execDeaf = time.Minute
 )
 
-// execStep runs a command of a step in a guest to its end, for as long as the run lasts. The command
+// execStep runs a command of a step in a guest to its end, for as long as the run lasts: one that still runs
+// then was meant to, as a load is. The command
 // runs on its own there, so that it outlives the channel by which it was begun: the guest may move
 // meanwhile.
 func (r *run) execStep(ctx context.Context, e *scenario.Exec) error {
@@ -33,7 +34,14 @@ func (r *run) execStep(ctx context.Context, e *scenario.Exec) error {
 		return err
 	}
 	for pause(ctx, execLook) {
+		if r.over() {
+			r.tell(fmt.Sprintf("exec in %s: it runs on, and is not waited for: %s", e.Guest, e.Command))
+			return nil
+		}
 		out, err := r.askGuest(ctx, e.Guest, fmt.Sprintf("[ -d %s ] || { echo gone; exit 0; }; [ -e %[1]s/exit ] || exit 0; cat %[1]s/exit; tail -c 2000 %[1]s/out", dir))
+		if err != nil && r.over() {
+			continue
+		}
 		if err != nil {
 			return err
 		}

@@ -61,3 +61,27 @@ func TestExecStep(t *testing.T) {
 		}
 	}
 }
+
+// TestCommandThatRunsOn: a run does not wait for ever for a command, and one that outlives it is no trouble.
+func TestCommandThatRunsOn(t *testing.T) {
+	step := scenario.Step{Exec: &scenario.Exec{Guest: "web", Command: "sleep 5"}}
+	r := aRun(step)
+	aGuestHere(t, r)
+	r.execs = os.Getpid()*10 + 5
+	dir := fmt.Sprintf("/tmp/godwit-exec-%d", r.execs+1)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	r.do(t.Context(), &step)
+	scheduled := make(chan struct{})
+	close(scheduled)
+	r.w.scenario.End.AfterLastMigration = 0
+	r.zero = time.Now().Add(time.Second - commandsAwaited)
+	begun := time.Now()
+	if r.awaitEnd(t.Context(), scheduled, nil) || time.Since(begun) < 900*time.Millisecond || r.commands != 1 {
+		t.Errorf("the run ended after %v, with %d commands under way; want it to have waited for that one a while", time.Since(begun), r.commands)
+	}
+	close(r.ending)
+	r.wg.Wait()
+	if len(r.troubles) != 0 {
+		t.Errorf("troubles: %q", r.troubles)
+	}
+}

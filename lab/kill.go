@@ -42,11 +42,16 @@ func (r *run) kill(ctx context.Context, step *scenario.Step) error {
 func (r *run) killQEMU(ctx context.Context, step *scenario.Step) error {
 	k, m := step.Kill, r.about(step, step.Kill.QEMU)
 	host := r.w.agentOf(k.QEMU)
-	if m != nil {
+	switch {
+	case m == nil && k.Side == "destination" && !r.had(k.QEMU):
+		return fmt.Errorf("no migration of %s has been asked for, so it has no destination", k.QEMU)
+	case m == nil && r.goneAt(k.QEMU, k.Side):
+		r.tell(fmt.Sprintf("%s: it has ended already", step))
+		return nil
+	case m != nil && k.Side == "destination":
+		host = r.w.agents[r.resolve(m)]
+	case m != nil:
 		host = r.w.agents[m.from]
-		if k.Side == "destination" {
-			host = r.w.agents[r.resolve(m)]
-		}
 	}
 	pid, err := host.qemuPID(ctx, k.QEMU)
 	switch {
@@ -60,6 +65,21 @@ func (r *run) killQEMU(ctx context.Context, step *scenario.Step) error {
 	}
 	r.begin(func() { r.trouble(step, r.killOnceThere(ctx, step, host, m)) })
 	return nil
+}
+
+// goneAt says whether the QEMU at that side of a guest's last migration, which is over, is gone: the guest has
+// but one.
+func (r *run) goneAt(name, side string) bool {
+	here := r.w.agentOf(name)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var last *move
+	for _, m := range r.moves {
+		if m.guest == name && m.ended() {
+			last = m
+		}
+	}
+	return last != nil && (side == "source") == (here != r.w.agents[last.from])
 }
 
 // lookForQEMU is how often a QEMU is looked for that is not there yet.

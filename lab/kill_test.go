@@ -93,9 +93,45 @@ func TestKillAtTheSourceOfAMoveThatIsOver(t *testing.T) {
 	r.w.where["web"] = "b"
 	m := &move{guest: "web", from: "a", to: "b", done: make(chan struct{})}
 	close(m.done)
-	r.phaseBegan(t.Context(), m, "settle")
+	r.phaseBegan(t.Context(), m, "settle", time.Now())
 	r.wg.Wait()
 	if len(r.steps) != 1 || len(r.troubles) != 0 || asked.Load() {
 		t.Errorf("%d steps, troubles %q, looked for at the destination: %v", len(r.steps), r.troubles, asked.Load())
+	}
+}
+
+// TestKillBetweenMoves: a step by the clock is about the guest's last migration where none is under way. The one
+// QEMU that there is then is at the side at which the guest is.
+func TestKillBetweenMoves(t *testing.T) {
+	for _, test := range []struct {
+		name, side, at string
+		moves          bool
+		looks          bool   // for a process to end
+		want           string // in the error
+	}{
+		{"before any", "destination", "a", false, false, "has no destination"},
+		{"before any", "source", "a", false, true, "no QEMU"},
+		{"after it moved", "source", "b", true, false, ""},
+		{"after it moved", "destination", "b", true, true, "no QEMU"},
+		{"after it was called off", "destination", "a", true, false, ""},
+		{"after it was called off", "source", "a", true, true, "no QEMU"},
+	} {
+		r := aRun()
+		var asked atomic.Bool
+		for _, host := range []string{"b", "a"} {
+			aHost(t, r, func() string { asked.Store(true); return `{}` })
+			r.w.agents[host] = r.w.agents["a"]
+		}
+		r.w.where["web"] = test.at
+		if test.moves {
+			m := &move{guest: "web", from: "a", to: "b", done: make(chan struct{})}
+			close(m.done)
+			r.moves = append(r.moves, m)
+			r.queue["web"] = m.done
+		}
+		err := r.kill(t.Context(), &scenario.Step{Kill: &scenario.Kill{QEMU: "web", Side: test.side}})
+		if (err == nil) != (test.want == "") || asked.Load() != test.looks {
+			t.Errorf("%s, side %s: %v, looked for it: %v", test.name, test.side, err, asked.Load())
+		}
 	}
 }

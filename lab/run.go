@@ -51,6 +51,7 @@ type run struct {
 	queue    map[string]chan struct{} // by guest: its last requested migration
 	pending  int                      // requested migrations without an outcome
 	begun    int                      // other acts that the run does not end without
+	commands int                      // of exec steps, which it awaits for a while
 	lastEnd  time.Time                // of migrations; or when a flow began, where that was later
 	execs    int                      // commands of steps so far
 	reached  map[int]bool             // steps whose trigger came
@@ -206,6 +207,9 @@ func (r *run) carryOut(ctx context.Context) (timedOut bool) {
 	return timedOut
 }
 
+// commandsAwaited is how much longer a run lasts for commands of exec steps that have not ended.
+const commandsAwaited = 30 * time.Second
+
 // awaitEnd waits until all steps and flows were begun, steps that wait for a time after a
 // phase too, all migrations have their outcome, and some time has passed after the last.
 func (r *run) awaitEnd(ctx context.Context, scheduled <-chan struct{}, limit <-chan time.Time) bool {
@@ -218,15 +222,19 @@ func (r *run) awaitEnd(ctx context.Context, scheduled <-chan struct{}, limit <-c
 	}
 	for {
 		r.mu.Lock()
-		pending, last := r.pending+r.begun, r.lastEnd
+		pending, last, commands := r.pending+r.begun, r.lastEnd, r.commands
 		r.mu.Unlock()
 		if last.IsZero() {
 			last = r.zero
 		}
 		wait := 20 * time.Millisecond
 		if pending == 0 {
-			if wait = time.Until(last.Add(r.w.scenario.End.AfterLastMigration)); wait <= 0 {
+			over := time.Until(last.Add(r.w.scenario.End.AfterLastMigration))
+			if over <= 0 && commands == 0 || over <= -commandsAwaited {
 				return false
+			}
+			if over > 0 {
+				wait = over
 			}
 		}
 		select {

@@ -32,7 +32,7 @@ func (r *run) schedule(ctx context.Context) {
 }
 
 // phaseBegan starts the steps that wait for this phase of this guest.
-func (r *run) phaseBegan(ctx context.Context, m *move, phase migration.Phase) {
+func (r *run) phaseBegan(ctx context.Context, m *move, phase migration.Phase, began time.Time) {
 	var waiting []int
 	for i := range r.w.scenario.Steps {
 		step := &r.w.scenario.Steps[i]
@@ -52,7 +52,6 @@ func (r *run) phaseBegan(ctx context.Context, m *move, phase migration.Phase) {
 	}
 	steps := r.w.scenario.Steps
 	slices.SortStableFunc(waiting, func(a, b int) int { return cmp.Compare(steps[a].At.Plus, steps[b].At.Plus) })
-	began := time.Now()
 	r.begin(func() {
 		for k, i := range waiting {
 			if !r.due(ctx, time.Until(began.Add(steps[i].At.Plus))) {
@@ -81,24 +80,32 @@ func (r *run) due(ctx context.Context, d time.Duration) bool {
 	case <-r.ending:
 	case <-ctx.Done():
 	}
+	return !r.over() && ctx.Err() == nil
+}
+
+// over says whether the run has come to its end.
+func (r *run) over() bool {
 	select {
 	case <-r.ending:
-		return false
+		return true
 	default:
-		return ctx.Err() == nil
+		return false
 	}
 }
 
 // begin does in the background what the run does not end without.
-func (r *run) begin(act func()) {
+func (r *run) begin(act func()) { r.beginAs(&r.begun, act) }
+
+// beginAs counts an act that lasts among those of its kind.
+func (r *run) beginAs(kind *int, act func()) {
 	r.mu.Lock()
-	r.begun++
+	*kind++
 	r.mu.Unlock()
 	r.wg.Go(func() {
 		act()
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.begun--
+		*kind--
 	})
 }
 
@@ -133,7 +140,7 @@ func (r *run) do(ctx context.Context, step *scenario.Step) {
 	case step.Kill != nil:
 		err = r.kill(ctx, step)
 	case step.Exec != nil:
-		r.begin(func() { r.trouble(step, r.execStep(ctx, step.Exec)) })
+		r.beginAs(&r.commands, func() { r.trouble(step, r.execStep(ctx, step.Exec)) })
 	case step.Evacuate != nil:
 		r.evacuate(ctx, step)
 	}

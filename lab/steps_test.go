@@ -35,7 +35,9 @@ func TestTheEndWaitsForStepsAfterAPhase(t *testing.T) {
 	step := scenario.Step{At: scenario.At{Guest: "web", Phase: "settle", Plus: 100 * time.Millisecond}, Evacuate: &scenario.Evacuate{Host: "a", To: "a"}}
 	begun := make(chan struct{})
 	close(begun)
-	at := func(r *run, ctx context.Context) { r.phaseBegan(ctx, &move{guest: "web"}, migration.Settle) }
+	at := func(r *run, ctx context.Context) {
+		r.phaseBegan(ctx, &move{guest: "web"}, migration.Settle, time.Now())
+	}
 
 	r := aRun(step)
 	at(r, t.Context())

@@ -265,7 +265,7 @@ func (r *run) heard(ctx context.Context, m *move, e agent.Event) {
 		if _, seen := m.started[e.Phase]; !seen {
 			m.started[e.Phase] = time.Unix(0, e.At)
 			m.phase = e.Phase
-			defer r.phaseBegan(ctx, m, e.Phase)
+			defer r.phaseBegan(ctx, m, e.Phase, time.Unix(0, e.At))
 			defer r.learnTunnels(ctx, m, e.Phase)
 		}
 	case "event":

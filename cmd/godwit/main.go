@@ -95,6 +95,7 @@ func newRoot(out io.Writer) *cobra.Command {
 		newAgent(), newDemo(), newLab(), newMigrate(), newEvacuate(), newPlan(), newLimit(), newAbort(), newRecover(), newWatch(), newEvents(), newHistory(), newMetrics(),
 		newGuest(), newHost(), newSite(), newDoctor(), newBench(), newInit(), newVersion(out),
 	)
+	root.AddCommand(newNotYet()...)
 	explain(root)
 	strict(root)
 	return root

@@ -48,7 +48,7 @@ func TestEndlessScenario(t *testing.T) {
 	if _, err := readScenario(path); !errors.As(err, &used) {
 		t.Errorf("%v", err)
 	}
-	if n := <-written; n > 1<<20 {
+	if n := <-written; n > scenario.MaxFile+1<<18 {
 		t.Errorf("%d bytes were read", n)
 	}
 }

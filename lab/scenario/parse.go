@@ -28,7 +28,8 @@ func Parse(name string, data []byte) (*Scenario, error) {
 // refers to them, so that the order in the file does not matter.
 type file struct {
 	reader
-	out *Scenario
+	out   *Scenario
+	timed bool // the timeout is stated
 
 	sites, hosts, clients, guests, traffic []string
 	uplinks                                map[string][]string // of a site
@@ -101,8 +102,12 @@ func title(thing string, n ast.Node) string {
 }
 
 func (f *file) readEnd(top *object) {
-	f.out.End = End{AfterLastMigration: 5 * time.Second, Timeout: 180 * time.Second}
+	f.out.End = End{AfterLastMigration: 5 * time.Second}
+	f.lateBy(0)
 	if !top.has("end") {
+		return
+	}
+	if _, empty := top.fields["end"].node.(*ast.NullNode); empty {
 		return
 	}
 	o, ok := f.object(top.fields["end"].node, "end", []string{"after_last_migration", "timeout"})
@@ -110,10 +115,27 @@ func (f *file) readEnd(top *object) {
 		return
 	}
 	f.out.End.AfterLastMigration = o.duration("after_last_migration", f.out.End.AfterLastMigration)
-	f.out.End.Timeout = o.duration("timeout", f.out.End.Timeout)
-	if f.out.End.Timeout == 0 {
+	if f.timed = o.has("timeout"); !f.timed {
+		return
+	}
+	if f.out.End.Timeout = o.duration("timeout", leastTimeout); f.out.End.Timeout == 0 {
 		o.wrong("timeout", "timeout of end is zero", allowedDuration)
 	}
+}
+
+// A run that states no timeout has so long at least, and so long after the last that begins by the clock.
+const (
+	leastTimeout = 10 * time.Minute
+	timeoutAfter = 5 * time.Minute
+)
+
+// lateBy reports what begins after a stated timeout; what begins later than all before makes an unstated one longer.
+func (f *file) lateBy(begins time.Duration) bool {
+	if f.timed {
+		return begins > f.out.End.Timeout
+	}
+	f.out.End.Timeout = max(f.out.End.Timeout, leastTimeout, begins+timeoutAfter)
+	return false
 }
 
 // places are the words that a migration's destination may be.

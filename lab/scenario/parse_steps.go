@@ -55,7 +55,7 @@ func (f *file) readAt(o *object) At {
 	node := o.fields["at"].node
 	if _, isMap := pairs(node); !isMap {
 		at := At{Time: measure(o, "at", 0, allowedDuration+", or {guest, phase, plus}", ParseDuration)}
-		if at.Time > f.out.End.Timeout {
+		if f.lateBy(at.Time) {
 			o.wrong("at", fmt.Sprintf("step at %s is after the end, timeout %s", at.Time, f.out.End.Timeout), "a time before end.timeout")
 		}
 		return at

@@ -217,3 +217,26 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// TestTimeout: a run has the time that its file states, or enough for what the file has begin.
+func TestTimeout(t *testing.T) {
+	const sites = "name: t\nsites:\n  - {name: a, guest_net: {v4: 10.1.1.0/24}, uplinks: [{name: p}]}\nguests:\n  - {name: g, site: a}\n"
+	for _, test := range []struct {
+		more string
+		want time.Duration
+	}{
+		{"", leastTimeout},
+		{"end:\n\t", leastTimeout},
+		{"end: {after_last_migration: 1s}\n", leastTimeout},
+		{"end: {timeout: 20s}\n", 20 * time.Second},
+		{"steps:\n  - {at: 200s, abort: {guest: g}}\n", leastTimeout},
+		{"steps:\n  - {at: 20m, abort: {guest: g}}\n", 20*time.Minute + timeoutAfter},
+	} {
+		s, err := Parse("t.yaml", []byte(sites+test.more))
+		if err != nil {
+			t.Errorf("%q: %v", test.more, err)
+		} else if s.End.Timeout != test.want {
+			t.Errorf("%q: timeout %v, want %v", test.more, s.End.Timeout, test.want)
+		}
+	}
+}

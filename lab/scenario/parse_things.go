@@ -175,7 +175,7 @@ func (f *file) readTraffic(n ast.Node) {
 		most = 128 // what iperf3 takes itself
 	}
 	t.Connections = int(o.number("connections", 1, 1, most))
-	if t.Start = o.duration("start", 0); t.Start > f.out.End.Timeout {
+	if t.Start = o.duration("start", 0); f.lateBy(t.Start) {
 		o.wrong("start", fmt.Sprintf("%s starts at %s, after the end, timeout %s", o.what, t.Start, f.out.End.Timeout), "a time before end.timeout")
 	}
 	f.family(o, &t)

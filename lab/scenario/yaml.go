@@ -15,9 +15,9 @@ import (
 
 // Bounds on a file, so that what is not a scenario is refused before it costs.
 const (
-	MaxFile = 64 << 10 // of a scenario file, bytes: nothing needs more than that to be read
-	maxDeep = 32       // brackets, or dashes in one line, that are open at once
-	maxList = 256      // entries of any one list
+	MaxFile = 1 << 20 // of a scenario file, bytes: nothing needs more than that to be read
+	maxDeep = 32      // brackets, or dashes in one line, that are open at once
+	maxList = 4096    // entries of any one list
 )
 
 // reader collects what is wrong while the tree is walked.
@@ -59,6 +59,7 @@ func at(n ast.Node) place {
 // tree parses the bytes to the root node; nil after reporting an error.
 func (r *reader) tree(data []byte) (root ast.Node) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff")) // some editors begin a file with it
+	data = bytes.TrimRight(data, " \t\r\n")         // the parser takes a last tab for an entry
 	if len(data) > MaxFile {
 		r.wrong(place{1, 1}, "the file is too long", fmt.Sprintf("at most %d bytes", MaxFile))
 		return nil
