@@ -48,7 +48,7 @@ func (m *move) refused() bool {
 
 // window is from MIGRATION_START to the handover's end, unix ns; of a migration
 // that did not get there, to its outcome, or, where it has none, to the end of the run. Of one that did not begin it is from the
-// request to the refusal, which disturbs nobody.
+// request to the refusal, or until it was called off, which disturbs nobody.
 func (m *move) window() (from, to int64, ok bool) {
 	if m.refused() && !m.over.IsZero() {
 		return m.asked.UnixNano(), m.over.UnixNano(), true
@@ -57,6 +57,9 @@ func (m *move) window() (from, to int64, ok bool) {
 		if e.Name == migration.MigrationStart && (from == 0 || e.At < from) { // what began again began with its first try
 			from = e.At
 		}
+	}
+	if from == 0 && m.report != nil && m.report.Outcome == migration.Aborted { // called off in its check
+		from = m.asked.UnixNano()
 	}
 	if rep := m.told(); rep != nil {
 		to = cmp.Or(rep.Handed, rep.Ended)

@@ -32,6 +32,7 @@ func TestWindow(t *testing.T) {
 		{"no end: to the run's", []agent.Event{began}, &agent.Report{Outcome: migration.InDoubt}, 100, 310, true},
 		{"clocks apart", []agent.Event{began}, &agent.Report{Handed: 90}, 100, 90, false},
 		{"refused by its check", nil, &agent.Report{Outcome: migration.Refused, Ended: 300}, 10, 310, true},
+		{"called off in its check", nil, &agent.Report{Outcome: migration.Aborted, Ended: 300}, 10, 300, true},
 		{"no report: to the run's end", []agent.Event{began}, nil, 100, 310, true},
 		{"no report, and it never began", []agent.Event{other}, nil, 0, 310, false},
 	} {
