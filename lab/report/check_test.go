@@ -150,7 +150,7 @@ func TestCheck(t *testing.T) {
 		{"leftovers", "leftovers: none", nil, nil},
 		{"something is left", "leftovers: none", func(r *Report) { r.Leftovers = []string{"namespace x", "tap y"} },
 			[]string{"leftovers: 2, expected none: namespace x, tap y"}},
-		{"timeout", "", func(r *Report) { r.TimedOut = true }, []string{"the run met its timeout of 3m0s"}},
+		{"timeout", "", func(r *Report) { r.TimedOut = true }, []string{"the run met its timeout of 10m0s"}},
 		{"trigger", "", func(r *Report) { r.Unreached = []string{"abort web at web seed"} }, []string{"never reached: abort web at web seed"}},
 		{"trouble", "", func(r *Report) { r.Troubles = []string{"exec in web: exit code 1"} }, []string{"exec in web: exit code 1"}},
 	} {

@@ -15,13 +15,25 @@ const (
 	mib                  = 1 << 20
 )
 
+// dirtyLook is how often QEMU is asked how far a measurement is.
+const dirtyLook = 20 * time.Millisecond
+
 // DirtyRate asks QEMU's page sampling (calc-dirty-rate, since 5.2, in milliseconds since 8.2:
-// QAPI migration.json).
+// QAPI migration.json). One that is still under way, whoever asked for it, is awaited first:
+// to ask while the thread of the last one has not yet begun leaves a thread on QEMU's list of
+// RCU readers that is no more (migration/dirtyrate.c, get_dirtyrate_thread: "change dirtyrate
+// state failed", 5.2 to 10.0 at least), and once another thread takes its stack, QEMU's
+// call_rcu goes round in that list for ever and QEMU answers nobody.
 func (p *Process) DirtyRate(ctx context.Context, over time.Duration) (int64, error) {
+	p.rating.Lock()
+	defer p.rating.Unlock()
 	var memory struct {
 		Base int64 `json:"base-memory"`
 	}
 	if err := p.qmp.Do(ctx, "query-memory-size-summary", nil, &memory); err != nil {
+		return 0, err
+	}
+	if _, err := p.dirtyRated(ctx, 0, dirtyRate.idle); err != nil {
 		return 0, err
 	}
 	over, span := p.span(over)
@@ -30,25 +42,46 @@ func (p *Process) DirtyRate(ctx context.Context, over time.Duration) (int64, err
 	if err := p.qmp.Do(ctx, "calc-dirty-rate", span, nil); err != nil {
 		return 0, err
 	}
-	wait := time.NewTimer(over)
-	defer wait.Stop()
+	answer, err := p.dirtyRated(ctx, over, dirtyRate.there)
+	if err != nil {
+		return 0, err
+	}
+	return *answer.Rate * mib, nil
+}
+
+// dirtyRate is what query-dirty-rate says.
+type dirtyRate struct {
+	Status string `json:"status"`
+	Rate   *int64 `json:"dirty-rate"` // MiB per second
+	Pages  int64  `json:"sample-pages"`
+	Start  int64  `json:"start-time"`
+	Time   int64  `json:"calc-time"`
+}
+
+// there says whether a measurement has ended.
+func (r dirtyRate) there() bool { return r.Status == "measured" && r.Rate != nil }
+
+// idle says whether none is under way: one that was asked for and has not begun is
+// "unstarted" as well as where there never was one, but knows what it was asked for.
+func (r dirtyRate) idle() bool {
+	return r.Status == "measured" || r.Status == "unstarted" && r.Pages == 0 && r.Start == 0 && r.Time == 0
+}
+
+// dirtyRated waits, and then asks QEMU until its measurement is so far.
+func (p *Process) dirtyRated(ctx context.Context, wait time.Duration, enough func(dirtyRate) bool) (dirtyRate, error) {
+	next := time.NewTimer(wait)
+	defer next.Stop()
 	for {
 		select {
-		case <-wait.C:
+		case <-next.C:
 		case <-ctx.Done():
-			return 0, fmt.Errorf("measure the dirty rate: %w", ctx.Err())
+			return dirtyRate{}, fmt.Errorf("measure the dirty rate: %w", ctx.Err())
 		}
-		var answer struct {
-			Status string `json:"status"`
-			Rate   *int64 `json:"dirty-rate"` // MiB per second
+		var answer dirtyRate
+		if err := p.qmp.Do(ctx, "query-dirty-rate", nil, &answer); err != nil || enough(answer) {
+			return answer, err
 		}
-		if err := p.qmp.Do(ctx, "query-dirty-rate", nil, &answer); err != nil {
-			return 0, err
-		}
-		if answer.Status == "measured" && answer.Rate != nil {
-			return *answer.Rate * mib, nil
-		}
-		wait.Reset(20 * time.Millisecond)
+		next.Reset(dirtyLook)
 	}
 }
 

@@ -1,6 +1,8 @@
 package qemu
 
 import (
+	"context"
+	"strings"
 	"testing"
 	"time"
 )
@@ -34,5 +36,50 @@ func TestDirtyRateIsAskedFor(t *testing.T) {
 			}
 			f.said(t, append([]string{"calc-dirty-rate"}, c.want...)...)
 		})
+	}
+}
+
+// TestDirtyRateAwaitsTheLast: a second calc-dirty-rate before the thread of the first has begun
+// leaves QEMU with a list that it goes round in for ever.
+func TestDirtyRateAwaitsTheLast(t *testing.T) {
+	f, p := newFake(t, "10.0.2")
+	asked := func() int {
+		n := 0
+		f.set(func() { n = strings.Count(strings.Join(f.log, "\n"), "calc-dirty-rate") })
+		return n
+	}
+	f.set(func() {
+		f.dirty = `{"status": "unstarted", "sample-pages": 512, "start-time": 1795544802, "calc-time": 0}`
+	})
+	type answer struct {
+		rate int64
+		err  error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		rate, err := p.DirtyRate(t.Context(), leastSpan)
+		answers <- answer{rate, err}
+	}()
+	for _, state := range []string{
+		`{"status": "measuring", "sample-pages": 512, "start-time": 1795544802, "calc-time": 0}`,
+		`{"status": "measured", "dirty-rate": 3, "sample-pages": 512, "start-time": 1795544802, "calc-time": 0}`,
+	} {
+		time.Sleep(5 * 20 * time.Millisecond)
+		if n := asked(); n != 0 {
+			t.Fatalf("asked %d times for another while one is under way", n)
+		}
+		f.set(func() { f.dirty = state })
+	}
+	if got := <-answers; got.err != nil || got.rate != 3<<20 {
+		t.Errorf("%d bytes/s, %v", got.rate, got.err)
+	}
+	if n := asked(); n != 1 {
+		t.Errorf("asked %d times: want once", n)
+	}
+	f.set(func() { f.dirty = `{"status": "unstarted", "sample-pages": 512}` })
+	ctx, cancel := context.WithTimeout(t.Context(), 2*20*time.Millisecond)
+	defer cancel()
+	if _, err := p.DirtyRate(ctx, leastSpan); err == nil || ctx.Err() == nil {
+		t.Errorf("one that never begins: %v", err)
 	}
 }

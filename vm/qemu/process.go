@@ -47,6 +47,7 @@ type Process struct {
 	pauses   bool  // it waits before its switchover
 
 	passing sync.Mutex // one at a time sends it on
+	rating  sync.Mutex // one at a time measures how much the guest writes
 }
 
 var _ vm.Machine = (*Process)(nil)
