@@ -28,6 +28,8 @@ type bind struct {
 	conn  *net.UDPConn
 	batch batchConn
 	pool  sync.Pool // of *[]ipv4.Message
+
+	crossed collisions
 }
 
 // batchConn is what ipv4.PacketConn and ipv6.PacketConn share.
@@ -56,7 +58,7 @@ func (b *bind) Open(uint16) ([]conn.ReceiveFunc, uint16, error) {
 		b.batch = ipv6.NewPacketConn(c)
 	}
 	b.pool.New = func() any { ms := make([]ipv4.Message, b.BatchSize()); return &ms }
-	return []conn.ReceiveFunc{receive(b.batch)}, b.local.Port(), nil
+	return []conn.ReceiveFunc{receive(b.batch, b.crossed.received)}, b.local.Port(), nil
 }
 
 func listenUDP(local netip.AddrPort, mark int) (*net.UDPConn, error) {
@@ -94,7 +96,8 @@ func setUpSocket(fd int, v4 bool, mark int) error {
 	return errors.Join(errs...)
 }
 
-func receive(b batchConn) conn.ReceiveFunc {
+// receive returns what reads packets from b; each is shown to saw.
+func receive(b batchConn, saw func([]byte)) conn.ReceiveFunc {
 	ms := make([]ipv4.Message, conn.IdealBatchSize)
 	for i := range ms {
 		ms[i].Buffers = make([][]byte, 1)
@@ -112,6 +115,7 @@ func receive(b batchConn) conn.ReceiveFunc {
 			sizes[i] = batch[i].N
 			if a, ok := batch[i].Addr.(*net.UDPAddr); ok {
 				eps[i] = &endpoint{addr: a}
+				saw(packets[i][:sizes[i]])
 			} else {
 				sizes[i] = 0
 			}
@@ -136,6 +140,7 @@ func (b *bind) Send(bufs [][]byte, ep conn.Endpoint) error {
 	defer b.pool.Put(held)
 	ms := (*held)[:len(bufs)]
 	for i := range ms {
+		b.crossed.sent(bufs[i])
 		ms[i] = ipv4.Message{Buffers: append(ms[i].Buffers[:0], bufs[i]), Addr: to.addr}
 	}
 	for len(ms) > 0 {

@@ -109,7 +109,10 @@ func (k kernelWireGuard) repoint(c Config) error {
 }
 
 // inProcess is WireGuard in this process.
-type inProcess struct{ dev *device.Device }
+type inProcess struct {
+	dev     *device.Device
+	crossed *collisions
+}
 
 func carryUser(c Config) (carrier, error) {
 	t, err := tun.CreateTUN(c.Name, c.MTU)
@@ -117,7 +120,8 @@ func carryUser(c Config) (carrier, error) {
 		return nil, fmt.Errorf("add device %s: %w", c.Name, err)
 	}
 	logger := &device.Logger{Verbosef: device.DiscardLogf, Errorf: log.Printf}
-	p := inProcess{device.NewDevice(neverZero{t}, &bind{local: c.Local, mark: c.Mark}, logger)}
+	b := &bind{local: c.Local, mark: c.Mark}
+	p := inProcess{device.NewDevice(keptUp(neverZero{t}), b, logger), &b.crossed}
 	err = p.repoint(c)
 	if err == nil {
 		err = dress(c)
@@ -136,6 +140,7 @@ func (p inProcess) close() { p.dev.Close() }
 
 // repoint configures by WireGuard's cross-platform text protocol.
 func (p inProcess) repoint(c Config) error {
+	p.crossed.watch(p.dev, c)
 	return p.dev.IpcSet(fmt.Sprintf("private_key=%s\nlisten_port=%d\nreplace_peers=true\npublic_key=%s\nendpoint=%s\nallowed_ip=0.0.0.0/0\nallowed_ip=::/0\n",
 		hex.EncodeToString(c.PrivateKey[:]), c.Local.Port(), hex.EncodeToString(c.PeerKey[:]), c.Remote))
 }
@@ -231,10 +236,33 @@ func dress(c Config) error {
 	if err := address(link, c); err != nil {
 		return err
 	}
+	if c.Kind == WireGuard {
+		if err := silence(link, c.MTU); err != nil {
+			return err
+		}
+	}
 	if err := netlink.LinkSetUp(link); err != nil {
 		return fmt.Errorf("set up: %w", err)
 	}
 	return forward(c.Name)
+}
+
+// silence keeps the kernel from sending on its own as a link comes up, where whatever is sent starts
+// a handshake: reports of the groups that a router joins (RFC 3810 §6.1) and what a link-local
+// address brings. What a tunnel carries first is what it is for, and two ends that come up
+// together do not cross. The link joined the groups when it was made: below IPv6's least MTU the
+// kernel takes IPv6 from it, and gives it back above, when it joins none without multicast.
+func silence(link netlink.Link, mtu int) error {
+	const ipv6Least, none = 1280, "1" // RFC 8200 §5, IN6_ADDR_GEN_MODE_NONE
+	err := errors.Join(netlink.LinkSetMulticastOff(link), netlink.LinkSetMTU(link, ipv6Least-1), netlink.LinkSetMTU(link, mtu))
+	if err != nil {
+		return fmt.Errorf("silence %s: %w", link.Attrs().Name, err)
+	}
+	err = os.WriteFile("/proc/sys/net/ipv6/conf/"+link.Attrs().Name+"/addr_gen_mode", []byte(none), 0)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // no IPv6 here, or none below 1280
+		return fmt.Errorf("set addr_gen_mode: %w", err)
+	}
+	return nil
 }
 
 // forward lets packets that come out of the device go on, whatever way their answers take:

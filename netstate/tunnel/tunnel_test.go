@@ -187,6 +187,28 @@ func TestVerifyComesBehind(t *testing.T) {
 	}
 }
 
+// TestSilent: a tunnel carries nothing of its own, on hosts that route IPv6 either: what a kernel
+// says of itself on a new link starts handshakes at both ends, which cross.
+func TestSilent(t *testing.T) {
+	n := pathNet(t)
+	cfg := ends(t, WireGuard, "10.9.1.2:51820", "10.9.2.2:51820")
+	var tuns []*Tunnel
+	for i, host := range []string{"a", "b"} {
+		n.Run(host, "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/all/forwarding")
+		tuns = append(tuns, up(t, n.Net, host, cfg[i]))
+		if got := strings.TrimSpace(n.Run(host, "cat", "/proc/sys/net/ipv6/conf/"+cfg[i].Name+"/forwarding")); got != "1" {
+			t.Errorf("host %s: forwarding of IPv6 is %s on the tunnel: want it as it was", host, got)
+		}
+	}
+	time.Sleep(3 * time.Second) // routers are asked for, and groups reported again, within that
+	for i, host := range []string{"a", "b"} {
+		n.Do(host, func() error { return tuns[i].Refresh(t.Context()) })
+		if tuns[i].TxBytes != 0 {
+			t.Errorf("host %s: %d bytes sent with nobody using the tunnel", host, tuns[i].TxBytes)
+		}
+	}
+}
+
 // TestDroppedFragments: a path that drops fragments is named as such.
 func TestDroppedFragments(t *testing.T) {
 	n := pathNet(t)

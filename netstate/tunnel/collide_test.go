@@ -1,0 +1,161 @@
+package tunnel
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.zx2c4.com/wireguard/device"
+	"golang.zx2c4.com/wireguard/tun/tuntest"
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
+)
+
+// farApart passes datagrams between two sockets, each of which takes it for the other end,
+// after a while.
+func farApart(t *testing.T, after time.Duration) (here, there netip.AddrPort, join func(a, b netip.AddrPort)) {
+	t.Helper()
+	var conns [2]*net.UDPConn
+	for i := range conns {
+		c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		conns[i] = c
+	}
+	join = func(a, b netip.AddrPort) {
+		for i, to := range []netip.AddrPort{b, a} {
+			go func() {
+				for buf := make([]byte, 2048); ; {
+					n, err := conns[i].Read(buf)
+					if err != nil {
+						return
+					}
+					packet := append([]byte(nil), buf[:n]...)
+					time.AfterFunc(after, func() { _, _ = conns[1-i].WriteToUDPAddrPort(packet, to) })
+				}
+			}()
+		}
+	}
+	at := func(i int) netip.AddrPort { return conns[i].LocalAddr().(*net.UDPAddr).AddrPort() }
+	return at(0), at(1), join
+}
+
+// freePort is one of loopback that nobody has.
+func freePort(t *testing.T) netip.AddrPort {
+	t.Helper()
+	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	return c.LocalAddr().(*net.UDPAddr).AddrPort()
+}
+
+// TestCrossedHandshakes: two ends that send at once over a long way have a session after two
+// RTTs, not after the five seconds in which neither tries again.
+func TestCrossedHandshakes(t *testing.T) {
+	const oneWay = 40 * time.Millisecond
+	relayA, relayB, join := farApart(t, oneWay)
+	var keys [2]wgtypes.Key
+	for i := range keys {
+		keys[i], _ = wgtypes.GeneratePrivateKey()
+	}
+	local := [2]netip.AddrPort{freePort(t), freePort(t)}
+	remote := [2]netip.AddrPort{relayA, relayB}
+	join(local[0], local[1])
+	inner := [2]netip.Addr{netip.MustParseAddr("169.254.1.1"), netip.MustParseAddr("169.254.1.2")}
+	var tuns [2]*tuntest.ChannelTUN
+	for i := range tuns {
+		tuns[i] = tuntest.NewChannelTUN()
+		b := &bind{local: local[i]}
+		p := inProcess{device.NewDevice(tuns[i].TUN(), b, device.NewLogger(device.LogLevelSilent, "")), &b.crossed}
+		t.Cleanup(p.close)
+		if err := p.repoint(Config{Local: local[i], Remote: remote[i], PrivateKey: keys[i], PeerKey: keys[1-i].PublicKey()}); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.dev.Up(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begun := time.Now()
+	for i := range tuns {
+		tuns[i].Outbound <- tuntest.Ping(inner[1-i], inner[i])
+	}
+	for i := range tuns {
+		select {
+		case <-tuns[i].Inbound:
+		case <-time.After(4 * time.Second):
+			t.Fatalf("end %d: nothing came within 4 s: the handshakes crossed, and nobody began again", i)
+		}
+	}
+	if took := time.Since(begun); took < 2*oneWay {
+		t.Errorf("there after %v: the handshakes cannot have crossed", took)
+	}
+}
+
+// TestWhoBeginsAgain: only a late answer to an initiation that was given up is a crossing, and
+// one end of the two acts on it, once.
+func TestWhoBeginsAgain(t *testing.T) {
+	initiation := make([]byte, device.MessageInitiationSize)
+	initiation[0] = device.MessageInitiationType
+	response := make([]byte, device.MessageResponseSize)
+	response[0] = device.MessageResponseType
+	data := make([]byte, device.MessageResponseSize)
+	data[0] = device.MessageTransportType
+	for name, c := range map[string]struct {
+		events string // i, r, d: sent; I, R, D: received
+		times  int
+	}{
+		"crossed":                     {"iIrR", 1},
+		"read before ours has left":   {"iIRr", 1},
+		"answered":                    {"iR", 0},
+		"asked and answered in turn":  {"iRIr", 0},
+		"only asked":                  {"Ir", 0},
+		"an answer twice":             {"iIrRR", 1},
+		"data":                        {"iIrDd", 0},
+		"crossed twice":               {"iIrRiIrR", 2},
+		"lost, then asked by another": {"iIrdD", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			again := make(chan struct{}, 8)
+			k := collisions{again: func(time.Time) { again <- struct{}{} }}
+			for _, e := range c.events {
+				switch e {
+				case 'i':
+					k.sent(initiation)
+				case 'r':
+					k.sent(response)
+				case 'd':
+					k.sent(data)
+				case 'I':
+					k.received(initiation)
+				case 'R':
+					k.received(response)
+				case 'D':
+					k.received(data)
+				}
+			}
+			time.Sleep(2 * crossed)
+			if len(again) != c.times {
+				t.Errorf("%d times: want %d", len(again), c.times)
+			}
+		})
+	}
+	var keys [2]wgtypes.Key
+	for i := range keys {
+		keys[i], _ = wgtypes.GeneratePrivateKey()
+	}
+	acts := 0
+	for i := range keys {
+		var k collisions
+		k.watch(nil, Config{PrivateKey: keys[i], PeerKey: keys[1-i].PublicKey()})
+		if k.again != nil {
+			acts++
+		}
+	}
+	if acts != 1 {
+		t.Errorf("%d ends of two begin again", acts)
+	}
+}
