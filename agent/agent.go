@@ -45,6 +45,7 @@ type Agent struct {
 	promised  promises
 	endpoints endpoints
 	shares    wireShares
+	way       rightOfWay
 	routers   routers
 
 	making sync.Mutex // of tunnels that detours have already: one is made again, by the same name, by one at a time

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"time"
 
 	"godwit/agent/peer"
 	"godwit/migration"
@@ -15,6 +16,10 @@ type bandwidth struct {
 	mu      sync.Mutex
 	bits    int64 // bit/s; 0: none
 	streams []func(bytesPerSecond int64)
+
+	way  int64         // the most while another migration has the right of way, bit/s; 0: none has
+	from time.Time     // since when
+	gave time.Duration // before that, in all
 }
 
 // follow gives a stream the limit, now and when it changes.
@@ -22,16 +27,58 @@ func (b *bandwidth) follow(set func(bytesPerSecond int64)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.streams = append(b.streams, set)
-	set(b.bits / 8)
+	set(b.most() / 8)
 }
 
 func (b *bandwidth) set(bits int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.bits = bits
+	b.tell()
+}
+
+// tell is called with the mutex held.
+func (b *bandwidth) tell() {
 	for _, set := range b.streams {
-		set(bits / 8)
+		set(b.most() / 8)
 	}
+}
+
+// most is the limit that holds now. It is called with the mutex held.
+func (b *bandwidth) most() int64 {
+	if b.way > 0 && (b.bits == 0 || b.way < b.bits) {
+		return b.way
+	}
+	return b.bits
+}
+
+// giveWay limits it to bits as long as another has the right of way; 0: none has. It returns for
+// how long it gave way this time, and whether that is new.
+func (b *bandwidth) giveWay(bits int64) (gave time.Duration, changed bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch now := time.Now(); {
+	case bits == b.way:
+		return 0, false
+	case b.way == 0:
+		b.from = now
+	case bits == 0:
+		gave = now.Sub(b.from)
+		b.gave += gave
+	}
+	b.way = bits
+	b.tell()
+	return gave, true
+}
+
+// gaveWay says whether it gives way now, and for how long it has, in all.
+func (b *bandwidth) gaveWay() (bool, time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.way == 0 {
+		return false, b.gave
+	}
+	return true, b.gave + time.Since(b.from)
 }
 
 func (b *bandwidth) get() int64 {

@@ -212,6 +212,7 @@ func (m *outgoing) take(next migration.Source) {
 	m.over.Store(next.Course != migration.Forward)
 	m.epoch.Store(next.Epoch)
 	m.a.precede(m.plan.ID, ofSource(next))
+	m.claimWay(next)
 	if next.Epoch != before.Epoch && before.Epoch != 0 {
 		m.newEpoch(next)
 	}
@@ -231,6 +232,7 @@ func (m *outgoing) take(next migration.Source) {
 // finish writes the outcome to the history and lets the guest go on.
 func (m *outgoing) finish() {
 	defer m.a.recede(m.plan.ID)
+	defer m.a.way.leave(m.plan.ID)
 	if m.state.Course != migration.Ended { // the agent stops; the journal stays for the next
 		m.log.Close() //nolint:errcheck // each record was written when it counted
 		return

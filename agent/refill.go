@@ -298,6 +298,8 @@ func (m *outgoing) openRefill(ctx context.Context, key []byte) error {
 	}
 	m.work.share.follow(func() int64 { return lanes.Stats().Acked })
 	m.work.forward, m.work.lanes = lanes, lanes
+	m.a.way.join(m.plan.ID, all, m.giveWay)
+	m.wayUntilPages(lanes)
 	return nil
 }
 

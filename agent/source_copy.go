@@ -28,6 +28,7 @@ func (m *outgoing) copyMemory(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	m.a.way.join(m.plan.ID, paths, m.giveWay)
 	ticking := make(chan error, 1)
 	go func() { ticking <- m.followTicks(ctx) }() // the guest may take its time
 	err = m.beginCopy(ctx, paths)
@@ -160,6 +161,7 @@ func (m *outgoing) copyLimit(paths []peer.Path) time.Duration {
 func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 	copying := policy.Copying{Budget: m.plan.Downtime, RTT: m.work.rtt, Limit: m.copyLimit(paths)}
 	begun, told := time.Now(), time.Time{}
+	_, gaveBefore := m.bandwidth.gaveWay()
 	idle := standstill{patience: m.a.config.Patience}
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
@@ -190,13 +192,17 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 		if !m.lanesReady() {
 			continue
 		}
-		look.At, look.Pause = time.Since(begun), policy.Pause(p.Throttled, vm.ThrottleRuns)
+		gives, gave := m.bandwidth.gaveWay()
+		look.At, look.Pause = time.Since(begun)-(gave-gaveBefore), policy.Pause(p.Throttled, vm.ThrottleRuns)
 		copying.Limit = max(copying.Limit, m.copyLimit(paths)) // the bandwidth may have been lowered
 		if time.Since(told) > progressEvery {
 			told = time.Now()
 			m.progress(m.progressOf(p, look))
 		}
 		verdict := copying.See(look)
+		if gives && verdict != policy.Go { // what the paths carry is another's just now
+			continue
+		}
 		if m.handEarly(look, verdict, copying.Gains()) {
 			verdict = policy.Go
 		}

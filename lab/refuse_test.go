@@ -209,6 +209,19 @@ func (p *trial) silences(name string) (awake func()) {
 	}
 }
 
+// orders runs a command in a guest. It may not come to an answer: what is not heard is said again.
+func (p *trial) orders(name, command string) {
+	p.Helper()
+	var err error
+	for range 3 {
+		var out guest.Executed
+		if err = p.w.agents["montreal"].client.CallGuest(p.Context(), name, "exec", guest.Exec{Command: command, TimeoutMS: 2000}, &out); err == nil {
+			return
+		}
+		p.Logf("guest %s: %v", name, err)
+	}
+}
+
 func (p *trial) is(name string, got, want migration.Outcome) {
 	p.Helper()
 	if got != want {
@@ -229,9 +242,7 @@ func (p *trial) guestsThatEnd() {
 	}
 	for i, e := range ends {
 		p.reaches(ids[i], "copy")
-		var out guest.Executed
-		// It may not come to an answer.
-		_ = p.w.agents["montreal"].client.CallGuest(p.Context(), e.guest, "exec", guest.Exec{Command: "(sleep 0.3; " + e.command + ") &", TimeoutMS: 2000}, &out)
+		p.orders(e.guest, "(sleep 0.3; "+e.command+") &")
 	}
 	for i, e := range ends {
 		rep := p.ends(ids[i], 20*time.Second)

@@ -23,14 +23,14 @@ import (
 var suites = []suite{
 	{
 		pkg:  "netstate/tunnel",
-		args: []string{"-test.skip=TestJumbo/.*_over_(1500|1280)|TestEnds/vxlan|TestLinkRequests|TestOverhead|TestBadConfig"},
+		args: []string{"-test.skip=TestJumbo/.*_over_(1500|1280)|TestEnds/vxlan|TestLinkRequests|TestOverhead|TestBadConfig|TestCrossed|TestWhoBeginsAgain"},
 		want: []string{
 			"TestFullSize/wireguard_over_IPv4/kernel", "TestFullSize/wireguard_over_IPv6/kernel",
 			"TestFullSize/vxlan_over_IPv4/kernel", "TestFullSize/vxlan_over_IPv6/kernel",
 			"TestFullSize/gre_over_IPv4/kernel", "TestFullSize/gre_over_IPv6/kernel",
 			"TestFullSize/ipip_over_IPv4/kernel", "TestFullSize/ipip_over_IPv6/kernel",
 			"TestSupported", "TestLeavesByLocal", "TestRepoint", "TestEnds/wireguard_by_its_device_deleted",
-			"TestVerifyComesBehind", "TestDroppedFragments", "TestOutlivesAndFound",
+			"TestVerifyComesBehind", "TestDroppedFragments", "TestOutlivesAndFound", "TestSilent",
 			"TestJumbo/10.9.1.2:51820_over_1400", "TestJumbo/[fd09:1::2]:51821_over_1400",
 		},
 	},
@@ -49,8 +49,9 @@ var suites = []suite{
 	},
 }
 
-// guestLimit bounds the guest's life, on a machine that is busy with other tests.
-const guestLimit = 5 * time.Minute
+// guestLimit bounds the guest's life, which is 4 minutes of a processor, on a machine that is
+// busy with other tests that go before it.
+const guestLimit = 10 * time.Minute
 
 // TestOnTheGuestsKernel boots one guest, which runs the suites, and holds what they say
 // against what has to pass.

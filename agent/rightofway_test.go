@@ -1,0 +1,116 @@
+package agent
+
+import (
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"godwit/agent/peer"
+)
+
+// ways are what migrations were told.
+type ways map[string]int64
+
+func (l ways) of(migration string) func(int64) { return func(bits int64) { l[migration] = bits } }
+
+// over are paths by uplinks of this host, each of 20 Mbit/s.
+func over(uplinks ...string) []peer.Path {
+	var out []peer.Path
+	for _, u := range uplinks {
+		out = append(out, peer.Path{Local: netip.MustParseAddr(u), Rate: 20_000_000})
+	}
+	return out
+}
+
+// TestRightOfWay: who copies gives way to who waits on the same uplinks, and to nobody else.
+func TestRightOfWay(t *testing.T) {
+	var r rightOfWay
+	got := ways{}
+	r.join("web", over("10.0.0.1", "10.0.1.1"), got.of("web"))
+	r.join("db", over("10.0.0.1"), got.of("db"))
+	r.join("far", over("10.0.2.1"), got.of("far"))
+	r.join("slow", []peer.Path{{Local: netip.MustParseAddr("10.0.0.1")}}, got.of("slow"))
+	want := func(what string, web, db, far, slow int64) {
+		t.Helper()
+		if got["web"] != web || got["db"] != db || got["far"] != far || got["slow"] != slow {
+			t.Errorf("%s: %v", what, got)
+		}
+	}
+	want("nobody waits", 0, 0, 0, 0)
+	r.claim("db", true)
+	want("db waits", 4_000_000, 0, 0, 1_000_000)
+	r.claim("web", true)
+	want("web waits too", 0, 0, 0, 1_000_000)
+	r.claim("db", false)
+	want("only web waits", 0, 2_000_000, 0, 1_000_000)
+	r.join("late", over("10.0.1.1"), got.of("late"))
+	if got["late"] != 2_000_000 {
+		t.Errorf("one that joins while another waits: %d bit/s", got["late"])
+	}
+	r.join("web", over("10.0.2.1"), got.of("web")) // its lanes were opened again
+	want("web waits elsewhere", 0, 0, 2_000_000, 0)
+	r.leave("web")
+	r.leave("web")
+	r.claim("web", true)
+	want("web has left", 0, 0, 0, 0)
+}
+
+// TestWayOfACutPath: who waits for what does not move holds up nobody, until it moves again.
+func TestWayOfACutPath(t *testing.T) {
+	t.Parallel()
+	var r rightOfWay
+	var web, moved atomic.Int64
+	r.join("web", over("10.0.0.1"), web.Store)
+	r.join("db", over("10.0.0.1"), func(int64) {})
+	done := make(chan struct{})
+	ended := make(chan struct{})
+	go func() { r.holdWhile("db", done, moved.Load); close(ended) }()
+	until := func(what string, bits int64, most time.Duration) {
+		t.Helper()
+		for begun := time.Now(); web.Load() != bits; time.Sleep(10 * time.Millisecond) {
+			if time.Since(begun) > most {
+				t.Fatalf("%s: %d bit/s", what, web.Load())
+			}
+		}
+	}
+	until("db waits", 2_000_000, time.Second)
+	until("nothing moves", 0, (wayLooks+3)*wayLook)
+	moved.Add(1)
+	until("it moves again", 2_000_000, 3*wayLook)
+	close(done)
+	<-ended
+	until("it is through", 0, time.Second)
+}
+
+// TestBandwidthWhileGivingWay: the lower limit holds, and time is counted.
+func TestBandwidthWhileGivingWay(t *testing.T) {
+	var now int64
+	b := bandwidth{bits: 8000}
+	b.follow(func(bytes int64) { now = bytes })
+	for _, step := range []struct {
+		what string
+		do   func()
+		want int64
+	}{
+		{"gives way", func() { b.giveWay(800) }, 100},
+		{"is limited anew", func() { b.set(400) }, 50},
+		{"is not limited", func() { b.set(0) }, 100},
+		{"a stream that is new", func() { b.follow(func(bytes int64) { now = bytes }) }, 100},
+		{"goes on", func() { time.Sleep(2 * time.Millisecond); b.giveWay(0) }, 0},
+	} {
+		step.do()
+		if now != step.want {
+			t.Errorf("%s: %d bytes/s, want %d", step.what, now, step.want)
+		}
+	}
+	if b.get() != 0 {
+		t.Errorf("limited to %d", b.get())
+	}
+	if gives, gave := b.gaveWay(); gives || gave < 2*time.Millisecond {
+		t.Errorf("gives way %t, gave %v", gives, gave)
+	}
+	if gave, changed := b.giveWay(0); gave != 0 || changed {
+		t.Errorf("told twice: %v, %t", gave, changed)
+	}
+}
