@@ -19,6 +19,10 @@ const (
 	countEvery     = 10 * time.Millisecond
 	countEveryMost = 100 * time.Millisecond
 	countEveryOne  = time.Millisecond
+	// lateAnswer is how old an answer is of a guest that is behind with its datagrams: it is
+	// asked one time in askSeldom until it has caught up, for its answers are work too.
+	lateAnswer = time.Second
+	askSeldom  = 10
 	// leastUDPSize and largestUDPSize bound a datagram's pattern, bytes.
 	leastUDPSize   = 64
 	largestUDPSize = 1200
@@ -45,6 +49,7 @@ type datagrams struct {
 	waiting  int // sockets that have not heard of a datagram yet
 	stats    record.UDPStats
 	progress int64 // when the count was seen to have grown, unix ns
+	answered int64 // how long the last answer took, ns
 	holes    []Hole
 	refused  string         // see Result.SendError
 	times    [1 << 14]int64 // when the last of them were sent, unix ns, by their numbers
@@ -151,9 +156,18 @@ func (f *datagrams) notSent(number uint64, err error) {
 func (f *datagrams) askAll() {
 	pace := record.NewPace(f.askEvery/time.Duration(f.Connections), true)
 	defer pace.Stop()
-	for i := 0; pace.Wait(f.quit); i = (i + 1) % len(f.outlets) {
-		f.ask(f.outlets[i])
+	for i := 0; pace.Wait(f.quit); i++ {
+		if f.asks(i) {
+			f.ask(f.outlets[i%len(f.outlets)])
+		}
 	}
+}
+
+// asks says whether the guest is asked at a turn.
+func (f *datagrams) asks(turn int) bool {
+	f.state.Lock()
+	defer f.state.Unlock()
+	return f.answered < int64(lateAnswer) || (turn/len(f.outlets))%askSeldom == 0
 }
 
 func (f *datagrams) ask(k *outlet) {
@@ -169,7 +183,7 @@ func (f *datagrams) counted(k *outlet, s record.UDPStats, asked int64) {
 	defer f.state.Unlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	k.answered = at
+	k.answered, f.answered = at, at-asked
 	if s.Received > k.seen {
 		if k.seen == 0 {
 			if f.waiting--; f.waiting == 0 {

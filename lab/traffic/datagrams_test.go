@@ -76,3 +76,25 @@ func TestHoles(t *testing.T) {
 		t.Errorf("%d holes, the last %+v", len(f.holes), last)
 	}
 }
+
+// TestGuestBehindIsAskedSeldom: a guest that answers late has enough to do, and is asked as often as
+// before once it has caught up.
+func TestGuestBehindIsAskedSeldom(t *testing.T) {
+	f := newDatagrams(Flow{Kind: UDP, Connections: 2, Every: 20 * time.Millisecond})
+	f.outlets = []*outlet{{}, {}}
+	for _, c := range []struct {
+		took  time.Duration
+		asked int
+	}{{20 * time.Millisecond, 40}, {8 * time.Second, 4}, {900 * time.Millisecond, 40}} {
+		f.counted(f.outlets[0], record.UDPStats{}, now()-int64(c.took))
+		asked := map[int]int{}
+		for turn := range 40 {
+			if f.asks(turn) {
+				asked[turn%2]++
+			}
+		}
+		if asked[0] != c.asked/2 || asked[1] != c.asked/2 {
+			t.Errorf("asked %v times in 40 turns of two sockets after an answer that took %v: want %d in all", asked, c.took, c.asked)
+		}
+	}
+}
