@@ -212,7 +212,7 @@ func (m *outgoing) take(next migration.Source) {
 	m.over.Store(next.Course != migration.Forward)
 	m.epoch.Store(next.Epoch)
 	m.a.precede(m.plan.ID, ofSource(next))
-	m.claimWay(next)
+	m.claimWay(before, next)
 	if next.Epoch != before.Epoch && before.Epoch != 0 {
 		m.newEpoch(next)
 	}

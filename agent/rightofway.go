@@ -97,24 +97,25 @@ func (r *rightOfWay) settle() {
 
 // claimWay claims the right of way while the guest stands still, and until its last page has left
 // where they follow it.
-func (m *outgoing) claimWay(next migration.Source) {
+func (m *outgoing) claimWay(before, next migration.Source) {
 	forward := next.Course == migration.Forward && !next.InDoubt
 	switch {
 	case forward && next.Phase() == migration.Switch:
 		m.a.way.claim(m.plan.ID, true)
-	case forward && next.Phase() == migration.Handover && m.work.early:
-		m.wayUntilPages(m.work.lanes)
+	case forward && next.Phase() == migration.Handover && m.work != nil && m.work.early:
+		if before.Phase() == migration.Switch {
+			m.wayUntilPages(m.work.lanes)
+		}
 	default:
 		m.a.way.claim(m.plan.ID, false)
 	}
 }
 
-// wayUntilPages has the right of way until these lanes have brought all pages; once.
+// wayUntilPages has the right of way until these lanes have brought all pages.
 func (m *outgoing) wayUntilPages(lanes *proxy.Source) {
-	if lanes == nil || m.work.wayFor == lanes {
+	if lanes == nil {
 		return
 	}
-	m.work.wayFor = lanes
 	go func() { // lanes end with the migration, at the latest
 		m.a.way.holdWhile(m.plan.ID, lanes.Done(), func() int64 { return lanes.Stats().Acked })
 	}()

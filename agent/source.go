@@ -60,7 +60,6 @@ type sourceWork struct {
 	endMemory     func()       // stops following the last of memory
 	wireStart     map[string]int64
 	share         *wireShare      // of what the meters count since wireStart
-	wayFor        *proxy.Source   // the lanes for whose pages it has the right of way
 	memoryTunnels []tunnel.Config // of a direct transfer
 	memoryMTUs    []int           // of those to come, bytes, by path
 	landed        LandedAnswer

@@ -79,7 +79,7 @@ func TestDirtyRateAwaitsTheLast(t *testing.T) {
 	f.set(func() { f.dirty = `{"status": "unstarted", "sample-pages": 512}` })
 	ctx, cancel := context.WithTimeout(t.Context(), 2*20*time.Millisecond)
 	defer cancel()
-	if _, err := p.DirtyRate(ctx, leastSpan); err == nil || ctx.Err() == nil {
-		t.Errorf("one that never begins: %v", err)
+	if _, err := p.DirtyRate(ctx, leastSpan); err == nil {
+		t.Error("one that never begins is measured")
 	}
 }
