@@ -143,6 +143,9 @@ func (r *rightOfWay) holdWhile(migration string, done <-chan struct{}, moved fun
 
 // giveWay goes on with so many bits per second at most, 0: as before, and says so.
 func (m *outgoing) giveWay(bits int64) {
+	if direct(m.plan) { // QEMU sends by itself, as fast as it began
+		return
+	}
 	gave, changed := m.bandwidth.giveWay(bits)
 	switch {
 	case !changed:

@@ -212,10 +212,10 @@ func (p *trial) silences(name string) (awake func()) {
 // orders runs a command in a guest. It may not come to an answer: what is not heard is said again.
 func (p *trial) orders(name, command string) {
 	p.Helper()
-	var err error
 	for range 3 {
 		var out guest.Executed
-		if err = p.w.agents["montreal"].client.CallGuest(p.Context(), name, "exec", guest.Exec{Command: command, TimeoutMS: 2000}, &out); err == nil {
+		err := p.w.agents["montreal"].client.CallGuest(p.Context(), name, "exec", guest.Exec{Command: command, TimeoutMS: 2000}, &out)
+		if err == nil {
 			return
 		}
 		p.Logf("guest %s: %v", name, err)

@@ -22,7 +22,7 @@ const dirtyLook = 20 * time.Millisecond
 // QAPI migration.json). One that is still under way, whoever asked for it, is awaited first:
 // to ask while the thread of the last one has not yet begun leaves a thread on QEMU's list of
 // RCU readers that is no more (migration/dirtyrate.c, get_dirtyrate_thread: "change dirtyrate
-// state failed", 5.2 to 10.0 at least), and once another thread takes its stack, QEMU's
+// state failed"; seen with 10.0.2), and once another thread takes its stack, QEMU's
 // call_rcu goes round in that list for ever and QEMU answers nobody.
 func (p *Process) DirtyRate(ctx context.Context, over time.Duration) (int64, error) {
 	p.rating.Lock()
