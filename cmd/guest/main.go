@@ -22,6 +22,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"godwit/internal/sysmon"
 	"godwit/lab/traffic/serve"
 	"godwit/vm/guest"
 )
@@ -47,6 +48,7 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == spinArgument {
 		spin()
 	}
+	_ = sysmon.Calm() // the first process has no /proc yet
 	if len(os.Args) > 1 && os.Args[1] == echoArgument {
 		fmt.Fprintln(os.Stderr, "guest:", serve.Echo())
 		os.Exit(1)
@@ -64,6 +66,9 @@ func main() {
 	keepSmall()
 	if err := boot(); err != nil {
 		halt("boot", err)
+	}
+	if err := sysmon.Calm(); err != nil {
+		say("%v", err)
 	}
 	children := &family{}
 	go children.reap()
