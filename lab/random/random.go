@@ -10,7 +10,7 @@ import (
 )
 
 // Scenario is the file of seed. It can be run here: memory of all guests together stays
-// below 1 GiB, and no run takes longer than its timeout of five minutes.
+// below 1 GiB, and no run takes longer than its timeout of ten minutes.
 func Scenario(seed uint64) []byte {
 	m := &maker{Rand: rand.New(rand.NewPCG(seed, 0x72616e646f6d))} //nolint:gosec // to be repeated, not to be secret
 	m.sites()
@@ -18,7 +18,7 @@ func Scenario(seed uint64) []byte {
 	m.guests()
 	m.traffic()
 	m.steps()
-	m.put("end: {after_last_migration: 7s, timeout: 300s}")
+	m.put("end: {after_last_migration: 7s, timeout: 600s}")
 	m.expect()
 	return []byte(fmt.Sprintf("name: random %d\n", seed) + m.text.String())
 }
