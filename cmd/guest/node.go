@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"sync"
 	"time"
 
 	"godwit/cmd/guest/address"
@@ -27,6 +29,7 @@ type node struct {
 	ticks    ticks
 	meters   meters
 	lists    follow.Lists
+	ready    lastReady
 }
 
 func newNode(children *family) *node {
@@ -41,8 +44,8 @@ func newNode(children *family) *node {
 // handover are the methods that a move needs, and no more.
 func (n *node) handover() map[string]guest.Handler {
 	return map[string]guest.Handler{
-		"configure":    with(n.configure),
-		guest.CapReady: with(func(_ context.Context, p guest.Configure) (any, error) { return done{}, n.book.Ready(p) }),
+		"configure":    n.configure,
+		guest.CapReady: n.makeReady,
 		"await_join":   n.awaitJoin,
 		"make_main":    with(func(_ context.Context, p macParam) (any, error) { return done{}, n.book.MakeMain(p.MAC) }),
 		"retire":       with(func(_ context.Context, p guest.Retire) (any, error) { return done{}, n.book.Retire(p) }),
@@ -135,8 +138,31 @@ func with[P any](carryOut func(context.Context, P) (any, error)) guest.Handler {
 	}
 }
 
-func (n *node) configure(_ context.Context, p guest.Configure) (any, error) {
-	return n.book.Configure(p)
+// lastReady are the parameters that ready was asked with last: those of configure are the same, to
+// the byte, and a guest that has just arrived need not take them apart.
+type lastReady struct {
+	mu  sync.Mutex
+	raw []byte
+	p   guest.Configure
+}
+
+func (n *node) makeReady(ctx context.Context, id string, raw json.RawMessage) (any, error) {
+	return with(func(_ context.Context, p guest.Configure) (any, error) {
+		n.ready.mu.Lock()
+		n.ready.raw, n.ready.p = slices.Clone(raw), p
+		n.ready.mu.Unlock()
+		return done{}, n.book.Ready(p)
+	})(ctx, id, raw)
+}
+
+func (n *node) configure(ctx context.Context, id string, raw json.RawMessage) (any, error) {
+	n.ready.mu.Lock()
+	p, known := n.ready.p, bytes.Equal(n.ready.raw, raw)
+	n.ready.mu.Unlock()
+	if known {
+		return n.book.Configure(p)
+	}
+	return with(func(_ context.Context, p guest.Configure) (any, error) { return n.book.Configure(p) })(ctx, id, raw)
 }
 
 func (n *node) awaitJoin(ctx context.Context, id string, raw json.RawMessage) (any, error) {

@@ -3,10 +3,13 @@ package main
 import (
 	"net"
 	"net/netip"
+	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
+	"godwit/netstate/mptcp"
 	"godwit/vm/guest"
 
 	"github.com/vishvananda/netlink"
@@ -39,15 +42,19 @@ func TestReady(t *testing.T) {
 	other.Addrs = []netip.Prefix{netip.MustParsePrefix("10.9.2.99/24")}
 
 	must(t, c.Ready(ctx, next))
-	state("ready", true, []string{"10.9.2.10"}, nil)
+	state("ready", true, []string{"10.9.2.10"}, []string{"10.9.2.10/32"})
+	arp, err := os.ReadFile("/proc/sys/net/ipv4/conf/nic1/arp_ignore")
+	must(t, err)
+	want(t, "answers to who asks for it", strings.TrimSpace(string(arp)), "8")
 	contains(t, "unbound route", lookup(t, "0.0.0.0", "192.0.2.1"), "via 10.9.1.1 dev nic0")
+	contains(t, "unbound route to the next subnet", lookup(t, "0.0.0.0", "10.9.2.1"), "via 10.9.1.1 dev nic0 src 10.9.1.10")
 	contains(t, "route to the next subnet", lookup(t, "10.9.1.10", "10.9.2.1"), "via 10.9.1.1 dev nic0")
 	must(t, c.Ready(ctx, guest.Configure{MAC: secondMAC}))
 	state("undone", false, nil, nil)
 
 	must(t, c.Ready(ctx, other))
 	must(t, c.Ready(ctx, next))
-	state("ready for another", true, []string{"10.9.2.10"}, nil)
+	state("ready for another", true, []string{"10.9.2.10"}, []string{"10.9.2.10/32"})
 	_, err = c.Configure(ctx, other)
 	must(t, err)
 	state("configured otherwise", true, []string{"10.9.2.99"}, []string{"10.9.2.99/24"})
@@ -71,6 +78,53 @@ func TestReadyByHalves(t *testing.T) {
 	_, err := c.Configure(ctx, configureNext())
 	must(t, err)
 	contains(t, "route from the next address", lookup(t, "10.9.2.10", "192.0.2.1"), "via 10.9.2.1 dev nic1 table 26369")
+}
+
+// TestReadyThenAnnounced: peers are told at once, and all is as after Configure alone, with IPv4 only, and
+// where somebody has taken the ids meanwhile.
+func TestReadyThenAnnounced(t *testing.T) {
+	for i, c := range []struct {
+		name  string
+		taken bool
+		ids   []uint8
+	}{{"as foreseen", false, []uint8{3}}, {"as foreseen, again", false, []uint8{3}},
+		{"its id was taken", true, []uint8{5}}, {"its id was taken, again", true, []uint8{5}}} {
+		again := i%2 == 1
+		t.Run(c.name, func(t *testing.T) {
+			makeNICs(t)
+			h, ctx := ownHelper(t), t.Context()
+			_, err := h.Configure(ctx, configureOld())
+			must(t, err)
+			next := configureNext()
+			next.Addrs, next.GatewayV6 = []netip.Prefix{nextV4}, netip.Addr{}
+			must(t, h.Ready(ctx, next))
+			if c.taken {
+				must(t, mptcp.AddEndpoint(mptcp.Endpoint{ID: 3, Addr: remote, Flags: mptcp.FlagSubflow}))
+			}
+			made, err := h.Configure(ctx, next)
+			must(t, err)
+			want(t, "endpoints", made.EndpointIDs, c.ids)
+			contains(t, "route to a neighbour", lookup(t, "10.9.2.10", "10.9.2.7"), "dev nic1 table 26369")
+			if again {
+				made, err = h.Configure(ctx, next)
+				must(t, err)
+				want(t, "endpoints", made.EndpointIDs, c.ids)
+			} else {
+				must(t, h.MakeMain(ctx, secondMAC))
+			}
+			want(t, "addresses", addrsOn(t, "nic1"), []string{nextV4.String()})
+			known, err := mptcp.Endpoints()
+			must(t, err)
+			if !slices.Contains(known, mptcp.Endpoint{ID: c.ids[0], Addr: nextV4.Addr(), Dev: "nic1", Flags: mptcp.FlagSignal}) {
+				t.Errorf("endpoints %v", known)
+			}
+			arp, err := os.ReadFile("/proc/sys/net/ipv4/conf/nic1/arp_ignore")
+			must(t, err)
+			want(t, "answers to who asks for it", strings.TrimSpace(string(arp)), "1")
+			contains(t, "route to a neighbour", lookup(t, "10.9.2.10", "10.9.2.7"), "dev nic1 table 26369")
+			contains(t, "unbound route to a neighbour", lookup(t, "0.0.0.0", "10.9.2.7"), "10.9.2.7 dev nic1 src 10.9.2.10")
+		})
+	}
 }
 
 // TestReadyThenConfigured: see TestChannelMovesAddresses, of which this is the short way.

@@ -53,15 +53,20 @@ func AddEndpoint(e Endpoint) error {
 		return fmt.Errorf("add mptcp endpoint %d %s: %w", e.ID, e.Addr, err)
 	}
 	if _, err := request(cmdAddAddr, encoder, 0); err != nil {
-		switch {
-		case errors.Is(err, unix.EEXIST):
-			err = os.ErrExist
-		case full(err):
-			err = ErrFull
-		}
-		return fmt.Errorf("add mptcp endpoint %d %s: %w", e.ID, e.Addr, err)
+		return fmt.Errorf("add mptcp endpoint %d %s: %w", e.ID, e.Addr, refusal(err))
 	}
 	return nil
+}
+
+// refusal is what the kernel means where it does not add an endpoint.
+func refusal(err error) error {
+	switch {
+	case errors.Is(err, unix.EEXIST):
+		return os.ErrExist
+	case full(err):
+		return ErrFull
+	}
+	return err
 }
 
 // MaxEndpoints is how many a namespace can have (MPTCP_PM_ADDR_MAX).

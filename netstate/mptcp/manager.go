@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 
 	"github.com/mdlayher/genetlink"
 	"github.com/mdlayher/netlink"
@@ -60,7 +61,10 @@ func open() (*genetlink.Conn, genetlink.Family, error) {
 	if err != nil {
 		return nil, genetlink.Family{}, err
 	}
-	family, err := conn.GetFamily(familyName)
+	if known := pathManager.Load(); known != nil {
+		return conn, *known, nil
+	}
+	found, err := conn.GetFamily(familyName)
 	if err != nil {
 		conn.Close()
 		if errors.Is(err, os.ErrNotExist) {
@@ -68,8 +72,13 @@ func open() (*genetlink.Conn, genetlink.Family, error) {
 		}
 		return nil, genetlink.Family{}, err
 	}
-	return conn, family, nil
+	pathManager.Store(&found)
+	return conn, found, nil
 }
+
+// pathManager is the path manager's number, once it is known: the kernel gives it when it starts, to
+// all namespaces. In an emulated guest asking again takes as long as what is asked for.
+var pathManager atomic.Pointer[genetlink.Family]
 
 // request sends one command and returns the answers. A dump that the kernel
 // marks as interrupted is read again, a few times.

@@ -32,7 +32,8 @@ type Book struct {
 	nics  map[string]nic  // by MAC
 	ready map[string]made // by MAC; see Ready
 
-	lingers map[string]nic // by MAC; see linger
+	narrow  map[string]narrow // by MAC; see widen
+	lingers map[string]nic    // by MAC; see linger
 
 	withdrawn map[netip.Addr]bool // see withdrawFirst
 	receivers precedence.Threads
@@ -61,25 +62,27 @@ func (n nic) gateway(family int) netip.Addr {
 func (b *Book) Configure(p guest.Configure) (guest.Configured, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	link, err := linkByMAC(p.MAC)
+	link, ready, err := b.readied(p)
 	if err != nil {
 		return guest.Configured{}, err
 	}
-	name := link.Attrs().Name
+	mac, name := link.Attrs().HardwareAddr.String(), link.Attrs().Name
 	if p.Table < 1 || len(p.Addrs) == 0 {
 		return guest.Configured{}, fmt.Errorf("configure %s: needs a table above 0 and an address", name)
 	}
 	n := nic{table: p.Table, gateways: []netip.Addr{p.GatewayV4, p.GatewayV6}, addrs: p.Addrs, announce: p.Announce}
-	if err := b.settle(link, n, p); err != nil {
-		return guest.Configured{}, fmt.Errorf("configure %s: %w", name, err)
+	told := b.atOnce(ready, p)
+	if !b.suffices(ready, told, p) {
+		if err := b.settle(link, n, p, ready); err != nil {
+			return guest.Configured{}, fmt.Errorf("configure %s: %w", name, err)
+		}
+		told = 0 // signal finds it
 	}
 	if b.nics == nil {
 		b.nics = make(map[string]nic)
 	}
-	b.nics[link.Attrs().HardwareAddr.String()] = n
-	if err := b.lingerNoLonger(link); err != nil {
-		return guest.Configured{}, fmt.Errorf("configure %s: %w", name, err)
-	}
+	b.nics[mac] = n
+	delete(b.lingers, mac)
 	if p.Main {
 		if err := b.mainBy(link, n); err != nil {
 			return guest.Configured{}, fmt.Errorf("configure %s: %w", name, err)
@@ -90,7 +93,10 @@ func (b *Book) Configure(p guest.Configure) (guest.Configured, error) {
 		delete(b.withdrawn, prefix.Addr())
 	}
 	made := guest.Configured{Device: name}
-	if p.Endpoint != 0 {
+	switch {
+	case told != 0:
+		made.EndpointIDs = []uint8{told}
+	case p.Endpoint != 0:
 		b.crowd()
 		if made.EndpointIDs, err = signal(name, announced(p.Addrs, p.Announce), p.Endpoint, b.public()...); err != nil {
 			return made, fmt.Errorf("configure %s: %w", name, err)
@@ -99,19 +105,42 @@ func (b *Book) Configure(p guest.Configure) (guest.Configured, error) {
 	return made, nil
 }
 
-// settle gives a NIC that is up, or is brought up now, its addresses and their routes.
-func (b *Book) settle(link netlink.Link, n nic, p guest.Configure) error {
-	ready, err := b.takeReady(link.Attrs().HardwareAddr.String(), p)
-	if err != nil {
-		return err
+// readied is p's NIC, and what was made ready for p, which is forgotten, as is all that was for something else.
+func (b *Book) readied(p guest.Configure) (netlink.Link, made, error) {
+	if hardware, err := net.ParseMAC(p.MAC); err == nil {
+		m, err := b.takeReady(hardware.String(), p)
+		if m.whole {
+			m.lease.Stop()
+			if b.narrow == nil {
+				b.narrow = make(map[string]narrow)
+			}
+			b.narrow[hardware.String()] = narrow{m.link, slices.DeleteFunc(slices.Clone(p.Addrs), func(a netip.Prefix) bool { return !slices.Contains(m.early, a.Addr()) })}
+		}
+		if m.whole || err != nil {
+			return m.link, m, err
+		}
 	}
-	if !ready {
+	link, err := linkByMAC(p.MAC)
+	return link, made{}, err
+}
+
+// suffices says whether nothing is left to do for a NIC that was made ready, and whose peers were told, than
+// what can wait until it is the main one (widen): so it is where all its addresses were placed early.
+func (b *Book) suffices(ready made, told uint8, p guest.Configure) bool {
+	return told != 0 && !p.Main && len(ready.early) == len(p.Addrs)
+}
+
+// settle gives a NIC that is up, or is brought up now, its addresses and their routes, and has it answer for them.
+func (b *Book) settle(link netlink.Link, n nic, p guest.Configure, ready made) error {
+	if !ready.whole {
 		if err := raise(link, p); err != nil {
 			return err
 		}
+	} else if err := answer(link, answersForOwn); err != nil {
+		return err
 	}
 	for _, prefix := range p.Addrs {
-		if !ready {
+		if !ready.whole {
 			if err := lead(link, prefix.Addr(), p.Table, n); err != nil {
 				return fmt.Errorf("%s: %w", prefix, err)
 			}
@@ -119,6 +148,9 @@ func (b *Book) settle(link netlink.Link, n nic, p guest.Configure) error {
 		if err := place(link, prefix, p.Table); err != nil {
 			return fmt.Errorf("%s: %w", prefix, err)
 		}
+	}
+	if err := b.widen(link.Attrs().HardwareAddr.String()); err != nil {
+		return err
 	}
 	return awaitUsable(link, p.Addrs)
 }
@@ -134,6 +166,9 @@ func (b *Book) MakeMain(mac string) error {
 	n, ok := b.nics[link.Attrs().HardwareAddr.String()]
 	if !ok {
 		return fmt.Errorf("make %s main: not configured", link.Attrs().Name)
+	}
+	if err := b.widen(link.Attrs().HardwareAddr.String()); err != nil {
+		return fmt.Errorf("make %s main: %w", link.Attrs().Name, err)
 	}
 	return b.mainBy(link, n)
 }
@@ -197,11 +232,17 @@ func place(link netlink.Link, prefix netip.Prefix, table int) error {
 	if err := addAddr(link, prefix); err != nil {
 		return err
 	}
-	if !prefix.IsSingleIP() {
-		if err := replaceRoute(netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(prefix.Masked()), Table: table,
-			Scope: netlink.SCOPE_LINK, Src: prefix.Addr().AsSlice()}); err != nil {
-			return fmt.Errorf("route to its subnet: %w", err)
-		}
+	return subnetRoute(link, prefix, table)
+}
+
+// subnetRoute leads to the address's subnet in table.
+func subnetRoute(link netlink.Link, prefix netip.Prefix, table int) error {
+	if prefix.IsSingleIP() {
+		return nil
+	}
+	if err := replaceRoute(netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(prefix.Masked()), Table: table,
+		Scope: netlink.SCOPE_LINK, Src: prefix.Addr().AsSlice()}); err != nil {
+		return fmt.Errorf("route to its subnet: %w", err)
 	}
 	return nil
 }

@@ -72,8 +72,12 @@ const (
 
 // answer says to whom the link answers who asks for an IPv4 address.
 func answer(link netlink.Link, whom string) error {
-	path := filepath.Join("/proc/sys/net/ipv4/conf", link.Attrs().Name, "arp_ignore")
-	return os.WriteFile(path, []byte(whom), 0o644)
+	return os.WriteFile(answersOf(link.Attrs().Name), []byte(whom), 0o644)
+}
+
+// answersOf is where it is said to whom a link answers.
+func answersOf(device string) string {
+	return filepath.Join("/proc/sys/net/ipv4/conf", device, "arp_ignore")
 }
 
 // lingerAs leaves addr on the link without its subnet, which is elsewhere, and a route.

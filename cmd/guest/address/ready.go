@@ -3,8 +3,11 @@ package address
 import (
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
+	"time"
 
+	"godwit/netstate/mptcp"
 	"godwit/vm/guest"
 
 	"github.com/vishvananda/netlink"
@@ -13,13 +16,36 @@ import (
 // made is what a NIC was made ready for.
 type made struct {
 	guest.Configure
-	whole bool // all of it is in place
+	whole bool         // all of it is in place
+	link  netlink.Link // the NIC
+	early []netip.Addr // it has them already, and answers nobody who asks for them
+	lease *time.Timer  // ends it
+
+	// What tells IPv4 peers, where that is known beforehand; see atOnce.
+	id       uint8 // 0: it is not
+	endpoint *mptcp.Prepared
+	answers  *os.File // by which the NIC is made to answer
+	crowd    bool     // there are many peers
 }
 
+// close ends what is open for m.
+func (m made) close() {
+	m.lease.Stop()
+	if m.id != 0 {
+		m.endpoint.Close()
+		m.answers.Close()
+	}
+}
+
+// readyFor is how long a NIC stays ready: a guest that cannot be asked any more keeps nothing
+// of an address that may be another's by then. Configure does what has ended.
+const readyFor = 10 * time.Minute
+
 // Ready does beforehand what Configure would do and nobody notices: the NIC is brought up,
-// and packets from the addresses that it will have are led out of it. Configure with the
-// same addresses, table and gateways then adds the addresses alone. Without addresses, what
-// was made ready for that NIC is undone: it is down again. On an error some of it may be in
+// packets from the addresses that it will have are led out of it, and it has the IPv4 ones,
+// by themselves, without their subnet, and answers nobody who asks for them. Configure with the
+// same addresses, table and gateways then does the rest, what peers wait for first (atOnce). Without addresses, what
+// was made ready for that NIC is undone: it is down again; so it is after readyFor. On an error some of it may be in
 // place; Configure completes it.
 func (b *Book) Ready(p guest.Configure) error {
 	b.mu.Lock()
@@ -36,13 +62,7 @@ func (b *Book) Ready(p guest.Configure) error {
 		return err
 	}
 	if len(p.Addrs) == 0 {
-		if _, ok := b.lingers[mac]; ok {
-			return nil // it was up before
-		}
-		if err := netlink.LinkSetDown(link); err != nil {
-			return fmt.Errorf("set %s down: %w", name, err)
-		}
-		return nil
+		return b.rest(link)
 	}
 	if p.Table < 1 {
 		return fmt.Errorf("make %s ready: needs a table above 0", name)
@@ -50,22 +70,56 @@ func (b *Book) Ready(p guest.Configure) error {
 	if b.ready == nil {
 		b.ready = make(map[string]made)
 	}
-	b.ready[mac] = made{Configure: p} // from here on there is something to undo
+	m := made{Configure: p, link: link}
+	m.lease = time.AfterFunc(readyFor, func() { b.expire(mac, p) })
+	b.ready[mac] = m // from here on there is something to undo
 	if err := raise(link, p); err != nil {
 		return fmt.Errorf("make %s ready: %w", name, err)
 	}
-	if _, ok := b.lingers[mac]; ok {
-		if err := answer(link, answersNobody); err != nil { // until it is configured
-			return fmt.Errorf("make %s ready: %w", name, err)
-		}
+	if err := answer(link, answersNobody); err != nil { // until it is configured
+		return fmt.Errorf("make %s ready: %w", name, err)
 	}
 	for _, prefix := range p.Addrs {
 		if err := lead(link, prefix.Addr(), p.Table, nic{gateways: []netip.Addr{p.GatewayV4, p.GatewayV6}}); err != nil {
 			return fmt.Errorf("make %s ready for %s: %w", name, prefix, err)
 		}
 	}
-	b.ready[mac] = made{p, true}
+	if err := b.placeEarly(&m); err != nil {
+		return fmt.Errorf("make %s ready: %w", name, err)
+	}
+	b.prepare(&m)
+	m.whole = true
+	b.ready[mac] = m
 	return nil
+}
+
+// rest has a NIC as it is when nothing is made ready for it.
+func (b *Book) rest(link netlink.Link) error {
+	if _, ok := b.lingers[link.Attrs().HardwareAddr.String()]; ok {
+		return nil // it was up before
+	}
+	if err := netlink.LinkSetDown(link); err != nil {
+		return fmt.Errorf("set %s down: %w", link.Attrs().Name, err)
+	}
+	return nil
+}
+
+// expire undoes what was made ready for p, unless it was configured, or made ready for something else, since.
+func (b *Book) expire(mac string, p guest.Configure) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	m, ok := b.ready[mac]
+	if !ok || !same(m.Configure, p) {
+		return
+	}
+	if b.unready(mac) == nil {
+		_ = b.rest(m.link) // nobody is there to hear of it
+	}
+}
+
+// same says whether both make the same of a NIC.
+func same(a, b guest.Configure) bool {
+	return a.Table == b.Table && a.MTU == b.MTU && a.GatewayV4 == b.GatewayV4 && a.GatewayV6 == b.GatewayV6 && slices.Equal(a.Addrs, b.Addrs)
 }
 
 // unready forgets what the NIC was made ready for.
@@ -73,6 +127,12 @@ func (b *Book) unready(mac string) error {
 	p, ok := b.ready[mac]
 	if !ok {
 		return nil
+	}
+	p.close()
+	for _, addr := range p.early {
+		if err := dropAddr(p.link, addr); err != nil {
+			return err
+		}
 	}
 	for _, prefix := range p.Addrs {
 		if err := unlead(prefix.Addr()); err != nil {
@@ -84,11 +144,11 @@ func (b *Book) unready(mac string) error {
 }
 
 // takeReady says whether all that p needs beforehand is in place, and forgets it either way.
-func (b *Book) takeReady(mac string, p guest.Configure) (bool, error) {
-	r, ok := b.ready[mac]
-	if ok && r.whole && r.Table == p.Table && r.MTU == p.MTU && r.GatewayV4 == p.GatewayV4 && r.GatewayV6 == p.GatewayV6 && slices.Equal(r.Addrs, p.Addrs) {
+func (b *Book) takeReady(mac string, p guest.Configure) (made, error) {
+	m, ok := b.ready[mac]
+	if ok && m.whole && same(m.Configure, p) {
 		delete(b.ready, mac)
-		return true, nil
+		return m, nil
 	}
-	return false, b.unready(mac)
+	return made{}, b.unready(mac)
 }

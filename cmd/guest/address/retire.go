@@ -114,6 +114,9 @@ func (b *Book) takeOver(p guest.Retire) error {
 	if !ok {
 		return fmt.Errorf("retire: %s is not configured", p.NewMAC)
 	}
+	if err := b.widen(link.Attrs().HardwareAddr.String()); err != nil {
+		return err
+	}
 	if err := b.mainBy(link, n); err != nil {
 		return err
 	}

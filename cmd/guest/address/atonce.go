@@ -1,0 +1,125 @@
+package address
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+
+	"godwit/cmd/guest/precedence"
+	"godwit/netstate/dump"
+	"godwit/netstate/mptcp"
+	"godwit/vm/guest"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// A guest that has just arrived is slow (without KVM each instruction that it had run before
+// is translated anew), and peers come when they are told of its address, a round trip later. So what
+// it takes to tell them is looked up, and done, before it leaves, as far as nobody notices.
+
+// placeEarly gives the NIC its IPv4 addresses that no NIC has.
+// (IPv6 would answer who asks for them: the guest's new host, which looks whether they are free.)
+func (b *Book) placeEarly(m *made) error {
+	have, err := dump.Addrs(nil, netlink.FAMILY_V4)
+	if err != nil {
+		return fmt.Errorf("list addresses: %w", err)
+	}
+	for _, prefix := range m.Addrs {
+		addr := prefix.Addr()
+		if !addr.Is4() || slices.ContainsFunc(have, func(a netlink.Addr) bool { return a.IP.Equal(addr.AsSlice()) }) {
+			continue
+		}
+		m.early = append(m.early, addr)
+		b.ready[m.link.Attrs().HardwareAddr.String()] = *m
+		if err := place(m.link, host(addr), m.Table); err != nil {
+			return err
+		}
+		if err := subnetRoute(m.link, prefix, m.Table); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// prepare makes all ready that tells IPv4 peers of m's address. Where something is in the way, Configure
+// looks at it again.
+func (b *Book) prepare(m *made) {
+	i := slices.IndexFunc(m.Addrs, func(a netip.Prefix) bool { return a.Addr().Is4() })
+	existing, err := mptcp.Endpoints()
+	if err != nil || m.Endpoint == 0 || i < 0 || !slices.Contains(m.early, m.Addrs[i].Addr()) || len(existing) > mptcp.MaxEndpoints-2 {
+		return
+	}
+	id, err := freePair(m.Endpoint, m.Addrs, existing)
+	if err != nil {
+		return
+	}
+	name := m.link.Attrs().Name
+	answers, err := os.OpenFile(answersOf(name), os.O_WRONLY, 0)
+	if err != nil {
+		return
+	}
+	m.endpoint, err = mptcp.Prepare(mptcp.Endpoint{ID: id, Addr: announced(m.Addrs, m.Announce)[i].Addr(), Dev: name, Flags: mptcp.FlagSignal})
+	if err != nil {
+		answers.Close()
+		return
+	}
+	m.id, m.answers = id, answers
+	if m.crowd = sockets() >= manyAre; !m.crowd {
+		b.crowd()
+	}
+}
+
+// atOnce tells IPv4 peers of the address that the NIC has already, and has it answer who asks for that. It
+// returns by which id; 0: they are not told yet, or by something that Configure is to look at.
+func (b *Book) atOnce(m made, p guest.Configure) uint8 {
+	if m.id == 0 {
+		return 0
+	}
+	defer m.answers.Close()
+	defer m.endpoint.Close()
+	if p.Endpoint != m.Endpoint || !slices.Equal(p.Announce, m.Announce) {
+		return 0
+	}
+	if _, err := m.answers.WriteString(answersForOwn); err != nil {
+		return 0
+	}
+	tell := m.endpoint.Add
+	if m.crowd {
+		b.crowd()
+		tell = func() error { return precedence.Behind(m.endpoint.Add) }
+	}
+	if tell() != nil {
+		return 0 // somebody else has made endpoints since
+	}
+	return m.id
+}
+
+// narrow is a NIC that has addresses by themselves, without their subnets.
+type narrow struct {
+	link  netlink.Link
+	addrs []netip.Prefix
+}
+
+// widen gives the addresses that a NIC has by themselves their subnets.
+func (b *Book) widen(mac string) error {
+	n, ok := b.narrow[mac]
+	if !ok {
+		return nil
+	}
+	for _, prefix := range n.addrs {
+		if err := addAddr(n.link, prefix); err != nil {
+			return err
+		}
+		if prefix.IsSingleIP() {
+			continue
+		}
+		if err := netlink.AddrDel(n.link, &netlink.Addr{IPNet: ipNet(host(prefix.Addr()))}); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
+			return fmt.Errorf("delete %s by itself: %w", prefix.Addr(), err)
+		}
+	}
+	delete(b.narrow, mac)
+	return nil
+}
