@@ -120,6 +120,18 @@ func dialChannel(ctx context.Context, d Description, socket string) (guest.Chann
 	return c, nil
 }
 
+// openChannel is dialChannel for a guest that is about to run, where it can be open before that.
+func openChannel(ctx context.Context, d Description, socket string) (guest.Channel, error) {
+	if d.Agent == qgaAgent {
+		return dialChannel(ctx, d, socket)
+	}
+	c, err := guest.Open(ctx, socket)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
 // port is the name of the virtio-serial port that a guest of our images has.
 func (d Description) port() string {
 	if d.Agent == qgaAgent {

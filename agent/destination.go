@@ -25,8 +25,7 @@ type destinationWork struct {
 	preparation   Preparation
 	prepared      Prepared
 	guest         *Guest
-	dialled       chan dialled // the guest's channel, once it answers
-	first         chan *Tick   // the guest's first tick here
+	dialled       chan dialled // the guest's channel, once it is open
 	started       atomic.Bool  // QEMU was made to run it
 	holdStream    *transfer.HoldListener
 	lanes         *proxy.Destination // of our own data path; under incoming.mu
@@ -227,33 +226,11 @@ func (m *incoming) await1() {
 	if m.work.guest.Held.Description.silent() {
 		return // nobody is to be dialled
 	}
-	m.work.dialled, m.work.first = make(chan dialled, 1), make(chan *Tick, 1)
+	m.work.dialled = make(chan dialled, 1)
 	go func() {
-		c, err := dialChannel(ctx, m.work.preparation.Description, machine.GuestChannel())
+		c, err := openChannel(ctx, m.work.preparation.Description, machine.GuestChannel())
 		m.work.dialled <- dialled{c, err}
-		if err == nil {
-			m.work.first <- firstTick(ctx, c)
-		}
 	}()
-}
-
-func firstTick(ctx context.Context, c guest.Channel) *Tick {
-	limit := time.After(5 * time.Second)
-	for {
-		select {
-		case e, ok := <-c.Events():
-			if !ok {
-				return nil
-			}
-			if e.Name == guest.EventTick {
-				return &Tick{N: e.N, At: e.At.UnixNano(), Mono: e.MonoNS}
-			}
-		case <-limit:
-			return nil
-		case <-ctx.Done():
-			return nil
-		}
-	}
 }
 
 // serveStream hands one stream of memory to the waiting QEMU.

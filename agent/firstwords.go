@@ -12,23 +12,30 @@ const (
 )
 
 // hearFirstWords lets a guest for which packets were held answer some of them before it is
-// asked anything. What it does first it does slowly (without KVM each instruction that it had
-// run before is translated anew), and those who wait for it are its clients.
+// asked anything, and then leaves it alone for as long again: of its programs each has to say something for the
+// first time. What it does first it does slowly (without KVM each instruction that it had
+// run before is translated anew), and those who wait for it are its clients. A quick guest is asked at once.
 func (m *incoming) hearFirstWords(ctx context.Context) {
-	held := m.rec.snapshot().Held
-	if m.work.queue == nil || held == nil {
+	rep := m.rec.snapshot()
+	if m.work.queue == nil || rep.Held == nil {
 		return
 	}
-	awaitWords(ctx, m.work.queue.Spoken, min(uint64(max(*held, 0)), firstWords)) //nolint:gosec // not negative
+	wanted := min(uint64(max(*rep.Held, 0)), firstWords) //nolint:gosec // not negative
+	if awaitWords(ctx, m.work.queue.Spoken, wanted) && wanted > 0 {
+		sleep(ctx, min(time.Since(time.Unix(0, rep.Resumed)), limitFirstWords.d))
+	}
 }
 
-// awaitWords waits until as many frames as wanted were sent, or for limitFirstWords.
-func awaitWords(ctx context.Context, spoken func() (uint64, error), wanted uint64) {
+// awaitWords waits until as many frames as wanted were sent, and says whether they were, or for limitFirstWords.
+func awaitWords(ctx context.Context, spoken func() (uint64, error), wanted uint64) bool {
 	ctx, cancel := limitFirstWords.on(ctx)
 	defer cancel()
 	for {
-		if n, err := spoken(); err != nil || n >= wanted || !sleep(ctx, wordsEvery) {
-			return
+		if n, err := spoken(); err != nil || n >= wanted {
+			return err == nil
+		}
+		if !sleep(ctx, wordsEvery) {
+			return false
 		}
 	}
 }

@@ -12,11 +12,11 @@ import (
 func TestFirstWords(t *testing.T) {
 	for name, c := range map[string]struct {
 		wanted, least, most uint64 // frames; ms
-		broken              bool
+		broken, spoke       bool
 	}{
-		"nobody waits":                  {wanted: 0, most: 0},
-		"it answers after 20 ms":        {wanted: 3, least: 20, most: 25},
-		"one waits":                     {wanted: 1, least: 10, most: 15},
+		"nobody waits":                  {wanted: 0, most: 0, spoke: true},
+		"it answers after 20 ms":        {wanted: 3, least: 20, most: 25, spoke: true},
+		"one waits":                     {wanted: 1, least: 10, most: 15, spoke: true},
 		"it does not answer":            {wanted: 1000, least: 100, most: 100},
 		"its statistics cannot be read": {wanted: 3, broken: true},
 	} {
@@ -29,7 +29,9 @@ func TestFirstWords(t *testing.T) {
 				ms := time.Since(begun).Milliseconds()
 				return uint64(max(0, ms/5-1)), nil
 			}
-			awaitWords(t.Context(), spoken, c.wanted)
+			if spoke := awaitWords(t.Context(), spoken, c.wanted); spoke != c.spoke {
+				t.Errorf("%s: it spoke: %v", name, spoke)
+			}
 			if d := uint64(time.Since(begun).Milliseconds()); d < c.least || d > c.most {
 				t.Errorf("%s: waited for %d ms", name, d)
 			}

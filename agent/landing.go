@@ -90,34 +90,12 @@ func (m *incoming) handOver(ctx context.Context) error {
 		}
 		return m.handed(nil, nil)
 	}
-	// The address first: all that follow wait for it. They keep their old ones until the end, so a list of
-	// them is as good later.
-	err := m.setNext(ctx)
-	heard := m.hearGuest(ctx) // also then: it is to stop saying that it runs
-	if err != nil {
+	// The address first: all that follow wait for it.
+	if err := m.setNext(ctx); err != nil {
+		_ = m.hearGuest(ctx) // also then: it is to stop saying that it runs
 		return err
-	}
-	if heard != nil {
-		return heard
 	}
 	return m.follow(ctx)
-}
-
-// hearGuest asks for the list of connections, which comes by itself, and hears when the guest went on.
-func (m *incoming) hearGuest(ctx context.Context) error {
-	g := m.work.guest
-	if m.work.before == nil {
-		m.work.before = listConnections(context.WithoutCancel(ctx), g, bare(m.plan.Held)) // the handover may be over before it is
-	}
-	first := m.firstTick(ctx)
-	if err := m.asked(ctx, func(ctx context.Context) error { return g.channel().Ticks(ctx, 0) }); err != nil {
-		return err
-	}
-	if first != nil {
-		first = truest(first, g.channel().Events())
-		m.rec.edit(func(r *Report) { r.FirstTick = first })
-	}
-	return nil
 }
 
 // setNext gives the guest its next addresses, which it announces.
@@ -151,11 +129,16 @@ const followTries = 3
 // subflow broke before they were is waited for again: without them it would be lost.
 func (m *incoming) follow(ctx context.Context) error {
 	g := m.work.guest
+	heard := m.hearLater(ctx)
 	for try := 1; ; try++ {
-		if err := m.rec.timed("connections follow", func() (err error) {
+		err := m.rec.timed("connections follow", func() (err error) {
 			m.work.joins, err = m.awaitJoin(ctx)
 			return err
-		}); err != nil {
+		})
+		if try == 1 {
+			err = errors.Join(err, heard())
+		}
+		if err != nil {
 			return err
 		}
 		if err := m.asked(ctx, func(ctx context.Context) error {
@@ -164,7 +147,7 @@ func (m *incoming) follow(ctx context.Context) error {
 			return err
 		}
 		var users *guest.Users
-		err := m.rec.timed("retire old address", func() (err error) {
+		err = m.rec.timed("retire old address", func() (err error) {
 			users, err = m.retire(ctx, m.work.joins, try >= followTries)
 			return err
 		})
@@ -243,56 +226,6 @@ func (m *incoming) connect(ctx context.Context) error {
 	}
 	if _, err := g.reach(ctx, limitChannel); err != nil {
 		return silent(err)
-	}
-	return nil
-}
-
-// truest is the best of a tick and those that were heard since; it does not wait.
-func truest(first *Tick, events <-chan guest.Event) *Tick {
-	for {
-		select {
-		case e, ok := <-events:
-			if !ok {
-				return first
-			}
-			if e.Name == guest.EventTick {
-				first = truer(first, &Tick{N: e.N, At: e.At.UnixNano(), Mono: e.MonoNS}, false)
-			}
-		default:
-			return first
-		}
-	}
-}
-
-// firstTick is the first that was heard here; nil: none was, or it is known.
-func (m *incoming) firstTick(ctx context.Context) *Tick {
-	if m.work.first == nil {
-		return m.tickAgain(ctx)
-	}
-	select {
-	case t := <-m.work.first:
-		m.work.first = nil
-		return t
-	case <-time.After(time.Second):
-	case <-ctx.Done():
-	}
-	return nil
-}
-
-// tickAgain is a tick for an agent that was started again after the guest, and does not know the
-// first: by the guest's clock a later one tells as much.
-func (m *incoming) tickAgain(ctx context.Context) *Tick {
-	g := m.work.guest
-	if m.rec.snapshot().FirstTick != nil || g.Held.Description.silent() {
-		return nil
-	}
-	ctx, cancel := limitTickAgain.on(ctx)
-	defer cancel()
-	if g.channel().Ticks(ctx, tickFollowed) != nil {
-		return nil // it says so when it is asked for more
-	}
-	if t := firstTick(ctx, g.channel()); t != nil && t.Mono != 0 {
-		return t
 	}
 	return nil
 }
@@ -397,12 +330,26 @@ func (m *incoming) handed(joins *guest.Joins, users *guest.Users) error {
 	if err := m.a.guests.keep(g); err != nil {
 		return err
 	}
+	if err := m.announce(); err != nil {
+		m.rec.note("its LAN was not told where it is: " + err.Error())
+	}
 	now := time.Now().UnixNano()
 	m.rec.edit(func(r *Report) { r.Survey, r.Handed, r.Old, r.Next = survey, now, m.plan.Held, m.plan.Next })
 	m.rec.add(Event{Kind: "event", Name: migration.HandoverDone, At: now})
 	m.work.named = m.a.tellNames(m.plan, m.rec)
 	m.rec.enter(migration.Settle, time.Now())
 	return nil
+}
+
+// announce has the guest tell its LAN where it is: bridges, and neighbours, have learnt where it was.
+func (m *incoming) announce() error {
+	machine := m.work.guest.Machine
+	if machine == nil {
+		return nil
+	}
+	ctx, cancel := limitAnnounce.on(m.a.ctx)
+	defer cancel()
+	return says(ctx, machine.Announce(ctx))
 }
 
 func (m *incoming) lastEndpoint(joins *guest.Joins) uint8 {

@@ -16,10 +16,14 @@ import (
 	"godwit/vm/guest"
 )
 
-// tickFollowed is the interval of the guest's own counter, until its new host has heard it.
-// Each tick is work for the guest; how long it was paused is known by its clock, and not by
-// which tick was the last.
-const tickFollowed = 50 * time.Millisecond
+// tickFollowed is the interval of the guest's own counter until ticksFollowed were heard, and tickKept
+// from then on. Each tick is work for the guest, and the one that is due when it has just arrived keeps
+// its clients waiting; for how long it stood still is known by its clock, and not by which tick was the last.
+const (
+	tickFollowed  = 50 * time.Millisecond
+	ticksFollowed = 4
+	tickKept      = 400 * time.Millisecond
+)
 
 // followTicks starts the guest's counter and keeps the last tick heard. It returns when it
 // has heard the first: a guest that is stopped at once must have been heard as well.
@@ -35,9 +39,14 @@ func (m *outgoing) followTicks(ctx context.Context) error {
 	}
 	var last atomic.Pointer[Tick]
 	stop, done, heard := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	slower := func() {
+		ctx, cancel := limitEndTicks.on(m.a.ctx)
+		defer cancel()
+		_ = c.Ticks(ctx, tickKept) // more of them cost time, and no more
+	}
 	go func() {
 		defer close(done)
-		for {
+		for n := 0; ; {
 			select {
 			case e, ok := <-c.Events():
 				if !ok {
@@ -51,6 +60,9 @@ func (m *outgoing) followTicks(ctx context.Context) error {
 					last.Store(truer(before, &Tick{N: e.N, At: e.At.UnixNano(), Mono: e.MonoNS}, true))
 					if before == nil {
 						close(heard)
+					}
+					if n++; n == ticksFollowed {
+						go slower()
 					}
 				}
 			case <-stop:

@@ -35,8 +35,10 @@ type Client struct {
 	events  chan Event
 	dropped atomic.Uint64
 	done    chan struct{}
+	synced  chan struct{} // closed when the guest has answered the sync
 
 	writing sync.Mutex
+	greeted bool // the sync was sent; guarded by writing
 	mu      sync.Mutex
 	next    uint64
 	waiting map[string]chan Message
@@ -50,6 +52,9 @@ const syncAgain = 2 * time.Second
 
 // eventQueue is how many events wait for a slow reader before new ones are dropped.
 const eventQueue = 1024
+
+// echoLimit is how long a client that was opened waits for the answer to its sync until it closes.
+const echoLimit = 4 * time.Second
 
 // Dial connects to the unix socket of a guest's channel and syncs with the guest.
 // It waits for a guest that is still starting, or paused, until ctx ends. On any
@@ -68,8 +73,19 @@ func Dial(ctx context.Context, path string) (*Client, error) {
 	return client, nil
 }
 
-// NewClient syncs over an open connection, which it owns from now on.
-func NewClient(ctx context.Context, conn net.Conn) (*Client, error) {
+// Open connects as Dial does, and says nothing to the guest before the first call, with which it
+// syncs: a guest that wakes is asked once, and not before it is asked something. Nothing shows
+// before that call whether the guest answers; where it does not answer the sync in 4 s, the client is closed.
+func Open(ctx context.Context, path string) (*Client, error) {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("dial guest channel: %w", err)
+	}
+	return newClient(conn), nil
+}
+
+func newClient(conn net.Conn) *Client {
 	random := make([]byte, 8)
 	rand.Read(random)
 	c := &Client{
@@ -77,17 +93,28 @@ func NewClient(ctx context.Context, conn net.Conn) (*Client, error) {
 		token:   hex.EncodeToString(random),
 		events:  make(chan Event, eventQueue),
 		done:    make(chan struct{}),
+		synced:  make(chan struct{}),
 		waiting: make(map[string]chan Message),
 	}
-	synced := make(chan struct{})
-	go c.read(synced)
+	go c.read()
+	return c
+}
+
+// NewClient syncs over an open connection, which it owns from now on.
+func NewClient(ctx context.Context, conn net.Conn) (*Client, error) {
+	c := newClient(conn)
+	c.greeted = true
+	hello, err := c.sync()
 	for again := syncAgain; ; again += again / 2 {
-		if err := c.sync(ctx); err != nil {
+		if err == nil {
+			err = c.write(ctx, hello)
+		}
+		if err != nil {
 			c.Close()
 			return nil, err
 		}
 		select {
-		case <-synced:
+		case <-c.synced:
 			return c, nil
 		case <-c.done:
 			return nil, c.failure()
@@ -99,16 +126,34 @@ func NewClient(ctx context.Context, conn net.Conn) (*Client, error) {
 	}
 }
 
-func (c *Client) sync(ctx context.Context) error {
+// sync is the request that a host begins with.
+func (c *Client) sync() ([]byte, error) {
 	params, err := json.Marshal(map[string]string{"token": c.token})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	line, err := encode(Request{ID: c.token, Method: "sync", Params: params})
-	if err != nil {
-		return err
+	return append([]byte{'\n'}, line...), err
+}
+
+// greet puts the sync before the first line, and waits for its answer beside what is done.
+func (c *Client) greet(line []byte) ([]byte, error) {
+	if c.greeted {
+		return line, nil
 	}
-	return c.write(ctx, append([]byte{'\n'}, line...))
+	hello, err := c.sync()
+	if err != nil {
+		return nil, err
+	}
+	c.greeted = true
+	time.AfterFunc(echoLimit, func() {
+		select {
+		case <-c.synced:
+		default:
+			c.fail(fmt.Errorf("%w: the guest does not answer", ErrClosed))
+		}
+	})
+	return append(hello, line...), nil
 }
 
 // write sends a line, or gives up and closes the connection when ctx ends first:
@@ -117,6 +162,10 @@ func (c *Client) write(ctx context.Context, line []byte) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	if err := ctx.Err(); err != nil {
+		return err
+	}
+	line, err := c.greet(line)
+	if err != nil {
 		return err
 	}
 	cut := make(chan struct{})
@@ -143,7 +192,7 @@ func (c *Client) write(ctx context.Context, line []byte) error {
 
 // read takes lines apart until the connection ends. Before the sync's echo,
 // whatever comes is somebody else's.
-func (c *Client) read(synced chan struct{}) {
+func (c *Client) read() {
 	defer close(c.events)
 	lines := NewLines(c.conn)
 	for open := false; ; {
@@ -162,7 +211,7 @@ func (c *Client) read(synced chan struct{}) {
 		case message.ID == c.token:
 			if !open {
 				open = true
-				close(synced)
+				close(c.synced)
 			}
 		case !open:
 		case message.ID != "":

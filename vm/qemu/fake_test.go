@@ -181,6 +181,7 @@ func TestDestinationAcknowledgesWhenAsked(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.said(t, "migrate-set-capabilities", fmt.Sprintf(`"switchover-ack","state":%v`, hold))
+		f.said(t, "migrate-set-parameters", `"announce-rounds":0`) // its guest's first moments are its clients'
 	}
 }
 

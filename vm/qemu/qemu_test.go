@@ -69,6 +69,9 @@ func TestStopContQuit(t *testing.T) {
 		t.Fatal(err)
 	}
 	status(t, p, vm.Running)
+	if err := p.Announce(t.Context()); err != nil {
+		t.Error(err)
+	}
 
 	if err := p.Quit(t.Context()); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,91 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"godwit/vm/guest"
+)
+
+// hearAfter is how long a guest whose connections follow is asked nothing else: an emulated one
+// has enough to do with them. They keep their old addresses until the end, so a list of them is as good later.
+const hearAfter = 500 * time.Millisecond
+
+// hearLater is hearGuest after hearAfter, or when its answer is asked for.
+func (m *incoming) hearLater(ctx context.Context) (answer func() error) {
+	now, heard := make(chan struct{}), make(chan error, 1)
+	go func() {
+		select {
+		case <-now:
+		case <-time.After(hearAfter):
+		}
+		heard <- m.hearGuest(ctx)
+	}()
+	return func() error {
+		close(now)
+		return <-heard
+	}
+}
+
+// hearGuest asks for the list of connections, which comes by itself, and hears when the guest went on.
+func (m *incoming) hearGuest(ctx context.Context) error {
+	g := m.work.guest
+	if m.work.before == nil {
+		m.work.before = listConnections(context.WithoutCancel(ctx), g, bare(m.plan.Held)) // the handover may be over before it is
+	}
+	if g.Held.Description.silent() || m.rec.snapshot().FirstTick != nil {
+		return m.asked(ctx, func(ctx context.Context) error { return g.channel().Ticks(ctx, 0) })
+	}
+	if m.asked(ctx, func(ctx context.Context) error { return g.channel().Ticks(ctx, tickHeard) }) == nil {
+		first := firstTick(ctx, g.channel())
+		sleep(ctx, ticksHeard*tickHeard)
+		if first != nil {
+			first = truest(first, g.channel().Events())
+			m.rec.edit(func(r *Report) { r.FirstTick = first })
+		}
+	}
+	return m.asked(ctx, func(ctx context.Context) error { return g.channel().Ticks(ctx, 0) })
+}
+
+// tickHeard is the interval of the ticks that tell for how long a guest stood still, when it has arrived, and
+// ticksHeard how many are heard: one that was on its way for a shorter time tells it better.
+const (
+	tickHeard  = 10 * time.Millisecond
+	ticksHeard = 4
+)
+
+// firstTick is the next that is heard, nil where there is none.
+func firstTick(ctx context.Context, c guest.Channel) *Tick {
+	ctx, cancel := limitFirstTick.on(ctx)
+	defer cancel()
+	for {
+		select {
+		case e, ok := <-c.Events():
+			if !ok {
+				return nil
+			}
+			if e.Name == guest.EventTick {
+				return &Tick{N: e.N, At: e.At.UnixNano(), Mono: e.MonoNS}
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// truest is the best of a tick and those that were heard since; it does not wait.
+func truest(first *Tick, events <-chan guest.Event) *Tick {
+	for {
+		select {
+		case e, ok := <-events:
+			if !ok {
+				return first
+			}
+			if e.Name == guest.EventTick {
+				first = truer(first, &Tick{N: e.N, At: e.At.UnixNano(), Mono: e.MonoNS}, false)
+			}
+		default:
+			return first
+		}
+	}
+}
