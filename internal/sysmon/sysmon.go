@@ -1,4 +1,5 @@
-// Package sysmon has Go's monitor thread wake less often.
+// Package sysmon has Go's monitor thread wake less often. It is for programs of guests; those that
+// need each of their system calls to let others run at once are not to use it.
 //
 // The runtime looks after its other threads by one of its own (sysmon in runtime/proc.go), which
 // sleeps for 20 µs at a time, fifty times, whenever the program has had nothing to do and has
@@ -14,9 +15,10 @@ import (
 )
 
 // slack is by how much the kernel may let the thread sleep longer, until it wakes for something
-// else, as each tick is: the longest that the thread would sleep by itself. What waits for it
-// waits as long: a goroutine behind a system call that blocks, and one that computes without end.
-const slack = "10000000" // ns
+// else: a tick, at 250 Hz. What waits for the thread
+// waits as long, a goroutine behind a system call that blocks, or behind one that computes without end. By itself it sleeps for
+// 20 µs to 10 ms.
+const slack = "4000000" // ns
 
 // Calm sets the timer slack (proc_pid_timerslack_ns(5)) of this program's monitor thread. It takes
 // CAP_SYS_NICE, as the thread is not the caller's.
