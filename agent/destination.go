@@ -149,7 +149,7 @@ func (m *incoming) receive(ctx context.Context) error {
 	}
 	m.await1()
 	if !m.plan.KeepsAddress() {
-		m.work.guard = guardNext(a.ctx, bare(m.plan.Next), guardEvery, a.probeNext)
+		m.work.guard = guardNext(a.ctx, bare(m.plan.Next), guardEvery, m.probeNext)
 	}
 	return m.prepareDirect(ctx)
 }

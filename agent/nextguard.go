@@ -59,6 +59,16 @@ func (a *Agent) probeNext(ctx context.Context, addr netip.Addr) (string, bool) {
 	return by.String(), used && err == nil
 }
 
+// probeNext is that for a guest that may have it already: by one of its own NICs nobody takes it from it.
+func (m *incoming) probeNext(ctx context.Context, addr netip.Addr) (string, bool) {
+	by, used := m.a.probeNext(ctx, addr)
+	return by, used && !ownNIC(m.work.guest.Held.Description, by)
+}
+
+func ownNIC(d Description, mac string) bool {
+	return slices.ContainsFunc(d.NICs, func(n NIC) bool { return strings.EqualFold(n.MAC, mac) })
+}
+
 // replaceTaken chooses other next addresses for those that were taken since the
 // check. Addresses that nobody took stay.
 func (m *incoming) replaceTaken(ctx context.Context) error {
@@ -121,8 +131,7 @@ func (m *incoming) lookAtNext(ctx context.Context) {
 	default:
 		m.work.taken = map[netip.Addr]string{}
 		for _, next := range m.plan.Next {
-			by, used := m.a.probeNext(ctx, next.Prefix.Addr())
-			if used && !slices.ContainsFunc(m.work.guest.Held.Description.NICs, func(n NIC) bool { return strings.EqualFold(n.MAC, by) }) {
+			if by, used := m.probeNext(ctx, next.Prefix.Addr()); used {
 				m.work.taken[next.Prefix.Addr()] = by
 			}
 		}

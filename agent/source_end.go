@@ -39,8 +39,10 @@ func (m *outgoing) followTicks(ctx context.Context) error {
 	}
 	var last atomic.Pointer[Tick]
 	stop, done, heard := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	following, leave := context.WithCancel(m.a.ctx)
+	var slowing sync.WaitGroup
 	slower := func() {
-		ctx, cancel := limitEndTicks.on(m.a.ctx)
+		ctx, cancel := limitEndTicks.on(following)
 		defer cancel()
 		_ = c.Ticks(ctx, tickKept) // more of them cost time, and no more
 	}
@@ -62,7 +64,7 @@ func (m *outgoing) followTicks(ctx context.Context) error {
 						close(heard)
 					}
 					if n++; n == ticksFollowed {
-						go slower()
+						slowing.Go(slower)
 					}
 				}
 			case <-stop:
@@ -73,8 +75,10 @@ func (m *outgoing) followTicks(ctx context.Context) error {
 	end := sync.OnceFunc(func() { close(stop) })
 	m.work.lastTick = last.Load
 	m.work.endTicks = func() *Tick {
+		leave()
 		end()
 		<-done
+		slowing.Wait() // it may have them go on, when somebody has them end
 		return last.Load()
 	}
 	select {

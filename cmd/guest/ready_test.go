@@ -127,6 +127,30 @@ func TestReadyThenAnnounced(t *testing.T) {
 	}
 }
 
+// TestReadyLingers: a NIC that lingered for an address, and is ready for another, answers nobody when the first
+// goes either: it is elsewhere still.
+func TestReadyLingers(t *testing.T) {
+	makeNICs(t)
+	c, ctx := ownHelper(t), t.Context()
+	_, err := c.Configure(ctx, configureOld())
+	must(t, err)
+	_, err = c.Configure(ctx, configureNext())
+	must(t, err)
+	must(t, c.Retire(ctx, guest.Retire{Addrs: []netip.Addr{oldV4.Addr()}, MAC: firstMAC, NewMAC: secondMAC, Keep: true}))
+	third := guest.Configure{MAC: firstMAC, Addrs: []netip.Prefix{netip.MustParsePrefix("10.9.4.10/24")},
+		GatewayV4: netip.MustParseAddr("10.9.4.1"), Table: guest.FirstTable + 2, Endpoint: 5}
+	must(t, c.Ready(ctx, third))
+	must(t, c.DropAddress(ctx, oldV4.Addr()))
+	for _, answers := range []string{"8", "1"} {
+		arp, err := os.ReadFile("/proc/sys/net/ipv4/conf/nic0/arp_ignore")
+		must(t, err)
+		want(t, "answers to who asks", strings.TrimSpace(string(arp)), answers)
+		want(t, "up", isUp(t, "nic0"), true)
+		_, err = c.Configure(ctx, third)
+		must(t, err)
+	}
+}
+
 // TestReadyThenConfigured: see TestChannelMovesAddresses, of which this is the short way.
 func TestReadyThenConfigured(t *testing.T) {
 	makeNICs(t)

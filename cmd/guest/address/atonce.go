@@ -103,18 +103,22 @@ type narrow struct {
 	addrs []netip.Prefix
 }
 
-// widen gives the addresses that a NIC has by themselves their subnets.
+// widen gives the addresses that a NIC has by themselves, and has still, their subnets.
 func (b *Book) widen(mac string) error {
 	n, ok := b.narrow[mac]
 	if !ok {
 		return nil
 	}
+	have, err := dump.Addrs(n.link, netlink.FAMILY_V4)
+	if err != nil {
+		return fmt.Errorf("list addresses: %w", err)
+	}
 	for _, prefix := range n.addrs {
+		if prefix.IsSingleIP() || !slices.ContainsFunc(have, func(a netlink.Addr) bool { return a.IP.Equal(prefix.Addr().AsSlice()) }) {
+			continue
+		}
 		if err := addAddr(n.link, prefix); err != nil {
 			return err
-		}
-		if prefix.IsSingleIP() {
-			continue
 		}
 		if err := netlink.AddrDel(n.link, &netlink.Addr{IPNet: ipNet(host(prefix.Addr()))}); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
 			return fmt.Errorf("delete %s by itself: %w", prefix.Addr(), err)

@@ -134,11 +134,12 @@ func (b *Book) lingerNoMore(links []netlink.Link, addrs []netip.Addr) error {
 			delete(b.lingers, mac)
 			continue
 		}
+		if _, ready := b.ready[mac]; ready {
+			delete(b.lingers, mac)
+			continue // it is about to be used, and answers nobody until then
+		}
 		if err := b.lingerNoLonger(links[at]); err != nil {
 			return err
-		}
-		if _, ready := b.ready[mac]; ready {
-			continue // it is about to be used
 		}
 		if err := netlink.LinkSetDown(links[at]); err != nil {
 			return fmt.Errorf("set %s down: %w", links[at].Attrs().Name, err)
