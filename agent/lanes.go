@@ -150,7 +150,11 @@ func (m *outgoing) laneLook(p vm.Progress, at time.Duration) policy.Look {
 	if round > 1 {
 		round = 2 + int64(at/laneRound)
 	}
-	return policy.Look{Round: round, Remaining: s.Queue + int64(unseen), DirtyRate: p.DirtyRate, Goodput: s.Goodput, Tail: tail}
+	work := m.work.handling.See(policy.Handled{
+		At: at, Pages: s.Put - min(s.Put, s.Superseded+s.Waiting+s.InFlight), Left: s.Waiting + s.InFlight + uint64(max(0, p.Remaining+s.Unread))/pages.Size, //nolint:gosec // not negative
+		Acked: s.Acked, Goodput: s.Goodput,
+	})
+	return policy.Look{Round: round, Remaining: s.Queue + int64(unseen), DirtyRate: p.DirtyRate, Goodput: s.Goodput, Tail: tail, Work: work}
 }
 
 // lanesFresh is how lately a byte must have moved for a switchover to begin.

@@ -64,6 +64,7 @@ type sourceWork struct {
 	memoryMTUs    []int           // of those to come, bytes, by path
 	landed        LandedAnswer
 	speed         goodput // of the memory's copy
+	handling      policy.Handling
 	own           ownQueue
 	stopWatch     context.CancelFunc
 	farewells     sync.WaitGroup // of lanes that are being ended

@@ -51,6 +51,8 @@ type Look struct {
 	// or the tail would be foreseen to take longer than it does. 0: unknown.
 	Goodput int64
 	Tail    int64 // bytes of device state that follow, as they are sent; 0: as QEMU writes it
+	// Work is how long what remains takes to handle, where that is longer than its bytes take; see Handling.
+	Work time.Duration
 	// Disks is what they take to be in sync when the guest is stopped, before the last of memory.
 	Disks time.Duration
 	// Pause is that of a throttled guest: when it is stopped it may have stood still for so long.
@@ -61,11 +63,11 @@ func (l Look) tail() int64 { return cmp.Or(l.Tail, tail) }
 
 // Downtime is what a switchover now would take with one way of rtt/2 for the last byte.
 func (l Look) Downtime(rtt time.Duration) time.Duration {
-	d := load + rtt/2 + l.Pause + l.Disks
+	var sent time.Duration
 	if l.Goodput > 0 {
-		d += time.Duration(float64(l.Remaining+l.tail()) / float64(l.Goodput) * float64(time.Second))
+		sent = time.Duration(float64(l.Remaining+l.tail()) / float64(l.Goodput) * float64(time.Second))
 	}
-	return d
+	return load + rtt/2 + l.Pause + l.Disks + max(sent, l.Work)
 }
 
 // InSync is how long disks of a stopped guest take of which left bytes differ, over paths of which the
