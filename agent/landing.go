@@ -136,7 +136,9 @@ func (m *incoming) follow(ctx context.Context) error {
 			return err
 		})
 		if try == 1 {
-			err = errors.Join(err, heard())
+			if told := heard(); err == nil {
+				err = told
+			}
 		}
 		if err != nil {
 			return err

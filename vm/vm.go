@@ -33,7 +33,7 @@ type Machine interface {
 	// Cont lets the guest run. On success the state is Running.
 	Cont(ctx context.Context) error
 	// Announce has the guest, where it can, or the hypervisor for it, tell its LAN where it is
-	// now. A guest that came by a migration has told nobody: that takes time which its clients wait for.
+	// now. A guest that came by a migration has told it once: that takes time which its clients wait for.
 	Announce(ctx context.Context) error
 	// Quit ends the process, by force when it doesn't end by itself. On success no
 	// process is left and its sockets are removed; its logs stay.

@@ -181,7 +181,7 @@ func TestDestinationAcknowledgesWhenAsked(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.said(t, "migrate-set-capabilities", fmt.Sprintf(`"switchover-ack","state":%v`, hold))
-		f.said(t, "migrate-set-parameters", `"announce-rounds":0`) // its guest's first moments are its clients'
+		f.said(t, "migrate-set-parameters", `"announce-rounds":1`) // not 5: its guest's first moments are its clients'; nor 0: see announceRounds
 	}
 }
 

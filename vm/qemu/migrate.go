@@ -104,7 +104,7 @@ func (p *Process) configure(ctx context.Context, opts vm.MigrateOptions) error {
 	if err != nil {
 		return err
 	}
-	params["announce-rounds"] = 0 // see Announce
+	params["announce-rounds"] = announceRounds
 	if opts.HoldSwitchover {
 		params["downtime-limit"] = 1
 	}
