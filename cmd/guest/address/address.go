@@ -72,7 +72,7 @@ func (b *Book) Configure(p guest.Configure) (guest.Configured, error) {
 	}
 	n := nic{table: p.Table, gateways: []netip.Addr{p.GatewayV4, p.GatewayV6}, addrs: p.Addrs, announce: p.Announce}
 	told := b.atOnce(ready, p)
-	if !b.suffices(ready, told, p) {
+	if !suffices(ready, told, p) {
 		if err := b.settle(link, n, p, ready); err != nil {
 			return guest.Configured{}, fmt.Errorf("configure %s: %w", name, err)
 		}
@@ -126,7 +126,7 @@ func (b *Book) readied(p guest.Configure) (netlink.Link, made, error) {
 
 // suffices says whether nothing is left to do for a NIC that was made ready, and whose peers were told, than
 // what can wait until it is the main one (widen): so it is where all its addresses were placed early.
-func (b *Book) suffices(ready made, told uint8, p guest.Configure) bool {
+func suffices(ready made, told uint8, p guest.Configure) bool {
 	return told != 0 && !p.Main && len(ready.early) == len(p.Addrs)
 }
 
