@@ -27,24 +27,25 @@ type connection struct {
 // supposedRate is what paths whose rate is not known should be able to carry, bit/s.
 const supposedRate = 1e9
 
-// beginRoundTrips measures the RTTs of paths; what it returns waits for them. One that does not
-// answer is taken to have the tunnel's.
-func (m *outgoing) beginRoundTrips(ctx context.Context, paths []peer.Path) func() []time.Duration {
+// beginRoundTrips measures the RTTs of paths; what it returns waits for them, and takes one
+// that does not answer to have the RTT that it is given.
+func (m *outgoing) beginRoundTrips(ctx context.Context, paths []peer.Path) (wait func(otherwise time.Duration) []time.Duration) {
 	ctx, cancel := limitRoundTrip.on(ctx)
 	trips := make([]time.Duration, len(paths))
 	var all sync.WaitGroup
 	for k, p := range paths {
 		all.Go(func() {
-			rtt, err := probePath(ctx, p.Local, netip.AddrPortFrom(p.Remote, m.a.config.Port), m.work.accepted.Token, leastProbe)
-			if err != nil {
-				rtt = m.work.rtt
-			}
-			trips[k] = rtt
+			trips[k], _ = probePath(ctx, p.Local, netip.AddrPortFrom(p.Remote, m.a.config.Port), m.work.accepted.Token, leastProbe)
 		})
 	}
-	return func() []time.Duration {
+	return func(otherwise time.Duration) []time.Duration {
 		defer cancel()
 		all.Wait()
+		for k, rtt := range trips {
+			if rtt == 0 {
+				trips[k] = otherwise
+			}
+		}
 		return trips
 	}
 }

@@ -186,8 +186,13 @@ func (m *incoming) startQEMU(ctx context.Context) (*qemu.Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	spec.Machine, spec.CPU, spec.Accel = facts.Machine, facts.CPU, facts.Accel
-	return qemu.Start(ctx, spec)
+	return qemu.Start(ctx, alike(spec, facts))
+}
+
+// alike is spec with what must be as at the source.
+func alike(spec qemu.Spec, source vm.Facts) qemu.Spec {
+	spec.Machine, spec.CPU, spec.Accel, spec.Announces = source.Machine, source.CPU, source.Accel, !source.Quiet
+	return spec
 }
 
 func (m *incoming) incomingSocket() string { return filepath.Join(m.work.guest.Held.Dir, "in.sock") }

@@ -343,15 +343,23 @@ func (m *incoming) handed(joins *guest.Joins, users *guest.Users) error {
 	return nil
 }
 
-// announce has the guest tell its LAN where it is: bridges, and neighbours, have learnt where it was.
+// announce tells the guest's LAN where it is. Bridges have learnt where its NICs were, and neighbours who had its
+// addresses before: guests do not say that they have them, and ours are not asked to (vm.Facts.Quiet).
 func (m *incoming) announce() error {
-	machine := m.work.guest.Machine
-	if machine == nil {
+	g := m.work.guest
+	if g.Machine == nil {
 		return nil
 	}
 	ctx, cancel := limitAnnounce.on(m.a.ctx)
 	defer cancel()
-	return says(ctx, machine.Announce(ctx))
+	err := says(ctx, g.Machine.Announce(ctx))
+	mac := g.Held.Description.NICs[g.Held.Active].hardware()
+	for _, addr := range g.Held.Addresses {
+		if addr.Home == m.a.config.Host {
+			err = errors.Join(err, netstate.Announce(m.a.config.Network.Bridge, addr.Prefix.Addr(), mac))
+		}
+	}
+	return err
 }
 
 func (m *incoming) lastEndpoint(joins *guest.Joins) uint8 {

@@ -19,7 +19,7 @@ import (
 // does not tell enough, by one that is long enough to see what is written again and again.
 const (
 	dirtyFor   = time.Second
-	dirtyFirst = 200 * time.Millisecond
+	dirtyFirst = 400 * time.Millisecond
 )
 
 // measureWriting begins to measure how much memory the guest rewrites, where that

@@ -154,18 +154,18 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 	trying, end := context.WithCancel(ctx)
 	defer end()
 	tunnels := make(chan error, 1)
-	go func() { tunnels <- m.tryTunnel(trying, local.Address, remote.Address) }() // beside the path's size: each takes round trips
+	go func() { tunnels <- m.tryTunnel(trying, local.Address, remote.Address) }() // beside the path's size and the others' times: each takes round trips
+	paths := m.paths(n)
+	trips := m.beginRoundTrips(trying, paths)
 	size := m.a.config.Network.MTU + mostOverhead
 	rtt, err := probePath(ctx, local.Address, netip.AddrPortFrom(remote.Address, m.a.config.Port), m.work.accepted.Token, size)
 	if err != nil {
 		return err
 	}
 	m.work.rtt = rtt
-	paths := m.paths(n)
-	trips := m.beginRoundTrips(ctx, paths) // beside what follows
 	m.fit(ctx, local.Address, netip.AddrPortFrom(remote.Address, m.a.config.Port))
 	m.measureMemoryPaths(ctx, n)
-	m.noteBuffers(connections(m.plan, paths, trips()))
+	m.noteBuffers(connections(m.plan, paths, trips(rtt)))
 	if err := <-tunnels; err != nil {
 		return err
 	}

@@ -122,6 +122,9 @@ type Facts struct {
 	Disks    []Disk
 	Blockers []string // why the guest cannot migrate; empty if it can
 	Hold     Hold     // the hold that this hypervisor offers
+	// Quiet: no NIC of it has the guest itself announce where it is (VIRTIO_NET_F_GUEST_ANNOUNCE
+	// of the virtio specification). A destination starts it with the same; false also where an older agent tells.
+	Quiet bool `json:",omitempty"`
 	// Features are what the guest can use of its first processor; nil: not told, as by an
 	// older agent.
 	Features *Features `json:",omitempty"`

@@ -48,7 +48,8 @@ func (s Spec) args(qmpFD, tapFD int) []string {
 	for i, n := range s.NICs {
 		a = append(a,
 			"-netdev", fmt.Sprintf("tap,id=%s,fd=%d,vhost=off", n.ID, tapFD+i),
-			"-device", fmt.Sprintf("virtio-net-pci,id=nic-%s,netdev=%s,mac=%s,bus=pcie.0,addr=%#x,romfile=", n.ID, n.ID, n.MAC, slotNIC+i))
+			"-device", fmt.Sprintf("virtio-net-pci,id=nic-%s,netdev=%s,mac=%s,bus=pcie.0,addr=%#x,romfile=,%s=%t",
+				n.ID, n.ID, n.MAC, slotNIC+i, guestAnnounces, s.Announces))
 	}
 	for i, d := range s.Disks {
 		a = append(a, "-blockdev", blockdev(d),

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"iter"
 	"strings"
 
 	"godwit/vm/qemu/qmp"
@@ -24,42 +25,53 @@ type backend struct {
 
 // Cards lists the network cards that were made with -device: all of them, or there is an error.
 func (p *Process) Cards(ctx context.Context) ([]Card, error) {
-	type entry struct {
-		Name string `json:"name"`
-		Type string `json:"type"`
-	}
 	taps, err := p.taps(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var cards []Card
-	for _, folder := range []string{"/machine/peripheral", "/machine/peripheral-anon"} {
-		var devices []entry
-		if err := p.qmp.Do(ctx, "qom-list", map[string]string{"path": folder}, &devices); err != nil {
+	for path, err := range p.devices(ctx) {
+		if err != nil {
 			return nil, err
 		}
-		for _, d := range devices {
-			if !strings.HasPrefix(d.Type, "child<") {
-				continue
-			}
-			var c Card
-			path := folder + "/" + d.Name
-			err := p.property(ctx, path, "mac", &c.MAC)
-			if err == nil {
-				err = p.property(ctx, path, "netdev", &c.Netdev)
-			}
-			var without *qmp.Error
-			if errors.As(err, &without) {
-				continue // not a card
-			}
-			if err != nil {
-				return nil, err
-			}
-			c.backend = taps[c.Netdev]
-			cards = append(cards, c)
+		var c Card
+		err = p.property(ctx, path, "mac", &c.MAC)
+		if err == nil {
+			err = p.property(ctx, path, "netdev", &c.Netdev)
 		}
+		var without *qmp.Error
+		if errors.As(err, &without) {
+			continue // not a card
+		}
+		if err != nil {
+			return nil, err
+		}
+		c.backend = taps[c.Netdev]
+		cards = append(cards, c)
 	}
 	return cards, nil
+}
+
+// devices are the paths of what was made with -device; an error is the last.
+func (p *Process) devices(ctx context.Context) iter.Seq2[string, error] {
+	type entry struct {
+		Name string `json:"name"`
+		Type string `json:"type"`
+	}
+	return func(yield func(string, error) bool) {
+		for _, folder := range []string{"/machine/peripheral", "/machine/peripheral-anon"} {
+			var devices []entry
+			if err := p.qmp.Do(ctx, "qom-list", map[string]string{"path": folder}, &devices); err != nil {
+				yield("", err)
+				return
+			}
+			for _, d := range devices {
+				if strings.HasPrefix(d.Type, "child<") && !yield(folder+"/"+d.Name, nil) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // taps reads the taps by the id of their netdev. Only QEMU's monitor for people tells, in

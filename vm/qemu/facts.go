@@ -52,6 +52,9 @@ func (p *Process) Facts(ctx context.Context) (vm.Facts, error) {
 	if f.PageSize, err = p.pageSize(ctx); err != nil {
 		return vm.Facts{}, err
 	}
+	if f.Quiet, err = p.quiet(ctx); err != nil {
+		return vm.Facts{}, err
+	}
 	f.Disks, err = p.disks(ctx)
 	return f, err
 }

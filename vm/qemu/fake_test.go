@@ -100,6 +100,9 @@ func (f *fake) answer(command, args string, oob bool) (string, bool) {
 		if strings.Contains(args, `"mac"`) {
 			return `"52:54:00:00:01:0a"`, true
 		}
+		if strings.Contains(args, `"guest_announce"`) {
+			return "false", true
+		}
 		return `"net0"`, true
 	case "query-migrate-capabilities":
 		return "[]", true

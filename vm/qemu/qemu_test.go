@@ -119,7 +119,7 @@ func TestFactsSayWhatWasStarted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.HasPrefix(f.Machine, "pc-q35-") || f.CPU != "max" || f.Accel != "tcg" ||
-		f.Name != "t-bios" || f.VCPUs != 2 || f.Memory != 32<<20 || len(f.Blockers) != 0 {
+		f.Name != "t-bios" || f.VCPUs != 2 || f.Memory != 32<<20 || len(f.Blockers) != 0 || !f.Quiet {
 		t.Errorf("facts: %+v", f)
 	}
 	want := vm.Disk{ID: "root", Path: disk, Format: "raw", Size: 1 << 20}
@@ -129,6 +129,16 @@ func TestFactsSayWhatWasStarted(t *testing.T) {
 	host, err := qemu.ThisHost(t.Context())
 	if err != nil || host.Version.String() != f.Version {
 		t.Errorf("host %+v, %v; QEMU says %s", host, err, f.Version)
+	}
+}
+
+// TestFactsSayWhoAnnounces: a destination must give a guest the NICs that it had.
+func TestFactsSayWhoAnnounces(t *testing.T) {
+	spec := firmware(t)
+	spec.NICs, spec.Announces = taps(t, "a", "b"), true
+	f, err := start(t, spec).Facts(t.Context())
+	if err != nil || f.Quiet {
+		t.Errorf("quiet: %v, %v", f.Quiet, err)
 	}
 }
 

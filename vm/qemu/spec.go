@@ -29,8 +29,11 @@ type Spec struct {
 	Initrd  string
 	Cmdline string
 
-	NICs  []NIC     // at most 8
-	Disks []vm.Disk // at most 8; Size is not used
+	NICs []NIC // at most 8
+	// Announces: NICs have the guest itself announce where it is; at a destination as at the source (Facts.Quiet), else a
+	// guest that uses it cannot come. Without it QEMU does, and leaves an emulated guest its first 100 ms for its clients.
+	Announces bool
+	Disks     []vm.Disk // at most 8; Size is not used
 	// Root is a raw image that the guest boots from and never writes: the same file at
 	// both hosts, so it isn't a disk that moves. "" is none.
 	Root string
