@@ -152,7 +152,7 @@ func (m *outgoing) laneLook(p vm.Progress, at time.Duration) policy.Look {
 	}
 	work := m.work.handling.See(policy.Handled{
 		At: at, Pages: s.Put - min(s.Put, s.Superseded+s.Waiting+s.InFlight), Left: s.Waiting + s.InFlight + uint64(max(0, p.Remaining+s.Unread))/pages.Size, //nolint:gosec // not negative
-		Acked: s.Acked, Goodput: s.Goodput,
+		Kept: s.Kept, Acked: s.Acked, Goodput: s.Goodput,
 	})
 	return policy.Look{Round: round, Remaining: s.Queue + int64(unseen), DirtyRate: p.DirtyRate, Goodput: s.Goodput, Tail: tail, Work: work}
 }

@@ -169,7 +169,7 @@ func (m *model) expect(most int) (zero, full []uint64, urgent bool) {
 		case id == 0:
 			zero = append(zero, page)
 		case slices.Contains(full, page):
-		case m.skip > 0 && Floor(classOf(uint8(m.heat[page]))) >= m.skip && !m.stopped && !m.store.refused:
+		case m.keeps(page):
 		default:
 			rest = append(rest, page)
 		}
@@ -187,6 +187,11 @@ func (m *model) expect(most int) (zero, full []uint64, urgent bool) {
 	})
 	full = append(full, rest...)
 	return zero, full[:min(len(full), most)], false
+}
+
+// keeps says whether a page's newest version is kept back now.
+func (m *model) keeps(page uint64) bool {
+	return m.skip > 0 && Floor(classOf(uint8(m.heat[page]))) >= m.skip && !m.stopped && !m.store.refused
 }
 
 func (m *model) take(most int) {
@@ -324,6 +329,15 @@ func (m *model) check(t *rapid.T) {
 	}
 	if heat != p.Heat {
 		t.Fatalf("heat %v, should be %v", p.Heat, heat)
+	}
+	kept := uint64(0)
+	for page, id := range m.waiting {
+		if id != 0 && m.keeps(page) && (m.flights(page) == 0 || m.stopped) {
+			kept++
+		}
+	}
+	if kept != p.Kept {
+		t.Fatalf("%d kept, should be %d", p.Kept, kept)
 	}
 	var missing []uint64
 	for first, count := range m.store.Missing {

@@ -87,6 +87,7 @@ type Frame struct {
 type Progress struct {
 	Waiting   uint64 // to be sent, zero pages included
 	Zeros     uint64 // of those that wait and may be taken: pages of zeros
+	Kept      uint64 // of those that wait: kept back until Stop, see Skip
 	InFlight  uint64 // in frames that are not acknowledged
 	Frames    uint64 // taken so far
 	Delivered uint64 // the destination has some version of them

@@ -22,6 +22,11 @@ func (s *Store) Progress() Progress {
 	defer s.mu.Unlock()
 	c := s.counts
 	c.Zeros = s.zeros.count
+	for class := range Classes {
+		if s.skips(class) {
+			c.Kept += s.wait[class].count
+		}
+	}
 	c.Rounds = slices.Clone(c.Rounds)
 	for class := range Classes {
 		if Floor(class) >= 2 {

@@ -314,6 +314,11 @@ func (s *Store) Skip(heat int) {
 	signal(s.ready)
 }
 
+// skips says whether pages of a class are kept now.
+func (s *Store) skips(class int) bool {
+	return s.skip > 0 && Floor(class) >= s.skip && !s.stopped && !s.refused
+}
+
 // Ready is signalled when there may be something to take; one goroutine may wait for it,
 // or several that take alike: each that gets a full frame wakes another.
 func (s *Store) Ready() <-chan struct{} { return s.ready }

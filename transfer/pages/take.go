@@ -118,7 +118,7 @@ func (s *Store) takeWaiting(f *Frame, most int) error {
 		if s.postCopy {
 			class = Classes - 1 - i
 		}
-		if s.skip > 0 && Floor(class) >= s.skip && !s.stopped && !s.refused {
+		if s.skips(class) {
 			return nil
 		}
 		waits := s.wait[class]
