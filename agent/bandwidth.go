@@ -27,7 +27,7 @@ func (b *bandwidth) follow(set func(bytesPerSecond int64)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.streams = append(b.streams, set)
-	set(b.most() / 8)
+	set(bytesOf(b.most()))
 }
 
 func (b *bandwidth) set(bits int64) {
@@ -40,9 +40,12 @@ func (b *bandwidth) set(bits int64) {
 // tell is called with the mutex held.
 func (b *bandwidth) tell() {
 	for _, set := range b.streams {
-		set(b.most() / 8)
+		set(bytesOf(b.most()))
 	}
 }
+
+// bytesOf is a limit in bytes; a small one is not none.
+func bytesOf(bits int64) int64 { return (bits + 7) / 8 }
 
 // most is the limit that holds now. It is called with the mutex held.
 func (b *bandwidth) most() int64 {

@@ -19,6 +19,9 @@ func TestBandwidthFollowsStreams(t *testing.T) {
 	if early != 200 || late != 200 || b.get() != 1600 {
 		t.Errorf("after a change: %d, %d bytes/s, %d bit/s", early, late, b.get())
 	}
+	if b.set(1); early != 1 || late != 1 {
+		t.Errorf("with the least limit: %d, %d bytes/s", early, late)
+	}
 	if b.set(0); early != 0 || late != 0 {
 		t.Errorf("without a limit: %d, %d bytes/s", early, late)
 	}

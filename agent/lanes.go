@@ -157,8 +157,12 @@ func (m *outgoing) laneLook(p vm.Progress, at time.Duration) policy.Look {
 	return policy.Look{Round: round, Remaining: s.Queue + int64(unseen), DirtyRate: p.DirtyRate, Goodput: s.Goodput, Tail: tail, Work: work}
 }
 
-// lanesFresh is how lately a byte must have moved for a switchover to begin.
-const lanesFresh = time.Second
+// For a switchover to begin a byte must have moved as lately as lanesFresh, and each lane been heard as lately as laneFresh:
+// both ends say something each 250 ms, and a path that was cut counts until its lane is dead.
+const (
+	lanesFresh = time.Second
+	laneFresh  = 700 * time.Millisecond
+)
 
 // lanesMoved grows with every byte that moves on a lane.
 func (m *outgoing) lanesMoved() int64 { return m.work.lanes.Stats().Heard.UnixNano() }
@@ -169,7 +173,7 @@ func (m *outgoing) lanesReady() bool {
 		return true
 	}
 	s := m.work.lanes.Stats()
-	return s.LanesLive > 0 && time.Since(s.Heard) < lanesFresh
+	return s.LanesLive > 0 && time.Since(s.Heard) < lanesFresh && s.Silent < laneFresh
 }
 
 // laneStats looks at the lanes, and keeps how long their queue ever was.

@@ -14,10 +14,26 @@ type Limiter struct {
 	credit  float64 // bytes that may be sent now; negative after a larger piece
 	at      time.Time
 	changed chan struct{} // closed when the rate changes
+	turn    chan struct{} // has room for who is next: streams take in turn, or one could get nothing for long
 }
 
-// burst is the time whose bytes may be sent at once after a pause.
-const burst = 10 * time.Millisecond
+const (
+	// burst is the time whose bytes may be sent at once after a pause.
+	burst = 10 * time.Millisecond
+	// longest is the time that a piece should take, so that many streams are soon served, and leastPiece what it has at least, bytes.
+	longest    = 50 * time.Millisecond
+	leastPiece = 1 << 10
+)
+
+// Piece is how many bytes, of most, should be taken at once.
+func (l *Limiter) Piece(most int) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.rate == 0 {
+		return most
+	}
+	return min(most, max(leastPiece, int(l.rate*longest.Seconds())))
+}
 
 // Set changes the rate; those who wait are reckoned anew.
 func (l *Limiter) Set(bytesPerSecond int64) {
@@ -46,8 +62,24 @@ func (l *Limiter) refill(now time.Time) {
 	l.at = now
 }
 
+// line is where streams queue up.
+func (l *Limiter) line() chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.turn == nil {
+		l.turn = make(chan struct{}, 1)
+	}
+	return l.turn
+}
+
 // Take waits until n bytes may be sent. It returns ctx's error if that ends first.
 func (l *Limiter) Take(ctx context.Context, n int) error {
+	select {
+	case l.line() <- struct{}{}: // who waits longest gets it next
+		defer func() { <-l.turn }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	for {
 		wait, changed := l.try(n)
 		if wait == 0 {

@@ -124,12 +124,17 @@ func (s *session) ackEverywhere() {
 	}
 }
 
-// check says whether the lane is dead; under mu.
-func (l *lane) check(now time.Time) error {
+// silent is for how long nothing was heard; under mu.
+func (l *lane) silent(now time.Time) time.Duration {
 	if read := l.read.Load(); read != l.seen || l.taking.Load() { // what takes long here is no silence of the other end
 		l.seen, l.heardAt = read, now
 	}
-	if d := now.Sub(l.heardAt); d > Silence {
+	return now.Sub(l.heardAt)
+}
+
+// check says whether the lane is dead; under mu.
+func (l *lane) check(now time.Time) error {
+	if d := l.silent(now); d > Silence {
 		return stalled("nothing was heard for %v", d.Round(time.Millisecond))
 	}
 	if l.wrote > l.peerRead && now.Sub(l.progress) > HalfOpen {
@@ -243,7 +248,7 @@ func (l *lane) write() error {
 // put writes in pieces, as the bandwidth allows.
 func (l *lane) put(out []byte) error {
 	for len(out) > 0 {
-		n := min(len(out), piece)
+		n := min(len(out), l.s.limit.Piece(piece))
 		if err := l.s.limit.Take(l.s.ctx, n); err != nil {
 			return err
 		}

@@ -91,6 +91,7 @@ type Stats struct {
 	Goodput   int64
 	RTT       time.Duration // the shortest of the lanes that work; 0: unknown
 	Heard     time.Time     // when a byte moved on any lane
+	Silent    time.Duration // for how long nothing was heard of the lane that has said nothing for longest: Goodput counts it
 	LanesLive int
 }
 

@@ -190,8 +190,13 @@ func TestLaneThatFallsSilent(t *testing.T) {
 	w := newWorld(t, a, newLink("b", time.Millisecond, 1<<20))
 	defer w.close()
 	time.AfterFunc(200*time.Millisecond, func() { a.set(func() { a.cut = true }) })
+	silent := make(chan time.Duration, 1)
+	time.AfterFunc(200*time.Millisecond+Silence*3/4, func() { silent <- w.s.Stats().Silent })
 	w.send(150, 32<<10)
 	w.settle(150, 32<<10, 20*time.Second)
+	if d := <-silent; d < Silence/2 {
+		t.Errorf("a lane that was cut %v ago counts, and is said to be silent for %v", Silence*3/4, d)
+	}
 	if p := w.s.Stats().Paths[0]; p.Died == 0 || p.Lanes != 0 {
 		t.Errorf("%+v", p)
 	}

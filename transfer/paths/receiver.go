@@ -180,13 +180,6 @@ func (r *Receiver) Version() uint8 {
 	return r.speaks
 }
 
-// Has says whether all frames up to last are kept.
-func (r *Receiver) Has(last uint64) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.got.base >= last
-}
-
 // Stats returns the counters so far, also after the end.
 func (r *Receiver) Stats() Stats {
 	r.mu.Lock()

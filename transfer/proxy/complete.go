@@ -11,11 +11,8 @@ import (
 
 // complete ends QEMU's stream, if everything is here.
 func (d *Destination) complete() error {
-	if d.end == nil || d.frames < d.end.Last || len(d.missing) > 0 || d.written {
+	if d.end == nil || !d.whole(d.end.Last) || len(d.missing) > 0 || d.written {
 		return nil
-	}
-	if d.frames > d.end.Last {
-		return nil // another End follows
 	}
 	if d.writer == nil {
 		return errors.New("an end before the prologue")
@@ -35,6 +32,10 @@ func (d *Destination) complete() error {
 	d.written = true // before QEMU can close
 	return d.toQEMU(d.writer.Tail(tail))
 }
+
+// whole says whether the frames that were taken are those up to last. Where a later one is among them, as pages that were
+// missed went again in it and it came first, as many may be here while one is not: another End follows.
+func (d *Destination) whole(last uint64) bool { return d.frames == last && d.highest <= last }
 
 func (d *Destination) unpackTail(size uint32) ([]byte, error) {
 	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(wire.MaxTail))

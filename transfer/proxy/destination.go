@@ -66,17 +66,18 @@ type Destination struct {
 	blocks   qstream.Blocks
 	mirror   *mirror.File
 	decoder  *encode.Decoder
-	frames   uint64            // taken
+	frames   uint64            // taken, each once
+	highest  uint64            // of their numbers
 	missing  map[uint64]uint64 // pages that could not be decoded, and the frame of the newest that was missed
 	commands []qstream.Command
 	tail     []byte // packed
 	end      *wire.End
 	opaque   bool
-	written  bool           // the whole stream was
-	runs     []wire.Run     // not there when the guest runs
-	start    *wire.Start    // Run was said; the guest may run when frames up to its last are here
-	early    []uint64       // pages of later frames that came before that
-	absent   *inlet.Missing // those that still are not; nil before the guest may run
+	written  bool            // the whole stream was
+	runs     []wire.Run      // not there when the guest runs
+	start    *wire.Start     // Run was said; the guest may run when frames up to its last are here
+	early    map[uint64]bool // pages of later frames that came before that
+	absent   *inlet.Missing  // those that still are not; nil before the guest may run
 	stalls   Stalls
 }
 
@@ -270,7 +271,7 @@ func (d *Destination) frame(number uint64, body []byte) ([]uint64, error) {
 	d.lent.Load().add(arrived)
 	if d.start != nil && d.absent == nil && number > d.start.Last {
 		for _, p := range arrived { // QEMU would discard them
-			d.early = append(d.early, p.Page)
+			d.early[p.Page] = true
 		}
 		return result.Missed, nil
 	}
@@ -290,7 +291,7 @@ func (d *Destination) frame(number uint64, body []byte) ([]uint64, error) {
 			return nil, d.toQEMU(err)
 		}
 	}
-	d.frames++
+	d.frames, d.highest = d.frames+1, max(d.highest, number)
 	if d.absent != nil {
 		return result.Missed, d.toQEMU(d.inlet.Flush())
 	}

@@ -68,7 +68,7 @@ func (d *Destination) handOver(body []byte) error {
 	if len(d.runs) == 0 || d.start != nil || d.absent != nil || start.Last == 0 && len(d.missing) > 0 {
 		return errors.New("a guest to run, out of place")
 	}
-	d.start = &start
+	d.start, d.early = &start, map[uint64]bool{}
 	return d.mayRun()
 }
 
@@ -92,7 +92,7 @@ func (d *Destination) notThere() (*inlet.Missing, error) {
 // mayRun gives QEMU its devices, and its connection to the inlet, when the frames before Run
 // are here: from now on the guest may run.
 func (d *Destination) mayRun() error {
-	if d.absent != nil || d.frames < d.start.Last {
+	if d.absent != nil || d.start.Last > 0 && !d.whole(d.start.Last) {
 		return nil
 	}
 	tail, err := d.unpackTail(d.start.Tail)
@@ -129,7 +129,7 @@ func (d *Destination) mayRun() error {
 // sendEarly hands QEMU the pages that came before it had discarded them.
 func (d *Destination) sendEarly() error {
 	page := make([]byte, pages.Size)
-	for _, number := range d.early {
+	for number := range d.early {
 		if !d.absent.Remove(number) { // QEMU takes each once
 			continue
 		}
