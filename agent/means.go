@@ -83,8 +83,8 @@ func (m *outgoing) settleMode(ctx context.Context, pathRate int64) error {
 	}
 	if carried := pathRate / 8; auto && !policy.Converges(m.work.dirty, carried) {
 		why := fmt.Sprintf("the guest rewrites %.1f MB/s, the paths carry %.1f MB/s", float64(m.work.dirty)/1e6, float64(carried)/1e6)
-		if onHugePages(m.work.facts) {
-			m.rec.note(fmt.Sprintf("mode precopy, though %s: its memory is on pages of %d KiB, and the rest of such cannot follow it (mode hybrid)", why, m.work.facts.PageSize>>10))
+		if cannot := cannotFollow(m.work.facts); cannot != "" {
+			m.rec.note(fmt.Sprintf("mode precopy, though %s: %s (mode hybrid)", why, cannot))
 		} else {
 			m.plan.Mode, m.work.chosen = "hybrid", true
 			m.rec.note("mode hybrid: " + why)
@@ -98,17 +98,28 @@ func (m *outgoing) settleMode(ctx context.Context, pathRate int64) error {
 // takes post-copy only by its own pages ("Postcopy needs matching RAM page sizes").
 func onHugePages(facts vm.Facts) bool { return facts.PageSize > pages.Size }
 
+// cannotFollow says why the rest of a guest's memory cannot follow it; "" if it can.
+func cannotFollow(facts vm.Facts) string {
+	switch {
+	case onHugePages(facts):
+		return fmt.Sprintf("its memory is on pages of %d KiB, and the rest of such cannot follow it", facts.PageSize>>10)
+	case facts.Hints: // QEMU hints only where it is not itself to hand over early (virtio_balloon_free_page_hint_notify)
+		return "its balloon tells QEMU which pages are free (free-page-hint), which are never sent, and a guest that touches one would stand still"
+	}
+	return ""
+}
+
 // unfitPages says why memory cannot follow a guest, where that was asked for.
 func unfitPages(refuse func(migration.Code, string, ...any) error, mode string, facts vm.Facts) error {
-	if (mode == "hybrid" || mode == "postcopy") && onHugePages(facts) {
-		return refuse(migration.CodeHypervisor, "mode %s: its memory is on pages of %d KiB, which cannot follow it; use --mode precopy, or start it without huge pages", mode, facts.PageSize>>10)
+	if cannot := cannotFollow(facts); cannot != "" && (mode == "hybrid" || mode == "postcopy") {
+		return refuse(migration.CodeHypervisor, "mode %s: %s; use --mode precopy, or start it without", mode, cannot)
 	}
 	return nil
 }
 
 // cures are what helps where the budget cannot be met.
 func (m *outgoing) cures() string {
-	if onHugePages(m.work.facts) {
+	if cannotFollow(m.work.facts) != "" {
 		return "allow a longer --downtime, lower its load, or let it be throttled (--throttle)"
 	}
 	return "allow a longer --downtime, lower its load, let it be throttled (--throttle), or let the rest follow the guest (--mode hybrid)"

@@ -90,4 +90,5 @@ func TestHugePagesDoNotFollow(t *testing.T) {
 		refused(t, mode+" of ordinary pages", unfitPages(refuse, mode, vm.Facts{PageSize: 4096}), "")
 	}
 	refused(t, "precopy", unfitPages(refuse, "precopy", vm.Facts{PageSize: 2 << 20}), "")
+	refused(t, "a balloon that hints", unfitPages(refuse, "hybrid", vm.Facts{Hints: true}), migration.CodeHypervisor, "free-page-hint", "--mode precopy")
 }

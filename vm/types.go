@@ -125,6 +125,8 @@ type Facts struct {
 	// Quiet: no NIC of it has the guest itself announce where it is (VIRTIO_NET_F_GUEST_ANNOUNCE
 	// of the virtio specification). A destination starts it with the same; false also where an older agent tells.
 	Quiet bool `json:",omitempty"`
+	// Hints: a balloon of it tells which pages are free (free-page-hint), which QEMU then never sends.
+	Hints bool `json:",omitempty"`
 	// Features are what the guest can use of its first processor; nil: not told, as by an
 	// older agent.
 	Features *Features `json:",omitempty"`

@@ -1,11 +1,6 @@
 package qemu
 
-import (
-	"context"
-	"errors"
-
-	"godwit/vm/qemu/qmp"
-)
+import "context"
 
 // announceRounds is how often QEMU announces the NICs of a guest that has come, from its first instruction on: by default
 // five times. A NIC with guestAnnounces has the guest do it as well, which costs an emulated one up to 15 ms of the first
@@ -21,23 +16,4 @@ const guestAnnounces = "guest_announce"
 // Announce has the guest, if its NICs do, and QEMU tell its LAN again where it is now (announce-self of qapi/net.json).
 func (p *Process) Announce(ctx context.Context) error {
 	return p.qmp.Do(ctx, "announce-self", map[string]any{"initial": 50, "max": 550, "rounds": 3, "step": 100}, nil)
-}
-
-// quiet says whether no NIC has the guest announce.
-func (p *Process) quiet(ctx context.Context) (bool, error) {
-	for path, err := range p.devices(ctx) {
-		if err != nil {
-			return false, err
-		}
-		var announces bool
-		err = p.property(ctx, path, guestAnnounces, &announces)
-		var without *qmp.Error
-		if errors.As(err, &without) {
-			continue // not a virtio NIC
-		}
-		if err != nil || announces {
-			return false, err
-		}
-	}
-	return true, nil
 }

@@ -52,6 +52,25 @@ func (p *Process) Cards(ctx context.Context) ([]Card, error) {
 	return cards, nil
 }
 
+// anyHas says whether a device has a property, and it is on.
+func (p *Process) anyHas(ctx context.Context, property string) (bool, error) {
+	for path, err := range p.devices(ctx) {
+		if err != nil {
+			return false, err
+		}
+		var on bool
+		err = p.property(ctx, path, property, &on)
+		var without *qmp.Error
+		if errors.As(err, &without) {
+			continue // another kind of device
+		}
+		if err != nil || on {
+			return on, err
+		}
+	}
+	return false, nil
+}
+
 // devices are the paths of what was made with -device; an error is the last.
 func (p *Process) devices(ctx context.Context) iter.Seq2[string, error] {
 	type entry struct {

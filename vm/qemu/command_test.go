@@ -123,3 +123,19 @@ func TestFactsCountPluggedMemory(t *testing.T) {
 		t.Errorf("%d bytes, %d at its start, pages of %d, %v", f.Memory, f.Base, f.PageSize, err)
 	}
 }
+
+// TestFactsTellOfHints: pages that a guest says are free are never sent.
+func TestFactsTellOfHints(t *testing.T) {
+	for _, hints := range []string{"on", "off"} {
+		c := waiting(t)
+		c.Words = append(c.Words, "-object", "iothread,id=hints", "-device", "virtio-balloon-pci,iothread=hints,free-page-hint="+hints)
+		p, err := qemu.StartCommand(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Kill()
+		if f, err := p.Facts(t.Context()); err != nil || f.Hints != (hints == "on") {
+			t.Errorf("free-page-hint=%s: %v, %v", hints, f.Hints, err)
+		}
+	}
+}

@@ -52,12 +52,20 @@ func (p *Process) Facts(ctx context.Context) (vm.Facts, error) {
 	if f.PageSize, err = p.pageSize(ctx); err != nil {
 		return vm.Facts{}, err
 	}
-	if f.Quiet, err = p.quiet(ctx); err != nil {
+	announces, err := p.anyHas(ctx, guestAnnounces)
+	if err != nil {
+		return vm.Facts{}, err
+	}
+	f.Quiet = !announces
+	if f.Hints, err = p.anyHas(ctx, freePageHint); err != nil {
 		return vm.Facts{}, err
 	}
 	f.Disks, err = p.disks(ctx)
 	return f, err
 }
+
+// freePageHint is the property of a balloon by which the guest tells QEMU, while that copies, which of its pages are free.
+const freePageHint = "free-page-hint"
 
 // pageSize is the largest of any block of memory; 0 where QEMU refuses to say.
 func (p *Process) pageSize(ctx context.Context) (int64, error) {
