@@ -56,15 +56,19 @@ func (a *Agent) freeAddress(ctx context.Context, subnet netip.Prefix, gateway, w
 			return netip.Addr{}, &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf(
 				"next address %s: not in the guests' subnet %s of site %s", want, subnet, a.config.Site)}
 		}
+		if what := notForGuests(subnet, gateway, want); what != "" {
+			return netip.Addr{}, &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf(
+				"next address %s: it is %s of the guests' subnet %s of site %s; name another with --address", want, what, subnet.Masked(), a.config.Site)}
+		}
 		return want, a.probeAddress(ctx, want, guest)
 	}
 	addr := hostPart(subnet, a.config.Network.First)
-	var last error
+	last := fmt.Errorf("none, as network.first is %d", a.config.Network.First)
 	for range addressTries {
 		if !subnet.Contains(addr) {
 			break
 		}
-		if addr != gateway {
+		if notForGuests(subnet, gateway, addr) == "" {
 			if last = a.probeAddress(ctx, addr, guest); last == nil {
 				return addr, nil
 			}
@@ -73,6 +77,23 @@ func (a *Agent) freeAddress(ctx context.Context, subnet netip.Prefix, gateway, w
 	}
 	return netip.Addr{}, &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf(
 		"next address for guest %s: none is free in %s of site %s, the last tried: %v; free one or name one with --address", guest, subnet, a.config.Site, last)}
+}
+
+// notForGuests is what an address of subnet is that no guest may have, whoever answers for it: nobody
+// does for the first and the last of IPv4, and a router may be silent just now. "": it is none of these.
+func notForGuests(subnet netip.Prefix, gateway, addr netip.Addr) string {
+	pair := addr.BitLen()-subnet.Bits() < 2 // both are for hosts, RFC 3021
+	switch {
+	case addr == gateway:
+		return "the router"
+	case pair || !addr.Is4():
+		return ""
+	case addr == subnet.Masked().Addr():
+		return "the network's own address"
+	case !subnet.Contains(addr.Next()):
+		return "the broadcast address"
+	}
+	return ""
 }
 
 // probeAddress promises addr to the guest, or says who has it, as an error.

@@ -3,11 +3,14 @@ package agent
 import (
 	"net"
 	"net/netip"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 
+	"godwit/internal/need"
 	"godwit/migration"
+	"godwit/netstate/netns"
 	"godwit/vm/guest"
 )
 
@@ -98,6 +101,57 @@ func TestHostPart(t *testing.T) {
 		if got := hostPart(netip.MustParsePrefix(c.subnet), c.n); got.String() != c.want {
 			t.Errorf("%s, %d: %s, want %s", c.subnet, c.n, got, c.want)
 		}
+	}
+}
+
+// TestNotForGuests: what a subnet's first and last address and its router's are not given away, also when
+// they are asked for and nobody answers for them.
+func TestNotForGuests(t *testing.T) {
+	a := between(t)
+	for _, c := range []struct{ subnet, gateway, want, word string }{
+		{"10.2.1.0/28", "10.2.1.1", "10.2.1.0", "it is the network's own address of the guests' subnet 10.2.1.0/28 of site rome; name another with --address"},
+		{"10.2.1.5/28", "10.2.1.1", "10.2.1.15", "it is the broadcast address"},
+		{"10.2.1.0/28", "10.2.1.1", "10.2.1.1", "it is the router"},
+		{"10.2.0.0/16", "10.2.0.1", "10.2.255.255", "it is the broadcast address"},
+		{"fd00:2:1::/64", "fd00:2:1::1", "fd00:2:1::1", "it is the router"},
+	} {
+		_, err := a.freeAddress(t.Context(), netip.MustParsePrefix(c.subnet), netip.MustParseAddr(c.gateway), netip.MustParseAddr(c.want), "web")
+		refusedBy(t, c.want, err, c.word)
+	}
+	for _, c := range [][2]string{
+		{"10.2.1.0/28", "10.2.1.14"}, {"10.2.0.0/16", "10.2.1.0"}, {"10.2.0.0/16", "10.2.1.255"}, {"10.2.1.0/31", "10.2.1.1"}, {"10.2.1.0/31", "10.2.1.0"},
+		{"10.2.1.7/32", "10.2.1.7"}, {"fd00:2:1::/64", "fd00:2:1::ffff:ffff:ffff:ffff"},
+	} {
+		if what := notForGuests(netip.MustParsePrefix(c[0]), netip.Addr{}, netip.MustParseAddr(c[1])); what != "" {
+			t.Errorf("%s in %s: %s", c[1], c[0], what)
+		}
+	}
+}
+
+// TestLastAddressOfASubnet: addresses are given as far as the last but one.
+func TestLastAddressOfASubnet(t *testing.T) {
+	need.Root(t)
+	const name = "gw-test-last"
+	netns.Delete(name) //nolint:errcheck // of a test that was killed
+	if err := netns.Create(name); err != nil {
+		t.Fatal(err)
+	}
+	defer netns.Delete(name) //nolint:errcheck // it goes with the machine
+	if out, err := exec.Command("ip", "-n", name, "link", "add", "br0", "up", "type", "bridge").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	a := between(t)
+	n := &a.config.Network
+	n.V4, n.Gateway4, n.First = netip.MustParsePrefix("10.2.1.0/28"), netip.MustParseAddr("10.2.1.13"), 12
+	for _, c := range []struct{ guest, want, word string }{{"web", "10.2.1.12", ""}, {"db", "10.2.1.14", ""}, {"mail", "invalid IP", "none is free in 10.2.1.0/28"}} {
+		err := netns.Do(name, func() error {
+			addr, err := a.freeAddress(t.Context(), n.V4, n.Gateway4, netip.Addr{}, c.guest)
+			if addr.String() != c.want {
+				t.Errorf("%s: %s, want %s", c.guest, addr, c.want)
+			}
+			return err
+		})
+		refusedBy(t, c.guest, err, c.word)
 	}
 }
 
