@@ -171,20 +171,13 @@ func (a *Agent) learn(ctx context.Context, g *Guest) error {
 	if err != nil {
 		return refuse("%v", err)
 	}
-	for _, nic := range info.NICs {
-		i := slices.IndexFunc(d.NICs, func(n NIC) bool { return strings.EqualFold(n.MAC, nic.MAC) })
-		if i < 0 || !nic.Up {
-			continue
-		}
-		for _, p := range nic.Addrs {
-			named := slices.ContainsFunc(d.Addresses, func(known migration.Address) bool { return known.Prefix.Addr() == p.Addr() })
-			if !named && (len(d.Addresses) > 0 || !a.config.Network.subnetOf(p.Addr()).Contains(p.Addr())) {
-				continue
-			}
-			g.Held.Active = i
-			if !named {
-				g.Held.Addresses = append(g.Held.Addresses, migration.Address{Prefix: p, Gateway: a.config.Network.gatewayOf(p.Addr().Is4()), Home: a.config.Host})
-			}
+	owned := a.owned(d, info)
+	if g.Held.Active, err = activeNIC(d, owned); err != nil {
+		return err
+	}
+	if len(d.Addresses) == 0 {
+		for _, p := range owned[g.Held.Active] {
+			g.Held.Addresses = append(g.Held.Addresses, migration.Address{Prefix: p, Gateway: a.config.Network.gatewayOf(p.Addr().Is4()), Home: a.config.Host})
 		}
 	}
 	if len(g.Held.Addresses) == 0 {

@@ -1,0 +1,104 @@
+package agent
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"godwit/migration"
+	"godwit/vm/guest"
+)
+
+// Godwit moves the addresses that it knows of. This file holds them against those that a guest has.
+
+// owned are the addresses that a guest which is adopted has on each of its NICs: those that its
+// description names, or else those of this site's subnet.
+func (a *Agent) owned(d Description, info guest.Info) [][]netip.Prefix {
+	out := make([][]netip.Prefix, len(d.NICs))
+	for _, nic := range info.NICs {
+		i := slices.IndexFunc(d.NICs, func(n NIC) bool { return strings.EqualFold(n.MAC, nic.MAC) })
+		if i < 0 || !nic.Up {
+			continue
+		}
+		for _, p := range nic.Addrs {
+			named := slices.ContainsFunc(d.Addresses, func(known migration.Address) bool { return known.Prefix.Addr() == p.Addr() })
+			if named || len(d.Addresses) == 0 && a.config.Network.subnetOf(p.Addr()).Contains(p.Addr()) {
+				out[i] = append(out[i], p)
+			}
+		}
+	}
+	return out
+}
+
+// activeNIC is that which has the guest's addresses. Where both have some there is none to be
+// chosen: the next address needs a NIC of its own, and all others are led to one MAC.
+func activeNIC(d Description, owned [][]netip.Prefix) (int, error) {
+	var have []int
+	var said []string
+	for i, addrs := range owned {
+		if len(addrs) > 0 {
+			have = append(have, i)
+			said = append(said, fmt.Sprintf("%s has %s", d.NICs[i].MAC, joined(addrs)))
+		}
+	}
+	switch len(have) {
+	case 0:
+		return 0, nil
+	case 1:
+		return have[0], nil
+	}
+	return 0, refuseAdoption(d, "both of its NICs have addresses that would move (%s), and one must be spare; take the spare one's away and set it down (no DHCP client, no router's advertisements on it), or name in addresses those of the other alone",
+		strings.Join(said, ", "))
+}
+
+func joined(addrs []netip.Prefix) string {
+	var words []string
+	for _, p := range addrs {
+		words = append(words, p.Addr().String())
+	}
+	return strings.Join(words, " and ")
+}
+
+// mostUntold bounds how many addresses a note names: a guest may have any number.
+const mostUntold = 8
+
+// noteUntold says which addresses of this site's subnet the guest has and Godwit was not told of:
+// nothing leads to them once it has left. What it has of other subnets nobody reaches here either.
+func (m *outgoing) noteUntold(info guest.Info) {
+	if m.plan.KeepsAddress() && m.plan.FromSite == m.plan.ToSite {
+		return // its NIC stays on the same LAN, with all that it has
+	}
+	untold := m.a.untold(m.guest.held(), info)
+	if len(untold) == 0 {
+		return
+	}
+	more := ""
+	if n := len(untold) - mostUntold; n > 0 {
+		untold, more = untold[:mostUntold], fmt.Sprintf(" and %d more", n)
+	}
+	m.rec.note(fmt.Sprintf("the guest also has %s%s of the subnet here, of which Godwit was not told: what it was not told of does not move, and stops answering at the switch; name all in the description's addresses (`godwit guest forget %s`, then adopt it again), or take it from the guest",
+		joined(untold), more, m.plan.Guest))
+}
+
+// untold are the addresses of this site's subnet that a guest has beside those that it is known
+// for. A spare NIC's IPv4 addresses that stand by themselves are our own: it lingers for them
+// after a move, or was made ready for one that was given up (cmd/guest/address).
+func (a *Agent) untold(held Held, info guest.Info) []netip.Prefix {
+	known := bare(held.Addresses)
+	var out []netip.Prefix
+	for _, nic := range info.NICs {
+		spare := slices.ContainsFunc(held.Description.NICs, func(n NIC) bool { return strings.EqualFold(n.MAC, nic.MAC) }) &&
+			!strings.EqualFold(held.Description.NICs[held.Active].MAC, nic.MAC)
+		for _, p := range nic.Addrs {
+			ours := slices.Contains(known, p.Addr()) || spare && p.Addr().Is4() && p.IsSingleIP()
+			if !nic.Up || ours || p.Addr().IsLinkLocalUnicast() || !a.config.Network.subnetOf(p.Addr()).Contains(p.Addr()) {
+				continue
+			}
+			if !slices.ContainsFunc(out, func(o netip.Prefix) bool { return o.Addr() == p.Addr() }) {
+				out = append(out, p)
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,109 @@
+package agent
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"godwit/migration"
+	"godwit/vm/guest"
+)
+
+// having is a guest with a channel whose two NICs have these addresses.
+func having(t *testing.T, first, second []string) *Guest {
+	t.Helper()
+	var info guest.Info
+	for i, addrs := range [][]string{first, second} {
+		nic := guest.NIC{MAC: []string{"52:54:00:00:01:0A", "52:54:00:00:01:0b"}[i], Up: len(addrs) > 0}
+		for _, a := range addrs {
+			nic.Addrs = append(nic.Addrs, netip.MustParsePrefix(a))
+		}
+		info.NICs = append(info.NICs, nic)
+	}
+	g := talking(t, map[string]guest.Handler{"info": answers(info, nil)})
+	g.Held.Description.Channel = "/run/web/guest.sock"
+	return g
+}
+
+// TestAdoptedAddresses: a guest that is adopted has its addresses on one NIC, which is active;
+// where both have some, nothing is guessed.
+func TestAdoptedAddresses(t *testing.T) {
+	a := between(t)
+	a.config.Network.V6 = netip.MustParsePrefix("fd00:2:1::/64")
+	for _, c := range []struct {
+		name                 string
+		first, second, named []string
+		active               int
+		held                 []string
+		refused              string
+	}{
+		{name: "the first", first: []string{"10.2.1.20/24", "10.2.1.21/24", "192.168.7.1/24"}, held: []string{"10.2.1.20/24", "10.2.1.21/24"}},
+		{name: "the second", second: []string{"10.2.1.20/24"}, active: 1, held: []string{"10.2.1.20/24"}},
+		{name: "another subnet's on the spare one", first: []string{"10.2.1.20/24"}, second: []string{"192.168.7.1/24"}, held: []string{"10.2.1.20/24"}},
+		{name: "both", first: []string{"10.2.1.20/24"}, second: []string{"10.2.1.99/24"},
+			refused: "both of its NICs have addresses that would move (52:54:00:00:01:0a has 10.2.1.20, 52:54:00:00:01:0b has 10.2.1.99)"},
+		{name: "a router advertises to both", first: []string{"10.2.1.20/24"}, second: []string{"fd00:2:1::99/64"}, refused: "and one must be spare"},
+		{name: "both, one of which is named", first: []string{"10.2.1.20/24"}, second: []string{"10.2.1.99/24"}, named: []string{"10.2.1.20/24"}, held: []string{"10.2.1.20/24"}},
+		{name: "both are named", first: []string{"10.2.1.20/24"}, second: []string{"10.2.1.99/24"}, named: []string{"10.2.1.20/24", "10.2.1.99/24"}, refused: "both of its NICs"},
+		{name: "none", refused: "it has no address of this site's subnet"},
+	} {
+		g := having(t, c.first, c.second)
+		for _, addr := range c.named {
+			g.Held.Description.Addresses = append(g.Held.Description.Addresses, migration.Address{Prefix: netip.MustParsePrefix(addr)})
+		}
+		err := a.learn(t.Context(), g)
+		refusedBy(t, c.name, err, c.refused)
+		var held []string
+		for _, addr := range g.Held.Addresses {
+			held = append(held, addr.Prefix.String())
+		}
+		if err == nil && (g.Held.Active != c.active || !slices.Equal(held, c.held)) {
+			t.Errorf("%s: NIC %d, %v; want %d, %v", c.name, g.Held.Active, held, c.active, c.held)
+		}
+	}
+}
+
+// TestUntoldAddresses: the check names what the guest has of the subnet here beside what it is known
+// for, and nothing of our own.
+func TestUntoldAddresses(t *testing.T) {
+	a := between(t)
+	a.config.Network.V6 = netip.MustParsePrefix("fd00:2:1::/64")
+	here := func(addr, home string) migration.Address {
+		return migration.Address{Prefix: netip.MustParsePrefix(addr), Home: home}
+	}
+	for _, c := range []struct {
+		name          string
+		first, second []string
+		to            string
+		said          []string
+	}{
+		{"what it is known for", []string{"10.2.1.20/24", "10.1.1.20/32", "fe80::1/64", "192.168.7.1/24"}, nil, "oslo", nil},
+		{"a service's", []string{"10.2.1.20/24", "10.2.1.21/24", "10.2.1.22/32"}, nil, "oslo", []string{"also has 10.2.1.21 and 10.2.1.22 of the subnet here"}},
+		{"by a client of DHCP on both", []string{"10.2.1.20/24"}, []string{"10.2.1.99/24"}, "oslo", []string{"10.2.1.99"}},
+		{"by a router's advertisements", []string{"10.2.1.20/24", "fd00:2:1::20/64"}, nil, "oslo", []string{"fd00:2:1::20"}},
+		{"what the spare one lingers for, or was made ready for", []string{"10.2.1.20/24"}, []string{"10.1.1.20/32", "10.2.1.30/32"}, "oslo", nil},
+		{"many", []string{"10.2.1.1/24", "10.2.1.2/24", "10.2.1.3/24", "10.2.1.4/24", "10.2.1.5/24", "10.2.1.6/24", "10.2.1.7/24", "10.2.1.8/24", "10.2.1.9/24"}, nil, "oslo",
+			[]string{"10.2.1.8 and 1 more of the subnet"}},
+		{"on the same LAN", []string{"10.2.1.20/24", "10.2.1.21/24"}, nil, "rome", nil},
+	} {
+		g := having(t, c.first, c.second)
+		g.Held.Addresses = []migration.Address{here("10.2.1.20/24", "rome"), here("10.1.1.20/24", "paris")}
+		plan := migration.Plan{Guest: "web", FromSite: "rome", ToSite: c.to, Network: "tunnel", Held: g.Held.Addresses}
+		m := &outgoing{a: a, guest: g, plan: plan, work: &sourceWork{}, rec: newRecord("rome", plan, time.Now())}
+		refuse := func(_ migration.Code, format string, _ ...any) error { t.Fatalf("%s: %s", c.name, format); return nil }
+		if err := m.checkGuest(t.Context(), refuse); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		var said []string
+		for _, note := range m.rec.snapshot().Notes {
+			if strings.Contains(note, "not told of") {
+				said = append(said, note)
+			}
+		}
+		if len(said) != len(c.said) || len(said) > 0 && !strings.Contains(said[0], c.said[0]) {
+			t.Errorf("%s: %q, want %q", c.name, said, c.said)
+		}
+	}
+}
