@@ -117,14 +117,15 @@ func (a *Agent) probeAddress(ctx context.Context, addr netip.Addr, guest string)
 	return nil
 }
 
-// takenAddresses are those that guests here hold, are coming with, or left for a
-// tunnel.
+// takenAddresses are those that guests here hold, have not given up, are coming with, or left
+// for a tunnel.
 func (a *Agent) takenAddresses() map[netip.Addr]string {
 	out := a.guests.expected()
 	for _, g := range a.guests.all() {
 		for _, addr := range g.held().Addresses {
 			out[addr.Prefix.Addr()] = g.name()
 		}
+		a.notGivenUp(g.held(), out)
 	}
 	for _, d := range a.detours.list("") {
 		for _, addr := range d.addresses() {

@@ -105,7 +105,7 @@ func (h *Held) check() error {
 	case len(h.Addresses) > mostAddresses:
 		return fmt.Errorf("guest %s: %d addresses", name, len(h.Addresses))
 	}
-	return checkAddresses(h.Addresses)
+	return errors.Join(checkAddresses(h.Addresses), checkToDrop(h.ToDrop))
 }
 
 func checkAddresses(all []migration.Address) error {

@@ -47,6 +47,7 @@ type Held struct {
 	Taps        []string            `json:"taps"`   // names, in the order of NICs
 	Active      int                 `json:"active"` // index of the active NIC
 	Addresses   []migration.Address `json:"addresses"`
+	ToDrop      []netip.Addr        `json:"to_drop,omitempty"` // that it was to give up, and has not said that it did; see dropLeft
 	Epoch       uint64              `json:"epoch"`             // of the right to run it here
 	Endpoint    uint8               `json:"endpoint"`          // highest MPTCP endpoint id used so far
 	Table       int                 `json:"table"`             // highest routing table number used in the guest
@@ -85,7 +86,7 @@ func (g *Guest) held() Held {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	h := g.Held
-	h.Addresses, h.Taps = slices.Clone(h.Addresses), slices.Clone(h.Taps)
+	h.Addresses, h.Taps, h.ToDrop = slices.Clone(h.Addresses), slices.Clone(h.Taps), slices.Clone(h.ToDrop)
 	return h
 }
 

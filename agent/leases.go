@@ -46,6 +46,7 @@ func (a *Agent) keepDetours(ctx context.Context) {
 		a.retryStandIns()
 		a.boundVisits(a.config.KeepMemory)
 		a.extendMemoryTunnels(ctx)
+		a.dropLater(ctx)
 		for _, d := range a.detours.list("") {
 			if err := a.lookAfter(ctx, d); err != nil {
 				a.log.Warn("detour", "id", d.ID, "guest", d.Guest, "error", err)
@@ -226,14 +227,16 @@ func (a *Agent) endGuestDetours(ctx context.Context, g *Guest, later, used bool)
 			a.followSurvival(ctx, g, d)
 		}
 	}
-	if c := g.channel(); c != nil && len(addrs) > 0 {
-		ask, cancel := limitGuestStep.on(ctx)
-		err = says(ask, c.DropAddress(ask, addrs...))
-		cancel()
-	}
+	asks := len(addrs) > 0 && g.hasChannel()
 	g.remember(func(h *Held) {
 		h.Addresses = slices.DeleteFunc(h.Addresses, func(addr migration.Address) bool { return slices.Contains(addrs, addr.Prefix.Addr()) })
+		if asks {
+			h.toDrop(addrs...)
+		}
 	})
+	if asks {
+		err = a.dropLeft(ctx, g)
+	}
 	err = errors.Join(err, a.guests.keep(g))
 	for _, d := range a.detours.list(g.name()) {
 		if d.Peer == "" || later && len(d.Visiting) == 0 {

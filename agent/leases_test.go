@@ -208,6 +208,8 @@ func (s slow) DropAddress(context.Context, ...netip.Addr) error {
 	return nil
 }
 
+func (slow) Done() <-chan struct{} { return nil }
+
 // TestLeaseEndsAsTheGuestIsToMove: a migration that is asked for while the end of a lease takes
 // an address from the guest waits for that, and goes without it.
 func TestLeaseEndsAsTheGuestIsToMove(t *testing.T) {

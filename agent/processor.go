@@ -122,12 +122,12 @@ func lostBits(want, have map[string]uint32) []string {
 }
 
 // without are those of want that are not in have.
-func without(want, have []string) []string {
-	set := map[string]bool{}
+func without[T comparable](want, have []T) []T {
+	set := map[T]bool{}
 	for _, f := range have {
 		set[f] = true
 	}
-	return slices.DeleteFunc(slices.Clone(want), func(f string) bool { return set[f] })
+	return slices.DeleteFunc(slices.Clone(want), func(f T) bool { return set[f] })
 }
 
 // mostListed bounds what one line lists.

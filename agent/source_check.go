@@ -107,6 +107,7 @@ func (m *outgoing) checkGuest(ctx context.Context, refuse func(migration.Code, s
 	m.work.capabilities = info.Capabilities
 	m.work.noIPv6 = lacksIPv6(info, m.guest.Held.Description.NICs, m.plan.Held)
 	m.noteUnread(info.Unread)
+	m.dropFirst(ctx)
 	m.noteUntold(info)
 	m.settleNetwork(ctx)
 	if (m.plan.Network == "mptcp" || m.plan.Chosen) && !info.MPTCP {

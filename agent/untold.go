@@ -85,7 +85,7 @@ func (m *outgoing) noteUntold(info guest.Info) {
 // for. A spare NIC's IPv4 addresses that stand by themselves are our own: it lingers for them
 // after a move, or was made ready for one that was given up (cmd/guest/address).
 func (a *Agent) untold(held Held, info guest.Info) []netip.Prefix {
-	known := bare(held.Addresses)
+	known := slices.Concat(bare(held.Addresses), held.ToDrop)
 	var out []netip.Prefix
 	for _, nic := range info.NICs {
 		spare := slices.ContainsFunc(held.Description.NICs, func(n NIC) bool { return strings.EqualFold(n.MAC, nic.MAC) }) &&

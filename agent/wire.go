@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -54,6 +55,7 @@ type Preparation struct {
 	Window        int64          `json:"window,omitempty"`         // bytes that the one connection of transfer mptcp may have on their way; 0: as the kernel has it
 
 	Routers []netstate.Advertisement `json:"routers,omitempty"` // what the routers of the guest's link advertise
+	ToDrop  []netip.Addr             `json:"to_drop,omitempty"` // see Held
 }
 
 // check says what of a preparation cannot be meant. It comes from another host, and
@@ -85,7 +87,7 @@ func (p Preparation) check() error {
 			return wrong("an address that is none")
 		}
 	}
-	if err := checkHeard(p.Routers); err != nil {
+	if err := errors.Join(checkHeard(p.Routers), checkToDrop(p.ToDrop)); err != nil {
 		return wrong("%v", err)
 	}
 	if data, err := json.Marshal(p); err != nil || len(data) > mostPreparation {

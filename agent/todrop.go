@@ -1,0 +1,110 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// A guest that is silent when the lease of an address ends keeps it: it would go on answering for it, and
+// at the address's home find another guest with it. So it is on the guest's list until it was given up.
+
+// toDrop has the guest be asked to give addresses up, until it did. They are not its own any more
+// by then: what is among Addresses is left to it.
+func (h *Held) toDrop(addrs ...netip.Addr) {
+	for _, addr := range addrs {
+		if !slices.Contains(h.ToDrop, addr) && len(h.ToDrop) < mostAddresses {
+			h.ToDrop = append(h.ToDrop, addr)
+		}
+	}
+}
+
+// leftOver is what of the list the guest can be asked for now: not what it was given again since. Of one
+// that nobody can ask, the spare NIC is unplugged (outside.DropAddress): not while it is used.
+func (h Held) leftOver() []netip.Addr {
+	if h.Description.silent() && h.kept().IsValid() {
+		return nil
+	}
+	return without(h.ToDrop, bare(h.Addresses))
+}
+
+// dropLeft asks the guest for what it is to give up. Done twice, it is done once.
+func (a *Agent) dropLeft(ctx context.Context, g *Guest) error {
+	addrs := g.held().leftOver()
+	if len(addrs) == 0 {
+		return nil
+	}
+	c, err := g.reach(ctx, limitAskGuest)
+	if err != nil {
+		return err
+	}
+	ask, cancel := limitGuestStep.on(ctx)
+	defer cancel()
+	if err := says(ask, c.DropAddress(ask, addrs...)); err != nil {
+		return err
+	}
+	g.remember(func(h *Held) { h.ToDrop = without(h.ToDrop, addrs) })
+	return a.guests.keep(g)
+}
+
+// dropLater asks one guest for what it did not give up when it was to: one in each look, as a guest
+// that is still silent costs a limit, and is left alone for a while then.
+func (a *Agent) dropLater(ctx context.Context) {
+	for _, g := range a.guests.all() {
+		if len(g.held().leftOver()) == 0 || time.Now().Before(g.deaf) || g.migration() != "" || a.isComing(g.name()) {
+			continue
+		}
+		if err := a.dropNow(ctx, g); err != nil {
+			g.deaf = time.Now().Add(deafPause)
+			a.log.Warn("the guest does not give addresses up", "guest", g.name(), "addresses", g.held().ToDrop, "error", err)
+		}
+		return
+	}
+}
+
+// dropNow is dropLeft for a guest that does not migrate; a migration waits for it (draft), and
+// asks for the rest itself.
+func (a *Agent) dropNow(ctx context.Context, g *Guest) error {
+	g.ending.Lock()
+	defer g.ending.Unlock()
+	if g.migration() != "" {
+		return nil
+	}
+	if _, err := g.info(ctx); err != nil {
+		return err // it is silent still, as is known soon
+	}
+	return a.dropLeft(ctx, g)
+}
+
+// dropFirst asks a guest that is to move for what it did not give up. What stays goes on with its list.
+func (m *outgoing) dropFirst(ctx context.Context) {
+	ctx, cancel := limitAskGuest.on(ctx)
+	defer cancel()
+	if err := m.a.dropLeft(ctx, m.guest); err != nil {
+		m.rec.noteOnce(fmt.Sprintf("the guest still has %v, whose leases ended while it was silent, and did not give them up (%v): it is asked again where it comes to", m.guest.held().ToDrop, says(ctx, err)))
+	}
+}
+
+// comingWith is what a guest that comes is to give up here: its source's list, without what is its own by then.
+func (p Preparation) comingWith() []netip.Addr {
+	return without(p.ToDrop, bare(slices.Concat(p.Plan.Held, p.Plan.Next)))
+}
+
+// notGivenUp adds to taken what guests here may still have of this site's subnet.
+func (a *Agent) notGivenUp(h Held, taken map[netip.Addr]string) {
+	for _, addr := range h.ToDrop {
+		if a.config.Network.subnetOf(addr).Contains(addr) {
+			taken[addr] = h.Description.Name
+		}
+	}
+}
+
+// checkToDrop says what of such a list cannot be meant.
+func checkToDrop(all []netip.Addr) error {
+	if len(all) > mostAddresses || slices.Contains(all, netip.Addr{}) {
+		return fmt.Errorf("%d addresses to be given up, or one that is none", len(all))
+	}
+	return nil
+}

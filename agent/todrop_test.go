@@ -1,0 +1,164 @@
+package agent
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"godwit/migration"
+	"godwit/vm/guest"
+)
+
+// forgetful is the channel of a guest that is silent now and then, and of what it was asked to give up.
+type forgetful struct {
+	guest.Channel
+	silent  *bool
+	has     guest.Info
+	dropped *[]netip.Addr
+}
+
+func (f forgetful) answers(ctx context.Context) error {
+	if *f.silent {
+		<-ctx.Done()
+	}
+	return ctx.Err()
+}
+
+func (f forgetful) Info(ctx context.Context) (guest.Info, error) { return f.has, f.answers(ctx) }
+
+func (f forgetful) Users(ctx context.Context, _ ...netip.Addr) (guest.Users, error) {
+	return guest.Users{}, f.answers(ctx)
+}
+
+func (f forgetful) DropAddress(ctx context.Context, addrs ...netip.Addr) error {
+	if err := f.answers(ctx); err != nil {
+		return err
+	}
+	*f.dropped = append(*f.dropped, addrs...)
+	return nil
+}
+
+func (forgetful) Done() <-chan struct{} { return nil }
+
+// lapsed is a guest at rome that was silent when the lease of 10.1.1.20 ended.
+func lapsed(t *testing.T) (*Agent, *Guest, forgetful) {
+	t.Helper()
+	a, g, d := leasing(t)
+	for _, l := range []*limit{&limitGuestStep, &limitAskGuest} {
+		before := *l
+		l.d = 20 * time.Millisecond
+		t.Cleanup(func() { *l = before })
+	}
+	f := forgetful{silent: new(bool), dropped: new([]netip.Addr)}
+	*f.silent, g.open = true, f
+	g.Held = Held{
+		Description: Description{Name: g.name(), Memory: 1 << 28, NICs: []NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}}, Dir: a.guestDir(g.name(), "2"),
+		Addresses: []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.20/24"), Home: "rome"}, {Prefix: netip.MustParsePrefix("10.1.1.20/24"), Home: "paris"}},
+	}
+	d.Until, d.Visiting[0].Tunnel = time.Now().Add(-time.Second), d.Tunnel.Name
+	if err := a.lookAfter(t.Context(), d.clone()); err == nil {
+		t.Fatal("a guest that does not answer gave an address up")
+	}
+	if left := a.detours.list(""); len(left) > 0 || len(g.held().Addresses) != 1 {
+		t.Fatalf("its lease has ended: %+v, %v", left, g.held().Addresses)
+	}
+	return a, g, f
+}
+
+// onDisk is what an agent that is started now knows of its only guest.
+func onDisk(t *testing.T, a *Agent) Held {
+	t.Helper()
+	all, errs := a.guests.remembered()
+	if len(errs) > 0 || len(all) != 1 {
+		t.Fatalf("%+v, %v", all, errs)
+	}
+	return all[0]
+}
+
+// TestLeaseEndsWhileTheGuestIsSilent: it is asked again for the address until it gives it up, also
+// by a later agent, seldom while it is silent, and not while it migrates.
+func TestLeaseEndsWhileTheGuestIsSilent(t *testing.T) {
+	a, g, f := lapsed(t)
+	want := []netip.Addr{netip.MustParseAddr("10.1.1.20")}
+	if got := onDisk(t, a).ToDrop; !slices.Equal(got, want) {
+		t.Fatalf("to be given up, on the disk: %v", got)
+	}
+	a.dropLater(t.Context())
+	if *f.silent = false; g.deaf.IsZero() {
+		t.Error("it is asked in each round")
+	}
+	a.dropLater(t.Context())
+	g.deaf, g.busy = time.Time{}, "m-00000002"
+	a.dropLater(t.Context())
+	g.busy = ""
+	if len(*f.dropped) > 0 {
+		t.Fatalf("asked too soon, or while it migrates: %v", *f.dropped)
+	}
+	for range 2 {
+		a.dropLater(t.Context())
+	}
+	if !slices.Equal(*f.dropped, want) || len(onDisk(t, a).ToDrop) > 0 {
+		t.Errorf("given up: %v; left %v", *f.dropped, onDisk(t, a).ToDrop)
+	}
+}
+
+// TestDropsBeforeItMoves: a guest that answers when it is to move gives up first what it did not before;
+// what it keeps is on the list of the host that it comes to, and none of its own is.
+func TestDropsBeforeItMoves(t *testing.T) {
+	a, g, f := lapsed(t)
+	plan := migration.Plan{ID: "m-00000002", Guest: g.name(), From: "rome", To: "paris", FromSite: "rome", ToSite: "paris", Network: "tunnel", Held: g.held().Addresses}
+	check := func() *outgoing {
+		m := &outgoing{a: a, guest: g, plan: plan, work: &sourceWork{}, rec: newRecord("rome", plan, time.Now())}
+		if err := m.checkGuest(t.Context(), func(_ migration.Code, format string, _ ...any) error { t.Fatal(format); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	check() // it keeps its address, and is silent
+	p := Preparation{Plan: plan, ToDrop: g.held().ToDrop}
+	if got := (&incoming{a: a, plan: plan, work: &destinationWork{preparation: p}}).expected().ToDrop; !slices.Equal(got, p.ToDrop) || len(got) != 1 {
+		t.Errorf("on the list at the destination: %v", got)
+	}
+	p.Plan.Next = []migration.Address{{Prefix: netip.MustParsePrefix("10.1.1.20/24")}}
+	if got := (&incoming{a: a, plan: plan, work: &destinationWork{preparation: p}}).expected().ToDrop; len(got) > 0 {
+		t.Errorf("its next address is on the list: %v", got)
+	}
+	*f.silent = false
+	m := check()
+	if len(*f.dropped) != 1 || len(g.held().ToDrop) > 0 {
+		t.Errorf("given up: %v; left %v", *f.dropped, g.held().ToDrop)
+	}
+	if notes := strings.Join(m.rec.snapshot().Notes, " "); strings.Contains(notes, "10.1.1.20") {
+		t.Error(notes)
+	}
+}
+
+// TestToDrop: what a guest was given again is its own, others get nothing of this subnet that it may
+// still have, and what is read of a list is held against what can be meant.
+func TestToDrop(t *testing.T) {
+	a := between(t)
+	own, lent := netip.MustParseAddr("10.2.1.21"), netip.MustParseAddr("10.1.1.20")
+	h := Held{Description: Description{Name: "web"}, Addresses: []migration.Address{{Prefix: netip.MustParsePrefix("10.1.1.20/24")}}}
+	h.toDrop(own, lent)
+	h.toDrop(own)
+	if !slices.Equal(h.ToDrop, []netip.Addr{own, lent}) || !slices.Equal(h.leftOver(), []netip.Addr{own}) {
+		t.Errorf("%v, of which %v", h.ToDrop, h.leftOver())
+	}
+	a.guests.byName["web"] = &Guest{Held: h}
+	a.guests.byName["web"].Held.Addresses = nil
+	refusedBy(t, "it has not given it up", a.promise(own, "db"), "guest web of this host has it")
+	refusedBy(t, "another site's", a.promise(lent, "db"), "")
+	h = Held{Description: Description{Name: "web", Agent: dhcpAgent}, ToDrop: []netip.Addr{lent}}
+	for _, addr := range []string{"10.2.1.20/24", "10.3.1.20/24"} {
+		h.Addresses = append(h.Addresses, migration.Address{Prefix: netip.MustParsePrefix(addr)})
+	}
+	if left := h.leftOver(); len(left) > 0 {
+		t.Errorf("its spare NIC is in use, and would be unplugged for %v", left)
+	}
+	refusedBy(t, "no address", checkToDrop([]netip.Addr{own, {}}), "one that is none")
+	refusedBy(t, "too many", checkToDrop(make([]netip.Addr, mostAddresses+1)), "to be given up")
+	refusedBy(t, "none", checkToDrop(nil), "")
+}
