@@ -23,31 +23,29 @@ const addressTries = 64
 // tried alone where it is valid.
 func (a *Agent) freeAddresses(ctx context.Context, want netip.Addr, guest string) ([]migration.Address, error) {
 	n := a.config.Network
-	var both [2]migration.Address
-	var errs [2]error
+	if n.passesOver(want) {
+		return nil, &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf(
+			"next address %s: site %s has no router for it; name %s in the configuration of %s, or another address", want, a.config.Site, gatewayKey(want), a.config.Host)}
+	}
+	subnets := n.subnets()
+	out, errs := make([]migration.Address, len(subnets)), make([]error, len(subnets))
 	var all sync.WaitGroup // each asks the LAN for a while
-	for i, subnet := range []struct {
-		prefix  netip.Prefix
-		gateway netip.Addr
-	}{{n.V4, n.Gateway4}, {n.V6, n.Gateway6}} {
-		if !subnet.prefix.IsValid() {
-			continue
-		}
+	for i, subnet := range subnets {
 		all.Go(func() {
 			addr, err := a.freeAddress(ctx, subnet.prefix, subnet.gateway, want, guest)
 			if errs[i] = err; err != nil {
 				return
 			}
-			both[i] = migration.Address{
+			out[i] = migration.Address{
 				Prefix: netip.PrefixFrom(addr, subnet.prefix.Bits()), Gateway: subnet.gateway, Home: a.config.Host, Public: n.seen(addr),
 			}
 		})
 	}
 	all.Wait()
-	if err := cmp.Or(errs[0], errs[1]); err != nil {
+	if err := cmp.Or(errs...); err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(both[:], func(addr migration.Address) bool { return !addr.Prefix.IsValid() }), nil
+	return out, nil
 }
 
 func (a *Agent) freeAddress(ctx context.Context, subnet netip.Prefix, gateway, want netip.Addr, guest string) (netip.Addr, error) {

@@ -1,8 +1,10 @@
 package agent
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -128,18 +130,24 @@ func TestNotForGuests(t *testing.T) {
 	}
 }
 
-// TestLastAddressOfASubnet: addresses are given as far as the last but one.
-func TestLastAddressOfASubnet(t *testing.T) {
+// bridged is a network namespace with the bridge of between.
+func bridged(t *testing.T) string {
+	t.Helper()
 	need.Root(t)
-	const name = "gw-test-last"
-	netns.Delete(name) //nolint:errcheck // of a test that was killed
+	name := fmt.Sprintf("gw-test-bridged-%d", os.Getpid())
 	if err := netns.Create(name); err != nil {
 		t.Fatal(err)
 	}
-	defer netns.Delete(name) //nolint:errcheck // it goes with the machine
+	t.Cleanup(func() { netns.Delete(name) }) //nolint:errcheck // it goes with the machine
 	if out, err := exec.Command("ip", "-n", name, "link", "add", "br0", "up", "type", "bridge").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
+	return name
+}
+
+// TestLastAddressOfASubnet: addresses are given as far as the last but one.
+func TestLastAddressOfASubnet(t *testing.T) {
+	name := bridged(t)
 	a := between(t)
 	n := &a.config.Network
 	n.V4, n.Gateway4, n.First = netip.MustParsePrefix("10.2.1.0/28"), netip.MustParseAddr("10.2.1.13"), 12

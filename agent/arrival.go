@@ -47,7 +47,7 @@ func (m *incoming) makeDetour(ctx context.Context) error {
 	err = a.detours.change(m.plan.Guest, func(all map[string]*detour) {
 		d := &detour{ID: m.plan.ID, Guest: m.plan.Guest, Peer: m.plan.From, Tunnel: config, Up: clock.Now(), Taps: g.Held.Taps, Lender: lender}
 		d.OffLink = a.offLink(m.plan, g.Held.Taps[g.Held.Active], p.Routers)
-		for _, addr := range m.plan.Held {
+		for _, addr := range a.routed(slices.Clone(m.plan.Held)) {
 			v := netstate.Visiting{
 				Addr: addr.Prefix.Addr(), MAC: g.Held.Description.NICs[g.Held.Active].hardware(),
 				Tap: g.Held.Taps[g.Held.Active], Taps: g.Held.Taps, Gateway: addr.Gateway, Tunnel: config.Name, Fits: m.plan.Fits,

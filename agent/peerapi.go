@@ -55,6 +55,9 @@ func (a *Agent) peerCheck(r *http.Request) (any, error) {
 	if err := a.admit(r, offer.Plan); err != nil {
 		return nil, err
 	}
+	if err := a.wayBack(offer.Plan); err != nil {
+		return nil, err
+	}
 	if err := a.capable(r.Context(), offer); err != nil {
 		return nil, err
 	}

@@ -147,7 +147,7 @@ func (a *Agent) draft(req migration.Request) (*outgoing, error) {
 		ID: id, Guest: req.Guest, From: a.config.Host, To: n.Host, FromSite: a.config.Site, ToSite: n.Site,
 		Mode: req.Mode, Transfer: req.Transfer, Network: req.Network, Tunnel: req.TunnelKind, Downtime: req.Downtime,
 		Bandwidth: req.Bandwidth, Buffer: req.Buffer, Throttle: req.Throttle, Insecure: req.InsecureTransfer, Want: req.NextAddress,
-		Epoch: held.Epoch + 1, Held: a.namesSubnetAgent(held.Addresses), Active: held.Active,
+		Epoch: held.Epoch + 1, Held: a.routed(a.namesSubnetAgent(held.Addresses)), Active: held.Active,
 	}
 	return &outgoing{
 		bandwidth: bandwidth{bits: plan.Bandwidth},

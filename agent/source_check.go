@@ -23,6 +23,9 @@ func (m *outgoing) checkHere(ctx context.Context) error {
 	refuse := func(code migration.Code, format string, a ...any) error {
 		return &migration.Problem{Code: code, Text: "migrate guest " + m.plan.Guest + ": " + fmt.Sprintf(format, a...)}
 	}
+	if err := m.a.wayBack(m.plan); err != nil {
+		return err
+	}
 	if err := m.a.awaitHeard(ctx, g); err != nil {
 		return err
 	}

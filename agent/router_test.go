@@ -1,0 +1,103 @@
+package agent
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/netip"
+	"testing"
+
+	"godwit/agent/peer"
+	"godwit/migration"
+)
+
+// withoutRouter is an agent whose configuration names no router of IPv6, and a guest that has an
+// address of it.
+func withoutRouter(t *testing.T) (*Agent, *Guest) {
+	t.Helper()
+	a := between(t)
+	n := &a.config.Network
+	n.Gateway4, n.V6 = netip.MustParseAddr("10.2.1.1"), netip.MustParsePrefix("fd00:2:1::/64")
+	g := &Guest{Held: Held{Description: Description{Name: "web"}}}
+	for _, addr := range []string{"10.2.1.20/24", "fd00:2:1::20/64"} {
+		p := netip.MustParsePrefix(addr)
+		g.Held.Addresses = append(g.Held.Addresses, migration.Address{Prefix: p, Gateway: n.gatewayOf(p.Addr().Is4()), Home: "rome"})
+	}
+	a.guests.byName["web"] = g
+	return a, g
+}
+
+// TestLeavesWithAWayBack: a guest whose address has no router at home is not moved, neither away, where
+// each return would fail, nor home. What the configuration names since counts.
+func TestLeavesWithAWayBack(t *testing.T) {
+	a, g := withoutRouter(t)
+	a.links["oslo"] = new(peer.Link)
+	leave := func() (*outgoing, error) {
+		m, err := a.draft(migration.Request{Guest: "web", To: "oslo"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer g.drop(m.plan.ID)
+		return m, a.wayBack(m.plan)
+	}
+	m, err := leave()
+	refusedBy(t, "away", err, "its address fd00:2:1::20, whose home is rome, has no router there, without which it cannot come home; name network.gateway6 in that")
+	refusedBy(t, "in the check", m.checkHere(t.Context()), "name network.gateway6")
+	back := m.plan
+	back.From, back.To = "oslo", "rome"
+	refusedBy(t, "home", checkedBy(t, a, back), "name network.gateway6")
+	a.config.Network.Gateway6 = netip.MustParseAddr("fd00:2:1::1")
+	refusedBy(t, "home, since it is named", a.wayBack(back), "")
+	m, err = leave()
+	refusedBy(t, "away, since it is named", err, "")
+	if got := m.plan.Held[1].Gateway; got != a.config.Network.Gateway6 {
+		t.Errorf("its router is %s", got)
+	}
+	g.Held.Addresses[1].Home, a.config.Network.Gateway6 = "oslo", netip.Addr{}
+	_, err = leave()
+	refusedBy(t, "at home elsewhere", err, "")
+}
+
+// checkedBy is the answer to the check of a migration to a.
+func checkedBy(t *testing.T, a *Agent, plan migration.Plan) error {
+	t.Helper()
+	body, err := json.Marshal(Offer{Plan: plan})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := (&http.Request{
+		TLS:  &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{DNSNames: []string{plan.From}}}},
+		Body: io.NopCloser(bytes.NewReader(body)),
+	}).WithContext(t.Context())
+	r.SetPathValue("id", plan.ID)
+	_, err = a.peerCheck(r)
+	return err
+}
+
+// TestSubnetWithoutARouter: guests get no address of it where the other subnet has one, and a host that
+// has no router at all goes on as it was.
+func TestSubnetWithoutARouter(t *testing.T) {
+	a, _ := withoutRouter(t)
+	n := &a.config.Network
+	if all := n.subnets(); len(all) != 1 || all[0].prefix != n.V4 {
+		t.Errorf("IPv6 without a router: %v", all)
+	}
+	_, err := a.freeAddresses(t.Context(), netip.MustParseAddr("fd00:2:1::20"), "web")
+	refusedBy(t, "asked for by name", err, "name network.gateway6 in the configuration of rome, or another address")
+	gateway4 := n.Gateway4
+	n.Gateway4 = netip.Addr{}
+	if all := n.subnets(); len(all) != 2 {
+		t.Errorf("no router at all: %v", all)
+	}
+	n.Gateway4, n.Gateway6 = gateway4, netip.MustParseAddr("fe80::1")
+	if all := n.subnets(); len(all) != 2 || all[1].gateway != n.Gateway6 {
+		t.Errorf("both: %v", all)
+	}
+	n.V6, n.Gateway6 = netip.Prefix{}, netip.Addr{}
+	if all := n.subnets(); len(all) != 1 || n.passesOver(netip.MustParseAddr("fd00:2:1::20")) {
+		t.Errorf("IPv4 alone: %v", all)
+	}
+}
