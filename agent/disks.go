@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"godwit/agent/journal"
 	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/transfer"
@@ -121,11 +122,8 @@ func (m *incoming) makeDisks() error {
 	return nil
 }
 
-// makeSparse makes an empty file of that size in place of whatever an undo left there.
+// makeSparse makes an empty file of that size. What was there was set aside, see setEarlierAside.
 func makeSparse(path string, size int64) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
@@ -212,8 +210,7 @@ func (m *incoming) madeDisks() (made []vm.Disk) {
 func (m *incoming) setDisksAside() error {
 	var errs []error
 	for _, d := range m.madeDisks() {
-		kept := strings.TrimSuffix(d.Path, ".raw") + "." + m.plan.ID + ".raw"
-		switch err := os.Rename(d.Path, kept); {
+		switch kept, err := setAside(d.Path, m.plan.ID); {
 		case err == nil:
 			m.rec.note(fmt.Sprintf("what the guest wrote to its disk %s on %s is kept there, in %s", d.ID, m.plan.To, kept))
 		case !errors.Is(err, fs.ErrNotExist): // else it was set aside already
@@ -221,6 +218,66 @@ func (m *incoming) setDisksAside() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// setEarlierAside keeps disks that lie where the guest's are to come. Epochs begin again where a guest is
+// started anew, so one may be of an earlier stay that ended with this host, and what was written then be
+// nowhere else. It is done before the journal says that anything is made here: what has these names afterwards
+// is this migration's own, to a later agent too. The caller holds a.mu.
+func (m *incoming) setEarlierAside() error {
+	for _, d := range m.madeDisks() {
+		if other := m.a.whoseDisk(d.Path); other != "" {
+			return &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf(
+				"guest %s: the file of its disk %s would be %s on host %s, which is that of guest %s; give one of their disks another id", m.plan.Guest, d.ID, d.Path, m.a.config.Host, other)}
+		}
+		kept, err := setAside(d.Path, "before."+m.plan.ID)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = journal.SyncDir(filepath.Dir(d.Path)) // or a host that loses its power has it by its old name again
+		}
+		if err != nil {
+			return fmt.Errorf("keep an earlier disk %s of guest %s: %w", d.ID, m.plan.Guest, err)
+		}
+		text := fmt.Sprintf("an earlier disk %s of the guest was on %s, and is kept there, in %s: remove it when nobody needs it", d.ID, m.plan.To, kept)
+		m.a.log.Warn(text, "migration", m.plan.ID, "guest", m.plan.Guest)
+		m.rec.note(text)
+	}
+	return nil
+}
+
+// whoseDisk is the guest of this host, or on its way here, whose disk has that path: where ids of disks
+// look as if they began with an epoch, the names of two guests' may be the same. The caller holds a.mu.
+func (a *Agent) whoseDisk(path string) string {
+	at := func(d vm.Disk) bool { return d.Path == path }
+	for _, g := range a.guests.all() {
+		if h := g.held(); slices.ContainsFunc(h.Description.Disks, at) {
+			return h.Description.Name
+		}
+	}
+	for _, m := range a.incoming {
+		if slices.ContainsFunc(m.madeDisks(), at) {
+			return m.plan.Guest
+		}
+	}
+	return ""
+}
+
+// setAside gives a disk's file a name that no migration's disks have, and that `doctor --clean` leaves
+// alone: PATH.WHY.raw, where why ends in the migration's id.
+func setAside(path, why string) (kept string, err error) {
+	kept = strings.TrimSuffix(path, ".raw") + "." + why + ".raw"
+	if _, err := os.Lstat(path); err != nil {
+		return "", err
+	}
+	switch _, err := os.Lstat(kept); {
+	case err == nil:
+		return "", fmt.Errorf("%s is there already; move it away", kept)
+	case !errors.Is(err, fs.ErrNotExist):
+		return "", err
+	}
+	return kept, os.Rename(path, kept)
 }
 
 // removeDisks removes those that are ours; others are their owner's to keep.

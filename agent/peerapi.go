@@ -212,7 +212,10 @@ func (a *Agent) incomingFor(p Preparation) (*incoming, error) {
 		rec: newRecord(a.config.Host, p.Plan, a.clock()), inbox: make(chan migration.Input, 4), wake: make(chan struct{}),
 		work: &destinationWork{preparation: p},
 	}
-	if err := log.Append(m.journal(migration.Destination{Landing: migration.Receiving, Epoch: p.Plan.Epoch}), false); err != nil {
+	if err = m.setEarlierAside(); err == nil {
+		err = log.Append(m.journal(migration.Destination{Landing: migration.Receiving, Epoch: p.Plan.Epoch}), false)
+	}
+	if err != nil {
 		return nil, errors.Join(err, log.Remove()) // nothing was done, and what would be done could not be found again
 	}
 	log.OnSync(a.metrics.Synced)
