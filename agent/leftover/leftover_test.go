@@ -208,7 +208,7 @@ func TestCleanLeavesWhatIsOwned(t *testing.T) {
 	h.write("disks/lone-1-disk0.raw", "perhaps the only copy")
 	h.write("guests/web.json", agent.Held{Description: agent.Description{Name: "web", Disks: []vm.Disk{{ID: "disk0", Path: owned}}},
 		Epoch: 3, Taps: []string{"gwt1a"}, Dir: filepath.Join(h.config.Run, "guests", "web-3")})
-	h.write("history/m-00000009.json", agent.Report{ID: "m-00000009", Guest: "gone", From: "here", To: "there",
+	h.write("history/m-00000009.json", agent.Report{ID: "m-00000009", Guest: "gone", Epoch: 3, From: "here", To: "there",
 		Outcome: migration.Completed, Requested: time.Now().Add(-time.Minute).UnixNano(), Ended: time.Now().UnixNano()})
 	for _, dir := range []string{"web-3", "old-1"} {
 		h.must(os.MkdirAll(filepath.Join(h.config.Run, "guests", dir), 0o700))
@@ -286,22 +286,6 @@ func TestUnreadableJournal(t *testing.T) {
 	for _, thing := range things {
 		if thing.Stays == "" {
 			t.Errorf("%s: want it left alone, with a reason", thing)
-		}
-	}
-}
-
-func TestGuestOf(t *testing.T) {
-	for name, want := range map[string]struct {
-		guest string
-		epoch uint64
-	}{
-		"web-3": {"web", 0}, "web-3-disk0.raw": {"web", 3}, "my-web-12-disk0.raw": {"my-web", 12}, "a.b-1-root.raw": {"a.b", 1},
-	} {
-		if got := guestOf(name); got != want.guest {
-			t.Errorf("%s is of guest %q", name, got)
-		}
-		if got := epochOf(name); strings.HasSuffix(name, ".raw") && got != want.epoch {
-			t.Errorf("%s has epoch %d", name, got)
 		}
 	}
 }

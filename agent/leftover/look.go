@@ -240,7 +240,8 @@ func disks(_ context.Context, c *agent.Config, o *owners) ([]Thing, error) {
 	users, err := openFiles(dir)
 	return each(o, found, err, func(e fs.DirEntry) (Thing, string) {
 		path := filepath.Join(dir, e.Name())
-		t := Thing{Kind: Disk, Name: path, Guest: guestOf(e.Name()), remove: func(context.Context) error { return os.Remove(path) }}
+		guest, _ := diskOf(e.Name())
+		t := Thing{Kind: Disk, Name: path, Guest: guest, remove: func(context.Context) error { return os.Remove(path) }}
 		owner := o.disks[path]
 		if pid := users[path]; owner == "" && pid != 0 {
 			t.Stays = fmt.Sprintf("process %d has it open", pid)

@@ -8,9 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
-	"time"
 
 	"godwit/agent"
 	"godwit/agent/journal"
@@ -182,66 +179,4 @@ func readJSON(path string, value any) error {
 		return fmt.Errorf("read %s: %w; mend or remove the file", path, err)
 	}
 	return nil
-}
-
-// guestOf is the guest that a runtime directory or a disk's file is named after:
-// NAME-EPOCH, or NAME-EPOCH-ID.raw.
-func guestOf(name string) string {
-	name = strings.TrimSuffix(name, ".raw")
-	for i := 0; i < 2; i++ {
-		cut := strings.LastIndexByte(name, '-')
-		if cut < 0 {
-			return name
-		}
-		last := name[cut+1:]
-		name = name[:cut]
-		if strings.Trim(last, "0123456789") == "" {
-			return name
-		}
-	}
-	return name
-}
-
-// stale proves that a disk's file is not the only copy of what its guest wrote, by a
-// migration that says so: the guest left by it, or did not come by it. "" where
-// nothing proves it. A guest that is here with a later right has its disks elsewhere.
-func (o *owners) stale(c *agent.Config, e fs.DirEntry) (migrationID string) {
-	info, err := e.Info()
-	if err != nil {
-		return ""
-	}
-	guest, written := guestOf(e.Name()), info.ModTime().UnixNano()
-	if h, here := o.held[guest]; here && len(h.Description.Disks) > 0 && epochOf(e.Name()) < h.Epoch {
-		return "an earlier one"
-	}
-	paths, err := filepath.Glob(filepath.Join(c.State, "history", "*.json"))
-	if err != nil {
-		return ""
-	}
-	for _, p := range paths {
-		var rep agent.Report
-		if readJSON(p, &rep) != nil || rep.Guest != guest || written > rep.Ended+slack {
-			continue // what was written after it ended is of a later stay
-		}
-		left := rep.From == c.Host && rep.Outcome == migration.Completed
-		stayed := rep.To == c.Host && written >= rep.Requested-slack && rep.Outcome == migration.Aborted && epochOf(e.Name()) > o.held[guest].Epoch
-		if left || stayed {
-			return rep.ID
-		}
-	}
-	return ""
-}
-
-// slack is what the times of a file and of a report may be apart, ns.
-const slack = int64(5 * time.Second)
-
-// epochOf is that of a disk's file, NAME-EPOCH-ID.raw; 0 where it has none.
-func epochOf(name string) uint64 {
-	rest := strings.TrimPrefix(name, guestOf(name)+"-")
-	number, _, _ := strings.Cut(rest, "-")
-	n, err := strconv.ParseUint(number, 10, 64)
-	if err != nil {
-		return 0
-	}
-	return n
 }

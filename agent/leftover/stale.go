@@ -1,0 +1,95 @@
+package leftover
+
+import (
+	"io/fs"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"godwit/agent"
+	"godwit/migration"
+)
+
+// guestOf is the guest that a runtime directory is named after, NAME-EPOCH.
+func guestOf(dir string) string {
+	if cut := strings.LastIndexByte(dir, '-'); cut > 0 && strings.Trim(dir[cut:], "-0123456789") == "" {
+		return dir[:cut]
+	}
+	return dir
+}
+
+var (
+	asideForm  = regexp.MustCompile(`(\.before)?\.m-[0-9a-f]{8}\.raw$`)
+	diskIDForm = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]*$`)
+)
+
+// isAside says whether a migration gave a disk's file a name that no other has, to keep what is in it.
+func isAside(file string) bool { return asideForm.MatchString(file) }
+
+// diskOf is what a disk's file is named after: NAME-EPOCH-ID.raw. guest is "" where that can be read in more
+// ways than one, as the names of guests and disks may look as if they ended or began with an epoch.
+func diskOf(file string) (guest string, epoch uint64) {
+	name := strings.TrimSuffix(asideForm.ReplaceAllString(file, ".raw"), ".raw")
+	ways := 0
+	for i := range name {
+		if name[i] != '-' {
+			continue
+		}
+		number, id, _ := strings.Cut(name[i+1:], "-")
+		if n, err := strconv.ParseUint(number, 10, 64); err == nil && diskIDForm.MatchString(id) {
+			guest, epoch = name[:i], n
+			ways++
+		}
+	}
+	if ways != 1 {
+		return "", 0
+	}
+	return guest, epoch
+}
+
+// slack is what the times of a file and of a report may be apart, ns.
+const slack = int64(5 * time.Second)
+
+// stale proves that a disk's file is not the only copy of what its guest wrote, by a
+// migration that says so: the guest left by it, or did not come by it. "" where
+// nothing proves it. A clock may have been stepped, so times alone are no proof; nor are epochs,
+// which begin again where a guest is started anew.
+func (o *owners) stale(c *agent.Config, e fs.DirEntry) (migrationID string) {
+	info, err := e.Info()
+	guest, epoch := diskOf(e.Name())
+	if err != nil || guest == "" || isAside(e.Name()) {
+		return ""
+	}
+	written := info.ModTime().UnixNano()
+	if h, here := o.held[guest]; here && len(h.Description.Disks) > 0 && epoch < h.Epoch {
+		return "an earlier one"
+	}
+	for _, rep := range reportsOf(c, guest) {
+		if written > rep.Ended+slack {
+			continue // what was written after it ended is of a later stay
+		}
+		left := rep.From == c.Host && rep.Outcome == migration.Completed && epoch < rep.Epoch
+		stayed := rep.To == c.Host && written >= rep.Requested-slack && rep.Outcome == migration.Aborted && epoch > o.held[guest].Epoch
+		if left || stayed {
+			return rep.ID
+		}
+	}
+	return ""
+}
+
+// reportsOf are those of a guest's migrations that can be read.
+func reportsOf(c *agent.Config, guest string) (all []agent.Report) {
+	paths, err := filepath.Glob(filepath.Join(c.State, "history", "*.json"))
+	if err != nil {
+		return nil
+	}
+	for _, p := range paths {
+		var rep agent.Report
+		if readJSON(p, &rep) == nil && rep.Guest == guest {
+			all = append(all, rep)
+		}
+	}
+	return all
+}

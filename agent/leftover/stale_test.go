@@ -1,0 +1,106 @@
+package leftover
+
+import (
+	"encoding/json"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"godwit/agent"
+	"godwit/migration"
+	"godwit/vm"
+)
+
+// past is a report of guest web's migration by that epoch, which took a second and ended so long ago by
+// the clock of its time.
+func past(from, to string, epoch uint64, outcome migration.Outcome, ago time.Duration) agent.Report {
+	ended := time.Now().Add(-ago)
+	return agent.Report{
+		ID: "m-00000001", Guest: "web", Epoch: epoch, From: from, To: to, Outcome: outcome,
+		Requested: ended.Add(-time.Second).UnixNano(), Ended: ended.UnixNano(),
+	}
+}
+
+// TestStale: a disk is called left over only where a migration proves that it is not the only copy.
+func TestStale(t *testing.T) {
+	completed, aborted := migration.Completed, migration.Aborted
+	for name, c := range map[string]struct {
+		file    string
+		held    string // a guest with a disk that is here with a right of epoch 5
+		history []agent.Report
+		stale   bool
+	}{
+		"nothing is known":                     {file: "web-3-root.raw"},
+		"its guest left":                       {"web-3-root.raw", "", []agent.Report{past("here", "there", 4, completed, 0)}, true},
+		"it left before, by a clock ahead":     {"web-3-root.raw", "", []agent.Report{past("here", "there", 2, completed, -time.Hour)}, false},
+		"it came by the same":                  {"web-3-root.raw", "", []agent.Report{past("there", "here", 3, completed, 0)}, false},
+		"it did not come":                      {"web-3-root.raw", "", []agent.Report{past("there", "here", 3, aborted, 0)}, true},
+		"it was given up":                      {"web-3-root.m-0000000a.raw", "", []agent.Report{past("here", "there", 4, completed, 0)}, false},
+		"it was there before another":          {"web-3-root.before.m-0000000a.raw", "", []agent.Report{past("here", "there", 4, completed, 0)}, false},
+		"it was given up, a guest of its name": {"web-2-root.m-0000000a.raw", "web-2", nil, false},
+		"another guest's, of a longer name":    {"web-2-a-b.raw", "web-2", nil, false},
+		"two guests may have it":               {"web-2-a-3-b.raw", "web", []agent.Report{past("here", "there", 4, completed, 0)}, false},
+		"no disk of ours":                      {"web-2-root.qcow2", "web", []agent.Report{past("here", "there", 4, completed, 0)}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			state := t.TempDir()
+			for i, rep := range c.history {
+				data, err := json.Marshal(rep)
+				if err != nil {
+					t.Fatal(err)
+				}
+				write(t, filepath.Join(state, "history", string(rune('a'+i))+".json"), data)
+			}
+			write(t, filepath.Join(state, "disks", c.file), nil)
+			o := &owners{held: map[string]agent.Held{}}
+			if c.held != "" {
+				o.held[c.held] = agent.Held{Epoch: 5, Description: agent.Description{Name: c.held, Disks: []vm.Disk{{ID: "root"}}}}
+			}
+			info, err := os.Stat(filepath.Join(state, "disks", c.file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if why := o.stale(&agent.Config{Host: "here", State: state}, fs.FileInfoToDirEntry(info)); (why != "") != c.stale {
+				t.Errorf("left over: %q, want %v", why, c.stale)
+			}
+		})
+	}
+}
+
+func write(t *testing.T, path string, data []byte) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestGuestOf(t *testing.T) {
+	for dir, want := range map[string]string{"web-3": "web", "my-web-12": "my-web", "web-2-3": "web-2", "a.b-1": "a.b", "web": "web", "my-web": "my-web"} {
+		if got := guestOf(dir); got != want {
+			t.Errorf("%s is of guest %q", dir, got)
+		}
+	}
+}
+
+func TestDiskOf(t *testing.T) {
+	for file, want := range map[string]struct {
+		guest string
+		epoch uint64
+	}{
+		"web-3-disk0.raw": {"web", 3}, "my-web-12-disk0.raw": {"my-web", 12}, "a.b-1-root.raw": {"a.b", 1},
+		"web-2-3-root.raw": {"web-2", 3}, "web-2-a-b.raw": {"web", 2},
+		"web-2-root.m-0000000a.raw": {"web", 2}, "web-2-root.before.m-0000000a.raw": {"web", 2},
+		"web-2-m-0000000a.raw": {"web", 2}, // a disk of that id
+		"web-2-a-3-b.raw":      {"", 0},    // web's disk a-3-b, or web-2-a's disk b
+		"web-2.raw":            {"", 0}, "root.raw": {"", 0}, "web-2-root.qcow2": {"", 0},
+	} {
+		if guest, epoch := diskOf(file); guest != want.guest || epoch != want.epoch {
+			t.Errorf("%s is of guest %q, epoch %d", file, guest, epoch)
+		}
+	}
+}
