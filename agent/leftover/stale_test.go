@@ -32,17 +32,21 @@ func TestStale(t *testing.T) {
 		history []agent.Report
 		stale   bool
 	}{
-		"nothing is known":                     {file: "web-3-root.raw"},
-		"its guest left":                       {"web-3-root.raw", "", []agent.Report{past("here", "there", 4, completed, 0)}, true},
-		"it left before, by a clock ahead":     {"web-3-root.raw", "", []agent.Report{past("here", "there", 2, completed, -time.Hour)}, false},
-		"it came by the same":                  {"web-3-root.raw", "", []agent.Report{past("there", "here", 3, completed, 0)}, false},
-		"it did not come":                      {"web-3-root.raw", "", []agent.Report{past("there", "here", 3, aborted, 0)}, true},
-		"it was given up":                      {"web-3-root.m-0000000a.raw", "", []agent.Report{past("here", "there", 4, completed, 0)}, false},
-		"it was there before another":          {"web-3-root.before.m-0000000a.raw", "", []agent.Report{past("here", "there", 4, completed, 0)}, false},
-		"it was given up, a guest of its name": {"web-2-root.m-0000000a.raw", "web-2", nil, false},
-		"another guest's, of a longer name":    {"web-2-a-b.raw", "web-2", nil, false},
-		"two guests may have it":               {"web-2-a-3-b.raw", "web", []agent.Report{past("here", "there", 4, completed, 0)}, false},
-		"no disk of ours":                      {"web-2-root.qcow2", "web", []agent.Report{past("here", "there", 4, completed, 0)}, false},
+		"nothing is known":                      {file: "web-3-root.raw"},
+		"its guest left":                        {"web-3-root.raw", "", []agent.Report{past("here", "there", 4, completed, 0)}, true},
+		"it left before, by a clock ahead":      {"web-3-root.raw", "", []agent.Report{past("here", "there", 2, completed, -time.Hour)}, false},
+		"it came by the same":                   {"web-3-root.raw", "", []agent.Report{past("there", "here", 3, completed, 0)}, false},
+		"it is here, by a later right":          {"web-3-root.raw", "web", nil, false}, // perhaps started anew since
+		"it left from there, and is here again": {"web-3-root.raw", "web", []agent.Report{past("here", "there", 4, completed, 0), past("there", "here", 5, completed, 0)}, true},
+		"it came anew, and left":                {"web-3-root.raw", "", []agent.Report{past("there", "here", 5, completed, 0), past("here", "there", 6, completed, 0)}, false},
+		"another time it did not come":          {"web-3-root.raw", "", []agent.Report{past("there", "here", 4, aborted, 0)}, false},
+		"it did not come":                       {"web-3-root.raw", "", []agent.Report{past("there", "here", 3, aborted, 0)}, true},
+		"it was given up":                       {"web-3-root.m-0000000a.raw", "", []agent.Report{past("here", "there", 4, completed, 0)}, false},
+		"it was there before another":           {"web-3-root.before.m-0000000a.raw", "", []agent.Report{past("here", "there", 4, completed, 0)}, false},
+		"it was given up, a guest of its name":  {"web-2-root.m-0000000a.raw", "web-2", nil, false},
+		"another guest's, of a longer name":     {"web-2-a-b.raw", "web-2", nil, false},
+		"two guests may have it":                {"web-2-a-3-b.raw", "web", []agent.Report{past("here", "there", 4, completed, 0)}, false},
+		"no disk of ours":                       {"web-2-root.qcow2", "web", []agent.Report{past("here", "there", 4, completed, 0)}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			state := t.TempDir()
