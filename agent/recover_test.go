@@ -95,7 +95,7 @@ func TestJournalsLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	contents := map[string][]byte{}
-	wants := []string{"newer godwit", "not a record", "checksum", `side "middle"`, "step 99", "explode", "of migration", "landing", "cannot unmarshal"}
+	wants := []string{"newer godwit", "not a record", "checksum", `side "middle"`, "step 99", "explode", "of migration", "landing", "cannot unmarshal", `pause here, and was "release"`}
 	for i, data := range []string{
 		line(`{"godwit_journal":9}`) + "later forms\n",
 		head + "rubbish\n" + line(`{"side":"source"}`),
@@ -106,6 +106,7 @@ func TestJournalsLeftAlone(t *testing.T) {
 		head + line(`{"side":"source",`+fmt.Sprintf(plan, 9)+`,"state":{"course":"forward","at":7}}`),
 		head + line(`{"side":"destination","offer":{`+fmt.Sprintf(plan, 7)+`},"state":{"landing":"upside down"}}`),
 		head + line(`{"side":"source","state":7}`),
+		head + line(`{"side":"source",`+fmt.Sprintf(plan, 9)+`,"state":{"course":"forward","at":9},"doing":"release"}`), // another version counts otherwise
 	} {
 		name := fmt.Sprintf("m-0000000%d", i)
 		contents[name] = []byte(data)

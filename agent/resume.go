@@ -38,6 +38,9 @@ func (j sourceJournal) valid(id string) error {
 	if err == nil && j.Plan.ID != id {
 		err = fmt.Errorf("it is of migration %q", j.Plan.ID)
 	}
+	if err == nil && j.Doing != "" && j.Doing != j.State.Reached() { // a guest that was let go could be taken for one that was not
+		err = fmt.Errorf("source's state: step %d is %s here, and was %.100q where it was written", j.State.At, j.State.Reached(), j.Doing)
+	}
 	if err != nil {
 		return fmt.Errorf("journal %s: %w", id, err)
 	}
