@@ -237,6 +237,27 @@ func TestSupersede(t *testing.T) {
 	}
 }
 
+// TestSupersedeWaitsForTheGuest: where a guest that landed here may run and is not to be asked just
+// now, its source is not told that nothing is left of it: it would tell nobody again.
+func TestSupersedeWaitsForTheGuest(t *testing.T) {
+	h := Held{Description: Description{Name: "web"}, Epoch: 3}
+	for name, hide := range map[string]func(*Agent){
+		"its file cannot be read":      func(a *Agent) { a.guests.unread = map[string]error{"web": errUnread} },
+		"its QEMU does not answer":     func(a *Agent) { a.setSilent("web", &Guest{Held: h}) },
+		"it is waited for":             func(a *Agent) { a.guests.expectAgain(&Guest{Held: h}) },
+		"another migration has it now": func(a *Agent) { a.guests.byName["web"] = &Guest{Held: h, busy: "m-00000002"} },
+	} {
+		a := between(t)
+		rec := newRecord("rome", goodPreparation().Plan, time.Now())
+		rec.end(migration.Completed, nil, time.Now())
+		a.records["m-00000001"] = rec
+		hide(a)
+		if answer, err := a.peerAbort(callFrom(t, "paris", "m-00000001", Undo{Epoch: 4, Released: true})); err == nil {
+			t.Errorf("%s: answered %+v", name, answer)
+		}
+	}
+}
+
 // TestAnotherTryIsNoAnswer: what an earlier try of a migration came to says nothing of a later
 // one, whose journal is left alone here: the guest may run by that.
 func TestAnotherTryIsNoAnswer(t *testing.T) {

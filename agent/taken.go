@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -84,8 +85,14 @@ func (a *Agent) supersede(r *http.Request, ask Undo) (any, error) {
 		return declined, nil
 	}
 	g, err := a.guests.find(rep.Guest)
-	if err != nil || g.Held.Epoch != rep.Epoch {
-		return declined, nil //nolint:nilerr // it is not here, or came back by another right
+	if err != nil {
+		if err := a.maybeHere(rep.Guest); err != nil {
+			return nil, err // and the source tells it again
+		}
+		return declined, nil
+	}
+	if g.held().Epoch != rep.Epoch { // it came back by another right
+		return declined, nil
 	}
 	if err := g.take("taken back by " + rep.From); err != nil {
 		return nil, err
@@ -95,4 +102,16 @@ func (a *Agent) supersede(r *http.Request, ask Undo) (any, error) {
 		return nil, errors.Join(fmt.Errorf("end guest %s, which was taken back", rep.Guest), err)
 	}
 	return declined, nil
+}
+
+// maybeHere says why a guest that is not under care may run here nevertheless: what is remembered of
+// it cannot be read, its QEMU does not answer yet, or it is being started, received or waited for.
+func (a *Agent) maybeHere(name string) error {
+	if err := cmp.Or(a.guests.readable(name), a.isSilent(name)); err != nil {
+		return err
+	}
+	if a.guests.expects(name) {
+		return &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf("guest %s: whether it runs on host %s is not known yet", name, a.config.Host)}
+	}
+	return nil
 }
