@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"godwit/agent/journal"
+	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -92,13 +93,9 @@ func (a *Agent) resumeSource(id string, lost map[string]*Guest) error {
 			return errors.Join(err, log.Close())
 		}
 	}
-	link, _, err := a.link(j.Plan.To)
-	if err != nil {
-		return errors.Join(err, log.Close())
-	}
 	m := &outgoing{
 		bandwidth: bandwidth{bits: j.Plan.Bandwidth},
-		a:         a, guest: g, link: link, plan: j.Plan, state: j.State, log: log, work: &sourceWork{skew: j.Skew},
+		a:         a, guest: g, link: a.linkAgain(j.Plan.To), plan: j.Plan, state: j.State, log: log, work: &sourceWork{skew: j.Skew},
 		rec: newRecord(a.config.Host, j.Plan, a.clock()), inbox: make(chan migration.Input, 1), kept: j.Report, found: true,
 	}
 	m.rec.recall(j.Report)
@@ -116,6 +113,18 @@ func (a *Agent) resumeSource(id string, lost map[string]*Guest) error {
 	restarted := m.restarted(lost[j.Plan.Guest] != nil)
 	a.actors.Go(func() { m.run(a.ctx, restarted) })
 	return nil
+}
+
+// linkAgain is the link to the destination of a migration that an earlier agent began. To one that the
+// configuration does not name any more it has no path: nobody answers there, and what can be done
+// here is done nevertheless. No guest stays paused for that.
+func (a *Agent) linkAgain(host string) *peer.Link {
+	link, _, err := a.link(host)
+	if err != nil {
+		a.log.Warn("the destination of a migration cannot be asked", "error", err)
+		link = peer.NewLink(a.id, host, a.config.Port, nil)
+	}
+	return link
 }
 
 // restarted is a source's first input after a restart, by what is known of its QEMU; lost says

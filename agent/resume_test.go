@@ -1,10 +1,12 @@
 package agent
 
 import (
+	"context"
 	"log/slog"
 	"testing"
 	"time"
 
+	"godwit/agent/hook"
 	"godwit/agent/journal"
 	"godwit/migration"
 	"godwit/vm"
@@ -52,6 +54,65 @@ func TestSourceRestarted(t *testing.T) {
 			if next.Released() != want {
 				t.Errorf("%s, in %s: let go %v, want %v", test.name, at, next.Released(), want)
 			}
+		}
+	}
+}
+
+// startedAgain is rome as it starts: it has journals, hooks and metrics, and what it does ends with the test.
+func startedAgain(t *testing.T) *Agent {
+	t.Helper()
+	a := between(t)
+	var end context.CancelFunc
+	a.ctx, end = context.WithCancel(t.Context())
+	a.feed, a.metrics = newFeed(), newMetrics(a.config)
+	a.hooks = hook.New(hook.Config{Dir: t.TempDir()}, a.log, a.hookNote, a.metrics.HookCalled)
+	t.Cleanup(func() { end(); a.actors.Wait(); a.hooks.Close() })
+	return a
+}
+
+// halted is a QEMU that an agent finds again, and whose guest is paused.
+type halted struct{ stuck }
+
+func (*halted) Events(context.Context) <-chan vm.Event  { return nil }
+func (*halted) CancelMigration(context.Context) error   { return nil }
+func (*halted) ReleaseSwitchover(context.Context) error { return nil }
+func (*halted) AwaitMigration(ctx context.Context) (vm.Progress, error) {
+	<-ctx.Done()
+	return vm.Progress{}, ctx.Err()
+}
+
+// haltedGuest is a guest under care of that name, whose QEMU is halted.
+func haltedGuest(a *Agent, name string) (*Guest, *halted) {
+	machine := &halted{stuck{gone: gone{done: make(chan struct{})}}}
+	g := &Guest{Held: Held{Description: Description{Name: name}, Dir: a.guestDir(name, "1"), Epoch: 1}, Machine: machine}
+	a.guests.byName[name] = g
+	return g, machine
+}
+
+// journalled is what a source that has come so far has in its journal.
+func journalled(id, to string, state migration.Source) sourceJournal {
+	plan := migration.Plan{ID: id, Guest: "web", From: "rome", To: to, Epoch: 2}
+	return sourceJournal{Side: "source", Plan: plan, State: state, Begun: 1, Doing: state.Reached()}
+}
+
+// TestPeerNotConfiguredAnyMore: where the destination is not in the configuration any more, a guest
+// that was never let go runs on, and one that was is asked about on.
+func TestPeerNotConfiguredAnyMore(t *testing.T) {
+	for at, stays := range map[migration.Effect]bool{migration.Pause: true, migration.Release: false} {
+		a := startedAgain(t)
+		g, machine := haltedGuest(a, "web")
+		journalOf(t, a, "m-00000001", journalled("m-00000001", "berlin", sourceDoing(t, at)))
+		a.resumeMigrations(a.ctx, nil)
+		if stays {
+			a.actors.Wait()
+			if rep, ok, err := a.history("m-00000001"); !ok || err != nil || rep.Outcome != migration.Aborted || g.migration() != "" {
+				t.Errorf("history: %+v, %v, %v; left alone: %v; busy with %q", rep, ok, err, a.unread, g.migration())
+			}
+		} else {
+			waitFor(t, "it is in doubt", func() bool { rep, ok := a.reportOf("m-00000001"); return ok && rep.Outcome == migration.InDoubt })
+		}
+		if runs := machine.runs.Load() > 0; runs != stays {
+			t.Errorf("%s: continued: %v", at, runs)
 		}
 	}
 }

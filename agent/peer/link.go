@@ -120,6 +120,9 @@ func (l *Link) Call(ctx context.Context, method, path string, request, answer an
 	if err != nil {
 		return fmt.Errorf("call agent %s: %w", l.host, err)
 	}
+	if len(l.paths) == 0 {
+		return &Unreachable{l.host, l.pathless()} // trying does not change a configuration
+	}
 	var last error
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		began := time.Now()
@@ -177,11 +180,13 @@ func (l *Link) once(ctx context.Context, method, path string, body []byte, answe
 	return nil
 }
 
+func (l *Link) pathless() error { return fmt.Errorf("no path to %s is configured", l.host) }
+
 // dialAny starts on the best path and adds the next each dialStagger; the first
 // that completes its handshake wins.
 func (l *Link) dialAny(ctx context.Context, protocol string) (net.Conn, Path, error) {
 	if len(l.paths) == 0 {
-		return nil, Path{}, fmt.Errorf("no path to %s is configured", l.host)
+		return nil, Path{}, l.pathless()
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -171,6 +171,17 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
+// TestNoPath: a host that no path leads to is said to be unreachable at once.
+func TestNoPath(t *testing.T) {
+	ctx := within(t, 10*time.Second)
+	link := NewLink(nil, "rome", 1, nil)
+	t.Cleanup(link.Close)
+	var away *Unreachable
+	if err := link.Call(ctx, http.MethodPost, "/echo", nil, nil); !errors.As(err, &away) || !strings.Contains(err.Error(), "no path to rome") || ctx.Err() != nil {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestCallWaitsForTheServer(t *testing.T) {
 	ids := fleet(t, "paris", "rome")
 	port := freePort(t)
