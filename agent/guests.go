@@ -120,7 +120,7 @@ type guests struct {
 	mu     sync.Mutex
 	dir    string
 	byName map[string]*Guest
-	coming map[*Guest]bool // being started or received: not under care yet, but numbered
+	coming map[*Guest]bool // being started, received or waited for, or let go: not under care, but named and numbered
 	unread map[string]error
 }
 
@@ -211,7 +211,7 @@ func (s *guests) nameFree(name string) error {
 
 func (s *guests) isFree(name string) error {
 	if s.any(func(g *Guest) bool { return g.name() == name }) {
-		return &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf("guest %s: a guest of that name is on this host, or on its way here", name)}
+		return &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf("guest %s: a guest of that name is on this host, or on its way here or away", name)}
 	}
 	return nil
 }
@@ -266,13 +266,19 @@ func (s *guests) keep(g *Guest) error {
 	return writeJSON(filepath.Join(s.dir, g.name()+".json"), g.held())
 }
 
+// forget ends the care of a guest. What was written down of another of that name stays.
 func (s *guests) forget(g *Guest) error {
 	s.mu.Lock()
-	if s.byName[g.name()] == g {
+	defer s.mu.Unlock()
+	path := filepath.Join(s.dir, g.name()+".json")
+	var h Held
+	switch here := s.byName[g.name()]; {
+	case here == g:
 		delete(s.byName, g.name())
+	case here != nil || readJSON(path, &h) != nil || h.Dir != g.held().Dir:
+		return nil
 	}
-	s.mu.Unlock()
-	err := os.Remove(filepath.Join(s.dir, g.name()+".json"))
+	err := os.Remove(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -84,7 +84,7 @@ func (a *Agent) resumeEach(ctx context.Context, ids []string, lost map[string]*G
 func (a *Agent) resumeLate(ctx context.Context, l *late) {
 	name := l.held.Description.Name
 	waiting := &Guest{Held: l.held}
-	a.guests.expectAgain(waiting) // nobody else gets its name or number
+	a.guests.expectAgain(waiting) // nobody else gets its name or number, until its journals have it again
 	a.actors.Go(func() {
 		g, err := a.attachLate(ctx, l.held)
 		if err != nil && !goneForSure(err) {
@@ -103,15 +103,16 @@ func (a *Agent) resumeLate(ctx context.Context, l *late) {
 		case err == nil:
 			g.closeFiles() // its journal attaches again
 		case l.kept:
-			a.discard(waiting)
-			lost[name] = waiting
+			gone := &Guest{Held: l.held}
+			a.discard(gone)
+			lost[name] = gone
 		}
-		a.guests.settled(waiting)
 		a.setSilent(name, nil)
 		for _, again := range a.resumeEach(ctx, l.ids, lost) {
 			a.resumeLate(ctx, again)
 		}
 		a.forgetLost(lost)
+		a.guests.settled(waiting)
 	})
 }
 
@@ -166,7 +167,7 @@ func (m *incoming) runAgain(ctx context.Context) {
 // forgetLost ends the care of guests whose QEMU is gone, but for those that a migration needs.
 func (a *Agent) forgetLost(lost map[string]*Guest) {
 	for _, gone := range lost {
-		if gone.migration() != "" {
+		if gone.migration() != "" || a.journalLeft(gone.name(), "") != nil {
 			continue // it is forgotten when that ends
 		}
 		if err := a.guests.forget(gone); err != nil {

@@ -153,6 +153,9 @@ func (a *Agent) peerPrepare(r *http.Request) (any, error) {
 	if err := a.believe(p); err != nil {
 		return nil, err
 	}
+	if err := a.journalLeft(p.Plan.Guest, p.Plan.ID); err != nil { // it may be here, or have left for somewhere else
+		return nil, err
+	}
 	m, err := a.incomingFor(p)
 	if err != nil {
 		return nil, err

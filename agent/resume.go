@@ -93,6 +93,9 @@ func (a *Agent) resumeSource(id string, lost map[string]*Guest) error {
 			return errors.Join(err, log.Close())
 		}
 	}
+	if err != nil {
+		a.guests.expectAgain(g) // it may run elsewhere: nobody gets its name until that is known
+	}
 	m := &outgoing{
 		bandwidth: bandwidth{bits: j.Plan.Bandwidth},
 		a:         a, guest: g, link: a.linkAgain(j.Plan.To), plan: j.Plan, state: j.State, log: log, work: &sourceWork{skew: j.Skew},

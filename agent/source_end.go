@@ -243,7 +243,8 @@ func (m *outgoing) cleanSource(ctx context.Context) error {
 	if len(m.work.landed.Moved) > 0 { // what is on its way over this host gets there
 		sleep(ctx, underway)
 	}
-	m.a.discard(m.guest)
+	m.a.guests.expectAgain(m.guest) // all this may be done again, and must not meet another of its name
+	m.a.dismantle(m.guest)
 	if err := m.a.removeDisks(m.guest.Held.Description.Disks); err != nil { // they are on the destination's storage
 		m.rec.note(err.Error())
 	}
@@ -344,6 +345,7 @@ func (a *Agent) closeSource(m *outgoing) {
 		m.rec.aborted(m.state.Problem)
 	}
 	m.guest.drop(m.plan.ID)
+	a.guests.settled(m.guest)
 	m.rec.end(outcome, m.state.Problem, time.Now())
 	a.endJournal(m.log, m.plan.ID, m.plan.ID+".json", m.rec.snapshot())
 	a.mu.Lock()

@@ -38,6 +38,9 @@ func (a *Agent) apiStartGuest(r *http.Request) (any, error) {
 	if _, err := a.guests.find(d.Name); err == nil {
 		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("guest %s: under care on this host already", d.Name)}
 	}
+	if err := a.journalLeft(d.Name, ""); err != nil { // the one of that name may run elsewhere
+		return nil, err
+	}
 	var g *Guest
 	var err error
 	if d.QMP != "" {
@@ -246,9 +249,14 @@ func (a *Agent) stopGuest(ctx context.Context, g *Guest) error {
 	return errors.Join(err, a.guests.forget(g))
 }
 
-// discard ends what was made for a guest here, without a word to anybody.
+// discard ends what was made for a guest here, without a word to anybody, and lets go of its name.
 func (a *Agent) discard(g *Guest) {
-	defer a.guests.settled(g)
+	a.dismantle(g)
+	a.guests.settled(g)
+}
+
+// dismantle is discard for a guest whose name nobody else is to have yet.
+func (a *Agent) dismantle(g *Guest) {
 	if g.Machine != nil {
 		ctx, cancel := limitEndGuest.on(context.Background())
 		defer cancel()

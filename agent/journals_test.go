@@ -1,0 +1,115 @@
+package agent
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"godwit/migration"
+)
+
+// rememberedGuest writes down guest web, whose QEMU is gone when the agent starts.
+func rememberedGuest(t *testing.T, a *Agent) (h Held, file string) {
+	t.Helper()
+	h = goodHeld(a.config.Run)
+	file = filepath.Join(a.guests.dir, "web.json")
+	if err := writeJSON(file, h); err != nil {
+		t.Fatal(err)
+	}
+	return h, file
+}
+
+// nobodyGets fails the test where a guest by the name web is started here, or prepared for.
+func nobodyGets(t *testing.T, a *Agent) {
+	t.Helper()
+	p := goodPreparation()
+	p.Plan.ID, p.Tunnel = "m-00000009", netip.MustParseAddrPort("192.0.2.1:700")
+	_, err := a.apiStartGuest(callFrom(t, "", "", p.Description))
+	refused(t, "start", err, migration.CodeBusy, "web")
+	_, err = a.peerPrepare(callFrom(t, "paris", p.Plan.ID, p))
+	refused(t, "prepare", err, migration.CodeBusy, "web")
+	if len(a.incoming) > 0 {
+		t.Error("something was begun")
+	}
+}
+
+// TestNameOfAGuestThatWasLetGo: a guest that was let go, and whose QEMU here went with its host, may
+// run elsewhere. Nobody gets its name before its migration has ended, nor what is made by it.
+func TestNameOfAGuestThatWasLetGo(t *testing.T) {
+	a := startedAgain(t)
+	h, file := rememberedGuest(t, a)
+	journalOf(t, a, "m-00000001", journalled("m-00000001", "paris", sourceDoing(t, migration.AwaitLanding)))
+	ctx, end := context.WithCancel(a.ctx)
+	a.ctx = ctx
+	a.resumeMigrations(ctx, a.readopt(ctx))
+	nobodyGets(t, a)
+	end()
+	a.actors.Wait()
+	a.ctx = t.Context()
+	m := a.outgoing["m-00000001"]
+	if err := m.cleanSource(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.guests.nameFree("web"); err == nil {
+		t.Error("what is removed here may be removed again, and its name is free")
+	}
+	m.state = migration.Source{Course: migration.Ended, Outcome: migration.Completed}
+	a.closeSource(m)
+	for _, path := range []string{h.Dir, file} {
+		if _, err := os.Stat(path); !os.IsNotExist(err) {
+			t.Errorf("left: %s, %v", path, err)
+		}
+	}
+	if err := a.guests.nameFree("web"); err != nil {
+		t.Errorf("after its end: %v", err)
+	}
+}
+
+// TestNameInAJournalLeftAlone: what a journal says of its guest holds where nobody goes on with it.
+func TestNameInAJournalLeftAlone(t *testing.T) {
+	a := startedAgain(t)
+	_, file := rememberedGuest(t, a)
+	j := journalled("m-00000001", "paris", sourceDoing(t, migration.AwaitLanding))
+	j.Doing = migration.CleanSource // of another version
+	journalOf(t, a, "m-00000001", j)
+	a.resumeMigrations(a.ctx, a.readopt(a.ctx))
+	if unreadOf(a, "m-00000001") == "" {
+		t.Fatal("it is gone on with")
+	}
+	nobodyGets(t, a)
+	if _, err := os.Stat(file); err != nil {
+		t.Errorf("where its disks are was forgotten: %v", err)
+	}
+}
+
+// TestForgetLeavesAnother: with a guest goes what was written down of it, and not of another of its name.
+func TestForgetLeavesAnother(t *testing.T) {
+	a := startedAgain(t)
+	h, file := rememberedGuest(t, a)
+	other := &Guest{Held: h}
+	other.Held.Dir = a.guestDir("web", "1")
+	for name, c := range map[string]struct {
+		g, here *Guest
+		kept    bool
+	}{
+		"another is under care":    {&Guest{Held: h}, &Guest{Held: h}, true},
+		"another was written down": {other, nil, true},
+		"its own":                  {&Guest{Held: h}, nil, false},
+	} {
+		if err := writeJSON(file, h); err != nil {
+			t.Fatal(err)
+		}
+		delete(a.guests.byName, "web")
+		if c.here != nil {
+			a.guests.byName["web"] = c.here
+		}
+		if err := a.guests.forget(c.g); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := os.Stat(file); (err == nil) != c.kept || a.guests.byName["web"] != c.here {
+			t.Errorf("%s: %v, %v", name, err, a.guests.byName)
+		}
+	}
+}
