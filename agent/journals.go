@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 
 	"godwit/agent/journal"
@@ -16,6 +17,9 @@ type journalHead struct {
 	Offer struct {
 		Plan planHead `json:"plan"`
 	} `json:"offer"`
+	State struct {
+		Course migration.Course `json:"course"` // of a source
+	} `json:"state"`
 }
 
 type planHead struct {
@@ -26,6 +30,48 @@ type planHead struct {
 func (a *Agent) head(id string) (head journalHead) {
 	_ = journal.Read(a.config.dir("journal"), id, &head) // it was said when it was resumed
 	return head
+}
+
+// endedLast has journals of migrations that ended here after the others: by then it is known which of these
+// have a guest.
+func (a *Agent) endedLast(ids []string) []string {
+	var ended, others []string
+	for _, id := range ids {
+		if a.head(id).State.Course == migration.Ended {
+			ended = append(ended, id)
+		} else {
+			others = append(others, id)
+		}
+	}
+	return append(others, ended...)
+}
+
+// guestLeft is the guest of a source's journal, and is taken for its migration. aside: the migration has
+// ended, and what it came to is all that is left to write down. The guest is another's by now, or may be; or it
+// is gone since, or whether it lives is not known.
+func (a *Agent) guestLeft(j sourceJournal, lost *Guest) (g *Guest, aside bool, err error) {
+	name, ended := j.Plan.Guest, j.State.Course == migration.Ended
+	if err := cmp.Or(a.guests.readable(name), a.isSilent(name)); err != nil && !ended {
+		return nil, false, err
+	}
+	g, err = a.guests.find(name)
+	here := err == nil
+	if g == nil {
+		g = lost // with its QEMU
+	}
+	if g == nil {
+		g = &Guest{Held: Held{Description: Description{Name: name}}}
+	}
+	if ended && (!here && lost == nil || a.journalLeft(name, j.Plan.ID) != nil || g.take(j.Plan.ID) != nil) {
+		return g, true, nil
+	}
+	if err := g.take(j.Plan.ID); err != nil {
+		return nil, false, err
+	}
+	if !here {
+		a.guests.expectAgain(g) // it may run elsewhere: nobody gets its name until that is known
+	}
+	return g, false, nil
 }
 
 // journalLeft is the error of a guest of which an unfinished journal is here and no migration is under way

@@ -113,3 +113,82 @@ func TestForgetLeavesAnother(t *testing.T) {
 		}
 	}
 }
+
+// endedAt is a source that turned back, from as far as an effect.
+func endedAt(at migration.Effect) migration.Source {
+	s := migration.Source{Course: migration.Ended, Outcome: migration.Aborted, Epoch: 2}
+	for s.Reached() != at {
+		s.At++
+	}
+	return s
+}
+
+// TestEndedJournalContinuesNothingOfAnother: a migration ended, and its journal stayed as its history could not
+// be written; another then let the guest go. The next agent writes the history of the first, and no more.
+func TestEndedJournalContinuesNothingOfAnother(t *testing.T) {
+	for name, change := range map[string]func(*sourceJournal){
+		"goes on":    func(*sourceJournal) {},
+		"left alone": func(j *sourceJournal) { j.Doing = migration.CleanSource },
+	} {
+		a := startedAgain(t)
+		_, machine := haltedGuest(a, "web")
+		journalOf(t, a, "m-00000001", journalled("m-00000001", "paris", endedAt(migration.Pause)))
+		j := journalled("m-00000002", "berlin", sourceDoing(t, migration.Release))
+		change(&j)
+		journalOf(t, a, "m-00000002", j)
+		a.resumeMigrations(a.ctx, nil)
+		waitFor(t, "history", func() bool { _, ok, _ := a.history("m-00000001"); return ok })
+		if rep, _, _ := a.history("m-00000001"); rep.Outcome != migration.Aborted {
+			t.Errorf("%s: it came to %s", name, rep.Outcome)
+		}
+		if machine.runs.Load() != 0 {
+			t.Errorf("%s: a guest that was let go was continued", name)
+		}
+	}
+}
+
+// TestEndedJournalOfAGuestNotKnown: what an ended migration came to does not change where its guest's QEMU
+// does not answer when the agent starts, or what is remembered of it cannot be read; nor is it forgotten.
+func TestEndedJournalOfAGuestNotKnown(t *testing.T) {
+	for name, unreadable := range map[string]bool{"silent": false, "unreadable": true} {
+		a := startedAgain(t)
+		h, _ := silently(t, a)
+		file := filepath.Join(a.guests.dir, "web.json")
+		if err := writeJSON(file, h); err != nil {
+			t.Fatal(err)
+		}
+		if unreadable {
+			if err := os.Truncate(file, 20); err != nil {
+				t.Fatal(err)
+			}
+		}
+		journalOf(t, a, "m-00000001", journalled("m-00000001", "paris", endedAt(migration.CopyMemory)))
+		a.resumeMigrations(a.ctx, a.readopt(a.ctx))
+		waitFor(t, name+": history", func() bool { _, ok, _ := a.history("m-00000001"); return ok })
+		if rep, _, _ := a.history("m-00000001"); rep.Outcome != migration.Aborted {
+			t.Errorf("%s: it came to %s", name, rep.Outcome)
+		}
+		if _, err := os.Stat(file); err != nil {
+			t.Errorf("%s: forgotten: %v", name, err)
+		}
+	}
+}
+
+// TestNoMigrationBesideAJournal: no migration of a guest begins while another's journal is here, which a
+// later agent would go on with too.
+func TestNoMigrationBesideAJournal(t *testing.T) {
+	a := startedAgain(t)
+	g, _ := haltedGuest(a, "web")
+	path := journalOf(t, a, "m-00000001", journalled("m-00000001", "paris", endedAt(migration.Pause)))
+	_, err := a.newOutgoing(migration.Request{Guest: "web", To: "paris"})
+	refused(t, "beside a journal", err, migration.CodeBusy, "m-00000001", "web")
+	if g.migration() != "" {
+		t.Errorf("the guest is busy with %s", g.migration())
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.draft(migration.Request{Guest: "web", To: "paris"}); err != nil {
+		t.Error(err)
+	}
+}

@@ -54,7 +54,7 @@ func (a *Agent) isSilent(name string) error {
 // resumeEach goes on with journals, and returns those that wait for a guest's QEMU, by guest.
 func (a *Agent) resumeEach(ctx context.Context, ids []string, lost map[string]*Guest) map[string]*late {
 	waits := map[string]*late{}
-	for _, id := range ids {
+	for _, id := range a.endedLast(ids) {
 		a.mu.Lock()
 		delete(a.unread, id)
 		a.mu.Unlock()

@@ -28,6 +28,7 @@ type outgoing struct {
 	kept json.RawMessage // of the report, as the journal has it; see figures
 
 	found bool // an earlier agent began it
+	aside bool // it has ended, and its guest is none of its business any more; see guestLeft
 	lost  bool // an agent that was started again found the guest's QEMU gone, for sure
 
 	calledOff *migration.Input // an abort while all is undone, to begin again

@@ -126,6 +126,9 @@ func (a *Agent) draft(req migration.Request) (*outgoing, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := a.journalLeft(req.Guest, ""); err != nil { // the next agent would not know which of them has the guest
+		return nil, err
+	}
 	if req.Network == "auto" && g.Held.Description.Network != "" {
 		req.Network = g.Held.Description.Network
 	}

@@ -76,30 +76,14 @@ func (a *Agent) resumeSource(id string, lost map[string]*Guest) error {
 	if err := j.valid(id); err != nil {
 		return errors.Join(err, log.Close())
 	}
-	if err := a.guests.readable(j.Plan.Guest); err != nil {
-		return errors.Join(err, log.Close())
-	}
-	if err := a.isSilent(j.Plan.Guest); err != nil && j.State.Course != migration.Ended {
-		return errors.Join(err, log.Close())
-	}
-	g, err := a.guests.find(j.Plan.Guest)
-	if err != nil { // its QEMU is gone
-		if g = lost[j.Plan.Guest]; g == nil {
-			g = &Guest{Held: Held{Description: Description{Name: j.Plan.Guest}}}
-		}
-	}
-	if j.State.Course != migration.Ended { // else only its history is missing, and another may have the guest
-		if err := g.take(id); err != nil {
-			return errors.Join(err, log.Close())
-		}
-	}
+	g, aside, err := a.guestLeft(j, lost[j.Plan.Guest])
 	if err != nil {
-		a.guests.expectAgain(g) // it may run elsewhere: nobody gets its name until that is known
+		return errors.Join(err, log.Close())
 	}
 	m := &outgoing{
 		bandwidth: bandwidth{bits: j.Plan.Bandwidth},
 		a:         a, guest: g, link: a.linkAgain(j.Plan.To), plan: j.Plan, state: j.State, log: log, work: &sourceWork{skew: j.Skew},
-		rec: newRecord(a.config.Host, j.Plan, a.clock()), inbox: make(chan migration.Input, 1), kept: j.Report, found: true,
+		rec: newRecord(a.config.Host, j.Plan, a.clock()), inbox: make(chan migration.Input, 1), kept: j.Report, found: true, aside: aside,
 	}
 	m.rec.recall(j.Report)
 	m.rec.edit(func(r *Report) { r.Requested, r.Paused = j.Begun, j.Paused })

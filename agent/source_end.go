@@ -323,12 +323,13 @@ func (m *outgoing) runOn() {
 // closeSource writes the outcome down and forgets the migration's state.
 func (a *Agent) closeSource(m *outgoing) {
 	outcome := m.state.Outcome
-	if p := m.state.Problem; p != nil && p.Code == migration.CodeGuestGone {
+	if p := m.state.Problem; p != nil && p.Code == migration.CodeGuestGone && !m.aside {
 		m.awaitExit()
 	}
 	switch {
 	case outcome == migration.Completed:
 		m.rec.event(migration.MigrationDone)
+	case m.aside:
 	case !m.guest.alive():
 		if m.guest.Machine == nil || m.guest.Machine.Exit().Reason == "" {
 			outcome = migration.Failed // its QEMU was killed or broke; a guest that ends by itself is not lost by us
@@ -344,8 +345,10 @@ func (a *Agent) closeSource(m *outgoing) {
 	if outcome != migration.Completed && m.state.Asked() {
 		m.rec.aborted(m.state.Problem)
 	}
-	m.guest.drop(m.plan.ID)
-	a.guests.settled(m.guest)
+	if !m.aside {
+		m.guest.drop(m.plan.ID)
+		a.guests.settled(m.guest)
+	}
 	m.rec.end(outcome, m.state.Problem, time.Now())
 	a.endJournal(m.log, m.plan.ID, m.plan.ID+".json", m.rec.snapshot())
 	a.mu.Lock()
