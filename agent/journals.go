@@ -51,7 +51,7 @@ func (a *Agent) endedLast(ids []string) []string {
 // is gone since, or whether it lives is not known.
 func (a *Agent) guestLeft(j sourceJournal, lost *Guest) (g *Guest, aside bool, err error) {
 	name, ended := j.Plan.Guest, j.State.Course == migration.Ended
-	if err := cmp.Or(a.guests.readable(name), a.isSilent(name)); err != nil && !ended {
+	if err := cmp.Or(a.guests.readable(name), a.isSilent(name)); err != nil && !(ended && !mayStand(j.State)) { // else it may be paused, and is to run on
 		return nil, false, err
 	}
 	g, err = a.guests.find(name)

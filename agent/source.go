@@ -360,21 +360,12 @@ func (m *outgoing) resume(ctx context.Context) error {
 		m.endForward()
 	}
 	for {
-		status, err := m.guest.Machine.Status(ctx)
-		if err == nil && status == vm.Running {
-			if stood { // an agent before this one had it run on
+		was, err := goOn(ctx, m.guest.Machine)
+		if err == nil {
+			if was != vm.Running || stood { // where it ran, an agent before this one had it run on
 				m.rec.moment(RanOn)
 			}
 			return nil
-		}
-		if err == nil && status == vm.FinishMigrate { // it waits before its switchover, and would not continue
-			err = m.guest.Machine.CancelMigration(ctx)
-		}
-		if err == nil {
-			if err = m.guest.Machine.Cont(ctx); err == nil {
-				m.rec.moment(RanOn)
-				return nil
-			}
 		}
 		if !m.guest.alive() || !sleep(ctx, repairPause) {
 			return fmt.Errorf("resume guest %s: %w", m.plan.Guest, err)

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"godwit/migration"
-	"godwit/vm"
 	"godwit/vm/guest"
 )
 
@@ -289,70 +288,4 @@ func (m *outgoing) settleDetours(ctx context.Context) error {
 		})
 	}
 	return err
-}
-
-// runOn goes on continuing a guest that stays here and was stopped for its switch: a QEMU that
-// answered nobody for as long as limitUndo, such as one on a storage that hangs, may do so later.
-func (m *outgoing) runOn() {
-	if at := m.state.Reached(); at != migration.Pause && at != migration.Release && at != migration.AwaitLanding {
-		return // nobody stopped it
-	}
-	runs := func() bool {
-		ctx, cancel := limitStatus.on(m.a.ctx)
-		defer cancel()
-		status, err := m.guest.Machine.Status(ctx)
-		if err == nil && status != vm.Running {
-			err = m.guest.Machine.Cont(ctx)
-		}
-		return err == nil
-	}
-	if runs() {
-		return
-	}
-	m.rec.note("the guest could not be continued yet: its QEMU does not answer; it is tried on")
-	m.a.actors.Go(func() {
-		for sleep(m.a.ctx, repairPause) && m.guest.alive() {
-			if runs() {
-				m.a.log.Info("the guest runs on", "guest", m.plan.Guest)
-				return
-			}
-		}
-	})
-}
-
-// closeSource writes the outcome down and forgets the migration's state.
-func (a *Agent) closeSource(m *outgoing) {
-	outcome := m.state.Outcome
-	if p := m.state.Problem; p != nil && p.Code == migration.CodeGuestGone && !m.aside {
-		m.awaitExit()
-	}
-	switch {
-	case outcome == migration.Completed:
-		m.rec.event(migration.MigrationDone)
-	case m.aside:
-	case !m.guest.alive():
-		if m.guest.Machine == nil || m.guest.Machine.Exit().Reason == "" {
-			outcome = migration.Failed // its QEMU was killed or broke; a guest that ends by itself is not lost by us
-		}
-		a.discard(m.guest)
-		if err := a.guests.forget(m.guest); err != nil {
-			a.log.Error("forget guest", "guest", m.plan.Guest, "error", err)
-		}
-	default:
-		a.restoreChannel(m.guest)
-		m.runOn()
-	}
-	if outcome != migration.Completed && m.state.Asked() {
-		m.rec.aborted(m.state.Problem)
-	}
-	if !m.aside {
-		m.guest.drop(m.plan.ID)
-		a.guests.settled(m.guest)
-	}
-	m.rec.end(outcome, m.state.Problem, time.Now())
-	a.endJournal(m.log, m.plan.ID, m.plan.ID+".json", m.rec.snapshot())
-	a.mu.Lock()
-	delete(a.outgoing, m.plan.ID)
-	a.mu.Unlock()
-	a.log.Info("migration ended", "id", m.plan.ID, "guest", m.plan.Guest, "to", m.plan.To, "outcome", outcome)
 }

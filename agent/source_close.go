@@ -1,0 +1,118 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"godwit/migration"
+	"godwit/vm"
+)
+
+// mayStand says whether the guest of a migration that came to nothing was stopped for its switch, and so
+// may stand still.
+func mayStand(s migration.Source) bool {
+	switch s.Reached() {
+	case migration.Pause, migration.Release, migration.AwaitLanding:
+		return s.Outcome != migration.Completed
+	}
+	return false
+}
+
+// runsOn has a guest run that stays here and was stopped for its switch; false: its QEMU does not
+// answer, or would not. One of which the guest has ended, or crashed, has none to continue.
+func (m *outgoing) runsOn() bool {
+	if !mayStand(m.state) {
+		return true
+	}
+	ctx, cancel := limitStatus.on(m.a.ctx)
+	defer cancel()
+	was, err := goOn(ctx, m.guest.Machine)
+	return err == nil || was == vm.Shutdown || was == vm.Panicked || was == vm.InternalError
+}
+
+// goOn has a guest run on; was is how it was found, "" where its QEMU did not say.
+func goOn(ctx context.Context, machine vm.Machine) (was vm.Status, err error) {
+	was, err = machine.Status(ctx)
+	if err != nil || was == vm.Running {
+		return was, err
+	}
+	if was == vm.FinishMigrate { // it waits before its switchover, and would not continue
+		err = machine.CancelMigration(ctx)
+	}
+	if err == nil {
+		err = machine.Cont(ctx)
+	}
+	return was, err
+}
+
+// closeSource writes the outcome down and forgets the migration's state. A guest that is to run on here, and
+// whose QEMU answers nobody for as long as limitUndo, as on a storage that hangs, is continued later: until
+// then it is the migration's, and the journal says so to the next agent, though everybody is told how it ended.
+func (a *Agent) closeSource(m *outgoing) {
+	outcome, runs := m.state.Outcome, true
+	if p := m.state.Problem; p != nil && p.Code == migration.CodeGuestGone && !m.aside {
+		m.awaitExit()
+	}
+	switch {
+	case outcome == migration.Completed:
+		m.rec.event(migration.MigrationDone)
+	case m.aside:
+	case !m.guest.alive():
+		if m.guest.Machine == nil || m.guest.Machine.Exit().Reason == "" {
+			outcome = migration.Failed // its QEMU was killed or broke; a guest that ends by itself is not lost by us
+		}
+		a.discard(m.guest)
+		if err := a.guests.forget(m.guest); err != nil {
+			a.log.Error("forget guest", "guest", m.plan.Guest, "error", err)
+		}
+	default:
+		a.restoreChannel(m.guest)
+		if runs = m.runsOn(); !runs {
+			m.rec.note("the guest could not be continued yet: its QEMU does not answer; it is tried on")
+		}
+	}
+	if outcome != migration.Completed && m.state.Asked() {
+		m.rec.aborted(m.state.Problem)
+	}
+	if runs {
+		m.leaveGuest() // before who waits for the end moves it again
+	}
+	m.rec.end(outcome, m.state.Problem, time.Now())
+	a.log.Info("migration ended", "id", m.plan.ID, "guest", m.plan.Guest, "to", m.plan.To, "outcome", outcome)
+	if runs {
+		a.forgetOutgoing(m)
+		return
+	}
+	a.actors.Go(m.runOnLater)
+}
+
+// runOnLater goes on continuing the guest until it runs, its QEMU is gone, or the agent ends: then the next goes on.
+func (m *outgoing) runOnLater() {
+	for sleep(m.a.ctx, repairPause) {
+		alive := m.guest.alive()
+		if alive && !m.runsOn() {
+			continue
+		}
+		m.a.log.Info("the guest of a migration that has ended", "migration", m.plan.ID, "guest", m.plan.Guest, "runs", alive)
+		m.leaveGuest()
+		m.a.forgetOutgoing(m)
+		return
+	}
+	m.log.Close() //nolint:errcheck // each record was written when it counted
+}
+
+// leaveGuest leaves the guest to others.
+func (m *outgoing) leaveGuest() {
+	m.guest.drop(m.plan.ID)
+	if !m.aside { // else another keeps its name
+		m.a.guests.settled(m.guest)
+	}
+}
+
+// forgetOutgoing moves what a migration came to to the history.
+func (a *Agent) forgetOutgoing(m *outgoing) {
+	a.endJournal(m.log, m.plan.ID, m.plan.ID+".json", m.rec.snapshot())
+	a.mu.Lock()
+	delete(a.outgoing, m.plan.ID)
+	a.mu.Unlock()
+}

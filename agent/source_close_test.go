@@ -1,0 +1,75 @@
+package agent
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"godwit/agent/journal"
+	"godwit/migration"
+)
+
+// TestJournalStaysWhileItsGuestStands: a migration that was called off has ended for who waits, and its agent
+// may stop; but its journal, and the guest, are its own until the guest runs on, under whichever agent, or is gone.
+func TestJournalStaysWhileItsGuestStands(t *testing.T) {
+	const id = "m-00000001"
+	for name, gone := range map[string]bool{"answers the next agent": false, "is gone": true} {
+		a := startedAgain(t)
+		g, machine := haltedGuest(a, "web")
+		machine.silent = 1 << 30
+		path := journalOf(t, a, id, journalled(id, "paris", endedAt(migration.Pause)))
+		stop := begin(a)
+		waitFor(t, name+": it is told", func() bool { rep, ok := a.reportOf(id); return ok && rep.Ended != 0 })
+		if rep, _ := a.reportOf(id); rep.Outcome != migration.Aborted || g.migration() != id {
+			t.Errorf("%s: %s, busy with %q", name, rep.Outcome, g.migration())
+		}
+		if gone {
+			close(machine.done)
+		} else {
+			stop() // returns soon, or the test's time is up
+			if _, err := os.Stat(path); err != nil {
+				t.Fatalf("nothing says that the guest is to run on: %v", err)
+			}
+			machine.asked.Store(0)
+			machine.silent = 1 // answers the second time
+			begin(a)
+		}
+		waitFor(t, name+": the journal goes", func() bool {
+			ids, err := journal.Unfinished(a.config.dir("journal"))
+			return err == nil && len(ids) == 0
+		})
+		if rep, ok, err := a.history(id); !ok || err != nil || rep.Outcome != migration.Aborted || g.migration() != "" {
+			t.Errorf("%s: history %v, %v, %s; busy with %q", name, ok, err, rep.Outcome, g.migration())
+		}
+		if continued := machine.runs.Load() > 0; continued == gone {
+			t.Errorf("%s: continued: %v", name, continued)
+		}
+	}
+}
+
+// begin has an agent begin, as far as its journals go; stop ends it.
+func begin(a *Agent) (stop func()) {
+	var end context.CancelFunc
+	outer := a.ctx
+	a.ctx, end = context.WithCancel(outer)
+	a.resumeMigrations(a.ctx, nil)
+	return func() { end(); a.actors.Wait(); a.ctx = outer }
+}
+
+// TestSilentGuestThatMayStandIsWaitedFor: an ended migration whose guest may stand still, and whose QEMU does
+// not answer as the agent starts, is not done with.
+func TestSilentGuestThatMayStandIsWaitedFor(t *testing.T) {
+	a := startedAgain(t)
+	h, end := silently(t, a)
+	if err := writeJSON(filepath.Join(a.guests.dir, "web.json"), h); err != nil {
+		t.Fatal(err)
+	}
+	path := journalOf(t, a, "m-00000001", journalled("m-00000001", "paris", endedAt(migration.Pause)))
+	a.resumeMigrations(a.ctx, a.readopt(a.ctx))
+	if _, err := os.Stat(path); err != nil || unreadOf(a, "m-00000001") == "" {
+		t.Errorf("it is not waited for: %v", err)
+	}
+	end()
+	waitFor(t, "it goes on", func() bool { _, ok, _ := a.history("m-00000001"); return ok })
+}
