@@ -101,6 +101,9 @@ func (b *Book) rest(link netlink.Link) error {
 	if err := netlink.LinkSetDown(link); err != nil {
 		return fmt.Errorf("set %s down: %w", link.Attrs().Name, err)
 	}
+	if err := answer(link, answersForOwn); err != nil { // who uses it next may not know that it answers nobody
+		return fmt.Errorf("have %s answer again: %w", link.Attrs().Name, err)
+	}
 	return nil
 }
 

@@ -2,6 +2,8 @@ package address
 
 import (
 	"net"
+	"os"
+	"strings"
 	"testing"
 
 	"godwit/netstate/dump"
@@ -33,6 +35,9 @@ func TestReadyEnds(t *testing.T) {
 	}
 	if rules, err := rulesFrom(nics[0].Addrs[0].Addr()); err != nil || len(rules) > 0 {
 		t.Errorf("after its end: rules %v, %v", rules, err)
+	}
+	if arp, err := os.ReadFile(answersOf("own0")); err != nil || strings.TrimSpace(string(arp)) != answersForOwn {
+		t.Errorf("after its end: arp_ignore %s, %v: the NIC answers nobody", arp, err)
 	}
 	if err := b.Ready(nics[1]); err != nil {
 		t.Fatal(err)
