@@ -71,6 +71,7 @@ func (b *Book) Configure(p guest.Configure) (guest.Configured, error) {
 		return guest.Configured{}, fmt.Errorf("configure %s: needs a table above 0 and an address", name)
 	}
 	n := nic{table: p.Table, gateways: []netip.Addr{p.GatewayV4, p.GatewayV6}, addrs: p.Addrs, announce: p.Announce}
+	strange := b.strange(mac) && !ready.whole && !p.Main
 	told := b.atOnce(ready, p)
 	if !suffices(ready, told, p) {
 		if err := b.settle(link, n, p, ready); err != nil {
@@ -93,16 +94,26 @@ func (b *Book) Configure(p guest.Configure) (guest.Configured, error) {
 		delete(b.withdrawn, prefix.Addr())
 	}
 	made := guest.Configured{Device: name}
-	switch {
-	case told != 0:
-		made.EndpointIDs = []uint8{told}
-	case p.Endpoint != 0:
-		b.crowd()
-		if made.EndpointIDs, err = signal(name, announced(p.Addrs, p.Announce), p.Endpoint, b.public()...); err != nil {
-			return made, fmt.Errorf("configure %s: %w", name, err)
-		}
+	made.EndpointIDs, err = b.tell(name, p, told)
+	if strange { // peers come first
+		err = errors.Join(err, b.settleStrange(link, p.Addrs))
+	}
+	if err != nil {
+		return made, fmt.Errorf("configure %s: %w", name, err)
 	}
 	return made, nil
+}
+
+// tell announces p's addresses to peers, unless they were told already by that id, and says by which ids.
+func (b *Book) tell(device string, p guest.Configure, told uint8) ([]uint8, error) {
+	if told != 0 {
+		return []uint8{told}, nil
+	}
+	if p.Endpoint == 0 {
+		return nil, nil
+	}
+	b.crowd()
+	return signal(device, announced(p.Addrs, p.Announce), p.Endpoint, b.public()...)
 }
 
 // readied is p's NIC, and what was made ready for p, which is forgotten, as is all that was for something else.
@@ -111,10 +122,7 @@ func (b *Book) readied(p guest.Configure) (netlink.Link, made, error) {
 		m, err := b.takeReady(hardware.String(), p)
 		if m.whole {
 			m.lease.Stop()
-			if b.narrow == nil {
-				b.narrow = make(map[string]narrow)
-			}
-			b.narrow[hardware.String()] = narrow{m.link, slices.DeleteFunc(slices.Clone(p.Addrs), func(a netip.Prefix) bool { return !slices.Contains(m.early, a.Addr()) })}
+			b.narrowed(m.link, slices.DeleteFunc(slices.Clone(p.Addrs), func(a netip.Prefix) bool { return !slices.Contains(m.early, a.Addr()) }))
 		}
 		if m.whole || err != nil {
 			return m.link, m, err

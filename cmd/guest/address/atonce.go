@@ -103,6 +103,14 @@ type narrow struct {
 	addrs []netip.Prefix
 }
 
+// narrowed notes that the link has IPv4 addresses by themselves.
+func (b *Book) narrowed(link netlink.Link, addrs []netip.Prefix) {
+	if b.narrow == nil {
+		b.narrow = make(map[string]narrow)
+	}
+	b.narrow[link.Attrs().HardwareAddr.String()] = narrow{link, addrs}
+}
+
 // widen gives the addresses that a NIC has by themselves, and has still, their subnets.
 func (b *Book) widen(mac string) error {
 	n, ok := b.narrow[mac]

@@ -58,11 +58,15 @@ func (b *Book) Ready(p guest.Configure) error {
 	if _, ok := b.nics[mac]; ok {
 		return fmt.Errorf("make %s ready: it is configured", name)
 	}
-	if err := b.unready(mac); err != nil {
+	used, err := b.clear(link)
+	if err != nil {
 		return err
 	}
-	if len(p.Addrs) == 0 {
+	if len(p.Addrs) == 0 && !used {
 		return b.rest(link)
+	}
+	if len(p.Addrs) == 0 {
+		return nil
 	}
 	if p.Table < 1 {
 		return fmt.Errorf("make %s ready: needs a table above 0", name)
@@ -91,6 +95,16 @@ func (b *Book) Ready(p guest.Configure) error {
 	m.whole = true
 	b.ready[mac] = m
 	return nil
+}
+
+// clear undoes what a NIC was made ready for, by this run of the program or, where that knows nothing of it, by
+// an earlier one; used says that such a NIC has addresses of others.
+func (b *Book) clear(link netlink.Link) (used bool, err error) {
+	mac := link.Attrs().HardwareAddr.String()
+	if b.strange(mac) {
+		return dropStrays(link, nil)
+	}
+	return false, b.unready(mac)
 }
 
 // rest has a NIC as it is when nothing is made ready for it.
