@@ -31,6 +31,7 @@ type Book struct {
 	mu    sync.Mutex
 	nics  map[string]nic  // by MAC
 	ready map[string]made // by MAC; see Ready
+	terms uint64          // for which NICs were ready
 
 	narrow  map[string]narrow // by MAC; see widen
 	lingers map[string]nic    // by MAC; see linger

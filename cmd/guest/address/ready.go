@@ -2,11 +2,13 @@ package address
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
 	"time"
 
+	"godwit/netstate/dump"
 	"godwit/netstate/mptcp"
 	"godwit/vm/guest"
 
@@ -20,12 +22,21 @@ type made struct {
 	link  netlink.Link // the NIC
 	early []netip.Addr // it has them already, and answers nobody who asks for them
 	lease *time.Timer  // ends it
+	term  uint64       // of the lease: each has its own
 
 	// What tells IPv4 peers, where that is known beforehand; see atOnce.
 	id       uint8 // 0: it is not
 	endpoint *mptcp.Prepared
 	answers  *os.File // by which the NIC is made to answer
 	crowd    bool     // there are many peers
+}
+
+// gateway is by what packets from addr are led.
+func (m made) gateway(addr netip.Addr) netip.Addr {
+	if addr.Is4() {
+		return m.GatewayV4
+	}
+	return m.GatewayV6
 }
 
 // close ends what is open for m.
@@ -45,8 +56,8 @@ const readyFor = 10 * time.Minute
 // packets from the addresses that it will have are led out of it, and it has the IPv4 ones,
 // by themselves, without their subnet, and answers nobody who asks for them. Configure with the
 // same addresses, table and gateways then does the rest, what peers wait for first (atOnce). Without addresses, what
-// was made ready for that NIC is undone: it is down again; so it is after readyFor. On an error some of it may be in
-// place; Configure completes it.
+// was made ready for that NIC is undone: it is down again; so it is after readyFor. Asked again for the same, where all of
+// it is still there, it keeps it for that long again. On an error some of it may be in place; Configure completes it.
 func (b *Book) Ready(p guest.Configure) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -57,6 +68,11 @@ func (b *Book) Ready(p guest.Configure) error {
 	mac, name := link.Attrs().HardwareAddr.String(), link.Attrs().Name
 	if _, ok := b.nics[mac]; ok {
 		return fmt.Errorf("make %s ready: it is configured", name)
+	}
+	if m := b.ready[mac]; m.whole && identical(m.Configure, p) && stands(m, link) {
+		b.extend(&m)
+		b.ready[mac] = m
+		return nil
 	}
 	used, err := b.clear(link)
 	if err != nil {
@@ -75,7 +91,7 @@ func (b *Book) Ready(p guest.Configure) error {
 		b.ready = make(map[string]made)
 	}
 	m := made{Configure: p, link: link}
-	m.lease = time.AfterFunc(readyFor, func() { b.expire(mac, p) })
+	b.extend(&m)
 	b.ready[mac] = m // from here on there is something to undo
 	if err := raise(link, p); err != nil {
 		return fmt.Errorf("make %s ready: %w", name, err)
@@ -121,17 +137,60 @@ func (b *Book) rest(link netlink.Link) error {
 	return nil
 }
 
-// expire undoes what was made ready for p, unless it was configured, or made ready for something else, since.
-func (b *Book) expire(mac string, p guest.Configure) {
+// extend lets a NIC stay ready for readyFor from now on.
+func (b *Book) extend(m *made) {
+	if m.lease != nil {
+		m.lease.Stop()
+	}
+	b.terms++
+	mac, term := m.link.Attrs().HardwareAddr.String(), b.terms
+	m.term, m.lease = term, time.AfterFunc(readyFor, func() { b.expire(mac, term) })
+}
+
+// expire undoes what a NIC was made ready for, unless it was configured, made ready for something else, or is to
+// stay ready for longer, since.
+func (b *Book) expire(mac string, term uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	m, ok := b.ready[mac]
-	if !ok || !same(m.Configure, p) {
+	if !ok || m.term != term {
 		return
 	}
 	if b.unready(mac) == nil {
 		_ = b.rest(m.link) // nobody is there to hear of it
 	}
+}
+
+// identical says whether both make the same of a NIC, and tell peers the same.
+func identical(a, b guest.Configure) bool {
+	return same(a, b) && a.Endpoint == b.Endpoint && slices.Equal(a.Announce, b.Announce)
+}
+
+// stands says whether all that was made ready is as it was: other programs of the guest may think that the NIC is theirs.
+func stands(m made, link netlink.Link) bool {
+	have, err := dump.Addrs(link, netlink.FAMILY_V4)
+	if err != nil || link.Attrs().Flags&net.FlagUp == 0 || link.Attrs().Index != m.link.Attrs().Index {
+		return false
+	}
+	for _, addr := range m.early {
+		if !slices.ContainsFunc(have, func(a netlink.Addr) bool { return a.IP.Equal(addr.AsSlice()) }) {
+			return false
+		}
+	}
+	for _, prefix := range m.Addrs {
+		rules, err := rulesFrom(prefix.Addr())
+		if err != nil || !slices.ContainsFunc(rules, func(r netlink.Rule) bool { return r.Table == m.Table }) {
+			return false
+		}
+		if !m.gateway(prefix.Addr()).IsValid() {
+			continue
+		}
+		routes, err := routesOf(familyOf(prefix.Addr()), m.Table)
+		if err != nil || !slices.ContainsFunc(routes, func(r netlink.Route) bool { return isDefault(r) && r.LinkIndex == link.Attrs().Index }) {
+			return false
+		}
+	}
+	return true
 }
 
 // same says whether both make the same of a NIC.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"godwit/netstate/dump"
 
@@ -25,11 +26,12 @@ func TestReadyEnds(t *testing.T) {
 	if up, has := onNIC(t, "own0"); !up || has != 1 {
 		t.Fatalf("ready: up %v, %d IPv4 addresses", up, has)
 	}
-	b.expire(nics[0].MAC, nics[1]) // which was for something else
+	term := b.ready[nics[0].MAC].term
+	b.expire(nics[0].MAC, term-1) // which was for something else
 	if up, has := onNIC(t, "own0"); !up || has != 1 {
 		t.Errorf("another's end: up %v, %d IPv4 addresses", up, has)
 	}
-	b.expire(nics[0].MAC, nics[0])
+	b.expire(nics[0].MAC, term)
 	if up, has := onNIC(t, "own0"); up || has != 0 {
 		t.Errorf("after its end: up %v, %d IPv4 addresses", up, has)
 	}
@@ -42,13 +44,70 @@ func TestReadyEnds(t *testing.T) {
 	if err := b.Ready(nics[1]); err != nil {
 		t.Fatal(err)
 	}
+	term = b.ready[nics[1].MAC].term
 	if _, err := b.Configure(nics[1]); err != nil {
 		t.Fatal(err)
 	}
-	b.expire(nics[1].MAC, nics[1])
+	b.expire(nics[1].MAC, term)
 	if up, has := onNIC(t, "own1"); !up || has != 1 {
 		t.Errorf("in use: up %v, %d IPv4 addresses", up, has)
 	}
+}
+
+// TestReadyAgain: asked again for the same, a NIC stays ready, as it is, for as long again; what somebody took is made again.
+func TestReadyAgain(t *testing.T) {
+	next := twoNICs(t)[0]
+	var b Book
+	again := func() {
+		t.Helper()
+		if err := b.Ready(next); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again()
+	updates, done := make(chan netlink.AddrUpdate, 16), make(chan struct{})
+	defer close(done)
+	if err := netlink.AddrSubscribe(updates, done); err != nil {
+		t.Fatal(err)
+	}
+	first := b.ready[next.MAC].term
+	again()
+	b.expire(next.MAC, first) // it was about to
+	wantOn(t, "asked again", "own0", "10.8.0.10/32")
+	for quiet := time.After(100 * time.Millisecond); ; {
+		select {
+		case u := <-updates:
+			if u.LinkAddress.IP.Equal(next.Addrs[0].Addr().AsSlice()) { // others are the kernel's, link-local
+				t.Errorf("asked again: %+v: its address was taken away and given back", u)
+			}
+			continue
+		case <-quiet:
+		}
+		break
+	}
+	link, err := netlink.LinkByName("own0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, take := range map[string]func() error{
+		"its address": func() error { return dropAddr(link, next.Addrs[0].Addr()) },
+		"its rule":    func() error { return unlead(next.Addrs[0].Addr()) },
+		"its routes":  func() error { return netlink.LinkSetDown(link) },
+	} {
+		if err := take(); err != nil {
+			t.Fatal(err)
+		}
+		again()
+		link, err := netlink.LinkByName("own0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !stands(b.ready[next.MAC], link) {
+			t.Errorf("%s was taken, and is not made again", what)
+		}
+	}
+	b.expire(next.MAC, b.ready[next.MAC].term)
+	wantOn(t, "after its end", "own0")
 }
 
 // onNIC says whether a NIC is up, and how many IPv4 addresses it has.
