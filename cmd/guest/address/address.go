@@ -74,6 +74,9 @@ func (b *Book) Configure(p guest.Configure) (guest.Configured, error) {
 	n := nic{table: p.Table, gateways: []netip.Addr{p.GatewayV4, p.GatewayV6}, addrs: p.Addrs, announce: p.Announce}
 	strange := b.strange(mac) && !ready.whole && !p.Main
 	told := b.atOnce(ready, p)
+	if told != 0 && !there(ready) {
+		ready = made{} // all of it is done again: more may be gone
+	}
 	if !suffices(ready, told, p) {
 		if err := b.settle(link, n, p, ready); err != nil {
 			return guest.Configured{}, fmt.Errorf("configure %s: %w", name, err)

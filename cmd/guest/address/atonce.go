@@ -97,6 +97,19 @@ func (b *Book) atOnce(m made, p guest.Configure) uint8 {
 	return m.id
 }
 
+// there says whether the NIC still had the addresses that it was given early, and gives it those that were taken
+// away since: other programs of the guest may think that the NIC is theirs. It is asked once peers are told, who
+// come a round trip later.
+func there(m made) bool {
+	all := true
+	for _, addr := range m.early {
+		if err := netlink.AddrAdd(m.link, &netlink.Addr{IPNet: ipNet(host(addr))}); !errors.Is(err, unix.EEXIST) {
+			all = false
+		}
+	}
+	return all
+}
+
 // narrow is a NIC that has addresses by themselves, without their subnets.
 type narrow struct {
 	link  netlink.Link
