@@ -150,19 +150,24 @@ func (m *outgoing) readyGuest(ctx context.Context) (wait func()) {
 	return func() { <-done }
 }
 
-// unreadyGuest undoes readyGuest, and waits for nobody: a guest that does not answer keeps a
-// NIC that is up, and a rule for an address that it does not have, until it is made ready
-// for another move.
+// unreadyGuest undoes readyGuest, and waits for nobody. It asks whether or not the guest was made ready: an agent that
+// was started again does not know, and a guest that cannot be ready refuses. One that does not answer
+// keeps a NIC that is up, with an address of which nobody is told, until its program undoes that by itself.
 func (m *outgoing) unreadyGuest() {
-	channel := m.guest.channel()
-	if channel == nil || closed(channel) || m.plan.KeepsAddress() || !slices.Contains(m.work.capabilities, guest.CapReady) {
+	g := m.guest
+	spare := 1 - m.plan.Active
+	if m.plan.KeepsAddress() || g.Held.Description.silent() || !g.alive() || spare < 0 || spare >= len(g.Held.Description.NICs) {
 		return
 	}
-	c := guest.Configure{MAC: m.guest.Held.Description.NICs[1-m.plan.Active].MAC}
+	c := guest.Configure{MAC: g.Held.Description.NICs[spare].MAC}
 	go func() {
 		ctx, cancel := limitUnready.on(m.a.ctx)
 		defer cancel()
-		if err := channel.Ready(ctx, c); err != nil {
+		channel, err := g.reach(ctx, limitUnready)
+		if err == nil {
+			err = channel.Ready(ctx, c)
+		}
+		if err != nil {
 			m.a.log.Info("the guest's spare NIC was not put back", "migration", m.plan.ID, "error", says(ctx, err))
 		}
 	}()

@@ -1,0 +1,104 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"godwit/migration"
+	"godwit/vm/guest"
+)
+
+// spare is a guest that is asked to make its spare NIC ready, which was reached already.
+type spare struct {
+	guest.Channel
+	asked chan guest.Configure
+	err   error
+}
+
+func (s spare) Ready(_ context.Context, c guest.Configure) error {
+	s.asked <- c
+	return s.err
+}
+
+func (spare) Done() <-chan struct{} { return nil }
+
+// twoNICGuest is one that runs here, and is asked by c.
+func twoNICGuest(c guest.Channel) *Guest {
+	g := &Guest{Machine: runs{}, Held: Held{Description: Description{Name: "web", NICs: []NIC{{MAC: "52:54:00:00:00:01"}, {MAC: "52:54:00:00:00:02"}}}}}
+	if c != nil {
+		g.speakBy(c)
+	}
+	return g
+}
+
+// TestUnready: a guest is asked to have its spare NIC as it was, whatever the agent knows of what was done before;
+// what cannot be asked is left alone.
+func TestUnready(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		network string
+		work    *sourceWork
+		err     error
+		want    bool
+		change  func(g *Guest)
+	}{
+		{name: "the agent that made it ready", network: "mptcp", work: &sourceWork{capabilities: []string{guest.CapReady}}, want: true},
+		{name: "one that was started again", network: "mptcp", work: &sourceWork{}, want: true},
+		{name: "a guest that cannot be ready", network: "drain", work: &sourceWork{}, err: errors.New("unknown method"), want: true},
+		{name: "its address is kept", network: "tunnel", work: &sourceWork{}},
+		{name: "nobody can be asked", network: "mptcp", work: &sourceWork{}, change: func(g *Guest) { g.Held.Description.Agent = dhcpAgent }},
+		{name: "its QEMU is gone", network: "mptcp", work: &sourceWork{}, change: func(g *Guest) { g.Machine = goneMachine{} }},
+		{name: "nothing is known of it", network: "mptcp", work: &sourceWork{}, change: func(g *Guest) { g.Held.Description.NICs = nil }},
+	} {
+		a := bareAgent(t, &Config{})
+		a.ctx = t.Context()
+		asked := make(chan guest.Configure, 1)
+		g := twoNICGuest(spare{asked: asked, err: c.err})
+		wait := 5 * time.Second
+		if c.change != nil {
+			c.change(g)
+		}
+		if !c.want {
+			wait = 20 * time.Millisecond
+		}
+		m := &outgoing{a: a, guest: g, plan: migration.Plan{ID: "m-00000001", Guest: "web", Network: c.network}, work: c.work}
+		m.unreadyGuest()
+		select {
+		case p := <-asked:
+			if !c.want || p.MAC != "52:54:00:00:00:02" || len(p.Addrs) > 0 {
+				t.Errorf("%s: asked for %+v", c.name, p)
+			}
+		case <-time.After(wait):
+			if c.want {
+				t.Errorf("%s: nobody asked", c.name)
+			}
+		}
+	}
+}
+
+// runsAt is a QEMU whose guest's channel is at a socket.
+type runsAt struct {
+	runs
+	socket string
+}
+
+func (r runsAt) GuestChannel() string { return r.socket }
+
+// TestUnreadyReaches: an agent that was started again has not spoken to the guest yet.
+func TestUnreadyReaches(t *testing.T) {
+	path, _, clients := channelSocket(t)
+	a := bareAgent(t, &Config{})
+	a.ctx = t.Context()
+	g := twoNICGuest(nil)
+	g.Machine = runsAt{socket: path}
+	m := &outgoing{a: a, guest: g, plan: migration.Plan{ID: "m-00000001", Guest: "web", Network: "mptcp"}, work: &sourceWork{}}
+	m.unreadyGuest()
+	for end := time.Now().Add(5 * time.Second); clients() == 0 || g.channel() == nil; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("nobody spoke to the guest")
+		}
+	}
+	g.channel().Close()
+}
