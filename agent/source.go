@@ -34,8 +34,9 @@ type sourceWork struct {
 	facts         vm.Facts
 	offer         Offer
 	accepted      Acceptance
-	capabilities  []string // of the program behind the guest's channel
-	noIPv6        bool     // see lacksIPv6
+	capabilities  []string  // of the program behind the guest's channel
+	noIPv6        bool      // see lacksIPv6
+	readied       time.Time // when the guest was last asked to be ready
 	prepared      Prepared
 	tunnel        string // this end's name
 	rtt           time.Duration
@@ -151,11 +152,11 @@ func (m *outgoing) effect(ctx context.Context, e migration.Effect) error {
 	case migration.PrepareHere:
 		return m.prepareHere(ctx)
 	case migration.SeedDisks:
-		return m.seedDisks(ctx)
+		return m.stayReady(ctx, m.seedDisks)
 	case migration.CopyMemory:
-		return m.copyMemory(ctx)
+		return m.stayReady(ctx, m.copyMemory)
 	case migration.AskSuspend:
-		return m.askSuspend(ctx)
+		return m.stayReady(ctx, m.askSuspend)
 	case migration.Flip:
 		return m.flip(ctx)
 	case migration.Pause:

@@ -129,25 +129,60 @@ func (m *outgoing) leadAway() error {
 	return err
 }
 
+// canBeReady says whether the guest can do beforehand what of the handover nobody notices.
+func (m *outgoing) canBeReady() bool {
+	return !m.plan.KeepsAddress() && slices.Contains(m.work.capabilities, guest.CapReady)
+}
+
 // readyGuest has the guest do beforehand what of the handover nobody notices, and returns
 // what waits for it. A guest that cannot, or fails, does it in the handover.
 func (m *outgoing) readyGuest(ctx context.Context) (wait func()) {
-	if m.plan.KeepsAddress() || !slices.Contains(m.work.capabilities, guest.CapReady) {
+	if !m.canBeReady() {
 		return func() {}
 	}
-	c := m.a.configuration(m.guest, 1-m.plan.Active, m.plan.Next, nextTable(m.guest.Held.Table), false)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := m.rec.timed("ready guest", func() error {
-			ctx, cancel := limitReady.on(ctx)
-			defer cancel()
-			return says(ctx, m.guest.channel().Ready(ctx, c))
-		}); err != nil {
-			m.a.log.Info("the guest was not made ready", "migration", m.plan.ID, "error", err)
-		}
+		_ = m.rec.timed("ready guest", func() error { return m.askReady(ctx) }) // it was said
 	}()
 	return func() { <-done }
+}
+
+// askReady asks the guest to be ready, or to stay so.
+func (m *outgoing) askReady(ctx context.Context) error {
+	m.work.readied = time.Now()
+	c := m.a.configuration(m.guest, 1-m.plan.Active, m.plan.Next, nextTable(m.guest.Held.Table), false)
+	ask, cancel := limitReady.on(ctx)
+	defer cancel()
+	channel, err := m.guest.reach(ask, limitReady)
+	if err == nil {
+		err = channel.Ready(ask, c)
+	}
+	if err = says(ask, err); err != nil && ctx.Err() == nil {
+		m.a.log.Info("the guest was not made ready", "migration", m.plan.ID, "error", err)
+	}
+	return err
+}
+
+// readyAgain is between two times that a guest is asked to be ready: it stays so for ten minutes.
+const readyAgain = 3 * time.Minute
+
+// stayReady has the guest stay ready while something is done that may take long. At its end nothing is asked
+// any more: what a guest has not done when it is stopped it does first where it arrives.
+func (m *outgoing) stayReady(ctx context.Context, do func(context.Context) error) error {
+	if !m.canBeReady() {
+		return do(ctx)
+	}
+	asking, end := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for sleep(asking, time.Until(m.work.readied.Add(readyAgain))) {
+			_ = m.askReady(asking)
+		}
+	}()
+	defer func() { end(); <-ended }()
+	return do(ctx)
 }
 
 // unreadyGuest undoes readyGuest, and waits for nobody. It asks whether or not the guest was made ready: an agent that

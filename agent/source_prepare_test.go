@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"godwit/migration"
@@ -76,6 +77,46 @@ func TestUnready(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestStaysReady: a guest stays ready for ten minutes; one that is copied for longer is asked again before, however many
+// steps the copy has, and not once it ends.
+func TestStaysReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const stays = 10 * time.Minute
+		a := bareAgent(t, &Config{})
+		asked := make(chan guest.Configure)
+		m := &outgoing{a: a, guest: twoNICGuest(spare{asked: asked}), rec: newRecord("paris", migration.Plan{}, time.Now()),
+			plan: migration.Plan{ID: "m-00000001", Guest: "web", Network: "mptcp"}, work: &sourceWork{capabilities: []string{guest.CapReady}}}
+		last, n := time.Now(), 0
+		go func() {
+			for range asked {
+				if took := time.Since(last); took > stays/2 {
+					t.Errorf("asked after %v", took)
+				}
+				last, n = time.Now(), n+1
+			}
+		}()
+		m.readyGuest(t.Context())()
+		for _, takes := range []time.Duration{8 * time.Minute, 2 * time.Minute, time.Second, 25 * time.Minute} {
+			err := m.stayReady(t.Context(), func(ctx context.Context) error { sleep(ctx, takes); return nil })
+			synctest.Wait()
+			if err != nil || time.Since(last) > stays/2 {
+				t.Errorf("after %v: %v, last asked %v ago", takes, err, time.Since(last))
+			}
+		}
+		was := n
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if n != was || n < 10 {
+			t.Errorf("asked %d times, and %d after the copy", was, n-was)
+		}
+		close(asked)
+		m.plan.Network = "tunnel"
+		if err := m.stayReady(t.Context(), func(ctx context.Context) error { sleep(ctx, time.Hour); return nil }); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // runsAt is a QEMU whose guest's channel is at a socket.
