@@ -42,6 +42,9 @@ type destinationWork struct {
 	taken         map[netip.Addr]string // next addresses that others have, and who; nil: not known yet
 	adopting      time.Time             // when the handover was first tried
 	trouble       error                 // of its last try that was not cut off
+	placed        bool                  // the guest may have its next addresses
+	mainNext      bool                  // and send by them
+	again         bool                  // an earlier agent began this
 }
 
 type dialled struct {

@@ -42,6 +42,7 @@ func (m *incoming) adopt(ctx context.Context) error {
 		err = m.work.trouble
 	}
 	m.rec.note(fmt.Sprintf("the handover failed for %v: %v; the guest keeps its old address, through the tunnel", most.d, err))
+	m.takeNextBack(ctx)
 	m.keepAddress()
 	return m.handed(nil, nil)
 }
@@ -104,6 +105,7 @@ func (m *incoming) setNext(ctx context.Context) error {
 		return err
 	}
 	g, spare := m.work.guest, 1-m.plan.Active
+	m.work.placed = true // or may be, whatever the guest answers
 	var made guest.Configured
 	if err := m.rec.timed("set next address", func() error {
 		set := func(ctx context.Context) (err error) {
@@ -143,6 +145,7 @@ func (m *incoming) follow(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		m.work.mainNext = true
 		if err := m.asked(ctx, func(ctx context.Context) error {
 			return g.channel().MakeMain(ctx, g.Held.Description.NICs[1-m.plan.Active].MAC)
 		}); err != nil {

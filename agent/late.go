@@ -161,6 +161,7 @@ func (m *incoming) runAgain(ctx context.Context) {
 		m.log.Close() //nolint:errcheck // the agent ends, and the next one goes on
 		return
 	}
+	m.work.again = true
 	m.run(ctx, m.restart(status))
 }
 

@@ -173,7 +173,7 @@ func TestHandoverOfASilentGuestEnds(t *testing.T) {
 
 // landing is a migration of g to this host, paris, where it runs now.
 func landing(t *testing.T, g *Guest) *incoming {
-	a := &Agent{config: &Config{State: t.TempDir(), Network: Network{Bridge: "no-such"}}, log: slog.New(slog.DiscardHandler),
+	a := &Agent{ctx: t.Context(), config: &Config{State: t.TempDir(), Network: Network{Bridge: "no-such"}}, log: slog.New(slog.DiscardHandler),
 		guests: &guests{dir: t.TempDir(), byName: map[string]*Guest{}}, detours: &detours{}}
 	held := []migration.Address{{Prefix: netip.MustParsePrefix("10.1.1.10/24"), Home: "rome"}}
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", Network: "mptcp", Held: held,

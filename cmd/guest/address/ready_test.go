@@ -161,6 +161,39 @@ func TestReadyIsTaken(t *testing.T) {
 	}
 }
 
+// TestReadyAfterAFailedHandover: a NIC whose address was taken back is down, without it and its endpoint, and can be made
+// ready for the next move.
+func TestReadyAfterAFailedHandover(t *testing.T) {
+	if _, err := mptcp.Endpoints(); err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { forgetEndpoints(t) })
+	next := twoNICs(t)[0]
+	next.Endpoint = 3
+	var b Book
+	if err := b.Ready(next); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Configure(next); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Retire(guest.Retire{Addrs: []netip.Addr{next.Addrs[0].Addr(), next.Addrs[1].Addr()}, MAC: next.MAC, EndpointIDs: []uint8{3}}); err != nil {
+		t.Fatal(err)
+	}
+	wantOn(t, "taken back", "own0")
+	if up, _ := onNIC(t, "own0"); up {
+		t.Error("taken back: the NIC is up")
+	}
+	if left, err := mptcp.Endpoints(); err != nil || len(left) > 0 {
+		t.Errorf("taken back: endpoints %v, %v", left, err)
+	}
+	next.Addrs = []netip.Prefix{netip.MustParsePrefix("10.77.0.10/24")}
+	if err := b.Ready(next); err != nil {
+		t.Fatal(err)
+	}
+	wantOn(t, "ready for the next move", "own0", "10.77.0.10/32")
+}
+
 // onNIC says whether a NIC is up, and how many IPv4 addresses it has.
 func onNIC(t *testing.T, name string) (up bool, addrs int) {
 	t.Helper()

@@ -1,0 +1,110 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"godwit/vm/guest"
+)
+
+// TestFailedHandoverTakesNextBack: a guest whose handover fails lets go of its next address, if it may have it, with all
+// that announced it; not if it may have nothing else.
+func TestFailedHandoverTakesNextBack(t *testing.T) {
+	deaf := errors.New("no answer")
+	for _, c := range []struct {
+		fails string
+		again bool
+		want  bool
+	}{
+		{fails: "configure", want: true}, {fails: "await_join", want: true}, {fails: "make_main"}, {fails: "retire old"}, {fails: "await_join", again: true},
+	} {
+		var asked []guest.Retire
+		methods := map[string]guest.Handler{
+			"ticks": answers(struct{}{}, nil), "connections": answers(guest.Connections{}, nil), "configure": answers(guest.Configured{EndpointIDs: []uint8{7}}, nil),
+			"await_join": answers(guest.Joins{}, nil), "make_main": answers(struct{}{}, nil), "users": answers(guest.Users{}, nil),
+			"retire": func(_ context.Context, _ string, raw json.RawMessage) (any, error) {
+				var p guest.Retire
+				if err := json.Unmarshal(raw, &p); err != nil {
+					return nil, err
+				}
+				if p.NewMAC != "" {
+					return nil, deaf
+				}
+				asked = append(asked, p)
+				return struct{}{}, nil
+			},
+		}
+		if methods[c.fails] != nil {
+			methods[c.fails] = answers(nil, deaf)
+		}
+		m := landing(t, talking(t, methods))
+		m.plan.Next[0].Endpoint, m.work.again = 5, c.again
+		if err := m.adopt(t.Context()); err == nil {
+			t.Fatalf("%s: it did not fail", c.fails)
+		}
+		m.work.adopting = time.Now().Add(-limitHandover.d)
+		if err := m.adopt(t.Context()); err != nil {
+			t.Fatalf("%s: %v", c.fails, err)
+		}
+		if got := len(asked) == 1; got != c.want {
+			t.Errorf("%s fails, started again %v: asked to let go: %+v, want %v", c.fails, c.again, asked, c.want)
+			continue
+		}
+		h := m.work.guest.Held
+		if h.Endpoint < 5 || h.Table != m.table() {
+			t.Errorf("%s: the next move would use endpoint %d and table %d again", c.fails, h.Endpoint, h.Table)
+		}
+		if !c.want {
+			continue
+		}
+		p, id := asked[0], m.plan.Next[0].Endpoint
+		if p.MAC != "52:54:00:00:00:02" || p.Keep || p.Stay || !slices.Equal(p.Addrs, []netip.Addr{netip.MustParseAddr("10.2.1.10")}) || !slices.Contains(p.EndpointIDs, id) {
+			t.Errorf("%s: asked for %+v, of endpoint %d", c.fails, p, id)
+		}
+	}
+}
+
+// letsGo is a guest that refuses to let go of an address so often.
+type letsGo struct {
+	guest.Channel
+	refuses, asked int
+}
+
+func (l *letsGo) Retire(context.Context, guest.Retire) error {
+	if l.asked++; l.asked <= l.refuses {
+		return guest.ErrBound
+	}
+	return nil
+}
+
+func (*letsGo) Done() <-chan struct{} { return nil }
+
+// TestTakesNextBackLater: a guest that could not let go is asked on, until it does, moves on, or time is up.
+func TestTakesNextBackLater(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		refuses int
+		busy    string
+		asked   int
+	}{
+		{"it lets go", 2, "", 3}, {"its own migration settles", 1, "m-00000001", 2}, {"it moves on", 2, "m-00000002", 0}, {"it never does", 1000, "", 20},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := &letsGo{refuses: c.refuses}
+			g := &Guest{Machine: runs{}}
+			m := landing(t, g)
+			g.speakBy(l)
+			g.busy = c.busy
+			m.takeNextBackLater()
+			if l.asked != c.asked {
+				t.Errorf("%s: asked %d times, want %d", c.name, l.asked, c.asked)
+			}
+		})
+	}
+}
