@@ -47,6 +47,23 @@ func (m *incoming) hearGuest(ctx context.Context) error {
 	return m.asked(ctx, func(ctx context.Context) error { return g.channel().Ticks(ctx, 0) })
 }
 
+// awaitListed returns when the list of connections that was asked for is there, or limitListed has passed: subflows that
+// have closed are on none.
+func (m *incoming) awaitListed(ctx context.Context) {
+	if m.work.before == nil {
+		return
+	}
+	ctx, cancel := limitListed.on(ctx)
+	defer cancel()
+	select {
+	case l := <-m.work.before:
+		again := make(chan listing, 1) // survive reads it
+		again <- l
+		m.work.before = again
+	case <-ctx.Done():
+	}
+}
+
 // tickHeard is the interval of the ticks that tell for how long a guest stood still, when it has arrived, and
 // ticksHeard how many are heard: one that was on its way for a shorter time tells it better.
 const (

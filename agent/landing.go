@@ -290,6 +290,7 @@ func (m *incoming) retire(ctx context.Context, joins *guest.Joins, stay bool) (*
 	if link, _, err := m.a.link(m.plan.From); err == nil && !keep {
 		link.Ahead() // it is asked to end the tunnel soon: see endBoth
 	}
+	m.awaitListed(ctx)
 	once := func(ctx context.Context) error { return g.channel().Retire(ctx, retire) }
 	if err := m.asked(ctx, once); err != nil {
 		return nil, fmt.Errorf("retire the old address: %w", err)

@@ -78,6 +78,7 @@ var (
 	limitJoin       = named("join", joinLimit+5*time.Second, "the guest says which connections have followed")
 	limitOldSoon    = named("old_nic_soon", 300*time.Millisecond, "the guest has taken what was on its way to its old NIC, before what its tap has left is led to the other")
 	limitOldNIC     = named("old_nic", 3*time.Second, "it has taken the rest; then the old NIC goes down")
+	limitListed     = named("listed", 3*time.Second, "the guest has listed its connections, before they leave its old address; then what became of some may be told wrongly")
 	limitSurvey     = named("survey", 15*time.Second, "the guest lists its connections")
 	limitNameTry    = named("name_service", 4*time.Second, "the name server takes an update, each try")
 	limitRepoint    = named("repoint", 10*time.Second, "the home of an address sends it here")

@@ -16,6 +16,9 @@ import (
 // TestFailedHandoverTakesNextBack: a guest whose handover fails lets go of its next address, if it may have it, with all
 // that announced it; not if it may have nothing else.
 func TestFailedHandoverTakesNextBack(t *testing.T) {
+	first := limitFirstTick
+	t.Cleanup(func() { limitFirstTick = first })
+	limitFirstTick.d = 10 * time.Millisecond
 	deaf := errors.New("no answer")
 	for _, c := range []struct {
 		fails string

@@ -1,0 +1,54 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"godwit/vm/guest"
+)
+
+// TestListedBeforeRetired: connections are listed before they leave their old address, as an agent that was started again
+// finds them all joined; a list that does not come is not waited for for long, and is not lost.
+func TestListedBeforeRetired(t *testing.T) {
+	first, listed := limitFirstTick, limitListed
+	t.Cleanup(func() { limitFirstTick, limitListed = first, listed })
+	limitFirstTick.d = 10 * time.Millisecond
+	for _, c := range []struct {
+		name         string
+		takes, limit time.Duration
+		there        bool
+	}{{"a list that takes its time", 300 * time.Millisecond, time.Minute, true}, {"one that takes too long", time.Second, 20 * time.Millisecond, false}} {
+		var there, inTime atomic.Bool
+		m := landing(t, talking(t, map[string]guest.Handler{
+			"ticks": answers(struct{}{}, nil), "configure": answers(guest.Configured{}, nil), "await_join": answers(guest.Joins{}, nil),
+			"make_main": answers(struct{}{}, nil), "users": answers(guest.Users{}, nil),
+			"connections": func(ctx context.Context, _ string, _ json.RawMessage) (any, error) {
+				sleep(ctx, c.takes)
+				there.Store(true)
+				return guest.Connections{}, nil
+			},
+			"retire": func(context.Context, string, json.RawMessage) (any, error) {
+				inTime.Store(there.Load())
+				return struct{}{}, nil
+			},
+		}))
+		limitListed.d = c.limit
+		if err := m.adopt(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if inTime.Load() != c.there {
+			t.Errorf("%s: listed before its old address went: %v, want %v", c.name, inTime.Load(), c.there)
+		}
+		select {
+		case l := <-m.work.before:
+			if l.err != nil {
+				t.Errorf("%s: %v", c.name, l.err)
+			}
+		case <-time.After(5 * time.Second):
+			t.Errorf("%s: it is lost", c.name)
+		}
+	}
+}
