@@ -161,8 +161,8 @@ func TestReadyIsTaken(t *testing.T) {
 	}
 }
 
-// TestReadyAfterAFailedHandover: a NIC whose address was taken back is down, without it and its endpoint, and can be made
-// ready for the next move.
+// TestReadyAfterAFailedHandover: a NIC whose address was taken back, by whichever way, is down, without it and its endpoint,
+// and can be made ready for the next move; one by which everything goes stays.
 func TestReadyAfterAFailedHandover(t *testing.T) {
 	if _, err := mptcp.Endpoints(); err != nil {
 		t.Skip(err)
@@ -170,29 +170,49 @@ func TestReadyAfterAFailedHandover(t *testing.T) {
 	t.Cleanup(func() { forgetEndpoints(t) })
 	next := twoNICs(t)[0]
 	next.Endpoint = 3
+	addrs := []netip.Addr{next.Addrs[0].Addr(), next.Addrs[1].Addr()}
+	other := next
+	other.Addrs = []netip.Prefix{netip.MustParsePrefix("10.77.0.10/24")}
+	for what, takeBack := range map[string]func(b *Book) error{
+		"retired": func(b *Book) error {
+			return b.Retire(guest.Retire{Addrs: addrs, MAC: next.MAC, EndpointIDs: []uint8{3}})
+		},
+		"dropped": func(b *Book) error { return b.Drop(addrs) },
+	} {
+		var b Book
+		for _, err := range []error{b.Ready(next), second(b.Configure(next)), takeBack(&b)} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		wantOn(t, what, "own0")
+		if up, _ := onNIC(t, "own0"); up {
+			t.Errorf("%s: the NIC is up", what)
+		}
+		if left, err := mptcp.Endpoints(); err != nil || len(left) > 0 {
+			t.Errorf("%s: endpoints %v, %v", what, left, err)
+		}
+		if err := b.Ready(other); err != nil {
+			t.Fatal(err)
+		}
+		wantOn(t, what+", ready for the next move", "own0", "10.77.0.10/32")
+		if err := b.Ready(guest.Configure{MAC: next.MAC}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	var b Book
-	if err := b.Ready(next); err != nil {
-		t.Fatal(err)
+	next.Main = true
+	for _, err := range []error{second(b.Configure(next)), b.Drop(addrs)} {
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
-	if _, err := b.Configure(next); err != nil {
-		t.Fatal(err)
+	if up, _ := onNIC(t, "own0"); !up || b.strange(next.MAC) {
+		t.Error("the NIC by which everything goes was taken for unused")
 	}
-	if err := b.Retire(guest.Retire{Addrs: []netip.Addr{next.Addrs[0].Addr(), next.Addrs[1].Addr()}, MAC: next.MAC, EndpointIDs: []uint8{3}}); err != nil {
-		t.Fatal(err)
-	}
-	wantOn(t, "taken back", "own0")
-	if up, _ := onNIC(t, "own0"); up {
-		t.Error("taken back: the NIC is up")
-	}
-	if left, err := mptcp.Endpoints(); err != nil || len(left) > 0 {
-		t.Errorf("taken back: endpoints %v, %v", left, err)
-	}
-	next.Addrs = []netip.Prefix{netip.MustParsePrefix("10.77.0.10/24")}
-	if err := b.Ready(next); err != nil {
-		t.Fatal(err)
-	}
-	wantOn(t, "ready for the next move", "own0", "10.77.0.10/32")
 }
+
+func second(_ guest.Configured, err error) error { return err }
 
 // onNIC says whether a NIC is up, and how many IPv4 addresses it has.
 func onNIC(t *testing.T, name string) (up bool, addrs int) {

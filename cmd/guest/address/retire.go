@@ -184,7 +184,40 @@ func (b *Book) Drop(addrs []netip.Addr) error {
 			}
 		}
 	}
-	return b.lingerNoMore(links, addrs)
+	if err := b.lingerNoMore(links, addrs); err != nil {
+		return err
+	}
+	return b.idle(links, addrs)
+}
+
+// idle takes NICs down that were configured with some of addrs and have nothing left, so that they can be made ready
+// again; but not one by which everything goes.
+func (b *Book) idle(links []netlink.Link, addrs []netip.Addr) error {
+	for mac, n := range b.nics {
+		at := slices.IndexFunc(links, func(l netlink.Link) bool { return l.Attrs().HardwareAddr.String() == mac })
+		if at < 0 || !slices.ContainsFunc(n.addrs, func(p netip.Prefix) bool { return slices.Contains(addrs, p.Addr()) }) {
+			continue
+		}
+		have, err := dump.Addrs(links[at], netlink.FAMILY_ALL)
+		if err != nil {
+			return fmt.Errorf("list addresses: %w", err)
+		}
+		if slices.ContainsFunc(have, func(a netlink.Addr) bool { return !a.IP.IsLinkLocalUnicast() }) {
+			continue
+		}
+		main, err := leadsOut(links[at])
+		if err != nil {
+			return err
+		}
+		if main {
+			continue
+		}
+		if err := netlink.LinkSetDown(links[at]); err != nil {
+			return fmt.Errorf("set %s down: %w", links[at].Attrs().Name, err)
+		}
+		delete(b.nics, mac)
+	}
+	return nil
 }
 
 // dropAddr takes an address from a link, whatever its prefix is there.
