@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"godwit/vm/guest"
@@ -10,8 +11,8 @@ import (
 // takeNextBack takes the next addresses from a guest whose handover has failed, and which stays on its old ones: no
 // host knows that it has them, so connections on them would break at its next move, and it would answer for them
 // elsewhere. It is left with them where it may send by them already, or have lost the old ones: once its main route was
-// moved, and where an agent that was started again does not know how far it was. What fails is tried again beside
-// everything else.
+// moved, and where an agent that was started again does not know how far it was. What it does not give up is on its
+// list (dropLater).
 func (m *incoming) takeNextBack(ctx context.Context) {
 	if !m.work.placed {
 		return
@@ -21,10 +22,16 @@ func (m *incoming) takeNextBack(ctx context.Context) {
 		m.a.log.Warn("the guest may keep its next address", "migration", m.plan.ID, "guest", m.plan.Guest)
 		return
 	}
-	if err := m.asked(ctx, m.askNextBack); err != nil {
-		m.a.log.Warn("the guest has its next address still; it is asked again", "migration", m.plan.ID, "guest", m.plan.Guest, "error", err)
-		m.a.actors.Go(m.takeNextBackLater)
+	err := m.asked(ctx, m.askNextBack)
+	if err == nil {
+		return
 	}
+	m.a.log.Warn("the guest has its next address still; it is asked again", "migration", m.plan.ID, "guest", m.plan.Guest, "error", err)
+	if errors.Is(err, guest.ErrBound) {
+		m.a.actors.Go(m.takeNextBackLater)
+		return
+	}
+	m.work.guest.remember(func(h *Held) { h.toDrop(bare(m.plan.Next)...) }) // handed writes it down
 }
 
 // noteUsed keeps the numbers that were used up: peers have heard of them.
@@ -54,20 +61,31 @@ func (m *incoming) askNextBack(ctx context.Context) error {
 	return channel.Retire(ctx, p)
 }
 
-// takeNextBackLater asks for as long as a lease lasts, until the guest has let go, moves on, or is gone.
+// takeNextBackLater asks a guest in which a connection needs the address, for as long as a lease lasts or until it
+// moves on. Then it is to give it up all the same.
 func (m *incoming) takeNextBackLater() {
 	g := m.work.guest
-	again := func() (done bool) {
-		g.ending.Lock() // a migration that is asked for meanwhile waits
-		defer g.ending.Unlock()
-		if busy := g.migration(); busy != "" && busy != m.plan.ID || !g.alive() {
-			return true
-		}
-		return m.asked(m.a.ctx, m.askNextBack) == nil
-	}
-	for until := time.Now().Add(leaseTime); time.Now().Before(until) && sleep(m.a.ctx, deafPause); {
-		if again() {
+	for until := time.Now().Add(leaseTime); time.Now().Before(until) && sleep(m.a.ctx, deafPause) && g.alive(); {
+		if done, err := m.askBoundBack(); done {
 			return
+		} else if !errors.Is(err, guest.ErrBound) {
+			break
 		}
 	}
+	g.remember(func(h *Held) { h.toDrop(bare(m.plan.Next)...) })
+	if err := m.a.guests.keep(g); err != nil {
+		m.a.log.Warn("keep guest", "guest", m.plan.Guest, "error", err)
+	}
+}
+
+// askBoundBack is askNextBack for a guest that no other migration has; one that is asked for meanwhile waits.
+func (m *incoming) askBoundBack() (done bool, err error) {
+	g := m.work.guest
+	g.ending.Lock()
+	defer g.ending.Unlock()
+	if busy := g.migration(); busy != "" && busy != m.plan.ID {
+		return false, nil
+	}
+	err = m.asked(m.a.ctx, m.askNextBack)
+	return err == nil, err
 }

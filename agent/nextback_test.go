@@ -73,41 +73,48 @@ func TestFailedHandoverTakesNextBack(t *testing.T) {
 	}
 }
 
+// TestNextBackIsOnTheList: a next address that the guest did not give up is on its list; what a connection needs is
+// asked for on, until nothing does, the guest moves on, or as long as a lease has passed.
+func TestNextBackIsOnTheList(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		err     error
+		refuses int
+		busy    string
+		asked   int
+		listed  bool
+	}{
+		{"it lets go", guest.ErrBound, 2, "", 3, false}, {"its own migration settles", guest.ErrBound, 1, "m-00000001", 2, false},
+		{"it moves on", guest.ErrBound, 2, "m-00000002", 1, true}, {"it never does", guest.ErrBound, 1000, "", 21, true},
+		{"it does not answer", context.DeadlineExceeded, 1000, "", 1, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := &letsGo{refuses: c.refuses, err: c.err}
+			g := &Guest{Machine: runs{}}
+			m := landing(t, g)
+			g.speakBy(l)
+			g.busy, m.work.placed = c.busy, true
+			m.takeNextBack(t.Context())
+			m.a.actors.Wait()
+			if listed := len(g.held().ToDrop) == 1; l.asked != c.asked || listed != c.listed {
+				t.Errorf("%s: asked %d times, listed %v; want %d, %v", c.name, l.asked, listed, c.asked, c.listed)
+			}
+		})
+	}
+}
+
 // letsGo is a guest that refuses to let go of an address so often.
 type letsGo struct {
 	guest.Channel
 	refuses, asked int
+	err            error
 }
 
 func (l *letsGo) Retire(context.Context, guest.Retire) error {
 	if l.asked++; l.asked <= l.refuses {
-		return guest.ErrBound
+		return l.err
 	}
 	return nil
 }
 
 func (*letsGo) Done() <-chan struct{} { return nil }
-
-// TestTakesNextBackLater: a guest that could not let go is asked on, until it does, moves on, or time is up.
-func TestTakesNextBackLater(t *testing.T) {
-	for _, c := range []struct {
-		name    string
-		refuses int
-		busy    string
-		asked   int
-	}{
-		{"it lets go", 2, "", 3}, {"its own migration settles", 1, "m-00000001", 2}, {"it moves on", 2, "m-00000002", 0}, {"it never does", 1000, "", 20},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			l := &letsGo{refuses: c.refuses}
-			g := &Guest{Machine: runs{}}
-			m := landing(t, g)
-			g.speakBy(l)
-			g.busy = c.busy
-			m.takeNextBackLater()
-			if l.asked != c.asked {
-				t.Errorf("%s: asked %d times, want %d", c.name, l.asked, c.asked)
-			}
-		})
-	}
-}
