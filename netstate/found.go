@@ -100,6 +100,13 @@ func strays(k *kernel, wanted []resource) ([]resource, error) {
 	for _, u := range left {
 		neighbours = append(neighbours, u)
 	}
+	asked, err := askingRules()
+	if err != nil {
+		return nil, err
+	}
+	for a := range asked {
+		neighbours = append(neighbours, a)
+	}
 	fw, err := k.firewall()
 	if err != nil {
 		return nil, err

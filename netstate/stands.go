@@ -108,8 +108,16 @@ func stands(s State) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("read the firewall: %w", err)
 	}
+	asked, err := askingRules()
+	if err != nil {
+		return false, err
+	}
 	for _, r := range wanted(s) {
 		switch r := r.(type) {
+		case asking:
+			if _, there := asked[r]; !there && !r.needless() {
+				return false, nil
+			}
 		case untracked:
 			if !slices.Contains(leftAlone, r) {
 				return false, nil

@@ -46,6 +46,7 @@ func possible(s State) []resource {
 func away(bridge string, a Away) []resource {
 	list := append([]resource{neighbour{bridge, a.Addr, a.MAC.String()}}, openedAway(bridge, a)...)
 	if a.Gateway.IsValid() {
+		list = append(list, asks(bridge, a.Gateway)...)
 		list = append(list, route{defaultOf(a.Addr.Is4()), tableOf(a.Addr, PriorityReturn), bridge, a.Gateway}, returning(a.Addr))
 	}
 	if a.Home != "" {
@@ -82,6 +83,9 @@ func visiting(bridge string, v Visiting) []resource {
 		if !v.AtHome() {
 			list = append(list, arriving(v.Addr, v.Tunnel))
 		}
+	}
+	if v.AtHome() {
+		list = append(list, asks(bridge, v.Gateway)...)
 	}
 	if v.AtHome() || v.Publish != 0 {
 		list = append(list, here(v.Addr))
