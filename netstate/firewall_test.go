@@ -1,6 +1,7 @@
 package netstate_test
 
 import (
+	"io"
 	"net"
 	"net/netip"
 	"testing"
@@ -98,4 +99,59 @@ func echoes(conn net.Conn, limit time.Duration) bool {
 	}
 	_, err := conn.Read(make([]byte, 64))
 	return err == nil
+}
+
+// TestHostsOwnFirewall: hosts that take in nothing but answers have those of the guest, at its home and
+// where it is, and it has theirs.
+func TestHostsOwnFirewall(t *testing.T) {
+	w := newWorld(t, "wireguard")
+	for _, h := range []string{"ha", "hb"} {
+		w.load(h, `table inet own { chain in { type filter hook input priority filter; policy drop; iif lo accept; ct state established,related accept; meta l4proto { icmp, icmpv6 } accept; iifname up0 udp dport 4789 accept; tcp dport 7008 ct state new accept; }; }`)
+	}
+	w.set("hb", abroad())
+	w.set("ha", home(true))
+	w.IP("ga", "link set dev eth0 down")
+	for _, h := range []struct{ name, v4, v6 string }{{"ha", "100.64.0.11", "fd64:0::11"}, {"hb", "100.65.0.11", "fd64:1::11"}} {
+		for guest, host := range map[netip.Addr]string{guest4: h.v4, guest6: h.v6} {
+			if !w.opens(h.name, "gb", guest) {
+				t.Errorf("%s does not hear %s", h.name, guest)
+			}
+			if !w.opens("gb", h.name, netip.MustParseAddr(host)) {
+				t.Errorf("%s does not hear %s at %s", guest, h.name, host)
+			}
+		}
+	}
+	for _, addr := range []netip.Addr{guest4, guest6} {
+		if !w.opens("c", "gb", addr) {
+			t.Errorf("%s does not answer its client", addr)
+		}
+	}
+}
+
+// opens says whether a TCP connection is opened from one namespace to an address of another, and carries
+// something there and back.
+func (w *world) opens(from, at string, addr netip.Addr) bool {
+	w.t.Helper()
+	to := netip.AddrPortFrom(addr, 7008).String()
+	var l net.Listener
+	w.Do(at, func() (err error) { l, err = net.Listen("tcp", to); return err })
+	defer l.Close()
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		io.CopyN(conn, conn, 1) //nolint:errcheck // the test sees it
+	}()
+	ok := false
+	w.Do(from, func() error {
+		conn, err := net.DialTimeout("tcp", to, 3*time.Second)
+		if err == nil {
+			ok = echoes(conn, 3*time.Second)
+			conn.Close()
+		}
+		return nil
+	})
+	return ok
 }

@@ -1,6 +1,7 @@
 package netstate
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -13,7 +14,8 @@ import (
 
 // An untracked address is one whose packets this host's connection tracking leaves alone
 // while they take a detour. A host sees such connections in their middle, and often in one
-// direction only: a firewall that drops what it takes for invalid would end them.
+// direction only: a firewall that drops what it takes for invalid would end them. What the guest says
+// to the host itself is tracked as ever: the host saw that begin, and its firewall may take nothing else.
 //
 // Each has a chain of its own in the table "inet godwit", which goes with the last.
 type untracked struct{ addr netip.Addr }
@@ -40,21 +42,34 @@ func (u untracked) ensure(*kernel) error {
 			return nil
 		}
 	}
-	c, err := openNFT()
-	if err != nil {
-		return wrap(err, "leave %s untracked", u.addr)
+	lacks := func(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) }
+	notrack := []expr.Any{&expr.Notrack{}}
+	rules := [][]expr.Any{join(ipSrcInet(u.addr), forHost(), accept()), join(ipSrcInet(u.addr), notrack), join(ipDstInet(u.addr), notrack)}
+	if err = u.make(rules); lacks(err) {
+		err = u.make(rules[1:]) // a kernel that cannot tell in a rule what is for the host
 	}
-	t := c.AddTable(untrackedTable())
-	chain := c.AddChain(&nftables.Chain{Table: t, Name: u.chain(), Type: nftables.ChainTypeFilter,
-		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRaw})
-	for _, match := range [][]expr.Any{ipSrcInet(u.addr), ipDstInet(u.addr)} {
-		c.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: join(match, []expr.Any{&expr.Notrack{}})})
-	}
-	err = c.Flush()
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) {
-		return nil // a kernel that tracks nothing
+	if lacks(err) {
+		return nil // one that tracks nothing
 	}
 	return wrap(err, "leave %s untracked", u.addr)
+}
+
+func (u untracked) make(rules [][]expr.Any) error {
+	return batch(func(c *nftables.Conn) error {
+		t := c.AddTable(untrackedTable())
+		chain := c.AddChain(&nftables.Chain{Table: t, Name: u.chain(), Type: nftables.ChainTypeFilter,
+			Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRaw})
+		for _, exprs := range rules {
+			c.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: exprs})
+		}
+		return nil
+	})
+}
+
+// forHost matches what goes to an address of the host.
+func forHost() []expr.Any {
+	local := binary.NativeEndian.AppendUint32(nil, unix.RTN_LOCAL)
+	return []expr.Any{&expr.Fib{Register: 1, FlagDADDR: true, ResultADDRTYPE: true}, equals(local)}
 }
 
 func (u untracked) remove(*kernel) error {
