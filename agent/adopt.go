@@ -321,6 +321,18 @@ func (n Network) gatewayOf(v4 bool) netip.Addr {
 	return n.Gateway6
 }
 
+// onLink is what a guest with an address reaches here without its router: what it says, of the guests' subnet.
+func (n Network) onLink(p netip.Prefix) netip.Prefix {
+	own := n.subnetOf(p.Addr())
+	if !own.Contains(p.Addr()) {
+		return netip.Prefix{}
+	}
+	if p.Bits() > own.Bits() {
+		own = p
+	}
+	return own.Masked()
+}
+
 // subnetOf is the guests' subnet of addr's family.
 func (n Network) subnetOf(addr netip.Addr) netip.Prefix {
 	if addr.Is4() {

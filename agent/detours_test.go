@@ -173,7 +173,7 @@ func TestDetoursWant(t *testing.T) {
 			}
 			c.want.Guest, c.want.Bridge, c.want.LAN = "web", "br-guest", "lan0"
 			for range 2 { // asking changes nothing
-				if diff := cmp.Diff(c.want, s.want("web"), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+				if diff := cmp.Diff(c.want, s.want("web"), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {
 					t.Fatal(diff)
 				}
 			}

@@ -118,7 +118,7 @@ func (m *outgoing) leadAway() error {
 				Tap: g.Held.Taps[g.Held.Active], Tunnel: d.Tunnel.Name, Fits: m.plan.Fits,
 			}
 			if addr.Home == m.a.config.Host {
-				away.Gateway = addr.Gateway
+				away.Gateway, away.Subnet = addr.Gateway, m.a.config.Network.onLink(addr.Prefix)
 			}
 			d.Away = append(d.Away, away)
 		}

@@ -282,7 +282,7 @@ func (a *Agent) standing(answer Handed, addrs []netip.Addr) ([]netstate.Away, er
 		if err != nil || len(mac) != 6 || mac[0]&1 != 0 || h.Fits < 0 || h.Fits > 1<<16 || named || !slices.Contains(addrs, h.Addr) {
 			return nil, notBelieved("address %s at %.40q: not one that was asked for", h.Addr, h.MAC)
 		}
-		out = append(out, netstate.Away{Addr: h.Addr, MAC: mac, Gateway: a.config.Network.gatewayOf(h.Addr.Is4()), Fits: h.Fits})
+		out = append(out, netstate.Away{Addr: h.Addr, MAC: mac, Gateway: a.config.Network.gatewayOf(h.Addr.Is4()), Subnet: a.config.Network.subnetOf(h.Addr).Masked(), Fits: h.Fits})
 	}
 	if len(out) != len(addrs) {
 		return nil, notBelieved("%d of %d addresses are handed over", len(out), len(addrs))

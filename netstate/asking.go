@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -34,6 +35,16 @@ func asks(bridge string, gateway netip.Addr) []resource {
 		return nil
 	}
 	return []resource{asking{bridge, host(gateway), netip.IPv4Unspecified()}}
+}
+
+// asksNeighbours lists what finding others of a guest's subnet needs: they are asked in its name, for which
+// the host answers meanwhile. One that has just booted takes a probe of another for a claim of its address (RFC 5227
+// §2.1.1), and who answers for one that is away, as this host does, answers none.
+func asksNeighbours(bridge string, a Away) []resource {
+	if !a.Addr.Is4() || len(neighbours(bridge, a)) == 0 {
+		return nil
+	}
+	return []resource{asking{bridge, a.Subnet.Masked(), a.Addr}}
 }
 
 const (
@@ -75,8 +86,14 @@ func (a asking) exprs() []expr.Any {
 	}, accept())
 }
 
-// needless says that the bridge has an address from which the kernel asks anyway.
+// arpless says that this kernel has no nftables for ARP, and asks as it does.
+var arpless atomic.Bool
+
+// needless says that the bridge has an address from which the kernel asks anyway, or that there is no other way.
 func (a asking) needless() bool {
+	if arpless.Load() {
+		return true
+	}
 	own := func(o net.Addr) bool {
 		n, ok := o.(*net.IPNet)
 		return ok && n.Contains(a.of.Addr().AsSlice())
@@ -95,14 +112,26 @@ func (a asking) ensure(*kernel) error {
 		return wrap(err, "ask for %s at %s", a.of, a.bridge)
 	}
 	err = batch(func(c *nftables.Conn) error {
-		t := c.AddTable(askingTable())
-		chain := c.AddChain(&nftables.Chain{Table: t, Name: chainAsking, Type: nftables.ChainTypeFilter,
-			Hooknum: nftables.ChainHookRef(arpOutput), Priority: nftables.ChainPriorityFilter})
-		c.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: a.exprs(), UserData: userdata.AppendString(nil, userdata.TypeComment, a.comment())})
+		chain := &nftables.Chain{Table: askingTable(), Name: chainAsking, Type: nftables.ChainTypeFilter,
+			Hooknum: nftables.ChainHookRef(arpOutput), Priority: nftables.ChainPriorityFilter}
+		if len(rules) == 0 { // or it waits, see page.write; a flip only adds
+			c.AddTable(chain.Table)
+			c.AddChain(chain)
+		}
+		r := &nftables.Rule{Table: chain.Table, Chain: chain, Exprs: a.exprs(), UserData: userdata.AppendString(nil, userdata.TypeComment, a.comment())}
+		if a.of.IsSingleIP() { // a router is one of its subnet, too
+			c.InsertRule(r)
+		} else {
+			c.AddRule(r)
+		}
 		return nil
 	})
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) {
-		return nil // a kernel without that family of nftables asks as it does
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		arpless.Store(true)
+		return nil
+	}
+	if errors.Is(err, unix.ENOENT) && len(rules) > 0 {
+		return nil // somebody took the chain away just now, which is seen: see Stands
 	}
 	return wrap(err, "ask for %s at %s", a.of, a.bridge)
 }

@@ -14,7 +14,7 @@
 //     destination to the bridge's MAC, so that the host routes the packet;
 //   - the host sends it on: host route of the address into the tunnel;
 //   - what comes back leaves by the subnet's router, which may answer ARP for its own subnet alone, where
-//     the bridge has no address: the host asks for it as nobody, by a probe;
+//     the bridge has no address: the host asks for it as nobody, by a probe; what goes to a neighbour goes there without the router;
 //   - the router's ARP entry expires: the host answers ARP and NDP for this
 //     one address (a proxy neighbour entry, never proxy_arp for the whole device);
 //   - nothing else enters the guest's taps, so that a QEMU that is about to be

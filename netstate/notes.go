@@ -28,7 +28,7 @@ func notes(s State, mac net.HardwareAddr) []string {
 			active = append(active, words("active", "addr", a.Addr.String()))
 		}
 		lines = append(lines, words("away", "addr", a.Addr.String(), "mac", a.MAC.String(), "tap", a.Tap,
-			"tunnel", a.Tunnel, "gateway", addrWord(a.Gateway), "home", a.Home, "fits", number(a.Fits)))
+			"tunnel", a.Tunnel, "gateway", addrWord(a.Gateway), "subnet", prefixWord(a.Subnet), "home", a.Home, "fits", number(a.Fits)))
 	}
 	for _, v := range s.Visiting {
 		lines = append(lines, words("visiting", "addr", v.Addr.String(), "mac", v.MAC.String(), "tap", v.Tap,
@@ -61,6 +61,13 @@ func addrWord(a netip.Addr) string {
 		return ""
 	}
 	return a.String()
+}
+
+func prefixWord(p netip.Prefix) string {
+	if !p.IsValid() {
+		return ""
+	}
+	return p.String()
 }
 
 func addrWords(all []netip.Addr) string {
@@ -101,6 +108,7 @@ func readNotes(guest string, lines []string) (State, net.HardwareAddr, error) {
 		mac, macErr := net.ParseMAC(m["mac"])
 		addr, addrErr := netip.ParseAddr(m["addr"])
 		gateway, _ := netip.ParseAddr(m["gateway"])
+		subnet, _ := netip.ParsePrefix(m["subnet"])
 		known, _ := net.ParseMAC(m["known"])
 		fits, _ := strconv.Atoi(m["fits"])
 		publish, _ := strconv.Atoi(m["publish"])
@@ -118,7 +126,7 @@ func readNotes(guest string, lines []string) (State, net.HardwareAddr, error) {
 		case macErr != nil || addrErr != nil:
 			return s, nil, fmt.Errorf("read note of guest %s: %q is not ours", guest, line)
 		case kind == "away":
-			s.Away = append(s.Away, Away{Addr: addr, MAC: mac, Tap: m["tap"], Tunnel: m["tunnel"], Gateway: gateway, Home: m["home"], Fits: fits})
+			s.Away = append(s.Away, Away{Addr: addr, MAC: mac, Tap: m["tap"], Tunnel: m["tunnel"], Gateway: gateway, Subnet: subnet, Home: m["home"], Fits: fits})
 		case kind == "visiting":
 			s.Visiting = append(s.Visiting, Visiting{Addr: addr, MAC: mac, Tap: m["tap"], Taps: list(m["taps"]), Gateway: gateway, Tunnel: m["tunnel"], Fits: fits, Asks: m["asks"] != "", Known: known, Publish: publish, Direct: m["direct"] != "", Waits: m["waits"] != ""})
 		default:

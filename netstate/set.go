@@ -33,7 +33,7 @@ func Set(s State) error {
 }
 
 // Flip makes all the guest's Away entries active or not, in the order that loses
-// no packet, and nothing else. It takes two or three milliseconds; back, nftables
+// no packet, and nothing else. It takes three or four milliseconds; back, nftables
 // transactions wait for RCU grace periods, some 40 ms. On failure, call it again,
 // with either direction.
 func Flip(guest string, active bool) error {

@@ -32,6 +32,7 @@ type Away struct {
 	Tap     string           // that NIC's tap; "" when it is gone
 	Tunnel  string           // device towards the guest
 	Gateway netip.Addr       // the subnet's router: packets that come from Addr out of the tunnel leave by it over the bridge; zero: the host's own routes decide, and the bridge needs rp_filter 0
+	Subnet  netip.Prefix     // with Gateway: what has its way over the bridge without it, as from the guest itself; zero: nothing
 	Home    string           // of an address in transit: device towards its home, where packets that come from Addr go; then Gateway is zero
 	Fits    int              // largest packet that the tunnel carries in one piece: connections that begin now are told so; 0: as they like
 	Active  bool             // false: prepared, nothing changes for anybody; true: flipped
@@ -87,6 +88,9 @@ func (s State) validate() error {
 	for _, a := range s.Away {
 		if err := errors.Join(address(seen, a.Addr, a.MAC, a.Gateway), device("tunnel", a.Tunnel)); err != nil {
 			return err
+		}
+		if a.Subnet.IsValid() && !a.Subnet.Contains(a.Addr) {
+			return fmt.Errorf("address %s: not of its subnet %s", a.Addr, a.Subnet)
 		}
 		if a.Home != "" && (a.Gateway.IsValid() || device("tunnel", a.Home) != nil) {
 			return fmt.Errorf("address %s: in transit, with gateway %s and way home %q: want no gateway and a device", a.Addr, a.Gateway, a.Home)

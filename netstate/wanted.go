@@ -47,6 +47,7 @@ func away(bridge string, a Away) []resource {
 	list := append([]resource{neighbour{bridge, a.Addr, a.MAC.String()}}, openedAway(bridge, a)...)
 	if a.Gateway.IsValid() {
 		list = append(list, asks(bridge, a.Gateway)...)
+		list = append(list, neighbours(bridge, a)...)
 		list = append(list, route{defaultOf(a.Addr.Is4()), tableOf(a.Addr, PriorityReturn), bridge, a.Gateway}, returning(a.Addr))
 	}
 	if a.Home != "" {
@@ -58,10 +59,20 @@ func away(bridge string, a Away) []resource {
 	if a.Gateway.IsValid() || a.Home != "" { // or the host may be the one that translates its address
 		list = append(list, untracked{a.Addr})
 	}
-	return append(list,
+	list = append(list,
 		route{host(a.Addr), unix.RT_TABLE_MAIN, a.Tunnel, netip.Addr{}},
 		here(a.Addr),
 		proxy{bridge, a.Addr, false})
+	return append(list, asksNeighbours(bridge, a)...)
+}
+
+// neighbours lists the way to those of its subnet, which know the way to the guest: by the router theirs
+// would be the only half that it sees, and one that filters by state drops the other.
+func neighbours(bridge string, a Away) []resource {
+	if !a.Subnet.IsValid() || a.Subnet.IsSingleIP() || a.Subnet.Bits() == 0 || !a.Gateway.IsValid() {
+		return nil
+	}
+	return []resource{route{a.Subnet.Masked(), tableOf(a.Addr, PriorityReturn), bridge, netip.Addr{}}}
 }
 
 func visiting(bridge string, v Visiting) []resource {

@@ -127,8 +127,9 @@ func (w *world) tunnelBetween(name string, mtu int, a, b string) {
 // home and abroad are the states of the two hosts.
 func home(active bool) netstate.State {
 	s := netstate.State{Guest: "web", Bridge: "br-guest", LAN: "lan0", Taps: []string{"t1a"}}
-	for _, a := range [][2]netip.Addr{{guest4, gateway4}, {guest6, gateway6}} {
-		s.Away = append(s.Away, netstate.Away{Addr: a[0], MAC: guestMAC, Tap: "t1a", Tunnel: "gw0", Gateway: a[1], Active: active})
+	for i, a := range [][2]netip.Addr{{guest4, gateway4}, {guest6, gateway6}} {
+		subnet := netip.MustParsePrefix([]string{"10.1.1.0/24", "fd00:1:1::/64"}[i])
+		s.Away = append(s.Away, netstate.Away{Addr: a[0], MAC: guestMAC, Tap: "t1a", Tunnel: "gw0", Gateway: a[1], Subnet: subnet, Active: active})
 	}
 	return s
 }
