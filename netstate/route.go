@@ -57,7 +57,7 @@ func (r route) message(k *kernel) (*netlink.Route, error) {
 		return nil, err
 	}
 	m := &netlink.Route{
-		Family: family(r.dst.Addr()), LinkIndex: link.Attrs().Index, Table: r.table, Protocol: Protocol, Scope: netlink.SCOPE_LINK,
+		Family: family(r.dst.Addr()), LinkIndex: link.Attrs().Index, Table: r.table, Protocol: Protocol, Scope: netlink.SCOPE_LINK, Priority: r.metric(),
 		Dst: &net.IPNet{IP: r.dst.Addr().AsSlice(), Mask: net.CIDRMask(r.dst.Bits(), r.dst.Addr().BitLen())},
 	}
 	via := r.via
@@ -71,6 +71,21 @@ func (r route) message(k *kernel) (*netlink.Route, error) {
 		m.SetFlag(netlink.FLAG_ONLINK)
 	}
 	return m, nil
+}
+
+// usual6 is the metric that the kernel gives a route of IPv6 that names none (IP6_RT_PRIO_USER).
+const usual6 = 1024
+
+// metric is the best that a route can have beside others of the main table, which may be as special: in
+// IPv4 none, where in IPv6 the kernel takes that for its usual one.
+func (r route) metric() int {
+	switch {
+	case r.dst.Addr().Is4():
+		return 0
+	case r.table == unix.RT_TABLE_MAIN:
+		return 1
+	}
+	return usual6
 }
 
 // farEnd returns the next hop of a tunnel that has Ethernet inside: its only
@@ -99,13 +114,14 @@ func (r route) ensure(k *kernel) error {
 		return wrap(err, "set route %s", r.dst)
 	}
 	if k.ours {
-		return wrap(netlink.RouteReplace(m), "set route %s dev %s", r.dst, r.dev)
-	}
-	err = netlink.RouteAdd(m)
-	if errors.Is(err, unix.EEXIST) {
+		err = netlink.RouteReplace(m)
+	} else if err = netlink.RouteAdd(m); errors.Is(err, unix.EEXIST) {
 		if err = r.foreign(m); err == nil {
 			err = netlink.RouteReplace(m)
 		}
+	}
+	if err == nil && m.Family == unix.AF_INET6 && m.Priority != usual6 { // of an earlier release
+		err = gone(netlink.RouteDel(&netlink.Route{Family: m.Family, Table: m.Table, Dst: m.Dst, Protocol: Protocol, Priority: usual6, Scope: netlink.SCOPE_NOWHERE}))
 	}
 	return wrap(err, "set route %s dev %s", r.dst, r.dev)
 }
@@ -115,7 +131,7 @@ func (r route) foreign(m *netlink.Route) error {
 		return netlink.RouteListFiltered(m.Family, &netlink.Route{Table: m.Table, Dst: m.Dst}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
 	})
 	for _, f := range found {
-		if f.Protocol != Protocol {
+		if f.Protocol != Protocol && f.Priority == m.Priority {
 			return fmt.Errorf("there is one already, and it is not ours: %s", f)
 		}
 	}
