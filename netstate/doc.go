@@ -36,7 +36,8 @@
 //   - what those routers granted it runs out, as it does not hear them: what they said last is said
 //     again, at that tap ([Advertise]; no state of the kernel's, the agent keeps it);
 //   - routers here would give it an address and a default route of this network, and redirect it:
-//     nothing that they advertise reaches a NIC that came from another link ([OffLink]);
+//     nothing that they advertise reaches a NIC that came from another link ([OffLink]), and DHCP servers
+//     here do not hear it;
 //   - a firewall that filters by state sees connections in their middle, here and at
 //     home: their packets are not tracked while they take the detour, and chains of
 //     others that may drop what is forwarded let that address pass;

@@ -12,7 +12,9 @@ import (
 
 // OffLink is a NIC of the guest that came here from another link (RFC 4861 §2.1), with addresses of
 // that. It does not hear the routers of this one: the guest would give itself an address of a subnet
-// that it only visits, and a default route by a NIC that has no other business here (RFC 4862 §5.5).
+// that it only visits, and a default route by a NIC that has no other business here (RFC 4862 §5.5). Nor do
+// DHCP servers of this one hear it, which would refuse it what it has. What it asks its own, as it does first, goes
+// there by the tunnel.
 type OffLink struct {
 	Tap     string       // that NIC's
 	Routers []netip.Addr // by whose link-local addresses the guest knows the routers of its own link: the host answers for them, at this tap alone
@@ -57,6 +59,9 @@ func offLinkIngress(s State, bridge net.HardwareAddr) []bridgeRule {
 		for _, r := range o.Routers {
 			rules = append(rules, bridgeRule{words("offlink", "asks", r.String(), "tap", o.Tap, "host", bridge.String()), join(iif(o.Tap), asksFor(r), toHost(bridge))})
 		}
+		rules = append(rules,
+			bridgeRule{words("offlink", "from", o.Tap, "dhcp", "4"), join(iif(o.Tap), group(), dhcpAsked(), drop())},
+			bridgeRule{words("offlink", "from", o.Tap, "dhcp", "6"), join(iif(o.Tap), group(), dhcp6Asked(), drop())})
 		rules = append(rules, bridgeRule{words("offlink", "from", o.Tap, "icmp6", strconv.Itoa(routerAsked)), join(iif(o.Tap), icmp6Carried(routerAsked), drop())})
 	}
 	return rules

@@ -2,6 +2,7 @@ package netstate
 
 import (
 	"bytes"
+	"encoding/binary"
 	"net"
 	"net/netip"
 	"strconv"
@@ -137,10 +138,16 @@ func toHost(bridge net.HardwareAddr) []expr.Any {
 }
 
 // dhcpAsked matches what a client of DHCP asks (RFC 2131 §4.1), without IP options.
-func dhcpAsked() []expr.Any {
-	return join(etherType(unix.ETH_P_IP), []expr.Any{
+func dhcpAsked() []expr.Any { return udp(unix.ETH_P_IP, 68, 67) }
+
+// dhcp6Asked matches the same of IPv6 (RFC 8415 §7.2).
+func dhcp6Asked() []expr.Any { return udp(unix.ETH_P_IPV6, 546, 547) }
+
+func udp(kind, from, to uint16) []expr.Any {
+	ports := binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, from), to)
+	return join(etherType(kind), []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, equals([]byte{unix.IPPROTO_UDP}),
-		load(expr.PayloadBaseTransportHeader, 0, 4), equals([]byte{0, 68, 0, 67}),
+		load(expr.PayloadBaseTransportHeader, 0, 4), equals(ports),
 	})
 }
 
