@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"net/netip"
 	"slices"
 
 	"godwit/migration"
@@ -9,12 +10,19 @@ import (
 
 // A guest that visits hears its own link's routers no more, and what they granted it runs out: the
 // default route in half an hour, as a rule (RFC 4861 §6.2.1), its addresses later. So they are said to
-// speak at its tap here, as long as it has an address of that link there.
+// speak at its tap here, as long as it has an address of that link there. And it looks for its neighbours on
+// this link: it is answered that they are at the bridge (netstate.Answer).
 
 // advertised is what a guest hears at a tap, and whose it is.
 type advertised struct {
 	guest string
 	heard []netstate.Advertisement
+	on    []netip.Prefix // by which it asks for neighbours
+	but   []netip.Addr   // its routers
+}
+
+func (a advertised) equal(b advertised) bool {
+	return a.guest == b.guest && slices.EqualFunc(a.heard, b.heard, sameAdvertisement) && slices.Equal(a.on, b.on) && slices.Equal(a.but, b.but)
 }
 
 // advertised lists what guests are to hear, by tap. A migration under way is shorter than what
@@ -24,12 +32,26 @@ func (s *detours) advertised() map[string]advertised {
 	defer s.mu.Unlock()
 	out := map[string]advertised{}
 	for _, d := range s.byID {
-		if d.OffLink == nil || len(d.OffLink.Heard) == 0 || !d.Leased {
+		if d.OffLink == nil || !d.Leased {
 			continue
 		}
-		tap, now := d.OffLink.Tap, s.want(d.Guest)
-		if slices.ContainsFunc(now.Visiting, func(v netstate.Visiting) bool { return v.Tap == tap && v.Addr.Is6() && !v.AtHome() }) {
-			out[tap] = advertised{d.Guest, d.OffLink.Heard}
+		say, visiting := advertised{guest: d.Guest}, s.want(d.Guest).Visiting
+		visits := func(is func(netip.Addr) bool) bool {
+			return slices.ContainsFunc(visiting, func(v netstate.Visiting) bool { return v.Tap == d.OffLink.Tap && is(v.Addr) && !v.AtHome() })
+		}
+		if visits(netip.Addr.Is6) {
+			say.heard = d.OffLink.Heard
+		}
+		for _, p := range d.OffLink.On {
+			if visits(func(a netip.Addr) bool { return a == p.Addr() }) {
+				say.on = append(say.on, p)
+			}
+		}
+		for _, v := range visiting {
+			say.but = append(say.but, v.Gateway)
+		}
+		if len(say.heard)+len(say.on) > 0 {
+			out[d.OffLink.Tap] = say
 		}
 	}
 	return out
@@ -37,24 +59,38 @@ func (s *detours) advertised() map[string]advertised {
 
 // An advertiser speaks at one tap.
 type advertiser struct {
-	*netstate.Advertiser
-	of advertised
+	speakers []speaker
+	of       advertised
+}
+
+type speaker interface {
+	Done() <-chan struct{}
+	Close() error
+}
+
+// Close ends all that it says.
+func (a advertiser) Close() {
+	for _, s := range a.speakers {
+		s.Close() //nolint:errcheck // a socket of our own
+	}
 }
 
 func (a advertiser) over() bool {
-	select {
-	case <-a.Done():
-		return true
-	default:
-		return false
-	}
+	return slices.ContainsFunc(a.speakers, func(s speaker) bool {
+		select {
+		case <-s.Done():
+			return true
+		default:
+			return false
+		}
+	})
 }
 
 // advertise makes those that speak the ones that should.
 func (a *Agent) advertise(speak map[string]advertiser) {
 	want := a.detours.advertised()
 	for tap, one := range speak {
-		if w, wanted := want[tap]; !wanted || one.over() || w.guest != one.of.guest || !slices.EqualFunc(w.heard, one.of.heard, sameAdvertisement) {
+		if w, wanted := want[tap]; !wanted || one.over() || !w.equal(one.of) {
 			one.Close()
 			delete(speak, tap)
 		}
@@ -63,17 +99,38 @@ func (a *Agent) advertise(speak map[string]advertiser) {
 		if _, speaks := speak[tap]; speaks || !a.mayAdvertise(tap, w.guest) {
 			continue
 		}
-		mac, err := hardwareOf(a.config.Network.Bridge)
-		var one *netstate.Advertiser
-		if err == nil {
-			one, err = netstate.Advertise(tap, mac, w.heard, func() bool { return a.mayAdvertise(tap, w.guest) })
-		}
+		one, err := a.speakAt(tap, w)
 		if err != nil {
-			a.log.Warn("a guest does not hear its routers", "guest", w.guest, "error", err)
+			a.log.Warn("a guest does not hear its routers and neighbours", "guest", w.guest, "error", err)
 			continue
 		}
-		speak[tap] = advertiser{one, w}
+		speak[tap] = one
 	}
+}
+
+// speakAt begins to say at a tap what its guest is to hear. On error nothing is said.
+func (a *Agent) speakAt(tap string, w advertised) (advertiser, error) {
+	one, may := advertiser{of: w}, func() bool { return a.mayAdvertise(tap, w.guest) }
+	mac, err := hardwareOf(a.config.Network.Bridge)
+	if err != nil {
+		return one, err
+	}
+	if len(w.heard) > 0 {
+		s, err := netstate.Advertise(tap, mac, w.heard, may)
+		if err != nil {
+			return one, err
+		}
+		one.speakers = append(one.speakers, s)
+	}
+	if len(w.on) > 0 {
+		s, err := netstate.Answer(tap, mac, w.on, append(slices.Clone(w.but), a.config.Network.Gateway4, a.config.Network.Gateway6), may)
+		if err != nil {
+			one.Close()
+			return one, err
+		}
+		one.speakers = append(one.speakers, s)
+	}
+	return one, nil
 }
 
 func sameAdvertisement(a, b netstate.Advertisement) bool {

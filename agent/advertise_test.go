@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -57,6 +58,32 @@ func TestAdvertised(t *testing.T) {
 	}
 }
 
+// TestAnswered: a guest finds its old neighbours by an address of theirs that visits by the NIC with which it
+// came, also of IPv4 and where no router was heard; its routers are answered for as such.
+func TestAnswered(t *testing.T) {
+	d := visiting6()
+	router := netip.MustParseAddr("fd00:2:1::1")
+	d.OffLink.Heard, d.Visiting[0].Gateway = nil, router
+	d.OffLink.On = []netip.Prefix{netip.PrefixFrom(visitor6, 64), netip.PrefixFrom(theirs, 24)}
+	s := &detours{byID: map[string]*detour{d.ID: d}}
+	for _, c := range []struct {
+		visitor netip.Addr
+		tap     string
+		on      []netip.Prefix
+	}{
+		{visitor6, "gwt8a", d.OffLink.On[:1]},
+		{theirs, "gwt8a", d.OffLink.On[1:]},
+		{theirs, "gwt8b", nil},
+		{ours, "gwt8a", nil},
+	} {
+		d.Visiting[0].Addr, d.Visiting[0].Tap = c.visitor, c.tap
+		got := s.advertised()["gwt8a"]
+		if !slices.Equal(got.on, c.on) || len(c.on) > 0 && !slices.Equal(got.but, []netip.Addr{router}) {
+			t.Errorf("%s at %s: %+v", c.visitor, c.tap, got)
+		}
+	}
+}
+
 // TestMayAdvertise: a guest that is about to be stopped hears nothing more, nor one that is not here.
 func TestMayAdvertise(t *testing.T) {
 	d := visiting6()
@@ -85,6 +112,7 @@ func TestMayAdvertise(t *testing.T) {
 func TestAdvertise(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "detours.json")
 	d := visiting6()
+	d.OffLink.On = []netip.Prefix{netip.PrefixFrom(visitor6, 64)}
 	if err := writeJSON(path, map[string]*detour{d.ID: d}); err != nil {
 		t.Fatal(err)
 	}
@@ -116,10 +144,10 @@ func TestAdvertise(t *testing.T) {
 					return fmt.Errorf("something else is heard, %x", frame[:n])
 				}
 			}
-			if err != nil || len(speak) != 1 {
-				return fmt.Errorf("%d advertisers: %w", len(speak), err)
-			}
 			one := speak["gwt8a"]
+			if err != nil || len(speak) != 1 || len(one.speakers) != 2 {
+				return fmt.Errorf("%d advertisers, %d speak: %w", len(speak), len(one.speakers), err)
+			}
 			delete(kept.byID, d.ID)
 			if a.advertise(speak); len(speak) != 0 || !one.over() {
 				return fmt.Errorf("it is said on when the detour has ended")

@@ -15,6 +15,7 @@ type offLink struct {
 	Tap     string                   `json:"tap"`               // here
 	Heard   []netstate.Advertisement `json:"heard,omitempty"`   // of the routers of its own link
 	Routers []netip.Addr             `json:"routers,omitempty"` // for which this host answers: see proxied
+	On      []netip.Prefix           `json:"on,omitempty"`      // what the guest has of its own link
 }
 
 // offLink is the NIC at tap, with which a guest comes here, where its addresses are of another link,
@@ -24,7 +25,11 @@ func (a *Agent) offLink(plan migration.Plan, tap string, heard []netstate.Advert
 	if a.config.Network.subnetOf(current).Contains(current) {
 		return nil
 	}
-	return &offLink{Tap: tap, Heard: heard, Routers: proxied(heard)}
+	nic := &offLink{Tap: tap, Heard: heard, Routers: proxied(heard)}
+	for _, addr := range plan.Held {
+		nic.On = append(nic.On, addr.Prefix)
+	}
+	return nic
 }
 
 // proxied are the routers' addresses, but those that this host itself has: it answers for them

@@ -34,7 +34,8 @@
 //     as others may have a router of that address; also for the link-local addresses of its routers, by
 //     which alone it knows those that it has from advertisements (RFC 4861 §6.3.4), at the tap of that NIC;
 //   - what those routers granted it runs out, as it does not hear them: what they said last is said
-//     again, at that tap ([Advertise]; no state of the kernel's, the agent keeps it);
+//     again, at that tap ([Advertise]; no state of the kernel's, the agent keeps it); so is answered whom it
+//     looks for among its old neighbours ([Answer]);
 //   - routers here would give it an address and a default route of this network, and redirect it:
 //     nothing that they advertise reaches a NIC that came from another link ([OffLink]), and DHCP servers
 //     here do not hear it;

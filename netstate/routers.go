@@ -102,13 +102,17 @@ func (w *RouterWatch) listen(question []byte) {
 // none), and nothing that goes out there. It sends whole frames. All protocols, as a bridge takes the
 // frames of its ports before those who ask for one.
 func hearKind(index int, kind byte, tag uint16) (int, error) {
+	return hear(index, func(fd int) error { return filterKind(fd, kind, tag) })
+}
+
+func hear(index int, filter func(fd int) error) (int, error) {
 	fd, err := packetSocket(index, 0)
 	if err != nil {
 		return -1, err
 	}
 	err = unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1)
 	if err == nil {
-		err = filterKind(fd, kind, tag)
+		err = filter(fd)
 	}
 	if err == nil {
 		const all = unix.ETH_P_ALL<<8 | unix.ETH_P_ALL>>8
