@@ -2,6 +2,7 @@ package lab
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -15,15 +16,15 @@ import (
 	"godwit/migration"
 )
 
-// assemble makes the report of what was measured.
-func (r *run) assemble(timedOut bool) *report.Report {
+// assemble makes the report of what was measured. It waits for nobody once ctx has ended.
+func (r *run) assemble(ctx context.Context, timedOut bool) *report.Report {
 	rep := &report.Report{
 		Scenario: r.w.scenario.Name, Started: r.zero.Format(time.RFC3339Nano), DurationS: time.Since(r.zero).Seconds(),
 		TimedOut: timedOut, Unreached: r.unreached(), Troubles: r.troubles, Machine: machine(r.w),
 		LinkDrops: r.links.drops,
 	}
 	for _, m := range r.moves {
-		rep.Migrations = append(rep.Migrations, r.migrationReport(m))
+		rep.Migrations = append(rep.Migrations, r.migrationReport(ctx, m))
 	}
 	for _, t := range r.w.scenario.Traffic {
 		rep.Traffic = append(rep.Traffic, r.trafficReport(t))
@@ -70,7 +71,7 @@ func (m *move) window() (from, to int64, ok bool) {
 	return from, to, from != 0 && to > from
 }
 
-func (r *run) migrationReport(m *move) report.Migration {
+func (r *run) migrationReport(ctx context.Context, m *move) report.Migration {
 	out := report.Migration{
 		Guest: m.guest, From: m.from, To: r.resolve(m), Mode: m.step.Mode, Transfer: m.step.Transfer, Network: m.step.Network,
 		RequestedS: m.asked.Sub(r.zero).Seconds(), WhyNull: map[string]string{},
@@ -79,12 +80,12 @@ func (r *run) migrationReport(m *move) report.Migration {
 	if m.report == nil {
 		if m.refusal != nil {
 			out.Outcome, out.Reason, out.Code = report.Refused, m.refusal.Text, m.refusal.Code
-			r.fillNetwork(&out, m)
+			r.fillNetwork(ctx, &out, m)
 			return whyNull(out, "the migration did not begin: "+out.Reason)
 		}
 		out.Outcome, out.Reason = m.standing()
 		r.fillThere(&out, m)
-		r.fillNetwork(&out, m)
+		r.fillNetwork(ctx, &out, m)
 		return whyNull(out, out.Reason)
 	}
 	rep := m.report
@@ -93,7 +94,7 @@ func (r *run) migrationReport(m *move) report.Migration {
 	r.fillBytes(&out, rep)
 	r.fillCosts(&out, m)
 	r.fillPhases(&out, rep)
-	r.fillNetwork(&out, m)
+	r.fillNetwork(ctx, &out, m)
 	if rep.Outcome == migration.Completed {
 		return whyNull(out, "the agents did not tell it; see notes")
 	}
@@ -205,20 +206,14 @@ func sent(rep *agent.Report) bool {
 }
 
 // fillNetwork fills in what clients and edges saw.
-func (r *run) fillNetwork(out *report.Migration, m *move) {
+func (r *run) fillNetwork(ctx context.Context, out *report.Migration, m *move) {
 	drops := m.links.drops
 	out.LinkDrops = &drops
 	from, to, ok := m.window()
 	if !ok {
 		return
 	}
-	if p := r.w.probers[m.guest]; p != nil {
-		p.WaitFor(to)
-		if d, ok := p.Downtime(from, to); ok {
-			ms := float64(d) / 1e6
-			out.NetworkDowntimeMS = &ms
-		}
-	}
+	r.fillDowntime(ctx, out, m.guest, from, to)
 	n, err := r.dropped(m.guest, from, to)
 	if err != nil {
 		out.WhyNull["dropped_packets"] = err.Error()

@@ -85,7 +85,7 @@ func Run(ctx context.Context, s *scenario.Scenario, opts Options) (*report.Repor
 		return nil, err
 	}
 	timedOut := r.carryOut(ctx)
-	rep := r.assemble(timedOut)
+	rep := r.assemble(ctx, timedOut)
 	rep.Leftovers = r.w.close(stopReaper)
 	rep.Unmet = report.Check(s, rep)
 	if ctx.Err() != nil {

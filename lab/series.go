@@ -71,11 +71,14 @@ func (r *run) probeSeries(s *report.Series, rel func(int64) float64) {
 		}
 		series := s.Probe(m.guest)
 		for _, pt := range p.Series(from, to, probeStep) {
-			rtt := math.NaN()
+			gap, rtt := math.NaN(), math.NaN()
+			if pt.Known {
+				gap = float64(pt.Wait) / 1e6
+			}
 			if pt.RTT > 0 {
 				rtt = float64(pt.RTT) / 1e6
 			}
-			series.Add(rel(pt.Time), float64(pt.Wait)/1e6, rtt)
+			series.Add(rel(pt.Time), gap, rtt)
 		}
 		series.Add(rel(to), math.NaN(), math.NaN())
 	}

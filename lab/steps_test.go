@@ -101,7 +101,7 @@ func TestInterruptedRun(t *testing.T) {
 	if len(r.moves) != 1 {
 		t.Fatalf("%d migrations", len(r.moves))
 	}
-	if got := r.migrationReport(r.moves[0]); got.Outcome != report.Aborted || got.Reason != "aborted on request" {
+	if got := r.migrationReport(t.Context(), r.moves[0]); got.Outcome != report.Aborted || got.Reason != "aborted on request" {
 		t.Errorf("%q, %s", got.Outcome, got.Reason)
 	}
 }
@@ -147,7 +147,7 @@ func TestToldByTheDestinationAlone(t *testing.T) {
 			Handed: at(7), Ended: at(8), Held: &held, Phases: []agent.PhaseSpan{{Name: migration.Handover, Start: at(6)}, {Name: migration.Settle, Start: at(7), End: at(8)}},
 		},
 	}
-	got := r.migrationReport(m)
+	got := r.migrationReport(t.Context(), m)
 	if got.Outcome != report.Completed || !strings.Contains(got.Reason, "so its destination says") || got.To != "b" || got.Mode != "precopy" || got.Transfer != "lanes" || got.Network != "mptcp" {
 		t.Errorf("%+v", got)
 	}
@@ -194,7 +194,7 @@ func TestBytesNotCounted(t *testing.T) {
 		{"the count was lost", agent.Report{Outcome: migration.Completed, Phases: phases(migration.Check, migration.Copy)}, nil, "started again"},
 	} {
 		m := &move{guest: "web", from: "a", to: "a", step: &scenario.Migrate{}, report: &c.rep}
-		got := r.migrationReport(m)
+		got := r.migrationReport(t.Context(), m)
 		if (got.WireBytes == nil) != (c.want == nil) || !strings.Contains(got.WhyNull["wire_bytes"], c.why) || got.WireBytes != nil && *got.WireBytes != *c.want {
 			t.Errorf("%s: %v, %s", c.name, got.WireBytes, got.WhyNull["wire_bytes"])
 		}

@@ -3,7 +3,9 @@ package traffic
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Client is a client's process: it runs flows in one network namespace.
@@ -12,7 +14,17 @@ type Client struct {
 	p       *process
 	samples chan Sample
 	missed  atomic.Int64
+
+	mu    sync.Mutex
+	sizes map[string]int // of the flows that were started: their connections
 }
+
+// askLimit, and stopLimitOne for each connection of a flow that is stopped, is how long the process
+// may take for an answer, much longer than it needs: one that hangs does not keep a run from its end.
+const (
+	askLimit     = time.Minute
+	stopLimitOne = 50 * time.Millisecond
+)
 
 // sampleQueue is how many samples may wait to be read: 10 flows for about 25 s.
 const sampleQueue = 2560
@@ -20,7 +32,7 @@ const sampleQueue = 2560
 // StartClient starts a client's process in the namespace ("" is the present
 // one). It ends with ctx, with Close, or with the process that started it.
 func StartClient(ctx context.Context, namespace string) (*Client, error) {
-	c := &Client{samples: make(chan Sample, sampleQueue)}
+	c := &Client{samples: make(chan Sample, sampleQueue), sizes: map[string]int{}}
 	p, err := startProcess(ctx, namespace, clientChild, func(m message) {
 		if m.Sample == nil {
 			return
@@ -43,14 +55,25 @@ func StartClient(ctx context.Context, namespace string) (*Client, error) {
 // first records; after an error (which names the flow) nothing is left of it.
 // It takes at most 20 s and 5 ms per connection.
 func (c *Client) Start(f Flow) error {
-	_, err := c.p.ask(order{Op: "start", Flow: &f})
+	c.mu.Lock()
+	c.sizes[f.Name] = f.Connections
+	c.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), askLimit+time.Duration(f.Connections)*startLimitOne)
+	defer cancel()
+	_, err := c.p.ask(ctx, order{Op: "start", Flow: &f})
 	return err
 }
 
 // Stop ends a flow and tells what it was. It takes at most some 3 s, in which
-// connections that were silent may show that they still deliver.
+// connections that were silent may show that they still deliver; where thousands are silent, as
+// long for each greetAtOnce of them.
 func (c *Client) Stop(name string) (Result, error) {
-	m, err := c.p.ask(order{Op: "stop", Name: name})
+	c.mu.Lock()
+	connections := c.sizes[name]
+	c.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), askLimit+time.Duration(connections)*stopLimitOne)
+	defer cancel()
+	m, err := c.p.ask(ctx, order{Op: "stop", Name: name})
 	if err != nil {
 		return Result{}, err
 	}

@@ -27,6 +27,9 @@ type Prober struct {
 	counts  map[netip.Addr]Probes
 }
 
+// tellLimit is how long a prober's process may say nothing, which it does every tellEvery.
+const tellLimit = 5 * time.Second
+
 // Probes counts what was asked of one address. The answers to the last ones
 // may still be on their way.
 type Probes struct {
@@ -103,7 +106,9 @@ func (r *Prober) set(targets []netip.Addr) error {
 	r.spells = spellsWith(r.spells, now(), len(targets) > 0)
 	r.mu.Unlock()
 	r.news.Broadcast()
-	if _, err := r.p.ask(order{Op: "targets", Targets: clean, Every: r.every}); err != nil {
+	ctx, cancel := context.WithTimeout(context.Background(), tellLimit)
+	defer cancel()
+	if _, err := r.p.ask(ctx, order{Op: "targets", Targets: clean, Every: r.every}); err != nil {
 		return fmt.Errorf("set prober's targets: %w", err)
 	}
 	return nil
@@ -127,14 +132,24 @@ func (r *Prober) note(s *probed) {
 	r.news.Broadcast()
 }
 
-// WaitFor returns when everything that happened before t (unix ns) is known
-// here, which is at most about 100 ms later, or the prober has ended.
-func (r *Prober) WaitFor(t int64) {
+// WaitFor waits until everything that happened before t (unix ns) is known here, which is at most
+// about 100 ms later, and says whether it is: not where the prober has ended, where its process
+// does not say a word for tellLimit, or where ctx ends.
+func (r *Prober) WaitFor(ctx context.Context, t int64) bool {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(max(t-now(), 0))+tellLimit)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() {
+		r.mu.Lock() // whoever looked before ctx ended waits by now
+		defer r.mu.Unlock()
+		r.news.Broadcast()
+	})
+	defer stop()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for r.until < t && !r.ended {
+	for r.until < t && !r.ended && ctx.Err() == nil {
 		r.news.Wait()
 	}
+	return r.until >= t
 }
 
 // Downtime is the network downtime of a window [from, to), unix ns: the longest
@@ -168,6 +183,8 @@ type ProbePoint struct {
 	RTT time.Duration `json:"rtt_ns"`
 	// Wait is the longest time between replies that overlaps the step.
 	Wait time.Duration `json:"wait_ns"`
+	// Known: somebody was asked in the step, and there was a reply some time.
+	Known bool `json:"known"`
 }
 
 // Series cuts [from, to) into steps, for a picture.
@@ -193,7 +210,7 @@ func (r *Prober) Series(from, to int64, step time.Duration) []ProbePoint {
 		for i := k; i < len(replies) && replies[i].Time < end; i++ {
 			p.RTT = max(p.RTT, time.Duration(replies[i].Time-replies[i].Sent))
 		}
-		p.Wait, _ = downtime(waits, t, end)
+		p.Wait, p.Known = downtime(waits, t, end)
 		out = append(out, p)
 	}
 	return out

@@ -4,7 +4,11 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"strings"
+	"sync"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -32,7 +36,7 @@ func TestProberSeesDroppedPackets(t *testing.T) {
 	run(t, name, "nft", "delete table ip t")
 	time.Sleep(200 * time.Millisecond)
 	end := now()
-	p.WaitFor(end)
+	p.WaitFor(t.Context(), end)
 
 	if d, ok := p.Downtime(begin+50e6, one-50e6); !ok || d > 200*time.Millisecond {
 		t.Errorf("with one address silent: %v, %v", d, ok)
@@ -114,7 +118,7 @@ func TestProberRests(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		p.WaitFor(at + 600e6)
+		p.WaitFor(t.Context(), at+600e6)
 		after, later := len(p.Replies(at, at+300e6)), len(p.Replies(at+400e6, at+600e6))
 		if after == 0 || (later > 0) != again {
 			t.Errorf("set again %v: %d replies after, %d later", again, after, later)
@@ -122,5 +126,62 @@ func TestProberRests(t *testing.T) {
 		if d, ok := p.Downtime(at-50e6, at+1); !ok || d > 100*time.Millisecond {
 			t.Errorf("set again %v: downtime %v, %v", again, d, ok)
 		}
+	}
+}
+
+// TestProberThatAskedNobody: who waits to know of a time in which nobody was asked hears that it is
+// over, and nothing is known of it.
+func TestProberThatAskedNobody(t *testing.T) {
+	p, err := StartProber(context.Background(), namespace(t), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	from := now()
+	for deadline := time.Now().Add(20 * time.Second); !p.WaitFor(t.Context(), from+50e6); { // a busy machine starts it late
+		if time.Now().After(deadline) {
+			t.Fatal("it says nothing")
+		}
+	}
+	if d, ok := p.Downtime(from, from+50e6); ok {
+		t.Errorf("a downtime of %v, and nobody was asked", d)
+	}
+	for _, point := range p.Series(from, from+50e6, 10*time.Millisecond) {
+		if point.Known {
+			t.Errorf("%+v: nobody was asked", point)
+		}
+	}
+}
+
+// TestWaitForAProberThatIsStuck: it ends with the run, and by itself.
+func TestWaitForAProberThatIsStuck(t *testing.T) {
+	stuck := func() *Prober {
+		r := &Prober{}
+		r.news = sync.NewCond(&r.mu)
+		return r
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(50*time.Millisecond, cancel)
+	if began := time.Now(); stuck().WaitFor(ctx, now()) || time.Since(began) > tellLimit/2 {
+		t.Errorf("it was waited for, for %v, and the run had ended", time.Since(began))
+	}
+	synctest.Test(t, func(t *testing.T) {
+		if began := time.Now(); stuck().WaitFor(t.Context(), 1) || time.Since(began) != tellLimit {
+			t.Errorf("it was waited for for %v, want %v", time.Since(began), tellLimit)
+		}
+	})
+}
+
+// TestStuckClient: a client's process that does not answer is not waited for for ever.
+func TestStuckClient(t *testing.T) {
+	c := client(t, namespace(t))
+	if err := c.p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer c.p.cmd.Process.Signal(syscall.SIGCONT) //nolint:errcheck // it ends then
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := c.p.ask(ctx, order{Op: "stop", Name: "x"}); err == nil || !strings.Contains(err.Error(), "does not answer") {
+		t.Errorf("%v", err)
 	}
 }

@@ -54,6 +54,7 @@ func serveProber(in io.Reader, out io.Writer) int {
 	orders := json.NewDecoder(in)
 	done := make(chan struct{})
 	defer close(done)
+	go p.tellAll(done) // from the start: who waits to know of a time in which nobody was asked hears that it is over
 	running := false
 	for {
 		var o order
@@ -74,7 +75,6 @@ func serveProber(in io.Reader, out io.Writer) int {
 		if !running {
 			running = true
 			go p.askAll(o.Every, done)
-			go p.tellAll(done)
 		}
 		p.out.send(message{ID: o.ID})
 	}

@@ -81,8 +81,8 @@ func (p *process) listen(out io.Reader, heard func(message)) {
 	close(p.done)
 }
 
-// ask sends an order and waits for its answer; the child's end is an error.
-func (p *process) ask(o order) (message, error) {
+// ask sends an order and waits for its answer; the end of the child, or of ctx, is an error.
+func (p *process) ask(ctx context.Context, o order) (message, error) {
 	answer := make(chan message, 1)
 	p.mu.Lock()
 	p.last++
@@ -104,6 +104,11 @@ func (p *process) ask(o order) (message, error) {
 		return m, nil
 	case <-p.done:
 		return message{}, p.gone()
+	case <-ctx.Done():
+		p.mu.Lock()
+		delete(p.waiting, o.ID)
+		p.mu.Unlock()
+		return message{}, fmt.Errorf("%s process does not answer: %w", p.name, context.Cause(ctx))
 	}
 }
 
