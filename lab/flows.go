@@ -2,10 +2,12 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 
@@ -58,10 +60,16 @@ func (r *run) startFlow(ctx context.Context, t scenario.Traffic) error {
 	r.mu.Lock()
 	r.flows[t.Name] = &flowTrace{kind: t.Kind, subflows: map[[2]string][]span{}}
 	r.mu.Unlock()
-	return r.w.clients[t.Client].Start(traffic.Flow{
+	err = r.w.clients[t.Client].StartUntil(ctx, traffic.Flow{
 		Name: t.Name, Kind: t.Kind, Target: target, Every: t.Every, Rate: t.Rate,
 		Connections: t.Connections, MPTCP: client.MPTCP != "off", Command: t.Command, Port: port,
 	})
+	if err != nil { // there is nothing to stop
+		r.mu.Lock()
+		delete(r.flows, t.Name)
+		r.mu.Unlock()
+	}
+	return err
 }
 
 // iperf3Server is where a flow of kind iperf3 finds a server of its own: each serves one client
@@ -109,14 +117,13 @@ func (r *run) startLater(ctx context.Context) {
 		if t.Start == 0 {
 			continue
 		}
+		r.starts.Add(1)
 		r.begin(func() {
+			defer r.starts.Done()
 			if !r.due(ctx, time.Until(r.zero.Add(t.Start))) {
 				return
 			}
-			err := r.startFlow(ctx, t)
-			for begun := time.Now(); err != nil && time.Since(begun) < r.patience && pause(ctx, 200*time.Millisecond); {
-				err = r.startFlow(ctx, t) // its guest may be on its way, or an agent down
-			}
+			err := r.startLate(ctx, t)
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			if r.lastEnd = time.Now(); err != nil {
@@ -124,6 +131,30 @@ func (r *run) startLater(ctx context.Context) {
 			}
 		})
 	}
+}
+
+// errRunEnded is why a flow did not begin.
+var errRunEnded = errors.New("the run ended before it had begun")
+
+// startLate starts a flow, for as long as the run lasts.
+func (r *run) startLate(ctx context.Context, t scenario.Traffic) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-r.ending:
+			cancel(errRunEnded)
+		case <-ctx.Done():
+		}
+	}()
+	err := r.startFlow(ctx, t)
+	for begun := time.Now(); err != nil && time.Since(begun) < r.patience && pause(ctx, 200*time.Millisecond); {
+		err = r.startFlow(ctx, t) // its guest may be on its way, or an agent down
+	}
+	if err != nil && ctx.Err() != nil && !strings.Contains(err.Error(), errRunEnded.Error()) {
+		return fmt.Errorf("traffic %s: %w", t.Name, errRunEnded)
+	}
+	return err
 }
 
 // watchSamples keeps every client's samples until the client ends.

@@ -2,14 +2,17 @@ package lab
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"os/exec"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"godwit/lab/scenario"
+	"godwit/lab/traffic"
 )
 
 // TestAbortTooLate: an abort that is due when the migration has just ended has nothing to do;
@@ -45,6 +48,38 @@ func TestFlowThatBeginsLate(t *testing.T) {
 	aHost(t, r, func() string { return "{}" }) // where it is not told: the flow cannot start
 	if r.carryOut(t.Context()) || len(r.troubles) != 1 || time.Since(r.zero) < 200*time.Millisecond {
 		t.Errorf("the run ended after %v, troubles %q", time.Since(r.zero), r.troubles)
+	}
+}
+
+// TestLateFlowAtTheEnd: a flow that does not come to begin makes the run no longer than its timeout.
+func TestLateFlowAtTheEnd(t *testing.T) {
+	const there = "127.77.3.1"
+	silent, err := net.Listen("tcp4", there+":7001")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	r := aRun()
+	r.w.scenario.Traffic = []scenario.Traffic{{Name: "late", Client: "phone", Guest: "web", Kind: traffic.Ticks, Family: "v4", Connections: 1, Start: 100 * time.Millisecond}}
+	r.w.scenario.End.Timeout = 500 * time.Millisecond
+	phone, err := traffic.StartClient(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer phone.Close()
+	r.w.clients = map[string]*traffic.Client{"phone": phone}
+	r.flows, r.results = map[string]*flowTrace{}, map[string]traffic.Result{}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/host", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, `{"guests":[{"name":"web","addresses":[{"prefix":"%s/8"}]}]}`, there)
+	})
+	r.hasWeb(t, mux)
+	began := time.Now()
+	if !r.carryOut(t.Context()) {
+		t.Error("it did not meet its timeout")
+	}
+	if took := time.Since(began); took > 10*time.Second || len(r.troubles) != 1 || !strings.Contains(r.troubles[0], "start traffic late: ticks to "+there+": the run ended") {
+		t.Errorf("it took %v: %q", took, r.troubles)
 	}
 }
 

@@ -16,7 +16,7 @@ func (r *run) fillDowntime(ctx context.Context, out *report.Migration, guest str
 		out.Null("network_downtime_ms", "the prober did not tell what it saw")
 		return
 	}
-	d, known := p.Downtime(from, to)
+	d, known := p.Downtime(from, to, max(to, r.ended.UnixNano())) // what the end of the run takes is nobody's
 	if !known {
 		out.Null("network_downtime_ms", "nobody was asked, or nobody answered in the whole run")
 		return

@@ -41,8 +41,9 @@ type run struct {
 	faults linkFaults
 	cpu    processors
 	wg     sync.WaitGroup
-	ending chan struct{} // closed when the end of the run begins: no step does any more
-	ended  time.Time     // when that was
+	starts sync.WaitGroup // of flows that begin after time 0
+	ending chan struct{}  // closed when the end of the run begins: no step does any more
+	ended  time.Time      // when that was
 
 	patience time.Duration // flowPatience, or a test's
 
@@ -200,6 +201,7 @@ func (r *run) carryOut(ctx context.Context) (timedOut bool) {
 	r.ended = time.Now()
 	close(r.ending)
 	r.callOff()
+	r.starts.Wait() // they are called off, too
 	r.stopTraffic()
 	cancel()
 	r.endLeases()

@@ -70,7 +70,7 @@ func (r *run) probeSeries(s *report.Series, rel func(int64) float64) {
 			continue
 		}
 		series := s.Probe(m.guest)
-		for _, pt := range p.Series(from, to, probeStep) {
+		for _, pt := range p.Series(from, to, max(to, r.ended.UnixNano()), probeStep) {
 			gap, rtt := math.NaN(), math.NaN()
 			if pt.Known {
 				gap = float64(pt.Wait) / 1e6

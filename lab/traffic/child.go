@@ -3,6 +3,7 @@ package traffic
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -27,12 +28,14 @@ const (
 // order is a line on a child's stdin.
 type order struct {
 	ID int64 `json:"id"`
-	// Op: start and stop of the client, targets of the prober.
+	// Op: start, cancel and stop of the client, targets of the prober.
 	Op      string        `json:"op"`
 	Flow    *Flow         `json:"flow,omitempty"`
 	Name    string        `json:"name,omitempty"`
 	Targets []netip.Addr  `json:"targets,omitempty"`
 	Every   time.Duration `json:"every_ns,omitempty"`
+	Start   int64         `json:"start,omitempty"` // of cancel: the order that started the flow
+	Why     string        `json:"why,omitempty"`   // of cancel
 }
 
 // message is a line on a child's stdout: the answer to an order (ID not 0),
@@ -59,6 +62,8 @@ type clientProcess struct {
 	out   outbox
 	mu    sync.Mutex
 	flows map[string]runner // nil while one starts
+
+	starting map[int64]context.CancelCauseFunc // by order
 }
 
 // outbox writes messages one at a time.
@@ -75,7 +80,7 @@ func (o *outbox) send(m message) {
 
 // serveClient obeys orders until in ends, then stops everything it started.
 func serveClient(in io.Reader, out io.Writer) int {
-	p := &clientProcess{out: outbox{enc: json.NewEncoder(out)}, flows: map[string]runner{}}
+	p := &clientProcess{out: outbox{enc: json.NewEncoder(out)}, flows: map[string]runner{}, starting: map[int64]context.CancelCauseFunc{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	go p.sampleAll(ctx)
 	orders := json.NewDecoder(in)
@@ -84,11 +89,41 @@ func serveClient(in io.Reader, out io.Writer) int {
 		if orders.Decode(&o) != nil {
 			break
 		}
-		go func() { p.out.send(p.obey(ctx, o)) }()
+		within, done := p.within(ctx, o) // before the next order, which may call this one off
+		go func() {
+			defer done()
+			p.out.send(p.obey(within, o))
+		}()
 	}
 	cancel()
 	p.killPrograms()
 	return 0
+}
+
+// within is a context for an order, which ends when it is called off.
+func (p *clientProcess) within(ctx context.Context, o order) (_ context.Context, done func()) {
+	if o.Op != "start" {
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.starting[o.ID] = cancel
+	return ctx, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.starting, o.ID)
+		cancel(nil)
+	}
+}
+
+// callOff ends a start that is under way; of one that is over it does nothing.
+func (p *clientProcess) callOff(start int64, why string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if cancel := p.starting[start]; cancel != nil {
+		cancel(errors.New(why))
+	}
 }
 
 func (p *clientProcess) obey(ctx context.Context, o order) message {
@@ -97,6 +132,8 @@ func (p *clientProcess) obey(ctx context.Context, o order) message {
 	switch {
 	case o.Op == "start" && o.Flow != nil:
 		err = p.begin(ctx, *o.Flow)
+	case o.Op == "cancel":
+		p.callOff(o.Start, o.Why)
 	case o.Op == "stop":
 		m.Result, err = p.finish(o.Name)
 	default:

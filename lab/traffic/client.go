@@ -54,13 +54,24 @@ func StartClient(ctx context.Context, namespace string) (*Client, error) {
 // Start starts a flow. It returns nil when every connection has exchanged its
 // first records; after an error (which names the flow) nothing is left of it.
 // It takes at most 20 s and 5 ms per connection.
-func (c *Client) Start(f Flow) error {
+func (c *Client) Start(f Flow) error { return c.StartUntil(context.Background(), f) }
+
+// StartUntil is Start, which is called off when ctx ends: its cause is in the error then.
+func (c *Client) StartUntil(ctx context.Context, f Flow) error {
 	c.mu.Lock()
 	c.sizes[f.Name] = f.Connections
 	c.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), askLimit+time.Duration(f.Connections)*startLimitOne)
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), askLimit+time.Duration(f.Connections)*startLimitOne)
 	defer cancel()
-	_, err := c.p.ask(ctx, order{Op: "start", Flow: &f})
+	id, answer, err := c.p.send(order{Op: "start", Flow: &f})
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() {
+		_, _ = c.p.ask(limited, order{Op: "cancel", Start: id, Why: context.Cause(ctx).Error()}) // the start's answer tells
+	})
+	defer stop()
+	_, err = c.p.await(limited, id, answer)
 	return err
 }
 

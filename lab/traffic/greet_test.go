@@ -1,8 +1,11 @@
 package traffic
 
 import (
+	"context"
+	"errors"
 	"net"
 	"net/netip"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -72,5 +75,27 @@ func TestUnreachableAtFirst(t *testing.T) {
 	if err := <-started; err != nil {
 		t.Fatal(err)
 	}
+	end(t, c, "x")
+}
+
+// TestStartCalledOff: a flow that nobody answers is waited for no longer than the one who asked for it wants,
+// and leaves nothing.
+func TestStartCalledOff(t *testing.T) {
+	name := namespace(t)
+	listen(t, name, record.PortTicks, func(*net.TCPConn) {})
+	c := client(t, name)
+	why := errors.New("no more of it")
+	for _, kind := range []string{Ticks, UDP} {
+		for _, after := range []time.Duration{0, 200 * time.Millisecond} {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(after, func() { cancel(why) })
+			began := time.Now()
+			err := c.StartUntil(ctx, Flow{Name: "x", Kind: kind, Target: loopback, Connections: 1})
+			if took := time.Since(began); err == nil || !strings.HasSuffix(err.Error(), why.Error()) || took > startLimit/2 {
+				t.Errorf("%s, called off after %v: %v after %v", kind, after, err, took)
+			}
+		}
+	}
+	begin(t, c, Flow{Name: "x", Kind: Exec, Command: "true"})
 	end(t, c, "x")
 }

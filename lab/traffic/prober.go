@@ -155,12 +155,13 @@ func (r *Prober) WaitFor(ctx context.Context, t int64) bool {
 // Downtime is the network downtime of a window [from, to), unix ns: the longest
 // time between two replies, from whichever target, among the times that overlap
 // the window; each counts whole, by arrival, but for what of it nobody was asked. Without
-// downtime it is about the probing interval. A time without reply that has not ended lasts until now.
+// downtime it is about the probing interval. A time without reply that has not ended lasts until now,
+// or until end (unix ns) where that is earlier: what came after it does not count.
 // It is false if nobody was asked in the window, it lies in the future, or there never was a reply.
-func (r *Prober) Downtime(from, to int64) (time.Duration, bool) {
+func (r *Prober) Downtime(from, to, end int64) (time.Duration, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return downtime(waitsOf(r.replies, r.spells, r.until), from, to)
+	return downtime(waitsOf(r.replies, r.spells, min(r.until, end)), from, to)
 }
 
 // Replies returns the replies that arrived in [from, to), unix ns, in order.
@@ -187,10 +188,10 @@ type ProbePoint struct {
 	Known bool `json:"known"`
 }
 
-// Series cuts [from, to) into steps, for a picture.
-func (r *Prober) Series(from, to int64, step time.Duration) []ProbePoint {
+// Series cuts [from, to) into steps, for a picture. end is as in Downtime.
+func (r *Prober) Series(from, to, end int64, step time.Duration) []ProbePoint {
 	r.mu.Lock()
-	replies, until := slices.Clone(r.replies), r.until
+	replies, until := slices.Clone(r.replies), min(r.until, end)
 	waits := waitsOf(replies, r.spells, until)
 	r.mu.Unlock()
 	if step <= 0 {
@@ -199,7 +200,7 @@ func (r *Prober) Series(from, to int64, step time.Duration) []ProbePoint {
 	var out []ProbePoint
 	k := 0 // the first reply of this step
 	for t := from; t < min(to, until); t += int64(step) {
-		end := t + int64(step)
+		next := t + int64(step)
 		for k < len(replies) && replies[k].Time < t {
 			k++
 		}
@@ -207,10 +208,10 @@ func (r *Prober) Series(from, to int64, step time.Duration) []ProbePoint {
 			waits = waits[1:]
 		}
 		p := ProbePoint{Time: t}
-		for i := k; i < len(replies) && replies[i].Time < end; i++ {
+		for i := k; i < len(replies) && replies[i].Time < next; i++ {
 			p.RTT = max(p.RTT, time.Duration(replies[i].Time-replies[i].Sent))
 		}
-		p.Wait, p.Known = downtime(waits, t, end)
+		p.Wait, p.Known = downtime(waits, t, next)
 		out = append(out, p)
 	}
 	return out

@@ -38,20 +38,20 @@ func TestProberSeesDroppedPackets(t *testing.T) {
 	end := now()
 	p.WaitFor(t.Context(), end)
 
-	if d, ok := p.Downtime(begin+50e6, one-50e6); !ok || d > 200*time.Millisecond {
+	if d, ok := p.Downtime(begin+50e6, one-50e6, now()); !ok || d > 200*time.Millisecond {
 		t.Errorf("with one address silent: %v, %v", d, ok)
 	}
 	// nft answers some time after its rule began to hold: the truth is more than this, and
 	// ended before the last 100 ms of those that were waited for.
 	least := time.Duration(still-silent) - 20*time.Millisecond
-	if d, ok := p.Downtime(one, end); !ok || d < least || d > time.Duration(end-one)-100*time.Millisecond {
+	if d, ok := p.Downtime(one, end, now()); !ok || d < least || d > time.Duration(end-one)-100*time.Millisecond {
 		t.Errorf("downtime %v, %v, want from %v", d, ok, least)
 	}
 	n := p.Probes()
 	if n[next].Sent-n[next].Answered < 5 || n[old].Sent-n[old].Answered < n[next].Sent-n[next].Answered+10 {
 		t.Errorf("probes %+v", n)
 	}
-	series := p.Series(begin, end, 50*time.Millisecond)
+	series := p.Series(begin, end, now(), 50*time.Millisecond)
 	if len(series) < 15 {
 		t.Errorf("series of %d points", len(series))
 	}
@@ -98,6 +98,21 @@ func TestDowntime(t *testing.T) {
 	}
 }
 
+// TestDowntimeToAnEnd: of a wait that lasts on, only what there was until the end of the run counts.
+func TestDowntimeToAnEnd(t *testing.T) {
+	replies := []Reply{{Sent: 99, Time: 100}, {Sent: 109, Time: 110}, {Sent: 890, Time: 900}}
+	for _, c := range []struct {
+		replies   []Reply
+		last      int64 // when it asked nobody any more; 0: it asks
+		end, want int64
+	}{{replies, 0, 300, 190}, {replies[:2], 0, 300, 190}, {replies, 500, 300, 190}, {replies, 0, 2000, 790}, {replies[:2], 0, 2000, 890}} {
+		p := &Prober{replies: c.replies, spells: []spell{{90, c.last}}, until: 1000}
+		if d, ok := p.Downtime(105, 200, c.end); !ok || int64(d) != c.want {
+			t.Errorf("%+v: %d, %v", c, d, ok)
+		}
+	}
+}
+
 // TestProberRests: it asks on until a reply that is later, and what was set meanwhile holds.
 func TestProberRests(t *testing.T) {
 	name, _ := guest(t)
@@ -123,7 +138,7 @@ func TestProberRests(t *testing.T) {
 		if after == 0 || (later > 0) != again {
 			t.Errorf("set again %v: %d replies after, %d later", again, after, later)
 		}
-		if d, ok := p.Downtime(at-50e6, at+1); !ok || d > 100*time.Millisecond {
+		if d, ok := p.Downtime(at-50e6, at+1, now()); !ok || d > 100*time.Millisecond {
 			t.Errorf("set again %v: downtime %v, %v", again, d, ok)
 		}
 	}
@@ -143,10 +158,10 @@ func TestProberThatAskedNobody(t *testing.T) {
 			t.Fatal("it says nothing")
 		}
 	}
-	if d, ok := p.Downtime(from, from+50e6); ok {
+	if d, ok := p.Downtime(from, from+50e6, now()); ok {
 		t.Errorf("a downtime of %v, and nobody was asked", d)
 	}
-	for _, point := range p.Series(from, from+50e6, 10*time.Millisecond) {
+	for _, point := range p.Series(from, from+50e6, now(), 10*time.Millisecond) {
 		if point.Known {
 			t.Errorf("%+v: nobody was asked", point)
 		}

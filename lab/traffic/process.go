@@ -83,6 +83,15 @@ func (p *process) listen(out io.Reader, heard func(message)) {
 
 // ask sends an order and waits for its answer; the end of the child, or of ctx, is an error.
 func (p *process) ask(ctx context.Context, o order) (message, error) {
+	id, answer, err := p.send(o)
+	if err != nil {
+		return message{}, err
+	}
+	return p.await(ctx, id, answer)
+}
+
+// send sends an order. It returns its number, and where its answer comes.
+func (p *process) send(o order) (id int64, _ <-chan message, _ error) {
 	answer := make(chan message, 1)
 	p.mu.Lock()
 	p.last++
@@ -94,8 +103,13 @@ func (p *process) ask(ctx context.Context, o order) (message, error) {
 	}
 	p.mu.Unlock()
 	if err != nil {
-		return message{}, p.gone()
+		return 0, nil, p.gone()
 	}
+	return o.ID, answer, nil
+}
+
+// await waits for the answer to an order.
+func (p *process) await(ctx context.Context, id int64, answer <-chan message) (message, error) {
 	select {
 	case m := <-answer:
 		if m.Error != "" {
@@ -106,7 +120,7 @@ func (p *process) ask(ctx context.Context, o order) (message, error) {
 		return message{}, p.gone()
 	case <-ctx.Done():
 		p.mu.Lock()
-		delete(p.waiting, o.ID)
+		delete(p.waiting, id)
 		p.mu.Unlock()
 		return message{}, fmt.Errorf("%s process does not answer: %w", p.name, context.Cause(ctx))
 	}

@@ -25,7 +25,7 @@ type probeWait struct {
 
 // waitsOf lists a prober's times without reply, in order; none reaches beyond a spell. The first one of
 // a spell lasted until the first probe that was answered left: before its round trip no reply could be
-// there. Nothing is known of what never answered.
+// there. Nothing is known of what never answered, nor of what came later than until.
 func waitsOf(replies []Reply, spells []spell, until int64) []probeWait {
 	var out []probeWait
 	if len(replies) == 0 {
@@ -34,7 +34,7 @@ func waitsOf(replies []Reply, spells []spell, until int64) []probeWait {
 	for _, s := range spells {
 		end := until
 		if s.to != 0 {
-			end = s.to
+			end = min(s.to, until)
 		}
 		last, first := s.from, true
 		for len(replies) > 0 && replies[0].Time < end {

@@ -115,9 +115,9 @@ func (s *stream) awaitFirst(ctx context.Context) error {
 	}
 }
 
-// startError prefers our own time limit to the dialer's words for it.
+// startError prefers our own reason, such as a time limit, to the dialer's words for it.
 func startError(ctx context.Context, err error) error {
-	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
+	if ctx.Err() != nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
 		return context.Cause(ctx)
 	}
 	return err
