@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"fmt"
 
 	"godwit/agent"
 	"godwit/agent/evacuate"
@@ -42,7 +43,7 @@ func (r *run) evacuateHost(ctx context.Context, host, to string, avoid []string,
 	for _, t := range turns {
 		defer t.done()
 		if !r.comes(ctx, t.before) {
-			return context.Canceled
+			return fmt.Errorf("the run ended before guest %s could leave %s", t.Name, host)
 		}
 		if r.w.agentOf(t.Name).host.Name != host { // it has left
 			t.done()
@@ -61,15 +62,23 @@ func (r *run) evacuateHost(ctx context.Context, host, to string, avoid []string,
 		return err
 	}
 	moves := chooseMoves(ctx, client, waiting, hosts)
+	moved := make([]bool, len(moves))
 	evacuate.Each(ctx, policy.EvacuateWidth, len(moves), func(i int) {
 		t := byName[moves[i].Guest]
 		defer t.done()
-		if r.due(ctx, 0) {
-			r.migrate(ctx, r.newMove(&scenario.Migrate{
-				Guest: t.Name, To: moves[i].To[0].Host, Mode: "auto", Transfer: "auto", Network: t.Network, Downtime: migration.DefaultDowntime,
-			}))
+		if !r.due(ctx, 0) {
+			return
 		}
+		moved[i] = true
+		r.migrate(ctx, r.newMove(&scenario.Migrate{
+			Guest: t.Name, To: moves[i].To[0].Host, Mode: "auto", Transfer: "auto", Network: t.Network, Downtime: migration.DefaultDowntime,
+		}))
 	})
+	for i, m := range moves {
+		if !moved[i] {
+			return fmt.Errorf("the run ended before guest %s could leave %s", m.Guest, host)
+		}
+	}
 	return nil
 }
 

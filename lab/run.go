@@ -57,7 +57,8 @@ type run struct {
 	execs    int                      // commands of steps so far
 	reached  map[int]bool             // steps whose trigger came
 	by       map[*scenario.Step]*move // of those: whose phase that was
-	steps    []*report.StepDone
+	steps    []stepDone
+	never    map[*scenario.Step]bool // steps that were due, and for which the run ended first
 	troubles []string
 	results  map[string]traffic.Result
 	flows    map[string]*flowTrace
@@ -116,7 +117,7 @@ func begin(ctx context.Context, s *scenario.Scenario, opts Options) (*run, func(
 		return nil, nil, fmt.Errorf("%w: %w", ErrUnusable, err)
 	}
 	r := &run{
-		w: w, opts: opts, queue: map[string]chan struct{}{}, reached: map[int]bool{}, by: map[*scenario.Step]*move{},
+		w: w, opts: opts, queue: map[string]chan struct{}{}, reached: map[int]bool{}, by: map[*scenario.Step]*move{}, never: map[*scenario.Step]bool{},
 		results: map[string]traffic.Result{}, flows: map[string]*flowTrace{}, addrs: map[string]map[netip.Addr]bool{},
 		ending: make(chan struct{}), patience: flowPatience,
 	}

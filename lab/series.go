@@ -52,8 +52,10 @@ func (r *run) series() *report.Series {
 			s.Events = append(s.Events, report.Event{AtS: rel(e.At), Name: string(e.Name), Guest: m.guest})
 		}
 	}
-	for _, step := range r.steps {
-		s.Steps = append(s.Steps, *step)
+	for _, done := range r.steps {
+		if !r.never[done.step] {
+			s.Steps = append(s.Steps, *done.StepDone)
+		}
 	}
 	return s
 }

@@ -109,15 +109,29 @@ func (r *run) beginAs(kind *int, act func()) {
 	})
 }
 
-// unreached lists the steps whose trigger never came.
+// neverCame notes a step that waited for its turn when the run ended: nothing of it took place.
+func (r *run) neverCame(step *scenario.Step) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.never[step] = true
+}
+
+// unreached lists the steps whose trigger never came, or whose turn.
 func (r *run) unreached() []string {
 	var out []string
-	for i, step := range r.w.scenario.Steps {
-		if step.At.Triggered() && !r.reached[i] {
+	for i := range r.w.scenario.Steps {
+		step := &r.w.scenario.Steps[i]
+		if step.At.Triggered() && !r.reached[i] || r.never[step] {
 			out = append(out, fmt.Sprintf("%s: %s", step.At, step))
 		}
 	}
 	return out
+}
+
+// stepDone is a step that was begun, for the picture.
+type stepDone struct {
+	*report.StepDone
+	step *scenario.Step
 }
 
 // do performs one step. What lasts is ended in the background; what goes wrong is
@@ -128,7 +142,7 @@ func (r *run) do(ctx context.Context, step *scenario.Step) {
 	var err error
 	switch {
 	case step.Migrate != nil:
-		r.queueMigrate(ctx, step.Migrate)
+		r.queueMigrate(ctx, step)
 	case step.Abort != nil:
 		err = r.abort(ctx, step.Abort.Guest)
 	case step.Move != nil:
@@ -146,7 +160,7 @@ func (r *run) do(ctx context.Context, step *scenario.Step) {
 	}
 	r.trouble(step, err)
 	r.mu.Lock()
-	r.steps = append(r.steps, done)
+	r.steps = append(r.steps, stepDone{done, step})
 	r.mu.Unlock()
 }
 
@@ -191,22 +205,23 @@ func (r *run) comes(ctx context.Context, before <-chan struct{}) bool {
 
 // queueMigrate begins a migration, after the one of the same guest that is under way. Those that need
 // not wait are in the report in the order in which they were due.
-func (r *run) queueMigrate(ctx context.Context, step *scenario.Migrate) {
-	before, done := r.turn(step.Guest)
+func (r *run) queueMigrate(ctx context.Context, step *scenario.Step) {
+	before, done := r.turn(step.Migrate.Guest)
 	var m *move
 	if before == nil {
-		m = r.newMove(step)
+		m = r.newMove(step.Migrate)
 	}
 	r.wg.Go(func() {
 		defer done()
 		if !r.comes(ctx, before) {
+			r.neverCame(step)
 			if m != nil {
 				r.takeBack(m)
 			}
 			return
 		}
 		if m == nil {
-			m = r.newMove(step)
+			m = r.newMove(step.Migrate)
 		}
 		r.migrate(ctx, m)
 	})

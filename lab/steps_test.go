@@ -25,7 +25,7 @@ func aRun(steps ...scenario.Step) *run {
 	}
 	return &run{
 		w: &world{scenario: s, topo: &topo.Topo{}, agents: map[string]*hostAgent{}, where: map[string]string{}}, opts: Options{Tell: func(string) {}},
-		zero: time.Now(), reached: map[int]bool{}, by: map[*scenario.Step]*move{}, queue: map[string]chan struct{}{}, ending: make(chan struct{}), patience: time.Second,
+		zero: time.Now(), reached: map[int]bool{}, by: map[*scenario.Step]*move{}, never: map[*scenario.Step]bool{}, queue: map[string]chan struct{}{}, ending: make(chan struct{}), patience: time.Second,
 	}
 }
 
@@ -101,8 +101,25 @@ func TestInterruptedRun(t *testing.T) {
 	if len(r.moves) != 1 {
 		t.Fatalf("%d migrations", len(r.moves))
 	}
+	if never, steps := r.unreached(), r.series().Steps; len(never) != 1 || never[0] != "0s: migrate web to a" || len(steps) != 1 {
+		t.Errorf("the second one never had its turn: %q, done %+v", never, steps)
+	}
 	if got := r.migrationReport(t.Context(), r.moves[0]); got.Outcome != report.Aborted || got.Reason != "aborted on request" {
 		t.Errorf("%q, %s", got.Outcome, got.Reason)
+	}
+}
+
+// TestEvacuationWithoutATurn: guests that waited for their turn when the run ended are told of.
+func TestEvacuationWithoutATurn(t *testing.T) {
+	r := aRun()
+	r.hasWeb(t, http.NewServeMux())
+	_, done := r.turn("web") // a migration that goes on
+	defer done()
+	r.evacuate(t.Context(), &scenario.Step{Evacuate: &scenario.Evacuate{Host: "a", To: "a"}})
+	close(r.ending)
+	r.wg.Wait()
+	if len(r.troubles) != 1 || !strings.Contains(r.troubles[0], "the run ended before guest web could leave a") {
+		t.Errorf("%q", r.troubles)
 	}
 }
 
@@ -220,7 +237,7 @@ func TestAbortOfAMigrationJustAskedFor(t *testing.T) {
 	r := aRun()
 	r.hasWeb(t, mux)
 	ctx, cancel := context.WithCancel(t.Context())
-	r.queueMigrate(ctx, &scenario.Migrate{Guest: "web", To: "a"})
+	r.queueMigrate(ctx, &scenario.Step{Migrate: &scenario.Migrate{Guest: "web", To: "a"}})
 	aborted := make(chan error, 1)
 	go func() { aborted <- r.abort(ctx, "web") }()
 	time.Sleep(20 * time.Millisecond)
