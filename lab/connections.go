@@ -20,6 +20,7 @@ func (r *run) connections(m *move) *report.Connections {
 	for _, a := range rep.Next {
 		next[a.Prefix.Addr()] = true
 	}
+	earlier := r.endedBefore(m)
 	for _, t := range r.w.scenario.Traffic {
 		result, ok := r.results[t.Name]
 		if !ok || t.Guest != m.guest || t.Kind == traffic.UDP || t.Kind == traffic.Exec {
@@ -29,21 +30,41 @@ func (r *run) connections(m *move) *report.Connections {
 			continue // it began after the move
 		}
 		for _, c := range result.Connections {
-			if !c.Survived && c.Last < m.asked.UnixNano() {
-				continue // it had ended before
+			if goneBefore(c, m.asked.UnixNano(), earlier) {
+				continue
 			}
 			out.Total++
 			if !report.Follows(r.w.scenario, t.Client) {
 				out.Unable++
 			}
 			switch {
-			case !c.Survived && c.Last < rep.Ended:
+			case lostBy(c, rep.Ended):
 				out.Lost++
 			case rep.Outcome == migration.Completed && rep.Network != "tunnel" && r.movedTo(t.Name, c, next, rep):
 				out.Moved++
 			case !stays:
 				out.Tunnelled++
 			}
+		}
+	}
+	return out
+}
+
+// lostBy says whether nothing was heard of a connection after a time, unix ns. Of one that has nothing to
+// say for minutes, the answers to pings tell.
+func lostBy(c traffic.Connection, at int64) bool { return !c.Survived && max(c.Last, c.Heard) < at }
+
+// goneBefore says whether a connection was gone when a migration was asked for: its socket had ended, or an
+// earlier migration had lost it. One that was merely silent was there.
+func goneBefore(c traffic.Connection, asked int64, earlier []int64) bool {
+	return c.Ended != 0 && c.Ended < asked || slices.ContainsFunc(earlier, func(ended int64) bool { return lostBy(c, ended) })
+}
+
+// endedBefore are the ends of the migrations of the same guest before, unix ns.
+func (r *run) endedBefore(m *move) (out []int64) {
+	for _, other := range r.moves {
+		if other.guest == m.guest && other.asked.Before(m.asked) {
+			out = append(out, other.ending().Ended)
 		}
 	}
 	return out

@@ -178,7 +178,7 @@ func TestConnections(t *testing.T) {
 		flows: map[string]*flowTrace{"a": {}},
 		results: map[string]traffic.Result{
 			"a": {Connections: []traffic.Connection{
-				{Survived: true, Remotes: []netip.Addr{next}, Last: 900}, {Survived: true, Last: 900}, {Last: 150}, {Last: 700},
+				{Survived: true, Remotes: []netip.Addr{next}, Last: 900}, {Survived: true, Last: 900}, {Last: 150, Ended: 160}, {Last: 700},
 			}},
 			"late": {Start: 600, Connections: []traffic.Connection{{Survived: true, Remotes: []netip.Addr{next}, Last: 900}}},
 			"u":    {Connections: []traffic.Connection{{}}}, "b": {Connections: []traffic.Connection{{}}}, "c": {Connections: []traffic.Connection{{}}},
@@ -205,6 +205,41 @@ func TestConnections(t *testing.T) {
 		c.m.guest = "web"
 		if got := r.connections(c.m); *got != c.want {
 			t.Errorf("%s: %+v, want %+v", c.name, *got, c.want)
+		}
+	}
+}
+
+// TestSparseConnections: a connection that says something every few minutes is there when a migration is asked for,
+// and is lost by the one after which nothing was heard of it.
+func TestSparseConnections(t *testing.T) {
+	one := func(c traffic.Connection) *run {
+		return &run{
+			w:       &world{scenario: &scenario.Scenario{Clients: []scenario.Client{{Name: "phone", AddAddrAccepted: 8}}, Traffic: []scenario.Traffic{{Name: "a", Client: "phone", Guest: "web", Kind: "ticks"}}}},
+			flows:   map[string]*flowTrace{"a": {}},
+			results: map[string]traffic.Result{"a": {Connections: []traffic.Connection{c}}},
+			moves: []*move{
+				{guest: "web", asked: time.Unix(0, 200), report: &agent.Report{Outcome: migration.Completed, Network: "mptcp", Ended: 300}},
+				{guest: "web", asked: time.Unix(0, 400), report: &agent.Report{Outcome: migration.Completed, Network: "mptcp", Ended: 500}},
+			},
+		}
+	}
+	for _, c := range []struct {
+		name       string
+		connection traffic.Connection
+		want       [2]report.Connections // of the first migration, of the second
+	}{
+		{"lost by the first", traffic.Connection{Last: 100}, [2]report.Connections{{Total: 1, Lost: 1}, {}}},
+		{"by the second", traffic.Connection{Last: 100, Heard: 350}, [2]report.Connections{{Total: 1, Tunnelled: 1}, {Total: 1, Lost: 1}}},
+		{"by neither", traffic.Connection{Last: 100, Heard: 600}, [2]report.Connections{{Total: 1, Tunnelled: 1}, {Total: 1, Tunnelled: 1}}},
+		{"it had ended before", traffic.Connection{Last: 100, Heard: 120, Ended: 150}, [2]report.Connections{}},
+		{"it ended between", traffic.Connection{Last: 100, Heard: 340, Ended: 350}, [2]report.Connections{{Total: 1, Tunnelled: 1}, {}}},
+		{"it survived", traffic.Connection{Survived: true, Last: 100, Heard: 600}, [2]report.Connections{{Total: 1, Tunnelled: 1}, {Total: 1, Tunnelled: 1}}},
+	} {
+		r := one(c.connection)
+		for i, m := range r.moves {
+			if got := r.connections(m); *got != c.want[i] {
+				t.Errorf("%s: migration %d: %+v, want %+v", c.name, i+1, *got, c.want[i])
+			}
 		}
 	}
 }

@@ -34,6 +34,7 @@ type program struct {
 	output      []byte
 	started     bool
 	err         error
+	ended       int64 // unix ns; 0: it runs
 	retransmits int64
 	progress    int64
 	others      others
@@ -107,7 +108,7 @@ func (p *program) run(begun chan<- error) {
 	out.Close()
 	<-read
 	p.state.Lock()
-	p.err = err
+	p.err, p.ended = err, now()
 	p.state.Unlock()
 	close(p.over)
 }
@@ -201,14 +202,14 @@ func (p *program) stop() Result {
 	p.state.Lock()
 	p.others.next = 0
 	p.look(end)
-	found := p.others.found
+	found, ended := p.others.found, p.ended
 	p.state.Unlock()
 	p.kill()
 	p.result(&r)
 	r.Retransmits = p.retransmits
 	r.Output = string(p.output[max(0, len(p.output)-keptOutput):])
 	r.MPTCP = p.speaksMPTCP(found)
-	c := Connection{Survived: r.Survived, First: p.Target, Last: p.progress, MPTCP: r.MPTCP}
+	c := Connection{Survived: r.Survived, First: p.Target, Last: p.progress, Ended: ended, MPTCP: r.MPTCP}
 	if r.MPTCP {
 		c.Remotes = everywhere(found)
 		c.Moved = len(c.Remotes) > 0 && !slices.Contains(c.Remotes, p.Target)

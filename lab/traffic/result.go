@@ -68,6 +68,10 @@ type Connection struct {
 	MinWait int64  `json:"min_wait_ns"`
 	// Last is when the last record came, unix ns.
 	Last int64 `json:"last"`
+	// Heard is when anything came last, such as the answer to a ping; Ended when the socket ended by
+	// itself. Unix ns; 0: never, or not known.
+	Heard int64 `json:"heard,omitempty"`
+	Ended int64 `json:"ended,omitempty"`
 	// Retransmits of both sides' kernels, all subflows.
 	Retransmits int64 `json:"retransmits"`
 	// Error is what ended the connection before Stop.

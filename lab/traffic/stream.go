@@ -56,6 +56,7 @@ type stream struct {
 	mu      sync.Mutex
 	waits   *waits // guarded by tally.mu
 	err     error
+	ended   int64 // when that was, unix ns
 	closing bool
 	guest   uint32 // the guest's retransmits
 	own     uint32
@@ -155,7 +156,7 @@ func (s *stream) read() {
 func (s *stream) fail(err error) {
 	s.mu.Lock()
 	if !s.closing && s.err == nil {
-		s.err = err
+		s.err, s.ended = err, now()
 	}
 	s.mu.Unlock()
 	s.c.Close()

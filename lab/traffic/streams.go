@@ -274,6 +274,7 @@ func (s *stream) describe(c *Connection, end int64) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	c.Heard, c.Ended = s.lastFrame.Load(), s.ended
 	c.MPTCP, c.Retransmits = s.info.MPTCP, int64(s.own)+int64(s.guest)
 	if c.Survived {
 		c.Remotes = s.remotes()

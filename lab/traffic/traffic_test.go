@@ -250,6 +250,9 @@ func TestResetConnectionDidNotSurvive(t *testing.T) {
 	if r.Survived || r.Connections[0].Error != "connection reset" {
 		t.Errorf("survived %v, error %q", r.Survived, r.Connections[0].Error)
 	}
+	if one := r.Connections[0]; one.Ended <= r.Start || one.Ended > r.End-int64(200*time.Millisecond) || one.Heard == 0 || one.Heard > one.Ended {
+		t.Errorf("it ended %v after the flow began, and was last heard after %v", time.Duration(one.Ended-r.Start), time.Duration(one.Heard-r.Start))
+	}
 	if gap, ok := r.Gap(r.End-1, r.End); !ok || gap < 200*time.Millisecond {
 		t.Errorf("gap at the end %v, %v: a dead connection waits until the end", gap, ok)
 	}
@@ -340,7 +343,13 @@ func TestRareRecordsSurvive(t *testing.T) {
 	c := client(t, name)
 	begin(t, c, Flow{Name: "rare", Kind: Requests, MPTCP: true, Connections: 3, Every: time.Minute})
 	time.Sleep(fresh + 100*time.Millisecond)
-	if r := end(t, c, "rare"); !r.Survived || r.Records != 3 || r.Connected <= 0 {
+	r := end(t, c, "rare")
+	if !r.Survived || r.Records != 3 || r.Connected <= 0 {
 		t.Errorf("survived %v, %d records, connected in %v", r.Survived, r.Records, r.Connected)
+	}
+	for _, one := range r.Connections { // pings tell of it meanwhile
+		if one.Heard < one.Last+int64(fresh)/2 || one.Ended != 0 {
+			t.Errorf("last heard %v after its record, ended at %d", time.Duration(one.Heard-one.Last), one.Ended)
+		}
 	}
 }
