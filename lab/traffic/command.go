@@ -124,6 +124,9 @@ func (p *program) read(out io.Reader) {
 		}
 		p.state.Unlock()
 		if p.Kind == Iperf3 {
+			p.state.Lock()
+			p.others.told(string(line))
+			p.state.Unlock()
 			p.interval(string(line))
 		}
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {

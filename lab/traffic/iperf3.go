@@ -40,6 +40,9 @@ func blockEvery(f Flow) int64 {
 var intervalLine = regexp.MustCompile(
 	`^\[ *(\d+|SUM)\] +([\d.]+)-([\d.]+) +sec +([\d.]+) ([KMG]?)Bytes +[\d.]+ Mbits/sec(?: +(\d+))?(.*)$`)
 
+// connectedLine is what iperf3 says of each connection for data: id, its address and port, and the other's.
+var connectedLine = regexp.MustCompile(`^\[ *\d+\] local \S+ port (\d+) connected to `)
+
 // parseInterval reads the bytes and retransmits of one interval; false if it is no line to count
 // (with several connections only their sum counts).
 func parseInterval(line string, connections int) (bytes, retransmits int64, ok bool) {

@@ -60,6 +60,49 @@ func TestOthers(t *testing.T) {
 	}
 }
 
+// TestControlOfIperf3: its connection for control is none that anybody waits for, also where something of it was
+// acknowledged.
+func TestControlOfIperf3(t *testing.T) {
+	to := netip.MustParseAddrPort("10.1.1.10:5201")
+	from := func(port uint16) netip.AddrPort { return netip.AddrPortFrom(netip.MustParseAddr("10.9.1.2"), port) }
+	speaks := func(token uint32, port uint16, acked uint64) mptcp.Connection {
+		return mptcp.Connection{Token: token, Local: from(port), Remote: to, Subflows: []mptcp.Subflow{{Local: from(port), Figures: mptcp.Figures{BytesAcked: acked}}}}
+	}
+	plain := func(port uint16, acked uint64) mptcp.Socket {
+		return mptcp.Socket{Local: from(port), Remote: to, Figures: mptcp.Figures{BytesAcked: acked}}
+	}
+	for name, list := range map[string]func(control, data uint64) ([]mptcp.Connection, []mptcp.Socket){
+		"mptcp": func(control, data uint64) ([]mptcp.Connection, []mptcp.Socket) {
+			return []mptcp.Connection{speaks(1, 40000, control), speaks(2, 40002, data), speaks(3, 40004, data)}, nil
+		},
+		"tcp": func(control, data uint64) ([]mptcp.Connection, []mptcp.Socket) {
+			return nil, []mptcp.Socket{plain(40000, control), plain(40002, data), plain(40004, data)}
+		},
+		"mptcp that the kernel tells little of": func(control, data uint64) ([]mptcp.Connection, []mptcp.Socket) {
+			all := []mptcp.Connection{speaks(1, 40000, control), speaks(2, 40002, data), speaks(3, 40004, data)}
+			for i := range all {
+				all[i].Local = netip.AddrPort{}
+			}
+			return all, nil
+		},
+	} {
+		var o others
+		for _, line := range []string{
+			"Connecting to host 10.1.1.10, port 5201\n", "[  5] local 10.9.1.2 port 40002 connected to 10.1.1.10 port 5201\n",
+			"[  7] local 10.9.1.2 port 40004 connected to 10.1.1.10 port 5201\n", "[ ID] Interval           Transfer     Bitrate         Retr  Cwnd\n",
+		} {
+			o.told(line)
+		}
+		for at := range int64(20) {
+			connections, sockets := list(200+uint64(min(at, 5)), 1000*uint64(at))
+			o.take(connections, sockets, to, 100*(at+1), 2)
+		}
+		if wait, _ := o.longest(2000); len(o.heard) != 2 || wait != 0 {
+			t.Errorf("%s: %d connections are waited for, the longest for %d", name, len(o.heard), wait)
+		}
+	}
+}
+
 // iperf3Server starts one in a namespace of its own.
 func iperf3Server(t *testing.T) (name string) {
 	t.Helper()
@@ -126,7 +169,7 @@ func TestFreshConnections(t *testing.T) {
 		{[]int64{20, 30}, 2, 0, true},
 		{[]int64{20, 5}, 2, 30, false},
 		{[]int64{20}, 2, 30, false},
-		{[]int64{20, 30, 5}, 2, 0, true}, // that for control had something to say once
+		{[]int64{20, 30, 5}, 2, 0, true}, // that for control had something to say once, and iperf3 did not tell which it is
 		{nil, 2, 30, true},
 		{nil, 2, 5, false},
 	} {

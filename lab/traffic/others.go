@@ -3,6 +3,8 @@ package traffic
 import (
 	"fmt"
 	"net/netip"
+	"slices"
+	"strconv"
 
 	"godwit/netstate/mptcp"
 )
@@ -21,6 +23,7 @@ type others struct {
 	found []mptcp.Connection // those that speak MPTCP
 	acked map[netip.AddrPort]uint64
 	heard map[string]*waits // by connection: between looks that saw more acknowledged
+	data  map[uint16]bool   // local ports of those for data, as the program told; empty: not told
 }
 
 // look reads the list again where that is due, and returns the longest wait that ended.
@@ -34,25 +37,55 @@ func (p *program) look(at int64) (gap int64) {
 	if err != nil {
 		return 0
 	}
-	to := netip.AddrPortFrom(p.Target, p.port())
-	p.others.found = nil
+	return p.others.take(connections, plain, netip.AddrPortFrom(p.Target, p.port()), at, p.Connections)
+}
+
+// take notes what the kernel listed of a flow of so many connections, and returns the longest wait that ended.
+func (o *others) take(connections []mptcp.Connection, plain []mptcp.Socket, to netip.AddrPort, at int64, of int) (gap int64) {
+	o.found = nil
 	for _, c := range connections {
 		if c.Remote != to || c.Fallback {
 			continue
 		}
-		p.others.found = append(p.others.found, c)
+		o.found = append(o.found, c)
 		more := false
 		for _, s := range c.Subflows {
-			more = p.others.more(s.Local, s.BytesAcked) || more
+			more = o.more(s.Local, s.BytesAcked) || more
 		}
-		gap = max(gap, p.others.hear(fmt.Sprint(c.Token), more, at, p.Connections))
+		if o.carries(c.Local.Port(), c.Subflows) {
+			gap = max(gap, o.hear(fmt.Sprint(c.Token), more, at, of))
+		}
 	}
 	for _, s := range plain {
-		if s.Remote == to {
-			gap = max(gap, p.others.hear(s.Local.String(), p.others.more(s.Local, s.BytesAcked), at, p.Connections))
+		if s.Remote == to && o.carries(s.Local.Port(), nil) {
+			gap = max(gap, o.hear(s.Local.String(), o.more(s.Local, s.BytesAcked), at, of))
 		}
 	}
 	return gap
+}
+
+// carries says whether a connection is for data. That for control is silent for as long as the others run, but for
+// the end of a subflow, which is acknowledged like data. A kernel that lists no MPTCP sockets tells ports of
+// subflows alone.
+func (o *others) carries(local uint16, subflows []mptcp.Subflow) bool {
+	return len(o.data) == 0 || o.data[local] ||
+		local == 0 && slices.ContainsFunc(subflows, func(s mptcp.Subflow) bool { return o.data[s.Local.Port()] })
+}
+
+// told takes a line of iperf3's in: it names its connections for data.
+func (o *others) told(line string) {
+	m := connectedLine.FindStringSubmatch(line)
+	if m == nil {
+		return
+	}
+	port, err := strconv.ParseUint(m[1], 10, 16)
+	if err != nil {
+		return
+	}
+	if o.data == nil {
+		o.data = map[uint16]bool{}
+	}
+	o.data[uint16(port)] = true
 }
 
 // more says whether more is acknowledged on a socket than when it was seen before.
@@ -66,7 +99,7 @@ func (o *others) more(local netip.AddrPort, acked uint64) bool {
 }
 
 // hear notes whether one of so many connections was seen to go on, and returns how long that
-// was waited for. The one for control never is: it says nothing while the others run.
+// was waited for.
 func (o *others) hear(connection string, more bool, at int64, of int) int64 {
 	if !more {
 		return 0
