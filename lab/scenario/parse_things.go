@@ -17,6 +17,9 @@ var (
 	kinds    = []string{"ticks", "download", "upload", "requests", "udp", "iperf3", "exec"}
 )
 
+// maxEvery is the longest time between two records that a client keeps to.
+const maxEvery = time.Hour
+
 // Bounds of a guest.
 const (
 	minMemory = 112 << 20 // below it the image's kernel ends for want of memory
@@ -164,8 +167,8 @@ func (f *file) readTraffic(n ast.Node) {
 	t.Guest = o.known("guest", "guest", f.guests)
 	t.Kind = o.word("kind", "", kinds...)
 	t.Every = o.duration("every", 10*time.Millisecond)
-	if o.has("every") && t.Every < time.Millisecond {
-		o.wrong("every", fmt.Sprintf("every of %s is %s", o.what, t.Every), "at least 1ms")
+	if o.has("every") && (t.Every < time.Millisecond || t.Every > maxEvery) {
+		o.wrong("every", fmt.Sprintf("every of %s is %s", o.what, t.Every), "1ms to 1h")
 	}
 	if t.Rate = o.rate("rate", 0); t.Rate > 0 && !o.has("every") && (t.Kind == "ticks" || t.Kind == "requests") {
 		t.Every = 0

@@ -2,6 +2,7 @@ package traffic
 
 import (
 	"net"
+	"time"
 
 	"godwit/lab/traffic/record"
 )
@@ -9,19 +10,23 @@ import (
 // fullBatch is how many bytes an unpaced upload writes per system call.
 const fullBatch = 128 << 10
 
-// upload sends records until the stream ends.
+// upload sends records until the stream ends, the first at once: whatever the rate, the flow begins, and
+// is pinged between records that are far apart.
 func (s *stream) upload() {
-	batch, pace := 1, (*record.Pace)(nil)
+	batch, pace, turns := 1, (*record.Pace)(nil), 1
 	if s.flow.Rate == 0 {
 		batch = max(1, fullBatch/s.size)
 	} else {
-		pace = record.NewPace(apart(s.size, s.flow.each()), false)
+		every := apart(s.size, s.flow.each())
+		turns = max(1, int(every/sampleEvery))
+		pace = record.NewPace(every/time.Duration(turns), false)
 		defer pace.Stop()
 	}
 	heads := make([]byte, (batch+1)*record.HeaderSize)
 	bufs := make(net.Buffers, 0, 2*batch+1)
-	for number := uint64(0); ; {
-		if pace != nil && !pace.Wait(s.done) {
+	number := uint64(0)
+	for turn := 0; ; turn++ {
+		if pace != nil && turn > 0 && !pace.Wait(s.done) {
 			return
 		}
 		bufs = bufs[:0]
@@ -32,10 +37,16 @@ func (s *stream) upload() {
 			bufs = append(bufs, head)
 		}
 		for i := range batch {
+			if turn%turns != 0 {
+				break // no record is due
+			}
 			head := heads[i*record.HeaderSize : (i+1)*record.HeaderSize]
 			record.Header{Kind: record.Data, Length: uint32(s.size), Number: number}.Put(head)
 			bufs = append(bufs, head, record.Payload(s.seed, number, s.size))
 			number++
+		}
+		if len(bufs) == 0 {
+			continue
 		}
 		out := bufs
 		s.write.Lock()

@@ -336,6 +336,23 @@ func TestDatagramOf(t *testing.T) {
 	}
 }
 
+// TestSlowestFlows: a flow begins, and survives, at whatever rate.
+func TestSlowestFlows(t *testing.T) {
+	name, _ := guest(t)
+	c := client(t, name)
+	kinds := []string{Ticks, Download, Upload, Requests, UDP}
+	for _, kind := range kinds {
+		begin(t, c, Flow{Name: kind, Kind: kind, Rate: 8, Connections: 2})
+	}
+	time.Sleep(fresh + 100*time.Millisecond)
+	for _, kind := range kinds {
+		r := end(t, c, kind)
+		if !r.Survived || r.Records < 1 || r.Records > 2 || r.Lost != 0 {
+			t.Errorf("%s: survived %v, %d records, %d lost", kind, r.Survived, r.Records, r.Lost)
+		}
+	}
+}
+
 // TestRareRecordsSurvive: a connection that has nothing to say for long is asked at the end
 // whether it still delivers.
 func TestRareRecordsSurvive(t *testing.T) {
