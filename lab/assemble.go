@@ -315,7 +315,8 @@ func (r *run) trafficReport(t scenario.Traffic) report.Traffic {
 	out.GapBeforeMS = gapOf(&res, before)
 	out.Mbps.Before, out.RTTMS.Before = rateOf(&res, before), rttOf(&res, before)
 	if len(windows) == 0 {
-		return programNulls(trafficNulls(out, &res, "no migration took place"))
+		none := part{why: "no migration took place"}
+		return programNulls(trafficNulls(out, &res, part{from: before[0], to: before[1]}, none, none))
 	}
 	for _, w := range windows {
 		if g := gapOf(&res, w); g != nil && (out.ServiceGapMS == nil || *g > *out.ServiceGapMS) {
@@ -324,10 +325,12 @@ func (r *run) trafficReport(t scenario.Traffic) report.Traffic {
 	}
 	during := [2]int64{windows[0][0], windows[len(windows)-1][1]}
 	out.Mbps.During, out.RTTMS.During = rateOf(&res, during), rttOf(&res, during)
+	later := part{why: "the run ended before it could be measured"}
 	if after, ok := afterwards(during[1], res.End); ok {
 		out.Mbps.After, out.RTTMS.After = rateOf(&res, after), rttOf(&res, after)
+		later = part{from: after[0], to: after[1]}
 	}
-	return programNulls(trafficNulls(out, &res, "the run ended before it could be measured"))
+	return programNulls(trafficNulls(out, &res, part{from: before[0], to: before[1]}, part{from: during[0], to: during[1]}, later))
 }
 
 // afterwards is the window after a handover's end, as far as the flow ran on.

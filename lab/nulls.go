@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -30,22 +31,35 @@ func whyNull(m report.Migration, reason string) report.Migration {
 	return m
 }
 
+// part is one of the times in which a flow is looked at.
+type part struct {
+	from, to int64  // unix ns
+	why      string // there is no such time; "": there is
+}
+
+// without is why nothing is known of a flow in this part, where it could tell: there was none, or it did not run.
+func (p part) without(res *traffic.Result, otherwise string) string {
+	switch {
+	case p.why != "":
+		return p.why
+	case p.to <= p.from || p.to <= res.Start || p.from >= res.End:
+		return "the flow did not run in that time"
+	}
+	return otherwise
+}
+
 // trafficNulls does the same for a flow.
-func trafficNulls(t report.Traffic, res *traffic.Result, reason string) report.Traffic {
-	gap, rtt := res.GapUnknown, res.RTTUnknown
-	if gap == "" {
-		gap = reason
-	}
-	if rtt == "" {
-		rtt = reason
-	}
+func trafficNulls(t report.Traffic, res *traffic.Result, before, during, after part) report.Traffic {
+	gap := func(p part) string { return cmp.Or(res.GapUnknown, p.without(res, "nothing was counted in that time")) }
+	rate := func(p part) string { return p.without(res, "the flow did not run in all of that time") }
+	rtt := func(p part) string { return cmp.Or(res.RTTUnknown, p.without(res, "no round trip ended in that time")) }
 	for name, null := range map[string]struct {
 		missing bool
 		why     string
 	}{
-		"service_gap_ms": {t.ServiceGapMS == nil, gap}, "gap_before_ms": {t.GapBeforeMS == nil, gap},
-		"mbps.before": {t.Mbps.Before == nil, reason}, "mbps.during": {t.Mbps.During == nil, reason}, "mbps.after": {t.Mbps.After == nil, reason},
-		"rtt_ms.before": {t.RTTMS.Before == nil, rtt}, "rtt_ms.during": {t.RTTMS.During == nil, rtt}, "rtt_ms.after": {t.RTTMS.After == nil, rtt},
+		"service_gap_ms": {t.ServiceGapMS == nil, gap(during)}, "gap_before_ms": {t.GapBeforeMS == nil, gap(before)},
+		"mbps.before": {t.Mbps.Before == nil, rate(before)}, "mbps.during": {t.Mbps.During == nil, rate(during)}, "mbps.after": {t.Mbps.After == nil, rate(after)},
+		"rtt_ms.before": {t.RTTMS.Before == nil, rtt(before)}, "rtt_ms.during": {t.RTTMS.During == nil, rtt(during)}, "rtt_ms.after": {t.RTTMS.After == nil, rtt(after)},
 	} {
 		if null.missing {
 			t.WhyNull[name] = null.why

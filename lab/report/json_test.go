@@ -93,6 +93,22 @@ func TestContractFields(t *testing.T) {
 	}
 }
 
+// TestNoListIsNull: an empty report has lists, and its caller's is left as it was.
+func TestNoListIsNull(t *testing.T) {
+	r := &Report{Series: &Series{}, Migrations: []Migration{{Survival: &Survival{}}}, Traffic: make([]Traffic, 1)}
+	text := string(written(t, r))
+	for _, list := range []string{
+		"unmet", "leftovers", "unreached", "troubles", "phases", "connections", "flows", "probes", "subflows", "paths", "pages", "events", "steps",
+	} {
+		if !strings.Contains(text, `"`+list+`": []`) {
+			t.Errorf("list %s is null, or not there", list)
+		}
+	}
+	if r.Series.Flows != nil || r.Migrations[0].Survival.Connections != nil {
+		t.Error("what was written was changed")
+	}
+}
+
 // missing reports every key of want that got has not, through maps and the
 // first entries of lists.
 func missing(t *testing.T, path string, want, got any) {

@@ -265,10 +265,16 @@ func (r *Report) Write(w io.Writer) error {
 	out.Troubles = some(r.Troubles)
 	out.Migrations = some(r.Migrations)
 	out.Traffic = some(r.Traffic)
+	out.Series = r.Series.whole()
 	for i := range out.Migrations {
 		m := &out.Migrations[i]
 		m.WhyNull = explained(m.WhyNull, m.numbers())
 		m.Phases = some(m.Phases)
+		if m.Survival != nil {
+			s := *m.Survival
+			s.Connections = some(s.Connections)
+			m.Survival = &s
+		}
 		if m.WireBytesByPath == nil {
 			m.WireBytesByPath = map[string]int64{}
 		}

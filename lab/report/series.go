@@ -15,9 +15,20 @@ type Series struct {
 	Probes   []Probe      `json:"probes"`
 	Subflows []Subflow    `json:"subflows"`
 	Paths    []PathSeries `json:"paths"`
-	Pages    []PageSeries `json:"pages,omitempty"` // one for each migration that sent memory, in their order
+	Pages    []PageSeries `json:"pages"` // one for each migration that sent memory, in their order
 	Events   []Event      `json:"events"`
 	Steps    []StepDone   `json:"steps"`
+}
+
+// whole is a copy in which no list is nil; nil where there is no series.
+func (s *Series) whole() *Series {
+	if s == nil {
+		return nil
+	}
+	return &Series{
+		Flows: some(s.Flows), Probes: some(s.Probes), Subflows: some(s.Subflows), Paths: some(s.Paths),
+		Pages: some(s.Pages), Events: some(s.Events), Steps: some(s.Steps),
+	}
 }
 
 // FlowSeries is one flow, a row for each sample (the lab takes one every 100 ms).

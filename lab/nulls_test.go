@@ -1,0 +1,29 @@
+package lab
+
+import (
+	"testing"
+
+	"godwit/lab/report"
+	"godwit/lab/traffic"
+)
+
+// TestWhyAFlowsNumbersAreNull: the reason is the one that holds, for each number and time.
+func TestWhyAFlowsNumbersAreNull(t *testing.T) {
+	res := &traffic.Result{Start: 100, End: 1000}
+	before, during := part{from: 50, to: 90}, part{from: 95, to: 500}
+	later := part{why: "the run ended before it could be measured"}
+	got := trafficNulls(report.Traffic{WhyNull: map[string]string{}}, res, before, during, later).WhyNull
+	for name, want := range map[string]string{
+		"gap_before_ms": "the flow did not run in that time", "rtt_ms.before": "the flow did not run in that time",
+		"mbps.during": "the flow did not run in all of that time", "rtt_ms.during": "no round trip ended in that time",
+		"mbps.after": later.why, "rtt_ms.after": later.why,
+	} {
+		if got[name] != want {
+			t.Errorf("%s: %q, want %q", name, got[name], want)
+		}
+	}
+	res.RTTUnknown = "another program's connection"
+	if got := trafficNulls(report.Traffic{WhyNull: map[string]string{}}, res, before, during, later).WhyNull["rtt_ms.during"]; got != res.RTTUnknown {
+		t.Errorf("of a program: %q", got)
+	}
+}
