@@ -41,6 +41,7 @@ func (a *Agent) count(rec *Record) {
 	role := roleOf(a.config.Host, rec.plan)
 	if rec.role = role; role == migration.AtSource {
 		rec.carried = a.metrics.Carrier(rec.plan.To)
+		rec.carried.Had(carriedBy(rec.snapshot())) // by the agent before this one
 	}
 	rec.done = func(rep Report) {
 		a.metrics.Outcome(role, rep.Outcome, rep.Problem)

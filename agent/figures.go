@@ -11,7 +11,8 @@ import (
 
 // What a report has come to outlives its agent, with the journal. It is taken down where nobody
 // waits for it: as the switch begins, the guest runs still, and from the moment at which it runs
-// at the destination. What is written between the two has it as the switch's beginning had.
+// at the destination. What is written between the two has it as the switch's beginning had. Before
+// the switch it is what was sent so far, and no more: of all else the next try begins anew.
 
 // mostFigures bounds what a journal's record has of a report, bytes.
 const mostFigures = 256 << 10
@@ -21,21 +22,37 @@ func (m *outgoing) figures(next migration.Source) json.RawMessage {
 	at := next.Reached()
 	switch {
 	case next.Epoch != m.state.Epoch && !next.Taken: // it begins, or begins again
-		m.kept = nil
+		m.kept = m.sentSoFar()
 	case next.Course == m.state.Course && next.At == m.state.At: // the same is tried again
 	case next.Course == migration.Forward && (at == migration.Flip || at == migration.AwaitLanding || at == migration.CleanSource),
 		next.Course == migration.Ended && next.Outcome == migration.Completed:
 		m.takeDown(next)
+	case next.Course == migration.Forward && !next.LedAway():
+		m.countWire()
+		m.kept = m.sentSoFar()
 	}
 	return m.kept
 }
 
+// sentSoFar is the report of a migration of which no more is kept than what it has sent; nil: nothing.
+func (m *outgoing) sentSoFar() json.RawMessage {
+	rep := m.rec.snapshot()
+	if len(rep.WireBytes) == 0 {
+		return nil
+	}
+	sent := newReport(m.plan, rep.Requested)
+	sent.WireBytes = rep.WireBytes
+	data, err := json.Marshal(sent)
+	if err != nil {
+		return nil
+	}
+	return data
+}
+
 // takeDown makes of the report what is kept from next on.
 func (m *outgoing) takeDown(next migration.Source) {
+	m.countWire() // the guest runs, here or there
 	if next.Released() {
-		if !m.work.early || next.Reached() != migration.AwaitLanding { // else much of memory is to come
-			m.countWire()
-		}
 		m.noteDataPath()
 	}
 	rep := m.rec.snapshot()

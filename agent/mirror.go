@@ -146,6 +146,7 @@ func (m *outgoing) awaitSeeded(ctx context.Context) error {
 		if ready || time.Since(told) > progressEvery {
 			told = time.Now()
 			m.progress(m.seedProgress(states))
+			m.keepWire()
 		}
 		if ready {
 			return nil

@@ -50,7 +50,7 @@ type sourceJournal struct {
 	Doing  migration.Effect `json:"doing"`            // the step that State counts to, by name: another version may count otherwise
 	Skew   time.Duration    `json:"skew,omitempty"`   // the destination's clock minus ours
 	Paused int64            `json:"paused,omitempty"` // the guest was stopped, unix ns
-	Report json.RawMessage  `json:"report,omitempty"` // what it had come to, a Report; absent before the switch
+	Report json.RawMessage  `json:"report,omitempty"` // what it had come to, a Report; before the switch what it had sent alone
 }
 
 // run drives the machine from its first input to its end.

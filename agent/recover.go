@@ -160,13 +160,14 @@ func (m *outgoing) newEpoch(next migration.Source) {
 		return
 	}
 	m.plan.Epoch, m.plan.Next = next.Epoch, nil
+	m.countWire()
 	m.work.release()
 	m.work = &sourceWork{}
 	m.watchGuest()
 	m.rec.edit(func(r *Report) { // as if it had not been tried
-		old, notes := r.Old, r.Notes
+		old, notes, wire := r.Old, r.Notes, r.WireBytes // but for what has left the uplinks
 		*r = newReport(m.plan, r.Requested)
-		r.Old, r.Notes = old, notes
+		r.Old, r.Notes, r.WireBytes = old, notes, wire
 	})
 	m.rec.note(fmt.Sprintf("all is undone; the migration begins again (try %d, epoch %d)", next.Tries+1, next.Epoch))
 }

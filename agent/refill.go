@@ -216,6 +216,7 @@ func (m *outgoing) followLastPages(ctx context.Context, lanes *proxy.Source) err
 			return lanes.Err()
 		case <-tick.C:
 			m.progress(m.lastPages(lanes))
+			m.keepWire()
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -245,6 +246,7 @@ func (m *outgoing) refill(ctx context.Context) (whole bool, err error) {
 		m.work.forward.Close() //nolint:errcheck // it has ended
 		m.work.forward, m.work.lanes = nil, nil
 	}
+	m.beginWire()
 	ask := Refill{m.state.Epoch, newLaneKey(m.plan)}
 	var answer RefillAnswer
 	try, cancel := limitRefill.on(ctx)

@@ -60,6 +60,8 @@ type sourceWork struct {
 	lastTick      func() *Tick // the last so far
 	endMemory     func()       // stops following the last of memory
 	wireStart     map[string]int64
+	wireBefore    map[string]int64 // sent before wireStart, by path
+	wireTold      wireTold
 	share         *wireShare      // of what the meters count since wireStart
 	memoryTunnels []tunnel.Config // of a direct transfer
 	memoryMTUs    []int           // of those to come, bytes, by path

@@ -198,6 +198,7 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 		if time.Since(told) > progressEvery {
 			told = time.Now()
 			m.progress(m.progressOf(p, look))
+			m.keepWire()
 		}
 		verdict := copying.See(look)
 		if gives && verdict != policy.Go { // what the paths carry is another's just now

@@ -70,29 +70,43 @@ func (m *outgoing) wireBytes(n Neighbour) map[string]int64 {
 const protoUDP = 17
 
 // beginWire counts from now on, if it does not yet: what is sent first, lanes, disks or memory,
-// begins it.
+// begins it. What the report has by then was sent in earlier tries, or by an earlier agent.
 func (m *outgoing) beginWire() {
 	if m.work.wireStart != nil {
 		return
 	}
 	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
+	m.work.wireBefore = m.rec.snapshot().WireBytes
 	m.work.wireStart, m.work.share = m.wireBytes(n), m.a.shares.join(n.Host)
+	m.work.wireTold = wireTold{begun: time.Now()}
 }
 
 // wireSince is what the migration has sent to n, by path; of what others send there at the
 // same time as much as they sent is theirs. QEMU's own connections have tunnels of their own.
 func (m *outgoing) wireSince(n Neighbour) map[string]int64 {
+	if m.work.wireStart == nil { // an agent that was started again, and sent nothing yet
+		return m.rec.snapshot().WireBytes
+	}
 	now, part := m.wireBytes(n), 1.0
 	if !direct(m.plan) {
 		part = m.work.share.part()
 	}
-	for path := range now {
-		now[path] = int64(math.Round(float64(now[path]-m.work.wireStart[path]) * part))
-		if now[path] == 0 {
-			delete(now, path)
+	return wireSum(m.work.wireBefore, m.work.wireStart, now, part)
+}
+
+// wireSum is what was sent before, and a part of what meters have counted from start to now, by path.
+func wireSum(before, start, now map[string]int64, part float64) map[string]int64 {
+	out := map[string]int64{}
+	for path, bytes := range before {
+		out[path] = bytes
+	}
+	for path, bytes := range now {
+		out[path] += int64(math.Round(float64(bytes-start[path]) * part))
+		if out[path] == 0 {
+			delete(out, path)
 		}
 	}
-	return now
+	return out
 }
 
 // countWire notes what the migration sent.
@@ -103,4 +117,40 @@ func (m *outgoing) countWire() {
 	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
 	wire := m.wireSince(n)
 	m.rec.edit(func(r *Report) { r.WireBytes = wire })
+}
+
+// wireTold is when what was sent was written down last, for an agent that is started again.
+type wireTold struct{ begun, last time.Time }
+
+// wireLost bounds what an agent that is killed takes with it of that count: what was sent in this time,
+// or, of a long copy, in a share of it. The journal is to stay short.
+const (
+	wireLost      = time.Second
+	wireLostShare = 20
+)
+
+// due says whether it is to be written down again, at now.
+func (w *wireTold) due(now time.Time) bool {
+	if now.Sub(w.last) < max(wireLost, now.Sub(w.begun)/wireLostShare) {
+		return false
+	}
+	w.last = now
+	return true
+}
+
+// keepWire writes down from time to time, while a copy goes on, what it has sent. It is called by what
+// is being performed: nobody else writes to the journal meanwhile. Nothing hangs on it.
+func (m *outgoing) keepWire() {
+	if m.work.wireStart == nil || m.log == nil || !m.work.wireTold.due(time.Now()) {
+		return
+	}
+	if m.state.Released() { // the record has the whole report
+		m.takeDown(m.state)
+	} else {
+		m.countWire()
+		m.kept = m.sentSoFar()
+	}
+	if err := m.persist(m.state, false); err != nil {
+		m.a.log.Warn("write down what was sent", "migration", m.plan.ID, "error", err)
+	}
 }

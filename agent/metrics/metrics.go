@@ -160,6 +160,16 @@ type Carrier struct {
 // Carrier begins to count for a migration to peer.
 func (s *Set) Carrier(peer string) *Carrier { return &Carrier{set: s, peer: peer} }
 
+// Had begins with what an earlier agent has counted already.
+func (c *Carrier) Had(before Carried) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last = before
+}
+
 // Carried counts what has come since the last call. After one with ended no other counts.
 func (c *Carrier) Carried(now Carried, ended bool) {
 	if c == nil || c.set == nil {

@@ -222,6 +222,12 @@ func TestCarriedOnce(t *testing.T) {
 	if got := sum(); got != 42 {
 		t.Errorf("two migrations: %v", got)
 	}
+	goesOn := s.Carrier("rome")
+	goesOn.Had(Carried{Disk: 1000})
+	goesOn.Carried(Carried{Disk: 1008}, true)
+	if got := sum(); got != 50 {
+		t.Errorf("what an earlier agent has counted: %v", got)
+	}
 }
 
 // TestGuests: names are labels as long as the guests are here, in whatever state.

@@ -1,0 +1,92 @@
+package agent
+
+import (
+	"context"
+	"maps"
+	"testing"
+	"time"
+
+	"godwit/agent/journal"
+	"godwit/migration"
+	"godwit/vm"
+)
+
+// TestWireSum: what was sent before counts, on paths too that nothing takes now.
+func TestWireSum(t *testing.T) {
+	before := map[string]int64{"public-public": 1000, "private-public": 50}
+	got := wireSum(before, map[string]int64{"public-public": 10, "other": 7}, map[string]int64{"public-public": 110, "other": 7}, 0.5)
+	if want := map[string]int64{"public-public": 1050, "private-public": 50}; !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if before["public-public"] != 1000 {
+		t.Error("what was sent before has changed")
+	}
+	if got := wireSum(nil, nil, nil, 1); got == nil || len(got) > 0 {
+		t.Errorf("nothing was sent: %v, want none, and not that it is not known", got)
+	}
+}
+
+// TestWireTold: often enough, and of a long copy not thousands of times.
+func TestWireTold(t *testing.T) {
+	begun := time.Unix(1000, 0)
+	told, records := wireTold{begun: begun}, 0
+	for at := time.Duration(0); at < 10*time.Hour; at += 200 * time.Millisecond {
+		last := told.last
+		if told.due(begun.Add(at)) {
+			records++
+		} else if lost := begun.Add(at).Sub(last); lost > max(wireLost, at/wireLostShare) {
+			t.Fatalf("after %v nothing was written down for %v", at, lost)
+		}
+	}
+	if records > 250 {
+		t.Errorf("%d records", records)
+	}
+}
+
+// quiet is a machine of which nothing is heard.
+type quiet struct{ gone }
+
+func (quiet) Events(context.Context) <-chan vm.Event { return nil }
+
+// TestWireOutlivesTheSource: what a copy had sent counts on for the agent that is started again after
+// one that was killed in it, in its progress, in the next try and in that one's end.
+func TestWireOutlivesTheSource(t *testing.T) {
+	a, _ := served(t)
+	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2}
+	dir := t.TempDir()
+	log, err := journal.Create(dir, plan.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close() //nolint:errcheck // the test ends
+	m := &outgoing{a: a, plan: plan, state: sourceDoing(t, migration.CopyMemory), log: log, work: &sourceWork{}, rec: newRecord("paris", plan, time.Now())}
+	m.beginWire()
+	m.work.wireBefore = map[string]int64{"public-public": 70e6} // as if meters had counted it
+	m.keepWire()
+
+	var j sourceJournal
+	if err := journal.Read(dir, plan.ID, &j); err != nil {
+		t.Fatal(err)
+	}
+	if j.State.Doing() != migration.CopyMemory || j.Plan.ID != plan.ID {
+		t.Errorf("the journal says %+v", j)
+	}
+	again := &outgoing{a: a, plan: plan, state: j.State, log: log, work: &sourceWork{}, rec: newRecord("paris", plan, time.Now()), kept: j.Report, found: true}
+	again.rec.recall(j.Report)
+	n := a.config.Peers[0]
+	for _, moment := range []string{"found again", "begun again"} {
+		if rep := again.rec.snapshot(); rep.WireBytes["public-public"] != 70e6 || rep.Guest != "web" || rep.Rounds != 0 {
+			t.Errorf("%s: the report is %+v", moment, rep)
+		}
+		if got := again.wireSince(n); got["public-public"] != 70e6 {
+			t.Errorf("%s: sent so far %v", moment, got)
+		}
+		again.beginWire()
+		again.countWire()
+		if got := again.rec.snapshot().WireBytes; got["public-public"] != 70e6 {
+			t.Errorf("%s: counted %v", moment, got)
+		}
+		again.guest = &Guest{Machine: quiet{gone{done: make(chan struct{})}}}
+		again.newEpoch(migration.Source{Course: migration.Forward, Epoch: 3, Tries: 1})
+	}
+}
