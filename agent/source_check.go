@@ -184,6 +184,9 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 	if err := m.settleMode(ctx, m.carried(n)); err != nil {
 		return err
 	}
+	if err := m.budgetFits(n); err != nil {
+		return err
+	}
 	m.predict(n)
 	m.rec.edit(func(r *Report) { r.Old, r.Next, r.Free = m.plan.Held, m.plan.Next, m.work.accepted.Free })
 	return nil
@@ -223,7 +226,7 @@ func (m *outgoing) predict(n Neighbour) {
 	f := policy.Predict(policy.Facts{
 		Touched: min(m.work.offer.Touched, m.work.facts.Memory), Memory: m.work.facts.Memory,
 		Disk: diskData(m.guest.Held.Description.Disks), Rate: m.carried(n), RTT: m.work.rtt, Ratio: ratio, Budget: m.plan.Downtime,
-		DirtyRate: dirty, MostThrottle: m.a.config.mostThrottle(m.plan), Stopped: m.plan.Mode == "stopcopy",
+		Tail: m.tailBytes(), DirtyRate: dirty, MostThrottle: m.a.config.mostThrottle(m.plan), Stopped: m.plan.Mode == "stopcopy",
 	})
 	if m.plan.Mode == "stopcopy" && f.Downtime > m.plan.Downtime {
 		m.rec.note(fmt.Sprintf("mode stopcopy: the guest will stand still for about %v, while all of its memory is copied; the downtime budget is %v, which any other mode keeps",

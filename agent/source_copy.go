@@ -217,19 +217,9 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 			m.rec.edit(func(r *Report) { r.Rounds = int(p.Rounds) })
 			return nil
 		case policy.GiveUp:
-			return &migration.Problem{Code: migration.CodeBudget, Text: fmt.Sprintf(
-				"migrate guest %s: the downtime budget of %v cannot be met: it writes %.1f MB/s, the paths carry %.1f MB/s, the shortest pause foreseen in %v was %v%s%s; %s",
-				m.plan.Guest, m.plan.Downtime, float64(p.DirtyRate)/1e6, float64(look.Goodput)/1e6, copying.Limit.Round(time.Second), copying.Best().Round(time.Millisecond), workWords(look), m.throttleWords(), m.cures())}
+			return m.cannotFit(look, &copying)
 		}
 	}
-}
-
-// workWords say that it is the hosts which are waited for, where that is so.
-func workWords(look policy.Look) string {
-	if look.Work == 0 {
-		return ""
-	}
-	return fmt.Sprintf(", %v of it for what the hosts' processors do with what is left", look.Work.Round(time.Millisecond))
 }
 
 // copyLook is what policy sees of a copy of memory that has gone on for so long. A second wait, after

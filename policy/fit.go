@@ -70,6 +70,20 @@ func (l Look) Downtime(rtt time.Duration) time.Duration {
 	return load + rtt/2 + l.Pause + l.Disks + max(sent, l.Work)
 }
 
+// Least is how long any guest stands still whose memory follows it, or was sent before, however little
+// it writes: its devices' state, tail bytes as they are sent (0: as QEMU writes it), over paths that carry
+// rate bytes per second (0: not known), half a round trip, and the load.
+func Least(rtt time.Duration, tail, rate int64) time.Duration {
+	return Look{Goodput: rate, Tail: tail}.Downtime(rtt)
+}
+
+// Allow is a downtime budget for a guest whose pause takes least at the least: with it there is
+// room for pages, as much as makes no more rounds worth while.
+func Allow(least time.Duration) time.Duration {
+	const step = 10 * time.Millisecond
+	return (least + enough + step - 1).Truncate(step)
+}
+
 // InSync is how long disks of a stopped guest take of which left bytes differ, over paths of which the
 // slowest carries rate bytes per second (0: not known): what was last sent must be answered, too.
 func InSync(left, rate int64, rtt time.Duration) time.Duration {

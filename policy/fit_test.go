@@ -31,6 +31,36 @@ func TestDowntime(t *testing.T) {
 	}
 }
 
+// TestLeast: an idle guest, too, stands still for the way and its devices, and what is to be allowed
+// for it is enough to go by.
+func TestLeast(t *testing.T) {
+	for _, c := range []struct {
+		rtt        time.Duration
+		tail, rate int64
+		want       time.Duration
+	}{{0, 0, 0, load}, {60 * ms, PackedTail, 0, load + 30*ms}, {60 * ms, PackedTail, 10 * PackedTail, load + 130*ms}, {60 * ms, 0, 10 * tail, load + 130*ms}} {
+		least := Least(c.rtt, c.tail, c.rate)
+		if least != c.want {
+			t.Errorf("%+v: %v", c, least)
+		}
+		budget := Allow(least)
+		if budget < least+enough || budget > least+enough+10*ms || budget%(10*ms) != 0 {
+			t.Errorf("%+v: %v are to be allowed", c, budget)
+		}
+		copying, got := Copying{Budget: budget, RTT: c.rtt}, Wait
+		for round := int64(2); round < 8 && got == Wait; round++ {
+			got = copying.See(Look{Round: round, Goodput: c.rate, Tail: c.tail})
+		}
+		if c.rate > 0 && got != Go {
+			t.Errorf("%+v: with %v allowed: %s", c, budget, got)
+		}
+	}
+	facts := Facts{Touched: 1 << 20, Memory: 1 << 20, Rate: 1e9, RTT: 600 * ms, Budget: 20 * ms, Tail: PackedTail}
+	if got := Predict(facts).Downtime; got < load+300*ms || got > load+305*ms {
+		t.Errorf("predicted with a budget that is less than the way: %v", got)
+	}
+}
+
 // TestInSync: a disk takes its own path, and the answer to what was last sent is awaited.
 func TestInSync(t *testing.T) {
 	for _, c := range []struct {

@@ -12,6 +12,7 @@ type Facts struct {
 	DirtyRate int64   // bytes per second; 0: unknown
 	Ratio     float64 // bytes on the wire for a byte of touched memory
 	Budget    time.Duration
+	Tail      int64 // bytes of device state, as they are sent; 0: as QEMU writes it
 
 	MostThrottle int // how far the guest may be throttled, percent
 
@@ -60,16 +61,17 @@ func Predict(f Facts) Forecast {
 	wire := first / (1 - share)
 	wire += float64(f.Disk) // it goes once, as it is
 	copying := time.Duration(wire / bytesPerSecond * float64(time.Second))
-	last := Look{Remaining: int64(share * share * first), Goodput: int64(bytesPerSecond)}
+	last := Look{Remaining: int64(share * share * first), Goodput: int64(bytesPerSecond), Tail: f.Tail}
 	downtime := min(last.Downtime(f.RTT), max(f.Budget, last.Downtime(f.RTT)/2))
-	if f.Stopped { // and no budget keeps it short
+	downtime = max(downtime, Least(f.RTT, f.Tail, last.Goodput)) // no budget makes the way shorter
+	if f.Stopped {                                               // and no budget keeps it short
 		last.Remaining = int64(first)
 		downtime = last.Downtime(f.RTT)
 	}
 	return Forecast{
 		Migration: setup + 8*f.RTT + copying,
 		Downtime:  downtime,
-		WireBytes: int64(wire) + tail,
+		WireBytes: int64(wire) + last.tail(),
 		Throttled: throttled,
 	}
 }

@@ -1,0 +1,71 @@
+package agent
+
+import (
+	"fmt"
+	"time"
+
+	"godwit/migration"
+	"godwit/policy"
+)
+
+// The downtime budget is a contract: what cannot keep it is refused before anything is copied, or given
+// up with the reason, and where a guest stood still for longer all the same its report says so.
+
+// tailBytes is what the transfer sends of a guest's devices; 0: as QEMU writes it.
+func (m *outgoing) tailBytes() int64 {
+	if ownPath(m.plan) {
+		return policy.PackedTail
+	}
+	return 0
+}
+
+// pathRate is what the paths to n carry together, bytes per second; 0 where that is not known of each. A
+// limit of the migration's own is none of it: it may be lifted while it runs.
+func (m *outgoing) pathRate(n Neighbour) (sum int64) {
+	for _, p := range m.paths(n) {
+		if p.Rate == 0 {
+			return 0
+		}
+		sum += p.Rate / 8
+	}
+	return sum
+}
+
+// budgetFits refuses a budget that no guest keeps over these paths, however little it writes: copying
+// would not end. All modes pause for so long, but stopcopy has no budget.
+func (m *outgoing) budgetFits(n Neighbour) error {
+	least := policy.Least(m.work.rtt, m.tailBytes(), m.pathRate(n))
+	if m.plan.Mode == "stopcopy" || least <= m.plan.Downtime {
+		return nil
+	}
+	return &migration.Problem{Code: migration.CodeBudget, Text: fmt.Sprintf(
+		"migrate guest %s: the downtime budget of %v cannot be met: the round trip of %v to %s, and its devices' state, alone take %v of a pause; allow --downtime of at least %v",
+		m.plan.Guest, m.plan.Downtime, roundTrip(m.work.rtt), m.plan.To, roundTrip(least), policy.Allow(least))}
+}
+
+// roundTrip is a time as people want to read it.
+func roundTrip(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
+
+// cannotFit says why a copy is given up, by the last look at it.
+func (m *outgoing) cannotFit(look policy.Look, copying *policy.Copying) error {
+	least, cures := policy.Least(m.work.rtt, look.Tail, look.Goodput), m.cures()
+	way := ""
+	if 2*least > m.plan.Downtime {
+		way = fmt.Sprintf(", of which the round trip of %v, and its devices' state, alone take %v", roundTrip(m.work.rtt), roundTrip(least))
+	}
+	if least > m.plan.Downtime { // nothing that is done to the guest helps
+		cures = fmt.Sprintf("allow --downtime of at least %v", policy.Allow(least))
+	}
+	return &migration.Problem{Code: migration.CodeBudget, Text: fmt.Sprintf(
+		"migrate guest %s: the downtime budget of %v cannot be met: it writes %.1f MB/s, the paths carry %.1f MB/s, the shortest pause foreseen in %v was %v%s%s%s; %s",
+		m.plan.Guest, m.plan.Downtime, float64(look.DirtyRate)/1e6, float64(look.Goodput)/1e6, copying.Limit.Round(time.Second),
+		copying.Best().Round(time.Millisecond), way, workWords(look), m.throttleWords(), cures)}
+}
+
+// workWords say that it is the hosts which are waited for, where that is so.
+func workWords(look policy.Look) string {
+	if look.Work == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %v of it for what the hosts' processors do with what is left", look.Work.Round(time.Millisecond))
+}

@@ -1,0 +1,65 @@
+package agent
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"godwit/migration"
+	"godwit/policy"
+)
+
+// budgeted is a migration of mode and budget over one path of 100 Mbit/s and so long a round trip.
+func budgeted(t *testing.T, mode string, budget, rtt time.Duration) (*outgoing, Neighbour) {
+	t.Helper()
+	up := Uplink{Name: "public", Address: loopback, Carries: "both", Rate: 100e6}
+	n := Neighbour{Host: "rome", Uplinks: []Uplink{up}}
+	a := bareAgent(t, &Config{Host: "paris", Uplinks: []Uplink{up}, Peers: []Neighbour{n}})
+	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Mode: mode, Transfer: "lanes", Downtime: budget}
+	return &outgoing{a: a, guest: &Guest{}, plan: plan, work: &sourceWork{rtt: rtt}, rec: newRecord("paris", plan, time.Now())}, n
+}
+
+// TestBudgetBelowTheWay: a budget that is shorter than the way is refused at once, with what to allow, in
+// each mode that has one; what is to be allowed is not refused.
+func TestBudgetBelowTheWay(t *testing.T) {
+	const ms = time.Millisecond
+	for _, mode := range []string{"precopy", "hybrid", "postcopy"} {
+		m, n := budgeted(t, mode, 20*ms, 60*ms)
+		refused(t, mode, m.budgetFits(n), migration.CodeBudget, "downtime budget of 20ms", "round trip of 60ms to rome", "alone take 42.6ms", "--downtime of at least 70ms")
+		m.plan.Downtime = 70 * ms
+		refused(t, mode+" with more", m.budgetFits(n), "")
+	}
+	m, n := budgeted(t, "stopcopy", 20*ms, 60*ms)
+	refused(t, "stopcopy", m.budgetFits(n), "")
+	m, n = budgeted(t, "precopy", 15*ms, 4*ms)
+	m.plan.Bandwidth = 1_000_000 // it may be lifted
+	refused(t, "a short way", m.budgetFits(n), "")
+	m.a.config.Uplinks[0].Rate, n.Uplinks[0].Rate = 0, 0
+	refused(t, "an unknown rate", m.budgetFits(n), "")
+}
+
+// TestGivingUpNamesTheWay: a copy that is given up names the round trip where that is what is missing, and
+// no load to lower; else what helps.
+func TestGivingUpNamesTheWay(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		budget, rtt time.Duration
+		has, not    []string
+	}{
+		{20 * ms, 60 * ms, []string{"round trip of 60ms", "at least 70ms"}, []string{"lower its load", "--mode hybrid"}},
+		{60 * ms, 60 * ms, []string{"round trip of 60ms", "alone take 43.3ms", "lower its load"}, nil},
+		{300 * ms, 60 * ms, []string{"it writes", "the paths carry", "lower its load", "--mode hybrid"}, []string{"round trip"}},
+	} {
+		m, _ := budgeted(t, "precopy", c.budget, c.rtt)
+		copying := policy.Copying{Budget: c.budget, RTT: c.rtt, Limit: time.Minute}
+		err := m.cannotFit(policy.Look{Round: 2, Remaining: 50e6, Goodput: 10e6, Tail: policy.PackedTail}, &copying)
+		refused(t, c.budget.String(), err, migration.CodeBudget, c.has...)
+		var problem *migration.Problem
+		for _, word := range c.not {
+			if errors.As(err, &problem) && strings.Contains(problem.Text, word) {
+				t.Errorf("%v: %q has %q", c.budget, problem.Text, word)
+			}
+		}
+	}
+}
