@@ -69,3 +69,17 @@ func workWords(look policy.Look) string {
 	}
 	return fmt.Sprintf(", %v of it for what the hosts' processors do with what is left", look.Work.Round(time.Millisecond))
 }
+
+// noteForecast says before the first byte that the budget is less than what is foreseen.
+func (m *outgoing) noteForecast(f policy.Forecast) {
+	about := f.Downtime.Round(10 * time.Millisecond)
+	switch {
+	case f.Downtime <= m.plan.Downtime:
+	case m.plan.Mode == "stopcopy":
+		m.rec.note(fmt.Sprintf("mode stopcopy: the guest will stand still for about %v, while all of its memory is copied; the downtime budget is %v, which any other mode keeps",
+			about, m.plan.Downtime))
+	default:
+		m.rec.note(fmt.Sprintf("as foreseen the guest would have to stand still for about %v, and the downtime budget is %v: it may be given up; %s",
+			about, m.plan.Downtime, m.cures()))
+	}
+}

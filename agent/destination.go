@@ -224,7 +224,7 @@ func (m *incoming) await1() {
 				"guest %s did not arrive whole on %s: %v %s", m.plan.Guest, m.plan.To, err, p.Error)}}
 		}
 		if in.Kind == migration.LoadedAll {
-			m.rec.moment("last byte loaded") // what is done from now on makes the guest wait
+			m.rec.moment(stepLoaded) // what is done from now on makes the guest wait
 		}
 		if !mayHandEarly(m.plan) {
 			m.rec.edit(func(r *Report) { r.MemoryDone = time.Now().UnixNano() })
@@ -284,7 +284,7 @@ func (m *incoming) start(ctx context.Context) error {
 		err = m.compareMemory(ctx)
 	}
 	if err == nil {
-		err = m.rec.timed("start guest", func() error { return g.Machine.Cont(ctx) })
+		err = m.rec.timed(stepStart, func() error { return g.Machine.Cont(ctx) })
 		m.work.started.Store(err == nil)
 	}
 	if err != nil && !g.alive() && resumed(events) {

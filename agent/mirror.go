@@ -270,7 +270,7 @@ func (m *outgoing) finishDisks(ctx context.Context) error {
 	}
 	ctx, cancel := limit{name: "disks_in_sync", d: m.plan.Downtime + syncGrace}.on(ctx)
 	defer cancel()
-	if err := m.rec.timed("disks in sync", func() error { return says(ctx, w.blocks.FinishMirrors(ctx)) }); err != nil {
+	if err := m.rec.timed(stepDisks, func() error { return says(ctx, w.blocks.FinishMirrors(ctx)) }); err != nil {
 		w.close() // nothing of QEMU may wait for a dead path: the guest is to run on
 		return &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf("migrate guest %s: its disks did not get in sync with %s: %v", m.plan.Guest, m.plan.To, err)}
 	}

@@ -239,6 +239,7 @@ func (m *outgoing) finish() {
 		return
 	}
 	m.work.release()
+	m.noteOverrun()
 	m.a.closeSource(m)
 }
 

@@ -30,6 +30,14 @@ type PhaseSpan struct {
 	End   int64           `json:"end"`
 }
 
+// Steps by which more than a reader goes.
+const (
+	stepStop   = "stop guest"
+	stepDisks  = "disks in sync"
+	stepLoaded = "last byte loaded"
+	stepStart  = "start guest"
+)
+
 // Step is one timed act on the critical path.
 type Step struct {
 	Name string  `json:"name"`

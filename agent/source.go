@@ -270,7 +270,7 @@ func (m *outgoing) pause(ctx context.Context) error {
 		return err
 	}
 	m.beginStop()
-	if err := m.rec.timed("stop guest", func() error { return m.guest.Machine.Stop(ctx) }); err != nil {
+	if err := m.rec.timed(stepStop, func() error { return m.guest.Machine.Stop(ctx) }); err != nil {
 		m.work.mirrors.close() // QEMU may wait for a write that a dead path holds up
 		return err
 	}

@@ -228,10 +228,7 @@ func (m *outgoing) predict(n Neighbour) {
 		Disk: diskData(m.guest.Held.Description.Disks), Rate: m.carried(n), RTT: m.work.rtt, Ratio: ratio, Budget: m.plan.Downtime,
 		Tail: m.tailBytes(), DirtyRate: dirty, MostThrottle: m.a.config.mostThrottle(m.plan), Stopped: m.plan.Mode == "stopcopy",
 	})
-	if m.plan.Mode == "stopcopy" && f.Downtime > m.plan.Downtime {
-		m.rec.note(fmt.Sprintf("mode stopcopy: the guest will stand still for about %v, while all of its memory is copied; the downtime budget is %v, which any other mode keeps",
-			f.Downtime.Round(10*time.Millisecond), m.plan.Downtime))
-	}
+	m.noteForecast(f)
 	m.rec.edit(func(r *Report) {
 		r.Predicted = &Prediction{f.Migration.Seconds(), float64(f.Downtime.Microseconds()) / 1000, f.WireBytes, f.Throttled}
 		r.MemoryBytes = m.work.facts.Memory

@@ -1,0 +1,49 @@
+package agent
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"godwit/migration"
+)
+
+// TestOverrunIsTold: a guest that stood still for longer than its budget has a note that says so, and what
+// took longest; one that did not, or that was to be copied while it stands still, has none.
+func TestOverrunIsTold(t *testing.T) {
+	const ms = 1_000_000
+	switched := []Step{{stepStop, 1000 * ms, 20}, {stepLoaded, 1500 * ms, 0}, {stepStart, 1501 * ms, 50}}
+	waits := []Step{{stepStop, 1000 * ms, 20}, {stepDisks, 1020 * ms, 400}, {stepLoaded, 1450 * ms, 0}, {stepStart, 1451 * ms, 50}}
+	starts := []Step{{stepStop, 1000 * ms, 20}, {stepLoaded, 1050 * ms, 0}, {stepStart, 1060 * ms, 480}}
+	for _, c := range []struct {
+		name, mode string
+		budget     time.Duration
+		ticks      bool
+		steps      []Step
+		want       string
+	}{
+		{"within", "precopy", time.Second, true, switched, ""},
+		{"stopcopy", "stopcopy", 300 * time.Millisecond, true, switched, ""},
+		{"memory", "precopy", 300 * time.Millisecond, true, switched, "stood still for 590ms, its downtime budget was 300ms: the last of its memory and its devices took 480ms"},
+		{"disks", "hybrid", 300 * time.Millisecond, true, waits, "in sync, took 400ms"},
+		{"start", "precopy", 300 * time.Millisecond, true, starts, "starting it took 480ms"},
+		{"no steps", "precopy", 300 * time.Millisecond, true, nil, "its downtime budget was 300ms"},
+		{"not counted", "precopy", 300 * time.Millisecond, false, switched, "stood still for 540ms"},
+	} {
+		plan := migration.Plan{ID: "m-00000001", Guest: "web", Mode: c.mode, Downtime: c.budget}
+		m := &outgoing{plan: plan, rec: newRecord("paris", plan, time.Now()), state: migration.Source{Outcome: migration.Completed}}
+		m.rec.edit(func(r *Report) {
+			r.Paused, r.Resumed, r.Critical = 1020*ms, 1560*ms, c.steps
+			if c.ticks {
+				r.LastTick, r.FirstTick = &Tick{1, 1000 * ms, 0}, &Tick{2, 1590 * ms, 0}
+			}
+		})
+		m.noteOverrun()
+		m.noteOverrun()
+		notes := m.rec.snapshot().Notes
+		if has := slices.ContainsFunc(notes, func(s string) bool { return strings.Contains(s, c.want) }); has != (c.want != "") || len(notes) > 1 {
+			t.Errorf("%s: %q, want %q", c.name, notes, c.want)
+		}
+	}
+}
