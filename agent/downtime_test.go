@@ -33,6 +33,31 @@ func TestVMDowntime(t *testing.T) {
 	}
 }
 
+// TestVMDowntimeIsNoLessThanTheStop: from the stop's end to the start's beginning the guest stood still,
+// whatever was counted; a start of an earlier switch, or whose stop is not known, tells nothing.
+func TestVMDowntimeIsNoLessThanTheStop(t *testing.T) {
+	const ms = 1_000_000
+	last, first := &Tick{1, 1000 * ms, 500 * ms}, &Tick{2, 1100 * ms, 570 * ms} // 30 ms
+	for _, c := range []struct {
+		name   string
+		paused int64
+		steps  []Step
+		want   time.Duration
+	}{
+		{"longer by its hosts", 1010 * ms, []Step{{stepStart, 1060 * ms, 9}}, 50 * time.Millisecond},
+		{"longer by its counter", 1010 * ms, []Step{{stepStart, 1020 * ms, 9}}, 30 * time.Millisecond},
+		{"the stop is not known", 0, []Step{{stepStart, 1060 * ms, 9}}, 30 * time.Millisecond},
+		{"before the stop", 1010 * ms, []Step{{stepStart, 900 * ms, 9}}, 30 * time.Millisecond},
+		{"tried twice, the first may have started it", 1010 * ms, []Step{{stepStart, 1045 * ms, 9}, {stepStart, 1090 * ms, 1}}, 35 * time.Millisecond},
+		{"no steps", 1010 * ms, nil, 30 * time.Millisecond},
+	} {
+		r := &Report{LastTick: last, FirstTick: first, Paused: c.paused, Critical: c.steps}
+		if got, known := r.VMDowntime(); got != c.want || !known {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
 // Of several ticks the one counts whose hearing was delayed least; without the guest's
 // clock the last at the source, and the first at the destination.
 func TestTruerTick(t *testing.T) {

@@ -137,7 +137,18 @@ func (r *Report) VMDowntime() (time.Duration, bool) {
 	if r.LastTick.Mono == 0 || executed < 0 || executed > passed { // such a clock tells nothing
 		executed = 0
 	}
-	return time.Duration(passed - executed), true
+	return max(time.Duration(passed-executed), r.between()), true
+}
+
+// between is from the stop's end to the start's beginning, for which the guest stood still in any case, both
+// by the source's clock, as ticks are; 0: not known. A tick that was heard late at the source, or a clock in
+// the guest that was set right, would else make its pause shorter than that.
+func (r *Report) between() time.Duration {
+	start, begun := r.step(stepStart)
+	if !begun || r.Paused == 0 {
+		return 0
+	}
+	return time.Duration(start.At - r.Paused)
 }
 
 // Prediction is made in check, before the first byte.
