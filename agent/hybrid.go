@@ -82,7 +82,9 @@ func (m *incoming) awaitLoaded(ctx context.Context, machine vm.Machine) (vm.Prog
 	ended := make(chan end, 1)
 	go func() {
 		p, err := machine.AwaitMigration(ctx)
-		m.rec.edit(func(r *Report) { r.MemoryDone = time.Now().UnixNano() })
+		if err == nil { // else pages are missing, and come by others
+			m.rec.edit(func(r *Report) { r.MemoryDone = time.Now().UnixNano() })
+		}
 		ended <- end{p, err}
 	}()
 	select {
@@ -131,15 +133,15 @@ func (m *incoming) awaitLastPage(ctx context.Context) error {
 	}
 	for {
 		err := m.lastPageCame(ctx)
-		m.notePostCopy()
 		if err == nil {
-			m.compareLate()
 			m.rec.edit(func(r *Report) {
 				if r.MemoryDone == 0 { // an earlier agent waited for QEMU's word
 					r.MemoryDone = time.Now().UnixNano()
 				}
 			})
+			m.compareLate()
 		}
+		m.notePostCopy()
 		if !errors.Is(err, errPagesMissing) {
 			return err
 		}

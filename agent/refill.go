@@ -317,6 +317,14 @@ type PostCopy struct {
 	Refills   int     `json:"refills"`  // times that the rest was taken from the stopped guest again
 }
 
+// lasted keeps how long the guest ran before its last page was there, however late that is looked at: the
+// handover may be done by then.
+func (c *PostCopy) lasted(r *Report) {
+	if r.Resumed > 0 && r.MemoryDone > r.Resumed {
+		c.LastedS = time.Duration(r.MemoryDone - r.Resumed).Seconds()
+	}
+}
+
 // watchPostCopy notes the figures for who looks while pages are missing.
 func (m *incoming) watchPostCopy(lanes *proxy.Destination) {
 	select {
@@ -367,8 +375,8 @@ func (m *incoming) notePostCopy() {
 		if sum.Pages > 0 {
 			c.MeanMS = milliseconds(sum.Sum / time.Duration(sum.Pages))
 		}
-		if left == 0 && c.LastedS == 0 && r.Resumed > 0 {
-			c.LastedS = time.Since(time.Unix(0, r.Resumed)).Seconds()
+		if left == 0 {
+			c.lasted(r)
 		}
 	})
 }
