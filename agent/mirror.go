@@ -300,8 +300,7 @@ func (m *outgoing) flushDisks() {
 func (m *outgoing) undoSeed(ctx context.Context) error {
 	if w := m.work.mirrors; w != nil {
 		m.countWire()
-		carried := w.carried()
-		m.rec.edit(func(r *Report) { r.DiskBytes = carried })
+		m.countDisks(w.carried())
 		w.close() // first: a job that waits for a dead path could not be cancelled
 		m.work.mirrors = nil
 	}
@@ -313,6 +312,20 @@ func (m *outgoing) undoSeed(ctx context.Context) error {
 		return nil //nolint:nilerr // then there are no mirrors
 	}
 	return blocks.DropMirrors(ctx)
+}
+
+// countDisks notes what the disks' streams have taken. Where a stream broke some of it waits in the kernel and
+// never left: it is no more than what did, where that was counted.
+func (m *outgoing) countDisks(carried int64) {
+	m.rec.edit(func(r *Report) {
+		var left int64
+		for _, bytes := range r.WireBytes {
+			left += bytes
+		}
+		if r.DiskBytes = carried; left > 0 {
+			r.DiskBytes = min(carried, left)
+		}
+	})
 }
 
 // diskData is how much data the disks hold, bytes, as far as their files tell.

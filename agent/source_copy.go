@@ -197,7 +197,7 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 		copying.Limit = max(copying.Limit, m.copyLimit(paths)) // the bandwidth may have been lowered
 		if time.Since(told) > progressEvery {
 			told = time.Now()
-			m.progress(m.progressOf(p, look))
+			m.tellCopy(p, look)
 			m.keepWire()
 		}
 		verdict := copying.See(look)
@@ -213,13 +213,19 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 				return err
 			}
 		case policy.Go:
-			m.progress(m.progressOf(p, look))
-			m.rec.edit(func(r *Report) { r.Rounds = int(p.Rounds) })
+			m.tellCopy(p, look)
 			return nil
 		case policy.GiveUp:
+			m.tellCopy(p, look)
 			return m.cannotFit(look, &copying)
 		}
 	}
+}
+
+// tellCopy tells how far the copy is, and keeps what its report has of that: it may be called off at any time.
+func (m *outgoing) tellCopy(p vm.Progress, look policy.Look) {
+	m.progress(m.progressOf(p, look))
+	m.rec.edit(func(r *Report) { r.Rounds = int(p.Rounds) })
 }
 
 // copyLook is what policy sees of a copy of memory that has gone on for so long. A second wait, after

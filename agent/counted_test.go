@@ -1,0 +1,40 @@
+package agent
+
+import (
+	"testing"
+	"time"
+
+	"godwit/policy"
+	"godwit/vm"
+)
+
+// TestRoundsAreToldAsTheyGo: whoever calls a copy off, or gives it up, finds how many it had.
+func TestRoundsAreToldAsTheyGo(t *testing.T) {
+	m, _ := budgeted(t, "precopy", 300*time.Millisecond, 0)
+	for _, rounds := range []int64{1, 7} {
+		m.tellCopy(vm.Progress{Rounds: rounds}, policy.Look{})
+		if got := m.rec.snapshot().Rounds; int64(got) != rounds {
+			t.Errorf("after %d rounds the report has %d", rounds, got)
+		}
+	}
+}
+
+// TestDisksTakeNoMoreThanLeft: what a broken stream had taken and never sent is not counted; where nothing is
+// known of what left it is as the stream says.
+func TestDisksTakeNoMoreThanLeft(t *testing.T) {
+	for _, c := range []struct {
+		wire          map[string]int64
+		carried, want int64
+	}{
+		{map[string]int64{"public-public": 500, "private-public": 73}, 650, 573},
+		{map[string]int64{"public-public": 700}, 650, 650},
+		{map[string]int64{}, 650, 650},
+		{nil, 650, 650},
+	} {
+		m, _ := budgeted(t, "precopy", 300*time.Millisecond, 0)
+		m.rec.edit(func(r *Report) { r.WireBytes = c.wire })
+		if m.countDisks(c.carried); m.rec.snapshot().DiskBytes != c.want {
+			t.Errorf("%v left: %d of disks, want %d", c.wire, m.rec.snapshot().DiskBytes, c.want)
+		}
+	}
+}
