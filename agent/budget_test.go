@@ -76,3 +76,20 @@ func TestForecastBeyondTheBudget(t *testing.T) {
 		}
 	}
 }
+
+// TestHandLate: of a guest that wrote much since the switch was decided the rest follows it, and its report says
+// why; one that did not, or whose mode is precopy, is stopped as it was to be.
+func TestHandLate(t *testing.T) {
+	for left, want := range map[int64]bool{1e6: false, 3e6: false, 100e6: true} {
+		m, _ := budgeted(t, "hybrid", 300*time.Millisecond, 20*time.Millisecond)
+		m.handLate(policy.Look{Round: 2, Remaining: left, Goodput: 10e6, Tail: policy.PackedTail})
+		rep := m.rec.snapshot()
+		if m.work.early != want || (rep.PostCopy != nil) != want || want && !strings.Contains(rep.PostCopy.Why, "100.0 MB are left") {
+			t.Errorf("%d bytes left: early %v, %+v", left, m.work.early, rep.PostCopy)
+		}
+	}
+	m, _ := budgeted(t, "precopy", 300*time.Millisecond, 20*time.Millisecond)
+	if m.lookAgain(t.Context()); m.work.early { // nor is its QEMU asked, which it has not
+		t.Error("mode precopy: the rest follows")
+	}
+}

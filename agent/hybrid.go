@@ -47,16 +47,45 @@ func (m *outgoing) handEarly(look policy.Look, verdict policy.Verdict, gains boo
 	}
 	early := m.plan.Mode == "postcopy" || verdict == policy.GiveUp || look.At > time.Duration(enough*float64(m.work.firstRound))
 	if early {
-		m.work.early = true
 		why := fmt.Sprintf("after %.1f s the guest writes %.1f MB/s, the paths carry %.1f MB/s, and %.1f MB are left: the downtime budget of %v is not met by copying first",
 			look.At.Seconds(), float64(look.DirtyRate)/1e6, float64(look.Goodput)/1e6, float64(look.Remaining)/1e6, m.plan.Downtime)
 		if m.plan.Mode == "postcopy" {
 			why = fmt.Sprintf("mode postcopy: all was read once after %.1f s, and %.1f MB are left", look.At.Seconds(), float64(look.Remaining)/1e6)
 		}
-		m.rec.note("post-copy: the rest of memory follows the guest: " + why)
-		m.rec.edit(func(r *Report) { r.PostCopy = &PostCopy{Why: why} })
+		m.goEarly(why)
 	}
 	return early
+}
+
+// goEarly settles that the rest follows the guest.
+func (m *outgoing) goEarly(why string) {
+	m.work.early = true
+	m.rec.note("post-copy: the rest of memory follows the guest: " + why)
+	m.rec.edit(func(r *Report) { r.PostCopy = &PostCopy{Why: why} })
+}
+
+// lookAgain looks at what is left just before the guest is stopped: since it was decided the switch was written
+// down, packets were led away and the tap was drained, and the guest may have written far more than before. Where
+// the rest may follow it, it does then. Mode precopy has no other means here: its packets wait at the destination
+// already, and go on to do so while it would copy.
+func (m *outgoing) lookAgain(ctx context.Context) {
+	if !mayHandEarly(m.plan) || m.work.early || m.work.lanes == nil {
+		return
+	}
+	p, err := m.guest.Machine.Progress(ctx)
+	if err != nil { // whoever stops it finds out as well
+		return
+	}
+	m.handLate(m.copyLook(p, 0))
+}
+
+// handLate has the rest follow the guest where what is left has become too much.
+func (m *outgoing) handLate(look policy.Look) {
+	if !look.Stretched(m.work.rtt, m.plan.Downtime) {
+		return
+	}
+	m.goEarly(fmt.Sprintf("since the switch was decided the guest has written so much that its pause would take %v, of a downtime budget of %v: %.1f MB are left",
+		look.Downtime(m.work.rtt).Round(time.Millisecond), m.plan.Downtime, float64(look.Remaining)/1e6))
 }
 
 // beginStop tells our own data path that the guest is about to be stopped.

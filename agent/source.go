@@ -269,6 +269,7 @@ func (m *outgoing) pause(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	m.lookAgain(ctx)
 	m.beginStop()
 	if err := m.rec.timed(stepStop, func() error { return m.guest.Machine.Stop(ctx) }); err != nil {
 		m.work.mirrors.close() // QEMU may wait for a write that a dead path holds up

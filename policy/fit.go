@@ -84,6 +84,16 @@ func Allow(least time.Duration) time.Duration {
 	return (least + enough + step - 1).Truncate(step)
 }
 
+// stretched is by how much a pause may be foreseen to be longer than its budget, just before the guest is
+// stopped: looks differ by as much.
+const stretched = 1.5
+
+// Stretched says whether a guest that was about to be stopped within budget has written so much since that
+// its pause would be longer by far.
+func (l Look) Stretched(rtt, budget time.Duration) bool {
+	return float64(l.Downtime(rtt)) > stretched*float64(budget)
+}
+
 // InSync is how long disks of a stopped guest take of which left bytes differ, over paths of which the
 // slowest carries rate bytes per second (0: not known): what was last sent must be answered, too.
 func InSync(left, rate int64, rtt time.Duration) time.Duration {

@@ -61,6 +61,21 @@ func TestLeast(t *testing.T) {
 	}
 }
 
+// TestStretched: a pause that is foreseen to be somewhat longer than at the last look is taken, one that is
+// longer by far is not; nor is a disk's part left out.
+func TestStretched(t *testing.T) {
+	for _, c := range []struct {
+		remaining int64
+		disks     time.Duration
+		want      bool
+	}{{2 * mega, 0, false}, {4 * mega, 0, false}, {5 * mega, 0, true}, {100 * mega, 0, true}, {2 * mega, 400 * ms, true}} {
+		look := Look{Round: 5, Remaining: c.remaining, Goodput: 10 * mega, Tail: PackedTail, Disks: c.disks}
+		if got := look.Stretched(20*ms, 300*ms); got != c.want {
+			t.Errorf("%d bytes left, disks %v: %v of 300 ms: %v", c.remaining, c.disks, look.Downtime(20*ms), got)
+		}
+	}
+}
+
 // TestInSync: a disk takes its own path, and the answer to what was last sent is awaited.
 func TestInSync(t *testing.T) {
 	for _, c := range []struct {
