@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/journal"
 	"godwit/migration"
 )
 
@@ -45,5 +46,26 @@ func TestOverrunIsTold(t *testing.T) {
 		if has := slices.ContainsFunc(notes, func(s string) bool { return strings.Contains(s, c.want) }); has != (c.want != "") || len(notes) > 1 {
 			t.Errorf("%s: %q, want %q", c.name, notes, c.want)
 		}
+	}
+}
+
+// TestOverrunIsInTheHistory: the note is there when the outcome is written down.
+func TestOverrunIsInTheHistory(t *testing.T) {
+	a := bareAgent(t, &Config{Host: "paris"})
+	a.ctx, a.outgoing, a.feed = t.Context(), map[string]*outgoing{}, newFeed()
+	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Mode: "precopy", Downtime: 300 * time.Millisecond, Epoch: 2}
+	log, err := journal.Create(a.config.dir("journal"), plan.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &outgoing{
+		a: a, guest: &Guest{}, plan: plan, log: log, work: &sourceWork{}, rec: newRecord("paris", plan, time.Now()),
+		state: migration.Source{Course: migration.Ended, Outcome: migration.Completed},
+	}
+	m.rec.edit(func(r *Report) { r.Paused, r.Resumed = 1, 1+int64(time.Second) })
+	m.finish()
+	rep, known, err := a.history(plan.ID)
+	if err != nil || !known || !slices.ContainsFunc(rep.Notes, func(s string) bool { return strings.Contains(s, "stood still for 1s") }) {
+		t.Errorf("%v, %v: %q", known, err, rep.Notes)
 	}
 }
