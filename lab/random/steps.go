@@ -64,7 +64,7 @@ func (m *maker) means(g guest) string {
 	case mode == "stopcopy":
 		keys = append(keys, "downtime: 60s")
 	case m.chance(0.15):
-		keys = append(keys, "downtime: "+pick(m, "100ms", "1s"))
+		keys = append(keys, "downtime: "+pick(m, "200ms", "1s"))
 	}
 	if m.chance(0.1) {
 		keys = append(keys, "bandwidth: "+pick(m, "15mbit", "80mbit"))
