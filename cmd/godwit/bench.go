@@ -79,6 +79,7 @@ Exit status 1 where an aim is not reached.`,
 	c.Flags().StringVar(&opts.Out, "out", "godwit-bench-"+table.Name, "directory of the reports")
 	c.Flags().IntVar(&opts.Rounds, "rounds", 5, "runs of each variant")
 	c.Flags().StringSliceVar(&rows, "rows", nil, "only these rows")
+	oneOf(c, "rows", names)
 	c.Flags().StringSliceVar(&variants, "variants", nil, "only these variants; ratios are to the first of them")
 	c.Flags().BoolVar(&opts.Again, "again", false, "run also what has a report already")
 	return c

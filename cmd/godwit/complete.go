@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -61,6 +63,19 @@ func runningIDs(ctx context.Context, client *agent.Client) []string {
 	return known(out, err)
 }
 
+// doubtful are the migrations that a person may have to decide about, and their guests.
+func doubtful(ctx context.Context, client *agent.Client) []string {
+	all, err := client.Doubts(ctx, "")
+	var out []string
+	for _, d := range all {
+		out = append(out, d.ID+"\t"+d.Here)
+		if d.Guest != "" {
+			out = append(out, d.Guest)
+		}
+	}
+	return known(out, err)
+}
+
 // known is nothing where an agent did not answer.
 func known(names []string, err error) []string {
 	if err != nil {
@@ -90,6 +105,17 @@ func completesFlag(c *cobra.Command, flag string, of kind) {
 	}
 }
 
+// filesAlone keeps a shell from offering files to commands that take none. How a command is used
+// says whether it does.
+func filesAlone(c *cobra.Command) {
+	for _, sub := range c.Commands() {
+		filesAlone(sub)
+	}
+	if c.ValidArgsFunction == nil && c.ValidArgs == nil && !strings.Contains(c.Use, "FILE") {
+		c.ValidArgsFunction = cobra.NoFileCompletions
+	}
+}
+
 // oneOf completes the value of a flag that has few.
 func oneOf(c *cobra.Command, flag string, values []string) {
 	if err := c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
@@ -105,5 +131,7 @@ func asked(c *cobra.Command, of kind) []string {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), completeTime)
 	defer cancel()
-	return of(ctx, client)
+	all := of(ctx, client)
+	slices.Sort(all) // a host may be called as its site is
+	return slices.Compact(all)
 }

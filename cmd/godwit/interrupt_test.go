@@ -25,8 +25,14 @@ import (
 // itself is this command as a process that a test can send signals to.
 const itself = "godwit-itself"
 
+// asGodwit, where it is set, lets this binary be godwit with all that main does.
+const asGodwit = "GODWIT_TEST_AS_GODWIT"
+
 // TestMain lets the processes of a lab, and the command itself, be of this binary.
 func TestMain(m *testing.M) {
+	if os.Getenv(asGodwit) != "" {
+		main()
+	}
 	child.Register(itself, func(args []string) int { return run(args, os.Stdout, os.Stderr) })
 	child.Dispatch()
 	os.Exit(m.Run())

@@ -10,6 +10,7 @@ import (
 
 	"godwit/lab"
 	"godwit/lab/matrix"
+	"godwit/migration"
 )
 
 func newLabFaults() *cobra.Command {
@@ -52,6 +53,7 @@ ended. Exit status: 0 every cell is as promised, 1 not.`,
 	f.StringSliceVar(&opts.Faults, "fault", nil, "these faults alone, such as cut-20s")
 	f.StringSliceVar(&opts.Phases, "phase", nil, "these phases alone, such as switch")
 	f.BoolVar(&opts.Again, "again", false, "try again what OUT has a result of")
+	oneOf(c, "phase", phaseNames())
 	return c
 }
 
@@ -77,4 +79,11 @@ func sayFaults(c *cobra.Command, rep *lab.FaultReport, out string) error {
 		fmt.Fprintln(c.OutOrStdout(), "\nresults:", abs)
 	}
 	return nil
+}
+
+func phaseNames() (out []string) {
+	for _, p := range migration.Phases {
+		out = append(out, string(p))
+	}
+	return out
 }

@@ -98,6 +98,7 @@ func newRoot(out io.Writer) *cobra.Command {
 	root.AddCommand(newNotYet()...)
 	explain(root)
 	strict(root)
+	filesAlone(root)
 	return root
 }
 

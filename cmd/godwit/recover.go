@@ -67,7 +67,7 @@ off, or if you say so with --fenced.`,
 	c.Flags().BoolVar(&fenced, "fenced", false, "you vouch that the guest cannot run on the other host")
 	c.Flags().BoolVar(&giveUp, "give-up", false, "give up what may have run on this host, the destination")
 	c.Flags().BoolVar(&keep, "keep", false, "keep a guest that landed on this host, whose source does not answer")
-	return askFlags(c)
+	return completes(askFlags(c), doubtful)
 }
 
 func decided(c *cobra.Command, d agent.Doubt, what string, err error) error {

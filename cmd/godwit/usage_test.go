@@ -168,6 +168,7 @@ func anAgent(t *testing.T) (socket string) {
 		})
 	}
 	answer("GET /v1/host", agent.HostInfo{Host: "a-1", Site: "a", Guests: []agent.GuestInfo{{Name: "web"}, {Name: "db"}}, Neighbours: []agent.NeighbourInfo{{Host: "b-1", Site: "b"}}})
+	answer("GET /v1/doubts", []agent.Doubt{{ID: "m-00000003", Guest: "web"}})
 	answer("GET /v1/migrations", []agent.Report{{ID: "m-00000001", Guest: "web", To: "b-1", Outcome: migration.Completed}, {ID: "m-00000002", Guest: "db", To: "b-1"}})
 	answer("GET /v1/tunnels", []agent.TunnelUse{{Guest: "web"}})
 	answer("POST /v1/migrations/{id}/abort", nil)
@@ -192,45 +193,6 @@ func serveAgent(t *testing.T, mux *http.ServeMux) (socket string) {
 	go server.Serve(listener) //nolint:errcheck // it ends with the test
 	t.Cleanup(func() { server.Close() })
 	return socket
-}
-
-// A shell completes what the agent knows.
-func TestCompletion(t *testing.T) {
-	socket := anAgent(t)
-	for line, want := range map[string]string{
-		"migrate":                "web db",
-		"migrate web":            "b-1 b",
-		"migrate web b":          "",
-		"plan":                   "web db",
-		"evacuate":               "a-1",
-		"abort":                  "m-00000002",
-		"watch":                  "m-00000001 m-00000002",
-		"guest show":             "web db",
-		"host show":              "a-1 b-1",
-		"site show":              "a b",
-		"evacuate a-1 --to":      "b-1 b",
-		"migrate web b --mode":   strings.Join(migration.Modes, " "),
-		"history --show":         "m-00000001 m-00000002",
-		"migrate web b --tunnel": strings.Join(migration.Tunnels, " "),
-	} {
-		var out bytes.Buffer
-		typed := strings.Fields(line)
-		at := len(typed)
-		if strings.HasPrefix(typed[at-1], "--") {
-			at--
-		}
-		words := slices.Concat([]string{"__complete"}, typed[:at], []string{"--socket=" + socket}, typed[at:], []string{""})
-		status := run(words, &out, io.Discard)
-		var got []string
-		for _, l := range strings.Split(out.String(), "\n") {
-			if name, _, _ := strings.Cut(l, "\t"); name != "" && !strings.HasPrefix(name, ":") {
-				got = append(got, name)
-			}
-		}
-		if strings.Join(got, " ") != want || status != exitDone {
-			t.Errorf("%s: %v, want %s; status %d", line, got, want, status)
-		}
-	}
 }
 
 // What an agent answers is one JSON value with --json, and the status says how it went.

@@ -16,6 +16,10 @@ import (
 // prefix marks the first argument of a child process: `godwit _link …`.
 const prefix = "_"
 
+// hidden marks commands that no person types, such as the __complete that a shell's
+// completion script calls: they are main's, and no child.
+const hidden = "__"
+
 // Entry is the main function of a child. args excludes the child's own name.
 // Its result is the exit status.
 type Entry func(args []string) int
@@ -28,7 +32,7 @@ func Register(name string, entry Entry) { entries[name] = entry }
 // Dispatch runs the child that the command line names and exits, or returns if
 // it names none. Call it first in main and in TestMain of tests that start children.
 func Dispatch() {
-	if len(os.Args) < 2 || !strings.HasPrefix(os.Args[1], prefix) {
+	if len(os.Args) < 2 || !strings.HasPrefix(os.Args[1], prefix) || strings.HasPrefix(os.Args[1], hidden) {
 		return
 	}
 	name := strings.TrimPrefix(os.Args[1], prefix)
