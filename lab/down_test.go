@@ -1,14 +1,17 @@
 package lab
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
 	"godwit/internal/child"
+	"godwit/internal/need"
 )
 
 // What is left over goes; what runs goes only when it is named, or all is meant.
@@ -35,7 +38,35 @@ func TestChooseLabs(t *testing.T) {
 	}
 }
 
-func init() { child.Register("keeps-a-lab", keepsALab) }
+func init() {
+	child.Register("keeps-a-lab", keepsALab)
+	child.Register("who-keeps-a-lab", whoKeepsALab)
+}
+
+// whoKeepsALab says who keeps the lab of its argument, to whoever runs it.
+func whoKeepsALab(args []string) int {
+	pid, ok := keeper(args[0])
+	fmt.Println(pid, ok)
+	return 0
+}
+
+// Who may not look at what root runs does not take root's lab for one that was left.
+func TestKeeperWithoutRoot(t *testing.T) {
+	need.Root(t)
+	id := newID()
+	stop, err := guard(id, filepath.Join(t.TempDir(), "godwit-lab-"+id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	eventually(t, "a keeper", func() bool { _, ok := keeper(id); return ok })
+	cmd := child.Command("who-keeps-a-lab", id)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	out, err := cmd.CombinedOutput()
+	if want := fmt.Sprintln(os.Getpid(), true); err != nil || string(out) != want {
+		t.Errorf("%q, %v; want %q", out, err, want)
+	}
+}
 
 // keepsALab is a process that keeps the lab of its argument until it is killed.
 func keepsALab(args []string) int {

@@ -55,8 +55,8 @@ Exit status 1 where an aim is not reached.`,
 			if err != nil {
 				return usageError{err}
 			}
-			if os.Geteuid() != 0 {
-				return usageError{errors.New("bench: needs root, to make network namespaces; run it with sudo")}
+			if err := rootFor("bench", "to make network namespaces"); err != nil {
+				return err
 			}
 			opts.Tell = func(line string) { fmt.Fprintln(os.Stderr, line) }
 			results, err := bench.Run(c.Context(), chosen, opts)

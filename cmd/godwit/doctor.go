@@ -39,6 +39,9 @@ under way uses, nor a QEMU or a disk that may be a guest's only one, nor a lab t
 		RunE: func(c *cobra.Command, _ []string) error {
 			var found []finding
 			if clean {
+				if err := rootFor("doctor --clean", "to remove anything"); err != nil {
+					return err
+				}
 				labs, err := lab.Down(c.Context(), nil, false)
 				if err != nil {
 					return err
@@ -144,7 +147,7 @@ func printFindings(w io.Writer, found []finding) {
 }
 
 func examine(c *cobra.Command) []finding {
-	out := []finding{{"root", os.Geteuid() == 0, "labs and agents need root"}}
+	out := []finding{{"root", geteuid() == 0, "labs and agents need root"}}
 	host, err := qemu.ThisHost(c.Context())
 	switch {
 	case err != nil:

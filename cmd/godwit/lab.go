@@ -95,12 +95,17 @@ func runLab(c *cobra.Command, s *scenario.Scenario, out string) (*report.Report,
 }
 
 // needRoot refuses to begin what only root can do.
-func needRoot() error {
-	if os.Geteuid() != 0 {
-		return usageError{errors.New("lab: needs root, to make network namespaces; run it with sudo")}
+func needRoot() error { return rootFor("lab", "to make network namespaces") }
+
+func rootFor(what, why string) error {
+	if geteuid() != 0 {
+		return usageError{fmt.Errorf("%s: needs root, %s; run it with sudo", what, why)}
 	}
 	return nil
 }
+
+// geteuid is a variable for tests, which run as root.
+var geteuid = os.Geteuid
 
 // labLog shows what the lab's own parts warn of when GODWIT_DEBUG is set.
 func labLog() *slog.Logger {

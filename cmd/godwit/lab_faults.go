@@ -27,8 +27,8 @@ ended. Exit status: 0 every cell is as promised, 1 not.`,
 		Example: "  godwit lab faults --out /tmp/faults --sample 20 --seed 3\n  godwit lab faults --out /tmp/faults --all\n  godwit lab faults --fault cut-20s --fault loss-30 --phase switch",
 		Args:    argsExactly(0, "no arguments"),
 		RunE: func(c *cobra.Command, _ []string) error {
-			if os.Geteuid() != 0 {
-				return usageError{errors.New("lab: needs root, to make network namespaces; run it with sudo")}
+			if err := needRoot(); err != nil {
+				return err
 			}
 			if all {
 				opts.Sample = 0
