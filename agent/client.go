@@ -7,10 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"godwit/agent/hook"
@@ -67,7 +70,7 @@ func (c *Client) open(ctx context.Context, method, path string, request any) (*h
 	if err != nil {
 		var op *net.OpError
 		if errors.As(err, &op) && op.Op == "dial" {
-			return nil, &migration.Problem{Code: migration.CodePeer, Text: fmt.Sprintf("ask agent at %s: nobody answers; start one with `godwit agent --config FILE`", c.socket)}
+			return nil, undialled(c.socket, op)
 		}
 		return nil, fmt.Errorf("ask agent at %s: %w", c.socket, err)
 	}
@@ -81,6 +84,23 @@ func (c *Client) open(ctx context.Context, method, path string, request any) (*h
 		return nil, problem
 	}
 	return nil, fmt.Errorf("ask agent at %s: %s", c.socket, resp.Status)
+}
+
+// undialled says why no agent was reached, and what to do: it may be there all the same.
+func undialled(socket string, err error) error {
+	code, why := migration.CodePeer, "nobody answers; start one with `godwit agent --config FILE`"
+	info, serr := os.Stat(socket)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		code, why = migration.CodeUsage, "no permission to ask it; run the command as root"
+	case serr == nil && info.Mode().Type() != fs.ModeSocket, errors.Is(err, syscall.EPROTOTYPE):
+		code, why = migration.CodeUsage, "that is not an agent's socket; name it by --socket, or the agent's configuration by --config"
+	case errors.Is(err, syscall.EINVAL):
+		code, why = migration.CodeUsage, "no socket's path is that long; name the agent's by --socket"
+	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ECONNREFUSED): // such as a queue that is full
+		why = err.Error()
+	}
+	return &migration.Problem{Code: code, Text: fmt.Sprintf("ask agent at %s: %s", socket, why)}
 }
 
 // Host describes the agent's host.
