@@ -23,6 +23,9 @@ var (
 // ValidID says whether a lab may have this id.
 func ValidID(id string) bool { return labID.MatchString(id) }
 
+// ErrNoLab is the error of an id that no lab here has.
+var ErrNoLab = errors.New("no such lab is on this machine")
+
 // Removal is what came of taking labs down.
 type Removal struct {
 	Removed []string `json:"removed"` // ids
@@ -43,7 +46,7 @@ func Down(ctx context.Context, ids []string, all bool) (Removal, error) {
 	out.Running = left
 	var errs []error
 	for _, id := range unknown {
-		errs = append(errs, fmt.Errorf("lab %s: no such lab is on this machine", id))
+		errs = append(errs, fmt.Errorf("lab %s: %w; see `godwit doctor`", id, ErrNoLab))
 	}
 	for _, id := range chosen {
 		err := endKeeper(ctx, id)

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -125,5 +126,12 @@ func eventually(t *testing.T, what string, holds func() bool) {
 		if time.Now().After(until) {
 			t.Fatalf("not in 30 s: %s", what)
 		}
+	}
+}
+
+// An id that no lab has is told from a lab that could not be removed.
+func TestDownOfNoLab(t *testing.T) {
+	if _, err := Down(t.Context(), []string{"none"}, false); !errors.Is(err, ErrNoLab) {
+		t.Errorf("%v; want %v", err, ErrNoLab)
 	}
 }

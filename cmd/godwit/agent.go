@@ -18,7 +18,12 @@ func newAgent() *cobra.Command {
 	c := &cobra.Command{
 		Use: "agent", Short: "run this host's agent", Example: "  godwit agent --config /etc/godwit/agent.yaml",
 		Args: argsExactly(0, "no arguments"),
-		RunE: func(*cobra.Command, []string) error { return agent.Main(config) },
+		RunE: func(*cobra.Command, []string) error {
+			if _, err := loadConfig(config, "write one as docs/agent.md says, or name another by --config FILE"); err != nil {
+				return err
+			}
+			return agent.Main(config)
+		},
 	}
 	c.Flags().StringVar(&config, "config", defaultConfig, "configuration file")
 	return c
@@ -34,14 +39,26 @@ func ask(c *cobra.Command) (*agent.Client, error) {
 	if err != nil || path == "" {
 		return nil, usageError{errors.New("which agent? give --socket PATH or --config FILE")}
 	}
-	config, err := agent.LoadConfig(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("which agent? there is no %s; name another by --config FILE, or the agent's socket by --socket PATH", path)
-	}
+	config, err := loadConfig(path, "name another by --config FILE, or the agent's socket by --socket PATH")
 	if err != nil {
 		return nil, err
 	}
 	return agent.NewClient(config.Socket()), nil
+}
+
+// loadConfig reads a host's configuration; missing says what to do where it is not there. What is
+// wrong with the file is an error of the one who named it.
+func loadConfig(path, missing string) (*agent.Config, error) {
+	config, err := agent.LoadConfig(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, usageError{fmt.Errorf("which agent? there is no %s; %s", path, missing)}
+	case errors.Is(err, os.ErrPermission):
+		return nil, usageError{fmt.Errorf("which agent? no permission to read %s; run the command as root", path)}
+	case err != nil:
+		return nil, usageError{err}
+	}
+	return config, nil
 }
 
 // onAgent is the body of a command that asks this host's agent.

@@ -77,7 +77,7 @@ func hostConfig(c *cobra.Command, path string) (*agent.Config, error) {
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) && !c.Flags().Changed("config") {
 		return nil, nil //nolint:nilnil // no agent here
 	}
-	return agent.LoadConfig(path)
+	return loadConfig(path, "name another by --config FILE")
 }
 
 // lookAtHost lists what is there of migrations, after removing what belongs to

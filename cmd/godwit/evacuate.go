@@ -77,7 +77,7 @@ func isHost(c *cobra.Command, client *agent.Client, name string) error {
 			return usageError{fmt.Errorf("evacuate %s: this is the agent of host %s, and each moves its own guests; run it on host %s", name, info.Host, name)}
 		}
 	}
-	return usageError{fmt.Errorf("evacuate %s: this is the agent of host %s, which knows no such host; see `godwit host ls`", name, info.Host)}
+	return unknownPlace("evacuate %s: this is the agent of host %s, which knows no such host; see `godwit host ls`", name, info.Host)
 }
 
 // tellGuest prints one change of one guest.

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"godwit/agent"
+	"godwit/migration"
 )
 
 func newGuest() *cobra.Command {
@@ -78,7 +79,7 @@ func listGuests(c *cobra.Command, info agent.HostInfo, args []string) error {
 		}
 	}
 	if name != "" && !found {
-		return fmt.Errorf("guest %s: not under care on host %s; see `godwit guest ls`", name, info.Host)
+		return &migration.Problem{Code: migration.CodeUnknownGuest, Text: fmt.Sprintf("guest %s: not under care on host %s; see `godwit guest ls`", name, info.Host)}
 	}
 	if asJSON(c) && name != "" {
 		return printJSON(c.OutOrStdout(), shown[0])

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"godwit/agent"
+	"godwit/migration"
 )
 
 func newHost() *cobra.Command {
@@ -53,7 +54,7 @@ func showHost(c *cobra.Command, client *agent.Client, args []string) error {
 		i = slices.IndexFunc(all, func(h shownHost) bool { return h.Host == args[0] })
 	}
 	if i < 0 {
-		return fmt.Errorf("host %s: unknown to host %s; see `godwit host ls`", args[0], info.Host)
+		return unknownPlace("host %s: unknown to host %s; see `godwit host ls`", args[0], info.Host)
 	}
 	h := all[i]
 	if i == 0 {
@@ -70,6 +71,11 @@ func showHost(c *cobra.Command, client *agent.Client, args []string) error {
 		printUses(c.OutOrStdout(), h.Tunnels)
 	}
 	return nil
+}
+
+// unknownPlace is an error of who names a site or host that there is not.
+func unknownPlace(format string, args ...any) error {
+	return &migration.Problem{Code: migration.CodeUnknownSite, Text: fmt.Sprintf(format, args...)}
 }
 
 // shownHosts are those that this one knows, itself first, each by its names and state alone.
@@ -137,7 +143,7 @@ func showSite(c *cobra.Command, info agent.HostInfo, args []string) error {
 	site := args[0]
 	hosts := hostsOf(info, site)
 	if len(hosts) == 0 {
-		return fmt.Errorf("site %s: unknown to host %s; see `godwit site ls`", site, info.Host)
+		return unknownPlace("site %s: unknown to host %s; see `godwit site ls`", site, info.Host)
 	}
 	if asJSON(c) {
 		return printJSON(c.OutOrStdout(), map[string]any{"site": site, "hosts": hosts})

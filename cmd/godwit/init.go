@@ -36,7 +36,7 @@ docs/agent.md. The CA's key is not kept: to add hosts later, make all anew.`,
 				}
 			}
 			if _, err := os.Stat(filepath.Join(dir, "ca.pem")); err == nil && !force {
-				return fmt.Errorf("init %s: a fleet's CA is there, and a new one would not know its certificates; name another directory by --out, or --force", dir)
+				return usageError{fmt.Errorf("init %s: a fleet's CA is there, and a new one would not know its certificates; name another directory by --out, or --force", dir)}
 			}
 			if err := os.MkdirAll(dir, 0o700); err != nil {
 				return err

@@ -133,6 +133,9 @@ after a power cut; those that run are named and left alone, but with --all.`,
 				return err
 			}
 			done, err := lab.Down(c.Context(), args, all)
+			if errors.Is(err, lab.ErrNoLab) {
+				return usageError{err}
+			}
 			if asJSON(c) {
 				return errors.Join(err, printJSON(c.OutOrStdout(), done))
 			}

@@ -17,33 +17,16 @@ import (
 
 	"godwit/agent"
 	"godwit/internal/child"
-	"godwit/lab/scenario"
-	"godwit/migration"
 )
 
 // version is set by the build.
 var version = "dev"
-
-// Exit statuses (contract: the command line).
-const (
-	exitDone   = 0
-	exitFailed = 1
-	exitUsage  = 2
-)
 
 func main() {
 	agent.Version = version
 	child.Dispatch()
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
-
-// usageError is an error of the one who typed.
-type usageError struct{ error }
-
-func (u usageError) Unwrap() error { return u.error }
-
-// failed is an end with status 1 of which everything has been said.
-var errSaid = errors.New("said")
 
 func run(args []string, out, errOut io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -53,29 +36,10 @@ func run(args []string, out, errOut io.Writer) int {
 	root.SetOut(out)
 	root.SetErr(errOut)
 	err := root.ExecuteContext(ctx)
-	if err == nil {
-		return exitDone
-	}
-	var problem *migration.Problem
-	var usage usageError
-	status := exitFailed
-	if errors.As(err, &usage) || errors.As(err, &problem) && problem.Code == migration.CodeUsage {
-		status = exitUsage
-	}
-	if !errors.Is(err, errSaid) {
+	if err != nil && !errors.Is(err, errSaid) {
 		fmt.Fprintln(errOut, "godwit:", inWords(err))
 	}
-	return status
-}
-
-// inWords is an error in one line, but for a scenario file's: a line for each thing that
-// is wrong in it.
-func inWords(err error) string {
-	var file *scenario.Errors
-	if errors.As(err, &file) {
-		return err.Error()
-	}
-	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+	return statusOf(err)
 }
 
 func newRoot(out io.Writer) *cobra.Command {

@@ -135,7 +135,7 @@ func TestInitKeepsAFleet(t *testing.T) {
 		line   string
 		status int
 		anew   bool
-	}{{"init a", exitDone, true}, {"init a", exitFailed, false}, {"init a b --force", exitDone, true}} {
+	}{{"init a", exitDone, true}, {"init a", exitUsage, false}, {"init a b --force", exitDone, true}} {
 		before := ""
 		if c.status != exitDone || strings.Contains(c.line, "--force") {
 			before = read()
@@ -248,7 +248,7 @@ func TestLsAndShow(t *testing.T) {
 		}
 	}
 	var errOut bytes.Buffer
-	if status := run([]string{"host", "show", "c", "--socket", socket}, io.Discard, &errOut); status != exitFailed || !strings.Contains(errOut.String(), "unknown to host a-1") {
+	if status := run([]string{"host", "show", "c", "--socket", socket}, io.Discard, &errOut); status != exitUsage || !strings.Contains(errOut.String(), "unknown to host a-1") {
 		t.Errorf("an unknown host: status %d, %q", status, errOut.String())
 	}
 }
