@@ -117,6 +117,23 @@ func TestLoadConfigErrors(t *testing.T) {
 	}
 }
 
+// What is no time, number or list is told by its key, not by a type of Go.
+func TestLoadConfigSaysWhatATypeIs(t *testing.T) {
+	for line, want := range map[string]string{
+		"lease: 5":            "lease: not a time; give it a unit, such as",
+		"patience: [20s]":     "patience: not a time",
+		"throttle_most: x":    "throttle_most: not a whole number",
+		"lease: 5x":           `unknown unit "x"`,
+		"port: 70000":         "port: too large",
+		"routes: {direct: 3}": "direct: neither true nor false",
+	} {
+		_, path, err := load(t, wholeConfig+"\n"+line+"\n")
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "Go ") || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v; want %q", line, err, want)
+		}
+	}
+}
+
 func TestLoadConfigTakesUnits(t *testing.T) {
 	c, _, err := load(t, strings.Replace(wholeConfig, "rate: 350000000", "rate: 350mbit", 1))
 	if err != nil || c.Uplinks[0].Rate != 350_000_000 {

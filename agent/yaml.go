@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	gotypes "reflect" // reflect is a word of ours
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -73,9 +75,10 @@ func readYAML(path string, value any, quantities map[string]quantity) (err error
 	if w.err != nil {
 		return atPlace(path, w.err)
 	}
-	err = yaml.NodeToValue(root, value, yaml.Strict())
+	err = ofType(root, yaml.NodeToValue(root, value, yaml.Strict()))
 	var theirs yaml.Error
-	if err != nil && !errors.As(err, &theirs) { // of a type that reads its own text, such as an address
+	var ours *misplaced
+	if err != nil && !errors.As(err, &theirs) && !errors.As(err, &ours) { // of a type that reads its own text, such as an address
 		q := &quoted{what: err.Error()}
 		ast.Walk(q, root)
 		err = &misplaced{q.token, q.what}
@@ -95,6 +98,57 @@ func (q *quoted) Visit(n ast.Node) ast.Visitor {
 		q.token = n.GetToken()
 	}
 	return q
+}
+
+// ofType says of a value of the wrong type what it should be, where the parser names types of Go.
+func ofType(root ast.Node, err error) error {
+	var wrong *yaml.TypeError
+	var large *yaml.OverflowError
+	k := &keyed{}
+	what := ""
+	switch {
+	case errors.As(err, &wrong):
+		k.token, what = wrong.Token, shouldBe(wrong.DstType)
+	case errors.As(err, &large):
+		k.token, what = large.Token, "too large, or negative"
+	}
+	if what == "" {
+		return err
+	}
+	ast.Walk(k, root)
+	if k.key == "" {
+		return err
+	}
+	return &misplaced{k.token, k.key + ": " + what}
+}
+
+// shouldBe is what a value must be to be taken for type t; "": no better word than the parser's.
+func shouldBe(t gotypes.Type) string {
+	switch {
+	case t == gotypes.TypeFor[time.Duration]():
+		return "not a time; give it a unit, such as 20s, 10m or 12h"
+	case t.Kind() >= gotypes.Int && t.Kind() <= gotypes.Uint64:
+		return "not a whole number"
+	case t.Kind() == gotypes.Bool:
+		return "neither true nor false"
+	case t.Kind() == gotypes.Slice:
+		return "not a list"
+	}
+	return ""
+}
+
+// keyed looks for the key of a value.
+type keyed struct {
+	token *token.Token // the value's
+	key   string
+}
+
+// Visit looks at one key and its value.
+func (k *keyed) Visit(n ast.Node) ast.Visitor {
+	if entry, ok := n.(*ast.MappingValueNode); ok && entry.Value.GetToken() == k.token {
+		k.key = entry.Key.String()
+	}
+	return k
 }
 
 // misplaced is an error of ours with the token that it is about.
