@@ -108,7 +108,8 @@ func (a *Agent) apiBandwidth(r *http.Request) (any, error) {
 	m := a.outgoing[id]
 	a.mu.Unlock()
 	if m == nil {
-		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("migration %s: none of that name leaves host %s now", id, a.config.Host)}
+		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf(
+			"limit %s: no such migration leaves host %s now; limit it on its source, while it is under way, see `godwit history`", id, a.config.Host)}
 	}
 	if direct(m.plan) {
 		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("migration %s: with transfer %s QEMU sends by itself, and its limit stays", id, m.plan.Transfer)}

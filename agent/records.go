@@ -56,7 +56,8 @@ func (a *Agent) record(id string) (*Record, error) {
 	defer a.mu.Unlock()
 	rec, ok := a.records[id]
 	if !ok {
-		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("migration %s: not known on host %s", id, a.config.Host)}
+		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf(
+			"migration %s: not known on host %s; see `godwit history`, here and on the other host", id, a.config.Host)}
 	}
 	return rec, nil
 }

@@ -46,6 +46,9 @@ Exit status 1 where an aim is not reached.`,
 		Example: fmt.Sprintf("  godwit bench %s --rows %s --rounds 3 --out /tmp/bench", table.Name, names[0]),
 		Args:    argsExactly(0, "no arguments"),
 		RunE: func(c *cobra.Command, _ []string) error {
+			if opts.Rounds < 1 {
+				return usageError{fmt.Errorf("bench %s --rounds %d: each variant must run at least once, such as --rounds 3", table.Name, opts.Rounds)}
+			}
 			chosen, err := chooseRows(table, rows)
 			for i := range chosen {
 				if err == nil && len(variants) > 0 {

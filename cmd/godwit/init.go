@@ -23,9 +23,9 @@ func newInit() *cobra.Command {
 ca.pem and the host's two files to the host, and name them in its agent.yaml; see
 docs/agent.md. The CA's key is not kept: to add hosts later, make all anew.`,
 		Example: "  godwit init montreal dallas sanjose --out fleet",
-		Args: func(_ *cobra.Command, hosts []string) error {
+		Args: func(c *cobra.Command, hosts []string) error {
 			if len(hosts) == 0 {
-				return usageError{errors.New("godwit init takes the names of the fleet's hosts; see `godwit init --help`")}
+				return wrongly(c, errors.New("takes the names of the fleet's hosts"))
 			}
 			return nil
 		},

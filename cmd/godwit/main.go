@@ -53,7 +53,7 @@ func newRoot(out io.Writer) *cobra.Command {
 	}
 	root.PersistentFlags().Bool("json", false, "print JSON for programs")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return usageError{fmt.Errorf("%s: %w; see `%s --help`", c.CommandPath(), err, c.CommandPath())}
+		return wrongly(c, err)
 	})
 	root.AddCommand(
 		newAgent(), newDemo(), newLab(), newMigrate(), newEvacuate(), newPlan(), newLimit(), newAbort(), newRecover(), newWatch(), newEvents(), newHistory(), newMetrics(),
@@ -111,8 +111,17 @@ func strict(c *cobra.Command) {
 		if err == nil || errors.As(err, &usage) {
 			return err
 		}
-		return usageError{fmt.Errorf("%s: %w; see `%s --help`", c.CommandPath(), err, c.CommandPath())}
+		return wrongly(c, err)
 	}
+}
+
+// wrongly is an error of who typed c, whose line says godwit once.
+func wrongly(c *cobra.Command, err error) error {
+	words := strings.Fields(c.CommandPath())[1:]
+	if len(words) > 0 {
+		err = fmt.Errorf("%s: %w", strings.Join(words, " "), err)
+	}
+	return usageError{fmt.Errorf("%w; see `%s --help`", err, c.CommandPath())}
 }
 
 // group is a command that has only subcommands: without one it does nothing, which no script
@@ -136,7 +145,7 @@ func group(c *cobra.Command, args []string) error {
 func argsExactly(n int, what string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) != n {
-			return usageError{fmt.Errorf("%s takes %s; see `%s --help`", c.CommandPath(), what, c.CommandPath())}
+			return wrongly(c, errors.New("takes "+what))
 		}
 		return nil
 	}

@@ -18,7 +18,7 @@ func newNotYet() (all []*cobra.Command) {
 			Long: "Not there yet: " + c.what + ".\nMeanwhile: " + c.instead + ".",
 			Args: cobra.ArbitraryArgs,
 			RunE: func(*cobra.Command, []string) error {
-				return usageError{fmt.Errorf("godwit %s is not there yet; %s", c.name, c.instead)}
+				return usageError{fmt.Errorf("%s is not there yet; %s", c.name, c.instead)}
 			},
 		})
 	}

@@ -69,10 +69,11 @@ func TestUsedWrongly(t *testing.T) {
 		"init", "init --out " + dir + " ca", "init --out " + dir + " a a", "init --out " + dir + " a/b",
 		"migrate web", "migrate web b --mode fast", "migrate web b --transfer quic", "migrate web b --network x", "migrate web b --tunnel x",
 		"migrate web b --downtime 3", "migrate web b --downtime 0s", "migrate web b --bandwidth 5", "plan web b --mode fast", "limit m-00000001 fast",
+		"migrate web", "--nope", "migrate --nope", "bench memory --rounds 0", "bench handover --rounds -1",
 	} {
 		var out, errOut bytes.Buffer
 		status := run(strings.Fields(line), &out, &errOut)
-		if said := errOut.String(); status != exitUsage || strings.Count(said, "\n") != 1 || !strings.HasPrefix(said, "godwit: ") || out.Len() > 0 {
+		if said := errOut.String(); status != exitUsage || strings.Count(said, "\n") != 1 || !strings.HasPrefix(said, "godwit: ") || strings.HasPrefix(said, "godwit: godwit") || out.Len() > 0 {
 			t.Errorf("godwit %s: status %d, said %q %q; want %d and one line", line, status, said, out.String(), exitUsage)
 		}
 	}

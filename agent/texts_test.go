@@ -1,0 +1,34 @@
+package agent
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// An error about what is not here says what to do, too.
+func TestErrorsSayWhatToDo(t *testing.T) {
+	a := &Agent{
+		config: &Config{Host: "paris", State: t.TempDir()}, outgoing: map[string]*outgoing{}, records: map[string]*Record{},
+		guests: &guests{byName: map[string]*Guest{"web": {}}},
+	}
+	a.guests.byName["web"].Held.Description.Name = "web"
+	for _, c := range []struct {
+		ask  func(*http.Request) (any, error)
+		name string
+		want string
+	}{
+		{a.apiBandwidth, "m-00000001", "see `godwit history`"},
+		{a.apiReport, "m-00000001", "see `godwit history`"},
+		{a.apiEvents, "m-00000001", "see `godwit history`"},
+		{a.apiForgetGuest, "web", "move it back there first"},
+	} {
+		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader("{}"))
+		r.SetPathValue("id", c.name)
+		r.SetPathValue("name", c.name)
+		if _, err := c.ask(r); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v; want %q", c.name, err, c.want)
+		}
+	}
+}
