@@ -21,6 +21,10 @@ func newMigrate() *cobra.Command {
 	flags := &requestFlags{}
 	c := &cobra.Command{
 		Use: "migrate GUEST SITE", Short: "move a guest of this host to another site or host",
+		Long: `Moves a guest of this host to another site or host. The migration belongs to the agents: it
+prints its id and ends as soon as it has begun; 'godwit watch ID' shows what becomes of it.
+With --watch it shows that until it is over. Exit status: with --watch 0 completed, 1 not;
+without it 0 begun, which is not moved yet, 1 not begun; 2 used wrongly.`,
 		Example: "  godwit migrate web sanjose --watch\n  godwit migrate web sanjose --downtime 100ms --bandwidth 200mbit",
 		Args:    argsExactly(2, "a guest and a site"),
 		RunE: flags.requests(func(c *cobra.Command, client *agent.Client, req migration.Request) error {
@@ -39,7 +43,7 @@ func newMigrate() *cobra.Command {
 	}
 	flags.add(c)
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "check both hosts and predict, change nothing")
-	c.Flags().BoolVar(&watch, "watch", false, "show what happens until it is over")
+	c.Flags().BoolVar(&watch, "watch", false, "show what happens until it is over; the exit status is the outcome's")
 	return completes(askFlags(c), guestNames, places)
 }
 

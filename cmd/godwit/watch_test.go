@@ -12,8 +12,14 @@ import (
 	"godwit/migration"
 )
 
-// watched is an agent that tells the whole of one migration.
+// watched is an agent that tells the whole of one migration, which completed.
 func watched(t *testing.T) (socket string) {
+	t.Helper()
+	return watchedTo(t, agent.Report{ID: "m-00000001", Outcome: migration.Completed})
+}
+
+// watchedTo is the same of one that ended by that report.
+func watchedTo(t *testing.T, end agent.Report) (socket string) {
 	t.Helper()
 	progress, err := json.Marshal(agent.CopyProgress{What: agent.CopyOfMemory, Total: 200_000_000, Remaining: 100_000_000, Rate: 12_500_000, DirtyRate: 1_250_000, Round: 2, LeftS: 8.1})
 	if err != nil {
@@ -35,7 +41,10 @@ func watched(t *testing.T) (socket string) {
 		json.NewEncoder(w).Encode(agent.EventsAnswer{Events: all, Over: true}) //nolint:errcheck // the client tells
 	})
 	mux.HandleFunc("GET /v1/migrations/{id}", func(w http.ResponseWriter, _ *http.Request) {
-		json.NewEncoder(w).Encode(agent.Report{ID: "m-00000001", Outcome: migration.Completed}) //nolint:errcheck // the client tells
+		json.NewEncoder(w).Encode(end) //nolint:errcheck // the client tells
+	})
+	mux.HandleFunc("POST /v1/migrations", func(w http.ResponseWriter, _ *http.Request) {
+		json.NewEncoder(w).Encode(agent.MigrateAnswer{ID: end.ID}) //nolint:errcheck // the client tells
 	})
 	return serveAgent(t, mux)
 }
@@ -83,5 +92,21 @@ func TestWatchAsJSON(t *testing.T) {
 	}
 	if got := strings.Join(kinds, " "); got != "phase note event phase progress progress outcome" || seen.DirtyRate != 1_250_000 {
 		t.Errorf("%s; %+v", got, seen)
+	}
+}
+
+// Without --watch the status says that a migration has begun, with it what became of it; the help
+// says which is which.
+func TestStatusOfMigrate(t *testing.T) {
+	refused := agent.Report{ID: "m-00000001", Outcome: migration.Refused, Problem: &migration.Problem{Code: migration.CodeCapacity, Text: "host b is full"}}
+	socket := watchedTo(t, refused)
+	for line, want := range map[string]int{"migrate web b": exitDone, "migrate web b --watch": exitFailed, "watch m-00000001": exitFailed} {
+		if status := run(append(strings.Fields(line), "--socket", socket), io.Discard, io.Discard); status != want {
+			t.Errorf("godwit %s: status %d, want %d", line, status, want)
+		}
+	}
+	var help bytes.Buffer
+	if run([]string{"migrate", "--help"}, &help, io.Discard); !strings.Contains(help.String(), "without it 0 begun") {
+		t.Errorf("the help does not say it:\n%s", &help)
 	}
 }
