@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -20,7 +19,7 @@ func newEvents() *cobra.Command {
 			phases := map[string]migration.Phase{} // of each migration
 			err := client.Feed(c.Context(), func(e agent.FeedEvent) error {
 				if asJSON(c) {
-					return json.NewEncoder(c.OutOrStdout()).Encode(e) // a line each
+					return printLine(c, e)
 				}
 				if _, err := fmt.Fprintf(c.OutOrStdout(), "%s  %-10s ", e.Migration, e.Guest); err != nil {
 					return err

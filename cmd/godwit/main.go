@@ -164,6 +164,11 @@ func printJSON(w io.Writer, value any) error {
 	return enc.Encode(value)
 }
 
+// printLine writes value as one line of a stream, which a program reads line by line.
+func printLine(c *cobra.Command, value any) error {
+	return json.NewEncoder(c.OutOrStdout()).Encode(value)
+}
+
 // isTerminal says whether f is one.
 func isTerminal(f *os.File) bool {
 	info, err := f.Stat()

@@ -57,17 +57,22 @@ func follow(c *cobra.Command, client *agent.Client, id string) error {
 	}
 }
 
-// outcome ends what follow prints; untold says that nobody knows the events any more.
+// outcome ends what follow prints, for programs with the whole report; untold says that nobody knows the events any more.
 func outcome(c *cobra.Command, client *agent.Client, id string, untold bool) error {
 	rep, err := client.Report(c.Context(), id)
 	if err != nil {
 		return err
 	}
-	if !asJSON(c) && untold {
-		fmt.Fprintln(c.OutOrStdout(), historyLine(rep))
-	}
-	if !asJSON(c) {
-		printSurvival(c.OutOrStdout(), rep.Survival)
+	switch w := c.OutOrStdout(); {
+	case asJSON(c):
+		if err := printLine(c, map[string]agent.Report{"report": rep}); err != nil {
+			return err
+		}
+	case untold:
+		fmt.Fprintln(w, historyLine(rep))
+		fallthrough
+	default:
+		printSurvival(w, rep.Survival)
 	}
 	if rep.Outcome == migration.Completed {
 		return nil
@@ -78,7 +83,7 @@ func outcome(c *cobra.Command, client *agent.Client, id string, untold bool) err
 // printEvent prints an event of a migration that is in that phase; "": not known.
 func printEvent(c *cobra.Command, e agent.Event, phase migration.Phase) error {
 	if asJSON(c) {
-		return printJSON(c.OutOrStdout(), e)
+		return printLine(c, e)
 	}
 	_, err := fmt.Fprintf(c.OutOrStdout(), "%s  %-12s %s\n", time.Unix(0, e.At).Format("15:04:05.000"), e.Host, eventText(e, phase))
 	return err

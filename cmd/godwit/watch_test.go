@@ -68,30 +68,41 @@ func TestWatchInWords(t *testing.T) {
 	}
 }
 
-// TestWatchAsJSON: for a program the events are what the agent told.
+// TestWatchAsJSON: for a program each line is an object, the events as the agent told them, and the
+// last is the report.
 func TestWatchAsJSON(t *testing.T) {
-	var out bytes.Buffer
-	if status := run([]string{"watch", "m-00000001", "--json", "--socket", watched(t)}, &out, io.Discard); status != exitDone {
-		t.Fatalf("status %d: %s", status, &out)
-	}
-	var kinds []string
-	var seen agent.CopyProgress
-	for dec := json.NewDecoder(&out); ; {
-		var e agent.Event
-		if err := dec.Decode(&e); err == io.EOF {
-			break
-		} else if err != nil {
-			t.Fatal(err)
+	socket := watched(t)
+	for _, line := range []string{"watch m-00000001", "migrate web b --watch"} {
+		var out bytes.Buffer
+		if status := run(append(strings.Fields(line), "--json", "--socket", socket), &out, io.Discard); status != exitDone {
+			t.Fatalf("status %d: %s", status, &out)
 		}
-		kinds = append(kinds, e.Kind)
-		if e.Kind == "progress" && seen.Total == 0 {
-			if err := json.Unmarshal(e.Data, &seen); err != nil {
-				t.Fatal(err)
+		var kinds []string
+		var seen agent.CopyProgress
+		var end *agent.Report
+		for one := range strings.Lines(out.String()) {
+			var e struct {
+				agent.Event
+				Report *agent.Report `json:"report"`
+			}
+			if err := json.Unmarshal([]byte(one), &e); err != nil || end != nil {
+				t.Fatalf("%s: line %q after report %v: %v", line, one, end, err)
+			}
+			if end = e.Report; end == nil {
+				kinds = append(kinds, e.Kind)
+			}
+			if e.Kind == "progress" && seen.Total == 0 {
+				if err := json.Unmarshal(e.Data, &seen); err != nil {
+					t.Fatal(err)
+				}
 			}
 		}
-	}
-	if got := strings.Join(kinds, " "); got != "phase note event phase progress progress outcome" || seen.DirtyRate != 1_250_000 {
-		t.Errorf("%s; %+v", got, seen)
+		if got := strings.Join(kinds, " "); got != "phase note event phase progress progress outcome" || seen.DirtyRate != 1_250_000 {
+			t.Errorf("%s: %s; %+v", line, got, seen)
+		}
+		if end == nil || end.ID != "m-00000001" || end.Outcome != migration.Completed {
+			t.Errorf("%s ends with report %+v", line, end)
+		}
 	}
 }
 
