@@ -1,8 +1,14 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
+	"io"
+	"slices"
 	"strings"
+
+	"github.com/spf13/cobra"
 
 	"godwit/lab/scenario"
 	"godwit/migration"
@@ -42,6 +48,49 @@ func statusOf(err error) int {
 		}
 	}
 	return exitFailed
+}
+
+// codeFailed is the code of what the command itself could not do, and no agent has a code for.
+const codeFailed migration.Code = "failed"
+
+// codeOf is the code of an error, for programs (docs/report.md).
+func codeOf(ctx context.Context, err error) migration.Code {
+	var problem *migration.Problem
+	switch {
+	case errors.As(err, &problem):
+		return problem.Code
+	case statusOf(err) == exitUsage:
+		return migration.CodeUsage
+	case ctx.Err() != nil: // Ctrl-C
+		return migration.CodeAsked
+	}
+	return codeFailed
+}
+
+// wantsJSON says whether --json was given, also after a word at which reading the line ended.
+func wantsJSON(c *cobra.Command, args []string) bool {
+	return asJSON(c) || slices.Contains(args, "--json")
+}
+
+// output is the standard output of a command.
+type output struct {
+	io.Writer
+	begun  bool // something was printed
+	stream bool // it is lines for programs
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.begun = true
+	return o.Writer.Write(p)
+}
+
+// fail prints an error for programs: the one value of a command that has printed none, or the
+// last line of a stream.
+func (o *output) fail(code migration.Code, text string) {
+	if o.begun && !o.stream {
+		return
+	}
+	json.NewEncoder(o).Encode(map[string]migration.Problem{"error": {Code: code, Text: text}}) //nolint:errcheck // the status says it, too
 }
 
 // inWords is an error in one line, but for a scenario file's: a line for each thing that

@@ -3,11 +3,14 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
 
 	"godwit/agent"
 	"godwit/migration"
@@ -71,6 +74,66 @@ func TestStatus(t *testing.T) {
 		status := run(strings.Fields(line), &out, &errOut)
 		if said := errOut.String(); status != want || out.Len() > 0 || strings.Count(said, "\n") != 1 {
 			t.Errorf("godwit %s: status %d, %q %q; want %d and one line", line, status, out.String(), said, want)
+		}
+	}
+}
+
+// With --json an error is one value on standard output, with its code, beside the line for people;
+// the status is the same.
+func TestErrorsAsJSON(t *testing.T) {
+	socket, none := " --socket "+refusing(t), filepath.Join(t.TempDir(), "none")
+	for line, want := range map[string]migration.Code{
+		"migrate nope b" + socket:         migration.CodeUnknownGuest,
+		"guest show nope" + socket:        migration.CodeUnknownGuest,
+		"plan web nope" + socket:          migration.CodeUnknownSite,
+		"abort m-00000001" + socket:       migration.CodeBusy,
+		"watch m-00000001" + socket:       migration.CodeUsage,
+		"history" + socket:                migration.CodeInternal,
+		"history --socket " + none:        migration.CodePeer,
+		"history --config " + none:        migration.CodeUsage,
+		"migrate web":                     migration.CodeUsage,
+		"migrate web b --nope":            migration.CodeUsage,
+		"nonsense":                        migration.CodeUsage,
+		"guest":                           migration.CodeUsage,
+		"init --out /proc/none a":         codeFailed,
+		"lab check " + wrongConfig(t):     migration.CodeUsage,
+		"lab run " + none:                 migration.CodeUsage,
+		"sim":                             migration.CodeUsage,
+		"metrics --socket " + t.TempDir(): migration.CodeUsage,
+	} {
+		var plain, out, errOut bytes.Buffer
+		status := run(strings.Fields(line), io.Discard, &plain)
+		got := run(append(strings.Fields(line), "--json"), &out, &errOut)
+		var answer struct{ Error migration.Problem }
+		err := json.Unmarshal(out.Bytes(), &answer)
+		if err != nil || answer.Error.Code != want || answer.Error.Text == "" || got != status {
+			t.Errorf("godwit %s --json: status %d, without %d; %q, want code %s", line, got, status, &out, want)
+		}
+		if said := errOut.String(); said != "godwit: "+answer.Error.Text+"\n" || line != "guest" && said != plain.String() {
+			t.Errorf("godwit %s --json says %q, without %q", line, said, &plain)
+		}
+	}
+}
+
+// A stream for programs ends with the error; one value that was printed stays the only one.
+func TestErrorEndsAStream(t *testing.T) {
+	for _, c := range []struct {
+		stream bool
+		want   string
+	}{{true, "{}\n{\"error\":{\"code\":\"busy\",\"text\":\"why\"}}\n"}, {false, "{}\n"}} {
+		var out bytes.Buffer
+		root := newRoot(&out)
+		stdout := &output{Writer: &out}
+		root.SetOut(stdout)
+		say := printLine
+		if !c.stream {
+			say = func(c *cobra.Command, value any) error { return printJSON(c.OutOrStdout(), value) }
+		}
+		if err := say(root, struct{}{}); err != nil {
+			t.Fatal(err)
+		}
+		if stdout.fail(migration.CodeBusy, "why"); out.String() != c.want {
+			t.Errorf("%q, want %q", &out, c.want)
 		}
 	}
 }

@@ -31,13 +31,20 @@ func main() {
 func run(args []string, out, errOut io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	root := newRoot(out)
+	stdout := &output{Writer: out}
+	root := newRoot(stdout)
 	root.SetArgs(args)
-	root.SetOut(out)
+	root.SetOut(stdout)
 	root.SetErr(errOut)
-	err := root.ExecuteContext(ctx)
-	if err != nil && !errors.Is(err, errSaid) {
+	c, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return exitDone
+	}
+	if !errors.Is(err, errSaid) {
 		fmt.Fprintln(errOut, "godwit:", inWords(err))
+		if wantsJSON(c, args) {
+			stdout.fail(codeOf(ctx, err), inWords(err))
+		}
 	}
 	return statusOf(err)
 }
@@ -127,6 +134,9 @@ func wrongly(c *cobra.Command, err error) error {
 // group is a command that has only subcommands: without one it does nothing, which no script
 // is to take for done.
 func group(c *cobra.Command, args []string) error {
+	if len(args) == 0 && asJSON(c) {
+		return wrongly(c, errors.New("does nothing without one of its commands"))
+	}
 	if len(args) == 0 {
 		c.SetOut(c.ErrOrStderr())
 		if err := c.Help(); err != nil {
@@ -166,6 +176,9 @@ func printJSON(w io.Writer, value any) error {
 
 // printLine writes value as one line of a stream, which a program reads line by line.
 func printLine(c *cobra.Command, value any) error {
+	if out, ok := c.OutOrStdout().(*output); ok {
+		out.stream = true
+	}
 	return json.NewEncoder(c.OutOrStdout()).Encode(value)
 }
 
