@@ -22,6 +22,7 @@ import (
 	"godwit/agent/journal"
 	"godwit/agent/metrics"
 	"godwit/agent/peer"
+	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate/meter"
 	"godwit/transfer/proxy"
@@ -69,6 +70,9 @@ type Agent struct {
 func New(config *Config, log *slog.Logger) (*Agent, error) {
 	id, err := peer.LoadIdentity(config.TLS.CA, config.TLS.Cert, config.TLS.Key)
 	if err != nil {
+		return nil, err
+	}
+	if err := config.checkCertificate(id); err != nil {
 		return nil, err
 	}
 	return &Agent{
@@ -138,6 +142,7 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 	if a.config.Network.V6.IsValid() {
 		go a.hearRouters(ctx)
 	}
+	a.warnOfHost()
 	a.log.Info("agent runs", "site", a.config.Site, "guests", len(a.guests.all()))
 	if ready != nil {
 		ready()
@@ -148,6 +153,17 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 		g.closeFiles()
 	}
 	return nil
+}
+
+// warnOfHost says once what guests cannot be moved without, and may come later: a bridge that the
+// host makes after its agent, a certificate that somebody renews.
+func (a *Agent) warnOfHost() {
+	for _, missing := range a.config.Network.Missing() {
+		a.log.Warn("no guest can come here before this is mended", "missing", missing)
+	}
+	if err := a.id.Check(clock.Now()); err != nil {
+		a.log.Warn("other hosts do not believe this one's certificate", "certificate", a.config.TLS.Cert, "error", err)
+	}
 }
 
 func (a *Agent) listenAddrs() []netip.AddrPort {

@@ -147,22 +147,6 @@ func (u *Uplink) fill(i int) {
 func (u Uplink) guests() bool     { return u.Carries == "guest" || u.Carries == "both" }
 func (u Uplink) migrations() bool { return u.Carries == "migration" || u.Carries == "both" }
 
-// check says what cannot be meant of the guests' network.
-func (n Network) check() error {
-	if !n.V4.IsValid() && !n.V6.IsValid() {
-		return errors.New("network has neither v4 nor v6")
-	}
-	for _, pair := range []struct {
-		name        string
-		own, public netip.Prefix
-	}{{"network.public4", n.V4, n.Public4}, {"network.public6", n.V6, n.Public6}} {
-		if pair.public.IsValid() && (!pair.own.IsValid() || pair.own.Addr().Is4() != pair.public.Addr().Is4() || pair.own.Bits() != pair.public.Bits()) {
-			return fmt.Errorf("%s %s: must be as large as the guests' subnet, and of its family", pair.name, pair.public)
-		}
-	}
-	return nil
-}
-
 // isAddrPort says whether something can listen on s and be found there.
 func isAddrPort(s string) bool {
 	at, err := netip.ParseAddrPort(s)
@@ -203,6 +187,9 @@ func (c *Config) check() error {
 		if key.value == "" {
 			return fmt.Errorf("%s is missing", key.name)
 		}
+	}
+	if err := c.checkDirs(); err != nil {
+		return err
 	}
 	if err := c.Network.check(); err != nil {
 		return err

@@ -102,6 +102,13 @@ func TestLoadConfigErrors(t *testing.T) {
 		{"no ca", with("ca: ca.pem, ", ""), "tls.ca is missing"},
 		{"no subnet", with("  v4: 10.1.1.0/24\n", ""), "neither v4 nor v6"},
 		{"a fence that is no path", with("state:", "fence: fence.sh\nstate:"), "fence fence.sh: it must be an absolute path"},
+		{"a gateway of elsewhere", with("gateway4: 10.1.1.1", "gateway4: 10.9.1.1"), "network.gateway4 10.9.1.1: not in the guests' subnet 10.1.1.0/24"},
+		{"a gateway of the other family", with("gateway4: 10.1.1.1", "gateway4: fd00::1"), "network.gateway4 fd00::1: it must be an address of IPv4"},
+		{"a router of IPv6 of elsewhere", with("gateway4: 10.1.1.1", "v6: fd00:1::/64\n  gateway6: fd00:2::1"), "network.gateway6 fd00:2::1: not in the guests' subnet fd00:1::/64"},
+		{"a host's address for the subnet", with("v4: 10.1.1.0/24", "v4: 10.1.1.7/24"), "network.v4 10.1.1.7/24: not the start of its subnet, which is 10.1.1.0/24"},
+		{"a subnet of the other family", with("v4: 10.1.1.0/24", "v4: fd00:1::/64"), "network.v4 fd00:1::/64: it is of the other family"},
+		{"state somewhere below", with("/var/lib/godwit", "var/lib/godwit"), "state var/lib/godwit: it must be an absolute path"},
+		{"run somewhere below", with("/run/godwit", "./run"), "run ./run: it must be an absolute path"},
 		{"no uplink", wholeConfig[:strings.Index(wholeConfig, "uplinks:")], "no uplink"},
 		{"nothing", "", "it is empty"},
 	} {

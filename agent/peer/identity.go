@@ -12,6 +12,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"os"
+	"time"
 
 	"godwit/internal/clock"
 )
@@ -44,6 +45,31 @@ func LoadIdentity(ca, cert, key string) (*Identity, error) {
 		return nil, fmt.Errorf("read host certificate %s: %w", cert, err)
 	}
 	return &Identity{cert: pair, pool: pool}, nil
+}
+
+// Host is the name by which others know who this is; "": the certificate has none.
+func (id *Identity) Host() string {
+	if len(id.cert.Leaf.DNSNames) == 0 {
+		return ""
+	}
+	return id.cert.Leaf.DNSNames[0]
+}
+
+// Expires is when the certificate ends.
+func (id *Identity) Expires() time.Time { return id.cert.Leaf.NotAfter }
+
+// Check says why other agents would not believe the certificate at that time.
+func (id *Identity) Check(now time.Time) error {
+	between := x509.NewCertPool()
+	for _, der := range id.cert.Certificate[1:] {
+		if c, err := x509.ParseCertificate(der); err == nil {
+			between.AddCert(c)
+		}
+	}
+	_, err := id.cert.Leaf.Verify(x509.VerifyOptions{
+		Roots: id.pool, Intermediates: between, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
+	})
+	return err
 }
 
 // server asks every caller for a certificate of the fleet.
