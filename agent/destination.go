@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -221,7 +222,7 @@ func (m *incoming) await1() {
 				return
 			}
 			in = migration.Input{Kind: migration.Fault, Problem: &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf(
-				"guest %s did not arrive whole on %s: %v %s", m.plan.Guest, m.plan.To, err, p.Error)}}
+				"guest %s did not arrive whole on %s: %s", m.plan.Guest, m.plan.To, notWhole(err, p, qemu.Complaint(m.dir)))}}
 		}
 		if in.Kind == migration.LoadedAll {
 			m.rec.moment(stepLoaded) // what is done from now on makes the guest wait
@@ -239,6 +240,18 @@ func (m *incoming) await1() {
 		c, err := openChannel(ctx, m.work.preparation.Description, machine.GuestChannel())
 		m.work.dialled <- dialled{c, err}
 	}()
+}
+
+// notWhole says once why QEMU did not load a guest. What it answers has no reason, which it writes to
+// its log: said.
+func notWhole(err error, p vm.Progress, said string) string {
+	text := err.Error()
+	for _, more := range []string{p.Error, said} {
+		if more != "" && !strings.Contains(text, more) {
+			text += ": " + more
+		}
+	}
+	return text
 }
 
 // serveStream hands one stream of memory to the waiting QEMU.

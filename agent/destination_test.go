@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/json"
+	"errors"
 	"testing"
 
 	"godwit/vm"
@@ -19,6 +20,21 @@ func TestAlike(t *testing.T) {
 		spec := alike(qemu.Spec{Machine: "q35"}, facts)
 		if spec.Machine != "pc-q35-10.0" || spec.Announces != announces {
 			t.Errorf("%s: %+v", told, spec)
+		}
+	}
+}
+
+// TestNotWhole: why a guest could not be loaded is said, and once.
+func TestNotWhole(t *testing.T) {
+	const failed, device = "load of migration failed: Invalid argument", "Unknown savevm section or instance 'serial' 0"
+	for _, c := range []struct{ err, progress, said, want string }{
+		{"migration failed: " + failed, failed, device, "migration failed: " + failed + ": " + device},
+		{"migration failed: " + failed, failed, "", "migration failed: " + failed},
+		{"migration failed", failed, "", "migration failed: " + failed},
+		{"QEMU ended: exit status 1: " + device, "", device, "QEMU ended: exit status 1: " + device},
+	} {
+		if got := notWhole(errors.New(c.err), vm.Progress{Error: c.progress}, c.said); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
 		}
 	}
 }

@@ -1,0 +1,67 @@
+package qemu
+
+import (
+	"io"
+	"os"
+	"strings"
+	"unicode"
+)
+
+// complaintMost bounds what of a log's line is passed on, bytes: a guest's own command may have
+// written there what it likes.
+const complaintMost = 300
+
+// Complaint is the last line of a QEMU's log that says why something failed, "" if there is none.
+// dir is its directory, also of one that somebody's command started.
+func Complaint(dir string) string {
+	f, err := os.Open(qemuLog(dir))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	const end = 4096
+	info, err := f.Stat()
+	cut := err == nil && info.Size() > end
+	if cut {
+		_, _ = f.Seek(-end, io.SeekEnd)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, end))
+	if err != nil {
+		return ""
+	}
+	whole := string(text)
+	if _, rest, ok := strings.Cut(whole, "\n"); cut && ok { // what is before it is the end of a line
+		whole = rest
+	}
+	return telling(whole)
+}
+
+// telling is the last line of a log that is no warning and says more than that a migration failed. Of
+// a device whose state cannot be loaded QEMU says before that what is wrong with it.
+func telling(log string) string {
+	said := ""
+	for line := range strings.Lines(log) {
+		line = plain(printable(line))
+		switch {
+		case line == "", strings.HasPrefix(line, "warning:"), strings.HasPrefix(line, "load of migration failed"):
+		case said != "" && strings.HasPrefix(line, "error while loading state") && len(said)+len(line) < complaintMost:
+			said += "; " + line
+		default:
+			said = line
+		}
+	}
+	if len(said) > complaintMost {
+		said = strings.ToValidUTF8(said[:complaintMost], "") + " …"
+	}
+	return said
+}
+
+// printable is a line without what would do something to a terminal.
+func printable(line string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(strings.TrimSpace(line), ""))
+}

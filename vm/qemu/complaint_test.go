@@ -1,0 +1,35 @@
+package qemu
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestComplaint: of what QEMU writes as it cannot load a guest, the line that says why.
+func TestComplaint(t *testing.T) {
+	const qemu, failed = Program + ": ", Program + ": load of migration failed: Invalid argument\n"
+	for name, c := range map[string]struct{ log, want string }{
+		"nothing":          {"", ""},
+		"nothing telling":  {qemu + "warning: TCG doesn't support it\n" + failed, ""},
+		"a missing device": {qemu + "warning: old\n" + qemu + "Unknown savevm section or instance 'serial' 0. Make sure\n" + failed, "Unknown savevm section or instance 'serial' 0. Make sure"},
+		"with a time":      {"2026-01-02T03:04:05.678901Z " + qemu + "Unknown savevm section\n" + failed, "Unknown savevm section"},
+		"another size":     {qemu + "Size mismatch: pc.ram\n" + qemu + "error while loading state for instance 0x0 of device 'ram'\n" + failed, "Size mismatch: pc.ram; error while loading state for instance 0x0 of device 'ram'"},
+		"the state alone":  {qemu + "error while loading state section id 3\n" + failed, "error while loading state section id 3"},
+		"for a terminal":   {"\x1b[2Jgone\a\xff\n", "[2Jgone"},
+		"a long line":      {strings.Repeat("é", 2000), strings.Repeat("é", complaintMost/2) + " …"},
+		"a long log":       {qemu + "old\n" + strings.Repeat("warning: 1234567\n", 1000)[1:], ""},
+	} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "qemu.log"), []byte(c.log), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := Complaint(dir); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+	if got := Complaint(t.TempDir()); got != "" {
+		t.Errorf("no log: %q", got)
+	}
+}
