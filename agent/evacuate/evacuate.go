@@ -214,19 +214,26 @@ func (e *evacuation) begin(ctx context.Context, m Move) {
 		e.mu.Unlock()
 		e.shareOut(ctx)
 	}()
-	for i, to := range m.To {
-		last := i == len(m.To)-1
-		e.set(m.Guest, func(x *Guest) { x.To, x.Predicted, x.Phase = to.Host, to.Predicted, "" })
-		refused := e.migrate(ctx, m.Guest, to, last)
-		if !refused || ctx.Err() != nil {
+	for _, to := range m.To {
+		e.set(m.Guest, func(x *Guest) { *x = Guest{Guest: m.Guest, To: to.Host, Predicted: to.Predicted} })
+		if again := e.migrate(ctx, m.Guest, to); !again || ctx.Err() != nil {
 			return
 		}
 	}
 }
 
-// migrate moves one guest to one host, and says whether it was refused. The refusal of the
-// last host is the guest's outcome.
-func (e *evacuation) migrate(ctx context.Context, name string, to Destination, last bool) (refused bool) {
+// ownRefusal says that a refusal is none of the destination's: its guest would be refused by every
+// other one, or somebody does not want it to move.
+func ownRefusal(err error) bool {
+	var p *migration.Problem
+	return errors.As(err, &p) && slices.Contains([]migration.Code{
+		migration.CodeGuest, migration.CodeGuestGone, migration.CodeUnknownGuest, migration.CodeHook, migration.CodeAsked,
+	}, p.Code)
+}
+
+// migrate moves one guest to one host, and says whether another may take it. A refusal is the
+// guest's outcome until another is tried: it is told, and the last one stays.
+func (e *evacuation) migrate(ctx context.Context, name string, to Destination) (again bool) {
 	req := e.req.Like
 	req.Guest, req.To = name, to.Host
 	e.mu.Lock()
@@ -236,10 +243,8 @@ func (e *evacuation) migrate(ctx context.Context, name string, to Destination, l
 	defer cancel()
 	id, err := e.host.Migrate(ask, req)
 	if err != nil {
-		if last {
-			e.set(name, func(x *Guest) { x.Outcome, x.Reason = migration.Refused, err.Error() })
-		}
-		return true
+		e.set(name, func(x *Guest) { x.Outcome, x.Reason = migration.Refused, err.Error() })
+		return !ownRefusal(err)
 	}
 	e.mu.Lock()
 	e.running[id] = req.Bandwidth
@@ -258,10 +263,9 @@ func (e *evacuation) migrate(ctx context.Context, name string, to Destination, l
 		e.set(name, func(x *Guest) {
 			x.Reason = fmt.Sprintf("what became of migration %s is not known: %v", id, err)
 		})
-	case rep.Outcome == migration.Refused && !last:
-		return true
 	default:
 		e.outcome(name, rep)
+		return rep.Outcome == migration.Refused && (rep.Problem == nil || !ownRefusal(rep.Problem))
 	}
 	return false
 }

@@ -2,6 +2,7 @@ package evacuate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -85,6 +86,7 @@ func (h *aHost) begin(id, guest, from, to string) {
 		m.report.Outcome, m.report.Ended = outcome, 3e9
 		if err != nil {
 			m.report.Problem = &migration.Problem{Code: migration.CodeGuest, Text: err.Error()}
+			errors.As(err, &m.report.Problem)
 		}
 		h.guests = slices.DeleteFunc(h.guests, func(g agent.GuestInfo) bool { return g.Name == guest && from == "a" && outcome == migration.Completed })
 		for i := range h.guests {
@@ -197,6 +199,55 @@ func TestRun(t *testing.T) {
 			}
 			if c.host.most > 2 {
 				t.Errorf("%d moved at once", c.host.most)
+			}
+		})
+	}
+}
+
+// TestRefusalsAreTold: each host that refuses is said with its reason, and what the next one is asked
+// for is no part of that. What the source itself refuses, or somebody, no other host is asked for.
+func TestRefusalsAreTold(t *testing.T) {
+	const begins = "x→b\nx→b m-00000001\nx→b m-00000001 check"
+	next := func(n int) string {
+		return fmt.Sprintf("\nx→c\nx→c m-%08[1]d\nx→c m-%08[1]d check\nx→c m-%08[1]d check completed", n)
+	}
+	for name, c := range map[string]struct {
+		code  migration.Code
+		early bool // as it is asked for, and not in its check
+		want  string
+	}{
+		"by a destination":          {migration.CodeCapacity, false, begins + "\nx→b m-00000001 check refused no" + next(2)},
+		"by a destination, at once": {migration.CodeBusy, true, "x→b\nx→b refused no" + next(1)},
+		"for the path to that host": {migration.CodePath, true, "x→b\nx→b refused no" + next(1)},
+		"by a hook":                 {migration.CodeHook, false, begins + "\nx→b m-00000001 check refused no"},
+		"as the guest cannot":       {migration.CodeGuest, false, begins + "\nx→b m-00000001 check refused no"},
+		"by a person":               {migration.CodeAsked, false, begins + "\nx→b m-00000001 check refused no"},
+		"as there is no such guest": {migration.CodeUnknownGuest, true, "x→b\nx→b refused no"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			host, asked := &aHost{guests: guests("x")}, 0
+			no := refusal(c.code, "no")
+			if c.early {
+				host.migrate = func(string, string) error {
+					if asked++; asked == 1 {
+						return no
+					}
+					return nil
+				}
+			} else {
+				host.ends = func(id, _ string) (migration.Outcome, error) {
+					if id == "m-00000001" {
+						return migration.Refused, no
+					}
+					return migration.Completed, nil
+				}
+			}
+			var told []string
+			_, err := Run(t.Context(), host, Request{To: "far", Width: 1, Tell: func(g Guest) {
+				told = append(told, strings.Join(strings.Fields(fmt.Sprintf("%s→%s %s %s %s %s", g.Guest, g.To, g.Migration, g.Phase, g.Outcome, g.Reason)), " "))
+			}})
+			if got := strings.Join(told, "\n"); err != nil || got != c.want {
+				t.Errorf("%v\n%s\nwant\n%s", err, got, c.want)
 			}
 		})
 	}
