@@ -22,8 +22,13 @@ import (
 type finding struct {
 	What string `json:"what"`
 	OK   bool   `json:"ok"`
-	Text string `json:"text"` // what was found, and what to do where it is not well
+	Text string `json:"text"`           // what was found, and what to do where it is not well
+	Note bool   `json:"note,omitempty"` // well, and there is something to know
 }
+
+func fine(what, text string) finding { return finding{What: what, OK: true, Text: text} }
+func lack(what, text string) finding { return finding{What: what, Text: text} }
+func note(what, text string) finding { return finding{What: what, OK: true, Text: text, Note: true} }
 
 func newDoctor() *cobra.Command {
 	var clean bool
@@ -32,6 +37,8 @@ func newDoctor() *cobra.Command {
 		Use: "doctor", Short: "say what this machine has, lacks, and has left over",
 		Long: `Says what this machine lacks, and what Godwit has on it: kernel state by its marks,
 taps, tunnels, inlets, guests' directories, disks, journals, each with what it belongs to.
+With an agent's configuration: also whether the bridge, uplinks and certificate that it
+names are there. A note is nothing that is lacking.
 Exit status: 0 all is well, 1 not.
 --clean removes what belongs to nothing: never what a guest, a lease or a migration
 under way uses, nor a QEMU or a disk that may be a guest's only one, nor a lab that runs.`,
@@ -47,17 +54,18 @@ under way uses, nor a QEMU or a disk that may be a guest's only one, nor a lab t
 					return err
 				}
 				for _, id := range labs.Removed {
-					found = append(found, finding{"removed", true, "lab " + id})
+					found = append(found, fine("removed", "lab "+id))
 				}
 			}
-			found = append(examine(c), found...)
 			host, err := hostConfig(c, config)
 			if err != nil {
 				return err
 			}
+			found = append(examine(c, host), found...)
 			if host == nil {
 				found = append(found, unowned()...)
 			} else {
+				found = append(found, configured(host)...)
 				things, err := lookAtHost(c, host, clean)
 				if err != nil {
 					return err
@@ -87,7 +95,7 @@ func lookAtHost(c *cobra.Command, host *agent.Config, clean bool) ([]finding, er
 	if clean {
 		removed, err := leftover.Clean(c.Context(), host)
 		for _, t := range removed {
-			out = append(out, finding{"removed", true, t.String()})
+			out = append(out, fine("removed", t.String()))
 		}
 		if err != nil {
 			return out, err
@@ -99,7 +107,7 @@ func lookAtHost(c *cobra.Command, host *agent.Config, clean bool) ([]finding, er
 		if t.Left() {
 			text += "; `godwit doctor --clean` removes it"
 		}
-		out = append(out, finding{string(t.Kind), !t.Left(), text})
+		out = append(out, finding{What: string(t.Kind), OK: !t.Left(), Text: text})
 	}
 	return out, err
 }
@@ -112,7 +120,7 @@ func unowned() []finding {
 	}
 	var out []finding
 	for name := range inv.States {
-		out = append(out, finding{"network state", true, "of guest " + name + "; name its agent's --config to see what it belongs to"})
+		out = append(out, fine("network state", "of guest "+name+"; name its agent's --config to see what it belongs to"))
 	}
 	return out
 }
@@ -136,52 +144,76 @@ func sayFindings(c *cobra.Command, found []finding) error {
 func printFindings(w io.Writer, found []finding) {
 	for _, f := range found {
 		mark := "ok  "
-		if !f.OK {
+		switch {
+		case f.Note:
+			mark = "note"
+		case !f.OK && strings.Contains(f.Text, "doctor --clean"):
+			mark = "LEFT"
+		case !f.OK:
 			mark = "LACK"
-			if strings.Contains(f.Text, "doctor --clean") {
-				mark = "LEFT"
-			}
 		}
 		fmt.Fprintf(w, "%s  %-14s %s\n", mark, f.What, f.Text)
 	}
 }
 
-func examine(c *cobra.Command) []finding {
-	out := []finding{{"root", geteuid() == 0, "labs and agents need root"}}
-	host, err := qemu.ThisHost(c.Context())
+// examine looks at the machine; host: for an agent by that configuration, nil: for labs.
+func examine(c *cobra.Command, host *agent.Config) []finding {
+	out := []finding{{What: "root", OK: geteuid() == 0, Text: "labs and agents need root"}}
+	out = append(out, kernelHere()...)
+	out = append(out, emulator(qemu.ThisHost(c.Context())))
+	_, _, err := image.Find()
+	out = append(out, guestImage(err, host))
+	enabled, err := os.ReadFile("/proc/sys/net/mptcp/enabled")
+	out = append(out, mptcp(err == nil && string(enabled) == "1\n", host))
+	return append(out, labsHere()...)
+}
+
+func emulator(host qemu.Host, err error) finding {
 	switch {
 	case err != nil:
-		out = append(out, finding{"qemu", false, err.Error() + "; run `make build`"})
+		return lack("qemu", err.Error()+"; run `make build`")
 	case host.Accel == "tcg" && !host.Version.AtLeast(10, 0):
-		out = append(out, finding{"qemu", false, fmt.Sprintf("%s corrupts migrated TCG guests; install QEMU 10 (backports on Debian 12)", host.Version)})
-	default:
-		out = append(out, finding{"qemu", true, fmt.Sprintf("%s, %s, cpu %s", host.Version, host.Accel, host.CPU)})
+		return lack("qemu", fmt.Sprintf("%s corrupts migrated TCG guests; install QEMU 10 (backports on Debian 12)", host.Version))
+	case !host.Version.AtLeast(7, 2):
+		return lack("qemu", fmt.Sprintf("%s is too old; 7.2 or newer is needed", host.Version))
 	}
-	if _, _, err := image.Find(); err != nil {
-		out = append(out, finding{"guest image", false, err.Error()})
-	} else {
-		out = append(out, finding{"guest image", true, "found"})
+	return fine("qemu", fmt.Sprintf("%s, %s, cpu %s", host.Version, host.Accel, host.CPU))
+}
+
+// guestImage is what labs boot; an agent's guests bring their own.
+func guestImage(err error, host *agent.Config) finding {
+	switch {
+	case err == nil:
+		return fine("guest image", "found")
+	case host != nil:
+		return note("guest image", "only the lab needs it: "+err.Error())
 	}
-	if data, err := os.ReadFile("/proc/sys/net/mptcp/enabled"); err != nil || string(data) != "1\n" {
-		out = append(out, finding{"mptcp", false, "this kernel has no MPTCP; clients and the transfer qemu-mptcp need it"})
-	} else {
-		out = append(out, finding{"mptcp", true, "enabled"})
+	return lack("guest image", err.Error())
+}
+
+// mptcp is for labs' clients; an agent's guests and clients have kernels of their own.
+func mptcp(enabled bool, host *agent.Config) finding {
+	switch {
+	case enabled:
+		return fine("mptcp", "enabled")
+	case host != nil:
+		return note("mptcp", "this kernel has none (net.mptcp.enabled); only the transfers mptcp and qemu-mptcp need it here")
 	}
-	return append(out, labsHere()...)
+	return lack("mptcp", "this kernel has no MPTCP; clients and the transfer qemu-mptcp need it")
 }
 
 // labsHere are the labs that run, and those that were left.
 func labsHere() []finding {
 	ids, err := lab.Found()
 	if err != nil {
-		return []finding{{"labs", false, err.Error()}}
+		return []finding{lack("labs", err.Error())}
 	}
 	var out []finding
 	for _, id := range ids {
 		if pid, runs := lab.RunningLab(id); runs {
-			out = append(out, finding{"lab " + id, true, fmt.Sprintf("runs, kept by process %d; `godwit lab down %s` ends it", pid, id)})
+			out = append(out, fine("lab "+id, fmt.Sprintf("runs, kept by process %d; `godwit lab down %s` ends it", pid, id)))
 		} else {
-			out = append(out, finding{"lab " + id, false, "runs no more, and left something; `godwit doctor --clean` removes it"})
+			out = append(out, lack("lab "+id, "runs no more, and left something; `godwit doctor --clean` removes it"))
 		}
 	}
 	return out

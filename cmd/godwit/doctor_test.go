@@ -2,20 +2,125 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"godwit/agent"
+	"godwit/agent/peer"
+	"godwit/vm/qemu"
+	"godwit/vm/qemu/qmp"
 )
 
-// Without root nothing is removed, and that is said before anything is looked at.
-func TestWithoutRoot(t *testing.T) {
-	geteuid = func() int { return 1000 }
-	t.Cleanup(func() { geteuid = os.Geteuid })
-	for _, line := range []string{"doctor --clean", "lab down", "lab selftest", "lab faults", "bench memory"} {
-		var out, errOut bytes.Buffer
-		status := run(strings.Fields(line), &out, &errOut)
-		if said := errOut.String(); status != exitUsage || out.Len() > 0 || strings.Count(said, "\n") != 1 || !strings.Contains(said, "needs root") || !strings.Contains(said, "sudo") {
-			t.Errorf("godwit %s: status %d, %q %q", line, status, out.String(), said)
+// looks checks what a finding is, by its mark and its words.
+func looks(t *testing.T, name string, f finding, mark, words string) {
+	t.Helper()
+	var out bytes.Buffer
+	printFindings(&out, []finding{f})
+	if !strings.HasPrefix(out.String(), mark) || !strings.Contains(out.String(), words) || f.OK == (mark == "LACK") {
+		t.Errorf("%s: %q, want %s and %q", name, out.String(), mark, words)
+	}
+}
+
+func TestDoctorOfTheKernel(t *testing.T) {
+	for release, mark := range map[string]string{
+		"5.12.0": "ok", "6.1.0-13-amd64": "ok", "5.11.22": "LACK", "4.19.0-6-amd64": "LACK", "10.0-rc1": "ok", "what": "note",
+	} {
+		looks(t, release, kernelOf(release), mark, release)
+	}
+	file := filepath.Join(t.TempDir(), "tun")
+	looks(t, "no tun", tun(file), "LACK", "load the module tun")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	looks(t, "tun", tun(file), "ok", file)
+	looks(t, "what fails", tried("nftables", "answers", "load it", func() error { return errors.New("no") }), "LACK", "no; load it")
+	looks(t, "what does not", tried("nftables", "answers", "load it", func() error { return nil }), "ok", "answers")
+}
+
+func TestDoctorOfWireGuard(t *testing.T) {
+	for _, c := range []struct{ file, text, mark string }{
+		{"sys/module/wireguard/refcnt", "0", "ok"},
+		{"lib/modules/6.1/modules.builtin", "kernel/drivers/net/wireguard/wireguard.ko\n", "ok"},
+		{"lib/modules/6.1/modules.dep", "kernel/drivers/net/wireguard/wireguard.ko.xz: kernel/net/x.ko\n", "ok"},
+		{"lib/modules/6.2/modules.dep", "kernel/drivers/net/wireguard/wireguard.ko: \n", "note"},
+		{"lib/modules/6.1/modules.dep", "kernel/drivers/net/tun.ko:\n", "note"},
+	} {
+		path := filepath.Join(t.TempDir(), c.file)
+		root := strings.TrimSuffix(path, c.file)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(c.text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		looks(t, c.file, wireGuard(root, "6.1"), c.mark, "wireguard")
+	}
+}
+
+// What only labs need is no lack of a host that has an agent's configuration.
+func TestDoctorOfAnAgentsHost(t *testing.T) {
+	none := errors.New("no image")
+	looks(t, "image, agent", guestImage(none, &agent.Config{}), "note", "only the lab needs it: no image")
+	looks(t, "image, lab", guestImage(none, nil), "LACK", "no image")
+	looks(t, "image", guestImage(nil, nil), "ok", "found")
+	looks(t, "mptcp, agent", mptcp(false, &agent.Config{}), "note", "qemu-mptcp")
+	looks(t, "mptcp, lab", mptcp(false, nil), "LACK", "no MPTCP")
+	looks(t, "qemu", emulator(qemu.Host{Version: qmp.Version{Major: 7, Minor: 1}, Accel: "kvm"}, nil), "LACK", "7.2 or newer")
+}
+
+func TestDoctorOfUplinks(t *testing.T) {
+	at := netip.MustParseAddr
+	for _, c := range []struct {
+		uplink      agent.Uplink
+		mark, words string
+	}{
+		{agent.Uplink{Name: "public", Device: "lo", Address: at("127.0.0.1")}, "ok", "lo 127.0.0.1"},
+		{agent.Uplink{Name: "public", Address: at("127.0.0.1")}, "ok", "127.0.0.1"},
+		{agent.Uplink{Name: "public", Device: "lo", Address: at("192.0.2.7")}, "LACK", "device lo has no address 192.0.2.7"},
+		{agent.Uplink{Name: "public", Address: at("192.0.2.7")}, "LACK", "no device has the address 192.0.2.7"},
+		{agent.Uplink{Name: "public", Device: "no-such", Address: at("127.0.0.1")}, "LACK", "device no-such: no such device"},
+	} {
+		looks(t, c.words, uplink(c.uplink), c.mark, c.words)
+	}
+}
+
+func TestDoctorOfTheCertificate(t *testing.T) {
+	dir, now := t.TempDir(), time.Now()
+	ca, err := peer.NewFleetCA(dir, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ca.Issue("rome", now); err != nil {
+		t.Fatal(err)
+	}
+	c := &agent.Config{Host: "rome", TLS: agent.TLSFiles{CA: filepath.Join(dir, "ca.pem"), Cert: filepath.Join(dir, "rome.pem"), Key: filepath.Join(dir, "rome.key")}}
+	looks(t, "now", certificate(c, now), "ok", "of host rome, good until ")
+	looks(t, "soon", certificate(c, now.AddDate(0, 11, 15)), "note", "is good until")
+	looks(t, "later", certificate(c, now.AddDate(1, 0, 1)), "LACK", "expired")
+	looks(t, "before", certificate(c, now.AddDate(0, 0, -1)), "LACK", "not yet valid")
+	c.Host = "paris"
+	looks(t, "another's", certificate(c, now), "LACK", `is host "rome"'s, and the configuration is for host paris`)
+	if _, err := peer.NewFleetCA(dir, now); err != nil { // another fleet's
+		t.Fatal(err)
+	}
+	c.Host = "rome"
+	looks(t, "another fleet's", certificate(c, now), "LACK", "other hosts do not believe it")
+	c.TLS.Key = "none"
+	looks(t, "no key", certificate(c, now), "LACK", "none")
+}
+
+// TestDoctorOfTheConfiguration: each thing that it names is looked at.
+func TestDoctorOfTheConfiguration(t *testing.T) {
+	c := &agent.Config{Host: "rome", Network: agent.Network{Bridge: "no-bridge", LAN: "no-lan"}, Uplinks: []agent.Uplink{
+		{Name: "public", Device: "lo", Address: netip.MustParseAddr("127.0.0.1")}, {Name: "private", Device: "no-such"},
+	}}
+	var out bytes.Buffer
+	printFindings(&out, configured(c))
+	for _, want := range []string{"LACK  guests' bridge network.bridge no-bridge", "network.lan no-lan", "ok    uplink public", "LACK  uplink private", "LACK  certificate"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
 		}
 	}
 }

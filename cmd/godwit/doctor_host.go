@@ -1,0 +1,157 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"godwit/agent"
+	"godwit/agent/peer"
+	"godwit/internal/clock"
+	"godwit/netstate"
+	"godwit/netstate/meter"
+)
+
+// kernelHere looks at what agents and labs need of the kernel. Devices are opened and programs
+// loaded, and closed again; nothing is made that has a name.
+func kernelHere() []finding {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return []finding{lack("kernel", err.Error())}
+	}
+	release := unix.ByteSliceToString(name.Release[:])
+	out := []finding{kernelOf(release), tun("/dev/net/tun")}
+	if geteuid() != 0 {
+		out = append(out, note("nftables, bpf", "not looked at: only root can"))
+	} else {
+		out = append(out, tried("nftables", "answers", "load the module nf_tables", func() error {
+			_, err := netstate.Generation()
+			return err
+		}), tried("bpf", "counts on devices", "a kernel with BPF is needed, for the agent to count what uplinks carry", tryMeter))
+	}
+	return append(out, wireGuard("/", release))
+}
+
+// tried is what trying shows.
+func tried(what, well, cure string, try func() error) finding {
+	if err := try(); err != nil {
+		return lack(what, err.Error()+"; "+cure)
+	}
+	return fine(what, well)
+}
+
+// tryMeter counts on the one device that every host has, for no time.
+func tryMeter() error {
+	m, err := meter.Open("lo")
+	if err != nil {
+		return err
+	}
+	return m.Close()
+}
+
+// kernelOf says whether a kernel of that release is new enough.
+func kernelOf(release string) finding {
+	var major, minor int
+	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
+		return note("kernel", fmt.Sprintf("%s: 5.12 or newer is needed, and this is no number", release))
+	}
+	if major < 5 || major == 5 && minor < 12 {
+		return lack("kernel", release+" is too old; 5.12 or newer is needed")
+	}
+	return fine("kernel", release)
+}
+
+// tun says whether taps can be made, by opening what they are made with.
+func tun(path string) finding {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return lack("tun", err.Error()+"; load the module tun")
+	}
+	f.Close()
+	return fine("tun", path+" opens")
+}
+
+// wireGuard looks for the kernel's where it is loaded, built in or to be loaded. Without it the
+// tunnel runs in user space: slower, and no lack.
+func wireGuard(root, release string) finding {
+	if _, err := os.Stat(filepath.Join(root, "sys/module/wireguard")); err == nil {
+		return fine("wireguard", "in the kernel")
+	}
+	for _, list := range []string{"modules.builtin", "modules.dep"} {
+		text, err := os.ReadFile(filepath.Join(root, "lib/modules", release, list))
+		if err == nil && strings.Contains(string(text), "/wireguard.ko") {
+			return fine("wireguard", "the kernel has it")
+		}
+	}
+	return note("wireguard", "not found in the kernel; tunnels run in user space, with more work for the processor")
+}
+
+// configured looks at what the agent's configuration says of this host.
+func configured(c *agent.Config) []finding {
+	var out []finding
+	for _, missing := range c.Network.Missing() {
+		out = append(out, lack("guests' bridge", missing))
+	}
+	if len(out) == 0 {
+		out = append(out, fine("guests' bridge", fmt.Sprintf("%s, with %s as its port", c.Network.Bridge, c.Network.LAN)))
+	}
+	for _, u := range c.Uplinks {
+		out = append(out, uplink(u))
+	}
+	return append(out, certificate(c, clock.Now()))
+}
+
+// uplink says whether this host has the uplink's device and address.
+func uplink(u agent.Uplink) finding {
+	what := "uplink " + u.Name
+	addrs, err := net.InterfaceAddrs()
+	if u.Device != "" {
+		device, derr := net.InterfaceByName(u.Device)
+		if derr != nil {
+			return lack(what, fmt.Sprintf("device %s: no such device", u.Device))
+		}
+		addrs, err = device.Addrs()
+	}
+	if err != nil {
+		return lack(what, err.Error())
+	}
+	has := slices.ContainsFunc(addrs, func(a net.Addr) bool {
+		p, err := netip.ParsePrefix(a.String())
+		return err == nil && p.Addr().Unmap() == u.Address.WithZone("").Unmap()
+	})
+	switch {
+	case !has && u.Device != "":
+		return lack(what, fmt.Sprintf("device %s has no address %s", u.Device, u.Address))
+	case !has:
+		return lack(what, fmt.Sprintf("no device has the address %s", u.Address))
+	}
+	return fine(what, strings.TrimSpace(u.Device+" "+u.Address.String()))
+}
+
+// renewBefore is how long before the end of a certificate it should be thought of.
+const renewBefore = 30 * 24 * time.Hour
+
+// certificate says whether others would take this host for what it is.
+func certificate(c *agent.Config, now time.Time) finding {
+	id, err := peer.LoadIdentity(c.TLS.CA, c.TLS.Cert, c.TLS.Key)
+	if err != nil {
+		return lack("certificate", err.Error())
+	}
+	until := id.Expires().UTC().Format(time.DateOnly)
+	switch err := id.Check(now); {
+	case id.Host() != c.Host:
+		return lack("certificate", fmt.Sprintf("%s is host %q's, and the configuration is for host %s", c.TLS.Cert, id.Host(), c.Host))
+	case err != nil:
+		return lack("certificate", fmt.Sprintf("%s: other hosts do not believe it: %v", c.TLS.Cert, err))
+	case id.Expires().Sub(now) < renewBefore:
+		return note("certificate", fmt.Sprintf("%s is good until %s; make the fleet's anew before (godwit init)", c.TLS.Cert, until))
+	}
+	return fine("certificate", fmt.Sprintf("of host %s, good until %s", c.Host, until))
+}
