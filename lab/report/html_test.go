@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 )
 
 // keep writes a page to GODWIT_KEEP=DIR, to be looked at.
@@ -34,7 +33,7 @@ func number64(t *testing.T, text string) float64 {
 	return v
 }
 
-// Fifty moves with twenty flows still make a page, soon and of bearable size.
+// Fifty moves with twenty flows still make a page, of bearable size.
 func TestHTMLOfManyMoves(t *testing.T) {
 	r := sample()
 	first := r.Migrations[0]
@@ -58,13 +57,12 @@ func TestHTMLOfManyMoves(t *testing.T) {
 		}
 	}
 	r.DurationS = 600
-	start := time.Now()
 	var b bytes.Buffer
 	if err := HTML(&b, r); err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(start); took > 5*time.Second || b.Len() > 8<<20 {
-		t.Errorf("%d bytes after %s", b.Len(), took)
+	if b.Len() > 8<<20 {
+		t.Errorf("%d bytes", b.Len())
 	}
 	keep(t, "many", b.Bytes())
 }
