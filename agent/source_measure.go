@@ -127,6 +127,8 @@ type wireTold struct{ begun, last time.Time }
 const (
 	wireLost      = time.Second
 	wireLostShare = 20
+	// wireRoom is what of the journal's room is left to the switch, bytes, whatever becomes of the disk meanwhile.
+	wireRoom = 64 << 10
 )
 
 // due says whether it is to be written down again, at now.
@@ -141,7 +143,7 @@ func (w *wireTold) due(now time.Time) bool {
 // keepWire writes down from time to time, while a copy goes on, what it has sent. It is called by what
 // is being performed: nobody else writes to the journal meanwhile. Nothing hangs on it.
 func (m *outgoing) keepWire() {
-	if m.work.wireStart == nil || m.log == nil || !m.work.wireTold.due(time.Now()) {
+	if m.work.wireStart == nil || m.log == nil || !m.work.wireTold.due(time.Now()) || m.log.Reserve(wireRoom) != nil {
 		return
 	}
 	if m.state.Released() { // the record has the whole report

@@ -172,7 +172,7 @@ func (j *File) Append(record any, sync bool) error {
 		return nil
 	}
 	out := fmt.Appendf(nil, "%08x %s\n", crc32.Checksum(line, table), line)
-	if err = j.grow(len(out)); err == nil {
+	if err = j.Reserve(len(out)); err == nil {
 		_, err = j.f.WriteAt(out, j.length)
 	}
 	if err == nil && sync {
@@ -199,14 +199,15 @@ func (j *File) sync() error {
 	}
 }
 
-// grow makes room for n bytes and what comes after them, where there is too little.
-func (j *File) grow(n int) error {
+// Reserve makes room for n bytes of records, and what comes after them, where there is too little. On an error, such
+// as a full disk, what room there was is there still: who writes what matters less sees first to what follows.
+func (j *File) Reserve(n int) error {
 	if j.length+int64(n) <= j.size {
 		return nil
 	}
 	more := make([]byte, n+room)
 	if _, err := j.f.WriteAt(more, j.size); err != nil {
-		return err
+		return errors.Join(err, j.f.Truncate(j.size))
 	}
 	j.size += int64(len(more))
 	return nil

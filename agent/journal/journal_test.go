@@ -319,6 +319,38 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
+// TestReserve: who asks for more room than the disk has leaves what there is to who needs it.
+func TestReserve(t *testing.T) {
+	dir, path := written(t, 1)
+	j, _ := reopen(t, dir)
+	whole, info := len(records(t, path)), stat(t, path)
+	limit(t, uint64(info.Size()), func() { //nolint:gosec // a file's size
+		if err := j.Reserve(room / 2); err != nil {
+			t.Errorf("room that is there: %v", err)
+		}
+		if err := j.Reserve(room); !errors.Is(err, unix.EFBIG) {
+			t.Errorf("room that is not there: %v", err)
+		}
+		for step := 2; len(records(t, path)) < whole+room/2; step++ {
+			if err := j.Append(state{Step: step, Text: strings.Repeat("x", 1000)}, true); err != nil {
+				t.Fatalf("step %d, in the room that there was: %v", step, err)
+			}
+		}
+	})
+	if err := j.Reserve(2 * room); err != nil || stat(t, path).Size() < info.Size()+room {
+		t.Errorf("room on a disk that has it: %v, %d bytes", err, stat(t, path).Size())
+	}
+}
+
+func stat(t *testing.T, path string) os.FileInfo {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info
+}
+
 // limit bounds the size of files that this process writes, bytes, while f runs
 // (setrlimit(2), RLIMIT_FSIZE; Go ignores SIGXFSZ).
 func limit(t *testing.T, size uint64, f func()) {
