@@ -72,7 +72,7 @@ var (
 	limitFirstWords = named("first_words", 100*time.Millisecond, "the guest answers clients whose packets were held, before it is asked anything")
 	limitChannel    = named("channel", 20*time.Second, "the guest answers on its channel after the move")
 	limitFirstTick  = named("first_tick", 5*time.Second, "the guest counts where it has arrived; else its pause is not known")
-	limitAnnounce   = named("announce", 2*time.Second, "QEMU has the guest tell its LAN where it is")
+	limitAnnounce   = named("announce", 2*time.Second, "QEMU tells the guest's LAN where it is")
 	limitGuestStep  = named("guest_step", 15*time.Second, "the guest carries one step of the handover out, before it is tried again")
 	limitTake       = named("dhcp", 45*time.Second, "a guest without a program of ours takes its next address by DHCP, each try")
 	limitJoin       = named("join", joinLimit+5*time.Second, "the guest says which connections have followed")
