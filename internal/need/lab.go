@@ -14,9 +14,9 @@ const labLock = "/run/godwit-test.lock"
 
 // Lab asks for root and for the machine to oneself: no other test that called
 // Lab runs, in this process or in another one, until t and its subtests are
-// done. Tests that build a whole lab or boot a guest call it, so that they
-// neither fight for two cores nor measure each other; packages may be tested in
-// parallel all the same.
+// done. Tests that build a whole lab, boot a guest or judge a measurement call it, so
+// that they neither fight for two cores nor measure each other; packages may be tested
+// in parallel all the same.
 //
 // It waits for as long as t may still run, less the time to say so. The wait
 // counts towards the time limit of the test binary.

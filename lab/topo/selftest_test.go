@@ -3,7 +3,9 @@ package topo
 import (
 	"context"
 	"errors"
+	"math"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,24 +13,34 @@ import (
 	"godwit/internal/need"
 )
 
-// TestSelfTest runs one short trial, or all of them where GODWIT_SELFTEST is set. It
-// judges the measuring, with room for a machine that is busy with other tests.
+// tries is how often links are measured until they are what was asked for: a machine that does
+// something else for a moment is no fault of theirs, and one that they have shows each time.
+const tries = 3
+
+// TestSelfTest runs one short trial, or all of them where GODWIT_SELFTEST is set.
 func TestSelfTest(t *testing.T) {
-	need.Root(t)
+	need.Lab(t)
 	some := []trial{{rtt: 20 * time.Millisecond, rate: 100e6}}
 	if os.Getenv("GODWIT_SELFTEST") != "" {
 		some = trials
 	}
 	var out strings.Builder
-	results, err := selfTest(t.Context(), testID(90), &out, some)
-	t.Log("\n" + out.String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, r := range results {
-		if r.Got < 0.9*r.Asked || r.Got > 1.1*r.Asked {
-			t.Errorf("%s: %s of %.4g %s, asked for %.4g", r.Name, r.What, r.Got, r.Unit, r.Asked)
+	off := some
+	for range tries {
+		results, err := selfTest(t.Context(), testID(90), &out, off)
+		if err != nil {
+			t.Fatal(err)
 		}
+		off = slices.DeleteFunc(slices.Clone(off), func(c trial) bool {
+			return !slices.ContainsFunc(results, func(r Result) bool { return r.Name == c.String() && math.Abs(r.Got-r.Asked) > 2*tolerance*r.Asked })
+		})
+		if len(off) == 0 {
+			break
+		}
+	}
+	t.Log("\n" + out.String())
+	if len(off) > 0 {
+		t.Errorf("off the mark %d times: %v", tries, off)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()

@@ -121,6 +121,7 @@ func iperf3Server(t *testing.T) (name string) {
 // TestGapOfIperf3: while nothing gets through its connections wait, also at a rate that its
 // sockets have room for.
 func TestGapOfIperf3(t *testing.T) {
+	need.Lab(t)
 	name := iperf3Server(t)
 	c := client(t, name)
 	begin(t, c, Flow{Name: "x", Kind: Iperf3, Rate: 2e6, Connections: 2})
@@ -144,6 +145,7 @@ func TestGapOfIperf3(t *testing.T) {
 
 // TestIperf3OfADeadWay: what its sockets still take is nothing that the guest has.
 func TestIperf3OfADeadWay(t *testing.T) {
+	need.Lab(t)
 	name := iperf3Server(t)
 	c := client(t, name)
 	begin(t, c, Flow{Name: "x", Kind: Iperf3, Rate: 100e3, Connections: 2})

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/internal/need"
 	"godwit/lab/traffic/record"
 	"godwit/netstate/netns"
 )
@@ -91,6 +92,7 @@ func TestSamplesTellOfEachFlow(t *testing.T) {
 const busy = 250 * time.Millisecond
 
 func TestPauseOfTheGuestIsTheGap(t *testing.T) {
+	need.Lab(t)
 	name, server := guest(t)
 	c := client(t, name)
 	kinds := []string{Ticks, Download, Upload, Requests, UDP}

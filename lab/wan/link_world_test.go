@@ -25,9 +25,9 @@ type world struct {
 	addrs [2]netip.Addr
 }
 
-// eachKind runs a test with a link of each kind that this kernel can do.
+// eachKind runs a test with a link of each kind that this kernel can do, while no guest takes the processors.
 func eachKind(t *testing.T, test func(t *testing.T, kind string)) {
-	need.Root(t)
+	need.Lab(t)
 	kinds := []string{"user"}
 	if HaveNetem() {
 		kinds = append(kinds, "netem")
