@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -220,57 +218,6 @@ func (r *run) fillNetwork(ctx context.Context, out *report.Migration, m *move) {
 	} else {
 		out.DroppedPackets = &n
 	}
-}
-
-// around is how far from a window edges and guest are compared.
-const around = int64(4 * time.Second)
-
-// dropped is how many packets between edges and guest were lost in a window, at most.
-// What is lost by some moment is no more than any difference that is read later, as
-// packets on their way only add to it: the smallest of those tells, and the last, when
-// traffic has ended, is exact. Differences read just before a window bound what was lost
-// before it, too.
-//
-// A difference below nothing shows that links dropped so many in tunnels that were no
-// clients', such as the echo by which a tunnel is tried: as many are not taken off any more.
-func (r *run) dropped(guest string, from, to int64) (int64, error) {
-	before, after := int64(math.MaxInt64), int64(math.MaxInt64)
-	latest := int64(math.MaxInt64) // before the window
-	strange := int64(0)
-	var why error
-	for i := range r.balances {
-		b := &r.balances[i]
-		switch at := b.at.UnixNano(); {
-		case b.guest != guest:
-		case b.err != nil:
-			why = b.err
-		default:
-			strange = max(strange, min(-b.lost(), b.byLinks))
-			lost := b.lost() + strange
-			if at <= from {
-				latest = lost
-			}
-			if at >= from-around {
-				before = min(before, lost)
-			}
-			if at >= to {
-				after = min(after, lost)
-			}
-		}
-	}
-	switch {
-	case after < math.MaxInt64:
-	case latest == math.MaxInt64 && before == math.MaxInt64 && why != nil:
-		return 0, fmt.Errorf("edges and guest could not be compared: %w", why)
-	default:
-		return 0, fmt.Errorf("edges and guest could not be compared after the handover")
-	}
-	if latest == math.MaxInt64 {
-		before = 0
-	} else {
-		before = min(before, latest)
-	}
-	return max(after-before, 0), nil
 }
 
 // after counts from 2 s after the handover; windows are 5 s (issue: numbers).

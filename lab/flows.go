@@ -4,18 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
-	"net/netip"
 	"strings"
 	"sync"
 	"time"
 
 	"godwit/lab/scenario"
 	"godwit/lab/traffic"
-	"godwit/lab/wan"
-	"godwit/migration"
-	"godwit/vm/guest"
 )
 
 // flowTrace is what a flow's samples told, for the picture and the live view.
@@ -221,7 +216,7 @@ func (r *run) stopTraffic() {
 		})
 	}
 	wg.Wait()
-	time.Sleep(300 * time.Millisecond) // what is on its way arrives
+	r.lastBalance()
 	r.links = r.linkDrops().minus(r.links)
 	if err := r.w.topo.DeadLinks(); err != nil {
 		r.troubles = append(r.troubles, err.Error())
@@ -229,7 +224,6 @@ func (r *run) stopTraffic() {
 	if n := r.links.faults; n > 0 {
 		r.tell(fmt.Sprintf("the devices of the emulated links lost %d packets: the lab did not keep up, or has a fault", n))
 	}
-	r.takeBalance(context.Background(), func(string) bool { return false })
 }
 
 // endLeases ends every tunnel that a lease keeps, and sees how long each lived.
@@ -249,125 +243,4 @@ func (r *run) endLeases() {
 			m.set(&rep)
 		}
 	}
-}
-
-// balanceEvery is how often edges and guests are compared.
-const balanceEvery = time.Second
-
-// balance compares, until ctx ends, what passed the edges with what reached the guests.
-func (r *run) balance(ctx context.Context) {
-	for pause(ctx, balanceEvery) {
-		r.takeBalance(ctx, r.leftAlone)
-	}
-}
-
-// leftAlone says whether a guest is asked nothing for now: it is copied, or its clients wait for what it does first
-// where it has arrived, which an emulated one does slowly. What is compared before and after is enough.
-func (r *run) leftAlone(guest string) bool {
-	m := r.current(guest)
-	if m == nil {
-		return false
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.phase == migration.Copy || m.phase == migration.Switch || m.phase == migration.Handover
-}
-
-// takeBalance compares once all guests but those to leave out. Packets on their way count as missing; when traffic
-// has stopped, none are.
-func (r *run) takeBalance(ctx context.Context, leave func(guest string) bool) {
-	// Read before the edges: what a link dropped by then has passed one, or left the guest.
-	links := r.w.topo.LinkCounters()
-	for _, g := range r.w.scenario.Guests {
-		if leave(g.Name) {
-			continue
-		}
-		b := r.compare(ctx, g.Name, links)
-		b.guest = g.Name
-		r.mu.Lock()
-		r.balances = append(r.balances, b)
-		r.mu.Unlock()
-	}
-}
-
-// compare compares one guest's; links are what the links had counted before.
-func (r *run) compare(ctx context.Context, name string, links map[string]wan.Counters) balance {
-	b := balance{at: time.Now()}
-	if r.w.edges == nil {
-		b.err = fmt.Errorf("no meters at the edges")
-		return b
-	}
-	ask, cancel := context.WithTimeout(ctx, 3*time.Second)
-	defer cancel()
-	var counters guest.Counters
-	addrs := r.everyAddress(name)
-	// What came out of the guest is compared with what had left the site before the guest
-	// was asked, what goes to it with what has entered since: so neither seems to be less.
-	before, err := r.w.edges.count(addrs)
-	if err != nil {
-		b.err = err
-		return b
-	}
-	if b.err = r.w.agentOf(name).client.CallGuest(ask, name, "counters", nil, &counters); b.err != nil {
-		return b
-	}
-	if counters.MeterError != "" {
-		b.err = fmt.Errorf("%s", counters.MeterError)
-		return b
-	}
-	edge, err := r.w.edges.count(addrs)
-	if err != nil {
-		b.err = err
-		return b
-	}
-	edge.fromGuest = before.fromGuest
-	for _, m := range counters.Meter {
-		if !counted(m.Proto, m.Port) {
-			continue
-		}
-		if !m.Out && addrs[m.Dst] {
-			edge.toGuest -= int64(m.Packets)
-		}
-		if m.Out && addrs[m.Src] {
-			edge.fromGuest = edge.fromGuest - int64(m.Packets)
-		}
-	}
-	b.byLinks = r.lostByLinks(name, links)
-	r.w.log.Debug("balance", "guest", name, "to", edge.toGuest, "from", -edge.fromGuest, "links", b.byLinks)
-	b.missing = flowCount{toGuest: edge.toGuest, fromGuest: -edge.fromGuest}
-	return b
-}
-
-// everyAddress is every address that the guest has had in this run.
-func (r *run) everyAddress(name string) map[netip.Addr]bool {
-	r.mu.Lock()
-	out := maps.Clone(r.addrs[name]) // two may ask at once, at the end of a run
-	r.mu.Unlock()
-	if out == nil {
-		out = map[netip.Addr]bool{}
-	}
-	for _, m := range r.movesNow() {
-		m.mu.Lock()
-		if m.guest == name && m.report != nil {
-			for _, a := range append(m.report.Old, m.report.Next...) {
-				out[a.Prefix.Addr()] = true
-			}
-		}
-		m.mu.Unlock()
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	if info, err := r.guestInfo(ctx, name); err == nil {
-		r.learn(info)
-		for _, a := range info.Addresses {
-			out[a.Prefix.Addr()] = true
-		}
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.addrs[name] == nil {
-		r.addrs[name] = map[netip.Addr]bool{}
-	}
-	maps.Copy(r.addrs[name], out)
-	return out
 }

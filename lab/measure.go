@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
-	"time"
 
 	"godwit/lab/topo"
 	"godwit/lab/traffic/record"
@@ -96,15 +95,3 @@ func (e *edges) count(addrs map[netip.Addr]bool) (flowCount, error) {
 	}
 	return c, nil
 }
-
-// balance is the difference between edges and guest at one time.
-type balance struct {
-	guest   string
-	at      time.Time
-	missing flowCount // counted at one end and not (yet) at the other
-	byLinks int64     // of those, what links dropped before, in tunnels
-	err     error
-}
-
-// lost is how many packets were lost by then, at most, but for those that a link dropped.
-func (b *balance) lost() int64 { return b.missing.toGuest + b.missing.fromGuest - b.byLinks }

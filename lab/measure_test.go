@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"errors"
 	"net/netip"
 	"slices"
 	"strings"
@@ -57,54 +56,6 @@ func TestWindowsOf(t *testing.T) {
 	}
 	if got := r.windowsOf("mail"); len(got) != 1 || got[0] != [2]int64{30, 40} { // a gap can be told of it too
 		t.Errorf("all were refused: %v", got)
-	}
-}
-
-func TestDropped(t *testing.T) {
-	read := func(at, toGuest, fromGuest int64) balance {
-		return balance{guest: "web", at: time.Unix(0, at), missing: flowCount{toGuest, fromGuest}}
-	}
-	links := func(at, missing, byLinks int64) balance {
-		return balance{guest: "web", at: time.Unix(0, at), missing: flowCount{missing, 0}, byLinks: byLinks}
-	}
-	failed := func(at int64) balance {
-		return balance{guest: "web", at: time.Unix(0, at), err: errors.New("no answer")}
-	}
-	others := balance{guest: "db", at: time.Unix(0, 900), missing: flowCount{7, 7}}
-	for _, c := range []struct {
-		name     string
-		balances []balance
-		want     int64
-		err      string
-	}{
-		{"lost in the window", []balance{read(50, 0, 0), read(250, 4, 1)}, 5, ""},
-		{"lost before it", []balance{read(50, 2, 1), read(250, 2, 1)}, 0, ""},
-		{"lost before and in it", []balance{read(50, 2, 0), read(250, 2, 3)}, 3, ""},
-		{"packets on their way only add: the least counts", []balance{read(20, 9, 0), read(50, 1, 0), read(80, 8, 0), read(210, 30, 0), read(250, 3, 0), read(290, 8, 0)}, 2, ""},
-		{"what is read inside the window bounds what was lost before it", []balance{read(50, 1, 0), read(150, 0, 0), read(250, 2, 0)}, 2, ""},
-		{"on their way at both ends, and one is lost at last", []balance{read(50, 40, 0), read(250, 140, 0), read(900, 1, 0)}, 0, ""},
-		{"one was lost, in the window", []balance{read(50, 0, 0), read(250, 140, 0), read(900, 1, 0)}, 1, ""},
-		{"at the window's edges", []balance{read(100, 1, 0), read(200, 3, 0)}, 2, ""},
-		{"all came at last: none was lost", []balance{read(50, 0, 0), read(250, 40, 2), read(900, 0, 0)}, 0, ""},
-		{"all of it by links", []balance{read(50, 0, 0), links(250, 40, 30), links(290, 41, 41)}, 0, ""},
-		{"some of it by links", []balance{links(50, 9, 9), links(250, 44, 40)}, 4, ""},
-		{"before the window by a host, in it by links", []balance{links(50, 3, 0), links(250, 10, 7)}, 0, ""},
-		{"links dropped what is no client's, and a host lost some", []balance{links(50, 0, 6), links(250, 10, 6)}, 10, ""},
-		{"of that, some in the window", []balance{links(50, 0, 0), links(150, 0, 6), links(250, 10, 8)}, 8, ""},
-		{"less than nothing, but no link dropped anything", []balance{read(50, -3, 0), read(250, -1, 0)}, 2, ""},
-		{"nothing was read before", []balance{read(250, 4, 0)}, 4, ""},
-		{"less than before", []balance{read(50, 5, 0), read(250, 3, 0)}, 0, ""},
-		{"a reading that failed does not count", []balance{read(50, 0, 0), read(250, 2, 0), failed(900)}, 2, ""},
-		{"other guests do not count", []balance{read(50, 0, 0), read(250, 2, 0), others}, 2, ""},
-		{"nothing was read after", []balance{read(50, 1, 0), read(150, 1, 0)}, 0, "could not be compared after the handover"},
-		{"nothing was read", []balance{others}, 0, "could not be compared"},
-		{"every reading failed", []balance{failed(50), failed(250)}, 0, "no answer"},
-	} {
-		r := &run{balances: c.balances}
-		got, err := r.dropped("web", 100, 200)
-		if got != c.want || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
-			t.Errorf("%s: %d, %v; want %d %s", c.name, got, err, c.want, c.err)
-		}
 	}
 }
 

@@ -1,0 +1,232 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"net/netip"
+	"time"
+
+	"godwit/lab/wan"
+	"godwit/migration"
+	"godwit/vm/guest"
+)
+
+// balance is the difference between edges and guest at one time.
+type balance struct {
+	guest   string
+	at      time.Time
+	missing flowCount // counted at one end and not (yet) at the other
+	byLinks int64     // of those, what links dropped before, in tunnels
+	err     error
+}
+
+// lost is how many packets were lost by then, at most, but for those that a link dropped.
+func (b *balance) lost() int64 { return b.missing.toGuest + b.missing.fromGuest - b.byLinks }
+
+// balanceEvery is how often edges and guests are compared.
+const balanceEvery = time.Second
+
+// balance compares, until ctx ends, what passed the edges with what reached the guests.
+func (r *run) balance(ctx context.Context) {
+	for pause(ctx, balanceEvery) {
+		r.takeBalance(ctx, r.leftAlone)
+	}
+}
+
+// leftAlone says whether a guest is asked nothing for now: it is copied, or its clients wait for what it does first
+// where it has arrived, which an emulated one does slowly. What is compared before and after is enough.
+func (r *run) leftAlone(guest string) bool {
+	m := r.current(guest)
+	if m == nil {
+		return false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.phase == migration.Copy || m.phase == migration.Switch || m.phase == migration.Handover
+}
+
+// What traffic left on its way has arrived once nothing more does for stillFor; the links may hold
+// seconds of it, and a machine with other work lets guests and tunnels wait. Longer than
+// arrivesWithin is not waited for.
+const (
+	looksEvery    = 300 * time.Millisecond
+	stillFor      = 1500 * time.Millisecond
+	arrivesWithin = 10 * time.Second
+)
+
+// lastBalance compares, when traffic has ended, until nothing is missing or what is does not arrive any more: that
+// is lost.
+func (r *run) lastBalance() {
+	arrive(func() int64 { return r.takeBalance(context.Background(), func(string) bool { return false }) })
+}
+
+// arrive looks at what is missing until nothing is, or no more comes.
+func arrive(missing func() int64) {
+	least, since := int64(math.MaxInt64), time.Now()
+	for begun := since; time.Since(begun) < arrivesWithin && time.Since(since) < stillFor; {
+		time.Sleep(looksEvery)
+		n := missing()
+		if n == 0 {
+			return
+		}
+		if n < least {
+			least, since = n, time.Now()
+		}
+	}
+}
+
+// takeBalance compares once all guests but those to leave out. Packets on their way count as missing; when traffic
+// has stopped and they have arrived, none are. It returns how many miss of those that could be compared.
+func (r *run) takeBalance(ctx context.Context, leave func(guest string) bool) (missing int64) {
+	// Read before the edges: what a link dropped by then has passed one, or left the guest.
+	links := r.w.topo.LinkCounters()
+	for _, g := range r.w.scenario.Guests {
+		if leave(g.Name) {
+			continue
+		}
+		b := r.compare(ctx, g.Name, links)
+		b.guest = g.Name
+		r.mu.Lock()
+		r.balances = append(r.balances, b)
+		r.mu.Unlock()
+		if b.err == nil {
+			missing += max(b.lost(), 0)
+		}
+	}
+	return missing
+}
+
+// compare compares one guest's; links are what the links had counted before.
+func (r *run) compare(ctx context.Context, name string, links map[string]wan.Counters) balance {
+	b := balance{at: time.Now()}
+	if r.w.edges == nil {
+		b.err = fmt.Errorf("no meters at the edges")
+		return b
+	}
+	ask, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	var counters guest.Counters
+	addrs := r.everyAddress(name)
+	// What came out of the guest is compared with what had left the site before the guest
+	// was asked, what goes to it with what has entered since: so neither seems to be less.
+	before, err := r.w.edges.count(addrs)
+	if err != nil {
+		b.err = err
+		return b
+	}
+	if b.err = r.w.agentOf(name).client.CallGuest(ask, name, "counters", nil, &counters); b.err != nil {
+		return b
+	}
+	if counters.MeterError != "" {
+		b.err = fmt.Errorf("%s", counters.MeterError)
+		return b
+	}
+	edge, err := r.w.edges.count(addrs)
+	if err != nil {
+		b.err = err
+		return b
+	}
+	edge.fromGuest = before.fromGuest
+	for _, m := range counters.Meter {
+		if !counted(m.Proto, m.Port) {
+			continue
+		}
+		if !m.Out && addrs[m.Dst] {
+			edge.toGuest -= int64(m.Packets)
+		}
+		if m.Out && addrs[m.Src] {
+			edge.fromGuest = edge.fromGuest - int64(m.Packets)
+		}
+	}
+	b.byLinks = r.lostByLinks(name, links)
+	r.w.log.Debug("balance", "guest", name, "to", edge.toGuest, "from", -edge.fromGuest, "links", b.byLinks)
+	b.missing = flowCount{toGuest: edge.toGuest, fromGuest: -edge.fromGuest}
+	return b
+}
+
+// everyAddress is every address that the guest has had in this run.
+func (r *run) everyAddress(name string) map[netip.Addr]bool {
+	r.mu.Lock()
+	out := maps.Clone(r.addrs[name]) // two may ask at once, at the end of a run
+	r.mu.Unlock()
+	if out == nil {
+		out = map[netip.Addr]bool{}
+	}
+	for _, m := range r.movesNow() {
+		m.mu.Lock()
+		if m.guest == name && m.report != nil {
+			for _, a := range append(m.report.Old, m.report.Next...) {
+				out[a.Prefix.Addr()] = true
+			}
+		}
+		m.mu.Unlock()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if info, err := r.guestInfo(ctx, name); err == nil {
+		r.learn(info)
+		for _, a := range info.Addresses {
+			out[a.Prefix.Addr()] = true
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.addrs[name] == nil {
+		r.addrs[name] = map[netip.Addr]bool{}
+	}
+	maps.Copy(r.addrs[name], out)
+	return out
+}
+
+// around is how far from a window edges and guest are compared.
+const around = int64(4 * time.Second)
+
+// dropped is how many packets between edges and guest were lost in a window, at most.
+// What is lost by some moment is no more than any difference that is read later, as
+// packets on their way only add to it: the smallest of those tells, and the last, when
+// traffic has ended, is exact. Differences read just before a window bound what was lost
+// before it, too.
+//
+// A difference below nothing shows that links dropped so many in tunnels that were no
+// clients', such as the echo by which a tunnel is tried: as many are not taken off any more.
+func (r *run) dropped(guest string, from, to int64) (int64, error) {
+	before, after := int64(math.MaxInt64), int64(math.MaxInt64)
+	latest := int64(math.MaxInt64) // before the window
+	strange := int64(0)
+	var why error
+	for i := range r.balances {
+		b := &r.balances[i]
+		switch at := b.at.UnixNano(); {
+		case b.guest != guest:
+		case b.err != nil:
+			why = b.err
+		default:
+			strange = max(strange, min(-b.lost(), b.byLinks))
+			lost := b.lost() + strange
+			if at <= from {
+				latest = lost
+			}
+			if at >= from-around {
+				before = min(before, lost)
+			}
+			if at >= to {
+				after = min(after, lost)
+			}
+		}
+	}
+	switch {
+	case after < math.MaxInt64:
+	case latest == math.MaxInt64 && before == math.MaxInt64 && why != nil:
+		return 0, fmt.Errorf("edges and guest could not be compared: %w", why)
+	default:
+		return 0, fmt.Errorf("edges and guest could not be compared after the handover")
+	}
+	if latest == math.MaxInt64 {
+		before = 0
+	} else {
+		before = min(before, latest)
+	}
+	return max(after-before, 0), nil
+}
