@@ -62,7 +62,7 @@ func (c *Coder) Encode(dst []byte, f *pages.Frame, level Level) ([]byte, Counts)
 
 // sort puts a page into the group of the coding that suits it.
 func (c *Coder) sort(f *pages.Frame, p *pages.Page, level Level) {
-	if p.Settled && p.Base != nil && bytes.Equal(p.Base, p.Data) {
+	if p.Settled && !p.Whole && p.Base != nil && bytes.Equal(p.Base, p.Data) {
 		p.Coding = pages.Same
 		return
 	}

@@ -78,6 +78,18 @@ func TestBodyIsAsSpecified(t *testing.T) {
 	}
 }
 
+// TestMissedPageTravels: the destination waits for a page that it missed, also where that is again
+// what it had before.
+func TestMissedPageTravels(t *testing.T) {
+	f := &pages.Frame{Number: 9, Pages: []pages.Page{
+		{Number: 3, Data: filled(1), Base: filled(1), Version: 4, Settled: true, Whole: true},
+	}}
+	body, _ := encode.NewCoder(nil, nil).Encode(nil, f, encode.Off)
+	if want := batch(1, varints(2*3), filled(1)); !bytes.Equal(body, want) || f.Pages[0].Coding != pages.Raw {
+		t.Errorf("coded as %v, in %d bytes", f.Pages[0].Coding, len(body))
+	}
+}
+
 func TestReferenceToAnotherVersionIsMissed(t *testing.T) {
 	m := newMaps()
 	m.version[8], m.data[8] = 6, filled(1)

@@ -283,9 +283,17 @@ func (m *model) settle(frame uint64, missed []uint64) {
 	if !ok {
 		return
 	}
+	order := slices.Clone(m.flight[frame].Zero)
+	for i := range m.flight[frame].Pages {
+		order = append(order, m.flight[frame].Pages[i].Number)
+	}
 	delete(m.carried, frame)
 	delete(m.flight, frame)
-	for page, id := range carried {
+	for _, page := range order {
+		id, ok := carried[page]
+		if !ok {
+			continue // Same
+		}
 		if !slices.Contains(missed, page) {
 			if frame > m.delivered[page].version {
 				m.delivered[page] = delivered{frame, id}
@@ -303,6 +311,9 @@ func (m *model) settle(frame uint64, missed []uint64) {
 			m.whole[page] = true
 			if !waits {
 				m.waiting[page] = id
+				if m.postCopy {
+					m.urgent = append(m.urgent, page)
+				}
 			}
 		}
 	}

@@ -1,6 +1,9 @@
 package pages
 
-import "slices"
+import (
+	"math/bits"
+	"slices"
+)
 
 // countRound counts a page that was put for its round.
 func (s *Store) countRound(number uint64) {
@@ -54,18 +57,18 @@ func (s *Store) Missing(yield func(first, count uint64) bool) {
 	type run struct{ first, count uint64 }
 	var runs []run
 	s.mu.Lock()
-	for n := range s.pages {
-		p := &s.pages[n]
-		if !p.is(waiting) {
-			continue
-		}
-		if last := len(runs) - 1; last >= 0 && runs[last].first+runs[last].count == uint64(n) {
-			runs[last].count++
-		} else {
-			runs = append(runs, run{uint64(n), 1})
+	waiting := union(append([]*set{s.zeros, s.blocked}, s.wait[:]...)...) // the guest stands still: no look at every page
+	s.mu.Unlock()
+	for i, word := range waiting {
+		for ; word != 0; word &= word - 1 {
+			n := uint64(i)*64 + uint64(bits.TrailingZeros64(word)) //nolint:gosec // not negative
+			if last := len(runs) - 1; last >= 0 && runs[last].first+runs[last].count == n {
+				runs[last].count++
+			} else {
+				runs = append(runs, run{n, 1})
+			}
 		}
 	}
-	s.mu.Unlock()
 	for _, r := range runs {
 		if !yield(r.first, r.count) {
 			return

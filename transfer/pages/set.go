@@ -52,6 +52,20 @@ func (s *set) remove(n uint64) {
 	}
 }
 
+// union is the bitmap of what is in any of some sets for the same numbers.
+func union(sets ...*set) []uint64 {
+	all := make([]uint64, len(sets[0].levels[0]))
+	for _, s := range sets {
+		if s.count == 0 {
+			continue
+		}
+		for i, word := range s.levels[0] {
+			all[i] |= word
+		}
+	}
+	return all
+}
+
 // next returns the least member that is at least n.
 func (s *set) next(n uint64) (uint64, bool) {
 	if s.count == 0 {

@@ -91,6 +91,9 @@ func (s *Store) again(t *Page, p *page, frame uint64) {
 	p.slot, t.slot = t.slot, 0
 	p.flags |= waiting | whole
 	s.queue(t.Number, p)
+	if s.postCopy { // the guest waits for it, or may any moment; the order of the rest was made without it
+		s.urgent = append(s.urgent, t.Number)
+	}
 }
 
 // deliver notes that the destination has a new version; what is known of the old one goes.

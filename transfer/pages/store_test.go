@@ -187,6 +187,28 @@ func TestUrgentTravelsAlone(t *testing.T) {
 	}
 }
 
+// TestMissedInPostCopy: a page that the guest waits for, and that could not be decoded, goes before
+// all others again.
+func TestMissedInPostCopy(t *testing.T) {
+	s := New(200, NewArena(200*Size, nil, nil))
+	for page := range uint64(100) {
+		if err := s.Put(page, content(byte(1+page))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.PostCopy()
+	s.Urgent(40)
+	f := mustTake(t, s, 8)
+	s.Sent(f)
+	s.Sent(mustTake(t, s, 8))
+	if err := s.Missed(f.Number, []uint64{40}); err != nil {
+		t.Fatal(err)
+	}
+	if f := mustTake(t, s, 8); !f.Urgent || !slices.Equal(numbers(f), []uint64{40}) || !f.Pages[0].Whole {
+		t.Errorf("urgent %v: took %v", f.Urgent, numbers(f))
+	}
+}
+
 // In post-copy the area of a page that is urgent follows it, the last one first; hot pages by
 // themselves go before areas of them, and what is not hot at the end.
 func TestPostCopyOrder(t *testing.T) {

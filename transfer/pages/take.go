@@ -1,6 +1,9 @@
 package pages
 
-import "slices"
+import (
+	"math/bits"
+	"slices"
+)
 
 // Urgent puts a page before all others. It says whether the page waited; if not, it is in
 // flight or delivered (or was never put).
@@ -136,7 +139,7 @@ func (s *Store) takeWaiting(f *Frame, most int) error {
 // pages are large. There are few of them, so they go first in post-copy, those of areas after
 // them, the hottest first, and what was written once only at the end.
 const (
-	areaPages = 64
+	areaPages = 64 // as many as a word of a set has
 	// lonely and some are how many hot pages of an area make it none.
 	lonely, some = 4, 16
 )
@@ -144,11 +147,10 @@ const (
 // inOrder are the pages that wait with a content, in the order in which post-copy sends them.
 func (s *Store) inOrder() []uint64 {
 	var ranks [3*Classes + 1][]uint64
-	for first := 0; first < len(s.pages); first += areaPages {
-		area := s.pages[first:min(first+areaPages, len(s.pages))]
-		hot := 0
-		for i := range area {
-			if area[i].is(waiting) && !area[i].is(waitsZero) && area[i].heat > 0 {
+	for i, area := range union(s.wait[:]...) {
+		first, hot := i*areaPages, 0
+		for word := area; word != 0; word &= word - 1 {
+			if s.pages[first+bits.TrailingZeros64(word)].heat > 0 {
 				hot++
 			}
 		}
@@ -158,15 +160,13 @@ func (s *Store) inOrder() []uint64 {
 		} else if hot > lonely {
 			kind = 1
 		}
-		for i := range area {
-			if !area[i].is(waiting) || area[i].is(waitsZero) {
-				continue
-			}
+		for word := area; word != 0; word &= word - 1 {
+			number := first + bits.TrailingZeros64(word)
 			rank := len(ranks) - 1
-			if heat := area[i].heat; heat > 0 {
+			if heat := s.pages[number].heat; heat > 0 {
 				rank = kind*Classes + Classes - 1 - classOf(heat)
 			}
-			ranks[rank] = append(ranks[rank], uint64(first+i)) //nolint:gosec // positive
+			ranks[rank] = append(ranks[rank], uint64(number)) //nolint:gosec // not negative
 		}
 	}
 	return slices.Concat(ranks[:]...)

@@ -217,6 +217,56 @@ func TestBusyReceiver(t *testing.T) {
 	}
 }
 
+// TestMissIsToldEverywhere: the guest may wait for a page that was missed, so that word of it waits for
+// no lane whose path was cut.
+func TestMissIsToldEverywhere(t *testing.T) {
+	const frames = 30
+	a, b := newLink("a", time.Millisecond, 0), newLink("b", time.Millisecond, 0)
+	w := newWorld(t, a, b)
+	defer w.close()
+	for n := range uint64(frames) {
+		w.miss[n+1] = true
+	}
+	for begun := time.Now(); w.s.Stats().LanesLive < 2; time.Sleep(time.Millisecond) {
+		if time.Since(begun) > 10*time.Second {
+			t.Fatal("a lane does not open")
+		}
+	}
+	a.set(func() { a.cut = true })
+	defer a.set(func() { a.cut = false })
+	w.send(frames, 2000)
+	time.Sleep(Silence / 2)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.got) == 0 || len(w.lack) != len(w.got) {
+		t.Errorf("%d of %d frames that came and were missed are known to be so", len(w.lack), len(w.got))
+	}
+}
+
+// TestDropKeepsUrgentFirst: frames of a lane that died go again after those that are urgent.
+func TestDropKeepsUrgentFirst(t *testing.T) {
+	s := &Sender{unacked: map[uint64]*frame{}}
+	l := &lane{}
+	for n := range uint64(5) {
+		f := &frame{number: n + 1, urgent: n == 1 || n > 2}
+		s.unacked[f.number] = f
+		if n < 3 { // the lane had three, of which the second was urgent
+			f.flights = []*flight{{frame: f, lane: l}}
+			l.flights = append(l.flights, f.flights[0])
+		} else {
+			s.queue = append(s.queue, f)
+		}
+	}
+	s.drop(l)
+	var got []uint64
+	for _, f := range s.queue {
+		got = append(got, f.number)
+	}
+	if want := []uint64{2, 4, 5, 1, 3}; !slices.Equal(got, want) {
+		t.Errorf("frames go as %v, want %v", got, want)
+	}
+}
+
 // TestWindow: a lane is given no more than its window, and the frame that fills it, while the other
 // end does not read; and all of it goes on when that does.
 func TestWindow(t *testing.T) {

@@ -158,7 +158,7 @@ func (r *Receiver) take(l *lane, number uint64, payload []byte) error {
 		r.told.add(number, number, fresh)
 		return nil
 	}
-	control, err := r.push(wire.TopicMiss, wire.AppendMiss(nil, number, missed), false)
+	control, err := r.push(wire.TopicMiss, wire.AppendMiss(nil, number, missed), true)
 	if err == nil {
 		r.missed[control] = number
 	}

@@ -318,7 +318,7 @@ func (s *Sender) repeat(l *lane, now time.Time) *flight {
 	return s.put(l, best, now)
 }
 
-// drop takes back what was on a lane that died.
+// drop takes back what was on a lane that died; what is urgent stays before what is not.
 func (s *Sender) drop(l *lane) {
 	var back []*frame
 	for _, fl := range l.flights {
@@ -332,6 +332,15 @@ func (s *Sender) drop(l *lane) {
 	}
 	l.flights = nil
 	s.queue = append(back, s.queue...)
+	slices.SortStableFunc(s.queue, func(a, b *frame) int {
+		switch {
+		case a.urgent == b.urgent:
+			return 0
+		case a.urgent:
+			return -1
+		}
+		return 1
+	})
 }
 
 // heardFrames takes an Ack's word about frames; under mu.

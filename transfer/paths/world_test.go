@@ -123,6 +123,7 @@ type world struct {
 	back []string // at the sender
 	ack  map[uint64]int
 	miss map[uint64]bool // frames to be told missed
+	lack map[uint64]bool // those that the sender heard of
 	busy time.Duration   // what taking the first frame lasts
 	fail uint64          // from this frame on none can be taken; 0: all can
 	// before is how many controls had come when a frame did.
@@ -133,7 +134,7 @@ type world struct {
 var identity = Identity{"m-1", wire.Key{1, 2, 3}}
 
 func newWorld(t fatal, links ...*link) *world {
-	w := &world{t: t, got: map[uint64][]byte{}, ack: map[uint64]int{}, miss: map[uint64]bool{}, before: map[uint64]int{}, all: links}
+	w := &world{t: t, got: map[uint64][]byte{}, ack: map[uint64]int{}, miss: map[uint64]bool{}, lack: map[uint64]bool{}, before: map[uint64]int{}, all: links}
 	w.r = NewReceiver(context.Background(), ReceiverConfig{
 		Identity: identity,
 		Frame: func(number uint64, payload []byte) ([]uint64, error) {
@@ -171,6 +172,7 @@ func newWorld(t fatal, links ...*link) *world {
 				if err != nil || w.ack[frame] > 0 || len(pages) != 1 {
 					w.t.Errorf("miss of frame %d, acknowledged %d times before, %v", frame, w.ack[frame], err)
 				}
+				w.lack[frame] = true
 				return nil
 			}
 			w.back = append(w.back, string(body))

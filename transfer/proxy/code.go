@@ -134,6 +134,7 @@ func (s *Source) handOver(last uint64) error {
 	start := wire.Start{Tail: uint32(s.tailPlain), Devices: uint32(s.devices), Last: last} //nolint:gosec // at most MaxTail
 	s.mu.Unlock()
 	s.store.PostCopy()
+	s.offered.Steady() // that a passing set is gone is not said any more
 	s.sender.KeepShort()
 	return s.sender.Control(s.ctx, wire.TopicRun, wire.AppendRun(nil, start), true)
 }

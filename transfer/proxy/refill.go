@@ -35,6 +35,7 @@ func (s *Source) beginRefill(total uint64) {
 	s.early.Store(true)
 	s.Hurry()
 	s.store.PostCopy()
+	s.offered.Steady()
 	s.sender.KeepShort()
 }
 
@@ -117,7 +118,7 @@ func (s *Source) takeAgain(event qstream.Event) error {
 
 func (s *Source) putAgain(p *qstream.Page) error {
 	s.mu.Lock()
-	wanted := s.refill.wanted.Remove(p.Number)
+	wanted := s.refill.wanted.Has(p.Number)
 	s.mu.Unlock()
 	if !wanted {
 		return nil
@@ -127,6 +128,7 @@ func (s *Source) putAgain(p *qstream.Page) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.refill.wanted.Remove(p.Number) // only now: what is asked for meanwhile is early
 	if s.refill.early[p.Number] {
 		delete(s.refill.early, p.Number)
 		s.store.Urgent(p.Number)
