@@ -27,6 +27,7 @@ type lane struct {
 	read atomic.Uint64 // bytes that we read
 
 	window int64 // see Lane; 0: none
+	queue  int   // what the kernel keeps that is not on its way, bytes
 
 	born     time.Time
 	flights  []*flight
@@ -51,7 +52,8 @@ var start = time.Now()
 func (s *session) run(l *lane, r *bufio.Reader) error {
 	now := time.Now()
 	l.s, l.born, l.heardAt, l.progress, l.ackDue = s, now, now, now, true
-	tune(l.conn, notSent)
+	l.queue = notSent
+	tune(l.conn, l.queue)
 	s.mu.Lock()
 	if s.ended {
 		s.mu.Unlock()
@@ -346,13 +348,30 @@ func abort(conn net.Conn) {
 	below.Close()
 }
 
-// notSent bounds what the kernel keeps beyond what is on its way, bytes. In a hurry that is what
-// hurryQueue takes to send, at least leastNotSent: the guest waits for it.
+// The kernel keeps what takes copyQueue to send beyond what is on its way, between notSent and
+// mostNotSent bytes. It asks for more when half of that is left: whoever sends may get its
+// processor later than that, as it yields to guests. In a hurry that is hurryQueue, at least
+// leastNotSent: the guest waits for it.
 const (
 	notSent      = 128 << 10
+	mostNotSent  = 2 << 20
+	copyQueue    = 20 * time.Millisecond
 	leastNotSent = 16 << 10
 	hurryQueue   = 5 * time.Millisecond
 )
+
+// kernelQueue is how much the kernel is to keep of a lane of that speed, bytes.
+func kernelQueue(speed float64) int {
+	return min(max(int(speed*copyQueue.Seconds()), notSent), mostNotSent)
+}
+
+// follow sets what the kernel keeps to what the lane has turned out to carry; under mu.
+func (l *lane) follow() {
+	if want := kernelQueue(l.speed()); want > l.queue*5/4 || want < l.queue*3/4 {
+		l.queue = want
+		tune(l.conn, want)
+	}
+}
 
 // unsent is what the kernel has of a connection and has not sent yet, bytes; -1 where it
 // does not tell.

@@ -221,7 +221,7 @@ func TestBusyReceiver(t *testing.T) {
 // no lane whose path was cut.
 func TestMissIsToldEverywhere(t *testing.T) {
 	const frames = 30
-	a, b := newLink("a", time.Millisecond, 0), newLink("b", time.Millisecond, 0)
+	a, b := newLink("a", time.Millisecond, 4<<20), newLink("b", time.Millisecond, 4<<20) // so that both take frames
 	w := newWorld(t, a, b)
 	defer w.close()
 	for n := range uint64(frames) {
@@ -234,7 +234,7 @@ func TestMissIsToldEverywhere(t *testing.T) {
 	}
 	a.set(func() { a.cut = true })
 	defer a.set(func() { a.cut = false })
-	w.send(frames, 2000)
+	w.send(frames, 16<<10)
 	time.Sleep(Silence / 2)
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -16,10 +16,20 @@ type estimate struct {
 	shortest  time.Duration // the shortest round trip of all: without what waits in queues
 	delivered int64         // bytes acknowledged on this lane since at
 	at        time.Time
-	inflight  int64 // bytes sent on it that are not acknowledged
-	low       int64 // least of inflight since at
-	hungry    bool  // it could have sent, and there was nothing, since the last frame
-	dry       bool  // since at there was nothing so long that the kernel had sent all
+	inflight  int64         // bytes sent on it that are not acknowledged
+	low       int64         // least of inflight since at
+	hungry    bool          // it could have sent, and there was nothing, since the last frame
+	dry       bool          // since at there was nothing so long that the kernel had sent all
+	held      bool          // since at something was kept back because the lane was brimful
+	least     time.Duration // the shortest round trip since at; 0: none
+	squeeze   squeeze
+}
+
+// squeeze is a rate that was lowered while the lane was held: it carries less, or its path has
+// got longer.
+type squeeze struct {
+	before float64   // the rate that it had; 0: none was lowered
+	until  time.Time // when what was under way then is there
 }
 
 // rttKept is how long a shortest round trip counts.
@@ -31,6 +41,9 @@ func (e *estimate) sawRTT(rtt time.Duration, now time.Time) {
 	}
 	if e.shortest == 0 || rtt < e.shortest {
 		e.shortest = rtt
+	}
+	if e.least == 0 || rtt < e.least {
+		e.least = rtt
 	}
 	if e.rtt == 0 || rtt < e.rtt || now.Sub(e.rttAt) > rttKept {
 		e.rtt, e.rttAt = rtt, now
@@ -54,7 +67,7 @@ const leastSample = 256 << 10
 // sent notes that size bytes leave.
 func (e *estimate) sent(f *flight, size int64, now time.Time) {
 	if e.inflight == 0 && (e.dry || e.at.IsZero()) {
-		e.at, e.delivered, e.low, e.dry = now, 0, 0, false
+		e.begin(now)
 	}
 	if d, ok := e.arrival(size); ok {
 		f.eta = now.Add(d)
@@ -80,10 +93,37 @@ func (e *estimate) acked(size int64, now time.Time) {
 		e.proved = max(e.proved, sample)
 	case e.rate == 0:
 		e.rate = sample
-	case !idle || sample > e.rate:
+	case idle && sample <= e.rate:
+	case e.held && sample < e.rate:
+		e.carriesLess(sample, now)
+	default:
 		e.rate += (sample - e.rate) * 0.4
 	}
-	e.at, e.delivered, e.low, e.dry = now, 0, e.inflight, false
+	e.begin(now)
+}
+
+// begin begins a sample.
+func (e *estimate) begin(now time.Time) {
+	e.at, e.delivered, e.low, e.least = now, 0, e.inflight, 0
+	e.dry, e.held = false, false
+}
+
+// carriesLess takes a sample of a lane that was held: what is under way then follows from its
+// rate, and what arrives from what is under way. So a path that got longer, or acknowledgements
+// that come late, look like a link that got slower, and a rate that followed each sample would
+// fall without end. It is lowered where round trips say that something queues; and where they
+// stay as long with less under way the path is longer, and the rate as it was.
+func (e *estimate) carriesLess(sample float64, now time.Time) {
+	switch queues := e.least > e.shortest+2*queuedShort; {
+	case e.least == 0:
+	case !queues:
+		e.squeeze = squeeze{}
+	case e.squeeze.before == 0:
+		e.squeeze = squeeze{e.rate, now.Add(2 * e.least)}
+		e.rate = sample
+	case e.at.After(e.squeeze.until):
+		e.shortest, e.rate, e.squeeze = e.least, e.squeeze.before, squeeze{}
+	}
 }
 
 // starved notes whether a lane that had nothing to send has run dry: unsent is what the kernel

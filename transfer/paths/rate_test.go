@@ -119,8 +119,6 @@ func TestStarved(t *testing.T) {
 	}
 }
 
-// TestBrimful: where queues are kept short a lane has what fits on its way, and
-// 30 ms and a frame more.
 // TestLate: in a hurry the last frames are left to the lane that brings them sooner, but to none
 // that has brought nothing for a while.
 func TestLate(t *testing.T) {
@@ -138,6 +136,8 @@ func TestLate(t *testing.T) {
 	}
 }
 
+// TestBrimful: where queues are kept short a lane has what fits on its way, and
+// 30 ms and a frame more.
 func TestBrimful(t *testing.T) {
 	for name, c := range map[string]struct {
 		speed         float64
@@ -157,5 +157,74 @@ func TestBrimful(t *testing.T) {
 		if e.inflight = c.most; c.speed > 0 && !e.brimful(1000) {
 			t.Errorf("%s: not brimful with %d bytes", name, e.inflight)
 		}
+	}
+}
+
+// hold lets frames go over a lane whose queues are kept short: rate bytes per second, base for a
+// round trip, and every acknowledgement late by as much as is said. It returns when it ends, and
+// what arrived per second in the last second.
+func (e *estimate) hold(from time.Time, last time.Duration, rate float64, base, late time.Duration) (time.Time, float64) {
+	const size = 16 << 10
+	type trip struct{ sent, back time.Time }
+	var way []trip
+	arrived, free, now := 0, from, from
+	for ; now.Before(from.Add(last)); now = now.Add(time.Millisecond) {
+		for len(way) > 0 && !way[0].back.After(now) {
+			e.sawRTT(way[0].back.Sub(way[0].sent), now)
+			e.acked(size, way[0].back)
+			way = way[1:]
+			if now.After(from.Add(last - time.Second)) {
+				arrived += size
+			}
+		}
+		for !e.brimful(size) {
+			e.sent(&flight{}, size, now)
+			if free.Before(now) {
+				free = now
+			}
+			free = free.Add(time.Duration(size / rate * float64(time.Second)))
+			way = append(way, trip{now, free.Add(base + late)})
+		}
+		e.held = true
+	}
+	for _, w := range way {
+		e.acked(size, w.back)
+		now = w.back
+	}
+	return now, float64(arrived)
+}
+
+// TestHeldLaneKeepsItsRate: what a lane whose queues are kept short carries follows from its
+// rate, and must not lower that again and again.
+func TestHeldLaneKeepsItsRate(t *testing.T) {
+	const link, base = 12.5e6, 20 * time.Millisecond
+	for name, c := range map[string]struct {
+		rate       float64
+		base, late time.Duration
+		speed      float64 // bytes per second that it is to carry at least
+		queue      time.Duration
+	}{
+		"as it was":                          {link, base, 0, 0.9 * link, 40 * time.Millisecond},
+		"acknowledgements are late":          {link, base, 25 * time.Millisecond, 0.9 * link, 40 * time.Millisecond},
+		"acknowledgements are very late":     {link, base, 50 * time.Millisecond, 0.6 * link, 40 * time.Millisecond},
+		"the path is 60 ms longer":           {link, base + 60*time.Millisecond, 0, 0.55 * link, 40 * time.Millisecond},
+		"the path is 100 ms longer":          {link, base + 100*time.Millisecond, 0, 0.9 * link, 50 * time.Millisecond},
+		"the path is 300 ms longer":          {link, base + 300*time.Millisecond, 0, 0.9 * link, 50 * time.Millisecond},
+		"the link is half as fast":           {link / 2, base, 0, 0.9 * link / 2, 100 * time.Millisecond},
+		"a tenth of the link":                {link / 10, base, 0, 0.9 * link / 10, 100 * time.Millisecond},
+		"longer, and a tenth of the link":    {link / 10, base + 100*time.Millisecond, 0, 0.9 * link / 10, 200 * time.Millisecond},
+		"the path is shorter, and link is 2": {link * 2, base / 2, 0, 0.9 * link, 60 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := &estimate{rtt: base, shortest: base}
+			end := e.carry(time.Unix(1, 0), 2*time.Second, 2*time.Millisecond, 64<<10, link, false)
+			end, _ = e.hold(end, 2*time.Second, link, base, 0)
+			_, got := e.hold(end, 15*time.Second, c.rate, c.base, c.late)
+			queue := time.Duration(e.rate*(max(e.shortest, e.rtt/4)+queuedShort).Seconds()/c.rate*float64(time.Second)) - c.base
+			t.Logf("%.1f MB/s, rate %.1f, queue %v", got/1e6, e.rate/1e6, queue)
+			if got < c.speed || queue > c.queue {
+				t.Errorf("%.1f MB/s, want %.1f at least; a queue of %v, want %v at most", got/1e6, c.speed/1e6, queue, c.queue)
+			}
+		})
 	}
 }

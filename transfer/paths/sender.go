@@ -220,6 +220,7 @@ func (s *Sender) pick(l *lane, now time.Time) *flight {
 			continue
 		}
 		if s.short && !f.urgent && l.brimful(f.size()) {
+			l.held = true
 			return nil
 		}
 		if s.hurry && s.sooner(l, f, now) {
@@ -250,6 +251,9 @@ func (s *Sender) put(l *lane, f *frame, now time.Time) *flight {
 	if l.hungry {
 		l.starved(unsent(l.conn))
 		l.hungry = false
+	}
+	if !s.hurry {
+		l.follow()
 	}
 	l.sent(fl, f.size(), now)
 	f.flights = append(f.flights, fl)
