@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"encoding/json"
+	"fmt"
 	"errors"
 	"flag"
 	"net/netip"
@@ -79,6 +80,29 @@ func TestConnectionsExpected(t *testing.T) {
 	}
 	if !s.Expects(ExpectConnections) || !s.Expects(ExpectMoved) || len(s.Expect) != 2 {
 		t.Errorf("%+v", s.Expect)
+	}
+}
+
+// Datagrams of many connections are further apart, unless the file says how far.
+func TestDatagramsApart(t *testing.T) {
+	const file = "name: x\nsites: [{name: a, guest_net: {v4: 10.1.1.0/24}, uplinks: [{name: p}]}]\n" +
+		"clients: [{name: c, at: a}]\nguests: [{name: g, site: a}]\ntraffic: [{name: t, client: c, guest: g, %s}]\n"
+	for what, want := range map[string]time.Duration{
+		"kind: udp": 10 * time.Millisecond,
+		"kind: udp, connections: 5, rate: 1Mbit/s":      10 * time.Millisecond,
+		"kind: udp, connections: 20, rate: 1Mbit/s":     40 * time.Millisecond,
+		"kind: udp, connections: 10000":                 time.Second,
+		"kind: udp, connections: 20, every: 10ms":       10 * time.Millisecond,
+		"kind: ticks, connections: 20":                  10 * time.Millisecond,
+		"kind: requests, connections: 9, rate: 1Mbit/s": 0,
+	} {
+		got, err := Parse("x.yaml", fmt.Appendf(nil, file, what))
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if every := got.Traffic[0].Every; every != want {
+			t.Errorf("%s: every %v, want %v", what, every, want)
+		}
 	}
 }
 

@@ -20,6 +20,10 @@ var (
 // maxEvery is the longest time between two records that a client keeps to.
 const maxEvery = time.Hour
 
+// datagramEvery is the time between two datagrams of a flow that does not say it: a guest that is
+// emulated keeps up with 500 a second beside its other work.
+const datagramEvery = 2 * time.Millisecond
+
 // Bounds of a guest.
 const (
 	minMemory = 112 << 20 // below it the image's kernel ends for want of memory
@@ -178,6 +182,9 @@ func (f *file) readTraffic(n ast.Node) {
 		most = 128 // what iperf3 takes itself
 	}
 	t.Connections = int(o.number("connections", 1, 1, most))
+	if t.Kind == "udp" && !o.has("every") {
+		t.Every = min(max(t.Every, time.Duration(t.Connections)*datagramEvery), time.Second)
+	}
 	if t.Start = o.duration("start", 0); f.lateBy(t.Start) {
 		o.wrong("start", fmt.Sprintf("%s starts at %s, after the end, timeout %s", o.what, t.Start, f.out.End.Timeout), "a time before end.timeout")
 	}
