@@ -12,21 +12,32 @@ type Rate struct {
 	Ratio float64 // bytes of guest memory per byte of body
 }
 
-// preference is by how much a level that works more has to be better.
-const preference = 1.03
+const (
+	// preference is by how much a level that works more has to be better.
+	preference = 1.03
+	// cheap is how many times faster than the link a level has to code to be taken although it
+	// gains nothing now: of memory that is a mixture of text and noise what comes next may be text, and a
+	// reference to what the destination has. It may be worse by a hundredth, which is what samples differ by.
+	cheap, noWorse = 10, 0.99
+)
 
 // Choose returns the level that moves most guest memory: a level moves what the cores code
 // or what the link carries of it, whichever is less. link is in bytes per second, 0 if not
 // known yet; cores is how many are free, a fraction where they are shared. A level whose
-// rate is not known (zero) is not chosen. It is Off where no other moves more.
+// rate is not known (zero) is not chosen. Of levels that move the same the highest is chosen that
+// is cheap, and Off where none is.
 func Choose(link, cores float64, rates [Levels]Rate) Level {
 	if link <= 0 {
 		return S2
 	}
 	best, most := Off, moved(link, cores, rates[Off])
 	for level := S2; int(level) < Levels; level++ {
-		if got := moved(link, cores, rates[level]); got > most*preference {
+		got := moved(link, cores, rates[level])
+		switch {
+		case got > most*preference:
 			best, most = level, got
+		case rates[level].Speed*cores >= cheap*link && got >= most*noWorse:
+			best = level
 		}
 	}
 	return best
