@@ -31,13 +31,18 @@ func (r *run) assemble(ctx context.Context, timedOut bool) *report.Report {
 	return rep
 }
 
-// told is what is known of a migration: by its source's agent, or, where that told no outcome, by the
-// destination's that completed it. nil: neither said how it ended.
+// told is what is known of a migration: by its source's agent, or, where that told no outcome or has not heard of
+// it, by the destination's that completed it. nil: neither said how it ended.
 func (m *move) told() *agent.Report {
-	if (m.report == nil || m.report.Outcome == "") && m.there != nil && m.there.Outcome == migration.Completed {
+	if m.open() && m.there != nil && m.there.Outcome == migration.Completed {
 		return m.there
 	}
 	return m.report
+}
+
+// open says whether the source's agent knows of no outcome.
+func (m *move) open() bool {
+	return m.report == nil || m.report.Outcome == "" || m.report.Outcome == migration.InDoubt
 }
 
 // refused says that a migration never began: its request was refused, or its check ended so.
@@ -75,7 +80,7 @@ func (r *run) migrationReport(ctx context.Context, m *move) report.Migration {
 		RequestedS: m.asked.Sub(r.zero).Seconds(), WhyNull: map[string]string{},
 	}
 	out.Connections = r.connections(m)
-	if m.report == nil {
+	if m.report == nil || m.told() != m.report {
 		if m.refusal != nil {
 			out.Outcome, out.Reason, out.Code = report.Refused, m.refusal.Text, m.refusal.Code
 			r.fillNetwork(ctx, &out, m)
@@ -83,6 +88,10 @@ func (r *run) migrationReport(ctx context.Context, m *move) report.Migration {
 		}
 		out.Outcome, out.Reason = m.standing()
 		r.fillThere(&out, m)
+		if m.report != nil {
+			r.fillBytes(&out, m.report)
+			r.fillCosts(&out, m)
+		}
 		r.fillNetwork(ctx, &out, m)
 		return whyNull(out, out.Reason)
 	}
@@ -107,7 +116,7 @@ func fillTold(out *report.Migration, m *move, rep *agent.Report) {
 	if rep.Problem != nil {
 		out.Reason, out.Code = rep.Problem.Text, rep.Problem.Code
 	}
-	if out.Outcome == "" {
+	if m.open() && (out.Outcome == "" || m.there != nil && m.there.Resumed != 0) {
 		out.Outcome, out.Reason = m.standing()
 	}
 	out.TotalS, out.MigrationS = since(rep.Requested, rep.Ended), since(rep.Requested, rep.Resumed)
@@ -143,7 +152,7 @@ func (m *move) standing() (report.Outcome, string) {
 	phase := "the run ended while it was in phase " + string(cmp.Or(m.phase, migration.Check))
 	switch {
 	case m.there != nil && m.there.Outcome == migration.Completed:
-		return report.Completed, "so its destination says; its source's agent told no outcome before the run ended"
+		return report.Completed, "so its destination says; its source's agent had heard of no outcome when the run ended"
 	case m.report != nil && m.report.Resumed != 0, m.there != nil && m.there.Resumed != 0:
 		return "", phase + ": the guest runs at the destination"
 	case m.report == nil && m.there == nil:

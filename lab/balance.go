@@ -3,9 +3,9 @@ package lab
 import (
 	"context"
 	"fmt"
-	"maps"
 	"math"
 	"net/netip"
+	"slices"
 	"time"
 
 	"godwit/lab/wan"
@@ -16,6 +16,7 @@ import (
 // balance is the difference between edges and guest at one time.
 type balance struct {
 	guest   string
+	boot    int // how often the lab had booted it again: its own counters begin anew with each
 	at      time.Time
 	missing flowCount // counted at one end and not (yet) at the other
 	byLinks int64     // of those, what links dropped before, in tunnels
@@ -89,6 +90,9 @@ func (r *run) takeBalance(ctx context.Context, leave func(guest string) bool) (m
 		b := r.compare(ctx, g.Name, links)
 		b.guest = g.Name
 		r.mu.Lock()
+		if b.boot != r.boots[g.Name] {
+			b.err = fmt.Errorf("the guest was booted again meanwhile")
+		}
 		r.balances = append(r.balances, b)
 		r.mu.Unlock()
 		if b.err == nil {
@@ -101,6 +105,9 @@ func (r *run) takeBalance(ctx context.Context, leave func(guest string) bool) (m
 // compare compares one guest's; links are what the links had counted before.
 func (r *run) compare(ctx context.Context, name string, links map[string]wan.Counters) balance {
 	b := balance{at: time.Now()}
+	r.mu.Lock()
+	b.boot = r.boots[name]
+	r.mu.Unlock()
 	if r.w.edges == nil {
 		b.err = fmt.Errorf("no meters at the edges")
 		return b
@@ -123,12 +130,14 @@ func (r *run) compare(ctx context.Context, name string, links map[string]wan.Cou
 		b.err = fmt.Errorf("%s", counters.MeterError)
 		return b
 	}
-	edge, err := r.w.edges.count(addrs)
+	after, err := r.w.edges.count(addrs)
 	if err != nil {
 		b.err = err
 		return b
 	}
-	edge.fromGuest = before.fromGuest
+	r.mu.Lock()
+	edge := flowCount{toGuest: r.held.passed(name, after).toGuest, fromGuest: r.held.passed(name, before).fromGuest}
+	r.mu.Unlock()
 	for _, m := range counters.Meter {
 		if !counted(m.Proto, m.Port) {
 			continue
@@ -148,35 +157,50 @@ func (r *run) compare(ctx context.Context, name string, links map[string]wan.Cou
 
 // everyAddress is every address that the guest has had in this run.
 func (r *run) everyAddress(name string) map[netip.Addr]bool {
-	r.mu.Lock()
-	out := maps.Clone(r.addrs[name]) // two may ask at once, at the end of a run
-	r.mu.Unlock()
-	if out == nil {
-		out = map[netip.Addr]bool{}
-	}
+	var said []netip.Addr
 	for _, m := range r.movesNow() {
 		m.mu.Lock()
-		if m.guest == name && m.report != nil {
-			for _, a := range append(m.report.Old, m.report.Next...) {
-				out[a.Prefix.Addr()] = true
-			}
+		if m.guest == name && m.report != nil && m.report.Outcome == migration.Completed {
+			said = append(said, addressesOf(append(slices.Clone(m.report.Old), m.report.Next...))...)
 		}
 		m.mu.Unlock()
 	}
+	r.took(name, said, true)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if info, err := r.guestInfo(ctx, name); err == nil {
 		r.learn(info)
-		for _, a := range info.Addresses {
-			out[a.Prefix.Addr()] = true
-		}
+		r.took(name, addressesOf(info.Addresses), false)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.addrs[name] == nil {
-		r.addrs[name] = map[netip.Addr]bool{}
+	return r.held.known(name)
+}
+
+// took notes that a guest has addresses, or had them when somebody said so.
+func (r *run) took(name string, addrs []netip.Addr, longAgo bool) {
+	if r.w.edges == nil {
+		return
 	}
-	maps.Copy(r.addrs[name], out)
+	all := map[netip.Addr]bool{}
+	for _, a := range addrs {
+		all[a] = true
+	}
+	counts, err := r.w.edges.count(all)
+	if err != nil { // whoever compares is told
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, a := range addrs {
+		r.held.take(name, a, counts[a], longAgo)
+	}
+}
+
+func addressesOf(addrs []migration.Address) (out []netip.Addr) {
+	for _, a := range addrs {
+		out = append(out, a.Prefix.Addr())
+	}
 	return out
 }
 
@@ -196,10 +220,11 @@ func (r *run) dropped(guest string, from, to int64) (int64, error) {
 	latest := int64(math.MaxInt64) // before the window
 	strange := int64(0)
 	var why error
+	boot := r.bootBy(guest, to)
 	for i := range r.balances {
 		b := &r.balances[i]
 		switch at := b.at.UnixNano(); {
-		case b.guest != guest:
+		case b.guest != guest || b.boot != boot:
 		case b.err != nil:
 			why = b.err
 		default:
@@ -223,10 +248,23 @@ func (r *run) dropped(guest string, from, to int64) (int64, error) {
 	default:
 		return 0, fmt.Errorf("edges and guest could not be compared after the handover")
 	}
+	if latest == math.MaxInt64 && boot > 0 {
+		return 0, fmt.Errorf("the guest was booted again, and its counters began anew")
+	}
 	if latest == math.MaxInt64 {
 		before = 0
 	} else {
 		before = min(before, latest)
 	}
 	return max(after-before, 0), nil
+}
+
+// bootBy is which boot of a guest the first reading after a time is of.
+func (r *run) bootBy(guest string, at int64) int {
+	for i := range r.balances {
+		if b := &r.balances[i]; b.guest == guest && b.err == nil && b.at.UnixNano() >= at {
+			return b.boot
+		}
+	}
+	return 0
 }

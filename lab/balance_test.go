@@ -49,6 +49,9 @@ func TestDropped(t *testing.T) {
 	failed := func(at int64) balance {
 		return balance{guest: "web", at: time.Unix(0, at), err: errors.New("no answer")}
 	}
+	booted := func(at, missing int64) balance {
+		return balance{guest: "web", at: time.Unix(0, at), missing: flowCount{missing, 0}, boot: 1}
+	}
 	others := balance{guest: "db", at: time.Unix(0, 900), missing: flowCount{7, 7}}
 	for _, c := range []struct {
 		name     string
@@ -76,6 +79,9 @@ func TestDropped(t *testing.T) {
 		{"a reading that failed does not count", []balance{read(50, 0, 0), read(250, 2, 0), failed(900)}, 2, ""},
 		{"other guests do not count", []balance{read(50, 0, 0), read(250, 2, 0), others}, 2, ""},
 		{"nothing was read after", []balance{read(50, 1, 0), read(150, 1, 0)}, 0, "could not be compared after the handover"},
+		{"booted again in the window", []balance{read(50, 0, 0), booted(250, 4000)}, 0, "booted again"},
+		{"booted again before it", []balance{read(20, 0, 0), booted(50, 4000), booted(250, 4002)}, 2, ""},
+		{"booted again after it", []balance{read(50, 0, 0), read(250, 1, 0), booted(900, 4000)}, 1, ""},
 		{"nothing was read", []balance{others}, 0, "could not be compared"},
 		{"every reading failed", []balance{failed(50), failed(250)}, 0, "no answer"},
 	} {

@@ -20,7 +20,7 @@ func (r *run) connections(m *move) *report.Connections {
 	for _, a := range rep.Next {
 		next[a.Prefix.Addr()] = true
 	}
-	earlier := r.endedBefore(m)
+	earlier, on := r.endedBefore(m), r.movedOnAt(m)
 	for _, t := range r.w.scenario.Traffic {
 		result, ok := r.results[t.Name]
 		if !ok || t.Guest != m.guest || t.Kind == traffic.UDP || t.Kind == traffic.Exec {
@@ -28,6 +28,10 @@ func (r *run) connections(m *move) *report.Connections {
 		}
 		if result.Start > rep.Ended {
 			continue // it began after the move
+		}
+		moved := 0
+		if on != 0 {
+			moved = r.movedOn(t.Name, next, rep.Handed, max(on, rep.Handed+int64(time.Second)))
 		}
 		for _, c := range result.Connections {
 			if goneBefore(c, m.asked.UnixNano(), earlier) {
@@ -40,9 +44,16 @@ func (r *run) connections(m *move) *report.Connections {
 			switch {
 			case lostBy(c, rep.Ended):
 				out.Lost++
-			case rep.Outcome == migration.Completed && rep.Network != "tunnel" && r.movedTo(t.Name, c, next, rep):
+			case rep.Outcome != migration.Completed || rep.Network == "tunnel":
+				if !stays {
+					out.Tunnelled++
+				}
+			case on != 0 && moved > 0:
+				moved--
 				out.Moved++
-			case !stays:
+			case on == 0 && hasMoved(c, next):
+				out.Moved++
+			default:
 				out.Tunnelled++
 			}
 		}
@@ -89,26 +100,38 @@ func (m *move) ending() *agent.Report {
 	return &rep
 }
 
-// movedTo says whether a connection of a flow had a subflow on one of addrs after
-// the handover: by the last look at it, or, of a guest that moved on since, by the
-// flow's samples, which list its first connections.
-func (r *run) movedTo(flow string, c traffic.Connection, addrs map[netip.Addr]bool, rep *agent.Report) bool {
-	if slices.ContainsFunc(c.Remotes, func(a netip.Addr) bool { return addrs[a.Unmap()] }) {
-		return true
-	}
+// movedOn is how many connections of a flow had a subflow on one of addrs between a handover and the next
+// migration, unix ns: by the flow's samples, as the last look at each connection tells of the last stay. A
+// sample has looked at a few of many connections anew.
+func (r *run) movedOn(flow string, addrs map[netip.Addr]bool, handed, until int64) (most int) {
 	f := r.flows[flow]
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for key, spans := range f.subflows {
-		remote, err := netip.ParseAddr(key[1])
-		if err != nil || !addrs[remote.Unmap()] || !c.MPTCP {
+	for i, sample := range f.remotes {
+		if sample.at > until || i+1 < len(f.remotes) && f.remotes[i+1].at < handed-int64(200*time.Millisecond) {
 			continue
 		}
-		for _, sp := range spans {
-			if sp.from <= rep.Handed+int64(time.Second) && sp.to >= rep.Handed-int64(200*time.Millisecond) {
-				return true
-			}
+		for a := range addrs {
+			most = max(most, sample.counts[a]) // of two families a connection has both
 		}
 	}
-	return false
+	return most
+}
+
+// movedOnAt is when the next migration that the guest completed after m was asked for, unix ns; 0: there is none.
+func (r *run) movedOnAt(m *move) (at int64) {
+	for _, other := range r.moves {
+		if other.guest != m.guest || !other.asked.After(m.asked) || other.ending().Outcome != migration.Completed {
+			continue
+		}
+		if asked := other.asked.UnixNano(); at == 0 || asked < at {
+			at = asked
+		}
+	}
+	return at
+}
+
+// hasMoved says whether a connection had a subflow on one of addrs when it was looked at last.
+func hasMoved(c traffic.Connection, addrs map[netip.Addr]bool) bool {
+	return slices.ContainsFunc(c.Remotes, func(a netip.Addr) bool { return addrs[a.Unmap()] })
 }

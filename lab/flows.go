@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"net/netip"
 	"strings"
 	"sync"
 	"time"
@@ -20,7 +22,15 @@ type flowTrace struct {
 	last     traffic.Sample
 	samples  []sampleRow
 	subflows map[[2]string][]span // by local and remote address: when it was there
+	remotes  []remotes            // each time that it was another
 	longest  time.Duration        // wait since time 0
+}
+
+// remotes are how many connections had an established subflow to an address, at a time and until the
+// next of these.
+type remotes struct {
+	at     int64
+	counts map[netip.Addr]int
 }
 
 type sampleRow struct {
@@ -179,6 +189,9 @@ func (f *flowTrace) see(s traffic.Sample) {
 	}
 	f.samples = append(f.samples, row)
 	f.longest = max(f.longest, time.Duration(max(s.Gap, s.Waiting)))
+	if n := len(f.remotes); n == 0 || !maps.Equal(f.remotes[n-1].counts, s.Remotes) {
+		f.remotes = append(f.remotes, remotes{s.Time, s.Remotes})
+	}
 	for _, sub := range s.Subflows {
 		if !sub.Established {
 			continue

@@ -68,30 +68,30 @@ func counted(proto uint8, port uint16) bool {
 	return proto == protoTCP || proto == protoUDP && !probe
 }
 
-// count adds up what passed the edges to and from addrs since they were opened.
-func (e *edges) count(addrs map[netip.Addr]bool) (flowCount, error) {
+// count is what passed the edges to and from each of addrs since they were opened.
+func (e *edges) count(addrs map[netip.Addr]bool) (map[netip.Addr]flowCount, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	var c flowCount
 	if len(e.meters) == 0 {
-		return c, errors.New("no meters at the edges")
+		return nil, errors.New("no meters at the edges")
 	}
+	out := map[netip.Addr]flowCount{}
 	for _, m := range e.meters {
 		counts, err := m.Read()
 		if err != nil {
-			return c, err
+			return nil, err
 		}
 		for key, n := range counts {
 			if !counted(key.Proto, key.Port) {
 				continue
 			}
 			if key.Out && addrs[key.Dst] {
-				c.toGuest += int64(n.Packets)
+				out[key.Dst] = out[key.Dst].plus(flowCount{toGuest: int64(n.Packets)})
 			}
 			if !key.Out && addrs[key.Src] {
-				c.fromGuest += int64(n.Packets)
+				out[key.Src] = out[key.Src].plus(flowCount{fromGuest: int64(n.Packets)})
 			}
 		}
 	}
-	return c, nil
+	return out, nil
 }

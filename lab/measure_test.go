@@ -160,6 +160,39 @@ func TestConnections(t *testing.T) {
 	}
 }
 
+// TestConnectionsOfAGuestThatMovedOn: each counts, by how many were seen on the next address until it moved on, and not
+// by where they are in the end.
+func TestConnectionsOfAGuestThatMovedOn(t *testing.T) {
+	second := int64(time.Second)
+	a, b := netip.MustParseAddr("10.1.1.10"), netip.MustParseAddr("10.2.1.10")
+	done := func(to netip.Addr, asked, handed int64) *move {
+		return &move{guest: "web", asked: time.Unix(0, asked), report: &agent.Report{
+			Outcome: migration.Completed, Network: "mptcp", Next: []migration.Address{{Prefix: netip.PrefixFrom(to, 24)}}, Handed: handed, Ended: handed + second,
+		}}
+	}
+	r := &run{
+		w: &world{scenario: &scenario.Scenario{
+			Clients: []scenario.Client{{Name: "phone", AddAddrAccepted: 8}}, Traffic: []scenario.Traffic{{Name: "a", Client: "phone", Guest: "web", Kind: "ticks"}},
+		}},
+		flows: map[string]*flowTrace{"a": {}},
+		moves: []*move{done(b, 10*second, 20*second), done(a, 60*second, 70*second)},
+	}
+	for at, on := range map[int64]map[netip.Addr]int{5: {a: 20}, 15: {a: 20, b: 12}, 25: {b: 12}, 30: {b: 18}, 65: {a: 20, b: 20}, 75: {a: 20}} {
+		r.flows["a"].remotes = append(r.flows["a"].remotes, remotes{at * second, on})
+	}
+	slices.SortFunc(r.flows["a"].remotes, func(x, y remotes) int { return int(x.at - y.at) })
+	result := traffic.Result{Connections: make([]traffic.Connection, 20)}
+	for i := range result.Connections {
+		result.Connections[i] = traffic.Connection{Survived: true, Last: 90 * second, Remotes: []netip.Addr{a}}
+	}
+	r.results = map[string]traffic.Result{"a": result}
+	for i, want := range []report.Connections{{Total: 20, Moved: 18, Tunnelled: 2}, {Total: 20, Moved: 20}} {
+		if got := r.connections(r.moves[i]); *got != want {
+			t.Errorf("migration %d: %+v, want %+v", i+1, *got, want)
+		}
+	}
+}
+
 // TestSparseConnections: a connection that says something every few minutes is there when a migration is asked for,
 // and is lost by the one after which nothing was heard of it.
 func TestSparseConnections(t *testing.T) {

@@ -64,7 +64,8 @@ type run struct {
 	flows    map[string]*flowTrace
 	balances []balance
 	links    linkWindow // while traffic ran
-	addrs    map[string]map[netip.Addr]bool
+	held     holdings
+	boots    map[string]int                 // how often a guest was booted again
 	tunnels  map[string]map[tunnelEnds]bool // by guest: all that led to or from it
 }
 
@@ -118,7 +119,7 @@ func begin(ctx context.Context, s *scenario.Scenario, opts Options) (*run, func(
 	}
 	r := &run{
 		w: w, opts: opts, queue: map[string]chan struct{}{}, reached: map[int]bool{}, by: map[*scenario.Step]*move{}, never: map[*scenario.Step]bool{},
-		results: map[string]traffic.Result{}, flows: map[string]*flowTrace{}, addrs: map[string]map[netip.Addr]bool{},
+		results: map[string]traffic.Result{}, flows: map[string]*flowTrace{}, boots: map[string]int{},
 		ending: make(chan struct{}), patience: flowPatience,
 	}
 	// What is begun here lives to the end of the run: one that is interrupted is measured, too.
@@ -286,7 +287,7 @@ func (r *run) beforeMove(m *move) {
 	if err != nil {
 		return
 	}
-	r.probe(m.guest, targets(info.Addresses[:min(len(info.Addresses), 2)]))
+	r.probe(m.guest, targets(current(info.Addresses)))
 }
 
 // finishMove notes what ended with the migration.

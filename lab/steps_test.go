@@ -135,12 +135,20 @@ func TestStanding(t *testing.T) {
 		{"its destination has it", nil, &agent.Report{Outcome: migration.Completed}, report.Completed, "so its destination says"},
 		{"it runs there", nil, &agent.Report{Resumed: 5}, "", "the guest runs at the destination"},
 		{"its source is silent", nil, &agent.Report{}, "", "its source's agent did not answer"},
+		{"in doubt, and its destination has it", &agent.Report{Outcome: migration.InDoubt}, &agent.Report{Outcome: migration.Completed}, report.Completed, "so its destination says"},
+		{"in doubt, and it runs there", &agent.Report{Outcome: migration.InDoubt}, &agent.Report{Resumed: 5}, "", "the guest runs at the destination"},
 		{"handed over", &agent.Report{Resumed: 5}, nil, "", "the guest runs at the destination"},
 		{"being undone", &agent.Report{}, &agent.Report{}, "", "phase copy"},
 	} {
 		m := &move{phase: migration.Copy, report: c.report, there: c.there}
 		if outcome, reason := m.standing(); outcome != c.outcome || !strings.Contains(reason, c.reason) {
 			t.Errorf("%s: %q, %s", c.name, outcome, reason)
+		}
+		if told := m.told(); told != nil {
+			out := report.Migration{WhyNull: map[string]string{}}
+			if fillTold(&out, m, told); out.Outcome != c.outcome {
+				t.Errorf("%s: reported as %q", c.name, out.Outcome)
+			}
 		}
 	}
 	data, err := json.Marshal(report.Migration{})

@@ -293,9 +293,11 @@ func (r *run) onEvent(ctx context.Context, m *move, e agent.Event) {
 		if err != nil {
 			return
 		}
-		r.probe(m.guest, targets(rep.Old, rep.Next))
+		r.took(m.guest, addressesOf(rep.Next), false) // before anything goes to it there
+		r.probe(m.guest, targets(current(rep.Old), rep.Next))
 	case migration.HandoverDone:
 		if rep, err := r.w.agents[m.from].client.Report(ctx, m.id); err == nil {
+			r.took(m.guest, addressesOf(rep.Next), false) // another may have been chosen since
 			r.probe(m.guest, targets(rep.Next))
 		}
 	case migration.TargetResume:
@@ -315,6 +317,17 @@ func (r *run) resolve(m *move) string {
 		}
 	}
 	return m.to
+}
+
+// current are the addresses that a guest goes by: the first of each family. Those after them are of
+// earlier stays, which tunnels keep.
+func current(held []migration.Address) (out []migration.Address) {
+	for _, a := range held {
+		if !slices.ContainsFunc(out, func(o migration.Address) bool { return o.Prefix.Addr().Is4() == a.Prefix.Addr().Is4() }) {
+			out = append(out, a)
+		}
+	}
+	return out
 }
 
 // targets are the addresses that a prober asks: of each list those of IPv4, and those of IPv6

@@ -18,6 +18,7 @@ sites:
   - {name: b, guest_net: {v4: 10.2.1.0/24}, uplinks: [{name: public, rate: 50mbit, delay: 10ms}]}
 clients: [{name: my_phone, uplinks: [{name: wifi}, {name: lte}]}]
 guests: [{name: web_1, site: Mont_Real}]
+expect: [{network_downtime: {guest: web_1, below: 2s}}]
 steps:
   - {at: 1s, cut: {site: b, all: true, for: 1s}}
   - {at: 2s, exec: {guest: web_1, command: "true"}}
@@ -38,9 +39,10 @@ steps:
 		"merge": func(s string) string {
 			return strings.Replace(strings.Replace(s, "[{name: public", "[&l {name: public", 1), "{name: other, rate: 50mbit, delay: 10ms}", "{<<: *l, name: other}", 1)
 		},
-		"names of uplinks": func(s string) string { return strings.Replace(s, "[{name: wifi}, {name: lte}]", "[wifi, lte]", 1) },
-		"all alone":        func(s string) string { return strings.Replace(s, "all: true", "all", 1) },
-		"a bare command":   func(s string) string { return strings.Replace(s, `"true"`, "true", 1) },
+		"a bound of the only guest": func(s string) string { return strings.Replace(s, "{guest: web_1, below: 2s}", "{below: 2s}", 1) },
+		"names of uplinks":          func(s string) string { return strings.Replace(s, "[{name: wifi}, {name: lte}]", "[wifi, lte]", 1) },
+		"all alone":                 func(s string) string { return strings.Replace(s, "all: true", "all", 1) },
+		"a bare command":            func(s string) string { return strings.Replace(s, `"true"`, "true", 1) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			text := change(plain)
@@ -53,6 +55,9 @@ steps:
 			}
 			for i := range got.Steps {
 				got.Steps[i].Line = want.Steps[i].Line
+			}
+			for i := range got.Expect {
+				got.Expect[i].Line = want.Expect[i].Line
 			}
 			if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
@@ -106,5 +111,16 @@ expect: [{service_gap: {traffic: t, below: 1s}}]
 		if _, err := Parse("f", []byte(text)); err != nil {
 			t.Errorf("%s: %v", change[1], err)
 		}
+	}
+}
+
+// TestMoreJitterThanDelay: a link's delay is never below zero.
+func TestMoreJitterThanDelay(t *testing.T) {
+	got, err := Parse("f", []byte("name: x\nsites: [{name: a, guest_net: {v4: 10.1.1.0/24}, uplinks: [{name: p, delay: 1ms, jitter: 2ms}]}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if u := got.Sites[0].Uplinks[0]; u.Jitter != u.Delay {
+		t.Errorf("%+v", u)
 	}
 }

@@ -49,8 +49,11 @@ func (f *file) readExpect(n ast.Node) {
 	case ExpectDroppedPackets:
 		f.dropped(o, &e)
 	default:
-		if m, ok := f.object(o.fields[e.Kind].node, e.Kind, []string{"guest", "below"}); ok && m.need("guest", "below") {
+		if m, ok := f.object(o.fields[e.Kind].node, e.Kind, []string{"guest", "below"}); ok && m.need("below") && (len(f.guests) == 1 || m.need("guest")) {
 			e.Guest = m.known("guest", "guest", f.guests)
+			if !m.has("guest") {
+				e.Guest = f.guests[0]
+			}
 			e.Below = below(m)
 		}
 	}

@@ -191,9 +191,7 @@ func (f *file) readUplink(n ast.Node, of string, first bool, names *[]string) (U
 	u.Carries = Carries(o.word("carries", string(standard), "guest", "migration", "both"))
 	u.Rate, u.Delay = o.linkRate(), o.linkDelay()
 	u.Jitter = o.duration("jitter", 0)
-	if u.Jitter > u.Delay {
-		o.wrong("jitter", fmt.Sprintf("jitter %s of %s is longer than its delay %s", u.Jitter, o.what, u.Delay), "at most the delay")
-	}
+	u.Jitter = min(u.Jitter, u.Delay) // a link's delay is never below zero
 	u.Loss = o.percent("loss")
 	u.MTU = int(o.number("mtu", 1500, 1280, 9000)) // every link carries IPv6, which needs 1280
 	u.Queue = f.bytes(o, "queue")

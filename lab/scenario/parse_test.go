@@ -2,9 +2,9 @@ package scenario
 
 import (
 	"encoding/json"
-	"fmt"
 	"errors"
 	"flag"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"

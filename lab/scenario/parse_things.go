@@ -203,6 +203,9 @@ func (f *file) family(o *object, t *Traffic) {
 		t.Family = "v6"
 	}
 	t.Family = o.word("family", t.Family, "v4", "v6")
+	if !site.GuestV4.IsValid() && !site.GuestV6.IsValid() { // that is wrong already
+		return
+	}
 	if ok && (t.Family == "v4" && !site.GuestV4.IsValid() || t.Family == "v6" && !site.GuestV6.IsValid()) {
 		o.wrong("family", fmt.Sprintf("family of %s is %s, but site %s of guest %s has no %s guest_net",
 			o.what, t.Family, site.Name, t.Guest, t.Family), "a family of that site's guest_net")

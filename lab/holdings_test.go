@@ -1,0 +1,43 @@
+package lab
+
+import (
+	"net/netip"
+	"testing"
+)
+
+// TestHoldings: an address that was one guest's, then another's, then the first's again.
+func TestHoldings(t *testing.T) {
+	a, b := netip.MustParseAddr("10.1.1.10"), netip.MustParseAddr("10.1.1.11")
+	counts := map[netip.Addr]flowCount{}
+	var h holdings
+	want := func(when string, web, db flowCount) {
+		t.Helper()
+		if got := h.passed("web", counts); got != web {
+			t.Errorf("%s: web %+v, want %+v", when, got, web)
+		}
+		if got := h.passed("db", counts); got != db {
+			t.Errorf("%s: db %+v, want %+v", when, got, db)
+		}
+	}
+	take := func(guest string, addr netip.Addr, longAgo bool) { h.take(guest, addr, counts[addr], longAgo) }
+
+	counts[a] = flowCount{3, 2} // what passed before anybody looked is the first's
+	take("web", a, false)
+	take("db", b, false)
+	counts[a], counts[b] = flowCount{9000, 5000}, flowCount{1, 1}
+	want("at first", flowCount{9000, 5000}, flowCount{1, 1})
+
+	take("db", a, false)
+	take("web", a, true) // an old report says so
+	want("it is the other's", flowCount{9000, 5000}, flowCount{1, 1})
+	counts[a] = flowCount{9100, 5200}
+	take("db", a, false)
+	want("traffic of the other", flowCount{9000, 5000}, flowCount{101, 201})
+
+	take("web", a, false)
+	counts[a] = flowCount{9110, 5203}
+	want("back", flowCount{9010, 5003}, flowCount{101, 201})
+	if got := h.known("db"); len(got) != 2 || !got[a] || !got[b] {
+		t.Errorf("db has had %v", got)
+	}
+}
