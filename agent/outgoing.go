@@ -51,6 +51,7 @@ type sourceJournal struct {
 	Skew   time.Duration    `json:"skew,omitempty"`   // the destination's clock minus ours
 	Paused int64            `json:"paused,omitempty"` // the guest was stopped, unix ns
 	Report json.RawMessage  `json:"report,omitempty"` // what it had come to, a Report; before the switch what it had sent alone
+	Needed *needed          `json:"needed,omitempty"` // from CleanSource on
 }
 
 // run drives the machine from its first input to its end.
@@ -187,7 +188,7 @@ func (m *outgoing) persist(state migration.Source, sync bool) error {
 	kept := m.figures(state)
 	write := func() error {
 		begun, paused := m.rec.moments()
-		return m.log.Append(sourceJournal{"source", m.plan, state, begun, state.Reached(), m.work.skew, paused, kept}, sync)
+		return m.log.Append(sourceJournal{"source", m.plan, state, begun, state.Reached(), m.work.skew, paused, kept, m.work.needed}, sync)
 	}
 	if state.Course == migration.Forward && state.Phase() == migration.Switch {
 		return m.rec.timed("journal: "+journalWords(state), write)

@@ -82,7 +82,7 @@ func (a *Agent) resumeSource(id string, lost map[string]*Guest) error {
 	}
 	m := &outgoing{
 		bandwidth: bandwidth{bits: j.Plan.Bandwidth},
-		a:         a, guest: g, link: a.linkAgain(j.Plan.To), plan: j.Plan, state: j.State, log: log, work: &sourceWork{skew: j.Skew},
+		a:         a, guest: g, link: a.linkAgain(j.Plan.To), plan: j.Plan, state: j.State, log: log, work: &sourceWork{skew: j.Skew, needed: j.Needed},
 		rec: newRecord(a.config.Host, j.Plan, a.clock()), inbox: make(chan migration.Input, 1), kept: j.Report, found: true, aside: aside,
 	}
 	m.rec.recall(j.Report)

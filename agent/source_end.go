@@ -172,17 +172,19 @@ const landingPause = 300 * time.Millisecond
 func (m *outgoing) askLanded(ctx context.Context) error {
 	attempt, cancel := limitLanded.on(ctx)
 	defer cancel()
-	if err := says(attempt, m.call(attempt, "landed", nil, &m.work.landed)); err != nil {
+	var landed LandedAnswer
+	if err := says(attempt, m.call(attempt, "landed", nil, &landed)); err != nil {
 		return err
 	}
-	m.work.landed.sane()
-	if there := m.work.landed.Report.Epoch; there != 0 && there != m.state.Epoch {
-		return fmt.Errorf("%s answers for epoch %d of migration %s, and this is %d", m.plan.To, there, m.plan.ID, m.state.Epoch)
+	landed.sane()
+	there := landed.Report
+	if there.Epoch != 0 && there.Epoch != m.state.Epoch {
+		return fmt.Errorf("%s answers for epoch %d of migration %s, and this is %d", m.plan.To, there.Epoch, m.plan.ID, m.state.Epoch)
 	}
-	if there := m.work.landed.Report; there.Outcome == migration.Aborted { // given up there, by a person
+	if there.Outcome == migration.Aborted { // given up there, by a person
 		return errors.Join(errDeclined, there.Problem)
 	}
-	there := m.work.landed.Report
+	m.work.needed = &needed{landed.Leased, landed.Moved, landed.Lease}
 	skew := int64(m.work.skew)
 	m.rec.edit(func(r *Report) {
 		r.Handed = there.Handed - skew
@@ -239,7 +241,7 @@ func (m *outgoing) cleanSource(ctx context.Context) error {
 	if err := m.endDirect(ctx); err != nil {
 		m.a.log.Warn("end tunnels for memory", "migration", m.plan.ID, "error", err)
 	}
-	if len(m.work.landed.Moved) > 0 { // what is on its way over this host gets there
+	if n := m.work.needed; n != nil && len(n.Moved) > 0 { // what is on its way over this host gets there
 		sleep(ctx, underway)
 	}
 	m.a.guests.expectAgain(m.guest) // all this may be done again, and must not meet another of its name
@@ -257,30 +259,46 @@ func (m *outgoing) cleanSource(ctx context.Context) error {
 // to send them to the guest directly: a path, and the queues of two busy tunnels.
 const underway = time.Second
 
+// needed is what the destination of a guest that has landed needs of this host still. It is in the journal: what
+// is done by it is done again by an agent that is started again.
+type needed struct {
+	Leased []netip.Addr  `json:"leased,omitempty"` // addresses that need the tunnel
+	Moved  []netip.Addr  `json:"moved,omitempty"`  // of these, what their home sends there by itself
+	Lease  time.Duration `json:"lease,omitempty"`  // of what was left when that was asked; 0: for good
+}
+
+// settle ends d's part in leading packets to its guest, as far as no lease needs it, and says whether it has
+// any left. Where what is needed was not written down, by an agent of before, all may be.
+func (n *needed) settle(d *detour, forGood bool) bool {
+	if n == nil {
+		n = &needed{Leased: d.addresses()}
+		if !forGood {
+			n.Lease = leaseTime
+		}
+	}
+	d.leave(slices.DeleteFunc(slices.Clone(n.Leased), func(addr netip.Addr) bool { return slices.Contains(n.Moved, addr) }))
+	if len(d.addresses()) == 0 {
+		return false
+	}
+	d.leaseFor(n.Lease)
+	return true
+}
+
 // settleDetours ends this host's part in leading packets to the guest, as far as
 // no lease needs it.
 func (m *outgoing) settleDetours(ctx context.Context) error {
-	leased := m.work.landed.Leased
-	needed := slices.DeleteFunc(slices.Clone(leased), func(addr netip.Addr) bool {
-		return slices.Contains(m.work.landed.Moved, addr)
-	})
 	var ends []string
 	err := m.a.detours.change(m.plan.Guest, func(all map[string]*detour) {
 		for _, d := range all {
-			if d.Guest != m.plan.Guest {
-				continue
-			}
-			if d.leave(needed); len(d.addresses()) == 0 {
+			if d.Guest == m.plan.Guest && !m.work.needed.settle(d, m.plan.KeepsAddress()) {
 				ends = append(ends, d.ID)
-				continue
 			}
-			d.leaseFor(m.work.landed.Lease)
 		}
 	})
 	for _, id := range ends {
 		err = errors.Join(err, m.a.detours.remove(ctx, id))
 	}
-	if len(leased) == 0 {
+	if n := m.work.needed; n != nil && len(n.Leased) == 0 {
 		m.rec.edit(func(r *Report) {
 			if r.TunnelDown == 0 {
 				r.TunnelDown = time.Now().UnixNano()

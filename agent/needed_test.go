@@ -1,0 +1,75 @@
+package agent
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"godwit/agent/journal"
+	"godwit/internal/clock"
+	"godwit/migration"
+	"godwit/netstate"
+)
+
+// TestNeededSurvivesTheAgent: what a guest that has landed needs of the host that it left is known to an agent
+// that is started again while it cleans up.
+func TestNeededSurvivesTheAgent(t *testing.T) {
+	a := startedAgain(t)
+	rememberedGuest(t, a)
+	want := &needed{
+		Leased: []netip.Addr{netip.MustParseAddr("10.1.1.10"), netip.MustParseAddr("10.9.1.4")},
+		Moved:  []netip.Addr{netip.MustParseAddr("10.9.1.4")}, Lease: time.Hour,
+	}
+	m := &outgoing{
+		a: a, plan: migration.Plan{ID: "m-00000001", Guest: "web", From: "rome", To: "paris", Epoch: 1},
+		work: &sourceWork{needed: want}, rec: newRecord("rome", migration.Plan{ID: "m-00000001"}, a.clock()),
+	}
+	var err error
+	if m.log, err = journal.Create(a.config.dir("journal"), "m-00000001"); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.persist(sourceDoing(t, migration.CleanSource), false); err != nil {
+		t.Fatal(err)
+	}
+	m.log.Close() //nolint:errcheck // it is written
+	a.resumeMigrations(a.ctx, a.readopt(a.ctx))
+	resumed := a.outgoing["m-00000001"]
+	if resumed == nil {
+		t.Fatal("it is not gone on with")
+	}
+	if diff := cmp.Diff(want, resumed.work.needed, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestSettle: what is leased stays for the lease, and what nobody wrote down as if all were.
+func TestSettle(t *testing.T) {
+	home, visited := netip.MustParseAddr("10.1.1.10"), netip.MustParseAddr("10.9.1.4")
+	for name, c := range map[string]struct {
+		needed  *needed
+		forGood bool
+		left    int           // addresses that are led on
+		lease   time.Duration // 0: for good
+	}{
+		"nothing":                       {&needed{}, false, 0, 0},
+		"the old address":               {&needed{Leased: []netip.Addr{home}, Lease: time.Hour}, false, 1, time.Hour},
+		"for good":                      {&needed{Leased: []netip.Addr{home}}, false, 1, 0},
+		"what its home sends by itself": {&needed{Leased: []netip.Addr{home, visited}, Moved: []netip.Addr{visited}, Lease: time.Hour}, false, 1, time.Hour},
+		"not written down":              {nil, false, 2, leaseTime},
+		"not written down, for good":    {nil, true, 2, 0},
+	} {
+		d := &detour{ID: "m-00000001", Guest: "web", Away: []netstate.Away{{Addr: home}}, Visiting: []netstate.Visiting{{Addr: visited, Tunnel: "gw-1"}}}
+		if stays := c.needed.settle(d, c.forGood); stays != (c.left > 0) || len(d.addresses()) != c.left {
+			t.Errorf("%s: stays %v with %v", name, stays, d.addresses())
+		}
+		if c.left == 0 {
+			continue
+		}
+		if left := clock.Until(d.Until); !d.Leased || d.Until.IsZero() != (c.lease == 0) || c.lease > 0 && abs(left-c.lease) > time.Minute {
+			t.Errorf("%s: leased %v for %v, want %v", name, d.Leased, left, c.lease)
+		}
+	}
+}
