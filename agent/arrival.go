@@ -68,7 +68,6 @@ func (m *incoming) makeDetour(ctx context.Context) error {
 			v.Waits = true
 			d.Visiting = append(d.Visiting, v)
 		}
-		forgetAway(all, m.plan)
 		all[d.ID] = d
 		m.work.prepared.Coming = len(d.Coming) > 0
 	})
@@ -129,13 +128,22 @@ func wayOf(all map[string]*detour, guest string, addr netip.Addr) (home string, 
 	return home, sent && home != ""
 }
 
-// forgetAway drops what this home still sends away of a guest that does not hold
+// forgetAway drops what this home still sends away of a guest that runs here, and does not hold
 // the address any more: nobody can want it.
-func forgetAway(all map[string]*detour, plan migration.Plan) {
+func (a *Agent) forgetAway(plan migration.Plan) {
 	held := bare(plan.Held)
-	for _, other := range all {
-		if other.Guest == plan.Guest {
-			other.Away = slices.DeleteFunc(other.Away, func(a netstate.Away) bool { return !slices.Contains(held, a.Addr) })
+	old := func(s netstate.Away) bool { return !slices.Contains(held, s.Addr) }
+	if !slices.ContainsFunc(a.detours.list(plan.Guest), func(d detour) bool { return slices.ContainsFunc(d.Away, old) }) {
+		return
+	}
+	err := a.detours.change(plan.Guest, func(all map[string]*detour) {
+		for _, d := range all {
+			if d.Guest == plan.Guest {
+				d.Away = slices.DeleteFunc(d.Away, old)
+			}
 		}
+	})
+	if err != nil {
+		a.log.Warn("forget addresses that a guest has no more", "guest", plan.Guest, "error", err) // their lease ends
 	}
 }

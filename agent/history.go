@@ -49,6 +49,13 @@ func (a *Agent) intoHistory(name string, rep Report) error {
 	return journal.SyncDir(a.config.dir("history"))
 }
 
+// hasEnded says whether the history has the end of a migration, in an epoch or a later one, of which a journal is
+// here: that came back with a host which lost its power as it was removed.
+func (a *Agent) hasEnded(name string, epoch uint64) bool {
+	rep, known, err := a.ended(name)
+	return err == nil && known && rep.Ended != 0 && rep.Epoch >= epoch
+}
+
 // check says what is wrong with a report that was read.
 func (r *Report) check() error {
 	switch {

@@ -76,7 +76,10 @@ func (m *incoming) asked(ctx context.Context, ask func(context.Context) error) e
 func (m *incoming) handOver(ctx context.Context) error {
 	m.rec.enter(migration.Handover, time.Now())
 	m.refreshGateways()
-	m.a.actors.Go(func() { m.a.runsHere(m.plan.Guest) }) // nobody waits for it
+	m.a.actors.Go(func() { // nobody waits for it
+		m.a.runsHere(m.plan.Guest)
+		m.a.forgetAway(m.plan)
+	})
 	m.hearFirstWords(ctx)
 	if err := m.rec.timed("reach guest", func() error { return m.connect(ctx) }); err != nil {
 		if m.plan.KeepsAddress() {

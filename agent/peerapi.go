@@ -111,6 +111,9 @@ func (a *Agent) capable(ctx context.Context, offer Offer) error {
 	if _, err := a.guests.find(offer.Plan.Guest); err == nil {
 		return refuses(a.config.Host, offer, migration.CodeBusy, "it has a guest of that name already")
 	}
+	if err := a.namesake(offer.Plan.Guest, offer.Description); err != nil {
+		return err
+	}
 	if err := errors.Join(offer.Description.check(), a.guests.readable(offer.Plan.Guest)); err != nil {
 		return err
 	}
@@ -150,7 +153,10 @@ func (a *Agent) peerPrepare(r *http.Request) (any, error) {
 	if err := p.check(); err != nil {
 		return nil, err
 	}
-	if err := a.believe(p); err != nil {
+	if err := errors.Join(a.believe(p), a.namesake(p.Plan.Guest, p.Description)); err != nil {
+		return nil, err
+	}
+	if err := a.comesFromThere(r.Context(), p.Plan); err != nil {
 		return nil, err
 	}
 	if err := a.journalLeft(p.Plan.Guest, p.Plan.ID); err != nil { // it may be here, or have left for somewhere else

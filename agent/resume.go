@@ -76,6 +76,9 @@ func (a *Agent) resumeSource(id string, lost map[string]*Guest) error {
 	if err := j.valid(id); err != nil {
 		return errors.Join(err, log.Close())
 	}
+	if j.State.Course != migration.Ended && a.hasEnded(id+".json", max(j.State.Epoch, j.Plan.Epoch)) {
+		return log.Remove()
+	}
 	g, aside, err := a.guestLeft(j, lost[j.Plan.Guest])
 	if err != nil {
 		return errors.Join(err, log.Close())
@@ -183,6 +186,9 @@ func (a *Agent) resumeDestination(ctx context.Context, id string) error {
 	}
 	if err := j.valid(id); err != nil {
 		return errors.Join(err, log.Close())
+	}
+	if a.hasEnded(id+"-destination.json", max(j.State.Epoch, j.Offer.Plan.Epoch)) {
+		return log.Remove()
 	}
 	if err := a.guests.readable(j.Offer.Plan.Guest); err != nil {
 		return errors.Join(err, log.Close())

@@ -140,10 +140,11 @@ func (s Source) Switching() bool {
 // switch begins is, while the guest runs and its packets still come here: whoever finds
 // no more than that after the host's end goes on as if it had let go. So the record of letting
 // go, made while the guest stands still, need only be written (MustWrite). Turning back from
-// there is on the disk before the guest runs on, and so is taking back. What was begun
-// before is found again by its marks.
+// there is on the disk before the guest runs on, and so is taking back. That cleaning up begins is
+// before what it removes: a host that knows nothing of the guest any more would take one that was let
+// go for one that is lost. What was begun before is found again by its marks.
 func (s Source) MustSync(before Source) bool {
-	return s.Switching() != before.Switching() || s.Taken && !before.Taken
+	return s.Switching() != before.Switching() || s.Taken && !before.Taken || s.Heard() && !before.Heard()
 }
 
 // MustWrite says whether this state counts only when its record is written: what no agent

@@ -285,12 +285,13 @@ func TestSourceHearsOfTheReleaseOnlyThere(t *testing.T) {
 	refused(t, Source{}, Input{Kind: Abort})
 }
 
-// TestSourceSyncs: what must be on the disk is that the switch begins, and that it is turned back
-// from; what must be written also that the guest is let go. See docs/ownership.md.
+// TestSourceSyncs: what must be on the disk is that the switch begins, that it is turned back
+// from, and that cleaning up begins; what must be written also that the guest is let go. See docs/ownership.md.
 func TestSourceSyncs(t *testing.T) {
 	for at := 1; at < len(wantSteps); at++ {
 		before, now := sourceAt(t, at-1), sourceAt(t, at)
-		sync, write := wantSteps[at].do == Flip, wantSteps[at].do == Flip || wantSteps[at].do == Release
+		sync := wantSteps[at].do == Flip || wantSteps[at].do == CleanSource
+		write := sync || wantSteps[at].do == Release
 		if now.MustSync(before) != sync || now.MustWrite(before) != write {
 			t.Errorf("%s begins: sync %v, write %v", wantSteps[at].do, now.MustSync(before), now.MustWrite(before))
 		}

@@ -225,8 +225,11 @@ func (j *File) takeBack() error {
 // Close keeps the file for the next start of the agent.
 func (j *File) Close() error { return j.f.Close() }
 
-// Remove ends the journal: the migration is over and its outcome is in the history.
-func (j *File) Remove() error { return errors.Join(j.f.Close(), os.Remove(j.path)) }
+// Remove ends the journal: the migration is over and its outcome is in the history. It does not come back
+// with a host that loses its power.
+func (j *File) Remove() error {
+	return errors.Join(j.f.Close(), os.Remove(j.path), SyncDir(filepath.Dir(j.path)))
+}
 
 // Discard removes a journal that Open found to have no state.
 func Discard(dir, id string) error { return os.Remove(filepath.Join(dir, id+".journal")) }

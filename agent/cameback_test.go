@@ -1,0 +1,43 @@
+package agent
+
+import (
+	"testing"
+	"time"
+
+	"godwit/agent/journal"
+	"godwit/migration"
+)
+
+// TestJournalThatCameBack: a host that lost its power may have a journal again whose migration had ended. The history
+// says so: nothing is undone, and the outcome stays. An end of an earlier try says nothing of a later one.
+func TestJournalThatCameBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		epoch uint64 // of what the history has
+		gone  bool
+	}{"it had ended": {1, true}, "an earlier try had": {0, false}} {
+		t.Run(name, func(t *testing.T) {
+			a := startedAgain(t)
+			const id = "m-00000001"
+			j := journalled(id, "paris", sourceDoing(t, migration.Flip))
+			j.Plan.Epoch, j.State.Epoch = 1, 1
+			journalOf(t, a, id, j)
+			end := Report{ID: id, Guest: "web", From: "rome", To: "paris", Outcome: migration.Completed, Epoch: c.epoch, Ended: time.Now().UnixNano()}
+			if err := a.intoHistory(id+".json", end); err != nil {
+				t.Fatal(err)
+			}
+			a.resumeMigrations(a.ctx, a.readopt(a.ctx))
+			if resumed := a.outgoing[id] != nil; resumed == c.gone {
+				t.Errorf("it is gone on with: %v", resumed)
+			}
+			if !c.gone {
+				return
+			}
+			if left, err := journal.Unfinished(a.config.dir("journal")); err != nil || len(left) > 0 {
+				t.Errorf("left: %v, %v", left, err)
+			}
+			if rep, ok, _ := a.history(id); !ok || rep.Outcome != migration.Completed {
+				t.Errorf("history: %+v", rep)
+			}
+		})
+	}
+}

@@ -1,0 +1,59 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"godwit/internal/clock"
+	"godwit/migration"
+)
+
+// A guest that left, and whose addresses this host sends after it still, is known here by its name alone. Another of
+// that name that comes would be taken for it: its addresses would be forgotten, or led to the other.
+
+// namesake is the error of a guest that is to come and is not the one of its name that left here.
+func (a *Agent) namesake(guest string, d Description) error {
+	for _, away := range a.detours.list(guest) {
+		for _, sent := range away.sent() {
+			known := func(n NIC) bool { return slices.Equal(n.hardware(), sent.MAC) }
+			if len(sent.MAC) == 0 || slices.ContainsFunc(d.NICs, known) {
+				continue
+			}
+			ends := "for good"
+			if left := clock.Until(away.Until); !away.Until.IsZero() && left > 0 {
+				ends = "for " + left.Round(time.Second).String() + " still"
+			}
+			return &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf(
+				"host %s refuses guest %s: another guest of that name left it, and its address %s is led to %s %s; wait for that, end that guest, or move this one by another name",
+				a.config.Host, guest, sent.Addr, away.Peer, ends)}
+		}
+	}
+	return nil
+}
+
+// comesFromThere is the error of a guest that is to come from a host to which none of this one's leads lead: what
+// this host sends away comes back only from where it is led. Where a host on that way does not answer,
+// nothing is concluded from that.
+func (a *Agent) comesFromThere(ctx context.Context, p migration.Plan) error {
+	var sent []netip.Addr
+	for _, away := range a.detours.list(p.Guest) {
+		for _, s := range away.sent() {
+			if slices.Contains(bare(p.Held), s.Addr) && !slices.Contains(sent, s.Addr) {
+				sent = append(sent, s.Addr)
+			}
+		}
+	}
+	if len(sent) == 0 {
+		return nil
+	}
+	var problem *migration.Problem
+	err := a.leadsOn(ctx, Led{p.Guest, sent, p.From, ledHops})
+	if errors.As(err, &problem) && problem.Code == migration.CodeAddress {
+		return notBelieved("guest %s comes from %s with %v, which this host leads elsewhere: %s", p.Guest, p.From, sent, problem.Text)
+	}
+	return nil
+}
