@@ -118,7 +118,7 @@ func (m *incoming) makeDisks() error {
 		}
 		disks[i] = vm.Disk{ID: disk.ID, Path: path, Format: "raw", Size: sizes[i]}
 	}
-	d.Disks = disks
+	m.work.guest.remember(func(h *Held) { h.Description.Disks = disks }) // an abort may write it down meanwhile
 	return nil
 }
 

@@ -103,6 +103,16 @@ func (m *incoming) givenUp(answer CourseAnswer, err error, quiet time.Duration) 
 	return nil
 }
 
+// course is how it stands, of one moment.
+func (m *outgoing) course() CourseAnswer {
+	m.told.Lock()
+	defer m.told.Unlock()
+	if !m.over.Load() {
+		return CourseAnswer{Course: courseUnderWay, Released: m.released.Load(), Heard: m.heard.Load(), Epoch: m.epoch.Load()}
+	}
+	return CourseAnswer{Course: courseOver, Released: m.released.Load(), Epoch: m.epoch.Load(), Problem: m.rec.snapshot().Problem}
+}
+
 // peerCourse tells a destination what became of a migration that leaves this host.
 func (a *Agent) peerCourse(r *http.Request) (any, error) {
 	id, caller := r.PathValue("id"), peer.Caller(r)
@@ -112,11 +122,8 @@ func (a *Agent) peerCourse(r *http.Request) (any, error) {
 	a.mu.Lock()
 	m, rec := a.outgoing[id], a.records[id]
 	a.mu.Unlock()
-	if m != nil && m.plan.To == caller && !m.over.Load() {
-		return CourseAnswer{Course: courseUnderWay, Released: m.released.Load(), Heard: m.heard.Load(), Epoch: m.epoch.Load()}, nil
-	}
 	if m != nil && m.plan.To == caller {
-		return CourseAnswer{Course: courseOver, Released: m.released.Load(), Epoch: m.epoch.Load(), Problem: m.rec.snapshot().Problem}, nil
+		return m.course(), nil
 	}
 	var rep Report
 	known := rec != nil

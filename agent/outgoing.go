@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -35,6 +36,7 @@ type outgoing struct {
 
 	bandwidth bandwidth
 
+	told     sync.Mutex    // what follows is of one state
 	released atomic.Bool   // state.Released, for others to read
 	heard    atomic.Bool   // state.Heard, for others to read
 	over     atomic.Bool   // not going forward any more, for others to read
@@ -209,10 +211,12 @@ func (m *outgoing) take(next migration.Source) {
 	now := time.Now()
 	before := m.state
 	m.state = next
+	m.told.Lock() // whoever hears that it is not let go hears in which epoch
 	m.released.Store(next.Released())
 	m.heard.Store(next.Heard())
 	m.over.Store(next.Course != migration.Forward)
 	m.epoch.Store(next.Epoch)
+	m.told.Unlock()
 	m.a.precede(m.plan.ID, ofSource(next))
 	m.claimWay(before, next)
 	if next.Epoch != before.Epoch && before.Epoch != 0 {

@@ -66,11 +66,12 @@ func (a *Agent) record(id string) (*Record, error) {
 // many that ended under earlier agents as make recordsKept.
 func (a *Agent) reports() []Report {
 	a.mu.Lock()
+	records := slices.Collect(maps.Values(a.records))
+	a.mu.Unlock() // copies take their time, and a release waits for this lock
 	out := []Report{}
-	for _, rec := range a.records {
+	for _, rec := range records {
 		out = append(out, rec.snapshot())
 	}
-	a.mu.Unlock()
 	out = append(out, a.endedBefore(recordsKept-len(out), out)...)
 	slices.SortFunc(out, func(x, y Report) int { return cmp.Compare(y.Requested, x.Requested) })
 	return out

@@ -125,7 +125,7 @@ func (a *Agent) guestDir(name, epoch string) string {
 
 // openTaps makes one tap for each NIC, named by the guest's number.
 func (a *Agent) openTaps(g *Guest) error {
-	g.Held.Taps = nil
+	g.remember(func(h *Held) { h.Taps = nil }) // an abort may write it down meanwhile
 	for i := range g.Held.Description.NICs {
 		name := fmt.Sprintf("gwt%d%c", g.Held.Number, 'a'+i)
 		tap, err := netstate.OpenTap(name, tapQueue, a.config.Network.Bridge, a.config.Network.MTU)
@@ -133,7 +133,7 @@ func (a *Agent) openTaps(g *Guest) error {
 			return fmt.Errorf("guest %s: %w", g.name(), err)
 		}
 		g.Taps = append(g.Taps, tap)
-		g.Held.Taps = append(g.Held.Taps, name)
+		g.remember(func(h *Held) { h.Taps = append(h.Taps, name) })
 	}
 	return nil
 }
