@@ -65,8 +65,8 @@ type sourceWork struct {
 	share         *wireShare      // of what the meters count since wireStart
 	memoryTunnels []tunnel.Config // of a direct transfer
 	memoryMTUs    []int           // of those to come, bytes, by path
-	needed        *needed // set when it has landed
-	speed         goodput // of the memory's copy
+	needed        *needed         // set when it has landed
+	speed         goodput         // of the memory's copy
 	handling      policy.Handling
 	own           ownQueue
 	stopWatch     context.CancelFunc
