@@ -167,6 +167,47 @@ func (m *outgoing) couldRun(ctx context.Context) bool {
 	}
 }
 
+// feed brings pages to a destination whose agent was started again before the guest was known to run there: QEMU may
+// wait for a page, and answer nobody until it comes, so that nobody can say whether it runs, while the
+// lanes went with the agent. It is for a release that has no answer; followed is closed when nobody else touches the
+// lanes. It says whether it did anything.
+func (m *outgoing) feed(ctx context.Context, followed <-chan struct{}) bool {
+	if !mayHandEarly(m.plan) || m.lost || !m.guest.alive() {
+		return false
+	}
+	if lanes := m.work.lanes; lanes != nil {
+		select {
+		case <-lanes.Done():
+		default:
+			return false
+		}
+		if lanes.Err() == nil {
+			return false
+		}
+	}
+	ask, cancel := limitInquire.on(ctx)
+	var answer LandingAnswer
+	err := m.link.Call(ask, http.MethodGet, "/v1/migrations/"+m.plan.ID+"/landing", nil, &answer)
+	cancel()
+	began := answer.Landing == migration.Waiting || answer.Landing == migration.Starting
+	if err != nil || !began || answer.Status != "" || answer.Vanished != "" {
+		return false
+	}
+	select {
+	case <-followed:
+	case <-ctx.Done():
+		return false
+	}
+	m.work.fed.Store(true)
+	if _, err := m.refill(ctx); err != nil {
+		m.rec.noteOnce("post-copy waits: " + err.Error())
+		sleep(ctx, refillPause)
+		return false
+	}
+	m.rec.noteOnce(fmt.Sprintf("%s waits for pages before it can say whether the guest runs: they are sent by another migration of the stopped guest", m.plan.To))
+	return true
+}
+
 // refillPause is between two tries to reach the destination.
 const refillPause = 500 * time.Millisecond
 

@@ -19,11 +19,11 @@ import (
 // has been on its way since the pause, travel at the same time; the destination starts
 // when it has both.
 func (m *outgoing) letGo(ctx context.Context) error {
-	answers := make(chan error, 1)
+	answers, followed := make(chan error, 1), make(chan struct{})
 	var answer ReleaseAnswer
 	go func() {
 		begun := time.Now()
-		err := m.askRelease(ctx, &answer)
+		err := m.askRelease(ctx, &answer, followed)
 		if err == nil {
 			m.rec.took("release → runs", begun)
 		}
@@ -37,6 +37,7 @@ func (m *outgoing) letGo(ctx context.Context) error {
 	if m.guest.Machine != nil && !m.lost { // else askRelease sees to it that nobody waits for memory
 		m.followMemory(ctx)
 	}
+	close(followed)
 	if err := <-answers; err != nil {
 		return err
 	}
@@ -97,8 +98,9 @@ func (m *outgoing) tunnelHere() string {
 }
 
 // askRelease repeats the release until the destination says running or declined. Any
-// other answer ends doubt too: it has the release, and waits for the rest of the guest.
-func (m *outgoing) askRelease(ctx context.Context, answer *ReleaseAnswer) error {
+// other answer ends doubt too: it has the release, and waits for the rest of the guest. followed is closed when
+// the last of memory is followed.
+func (m *outgoing) askRelease(ctx context.Context, answer *ReleaseAnswer, followed <-chan struct{}) error {
 	what := "release"
 	if m.state.InDoubt || m.lost {
 		what = "release?wait=50ms" // whatever the answer, soon
@@ -108,6 +110,9 @@ func (m *outgoing) askRelease(ctx context.Context, answer *ReleaseAnswer) error 
 	}
 	idle := standstill{patience: m.a.config.Patience}
 	for {
+		if m.feed(ctx, followed) {
+			idle = standstill{patience: idle.patience}
+		}
 		attempt, cancel := limitRelease.on(ctx)
 		err := says(attempt, m.call(attempt, what, m.plan, answer))
 		cancel()
@@ -177,7 +182,7 @@ func (m *outgoing) finishMemory(life, release context.Context) {
 	}
 	p, err := m.guest.Machine.AwaitMigration(life)
 	if err != nil {
-		if life.Err() == nil && release.Err() == nil && !m.couldRun(release) {
+		if life.Err() == nil && release.Err() == nil && !m.couldRun(release) && !m.work.fed.Load() {
 			m.askRefusal(release, err.Error())
 		}
 		return

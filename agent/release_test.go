@@ -16,6 +16,7 @@ import (
 	"godwit/agent/journal"
 	"godwit/agent/peer"
 	"godwit/migration"
+	"godwit/vm"
 )
 
 var loopback = netip.MustParseAddr("127.0.0.1")
@@ -130,8 +131,61 @@ func TestPatienceAfterTheRelease(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // the test's own end
 	defer cancel()
 	var answer ReleaseAnswer
-	if err := m.askRelease(ctx, &answer); !errors.Is(err, errDeclined) {
+	if err := m.askRelease(ctx, &answer, nil); !errors.Is(err, errDeclined) {
 		t.Errorf("%v, %+v", err, answer)
+	}
+}
+
+// TestReleaseFeedsAGuestThatWaitsForPages: an agent that is started again where a guest may run, and whose QEMU answers
+// nobody before a page comes, cannot say so: the page is sent while the release is asked for. One whose QEMU
+// answers, and one that has the lanes still, is sent nothing.
+func TestReleaseFeedsAGuestThatWaitsForPages(t *testing.T) {
+	for name, c := range map[string]struct {
+		mode    string
+		landing LandingAnswer
+		fed     bool
+	}{
+		"it waits for a page": {"hybrid", LandingAnswer{Landing: migration.Waiting}, true},
+		"its QEMU answers":    {"hybrid", LandingAnswer{Landing: migration.Waiting, Status: vm.Incoming}, false},
+		"it was started":      {"postcopy", LandingAnswer{Landing: migration.Starting}, true},
+		"it is given up":      {"postcopy", LandingAnswer{Landing: migration.Declining}, false},
+		"no page can miss":    {"precopy", LandingAnswer{Landing: migration.Waiting}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := bareAgent(t, &Config{Host: "paris", Patience: time.Minute})
+			a.ctx = t.Context()
+			plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2, Mode: c.mode, Transfer: "lanes"}
+			var asked, fed atomic.Int32
+			link := linked(t, "paris", "rome", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				switch {
+				case strings.HasSuffix(r.URL.Path, "/landing"):
+					peer.Answer(w, c.landing, nil)
+				case strings.HasSuffix(r.URL.Path, "/refill"):
+					fed.Add(1)
+					peer.Answer(w, RefillAnswer{State: refillWhole}, nil)
+				case fed.Load() > 0 || !c.fed && asked.Add(1) > 3:
+					peer.Answer(w, ReleaseAnswer{State: "running"}, nil)
+				default:
+					time.Sleep(5 * time.Millisecond)
+					peer.Answer(w, ReleaseAnswer{State: "waiting"}, nil)
+				}
+			}))
+			m := &outgoing{
+				a: a, guest: &Guest{Machine: runs{gone{done: make(chan struct{})}}}, link: link, plan: plan,
+				work: &sourceWork{}, rec: newRecord("paris", plan, time.Now()), state: migration.Source{Course: migration.Forward, Epoch: 2},
+			}
+			followed := make(chan struct{})
+			close(followed)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // the test's own end
+			defer cancel()
+			var answer ReleaseAnswer
+			if err := m.askRelease(ctx, &answer, followed); err != nil || answer.State != "running" {
+				t.Errorf("%v, %+v", err, answer)
+			}
+			if (fed.Load() > 0) != c.fed {
+				t.Errorf("asked to go on %d times", fed.Load())
+			}
+		})
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"godwit/migration"
@@ -62,6 +63,7 @@ type sourceWork struct {
 	wireStart     map[string]int64
 	wireBefore    map[string]int64 // sent before wireStart, by path
 	wireTold      wireTold
+	fed           atomic.Bool     // the rest of memory is sent again, before the destination has said that the guest runs
 	share         *wireShare      // of what the meters count since wireStart
 	memoryTunnels []tunnel.Config // of a direct transfer
 	memoryMTUs    []int           // of those to come, bytes, by path
