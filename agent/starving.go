@@ -1,0 +1,77 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"godwit/migration"
+	"godwit/vm"
+)
+
+// A guest that may run before its pages are there can wait for one when nobody brings them: its lanes went with
+// an agent, and QEMU answers nobody until that page comes.
+
+// couldRun says whether the destination has all that it needs to run the guest, though
+// pages are missing that are sent again. It waits for the answer until ctx ends.
+func (m *outgoing) couldRun(ctx context.Context) bool {
+	if !mayHandEarly(m.plan) {
+		return false
+	}
+	for {
+		ask, cancel := limitInquire.on(ctx)
+		var answer LandingAnswer
+		err := m.link.Call(ask, http.MethodGet, "/v1/migrations/"+m.plan.ID+"/landing", nil, &answer)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return true // asked again with the release
+		case err == nil && answer.Status == vm.Incoming:
+			return false
+		case err == nil && (answer.Status != "" || answer.Vanished != "" || answer.Landing == migration.Gone):
+			return true
+		}
+		sleep(ctx, refillPause)
+	}
+}
+
+// feed brings pages to a destination whose agent was started again before the guest was known to run there: QEMU may
+// wait for a page, and answer nobody until it comes, so that nobody can say whether it runs, while the
+// lanes went with the agent. It is for a release that has no answer; followed is closed when nobody else touches the
+// lanes. It says whether it did anything.
+func (m *outgoing) feed(ctx context.Context, followed <-chan struct{}) bool {
+	if !mayHandEarly(m.plan) || m.lost || !m.guest.alive() {
+		return false
+	}
+	if lanes := m.work.lanes; lanes != nil {
+		select {
+		case <-lanes.Done():
+		default:
+			return false
+		}
+		if lanes.Err() == nil {
+			return false
+		}
+	}
+	ask, cancel := limitInquire.on(ctx)
+	var answer LandingAnswer
+	err := m.link.Call(ask, http.MethodGet, "/v1/migrations/"+m.plan.ID+"/landing", nil, &answer)
+	cancel()
+	began := answer.Landing == migration.Waiting || answer.Landing == migration.Starting
+	if err != nil || !began || answer.Status != "" || answer.Vanished != "" {
+		return false
+	}
+	select {
+	case <-followed:
+	case <-ctx.Done():
+		return false
+	}
+	m.work.fed.Store(true)
+	if _, err := m.refill(ctx); err != nil {
+		m.rec.noteOnce("post-copy waits: " + err.Error())
+		sleep(ctx, refillPause)
+		return false
+	}
+	m.rec.noteOnce(fmt.Sprintf("%s waits for pages before it can say whether the guest runs: they are sent by another migration of the stopped guest", m.plan.To))
+	return true
+}
