@@ -76,9 +76,10 @@ func (m *incoming) asked(ctx context.Context, ask func(context.Context) error) e
 func (m *incoming) handOver(ctx context.Context) error {
 	m.rec.enter(migration.Handover, time.Now())
 	m.refreshGateways()
+	plan := m.plan         // its next address may be changed meanwhile
 	m.a.actors.Go(func() { // nobody waits for it
-		m.a.runsHere(m.plan.Guest)
-		m.a.forgetAway(m.plan)
+		m.a.runsHere(plan.Guest)
+		m.a.forgetAway(plan)
 	})
 	m.hearFirstWords(ctx)
 	if err := m.rec.timed("reach guest", func() error { return m.connect(ctx) }); err != nil {

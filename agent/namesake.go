@@ -35,14 +35,17 @@ func (a *Agent) namesake(guest string, d Description) error {
 	return nil
 }
 
-// comesFromThere is the error of a guest that is to come from a host to which none of this one's leads lead: what
-// this host sends away comes back only from where it is led. Where a host on that way does not answer,
+// comesFromThere is the error of a guest that is to come from a host to which none of this one's leads lead: addresses
+// whose home is here come back only from where they are led. (Those in transit may have been led another way since.) Where a host on that way does not answer,
 // nothing is concluded from that.
 func (a *Agent) comesFromThere(ctx context.Context, p migration.Plan) error {
 	var sent []netip.Addr
+	comesHome := func(addr netip.Addr) bool {
+		return slices.ContainsFunc(p.Held, func(h migration.Address) bool { return h.Prefix.Addr() == addr && h.Home == a.config.Host })
+	}
 	for _, away := range a.detours.list(p.Guest) {
 		for _, s := range away.sent() {
-			if slices.Contains(bare(p.Held), s.Addr) && !slices.Contains(sent, s.Addr) {
+			if comesHome(s.Addr) && !slices.Contains(sent, s.Addr) {
 				sent = append(sent, s.Addr)
 			}
 		}

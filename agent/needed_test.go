@@ -25,8 +25,9 @@ func TestNeededSurvivesTheAgent(t *testing.T) {
 	}
 	m := &outgoing{
 		a: a, plan: migration.Plan{ID: "m-00000001", Guest: "web", From: "rome", To: "paris", Epoch: 1},
-		work: &sourceWork{needed: want}, rec: newRecord("rome", migration.Plan{ID: "m-00000001"}, a.clock()),
+		work: &sourceWork{}, rec: newRecord("rome", migration.Plan{ID: "m-00000001"}, a.clock()),
 	}
+	m.work.needed.Store(want)
 	var err error
 	if m.log, err = journal.Create(a.config.dir("journal"), "m-00000001"); err != nil {
 		t.Fatal(err)
@@ -40,7 +41,7 @@ func TestNeededSurvivesTheAgent(t *testing.T) {
 	if resumed == nil {
 		t.Fatal("it is not gone on with")
 	}
-	if diff := cmp.Diff(want, resumed.work.needed, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+	if diff := cmp.Diff(want, resumed.work.needed.Load(), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 		t.Error(diff)
 	}
 }

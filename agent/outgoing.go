@@ -190,7 +190,7 @@ func (m *outgoing) persist(state migration.Source, sync bool) error {
 	kept := m.figures(state)
 	write := func() error {
 		begun, paused := m.rec.moments()
-		return m.log.Append(sourceJournal{"source", m.plan, state, begun, state.Reached(), m.work.skew, paused, kept, m.work.needed}, sync)
+		return m.log.Append(sourceJournal{"source", m.plan, state, begun, state.Reached(), m.work.skew, paused, kept, m.work.needed.Load()}, sync)
 	}
 	if state.Course == migration.Forward && state.Phase() == migration.Switch {
 		return m.rec.timed("journal: "+journalWords(state), write)

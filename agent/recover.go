@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -272,7 +273,11 @@ func (a *Agent) apiGiveUp(r *http.Request) (any, error) {
 	return nil, a.giveUp(r.Context(), r.PathValue("id"))
 }
 
-// peerLanding tells a source how its guest is here. A running QEMU is asked first.
+// landingStatus is what QEMU has to say its status, for a source that asks: less than that waits for the answer.
+const landingStatus = 2 * time.Second
+
+// peerLanding tells a source how its guest is here. A running QEMU is asked first; one that answers nobody,
+// as it waits for a page, has no status.
 func (a *Agent) peerLanding(r *http.Request) (any, error) {
 	m, err := a.findIncoming(r)
 	if err != nil {
@@ -288,7 +293,12 @@ func (a *Agent) peerLanding(r *http.Request) (any, error) {
 	state := m.snapshot()
 	answer := LandingAnswer{Landing: state.Landing}
 	if g := m.visible(); g != nil && g.alive() {
-		answer.Status, err = g.Machine.Status(r.Context())
+		ask, cancel := context.WithTimeout(r.Context(), landingStatus)
+		answer.Status, err = g.Machine.Status(ask)
+		cancel()
+		if errors.Is(err, context.DeadlineExceeded) && r.Context().Err() == nil {
+			err = nil // it waits for a page, perhaps: not known
+		}
 	} else if state.Vanished {
 		answer.Vanished = m.vanishedWords(state)
 	}

@@ -63,12 +63,12 @@ type sourceWork struct {
 	wireStart     map[string]int64
 	wireBefore    map[string]int64 // sent before wireStart, by path
 	wireTold      wireTold
-	fed           atomic.Bool     // the rest of memory is sent again, before the destination has said that the guest runs
-	share         *wireShare      // of what the meters count since wireStart
-	memoryTunnels []tunnel.Config // of a direct transfer
-	memoryMTUs    []int           // of those to come, bytes, by path
-	needed        *needed         // set when it has landed
-	speed         goodput         // of the memory's copy
+	fed           atomic.Bool            // the rest of memory is sent again, before the destination has said that the guest runs
+	share         *wireShare             // of what the meters count since wireStart
+	memoryTunnels []tunnel.Config        // of a direct transfer
+	memoryMTUs    []int                  // of those to come, bytes, by path
+	needed        atomic.Pointer[needed] // when it has landed
+	speed         goodput                // of the memory's copy
 	handling      policy.Handling
 	own           ownQueue
 	stopWatch     context.CancelFunc

@@ -184,7 +184,7 @@ func (m *outgoing) askLanded(ctx context.Context) error {
 	if there.Outcome == migration.Aborted { // given up there, by a person
 		return errors.Join(errDeclined, there.Problem)
 	}
-	m.work.needed = &needed{landed.Leased, landed.Moved, landed.Lease}
+	m.work.needed.Store(&needed{landed.Leased, landed.Moved, landed.Lease})
 	skew := int64(m.work.skew)
 	m.rec.edit(func(r *Report) {
 		r.Handed = there.Handed - skew
@@ -241,7 +241,7 @@ func (m *outgoing) cleanSource(ctx context.Context) error {
 	if err := m.endDirect(ctx); err != nil {
 		m.a.log.Warn("end tunnels for memory", "migration", m.plan.ID, "error", err)
 	}
-	if n := m.work.needed; n != nil && len(n.Moved) > 0 { // what is on its way over this host gets there
+	if n := m.work.needed.Load(); n != nil && len(n.Moved) > 0 { // what is on its way over this host gets there
 		sleep(ctx, underway)
 	}
 	m.a.guests.expectAgain(m.guest) // all this may be done again, and must not meet another of its name
@@ -288,9 +288,10 @@ func (n *needed) settle(d *detour, forGood bool) bool {
 // no lease needs it.
 func (m *outgoing) settleDetours(ctx context.Context) error {
 	var ends []string
+	n := m.work.needed.Load()
 	err := m.a.detours.change(m.plan.Guest, func(all map[string]*detour) {
 		for _, d := range all {
-			if d.Guest == m.plan.Guest && !m.work.needed.settle(d, m.plan.KeepsAddress()) {
+			if d.Guest == m.plan.Guest && !n.settle(d, m.plan.KeepsAddress()) {
 				ends = append(ends, d.ID)
 			}
 		}
@@ -298,7 +299,7 @@ func (m *outgoing) settleDetours(ctx context.Context) error {
 	for _, id := range ends {
 		err = errors.Join(err, m.a.detours.remove(ctx, id))
 	}
-	if n := m.work.needed; n != nil && len(n.Leased) == 0 {
+	if n != nil && len(n.Leased) == 0 {
 		m.rec.edit(func(r *Report) {
 			if r.TunnelDown == 0 {
 				r.TunnelDown = time.Now().UnixNano()

@@ -136,7 +136,7 @@ func (r *run) compare(ctx context.Context, name string, links map[string]wan.Cou
 		return b
 	}
 	r.mu.Lock()
-	edge := flowCount{toGuest: r.held.passed(name, after).toGuest, fromGuest: r.held.passed(name, before).fromGuest}
+	edge := flowCount{toGuest: r.held.passed(name, after, addrs).toGuest, fromGuest: r.held.passed(name, before, addrs).fromGuest}
 	r.mu.Unlock()
 	for _, m := range counters.Meter {
 		if !counted(m.Proto, m.Port) {

@@ -52,11 +52,11 @@ func (h *holdings) take(guest string, a netip.Addr, counted flowCount, longAgo b
 	h.now[a] = guest
 }
 
-// passed is what of the edges' counts was the guest's.
-func (h *holdings) passed(guest string, counts map[netip.Addr]flowCount) (sum flowCount) {
+// passed is what of the edges' counts of addrs was the guest's. It may have got another since they were counted.
+func (h *holdings) passed(guest string, counts map[netip.Addr]flowCount, addrs map[netip.Addr]bool) (sum flowCount) {
 	for a, held := range h.of[guest] {
 		sum = sum.plus(held.past)
-		if held.open {
+		if held.open && addrs[a] {
 			sum = sum.plus(counts[a].minus(held.from))
 		}
 	}

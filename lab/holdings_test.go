@@ -8,14 +8,14 @@ import (
 // TestHoldings: an address that was one guest's, then another's, then the first's again.
 func TestHoldings(t *testing.T) {
 	a, b := netip.MustParseAddr("10.1.1.10"), netip.MustParseAddr("10.1.1.11")
-	counts := map[netip.Addr]flowCount{}
+	counts, all := map[netip.Addr]flowCount{}, map[netip.Addr]bool{a: true, b: true}
 	var h holdings
 	want := func(when string, web, db flowCount) {
 		t.Helper()
-		if got := h.passed("web", counts); got != web {
+		if got := h.passed("web", counts, all); got != web {
 			t.Errorf("%s: web %+v, want %+v", when, got, web)
 		}
-		if got := h.passed("db", counts); got != db {
+		if got := h.passed("db", counts, all); got != db {
 			t.Errorf("%s: db %+v, want %+v", when, got, db)
 		}
 	}
@@ -37,6 +37,9 @@ func TestHoldings(t *testing.T) {
 	take("web", a, false)
 	counts[a] = flowCount{9110, 5203}
 	want("back", flowCount{9010, 5003}, flowCount{101, 201})
+	if got := h.passed("web", nil, map[netip.Addr]bool{b: true}); got != (flowCount{9000, 5000}) {
+		t.Errorf("of what was counted before it had the address: %+v", got)
+	}
 	if got := h.known("db"); len(got) != 2 || !got[a] || !got[b] {
 		t.Errorf("db has had %v", got)
 	}

@@ -150,7 +150,7 @@ func (s Source) MustSync(before Source) bool {
 // MustWrite says whether this state counts only when its record is written: what no agent
 // that is killed may forget.
 func (s Source) MustWrite(before Source) bool {
-	return s.MustSync(before) || s.Released() && !before.Released()
+	return s.Switching() != before.Switching() || s.Taken && !before.Taken || s.Released() && !before.Released()
 }
 
 // InputKind says what came in.

@@ -23,6 +23,7 @@ type estimate struct {
 	held      bool          // since at something was kept back because the lane was brimful
 	least     time.Duration // the shortest round trip since at; 0: none
 	squeeze   squeeze
+	longer    longer
 }
 
 // squeeze is a rate that was lowered while the lane was held: it carries less, or its path has
@@ -31,6 +32,17 @@ type squeeze struct {
 	before float64   // the rate that it had; 0: none was lowered
 	until  time.Time // when what was under way then is there
 }
+
+// longer is a path that is taken to have got longer, as its round trips are. It may be that acknowledgements came late
+// for a while: then what is under way since keeps them as long. So it is looked at again, more and more seldom.
+type longer struct {
+	was   time.Duration // the shortest round trip before; 0: it is not
+	again time.Time
+	every time.Duration
+}
+
+// longerLeast is after how long it is looked at first.
+const longerLeast = 5 * time.Second
 
 // rttKept is how long a shortest round trip counts.
 const rttKept = 10 * time.Second
@@ -84,6 +96,9 @@ func (e *estimate) acked(size int64, now time.Time) {
 	// For a while there was too little to send: the lane may carry more. Of one that was full
 	// before and always had something, only what it sends with has: it gets no processor.
 	idle := e.dry || e.rate == 0 && e.low < e.full()
+	if e.longer.was > 0 && now.After(e.longer.again) {
+		e.shortest, e.longer.was = min(e.shortest, e.longer.was), 0
+	}
 	if d <= 0 || d < rateWindow && (!idle || e.rate > 0 || e.proved > 0 || e.delivered < leastSample) {
 		return
 	}
@@ -98,6 +113,9 @@ func (e *estimate) acked(size int64, now time.Time) {
 		e.carriesLess(sample, now)
 	default:
 		e.rate += (sample - e.rate) * 0.4
+		if e.least > 0 && !e.queues() {
+			e.squeeze = squeeze{}
+		}
 	}
 	e.begin(now)
 }
@@ -108,20 +126,29 @@ func (e *estimate) begin(now time.Time) {
 	e.dry, e.held = false, false
 }
 
+// queues says whether no round trip of the sample was as short as it would be with what may wait on a lane that is
+// held.
+func (e *estimate) queues() bool { return e.least > e.shortest+2*queuedShort }
+
 // carriesLess takes a sample of a lane that was held: what is under way then follows from its
 // rate, and what arrives from what is under way. So a path that got longer, or acknowledgements
 // that come late, look like a link that got slower, and a rate that followed each sample would
 // fall without end. It is lowered where round trips say that something queues; and where they
 // stay as long with less under way the path is longer, and the rate as it was.
 func (e *estimate) carriesLess(sample float64, now time.Time) {
-	switch queues := e.least > e.shortest+2*queuedShort; {
+	switch {
 	case e.least == 0:
-	case !queues:
+	case !e.queues():
 		e.squeeze = squeeze{}
 	case e.squeeze.before == 0:
 		e.squeeze = squeeze{e.rate, now.Add(2 * e.least)}
 		e.rate = sample
 	case e.at.After(e.squeeze.until):
+		if e.longer.was == 0 {
+			e.longer.was = e.shortest
+		}
+		e.longer.every = max(2*e.longer.every, longerLeast)
+		e.longer.again = now.Add(e.longer.every)
 		e.shortest, e.rate, e.squeeze = e.least, e.squeeze.before, squeeze{}
 	}
 }

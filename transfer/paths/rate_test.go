@@ -219,12 +219,33 @@ func TestHeldLaneKeepsItsRate(t *testing.T) {
 			e := &estimate{rtt: base, shortest: base}
 			end := e.carry(time.Unix(1, 0), 2*time.Second, 2*time.Millisecond, 64<<10, link, false)
 			end, _ = e.hold(end, 2*time.Second, link, base, 0)
-			_, got := e.hold(end, 15*time.Second, c.rate, c.base, c.late)
-			queue := time.Duration(e.rate*(max(e.shortest, e.rtt/4)+queuedShort).Seconds()/c.rate*float64(time.Second)) - c.base
+			_, got := e.hold(end, 14*time.Second, c.rate, c.base, c.late)
+			queue := time.Duration(e.inflightBound()/c.rate*float64(time.Second)) - c.base
 			t.Logf("%.1f MB/s, rate %.1f, queue %v", got/1e6, e.rate/1e6, queue)
 			if got < c.speed || queue > c.queue {
 				t.Errorf("%.1f MB/s, want %.1f at least; a queue of %v, want %v at most", got/1e6, c.speed/1e6, queue, c.queue)
 			}
 		})
 	}
+}
+
+// TestLateForAWhile: acknowledgements that came late for a while leave no longer queue behind for good.
+func TestLateForAWhile(t *testing.T) {
+	const link, base = 12.5e6, 20 * time.Millisecond
+	e := &estimate{rtt: base, shortest: base}
+	end := e.carry(time.Unix(1, 0), 2*time.Second, 2*time.Millisecond, 64<<10, link, false)
+	end, _ = e.hold(end, 2*time.Second, link, base, 0)
+	end, _ = e.hold(end, 3*time.Second, link, base, 100*time.Millisecond)
+	if e.shortest < 100*time.Millisecond {
+		t.Fatalf("the path is %v long, and was not taken to be longer", e.shortest)
+	}
+	_, got := e.hold(end, 10*time.Second, link, base, 0)
+	if queue := time.Duration(e.inflightBound()/link*float64(time.Second)) - base; got < 0.9*link || queue > 50*time.Millisecond {
+		t.Errorf("%.1f MB/s with a queue of %v", got/1e6, queue)
+	}
+}
+
+// inflightBound is how many bytes may be under way before the lane is brimful.
+func (e *estimate) inflightBound() float64 {
+	return e.speed() * (max(e.shortest, e.rtt/4) + queuedShort).Seconds()
 }

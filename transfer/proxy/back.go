@@ -38,6 +38,9 @@ func (s *Source) control(topic wire.Topic, body []byte) error {
 		if err := store.Missed(frame, missed); err != nil {
 			return err
 		}
+		if s.early.Load() { // the guest may wait for it
+			s.sender.Nudge()
+		}
 		if store.Progress().Missed > mostMissed+known/missedShare {
 			s.offered.Drop()
 		}
