@@ -268,3 +268,13 @@ func (r *run) bootBy(guest string, at int64) int {
 	}
 	return 0
 }
+
+// bootsAgain notes that a guest begins anew.
+func (r *run) bootsAgain(guest string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.boots == nil {
+		r.boots = map[string]int{}
+	}
+	r.boots[guest]++
+}

@@ -49,9 +49,7 @@ func (r *run) bootAgain(ctx context.Context, k *scenario.Kill, host *hostAgent) 
 	if d.Disks, err = r.w.disksLeft(r.w.scenario.Guests[i], host.host.Name); err != nil {
 		return err
 	}
-	r.mu.Lock()
-	r.boots[k.QEMU]++
-	r.mu.Unlock()
+	r.bootsAgain(k.QEMU)
 	if _, err := host.client.StartGuest(ctx, d); err != nil {
 		return err
 	}

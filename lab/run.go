@@ -119,7 +119,7 @@ func begin(ctx context.Context, s *scenario.Scenario, opts Options) (*run, func(
 	}
 	r := &run{
 		w: w, opts: opts, queue: map[string]chan struct{}{}, reached: map[int]bool{}, by: map[*scenario.Step]*move{}, never: map[*scenario.Step]bool{},
-		results: map[string]traffic.Result{}, flows: map[string]*flowTrace{}, boots: map[string]int{},
+		results: map[string]traffic.Result{}, flows: map[string]*flowTrace{},
 		ending: make(chan struct{}), patience: flowPatience,
 	}
 	// What is begun here lives to the end of the run: one that is interrupted is measured, too.
