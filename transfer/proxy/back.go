@@ -11,9 +11,10 @@ import (
 )
 
 // mostMissed is how many pages may be missed before nothing of an offer is believed, and
-// missedShare a share of those that were coded by it: memory of guests that are on their way changes.
+// missedShare a share of those that were coded by it: memory of guests that are on their way changes. A
+// miss costs some 50 bytes and a round trip, in which others go on.
 const (
-	mostMissed  = 64
+	mostMissed  = 1024
 	missedShare = 16
 )
 
