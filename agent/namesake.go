@@ -35,9 +35,9 @@ func (a *Agent) namesake(guest string, d Description) error {
 	return nil
 }
 
-// comesFromThere is the error of a guest that is to come from a host to which none of this one's leads lead: addresses
-// whose home is here come back only from where they are led. (Those in transit may have been led another way since.) Where a host on that way does not answer,
-// nothing is concluded from that.
+// comesFromThere is the error of a guest that is to come with addresses from a host to which they are not led: those
+// whose home is here come back only from where this host leads them. (Those in transit may have been led
+// another way since.) Where a host on that way does not answer, nothing is concluded from that.
 func (a *Agent) comesFromThere(ctx context.Context, p migration.Plan) error {
 	var sent []netip.Addr
 	comesHome := func(addr netip.Addr) bool {

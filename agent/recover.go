@@ -273,7 +273,7 @@ func (a *Agent) apiGiveUp(r *http.Request) (any, error) {
 	return nil, a.giveUp(r.Context(), r.PathValue("id"))
 }
 
-// landingStatus is what QEMU has to say its status, for a source that asks: less than that waits for the answer.
+// landingStatus is how long QEMU has to say its status to a source that asks, which waits for longer (limitInquire).
 const landingStatus = 2 * time.Second
 
 // peerLanding tells a source how its guest is here. A running QEMU is asked first; one that answers nobody,
