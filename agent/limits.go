@@ -39,7 +39,7 @@ var (
 	limitPrepareHere  = named("prepare_here", 15*time.Second, "this end of the tunnel stands and was tried")
 	limitAskDisks     = named("ask_disks", 20*time.Second, "the destination's QEMU grants the copy of each disk")
 	limitReady        = named("ready_guest", 3*time.Second, "the guest raises its spare NIC; else it does so in the handover")
-	limitTryTunnel    = named("try_tunnel", 5*time.Second, "a tunnel for memory carries a packet")
+	limitTryTunnel    = named("try_tunnel", 5*time.Second, "a tunnel carries a packet and its echo: one for memory first, the guest's again and again while memory is copied")
 	limitFollowTicks  = named("follow_ticks", 3*time.Second, "the guest begins to count on its channel")
 	limitFlip         = named("flip", 5*time.Second, "the guest's packets take the tunnel")
 	limitUnderway     = named("underway", time.Second, "what the home of an address had sent here is here; then it is lost, and the move goes on")

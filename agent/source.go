@@ -38,6 +38,7 @@ type sourceWork struct {
 	capabilities  []string  // of the program behind the guest's channel
 	noIPv6        bool      // see lacksIPv6
 	readied       time.Time // when the guest was last asked to be ready
+	awake         time.Time // when something last went through the tunnel
 	prepared      Prepared
 	tunnel        string // this end's name
 	rtt           time.Duration

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"godwit/internal/clock"
@@ -92,6 +93,7 @@ func (m *outgoing) prepareHere(ctx context.Context) error {
 		return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf(
 			"tunnel %s → %s does not carry packets: %v; is UDP port %d open?", m.plan.From, m.plan.To, err, d.Tunnel.Remote.Port())}
 	}
+	m.work.awake = time.Now()
 	if err := m.raiseDirect(ctx); err != nil {
 		return err
 	}
@@ -164,25 +166,49 @@ func (m *outgoing) askReady(ctx context.Context) error {
 	return err
 }
 
-// readyAgain is between two times that a guest is asked to be ready: it stays so for ten minutes.
-const readyAgain = 3 * time.Minute
+const (
+	// readyAgain is between two times that a guest is asked to be ready: it stays so for ten minutes.
+	readyAgain = 3 * time.Minute
+	// awakeAgain is between two echoes through a tunnel that carries nothing yet. WireGuard's keys are
+	// good for three minutes after their handshake, which is made anew after two of them where
+	// something is sent (Donenfeld, WireGuard, NDSS 2017, §6.1); else the clients' first packets wait for it, and only some of them.
+	awakeAgain = 30 * time.Second
+)
 
-// stayReady has the guest stay ready while something is done that may take long. At its end nothing is asked
-// any more: what a guest has not done when it is stopped it does first where it arrives.
+// stayReady has the guest and the tunnel stay ready while something is done that may take long. At its end nothing
+// is asked any more: what a guest has not done when it is stopped it does first where it arrives.
 func (m *outgoing) stayReady(ctx context.Context, do func(context.Context) error) error {
-	if !m.canBeReady() {
-		return do(ctx)
-	}
-	asking, end := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for sleep(asking, time.Until(m.work.readied.Add(readyAgain))) {
-			_ = m.askReady(asking)
+	repeating, end := context.WithCancel(ctx)
+	var repeats sync.WaitGroup
+	defer func() { end(); repeats.Wait() }()
+	repeats.Go(func() {
+		for sleep(repeating, time.Until(m.work.awake.Add(awakeAgain))) {
+			m.wakeTunnel(repeating)
 		}
-	}()
-	defer func() { end(); <-ended }()
+	})
+	if m.canBeReady() {
+		repeats.Go(func() {
+			for sleep(repeating, time.Until(m.work.readied.Add(readyAgain))) {
+				_ = m.askReady(repeating)
+			}
+		})
+	}
 	return do(ctx)
+}
+
+// wakeTunnel has a packet go through the tunnel and back, so that both ends have keys, and
+// what lies between them lets the tunnel's packets pass.
+func (m *outgoing) wakeTunnel(ctx context.Context) {
+	m.work.awake = time.Now()
+	d, ok := m.a.detours.get(m.detourID())
+	if !ok {
+		return
+	}
+	try, cancel := limitTryTunnel.on(ctx)
+	defer cancel()
+	if err := echo(try, d.Tunnel); err != nil && ctx.Err() == nil {
+		m.a.log.Warn("nothing came back through the tunnel", "migration", m.plan.ID, "tunnel", d.Tunnel.Name, "error", err)
+	}
 }
 
 // unreadyGuest undoes readyGuest, and waits for nobody. It asks whether or not the guest was made ready: an agent that

@@ -3,11 +3,15 @@ package agent
 import (
 	"context"
 	"errors"
+	"net"
+	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"godwit/migration"
+	"godwit/netstate/tunnel"
 	"godwit/vm/guest"
 )
 
@@ -85,6 +89,7 @@ func TestStaysReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const stays = 10 * time.Minute
 		a := bareAgent(t, &Config{})
+		a.detours = &detours{}
 		asked := make(chan guest.Configure)
 		m := &outgoing{a: a, guest: twoNICGuest(spare{asked: asked}), rec: newRecord("paris", migration.Plan{}, time.Now()),
 			plan: migration.Plan{ID: "m-00000001", Guest: "web", Network: "mptcp"}, work: &sourceWork{capabilities: []string{guest.CapReady}}}
@@ -115,6 +120,50 @@ func TestStaysReady(t *testing.T) {
 		m.plan.Network = "tunnel"
 		if err := m.stayReady(t.Context(), func(ctx context.Context) error { sleep(ctx, time.Hour); return nil }); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// TestTunnelStaysAwake: what clients send first after a long copy finds keys, which WireGuard keeps for three minutes.
+func TestTunnelStaysAwake(t *testing.T) {
+	const keysLast = 3 * time.Minute
+	dir := t.TempDir()
+	keeper, err := net.Listen("unix", filepath.Join(dir, "gwt-00000001.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer keeper.Close()
+	var asked atomic.Int64
+	go func() {
+		for {
+			c, err := keeper.Accept()
+			if err != nil {
+				return
+			}
+			asked.Add(1)
+			c.Close()
+		}
+	}()
+	synctest.Test(t, func(t *testing.T) {
+		a := bareAgent(t, &Config{})
+		a.detours = &detours{byID: map[string]*detour{"m-00000001": {ID: "m-00000001", Guest: "web", Tunnel: tunnel.Config{Name: "gwt-00000001", Dir: dir}}}}
+		m := &outgoing{a: a, plan: migration.Plan{ID: "m-00000001", Guest: "web", Network: "tunnel"}, work: &sourceWork{awake: time.Now()}}
+		for _, takes := range []time.Duration{time.Second, time.Minute, time.Hour, 20 * time.Second, 20 * time.Second} {
+			before := asked.Load()
+			if err := m.stayReady(t.Context(), func(ctx context.Context) error { sleep(ctx, takes); return nil }); err != nil {
+				t.Error(err)
+			}
+			if since := time.Since(m.work.awake); since > keysLast/3 {
+				t.Errorf("after %v: nothing went through the tunnel for %v", takes, since)
+			}
+			if n := asked.Load() - before; n < int64(takes/keysLast)*3 {
+				t.Errorf("within %v the tunnel was tried %d times", takes, n)
+			}
+		}
+		was := asked.Load()
+		time.Sleep(time.Hour)
+		if asked.Load() != was {
+			t.Error("the tunnel was tried after the copy")
 		}
 	})
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	"golang.zx2c4.com/wireguard/device"
-	"golang.zx2c4.com/wireguard/tun"
 	"golang.zx2c4.com/wireguard/wgctrl"
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 )
@@ -23,7 +22,8 @@ import (
 // A carrier moves the packets of one tunnel; its device exists and is up.
 type carrier interface {
 	repoint(Config) error
-	close() // the device too
+	ended() <-chan struct{} // closed when it moves packets no more by itself; nil where that shows in the device alone
+	close()                 // the device too
 }
 
 // carry makes the device and starts moving packets. On failure nothing is left.
@@ -65,6 +65,8 @@ func leavesByLocal(c Config) error {
 
 // inKernel is a tunnel that the kernel carries.
 type inKernel struct{ name string }
+
+func (inKernel) ended() <-chan struct{} { return nil }
 
 func (k inKernel) close() {
 	if link, err := netlink.LinkByName(k.name); err == nil {
@@ -115,13 +117,13 @@ type inProcess struct {
 }
 
 func carryUser(c Config) (carrier, error) {
-	t, err := tun.CreateTUN(c.Name, c.MTU)
+	t, err := openTUN(c)
 	if err != nil {
 		return nil, fmt.Errorf("add device %s: %w", c.Name, err)
 	}
 	logger := &device.Logger{Verbosef: device.DiscardLogf, Errorf: log.Printf}
 	b := &bind{local: c.Local, mark: c.Mark}
-	p := inProcess{device.NewDevice(keptUp(neverZero{t}), b, logger), &b.crossed}
+	p := inProcess{device.NewDevice(t, b, logger), &b.crossed}
 	err = p.repoint(c)
 	if err == nil {
 		err = dress(c)
@@ -135,6 +137,8 @@ func carryUser(c Config) (carrier, error) {
 	}
 	return p, nil
 }
+
+func (p inProcess) ended() <-chan struct{} { return p.dev.Wait() }
 
 func (p inProcess) close() { p.dev.Close() }
 

@@ -70,10 +70,8 @@ func serve([]string) int {
 func keep(c Config) error {
 	ctx, stop := context.WithCancelCause(context.Background())
 	defer stop(nil)
-	gone, err := watch(ctx, c.Name)
-	if err != nil {
-		return err
-	}
+	term := make(chan os.Signal, 1)
+	signal.Notify(term, syscall.SIGTERM) // also of who gives up while it is made: nothing is left then
 	if err := free(ctx, c); err != nil {
 		return err
 	}
@@ -90,7 +88,7 @@ func keep(c Config) error {
 		return err
 	}
 	defer carrier.close()
-	device, err := netlink.LinkByName(c.Name)
+	gone, err := watch(ctx, c.Name)
 	if err != nil {
 		return err
 	}
@@ -103,8 +101,6 @@ func keep(c Config) error {
 	fmt.Println("ready")
 	os.Stdout.Close()
 	os.Stdin.Close()
-	term := make(chan os.Signal, 1)
-	signal.Notify(term, syscall.SIGTERM)
 	for {
 		select {
 		case ask := <-k.asks:
@@ -112,10 +108,10 @@ func keep(c Config) error {
 		case <-ctx.Done():
 			log.Printf("tunnel %s: ends: %v", c.Name, context.Cause(ctx))
 			return nil
-		case index := <-gone:
-			if index == device.Attrs().Index { // not one that was tried before
-				stop(errors.New("its device is gone"))
-			}
+		case <-gone:
+			stop(errors.New("its device is gone"))
+		case <-carrier.ended():
+			stop(errors.New("its device has ended"))
 		case <-k.lease.C:
 			if clock.Now().Before(k.config.Lease) {
 				k.lease.Reset(clock.Until(k.config.Lease))
@@ -148,25 +144,70 @@ func free(ctx context.Context, c Config) error {
 	return fmt.Errorf("control socket: %w", err)
 }
 
-// watch tells the index of each device of that name that is deleted.
-func watch(ctx context.Context, name string) (<-chan int, error) {
-	gone := make(chan int)
-	updates := make(chan netlink.LinkUpdate, 64)
-	if err := netlink.LinkSubscribe(updates, ctx.Done()); err != nil {
-		return nil, fmt.Errorf("watch devices: %w", err)
+// watch returns what is closed when the device of that name, which exists, is gone.
+func watch(ctx context.Context, name string) (<-chan struct{}, error) {
+	updates, unsubscribe, err := linkUpdates(ctx)
+	if err != nil {
+		return nil, err
 	}
+	device, err := netlink.LinkByName(name)
+	if err != nil {
+		unsubscribe()
+		return nil, err
+	}
+	gone, index := make(chan struct{}), device.Attrs().Index
 	go func() {
-		for u := range updates {
-			if u.Header.Type != unix.RTM_DELLINK || u.Attrs().Name != name {
-				continue
+		for !deleted(updates, index) {
+			unsubscribe()
+			if !sleep(ctx, subscribeAgain) {
+				return
 			}
-			select {
-			case gone <- u.Attrs().Index:
-			case <-ctx.Done():
+			// The kernel ended it: more has changed than was taken in time, and this may have been in it.
+			updates, unsubscribe, _ = linkUpdates(ctx)
+			if _, err := netlink.LinkByIndex(index); errors.As(err, new(netlink.LinkNotFoundError)) {
+				break
 			}
 		}
+		unsubscribe()
+		close(gone)
 	}()
 	return gone, nil
+}
+
+const (
+	subscribeAgain  = 100 * time.Millisecond
+	subscribeBuffer = 1 << 20 // bytes, some hundred changes
+)
+
+// linkUpdates are changes of this namespace's devices; closed where the kernel has ended it. On error it is closed, too.
+func linkUpdates(ctx context.Context) (<-chan netlink.LinkUpdate, context.CancelFunc, error) {
+	ctx, end := context.WithCancel(ctx)
+	updates := make(chan netlink.LinkUpdate, 64)
+	err := netlink.LinkSubscribeWithOptions(updates, ctx.Done(), netlink.LinkSubscribeOptions{ReceiveBufferSize: subscribeBuffer, ReceiveBufferForceSize: true})
+	if err != nil {
+		close(updates)
+		return updates, end, fmt.Errorf("watch devices: %w", err)
+	}
+	return updates, end, nil
+}
+
+// deleted returns true when the device of that index is, and false when updates end.
+func deleted(updates <-chan netlink.LinkUpdate, index int) bool {
+	for u := range updates {
+		if u.Header.Type == unix.RTM_DELLINK && u.Attrs().Index == index {
+			return true
+		}
+	}
+	return false
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 func (k *keeper) listen(ctx context.Context, control net.Listener) {

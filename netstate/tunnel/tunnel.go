@@ -42,13 +42,27 @@ func Up(ctx context.Context, c Config) (*Tunnel, error) {
 		if t.Kind != c.Kind || t.Local != c.Local || t.Remote != c.Remote || (c.Kind == WireGuard && t.PeerKey != c.PeerKey.String()) {
 			return nil, fmt.Errorf("bring up tunnel %s: one with other ends or kind runs, pid %d", c.Name, t.PID)
 		}
-		return t, t.Extend(ctx, c.Lease)
+		if Exists(c.Name) {
+			return t, t.Extend(ctx, c.Lease)
+		}
+		if err := Down(ctx, c.Dir, c.Name); err != nil { // a process whose device is gone carries nothing
+			return nil, fmt.Errorf("bring up tunnel %s: %w", c.Name, err)
+		}
 	}
 	if err := start(ctx, c); err != nil {
 		return nil, fmt.Errorf("bring up tunnel %s: %w", c.Name, err)
 	}
-	return Attach(ctx, c.Dir, c.Name)
+	t, err := Attach(ctx, c.Dir, c.Name)
+	if err != nil {
+		down, cancel := context.WithTimeout(context.WithoutCancel(ctx), downLimit)
+		defer cancel()
+		return nil, errors.Join(err, Down(down, c.Dir, c.Name))
+	}
+	return t, nil
 }
+
+// downLimit bounds the way back of a tunnel that was just made.
+const downLimit = 5 * time.Second
 
 func start(ctx context.Context, c Config) error {
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {

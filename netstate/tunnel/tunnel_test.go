@@ -370,3 +370,104 @@ func TestBadConfig(t *testing.T) {
 		}
 	}
 }
+
+// burst is more changes of a host's links than a process that does not listen meanwhile can take in.
+func burst(n *nettest.Net, at string) {
+	n.Run(at, "sh", "-c", "seq 3000 | sed 's/^/link set dev up alias /' | ip -batch -")
+}
+
+// TestManyLinkChanges: a process that has missed changes of the host's links keeps its tunnel while it has a device,
+// and ends where it has none.
+func TestManyLinkChanges(t *testing.T) {
+	n := pathNet(t)
+	for _, kind := range []string{WireGuard, VXLAN} {
+		t.Run(kind, func(t *testing.T) {
+			cfg := ends(t, kind, "10.9.1.2:51820", "10.9.2.2:51820")
+			for i := range cfg {
+				cfg[i].MTU = 1300 // VXLAN does not fragment what is larger than the path
+			}
+			a, _ := up(t, n.Net, "a", cfg[0]), up(t, n.Net, "b", cfg[1])
+			verify := func(a *Tunnel) {
+				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+				defer cancel()
+				n.Do("a", func() error { _, err := a.Verify(ctx); return err })
+			}
+			verify(a)
+			stopped := func(what func()) {
+				if err := syscall.Kill(a.PID, syscall.SIGSTOP); err != nil {
+					t.Fatal(err)
+				}
+				what()
+				if err := syscall.Kill(a.PID, syscall.SIGCONT); err != nil {
+					t.Fatal(err)
+				}
+			}
+			stopped(func() { burst(n.Net, "a") })
+			time.Sleep(300 * time.Millisecond)
+			verify(a)
+			stopped(func() { burst(n.Net, "a"); n.IP("a", "link del gwt0") })
+			ended(t, a.PID)
+			verify(up(t, n.Net, "a", cfg[0]))
+		})
+	}
+}
+
+// ended waits for a tunnel's process to be gone.
+func ended(t *testing.T, pid int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	if err := vanish(ctx, pid, ""); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestUpAgainWithoutDevice: a process that lives without its device is no tunnel.
+func TestUpAgainWithoutDevice(t *testing.T) {
+	n := pathNet(t)
+	cfg := ends(t, VXLAN, "10.9.1.2:51820", "10.9.2.2:51820")
+	cfg[0].MTU, cfg[1].MTU = 1300, 1300
+	a, _ := up(t, n.Net, "a", cfg[0]), up(t, n.Net, "b", cfg[1])
+	if err := syscall.Kill(a.PID, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	n.IP("a", "link del gwt0")
+	go func() { // it answers again while it is asked, and before it has heard
+		time.Sleep(100 * time.Millisecond)
+		syscall.Kill(a.PID, syscall.SIGCONT)
+	}()
+	again := up(t, n.Net, "a", cfg[0])
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	n.Do("a", func() error { _, err := again.Verify(ctx); return err })
+}
+
+// TestUpCancelled: who gives up leaves nothing, whenever that is.
+func TestUpCancelled(t *testing.T) {
+	n := pathNet(t)
+	cfg := ends(t, VXLAN, "10.9.1.2:51820", "10.9.2.2:51820")[0]
+	cfg.MTU = 1300
+	began := time.Now()
+	up(t, n.Net, "a", cfg)
+	took := time.Since(began)
+	n.Do("a", func() error { return Down(t.Context(), cfg.Dir, cfg.Name) })
+	cancelled := 0
+	for i := range 40 {
+		ctx, cancel := context.WithTimeout(t.Context(), took*time.Duration(i)/30)
+		n.Do("a", func() error {
+			if _, err := Up(ctx, cfg); err == nil {
+				return Down(t.Context(), cfg.Dir, cfg.Name)
+			}
+			cancelled++
+			if left, err := Found(t.Context(), cfg.Dir); err != nil || len(left) > 0 {
+				t.Errorf("after %v: left %+v, %v", took*time.Duration(i)/30, left, err)
+				return Down(t.Context(), cfg.Dir, cfg.Name)
+			}
+			return nil
+		})
+		cancel()
+	}
+	if cancelled < 10 {
+		t.Errorf("cancelled %d times of 40", cancelled)
+	}
+}
