@@ -25,17 +25,21 @@ func (a *Agent) offLink(plan migration.Plan, tap string, heard []netstate.Advert
 	if a.config.Network.subnetOf(current).Contains(current) {
 		return nil
 	}
-	nic := &offLink{Tap: tap, Heard: heard, Routers: proxied(heard)}
+	nic := &offLink{Tap: tap, Heard: heard, Routers: proxied(heard, a.config.Network.Bridge)}
 	for _, addr := range plan.Held {
 		nic.On = append(nic.On, addr.Prefix)
 	}
 	return nic
 }
 
-// proxied are the routers' addresses, but those that this host itself has: it answers for them
-// already, and to everybody.
-func proxied(heard []netstate.Advertisement) []netip.Addr {
-	own, err := net.InterfaceAddrs()
+// proxied are the routers' addresses, but those that this host itself has at the guests' bridge: it answers for
+// them there already, and to everybody. What it has on another link says nothing of this one (RFC 4007 §4).
+func proxied(heard []netstate.Advertisement, bridge string) []netip.Addr {
+	ifi, err := net.InterfaceByName(bridge)
+	if err != nil {
+		return nil
+	}
+	own, err := ifi.Addrs()
 	if err != nil {
 		return nil
 	}

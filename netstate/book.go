@@ -204,8 +204,16 @@ func (p *page) remove(guest string, counters []string) {
 		p.conn.DelChain(&nftables.Chain{Table: table(), Name: chain})
 	}
 	p.dropSets(guest)
+	p.uncount(counters)
+}
+
+// uncount takes counters out that no rule uses.
+func (p *page) uncount(counters []string) {
+	if p.err != nil {
+		return
+	}
 	for _, name := range counters {
-		p.conn.AddObj(&nftables.CounterObj{Table: table(), Name: name})
+		p.conn.AddObj(&nftables.CounterObj{Table: table(), Name: name}) // so that removal never meets a missing one
 		p.conn.DeleteObject(&nftables.CounterObj{Table: table(), Name: name})
 	}
 }

@@ -44,13 +44,19 @@ func probe(ctx context.Context, device string, addr netip.Addr) (bool, net.Hardw
 		return false, nil, err
 	}
 	defer unix.Close(fd)
+	other := func(frame []byte) net.HardwareAddr {
+		if mac := speaker(frame, addr); !bytes.Equal(mac, ifi.HardwareAddr) {
+			return mac
+		}
+		return nil
+	}
 	for range probes {
 		for _, frame := range questions(ifi.HardwareAddr, addr) {
 			if err := unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: ifi.Index}); err != nil {
 				return false, nil, fmt.Errorf("send: %w", err)
 			}
 		}
-		by, err := listen(ctx, fd, addr, ifi.HardwareAddr, time.Now().Add(probeEvery))
+		by, err := listen(ctx, fd, other, time.Now().Add(probeEvery))
 		if by != nil || err != nil {
 			return by != nil, by, err
 		}
@@ -83,8 +89,8 @@ func questions(mac net.HardwareAddr, addr netip.Addr) [][]byte {
 	return [][]byte{icmp6(mac, net.HardwareAddr{0x33, 0x33, 0xff, a[13], a[14], a[15]}, netip.IPv6Unspecified(), group, body)}
 }
 
-// listen returns the MAC of whoever speaks as addr until the deadline.
-func listen(ctx context.Context, fd int, addr netip.Addr, own net.HardwareAddr, until time.Time) (net.HardwareAddr, error) {
+// listen returns the first MAC that who finds in a frame before the deadline.
+func listen(ctx context.Context, fd int, who func(frame []byte) net.HardwareAddr, until time.Time) (net.HardwareAddr, error) {
 	buf := make([]byte, 2048)
 	for {
 		left := time.Until(until)
@@ -106,7 +112,7 @@ func listen(ctx context.Context, fd int, addr netip.Addr, own net.HardwareAddr, 
 		if err != nil {
 			return nil, err
 		}
-		if mac := speaker(buf[:n], addr); mac != nil && !bytes.Equal(mac, own) {
+		if mac := who(buf[:n]); mac != nil {
 			return mac, nil
 		}
 	}

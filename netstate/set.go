@@ -97,7 +97,7 @@ func apply(b book, s State, trust bool) error {
 			return err
 		}
 	}
-	if err := decide(b, s, bridge); err != nil {
+	if err := decide(b, states[s.Guest], s, bridge); err != nil {
 		return err
 	}
 	states[s.Guest] = s
@@ -151,8 +151,8 @@ func (k *kernel) intend(b book, s State, bridge net.HardwareAddr, before, mine [
 	return nil
 }
 
-// decide commits the rules of the bridge together with the final notes.
-func decide(b book, s State, bridge net.HardwareAddr) error {
+// decide commits the rules of the bridge together with the final notes; was is what the notes said before.
+func decide(b book, was, s State, bridge net.HardwareAddr) error {
 	in, out, up, about := ingress(s, bridge), egress(s), input(s), notes(s, bridge)
 	same := func(chain string, rules []bridgeRule) bool {
 		return slices.Equal(b.chains[chain+s.Guest], comments(rules))
@@ -169,6 +169,7 @@ func decide(b book, s State, bridge net.HardwareAddr) error {
 	p.base(chainOut+s.Guest, nftables.ChainHookPostrouting, b.chains[chainOut+s.Guest], out)
 	p.base(chainUp+s.Guest, nftables.ChainHookInput, b.chains[chainUp+s.Guest], up)
 	p.write(chainAbout+s.Guest, b.chains[chainAbout+s.Guest], about)
+	p.uncount(slices.DeleteFunc(counters(was), func(name string) bool { return slices.Contains(counters(s), name) }))
 	return p.commit("rules")
 }
 

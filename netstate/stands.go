@@ -75,6 +75,8 @@ func (k *kernel) lacks(here map[string]bool, r resource) bool {
 		dev = r.dev
 	case rule:
 		return !here[identity(r)]
+	case linkLocalSpeaker:
+		return r.missing(k)
 	default:
 		return false
 	}

@@ -37,6 +37,7 @@ func sysctls(bridge, tunnel string, addr netip.Addr) []resource {
 		sysctl{"ipv6/conf/" + tunnel + "/disable_ipv6", "0"},
 		advertised{}, // before it forwards, and after it did
 		sysctl{forwarding6, "1"},
+		linkLocalSpeaker{bridge}, // while it forwards: the kernel else joins the routers' anycast group for it twice, and leaves it once
 		sysctl{"ipv6/conf/" + bridge + "/proxy_ndp", "1"},
 		sysctl{"ipv6/conf/all/proxy_ndp", "1"}, // of what is asked of a MAC alone: to forward or to answer, ip6_forward looks at this one
 		sysctl{"ipv6/neigh/" + bridge + "/proxy_delay", "0"},

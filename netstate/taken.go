@@ -1,7 +1,9 @@
 package netstate
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"net"
 	"net/netip"
@@ -43,11 +45,21 @@ func taken(ctx context.Context, tap string, mac net.HardwareAddr, addr netip.Add
 		if err := unix.Sendto(fd, directQuestion(own, mac, addr), 0, &unix.SockaddrLinklayer{Ifindex: ifi.Index}); err != nil {
 			return fmt.Errorf("send: %w", err)
 		}
-		by, err := listen(ctx, fd, addr, own, time.Now().Add(takenEvery))
+		by, err := listen(ctx, fd, func(frame []byte) net.HardwareAddr { return answerer(frame, addr, own) }, time.Now().Add(takenEvery))
 		if by != nil || err != nil {
 			return err
 		}
 	}
+}
+
+// answerer returns who claims addr in a frame to the one who asked: a guest that asks for others meanwhile claims
+// its address, too, and says nothing of what it has taken.
+func answerer(frame []byte, addr netip.Addr, asked net.HardwareAddr) net.HardwareAddr {
+	mac := speaker(frame, addr)
+	if mac == nil || !bytes.Equal(frame[:6], asked) || addr.Is4() && binary.BigEndian.Uint16(frame[20:]) != arpTell {
+		return nil
+	}
+	return mac
 }
 
 // directQuestion asks the NIC mac alone for addr: an ARP probe with sender 0.0.0.0, of which

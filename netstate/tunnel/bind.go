@@ -79,7 +79,8 @@ func listenUDP(local netip.AddrPort, mark int) (*net.UDPConn, error) {
 }
 
 // setUpSocket lets IP fragment. IPv6 routers do not, so there the sender cuts to
-// the least MTU at once (RFC 8200 §5); a packet of 1500 is two fragments anyway.
+// the least MTU at once (RFC 8200 §5) what is larger than the route's; what is not goes in one piece, whatever
+// this says, until a router answers that it is too big.
 func setUpSocket(fd int, v4 bool, mark int) error {
 	var errs []error
 	if v4 {

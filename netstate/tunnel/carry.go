@@ -10,8 +10,6 @@ import (
 	"net/netip"
 	"os"
 
-	"godwit/netstate/dump"
-
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	"golang.zx2c4.com/wireguard/device"
@@ -21,7 +19,6 @@ import (
 
 // A carrier moves the packets of one tunnel; its device exists and is up.
 type carrier interface {
-	repoint(Config) error
 	ended() <-chan struct{} // closed when it moves packets no more by itself; nil where that shows in the device alone
 	close()                 // the device too
 }
@@ -80,7 +77,7 @@ func carryKernel(c Config) (carrier, error) {
 		return nil, fmt.Errorf("add device %s: %w", c.Name, err)
 	}
 	k := kernelWireGuard{inKernel{c.Name}}
-	if err := errors.Join(k.repoint(c), dress(c)); err != nil {
+	if err := errors.Join(k.configure(c), dress(c)); err != nil {
 		k.close()
 		return nil, err
 	}
@@ -89,7 +86,7 @@ func carryKernel(c Config) (carrier, error) {
 
 type kernelWireGuard struct{ inKernel }
 
-func (k kernelWireGuard) repoint(c Config) error {
+func (k kernelWireGuard) configure(c Config) error {
 	if err := leavesByLocal(c); err != nil {
 		return err
 	}
@@ -124,7 +121,7 @@ func carryUser(c Config) (carrier, error) {
 	logger := &device.Logger{Verbosef: device.DiscardLogf, Errorf: log.Printf}
 	b := &bind{local: c.Local, mark: c.Mark}
 	p := inProcess{device.NewDevice(t, b, logger), &b.crossed}
-	err = p.repoint(c)
+	err = p.configure(c)
 	if err == nil {
 		err = dress(c)
 	}
@@ -142,17 +139,11 @@ func (p inProcess) ended() <-chan struct{} { return p.dev.Wait() }
 
 func (p inProcess) close() { p.dev.Close() }
 
-// repoint configures by WireGuard's cross-platform text protocol.
-func (p inProcess) repoint(c Config) error {
+// configure speaks WireGuard's cross-platform text protocol.
+func (p inProcess) configure(c Config) error {
 	p.crossed.watch(p.dev, c)
 	return p.dev.IpcSet(fmt.Sprintf("private_key=%s\nlisten_port=%d\nreplace_peers=true\npublic_key=%s\nendpoint=%s\nallowed_ip=0.0.0.0/0\nallowed_ip=::/0\n",
 		hex.EncodeToString(c.PrivateKey[:]), c.Local.Port(), hex.EncodeToString(c.PeerKey[:]), c.Remote))
-}
-
-type vxlan struct{ inKernel }
-
-func (vxlan) repoint(Config) error {
-	return errors.New("a vxlan tunnel cannot be pointed elsewhere: make a new one")
 }
 
 func carryVXLAN(c Config) (carrier, error) {
@@ -163,7 +154,7 @@ func carryVXLAN(c Config) (carrier, error) {
 	if err := addLink(c); err != nil {
 		return nil, fmt.Errorf("add device %s: %w", c.Name, err)
 	}
-	v := vxlan{inKernel{c.Name}}
+	v := inKernel{c.Name}
 	link, err := netlink.LinkByName(c.Name)
 	if err != nil {
 		v.close()
@@ -281,21 +272,12 @@ func forward(name string) error {
 	return nil
 }
 
-// address makes the inner pair the only IPv4 addresses of the device.
+// address gives the device its inner pair.
 func address(link netlink.Link, c Config) error {
-	old, err := dump.Addrs(link, unix.AF_INET)
-	if err != nil {
-		return fmt.Errorf("list addresses: %w", err)
-	}
-	for _, a := range old {
-		if err := netlink.AddrDel(link, &a); err != nil {
-			return fmt.Errorf("delete address %s: %w", a.IP, err)
-		}
-	}
 	one := func(a netip.Addr) *net.IPNet {
 		return &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}
 	}
-	err = netlink.AddrAdd(link, &netlink.Addr{IPNet: one(c.Inner), Peer: one(c.PeerInner), Scope: unix.RT_SCOPE_LINK})
+	err := netlink.AddrAdd(link, &netlink.Addr{IPNet: one(c.Inner), Peer: one(c.PeerInner), Scope: unix.RT_SCOPE_LINK})
 	if err != nil {
 		return fmt.Errorf("add inner address %s: %w", c.Inner, err)
 	}

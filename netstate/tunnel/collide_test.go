@@ -72,7 +72,7 @@ func TestCrossedHandshakes(t *testing.T) {
 		b := &bind{local: local[i]}
 		p := inProcess{device.NewDevice(tuns[i].TUN(), b, device.NewLogger(device.LogLevelSilent, "")), &b.crossed}
 		t.Cleanup(p.close)
-		if err := p.repoint(Config{Local: local[i], Remote: remote[i], PrivateKey: keys[i], PeerKey: keys[1-i].PublicKey()}); err != nil {
+		if err := p.configure(Config{Local: local[i], Remote: remote[i], PrivateKey: keys[i], PeerKey: keys[1-i].PublicKey()}); err != nil {
 			t.Fatal(err)
 		}
 		if err := p.dev.Up(); err != nil {

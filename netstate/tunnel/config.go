@@ -106,10 +106,15 @@ func (c Config) log() string    { return filepath.Join(c.Dir, c.Name+".log") }
 const leastMTU = 1200
 
 // InnerAddrs derives the link-local addresses of both ends from the outer pair:
-// the other end computes the same, swapped.
+// the other end computes the same, swapped. None is of 169.254.169.0/24, where clouds have what their
+// guests are told by (metadata, names, time).
 func InnerAddrs(local, remote netip.AddrPort) (own, peer netip.Addr) {
+	const clouds, instead = 169, 254
 	h := pair(local, remote)
 	own4 := [4]byte{169, 254, byte(1 + h>>8%253), byte(h) &^ 1}
+	if own4[2] == clouds {
+		own4[2] = instead
+	}
 	peer4 := own4
 	if local.Compare(remote) > 0 {
 		own4[3]++

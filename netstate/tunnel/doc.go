@@ -31,6 +31,5 @@
 // # Control
 //
 // One JSON object per line and answer on the unix socket: {"op": "status"},
-// {"op": "lease", "until": TIME}, {"op": "repoint", "remote": …, "peer_key": …},
-// {"op": "stop"}; the answer is a status, or {"error": …}.
+// {"op": "lease", "until": TIME}, {"op": "stop"}; the answer is a status, or {"error": …}.
 package tunnel

@@ -179,16 +179,7 @@ func ipipData(data *nl.RtAttr, c Config) {
 	}
 }
 
-// plain is a tunnel of kind GRE or IPIP.
-type plain struct {
-	inKernel
-	kind string
-}
-
-func (p plain) repoint(Config) error {
-	return fmt.Errorf("a %s tunnel cannot be pointed elsewhere: make a new one", p.kind)
-}
-
+// carryPlain makes a tunnel of kind GRE or IPIP.
 func carryPlain(c Config) (carrier, error) {
 	if err := fits(c); err != nil {
 		return nil, err
@@ -200,7 +191,7 @@ func carryPlain(c Config) (carrier, error) {
 	if err != nil {
 		return nil, fmt.Errorf("add device %s: %w", c.Name, err)
 	}
-	p := plain{inKernel{c.Name}, c.Kind}
+	p := inKernel{c.Name}
 	if err := dress(c); err != nil {
 		p.close()
 		return nil, fmt.Errorf("configure device %s: %w", c.Name, err)

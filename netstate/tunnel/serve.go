@@ -25,9 +25,8 @@ func init() { child.Register("tunnel", serve) }
 
 // request is one line to the control socket.
 type request struct {
-	Op     string    `json:"op"`
-	Until  time.Time `json:"until,omitzero"`
-	Remote *Config   `json:"remote,omitempty"` // repoint: Remote, PeerKey, Inner, PeerInner count
+	Op    string    `json:"op"`
+	Until time.Time `json:"until,omitzero"`
 }
 
 // answer is one line from it.
@@ -263,33 +262,8 @@ func (k *keeper) do(req request) error {
 		k.config.Lease = req.Until
 		k.lease.Reset(clock.Until(req.Until))
 		return k.write()
-	case "repoint":
-		return k.move(req)
 	}
 	return fmt.Errorf("unknown request %q", req.Op)
-}
-
-func (k *keeper) move(req request) error {
-	if req.Remote == nil {
-		return errors.New("repoint without a remote")
-	}
-	c := k.config
-	c.Remote, c.PeerKey, c.Inner, c.PeerInner = req.Remote.Remote, req.Remote.PeerKey, req.Remote.Inner, req.Remote.PeerInner
-	if err := c.complete(clock.Now()); err != nil {
-		return err
-	}
-	if err := k.repoint(c); err != nil {
-		return err
-	}
-	link, err := netlink.LinkByName(c.Name)
-	if err == nil {
-		err = address(link, c)
-	}
-	if err != nil {
-		return err
-	}
-	k.config = c
-	return k.write()
 }
 
 func (k *keeper) status() Status {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,7 +16,6 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
 	"godwit/internal/child"
 	"godwit/internal/clock"
@@ -162,12 +160,6 @@ func (t *Tunnel) Refresh(ctx context.Context) error { return t.ask(ctx, request{
 // Extend sets the time at which the tunnel ends by itself, later or sooner.
 func (t *Tunnel) Extend(ctx context.Context, until time.Time) error {
 	return t.ask(ctx, request{Op: "lease", Until: until})
-}
-
-// Repoint directs the tunnel to another host: its device, and what is routed
-// there, stays. inner and peerInner may be zero. Not for vxlan.
-func (t *Tunnel) Repoint(ctx context.Context, remote netip.AddrPort, key wgtypes.Key, inner, peerInner netip.Addr) error {
-	return t.ask(ctx, request{Op: "repoint", Remote: &Config{Remote: remote, PeerKey: key, Inner: inner, PeerInner: peerInner}})
 }
 
 // controlLimit bounds one request to a tunnel's process.

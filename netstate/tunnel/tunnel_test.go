@@ -337,22 +337,17 @@ func sessionOf(t *testing.T, pid int) int {
 	return sid
 }
 
-// TestRepoint: the device stays, the other end changes.
-func TestRepoint(t *testing.T) {
-	n := pathNet(t)
-	n.IP("b", "addr add 10.9.2.9/24 dev up")
-	cfg := ends(t, WireGuard, "10.9.1.2:51820", "10.9.2.2:51820")
-	a := up(t, n.Net, "a", cfg[0])
-	key, _ := wgtypes.GeneratePrivateKey()
-	third := cfg[1]
-	third.Name, third.PrivateKey, third.Local = "gwt9", key, netip.MustParseAddrPort("10.9.2.9:51829")
-	up(t, n.Net, "b", third)
-	if err := a.Repoint(t.Context(), third.Local, key.PublicKey(), netip.Addr{}, netip.Addr{}); err != nil {
-		t.Fatal(err)
+// TestInnerAddrs: both ends derive the same pair, of link-local addresses that nobody else is known to have.
+func TestInnerAddrs(t *testing.T) {
+	clouds := netip.MustParsePrefix("169.254.169.0/24")
+	for port := range 20000 {
+		a, b := netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), uint16(1024+port)), netip.MustParseAddrPort("192.0.2.2:4789")
+		own, peer := InnerAddrs(a, b)
+		peer2, own2 := InnerAddrs(b, a)
+		if own != own2 || peer != peer2 || own == peer || !own.IsLinkLocalUnicast() || !peer.IsLinkLocalUnicast() || own.As4()[2] == 0 || own.As4()[2] == 255 || clouds.Contains(own) {
+			t.Fatalf("%s and %s: %s, %s; from the other end %s, %s", a, b, own, peer, own2, peer2)
+		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
-	defer cancel()
-	n.Do("a", func() error { _, err := a.Verify(ctx); return err })
 }
 
 func TestBadConfig(t *testing.T) {
@@ -367,6 +362,42 @@ func TestBadConfig(t *testing.T) {
 		c(&bad)
 		if err := bad.complete(time.Now()); err == nil {
 			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+// TestWhatFitsIsOnePacket: of a guest's packets that fit into the path none goes in fragments, also over IPv6, where the sender
+// cuts.
+func TestWhatFitsIsOnePacket(t *testing.T) {
+	n := pathNet(t)
+	n.mtu(1500)
+	for i, ends4or6 := range [][2]string{{"10.9.1.2:51820", "10.9.2.2:51820"}, {"[fd09:1::2]:51821", "[fd09:2::2]:51821"}} {
+		cfg := ends(t, WireGuard, ends4or6[0], ends4or6[1])
+		for k := range cfg {
+			cfg[k].Name = fmt.Sprintf("gwt%d", i)
+		}
+		a, b := up(t, n.Net, "a", cfg[0]), up(t, n.Net, "b", cfg[1])
+		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+		n.Do("a", func() error { _, err := a.Verify(ctx); return err })
+		cancel()
+		const datagrams, fits = 50, 1500 - 80 - 12 // what WireGuard adds, and its padding
+		packets := func() int {
+			sent, err := strconv.Atoi(strings.TrimSpace(n.Run("r", "cat", "/sys/class/net/rb/statistics/tx_packets")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return sent
+		}
+		before := packets()
+		var conn net.Conn
+		n.Do("a", func() (err error) { conn, err = net.Dial("udp", netip.AddrPortFrom(b.Inner, 9).String()); return err })
+		for range datagrams {
+			conn.Write(make([]byte, fits-28)) // nobody listens, and that is told some time
+			time.Sleep(2 * time.Millisecond)
+		}
+		conn.Close()
+		if sent := packets() - before; sent < datagrams/2 || sent > datagrams+datagrams/5 {
+			t.Errorf("over %s: %d packets of %d bytes are %d outside", ends4or6[0], datagrams, fits, sent)
 		}
 	}
 }
