@@ -237,10 +237,17 @@ func TestChannelMovesAddresses(t *testing.T) {
 		want(t, "endpoints", len(endpoints), 2)
 		want(t, "MTU of a NIC that cannot", mtuOf(t, "nic1"), 1500)
 
+		out, err := exec.Command("ip", "-6", "route", "add", "default", "via", "fe80::1", "dev", "nic0", "proto", "ra", "metric", "2048", "expires", "1790").CombinedOutput()
+		if err != nil { // a router's, beside the address that somebody gave
+			t.Fatalf("%v: %s", err, out)
+		}
 		for range 2 {
 			must(t, c.MakeMain(ctx, secondMAC))
 		}
 		contains(t, "unbound route", lookup(t, "0.0.0.0", "192.0.2.1"), "via 10.9.2.1 dev nic1")
+		out, err = exec.Command("ip", "-6", "route", "show", "default", "dev", "nic0").CombinedOutput()
+		must(t, err)
+		want(t, "default routes of IPv6 by the old NIC", string(out), "")
 		for range 2 {
 			must(t, c.Retire(ctx, guest.Retire{Addrs: []netip.Addr{oldV4.Addr(), oldV6.Addr()}, MAC: firstMAC, NewMAC: secondMAC, EndpointIDs: []uint8{1}}))
 		}
@@ -319,8 +326,10 @@ func TestChannelKeepsAddresses(t *testing.T) {
 			must(t, err)
 			want(t, "whom the old NIC answers", string(ignores), "8\n")
 		}
+		second := netip.MustParseAddr("10.9.1.11") // of an earlier move, kept as well
+		must(t, c.Retire(ctx, guest.Retire{Addrs: []netip.Addr{second}, MAC: firstMAC, NewMAC: secondMAC, Keep: true}))
 		for range 2 {
-			must(t, c.DropAddress(ctx, old...))
+			must(t, c.DropAddress(ctx, append(old, second)...))
 		}
 		want(t, "after the drop", addrsOn(t, "nic1"), []string{nextV4.String(), nextV6.String()})
 		want(t, "the old NIC is up in the end", isUp(t, "nic0"), false)

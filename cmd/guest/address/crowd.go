@@ -69,15 +69,21 @@ func (b *Book) receiveFirst() (connections int) {
 	return connections
 }
 
-// sockets is how many TCP sockets are in use: what the kernel counts anyway.
+// sockets is how many TCP sockets are in use: what the kernel counts anyway. Those of a listener on
+// [::], also for clients of IPv4, are among those of IPv6.
 func sockets() int {
-	content, err := os.ReadFile("/proc/net/sockstat")
+	return inUse("/proc/net/sockstat", "TCP: inuse %d") + inUse("/proc/net/sockstat6", "TCP6: inuse %d")
+}
+
+// inUse is the number in the line of the file that is like format; 0 where there is none.
+func inUse(path, format string) int {
+	content, err := os.ReadFile(path)
 	if err != nil {
 		return 0
 	}
 	for line := range bytes.Lines(content) {
 		var n int
-		if _, err := fmt.Sscanf(string(line), "TCP: inuse %d", &n); err == nil {
+		if _, err := fmt.Sscanf(string(line), format, &n); err == nil {
 			return n
 		}
 	}

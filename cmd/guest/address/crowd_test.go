@@ -214,3 +214,30 @@ func TestWithdrawnOnce(t *testing.T) {
 		t.Errorf("told %d times, and then %d in all", told[0], told[1])
 	}
 }
+
+// TestSocketsOfBothFamilies: most servers listen at [::], for clients of IPv4 as well.
+func TestSocketsOfBothFamilies(t *testing.T) {
+	onLoopback(t, "10.9.7.9/32")
+	listener, err := net.Listen("tcp", "[::]:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	const clients = 10
+	before := sockets()
+	for range clients {
+		client, err := net.Dial("tcp4", net.JoinHostPort("10.9.7.9", strconv.Itoa(listener.Addr().(*net.TCPAddr).Port)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		server, err := listener.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer server.Close()
+	}
+	if n := sockets() - before; n < 2*clients {
+		t.Errorf("%d sockets of %d connections", n, clients)
+	}
+}

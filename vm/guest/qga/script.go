@@ -40,6 +40,7 @@ func (s *script) line(format string, args ...any) { fmt.Fprintf(s, format+"\n", 
 //	                     devices' have not; where these alone have routes, one behind them all
 //	default F GW TABLE   everything of a family by GW out of $d; other ways go, in main those out of NICs (IPv6
 //	                     keeps them, and takes no gateway as on the link whose subnet is on another NIC)
+//	named ROUTE…         what of a route, as ip shows it, ip takes as its name: it shows more
 //	place …              an address with its source route, see place
 //	drop ADDR DEVICE     take it from that device, or from all
 func (s *script) functions() {
@@ -57,7 +58,7 @@ lead() { have= more=
 	[ -n "$have" ] || more="rule add from $1 lookup $2 priority %[1]d\n$more"
 	case $1 in *:*) go; b=$more; go -6;; *) b=$b$more;; esac; }
 unlead() { for t in $(tables $1); do ip $(family $1) rule del from $1 lookup $t priority %[1]d
-	ip $(family $1) rule show | { while read -r p x a y u r; do [ "$u" != $t ] || exit 1; done; } && ip $(family $1) route flush table $t; done; }
+	if ip $(family $1) rule show | { while read -r p x a y u r; do [ "$u" != $t ] || exit 1; done; }; then ip $(family $1) route flush table $t; fi; done; }
 isnic() { [ -z "$1" ] || [ $1 = $d ] || [ -e /sys/class/net/$1/device ] || [ -n "$(ip -o addr show dev $1 scope global | while read -r n e f a r; do tables ${a%%%%/*}; done)" ]; }
 out() { o="$* "; case $o in *" dev "*) o=${o#* dev }; echo ${o%%%% *};; esac; }
 rank() { ip $1 route show default table main | { m= v= x=0; while read -r r; do
@@ -70,7 +71,8 @@ default() { case $1$3 in *main) b="${b}route replace default via $2 dev $d onlin
 	-4*) b="${b}route replace default via $2 dev $d onlink table $3 $4\n";;
 	*) b="${b}route replace $2 dev $d table $3\nroute replace default via $2 dev $d table $3 $4\n";; esac
 	if [ $1 = -6 ]; then go; ip -6 route show default table $3 | while read -r r; do case "$r " in *" dev $d "*) ;; *)
-		[ $3 = main ] && ! isnic "$(out $r)" || ip -6 route del $r table $3;; esac; done; fi; }
+		[ $3 = main ] && ! isnic "$(out $r)" || ip -6 route del $(named $r) table $3;; esac; done; fi; }
+named() { o="$*"; for w in expires linkdown dead; do o=${o%%%% $w*}; done; echo $o; }
 drop() { ip -o addr show to $1 | while read -r n e f a r; do [ $e != ${2:-$e} ] || ip addr del $a dev $e; done; }
 withdraw() { ip mptcp endpoint show 2>/dev/null | while read -r a x i r; do [ "$a" != $1 ] || ip mptcp endpoint delete id $i; done
 	ip mptcp endpoint delete id 0 $1 2>/dev/null || true; }

@@ -16,12 +16,15 @@ import (
 // socketScript lists TCP sockets, one a line: STATE LOCAL PEER TOKENS RTT, as ss has the last two, or
 // "-": of an MPTCP subflow (token:REMOTE(id:N)/LOCAL(id:N)), and smoothed (rtt:MILLISECONDS/VARIANCE);
 // then, after a line "udp", the connected ones of UDP.
+// An ss that is missing, or does not know these options, is an error, and no empty list.
 const socketScript = `set -e
-ss -HOntai | awk '$1 != "LISTEN" && $1 != "TIME-WAIT" { t = r = "-"
+all=$(ss -HOntai)
+connected=$(ss -HOnua state established)
+printf '%s\n' "$all" | awk 'NF && $1 != "LISTEN" && $1 != "TIME-WAIT" { t = r = "-"
 for (i = 6; i <= NF; i++) { if ($i ~ /^token:/) t = $i; if ($i ~ /^rtt:/) r = $i }
 print $1, $4, $5, t, r }'
 echo udp
-ss -HOnua state established | awk '{ print "ESTAB", $3, $4, "-", "-" }'`
+printf '%s\n' "$connected" | awk 'NF { print "ESTAB", $3, $4, "-", "-" }'`
 
 // socket is one of TCP or UDP.
 type socket struct {

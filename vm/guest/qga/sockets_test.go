@@ -2,11 +2,15 @@ package qga
 
 import (
 	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"godwit/internal/need"
 	"godwit/vm/guest"
 )
 
@@ -93,4 +97,40 @@ func FuzzParseSockets(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestNoListIsNoEmptyList: a guest whose ss is missing, or too old, has not said that it has no connections.
+func TestNoListIsNoEmptyList(t *testing.T) {
+	need.Program(t, "awk")
+	awk, err := exec.LookPath("awk")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, ss := range map[string]string{
+		"no ss": "", "one that knows no such option": "echo 'ss: invalid option' >&2; exit 255",
+		"one that lists no UDP": `case $1 in *u*) exit 1;; esac; echo ESTAB 0 0 10.1.1.1:2 10.1.1.2:3`, "nobody": "exit 0",
+	} {
+		dir := t.TempDir()
+		if err := os.Symlink(awk, filepath.Join(dir, "awk")); err != nil {
+			t.Fatal(err)
+		}
+		if ss != "" {
+			if err := os.WriteFile(filepath.Join(dir, "ss"), []byte("#!/bin/sh\n"+ss+"\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		script := exec.Command("/bin/sh", "-c", socketScript)
+		script.Env = []string{"PATH=" + dir}
+		out, err := script.Output()
+		if name != "nobody" {
+			if err == nil {
+				t.Errorf("%s: listed %q", name, out)
+			}
+			continue
+		}
+		table, perr := parseSockets(string(out))
+		if err != nil || perr != nil || len(table.tcp)+len(table.udp) > 0 {
+			t.Errorf("%s: %+v, %v, %v", name, table, err, perr)
+		}
+	}
 }
