@@ -257,7 +257,7 @@ func (a *Agent) openMeters() {
 		if u.Device == "" {
 			continue
 		}
-		m, err := meter.Open(u.Device)
+		m, err := meter.OpenRecent(u.Device)
 		if err != nil {
 			a.log.Warn("wire bytes are not counted", "uplink", u.Name, "error", err)
 			continue

@@ -17,12 +17,30 @@ import (
 // meters count packets per address, as they are on the wire, on every NIC, from boot on.
 type meters struct {
 	mu      sync.Mutex
-	devices map[string]*meter.Meter
+	devices map[nicID]*meter.Meter
 	failed  error
-	asked   map[netip.Addr]uint64 // datagrams to it when udp was last called
+	used    map[netip.Addr]use // by the addresses that udp was called for
 }
 
-// watchAll begins to meter every NIC.
+// nicID tells NICs apart, also one that was plugged in where there was another.
+type nicID struct {
+	name  string
+	index int
+}
+
+// use is what is known of the datagrams to an address.
+type use struct {
+	count uint64             // all so far
+	flows map[metered]uint64 // when they were last counted
+}
+
+// metered is a flow of a device's meter.
+type metered struct {
+	nic nicID
+	key meter.Key
+}
+
+// watchAll begins to meter every NIC that is not metered yet.
 func (m *meters) watchAll() {
 	nics, err := net.Interfaces()
 	if err != nil {
@@ -31,40 +49,40 @@ func (m *meters) watchAll() {
 	}
 	for _, nic := range nics {
 		if nic.Flags&net.FlagLoopback == 0 && len(nic.HardwareAddr) == 6 {
-			m.watch(nic.Name)
+			m.watch(nicID{nic.Name, nic.Index})
 		}
 	}
 }
 
 // watch begins to meter a device; what prevents it is told by read.
-func (m *meters) watch(device string) {
+func (m *meters) watch(nic nicID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.devices[device] != nil {
+	if m.devices[nic] != nil {
 		return
 	}
-	opened, err := meter.Open(device)
+	opened, err := meter.OpenRecent(nic.name)
 	if err != nil {
 		m.failed = err
 		return
 	}
 	if m.devices == nil {
-		m.devices = make(map[string]*meter.Meter)
+		m.devices = make(map[nicID]*meter.Meter)
 	}
-	m.devices[device] = opened
+	m.devices[nic] = opened
 }
 
 func (m *meters) read() ([]guest.Metered, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var all []guest.Metered
-	for device, opened := range m.devices {
+	for nic, opened := range m.devices {
 		counts, err := opened.Read()
 		if err != nil {
 			return nil, err
 		}
 		for key, count := range counts {
-			all = append(all, guest.Metered{Device: device, Out: key.Out, Src: key.Src, Dst: key.Dst, Proto: key.Proto,
+			all = append(all, guest.Metered{Device: nic.name, Out: key.Out, Src: key.Src, Dst: key.Dst, Proto: key.Proto,
 				Port: key.Port, Packets: count.Packets, Bytes: count.Bytes})
 		}
 	}
@@ -83,24 +101,44 @@ const meteredListed = 4000
 func (m *meters) udp(addrs []netip.Addr) (count, lately uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, addr := range addrs {
-		var n uint64
-		for _, opened := range m.devices {
-			sum, err := opened.Sum(func(key meter.Key) bool {
-				return !key.Out && key.Dst == addr && key.Proto == unix.IPPROTO_UDP && key.Port != record.PortEcho
-			})
-			if err == nil {
-				n += sum.Packets
+	now := map[netip.Addr]map[metered]uint64{}
+	for nic, opened := range m.devices {
+		counts, err := opened.Read()
+		if err != nil {
+			continue
+		}
+		for key, c := range counts {
+			if key.Out || key.Proto != unix.IPPROTO_UDP || key.Port == record.PortEcho || !slices.Contains(addrs, key.Dst) {
+				continue
 			}
+			if now[key.Dst] == nil {
+				now[key.Dst] = map[metered]uint64{}
+			}
+			now[key.Dst][metered{nic, key}] = c.Packets
 		}
-		count += n
-		if before, asked := m.asked[addr]; asked {
-			lately += n - min(n, before)
+	}
+	if m.used == nil {
+		m.used = make(map[netip.Addr]use)
+	}
+	for _, addr := range addrs {
+		before, asked := m.used[addr]
+		more := grown(before.flows, now[addr])
+		m.used[addr] = use{before.count + more, now[addr]}
+		count += before.count + more
+		if asked {
+			lately += more
 		}
-		if m.asked == nil {
-			m.asked = make(map[netip.Addr]uint64)
-		}
-		m.asked[addr] = n
 	}
 	return count, lately
+}
+
+// grown is what was counted between two times; a flow that the meter forgot meanwhile has begun again.
+func grown(before, now map[metered]uint64) (more uint64) {
+	for flow, n := range now {
+		if n >= before[flow] {
+			n -= before[flow]
+		}
+		more += n
+	}
+	return more
 }

@@ -147,6 +147,7 @@ type lastReady struct {
 }
 
 func (n *node) makeReady(ctx context.Context, id string, raw json.RawMessage) (any, error) {
+	n.meters.watchAll() // the NIC may have been plugged in since
 	return with(func(_ context.Context, p guest.Configure) (any, error) {
 		n.ready.mu.Lock()
 		n.ready.raw, n.ready.p = slices.Clone(raw), p

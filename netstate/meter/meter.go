@@ -50,6 +50,9 @@ func (c Count) Add(o Count) Count {
 // together under Rest.
 const maxKeys = 8192
 
+// recentKeys is that of a meter that forgets. The kernel sets 128 aside for each processor.
+const recentKeys = 4096
+
 // Rest is the key of what found no room, of both directions.
 var Rest = Key{Proto: restProto}
 
@@ -64,23 +67,33 @@ type Meter struct {
 }
 
 // Open starts counting on a device of the calling thread's network namespace; the
-// meter may then be used from anywhere.
+// meter may then be used from anywhere. It forgets nothing: what is counted by itself is what came first.
 func Open(device string) (*Meter, error) {
+	return openWith(device, &ebpf.MapSpec{Type: ebpf.Hash, MaxEntries: maxKeys, Flags: unix.BPF_F_NO_PREALLOC})
+}
+
+// OpenRecent is Open of a meter that runs for long. Where it has no room it forgets a flow of which nothing was seen for
+// long; one that is seen again then counts from 0.
+func OpenRecent(device string) (*Meter, error) {
+	return openWith(device, &ebpf.MapSpec{Type: ebpf.LRUHash, MaxEntries: recentKeys})
+}
+
+func openWith(device string, flows *ebpf.MapSpec) (*Meter, error) {
 	m := &Meter{device: device, socket: -1}
-	if err := m.open(); err != nil {
+	if err := m.open(flows); err != nil {
 		m.Close()
 		return nil, fmt.Errorf("open meter on %s: %w", device, err)
 	}
 	return m, nil
 }
 
-func (m *Meter) open() error {
+func (m *Meter) open(flows *ebpf.MapSpec) error {
 	ifi, err := net.InterfaceByName(m.device)
 	if err != nil {
 		return err
 	}
-	m.flows, err = ebpf.NewMap(&ebpf.MapSpec{Name: "godwit_meter", Type: ebpf.Hash, KeySize: keySize, ValueSize: valueSize, MaxEntries: maxKeys, Flags: unix.BPF_F_NO_PREALLOC})
-	if err != nil {
+	flows.Name, flows.KeySize, flows.ValueSize = "godwit_meter", keySize, valueSize
+	if m.flows, err = ebpf.NewMap(flows); err != nil {
 		return fmt.Errorf("make map: %w", err)
 	}
 	if err := m.flows.Put(append(append(make([]byte, 2, keySize), restProto), make([]byte, keySize-3)...), make([]byte, valueSize)); err != nil {
@@ -103,7 +116,7 @@ func (m *Meter) open() error {
 	return unix.Bind(m.socket, &unix.SockaddrLinklayer{Protocol: all, Ifindex: ifi.Index})
 }
 
-// Read returns all counts since Open. Counting goes on meanwhile.
+// Read returns all counts since Open, or since a flow was seen again. Counting goes on meanwhile.
 func (m *Meter) Read() (map[Key]Count, error) {
 	counts := map[Key]Count{}
 	var key, value []byte

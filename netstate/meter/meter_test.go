@@ -223,6 +223,41 @@ func TestManyFlows(t *testing.T) {
 	}
 }
 
+// TestRecent: a meter that runs for long counts what comes last, each flow by itself.
+func TestRecent(t *testing.T) {
+	n := chain(t)
+	var m *Meter
+	n.Do("a", func() (err error) { m, err = OpenRecent("eth0"); return err })
+	defer m.Close()
+	const rounds, again = 4 * recentKeys, 20
+	last := netip.AddrPortFrom(netip.MustParseAddr("10.8.1.1"), 65000)
+	n.Do("a", func() error {
+		conn, err := net.ListenUDP("udp4", nil)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		for i := range rounds {
+			conn.WriteToUDPAddrPort([]byte("x"), netip.AddrPortFrom(last.Addr(), uint16(i+1)))
+		}
+		for range again {
+			conn.WriteToUDPAddrPort([]byte("x"), last)
+		}
+		return nil
+	})
+	settle()
+	counts, err := m.Read()
+	found := uint64(0)
+	for k, c := range counts {
+		if k.Out && k.Port == last.Port() {
+			found = c.Packets
+		}
+	}
+	if err != nil || found != again || len(counts) > recentKeys || counts[Rest].Packets > 0 {
+		t.Errorf("the last of %d flows has %d of %d packets, %d flows are known, %d packets of none, %v", rounds, found, again, len(counts), counts[Rest].Packets, err)
+	}
+}
+
 func TestNoDevice(t *testing.T) {
 	n := nettest.New(t, "a")
 	n.Do("a", func() error {

@@ -55,7 +55,8 @@ const readyFor = 10 * time.Minute
 // Ready does beforehand what Configure would do and nobody notices: the NIC is brought up,
 // packets from the addresses that it will have are led out of it, and it has the IPv4 ones,
 // by themselves, without their subnet, and answers nobody who asks for them. Configure with the
-// same addresses, table and gateways then does the rest, what peers wait for first (atOnce). Without addresses, what
+// same addresses, table and gateways then does the rest, what peers wait for first (atOnce). A NIC that has addresses of
+// somebody else goes on answering for them, and is given no other before Configure. Without addresses, what
 // was made ready for that NIC is undone: it is down again; so it is after readyFor. Asked again for the same, where all of
 // it is still there, it keeps it for that long again. On an error some of it may be in place; Configure completes it.
 func (b *Book) Ready(p guest.Configure) error {
@@ -96,7 +97,11 @@ func (b *Book) Ready(p guest.Configure) error {
 	if err := raise(link, p); err != nil {
 		return fmt.Errorf("make %s ready: %w", name, err)
 	}
-	if err := answer(link, answersNobody); err != nil { // until it is configured
+	others, err := othersOn(link)
+	if err == nil && !others {
+		err = answer(link, answersNobody) // until it is configured
+	}
+	if err != nil {
 		return fmt.Errorf("make %s ready: %w", name, err)
 	}
 	for _, prefix := range p.Addrs {
@@ -104,10 +109,12 @@ func (b *Book) Ready(p guest.Configure) error {
 			return fmt.Errorf("make %s ready for %s: %w", name, prefix, err)
 		}
 	}
-	if err := b.placeEarly(&m); err != nil {
-		return fmt.Errorf("make %s ready: %w", name, err)
+	if !others {
+		if err := b.placeEarly(&m); err != nil {
+			return fmt.Errorf("make %s ready: %w", name, err)
+		}
+		b.prepare(&m)
 	}
-	b.prepare(&m)
 	m.whole = true
 	b.ready[mac] = m
 	return nil
@@ -128,7 +135,11 @@ func (b *Book) rest(link netlink.Link) error {
 	if _, ok := b.lingers[link.Attrs().HardwareAddr.String()]; ok {
 		return nil // it was up before
 	}
-	if err := netlink.LinkSetDown(link); err != nil {
+	others, err := othersOn(link)
+	if err == nil && !others {
+		err = netlink.LinkSetDown(link)
+	}
+	if err != nil {
 		return fmt.Errorf("set %s down: %w", link.Attrs().Name, err)
 	}
 	if err := answer(link, answersForOwn); err != nil { // who uses it next may not know that it answers nobody

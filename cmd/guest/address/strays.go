@@ -60,6 +60,17 @@ func dropStrays(link netlink.Link, keep []netip.Prefix) (used bool, err error) {
 	return shared || len(own) > len(strays), nil
 }
 
+// othersOn says whether a NIC has addresses of somebody else: it is no spare one to them.
+func othersOn(link netlink.Link) (bool, error) {
+	have, err := dump.Addrs(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return false, fmt.Errorf("list addresses: %w", err)
+	}
+	own, _ := onlyOn(link, have, nil)
+	ours, err := led(own)
+	return len(own) > len(ours), err
+}
+
 // onlyOn are the addresses of have, but those of keep, that the link has, and no other NIC; shared says that
 // others have some of the link's.
 func onlyOn(link netlink.Link, have []netlink.Addr, keep []netip.Prefix) (own []netip.Addr, shared bool) {

@@ -2,7 +2,9 @@ package address
 
 import (
 	"net/netip"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"godwit/netstate/dump"
@@ -148,4 +150,46 @@ func TestStartedAgainInUse(t *testing.T) {
 	if rules, err := rulesFrom(old); err != nil || len(rules) != 1 {
 		t.Errorf("rules from an address that is kept: %v, %v", rules, err)
 	}
+}
+
+// TestSpareInUse: a NIC to which a person gave an address serves that while a move is made ready, and after it came to nothing.
+func TestSpareInUse(t *testing.T) {
+	next := twoNICs(t)[0]
+	spare, err := netlink.LinkByName("own0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := addAddr(spare, netip.MustParsePrefix("192.0.2.7/24")); err != nil {
+		t.Fatal(err)
+	}
+	if err := netlink.LinkSetUp(spare); err != nil {
+		t.Fatal(err)
+	}
+	var b Book
+	serves := func(when string, want ...string) {
+		t.Helper()
+		wantOn(t, when, "own0", want...)
+		up, _ := onNIC(t, "own0")
+		answers, err := os.ReadFile(answersOf("own0"))
+		if !up || err != nil || strings.TrimSpace(string(answers)) == answersNobody {
+			t.Errorf("%s: up %v, answers as of arp_ignore %s, %v", when, up, answers, err)
+		}
+	}
+	if err := b.Ready(next); err != nil {
+		t.Fatal(err)
+	}
+	serves("made ready", "192.0.2.7/24")
+	if err := b.Ready(guest.Configure{MAC: next.MAC}); err != nil {
+		t.Fatal(err)
+	}
+	serves("given up", "192.0.2.7/24")
+	for range 2 {
+		if err := b.Ready(next); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := b.Configure(next); err != nil {
+		t.Fatal(err)
+	}
+	serves("configured", "192.0.2.7/24", "10.8.0.10/24")
 }
