@@ -286,7 +286,10 @@ func (m *incoming) retire(ctx context.Context, joins *guest.Joins, stay bool) (*
 		Addrs: old, MAC: g.Held.Description.NICs[m.plan.Active].MAC, NewMAC: g.Held.Description.NICs[spare].MAC,
 		Keep: keep, Stay: keep,
 	}
-	for _, addr := range m.plan.Held {
+	for _, addr := range m.plan.Held { // the one that it had last is first
+		if addr.Prefix.Addr().Is4() && !retire.GatewayV4.IsValid() {
+			retire.GatewayV4 = addr.Gateway
+		}
 		if addr.Endpoint != 0 {
 			retire.EndpointIDs = append(retire.EndpointIDs, addr.Endpoint)
 		}

@@ -336,6 +336,30 @@ func TestChannelKeepsAddresses(t *testing.T) {
 	})
 }
 
+// TestServerLivesOnWherePutByOthers: a NIC that somebody else configured, as those of a guest that was adopted, goes on
+// sending for servers that name it.
+func TestServerLivesOnWherePutByOthers(t *testing.T) {
+	makeNICs(t)
+	c := ownHelper(t)
+	const byHand = "ip addr add 10.9.1.10/24 dev nic0; ip link set nic0 up; ip route add default via 10.9.1.1 dev nic0"
+	if out, err := exec.Command("/bin/sh", "-ec", byHand).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	ctx := t.Context()
+	must(t, c.Ready(ctx, configureNext()))
+	_, err := c.Configure(ctx, configureNext())
+	must(t, err)
+	must(t, c.MakeMain(ctx, secondMAC))
+	retire := guest.Retire{Addrs: []netip.Addr{oldV4.Addr()}, MAC: firstMAC, NewMAC: secondMAC, Keep: true, Stay: true, GatewayV4: oldGW4}
+	must(t, c.Retire(ctx, retire))
+	retire.Stay = false
+	must(t, c.Retire(ctx, retire))
+	contains(t, "route of a server that names the old NIC", lookup(t, "10.9.1.10", "192.0.2.1", "oif", "nic0"), "via 10.9.1.1 dev nic0")
+	contains(t, "route from the kept address", lookup(t, "10.9.1.10", "192.0.2.1"), "via 10.9.2.1 dev nic1")
+	must(t, c.DropAddress(ctx, oldV4.Addr()))
+	want(t, "the old NIC is up in the end", isUp(t, "nic0"), false)
+}
+
 // TestChannelFollows has an MPTCP connection follow to the next address, and a plain
 // one stay.
 func TestChannelFollows(t *testing.T) {

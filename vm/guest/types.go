@@ -144,7 +144,7 @@ type Unable struct {
 //
 // Then the NIC goes down, unless Stay. With Keep it may stay up for the IPv4 addresses, answering
 // nobody, until they are dropped: for servers that name the NIC by which they answer (IP_PKTINFO),
-// as those of QUIC do. To lose nothing to a kept address: call with
+// as those of QUIC do; GatewayV4 is by which, where the guest's program does not know that NIC. To lose nothing to a kept address: call with
 // Keep and Stay (both NICs now answer for it), lead the host's neighbour entries to
 // NewMAC, and call again without Stay.
 type Retire struct {
@@ -157,6 +157,7 @@ type Retire struct {
 	KeepTable     int          `json:"keep_table,omitempty"` // 0: 1000 + the NIC's own table
 	KeepGatewayV4 netip.Addr   `json:"keep_gateway_v4"`
 	KeepGatewayV6 netip.Addr   `json:"keep_gateway_v6"`
+	GatewayV4     netip.Addr   `json:"gateway_v4"` // of the NIC that retires
 }
 
 // Socket is one user of an address.

@@ -17,21 +17,26 @@ import (
 // lingerMetric puts a default route behind every other of its table.
 const lingerMetric = 4096
 
-// known is what was last known of a NIC: as it is configured, or lingers.
-func (b *Book) known(mac string) nic {
-	hardware, err := net.ParseMAC(mac)
+// known is what was last known of the NIC that retires: as it is configured, or lingers, or as the host says.
+// Somebody else configured it where the guest was adopted, and an earlier run of this program where that was started again.
+func (b *Book) known(p guest.Retire) nic {
+	hardware, err := net.ParseMAC(p.MAC)
 	if err != nil {
 		return nic{}
 	}
-	if n, ok := b.nics[hardware.String()]; ok {
-		return n
+	n, ok := b.nics[hardware.String()]
+	if !ok {
+		n = b.lingers[hardware.String()]
 	}
-	return b.lingers[hardware.String()]
+	if !n.gateway(netlink.FAMILY_V4).IsValid() {
+		n.gateways = append(slices.Clone(n.gateways), p.GatewayV4)
+	}
+	return n
 }
 
 // mayLinger says whether the old NIC can go on sending for addr.
 func (b *Book) mayLinger(p guest.Retire, addr netip.Addr) bool {
-	return p.Keep && addr.Is4() && b.known(p.MAC).gateway(familyOf(addr)).IsValid()
+	return p.Keep && addr.Is4() && b.known(p).gateway(familyOf(addr)).IsValid()
 }
 
 // linger lets a NIC whose addresses are kept on the other one go on sending for them, by its
@@ -41,7 +46,7 @@ func (b *Book) mayLinger(p guest.Retire, addr netip.Addr) bool {
 // address to ask its gateway's MAC with, nothing leaves. (IPv6 takes the other NIC.) What goes
 // to the addresses comes by the other NIC, which alone answers for them.
 func (b *Book) linger(link netlink.Link, p guest.Retire) error {
-	n := b.known(p.MAC)
+	n := b.known(p)
 	if n.addrs = nil; !slices.ContainsFunc(p.Addrs, func(addr netip.Addr) bool { return b.mayLinger(p, addr) }) {
 		return nil
 	}

@@ -80,11 +80,20 @@ func mainRoute(link netlink.Link, gateway, source netip.Addr, isNIC map[int]bool
 	if err := replaceRoute(route); err != nil {
 		return fmt.Errorf("route by %s in the main table: %w", gateway, err)
 	}
-	others, err := otherDefaults(link, familyOf(gateway), unix.RT_TABLE_MAIN)
-	if err != nil {
+	if all, err = routesOf(familyOf(gateway), unix.RT_TABLE_MAIN); err != nil {
 		return err
 	}
-	return dropRoutes(slices.DeleteFunc(others, func(r netlink.Route) bool { return !isNIC[r.LinkIndex] }))
+	return dropRoutes(slices.DeleteFunc(all, func(r netlink.Route) bool {
+		return !isDefault(r) || r.LinkIndex == link.Attrs().Index || !byNICs(r, isNIC)
+	}))
+}
+
+// byNICs says whether a route leads out of NICs alone: of one, or, hop by hop, of several (ECMP).
+func byNICs(r netlink.Route, isNIC map[int]bool) bool {
+	if len(r.MultiPath) == 0 {
+		return isNIC[r.LinkIndex]
+	}
+	return !slices.ContainsFunc(r.MultiPath, func(hop *netlink.NexthopInfo) bool { return !isNIC[hop.LinkIndex] })
 }
 
 // rankAmong is the metric of NICs' default route among routes: what the first of theirs has, or the next
@@ -95,7 +104,7 @@ func rankAmong(routes []netlink.Route, isNIC map[int]bool) int {
 	for _, r := range routes {
 		switch {
 		case !isDefault(r):
-		case isNIC[r.LinkIndex]:
+		case byNICs(r, isNIC):
 			if rank < 0 || r.Priority < rank {
 				rank = r.Priority
 			}

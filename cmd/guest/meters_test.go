@@ -1,0 +1,80 @@
+package main
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"net"
+	"net/netip"
+	"os/exec"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// datagrams sends some to the guest's NIC, as its LAN would.
+func datagrams(t *testing.T, far, mac string, to netip.Addr, port uint16, n int) {
+	t.Helper()
+	hardware, err := net.ParseMAC(mac)
+	must(t, err)
+	ifi, err := net.InterfaceByName(far)
+	must(t, err)
+	frame := append(append(append([]byte{}, hardware...), ifi.HardwareAddr...), 8, 0,
+		0x45, 0, 0, 28, 0, 0, 0, 0, 64, unix.IPPROTO_UDP, 0, 0, 10, 9, 3, 4)
+	frame = append(frame, to.AsSlice()...)
+	frame = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(frame, 4433), port)
+	frame = append(frame, 0, 8, 0, 0)
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
+	must(t, err)
+	defer unix.Close(fd)
+	for range n {
+		must(t, unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: ifi.Index}))
+	}
+}
+
+// TestUseIsSeenForGood: however many flows a guest has had, and whenever its NIC was plugged in, datagrams to an address
+// are seen to be use of it: nobody may take the address from them.
+func TestUseIsSeenForGood(t *testing.T) {
+	makeNICs(t)
+	n := newNode(&family{})
+	if out, err := exec.Command("/bin/sh", "-c", "ip link set nic0 up; ip addr add "+oldV4.String()+" dev nic0; ip neigh replace 10.9.1.1 lladdr 52:54:00:00:09:99 dev nic0").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	grows := func(when, far, mac string, addr netip.Addr) {
+		t.Helper()
+		before, _ := n.meters.udp([]netip.Addr{addr})
+		for range 3 {
+			datagrams(t, far, mac, addr, 443, 10)
+			time.Sleep(50 * time.Millisecond)
+			now, lately := n.meters.udp([]netip.Addr{addr})
+			if now != before+10 || lately != 10 {
+				t.Errorf("%s: 10 datagrams more are %d, %d of them lately", when, now-before, lately)
+			}
+			before = now
+		}
+	}
+	grows("at first", "far0", firstMAC, oldV4.Addr())
+	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: oldV4.Addr().AsSlice()})
+	must(t, err)
+	defer conn.Close()
+	for i := range 12000 { // as a resolver's questions come from ever other ports
+		_, err := conn.WriteToUDPAddrPort([]byte("x"), netip.AddrPortFrom(netip.MustParseAddr("10.9.1.1"), uint16(1024+i)))
+		must(t, err)
+	}
+	kept := netip.MustParseAddr("10.9.7.7") // comes to this NIC by a later move
+	grows("after many flows", "far0", firstMAC, kept)
+	grows("the first one again", "far0", firstMAC, oldV4.Addr())
+
+	const plugged, later = "52:54:00:00:09:0c", "10.9.8.8"
+	if out, err := exec.Command("/bin/sh", "-c", "ip link add nic2 address "+plugged+" type veth peer name far2 && ip link set far2 up && ip link set nic2 up").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	defer exec.Command("ip", "link", "del", "nic2").Run()
+	ready := configureNext()
+	ready.MAC = plugged
+	raw, err := json.Marshal(ready)
+	must(t, err)
+	_, err = n.makeReady(t.Context(), "", raw)
+	must(t, err)
+	grows("on a NIC that was plugged in", "far2", plugged, netip.MustParseAddr(later))
+}
