@@ -156,7 +156,7 @@ func (a *Agent) apiAbort(r *http.Request) (any, error) {
 		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf(
 			"abort %s: no such migration leaves this host now; abort it on its source, see `godwit history`", id)}
 	}
-	return nil, m.abort(&migration.Problem{Code: migration.CodeAsked, Text: "aborted on request"})
+	return nil, m.abortFor(r.Context(), &migration.Problem{Code: migration.CodeAsked, Text: "aborted on request"})
 }
 
 func (a *Agent) apiReport(r *http.Request) (any, error) {

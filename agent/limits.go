@@ -57,6 +57,7 @@ var (
 	limitExit         = named("exit", 3*time.Second, "the QEMU of a guest that has ended is gone; the outcome is told then")
 	limitUndoAway     = named("undo_away", 500*time.Millisecond, "the destination sends an address here again")
 	limitRefill       = named("refill", 10*time.Second, "the destination waits for pages that are missing, before it is asked anew")
+	limitAborted      = named("aborted", 3*time.Second, "a migration that is called off turns back; who calls it off is answered then in any case")
 	limitEndTicks     = named("end_ticks", time.Second, "the guest stops counting")
 )
 

@@ -248,11 +248,11 @@ func (m *outgoing) finish() {
 	m.a.closeSource(m)
 }
 
-// abort asks for the way back. Its error says why it cannot be had any more.
+// abort asks for the way back. Its error says why it cannot be had any more; without one it may come too late all
+// the same, see abortFor.
 func (m *outgoing) abort(why *migration.Problem) error {
 	if m.released.Load() {
-		return &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf(
-			"abort %s: the guest has been handed over to %s, it can only go forward", m.plan.ID, m.plan.To)}
+		return m.tooLate()
 	}
 	select {
 	case m.inbox <- migration.Input{Kind: migration.Abort, Problem: why}:
@@ -260,4 +260,31 @@ func (m *outgoing) abort(why *migration.Problem) error {
 	case <-time.After(time.Second):
 		return &migration.Problem{Code: migration.CodeBusy, Text: "abort " + m.plan.ID + ": it is being undone already"}
 	}
+}
+
+func (m *outgoing) tooLate() error {
+	return &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf(
+		"abort %s: the guest has been handed over to %s, it can only go forward", m.plan.ID, m.plan.To)}
+}
+
+// abortLook is between two looks at what an abort has come to.
+const abortLook = 5 * time.Millisecond
+
+// abortFor is abort for who is to hear whether the migration turns back: it may be letting go just now.
+// What takes longer to end than ctx, or a few seconds, turns back when it has.
+func (m *outgoing) abortFor(ctx context.Context, why *migration.Problem) error {
+	if err := m.abort(why); err != nil {
+		return err
+	}
+	ctx, cancel := limitAborted.on(ctx)
+	defer cancel()
+	for !m.over.Load() {
+		if m.released.Load() {
+			return m.tooLate()
+		}
+		if !sleep(ctx, abortLook) {
+			break
+		}
+	}
+	return nil
 }
