@@ -72,7 +72,7 @@ func (b *Book) receiveFirst() (connections int) {
 // sockets is how many TCP sockets are in use: what the kernel counts anyway. Those of a listener on
 // [::], also for clients of IPv4, are among those of IPv6.
 func sockets() int {
-	return inUse("/proc/net/sockstat", "TCP: inuse %d") + inUse("/proc/net/sockstat6", "TCP6: inuse %d")
+	return inUse("/proc/thread-self/net/sockstat", "TCP: inuse %d") + inUse("/proc/thread-self/net/sockstat6", "TCP6: inuse %d")
 }
 
 // inUse is the number in the line of the file that is like format; 0 where there is none.

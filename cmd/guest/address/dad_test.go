@@ -23,6 +23,7 @@ func TestNoDuplicateAddressDetection(t *testing.T) {
 	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "dad0"}, PeerName: "dad1"}); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = netlink.LinkDel(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "dad0"}}) })
 	for name, mac := range links {
 		link, err := netlink.LinkByName(name)
 		if err != nil {

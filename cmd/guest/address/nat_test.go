@@ -49,6 +49,7 @@ ip netns exec ROUTER nft 'table ip n {
 	chain in { type nat hook prerouting priority -100; ip daddr 203.0.113.10 dnat to 10.2.1.10; }
 	chain out { type nat hook postrouting priority 100; ip saddr 10.2.1.10 snat to 203.0.113.10; }
 }'`
+	t.Cleanup(func() { _ = exec.Command("sh", "-c", "for i in 1 2 3; do ip link del nic$i; done").Run() })
 	out, err := exec.Command("sh", "-ec", strings.NewReplacer("CLIENT", client, "ROUTER", router).Replace(script)).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)

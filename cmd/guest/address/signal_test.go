@@ -32,6 +32,7 @@ func TestSignalMakesRoom(t *testing.T) {
 		}
 		return prefix
 	}
+	t.Cleanup(func() { forgetEndpoints(t) })
 	for i := range uint8(mptcp.MaxEndpoints) {
 		e := mptcp.Endpoint{ID: 250 + i, Addr: add(fmt.Sprintf("10.9.1.%d/32", i+1)).Addr(), Flags: mptcp.FlagSignal}
 		if e.ID < 250 { // the ids began again
