@@ -132,12 +132,12 @@ func (c *Client) StartGuest(ctx context.Context, d Description) (Held, error) {
 
 // StopGuest ends a guest.
 func (c *Client) StopGuest(ctx context.Context, name string) error {
-	return c.Do(ctx, http.MethodDelete, "/v1/guests/"+name, nil, nil)
+	return c.Do(ctx, http.MethodDelete, "/v1/guests/"+url.PathEscape(name), nil, nil)
 }
 
 // ForgetGuest ends the care of a guest that was adopted there; it runs on.
 func (c *Client) ForgetGuest(ctx context.Context, name string) error {
-	return c.Do(ctx, http.MethodPost, "/v1/guests/"+name+"/forget", nil, nil)
+	return c.Do(ctx, http.MethodPost, "/v1/guests/"+url.PathEscape(name)+"/forget", nil, nil)
 }
 
 // CallGuest asks the guest itself, over its channel.
@@ -150,7 +150,7 @@ func (c *Client) CallGuest(ctx context.Context, name, method string, params, res
 	if deadline, ok := ctx.Deadline(); ok {
 		call.WaitMS = int(time.Until(deadline).Milliseconds())
 	}
-	return c.Do(ctx, http.MethodPost, "/v1/guests/"+name+"/call", call, result)
+	return c.Do(ctx, http.MethodPost, "/v1/guests/"+url.PathEscape(name)+"/call", call, result)
 }
 
 // Migrate begins a migration.
@@ -169,7 +169,7 @@ func (c *Client) Plan(ctx context.Context, req migration.Request) (Report, error
 
 // Abort asks a migration to turn back.
 func (c *Client) Abort(ctx context.Context, id string) error {
-	return c.Do(ctx, http.MethodPost, "/v1/migrations/"+id+"/abort", nil, nil)
+	return c.Do(ctx, http.MethodPost, "/v1/migrations/"+url.PathEscape(id)+"/abort", nil, nil)
 }
 
 // SetBandwidth limits a migration under way, in bit/s over all paths; 0: no limit.
@@ -204,7 +204,7 @@ func (c *Client) Keep(ctx context.Context, id string, word TakeBack) error {
 // Report is what the agent knows of a migration.
 func (c *Client) Report(ctx context.Context, id string) (Report, error) {
 	var rep Report
-	err := c.Do(ctx, http.MethodGet, "/v1/migrations/"+id, nil, &rep)
+	err := c.Do(ctx, http.MethodGet, "/v1/migrations/"+url.PathEscape(id), nil, &rep)
 	return rep, err
 }
 
@@ -218,7 +218,7 @@ func (c *Client) Reports(ctx context.Context) ([]Report, error) {
 // Events returns what happened after event number n, waiting for it some seconds.
 func (c *Client) Events(ctx context.Context, id string, n int) (EventsAnswer, error) {
 	var out EventsAnswer
-	err := c.Do(ctx, http.MethodGet, fmt.Sprintf("/v1/migrations/%s/events?after=%d", id, n), nil, &out)
+	err := c.Do(ctx, http.MethodGet, fmt.Sprintf("/v1/migrations/%s/events?after=%d", url.PathEscape(id), n), nil, &out)
 	return out, err
 }
 

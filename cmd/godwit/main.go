@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -28,9 +30,16 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
+// outlivesReader are commands that make what they promise also where nobody reads their output any more, as of
+// `godwit lab run FILE 2>&1 | tee log` after Ctrl-C, which tee hears first.
+var outlivesReader = []string{"lab", "demo", "bench", "agent"}
+
 func run(args []string, out, errOut io.Writer) int {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
+	if len(args) > 0 && slices.Contains(outlivesReader, args[0]) {
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // not ignored: children would inherit that
+	}
 	stdout := &output{Writer: out}
 	root := newRoot(stdout)
 	root.SetArgs(args)
@@ -113,13 +122,24 @@ func strict(c *cobra.Command) {
 		check = cobra.NoArgs
 	}
 	c.Args = func(c *cobra.Command, args []string) error {
-		err := check(c, args)
+		err := cmp.Or(check(c, args), nothingEmpty(c, args))
 		var usage usageError
 		if err == nil || errors.As(err, &usage) {
 			return err
 		}
 		return wrongly(c, err)
 	}
+}
+
+// nothingEmpty refuses what a script passes on of a variable that is not set.
+func nothingEmpty(c *cobra.Command, args []string) error {
+	if slices.Contains(args, "") {
+		return errors.New("an argument is empty")
+	}
+	if out := c.Flags().Lookup("out"); out != nil && out.Changed && out.Value.String() == "" {
+		return errors.New("--out names no directory")
+	}
+	return nil
 }
 
 // wrongly is an error of who typed c, whose line says godwit once.

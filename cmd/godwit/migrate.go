@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/netip"
@@ -31,12 +32,17 @@ without it 0 begun, which is not moved yet, 1 not begun; 2 used wrongly.`,
 			if dryRun {
 				return showPlan(c, client, req)
 			}
-			id, err := client.Migrate(c.Context(), req)
+			ask, cancel := context.WithTimeout(context.WithoutCancel(c.Context()), agentPatience) // what has begun must have a name
+			defer cancel()
+			id, err := client.Migrate(ask, req)
 			if err != nil {
 				return err
 			}
 			if !watch {
 				return printID(c, id)
+			}
+			if !asJSON(c) {
+				fmt.Fprintln(c.OutOrStdout(), id)
 			}
 			return follow(c, client, id)
 		}),

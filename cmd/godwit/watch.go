@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -32,18 +33,39 @@ func newWatch() *cobra.Command {
 	}), migrationIDs)
 }
 
+const (
+	// agentPatience is how long an agent may not answer, as one that is started again.
+	agentPatience = 30 * time.Second
+	// askAgain is between questions to it.
+	askAgain = 200 * time.Millisecond
+)
+
 // follow prints a migration's events until its outcome. Any outcome but completed
 // is a failure.
 func follow(c *cobra.Command, client *agent.Client, id string) error {
 	var phase migration.Phase
+	var born int64
+	heard := time.Now()
 	for after := 0; ; {
 		part, err := client.Events(c.Context(), id, after)
-		if c.Context().Err() != nil {
+		var said *migration.Problem
+		switch {
+		case c.Context().Err() != nil:
 			return fmt.Errorf("interrupted; migration %s goes on: `godwit watch %s` shows it, `godwit abort %s` calls it off", id, id, id)
-		}
-		if err != nil {
+		case errors.As(err, &said) && said.Code != migration.CodePeer: // which is that nobody answers
 			return err
+		case err != nil && born == 0:
+			return err
+		case err != nil && time.Since(heard) > agentPatience:
+			return fmt.Errorf("%w; migration %s goes on when its agent does: `godwit watch %s` shows it", err, id, id)
+		case err != nil: // the agent may be started again
+			time.Sleep(askAgain)
+			continue
+		case part.Born != born && born != 0:
+			after, born = 0, part.Born // of the next agent, which counts anew
+			continue
 		}
+		heard, born = time.Now(), part.Born
 		for _, e := range part.Events {
 			after = e.N
 			phase = cmp.Or(e.Phase, phase)

@@ -27,6 +27,7 @@ var (
 	errNumber    = errors.New("not a number")
 	errNegative  = errors.New("negative")
 	errTooLarge  = errors.New("too large")
+	errTooSmall  = errors.New("too small, and not zero")
 	errTwoValues = errors.New("more than a number and its unit")
 )
 
@@ -141,9 +142,12 @@ func scale(number float64, units map[string]float64, unit string) (int64, error)
 	if !ok {
 		return 0, errUnit
 	}
-	v := number * factor
-	if v > 1<<62 {
+	v := math.Round(number * factor)
+	switch {
+	case v > 1<<62:
 		return 0, errTooLarge
+	case v == 0 && number > 0: // 0 has a meaning of its own, such as no limit
+		return 0, errTooSmall
 	}
-	return int64(math.Round(v)), nil
+	return int64(v), nil
 }

@@ -28,8 +28,9 @@ func Parse(name string, data []byte) (*Scenario, error) {
 // refers to them, so that the order in the file does not matter.
 type file struct {
 	reader
-	out   *Scenario
-	timed bool // the timeout is stated
+	out     *Scenario
+	timed   bool          // the timeout is stated
+	lingers time.Duration // after_last_migration, where it is stated and the timeout is not
 
 	sites, hosts, clients, guests, traffic []string
 	uplinks                                map[string][]string // of a site
@@ -103,7 +104,7 @@ func title(thing string, n ast.Node) string {
 
 func (f *file) readEnd(top *object) {
 	f.out.End = End{AfterLastMigration: 5 * time.Second}
-	f.lateBy(0)
+	defer f.lateBy(0)
 	if !top.has("end") {
 		return
 	}
@@ -116,14 +117,20 @@ func (f *file) readEnd(top *object) {
 	}
 	f.out.End.AfterLastMigration = o.duration("after_last_migration", f.out.End.AfterLastMigration)
 	if f.timed = o.has("timeout"); !f.timed {
+		if o.has("after_last_migration") {
+			f.lingers = f.out.End.AfterLastMigration
+		}
 		return
 	}
 	if f.out.End.Timeout = o.duration("timeout", leastTimeout); f.out.End.Timeout == 0 {
 		o.wrong("timeout", "timeout of end is zero", allowedDuration)
+	} else if after := f.out.End.AfterLastMigration; after >= f.out.End.Timeout {
+		o.wrong("timeout", fmt.Sprintf("timeout of end is %s, and after_last_migration %s: no run ends in time", f.out.End.Timeout, after), "a longer time than after_last_migration")
 	}
 }
 
-// A run that states no timeout has so long at least, and so long after the last that begins by the clock.
+// A run that states no timeout has so long at least, and so long after the last that begins by the clock; and what
+// it states that it goes on after the last migration.
 const (
 	leastTimeout = 10 * time.Minute
 	timeoutAfter = 5 * time.Minute
@@ -134,7 +141,7 @@ func (f *file) lateBy(begins time.Duration) bool {
 	if f.timed {
 		return begins > f.out.End.Timeout
 	}
-	f.out.End.Timeout = max(f.out.End.Timeout, leastTimeout, begins+timeoutAfter)
+	f.out.End.Timeout = max(f.out.End.Timeout, leastTimeout, begins+timeoutAfter+f.lingers)
 	return false
 }
 

@@ -62,11 +62,15 @@ func (f *file) readAt(o *object) At {
 	}
 	m, _ := f.object(node, "at", []string{"guest", "phase", "plus"})
 	m.need("guest", "phase")
-	return At{
+	at := At{
 		Guest: m.known("guest", "guest", f.guests),
 		Phase: m.word("phase", "", Phases...),
 		Plus:  m.duration("plus", 0),
 	}
+	if f.lateBy(at.Plus) {
+		m.wrong("plus", fmt.Sprintf("plus of %s is after the end, timeout %s", at.Plus, f.out.End.Timeout), "a time before end.timeout")
+	}
+	return at
 }
 
 func (f *file) readAction(s *Step, n ast.Node, kind string) {
@@ -83,6 +87,9 @@ func (f *file) readAction(s *Step, n ast.Node, kind string) {
 				Client: o.known("client", "client", f.clients),
 				To:     o.known("to", "place", union(f.sites, []string{Internet})),
 				Gap:    o.duration("gap", 0),
+			}
+			if f.lateBy(s.At.Time + s.Move.Gap) {
+				o.wrong("gap", fmt.Sprintf("gap of %s ends after the end, timeout %s", s.Move.Gap, f.out.End.Timeout), "a time before end.timeout")
 			}
 		}
 	case "cut":

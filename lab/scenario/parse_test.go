@@ -255,12 +255,25 @@ func TestTimeout(t *testing.T) {
 		{"end: {timeout: 20s}\n", 20 * time.Second},
 		{"steps:\n  - {at: 200s, abort: {guest: g}}\n", leastTimeout},
 		{"steps:\n  - {at: 20m, abort: {guest: g}}\n", 20*time.Minute + timeoutAfter},
+		{"end: {after_last_migration: 15m}\n", 15*time.Minute + timeoutAfter},
+		{"end: {after_last_migration: 15m}\nsteps:\n  - {at: 20m, abort: {guest: g}}\n", 35*time.Minute + timeoutAfter},
+		{"steps:\n  - {at: {guest: g, phase: copy, plus: 15m}, abort: {guest: g}}\n", 15*time.Minute + timeoutAfter},
+		{"clients:\n  - {name: c, at: internet}\nsteps:\n  - {at: 20m, move: {client: c, to: a, gap: 10m}}\n", 30*time.Minute + timeoutAfter},
 	} {
 		s, err := Parse("t.yaml", []byte(sites+test.more))
 		if err != nil {
 			t.Errorf("%q: %v", test.more, err)
 		} else if s.End.Timeout != test.want {
 			t.Errorf("%q: timeout %v, want %v", test.more, s.End.Timeout, test.want)
+		}
+	}
+	for _, late := range []string{
+		"end: {after_last_migration: 200s, timeout: 180s}\n",
+		"end: {timeout: 60s}\nsteps:\n  - {at: {guest: g, phase: copy, plus: 2m}, abort: {guest: g}}\n",
+		"end: {timeout: 60s}\nclients:\n  - {name: c, at: internet}\nsteps:\n  - {at: 20s, move: {client: c, to: a, gap: 1m}}\n",
+	} {
+		if _, err := Parse("t.yaml", []byte(sites+late)); err == nil || !strings.Contains(err.Error(), "timeout") {
+			t.Errorf("%q: %v", late, err)
 		}
 	}
 }
