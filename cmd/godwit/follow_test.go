@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -102,5 +103,47 @@ func TestOutlivesItsReader(t *testing.T) {
 	w.Close()
 	if got := command.ProcessState.ExitCode(); got != exitUsage {
 		t.Errorf("status %d, %v", got, err)
+	}
+}
+
+// TestHangup: a command whose terminal is closed cleans up, and one that was begun by nohup goes on.
+func TestHangup(t *testing.T) {
+	for _, c := range []struct {
+		begin string
+		ends  bool
+	}{{"exec", true}, {"exec nohup", false}} {
+		listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "agent.sock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer listener.Close()
+		command := exec.Command("/bin/sh", "-c", c.begin+" /proc/self/exe watch m-00000001 --socket "+listener.Addr().String())
+		command.Args[2] = strings.Replace(command.Args[2], "/proc/self/exe", os.Args[0], 1)
+		command.Env = append(os.Environ(), asGodwit+"=1")
+		if err := command.Start(); err != nil {
+			t.Fatal(err)
+		}
+		conn, err := listener.Accept() // it asks, and would wait for long
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if err := command.Process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan struct{})
+		go func() { command.Wait(); close(ended) }() //nolint:errcheck // its status is its own
+		select {
+		case <-ended:
+			if !c.ends || !command.ProcessState.Exited() {
+				t.Errorf("%s: ended, %v", c.begin, command.ProcessState)
+			}
+		case <-time.After(time.Second):
+			if c.ends {
+				t.Errorf("%s: goes on", c.begin)
+			}
+			command.Process.Kill() //nolint:errcheck // it is ours
+			<-ended
+		}
 	}
 }
