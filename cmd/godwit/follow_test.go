@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -108,6 +109,9 @@ func TestOutlivesItsReader(t *testing.T) {
 
 // TestHangup: a command whose terminal is closed cleans up, and one that was begun by nohup goes on.
 func TestHangup(t *testing.T) {
+	heard := make(chan os.Signal, 1)
+	signal.Notify(heard, syscall.SIGHUP) // where this test was begun by nohup, what it begins is not
+	defer signal.Stop(heard)
 	for _, c := range []struct {
 		begin string
 		ends  bool
