@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -46,6 +47,8 @@ type destinationWork struct {
 	placed        bool                  // the guest may have its next addresses
 	mainNext      bool                  // and send by them
 	again         bool                  // an earlier agent began this
+	disks         map[string]*os.File   // that were made here, by path; see keepOpen
+	unsynced      error                 // of a disk that could not be written
 }
 
 type dialled struct {
@@ -55,6 +58,9 @@ type dialled struct {
 
 func (w *destinationWork) stop() {
 	w.guard.stop()
+	for _, f := range w.disks {
+		f.Close() //nolint:errcheck // it was synced, or is not wanted
+	}
 	if w.stopLoading != nil {
 		w.stopLoading()
 	}

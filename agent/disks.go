@@ -113,9 +113,11 @@ func (m *incoming) makeDisks() error {
 	disks := make([]vm.Disk, len(d.Disks))
 	for i, disk := range d.Disks {
 		path := m.a.diskPath(m.plan.Guest, m.plan.Epoch, disk.ID)
-		if err := makeSparse(path, sizes[i]); err != nil {
+		f, err := makeSparse(path, sizes[i])
+		if err != nil {
 			return fmt.Errorf("make disk %s of guest %s: %w", disk.ID, m.plan.Guest, err)
 		}
+		m.work.keepOpen(path, f)
 		disks[i] = vm.Disk{ID: disk.ID, Path: path, Format: "raw", Size: sizes[i]}
 	}
 	m.work.guest.remember(func(h *Held) { h.Description.Disks = disks }) // an abort may write it down meanwhile
@@ -123,12 +125,24 @@ func (m *incoming) makeDisks() error {
 }
 
 // makeSparse makes an empty file of that size. What was there was set aside, see setEarlierAside.
-func makeSparse(path string, size int64) error {
+func makeSparse(path string, size int64) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return errors.Join(f.Truncate(size), f.Close())
+	if err := f.Truncate(size); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// keepOpen keeps a disk's file open from before anything is written to it until the guest has landed: of a write that
+// came to nothing the kernel tells each descriptor once, and one that is opened later nothing (fsync(2)).
+func (w *destinationWork) keepOpen(path string, f *os.File) {
+	if w.disks == nil {
+		w.disks = map[string]*os.File{}
+	}
+	w.disks[path] = f
 }
 
 func (m *incoming) diskSocket() string {
@@ -173,20 +187,36 @@ func (m *incoming) serveDisk(s *peer.Stream) {
 }
 
 // syncDisks puts on this host's storage what the source will drop when it hears that
-// the guest has landed. QEMU's own flushes follow the guest's only.
+// the guest has landed. QEMU's own flushes follow the guest's only. What could not be written once is
+// not there, though a second sync says nothing of it: the source keeps its own, for a person.
 func (m *incoming) syncDisks() error {
+	if m.work.unsynced != nil {
+		return m.work.unsynced
+	}
 	for _, d := range m.work.guest.Held.Description.Disks {
 		if !m.a.ours(d) {
 			continue
 		}
-		for _, path := range []string{d.Path, filepath.Dir(d.Path)} {
-			f, err := os.Open(path)
-			if err != nil {
+		f, opened := m.work.disks[d.Path], false
+		if f == nil { // an earlier agent made it
+			var err error
+			if f, err = os.Open(d.Path); err != nil {
 				return fmt.Errorf("sync disk %s: %w", d.ID, err)
 			}
-			if err := errors.Join(f.Sync(), f.Close()); err != nil {
-				return fmt.Errorf("sync disk %s: %w", d.ID, err)
-			}
+			opened = true
+		}
+		err := f.Sync()
+		if opened {
+			err = errors.Join(err, f.Close())
+		}
+		if err != nil {
+			m.work.unsynced = fmt.Errorf("disk %s is not whole on %s, whose storage failed to write it; as it was at the switch it is on %s, and stays there: bring the guest's data to safety, and start the agent of %s again when that copy may go: %w",
+				d.ID, m.plan.To, m.plan.From, m.plan.To, err)
+			m.rec.noteOnce(m.work.unsynced.Error())
+			return m.work.unsynced
+		}
+		if err := journal.SyncDir(filepath.Dir(d.Path)); err != nil {
+			return fmt.Errorf("sync disk %s: %w", d.ID, err)
 		}
 	}
 	return nil

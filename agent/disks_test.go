@@ -73,7 +73,7 @@ func TestRestartedAgentKnowsItsDisks(t *testing.T) {
 				t.Fatal(err)
 			}
 			if made {
-				if err := makeSparse(path, 4096); err != nil {
+				if _, err := makeSparse(path, 4096); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -122,5 +122,30 @@ func TestDiskOfAnotherGuestStays(t *testing.T) {
 	refusedBy(t, "another guest's", err, "that of guest web-2-a")
 	if _, err := os.Stat(path); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestUnwrittenOnceIsUnwrittenForGood: the source drops its copy of a disk when the guest has landed. Of what the
+// storage failed to write, the kernel tells once: a second sync says that all is well.
+func TestUnwrittenOnceIsUnwrittenForGood(t *testing.T) {
+	a, p := awaiting(t)
+	path := diskOf(t, a, "web", 2)
+	os.Remove(path)
+	f, err := makeSparse(path, 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &incoming{a: a, plan: p.Plan, rec: newRecord("rome", p.Plan, a.clock()), work: &destinationWork{
+		guest: &Guest{Held: Held{Description: Description{Name: "web", Disks: []vm.Disk{{ID: "vda", Path: path}}}}}}}
+	m.work.keepOpen(path, f)
+	if err := m.syncDisks(); err != nil {
+		t.Fatal(err)
+	}
+	f.Close() // so that a sync fails
+	for range 3 {
+		if err := m.syncDisks(); err == nil || !strings.Contains(err.Error(), "vda") {
+			t.Errorf("synced: %v", err)
+		}
+		m.work.disks = nil // what is opened anew has no error to tell
 	}
 }

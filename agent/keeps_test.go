@@ -121,7 +121,7 @@ func givenUpDisksAreKept(t *testing.T, ran func(m *incoming, so bool)) {
 			t.Fatal(err)
 		}
 	}
-	if err := makeSparse(path, 4096); err != nil {
+	if _, err := makeSparse(path, 4096); err != nil {
 		t.Fatal(err)
 	}
 	ran(m, false)
