@@ -12,6 +12,7 @@ import (
 
 	"godwit/agent/journal"
 	"godwit/agent/peer"
+	"godwit/internal/clock"
 	"godwit/migration"
 )
 
@@ -146,14 +147,7 @@ func (m *incoming) begin(ctx context.Context, effect migration.Effect, results c
 	return cancel
 }
 
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
+func sleep(ctx context.Context, d time.Duration) bool { return clock.Sleep(ctx, d) }
 
 func (m *incoming) ended() bool {
 	s := m.snapshot()

@@ -2,14 +2,12 @@ package agent
 
 import (
 	"net/netip"
-	"os/exec"
 	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"godwit/internal/need"
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/netstate/netns"
@@ -88,17 +86,8 @@ func TestOffLinkFollows(t *testing.T) {
 // TestProxied: the host answers for routers of a guest's own link, but where it has such an address at the guests'
 // bridge itself; what it has on other links, such as fe80::1 of a container's, says nothing.
 func TestProxied(t *testing.T) {
-	need.Root(t)
 	const name = "gw-test-proxied"
-	netns.Delete(name) //nolint:errcheck // of a test that was killed
-	if err := netns.Create(name); err != nil {
-		t.Fatal(err)
-	}
-	defer netns.Delete(name) //nolint:errcheck // it goes with the machine
-	const links = "for b in br-guest docker0; do ip link add $b type bridge; ip link set $b up; done; ip addr add fe80::2/64 dev br-guest nodad; ip addr add fe80::1/64 dev docker0 nodad"
-	if out, err := exec.Command("ip", "netns", "exec", name, "sh", "-ec", links).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	emptyNamespace(t, name)("for b in br-guest docker0; do ip link add $b type bridge; ip link set $b up; done; ip addr add fe80::2/64 dev br-guest nodad; ip addr add fe80::1/64 dev docker0 nodad")
 	var heard []netstate.Advertisement
 	for _, router := range []string{"fe80::1", "fe80::2", "fe80::3"} {
 		heard = append(heard, netstate.Advertisement{Router: netip.MustParseAddr(router)})

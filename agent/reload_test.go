@@ -13,17 +13,16 @@ import (
 	"godwit/netstate/netns"
 )
 
-// TestPutBack: what somebody takes of a detour who configures the host's network anew is there again
-// after the next look, though nftables is as it was; where nothing was taken nothing is done.
-func TestPutBack(t *testing.T) {
+// emptyNamespace makes a namespace for the test, and runs commands of a shell there.
+func emptyNamespace(t *testing.T, name string) (run func(command string) string) {
+	t.Helper()
 	need.Root(t)
-	const name = "gw-test-put-back"
 	netns.Delete(name) //nolint:errcheck // of a test that was killed
 	if err := netns.Create(name); err != nil {
 		t.Fatal(err)
 	}
-	defer netns.Delete(name) //nolint:errcheck // it goes with the machine
-	run := func(command string) string {
+	t.Cleanup(func() { netns.Delete(name) }) //nolint:errcheck // it goes with the machine
+	return func(command string) string {
 		t.Helper()
 		out, err := exec.Command("ip", "netns", "exec", name, "sh", "-ec", command).CombinedOutput()
 		if err != nil {
@@ -31,6 +30,13 @@ func TestPutBack(t *testing.T) {
 		}
 		return string(out)
 	}
+}
+
+// TestPutBack: what somebody takes of a detour who configures the host's network anew is there again
+// after the next look, though nftables is as it was; where nothing was taken nothing is done.
+func TestPutBack(t *testing.T) {
+	const name = "gw-test-put-back"
+	run := emptyNamespace(t, name)
 	run("ip link set lo up; ip link add br0 type bridge; ip link set br0 up; ip link add gw0 type veth peer gw1; ip link set gw0 up; ip link set gw1 up; ip addr add 10.1.1.2/24 dev br0")
 	mac, _ := net.ParseMAC("52:54:00:00:01:0a")
 	d := &detour{ID: "m-00000001", Guest: "web", Away: []netstate.Away{{

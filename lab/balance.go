@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"godwit/internal/clock"
 	"godwit/lab/wan"
 	"godwit/migration"
 	"godwit/vm/guest"
@@ -31,7 +32,7 @@ const balanceEvery = time.Second
 
 // balance compares, until ctx ends, what passed the edges with what reached the guests.
 func (r *run) balance(ctx context.Context) {
-	for pause(ctx, balanceEvery) {
+	for clock.Sleep(ctx, balanceEvery) {
 		r.takeBalance(ctx, r.leftAlone)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"godwit/agent"
 	"godwit/agent/journal"
 	"godwit/agent/leftover"
+	"godwit/internal/clock"
 	"godwit/lab/matrix"
 	"godwit/migration"
 	"godwit/netstate/netns"
@@ -90,7 +91,7 @@ func (c *cellRun) carryOut(ctx context.Context) error {
 	mended := make(chan error, 1)
 	if err = c.migrateAndBreak(looking); err == nil {
 		go func() {
-			pause(looking, c.cell.Kind().Lasts)
+			clock.Sleep(looking, c.cell.Kind().Lasts)
 			mended <- c.mend()
 		}()
 		err = c.awaitOutcome(ctx)
@@ -106,7 +107,7 @@ func (c *cellRun) carryOut(ctx context.Context) error {
 		c.look.fill(c.seen, c.zero)
 	}
 	if len(c.seen.Runs) == 1 {
-		pause(ctx, c.cell.Kind().Lingers)
+		clock.Sleep(ctx, c.cell.Kind().Lingers)
 		c.awaitFlows(ctx)
 	}
 	err = errors.Join(err, c.stopFlows())
@@ -138,7 +139,7 @@ func (c *cellRun) migrateAndBreak(ctx context.Context) error {
 		return ctx.Err()
 	}
 	if most := laterBy[c.cell.Phase]; most > 0 {
-		pause(ctx, time.Duration(c.random.Int64N(int64(most))))
+		clock.Sleep(ctx, time.Duration(c.random.Int64N(int64(most))))
 	}
 	err = c.inject(ctx)
 	c.mu.Lock()
@@ -191,7 +192,7 @@ func (c *cellRun) follow(ctx context.Context, began chan struct{}) {
 
 // keepAlive starts an agent again when it has died, as a service manager does.
 func (c *cellRun) keepAlive(ctx context.Context, a *hostAgent) {
-	for pause(ctx, 20*time.Millisecond) {
+	for clock.Sleep(ctx, 20*time.Millisecond) {
 		if a.runsAgent() {
 			continue
 		}
@@ -200,7 +201,7 @@ func (c *cellRun) keepAlive(ctx context.Context, a *hostAgent) {
 			c.seen.Crashed = append(c.seen.Crashed, a.host.Name+": "+lastLine(a.logPath()))
 		}
 		c.mu.Unlock()
-		if !pause(ctx, c.cell.Kind().Away()) {
+		if !clock.Sleep(ctx, c.cell.Kind().Away()) {
 			return
 		}
 		if err := a.start(ctx); err != nil {
@@ -227,7 +228,7 @@ func (c *cellRun) awaitOutcome(ctx context.Context) error {
 		if time.Now().After(limit) {
 			break
 		}
-		if !pause(ctx, 20*time.Millisecond) {
+		if !clock.Sleep(ctx, 20*time.Millisecond) {
 			return ctx.Err()
 		}
 		if c.seen.OutcomeS == 0 {
@@ -301,7 +302,7 @@ func (c *cellRun) since(t time.Time) float64 { return t.Sub(c.zero).Seconds() }
 func (c *cellRun) conclude(ctx context.Context) {
 	c.seen.Runs = c.runs(ctx)
 	for limit := time.Now().Add(endLimit); c.ends && len(c.seen.Runs) > 0 && time.Now().Before(limit); c.seen.Runs = c.runs(ctx) {
-		pause(ctx, 50*time.Millisecond) // it was told to end, and is at it
+		clock.Sleep(ctx, 50*time.Millisecond) // it was told to end, and is at it
 	}
 	c.mu.Lock()
 	for _, p := range c.phases {
@@ -334,7 +335,7 @@ func (c *cellRun) conclude(ctx context.Context) {
 		if err == nil {
 			break
 		}
-		if !pause(ask, 200*time.Millisecond) {
+		if !clock.Sleep(ask, 200*time.Millisecond) {
 			c.seen.Silent = err.Error()
 			return
 		}
@@ -357,7 +358,7 @@ func (c *cellRun) findLeft(ctx context.Context) {
 			}
 		}
 		c.seen.Left = c.left(ctx)
-		if len(c.seen.Left) == 0 || time.Now().After(limit) || !pause(ctx, 200*time.Millisecond) {
+		if len(c.seen.Left) == 0 || time.Now().After(limit) || !clock.Sleep(ctx, 200*time.Millisecond) {
 			return
 		}
 	}

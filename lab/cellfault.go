@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"godwit/internal/clock"
 	"godwit/lab/matrix"
 	"godwit/lab/scenario"
 	"godwit/lab/wan"
@@ -217,7 +218,7 @@ func (c *cellRun) endGuest(ctx context.Context, how string) error {
 				return nil
 			}
 		}
-		if !pause(ctx, 20*time.Millisecond) {
+		if !clock.Sleep(ctx, 20*time.Millisecond) {
 			if said {
 				told()
 				c.note("the guest was told to end, and its answer was not heard")

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	"godwit/internal/clock"
 	"godwit/lab/traffic"
 )
 
@@ -59,7 +60,7 @@ func (c *cellRun) awaitFlows(ctx context.Context) {
 			limit = end
 		}
 	}
-	for time.Now().Before(limit) && pause(ctx, 100*time.Millisecond) {
+	for time.Now().Before(limit) && clock.Sleep(ctx, 100*time.Millisecond) {
 		well := 0
 		for _, f := range flows {
 			if s, ok := c.sample(f.Name); ok && s.Time > time.Now().Add(-time.Second).UnixNano() && s.Alive == s.Connections && s.Waiting < int64(flowing) {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"godwit/internal/clock"
 	"godwit/lab/matrix"
 	"godwit/migration"
 	"godwit/vm"
@@ -33,7 +34,7 @@ type doubtful struct{ from, to time.Time }
 
 // run looks until ctx ends.
 func (l *watcher) run(ctx context.Context) {
-	for pause(ctx, lookEvery) {
+	for clock.Sleep(ctx, lookEvery) {
 		l.lookAtGuests(ctx)
 		l.lookAtReport(ctx)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"godwit/agent"
+	"godwit/internal/clock"
 	"godwit/lab/report"
 	"godwit/netstate/netns"
 	"godwit/transfer/encode"
@@ -35,7 +36,7 @@ const processorsEvery = 100 * time.Millisecond
 
 // follow looks until ctx ends.
 func (p *processors) follow(ctx context.Context, namespaces []string) {
-	for pause(ctx, processorsEvery) {
+	for clock.Sleep(ctx, processorsEvery) {
 		p.look(namespaces)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"godwit/internal/clock"
 	"godwit/lab/topo"
 	"godwit/netstate/netns"
 )
@@ -104,7 +105,7 @@ func endKeeper(ctx context.Context, id string) error {
 		if _, runs := keeper(id); !runs {
 			return nil
 		}
-		if !pause(ctx, 50*time.Millisecond) {
+		if !clock.Sleep(ctx, 50*time.Millisecond) {
 			return fmt.Errorf("end lab %s: it was asked to end; interrupted while it did", id)
 		}
 	}

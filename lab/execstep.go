@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"godwit/internal/clock"
 	"godwit/lab/scenario"
 	"godwit/vm/guest"
 )
@@ -33,7 +34,7 @@ func (r *run) execStep(ctx context.Context, e *scenario.Exec) error {
 	if _, err := r.askGuest(ctx, e.Guest, fmt.Sprintf("mkdir %s 2>/dev/null || exit 0\n(\n(\n%s\n) >%[1]s/out 2>&1 </dev/null\necho $? >%[1]s/exit.new; mv %[1]s/exit.new %[1]s/exit\n) >/dev/null 2>&1 &", dir, e.Command)); err != nil {
 		return err
 	}
-	for pause(ctx, execLook) {
+	for clock.Sleep(ctx, execLook) {
 		if r.over() {
 			r.tell(fmt.Sprintf("exec in %s: it runs on, and is not waited for: %s", e.Guest, e.Command))
 			return nil
@@ -69,7 +70,7 @@ func (r *run) askGuest(ctx context.Context, name, command string) (string, error
 			return "", fmt.Errorf("exit %d: %s%s", out.Exit, out.Stderr, out.Stdout)
 		case err == nil:
 			return out.Stdout, nil
-		case time.Since(deaf) > execDeaf, !pause(ctx, execLook):
+		case time.Since(deaf) > execDeaf, !clock.Sleep(ctx, execLook):
 			return "", err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"godwit/internal/clock"
 	"godwit/lab/scenario"
 	"godwit/lab/traffic"
 )
@@ -153,7 +154,7 @@ func (r *run) startLate(ctx context.Context, t scenario.Traffic) error {
 		}
 	}()
 	err := r.startFlow(ctx, t)
-	for begun := time.Now(); err != nil && time.Since(begun) < r.patience && pause(ctx, 200*time.Millisecond); {
+	for begun := time.Now(); err != nil && time.Since(begun) < r.patience && clock.Sleep(ctx, 200*time.Millisecond); {
 		err = r.startFlow(ctx, t) // its guest may be on its way, or an agent down
 	}
 	if err != nil && ctx.Err() != nil && !strings.Contains(err.Error(), errRunEnded.Error()) {

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"godwit/internal/clock"
 	"godwit/lab/scenario"
 	"godwit/netstate/netns"
 )
@@ -26,7 +27,7 @@ func (r *run) kill(ctx context.Context, step *scenario.Step) error {
 		errs = append(errs, a.kill())
 		if k.Restart && a.awaits() {
 			r.wg.Go(func() {
-				if pause(ctx, k.RestartAfter) {
+				if clock.Sleep(ctx, k.RestartAfter) {
 					if err := a.start(ctx); err != nil {
 						r.tell(err.Error())
 					}
@@ -87,7 +88,7 @@ const lookForQEMU = 10 * time.Millisecond
 
 // killOnceThere ends the destination's QEMU of a migration as soon as there is one.
 func (r *run) killOnceThere(ctx context.Context, step *scenario.Step, host *hostAgent, m *move) error {
-	for pause(ctx, lookForQEMU) {
+	for clock.Sleep(ctx, lookForQEMU) {
 		over := m.ended()
 		pid, err := host.qemuPID(ctx, step.Kill.QEMU)
 		switch {

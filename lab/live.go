@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"godwit/agent"
+	"godwit/internal/clock"
 	"godwit/lab/report/live"
 	"godwit/migration"
 )
@@ -18,7 +19,7 @@ const liveEvery = 150 * time.Millisecond
 
 // live tells the view how things are, until ctx ends.
 func (r *run) live(ctx context.Context) {
-	for pause(ctx, liveEvery) {
+	for clock.Sleep(ctx, liveEvery) {
 		r.opts.Live(r.status())
 	}
 }

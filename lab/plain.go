@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"godwit/agent"
+	"godwit/internal/clock"
 	"godwit/lab/image"
 	"godwit/lab/topo"
 	"godwit/migration"
@@ -190,7 +191,7 @@ func (p *plain) send(ctx context.Context) error {
 		if status == vm.Paused || status == vm.Running {
 			break
 		}
-		if !pause(ctx, time.Millisecond) {
+		if !clock.Sleep(ctx, time.Millisecond) {
 			return ctx.Err()
 		}
 	}
@@ -223,7 +224,7 @@ func (p *plain) await(ctx context.Context, q *qemu.Process, so func(vm.Progress)
 		case g.Status == vm.PostcopyPaused:
 			return errors.New("QEMU paused it: its connection broke")
 		}
-		if !pause(ctx, 20*time.Millisecond) {
+		if !clock.Sleep(ctx, 20*time.Millisecond) {
 			return ctx.Err()
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"godwit/agent"
+	"godwit/internal/clock"
 	"godwit/lab/scenario"
 	"godwit/migration"
 	"godwit/vm"
@@ -82,7 +83,7 @@ func (w *world) whoHas(ctx context.Context, name string, killed *hostAgent) (on 
 				on = info.Host
 			}
 		}
-		if on != killed.host.Name || time.Now().After(until) || !pause(ctx, 100*time.Millisecond) {
+		if on != killed.host.Name || time.Now().After(until) || !clock.Sleep(ctx, 100*time.Millisecond) {
 			return on, dead, ctx.Err()
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"godwit/internal/clock"
 	"godwit/lab/report"
 	"godwit/lab/scenario"
 	"godwit/lab/wan"
@@ -244,7 +245,7 @@ const abortPatience = 2 * time.Second
 
 func (r *run) abort(ctx context.Context, name string) error {
 	m := r.current(name)
-	for begun := time.Now(); m == nil && r.asks(name) && time.Since(begun) < abortPatience && pause(ctx, 10*time.Millisecond); {
+	for begun := time.Now(); m == nil && r.asks(name) && time.Since(begun) < abortPatience && clock.Sleep(ctx, 10*time.Millisecond); {
 		m = r.current(name)
 	}
 	switch {
@@ -325,7 +326,7 @@ func (r *run) link(ctx context.Context, site, uplink string, lasting time.Durati
 	end := done.AtS + lasting.Seconds()
 	done.EndS = &end
 	r.wg.Go(func() {
-		if !pause(ctx, lasting) {
+		if !clock.Sleep(ctx, lasting) {
 			return
 		}
 		if err := undo(); err != nil {

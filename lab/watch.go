@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"godwit/agent"
+	"godwit/internal/clock"
 	"godwit/lab/scenario"
 	"godwit/migration"
 )
@@ -147,7 +148,7 @@ func (r *run) follow(ctx context.Context, host *hostAgent, m *move) {
 				}
 			}
 			after = 0
-			if host.goneForGood() && r.landedThere(ctx, m) || !pause(ctx, 100*time.Millisecond) {
+			if host.goneForGood() && r.landedThere(ctx, m) || !clock.Sleep(ctx, 100*time.Millisecond) {
 				return
 			}
 			continue
@@ -343,14 +344,4 @@ func targets(lists ...[]migration.Address) []netip.Addr {
 		}
 	}
 	return out
-}
-
-// pause waits, and says whether ctx still lives.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"godwit/agent"
+	"godwit/internal/clock"
 	"godwit/migration"
 )
 
@@ -104,7 +105,7 @@ const tryPause = 200 * time.Millisecond
 // everything as it was.
 func (e *evacuation) look(ctx context.Context, before agent.HostInfo) (agent.HostInfo, error) {
 	var err error
-	for until := time.Now().Add(agentPatience); time.Now().Before(until) && pause(ctx, tryPause); {
+	for until := time.Now().Add(agentPatience); time.Now().Before(until) && clock.Sleep(ctx, tryPause); {
 		var info agent.HostInfo
 		if info, err = e.host.Host(ctx); err == nil {
 			return info, nil
@@ -172,7 +173,7 @@ func (e *evacuation) awaitOther(ctx context.Context, name string) {
 	case rep.Outcome == migration.Completed && rep.From == e.name, rep.Outcome == migration.InDoubt, rep.Outcome == migration.Failed:
 		e.outcome(name, rep)
 	default:
-		pause(ctx, tryPause) // the guest is free in a moment
+		clock.Sleep(ctx, tryPause) // the guest is free in a moment
 	}
 }
 
@@ -301,7 +302,7 @@ func (e *evacuation) follow(ctx context.Context, id string, phase func(migration
 		case time.Since(heard) > agentPatience:
 			return agent.Report{}, err
 		case err != nil:
-			pause(ctx, tryPause)
+			clock.Sleep(ctx, tryPause)
 		}
 	}
 }

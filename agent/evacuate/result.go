@@ -2,9 +2,7 @@ package evacuate
 
 import (
 	"cmp"
-	"context"
 	"slices"
-	"time"
 
 	"godwit/agent"
 	"godwit/migration"
@@ -84,14 +82,4 @@ func (e *evacuation) result() Result {
 	}
 	slices.SortFunc(out.Guests, func(a, b Guest) int { return cmp.Compare(a.Guest, b.Guest) })
 	return out
-}
-
-// pause waits, and says whether ctx still lives.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

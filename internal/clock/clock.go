@@ -1,4 +1,4 @@
-// Package clock is a host's wall clock, as leases see it.
+// Package clock is a host's wall clock, as leases see it, and waiting.
 //
 // A time that is kept on the disk, or told to another process, is compared with
 // Now; how long something took is measured with time.Since, which no step of the
@@ -8,6 +8,7 @@
 package clock
 
 import (
+	"context"
 	"os"
 	"strings"
 	"time"
@@ -53,4 +54,14 @@ func offset(path string) time.Duration {
 		return 0
 	}
 	return d
+}
+
+// Sleep waits for d, and says whether ctx still lives.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }

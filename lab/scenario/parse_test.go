@@ -253,6 +253,7 @@ func TestTimeout(t *testing.T) {
 		{"end:\n\t", leastTimeout},
 		{"end: {after_last_migration: 1s}\n", leastTimeout},
 		{"end: {timeout: 20s}\n", 20 * time.Second},
+		{"end: {timeout: 3s}\n", 3 * time.Second}, // somebody wants to see a run meet it
 		{"steps:\n  - {at: 200s, abort: {guest: g}}\n", leastTimeout},
 		{"steps:\n  - {at: 20m, abort: {guest: g}}\n", 20*time.Minute + timeoutAfter},
 		{"end: {after_last_migration: 15m}\n", 15*time.Minute + timeoutAfter},

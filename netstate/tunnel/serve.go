@@ -158,7 +158,7 @@ func watch(ctx context.Context, name string) (<-chan struct{}, error) {
 	go func() {
 		for !deleted(updates, index) {
 			unsubscribe()
-			if !sleep(ctx, subscribeAgain) {
+			if !clock.Sleep(ctx, subscribeAgain) {
 				return
 			}
 			// The kernel ended it: more has changed than was taken in time, and this may have been in it.
@@ -198,15 +198,6 @@ func deleted(updates <-chan netlink.LinkUpdate, index int) bool {
 		}
 	}
 	return false
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 func (k *keeper) listen(ctx context.Context, control net.Listener) {

@@ -3,6 +3,7 @@ package tunnel
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"syscall"
@@ -72,5 +73,5 @@ func ofDevice(err error) bool {
 		path  *fs.PathError
 		errno syscall.Errno
 	)
-	return errors.Is(err, os.ErrClosed) || errors.As(err, &path) || errors.As(err, &errno)
+	return errors.Is(err, os.ErrClosed) || errors.Is(err, io.EOF) || errors.As(err, &path) || errors.As(err, &errno)
 }
