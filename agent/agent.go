@@ -54,6 +54,7 @@ type Agent struct {
 	mu       sync.Mutex
 	outgoing map[string]*outgoing
 	incoming map[string]*incoming
+	arrivals uint64 // admitted so far
 	records  map[string]*Record
 	early    map[string]early    // by source and id: migrations given up before their prepare came here
 	unread   map[string]string   // why a journal was left alone, by migration

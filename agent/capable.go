@@ -16,6 +16,7 @@ type offering struct {
 	accel   string // kvm or tcg
 	flags   string // of the processor; see cpuFlags
 	free    int64  // bytes of memory; below 0: unknown
+	owed    int64  // bytes of it that guests on their way here will fill
 	huge    int64  // bytes of free pages of the size that the guest's memory is on, where that is a huge one
 	reserve int64  // bytes of it that must stay free
 	mtu     int    // of guests, bytes
@@ -27,12 +28,8 @@ const mostMemory = 1 << 46
 // lacks says what the offered guest needs and this host has not.
 func (o offering) lacks(offer Offer) error {
 	facts := offer.Facts
-	if facts.Memory < 0 || facts.Memory > mostMemory {
-		return refuses(o.host, offer, migration.CodeUsage, "it is said to have %d bytes of memory", facts.Memory)
-	}
-	if need := facts.Memory + o.reserve; o.free >= 0 && o.free < need && o.huge < facts.Memory {
-		return refuses(o.host, offer, migration.CodeCapacity, "it has %d MiB of memory free, %d MiB are needed (%d MiB stay in reserve); free some or choose another host",
-			o.free>>20, need>>20, o.reserve>>20)
+	if err := o.lacksMemory(offer); err != nil {
+		return err
 	}
 	if older(o.version, facts.Version) {
 		return refuses(o.host, offer, migration.CodeHypervisor, "its QEMU %s is older than the source's %s; upgrade it", o.version, facts.Version)
@@ -44,6 +41,18 @@ func (o offering) lacks(offer Offer) error {
 		return refuses(o.host, offer, migration.CodeAddress, "its guests' MTU is %d bytes and the source's %d (network.mtu): full packets of open connections would not pass; give both the same", o.mtu, offer.MTU)
 	}
 	return o.lacksFlags(offer)
+}
+
+func (o offering) lacksMemory(offer Offer) error {
+	memory := offer.Facts.Memory
+	if memory < 0 || memory > mostMemory {
+		return refuses(o.host, offer, migration.CodeUsage, "it is said to have %d bytes of memory", memory)
+	}
+	if need := memory + o.reserve; o.free >= 0 && o.free < need+o.owed && o.huge < memory {
+		return refuses(o.host, offer, migration.CodeCapacity, "it has %d MiB of memory free, %d MiB are needed%s (%d MiB stay in reserve); free some or choose another host",
+			o.free>>20, need>>20, beside(o.owed), o.reserve>>20)
+	}
+	return nil
 }
 
 // refuses is the answer of a host that does not take a guest.

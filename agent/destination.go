@@ -115,6 +115,9 @@ func (m *incoming) perform(ctx context.Context, e migration.Effect) error {
 func (m *incoming) receive(ctx context.Context) error {
 	m.rec.event(migration.MigrationStart)
 	a := m.a
+	if err := a.roomForAll(m.offer, m.order); err != nil { // more may be on their way than when it was asked
+		return err
+	}
 	g := &Guest{Held: m.expected()}
 	if err := a.guests.expect(g); err != nil {
 		return err
@@ -141,7 +144,7 @@ func (m *incoming) receive(ctx context.Context) error {
 	}
 	g.Machine = machine
 	m.feed(g)
-	if err := m.compareProcessors(ctx, machine); err != nil {
+	if err := m.compareMachines(ctx, machine); err != nil {
 		return err
 	}
 	m.show(g)

@@ -77,31 +77,11 @@ func diskSizes(d Description, facts vm.Facts) (sizes []int64, sum int64, err err
 	return sizes, sum, nil
 }
 
-// roomForDisks says whether this host has it.
-func (a *Agent) roomForDisks(offer Offer) error {
-	_, sum, err := diskSizes(offer.Description, offer.Facts)
-	if err != nil || sum == 0 {
-		return err
-	}
-	free, ok, err := a.roomFor(sum)
-	if err != nil {
-		return err
-	}
-	if !ok {
-		return refuses(a.config.Host, offer, migration.CodeCapacity, "it has %d MiB of disk free in %s, %d MiB are needed (%d MiB stay in reserve); free some or choose another host",
-			free>>20, a.config.State, (sum+diskReserve)>>20, diskReserve>>20)
-	}
-	return nil
-}
-
 // makeDisks makes an empty file for each disk, and leads the description to them.
 func (m *incoming) makeDisks() error {
 	d := &m.work.guest.Held.Description
 	if len(d.Disks) == 0 {
 		return nil
-	}
-	if err := m.a.roomForDisks(m.offer); err != nil {
-		return err
 	}
 	sizes, _, err := diskSizes(*d, m.work.preparation.Facts)
 	if err != nil {
@@ -134,6 +114,23 @@ func makeSparse(path string, size int64) (*os.File, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
+}
+
+// otherDisks says that a QEMU, by its guest's start command, has not the files that were made for the disks. It would write what comes over
+// what lies in those that it has.
+func otherDisks(host string, offer Offer, made, has []vm.Disk) error {
+	for n, disk := range made {
+		i := slices.IndexFunc(has, func(d vm.Disk) bool { return d.ID == disk.ID })
+		if i < 0 {
+			return refuses(host, offer, migration.CodeHypervisor, "its start command makes no disk %s; give a block node of that name the file {disk%d}", disk.ID, n)
+		}
+		a, err := os.Stat(has[i].Path)
+		b, err2 := os.Stat(disk.Path)
+		if same := err == nil && err2 == nil && os.SameFile(a, b); !same && !strings.Contains(has[i].Path, disk.Path) { // QEMU may tell it among options
+			return refuses(host, offer, migration.CodeHypervisor, "its start command has its disk %s in %s; write {disk%d} there, which is the file that was made for it", disk.ID, has[i].Path, n)
+		}
+	}
+	return nil
 }
 
 // keepOpen keeps a disk's file open from before anything is written to it until the guest has landed: of a write that

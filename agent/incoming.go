@@ -26,7 +26,8 @@ type incoming struct {
 	log   *journal.File
 	inbox chan migration.Input
 	work  *destinationWork
-	ran   bool // the guest has run here, or may have
+	ran   bool   // the guest has run here, or may have
+	order uint64 // see owed
 
 	heard atomic.Int64 // when the source was last heard, ns since started
 

@@ -121,11 +121,7 @@ func (a *Agent) capable(ctx context.Context, offer Offer) error {
 	if err != nil {
 		return refuses(a.config.Host, offer, migration.CodeHypervisor, "%v", err)
 	}
-	here := offering{host: a.config.Host, version: host.Version.String(), accel: host.Accel, flags: cpuFlags(offer.Facts), reserve: a.config.MemoryReserve, free: -1, mtu: a.config.Network.MTU}
-	if free, err := availableMemory(); err == nil {
-		here.free = free
-	}
-	here.huge = freeHugePages(offer.Facts.PageSize)
+	here := offering{host: a.config.Host, version: host.Version.String(), accel: host.Accel, flags: cpuFlags(offer.Facts), free: -1, mtu: a.config.Network.MTU} // room is looked at last
 	if err := here.lacks(offer); err != nil {
 		return err
 	}
@@ -138,7 +134,7 @@ func (a *Agent) capable(ctx context.Context, offer Offer) error {
 	if err := a.sameRoot(offer); err != nil {
 		return err
 	}
-	return a.roomForDisks(offer)
+	return a.roomForAll(offer, everyone)
 }
 
 // peerPrepare makes everything ready and answers when it is.
@@ -229,6 +225,7 @@ func (a *Agent) incomingFor(p Preparation) (*incoming, error) {
 	}
 	log.OnSync(a.metrics.Synced)
 	a.follow(m.rec)
+	m.order = a.admitted()
 	a.incoming[p.Plan.ID] = m
 	a.remember(m.rec)
 	a.actors.Go(func() { m.run(a.ctx, migration.Input{Kind: migration.Start, Epoch: p.Plan.Epoch}) })

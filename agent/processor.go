@@ -53,14 +53,19 @@ func (o offering) lacksFlags(offer Offer) error {
 	return refuses(o.host, offer, migration.CodeHypervisor, "its CPU lacks %s, and the guest has its host's own (-cpu host); %s", listed(missing), otherCPU(offer))
 }
 
-// compareProcessors makes sure that the guest finds in the QEMU that waits what its processor has.
-func (m *incoming) compareProcessors(ctx context.Context, machine *qemu.Process) error {
+// compareMachines makes sure that the guest finds in the QEMU that waits what its processor has, and its disks in
+// the files that were made for them.
+func (m *incoming) compareMachines(ctx context.Context, machine *qemu.Process) error {
 	here, err := machine.Facts(ctx)
 	if err != nil {
 		return err
 	}
 	p := m.work.preparation
-	return lacksProcessor(m.a.config.Host, Offer{Plan: p.Plan, Description: p.Description, Facts: p.Facts}, here)
+	offer := Offer{Plan: p.Plan, Description: p.Description, Facts: p.Facts}
+	if err := lacksProcessor(m.a.config.Host, offer, here); err != nil {
+		return err
+	}
+	return otherDisks(m.a.config.Host, offer, m.work.guest.Held.Description.Disks, here.Disks)
 }
 
 // lacksProcessor says why the offered guest cannot be loaded into a QEMU of this host that waits

@@ -80,6 +80,7 @@ type Report struct {
 	MemoryBytes    int64               `json:"memory_bytes"`       // of the guest's memory
 	WireBytes      map[string]int64    `json:"wire_bytes_by_path"` // null before anything is counted, and where an agent's end lost the count
 	DiskBytes      int64               `json:"disk_wire_bytes"`
+	Left           []string            `json:"left,omitempty"` // files of its disks at the source that are of no use any more: they are at the destination
 	Held           *int64              `json:"held_packets"`
 	TunnelUp       int64               `json:"tunnel_up"`
 	TunnelDown     int64               `json:"tunnel_down"`

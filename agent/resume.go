@@ -246,6 +246,7 @@ func (a *Agent) know(m *incoming) {
 	a.follow(m.rec)
 	m.rec.note("the destination's agent was started again")
 	a.mu.Lock()
+	m.order = a.admitted()
 	a.incoming[m.plan.ID] = m
 	a.remember(m.rec)
 	a.mu.Unlock()

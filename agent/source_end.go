@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -246,13 +247,26 @@ func (m *outgoing) cleanSource(ctx context.Context) error {
 	}
 	m.a.guests.expectAgain(m.guest) // all this may be done again, and must not meet another of its name
 	m.a.dismantle(m.guest)
-	if err := m.a.removeDisks(m.guest.Held.Description.Disks); err != nil { // they are on the destination's storage
-		m.rec.note(err.Error())
-	}
+	m.leaveDisks()
 	if err := m.a.guests.forget(m.guest); err != nil {
 		return err
 	}
 	return m.settleDetours(ctx)
+}
+
+// leaveDisks removes the disks' files, which are on the destination's storage, and says which they are: one that cannot be removed
+// is then known as left over.
+func (m *outgoing) leaveDisks() {
+	var left []string
+	for _, d := range m.guest.Held.Description.Disks {
+		if m.a.ours(d) {
+			left = append(left, filepath.Base(d.Path))
+		}
+	}
+	m.rec.edit(func(r *Report) { r.Left = left })
+	if err := m.a.removeDisks(m.guest.Held.Description.Disks); err != nil {
+		m.rec.note(err.Error())
+	}
 }
 
 // underway is how long packets may be on their way through this host after their home began

@@ -54,9 +54,9 @@ func diskOf(file string) (guest string, epoch uint64) {
 const slack = int64(5 * time.Second)
 
 // stale proves that a disk's file is not the only copy of what its guest wrote, by a
-// migration that says so: the guest left by it, or did not come by it. "" where
+// migration that says so: the guest left it behind, or did not come by it. "" where
 // nothing proves it. A clock may have been stepped, so times alone are no proof; nor are epochs,
-// which begin again where a guest is started anew: that it is here with a later right does not say
+// which begin again where a guest is started anew: that it is here with a later right, or left by one, does not say
 // that its disks are what this one became.
 func (o *owners) stale(c *agent.Config, e fs.DirEntry) (migrationID string) {
 	info, err := e.Info()
@@ -64,26 +64,18 @@ func (o *owners) stale(c *agent.Config, e fs.DirEntry) (migrationID string) {
 	if err != nil || guest == "" || isAside(e.Name()) {
 		return ""
 	}
-	written, all := info.ModTime().UnixNano(), reportsOf(c, guest)
-	for _, rep := range all {
+	written := info.ModTime().UnixNano()
+	for _, rep := range reportsOf(c, guest) {
 		if written > rep.Ended+slack {
 			continue // what was written after it ended is of a later stay
 		}
-		left := rep.From == c.Host && rep.Outcome == migration.Completed && epoch < rep.Epoch && !cameBetween(c, all, epoch, rep.Epoch)
+		left := rep.From == c.Host && rep.Outcome == migration.Completed && epoch < rep.Epoch && slices.Contains(rep.Left, e.Name())
 		stayed := rep.To == c.Host && written >= rep.Requested-slack && rep.Outcome == migration.Aborted && epoch == rep.Epoch && epoch > o.held[guest].Epoch
 		if left || stayed {
 			return rep.ID
 		}
 	}
 	return ""
-}
-
-// cameBetween says whether a guest came here by an epoch between two: what left by the later one is what
-// came then, and of what had come by the earlier one that says nothing.
-func cameBetween(c *agent.Config, all []agent.Report, earlier, later uint64) bool {
-	return slices.ContainsFunc(all, func(r agent.Report) bool {
-		return r.To == c.Host && r.Outcome == migration.Completed && earlier < r.Epoch && r.Epoch < later
-	})
 }
 
 // reportsOf are those of a guest's migrations that can be read.

@@ -23,6 +23,13 @@ func past(from, to string, epoch uint64, outcome migration.Outcome, ago time.Dur
 	}
 }
 
+// left is one that completed, and left a disk's file here.
+func left(file string, epoch uint64, ago time.Duration) agent.Report {
+	rep := past("here", "there", epoch, migration.Completed, ago)
+	rep.Left = []string{file}
+	return rep
+}
+
 // TestStale: a disk is called left over only where a migration proves that it is not the only copy.
 func TestStale(t *testing.T) {
 	completed, aborted := migration.Completed, migration.Aborted
@@ -33,20 +40,22 @@ func TestStale(t *testing.T) {
 		stale   bool
 	}{
 		"nothing is known":                      {file: "web-3-root.raw"},
-		"its guest left":                        {"web-3-root.raw", "", []agent.Report{past("here", "there", 4, completed, 0)}, true},
-		"it left before, by a clock ahead":      {"web-3-root.raw", "", []agent.Report{past("here", "there", 2, completed, -time.Hour)}, false},
+		"its guest left it":                     {"web-3-root.raw", "", []agent.Report{left("web-3-root.raw", 4, 0)}, true},
+		"its guest left with other disks":       {"web-3-root.raw", "", []agent.Report{left("web-1-root.raw", 4, 0)}, false}, // it was started anew, with those
+		"it left before, by a clock ahead":      {"web-3-root.raw", "", []agent.Report{left("web-3-root.raw", 2, -time.Hour)}, false},
 		"it came by the same":                   {"web-3-root.raw", "", []agent.Report{past("there", "here", 3, completed, 0)}, false},
 		"it is here, by a later right":          {"web-3-root.raw", "web", nil, false}, // perhaps started anew since
-		"it left from there, and is here again": {"web-3-root.raw", "web", []agent.Report{past("here", "there", 4, completed, 0), past("there", "here", 5, completed, 0)}, true},
-		"it came anew, and left":                {"web-3-root.raw", "", []agent.Report{past("there", "here", 5, completed, 0), past("here", "there", 6, completed, 0)}, false},
+		"it left from there, and is here again": {"web-3-root.raw", "web", []agent.Report{left("web-3-root.raw", 4, 0), past("there", "here", 5, completed, 0)}, true},
+		"it came anew, and left":                {"web-3-root.raw", "", []agent.Report{past("there", "here", 5, completed, 0), left("web-5-root.raw", 6, 0)}, false},
+		"it was left there":                     {"web-3-root.raw", "", []agent.Report{{ID: "m-00000001", Guest: "web", Epoch: 4, From: "there", To: "here", Outcome: completed, Ended: time.Now().UnixNano(), Left: []string{"web-3-root.raw"}}}, false},
 		"another time it did not come":          {"web-3-root.raw", "", []agent.Report{past("there", "here", 4, aborted, 0)}, false},
 		"it did not come":                       {"web-3-root.raw", "", []agent.Report{past("there", "here", 3, aborted, 0)}, true},
-		"it was given up":                       {"web-3-root.m-0000000a.raw", "", []agent.Report{past("here", "there", 4, completed, 0)}, false},
-		"it was there before another":           {"web-3-root.before.m-0000000a.raw", "", []agent.Report{past("here", "there", 4, completed, 0)}, false},
+		"it was given up":                       {"web-3-root.m-0000000a.raw", "", []agent.Report{left("web-3-root.m-0000000a.raw", 4, 0)}, false},
+		"it was there before another":           {"web-3-root.before.m-0000000a.raw", "", []agent.Report{left("web-3-root.before.m-0000000a.raw", 4, 0)}, false},
 		"it was given up, a guest of its name":  {"web-2-root.m-0000000a.raw", "web-2", nil, false},
 		"another guest's, of a longer name":     {"web-2-a-b.raw", "web-2", nil, false},
-		"two guests may have it":                {"web-2-a-3-b.raw", "web", []agent.Report{past("here", "there", 4, completed, 0)}, false},
-		"no disk of ours":                       {"web-2-root.qcow2", "web", []agent.Report{past("here", "there", 4, completed, 0)}, false},
+		"two guests may have it":                {"web-2-a-3-b.raw", "web", []agent.Report{left("web-2-a-3-b.raw", 4, 0)}, false},
+		"no disk of ours":                       {"web-2-root.qcow2", "web", []agent.Report{left("web-2-root.qcow2", 4, 0)}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			state := t.TempDir()

@@ -1,0 +1,92 @@
+package agent
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"syscall"
+
+	"godwit/migration"
+)
+
+// demand is what guests take up of a host, bytes.
+type demand struct{ memory, disk int64 }
+
+// ownOfQEMU is what a QEMU has in memory beside its guest's, bytes.
+const ownOfQEMU = 64 << 20
+
+// admitted is the next place in the order in which guests come; see owed. The caller holds a.mu.
+func (a *Agent) admitted() uint64 {
+	a.arrivals++
+	return a.arrivals
+}
+
+// owed is what guests on their way here will still fill of what this host has free, of those that were admitted before
+// that place. What they have filled already is not free any more.
+func (a *Agent) owed(before uint64) (sum demand) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, m := range a.incoming {
+		if state := m.snapshot(); m.order < before && !state.Refused() && !state.Running() {
+			owes := m.owes()
+			sum.memory, sum.disk = sum.memory+owes.memory, sum.disk+owes.disk
+		}
+	}
+	return sum
+}
+
+// everyone is the place behind all that were admitted.
+const everyone = math.MaxUint64
+
+// owes is what this guest will still fill. Memory in huge pages was reserved as its QEMU was started.
+func (m *incoming) owes() (d demand) {
+	facts := m.work.preparation.Facts
+	if facts.PageSize <= int64(os.Getpagesize()) {
+		d.memory = facts.Memory
+		if g := m.visible(); g != nil && g.Machine != nil {
+			d.memory -= min(d.memory, max(residentBytes(g.Machine.PID())-ownOfQEMU, 0))
+		}
+	}
+	if _, sum, err := diskSizes(m.work.preparation.Description, facts); err == nil {
+		d.disk = sum
+		for _, disk := range m.madeDisks() {
+			if info, err := os.Stat(disk.Path); err == nil {
+				if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+					d.disk -= min(d.disk, stat.Blocks*512)
+				}
+			}
+		}
+	}
+	return d
+}
+
+// beside are the words for what is owed.
+func beside(owed int64) string {
+	if owed < 1<<20 {
+		return ""
+	}
+	return fmt.Sprintf(" beside %d MiB for guests on their way here", owed>>20)
+}
+
+// roomForAll says whether this host has the memory and the disk for the offered guest, beside those that were
+// admitted before that place.
+func (a *Agent) roomForAll(offer Offer, before uint64) error {
+	owed := a.owed(before)
+	here := offering{host: a.config.Host, reserve: a.config.MemoryReserve, free: -1, owed: owed.memory, huge: freeHugePages(offer.Facts.PageSize)}
+	if free, err := availableMemory(); err == nil {
+		here.free = free
+	}
+	if err := here.lacksMemory(offer); err != nil {
+		return err
+	}
+	_, sum, err := diskSizes(offer.Description, offer.Facts)
+	if err != nil || sum == 0 {
+		return err
+	}
+	free, ok, err := a.roomFor(sum + owed.disk)
+	if err != nil || ok {
+		return err
+	}
+	return refuses(a.config.Host, offer, migration.CodeCapacity, "it has %d MiB of disk free in %s, %d MiB are needed%s (%d MiB stay in reserve); free some or choose another host",
+		free>>20, a.config.State, (sum+diskReserve)>>20, beside(owed.disk), diskReserve>>20)
+}

@@ -1,0 +1,89 @@
+package agent
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"godwit/migration"
+	"godwit/vm"
+)
+
+// TestRoomIsGivenOnce: of guests that come at the same time, of which this host has room for one, it takes the first. What that
+// one has filled is no room any more; when it runs here, or has been refused, it is owed nothing.
+func TestRoomIsGivenOnce(t *testing.T) {
+	a := between(t)
+	memory, err := availableMemory()
+	if err != nil {
+		t.Fatal(err)
+	}
+	disk, _, err := a.roomFor(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	offered := func(name string, memory, disk int64) Offer {
+		return Offer{
+			Plan:        migration.Plan{ID: name, Guest: name, Epoch: 2},
+			Description: Description{Name: name, Disks: []vm.Disk{{ID: "a"}}},
+			Facts:       vm.Facts{Memory: memory, Disks: []vm.Disk{{ID: "a", Size: disk}}},
+		}
+	}
+	for name, first := range map[string]Offer{
+		"memory": offered("web", memory*6/10, 1),
+		"disk":   offered("web", 1, (disk-diskReserve)*6/10),
+	} {
+		t.Run(name, func(t *testing.T) {
+			second := first
+			second.Plan.Guest = "db"
+			m := &incoming{a: a, plan: first.Plan, rec: newRecord("rome", first.Plan, time.Now()), order: a.admitted(),
+				work: &destinationWork{preparation: Preparation{Plan: first.Plan, Description: first.Description, Facts: first.Facts}}}
+			a.incoming[m.plan.ID] = m
+			for landing, refused := range map[migration.Landing]bool{
+				migration.Receiving: true, migration.Waiting: true, migration.Starting: true,
+				migration.Adopting: false, migration.Landed: false, migration.Declining: false, migration.Gone: false,
+			} {
+				m.state.Landing = landing
+				err := a.roomForAll(second, math.MaxUint64)
+				if (err != nil) != refused {
+					t.Errorf("the first one is %s: %v", landing, err)
+				}
+				if refused && (err == nil || !strings.Contains(err.Error(), "MiB for guests on their way here")) {
+					t.Errorf("the first one is %s: %v", landing, err)
+				}
+				if err := a.roomForAll(first, m.order); err != nil {
+					t.Errorf("the first one itself: %v", err)
+				}
+			}
+			m.state.Landing = migration.Waiting
+			m.work.preparation.Facts.PageSize = 2 << 20
+			if owed := a.owed(everyone); name == "memory" && owed.memory != 0 {
+				t.Errorf("in huge pages: %+v", owed)
+			}
+		})
+	}
+	t.Run("what is filled", func(t *testing.T) {
+		m := a.incoming["web"]
+		m.work.preparation.Facts = vm.Facts{Disks: []vm.Disk{{ID: "a", Size: 3 << 20}}}
+		path := m.madeDisks()[0].Path
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, make([]byte, 2<<20), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if err := f.Sync(); err != nil { // file systems give blocks late
+			t.Fatal(err)
+		}
+		if owed := a.owed(everyone); owed.disk != 1<<20 {
+			t.Errorf("%d bytes of the disk are owed", owed.disk)
+		}
+	})
+}
