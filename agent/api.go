@@ -38,13 +38,6 @@ type HostInfo struct {
 	Neighbours []NeighbourInfo `json:"neighbours"`
 }
 
-// NeighbourInfo is another host as this one knows it.
-type NeighbourInfo struct {
-	Host  string `json:"host"`
-	Site  string `json:"site"`
-	State string `json:"state,omitempty"`
-}
-
 // GuestInfo is what an agent tells about a guest.
 type GuestInfo struct {
 	Name      string              `json:"name"`
@@ -89,6 +82,7 @@ func (a *Agent) localAPI() http.Handler {
 	mux.Handle("GET /metrics", a.metrics.Handler(a.state))
 	mux.HandleFunc("POST /v1/hooks", a.apiHook)
 	handle("POST /v1/hooks/{name}/answer", a.apiHookAnswer)
+	handle("GET /v1/neighbours", a.apiNeighbours)
 	handle("GET /v1/doubts", a.apiDoubts)
 	handle("POST /v1/migrations/{id}/take-back", a.apiTakeBack)
 	handle("POST /v1/migrations/{id}/give-up", a.apiGiveUp)
@@ -101,10 +95,7 @@ func (a *Agent) localAPI() http.Handler {
 }
 
 func (a *Agent) info(ctx context.Context) HostInfo {
-	info := HostInfo{Host: a.config.Host, Site: a.config.Site, Guests: []GuestInfo{}}
-	for _, p := range a.config.Peers {
-		info.Neighbours = append(info.Neighbours, NeighbourInfo{Host: p.Host, Site: p.Site})
-	}
+	info := HostInfo{Host: a.config.Host, Site: a.config.Site, Guests: []GuestInfo{}, Neighbours: a.neighbours()}
 	for _, g := range a.guests.all() {
 		h := g.held()
 		gi := GuestInfo{

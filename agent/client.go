@@ -100,7 +100,24 @@ func undialled(socket string, err error) error {
 	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ECONNREFUSED): // such as a queue that is full
 		why = err.Error()
 	}
-	return &migration.Problem{Code: code, Text: fmt.Sprintf("ask agent at %s: %s", socket, why)}
+	problem := &migration.Problem{Code: code, Text: fmt.Sprintf("ask agent at %s: %s", socket, why)}
+	if code == migration.CodePeer {
+		return noAgent{problem}
+	}
+	return problem
+}
+
+// noAgent is of a socket at which nobody answers.
+type noAgent struct{ *migration.Problem }
+
+func (n noAgent) Unwrap() error { return n.Problem }
+
+// Unanswered says whether err of a Client's is no word of its agent's: that may be started again just now, and
+// have done what it was asked to.
+func Unanswered(err error) bool {
+	var problem *migration.Problem
+	var nobody noAgent
+	return err != nil && (!errors.As(err, &problem) || errors.As(err, &nobody))
 }
 
 // Host describes the agent's host.
@@ -108,6 +125,13 @@ func (c *Client) Host(ctx context.Context) (HostInfo, error) {
 	var info HostInfo
 	err := c.Do(ctx, http.MethodGet, "/v1/host", nil, &info)
 	return info, err
+}
+
+// Neighbours asks the other hosts that the agent knows what they are, for 2 s at the most.
+func (c *Client) Neighbours(ctx context.Context) ([]NeighbourInfo, error) {
+	var all []NeighbourInfo
+	err := c.Do(ctx, http.MethodGet, "/v1/neighbours", nil, &all)
+	return all, err
 }
 
 // Metrics copies the host's metrics to w, in the Prometheus text format.

@@ -25,6 +25,7 @@ func (a *Agent) peerAPI() http.Handler {
 			peer.Answer(w, value, err)
 		})
 	}
+	handle("GET /v1/host", a.peerPresence)
 	handle("POST /v1/migrations/{id}/check", a.peerCheck)
 	handle("POST /v1/migrations/{id}/prepare", a.peerPrepare)
 	handle("POST /v1/migrations/{id}/home", a.peerHome)
@@ -62,11 +63,7 @@ func (a *Agent) peerCheck(r *http.Request) (any, error) {
 		return nil, err
 	}
 	buffers := peer.KernelBuffers()
-	answer := Acceptance{Token: a.probes.token(), Now: time.Now().UnixNano(), Probe: a.probePort(offer.Plan.From), Buffers: &buffers}
-	if free, err := availableMemory(); err == nil {
-		free -= a.config.MemoryReserve
-		answer.Free = &free
-	}
+	answer := Acceptance{Token: a.probes.token(), Now: time.Now().UnixNano(), Probe: a.probePort(offer.Plan.From), Buffers: &buffers, Free: a.freeForGuests()}
 	if offer.Plan.KeepsAddress() {
 		answer.Next = offer.Plan.Held
 		return answer, nil

@@ -342,6 +342,13 @@ func (p *trial) movesAfterAll() {
 // is, and the reason is told.
 func (p *trial) evacuated() {
 	montreal := p.w.agents["montreal"].client
+	all, err := montreal.Neighbours(p.Context())
+	p.must(err)
+	for _, n := range all {
+		if _, runs := p.w.agents[n.Host]; n.Up == nil || *n.Up != runs || n.State == "" || runs != (n.Guests != nil) || runs != (n.Free != nil) {
+			p.Errorf("host ls: %+v, runs: %v", n, runs)
+		}
+	}
 	done, err := evacuate.Run(p.Context(), montreal, evacuate.Request{
 		Like: migration.Request{Network: "tunnel", Downtime: 2 * time.Second}, Width: policy.EvacuateWidth,
 	})

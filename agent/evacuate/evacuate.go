@@ -20,6 +20,7 @@ type Host interface {
 	Migrate(context.Context, migration.Request) (id string, err error)
 	Events(ctx context.Context, id string, after int) (agent.EventsAnswer, error)
 	Report(ctx context.Context, id string) (agent.Report, error)
+	Reports(ctx context.Context) ([]agent.Report, error)
 	SetBandwidth(ctx context.Context, id string, bits int64) error
 }
 
@@ -240,9 +241,7 @@ func (e *evacuation) migrate(ctx context.Context, name string, to Destination) (
 	e.mu.Lock()
 	req.Bandwidth = e.share(e.moving + e.left)
 	e.mu.Unlock()
-	ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), agentPatience) // what has begun must have a name
-	defer cancel()
-	id, err := e.host.Migrate(ask, req)
+	id, err := e.ask(context.WithoutCancel(ctx), req) // what has begun must have a name
 	if err != nil {
 		e.set(name, func(x *Guest) { x.Outcome, x.Reason = migration.Refused, err.Error() })
 		return !ownRefusal(err)
@@ -269,6 +268,46 @@ func (e *evacuation) migrate(ctx context.Context, name string, to Destination) (
 		return rep.Outcome == migration.Refused && (rep.Problem == nil || !ownRefusal(rep.Problem))
 	}
 	return false
+}
+
+// ask has a migration begin. Where the answer is lost the agent says what it knows of the guest: a migration that
+// has begun is this one, or goes first; where none has it is asked once more.
+func (e *evacuation) ask(ctx context.Context, req migration.Request) (id string, err error) {
+	once := func() (string, error) {
+		ctx, cancel := context.WithTimeout(ctx, agentPatience)
+		defer cancel()
+		return e.host.Migrate(ctx, req)
+	}
+	if id, err = once(); !agent.Unanswered(err) {
+		return id, err
+	}
+	info, silent := e.look(ctx, agent.HostInfo{})
+	if silent != nil {
+		return "", err
+	}
+	i := slices.IndexFunc(info.Guests, func(g agent.GuestInfo) bool { return g.Name == req.Guest })
+	if i >= 0 && info.Guests[i].Migration == "" {
+		return once()
+	}
+	if i >= 0 {
+		return info.Guests[i].Migration, nil
+	}
+	return e.lastOf(ctx, req.Guest, err) // it has left already
+}
+
+// lastOf is the last migration of a guest; lost: what there is to say where none is known.
+func (e *evacuation) lastOf(ctx context.Context, guest string, lost error) (id string, err error) {
+	all, err := e.host.Reports(ctx)
+	last := int64(0)
+	for _, rep := range all {
+		if rep.Guest == guest && rep.Requested > last {
+			id, last = rep.ID, rep.Requested
+		}
+	}
+	if id == "" {
+		return "", errors.Join(lost, err)
+	}
+	return id, nil
 }
 
 // follow hears a migration's story until its outcome, also doubt, which nobody here ends.

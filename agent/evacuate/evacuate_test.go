@@ -119,6 +119,15 @@ func (h *aHost) Report(_ context.Context, id string) (agent.Report, error) {
 	return h.moves[id].report, nil
 }
 
+func (h *aHost) Reports(context.Context) (all []agent.Report, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, m := range h.moves {
+		all = append(all, m.report)
+	}
+	return all, nil
+}
+
 func (h *aHost) SetBandwidth(_ context.Context, id string, bits int64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -145,6 +154,46 @@ func words(r Result) string {
 
 func refusal(code migration.Code, text string) error {
 	return &migration.Problem{Code: code, Text: text}
+}
+
+// TestLostAnswer: an agent that is started again as it is asked for a migration has begun it, or has not.
+func TestLostAnswer(t *testing.T) {
+	lost := errors.New("ask agent at /run/godwit/agent.sock: EOF")
+	began := &aHost{guests: guests("x")}
+	began.migrate = func(guest, to string) error { // it begins, and nobody hears of it
+		began.mu.Lock()
+		defer began.mu.Unlock()
+		began.begin("m-0000000a", guest, "a", to)
+		began.guests[0].Migration = "m-0000000a"
+		return lost
+	}
+	known := make(chan struct{})
+	began.ends = func(string, string) (migration.Outcome, error) { <-known; return migration.Completed, nil }
+	quick := &aHost{guests: guests("x")} // it has left before anybody can look
+	quick.migrate = func(guest, to string) error {
+		quick.mu.Lock()
+		defer quick.mu.Unlock()
+		quick.begin("m-0000000b", guest, "a", to)
+		return lost
+	}
+	times := 0
+	again := &aHost{guests: guests("x")}
+	again.migrate = func(string, string) error {
+		if times++; times > 1 {
+			return nil
+		}
+		return lost
+	}
+	for name, host := range map[string]*aHost{"it had begun": began, "it had not": again, "it was over": quick} {
+		got, err := Run(t.Context(), host, Request{To: "b", Tell: func(g Guest) {
+			if g.Migration == "m-0000000a" && g.Outcome == "" && g.Phase == "" {
+				close(known)
+			}
+		}})
+		if err != nil || !got.OK || words(got) != "x→b completed" || len(host.moves) != 1 {
+			t.Errorf("%s: %+v, %v, %d migrations", name, got, err, len(host.moves))
+		}
+	}
 }
 
 func TestRun(t *testing.T) {

@@ -24,6 +24,7 @@ type finding struct {
 	OK   bool   `json:"ok"`
 	Text string `json:"text"`           // what was found, and what to do where it is not well
 	Note bool   `json:"note,omitempty"` // well, and there is something to know
+	Look bool   `json:"look,omitempty"` // not well, and a person's to decide
 }
 
 func fine(what, text string) finding { return finding{What: what, OK: true, Text: text} }
@@ -38,7 +39,7 @@ func newDoctor() *cobra.Command {
 		Long: `Says what this machine lacks, and what Godwit has on it: kernel state by its marks,
 taps, tunnels, inlets, guests' directories, disks, journals, each with what it belongs to.
 With an agent's configuration: also whether the bridge, uplinks and certificate that it
-names are there. A note is nothing that is lacking.
+names are there. A note is nothing that is lacking; LOOK is for a person to decide.
 Exit status: 0 all is well, 1 not.
 --clean removes what belongs to nothing: never what a guest, a lease or a migration
 under way uses, nor a QEMU or a disk that may be a guest's only one, nor a lab that runs.`,
@@ -51,7 +52,7 @@ under way uses, nor a QEMU or a disk that may be a guest's only one, nor a lab t
 				}
 				labs, err := lab.Down(c.Context(), nil, false)
 				if err != nil {
-					return err
+					found = append(found, lack("clean", err.Error()))
 				}
 				for _, id := range labs.Removed {
 					found = append(found, fine("removed", "lab "+id))
@@ -66,11 +67,7 @@ under way uses, nor a QEMU or a disk that may be a guest's only one, nor a lab t
 				found = append(found, unowned()...)
 			} else {
 				found = append(found, configured(host)...)
-				things, err := lookAtHost(c, host, clean)
-				if err != nil {
-					return err
-				}
-				found = append(found, things...)
+				found = append(found, lookAtHost(c, host, clean)...)
 			}
 			return sayFindings(c, found)
 		},
@@ -90,26 +87,37 @@ func hostConfig(c *cobra.Command, path string) (*agent.Config, error) {
 
 // lookAtHost lists what is there of migrations, after removing what belongs to
 // nothing if it is to be cleaned.
-func lookAtHost(c *cobra.Command, host *agent.Config, clean bool) ([]finding, error) {
-	var out []finding
+func lookAtHost(c *cobra.Command, host *agent.Config, clean bool) (out []finding) {
 	if clean {
 		removed, err := leftover.Clean(c.Context(), host)
 		for _, t := range removed {
 			out = append(out, fine("removed", t.String()))
 		}
 		if err != nil {
-			return out, err
+			out = append(out, lack("clean", err.Error()))
 		}
 	}
 	things, err := leftover.Find(c.Context(), host)
 	for _, t := range things {
-		text := t.String()
-		if t.Left() {
-			text += "; `godwit doctor --clean` removes it"
-		}
-		out = append(out, finding{What: string(t.Kind), OK: !t.Left(), Text: text})
+		out = append(out, ofThing(t))
 	}
-	return out, err
+	if err != nil {
+		out = append(out, lack("left over", err.Error()))
+	}
+	return out
+}
+
+// ofThing is one thing of migrations. A QEMU without care and a journal that cannot be read bar their guest: a person must look.
+func ofThing(t leftover.Thing) finding {
+	switch {
+	case t.Left():
+		return finding{What: string(t.Kind), Text: t.String() + "; `godwit doctor --clean` removes it"}
+	case t.Stays == "":
+		return fine(string(t.Kind), t.String())
+	case t.Kind == leftover.Guest || t.Kind == leftover.Journal:
+		return finding{What: string(t.Kind), Text: t.String(), Look: true}
+	}
+	return note(string(t.Kind), t.String())
 }
 
 // unowned lists kernel state where no configuration says what it belongs to.
@@ -147,6 +155,8 @@ func printFindings(w io.Writer, found []finding) {
 		switch {
 		case f.Note:
 			mark = "note"
+		case f.Look:
+			mark = "LOOK"
 		case !f.OK && strings.Contains(f.Text, "doctor --clean"):
 			mark = "LEFT"
 		case !f.OK:

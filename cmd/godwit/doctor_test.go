@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"godwit/agent"
+	"godwit/agent/leftover"
 	"godwit/agent/peer"
 	"godwit/vm/qemu"
 	"godwit/vm/qemu/qmp"
@@ -21,7 +22,7 @@ func looks(t *testing.T, name string, f finding, mark, words string) {
 	t.Helper()
 	var out bytes.Buffer
 	printFindings(&out, []finding{f})
-	if !strings.HasPrefix(out.String(), mark) || !strings.Contains(out.String(), words) || f.OK == (mark == "LACK") {
+	if !strings.HasPrefix(out.String(), mark) || !strings.Contains(out.String(), words) || f.OK == (mark == strings.ToUpper(mark)) {
 		t.Errorf("%s: %q, want %s and %q", name, out.String(), mark, words)
 	}
 }
@@ -122,5 +123,35 @@ func TestDoctorOfTheConfiguration(t *testing.T) {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
+	}
+}
+
+// TestDoctorOfThings: what bars a guest until a person has looked is not well.
+func TestDoctorOfThings(t *testing.T) {
+	for _, c := range []struct {
+		thing leftover.Thing
+		mark  string
+	}{
+		{leftover.Thing{Kind: leftover.Tap, Name: "tap0", Owner: "guest web"}, "ok"},
+		{leftover.Thing{Kind: leftover.Tap, Name: "tap0"}, "LEFT"},
+		{leftover.Thing{Kind: leftover.Disk, Name: "web-2-root.raw", Stays: "it may be the only copy"}, "note"},
+		{leftover.Thing{Kind: leftover.Guest, Name: "web-2", Stays: "its QEMU 7 lives"}, "LOOK"},
+		{leftover.Thing{Kind: leftover.Journal, Name: "m-00000001.journal", Stays: "cannot be read"}, "LOOK"},
+	} {
+		looks(t, string(c.thing.Kind), ofThing(c.thing), c.mark, c.thing.Name)
+	}
+}
+
+// TestDoctorSaysAll: where something cannot be looked at, the rest is told nevertheless.
+func TestDoctorSaysAll(t *testing.T) {
+	state := t.TempDir()
+	if err := os.WriteFile(filepath.Join(state, "guests"), nil, 0o600); err != nil { // no folder
+		t.Fatal(err)
+	}
+	c := newDoctor()
+	c.SetContext(t.Context())
+	out := lookAtHost(c, &agent.Config{Host: "here", State: state, Run: state}, true)
+	if len(out) == 0 || out[len(out)-1].OK {
+		t.Errorf("%+v", out)
 	}
 }

@@ -15,7 +15,7 @@ import (
 func newHost() *cobra.Command {
 	c := askFlags(&cobra.Command{Use: "host", Short: "hosts of the fleet, as this one knows them", Example: "  godwit host ls\n  godwit host show sanjose-1"})
 	c.AddCommand(&cobra.Command{
-		Use: "ls", Short: "list them", Example: "  godwit host ls --json", Args: argsExactly(0, "no arguments"), RunE: onHost(listHosts),
+		Use: "ls", Short: "list them", Example: "  godwit host ls --json", Args: argsExactly(0, "no arguments"), RunE: onFleet(listHosts),
 	}, completes(&cobra.Command{
 		Use: "show [HOST]", Short: "show one, by default this; of this also what uses its tunnels, guest by guest and flow by flow",
 		Example: "  godwit host show --json\n  godwit host show sanjose-1", Args: cobra.MaximumNArgs(1), RunE: onAgent(showHost),
@@ -29,7 +29,7 @@ func newSite() *cobra.Command {
 		Use: "ls", Short: "list them", Example: "  godwit site ls --json", Args: argsExactly(0, "no arguments"), RunE: onHost(listSites),
 	}, completes(&cobra.Command{
 		Use: "show SITE", Short: "show one's hosts", Example: "  godwit site show sanjose", Args: argsExactly(1, "a site's name"),
-		RunE: onHost(showSite),
+		RunE: onFleet(showSite),
 	}, siteNames))
 	return c
 }
@@ -38,13 +38,16 @@ func newSite() *cobra.Command {
 type shownHost struct {
 	Host    string            `json:"host"`
 	Site    string            `json:"site"`
-	State   string            `json:"state"`             // as in `godwit host ls`
+	State   string            `json:"state"`
+	Up      *bool             `json:"up,omitempty"` // its agent answers
+	Count   *int              `json:"guest_count,omitempty"`
+	Free    *int64            `json:"free,omitempty"`    // bytes of memory for guests
 	Guests  []agent.GuestInfo `json:"guests,omitempty"`  // of this host
 	Tunnels []agent.TunnelUse `json:"tunnels,omitempty"` // of this host
 }
 
 func showHost(c *cobra.Command, client *agent.Client, args []string) error {
-	info, err := client.Host(c.Context())
+	info, err := fleet(c.Context(), client)
 	if err != nil {
 		return err
 	}
@@ -80,16 +83,37 @@ func unknownPlace(format string, args ...any) error {
 
 // shownHosts are those that this one knows, itself first, each by its names and state alone.
 func shownHosts(info agent.HostInfo) []shownHost {
-	all := []shownHost{{Host: info.Host, Site: info.Site, State: fmt.Sprintf("this host, %d guests", len(info.Guests))}}
+	up, guests := true, len(info.Guests)
+	all := []shownHost{{Host: info.Host, Site: info.Site, State: fmt.Sprintf("this host, %d guests", guests), Up: &up, Count: &guests}}
 	for _, n := range info.Neighbours {
-		all = append(all, shownHost{Host: n.Host, Site: n.Site, State: n.State})
+		all = append(all, shownHost{Host: n.Host, Site: n.Site, State: n.State, Up: n.Up, Count: n.Guests, Free: n.Free})
 	}
 	return all
 }
 
+// fleet is this host, and what the others that it knows say of themselves.
+func fleet(ctx context.Context, client *agent.Client) (agent.HostInfo, error) {
+	info, err := client.Host(ctx)
+	if err == nil {
+		info.Neighbours, err = client.Neighbours(ctx)
+	}
+	return info, err
+}
+
+// onFleet is onHost with what the others say.
+func onFleet(body func(c *cobra.Command, info agent.HostInfo, args []string) error) func(*cobra.Command, []string) error {
+	return onAgent(func(c *cobra.Command, client *agent.Client, args []string) error {
+		info, err := fleet(c.Context(), client)
+		if err != nil {
+			return err
+		}
+		return body(c, info, args)
+	})
+}
+
 func listHosts(c *cobra.Command, info agent.HostInfo, _ []string) error {
 	if asJSON(c) {
-		return printJSON(c.OutOrStdout(), info)
+		return printJSON(c.OutOrStdout(), shownHosts(info))
 	}
 	for _, h := range shownHosts(info) {
 		fmt.Fprintf(c.OutOrStdout(), "%-16s %-16s %s\n", h.Host, h.Site, h.State)

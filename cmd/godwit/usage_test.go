@@ -169,6 +169,8 @@ func anAgent(t *testing.T) (socket string) {
 		})
 	}
 	answer("GET /v1/host", agent.HostInfo{Host: "a-1", Site: "a", Guests: []agent.GuestInfo{{Name: "web"}, {Name: "db"}}, Neighbours: []agent.NeighbourInfo{{Host: "b-1", Site: "b"}}})
+	up, guests := true, 1
+	answer("GET /v1/neighbours", []agent.NeighbourInfo{{Host: "b-1", Site: "b", State: "up, 1 guests", Up: &up, Guests: &guests}})
 	answer("GET /v1/doubts", []agent.Doubt{{ID: "m-00000003", Guest: "web"}})
 	answer("GET /v1/migrations", []agent.Report{{ID: "m-00000001", Guest: "web", To: "b-1", Outcome: migration.Completed}, {ID: "m-00000002", Guest: "db", To: "b-1"}})
 	answer("GET /v1/tunnels", []agent.TunnelUse{{Guest: "web"}})
@@ -231,10 +233,10 @@ func TestLsAndShow(t *testing.T) {
 	for line, want := range map[string]string{
 		"host show":     "a-1 a this host, 2 guests web with",
 		"host show a-1": "a-1 a this host, 2 guests web with",
-		"host show b-1": "b-1 b",
-		"host ls":       "a-1 a this host, 2 guests b-1 b",
+		"host show b-1": "b-1 b up, 1 guests",
+		"host ls":       "a-1 a this host, 2 guests b-1 b up, 1 guests",
 		"site ls":       "a a-1 2 guests on a-1 b b-1",
-		"site show b":   "b-1",
+		"site show b":   "b-1 up, 1 guests",
 	} {
 		var out, errOut bytes.Buffer
 		if status := run(append(strings.Fields(line), "--socket", socket), &out, &errOut); status != exitDone || strings.Join(strings.Fields(out.String()), " ") != want {
@@ -246,6 +248,13 @@ func TestLsAndShow(t *testing.T) {
 		var one map[string]any
 		if run(append(strings.Fields(line), "--json", "--socket", socket), &out, io.Discard); json.Unmarshal(out.Bytes(), &one) != nil || one[key] == nil {
 			t.Errorf("godwit %s --json: %s; want an object with %s", line, out.String(), key)
+		}
+	}
+	for _, line := range []string{"guest ls", "host ls", "site ls", "history"} {
+		var out bytes.Buffer
+		var all []map[string]any
+		if run(append(strings.Fields(line), "--json", "--socket", socket), &out, io.Discard); json.Unmarshal(out.Bytes(), &all) != nil || len(all) < 2 {
+			t.Errorf("godwit %s --json: %s; want a list", line, out.String())
 		}
 	}
 	var errOut bytes.Buffer

@@ -1,0 +1,86 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"godwit/internal/oneline"
+)
+
+// NeighbourInfo is another host as this one knows it, and what that one says of itself when it is asked.
+type NeighbourInfo struct {
+	Host   string `json:"host"`
+	Site   string `json:"site"`
+	State  string `json:"state,omitempty"`       // for people; "" where it was not asked
+	Up     *bool  `json:"up,omitempty"`          // its agent answers
+	Guests *int   `json:"guest_count,omitempty"` // null: it does not say
+	Free   *int64 `json:"free,omitempty"`        // bytes of memory for guests
+}
+
+// presence is what a host says of itself to another.
+type presence struct {
+	Guests int    `json:"guests"`
+	Free   *int64 `json:"free,omitempty"` // bytes; null: not known
+}
+
+func (a *Agent) peerPresence(*http.Request) (any, error) {
+	return presence{Guests: len(a.guests.all()), Free: a.freeForGuests()}, nil
+}
+
+// freeForGuests is the memory that this host has for more guests, beside those on their way here, bytes; nil: not known.
+func (a *Agent) freeForGuests() *int64 {
+	free, err := availableMemory()
+	if err != nil {
+		return nil
+	}
+	free = max(free-a.config.MemoryReserve-a.owed(everyone).memory, 0)
+	return &free
+}
+
+// presenceTime is how long a neighbour has to answer what it is.
+const presenceTime = 2 * time.Second
+
+// apiNeighbours asks all other hosts that this one knows, at once.
+func (a *Agent) apiNeighbours(r *http.Request) (any, error) {
+	all := a.neighbours()
+	var asked sync.WaitGroup
+	for i := range all {
+		asked.Go(func() { a.askPresence(r.Context(), &all[i]) })
+	}
+	asked.Wait()
+	return all, nil
+}
+
+// neighbours are the other hosts that this one knows.
+func (a *Agent) neighbours() []NeighbourInfo {
+	all := make([]NeighbourInfo, 0, len(a.config.Peers))
+	for _, p := range a.config.Peers {
+		all = append(all, NeighbourInfo{Host: p.Host, Site: p.Site})
+	}
+	return all
+}
+
+func (a *Agent) askPresence(ctx context.Context, n *NeighbourInfo) {
+	ctx, cancel := context.WithTimeout(ctx, presenceTime)
+	defer cancel()
+	link, _, err := a.link(n.Host)
+	var said presence
+	began := time.Now()
+	if err == nil {
+		err = link.Call(ctx, http.MethodGet, "/v1/host", nil, &said)
+	}
+	up := err == nil
+	if n.Up = &up; !up {
+		n.State = oneline.Of(fmt.Sprintf("does not answer: %v", err))
+		return
+	}
+	n.Guests, n.Free = &said.Guests, said.Free
+	n.State = fmt.Sprintf("up, %d guests", said.Guests)
+	if said.Free != nil {
+		n.State += fmt.Sprintf(", %d MiB of memory free", *said.Free>>20)
+	}
+	n.State += fmt.Sprintf(", answers in %d ms", time.Since(began).Milliseconds())
+}
