@@ -17,6 +17,7 @@ import (
 
 	"godwit/agent"
 	"godwit/internal/child"
+	"godwit/internal/clock"
 	"godwit/lab/topo"
 	"godwit/netstate/netns"
 )
@@ -56,6 +57,19 @@ func (h *hostAgent) goneForGood() bool {
 	}
 }
 
+// startAgain starts it after a while. One that does not come back is gone for good.
+func (h *hostAgent) startAgain(ctx context.Context, after time.Duration) error {
+	defer func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.awaiting = false
+	}()
+	if !clock.Sleep(ctx, after) {
+		return ctx.Err()
+	}
+	return h.start(ctx)
+}
+
 // agentReady bounds how long an agent may take until it answers.
 const agentReady = 20 * time.Second
 
@@ -92,7 +106,6 @@ func (h *hostAgent) start(ctx context.Context) error {
 	h.mu.Lock()
 	h.cmd, h.done, h.awaiting = cmd, done, false // one that is killed before it answers is to start once more
 	h.mu.Unlock()
-	h.client = agent.NewClient(h.config.Socket())
 	return h.awaitReady(ctx, done)
 }
 

@@ -26,13 +26,7 @@ func (r *run) kill(ctx context.Context, step *scenario.Step) error {
 		a := r.w.agents[name]
 		errs = append(errs, a.kill())
 		if k.Restart && a.awaits() {
-			r.wg.Go(func() {
-				if clock.Sleep(ctx, k.RestartAfter) {
-					if err := a.start(ctx); err != nil {
-						r.tell(err.Error())
-					}
-				}
-			})
+			r.wg.Go(func() { r.trouble(step, a.startAgain(ctx, k.RestartAfter)) })
 		}
 	}
 	return errors.Join(errs...)
@@ -44,6 +38,13 @@ func (r *run) killQEMU(ctx context.Context, step *scenario.Step) error {
 	k, m := step.Kill, r.about(step, step.Kill.QEMU)
 	host := r.w.agentOf(k.QEMU)
 	switch {
+	case m == nil && k.Side == "destination" && r.asks(k.QEMU): // its turn will come
+		r.begin(func() {
+			if m := r.await(ctx, k.QEMU); m != nil {
+				r.trouble(step, r.killOnceThere(ctx, step, r.w.agents[r.resolve(m)], m))
+			}
+		})
+		return nil
 	case m == nil && k.Side == "destination" && !r.had(k.QEMU):
 		return fmt.Errorf("no migration of %s has been asked for, so it has no destination", k.QEMU)
 	case m == nil && r.goneAt(k.QEMU, k.Side):

@@ -1,17 +1,21 @@
 package lab
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"godwit/agent"
 	"godwit/lab/scenario"
+	"godwit/lab/topo"
 	"godwit/lab/traffic"
 )
 
@@ -19,13 +23,128 @@ import (
 // one of a guest that has not been asked to move is a mistake.
 func TestAbortTooLate(t *testing.T) {
 	r := aRun()
-	if err := r.abort(t.Context(), "web"); err == nil {
+	if err := r.abort(t.Context(), "web", nil); err == nil {
 		t.Error("no migration was asked for, and nobody says so")
 	}
 	_, done := r.turn("web")
 	done()
-	if err := r.abort(t.Context(), "web"); err != nil {
+	if err := r.abort(t.Context(), "web", nil); err != nil {
 		t.Error(err)
+	}
+}
+
+// answering is what an agent's socket answers from a time on; before, nobody does.
+func answering(t *testing.T, r *run, after time.Duration, mux http.Handler) {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "agent.sock")
+	r.w.agents["a"], r.w.where["web"] = &hostAgent{host: topo.Host{Name: "a"}, client: agent.NewClient(socket)}, "a"
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
+	late := time.AfterFunc(after, func() {
+		if listener, err := net.Listen("unix", socket); err == nil {
+			server.Serve(listener) //nolint:errcheck // it ends with the test
+		}
+	})
+	t.Cleanup(func() { late.Stop(); server.Close() })
+}
+
+// TestAbortOfAnAgentThatIsAway: an agent that is being started again is asked when it is there.
+func TestAbortOfAnAgentThatIsAway(t *testing.T) {
+	var asked atomic.Int32
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/migrations/{id}/abort", func(http.ResponseWriter, *http.Request) { asked.Add(1) })
+	r := aRun()
+	answering(t, r, 300*time.Millisecond, mux)
+	m := &move{guest: "web", from: "a", id: "m-00000001", answered: make(chan struct{}), done: make(chan struct{})}
+	close(m.answered)
+	if err := r.abort(t.Context(), "web", m); err != nil || asked.Load() != 1 {
+		t.Errorf("%v, asked %d times", err, asked.Load())
+	}
+}
+
+// TestStepsAfterAnAbort: they come when they are due, not when it has been undone.
+func TestStepsAfterAnAbort(t *testing.T) {
+	undone := make(chan struct{})
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/migrations/{id}/abort", func(http.ResponseWriter, *http.Request) { <-undone })
+	r := aRun()
+	r.hasWeb(t, mux)
+	m := &move{guest: "web", from: "a", id: "m-00000001", answered: make(chan struct{}), done: make(chan struct{})}
+	close(m.answered)
+	r.moves = []*move{m}
+	returned := make(chan struct{})
+	go func() {
+		r.do(t.Context(), &scenario.Step{Abort: &scenario.Abort{Guest: "web"}})
+		close(returned)
+	}()
+	select {
+	case <-returned:
+	case <-time.After(5 * time.Second):
+		t.Error("the step lasts as long as the undoing")
+	}
+	close(undone)
+	r.wg.Wait()
+}
+
+// TestStepsAboutAGuestWhoseTurnComes: of an evacuation's guests the last ones begin to move late.
+func TestStepsAboutAGuestWhoseTurnComes(t *testing.T) {
+	var aborted atomic.Int32
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/migrations/{id}/abort", func(http.ResponseWriter, *http.Request) { aborted.Add(1) })
+	mux.HandleFunc("GET /v1/processes", func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("{}")) }) //nolint:errcheck // the client tells
+	r := aRun()
+	r.hasWeb(t, mux)
+	_, done := r.turn("web")
+	r.do(t.Context(), &scenario.Step{Abort: &scenario.Abort{Guest: "web"}})
+	r.do(t.Context(), &scenario.Step{Kill: &scenario.Kill{QEMU: "web", Side: "destination"}})
+	time.Sleep(50 * time.Millisecond)
+	m := &move{guest: "web", from: "a", to: "a", id: "m-00000001", answered: make(chan struct{}), done: make(chan struct{})}
+	close(m.answered)
+	r.mu.Lock()
+	r.moves = append(r.moves, m)
+	r.mu.Unlock()
+	time.Sleep(50 * time.Millisecond)
+	close(m.done)
+	done()
+	r.wg.Wait()
+	// Of the QEMU there is to say that there was none.
+	if aborted.Load() != 1 || len(r.troubles) != 1 || !strings.Contains(r.troubles[0], "no QEMU of web") {
+		t.Errorf("aborted %d times, troubles %q", aborted.Load(), r.troubles)
+	}
+}
+
+// TestMigrateWhoseAnswerIsLost: what an agent began before it was killed is the migration that was asked for.
+func TestMigrateWhoseAnswerIsLost(t *testing.T) {
+	for reports, want := range map[string]string{
+		`[{"id":"m-00000007","guest":"db"},{"id":"m-00000008","guest":"web"}]`: "m-00000008",
+		`[{"id":"m-00000007","guest":"db"}]`:                                   "",
+	} {
+		mux := http.NewServeMux()
+		mux.HandleFunc("POST /v1/migrations", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+		mux.HandleFunc("GET /v1/migrations", func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(reports)) }) //nolint:errcheck // the client tells
+		r := aRun()
+		r.hasWeb(t, mux)
+		ctx, cancel := context.WithCancel(t.Context())
+		m := r.newMove(&scenario.Migrate{Guest: "web", To: "a"})
+		r.request(ctx, m)
+		cancel()
+		r.wg.Wait()
+		if m.id != want || (m.refusal == nil) != (want != "") {
+			t.Errorf("%s: migration %q, refused: %v", reports, m.id, m.refusal)
+		}
+	}
+}
+
+// TestAgentThatDoesNotComeBack: that it is gone for good ends what waits for it, and is in the report.
+func TestAgentThatDoesNotComeBack(t *testing.T) {
+	r := aRun()
+	a := &hostAgent{host: topo.Host{Name: "a"}, dir: "/dev/null/none", done: make(chan struct{}), cmd: &exec.Cmd{}}
+	close(a.done)
+	if !a.awaits() || a.goneForGood() {
+		t.Fatal("it is to be started again")
+	}
+	r.trouble(&scenario.Step{Kill: &scenario.Kill{Agent: "a"}}, a.startAgain(t.Context(), time.Millisecond))
+	if !a.goneForGood() || len(r.troubles) != 1 {
+		t.Errorf("gone for good: %v, %q", a.goneForGood(), r.troubles)
 	}
 }
 

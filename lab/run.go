@@ -296,11 +296,11 @@ func (r *run) finishMove(m *move) {
 	if p := r.w.probers[m.guest]; p != nil {
 		p.Rest(m.over.UnixNano())
 	}
-	switch {
-	case m.report != nil && m.report.Outcome == migration.Completed:
-		r.w.moved(m.guest, m.report.To)
-	case m.there != nil && m.there.Outcome == migration.Completed:
-		r.w.moved(m.guest, m.there.To)
+	m.mu.Lock()
+	rep := m.told()
+	m.mu.Unlock()
+	if rep != nil && rep.Outcome == migration.Completed {
+		r.w.moved(m.guest, rep.To)
 	}
 	m.links = r.linkDrops().minus(m.links)
 	m.cpu += r.cpu.sum()

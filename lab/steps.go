@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"godwit/agent"
 	"godwit/internal/clock"
 	"godwit/lab/report"
 	"godwit/lab/scenario"
@@ -145,7 +146,8 @@ func (r *run) do(ctx context.Context, step *scenario.Step) {
 	case step.Migrate != nil:
 		r.queueMigrate(ctx, step)
 	case step.Abort != nil:
-		err = r.abort(ctx, step.Abort.Guest)
+		m := r.about(step, step.Abort.Guest)
+		r.begin(func() { r.trouble(step, r.abort(ctx, step.Abort.Guest, m)) })
 	case step.Move != nil:
 		r.begin(func() { r.trouble(step, r.w.topo.MoveClient(ctx, step.Move.Client, step.Move.To, step.Move.Gap)) })
 	case step.Cut != nil:
@@ -240,16 +242,24 @@ func (r *run) migrate(ctx context.Context, m *move) {
 // lastOf is closed when the guest's last requested migration has its outcome.
 func (r *run) lastOf(name string) chan struct{} { return r.queue[name] }
 
-// abortPatience is how long an abort waits for a migration that was just asked for.
-const abortPatience = 2 * time.Second
+// await is the guest's migration that is under way, as soon as there is one; nil where none is asked for any more, or
+// the run has come to its end.
+func (r *run) await(ctx context.Context, name string) *move {
+	for {
+		if m := r.current(name); m != nil || !r.asks(name) || !r.due(ctx, 10*time.Millisecond) {
+			return m
+		}
+	}
+}
 
-func (r *run) abort(ctx context.Context, name string) error {
-	m := r.current(name)
-	for begun := time.Now(); m == nil && r.asks(name) && time.Since(begun) < abortPatience && clock.Sleep(ctx, 10*time.Millisecond); {
-		m = r.current(name)
+// abort calls a guest's migration off: m, or, where that is nil, the one that has been asked for. An agent that is being started
+// again is asked until it answers.
+func (r *run) abort(ctx context.Context, name string, m *move) error {
+	if m == nil {
+		m = r.await(ctx, name)
 	}
 	switch {
-	case m == nil && r.had(name):
+	case m == nil && r.had(name), m != nil && m.ended():
 		r.tell("abort " + name + ": its migration has its outcome already")
 		return nil
 	case m == nil:
@@ -263,13 +273,21 @@ func (r *run) abort(ctx context.Context, name string) error {
 	if m.id == "" { // it was refused: its outcome tells
 		return nil
 	}
-	err := r.w.agents[m.from].client.Abort(ctx, m.id)
-	var problem *migration.Problem
-	if errors.As(err, &problem) { // refused with a reason: that is an answer, and the outcome tells
-		r.tell(problem.Text)
-		return nil
+	host := r.w.agents[m.from]
+	for {
+		err := host.client.Abort(ctx, m.id)
+		switch {
+		case err == nil:
+			return nil
+		case !agent.Unanswered(err): // refused with a reason: that is an answer, and the outcome tells
+			r.tell(err.Error())
+			return nil
+		case m.ended():
+			return nil
+		case host.goneForGood() || !r.due(ctx, 100*time.Millisecond):
+			return err
+		}
 	}
-	return err
 }
 
 // asks says whether a migration of the guest has been asked for that has no outcome.

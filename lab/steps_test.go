@@ -247,7 +247,7 @@ func TestAbortOfAMigrationJustAskedFor(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	r.queueMigrate(ctx, &scenario.Step{Migrate: &scenario.Migrate{Guest: "web", To: "a"}})
 	aborted := make(chan error, 1)
-	go func() { aborted <- r.abort(ctx, "web") }()
+	go func() { aborted <- r.abort(ctx, "web", nil) }()
 	time.Sleep(20 * time.Millisecond)
 	close(late)
 	if err := <-aborted; err != nil {

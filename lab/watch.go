@@ -103,6 +103,10 @@ func (r *run) request(ctx context.Context, m *move) {
 		Downtime: step.Downtime, Bandwidth: step.Bandwidth, InsecureTransfer: step.InsecureTransfer, Throttle: step.Throttle,
 	}
 	id, err := host.client.Migrate(ctx, req)
+	var problem *migration.Problem
+	if err != nil && !errors.As(err, &problem) {
+		id, err = r.begunBy(ctx, host, m.guest, err)
+	}
 	if err == nil {
 		m.id = id
 	}
@@ -116,6 +120,32 @@ func (r *run) request(ctx context.Context, m *move) {
 		r.follow(ctx, host, m)
 		r.finishMove(m)
 	})
+}
+
+// begunBy is the migration of a guest that its agent began before it ended, so that nobody heard its answer; lost: what there is
+// to say where it began none, or is not started again.
+func (r *run) begunBy(ctx context.Context, host *hostAgent, guest string, lost error) (id string, err error) {
+	known := map[string]bool{}
+	for _, m := range r.movesNow() {
+		select {
+		case <-m.answered:
+			known[m.id] = true
+		default:
+		}
+	}
+	for until := time.Now().Add(agentReady); time.Now().Before(until) && !host.goneForGood() && r.due(ctx, 100*time.Millisecond); {
+		all, err := host.client.Reports(ctx)
+		if err != nil {
+			continue
+		}
+		for _, rep := range all {
+			if rep.Guest == guest && !known[rep.ID] {
+				return rep.ID, nil
+			}
+		}
+		break
+	}
+	return "", lost
 }
 
 func (m *move) refuse(err error) {

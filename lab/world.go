@@ -184,7 +184,8 @@ func (w *world) startAgents(ctx context.Context) error {
 		if err := ca.Issue(h.Name, now); err != nil {
 			return err
 		}
-		a := &hostAgent{host: h, dir: w.hostDir(h.Name), config: w.agentConfig(h, hosts, tls), env: compares[:len(compares):len(compares)]}
+		config := w.agentConfig(h, hosts, tls)
+		a := &hostAgent{host: h, dir: w.hostDir(h.Name), config: config, client: agent.NewClient(config.Socket()), env: compares[:len(compares):len(compares)]}
 		if w.ownClocks {
 			a.env = append(a.env, clock.Variable+"="+w.clockFile(h.Name))
 		}
