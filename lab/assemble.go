@@ -279,7 +279,7 @@ func (r *run) trafficReport(t scenario.Traffic) report.Traffic {
 			out.ServiceGapMS = g
 		}
 	}
-	during := [2]int64{windows[0][0], windows[len(windows)-1][1]}
+	during := spanOf(windows)
 	out.Mbps.During, out.RTTMS.During = rateOf(&res, during), rttOf(&res, during)
 	later := part{why: "the run ended before it could be measured"}
 	if after, ok := afterwards(during[1], res.End); ok {
@@ -315,6 +315,15 @@ func (r *run) windowsOf(guest string) [][2]int64 {
 	}
 	slices.SortFunc(out, func(a, b [2]int64) int { return int(a[0] - b[0]) })
 	return out
+}
+
+// spanOf is from the first beginning to the last end: one that began later may have ended before another.
+func spanOf(windows [][2]int64) (span [2]int64) {
+	span = windows[0]
+	for _, w := range windows {
+		span[1] = max(span[1], w[1])
+	}
+	return span
 }
 
 func gapOf(res *traffic.Result, w [2]int64) *float64 {

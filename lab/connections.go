@@ -29,9 +29,12 @@ func (r *run) connections(m *move) *report.Connections {
 		if result.Start > rep.Ended {
 			continue // it began after the move
 		}
-		moved := 0
-		if on != 0 {
-			moved = r.movedOn(t.Name, next, rep.Handed, max(on, rep.Handed+int64(time.Second)))
+		moved, until := 0, on
+		if until == 0 && slices.ContainsFunc(result.Connections, func(c traffic.Connection) bool { return !c.Survived }) {
+			until = result.End // where one was that has ended since, only the samples tell
+		}
+		if until != 0 {
+			moved = r.movedOn(t.Name, next, rep.Handed, max(until, rep.Handed+int64(time.Second)))
 		}
 		for _, c := range result.Connections {
 			if goneBefore(c, m.asked.UnixNano(), earlier) {
@@ -48,10 +51,10 @@ func (r *run) connections(m *move) *report.Connections {
 				if !stays {
 					out.Tunnelled++
 				}
-			case on != 0 && moved > 0:
+			case until != 0 && moved > 0:
 				moved--
 				out.Moved++
-			case on == 0 && hasMoved(c, next):
+			case until == 0 && hasMoved(c, next):
 				out.Moved++
 			default:
 				out.Tunnelled++

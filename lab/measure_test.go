@@ -126,9 +126,9 @@ func TestConnections(t *testing.T) {
 			{Name: "a", Client: "phone", Guest: "web", Kind: "ticks"}, {Name: "u", Guest: "web", Kind: "udp"}, {Name: "c", Guest: "web", Kind: "exec"}, {Name: "b", Guest: "db", Kind: "ticks"},
 			{Name: "late", Client: "old", Guest: "web", Kind: "ticks"},
 		}}},
-		flows: map[string]*flowTrace{"a": {}},
+		flows: map[string]*flowTrace{"a": {remotes: []remotes{{400, map[netip.Addr]int{next: 1}}, {600, map[netip.Addr]int{next: 2}}}}, "late": {}},
 		results: map[string]traffic.Result{
-			"a": {Connections: []traffic.Connection{
+			"a": {End: 900, Connections: []traffic.Connection{
 				{Survived: true, Remotes: []netip.Addr{next}, Last: 900}, {Survived: true, Last: 900}, {Last: 150, Ended: 160}, {Last: 700},
 			}},
 			"late": {Start: 600, Connections: []traffic.Connection{{Survived: true, Remotes: []netip.Addr{next}, Last: 900}}},
@@ -141,21 +141,30 @@ func TestConnections(t *testing.T) {
 		m    *move
 		want report.Connections
 	}{
-		{"completed", &move{report: &agent.Report{Outcome: migration.Completed, Network: "mptcp", Next: to, Ended: 500}}, report.Connections{Total: 4, Moved: 1, Tunnelled: 2, Lost: 1}},
+		{"completed", &move{report: &agent.Report{Outcome: migration.Completed, Network: "mptcp", Next: to, Ended: 500}}, report.Connections{Total: 4, Moved: 2, Tunnelled: 1, Lost: 1}},
 		{"tunnel", &move{report: &agent.Report{Outcome: migration.Completed, Network: "tunnel", Next: to, Ended: 500}}, report.Connections{Total: 4, Tunnelled: 3, Lost: 1}},
 		{"aborted", &move{report: &agent.Report{Outcome: migration.Aborted, Next: to, Ended: 500}}, report.Connections{Total: 4, Lost: 1}},
 		{"refused", &move{refusal: &migration.Problem{}, asked: time.Unix(0, 100)}, report.Connections{Total: 4}},
-		{"after one was lost", &move{asked: time.Unix(0, 200), report: &agent.Report{Outcome: migration.Completed, Network: "mptcp", Next: to, Ended: 500}}, report.Connections{Total: 3, Moved: 1, Tunnelled: 2}},
+		{"after one was lost", &move{asked: time.Unix(0, 200), report: &agent.Report{Outcome: migration.Completed, Network: "mptcp", Next: to, Ended: 500}}, report.Connections{Total: 3, Moved: 2, Tunnelled: 1}},
 		{"in doubt, without an end", &move{over: time.Unix(0, 500), report: &agent.Report{Outcome: migration.InDoubt}}, report.Connections{Total: 4, Tunnelled: 3, Lost: 1}},
 		{"nothing heard to the end", &move{asked: time.Unix(0, 100), over: time.Unix(0, 500)}, report.Connections{Total: 4, Tunnelled: 3, Lost: 1}},
 		{"under way to the end, at its source", &move{over: time.Unix(0, 500), report: &agent.Report{}}, report.Connections{Total: 4, Lost: 1}},
-		{"the destination alone tells of the end", &move{report: &agent.Report{}, there: &agent.Report{Outcome: migration.Completed, Network: "mptcp", Next: to, Ended: 500}}, report.Connections{Total: 4, Moved: 1, Tunnelled: 2, Lost: 1}},
+		{"the destination alone tells of the end", &move{report: &agent.Report{}, there: &agent.Report{Outcome: migration.Completed, Network: "mptcp", Next: to, Ended: 500}}, report.Connections{Total: 4, Moved: 2, Tunnelled: 1, Lost: 1}},
 		{"nothing heard", &move{asked: time.Unix(0, 100)}, report.Connections{Total: 4, Tunnelled: 4}},
-		{"ended when one began that cannot follow", &move{report: &agent.Report{Outcome: migration.Completed, Network: "mptcp", Next: to, Ended: 650}}, report.Connections{Total: 5, Moved: 2, Tunnelled: 2, Lost: 1, Unable: 1}},
+		{"ended when one began that cannot follow", &move{report: &agent.Report{Outcome: migration.Completed, Network: "mptcp", Next: to, Ended: 650}}, report.Connections{Total: 5, Moved: 3, Tunnelled: 1, Lost: 1, Unable: 1}},
 	} {
 		c.m.guest = "web"
 		if got := r.connections(c.m); *got != c.want {
 			t.Errorf("%s: %+v, want %+v", c.name, *got, c.want)
+		}
+	}
+}
+
+// TestSpan: of two guests that moved at once the first may be the last one there.
+func TestSpan(t *testing.T) {
+	for want, windows := range map[[2]int64][][2]int64{{100, 900}: {{100, 900}, {200, 300}}, {100, 400}: {{100, 150}, {200, 400}}} {
+		if got := spanOf(windows); got != want {
+			t.Errorf("%v: %v, want %v", windows, got, want)
 		}
 	}
 }

@@ -164,6 +164,7 @@ func (r *run) prepare(ctx context.Context) error {
 		return err
 	}
 	r.watchSamples()
+	r.takeBalance(ctx, func(string) bool { return false }) // what guests sent before there were edges is no migration's
 	r.tell("starting traffic")
 	r.links = r.linkDrops()
 	for _, t := range w.scenario.Traffic {
