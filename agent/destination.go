@@ -49,6 +49,8 @@ type destinationWork struct {
 	again         bool                  // an earlier agent began this
 	disks         map[string]*os.File   // that were made here, by path; see keepOpen
 	unsynced      error                 // of a disk that could not be written
+	unsyncedKept  bool                  // in a file, which a person removes
+	lenderAsked   bool                  // a subnet agent is being told that the guest came home
 }
 
 type dialled struct {

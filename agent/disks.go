@@ -12,6 +12,7 @@ import (
 
 	"godwit/agent/journal"
 	"godwit/agent/peer"
+	"godwit/internal/oneline"
 	"godwit/migration"
 	"godwit/transfer"
 	"godwit/vm"
@@ -187,8 +188,8 @@ func (m *incoming) serveDisk(s *peer.Stream) {
 // the guest has landed. QEMU's own flushes follow the guest's only. What could not be written once is
 // not there, though a second sync says nothing of it: the source keeps its own, for a person.
 func (m *incoming) syncDisks() error {
-	if m.work.unsynced != nil {
-		return m.work.unsynced
+	if err := m.unsynced(); err != nil {
+		return err
 	}
 	for _, d := range m.work.guest.Held.Description.Disks {
 		if !m.a.ours(d) {
@@ -207,16 +208,47 @@ func (m *incoming) syncDisks() error {
 			err = errors.Join(err, f.Close())
 		}
 		if err != nil {
-			m.work.unsynced = fmt.Errorf("disk %s is not whole on %s, whose storage failed to write it; as it was at the switch it is on %s, and stays there: bring the guest's data to safety, and start the agent of %s again when that copy may go: %w",
-				d.ID, m.plan.To, m.plan.From, m.plan.To, err)
-			m.rec.noteOnce(m.work.unsynced.Error())
-			return m.work.unsynced
+			return m.keepUnsynced(d, err)
 		}
 		if err := journal.SyncDir(filepath.Dir(d.Path)); err != nil {
 			return fmt.Errorf("sync disk %s: %w", d.ID, err)
 		}
 	}
 	return nil
+}
+
+// unsyncedFile says of a migration that a disk which it brought is not whole here, until a person removes it.
+func (m *incoming) unsyncedFile() string { return m.a.config.dir("unsynced-" + m.plan.ID) }
+
+// keepUnsynced remembers that a disk is not whole here, also for agents to come: another sync, or another agent's,
+// would go well.
+func (m *incoming) keepUnsynced(d vm.Disk, err error) error {
+	path := m.unsyncedFile()
+	err = fmt.Errorf("disk %s is not whole on %s, whose storage failed to write it; as it was at the switch it is on %s, and stays there: bring the guest's data to safety, and remove the file %s on %s when that copy may go: %w",
+		d.ID, m.plan.To, m.plan.From, path, m.plan.To, err)
+	m.rec.noteOnce(err.Error())
+	m.work.unsynced = err
+	if werr := os.WriteFile(path, []byte(oneline.Of(err.Error())+"\n"), 0o600); werr != nil {
+		return errors.Join(err, werr)
+	}
+	m.work.unsyncedKept = true
+	return err
+}
+
+// unsynced is that a disk is not whole here, and no person has said yet that the copy at the source may go.
+func (m *incoming) unsynced() error {
+	switch data, err := os.ReadFile(m.unsyncedFile()); {
+	case err == nil && m.work.unsynced == nil: // an earlier agent's
+		m.work.unsynced = errors.New(strings.TrimSpace(string(data)))
+		m.work.unsyncedKept = true
+	case errors.Is(err, fs.ErrNotExist) && m.work.unsyncedKept:
+		m.work.unsynced, m.work.unsyncedKept = nil, false
+		for _, f := range m.work.disks { // what they had to tell was heard
+			f.Close() //nolint:errcheck // as above
+		}
+		m.work.disks = nil
+	}
+	return m.work.unsynced
 }
 
 // ours says whether a disk's file is one that migrations made, or the lab.

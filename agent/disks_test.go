@@ -142,11 +142,26 @@ func TestUnwrittenOnceIsUnwrittenForGood(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Close() // so that a sync fails
+	said := ""
 	for range 3 {
-		if err := m.syncDisks(); err == nil || !strings.Contains(err.Error(), "vda") {
-			t.Errorf("synced: %v", err)
+		err := m.syncDisks()
+		if err == nil || !strings.Contains(err.Error(), "vda") {
+			t.Fatalf("synced: %v", err)
 		}
+		said = err.Error()
 		m.work.disks = nil // what is opened anew has no error to tell
+	}
+	again := &incoming{a: a, plan: p.Plan, rec: m.rec, work: &destinationWork{guest: m.work.guest}}
+	if err := again.syncDisks(); err == nil || err.Error() != said {
+		t.Errorf("by an agent that was started again: %v, want %s", err, said)
+	}
+	for name, m := range map[string]*incoming{"the same agent": m, "the later one": again} {
+		if err := os.Remove(m.unsyncedFile()); err != nil && name == "the same agent" {
+			t.Fatal(err)
+		}
+		if err := m.syncDisks(); err != nil {
+			t.Errorf("%s, when a person has said that the other copy may go: %v", name, err)
+		}
 	}
 }
 

@@ -130,7 +130,10 @@ func (m *incoming) returned() error {
 			}
 		}
 	})
-	m.a.askLater(d.Lender, done)
+	if !m.work.lenderAsked { // once, however often leaving is tried
+		m.work.lenderAsked = true
+		m.a.askLater(d.Lender, done)
+	}
 	return m.a.guests.keep(m.work.guest)
 }
 

@@ -117,6 +117,7 @@ func (g *Guest) closeFiles() {
 
 // guests is the set of guests under care.
 type guests struct {
+	saving sync.Mutex // of one that is written down, before mu: what is written last is the newest
 	mu     sync.Mutex
 	dir    string
 	byName map[string]*Guest
@@ -259,6 +260,8 @@ func (s *guests) expected() map[netip.Addr]string {
 
 // keep adds g, or writes down what changed of it.
 func (s *guests) keep(g *Guest) error {
+	s.saving.Lock()
+	defer s.saving.Unlock()
 	s.mu.Lock()
 	s.byName[g.name()] = g
 	delete(s.coming, g)
@@ -268,6 +271,8 @@ func (s *guests) keep(g *Guest) error {
 
 // forget ends the care of a guest. What was written down of another of that name stays.
 func (s *guests) forget(g *Guest) error {
+	s.saving.Lock()
+	defer s.saving.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	path := filepath.Join(s.dir, g.name()+".json")

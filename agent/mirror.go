@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"godwit/agent/peer"
+	"godwit/internal/oneline"
 	"godwit/migration"
 	"godwit/policy"
 	"godwit/transfer"
@@ -23,7 +25,8 @@ type mirrors struct {
 	blocks  vm.Blocks
 	forward *transfer.Plain
 	seeding policy.Seeding
-	blocked bool // the guest's writes wait for the copy from now on
+	blocked map[string]bool // disks to which the guest's writes wait for the copy from now on
+	refused time.Time       // since when QEMU does not let them wait, and the copy does not follow; 0: it does
 	at      time.Time
 	left    int64 // bytes that differed at the last look
 	speed   goodput
@@ -55,7 +58,7 @@ func (m *outgoing) seedDisks(ctx context.Context) error {
 		if err := m.awaitSeeded(ctx); err != nil {
 			return err
 		}
-		m.flushDisks()
+		m.flushDisks(ctx)
 	}
 	m.rec.event(migration.DiskSeeded)
 	return nil
@@ -186,30 +189,50 @@ func (m *outgoing) lookAtMirrors(ctx context.Context) ([]vm.MirrorState, error) 
 		look.Ready = look.Ready && s.Ready
 	}
 	w.at, w.left = look.At, look.Remaining
-	switch w.seeding.See(look) {
+	verdict := w.seeding.See(look)
+	if verdict != policy.SeedBlock {
+		w.refused = time.Time{}
+	}
+	switch verdict {
 	case policy.SeedStalled:
 		return nil, &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf(
 			"migrate guest %s: nothing of its disks got to %s for %v, with %d MiB to go; see whether the paths work", m.plan.Guest, m.plan.To, m.a.config.Patience, look.Remaining>>20)}
 	case policy.SeedBlock:
-		m.blockWrites(ctx, states)
+		err = m.blockWrites(ctx, states, look.At)
 	}
-	return states, nil
+	return states, err
 }
 
 // blockWrites lets the guest's writes wait for the copy, because it writes faster than
-// the copy follows.
-func (m *outgoing) blockWrites(ctx context.Context, states []vm.MirrorState) {
+// the copy follows. A QEMU that cannot, as before 8.2 (block-job-change), is given time to follow all the same, and then
+// told of: nothing else would ever end this.
+func (m *outgoing) blockWrites(ctx context.Context, states []vm.MirrorState, now time.Time) error {
 	w := m.work.mirrors
-	if w.blocked {
-		return
-	}
-	w.blocked = true
-	m.rec.note("the guest writes to its disk faster than the copy follows: its writes wait for the copy now")
+	var errs []error
 	for _, s := range states {
-		if err := w.blocks.BlockWrites(ctx, s.Disk); err != nil {
-			m.rec.note(err.Error())
+		if w.blocked[s.Disk] {
+			continue
 		}
+		if err := w.blocks.BlockWrites(ctx, s.Disk); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if w.blocked == nil {
+			w.blocked = map[string]bool{}
+		}
+		w.blocked[s.Disk] = true
+		m.rec.note(fmt.Sprintf("the guest writes to its disk %s faster than the copy follows: its writes wait for the copy now", s.Disk))
 	}
+	switch err := errors.Join(errs...); {
+	case err == nil:
+		w.refused = time.Time{}
+	case w.refused.IsZero():
+		w.refused = now
+	case now.Sub(w.refused) > m.a.config.Patience:
+		return &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf(
+			"migrate guest %s: it writes to its disk faster than the copy follows, and its QEMU does not let its writes wait (8.2 and newer do): %s; lower what it writes, or give the migration more bandwidth", m.plan.Guest, oneline.Of(err.Error()))}
+	}
+	return nil
 }
 
 func (m *outgoing) mirrorBroke(disk, why string) error {
@@ -279,20 +302,33 @@ func (m *outgoing) finishDisks(ctx context.Context) error {
 }
 
 // flushDisks leaves little for QEMU to flush when it stops the guest: downtime.
-func (m *outgoing) flushDisks() {
+// Storage may take minutes, or hang: that is left to itself when ctx ends.
+func (m *outgoing) flushDisks(ctx context.Context) {
 	if m.work.mirrors == nil {
 		return
 	}
-	for _, d := range m.guest.Held.Description.Disks {
-		f, err := os.Open(d.Path)
-		if err != nil {
-			continue // QEMU has it, and will flush it
+	flushed := make(chan struct{})
+	go func() {
+		defer close(flushed)
+		for _, d := range m.guest.Held.Description.Disks {
+			if err := syncFile(d.Path); err != nil { // QEMU has it, and will flush it
+				m.a.log.Info("flush disk", "guest", m.plan.Guest, "disk", d.ID, "error", err)
+			}
 		}
-		if err := f.Sync(); err != nil {
-			m.a.log.Info("flush disk", "guest", m.plan.Guest, "disk", d.ID, "error", err)
-		}
-		f.Close()
+	}()
+	select {
+	case <-flushed:
+	case <-ctx.Done():
 	}
+}
+
+// syncFile puts what was written to a file on its storage. Tests have another.
+var syncFile = func(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
 }
 
 // undoSeed ends all mirrors, also those that an earlier agent began. The disks here are

@@ -94,6 +94,13 @@ func (m *incoming) refill(ask Refill) (RefillAnswer, error) {
 	}
 	if lanes := m.lanes(); lanes != nil {
 		select {
+		case <-lanes.Done():
+			if lanes.Err() == nil { // all came before the guest ran
+				return RefillAnswer{State: refillWhole}, nil
+			}
+		default:
+		}
+		select {
 		case <-lanes.HandedOver():
 		default:
 			return RefillAnswer{State: refillEarly}, nil
@@ -105,6 +112,7 @@ func (m *incoming) refill(ask Refill) (RefillAnswer, error) {
 	}
 	lanes, err := proxy.NewDestination(m.a.ctx, proxy.DestinationConfig{
 		Identity: id, Mirror: m.a.config.State, Inlet: inletSocket(m.dir), Resume: true, Late: m.late.hears(),
+		Most: mostStream(m.work.preparation.Facts.Memory),
 	})
 	if err != nil {
 		return m.noInlet(err)

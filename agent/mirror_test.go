@@ -1,0 +1,97 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"godwit/migration"
+	"godwit/vm"
+)
+
+// mirrored is a QEMU with mirrors that copy and do not follow.
+type mirrored struct {
+	vm.Blocks
+	disks   []string
+	done    int64
+	refuses map[string]int // by disk: how often it does not let writes wait yet; below 0: it never does
+	blocked []string
+}
+
+func (m *mirrored) Mirrors(context.Context) (all []vm.MirrorState, err error) {
+	m.done += 1 << 20
+	for _, d := range m.disks {
+		all = append(all, vm.MirrorState{Disk: d, Done: m.done, Remaining: 64 << 20})
+	}
+	return all, nil
+}
+
+func (m *mirrored) BlockWrites(_ context.Context, disk string) error {
+	if m.refuses[disk] != 0 {
+		m.refuses[disk]--
+		return errors.New("The command block-job-change has not been found")
+	}
+	m.blocked = append(m.blocked, disk)
+	return nil
+}
+
+// TestWritesThatOutrunTheCopy: each disk's writes wait for the copy as soon as QEMU lets them, and are told to once. Where it never
+// does, as before 8.2, the migration ends with the reason, and not when a person has had enough.
+func TestWritesThatOutrunTheCopy(t *testing.T) {
+	const patience = 3 * time.Second
+	for name, c := range map[string]struct {
+		refuses map[string]int
+		blocked string
+		ends    bool
+	}{
+		"it lets them":               {nil, "a b", false},
+		"of one not at once":         {map[string]int{"a": 2}, "b a", false},
+		"it cannot":                  {map[string]int{"a": -1, "b": -1}, "", true},
+		"it cannot for one of those": {map[string]int{"b": -1}, "a", true},
+	} {
+		fake := &mirrored{disks: []string{"a", "b"}, refuses: c.refuses}
+		m := &outgoing{a: between(t), guest: &Guest{Held: Held{Description: Description{Disks: make([]vm.Disk, 2)}}}, plan: migration.Plan{Guest: "web"},
+			rec: newRecord("rome", migration.Plan{}, time.Now()), work: &sourceWork{mirrors: &mirrors{blocks: fake}}}
+		m.a.config.Patience = patience
+		w := m.work.mirrors
+		states, err := fake.Mirrors(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		for at := begun; err == nil && at.Before(begun.Add(10*patience)); at = at.Add(mirrorLook) {
+			err = m.blockWrites(t.Context(), states, at)
+		}
+		if got := strings.Join(fake.blocked, " "); got != c.blocked || (err != nil) != c.ends {
+			t.Errorf("%s: writes to %q wait, %v", name, got, err)
+		}
+		if c.ends && (!strings.Contains(err.Error(), "8.2") || !strings.Contains(err.Error(), "lower what it writes")) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if !c.ends && !w.refused.IsZero() {
+			t.Errorf("%s: still refused", name)
+		}
+	}
+}
+
+// TestStorageThatHangs: what is flushed ahead ends with its effect, whatever the storage does.
+func TestStorageThatHangs(t *testing.T) {
+	hang, was := make(chan struct{}), syncFile
+	entered := make(chan struct{})
+	syncFile = func(string) error { close(entered); <-hang; return nil }
+	m := &outgoing{a: between(t), guest: &Guest{Held: Held{Description: Description{Disks: make([]vm.Disk, 1)}}}, work: &sourceWork{mirrors: &mirrors{}}}
+	ctx, cancel := context.WithCancel(t.Context())
+	over := make(chan struct{})
+	go func() { m.flushDisks(ctx); close(over) }()
+	<-entered
+	cancel()
+	select {
+	case <-over:
+	case <-time.After(10 * time.Second):
+		t.Error("it waits for the storage")
+	}
+	close(hang)
+	syncFile = was
+}
