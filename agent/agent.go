@@ -48,6 +48,7 @@ type Agent struct {
 	shares    wireShares
 	way       rightOfWay
 	routers   routers
+	words     *owedWords
 
 	making sync.Mutex // of tunnels that detours have already: one is made again, by the same name, by one at a time
 
@@ -76,12 +77,14 @@ func New(config *Config, log *slog.Logger) (*Agent, error) {
 	if err := config.checkCertificate(id); err != nil {
 		return nil, err
 	}
-	return &Agent{
+	a := &Agent{
 		config: config, log: log.With("host", config.Host), id: id, clock: time.Now,
 		guests:   &guests{dir: config.dir("guests"), byName: map[string]*Guest{}},
 		outgoing: map[string]*outgoing{}, incoming: map[string]*incoming{},
 		metrics: newMetrics(config), feed: newFeed(), records: map[string]*Record{}, early: map[string]early{}, links: map[string]*peer.Link{}, meters: map[string]*meter.Meter{},
-	}, nil
+	}
+	a.words = &owedWords{dir: config.dir("owed"), ask: a.askBack, on: a.actors.Go, log: a.log.Warn}
+	return a, nil
 }
 
 // Socket is the path of the API of the agent that runs by config.
@@ -93,6 +96,7 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	a.ctx = ctx
+	a.words.ctx = ctx
 	if err := a.precedence.begin(); err != nil {
 		a.log.Warn("guests may be slower while memory is copied", "error", err)
 	}
@@ -131,6 +135,7 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 	a.restoreDetours(ctx)
 	a.resumeMigrations(ctx, lost)
 	a.resumeTaken()
+	a.words.resume()
 	a.resumeAsking()
 	if _, err := peer.Serve(ctx, a.id, a.listenAddrs(), a.peerAPI(), a.stream, a.log); err != nil {
 		return err

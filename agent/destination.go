@@ -50,7 +50,6 @@ type destinationWork struct {
 	disks         map[string]*os.File   // that were made here, by path; see keepOpen
 	unsynced      error                 // of a disk that could not be written
 	unsyncedKept  bool                  // in a file, which a person removes
-	lenderAsked   bool                  // a subnet agent is being told that the guest came home
 }
 
 type dialled struct {

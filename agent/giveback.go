@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
-	"time"
 
 	"godwit/agent/peer"
 	"godwit/internal/clock"
@@ -53,6 +52,7 @@ func (a *Agent) lender(ctx context.Context, plan migration.Plan, mac net.Hardwar
 		}
 	}
 	for host, addrs := range by { // a second subnet agent's would go on as visitors
+		a.words.forget(host, plan.Guest)
 		if err := a.askBack(ctx, host, GiveBack{plan.Guest, addrs, backReady}); err != nil {
 			a.log.Warn("the guest comes as a visitor", "migration", plan.ID, "subnet_agent", host, "error", err)
 			continue
@@ -130,28 +130,12 @@ func (m *incoming) returned() error {
 			}
 		}
 	})
-	if !m.work.lenderAsked { // once, however often leaving is tried
-		m.work.lenderAsked = true
-		m.a.askLater(d.Lender, done)
-	}
+	m.a.askLater(d.Lender, done)
 	return m.a.guests.keep(m.work.guest)
 }
 
-// askLaterEvery is between tries to tell a subnet agent what became of a guest.
-const askLaterEvery = 2 * time.Second
-
-// askLater asks on, beside everything else, for as long as a lease lasts.
-func (a *Agent) askLater(host string, ask GiveBack) {
-	a.actors.Go(func() {
-		for until := time.Now().Add(leaseTime); time.Now().Before(until); {
-			err := a.askBack(a.ctx, host, ask)
-			if err == nil || !sleep(a.ctx, askLaterEvery) {
-				return
-			}
-			a.log.Warn("ask a subnet agent again", "error", err)
-		}
-	})
-}
+// askLater asks on, beside everything else, until that is answered.
+func (a *Agent) askLater(host string, ask GiveBack) { a.words.owe(owedWord{host, ask}) }
 
 // keepAway tells subnet agents themselves that the guest stays here, where the host that had
 // their addresses back does not answer: it may be gone.

@@ -271,10 +271,13 @@ func (a *Agent) endBoth(ctx context.Context, d detour) error {
 	return a.endDetour(ctx, d)
 }
 
+// endLaterEvery is between tries to end a detour's other end.
+const endLaterEvery = 2 * time.Second
+
 // endLater asks a detour's other end on, beside everything else, for as long as a lease lasts.
 func (a *Agent) endLater(d detour, ended EndedDetour) {
 	a.actors.Go(func() {
-		for until := time.Now().Add(leaseTime); time.Now().Before(until) && sleep(a.ctx, askLaterEvery); {
+		for until := time.Now().Add(leaseTime); time.Now().Before(until) && sleep(a.ctx, endLaterEvery); {
 			link, _, err := a.link(d.Peer)
 			if err != nil {
 				return

@@ -85,6 +85,7 @@ var (
 	limitRepoint    = named("repoint", 10*time.Second, "the home of an address sends it here")
 	limitAskHome    = named("ask_home", 3*time.Second, "the home of addresses says which it hands over to its subnet agent")
 	limitAskLed     = named("ask_led", 3*time.Second, "the host that addresses are sent to says whether it leads them on, before their home sends them further")
+	limitPresence   = named("presence", 2*time.Second, "another host says what it is")
 	limitGiveBack   = named("give_back", 2*time.Second, "a subnet agent gives addresses back to a host of its site, or sends them away again")
 	limitEndDetour  = named("end_detour", 2*time.Second, "a tunnel's other end is asked to go")
 	limitRestore    = named("restore_tunnel", 5*time.Second, "a tunnel stands again after the end of its process, or its host's reboot")

@@ -40,9 +40,6 @@ func (a *Agent) freeForGuests() *int64 {
 	return &free
 }
 
-// presenceTime is how long a neighbour has to answer what it is.
-const presenceTime = 2 * time.Second
-
 // apiNeighbours asks all other hosts that this one knows, at once.
 func (a *Agent) apiNeighbours(r *http.Request) (any, error) {
 	all := a.neighbours()
@@ -64,7 +61,7 @@ func (a *Agent) neighbours() []NeighbourInfo {
 }
 
 func (a *Agent) askPresence(ctx context.Context, n *NeighbourInfo) {
-	ctx, cancel := context.WithTimeout(ctx, presenceTime)
+	ctx, cancel := limitPresence.on(ctx)
 	defer cancel()
 	link, _, err := a.link(n.Host)
 	var said presence
@@ -74,7 +71,7 @@ func (a *Agent) askPresence(ctx context.Context, n *NeighbourInfo) {
 	}
 	up := err == nil
 	if n.Up = &up; !up {
-		n.State = oneline.Of(fmt.Sprintf("does not answer: %v", err))
+		n.State = oneline.Of(fmt.Sprintf("does not answer: %v", says(ctx, err)))
 		return
 	}
 	n.Guests, n.Free = &said.Guests, said.Free

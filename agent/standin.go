@@ -115,6 +115,13 @@ func (g *Guest) asked(at time.Time) {
 	g.stand.tries, g.stand.next = g.stand.tries+1, at.Add(standPause)
 }
 
+// askedInVain takes back that it was asked: whether it stands for the guest's addresses is not known, so it is asked on.
+func (g *Guest) askedInVain() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.stand.tries--
+}
+
 // mayAsk says whether a subnet agent is to be asked for the guest now.
 func (g *Guest) mayAsk(at time.Time) bool {
 	g.mu.Lock()
@@ -142,6 +149,9 @@ func (a *Agent) retryStandIn(g *Guest) {
 		}
 		w := way{guest: g, migration: migrationOf(d.ID), kind: d.Tunnel.Kind, host: s.agent, home: s.home, addrs: addrs, lease: d.left(), forever: d.Until.IsZero()}
 		err := a.standFor(a.ctx, w, "")
+		if errors.Is(err, errUnanswered) {
+			g.askedInVain()
+		}
 		a.log.Info("a subnet agent was asked again", "guest", g.name(), "subnet_agent", s.agent, "addresses", addrs, "error", err)
 	}
 }

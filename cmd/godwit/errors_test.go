@@ -26,6 +26,7 @@ func refusing(t *testing.T) (socket string) {
 			json.NewEncoder(w).Encode(migration.Problem{Code: code, Text: text}) //nolint:errcheck // the client tells
 		})
 	}
+	mux.HandleFunc("GET /v1/neighbours", func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("[]")) }) //nolint:errcheck // the client tells
 	mux.HandleFunc("GET /v1/host", func(w http.ResponseWriter, _ *http.Request) {
 		json.NewEncoder(w).Encode(agent.HostInfo{Host: "a-1", Site: "a"}) //nolint:errcheck // the client tells
 	})
