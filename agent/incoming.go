@@ -19,15 +19,16 @@ import (
 // incoming is one migration at its destination. Its goroutine alone steps state;
 // others read it under mu.
 type incoming struct {
-	a     *Agent
-	offer Offer
-	plan  migration.Plan
-	rec   *Record
-	log   *journal.File
-	inbox chan migration.Input
-	work  *destinationWork
-	ran   bool   // the guest has run here, or may have
-	order uint64 // see owed
+	a      *Agent
+	offer  Offer
+	plan   migration.Plan
+	rec    *Record
+	log    *journal.File
+	inbox  chan migration.Input
+	work   *destinationWork
+	ran    bool              // the guest has run here, or may have
+	order  uint64            // see owed
+	before []migration.Input // what was said while its QEMU answered nobody
 
 	heard atomic.Int64 // when the source was last heard, ns since started
 
@@ -74,6 +75,7 @@ func (m *incoming) run(ctx context.Context, first migration.Input) {
 	if first.Kind != "" {
 		queue = append(queue, first)
 	}
+	queue = append(queue, m.before...)
 	results := make(chan migration.Input, 1)
 	busy, cancel := false, context.CancelFunc(func() {})
 	defer func() { cancel() }()

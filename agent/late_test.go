@@ -1,14 +1,18 @@
 package agent
 
 import (
+	"context"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"godwit/agent/hook"
+	"godwit/agent/journal"
 	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate"
@@ -154,4 +158,92 @@ func TestStatusIsAskedOn(t *testing.T) {
 func TestNoMachineIsWatched(t *testing.T) {
 	m := &outgoing{a: &Agent{ctx: t.Context()}, guest: &Guest{}, work: &sourceWork{}}
 	m.watchGuest()
+}
+
+// starving is a process that passes for the QEMU of guest web, one that waits for a page: it lives, and nobody can talk to it.
+func starving(t *testing.T, a *Agent) (h Held, ended <-chan struct{}) {
+	t.Helper()
+	h = goodHeld(a.config.Run)
+	if err := os.MkdirAll(h.Dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sh", "-c", "read never", "-pidfile", filepath.Join(h.Dir, "pid"))
+	cmd.Args[0] = "qemu-system-none"
+	if _, err := cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	over := make(chan struct{})
+	go func() {
+		cmd.Wait() //nolint:errcheck // it was killed
+		close(over)
+	}()
+	t.Cleanup(func() {
+		cmd.Process.Kill() //nolint:errcheck // it may have ended
+		<-over
+	})
+	if err := os.WriteFile(filepath.Join(h.Dir, "pid"), []byte(strconv.Itoa(cmd.Process.Pid)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return h, over
+}
+
+// TestTakenBackWhileItStarves: a guest that waits for pages here, under an agent that was started again, and was taken back meanwhile, is
+// ended though its QEMU answers nobody; also one that was never let go. What else the source says waits for its answer.
+func TestTakenBackWhileItStarves(t *testing.T) {
+	for name, c := range map[string]struct {
+		state migration.Destination
+		said  migration.Input
+		ends  bool
+	}{
+		"taken back":           {migration.Destination{Landing: migration.Adopting, Epoch: 3, Released: true, Loaded: true}, migration.Input{Kind: migration.Abort, Epoch: 4}, true},
+		"never let go":         {migration.Destination{Landing: migration.Waiting, Epoch: 3}, migration.Input{Kind: migration.Abort, Epoch: 3}, true},
+		"let go":               {migration.Destination{Landing: migration.Waiting, Epoch: 3, Released: true}, migration.Input{Kind: migration.Abort, Epoch: 3}, false},
+		"by an earlier right":  {migration.Destination{Landing: migration.Adopting, Epoch: 3, Released: true}, migration.Input{Kind: migration.Abort, Epoch: 2}, false},
+		"let go once more":     {migration.Destination{Landing: migration.Waiting, Epoch: 3, Released: true}, migration.Input{Kind: migration.Released, Epoch: 3}, false},
+		"asked for no refusal": {migration.Destination{Landing: migration.Waiting, Epoch: 3, Released: true}, migration.Input{Kind: migration.AskRefusal, Epoch: 3}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, p := awaiting(t)
+			p.Description.Disks = nil
+			h, ended := starving(t, a)
+			log, err := journal.Create(a.config.dir("journal"), p.Plan.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Plan.Epoch = 3
+			m := &incoming{
+				a: a, offer: Offer{Plan: p.Plan, Description: p.Description}, plan: p.Plan, log: log, state: c.state, ran: true, wake: make(chan struct{}),
+				rec: newRecord("rome", p.Plan, a.clock()), inbox: make(chan migration.Input, 4), dir: h.Dir, work: &destinationWork{preparation: p},
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			a.ctx = ctx
+			a.resumeStarving(m, h, 5)
+			c.said.Problem = &migration.Problem{Code: migration.CodeAsked, Text: "taken back"}
+			for range 6 { // more than the inbox holds
+				if err := m.tell(t.Context(), c.said); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if c.ends {
+				select {
+				case <-ended:
+				case <-time.After(10 * time.Second):
+					t.Fatal("its QEMU lives")
+				}
+				waitFor(t, "it is declined", func() bool { return m.snapshot().Refused() })
+			} else {
+				select {
+				case <-ended:
+					t.Fatal("its QEMU was ended")
+				case <-time.After(300 * time.Millisecond):
+				}
+			}
+			cancel()
+			a.actors.Wait()
+		})
+	}
 }

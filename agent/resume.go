@@ -9,6 +9,7 @@ import (
 	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/vm"
+	"godwit/vm/qemu"
 )
 
 // resumeMigration goes on with a migration that an earlier agent left. The state
@@ -267,7 +268,11 @@ func (a *Agent) resumeStarving(m *incoming, held Held, missing uint64) {
 	a.know(m)
 	m.rec.note(fmt.Sprintf("%d pages of the guest's memory are missing here", missing))
 	a.actors.Go(func() {
+		heed, unheeded := context.WithCancel(a.ctx)
+		heard := m.heedStarving(heed, held)
 		g, err := a.attachLate(a.ctx, held)
+		unheeded()
+		m.before = <-heard
 		a.guests.settled(waiting)
 		if err != nil && !goneForSure(err) {
 			m.log.Close() //nolint:errcheck // the agent ends, and the next one goes on
@@ -291,6 +296,37 @@ func (a *Agent) resumeStarving(m *incoming, held Held, missing uint64) {
 		m.takeGuest()
 		m.runAgain(a.ctx)
 	})
+}
+
+// heedStarving takes what the source says while the guest's QEMU answers nobody, until ctx ends, and hands it on. A QEMU whose
+// guest was taken back, or never let go, is ended: the pages for which it waits do not come any more, and it may run its
+// guest as far as it needs none.
+func (m *incoming) heedStarving(ctx context.Context, held Held) (heard <-chan []migration.Input) {
+	out := make(chan []migration.Input, 1)
+	go func() {
+		var all []migration.Input
+		defer func() { out <- all }()
+		for {
+			select {
+			case in := <-m.inbox:
+				all = append(all, in)
+				state := m.snapshot()
+				if in.Kind != migration.Abort || in.Epoch < state.Epoch || in.Epoch == state.Epoch && (state.Released || state.Running()) {
+					continue
+				}
+				socket := ""
+				if len(held.Description.Start) > 0 {
+					socket, _ = commandSockets(held.Dir, held.Description)
+				}
+				if err := qemu.KillSilent(held.Dir, socket); err != nil {
+					m.a.log.Error("end a guest that was taken back", "guest", m.plan.Guest, "error", err)
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return out
 }
 
 // restart is the first input after a restart, by what QEMU said.

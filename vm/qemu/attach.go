@@ -135,6 +135,58 @@ func living(dir string) (int, bool) {
 	return 0, false
 }
 
+// KillSilent ends a QEMU by force, without a word: one that waits for a page of its guest's answers nobody. It is that which Start left in
+// dir, or else, where socket is not "", the one that listens there. nil where there is none.
+func KillSilent(dir, socket string) error {
+	pid, ok := living(dir)
+	is := func() bool { return isOf(pid, dir) }
+	if !ok && socket != "" {
+		is = func() bool { // asked again: its number may be another's by then
+			again, err := listenerAt(socket)
+			return err == nil && again == pid
+		}
+		var err error
+		if pid, err = listenerAt(socket); err != nil {
+			return nil //nolint:nilerr // nobody listens
+		}
+	} else if !ok {
+		return nil
+	}
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return killed(pid, err)
+	}
+	defer unix.Close(fd) //nolint:errcheck // it was only opened
+	if !is() {
+		return nil
+	}
+	return killed(pid, unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0))
+}
+
+func killed(pid int, err error) error {
+	if err == nil || errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	return fmt.Errorf("kill QEMU %d: %w", pid, err)
+}
+
+// listenerAt is the QEMU that listens on a socket.
+func listenerAt(socket string) (pid int, err error) {
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket})
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close() //nolint:errcheck // nothing was said
+	if pid, err = listenerOf(conn); err != nil {
+		return 0, err
+	}
+	argv, err := cmdline(pid)
+	if err == nil && !isQEMU(argv) {
+		err = fmt.Errorf("it is %s, not QEMU", filepath.Base(argv[0]))
+	}
+	return pid, err
+}
+
 // isOf says whether a process is the QEMU of dir, by its command line.
 func isOf(pid int, dir string) bool {
 	argv, err := cmdline(pid)
