@@ -39,7 +39,7 @@ func TestBufferOfARequest(t *testing.T) {
 		"of QEMU":    {migration.Request{Buffer: 8 << 20, Transfer: "qemu-tcp"}, false},
 	} {
 		c.req.Guest, c.req.To = "web", "rome"
-		if err := checkRequest(&c.req); (err == nil) != c.ok {
+		if err := CheckRequest(&c.req); (err == nil) != c.ok {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

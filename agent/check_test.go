@@ -68,7 +68,7 @@ func refusal(t *testing.T, err error, words ...string) {
 
 func TestCheckRequestFillsIn(t *testing.T) {
 	req := migration.Request{Guest: "web", To: "rome"}
-	if err := checkRequest(&req); err != nil {
+	if err := CheckRequest(&req); err != nil {
 		t.Fatal(err)
 	}
 	want := migration.Request{Guest: "web", To: "rome", Mode: "auto", Transfer: "auto", Network: "auto", TunnelKind: "auto", Downtime: migration.DefaultDowntime}
@@ -83,7 +83,7 @@ func TestCheckRequestFillsIn(t *testing.T) {
 					if (mode == "hybrid" || mode == "postcopy") && strings.HasPrefix(transfer, "qemu-") {
 						continue
 					}
-					if err := checkRequest(&req); err != nil || req.Downtime != time.Minute {
+					if err := CheckRequest(&req); err != nil || req.Downtime != time.Minute {
 						t.Errorf("%+v: %v", req, err)
 					}
 				}
@@ -110,7 +110,7 @@ func TestCheckRequestRefuses(t *testing.T) {
 		{migration.Request{InsecureTransfer: true}, []string{"insecure_transfer", "qemu-*"}},
 	} {
 		c.req.Guest = "web"
-		refusal(t, checkRequest(&c.req), append(c.words, "migrate guest web: ")...)
+		refusal(t, CheckRequest(&c.req), append(c.words, "migrate guest web: ")...)
 	}
 }
 

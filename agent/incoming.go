@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -327,6 +329,9 @@ func (m *incoming) finish() {
 	if !m.ended() {
 		m.log.Close() // the agent stops; the next one goes on
 		return
+	}
+	if err := os.Remove(m.unsyncedFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		m.a.log.Warn("forget what could not be written", "migration", m.plan.ID, "error", err)
 	}
 	if m.work.guest != nil {
 		m.work.guest.drop(m.plan.ID) // before the source hears that it is over, and somebody moves it on

@@ -35,10 +35,14 @@ var (
 	supportedTransfers = []string{"auto", "lanes", "mptcp", "qemu-tcp", "qemu-mptcp", "qemu-multifd", "qemu-xbzrle"}
 )
 
-// checkRequest fills defaults and refuses what no migration can mean.
-func checkRequest(req *migration.Request) error {
+// CheckRequest fills defaults and refuses what no migration can mean, of whatever guest where none is named.
+func CheckRequest(req *migration.Request) error {
 	wrong := func(format string, a ...any) error {
-		return &migration.Problem{Code: migration.CodeUsage, Text: "migrate guest " + req.Guest + ": " + fmt.Sprintf(format, a...)}
+		of := "migrate guest " + req.Guest
+		if req.Guest == "" {
+			of = "migrate guests"
+		}
+		return &migration.Problem{Code: migration.CodeUsage, Text: of + ": " + fmt.Sprintf(format, a...)}
 	}
 	defaults := []struct {
 		value     *string
@@ -119,7 +123,7 @@ func (a *Agent) Plan(ctx context.Context, req migration.Request) (Report, error)
 
 // draft is a migration that has not begun; the guest is taken for it.
 func (a *Agent) draft(req migration.Request) (*outgoing, error) {
-	if err := checkRequest(&req); err != nil {
+	if err := CheckRequest(&req); err != nil {
 		return nil, err
 	}
 	g, err := a.guests.find(req.Guest)

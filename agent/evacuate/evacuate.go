@@ -64,6 +64,13 @@ type Result struct {
 // migration is waited for; one that arrives meanwhile is moved, too. The error is for an
 // evacuation that could not begin.
 func Run(ctx context.Context, host Host, req Request) (Result, error) {
+	like := req.Like
+	if like.Guest = ""; like.Bandwidth == 0 {
+		like.Bandwidth = req.Bandwidth
+	}
+	if err := agent.CheckRequest(&like); err != nil {
+		return Result{}, err
+	}
 	info, err := host.Host(ctx)
 	if err != nil {
 		return Result{}, err

@@ -213,7 +213,8 @@ func TestAnswersAsJSON(t *testing.T) {
 			t.Errorf("godwit %s: status %d, %q, %q; want %d and JSON", line, status, out.String(), errOut.String(), want)
 		}
 	}
-	for line, want := range map[string]string{"evacuate b-1": "run it on host b-1", "evacuate c": "no such host", "evacuate a-1 --to a": "already", "evacuate a-1 --to c": "known: b-1"} {
+	for line, want := range map[string]string{"evacuate b-1": "run it on host b-1", "evacuate c": "no such host", "evacuate a-1 --to a": "already", "evacuate a-1 --to c": "known: b-1",
+		"evacuate a-1 --mode postcopy --transfer qemu-tcp": "migrate guests: mode postcopy goes with the transfers lanes and mptcp only"} {
 		var out, errOut bytes.Buffer
 		status := run(append(strings.Fields(line), "--socket", socket), &out, &errOut)
 		if said := errOut.String(); status != exitUsage || strings.Count(said, "\n") != 1 || !strings.Contains(said, want) || out.Len() > 0 {
