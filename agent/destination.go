@@ -358,7 +358,7 @@ func (m *incoming) countHeld() {
 // where it runs.
 func (m *incoming) sendBack(ctx context.Context) error {
 	m.work.stop()
-	g, ran := m.work.guest, m.ran || m.work.started.Load()
+	g, ran := m.work.guest, m.ran.Load() || m.work.started.Load()
 	var err error
 	if g != nil {
 		quit := func() {

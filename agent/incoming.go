@@ -28,7 +28,7 @@ type incoming struct {
 	log    *journal.File
 	inbox  chan migration.Input
 	work   *destinationWork
-	ran    bool              // the guest has run here, or may have
+	ran    atomic.Bool       // the guest has run here, or may have
 	order  uint64            // see owed
 	before []migration.Input // what was said while its QEMU answered nobody
 
@@ -178,8 +178,8 @@ func (m *incoming) step(in migration.Input) ([]migration.Effect, error) {
 		return nil, err
 	}
 	before := m.snapshot()
-	if in.Kind == migration.Abort && in.Epoch <= before.Epoch && !before.Running() {
-		m.ran = false // its source never let go of it
+	if in.Kind == migration.Abort && in.Epoch <= before.Epoch && !before.Running() && !before.Refused() {
+		m.ran.Store(false) // its source never let go of it
 	}
 	if err := m.persist(before, next); err != nil {
 		return nil, fmt.Errorf("%w: %w", errUnwritten, err) // neither ready nor refused: the source hears nothing and asks on
@@ -248,8 +248,10 @@ func arrivalWords(s migration.Destination) string {
 }
 
 func (m *incoming) journal(state migration.Destination) destinationJournal {
-	m.ran = m.ran || state.Running() || state.Vanished
-	j := destinationJournal{Side: "destination", State: state, Preparation: m.work.preparation, Ran: m.ran, Report: m.figures(state)}
+	if state.Running() || state.Vanished {
+		m.ran.Store(true)
+	}
+	j := destinationJournal{Side: "destination", State: state, Preparation: m.work.preparation, Ran: m.ran.Load(), Report: m.figures(state)}
 	m.mu.Lock()
 	j.Offer = m.offer
 	g := m.work.guest

@@ -102,7 +102,7 @@ func TestPrepareOfAKnownName(t *testing.T) {
 // again with the same epoch and that fails.
 func TestGivenUpDisksAreKept(t *testing.T) {
 	for name, ran := range map[string]func(*incoming, bool){
-		"it ran":                   func(m *incoming, so bool) { m.ran = so },
+		"it ran":                   func(m *incoming, so bool) { m.ran.Store(so) },
 		"it was made to, just now": func(m *incoming, so bool) { m.work.started.Store(so) },
 	} {
 		t.Run(name, func(t *testing.T) { givenUpDisksAreKept(t, ran) })

@@ -215,9 +215,10 @@ func TestTakenBackWhileItStarves(t *testing.T) {
 			}
 			p.Plan.Epoch = 3
 			m := &incoming{
-				a: a, offer: Offer{Plan: p.Plan, Description: p.Description}, plan: p.Plan, log: log, state: c.state, ran: true, wake: make(chan struct{}),
+				a: a, offer: Offer{Plan: p.Plan, Description: p.Description}, plan: p.Plan, log: log, state: c.state, wake: make(chan struct{}),
 				rec: newRecord("rome", p.Plan, a.clock()), inbox: make(chan migration.Input, 4), dir: h.Dir, work: &destinationWork{preparation: p},
 			}
+			m.ran.Store(true)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			a.ctx = ctx

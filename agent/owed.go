@@ -54,15 +54,16 @@ func (o *owedWords) path(host, guest string) string {
 // owe tells a subnet agent, beside everything else, for as long as that takes. An older word about the guest is not told any more.
 func (o *owedWords) owe(w owedWord) {
 	path := o.path(w.Host, w.Ask.Guest)
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	if err := errors.Join(os.MkdirAll(o.dir, 0o700), writeJSON(path, w)); err != nil {
 		o.log("a word to a subnet agent could not be kept", "host", w.Host, "guest", w.Ask.Guest, "error", err)
 	}
 	o.begin(path, w)
 }
 
+// begin has a word told; the caller holds mu.
 func (o *owedWords) begin(path string, w owedWord) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
 	_, asking := o.by[path]
 	if o.by == nil {
 		o.by = map[string]owedWord{}
@@ -139,6 +140,8 @@ func (o *owedWords) resume() {
 			o.log("a word to a subnet agent cannot be read", "file", path, "error", err)
 			continue
 		}
+		o.mu.Lock()
 		o.begin(path, w)
+		o.mu.Unlock()
 	}
 }

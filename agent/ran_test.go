@@ -23,6 +23,7 @@ func TestDisksOfOneThatMayHaveRun(t *testing.T) {
 	}{
 		{"never let go", []migration.Input{{Kind: migration.Vanish, Problem: why}, {Kind: migration.Abort, Epoch: 2, Problem: why}}, false},
 		{"taken back", []migration.Input{{Kind: migration.Vanish, Problem: why}, {Kind: migration.Abort, Epoch: 3, Problem: why}}, true},
+		{"taken back, and an older word is late", []migration.Input{{Kind: migration.Vanish, Problem: why}, {Kind: migration.Abort, Epoch: 3, Problem: why}, {Kind: migration.Abort, Epoch: 2, Problem: why}}, true},
 		{"given up", []migration.Input{{Kind: migration.Vanish, Problem: why}, {Kind: migration.Disown, Problem: why}}, true},
 		{"refused while it waited", []migration.Input{{Kind: migration.Abort, Epoch: 2, Problem: why}}, false},
 		{"ran and was taken back", []migration.Input{{Kind: migration.RunsAlready}, {Kind: migration.Abort, Epoch: 3, Problem: why}}, true},
@@ -39,8 +40,8 @@ func TestDisksOfOneThatMayHaveRun(t *testing.T) {
 				t.Fatalf("%s: %v", c.name, err)
 			}
 		}
-		if m.ran != c.kept || !m.snapshot().Refused() {
-			t.Errorf("%s: kept %v, %+v; want kept %v", c.name, m.ran, m.snapshot(), c.kept)
+		if m.ran.Load() != c.kept || !m.snapshot().Refused() {
+			t.Errorf("%s: kept %v, %+v; want kept %v", c.name, m.ran.Load(), m.snapshot(), c.kept)
 		}
 		log.Close()
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"godwit/agent/journal"
 	"godwit/agent/peer"
@@ -196,10 +197,11 @@ func (a *Agent) resumeDestination(ctx context.Context, id string) error {
 		return errors.Join(err, log.Close())
 	}
 	m := &incoming{
-		a: a, offer: j.Offer, plan: j.Offer.Plan, log: log, state: j.State, ran: j.Ran, wake: make(chan struct{}),
+		a: a, offer: j.Offer, plan: j.Offer.Plan, log: log, state: j.State, wake: make(chan struct{}),
 		rec: newRecord(a.config.Host, j.Offer.Plan, a.clock()), inbox: make(chan migration.Input, 4), dir: j.Held.Dir,
 		work: &destinationWork{preparation: j.Preparation},
 	}
+	m.ran.Store(j.Ran)
 	m.rec.recall(j.Report)
 	if m.state.Epoch == 0 { // written before states had one
 		m.state.Epoch = j.Offer.Plan.Epoch
@@ -309,7 +311,9 @@ func (m *incoming) heedStarving(ctx context.Context, held Held) (heard <-chan []
 		for {
 			select {
 			case in := <-m.inbox:
-				all = append(all, in)
+				if !slices.ContainsFunc(all, func(o migration.Input) bool { return o.Kind == in.Kind && o.Epoch == in.Epoch }) { // the source repeats it
+					all = append(all, in)
+				}
 				state := m.snapshot()
 				if in.Kind != migration.Abort || in.Epoch < state.Epoch || in.Epoch == state.Epoch && (state.Released || state.Running()) {
 					continue
