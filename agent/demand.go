@@ -27,7 +27,7 @@ func (a *Agent) owed(before uint64) (sum demand) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, m := range a.incoming {
-		if state := m.snapshot(); m.order < before && !state.Refused() && !state.Running() {
+		if state := m.snapshot(); m.order < before && !state.Refused() && !state.Running() && !state.Vanished {
 			owes := m.owes()
 			sum.memory, sum.disk = sum.memory+owes.memory, sum.disk+owes.disk
 		}

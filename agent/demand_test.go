@@ -57,7 +57,11 @@ func TestRoomIsGivenOnce(t *testing.T) {
 					t.Errorf("the first one itself: %v", err)
 				}
 			}
-			m.state.Landing = migration.Waiting
+			m.state = migration.Destination{Landing: migration.Waiting, Vanished: true} // it never starts here any more
+			if err := a.roomForAll(second, everyone); err != nil {
+				t.Errorf("the first one's QEMU is gone: %v", err)
+			}
+			m.state = migration.Destination{Landing: migration.Waiting}
 			m.work.preparation.Facts.PageSize = 2 << 20
 			if owed := a.owed(everyone); name == "memory" && owed.memory != 0 {
 				t.Errorf("in huge pages: %+v", owed)

@@ -241,7 +241,9 @@ func (m *incoming) unsynced() error {
 	case err == nil && m.work.unsynced == nil: // an earlier agent's
 		m.work.unsynced = errors.New(strings.TrimSpace(string(data)))
 		m.work.unsyncedKept = true
-	case errors.Is(err, fs.ErrNotExist) && m.work.unsyncedKept:
+	case err != nil && !errors.Is(err, fs.ErrNotExist): // that it is gone alone is a person's word
+		return errors.Join(m.work.unsynced, err)
+	case err != nil && m.work.unsyncedKept:
 		m.work.unsynced, m.work.unsyncedKept = nil, false
 		for _, f := range m.work.disks { // what they had to tell was heard
 			f.Close() //nolint:errcheck // as above

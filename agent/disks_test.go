@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -154,6 +155,13 @@ func TestUnwrittenOnceIsUnwrittenForGood(t *testing.T) {
 	again := &incoming{a: a, plan: p.Plan, rec: m.rec, work: &destinationWork{guest: m.work.guest}}
 	if err := again.syncDisks(); err == nil || err.Error() != said {
 		t.Errorf("by an agent that was started again: %v, want %s", err, said)
+	}
+	if err := errors.Join(os.Remove(m.unsyncedFile()), os.Mkdir(m.unsyncedFile(), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	unread := &incoming{a: a, plan: p.Plan, rec: m.rec, work: &destinationWork{guest: m.work.guest}}
+	if err := unread.syncDisks(); err == nil {
+		t.Error("what cannot be read is taken for a person's word")
 	}
 	if err := os.Remove(m.unsyncedFile()); err != nil {
 		t.Fatal(err)

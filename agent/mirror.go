@@ -198,15 +198,15 @@ func (m *outgoing) lookAtMirrors(ctx context.Context) ([]vm.MirrorState, error) 
 		return nil, &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf(
 			"migrate guest %s: nothing of its disks got to %s for %v, with %d MiB to go; see whether the paths work", m.plan.Guest, m.plan.To, m.a.config.Patience, look.Remaining>>20)}
 	case policy.SeedBlock:
-		err = m.blockWrites(ctx, states, look.At)
+		err = m.blockWrites(ctx, states, look)
 	}
 	return states, err
 }
 
 // blockWrites lets the guest's writes wait for the copy, because it writes faster than
 // the copy follows. A QEMU that cannot, as before 8.2 (block-job-change), is given time to follow all the same, and then
-// told of: nothing else would ever end this.
-func (m *outgoing) blockWrites(ctx context.Context, states []vm.MirrorState, now time.Time) error {
+// told of: nothing else would ever end this. Where each disk was copied once, what is left may fit the pause all the same.
+func (m *outgoing) blockWrites(ctx context.Context, states []vm.MirrorState, look policy.SeedLook) error {
 	w := m.work.mirrors
 	var errs []error
 	for _, s := range states {
@@ -224,11 +224,11 @@ func (m *outgoing) blockWrites(ctx context.Context, states []vm.MirrorState, now
 		m.rec.note(fmt.Sprintf("the guest writes to its disk %s faster than the copy follows: its writes wait for the copy now", s.Disk))
 	}
 	switch err := errors.Join(errs...); {
-	case err == nil:
+	case err == nil, look.Ready:
 		w.refused = time.Time{}
 	case w.refused.IsZero():
-		w.refused = now
-	case now.Sub(w.refused) > m.a.config.Patience:
+		w.refused = look.At
+	case look.At.Sub(w.refused) > m.a.config.Patience:
 		return &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf(
 			"migrate guest %s: it writes to its disk faster than the copy follows, and its QEMU does not let its writes wait (8.2 and newer do): %s; lower what it writes, or give the migration more bandwidth", m.plan.Guest, oneline.Of(err.Error()))}
 	}

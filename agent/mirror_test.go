@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"godwit/migration"
+	"godwit/policy"
 	"godwit/vm"
 )
 
@@ -43,13 +44,15 @@ func TestWritesThatOutrunTheCopy(t *testing.T) {
 	const patience = 3 * time.Second
 	for name, c := range map[string]struct {
 		refuses map[string]int
+		ready   bool
 		blocked string
 		ends    bool
 	}{
-		"it lets them":               {nil, "a b", false},
-		"of one not at once":         {map[string]int{"a": 2}, "b a", false},
-		"it cannot":                  {map[string]int{"a": -1, "b": -1}, "", true},
-		"it cannot for one of those": {map[string]int{"b": -1}, "a", true},
+		"it lets them":                   {nil, false, "a b", false},
+		"of one not at once":             {map[string]int{"a": 2}, false, "b a", false},
+		"it cannot":                      {map[string]int{"a": -1, "b": -1}, false, "", true},
+		"it cannot for one of those":     {map[string]int{"b": -1}, false, "a", true},
+		"it cannot, and all were copied": {map[string]int{"a": -1, "b": -1}, true, "", false},
 	} {
 		fake := &mirrored{disks: []string{"a", "b"}, refuses: c.refuses}
 		m := &outgoing{a: between(t), guest: &Guest{Held: Held{Description: Description{Disks: make([]vm.Disk, 2)}}}, plan: migration.Plan{Guest: "web"},
@@ -62,7 +65,7 @@ func TestWritesThatOutrunTheCopy(t *testing.T) {
 		}
 		begun := time.Now()
 		for at := begun; err == nil && at.Before(begun.Add(10*patience)); at = at.Add(mirrorLook) {
-			err = m.blockWrites(t.Context(), states, at)
+			err = m.blockWrites(t.Context(), states, policy.SeedLook{At: at, Ready: c.ready})
 		}
 		if got := strings.Join(fake.blocked, " "); got != c.blocked || (err != nil) != c.ends {
 			t.Errorf("%s: writes to %q wait, %v", name, got, err)

@@ -33,7 +33,8 @@ type hostAgent struct {
 	mu       sync.Mutex
 	cmd      *exec.Cmd
 	done     chan struct{}
-	awaiting bool // it was killed, and is to be started again
+	awaiting bool          // it was killed, and is to be started again
+	killed   chan struct{} // done of the process that was killed last
 }
 
 // awaits plans a start of an agent that was killed. It says false if one is planned already.
@@ -59,15 +60,34 @@ func (h *hostAgent) goneForGood() bool {
 
 // startAgain starts it after a while. One that does not come back is gone for good.
 func (h *hostAgent) startAgain(ctx context.Context, after time.Duration) error {
-	defer func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.awaiting = false
-	}()
 	if !clock.Sleep(ctx, after) {
+		h.awaited()
 		return ctx.Err()
 	}
-	return h.start(ctx)
+	done, err := h.launch()
+	if err != nil {
+		h.awaited()
+		return err
+	}
+	err = h.awaitReady(ctx, done)
+	if h.wasKilled(done) { // as it came up: who did that says when it starts again
+		return nil
+	}
+	return err
+}
+
+// wasKilled says whether the lab has killed that process.
+func (h *hostAgent) wasKilled(done chan struct{}) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.killed == done
+}
+
+// awaited ends the plan to start it.
+func (h *hostAgent) awaited() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.awaiting = false
 }
 
 // agentReady bounds how long an agent may take until it answers.
@@ -75,20 +95,29 @@ const agentReady = 20 * time.Second
 
 // start runs the agent in its host's namespace and waits until it answers.
 func (h *hostAgent) start(ctx context.Context) error {
-	if err := os.MkdirAll(h.dir, 0o700); err != nil {
+	done, err := h.launch()
+	if err != nil {
 		return err
+	}
+	return h.awaitReady(ctx, done)
+}
+
+// launch begins the process; done is closed when it has ended.
+func (h *hostAgent) launch() (done chan struct{}, err error) {
+	if err := os.MkdirAll(h.dir, 0o700); err != nil {
+		return nil, err
 	}
 	path := filepath.Join(h.dir, "agent.yaml")
 	data, err := yaml.Marshal(h.config)
 	if err != nil {
-		return fmt.Errorf("agent %s: %w", h.host.Name, err)
+		return nil, fmt.Errorf("agent %s: %w", h.host.Name, err)
 	}
 	if err := os.WriteFile(path, data, 0o600); err != nil {
-		return err
+		return nil, err
 	}
 	logFile, err := os.OpenFile(h.logPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer logFile.Close()
 	cmd := child.Command("agent", path)
@@ -96,9 +125,9 @@ func (h *hostAgent) start(ctx context.Context) error {
 	cmd.Env = append(os.Environ(), h.env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // as a service has; Ctrl-C is the lab's to handle
 	if err := netns.Start(h.host.Namespace, cmd); err != nil {
-		return fmt.Errorf("start agent %s: %w", h.host.Name, err)
+		return nil, fmt.Errorf("start agent %s: %w", h.host.Name, err)
 	}
-	done := make(chan struct{})
+	done = make(chan struct{})
 	go func() {
 		cmd.Wait() //nolint:errcheck // how it ended is in its log
 		close(done)
@@ -106,11 +135,11 @@ func (h *hostAgent) start(ctx context.Context) error {
 	h.mu.Lock()
 	h.cmd, h.done, h.awaiting = cmd, done, false // one that is killed before it answers is to start once more
 	h.mu.Unlock()
-	return h.awaitReady(ctx, done)
+	return done, nil
 }
 
-func (h *hostAgent) awaitReady(ctx context.Context, done chan struct{}) error {
-	ctx, cancel := context.WithTimeout(ctx, agentReady)
+func (h *hostAgent) awaitReady(life context.Context, done chan struct{}) error {
+	ctx, cancel := context.WithTimeout(life, agentReady)
 	defer cancel()
 	for {
 		if _, err := h.client.Host(ctx); err == nil {
@@ -120,6 +149,9 @@ func (h *hostAgent) awaitReady(ctx context.Context, done chan struct{}) error {
 		case <-done:
 			return fmt.Errorf("agent %s ended: %s", h.host.Name, lastLine(h.logPath()))
 		case <-ctx.Done():
+			if life.Err() != nil {
+				return life.Err()
+			}
 			return fmt.Errorf("agent %s does not answer: %s", h.host.Name, lastLine(h.logPath()))
 		case <-time.After(10 * time.Millisecond):
 		}
@@ -132,6 +164,7 @@ func (h *hostAgent) logPath() string { return filepath.Join(h.dir, "agent.log") 
 func (h *hostAgent) kill() error {
 	h.mu.Lock()
 	cmd, done := h.cmd, h.done
+	h.killed = done
 	h.mu.Unlock()
 	if cmd == nil {
 		return errors.New("agent " + h.host.Name + " does not run")

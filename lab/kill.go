@@ -42,6 +42,8 @@ func (r *run) killQEMU(ctx context.Context, step *scenario.Step) error {
 		r.begin(func() {
 			if m := r.await(ctx, k.QEMU); m != nil {
 				r.trouble(step, r.killOnceThere(ctx, step, r.w.agents[r.resolve(m)], m))
+			} else {
+				r.neverCame(step)
 			}
 		})
 		return nil

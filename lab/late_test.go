@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -145,6 +146,22 @@ func TestAgentThatDoesNotComeBack(t *testing.T) {
 	r.trouble(&scenario.Step{Kill: &scenario.Kill{Agent: "a"}}, a.startAgain(t.Context(), time.Millisecond))
 	if !a.goneForGood() || len(r.troubles) != 1 {
 		t.Errorf("gone for good: %v, %q", a.goneForGood(), r.troubles)
+	}
+}
+
+// TestAgentThatIsKilledAsItComesUp: that is no trouble, nor does it end the plan of who killed it; nor is the end of a run a trouble.
+func TestAgentThatIsKilledAsItComesUp(t *testing.T) {
+	done := make(chan struct{})
+	a := &hostAgent{host: topo.Host{Name: "a"}, client: agent.NewClient(filepath.Join(t.TempDir(), "none.sock")), done: done, killed: done}
+	a.awaits()
+	close(done)
+	if err := a.awaitReady(t.Context(), done); err == nil || !a.wasKilled(done) || a.goneForGood() {
+		t.Errorf("%v, killed %v, gone for good %v", err, a.wasKilled(done), a.goneForGood())
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := a.awaitReady(ctx, make(chan struct{})); !errors.Is(err, context.Canceled) {
+		t.Errorf("the run has ended: %v", err)
 	}
 }
 

@@ -285,6 +285,7 @@ func (e *evacuation) ask(ctx context.Context, req migration.Request) (id string,
 		defer cancel()
 		return e.host.Migrate(ctx, req)
 	}
+	begun := time.Now()
 	if id, err = once(); !agent.Unanswered(err) {
 		return id, err
 	}
@@ -299,15 +300,16 @@ func (e *evacuation) ask(ctx context.Context, req migration.Request) (id string,
 	if i >= 0 {
 		return info.Guests[i].Migration, nil
 	}
-	return e.lastOf(ctx, req.Guest, err) // it has left already
+	return e.lastOf(ctx, req.Guest, begun, err) // it has left already
 }
 
-// lastOf is the last migration of a guest; lost: what there is to say where none is known.
-func (e *evacuation) lastOf(ctx context.Context, guest string, lost error) (id string, err error) {
+// lastOf is the migration by which a guest left since; lost: what there is to say where none is known, as then it is not
+// known what became of it.
+func (e *evacuation) lastOf(ctx context.Context, guest string, since time.Time, lost error) (id string, err error) {
 	all, err := e.host.Reports(ctx)
-	last := int64(0)
+	last := since.UnixNano()
 	for _, rep := range all {
-		if rep.Guest == guest && rep.Requested > last {
+		if rep.Guest == guest && rep.From == e.name && rep.Requested >= last {
 			id, last = rep.ID, rep.Requested
 		}
 	}

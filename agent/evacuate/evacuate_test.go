@@ -71,7 +71,7 @@ func (h *aHost) begin(id, guest, from, to string) {
 	if h.moves == nil {
 		h.moves = map[string]*aMove{}
 	}
-	m := &aMove{agent.Report{ID: id, Guest: guest, From: from, To: to, Requested: 1e9}, make(chan struct{})}
+	m := &aMove{agent.Report{ID: id, Guest: guest, From: from, To: to, Requested: time.Now().UnixNano()}, make(chan struct{})}
 	h.moves[id] = m
 	h.running++
 	h.most = max(h.most, h.running)
@@ -83,7 +83,7 @@ func (h *aHost) begin(id, guest, from, to string) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.running--
-		m.report.Outcome, m.report.Ended = outcome, 3e9
+		m.report.Outcome, m.report.Ended = outcome, m.report.Requested+2e9
 		if err != nil {
 			m.report.Problem = &migration.Problem{Code: migration.CodeGuest, Text: err.Error()}
 			errors.As(err, &m.report.Problem)
@@ -175,6 +175,17 @@ func TestLostAnswer(t *testing.T) {
 		defer quick.mu.Unlock()
 		quick.begin("m-0000000b", guest, "a", to)
 		return lost
+	}
+	gone := &aHost{guests: guests("x")} // it came by an earlier migration, and its QEMU ended with the agent
+	gone.migrate = func(guest, _ string) error {
+		gone.mu.Lock()
+		defer gone.mu.Unlock()
+		gone.moves = map[string]*aMove{"m-0000000c": {agent.Report{ID: "m-0000000c", Guest: guest, From: "b", To: "a", Requested: 1, Outcome: migration.Completed}, make(chan struct{})}}
+		gone.guests = nil
+		return lost
+	}
+	if got, err := Run(t.Context(), gone, Request{To: "b"}); err != nil || got.OK || got.Guests[0].Moved() {
+		t.Errorf("it is gone, and nobody moved it: %+v, %v", got, err)
 	}
 	times := 0
 	again := &aHost{guests: guests("x")}
