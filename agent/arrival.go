@@ -45,7 +45,7 @@ func (m *incoming) makeDetour(ctx context.Context) error {
 	lender, lent := a.lender(ctx, m.plan, g.Held.Description.NICs[g.Held.Active].hardware())
 	m.work.prepared = Prepared{TunnelKey: public, Tunnel: config.Local, Home: lent}
 	err = a.detours.change(m.plan.Guest, func(all map[string]*detour) {
-		d := &detour{ID: m.plan.ID, Guest: m.plan.Guest, Peer: m.plan.From, Tunnel: config, Up: clock.Now(), Taps: g.Held.Taps, Lender: lender}
+		d := &detour{ID: m.plan.ID, Guest: m.plan.Guest, Peer: m.plan.From, Tunnel: config, Up: clock.Now(), Taps: g.Held.Taps, Lender: lender, Lending: moveOf(m.plan)}
 		d.OffLink = a.offLink(m.plan, g.Held.Taps[g.Held.Active], p.Routers)
 		for _, addr := range a.routed(slices.Clone(m.plan.Held)) {
 			v := netstate.Visiting{

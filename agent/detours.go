@@ -38,9 +38,12 @@ type detour struct {
 	// Asked are the addresses that the peer may have sent to it: see leads.
 	Asked []netip.Addr `json:"asked,omitempty"`
 	// Lender is the subnet agent that stands for the addresses that come here, and gives them
-	// back; Lent: it was asked to.
-	Lender string    `json:"lender,omitempty"`
-	Lent   bool      `json:"lent,omitempty"`
+	// back, for the move Lending; Lent: it was asked to.
+	Lender  string `json:"lender,omitempty"`
+	Lending string `json:"lending,omitempty"`
+	Lent    bool   `json:"lent,omitempty"`
+	// LentTo is the last move that made ready to have the addresses back that this subnet agent sends away.
+	LentTo string    `json:"lent_to,omitempty"`
 	Up     time.Time `json:"up"`
 	Until  time.Time `json:"until,omitzero"` // end of the lease; zero: a migration is under way, or for good
 	Leased bool      `json:"leased"`         // nobody migrates; the lease alone keeps it

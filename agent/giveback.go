@@ -21,7 +21,10 @@ import (
 
 // GiveBack is what a host of the site asks its subnet agent for.
 type GiveBack struct {
-	Guest     string         `json:"guest"`
+	Guest string `json:"guest"`
+	// Move is the migration, and its epoch, for which they are given back. What is asked for any other than the
+	// last that made ready is out of date.
+	Move      string         `json:"move"`
 	Addresses []ReturnedAddr `json:"addresses"`
 	Step      string         `json:"step"`
 }
@@ -32,9 +35,12 @@ type ReturnedAddr struct {
 	MAC  string     `json:"mac"`
 }
 
+// moveOf names a migration as it is tried now.
+func moveOf(plan migration.Plan) string { return fmt.Sprintf("%s/%d", plan.ID, plan.Epoch) }
+
 // The steps of giving back. Each may be repeated.
 const (
-	backReady = "ready" // says whether it can be given back
+	backReady = "ready" // says whether it can be given back; until it is it leads into its tunnel
 	backHome  = "home"  // it leads to the LAN
 	backAway  = "away"  // it leads into its tunnel again: the guest did not come
 	backDone  = "done"  // the guest came
@@ -53,7 +59,7 @@ func (a *Agent) lender(ctx context.Context, plan migration.Plan, mac net.Hardwar
 	}
 	for host, addrs := range by { // a second subnet agent's would go on as visitors
 		a.words.forget(host, plan.Guest)
-		if err := a.askBack(ctx, host, GiveBack{plan.Guest, addrs, backReady}); err != nil {
+		if err := a.askBack(ctx, host, GiveBack{plan.Guest, moveOf(plan), addrs, backReady}); err != nil {
 			a.log.Warn("the guest comes as a visitor", "migration", plan.ID, "subnet_agent", host, "error", err)
 			continue
 		}
@@ -81,7 +87,7 @@ func (a *Agent) askBack(ctx context.Context, host string, ask GiveBack) error {
 
 // back is what is asked of the lender of the addresses that came, or come, by d.
 func (d *detour) back(step string) GiveBack {
-	ask := GiveBack{Guest: d.Guest, Step: step}
+	ask := GiveBack{Guest: d.Guest, Move: d.Lending, Step: step}
 	for _, v := range slices.Concat(d.Visiting, d.Coming) {
 		if v.AtHome() {
 			ask.Addresses = append(ask.Addresses, ReturnedAddr{v.Addr, v.MAC.String()})
@@ -148,7 +154,7 @@ func (m *outgoing) keepAway() {
 		}
 	}
 	for host, addrs := range by {
-		m.a.askLater(host, GiveBack{m.plan.Guest, addrs, backAway})
+		m.a.askLater(host, GiveBack{m.plan.Guest, moveOf(m.plan), addrs, backAway})
 	}
 }
 
@@ -192,19 +198,36 @@ func (a *Agent) leadsTo(caller string, ask GiveBack) bool {
 	return found > 0 && found == len(ask.Addresses)
 }
 
-func (a *Agent) giveBack(ask GiveBack, macs map[netip.Addr]net.HardwareAddr, caller string) error {
-	found := 0
-	var ids []string
+// concerned are the detours by which packets to addresses of macs, of the guest, are led away: how many addresses, by
+// which detours, and how many more are meant by a word that is out of date.
+func (a *Agent) concerned(ask GiveBack, macs map[netip.Addr]net.HardwareAddr) (found int, ids []string, late int) {
 	for _, d := range a.detours.list(ask.Guest) {
 		for _, away := range d.Away {
-			if macs[away.Addr] != nil {
+			switch {
+			case macs[away.Addr] == nil:
+			case !d.heeds(ask):
+				late++
+			default:
 				found++
 				ids = append(ids, d.ID)
 			}
 		}
 	}
+	return found, ids, late
+}
+
+// heeds says whether an ask is for the migration that last made ready for what d leads away.
+func (d *detour) heeds(ask GiveBack) bool {
+	return ask.Step == backReady || ask.Move == d.LentTo
+}
+
+func (a *Agent) giveBack(ask GiveBack, macs map[netip.Addr]net.HardwareAddr, caller string) error {
+	found, ids, late := a.concerned(ask, macs)
 	_, absent := a.guests.find(ask.Guest)
 	switch {
+	case found == 0 && late > 0:
+		a.log.Info("leave addresses as they are: it was asked anew since", "guest", ask.Guest, "by", caller, "move", ask.Move, "step", ask.Step)
+		return nil
 	case ask.Step == backDone && found == 0:
 		return nil // ended already
 	case found != len(macs) || absent == nil:
@@ -212,15 +235,16 @@ func (a *Agent) giveBack(ask GiveBack, macs map[netip.Addr]net.HardwareAddr, cal
 	case !slices.Contains([]string{backReady, backHome, backAway, backDone}, ask.Step):
 		return &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("give back: step %.40q is unknown", ask.Step)}
 	}
+	led := false
 	err := a.detours.change(ask.Guest, func(all map[string]*detour) {
 		for _, d := range all {
-			if d.Guest == ask.Guest {
-				d.giveBack(ask.Step, macs)
+			if d.Guest == ask.Guest && d.heeds(ask) {
+				led = d.giveBack(ask, macs) || led
 			}
 		}
 	})
 	a.log.Info("gives addresses back", "guest", ask.Guest, "to", caller, "step", ask.Step, "error", err)
-	if err == nil && ask.Step == backAway {
+	if err == nil && (led || ask.Step == backAway) {
 		for _, id := range ids {
 			a.announce(id)
 		}
@@ -228,23 +252,29 @@ func (a *Agent) giveBack(ask GiveBack, macs map[netip.Addr]net.HardwareAddr, cal
 	return err
 }
 
-// giveBack performs a step. What is inactive leads to the LAN, to the NIC that has the address
-// now; when the guest has come, it does so for leaseGrace more, for neighbours that have not heard.
-func (d *detour) giveBack(step string, macs map[netip.Addr]net.HardwareAddr) {
+// giveBack performs a step, and says whether it leads something away which it did not. What is inactive leads to the
+// LAN, to the NIC that has the address now; when the guest has come, it does so for leaseGrace more, for neighbours that have not heard.
+func (d *detour) giveBack(ask GiveBack, macs map[netip.Addr]net.HardwareAddr) bool {
+	led := false
 	for i := range d.Away {
 		away := &d.Away[i]
 		if macs[away.Addr] == nil {
 			continue
 		}
 		away.MAC = macs[away.Addr]
-		switch step {
+		switch ask.Step {
+		case backReady:
+			d.LentTo = ask.Move
+			fallthrough // an earlier migration's word that the guest did not come may never have come
+		case backAway:
+			led = led || !away.Active
+			away.Active = true
 		case backHome, backDone:
 			away.Active = false
-		case backAway:
-			away.Active = true
 		}
 	}
-	if step == backDone && !slices.ContainsFunc(d.Away, func(a netstate.Away) bool { return a.Active }) {
+	if ask.Step == backDone && !slices.ContainsFunc(d.Away, func(a netstate.Away) bool { return a.Active }) {
 		d.Leased, d.Until = true, clock.Now()
 	}
+	return led
 }

@@ -23,7 +23,7 @@ type owedWord struct {
 }
 
 func (w owedWord) equal(o owedWord) bool {
-	return w.Host == o.Host && w.Ask.Guest == o.Ask.Guest && w.Ask.Step == o.Ask.Step && slices.Equal(w.Ask.Addresses, o.Ask.Addresses)
+	return w.Host == o.Host && w.Ask.Guest == o.Ask.Guest && w.Ask.Move == o.Ask.Move && w.Ask.Step == o.Ask.Step && slices.Equal(w.Ask.Addresses, o.Ask.Addresses)
 }
 
 // owedWords are those that were not answered yet, one for each subnet agent and guest, in files.

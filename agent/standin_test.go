@@ -186,7 +186,9 @@ func TestGiveBackSteps(t *testing.T) {
 		step   string
 		active bool
 	}{{backReady, true}, {backHome, false}, {backHome, false}, {backAway, true}, {backHome, false}, {backDone, false}} {
-		d.giveBack(c.step, macs)
+		if led := d.giveBack(GiveBack{Step: c.step}, macs); led != (c.step == backAway) {
+			t.Errorf("%s: leads away what it did not: %v", c.step, led)
+		}
 		if d.Away[0].Active != c.active || d.Away[0].MAC.String() != now.String() {
 			t.Errorf("%s: %+v", c.step, d.Away[0])
 		}
@@ -195,9 +197,44 @@ func TestGiveBackSteps(t *testing.T) {
 		}
 	}
 	d.Away = d.Away[:1]
-	d.giveBack(backDone, macs)
+	d.giveBack(GiveBack{Step: backDone}, macs)
 	if !d.Leased || d.Until.IsZero() || d.Until.After(clock.Now().Add(time.Second)) {
 		t.Errorf("nothing of it is away, and its lease ends at %v", d.Until)
+	}
+}
+
+// TestGiveBackOutOfDate: what is asked for an earlier migration, by whichever host, comes late, and changes nothing.
+// A migration that makes ready has what an earlier one fetched led away again: the guest is not there.
+func TestGiveBackOutOfDate(t *testing.T) {
+	a := between(t)
+	a.detours.byID["m-1-rome"] = &detour{ID: "m-1-rome", Guest: "web", Peer: "oslo", Away: []netstate.Away{{Addr: stoodFor, Tunnel: "gwt-1", Active: true}}}
+	macs := map[netip.Addr]net.HardwareAddr{stoodFor: {2, 0, 0, 0, 0, 2}}
+	for i, c := range []struct {
+		move, step string
+		active     bool
+	}{
+		{"m-2/2", backHome, true}, // never made ready
+		{"m-2/2", backReady, true}, {"m-2/2", backHome, false},
+		{"m-3/2", backReady, true}, {"m-2/2", backHome, true}, {"m-2/2", backDone, true},
+		{"m-3/2", backHome, false}, {"m-2/2", backAway, false},
+		{"m-3/3", backReady, true}, {"m-3/3", backHome, false}, {"m-3/2", backAway, false}, {"m-3/3", backDone, false}, {"m-3/3", backAway, true},
+	} {
+		ask := GiveBack{Guest: "web", Move: c.move, Step: c.step}
+		found, _, late := a.concerned(ask, macs)
+		d := a.detours.byID["m-1-rome"]
+		switch {
+		case found+late != 1:
+			t.Errorf("%d, %s of %s: %d addresses, %d out of date", i, c.step, c.move, found, late)
+		case late > 0: // refused or done without the kernel
+			if err := a.giveBack(ask, macs, "rome2"); err != nil {
+				t.Errorf("%d, %s of %s: %v", i, c.step, c.move, err)
+			}
+		default:
+			d.giveBack(ask, macs)
+		}
+		if d.Away[0].Active != c.active {
+			t.Errorf("%d, %s of %s: %+v", i, c.step, c.move, d.Away)
+		}
 	}
 }
 
