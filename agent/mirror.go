@@ -322,6 +322,23 @@ func (m *outgoing) flushDisks(ctx context.Context) {
 	}
 }
 
+// flushEvery is how often disks are flushed while memory is copied, and at the least the part of the time between
+// two flushes that their storage is left to the guest (4: four times what a flush took).
+const (
+	flushEvery = 2 * time.Second
+	flushRest  = 4
+)
+
+// keepFlushed flushes disks until ctx ends: what the guest wrote in minutes of copying would be
+// flushed between the decision that memory fits and the pause, while it writes on.
+func (m *outgoing) keepFlushed(ctx context.Context) {
+	for rest := flushEvery; sleep(ctx, rest); {
+		begun := time.Now()
+		m.flushDisks(ctx)
+		rest = max(flushEvery, flushRest*time.Since(begun))
+	}
+}
+
 // syncFile puts what was written to a file on its storage. Tests have another.
 var syncFile = func(path string) error {
 	f, err := os.Open(path)

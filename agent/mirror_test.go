@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"godwit/migration"
@@ -97,4 +98,30 @@ func TestStorageThatHangs(t *testing.T) {
 	}
 	close(hang)
 	syncFile = was
+}
+
+// TestDisksAreKeptFlushed: while memory is copied disks are flushed again and again, and slow storage is left to the
+// guest for most of the time.
+func TestDisksAreKeptFlushed(t *testing.T) {
+	for name, c := range map[string]struct {
+		takes time.Duration
+		want  int
+	}{"fast storage": {0, 29}, "slow storage": {3 * time.Second, 4}, "storage that hangs": {time.Hour, 1}} {
+		synctest.Test(t, func(t *testing.T) {
+			was, flushes := syncFile, 0
+			defer func() { syncFile = was }()
+			syncFile = func(string) error { flushes++; time.Sleep(c.takes); return nil }
+			m := &outgoing{a: &Agent{}, guest: &Guest{Held: Held{Description: Description{Disks: make([]vm.Disk, 1)}}}, work: &sourceWork{mirrors: &mirrors{}}}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute-time.Second)
+			defer cancel()
+			begun := time.Now()
+			m.keepFlushed(ctx)
+			took := time.Since(begun)
+			time.Sleep(2 * time.Hour) // what hung has ended
+			synctest.Wait()
+			if took != time.Minute-time.Second || flushes != c.want {
+				t.Errorf("%s: %d flushes in %v, not %d", name, flushes, took, c.want)
+			}
+		})
+	}
 }

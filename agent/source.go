@@ -159,7 +159,7 @@ func (m *outgoing) effect(ctx context.Context, e migration.Effect) error {
 	case migration.SeedDisks:
 		return m.stayReady(ctx, m.seedDisks)
 	case migration.CopyMemory:
-		return m.stayReady(ctx, m.copyMemory)
+		return m.stayReady(ctx, m.copyFlushed)
 	case migration.AskSuspend:
 		return m.stayReady(ctx, m.askSuspend)
 	case migration.Flip:

@@ -21,6 +21,15 @@ const (
 	multifdMost   = 4                      // channels
 )
 
+// copyFlushed copies memory, and keeps disks flushed meanwhile.
+func (m *outgoing) copyFlushed(ctx context.Context) error {
+	flushing, cancel := context.WithCancel(ctx)
+	flushed := make(chan struct{})
+	go func() { defer close(flushed); m.keepFlushed(flushing) }()
+	defer func() { cancel(); <-flushed }()
+	return m.copyMemory(ctx)
+}
+
 // copyMemory sends memory, round after round, until what is left fits the budget.
 // The guest runs on; QEMU is held off the switchover.
 func (m *outgoing) copyMemory(ctx context.Context) error {
