@@ -116,7 +116,7 @@ func fillTold(out *report.Migration, m *move, rep *agent.Report) {
 	if rep.Problem != nil {
 		out.Reason, out.Code = rep.Problem.Text, rep.Problem.Code
 	}
-	if m.open() && (out.Outcome == "" || m.there != nil && m.there.Resumed != 0) {
+	if m.open() && (out.Outcome == "" || m.judgedWhy != "" || m.there != nil && m.there.Resumed != 0) {
 		out.Outcome, out.Reason = m.standing()
 	}
 	out.TotalS, out.MigrationS = since(rep.Requested, rep.Ended), since(rep.Requested, rep.Resumed)
@@ -146,11 +146,13 @@ func fillTold(out *report.Migration, m *move, rep *agent.Report) {
 
 // standing is how a migration stands that its source's agent told no outcome of before the
 // run ended. It is completed where its destination says so; in doubt only where an agent
-// does, and not because the lab has not heard. Else it has no outcome yet: the reason says
+// does, and not because the lab has not heard. Where nobody is left to tell it is what the lab saw (leaderless). Else it has no outcome yet: the reason says
 // how far it was.
 func (m *move) standing() (report.Outcome, string) {
 	phase := "the run ended while it was in phase " + string(cmp.Or(m.phase, migration.Check))
 	switch {
+	case m.judgedWhy != "":
+		return m.judged, m.judgedWhy
 	case m.there != nil && m.there.Outcome == migration.Completed:
 		return report.Completed, "so its destination says; its source's agent had heard of no outcome when the run ended"
 	case m.report != nil && m.report.Resumed != 0, m.there != nil && m.there.Resumed != 0:

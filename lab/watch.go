@@ -11,6 +11,7 @@ import (
 
 	"godwit/agent"
 	"godwit/internal/clock"
+	"godwit/lab/report"
 	"godwit/lab/scenario"
 	"godwit/migration"
 )
@@ -27,17 +28,19 @@ type move struct {
 	answered chan struct{} // closed when the request was answered
 	id       string        // read it after that; "": refused
 
-	mu       sync.Mutex
-	phase    migration.Phase
-	started  map[migration.Phase]time.Time
-	events   []agent.Event
-	report   *agent.Report
-	there    *agent.Report      // what the destination told at the end, of one without an outcome
-	refusal  *migration.Problem // of a request that never began
-	progress agent.CopyProgress
-	wire     []wireSample
-	pages    []pageLook
-	done     chan struct{}
+	mu        sync.Mutex
+	phase     migration.Phase
+	started   map[migration.Phase]time.Time
+	events    []agent.Event
+	report    *agent.Report
+	there     *agent.Report      // what the destination told at the end, of one without an outcome
+	refusal   *migration.Problem // of a request that never began
+	judged    report.Outcome     // by the lab, where nobody is left to tell; and why
+	judgedWhy string
+	progress  agent.CopyProgress
+	wire      []wireSample
+	pages     []pageLook
+	done      chan struct{}
 
 	links linkWindow
 	cpu   time.Duration // of both hosts, while it took place
@@ -162,6 +165,8 @@ func (m *move) refuse(err error) {
 // and started again goes on telling it; its events begin anew then.
 func (r *run) follow(ctx context.Context, host *hostAgent, m *move) {
 	after, born := 0, int64(0)
+	var stands leaderless
+	var dead time.Time
 	for {
 		ask, cancel := context.WithTimeout(ctx, 15*time.Second)
 		part, err := host.client.Events(ask, m.id, after)
@@ -178,7 +183,7 @@ func (r *run) follow(ctx context.Context, host *hostAgent, m *move) {
 				}
 			}
 			after = 0
-			if host.goneForGood() && r.landedThere(ctx, m) || !clock.Sleep(ctx, 100*time.Millisecond) {
+			if host.goneForGood() && (r.landedThere(ctx, m) || r.leaderless(ctx, host, m, &stands)) || !clock.Sleep(ctx, 100*time.Millisecond) {
 				return
 			}
 			continue
@@ -186,6 +191,9 @@ func (r *run) follow(ctx context.Context, host *hostAgent, m *move) {
 		if part.Born != born && born != 0 {
 			born, after = part.Born, 0
 			continue
+		}
+		if r.deadEnd(ctx, host, m, &dead) {
+			return
 		}
 		born = part.Born
 		for _, e := range part.Events {
