@@ -120,6 +120,12 @@ func Unanswered(err error) bool {
 	return err != nil && (!errors.As(err, &problem) || errors.As(err, &nobody))
 }
 
+// NotAsked says whether err of a Client's is that nobody took the question: nothing came of it.
+func NotAsked(err error) bool {
+	var nobody noAgent
+	return errors.As(err, &nobody)
+}
+
 // Host describes the agent's host.
 func (c *Client) Host(ctx context.Context) (HostInfo, error) {
 	var info HostInfo

@@ -126,6 +126,11 @@ func (a *Agent) lookAfter(ctx context.Context, d detour) error {
 	if g.migration() != "" {
 		return nil // it leaves just now, with these addresses
 	}
+	if home := a.homely(g.name()); expired && len(home) > 0 && g.hasChannel() {
+		if needed, _, err := a.neededOf(ctx, g, home); err != nil || needed {
+			return errors.Join(err, a.endTunnelled(ctx, g))
+		}
+	}
 	return a.endGuestDetours(ctx, g, true, expired)
 }
 

@@ -98,7 +98,11 @@ func (a *Agent) visiting(name string) []netip.Addr {
 // needed says whether anything uses the guest's visiting addresses, and whether
 // that is only MPTCP subflows, which may be closing.
 func (a *Agent) needed(ctx context.Context, g *Guest) (needed, closing bool, err error) {
-	addrs := a.visiting(g.name())
+	return a.neededOf(ctx, g, a.visiting(g.name()))
+}
+
+// neededOf is needed of some of them.
+func (a *Agent) neededOf(ctx context.Context, g *Guest, addrs []netip.Addr) (needed, closing bool, err error) {
 	if len(addrs) == 0 {
 		return false, false, nil
 	}
@@ -126,7 +130,7 @@ type udpUse struct {
 }
 
 // udpQuiet is how long no datagram may come before nobody is thought to send any.
-const udpQuiet = 2 * time.Second
+const udpQuiet = flowQuiet
 
 // inUse says whether anything but MPTCP, which has a better way, uses the addresses
 // that users tells of.

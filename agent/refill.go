@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -171,6 +172,7 @@ func (m *outgoing) keepServing(ctx context.Context) {
 		}
 		whole, err := m.refill(ctx)
 		if whole {
+			m.rec.edit(func(r *Report) { r.MemoryDone = cmp.Or(r.MemoryDone, time.Now().UnixNano()) })
 			return
 		}
 		if err != nil && ctx.Err() == nil {
@@ -194,8 +196,8 @@ func (m *outgoing) followLastPages(ctx context.Context, lanes *proxy.Source) err
 		select {
 		case <-lanes.Done():
 			m.noteDataPath()
-			m.rec.edit(func(r *Report) { r.MemoryDone = time.Now().UnixNano() })
 			if lanes.Err() == nil {
+				m.rec.edit(func(r *Report) { r.MemoryDone = time.Now().UnixNano() })
 				m.progress(m.lastPages(lanes)) // nothing is left
 			}
 			return lanes.Err()

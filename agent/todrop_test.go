@@ -18,6 +18,7 @@ type forgetful struct {
 	silent  *bool
 	has     guest.Info
 	dropped *[]netip.Addr
+	uses    []netip.Addr // by TCP
 }
 
 func (f forgetful) answers(ctx context.Context) error {
@@ -29,8 +30,14 @@ func (f forgetful) answers(ctx context.Context) error {
 
 func (f forgetful) Info(ctx context.Context) (guest.Info, error) { return f.has, f.answers(ctx) }
 
-func (f forgetful) Users(ctx context.Context, _ ...netip.Addr) (guest.Users, error) {
-	return guest.Users{}, f.answers(ctx)
+func (f forgetful) Users(ctx context.Context, addrs ...netip.Addr) (guest.Users, error) {
+	var users guest.Users
+	for _, addr := range addrs {
+		if slices.Contains(f.uses, addr) {
+			users.TCP++
+		}
+	}
+	return users, f.answers(ctx)
 }
 
 func (f forgetful) DropAddress(ctx context.Context, addrs ...netip.Addr) error {

@@ -58,6 +58,13 @@ func (h *hostAgent) goneForGood() bool {
 	}
 }
 
+// starting says whether the agent was killed, and is to be started again.
+func (h *hostAgent) starting() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.awaiting
+}
+
 // startAgain starts it after a while. One that does not come back is gone for good.
 func (h *hostAgent) startAgain(ctx context.Context, after time.Duration) error {
 	if !clock.Sleep(ctx, after) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"godwit/agent"
@@ -38,7 +39,17 @@ func (w *world) disksOf(host string) string {
 	return filepath.Join(w.agents[host].config.State, "disks")
 }
 
-// diskLeftovers names files of disks on a host whose guest lives elsewhere, or that
+// keepsDisks says that both hosts may have a guest's disks: no agent ended its migration on both.
+func (w *world) keepsDisks(guest string, hosts ...string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.kept == nil {
+		w.kept = map[string][]string{}
+	}
+	w.kept[guest] = hosts
+}
+
+// diskLeftovers names files of disks on a host whose guest lives elsewhere, and is not in doubt, or that
 // are more than its guest has.
 func (w *world) diskLeftovers(a *hostAgent) []string {
 	files, err := os.ReadDir(w.disksOf(a.host.Name))
@@ -50,7 +61,7 @@ func (w *world) diskLeftovers(a *hostAgent) []string {
 	}
 	may := map[string]int{} // by guest
 	for _, g := range w.scenario.Guests {
-		if w.agentOf(g.Name) == a {
+		if w.agentOf(g.Name) == a || slices.Contains(w.kept[g.Name], a.host.Name) {
 			may[g.Name] = len(g.Disks)
 		}
 	}

@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"godwit/agent"
 	"godwit/agent/evacuate"
@@ -54,6 +55,9 @@ func (r *run) evacuateHost(ctx context.Context, host, to string, avoid []string,
 	}
 	client := r.w.agents[host].client
 	info, err := client.Host(ctx)
+	for agent.NotAsked(err) && !r.w.agents[host].goneForGood() && r.due(ctx, 100*time.Millisecond) { // it is being started again
+		info, err = client.Host(ctx)
+	}
 	if err != nil {
 		return err
 	}

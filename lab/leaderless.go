@@ -1,12 +1,15 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
 	"time"
 
+	"godwit/agent"
 	"godwit/lab/report"
+	"godwit/lab/scenario"
 	"godwit/migration"
 	"godwit/netstate/netns"
 	"godwit/vm"
@@ -83,23 +86,24 @@ func (m *move) judge(outcome report.Outcome, why string) {
 	m.judged, m.judgedWhy = outcome, why
 }
 
-// deadEndFor is how long a destination's agent must have been gone for good, with the guest let go, before nobody waits for
-// it any more: longer than a handover waits for connections.
+// deadEndFor is how long a migration must have been seen to have no end before nobody waits for it any more:
+// longer than a handover waits for connections.
 const deadEndFor = 15 * time.Second
 
-// deadEnd judges a migration that was let go to a destination whose agent is gone for good, and says whether nothing
-// more comes of it. since is when it was first seen so; the zero time: it was not.
+// deadEnd judges a migration of which its source's agent tells no outcome, and no more can come in this run without a
+// person: in doubt, with nothing to come that could end that, or let go to a destination whose agent is gone for
+// good, or with its last pages lost. since is when it was first seen so; the zero time: it was not.
 func (r *run) deadEnd(ctx context.Context, host *hostAgent, m *move, since *time.Time) bool {
-	to := r.w.agents[r.resolve(m)]
-	if to == nil || !to.goneForGood() || r.startsAgain(to.host.Name, m.guest) {
-		*since = time.Time{}
-		return false
-	}
 	ask, cancel := context.WithTimeout(ctx, lastWordTime)
 	defer cancel()
 	rep, err := host.client.Report(ask, m.id)
 	if err != nil || rep.Ended != 0 || rep.Outcome != migration.InDoubt && rep.Resumed == 0 {
 		*since = time.Time{} // it may still turn back
+		return false
+	}
+	outcome, why := r.hopeless(ask, host, m, &rep)
+	if why == "" {
+		*since = time.Time{}
 		return false
 	}
 	if since.IsZero() {
@@ -109,23 +113,63 @@ func (r *run) deadEnd(ctx context.Context, host *hostAgent, m *move, since *time
 		return false
 	}
 	m.set(&rep)
-	if rep.Resumed == 0 {
-		m.judge(report.InDoubt, "the destination's agent was killed and not started again: whether it starts the guest is not known, and the source keeps memory and disk")
-	} else {
-		m.judge("", "the guest runs at the destination, whose agent was killed and not started again: its handover has no end")
-	}
+	m.judge(outcome, why)
 	return true
+}
+
+// hopeless says how a migration stands that was let go, and why it has no end in this run; "": it may have.
+func (r *run) hopeless(ctx context.Context, host *hostAgent, m *move, rep *agent.Report) (report.Outcome, string) {
+	to := r.w.agents[r.resolve(m)]
+	forGood := to != nil && to.goneForGood() && !r.startsAgain(to.host.Name, m.guest)
+	doubt := rep.Outcome == migration.InDoubt
+	switch {
+	case doubt && forGood:
+		return report.InDoubt, "the destination's agent was killed and not started again: whether it starts the guest is not known, and the source keeps memory and disk"
+	case doubt:
+		var about agent.Doubt
+		if all, err := host.client.Doubts(ctx, m.id); err == nil && len(all) == 1 {
+			about = all[0]
+		}
+		if about.Proven || !r.mayChange(m.guest) {
+			return report.InDoubt, "the source keeps memory and disk, and a person has to decide: " + cmp.Or(about.There, "whether the guest runs at the destination is not known")
+		}
+	case forGood:
+		return "", "the guest runs at the destination, whose agent was killed and not started again: its handover has no end"
+	case rep.MemoryDone == 0 && (rep.Mode == "hybrid" || rep.Mode == "postcopy"):
+		if status, err := host.statusOf(ctx, m.guest); err == nil && status == "" {
+			return report.Failed, "the source's QEMU has ended before the last of the guest's pages was at the destination: the guest is lost"
+		}
+	}
+	return "", ""
+}
+
+// mayChange says whether something is still to come that could end a doubt about a guest: a step, but one that waits for a phase of that
+// guest, an agent's start, or the end of a cut.
+func (r *run) mayChange(guest string) bool {
+	for _, a := range r.w.agents {
+		if a.starting() {
+			return true
+		}
+	}
+	return r.toCome(func(step *scenario.Step) bool { return step.At.Guest != guest }) || r.restoring.Load() > 0
 }
 
 // startsAgain says whether a step that is still to come starts the host's agent. One that waits for
 // a phase of the guest does not come while its migration lasts.
 func (r *run) startsAgain(host, guest string) bool {
+	return r.toCome(func(step *scenario.Step) bool {
+		k := step.Kill
+		return k != nil && k.Restart && step.At.Guest != guest && slices.Contains(r.w.scenario.Hosts(k.Agent), host)
+	})
+}
+
+// toCome says whether such a step has not been begun yet.
+func (r *run) toCome(such func(*scenario.Step) bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range r.w.scenario.Steps {
 		step := &r.w.scenario.Steps[i]
-		begun := slices.ContainsFunc(r.steps, func(d stepDone) bool { return d.step == step })
-		if k := step.Kill; k != nil && k.Restart && !begun && step.At.Guest != guest && slices.Contains(r.w.scenario.Hosts(k.Agent), host) {
+		if such(step) && !slices.ContainsFunc(r.steps, func(d stepDone) bool { return d.step == step }) {
 			return true
 		}
 	}

@@ -1,11 +1,13 @@
 package lab
 
 import (
+	"net/http"
 	"testing"
 	"time"
 
 	"godwit/lab/report"
 	"godwit/lab/scenario"
+	"godwit/lab/topo"
 	"godwit/vm"
 )
 
@@ -69,6 +71,60 @@ func TestStartsAgain(t *testing.T) {
 		}
 		if got := r.startsAgain("a", "web"); got != c.want {
 			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// TestDeadEnd: what was let go and can have no end in a run is what its source's agent says of it, after a while; what may still
+// end is waited for.
+func TestDeadEnd(t *testing.T) {
+	doubt := `{"id":"m-00000001","mode":"lanes","outcome":"in_doubt","requested":1}`
+	runs := `{"id":"m-00000001","mode":"precopy","outcome":"","requested":1,"resumed":2,"memory_done":2}`
+	starved := `{"id":"m-00000001","mode":"postcopy","outcome":"","requested":1,"resumed":2}`
+	proven, open := `[{"id":"m-00000001","there":"its QEMU is gone","proven":true}]`, `[{"id":"m-00000001","there":"nobody answers"}]`
+	later := scenario.Step{Exec: &scenario.Exec{Guest: "web"}}
+	for name, c := range map[string]struct {
+		report, doubts string
+		steps          []scenario.Step
+		restores, dead bool
+		want           bool
+		outcome        report.Outcome
+	}{
+		"in doubt, and nothing to come":   {doubt, open, nil, false, false, true, report.InDoubt},
+		"in doubt, and steps to come":     {doubt, open, []scenario.Step{later}, false, false, false, ""},
+		"in doubt until the cut is over":  {doubt, open, nil, true, false, false, ""},
+		"in doubt for certain":            {doubt, proven, []scenario.Step{later}, true, false, true, report.InDoubt},
+		"in doubt, and nobody there":      {doubt, open, []scenario.Step{later}, false, true, true, report.InDoubt},
+		"it runs there":                   {runs, "[]", nil, false, false, false, ""},
+		"it runs there, and nobody there": {runs, "[]", nil, false, true, true, ""},
+		"its last pages are lost":         {starved, "[]", nil, false, false, true, report.Failed},
+		"it turned back":                  {`{"id":"m-00000001","outcome":"aborted","ended":3}`, "[]", nil, false, true, false, ""},
+		"it may turn back":                {`{"id":"m-00000001","requested":1}`, "[]", nil, false, true, false, ""},
+	} {
+		mux := http.NewServeMux()
+		mux.HandleFunc("GET /v1/migrations/{id}", func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(c.report)) }) //nolint:errcheck // the client tells
+		mux.HandleFunc("GET /v1/doubts", func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(c.doubts)) })          //nolint:errcheck // the client tells
+		r := aRun(c.steps...)
+		r.hasWeb(t, mux)
+		there := &hostAgent{host: topo.Host{Name: "b"}, done: make(chan struct{})}
+		if c.dead {
+			close(there.done)
+		}
+		r.w.agents["b"] = there
+		r.w.scenario.Sites = append(r.w.scenario.Sites, scenario.Site{Name: "b", Hosts: 1})
+		if c.restores {
+			r.restoring.Add(1)
+		}
+		m := &move{guest: "web", from: "a", to: "b", id: "m-00000001", step: &scenario.Migrate{Guest: "web", To: "b"}}
+		since := time.Time{}
+		if r.deadEnd(t.Context(), r.w.agents["a"], m, &since) || since.IsZero() == c.want {
+			t.Errorf("%s: the first look: since %v", name, since)
+		}
+		if since = time.Now().Add(-deadEndFor); !c.want {
+			since = time.Time{}
+		}
+		if got := r.deadEnd(t.Context(), r.w.agents["a"], m, &since); got != c.want || m.judged != c.outcome || (m.judgedWhy != "") != c.want {
+			t.Errorf("%s: %v, %q: %s", name, got, m.judged, m.judgedWhy)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"godwit/agent"
@@ -46,6 +47,8 @@ type run struct {
 	ended  time.Time      // when that was
 
 	patience time.Duration // flowPatience, or a test's
+
+	restoring atomic.Int32 // links that change back by themselves
 
 	mu       sync.Mutex
 	moves    []*move
@@ -298,8 +301,13 @@ func (r *run) finishMove(m *move) {
 		p.Rest(m.over.UnixNano())
 	}
 	m.mu.Lock()
-	rep := m.told()
+	rep, open := m.told(), m.open() && m.refusal == nil
 	m.mu.Unlock()
+	if open {
+		r.w.keepsDisks(m.guest, m.from, r.resolve(m))
+	} else {
+		r.w.keepsDisks(m.guest)
+	}
 	if rep != nil && rep.Outcome == migration.Completed {
 		r.w.moved(m.guest, rep.To)
 	}

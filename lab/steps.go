@@ -343,7 +343,9 @@ func (r *run) link(ctx context.Context, site, uplink string, lasting time.Durati
 	}
 	end := done.AtS + lasting.Seconds()
 	done.EndS = &end
+	r.restoring.Add(1)
 	r.wg.Go(func() {
+		defer r.restoring.Add(-1)
 		if !clock.Sleep(ctx, lasting) {
 			return
 		}

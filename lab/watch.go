@@ -106,6 +106,9 @@ func (r *run) request(ctx context.Context, m *move) {
 		Downtime: step.Downtime, Bandwidth: step.Bandwidth, InsecureTransfer: step.InsecureTransfer, Throttle: step.Throttle,
 	}
 	id, err := host.client.Migrate(ctx, req)
+	for agent.NotAsked(err) && !host.goneForGood() && r.due(ctx, 100*time.Millisecond) { // it is being started again
+		id, err = host.client.Migrate(ctx, req)
+	}
 	var problem *migration.Problem
 	if err != nil && !errors.As(err, &problem) {
 		id, err = r.begunBy(ctx, host, m.guest, err)
@@ -220,8 +223,11 @@ func (r *run) landedThere(ctx context.Context, m *move) bool {
 		return false
 	}
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.there = &rep
+	m.mu.Unlock()
+	for _, p := range rep.Phases { // steps may wait for those that only the destination told
+		r.heard(ctx, m, agent.Event{Kind: "phase", Phase: p.Name, At: p.Start})
+	}
 	return true
 }
 
@@ -282,8 +288,13 @@ func (r *run) lastWord(ctx context.Context, m *move) {
 	}
 	if rep, err := r.w.agents[r.resolve(m)].client.Report(ctx, m.id); err == nil {
 		m.mu.Lock()
-		defer m.mu.Unlock()
 		m.there = &rep
+		m.mu.Unlock()
+	}
+	if m.report != nil && m.report.Outcome == migration.InDoubt { // a guest that vanished there runs there no more, though it did
+		if all, err := r.w.agents[m.from].client.Doubts(ctx, m.id); err == nil && len(all) == 1 && all[0].Proven {
+			m.judge(report.InDoubt, all[0].There)
+		}
 	}
 }
 

@@ -51,6 +51,7 @@ type world struct {
 	mu      sync.Mutex
 	agents  map[string]*hostAgent      // by host
 	where   map[string]string          // guest → host that runs it
+	kept    map[string][]string        // guest → hosts that both may have its disks
 	clients map[string]*traffic.Client // by client
 	probers map[string]*traffic.Prober // by guest
 	edges   *edges

@@ -171,6 +171,15 @@ func (f *file) link(o *object) (site, uplink string) {
 	return site, o.known("uplink", "uplink of "+site, names)
 }
 
+// lasting is for how long a link is changed; 0: to the end of the run. What is said to last 0s is over at once.
+func (o *object) lasting() time.Duration {
+	lasts := o.duration("for", 0)
+	if lasts == 0 && o.has("for") {
+		return 1
+	}
+	return lasts
+}
+
 func (f *file) readCut(n ast.Node) *Cut {
 	o, ok := f.object(n, "cut", []string{"site", "uplink", "all", "for"})
 	if !ok || !o.need("site") {
@@ -180,7 +189,7 @@ func (f *file) readCut(n ast.Node) *Cut {
 	if all == o.has("uplink") {
 		f.wrong(o.at, "cut says not which uplink", "uplink: NAME, or uplink: all")
 	}
-	c := &Cut{For: o.duration("for", 0)}
+	c := &Cut{For: o.lasting()}
 	c.Site, c.Uplink = f.link(o)
 	return c
 }
@@ -190,7 +199,7 @@ func (f *file) readDegrade(n ast.Node) *Degrade {
 	if !ok || !o.need("site", "uplink") {
 		return nil
 	}
-	d := &Degrade{For: o.duration("for", 0)}
+	d := &Degrade{For: o.lasting()}
 	d.Site, d.Uplink = f.link(o)
 	if o.has("rate") {
 		d.Rate = new(o.linkRate())

@@ -30,6 +30,7 @@ const (
 	minDebian = 384 << 20
 	maxMemory = 1 << 40
 	minDisk   = 1 << 20
+	mostDisks = 8 // a guest has slots for so many
 	maxDisk   = 1 << 44
 )
 
@@ -140,6 +141,9 @@ func (f *file) disks(o *object) []int64 {
 		for _, n := range o.list("disks") {
 			sizes = append(sizes, f.entry(o, "disk", n).size("disk", minDisk))
 		}
+	}
+	if len(sizes) > mostDisks {
+		o.wrong("disks", fmt.Sprintf("%s has %d disks", o.what, len(sizes)), fmt.Sprintf("%d at most", mostDisks))
 	}
 	for _, s := range sizes {
 		if s < minDisk || s > maxDisk || s%512 != 0 {

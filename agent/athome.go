@@ -1,0 +1,64 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+
+	"godwit/migration"
+	"godwit/netstate"
+)
+
+// A guest that came home keeps the address that it has there for as long as something uses it: no lease ends what needs
+// no tunnel. What it brought from elsewhere beside that, by the same detour, goes with the lease.
+
+// homely are the visiting addresses of a guest here that are of this site.
+func (a *Agent) homely(name string) []netip.Addr {
+	var out []netip.Addr
+	for _, d := range a.detours.list(name) {
+		for _, v := range d.Visiting {
+			if v.AtHome() {
+				out = append(out, v.Addr)
+			}
+		}
+	}
+	return out
+}
+
+// endTunnelled ends what a tunnel leads to a guest here, whose lease is over, and leaves what is at home.
+func (a *Agent) endTunnelled(ctx context.Context, g *Guest) error {
+	home := a.homely(g.name())
+	led := slices.DeleteFunc(a.visiting(g.name()), func(addr netip.Addr) bool { return slices.Contains(home, addr) })
+	asks := g.hasChannel()
+	for _, d := range a.detours.list(g.name()) {
+		a.followSurvival(ctx, g, d)
+	}
+	g.remember(func(h *Held) {
+		h.Addresses = slices.DeleteFunc(h.Addresses, func(addr migration.Address) bool { return slices.Contains(led, addr.Prefix.Addr()) })
+		if asks {
+			h.toDrop(led...)
+		}
+	})
+	var err error
+	if asks {
+		err = a.dropLeft(ctx, g)
+	}
+	err = errors.Join(err, a.guests.keep(g))
+	for _, d := range a.detours.list(g.name()) {
+		if d.Peer == "" || len(d.Visiting) == 0 {
+			continue
+		}
+		if !slices.ContainsFunc(d.Visiting, netstate.Visiting.AtHome) {
+			a.settleSurvival(d, true)
+			err = errors.Join(err, a.endBoth(ctx, d))
+		}
+	}
+	return errors.Join(err, a.detours.change(g.name(), func(all map[string]*detour) {
+		for _, d := range all {
+			if d.Guest == g.name() { // the other end ends its own, by the same lease
+				d.Visiting = slices.DeleteFunc(d.Visiting, func(v netstate.Visiting) bool { return !v.AtHome() })
+			}
+		}
+	}))
+}
