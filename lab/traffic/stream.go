@@ -52,6 +52,7 @@ type stream struct {
 	pingDue   atomic.Bool
 	inBetween bool // the writer sends the pings; set before it starts
 	lastFrame atomic.Int64
+	lately    atomic.Int64 // longest wait for one of the last frames, ns: each counts for less with each frame after it
 
 	mu      sync.Mutex
 	waits   *waits // guarded by tally.mu
@@ -162,8 +163,15 @@ func (s *stream) fail(err error) {
 	s.c.Close()
 }
 
+// heard notes when a frame came.
+func (s *stream) heard(at int64) {
+	if before := s.lastFrame.Swap(at); before != 0 {
+		s.lately.Store(max(at-before, s.lately.Load()*3/4))
+	}
+}
+
 func (s *stream) take(f record.Frame) error {
-	s.lastFrame.Store(f.Arrived)
+	s.heard(f.Arrived)
 	if f.Skipped > 0 {
 		s.tally.garbage()
 	}

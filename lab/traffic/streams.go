@@ -23,6 +23,8 @@ const (
 	// fresh and finalWait decide what still delivers means at the end.
 	fresh     = time.Second
 	finalWait = 3 * time.Second
+	// A connection whose records take longer is waited for as long as twice the longest lately, but not longer than finalWaitMost.
+	finalWaitMost = 20 * time.Second
 	// finalWaitOne is the time on top in which one connection answers.
 	finalWaitOne = 5 * time.Millisecond
 	// lookedAt is how many connections a sample asks the kernel about.
@@ -230,12 +232,13 @@ func (f *streams) stop() Result {
 	end := now()
 	r := Result{Flow: f.Flow, End: end, Survived: true, MPTCP: true, Connected: f.took}
 	var deadline time.Time
+	most := time.Now().Add(finalWait + finalWaitMost)
 	for i, s := range f.all {
 		if i%greetAtOnce == 0 { // not all at once: see greetAll
 			f.askAgain(f.all[i:min(i+greetAtOnce, len(f.all))], end-int64(fresh))
 			deadline = time.Now().Add(finalWait + greetAtOnce*finalWaitOne)
 		}
-		c := Connection{First: f.Target, Survived: s.delivers(end-int64(fresh), deadline)}
+		c := Connection{First: f.Target, Survived: s.delivers(end-int64(fresh), later(deadline, earlier(most, deadline.Add(s.finalWait()))))}
 		if c.Survived {
 			s.look()
 		}
@@ -252,6 +255,25 @@ func (f *streams) stop() Result {
 	}
 	f.result(&r)
 	return r
+}
+
+// finalWait is for how much longer a slow connection is waited for.
+func (s *stream) finalWait() time.Duration {
+	return min(2*time.Duration(s.lately.Load()), finalWaitMost)
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
 }
 
 // askAgain pings those that were last heard before then: records may be rare.

@@ -372,3 +372,30 @@ func TestRareRecordsSurvive(t *testing.T) {
 		}
 	}
 }
+
+// TestSlowConnectionIsAwaited: one whose records take seconds is waited for as long as they take, one that was quick lately is not.
+func TestSlowConnectionIsAwaited(t *testing.T) {
+	s := &stream{}
+	at := time.Now().UnixNano()
+	take := func(after time.Duration) time.Duration {
+		at += int64(after)
+		s.heard(at)
+		return s.finalWait()
+	}
+	take(0)
+	if got := take(20 * time.Millisecond); got > 50*time.Millisecond {
+		t.Errorf("a quick one is waited for %v longer", got)
+	}
+	if got := take(5 * time.Second); got != 10*time.Second {
+		t.Errorf("a slow one is waited for %v longer", got)
+	}
+	if got := take(time.Minute); got != finalWaitMost {
+		t.Errorf("a very slow one is waited for %v longer", got)
+	}
+	for range 50 {
+		take(20 * time.Millisecond)
+	}
+	if got := s.finalWait(); got > 50*time.Millisecond {
+		t.Errorf("one that was slow long ago is waited for %v longer", got)
+	}
+}
