@@ -60,18 +60,17 @@ func (a *Agent) freeAddress(ctx context.Context, subnet netip.Prefix, gateway, w
 		}
 		return want, a.probeAddress(ctx, want, guest)
 	}
-	addr := hostPart(subnet, a.config.Network.First)
-	last := fmt.Errorf("none, as network.first is %d", a.config.Network.First)
-	for range addressTries {
-		if !subnet.Contains(addr) {
-			break
-		}
+	var candidates []netip.Addr
+	for addr := hostPart(subnet, a.config.Network.First); subnet.Contains(addr) && len(candidates) < addressTries; addr = addr.Next() {
 		if notForGuests(subnet, gateway, addr) == "" {
-			if last = a.probeAddress(ctx, addr, guest); last == nil {
-				return addr, nil
-			}
+			candidates = append(candidates, addr)
 		}
-		addr = addr.Next()
+	}
+	last := fmt.Errorf("none, as network.first is %d", a.config.Network.First)
+	for _, addr := range a.vacated.last(guest, candidates) {
+		if last = a.probeAddress(ctx, addr, guest); last == nil {
+			return addr, nil
+		}
 	}
 	return netip.Addr{}, &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf(
 		"next address for guest %s: none is free in %s of site %s, the last tried: %v; free one or name one with --address", guest, subnet, a.config.Site, last)}

@@ -44,6 +44,7 @@ type Agent struct {
 	precedence precedence
 
 	promised  promises
+	vacated   vacated
 	endpoints endpoints
 	shares    wireShares
 	way       rightOfWay

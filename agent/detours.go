@@ -64,6 +64,15 @@ func (d *detour) addresses() []netip.Addr {
 	return out
 }
 
+// away are the addresses that packets are led away from here by it.
+func (d *detour) away() []netip.Addr {
+	var out []netip.Addr
+	for _, a := range d.Away {
+		out = append(out, a.Addr)
+	}
+	return out
+}
+
 // leave keeps what the guest, which has gone, still needs here: the way to it of
 // needed addresses, and, where those only pass through, their way home.
 func (d *detour) leave(needed []netip.Addr) {

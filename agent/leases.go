@@ -300,6 +300,7 @@ func (a *Agent) endLater(d detour, ended EndedDetour) {
 // endDetour ends a detour here and writes down when.
 func (a *Agent) endDetour(ctx context.Context, d detour) error {
 	err := a.detours.remove(ctx, d.ID)
+	a.vacated.leave(d.Guest, d.away()...)
 	if rec, rerr := a.record(d.ID); rerr == nil {
 		now := time.Now().UnixNano()
 		rec.edit(func(r *Report) {

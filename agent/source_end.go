@@ -313,6 +313,11 @@ func (m *outgoing) settleDetours(ctx context.Context) error {
 	for _, id := range ends {
 		err = errors.Join(err, m.a.detours.remove(ctx, id))
 	}
+	for _, addr := range m.plan.Held {
+		if n != nil && !slices.Contains(n.Leased, addr.Prefix.Addr()) {
+			m.a.vacated.leave(m.plan.Guest, addr.Prefix.Addr())
+		}
+	}
 	if n != nil && len(n.Leased) == 0 {
 		m.rec.edit(func(r *Report) {
 			if r.TunnelDown == 0 {

@@ -1,0 +1,58 @@
+package agent
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+)
+
+// An address that a guest has left is still in the caches of name servers and in clients' lists of addresses for a while: who
+// gets it next would be taken for that guest. It is given to others last, the one left longest ago before the rest.
+
+// vacatedFor is how long an address is kept back, as long as a lease.
+const vacatedFor = leaseTime
+
+// vacated are addresses that guests have left lately. It lives with the agent: one that is started anew keeps nothing back.
+type vacated struct {
+	mu sync.Mutex
+	by map[netip.Addr]vacancy
+}
+
+type vacancy struct {
+	guest string // the last that had it
+	at    time.Time
+}
+
+// leave notes that nothing leads to the guest by these addresses any more.
+func (v *vacated) leave(guest string, addrs ...netip.Addr) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.by == nil {
+		v.by = map[netip.Addr]vacancy{}
+	}
+	now := time.Now()
+	for addr, left := range v.by {
+		if now.Sub(left.at) > vacatedFor {
+			delete(v.by, addr)
+		}
+	}
+	for _, addr := range addrs {
+		v.by[addr] = vacancy{guest, now}
+	}
+}
+
+// last has the addresses that others than the guest left lately at the end, the oldest first.
+func (v *vacated) last(guest string, addrs []netip.Addr) []netip.Addr {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	left := func(addr netip.Addr) time.Time {
+		if l, ok := v.by[addr]; ok && l.guest != guest && time.Since(l.at) < vacatedFor {
+			return l.at
+		}
+		return time.Time{}
+	}
+	out := slices.Clone(addrs)
+	slices.SortStableFunc(out, func(a, b netip.Addr) int { return left(a).Compare(left(b)) })
+	return out
+}
