@@ -89,11 +89,8 @@ func (m *meters) read() ([]guest.Metered, error) {
 	slices.SortFunc(all, func(a, b guest.Metered) int {
 		return cmp.Or(cmp.Compare(a.Device, b.Device), a.Src.Compare(b.Src), a.Dst.Compare(b.Dst), cmp.Compare(a.Proto, b.Proto))
 	})
-	return all[:min(len(all), meteredListed)], m.failed
+	return all[:min(len(all), guest.MostMetered)], m.failed
 }
-
-// meteredListed bounds an answer to what fits into a line of the channel.
-const meteredListed = 4000
 
 // udp counts the datagrams to addrs: all, and those since it was last asked about
 // the same address (none at first). What the prober asks of our own echo server

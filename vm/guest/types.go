@@ -221,6 +221,10 @@ type NICCounters struct {
 	QueueDrop uint64 `json:"queue_drop"` // by the NIC's queueing discipline
 }
 
+// MostMetered is how many entries of Meter a guest lists at most: so many fit into a line of its channel. Where there
+// are as many, more may be missing.
+const MostMetered = 4000
+
 // Metered counts packets between two addresses as they are on the wire.
 type Metered struct {
 	Device  string     `json:"device"`
