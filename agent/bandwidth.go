@@ -3,6 +3,7 @@ package agent
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,19 +16,24 @@ import (
 type bandwidth struct {
 	mu      sync.Mutex
 	bits    int64 // bit/s; 0: none
-	streams []func(bytesPerSecond int64)
+	streams []*func(bytesPerSecond int64)
 
 	way  int64         // the most while another migration has the right of way, bit/s; 0: none has
 	from time.Time     // since when
 	gave time.Duration // before that, in all
 }
 
-// follow gives a stream the limit, now and when it changes.
-func (b *bandwidth) follow(set func(bytesPerSecond int64)) {
+// follow gives a stream the limit, now and when it changes, until it leaves.
+func (b *bandwidth) follow(set func(bytesPerSecond int64)) (leave func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.streams = append(b.streams, set)
+	b.streams = append(b.streams, &set)
 	set(bytesOf(b.most()))
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.streams = slices.DeleteFunc(b.streams, func(s *func(int64)) bool { return s == &set })
+	}
 }
 
 func (b *bandwidth) set(bits int64) {
@@ -40,7 +46,7 @@ func (b *bandwidth) set(bits int64) {
 // tell is called with the mutex held.
 func (b *bandwidth) tell() {
 	for _, set := range b.streams {
-		set(bytesOf(b.most()))
+		(*set)(bytesOf(b.most()))
 	}
 }
 

@@ -15,7 +15,7 @@ func TestBandwidthFollowsStreams(t *testing.T) {
 		t.Errorf("a stream that begins gets %d bytes/s", early)
 	}
 	b.set(1600)
-	b.follow(func(bytes int64) { late = bytes })
+	leave := b.follow(func(bytes int64) { late = bytes })
 	if early != 200 || late != 200 || b.get() != 1600 {
 		t.Errorf("after a change: %d, %d bytes/s, %d bit/s", early, late, b.get())
 	}
@@ -24,6 +24,11 @@ func TestBandwidthFollowsStreams(t *testing.T) {
 	}
 	if b.set(0); early != 0 || late != 0 {
 		t.Errorf("without a limit: %d, %d bytes/s", early, late)
+	}
+	leave()
+	leave()
+	if b.set(800); early != 100 || late != 0 || len(b.streams) != 1 {
+		t.Errorf("one has left: %d, %d bytes/s, %d streams", early, late, len(b.streams))
 	}
 }
 

@@ -305,6 +305,9 @@ func (c *Config) paths(n Neighbour) []peer.Path {
 	var out []peer.Path
 	for _, here := range c.Uplinks {
 		for _, there := range n.Uplinks {
+			if here.Address.Unmap().Is4() != there.Address.Unmap().Is4() {
+				continue // nothing gets from one to the other
+			}
 			out = append(out, peer.Path{
 				Name:   here.Name + "-" + there.Name,
 				Local:  here.Address,

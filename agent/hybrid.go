@@ -32,7 +32,7 @@ const (
 
 // handEarly decides at each look whether the rest follows the guest.
 func (m *outgoing) handEarly(look policy.Look, verdict policy.Verdict, gains bool) bool {
-	if !mayHandEarly(m.plan) || verdict == policy.Go {
+	if !mayHandEarly(m.plan) || verdict == policy.Go || m.opaque() {
 		return false
 	}
 	if look.Round <= 1 { // all was not read once yet: the pause would be as long as that
@@ -57,6 +57,9 @@ func (m *outgoing) handEarly(look policy.Look, verdict policy.Verdict, gains boo
 	return early
 }
 
+// opaque says that nothing can follow the guest: QEMU's stream is passed on as it is, so that nobody knows its pages.
+func (m *outgoing) opaque() bool { return m.work.lanes != nil && m.work.lanes.Stats().Opaque != "" }
+
 // goEarly settles that the rest follows the guest.
 func (m *outgoing) goEarly(why string) {
 	m.work.early = true
@@ -69,7 +72,7 @@ func (m *outgoing) goEarly(why string) {
 // the rest may follow it, it does then. Mode precopy has no other means here: its packets wait at the destination
 // already, and go on to do so while it would copy.
 func (m *outgoing) lookAgain(ctx context.Context) {
-	if !mayHandEarly(m.plan) || m.work.early || m.work.lanes == nil {
+	if !mayHandEarly(m.plan) || m.work.early || m.work.lanes == nil || m.opaque() {
 		return
 	}
 	p, err := m.guest.Machine.Progress(ctx)

@@ -109,10 +109,16 @@ func (m *outgoing) openLanes() error {
 		m.endVisit(false)
 		return err
 	}
-	m.bandwidth.follow(lanes.SetBandwidth)
-	m.work.share.follow(func() int64 { return lanes.Stats().Acked })
+	m.followLanes(lanes)
 	m.work.forward, m.work.lanes = lanes, lanes
 	return nil
+}
+
+// followLanes gives lanes the bandwidth's limit and counts what they carry, until unfollow.
+func (m *outgoing) followLanes(lanes *proxy.Source) {
+	unlimited := m.bandwidth.follow(lanes.SetBandwidth)
+	uncounted := m.work.share.follow(func() int64 { return lanes.Stats().Acked })
+	m.work.unfollow = func() { unlimited(); uncounted() }
 }
 
 // endLanes ends what openLanes began, lanes that are being opened too. It does not wait for their

@@ -212,3 +212,19 @@ func TestGoodput(t *testing.T) {
 		t.Errorf("a slow window: %d, was %d", got, steady)
 	}
 }
+
+// TestPathsOfOneFamily: an uplink by IPv4 reaches none by IPv6, and takes no share of those that it cannot reach.
+func TestPathsOfOneFamily(t *testing.T) {
+	up := func(name, addr string) Uplink {
+		return Uplink{Name: name, Address: netip.MustParseAddr(addr), Carries: "both"}
+	}
+	c := &Config{Uplinks: []Uplink{up("a", "198.18.0.1"), up("b", "fd00:9::1")}}
+	var got []string
+	for _, p := range c.paths(Neighbour{Uplinks: []Uplink{up("c", "198.18.0.2"), up("d", "fd00:9::2"), up("e", "::ffff:198.18.0.3")}}) {
+		got = append(got, p.Name)
+	}
+	slices.Sort(got)
+	if want := []string{"a-c", "a-e", "b-d"}; !slices.Equal(got, want) {
+		t.Errorf("%v, not %v", got, want)
+	}
+}

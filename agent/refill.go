@@ -232,6 +232,9 @@ func (m *outgoing) refill(ctx context.Context) (whole bool, err error) {
 		m.noteDataPath()
 		m.work.forward.Close() //nolint:errcheck // it has ended
 		m.work.forward, m.work.lanes = nil, nil
+		if m.work.unfollow != nil { // what was kept of each page goes with them: there may be many tries
+			m.work.unfollow()
+		}
 	}
 	m.beginWire()
 	ask := Refill{m.state.Epoch, newLaneKey(m.plan)}
@@ -281,11 +284,11 @@ func (m *outgoing) openRefill(ctx context.Context, key []byte) error {
 	if err != nil {
 		return err
 	}
-	m.bandwidth.follow(lanes.SetBandwidth)
+	m.followLanes(lanes)
 	if err := m.guest.Machine.Migrate(ctx, vm.MigrateOptions{URI: "unix:" + config.Socket}); err != nil {
+		m.work.unfollow()
 		return errors.Join(err, lanes.Close())
 	}
-	m.work.share.follow(func() int64 { return lanes.Stats().Acked })
 	m.work.forward, m.work.lanes = lanes, lanes
 	m.a.way.join(m.plan.ID, all, m.giveWay)
 	m.wayUntilPages(lanes)

@@ -46,6 +46,7 @@ type sourceWork struct {
 	skew          time.Duration // destination's clock minus ours
 	forward       forwarder     // nil where QEMU connects by itself
 	lanes         *proxy.Source // forward, where that is our own data path
+	unfollow      func()        // ends what limits and counts the lanes; nil before there are any
 	largestQueue  int64         // of it, bytes as they are coded
 	laneKey       []byte
 	visit         *visit.Writer // memory that is kept for a return; nil: none

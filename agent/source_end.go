@@ -99,11 +99,11 @@ func (m *outgoing) awaitLanding(ctx context.Context) error {
 		cancel()
 		<-served
 	}()
+	m.recallMemory(ctx)
 	go func() {
 		defer close(served)
 		m.keepServing(ctx)
 	}()
-	m.recallMemory(ctx)
 	after, born, kept := 0, int64(0), 0
 	for {
 		asked := time.Now()

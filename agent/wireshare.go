@@ -17,8 +17,8 @@ type wireShares struct {
 type wireShare struct {
 	of      *wireShares
 	host    string
-	sources []func() int64 // of its own bytes, each growing from 0
-	ended   int64          // of sources that were let go
+	sources []*func() int64 // of its own bytes, each growing from 0
+	ended   int64           // of sources that were let go
 	others  map[*wireShare]int64
 }
 
@@ -52,21 +52,29 @@ func (s *wireShare) leave() {
 	}
 }
 
-// follow adds a count of its own bytes.
-func (s *wireShare) follow(sent func() int64) {
+// follow adds a count of its own bytes, until that has ended: then what it was stays.
+func (s *wireShare) follow(sent func() int64) (leave func()) {
 	if s == nil {
-		return
+		return func() {}
 	}
 	s.of.mu.Lock()
 	defer s.of.mu.Unlock()
-	s.sources = append(s.sources, sent)
+	s.sources = append(s.sources, &sent)
+	return func() {
+		s.of.mu.Lock()
+		defer s.of.mu.Unlock()
+		if i := slices.Index(s.sources, &sent); i >= 0 {
+			s.ended += sent()
+			s.sources = slices.Delete(s.sources, i, i+1)
+		}
+	}
 }
 
 // sent is called with the mutex held.
 func (s *wireShare) sent() int64 {
 	sum := s.ended
 	for _, source := range s.sources {
-		sum += source()
+		sum += (*source)()
 	}
 	return sum
 }

@@ -29,9 +29,13 @@ func TestWireShares(t *testing.T) {
 	a, b = 200, 100
 	want("the first, from its own beginning", first, 200.0/300)
 	want("the second, since it began", second, 100.0/200)
-	second.follow(func() int64 { return c }) // a disk and memory
+	ended := second.follow(func() int64 { return c }) // a disk and memory
 	c = 300
 	want("two sources", second, 400.0/500)
+	ended()
+	ended()
+	c = 1 << 40
+	want("one source has ended", second, 400.0/500)
 	first.leave()
 	first.leave()
 	a = 1 << 40 // it is not asked any more

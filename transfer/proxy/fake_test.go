@@ -349,6 +349,12 @@ func TestOpaqueStreamArrives(t *testing.T) {
 	if err := f.from.w.Opaque(opaque); err != nil {
 		t.Fatal(err)
 	}
+	for until := time.Now().Add(10 * time.Second); f.src.Stats().Opaque == "" && time.Now().Before(until); {
+		time.Sleep(time.Millisecond)
+	}
+	if f.src.PostCopy() {
+		t.Error("what is left of an opaque stream is to follow the guest")
+	}
 	f.settle(t)
 	if !bytes.Equal(f.to.opaque, opaque) {
 		t.Errorf("%d opaque bytes, not %d", len(f.to.opaque), len(opaque))

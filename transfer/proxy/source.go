@@ -352,14 +352,17 @@ func (s *Source) Hurry() {
 // PostCopy is Hurry, and lets the guest run at the destination as soon as its devices and
 // the list of what is missing are there; the rest follows, what it touches first. From then
 // on the Source has pages that nobody else has, until it ends without an error. It says
-// whether it can: the configuration must allow it, and END not have come.
+// whether it can: the configuration must allow it, END not have come, and the stream not be opaque.
 func (s *Source) PostCopy() bool {
 	select {
 	case <-s.ended:
 		return false
 	default:
 	}
-	if !s.config.Postcopy {
+	s.mu.Lock()
+	opaque := s.opaque != ""
+	s.mu.Unlock()
+	if !s.config.Postcopy || opaque {
 		return false
 	}
 	s.early.Store(true)
