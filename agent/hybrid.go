@@ -32,7 +32,7 @@ const (
 
 // handEarly decides at each look whether the rest follows the guest.
 func (m *outgoing) handEarly(look policy.Look, verdict policy.Verdict, gains bool) bool {
-	if !mayHandEarly(m.plan) || verdict == policy.Go || m.opaque() {
+	if !mayHandEarly(m.plan) || verdict == policy.Go {
 		return false
 	}
 	if look.Round <= 1 { // all was not read once yet: the pause would be as long as that
@@ -46,6 +46,9 @@ func (m *outgoing) handEarly(look policy.Look, verdict policy.Verdict, gains boo
 		enough = enoughWhileGains
 	}
 	early := m.plan.Mode == "postcopy" || verdict == policy.GiveUp || look.At > time.Duration(enough*float64(m.work.firstRound))
+	if early && m.opaque() {
+		return false
+	}
 	if early {
 		why := fmt.Sprintf("after %.1f s the guest writes %.1f MB/s, the paths carry %.1f MB/s, and %.1f MB are left: the downtime budget of %v is not met by copying first",
 			look.At.Seconds(), float64(look.DirtyRate)/1e6, float64(look.Goodput)/1e6, float64(look.Remaining)/1e6, m.plan.Downtime)

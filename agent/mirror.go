@@ -322,8 +322,8 @@ func (m *outgoing) flushDisks(ctx context.Context) {
 	}
 }
 
-// flushEvery is how often disks are flushed while memory is copied, and at the least the part of the time between
-// two flushes that their storage is left to the guest (4: four times what a flush took).
+// flushEvery is between two flushes of disks while memory is copied; slow storage is left to the guest for flushRest times as
+// long as a flush took.
 const (
 	flushEvery = 2 * time.Second
 	flushRest  = 4

@@ -93,7 +93,7 @@ func (m *outgoing) requirePaths() ([]peer.Path, error) {
 	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
 	all := m.paths(n)
 	if len(all) == 0 {
-		return nil, &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf("migrate guest %s: no uplink on both %s and %s carries migrations", m.plan.Guest, m.plan.From, m.plan.To)}
+		return nil, &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf("migrate guest %s: no uplink of %s that carries migrations reaches one of %s: both need one, by IPv4 or both by IPv6", m.plan.Guest, m.plan.From, m.plan.To)}
 	}
 	return all, nil
 }

@@ -3,7 +3,6 @@ package lab
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"godwit/agent"
 	"godwit/agent/evacuate"
@@ -54,10 +53,11 @@ func (r *run) evacuateHost(ctx context.Context, host, to string, avoid []string,
 		waiting = append(waiting, agent.GuestInfo{Name: t.Name, Memory: t.Memory})
 	}
 	client := r.w.agents[host].client
-	info, err := client.Host(ctx)
-	for agent.NotAsked(err) && !r.w.agents[host].goneForGood() && r.due(ctx, 100*time.Millisecond) { // it is being started again
+	var info agent.HostInfo
+	err := r.onceThere(ctx, r.w.agents[host], func() (err error) {
 		info, err = client.Host(ctx)
-	}
+		return err
+	})
 	if err != nil {
 		return err
 	}

@@ -65,8 +65,7 @@ func (r *run) leaderless(ctx context.Context, host *hostAgent, m *move, seen *le
 	ask, cancel := context.WithTimeout(ctx, lastWordTime)
 	defer cancel()
 	rep, err := r.w.agents[r.resolve(m)].client.Report(ask, m.id)
-	var unknown *migration.Problem
-	heard := err == nil || errors.As(err, &unknown)
+	heard := !agent.Unanswered(err) // that it knows of no such migration is a word, too
 	source, err := host.statusOf(ask, m.guest)
 	if err != nil { // its monitor did not answer in time
 		return false
@@ -87,8 +86,11 @@ func (m *move) judge(outcome report.Outcome, why string) {
 }
 
 // deadEndFor is how long a migration must have been seen to have no end before nobody waits for it any more:
-// longer than a handover waits for connections.
-const deadEndFor = 15 * time.Second
+// longer than a handover waits for connections. deadEndEvery is between two looks.
+const (
+	deadEndFor   = 15 * time.Second
+	deadEndEvery = time.Second
+)
 
 // deadEnd judges a migration of which its source's agent tells no outcome, and no more can come in this run without a
 // person: in doubt, with nothing to come that could end that, or let go to a destination whose agent is gone for

@@ -2,9 +2,11 @@ package lab
 
 import (
 	"net/http"
+	"path/filepath"
 	"testing"
 	"time"
 
+	"godwit/agent"
 	"godwit/lab/report"
 	"godwit/lab/scenario"
 	"godwit/lab/topo"
@@ -78,7 +80,7 @@ func TestStartsAgain(t *testing.T) {
 // TestDeadEnd: what was let go and can have no end in a run is what its source's agent says of it, after a while; what may still
 // end is waited for.
 func TestDeadEnd(t *testing.T) {
-	doubt := `{"id":"m-00000001","mode":"lanes","outcome":"in_doubt","requested":1}`
+	doubt := `{"id":"m-00000001","mode":"precopy","outcome":"in_doubt","requested":1}`
 	runs := `{"id":"m-00000001","mode":"precopy","outcome":"","requested":1,"resumed":2,"memory_done":2}`
 	starved := `{"id":"m-00000001","mode":"postcopy","outcome":"","requested":1,"resumed":2}`
 	proven, open := `[{"id":"m-00000001","there":"its QEMU is gone","proven":true}]`, `[{"id":"m-00000001","there":"nobody answers"}]`
@@ -125,6 +127,33 @@ func TestDeadEnd(t *testing.T) {
 		}
 		if got := r.deadEnd(t.Context(), r.w.agents["a"], m, &since); got != c.want || m.judged != c.outcome || (m.judgedWhy != "") != c.want {
 			t.Errorf("%s: %v, %q: %s", name, got, m.judged, m.judgedWhy)
+		}
+	}
+}
+
+// TestLeaderlessHearsTheDestination: only a destination's agent that answers says that the guest does not run there; one that
+// is away may have it run.
+func TestLeaderlessHearsTheDestination(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer http.Handler // nil: its agent is away
+		want   bool
+	}{
+		"away":           {nil, false},
+		"knows of none":  {http.NotFoundHandler(), false},
+		"has it not run": {http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(`{"id":"m-00000001"}`)) }), true},              //nolint:errcheck // the client tells
+		"has it run":     {http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(`{"id":"m-00000001","resumed":2}`)) }), false}, //nolint:errcheck // the client tells
+	} {
+		r := aRun()
+		source := &hostAgent{host: topo.Host{Name: "a"}}
+		r.w.scenario.Sites = append(r.w.scenario.Sites, scenario.Site{Name: "b", Hosts: 1})
+		r.w.agents["a"], r.w.agents["b"] = source, &hostAgent{host: topo.Host{Name: "b"}, client: agent.NewClient(filepath.Join(t.TempDir(), "none.sock"))}
+		if c.answer != nil {
+			r.w.agents["b"] = anAgent(t, "b", c.answer)
+		}
+		m := &move{guest: "web", from: "a", to: "b", id: "m-00000001", step: &scenario.Migrate{Guest: "web", To: "b"}}
+		seen := leaderless{report.Failed, time.Now().Add(-time.Minute)} // the source's QEMU is gone
+		if got := r.leaderless(t.Context(), source, m, &seen); got != c.want || got != (m.judged == report.Failed) {
+			t.Errorf("%s: %v, %q", name, got, m.judged)
 		}
 	}
 }

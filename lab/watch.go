@@ -105,10 +105,11 @@ func (r *run) request(ctx context.Context, m *move) {
 		Guest: step.Guest, To: step.To, Mode: step.Mode, Transfer: step.Transfer, Network: step.Network,
 		Downtime: step.Downtime, Bandwidth: step.Bandwidth, InsecureTransfer: step.InsecureTransfer, Throttle: step.Throttle,
 	}
-	id, err := host.client.Migrate(ctx, req)
-	for agent.NotAsked(err) && !host.goneForGood() && r.due(ctx, 100*time.Millisecond) { // it is being started again
+	var id string
+	err := r.onceThere(ctx, host, func() (err error) {
 		id, err = host.client.Migrate(ctx, req)
-	}
+		return err
+	})
 	var problem *migration.Problem
 	if err != nil && !errors.As(err, &problem) {
 		id, err = r.begunBy(ctx, host, m.guest, err)
@@ -126,6 +127,15 @@ func (r *run) request(ctx context.Context, m *move) {
 		r.follow(ctx, host, m)
 		r.finishMove(m)
 	})
+}
+
+// onceThere asks an agent, which may be being started again: then until it answers.
+func (r *run) onceThere(ctx context.Context, host *hostAgent, ask func() error) error {
+	err := ask()
+	for agent.NotAsked(err) && !host.goneForGood() && r.due(ctx, 100*time.Millisecond) {
+		err = ask()
+	}
+	return err
 }
 
 // begunBy is the migration of a guest that its agent began before it ended, so that nobody heard its answer; lost: what there is
@@ -169,7 +179,7 @@ func (m *move) refuse(err error) {
 func (r *run) follow(ctx context.Context, host *hostAgent, m *move) {
 	after, born := 0, int64(0)
 	var stands leaderless
-	var dead time.Time
+	var dead, looked time.Time
 	for {
 		ask, cancel := context.WithTimeout(ctx, 15*time.Second)
 		part, err := host.client.Events(ask, m.id, after)
@@ -195,8 +205,10 @@ func (r *run) follow(ctx context.Context, host *hostAgent, m *move) {
 			born, after = part.Born, 0
 			continue
 		}
-		if r.deadEnd(ctx, host, m, &dead) {
-			return
+		if time.Since(looked) > deadEndEvery {
+			if looked = time.Now(); r.deadEnd(ctx, host, m, &dead) {
+				return
+			}
 		}
 		born = part.Born
 		for _, e := range part.Events {
@@ -291,7 +303,10 @@ func (r *run) lastWord(ctx context.Context, m *move) {
 		m.there = &rep
 		m.mu.Unlock()
 	}
-	if m.report != nil && m.report.Outcome == migration.InDoubt { // a guest that vanished there runs there no more, though it did
+	m.mu.Lock()
+	doubt := m.report != nil && m.report.Outcome == migration.InDoubt
+	m.mu.Unlock()
+	if doubt { // a guest that vanished there runs there no more, though it did
 		if all, err := r.w.agents[m.from].client.Doubts(ctx, m.id); err == nil && len(all) == 1 && all[0].Proven {
 			m.judge(report.InDoubt, all[0].There)
 		}

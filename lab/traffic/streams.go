@@ -238,7 +238,7 @@ func (f *streams) stop() Result {
 			f.askAgain(f.all[i:min(i+greetAtOnce, len(f.all))], end-int64(fresh))
 			deadline = time.Now().Add(finalWait + greetAtOnce*finalWaitOne)
 		}
-		c := Connection{First: f.Target, Survived: s.delivers(end-int64(fresh), later(deadline, earlier(most, deadline.Add(s.finalWait()))))}
+		c := Connection{First: f.Target, Survived: s.delivers(end-int64(fresh), deadline.Add(max(0, min(s.slowness(), most.Sub(deadline)))))}
 		if c.Survived {
 			s.look()
 		}
@@ -257,23 +257,9 @@ func (f *streams) stop() Result {
 	return r
 }
 
-// finalWait is for how much longer a slow connection is waited for.
-func (s *stream) finalWait() time.Duration {
+// slowness is for how much longer a slow connection is waited for.
+func (s *stream) slowness() time.Duration {
 	return min(2*time.Duration(s.lately.Load()), finalWaitMost)
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
 }
 
 // askAgain pings those that were last heard before then: records may be rare.

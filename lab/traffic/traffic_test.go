@@ -380,7 +380,7 @@ func TestSlowConnectionIsAwaited(t *testing.T) {
 	take := func(after time.Duration) time.Duration {
 		at += int64(after)
 		s.heard(at)
-		return s.finalWait()
+		return s.slowness()
 	}
 	take(0)
 	if got := take(20 * time.Millisecond); got > 50*time.Millisecond {
@@ -395,7 +395,7 @@ func TestSlowConnectionIsAwaited(t *testing.T) {
 	for range 50 {
 		take(20 * time.Millisecond)
 	}
-	if got := s.finalWait(); got > 50*time.Millisecond {
+	if got := s.slowness(); got > 50*time.Millisecond {
 		t.Errorf("one that was slow long ago is waited for %v longer", got)
 	}
 }
