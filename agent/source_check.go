@@ -112,6 +112,9 @@ func (m *outgoing) checkGuest(ctx context.Context, refuse func(migration.Code, s
 	m.noteUnread(info.Unread)
 	m.dropFirst(ctx)
 	m.noteUntold(info)
+	if err := m.settleAbove(info, refuse); err != nil {
+		return err
+	}
 	m.settleNetwork(ctx)
 	if (m.plan.Network == "mptcp" || m.plan.Chosen) && !info.MPTCP {
 		m.plan.Chosen = false

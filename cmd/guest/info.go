@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 
 	"godwit/netstate/dump"
@@ -50,7 +51,7 @@ func nics() ([]guest.NIC, error) {
 		if len(a.HardwareAddr) != 6 || a.Flags&unix.IFF_LOOPBACK != 0 {
 			continue
 		}
-		nic := guest.NIC{Name: a.Name, MAC: a.HardwareAddr.String(), Up: a.Flags&unix.IFF_UP != 0, NoIPv6: noIPv6(a.Name)}
+		nic := guest.NIC{Name: a.Name, MAC: a.HardwareAddr.String(), Up: a.Flags&unix.IFF_UP != 0, NoIPv6: noIPv6(a.Name), Above: slices.Contains(guest.KindsAbove, link.Type())}
 		addrs, err := dump.Addrs(link, netlink.FAMILY_ALL)
 		if err != nil {
 			return nil, fmt.Errorf("list addresses of %s: %w", a.Name, err)

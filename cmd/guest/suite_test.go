@@ -427,6 +427,27 @@ func TestChannelDescribes(t *testing.T) {
 	})
 }
 
+// TestChannelTellsWhatLiesAbove: a bridge over a NIC has its MAC, and is none.
+func TestChannelTellsWhatLiesAbove(t *testing.T) {
+	each(t, func(t *testing.T, c guest.Channel) {
+		nic, err := netlink.LinkByName("nic0")
+		must(t, err)
+		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "over", HardwareAddr: nic.Attrs().HardwareAddr}}
+		must(t, netlink.LinkAdd(bridge))
+		t.Cleanup(func() { must(t, netlink.LinkDel(bridge)) })
+		must(t, netlink.LinkSetMaster(nic, bridge))
+		var i guest.Info
+		must(t, c.Call(t.Context(), "info", nil, &i))
+		above := map[string]bool{}
+		for _, n := range i.NICs {
+			if n.MAC == firstMAC {
+				above[n.Name] = n.Above
+			}
+		}
+		want(t, "what lies above", above, map[string]bool{nic.Attrs().Name: false, "over": true})
+	})
+}
+
 // connect makes a connection from remote to the old address, over which data has gone
 // both ways.
 func connect(t *testing.T, multipath bool) [2]net.Conn {

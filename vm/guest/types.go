@@ -34,7 +34,12 @@ type NIC struct {
 	Addrs []netip.Prefix `json:"addrs,omitempty"`
 	// NoIPv6 is set where the kernel has none, or it is turned off for this NIC (disable_ipv6).
 	NoIPv6 bool `json:"no_ipv6,omitempty"`
+	// Above is set where it is none itself and lies over others: a bridge, a VLAN, a bond.
+	Above bool `json:"above,omitempty"`
 }
+
+// KindsAbove are the kinds of devices, by rtnetlink's names, that lie over NICs and take their place.
+var KindsAbove = []string{"bridge", "vlan", "bond", "team"}
 
 // Info describes a guest.
 type Info struct {

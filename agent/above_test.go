@@ -1,0 +1,46 @@
+package agent
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"godwit/migration"
+	"godwit/vm/guest"
+)
+
+// TestAddressAboveTheNIC: a guest whose address is on a bridge over its NIC keeps it, or is refused where it was to get another.
+func TestAddressAboveTheNIC(t *testing.T) {
+	nics := []guest.NIC{
+		{Name: "eth0", MAC: "52:54:00:00:01:0a", Up: true},
+		{Name: "eth1", MAC: "52:54:00:00:01:0b"},
+		{Name: "br0", MAC: "52:54:00:00:01:0a", Up: true, Above: true, Addrs: []netip.Prefix{netip.MustParsePrefix("10.2.1.20/24")}},
+		{Name: "docker0", MAC: "02:42:00:00:00:01", Up: true, Above: true, Addrs: []netip.Prefix{netip.MustParsePrefix("172.17.0.1/16")}},
+	}
+	plain := []guest.NIC{nics[0], nics[1], nics[3]}
+	plain[0].Addrs = nics[2].Addrs
+	for _, c := range []struct {
+		name, network, want, refused string
+		nics                         []guest.NIC
+	}{
+		{name: "on the NIC", network: "auto", want: "auto", nics: plain},
+		{name: "on a bridge", network: "auto", want: "tunnel", nics: nics},
+		{name: "on a bridge, kept", network: "tunnel", want: "tunnel", nics: nics},
+		{name: "on a bridge, to be changed", network: "mptcp", want: "mptcp", nics: nics, refused: "its address 10.2.1.20 is on br0"},
+	} {
+		plan := migration.Plan{Network: c.network, Held: []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.20/24"), Home: "rome"}}}
+		m := &outgoing{plan: plan, rec: newRecord("rome", plan, time.Now())}
+		err := m.settleAbove(guest.Info{NICs: c.nics}, func(_ migration.Code, format string, a ...any) error { return fmt.Errorf(format, a...) })
+		if (err == nil) != (c.refused == "") || err != nil && !strings.Contains(err.Error(), c.refused) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.refused)
+		}
+		if m.plan.Network != c.want {
+			t.Errorf("%s: network %s, want %s", c.name, m.plan.Network, c.want)
+		}
+		if notes := m.rec.snapshot().Notes; (len(notes) > 0) != (c.network != c.want) {
+			t.Errorf("%s: notes %q", c.name, notes)
+		}
+	}
+}
