@@ -102,7 +102,7 @@ func (a *Agent) lookAfter(ctx context.Context, d detour) error {
 		return a.endBoth(ctx, d) // the guest is gone
 	}
 	if g.migration() != "" {
-		return nil
+		return a.prolong(d)
 	}
 	if !expired || atHome(d) {
 		if d.Until.IsZero() {
@@ -124,7 +124,7 @@ func (a *Agent) lookAfter(ctx context.Context, d detour) error {
 	g.ending.Lock()
 	defer g.ending.Unlock()
 	if g.migration() != "" {
-		return nil // it leaves just now, with these addresses
+		return a.prolong(d) // it leaves just now, with these addresses
 	}
 	if home := a.homely(g.name()); expired && len(home) > 0 && g.hasChannel() {
 		if needed, _, err := a.neededOf(ctx, g, home); err != nil || needed {

@@ -42,6 +42,7 @@ func (a *Agent) peerAPI() http.Handler {
 	handle("POST /v1/detours/led", a.peerLed)
 	handle("POST /v1/detours/back", a.peerGiveBack)
 	handle("POST /v1/detours/{id}/end", a.peerEndDetour)
+	handle("POST /v1/detours/{id}/prolong", a.peerProlong)
 	return mux
 }
 
