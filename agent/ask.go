@@ -84,7 +84,7 @@ func (m *outgoing) watchHold(ctx context.Context, end context.CancelCauseFunc) {
 	for sleep(ctx, holdLook) {
 		p, err := m.guest.Machine.Progress(ctx)
 		if err == nil && p.Status.Ended() {
-			err = m.copyEnded(p)
+			err = m.copyEnded(ctx, p)
 		}
 		if err == nil && (p.Status == vm.PreSwitchover || p.Status == vm.Device) {
 			err = &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf(

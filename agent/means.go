@@ -119,7 +119,10 @@ func unfitPages(refuse func(migration.Code, string, ...any) error, mode string, 
 
 // cures are what helps where the budget cannot be met.
 func (m *outgoing) cures() string {
-	if cannotFollow(m.work.facts) != "" {
+	switch {
+	case m.plan.Mode == "hybrid" || m.plan.Mode == "postcopy":
+		return "allow a longer --downtime, or lower its load"
+	case cannotFollow(m.work.facts) != "":
 		return "allow a longer --downtime, lower its load, or let it be throttled (--throttle)"
 	}
 	return "allow a longer --downtime, lower its load, let it be throttled (--throttle), or let the rest follow the guest (--mode hybrid)"

@@ -74,3 +74,26 @@ func TestSettle(t *testing.T) {
 		}
 	}
 }
+
+// TestTunnelDown: when a migration's tunnel ended is told also where its addresses are needed on, by another way.
+func TestTunnelDown(t *testing.T) {
+	home := netip.MustParseAddr("10.1.1.10")
+	for name, c := range map[string]struct {
+		needed *needed
+		down   bool
+	}{
+		"nobody needs it":         {&needed{}, true},
+		"another way is needed":   {&needed{Leased: []netip.Addr{home}, Moved: []netip.Addr{home}, Lease: time.Hour}, true},
+		"it is needed, by no way": {&needed{Leased: []netip.Addr{home}, Lease: time.Hour}, false},
+	} {
+		a, _, d := leasing(t)
+		d.Visiting, d.Away = nil, []netstate.Away{{Addr: home}}
+		plan := migration.Plan{ID: d.ID, Guest: d.Guest, Held: []migration.Address{{Prefix: netip.PrefixFrom(home, 24)}}}
+		m := &outgoing{a: a, plan: plan, work: &sourceWork{}, rec: newRecord("rome", plan, time.Now())}
+		m.work.needed.Store(c.needed)
+		m.settleDetours(t.Context()) //nolint:errcheck // what of it is in the kernel is not the test's
+		if down := m.rec.snapshot().TunnelDown != 0; down != c.down {
+			t.Errorf("%s: down %v", name, down)
+		}
+	}
+}

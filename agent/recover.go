@@ -34,6 +34,8 @@ type LandingAnswer struct {
 	Landing  migration.Landing `json:"landing"`
 	Vanished string            `json:"vanished,omitempty"` // why it is not known whether it ran
 	Status   vm.Status         `json:"status,omitempty"`   // of its QEMU; "": there is none
+	// Problem is why it will not run here; nil: it may, or that is not known any more.
+	Problem *migration.Problem `json:"problem,omitempty"`
 }
 
 // landingWords are what a person is told of an answer.
@@ -285,13 +287,17 @@ func (a *Agent) peerLanding(r *http.Request) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		if rec.snapshot().Outcome == migration.Completed {
+		rep := rec.snapshot()
+		if rep.Outcome == migration.Completed {
 			return LandingAnswer{Landing: migration.Landed}, nil
 		}
-		return LandingAnswer{Landing: migration.Gone}, nil
+		return LandingAnswer{Landing: migration.Gone, Problem: rep.Problem}, nil
 	}
 	state := m.snapshot()
 	answer := LandingAnswer{Landing: state.Landing}
+	if state.Refused() {
+		answer.Problem = state.Problem
+	}
 	if g := m.visible(); g != nil && g.alive() {
 		ask, cancel := context.WithTimeout(r.Context(), landingStatus)
 		answer.Status, err = g.Machine.Status(ask)

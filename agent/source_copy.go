@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http"
 	"path/filepath"
 	"time"
 
@@ -185,7 +186,7 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 			return err
 		}
 		if p.Status.Ended() {
-			return m.copyEnded(p)
+			return m.copyEnded(ctx, p)
 		}
 		if idle.see(time.Now(), m.moved(p)) {
 			return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf(
@@ -270,7 +271,7 @@ func (m *outgoing) backlog() int64 {
 }
 
 // copyEnded explains a copy that QEMU ended before it was let.
-func (m *outgoing) copyEnded(p vm.Progress) error {
+func (m *outgoing) copyEnded(ctx context.Context, p vm.Progress) error {
 	why := p.Error
 	if why == "" {
 		why = "status " + string(p.Status)
@@ -283,8 +284,22 @@ func (m *outgoing) copyEnded(p vm.Progress) error {
 	}
 	if m.work.forward != nil && m.work.forward.Err() != nil {
 		why += "; " + m.work.forward.Err().Error()
+		if given := m.givenUpThere(ctx); given != nil {
+			return &migration.Problem{Code: given.Code, Text: fmt.Sprintf("migrate guest %s: %s has given it up: %s", m.plan.Guest, m.plan.To, given.Text)}
+		}
 	}
 	return &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf("migrate guest %s: QEMU ended the copy: %s", m.plan.Guest, why)}
+}
+
+// givenUpThere is why the destination will not run the guest, where it says so: what ended here is what followed from that.
+func (m *outgoing) givenUpThere(ctx context.Context) *migration.Problem {
+	ask, cancel := limitInquire.on(ctx)
+	defer cancel()
+	var answer LandingAnswer
+	if m.link == nil || m.link.Call(ask, http.MethodGet, "/v1/migrations/"+m.plan.ID+"/landing", nil, &answer) != nil {
+		return nil
+	}
+	return answer.Problem
 }
 
 func (m *outgoing) progressOf(p vm.Progress, look policy.Look) CopyProgress {

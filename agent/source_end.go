@@ -318,7 +318,7 @@ func (m *outgoing) settleDetours(ctx context.Context) error {
 			m.a.vacated.leave(m.plan.Guest, addr.Prefix.Addr())
 		}
 	}
-	if n != nil && len(n.Leased) == 0 {
+	if n != nil && len(n.Leased) == 0 || slices.Contains(ends, m.detourID()) {
 		m.rec.edit(func(r *Report) {
 			if r.TunnelDown == 0 {
 				r.TunnelDown = time.Now().UnixNano()

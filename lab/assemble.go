@@ -135,7 +135,7 @@ func fillTold(out *report.Migration, m *move, rep *agent.Report) {
 			out.DataPath = data
 		}
 	}
-	if p := rep.PostCopy; p != nil {
+	if p := rep.PostCopy; p != nil && rep.Resumed != 0 { // else it was meant to, and came to nothing
 		post := report.PostCopy(*p)
 		out.PostCopy = &post
 	}

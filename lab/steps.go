@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -167,13 +168,18 @@ func (r *run) do(ctx context.Context, step *scenario.Step) {
 	r.mu.Unlock()
 }
 
+// oneLine has what programs said over several lines on one.
+func oneLine(text string) string {
+	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+}
+
 func (r *run) trouble(step *scenario.Step, err error) {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.troubles = append(r.troubles, fmt.Sprintf("%s: %v", step, err))
+	r.troubles = append(r.troubles, oneLine(fmt.Sprintf("%s: %v", step, err)))
 }
 
 // turn is a place in the queue of a guest's migrations: before is closed when all that were

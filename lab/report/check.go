@@ -204,8 +204,16 @@ func (c *checker) dropped(e scenario.Expect) {
 		}
 	}
 	if !judged {
-		c.unmet("dropped_packets: no migration has a count, expected at most %d", e.AtMost)
+		c.unmet("dropped_packets: no migration%s has a count, expected at most %d", ofGuest(e.Guest), e.AtMost)
 	}
+}
+
+// ofGuest names the guest that an expectation is of; "": it is of all.
+func ofGuest(name string) string {
+	if name == "" {
+		return ""
+	}
+	return " of guest " + name
 }
 
 func why(reasons map[string]string, name string) string {

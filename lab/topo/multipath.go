@@ -34,22 +34,22 @@ func setLimits(n *node, c Client) error {
 }
 
 // addEndpoints tells the client's path manager which addresses it may use besides that
-// of a connection's first subflow: with one uplink none, until it moves.
+// of a connection's first subflow: with one uplink none, until it moves, and by a single path none at all.
 func addEndpoints(n *node, c *client) error {
-	if c.spec.Uplinks == 1 {
+	if c.spec.Uplinks == 1 || c.spec.MPTCP == "single" {
 		return nil
 	}
 	return c.endpoints(n)
 }
 
-// endpoints adds an endpoint for every present address of c. fullmesh, for without it
+// endpoints adds an endpoint for every present address that c uses. fullmesh, for without it
 // the kernel aims new subflows at the peer's initial address, which may be dead.
 func (c *client) endpoints(n *node) error {
-	if c.spec.MPTCP != "full" && c.spec.MPTCP != "backup" {
+	if c.spec.MPTCP == "off" {
 		return nil
 	}
 	err := netns.Do(n.namespace, func() error {
-		for j := range c.addrs {
+		for j := range c.used() {
 			flags := mptcp.FlagSubflow | mptcp.FlagFullmesh
 			if c.spec.MPTCP == "backup" && j > 0 {
 				flags |= mptcp.FlagBackup
@@ -68,13 +68,21 @@ func (c *client) endpoints(n *node) error {
 	return nil
 }
 
+// used is how many of its uplinks c's connections use: by a single path the first alone (Teka's single-path mode).
+func (c *client) used() int {
+	if c.spec.MPTCP == "single" {
+		return 1
+	}
+	return len(c.addrs)
+}
+
 // followTime bounds how long the old addresses are kept for connections that have no
 // subflow on a new one yet: a withdrawal travels on a subflow that works.
 const followTime = 2 * time.Second
 
 // follow makes the client's connections use its present addresses and leave the old.
 func follow(ctx context.Context, n *node, c *client, old []netip.Addr) error {
-	if c.spec.MPTCP != "full" && c.spec.MPTCP != "backup" {
+	if c.spec.MPTCP == "off" {
 		return nil
 	}
 	if len(old)+len(c.addrs)+len(c.addrsV6) > maxEndpoints {

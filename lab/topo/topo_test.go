@@ -280,10 +280,23 @@ func TestMoveClient(t *testing.T) {
 	}
 }
 
-// TestConnectionSurvivesClientMove moves a client that has one address, with an open
-// MPTCP connection.
+// TestConnectionSurvivesClientMove moves a client that has one address, or uses one path of two, with
+// an open MPTCP connection.
 func TestConnectionSurvivesClientMove(t *testing.T) {
-	topo := built(t, threeSites(testID(5)))
+	for _, c := range []Client{{MPTCP: "full", Uplinks: 1}, {MPTCP: "single", Uplinks: 1}, {MPTCP: "single", Uplinks: 2}} {
+		t.Run(fmt.Sprintf("%s of %d", c.MPTCP, c.Uplinks), func(t *testing.T) {
+			spec := threeSites(testID(5))
+			for i := range spec.Clients {
+				if spec.Clients[i].Name == "phone" {
+					spec.Clients[i].MPTCP, spec.Clients[i].Uplinks = c.MPTCP, c.Uplinks
+				}
+			}
+			survivesMoves(t, built(t, spec))
+		})
+	}
+}
+
+func survivesMoves(t *testing.T, topo *Topo) {
 	host, phone := topo.Hosts()[0], topo.Client("phone")
 	var listener net.Listener
 	var config net.ListenConfig

@@ -1,0 +1,40 @@
+package agent
+
+import (
+	"errors"
+	"net/http"
+	"testing"
+
+	"godwit/agent/peer"
+	"godwit/migration"
+	"godwit/vm"
+)
+
+// brokenWay is what carried memory, and has ended.
+type brokenWay struct{ forwarder }
+
+func (brokenWay) Err() error {
+	return errors.New("the other end: migration m-00000001 is not under way on rome")
+}
+
+// TestCopyGivenUpThere: a copy that ended since the destination gave the guest up ends for its reason, and not for
+// what QEMU saw of that.
+func TestCopyGivenUpThere(t *testing.T) {
+	for name, c := range map[string]struct {
+		landing LandingAnswer
+		err     error
+		code    migration.Code
+		words   string
+	}{
+		"its agent was ended": {LandingAnswer{Landing: migration.Gone, Problem: &migration.Problem{Code: migration.CodeAgent, Text: "the destination's agent ended"}}, nil,
+			migration.CodeAgent, "migrate guest web: rome has given it up: the destination's agent ended"},
+		"it goes on":      {LandingAnswer{Landing: migration.Waiting}, nil, migration.CodeHypervisor, "QEMU ended the copy: broken pipe"},
+		"it says nothing": {LandingAnswer{}, errors.New("who are you"), migration.CodeHypervisor, "QEMU ended the copy: broken pipe"},
+	} {
+		a, _ := served(t)
+		m := leaving(a)
+		m.work.forward = brokenWay{}
+		m.link = linked(t, "paris", "rome", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { peer.Answer(w, c.landing, c.err) }))
+		refused(t, name, m.copyEnded(t.Context(), vm.Progress{Error: "broken pipe"}), c.code, c.words)
+	}
+}
