@@ -46,6 +46,7 @@ type GuestInfo struct {
 	Memory    int64               `json:"memory"`
 	Addresses []migration.Address `json:"addresses"`
 	Migration string              `json:"migration,omitempty"`
+	Booted    string              `json:"booted,omitempty"` // what became of it when it booted anew by itself; "": it did not, or knows its address itself
 	PID       int                 `json:"pid"`
 	Dir       string              `json:"dir"`
 	Taps      []string            `json:"taps"`
@@ -100,7 +101,7 @@ func (a *Agent) info(ctx context.Context) HostInfo {
 		h := g.held()
 		gi := GuestInfo{
 			Name: g.name(), Host: a.config.Host, Memory: h.Description.Memory, Addresses: h.Addresses,
-			Migration: g.migration(), Dir: h.Dir, Taps: h.Taps, Epoch: h.Epoch,
+			Migration: g.migration(), Dir: h.Dir, Taps: h.Taps, Epoch: h.Epoch, Booted: g.lastBoot(),
 		}
 		gi.Tunnels = guestTunnels(a.detours.list(g.name()))
 		if flows, err := netstate.Flows(g.name()); err == nil {

@@ -186,7 +186,7 @@ func (m *incoming) expected() Held {
 		Description: p.Description.elsewhere(), Active: m.plan.Active, Addresses: m.plan.Held,
 		Epoch: m.plan.Epoch, Endpoint: p.Endpoint, Table: p.Table,
 		Dir:     m.a.guestDir(m.plan.Guest, fmt.Sprint(m.plan.Epoch)),
-		Unheard: &Unheard{m.plan.ID, m.plan.From}, ToDrop: p.comingWith(),
+		Unheard: &Unheard{m.plan.ID, m.plan.From}, ToDrop: p.comingWith(), Boot: p.Boot,
 	}
 }
 

@@ -28,10 +28,11 @@ type Guest struct {
 
 	dialling sync.Mutex // one client at a time
 	deaf     time.Time  // until when keepDetours, whose this is, does not ask it again
-	ending   sync.Mutex // while the end of a lease takes addresses from it
+	ending   sync.Mutex // while the end of a lease takes addresses from it, or it is given its own again
 	mu       sync.Mutex
 	open     guest.Channel // see channel
 	busy     string        // id of the migration under way
+	booted   string        // what became of it when it booted anew; "": it did not, as far as is known
 	udp      udpUse
 	stand    struct { // how often a subnet agent was asked for it, and when it may be again
 		tries int
@@ -51,6 +52,7 @@ type Held struct {
 	Epoch       uint64              `json:"epoch"`             // of the right to run it here
 	Endpoint    uint8               `json:"endpoint"`          // highest MPTCP endpoint id used so far
 	Table       int                 `json:"table"`             // highest routing table number used in the guest
+	Boot        string              `json:"boot,omitempty"`    // id of the boot in which the guest has what a handover gave it; see boots
 	Leaving     bool                `json:"leaving"`           // let go of: not to be started here
 	Unheard     *Unheard            `json:"unheard,omitempty"` // how it came, until its source is known to have heard that it landed
 }

@@ -321,10 +321,10 @@ func (m *incoming) handed(joins *guest.Joins, users *guest.Users) error {
 		g.remember(func(h *Held) {
 			h.Addresses = slices.Clone(m.plan.Next)
 			for i := range h.Addresses {
-				h.Addresses[i].Granted = h.Description.silent()
+				h.Addresses[i].Granted, h.Addresses[i].Handover = h.Description.silent(), m.plan.ID
 			}
 			if m.work.kept {
-				h.Addresses = append(h.Addresses, m.plan.Held...)
+				h.Addresses = append(h.Addresses, notCurrent(m.plan.Held)...)
 			}
 			h.Active, h.Table, h.Endpoint = 1-m.plan.Active, m.table(), m.lastEndpoint(joins)
 		})
@@ -343,7 +343,7 @@ func (m *incoming) handed(joins *guest.Joins, users *guest.Users) error {
 	if err := m.a.guests.keep(g); err != nil {
 		return err
 	}
-	if err := m.announce(); err != nil {
+	if err := m.a.announceGuest(g); err != nil {
 		m.rec.note("its LAN was not told where it is: " + err.Error())
 	}
 	now := time.Now().UnixNano()
@@ -354,20 +354,19 @@ func (m *incoming) handed(joins *guest.Joins, users *guest.Users) error {
 	return nil
 }
 
-// announce tells the guest's LAN where it is. Bridges have learnt where its NICs were, and neighbours who had its
+// announceGuest tells the guest's LAN where it is. Bridges have learnt where its NICs were, and neighbours who had its
 // addresses before: guests do not say that they have them, and ours are not asked to (vm.Facts.Quiet).
-func (m *incoming) announce() error {
-	g := m.work.guest
+func (a *Agent) announceGuest(g *Guest) error {
 	if g.Machine == nil {
 		return nil
 	}
-	ctx, cancel := limitAnnounce.on(m.a.ctx)
+	ctx, cancel := limitAnnounce.on(a.ctx)
 	defer cancel()
 	err := says(ctx, g.Machine.Announce(ctx))
-	mac := g.Held.Description.NICs[g.Held.Active].hardware()
-	for _, addr := range g.Held.Addresses {
-		if addr.Home == m.a.config.Host {
-			err = errors.Join(err, netstate.Announce(m.a.config.Network.Bridge, addr.Prefix.Addr(), mac))
+	h := g.held()
+	for _, addr := range h.Addresses {
+		if addr.Home == a.config.Host {
+			err = errors.Join(err, netstate.Announce(a.config.Network.Bridge, addr.Prefix.Addr(), h.Description.NICs[h.Active].hardware()))
 		}
 	}
 	return err

@@ -95,6 +95,7 @@ var (
 	limitEndGuest   = named("end_guest", 10*time.Second, "QEMU ends")
 	limitAdopt      = named("adopt", 10*time.Second, "a QEMU answers that is found or adopted; one with another client never does")
 	limitBoot       = named("boot", 3*time.Minute, "the guest answers on its channel after boot")
+	limitGiveAgain  = named("give_again", 30*time.Second, "a guest that booted anew has what a handover gave it, each try")
 	limitScrape     = named("scrape", 2*time.Second, "QEMU says for the metrics what a guest does; else that is `other`")
 	_               = named("hook_blocking", hook.DefaultBlocking, "a hook answers a blocking event, if it names no `timeout`")
 	_               = named("hook_informative", hook.DefaultInformative, "a hook is done with any other event, if it names no `timeout`")

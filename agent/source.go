@@ -37,6 +37,7 @@ type sourceWork struct {
 	accepted      Acceptance
 	capabilities  []string  // of the program behind the guest's channel
 	noIPv6        bool      // see lacksIPv6
+	boot          string    // see comesIn
 	readied       time.Time // when the guest was last asked to be ready
 	awake         time.Time // when something last went through the tunnel
 	prepared      Prepared

@@ -108,6 +108,7 @@ func (m *outgoing) checkGuest(ctx context.Context, refuse func(migration.Code, s
 		m.rec.note("the guest has the QEMU guest agent only: its own pause is not measured, connections that miss the announcement of the next address are not told again, datagrams to its old address do not keep the tunnel, and servers of QUIC may lose their connections; godwit-guest in it can do these (docs/guest.md)")
 	}
 	m.work.capabilities = info.Capabilities
+	m.work.boot = m.guest.held().comesIn(info)
 	m.work.noIPv6 = lacksIPv6(info, m.guest.Held.Description.NICs, m.plan.Held)
 	m.noteUnread(info.Unread)
 	m.dropFirst(ctx)

@@ -56,6 +56,7 @@ type Preparation struct {
 
 	Routers []netstate.Advertisement `json:"routers,omitempty"` // what the routers of the guest's link advertise
 	ToDrop  []netip.Addr             `json:"to_drop,omitempty"` // see Held
+	Boot    string                   `json:"boot,omitempty"`    // see Held; "": it does not say
 }
 
 // check says what of a preparation cannot be meant. It comes from another host, and
@@ -76,6 +77,8 @@ func (p Preparation) check() error {
 		return wrong("%d addresses that it holds, %d next ones", len(p.Plan.Held), len(p.Plan.Next))
 	case !p.Plan.KeepsAddress() && (len(p.Plan.Next) == 0 || len(p.Description.NICs) < 2):
 		return wrong("no next address, or no NIC for it")
+	case len(p.Boot) > longestBoot:
+		return wrong("a boot id of %d bytes", len(p.Boot))
 	case len(p.MemoryTunnels) > mostAddresses:
 		return wrong("%d tunnels for memory", len(p.MemoryTunnels))
 	}

@@ -41,6 +41,7 @@ type Address struct {
 	Endpoint uint8        `json:"endpoint" yaml:"endpoint,omitempty"`      // MPTCP endpoint id in the guest; 0: none announced
 	Granted  bool         `json:"granted,omitempty" yaml:"-"`              // by an agent's DHCP server, which goes on answering for it
 
+	Handover    string `json:"handover,omitempty" yaml:"-"`     // migration that gave it to the guest, whose own configuration does not know it; "": none did, or another is its current one by now
 	SubnetAgent string `json:"subnet_agent,omitempty" yaml:"-"` // host of the same subnet that its home has stand for it while it is away; "": none
 }
 

@@ -93,6 +93,9 @@ func listGuests(c *cobra.Command, info agent.HostInfo, args []string) error {
 			addrs = append(addrs, a.Prefix.Addr().String())
 		}
 		fmt.Fprintf(c.OutOrStdout(), "%-16s %-10s %5d MiB  %s  %s\n", g.Name, g.Status, g.Memory>>20, strings.Join(addrs, " "), g.Migration)
+		if g.Booted != "" {
+			fmt.Fprintf(c.OutOrStdout(), "  %s\n", g.Booted)
+		}
 		if name != "" {
 			printTunnels(c.OutOrStdout(), g.Tunnels)
 			printFlows(c.OutOrStdout(), g.Flows)

@@ -1,0 +1,209 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"godwit/vm/guest"
+)
+
+// A guest that boots anew comes up as its own configuration says: with the address of the site that it left. Its QEMU
+// goes on over that, but for one that an agent started of an image (-no-reboot). So it is given what it had by
+// its last handover again. Which boot has that, is remembered (Held.Boot), so that a later agent finds it out, too;
+// QEMU's RESET only says that it is worth asking.
+
+const (
+	bootLook     = 30 * time.Second // between questions which boot a guest is in
+	bootPause    = 2 * time.Second  // the same for one that was reset, or has booted anew; longer each time that it was given something
+	bootPatience = 10 * time.Minute // for which that is done; then it is said that it was of no use
+	bootSettled  = 2 * time.Minute  // after which what configures NICs in the guest has done so; what it has then, it keeps
+	longestBoot  = 64               // bytes of a boot's id, which is a UUID where the guest has Linux
+)
+
+// keepBoots looks after the guests here that can boot anew.
+func (a *Agent) keepBoots(ctx context.Context) {
+	watched := map[*Guest]bool{}
+	for {
+		here := map[*Guest]bool{}
+		for _, g := range a.guests.all() {
+			here[g] = true
+			if !watched[g] && g.outlivesBoots() {
+				a.actors.Go(func() { (&boots{a: a, g: g}).watch(ctx) })
+			}
+		}
+		if watched = here; !sleep(ctx, bootPause) {
+			return
+		}
+	}
+}
+
+// outlivesBoots says whether the guest can boot anew here, and be asked. One whose addresses are given by DHCP asks
+// for them itself.
+func (g *Guest) outlivesBoots() bool {
+	d := g.Held.Description
+	return g.Machine != nil && (d.QMP != "" || len(d.Start) > 0) && !d.silent() && g.hasChannel() && len(d.NICs) > 1
+}
+
+// boots is what is known of one guest's boots. It belongs to one goroutine.
+type boots struct {
+	a *Agent
+	g *Guest
+
+	since  time.Time // since when it is known that the guest was reset, or booted anew; zero: it was not
+	id     string    // of that boot, when it has answered
+	given  int       // how often it was given something in it
+	late   bool      // the last time when it had settled
+	failed error     // why it has not got it
+	said   bool      // that it has
+	over   bool      // it is given nothing any more in this boot
+}
+
+// watch asks the guest on, until it is gone or let go of.
+func (b *boots) watch(ctx context.Context) {
+	events := b.g.Machine.Events(ctx)
+	next := time.NewTimer(bootPause)
+	defer next.Stop()
+	for b.a.guests.has(b.g) {
+		select {
+		case e, ok := <-events:
+			if !ok {
+				events = nil
+			} else if e.Name == "RESET" {
+				b.begin("")
+				next.Reset(bootPause)
+			}
+		case <-next.C:
+			next.Reset(b.look(ctx))
+		case <-b.g.Machine.Done():
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// has says whether this very guest is under care.
+func (s *guests) has(g *Guest) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.byName[g.name()] == g
+}
+
+// begin is that the guest boots anew, as that boot, or as one that is not known yet.
+func (b *boots) begin(id string) { *b = boots{a: b.a, g: b.g, since: time.Now(), id: id} }
+
+// look asks the guest which boot it is in, and gives it what it had where that is a new one. It returns after how
+// long it is worth asking again. A guest that migrates is left to its migration.
+func (b *boots) look(ctx context.Context) time.Duration {
+	h := b.g.held()
+	given, _ := h.handed()
+	switch {
+	case len(given) == 0: // its own configuration is right
+		b.since = time.Time{}
+		return bootLook
+	case b.moves():
+		return b.pause()
+	}
+	info, err := b.g.info(ctx)
+	id := bootID(info)
+	switch {
+	case ctx.Err() != nil:
+		return bootLook
+	case err != nil:
+		b.failed = fmt.Errorf("it does not answer: %w", err)
+		return b.pause()
+	case id == "", id == h.Boot:
+		b.since = time.Time{}
+		return bootLook
+	case h.Boot == "": // it came from an agent that did not say
+		return b.remember(id)
+	case id != b.id:
+		b.begin(id)
+	}
+	return b.give(ctx, h, info)
+}
+
+// moves says whether a migration has the guest.
+func (b *boots) moves() bool { return b.g.migration() != "" || b.a.isComing(b.g.name()) }
+
+// pause is until the next look. One that has gone on in vain for too long says so, once.
+func (b *boots) pause() time.Duration {
+	switch {
+	case b.since.IsZero() || b.over:
+		return bootLook
+	case time.Since(b.since) > bootPatience && b.failed != nil:
+		b.over = true
+		b.a.log.Warn(b.say("and has not got its address again: %v; set it in the guest, or move it", b.failed), "guest", b.g.name())
+		return bootLook
+	}
+	return min(bootPause<<min(b.given, 4), bootLook)
+}
+
+// give gives the guest what it had: at once, again where something undoes it, and once more when it has settled, as
+// not all that is undone is seen from here.
+func (b *boots) give(ctx context.Context, h Held, info guest.Info) time.Duration {
+	right := b.a.asHanded(h, info)
+	settled := info.UptimeMS >= bootSettled.Milliseconds() || time.Since(b.since) >= bootSettled
+	switch {
+	case b.over:
+		return bootLook
+	case right && b.late:
+		return b.remember(b.id)
+	case right && b.given > 0 && !settled:
+		return b.pause()
+	}
+	switch err := b.a.giveAgain(ctx, b.g, info); {
+	case errors.Is(err, errMoves) || ctx.Err() != nil:
+		return b.pause()
+	case err != nil:
+		b.failed = err
+	default:
+		b.failed, b.late = errors.New("something in it takes away what it is given"), settled
+		if !b.said {
+			b.said = true
+			b.a.log.Info(b.say("and has its address again"), "guest", b.g.name())
+		}
+	}
+	b.given++
+	return b.pause()
+}
+
+// remember is that the guest has in this boot what it is to have.
+func (b *boots) remember(id string) time.Duration {
+	b.g.remember(func(h *Held) { h.Boot = id })
+	if err := b.a.guests.keep(b.g); err != nil {
+		b.a.log.Warn("keep guest", "guest", b.g.name(), "error", err)
+	}
+	b.since = time.Time{}
+	return bootLook
+}
+
+// bootNote begins what is said of a guest that booted anew.
+const bootNote = "the guest booted anew"
+
+// say tells people what became of the boot: of the guest, and in the report of the migration that gave
+// it its address, where the last boot counts.
+func (b *boots) say(format string, args ...any) string {
+	text := fmt.Sprintf("%s (%s) "+format, append([]any{bootNote, b.since.Format(time.DateTime)}, args...)...)
+	b.g.mu.Lock()
+	b.g.booted = text
+	b.g.mu.Unlock()
+	if given, _ := b.g.held().handed(); len(given) > 0 {
+		b.a.amend(given[0].Handover, func(r *Report) {
+			r.Notes = slices.DeleteFunc(r.Notes, func(n string) bool { return strings.HasPrefix(n, bootNote) })
+			r.Notes = append(r.Notes, text)
+		})
+	}
+	return text
+}
+
+// lastBoot is what became of the guest when it booted anew; "": it did not.
+func (g *Guest) lastBoot() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.booted
+}

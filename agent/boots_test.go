@@ -1,0 +1,254 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"godwit/migration"
+	"godwit/vm/guest"
+)
+
+// TestBootsAnew: a guest that reboots after a handover is given again what it had by that, as soon as it answers, also
+// where its own services set their address later, and for good when it has settled; nothing is asked of it after that.
+func TestBootsAnew(t *testing.T) {
+	for name, c := range map[string]struct {
+		addresses []migration.Address
+		want      string
+		kept      bool
+	}{
+		"its own address is another's by now": {[]migration.Address{givenAddress()}, " | 10.2.1.20", false},
+		"it keeps the old one for a while":    {[]migration.Address{givenAddress(), keptAddress()}, " | 10.1.1.20 10.2.1.20", true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			a, g, in, lines := movedGuest(t, c.addresses...)
+			ctx, end := context.WithCancel(t.Context())
+			go a.keepBoots(ctx)
+			time.Sleep(time.Hour)
+			if asked, _ := in.told(); len(asked) > 0 {
+				t.Errorf("%s: it did not boot, and was asked to %+v", name, asked)
+			}
+			in.boots("second", 30*time.Second)
+			time.Sleep(8 * time.Second)
+			if got := in.has(); got != c.want {
+				t.Errorf("%s: just booted it has %q, want %q", name, got, c.want)
+			}
+			asked, retired := in.told()
+			if first := asked[0]; first.MAC != bootMACs[1] || !first.Main || first.Table != guest.FirstTable+1 || first.Endpoint != 3 || first.GatewayV4.String() != "10.2.1.1" || len(first.Addrs) != 1 {
+				t.Errorf("%s: %+v", name, first)
+			}
+			if last := retired[len(retired)-1]; last.Keep != c.kept || last.Stay || last.MAC != bootMACs[0] {
+				t.Errorf("%s: its old NIC was left so: %+v", name, last)
+			}
+			in.configuresItself()
+			time.Sleep(40 * time.Second)
+			if got := in.has(); got != c.want {
+				t.Errorf("%s: its services have set their address, and it has %q, want %q", name, got, c.want)
+			}
+			time.Sleep(5 * time.Minute)
+			if h := onDisk(t, a); h.Boot != "second" || h.Addresses[0].Endpoint != 5 {
+				t.Errorf("%s: remembered: boot %q, %+v", name, h.Boot, h.Addresses)
+			}
+			before, _ := in.told()
+			time.Sleep(time.Hour)
+			after, _ := in.told()
+			if rep, _, _ := a.history("m-00000001"); len(after) != len(before) || len(before) > 10 || len(rep.Notes) != 2 || !strings.HasSuffix(rep.Notes[1], "has its address again") || g.lastBoot() != rep.Notes[1] {
+				t.Errorf("%s: asked %d times, then %d; %q", name, len(before), len(after), rep.Notes)
+			}
+			if lines.count("WARN") > 0 {
+				t.Errorf("%s: %s", name, lines.all.String())
+			}
+			end()
+			synctest.Wait()
+		})
+	}
+}
+
+// TestBootedWhileTheAgentWasAway: a later agent finds it out, and one that comes to it in the middle goes on.
+func TestBootedWhileTheAgentWasAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, _, in, _ := movedGuest(t, givenAddress())
+		in.resets = nil
+		in.boots("second", time.Hour)
+		for _, lives := range []time.Duration{4 * time.Second, time.Minute} { // the first ends before it has made sure
+			ctx, end := context.WithCancel(t.Context())
+			go a.keepBoots(ctx)
+			time.Sleep(lives)
+			if end(); in.has() != " | 10.2.1.20" {
+				t.Errorf("after %v it has %q", lives, in.has())
+			}
+			synctest.Wait()
+		}
+		if h := onDisk(t, a); h.Boot != "second" {
+			t.Errorf("remembered: boot %q", h.Boot)
+		}
+	})
+}
+
+// TestBootsLeftAlone: a guest whose own configuration is right, or which is in a migration's hands, is asked nothing.
+func TestBootsLeftAlone(t *testing.T) {
+	own := keptAddress()
+	for name, c := range map[string]struct {
+		addr   migration.Address
+		change func(*Agent, *Guest)
+		asks   bool // afterwards
+	}{
+		"it has its home's address": {addr: own},
+		"it cannot be asked":        {addr: givenAddress(), change: func(_ *Agent, g *Guest) { g.Held.Description.Agent = dhcpAgent }},
+		"an agent started it":       {addr: givenAddress(), change: func(_ *Agent, g *Guest) { g.Held.Description.Start = nil }},
+		"it moves":                  {addr: givenAddress(), change: func(_ *Agent, g *Guest) { g.take("m-00000002") }, asks: true},
+		"its migration here has not ended": {addr: givenAddress(), change: func(a *Agent, _ *Guest) {
+			a.incoming["m-00000002"] = &incoming{plan: migration.Plan{Guest: "web"}}
+		}, asks: true},
+		"its boot was not known": {addr: givenAddress(), change: func(_ *Agent, g *Guest) { g.Held.Boot = "" }},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			a, g, in, lines := movedGuest(t, c.addr)
+			if c.change != nil {
+				c.change(a, g)
+			}
+			ctx, end := context.WithCancel(t.Context())
+			go a.keepBoots(ctx)
+			in.boots("second", 10*time.Second)
+			time.Sleep(5 * time.Minute)
+			if asked, retired := in.told(); len(asked)+len(retired) > 0 || lines.count("WARN") > 0 {
+				t.Errorf("%s: asked %+v; %s", name, asked, lines.all.String())
+			}
+			g.drop("m-00000002")
+			a.mu.Lock()
+			clear(a.incoming)
+			a.mu.Unlock()
+			time.Sleep(5 * time.Minute)
+			if asked, _ := in.told(); len(asked) > 0 != c.asks {
+				t.Errorf("%s: then asked: %+v, want any: %v", name, asked, c.asks)
+			}
+			end()
+			synctest.Wait()
+		})
+	}
+}
+
+// TestBootsInVain: a guest that does not take its address again is asked for a while only, and that is said once.
+func TestBootsInVain(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*bootable)
+		want   string
+		asked  int // at least
+	}{
+		"it refuses":       {func(b *bootable) { b.err = errors.New("no such NIC") }, "set its address: no such NIC; set it in the guest, or move it", 5},
+		"it undoes it":     {func(b *bootable) { b.undone = func(b *bootable) { clear(b.nics[1]) } }, "something in it takes away what it is given", 5},
+		"it never answers": {func(b *bootable) { b.silent = true }, "it does not answer: ", 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			a, g, in, lines := movedGuest(t, givenAddress())
+			ctx, end := context.WithCancel(t.Context())
+			go a.keepBoots(ctx)
+			in.boots("second", 0)
+			in.change(c.change)
+			time.Sleep(time.Hour)
+			asked, _ := in.told()
+			time.Sleep(time.Hour)
+			if more, _ := in.told(); len(more) != len(asked) || len(asked) < c.asked || len(asked) > 40 {
+				t.Errorf("%s: asked %d times, then %d", name, len(asked), len(more))
+			}
+			rep, _, _ := a.history("m-00000001")
+			if lines.count("WARN") != 1 || !strings.Contains(g.lastBoot(), c.want) || rep.Notes[len(rep.Notes)-1] != g.lastBoot() {
+				t.Errorf("%s: %q, %q; want %q\n%s", name, g.lastBoot(), rep.Notes, c.want, lines.all.String())
+			}
+			in.change(func(b *bootable) { b.err, b.undone = nil, nil })
+			in.boots("third", 10*time.Second)
+			if time.Sleep(time.Minute); in.has() != " | 10.2.1.20" {
+				t.Errorf("%s: at its next boot it has %q", name, in.has())
+			}
+			end()
+			synctest.Wait()
+		})
+	}
+}
+
+// TestGivesAgainBeforeItMoves: what a guest is given when it has booted anew, and a migration that is asked for
+// meanwhile, do not meet.
+func TestGivesAgainBeforeItMoves(t *testing.T) {
+	a, g, in, _ := movedGuest(t, givenAddress())
+	if err := g.take("m-00000002"); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.giveAgain(t.Context(), g, guest.Info{}); !errors.Is(err, errMoves) || len(in.asked) > 0 {
+		t.Errorf("it moves: %v, %+v", err, in.asked)
+	}
+	g.drop("m-00000002")
+	g.ending.Lock()
+	done := make(chan error, 1)
+	go func() { done <- a.giveAgain(t.Context(), g, guest.Info{}) }()
+	select {
+	case err := <-done:
+		t.Errorf("it did not wait: %v", err)
+	case <-time.After(20 * time.Millisecond):
+	}
+	g.ending.Unlock()
+	if err := <-done; err != nil || len(in.asked) != 1 {
+		t.Errorf("%v, %+v", err, in.asked)
+	}
+}
+
+// TestHandedAddresses: what a handover gave is marked by it, what is kept beside that is not, and the mark and the
+// boot go on with the guest.
+func TestHandedAddresses(t *testing.T) {
+	a := between(t)
+	a.ctx = t.Context()
+	old := givenAddress()
+	old.Prefix, old.Home = netip.MustParsePrefix("10.1.1.30/24"), "paris"
+	next := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.20/24"), Home: "rome"}
+	plan := migration.Plan{ID: "m-00000002", Guest: "web", From: "paris", To: "rome", Network: "mptcp", Held: []migration.Address{old}, Next: []migration.Address{next}}
+	p := Preparation{Plan: plan, Description: Description{Name: "web", NICs: []NIC{{MAC: bootMACs[0]}, {MAC: bootMACs[1]}}}, Boot: "first"}
+	m := &incoming{a: a, plan: plan, rec: newRecord("rome", plan, time.Now()), work: &destinationWork{preparation: p, kept: true}}
+	g := &Guest{Held: m.expected()}
+	if m.work.guest = g; g.Held.Boot != "first" {
+		t.Errorf("it comes in boot %q", g.Held.Boot)
+	}
+	if err := m.handed(nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	given, kept := g.held().handed()
+	if len(given) != 1 || given[0].Prefix != next.Prefix || given[0].Handover != plan.ID || len(kept) != 1 || kept[0].Prefix != old.Prefix {
+		t.Errorf("given %+v, kept %+v", given, kept)
+	}
+	second := guest.Info{BootID: "second"}
+	if boot := g.held().comesIn(second); boot != "first" {
+		t.Errorf("it has booted anew, was not given its address again, and goes on as in boot %q", boot)
+	}
+	home := Held{Addresses: []migration.Address{keptAddress()}, Boot: "first"}
+	if given, _ := home.handed(); len(given) > 0 || home.comesIn(second) != "second" {
+		t.Errorf("it has its own address: %+v, boot %q", given, home.comesIn(second))
+	}
+	if id := bootID(guest.Info{BootID: strings.Repeat("x", longestBoot+1)}); id != "" {
+		t.Errorf("a guest has the agent keep what it likes: %q", id)
+	}
+	p.Boot, p.Description.Memory = strings.Repeat("x", longestBoot+1), 1<<28
+	refusedBy(t, "a long boot id", p.check(), "a boot id of")
+}
+
+// TestStrays: on its active NIC a guest may have other addresses of this site's subnet, unless another guest has them.
+func TestStrays(t *testing.T) {
+	a, g, in, _ := movedGuest(t, givenAddress())
+	other := &Guest{Held: Held{Description: Description{Name: "db"}, Addresses: []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.30/24")}}}}
+	a.guests.byName["db"] = other
+	for _, addr := range []string{"10.2.1.30", "10.2.1.31", "10.1.1.20"} {
+		in.nics[1][netip.MustParseAddr(addr)] = true
+	}
+	in.nics[0][netip.MustParseAddr("10.2.1.32")] = true
+	info, err := in.Info(t.Context())
+	if err != nil || a.asHanded(g.held(), info) {
+		t.Fatal("it has addresses that are not its own", err)
+	}
+	if err := a.giveAgain(t.Context(), g, info); err != nil {
+		t.Fatal(err)
+	}
+	if info, _ = in.Info(t.Context()); in.has() != " | 10.2.1.20 10.2.1.31" || !a.asHanded(g.held(), info) {
+		t.Errorf("it has %q", in.has())
+	}
+}

@@ -1,0 +1,170 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"godwit/migration"
+	"godwit/vm/guest"
+)
+
+// handed are the addresses that the last handover gave the guest, and kept those that it has beside them until a lease
+// ends. There are none where the guest has what its own configuration says.
+func (h Held) handed() (given, kept []migration.Address) {
+	for _, addr := range h.Addresses {
+		if addr.Handover != "" {
+			given = append(given, addr)
+		} else {
+			kept = append(kept, addr)
+		}
+	}
+	if len(given) == 0 {
+		return nil, nil
+	}
+	return given, kept
+}
+
+// notCurrent are addresses that a guest keeps beside those of a new handover.
+func notCurrent(held []migration.Address) []migration.Address {
+	held = slices.Clone(held)
+	for i := range held {
+		held[i].Handover = ""
+	}
+	return held
+}
+
+// bootID is that of the boot in which the guest is; "": its program does not say.
+func bootID(info guest.Info) string {
+	if len(info.BootID) > longestBoot {
+		return ""
+	}
+	return info.BootID
+}
+
+// comesIn is the boot in which a guest that moves on has what is remembered of it: not the one in which it is now, if
+// it has booted anew since and was not given that again.
+func (h Held) comesIn(info guest.Info) string {
+	if given, _ := h.handed(); len(given) > 0 && h.Boot != "" {
+		return h.Boot
+	}
+	return bootID(info)
+}
+
+// asHanded says whether the guest has, as far as can be seen, what a handover leaves: its addresses on its active NIC,
+// and nothing else on either that it must not have here.
+func (a *Agent) asHanded(h Held, info guest.Info) bool {
+	active, spare := a.strays(h, info)
+	has := addressesOf(info, h.Description.NICs[h.Active])
+	return len(active)+len(spare) == 0 && len(without(bare(h.Addresses), has)) == 0
+}
+
+// strays are the addresses that a guest has on its NICs by its own configuration alone. On the active one those of this
+// site's subnet are its own affair, unless another guest here has them.
+func (a *Agent) strays(h Held, info guest.Info) (active, spare []netip.Addr) {
+	taken, own := a.takenAddresses(), bare(h.Addresses)
+	active = without(addressesOf(info, h.Description.NICs[h.Active]), own)
+	active = slices.DeleteFunc(active, func(addr netip.Addr) bool {
+		owner, has := taken[addr]
+		return a.config.Network.subnetOf(addr).Contains(addr) && (!has || owner == h.Description.Name)
+	})
+	return active, without(addressesOf(info, h.Description.NICs[1-h.Active]), own)
+}
+
+func addressesOf(info guest.Info, nic NIC) (out []netip.Addr) {
+	for _, n := range info.NICs {
+		if strings.EqualFold(n.MAC, nic.MAC) {
+			for _, p := range n.Addrs {
+				out = append(out, p.Addr())
+			}
+		}
+	}
+	return out
+}
+
+// errMoves says that a migration has the guest.
+var errMoves = errors.New("a migration of it is under way")
+
+// giveAgain gives a guest that has booted anew what its last handover gave it, by the same steps: its addresses with their
+// routes and endpoints on the active NIC, those that it keeps moved there, its spare NIC down. Done twice, it is
+// done once. A migration that is asked for meanwhile waits.
+func (a *Agent) giveAgain(ctx context.Context, g *Guest, info guest.Info) error {
+	g.ending.Lock()
+	defer g.ending.Unlock()
+	h := g.held()
+	given, kept := h.handed()
+	if g.migration() != "" || a.isComing(g.name()) || len(given) == 0 {
+		return errMoves
+	}
+	ctx, cancel := limitGiveAgain.on(ctx)
+	defer cancel()
+	c, err := g.reach(ctx, limitAskGuest)
+	if err != nil {
+		return err
+	}
+	made, err := c.Configure(ctx, a.configuration(g, h.Active, given, h.Table, true))
+	if err != nil {
+		return fmt.Errorf("set its address: %w", says(ctx, err))
+	}
+	if err := a.announcedAgain(g, made.EndpointIDs); err != nil {
+		return err
+	}
+	if err := a.retireAgain(ctx, c, h, kept, info); err != nil {
+		return fmt.Errorf("take away what it has by its own configuration: %w", says(ctx, err))
+	}
+	if err := a.announceGuest(g); err != nil {
+		a.log.Info("its LAN was not told where it is", "guest", g.name(), "error", err)
+	}
+	return nil
+}
+
+// retireAgain takes from the guest what it has by its own configuration, and has it keep what is kept.
+func (a *Agent) retireAgain(ctx context.Context, c guest.Channel, h Held, kept []migration.Address, info guest.Info) error {
+	strays, old := a.strays(h, info)
+	nics := h.Description.NICs
+	retire := guest.Retire{MAC: nics[1-h.Active].MAC, NewMAC: nics[h.Active].MAC}
+	if len(old) > 0 {
+		retire.Addrs, retire.Stay = old, len(kept) > 0
+		if err := c.Retire(ctx, retire); err != nil {
+			return err
+		}
+	}
+	if len(kept) > 0 { // last, as the NIC may stay up for them
+		retire.Addrs, retire.Stay, retire.Keep = bare(kept), false, true
+		for _, addr := range kept {
+			if addr.Prefix.Addr().Is4() && !retire.GatewayV4.IsValid() {
+				retire.GatewayV4 = addr.Gateway
+			}
+		}
+		if err := c.Retire(ctx, retire); err != nil {
+			return err
+		}
+	}
+	if len(strays) == 0 {
+		return nil
+	}
+	return c.DropAddress(ctx, strays...)
+}
+
+// announcedAgain keeps the endpoint ids by which the guest announces its addresses, where they are others than before.
+func (a *Agent) announcedAgain(g *Guest, ids []uint8) error {
+	changed := false
+	g.remember(func(h *Held) {
+		h.Addresses = slices.Clone(h.Addresses)
+		for i := range h.Addresses {
+			addr := &h.Addresses[i]
+			for _, id := range ids {
+				if id != 0 && addr.Handover != "" && addr.Endpoint != 0 && addr.Endpoint != id && addr.Prefix.Addr().Is4() == (id%2 == 1) {
+					addr.Endpoint, h.Endpoint, changed = id, max(h.Endpoint, id), true
+				}
+			}
+		}
+	})
+	if !changed {
+		return nil
+	}
+	return a.guests.keep(g)
+}
