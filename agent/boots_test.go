@@ -118,6 +118,11 @@ func TestBootsLeftAlone(t *testing.T) {
 			if asked, retired := in.told(); len(asked)+len(retired) > 0 || lines.count("WARN") > 0 {
 				t.Errorf("%s: asked %+v; %s", name, asked, lines.all.String())
 			}
+			in.change(func(b *bootable) {
+				if b.infos > 0 && c.asks {
+					t.Errorf("%s: it was disturbed %d times", name, b.infos)
+				}
+			})
 			g.drop("m-00000002")
 			a.mu.Lock()
 			clear(a.incoming)
@@ -220,6 +225,11 @@ func TestHandedAddresses(t *testing.T) {
 	second := guest.Info{BootID: "second"}
 	if boot := g.held().comesIn(second); boot != "first" {
 		t.Errorf("it has booted anew, was not given its address again, and goes on as in boot %q", boot)
+	}
+	out := &outgoing{a: a, guest: g, plan: migration.Plan{Network: "tunnel"}, work: &sourceWork{}, rec: newRecord("rome", plan, time.Now())}
+	g.open = &bootable{id: "second", nics: [2]map[netip.Addr]bool{}}
+	if err := out.checkGuest(t.Context(), func(_ migration.Code, format string, _ ...any) error { return errors.New(format) }); err != nil || out.work.boot != "first" {
+		t.Errorf("at its source: boot %q, %v", out.work.boot, err)
 	}
 	home := Held{Addresses: []migration.Address{keptAddress()}, Boot: "first"}
 	if given, _ := home.handed(); len(given) > 0 || home.comesIn(second) != "second" {
