@@ -64,11 +64,11 @@ type bootsAnew struct {
 }
 
 // boot is what the guest says of itself.
-func (a *hostAgent) boot(t *testing.T) (info guest.Info) {
+func (h *hostAgent) boot(t *testing.T) (info guest.Info) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	if err := a.client.CallGuest(ctx, "web", "info", nil, &info); err != nil {
+	if err := h.client.CallGuest(ctx, "web", "info", nil, &info); err != nil {
 		t.Log(err)
 	}
 	return info
