@@ -21,6 +21,17 @@ const (
 	execDeaf = time.Minute
 )
 
+// beginCommand begins a command, in single quotes, that writes into a folder. The folder tells that it was begun already, by a
+// call whose answer was lost. The command is a script with a session of its own, so that one with an error in it, or
+// that ends its process group, is told from one that goes on.
+const beginCommand = `mkdir %[1]s 2>/dev/null || exit 0
+printf '%%s\n' '%[2]s' >%[1]s/run
+own=$(command -v setsid)
+(
+$own sh %[1]s/run >%[1]s/out 2>&1 </dev/null
+echo $? >%[1]s/exit.new; mv %[1]s/exit.new %[1]s/exit
+) >/dev/null 2>&1 &`
+
 // execStep runs a command of a step in a guest to its end, for as long as the run lasts: one that still runs
 // then was meant to, as a load is. The command
 // runs on its own there, so that it outlives the channel by which it was begun: the guest may move
@@ -30,8 +41,7 @@ func (r *run) execStep(ctx context.Context, e *scenario.Exec) error {
 	r.execs++
 	dir := "/tmp/godwit-exec-" + strconv.Itoa(r.execs)
 	r.mu.Unlock()
-	// The folder tells that it was begun already, by a call whose answer was lost.
-	if _, err := r.askGuest(ctx, e.Guest, fmt.Sprintf("mkdir %s 2>/dev/null || exit 0\n(\n(\n%s\n) >%[1]s/out 2>&1 </dev/null\necho $? >%[1]s/exit.new; mv %[1]s/exit.new %[1]s/exit\n) >/dev/null 2>&1 &", dir, e.Command)); err != nil {
+	if _, err := r.askGuest(ctx, e.Guest, fmt.Sprintf(beginCommand, dir, strings.ReplaceAll(e.Command, "'", `'\''`))); err != nil {
 		return err
 	}
 	for clock.Sleep(ctx, execLook) {

@@ -43,6 +43,12 @@ func TestExecStep(t *testing.T) {
 	}{
 		{"true", false, ""},
 		{"echo no room; exit 3", false, "exit 3: no room"},
+		{"echo 'it''s so' \"$0\" >&2; exit 4", false, "exit 4: its so"},
+		{"kill -9 0", false, "exit 137"},
+		{"kill -9 $$", false, "exit 137"},
+		{"true ) && ( true", false, "exit 2"},
+		{"echo 'unclosed", false, "exit 2"},
+		{"cd /; pwd >/dev/null; trap 'exit 5' EXIT", false, "exit 5"},
 		{"sleep 2", true, "the guest was booted again under it"},
 	} {
 		r := aRun()

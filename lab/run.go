@@ -301,11 +301,13 @@ func (r *run) finishMove(m *move) {
 		p.Rest(m.over.UnixNano())
 	}
 	m.mu.Lock()
-	rep, open := m.told(), m.open() && m.refusal == nil
+	rep, open, refused := m.told(), m.open() && m.refusal == nil, m.refused()
 	m.mu.Unlock()
-	if open {
+	switch {
+	case open:
 		r.w.keepsDisks(m.guest, m.from, r.resolve(m))
-	} else {
+	case refused: // what was before is so still
+	default:
 		r.w.keepsDisks(m.guest)
 	}
 	if rep != nil && rep.Outcome == migration.Completed {

@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"godwit/agent"
 	"godwit/lab/scenario"
 )
 
@@ -76,6 +78,7 @@ func Up(ctx context.Context, s *scenario.Scenario, opts Options, steps bool, rea
 	cancel()
 	r.endLeases()
 	r.wg.Wait()
+	r.findGuests()
 	for _, trouble := range r.troubles {
 		r.tell(trouble)
 	}
@@ -83,6 +86,21 @@ func Up(ctx context.Context, s *scenario.Scenario, opts Options, steps bool, rea
 		return fmt.Errorf("lab %s: left behind: %v; `godwit lab down %s` removes it", r.w.id, left, r.w.id)
 	}
 	return nil
+}
+
+// findGuests asks where the guests are: people may have moved them, too.
+func (r *run) findGuests() {
+	ctx, cancel := context.WithTimeout(context.Background(), lastWordTime)
+	defer cancel()
+	for name, a := range r.w.agents {
+		var here []agent.GuestInfo
+		if a.client.Do(ctx, http.MethodGet, "/v1/guests", nil, &here) != nil {
+			continue // its guests are where they were
+		}
+		for _, g := range here {
+			r.w.moved(g.Name, name)
+		}
+	}
 }
 
 // ours leaves out what people still have open of the lab, such as a log, and tells it.

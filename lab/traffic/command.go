@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -205,7 +206,7 @@ func (p *program) stop() Result {
 	p.state.Lock()
 	p.others.next = 0
 	p.look(end)
-	found, ended := p.others.found, p.ended
+	found, ended, data := p.others.found, p.ended, p.others.forData()
 	p.state.Unlock()
 	p.kill()
 	p.result(&r)
@@ -215,14 +216,23 @@ func (p *program) stop() Result {
 	c := Connection{Survived: r.Survived, First: p.Target, Last: p.progress, Ended: ended, MPTCP: r.MPTCP}
 	if r.MPTCP {
 		c.Remotes = everywhere(found)
-		c.Moved = len(c.Remotes) > 0 && !slices.Contains(c.Remotes, p.Target)
+		c.Moved = p.left(c.Remotes)
 	}
 	if over && err != nil {
 		c.Error = err.Error()
 	}
 	r.Connections = slices.Repeat([]Connection{c}, max(1, p.Connections)) // told apart by what was heard of each
+	for i := range min(len(data), len(r.Connections)) {
+		r.Connections[i].Remotes = everywhere(data[i : i+1])
+		r.Connections[i].Moved = p.left(r.Connections[i].Remotes)
+	}
 	p.fillEach(&r, over)
 	return r
+}
+
+// left says whether what has subflows to these addresses is on others than it began with.
+func (p *program) left(remotes []netip.Addr) bool {
+	return len(remotes) > 0 && !slices.Contains(remotes, p.Target)
 }
 
 // fillEach fills in how long each of the program's connections waited, and whether it still delivered.

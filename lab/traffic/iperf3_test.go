@@ -35,6 +35,31 @@ func TestIperf3Args(t *testing.T) {
 	}
 }
 
+// TestEachOfOthersMoves: of iperf3's connections each is told where it has got to, and that for control is none of them.
+func TestEachOfOthersMoves(t *testing.T) {
+	at := func(port uint16, remote string, token uint32) mptcp.Connection {
+		s := mptcp.Subflow{Local: netip.AddrPortFrom(netip.MustParseAddr("10.9.1.2"), port), Remote: netip.AddrPortFrom(netip.MustParseAddr(remote), 5201), State: mptcp.StateEstablished}
+		return mptcp.Connection{Token: token, Local: s.Local, Subflows: []mptcp.Subflow{s}}
+	}
+	old, next := "10.1.1.10", "10.2.1.10"
+	o := others{found: []mptcp.Connection{at(1, old, 1), at(2, next, 2), at(3, old, 3)}}
+	if got := o.forData(); len(got) != 0 {
+		t.Errorf("not told which: %v", got)
+	}
+	o.data = map[uint16]bool{2: true, 3: true}
+	o.heard = map[string]*waits{"3": {last: 5}, "2": {last: 4}}
+	got := o.forData()
+	if len(got) != 2 || got[0].Token != 3 || got[1].Token != 2 {
+		t.Fatalf("for data: %v", got)
+	}
+	p := &program{Flow: Flow{Target: netip.MustParseAddr(old)}}
+	for i, moved := range []bool{false, true} {
+		if p.left(everywhere(got[i:i+1])) != moved {
+			t.Errorf("connection %d moved: %v", got[i].Token, !moved)
+		}
+	}
+}
+
 // TestOthers: what iperf3's connections do counts when all of them do it.
 func TestOthers(t *testing.T) {
 	sub := func(remote string, state mptcp.State) mptcp.Subflow {

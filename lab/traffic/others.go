@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -155,6 +156,23 @@ func subflowsOf(found []mptcp.Connection) (all []Subflow) {
 		}
 	}
 	return all
+}
+
+// forData are the MPTCP connections that are for data, what was heard last of them first; none where the program did not
+// tell which.
+func (o *others) forData() []mptcp.Connection {
+	if len(o.data) == 0 {
+		return nil
+	}
+	last := func(c mptcp.Connection) int64 {
+		if w := o.heard[fmt.Sprint(c.Token)]; w != nil {
+			return w.last
+		}
+		return 0
+	}
+	data := slices.DeleteFunc(slices.Clone(o.found), func(c mptcp.Connection) bool { return !o.carries(c.Local.Port(), c.Subflows) })
+	slices.SortStableFunc(data, func(a, b mptcp.Connection) int { return cmp.Compare(last(b), last(a)) })
+	return data
 }
 
 // everywhere are the addresses to which each of the connections has an established subflow.
