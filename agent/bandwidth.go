@@ -3,36 +3,42 @@ package agent
 import (
 	"fmt"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
 	"godwit/agent/peer"
 	"godwit/migration"
+	"godwit/transfer/pace"
 )
 
-// bandwidth is the limit of one migration, over all paths; it may be changed while that
-// runs. QEMU's own connections (transfers that do not pass through us) keep the first one.
+// bandwidth is the limit of one migration, over all paths, of memory and disks together; it may be
+// changed while that runs. For QEMU's own connections (transfers that do not pass through us) see qemuPart.
 type bandwidth struct {
 	mu      sync.Mutex
-	bits    int64 // bit/s; 0: none
-	streams []*func(bytesPerSecond int64)
+	bits    int64        // bit/s; 0: none
+	limiter pace.Limiter // of what passes through us
+	apart   int64        // bytes/s of the limit that something else has: QEMU's own connection
 
 	way  int64         // the most while another migration has the right of way, bit/s; 0: none has
 	from time.Time     // since when
 	gave time.Duration // before that, in all
 }
 
-// follow gives a stream the limit, now and when it changes, until it leaves.
-func (b *bandwidth) follow(set func(bytesPerSecond int64)) (leave func()) {
+// share is for memory, or for the disks: neither waits behind the other, however many streams that has.
+func (b *bandwidth) share() *pace.Share {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.streams = append(b.streams, &set)
-	set(bytesOf(b.most()))
-	return func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.streams = slices.DeleteFunc(b.streams, func(s *func(int64)) bool { return s == &set })
+	b.tell()
+	return b.limiter.Share()
+}
+
+// keepApart leaves something else so many bytes per second of the limit, from now on.
+func (b *bandwidth) keepApart(bytesPerSecond int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.apart != bytesPerSecond {
+		b.apart = bytesPerSecond
+		b.tell()
 	}
 }
 
@@ -45,9 +51,11 @@ func (b *bandwidth) set(bits int64) {
 
 // tell is called with the mutex held.
 func (b *bandwidth) tell() {
-	for _, set := range b.streams {
-		(*set)(bytesOf(b.most()))
+	most := bytesOf(b.most())
+	if most > 0 {
+		most = max(1, most-b.apart)
 	}
+	b.limiter.Set(most)
 }
 
 // bytesOf is a limit in bytes; a small one is not none.
@@ -59,6 +67,13 @@ func (b *bandwidth) most() int64 {
 		return b.way
 	}
 	return b.bits
+}
+
+// bytes is the limit that holds now, bytes per second; 0: none.
+func (b *bandwidth) bytes() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return bytesOf(b.most())
 }
 
 // giveWay limits it to bits as long as another has the right of way; 0: none has. It returns for

@@ -1,34 +1,71 @@
 package agent
 
 import (
+	"context"
+	"sync"
 	"testing"
+	"time"
 
 	"godwit/migration"
+	"godwit/transfer/pace"
 )
 
-func TestBandwidthFollowsStreams(t *testing.T) {
-	var b bandwidth
-	b.set(800)
-	var early, late int64
-	b.follow(func(bytes int64) { early = bytes })
-	if early != 100 {
-		t.Errorf("a stream that begins gets %d bytes/s", early)
+// TestBandwidthOfAllTogether: memory and disks have one limit, evenly, and each has all of it where the other rests.
+func TestBandwidthOfAllTogether(t *testing.T) {
+	const limit, time0 = 4 << 20, 500 * time.Millisecond
+	b := bandwidth{bits: 8 * limit}
+	memory, disks := b.share(), b.share()
+	took := func(shares ...*pace.Share) (sums []int, all int) {
+		ctx, end := context.WithTimeout(t.Context(), time0)
+		defer end()
+		sums = make([]int, len(shares))
+		var running sync.WaitGroup
+		for i, s := range shares {
+			running.Go(func() {
+				for n := s.Piece(32 << 10); s.Take(ctx, n) == nil; {
+					sums[i] += n
+				}
+			})
+		}
+		running.Wait()
+		for _, n := range sums {
+			all += n
+		}
+		return sums, all
 	}
-	b.set(1600)
-	leave := b.follow(func(bytes int64) { late = bytes })
-	if early != 200 || late != 200 || b.get() != 1600 {
-		t.Errorf("after a change: %d, %d bytes/s, %d bit/s", early, late, b.get())
+	most := int(limit * time0.Seconds() * 1.3)
+	for _, shares := range [][]*pace.Share{{memory, disks}, {memory, memory, memory, memory, disks}, {memory}, {disks}} {
+		sums, all := took(shares...)
+		if all > most || all < most/2 {
+			t.Errorf("%d streams took %d bytes, want about %d", len(shares), all, most)
+		}
+		if last := sums[len(sums)-1]; last < all*2/5 {
+			t.Errorf("%d streams took %v, the last is the disks' or alone", len(shares), sums)
+		}
 	}
-	if b.set(1); early != 1 || late != 1 {
-		t.Errorf("with the least limit: %d, %d bytes/s", early, late)
-	}
-	if b.set(0); early != 0 || late != 0 {
-		t.Errorf("without a limit: %d, %d bytes/s", early, late)
-	}
-	leave()
-	leave()
-	if b.set(800); early != 100 || late != 0 || len(b.streams) != 1 {
-		t.Errorf("one has left: %d, %d bytes/s, %d streams", early, late, len(b.streams))
+}
+
+// TestBandwidthChanges: a limit holds from now on, less what QEMU's own connection has of it.
+func TestBandwidthChanges(t *testing.T) {
+	b := bandwidth{bits: 800}
+	s := b.share()
+	for _, step := range []struct {
+		what string
+		do   func()
+		want int64
+	}{
+		{"at first", func() {}, 100},
+		{"after a change", func() { b.set(1600) }, 200},
+		{"a part is QEMU's", func() { b.keepApart(150) }, 50},
+		{"QEMU has more than all", func() { b.keepApart(300) }, 1},
+		{"nothing is QEMU's", func() { b.keepApart(0) }, 200},
+		{"the least limit", func() { b.set(1) }, 1},
+		{"no limit", func() { b.set(0) }, 0},
+		{"none, and a part is QEMU's", func() { b.keepApart(150) }, 0},
+	} {
+		if step.do(); s.Rate() != step.want {
+			t.Errorf("%s: %d bytes/s, want %d", step.what, s.Rate(), step.want)
+		}
 	}
 }
 

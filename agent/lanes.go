@@ -75,6 +75,7 @@ func (m *outgoing) openLanes() error {
 	}
 	config := proxy.SourceConfig{
 		Socket: m.lanesSocket(), Identity: id, Spill: m.a.config.State, Budget: m.plan.Downtime,
+		Limit:  m.bandwidth.share(),
 		Buffer: min(max(m.work.facts.Memory/2, leastBuffer), proxy.DefaultBuffer),
 	}
 	if config.Postcopy = mayHandEarly(m.plan); m.plan.Mode == "postcopy" {
@@ -94,7 +95,7 @@ func (m *outgoing) openLanes() error {
 		config.Lanes, all = append(config.Lanes, lane), nil
 	}
 	for number, path := range all {
-		rate := pace(path, len(all), len(all))
+		rate := paceOf(path, len(all), len(all))
 		header := peer.Header{Migration: m.plan.ID, Kind: laneKind, Number: number}
 		config.Lanes = append(config.Lanes, paths.Lane{
 			Path: path.Name, Rate: rate,
@@ -114,11 +115,9 @@ func (m *outgoing) openLanes() error {
 	return nil
 }
 
-// followLanes gives lanes the bandwidth's limit and counts what they carry, until unfollow.
+// followLanes counts what lanes carry, until unfollow.
 func (m *outgoing) followLanes(lanes *proxy.Source) {
-	unlimited := m.bandwidth.follow(lanes.SetBandwidth)
-	uncounted := m.work.share.follow(func() int64 { return lanes.Stats().Acked })
-	m.work.unfollow = func() { unlimited(); uncounted() }
+	m.work.unfollow = m.work.share.follow(func() int64 { return lanes.Stats().Acked })
 }
 
 // endLanes ends what openLanes began, lanes that are being opened too. It does not wait for their

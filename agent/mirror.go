@@ -81,11 +81,10 @@ func (m *outgoing) beginMirrors(ctx context.Context) error {
 		return err
 	}
 	socket := filepath.Join(g.Held.Dir, "disks-out.sock")
-	forward, err := transfer.ListenNBD(m.a.ctx, socket, disks)
+	forward, err := transfer.ListenNBD(m.a.ctx, socket, disks, m.bandwidth.share())
 	if err != nil {
 		return err
 	}
-	m.bandwidth.follow(forward.SetBandwidth)
 	m.work.share.follow(func() int64 { return forward.Stats().Forward })
 	m.work.mirrors = &mirrors{blocks: blocks, forward: forward, seeding: policy.Seeding{Patience: m.a.config.Patience}}
 	for _, d := range g.Held.Description.Disks {
@@ -110,7 +109,7 @@ func (m *outgoing) askDisks(ctx context.Context, paths []peer.Path) (map[string]
 	for n, d := range disks {
 		all.Go(func() error {
 			path := paths[n%len(paths)]
-			conn, err := m.link.Open(ctx, path, peer.Header{Migration: m.plan.ID, Kind: "disk", Number: n}, pace(path, len(disks), len(paths)))
+			conn, err := m.link.Open(ctx, path, peer.Header{Migration: m.plan.ID, Kind: "disk", Number: n}, paceOf(path, len(disks), len(paths)))
 			if err == nil {
 				granted[n], err = transfer.AskDisk(ctx, conn, d.ID)
 			}
@@ -270,8 +269,8 @@ func (m *outgoing) diskLeft(ctx context.Context) (int64, error) {
 	return w.left, nil
 }
 
-// diskRate is what the slowest of the paths carries that disks take, bytes per second; all is what all
-// paths carry together, 0 where neither is known.
+// diskRate is what the slowest of the paths carries that disks take, bytes per second, at most the migration's
+// limit; all is what all paths carry together, 0 where neither is known.
 func (m *outgoing) diskRate(paths []peer.Path, all int64) (rate int64) {
 	for _, p := range paths[:min(len(paths), len(m.guest.Held.Description.Disks))] {
 		if r := p.Rate / 8; r > 0 && (rate == 0 || r < rate) {
@@ -279,7 +278,10 @@ func (m *outgoing) diskRate(paths []peer.Path, all int64) (rate int64) {
 		}
 	}
 	if rate == 0 {
-		return all
+		rate = all
+	}
+	if most := m.bandwidth.bytes(); most > 0 && rate > 0 {
+		rate = min(rate, most)
 	}
 	return rate
 }
@@ -291,6 +293,7 @@ func (m *outgoing) finishDisks(ctx context.Context) error {
 	if w == nil {
 		return nil
 	}
+	m.bandwidth.keepApart(0) // QEMU does not heed its limit either when it comes to its end
 	ctx, cancel := limit{name: "disks_in_sync", d: m.plan.Downtime + syncGrace}.on(ctx)
 	defer cancel()
 	if err := m.rec.timed(stepDisks, func() error { return says(ctx, w.blocks.FinishMirrors(ctx)) }); err != nil {

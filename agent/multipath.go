@@ -67,7 +67,7 @@ func (m *outgoing) multipathLane(all []peer.Path) (paths.Lane, error) {
 	}
 	lane := paths.Lane{Path: "mptcp", Window: m.work.window}
 	for _, p := range all {
-		lane.Rate += pace(p, len(all), len(all))
+		lane.Rate += paceOf(p, len(all), len(all))
 	}
 	var next atomic.Int64
 	lane.Open = func(ctx context.Context) (net.Conn, error) {

@@ -169,7 +169,7 @@ func TestPace(t *testing.T) {
 		{8_000_000, 3, 2, 465_000}, // the path that carries two decides
 		{8_000_000, 2, 3, 930_000},
 	} {
-		if got := pace(peer.Path{Rate: c.rate, Shared: true}, c.channels, c.paths); got != c.want {
+		if got := paceOf(peer.Path{Rate: c.rate, Shared: true}, c.channels, c.paths); got != c.want {
 			t.Errorf("%+v: %d bytes/s", c, got)
 		}
 	}
@@ -180,7 +180,7 @@ func TestPace(t *testing.T) {
 	}{{"migration", "migration", 950_000}, {"both", "migration", 930_000}, {"migration", "both", 930_000}, {"both", "both", 930_000}} {
 		here, there := Uplink{Carries: c.here, Rate: 8_000_000}, Uplink{Carries: c.there, Rate: 9_000_000}
 		all := (&Config{Uplinks: []Uplink{here}}).paths(Neighbour{Uplinks: []Uplink{there}})
-		if got := pace(all[0], 1, 1); got != c.want {
+		if got := paceOf(all[0], 1, 1); got != c.want {
 			t.Errorf("%+v: %d bytes/s", c, got)
 		}
 	}

@@ -271,10 +271,10 @@ func (m *outgoing) openRefill(ctx context.Context, key []byte) error {
 	all := m.paths(n)
 	config := proxy.SourceConfig{
 		Socket: filepath.Join(m.guest.Held.Dir, "out.sock"), Identity: id, Spill: m.a.config.State, Refill: true,
-		Buffer: m.guest.Held.Description.Memory + leastBuffer,
+		Buffer: m.guest.Held.Description.Memory + leastBuffer, Limit: m.bandwidth.share(),
 	}
 	for number, path := range all {
-		rate := pace(path, len(all), len(all))
+		rate := paceOf(path, len(all), len(all))
 		header := peer.Header{Migration: m.plan.ID, Kind: laneKind, Number: number}
 		config.Lanes = append(config.Lanes, paths.Lane{Path: path.Name, Rate: rate, Open: func(ctx context.Context) (net.Conn, error) {
 			return m.link.Open(ctx, path, header, rate)

@@ -85,9 +85,8 @@ func TestWayOfACutPath(t *testing.T) {
 
 // TestBandwidthWhileGivingWay: the lower limit holds, and time is counted.
 func TestBandwidthWhileGivingWay(t *testing.T) {
-	var now int64
 	b := bandwidth{bits: 8000}
-	b.follow(func(bytes int64) { now = bytes })
+	s := b.share()
 	for _, step := range []struct {
 		what string
 		do   func()
@@ -96,11 +95,11 @@ func TestBandwidthWhileGivingWay(t *testing.T) {
 		{"gives way", func() { b.giveWay(800) }, 100},
 		{"is limited anew", func() { b.set(400) }, 50},
 		{"is not limited", func() { b.set(0) }, 100},
-		{"a stream that is new", func() { b.follow(func(bytes int64) { now = bytes }) }, 100},
+		{"a stream that is new", func() { s = b.share() }, 100},
 		{"goes on", func() { time.Sleep(2 * time.Millisecond); b.giveWay(0) }, 0},
 	} {
 		step.do()
-		if now != step.want {
+		if now := s.Rate(); now != step.want {
 			t.Errorf("%s: %d bytes/s, want %d", step.what, now, step.want)
 		}
 	}

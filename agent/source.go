@@ -24,7 +24,6 @@ import (
 // forwarder is what stands between QEMU and the paths.
 type forwarder interface {
 	AllowSwitchover()
-	SetBandwidth(bytesPerSecond int64)
 	Err() error
 	Close() error
 }
@@ -47,7 +46,7 @@ type sourceWork struct {
 	skew          time.Duration // destination's clock minus ours
 	forward       forwarder     // nil where QEMU connects by itself
 	lanes         *proxy.Source // forward, where that is our own data path
-	unfollow      func()        // ends what limits and counts the lanes; nil before there are any
+	unfollow      func()        // ends what counts what the lanes carry; nil before there are any
 	largestQueue  int64         // of it, bytes as they are coded
 	laneKey       []byte
 	visit         *visit.Writer // memory that is kept for a return; nil: none
@@ -74,6 +73,7 @@ type sourceWork struct {
 	speed         goodput                // of the memory's copy
 	handling      policy.Handling
 	own           ownQueue
+	qemuPart      qemuPart
 	stopWatch     context.CancelFunc
 	farewells     sync.WaitGroup // of lanes that are being ended
 	once          sync.Once

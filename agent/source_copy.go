@@ -56,6 +56,7 @@ func (m *outgoing) copyMemory(ctx context.Context) error {
 func (m *outgoing) beginCopy(ctx context.Context, paths []peer.Path) error {
 	m.beginWire()
 	opts := migrateOptions(m.plan, len(paths))
+	opts.MaxBandwidth = m.beginQEMUPart()
 	m.work.throttling = policy.Throttling{Most: m.a.config.mostThrottle(m.plan)}
 	opts.Throttles = m.work.throttling.Most > 0
 	switch {
@@ -65,21 +66,20 @@ func (m *outgoing) beginCopy(ctx context.Context, paths []peer.Path) error {
 		opts.URI, opts.MaxBandwidth = "unix:"+m.lanesSocket(), 0
 	default:
 		socket := filepath.Join(m.guest.Held.Dir, "out.sock")
-		forward, err := transfer.ListenSource(m.a.ctx, socket, func(ctx context.Context, number int) (net.Conn, error) {
+		forward, err := transfer.ListenSource(m.a.ctx, socket, m.bandwidth.share(), func(ctx context.Context, number int) (net.Conn, error) {
 			// The main stream goes over the best path; pages over all in turn.
 			path := paths[number%len(paths)]
 			header := peer.Header{Migration: m.plan.ID, Kind: "memory", Number: number}
 			if number == 0 && opts.Multifd {
 				header.Coding = peer.CodingZstd // device state, on a connection that was idle
 			}
-			return m.link.Open(ctx, path, header, pace(path, opts.Channels, len(paths)))
+			return m.link.Open(ctx, path, header, paceOf(path, opts.Channels, len(paths)))
 		})
 		if err != nil {
 			return err
 		}
 		m.work.forward = forward
 		m.work.share.follow(func() int64 { return forward.Stats().Forward })
-		m.bandwidth.follow(forward.SetBandwidth)
 		opts.URI = "unix:" + socket
 	}
 	err := m.guest.Machine.Migrate(ctx, opts)
@@ -105,10 +105,7 @@ func takesAck(source vm.Facts) bool { return source.Hold != vm.HoldLowBandwidth 
 
 // migrateOptions are the same at both ends but for the URI, and for what a destination does.
 func migrateOptions(p migration.Plan, paths int) vm.MigrateOptions {
-	opts := vm.MigrateOptions{
-		HoldSwitchover: true,
-		MaxBandwidth:   p.Bandwidth / 8,
-	}
+	opts := vm.MigrateOptions{HoldSwitchover: true}
 	switch p.Transfer {
 	case "qemu-multifd":
 		opts.Multifd, opts.Compression, opts.CompressionLevel = true, "zstd", 1
@@ -129,9 +126,9 @@ const (
 	ownShare = 0.95
 )
 
-// pace is how fast one stream may send on its path, bytes per second, where the
+// paceOf is how fast one stream may send on its path, bytes per second, where the
 // path's rate is known and channels streams share all paths.
-func pace(p peer.Path, channels, paths int) int64 {
+func paceOf(p peer.Path, channels, paths int) int64 {
 	sharing, share := max(1, (channels+paths-1)/paths), ownShare
 	if p.Shared {
 		share = sharedShare
@@ -161,6 +158,9 @@ func (m *outgoing) copyLimit(paths []peer.Path) time.Duration {
 		rate = 10_000_000
 	}
 	if most := m.bandwidth.get(); most > 0 {
+		if m.work.mirrors != nil { // disks may have as much
+			most = max(1, most/2)
+		}
 		rate = min(rate, most)
 	}
 	whole := time.Duration(float64(m.work.facts.Memory) * 8 / float64(rate) * float64(time.Second))
@@ -199,6 +199,9 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 		}
 		look := m.copyLook(p, time.Since(begun))
 		look.Disks = policy.InSync(left, m.diskRate(paths, look.Goodput), m.work.rtt)
+		if err := m.limitQEMU(ctx); err != nil {
+			return err
+		}
 		if !m.lanesReady() {
 			continue
 		}
@@ -319,6 +322,7 @@ func (m *outgoing) progressOf(p vm.Progress, look policy.Look) CopyProgress {
 func (m *outgoing) undoCopy(ctx context.Context) error {
 	m.countWire()
 	m.work.leaveMemory()
+	m.bandwidth.keepApart(0)
 	var err error
 	if m.guest.alive() {
 		err = m.guest.Machine.CancelMigration(ctx) // the guest runs at its own speed again, if it was throttled

@@ -31,7 +31,7 @@ type end struct {
 type bridge struct {
 	stream   int
 	from, to end
-	limit    *pace.Limiter
+	limit    *pace.Share // nil: none
 	forward  *atomic.Int64
 	back     *atomic.Int64
 	// relay copies the way back; nil copies bytes.
@@ -80,11 +80,8 @@ func (b *bridge) pass(ctx context.Context) error {
 	for {
 		n, err := b.from.conn.Read(buf)
 		if n > 0 {
-			if err := b.limit.Take(ctx, n); err != nil {
-				return context.Cause(ctx)
-			}
-			if _, err := w.Write(buf[:n]); err != nil {
-				return b.broken(b.to.side, "write", err)
+			if err := b.put(ctx, w, buf[:n]); err != nil {
+				return err
 			}
 		}
 		if errors.Is(err, io.EOF) {
@@ -94,6 +91,21 @@ func (b *bridge) pass(ctx context.Context) error {
 			return b.broken(b.from.side, "read", err)
 		}
 	}
+}
+
+// put writes in pieces, as the bandwidth allows.
+func (b *bridge) put(ctx context.Context, w io.Writer, out []byte) error {
+	for len(out) > 0 {
+		n := b.limit.Piece(len(out))
+		if err := b.limit.Take(ctx, n); err != nil {
+			return context.Cause(ctx)
+		}
+		if _, err := w.Write(out[:n]); err != nil {
+			return b.broken(b.to.side, "write", err)
+		}
+		out = out[n:]
+	}
+	return nil
 }
 
 // passBack copies, or relays, towards the source.

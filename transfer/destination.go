@@ -8,8 +8,6 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
-
-	"godwit/transfer/pace"
 )
 
 // ServeStream joins one stream from the peer with a new connection to the unix socket on
@@ -30,7 +28,7 @@ func ServeStream(ctx context.Context, conn net.Conn, qemuSocket string, connecte
 	var count counters
 	b := &bridge{
 		from: end{conn, Peer}, to: end{qemu, QEMU},
-		limit: new(pace.Limiter), forward: &count.forward, back: &count.back,
+		forward: &count.forward, back: &count.back,
 	}
 	return b.run(ctx)
 }

@@ -33,7 +33,7 @@ type forwarder struct {
 	bridges map[*bridge]struct{} // those that run
 
 	gate  *gate
-	limit pace.Limiter
+	limit *pace.Share // nil: none
 	count counters
 
 	ctx    context.Context
@@ -102,7 +102,7 @@ func (f *forwarder) serve(n int, accepted net.Conn, mainOpen chan struct{}) {
 	}
 	b := &bridge{
 		stream: n, from: end{accepted, f.accepts}, to: end{other, f.connects},
-		limit: &f.limit, forward: &f.count.forward, back: &f.count.back, relay: silent,
+		limit: f.limit, forward: &f.count.forward, back: &f.count.back, relay: silent,
 	}
 	if n == 0 {
 		b.relay = f.gate.relay
@@ -143,10 +143,6 @@ func (f *forwarder) backlog() (sum int64) {
 // AllowSwitchover lets QEMU finish, now or when its destination is ready. It can't be taken
 // back. It never blocks.
 func (f *forwarder) AllowSwitchover() { f.gate.allow() }
-
-// SetBandwidth limits the bytes per second towards the destination, of all streams
-// together, from now on; 0 ends the limit.
-func (f *forwarder) SetBandwidth(bytesPerSecond int64) { f.limit.Set(bytesPerSecond) }
 
 // Stats returns the counters so far, also after the end.
 func (f *forwarder) Stats() Stats {

@@ -14,7 +14,7 @@ import (
 // are equal and independent: none is the main one, and one that breaks breaks alone.
 type Plain struct {
 	listener net.Listener
-	limit    pace.Limiter
+	limit    *pace.Share // nil: none
 	count    counters
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
@@ -31,8 +31,8 @@ const maxPlain = 64
 type joiner func(ctx context.Context, accepted net.Conn) (net.Conn, error)
 
 // listenPlain listens on a unix socket at path and joins each connection with one that join
-// makes. It lives until ctx ends or Close; the path is removed then, and ended called.
-func listenPlain(ctx context.Context, path string, join joiner, ended func()) (*Plain, error) {
+// makes. Bytes towards those are limited. It lives until ctx ends or Close; the path is removed then, and ended called.
+func listenPlain(ctx context.Context, path string, limit *pace.Share, join joiner, ended func()) (*Plain, error) {
 	if err := removeStale(path); err != nil {
 		return nil, fmt.Errorf("listen at %s: %w", path, err)
 	}
@@ -44,7 +44,7 @@ func listenPlain(ctx context.Context, path string, join joiner, ended func()) (*
 		listener.Close()
 		return nil, fmt.Errorf("listen: %w", err)
 	}
-	p := &Plain{listener: listener, done: make(chan struct{})}
+	p := &Plain{listener: listener, limit: limit, done: make(chan struct{})}
 	p.ctx, p.cancel = context.WithCancelCause(ctx)
 	go p.run(join, ended)
 	return p, nil
@@ -92,14 +92,10 @@ func (p *Plain) serve(n int, accepted net.Conn, join joiner) error {
 	}
 	b := &bridge{
 		stream: n, from: end{accepted, QEMU}, to: end{other, Peer},
-		limit: &p.limit, forward: &p.count.forward, back: &p.count.back,
+		limit: p.limit, forward: &p.count.forward, back: &p.count.back,
 	}
 	return b.run(p.ctx)
 }
-
-// SetBandwidth limits the bytes per second towards the peer, of all streams together,
-// from now on; 0 ends the limit.
-func (p *Plain) SetBandwidth(bytesPerSecond int64) { p.limit.Set(bytesPerSecond) }
 
 // Stats returns the counters so far, also after the end. Of the hold's there are none.
 func (p *Plain) Stats() Stats {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"godwit/transfer"
+	"godwit/transfer/pace"
 	"godwit/vm"
 	"godwit/vm/vmtest"
 )
@@ -29,6 +30,7 @@ func newPair(t *testing.T) *pair {
 // link is a forwarder over loopback between the two: a listener at the destination that
 // serves each stream, and a Source.
 type link struct {
+	limit  pace.Limiter
 	src    *transfer.Source
 	served chan error
 }
@@ -57,7 +59,7 @@ func (p *pair) forward(opts *vm.MigrateOptions) *link {
 		}
 	}()
 	path := filepath.Join(p.Dir, "out.sock")
-	l.src, err = transfer.ListenSource(p.T.Context(), path, func(ctx context.Context, n int) (net.Conn, error) {
+	l.src, err = transfer.ListenSource(p.T.Context(), path, l.limit.Share(), func(ctx context.Context, n int) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "tcp", listener.Addr().String())
 	})
 	if err != nil {
@@ -208,7 +210,7 @@ func (p *pair) breakIt(opts vm.MigrateOptions, cut func(*pair, *link) error, pau
 	p.T.Helper()
 	t := p.T
 	l := p.forward(&opts)
-	l.src.SetBandwidth(4 << 20)
+	l.limit.Set(4 << 20)
 	if err := p.Src.Migrate(t.Context(), opts); err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"godwit/transfer/pace"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -31,6 +33,7 @@ const (
 
 // rig is a Source with a QEMU on one side and a peer on the other, both ours.
 type rig struct {
+	limit      pace.Limiter
 	t          *testing.T
 	src        *Source
 	path       string
@@ -66,7 +69,7 @@ func newRig(t *testing.T, dial func(ctx context.Context, address string) (net.Co
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	r.path = filepath.Join(dir, "out.sock")
-	r.src, err = ListenSource(t.Context(), r.path, func(ctx context.Context, _ int) (net.Conn, error) {
+	r.src, err = ListenSource(t.Context(), r.path, r.limit.Share(), func(ctx context.Context, _ int) (net.Conn, error) {
 		return dial(ctx, listener.Addr().String())
 	})
 	if err != nil {
@@ -227,7 +230,7 @@ func TestOneBrokenStreamEndsAll(t *testing.T) {
 
 func TestConnectErrorNamesThePeer(t *testing.T) {
 	dir := t.TempDir()
-	src, err := ListenSource(t.Context(), filepath.Join(dir, "s"), func(context.Context, int) (net.Conn, error) {
+	src, err := ListenSource(t.Context(), filepath.Join(dir, "s"), nil, func(context.Context, int) (net.Conn, error) {
 		return nil, errors.New("no route")
 	})
 	if err != nil {
@@ -315,7 +318,7 @@ func TestBandwidthOfAllStreamsTogether(t *testing.T) {
 func twoStreams(t *testing.T) time.Duration {
 	r := newRig(t, nil)
 	qemu2, peer2 := r.stream()
-	r.src.SetBandwidth(2 << 20)
+	r.limit.Set(2 << 20)
 	begun := time.Now()
 	done := make(chan error, 4)
 	for _, pair := range [][2]net.Conn{{r.qemu, r.peer}, {qemu2, peer2}} {
@@ -328,7 +331,7 @@ func twoStreams(t *testing.T) time.Duration {
 			done <- err
 		}()
 	}
-	time.AfterFunc(250*time.Millisecond, func() { r.src.SetBandwidth(4 << 20) })
+	time.AfterFunc(250*time.Millisecond, func() { r.limit.Set(4 << 20) })
 	for range 4 {
 		if err := <-done; err != nil {
 			t.Fatal(err)
@@ -342,7 +345,7 @@ func TestListenSourceLeavesOtherFilesAlone(t *testing.T) {
 	if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ListenSource(t.Context(), path, nil); err == nil {
+	if _, err := ListenSource(t.Context(), path, nil, nil); err == nil {
 		t.Error("took the place of a file")
 	}
 	if text, err := os.ReadFile(path); err != nil || string(text) != "x" {

@@ -108,7 +108,7 @@ type requestFlags struct {
 // add adds the flags of a request for one guest.
 func (r *requestFlags) add(c *cobra.Command) {
 	r.addShared(c)
-	c.Flags().StringVar(&r.bandwidth, "bandwidth", "", "highest rate over all paths, such as 200mbit (default: what there is)")
+	c.Flags().StringVar(&r.bandwidth, "bandwidth", "", "highest rate over all paths, of memory and disks together, such as 200mbit (default: what there is)")
 	c.Flags().StringVar(&r.address, "address", "", "the guest's next address (default: a free one)")
 }
 

@@ -2,19 +2,19 @@
 package pace
 
 import (
-	"context"
 	"sync"
 	"time"
 )
 
-// Limiter shares a bandwidth between streams. Its zero value limits nothing.
+// Limiter divides a bandwidth between its Shares. Its zero value limits nothing.
 type Limiter struct {
 	mu      sync.Mutex
 	rate    float64 // bytes per second; 0: no limit
 	credit  float64 // bytes that may be sent now; negative after a larger piece
 	at      time.Time
-	changed chan struct{} // closed when the rate changes
-	turn    chan struct{} // has room for who is next: streams take in turn, or one could get nothing for long
+	changed chan struct{} // closed when the rate changes, or who is next
+	waiting []*Share
+	clock   float64 // where the last piece began on its share's own count; see Share
 }
 
 const (
@@ -25,16 +25,6 @@ const (
 	leastPiece = 1 << 10
 )
 
-// Piece is how many bytes, of most, should be taken at once.
-func (l *Limiter) Piece(most int) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.rate == 0 {
-		return most
-	}
-	return min(most, max(leastPiece, int(l.rate*longest.Seconds())))
-}
-
 // Set changes the rate; those who wait are reckoned anew.
 func (l *Limiter) Set(bytesPerSecond int64) {
 	l.mu.Lock()
@@ -42,18 +32,19 @@ func (l *Limiter) Set(bytesPerSecond int64) {
 	l.refill(time.Now())
 	l.rate = float64(max(bytesPerSecond, 0))
 	l.credit = min(l.credit, 0)
+	l.wake()
+}
+
+// wake has those who wait look again; under mu.
+func (l *Limiter) wake() {
 	if l.changed != nil {
 		close(l.changed)
 		l.changed = nil
 	}
 }
 
-// Rate is the limit, bytes per second; 0: none.
-func (l *Limiter) Rate() int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return int64(l.rate)
-}
+// Share makes one more share.
+func (l *Limiter) Share() *Share { return &Share{of: l, turn: make(chan struct{}, 1)} }
 
 func (l *Limiter) refill(now time.Time) {
 	if l.rate > 0 {
@@ -62,58 +53,36 @@ func (l *Limiter) refill(now time.Time) {
 	l.at = now
 }
 
-// line is where streams queue up.
-func (l *Limiter) line() chan struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.turn == nil {
-		l.turn = make(chan struct{}, 1)
-	}
-	return l.turn
-}
-
-// Take waits until n bytes may be sent. It returns ctx's error if that ends first.
-func (l *Limiter) Take(ctx context.Context, n int) error {
-	select {
-	case l.line() <- struct{}{}: // who waits longest gets it next
-		defer func() { <-l.turn }()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	for {
-		wait, changed := l.try(n)
-		if wait == 0 {
-			return ctx.Err()
-		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-changed:
-		case <-ctx.Done():
-		}
-		timer.Stop()
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-	}
-}
-
-// try takes n bytes if there is any credit, else says how long until there is. A piece may
-// be larger than the credit: the debt delays the next one.
-func (l *Limiter) try(n int) (time.Duration, <-chan struct{}) {
+// try takes n bytes for s if there is any credit and no other share is before it, else says how long until
+// there is. A piece may be larger than the credit: the debt delays the next one.
+func (l *Limiter) try(s *Share, n int) (time.Duration, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.rate == 0 {
 		return 0, nil
 	}
 	l.refill(time.Now())
-	if l.credit >= 0 {
-		l.credit -= float64(n)
-		return 0, nil
+	wait := longest // who is before it wakes it
+	if l.first() == s {
+		if l.credit >= 0 {
+			l.credit -= float64(n)
+			l.clock, s.end = s.begin, s.begin+float64(n)
+			return 0, nil
+		}
+		wait = max(time.Duration(-l.credit/l.rate*float64(time.Second)), time.Microsecond)
 	}
 	if l.changed == nil {
 		l.changed = make(chan struct{})
 	}
-	wait := time.Duration(-l.credit / l.rate * float64(time.Second))
-	return max(wait, time.Microsecond), l.changed
+	return wait, l.changed
+}
+
+// first is the share that is next; under mu.
+func (l *Limiter) first() (next *Share) {
+	for _, s := range l.waiting {
+		if next == nil || s.begin < next.begin {
+			next = s
+		}
+	}
+	return next
 }

@@ -329,7 +329,7 @@ func hurried(t *testing.T) time.Duration {
 func TestBandwidthLimit(t *testing.T) {
 	w := newWorld(t, newLink("a", 0, 0), newLink("b", 0, 0))
 	defer w.close()
-	w.s.SetBandwidth(1 << 20)
+	w.limit.Set(1 << 20)
 	began := time.Now()
 	w.send(32, 32<<10)
 	w.settle(32, 32<<10, 10*time.Second)

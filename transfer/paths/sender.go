@@ -7,13 +7,15 @@ import (
 	"slices"
 	"time"
 
+	"godwit/transfer/pace"
 	"godwit/transfer/wire"
 )
 
 // SenderConfig is what a Sender needs.
 type SenderConfig struct {
 	Identity
-	Lanes []Lane // at least one
+	Lanes []Lane      // at least one
+	Limit *pace.Share // of the bytes per second of all lanes together; nil: none
 	// Control takes the Receiver's controls, in order, one at a time. The body is its own.
 	// An error ends everything, and its text is told to the other end.
 	Control func(topic wire.Topic, body []byte) error
@@ -61,7 +63,7 @@ func (f *frame) size() int64 { return int64(len(f.payload)) }
 func NewSender(ctx context.Context, config SenderConfig) *Sender {
 	s := &Sender{config: config, unacked: map[uint64]*frame{}}
 	s.init(ctx, config.Identity, config.Control)
-	s.thread = config.Thread
+	s.thread, s.limit = config.Thread, config.Limit
 	s.next, s.dropped, s.ackFrames = s.pick, s.drop, s.heardFrames
 	s.frameAck = func(*wire.Ack) {}
 	s.acked = func(uint64) {}
@@ -193,9 +195,6 @@ func (s *Sender) Hurry(behind int64) {
 	s.hurry, s.behind = true, behind
 	s.changed.Broadcast()
 }
-
-// SetBandwidth limits the bytes per second of all lanes together, from now on; 0: no limit.
-func (s *Sender) SetBandwidth(bytesPerSecond int64) { s.limit.Set(bytesPerSecond) }
 
 // Settled waits until the other end has every frame and control.
 func (s *Sender) Settled(ctx context.Context) error {

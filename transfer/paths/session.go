@@ -16,8 +16,8 @@ import (
 type session struct {
 	id     Identity
 	handle func(topic wire.Topic, body []byte) error // controls, in order, one at a time
-	limit  pace.Limiter
-	thread func() (leave func()) // called by each goroutine that carries bytes; nil: nothing
+	limit  *pace.Share                               // nil: none
+	thread func() (leave func())                     // called by each goroutine that carries bytes; nil: nothing
 
 	ctx     context.Context
 	cancel  context.CancelCauseFunc

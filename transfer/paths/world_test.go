@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"godwit/transfer/pace"
 	"godwit/transfer/wire"
 )
 
@@ -114,18 +115,19 @@ func (l *link) pump(to, from net.Conn) {
 
 // world is a Sender and a Receiver with links between, and what arrived.
 type world struct {
-	t    fatal
-	s    *Sender
-	r    *Receiver
-	mu   sync.Mutex
-	got  map[uint64][]byte
-	told []string // controls at the receiver
-	back []string // at the sender
-	ack  map[uint64]int
-	miss map[uint64]bool // frames to be told missed
-	lack map[uint64]bool // those that the sender heard of
-	busy time.Duration   // what taking the first frame lasts
-	fail uint64          // from this frame on none can be taken; 0: all can
+	limit pace.Limiter
+	t     fatal
+	s     *Sender
+	r     *Receiver
+	mu    sync.Mutex
+	got   map[uint64][]byte
+	told  []string // controls at the receiver
+	back  []string // at the sender
+	ack   map[uint64]int
+	miss  map[uint64]bool // frames to be told missed
+	lack  map[uint64]bool // those that the sender heard of
+	busy  time.Duration   // what taking the first frame lasts
+	fail  uint64          // from this frame on none can be taken; 0: all can
 	// before is how many controls had come when a frame did.
 	before map[uint64]int
 	all    []*link
@@ -163,7 +165,7 @@ func newWorld(t fatal, links ...*link) *world {
 		},
 	})
 	config := SenderConfig{
-		Identity: identity,
+		Identity: identity, Limit: w.limit.Share(),
 		Control: func(topic wire.Topic, body []byte) error {
 			w.mu.Lock()
 			defer w.mu.Unlock()

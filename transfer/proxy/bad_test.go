@@ -73,7 +73,7 @@ func (p *pair) runsOn() {
 // copying moves the guest slowly, and returns when some of it is there.
 func (p *pair) copying(l *link) {
 	p.T.Helper()
-	l.src.SetBandwidth(4 << 20)
+	l.limit.Set(4 << 20)
 	p.migrate(l)
 	p.until(l, "some frames", func(s proxy.Stats) bool { return s.Stats.Acked > 1<<20 })
 }
@@ -152,7 +152,7 @@ func TestIntruders(t *testing.T) {
 		})
 	}
 	all.Wait()
-	l.src.SetBandwidth(0)
+	l.limit.Set(0)
 	p.until(l, "rounds", func(s proxy.Stats) bool { return s.Round >= 3 })
 	p.finish(l)
 }

@@ -86,12 +86,12 @@ func TestBesideThatFails(t *testing.T) {
 func TestBesideThatFailsLater(t *testing.T) {
 	rng := rand.New(rand.NewPCG(8, 8))
 	first, second, memory := besideTwo(t, rng, new(proxy.Beside))
-	second.src.SetBandwidth(64 << 10)
+	second.limit.Set(64 << 10)
 	second.leave(t, rng, memory, func() {
 		second.offered(t)
 		time.AfterFunc(100*time.Millisecond, func() {
 			first.dst.Close()
-			second.src.SetBandwidth(0)
+			second.limit.Set(0)
 		})
 	})
 	s := second.src.Stats()
@@ -122,10 +122,10 @@ func TestGuestsBeside(t *testing.T) {
 	}
 	all[0].migrate(links[0])
 	all[0].until(links[0], "a round", func(s proxy.Stats) bool { return s.Round >= 2 && s.Delivered > 60<<8 && s.Waiting < 512 })
-	links[1].src.SetBandwidth(1 << 20)
+	links[1].limit.Set(1 << 20)
 	all[1].migrate(links[1])
 	all[1].until(links[1], "offers", func(s proxy.Stats) bool { return s.Offered > 20<<8 })
-	links[1].src.SetBandwidth(0)
+	links[1].limit.Set(0)
 	all[1].until(links[1], "a round", func(s proxy.Stats) bool { return s.Round >= 2 && s.Delivered > 60<<8 && s.Waiting < 512 })
 	if s := links[1].src.Stats(); s.Acked > 8<<20 {
 		t.Errorf("%d bytes of the second went; codings %v", s.Acked, s.Codings.Pages)

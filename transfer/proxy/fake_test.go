@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"godwit/transfer/encode/visit"
+	"godwit/transfer/pace"
 	"godwit/transfer/paths"
 	"godwit/transfer/proxy"
 	"godwit/transfer/qstream"
@@ -177,6 +178,7 @@ func (f *fakeDestination) load(conn net.Conn) error {
 
 // fakes are two proxies between two fakes.
 type fakes struct {
+	limit   pace.Limiter
 	src     *proxy.Source
 	dst     *proxy.Destination
 	from    *fakeSource
@@ -228,6 +230,7 @@ func newFakesWith(t *testing.T, to proxy.DestinationConfig, from proxy.SourceCon
 			serving.Go(func() { f.dst.Serve(context.Background(), conn) }) //nolint:errcheck // the source's end tells
 		}
 	})
+	from.Limit = f.limit.Share()
 	from.Socket, from.Identity, from.Lanes, from.Spill, from.Buffer, from.Budget = filepath.Join(dir, "out"), id, lanes, dir, 1<<20, 300*time.Millisecond
 	if f.src, err = proxy.ListenSource(context.Background(), from); err != nil {
 		t.Fatal(err)

@@ -17,7 +17,7 @@ func TestPostcopy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newPair(t, vmtest.Writer{Start: 4 << 20, Size: 24 << 20, Delay: 20_000})
 			l := p.linkFor(true, "a", "b")
-			l.src.SetBandwidth(6 << 20)
+			l.limit.Set(6 << 20)
 			p.migrate(l)
 			p.until(l, "some frames", func(s proxy.Stats) bool { return s.Stats.Acked > 6<<20 })
 			ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)

@@ -18,6 +18,7 @@ import (
 
 	"godwit/internal/child"
 	"godwit/transfer/inlet"
+	"godwit/transfer/pace"
 	"godwit/transfer/paths"
 	"godwit/transfer/proxy"
 	"godwit/transfer/wire"
@@ -82,6 +83,7 @@ func (u *uplink) dial(ctx context.Context, addr string) (net.Conn, error) {
 
 // link is a proxy at each end, and lanes between.
 type link struct {
+	limit   pace.Limiter
 	src     *proxy.Source
 	dst     *proxy.Destination
 	uplinks []*uplink
@@ -148,6 +150,7 @@ func (p *pair) connect(to proxy.DestinationConfig, from proxy.SourceConfig, name
 		}
 	})
 	from.Identity = cmp.Or(from.Identity, id)
+	from.Limit = l.limit.Share()
 	from.Socket, from.Lanes, from.Spill, from.Budget = filepath.Join(p.Dir, "out.sock"), lanes, cmp.Or(from.Spill, p.Dir), 300*time.Millisecond
 	if l.src, err = proxy.ListenSource(context.Background(), from); err != nil {
 		t.Fatal(err)
@@ -293,7 +296,7 @@ func (p *pair) migrate(l *link) {
 func TestGuestArrivesWhole(t *testing.T) {
 	p := newPair(t, writing)
 	l := p.link("a", "b")
-	l.src.SetBandwidth(12 << 20)
+	l.limit.Set(12 << 20)
 	p.migrate(l)
 	p.until(l, "both lanes carry", func(s proxy.Stats) bool {
 		return len(s.Paths) == 2 && s.Paths[0].Acked > 1<<20 && s.Paths[1].Acked > 1<<20
@@ -312,7 +315,7 @@ func TestGuestArrivesWhole(t *testing.T) {
 func TestBusyGuestArrivesWhole(t *testing.T) {
 	p := newPair(t, vmtest.Writer{Start: 4 << 20, Size: 24 << 20, Delay: 20_000})
 	l := p.link("a", "b")
-	l.src.SetBandwidth(20 << 20)
+	l.limit.Set(20 << 20)
 	p.migrate(l)
 	p.until(l, "some frames", func(s proxy.Stats) bool { return s.Stats.Acked > 8<<20 })
 	p.finish(l)
@@ -322,7 +325,7 @@ func TestBusyGuestArrivesWhole(t *testing.T) {
 func TestAllLanesCut(t *testing.T) {
 	p := newPair(t, writing)
 	l := p.link("a", "b")
-	l.src.SetBandwidth(8 << 20)
+	l.limit.Set(8 << 20)
 	p.migrate(l)
 	cut := func(d time.Duration) {
 		for _, u := range l.uplinks {
@@ -354,7 +357,7 @@ func TestBrokenMigrationCanBeRepeated(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newPair(t, writing)
 			l := p.link("a", "b")
-			l.src.SetBandwidth(4 << 20)
+			l.limit.Set(4 << 20)
 			p.migrate(l)
 			p.until(l, "some frames", func(s proxy.Stats) bool { return s.Stats.Acked > 1<<20 })
 			if err := cut(p, l); err != nil {

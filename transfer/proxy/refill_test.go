@@ -15,7 +15,7 @@ import (
 func (p *pair) early(ctx context.Context, bandwidth int64) *link {
 	p.T.Helper()
 	l := p.linkFor(true, "a", "b")
-	l.src.SetBandwidth(bandwidth)
+	l.limit.Set(bandwidth)
 	p.migrate(l)
 	p.until(l, "some frames", func(s proxy.Stats) bool { return s.Stats.Acked > 4<<20 })
 	if !l.src.PostCopy() {
@@ -87,7 +87,7 @@ func TestRefill(t *testing.T) {
 				if got := l.dst.Absent(); got == 0 || got > left {
 					t.Errorf("%d pages are missing after, %d before", got, left)
 				}
-				l.src.SetBandwidth([]int64{3 << 20, 0}[again])
+				l.limit.Set([]int64{3 << 20, 0}[again])
 				p.migrate(l)
 			}
 			if _, err := p.Dst.AwaitMigration(ctx); err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"godwit/transfer/encode"
 	"godwit/transfer/encode/visit"
+	"godwit/transfer/pace"
 	"godwit/transfer/pages"
 	"godwit/transfer/pages/spill"
 	"godwit/transfer/paths"
@@ -26,6 +27,7 @@ type SourceConfig struct {
 	Socket string // unix socket that QEMU's migrate URI names; made here, and removed
 	paths.Identity
 	Lanes    []paths.Lane
+	Limit    *pace.Share   // of the bytes per second of all lanes together; nil: none
 	Buffer   int64         // bytes of pages in memory; 0: DefaultBuffer
 	Spill    string        // directory for what has no room there
 	Postcopy bool          // PostCopy may be called; the Destination must be told as well
@@ -116,7 +118,7 @@ func ListenSource(ctx context.Context, config SourceConfig) (*Source, error) {
 	}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	s.sender = paths.NewSender(context.WithoutCancel(ctx), paths.SenderConfig{ // it says farewell after ctx
-		Identity: config.Identity, Lanes: config.Lanes, Control: s.control, Acked: s.frameAcked, Thread: s.threads.enter,
+		Identity: config.Identity, Lanes: config.Lanes, Limit: config.Limit, Control: s.control, Acked: s.frameAcked, Thread: s.threads.enter,
 	})
 	go s.run()
 	return s, nil
@@ -378,9 +380,6 @@ func (s *Source) AllowSwitchover() {
 	s.mu.Unlock()
 	go s.passAck()
 }
-
-// SetBandwidth limits the bytes per second of all lanes together, from now on; 0: no limit.
-func (s *Source) SetBandwidth(bytesPerSecond int64) { s.sender.SetBandwidth(bytesPerSecond) }
 
 // Done is closed when nothing is left open.
 func (s *Source) Done() <-chan struct{} { return s.done }

@@ -68,7 +68,7 @@ func TestMirrorOverAWayThatIsCut(t *testing.T) {
 		t.Errorf("a disk of %d bytes, want %d", disk.Export.Size, diskSize)
 	}
 	socket := filepath.Join(source.Dir(), "copies.sock")
-	forward, err := transfer.ListenNBD(t.Context(), socket, map[string]transfer.Disk{"disk0": disk})
+	forward, err := transfer.ListenNBD(t.Context(), socket, map[string]transfer.Disk{"disk0": disk}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func TestDisksAreGivenOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	socket := filepath.Join(source.Dir(), "copies.sock")
-	forward, err := transfer.ListenNBD(t.Context(), socket, map[string]transfer.Disk{"disk0": disk})
+	forward, err := transfer.ListenNBD(t.Context(), socket, map[string]transfer.Disk{"disk0": disk}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,86 @@
+package agent
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"godwit/migration"
+	"godwit/vm"
+)
+
+// TestQEMUPart: disks have what they take and a little more, at most half; memory has the rest.
+func TestQEMUPart(t *testing.T) {
+	const limit = 32 << 20
+	var q qemuPart
+	now, carried := time.Unix(1000, 0), int64(1<<30)
+	second := func(disks int64) int64 {
+		now, carried = now.Add(time.Second), carried+disks
+		return q.see(now, carried, limit)
+	}
+	if got := q.see(now, carried, limit); got != limit/2 {
+		t.Errorf("at first QEMU has %d", got)
+	}
+	if got := q.see(now.Add(100*time.Millisecond), carried, limit); got != limit/2 {
+		t.Errorf("within a second QEMU has %d", got)
+	}
+	if got := second(4 << 20); got != limit-6<<20 {
+		t.Errorf("disks take 4 MiB/s: QEMU has %d", got)
+	}
+	for range 5 {
+		second(0)
+	}
+	if got := second(0); got != limit-limit/leastDisk {
+		t.Errorf("disks rest: QEMU has %d", got)
+	}
+	for range 5 { // they take what they may
+		second(q.disks)
+	}
+	if got := second(q.disks); got != limit/2 {
+		t.Errorf("disks take all they get: QEMU has %d", got)
+	}
+	if got := q.see(now, carried, 1); got != 1 {
+		t.Errorf("of the least limit QEMU has %d", got)
+	}
+}
+
+// told is a QEMU that notes the limits that it is told.
+type told struct {
+	vm.Machine
+	limits []int64
+}
+
+func (q *told) SetBandwidth(_ context.Context, bytesPerSecond int64) error {
+	q.limits = append(q.limits, bytesPerSecond)
+	return nil
+}
+
+// TestQEMUIsToldItsLimit: where its bytes pass through us it is told of each change, or it would send no more
+// than it began with; where memory takes our own data path it has none; held by low bandwidth it keeps the first.
+func TestQEMUIsToldItsLimit(t *testing.T) {
+	for name, c := range map[string]struct {
+		transfer string
+		hold     vm.Hold
+		want     int
+	}{
+		"forwarder":             {"qemu-tcp", vm.HoldAck, 2},
+		"own":                   {"lanes", vm.HoldAck, 0},
+		"held by low bandwidth": {"qemu-tcp", vm.HoldLowBandwidth, 0},
+	} {
+		q := &told{}
+		m := &outgoing{plan: migration.Plan{Transfer: c.transfer}, bandwidth: bandwidth{bits: 800}, guest: &Guest{Machine: q}, work: &sourceWork{}}
+		m.work.facts.Hold = c.hold
+		if got := m.beginQEMUPart(); got != 100 {
+			t.Errorf("%s: begins with %d", name, got)
+		}
+		for _, bits := range []int64{800, 1600, 1600, 0} {
+			m.bandwidth.set(bits)
+			if err := m.limitQEMU(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(q.limits) != c.want || c.want == 2 && (q.limits[0] != 200 || q.limits[1] != 0) {
+			t.Errorf("%s: told %v", name, q.limits)
+		}
+	}
+}
