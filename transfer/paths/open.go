@@ -50,13 +50,45 @@ func (s *Sender) openOnce(config Lane) error {
 		return err
 	}
 	l := &lane{path: config.Path, conn: conn, window: config.Window}
-	l.expected = float64(config.Rate)
+	l.expected = s.expects(config, time.Now())
 	r := bufio.NewReaderSize(counting{conn, &l.read}, 64<<10)
 	if err := s.greet(l, r); err != nil {
 		abort(conn)
 		return err
 	}
-	return s.run(l, r)
+	err = s.run(l, r)
+	s.remember(l, time.Now())
+	return err
+}
+
+// measured is a rate that a lane had.
+type measured struct {
+	rate float64 // bytes per second
+	at   time.Time
+}
+
+// rateKept is for how long a lane that has ended says what the next one on its path carries.
+const rateKept = 30 * time.Second
+
+// remember notes what a lane that has ended carried, where it was full.
+func (s *Sender) remember(l *lane, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l.rate > 0 {
+		s.was[l.path] = measured{l.rate, now}
+	}
+}
+
+// expects is what a lane is expected to carry, bytes per second: as configured, but no more than the one
+// before it did lately. It is soon known if the path carries more again. 0: unknown.
+func (s *Sender) expects(config Lane, now time.Time) float64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rate := float64(config.Rate)
+	if was, ok := s.was[config.Path]; ok && now.Sub(was.at) < rateKept && (rate == 0 || was.rate < rate) {
+		return was.rate
+	}
+	return rate
 }
 
 // greet says hello and awaits the answer.

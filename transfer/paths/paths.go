@@ -80,6 +80,7 @@ type Path struct {
 type Stats struct {
 	Paths    []Path
 	Queued   int64  // bytes of frames that are on no lane yet
+	Controls int64  // bytes of controls that are not acknowledged
 	Unacked  int64  // bytes of frames that are not acknowledged, the queued ones too
 	Acked    int64  // bytes of frames that are
 	Frames   uint64 // frames that are
@@ -90,6 +91,7 @@ type Stats struct {
 	// arrived. At most the limit of bandwidth; 0: nothing is known.
 	Goodput   int64
 	RTT       time.Duration // the shortest of the lanes that work; 0: unknown
+	LeastRTT  time.Duration // that without what waits in queues
 	Heard     time.Time     // when a byte moved on any lane
 	Silent    time.Duration // for how long nothing was heard of the lane that has said nothing for longest: Goodput counts it
 	LanesLive int

@@ -42,10 +42,11 @@ type Sender struct {
 	ackedN  uint64
 	again   int64
 	hurry   bool
-	behind  int64 // bytes that will follow the queue
-	short   bool  // queues are kept short
-	nudged  bool  // AwaitRoom is to return
-	speaks  uint8 // version of the last lane
+	behind  int64               // bytes that will follow the queue
+	short   bool                // queues are kept short
+	nudged  bool                // AwaitRoom is to return
+	speaks  uint8               // version of the last lane
+	was     map[string]measured // of lanes that ended, by path
 }
 
 // frame is one that is not acknowledged. Its bytes do not change.
@@ -61,7 +62,7 @@ func (f *frame) size() int64 { return int64(len(f.payload)) }
 // NewSender begins to open lanes. The Sender lives until Close, ctx ends, or the other end
 // says so.
 func NewSender(ctx context.Context, config SenderConfig) *Sender {
-	s := &Sender{config: config, unacked: map[uint64]*frame{}}
+	s := &Sender{config: config, unacked: map[uint64]*frame{}, was: map[string]measured{}}
 	s.init(ctx, config.Identity, config.Control)
 	s.thread, s.limit = config.Thread, config.Limit
 	s.next, s.dropped, s.ackFrames = s.pick, s.drop, s.heardFrames

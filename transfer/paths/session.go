@@ -284,7 +284,7 @@ func (s *session) path(name string) *Path {
 
 // stats are those that both ends have; under mu.
 func (s *session) stats() Stats {
-	now, out := time.Now(), Stats{Heard: s.heard, LanesLive: len(s.lanes)}
+	now, out := time.Now(), Stats{Heard: s.heard, LanesLive: len(s.lanes), Controls: int64(s.waiting)}
 	for _, name := range s.order {
 		p := *s.paths[name]
 		for _, l := range s.lanes {
@@ -295,6 +295,9 @@ func (s *session) stats() Stats {
 			p.Rate += int64(max(l.rate, l.proved))
 			out.Goodput += int64(l.speed())
 			out.Silent = max(out.Silent, l.silent(now))
+			if out.LeastRTT == 0 || l.shortest > 0 && l.shortest < out.LeastRTT {
+				out.LeastRTT = l.shortest
+			}
 			if p.RTT == 0 || l.rtt > 0 && l.rtt < p.RTT {
 				p.RTT = l.rtt
 			}

@@ -21,6 +21,7 @@ type link struct {
 	deaf  bool          // accepts, and nothing is ever read
 
 	window int64 // of its lane
+	stated int64 // bytes per second that its lane is configured to carry
 
 	mu     sync.Mutex
 	healed *sync.Cond
@@ -187,7 +188,7 @@ func newWorld(t fatal, links ...*link) *world {
 		},
 	}
 	for _, l := range links {
-		config.Lanes = append(config.Lanes, Lane{Path: l.name, Window: l.window, Open: func(ctx context.Context) (net.Conn, error) {
+		config.Lanes = append(config.Lanes, Lane{Path: l.name, Rate: l.stated, Window: l.window, Open: func(ctx context.Context) (net.Conn, error) {
 			return l.open(ctx, func(c net.Conn) { w.r.Serve(context.Background(), c) }) //nolint:errcheck // the sender's end tells
 		}})
 	}

@@ -367,6 +367,43 @@ func TestOpaqueStreamArrives(t *testing.T) {
 	}
 }
 
+// TestOpaqueStreamIsCounted: what of it was read and waits for the lanes is known, and what was not read; in the
+// end nothing is left.
+func TestOpaqueStreamIsCounted(t *testing.T) {
+	f := newFakes(t)
+	f.rounds(t, rand.New(rand.NewPCG(1, 2)))
+	name := "dirty-bitmap"
+	opaque := append([]byte{1, 0, 0, 0, 9, byte(len(name))}, name...)
+	if err := f.from.w.Opaque(opaque); err != nil {
+		t.Fatal(err)
+	}
+	for s := f.src.Stats(); s.Opaque == "" || s.Waiting+s.InFlight > 0 || s.Raw > 0; s = f.src.Stats() { // pages go before it
+		time.Sleep(time.Millisecond)
+	}
+	f.limit.Set(4 << 10)
+	rest := append(make([]byte, 12<<20), "the end"...)
+	opaque = append(opaque, rest...)
+	written := make(chan error, 1)
+	go func() { written <- f.from.w.Opaque(rest) }()
+	for until := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		s := f.src.Stats()
+		if s.Raw > 8<<20 && s.Unread > 0 {
+			break
+		}
+		if time.Now().After(until) {
+			t.Fatalf("%d bytes wait with us and %d in QEMU's socket, of %d", s.Raw, s.Unread, len(opaque))
+		}
+	}
+	f.limit.Set(0)
+	if err := <-written; err != nil {
+		t.Fatal(err)
+	}
+	f.settle(t)
+	if s := f.src.Stats(); s.Raw != 0 || len(f.to.opaque) != len(opaque) {
+		t.Errorf("%d bytes are left, and %d have arrived of %d", s.Raw, len(f.to.opaque), len(opaque))
+	}
+}
+
 // TestStreamWithoutReturnPath is refused: QEMU would take it for completed too early.
 func TestStreamWithoutReturnPath(t *testing.T) {
 	f := newFakes(t)

@@ -95,6 +95,7 @@ type Stats struct {
 	Offered         int           // contents that the destination has from elsewhere
 	Faults          int64         // pages that the destination's guest waited for (post-copy)
 	Unread          int64         // bytes that QEMU wrote and that were not read yet
+	Raw             int64         // bytes of an opaque stream that were read and are not acknowledged
 	Opaque          string        // why the stream is passed on as it is; empty where it is not
 	SwitchoverAcked bool          // the destination's QEMU has sent SWITCHOVER_ACK
 	Allowed         bool          // AllowSwitchover was called

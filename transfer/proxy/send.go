@@ -163,6 +163,7 @@ func (s *Source) passOn(e *qstream.Opaque) error {
 	first := s.opaque == ""
 	s.opaque = e.Reason
 	s.mu.Unlock()
+	s.raw.Store(int64(len(e.Data)))
 	if first {
 		if s.store != nil {
 			s.store.Skip(0)
@@ -184,6 +185,7 @@ func (s *Source) passOn(e *qstream.Opaque) error {
 		if err := s.sender.Control(s.ctx, wire.TopicRaw, bytes.Clone(rest[:n]), false); err != nil {
 			return err
 		}
+		s.raw.Add(-int64(n))
 		rest = rest[n:]
 	}
 	return nil
@@ -237,6 +239,9 @@ func (s *Source) Stats() Stats {
 	defer s.mu.Unlock()
 	out.Codings, out.Levels, out.Tail = s.codings, s.levels, s.tail
 	out.Opaque, out.Allowed, out.SwitchoverAcked = s.opaque, s.allowed, s.acked
+	if out.Opaque != "" {
+		out.Raw = s.raw.Load() + out.Controls
+	}
 	if s.qemu != nil && s.ctx.Err() == nil {
 		out.Unread = unread(s.qemu)
 	}

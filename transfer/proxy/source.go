@@ -74,6 +74,7 @@ type Source struct {
 
 	read   atomic.Int64
 	faults atomic.Int64
+	raw    atomic.Int64 // bytes of an opaque stream that wait to be passed on
 
 	mu        sync.Mutex
 	qemu      net.Conn
