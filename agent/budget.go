@@ -48,10 +48,11 @@ func roundTrip(d time.Duration) time.Duration { return d.Round(100 * time.Micros
 
 // cannotFit says why a copy is given up, by the last look at it.
 func (m *outgoing) cannotFit(look policy.Look, copying *policy.Copying) error {
-	least, cures := policy.Least(m.work.rtt, look.Tail, look.Goodput), m.cures()
+	rtt, cures := max(copying.RTT, 2*look.Release), m.cures()
+	least := policy.Look{Goodput: look.Goodput, Tail: look.Tail, Release: look.Release}.Downtime(copying.RTT)
 	way := ""
 	if 2*least > m.plan.Downtime {
-		way = fmt.Sprintf(", of which the round trip of %v, and its devices' state, alone take %v", roundTrip(m.work.rtt), roundTrip(least))
+		way = fmt.Sprintf(", of which the round trip of %v, and its devices' state, alone take %v", roundTrip(rtt), roundTrip(least))
 	}
 	if least > m.plan.Downtime { // nothing that is done to the guest helps
 		cures = fmt.Sprintf("allow --downtime of at least %v", policy.Allow(least))

@@ -87,11 +87,12 @@ func (m *outgoing) lookAgain(ctx context.Context) {
 
 // handLate has the rest follow the guest where what is left has become too much.
 func (m *outgoing) handLate(look policy.Look) {
-	if !look.Stretched(m.work.rtt, m.plan.Downtime) {
+	rtt := m.pauseRTT()
+	if !look.Stretched(rtt, m.plan.Downtime) {
 		return
 	}
 	m.goEarly(fmt.Sprintf("since the switch was decided the guest has written so much that its pause would take %v, of a downtime budget of %v: %.1f MB are left",
-		look.Downtime(m.work.rtt).Round(time.Millisecond), m.plan.Downtime, float64(look.Remaining)/1e6))
+		look.Downtime(rtt).Round(time.Millisecond), m.plan.Downtime, float64(look.Remaining)/1e6))
 }
 
 // beginStop tells our own data path that the guest is about to be stopped.

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -146,10 +147,9 @@ const laneRound = 150 * time.Millisecond
 // laneLook is a look at memory that takes our own data path: bytes as they are coded.
 func (m *outgoing) laneLook(p vm.Progress, at time.Duration) policy.Look {
 	s := m.laneStats()
-	unseen := float64(p.Remaining+s.Unread) / pages.Size * s.PageBytes // in QEMU yet, or on its way to us
 	tail := int64(policy.PackedTail)
 	if s.Opaque != "" {
-		unseen, tail = float64(p.Remaining), 0
+		tail = 0
 	}
 	round := p.Rounds
 	if round > 1 {
@@ -159,7 +159,25 @@ func (m *outgoing) laneLook(p vm.Progress, at time.Duration) policy.Look {
 		At: at, Pages: s.Put - min(s.Put, s.Superseded+s.Waiting+s.InFlight), Left: s.Waiting + s.InFlight + uint64(max(0, p.Remaining+s.Unread))/pages.Size, //nolint:gosec // not negative
 		Kept: s.Kept, Acked: s.Acked, Goodput: s.Goodput,
 	})
-	return policy.Look{Round: round, Remaining: s.Queue + int64(unseen), DirtyRate: p.DirtyRate, Goodput: s.Goodput, Tail: tail, Work: work}
+	return policy.Look{Round: round, Remaining: laneLeft(p.Remaining, s), DirtyRate: p.DirtyRate, Goodput: s.Goodput, Tail: tail, Work: work, Release: m.link.Trip() / 2}
+}
+
+// laneLeft is what the lanes have to carry still, bytes as they are sent; remaining are those in QEMU yet, and what
+// s.Unread counts is on its way to us.
+func laneLeft(remaining int64, s proxy.Stats) int64 {
+	if s.Opaque != "" {
+		return s.Queue + s.Raw + s.Unread + remaining
+	}
+	return s.Queue + int64(float64(remaining+s.Unread)/pages.Size*s.PageBytes)
+}
+
+// pauseRTT is the round trip that counts for a pause: of the guests' path, as it was probed, and where our own data
+// path carries memory that of its fastest lane, which the last bytes take; without what waits in queues now.
+func (m *outgoing) pauseRTT() time.Duration {
+	if m.work.lanes == nil {
+		return m.work.rtt
+	}
+	return cmp.Or(m.work.lanes.Stats().LeastRTT, m.work.rtt)
 }
 
 // For a switchover to begin a byte must have moved as lately as lanesFresh, and each lane been heard as lately as laneFresh:

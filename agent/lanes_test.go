@@ -1,15 +1,22 @@
 package agent
 
 import (
+	"context"
 	"io"
+	"net"
 	"net/http"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"godwit/agent/peer"
 	"godwit/migration"
+	"godwit/policy"
+	"godwit/transfer/pages"
+	"godwit/transfer/paths"
+	"godwit/transfer/proxy"
 )
 
 // TestLanesArePrepared: prepare begins to open every lane, over a path that answers nobody too,
@@ -67,5 +74,63 @@ func TestLanesArePrepared(t *testing.T) {
 	}
 	if m.work.forward != nil || m.work.lanes != nil {
 		t.Error("they are taken to be there still")
+	}
+}
+
+// TestWhatTheLanesHaveToCarry: pages count as they are coded; of a stream that is passed on as it is each byte does,
+// those that were read and wait for a lane, and those in QEMU's socket.
+func TestWhatTheLanesHaveToCarry(t *testing.T) {
+	coded := proxy.Stats{Queue: 1000, Unread: 2 * pages.Size, PageBytes: 100}
+	if got := laneLeft(pages.Size, coded); got != 1300 {
+		t.Errorf("pages: %d bytes", got)
+	}
+	coded.Opaque, coded.Raw = "dirty-bitmap", 8<<20
+	if got, want := laneLeft(500, coded), int64(8<<20+1000+500+2*pages.Size); got != want {
+		t.Errorf("an opaque stream: %d bytes, want %d", got, want)
+	}
+}
+
+// TestRoundTripOfThePause: of the lanes, where there are any that have answered; what was probed on the guests' path else.
+func TestRoundTripOfThePause(t *testing.T) {
+	const probed = 80 * time.Millisecond
+	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2, Transfer: "lanes", Mode: "hybrid", Downtime: 30 * time.Millisecond}
+	m := &outgoing{plan: plan, work: &sourceWork{rtt: probed}, rec: newRecord("paris", plan, time.Now())}
+	if m.pauseRTT() != probed {
+		t.Errorf("no lanes: %v", m.pauseRTT())
+	}
+	id := paths.Identity{Migration: plan.ID}
+	destination, err := proxy.NewDestination(t.Context(), proxy.DestinationConfig{Identity: id, Socket: filepath.Join(t.TempDir(), "in"), Mirror: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer destination.Close() //nolint:errcheck // its end is no matter
+	may := make(chan struct{})
+	m.work.lanes, err = proxy.ListenSource(t.Context(), proxy.SourceConfig{
+		Socket: filepath.Join(t.TempDir(), "out"), Identity: id, Spill: t.TempDir(),
+		Lanes: []paths.Lane{{Path: "a", Open: func(context.Context) (net.Conn, error) {
+			<-may
+			here, there := net.Pipe()
+			go destination.Serve(t.Context(), there) //nolint:errcheck // the lane's end tells
+			return here, nil
+		}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.work.lanes.Close() //nolint:errcheck // as above
+	if m.pauseRTT() != probed {
+		t.Errorf("no lane works: %v", m.pauseRTT())
+	}
+	close(may)
+	for limit := time.Now().Add(10 * time.Second); m.pauseRTT() == probed; time.Sleep(time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatal("no lane's round trip counts")
+		}
+	}
+	if rtt := m.pauseRTT(); rtt <= 0 || rtt > probed/2 {
+		t.Errorf("a lane within this host: %v", rtt)
+	}
+	if m.handLate(policy.Look{Goodput: 1 << 30, Tail: policy.PackedTail}); m.work.early {
+		t.Errorf("what is left is taken for too much: %v", m.rec.snapshot().Notes)
 	}
 }

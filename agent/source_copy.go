@@ -169,7 +169,7 @@ func (m *outgoing) copyLimit(paths []peer.Path) time.Duration {
 
 // awaitFit looks at QEMU's figures until policy says go.
 func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
-	copying := policy.Copying{Budget: m.plan.Downtime, RTT: m.work.rtt, Limit: m.copyLimit(paths)}
+	copying := policy.Copying{Budget: m.plan.Downtime, RTT: m.pauseRTT(), Limit: m.copyLimit(paths)}
 	begun, told := time.Now(), time.Time{}
 	_, gaveBefore := m.bandwidth.gaveWay()
 	idle := standstill{patience: m.a.config.Patience}
@@ -213,6 +213,7 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 			m.tellCopy(p, look)
 			m.keepWire()
 		}
+		copying.RTT = m.pauseRTT() // lanes come and go
 		verdict := copying.See(look)
 		if gives && verdict != policy.Go { // what the paths carry is another's just now
 			continue

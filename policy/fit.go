@@ -53,6 +53,9 @@ type Look struct {
 	Tail    int64 // bytes of device state that follow, as they are sent; 0: as QEMU writes it
 	// Work is how long what remains takes to handle, where that is longer than its bytes take; see Handling.
 	Work time.Duration
+	// Release is how long the source's word takes that it has let go, which travels beside the last of memory, and
+	// maybe over a longer path; 0: no longer than that.
+	Release time.Duration
 	// Disks is what they take to be in sync when the guest is stopped, before the last of memory.
 	Disks time.Duration
 	// Pause is that of a throttled guest: when it is stopped it may have stood still for so long.
@@ -67,8 +70,11 @@ func (l Look) Downtime(rtt time.Duration) time.Duration {
 	if l.Goodput > 0 {
 		sent = time.Duration(float64(l.Remaining+l.tail()) / float64(l.Goodput) * float64(time.Second))
 	}
-	return load + rtt/2 + l.Pause + l.Disks + max(sent, l.Work)
+	return load + l.Pause + l.Disks + max(rtt/2+max(sent, l.Work), l.Release)
 }
+
+// way is what any pause takes, whatever remains.
+func (l Look) way(rtt time.Duration) time.Duration { return load + l.Pause + max(rtt/2, l.Release) }
 
 // Least is how long any guest stands still whose memory follows it, or was sent before, however little
 // it writes: its devices' state, tail bytes as they are sent (0: as QEMU writes it), over paths that carry
@@ -167,7 +173,7 @@ func (c *Copying) See(l Look) Verdict {
 		return GiveUp
 	case d > c.Budget:
 		return Wait
-	case d-c.RTT/2-load-l.Pause <= enough, c.stale >= staleRounds, late:
+	case d-l.way(c.RTT) <= enough, c.stale >= staleRounds, late:
 		return Go
 	}
 	return Wait

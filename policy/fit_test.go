@@ -21,6 +21,8 @@ func TestDowntime(t *testing.T) {
 		{"half the round trip", Look{}, 40 * ms, load + 20*ms},
 		{"the tail alone", Look{Goodput: tail}, 0, load + time.Second},
 		{"what remains and the tail", Look{Remaining: 3 * tail, Goodput: 8 * tail}, 10 * ms, load + 5*ms + 500*ms},
+		{"a release over a longer path", Look{Goodput: tail, Release: 2 * time.Second}, 20 * ms, load + 2*time.Second},
+		{"a release that is there before memory", Look{Goodput: tail, Release: 500 * ms}, 20 * ms, load + 10*ms + time.Second},
 		{"disks that are not in sync", Look{Goodput: tail, Disks: 70 * ms}, 20 * ms, load + 10*ms + time.Second + 70*ms},
 		{"the dirty rate is in what remains", Look{Goodput: tail, DirtyRate: 1 << 40}, 0, load + time.Second},
 		{"the tail as our own data path packs it", Look{Goodput: PackedTail, Tail: PackedTail}, 0, load + time.Second},

@@ -29,11 +29,27 @@ func (l *Link) dialCall(ctx context.Context) (net.Conn, error) {
 	}
 	select {
 	case <-d.done:
+		if d.err == nil {
+			l.mu.Lock()
+			l.last = d.conn
+			l.mu.Unlock()
+		}
 		return d.conn, d.err
 	case <-ctx.Done():
 		l.leave(d)
 		return nil, ctx.Err()
 	}
+}
+
+// Trip is the shortest round trip of the connection that was last dialled for a call, which the next is likely to
+// take; 0: not known.
+func (l *Link) Trip() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.last == nil {
+		return 0
+	}
+	return shortestTrip(l.last)
 }
 
 // dialling begins to dial for a call.

@@ -74,6 +74,7 @@ type Link struct {
 
 	mu   sync.Mutex
 	left *dialling // what a call began to dial and did not wait for
+	last net.Conn  // that was dialled for a call
 }
 
 // NewLink prepares a link to host; nothing is dialled yet.

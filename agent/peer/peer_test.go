@@ -103,9 +103,15 @@ func TestCall(t *testing.T) {
 	link := linkTo(t, ids["paris"], "rome", port)
 	ctx := within(t, 10*time.Second)
 
+	if trip := link.Trip(); trip != 0 {
+		t.Errorf("before a call its way takes %v", trip)
+	}
 	var out greeting
 	if err := link.Call(ctx, http.MethodPost, "/echo", greeting{Text: "hello"}, &out); err != nil {
 		t.Fatal(err)
+	}
+	if trip := link.Trip(); trip <= 0 || trip > time.Second {
+		t.Errorf("a call's way takes %v", trip)
 	}
 	if out != (greeting{"hello", "paris"}) {
 		t.Errorf("answer %+v: want the text, and the caller by its certificate", out)
