@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net"
 	"path/filepath"
 	"time"
 
@@ -85,6 +84,7 @@ func (m *outgoing) openLanes() error {
 	if m.plan.Buffer > 0 {
 		config.Buffer = m.plan.Buffer
 	}
+	var share *laneShare
 	if multipath(m.plan) {
 		lane, err := m.multipathLane(all)
 		if err == nil {
@@ -93,15 +93,9 @@ func (m *outgoing) openLanes() error {
 		if err != nil {
 			return err
 		}
-		config.Lanes, all = append(config.Lanes, lane), nil
-	}
-	for number, path := range all {
-		rate := paceOf(path, len(all), len(all))
-		header := peer.Header{Migration: m.plan.ID, Kind: laneKind, Number: number}
-		config.Lanes = append(config.Lanes, paths.Lane{
-			Path: path.Name, Rate: rate,
-			Open: func(ctx context.Context) (net.Conn, error) { return m.link.Open(ctx, path, header, rate) },
-		})
+		config.Lanes = append(config.Lanes, lane)
+	} else {
+		config.Lanes, share = m.pathLanes(all)
 	}
 	m.beginWire()
 	m.work.visit = m.beginVisit()
@@ -111,13 +105,16 @@ func (m *outgoing) openLanes() error {
 		m.endVisit(false)
 		return err
 	}
-	m.followLanes(lanes)
+	m.followLanes(lanes, share)
 	m.work.forward, m.work.lanes = lanes, lanes
 	return nil
 }
 
-// followLanes counts what lanes carry, until unfollow.
-func (m *outgoing) followLanes(lanes *proxy.Source) {
+// followLanes counts what lanes carry, until unfollow, and has them share their uplinks; nil: they are one.
+func (m *outgoing) followLanes(lanes *proxy.Source, share *laneShare) {
+	if share != nil {
+		go share.keep(lanes)
+	}
 	m.work.unfollow = m.work.share.follow(func() int64 { return lanes.Stats().Acked })
 }
 

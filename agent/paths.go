@@ -62,9 +62,14 @@ func lanePaths(all []peer.Path) []peer.Path {
 			out = append(out, p)
 		}
 	}
-	shareUplinks(out, func(p peer.Path) (netip.Addr, int64) { return p.Local, p.LocalRate })
-	shareUplinks(out, func(p peer.Path) (netip.Addr, int64) { return p.Remote, p.RemoteRate })
+	shareEnds(out)
 	return out
+}
+
+// shareEnds divides the rates of the uplinks at both ends.
+func shareEnds(paths []peer.Path) {
+	shareUplinks(paths, func(p peer.Path) (netip.Addr, int64) { return p.Local, p.LocalRate })
+	shareUplinks(paths, func(p peer.Path) (netip.Addr, int64) { return p.Remote, p.RemoteRate })
 }
 
 // shareUplinks divides an uplink's rate among the paths that share it, by their own rates.

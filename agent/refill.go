@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"path/filepath"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/transfer/inlet"
-	"godwit/transfer/paths"
 	"godwit/transfer/proxy"
 	"godwit/vm"
 	"godwit/vm/qemu"
@@ -273,18 +271,13 @@ func (m *outgoing) openRefill(ctx context.Context, key []byte) error {
 		Socket: filepath.Join(m.guest.Held.Dir, "out.sock"), Identity: id, Spill: m.a.config.State, Refill: true,
 		Buffer: m.guest.Held.Description.Memory + leastBuffer, Limit: m.bandwidth.share(),
 	}
-	for number, path := range all {
-		rate := paceOf(path, len(all), len(all))
-		header := peer.Header{Migration: m.plan.ID, Kind: laneKind, Number: number}
-		config.Lanes = append(config.Lanes, paths.Lane{Path: path.Name, Rate: rate, Open: func(ctx context.Context) (net.Conn, error) {
-			return m.link.Open(ctx, path, header, rate)
-		}})
-	}
+	var share *laneShare
+	config.Lanes, share = m.pathLanes(all)
 	lanes, err := proxy.ListenSource(m.a.ctx, config)
 	if err != nil {
 		return err
 	}
-	m.followLanes(lanes)
+	m.followLanes(lanes, share)
 	if err := m.guest.Machine.Migrate(ctx, vm.MigrateOptions{URI: "unix:" + config.Socket}); err != nil {
 		m.work.unfollow()
 		return errors.Join(err, lanes.Close())

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sys/unix"
 )
 
 // Header is the first line of a stream.
@@ -51,6 +52,14 @@ func (l *Link) Open(ctx context.Context, p Path, h Header, pace int64) (net.Conn
 		return encode(conn)
 	}
 	return conn, nil
+}
+
+// Repace is how fast a stream that Open made may send from now on, bytes per second.
+func Repace(conn net.Conn, pace int64) error {
+	roomToSend(conn, Window(pace, shortestTrip(conn)))
+	return control(conn, func(fd int) error {
+		return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE, int(pace))
+	})
 }
 
 // Stream is an accepted byte stream: its header has been read.

@@ -1,0 +1,122 @@
+package agent
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"godwit/agent/peer"
+	"godwit/transfer/paths"
+	"godwit/transfer/proxy"
+)
+
+// Lanes over one uplink share its rate, and the kernel paces each by its part (paceOf). What one whose other
+// uplink is cut does not use the others get, until it works again.
+
+// laneShare is the lanes of one session, by number.
+type laneShare struct {
+	paths []peer.Path // with the rates of their parts while all work
+
+	mu    sync.Mutex
+	conns []net.Conn // the last that was opened
+	paced []int64    // what it was told, bytes per second; 0: it is not paced
+}
+
+// laneShareEvery is how often it is looked at which lanes work.
+const laneShareEvery = 500 * time.Millisecond
+
+// pathLanes are a lane over each of these paths.
+func (m *outgoing) pathLanes(all []peer.Path) ([]paths.Lane, *laneShare) {
+	share := &laneShare{paths: all, conns: make([]net.Conn, len(all)), paced: make([]int64, len(all))}
+	var lanes []paths.Lane
+	for number, path := range all {
+		rate := paceOf(path, len(all), len(all))
+		header := peer.Header{Migration: m.plan.ID, Kind: laneKind, Number: number}
+		lanes = append(lanes, paths.Lane{
+			Path: path.Name, Rate: rate,
+			Open: func(ctx context.Context) (net.Conn, error) {
+				conn, err := m.link.Open(ctx, path, header, rate)
+				if err == nil {
+					share.opened(number, conn, rate)
+				}
+				return conn, err
+			},
+		})
+	}
+	return lanes, share
+}
+
+func (s *laneShare) opened(number int, conn net.Conn, rate int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conns[number], s.paced[number] = conn, rate
+}
+
+// keep has lanes share by who works, until they end. It need not where no uplink has two.
+func (s *laneShare) keep(lanes *proxy.Source) {
+	if !sharesUplinks(s.paths) {
+		return
+	}
+	ticker := time.NewTicker(laneShareEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-lanes.Done():
+			return
+		case <-ticker.C:
+		}
+		works := map[string]bool{}
+		for _, p := range lanes.Stats().Paths {
+			works[p.Path] = p.Lanes > 0
+		}
+		s.pace(works)
+	}
+}
+
+// sharesUplinks says whether some uplink has two of these paths.
+func sharesUplinks(all []peer.Path) bool {
+	here, there := map[netip.Addr]bool{}, map[netip.Addr]bool{}
+	for _, p := range all {
+		if here[p.Local] || there[p.Remote] {
+			return true
+		}
+		here[p.Local], there[p.Remote] = true, true
+	}
+	return false
+}
+
+// pace tells the kernel what each lane that works may send, where that has changed.
+func (s *laneShare) pace(works map[string]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for number, rate := range laneRates(s.paths, works) {
+		if conn := s.conns[number]; conn != nil && rate > 0 && rate != s.paced[number] && peer.Repace(conn, rate) == nil {
+			s.paced[number] = rate
+		}
+	}
+}
+
+// laneRates is what each lane may send, bytes per second, where only some work; 0: it does not, or its path's rate
+// is not known.
+func laneRates(all []peer.Path, works map[string]bool) []int64 {
+	var living []peer.Path
+	for _, p := range all {
+		if !works[p.Name] {
+			continue
+		}
+		p.Rate = slower(p.LocalRate, p.RemoteRate) // it was divided among all
+		living = append(living, p)
+	}
+	shareEnds(living)
+	out := make([]int64, len(all))
+	for number, p := range all {
+		for _, l := range living {
+			if l.Name == p.Name {
+				out[number] = paceOf(l, len(all), len(all))
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,146 @@
+package agent
+
+import (
+	"net"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"godwit/agent/peer"
+	"godwit/migration"
+	"godwit/transfer/paths"
+	"godwit/transfer/proxy"
+)
+
+// pathsOf are lanes of two uplinks of 100 and 300 Mbit/s here, over one of 200 there, and none of these shared with guests.
+func pathsOf() []peer.Path {
+	end := func(last byte) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, last}) }
+	return lanePaths([]peer.Path{
+		{Name: "a-x", Local: end(1), Remote: end(9), Rate: 200e6, LocalRate: 300e6, RemoteRate: 200e6, Memory: true},
+		{Name: "b-x", Local: end(2), Remote: end(9), Rate: 100e6, LocalRate: 100e6, RemoteRate: 200e6, Memory: true},
+	})
+}
+
+// TestDeadLanesLeaveTheirShare: what a lane that does not work would have of an uplink the others get, and not more than
+// their own; when it works again each has its part as before.
+func TestDeadLanesLeaveTheirShare(t *testing.T) {
+	all := pathsOf()
+	bytes := func(bits float64) int64 { return int64(bits / 8 * ownShare) }
+	before := []int64{paceOf(all[0], 2, 2), paceOf(all[1], 2, 2)}
+	if before[0] >= bytes(200e6) || before[1] >= bytes(100e6) {
+		t.Fatalf("they do not share: %v", before)
+	}
+	for name, c := range map[string]struct {
+		works map[string]bool
+		want  []int64
+	}{
+		"both":       {map[string]bool{"a-x": true, "b-x": true}, before},
+		"the first":  {map[string]bool{"a-x": true, "b-x": false}, []int64{bytes(200e6), 0}},
+		"the second": {map[string]bool{"b-x": true}, []int64{0, bytes(100e6)}},
+		"none":       {nil, []int64{0, 0}},
+	} {
+		if got := laneRates(all, c.works); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+	if !sharesUplinks(all) || sharesUplinks(all[:1]) {
+		t.Error("who shares an uplink is not known")
+	}
+}
+
+// TestLivingLaneIsPacedAnew: the kernel is told when another lane of the uplink has ended, and when it is there again.
+func TestLivingLaneIsPacedAnew(t *testing.T) {
+	link := linkedFor(t, "paris", "rome", nil, func(s *peer.Stream) {
+		s.Read(make([]byte, 1)) //nolint:errcheck // it ends with the lane
+	})
+	m := &outgoing{link: link, plan: migration.Plan{ID: "m-00000001"}}
+	all := pathsOf()
+	for i := range all {
+		all[i].Local, all[i].Remote = loopback, loopback // they are dialled
+	}
+	lanes, share := m.pathLanes(all)
+	share.paths = pathsOf()
+	var conns []net.Conn
+	for _, l := range lanes {
+		conn, err := l.Open(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		conns = append(conns, conn)
+	}
+	paced := func(what string, want int64) {
+		t.Helper()
+		if got := pacingOf(t, conns[0]); got != want {
+			t.Errorf("%s: %d bytes/s, want %d", what, got, want)
+		}
+	}
+	part := paceOf(all[0], 2, 2)
+	paced("at first", part)
+	share.pace(map[string]bool{"a-x": true})
+	paced("the other has ended", paceOf(peer.Path{Rate: 200e6}, 1, 1))
+	share.pace(map[string]bool{"a-x": true, "b-x": true})
+	paced("the other works again", part)
+}
+
+// TestLanesAreWatched: the lanes of a session share anew by themselves, until it ends.
+func TestLanesAreWatched(t *testing.T) {
+	id := paths.Identity{Migration: "m-00000001"}
+	destination, err := proxy.NewDestination(t.Context(), proxy.DestinationConfig{Identity: id, Socket: filepath.Join(t.TempDir(), "in"), Mirror: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer destination.Close() //nolint:errcheck // its end is no matter
+	link := linkedFor(t, "paris", "rome", nil, func(s *peer.Stream) {
+		if s.Header.Number == 0 {
+			destination.Serve(t.Context(), s) //nolint:errcheck // the lane's end tells
+		}
+	})
+	m := &outgoing{link: link, plan: migration.Plan{ID: id.Migration}}
+	all := pathsOf()
+	for i := range all {
+		all[i].Local, all[i].Remote = loopback, loopback
+	}
+	config := proxy.SourceConfig{Socket: filepath.Join(t.TempDir(), "out"), Identity: id, Spill: t.TempDir()}
+	lanes, share := m.pathLanes(all) // of which the second is not answered
+	config.Lanes, share.paths = lanes, pathsOf()
+	source, err := proxy.ListenSource(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { defer close(ended); share.keep(source) }()
+	told := func() int64 {
+		share.mu.Lock()
+		defer share.mu.Unlock()
+		return share.paced[0]
+	}
+	for limit := time.Now().Add(10 * time.Second); told() != paceOf(peer.Path{Rate: 200e6}, 1, 1); time.Sleep(time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatalf("a lane that works alone is paced to %d bytes/s", told())
+		}
+	}
+	source.Close() //nolint:errcheck // as above
+	<-ended
+}
+
+func pacingOf(t *testing.T, conn net.Conn) (rate int64) {
+	t.Helper()
+	raw, err := conn.(interface{ NetConn() net.Conn }).NetConn().(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw.Control(func(fd uintptr) { //nolint:errcheck // it is told below
+		var n int
+		n, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE)
+		rate = int64(n)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rate
+}
