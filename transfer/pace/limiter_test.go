@@ -71,7 +71,7 @@ func TestSharesAreEven(t *testing.T) {
 		t.Errorf("2 MiB at 4 MiB/s took %v", d)
 	}
 	begun = time.Now()
-	took = takers(t, 1<<20, lane, lane)
+	takers(t, 1<<20, lane, lane)
 	if d := time.Since(begun); d > 800*time.Millisecond {
 		t.Errorf("1 MiB at 4 MiB/s, while the other share rests, took %v", d)
 	}
