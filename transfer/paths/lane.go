@@ -31,6 +31,7 @@ type lane struct {
 
 	born     time.Time
 	flights  []*flight
+	lag      time.Duration // by how much its acknowledgements lately were late
 	ackDue   bool
 	ackSent  time.Time
 	stamp    uint64 // the highest heard
@@ -284,7 +285,7 @@ func (l *lane) await(buf []byte) (out []byte, f *flight, last bool) {
 			buf = l.appendAck(buf, now)
 		}
 		var all bool
-		buf, all = l.appendControls(buf)
+		buf, all = l.appendControls(buf, now)
 		if all && !l.ahead() { // what was said before a frame goes before it: the frame may hang on it
 			f = s.next(l, now)
 		}
@@ -308,24 +309,6 @@ func (l *lane) appendAck(buf []byte, now time.Time) []byte {
 	l.s.frameAck(&a)
 	l.ackDue, l.ackSent = false, now
 	return wire.AppendAck(buf, a)
-}
-
-// controlsAtOnce bounds what is written at once, bytes.
-const controlsAtOnce = 64 << 10
-
-// appendControls appends those that this lane has to send, and says whether that is all.
-func (l *lane) appendControls(buf []byte) ([]byte, bool) {
-	for _, c := range l.s.outgoing {
-		if slices.Contains(c.on, l) || len(c.on) > 0 && !c.everywhere {
-			continue
-		}
-		if len(buf) > controlsAtOnce {
-			return buf, false
-		}
-		c.on = append(c.on, l)
-		buf = wire.AppendControl(buf, c.number, c.topic, c.body)
-	}
-	return buf, true
 }
 
 // beneath is the connection below TLS.

@@ -14,7 +14,8 @@
 //
 // A lane is declared dead on an error, when nothing was heard for Silence, or when the other
 // end read nothing of what was sent for HalfOpen. What was on it goes again on others with
-// the same numbers and bytes.
+// the same numbers and bytes. In the stop phase, and in post-copy, they go so sooner, without its
+// death: see the comment in late.go.
 package paths
 
 import (

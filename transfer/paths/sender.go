@@ -213,15 +213,24 @@ func (s *Sender) Stats() Stats {
 
 // pick chooses the frame that lane l sends now; nil: none. It is put on the lane.
 func (s *Sender) pick(l *lane, now time.Time) *flight {
+	if s.hurry && l.stuck(now) && s.livesBeside(l, now) {
+		return nil
+	}
 	for len(s.queue) > 0 {
 		f := s.queue[0]
 		if s.unacked[f.number] == nil { // acknowledged after its lane had died
 			s.unqueue()
 			continue
 		}
-		if s.short && !f.urgent && l.brimful(f.size()) {
-			l.held = true
-			return nil
+		if s.short {
+			brimful := !f.urgent && l.brimful(f.size())
+			if fl := s.rescue(l, now, f.urgent || brimful); fl != nil {
+				return fl
+			}
+			if brimful {
+				l.held = true
+				return nil
+			}
 		}
 		if s.hurry && s.sooner(l, f, now) {
 			return s.repeat(l, now) // what another lane does not bring, if there is such
@@ -232,10 +241,13 @@ func (s *Sender) pick(l *lane, now time.Time) *flight {
 	}
 	l.hungry = true
 	l.starved(unsent(l.conn))
-	if s.hurry {
-		return s.repeat(l, now)
+	if !s.hurry {
+		return nil
 	}
-	return nil
+	if fl := s.rescue(l, now, false); fl != nil {
+		return fl
+	}
+	return s.repeat(l, now)
 }
 
 func (s *Sender) unqueue() {
@@ -259,67 +271,6 @@ func (s *Sender) put(l *lane, f *frame, now time.Time) *flight {
 	f.flights = append(f.flights, fl)
 	l.flights = append(l.flights, fl)
 	return fl
-}
-
-// sooner says whether f, with all that is to be sent before the end if it is not urgent,
-// would arrive sooner over some other lane than over l by itself. A lane that brings nothing takes
-// longer by as much as it is late: its path may be cut.
-func (s *Sender) sooner(l *lane, f *frame, now time.Time) bool {
-	here, known := l.arrival(f.size())
-	if !known {
-		return false
-	}
-	all := s.queued + s.behind
-	if f.urgent {
-		all = f.size()
-	}
-	for _, other := range s.lanes {
-		if other == l {
-			continue
-		}
-		if there, known := other.arrival(all); known && there+other.late(now) < here {
-			return true
-		}
-	}
-	return false
-}
-
-// late is how long the lane's oldest frame should have been acknowledged; under mu.
-func (l *lane) late(now time.Time) time.Duration {
-	if len(l.flights) == 0 || l.flights[0].eta.IsZero() {
-		return 0
-	}
-	return max(now.Sub(l.flights[0].eta.Add(l.rtt)), 0)
-}
-
-// lateBy is how much earlier a repeated frame must arrive to be worth its bytes.
-const lateBy = 5 * time.Millisecond
-
-// repeat finds a frame that is on other lanes and would arrive earlier over l.
-func (s *Sender) repeat(l *lane, now time.Time) *flight {
-	var best *frame
-	var gain time.Duration
-	for _, f := range s.unacked {
-		here, known := l.arrival(f.size())
-		if len(f.flights) == 0 || len(f.flights) > 1 || f.flights[0].lane == l || !known {
-			continue
-		}
-		fl := f.flights[0]
-		eta := fl.eta
-		if overdue := eta.Add(fl.lane.rtt); !eta.IsZero() && now.After(overdue) {
-			eta = now.Add(now.Sub(overdue)) // the longer it is late, the longer it may take
-		}
-		if eta.IsZero() {
-			continue
-		}
-		if d := eta.Sub(now.Add(here)); d > max(lateBy, gain) {
-			best, gain = f, d
-		}
-	}
-	if best == nil {
-		return nil
-	}
-	return s.put(l, best, now)
 }
 
 // drop takes back what was on a lane that died; what is urgent stays before what is not.
@@ -360,6 +311,9 @@ func (s *Sender) heardFrames(l *lane, a wire.Ack, now time.Time) error {
 	s.have.add(1, a.Frames, fresh)
 	for _, r := range a.Ranges {
 		s.have.add(r.First, r.Last, fresh)
+	}
+	if len(l.flights) > 0 && s.unacked[l.flights[0].frame.number] == nil {
+		l.lag = max(l.late(now), l.lag-l.lag/16)
 	}
 	l.flights = slices.DeleteFunc(l.flights, func(fl *flight) bool { return s.unacked[fl.frame.number] == nil })
 	return nil

@@ -87,8 +87,11 @@ func (l *link) pump(to, from net.Conn) {
 		for {
 			n, err := from.Read(buf)
 			if n > 0 {
-				if l.rate > 0 {
-					time.Sleep(time.Duration(n) * time.Second / time.Duration(l.rate))
+				l.mu.Lock()
+				rate := l.rate
+				l.mu.Unlock()
+				if rate > 0 {
+					time.Sleep(time.Duration(n) * time.Second / time.Duration(rate))
 				}
 				queue <- parcel{bytes.Clone(buf[:n]), time.Now().Add(l.delay)}
 			}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -46,39 +45,6 @@ type pair struct {
 func newPair(t *testing.T, guest vmtest.Writer) *pair {
 	t.Helper()
 	return &pair{Pair: vmtest.NewPair(t, guest)}
-}
-
-// uplink is a way of lanes over loopback that can be cut: its connections break, and none
-// can be opened.
-type uplink struct {
-	name string
-	mu   sync.Mutex
-	cut  bool
-	via  string // where its connections go instead
-	open []net.Conn
-}
-
-func (u *uplink) set(cut bool) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.cut = cut
-	for _, c := range u.open {
-		c.Close()
-	}
-	u.open = nil
-}
-
-func (u *uplink) dial(ctx context.Context, addr string) (net.Conn, error) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.cut {
-		return nil, errors.New("no route to host")
-	}
-	c, err := new(net.Dialer).DialContext(ctx, "tcp", cmp.Or(u.via, addr))
-	if err == nil {
-		u.open = append(u.open, c)
-	}
-	return c, err
 }
 
 // link is a proxy at each end, and lanes between.

@@ -1,0 +1,119 @@
+package paths
+
+import (
+	"slices"
+	"time"
+)
+
+// A path may be cut without a word: packets vanish. Its lane is dead after Silence only, since one
+// that is taken for dead too early, as a processor was busy, costs more. In the stop phase and in
+// post-copy the guest does not wait for that: a lane on which nothing moves though it should is
+// stuck, gets no frames beside one that is not, and what it has goes again over others.
+
+// stuckLeast is by how much more than its round trip a lane must be late to be stuck, at least; stuckMost
+// at most, however late its frames lately were.
+const (
+	stuckLeast = 50 * time.Millisecond
+	stuckMost  = 500 * time.Millisecond
+)
+
+// stuck says whether the lane's oldest frame is overdue by far more than they lately were, and nothing
+// of the others was heard to have arrived meanwhile; under mu.
+func (l *lane) stuck(now time.Time) bool {
+	patience := min(max(stuckLeast, 2*l.lag), stuckMost)
+	return l.late(now) > patience && now.Sub(l.progress) > l.rtt+patience
+}
+
+// livesBeside says whether some other lane than l is not stuck.
+func (s *Sender) livesBeside(l *lane, now time.Time) bool {
+	return slices.ContainsFunc(s.lanes, func(other *lane) bool { return other != l && !other.stuck(now) })
+}
+
+// rescue puts a frame on l that is on stuck lanes only: an urgent one, or else, unless those alone are
+// wanted, the first, which the guest waits for soonest. A frame goes once on each lane at most.
+func (s *Sender) rescue(l *lane, now time.Time, urgent bool) *flight {
+	if l.stuck(now) {
+		return nil
+	}
+	var best *frame
+	for _, other := range s.lanes {
+		if other == l || !other.stuck(now) {
+			continue
+		}
+		for _, fl := range other.flights {
+			f := fl.frame
+			if s.unacked[f.number] == nil || urgent && !f.urgent || slices.ContainsFunc(f.flights, func(fl *flight) bool { return !fl.lane.stuck(now) }) {
+				continue
+			}
+			if best == nil || f.urgent && !best.urgent || f.urgent == best.urgent && f.number < best.number {
+				best = f
+			}
+		}
+	}
+	if best == nil {
+		return nil
+	}
+	return s.put(l, best, now)
+}
+
+// sooner says whether f, with all that is to be sent before the end if it is not urgent,
+// would arrive sooner over some other lane than over l by itself. A lane that brings nothing takes
+// longer by as much as it is late: its path may be cut.
+func (s *Sender) sooner(l *lane, f *frame, now time.Time) bool {
+	here, known := l.arrival(f.size())
+	if !known {
+		return false
+	}
+	here += l.late(now)
+	all := s.queued + s.behind
+	if f.urgent {
+		all = f.size()
+	}
+	for _, other := range s.lanes {
+		if other == l {
+			continue
+		}
+		if there, known := other.arrival(all); known && there+other.late(now) < here {
+			return true
+		}
+	}
+	return false
+}
+
+// late is how long the lane's oldest frame should have been acknowledged; under mu.
+func (l *lane) late(now time.Time) time.Duration {
+	if len(l.flights) == 0 || l.flights[0].eta.IsZero() {
+		return 0
+	}
+	return max(now.Sub(l.flights[0].eta.Add(l.rtt)), 0)
+}
+
+// lateBy is how much earlier a repeated frame must arrive to be worth its bytes.
+const lateBy = 5 * time.Millisecond
+
+// repeat finds a frame that is on other lanes and would arrive earlier over l.
+func (s *Sender) repeat(l *lane, now time.Time) *flight {
+	var best *frame
+	var gain time.Duration
+	for _, f := range s.unacked {
+		here, known := l.arrival(f.size())
+		if len(f.flights) == 0 || len(f.flights) > 1 || f.flights[0].lane == l || !known {
+			continue
+		}
+		fl := f.flights[0]
+		eta := fl.eta
+		if overdue := eta.Add(fl.lane.rtt); !eta.IsZero() && now.After(overdue) {
+			eta = now.Add(now.Sub(overdue)) // the longer it is late, the longer it may take
+		}
+		if eta.IsZero() {
+			continue
+		}
+		if d := eta.Sub(now.Add(here)); d > max(lateBy, gain) {
+			best, gain = f, d
+		}
+	}
+	if best == nil {
+		return nil
+	}
+	return s.put(l, best, now)
+}
