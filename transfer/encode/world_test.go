@@ -267,6 +267,12 @@ func TestMirrorBecomesGuest(t *testing.T) {
 		}
 		w.images.changed = rapid.Bool().Draw(t, "images changed")
 		if rapid.Bool().Draw(t, "stop") {
+			if rapid.Bool().Draw(t, "settle") {
+				w.store.Settle()
+				for range 30 {
+					w.step()
+				}
+			}
 			w.store.Stop()
 			for range 50 {
 				w.step()

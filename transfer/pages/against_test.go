@@ -69,6 +69,14 @@ func (m *model) actions() map[string]func(*rapid.T) {
 			case 2:
 				m.ended, m.stopped, m.postCopy = true, true, true
 				m.store.PostCopy()
+			case 3, 4:
+				m.store.Settle()
+				if m.from == 0 {
+					m.from = m.frames + 1
+					for f := range m.flight {
+						m.from = min(m.from, f)
+					}
+				}
 			}
 		},
 		"": m.check,
@@ -90,6 +98,11 @@ func TestStoreAgainstModel(t *testing.T) {
 		m.drain()
 		m.check(t)
 	})
+}
+
+// settles says whether a page waits for Stop, as it has gone since, or just before, that was near.
+func (m *model) settles(page uint64) bool {
+	return m.from > 0 && m.last[page] >= m.from && !m.whole[page] && !m.stopped
 }
 
 // around are what waits near a page that was urgent in post-copy: all is one area here.

@@ -29,6 +29,8 @@ type model struct {
 	stopped   bool
 	postCopy  bool
 	skip      int
+	from      uint64            // see Settle
+	last      map[uint64]uint64 // the last frame of each page
 	urgent    []uint64
 	near      bool
 	order     []uint64
@@ -79,7 +81,7 @@ func newModel(t *rapid.T) *model {
 		t: t, bound: bound, store: New(modelPages, NewArena(int64(bound)*Size, nil, memoryFile{})),
 		waiting: map[uint64]byte{}, whole: map[uint64]bool{}, heat: map[uint64]int{}, flight: map[uint64]*Frame{},
 		carried: map[uint64]map[uint64]byte{}, sent: map[uint64]bool{}, delivered: map[uint64]delivered{},
-		newest: map[uint64]byte{}, missed: map[uint64]uint64{},
+		newest: map[uint64]byte{}, missed: map[uint64]uint64{}, last: map[uint64]uint64{},
 	}
 }
 
@@ -150,7 +152,7 @@ func (m *model) expect(most int) (zero, full []uint64, urgent bool) {
 		m.urgent = m.urgent[1:]
 		id, waits := m.waiting[page]
 		switch {
-		case !waits || m.flights(page) > 0 && !m.stopped || slices.Contains(zero, page) || slices.Contains(full, page):
+		case !waits || m.flights(page) > 0 && !m.stopped || m.settles(page) || slices.Contains(zero, page) || slices.Contains(full, page):
 		case id == 0:
 			zero, urgent = append(zero, page), true
 		default:
@@ -165,7 +167,7 @@ func (m *model) expect(most int) (zero, full []uint64, urgent bool) {
 	var rest []uint64
 	for page, id := range m.waiting {
 		switch {
-		case m.flights(page) > 0 && !m.stopped:
+		case m.flights(page) > 0 && !m.stopped, m.settles(page):
 		case id == 0:
 			zero = append(zero, page)
 		case slices.Contains(full, page):
@@ -224,7 +226,7 @@ func (m *model) take(most int) {
 func (m *model) accept(f *Frame) {
 	carried := map[uint64]byte{}
 	for _, page := range f.Zero {
-		carried[page] = 0
+		carried[page], m.last[page] = 0, f.Number
 		delete(m.waiting, page)
 		delete(m.whole, page)
 	}
@@ -243,7 +245,7 @@ func (m *model) accept(f *Frame) {
 		if p.base != 0 {
 			m.pins++
 		}
-		carried[p.Number] = id
+		carried[p.Number], m.last[p.Number] = id, f.Number
 		delete(m.waiting, p.Number)
 		delete(m.whole, p.Number)
 	}
@@ -341,14 +343,17 @@ func (m *model) check(t *rapid.T) {
 	if heat != p.Heat {
 		t.Fatalf("heat %v, should be %v", p.Heat, heat)
 	}
-	kept := uint64(0)
+	kept, behind := uint64(0), uint64(0)
 	for page, id := range m.waiting {
-		if id != 0 && m.keeps(page) && (m.flights(page) == 0 || m.stopped) {
+		if m.flights(page) > 0 && !m.stopped {
+			behind++
+		}
+		if (id != 0 && m.keeps(page) || m.settles(page)) && (m.flights(page) == 0 || m.stopped) {
 			kept++
 		}
 	}
-	if kept != p.Kept {
-		t.Fatalf("%d kept, should be %d", p.Kept, kept)
+	if kept != p.Kept || behind != p.Behind {
+		t.Fatalf("%d kept, should be %d; %d behind, should be %d", p.Kept, kept, p.Behind, behind)
 	}
 	var missing []uint64
 	for first, count := range m.store.Missing {
@@ -368,6 +373,10 @@ func (m *model) check(t *rapid.T) {
 func (m *model) drain() {
 	m.skip = 0
 	m.store.Skip(0)
+	if m.from > 0 {
+		m.store.Stop()
+		m.ended, m.stopped = true, true
+	}
 	for i := 0; !m.store.Drained(); i++ {
 		if i > 1000 {
 			m.t.Fatal("does not drain")

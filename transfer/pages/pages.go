@@ -87,7 +87,8 @@ type Frame struct {
 type Progress struct {
 	Waiting   uint64 // to be sent, zero pages included
 	Zeros     uint64 // of those that wait and may be taken: pages of zeros
-	Kept      uint64 // of those that wait: kept back until Stop, see Skip
+	Kept      uint64 // of those that wait: kept back until Stop, see Skip and Settle
+	Behind    uint64 // of those that wait: an older version of theirs is in flight
 	InFlight  uint64 // in frames that are not acknowledged
 	Frames    uint64 // taken so far
 	Delivered uint64 // the destination has some version of them

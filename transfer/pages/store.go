@@ -20,11 +20,13 @@ type Store struct {
 	ended, stopped, postCopy bool
 
 	skip    int
-	refused bool // Put was refused since there was last room
+	settle  uint64 // see Settle: pages that this frame or a later one had wait for Stop; 0: none do
+	refused bool   // Put was refused since there was last room
 
 	wait    [Classes]*set // pages with content that may be taken, by heat
 	zeros   *set          // zero pages that may be taken
 	blocked *set          // pages that wait for their own older frame
+	settled *set          // pages that wait for Stop, see Settle
 	urgent  []uint64
 	near    []uint64 // first pages of areas with a page that was urgent
 	order   []uint64 // what waits, as post-copy takes it
@@ -74,7 +76,7 @@ func (p *page) settled() bool { return p.flight == 0 && p.version > 0 }
 func New(total uint64, arena *Arena) *Store {
 	s := &Store{
 		ready: make(chan struct{}, 1), room: make(chan struct{}, 1),
-		arena: arena, pages: make([]page, total), zeros: newSet(total), blocked: newSet(total),
+		arena: arena, pages: make([]page, total), zeros: newSet(total), blocked: newSet(total), settled: newSet(total),
 		frames: map[uint64]*Frame{}, sent: map[uint64]bool{}, lastPut: math.MaxUint64,
 	}
 	for c := range Classes {
@@ -212,6 +214,15 @@ func (s *Store) queue(number uint64, p *page) {
 		s.blocked.add(number)
 		return
 	}
+	s.available(number, p)
+}
+
+// available makes a waiting page available, unless it settles.
+func (s *Store) available(number uint64, p *page) {
+	if s.settles(p) {
+		s.settled.add(number)
+		return
+	}
 	s.waits(p).add(number)
 	signal(s.ready)
 }
@@ -219,6 +230,7 @@ func (s *Store) queue(number uint64, p *page) {
 func (s *Store) unqueue(number uint64, p *page) {
 	s.counts.Waiting--
 	s.blocked.remove(number)
+	s.settled.remove(number)
 	s.zeros.remove(number)
 	s.wait[classOf(p.heat)].remove(number)
 }
@@ -227,8 +239,7 @@ func (s *Store) unqueue(number uint64, p *page) {
 func (s *Store) unblock(number uint64, p *page) {
 	if p.flight == 0 && s.blocked.has(number) {
 		s.blocked.remove(number)
-		s.waits(p).add(number)
-		signal(s.ready)
+		s.available(number, p)
 	}
 }
 
@@ -288,9 +299,11 @@ func (s *Store) Stop() {
 
 func (s *Store) stop() {
 	s.stopped = true
-	for n, ok := s.blocked.next(0); ok; n, ok = s.blocked.next(n) {
-		s.blocked.remove(n)
-		s.waits(&s.pages[n]).add(n)
+	for _, held := range []*set{s.blocked, s.settled} {
+		for n, ok := held.next(0); ok; n, ok = held.next(n) {
+			held.remove(n)
+			s.waits(&s.pages[n]).add(n)
+		}
 	}
 	signal(s.ready)
 }
@@ -303,20 +316,6 @@ func (s *Store) PostCopy() {
 	s.postCopy = true
 	s.end()
 	s.stop()
-}
-
-// Skip keeps pages of this heat and more until Stop; 0 keeps none. When Put is refused,
-// they go all the same.
-func (s *Store) Skip(heat int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.skip = heat
-	signal(s.ready)
-}
-
-// skips says whether pages of a class are kept now.
-func (s *Store) skips(class int) bool {
-	return s.skip > 0 && Floor(class) >= s.skip && !s.stopped && !s.refused
 }
 
 // Ready is signalled when there may be something to take; one goroutine may wait for it,

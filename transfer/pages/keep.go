@@ -1,0 +1,63 @@
+package pages
+
+// Skip keeps pages of this heat and more until Stop; 0 keeps none. When Put is refused,
+// they go all the same.
+func (s *Store) Skip(heat int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.skip = heat
+	signal(s.ready)
+}
+
+// skips says whether pages of a class are kept now.
+func (s *Store) skips(class int) bool {
+	return s.skip > 0 && Floor(class) >= s.skip && !s.stopped && !s.refused
+}
+
+// Settle says that Stop comes soon: from now on a page goes once at most, counting the frames that are not
+// acknowledged, and when it is written again it waits for Stop. It would be written once more before that anyway,
+// and then travel whole, beside a version of it that is under way; so it is a difference to one that arrived.
+// A page that was missed is whole in any case, and goes.
+func (s *Store) Settle() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.settle > 0 {
+		return
+	}
+	s.settle = s.last + 1
+	for number := range s.frames {
+		s.settle = min(s.settle, number)
+	}
+	for _, free := range append([]*set{s.zeros}, s.wait[:]...) {
+		for n, ok := free.next(0); ok; n, ok = free.next(n + 1) {
+			if s.settles(&s.pages[n]) {
+				free.remove(n)
+				s.settled.add(n)
+			}
+		}
+	}
+}
+
+// settles says whether a page that waits is kept for Stop, as it has gone lately.
+func (s *Store) settles(p *page) bool {
+	return s.settle > 0 && p.last >= s.settle && !p.is(whole) && !s.stopped
+}
+
+// Taken is the number of the last frame that was taken; 0 before the first.
+func (s *Store) Taken() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last
+}
+
+// Arrived says whether no frame up to that one is unacknowledged.
+func (s *Store) Arrived(frame uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for number := range s.frames {
+		if number <= frame {
+			return false
+		}
+	}
+	return true
+}
