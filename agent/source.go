@@ -221,6 +221,7 @@ func (m *outgoing) call(ctx context.Context, what string, request, answer any) e
 // flip sends the guest's packets to the destination, where they wait.
 func (m *outgoing) flip(ctx context.Context) error {
 	m.flushDisks(ctx)
+	m.settleMemory(ctx)
 	if m.comesHome() {
 		// Those packets reach the destination without us: it keeps them from now on.
 		if err := m.rec.timed("addresses come home", func() error { return m.call(ctx, "home", nil, nil) }); err != nil {

@@ -228,6 +228,16 @@ func (s *Source) pageBytes(again bool) float64 {
 	return max(size, leastPage)
 }
 
+// wholeBytes is pageBytes of a page that can be no difference, and is not known from elsewhere.
+func (s *Source) wholeBytes() float64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if size := max(s.fresh, s.unlike); size > 0 {
+		return size
+	}
+	return pages.Size / 2
+}
+
 // coded is how many bytes what waits will be.
 func (s *Source) coded(p pages.Progress) float64 {
 	return s.codedContents(p) + float64(p.Zeros)*leastPage
@@ -241,7 +251,11 @@ func (s *Source) codedContents(p pages.Progress) float64 {
 	}
 	contents := p.Waiting - p.Zeros
 	fresh := min(seen-min(seen, p.Delivered+p.InFlight), contents)
-	return float64(fresh)*s.pageBytes(false) + float64(contents-fresh)*s.pageBytes(true)
+	size := float64(fresh)*s.pageBytes(false) + float64(contents-fresh)*s.pageBytes(true)
+	if s.settling.Load() { // before that they will have come to rest when the guest is stopped
+		size += float64(min(p.Behind, contents-fresh)) * max(s.wholeBytes()-s.pageBytes(true), 0)
+	}
+	return size
 }
 
 func (s *Source) frameAcked(number uint64) {

@@ -315,6 +315,9 @@ func TestMemoryIsWhole(t *testing.T) {
 			case <-time.After(5 * time.Second):
 				t.Fatal("no SWITCHOVER_ACK")
 			}
+			if seed%2 == 0 {
+				f.src.Settle(t.Context())
+			}
 			f.src.Hurry()
 			for range 200 { // the last round
 				f.from.write(t, rng, rng.Uint64N(fakePages))

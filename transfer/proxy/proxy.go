@@ -12,7 +12,8 @@
 // that it learns what is hot; never more often than each leastRound. Pages that are hot, and few enough to be sent in the pause,
 // stay until then.
 //
-// SWITCHOVER_ACK is kept back until AllowSwitchover. Hurry begins the stop phase: reading
+// SWITCHOVER_ACK is kept back until AllowSwitchover. Settle lets what the guest always writes to come to rest
+// before it is stopped. Hurry begins the stop phase: reading
 // never waits any more. When QEMU has said END, nothing it writes is ever waited with (it
 // holds its big lock then); what memory has no room for is spilled. The tail goes on every
 // lane. When all that waits was sent, End tells the number of the last frame, and the

@@ -55,11 +55,12 @@ type Source struct {
 	done   chan struct{}
 	err    error // set before done is closed
 
-	hurried chan struct{} // closed: the stop phase has begun
-	once    sync.Once
-	early   atomic.Bool   // the guest may run before its pages are there
-	ended   chan struct{} // closed: QEMU has said END
-	tailed  chan struct{} // has something: the tail was sent
+	hurried  chan struct{} // closed: the stop phase has begun
+	once     sync.Once
+	early    atomic.Bool   // the guest may run before its pages are there
+	settling atomic.Bool   // Settle was called
+	ended    chan struct{} // closed: QEMU has said END
+	tailed   chan struct{} // has something: the tail was sent
 
 	// of the reading goroutine
 	packer    *zstd.Encoder
@@ -334,52 +335,6 @@ func (s *Source) keep(p *qstream.Page) {
 		s.config.Keep.Close() //nolint:errcheck // as above
 		s.config.Keep = nil
 	}
-}
-
-// Hurry begins the stop phase: call it when the guest is about to be stopped. Reading
-// waits for nothing any more, and frames go where they arrive first. It never blocks.
-func (s *Source) Hurry() {
-	s.once.Do(func() {
-		close(s.hurried)
-		s.quicken()
-		s.mu.Lock()
-		store := s.store
-		s.mu.Unlock()
-		if store != nil {
-			store.Stop()
-		}
-		s.sender.Hurry(s.Stats().Queue)
-	})
-}
-
-// PostCopy is Hurry, and lets the guest run at the destination as soon as its devices and
-// the list of what is missing are there; the rest follows, what it touches first. From then
-// on the Source has pages that nobody else has, until it ends without an error. It says
-// whether it can: the configuration must allow it, END not have come, and the stream not be opaque.
-func (s *Source) PostCopy() bool {
-	select {
-	case <-s.ended:
-		return false
-	default:
-	}
-	s.mu.Lock()
-	opaque := s.opaque != ""
-	s.mu.Unlock()
-	if !s.config.Postcopy || opaque {
-		return false
-	}
-	s.early.Store(true)
-	s.Hurry()
-	return true
-}
-
-// AllowSwitchover lets QEMU finish, now or when its destination is ready. It can't be taken
-// back. It never blocks.
-func (s *Source) AllowSwitchover() {
-	s.mu.Lock()
-	s.allowed = true
-	s.mu.Unlock()
-	go s.passAck()
 }
 
 // Done is closed when nothing is left open.

@@ -1,0 +1,94 @@
+package proxy
+
+import (
+	"context"
+	"time"
+
+	"godwit/transfer/pages"
+)
+
+// settleMost bounds how long Settle waits, and settleLeast is how long what is on its way must take, sent whole,
+// to be waited for at all.
+const (
+	settleMost  = 500 * time.Millisecond
+	settleLeast = 2 * time.Millisecond
+)
+
+// Settle says that the guest will be stopped soon. From now on what it writes to again and again is kept for the
+// pause, and Settle returns when the versions of it that were under way have arrived, so that the last ones travel as
+// differences: after a round of QEMU's and a round trip, or when ctx ends. It can't be taken back.
+func (s *Source) Settle(ctx context.Context) {
+	s.mu.Lock()
+	store, opaque := s.store, s.opaque != ""
+	s.mu.Unlock()
+	if store == nil || opaque {
+		return
+	}
+	p, goodput := store.Progress(), s.sender.Stats().Goodput
+	if p.Round < 2 || float64(p.InFlight+p.Behind)*pages.Size < float64(goodput)*settleLeast.Seconds() {
+		return
+	}
+	store.Settle()
+	s.settling.Store(true)
+	ctx, cancel := context.WithTimeout(ctx, settleMost)
+	defer cancel()
+	last, wait := uint64(0), leastRound // what QEMU finds in that round goes once more
+	for last == 0 || !store.Arrived(last) {
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return
+		case <-s.ctx.Done():
+			return
+		}
+		if last == 0 {
+			last, wait = store.Taken(), 5*time.Millisecond
+		}
+	}
+}
+
+// Hurry begins the stop phase: call it when the guest is about to be stopped. Reading
+// waits for nothing any more, and frames go where they arrive first. It never blocks.
+func (s *Source) Hurry() {
+	s.once.Do(func() {
+		close(s.hurried)
+		s.quicken()
+		s.mu.Lock()
+		store := s.store
+		s.mu.Unlock()
+		if store != nil {
+			store.Stop()
+		}
+		s.sender.Hurry(s.Stats().Queue)
+	})
+}
+
+// PostCopy is Hurry, and lets the guest run at the destination as soon as its devices and
+// the list of what is missing are there; the rest follows, what it touches first. From then
+// on the Source has pages that nobody else has, until it ends without an error. It says
+// whether it can: the configuration must allow it, END not have come, and the stream not be opaque.
+func (s *Source) PostCopy() bool {
+	select {
+	case <-s.ended:
+		return false
+	default:
+	}
+	s.mu.Lock()
+	opaque := s.opaque != ""
+	s.mu.Unlock()
+	if !s.config.Postcopy || opaque {
+		return false
+	}
+	s.early.Store(true)
+	s.Hurry()
+	return true
+}
+
+// AllowSwitchover lets QEMU finish, now or when its destination is ready. It can't be taken
+// back. It never blocks.
+func (s *Source) AllowSwitchover() {
+	s.mu.Lock()
+	s.allowed = true
+	s.mu.Unlock()
+	go s.passAck()
+}
