@@ -1,0 +1,35 @@
+package agent
+
+import (
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"godwit/transfer/proxy"
+)
+
+// TestMemorySettlesBeforeTheFlip: while packets still reach the guest here; not where the rest follows it.
+func TestMemorySettlesBeforeTheFlip(t *testing.T) {
+	for _, early := range []bool{false, true} {
+		m, _ := budgeted(t, "hybrid", 300*time.Millisecond, 20*time.Millisecond)
+		lanes, err := proxy.ListenSource(t.Context(), proxy.SourceConfig{Socket: filepath.Join(t.TempDir(), "out")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.work.lanes, m.work.early, m.a.detours = lanes, early, &detours{}
+		m.flip(t.Context()) //nolint:errcheck // there is no detour
+		var steps []string
+		for _, s := range m.rec.snapshot().Critical {
+			steps = append(steps, s.Name)
+		}
+		want := []string{"settle memory", "flip route"}
+		if early {
+			want = want[1:]
+		}
+		if !slices.Equal(steps, want) {
+			t.Errorf("early %v: %v", early, steps)
+		}
+		lanes.Close() //nolint:errcheck // nothing came
+	}
+}
