@@ -14,7 +14,7 @@ import (
 func TestSilentCutAtTheSwitch(t *testing.T) {
 	p := newPair(t, vmtest.Writer{Start: 4 << 20, Size: 24 << 20, Delay: 20_000})
 	l := p.linkFor(true, "a", "b")
-	l.src.SetBandwidth(6 << 20)
+	l.limit.Set(6 << 20)
 	p.migrate(l)
 	p.until(l, "some frames", func(s proxy.Stats) bool { return s.Stats.Acked > 6<<20 })
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
@@ -40,7 +40,7 @@ func TestSilentCutAtTheSwitch(t *testing.T) {
 	if took > time.Second {
 		t.Errorf("could run after %v", took)
 	}
-	l.src.SetBandwidth(0)
+	l.limit.Set(0)
 	if _, err := p.Dst.AwaitMigration(ctx); err != nil {
 		t.Fatalf("%v; source %v, destination %v; %+v", err, l.src.Err(), l.dst.Err(), l.src.Stats())
 	}
