@@ -96,12 +96,16 @@ func (m *outgoing) handLate(look policy.Look) {
 }
 
 // settleMemory is for the time just before packets are led away, while nobody waits yet: what the guest always
-// writes to comes to rest, and takes less of the pause.
+// writes to comes to rest, or, where the rest follows it, what is under way gets there, and takes less of the pause.
 func (m *outgoing) settleMemory(ctx context.Context) {
-	if m.work.lanes == nil || m.work.early {
+	if m.work.lanes == nil {
 		return
 	}
-	m.rec.timed("settle memory", func() error { m.work.lanes.Settle(ctx); return nil }) //nolint:errcheck // there is none
+	settle := m.work.lanes.Settle
+	if m.work.early {
+		settle = m.work.lanes.Drain
+	}
+	m.rec.timed("settle memory", func() error { settle(ctx); return nil }) //nolint:errcheck // there is none
 }
 
 // beginStop tells our own data path that the guest is about to be stopped.

@@ -43,6 +43,13 @@ func (s *Store) settles(p *page) bool {
 	return s.settle > 0 && p.last >= s.settle && !p.is(whole) && !s.stopped
 }
 
+// Hold keeps all that waits until Stop.
+func (s *Store) Hold() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hold = true
+}
+
 // Taken is the number of the last frame that was taken; 0 before the first.
 func (s *Store) Taken() uint64 {
 	s.mu.Lock()

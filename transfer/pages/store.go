@@ -21,6 +21,7 @@ type Store struct {
 
 	skip    int
 	settle  uint64 // see Settle: pages that this frame or a later one had wait for Stop; 0: none do
+	hold    bool   // see Hold
 	refused bool   // Put was refused since there was last room
 
 	wait    [Classes]*set // pages with content that may be taken, by heat

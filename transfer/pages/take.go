@@ -33,6 +33,9 @@ func (s *Store) Take(most int) (*Frame, error) {
 	if s.err != nil {
 		return nil, s.err
 	}
+	if s.hold && !s.stopped {
+		return nil, nil
+	}
 	f := &Frame{Number: s.last + 1}
 	if err := s.takeUrgent(f, most); err != nil {
 		return nil, s.fail(err)

@@ -47,6 +47,36 @@ func (s *Source) Settle(ctx context.Context) {
 	}
 }
 
+// drainMost bounds how long Drain waits, and drainLeft is how many pages may be under way for it not to.
+const (
+	drainMost = 2 * time.Second
+	drainLeft = 256
+)
+
+// Drain is Settle for a guest whose rest follows it: nothing goes any more before it is stopped, and Drain returns when
+// little is under way, or when ctx ends. That has to be there, and in QEMU, before the guest runs; of pages that
+// the destination knows it is many for few bytes. It can't be taken back.
+func (s *Source) Drain(ctx context.Context) {
+	s.mu.Lock()
+	store, opaque := s.store, s.opaque != ""
+	s.mu.Unlock()
+	if store == nil || opaque {
+		return
+	}
+	store.Hold()
+	ctx, cancel := context.WithTimeout(ctx, drainMost)
+	defer cancel()
+	for store.Progress().InFlight > drainLeft {
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+			return
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
 // Hurry begins the stop phase: call it when the guest is about to be stopped. Reading
 // waits for nothing any more, and frames go where they arrive first. It never blocks.
 func (s *Source) Hurry() {

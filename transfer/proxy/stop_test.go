@@ -90,3 +90,46 @@ func TestWhatIsUnderWayIsForeseenWhole(t *testing.T) {
 	}
 	<-ended
 }
+
+// TestDrainWaitsForWhatIsUnderWay: where the rest follows the guest nothing goes any more before it is stopped, and what
+// is under way has arrived, but for little, or is not waited for any more.
+func TestDrainWaitsForWhatIsUnderWay(t *testing.T) {
+	const frames, trip = 8, 60 * time.Millisecond
+	for name, c := range map[string]struct{ acked, took int }{"it arrives": {frames, 4}, "it does not": {0, int(drainMost / trip)}} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &Source{
+				ctx: t.Context(), sender: paths.NewSender(t.Context(), paths.SenderConfig{}),
+				store: pages.New((frames+1)*pages.MaxPages, pages.NewArena((frames+1)*pages.MaxPages*pages.Size, nil, nil)),
+			}
+			defer s.sender.Close() //nolint:errcheck // it had no lanes
+			for page := range uint64((frames + 1) * pages.MaxPages) {
+				if err := s.store.Put(page, someContent(byte(page%200+1))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range frames {
+				f, err := s.store.Take(pages.MaxPages)
+				if err != nil || f == nil {
+					t.Fatalf("%+v, %v", f, err)
+				}
+				s.store.Sent(f)
+			}
+			for i := range c.acked {
+				time.AfterFunc(time.Duration(i+1)*trip, func() { s.store.Acked(uint64(i) + 1) }) //nolint:errcheck // it was sent
+			}
+			begun := time.Now()
+			s.Drain(t.Context())
+			if took := int((time.Since(begun) + trip/10) / trip); took != c.took {
+				t.Errorf("%s: it took %v", name, time.Since(begun))
+			}
+			if f, err := s.store.Take(1); f != nil || err != nil {
+				t.Errorf("%s: %+v goes still, %v", name, f, err)
+			}
+			s.store.PostCopy()
+			if f, err := s.store.Take(1); f == nil || err != nil {
+				t.Errorf("%s: nothing follows the guest: %v", name, err)
+			}
+			time.Sleep(frames * trip)
+		})
+	}
+}
