@@ -159,7 +159,7 @@ func probePath(ctx context.Context, local netip.Addr, remote netip.AddrPort, tok
 		return best, nil
 	}
 	return 0, &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf(
-		"path %s → %s: a packet of %d bytes neither fits nor passes in fragments; raise the MTU or let fragments pass", local, remote.Addr(), size)}
+		"path %s → %s: a packet of %d bytes neither fits nor passes in fragments, or is not answered within %v; raise the MTU, let fragments pass, or use a faster path", local, remote.Addr(), size, probeLimit)}
 }
 
 // prober is one end of a path that is probed.
