@@ -47,6 +47,7 @@ type watch struct {
 	listing time.Duration
 	quick   time.Duration // the quickest listing
 	pending int           // joins to a new address that the kernel is in the middle of
+	crowded bool          // another announcement would fill up connections that have joined
 }
 
 // Await carries out guest.AwaitJoin: it returns when nobody is behind, at the
@@ -163,7 +164,7 @@ func (w *watch) list() error {
 	if err != nil {
 		return err
 	}
-	w.listing, w.pending = time.Since(begin), 0
+	w.listing, w.pending, w.crowded = time.Since(begin), 0, false
 	if w.quick == 0 || w.listing < w.quick {
 		w.quick = w.listing
 	}
@@ -179,6 +180,7 @@ func (w *watch) list() error {
 		alive[c.Token] = true
 		switch {
 		case c.On(w.params.Addrs, mptcp.StateEstablished):
+			w.crowded = w.crowded || fills(c, w.params.Addrs)
 			// A connection that never was on an old address is none of ours.
 			if _, was := before[c.Token]; was {
 				w.joined[c.Token], w.came = true, begin
@@ -225,6 +227,9 @@ const replaceAt = 3
 func (w *watch) nudge() {
 	w.nudges++
 	_ = mptcp.Abort(w.deaf()...) // those that stay are told all the same
+	if w.crowded {
+		return
+	}
 	endpoints, err := mptcp.Endpoints()
 	if err != nil {
 		return
@@ -250,6 +255,25 @@ func (w *watch) nudge() {
 			w.used = append(w.used, fresh.ID)
 		}
 	}
+}
+
+// mostSubflows is how many a connection may come to have: one below the most that kernels take beside the first (8, net/mptcp's
+// protocol.h). Peers that had been full were seen to take no address any more, also when they had room again.
+const mostSubflows = 8
+
+// fills says whether another announcement may bring a connection that has joined beyond mostSubflows: whoever meshes joins
+// from each of its addresses again.
+func fills(c mptcp.Connection, next []netip.Addr) bool {
+	live, from := 0, map[netip.Addr]bool{}
+	for _, s := range c.Subflows {
+		if s.State == mptcp.StateClose {
+			continue
+		}
+		if live++; slices.Contains(next, s.Local.Addr()) {
+			from[s.Remote.Addr()] = true
+		}
+	}
+	return live+len(from) > mostSubflows
 }
 
 // deafAfter is how many times a subflow has sent again without an answer.
