@@ -106,7 +106,10 @@ func (b *boots) look(ctx context.Context) time.Duration {
 		b.since = time.Time{}
 		return bootLook
 	case b.moves():
-		return b.pause()
+		if !b.since.IsZero() { // patience begins when that is over
+			b.since = time.Now()
+		}
+		return bootPause
 	}
 	info, err := b.g.info(ctx)
 	id := bootID(info)
@@ -138,6 +141,9 @@ func (b *boots) pause() time.Duration {
 	case time.Since(b.since) > bootPatience && b.failed != nil:
 		b.over = true
 		b.a.log.Warn(b.say("and has not got its address again: %v; set it in the guest, or move it", b.failed), "guest", b.g.name())
+		if b.id != "" { // what people set from now on stays, whichever agent looks after it
+			return b.remember(b.id)
+		}
 		return bootLook
 	}
 	return min(bootPause<<min(b.given, 4), bootLook)
@@ -156,13 +162,18 @@ func (b *boots) give(ctx context.Context, h Held, info guest.Info) time.Duration
 	case right && b.given > 0 && !settled:
 		return b.pause()
 	}
+	if b.given > 0 && !right {
+		b.failed = errors.New("something in it takes away what it is given")
+	}
 	switch err := b.a.giveAgain(ctx, b.g, info); {
 	case errors.Is(err, errMoves) || ctx.Err() != nil:
 		return b.pause()
 	case err != nil:
 		b.failed = err
 	default:
-		b.failed, b.late = errors.New("something in it takes away what it is given"), settled
+		if b.late = settled; b.given == 0 {
+			b.failed = nil
+		}
 		if !b.said {
 			b.said = true
 			b.a.log.Info(b.say("and has its address again"), "guest", b.g.name())
@@ -174,6 +185,9 @@ func (b *boots) give(ctx context.Context, h Held, info guest.Info) time.Duration
 
 // remember is that the guest has in this boot what it is to have.
 func (b *boots) remember(id string) time.Duration {
+	if !b.a.guests.has(b.g) { // it was let go of
+		return bootLook
+	}
 	b.g.remember(func(h *Held) { h.Boot = id })
 	if err := b.a.guests.keep(b.g); err != nil {
 		b.a.log.Warn("keep guest", "guest", b.g.name(), "error", err)

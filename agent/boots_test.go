@@ -160,8 +160,15 @@ func TestBootsInVain(t *testing.T) {
 			if more, _ := in.told(); len(more) != len(asked) || len(asked) < c.asked || len(asked) > 40 {
 				t.Errorf("%s: asked %d times, then %d", name, len(asked), len(more))
 			}
+			next, leave := context.WithCancel(ctx) // an agent that is started again
+			go a.keepBoots(next)
+			time.Sleep(time.Hour)
+			if more, _ := in.told(); len(more) != len(asked) {
+				t.Errorf("%s: by the next agent it is given %d times more", name, len(more)-len(asked))
+			}
+			leave()
 			rep, _, _ := a.history("m-00000001")
-			if lines.count("WARN") != 1 || !strings.Contains(g.lastBoot(), c.want) || rep.Notes[len(rep.Notes)-1] != g.lastBoot() {
+			if n := lines.count("WARN"); n < 1 || n > 2 || n == 2 && c.asked > 0 || !strings.Contains(g.lastBoot(), c.want) || rep.Notes[len(rep.Notes)-1] != g.lastBoot() {
 				t.Errorf("%s: %q, %q; want %q\n%s", name, g.lastBoot(), rep.Notes, c.want, lines.all.String())
 			}
 			in.change(func(b *bootable) { b.err, b.undone = nil, nil })
@@ -173,6 +180,29 @@ func TestBootsInVain(t *testing.T) {
 			synctest.Wait()
 		})
 	}
+}
+
+// TestBootsAndMovesForLong: of one that has its address again, and moves for longer than is had patience, nothing is said to be in vain.
+func TestBootsAndMovesForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, g, in, lines := movedGuest(t, givenAddress())
+		ctx, end := context.WithCancel(t.Context())
+		go a.keepBoots(ctx)
+		in.boots("second", time.Second)
+		time.Sleep(20 * time.Second)
+		before, _ := in.told()
+		if err := g.take("m-00000002"); err != nil || len(before) == 0 {
+			t.Fatal(err, before)
+		}
+		time.Sleep(2 * bootPatience)
+		g.drop("m-00000002")
+		time.Sleep(10 * time.Minute)
+		if lines.count("WARN") > 0 || g.held().Boot != "second" || in.has() != " | 10.2.1.20" {
+			t.Errorf("boot %q, %q; %s", g.held().Boot, in.has(), lines.all.String())
+		}
+		end()
+		synctest.Wait()
+	})
 }
 
 // TestGivesAgainBeforeItMoves: what a guest is given when it has booted anew, and a migration that is asked for
@@ -260,5 +290,22 @@ func TestStrays(t *testing.T) {
 	}
 	if info, _ = in.Info(t.Context()); in.has() != " | 10.2.1.20 10.2.1.31" || !a.asHanded(g.held(), info) {
 		t.Errorf("it has %q", in.has())
+	}
+}
+
+// TestNotItsOwn: what lies over a NIC has its MAC and addresses of its own, and of a family of which the site has no subnet
+// the guest may have what it likes.
+func TestNotItsOwn(t *testing.T) {
+	a, g, in, _ := movedGuest(t, givenAddress())
+	in.nics[1][netip.MustParseAddr("2001:db8::7")] = true
+	info, err := in.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, nic := range g.Held.Description.NICs {
+		info.NICs = append(info.NICs, guest.NIC{Name: "over", MAC: nic.MAC, Up: true, Above: true, Addrs: []netip.Prefix{netip.MustParsePrefix("192.168.5.2/24")}})
+	}
+	if active, spare := a.strays(g.held(), info); len(active)+len(spare) > 0 || !a.asHanded(g.held(), info) {
+		t.Errorf("to be taken: %v and %v", active, spare)
 	}
 }

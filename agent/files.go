@@ -113,6 +113,9 @@ func checkAddresses(all []migration.Address) error {
 		if !a.Prefix.IsValid() {
 			return errors.New("an address that is none")
 		}
+		if a.Handover != "" && !validID(a.Handover) {
+			return fmt.Errorf("address %s given by %.100q, which is no migration", a.Prefix.Addr(), a.Handover)
+		}
 	}
 	return nil
 }

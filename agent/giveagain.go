@@ -63,20 +63,21 @@ func (a *Agent) asHanded(h Held, info guest.Info) bool {
 }
 
 // strays are the addresses that a guest has on its NICs by its own configuration alone. On the active one those of this
-// site's subnet are its own affair, unless another guest here has them.
+// site's subnet, and of a family of which it has none, are its own affair, unless another guest here has them.
 func (a *Agent) strays(h Held, info guest.Info) (active, spare []netip.Addr) {
 	taken, own := a.takenAddresses(), bare(h.Addresses)
 	active = without(addressesOf(info, h.Description.NICs[h.Active]), own)
 	active = slices.DeleteFunc(active, func(addr netip.Addr) bool {
 		owner, has := taken[addr]
-		return a.config.Network.subnetOf(addr).Contains(addr) && (!has || owner == h.Description.Name)
+		subnet := a.config.Network.subnetOf(addr)
+		return (!subnet.IsValid() || subnet.Contains(addr)) && (!has || owner == h.Description.Name)
 	})
 	return active, without(addressesOf(info, h.Description.NICs[1-h.Active]), own)
 }
 
 func addressesOf(info guest.Info, nic NIC) (out []netip.Addr) {
 	for _, n := range info.NICs {
-		if strings.EqualFold(n.MAC, nic.MAC) {
+		if strings.EqualFold(n.MAC, nic.MAC) && !n.Above { // a VLAN or a bridge has the MAC, too
 			for _, p := range n.Addrs {
 				out = append(out, p.Addr())
 			}

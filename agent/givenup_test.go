@@ -28,6 +28,8 @@ func TestCopyGivenUpThere(t *testing.T) {
 	}{
 		"its agent was ended": {LandingAnswer{Landing: migration.Gone, Problem: &migration.Problem{Code: migration.CodeAgent, Text: "the destination's agent ended"}}, nil,
 			migration.CodeAgent, "migrate guest web: rome has given it up: the destination's agent ended"},
+		"it says what is ours to say": {LandingAnswer{Landing: migration.Gone, Problem: &migration.Problem{Code: migration.CodeGuestGone, Text: "gone\nfor good"}}, nil,
+			migration.CodePeer, "rome has given it up: gone"},
 		"it goes on":      {LandingAnswer{Landing: migration.Waiting}, nil, migration.CodeHypervisor, "QEMU ended the copy: broken pipe"},
 		"it says nothing": {LandingAnswer{}, errors.New("who are you"), migration.CodeHypervisor, "QEMU ended the copy: broken pipe"},
 	} {

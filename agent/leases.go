@@ -121,7 +121,9 @@ func (a *Agent) lookAfter(ctx context.Context, d detour) error {
 			return nil
 		}
 	}
-	g.ending.Lock()
+	if !g.ending.TryLock() {
+		return nil // others' leases do not wait for what is under way in it
+	}
 	defer g.ending.Unlock()
 	if g.migration() != "" {
 		return a.prolong(d) // it leaves just now, with these addresses
@@ -327,7 +329,9 @@ func (a *Agent) endDetours(ctx context.Context) error {
 			continue
 		}
 		if g, gerr := a.guests.find(d.Guest); gerr == nil && len(d.Visiting) > 0 {
+			g.ending.Lock()
 			err = errors.Join(err, a.endGuestDetours(ctx, g, true, true))
+			g.ending.Unlock()
 			continue
 		}
 		err = errors.Join(err, a.endDetour(ctx, d))

@@ -94,11 +94,16 @@ func TestSilentChannelIsFoundInCheck(t *testing.T) {
 	}
 	for network, code := range map[string]migration.Code{"mptcp": migration.CodeGuest, "tunnel": ""} {
 		plan := migration.Plan{Network: network, Transfer: "lanes"}
-		m := &outgoing{guest: talking(t, map[string]guest.Handler{"info": never}), plan: plan, work: &sourceWork{}, rec: newRecord("paris", plan, time.Now())}
+		g := talking(t, map[string]guest.Handler{"info": never})
+		g.Held.Boot, g.Held.Addresses = "first", []migration.Address{{Handover: "m-00000001"}}
+		m := &outgoing{guest: g, plan: plan, work: &sourceWork{}, rec: newRecord("paris", plan, time.Now())}
 		err := m.checkGuest(t.Context(), func(code migration.Code, format string, a ...any) error {
 			return &migration.Problem{Code: code, Text: "migrate guest web: " + fmt.Sprintf(format, a...)}
 		})
 		if code == "" {
+			if m.work.boot != "first" {
+				t.Errorf("%s: what it has is of boot %q", network, m.work.boot)
+			}
 			if err != nil {
 				t.Errorf("%s: %v, want that it need not answer", network, err)
 			}

@@ -15,6 +15,7 @@ import (
 	"godwit/netstate"
 	"godwit/policy"
 	"godwit/vm"
+	"godwit/vm/guest"
 )
 
 // checkHere finds out whether this host and the guest can do it.
@@ -92,7 +93,8 @@ func (m *outgoing) checkGuest(ctx context.Context, refuse func(migration.Code, s
 	if m.plan.Transfer == "auto" {
 		m.plan.Transfer = bestTransfer(m.work.facts, m.plan.Mode)
 	}
-	if !m.guest.hasChannel() { // it keeps its address, see unfit
+	m.work.boot = m.guest.held().comesIn(guest.Info{}) // one that does not answer may be booting anew
+	if !m.guest.hasChannel() {                         // it keeps its address, see unfit
 		return nil
 	}
 	info, err := m.guest.info(ctx)

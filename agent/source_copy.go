@@ -289,7 +289,7 @@ func (m *outgoing) copyEnded(ctx context.Context, p vm.Progress) error {
 	if m.work.forward != nil && m.work.forward.Err() != nil {
 		why += "; " + m.work.forward.Err().Error()
 		if given := m.givenUpThere(ctx); given != nil {
-			return &migration.Problem{Code: given.Code, Text: fmt.Sprintf("migrate guest %s: %s has given it up: %s", m.plan.Guest, m.plan.To, given.Text)}
+			return &migration.Problem{Code: given.Code, Text: fmt.Sprintf("migrate guest %s: %s has given it up: %s; QEMU here: %s", m.plan.Guest, m.plan.To, given.Text, why)}
 		}
 	}
 	return &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf("migrate guest %s: QEMU ended the copy: %s", m.plan.Guest, why)}
@@ -302,6 +302,9 @@ func (m *outgoing) givenUpThere(ctx context.Context) *migration.Problem {
 	var answer LandingAnswer
 	if m.link == nil || m.link.Call(ask, http.MethodGet, "/v1/migrations/"+m.plan.ID+"/landing", nil, &answer) != nil {
 		return nil
+	}
+	if saneProblem(answer.Problem); answer.Problem != nil && answer.Problem.Code == migration.CodeGuestGone { // that is ours to say
+		answer.Problem.Code = migration.CodePeer
 	}
 	return answer.Problem
 }

@@ -25,7 +25,7 @@ const (
 // call whose answer was lost. The command is a script with a session of its own, so that one with an error in it, or
 // that ends its process group, is told from one that goes on.
 const beginCommand = `mkdir %[1]s 2>/dev/null || exit 0
-printf '%%s\n' '%[2]s' >%[1]s/run
+printf '%%s\n' '%[2]s' >%[1]s/run || { echo 126 >%[1]s/exit; exit 0; }
 own=$(command -v setsid)
 (
 $own sh %[1]s/run >%[1]s/out 2>&1 </dev/null

@@ -180,13 +180,13 @@ func (w *watch) list() error {
 		alive[c.Token] = true
 		switch {
 		case c.On(w.params.Addrs, mptcp.StateEstablished):
-			w.crowded = w.crowded || fills(c, w.params.Addrs)
 			// A connection that never was on an old address is none of ours.
 			if _, was := before[c.Token]; was {
 				w.joined[c.Token], w.came = true, begin
 			} else if c.On(w.params.Old) {
 				w.joined[c.Token] = true
 			}
+			w.crowded = w.crowded || w.joined[c.Token] && fills(c, w.params.Addrs)
 		case !c.On(w.params.Old, mptcp.StateEstablished, mptcp.StateCloseWait):
 		case c.Fallback:
 			w.never[c.Token] = c
@@ -226,8 +226,8 @@ const replaceAt = 3
 // subflows of those who come or came.
 func (w *watch) nudge() {
 	w.nudges++
-	_ = mptcp.Abort(w.deaf()...) // those that stay are told all the same
-	if w.crowded {
+	_ = mptcp.Abort(w.deaf()...)   // those that stay are told all the same
+	if w.crowded && w.nudges > 1 { // once everybody is told, whoever has come
 		return
 	}
 	endpoints, err := mptcp.Endpoints()
