@@ -105,7 +105,14 @@ func (m *outgoing) settleMemory(ctx context.Context) {
 	if m.work.early {
 		settle = m.work.lanes.Drain
 	}
-	m.rec.timed("settle memory", func() error { settle(ctx); return nil }) //nolint:errcheck // there is none
+	ctx, cancel := limitSettle.on(ctx)
+	defer cancel()
+	m.rec.timed("settle memory", func() error { //nolint:errcheck // there is none
+		settle(ctx)
+		for !m.lanesReady() && sleep(ctx, lookEvery) { // a path may have been cut meanwhile: the guest runs on until it is back, or dead
+		}
+		return nil
+	})
 }
 
 // beginStop tells our own data path that the guest is about to be stopped.

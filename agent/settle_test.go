@@ -11,6 +11,9 @@ import (
 
 // TestMemorySettlesBeforeTheFlip: while packets still reach the guest here.
 func TestMemorySettlesBeforeTheFlip(t *testing.T) {
+	limit := limitSettle
+	limitSettle.d = 50 * time.Millisecond // no lane works
+	t.Cleanup(func() { limitSettle = limit })
 	for _, early := range []bool{false, true} {
 		m, _ := budgeted(t, "hybrid", 300*time.Millisecond, 20*time.Millisecond)
 		lanes, err := proxy.ListenSource(t.Context(), proxy.SourceConfig{Socket: filepath.Join(t.TempDir(), "out")})
@@ -25,6 +28,8 @@ func TestMemorySettlesBeforeTheFlip(t *testing.T) {
 		}
 		if !slices.Equal(steps, []string{"settle memory", "flip route"}) {
 			t.Errorf("early %v: %v", early, steps)
+		} else if took := m.rec.snapshot().Critical[0].took(); took < 50*time.Millisecond {
+			t.Errorf("early %v: lanes that do not work were waited for for %v", early, took)
 		}
 		lanes.Close() //nolint:errcheck // nothing came
 	}

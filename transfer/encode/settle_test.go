@@ -1,6 +1,7 @@
 package encode_test
 
 import (
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -49,7 +50,7 @@ func TestStopThatWasForeseen(t *testing.T) {
 		for trip := range trips {
 			write()
 			if foreseen && trip == trips-1 {
-				store.Settle()
+				store.Settle(math.MaxUint64)
 			}
 			for _, number := range flying {
 				if err := store.Acked(number); err != nil {

@@ -3,6 +3,7 @@ package encode_test
 import (
 	"bytes"
 	"encoding/binary"
+	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -268,7 +269,7 @@ func TestMirrorBecomesGuest(t *testing.T) {
 		w.images.changed = rapid.Bool().Draw(t, "images changed")
 		if rapid.Bool().Draw(t, "stop") {
 			if rapid.Bool().Draw(t, "settle") {
-				w.store.Settle()
+				w.store.Settle(math.MaxUint64)
 				for range 30 {
 					w.step()
 				}

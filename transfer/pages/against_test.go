@@ -1,6 +1,7 @@
 package pages
 
 import (
+	"math"
 	"slices"
 	"testing"
 
@@ -70,7 +71,7 @@ func (m *model) actions() map[string]func(*rapid.T) {
 				m.ended, m.stopped, m.postCopy = true, true, true
 				m.store.PostCopy()
 			case 3, 4:
-				m.store.Settle()
+				m.store.Settle(math.MaxUint64)
 				if m.from == 0 {
 					m.from = m.frames + 1
 					for f := range m.flight {

@@ -17,14 +17,15 @@ func (s *Store) skips(class int) bool {
 // Settle says that Stop comes soon: from now on a page goes once at most, counting the frames that are not
 // acknowledged, and when it is written again it waits for Stop. It would be written once more before that anyway,
 // and then travel whole, beside a version of it that is under way; so it is a difference to one that arrived.
-// A page that was missed is whole in any case, and goes.
-func (s *Store) Settle() {
+// A page that was missed is whole in any case, and goes. At most so many are kept: what they take of the pause is not
+// to grow with the time until Stop.
+func (s *Store) Settle(most uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.settle > 0 {
 		return
 	}
-	s.settle = s.last + 1
+	s.settle, s.settleMost = s.last+1, most
 	for number := range s.frames {
 		s.settle = min(s.settle, number)
 	}
@@ -40,7 +41,7 @@ func (s *Store) Settle() {
 
 // settles says whether a page that waits is kept for Stop, as it has gone lately.
 func (s *Store) settles(p *page) bool {
-	return s.settle > 0 && p.last >= s.settle && !p.is(whole) && !s.stopped
+	return s.settle > 0 && p.last >= s.settle && s.settled.count < s.settleMost && !p.is(whole) && !s.stopped
 }
 
 // Hold keeps all that waits until Stop.

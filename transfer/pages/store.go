@@ -19,10 +19,11 @@ type Store struct {
 
 	ended, stopped, postCopy bool
 
-	skip    int
-	settle  uint64 // see Settle: pages that this frame or a later one had wait for Stop; 0: none do
-	hold    bool   // see Hold
-	refused bool   // Put was refused since there was last room
+	skip       int
+	settle     uint64 // see Settle: pages that this frame or a later one had wait for Stop; 0: none do
+	settleMost uint64 // how many wait so at most
+	hold       bool   // see Hold
+	refused    bool   // Put was refused since there was last room
 
 	wait    [Classes]*set // pages with content that may be taken, by heat
 	zeros   *set          // zero pages that may be taken

@@ -70,7 +70,7 @@ func (s *Sender) sooner(l *lane, f *frame, now time.Time) bool {
 		all = f.size()
 	}
 	for _, other := range s.lanes {
-		if other == l {
+		if other == l || other.stuck(now) && !l.stuck(now) { // that one gets none
 			continue
 		}
 		if there, known := other.arrival(all); known && there+other.late(now) < here {

@@ -1,6 +1,7 @@
 package paths
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -132,4 +133,42 @@ func TestControlOnAMuteLane(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 	})
+}
+
+// stuckBeside are a lane that was cut a while ago, and a slow one that works; frame 1 is on both.
+func stuckBeside(now time.Time) (s *Sender, cut, slow *lane, f *frame) {
+	s = &Sender{unacked: map[uint64]*frame{}, config: SenderConfig{Acked: func(uint64) {}}}
+	s.init(context.Background(), Identity{}, nil)
+	cut = &lane{path: "a", estimate: estimate{rtt: 10 * time.Millisecond, expected: 10 << 20}, progress: now.Add(-time.Second)}
+	slow = &lane{path: "b", estimate: estimate{rtt: 600 * time.Millisecond, expected: 10 << 20}, progress: now.Add(-time.Second)}
+	f = &frame{number: 1, payload: make([]byte, 4096), urgent: true}
+	for l, eta := range map[*lane]time.Time{cut: now.Add(-80 * time.Millisecond), slow: now.Add(time.Second)} {
+		l.flights = []*flight{{frame: f, lane: l, eta: eta}}
+	}
+	f.flights = []*flight{cut.flights[0], slow.flights[0]}
+	s.lanes, s.unacked[1] = []*lane{cut, slow}, f
+	return s, cut, slow, f
+}
+
+// TestNobodyWaitsForAStuckLane: it gets no frame, so that a slow one does not leave any to it.
+func TestNobodyWaitsForAStuckLane(t *testing.T) {
+	now := time.Now()
+	s, cut, slow, f := stuckBeside(now)
+	if !cut.stuck(now) || slow.stuck(now) {
+		t.Fatalf("stuck: %v, and the slow one %v", cut.stuck(now), slow.stuck(now))
+	}
+	if s.sooner(slow, f, now) {
+		t.Error("an urgent frame is left to a lane on which nothing moves")
+	}
+}
+
+// TestWordOnAThirdLane: that a frame has arrived of which the word came by another lane than its own shows nothing of the one that
+// is stuck, where it was on one that works, too.
+func TestWordOnAThirdLane(t *testing.T) {
+	now := time.Now()
+	s, cut, slow, _ := stuckBeside(now)
+	s.settle(&lane{path: "c"}, 1, now)
+	if cut.progress.Equal(now) || !slow.progress.Equal(now) {
+		t.Errorf("the lane that is stuck has moved: %v, the other: %v", cut.progress.Equal(now), slow.progress.Equal(now))
+	}
 }

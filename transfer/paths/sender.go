@@ -330,6 +330,9 @@ func (s *Sender) settle(l *lane, number uint64, now time.Time) {
 	s.ackedB += f.size()
 	s.ackedN++
 	first := slices.IndexFunc(f.flights, func(fl *flight) bool { return fl.lane == l })
+	if first < 0 { // said on another lane: hardly of one on which nothing moves
+		first = slices.IndexFunc(f.flights, func(fl *flight) bool { return !fl.lane.stuck(now) })
+	}
 	for i, fl := range f.flights {
 		if i == max(first, 0) {
 			fl.lane.acked(f.size(), now)

@@ -13,6 +13,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"godwit/transfer/pages"
+	"godwit/transfer/paths"
 	"godwit/transfer/qstream"
 	"godwit/transfer/wire"
 )
@@ -103,12 +104,11 @@ const hotShare = 0.1
 // keepHot keeps for the pause what is hot, where that is little enough.
 func (s *Source) keepHot(p pages.Progress) {
 	stats := s.sender.Stats()
-	room := min(s.config.Budget-stats.RTT/2-20*time.Millisecond, ahead)
-	if p.Round < 3 || room <= 0 || stats.Goodput == 0 {
+	fit := s.fitsPause(stats, hotShare)
+	if p.Round < 3 || fit == 0 {
 		s.store.Skip(0)
 		return
 	}
-	fit := uint64(room.Seconds() * hotShare * float64(stats.Goodput) / s.pageBytes(true))
 	skip, sum := 0, uint64(0)
 	for class := pages.Classes - 1; class >= 0 && pages.Floor(class) >= 2; class-- {
 		if sum += p.Heat[class]; sum > fit {
@@ -117,6 +117,15 @@ func (s *Source) keepHot(p pages.Progress) {
 		skip = pages.Floor(class)
 	}
 	s.store.Skip(skip)
+}
+
+// fitsPause is how many pages that are written again and again this share of the budget has room for; 0: none.
+func (s *Source) fitsPause(stats paths.Stats, share float64) uint64 {
+	room := min(s.config.Budget-stats.RTT/2-20*time.Millisecond, ahead)
+	if room <= 0 {
+		return 0
+	}
+	return uint64(room.Seconds() * share * float64(stats.Goodput) / s.pageBytes(true))
 }
 
 // newPacker makes what packs the tail. It has worked once: the first time takes

@@ -12,6 +12,8 @@ import (
 const (
 	settleMost  = 500 * time.Millisecond
 	settleLeast = 2 * time.Millisecond
+	// settleShare of the budget is what settles may take.
+	settleShare = 0.25
 )
 
 // Settle says that the guest will be stopped soon. From now on what it writes to again and again is kept for the
@@ -24,11 +26,15 @@ func (s *Source) Settle(ctx context.Context) {
 	if store == nil || opaque {
 		return
 	}
-	p, goodput := store.Progress(), s.sender.Stats().Goodput
-	if p.Round < 2 || float64(p.InFlight+p.Behind)*pages.Size < float64(goodput)*settleLeast.Seconds() {
+	p, stats := store.Progress(), s.sender.Stats()
+	goodput, most := stats.Goodput, store.Total()
+	if goodput > 0 {
+		most = s.fitsPause(stats, settleShare)
+	}
+	if p.Round < 2 || most == 0 || float64(p.InFlight+p.Behind)*pages.Size < float64(goodput)*settleLeast.Seconds() {
 		return
 	}
-	store.Settle()
+	store.Settle(most)
 	s.settling.Store(true)
 	ctx, cancel := context.WithTimeout(ctx, settleMost)
 	defer cancel()
