@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
@@ -84,5 +85,22 @@ func TestUpAndDown(t *testing.T) {
 	}
 	if _, err := Down(t.Context(), []string{up.ID}, false); err == nil {
 		t.Error("taken down twice: no error")
+	}
+}
+
+// TestGuestsThatPeopleMoved: where a guest is that a person has moved by hand, its agent says; one that does not
+// answer has those that it had.
+func TestGuestsThatPeopleMoved(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/guests", func(w http.ResponseWriter, _ *http.Request) {
+		json.NewEncoder(w).Encode([]agent.GuestInfo{{Name: "web"}}) //nolint:errcheck // the client tells
+	})
+	r := aRun()
+	r.hasWeb(t, http.NotFoundHandler())
+	r.w.where["db"] = "a"
+	r.w.agents["b"] = anAgent(t, "b", mux)
+	r.findGuests()
+	if web, db := r.w.where["web"], r.w.where["db"]; web != "b" || db != "a" {
+		t.Errorf("web is on %s, db on %s", web, db)
 	}
 }

@@ -22,14 +22,7 @@ func TestSilentCutAtTheSwitch(t *testing.T) {
 	l.uplinks[0].silent.Store(true)
 	time.Sleep(100 * time.Millisecond) // frames are on it
 	begun := time.Now()
-	if !l.src.PostCopy() {
-		t.Fatal("post-copy is refused")
-	}
-	if err := p.Src.Stop(ctx); err != nil {
-		t.Fatal(err)
-	}
-	go p.Src.ReleaseSwitchover(ctx) //nolint:errcheck // its end is waited for
-	l.src.AllowSwitchover()
+	p.stopEarly(ctx, l)
 	select {
 	case <-l.dst.HandedOver():
 	case <-ctx.Done():

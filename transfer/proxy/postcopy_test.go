@@ -23,14 +23,7 @@ func TestPostcopy(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 			defer cancel()
 			begun := time.Now()
-			if !l.src.PostCopy() {
-				t.Fatal("post-copy is refused")
-			}
-			if err := p.Src.Stop(ctx); err != nil {
-				t.Fatal(err)
-			}
-			go p.Src.ReleaseSwitchover(ctx) //nolint:errcheck // its end is waited for
-			l.src.AllowSwitchover()
+			p.stopEarly(ctx, l)
 			for {
 				status, err := p.Dst.Status(ctx)
 				if err != nil {

@@ -131,6 +131,19 @@ func (p *pair) connect(to proxy.DestinationConfig, from proxy.SourceConfig, name
 	return l
 }
 
+// stopEarly stops the guest, whose rest is to follow it.
+func (p *pair) stopEarly(ctx context.Context, l *link) {
+	p.T.Helper()
+	if !l.src.PostCopy() {
+		p.T.Fatal("post-copy is refused")
+	}
+	if err := p.Src.Stop(ctx); err != nil {
+		p.T.Fatal(err)
+	}
+	go p.Src.ReleaseSwitchover(ctx) //nolint:errcheck // its end is waited for
+	l.src.AllowSwitchover()
+}
+
 // until waits for something of the Source's figures.
 func (p *pair) until(l *link, what string, ok func(proxy.Stats) bool) {
 	p.T.Helper()

@@ -12,6 +12,7 @@ import (
 const (
 	settleMost  = 500 * time.Millisecond
 	settleLeast = 2 * time.Millisecond
+	settleLook  = 5 * time.Millisecond // between looks at what has arrived
 	// settleShare of the budget is what settles may take.
 	settleShare = 0.25
 )
@@ -20,10 +21,8 @@ const (
 // pause, and Settle returns when the versions of it that were under way have arrived, so that the last ones travel as
 // differences: after a round of QEMU's and a round trip, or when ctx ends. It can't be taken back.
 func (s *Source) Settle(ctx context.Context) {
-	s.mu.Lock()
-	store, opaque := s.store, s.opaque != ""
-	s.mu.Unlock()
-	if store == nil || opaque {
+	store := s.known()
+	if store == nil {
 		return
 	}
 	p, stats := store.Progress(), s.sender.Stats()
@@ -39,18 +38,32 @@ func (s *Source) Settle(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, settleMost)
 	defer cancel()
 	last, wait := uint64(0), leastRound // what QEMU finds in that round goes once more
-	for last == 0 || !store.Arrived(last) {
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return
-		case <-s.ctx.Done():
-			return
-		}
+	for (last == 0 || !store.Arrived(last)) && s.pause(ctx, wait) {
 		if last == 0 {
-			last, wait = store.Taken(), 5*time.Millisecond
+			last, wait = store.Taken(), settleLook
 		}
 	}
+}
+
+// known is the store, where the guest's pages are known; nil: there are none yet, or the stream is opaque.
+func (s *Source) known() *pages.Store {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.opaque != "" {
+		return nil
+	}
+	return s.store
+}
+
+// pause waits, and says whether neither ctx nor the Source has ended meanwhile.
+func (s *Source) pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+	case <-s.ctx.Done():
+	}
+	return false
 }
 
 // drainMost bounds how long Drain waits, and drainLeft is how many pages may be under way for it not to.
@@ -63,23 +76,14 @@ const (
 // little is under way, or when ctx ends. That has to be there, and in QEMU, before the guest runs; of pages that
 // the destination knows it is many for few bytes. It can't be taken back.
 func (s *Source) Drain(ctx context.Context) {
-	s.mu.Lock()
-	store, opaque := s.store, s.opaque != ""
-	s.mu.Unlock()
-	if store == nil || opaque {
+	store := s.known()
+	if store == nil {
 		return
 	}
 	store.Hold()
 	ctx, cancel := context.WithTimeout(ctx, drainMost)
 	defer cancel()
-	for store.Progress().InFlight > drainLeft {
-		select {
-		case <-time.After(5 * time.Millisecond):
-		case <-ctx.Done():
-			return
-		case <-s.ctx.Done():
-			return
-		}
+	for store.Progress().InFlight > drainLeft && s.pause(ctx, settleLook) {
 	}
 }
 
