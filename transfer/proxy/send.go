@@ -166,40 +166,6 @@ func (s *Source) sendTail(e *qstream.Tail) error {
 	return nil
 }
 
-// passOn sends a piece of an opaque stream as it is; before the first, all that waits.
-func (s *Source) passOn(e *qstream.Opaque) error {
-	s.mu.Lock()
-	first := s.opaque == ""
-	s.opaque = e.Reason
-	s.mu.Unlock()
-	s.raw.Store(int64(len(e.Data)))
-	if first {
-		if s.store != nil {
-			s.store.Skip(0)
-		}
-		for s.store != nil && !s.store.Drained() {
-			select {
-			case <-time.After(5 * time.Millisecond):
-			case <-s.ctx.Done():
-				return context.Cause(s.ctx)
-			}
-		}
-		o := wire.AppendOpaque(nil, wire.Opaque{HasLast: e.HasLast, Last: e.LastPage, Reason: e.Reason})
-		if err := s.sender.Control(s.ctx, wire.TopicOpaque, o, false); err != nil {
-			return err
-		}
-	}
-	for rest := e.Data; len(rest) > 0; {
-		n := min(len(rest), wire.MaxBody)
-		if err := s.sender.Control(s.ctx, wire.TopicRaw, bytes.Clone(rest[:n]), false); err != nil {
-			return err
-		}
-		s.raw.Add(-int64(n))
-		rest = rest[n:]
-	}
-	return nil
-}
-
 // finish follows the end of QEMU's stream, which reading says by err.
 func (s *Source) finish(conn net.Conn, err error) error {
 	if !errors.Is(err, io.EOF) {
@@ -250,6 +216,9 @@ func (s *Source) Stats() Stats {
 	out.Opaque, out.Allowed, out.SwitchoverAcked = s.opaque, s.allowed, s.acked
 	if out.Opaque != "" {
 		out.Raw = s.raw.Load() + out.Controls
+		if rate := int64(s.underWay.rate()); rate > 0 {
+			out.Goodput = rate
+		}
 	}
 	if s.qemu != nil && s.ctx.Err() == nil {
 		out.Unread = unread(s.qemu)

@@ -90,6 +90,8 @@ type Source struct {
 	tailPlain int64
 	devices   int64 // bytes of the tail
 	opaque    string
+	underWay  underWay
+	rawSent   int64 // bytes of an opaque stream that were given to the lanes
 	refill    *refill
 	acked     bool
 	allowed   bool
