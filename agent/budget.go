@@ -56,6 +56,9 @@ func (m *outgoing) cannotFit(look policy.Look, copying *policy.Copying) error {
 	}
 	if least > m.plan.Downtime { // nothing that is done to the guest helps
 		cures = fmt.Sprintf("allow --downtime of at least %v", policy.Allow(least))
+		if limit := m.bandwidth.get(); limit > 0 {
+			cures += fmt.Sprintf(", or more --bandwidth than %d kbit/s", limit/1000)
+		}
 	}
 	return &migration.Problem{Code: migration.CodeBudget, Text: fmt.Sprintf(
 		"migrate guest %s: the downtime budget of %v cannot be met: it writes %.1f MB/s, the paths carry %.1f MB/s, the shortest pause foreseen in %v was %v%s%s%s; %s",

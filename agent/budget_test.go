@@ -77,6 +77,25 @@ func TestForecastBeyondTheBudget(t *testing.T) {
 	}
 }
 
+// TestLimitTooLow: where the limit of bandwidth alone makes the pause too long nothing follows the guest, and what is
+// to be changed is said; a limit that leaves the devices room changes nothing.
+func TestLimitTooLow(t *testing.T) {
+	look := policy.Look{At: time.Hour, Round: 2, Remaining: 5e6, Goodput: 12_500, Tail: policy.PackedTail}
+	for _, mode := range []string{"hybrid", "postcopy"} {
+		for limit, want := range map[int64]policy.Verdict{0: policy.Go, 1_000_000: policy.Go, 100_000: policy.GiveUp} {
+			m, _ := budgeted(t, mode, 300*time.Millisecond, 20*time.Millisecond)
+			m.bandwidth.set(limit)
+			if got := m.handEarly(look, policy.GiveUp, false); got != want || m.work.early != (want == policy.Go) {
+				t.Errorf("%s with %d bit/s: %s, early %v; want %s", mode, limit, got, m.work.early, want)
+			}
+			if want == policy.GiveUp {
+				err := m.cannotFit(look, &policy.Copying{RTT: 20 * time.Millisecond})
+				refused(t, mode, err, migration.CodeBudget, "--downtime of at least 2.", "more --bandwidth than 100 kbit/s")
+			}
+		}
+	}
+}
+
 // TestHandLate: of a guest that wrote much since the switch was decided the rest follows it, and its report says
 // why; one that did not, or whose mode is precopy, is stopped as it was to be.
 func TestHandLate(t *testing.T) {

@@ -218,10 +218,7 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 		if gives && verdict != policy.Go { // what the paths carry is another's just now
 			continue
 		}
-		if m.handEarly(look, verdict, copying.Gains()) {
-			verdict = policy.Go
-		}
-		switch verdict {
+		switch m.handEarly(look, verdict, copying.Gains()) {
 		case policy.Wait:
 			if err := m.throttle(ctx, &copying, look, p.Throttled); err != nil {
 				return err
