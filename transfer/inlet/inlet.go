@@ -10,7 +10,7 @@
 //
 // # Messages
 //
-// Over one unix connection at a time, the newest; either side sends
+// Over one unix connection at a time, the newest (what the one before it gave is taken first); either side sends
 //
 //	u8 kind, be32 length, length bytes
 //

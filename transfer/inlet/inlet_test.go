@@ -217,6 +217,36 @@ func TestAnotherProxyGoesOn(t *testing.T) {
 	}
 }
 
+// TestWhatAProxyGaveIsTaken though QEMU is slow to read, and the next proxy is there by then.
+func TestWhatAProxyGaveIsTaken(t *testing.T) {
+	w := newWorld(t)
+	c := w.begin(t, []wire.Run{{First: 0, Count: total}}, []byte("devices"))
+	w.read(t)
+	gone := make(chan error, 1)
+	go func() {
+		for n := range uint64(total - 1) {
+			c.Page(n, page(byte(n)))
+			if n%50 == 0 {
+				c.Flush()
+			}
+		}
+		gone <- c.Flush()
+		c.Close()
+	}()
+	go func() {
+		time.Sleep(60 * time.Millisecond)
+		io.Copy(io.Discard, w.qemu)
+	}()
+	time.Sleep(20 * time.Millisecond)
+	next := w.dial(t)
+	if err := <-gone; err != nil {
+		t.Fatal(err)
+	}
+	if got, want := next.Missing.Runs(), []wire.Run{{First: total - 1, Count: 1}}; !slices.Equal(got, want) {
+		t.Errorf("missing are %v, want %v", got, want)
+	}
+}
+
 // TestInletEnds by itself when it is of no use.
 func TestInletEnds(t *testing.T) {
 	t.Run("its proxy leaves before it begins", func(t *testing.T) {

@@ -18,6 +18,9 @@ import (
 const (
 	// firstClient is how long an inlet waits for the proxy that had it started.
 	firstClient = 30 * time.Second
+	// leaving is for how long the pages are taken that a proxy gave before the next one came: it had them
+	// acknowledged, and they would have to come again.
+	leaving = 500 * time.Millisecond
 	// farewell is how long a client has to hear what became of QEMU's connection.
 	farewell = 3 * time.Second
 )
@@ -86,7 +89,7 @@ func (s *server) run(arrivals <-chan *net.UnixConn) error {
 		select {
 		case conn := <-arrivals:
 			if now != nil {
-				now.conn.Close()
+				now.conn.SetReadDeadline(time.Now().Add(leaving)) //nolint:errcheck // it is a connection
 				<-now.done
 			}
 			now = s.welcome(conn)
