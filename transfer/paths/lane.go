@@ -26,8 +26,10 @@ type lane struct {
 	conn net.Conn
 	read atomic.Uint64 // bytes that we read
 
-	window int64 // see Lane; 0: none
-	queue  int   // what the kernel keeps that is not on its way, bytes
+	window  int64     // see Lane; 0: none
+	stated  float64   // that the configuration expects it to carry, bytes per second; 0: unknown
+	doubted time.Time // until when less is expected; zero: it is not
+	queue   int       // what the kernel keeps that is not on its way, bytes
 
 	born     time.Time
 	flights  []*flight

@@ -50,7 +50,8 @@ func (s *Sender) openOnce(config Lane) error {
 		return err
 	}
 	l := &lane{path: config.Path, conn: conn, window: config.Window}
-	l.expected = s.expects(config, time.Now())
+	l.stated = float64(config.Rate)
+	l.expected, l.doubted = s.expects(config, time.Now())
 	r := bufio.NewReaderSize(counting{conn, &l.read}, 64<<10)
 	if err := s.greet(l, r); err != nil {
 		abort(conn)
@@ -80,15 +81,23 @@ func (s *Sender) remember(l *lane, now time.Time) {
 }
 
 // expects is what a lane is expected to carry, bytes per second: as configured, but no more than the one
-// before it did lately. It is soon known if the path carries more again. 0: unknown.
-func (s *Sender) expects(config Lane, now time.Time) float64 {
+// before it did lately, until some time. It is soon known if the path carries more again and there is enough to send.
+// 0: unknown.
+func (s *Sender) expects(config Lane, now time.Time) (rate float64, until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	rate := float64(config.Rate)
+	rate = float64(config.Rate)
 	if was, ok := s.was[config.Path]; ok && now.Sub(was.at) < rateKept && (rate == 0 || was.rate < rate) {
-		return was.rate
+		return was.rate, was.at.Add(rateKept)
 	}
-	return rate
+	return rate, time.Time{}
+}
+
+// trust has a lane be expected to carry what is configured, once what the one before it carried is long ago; under mu.
+func (l *lane) trust(now time.Time) {
+	if !l.doubted.IsZero() && now.After(l.doubted) {
+		l.expected, l.doubted = l.stated, time.Time{}
+	}
 }
 
 // greet says hello and awaits the answer.

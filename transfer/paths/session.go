@@ -79,6 +79,7 @@ func (s *session) watch() {
 		case now := <-tick.C:
 			s.mu.Lock()
 			for _, l := range slices.Clone(s.lanes) {
+				l.trust(now)
 				if err := l.check(now); err != nil {
 					l.kill(err)
 				}
