@@ -91,3 +91,31 @@ func TestRoomIsGivenOnce(t *testing.T) {
 		}
 	})
 }
+
+// TestRoomForTheCopy: a destination whose disk has no room for what our own data path keeps of memory says so before
+// anything is copied; QEMU's own transfers, and pages that were never touched, want none.
+func TestRoomForTheCopy(t *testing.T) {
+	a := between(t)
+	free, _, err := a.roomFor(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.config.MemoryReserve = math.MinInt64 / 2 // this machine may have less memory than disk
+	for name, c := range map[string]struct {
+		transfer string
+		touched  int64
+		has      []string // of the refusal
+	}{
+		"all of it":      {"lanes", free + 1<<30, []string{"MiB of disk free in " + a.config.State, "for a copy of its memory"}},
+		"a little of it": {"lanes", 1 << 20, nil},
+		"by QEMU":        {"qemu-tcp", free + 1<<30, nil},
+		"a lie":          {"lanes", -1 << 50, nil},
+	} {
+		offer := Offer{Plan: migration.Plan{ID: "m", Guest: "web", Transfer: c.transfer}, Touched: c.touched, Facts: vm.Facts{Memory: free + 1<<30}}
+		code := migration.CodeCapacity
+		if c.has == nil {
+			code = ""
+		}
+		refused(t, name, a.roomForAll(offer, everyone), code, c.has...)
+	}
+}
