@@ -241,7 +241,7 @@ func pass(b *testing.B, store *pages.Store, coder *encode.Coder, memory [][]byte
 // BenchmarkDecode is the other end, into a mirror in memory.
 func BenchmarkDecode(b *testing.B) {
 	memory := guestMemory(b, 1024)
-	for _, level := range []encode.Level{encode.S2, encode.Zstd1, encode.Zstd3} {
+	for _, level := range []encode.Level{encode.S2, encode.Zstd1, encode.Zstd3, encode.Zstd7} {
 		b.Run(level.String(), func(b *testing.B) {
 			coder := encode.NewCoder(nil, nil)
 			var bodies [][]byte

@@ -25,7 +25,7 @@ const (
 // or what the link carries of it, whichever is less. link is in bytes per second, 0 if not
 // known yet; cores is how many are free, a fraction where they are shared. A level whose
 // rate is not known (zero) is not chosen. Of levels that move the same the highest is chosen that
-// is cheap, and Off where none is.
+// is cheap, up to zstd's default, and Off where none is.
 func Choose(link, cores float64, rates [Levels]Rate) Level {
 	if link <= 0 {
 		return S2
@@ -36,7 +36,7 @@ func Choose(link, cores float64, rates [Levels]Rate) Level {
 		switch {
 		case got > most*preference:
 			best, most = level, got
-		case rates[level].Speed*cores >= cheap*link && got >= most*noWorse:
+		case level <= Zstd3 && rates[level].Speed*cores >= cheap*link && got >= most*noWorse:
 			best = level
 		}
 	}
@@ -65,7 +65,7 @@ const (
 )
 
 // Rates measured on guests' memory stand in until a level was used: they are low.
-var usual = [Levels]Rate{Off: {2e9, 1}, S2: {600e6, 1.7}, Zstd1: {250e6, 2}, Zstd3: {120e6, 2.2}}
+var usual = [Levels]Rate{Off: {2e9, 1}, S2: {600e6, 1.7}, Zstd1: {250e6, 2}, Zstd3: {120e6, 2.2}, Zstd7: {50e6, 2.3}}
 
 // Add counts a frame that took so long to code. Frames of which less than half was
 // compressed, or could have been, say nothing of levels and are left out.
@@ -103,6 +103,9 @@ func (m *Meter) Next(link, cores float64) Level {
 		return best
 	}
 	next := after(m.trial)
+	if next == Zstd7 && rates[Zstd3].Speed*cores < moved(link, cores, rates[best]) {
+		next = after(next) // it is slower still
+	}
 	if next == best {
 		next = after(next)
 	}

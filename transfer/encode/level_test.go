@@ -12,8 +12,8 @@ import (
 const mbit = 1e6 / 8
 
 func TestChoose(t *testing.T) {
-	text := [Levels]Rate{{3e9, 1}, {800e6, 2}, {300e6, 2.8}, {150e6, 3.1}}
-	noise := [Levels]Rate{{3e9, 1}, {3e9, 1}, {2e9, 1}, {1e9, 1}}
+	text := [Levels]Rate{{3e9, 1}, {800e6, 2}, {300e6, 2.8}, {150e6, 3.1}, {60e6, 3.25}}
+	noise := [Levels]Rate{{3e9, 1}, {3e9, 1}, {2e9, 1}, {1e9, 1}, {200e6, 1}}
 	for _, c := range []struct {
 		name  string
 		link  float64
@@ -21,7 +21,8 @@ func TestChoose(t *testing.T) {
 		rates [Levels]Rate
 		want  Level
 	}{
-		{"slow link", 100 * mbit, 1, text, Zstd3},
+		{"slow link", 100 * mbit, 1, text, Zstd7},
+		{"slow link, half a core", 100 * mbit, 0.5, text, Zstd3},
 		{"slow link, little CPU", 100 * mbit, 0.1, text, Zstd1},
 		{"1 Gbit/s", 1000 * mbit, 1, text, Zstd1},
 		{"2.5 Gbit/s", 2500 * mbit, 1, text, S2},
@@ -78,9 +79,9 @@ func simulate(t *testing.T, m *Meter, link, cores float64, rates [Levels]Rate, f
 }
 
 func TestMeterFindsTheBestLevel(t *testing.T) {
-	text := [Levels]Rate{{3e9, 1}, {800e6, 2}, {300e6, 2.8}, {150e6, 3.1}}
-	noise := [Levels]Rate{{3e9, 1}, {3e9, 1}, {2e9, 1}, {1e9, 1}}
-	slow := [Levels]Rate{{2e9, 1}, {100e6, 1.5}, {30e6, 2}, {10e6, 2.2}} // a poor processor
+	text := [Levels]Rate{{3e9, 1}, {800e6, 2}, {300e6, 2.8}, {150e6, 3.1}, {60e6, 3.25}}
+	noise := [Levels]Rate{{3e9, 1}, {3e9, 1}, {2e9, 1}, {1e9, 1}, {200e6, 1}}
+	slow := [Levels]Rate{{2e9, 1}, {100e6, 1.5}, {30e6, 2}, {10e6, 2.2}, {4e6, 2.3}} // a poor processor
 	for name, rates := range map[string][Levels]Rate{"text": text, "noise": noise, "slow": slow} {
 		for _, link := range []float64{50 * mbit, 1000 * mbit, 10000 * mbit} {
 			var m Meter
@@ -94,8 +95,8 @@ func TestMeterFindsTheBestLevel(t *testing.T) {
 
 // TestMixture: what can be packed is, where it comes a second at a time between what cannot.
 func TestMixture(t *testing.T) {
-	text := [Levels]Rate{{3e9, 1}, {800e6, 2}, {300e6, 2.8}, {150e6, 3.1}}
-	noise := [Levels]Rate{{3e9, 1}, {3e9, 1}, {2e9, 1}, {1e9, 1}}
+	text := [Levels]Rate{{3e9, 1}, {800e6, 2}, {300e6, 2.8}, {150e6, 3.1}, {60e6, 3.25}}
+	noise := [Levels]Rate{{3e9, 1}, {3e9, 1}, {2e9, 1}, {1e9, 1}, {200e6, 1}}
 	var m Meter
 	least := 1.0
 	for i := range 20 {
@@ -110,8 +111,8 @@ func TestMixture(t *testing.T) {
 }
 
 func TestMeterFollowsChange(t *testing.T) {
-	text := [Levels]Rate{{3e9, 1}, {800e6, 2}, {300e6, 2.8}, {150e6, 3.1}}
-	noise := [Levels]Rate{{3e9, 1}, {3e9, 1}, {2e9, 1}, {1e9, 1}}
+	text := [Levels]Rate{{3e9, 1}, {800e6, 2}, {300e6, 2.8}, {150e6, 3.1}, {60e6, 3.25}}
+	noise := [Levels]Rate{{3e9, 1}, {3e9, 1}, {2e9, 1}, {1e9, 1}, {200e6, 1}}
 	var m Meter
 	simulate(t, &m, 100*mbit, 1, noise, 2000)
 	simulate(t, &m, 100*mbit, 1, text, 3000)

@@ -44,13 +44,11 @@ type packer struct {
 	buf  []byte
 }
 
+var speeds = [Levels]zstd.EncoderLevel{Zstd1: zstd.SpeedFastest, Zstd3: zstd.SpeedDefault, Zstd7: zstd.SpeedBetterCompression}
+
 func (p *packer) encoder(level Level) *zstd.Encoder {
 	if p.zstd[level] == nil {
-		speed := zstd.SpeedFastest
-		if level == Zstd3 {
-			speed = zstd.SpeedDefault
-		}
-		encoder, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(speed), zstd.WithEncoderConcurrency(1),
+		encoder, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(speeds[level]), zstd.WithEncoderConcurrency(1),
 			zstd.WithWindowSize(window), zstd.WithEncoderCRC(false), zstd.WithSingleSegment(true))
 		if err != nil {
 			panic(err) // the options are constants
@@ -72,7 +70,7 @@ func (p *packer) appendPayload(dst, plain []byte, fixed bool, level Level) ([]by
 				p.buf = make([]byte, most)
 			}
 			p.buf = s2.Encode(p.buf[:cap(p.buf)], plain)
-		case Zstd1, Zstd3:
+		case Zstd1, Zstd3, Zstd7:
 			packing = packZstd
 			p.buf = p.encoder(level).EncodeAll(plain, p.buf[:0])
 		}

@@ -49,7 +49,7 @@ func (s *Source) code() error {
 		if handed {
 			sendAll(f)
 		}
-		level := meter.Next(float64(s.sender.Stats().Goodput), gets.cores())
+		level := s.atMost(f, meter.Next(float64(s.sender.Stats().Goodput), gets.cores()))
 		begun, used := time.Now(), processorTime()
 		body, counts := coder.Encode(make([]byte, 0, 64<<10), f, level)
 		used = processorTime() - used
@@ -67,6 +67,20 @@ func (s *Source) code() error {
 			return err
 		}
 	}
+}
+
+// atMost is level, and less where somebody waits for the frame: in the stop phase, or for a page of it.
+func (s *Source) atMost(f *pages.Frame, level encode.Level) encode.Level {
+	stopped := false
+	select {
+	case <-s.hurried:
+		stopped = !s.early.Load()
+	default:
+	}
+	if stopped || f.Urgent {
+		return min(level, encode.Zstd3)
+	}
+	return level
 }
 
 // sendAll makes every page of f travel, also one that the destination has in its mirror: its
