@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"godwit/agent/config"
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/vm/guest"
@@ -23,21 +24,21 @@ const addressTries = 64
 // tried alone where it is valid.
 func (a *Agent) freeAddresses(ctx context.Context, want netip.Addr, guest string) ([]migration.Address, error) {
 	n := a.config.Network
-	if n.passesOver(want) {
+	if n.PassesOver(want) {
 		return nil, &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf(
 			"next address %s: site %s has no router for it; name %s in the configuration of %s, or another address", want, a.config.Site, gatewayKey(want), a.config.Host)}
 	}
-	subnets := n.subnets()
+	subnets := n.Subnets()
 	out, errs := make([]migration.Address, len(subnets)), make([]error, len(subnets))
 	var all sync.WaitGroup // each asks the LAN for a while
 	for i, subnet := range subnets {
 		all.Go(func() {
-			addr, err := a.freeAddress(ctx, subnet.prefix, subnet.gateway, want, guest)
+			addr, err := a.freeAddress(ctx, subnet.Prefix, subnet.Gateway, want, guest)
 			if errs[i] = err; err != nil {
 				return
 			}
 			out[i] = migration.Address{
-				Prefix: netip.PrefixFrom(addr, subnet.prefix.Bits()), Gateway: subnet.gateway, Home: a.config.Host, Public: n.seen(addr),
+				Prefix: netip.PrefixFrom(addr, subnet.Prefix.Bits()), Gateway: subnet.Gateway, Home: a.config.Host, Public: n.Seen(addr),
 			}
 		})
 	}
@@ -139,27 +140,9 @@ func (a *Agent) takenAddresses() map[netip.Addr]string {
 	return out
 }
 
-// seen is the address that clients see in addr's place; zero: addr itself.
-func (n Network) seen(addr netip.Addr) netip.Addr {
-	own, public := n.V6, n.Public6
-	if addr.Is4() {
-		own, public = n.V4, n.Public4
-	}
-	if !public.IsValid() || !own.Contains(addr) {
-		return netip.Addr{}
-	}
-	bytes, mask := addr.AsSlice(), public.Masked().Addr().AsSlice()
-	for i := range bytes {
-		keep := min(max(public.Bits()-8*i, 0), 8) // bits of this byte that the subnet has
-		bytes[i] = mask[i] | bytes[i]&(0xff>>keep)
-	}
-	out, _ := netip.AddrFromSlice(bytes)
-	return out
-}
-
 // lacksIPv6 says that the guest has turned IPv6 off: for all of its NICs, and it has no such
 // address. One that comes from a site without IPv6 may have it off for the NIC in use.
-func lacksIPv6(info guest.Info, nics []NIC, held []migration.Address) bool {
+func lacksIPv6(info guest.Info, nics []config.NIC, held []migration.Address) bool {
 	off := 0
 	for _, nic := range nics {
 		if slices.ContainsFunc(info.NICs, func(n guest.NIC) bool { return n.NoIPv6 && strings.EqualFold(n.MAC, nic.MAC) }) {

@@ -10,24 +10,12 @@ import (
 	"strings"
 	"testing"
 
+	"godwit/agent/config"
 	"godwit/internal/need"
 	"godwit/migration"
 	"godwit/netstate/netns"
 	"godwit/vm/guest"
 )
-
-// TestSeen: where a 1:1 NAT stands before a site, an address keeps its host part.
-func TestSeen(t *testing.T) {
-	prefix := netip.MustParsePrefix
-	n := Network{V4: prefix("10.2.0.0/20"), Public4: prefix("203.0.112.0/20"), V6: prefix("fd00:2:1::/64")}
-	for _, c := range []struct{ own, want string }{
-		{"10.2.1.10", "203.0.113.10"}, {"10.2.15.255", "203.0.127.255"}, {"10.3.1.10", "invalid IP"}, {"fd00:2:1::a", "invalid IP"},
-	} {
-		if got := n.seen(netip.MustParseAddr(c.own)); got.String() != c.want {
-			t.Errorf("%s is seen as %s, want %s", c.own, got, c.want)
-		}
-	}
-}
 
 // TestAnnounceable: a guest that could announce only its own side of a NAT is refused.
 func TestAnnounceable(t *testing.T) {
@@ -72,7 +60,7 @@ func TestGuestWithoutIPv6(t *testing.T) {
 		{"it has one all the same", off, []migration.Address{v4, v6}, false},
 		{"it says nothing", nil, []migration.Address{v4}, false},
 	} {
-		if got := lacksIPv6(guest.Info{NICs: c.nics}, []NIC{{MAC: mac}, {MAC: spare}}, c.held); got != c.lacks {
+		if got := lacksIPv6(guest.Info{NICs: c.nics}, []config.NIC{{MAC: mac}, {MAC: spare}}, c.held); got != c.lacks {
 			t.Errorf("%s: %t", c.name, got)
 		}
 	}

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"godwit/agent/config"
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/netstate/hold"
@@ -19,8 +19,8 @@ import (
 
 // adopt takes a guest under care that something else started. The guest is not
 // touched; on error nothing has changed.
-func (a *Agent) adopt(ctx context.Context, d Description) (_ *Guest, err error) {
-	if err := d.checkAdopted(); err != nil {
+func (a *Agent) adopt(ctx context.Context, d config.Description) (_ *Guest, err error) {
+	if err := d.CheckAdopted(); err != nil {
 		return nil, err
 	}
 	if other := a.adoptedBy(d.QMP); other != "" {
@@ -58,7 +58,7 @@ func (a *Agent) adopt(ctx context.Context, d Description) (_ *Guest, err error) 
 	return g, nil
 }
 
-func refuseAdoption(d Description, format string, args ...any) error {
+func refuseAdoption(d config.Description, format string, args ...any) error {
 	return &migration.Problem{Code: migration.CodeGuest, Text: "adopt guest " + d.Name + ": " + fmt.Sprintf(format, args...)}
 }
 
@@ -119,7 +119,7 @@ func (a *Agent) compare(ctx context.Context, g *Guest, machine *qemu.Process) er
 }
 
 // usable says why a NIC cannot be that of the description, or not be moved.
-func usable(c qemu.Card, n NIC) error {
+func usable(c qemu.Card, n config.NIC) error {
 	if c.Tap != "" && c.Tap != n.Tap {
 		return fmt.Errorf("its NIC %s is connected to tap %s, the description says %s", n.MAC, c.Tap, n.Tap)
 	}
@@ -142,7 +142,7 @@ func (a *Agent) learn(ctx context.Context, g *Guest) error {
 	d := g.Held.Description
 	refuse := func(format string, args ...any) error { return refuseAdoption(d, format, args...) }
 	for _, addr := range d.Addresses {
-		subnet := a.config.Network.subnetOf(addr.Prefix.Addr())
+		subnet := a.config.Network.SubnetOf(addr.Prefix.Addr())
 		if addr.Home == "" {
 			addr.Home = a.config.Host
 		}
@@ -150,7 +150,7 @@ func (a *Agent) learn(ctx context.Context, g *Guest) error {
 			return refuse("address %s is not of this site's subnet; name its home", addr.Prefix)
 		}
 		if !addr.Gateway.IsValid() {
-			addr.Gateway = a.config.Network.gatewayOf(addr.Prefix.Addr().Is4())
+			addr.Gateway = a.config.Network.GatewayOf(addr.Prefix.Addr().Is4())
 		}
 		g.Held.Addresses = append(g.Held.Addresses, addr)
 	}
@@ -158,7 +158,7 @@ func (a *Agent) learn(ctx context.Context, g *Guest) error {
 		if len(g.Held.Addresses) == 0 {
 			return refuse("without a guest channel its description must name its addresses")
 		}
-		if d.silent() {
+		if d.Silent() {
 			g.speakBy(a.fromOutside(g))
 		}
 		return nil
@@ -177,7 +177,7 @@ func (a *Agent) learn(ctx context.Context, g *Guest) error {
 	}
 	if len(d.Addresses) == 0 {
 		for _, p := range owned[g.Held.Active] {
-			g.Held.Addresses = append(g.Held.Addresses, migration.Address{Prefix: p, Gateway: a.config.Network.gatewayOf(p.Addr().Is4()), Home: a.config.Host})
+			g.Held.Addresses = append(g.Held.Addresses, migration.Address{Prefix: p, Gateway: a.config.Network.GatewayOf(p.Addr().Is4()), Home: a.config.Host})
 		}
 	}
 	if len(g.Held.Addresses) == 0 {
@@ -230,7 +230,7 @@ func startWaiting(ctx context.Context, g *Guest) (*qemu.Process, error) {
 
 // allCards makes sure that the guest finds each of its NICs where it comes to: QEMU would say
 // so only when it has all of the memory, and the guest stands still.
-func allCards(ctx context.Context, machine *qemu.Process, d Description) error {
+func allCards(ctx context.Context, machine *qemu.Process, d config.Description) error {
 	cards, err := machine.Cards(ctx)
 	if err != nil {
 		return err
@@ -243,7 +243,7 @@ func allCards(ctx context.Context, machine *qemu.Process, d Description) error {
 
 // commandSockets are those of a guest that is started by its own command in dir;
 // channel is "" where the command has none.
-func commandSockets(dir string, d Description) (qmp, channel string) {
+func commandSockets(dir string, d config.Description) (qmp, channel string) {
 	if slices.ContainsFunc(d.Start, func(w string) bool { return strings.Contains(w, "{channel}") }) {
 		channel = filepath.Join(dir, "guest.sock")
 	}
@@ -282,7 +282,7 @@ func attachMachine(ctx context.Context, h Held) (*qemu.Process, error) {
 // sameCards makes sure that it is no other guest that now listens on the socket of
 // an adopted one. The error is qemu.ErrGone only where another is seen there: its owner may have
 // taken a NIC from it.
-func sameCards(d Description, cards []qemu.Card) error {
+func sameCards(d config.Description, cards []qemu.Card) error {
 	lacks := lackingCards(d, cards)
 	switch {
 	case len(lacks) < len(d.NICs):
@@ -294,49 +294,11 @@ func sameCards(d Description, cards []qemu.Card) error {
 }
 
 // lackingCards are the MACs of NICs of the description that QEMU has not got.
-func lackingCards(d Description, cards []qemu.Card) (macs []string) {
+func lackingCards(d config.Description, cards []qemu.Card) (macs []string) {
 	for _, n := range d.NICs {
 		if !slices.ContainsFunc(cards, func(c qemu.Card) bool { return strings.EqualFold(c.MAC, n.MAC) }) {
 			macs = append(macs, n.MAC)
 		}
 	}
 	return macs
-}
-
-// elsewhere is the description for another host, where the guest's sockets and taps
-// are the agent's to name.
-func (d Description) elsewhere() Description {
-	d.QMP, d.Channel = "", ""
-	d.NICs = slices.Clone(d.NICs)
-	for i := range d.NICs {
-		d.NICs[i].Tap = ""
-	}
-	return d
-}
-
-func (n Network) gatewayOf(v4 bool) netip.Addr {
-	if v4 {
-		return n.Gateway4
-	}
-	return n.Gateway6
-}
-
-// onLink is what a guest with an address reaches here without its router: what it says, of the guests' subnet.
-func (n Network) onLink(p netip.Prefix) netip.Prefix {
-	own := n.subnetOf(p.Addr())
-	if !own.Contains(p.Addr()) {
-		return netip.Prefix{}
-	}
-	if p.Bits() > own.Bits() {
-		own = p
-	}
-	return own.Masked()
-}
-
-// subnetOf is the guests' subnet of addr's family.
-func (n Network) subnetOf(addr netip.Addr) netip.Prefix {
-	if addr.Is4() {
-		return n.V4
-	}
-	return n.V6
 }

@@ -4,12 +4,13 @@ import (
 	"errors"
 	"testing"
 
+	"godwit/agent/config"
 	"godwit/vm/qemu"
 )
 
 // TestUsable: a NIC of more than one pair of queues would not arrive.
 func TestUsable(t *testing.T) {
-	n := NIC{MAC: "52:54:00:00:01:0a", Tap: "tap0"}
+	n := config.NIC{MAC: "52:54:00:00:01:0a", Tap: "tap0"}
 	card := func(tap string, queues int) (c qemu.Card) {
 		c.Tap, c.Queues = tap, queues
 		return c
@@ -23,7 +24,7 @@ func TestUsable(t *testing.T) {
 // TestSameCards: a guest is gone for sure only where another one is seen on its socket.
 func TestSameCards(t *testing.T) {
 	const a, b = "52:54:00:00:01:0a", "52:54:00:00:01:0b"
-	d := Description{QMP: "/run/web.sock", NICs: []NIC{{MAC: a}, {MAC: b}}}
+	d := config.Description{QMP: "/run/web.sock", NICs: []config.NIC{{MAC: a}, {MAC: b}}}
 	for name, c := range map[string]struct {
 		cards []qemu.Card
 		same  bool

@@ -13,6 +13,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"godwit/agent/config"
 	"godwit/migration"
 	"godwit/netstate"
 )
@@ -87,11 +88,11 @@ func TestAnswered(t *testing.T) {
 // TestMayAdvertise: a guest that is about to be stopped hears nothing more, nor one that is not here.
 func TestMayAdvertise(t *testing.T) {
 	d := visiting6()
-	a := &Agent{config: &Config{}, records: map[string]*Record{}, guests: &guests{byName: map[string]*Guest{}}, detours: &detours{byID: map[string]*detour{d.ID: d}}}
+	a := &Agent{config: &config.Config{}, records: map[string]*Record{}, guests: &guests{byName: map[string]*Guest{}}, detours: &detours{byID: map[string]*detour{d.ID: d}}}
 	if a.mayAdvertise("gwt8a", "web") {
 		t.Error("it is not here")
 	}
-	g := &Guest{Held: Held{Description: Description{Name: "web"}}}
+	g := &Guest{Held: Held{Description: config.Description{Name: "web"}}}
 	a.guests.byName["web"] = g
 	if !a.mayAdvertise("gwt8a", "web") || a.mayAdvertise("gwt8b", "web") {
 		t.Error("it is to hear them with the NIC with which it came, and no other")
@@ -125,14 +126,14 @@ func TestAdvertise(t *testing.T) {
 			return err
 		}
 		defer tap.Close()
-		network := Network{Bridge: "br-guest", LAN: "lan0"}
+		network := config.Network{Bridge: "br-guest", LAN: "lan0"}
 		for range 2 { // an agent, and the next
 			kept, err := loadDetours(path, network)
 			if err != nil {
 				return err
 			}
-			g := &Guest{Held: Held{Description: Description{Name: "web"}}}
-			a := &Agent{config: &Config{Network: network}, log: slog.New(slog.NewTextHandler(io.Discard, nil)), detours: kept, guests: &guests{byName: map[string]*Guest{"web": g}}}
+			g := &Guest{Held: Held{Description: config.Description{Name: "web"}}}
+			a := &Agent{config: &config.Config{Network: network}, log: slog.New(slog.NewTextHandler(io.Discard, nil)), detours: kept, guests: &guests{byName: map[string]*Guest{"web": g}}}
 			speak := map[string]advertiser{}
 			for range 2 { // asked again, it speaks on
 				a.advertise(speak)

@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/agent/hook"
 	"godwit/agent/journal"
 	"godwit/agent/metrics"
@@ -30,7 +31,7 @@ import (
 
 // Agent is the state of one host's agent.
 type Agent struct {
-	config  *Config
+	config  *config.Config
 	log     *slog.Logger
 	id      *peer.Identity
 	guests  *guests
@@ -70,26 +71,23 @@ type Agent struct {
 }
 
 // New reads the host's identity. Nothing is touched until Run.
-func New(config *Config, log *slog.Logger) (*Agent, error) {
+func New(config *config.Config, log *slog.Logger) (*Agent, error) {
 	id, err := peer.LoadIdentity(config.TLS.CA, config.TLS.Cert, config.TLS.Key)
 	if err != nil {
 		return nil, err
 	}
-	if err := config.checkCertificate(id); err != nil {
+	if err := config.CheckCertificate(id); err != nil {
 		return nil, err
 	}
 	a := &Agent{
 		config: config, log: log.With("host", config.Host), id: id, clock: time.Now,
-		guests:   &guests{dir: config.dir("guests"), byName: map[string]*Guest{}},
+		guests:   &guests{dir: config.StatePath("guests"), byName: map[string]*Guest{}},
 		outgoing: map[string]*outgoing{}, incoming: map[string]*incoming{},
 		metrics: newMetrics(config), feed: newFeed(), records: map[string]*Record{}, early: map[string]early{}, links: map[string]*peer.Link{}, meters: map[string]*meter.Meter{},
 	}
-	a.words = &owedWords{dir: config.dir("owed"), ask: a.askBack, on: a.actors.Go, log: a.log.Warn}
+	a.words = &owedWords{dir: config.StatePath("owed"), ask: a.askBack, on: a.actors.Go, log: a.log.Warn}
 	return a, nil
 }
-
-// Socket is the path of the API of the agent that runs by config.
-func (c *Config) Socket() string { return filepath.Join(c.Run, "agent.sock") }
 
 // Run serves until ctx ends. Guests, tunnels and kernel state stay as they are when
 // it returns; the next Run finds them. It calls ready when it can be asked.
@@ -123,7 +121,7 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 	defer a.hooks.Close()
 	a.openMeters()
 	defer a.closeMeters()
-	if a.detours, err = loadDetours(a.config.dir("detours.json"), a.config.Network); err != nil {
+	if a.detours, err = loadDetours(a.config.StatePath("detours.json"), a.config.Network); err != nil {
 		return err
 	}
 	if a.probes, err = reflect(ctx, a.listenAddrs()); err != nil {
@@ -183,8 +181,8 @@ func (a *Agent) listenAddrs() []netip.AddrPort {
 }
 
 // link returns the link to another host of the fleet.
-func (a *Agent) link(host string) (*peer.Link, Neighbour, error) {
-	n, ok := a.config.find(host, a.config.Host)
+func (a *Agent) link(host string) (*peer.Link, config.Neighbour, error) {
+	n, ok := a.config.Find(host, a.config.Host)
 	if !ok {
 		return nil, n, &migration.Problem{Code: migration.CodeUnknownSite, Text: fmt.Sprintf(
 			"site %s: not known on host %s (it knows: %s)", host, a.config.Host, a.known())}
@@ -193,7 +191,7 @@ func (a *Agent) link(host string) (*peer.Link, Neighbour, error) {
 	defer a.mu.Unlock()
 	l, ok := a.links[n.Host]
 	if !ok {
-		l = peer.NewLink(a.id, n.Host, a.config.Port, a.config.paths(n))
+		l = peer.NewLink(a.id, n.Host, a.config.Port, a.config.Paths(n))
 		a.links[n.Host] = l
 	}
 	return l, n, nil
@@ -242,7 +240,7 @@ func (a *Agent) readopt(ctx context.Context) (lost map[string]*Guest) {
 // resumeMigrations goes on with what an earlier agent left unfinished. What is known of a
 // lost guest is kept for as long as a migration of it needs that: where its disks are.
 func (a *Agent) resumeMigrations(ctx context.Context, lost map[string]*Guest) {
-	ids, err := journal.Unfinished(a.config.dir("journal"))
+	ids, err := journal.Unfinished(a.config.StatePath("journal"))
 	if err != nil {
 		a.log.Error("journals", "error", err)
 	}

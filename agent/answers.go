@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"godwit/agent/config"
 	"godwit/migration"
 	"godwit/netstate/tunnel"
 )
@@ -15,7 +16,7 @@ import (
 // names of devices, and in what is handed to QEMU.
 
 // check says what of an acceptance cannot be meant.
-func (a Acceptance) check(plan migration.Plan, there Neighbour) error {
+func (a Acceptance) check(plan migration.Plan, there config.Neighbour) error {
 	wrong := answersWrong("check")
 	switch {
 	case len(a.Next) > mostAddresses:

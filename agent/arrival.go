@@ -16,11 +16,11 @@ import (
 // its taps here, where packets wait until it runs.
 func (m *incoming) makeDetour(ctx context.Context) error {
 	a, p, g := m.a, m.work.preparation, m.work.guest
-	n, ok := a.config.find(m.plan.From, a.config.Host)
+	n, ok := a.config.Find(m.plan.From, a.config.Host)
 	if !ok {
 		return &migration.Problem{Code: migration.CodeUnknownSite, Text: fmt.Sprintf("host %s does not know host %s", a.config.Host, m.plan.From)}
 	}
-	local, _, ok := a.config.guestPath(n)
+	local, _, ok := a.config.GuestPath(n)
 	if !ok {
 		return &migration.Problem{Code: migration.CodePath, Text: "no uplink carries guests' traffic"}
 	}
@@ -42,16 +42,16 @@ func (m *incoming) makeDetour(ctx context.Context) error {
 	if _, err := tunnel.Up(ctx, config); err != nil {
 		return err
 	}
-	lender, lent := a.lender(ctx, m.plan, g.Held.Description.NICs[g.Held.Active].hardware())
+	lender, lent := a.lender(ctx, m.plan, g.Held.Description.NICs[g.Held.Active].Hardware())
 	m.work.prepared = Prepared{TunnelKey: public, Tunnel: config.Local, Home: lent}
 	err = a.detours.change(m.plan.Guest, func(all map[string]*detour) {
 		d := &detour{ID: m.plan.ID, Guest: m.plan.Guest, Peer: m.plan.From, Tunnel: config, Up: clock.Now(), Taps: g.Held.Taps, Lender: lender, Lending: moveOf(m.plan)}
 		d.OffLink = a.offLink(m.plan, g.Held.Taps[g.Held.Active], p.Routers)
 		for _, addr := range a.routed(slices.Clone(m.plan.Held)) {
 			v := netstate.Visiting{
-				Addr: addr.Prefix.Addr(), MAC: g.Held.Description.NICs[g.Held.Active].hardware(),
+				Addr: addr.Prefix.Addr(), MAC: g.Held.Description.NICs[g.Held.Active].Hardware(),
 				Tap: g.Held.Taps[g.Held.Active], Taps: g.Held.Taps, Gateway: addr.Gateway, Tunnel: config.Name, Fits: m.plan.Fits,
-				Asks: g.Held.Description.silent() && !m.plan.KeepsAddress(),
+				Asks: g.Held.Description.Silent() && !m.plan.KeepsAddress(),
 			}
 			own := addr.Home == a.config.Host || slices.Contains(lent, v.Addr)
 			if !own {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate"
@@ -51,7 +52,7 @@ func TestRunsHere(t *testing.T) {
 // address here.
 func TestAnswersFor(t *testing.T) {
 	local, far := netip.MustParseAddr("fe80::1"), netip.MustParseAddr("fd00:1:1::1")
-	a := &Agent{config: &Config{Network: Network{Gateway4: netip.MustParseAddr("10.2.1.1"), Gateway6: local}}}
+	a := &Agent{config: &config.Config{Network: config.Network{Gateway4: netip.MustParseAddr("10.2.1.1"), Gateway6: local}}}
 	for _, c := range []struct {
 		name, network string
 		old, want     netip.Addr

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"time"
 
+	"godwit/agent/config"
 	"godwit/migration"
 )
 
@@ -31,7 +31,7 @@ func (a *Agent) believe(p Preparation) error {
 		if p.Plan.KeepsAddress() {
 			break // they are those that it holds
 		}
-		if subnet := a.config.Network.subnetOf(next.Prefix.Addr()); next.Home != a.config.Host || !subnet.Contains(next.Prefix.Addr()) {
+		if subnet := a.config.Network.SubnetOf(next.Prefix.Addr()); next.Home != a.config.Host || !subnet.Contains(next.Prefix.Addr()) {
 			return notBelieved("next address %s of %s: not in the guests' subnet %s of this host", next.Prefix.Addr(), next.Home, subnet)
 		}
 		if owner, ok := taken[next.Prefix.Addr()]; ok && owner != p.Plan.Guest {
@@ -45,14 +45,14 @@ func (a *Agent) believe(p Preparation) error {
 // belongs says whether an address may be of the home that it names.
 func (a *Agent) belongs(addr migration.Address) error {
 	ip := addr.Prefix.Addr()
-	own := a.config.Network.subnetOf(ip)
+	own := a.config.Network.SubnetOf(ip)
 	if addr.Home == a.config.Host {
 		if !own.Contains(ip) {
 			return notBelieved("address %s: not in the guests' subnet %s of its home, this host", ip, own)
 		}
 		return nil
 	}
-	n, known := a.config.find(addr.Home, a.config.Host)
+	n, known := a.config.Find(addr.Home, a.config.Host)
 	subnet := n.V6
 	if ip.Is4() {
 		subnet = n.V4
@@ -68,8 +68,8 @@ func (a *Agent) belongs(addr migration.Address) error {
 
 // uplinkOf says whether at is one of the addresses by which this host knows host.
 func (a *Agent) uplinkOf(host string, at netip.Addr, what string) error {
-	n, ok := a.config.find(host, a.config.Host)
-	if !ok || !slices.ContainsFunc(n.Uplinks, func(u Uplink) bool { return u.Address == at }) {
+	n, ok := a.config.Find(host, a.config.Host)
+	if !ok || !slices.ContainsFunc(n.Uplinks, func(u config.Uplink) bool { return u.Address == at }) {
 		return notBelieved("%s: the tunnel's end %s is no uplink of host %s", what, at, host)
 	}
 	return nil
@@ -78,6 +78,3 @@ func (a *Agent) uplinkOf(host string, at netip.Addr, what string) error {
 func notBelieved(format string, args ...any) error {
 	return &migration.Problem{Code: migration.CodePeer, Text: "not believed: " + fmt.Sprintf(format, args...)}
 }
-
-// mostLease bounds leases, those of other hosts too.
-const mostLease = 30 * 24 * time.Hour

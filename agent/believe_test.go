@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/agent/journal"
 	"godwit/agent/peer"
 	"godwit/internal/clock"
@@ -39,7 +40,7 @@ func callFrom(t *testing.T, host, id string, body any) *http.Request {
 // journalOf writes a journal with one record, and returns its path.
 func journalOf(t *testing.T, a *Agent, id string, record any) string {
 	t.Helper()
-	log, err := journal.Create(a.config.dir("journal"), id)
+	log, err := journal.Create(a.config.StatePath("journal"), id)
 	if err == nil {
 		err = log.Append(record, false)
 	}
@@ -49,18 +50,18 @@ func journalOf(t *testing.T, a *Agent, id string, record any) string {
 	if err := log.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return a.config.dir("journal", id+".journal")
+	return a.config.StatePath("journal", id+".journal")
 }
 
 // between is rome, whose neighbours are paris and oslo.
 func between(t *testing.T) *Agent {
-	up := func(addr string) []Uplink {
-		return []Uplink{{Name: "public", Address: netip.MustParseAddr(addr), Carries: "both"}}
+	up := func(addr string) []config.Uplink {
+		return []config.Uplink{{Name: "public", Address: netip.MustParseAddr(addr), Carries: "both"}}
 	}
 	net := netip.MustParsePrefix
-	a := bareAgent(t, &Config{
-		Host: "rome", Site: "rome", Uplinks: up("192.0.2.2"), Network: Network{Bridge: "br0", V4: net("10.2.1.0/24")},
-		Peers: []Neighbour{
+	a := bareAgent(t, &config.Config{
+		Host: "rome", Site: "rome", Uplinks: up("192.0.2.2"), Network: config.Network{Bridge: "br0", V4: net("10.2.1.0/24")},
+		Peers: []config.Neighbour{
 			{Host: "paris", Site: "paris", V4: net("10.1.1.0/24"), Uplinks: up("192.0.2.1")},
 			{Host: "oslo", Site: "oslo", V4: net("10.3.1.0/24"), Uplinks: up("192.0.2.3")},
 			{Host: "rome2", Site: "rome", V4: net("10.2.1.0/24"), Uplinks: up("192.0.2.4")},
@@ -68,7 +69,7 @@ func between(t *testing.T) *Agent {
 	})
 	a.records, a.outgoing, a.incoming, a.early = map[string]*Record{}, map[string]*outgoing{}, map[string]*incoming{}, map[string]early{}
 	var err error
-	if a.detours, err = loadDetours(a.config.dir("detours.json"), a.config.Network); err != nil {
+	if a.detours, err = loadDetours(a.config.StatePath("detours.json"), a.config.Network); err != nil {
 		t.Fatal(err)
 	}
 	return a
@@ -79,7 +80,7 @@ func between(t *testing.T) *Agent {
 func TestBelieve(t *testing.T) {
 	a := between(t)
 	other := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.30/24")}
-	a.guests.byName["db"] = &Guest{Held: Held{Description: Description{Name: "db"}, Addresses: []migration.Address{other}}}
+	a.guests.byName["db"] = &Guest{Held: Held{Description: config.Description{Name: "db"}, Addresses: []migration.Address{other}}}
 	held := func(home, prefix string) func(*Preparation) {
 		return func(p *Preparation) {
 			p.Plan.Held = []migration.Address{{Prefix: netip.MustParsePrefix(prefix), Home: home}}
@@ -116,7 +117,7 @@ func TestBelieve(t *testing.T) {
 // TestAcceptanceIsOfItsOwnNetworks: a destination gives addresses of its own.
 func TestAcceptanceIsOfItsOwnNetworks(t *testing.T) {
 	p := goodPreparation().Plan
-	there := Neighbour{Host: "rome", V4: netip.MustParsePrefix("10.2.1.0/24")}
+	there := config.Neighbour{Host: "rome", V4: netip.MustParsePrefix("10.2.1.0/24")}
 	answer := func(home, prefix string) Acceptance {
 		return Acceptance{Token: make([]byte, tokenLength), Next: []migration.Address{{Prefix: netip.MustParsePrefix(prefix), Home: home}}}
 	}
@@ -141,7 +142,7 @@ func TestAcceptanceIsOfItsOwnNetworks(t *testing.T) {
 func goodRepoint() Repoint {
 	return Repoint{
 		Migration: "m-00000002-rome", Guest: "web", Addresses: []netip.Addr{netip.MustParseAddr("10.2.1.40")}, TunnelKey: strings.Repeat("A", 43) + "=",
-		Tunnel: netip.MustParseAddrPort("192.0.2.3:700"), Kind: "auto", Lease: leaseTime,
+		Tunnel: netip.MustParseAddrPort("192.0.2.3:700"), Kind: "auto", Lease: config.DefaultLease,
 	}
 }
 
@@ -189,11 +190,11 @@ func TestRepointIsChecked(t *testing.T) {
 func TestEndedDetourIsNoPath(t *testing.T) {
 	a := between(t)
 	a.detours.byID["../detours-rome"] = &detour{ID: "../detours-rome", Guest: "web", Peer: "oslo", Up: clock.Now()}
-	path := a.config.dir("detours.json")
+	path := a.config.StatePath("detours.json")
 	if err := writeJSON(path, map[string]string{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.MkdirAll(a.config.dir("history"), 0o700); err != nil {
+	if err := os.MkdirAll(a.config.StatePath("history"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	a.amend(migrationOf("../detours-rome"), func(r *Report) { r.Survival = &Survival{} })
@@ -267,7 +268,7 @@ func FuzzPeerWords(f *testing.F) {
 		if decode(&l) {
 			l.sane()
 			bare(l.Report.Next)
-			if l.Lease < 0 || l.Lease > mostLease || len(l.Leased) > 2*mostAddresses || len(l.Report.Notes) > mostNotes || len(l.Report.Critical) > mostSteps {
+			if l.Lease < 0 || l.Lease > config.MostLease || len(l.Leased) > 2*mostAddresses || len(l.Report.Notes) > mostNotes || len(l.Report.Critical) > mostSteps {
 				t.Fatalf("%+v", l)
 			}
 			for _, n := range l.Report.Notes {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/migration"
 	"godwit/vm"
 	"godwit/vm/guest"
@@ -187,14 +188,14 @@ func movedGuest(t *testing.T, addresses ...migration.Address) (*Agent, *Guest, *
 	in := &bootable{id: "first", since: time.Now(), resets: make(chan vm.Event, 1)}
 	in.nics = [2]map[netip.Addr]bool{{}, {netip.MustParseAddr("10.2.1.20"): true}}
 	g := &Guest{open: in, Machine: vmOf{runs{gone{done: make(chan struct{})}}, in.resets}, Held: Held{
-		Description: Description{Name: "web", Memory: 1 << 28, NICs: []NIC{{MAC: bootMACs[0]}, {MAC: bootMACs[1]}}, Start: []string{"qemu"}},
+		Description: config.Description{Name: "web", Memory: 1 << 28, NICs: []config.NIC{{MAC: bootMACs[0]}, {MAC: bootMACs[1]}}, Start: []string{"qemu"}},
 		Dir:         a.guestDir("web", "2"), Active: 1, Addresses: addresses, Table: guest.FirstTable + 1, Boot: "first",
 	}}
 	if err := a.guests.keep(g); err != nil {
 		t.Fatal(err)
 	}
 	rep := Report{ID: "m-00000001", Guest: "web", Outcome: migration.Completed, Ended: 1, Notes: []string{"it took long"}}
-	if err := writeJSON(a.config.dir("history", "m-00000001-destination.json"), rep); err != nil {
+	if err := writeJSON(a.config.StatePath("history", "m-00000001-destination.json"), rep); err != nil {
 		t.Fatal(err)
 	}
 	return a, g, in, lines

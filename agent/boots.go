@@ -45,7 +45,7 @@ func (a *Agent) keepBoots(ctx context.Context) {
 // for them itself.
 func (g *Guest) outlivesBoots() bool {
 	d := g.Held.Description
-	return g.Machine != nil && (d.QMP != "" || len(d.Start) > 0) && !d.silent() && g.hasChannel() && len(d.NICs) > 1
+	return g.Machine != nil && (d.QMP != "" || len(d.Start) > 0) && !d.Silent() && g.hasChannel() && len(d.NICs) > 1
 }
 
 // boots is what is known of one guest's boots. It belongs to one goroutine.

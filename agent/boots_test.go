@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/migration"
 	"godwit/vm/guest"
 )
@@ -98,7 +99,7 @@ func TestBootsLeftAlone(t *testing.T) {
 		asks   bool // afterwards
 	}{
 		"it has its home's address": {addr: own},
-		"it cannot be asked":        {addr: givenAddress(), change: func(_ *Agent, g *Guest) { g.Held.Description.Agent = dhcpAgent }},
+		"it cannot be asked":        {addr: givenAddress(), change: func(_ *Agent, g *Guest) { g.Held.Description.Agent = config.AgentDHCP }},
 		"an agent started it":       {addr: givenAddress(), change: func(_ *Agent, g *Guest) { g.Held.Description.Start = nil }},
 		"it moves":                  {addr: givenAddress(), change: func(_ *Agent, g *Guest) { g.take("m-00000002") }, asks: true},
 		"its migration here has not ended": {addr: givenAddress(), change: func(a *Agent, _ *Guest) {
@@ -239,7 +240,7 @@ func TestHandedAddresses(t *testing.T) {
 	old.Prefix, old.Home = netip.MustParsePrefix("10.1.1.30/24"), "paris"
 	next := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.20/24"), Home: "rome"}
 	plan := migration.Plan{ID: "m-00000002", Guest: "web", From: "paris", To: "rome", Network: "mptcp", Held: []migration.Address{old}, Next: []migration.Address{next}}
-	p := Preparation{Plan: plan, Description: Description{Name: "web", NICs: []NIC{{MAC: bootMACs[0]}, {MAC: bootMACs[1]}}}, Boot: "first"}
+	p := Preparation{Plan: plan, Description: config.Description{Name: "web", NICs: []config.NIC{{MAC: bootMACs[0]}, {MAC: bootMACs[1]}}}, Boot: "first"}
 	m := &incoming{a: a, plan: plan, rec: newRecord("rome", plan, time.Now()), work: &destinationWork{preparation: p, kept: true}}
 	g := &Guest{Held: m.expected()}
 	if m.work.guest = g; g.Held.Boot != "first" {
@@ -275,7 +276,7 @@ func TestHandedAddresses(t *testing.T) {
 // TestStrays: on its active NIC a guest may have other addresses of this site's subnet, unless another guest has them.
 func TestStrays(t *testing.T) {
 	a, g, in, _ := movedGuest(t, givenAddress())
-	other := &Guest{Held: Held{Description: Description{Name: "db"}, Addresses: []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.30/24")}}}}
+	other := &Guest{Held: Held{Description: config.Description{Name: "db"}, Addresses: []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.30/24")}}}}
 	a.guests.byName["db"] = other
 	for _, addr := range []string{"10.2.1.30", "10.2.1.31", "10.1.1.20"} {
 		in.nics[1][netip.MustParseAddr(addr)] = true

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/migration"
 	"godwit/policy"
 )
@@ -21,7 +22,7 @@ func (m *outgoing) tailBytes() int64 {
 
 // pathRate is what the paths to n carry together, bytes per second; 0 where that is not known of each. A
 // limit of the migration's own is none of it: it may be lifted while it runs.
-func (m *outgoing) pathRate(n Neighbour) (sum int64) {
+func (m *outgoing) pathRate(n config.Neighbour) (sum int64) {
 	for _, p := range m.paths(n) {
 		if p.Rate == 0 {
 			return 0
@@ -33,7 +34,7 @@ func (m *outgoing) pathRate(n Neighbour) (sum int64) {
 
 // budgetFits refuses a budget that no guest keeps over these paths, however little it writes: copying
 // would not end. All modes pause for so long, but stopcopy has no budget.
-func (m *outgoing) budgetFits(n Neighbour) error {
+func (m *outgoing) budgetFits(n config.Neighbour) error {
 	least := policy.Least(m.work.rtt, m.tailBytes(), m.pathRate(n))
 	if m.plan.Mode == "stopcopy" || least <= m.plan.Downtime {
 		return nil

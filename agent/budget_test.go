@@ -6,16 +6,17 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/migration"
 	"godwit/policy"
 )
 
 // budgeted is a migration of mode and budget over one path of 100 Mbit/s and so long a round trip.
-func budgeted(t *testing.T, mode string, budget, rtt time.Duration) (*outgoing, Neighbour) {
+func budgeted(t *testing.T, mode string, budget, rtt time.Duration) (*outgoing, config.Neighbour) {
 	t.Helper()
-	up := Uplink{Name: "public", Address: loopback, Carries: "both", Rate: 100e6}
-	n := Neighbour{Host: "rome", Uplinks: []Uplink{up}}
-	a := bareAgent(t, &Config{Host: "paris", Uplinks: []Uplink{up}, Peers: []Neighbour{n}})
+	up := config.Uplink{Name: "public", Address: loopback, Carries: "both", Rate: 100e6}
+	n := config.Neighbour{Host: "rome", Uplinks: []config.Uplink{up}}
+	a := bareAgent(t, &config.Config{Host: "paris", Uplinks: []config.Uplink{up}, Peers: []config.Neighbour{n}})
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Mode: mode, Transfer: "lanes", Downtime: budget}
 	return &outgoing{a: a, guest: &Guest{}, plan: plan, work: &sourceWork{rtt: rtt}, rec: newRecord("paris", plan, time.Now())}, n
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/agent/peer"
 	"godwit/migration"
 )
@@ -104,7 +105,7 @@ func TestRoundTrips(t *testing.T) {
 		t.Fatal(err)
 	}
 	const tunnels = time.Second
-	m := &outgoing{a: bareAgent(t, &Config{Port: port}), work: &sourceWork{accepted: Acceptance{Token: probes.token()}}}
+	m := &outgoing{a: bareAgent(t, &config.Config{Port: port}), work: &sourceWork{accepted: Acceptance{Token: probes.token()}}}
 	nobody := netip.MustParseAddr("127.0.0.2")
 	trips := m.beginRoundTrips(t.Context(), []peer.Path{{Local: loopback, Remote: loopback}, {Local: loopback, Remote: nobody}})(tunnels)
 	if trips[0] <= 0 || trips[0] >= tunnels || trips[1] != tunnels {

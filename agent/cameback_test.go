@@ -32,7 +32,7 @@ func TestJournalThatCameBack(t *testing.T) {
 			if !c.gone {
 				return
 			}
-			if left, err := journal.Unfinished(a.config.dir("journal")); err != nil || len(left) > 0 {
+			if left, err := journal.Unfinished(a.config.StatePath("journal")); err != nil || len(left) > 0 {
 				t.Errorf("left: %v, %v", left, err)
 			}
 			if rep, ok, _ := a.history(id); !ok || rep.Outcome != migration.Completed {

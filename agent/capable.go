@@ -104,3 +104,20 @@ func freeHugePages(size int64) int64 {
 	}
 	return max(count("free")-count("resv"), 0) * size
 }
+
+// sameRoot refuses a guest of an image whose root is another one here, or missing.
+func (a *Agent) sameRoot(offer Offer) error {
+	if offer.Root == "" {
+		return nil
+	}
+	here, err := a.config.RootMark(offer.Description)
+	switch image := offer.Description.Image; {
+	case err != nil:
+		return refuses(a.config.Host, offer, migration.CodeCapacity, "%v", err)
+	case here == "":
+		return refuses(a.config.Host, offer, migration.CodeCapacity, "it has no image %s; name it in its agent's configuration", image)
+	case here != offer.Root:
+		return refuses(a.config.Host, offer, migration.CodeCapacity, "its root of image %s is not the source's; copy that file here", image)
+	}
+	return nil
+}

@@ -3,9 +3,12 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"godwit/agent/config"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -81,7 +84,7 @@ func TestLacks(t *testing.T) {
 
 func TestUnfit(t *testing.T) {
 	two, one := Held{Taps: []string{"a", "b"}}, Held{Taps: []string{"a"}}
-	disk := Held{Taps: two.Taps, Description: Description{Disks: []vm.Disk{{ID: "root"}}}}
+	disk := Held{Taps: two.Taps, Description: config.Description{Disks: []vm.Disk{{ID: "root"}}}}
 	facts := func(version, accel string, blockers ...string) vm.Facts {
 		return vm.Facts{Version: version, Accel: accel, Blockers: blockers}
 	}
@@ -111,5 +114,50 @@ func TestUnfit(t *testing.T) {
 		{"a disk that QEMU has not", disk, true, false, well, vm.Running, migration.CodeGuest, []string{"disk root"}},
 	} {
 		refused(t, c.name, unfit(refuse, c.held, c.channel, c.keeps, c.facts, c.status), c.code, c.words...)
+	}
+}
+
+// TestSameRoot: a guest of an image finds the same root at the destination, or does not
+// come.
+func TestSameRoot(t *testing.T) {
+	file := func(text string) string {
+		path := filepath.Join(t.TempDir(), "root")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	host := func(root string) *Agent {
+		c := config.Config{Host: "sanjose", Images: map[string]config.Image{}}
+		if root != "" {
+			c.Images["debian12"] = config.Image{Kernel: "k", Root: root}
+		}
+		return &Agent{config: &c}
+	}
+	d := config.Description{Name: "web", Image: "debian12"}
+	mark, err := host(file("made on Monday")).config.RootMark(d)
+	if err != nil || mark == "" {
+		t.Fatalf("mark %q, %v", mark, err)
+	}
+	offer := Offer{Description: d, Root: mark}
+	if err := host(file("made on Monday")).sameRoot(offer); err != nil {
+		t.Errorf("the same root by another name: %v", err)
+	}
+	for want, a := range map[string]*Agent{
+		"is not the source's":      host(file("made on Friday")),
+		"root of image debian12":   host(file("made on Monday!")),
+		"it has no image debian12": host(""),
+		"no such file":             host("/nonexistent/root"),
+	} {
+		if err := a.sameRoot(offer); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+	tiny := config.Description{Name: "web"}
+	if mark, err := host("").config.RootMark(tiny); mark != "" || err != nil {
+		t.Errorf("a guest without a root: %q, %v", mark, err)
+	}
+	if err := host("").sameRoot(Offer{Description: tiny}); err != nil {
+		t.Error(err)
 	}
 }

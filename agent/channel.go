@@ -5,20 +5,11 @@ import (
 	"errors"
 	"syscall"
 
+	"godwit/agent/config"
 	"godwit/vm/guest"
 	"godwit/vm/guest/qga"
 	"godwit/vm/qemu"
 )
-
-// Who answers on a guest's channel (Description.Agent).
-const (
-	helperAgent = "godwit" // our helper: the first process of tiny, or godwit-guest
-	qgaAgent    = "qga"    // the QEMU guest agent
-	dhcpAgent   = "dhcp"   // nobody: its address is given to a DHCP client; see outside
-)
-
-// silent says that nobody in the guest can be asked.
-func (d Description) silent() bool { return d.Agent == dhcpAgent }
 
 // hasChannel says whether somebody in the guest could be asked, whether or not it answers.
 func (g *Guest) hasChannel() bool {
@@ -46,7 +37,7 @@ func (g *Guest) speakBy(c guest.Channel) {
 func (g *Guest) reach(ctx context.Context, wait limit) (guest.Channel, error) {
 	g.dialling.Lock()
 	defer g.dialling.Unlock()
-	if c := g.channel(); c != nil && (!closed(c) || g.Held.Description.silent()) {
+	if c := g.channel(); c != nil && (!closed(c) || g.Held.Description.Silent()) {
 		return c, nil
 	}
 	if !g.hasChannel() {
@@ -66,7 +57,7 @@ func (g *Guest) reach(ctx context.Context, wait limit) (guest.Channel, error) {
 // come out of QEMU before the present client has gone: a guest that writes at the moment in
 // which a client breaks off leaves its port throttled, and only the next close ends that
 // (hw/char/virtio-console.c, flush_buf, whose write closes the port before it throttles it).
-func dialAgain(ctx context.Context, d Description, socket string) (guest.Channel, error) {
+func dialAgain(ctx context.Context, d config.Description, socket string) (guest.Channel, error) {
 	for patience := limitHangUp; ; patience.d *= 2 {
 		try, cancel := patience.on(ctx)
 		c, err := dialChannel(try, d, socket)
@@ -105,8 +96,8 @@ func closed(c guest.Channel) bool {
 }
 
 // dialChannel speaks to whoever answers in the guest. On error it returns no channel.
-func dialChannel(ctx context.Context, d Description, socket string) (guest.Channel, error) {
-	if d.Agent == qgaAgent {
+func dialChannel(ctx context.Context, d config.Description, socket string) (guest.Channel, error) {
+	if d.Agent == config.AgentQGA {
 		c, err := qga.Dial(ctx, socket)
 		if err != nil {
 			return nil, err
@@ -121,8 +112,8 @@ func dialChannel(ctx context.Context, d Description, socket string) (guest.Chann
 }
 
 // openChannel is dialChannel for a guest that is about to run, where it can be open before that.
-func openChannel(ctx context.Context, d Description, socket string) (guest.Channel, error) {
-	if d.Agent == qgaAgent {
+func openChannel(ctx context.Context, d config.Description, socket string) (guest.Channel, error) {
+	if d.Agent == config.AgentQGA {
 		return dialChannel(ctx, d, socket)
 	}
 	c, err := guest.Open(ctx, socket)
@@ -132,9 +123,9 @@ func openChannel(ctx context.Context, d Description, socket string) (guest.Chann
 	return c, nil
 }
 
-// port is the name of the virtio-serial port that a guest of our images has.
-func (d Description) port() string {
-	if d.Agent == qgaAgent {
+// portOf is the name of the virtio-serial port that a guest of our images has.
+func portOf(d config.Description) string {
+	if d.Agent == config.AgentQGA {
 		return qga.PortName
 	}
 	return qemu.GuestPort

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/vm"
 	"godwit/vm/guest"
 )
@@ -56,7 +57,7 @@ func channelSocket(t *testing.T) (path string, hangUp func(), clients func() int
 // client, however many ask; one whose channel was closed is reached again.
 func TestReach(t *testing.T) {
 	path, hangUp, clients := channelSocket(t)
-	g := &Guest{Machine: spoken{socket: path}, Held: Held{Description: Description{Name: "web"}}}
+	g := &Guest{Machine: spoken{socket: path}, Held: Held{Description: config.Description{Name: "web"}}}
 	t.Cleanup(func() { g.channel().Close() })
 	if !g.hasChannel() || g.channel() != nil {
 		t.Fatal("it has a channel that nobody has reached")
@@ -107,7 +108,7 @@ func TestReachThrottled(t *testing.T) {
 		}
 		served <- err
 	}()
-	g := &Guest{Machine: spoken{socket: path}, Held: Held{Description: Description{Name: "web"}}}
+	g := &Guest{Machine: spoken{socket: path}, Held: Held{Description: config.Description{Name: "web"}}}
 	c, err := g.reach(t.Context(), limit{name: "ask_guest", d: time.Minute})
 	if err == nil {
 		c.Close()
@@ -134,5 +135,16 @@ func TestReachNobody(t *testing.T) {
 	g = &Guest{Machine: spoken{socket: path}}
 	if c, err := g.reach(t.Context(), limit{name: "ask_guest", d: 50 * time.Millisecond}); err == nil || c != nil || g.channel() != nil {
 		t.Fatalf("reached %v", c)
+	}
+}
+
+func TestAgentOfADescription(t *testing.T) {
+	d := config.Description{Name: "web", Memory: 1 << 30, NICs: []config.NIC{{MAC: "52:54:00:00:00:0a"}}, Agent: "ssh"}
+	refusal(t, d.Check(), `agent "ssh" is unknown; allowed: godwit, qga`)
+	for agent, port := range map[string]string{"": "org.godwit.guest.0", "godwit": "org.godwit.guest.0", "qga": "org.qemu.guest_agent.0"} {
+		d.Agent = agent
+		if err := d.Check(); err != nil || portOf(d) != port {
+			t.Errorf("agent %q: %v, port %s; want %s", agent, err, portOf(d), port)
+		}
 	}
 }

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -111,54 +110,5 @@ func TestCheckRequestRefuses(t *testing.T) {
 	} {
 		c.req.Guest = "web"
 		refusal(t, CheckRequest(&c.req), append(c.words, "migrate guest web: ")...)
-	}
-}
-
-func TestDescriptionCheck(t *testing.T) {
-	mac := func(macs ...string) []NIC {
-		var out []NIC
-		for _, m := range macs {
-			out = append(out, NIC{MAC: m})
-		}
-		return out
-	}
-	const a, b = "52:54:00:00:00:0a", "52:54:00:00:00:0b"
-	for _, d := range []Description{
-		{Name: "web", Memory: 16 << 20, NICs: mac(a)},
-		{Name: "web-1.example", Memory: 1 << 30, NICs: mac(a, b)},
-		{Name: strings.Repeat("w", 64), Memory: 1 << 30, VCPUs: 255, NICs: mac(a, b), Network: "tunnel", QMP: "/run/web/qmp", Channel: "/run/web/guest"},
-	} {
-		if err := d.check(); err != nil {
-			t.Errorf("%+v: %v", d, err)
-		}
-	}
-	for _, c := range []struct {
-		d    Description
-		want string
-	}{
-		{Description{Memory: 1 << 30, NICs: mac(a)}, "one word"},
-		{Description{Name: "a b", Memory: 1 << 30, NICs: mac(a)}, "one word"},
-		{Description{Name: "../a", Memory: 1 << 30, NICs: mac(a)}, "one word"},
-		{Description{Name: "a..b", Memory: 1 << 30, NICs: mac(a)}, "'..'"},
-		{Description{Name: "-a", Memory: 1 << 30, NICs: mac(a)}, "letter or digit"},
-		{Description{Name: "web%d%s", Memory: 1 << 30, NICs: mac(a)}, "one word"},
-		{Description{Name: "web\n", Memory: 1 << 30, NICs: mac(a)}, "one word"},
-		{Description{Name: strings.Repeat("w", 65), Memory: 1 << 30, NICs: mac(a)}, "up to 64"},
-		{Description{Name: "web", Memory: 1 << 30, VCPUs: -1, NICs: mac(a)}, "vcpus -1; 1 to 255"},
-		{Description{Name: "web", Memory: 1 << 30, VCPUs: 256, NICs: mac(a)}, "vcpus 256; 1 to 255"},
-		{Description{Name: "web", Memory: 1 << 30, NICs: mac(a, "02:00:5e:10:00:00:00:01")}, "is not one"},
-		{Description{Name: "web", Memory: 1 << 30, NICs: mac(b, strings.ToUpper(b))}, "both NICs have the MAC"},
-		{Description{Name: "web", Memory: 1 << 30, NICs: mac(a), QMP: "qmp.sock"}, `qmp "qmp.sock": not the absolute path`},
-		{Description{Name: "web", Memory: 1 << 30, NICs: mac(a), Channel: "/" + strings.Repeat("c", 107)}, "at most 107 bytes"},
-		{Description{Name: "web", Memory: 1 << 30, NICs: mac(a), Network: "bridge"}, `network "bridge" is unknown; allowed: auto, mptcp`},
-		{Description{Name: "web", Memory: 1 << 30, NICs: mac(a), Addresses: []migration.Address{{}}}, "lacks its prefix"},
-		{Description{Name: "web", Memory: 16<<20 - 1, NICs: mac(a)}, "memory of 16777215 bytes"},
-		{Description{Name: "web", Memory: -1, NICs: mac(a)}, "memory of -1 bytes"},
-		{Description{Name: "web", Memory: 1 << 30}, "0 NICs"},
-		{Description{Name: "web", Memory: 1 << 30, NICs: mac(a, b, a)}, "3 NICs"},
-		{Description{Name: "web", Memory: 1 << 30, NICs: mac(a, "")}, `MAC "" is not one`},
-		{Description{Name: "web", Memory: 1 << 30, NICs: mac("52:54:00")}, `MAC "52:54:00" is not one`},
-	} {
-		refusal(t, c.d.check(), fmt.Sprintf("guest %s: ", c.d.shown()), c.want)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/agent/hook"
 	"godwit/migration"
 )
@@ -154,7 +155,7 @@ func (c *Client) Metrics(ctx context.Context, w io.Writer) error {
 }
 
 // StartGuest takes a guest under care; see Description.
-func (c *Client) StartGuest(ctx context.Context, d Description) (Held, error) {
+func (c *Client) StartGuest(ctx context.Context, d config.Description) (Held, error) {
 	var held Held
 	err := c.Do(ctx, http.MethodPost, "/v1/guests", d, &held)
 	return held, err

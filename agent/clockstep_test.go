@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/internal/clock"
 )
 
@@ -31,7 +32,7 @@ func TestClockSteps(t *testing.T) {
 func TestLeasesMoveWithTheClock(t *testing.T) {
 	now := clock.Now()
 	const a, b = "m-0000000a", "m-0000000b-rome"
-	s := leased(t, map[string]*detour{a: {ID: a, Guest: "web", Up: now, Until: now.Add(leaseTime)}, b: {ID: b, Guest: "web", Up: now}})
+	s := leased(t, map[string]*detour{a: {ID: a, Guest: "web", Up: now, Until: now.Add(config.DefaultLease)}, b: {ID: b, Guest: "web", Up: now}})
 	stepped(s, time.Hour)
 	if step, err := s.shifted(); err != nil || abs(step-time.Hour) > time.Second {
 		t.Fatalf("stepped by %v, %v", step, err)
@@ -39,14 +40,14 @@ func TestLeasesMoveWithTheClock(t *testing.T) {
 	if step, err := s.shifted(); err != nil || step != 0 {
 		t.Fatalf("stepped by %v more, %v", step, err)
 	}
-	if got := s.byID[a].Until.Sub(now); abs(got-leaseTime-time.Hour) > time.Second {
+	if got := s.byID[a].Until.Sub(now); abs(got-config.DefaultLease-time.Hour) > time.Second {
 		t.Errorf("a's lease ends in %v", got)
 	}
 	if !s.byID[b].Until.IsZero() {
 		t.Error("one without an end has got one")
 	}
-	again, err := loadDetours(s.path, Network{})
-	if err != nil || abs(again.byID[a].Until.Sub(now)-leaseTime-time.Hour) > time.Second {
+	again, err := loadDetours(s.path, config.Network{})
+	if err != nil || abs(again.byID[a].Until.Sub(now)-config.DefaultLease-time.Hour) > time.Second {
 		t.Errorf("on the disk: %v, %v", again, err)
 	}
 	for _, left := range []time.Duration{0, time.Minute} {
@@ -60,7 +61,7 @@ func TestLeasesMoveWithTheClock(t *testing.T) {
 // leased is a host's detours, whose kernel is not asked.
 func leased(t *testing.T, all map[string]*detour) *detours {
 	t.Helper()
-	s, err := loadDetours(filepath.Join(t.TempDir(), "detours.json"), Network{})
+	s, err := loadDetours(filepath.Join(t.TempDir(), "detours.json"), config.Network{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,21 +83,21 @@ func TestLeaseAfterAStep(t *testing.T) {
 		const id, other = "m-0000000a", "m-0000000b"
 		s := leased(t, map[string]*detour{
 			id:    {ID: id, Guest: "web"},
-			other: {ID: other, Guest: "db", Leased: true, Until: clock.Now().Add(-by).Add(leaseTime)}, // by the time before
+			other: {ID: other, Guest: "db", Leased: true, Until: clock.Now().Add(-by).Add(config.DefaultLease)}, // by the time before
 		})
 		stepped(s, by)
-		s.change("web", func(all map[string]*detour) { all[id].leaseFor(leaseTime) }) //nolint:errcheck // there is no such guest
+		s.change("web", func(all map[string]*detour) { all[id].leaseFor(config.DefaultLease) }) //nolint:errcheck // there is no such guest
 		if _, err := s.shifted(); err != nil {
 			t.Fatal(err)
 		}
 		for _, d := range s.list("") {
-			if left := d.left(); abs(left-leaseTime) > 10*time.Second {
-				t.Errorf("stepped by %v: %v are left of the lease for %s, want %v", by, left, d.Guest, leaseTime)
+			if left := d.left(); abs(left-config.DefaultLease) > 10*time.Second {
+				t.Errorf("stepped by %v: %v are left of the lease for %s, want %v", by, left, d.Guest, config.DefaultLease)
 			}
 		}
 		stepped(s, by)
 		s.byID[id].Until = s.byID[id].Until.Add(-by)
-		if d, now, ok := s.look(id); !ok || now.After(d.Until) || d.left() < leaseTime-10*time.Second {
+		if d, now, ok := s.look(id); !ok || now.After(d.Until) || d.left() < config.DefaultLease-10*time.Second {
 			t.Errorf("stepped by %v and looked at: %v are left", by, d.left())
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/agent/metrics"
 	"godwit/migration"
 	"godwit/vm"
@@ -18,10 +19,10 @@ import (
 var Version = "dev"
 
 // newMetrics begins to count for a host.
-func newMetrics(c *Config) *metrics.Set {
+func newMetrics(c *config.Config) *metrics.Set {
 	var paths []metrics.Path
 	for _, n := range c.Peers {
-		for _, p := range c.paths(n) {
+		for _, p := range c.Paths(n) {
 			paths = append(paths, metrics.Path{Peer: n.Host, Name: p.Name})
 		}
 	}

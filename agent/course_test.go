@@ -9,13 +9,14 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/migration"
 )
 
 // TestPeerCourse: what a source answers to a destination that asks on.
 func TestPeerCourse(t *testing.T) {
 	dir := t.TempDir()
-	a := &Agent{config: &Config{Host: "paris", State: dir}, outgoing: map[string]*outgoing{}, records: map[string]*Record{}}
+	a := &Agent{config: &config.Config{Host: "paris", State: dir}, outgoing: map[string]*outgoing{}, records: map[string]*Record{}}
 	plan := func(id string) migration.Plan { return migration.Plan{ID: id, Guest: "web", From: "paris", To: "rome"} }
 	begin := func(id string) *outgoing {
 		m := &outgoing{plan: plan(id), rec: newRecord("paris", plan(id), time.Now())}

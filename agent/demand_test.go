@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -27,7 +28,7 @@ func TestRoomIsGivenOnce(t *testing.T) {
 	offered := func(name string, memory, disk int64) Offer {
 		return Offer{
 			Plan:        migration.Plan{ID: name, Guest: name, Epoch: 2},
-			Description: Description{Name: name, Disks: []vm.Disk{{ID: "a"}}},
+			Description: config.Description{Name: name, Disks: []vm.Disk{{ID: "a"}}},
 			Facts:       vm.Facts{Memory: memory, Disks: []vm.Disk{{ID: "a", Size: disk}}},
 		}
 	}

@@ -149,7 +149,7 @@ func (m *incoming) receive(ctx context.Context) error {
 		return err
 	}
 	m.show(g)
-	if g.Held.Description.silent() {
+	if g.Held.Description.Silent() {
 		g.speakBy(a.fromOutside(g))
 	}
 	if err := machine.PrepareIncoming(ctx, m.options()); err != nil {
@@ -183,7 +183,7 @@ func (m *incoming) feed(g *Guest) {
 func (m *incoming) expected() Held {
 	p := m.work.preparation
 	return Held{
-		Description: p.Description.elsewhere(), Active: m.plan.Active, Addresses: m.plan.Held,
+		Description: p.Description.Elsewhere(), Active: m.plan.Active, Addresses: m.plan.Held,
 		Epoch: m.plan.Epoch, Endpoint: p.Endpoint, Table: p.Table,
 		Dir:     m.a.guestDir(m.plan.Guest, fmt.Sprint(m.plan.Epoch)),
 		Unheard: &Unheard{m.plan.ID, m.plan.From}, ToDrop: p.comingWith(), Boot: p.Boot,
@@ -242,7 +242,7 @@ func (m *incoming) await1() {
 		}
 		m.tell(ctx, in) //nolint:errcheck // it ends with ctx
 	}()
-	if m.work.guest.Held.Description.silent() {
+	if m.work.guest.Held.Description.Silent() {
 		return // nobody is to be dialled
 	}
 	m.work.dialled = make(chan dialled, 1)

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/netstate"
 	"godwit/netstate/tunnel"
 )
@@ -102,7 +103,7 @@ type detours struct {
 	stepped time.Duration // by which times were moved along, and nobody was told yet
 }
 
-func loadDetours(path string, n Network) (*detours, error) {
+func loadDetours(path string, n config.Network) (*detours, error) {
 	s := &detours{path: path, byID: map[string]*detour{}, stale: map[string]bool{}, stood: map[string]netstate.State{}, bridge: n.Bridge, lan: n.LAN}
 	s.now() // steps are noticed from here on
 	var written writtenDetours

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"godwit/agent/config"
 	"godwit/internal/need"
 	"godwit/netstate"
 	"godwit/netstate/tunnel"
@@ -206,7 +207,7 @@ func TestBringHome(t *testing.T) {
 
 func TestLoadDetours(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "detours.json")
-	network := Network{Bridge: "br-guest", LAN: "lan0"}
+	network := config.Network{Bridge: "br-guest", LAN: "lan0"}
 	s, err := loadDetours(path, network)
 	if err != nil || len(s.list("")) != 0 {
 		t.Fatalf("where there is none: %v, %v", s, err)

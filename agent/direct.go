@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/agent/peer"
 	"godwit/internal/clock"
 	"godwit/migration"
@@ -37,9 +38,9 @@ func direct(p migration.Plan) bool { return p.Transfer == "qemu-mptcp" || p.Inse
 // transferPaths are the pairs of uplinks that a plan's transfer uses.
 func transferPaths(p migration.Plan, all []peer.Path) []peer.Path {
 	if p.Transfer == "lanes" || p.Transfer == "qemu-mptcp" {
-		return lanePaths(all)
+		return config.LanePaths(all)
 	}
-	paths := memoryPaths(all)
+	paths := config.MemoryPaths(all)
 	if p.Transfer == "qemu-tcp" || p.Transfer == "qemu-xbzrle" || p.Insecure && p.Transfer == "qemu-multifd" {
 		return paths[:min(1, len(paths))]
 	}
@@ -58,7 +59,7 @@ const leastMemoryMTU, mostMemoryMTU = 1200, 8920
 // measureMemoryPaths finds out how large a packet each path of a direct transfer carries in one
 // piece. QEMU's connection goes at full speed: what was sent in fragments would be two packets
 // each for a link's queue, and lost with either.
-func (m *outgoing) measureMemoryPaths(ctx context.Context, n Neighbour) {
+func (m *outgoing) measureMemoryPaths(ctx context.Context, n config.Neighbour) {
 	m.work.memoryMTUs = nil
 	if !direct(m.plan) || m.plan.Insecure {
 		return
@@ -157,8 +158,8 @@ func (a *Agent) extendMemoryTunnels(ctx context.Context) {
 			continue
 		}
 		t, err := tunnel.Attach(ctx, a.tunnelDir(), name)
-		if err == nil && clock.Until(t.Lease) <= leaseTime {
-			err = t.Extend(ctx, clock.Now().Add(2*leaseTime))
+		if err == nil && clock.Until(t.Lease) <= config.DefaultLease {
+			err = t.Extend(ctx, clock.Now().Add(2*config.DefaultLease))
 		}
 		if err != nil {
 			a.log.Warn("extend tunnel for memory", "tunnel", name, "error", err)
@@ -172,8 +173,8 @@ func (m *incoming) prepareDirect(ctx context.Context) error {
 		return nil
 	}
 	p := m.work.preparation
-	n, _ := m.a.config.find(m.plan.From, m.a.config.Host)
-	paths := reverse(transferPaths(m.plan, (&Config{Uplinks: n.Uplinks}).paths(Neighbour{Uplinks: m.a.config.Uplinks})))
+	n, _ := m.a.config.Find(m.plan.From, m.a.config.Host)
+	paths := reverse(transferPaths(m.plan, (&config.Config{Uplinks: n.Uplinks}).Paths(config.Neighbour{Uplinks: m.a.config.Uplinks})))
 	var addrs []netip.Addr
 	if m.plan.Insecure {
 		for _, path := range paths { // two may share an uplink here

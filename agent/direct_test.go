@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"godwit/agent/config"
 	"godwit/agent/peer"
 	"godwit/migration"
 )
@@ -12,7 +13,7 @@ import (
 // have, whatever the other host says.
 func TestOfferTunnels(t *testing.T) {
 	here := netip.MustParseAddr("127.0.0.1")
-	a := &Agent{config: &Config{Host: "paris", State: t.TempDir()}}
+	a := &Agent{config: &config.Config{Host: "paris", State: t.TempDir()}}
 	paths := []peer.Path{{Name: "a", Local: here}, {Name: "b", Local: here}, {Name: "c", Local: here}}
 	offers, configs, err := a.offerTunnels("m-00c0ffee", paths, []int{1320, 0, 1 << 30})
 	if err != nil {
@@ -31,8 +32,8 @@ func TestOfferTunnels(t *testing.T) {
 // TestMemoryPathsMeasured: no path is tried where no tunnel is made; one over IPv6 has the least.
 func TestMemoryPathsMeasured(t *testing.T) {
 	six := netip.MustParseAddr("::1")
-	c := &Config{Host: "paris", Uplinks: []Uplink{{Name: "public", Address: six, Carries: "both"}}}
-	n := Neighbour{Host: "rome", Uplinks: []Uplink{{Name: "public", Address: six, Carries: "both"}}}
+	c := &config.Config{Host: "paris", Uplinks: []config.Uplink{{Name: "public", Address: six, Carries: "both"}}}
+	n := config.Neighbour{Host: "rome", Uplinks: []config.Uplink{{Name: "public", Address: six, Carries: "both"}}}
 	for _, test := range []struct {
 		plan migration.Plan
 		want int

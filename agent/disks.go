@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"godwit/agent/config"
 	"godwit/agent/journal"
 	"godwit/agent/peer"
 	"godwit/internal/oneline"
@@ -25,7 +26,7 @@ const diskReserve = 512 << 20
 // diskPath is the file of a guest's disk in this host's care. The epoch tells it from
 // the one that the guest had here before it left and came back.
 func (a *Agent) diskPath(guest string, epoch uint64, id string) string {
-	return a.config.dir("disks", fmt.Sprintf("%s-%d-%s.raw", guest, epoch, id))
+	return a.config.StatePath("disks", fmt.Sprintf("%s-%d-%s.raw", guest, epoch, id))
 }
 
 // blocksOf is what the hypervisor can do with disks.
@@ -35,9 +36,6 @@ func blocksOf(machine vm.Machine) (vm.Blocks, error) {
 	}
 	return nil, errors.New("this hypervisor cannot move disks")
 }
-
-// longestDiskID leaves room for the names that QEMU's nodes get by it (31 bytes).
-const longestDiskID = 19
 
 // unfitDisks says why disks cannot move: what QEMU has and what the description names
 // must be the same.
@@ -66,11 +64,11 @@ const mostDisk = 1 << 44
 
 // diskSizes are the sizes of the described disks, in their order, as the source's QEMU
 // has them. They come from the peer.
-func diskSizes(d Description, facts vm.Facts) (sizes []int64, sum int64, err error) {
+func diskSizes(d config.Description, facts vm.Facts) (sizes []int64, sum int64, err error) {
 	for _, disk := range d.Disks {
 		i := slices.IndexFunc(facts.Disks, func(f vm.Disk) bool { return f.ID == disk.ID })
 		if i < 0 || facts.Disks[i].Size <= 0 || facts.Disks[i].Size > mostDisk {
-			return nil, 0, d.wrong("the size of its disk %s is not known", disk.ID)
+			return nil, 0, d.Wrong("the size of its disk %s is not known", disk.ID)
 		}
 		sizes = append(sizes, facts.Disks[i].Size)
 		sum += facts.Disks[i].Size
@@ -88,7 +86,7 @@ func (m *incoming) makeDisks() error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(m.a.config.dir("disks"), 0o700); err != nil {
+	if err := os.MkdirAll(m.a.config.StatePath("disks"), 0o700); err != nil {
 		return fmt.Errorf("make disks of guest %s: %w", m.plan.Guest, err)
 	}
 	disks := make([]vm.Disk, len(d.Disks))
@@ -218,7 +216,7 @@ func (m *incoming) syncDisks() error {
 }
 
 // unsyncedFile says of a migration that a disk which it brought is not whole here, until a person removes it.
-func (m *incoming) unsyncedFile() string { return m.a.config.dir("unsynced-" + m.plan.ID) }
+func (m *incoming) unsyncedFile() string { return m.a.config.StatePath("unsynced-" + m.plan.ID) }
 
 // keepUnsynced remembers that a disk is not whole here, also for agents to come: another sync, or another agent's,
 // would go well.
@@ -254,7 +252,7 @@ func (m *incoming) unsynced() error {
 }
 
 // ours says whether a disk's file is one that migrations made, or the lab.
-func (a *Agent) ours(d vm.Disk) bool { return filepath.Dir(d.Path) == a.config.dir("disks") }
+func (a *Agent) ours(d vm.Disk) bool { return filepath.Dir(d.Path) == a.config.StatePath("disks") }
 
 // dropDisks removes what makeDisks made, by its names alone.
 func (m *incoming) dropDisks() error { return m.a.removeDisks(m.madeDisks()) }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"godwit/agent/config"
 	"godwit/agent/hook"
 	"godwit/agent/journal"
 	"godwit/migration"
@@ -84,7 +85,7 @@ func TestRestartedAgentKnowsItsDisks(t *testing.T) {
 			})
 			a.resumeMigrations(t.Context(), nil)
 			a.actors.Wait()
-			if left, err := journal.Unfinished(a.config.dir("journal")); err != nil || len(left) > 0 {
+			if left, err := journal.Unfinished(a.config.StatePath("journal")); err != nil || len(left) > 0 {
 				t.Fatalf("not undone: %v, %v, %v", left, err, a.unread)
 			}
 			onlyOne(t, path)
@@ -103,7 +104,7 @@ func TestAsideIsNotReplaced(t *testing.T) {
 	if _, err := a.incomingFor(p); err == nil || !strings.Contains(err.Error(), "is there already") {
 		t.Errorf("%v", err)
 	}
-	if ids, err := journal.Unfinished(a.config.dir("journal")); err != nil || len(ids) > 0 {
+	if ids, err := journal.Unfinished(a.config.StatePath("journal")); err != nil || len(ids) > 0 {
 		t.Errorf("begun: %v, %v", ids, err)
 	}
 	for file, want := range map[string]string{path: "what the guest wrote", kept: "of an earlier time"} {
@@ -118,7 +119,7 @@ func TestDiskOfAnotherGuestStays(t *testing.T) {
 	a, p := awaiting(t)
 	p.Description.Disks[0].ID = "a-3-vda"
 	path := diskOf(t, a, "web-2-a", 3)
-	a.guests.byName["web-2-a"] = &Guest{Held: Held{Description: Description{Name: "web-2-a", Disks: []vm.Disk{{ID: "vda", Path: path}}}}}
+	a.guests.byName["web-2-a"] = &Guest{Held: Held{Description: config.Description{Name: "web-2-a", Disks: []vm.Disk{{ID: "vda", Path: path}}}}}
 	_, err := a.incomingFor(p)
 	refusedBy(t, "another guest's", err, "that of guest web-2-a")
 	if _, err := os.Stat(path); err != nil {
@@ -137,7 +138,7 @@ func TestUnwrittenOnceIsUnwrittenForGood(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := &incoming{a: a, plan: p.Plan, rec: newRecord("rome", p.Plan, a.clock()), work: &destinationWork{
-		guest: &Guest{Held: Held{Description: Description{Name: "web", Disks: []vm.Disk{{ID: "vda", Path: path}}}}}}}
+		guest: &Guest{Held: Held{Description: config.Description{Name: "web", Disks: []vm.Disk{{ID: "vda", Path: path}}}}}}}
 	m.work.keepOpen(path, f)
 	if err := m.syncDisks(); err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -17,8 +18,8 @@ import (
 func TestUndoWithoutQEMU(t *testing.T) {
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome"}
 	m := &outgoing{
-		a: &Agent{config: &Config{Host: "paris"}}, plan: plan, work: &sourceWork{},
-		guest: &Guest{Held: Held{Description: Description{Name: "web"}}}, rec: newRecord("paris", plan, time.Now()),
+		a: &Agent{config: &config.Config{Host: "paris"}}, plan: plan, work: &sourceWork{},
+		guest: &Guest{Held: Held{Description: config.Description{Name: "web"}}}, rec: newRecord("paris", plan, time.Now()),
 	}
 	if err := m.resume(t.Context()); err == nil {
 		t.Error("a guest without QEMU was said to run on")
@@ -35,13 +36,13 @@ func TestUndoWithoutQEMU(t *testing.T) {
 // for ever, and keeps nothing but its disks.
 func TestLandingOfAGuestThatEnded(t *testing.T) {
 	dir := t.TempDir()
-	a := &Agent{config: &Config{Host: "rome", State: dir}, guests: &guests{dir: filepath.Join(dir, "guests"), byName: map[string]*Guest{}}}
+	a := &Agent{config: &config.Config{Host: "rome", State: dir}, guests: &guests{dir: filepath.Join(dir, "guests"), byName: map[string]*Guest{}}}
 	var err error
-	if a.detours, err = loadDetours(filepath.Join(dir, "detours.json"), Network{}); err != nil {
+	if a.detours, err = loadDetours(filepath.Join(dir, "detours.json"), config.Network{}); err != nil {
 		t.Fatal(err)
 	}
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome"}
-	g := &Guest{Held: Held{Description: Description{Name: "web"}, Dir: filepath.Join(dir, "web-2")}}
+	g := &Guest{Held: Held{Description: config.Description{Name: "web"}, Dir: filepath.Join(dir, "web-2")}}
 	if err := a.guests.keep(g); err != nil {
 		t.Fatal(err)
 	}
@@ -62,10 +63,10 @@ func TestLandingOfAGuestThatEnded(t *testing.T) {
 // TestForgetEnded: a guest whose QEMU has gone is let go, unless a migration has it.
 func TestForgetEnded(t *testing.T) {
 	dir := t.TempDir()
-	a := &Agent{config: &Config{Host: "rome", State: dir}, log: slog.New(slog.DiscardHandler), incoming: map[string]*incoming{},
+	a := &Agent{config: &config.Config{Host: "rome", State: dir}, log: slog.New(slog.DiscardHandler), incoming: map[string]*incoming{},
 		guests: &guests{dir: filepath.Join(dir, "guests"), byName: map[string]*Guest{}}}
 	var err error
-	if a.detours, err = loadDetours(filepath.Join(dir, "detours.json"), Network{}); err != nil {
+	if a.detours, err = loadDetours(filepath.Join(dir, "detours.json"), config.Network{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"ended", "moves", "comes", "runs"} {
@@ -73,7 +74,7 @@ func TestForgetEnded(t *testing.T) {
 		if name != "runs" {
 			close(done)
 		}
-		g := &Guest{Held: Held{Description: Description{Name: name}, Dir: filepath.Join(dir, name)}, Machine: gone{done: done}}
+		g := &Guest{Held: Held{Description: config.Description{Name: name}, Dir: filepath.Join(dir, name)}, Machine: gone{done: done}}
 		if name == "moves" {
 			g.busy = "m-00000001"
 		}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/agent/journal"
 	"godwit/migration"
 )
@@ -18,12 +19,12 @@ func TestJournalEndsLater(t *testing.T) {
 	dir := t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	a := &Agent{config: &Config{Host: "paris", State: dir}, log: slog.New(slog.DiscardHandler), ctx: ctx}
+	a := &Agent{config: &config.Config{Host: "paris", State: dir}, log: slog.New(slog.DiscardHandler), ctx: ctx}
 	blocked := filepath.Join(dir, "history")
 	if err := os.WriteFile(blocked, nil, 0o600); err != nil { // a file where the directory should be
 		t.Fatal(err)
 	}
-	log, err := journal.Create(a.config.dir("journal"), "m-00000001")
+	log, err := journal.Create(a.config.StatePath("journal"), "m-00000001")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +33,7 @@ func TestJournalEndsLater(t *testing.T) {
 	}
 	a.endJournal(log, "m-00000001", "m-00000001.json", Report{ID: "m-00000001", Outcome: migration.Aborted})
 	unfinished := func() int {
-		ids, err := journal.Unfinished(a.config.dir("journal"))
+		ids, err := journal.Unfinished(a.config.StatePath("journal"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,16 +59,16 @@ func TestJournalEndsLater(t *testing.T) {
 // TestEndedMigrationLeavesItsGuestToAnother: of a migration that ended, and whose history could
 // not be written, the next agent writes that, also where another migration has the guest.
 func TestEndedMigrationLeavesItsGuestToAnother(t *testing.T) {
-	a := bareAgent(t, &Config{Host: "paris", Peers: []Neighbour{{Host: "rome", Site: "rome"}}})
+	a := bareAgent(t, &config.Config{Host: "paris", Peers: []config.Neighbour{{Host: "rome", Site: "rome"}}})
 	a.ctx, a.feed = t.Context(), newFeed()
 	a.outgoing, a.incoming, a.records = map[string]*outgoing{}, map[string]*incoming{}, map[string]*Record{}
 	const ended, another = "m-00000001", "m-00000002"
-	g := &Guest{Held: Held{Description: Description{Name: "web"}}, Machine: runs{gone{done: make(chan struct{})}}}
+	g := &Guest{Held: Held{Description: config.Description{Name: "web"}}, Machine: runs{gone{done: make(chan struct{})}}}
 	a.guests.byName["web"] = g
 	if err := g.take(another); err != nil {
 		t.Fatal(err)
 	}
-	log, err := journal.Create(a.config.dir("journal"), ended)
+	log, err := journal.Create(a.config.StatePath("journal"), ended)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/agent/hook"
 	"godwit/migration"
 	"godwit/vm"
@@ -24,7 +25,7 @@ import (
 func served(t *testing.T) (*Agent, *Client) {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
-	config := &Config{Host: "paris", Uplinks: []Uplink{{Name: "public"}}, Peers: []Neighbour{{Host: "rome", Uplinks: []Uplink{{Name: "public"}}}}}
+	config := &config.Config{Host: "paris", Uplinks: []config.Uplink{{Name: "public"}}, Peers: []config.Neighbour{{Host: "rome", Uplinks: []config.Uplink{{Name: "public"}}}}}
 	a := &Agent{
 		config: config, metrics: newMetrics(config), log: log, ctx: t.Context(), feed: newFeed(), records: map[string]*Record{}, clock: time.Now,
 	}

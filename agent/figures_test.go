@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/agent/journal"
 	"godwit/migration"
 )
@@ -21,7 +22,7 @@ func TestFiguresOutliveTheSource(t *testing.T) {
 	}
 	defer log.Close() //nolint:errcheck // the test ends
 	m := &outgoing{
-		a: &Agent{config: &Config{Host: "paris"}}, plan: plan, state: sourceDoing(t, migration.AskSuspend), log: log,
+		a: &Agent{config: &config.Config{Host: "paris"}}, plan: plan, state: sourceDoing(t, migration.AskSuspend), log: log,
 		work: &sourceWork{skew: time.Second, lastTick: func() *Tick { return &Tick{N: 7, At: 70, Mono: 5} }}, rec: newRecord("paris", plan, time.Now()),
 	}
 	m.rec.enter(migration.Copy, time.Unix(1, 0))

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"godwit/agent/config"
 	"godwit/migration"
 )
 
@@ -72,11 +73,6 @@ func readEnd(path string, most int64) ([]byte, error) {
 	return io.ReadAll(io.NewSectionReader(f, max(0, info.Size()-most), most))
 }
 
-// device says whether a name may be one of a network device.
-func device(name string) bool {
-	return name != "" && len(name) <= longestName && name != "." && name != ".." && !strings.ContainsAny(name, "/: \t\n")
-}
-
 // below says whether path is that of something directly in a directory named dir.
 func below(path, dir string) bool {
 	return filepath.IsAbs(path) && filepath.Clean(path) == path && filepath.Base(filepath.Dir(path)) == dir
@@ -85,7 +81,7 @@ func below(path, dir string) bool {
 // check says what is wrong with what was remembered of a guest. Its directory is removed
 // with it, so it must be one that a guest may have.
 func (h *Held) check() error {
-	if err := h.Description.check(); err != nil {
+	if err := h.Description.Check(); err != nil {
 		return err
 	}
 	name := h.Description.Name
@@ -100,7 +96,7 @@ func (h *Held) check() error {
 		return fmt.Errorf("guest %s: active NIC %d of %d", name, h.Active, len(h.Description.NICs))
 	case len(h.Taps) > 0 && len(h.Taps) != len(h.Description.NICs):
 		return fmt.Errorf("guest %s: %d taps for %d NICs", name, len(h.Taps), len(h.Description.NICs))
-	case slices.ContainsFunc(h.Taps, func(t string) bool { return !device(t) }):
+	case slices.ContainsFunc(h.Taps, func(t string) bool { return !config.IsDevice(t) }):
 		return fmt.Errorf("guest %s: taps %.100q are not devices", name, h.Taps)
 	case len(h.Addresses) > mostAddresses:
 		return fmt.Errorf("guest %s: %d addresses", name, len(h.Addresses))
@@ -168,15 +164,15 @@ func (d *detour) check() error {
 		}
 	}
 	switch {
-	case !guestName.MatchString(d.Guest) || strings.Contains(d.Guest, ".."):
+	case !config.IsGuestName(d.Guest):
 		return fmt.Errorf("guest %.100q: not a name", d.Guest)
-	case d.Tunnel.Name != "" && (!device(d.Tunnel.Name) || !below(filepath.Join(d.Tunnel.Dir, d.Tunnel.Name), "tunnels")):
+	case d.Tunnel.Name != "" && (!config.IsDevice(d.Tunnel.Name) || !below(filepath.Join(d.Tunnel.Dir, d.Tunnel.Name), "tunnels")):
 		return fmt.Errorf("tunnel %.100q in %.200q is not one of ours", d.Tunnel.Name, d.Tunnel.Dir)
 	case entries > 8*mostAddresses || len(d.Taps) > mostAddresses:
 		return fmt.Errorf("%d addresses, %d taps", entries, len(d.Taps))
 	}
 	for _, t := range taps {
-		if t != "" && !device(t) {
+		if t != "" && !config.IsDevice(t) {
 			return fmt.Errorf("%.100q is not a device", t)
 		}
 	}

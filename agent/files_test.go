@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"godwit/agent/config"
 	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate"
@@ -56,13 +57,13 @@ func FuzzFiles(f *testing.F) {
 		if read(&h) {
 			g := &Guest{Held: h}
 			g.activeTap()
-			_ = h.Description.NICs[h.Active].hardware()
+			_ = h.Description.NICs[h.Active].Hardware()
 			if rel, err := filepath.Rel(filepath.Dir(h.Dir), h.Dir); err != nil || strings.ContainsAny(rel, "/") || !strings.HasPrefix(rel, h.Description.Name) || !strings.HasSuffix(filepath.Dir(h.Dir), "/guests") {
 				t.Fatalf("directory %q of guest %s", h.Dir, h.Description.Name)
 			}
 			bare(h.Addresses)
 		}
-		if s, err := loadDetours(path, Network{Bridge: "br0", LAN: "lan0"}); err == nil {
+		if s, err := loadDetours(path, config.Network{Bridge: "br0", LAN: "lan0"}); err == nil {
 			for _, d := range s.list("") {
 				s.want(d.Guest)
 				_ = migrationOf(d.ID)
@@ -104,7 +105,7 @@ func TestFileBounds(t *testing.T) {
 // TestGuestThatCannotBeRead: of one whose file is damaged everything stays as it is: its
 // directory, its detours, a migration of it. The others are found; nobody gets its name.
 func TestGuestThatCannotBeRead(t *testing.T) {
-	a := bareAgent(t, &Config{Host: "rome", Network: Network{Bridge: "br0"}, Peers: []Neighbour{{Host: "paris", Site: "paris"}}})
+	a := bareAgent(t, &config.Config{Host: "rome", Network: config.Network{Bridge: "br0"}, Peers: []config.Neighbour{{Host: "paris", Site: "paris"}}})
 	var said bytes.Buffer
 	a.log = slog.New(slog.NewTextHandler(&said, nil))
 	a.records, a.outgoing, a.incoming = map[string]*Record{}, map[string]*outgoing{}, map[string]*incoming{}
@@ -113,19 +114,19 @@ func TestGuestThatCannotBeRead(t *testing.T) {
 	dir := a.guestDir("web", "3")
 	const half = `{"description":{"name":"web"`
 	for _, err := range []error{
-		os.MkdirAll(dir, 0o700), writeJSON(a.config.dir("guests", "db.json"), good), os.WriteFile(a.config.dir("guests", "web.json"), []byte(half), 0o600),
+		os.MkdirAll(dir, 0o700), writeJSON(a.config.StatePath("guests", "db.json"), good), os.WriteFile(a.config.StatePath("guests", "web.json"), []byte(half), 0o600),
 	} {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	var err error
-	if a.detours, err = loadDetours(a.config.dir("detours.json"), a.config.Network); err != nil {
+	if a.detours, err = loadDetours(a.config.StatePath("detours.json"), a.config.Network); err != nil {
 		t.Fatal(err)
 	}
 	d := detour{
-		ID: "m-00000001", Guest: "web", Peer: "paris", Leased: true, Until: clock.Now().Add(leaseTime), Up: clock.Now(),
-		Tunnel: tunnel.Config{Name: "gwt-00000001", Dir: a.tunnelDir(), Lease: clock.Now().Add(2 * leaseTime)}, Visiting: []netstate.Visiting{{Addr: ours, Tunnel: "gwt-00000001"}},
+		ID: "m-00000001", Guest: "web", Peer: "paris", Leased: true, Until: clock.Now().Add(config.DefaultLease), Up: clock.Now(),
+		Tunnel: tunnel.Config{Name: "gwt-00000001", Dir: a.tunnelDir(), Lease: clock.Now().Add(2 * config.DefaultLease)}, Visiting: []netstate.Visiting{{Addr: ours, Tunnel: "gwt-00000001"}},
 		Away: []netstate.Away{{Addr: theirs, Tunnel: "gwt-00000001"}},
 	}
 	a.detours.byID[d.ID] = &d
@@ -150,7 +151,7 @@ func TestGuestThatCannotBeRead(t *testing.T) {
 		t.Error("it was found")
 	}
 	refused(t, "another of that name", a.capable(t.Context(), Offer{Plan: p.Plan, Description: p.Description}), migration.CodeInternal, "left as it is", "web.json", "mend")
-	if left, err := os.ReadFile(a.config.dir("guests", "web.json")); err != nil || string(left) != half {
+	if left, err := os.ReadFile(a.config.StatePath("guests", "web.json")); err != nil || string(left) != half {
 		t.Errorf("its file: %q, %v", left, err)
 	}
 	for _, path := range []string{dir, log} {
@@ -163,13 +164,13 @@ func TestGuestThatCannotBeRead(t *testing.T) {
 // TestHistoryThatCannotBeRead: nothing is concluded from it, neither that a migration never
 // was here nor how it ended.
 func TestHistoryThatCannotBeRead(t *testing.T) {
-	a := bareAgent(t, &Config{Host: "rome", Peers: []Neighbour{{Host: "paris", Site: "paris", Uplinks: []Uplink{{Address: netip.MustParseAddr("192.0.2.1")}}}}})
+	a := bareAgent(t, &config.Config{Host: "rome", Peers: []config.Neighbour{{Host: "paris", Site: "paris", Uplinks: []config.Uplink{{Address: netip.MustParseAddr("192.0.2.1")}}}}})
 	a.records, a.incoming, a.early = map[string]*Record{}, map[string]*incoming{}, map[string]early{}
 	p := goodPreparation()
-	if err := os.MkdirAll(a.config.dir("history"), 0o700); err != nil {
+	if err := os.MkdirAll(a.config.StatePath("history"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	path := a.config.dir("history", p.Plan.ID+"-destination.json")
+	path := a.config.StatePath("history", p.Plan.ID+"-destination.json")
 	if err := os.WriteFile(path, []byte(`{"id":"m-0000`), 0o600); err != nil {
 		t.Fatal(err)
 	}

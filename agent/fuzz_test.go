@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"godwit/agent/config"
 	"godwit/agent/peer"
 	"godwit/migration"
 )
@@ -28,11 +29,11 @@ func FuzzPreparation(f *testing.F) {
 		if peer.Decode(&http.Request{Body: io.NopCloser(bytes.NewReader(data))}, &p) != nil || p.check() != nil {
 			return
 		}
-		_ = p.Description.NICs[p.Plan.Active].hardware()
+		_ = p.Description.NICs[p.Plan.Active].Hardware()
 		if !p.Plan.KeepsAddress() {
 			_ = p.Plan.Next[len(p.Plan.Next)-1].Endpoint
 		}
-		if !guestName.MatchString(p.Plan.Guest) || len(p.Plan.Held) > mostAddresses {
+		if !config.IsGuestName(p.Plan.Guest) || len(p.Plan.Held) > mostAddresses {
 			t.Fatalf("taken: %+v", p.Plan)
 		}
 		bare(p.Plan.Held)
@@ -104,7 +105,7 @@ func FuzzAnswers(f *testing.F) {
 	f.Fuzz(func(t *testing.T, check, prepare []byte) {
 		plan := migration.Plan{Network: "mptcp", Transfer: "qemu-mptcp", To: "rome"}
 		var a Acceptance
-		if json.Unmarshal(check, &a) == nil && a.check(plan, Neighbour{}) == nil {
+		if json.Unmarshal(check, &a) == nil && a.check(plan, config.Neighbour{}) == nil {
 			var token [tokenLength]byte
 			if copy(token[:], a.Token) != tokenLength || len(bare(a.Next)) == 0 || len(a.Next) > mostAddresses {
 				t.Fatalf("taken: %+v", a)

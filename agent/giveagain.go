@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"godwit/agent/config"
 	"godwit/migration"
 	"godwit/vm/guest"
 )
@@ -69,13 +70,13 @@ func (a *Agent) strays(h Held, info guest.Info) (active, spare []netip.Addr) {
 	active = without(addressesOf(info, h.Description.NICs[h.Active]), own)
 	active = slices.DeleteFunc(active, func(addr netip.Addr) bool {
 		owner, has := taken[addr]
-		subnet := a.config.Network.subnetOf(addr)
+		subnet := a.config.Network.SubnetOf(addr)
 		return (!subnet.IsValid() || subnet.Contains(addr)) && (!has || owner == h.Description.Name)
 	})
 	return active, without(addressesOf(info, h.Description.NICs[1-h.Active]), own)
 }
 
-func addressesOf(info guest.Info, nic NIC) (out []netip.Addr) {
+func addressesOf(info guest.Info, nic config.NIC) (out []netip.Addr) {
 	for _, n := range info.NICs {
 		if strings.EqualFold(n.MAC, nic.MAC) && !n.Above { // a VLAN or a bridge has the MAC, too
 			for _, p := range n.Addrs {

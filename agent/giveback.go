@@ -51,9 +51,9 @@ const (
 func (a *Agent) lender(ctx context.Context, plan migration.Plan, mac net.HardwareAddr) (string, []netip.Addr) {
 	by := map[string][]ReturnedAddr{}
 	for _, held := range plan.Held {
-		n, ok := a.config.peer(held.Home)
+		n, ok := a.config.Peer(held.Home)
 		addr := held.Prefix.Addr()
-		if ok && held.Home == held.SubnetAgent && n.Site == a.config.Site && a.config.Network.subnetOf(addr).Contains(addr) {
+		if ok && held.Home == held.SubnetAgent && n.Site == a.config.Site && a.config.Network.SubnetOf(addr).Contains(addr) {
 			by[held.Home] = append(by[held.Home], ReturnedAddr{addr, mac.String()})
 		}
 	}
@@ -166,7 +166,7 @@ func (a *Agent) peerGiveBack(r *http.Request) (any, error) {
 		return nil, err
 	}
 	caller := peer.Caller(r)
-	n, known := a.config.peer(caller)
+	n, known := a.config.Peer(caller)
 	stays := ask.Step == backAway && a.leadsTo(caller, ask)
 	if (!known || n.Site != a.config.Site) && !stays {
 		return nil, notBelieved("give addresses back: %s is no other host of site %s", caller, a.config.Site)

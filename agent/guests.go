@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/migration"
 	"godwit/vm"
 	"godwit/vm/guest"
@@ -42,7 +43,7 @@ type Guest struct {
 
 // Held is what is remembered of a guest.
 type Held struct {
-	Description Description         `json:"description"`
+	Description config.Description  `json:"description"`
 	Dir         string              `json:"dir"`
 	Number      int                 `json:"number"` // small, names its taps on this host
 	Taps        []string            `json:"taps"`   // names, in the order of NICs

@@ -6,14 +6,15 @@ import (
 	"sync"
 	"testing"
 
+	"godwit/agent/config"
 	"godwit/migration"
 )
 
 // TestOneGuestOfAName: of two guests of one name that are started or received at the same time
 // the second is refused before anything is made, as it would have the same directory.
 func TestOneGuestOfAName(t *testing.T) {
-	a := bareAgent(t, &Config{Host: "rome"})
-	named := func(name string) *Guest { return &Guest{Held: Held{Description: Description{Name: name}}} }
+	a := bareAgent(t, &config.Config{Host: "rome"})
+	named := func(name string) *Guest { return &Guest{Held: Held{Description: config.Description{Name: name}}} }
 	first, second, other := named("web"), named("web"), named("db")
 	if err := a.guests.expect(first); err != nil {
 		t.Fatal(err)
@@ -44,12 +45,12 @@ func TestOneGuestOfAName(t *testing.T) {
 // TestAskedWhileItChanges: what is remembered of a guest is asked for, and written down, while
 // the end of a lease, or a handover, changes it. (The race detector looks on in `make race`.)
 func TestAskedWhileItChanges(t *testing.T) {
-	a := bareAgent(t, &Config{Host: "paris"})
+	a := bareAgent(t, &config.Config{Host: "paris"})
 	a.detours, a.incoming = &detours{byID: map[string]*detour{}}, map[string]*incoming{}
 	addr := func(n byte) migration.Address {
 		return migration.Address{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, 1, n}), 24), Home: "paris"}
 	}
-	g := &Guest{Held: Held{Description: Description{Name: "web"}, Addresses: []migration.Address{addr(1), addr(2)}}}
+	g := &Guest{Held: Held{Description: config.Description{Name: "web"}, Addresses: []migration.Address{addr(1), addr(2)}}}
 	a.guests.byName["web"] = g
 	before := g.held()
 	var all sync.WaitGroup

@@ -33,7 +33,7 @@ func (m *incoming) hearGuest(ctx context.Context) error {
 	if m.work.before == nil {
 		m.work.before = listConnections(context.WithoutCancel(ctx), g, bare(m.plan.Held)) // the handover may be over before it is
 	}
-	if g.Held.Description.silent() || m.rec.snapshot().FirstTick != nil {
+	if g.Held.Description.Silent() || m.rec.snapshot().FirstTick != nil {
 		return m.asked(ctx, func(ctx context.Context) error { return g.channel().Ticks(ctx, 0) })
 	}
 	if m.asked(ctx, func(ctx context.Context) error { return g.channel().Ticks(ctx, tickHeard) }) == nil {

@@ -43,10 +43,10 @@ func (a *Agent) endJournal(log *journal.File, id, name string, rep Report) {
 const endAgain = time.Second
 
 func (a *Agent) intoHistory(name string, rep Report) error {
-	if err := writeJSON(a.config.dir("history", name), rep); err != nil {
+	if err := writeJSON(a.config.StatePath("history", name), rep); err != nil {
 		return err
 	}
-	return journal.SyncDir(a.config.dir("history"))
+	return journal.SyncDir(a.config.StatePath("history"))
 }
 
 // hasEnded says whether the history has the end of a migration, in an epoch or a later one, of which a journal is
@@ -84,7 +84,7 @@ func (a *Agent) history(id string) (rep Report, known bool, err error) {
 
 // ended reads one file of the history.
 func (a *Agent) ended(name string) (rep Report, known bool, err error) {
-	err = readJSON(a.config.dir("history", name), &rep)
+	err = readJSON(a.config.StatePath("history", name), &rep)
 	if errors.Is(err, os.ErrNotExist) {
 		return Report{}, false, nil
 	}
@@ -121,7 +121,7 @@ func (a *Agent) endedBefore(most int, known []Report) []Report {
 
 // endedIDs are the migrations that the history has, the one that was written last first.
 func (a *Agent) endedIDs() []string {
-	entries, err := os.ReadDir(a.config.dir("history"))
+	entries, err := os.ReadDir(a.config.StatePath("history"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		a.log.Warn("history", "error", err)
 	}
@@ -169,7 +169,7 @@ func (a *Agent) amend(id string, change func(*Report)) {
 			continue
 		}
 		change(&rep)
-		if err := writeJSON(a.config.dir("history", name), rep); err != nil {
+		if err := writeJSON(a.config.StatePath("history", name), rep); err != nil {
 			a.log.Error("write history", "migration", id, "error", err)
 		}
 	}

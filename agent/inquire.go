@@ -139,7 +139,7 @@ func (a *Agent) peerCourse(r *http.Request) (any, error) {
 	if known && rep.From == a.config.Host && rep.To == caller && rep.Ended != 0 {
 		return CourseAnswer{Course: courseOver, Released: rep.Outcome == migration.Completed, Epoch: rep.Epoch, Problem: rep.Problem}, nil
 	}
-	if _, err := os.Stat(a.config.dir("journal", id+".journal")); known || !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(a.config.StatePath("journal", id+".journal")); known || !errors.Is(err, os.ErrNotExist) {
 		return CourseAnswer{Course: courseUnderWay, Released: true}, nil // not to be told from one that let go
 	}
 	return CourseAnswer{Course: courseUnknown}, nil

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 
+	"godwit/agent/config"
 	"godwit/agent/journal"
 	"godwit/migration"
 )
@@ -28,7 +29,7 @@ type planHead struct {
 
 // head reads it; what there is not, or cannot be read, is empty.
 func (a *Agent) head(id string) (head journalHead) {
-	_ = journal.Read(a.config.dir("journal"), id, &head) // it was said when it was resumed
+	_ = journal.Read(a.config.StatePath("journal"), id, &head) // it was said when it was resumed
 	return head
 }
 
@@ -60,7 +61,7 @@ func (a *Agent) guestLeft(j sourceJournal, lost *Guest) (g *Guest, aside bool, e
 		g = lost // with its QEMU
 	}
 	if g == nil {
-		g = &Guest{Held: Held{Description: Description{Name: name}}}
+		g = &Guest{Held: Held{Description: config.Description{Name: name}}}
 	}
 	if ended && (!here && lost == nil || a.journalLeft(name, j.Plan.ID) != nil || g.take(j.Plan.ID) != nil) {
 		return g, true, nil //nolint:nilerr // a guest that is not under care is what was asked
@@ -77,7 +78,7 @@ func (a *Agent) guestLeft(j sourceJournal, lost *Guest) (g *Guest, aside bool, e
 // journalLeft is the error of a guest of which an unfinished journal is here and no migration is under way
 // that goes on with it, but for the migration but: it may run elsewhere by that, or be continued here.
 func (a *Agent) journalLeft(guest, but string) error {
-	ids, err := journal.Unfinished(a.config.dir("journal"))
+	ids, err := journal.Unfinished(a.config.StatePath("journal"))
 	if err != nil {
 		return err
 	}

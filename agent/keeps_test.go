@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -61,20 +62,20 @@ func diskOf(t *testing.T, a *Agent, guest string, epoch uint64) string {
 func comes(t *testing.T, a *Agent) *incoming {
 	t.Helper()
 	var err error
-	if a.detours, err = loadDetours(a.config.dir("detours.json"), a.config.Network); err != nil {
+	if a.detours, err = loadDetours(a.config.StatePath("detours.json"), a.config.Network); err != nil {
 		t.Fatal(err)
 	}
 	plan := migration.Plan{ID: "m-00000007", Guest: "web", From: "paris", To: "rome", Epoch: 2}
-	p := Preparation{Plan: plan, Description: Description{Name: "web", Disks: []vm.Disk{{ID: "vda"}}}}
+	p := Preparation{Plan: plan, Description: config.Description{Name: "web", Disks: []vm.Disk{{ID: "vda"}}}}
 	return &incoming{a: a, plan: plan, rec: newRecord("rome", plan, time.Now()), work: &destinationWork{preparation: p}}
 }
 
 // TestRefusedArrivalLeavesDisks: what is undone of a guest that could not come, as another of its
 // name and epoch runs here, is not that one's disk.
 func TestRefusedArrivalLeavesDisks(t *testing.T) {
-	a := bareAgent(t, &Config{Host: "rome"})
+	a := bareAgent(t, &config.Config{Host: "rome"})
 	path := diskOf(t, a, "web", 2)
-	a.guests.byName["web"] = &Guest{Held: Held{Description: Description{Name: "web"}}}
+	a.guests.byName["web"] = &Guest{Held: Held{Description: config.Description{Name: "web"}}}
 	m := comes(t, a)
 	if err := m.receive(t.Context()); err == nil {
 		t.Fatal("it was received")
@@ -89,11 +90,11 @@ func TestRefusedArrivalLeavesDisks(t *testing.T) {
 
 // TestPrepareOfAKnownName is refused before anything is written down.
 func TestPrepareOfAKnownName(t *testing.T) {
-	a := bareAgent(t, &Config{Host: "rome"})
-	a.guests.byName["web"] = &Guest{Held: Held{Description: Description{Name: "web"}}}
+	a := bareAgent(t, &config.Config{Host: "rome"})
+	a.guests.byName["web"] = &Guest{Held: Held{Description: config.Description{Name: "web"}}}
 	_, err := a.incomingFor(Preparation{Plan: migration.Plan{ID: "m-00000007", Guest: "web", From: "paris", Epoch: 2}})
 	refusedBy(t, "a guest of that name is here", err, "of that name is on this host")
-	if found, err := filepath.Glob(a.config.dir("journal", "*")); err != nil || len(found) > 0 {
+	if found, err := filepath.Glob(a.config.StatePath("journal", "*")); err != nil || len(found) > 0 {
 		t.Errorf("written: %v, %v", found, err)
 	}
 }
@@ -111,7 +112,7 @@ func TestGivenUpDisksAreKept(t *testing.T) {
 
 func givenUpDisksAreKept(t *testing.T, ran func(m *incoming, so bool)) {
 	t.Helper()
-	a := bareAgent(t, &Config{Host: "rome"})
+	a := bareAgent(t, &config.Config{Host: "rome"})
 	path := diskOf(t, a, "web", 2)
 	m := comes(t, a)
 	ran(m, true)
@@ -179,7 +180,7 @@ func TestAnnouncedByOtherIDs(t *testing.T) {
 func TestNextOfAnotherGuest(t *testing.T) {
 	a := between(t)
 	next := netip.MustParsePrefix("10.2.1.10/24")
-	a.guests.byName["db"] = &Guest{Held: Held{Description: Description{Name: "db"}, Addresses: []migration.Address{{Prefix: next}}}}
+	a.guests.byName["db"] = &Guest{Held: Held{Description: config.Description{Name: "db"}, Addresses: []migration.Address{{Prefix: next}}}}
 	p := Preparation{Plan: migration.Plan{ID: "m-00000007", Guest: "web", From: "paris", Next: []migration.Address{{Prefix: next, Home: "rome"}}}}
 	p.Tunnel = netip.AddrPortFrom(a.config.Peers[0].Uplinks[0].Address, 1)
 	refusedBy(t, "it is db's", a.believe(p), "guest db has it")

@@ -116,7 +116,7 @@ func (m *incoming) setNext(ctx context.Context) error {
 			made, err = g.channel().Configure(ctx, m.a.configuration(g, spare, m.plan.Next, m.table(), false))
 			return err
 		}
-		if g.Held.Description.silent() { // it asks when it likes, and the channel has a limit of its own
+		if g.Held.Description.Silent() { // it asks when it likes, and the channel has a limit of its own
 			return set(ctx)
 		}
 		return m.asked(ctx, set)
@@ -198,7 +198,7 @@ func (m *incoming) refreshGateways() {
 		}
 		gateways = append(gateways, addr.Gateway)
 	}
-	target := g.Held.Description.NICs[g.Held.Active].hardware()
+	target := g.Held.Description.NICs[g.Held.Active].Hardware()
 	for _, gateway := range gateways {
 		if err := netstate.AnnounceTo(m.a.config.Network.Bridge, target, gateway, mac); err != nil {
 			m.a.log.Warn("refresh the guest's neighbours", "gateway", gateway, "error", err)
@@ -210,7 +210,7 @@ func (m *incoming) refreshGateways() {
 // waits no other is of use: the socket serves one client at a time.
 func (m *incoming) connect(ctx context.Context) error {
 	g := m.work.guest
-	if g.channel() == nil && g.Held.Description.silent() {
+	if g.channel() == nil && g.Held.Description.Silent() {
 		g.speakBy(m.a.fromOutside(g))
 	}
 	if c := g.channel(); c != nil && !closed(c) {
@@ -275,7 +275,7 @@ func (m *incoming) retire(ctx context.Context, joins *guest.Joins, stay bool) (*
 		return nil, err
 	}
 	spare := 1 - m.plan.Active
-	if g.Held.Description.silent() { // what its old NIC has, stays there until the end of the lease
+	if g.Held.Description.Silent() { // what its old NIC has, stays there until the end of the lease
 		m.work.kept = true
 		return &users, nil
 	}
@@ -321,7 +321,7 @@ func (m *incoming) handed(joins *guest.Joins, users *guest.Users) error {
 		g.remember(func(h *Held) {
 			h.Addresses = slices.Clone(m.plan.Next)
 			for i := range h.Addresses {
-				h.Addresses[i].Granted, h.Addresses[i].Handover = h.Description.silent(), m.plan.ID
+				h.Addresses[i].Granted, h.Addresses[i].Handover = h.Description.Silent(), m.plan.ID
 			}
 			if m.work.kept {
 				h.Addresses = append(h.Addresses, notCurrent(m.plan.Held)...)
@@ -366,7 +366,7 @@ func (a *Agent) announceGuest(g *Guest) error {
 	h := g.held()
 	for _, addr := range h.Addresses {
 		if addr.Home == a.config.Host {
-			err = errors.Join(err, netstate.Announce(a.config.Network.Bridge, addr.Prefix.Addr(), h.Description.NICs[h.Active].hardware()))
+			err = errors.Join(err, netstate.Announce(a.config.Network.Bridge, addr.Prefix.Addr(), h.Description.NICs[h.Active].Hardware()))
 		}
 	}
 	return err

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/agent/journal"
 	"godwit/migration"
 	"godwit/vm"
@@ -21,14 +22,14 @@ func (runs) Status(context.Context) (vm.Status, error) { return vm.Running, nil 
 // TestNobodyMovesALandingGuestOn: from its first instruction here until it has landed, a
 // guest is its migration's alone; its addresses are being changed.
 func TestNobodyMovesALandingGuestOn(t *testing.T) {
-	a := bareAgent(t, &Config{Host: "rome", Peers: []Neighbour{{Host: "oslo", Site: "oslo"}}})
+	a := bareAgent(t, &config.Config{Host: "rome", Peers: []config.Neighbour{{Host: "oslo", Site: "oslo"}}})
 	a.incoming, a.feed, a.ctx = map[string]*incoming{}, newFeed(), t.Context()
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2}
-	log, err := journal.Create(a.config.dir("journal"), plan.ID)
+	log, err := journal.Create(a.config.StatePath("journal"), plan.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &Guest{Held: Held{Description: Description{Name: "web"}, Epoch: 2}, Machine: runs{gone{done: make(chan struct{})}}}
+	g := &Guest{Held: Held{Description: config.Description{Name: "web"}, Epoch: 2}, Machine: runs{gone{done: make(chan struct{})}}}
 	m := &incoming{a: a, plan: plan, log: log, rec: newRecord("rome", plan, time.Now()), wake: make(chan struct{}),
 		work: &destinationWork{guest: g}, state: migration.Destination{Landing: migration.Starting, Epoch: 2}}
 	a.incoming[plan.ID] = m

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/policy"
@@ -29,13 +30,13 @@ func TestLanesArePrepared(t *testing.T) {
 		ended <- struct{}{}
 	})
 	nobody := netip.MustParseAddr("127.0.0.2")
-	a := bareAgent(t, &Config{
-		Host: "paris", Uplinks: []Uplink{{Name: "lo", Address: loopback, Carries: "both"}, {Name: "dead", Address: nobody, Carries: "migration"}},
-		Peers: []Neighbour{{Host: "rome", Uplinks: []Uplink{{Name: "lo", Address: loopback, Carries: "both"}, {Name: "dead", Address: nobody, Carries: "migration"}}}},
+	a := bareAgent(t, &config.Config{
+		Host: "paris", Uplinks: []config.Uplink{{Name: "lo", Address: loopback, Carries: "both"}, {Name: "dead", Address: nobody, Carries: "migration"}},
+		Peers: []config.Neighbour{{Host: "rome", Uplinks: []config.Uplink{{Name: "lo", Address: loopback, Carries: "both"}, {Name: "dead", Address: nobody, Carries: "migration"}}}},
 	})
 	a.ctx, a.feed = t.Context(), newFeed()
 	var err error
-	if a.detours, err = loadDetours(a.config.dir("detours.json"), Network{}); err != nil {
+	if a.detours, err = loadDetours(a.config.StatePath("detours.json"), config.Network{}); err != nil {
 		t.Fatal(err)
 	}
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2, Transfer: "lanes", Mode: "precopy"}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/agent/peer"
 	"godwit/transfer/paths"
 	"godwit/transfer/proxy"
@@ -106,10 +107,10 @@ func laneRates(all []peer.Path, works map[string]bool) []int64 {
 		if !works[p.Name] {
 			continue
 		}
-		p.Rate = slower(p.LocalRate, p.RemoteRate) // it was divided among all
+		p.Rate = config.Slower(p.LocalRate, p.RemoteRate) // it was divided among all
 		living = append(living, p)
 	}
-	shareEnds(living)
+	config.ShareEnds(living)
 	out := make([]int64, len(all))
 	for number, p := range all {
 		for _, l := range living {

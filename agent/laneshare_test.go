@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"godwit/agent/config"
 	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/transfer/paths"
@@ -19,7 +20,7 @@ import (
 // pathsOf are lanes of two uplinks of 100 and 300 Mbit/s here, over one of 200 there, and none of these shared with guests.
 func pathsOf() []peer.Path {
 	end := func(last byte) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, last}) }
-	return lanePaths([]peer.Path{
+	return config.LanePaths([]peer.Path{
 		{Name: "a-x", Local: end(1), Remote: end(9), Rate: 200e6, LocalRate: 300e6, RemoteRate: 200e6, Memory: true},
 		{Name: "b-x", Local: end(2), Remote: end(9), Rate: 100e6, LocalRate: 100e6, RemoteRate: 200e6, Memory: true},
 	})

@@ -63,7 +63,7 @@ func (a *Agent) resumeEach(ctx context.Context, ids []string, lost map[string]*G
 		switch {
 		case err == nil:
 		case errors.Is(err, journal.ErrNoState): // it ended before the first effect
-			if err = journal.Discard(a.config.dir("journal"), id); err != nil {
+			if err = journal.Discard(a.config.StatePath("journal"), id); err != nil {
 				a.cannotRead(id, err)
 			}
 		case errors.As(err, &not):

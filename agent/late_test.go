@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/agent/hook"
 	"godwit/agent/journal"
 	"godwit/internal/clock"
@@ -92,7 +93,7 @@ func TestSilentQEMUIsWaitedFor(t *testing.T) {
 			a.ctx, a.feed = t.Context(), newFeed()
 			a.outgoing, a.incoming, a.records = map[string]*outgoing{}, map[string]*incoming{}, map[string]*Record{}
 			var err error
-			if a.detours, err = loadDetours(a.config.dir("detours.json"), Network{}); err != nil {
+			if a.detours, err = loadDetours(a.config.StatePath("detours.json"), config.Network{}); err != nil {
 				t.Fatal(err)
 			}
 			a.metrics = newMetrics(a.config)
@@ -113,7 +114,7 @@ func TestSilentQEMUIsWaitedFor(t *testing.T) {
 			a.resumeMigrations(t.Context(), a.readopt(t.Context()))
 			d := &detour{
 				ID: "m-00000007", Guest: "web", Peer: "paris", Leased: true, Until: clock.Now().Add(time.Hour), Visiting: []netstate.Visiting{{}},
-				Tunnel: tunnel.Config{Name: "gwt-00000007", Dir: a.tunnelDir(), Lease: clock.Now().Add(2 * leaseTime)},
+				Tunnel: tunnel.Config{Name: "gwt-00000007", Dir: a.tunnelDir(), Lease: clock.Now().Add(2 * config.DefaultLease)},
 			}
 			a.detours.byID[d.ID] = d
 			if err := a.lookAfter(t.Context(), *d); err != nil || a.detours.byID[d.ID] == nil {
@@ -126,7 +127,7 @@ func TestSilentQEMUIsWaitedFor(t *testing.T) {
 			if _, err := os.Stat(filepath.Join(a.guests.dir, "web.json")); (err == nil) != c.kept {
 				t.Errorf("what is remembered of it: %v", err)
 			}
-			if err := a.guests.expect(&Guest{Held: Held{Description: Description{Name: "web"}}}); err == nil {
+			if err := a.guests.expect(&Guest{Held: Held{Description: config.Description{Name: "web"}}}); err == nil {
 				t.Error("another guest gets its name")
 			}
 			end()
@@ -209,7 +210,7 @@ func TestTakenBackWhileItStarves(t *testing.T) {
 			a, p := awaiting(t)
 			p.Description.Disks = nil
 			h, ended := starving(t, a)
-			log, err := journal.Create(a.config.dir("journal"), p.Plan.ID)
+			log, err := journal.Create(a.config.StatePath("journal"), p.Plan.ID)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -22,7 +22,7 @@ func (m *incoming) leadTo(nic int) error {
 				if v := &d.Visiting[i]; v.AtHome() && v.Tap != g.Held.Taps[nic] {
 					v.Known = v.MAC
 				}
-				d.Visiting[i].MAC = g.Held.Description.NICs[nic].hardware()
+				d.Visiting[i].MAC = g.Held.Description.NICs[nic].Hardware()
 				d.Visiting[i].Tap = g.Held.Taps[nic]
 			}
 		}
@@ -63,7 +63,7 @@ func (m *incoming) emptyTap(ctx context.Context, nic int) {
 		return
 	}
 	taken := func(ctx context.Context) error {
-		return netstate.Taken(ctx, g.Held.Taps[nic], g.Held.Description.NICs[nic].hardware(), m.plan.Held[0].Prefix.Addr())
+		return netstate.Taken(ctx, g.Held.Taps[nic], g.Held.Description.NICs[nic].Hardware(), m.plan.Held[0].Prefix.Addr())
 	}
 	soon, cancel := limitOldSoon.on(ctx)
 	err := taken(soon)
@@ -73,7 +73,7 @@ func (m *incoming) emptyTap(ctx context.Context, nic int) {
 	}
 	if frames, err := hold.ReadLeft(g.Taps[nic]); err != nil {
 		m.a.log.Warn("read what is left in a tap", "migration", m.plan.ID, "error", err)
-	} else if sent, err := hold.Readdress(frames, m.a.config.Network.Bridge, g.Held.Description.NICs[1-nic].hardware()); err != nil {
+	} else if sent, err := hold.Readdress(frames, m.a.config.Network.Bridge, g.Held.Description.NICs[1-nic].Hardware()); err != nil {
 		m.a.log.Warn("lead what was left in a tap to the other NIC", "migration", m.plan.ID, "sent", sent, "error", err)
 	} else if sent > 0 {
 		m.rec.note(fmt.Sprintf("%d packets were left in the old NIC's tap and went to the other", sent))

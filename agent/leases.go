@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/agent/peer"
 	"godwit/internal/clock"
 	"godwit/migration"
@@ -148,7 +149,7 @@ func (a *Agent) settleOrphan(ctx context.Context, id string) error {
 		return nil //nolint:nilerr // what cannot be read was said at the start
 	}
 	g, err := a.guests.find(d.Guest)
-	here, lease := err == nil, a.config.lease()
+	here, lease := err == nil, a.config.LeaseTime()
 	if here && !slices.ContainsFunc(g.held().Addresses, func(addr migration.Address) bool { return addr.Home == a.config.Host }) {
 		lease = 0 // it has no address but those
 	}
@@ -173,7 +174,7 @@ func (a *Agent) underWay(id string) bool {
 	if a.outgoing[id] != nil || a.incoming[id] != nil || a.unread[id] != "" {
 		return true
 	}
-	_, err := os.Stat(a.config.dir("journal", id+".journal"))
+	_, err := os.Stat(a.config.StatePath("journal", id+".journal"))
 	return !errors.Is(err, os.ErrNotExist)
 }
 
@@ -202,14 +203,14 @@ func ledOn(d detour, all []detour) bool {
 // extend keeps the tunnel's own lease ahead: it ends by itself only when no agent
 // lives that could end it.
 func (a *Agent) extend(ctx context.Context, d detour) {
-	if clock.Until(d.Tunnel.Lease) > leaseTime {
+	if clock.Until(d.Tunnel.Lease) > config.DefaultLease {
 		return
 	}
 	t, err := tunnel.Attach(ctx, d.Tunnel.Dir, d.Tunnel.Name)
 	if err != nil {
 		return
 	}
-	until := clock.Now().Add(2 * leaseTime)
+	until := clock.Now().Add(2 * config.DefaultLease)
 	if err := t.Extend(ctx, until); err != nil {
 		a.log.Warn("extend tunnel", "tunnel", d.Tunnel.Name, "error", err)
 		return
@@ -284,7 +285,7 @@ const endLaterEvery = 2 * time.Second
 // endLater asks a detour's other end on, beside everything else, for as long as a lease lasts.
 func (a *Agent) endLater(d detour, ended EndedDetour) {
 	a.actors.Go(func() {
-		for until := time.Now().Add(leaseTime); time.Now().Before(until) && sleep(a.ctx, endLaterEvery); {
+		for until := time.Now().Add(config.DefaultLease); time.Now().Before(until) && sleep(a.ctx, endLaterEvery); {
 			link, _, err := a.link(d.Peer)
 			if err != nil {
 				return

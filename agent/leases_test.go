@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/internal/need"
 	"godwit/migration"
 	"godwit/netstate"
@@ -40,13 +41,13 @@ func (deaf) Done() <-chan struct{} { return nil }
 func leasing(t *testing.T) (*Agent, *Guest, *detour) {
 	t.Helper()
 	need.Root(t)
-	a := bareAgent(t, &Config{Host: "rome"})
+	a := bareAgent(t, &config.Config{Host: "rome"})
 	a.ctx, a.records, a.incoming = t.Context(), map[string]*Record{}, map[string]*incoming{}
 	var err error
-	if a.detours, err = loadDetours(a.config.dir("detours.json"), a.config.Network); err != nil {
+	if a.detours, err = loadDetours(a.config.StatePath("detours.json"), a.config.Network); err != nil {
 		t.Fatal(err)
 	}
-	g := &Guest{Held: Held{Description: Description{Name: "leased"}}, open: deaf{}}
+	g := &Guest{Held: Held{Description: config.Description{Name: "leased"}}, open: deaf{}}
 	a.guests.byName[g.name()] = g
 	d := &detour{
 		ID: "m-00000001", Guest: g.name(), Peer: "paris", Leased: true, Until: time.Now().Add(time.Hour),
@@ -149,7 +150,7 @@ func TestOrphan(t *testing.T) {
 		{"its migration goes", true, away, nil, func(a *Agent) { a.outgoing = map[string]*outgoing{"m-00000001": {}} }, true, false},
 		{"its journal was left alone", true, away, nil, func(a *Agent) { a.unread = map[string]string{"m-00000001": "why"} }, true, false},
 		{"its guest is waited for", false, nil, visiting, func(a *Agent) {
-			a.guests.expectAgain(&Guest{Held: Held{Description: Description{Name: "leased"}}})
+			a.guests.expectAgain(&Guest{Held: Held{Description: config.Description{Name: "leased"}}})
 		}, true, false},
 	} {
 		a, g, d := leasing(t)
@@ -214,7 +215,7 @@ func (slow) Done() <-chan struct{} { return nil }
 // an address from the guest waits for that, and goes without it.
 func TestLeaseEndsAsTheGuestIsToMove(t *testing.T) {
 	a, g, d := leasing(t)
-	a.config.Peers = []Neighbour{{Host: "oslo", Site: "oslo"}}
+	a.config.Peers = []config.Neighbour{{Host: "oslo", Site: "oslo"}}
 	lent := migration.Address{Prefix: netip.PrefixFrom(d.Visiting[0].Addr, 24), Home: "paris"}
 	own := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.20/24"), Home: "rome"}
 	g.Held.Addresses = []migration.Address{own, lent}

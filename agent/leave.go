@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"net/netip"
 	"time"
@@ -56,7 +55,7 @@ func (m *incoming) leave(ctx context.Context) error {
 	if err := m.standIns(ctx); err != nil {
 		return err
 	}
-	return a.lease(m.plan.Guest, a.config.lease())
+	return a.lease(m.plan.Guest, a.config.LeaseTime())
 }
 
 // endDetours ends all that led to the guest's old addresses.
@@ -66,12 +65,6 @@ func (m *incoming) endDetours(ctx context.Context) error {
 	m.rec.edit(func(r *Report) { r.TunnelDown = now })
 	return err
 }
-
-// leaseTime is how long a tunnel lives on for connections that cannot follow, where the
-// configuration says nothing else.
-const leaseTime = 10 * time.Minute
-
-func (c *Config) lease() time.Duration { return cmp.Or(c.Lease, leaseTime) }
 
 // lease keeps the detours of a guest that lives here for so long from now on; 0: for good.
 func (a *Agent) lease(name string, left time.Duration) error {
@@ -106,7 +99,7 @@ func (a *Agent) neededOf(ctx context.Context, g *Guest, addrs []netip.Addr) (nee
 	if len(addrs) == 0 {
 		return false, false, nil
 	}
-	if g.Held.Description.silent() && a.unseen(g.name()) {
+	if g.Held.Description.Silent() && a.unseen(g.name()) {
 		return true, false, nil
 	}
 	c, err := g.reach(ctx, limitAskGuest)

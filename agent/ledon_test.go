@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/agent/peer"
 	"godwit/internal/clock"
 	"godwit/migration"
@@ -47,9 +48,9 @@ func TestNobodyIsLedToByItsOwnWord(t *testing.T) {
 		}, ""},
 		{"that host is down", nil, "ask paris"},
 	} {
-		rome, paris := between(t), bareAgent(t, &Config{Host: "paris", Peers: []Neighbour{{Host: "cairo", Site: "cairo"}}})
+		rome, paris := between(t), bareAgent(t, &config.Config{Host: "paris", Peers: []config.Neighbour{{Host: "cairo", Site: "cairo"}}})
 		var err error
-		if paris.detours, err = loadDetours(paris.config.dir("detours.json"), Network{}); err != nil {
+		if paris.detours, err = loadDetours(paris.config.StatePath("detours.json"), config.Network{}); err != nil {
 			t.Fatal(err)
 		}
 		leads(rome, "paris")

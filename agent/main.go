@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"godwit/agent/config"
 	"godwit/internal/child"
 	"godwit/netstate/tunnel"
 )
@@ -30,7 +31,7 @@ func childMain(args []string) int {
 
 // Main runs an agent by a configuration file until SIGTERM or SIGINT.
 func Main(path string) error {
-	config, err := LoadConfig(path)
+	config, err := config.Load(path)
 	if err != nil {
 		return err
 	}

@@ -25,12 +25,12 @@ const (
 // measureWriting begins to measure how much memory the guest rewrites, where that
 // decides something; settleMode takes the answer.
 func (m *outgoing) measureWriting() {
-	if m.plan.Mode != "auto" && m.a.config.mostThrottle(m.plan) == 0 {
+	if m.plan.Mode != "auto" && m.a.config.MostThrottle(m.plan) == 0 {
 		return
 	}
 	answer := make(chan int64, 1)
 	m.work.writes = answer
-	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
+	n, _ := m.a.config.Find(m.plan.To, m.a.config.Host)
 	carried, machine, quick := m.carried(n)/8, m.guest.Machine, m.plan.Mode == "auto"
 	go func() {
 		ctx, cancel := limitDirtyRate.on(m.a.ctx)

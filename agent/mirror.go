@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -242,7 +241,7 @@ func (m *outgoing) mirrorBroke(disk, why string) error {
 }
 
 func (m *outgoing) seedProgress(states []vm.MirrorState) CopyProgress {
-	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
+	n, _ := m.a.config.Find(m.plan.To, m.a.config.Host)
 	out := CopyProgress{What: CopyOfDisk, Wire: m.wireSince(n)}
 	for _, s := range states {
 		out.Total, out.Remaining = out.Total+s.Done+s.Remaining, out.Remaining+s.Remaining
@@ -397,24 +396,3 @@ func diskData(disks []vm.Disk) (sum int64) {
 	}
 	return sum
 }
-
-// checkDisks says what is wrong with a description's disks, "" if nothing.
-func checkDisks(disks []vm.Disk) string {
-	seen := map[string]bool{}
-	for _, d := range disks {
-		switch {
-		case !guestName.MatchString(d.ID) || len(d.ID) > longestDiskID || strings.Contains(d.ID, ".") || d.ID[0] >= '0' && d.ID[0] <= '9':
-			return fmt.Sprintf("disk id %q: a letter, then letters, digits, '_' and '-', up to %d, are allowed", d.ID, longestDiskID)
-		case seen[d.ID]:
-			return fmt.Sprintf("two disks have the id %s", d.ID)
-		}
-		seen[d.ID] = true
-	}
-	if len(disks) > mostDisks {
-		return fmt.Sprintf("%d disks; at most %d", len(disks), mostDisks)
-	}
-	return ""
-}
-
-// mostDisks is how many a guest may have.
-const mostDisks = 8

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"sync/atomic"
 
+	"godwit/agent/config"
 	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/transfer/paths"
@@ -25,8 +26,8 @@ func (m *incoming) prepareMultipath() error {
 	if !multipath(m.plan) {
 		return nil
 	}
-	n, _ := m.a.config.find(m.plan.From, m.a.config.Host)
-	all := reverse(transferPaths(m.plan, (&Config{Uplinks: n.Uplinks}).paths(Neighbour{Uplinks: m.a.config.Uplinks})))
+	n, _ := m.a.config.Find(m.plan.From, m.a.config.Host)
+	all := reverse(transferPaths(m.plan, (&config.Config{Uplinks: n.Uplinks}).Paths(config.Neighbour{Uplinks: m.a.config.Uplinks})))
 	if len(all) == 0 {
 		return &migration.Problem{Code: migration.CodePath, Text: "no uplink on both hosts carries migrations"}
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/internal/clock"
 	"godwit/migration"
 )
@@ -16,10 +17,10 @@ import (
 // that name that comes would be taken for it: its addresses would be forgotten, or led to the other.
 
 // namesake is the error of a guest that is to come and is not the one of its name that left here.
-func (a *Agent) namesake(guest string, d Description) error {
+func (a *Agent) namesake(guest string, d config.Description) error {
 	for _, away := range a.detours.list(guest) {
 		for _, sent := range away.sent() {
-			known := func(n NIC) bool { return slices.Equal(n.hardware(), sent.MAC) }
+			known := func(n config.NIC) bool { return slices.Equal(n.Hardware(), sent.MAC) }
 			if len(sent.MAC) == 0 || slices.ContainsFunc(d.NICs, known) {
 				continue
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"godwit/agent/config"
 	"godwit/agent/nameserver"
 	"godwit/migration"
 )
@@ -73,8 +74,8 @@ func TestUpdateNames(t *testing.T) {
 		{2, "refused (REFUSED)", "is 10.2.1.10, fd00:2:1::10 now", 2},
 		{3, "trying again", "given up after 3 tries: update web.example.test.", 0},
 	} {
-		config, taken := nameServer(t, c.refuse)
-		a := &Agent{config: &Config{DNS: &config}}
+		server, taken := nameServer(t, c.refuse)
+		a := &Agent{config: &config.Config{DNS: &server}}
 		first := ""
 		last := a.updateNames(t.Context(), "web", at, waits, func() bool { return true }, func(text string) { first += text })
 		if got := taken(); len(got) != c.taken {
@@ -89,7 +90,7 @@ func TestUpdateNames(t *testing.T) {
 // TestTellNames: no server, or an address that is kept: nothing is told. What is
 // heard after a migration's end is in the history all the same.
 func TestTellNames(t *testing.T) {
-	a := &Agent{config: &Config{State: t.TempDir()}, records: map[string]*Record{}}
+	a := &Agent{config: &config.Config{State: t.TempDir()}, records: map[string]*Record{}}
 	if a.tellNames(migration.Plan{}, nil) != nil {
 		t.Error("without a name server, something is told")
 	}
@@ -100,7 +101,7 @@ func TestTellNames(t *testing.T) {
 	rec := newRecord("paris", migration.Plan{ID: "m-00000001"}, time.Now())
 	a.records["m-00000001"] = rec
 	rec.end(migration.Completed, nil, time.Now())
-	path := a.config.dir("history", "m-00000001-destination.json")
+	path := a.config.StatePath("history", "m-00000001-destination.json")
 	if err := writeJSON(path, rec.snapshot()); err != nil {
 		t.Fatal(err)
 	}
@@ -114,10 +115,10 @@ func TestTellNames(t *testing.T) {
 // TestNameOfAGuestThatWentOn: a name server that did not answer is not told, later on, of
 // addresses that the guest has left: its next host has told it of others.
 func TestNameOfAGuestThatWentOn(t *testing.T) {
-	config, taken := nameServer(t, 1)
-	a := &Agent{config: &Config{DNS: &config}, guests: &guests{byName: map[string]*Guest{}}}
+	server, taken := nameServer(t, 1)
+	a := &Agent{config: &config.Config{DNS: &server}, guests: &guests{byName: map[string]*Guest{}}}
 	here := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.10/24")}
-	g := &Guest{Held: Held{Description: Description{Name: "web"}, Addresses: []migration.Address{here}}}
+	g := &Guest{Held: Held{Description: config.Description{Name: "web"}, Addresses: []migration.Address{here}}}
 	a.guests.byName["web"] = g
 	still := func() bool { return a.has("web", []migration.Address{here}) }
 	if !still() {

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"godwit/agent/config"
 	"godwit/agent/journal"
 	"godwit/internal/clock"
 	"godwit/migration"
@@ -29,7 +30,7 @@ func TestNeededSurvivesTheAgent(t *testing.T) {
 	}
 	m.work.needed.Store(want)
 	var err error
-	if m.log, err = journal.Create(a.config.dir("journal"), "m-00000001"); err != nil {
+	if m.log, err = journal.Create(a.config.StatePath("journal"), "m-00000001"); err != nil {
 		t.Fatal(err)
 	}
 	if err := m.persist(sourceDoing(t, migration.CleanSource), false); err != nil {
@@ -59,7 +60,7 @@ func TestSettle(t *testing.T) {
 		"the old address":               {&needed{Leased: []netip.Addr{home}, Lease: time.Hour}, false, 1, time.Hour},
 		"for good":                      {&needed{Leased: []netip.Addr{home}}, false, 1, 0},
 		"what its home sends by itself": {&needed{Leased: []netip.Addr{home, visited}, Moved: []netip.Addr{visited}, Lease: time.Hour}, false, 1, time.Hour},
-		"not written down":              {nil, false, 2, leaseTime},
+		"not written down":              {nil, false, 2, config.DefaultLease},
 		"not written down, for good":    {nil, true, 2, 0},
 	} {
 		d := &detour{ID: "m-00000001", Guest: "web", Away: []netstate.Away{{Addr: home}}, Visiting: []netstate.Visiting{{Addr: visited, Tunnel: "gw-1"}}}

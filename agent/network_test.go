@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/migration"
 	"godwit/vm"
 	"godwit/vm/guest"
@@ -32,7 +33,7 @@ func talking(t *testing.T, methods map[string]guest.Handler) *Guest {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close(); far.Close(); cancel(); <-ended })
-	return &Guest{open: c, Held: Held{Description: Description{Name: "web", NICs: []NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}}}}
+	return &Guest{open: c, Held: Held{Description: config.Description{Name: "web", NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}}}}
 }
 
 func answers(value any, err error) guest.Handler {
@@ -178,13 +179,13 @@ func TestHandoverOfASilentGuestEnds(t *testing.T) {
 
 // landing is a migration of g to this host, paris, where it runs now.
 func landing(t *testing.T, g *Guest) *incoming {
-	a := &Agent{ctx: t.Context(), config: &Config{State: t.TempDir(), Network: Network{Bridge: "no-such"}}, log: slog.New(slog.DiscardHandler),
+	a := &Agent{ctx: t.Context(), config: &config.Config{State: t.TempDir(), Network: config.Network{Bridge: "no-such"}}, log: slog.New(slog.DiscardHandler),
 		guests: &guests{dir: t.TempDir(), byName: map[string]*Guest{}}, detours: &detours{}}
 	held := []migration.Address{{Prefix: netip.MustParsePrefix("10.1.1.10/24"), Home: "rome"}}
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", Network: "mptcp", Held: held,
 		Next: []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.10/24"), Home: "paris"}}}
 	g.Held.Addresses = held
-	g.Held.Description.NICs = []NIC{{MAC: "52:54:00:00:00:01"}, {MAC: "52:54:00:00:00:02"}}
+	g.Held.Description.NICs = []config.NIC{{MAC: "52:54:00:00:00:01"}, {MAC: "52:54:00:00:00:02"}}
 	return &incoming{a: a, plan: plan, rec: newRecord("paris", plan, time.Now()), work: &destinationWork{guest: g}}
 }
 

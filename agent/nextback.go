@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/vm/guest"
 )
 
@@ -42,7 +43,7 @@ func (m *incoming) noteUsed() {
 // askNextBack asks the guest. It refuses where a connection has nothing else that works (guest.ErrBound).
 func (m *incoming) askNextBack(ctx context.Context) error {
 	g := m.work.guest
-	if g.Held.Description.silent() {
+	if g.Held.Description.Silent() {
 		return g.channel().DropAddress(ctx, bare(m.plan.Next)...)
 	}
 	p := guest.Retire{Addrs: bare(m.plan.Next), MAC: g.Held.Description.NICs[1-m.plan.Active].MAC}
@@ -65,7 +66,7 @@ func (m *incoming) askNextBack(ctx context.Context) error {
 // moves on. Then it is to give it up all the same.
 func (m *incoming) takeNextBackLater() {
 	g := m.work.guest
-	for until := time.Now().Add(leaseTime); time.Now().Before(until) && sleep(m.a.ctx, deafPause) && g.alive(); {
+	for until := time.Now().Add(config.DefaultLease); time.Now().Before(until) && sleep(m.a.ctx, deafPause) && g.alive(); {
 		if done, err := m.askBoundBack(); done {
 			return
 		} else if !errors.Is(err, guest.ErrBound) {

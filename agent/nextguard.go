@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/migration"
 	"godwit/netstate"
 )
@@ -65,8 +66,8 @@ func (m *incoming) probeNext(ctx context.Context, addr netip.Addr) (string, bool
 	return by, used && !ownNIC(m.work.guest.Held.Description, by)
 }
 
-func ownNIC(d Description, mac string) bool {
-	return slices.ContainsFunc(d.NICs, func(n NIC) bool { return strings.EqualFold(n.MAC, mac) })
+func ownNIC(d config.Description, mac string) bool {
+	return slices.ContainsFunc(d.NICs, func(n config.NIC) bool { return strings.EqualFold(n.MAC, mac) })
 }
 
 // replaceTaken chooses other next addresses for those that were taken since the
@@ -89,7 +90,7 @@ func (m *incoming) replaceTaken(ctx context.Context) error {
 		}
 		m.rec.note(fmt.Sprintf("next address %s was taken by %s after the check; %s is used", next.Prefix.Addr(), by, addr))
 		m.changeNext(func(all []migration.Address) {
-			all[i].Prefix, all[i].Public = netip.PrefixFrom(addr, subnet.Bits()), n.seen(addr)
+			all[i].Prefix, all[i].Public = netip.PrefixFrom(addr, subnet.Bits()), n.Seen(addr)
 		})
 	}
 	return nil

@@ -22,7 +22,7 @@ type offLink struct {
 // whose routers advertised heard; nil: they are of this one, whose routers it goes on hearing.
 func (a *Agent) offLink(plan migration.Plan, tap string, heard []netstate.Advertisement) *offLink {
 	current := plan.Held[0].Prefix.Addr()
-	if a.config.Network.subnetOf(current).Contains(current) {
+	if a.config.Network.SubnetOf(current).Contains(current) {
 		return nil
 	}
 	nic := &offLink{Tap: tap, Heard: heard, Routers: proxied(heard, a.config.Network.Bridge)}

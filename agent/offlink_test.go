@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"godwit/agent/config"
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/netstate/netns"
@@ -15,7 +16,7 @@ import (
 
 // TestOffLink: the NIC with which a guest comes is of another link, unless its address is of this one.
 func TestOffLink(t *testing.T) {
-	a := &Agent{config: &Config{Network: Network{V4: netip.MustParsePrefix("10.1.1.0/24"), V6: netip.MustParsePrefix("fd00:1:1::/64")}}}
+	a := &Agent{config: &config.Config{Network: config.Network{V4: netip.MustParsePrefix("10.1.1.0/24"), V6: netip.MustParsePrefix("fd00:1:1::/64")}}}
 	for addr, away := range map[string]bool{"10.2.1.10/24": true, "10.1.1.10/24": false, "fd00:2:1::a/64": true, "fd00:1:1::a/64": false} {
 		held := []migration.Address{{Prefix: netip.MustParsePrefix(addr)}, {Prefix: netip.MustParsePrefix("10.1.1.99/24")}} // it came with the first one last
 		if got := a.offLink(migration.Plan{Held: held}, "t0a", nil); (got != nil) != away || away && (got.Tap != "t0a" || len(got.On) != len(held) || got.On[0] != held[0].Prefix) {

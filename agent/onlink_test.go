@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"godwit/agent/config"
 	"godwit/migration"
 )
 
@@ -12,7 +13,7 @@ import (
 func TestOnLink(t *testing.T) {
 	a, g, d := leasing(t)
 	a.config.Network.V4 = netip.MustParsePrefix("10.2.1.0/24")
-	g.Held.Description.NICs, g.Held.Taps = []NIC{{MAC: "52:54:00:00:01:0a"}}, []string{"gwt1a"}
+	g.Held.Description.NICs, g.Held.Taps = []config.NIC{{MAC: "52:54:00:00:01:0a"}}, []string{"gwt1a"}
 	m := &outgoing{a: a, guest: g, plan: migration.Plan{ID: d.ID, Guest: g.name(), To: "paris"}, work: &sourceWork{}}
 	for _, c := range []struct{ held, home, want string }{
 		{"10.2.1.20/24", "rome", "10.2.1.0/24"},

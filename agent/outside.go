@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate"
@@ -70,7 +71,7 @@ func (o *outside) serve(nic int, addr netip.Prefix, gateway netip.Addr, heard fu
 		delete(o.servers, nic)
 	}
 	s, err := dhcp.Serve(o.g.Held.Taps[nic], dhcp.Grant{
-		MAC: o.g.Held.Description.NICs[nic].hardware(), Addr: addr, Gateway: gateway,
+		MAC: o.g.Held.Description.NICs[nic].Hardware(), Addr: addr, Gateway: gateway,
 		Server: o.a.serverID(gateway), MTU: o.a.config.Network.MTU, Time: grantTime,
 	}, heard)
 	if err == nil {
@@ -103,7 +104,7 @@ func (o *outside) Info(context.Context) (guest.Info, error) {
 // else p names is the guest's own affair.
 func (o *outside) Configure(ctx context.Context, p guest.Configure) (guest.Configured, error) {
 	nics := o.g.Held.Description.NICs
-	nic := slices.IndexFunc(nics, func(n NIC) bool { return n.MAC == p.MAC })
+	nic := slices.IndexFunc(nics, func(n config.NIC) bool { return n.MAC == p.MAC })
 	i := slices.IndexFunc(p.Addrs, func(a netip.Prefix) bool { return a.Addr().Is4() })
 	if nic < 0 || nic >= len(o.g.Held.Taps) || i < 0 {
 		return guest.Configured{}, fmt.Errorf("give NIC %s an address by DHCP: there is no such NIC here, or no IPv4 address", p.MAC)
@@ -152,7 +153,7 @@ func (o *outside) replug(ctx context.Context, mac string) error {
 // has says whether the guest answers for addr.
 func (o *outside) has(ctx context.Context, addr netip.Addr) bool {
 	used, by, err := netstate.Probe(ctx, o.a.config.Network.Bridge, addr)
-	return err == nil && used && slices.ContainsFunc(o.g.Held.Description.NICs, func(n NIC) bool { return slices.Equal(n.hardware(), by) })
+	return err == nil && used && slices.ContainsFunc(o.g.Held.Description.NICs, func(n config.NIC) bool { return slices.Equal(n.Hardware(), by) })
 }
 
 // taken waits until the guest has taken its address. The error says how far it came.
@@ -285,7 +286,7 @@ func (a *Agent) grantable(offer Offer, next []migration.Address) ([]migration.Ad
 	})
 	if len(next) == 0 {
 		why := "the guest has IPv6 turned off; turn it on, or"
-		if offer.Description.silent() {
+		if offer.Description.Silent() {
 			why = "addresses are given by DHCP in IPv4 only;"
 		}
 		return nil, refuses(a.config.Host, offer, migration.CodeAddress, "its guests' subnet is IPv6 alone, and %s use --network tunnel", why)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/migration"
 	"godwit/netstate/dhcp"
 	"godwit/vm"
@@ -15,7 +16,7 @@ import (
 // TestTakenSaysHowFar: of a guest that does not take its address, the error says what it
 // did instead.
 func TestTakenSaysHowFar(t *testing.T) {
-	o := &outside{a: &Agent{config: &Config{Network: Network{Bridge: "none"}}}, g: &Guest{}, done: make(chan struct{})}
+	o := &outside{a: &Agent{config: &config.Config{Network: config.Network{Bridge: "none"}}}, g: &Guest{}, done: make(chan struct{})}
 	for _, c := range []struct {
 		words []dhcp.Word
 		want  string
@@ -47,24 +48,24 @@ func TestTakenSaysHowFar(t *testing.T) {
 
 // TestSilentGuests: descriptions and moves of guests in which nobody can be asked.
 func TestSilentGuests(t *testing.T) {
-	d := Description{Name: "web", Memory: 256 << 20, Agent: "dhcp", NICs: []NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}}
-	if err := d.check(); err != nil {
+	d := config.Description{Name: "web", Memory: 256 << 20, Agent: "dhcp", NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}}
+	if err := d.Check(); err != nil {
 		t.Error(err)
 	}
-	if err := d.checkStarted([]string{"debian12"}); err == nil || !strings.Contains(err.Error(), "no client of DHCP") {
+	if err := d.CheckStarted([]string{"debian12"}); err == nil || !strings.Contains(err.Error(), "no client of DHCP") {
 		t.Errorf("the image tiny: %v", err)
 	}
 	d.Image = "debian12"
-	if err := d.checkStarted([]string{"debian12"}); err != nil {
+	if err := d.CheckStarted([]string{"debian12"}); err != nil {
 		t.Error(err)
 	}
-	if d.Run = []string{"cpu"}; d.checkStarted([]string{"debian12"}) == nil {
+	if d.Run = []string{"cpu"}; d.CheckStarted([]string{"debian12"}) == nil {
 		t.Error("workloads in a guest that cannot be told of them")
 	}
-	if d.Channel = "/run/web/guest.sock"; d.check() == nil {
+	if d.Channel = "/run/web/guest.sock"; d.Check() == nil {
 		t.Error("a channel that nobody answers on")
 	}
-	held := Held{Description: Description{Name: "web", Agent: "dhcp"}, Taps: []string{"a", "b"}}
+	held := Held{Description: config.Description{Name: "web", Agent: "dhcp"}, Taps: []string{"a", "b"}}
 	refuse := func(code migration.Code, format string, _ ...any) error {
 		return &migration.Problem{Code: code, Text: format}
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/agent/journal"
 	"godwit/migration"
 )
@@ -51,10 +52,10 @@ func TestOverrunIsTold(t *testing.T) {
 
 // TestOverrunIsInTheHistory: the note is there when the outcome is written down.
 func TestOverrunIsInTheHistory(t *testing.T) {
-	a := bareAgent(t, &Config{Host: "paris"})
+	a := bareAgent(t, &config.Config{Host: "paris"})
 	a.ctx, a.outgoing, a.feed = t.Context(), map[string]*outgoing{}, newFeed()
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Mode: "precopy", Downtime: 300 * time.Millisecond, Epoch: 2}
-	log, err := journal.Create(a.config.dir("journal"), plan.ID)
+	log, err := journal.Create(a.config.StatePath("journal"), plan.ID)
 	if err != nil {
 		t.Fatal(err)
 	}

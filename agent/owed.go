@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/migration"
 )
 
@@ -44,7 +45,7 @@ const (
 	// up to this.
 	owedRarely = 30 * time.Second
 	// owedRefused is for how long a word is repeated that is answered, and refused.
-	owedRefused = leaseTime
+	owedRefused = config.DefaultLease
 )
 
 func (o *owedWords) path(host, guest string) string {

@@ -73,7 +73,7 @@ func (a *Agent) peerCheck(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if offer.Description.silent() || offer.NoIPv6 {
+	if offer.Description.Silent() || offer.NoIPv6 {
 		if next, err = a.grantable(offer, next); err != nil {
 			return nil, err
 		}
@@ -112,7 +112,7 @@ func (a *Agent) capable(ctx context.Context, offer Offer) error {
 	if err := a.namesake(offer.Plan.Guest, offer.Description); err != nil {
 		return err
 	}
-	if err := errors.Join(offer.Description.check(), a.guests.readable(offer.Plan.Guest)); err != nil {
+	if err := errors.Join(offer.Description.Check(), a.guests.readable(offer.Plan.Guest)); err != nil {
 		return err
 	}
 	host, err := qemu.ThisHost(ctx)
@@ -206,7 +206,7 @@ func (a *Agent) incomingFor(p Preparation) (*incoming, error) {
 			}
 		}
 	}
-	log, err := journal.Create(a.config.dir("journal"), p.Plan.ID)
+	log, err := journal.Create(a.config.StatePath("journal"), p.Plan.ID)
 	if err != nil {
 		return nil, err
 	}

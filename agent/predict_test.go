@@ -6,20 +6,21 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/migration"
 )
 
 // TestStopcopySaysItsPause: who asks for stop-and-copy hears for how long the guest will stand still,
 // where that is longer than the downtime that was allowed.
 func TestStopcopySaysItsPause(t *testing.T) {
-	n := Neighbour{Host: "rome"}
+	n := config.Neighbour{Host: "rome"}
 	for _, c := range []struct {
 		mode  string
 		allow time.Duration
 		noted bool
 	}{{"stopcopy", 300 * time.Millisecond, true}, {"stopcopy", time.Hour, false}, {"precopy", 300 * time.Millisecond, false}} {
 		plan := migration.Plan{Guest: "web", To: "rome", Mode: c.mode, Transfer: "lanes", Downtime: c.allow, Bandwidth: 100_000_000}
-		m := &outgoing{a: &Agent{config: &Config{Host: "paris", Peers: []Neighbour{n}}}, guest: &Guest{}, plan: plan, work: &sourceWork{}, rec: newRecord("paris", plan, time.Now())}
+		m := &outgoing{a: &Agent{config: &config.Config{Host: "paris", Peers: []config.Neighbour{n}}}, guest: &Guest{}, plan: plan, work: &sourceWork{}, rec: newRecord("paris", plan, time.Now())}
 		m.work.facts.Memory, m.work.offer.Touched = 1<<30, 1<<30
 		m.predict(n)
 		rep := m.rec.snapshot()

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"godwit/agent/config"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -18,10 +19,10 @@ func TestLacksProcessor(t *testing.T) {
 		return vm.Facts{CPU: "qemu64", Features: &vm.Features{CPUID: map[string]uint32{name: bits}}}
 	}
 	const model = "Skylake-Server"
-	own, adopted := Description{}, Description{Start: []string{"qemu"}}
+	own, adopted := config.Description{}, config.Description{Start: []string{"qemu"}}
 	for _, c := range []struct {
 		name        string
-		description Description
+		description config.Description
 		there, here vm.Facts
 		words       []string
 	}{

@@ -85,7 +85,7 @@ func (a *Agent) leftAlone(id string) error {
 	_, known := a.records[id]
 	a.mu.Unlock()
 	if !known && validID(id) {
-		_, err := os.Stat(a.config.dir("journal", id+".journal"))
+		_, err := os.Stat(a.config.StatePath("journal", id+".journal"))
 		unread = unread || !errors.Is(err, os.ErrNotExist)
 	}
 	if !unread {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/migration"
 )
 
@@ -45,13 +46,13 @@ func TestRecordsAreBounded(t *testing.T) {
 // TestReportsOfEarlierAgents: what ended under earlier agents is listed with what this one knows, the
 // newest first, once each; what cannot be read is left out, and the oldest of too many.
 func TestReportsOfEarlierAgents(t *testing.T) {
-	a := bareAgent(t, &Config{Host: "paris"})
+	a := bareAgent(t, &config.Config{Host: "paris"})
 	a.records = map[string]*Record{}
 	keep := func(name, id string, at int64) {
-		if err := writeJSON(a.config.dir("history", name+".json"), Report{ID: id, Guest: "web", Requested: at, Ended: at + 1, Outcome: migration.Completed}); err != nil {
+		if err := writeJSON(a.config.StatePath("history", name+".json"), Report{ID: id, Guest: "web", Requested: at, Ended: at + 1, Outcome: migration.Completed}); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Chtimes(a.config.dir("history", name+".json"), time.Time{}, time.Unix(at, 0)); err != nil {
+		if err := os.Chtimes(a.config.StatePath("history", name+".json"), time.Time{}, time.Unix(at, 0)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -67,7 +68,7 @@ func TestReportsOfEarlierAgents(t *testing.T) {
 	keep("m-00000001", "m-00000001", 1)
 	keep("m-00000002-destination", "m-00000002", 2)
 	keep("m-00000003", "m-00000003", 3)
-	if err := os.WriteFile(a.config.dir("history", "m-00000004.json"), []byte("{"), 0o600); err != nil {
+	if err := os.WriteFile(a.config.StatePath("history", "m-00000004.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	a.remember(newRecord("paris", migration.Plan{ID: "m-00000003"}, time.Unix(0, 3)))

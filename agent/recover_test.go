@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/agent/journal"
 	"godwit/migration"
 )
@@ -26,7 +27,7 @@ func goodPreparation() Preparation {
 	held := migration.Address{Prefix: netip.MustParsePrefix("10.1.1.20/24"), Gateway: netip.MustParseAddr("10.1.1.1"), Home: "paris"}
 	next := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.20/24"), Gateway: netip.MustParseAddr("10.2.1.1"), Home: "rome"}
 	return Preparation{
-		Description: Description{Name: "web", Memory: 256 << 20, NICs: []NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}},
+		Description: config.Description{Name: "web", Memory: 256 << 20, NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}},
 		Plan: migration.Plan{
 			ID: "m-00000001", Epoch: 3, Guest: "web", From: "paris", To: "rome", Network: "mptcp",
 			Held: []migration.Address{held}, Next: []migration.Address{next},
@@ -72,7 +73,7 @@ func TestPreparationThatIsNotWritten(t *testing.T) {
 	if m, err := a.incomingFor(p); err == nil || m != nil {
 		t.Errorf("begun: %+v", m)
 	}
-	left, err := journal.Unfinished(a.config.dir("journal"))
+	left, err := journal.Unfinished(a.config.StatePath("journal"))
 	if err != nil || len(left)+len(a.incoming)+len(a.records) > 0 {
 		t.Errorf("left: %v, %v, %v, %v", left, err, a.incoming, a.records)
 	}
@@ -81,16 +82,16 @@ func TestPreparationThatIsNotWritten(t *testing.T) {
 // TestJournalsLeftAlone: what cannot be read or cannot be meant is said in one line,
 // for `godwit recover` too; the journal stays as it is, and the guest under care.
 func TestJournalsLeftAlone(t *testing.T) {
-	a := bareAgent(t, &Config{Host: "paris"})
+	a := bareAgent(t, &config.Config{Host: "paris"})
 	a.outgoing, a.incoming, a.records = map[string]*outgoing{}, map[string]*incoming{}, map[string]*Record{}
-	g := &Guest{Held: Held{Description: Description{Name: "web"}, Epoch: 2}}
+	g := &Guest{Held: Held{Description: config.Description{Name: "web"}, Epoch: 2}}
 	a.guests.byName["web"] = g
 	line := func(body string) string {
 		return fmt.Sprintf("%08x %s\n", crc32.Checksum([]byte(body), crc32.MakeTable(crc32.Castagnoli)), body)
 	}
 	head := line(`{"godwit_journal":2}`)
 	plan := `"plan":{"id":"m-0000000%d","guest":"web","to":"rome"}`
-	dir := a.config.dir("journal")
+	dir := a.config.StatePath("journal")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +142,7 @@ func TestJournalsLeftAlone(t *testing.T) {
 }
 
 func TestTakeBackIsRefused(t *testing.T) {
-	a := bareAgent(t, &Config{Host: "paris"})
+	a := bareAgent(t, &config.Config{Host: "paris"})
 	plan := goodPreparation().Plan
 	m := &outgoing{a: a, plan: plan, guest: &Guest{}, rec: newRecord("paris", plan, time.Now())}
 	a.outgoing, a.incoming = map[string]*outgoing{plan.ID: m}, map[string]*incoming{}
@@ -157,10 +158,10 @@ func TestTakeBackIsRefused(t *testing.T) {
 // guest back and writing down whom that must be told leaves it to the next: a host that
 // comes back and hears nothing would go on running the guest.
 func TestTakenBackIsToldAfterARestart(t *testing.T) {
-	a := bareAgent(t, &Config{Host: "paris", Peers: []Neighbour{{Host: "rome", Site: "rome"}}})
+	a := bareAgent(t, &config.Config{Host: "paris", Peers: []config.Neighbour{{Host: "rome", Site: "rome"}}})
 	a.outgoing, a.incoming, a.records, a.feed = map[string]*outgoing{}, map[string]*incoming{}, map[string]*Record{}, newFeed()
 	var err error
-	if a.detours, err = loadDetours(a.config.dir("detours.json"), a.config.Network); err != nil {
+	if a.detours, err = loadDetours(a.config.StatePath("detours.json"), a.config.Network); err != nil {
 		t.Fatal(err)
 	}
 	var cancel context.CancelFunc
@@ -175,7 +176,7 @@ func TestTakenBackIsToldAfterARestart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log, err := journal.Create(a.config.dir("journal"), plan.ID)
+	log, err := journal.Create(a.config.StatePath("journal"), plan.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +187,7 @@ func TestTakenBackIsToldAfterARestart(t *testing.T) {
 	a.resumeMigrations(a.ctx, nil)
 	a.actors.Wait()
 	var taken Taken
-	if err := readJSON(a.config.dir("taken", plan.ID+".json"), &taken); err != nil {
+	if err := readJSON(a.config.StatePath("taken", plan.ID+".json"), &taken); err != nil {
 		t.Fatalf("%v; unread %v", err, a.unread)
 	}
 	if taken.Host != "rome" || taken.Undo.Epoch != plan.Epoch+1 || !taken.Undo.Released {
@@ -208,12 +209,12 @@ func TestSupersede(t *testing.T) {
 		{"of a host that has no say", "berlin", 4, 3, false},
 		{"it came back by a later right", "paris", 4, 5, false},
 	} {
-		a := bareAgent(t, &Config{Host: "rome"})
+		a := bareAgent(t, &config.Config{Host: "rome"})
 		var err error
-		if a.detours, err = loadDetours(a.config.dir("detours.json"), a.config.Network); err != nil {
+		if a.detours, err = loadDetours(a.config.StatePath("detours.json"), a.config.Network); err != nil {
 			t.Fatal(err)
 		}
-		g := &Guest{Held: Held{Description: Description{Name: "web"}, Epoch: c.holds, Dir: a.guestDir("web", "3")}}
+		g := &Guest{Held: Held{Description: config.Description{Name: "web"}, Epoch: c.holds, Dir: a.guestDir("web", "3")}}
 		a.guests.byName["web"] = g
 		rec := newRecord("rome", goodPreparation().Plan, time.Now())
 		rec.end(migration.Completed, nil, time.Now())
@@ -240,7 +241,7 @@ func TestSupersede(t *testing.T) {
 // TestSupersedeWaitsForTheGuest: where a guest that landed here may run and is not to be asked just
 // now, its source is not told that nothing is left of it: it would tell nobody again.
 func TestSupersedeWaitsForTheGuest(t *testing.T) {
-	h := Held{Description: Description{Name: "web"}, Epoch: 3}
+	h := Held{Description: config.Description{Name: "web"}, Epoch: 3}
 	for name, hide := range map[string]func(*Agent){
 		"its file cannot be read":      func(a *Agent) { a.guests.unread = map[string]error{"web": errUnread} },
 		"its QEMU does not answer":     func(a *Agent) { a.setSilent("web", &Guest{Held: h}) },
@@ -279,7 +280,7 @@ func TestAnotherTryIsNoAnswer(t *testing.T) {
 		a.incoming, a.early = map[string]*incoming{}, map[string]early{}
 		c.make(a)
 		rep := Report{ID: plan.ID, Guest: "web", From: "paris", To: "rome", Epoch: plan.Epoch, Outcome: migration.Aborted, Ended: 1}
-		if err := writeJSON(a.config.dir("history", plan.ID+"-destination.json"), rep); err != nil {
+		if err := writeJSON(a.config.StatePath("history", plan.ID+"-destination.json"), rep); err != nil {
 			t.Fatal(err)
 		}
 		calls := map[string]func(*http.Request) (any, error){"release": a.peerRelease}
@@ -301,12 +302,12 @@ func TestAnotherTryIsNoAnswer(t *testing.T) {
 // TestHistoryAnswers: what ended here is still known to the next agent, so that a
 // source that did not hear it does, and a late prepare begins nothing.
 func TestHistoryAnswers(t *testing.T) {
-	a := bareAgent(t, &Config{Host: "rome"})
+	a := bareAgent(t, &config.Config{Host: "rome"})
 	a.incoming, a.records = map[string]*incoming{}, map[string]*Record{}
 	p := goodPreparation()
 	for outcome, want := range map[migration.Outcome]string{migration.Completed: "running", migration.Aborted: "declined"} {
 		rep := Report{ID: p.Plan.ID, Guest: "web", From: "paris", To: "rome", Epoch: 3, Outcome: outcome, Ended: 1}
-		if err := writeJSON(a.config.dir("history", p.Plan.ID+"-destination.json"), rep); err != nil {
+		if err := writeJSON(a.config.StatePath("history", p.Plan.ID+"-destination.json"), rep); err != nil {
 			t.Fatal(err)
 		}
 		answer, err := a.endedAnswer(p.Plan.ID, p.Plan.Epoch)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/migration"
 	"godwit/netstate/tunnel"
 )
@@ -38,7 +39,7 @@ func TestTryTunnel(t *testing.T) {
 		{"no ports", tunnel.GRE, closed, nil},
 		{"blocked", tunnel.WireGuard, closed, []string{"of rome does not answer", "a firewall that tunnels do not pass", "let UDP"}},
 	} {
-		m := &outgoing{a: &Agent{config: &Config{Port: port}}, plan: migration.Plan{Guest: "web", To: "rome", Tunnel: c.kind},
+		m := &outgoing{a: &Agent{config: &config.Config{Port: port}}, plan: migration.Plan{Guest: "web", To: "rome", Tunnel: c.kind},
 			work: &sourceWork{accepted: Acceptance{Token: r.token(), Probe: c.probe}}}
 		refused(t, c.name, m.tryTunnel(t.Context(), here, here), migration.CodePath, c.words...)
 	}

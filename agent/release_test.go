@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/agent/journal"
 	"godwit/agent/peer"
 	"godwit/migration"
@@ -62,14 +63,14 @@ func linkedFor(t *testing.T, from, to string, handler http.Handler, stream func(
 // TestDoubtIsNotAskedInAHotLoop: a destination that answers at once that it cannot say more,
 // as it may for as long as nobody decides, is asked on at leisure.
 func TestDoubtIsNotAskedInAHotLoop(t *testing.T) {
-	a := bareAgent(t, &Config{Host: "paris"})
+	a := bareAgent(t, &config.Config{Host: "paris"})
 	a.ctx, a.feed = t.Context(), newFeed()
 	var err error
-	if a.detours, err = loadDetours(a.config.dir("detours.json"), Network{}); err != nil {
+	if a.detours, err = loadDetours(a.config.StatePath("detours.json"), config.Network{}); err != nil {
 		t.Fatal(err)
 	}
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2}
-	log, err := journal.Create(a.config.dir("journal"), plan.ID)
+	log, err := journal.Create(a.config.StatePath("journal"), plan.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +107,7 @@ func TestDoubtIsNotAskedInAHotLoop(t *testing.T) {
 // TestPatienceAfterTheRelease: a destination that has the release, and to which nothing moves any
 // more, is asked to refuse, so that the guest does not stand still for ever.
 func TestPatienceAfterTheRelease(t *testing.T) {
-	a := bareAgent(t, &Config{Host: "paris", Patience: 50 * time.Millisecond})
+	a := bareAgent(t, &config.Config{Host: "paris", Patience: 50 * time.Millisecond})
 	a.ctx = t.Context()
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2}
 	var refusal atomic.Bool
@@ -152,7 +153,7 @@ func TestReleaseFeedsAGuestThatWaitsForPages(t *testing.T) {
 		"no page can miss":    {"precopy", LandingAnswer{Landing: migration.Waiting}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := bareAgent(t, &Config{Host: "paris", Patience: time.Minute})
+			a := bareAgent(t, &config.Config{Host: "paris", Patience: time.Minute})
 			a.ctx = t.Context()
 			plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2, Mode: c.mode, Transfer: "lanes"}
 			var asked, fed atomic.Int32

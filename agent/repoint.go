@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/agent/peer"
 	"godwit/internal/clock"
 	"godwit/migration"
@@ -46,11 +47,11 @@ func (r Repoint) check(here string) error {
 	switch {
 	case !validID("m-"+id) || home != here || r.Migration != "m-"+id+"-"+here:
 		return wrong("detour %.100q is not one to host %s", r.Migration, here)
-	case !guestName.MatchString(r.Guest) || strings.Contains(r.Guest, ".."):
+	case !config.IsGuestName(r.Guest):
 		return wrong("guest %.100q: not a name", r.Guest)
 	case len(r.Addresses) == 0 || len(r.Addresses) > mostAddresses:
 		return wrong("%d addresses", len(r.Addresses))
-	case r.Lease < 0 || r.Lease > mostLease:
+	case r.Lease < 0 || r.Lease > config.MostLease:
 		return wrong("a lease of %v", r.Lease)
 	case !slices.Contains(migration.Tunnels, r.Kind) && r.Kind != "":
 		return wrong("tunnel %.40q is unknown", r.Kind)
@@ -81,7 +82,7 @@ func (a *Agent) repointHomes(ctx context.Context, m *incoming) error {
 		}
 	}
 	for home, addrs := range byHome {
-		w := way{guest: m.work.guest, migration: m.plan.ID, kind: m.plan.Tunnel, host: home, addrs: addrs, lease: a.config.lease(), forever: m.plan.KeepsAddress()}
+		w := way{guest: m.work.guest, migration: m.plan.ID, kind: m.plan.Tunnel, host: home, addrs: addrs, lease: a.config.LeaseTime(), forever: m.plan.KeepsAddress()}
 		switch err := a.repointHome(ctx, w); {
 		case errors.Is(err, errUnanswered):
 			m.rec.noteOnce(home + " is asked on to send directly: whether it does is not known")
@@ -149,7 +150,7 @@ func (a *Agent) askToGo(ctx context.Context, link *peer.Link, w askedWay) error 
 	id := w.ask.Migration
 	err := link.Call(ctx, http.MethodPost, "/v1/detours/repoint", w.ask, &Prepared{})
 	var problem *migration.Problem
-	known := err == nil || errors.As(err, &problem) && problem.Code != migration.CodeInternal || time.Since(w.since) > cmp.Or(w.ask.Lease, a.config.lease())
+	known := err == nil || errors.As(err, &problem) && problem.Code != migration.CodeInternal || time.Since(w.since) > cmp.Or(w.ask.Lease, a.config.LeaseTime())
 	a.mu.Lock()
 	if delete(a.asked, id); !known {
 		if a.asked == nil {
@@ -168,9 +169,9 @@ func (a *Agent) askToGo(ctx context.Context, link *peer.Link, w askedWay) error 
 }
 
 // makeWay makes both ends of a tunnel from w.host, and tries it.
-func (a *Agent) makeWay(ctx context.Context, w way, id string, link *peer.Link, n Neighbour) (askedWay, error) {
+func (a *Agent) makeWay(ctx context.Context, w way, id string, link *peer.Link, n config.Neighbour) (askedWay, error) {
 	none := askedWay{}
-	local, _, ok := a.config.guestPath(n)
+	local, _, ok := a.config.GuestPath(n)
 	if !ok {
 		return none, errors.New("no uplink carries guests' traffic")
 	}
@@ -307,7 +308,7 @@ func (a *Agent) ownEnd(ctx context.Context, ask Repoint, caller string) (tunnel.
 	if err != nil {
 		return tunnel.Config{}, err
 	}
-	local, _, ok := a.config.guestPath(n)
+	local, _, ok := a.config.GuestPath(n)
 	if !ok {
 		return tunnel.Config{}, &migration.Problem{Code: migration.CodePath, Text: "no uplink carries guests' traffic"}
 	}

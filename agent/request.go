@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/agent/journal"
 	"godwit/agent/peer"
 	"godwit/migration"
@@ -164,12 +165,12 @@ func (a *Agent) draft(req migration.Request) (*outgoing, error) {
 }
 
 func (a *Agent) hasSibling() bool {
-	return slices.ContainsFunc(a.config.Peers, func(n Neighbour) bool { return n.Site == a.config.Site })
+	return slices.ContainsFunc(a.config.Peers, func(n config.Neighbour) bool { return n.Site == a.config.Site })
 }
 
 // beginOutgoing journals that a migration begins, and makes it known.
 func (a *Agent) beginOutgoing(m *outgoing) error {
-	log, err := journal.Create(a.config.dir("journal"), m.plan.ID)
+	log, err := journal.Create(a.config.StatePath("journal"), m.plan.ID)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"godwit/agent/config"
 	"godwit/internal/clock"
 	"godwit/netstate/tunnel"
 )
@@ -81,11 +82,11 @@ func (a *Agent) raiseAgain(ctx context.Context, d detour, edit func(*detour)) er
 	if now, ok := a.detours.get(d.ID); !ok || now.Tunnel.PeerKey != d.Tunnel.PeerKey {
 		return nil
 	}
-	config := d.Tunnel
-	config.Lease = clock.Now().Add(2 * leaseTime)
+	again := d.Tunnel
+	again.Lease = clock.Now().Add(2 * config.DefaultLease)
 	up, cancel := limitRestore.on(ctx)
 	defer cancel()
-	if _, err := tunnel.Up(up, config); err != nil {
+	if _, err := tunnel.Up(up, again); err != nil {
 		return fmt.Errorf("restore: %w", says(up, err))
 	}
 	a.log.Info("tunnel stands again, as this host had lost it", "id", d.ID, "guest", d.Guest, "to", d.Peer)
@@ -93,12 +94,12 @@ func (a *Agent) raiseAgain(ctx context.Context, d detour, edit func(*detour)) er
 	err := a.detours.change(d.Guest, func(all map[string]*detour) {
 		now, ok := all[d.ID]
 		if ended = !ok; ok {
-			now.Tunnel = config
+			now.Tunnel = again
 			edit(now)
 		}
 	})
 	if ended {
-		err = errors.Join(err, dropTunnel(ctx, config.Dir, config.Name))
+		err = errors.Join(err, dropTunnel(ctx, again.Dir, again.Name))
 	}
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate"
@@ -41,13 +42,13 @@ func aTunnel(t *testing.T, a *Agent, name string) tunnel.Config {
 
 // hostWithTunnels is an agent in a namespace of its own, with a bridge.
 func hostWithTunnels(t *testing.T, do func(ctx context.Context, a *Agent) error) {
-	a := bareAgent(t, &Config{Host: "rome", Network: Network{Bridge: "br0"}})
+	a := bareAgent(t, &config.Config{Host: "rome", Network: config.Network{Bridge: "br0"}})
 	var err error
 	if a.config.Run, err = os.MkdirTemp("", "gwa"); err != nil { // short enough for a socket's name
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(a.config.Run)
-	if a.detours, err = loadDetours(a.config.dir("detours.json"), a.config.Network); err != nil {
+	if a.detours, err = loadDetours(a.config.StatePath("detours.json"), a.config.Network); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -68,7 +69,7 @@ func hostWithTunnels(t *testing.T, do func(ctx context.Context, a *Agent) error)
 // its detour has ended.
 func TestTunnelOfAKilledProcess(t *testing.T) {
 	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
-		a.guests.byName["web"] = &Guest{Held: Held{Description: Description{Name: "web"}}}
+		a.guests.byName["web"] = &Guest{Held: Held{Description: config.Description{Name: "web"}}}
 		mac, _ := net.ParseMAC("52:54:00:00:01:0a")
 		d := &detour{
 			ID: "m-00000001", Guest: "web", Peer: "paris", Leased: true, Up: clock.Now(),
@@ -113,7 +114,7 @@ func TestTunnelOfAKilledProcess(t *testing.T) {
 // stand again.
 func TestTunnelOfAGuestAtHome(t *testing.T) {
 	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
-		a.guests.byName["web"] = &Guest{Held: Held{Description: Description{Name: "web"}}}
+		a.guests.byName["web"] = &Guest{Held: Held{Description: config.Description{Name: "web"}}}
 		mac, _ := net.ParseMAC("52:54:00:00:01:0a")
 		d := &detour{ID: "m-00000001", Guest: "web", Peer: "paris", Leased: true, Up: clock.Now(), Tunnel: aTunnel(t, a, "gwt-00000001"), Taps: []string{"t1"},
 			Visiting: []netstate.Visiting{{Addr: netip.MustParseAddr("10.1.1.5"), MAC: mac, Taps: []string{"t1"}, Gateway: netip.MustParseAddr("10.1.1.1")}}}
@@ -179,7 +180,7 @@ func TestTunnelsForMemoryAreKept(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if left := clock.Until(up.Lease); kept != (left > leaseTime) {
+			if left := clock.Until(up.Lease); kept != (left > config.DefaultLease) {
 				return fmt.Errorf("%s has %v left, its migration is under way: %v", name, left, kept)
 			}
 		}

@@ -19,7 +19,7 @@ func (a *Agent) resumeMigration(ctx context.Context, id string, lost map[string]
 	var head struct {
 		Side string `json:"side"`
 	}
-	log, err := journal.Open(a.config.dir("journal"), id, &head)
+	log, err := journal.Open(a.config.StatePath("journal"), id, &head)
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (j destinationJournal) valid(id string) error {
 // resumeSource goes back, or, when the guest had been let go, forward.
 func (a *Agent) resumeSource(id string, lost map[string]*Guest) error {
 	var j sourceJournal
-	log, err := journal.Open(a.config.dir("journal"), id, &j)
+	log, err := journal.Open(a.config.StatePath("journal"), id, &j)
 	if err != nil {
 		return err
 	}
@@ -183,7 +183,7 @@ func (m *outgoing) flippedAgain() {
 // resumeDestination asks the QEMU that waited, or runs, what is true.
 func (a *Agent) resumeDestination(ctx context.Context, id string) error {
 	var j destinationJournal
-	log, err := journal.Open(a.config.dir("journal"), id, &j)
+	log, err := journal.Open(a.config.StatePath("journal"), id, &j)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/agent/hook"
 	"godwit/agent/journal"
 	"godwit/migration"
@@ -25,7 +26,7 @@ func (goneMachine) Done() <-chan struct{} {
 // as if it had let go; one that does not answer may run the guest.
 func TestSourceRestarted(t *testing.T) {
 	dir := t.TempDir()
-	detours, err := loadDetours(dir+"/detours.json", Network{})
+	detours, err := loadDetours(dir+"/detours.json", config.Network{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +44,7 @@ func TestSourceRestarted(t *testing.T) {
 		for _, at := range []migration.Effect{migration.CopyMemory, migration.Flip, migration.Pause, migration.Release} {
 			state := sourceDoing(t, at)
 			m := &outgoing{
-				a:     &Agent{config: &Config{Host: "paris", State: dir}, detours: detours, ctx: t.Context()},
+				a:     &Agent{config: &config.Config{Host: "paris", State: dir}, detours: detours, ctx: t.Context()},
 				guest: &Guest{Machine: test.machine}, plan: plan, state: state, rec: newRecord("paris", plan, time.Now()),
 			}
 			next, _, err := state.Step(m.restarted(test.lost))
@@ -84,7 +85,7 @@ func (*halted) AwaitMigration(ctx context.Context) (vm.Progress, error) {
 // haltedGuest is a guest under care of that name, whose QEMU is halted.
 func haltedGuest(a *Agent, name string) (*Guest, *halted) {
 	machine := &halted{stuck{gone: gone{done: make(chan struct{})}}}
-	g := &Guest{Held: Held{Description: Description{Name: name}, Dir: a.guestDir(name, "1"), Epoch: 1}, Machine: machine}
+	g := &Guest{Held: Held{Description: config.Description{Name: name}, Dir: a.guestDir(name, "1"), Epoch: 1}, Machine: machine}
 	a.guests.byName[name] = g
 	return g, machine
 }
@@ -151,7 +152,7 @@ func TestJournalTakesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		m := &outgoing{
-			a:    &Agent{config: &Config{Host: "paris"}, log: slog.New(slog.DiscardHandler)},
+			a:    &Agent{config: &config.Config{Host: "paris"}, log: slog.New(slog.DiscardHandler)},
 			plan: plan, state: sourceDoing(t, test.at), log: log, work: &sourceWork{}, rec: newRecord("paris", plan, time.Now()),
 		}
 		effects, err := m.step(migration.Input{Kind: test.in, Problem: &migration.Problem{Code: migration.CodeAsked, Text: "why"}})

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"godwit/agent/config"
 	"godwit/agent/peer"
 	"godwit/migration"
 )
@@ -21,10 +22,10 @@ func withoutRouter(t *testing.T) (*Agent, *Guest) {
 	a := between(t)
 	n := &a.config.Network
 	n.Gateway4, n.V6 = netip.MustParseAddr("10.2.1.1"), netip.MustParsePrefix("fd00:2:1::/64")
-	g := &Guest{Held: Held{Description: Description{Name: "web"}}}
+	g := &Guest{Held: Held{Description: config.Description{Name: "web"}}}
 	for _, addr := range []string{"10.2.1.20/24", "fd00:2:1::20/64"} {
 		p := netip.MustParsePrefix(addr)
-		g.Held.Addresses = append(g.Held.Addresses, migration.Address{Prefix: p, Gateway: n.gatewayOf(p.Addr().Is4()), Home: "rome"})
+		g.Held.Addresses = append(g.Held.Addresses, migration.Address{Prefix: p, Gateway: n.GatewayOf(p.Addr().Is4()), Home: "rome"})
 	}
 	a.guests.byName["web"] = g
 	return a, g
@@ -82,22 +83,22 @@ func checkedBy(t *testing.T, a *Agent, plan migration.Plan) error {
 func TestSubnetWithoutARouter(t *testing.T) {
 	a, _ := withoutRouter(t)
 	n := &a.config.Network
-	if all := n.subnets(); len(all) != 1 || all[0].prefix != n.V4 {
+	if all := n.Subnets(); len(all) != 1 || all[0].Prefix != n.V4 {
 		t.Errorf("IPv6 without a router: %v", all)
 	}
 	_, err := a.freeAddresses(t.Context(), netip.MustParseAddr("fd00:2:1::20"), "web")
 	refusedBy(t, "asked for by name", err, "name network.gateway6 in the configuration of rome, or another address")
 	gateway4 := n.Gateway4
 	n.Gateway4 = netip.Addr{}
-	if all := n.subnets(); len(all) != 2 {
+	if all := n.Subnets(); len(all) != 2 {
 		t.Errorf("no router at all: %v", all)
 	}
 	n.Gateway4, n.Gateway6 = gateway4, netip.MustParseAddr("fe80::1")
-	if all := n.subnets(); len(all) != 2 || all[1].gateway != n.Gateway6 {
+	if all := n.Subnets(); len(all) != 2 || all[1].Gateway != n.Gateway6 {
 		t.Errorf("both: %v", all)
 	}
 	n.V6, n.Gateway6 = netip.Prefix{}, netip.Addr{}
-	if all := n.subnets(); len(all) != 1 || n.passesOver(netip.MustParseAddr("fd00:2:1::20")) {
+	if all := n.Subnets(); len(all) != 1 || n.PassesOver(netip.MustParseAddr("fd00:2:1::20")) {
 		t.Errorf("IPv4 alone: %v", all)
 	}
 }

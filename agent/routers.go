@@ -95,7 +95,7 @@ func (m *outgoing) routersOf() []netstate.Advertisement {
 	if !slices.ContainsFunc(m.plan.Held, func(h migration.Address) bool { return h.Prefix.Addr().Is6() }) {
 		return nil
 	}
-	if current := m.plan.Held[0].Prefix.Addr(); m.a.config.Network.subnetOf(current).Contains(current) {
+	if current := m.plan.Held[0].Prefix.Addr(); m.a.config.Network.SubnetOf(current).Contains(current) {
 		return m.a.routers.heard(time.Now())
 	}
 	tap := m.guest.Held.Taps[m.plan.Active]

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/migration"
 	"godwit/netstate"
 )
@@ -68,7 +69,7 @@ func TestRoutersHeard(t *testing.T) {
 // brought; not without an address of IPv6.
 func TestRoutersOf(t *testing.T) {
 
-	a := &Agent{config: &Config{Network: Network{V4: netip.MustParsePrefix("10.1.1.0/24"), V6: netip.MustParsePrefix("fd00:1:1::/64")}}}
+	a := &Agent{config: &config.Config{Network: config.Network{V4: netip.MustParsePrefix("10.1.1.0/24"), V6: netip.MustParsePrefix("fd00:1:1::/64")}}}
 	a.routers.hear(advertisedBy("fe80::a", 600), time.Now())
 	a.detours = &detours{byID: map[string]*detour{}}
 	d := detourOf("t1", 1, nil, []netstate.Visiting{{Addr: netip.MustParseAddr("fd00:2:1::a"), Tunnel: "t1", Tap: "t0a"}}, "t0a", "t0b")

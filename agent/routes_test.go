@@ -2,9 +2,9 @@ package agent
 
 import (
 	"net/netip"
-	"strings"
 	"testing"
 
+	"godwit/agent/config"
 	"godwit/netstate"
 )
 
@@ -24,7 +24,7 @@ func TestPublishedWhileHere(t *testing.T) {
 	if all := published(); len(all) > 0 {
 		t.Errorf("published before the guest runs: %v", all)
 	}
-	publishIn(in.Visiting, Routes{Table: 6700, Direct: true})
+	publishIn(in.Visiting, config.Routes{Table: 6700, Direct: true})
 	if all := published(); len(all) != 1 || all[0] != theirs {
 		t.Errorf("published: %v, want %v", all, theirs)
 	}
@@ -36,16 +36,5 @@ func TestPublishedWhileHere(t *testing.T) {
 	on.Away[0].Active = true
 	if all := published(); len(all) > 0 {
 		t.Errorf("published after the flip: %v", all)
-	}
-}
-
-func TestRoutesAreChecked(t *testing.T) {
-	for text, want := range map[string]string{
-		"routes: {table: 6700, direct: true}\n": "", "routes: {table: 254}\n": "table 254", "routes: {}\n": "table 0", "routes: {table: 6700, as: 1}\n": `"as"`,
-	} {
-		_, _, err := load(t, wholeConfig+text)
-		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", text, err, want)
-		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"godwit/agent/config"
 	"godwit/internal/oneline"
 	"godwit/migration"
 )
@@ -24,8 +25,8 @@ const (
 func (l *LandedAnswer) sane() {
 	l.Report.sane()
 	l.Leased, l.Moved = saneAddresses(l.Leased), saneAddresses(l.Moved)
-	if l.Lease < 0 || l.Lease > mostLease {
-		l.Lease = leaseTime
+	if l.Lease < 0 || l.Lease > config.MostLease {
+		l.Lease = config.DefaultLease
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/agent/journal"
 	"godwit/migration"
 )
@@ -12,9 +13,9 @@ import (
 // TestHeldPacketsWaitForTheSource: what waits for a guest that was refused here is not sent back before
 // the source's abort, as until then the source would return it.
 func TestHeldPacketsWaitForTheSource(t *testing.T) {
-	m := comes(t, bareAgent(t, &Config{Host: "rome"}))
+	m := comes(t, bareAgent(t, &config.Config{Host: "rome"}))
 	var err error
-	if m.log, err = journal.Create(m.a.config.dir("journal"), m.plan.ID); err != nil {
+	if m.log, err = journal.Create(m.a.config.StatePath("journal"), m.plan.ID); err != nil {
 		t.Fatal(err)
 	}
 	defer m.log.Close()

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/netstate"
@@ -71,7 +72,7 @@ func unfit(refuse func(migration.Code, string, ...any) error, held Held, channel
 		return refuse(migration.CodeGuest, "it has no second NIC for the next address; add one, or keep the address with --network tunnel")
 	case !channel && !keeps:
 		return refuse(migration.CodeGuest, "it has no guest channel to set the next address; add one, or keep the address with --network tunnel")
-	case held.Description.silent() && held.kept().IsValid():
+	case held.Description.Silent() && held.kept().IsValid():
 		return refuse(migration.CodeGuest, "its other NIC still has %s, which nobody in the guest could move; wait until that lease has ended (`godwit guest show %s`)", held.kept(), held.Description.Name)
 	case held.Description.QMP != "" && len(held.Description.Start) == 0:
 		return refuse(migration.CodeGuest, "its description has no start command; write one, so that it can be received elsewhere, then `godwit guest forget` and adopt it again")
@@ -104,7 +105,7 @@ func (m *outgoing) checkGuest(ctx context.Context, refuse func(migration.Code, s
 		}
 		return refuse(migration.CodeGuest, "its guest channel does not answer (%v); see whether the guest is well", err)
 	}
-	if d := m.guest.Held.Description; d.silent() {
+	if d := m.guest.Held.Description; d.Silent() {
 		m.rec.note("nobody in the guest can be asked (agent: dhcp): its next address is given by DHCP, which connections follow is its own path manager's work and is not waited for, and its pause is not measured; godwit-guest in it can do these (docs/guest.md)")
 	} else if !slices.Contains(info.Capabilities, "ticks") {
 		m.rec.note("the guest has the QEMU guest agent only: its own pause is not measured, connections that miss the announcement of the next address are not told again, datagrams to its old address do not keep the tunnel, and servers of QUIC may lose their connections; godwit-guest in it can do these (docs/guest.md)")
@@ -130,7 +131,7 @@ func (m *outgoing) checkGuest(ctx context.Context, refuse func(migration.Code, s
 
 // checkThere asks the destination, tries the path of the tunnel and predicts.
 func (m *outgoing) checkThere(ctx context.Context) error {
-	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
+	n, _ := m.a.config.Find(m.plan.To, m.a.config.Host)
 	if err := m.overlap(n); err != nil {
 		return err
 	}
@@ -139,7 +140,7 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 		Touched: residentBytes(m.guest.Machine.PID()), Endpoint: m.guest.Held.Endpoint, Table: m.guest.Held.Table,
 		MTU: m.a.config.Network.MTU, NoIPv6: m.work.noIPv6,
 	}
-	root, err := m.a.config.rootMark(m.work.offer.Description)
+	root, err := m.a.config.RootMark(m.work.offer.Description)
 	if err != nil {
 		return &migration.Problem{Code: migration.CodeGuest, Text: fmt.Sprintf("migrate guest %s: %v", m.plan.Guest, err)}
 	}
@@ -158,7 +159,7 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 	if err := announceable(m.plan, m.work.capabilities); err != nil {
 		return err
 	}
-	local, remote, err := m.a.config.ways(m.plan, n)
+	local, remote, err := m.a.config.Ways(m.plan, n)
 	if err != nil {
 		return err
 	}
@@ -206,7 +207,7 @@ func abs(d time.Duration) time.Duration {
 }
 
 // overlap refuses sites whose guests' subnets overlap: an address could be in both.
-func (m *outgoing) overlap(n Neighbour) error {
+func (m *outgoing) overlap(n config.Neighbour) error {
 	if n.Site == m.a.config.Site {
 		return nil
 	}
@@ -220,7 +221,7 @@ func (m *outgoing) overlap(n Neighbour) error {
 	return nil
 }
 
-func (m *outgoing) predict(n Neighbour) {
+func (m *outgoing) predict(n config.Neighbour) {
 	ratio := 1.0
 	if m.plan.Transfer == "qemu-multifd" || ownPath(m.plan) {
 		ratio = 0.5 // zstd on the memory of ordinary guests (docs/measurements.md)
@@ -232,7 +233,7 @@ func (m *outgoing) predict(n Neighbour) {
 	f := policy.Predict(policy.Facts{
 		Touched: min(m.work.offer.Touched, m.work.facts.Memory), Memory: m.work.facts.Memory,
 		Disk: diskData(m.guest.Held.Description.Disks), Rate: m.carried(n), RTT: m.work.rtt, Ratio: ratio, Budget: m.plan.Downtime,
-		Tail: m.tailBytes(), DirtyRate: dirty, MostThrottle: m.a.config.mostThrottle(m.plan), Stopped: m.plan.Mode == "stopcopy",
+		Tail: m.tailBytes(), DirtyRate: dirty, MostThrottle: m.a.config.MostThrottle(m.plan), Stopped: m.plan.Mode == "stopcopy",
 	})
 	m.noteForecast(f)
 	m.rec.edit(func(r *Report) {
@@ -242,7 +243,7 @@ func (m *outgoing) predict(n Neighbour) {
 }
 
 // carried is what the migration's paths carry at most, bits per second; 0 if unknown.
-func (m *outgoing) carried(n Neighbour) int64 {
+func (m *outgoing) carried(n config.Neighbour) int64 {
 	var rate int64
 	for _, p := range m.paths(n) {
 		rate += p.Rate
@@ -254,7 +255,9 @@ func (m *outgoing) carried(n Neighbour) int64 {
 }
 
 // paths are those that this migration's transfer uses.
-func (m *outgoing) paths(n Neighbour) []peer.Path { return transferPaths(m.plan, m.a.config.paths(n)) }
+func (m *outgoing) paths(n config.Neighbour) []peer.Path {
+	return transferPaths(m.plan, m.a.config.Paths(n))
+}
 
 func major(version string) int {
 	n, _ := strconv.Atoi(strings.SplitN(version, ".", 2)[0])

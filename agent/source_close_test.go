@@ -36,7 +36,7 @@ func TestJournalStaysWhileItsGuestStands(t *testing.T) {
 			begin(a)
 		}
 		waitFor(t, name+": the journal goes", func() bool {
-			ids, err := journal.Unfinished(a.config.dir("journal"))
+			ids, err := journal.Unfinished(a.config.StatePath("journal"))
 			return err == nil && len(ids) == 0
 		})
 		if rep, ok, err := a.history(id); !ok || err != nil || rep.Outcome != migration.Aborted || g.migration() != "" {

@@ -57,7 +57,7 @@ func (m *outgoing) beginCopy(ctx context.Context, paths []peer.Path) error {
 	m.beginWire()
 	opts := migrateOptions(m.plan, len(paths))
 	opts.MaxBandwidth = m.beginQEMUPart()
-	m.work.throttling = policy.Throttling{Most: m.a.config.mostThrottle(m.plan)}
+	m.work.throttling = policy.Throttling{Most: m.a.config.MostThrottle(m.plan)}
 	opts.Throttles = m.work.throttling.Most > 0
 	switch {
 	case direct(m.plan):
@@ -91,7 +91,7 @@ func (m *outgoing) beginCopy(ctx context.Context, paths []peer.Path) error {
 
 // requirePaths are those that memory and disks take, at least one.
 func (m *outgoing) requirePaths() ([]peer.Path, error) {
-	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
+	n, _ := m.a.config.Find(m.plan.To, m.a.config.Host)
 	all := m.paths(n)
 	if len(all) == 0 {
 		return nil, &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf("migrate guest %s: no uplink of %s that carries migrations reaches one of %s: both need one, by IPv4 or both by IPv6", m.plan.Guest, m.plan.From, m.plan.To)}
@@ -307,7 +307,7 @@ func (m *outgoing) givenUpThere(ctx context.Context) *migration.Problem {
 }
 
 func (m *outgoing) progressOf(p vm.Progress, look policy.Look) CopyProgress {
-	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
+	n, _ := m.a.config.Find(m.plan.To, m.a.config.Host)
 	out := CopyProgress{What: CopyOfMemory, Total: p.Total, Remaining: p.Remaining, Sent: p.Transferred, Rate: look.Goodput, DirtyRate: p.DirtyRate, Throttled: p.Throttled, Round: p.Rounds, Wire: m.wireSince(n)}
 	left := p.Remaining
 	if out.DataPath = m.dataPath(); out.DataPath != nil {

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/migration"
 	"godwit/vm/guest"
 )
@@ -287,7 +288,7 @@ func (n *needed) settle(d *detour, forGood bool) bool {
 	if n == nil {
 		n = &needed{Leased: d.addresses()}
 		if !forGood {
-			n.Lease = leaseTime
+			n.Lease = config.DefaultLease
 		}
 	}
 	d.leave(slices.DeleteFunc(slices.Clone(n.Leased), func(addr netip.Addr) bool { return slices.Contains(n.Moved, addr) }))

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/agent/journal"
 	"godwit/agent/peer"
 	"godwit/migration"
@@ -37,7 +38,7 @@ func (s *stuck) Cont(context.Context) error { s.runs.Add(1); return nil }
 func TestUndonePauseIsTold(t *testing.T) {
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome"}
 	machine := &stuck{gone: gone{done: make(chan struct{})}}
-	m := &outgoing{a: bareAgent(t, &Config{Host: "paris"}), guest: &Guest{Machine: machine}, plan: plan, work: &sourceWork{}, rec: newRecord("paris", plan, time.Now())}
+	m := &outgoing{a: bareAgent(t, &config.Config{Host: "paris"}), guest: &Guest{Machine: machine}, plan: plan, work: &sourceWork{}, rec: newRecord("paris", plan, time.Now())}
 	if err := m.resume(t.Context()); err != nil || machine.runs.Load() != 1 {
 		t.Fatalf("%v, continued %d times", err, machine.runs.Load())
 	}
@@ -50,12 +51,12 @@ func TestUndonePauseIsTold(t *testing.T) {
 // continues its guest when it does; one that was never stopped is left as it is.
 func TestGuestIsNotLeftPaused(t *testing.T) {
 	for at, continued := range map[migration.Effect]int32{migration.Pause: 1, migration.Release: 1, migration.CopyMemory: 0} {
-		a := bareAgent(t, &Config{Host: "paris"})
+		a := bareAgent(t, &config.Config{Host: "paris"})
 		var end context.CancelFunc
 		a.ctx, end = context.WithCancel(t.Context())
 		a.outgoing, a.feed = map[string]*outgoing{}, newFeed()
 		plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2}
-		log, err := journal.Create(a.config.dir("journal"), plan.ID)
+		log, err := journal.Create(a.config.StatePath("journal"), plan.ID)
 		if err != nil {
 			t.Fatal(err)
 		}

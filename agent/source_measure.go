@@ -3,6 +3,8 @@ package agent
 import (
 	"math"
 	"time"
+
+	"godwit/agent/config"
 )
 
 // goodput estimates what the paths carry, from a running total. Times without a
@@ -35,7 +37,7 @@ func (g *goodput) see(now time.Time, total int64) int64 {
 
 // wireBytes reads the meters: IP bytes sent to n so far, by path. Of UDP only what
 // the tunnels for memory carry counts: the rest are guests' packets.
-func (m *outgoing) wireBytes(n Neighbour) map[string]int64 {
+func (m *outgoing) wireBytes(n config.Neighbour) map[string]int64 {
 	a := m.a
 	memory := map[uint16]bool{}
 	for _, t := range m.work.memoryTunnels {
@@ -75,7 +77,7 @@ func (m *outgoing) beginWire() {
 	if m.work.wireStart != nil {
 		return
 	}
-	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
+	n, _ := m.a.config.Find(m.plan.To, m.a.config.Host)
 	m.work.wireBefore = m.rec.snapshot().WireBytes
 	m.work.wireStart, m.work.share = m.wireBytes(n), m.a.shares.join(n.Host)
 	m.work.wireTold = wireTold{begun: time.Now()}
@@ -83,7 +85,7 @@ func (m *outgoing) beginWire() {
 
 // wireSince is what the migration has sent to n, by path; of what others send there at the
 // same time as much as they sent is theirs. QEMU's own connections have tunnels of their own.
-func (m *outgoing) wireSince(n Neighbour) map[string]int64 {
+func (m *outgoing) wireSince(n config.Neighbour) map[string]int64 {
 	if m.work.wireStart == nil { // an agent that was started again, and sent nothing yet
 		return m.rec.snapshot().WireBytes
 	}
@@ -114,7 +116,7 @@ func (m *outgoing) countWire() {
 	if m.work.wireStart == nil {
 		return
 	}
-	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
+	n, _ := m.a.config.Find(m.plan.To, m.a.config.Host)
 	wire := m.wireSince(n)
 	m.rec.edit(func(r *Report) { r.WireBytes = wire })
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate"
@@ -29,7 +30,7 @@ func (m *outgoing) prepareThere(ctx context.Context) error {
 	}
 	m.work.prepared = Prepared{}
 	m.work.laneKey = newLaneKey(m.plan)
-	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
+	n, _ := m.a.config.Find(m.plan.To, m.a.config.Host)
 	var offers []pathTunnel
 	if direct(m.plan) && !m.plan.Insecure {
 		if offers, m.work.memoryTunnels, err = m.a.offerTunnels(m.plan.ID, m.paths(n), m.work.memoryMTUs); err != nil {
@@ -65,8 +66,8 @@ func (m *outgoing) prepareThere(ctx context.Context) error {
 
 // tunnelConfig is this end of the tunnel, without the other.
 func (m *outgoing) tunnelConfig(private tunnel.Key) (tunnel.Config, error) {
-	n, _ := m.a.config.find(m.plan.To, m.a.config.Host)
-	local, _, ok := m.a.config.guestPath(n)
+	n, _ := m.a.config.Find(m.plan.To, m.a.config.Host)
+	local, _, ok := m.a.config.GuestPath(n)
 	if !ok {
 		return tunnel.Config{}, fmt.Errorf("no uplink carries guests' traffic")
 	}
@@ -116,11 +117,11 @@ func (m *outgoing) leadAway() error {
 				continue // it is going home
 			}
 			away := netstate.Away{
-				Addr: addr.Prefix.Addr(), MAC: g.Held.Description.NICs[g.Held.Active].hardware(),
+				Addr: addr.Prefix.Addr(), MAC: g.Held.Description.NICs[g.Held.Active].Hardware(),
 				Tap: g.Held.Taps[g.Held.Active], Tunnel: d.Tunnel.Name, Fits: m.plan.Fits,
 			}
 			if addr.Home == m.a.config.Host {
-				away.Gateway, away.Subnet = addr.Gateway, m.a.config.Network.onLink(addr.Prefix)
+				away.Gateway, away.Subnet = addr.Gateway, m.a.config.Network.OnLink(addr.Prefix)
 			}
 			d.Away = append(d.Away, away)
 		}
@@ -217,7 +218,7 @@ func (m *outgoing) wakeTunnel(ctx context.Context) {
 func (m *outgoing) unreadyGuest() {
 	g := m.guest
 	spare := 1 - m.plan.Active
-	if m.plan.KeepsAddress() || g.Held.Description.silent() || !g.alive() || spare < 0 || spare >= len(g.Held.Description.NICs) {
+	if m.plan.KeepsAddress() || g.Held.Description.Silent() || !g.alive() || spare < 0 || spare >= len(g.Held.Description.NICs) {
 		return
 	}
 	c := guest.Configure{MAC: g.Held.Description.NICs[spare].MAC}
@@ -245,7 +246,7 @@ func (a *Agent) tunnelEnd(id, kind string, local netip.Addr, private tunnel.Key)
 	}
 	return tunnel.Config{
 		Name: tunnelName(id), Kind: kind, Local: netip.AddrPortFrom(local, port),
-		MTU: a.config.Network.MTU, PrivateKey: private, Dir: a.tunnelDir(), Lease: clock.Now().Add(2 * leaseTime),
+		MTU: a.config.Network.MTU, PrivateKey: private, Dir: a.tunnelDir(), Lease: clock.Now().Add(2 * config.DefaultLease),
 	}, nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/migration"
 	"godwit/netstate/tunnel"
 	"godwit/vm/guest"
@@ -31,7 +32,7 @@ func (spare) Done() <-chan struct{} { return nil }
 
 // twoNICGuest is one that runs here, and is asked by c.
 func twoNICGuest(c guest.Channel) *Guest {
-	g := &Guest{Machine: runs{}, Held: Held{Description: Description{Name: "web", NICs: []NIC{{MAC: "52:54:00:00:00:01"}, {MAC: "52:54:00:00:00:02"}}}}}
+	g := &Guest{Machine: runs{}, Held: Held{Description: config.Description{Name: "web", NICs: []config.NIC{{MAC: "52:54:00:00:00:01"}, {MAC: "52:54:00:00:00:02"}}}}}
 	if c != nil {
 		g.speakBy(c)
 	}
@@ -53,11 +54,11 @@ func TestUnready(t *testing.T) {
 		{name: "one that was started again", network: "mptcp", work: &sourceWork{}, want: true},
 		{name: "a guest that cannot be ready", network: "drain", work: &sourceWork{}, err: errors.New("unknown method"), want: true},
 		{name: "its address is kept", network: "tunnel", work: &sourceWork{}},
-		{name: "nobody can be asked", network: "mptcp", work: &sourceWork{}, change: func(g *Guest) { g.Held.Description.Agent = dhcpAgent }},
+		{name: "nobody can be asked", network: "mptcp", work: &sourceWork{}, change: func(g *Guest) { g.Held.Description.Agent = config.AgentDHCP }},
 		{name: "its QEMU is gone", network: "mptcp", work: &sourceWork{}, change: func(g *Guest) { g.Machine = goneMachine{} }},
 		{name: "nothing is known of it", network: "mptcp", work: &sourceWork{}, change: func(g *Guest) { g.Held.Description.NICs = nil }},
 	} {
-		a := bareAgent(t, &Config{})
+		a := bareAgent(t, &config.Config{})
 		a.ctx = t.Context()
 		asked := make(chan guest.Configure, 1)
 		g := twoNICGuest(spare{asked: asked, err: c.err})
@@ -88,7 +89,7 @@ func TestUnready(t *testing.T) {
 func TestStaysReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const stays = 10 * time.Minute
-		a := bareAgent(t, &Config{})
+		a := bareAgent(t, &config.Config{})
 		a.detours = &detours{}
 		asked := make(chan guest.Configure)
 		m := &outgoing{a: a, guest: twoNICGuest(spare{asked: asked}), rec: newRecord("paris", migration.Plan{}, time.Now()),
@@ -145,7 +146,7 @@ func TestTunnelStaysAwake(t *testing.T) {
 		}
 	}()
 	synctest.Test(t, func(t *testing.T) {
-		a := bareAgent(t, &Config{})
+		a := bareAgent(t, &config.Config{})
 		a.detours = &detours{byID: map[string]*detour{"m-00000001": {ID: "m-00000001", Guest: "web", Tunnel: tunnel.Config{Name: "gwt-00000001", Dir: dir}}}}
 		m := &outgoing{a: a, plan: migration.Plan{ID: "m-00000001", Guest: "web", Network: "tunnel"}, work: &sourceWork{awake: time.Now()}}
 		for _, takes := range []time.Duration{time.Second, time.Minute, time.Hour, 20 * time.Second, 20 * time.Second} {
@@ -179,7 +180,7 @@ func (r runsAt) GuestChannel() string { return r.socket }
 // TestUnreadyReaches: an agent that was started again has not spoken to the guest yet.
 func TestUnreadyReaches(t *testing.T) {
 	path, _, clients := channelSocket(t)
-	a := bareAgent(t, &Config{})
+	a := bareAgent(t, &config.Config{})
 	a.ctx = t.Context()
 	g := twoNICGuest(nil)
 	g.Machine = runsAt{socket: path}

@@ -39,7 +39,7 @@ type standIn struct{ agent, home string }
 func (m *incoming) standIns(ctx context.Context) error {
 	g := m.work.guest
 	for s, addrs := range m.a.standable(g) {
-		w := way{guest: g, migration: m.plan.ID, kind: m.plan.Tunnel, host: s.agent, home: s.home, addrs: addrs, lease: m.a.config.lease(), forever: m.plan.KeepsAddress()}
+		w := way{guest: g, migration: m.plan.ID, kind: m.plan.Tunnel, host: s.agent, home: s.home, addrs: addrs, lease: m.a.config.LeaseTime(), forever: m.plan.KeepsAddress()}
 		err := m.a.standFor(ctx, w, m.plan.ID)
 		if errors.Is(err, errUnanswered) {
 			m.rec.noteOnce(s.agent + " is asked on to stand for addresses: whether it does is not known")
@@ -253,7 +253,7 @@ func (a *Agent) leads(ctx context.Context, ask Repoint, caller string) ([]netsta
 
 // mayStand says why this host cannot stand for addresses of home.
 func (a *Agent) mayStand(guest, home string, addrs []netip.Addr) error {
-	if n, ok := a.config.peer(home); !ok || n.Site != a.config.Site {
+	if n, ok := a.config.Peer(home); !ok || n.Site != a.config.Site {
 		return notBelieved("stand for addresses of %.100q: it is no other host of site %s", home, a.config.Site)
 	}
 	if _, err := a.guests.find(guest); err == nil {
@@ -269,10 +269,10 @@ func (a *Agent) mayStand(guest, home string, addrs []netip.Addr) error {
 			p, err := netip.ParsePrefix(o.String())
 			return err == nil && p.Addr().Unmap() == addr
 		}
-		subnet, owner := a.config.Network.subnetOf(addr), taken[addr]
+		subnet, owner := a.config.Network.SubnetOf(addr), taken[addr]
 		_, visits := a.detours.comesFrom(guest, addr)
 		switch {
-		case !subnet.Contains(addr) || addr == a.config.Network.gatewayOf(addr.Is4()):
+		case !subnet.Contains(addr) || addr == a.config.Network.GatewayOf(addr.Is4()):
 			return notBelieved("stand for address %s: not one of guests in the subnet %s of this host", addr, subnet)
 		case slices.ContainsFunc(own, mine):
 			return notBelieved("stand for address %s: it is this host's own", addr)
@@ -292,7 +292,7 @@ func (a *Agent) standing(answer Handed, addrs []netip.Addr) ([]netstate.Away, er
 		if err != nil || len(mac) != 6 || mac[0]&1 != 0 || h.Fits < 0 || h.Fits > 1<<16 || named || !slices.Contains(addrs, h.Addr) {
 			return nil, notBelieved("address %s at %.40q: not one that was asked for", h.Addr, h.MAC)
 		}
-		out = append(out, netstate.Away{Addr: h.Addr, MAC: mac, Gateway: a.config.Network.gatewayOf(h.Addr.Is4()), Subnet: a.config.Network.subnetOf(h.Addr).Masked(), Fits: h.Fits})
+		out = append(out, netstate.Away{Addr: h.Addr, MAC: mac, Gateway: a.config.Network.GatewayOf(h.Addr.Is4()), Subnet: a.config.Network.SubnetOf(h.Addr).Masked(), Fits: h.Fits})
 	}
 	if len(out) != len(addrs) {
 		return nil, notBelieved("%d of %d addresses are handed over", len(out), len(addrs))

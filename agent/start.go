@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"godwit/agent/config"
 	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/netstate"
@@ -25,11 +26,11 @@ const tapQueue = 30000
 // apiStartGuest takes a guest under care: one of our images is started, one
 // that runs already (with qmp) is adopted.
 func (a *Agent) apiStartGuest(r *http.Request) (any, error) {
-	var d Description
+	var d config.Description
 	if err := peer.Decode(r, &d); err != nil {
 		return nil, err
 	}
-	if err := d.check(); err != nil {
+	if err := d.Check(); err != nil {
 		return nil, err
 	}
 	if err := a.guests.readable(d.Name); err != nil {
@@ -45,7 +46,7 @@ func (a *Agent) apiStartGuest(r *http.Request) (any, error) {
 	var err error
 	if d.QMP != "" {
 		g, err = a.adopt(r.Context(), d)
-	} else if err = d.checkStarted(a.config.imageNames()); err == nil {
+	} else if err = d.CheckStarted(a.config.ImageNames()); err == nil {
 		g, err = a.startGuest(r.Context(), d)
 	}
 	if err != nil {
@@ -59,7 +60,7 @@ func (a *Agent) apiStartGuest(r *http.Request) (any, error) {
 
 // startGuest boots a guest of one of our images with a free address. On error nothing
 // of it is left.
-func (a *Agent) startGuest(ctx context.Context, d Description) (_ *Guest, err error) {
+func (a *Agent) startGuest(ctx context.Context, d config.Description) (_ *Guest, err error) {
 	g := &Guest{Held: Held{Description: d, Epoch: 1, Table: guest.FirstTable}}
 	g.Held.Dir = a.guestDir(d.Name, "1")
 	if err := a.guests.expect(g); err != nil {
@@ -96,7 +97,7 @@ func (a *Agent) startGuest(ctx context.Context, d Description) (_ *Guest, err er
 
 // configureFirst gives a guest that boots its first addresses.
 func (a *Agent) configureFirst(ctx context.Context, g *Guest) error {
-	if g.Held.Description.silent() {
+	if g.Held.Description.Silent() {
 		return a.grantFirst(ctx, g)
 	}
 	c, err := g.reach(ctx, limitBoot)
@@ -141,9 +142,9 @@ func (a *Agent) openTaps(g *Guest) error {
 // spec is how QEMU is to run the guest here.
 func (a *Agent) spec(g *Guest, incoming bool) (qemu.Spec, error) {
 	d := g.Held.Description
-	image := a.config.image(d.Image)
-	if image.Kernel == "" && d.Image != "" && d.Image != tinyImage {
-		return qemu.Spec{}, d.wrong("image %q is unknown on host %s; it has: %s", d.Image, a.config.Host, orNone(a.config.imageNames()))
+	image := a.config.ImageOf(d.Image)
+	if image.Kernel == "" && d.Image != "" && d.Image != config.TinyImage {
+		return qemu.Spec{}, d.Wrong("image %q is unknown on host %s; it has: %s", d.Image, a.config.Host, orNone(a.config.ImageNames()))
 	}
 	if image.Kernel == "" {
 		return qemu.Spec{}, &migration.Problem{Code: migration.CodeGuest, Text: fmt.Sprintf(
@@ -151,7 +152,7 @@ func (a *Agent) spec(g *Guest, incoming bool) (qemu.Spec, error) {
 	}
 	spec := qemu.Spec{
 		Name: d.Name, Memory: d.Memory, VCPUs: max(d.VCPUs, 1), Dir: g.Held.Dir, Incoming: incoming,
-		Kernel: image.Kernel, Initrd: image.Initrd, Cmdline: image.Cmdline, Root: image.Root, Disks: d.Disks, Port: d.port(),
+		Kernel: image.Kernel, Initrd: image.Initrd, Cmdline: image.Cmdline, Root: image.Root, Disks: d.Disks, Port: portOf(d),
 	}
 	for i, n := range d.NICs {
 		spec.NICs = append(spec.NICs, qemu.NIC{ID: fmt.Sprintf("net%d", i), MAC: n.MAC, Tap: g.Taps[i]})
@@ -192,7 +193,7 @@ func (a *Agent) attach(ctx context.Context, h Held) (*Guest, error) {
 	}
 	g.Machine = machine
 	a.findTaps(g)
-	if h.Description.silent() {
+	if h.Description.Silent() {
 		g.speakBy(a.fromOutside(g))
 	} else if status, err := machine.Status(ctx); err == nil && status == vm.Running && g.hasChannel() {
 		if _, err := g.reach(ctx, limitAdopt); err != nil {
@@ -281,7 +282,7 @@ func (a *Agent) keepLogs(g *Guest) {
 		if err != nil || len(data) == 0 {
 			continue
 		}
-		to := a.config.dir("logs", filepath.Base(g.Held.Dir)+"-"+name)
+		to := a.config.StatePath("logs", filepath.Base(g.Held.Dir)+"-"+name)
 		if err := os.MkdirAll(filepath.Dir(to), 0o700); err == nil {
 			os.WriteFile(to, data, 0o600) //nolint:errcheck // a log that could not be kept is not worth an error
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"godwit/agent/config"
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/vm/guest"
@@ -115,8 +116,8 @@ func TestFollowSurvival(t *testing.T) {
 // TestLeaseEndsSurvival: what still used the tunnel when its lease ended is lost; the
 // history on the disk says so too, also of a migration of an earlier agent.
 func TestLeaseEndsSurvival(t *testing.T) {
-	a := &Agent{config: &Config{State: t.TempDir()}, records: map[string]*Record{}}
-	path := a.config.dir("history", "m-00000001-destination.json")
+	a := &Agent{config: &config.Config{State: t.TempDir()}, records: map[string]*Record{}}
+	path := a.config.StatePath("history", "m-00000001-destination.json")
 	for _, c := range []struct {
 		expired bool
 		want    string

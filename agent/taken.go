@@ -39,7 +39,7 @@ func (a *Agent) tellTaken(t Taken) {
 		cancel()
 		if err == nil && answer.State == "declined" {
 			a.log.Info("the other host knows that the guest was taken back", "migration", t.Migration, "host", t.Host)
-			if err := os.Remove(a.config.dir("taken", t.Migration+".json")); err != nil {
+			if err := os.Remove(a.config.StatePath("taken", t.Migration+".json")); err != nil {
 				a.log.Warn("forget that it was taken back", "migration", t.Migration, "error", err)
 			}
 			return
@@ -52,7 +52,7 @@ func (a *Agent) tellTaken(t Taken) {
 
 // resumeTaken goes on telling what an earlier agent could not tell.
 func (a *Agent) resumeTaken() {
-	paths, err := filepath.Glob(a.config.dir("taken", "*.json"))
+	paths, err := filepath.Glob(a.config.StatePath("taken", "*.json"))
 	if err != nil {
 		a.log.Error("guests that were taken back", "error", err)
 	}

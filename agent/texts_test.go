@@ -5,12 +5,14 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"godwit/agent/config"
 )
 
 // An error about what is not here says what to do, too.
 func TestErrorsSayWhatToDo(t *testing.T) {
 	a := &Agent{
-		config: &Config{Host: "paris", State: t.TempDir()}, outgoing: map[string]*outgoing{}, records: map[string]*Record{},
+		config: &config.Config{Host: "paris", State: t.TempDir()}, outgoing: map[string]*outgoing{}, records: map[string]*Record{},
 		guests: &guests{byName: map[string]*Guest{"web": {}}},
 	}
 	a.guests.byName["web"].Held.Description.Name = "web"

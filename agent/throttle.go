@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"godwit/migration"
 	"godwit/policy"
 	"godwit/transfer/pages"
 	"godwit/vm"
@@ -21,18 +20,6 @@ type Throttled struct {
 	Percent int    `json:"percent"` // of the time for which its processors stood still, at the end
 	Why     string `json:"why"`
 	At      int64  `json:"at"` // unix ns: asked for first
-}
-
-// mostThrottle is how far p's guest may be throttled, percent; 0: not at all.
-func (c *Config) mostThrottle(p migration.Plan) int {
-	if p.Mode != "precopy" || p.Throttle == 0 {
-		return 0
-	}
-	highest := p.Throttle
-	if c.ThrottleMost != nil {
-		highest = min(highest, *c.ThrottleMost)
-	}
-	return policy.MostThrottle(p.Downtime, vm.ThrottleRuns, highest)
 }
 
 // throttle has the guest throttled, or further, where policy says so. copying is how it goes.

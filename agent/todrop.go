@@ -24,7 +24,7 @@ func (h *Held) toDrop(addrs ...netip.Addr) {
 // leftOver is what of the list the guest can be asked for now: not what it was given again since. Of one
 // that nobody can ask, the spare NIC is unplugged (outside.DropAddress): not while it is used.
 func (h Held) leftOver() []netip.Addr {
-	if h.Description.silent() && h.kept().IsValid() {
+	if h.Description.Silent() && h.kept().IsValid() {
 		return nil
 	}
 	return without(h.ToDrop, bare(h.Addresses))
@@ -95,7 +95,7 @@ func (p Preparation) comingWith() []netip.Addr {
 // notGivenUp adds to taken what guests here may still have of this site's subnet.
 func (a *Agent) notGivenUp(h Held, taken map[netip.Addr]string) {
 	for _, addr := range h.ToDrop {
-		if a.config.Network.subnetOf(addr).Contains(addr) {
+		if a.config.Network.SubnetOf(addr).Contains(addr) {
 			taken[addr] = h.Description.Name
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/migration"
 	"godwit/vm/guest"
 )
@@ -62,7 +63,7 @@ func lapsed(t *testing.T) (*Agent, *Guest, forgetful) {
 	f := forgetful{silent: new(bool), dropped: new([]netip.Addr)}
 	*f.silent, g.open = true, f
 	g.Held = Held{
-		Description: Description{Name: g.name(), Memory: 1 << 28, NICs: []NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}}, Dir: a.guestDir(g.name(), "2"),
+		Description: config.Description{Name: g.name(), Memory: 1 << 28, NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}}, Dir: a.guestDir(g.name(), "2"),
 		Addresses: []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.20/24"), Home: "rome"}, {Prefix: netip.MustParsePrefix("10.1.1.20/24"), Home: "paris"}},
 	}
 	d.Until, d.Visiting[0].Tunnel = time.Now().Add(-time.Second), d.Tunnel.Name
@@ -148,7 +149,7 @@ func TestDropsBeforeItMoves(t *testing.T) {
 func TestToDrop(t *testing.T) {
 	a := between(t)
 	own, lent := netip.MustParseAddr("10.2.1.21"), netip.MustParseAddr("10.1.1.20")
-	h := Held{Description: Description{Name: "web"}, Addresses: []migration.Address{{Prefix: netip.MustParsePrefix("10.1.1.20/24")}}}
+	h := Held{Description: config.Description{Name: "web"}, Addresses: []migration.Address{{Prefix: netip.MustParsePrefix("10.1.1.20/24")}}}
 	h.toDrop(own, lent)
 	h.toDrop(own)
 	if !slices.Equal(h.ToDrop, []netip.Addr{own, lent}) || !slices.Equal(h.leftOver(), []netip.Addr{own}) {
@@ -158,7 +159,7 @@ func TestToDrop(t *testing.T) {
 	a.guests.byName["web"].Held.Addresses = nil
 	refusedBy(t, "it has not given it up", a.promise(own, "db"), "guest web of this host has it")
 	refusedBy(t, "another site's", a.promise(lent, "db"), "")
-	h = Held{Description: Description{Name: "web", Agent: dhcpAgent}, ToDrop: []netip.Addr{lent}}
+	h = Held{Description: config.Description{Name: "web", Agent: config.AgentDHCP}, ToDrop: []netip.Addr{lent}}
 	for _, addr := range []string{"10.2.1.20/24", "10.3.1.20/24"} {
 		h.Addresses = append(h.Addresses, migration.Address{Prefix: netip.MustParsePrefix(addr)})
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/agent/peer"
 	"godwit/migration"
 )
@@ -106,7 +107,7 @@ func TestKeptByAPersonsWord(t *testing.T) {
 func TestSourceSaysThatItHeard(t *testing.T) {
 	plan := goodPreparation().Plan
 	for _, at := range []migration.Effect{migration.Release, migration.AwaitLanding, migration.CleanSource} {
-		a := bareAgent(t, &Config{Host: "paris"})
+		a := bareAgent(t, &config.Config{Host: "paris"})
 		m := &outgoing{a: a, plan: plan, rec: newRecord("paris", plan, time.Now())}
 		m.take(sourceDoing(t, at))
 		a.outgoing, a.records = map[string]*outgoing{plan.ID: m}, map[string]*Record{}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"godwit/agent/config"
 	"godwit/migration"
 	"godwit/vm/guest"
 )
@@ -14,16 +15,16 @@ import (
 
 // owned are the addresses that a guest which is adopted has on each of its NICs: those that its
 // description names, or else those of this site's subnet.
-func (a *Agent) owned(d Description, info guest.Info) [][]netip.Prefix {
+func (a *Agent) owned(d config.Description, info guest.Info) [][]netip.Prefix {
 	out := make([][]netip.Prefix, len(d.NICs))
 	for _, nic := range info.NICs {
-		i := slices.IndexFunc(d.NICs, func(n NIC) bool { return strings.EqualFold(n.MAC, nic.MAC) })
+		i := slices.IndexFunc(d.NICs, func(n config.NIC) bool { return strings.EqualFold(n.MAC, nic.MAC) })
 		if i < 0 || !nic.Up {
 			continue
 		}
 		for _, p := range nic.Addrs {
 			named := slices.ContainsFunc(d.Addresses, func(known migration.Address) bool { return known.Prefix.Addr() == p.Addr() })
-			if named || len(d.Addresses) == 0 && a.config.Network.subnetOf(p.Addr()).Contains(p.Addr()) {
+			if named || len(d.Addresses) == 0 && a.config.Network.SubnetOf(p.Addr()).Contains(p.Addr()) {
 				out[i] = append(out[i], p)
 			}
 		}
@@ -33,7 +34,7 @@ func (a *Agent) owned(d Description, info guest.Info) [][]netip.Prefix {
 
 // activeNIC is that which has the guest's addresses. Where both have some there is none to be
 // chosen: the next address needs a NIC of its own, and all others are led to one MAC.
-func activeNIC(d Description, owned [][]netip.Prefix) (int, error) {
+func activeNIC(d config.Description, owned [][]netip.Prefix) (int, error) {
 	var have []int
 	var said []string
 	for i, addrs := range owned {
@@ -88,11 +89,11 @@ func (a *Agent) untold(held Held, info guest.Info) []netip.Prefix {
 	known := slices.Concat(bare(held.Addresses), held.ToDrop)
 	var out []netip.Prefix
 	for _, nic := range info.NICs {
-		spare := slices.ContainsFunc(held.Description.NICs, func(n NIC) bool { return strings.EqualFold(n.MAC, nic.MAC) }) &&
+		spare := slices.ContainsFunc(held.Description.NICs, func(n config.NIC) bool { return strings.EqualFold(n.MAC, nic.MAC) }) &&
 			!strings.EqualFold(held.Description.NICs[held.Active].MAC, nic.MAC)
 		for _, p := range nic.Addrs {
 			ours := slices.Contains(known, p.Addr()) || spare && p.Addr().Is4() && p.IsSingleIP()
-			if !nic.Up || ours || p.Addr().IsLinkLocalUnicast() || !a.config.Network.subnetOf(p.Addr()).Contains(p.Addr()) {
+			if !nic.Up || ours || p.Addr().IsLinkLocalUnicast() || !a.config.Network.SubnetOf(p.Addr()).Contains(p.Addr()) {
 				continue
 			}
 			if !slices.ContainsFunc(out, func(o netip.Prefix) bool { return o.Addr() == p.Addr() }) {

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"godwit/agent/config"
 	"godwit/internal/clock"
 	"godwit/transfer/encode/visit"
 	"godwit/transfer/proxy"
@@ -24,31 +24,21 @@ import (
 // sealed by a key that lies in the runtime directory, in memory on most hosts, and ends with
 // it: what it has sealed is of no use then, and removed.
 
-// defaultKeepMemoryFor is how long memory is kept.
-const defaultKeepMemoryFor = 24 * time.Hour
-
-func (c *Config) keepMemoryFor() time.Duration {
-	return cmp.Or(c.KeepMemoryFor, defaultKeepMemoryFor)
-}
-
 const visitSuffix = ".mem"
-
-// visitKey is where the key of what is kept lies.
-func (c *Config) visitKey() string { return filepath.Join(c.Run, "memory.key") }
 
 // makeVisitKey makes the key, where one is wanted and there is none.
 func (a *Agent) makeVisitKey() {
 	if a.config.KeepMemory == 0 {
 		return
 	}
-	if err := visit.MakeKey(a.config.visitKey()); err != nil {
+	if err := visit.MakeKey(a.config.MemoryKey()); err != nil {
 		a.log.Warn("memory is not kept for a return", "error", err)
 	}
 }
 
 // OpenVisit opens kept memory of the host of c; visit.ErrKey where its key is gone.
-func OpenVisit(c *Config, path string) (*visit.File, error) {
-	key, err := visit.ReadKey(c.visitKey())
+func OpenVisit(c *config.Config, path string) (*visit.File, error) {
+	key, err := visit.ReadKey(c.MemoryKey())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("kept memory %s: %w", path, visit.ErrKey)
 	}
@@ -67,8 +57,8 @@ type Visit struct {
 }
 
 // Visits lists what is kept on the host of c, the oldest first.
-func Visits(c *Config) ([]Visit, error) {
-	entries, err := os.ReadDir(c.dir("visits"))
+func Visits(c *config.Config) ([]Visit, error) {
+	entries, err := os.ReadDir(c.StatePath("visits"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -79,11 +69,11 @@ func Visits(c *Config) ([]Visit, error) {
 	for _, e := range entries {
 		guest, ok := strings.CutSuffix(e.Name(), visitSuffix)
 		var st unix.Stat_t
-		path := c.dir("visits", e.Name())
+		path := c.StatePath("visits", e.Name())
 		if !ok || unix.Lstat(path, &st) != nil {
 			continue
 		}
-		until := time.Unix(st.Mtim.Unix()).Add(c.keepMemoryFor())
+		until := time.Unix(st.Mtim.Unix()).Add(c.MemoryKeptFor())
 		f, err := OpenVisit(c, path)
 		if err == nil {
 			f.Close() //nolint:errcheck // it was read only
@@ -150,12 +140,12 @@ func (m *outgoing) beginVisit() *visit.Writer {
 	if _, ok, err := m.a.roomFor(memory); !ok || err != nil {
 		return nil
 	}
-	key, err := visit.ReadKey(m.a.config.visitKey())
+	key, err := visit.ReadKey(m.a.config.MemoryKey())
 	if err != nil {
 		m.a.log.Warn("memory is not kept for a return", "migration", m.plan.ID, "error", err)
 		return nil
 	}
-	w, err := visit.Create(m.a.config.dir("visits"), key)
+	w, err := visit.Create(m.a.config.StatePath("visits"), key)
 	if err != nil {
 		m.a.log.Warn("memory is not kept for a return", "migration", m.plan.ID, "error", err)
 		return nil
@@ -192,7 +182,7 @@ func (m *incoming) elsewhere() (out []*visit.File) {
 	if f, err := OpenVisit(m.a.config, m.a.visitPath(m.plan.Guest)); err == nil {
 		out = append(out, f)
 	}
-	image := m.a.config.image(m.work.preparation.Description.Image)
+	image := m.a.config.ImageOf(m.work.preparation.Description.Image)
 	for _, path := range []string{image.Kernel, image.Initrd} {
 		if path == "" {
 			continue
@@ -226,5 +216,5 @@ func (m *incoming) forgetVisit() {
 }
 
 func (a *Agent) visitPath(guest string) string {
-	return a.config.dir("visits", filepath.Base(guest)+visitSuffix)
+	return a.config.StatePath("visits", filepath.Base(guest)+visitSuffix)
 }

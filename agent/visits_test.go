@@ -8,18 +8,19 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/transfer/encode/visit"
 	"godwit/transfer/pages"
 )
 
 // visitsHost has memory kept of guests, by age, 64 KiB each.
-func visitsHost(t *testing.T, c *Config, kept map[string]time.Duration) *Agent {
+func visitsHost(t *testing.T, c *config.Config, kept map[string]time.Duration) *Agent {
 	t.Helper()
 	c.State, c.Run = t.TempDir(), t.TempDir()
-	if err := visit.MakeKey(c.visitKey()); err != nil {
+	if err := visit.MakeKey(c.MemoryKey()); err != nil {
 		t.Fatal(err)
 	}
-	key, err := visit.ReadKey(c.visitKey())
+	key, err := visit.ReadKey(c.MemoryKey())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +33,7 @@ func visitsHost(t *testing.T, c *Config, kept map[string]time.Duration) *Agent {
 
 func (a *Agent) keepSome(t *testing.T, name string, age time.Duration, key visit.Key) {
 	t.Helper()
-	w, err := visit.Create(a.config.dir("visits"), key)
+	w, err := visit.Create(a.config.StatePath("visits"), key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,14 +45,14 @@ func (a *Agent) keepSome(t *testing.T, name string, age time.Duration, key visit
 	if err := w.Name(name); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chtimes(a.config.dir("visits", name), time.Time{}, time.Now().Add(-age)); err != nil {
+	if err := os.Chtimes(a.config.StatePath("visits", name), time.Time{}, time.Now().Add(-age)); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func (a *Agent) keptNames(t *testing.T) []string {
 	t.Helper()
-	paths, err := filepath.Glob(a.config.dir("visits", "*"))
+	paths, err := filepath.Glob(a.config.StatePath("visits", "*"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,15 +68,15 @@ func TestKeptMemoryIsBounded(t *testing.T) {
 	const some = 8 << 30
 	all := map[string]time.Duration{"a.mem": 3 * time.Hour, "b.mem": 2 * time.Hour, "c.mem": time.Hour, "old.mem": 25 * time.Hour, ".tmp-x": 0}
 	for name, c := range map[string]struct {
-		config Config
+		config config.Config
 		most   int64
 		want   []string
 	}{
-		"as configured": {Config{KeepMemory: some}, some, []string{"a.mem", "b.mem", "c.mem"}},
-		"shorter":       {Config{KeepMemory: some, KeepMemoryFor: 90 * time.Minute}, some, []string{"c.mem"}},
-		"less":          {Config{KeepMemory: some}, 130 << 10, []string{"b.mem", "c.mem"}},
-		"turned off":    {Config{}, some, nil},
-		"all":           {Config{KeepMemory: some}, 0, nil},
+		"as configured": {config.Config{KeepMemory: some}, some, []string{"a.mem", "b.mem", "c.mem"}},
+		"shorter":       {config.Config{KeepMemory: some, KeepMemoryFor: 90 * time.Minute}, some, []string{"c.mem"}},
+		"less":          {config.Config{KeepMemory: some}, 130 << 10, []string{"b.mem", "c.mem"}},
+		"turned off":    {config.Config{}, some, nil},
+		"all":           {config.Config{KeepMemory: some}, 0, nil},
 	} {
 		a := visitsHost(t, &c.config, all)
 		a.boundVisits(c.most)
@@ -88,7 +89,7 @@ func TestKeptMemoryIsBounded(t *testing.T) {
 // What another key has sealed, as that before a power cut, is of no use to anybody.
 func TestKeptMemoryWithoutItsKey(t *testing.T) {
 	const some = 8 << 30
-	a := visitsHost(t, &Config{KeepMemory: some}, map[string]time.Duration{"a.mem": 0})
+	a := visitsHost(t, &config.Config{KeepMemory: some}, map[string]time.Duration{"a.mem": 0})
 	a.keepSome(t, "b.mem", 0, visit.Key{9})
 	if _, err := OpenVisit(a.config, a.visitPath("a")); err != nil {
 		t.Error(err)
@@ -97,7 +98,7 @@ func TestKeptMemoryWithoutItsKey(t *testing.T) {
 	if got := a.keptNames(t); !slices.Equal(got, []string{"a.mem"}) {
 		t.Errorf("kept %v", got)
 	}
-	if err := os.Remove(a.config.visitKey()); err != nil {
+	if err := os.Remove(a.config.MemoryKey()); err != nil {
 		t.Fatal(err)
 	}
 	a.makeVisitKey()
@@ -109,7 +110,7 @@ func TestKeptMemoryWithoutItsKey(t *testing.T) {
 
 // What is kept makes way for what needs its room.
 func TestKeptMemoryMakesWay(t *testing.T) {
-	a := visitsHost(t, &Config{KeepMemory: 1 << 30}, map[string]time.Duration{"a.mem": 0})
+	a := visitsHost(t, &config.Config{KeepMemory: 1 << 30}, map[string]time.Duration{"a.mem": 0})
 	free, ok, err := a.roomFor(0)
 	if err != nil || !ok {
 		t.Skipf("less than the reserve is free: %d bytes, %v", free, err)
@@ -122,20 +123,6 @@ func TestKeptMemoryMakesWay(t *testing.T) {
 	}
 	if got := a.keptNames(t); len(got) != 0 {
 		t.Errorf("kept %v where there is none", got)
-	}
-}
-
-func TestKeepMemoryInConfig(t *testing.T) {
-	for text, want := range map[string]int64{"": 0, "keep_memory: 0\n": 0, "keep_memory: 2GiB\n": 2 << 30} {
-		c, _, err := load(t, wholeConfig+text)
-		if err != nil || c.KeepMemory != want {
-			t.Errorf("%q: %d, %v", text, c.KeepMemory, err)
-		}
-	}
-	for _, text := range []string{"keep_memory: -1\n", "keep_memory_for: -1s\n", "lease: -1s\n", "lease: 10ms\n", "lease: 1000h\n"} {
-		if _, _, err := load(t, wholeConfig+text); err == nil {
-			t.Errorf("%q was taken", text)
-		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/netstate"
@@ -16,15 +17,15 @@ import (
 
 // Offer is what the source tells in check.
 type Offer struct {
-	Plan        migration.Plan `json:"plan"`
-	Description Description    `json:"description"`
-	Facts       vm.Facts       `json:"facts"`
-	CPUFlags    string         `json:"cpu_flags"`      // of the source's processor, where it is the guest's own; see cpuFlags
-	Touched     int64          `json:"touched"`        // bytes that the guest's QEMU has in memory
-	Endpoint    uint8          `json:"endpoint"`       // highest MPTCP endpoint id used in the guest
-	Table       int            `json:"table"`          // highest routing table used in the guest
-	Root        string         `json:"root,omitempty"` // mark of its image's root disk; see rootMark
-	MTU         int            `json:"mtu,omitempty"`  // of guests at the source, bytes; 0: it does not say
+	Plan        migration.Plan     `json:"plan"`
+	Description config.Description `json:"description"`
+	Facts       vm.Facts           `json:"facts"`
+	CPUFlags    string             `json:"cpu_flags"`      // of the source's processor, where it is the guest's own; see cpuFlags
+	Touched     int64              `json:"touched"`        // bytes that the guest's QEMU has in memory
+	Endpoint    uint8              `json:"endpoint"`       // highest MPTCP endpoint id used in the guest
+	Table       int                `json:"table"`          // highest routing table used in the guest
+	Root        string             `json:"root,omitempty"` // mark of its image's root disk; see config.Config.RootMark
+	MTU         int                `json:"mtu,omitempty"`  // of guests at the source, bytes; 0: it does not say
 	// NoIPv6 is set where the guest has it turned off; see lacksIPv6.
 	NoIPv6 bool `json:"no_ipv6,omitempty"`
 }
@@ -42,17 +43,17 @@ type Acceptance struct {
 
 // Preparation is what the source tells in prepare.
 type Preparation struct {
-	Description   Description    `json:"description"`
-	Facts         vm.Facts       `json:"facts"`
-	Endpoint      uint8          `json:"endpoint"`
-	Table         int            `json:"table"`
-	Plan          migration.Plan `json:"plan"`
-	TunnelKey     string         `json:"tunnel_key"`               // public
-	Tunnel        netip.AddrPort `json:"tunnel"`                   // outer address at the source
-	MemoryTunnels []pathTunnel   `json:"memory_tunnels,omitempty"` // for transfers that are direct
-	LaneKey       []byte         `json:"lane_key,omitempty"`       // of our own data path
-	ClockSkew     time.Duration  `json:"clock_skew"`               // destination's clock minus the source's
-	Window        int64          `json:"window,omitempty"`         // bytes that the one connection of transfer mptcp may have on their way; 0: as the kernel has it
+	Description   config.Description `json:"description"`
+	Facts         vm.Facts           `json:"facts"`
+	Endpoint      uint8              `json:"endpoint"`
+	Table         int                `json:"table"`
+	Plan          migration.Plan     `json:"plan"`
+	TunnelKey     string             `json:"tunnel_key"`               // public
+	Tunnel        netip.AddrPort     `json:"tunnel"`                   // outer address at the source
+	MemoryTunnels []pathTunnel       `json:"memory_tunnels,omitempty"` // for transfers that are direct
+	LaneKey       []byte             `json:"lane_key,omitempty"`       // of our own data path
+	ClockSkew     time.Duration      `json:"clock_skew"`               // destination's clock minus the source's
+	Window        int64              `json:"window,omitempty"`         // bytes that the one connection of transfer mptcp may have on their way; 0: as the kernel has it
 
 	Routers []netstate.Advertisement `json:"routers,omitempty"` // what the routers of the guest's link advertise
 	ToDrop  []netip.Addr             `json:"to_drop,omitempty"` // see Held
@@ -65,7 +66,7 @@ func (p Preparation) check() error {
 	wrong := func(format string, a ...any) error {
 		return &migration.Problem{Code: migration.CodeUsage, Text: "prepare guest: " + fmt.Sprintf(format, a...)}
 	}
-	if err := p.Description.check(); err != nil {
+	if err := p.Description.Check(); err != nil {
 		return err
 	}
 	switch {

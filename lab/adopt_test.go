@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"godwit/agent"
+	"godwit/agent/config"
 	"godwit/lab/traffic"
 	"godwit/migration"
 	"godwit/netstate/netns"
@@ -30,23 +30,23 @@ func TestAdoptedGuestMigratesLikeAnyOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.refusals(t, w)
-	f.staysHere(t, w, "no start command", func(d *agent.Description) { d.Start = nil }, migration.Refused, "no start command")
-	f.staysHere(t, w, "would run by itself", func(d *agent.Description) {
+	f.staysHere(t, w, "no start command", func(d *config.Description) { d.Start = nil }, migration.Refused, "no start command")
+	f.staysHere(t, w, "would run by itself", func(d *config.Description) {
 		d.Start = slices.DeleteFunc(d.Start, func(word string) bool { return word == "-S" })
 	}, migration.Aborted, "add -S")
-	f.staysHere(t, w, "taps by name", func(d *agent.Description) {
+	f.staysHere(t, w, "taps by name", func(d *config.Description) {
 		for i, word := range d.Start {
 			d.Start[i] = strings.NewReplacer("fd={fd0}", "ifname={tap0},script=no,downscript=no").Replace(word)
 		}
 	}, migration.Aborted, "Device or resource busy")
-	f.staysHere(t, w, "without its second NIC", func(d *agent.Description) {
+	f.staysHere(t, w, "without its second NIC", func(d *config.Description) {
 		for _, word := range []string{"tap,id=net1,fd={fd1}", "virtio-net-pci,netdev=net1,mac=" + foreignMACs[1] + ",bus=pcie.0,addr=4,romfile="} {
 			i := slices.Index(d.Start, word)
 			d.Start = slices.Delete(d.Start, i-1, i+1) // -netdev or -device, and what it is
 		}
 	}, migration.Aborted, "QEMU has no NIC "+foreignMACs[1])
-	cpu := func(option string) func(*agent.Description) {
-		return func(d *agent.Description) { d.Start[slices.Index(d.Start, "-cpu")+1] = option }
+	cpu := func(option string) func(*config.Description) {
+		return func(d *config.Description) { d.Start[slices.Index(d.Start, "-cpu")+1] = option }
 	}
 	f.staysHere(t, w, "another CPU model", cpu("qemu64"), migration.Aborted, "a CPU of model qemu64, the guest has max; write -cpu max")
 	f.staysHere(t, w, "fewer features of its CPU", cpu("max,-avx2"), migration.Aborted, "CPUID 7.0.EBX bit 5)")
@@ -111,7 +111,7 @@ func TestAdoptedGuestWithoutChannelKeepsItsAddress(t *testing.T) {
 	if err := w.clients["phone"].Start(traffic.Flow{Name: "ticks", Kind: traffic.Ticks, Target: addr.Addr()}); err != nil {
 		t.Fatal(err)
 	}
-	sanjose.config.Routes = &agent.Routes{Table: 6700}
+	sanjose.config.Routes = &config.Routes{Table: 6700}
 	if err := netns.Do(sanjose.host.Namespace, func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0) }); err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func (f *foreign) refusals(t *testing.T, w *world) {
 	for _, c := range []struct {
 		name    string
 		replace []string
-		change  func(*agent.Description)
+		change  func(*config.Description)
 		want    string
 	}{
 		{name: "no such socket", replace: []string{"qmp: " + f.qmp(), "qmp: " + f.dir + "/none"}, want: "no QEMU runs there"},
@@ -152,16 +152,16 @@ func (f *foreign) refusals(t *testing.T, w *world) {
 		{name: "no MAC", replace: []string{`{mac: "` + foreignMACs[1], `{mac: "52:54`}, want: `MAC "52:54" is not one`},
 		{name: "taps the wrong way round", replace: []string{"tap: tap-a", "tap: tap-b", "tap: tap-b", "tap: tap-a"}, want: "is connected to tap tap-a, the description says tap-b"},
 		{name: "no tap", replace: []string{", tap: tap-b", ""}, want: "name the tap"},
-		{name: "one NIC", change: func(d *agent.Description) { d.NICs = d.NICs[:1] }, want: "has 2 NICs, the description names 1"},
+		{name: "one NIC", change: func(d *config.Description) { d.NICs = d.NICs[:1] }, want: "has 2 NICs, the description names 1"},
 		{name: "other memory", replace: []string{"memory: 192MiB", "memory: 1GiB"}, want: "write 192MiB"},
 		{name: "no such channel", replace: []string{"channel: " + f.channel(), "channel: " + f.dir + "/none"}, want: "no answer on its channel"},
-		{name: "no channel, no addresses", change: func(d *agent.Description) { d.Channel = "" }, want: "must name its addresses"},
-		{name: "a name that is a path", change: func(d *agent.Description) { d.Name = "../web%d" }, want: "its name must be one word"},
-		{name: "no qmp", change: func(d *agent.Description) { d.QMP = "" }, want: "qmp is missing"},
-		{name: "another image", change: func(d *agent.Description) {
-			*d = agent.Description{Name: d.Name, Memory: d.Memory, NICs: d.NICs, Image: "huge"}
+		{name: "no channel, no addresses", change: func(d *config.Description) { d.Channel = "" }, want: "must name its addresses"},
+		{name: "a name that is a path", change: func(d *config.Description) { d.Name = "../web%d" }, want: "its name must be one word"},
+		{name: "no qmp", change: func(d *config.Description) { d.QMP = "" }, want: "qmp is missing"},
+		{name: "another image", change: func(d *config.Description) {
+			*d = config.Description{Name: d.Name, Memory: d.Memory, NICs: d.NICs, Image: "huge"}
 		}, want: `image "huge" is unknown`},
-		{name: "an address of elsewhere", change: func(d *agent.Description) {
+		{name: "an address of elsewhere", change: func(d *config.Description) {
 			d.Addresses = []migration.Address{{Prefix: netip.MustParsePrefix("10.9.1.5/24")}}
 		}, want: "not of this site's subnet"},
 	} {
@@ -190,7 +190,7 @@ func (f *foreign) refusals(t *testing.T, w *world) {
 
 // staysHere adopts the guest by a description that no destination can start: the
 // migration ends where it began, says why, and leaves nothing.
-func (f *foreign) staysHere(t *testing.T, w *world, name string, change func(*agent.Description), outcome migration.Outcome, want string) {
+func (f *foreign) staysHere(t *testing.T, w *world, name string, change func(*config.Description), outcome migration.Outcome, want string) {
 	t.Run(name, func(t *testing.T) {
 		d := f.describe(t, w)
 		change(&d)

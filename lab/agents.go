@@ -16,6 +16,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"godwit/agent"
+	"godwit/agent/config"
 	"godwit/internal/child"
 	"godwit/internal/clock"
 	"godwit/lab/topo"
@@ -26,7 +27,7 @@ import (
 type hostAgent struct {
 	host   topo.Host
 	dir    string
-	config agent.Config
+	config config.Config
 	env    []string // beside the lab's own
 	client *agent.Client
 

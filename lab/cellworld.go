@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"godwit/agent"
+	"godwit/agent/config"
 	"godwit/internal/clock"
 	"godwit/lab/image"
 	"godwit/lab/scenario"
@@ -102,7 +102,7 @@ func (w *cellWorld) make(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.image = agent.Image{Kernel: kernel, Initrd: initrd, Cmdline: image.Cmdline}
+	w.image = config.Image{Kernel: kernel, Initrd: initrd, Cmdline: image.Cmdline}
 	if err := os.MkdirAll(w.dir, 0o700); err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"godwit/agent"
+	"godwit/agent/config"
 	"godwit/agent/nameserver"
 	"godwit/internal/need"
 	"godwit/lab/traffic"
@@ -59,7 +60,7 @@ var atCore = netip.MustParseAddrPort("198.19.0.1:5353")
 func TestEveryConnectionIsAccounted(t *testing.T) {
 	need.Program(t, "named")
 	secret := filepath.Join(t.TempDir(), "key")
-	p := newTrial(t, clientsWorld, func(_ string, c *agent.Config) {
+	p := newTrial(t, clientsWorld, func(_ string, c *config.Config) {
 		c.DNS = &nameserver.Config{Server: atCore.String(), Zone: "example.test", Key: nameserver.Key{Name: "godwit", File: secret}}
 	})
 	p.bind(secret)
@@ -157,7 +158,7 @@ func TestEveryConnectionIsAccounted(t *testing.T) {
 // up no move; it is told, and the name is as it was.
 func (p *trial) nameRefused(was netip.Addr) {
 	p.Helper()
-	p.restart("montreal", func(c *agent.Config) { c.DNS.Key.Name = "reader" })
+	p.restart("montreal", func(c *config.Config) { c.DNS.Key.Name = "reader" })
 	p.from = "sanjose"
 	rep := p.ends(p.began(migration.Request{Guest: "web", To: "montreal", Downtime: 5 * time.Second}), 2*time.Minute)
 	if rep.Outcome != migration.Completed || rep.Problem != nil {

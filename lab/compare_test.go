@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"godwit/agent"
+	"godwit/agent/config"
 	"godwit/migration"
 	"godwit/vm/qemu"
 )
@@ -27,7 +27,7 @@ guests:
 // guest: what compares memory says so, and the guest runs on where it was. Without the
 // damage it goes.
 func TestDamagedMemoryIsFound(t *testing.T) {
-	p := newTrial(t, compareWorld, func(string, *agent.Config) {})
+	p := newTrial(t, compareWorld, func(string, *config.Config) {})
 	p.ticks("phone", "web")
 	goOn := filepath.Join(p.w.dir, "go-on")
 	remove := p.script("montreal", migration.PreSourceSuspend, "10-waits", "until [ -e "+goOn+" ]; do sleep 0.05; done")

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"godwit/agent"
+	"godwit/agent/config"
 	"godwit/migration"
 	"godwit/vm/guest"
 )
@@ -26,7 +26,7 @@ guests:
 // guest wrote last, after a move that was called off, one whose agent was killed, and a
 // ring of moves that ends where it began; and no copy is left behind.
 func TestDiskMoves(t *testing.T) {
-	p := newTrial(t, diskWorld, func(string, *agent.Config) {})
+	p := newTrial(t, diskWorld, func(string, *config.Config) {})
 	p.whole("montreal")
 	ends := func(end func(id string), want migration.Outcome, at string) {
 		id := p.began(migration.Request{Guest: "web", To: "sanjose", Bandwidth: 200_000_000}) // its seed takes a second

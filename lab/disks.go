@@ -8,14 +8,14 @@ import (
 	"slices"
 	"strings"
 
-	"godwit/agent"
+	"godwit/agent/config"
 	"godwit/lab/scenario"
 	"godwit/vm"
 )
 
 // makeDisks makes a guest's empty disks on its first host, where that host's agent keeps
 // the disks that come to it; so they go when the guest moves on.
-func (w *world) makeDisks(d *agent.Description, g scenario.Guest, host string) error {
+func (w *world) makeDisks(d *config.Description, g scenario.Guest, host string) error {
 	dir := w.disksOf(host)
 	for i, size := range g.Disks {
 		if err := os.MkdirAll(dir, 0o700); err != nil {

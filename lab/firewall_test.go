@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"godwit/agent"
+	"godwit/agent/config"
 	"godwit/lab/traffic"
 	"godwit/migration"
 	"godwit/netstate/netns"
@@ -35,7 +35,7 @@ table inet fw { chain f { type filter hook forward priority 10; policy drop; ct 
 // loaded anew beside them, and nothing of ours is left in it. A firewall that cannot be opened is
 // told in check.
 func TestFirewallsOfHosts(t *testing.T) {
-	p := newTrial(t, firewallWorld, func(_ string, c *agent.Config) { c.Lease = time.Minute })
+	p := newTrial(t, firewallWorld, func(_ string, c *config.Config) { c.Lease = time.Minute })
 	p.listens("phone")
 	for host := range p.w.agents {
 		p.inHost(host, hostFirewall)

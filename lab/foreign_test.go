@@ -14,7 +14,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"godwit/agent"
+	"godwit/agent/config"
 	"godwit/lab/image"
 	"godwit/netstate/netns"
 	"godwit/vm/guest"
@@ -136,7 +136,7 @@ func (f *foreign) configure(t *testing.T, addr netip.Prefix, gateway netip.Addr)
 }
 
 // describe writes the guest's description as its user would, each old replaced by new.
-func (f *foreign) describe(t *testing.T, w *world, replace ...string) agent.Description {
+func (f *foreign) describe(t *testing.T, w *world, replace ...string) config.Description {
 	t.Helper()
 	var b strings.Builder
 	fmt.Fprintf(&b, "name: web\nmemory: %dMiB\nqmp: %s\nchannel: %s\nnics:\n", foreignMemory, f.qmp(), f.channel())
@@ -159,7 +159,7 @@ func (f *foreign) describe(t *testing.T, w *world, replace ...string) agent.Desc
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d, err := agent.LoadDescription(path)
+	d, err := config.LoadDescription(path)
 	if err != nil {
 		t.Fatal(err)
 	}

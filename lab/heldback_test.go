@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"godwit/agent"
+	"godwit/agent/config"
 	"godwit/lab/scenario"
 	"godwit/lab/traffic"
 	"godwit/lab/wan"
@@ -27,7 +27,7 @@ guests:
 // refuses the guest by itself, and what waited there for the guest comes back to it. So it does where the
 // destination is the guest's home, and the move is called off.
 func TestHeldPacketsComeBack(t *testing.T) {
-	p := newTrial(t, heldBackWorld, func(string, *agent.Config) {})
+	p := newTrial(t, heldBackWorld, func(string, *config.Config) {})
 	p.datagrams("plain", "web")
 	id := p.began(migration.Request{Guest: "web", To: "sanjose", Mode: "stopcopy", Downtime: time.Minute})
 	p.reaches(id, string(migration.SourceSuspend))

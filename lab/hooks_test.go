@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"godwit/agent"
+	"godwit/agent/config"
 	"godwit/agent/hook"
 	"godwit/lab/scenario"
 	"godwit/lab/wan"
@@ -47,7 +47,7 @@ func (p *trial) script(host string, event migration.EventName, name, body string
 // tells the events that the table says.
 func TestHooks(t *testing.T) {
 	exactly(t)
-	p := newTrial(t, hookWorld, func(_ string, c *agent.Config) {
+	p := newTrial(t, hookWorld, func(_ string, c *config.Config) {
 		c.Hooks.Files = []hook.File{{Name: "10-hangs", Timeout: 500 * time.Millisecond}}
 	})
 	defer func() { t.Log("what was said:\n" + strings.Join(p.lines.lines, "\n")) }()
@@ -179,7 +179,7 @@ const abortLimit = 2 * time.Second
 // destination that answers and with one that does not.
 func TestAbortInEachPhase(t *testing.T) {
 	exactly(t)
-	p := newTrial(t, hookWorld, func(_ string, c *agent.Config) {
+	p := newTrial(t, hookWorld, func(_ string, c *config.Config) {
 		c.Hooks.Files = []hook.File{{Name: "10-hold", Timeout: 30 * time.Second}}
 	})
 	defer func() { t.Log("what was said:\n" + strings.Join(p.lines.lines, "\n")) }()

@@ -9,7 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"godwit/agent"
+	"godwit/agent/config"
 	"godwit/lab/traffic"
 	"godwit/lab/traffic/record"
 	"godwit/migration"
@@ -40,7 +40,7 @@ const (
 // follow find out what the new path carries; those that begin in the tunnel agree on
 // segments that fit. In both families nothing is lost, and nothing waits for long.
 func TestJumboGuest(t *testing.T) {
-	p := newTrialIn(t, &world{mtu: jumboMTU}, jumboWorld, func(string, *agent.Config) {})
+	p := newTrialIn(t, &world{mtu: jumboMTU}, jumboWorld, func(string, *config.Config) {})
 	info, err := p.guest("montreal", "web")
 	p.must(err)
 	old := map[string]netip.Addr{}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
-	"godwit/agent"
+	"godwit/agent/config"
 	"godwit/agent/peer"
 	"godwit/lab/scenario"
 )
@@ -83,11 +83,11 @@ func TestNamesOfHosts(t *testing.T) {
 		if err := pair.Leaf.VerifyHostname(name); err != nil || !slices.Equal(pair.Leaf.DNSNames, []string{name}) {
 			t.Errorf("%s: its certificate is of %q: %v", name, pair.Leaf.DNSNames, err)
 		}
-		data, err := yaml.Marshal(agent.Config{Host: name, Site: name, Uplinks: []agent.Uplink{{Name: name}}})
+		data, err := yaml.Marshal(config.Config{Host: name, Site: name, Uplinks: []config.Uplink{{Name: name}}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		var back agent.Config
+		var back config.Config
 		if err := yaml.Unmarshal(data, &back); err != nil || back.Host != name || back.Site != name || back.Uplinks[0].Name != name {
 			t.Errorf("%s came back from YAML as %q, %q: %v", name, back.Host, back.Site, err)
 		}

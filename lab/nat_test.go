@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"godwit/agent"
+	"godwit/agent/config"
 	"godwit/lab/traffic"
 	"godwit/migration"
 	"godwit/netstate/netns"
@@ -37,7 +37,7 @@ const (
 // TestNextAddressBehindNAT: connections follow a guest to an address behind a 1:1 NAT, which they see as
 // that NAT shows it, and back; the name of it that others use is told in check.
 func TestNextAddressBehindNAT(t *testing.T) {
-	p := newTrial(t, natWorld, func(host string, c *agent.Config) {
+	p := newTrial(t, natWorld, func(host string, c *config.Config) {
 		if host == "sanjose" {
 			c.Network.Public4 = netip.MustParsePrefix(publicNet)
 		}

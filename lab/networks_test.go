@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"godwit/agent"
+	"godwit/agent/config"
 	"godwit/lab/traffic"
 	"godwit/migration"
 	"godwit/netstate/netns"
@@ -34,7 +35,7 @@ guests:
 // its life through the tunnel, which stands again where its process is killed; by tunnel the guest keeps
 // its address, also on a third site and at home again. A lease ends when the configuration says.
 func TestEachTransferAndNetwork(t *testing.T) {
-	p := newTrial(t, networksWorld, func(host string, c *agent.Config) {
+	p := newTrial(t, networksWorld, func(host string, c *config.Config) {
 		if c.Lease = time.Hour; host == "oslo" {
 			c.Lease = shortLease
 		}

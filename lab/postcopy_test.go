@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"godwit/agent"
+	"godwit/agent/config"
 	"godwit/migration"
 	"godwit/vm/guest"
 )
@@ -50,7 +51,7 @@ func (p *trial) patterns(host, name string) {
 // TestPostcopyOutlivesAgents kills agents in the middle of post-copy, as a guest goes there
 // and back. It ends whole at the destination each time, and its connection survives.
 func TestPostcopyOutlivesAgents(t *testing.T) {
-	p := newTrial(t, postcopyWorld, func(string, *agent.Config) {})
+	p := newTrial(t, postcopyWorld, func(string, *config.Config) {})
 	p.ticks("phone", "web")
 	from, to := "montreal", "sanjose"
 	kill := func(hosts ...string) {

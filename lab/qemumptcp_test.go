@@ -8,7 +8,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"godwit/agent"
+	"godwit/agent/config"
 	"godwit/migration"
 	"godwit/netstate/mptcp"
 	"godwit/netstate/netns"
@@ -29,7 +29,7 @@ guests:
 // TestQEMUsOwnMPTCPTakesEveryPath: each uplink carries a part of the memory, inside tunnels and,
 // where that was asked for, without; also where the destination has one only.
 func TestQEMUsOwnMPTCPTakesEveryPath(t *testing.T) {
-	p := newTrial(t, qemuMPTCPWorld, func(string, *agent.Config) {})
+	p := newTrial(t, qemuMPTCPWorld, func(string, *config.Config) {})
 	p.ticks("phone", "web")
 	for _, req := range []migration.Request{
 		{Guest: "web", To: "sanjose", Transfer: "qemu-mptcp", Downtime: 2 * time.Second},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"godwit/agent"
+	"godwit/agent/config"
 	"godwit/lab/scenario"
 	"godwit/lab/wan"
 	"godwit/migration"
@@ -89,7 +90,7 @@ func (p *trial) backHome(name string, rep agent.Report, epoch uint64) {
 func TestHostsReboot(t *testing.T) {
 	exactly(t)
 	f := newFence(t)
-	p := newTrial(t, rebootWorld, func(_ string, c *agent.Config) { c.Fence = f.script })
+	p := newTrial(t, rebootWorld, func(_ string, c *config.Config) { c.Fence = f.script })
 	before := p.inventory()
 	p.fenceEndsDoubt(f)
 	montreal, sanjose := p.w.agents["montreal"].client, p.w.agents["sanjose"].client
@@ -146,7 +147,7 @@ func TestHostsReboot(t *testing.T) {
 // the guest runs there, else nowhere; both hosts agree, and nobody has to decide.
 func TestSourceLosesPowerInTheSwitch(t *testing.T) {
 	exactly(t)
-	p := newTrial(t, rebootWorld, func(string, *agent.Config) {})
+	p := newTrial(t, rebootWorld, func(string, *config.Config) {})
 	id := p.began(migration.Request{Guest: "web", To: "sanjose", Downtime: 5 * time.Second})
 	p.reaches(id, string(migration.SourceSuspend))
 	p.losesPower("montreal", id)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"godwit/agent"
+	"godwit/agent/config"
 	"godwit/lab/scenario"
 	"godwit/lab/wan"
 	"godwit/migration"
@@ -29,7 +30,7 @@ guests:
 // heard again, ends what it held for it. Then the guest can move.
 func TestTakenBack(t *testing.T) {
 	exactly(t)
-	p := newTrial(t, recoverWorld, func(string, *agent.Config) {})
+	p := newTrial(t, recoverWorld, func(string, *config.Config) {})
 	p.ticks("phone", "web")
 	before := p.inventory()
 	client := p.w.agents["montreal"].client

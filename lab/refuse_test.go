@@ -12,7 +12,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"godwit/agent"
+	"godwit/agent/config"
 	"godwit/agent/evacuate"
 	"godwit/agent/peer"
 	"godwit/lab/scenario"
@@ -49,12 +49,12 @@ const crawl = 32_000_000
 // move afterwards.
 func TestNothingChanged(t *testing.T) {
 	exactly(t)
-	p := newTrial(t, refuseWorld, func(host string, c *agent.Config) {
+	p := newTrial(t, refuseWorld, func(host string, c *config.Config) {
 		if host == "montreal" {
 			c.Patience = 3 * time.Second
-			c.Peers = append(c.Peers, agent.Neighbour{
+			c.Peers = append(c.Peers, config.Neighbour{
 				Host: "twin", Site: "twin", V4: netip.MustParsePrefix("10.1.1.128/25"),
-				Uplinks: []agent.Uplink{{Name: "public", Address: netip.MustParseAddr("100.66.0.11"), Carries: "both"}},
+				Uplinks: []config.Uplink{{Name: "public", Address: netip.MustParseAddr("100.66.0.11"), Carries: "both"}},
 			})
 		}
 	})
@@ -132,11 +132,11 @@ func (p *trial) farSide() {
 	silent := p.began(migration.Request{Guest: "mail", To: "sanjose"})
 
 	// While nobody answers in lisbon: a destination that is short of memory.
-	p.restart("sanjose", func(c *agent.Config) { c.MemoryReserve = 1 << 50 })
+	p.restart("sanjose", func(c *config.Config) { c.MemoryReserve = 1 << 50 })
 	outcome, err := p.outcome(migration.Request{Guest: "web", To: "sanjose"})
 	p.said("short of memory", err, migration.CodeCapacity, "host sanjose", "MiB are needed")
 	p.is("short of memory", outcome, migration.Refused)
-	p.restart("sanjose", func(c *agent.Config) { c.MemoryReserve = 0 })
+	p.restart("sanjose", func(c *config.Config) { c.MemoryReserve = 0 })
 
 	rep := p.ends(silent, 10*time.Second)
 	p.said("a guest that is silent", rep.Problem, migration.CodeGuest, "guest mail", "its guest channel does not answer", "see whether the guest is well")
@@ -155,13 +155,13 @@ func (p *trial) farSide() {
 	p.must(err)
 	p.must(ca.Issue("lisbon", time.Now()))
 	p.must(lisbon.start(p.Context()))
-	p.restart("lisbon", func(c *agent.Config) {
+	p.restart("lisbon", func(c *config.Config) {
 		c.TLS.Cert, c.TLS.Key = filepath.Join(other, "lisbon.pem"), filepath.Join(other, "lisbon.key")
 	})
 	outcome, err = p.outcome(migration.Request{Guest: "web", To: "lisbon"})
 	p.said("a certificate of another fleet", err, migration.CodePeer, "agent lisbon", "certificate")
 	p.is("a certificate of another fleet", outcome, migration.Refused)
-	p.restart("lisbon", func(c *agent.Config) { c.TLS = own })
+	p.restart("lisbon", func(c *config.Config) { c.TLS = own })
 
 	p.nft("add table ip fragments; add chain ip fragments every { type filter hook prerouting priority -450; }; add rule ip fragments every ip frag-off & 0x3fff != 0 drop")
 	p.must(p.w.topo.SetLink("lisbon", "public", func(l *wan.Link) { l.MTU = 1280 }))

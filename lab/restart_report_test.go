@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"godwit/agent"
+	"godwit/agent/config"
 	"godwit/migration"
 )
 
@@ -13,7 +14,7 @@ import (
 // tells what the migration had come to before, and what its other host knows.
 func TestReportOutlivesAgents(t *testing.T) {
 	exactly(t)
-	p := newTrial(t, rebootWorld, func(string, *agent.Config) {})
+	p := newTrial(t, rebootWorld, func(string, *config.Config) {})
 	p.ticks("phone", "web")
 	for _, c := range []struct {
 		from, to, killed, at string

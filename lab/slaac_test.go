@@ -12,7 +12,7 @@ import (
 
 	"github.com/mdlayher/ndp"
 
-	"godwit/agent"
+	"godwit/agent/config"
 	"godwit/lab/traffic"
 	"godwit/migration"
 	"godwit/netstate/netns"
@@ -40,7 +40,7 @@ const routersGrant = 15 * time.Second
 // anew, and the routers there are nobody to it; plain TCP over IPv6 goes on. Nothing of this stays
 // when it is home again.
 func TestSLAACGuest(t *testing.T) {
-	p := newTrial(t, slaacWorld, func(string, *agent.Config) {})
+	p := newTrial(t, slaacWorld, func(string, *config.Config) {})
 	home, _ := p.advertises("montreal", "fd00:1:1::"), p.advertises("sanjose", "fd00:2:1::")
 	info, err := p.guest("montreal", "web")
 	p.must(err)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"godwit/agent"
+	"godwit/agent/config"
 	"godwit/lab/traffic"
 	"godwit/migration"
 	"godwit/netstate"
@@ -234,7 +234,7 @@ func (p *trial) latest(flow string) traffic.Sample {
 // hosts, which are switched off: their plain connections go on. Then one moves on, and both come
 // home to one host, which is not the one that each left. Nothing is lost on the way.
 func TestSubnetAgent(t *testing.T) {
-	p := newTrial(t, subnetWorld, func(string, *agent.Config) {})
+	p := newTrial(t, subnetWorld, func(string, *config.Config) {})
 	p.listens("phone")
 	flows := p.refusesAtFirst() // web leaves
 
@@ -286,10 +286,10 @@ func (p *trial) refusesAtFirst() []string {
 	p.Helper()
 	flows := p.plainFlows("refused", map[string]string{"web": "montreal-1"})
 	p.lives("at home", flows)
-	var known []agent.Neighbour
-	p.restart("montreal-3", func(c *agent.Config) {
+	var known []config.Neighbour
+	p.restart("montreal-3", func(c *config.Config) {
 		known = c.Peers
-		c.Peers = slices.DeleteFunc(slices.Clone(known), func(n agent.Neighbour) bool { return n.Host == "montreal-1" })
+		c.Peers = slices.DeleteFunc(slices.Clone(known), func(n config.Neighbour) bool { return n.Host == "montreal-1" })
 	})
 	notes := p.moves("sanjose", map[string]string{"web": "montreal-1"})
 	if !slices.ContainsFunc(notes, func(n string) bool { return strings.Contains(n, "montreal-1 stays their home") }) {
@@ -298,7 +298,7 @@ func (p *trial) refusesAtFirst() []string {
 	p.homes("web", "sanjose", "montreal-1")
 	p.lives("the subnet agent refused", flows)
 
-	p.restart("montreal-3", func(c *agent.Config) { c.Peers = known })
+	p.restart("montreal-3", func(c *config.Config) { c.Peers = known })
 	p.restart("sanjose", nil) // or it asks again in a minute
 	for until := time.Now().Add(20 * time.Second); len(p.standsFor("montreal-1")) > 0; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(until) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"godwit/agent"
+	"godwit/agent/config"
 	"godwit/migration"
 	"godwit/vm"
 	"godwit/vm/qemu/qmp"
@@ -76,7 +76,7 @@ func (q monitored) until(what string, so func(status vm.MigrationStatus, throttl
 // (examples/precopy-hot.yaml gets there, which takes long). An agent that is started again, and finds
 // one throttled by a QEMU that sends by itself, releases it.
 func TestThrottle(t *testing.T) {
-	p := newTrial(t, throttleWorld, func(string, *agent.Config) {})
+	p := newTrial(t, throttleWorld, func(string, *config.Config) {})
 	p.ticks("phone", "web")
 	p.budgetThatCannotBeMet()
 	source := p.w.agents["montreal"]

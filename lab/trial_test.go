@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"godwit/agent"
+	"godwit/agent/config"
 	"godwit/internal/need"
 	"godwit/lab/image"
 	"godwit/lab/topo"
@@ -56,13 +57,13 @@ func (c *caseLines) add(format string, a ...any) {
 
 // newTrial builds the network and the agents of a scenario, with their
 // configurations changed by change, then its guests and clients.
-func newTrial(t *testing.T, text string, change func(host string, c *agent.Config)) *trial {
+func newTrial(t *testing.T, text string, change func(host string, c *config.Config)) *trial {
 	t.Helper()
 	return newTrialIn(t, &world{}, text, change)
 }
 
 // newTrialIn is newTrial in a world that has something of its own.
-func newTrialIn(t *testing.T, w *world, text string, change func(host string, c *agent.Config)) *trial {
+func newTrialIn(t *testing.T, w *world, text string, change func(host string, c *config.Config)) *trial {
 	t.Helper()
 	need.Program(t, "nft")
 	p := &trial{T: t, w: w, lines: &caseLines{}}
@@ -70,13 +71,13 @@ func newTrialIn(t *testing.T, w *world, text string, change func(host string, c 
 	ctx := t.Context()
 	kernel, initrd, err := image.Find()
 	p.must(err)
-	w.image = agent.Image{Kernel: kernel, Initrd: initrd, Cmdline: image.Cmdline}
+	w.image = config.Image{Kernel: kernel, Initrd: initrd, Cmdline: image.Cmdline}
 	p.must(os.MkdirAll(w.dir, 0o700))
 	w.topo, err = topo.Build(ctx, w.spec())
 	p.must(err)
 	p.must(w.startAgents(ctx))
 	for host, a := range w.agents {
-		p.restart(host, func(c *agent.Config) { change(a.host.Name, c) })
+		p.restart(host, func(c *config.Config) { change(a.host.Name, c) })
 	}
 	p.must(w.startGuests(ctx, func(string) {}))
 	p.must(w.startClients(ctx))
@@ -91,7 +92,7 @@ func (p *trial) must(err error) {
 }
 
 // restart kills a host's agent and starts it with a changed configuration.
-func (p *trial) restart(host string, change func(*agent.Config)) {
+func (p *trial) restart(host string, change func(*config.Config)) {
 	p.Helper()
 	a := p.w.agents[host]
 	p.must(a.kill())
@@ -273,14 +274,14 @@ func (p *trial) bare(name string, number, cards int, more ...string) {
 	qmp := filepath.Join(p.w.dir, name+".qmp")
 	args := append([]string{"-name", "guest=" + name, "-nodefaults", "-display", "none", "-M", "q35", "-accel", "tcg", "-m", "32",
 		"-qmp", "unix:" + qmp + ",server=on,wait=off"}, more...)
-	d := agent.Description{Name: name, Memory: 32 << 20, QMP: qmp,
+	d := config.Description{Name: name, Memory: 32 << 20, QMP: qmp,
 		Start: append([]string{"qemu-system-x86_64", "-S", "-incoming", "defer", "-nodefaults", "-display", "none", "-M", "q35", "-accel", "tcg",
 			"-pidfile", "{dir}/pid", "-qmp", "unix:{qmp},server=on,wait=off", "-m", "{memory}"}, more...)}
 	d.Addresses = []migration.Address{{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, 1, byte(200 + number)}), 24)}}
 	p.must(netns.Do(a.host.Namespace, func() error {
 		for i := range cards {
 			mac, tap := fmt.Sprintf("52:54:00:00:%02x:%02x", 200+number, i), fmt.Sprintf("t-%s%d", name, i)
-			d.NICs = append(d.NICs, agent.NIC{MAC: mac, Tap: tap})
+			d.NICs = append(d.NICs, config.NIC{MAC: mac, Tap: tap})
 			bridge, err := netlink.LinkByName(a.host.Bridge)
 			if err != nil {
 				return err

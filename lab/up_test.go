@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"godwit/agent"
+	"godwit/agent/config"
 	"godwit/internal/child"
 	"godwit/lab/scenario"
 	"godwit/lab/topo"
@@ -69,7 +70,7 @@ func TestUpAndDown(t *testing.T) {
 		if err != nil || info.Host != h.Host || len(info.Neighbours) != 1 {
 			t.Errorf("agent of %s: %+v, %v", h.Host, info, err)
 		}
-		if c, err := agent.LoadConfig(h.Config); err != nil || c.Socket() != h.Socket {
+		if c, err := config.Load(h.Config); err != nil || c.Socket() != h.Socket {
 			t.Errorf("configuration of %s: %v", h.Host, err)
 		}
 	}

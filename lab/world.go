@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"godwit/agent"
+	"godwit/agent/config"
 	"godwit/agent/peer"
 	"godwit/internal/clock"
 	"godwit/lab/image"
@@ -37,8 +38,8 @@ type world struct {
 	scenario *scenario.Scenario
 	topo     *topo.Topo
 	log      *slog.Logger
-	image    agent.Image
-	images   map[string]agent.Image   // of guests that are not tiny
+	image    config.Image
+	images   map[string]config.Image  // of guests that are not tiny
 	booted   map[string]time.Duration // by guest: until it was ready
 
 	mtu       int  // of the guests' and the access networks, bytes; 0: 1500
@@ -74,7 +75,7 @@ func (w *world) build(ctx context.Context, tell func(string)) error {
 	if err != nil {
 		return err
 	}
-	w.image = agent.Image{Kernel: kernel, Initrd: initrd, Cmdline: image.Cmdline}
+	w.image = config.Image{Kernel: kernel, Initrd: initrd, Cmdline: image.Cmdline}
 	if err := w.findImages(ctx, tell); err != nil {
 		return err
 	}
@@ -116,7 +117,7 @@ func (w *world) needs() error {
 
 // findImages has the images built that the scenario's guests boot.
 func (w *world) findImages(ctx context.Context, tell func(string)) error {
-	w.images = map[string]agent.Image{}
+	w.images = map[string]config.Image{}
 	for _, g := range w.scenario.Guests {
 		name, more := imageOf(g)
 		if _, known := w.images[name]; known || g.Image == image.Tiny {
@@ -126,7 +127,7 @@ func (w *world) findImages(ctx context.Context, tell func(string)) error {
 		if err != nil {
 			return fmt.Errorf("guest %s: %w", g.Name, err)
 		}
-		w.images[name] = agent.Image{Kernel: found.Kernel, Initrd: found.Initrd, Cmdline: found.Cmdline + more, Root: found.Root}
+		w.images[name] = config.Image{Kernel: found.Kernel, Initrd: found.Initrd, Cmdline: found.Cmdline + more, Root: found.Root}
 	}
 	return nil
 }
@@ -212,12 +213,12 @@ func (w *world) fleetCA() string { return filepath.Join(w.dir, "fleet.pem") }
 // keptHere is how much memory of guests that left each host keeps for their return, bytes.
 const keptHere = 2 << 30
 
-func (w *world) agentConfig(h topo.Host, all []topo.Host, tls string) agent.Config {
-	c := agent.Config{
+func (w *world) agentConfig(h topo.Host, all []topo.Host, tls string) config.Config {
+	c := config.Config{
 		Host: h.Name, Site: h.Site, State: filepath.Join(w.hostDir(h.Name), "state"), Run: filepath.Join(w.hostDir(h.Name), "run"),
-		TLS:   agent.TLSFiles{CA: w.fleetCA(), Cert: filepath.Join(tls, h.Name+".pem"), Key: filepath.Join(tls, h.Name+".key")},
+		TLS:   config.TLSFiles{CA: w.fleetCA(), Cert: filepath.Join(tls, h.Name+".pem"), Key: filepath.Join(tls, h.Name+".key")},
 		Image: w.image, Images: w.images,
-		Network: agent.Network{
+		Network: config.Network{
 			Bridge: h.Bridge, LAN: h.LAN, V4: h.GuestV4, V6: h.GuestV6, Gateway4: h.GatewayV4, Gateway6: h.GatewayV6, MTU: w.mtu,
 		},
 		Uplinks: uplinksOf(h), KeepMemory: keptHere,
@@ -228,7 +229,7 @@ func (w *world) agentConfig(h topo.Host, all []topo.Host, tls string) agent.Conf
 	}
 	for _, other := range all {
 		if other.Name != h.Name {
-			c.Peers = append(c.Peers, agent.Neighbour{Host: other.Name, Site: other.Site, V4: other.GuestV4, V6: other.GuestV6, Uplinks: uplinksOf(other)})
+			c.Peers = append(c.Peers, config.Neighbour{Host: other.Name, Site: other.Site, V4: other.GuestV4, V6: other.GuestV6, Uplinks: uplinksOf(other)})
 		}
 	}
 	return c
@@ -264,10 +265,10 @@ func firstAddress(h topo.Host, all []topo.Host) uint32 {
 	return firstShared + uint32(before*share%room) //nolint:gosec // below 2^16
 }
 
-func uplinksOf(h topo.Host) []agent.Uplink {
-	var out []agent.Uplink
+func uplinksOf(h topo.Host) []config.Uplink {
+	var out []config.Uplink
 	for _, u := range h.Uplinks {
-		out = append(out, agent.Uplink{Name: u.Name, Device: u.Device, Address: u.V4, Carries: u.Carries, Rate: u.Rate})
+		out = append(out, config.Uplink{Name: u.Name, Device: u.Device, Address: u.V4, Carries: u.Carries, Rate: u.Rate})
 	}
 	return out
 }
@@ -316,11 +317,11 @@ func (w *world) ready(g scenario.Guest, took time.Duration, tell func(string)) {
 }
 
 // describe is guest number i of the scenario, for its first agent.
-func (w *world) describe(i int, g scenario.Guest) agent.Description {
+func (w *world) describe(i int, g scenario.Guest) config.Description {
 	name, _ := imageOf(g)
-	d := agent.Description{Name: g.Name, Memory: g.Memory, VCPUs: g.VCPUs, Image: name, Agent: g.Agent, Run: g.Run, Network: g.Network}
+	d := config.Description{Name: g.Name, Memory: g.Memory, VCPUs: g.VCPUs, Image: name, Agent: g.Agent, Run: g.Run, Network: g.Network}
 	for n := range 2 {
-		d.NICs = append(d.NICs, agent.NIC{MAC: fmt.Sprintf("52:54:00:00:%02x:%02x", i+1, 0x0a+n)})
+		d.NICs = append(d.NICs, config.NIC{MAC: fmt.Sprintf("52:54:00:00:%02x:%02x", i+1, 0x0a+n)})
 	}
 	return d
 }

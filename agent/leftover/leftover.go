@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"godwit/agent"
+	"godwit/agent/config"
 )
 
 // Kind of a thing.
@@ -74,14 +74,14 @@ func (t Thing) String() string {
 
 // Find lists what is there, and changes nothing. With an error the list is what
 // could be seen.
-func Find(ctx context.Context, c *agent.Config) ([]Thing, error) {
+func Find(ctx context.Context, c *config.Config) ([]Thing, error) {
 	o, err := readOwners(c)
 	if err != nil {
 		return nil, err // who cannot read what is owned must call nothing left over
 	}
 	things := slices.Clone(o.journals)
 	var errs []error
-	for _, look := range []func(context.Context, *agent.Config, *owners) ([]Thing, error){kernel, taps, tunnels, inlets, directories, disks, memory, halfWritten} {
+	for _, look := range []func(context.Context, *config.Config, *owners) ([]Thing, error){kernel, taps, tunnels, inlets, directories, disks, memory, halfWritten} {
 		found, err := look(ctx, c, o)
 		things, errs = append(things, found...), append(errs, err)
 	}
@@ -95,7 +95,7 @@ const settle = 2 * time.Second
 // Clean removes what belongs to nothing, and returns what that was. Nothing that a
 // guest, a lease or a migration under way uses is touched; a QEMU that may have run
 // its guest never is.
-func Clean(ctx context.Context, c *agent.Config) (removed []Thing, err error) {
+func Clean(ctx context.Context, c *config.Config) (removed []Thing, err error) {
 	things, err := Find(ctx, c)
 	if err != nil {
 		return nil, err
@@ -129,7 +129,7 @@ func Clean(ctx context.Context, c *agent.Config) (removed []Thing, err error) {
 }
 
 // AgentRuns says whether an agent serves the run directory of c.
-func AgentRuns(c *agent.Config) bool {
+func AgentRuns(c *config.Config) bool {
 	f, err := os.OpenFile(filepath.Join(c.Run, "agent.lock"), os.O_RDWR, 0)
 	if err != nil {
 		return false

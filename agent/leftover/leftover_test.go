@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"godwit/agent"
+	"godwit/agent/config"
 	"godwit/agent/journal"
 	"godwit/internal/child"
 	"godwit/internal/need"
@@ -36,13 +37,13 @@ func TestMain(m *testing.M) {
 type host struct {
 	*testing.T
 	name   string
-	config *agent.Config
+	config *config.Config
 }
 
 func newHost(t *testing.T) *host {
 	need.Root(t)
 	need.Program(t, "ip")
-	h := &host{t, fmt.Sprintf("t-left-%d", os.Getpid()), &agent.Config{Host: "here", State: t.TempDir(), Run: t.TempDir(), KeepMemory: 1 << 30}}
+	h := &host{t, fmt.Sprintf("t-left-%d", os.Getpid()), &config.Config{Host: "here", State: t.TempDir(), Run: t.TempDir(), KeepMemory: 1 << 30}}
 	if err := netns.Create(h.name); err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +207,7 @@ func TestCleanLeavesWhatIsOwned(t *testing.T) {
 	h.write("disks/web-1-disk0.raw", "of an earlier stay")
 	h.write("disks/gone-2-disk0.raw", "of a guest that left")
 	h.write("disks/lone-1-disk0.raw", "perhaps the only copy")
-	h.write("guests/web.json", agent.Held{Description: agent.Description{Name: "web", Disks: []vm.Disk{{ID: "disk0", Path: owned}}},
+	h.write("guests/web.json", agent.Held{Description: config.Description{Name: "web", Disks: []vm.Disk{{ID: "disk0", Path: owned}}},
 		Epoch: 3, Taps: []string{"gwt1a"}, Dir: filepath.Join(h.config.Run, "guests", "web-3")})
 	h.write("history/m-00000008.json", agent.Report{ID: "m-00000008", Guest: "web", Epoch: 2, From: "here", To: "there", Left: []string{"web-1-disk0.raw"},
 		Outcome: migration.Completed, Requested: time.Now().Add(-time.Minute).UnixNano(), Ended: time.Now().UnixNano()})

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"godwit/agent"
+	"godwit/agent/config"
 	"godwit/internal/clock"
 	"godwit/netstate"
 	"godwit/netstate/tunnel"
@@ -61,7 +62,7 @@ func entries(dir string) ([]fs.DirEntry, error) {
 }
 
 // kernel is the network state of guests.
-func kernel(_ context.Context, _ *agent.Config, o *owners) ([]Thing, error) {
+func kernel(_ context.Context, _ *config.Config, o *owners) ([]Thing, error) {
 	found, err := netstate.Found()
 	if err != nil {
 		return nil, err
@@ -89,7 +90,7 @@ func kernel(_ context.Context, _ *agent.Config, o *owners) ([]Thing, error) {
 }
 
 // taps are guests' taps.
-func taps(_ context.Context, _ *agent.Config, o *owners) ([]Thing, error) {
+func taps(_ context.Context, _ *config.Config, o *owners) ([]Thing, error) {
 	found, err := netstate.Taps()
 	return each(o, found, err, func(tap netstate.TapFound) (Thing, string) {
 		t := Thing{Kind: Tap, Name: tap.Name, remove: func(context.Context) error { return netstate.RemoveTap(tap.Name) }}
@@ -106,7 +107,7 @@ func taps(_ context.Context, _ *agent.Config, o *owners) ([]Thing, error) {
 
 // tunnels are their devices, processes and files, also of processes whose directory
 // was taken away from under them.
-func tunnels(ctx context.Context, c *agent.Config, o *owners) ([]Thing, error) {
+func tunnels(ctx context.Context, c *config.Config, o *owners) ([]Thing, error) {
 	dir := filepath.Join(c.Run, "tunnels")
 	found, err := tunnel.Found(ctx, dir)
 	if err != nil {
@@ -143,7 +144,7 @@ func tunnels(ctx context.Context, c *agent.Config, o *owners) ([]Thing, error) {
 
 // inlets are processes that bring guests the pages which they miss. One whose QEMU lives is
 // left alone without a migration too: the guest may wait for pages of it.
-func inlets(ctx context.Context, c *agent.Config, o *owners) ([]Thing, error) {
+func inlets(ctx context.Context, c *config.Config, o *owners) ([]Thing, error) {
 	root := filepath.Join(c.Run, "guests")
 	found, err := inlet.Found(root)
 	if err != nil {
@@ -171,7 +172,7 @@ func inlets(ctx context.Context, c *agent.Config, o *owners) ([]Thing, error) {
 }
 
 // directories are guests' runtime directories.
-func directories(ctx context.Context, c *agent.Config, o *owners) ([]Thing, error) {
+func directories(ctx context.Context, c *config.Config, o *owners) ([]Thing, error) {
 	root := filepath.Join(c.Run, "guests")
 	alive, err := qemu.Living(root)
 	if err != nil {
@@ -231,7 +232,7 @@ func answers(ctx context.Context, path string) bool {
 }
 
 // disks are files of disks that came here.
-func disks(_ context.Context, c *agent.Config, o *owners) ([]Thing, error) {
+func disks(_ context.Context, c *config.Config, o *owners) ([]Thing, error) {
 	dir := filepath.Join(c.State, "disks")
 	found, err := entries(dir)
 	if err != nil || len(found) == 0 {
@@ -275,7 +276,7 @@ func openFiles(dir string) (map[string]int, error) {
 }
 
 // memory is what is kept of guests that left, as long as its lease lasts.
-func memory(_ context.Context, c *agent.Config, _ *owners) ([]Thing, error) {
+func memory(_ context.Context, c *config.Config, _ *owners) ([]Thing, error) {
 	kept, err := agent.Visits(c)
 	if err != nil {
 		return nil, err
@@ -292,7 +293,7 @@ func memory(_ context.Context, c *agent.Config, _ *owners) ([]Thing, error) {
 }
 
 // halfWritten are files that a crash left before they got their name.
-func halfWritten(_ context.Context, c *agent.Config, _ *owners) ([]Thing, error) {
+func halfWritten(_ context.Context, c *config.Config, _ *owners) ([]Thing, error) {
 	var out []Thing
 	for _, pattern := range []string{".tmp-*", "*/.tmp-*"} {
 		paths, err := filepath.Glob(filepath.Join(c.State, pattern))

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"godwit/agent"
+	"godwit/agent/config"
 	"godwit/agent/journal"
 	"godwit/migration"
 )
@@ -65,7 +66,7 @@ func (d writtenDetour) owner() string {
 	return "detour " + d.ID
 }
 
-func readOwners(c *agent.Config) (*owners, error) {
+func readOwners(c *config.Config) (*owners, error) {
 	o := &owners{
 		held: map[string]agent.Held{}, migrations: map[string]underWay{}, detours: map[string]writtenDetour{},
 		tunnels: map[string]writtenDetour{}, taps: map[string]string{}, dirs: map[string]string{}, disks: map[string]string{},

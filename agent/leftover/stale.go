@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"godwit/agent"
+	"godwit/agent/config"
 	"godwit/migration"
 )
 
@@ -58,7 +59,7 @@ const slack = int64(5 * time.Second)
 // nothing proves it. A clock may have been stepped, so times alone are no proof; nor are epochs,
 // which begin again where a guest is started anew: that it is here with a later right, or left by one, does not say
 // that its disks are what this one became.
-func (o *owners) stale(c *agent.Config, e fs.DirEntry) (migrationID string) {
+func (o *owners) stale(c *config.Config, e fs.DirEntry) (migrationID string) {
 	info, err := e.Info()
 	guest, epoch := diskOf(e.Name())
 	if err != nil || guest == "" || isAside(e.Name()) {
@@ -79,7 +80,7 @@ func (o *owners) stale(c *agent.Config, e fs.DirEntry) (migrationID string) {
 }
 
 // reportsOf are those of a guest's migrations that can be read.
-func reportsOf(c *agent.Config, guest string) (all []agent.Report) {
+func reportsOf(c *config.Config, guest string) (all []agent.Report) {
 	paths, err := filepath.Glob(filepath.Join(c.State, "history", "*.json"))
 	if err != nil {
 		return nil

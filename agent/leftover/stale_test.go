@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"godwit/agent"
+	"godwit/agent/config"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -69,13 +70,13 @@ func TestStale(t *testing.T) {
 			write(t, filepath.Join(state, "disks", c.file), nil)
 			o := &owners{held: map[string]agent.Held{}}
 			if c.held != "" {
-				o.held[c.held] = agent.Held{Epoch: 5, Description: agent.Description{Name: c.held, Disks: []vm.Disk{{ID: "root"}}}}
+				o.held[c.held] = agent.Held{Epoch: 5, Description: config.Description{Name: c.held, Disks: []vm.Disk{{ID: "root"}}}}
 			}
 			info, err := os.Stat(filepath.Join(state, "disks", c.file))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if why := o.stale(&agent.Config{Host: "here", State: state}, fs.FileInfoToDirEntry(info)); (why != "") != c.stale {
+			if why := o.stale(&config.Config{Host: "here", State: state}, fs.FileInfoToDirEntry(info)); (why != "") != c.stale {
 				t.Errorf("left over: %q, want %v", why, c.stale)
 			}
 		})

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"godwit/agent"
+	"godwit/agent/config"
 )
 
 // defaultConfig is where a host's configuration is.
@@ -48,8 +49,8 @@ func ask(c *cobra.Command) (*agent.Client, error) {
 
 // loadConfig reads a host's configuration; missing says what to do where it is not there. What is
 // wrong with the file is an error of the one who named it.
-func loadConfig(path, missing string) (*agent.Config, error) {
-	config, err := agent.LoadConfig(path)
+func loadConfig(path, missing string) (*config.Config, error) {
+	config, err := config.Load(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return nil, usageError{fmt.Errorf("which agent? there is no %s; %s", path, missing)}

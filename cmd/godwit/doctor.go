@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"godwit/agent"
+	"godwit/agent/config"
 	"godwit/agent/leftover"
 	"godwit/lab"
 	"godwit/lab/image"
@@ -78,7 +78,7 @@ under way uses, nor a QEMU or a disk that may be a guest's only one, nor a lab t
 }
 
 // hostConfig is the agent's configuration; nil where the default one is not there.
-func hostConfig(c *cobra.Command, path string) (*agent.Config, error) {
+func hostConfig(c *cobra.Command, path string) (*config.Config, error) {
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) && !c.Flags().Changed("config") {
 		return nil, nil //nolint:nilnil // no agent here
 	}
@@ -87,7 +87,7 @@ func hostConfig(c *cobra.Command, path string) (*agent.Config, error) {
 
 // lookAtHost lists what is there of migrations, after removing what belongs to
 // nothing if it is to be cleaned.
-func lookAtHost(c *cobra.Command, host *agent.Config, clean bool) (out []finding) {
+func lookAtHost(c *cobra.Command, host *config.Config, clean bool) (out []finding) {
 	if clean {
 		removed, err := leftover.Clean(c.Context(), host)
 		for _, t := range removed {
@@ -167,7 +167,7 @@ func printFindings(w io.Writer, found []finding) {
 }
 
 // examine looks at the machine; host: for an agent by that configuration, nil: for labs.
-func examine(c *cobra.Command, host *agent.Config) []finding {
+func examine(c *cobra.Command, host *config.Config) []finding {
 	out := []finding{{What: "root", OK: geteuid() == 0, Text: "labs and agents need root"}}
 	out = append(out, kernelHere()...)
 	out = append(out, emulator(qemu.ThisHost(c.Context())))
@@ -191,7 +191,7 @@ func emulator(host qemu.Host, err error) finding {
 }
 
 // guestImage is what labs boot; an agent's guests bring their own.
-func guestImage(err error, host *agent.Config) finding {
+func guestImage(err error, host *config.Config) finding {
 	switch {
 	case err == nil:
 		return fine("guest image", "found")
@@ -202,7 +202,7 @@ func guestImage(err error, host *agent.Config) finding {
 }
 
 // mptcp is for labs' clients; an agent's guests and clients have kernels of their own.
-func mptcp(enabled bool, host *agent.Config) finding {
+func mptcp(enabled bool, host *config.Config) finding {
 	switch {
 	case enabled:
 		return fine("mptcp", "enabled")

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"godwit/agent"
+	"godwit/agent/config"
 	"godwit/agent/peer"
 	"godwit/internal/clock"
 	"godwit/netstate"
@@ -94,7 +94,7 @@ func wireGuard(root, release string) finding {
 }
 
 // configured looks at what the agent's configuration says of this host.
-func configured(c *agent.Config) []finding {
+func configured(c *config.Config) []finding {
 	var out []finding
 	for _, missing := range c.Network.Missing() {
 		out = append(out, lack("guests' bridge", missing))
@@ -109,7 +109,7 @@ func configured(c *agent.Config) []finding {
 }
 
 // uplink says whether this host has the uplink's device and address.
-func uplink(u agent.Uplink) finding {
+func uplink(u config.Uplink) finding {
 	what := "uplink " + u.Name
 	addrs, err := net.InterfaceAddrs()
 	if u.Device != "" {
@@ -139,7 +139,7 @@ func uplink(u agent.Uplink) finding {
 const renewBefore = 30 * 24 * time.Hour
 
 // certificate says whether others would take this host for what it is.
-func certificate(c *agent.Config, now time.Time) finding {
+func certificate(c *config.Config, now time.Time) finding {
 	id, err := peer.LoadIdentity(c.TLS.CA, c.TLS.Cert, c.TLS.Key)
 	if err != nil {
 		return lack("certificate", err.Error())

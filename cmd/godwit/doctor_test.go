@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"godwit/agent"
+	"godwit/agent/config"
 	"godwit/agent/leftover"
 	"godwit/agent/peer"
 	"godwit/vm/qemu"
@@ -63,10 +63,10 @@ func TestDoctorOfWireGuard(t *testing.T) {
 // What only labs need is no lack of a host that has an agent's configuration.
 func TestDoctorOfAnAgentsHost(t *testing.T) {
 	none := errors.New("no image")
-	looks(t, "image, agent", guestImage(none, &agent.Config{}), "note", "only the lab needs it: no image")
+	looks(t, "image, agent", guestImage(none, &config.Config{}), "note", "only the lab needs it: no image")
 	looks(t, "image, lab", guestImage(none, nil), "LACK", "no image")
 	looks(t, "image", guestImage(nil, nil), "ok", "found")
-	looks(t, "mptcp, agent", mptcp(false, &agent.Config{}), "note", "qemu-mptcp")
+	looks(t, "mptcp, agent", mptcp(false, &config.Config{}), "note", "qemu-mptcp")
 	looks(t, "mptcp, lab", mptcp(false, nil), "LACK", "no MPTCP")
 	looks(t, "qemu", emulator(qemu.Host{Version: qmp.Version{Major: 7, Minor: 1}, Accel: "kvm"}, nil), "LACK", "7.2 or newer")
 }
@@ -74,14 +74,14 @@ func TestDoctorOfAnAgentsHost(t *testing.T) {
 func TestDoctorOfUplinks(t *testing.T) {
 	at := netip.MustParseAddr
 	for _, c := range []struct {
-		uplink      agent.Uplink
+		uplink      config.Uplink
 		mark, words string
 	}{
-		{agent.Uplink{Name: "public", Device: "lo", Address: at("127.0.0.1")}, "ok", "lo 127.0.0.1"},
-		{agent.Uplink{Name: "public", Address: at("127.0.0.1")}, "ok", "127.0.0.1"},
-		{agent.Uplink{Name: "public", Device: "lo", Address: at("192.0.2.7")}, "LACK", "device lo has no address 192.0.2.7"},
-		{agent.Uplink{Name: "public", Address: at("192.0.2.7")}, "LACK", "no device has the address 192.0.2.7"},
-		{agent.Uplink{Name: "public", Device: "no-such", Address: at("127.0.0.1")}, "LACK", "device no-such: no such device"},
+		{config.Uplink{Name: "public", Device: "lo", Address: at("127.0.0.1")}, "ok", "lo 127.0.0.1"},
+		{config.Uplink{Name: "public", Address: at("127.0.0.1")}, "ok", "127.0.0.1"},
+		{config.Uplink{Name: "public", Device: "lo", Address: at("192.0.2.7")}, "LACK", "device lo has no address 192.0.2.7"},
+		{config.Uplink{Name: "public", Address: at("192.0.2.7")}, "LACK", "no device has the address 192.0.2.7"},
+		{config.Uplink{Name: "public", Device: "no-such", Address: at("127.0.0.1")}, "LACK", "device no-such: no such device"},
 	} {
 		looks(t, c.words, uplink(c.uplink), c.mark, c.words)
 	}
@@ -96,7 +96,7 @@ func TestDoctorOfTheCertificate(t *testing.T) {
 	if err := ca.Issue("rome", now); err != nil {
 		t.Fatal(err)
 	}
-	c := &agent.Config{Host: "rome", TLS: agent.TLSFiles{CA: filepath.Join(dir, "ca.pem"), Cert: filepath.Join(dir, "rome.pem"), Key: filepath.Join(dir, "rome.key")}}
+	c := &config.Config{Host: "rome", TLS: config.TLSFiles{CA: filepath.Join(dir, "ca.pem"), Cert: filepath.Join(dir, "rome.pem"), Key: filepath.Join(dir, "rome.key")}}
 	looks(t, "now", certificate(c, now), "ok", "of host rome, good until ")
 	looks(t, "soon", certificate(c, now.AddDate(0, 11, 15)), "note", "is good until")
 	looks(t, "later", certificate(c, now.AddDate(1, 0, 1)), "LACK", "expired")
@@ -114,7 +114,7 @@ func TestDoctorOfTheCertificate(t *testing.T) {
 
 // TestDoctorOfTheConfiguration: each thing that it names is looked at.
 func TestDoctorOfTheConfiguration(t *testing.T) {
-	c := &agent.Config{Host: "rome", Network: agent.Network{Bridge: "no-bridge", LAN: "no-lan"}, Uplinks: []agent.Uplink{
+	c := &config.Config{Host: "rome", Network: config.Network{Bridge: "no-bridge", LAN: "no-lan"}, Uplinks: []config.Uplink{
 		{Name: "public", Device: "lo", Address: netip.MustParseAddr("127.0.0.1")}, {Name: "private", Device: "no-such"},
 	}}
 	var out bytes.Buffer
@@ -150,7 +150,7 @@ func TestDoctorSaysAll(t *testing.T) {
 	}
 	c := newDoctor()
 	c.SetContext(t.Context())
-	out := lookAtHost(c, &agent.Config{Host: "here", State: state, Run: state}, true)
+	out := lookAtHost(c, &config.Config{Host: "here", State: state, Run: state}, true)
 	if len(out) == 0 || out[len(out)-1].OK {
 		t.Errorf("%+v", out)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"godwit/agent"
+	"godwit/agent/config"
 	"godwit/migration"
 )
 
@@ -34,7 +35,7 @@ func newGuest() *cobra.Command {
 }
 
 func adopt(c *cobra.Command, args []string) error {
-	d, err := agent.LoadDescription(args[0])
+	d, err := config.LoadDescription(args[0])
 	if err != nil {
 		return usageError{err}
 	}

@@ -1,6 +1,12 @@
-package agent
+// Package config is what people write for an agent: the configuration of its host (Config,
+// docs/agent.md) and the descriptions of guests (Description, the same page). Both are YAML of one
+// document, in which unknown keys are errors and quantities may have a unit; what is wrong is said
+// in one line, with file, line and column. It also answers what follows from them alone: which host
+// a name means, which pairs of uplinks are paths, whose subnet an address is of.
+package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -12,6 +18,9 @@ import (
 	"godwit/agent/hook"
 	"godwit/agent/nameserver"
 	"godwit/agent/peer"
+	"godwit/migration"
+	"godwit/policy"
+	"godwit/vm"
 )
 
 // Config is what an agent is told about its host, its site and its neighbours.
@@ -40,7 +49,7 @@ type Config struct {
 	Patience      time.Duration      `yaml:"patience,omitempty"`       // with a copy of memory of which no byte moves
 	ThrottleMost  *int               `yaml:"throttle_most,omitempty"`  // percent of the time for which a guest that writes too fast may be made to stand still; 0: none
 
-	Lease time.Duration `yaml:"lease,omitempty"` // of a tunnel for connections of a guest that came here and cannot follow; 0: leaseTime
+	Lease time.Duration `yaml:"lease,omitempty"` // of a tunnel for connections of a guest that came here and cannot follow; 0: DefaultLease
 
 	KeepMemory    int64         `yaml:"keep_memory,omitempty"`     // bytes of memory of guests that left, for their return; 0: none
 	KeepMemoryFor time.Duration `yaml:"keep_memory_for,omitempty"` // how long; 0: the default
@@ -92,9 +101,9 @@ type Neighbour struct {
 	Uplinks []Uplink     `yaml:"uplinks"`
 }
 
-// LoadConfig reads a YAML file. Its errors are one line, of what the file says
+// Load reads a YAML file. Its errors are one line, of what the file says
 // wrongly with line and column.
-func LoadConfig(path string) (*Config, error) {
+func Load(path string) (*Config, error) {
 	var c Config
 	if err := readYAML(path, &c, map[string]quantity{"rate": aRate, "memory_reserve": aSize, "keep_memory": aSize}); err != nil {
 		return nil, fmt.Errorf("read agent configuration: %w", err)
@@ -162,8 +171,8 @@ func (c *Config) checkBounds() error {
 		return fmt.Errorf("metrics %q: it must be an address and a port, such as 192.0.2.10:9470", c.Metrics)
 	case c.Fence != "" && !filepath.IsAbs(c.Fence):
 		return fmt.Errorf("fence %s: it must be an absolute path", c.Fence)
-	case c.Lease < 0 || c.Lease > mostLease || c.Lease > 0 && c.Lease < time.Second:
-		return fmt.Errorf("lease of %v; 1s to %v", c.Lease, mostLease)
+	case c.Lease < 0 || c.Lease > MostLease || c.Lease > 0 && c.Lease < time.Second:
+		return fmt.Errorf("lease of %v; 1s to %v", c.Lease, MostLease)
 	case c.KeepMemory < 0:
 		return fmt.Errorf("keep_memory of %d bytes; it must not be negative", c.KeepMemory)
 	case c.KeepMemoryFor < 0:
@@ -237,7 +246,7 @@ func (c *Config) checkSubnetAgent() error {
 	if c.SubnetAgent == "" {
 		return nil
 	}
-	p, ok := c.peer(c.SubnetAgent)
+	p, ok := c.Peer(c.SubnetAgent)
 	switch {
 	case !ok:
 		return fmt.Errorf("subnet_agent %s: no host of peers has that name", c.SubnetAgent)
@@ -247,8 +256,8 @@ func (c *Config) checkSubnetAgent() error {
 	return nil
 }
 
-// peer is the neighbour of exactly that name.
-func (c *Config) peer(host string) (Neighbour, bool) {
+// Peer is the neighbour of exactly that name; false: there is none.
+func (c *Config) Peer(host string) (Neighbour, bool) {
 	for _, p := range c.Peers {
 		if p.Host == host {
 			return p, true
@@ -281,9 +290,9 @@ func checkUplinks(where string, all []Uplink) error {
 // carries are what an uplink may be for.
 var carries = []string{"guest", "migration", "both"}
 
-// find returns the host that a name means: a host, or the only host of a site;
-// of a site with several, the first that is not avoid.
-func (c *Config) find(name, avoid string) (Neighbour, bool) {
+// Find returns the host that a name means: a host, or the only host of a site;
+// of a site with several, the first that is not avoid. False: nobody here knows such a one.
+func (c *Config) Find(name, avoid string) (Neighbour, bool) {
 	var bySite *Neighbour
 	for i, p := range c.Peers {
 		if p.Host == name {
@@ -299,9 +308,9 @@ func (c *Config) find(name, avoid string) (Neighbour, bool) {
 	return Neighbour{}, false
 }
 
-// paths pairs every uplink here with every uplink there, the best first: those
+// Paths pairs every uplink here with every uplink there, the best first: those
 // that carry migrations before others, then by rate.
-func (c *Config) paths(n Neighbour) []peer.Path {
+func (c *Config) Paths(n Neighbour) []peer.Path {
 	var out []peer.Path
 	for _, here := range c.Uplinks {
 		for _, there := range n.Uplinks {
@@ -312,7 +321,7 @@ func (c *Config) paths(n Neighbour) []peer.Path {
 				Name:   here.Name + "-" + there.Name,
 				Local:  here.Address,
 				Remote: there.Address,
-				Rate:   slower(here.Rate, there.Rate),
+				Rate:   Slower(here.Rate, there.Rate),
 				Guest:  here.guests() && there.guests(),
 				Memory: here.migrations() && there.migrations(),
 
@@ -325,14 +334,52 @@ func (c *Config) paths(n Neighbour) []peer.Path {
 	return out
 }
 
-// slower of two rates, of which 0 means unknown or unlimited.
-func slower(a, b int64) int64 {
+// Slower of two rates, bit/s, of which 0 means unknown or unlimited.
+func Slower(a, b int64) int64 {
 	if a == 0 || b != 0 && b < a {
 		return b
 	}
 	return a
 }
 
-func (c *Config) dir(parts ...string) string {
+// StatePath is the path of parts below the directory that survives a reboot.
+func (c *Config) StatePath(parts ...string) string {
 	return filepath.Join(append([]string{c.State}, parts...)...)
 }
+
+// Socket is the path of the API of the agent that runs by config.
+func (c *Config) Socket() string { return filepath.Join(c.Run, "agent.sock") }
+
+// DefaultLease is how long a tunnel lives on for connections that cannot follow, where the
+// configuration says nothing else.
+const DefaultLease = 10 * time.Minute
+
+// MostLease bounds leases, those that other hosts ask for too.
+const MostLease = 30 * 24 * time.Hour
+
+// LeaseTime is how long such a tunnel lives on here.
+func (c *Config) LeaseTime() time.Duration { return cmp.Or(c.Lease, DefaultLease) }
+
+// MostThrottle is how far p's guest may be throttled, percent; 0: not at all.
+func (c *Config) MostThrottle(p migration.Plan) int {
+	if p.Mode != "precopy" || p.Throttle == 0 {
+		return 0
+	}
+	highest := p.Throttle
+	if c.ThrottleMost != nil {
+		highest = min(highest, *c.ThrottleMost)
+	}
+	return policy.MostThrottle(p.Downtime, vm.ThrottleRuns, highest)
+}
+
+// defaultKeepMemoryFor is how long memory is kept.
+const defaultKeepMemoryFor = 24 * time.Hour
+
+// MemoryKeptFor is for how long memory of guests that left is kept.
+func (c *Config) MemoryKeptFor() time.Duration {
+	return cmp.Or(c.KeepMemoryFor, defaultKeepMemoryFor)
+}
+
+// MemoryKey is the file with the key of the memory that is kept, in the runtime directory: in memory on
+// most hosts.
+func (c *Config) MemoryKey() string { return filepath.Join(c.Run, "memory.key") }

@@ -1,4 +1,4 @@
-package agent
+package config
 
 import (
 	"errors"
@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"godwit/agent/peer"
 	"godwit/netstate"
@@ -54,9 +56,9 @@ func (n Network) check() error {
 	return nil
 }
 
-// checkCertificate refuses another host's: whoever is called would believe it to be that host, and
+// CheckCertificate refuses another host's: whoever is called would believe it to be that host, and
 // whoever calls would not believe this one.
-func (c *Config) checkCertificate(id *peer.Identity) error {
+func (c *Config) CheckCertificate(id *peer.Identity) error {
 	if name := id.Host(); name != c.Host {
 		return fmt.Errorf("tls.cert %s is host %q's, and this configuration is for host %s; give it the certificate of %s", c.TLS.Cert, name, c.Host, c.Host)
 	}
@@ -97,4 +99,98 @@ func (n Network) Missing() []string {
 		out = append(out, fmt.Sprintf("network.lan %s: it is a port of %s, and must be one of %s", n.LAN, master, n.Bridge))
 	}
 	return out
+}
+
+// Seen is the address that clients see in addr's place; zero: addr itself.
+func (n Network) Seen(addr netip.Addr) netip.Addr {
+	own, public := n.V6, n.Public6
+	if addr.Is4() {
+		own, public = n.V4, n.Public4
+	}
+	if !public.IsValid() || !own.Contains(addr) {
+		return netip.Addr{}
+	}
+	bytes, mask := addr.AsSlice(), public.Masked().Addr().AsSlice()
+	for i := range bytes {
+		keep := min(max(public.Bits()-8*i, 0), 8) // bits of this byte that the subnet has
+		bytes[i] = mask[i] | bytes[i]&(0xff>>keep)
+	}
+	out, _ := netip.AddrFromSlice(bytes)
+	return out
+}
+
+// GatewayOf is the router of the guests' subnet of that family; zero: none is named.
+func (n Network) GatewayOf(v4 bool) netip.Addr {
+	if v4 {
+		return n.Gateway4
+	}
+	return n.Gateway6
+}
+
+// SubnetOf is the guests' subnet of addr's family, whether or not addr is in it; zero: there is none.
+func (n Network) SubnetOf(addr netip.Addr) netip.Prefix {
+	if addr.Is4() {
+		return n.V4
+	}
+	return n.V6
+}
+
+// OnLink is what a guest with an address reaches here without its router: what it says, of the guests' subnet;
+// zero: its subnet is another one.
+func (n Network) OnLink(p netip.Prefix) netip.Prefix {
+	own := n.SubnetOf(p.Addr())
+	if !own.Contains(p.Addr()) {
+		return netip.Prefix{}
+	}
+	if p.Bits() > own.Bits() {
+		own = p
+	}
+	return own.Masked()
+}
+
+// Subnet is one of those that guests get addresses of.
+type Subnet struct {
+	Prefix  netip.Prefix
+	Gateway netip.Addr // zero: none is named
+}
+
+// Subnets are those of this site, IPv4's first. One without a router is none of them while the other has
+// one: a host whose guests have no use for IPv6 may name its subnet all the same.
+func (n Network) Subnets() []Subnet {
+	all := slices.DeleteFunc([]Subnet{{n.V4, n.Gateway4}, {n.V6, n.Gateway6}}, func(s Subnet) bool { return !s.Prefix.IsValid() })
+	if slices.ContainsFunc(all, func(s Subnet) bool { return s.Gateway.IsValid() }) {
+		all = slices.DeleteFunc(all, func(s Subnet) bool { return !s.Gateway.IsValid() })
+	}
+	return all
+}
+
+// PassesOver says that guests get no address of addr's subnet, though the site has it.
+func (n Network) PassesOver(addr netip.Addr) bool {
+	own := n.SubnetOf(addr)
+	return own.Contains(addr) && !slices.ContainsFunc(n.Subnets(), func(s Subnet) bool { return s.Prefix == own })
+}
+
+// IsDevice says whether a name may be one of a network device.
+func IsDevice(name string) bool {
+	return name != "" && len(name) <= longestName && name != "." && name != ".." && !strings.ContainsAny(name, "/: \t\n")
+}
+
+// Routes is how the world learns the way to visiting addresses where the operator owns
+// the routes: by a speaker of BGP that announces what is in a routing table of the kernel.
+type Routes struct {
+	Table  int  `yaml:"table"`            // of the kernel; nobody else's
+	Direct bool `yaml:"direct,omitempty"` // guests' packets leave by this host's own routes, not by the tunnel
+}
+
+// The kernel's own tables end at 255; the marks of package netstate begin at 0x67000000.
+const (
+	firstTable = 256
+	lastTable  = 0x66ffffff
+)
+
+func (r *Routes) check() error {
+	if r.Table < firstTable || r.Table > lastTable {
+		return fmt.Errorf("table %d; %d to %d, and nobody else's", r.Table, firstTable, lastTable)
+	}
+	return nil
 }

@@ -1,4 +1,4 @@
-package agent
+package config
 
 import (
 	"cmp"
@@ -32,10 +32,10 @@ func sortPaths(paths []peer.Path) {
 	})
 }
 
-// memoryPaths are the pairs of uplinks that may carry a migration, at most one per
+// MemoryPaths are the pairs of uplinks that may carry a migration, at most one per
 // local uplink and one per remote uplink while both have any left: two paths
 // through one link would only share it.
-func memoryPaths(all []peer.Path) []peer.Path {
+func MemoryPaths(all []peer.Path) []peer.Path {
 	var out []peer.Path
 	here, there := map[string]bool{}, map[string]bool{}
 	for _, p := range all {
@@ -47,11 +47,11 @@ func memoryPaths(all []peer.Path) []peer.Path {
 	return out
 }
 
-// lanePaths are those for lanes of our own, and for subflows of QEMU's: memoryPaths, and where
+// LanePaths are those for lanes of our own, and for subflows of QEMU's: MemoryPaths, and where
 // one side has more uplinks than the other, each of the rest with the other side's best: several
 // slow uplinks fill a fast one, and when one is cut the others carry on.
-func lanePaths(all []peer.Path) []peer.Path {
-	out := memoryPaths(all)
+func LanePaths(all []peer.Path) []peer.Path {
+	out := MemoryPaths(all)
 	here, there := map[string]bool{}, map[string]bool{}
 	for _, p := range out {
 		here[p.Local.String()], there[p.Remote.String()] = true, true
@@ -62,12 +62,12 @@ func lanePaths(all []peer.Path) []peer.Path {
 			out = append(out, p)
 		}
 	}
-	shareEnds(out)
+	ShareEnds(out)
 	return out
 }
 
-// shareEnds divides the rates of the uplinks at both ends.
-func shareEnds(paths []peer.Path) {
+// ShareEnds divides the rates of the uplinks at both ends among the paths that share them.
+func ShareEnds(paths []peer.Path) {
 	shareUplinks(paths, func(p peer.Path) (netip.Addr, int64) { return p.Local, p.LocalRate })
 	shareUplinks(paths, func(p peer.Path) (netip.Addr, int64) { return p.Remote, p.RemoteRate })
 }
@@ -86,25 +86,25 @@ func shareUplinks(paths []peer.Path, end func(peer.Path) (netip.Addr, int64)) {
 	}
 }
 
-// ways is the pair of uplinks that guests' traffic takes to n, after a look that there is
-// one for the migration's own bytes too.
-func (c *Config) ways(p migration.Plan, n Neighbour) (local, remote Uplink, err error) {
+// Ways is the pair of uplinks that guests' traffic takes to n, after a look that there is
+// one for the migration's own bytes too. Its error is a *migration.Problem of code path.
+func (c *Config) Ways(p migration.Plan, n Neighbour) (local, remote Uplink, err error) {
 	none := func(what string) error {
 		return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf("migrate guest %s: no uplink on both %s and %s carries %s", p.Guest, p.From, p.To, what)}
 	}
-	local, remote, ok := c.guestPath(n)
+	local, remote, ok := c.GuestPath(n)
 	if !ok {
 		return local, remote, none("guests' traffic")
 	}
-	if len(memoryPaths(c.paths(n))) == 0 {
+	if len(MemoryPaths(c.Paths(n))) == 0 {
 		return local, remote, none("migrations")
 	}
 	return local, remote, nil
 }
 
-// guestPath is the pair of uplinks that guests' traffic, and so the tunnel, takes:
-// the first on each side that carries guests, as the sites' routers do.
-func (c *Config) guestPath(n Neighbour) (local, remote Uplink, ok bool) {
+// GuestPath is the pair of uplinks that guests' traffic, and so the tunnel, takes:
+// the first on each side that carries guests, as the sites' routers do. False: one of them has none.
+func (c *Config) GuestPath(n Neighbour) (local, remote Uplink, ok bool) {
 	i := slices.IndexFunc(c.Uplinks, Uplink.guests)
 	j := slices.IndexFunc(n.Uplinks, Uplink.guests)
 	if i < 0 || j < 0 {

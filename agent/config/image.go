@@ -1,4 +1,4 @@
-package agent
+package config
 
 import (
 	"crypto/sha256"
@@ -9,8 +9,6 @@ import (
 	"maps"
 	"os"
 	"slices"
-
-	"godwit/migration"
 )
 
 // Image is what guests of an image boot: of `tiny`, or of a name in Config.Images.
@@ -21,20 +19,20 @@ type Image struct {
 	Root    string `yaml:"root,omitempty"` // raw image of a read-only disk, the same on every host
 }
 
-// image finds what guests of that image boot; "" is tiny. Kernel is "" where this host
+// ImageOf finds what guests of that image boot; "" is tiny. Kernel is "" where this host
 // has none.
-func (c *Config) image(name string) Image {
-	if name == "" || name == tinyImage {
+func (c *Config) ImageOf(name string) Image {
+	if name == "" || name == TinyImage {
 		return c.Image
 	}
 	return c.Images[name]
 }
 
-// imageNames are the images that this host has.
-func (c *Config) imageNames() []string {
+// ImageNames are the images that this host has.
+func (c *Config) ImageNames() []string {
 	names := slices.Sorted(maps.Keys(c.Images))
 	if c.Image.Kernel != "" {
-		names = append([]string{tinyImage}, names...)
+		names = append([]string{TinyImage}, names...)
 	}
 	return names
 }
@@ -43,10 +41,10 @@ func (c *Config) imageNames() []string {
 // making and its size in its first block.
 const rootSampled = 4096
 
-// rootMark tells the root disks of an image apart, whatever they are called: a guest
+// RootMark tells the root disks of an image apart, whatever they are called: a guest
 // that finds another one under its memory is lost. "" is of guests without one.
-func (c *Config) rootMark(d Description) (string, error) {
-	path := c.image(d.Image).Root
+func (c *Config) RootMark(d Description) (string, error) {
+	path := c.ImageOf(d.Image).Root
 	if path == "" || d.QMP != "" || len(d.Start) > 0 {
 		return "", nil
 	}
@@ -66,21 +64,4 @@ func (c *Config) rootMark(d Description) (string, error) {
 	}
 	sum := sha256.Sum256(begin[:n])
 	return fmt.Sprintf("%d-%s", info.Size(), hex.EncodeToString(sum[:8])), nil
-}
-
-// sameRoot refuses a guest of an image whose root is another one here, or missing.
-func (a *Agent) sameRoot(offer Offer) error {
-	if offer.Root == "" {
-		return nil
-	}
-	here, err := a.config.rootMark(offer.Description)
-	switch image := offer.Description.Image; {
-	case err != nil:
-		return refuses(a.config.Host, offer, migration.CodeCapacity, "%v", err)
-	case here == "":
-		return refuses(a.config.Host, offer, migration.CodeCapacity, "it has no image %s; name it in its agent's configuration", image)
-	case here != offer.Root:
-		return refuses(a.config.Host, offer, migration.CodeCapacity, "its root of image %s is not the source's; copy that file here", image)
-	}
-	return nil
 }

@@ -1,11 +1,10 @@
-package agent
+package config
 
 import (
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"godwit/agent/peer"
 	"godwit/migration"
@@ -63,7 +62,7 @@ func TestMemoryPaths(t *testing.T) {
 	} {
 		here, _ := host(1, c.here...)
 		_, there := host(2, c.there...)
-		if got := names(memoryPaths(here.paths(there))); !slices.Equal(got, c.want) {
+		if got := names(MemoryPaths(here.Paths(there))); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
@@ -91,7 +90,7 @@ func TestLanePaths(t *testing.T) {
 			return out
 		}
 		here := &Config{Uplinks: uplinks(1, c.here)}
-		paths := lanePaths(here.paths(Neighbour{Uplinks: uplinks(2, c.there)}))
+		paths := LanePaths(here.Paths(Neighbour{Uplinks: uplinks(2, c.there)}))
 		rates := []int64{}
 		for _, p := range paths {
 			rates = append(rates, p.Rate)
@@ -116,7 +115,7 @@ func TestWays(t *testing.T) {
 	} {
 		here, _ := host(1, c.here...)
 		_, there := host(2, c.there...)
-		_, _, err := here.ways(migration.Plan{}, there)
+		_, _, err := here.Ways(migration.Plan{}, there)
 		if (err == nil) != (c.want == "") || err != nil && !strings.HasSuffix(err.Error(), "carries "+c.want) {
 			t.Errorf("%v to %v: %v, want %q", c.here, c.there, err, c.want)
 		}
@@ -136,7 +135,7 @@ func TestGuestPath(t *testing.T) {
 	} {
 		here, _ := host(1, c.here...)
 		_, n := host(2, c.there...)
-		local, remote, ok := here.guestPath(n)
+		local, remote, ok := here.GuestPath(n)
 		got := ""
 		if ok {
 			got = local.Name + "-" + remote.Name
@@ -149,67 +148,9 @@ func TestGuestPath(t *testing.T) {
 
 func TestSlower(t *testing.T) {
 	for _, c := range [][3]int64{{0, 0, 0}, {0, 5, 5}, {5, 0, 5}, {3, 5, 3}, {5, 3, 3}} {
-		if got := slower(c[0], c[1]); got != c[2] {
+		if got := Slower(c[0], c[1]); got != c[2] {
 			t.Errorf("slower of %d and %d: %d", c[0], c[1], got)
 		}
-	}
-}
-
-func TestPace(t *testing.T) {
-	for _, c := range []struct {
-		rate            int64
-		channels, paths int
-		want            int64
-	}{
-		{0, 4, 2, 0},               // an unknown rate is not limited
-		{8_000_000, 0, 1, 930_000}, // one stream, no channels
-		{8_000_000, 1, 1, 930_000},
-		{8_000_000, 4, 1, 232_500},
-		{8_000_000, 4, 2, 465_000},
-		{8_000_000, 3, 2, 465_000}, // the path that carries two decides
-		{8_000_000, 2, 3, 930_000},
-	} {
-		if got := paceOf(peer.Path{Rate: c.rate, Shared: true}, c.channels, c.paths); got != c.want {
-			t.Errorf("%+v: %d bytes/s", c, got)
-		}
-	}
-	// Only what carries no guests' packets at either end is the migration's alone.
-	for _, c := range []struct {
-		here, there string
-		want        int64
-	}{{"migration", "migration", 950_000}, {"both", "migration", 930_000}, {"migration", "both", 930_000}, {"both", "both", 930_000}} {
-		here, there := Uplink{Carries: c.here, Rate: 8_000_000}, Uplink{Carries: c.there, Rate: 9_000_000}
-		all := (&Config{Uplinks: []Uplink{here}}).paths(Neighbour{Uplinks: []Uplink{there}})
-		if got := paceOf(all[0], 1, 1); got != c.want {
-			t.Errorf("%+v: %d bytes/s", c, got)
-		}
-	}
-}
-
-func TestGoodput(t *testing.T) {
-	start := time.Unix(0, 0)
-	var g goodput
-	total := int64(0)
-	see := func(window int, bytes int64) int64 {
-		total += bytes
-		return g.see(start.Add(time.Duration(window)*goodputWindow), total)
-	}
-	perSecond := int64(goodputWindow) // bytes in a window of 1e9 bytes per second
-	if got := see(0, 0); got != 0 {
-		t.Fatalf("at the first look: %d", got)
-	}
-	for window := 1; window <= 8; window++ {
-		see(window, perSecond)
-	}
-	steady := see(9, perSecond)
-	if steady < 990_000_000 || steady > 1_000_000_000 {
-		t.Fatalf("steady: %d", steady)
-	}
-	if got := see(10, 0); got != steady {
-		t.Errorf("idle: %d, was %d", got, steady)
-	}
-	if got := see(11, perSecond/10); got >= steady || got < steady*8/10 {
-		t.Errorf("a slow window: %d, was %d", got, steady)
 	}
 }
 
@@ -220,7 +161,7 @@ func TestPathsOfOneFamily(t *testing.T) {
 	}
 	c := &Config{Uplinks: []Uplink{up("a", "198.18.0.1"), up("b", "fd00:9::1")}}
 	var got []string
-	for _, p := range c.paths(Neighbour{Uplinks: []Uplink{up("c", "198.18.0.2"), up("d", "fd00:9::2"), up("e", "::ffff:198.18.0.3")}}) {
+	for _, p := range c.Paths(Neighbour{Uplinks: []Uplink{up("c", "198.18.0.2"), up("d", "fd00:9::2"), up("e", "::ffff:198.18.0.3")}}) {
 		got = append(got, p.Name)
 	}
 	slices.Sort(got)

@@ -1,12 +1,14 @@
-package agent
+package config
 
 import (
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"godwit/agent/peer"
+	"godwit/migration"
 )
 
 const wholeConfig = `host: paris-1
@@ -38,7 +40,7 @@ func load(t *testing.T, text string) (*Config, string, error) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c, err := LoadConfig(path)
+	c, err := Load(path)
 	return c, path, err
 }
 
@@ -119,7 +121,7 @@ func TestLoadConfigErrors(t *testing.T) {
 			}
 		})
 	}
-	if _, err := LoadConfig(filepath.Join(t.TempDir(), "none")); err == nil {
+	if _, err := Load(filepath.Join(t.TempDir(), "none")); err == nil {
 		t.Error("a file that is not there was read")
 	}
 }
@@ -162,8 +164,61 @@ func TestConfigFind(t *testing.T) {
 		{"paris", "paris-2", ""},
 		{"berlin", "", ""},
 	} {
-		if n, ok := c.find(w.name, w.avoid); n.Host != w.want || ok != (w.want != "") {
+		if n, ok := c.Find(w.name, w.avoid); n.Host != w.want || ok != (w.want != "") {
 			t.Errorf("%s but not %s: %q, %v; want %q", w.name, w.avoid, n.Host, ok, w.want)
+		}
+	}
+}
+
+func TestKeepMemoryInConfig(t *testing.T) {
+	for text, want := range map[string]int64{"": 0, "keep_memory: 0\n": 0, "keep_memory: 2GiB\n": 2 << 30} {
+		c, _, err := load(t, wholeConfig+text)
+		if err != nil || c.KeepMemory != want {
+			t.Errorf("%q: %d, %v", text, c.KeepMemory, err)
+		}
+	}
+	for _, text := range []string{"keep_memory: -1\n", "keep_memory_for: -1s\n", "lease: -1s\n", "lease: 10ms\n", "lease: 1000h\n"} {
+		if _, _, err := load(t, wholeConfig+text); err == nil {
+			t.Errorf("%q was taken", text)
+		}
+	}
+}
+
+// TestThrottleMost: mode precopy alone throttles, where that was asked for, as far as the
+// budget and the host's owner allow.
+func TestThrottleMost(t *testing.T) {
+	for _, c := range []struct {
+		line, mode string
+		want       int
+	}{
+		{"", "precopy", 90}, {"", "hybrid", 0}, {"", "postcopy", 0}, {"", "auto", 0},
+		{"throttle_most: 60\n", "precopy", 60}, {"throttle_most: 0\n", "precopy", 0}, {"throttle_most: 99\n", "precopy", 90},
+	} {
+		config, _, err := load(t, wholeConfig+c.line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := config.MostThrottle(migration.Plan{Mode: c.mode, Throttle: 99, Downtime: 300 * time.Millisecond}); got != c.want {
+			t.Errorf("%q, mode %s: %d %%, want %d %%", c.line, c.mode, got, c.want)
+		}
+	}
+	if got := new(Config).MostThrottle(migration.Plan{Mode: "precopy", Downtime: time.Second}); got != 0 {
+		t.Errorf("not asked for: %d %%", got)
+	}
+	for _, line := range []string{"throttle_most: -1\n", "throttle_most: 100\n", "throttle_most: never\n"} {
+		if _, _, err := load(t, wholeConfig+line); err == nil || !strings.Contains(err.Error(), "throttle_most") && !strings.Contains(line, "never") {
+			t.Errorf("%q: %v", line, err)
+		}
+	}
+}
+
+func TestRoutesAreChecked(t *testing.T) {
+	for text, want := range map[string]string{
+		"routes: {table: 6700, direct: true}\n": "", "routes: {table: 254}\n": "table 254", "routes: {}\n": "table 0", "routes: {table: 6700, as: 1}\n": `"as"`,
+	} {
+		_, _, err := load(t, wholeConfig+text)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
 }

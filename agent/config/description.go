@@ -1,6 +1,7 @@
-package agent
+package config
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"path/filepath"
@@ -38,10 +39,11 @@ type NIC struct {
 	Tap string `json:"tap,omitempty" yaml:"tap,omitempty"` // here
 }
 
-func (n NIC) hardware() net.HardwareAddr {
+// Hardware is the MAC in binary; nil: it is not one, and Check refuses it.
+func (n NIC) Hardware() net.HardwareAddr {
 	mac, err := net.ParseMAC(n.MAC)
 	if err != nil || len(mac) != 6 {
-		return nil // check refuses such a description
+		return nil
 	}
 	return mac
 }
@@ -67,11 +69,17 @@ const (
 
 var guestName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
-// check says what is wrong with a description, in one line.
-func (d Description) check() error {
-	wrong := d.wrong
+// IsGuestName says whether a guest may be called that: names become parts of paths and of others' lines.
+func IsGuestName(name string) bool {
+	return guestName.MatchString(name) && !strings.Contains(name, "..")
+}
+
+// Check says what is wrong with a description, in one line: a *migration.Problem of code usage, as
+// all errors about a description are.
+func (d Description) Check() error {
+	wrong := d.Wrong
 	switch {
-	case !guestName.MatchString(d.Name) || strings.Contains(d.Name, ".."):
+	case !IsGuestName(d.Name):
 		return wrong("its name must be one word of letters, digits, '.', '_' and '-', up to 64, from a letter or digit on, without '..'")
 	case d.Memory < leastMemory:
 		return wrong("memory of %d bytes; at least 16 MiB", d.Memory)
@@ -82,17 +90,17 @@ func (d Description) check() error {
 	case d.Network != "" && !slices.Contains(migration.Networks, d.Network):
 		return wrong("network %q is unknown; allowed: %s", d.Network, strings.Join(migration.Networks, ", "))
 	}
-	if known := []string{helperAgent, qgaAgent, dhcpAgent}; d.Agent != "" && !slices.Contains(known, d.Agent) {
+	if known := []string{AgentHelper, AgentQGA, AgentDHCP}; d.Agent != "" && !slices.Contains(known, d.Agent) {
 		return wrong("agent %q is unknown; allowed: %s", d.Agent, strings.Join(known, ", "))
 	}
-	if d.silent() && d.Channel != "" {
-		return wrong("agent %s is for a guest that has no channel; drop channel, or name who answers on it", dhcpAgent)
+	if d.Silent() && d.Channel != "" {
+		return wrong("agent %s is for a guest that has no channel; drop channel, or name who answers on it", AgentDHCP)
 	}
 	for i, n := range d.NICs {
-		if n.hardware() == nil {
+		if n.Hardware() == nil {
 			return wrong("MAC %q is not one; such as 52:54:00:00:00:0a", n.MAC)
 		}
-		if i > 0 && slices.Equal(n.hardware(), d.NICs[0].hardware()) {
+		if i > 0 && slices.Equal(n.Hardware(), d.NICs[0].Hardware()) {
 			return wrong("both NICs have the MAC %s", n.MAC)
 		}
 	}
@@ -112,42 +120,43 @@ func (d Description) check() error {
 	return nil
 }
 
-// checkAdopted says what a description lacks for a guest that runs already.
-func (d Description) checkAdopted() error {
+// CheckAdopted says what a description lacks for a guest that runs already.
+func (d Description) CheckAdopted() error {
 	if d.Image != "" || len(d.Run) > 0 {
-		return d.wrong("image and run are of guests that the agent starts; drop them, or qmp")
+		return d.Wrong("image and run are of guests that the agent starts; drop them, or qmp")
 	}
 	for i, n := range d.NICs {
 		if n.Tap == "" || len(n.Tap) > longestName || strings.ContainsAny(n.Tap, "/ ") {
-			return d.wrong("nics[%d]: tap %q is not the name of a device; name the tap that QEMU has for %s", i, n.Tap, n.MAC)
+			return d.Wrong("nics[%d]: tap %q is not the name of a device; name the tap that QEMU has for %s", i, n.Tap, n.MAC)
 		}
 		if i > 0 && n.Tap == d.NICs[0].Tap {
-			return d.wrong("both NICs have the tap %s", n.Tap)
+			return d.Wrong("both NICs have the tap %s", n.Tap)
 		}
 	}
 	return nil
 }
 
-// checkStarted says what a description wrongly says of a guest that the agent is to
+// CheckStarted says what a description wrongly says of a guest that the agent is to
 // start itself, of one of its images.
-func (d Description) checkStarted(images []string) error {
+func (d Description) CheckStarted(images []string) error {
 	switch {
-	case d.Image != "" && d.Image != tinyImage && !slices.Contains(images, d.Image):
-		return d.wrong("image %q is unknown; allowed: %s, or name the QMP socket of a guest that runs already (qmp)", d.Image, orNone(images))
-	case d.silent() && (d.Image == "" || d.Image == tinyImage):
-		return d.wrong("the image %s has no client of DHCP; drop agent: %s", tinyImage, dhcpAgent)
-	case d.silent() && len(d.Run) > 0:
-		return d.wrong("run needs a program in the guest that can be asked; drop it, or agent: %s", dhcpAgent)
+	case d.Image != "" && d.Image != TinyImage && !slices.Contains(images, d.Image):
+		return d.Wrong("image %q is unknown; allowed: %s, or name the QMP socket of a guest that runs already (qmp)", d.Image, cmp.Or(strings.Join(images, ", "), "none"))
+	case d.Silent() && (d.Image == "" || d.Image == TinyImage):
+		return d.Wrong("the image %s has no client of DHCP; drop agent: %s", TinyImage, AgentDHCP)
+	case d.Silent() && len(d.Run) > 0:
+		return d.Wrong("run needs a program in the guest that can be asked; drop it, or agent: %s", AgentDHCP)
 	case d.Image == "" && (d.Channel != "" || len(d.Start) > 0 || len(d.Addresses) > 0):
-		return d.wrong("qmp is missing; name the QMP socket of its QEMU")
+		return d.Wrong("qmp is missing; name the QMP socket of its QEMU")
 	}
 	return nil
 }
 
-// tinyImage is the lab's own image.
-const tinyImage = "tiny"
+// TinyImage is the lab's own image.
+const TinyImage = "tiny"
 
-func (d Description) wrong(format string, a ...any) error {
+// Wrong is the error that says what is wrong with d, such as what an image or a disk of it lacks.
+func (d Description) Wrong(format string, a ...any) error {
 	return &migration.Problem{Code: migration.CodeUsage, Text: "guest " + d.shown() + ": " + fmt.Sprintf(format, a...)}
 }
 
@@ -158,3 +167,48 @@ func (d Description) shown() string {
 	}
 	return strconv.Quote(d.Name)
 }
+
+// Who answers on a guest's channel (Description.Agent).
+const (
+	AgentHelper = "godwit" // our helper: the first process of tiny, or godwit-guest
+	AgentQGA    = "qga"    // the QEMU guest agent
+	AgentDHCP   = "dhcp"   // nobody: its address is given to a DHCP client; see outside.go of package agent
+)
+
+// Silent says that nobody in the guest can be asked.
+func (d Description) Silent() bool { return d.Agent == AgentDHCP }
+
+// Elsewhere is the description for another host, where the guest's sockets and taps
+// are the agent's to name.
+func (d Description) Elsewhere() Description {
+	d.QMP, d.Channel = "", ""
+	d.NICs = slices.Clone(d.NICs)
+	for i := range d.NICs {
+		d.NICs[i].Tap = ""
+	}
+	return d
+}
+
+// checkDisks says what is wrong with a description's disks, "" if nothing.
+func checkDisks(disks []vm.Disk) string {
+	seen := map[string]bool{}
+	for _, d := range disks {
+		switch {
+		case !guestName.MatchString(d.ID) || len(d.ID) > longestDiskID || strings.Contains(d.ID, ".") || d.ID[0] >= '0' && d.ID[0] <= '9':
+			return fmt.Sprintf("disk id %q: a letter, then letters, digits, '_' and '-', up to %d, are allowed", d.ID, longestDiskID)
+		case seen[d.ID]:
+			return fmt.Sprintf("two disks have the id %s", d.ID)
+		}
+		seen[d.ID] = true
+	}
+	if len(disks) > mostDisks {
+		return fmt.Sprintf("%d disks; at most %d", len(disks), mostDisks)
+	}
+	return ""
+}
+
+// mostDisks is how many a guest may have.
+const mostDisks = 8
+
+// longestDiskID leaves room for the names that QEMU's nodes get by it (31 bytes).
+const longestDiskID = 19

@@ -1,0 +1,143 @@
+package agent
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"godwit/agent/config"
+	"godwit/agent/journal"
+	"godwit/agent/peer"
+	"godwit/migration"
+)
+
+func TestDescriptionsNetworkIsTheDefault(t *testing.T) {
+	a := bareAgent(t, &config.Config{Host: "paris-1", Site: "paris", Peers: []config.Neighbour{{Host: "rome-1", Site: "rome"}}})
+	a.guests.byName["web"] = &Guest{Held: Held{Description: config.Description{Name: "web", Network: "tunnel"}}}
+	for asked, want := range map[string]string{"": "tunnel", "auto": "tunnel", "mptcp": "mptcp"} {
+		m, err := a.draft(migration.Request{Guest: "web", To: "rome", Network: asked})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.plan.Network != want {
+			t.Errorf("asked for %q: %s, want %s", asked, m.plan.Network, want)
+		}
+		m.guest.drop(m.plan.ID)
+	}
+}
+
+// bareAgent has state and nothing else.
+func bareAgent(t *testing.T, config *config.Config) *Agent {
+	config.State, config.Run = t.TempDir(), t.TempDir()
+	return &Agent{
+		config: config, log: slog.New(slog.DiscardHandler), clock: time.Now,
+		guests: &guests{dir: config.StatePath("guests"), byName: map[string]*Guest{}}, links: map[string]*peer.Link{},
+	}
+}
+
+func TestJournalWithoutAStateIsRemoved(t *testing.T) {
+	a := bareAgent(t, &config.Config{Host: "paris"})
+	dir := a.config.StatePath("journal")
+	empty, err := journal.Create(dir, "m-00000001")
+	if err != nil {
+		t.Fatal(err)
+	}
+	empty.Close()
+	broken := filepath.Join(dir, "m-00000002.journal")
+	if err := os.WriteFile(broken, []byte("what is this?\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a.resumeMigrations(t.Context(), nil)
+	if left, err := journal.Unfinished(dir); err != nil || !slices.Equal(left, []string{"m-00000002"}) {
+		t.Errorf("journals left: %v, %v; want the unreadable one alone", left, err)
+	}
+}
+
+func TestGuestThatIsGoneIsForgotten(t *testing.T) {
+	a := bareAgent(t, &config.Config{Host: "paris"})
+	for _, d := range []config.Description{
+		{Name: "started"},
+		{Name: "received", Start: []string{"qemu"}},
+		{Name: "adopted", QMP: filepath.Join(t.TempDir(), "qmp")},
+	} {
+		d.Memory, d.NICs = 256<<20, []config.NIC{{MAC: "52:54:00:00:01:0a"}}
+		g := &Guest{Held: Held{Description: d, Dir: a.guestDir(d.Name, "1")}}
+		if err := os.MkdirAll(g.Held.Dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.guests.keep(g); err != nil {
+			t.Fatal(err)
+		}
+		delete(a.guests.byName, d.Name) // as after a restart
+	}
+	lost := a.readopt(t.Context())
+	if len(lost) != 3 {
+		t.Errorf("lost: %v", lost)
+	}
+	lost["adopted"].busy = "m-00000001" // a migration needs to know where its disks are
+	a.resumeMigrations(t.Context(), lost)
+	if held, errs := a.guests.remembered(); len(errs) > 0 || len(held) != 1 || held[0].Description.Name != "adopted" {
+		t.Errorf("remembered: %+v, %v", held, errs)
+	}
+	lost["adopted"].busy = ""
+	a.resumeMigrations(t.Context(), lost)
+	left, errs := a.guests.remembered()
+	if len(errs) > 0 || len(left) != 0 || len(a.guests.all()) != 0 {
+		t.Errorf("remembered: %+v, %v", left, errs)
+	}
+	if dirs, _ := filepath.Glob(filepath.Join(a.config.Run, "guests", "*")); len(dirs) > 0 {
+		t.Errorf("left: %v", dirs)
+	}
+}
+
+// TestAnotherHostsCertificate: an agent does not begin as somebody that nobody takes it for.
+func TestAnotherHostsCertificate(t *testing.T) {
+	dir := t.TempDir()
+	ca, err := peer.NewFleetCA(dir, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ca.Issue("rome", time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	c := &config.Config{State: t.TempDir(), Run: t.TempDir(), TLS: config.TLSFiles{
+		CA: filepath.Join(dir, "ca.pem"), Cert: filepath.Join(dir, "rome.pem"), Key: filepath.Join(dir, "rome.key"),
+	}}
+	for host, want := range map[string]string{"rome": "", "paris": `rome.pem is host "rome"'s, and this configuration is for host paris`} {
+		c.Host = host
+		_, err := New(c, slog.New(slog.DiscardHandler))
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", host, err, want)
+		}
+	}
+}
+
+// TestWarnings: an agent begins where a bridge is not there yet or its certificate has ended, and says so.
+func TestWarnings(t *testing.T) {
+	dir := t.TempDir()
+	ca, err := peer.NewFleetCA(dir, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ca.Issue("paris", time.Now().AddDate(-1, 0, -1)); err != nil {
+		t.Fatal(err)
+	}
+	var said bytes.Buffer
+	a, err := New(&config.Config{Host: "paris", Network: config.Network{Bridge: "no-bridge", LAN: "no-lan"}, TLS: config.TLSFiles{
+		CA: filepath.Join(dir, "ca.pem"), Cert: filepath.Join(dir, "paris.pem"), Key: filepath.Join(dir, "paris.key"),
+	}}, slog.New(slog.NewTextHandler(&said, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.warnOfHost()
+	for _, want := range []string{"network.bridge no-bridge: no such device", "network.lan no-lan: no such device", "expired"} {
+		if n := strings.Count(said.String(), want); n != 1 {
+			t.Errorf("%q was said %d times:\n%s", want, n, said.String())
+		}
+	}
+}
