@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"godwit/agent/config"
+	"godwit/agent/statefile"
 	"godwit/migration"
 	"godwit/netstate"
 )
@@ -114,7 +115,7 @@ func TestAdvertise(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "detours.json")
 	d := visiting6()
 	d.OffLink.On = []netip.Prefix{netip.PrefixFrom(visitor6, 64)}
-	if err := writeJSON(path, map[string]*detour{d.ID: d}); err != nil {
+	if err := statefile.Write(path, map[string]*detour{d.ID: d}); err != nil {
 		t.Fatal(err)
 	}
 	inNamespace(t, func() error {

@@ -17,6 +17,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/journal"
 	"godwit/agent/peer"
+	"godwit/agent/statefile"
 	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate"
@@ -191,7 +192,7 @@ func TestEndedDetourIsNoPath(t *testing.T) {
 	a := between(t)
 	a.detours.byID["../detours-rome"] = &detour{ID: "../detours-rome", Guest: "web", Peer: "oslo", Up: clock.Now()}
 	path := a.config.StatePath("detours.json")
-	if err := writeJSON(path, map[string]string{}); err != nil {
+	if err := statefile.Write(path, map[string]string{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.MkdirAll(a.config.StatePath("history"), 0o700); err != nil {

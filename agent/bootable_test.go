@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/statefile"
 	"godwit/migration"
 	"godwit/vm"
 	"godwit/vm/guest"
@@ -195,7 +196,7 @@ func movedGuest(t *testing.T, addresses ...migration.Address) (*Agent, *Guest, *
 		t.Fatal(err)
 	}
 	rep := Report{ID: "m-00000001", Guest: "web", Outcome: migration.Completed, Ended: 1, Notes: []string{"it took long"}}
-	if err := writeJSON(a.config.StatePath("history", "m-00000001-destination.json"), rep); err != nil {
+	if err := statefile.Write(a.config.StatePath("history", "m-00000001-destination.json"), rep); err != nil {
 		t.Fatal(err)
 	}
 	return a, g, in, lines

@@ -3,6 +3,7 @@ package agent
 import (
 	"time"
 
+	"godwit/agent/statefile"
 	"godwit/internal/clock"
 )
 
@@ -69,7 +70,7 @@ func (s *detours) shifted() (time.Duration, error) {
 		return 0, nil
 	}
 	s.stepped = 0
-	return step, writeJSON(s.path, s.byID)
+	return step, statefile.Write(s.path, s.byID)
 }
 
 // leastStep is what a clock must jump by to have been stepped; a slower change is its

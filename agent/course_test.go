@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/statefile"
 	"godwit/migration"
 )
 
@@ -33,7 +34,7 @@ func TestPeerCourse(t *testing.T) {
 	begin("m-00000003").over.Store(true)
 	end("m-00000004", migration.Aborted)
 	end("m-00000005", migration.Completed)
-	if err := writeJSON(filepath.Join(dir, "history", "m-00000006.json"), Report{ID: "m-00000006", From: "paris", To: "rome", Outcome: migration.Aborted, Ended: 1}); err != nil {
+	if err := statefile.Write(filepath.Join(dir, "history", "m-00000006.json"), Report{ID: "m-00000006", From: "paris", To: "rome", Outcome: migration.Aborted, Ended: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.MkdirAll(filepath.Join(dir, "journal"), 0o700); err != nil {

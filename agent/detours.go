@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/statefile"
 	"godwit/netstate"
 	"godwit/netstate/tunnel"
 )
@@ -107,7 +108,7 @@ func loadDetours(path string, n config.Network) (*detours, error) {
 	s := &detours{path: path, byID: map[string]*detour{}, stale: map[string]bool{}, stood: map[string]netstate.State{}, bridge: n.Bridge, lan: n.LAN}
 	s.now() // steps are noticed from here on
 	var written writtenDetours
-	if err := readJSON(path, &written); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := statefile.Read(path, &written); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("detours: %w", err)
 	}
 	maps.Copy(s.byID, written)
@@ -133,7 +134,7 @@ func (s *detours) settle(guest string) error {
 	if err := s.apply(guest); err != nil {
 		return err
 	}
-	if err := writeJSON(s.path, s.byID); err != nil {
+	if err := statefile.Write(s.path, s.byID); err != nil {
 		return err
 	}
 	delete(s.stale, guest)

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"godwit/agent/config"
+	"godwit/agent/statefile"
 	"godwit/internal/need"
 	"godwit/netstate"
 	"godwit/netstate/tunnel"
@@ -216,7 +217,7 @@ func TestLoadDetours(t *testing.T) {
 	d := detourOf(id, 7, []netstate.Away{{Addr: ours, Tunnel: "t1", Gateway: router, Active: true}}, []netstate.Visiting{{Addr: theirs, Tunnel: "t1"}}, "t0a")
 	d.Tunnel.Name, d.Tunnel.Dir = "gwt-0000000a", "/run/godwit/tunnels"
 	s.byID[d.ID] = d
-	if err := writeJSON(path, s.byID); err != nil {
+	if err := statefile.Write(path, s.byID); err != nil {
 		t.Fatal(err)
 	}
 	if s, err = loadDetours(path, network); err != nil {

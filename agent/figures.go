@@ -84,7 +84,7 @@ func (m *incoming) figures(next migration.Destination) json.RawMessage {
 // one is left.
 func (r *Record) recall(kept json.RawMessage) {
 	var rep Report
-	if kept == nil || json.Unmarshal(kept, &rep) != nil || rep.check() != nil || rep.ID != r.plan.ID {
+	if kept == nil || json.Unmarshal(kept, &rep) != nil || rep.Check() != nil || rep.ID != r.plan.ID {
 		return
 	}
 	rep.Outcome, rep.Problem = "", nil

@@ -10,9 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"godwit/agent/config"
+	"godwit/agent/statefile"
 	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate"
@@ -47,8 +46,8 @@ func FuzzFiles(f *testing.F) {
 			t.Fatal(err)
 		}
 		read := func(into any) bool {
-			err := readJSON(path, into)
-			if err != nil && (!errors.Is(err, errUnread) || strings.Contains(err.Error(), "\n")) {
+			err := statefile.Read(path, into)
+			if err != nil && (!errors.Is(err, statefile.ErrUnread) || strings.Contains(err.Error(), "\n")) {
 				t.Fatalf("%q: want one line that says what to do", err)
 			}
 			return err == nil
@@ -84,24 +83,6 @@ func FuzzFiles(f *testing.F) {
 	})
 }
 
-// TestFileBounds: what is no file, or is too large, is neither waited for nor read.
-func TestFileBounds(t *testing.T) {
-	dir := t.TempDir()
-	pipe, large := filepath.Join(dir, "pipe"), filepath.Join(dir, "large")
-	if err := unix.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(os.WriteFile(large, []byte("[1]"), 0o600), os.Truncate(large, fileLimit+1)); err != nil {
-		t.Fatal(err)
-	}
-	for path, words := range map[string]string{pipe: "not a file", dir: "not a file", large: "larger than 16 MiB"} {
-		var into any
-		if err := readJSON(path, &into); !errors.Is(err, errUnread) || !strings.Contains(err.Error(), words) || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%s: %v, want %q", path, err, words)
-		}
-	}
-}
-
 // TestGuestThatCannotBeRead: of one whose file is damaged everything stays as it is: its
 // directory, its detours, a migration of it. The others are found; nobody gets its name.
 func TestGuestThatCannotBeRead(t *testing.T) {
@@ -114,7 +95,7 @@ func TestGuestThatCannotBeRead(t *testing.T) {
 	dir := a.guestDir("web", "3")
 	const half = `{"description":{"name":"web"`
 	for _, err := range []error{
-		os.MkdirAll(dir, 0o700), writeJSON(a.config.StatePath("guests", "db.json"), good), os.WriteFile(a.config.StatePath("guests", "web.json"), []byte(half), 0o600),
+		os.MkdirAll(dir, 0o700), statefile.Write(a.config.StatePath("guests", "db.json"), good), os.WriteFile(a.config.StatePath("guests", "web.json"), []byte(half), 0o600),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -183,36 +164,11 @@ func TestHistoryThatCannotBeRead(t *testing.T) {
 		"landing":           func() (any, error) { return a.peerLanding(callFrom(t, "paris", p.Plan.ID, nil)) },
 		"prepare":           func() (any, error) { return a.incomingFor(p) },
 	} {
-		if answer, err := call(); !errors.Is(err, errUnread) {
+		if answer, err := call(); !errors.Is(err, statefile.ErrUnread) {
 			t.Errorf("%s: answered %+v, %v; want that it cannot be read", name, answer, err)
 		}
 	}
 	if len(a.incoming) > 0 {
 		t.Error("something was begun")
-	}
-}
-
-// TestEndOfALog: a guest that floods its console does not fill the agent's memory with it.
-func TestEndOfALog(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "serial.log")
-	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	for _, c := range []struct {
-		size int64
-		want string
-	}{{0, ""}, {3, "end"}, {1 << 34, "\x00\x00end"}} { // sparse
-		if _, err := f.WriteAt([]byte("end"), max(0, c.size-3)); c.size > 0 && err != nil {
-			t.Fatal(err)
-		} else if c.size == 0 {
-			if err := f.Truncate(0); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if end, err := readEnd(path, 5); err != nil || string(end) != c.want {
-			t.Errorf("%d bytes: %q, %v; want %q", c.size, end, err, c.want)
-		}
 	}
 }

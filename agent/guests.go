@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/statefile"
 	"godwit/migration"
 	"godwit/vm"
 	"godwit/vm/guest"
@@ -269,7 +269,7 @@ func (s *guests) keep(g *Guest) error {
 	s.byName[g.name()] = g
 	delete(s.coming, g)
 	s.mu.Unlock()
-	return writeJSON(filepath.Join(s.dir, g.name()+".json"), g.held())
+	return statefile.Write(filepath.Join(s.dir, g.name()+".json"), g.held())
 }
 
 // forget ends the care of a guest. What was written down of another of that name stays.
@@ -283,7 +283,7 @@ func (s *guests) forget(g *Guest) error {
 	switch here := s.byName[g.name()]; {
 	case here == g:
 		delete(s.byName, g.name())
-	case here != nil || readJSON(path, &h) != nil || h.Dir != g.held().Dir:
+	case here != nil || statefile.Read(path, &h) != nil || h.Dir != g.held().Dir:
 		return nil
 	}
 	err := os.Remove(path)
@@ -305,12 +305,12 @@ func (s *guests) remembered() (out []Held, errs []error) {
 	for _, p := range paths {
 		name := strings.TrimSuffix(filepath.Base(p), ".json")
 		var h Held
-		err := readJSON(p, &h)
+		err := statefile.Read(p, &h)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // it ended just now
 		}
 		if err == nil && h.Description.Name != name {
-			err = fmt.Errorf("read %s: it is of guest %s; %w", p, h.Description.Name, errUnread)
+			err = fmt.Errorf("read %s: it is of guest %s; %w", p, h.Description.Name, statefile.ErrUnread)
 		}
 		if err != nil {
 			unread[name], errs = err, append(errs, err)
@@ -338,27 +338,28 @@ func (s *guests) isReadable(name string) error {
 	return nil
 }
 
-// writeJSON replaces path in one act that survives a crash.
-func writeJSON(path string, value any) error {
-	data, err := json.MarshalIndent(value, "", "  ")
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+// Check says what is wrong with what was remembered of a guest. Its directory is removed
+// with it, so it must be one that a guest may have.
+func (h *Held) Check() error {
+	if err := h.Description.Check(); err != nil {
+		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+	name := h.Description.Name
+	switch {
+	case !statefile.DirectlyIn(h.Dir, "guests") || !strings.HasPrefix(filepath.Base(h.Dir), name+"-"):
+		return fmt.Errorf("guest %s: directory %.200q is not one of its own", name, h.Dir)
+	case h.Unheard != nil && !validID(h.Unheard.Migration):
+		return fmt.Errorf("guest %s: came by migration %.100q", name, h.Unheard.Migration)
+	case h.Number < 0:
+		return fmt.Errorf("guest %s: number %d", name, h.Number)
+	case h.Active < 0 || h.Active >= len(h.Description.NICs):
+		return fmt.Errorf("guest %s: active NIC %d of %d", name, h.Active, len(h.Description.NICs))
+	case len(h.Taps) > 0 && len(h.Taps) != len(h.Description.NICs):
+		return fmt.Errorf("guest %s: %d taps for %d NICs", name, len(h.Taps), len(h.Description.NICs))
+	case slices.ContainsFunc(h.Taps, func(t string) bool { return !config.IsDevice(t) }):
+		return fmt.Errorf("guest %s: taps %.100q are not devices", name, h.Taps)
+	case len(h.Addresses) > mostAddresses:
+		return fmt.Errorf("guest %s: %d addresses", name, len(h.Addresses))
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".tmp-*")
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	_, werr := tmp.Write(data)
-	err = errors.Join(werr, tmp.Sync(), tmp.Close())
-	if err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		os.Remove(tmp.Name())
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return nil
+	return errors.Join(checkAddresses(h.Addresses), checkToDrop(h.ToDrop))
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"godwit/agent/journal"
+	"godwit/agent/statefile"
 	"godwit/migration"
 )
 
@@ -43,7 +44,7 @@ func (a *Agent) endJournal(log *journal.File, id, name string, rep Report) {
 const endAgain = time.Second
 
 func (a *Agent) intoHistory(name string, rep Report) error {
-	if err := writeJSON(a.config.StatePath("history", name), rep); err != nil {
+	if err := statefile.Write(a.config.StatePath("history", name), rep); err != nil {
 		return err
 	}
 	return journal.SyncDir(a.config.StatePath("history"))
@@ -56,8 +57,8 @@ func (a *Agent) hasEnded(name string, epoch uint64) bool {
 	return err == nil && known && rep.Ended != 0 && rep.Epoch >= epoch
 }
 
-// check says what is wrong with a report that was read.
-func (r *Report) check() error {
+// Check says what is wrong with a report that was read.
+func (r *Report) Check() error {
 	switch {
 	case !validID(r.ID):
 		return fmt.Errorf("migration id %.100q: not one", r.ID)
@@ -68,7 +69,7 @@ func (r *Report) check() error {
 }
 
 // history reads the report of a migration that ended here under an earlier agent. The error
-// is errUnread where there is one, and what it says is not known.
+// is statefile.ErrUnread where there is one, and what it says is not known.
 func (a *Agent) history(id string) (rep Report, known bool, err error) {
 	if !validID(id) {
 		return Report{}, false, nil
@@ -84,12 +85,12 @@ func (a *Agent) history(id string) (rep Report, known bool, err error) {
 
 // ended reads one file of the history.
 func (a *Agent) ended(name string) (rep Report, known bool, err error) {
-	err = readJSON(a.config.StatePath("history", name), &rep)
+	err = statefile.Read(a.config.StatePath("history", name), &rep)
 	if errors.Is(err, os.ErrNotExist) {
 		return Report{}, false, nil
 	}
 	if err == nil && !strings.HasPrefix(name, rep.ID) {
-		err = fmt.Errorf("read history %s: it is of migration %s; %w", name, rep.ID, errUnread)
+		err = fmt.Errorf("read history %s: it is of migration %s; %w", name, rep.ID, statefile.ErrUnread)
 	}
 	if err != nil {
 		return Report{}, false, err
@@ -169,7 +170,7 @@ func (a *Agent) amend(id string, change func(*Report)) {
 			continue
 		}
 		change(&rep)
-		if err := writeJSON(a.config.StatePath("history", name), rep); err != nil {
+		if err := statefile.Write(a.config.StatePath("history", name), rep); err != nil {
 			a.log.Error("write history", "migration", id, "error", err)
 		}
 	}

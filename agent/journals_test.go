@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"godwit/agent/statefile"
 	"godwit/migration"
 )
 
@@ -15,7 +16,7 @@ func rememberedGuest(t *testing.T, a *Agent) (h Held, file string) {
 	t.Helper()
 	h = goodHeld(a.config.Run)
 	file = filepath.Join(a.guests.dir, "web.json")
-	if err := writeJSON(file, h); err != nil {
+	if err := statefile.Write(file, h); err != nil {
 		t.Fatal(err)
 	}
 	return h, file
@@ -98,7 +99,7 @@ func TestForgetLeavesAnother(t *testing.T) {
 		"another was written down": {other, nil, true},
 		"its own":                  {&Guest{Held: h}, nil, false},
 	} {
-		if err := writeJSON(file, h); err != nil {
+		if err := statefile.Write(file, h); err != nil {
 			t.Fatal(err)
 		}
 		delete(a.guests.byName, "web")
@@ -154,7 +155,7 @@ func TestEndedJournalOfAGuestNotKnown(t *testing.T) {
 		a := startedAgain(t)
 		h, _ := silently(t, a)
 		file := filepath.Join(a.guests.dir, "web.json")
-		if err := writeJSON(file, h); err != nil {
+		if err := statefile.Write(file, h); err != nil {
 			t.Fatal(err)
 		}
 		if unreadable {

@@ -14,6 +14,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/hook"
 	"godwit/agent/journal"
+	"godwit/agent/statefile"
 	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate"
@@ -104,7 +105,7 @@ func TestSilentQEMUIsWaitedFor(t *testing.T) {
 			})
 			h, end := silently(t, a)
 			if c.kept {
-				if err := writeJSON(filepath.Join(a.guests.dir, "web.json"), h); err != nil {
+				if err := statefile.Write(filepath.Join(a.guests.dir, "web.json"), h); err != nil {
 					t.Fatal(err)
 				}
 			}

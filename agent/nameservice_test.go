@@ -14,6 +14,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/nameserver"
+	"godwit/agent/statefile"
 	"godwit/migration"
 )
 
@@ -102,12 +103,12 @@ func TestTellNames(t *testing.T) {
 	a.records["m-00000001"] = rec
 	rec.end(migration.Completed, nil, time.Now())
 	path := a.config.StatePath("history", "m-00000001-destination.json")
-	if err := writeJSON(path, rec.snapshot()); err != nil {
+	if err := statefile.Write(path, rec.snapshot()); err != nil {
 		t.Fatal(err)
 	}
 	a.remark("m-00000001", rec, "late")
 	var rep Report
-	if err := readJSON(path, &rep); err != nil || len(rep.Notes) != 1 || len(rec.snapshot().Notes) != 1 {
+	if err := statefile.Read(path, &rep); err != nil || len(rep.Notes) != 1 || len(rec.snapshot().Notes) != 1 {
 		t.Errorf("notes in the history %v, in memory %v, %v", rep.Notes, rec.snapshot().Notes, err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/statefile"
 	"godwit/migration"
 )
 
@@ -57,7 +58,7 @@ func (o *owedWords) owe(w owedWord) {
 	path := o.path(w.Host, w.Ask.Guest)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if err := errors.Join(os.MkdirAll(o.dir, 0o700), writeJSON(path, w)); err != nil {
+	if err := errors.Join(os.MkdirAll(o.dir, 0o700), statefile.Write(path, w)); err != nil {
 		o.log("a word to a subnet agent could not be kept", "host", w.Host, "guest", w.Ask.Guest, "error", err)
 	}
 	o.begin(path, w)
@@ -137,7 +138,7 @@ func (o *owedWords) resume() {
 	}
 	for _, path := range paths {
 		var w owedWord
-		if err := readJSON(path, &w); err != nil || path != o.path(w.Host, w.Ask.Guest) {
+		if err := statefile.Read(path, &w); err != nil || path != o.path(w.Host, w.Ask.Guest) {
 			o.log("a word to a subnet agent cannot be read", "file", path, "error", err)
 			continue
 		}

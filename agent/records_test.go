@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/statefile"
 	"godwit/migration"
 )
 
@@ -49,7 +50,7 @@ func TestReportsOfEarlierAgents(t *testing.T) {
 	a := bareAgent(t, &config.Config{Host: "paris"})
 	a.records = map[string]*Record{}
 	keep := func(name, id string, at int64) {
-		if err := writeJSON(a.config.StatePath("history", name+".json"), Report{ID: id, Guest: "web", Requested: at, Ended: at + 1, Outcome: migration.Completed}); err != nil {
+		if err := statefile.Write(a.config.StatePath("history", name+".json"), Report{ID: id, Guest: "web", Requested: at, Ended: at + 1, Outcome: migration.Completed}); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.Chtimes(a.config.StatePath("history", name+".json"), time.Time{}, time.Unix(at, 0)); err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"godwit/agent/fence"
 	"godwit/agent/peer"
+	"godwit/agent/statefile"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -181,7 +182,7 @@ func (m *outgoing) writeTaken(state migration.Source) Taken {
 	if state.Problem != nil {
 		taken.Undo.Problem = *state.Problem
 	}
-	if err := writeJSON(m.a.config.StatePath("taken", m.plan.ID+".json"), taken); err != nil {
+	if err := statefile.Write(m.a.config.StatePath("taken", m.plan.ID+".json"), taken); err != nil {
 		m.a.log.Error("write down that it was taken back", "migration", m.plan.ID, "error", err)
 	}
 	return taken

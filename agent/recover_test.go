@@ -20,6 +20,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/journal"
+	"godwit/agent/statefile"
 	"godwit/migration"
 )
 
@@ -187,7 +188,7 @@ func TestTakenBackIsToldAfterARestart(t *testing.T) {
 	a.resumeMigrations(a.ctx, nil)
 	a.actors.Wait()
 	var taken Taken
-	if err := readJSON(a.config.StatePath("taken", plan.ID+".json"), &taken); err != nil {
+	if err := statefile.Read(a.config.StatePath("taken", plan.ID+".json"), &taken); err != nil {
 		t.Fatalf("%v; unread %v", err, a.unread)
 	}
 	if taken.Host != "rome" || taken.Undo.Epoch != plan.Epoch+1 || !taken.Undo.Released {
@@ -243,7 +244,7 @@ func TestSupersede(t *testing.T) {
 func TestSupersedeWaitsForTheGuest(t *testing.T) {
 	h := Held{Description: config.Description{Name: "web"}, Epoch: 3}
 	for name, hide := range map[string]func(*Agent){
-		"its file cannot be read":      func(a *Agent) { a.guests.unread = map[string]error{"web": errUnread} },
+		"its file cannot be read":      func(a *Agent) { a.guests.unread = map[string]error{"web": statefile.ErrUnread} },
 		"its QEMU does not answer":     func(a *Agent) { a.setSilent("web", &Guest{Held: h}) },
 		"it is waited for":             func(a *Agent) { a.guests.expectAgain(&Guest{Held: h}) },
 		"another migration has it now": func(a *Agent) { a.guests.byName["web"] = &Guest{Held: h, busy: "m-00000002"} },
@@ -280,7 +281,7 @@ func TestAnotherTryIsNoAnswer(t *testing.T) {
 		a.incoming, a.early = map[string]*incoming{}, map[string]early{}
 		c.make(a)
 		rep := Report{ID: plan.ID, Guest: "web", From: "paris", To: "rome", Epoch: plan.Epoch, Outcome: migration.Aborted, Ended: 1}
-		if err := writeJSON(a.config.StatePath("history", plan.ID+"-destination.json"), rep); err != nil {
+		if err := statefile.Write(a.config.StatePath("history", plan.ID+"-destination.json"), rep); err != nil {
 			t.Fatal(err)
 		}
 		calls := map[string]func(*http.Request) (any, error){"release": a.peerRelease}
@@ -307,7 +308,7 @@ func TestHistoryAnswers(t *testing.T) {
 	p := goodPreparation()
 	for outcome, want := range map[migration.Outcome]string{migration.Completed: "running", migration.Aborted: "declined"} {
 		rep := Report{ID: p.Plan.ID, Guest: "web", From: "paris", To: "rome", Epoch: 3, Outcome: outcome, Ended: 1}
-		if err := writeJSON(a.config.StatePath("history", p.Plan.ID+"-destination.json"), rep); err != nil {
+		if err := statefile.Write(a.config.StatePath("history", p.Plan.ID+"-destination.json"), rep); err != nil {
 			t.Fatal(err)
 		}
 		answer, err := a.endedAnswer(p.Plan.ID, p.Plan.Epoch)

@@ -8,6 +8,7 @@ import (
 
 	"godwit/agent/journal"
 	"godwit/agent/peer"
+	"godwit/agent/statefile"
 	"godwit/migration"
 	"godwit/vm"
 	"godwit/vm/qemu"
@@ -59,7 +60,7 @@ func (j destinationJournal) valid(id string) error {
 	if err == nil {
 		err = j.Preparation.check()
 	}
-	if err == nil && j.Held.Dir != "" && !below(j.Held.Dir, "guests") {
+	if err == nil && j.Held.Dir != "" && !statefile.DirectlyIn(j.Held.Dir, "guests") {
 		err = fmt.Errorf("directory %.200q is not of a guest", j.Held.Dir)
 	}
 	if err != nil {

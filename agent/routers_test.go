@@ -122,7 +122,7 @@ func TestCheckHeard(t *testing.T) {
 		d := detourOf("m-00000001", 1, nil, nil)
 		d.Tunnel.Name = ""
 		d.OffLink = &offLink{Tap: "t0a", Heard: c.all}
-		if err := d.check(); (err == nil) != c.ok {
+		if err := d.Check(); (err == nil) != c.ok {
 			t.Errorf("%s, from a file: %v", name, err)
 		}
 	}

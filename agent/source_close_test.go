@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"godwit/agent/journal"
+	"godwit/agent/statefile"
 	"godwit/migration"
 )
 
@@ -62,7 +63,7 @@ func begin(a *Agent) (stop func()) {
 func TestSilentGuestThatMayStandIsWaitedFor(t *testing.T) {
 	a := startedAgain(t)
 	h, end := silently(t, a)
-	if err := writeJSON(filepath.Join(a.guests.dir, "web.json"), h); err != nil {
+	if err := statefile.Write(filepath.Join(a.guests.dir, "web.json"), h); err != nil {
 		t.Fatal(err)
 	}
 	path := journalOf(t, a, "m-00000001", journalled("m-00000001", "paris", endedAt(migration.Pause)))

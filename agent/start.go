@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/netip"
 	"os"
@@ -287,4 +288,18 @@ func (a *Agent) keepLogs(g *Guest) {
 			os.WriteFile(to, data, 0o600) //nolint:errcheck // a log that could not be kept is not worth an error
 		}
 	}
+}
+
+// readEnd reads the last bytes of a file, most at most.
+func readEnd(path string, most int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(io.NewSectionReader(f, max(0, info.Size()-most), most))
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"godwit/agent/config"
+	"godwit/agent/statefile"
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/vm/guest"
@@ -123,12 +124,12 @@ func TestLeaseEndsSurvival(t *testing.T) {
 		want    string
 	}{{true, "lost: the lease of the tunnel ended"}, {false, "ended: through the tunnel until it ended"}} {
 		rep := Report{ID: "m-00000001", Ended: 1, Survival: &Survival{Tunnelled: 1, Connections: []Survivor{{Kind: "tcp", Fate: migration.Tunnelled}}}}
-		if err := writeJSON(path, rep); err != nil {
+		if err := statefile.Write(path, rep); err != nil {
 			t.Fatal(err)
 		}
 		a.settleSurvival(detour{ID: "m-00000001-paris"}, c.expired)
 		var got Report
-		if err := readJSON(path, &got); err != nil {
+		if err := statefile.Read(path, &got); err != nil {
 			t.Fatal(err)
 		}
 		if f := fates(got.Survival); len(f) != 1 || f[0] != c.want || got.Survival.Tunnelled != 0 {

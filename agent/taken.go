@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"godwit/agent/peer"
+	"godwit/agent/statefile"
 	"godwit/migration"
 )
 
@@ -58,7 +59,7 @@ func (a *Agent) resumeTaken() {
 	}
 	for _, path := range paths {
 		var t Taken
-		if err := readJSON(path, &t); err != nil {
+		if err := statefile.Read(path, &t); err != nil {
 			a.log.Error("guest that was taken back", "error", err)
 			continue
 		}
@@ -74,7 +75,7 @@ func (a *Agent) supersede(r *http.Request, ask Undo) (any, error) {
 		return nil, err
 	}
 	rec, err := a.recordKept(r.PathValue("id"))
-	if errors.Is(err, errUnread) {
+	if errors.Is(err, statefile.ErrUnread) {
 		return nil, err // the guest may have landed here by it
 	}
 	if err != nil {
@@ -112,6 +113,14 @@ func (a *Agent) maybeHere(name string) error {
 	}
 	if a.guests.expects(name) {
 		return &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf("guest %s: whether it runs on host %s is not known yet", name, a.config.Host)}
+	}
+	return nil
+}
+
+// Check says what is wrong with a note that a guest was taken back.
+func (t *Taken) Check() error {
+	if !validID(t.Migration) {
+		return fmt.Errorf("migration id %.100q: not one", t.Migration)
 	}
 	return nil
 }

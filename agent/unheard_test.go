@@ -10,6 +10,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/peer"
+	"godwit/agent/statefile"
 	"godwit/migration"
 )
 
@@ -57,7 +58,7 @@ func TestNotMovedOnBeforeItsSourceHeard(t *testing.T) {
 			err = m.checkHere(t.Context())
 		}
 		var kept Held
-		if rerr := readJSON(filepath.Join(a.guests.dir, "web.json"), &kept); rerr != nil {
+		if rerr := statefile.Read(filepath.Join(a.guests.dir, "web.json"), &kept); rerr != nil {
 			t.Fatal(rerr)
 		}
 		if c.word == "" {

@@ -156,3 +156,15 @@ type LandedAnswer struct {
 	Lease   time.Duration     `json:"lease"`  // what is left of theirs; 0: for good
 	Moved   []netip.Addr      `json:"moved"`  // addresses whose home sends them to the destination by itself now
 }
+
+func checkAddresses(all []migration.Address) error {
+	for _, a := range all {
+		if !a.Prefix.IsValid() {
+			return errors.New("an address that is none")
+		}
+		if a.Handover != "" && !validID(a.Handover) {
+			return fmt.Errorf("address %s given by %.100q, which is no migration", a.Prefix.Addr(), a.Handover)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,86 @@
+// Package statefile is the files in which an agent keeps what it knows, for later agents: JSON that is
+// replaced whole, in one act that survives a crash. They may be damaged, or changed by hand, so what is
+// in them is checked before it is used: names that become paths and devices, indices, lists. A file
+// that cannot be meant is said in one line, and never guessed around.
+package statefile
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// fileLimit bounds what is read of a file, bytes.
+const fileLimit = 16 << 20
+
+// ErrUnread says that there is a file, and that it cannot be read or meant.
+var ErrUnread = errors.New("mend the file, or move it away")
+
+// Read is the inverse of Write. Where value has a method Check() error, what was read is checked by it.
+// The error is os.ErrNotExist where there is no file, and else ErrUnread, of one line that names
+// the file; value is not to be used then.
+func Read(path string, value any) error {
+	err := readInto(path, value)
+	if c, ok := value.(interface{ Check() error }); err == nil && ok {
+		err = c.Check()
+	}
+	if err == nil || errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return fmt.Errorf("read %s: %w; %w", path, err, ErrUnread)
+}
+
+func readInto(path string, value any) error {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe in its place must not be waited for
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return errors.Join(err, errors.New("not a file"))
+	}
+	data, err := io.ReadAll(io.LimitReader(f, fileLimit+1))
+	if err != nil {
+		return err
+	}
+	if len(data) > fileLimit {
+		return fmt.Errorf("larger than %d MiB", fileLimit>>20)
+	}
+	return json.Unmarshal(data, value)
+}
+
+// Write replaces path by value, and makes its directory if there is none. On error the file is as it was.
+func Write(path string, value any) error {
+	data, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".tmp-*")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	_, werr := tmp.Write(data)
+	err = errors.Join(werr, tmp.Sync(), tmp.Close())
+	if err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		os.Remove(tmp.Name())
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}
+
+// DirectlyIn says whether path is that of something directly in a directory named dir, without a way
+// around: such a path from a file may be removed.
+func DirectlyIn(path, dir string) bool {
+	return filepath.IsAbs(path) && filepath.Clean(path) == path && filepath.Base(filepath.Dir(path)) == dir
+}

@@ -1,0 +1,83 @@
+package statefile
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestFileBounds: what is no file, or is too large, is neither waited for nor read.
+func TestFileBounds(t *testing.T) {
+	dir := t.TempDir()
+	pipe, large := filepath.Join(dir, "pipe"), filepath.Join(dir, "large")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.WriteFile(large, []byte("[1]"), 0o600), os.Truncate(large, fileLimit+1)); err != nil {
+		t.Fatal(err)
+	}
+	for path, words := range map[string]string{pipe: "not a file", dir: "not a file", large: "larger than 16 MiB"} {
+		var into any
+		if err := Read(path, &into); !errors.Is(err, ErrUnread) || !strings.Contains(err.Error(), words) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, want %q", path, err, words)
+		}
+	}
+}
+
+// kept is what a test writes down: a number that must not be negative.
+type kept struct{ N int }
+
+func (k *kept) Check() error {
+	if k.N < 0 {
+		return errors.New("negative")
+	}
+	return nil
+}
+
+// TestWrittenIsRead: what was written last is read, once it was checked; of what cannot be meant the
+// file is named.
+func TestWrittenIsRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "new", "kept.json")
+	var k kept
+	if err := Read(path, &k); !errors.Is(err, os.ErrNotExist) || errors.Is(err, ErrUnread) {
+		t.Errorf("where there is none: %v", err)
+	}
+	for _, n := range []int{1, 2} {
+		if err := Write(path, kept{n}); err != nil {
+			t.Fatal(err)
+		}
+		if err := Read(path, &k); err != nil || k.N != n {
+			t.Errorf("wrote %d, read %d, %v", n, k.N, err)
+		}
+	}
+	if err := Write(path, func() {}); err == nil {
+		t.Error("wrote what is no JSON")
+	}
+	if err := Read(path, &k); err != nil || k.N != 2 {
+		t.Errorf("after a write that failed: %d, %v", k.N, err)
+	}
+	if err := Write(path, kept{-1}); err != nil {
+		t.Fatal(err)
+	}
+	if err := Read(path, &k); !errors.Is(err, ErrUnread) || !strings.Contains(err.Error(), path+": negative") {
+		t.Errorf("what cannot be meant: %v", err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), ".*")); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+func TestDirectlyIn(t *testing.T) {
+	for path, want := range map[string]bool{
+		"/run/godwit/guests/web-3": true, "/run/godwit/guests": false, "/run/godwit/guests/web-3/x": false,
+		"guests/web-3": false, "/run/guests/../guests/web-3": false, "/run/godwit/guests/": false,
+	} {
+		if got := DirectlyIn(path, "guests"); got != want {
+			t.Errorf("%s: %v", path, got)
+		}
+	}
+}
