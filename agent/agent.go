@@ -23,6 +23,7 @@ import (
 	"godwit/agent/journal"
 	"godwit/agent/metrics"
 	"godwit/agent/peer"
+	"godwit/agent/probe"
 	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate/meter"
@@ -39,7 +40,7 @@ type Agent struct {
 	hooks   *hook.Set
 	metrics *metrics.Set
 	feed    *feed
-	probes  *reflector
+	probes  *probe.Reflector
 	clock   func() time.Time
 
 	precedence precedence
@@ -124,7 +125,7 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 	if a.detours, err = loadDetours(a.config.StatePath("detours.json"), a.config.Network); err != nil {
 		return err
 	}
-	if a.probes, err = reflect(ctx, a.listenAddrs()); err != nil {
+	if a.probes, err = probe.Reflect(ctx, a.listenAddrs()); err != nil {
 		return err
 	}
 	if err := sweepEndpoints(); err != nil {

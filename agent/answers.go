@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"godwit/agent/config"
+	"godwit/agent/probe"
 	"godwit/migration"
 	"godwit/netstate/tunnel"
 )
@@ -23,7 +24,7 @@ func (a Acceptance) check(plan migration.Plan, there config.Neighbour) error {
 		return wrong("%d next addresses", len(a.Next))
 	case len(a.Next) == 0 && !plan.KeepsAddress():
 		return wrong("no next address")
-	case len(a.Token) != tokenLength:
+	case len(a.Token) != probe.TokenLength:
 		return wrong("a token of %d bytes", len(a.Token))
 	}
 	if err := checkAddresses(a.Next); err != nil || plan.KeepsAddress() {

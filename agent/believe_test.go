@@ -17,6 +17,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/journal"
 	"godwit/agent/peer"
+	"godwit/agent/probe"
 	"godwit/agent/statefile"
 	"godwit/internal/clock"
 	"godwit/migration"
@@ -120,7 +121,7 @@ func TestAcceptanceIsOfItsOwnNetworks(t *testing.T) {
 	p := goodPreparation().Plan
 	there := config.Neighbour{Host: "rome", V4: netip.MustParsePrefix("10.2.1.0/24")}
 	answer := func(home, prefix string) Acceptance {
-		return Acceptance{Token: make([]byte, tokenLength), Next: []migration.Address{{Prefix: netip.MustParsePrefix(prefix), Home: home}}}
+		return Acceptance{Token: make([]byte, probe.TokenLength), Next: []migration.Address{{Prefix: netip.MustParsePrefix(prefix), Home: home}}}
 	}
 	keeps := p
 	keeps.Network = "tunnel"

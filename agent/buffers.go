@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"godwit/agent/peer"
+	"godwit/agent/probe"
 	"godwit/migration"
 )
 
@@ -35,7 +36,7 @@ func (m *outgoing) beginRoundTrips(ctx context.Context, paths []peer.Path) (wait
 	var all sync.WaitGroup
 	for k, p := range paths {
 		all.Go(func() {
-			trips[k], _ = probePath(ctx, p.Local, netip.AddrPortFrom(p.Remote, m.a.config.Port), m.work.accepted.Token, leastProbe)
+			trips[k], _ = probe.RoundTrip(ctx, p.Local, netip.AddrPortFrom(p.Remote, m.a.config.Port), m.work.accepted.Token, probe.Least)
 		})
 	}
 	return func(otherwise time.Duration) []time.Duration {

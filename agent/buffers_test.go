@@ -9,6 +9,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/peer"
+	"godwit/agent/probe"
 	"godwit/migration"
 )
 
@@ -100,12 +101,12 @@ func TestRoundTrips(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	probes, err := reflect(t.Context(), []netip.AddrPort{netip.AddrPortFrom(loopback, port)})
+	probes, err := probe.Reflect(t.Context(), []netip.AddrPort{netip.AddrPortFrom(loopback, port)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	const tunnels = time.Second
-	m := &outgoing{a: bareAgent(t, &config.Config{Port: port}), work: &sourceWork{accepted: Acceptance{Token: probes.token()}}}
+	m := &outgoing{a: bareAgent(t, &config.Config{Port: port}), work: &sourceWork{accepted: Acceptance{Token: probes.Token()}}}
 	nobody := netip.MustParseAddr("127.0.0.2")
 	trips := m.beginRoundTrips(t.Context(), []peer.Path{{Local: loopback, Remote: loopback}, {Local: loopback, Remote: nobody}})(tunnels)
 	if trips[0] <= 0 || trips[0] >= tunnels || trips[1] != tunnels {

@@ -13,6 +13,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/peer"
+	"godwit/agent/probe"
 	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate/tunnel"
@@ -75,10 +76,10 @@ func (m *outgoing) measureMemoryPaths(ctx context.Context, n config.Neighbour) {
 		all.Go(func() {
 			most := 1500 // as ever, unless guests' packets are larger
 			if m.a.config.Network.MTU > most {
-				most = packetSizes[0]
+				most = probe.Largest
 			}
 			wait := 4*m.work.rtt + 100*time.Millisecond // a path of its own may take longer
-			path, _ := pathMTU(ctx, p.Local, netip.AddrPortFrom(p.Remote, m.a.config.Port), m.work.accepted.Token, most, wait)
+			path, _ := probe.MTU(ctx, p.Local, netip.AddrPortFrom(p.Remote, m.a.config.Port), m.work.accepted.Token, most, wait)
 			mtus[k] = min(max(path-mostOverhead, leastMemoryMTU), mostMemoryMTU)
 		})
 	}

@@ -11,6 +11,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/peer"
+	"godwit/agent/probe"
 	"godwit/migration"
 )
 
@@ -106,8 +107,8 @@ func FuzzAnswers(f *testing.F) {
 		plan := migration.Plan{Network: "mptcp", Transfer: "qemu-mptcp", To: "rome"}
 		var a Acceptance
 		if json.Unmarshal(check, &a) == nil && a.check(plan, config.Neighbour{}) == nil {
-			var token [tokenLength]byte
-			if copy(token[:], a.Token) != tokenLength || len(bare(a.Next)) == 0 || len(a.Next) > mostAddresses {
+			var token [probe.TokenLength]byte
+			if copy(token[:], a.Token) != probe.TokenLength || len(bare(a.Next)) == 0 || len(a.Next) > mostAddresses {
 				t.Fatalf("taken: %+v", a)
 			}
 		}

@@ -64,7 +64,7 @@ func (a *Agent) peerCheck(r *http.Request) (any, error) {
 		return nil, err
 	}
 	buffers := peer.KernelBuffers()
-	answer := Acceptance{Token: a.probes.token(), Now: time.Now().UnixNano(), Probe: a.probePort(offer.Plan.From), Buffers: &buffers, Free: a.freeForGuests()}
+	answer := Acceptance{Token: a.probes.Token(), Now: time.Now().UnixNano(), Probe: a.probePort(offer.Plan.From), Buffers: &buffers, Free: a.freeForGuests()}
 	if offer.Plan.KeepsAddress() {
 		answer.Next = offer.Plan.Held
 		return answer, nil

@@ -12,6 +12,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/peer"
+	"godwit/agent/probe"
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/policy"
@@ -170,7 +171,7 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 	paths := m.paths(n)
 	trips := m.beginRoundTrips(trying, paths)
 	size := m.a.config.Network.MTU + mostOverhead
-	rtt, err := probePath(ctx, local.Address, netip.AddrPortFrom(remote.Address, m.a.config.Port), m.work.accepted.Token, size)
+	rtt, err := probe.RoundTrip(ctx, local.Address, netip.AddrPortFrom(remote.Address, m.a.config.Port), m.work.accepted.Token, size)
 	if err != nil {
 		return err
 	}

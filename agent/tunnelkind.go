@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"godwit/agent/probe"
 	"godwit/migration"
 	"godwit/netstate/tunnel"
 )
@@ -52,11 +53,8 @@ func (a *Agent) probePort(other string) uint16 {
 	if !ok || a.probes == nil {
 		return 0
 	}
-	return a.probes.like[local.Address]
+	return a.probes.LikeTunnels(local.Address)
 }
-
-// leastProbe is small enough for every path, bytes.
-const leastProbe = 128
 
 // tryTunnel refuses a path on which a firewall lets the agents through, but no tunnel.
 func (m *outgoing) tryTunnel(ctx context.Context, local, remote netip.Addr) error {
@@ -64,7 +62,7 @@ func (m *outgoing) tryTunnel(ctx context.Context, local, remote netip.Addr) erro
 	if port == 0 || m.plan.Tunnel == tunnel.GRE || m.plan.Tunnel == tunnel.IPIP {
 		return nil
 	}
-	if _, err := probePath(ctx, local, netip.AddrPortFrom(remote, port), m.work.accepted.Token, leastProbe); err != nil {
+	if _, err := probe.RoundTrip(ctx, local, netip.AddrPortFrom(remote, port), m.work.accepted.Token, probe.Least); err != nil {
 		return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf(
 			"migrate guest %s: path %s → %s: UDP port %d of %s does not answer, port %d does: a firewall that tunnels do not pass; let UDP between the hosts' uplinks through, from and to any unprivileged port",
 			m.plan.Guest, local, remote, port, m.plan.To, m.a.config.Port)}

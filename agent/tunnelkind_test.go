@@ -5,7 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"godwit/agent/config"
+	"godwit/agent/probe"
 	"godwit/migration"
+	"godwit/netstate/tunnel"
 )
 
 // TestUnfitTunnel: which kind of tunnel is refused where, and what is said then.
@@ -71,5 +74,37 @@ func TestFitting(t *testing.T) {
 		if got := fitting(c.kind, c.outer6, c.path, c.mtu); got != c.want {
 			t.Errorf("%s, outer IPv6 %t, path %d, mtu %d: %d, want %d", c.kind, c.outer6, c.path, c.mtu, got, c.want)
 		}
+	}
+}
+
+// TestTryTunnel: a host answers probes at a port as tunnels have them, too; where that one
+// does not answer, no tunnel will do, and one without ports is not tried.
+func TestTryTunnel(t *testing.T) {
+	here := netip.MustParseAddr("127.0.0.1")
+	port, err := freeUDPPort(here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := probe.Reflect(t.Context(), []netip.AddrPort{netip.AddrPortFrom(here, port)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed, err := freeUDPPort(here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, kind string
+		probe      uint16
+		words      []string
+	}{
+		{"open", "auto", r.LikeTunnels(here), nil},
+		{"does not say", "auto", 0, nil},
+		{"no ports", tunnel.GRE, closed, nil},
+		{"blocked", tunnel.WireGuard, closed, []string{"of rome does not answer", "a firewall that tunnels do not pass", "let UDP"}},
+	} {
+		m := &outgoing{a: &Agent{config: &config.Config{Port: port}}, plan: migration.Plan{Guest: "web", To: "rome", Tunnel: c.kind},
+			work: &sourceWork{accepted: Acceptance{Token: r.Token(), Probe: c.probe}}}
+		refused(t, c.name, m.tryTunnel(t.Context(), here, here), migration.CodePath, c.words...)
 	}
 }

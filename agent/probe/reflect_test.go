@@ -1,4 +1,4 @@
-package agent
+package probe
 
 import (
 	"bytes"
@@ -7,43 +7,7 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"godwit/agent/config"
-	"godwit/migration"
-	"godwit/netstate/tunnel"
 )
-
-// TestTryTunnel: a host answers probes at a port as tunnels have them, too; where that one
-// does not answer, no tunnel will do, and one without ports is not tried.
-func TestTryTunnel(t *testing.T) {
-	here := netip.MustParseAddr("127.0.0.1")
-	port, err := freeUDPPort(here)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := reflect(t.Context(), []netip.AddrPort{netip.AddrPortFrom(here, port)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed, err := freeUDPPort(here)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		name, kind string
-		probe      uint16
-		words      []string
-	}{
-		{"open", "auto", r.like[here], nil},
-		{"does not say", "auto", 0, nil},
-		{"no ports", tunnel.GRE, closed, nil},
-		{"blocked", tunnel.WireGuard, closed, []string{"of rome does not answer", "a firewall that tunnels do not pass", "let UDP"}},
-	} {
-		m := &outgoing{a: &Agent{config: &config.Config{Port: port}}, plan: migration.Plan{Guest: "web", To: "rome", Tunnel: c.kind},
-			work: &sourceWork{accepted: Acceptance{Token: r.token(), Probe: c.probe}}}
-		refused(t, c.name, m.tryTunnel(t.Context(), here, here), migration.CodePath, c.words...)
-	}
-}
 
 // answering is a port at which probes come to answer, until the test ends. What that gets is
 // good until it returns.
@@ -75,7 +39,7 @@ func TestProbePathIsPatient(t *testing.T) {
 	var late sync.WaitGroup
 	t.Cleanup(late.Wait) // after the port is closed
 	remote := answering(t, func(conn *net.UDPConn, from netip.AddrPort, probe []byte) {
-		if probe[tokenLength] < 4 {
+		if probe[TokenLength] < 4 {
 			return // lost
 		}
 		answer := bytes.Clone(probe)
@@ -84,7 +48,7 @@ func TestProbePathIsPatient(t *testing.T) {
 			conn.WriteToUDPAddrPort(answer, from) //nolint:errcheck // the probe fails without it
 		})
 	})
-	rtt, err := probePath(t.Context(), remote.Addr(), remote, make([]byte, tokenLength), leastProbe)
+	rtt, err := RoundTrip(t.Context(), remote.Addr(), remote, make([]byte, TokenLength), Least)
 	if err != nil || rtt < slow || rtt > 2*slow {
 		t.Errorf("%v, %v; want a little more than %v", rtt, err, slow)
 	}
@@ -94,18 +58,14 @@ func TestProbePathIsPatient(t *testing.T) {
 // when the largest that it takes was answered.
 func TestPathMTUWaitsForNothing(t *testing.T) {
 	here := netip.MustParseAddr("127.0.0.1")
-	port, err := freeUDPPort(here)
+	r, err := Reflect(t.Context(), []netip.AddrPort{netip.AddrPortFrom(here, 0)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	remote := netip.AddrPortFrom(here, port)
-	r, err := reflect(t.Context(), []netip.AddrPort{remote})
-	if err != nil {
-		t.Fatal(err)
-	}
+	remote := netip.AddrPortFrom(here, r.LikeTunnels(here))
 	const wait = 20 * time.Second // twice
 	begun := time.Now()
-	if mtu, err := pathMTU(t.Context(), here, remote, r.token(), 1580, wait); mtu != 1580 || err != nil {
+	if mtu, err := MTU(t.Context(), here, remote, r.Token(), 1580, wait); mtu != 1580 || err != nil {
 		t.Errorf("%d, %v", mtu, err)
 	}
 	if took := time.Since(begun); took > wait/4 {
@@ -121,7 +81,7 @@ func TestPathMTUOfNarrowPath(t *testing.T) {
 			conn.WriteToUDPAddrPort(probe, from) //nolint:errcheck // the probe fails without it
 		}
 	})
-	mtu, err := pathMTU(t.Context(), remote.Addr(), remote, make([]byte, tokenLength), 1580, 300*time.Millisecond)
+	mtu, err := MTU(t.Context(), remote.Addr(), remote, make([]byte, TokenLength), 1580, 300*time.Millisecond)
 	if mtu != narrow || err != nil {
 		t.Errorf("%d, %v; want %d", mtu, err, narrow)
 	}

@@ -1,4 +1,8 @@
-package agent
+// Package probe finds out what a path between two hosts carries: whether a packet of a size gets
+// there, in fragments if need be, how long the way there and back takes, and how large a packet may be
+// to pass in one piece. One host reflects UDP datagrams (Reflector), the other sends them. Whoever
+// sends must know a token that the first gave out lately, so nobody else is answered.
+package probe
 
 import (
 	"bytes"
@@ -18,27 +22,26 @@ import (
 	"godwit/migration"
 )
 
-// tokenLength is that of the secret that a probe must carry, bytes.
-const tokenLength = 16
+// TokenLength is that of the secret that a probe must carry, bytes.
+const TokenLength = 16
 
-// reflector answers probes of a path: UDP datagrams that begin with a token that
+// Reflector answers probes of a path: UDP datagrams that begin with a token that
 // this agent gave out lately are sent back as they are. It shows that a path
 // carries packets of a size, in fragments if need be, and what its RTT is.
-type reflector struct {
-	// like has, of each address, a port as tunnels have them: any free one. A firewall that
-	// lets the agents' own port through need not let theirs.
-	like map[netip.Addr]uint16
+type Reflector struct {
+	like map[netip.Addr]uint16 // ports as tunnels have them, by address
 
 	mu     sync.Mutex
-	tokens map[[tokenLength]byte]time.Time // until when each is good
+	tokens map[[TokenLength]byte]time.Time // until when each is good
 }
 
 // tokenLife bounds how long a token is good.
 const tokenLife = 30 * time.Second
 
-// reflect answers on every address until ctx ends.
-func reflect(ctx context.Context, addrs []netip.AddrPort) (*reflector, error) {
-	r := &reflector{tokens: map[[tokenLength]byte]time.Time{}, like: map[netip.Addr]uint16{}}
+// Reflect answers at every address, and at one more port of each (LikeTunnels), until ctx ends. On error
+// it answers nowhere once ctx has ended.
+func Reflect(ctx context.Context, addrs []netip.AddrPort) (*Reflector, error) {
+	r := &Reflector{tokens: map[[TokenLength]byte]time.Time{}, like: map[netip.Addr]uint16{}}
 	for _, a := range addrs {
 		if _, err := r.listen(ctx, a); err != nil {
 			return nil, err
@@ -52,8 +55,12 @@ func reflect(ctx context.Context, addrs []netip.AddrPort) (*reflector, error) {
 	return r, nil
 }
 
+// LikeTunnels is the port at which addr, one of Reflect's, answers as tunnels do: any free one. A
+// firewall that lets the agents' own port through need not let theirs. 0: nothing listens there.
+func (r *Reflector) LikeTunnels(addr netip.Addr) uint16 { return r.like[addr] }
+
 // listen answers at a, and returns its port.
-func (r *reflector) listen(ctx context.Context, a netip.AddrPort) (uint16, error) {
+func (r *Reflector) listen(ctx context.Context, a netip.AddrPort) (uint16, error) {
 	conn, err := udpAt(ctx, a)
 	if err != nil {
 		return 0, fmt.Errorf("listen for probes on %s: %w", a, err)
@@ -81,22 +88,22 @@ func udpAt(ctx context.Context, a netip.AddrPort) (*net.UDPConn, error) {
 	return conn.(*net.UDPConn), nil
 }
 
-func (r *reflector) serve(conn *net.UDPConn) {
+func (r *Reflector) serve(conn *net.UDPConn) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, from, err := conn.ReadFromUDPAddrPort(buf)
 		if err != nil {
 			return
 		}
-		if n >= tokenLength && r.good([tokenLength]byte(buf[:tokenLength])) {
+		if n >= TokenLength && r.good([TokenLength]byte(buf[:TokenLength])) {
 			conn.WriteToUDPAddrPort(buf[:n], from) //nolint:errcheck // a probe that is lost is tried again
 		}
 	}
 }
 
-// token makes a new one.
-func (r *reflector) token() []byte {
-	var t [tokenLength]byte
+// Token makes a new one, good for half a minute.
+func (r *Reflector) Token() []byte {
+	var t [TokenLength]byte
 	rand.Read(t[:]) //nolint:errcheck // does not fail
 	now := time.Now()
 	r.mu.Lock()
@@ -110,7 +117,7 @@ func (r *reflector) token() []byte {
 	return t[:]
 }
 
-func (r *reflector) good(t [tokenLength]byte) bool {
+func (r *Reflector) good(t [TokenLength]byte) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return time.Now().Before(r.tokens[t])
@@ -125,9 +132,10 @@ const (
 	probeGood  = 2 // answers are enough
 )
 
-// probePath sends datagrams of size bytes (IP packet) from local to the reflector
-// at remote, and returns the shortest round trip. No answer is an error.
-func probePath(ctx context.Context, local netip.Addr, remote netip.AddrPort, token []byte, size int) (time.Duration, error) {
+// RoundTrip sends datagrams of size bytes (IP packet) from local to the reflector
+// at remote, and returns the shortest round trip. No answer within 2.8 s is a *migration.Problem of
+// code path.
+func RoundTrip(ctx context.Context, local netip.Addr, remote netip.AddrPort, token []byte, size int) (time.Duration, error) {
 	conn, err := udpAt(ctx, netip.AddrPortFrom(local, 0))
 	if err != nil {
 		return 0, fmt.Errorf("probe path from %s: %w", local, err)
@@ -135,7 +143,7 @@ func probePath(ctx context.Context, local netip.Addr, remote netip.AddrPort, tok
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	p := prober{conn: conn, payload: make([]byte, max(size-28, tokenLength+1)), end: time.Now().Add(probeLimit)}
+	p := prober{conn: conn, payload: make([]byte, max(size-28, TokenLength+1)), end: time.Now().Add(probeLimit)}
 	p.answer = make([]byte, len(p.payload)+1)
 	copy(p.payload, token)
 	best, answers := time.Duration(0), 0
@@ -176,7 +184,7 @@ type prober struct {
 func (p *prober) try(remote netip.AddrPort) (time.Duration, error) {
 	until := p.end
 	if number := len(p.sent); number < probeTries {
-		p.payload[tokenLength] = byte(number)
+		p.payload[TokenLength] = byte(number)
 		p.sent = append(p.sent, time.Now())
 		if _, err := p.conn.WriteToUDPAddrPort(p.payload, remote); err != nil {
 			return 0, err
@@ -198,8 +206,8 @@ func (p *prober) try(remote netip.AddrPort) (time.Duration, error) {
 		}
 		number := 0
 		if n == len(p.payload) {
-			number = int(p.answer[tokenLength])
-			p.answer[tokenLength] = p.payload[tokenLength]
+			number = int(p.answer[TokenLength])
+			p.answer[TokenLength] = p.payload[TokenLength]
 		}
 		if bytes.Equal(p.answer[:n], p.payload) && number < len(p.sent) {
 			return time.Since(p.sent[number]), nil
