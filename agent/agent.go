@@ -24,6 +24,7 @@ import (
 	"godwit/agent/metrics"
 	"godwit/agent/peer"
 	"godwit/agent/probe"
+	"godwit/agent/uplinks"
 	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate/meter"
@@ -47,9 +48,9 @@ type Agent struct {
 
 	promised  promises
 	vacated   vacated
-	endpoints endpoints
-	shares    wireShares
-	way       rightOfWay
+	endpoints uplinks.Endpoints
+	shares    uplinks.WireShares
+	way       uplinks.RightOfWay
 	routers   routers
 	words     *owedWords
 
@@ -128,7 +129,7 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 	if a.probes, err = probe.Reflect(ctx, a.listenAddrs()); err != nil {
 		return err
 	}
-	if err := sweepEndpoints(); err != nil {
+	if err := uplinks.SweepEndpoints(); err != nil {
 		a.log.Warn("addresses for memory of an earlier agent may be announced still", "error", err)
 	}
 	lost := a.readopt(ctx)

@@ -57,7 +57,7 @@ func (m *outgoing) cannotFit(look policy.Look, copying *policy.Copying) error {
 	}
 	if least > m.plan.Downtime { // nothing that is done to the guest helps
 		cures = fmt.Sprintf("allow --downtime of at least %v", policy.Allow(least))
-		if limit := m.bandwidth.get(); limit > 0 {
+		if limit := m.bandwidth.Bits(); limit > 0 {
 			cures += fmt.Sprintf(", or more --bandwidth than %d kbit/s", limit/1000)
 		}
 	}

@@ -85,7 +85,7 @@ func TestLimitTooLow(t *testing.T) {
 	for _, mode := range []string{"hybrid", "postcopy"} {
 		for limit, want := range map[int64]policy.Verdict{0: policy.Go, 1_000_000: policy.Go, 100_000: policy.GiveUp} {
 			m, _ := budgeted(t, mode, 300*time.Millisecond, 20*time.Millisecond)
-			m.bandwidth.set(limit)
+			m.bandwidth.Set(limit)
 			if got := m.handEarly(look, policy.GiveUp, false); got != want || m.work.early != (want == policy.Go) {
 				t.Errorf("%s with %d bit/s: %s, early %v; want %s", mode, limit, got, m.work.early, want)
 			}

@@ -112,3 +112,21 @@ func TestCheckRequestRefuses(t *testing.T) {
 		refusal(t, CheckRequest(&c.req), append(c.words, "migrate guest web: ")...)
 	}
 }
+
+func TestBufferOfARequest(t *testing.T) {
+	for name, c := range map[string]struct {
+		req migration.Request
+		ok  bool
+	}{
+		"none":       {migration.Request{}, true},
+		"some":       {migration.Request{Buffer: 8 << 20}, true},
+		"too little": {migration.Request{Buffer: 4096}, false},
+		"negative":   {migration.Request{Buffer: -1}, false},
+		"of QEMU":    {migration.Request{Buffer: 8 << 20, Transfer: "qemu-tcp"}, false},
+	} {
+		c.req.Guest, c.req.To = "web", "rome"
+		if err := CheckRequest(&c.req); (err == nil) != c.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

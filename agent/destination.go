@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"godwit/agent/peer"
+	"godwit/agent/uplinks"
 	"godwit/migration"
 	"godwit/netstate/hold"
 	"godwit/transfer"
@@ -32,7 +33,7 @@ type destinationWork struct {
 	holdStream    *transfer.HoldListener
 	lanes         *proxy.Destination // of our own data path; under incoming.mu
 	stopLoading   context.CancelFunc
-	endpoints     []endpointAt       // announced for a direct transfer, or for mptcp
+	endpoints     []uplinks.Endpoint // announced for a direct transfer, or for mptcp
 	stopMultipath context.CancelFunc // ends its listener
 	turn          turnstile
 	kept          bool                  // the guest still has its old addresses, as something needs them

@@ -243,13 +243,13 @@ func (m *incoming) listenDirect(addrs []netip.Addr) error {
 		return nil
 	}
 	m.work.prepared.Memory += ",mptcp=on"
-	m.work.endpoints, err = m.a.endpoints.add(addrs[1:], endpointBase, announces)
+	m.work.endpoints, err = m.a.endpoints.Announce(addrs[1:])
 	return err
 }
 
 // endDirect ends what prepareDirect and prepareMultipath made.
 func (m *incoming) endDirect(ctx context.Context) error {
-	err := m.a.endpoints.drop(m.work.endpoints)
+	err := m.a.endpoints.Drop(m.work.endpoints)
 	m.work.endpoints = nil
 	if direct(m.plan) && !m.plan.Insecure {
 		err = errors.Join(err, m.a.dropMemoryTunnels(ctx, m.plan.ID))
@@ -265,7 +265,7 @@ func (m *outgoing) raiseDirect(ctx context.Context) error {
 	}
 	if m.plan.Transfer == "qemu-mptcp" {
 		var err error
-		if m.work.endpoints, err = m.a.endpoints.raise(); err != nil {
+		if m.work.endpoints, err = m.a.endpoints.RaiseLimits(); err != nil {
 			return err
 		}
 	}
@@ -290,7 +290,7 @@ func (m *outgoing) raiseDirect(ctx context.Context) error {
 
 // endDirect ends what raiseDirect and raiseMultipath made.
 func (m *outgoing) endDirect(ctx context.Context) error {
-	err := m.a.endpoints.drop(m.work.endpoints)
+	err := m.a.endpoints.Drop(m.work.endpoints)
 	m.work.endpoints = nil
 	if direct(m.plan) && !m.plan.Insecure {
 		err = errors.Join(err, m.a.dropMemoryTunnels(ctx, m.plan.ID))

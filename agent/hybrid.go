@@ -67,7 +67,7 @@ const leastTail = 6 << 10
 // limitTooLow says whether the migration's own limit of bandwidth alone makes any pause longer than its budget: what
 // the guest's devices are goes before it runs.
 func (m *outgoing) limitTooLow() bool {
-	limit := m.bandwidth.bytes()
+	limit := m.bandwidth.Bytes()
 	return limit > 0 && policy.Least(m.pauseRTT(), leastTail, limit) > m.plan.Downtime
 }
 

@@ -75,7 +75,7 @@ func (m *outgoing) openLanes() error {
 	}
 	config := proxy.SourceConfig{
 		Socket: m.lanesSocket(), Identity: id, Spill: m.a.config.State, Budget: m.plan.Downtime,
-		Limit:  m.bandwidth.share(),
+		Limit:  m.bandwidth.Share(),
 		Buffer: min(max(m.work.facts.Memory/2, leastBuffer), proxy.DefaultBuffer),
 	}
 	if config.Postcopy = mayHandEarly(m.plan); m.plan.Mode == "postcopy" {
@@ -115,7 +115,7 @@ func (m *outgoing) followLanes(lanes *proxy.Source, share *laneShare) {
 	if share != nil {
 		go share.keep(lanes)
 	}
-	m.work.unfollow = m.work.share.follow(func() int64 { return lanes.Stats().Acked })
+	m.work.unfollow = m.work.share.Follow(func() int64 { return lanes.Stats().Acked })
 }
 
 // endLanes ends what openLanes began, lanes that are being opened too. It does not wait for their

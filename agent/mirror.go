@@ -80,11 +80,11 @@ func (m *outgoing) beginMirrors(ctx context.Context) error {
 		return err
 	}
 	socket := filepath.Join(g.Held.Dir, "disks-out.sock")
-	forward, err := transfer.ListenNBD(m.a.ctx, socket, disks, m.bandwidth.share())
+	forward, err := transfer.ListenNBD(m.a.ctx, socket, disks, m.bandwidth.Share())
 	if err != nil {
 		return err
 	}
-	m.work.share.follow(func() int64 { return forward.Stats().Forward })
+	m.work.share.Follow(func() int64 { return forward.Stats().Forward })
 	m.work.mirrors = &mirrors{blocks: blocks, forward: forward, seeding: policy.Seeding{Patience: m.a.config.Patience}}
 	for _, d := range g.Held.Description.Disks {
 		if err := blocks.StartMirror(ctx, vm.Mirror{Disk: d.ID, Socket: socket}); err != nil {
@@ -279,7 +279,7 @@ func (m *outgoing) diskRate(paths []peer.Path, all int64) (rate int64) {
 	if rate == 0 {
 		rate = all
 	}
-	if most := m.bandwidth.bytes(); most > 0 && rate > 0 {
+	if most := m.bandwidth.Bytes(); most > 0 && rate > 0 {
 		rate = min(rate, most)
 	}
 	return rate
@@ -292,7 +292,7 @@ func (m *outgoing) finishDisks(ctx context.Context) error {
 	if w == nil {
 		return nil
 	}
-	m.bandwidth.keepApart(0) // QEMU does not heed its limit either when it comes to its end
+	m.bandwidth.KeepApart(0) // QEMU does not heed its limit either when it comes to its end
 	ctx, cancel := limit{name: "disks_in_sync", d: m.plan.Downtime + syncGrace}.on(ctx)
 	defer cancel()
 	if err := m.rec.timed(stepDisks, func() error { return says(ctx, w.blocks.FinishMirrors(ctx)) }); err != nil {

@@ -38,7 +38,7 @@ func (m *incoming) prepareMultipath() error {
 		return err
 	}
 	m.work.prepared.Memory = strconv.Itoa(int(port))
-	m.work.endpoints, err = m.a.endpoints.add(locals(all), endpointBase, announces)
+	m.work.endpoints, err = m.a.endpoints.Announce(locals(all))
 	return err
 }
 
@@ -47,7 +47,7 @@ func (m *outgoing) raiseMultipath(all []peer.Path) (err error) {
 	if !multipath(m.plan) {
 		return nil
 	}
-	m.work.endpoints, err = m.a.endpoints.add(locals(all), joinBase, joins)
+	m.work.endpoints, err = m.a.endpoints.JoinFrom(locals(all))
 	return err
 }
 

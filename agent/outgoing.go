@@ -11,6 +11,7 @@ import (
 
 	"godwit/agent/journal"
 	"godwit/agent/peer"
+	"godwit/agent/uplinks"
 	"godwit/migration"
 )
 
@@ -34,7 +35,7 @@ type outgoing struct {
 
 	calledOff *migration.Input // an abort while all is undone, to begin again
 
-	bandwidth bandwidth
+	bandwidth uplinks.Limit
 
 	told     sync.Mutex    // what follows is of one state
 	released atomic.Bool   // state.Released, for others to read
@@ -238,7 +239,7 @@ func (m *outgoing) take(next migration.Source) {
 // finish writes the outcome to the history and lets the guest go on.
 func (m *outgoing) finish() {
 	defer m.a.recede(m.plan.ID)
-	defer m.a.way.leave(m.plan.ID)
+	defer m.a.way.Leave(m.plan.ID)
 	if m.state.Course != migration.Ended { // the agent stops; the journal stays for the next
 		m.log.Close() //nolint:errcheck // each record was written when it counted
 		return

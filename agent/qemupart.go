@@ -45,13 +45,13 @@ func (q *qemuPart) see(now time.Time, carried, limit int64) int64 {
 
 // qemuLimit is what QEMU is to send at most, bytes per second; 0: it has no limit.
 func (m *outgoing) qemuLimit() int64 {
-	most := m.bandwidth.bytes()
+	most := m.bandwidth.Bytes()
 	w := m.work.mirrors
 	if most == 0 || !direct(m.plan) || w == nil {
 		return most
 	}
 	own := m.work.qemuPart.see(time.Now(), w.carried(), most)
-	m.bandwidth.keepApart(own)
+	m.bandwidth.KeepApart(own)
 	return own
 }
 

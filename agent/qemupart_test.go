@@ -68,13 +68,14 @@ func TestQEMUIsToldItsLimit(t *testing.T) {
 		"held by low bandwidth": {"qemu-tcp", vm.HoldLowBandwidth, 0},
 	} {
 		q := &told{}
-		m := &outgoing{plan: migration.Plan{Transfer: c.transfer}, bandwidth: bandwidth{bits: 800}, guest: &Guest{Machine: q}, work: &sourceWork{}}
+		m := &outgoing{plan: migration.Plan{Transfer: c.transfer}, guest: &Guest{Machine: q}, work: &sourceWork{}}
+		m.bandwidth.Set(800)
 		m.work.facts.Hold = c.hold
 		if got := m.beginQEMUPart(); got != 100 {
 			t.Errorf("%s: begins with %d", name, got)
 		}
 		for _, bits := range []int64{800, 1600, 1600, 0} {
-			m.bandwidth.set(bits)
+			m.bandwidth.Set(bits)
 			if err := m.limitQEMU(t.Context()); err != nil {
 				t.Fatal(err)
 			}

@@ -269,7 +269,7 @@ func (m *outgoing) openRefill(ctx context.Context, key []byte) error {
 	all := m.paths(n)
 	config := proxy.SourceConfig{
 		Socket: filepath.Join(m.guest.Held.Dir, "out.sock"), Identity: id, Spill: m.a.config.State, Refill: true,
-		Buffer: m.guest.Held.Description.Memory + leastBuffer, Limit: m.bandwidth.share(),
+		Buffer: m.guest.Held.Description.Memory + leastBuffer, Limit: m.bandwidth.Share(),
 	}
 	var share *laneShare
 	config.Lanes, share = m.pathLanes(all)
@@ -283,7 +283,7 @@ func (m *outgoing) openRefill(ctx context.Context, key []byte) error {
 		return errors.Join(err, lanes.Close())
 	}
 	m.work.forward, m.work.lanes = lanes, lanes
-	m.a.way.join(m.plan.ID, all, m.giveWay)
+	m.a.way.Join(m.plan.ID, all, m.giveWay)
 	m.wayUntilPages(lanes)
 	return nil
 }

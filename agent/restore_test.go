@@ -14,8 +14,10 @@ import (
 
 	"godwit/agent/config"
 	"godwit/internal/clock"
+	"godwit/internal/need"
 	"godwit/migration"
 	"godwit/netstate"
+	"godwit/netstate/netns"
 	"godwit/netstate/tunnel"
 )
 
@@ -186,4 +188,18 @@ func TestTunnelsForMemoryAreKept(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// inNamespace does it in a network namespace of its own.
+func inNamespace(t *testing.T, do func() error) {
+	t.Helper()
+	need.Root(t)
+	name := fmt.Sprintf("t-agent-%d", os.Getpid())
+	if err := netns.Create(name); err != nil {
+		t.Fatal(err)
+	}
+	defer netns.Delete(name) //nolint:errcheck // it goes with the machine
+	if err := netns.Do(name, do); err != nil {
+		t.Error(err)
+	}
 }

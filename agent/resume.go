@@ -87,10 +87,10 @@ func (a *Agent) resumeSource(id string, lost map[string]*Guest) error {
 		return errors.Join(err, log.Close())
 	}
 	m := &outgoing{
-		bandwidth: bandwidth{bits: j.Plan.Bandwidth},
-		a:         a, guest: g, link: a.linkAgain(j.Plan.To), plan: j.Plan, state: j.State, log: log, work: &sourceWork{skew: j.Skew},
+		a: a, guest: g, link: a.linkAgain(j.Plan.To), plan: j.Plan, state: j.State, log: log, work: &sourceWork{skew: j.Skew},
 		rec: newRecord(a.config.Host, j.Plan, a.clock()), inbox: make(chan migration.Input, 1), kept: j.Report, found: true, aside: aside,
 	}
+	m.bandwidth.Set(j.Plan.Bandwidth)
 	m.work.needed.Store(j.Needed)
 	m.rec.recall(j.Report)
 	m.rec.edit(func(r *Report) { r.Requested, r.Paused = j.Begun, j.Paused })

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"godwit/agent/uplinks"
 	"godwit/migration"
 	"godwit/netstate/hold"
 	"godwit/netstate/tunnel"
@@ -53,20 +54,20 @@ type sourceWork struct {
 	early         bool          // the rest of memory follows the guest
 	firstRound    time.Duration // of the copy
 	throttling    policy.Throttling
-	endpoints     []endpointAt // of the transfer mptcp, this host's
-	window        int64        // of its connection, bytes; 0: as the kernel has it
-	mirrors       *mirrors     // nil where no disk moves
-	writes        <-chan int64 // bytes per second that the guest rewrites, once; nil where nobody asks
-	dirty         int64        // that, as it was told; 0: not known
-	chosen        bool         // hybrid, and nobody asked for it
-	endTicks      func() *Tick // stops following the guest's counter, returns the last
-	lastTick      func() *Tick // the last so far
-	endMemory     func()       // stops following the last of memory
+	endpoints     []uplinks.Endpoint // of the transfer mptcp, this host's
+	window        int64              // of its connection, bytes; 0: as the kernel has it
+	mirrors       *mirrors           // nil where no disk moves
+	writes        <-chan int64       // bytes per second that the guest rewrites, once; nil where nobody asks
+	dirty         int64              // that, as it was told; 0: not known
+	chosen        bool               // hybrid, and nobody asked for it
+	endTicks      func() *Tick       // stops following the guest's counter, returns the last
+	lastTick      func() *Tick       // the last so far
+	endMemory     func()             // stops following the last of memory
 	wireStart     map[string]int64
 	wireBefore    map[string]int64 // sent before wireStart, by path
 	wireTold      wireTold
 	fed           atomic.Bool            // the rest of memory is sent again, before the destination has said that the guest runs
-	share         *wireShare             // of what the meters count since wireStart
+	share         *uplinks.WireShare     // of what the meters count since wireStart
 	memoryTunnels []tunnel.Config        // of a direct transfer
 	memoryMTUs    []int                  // of those to come, bytes, by path
 	needed        atomic.Pointer[needed] // when it has landed
@@ -96,7 +97,7 @@ func (w *sourceWork) release() {
 		if w.endTicks != nil {
 			w.endTicks()
 		}
-		w.share.leave()
+		w.share.Leave()
 		w.leaveMemory()
 	})
 }

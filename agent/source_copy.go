@@ -38,7 +38,7 @@ func (m *outgoing) copyMemory(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.a.way.join(m.plan.ID, paths, m.giveWay)
+	m.a.way.Join(m.plan.ID, paths, m.giveWay)
 	ticking := make(chan error, 1)
 	go func() { ticking <- m.followTicks(ctx) }() // the guest may take its time
 	err = m.beginCopy(ctx, paths)
@@ -66,7 +66,7 @@ func (m *outgoing) beginCopy(ctx context.Context, paths []peer.Path) error {
 		opts.URI, opts.MaxBandwidth = "unix:"+m.lanesSocket(), 0
 	default:
 		socket := filepath.Join(m.guest.Held.Dir, "out.sock")
-		forward, err := transfer.ListenSource(m.a.ctx, socket, m.bandwidth.share(), func(ctx context.Context, number int) (net.Conn, error) {
+		forward, err := transfer.ListenSource(m.a.ctx, socket, m.bandwidth.Share(), func(ctx context.Context, number int) (net.Conn, error) {
 			// The main stream goes over the best path; pages over all in turn.
 			path := paths[number%len(paths)]
 			header := peer.Header{Migration: m.plan.ID, Kind: "memory", Number: number}
@@ -79,7 +79,7 @@ func (m *outgoing) beginCopy(ctx context.Context, paths []peer.Path) error {
 			return err
 		}
 		m.work.forward = forward
-		m.work.share.follow(func() int64 { return forward.Stats().Forward })
+		m.work.share.Follow(func() int64 { return forward.Stats().Forward })
 		opts.URI = "unix:" + socket
 	}
 	err := m.guest.Machine.Migrate(ctx, opts)
@@ -157,7 +157,7 @@ func (m *outgoing) copyLimit(paths []peer.Path) time.Duration {
 	if rate == 0 {
 		rate = 10_000_000
 	}
-	if most := m.bandwidth.get(); most > 0 {
+	if most := m.bandwidth.Bits(); most > 0 {
 		if m.work.mirrors != nil { // disks may have as much
 			most = max(1, most/2)
 		}
@@ -171,7 +171,7 @@ func (m *outgoing) copyLimit(paths []peer.Path) time.Duration {
 func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 	copying := policy.Copying{Budget: m.plan.Downtime, RTT: m.pauseRTT(), Limit: m.copyLimit(paths)}
 	begun, told := time.Now(), time.Time{}
-	_, gaveBefore := m.bandwidth.gaveWay()
+	_, gaveBefore := m.bandwidth.GaveWay()
 	idle := standstill{patience: m.a.config.Patience}
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
@@ -205,7 +205,7 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 		if !m.lanesReady() {
 			continue
 		}
-		gives, gave := m.bandwidth.gaveWay()
+		gives, gave := m.bandwidth.GaveWay()
 		look.At, look.Pause = time.Since(begun)-(gave-gaveBefore), policy.Pause(p.Throttled, vm.ThrottleRuns)
 		copying.Limit = max(copying.Limit, m.copyLimit(paths)) // the bandwidth may have been lowered
 		if time.Since(told) > progressEvery {
@@ -323,7 +323,7 @@ func (m *outgoing) progressOf(p vm.Progress, look policy.Look) CopyProgress {
 func (m *outgoing) undoCopy(ctx context.Context) error {
 	m.countWire()
 	m.work.leaveMemory()
-	m.bandwidth.keepApart(0)
+	m.bandwidth.KeepApart(0)
 	var err error
 	if m.guest.alive() {
 		err = m.guest.Machine.CancelMigration(ctx) // the guest runs at its own speed again, if it was throttled

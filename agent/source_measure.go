@@ -79,7 +79,7 @@ func (m *outgoing) beginWire() {
 	}
 	n, _ := m.a.config.Find(m.plan.To, m.a.config.Host)
 	m.work.wireBefore = m.rec.snapshot().WireBytes
-	m.work.wireStart, m.work.share = m.wireBytes(n), m.a.shares.join(n.Host)
+	m.work.wireStart, m.work.share = m.wireBytes(n), m.a.shares.Join(n.Host)
 	m.work.wireTold = wireTold{begun: time.Now()}
 }
 
@@ -91,7 +91,7 @@ func (m *outgoing) wireSince(n config.Neighbour) map[string]int64 {
 	}
 	now, part := m.wireBytes(n), 1.0
 	if !direct(m.plan) {
-		part = m.work.share.part()
+		part = m.work.share.Part()
 	}
 	return wireSum(m.work.wireBefore, m.work.wireStart, now, part)
 }

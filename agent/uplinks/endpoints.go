@@ -1,4 +1,4 @@
-package agent
+package uplinks
 
 import (
 	"errors"
@@ -21,28 +21,30 @@ const (
 	joins     = mptcp.FlagSubflow | mptcp.FlagFullmesh
 )
 
-// endpoints are this host's addresses that migrations have made known to the kernel's path
+// Endpoints are this host's addresses that migrations have made known to the kernel's path
 // manager, and its limits, which are raised for them. Migrations of one host share them: deleting one
 // closes the subflows on it of every connection, so the last user does it. The zero value has none.
-type endpoints struct {
+type Endpoints struct {
 	mu     sync.Mutex
-	users  map[endpointAt]int
+	users  map[Endpoint]int
 	before mptcp.Limits // the host's own, while limitsUse has users
 }
 
-type endpointAt struct {
+// Endpoint is one use of an address, or of the limits that were raised.
+type Endpoint struct {
 	id   uint8
 	addr netip.Addr
 }
 
 // limitsUse stands for the use of raised limits among those of endpoints.
-var limitsUse = endpointAt{}
+var limitsUse = Endpoint{}
 
 // mostLimits are what the kernel allows at most.
 var mostLimits = mptcp.Limits{Subflows: 8, AddAddrAccepted: 8}
 
-// raise lets the path manager make as many subflows as it can, until drop.
-func (e *endpoints) raise() ([]endpointAt, error) {
+// RaiseLimits lets the path manager make as many subflows as it can, until Drop. On error
+// they are as they were.
+func (e *Endpoints) RaiseLimits() ([]Endpoint, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.users[limitsUse] == 0 {
@@ -55,21 +57,21 @@ func (e *endpoints) raise() ([]endpointAt, error) {
 		}
 		e.before = before
 	}
-	return []endpointAt{e.use(limitsUse)}, nil
+	return []Endpoint{e.use(limitsUse)}, nil
 }
 
 // restore gives the host its own limits back, unless somebody has set others meanwhile. Those of an
 // agent that was killed are not known any more.
-func (e *endpoints) restore() error {
+func (e *Endpoints) restore() error {
 	if now, err := mptcp.ReadLimits(); err != nil || now != mostLimits {
 		return err
 	}
 	return mptcp.SetLimits(e.before.Subflows, e.before.AddAddrAccepted)
 }
 
-func (e *endpoints) use(at endpointAt) endpointAt {
+func (e *Endpoints) use(at Endpoint) Endpoint {
 	if e.users == nil {
-		e.users = map[endpointAt]int{}
+		e.users = map[Endpoint]int{}
 	}
 	e.users[at]++
 	return at
@@ -78,8 +80,8 @@ func (e *endpoints) use(at endpointAt) endpointAt {
 // add makes addrs known, each under the first id from base that is free. An address that is known
 // already, in other ways than by a migration with this base, is left as it is: subflows take it where its
 // flags let them. On error it returns those that were added; drop takes them away.
-func (e *endpoints) add(addrs []netip.Addr, base uint8, flags mptcp.Flags) (added []endpointAt, err error) {
-	if added, err = e.raise(); err != nil {
+func (e *Endpoints) add(addrs []netip.Addr, base uint8, flags mptcp.Flags) (added []Endpoint, err error) {
+	if added, err = e.RaiseLimits(); err != nil {
 		return nil, err
 	}
 	e.mu.Lock()
@@ -97,14 +99,14 @@ func (e *endpoints) add(addrs []netip.Addr, base uint8, flags mptcp.Flags) (adde
 	return added, nil
 }
 
-func (e *endpoints) one(addr netip.Addr, base uint8, flags mptcp.Flags) (at endpointAt, err error) {
+func (e *Endpoints) one(addr netip.Addr, base uint8, flags mptcp.Flags) (at Endpoint, err error) {
 	for id := base; id < base+mptcp.MaxEndpoints; id++ {
-		if at = (endpointAt{id, addr}); e.users[at] > 0 {
+		if at = (Endpoint{id, addr}); e.users[at] > 0 {
 			return at, nil
 		}
 	}
 	for id := base; id < base+mptcp.MaxEndpoints; id++ {
-		at = endpointAt{id, addr}
+		at = Endpoint{id, addr}
 		if err = mptcp.AddEndpoint(mptcp.Endpoint{ID: id, Addr: addr, Flags: flags}); !errors.Is(err, unix.EBUSY) { // the id is another's
 			break
 		}
@@ -112,8 +114,19 @@ func (e *endpoints) one(addr netip.Addr, base uint8, flags mptcp.Flags) (at endp
 	return at, err
 }
 
-// drop ends one use of each.
-func (e *endpoints) drop(added []endpointAt) error {
+// Announce makes addrs known as those of a destination, which the other host's path manager is told of.
+// On error it returns what Drop is to take away all the same.
+func (e *Endpoints) Announce(addrs []netip.Addr) ([]Endpoint, error) {
+	return e.add(addrs, endpointBase, announces)
+}
+
+// JoinFrom makes addrs known as those of a source, from each of which its path manager joins; else as Announce.
+func (e *Endpoints) JoinFrom(addrs []netip.Addr) ([]Endpoint, error) {
+	return e.add(addrs, joinBase, joins)
+}
+
+// Drop ends one use of each; what nobody uses any more goes.
+func (e *Endpoints) Drop(added []Endpoint) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var err error
@@ -130,9 +143,9 @@ func (e *endpoints) drop(added []endpointAt) error {
 	return err
 }
 
-// sweepEndpoints deletes what an agent that was killed left in the path manager: no connection for
+// SweepEndpoints deletes what an agent that was killed left in the path manager: no connection for
 // memory outlives its agent.
-func sweepEndpoints() error {
+func SweepEndpoints() error {
 	known, err := mptcp.Endpoints()
 	if errors.Is(err, mptcp.ErrUnsupported) {
 		return nil

@@ -1,4 +1,4 @@
-package agent
+package uplinks
 
 import (
 	"context"
@@ -6,15 +6,14 @@ import (
 	"testing"
 	"time"
 
-	"godwit/migration"
 	"godwit/transfer/pace"
 )
 
 // TestBandwidthOfAllTogether: memory and disks have one limit, evenly, and each has all of it where the other rests.
 func TestBandwidthOfAllTogether(t *testing.T) {
 	const limit, time0 = 4 << 20, 500 * time.Millisecond
-	b := bandwidth{bits: 8 * limit}
-	memory, disks := b.share(), b.share()
+	b := Limit{bits: 8 * limit}
+	memory, disks := b.Share(), b.Share()
 	took := func(shares ...*pace.Share) (sums []int, all int) {
 		ctx, end := context.WithTimeout(t.Context(), time0)
 		defer end()
@@ -47,42 +46,24 @@ func TestBandwidthOfAllTogether(t *testing.T) {
 
 // TestBandwidthChanges: a limit holds from now on, less what QEMU's own connection has of it.
 func TestBandwidthChanges(t *testing.T) {
-	b := bandwidth{bits: 800}
-	s := b.share()
+	b := Limit{bits: 800}
+	s := b.Share()
 	for _, step := range []struct {
 		what string
 		do   func()
 		want int64
 	}{
 		{"at first", func() {}, 100},
-		{"after a change", func() { b.set(1600) }, 200},
-		{"a part is QEMU's", func() { b.keepApart(150) }, 50},
-		{"QEMU has more than all", func() { b.keepApart(300) }, 1},
-		{"nothing is QEMU's", func() { b.keepApart(0) }, 200},
-		{"the least limit", func() { b.set(1) }, 1},
-		{"no limit", func() { b.set(0) }, 0},
-		{"none, and a part is QEMU's", func() { b.keepApart(150) }, 0},
+		{"after a change", func() { b.Set(1600) }, 200},
+		{"a part is QEMU's", func() { b.KeepApart(150) }, 50},
+		{"QEMU has more than all", func() { b.KeepApart(300) }, 1},
+		{"nothing is QEMU's", func() { b.KeepApart(0) }, 200},
+		{"the least limit", func() { b.Set(1) }, 1},
+		{"no limit", func() { b.Set(0) }, 0},
+		{"none, and a part is QEMU's", func() { b.KeepApart(150) }, 0},
 	} {
 		if step.do(); s.Rate() != step.want {
 			t.Errorf("%s: %d bytes/s, want %d", step.what, s.Rate(), step.want)
-		}
-	}
-}
-
-func TestBufferOfARequest(t *testing.T) {
-	for name, c := range map[string]struct {
-		req migration.Request
-		ok  bool
-	}{
-		"none":       {migration.Request{}, true},
-		"some":       {migration.Request{Buffer: 8 << 20}, true},
-		"too little": {migration.Request{Buffer: 4096}, false},
-		"negative":   {migration.Request{Buffer: -1}, false},
-		"of QEMU":    {migration.Request{Buffer: 8 << 20, Transfer: "qemu-tcp"}, false},
-	} {
-		c.req.Guest, c.req.To = "web", "rome"
-		if err := CheckRequest(&c.req); (err == nil) != c.ok {
-			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package agent
+package uplinks
 
 import (
 	"math"
@@ -8,45 +8,45 @@ import (
 // What one meter counts of several migrations to one host is parted by what each has sent
 // since they ran together; of one that runs alone it is all its own.
 func TestWireShares(t *testing.T) {
-	var w wireShares
+	var w WireShares
 	var a, b, c int64
-	want := func(name string, s *wireShare, part float64) {
+	want := func(name string, s *WireShare, part float64) {
 		t.Helper()
-		if got := s.part(); math.Abs(got-part) > 1e-9 {
+		if got := s.Part(); math.Abs(got-part) > 1e-9 {
 			t.Errorf("%s: %v, want %v", name, got, part)
 		}
 	}
-	first := w.join("rome")
-	first.follow(func() int64 { return a })
+	first := w.Join("rome")
+	first.Follow(func() int64 { return a })
 	want("alone, nothing sent", first, 1)
 	a = 100
 	want("alone", first, 1)
-	second := w.join("rome")
+	second := w.Join("rome")
 	want("two, nothing sent by the second", second, 0.5)
-	second.follow(func() int64 { return b })
-	elsewhere := w.join("paris")
-	elsewhere.follow(func() int64 { return 1 << 40 })
+	second.Follow(func() int64 { return b })
+	elsewhere := w.Join("paris")
+	elsewhere.Follow(func() int64 { return 1 << 40 })
 	a, b = 200, 100
 	want("the first, from its own beginning", first, 200.0/300)
 	want("the second, since it began", second, 100.0/200)
-	ended := second.follow(func() int64 { return c }) // a disk and memory
+	ended := second.Follow(func() int64 { return c }) // a disk and memory
 	c = 300
 	want("two sources", second, 400.0/500)
 	ended()
 	ended()
 	c = 1 << 40
 	want("one source has ended", second, 400.0/500)
-	first.leave()
-	first.leave()
+	first.Leave()
+	first.Leave()
 	a = 1 << 40 // it is not asked any more
 	want("one of them has ended", second, 400.0/500)
-	second.leave()
-	third := w.join("rome")
-	third.follow(func() int64 { return 1 })
+	second.Leave()
+	third := w.Join("rome")
+	third.Follow(func() int64 { return 1 })
 	want("after them", third, 1)
-	var none *wireShare
-	none.follow(nil)
-	none.leave()
+	var none *WireShare
+	none.Follow(nil)
+	none.Leave()
 	want("none", none, 1)
 	if len(w.active["rome"]) != 1 || len(w.active["paris"]) != 1 {
 		t.Errorf("active: %v", w.active)

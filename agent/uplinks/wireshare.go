@@ -1,59 +1,59 @@
-package agent
+package uplinks
 
 import (
 	"slices"
 	"sync"
 )
 
-// wireShares part what the meters count between migrations that run at the same time to
+// WireShares part what the meters count between migrations that run at the same time to
 // the same host: a meter knows addresses, not whose connection it is. Each gets what its
 // own bytes are of all of theirs.
-type wireShares struct {
+type WireShares struct {
 	mu     sync.Mutex
-	active map[string][]*wireShare // by the other host
+	active map[string][]*WireShare // by the other host
 }
 
-// wireShare is one migration's. A nil one has all.
-type wireShare struct {
-	of      *wireShares
+// WireShare is one migration's. A nil one has all.
+type WireShare struct {
+	of      *WireShares
 	host    string
 	sources []*func() int64 // of its own bytes, each growing from 0
 	ended   int64           // of sources that were let go
-	others  map[*wireShare]int64
+	others  map[*WireShare]int64
 }
 
-// join begins a share, from now on.
-func (w *wireShares) join(host string) *wireShare {
+// Join begins the share of one migration to that host, from now on.
+func (w *WireShares) Join(host string) *WireShare {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s := &wireShare{of: w, host: host, others: map[*wireShare]int64{}}
+	s := &WireShare{of: w, host: host, others: map[*WireShare]int64{}}
 	for _, o := range w.active[host] {
 		s.others[o], o.others[s] = o.sent(), 0
 	}
 	if w.active == nil {
-		w.active = map[string][]*wireShare{}
+		w.active = map[string][]*WireShare{}
 	}
 	w.active[host] = append(w.active[host], s)
 	return s
 }
 
-// leave ends a share; those that knew it go on counting with what it had sent. It may be
+// Leave ends a share; those that knew it go on counting with what it had sent. It may be
 // called again.
-func (s *wireShare) leave() {
+func (s *WireShare) Leave() {
 	if s == nil {
 		return
 	}
 	s.of.mu.Lock()
 	defer s.of.mu.Unlock()
 	s.ended, s.sources, s.others = s.sent(), nil, nil
-	left := slices.DeleteFunc(s.of.active[s.host], func(o *wireShare) bool { return o == s })
+	left := slices.DeleteFunc(s.of.active[s.host], func(o *WireShare) bool { return o == s })
 	if s.of.active[s.host] = left; len(left) == 0 {
 		delete(s.of.active, s.host)
 	}
 }
 
-// follow adds a count of its own bytes, until that has ended: then what it was stays.
-func (s *wireShare) follow(sent func() int64) (leave func()) {
+// Follow adds a count of its own bytes, until that has ended: then what it was stays.
+func (s *WireShare) Follow(sent func() int64) (leave func()) {
 	if s == nil {
 		return func() {}
 	}
@@ -71,7 +71,7 @@ func (s *wireShare) follow(sent func() int64) (leave func()) {
 }
 
 // sent is called with the mutex held.
-func (s *wireShare) sent() int64 {
+func (s *WireShare) sent() int64 {
 	sum := s.ended
 	for _, source := range s.sources {
 		sum += (*source)()
@@ -79,8 +79,8 @@ func (s *wireShare) sent() int64 {
 	return sum
 }
 
-// part is its share of what was counted since it began, 0 to 1.
-func (s *wireShare) part() float64 {
+// Part is its share of what was counted since it began, 0 to 1.
+func (s *WireShare) Part() float64 {
 	if s == nil {
 		return 1
 	}

@@ -1,4 +1,4 @@
-package agent
+package uplinks
 
 import (
 	"errors"
@@ -16,12 +16,12 @@ import (
 // TestEndpointsOfSeveralMigrations: each address gets an id of its own, migrations share what they have in
 // common, and the last of them takes it away. What else is known stays as it is.
 func TestEndpointsOfSeveralMigrations(t *testing.T) {
-	inNamespace(t, func() error {
+	inNetns(t, func() error {
 		elsewhere := mptcp.Endpoint{ID: endpointBase + 1, Addr: netip.MustParseAddr("10.0.9.1"), Flags: mptcp.FlagSubflow}
 		if err := mptcp.AddEndpoint(elsewhere); err != nil {
 			return err
 		}
-		var e endpoints
+		var e Endpoints
 		first, err := e.add(addrs("10.0.0.1", "10.0.1.1"), endpointBase, announces)
 		if err != nil || len(first) != 3 {
 			return fmt.Errorf("first: %v, %w", first, err)
@@ -34,16 +34,16 @@ func TestEndpointsOfSeveralMigrations(t *testing.T) {
 		if err != nil || len(joined) != 1 {
 			return fmt.Errorf("an address that is announced: %v, %w", joined, err)
 		}
-		if err := e.drop(joined); err != nil {
+		if err := e.Drop(joined); err != nil {
 			return err
 		}
-		if err := e.drop(first); err != nil {
+		if err := e.Drop(first); err != nil {
 			return err
 		}
 		if err := knows("10.0.1.1", "10.0.2.1", "10.0.9.1"); err != nil {
 			return fmt.Errorf("after the first: %w", err)
 		}
-		if err := e.drop(second); err != nil {
+		if err := e.Drop(second); err != nil {
 			return err
 		}
 		return knows("10.0.9.1")
@@ -53,8 +53,8 @@ func TestEndpointsOfSeveralMigrations(t *testing.T) {
 // TestEndpointsOfAnEarlierAgent: an agent that starts takes away what one that was killed has left,
 // and nothing else.
 func TestEndpointsOfAnEarlierAgent(t *testing.T) {
-	inNamespace(t, func() error {
-		var killed endpoints
+	inNetns(t, func() error {
+		var killed Endpoints
 		if _, err := killed.add(addrs("10.0.0.1", "10.0.1.1"), endpointBase, announces); err != nil {
 			return err
 		}
@@ -69,7 +69,7 @@ func TestEndpointsOfAnEarlierAgent(t *testing.T) {
 				return err
 			}
 		}
-		if err := sweepEndpoints(); err != nil {
+		if err := SweepEndpoints(); err != nil {
 			return err
 		}
 		return knows("10.0.3.1", "10.0.4.1")
@@ -79,7 +79,7 @@ func TestEndpointsOfAnEarlierAgent(t *testing.T) {
 // TestLimitsAreRaisedForMigrations: the last of them gives the host its own back, unless a user has
 // set others.
 func TestLimitsAreRaisedForMigrations(t *testing.T) {
-	inNamespace(t, func() error {
+	inNetns(t, func() error {
 		is := func(when string, want mptcp.Limits) error {
 			if got, err := mptcp.ReadLimits(); err != nil || got != want {
 				return fmt.Errorf("limits %s: %+v, want %+v: %w", when, got, want, err)
@@ -90,29 +90,29 @@ func TestLimitsAreRaisedForMigrations(t *testing.T) {
 		if err := mptcp.SetLimits(own.Subflows, own.AddAddrAccepted); err != nil {
 			return err
 		}
-		var e endpoints
+		var e Endpoints
 		first, err := e.add(addrs("10.0.0.1"), endpointBase, announces)
 		if err != nil {
 			return err
 		}
-		second, err := e.raise()
+		second, err := e.RaiseLimits()
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(e.drop(first), is("while one goes on", mostLimits)); err != nil {
+		if err := errors.Join(e.Drop(first), is("while one goes on", mostLimits)); err != nil {
 			return err
 		}
-		if err := errors.Join(e.drop(second), is("after the last", own)); err != nil {
+		if err := errors.Join(e.Drop(second), is("after the last", own)); err != nil {
 			return err
 		}
-		third, err := e.raise()
+		third, err := e.RaiseLimits()
 		if err != nil {
 			return err
 		}
 		if err := mptcp.SetLimits(5, 5); err != nil {
 			return err
 		}
-		return errors.Join(e.drop(third), is("that a user has set", mptcp.Limits{Subflows: 5, AddAddrAccepted: 5}))
+		return errors.Join(e.Drop(third), is("that a user has set", mptcp.Limits{Subflows: 5, AddAddrAccepted: 5}))
 	})
 }
 
@@ -137,10 +137,10 @@ func knows(names ...string) error {
 	return nil
 }
 
-func inNamespace(t *testing.T, do func() error) {
+func inNetns(t *testing.T, do func() error) {
 	t.Helper()
 	need.Root(t)
-	name := fmt.Sprintf("t-agent-%d", os.Getpid())
+	name := fmt.Sprintf("t-uplinks-%d", os.Getpid())
 	if err := netns.Create(name); err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package agent
+package uplinks
 
 import (
 	"net/netip"
@@ -25,12 +25,12 @@ func over(uplinks ...string) []peer.Path {
 
 // TestRightOfWay: who copies gives way to who waits on the same uplinks, and to nobody else.
 func TestRightOfWay(t *testing.T) {
-	var r rightOfWay
+	var r RightOfWay
 	got := ways{}
-	r.join("web", over("10.0.0.1", "10.0.1.1"), got.of("web"))
-	r.join("db", over("10.0.0.1"), got.of("db"))
-	r.join("far", over("10.0.2.1"), got.of("far"))
-	r.join("slow", []peer.Path{{Local: netip.MustParseAddr("10.0.0.1")}}, got.of("slow"))
+	r.Join("web", over("10.0.0.1", "10.0.1.1"), got.of("web"))
+	r.Join("db", over("10.0.0.1"), got.of("db"))
+	r.Join("far", over("10.0.2.1"), got.of("far"))
+	r.Join("slow", []peer.Path{{Local: netip.MustParseAddr("10.0.0.1")}}, got.of("slow"))
 	want := func(what string, web, db, far, slow int64) {
 		t.Helper()
 		if got["web"] != web || got["db"] != db || got["far"] != far || got["slow"] != slow {
@@ -38,34 +38,34 @@ func TestRightOfWay(t *testing.T) {
 		}
 	}
 	want("nobody waits", 0, 0, 0, 0)
-	r.claim("db", true)
+	r.Claim("db", true)
 	want("db waits", 4_000_000, 0, 0, 1_000_000)
-	r.claim("web", true)
+	r.Claim("web", true)
 	want("web waits too", 0, 0, 0, 1_000_000)
-	r.claim("db", false)
+	r.Claim("db", false)
 	want("only web waits", 0, 2_000_000, 0, 1_000_000)
-	r.join("late", over("10.0.1.1"), got.of("late"))
+	r.Join("late", over("10.0.1.1"), got.of("late"))
 	if got["late"] != 2_000_000 {
 		t.Errorf("one that joins while another waits: %d bit/s", got["late"])
 	}
-	r.join("web", over("10.0.2.1"), got.of("web")) // its lanes were opened again
+	r.Join("web", over("10.0.2.1"), got.of("web")) // its lanes were opened again
 	want("web waits elsewhere", 0, 0, 2_000_000, 0)
-	r.leave("web")
-	r.leave("web")
-	r.claim("web", true)
+	r.Leave("web")
+	r.Leave("web")
+	r.Claim("web", true)
 	want("web has left", 0, 0, 0, 0)
 }
 
 // TestWayOfACutPath: who waits for what does not move holds up nobody, until it moves again.
 func TestWayOfACutPath(t *testing.T) {
 	t.Parallel()
-	var r rightOfWay
+	var r RightOfWay
 	var web, moved atomic.Int64
-	r.join("web", over("10.0.0.1"), web.Store)
-	r.join("db", over("10.0.0.1"), func(int64) {})
+	r.Join("web", over("10.0.0.1"), web.Store)
+	r.Join("db", over("10.0.0.1"), func(int64) {})
 	done := make(chan struct{})
 	ended := make(chan struct{})
-	go func() { r.holdWhile("db", done, moved.Load); close(ended) }()
+	go func() { r.HoldWhile("db", done, moved.Load); close(ended) }()
 	until := func(what string, bits int64, most time.Duration) {
 		t.Helper()
 		for begun := time.Now(); web.Load() != bits; time.Sleep(10 * time.Millisecond) {
@@ -85,31 +85,31 @@ func TestWayOfACutPath(t *testing.T) {
 
 // TestBandwidthWhileGivingWay: the lower limit holds, and time is counted.
 func TestBandwidthWhileGivingWay(t *testing.T) {
-	b := bandwidth{bits: 8000}
-	s := b.share()
+	b := Limit{bits: 8000}
+	s := b.Share()
 	for _, step := range []struct {
 		what string
 		do   func()
 		want int64
 	}{
-		{"gives way", func() { b.giveWay(800) }, 100},
-		{"is limited anew", func() { b.set(400) }, 50},
-		{"is not limited", func() { b.set(0) }, 100},
-		{"a stream that is new", func() { s = b.share() }, 100},
-		{"goes on", func() { time.Sleep(2 * time.Millisecond); b.giveWay(0) }, 0},
+		{"gives way", func() { b.GiveWay(800) }, 100},
+		{"is limited anew", func() { b.Set(400) }, 50},
+		{"is not limited", func() { b.Set(0) }, 100},
+		{"a stream that is new", func() { s = b.Share() }, 100},
+		{"goes on", func() { time.Sleep(2 * time.Millisecond); b.GiveWay(0) }, 0},
 	} {
 		step.do()
 		if now := s.Rate(); now != step.want {
 			t.Errorf("%s: %d bytes/s, want %d", step.what, now, step.want)
 		}
 	}
-	if b.get() != 0 {
-		t.Errorf("limited to %d", b.get())
+	if b.Bits() != 0 {
+		t.Errorf("limited to %d", b.Bits())
 	}
-	if gives, gave := b.gaveWay(); gives || gave < 2*time.Millisecond {
+	if gives, gave := b.GaveWay(); gives || gave < 2*time.Millisecond {
 		t.Errorf("gives way %t, gave %v", gives, gave)
 	}
-	if gave, changed := b.giveWay(0); gave != 0 || changed {
+	if gave, changed := b.GiveWay(0); gave != 0 || changed {
 		t.Errorf("told twice: %v, %t", gave, changed)
 	}
 }

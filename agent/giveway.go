@@ -1,0 +1,49 @@
+package agent
+
+import (
+	"fmt"
+
+	"godwit/migration"
+	"godwit/transfer/proxy"
+)
+
+// claimWay claims the right of way while the guest stands still, and until its last page has left
+// where they follow it.
+func (m *outgoing) claimWay(before, next migration.Source) {
+	forward := next.Course == migration.Forward && !next.InDoubt
+	switch {
+	case forward && next.Phase() == migration.Switch:
+		m.a.way.Claim(m.plan.ID, true)
+	case forward && next.Phase() == migration.Handover && m.work != nil && m.work.early:
+		if before.Phase() == migration.Switch {
+			m.wayUntilPages(m.work.lanes)
+		}
+	default:
+		m.a.way.Claim(m.plan.ID, false)
+	}
+}
+
+// wayUntilPages has the right of way until these lanes have brought all pages.
+func (m *outgoing) wayUntilPages(lanes *proxy.Source) {
+	if lanes == nil {
+		return
+	}
+	go func() { // lanes end with the migration, at the latest
+		m.a.way.HoldWhile(m.plan.ID, lanes.Done(), func() int64 { return lanes.Stats().Acked })
+	}()
+}
+
+// giveWay goes on with so many bits per second at most, 0: as before, and says so.
+func (m *outgoing) giveWay(bits int64) {
+	if direct(m.plan) { // QEMU sends by itself, as fast as it began
+		return
+	}
+	gave, changed := m.bandwidth.GiveWay(bits)
+	switch {
+	case !changed:
+	case bits > 0:
+		m.rec.note("gives way: the guest of another migration over the same uplinks stands still, or waits for its pages")
+	default:
+		m.rec.note(fmt.Sprintf("goes on at full speed, after it gave way for %.1f s", gave.Seconds()))
+	}
+}
