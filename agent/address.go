@@ -125,8 +125,8 @@ func (a *Agent) takenAddresses() map[netip.Addr]string {
 		}
 		a.notGivenUp(g.held(), out)
 	}
-	for _, d := range a.detours.list("") {
-		for _, addr := range d.addresses() {
+	for _, d := range a.detours.List("") {
+		for _, addr := range d.Addresses() {
 			out[addr] = d.Guest
 		}
 	}

@@ -1,9 +1,9 @@
 package agent
 
 import (
-	"net/netip"
 	"slices"
 
+	"godwit/agent/detour"
 	"godwit/migration"
 	"godwit/netstate"
 )
@@ -13,54 +13,10 @@ import (
 // speak at its tap here, as long as it has an address of that link there. And it looks for its neighbours on
 // this link: it is answered that they are at the bridge (netstate.Answer).
 
-// advertised is what a guest hears at a tap, and whose it is.
-type advertised struct {
-	guest string
-	heard []netstate.Advertisement
-	on    []netip.Prefix // by which it asks for neighbours
-	but   []netip.Addr   // its routers
-}
-
-func (a advertised) equal(b advertised) bool {
-	return a.guest == b.guest && slices.EqualFunc(a.heard, b.heard, sameAdvertisement) && slices.Equal(a.on, b.on) && slices.Equal(a.but, b.but)
-}
-
-// advertised lists what guests are to hear, by tap. A migration under way is shorter than what
-// routers grant; and in its handover a default route from the old link would come too late.
-func (s *detours) advertised() map[string]advertised {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := map[string]advertised{}
-	for _, d := range s.byID {
-		if d.OffLink == nil || !d.Leased {
-			continue
-		}
-		say, visiting := advertised{guest: d.Guest}, s.want(d.Guest).Visiting
-		visits := func(is func(netip.Addr) bool) bool {
-			return slices.ContainsFunc(visiting, func(v netstate.Visiting) bool { return v.Tap == d.OffLink.Tap && is(v.Addr) && !v.AtHome() })
-		}
-		if visits(netip.Addr.Is6) {
-			say.heard = d.OffLink.Heard
-		}
-		for _, p := range d.OffLink.On {
-			if visits(func(a netip.Addr) bool { return a == p.Addr() }) {
-				say.on = append(say.on, p)
-			}
-		}
-		for _, v := range visiting {
-			say.but = append(say.but, v.Gateway)
-		}
-		if len(say.heard)+len(say.on) > 0 {
-			out[d.OffLink.Tap] = say
-		}
-	}
-	return out
-}
-
 // An advertiser speaks at one tap.
 type advertiser struct {
 	speakers []speaker
-	of       advertised
+	of       detour.Advertised
 }
 
 type speaker interface {
@@ -88,20 +44,20 @@ func (a advertiser) over() bool {
 
 // advertise makes those that speak the ones that should.
 func (a *Agent) advertise(speak map[string]advertiser) {
-	want := a.detours.advertised()
+	want := a.detours.Advertised()
 	for tap, one := range speak {
-		if w, wanted := want[tap]; !wanted || one.over() || !w.equal(one.of) {
+		if w, wanted := want[tap]; !wanted || one.over() || !w.Equal(one.of) {
 			one.Close()
 			delete(speak, tap)
 		}
 	}
 	for tap, w := range want {
-		if _, speaks := speak[tap]; speaks || !a.mayAdvertise(tap, w.guest) {
+		if _, speaks := speak[tap]; speaks || !a.mayAdvertise(tap, w.Guest) {
 			continue
 		}
 		one, err := a.speakAt(tap, w)
 		if err != nil {
-			a.log.Warn("a guest does not hear its routers and neighbours", "guest", w.guest, "error", err)
+			a.log.Warn("a guest does not hear its routers and neighbours", "guest", w.Guest, "error", err)
 			continue
 		}
 		speak[tap] = one
@@ -109,21 +65,21 @@ func (a *Agent) advertise(speak map[string]advertiser) {
 }
 
 // speakAt begins to say at a tap what its guest is to hear. On error nothing is said.
-func (a *Agent) speakAt(tap string, w advertised) (advertiser, error) {
-	one, may := advertiser{of: w}, func() bool { return a.mayAdvertise(tap, w.guest) }
+func (a *Agent) speakAt(tap string, w detour.Advertised) (advertiser, error) {
+	one, may := advertiser{of: w}, func() bool { return a.mayAdvertise(tap, w.Guest) }
 	mac, err := hardwareOf(a.config.Network.Bridge)
 	if err != nil {
 		return one, err
 	}
-	if len(w.heard) > 0 {
-		s, err := netstate.Advertise(tap, mac, w.heard, may)
+	if len(w.Heard) > 0 {
+		s, err := netstate.Advertise(tap, mac, w.Heard, may)
 		if err != nil {
 			return one, err
 		}
 		one.speakers = append(one.speakers, s)
 	}
-	if len(w.on) > 0 {
-		s, err := netstate.Answer(tap, mac, w.on, append(slices.Clone(w.but), a.config.Network.Gateway4, a.config.Network.Gateway6), may)
+	if len(w.On) > 0 {
+		s, err := netstate.Answer(tap, mac, w.On, append(slices.Clone(w.But), a.config.Network.Gateway4, a.config.Network.Gateway6), may)
 		if err != nil {
 			one.Close()
 			return one, err
@@ -133,15 +89,11 @@ func (a *Agent) speakAt(tap string, w advertised) (advertiser, error) {
 	return one, nil
 }
 
-func sameAdvertisement(a, b netstate.Advertisement) bool {
-	return a.Router == b.Router && slices.Equal(a.Message, b.Message)
-}
-
 // mayAdvertise says whether the guest at a tap is to hear its routers just now. One that is about to
 // be stopped takes nothing more (netstate.Away), and one that was has nobody to hear it.
 func (a *Agent) mayAdvertise(tap, guest string) bool {
 	g, err := a.guests.find(guest)
-	if err != nil || a.detours.advertised()[tap].guest != guest {
+	if err != nil || a.detours.Advertised()[tap].Guest != guest {
 		return false
 	}
 	id := g.migration()

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/detour"
 	"godwit/agent/hook"
 	"godwit/agent/journal"
 	"godwit/agent/metrics"
@@ -37,7 +38,7 @@ type Agent struct {
 	log     *slog.Logger
 	id      *peer.Identity
 	guests  *guests
-	detours *detours
+	detours *detour.Store
 	hooks   *hook.Set
 	metrics *metrics.Set
 	feed    *feed
@@ -123,7 +124,7 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 	defer a.hooks.Close()
 	a.openMeters()
 	defer a.closeMeters()
-	if a.detours, err = loadDetours(a.config.StatePath("detours.json"), a.config.Network); err != nil {
+	if a.detours, err = detour.Load(a.config.StatePath("detours.json"), a.config.Network); err != nil {
 		return err
 	}
 	if a.probes, err = probe.Reflect(ctx, a.listenAddrs()); err != nil {

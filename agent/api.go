@@ -88,7 +88,7 @@ func (a *Agent) localAPI() http.Handler {
 	handle("POST /v1/migrations/{id}/take-back", a.apiTakeBack)
 	handle("POST /v1/migrations/{id}/give-up", a.apiGiveUp)
 	handle("POST /v1/migrations/{id}/keep", a.apiKeepGuest)
-	handle("GET /v1/detours", func(*http.Request) (any, error) { return a.detours.list(""), nil })
+	handle("GET /v1/detours", func(*http.Request) (any, error) { return a.detours.List(""), nil })
 	handle("POST /v1/detours/end", func(r *http.Request) (any, error) { return nil, a.endDetours(context.WithoutCancel(r.Context())) })
 	handle("GET /v1/processes", a.apiProcesses)
 	handle("POST /v1/shutdown", a.apiShutdown)
@@ -103,7 +103,7 @@ func (a *Agent) info(ctx context.Context) HostInfo {
 			Name: g.name(), Host: a.config.Host, Memory: h.Description.Memory, Addresses: h.Addresses,
 			Migration: g.migration(), Dir: h.Dir, Taps: h.Taps, Epoch: h.Epoch, Booted: g.lastBoot(),
 		}
-		gi.Tunnels = guestTunnels(a.detours.list(g.name()))
+		gi.Tunnels = guestTunnels(a.detours.List(g.name()))
 		if flows, err := netstate.Flows(g.name()); err == nil {
 			gi.Flows = flows
 		}
@@ -229,7 +229,7 @@ func (a *Agent) apiStopGuest(r *http.Request) (any, error) {
 		return nil, err
 	}
 	ctx := context.WithoutCancel(r.Context())
-	for _, d := range a.detours.list(g.name()) {
+	for _, d := range a.detours.List(g.name()) {
 		if d.Leased && len(d.Visiting) > 0 && d.Peer != "" { // its home leads nobody into nothing, which may have no end
 			err = errors.Join(err, a.endBoth(ctx, d))
 		}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"godwit/agent/detour"
 	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate"
@@ -44,9 +45,9 @@ func (m *incoming) makeDetour(ctx context.Context) error {
 	}
 	lender, lent := a.lender(ctx, m.plan, g.Held.Description.NICs[g.Held.Active].Hardware())
 	m.work.prepared = Prepared{TunnelKey: public, Tunnel: config.Local, Home: lent}
-	err = a.detours.change(m.plan.Guest, func(all map[string]*detour) {
-		d := &detour{ID: m.plan.ID, Guest: m.plan.Guest, Peer: m.plan.From, Tunnel: config, Up: clock.Now(), Taps: g.Held.Taps, Lender: lender, Lending: moveOf(m.plan)}
-		d.OffLink = a.offLink(m.plan, g.Held.Taps[g.Held.Active], p.Routers)
+	err = a.detours.Change(m.plan.Guest, func(all map[string]*detour.Detour) {
+		d := &detour.Detour{ID: m.plan.ID, Guest: m.plan.Guest, Peer: m.plan.From, Tunnel: config, Up: clock.Now(), Taps: g.Held.Taps, Lender: lender, Lending: moveOf(m.plan)}
+		d.OffLink = detour.OffLinkOf(a.config.Network, m.plan, g.Held.Taps[g.Held.Active], p.Routers)
 		for _, addr := range a.routed(slices.Clone(m.plan.Held)) {
 			v := netstate.Visiting{
 				Addr: addr.Prefix.Addr(), MAC: g.Held.Description.NICs[g.Held.Active].Hardware(),
@@ -77,27 +78,20 @@ func (m *incoming) makeDetour(ctx context.Context) error {
 // runsHere leads to a guest what this host and its neighbours have for it, too: they have found it where
 // it was until now (netstate.Visiting.Waits).
 func (a *Agent) runsHere(guest string) {
-	if !slices.ContainsFunc(a.detours.list(guest), func(d detour) bool {
+	if !slices.ContainsFunc(a.detours.List(guest), func(d detour.Detour) bool {
 		return slices.ContainsFunc(d.Visiting, func(v netstate.Visiting) bool { return v.Waits })
 	}) {
 		return
 	}
-	err := a.detours.change(guest, func(all map[string]*detour) {
+	err := a.detours.Change(guest, func(all map[string]*detour.Detour) {
 		for _, d := range all {
 			if d.Guest == guest {
-				d.awaited()
+				d.Awaited()
 			}
 		}
 	})
 	if err != nil {
-		a.log.Warn("lead to a guest that has come", "guest", guest, "error", err) // catchUp does it again
-	}
-}
-
-// awaited ends the wait for the addresses that came by d.
-func (d *detour) awaited() {
-	for i := range d.Visiting {
-		d.Visiting[i].Waits = false
+		a.log.Warn("lead to a guest that has come", "guest", guest, "error", err) // CatchUp does it again
 	}
 }
 
@@ -113,7 +107,7 @@ func (a *Agent) answersFor(plan migration.Plan, old netip.Addr) netip.Addr {
 
 // wayOf says whether this host sends addr away for guest, and by which tunnel it
 // came here before that.
-func wayOf(all map[string]*detour, guest string, addr netip.Addr) (home string, sent bool) {
+func wayOf(all map[string]*detour.Detour, guest string, addr netip.Addr) (home string, sent bool) {
 	for _, d := range all {
 		if d.Guest != guest {
 			continue
@@ -133,10 +127,10 @@ func wayOf(all map[string]*detour, guest string, addr netip.Addr) (home string, 
 func (a *Agent) forgetAway(plan migration.Plan) {
 	held := bare(plan.Held)
 	old := func(s netstate.Away) bool { return !slices.Contains(held, s.Addr) }
-	if !slices.ContainsFunc(a.detours.list(plan.Guest), func(d detour) bool { return slices.ContainsFunc(d.Away, old) }) {
+	if !slices.ContainsFunc(a.detours.List(plan.Guest), func(d detour.Detour) bool { return slices.ContainsFunc(d.Away, old) }) {
 		return
 	}
-	err := a.detours.change(plan.Guest, func(all map[string]*detour) {
+	err := a.detours.Change(plan.Guest, func(all map[string]*detour.Detour) {
 		for _, d := range all {
 			if d.Guest == plan.Guest {
 				d.Away = slices.DeleteFunc(d.Away, old)

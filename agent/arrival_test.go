@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/detour"
 	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate"
@@ -22,11 +23,11 @@ func TestRunsHere(t *testing.T) {
 	for name, come := range map[string]func(*Agent) error{
 		"it runs": func(a *Agent) error { a.runsHere("web"); return nil },
 		"its detour is leased": func(a *Agent) error {
-			return a.detours.change("web", func(all map[string]*detour) { all["m-00000001"].leaseFor(time.Hour) })
+			return a.detours.Change("web", func(all map[string]*detour.Detour) { all["m-00000001"].LeaseFor(time.Hour) })
 		},
 	} {
 		hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
-			d := &detour{ID: "m-00000001", Guest: "web", Peer: "paris", Up: clock.Now(), Tunnel: aTunnel(t, a, "gwt-00000001"), Taps: []string{"t1"}}
+			d := &detour.Detour{ID: "m-00000001", Guest: "web", Peer: "paris", Up: clock.Now(), Tunnel: aTunnel(t, a, "gwt-00000001"), Taps: []string{"t1"}}
 			d.Visiting = []netstate.Visiting{{Addr: netip.MustParseAddr("10.1.1.5"), MAC: net.HardwareAddr{0x52, 0x54, 0, 0, 1, 10}, Tap: "t1", Taps: d.Taps, Tunnel: d.Tunnel.Name, Waits: true}}
 			if _, err := tunnel.Up(ctx, d.Tunnel); err != nil {
 				return err
@@ -36,7 +37,7 @@ func TestRunsHere(t *testing.T) {
 				out, err := exec.CommandContext(ctx, "ip", "route", "show", "10.1.1.5").CombinedOutput()
 				return err == nil && len(out) > 0
 			}
-			err := a.detours.change("web", func(all map[string]*detour) { all[d.ID] = d })
+			err := a.detours.Change("web", func(all map[string]*detour.Detour) { all[d.ID] = d })
 			if before := own(); err != nil || before {
 				return fmt.Errorf("%s: led here before: %v, %w", name, before, err)
 			}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"godwit/agent/detour"
 	"godwit/migration"
 	"godwit/netstate"
 )
@@ -16,7 +17,7 @@ import (
 // homely are the visiting addresses of a guest here that are of this site.
 func (a *Agent) homely(name string) []netip.Addr {
 	var out []netip.Addr
-	for _, d := range a.detours.list(name) {
+	for _, d := range a.detours.List(name) {
 		for _, v := range d.Visiting {
 			if v.AtHome() {
 				out = append(out, v.Addr)
@@ -31,7 +32,7 @@ func (a *Agent) endTunnelled(ctx context.Context, g *Guest) error {
 	home := a.homely(g.name())
 	led := slices.DeleteFunc(a.visiting(g.name()), func(addr netip.Addr) bool { return slices.Contains(home, addr) })
 	asks := g.hasChannel()
-	for _, d := range a.detours.list(g.name()) {
+	for _, d := range a.detours.List(g.name()) {
 		a.followSurvival(ctx, g, d)
 	}
 	g.remember(func(h *Held) {
@@ -45,7 +46,7 @@ func (a *Agent) endTunnelled(ctx context.Context, g *Guest) error {
 		err = a.dropLeft(ctx, g)
 	}
 	err = errors.Join(err, a.guests.keep(g))
-	for _, d := range a.detours.list(g.name()) {
+	for _, d := range a.detours.List(g.name()) {
 		if d.Peer == "" || len(d.Visiting) == 0 {
 			continue
 		}
@@ -54,7 +55,7 @@ func (a *Agent) endTunnelled(ctx context.Context, g *Guest) error {
 			err = errors.Join(err, a.endBoth(ctx, d))
 		}
 	}
-	return errors.Join(err, a.detours.change(g.name(), func(all map[string]*detour) {
+	return errors.Join(err, a.detours.Change(g.name(), func(all map[string]*detour.Detour) {
 		for _, d := range all {
 			if d.Guest == g.name() { // the other end ends its own, by the same lease
 				d.Visiting = slices.DeleteFunc(d.Visiting, func(v netstate.Visiting) bool { return !v.AtHome() })

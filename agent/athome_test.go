@@ -25,15 +25,16 @@ func TestHomeOutlivesTheLease(t *testing.T) {
 		}
 		d.Until = time.Now().Add(-time.Second)
 		d.Visiting = []netstate.Visiting{{Addr: home}, {Addr: led, Tunnel: d.Tunnel.Name}}
-		a.detours.bridge = "no-such-bridge" // the kernel's part is told by its error
-		err := a.lookAfter(t.Context(), d.clone())
+		a.config.Network.Bridge = "no-such-bridge" // the kernel's part is told by its error
+		place(a, d)
+		err := a.lookAfter(t.Context(), *d)
 		stays := slices.Contains(uses, home)
 		if dropped := *f.dropped; slices.Contains(dropped, home) == stays || !slices.Contains(dropped, led) {
 			t.Errorf("%s: the guest gave up %v (%v)", name, dropped, err)
 		}
 		var left []netip.Addr
-		for _, d := range a.detours.list(g.name()) {
-			left = append(left, d.addresses()...)
+		for _, d := range a.detours.List(g.name()) {
+			left = append(left, d.Addresses()...)
 		}
 		if want := map[bool][]netip.Addr{true: {home}}[stays]; !slices.Equal(left, want) {
 			t.Errorf("%s: %v leads here, not %v (%v)", name, left, want, err)

@@ -10,11 +10,13 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/detour"
 	"godwit/agent/journal"
 	"godwit/agent/peer"
 	"godwit/agent/probe"
@@ -71,7 +73,7 @@ func between(t *testing.T) *Agent {
 	})
 	a.records, a.outgoing, a.incoming, a.early = map[string]*Record{}, map[string]*outgoing{}, map[string]*incoming{}, map[string]early{}
 	var err error
-	if a.detours, err = loadDetours(a.config.StatePath("detours.json"), a.config.Network); err != nil {
+	if a.detours, err = detour.Load(a.config.StatePath("detours.json"), a.config.Network); err != nil {
 		t.Fatal(err)
 	}
 	return a
@@ -154,8 +156,8 @@ func TestRepointIsChecked(t *testing.T) {
 	a := between(t)
 	now := clock.Now()
 	away := []netstate.Away{{Addr: netip.MustParseAddr("10.2.1.40"), Tunnel: "gwt-00000001"}}
-	a.detours.byID["m-00000001"] = &detour{ID: "m-00000001", Guest: "web", Peer: "paris", Away: away, Up: now}
-	a.detours.byID["m-00000003-rome"] = &detour{ID: "m-00000003-rome", Guest: "db", Peer: "oslo", Up: now}
+	place(a, &detour.Detour{ID: "m-00000001", Guest: "web", Peer: "paris", Away: away, Up: now})
+	place(a, &detour.Detour{ID: "m-00000003-rome", Guest: "db", Peer: "oslo", Up: now})
 	for name, c := range map[string]struct {
 		change func(*Repoint)
 		word   string
@@ -182,8 +184,8 @@ func TestRepointIsChecked(t *testing.T) {
 			t.Errorf("%s: %+v, %v, want %q", name, answer, err, c.word)
 		}
 	}
-	if len(a.detours.list("")) != 2 {
-		t.Errorf("detours: %+v", a.detours.list(""))
+	if len(a.detours.List("")) != 2 {
+		t.Errorf("detours: %+v", a.detours.List(""))
 	}
 }
 
@@ -191,7 +193,7 @@ func TestRepointIsChecked(t *testing.T) {
 // to that migration's history.
 func TestEndedDetourIsNoPath(t *testing.T) {
 	a := between(t)
-	a.detours.byID["../detours-rome"] = &detour{ID: "../detours-rome", Guest: "web", Peer: "oslo", Up: clock.Now()}
+	place(a, &detour.Detour{ID: "../detours-rome", Guest: "web", Peer: "oslo", Up: clock.Now()})
 	path := a.config.StatePath("detours.json")
 	if err := statefile.Write(path, map[string]string{}); err != nil {
 		t.Fatal(err)
@@ -248,7 +250,7 @@ func FuzzPeerWords(f *testing.F) {
 		}
 		var r Repoint
 		if decode(&r) && r.check("rome") == nil {
-			if filepath.Base(r.Migration) != r.Migration || !validID(migrationOf(r.Migration)) || len(r.Addresses) > mostAddresses || r.Lease < 0 || !detourForm.MatchString(r.Migration) {
+			if filepath.Base(r.Migration) != r.Migration || !validID(migrationOf(r.Migration)) || len(r.Addresses) > mostAddresses || r.Lease < 0 || !regexp.MustCompile(`^m-[0-9a-f]{8}(-[^/\s]{1,255})?$`).MatchString(r.Migration) {
 				t.Fatalf("%+v", r)
 			}
 		}

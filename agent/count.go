@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/detour"
 	"godwit/agent/metrics"
 	"godwit/migration"
 	"godwit/vm"
@@ -124,7 +125,7 @@ func (a *Agent) state(ctx context.Context) metrics.State {
 	}
 	leaving := a.migrationsNow(&s)
 	s.Guests = a.guestsNow(ctx, leaving)
-	for _, d := range a.detours.list("") {
+	for _, d := range a.detours.List("") {
 		s.Detours[keptBy(d)]++
 		if d.Tunnel.Kind != "" {
 			s.Tunnels[d.Tunnel.Kind]++
@@ -140,7 +141,7 @@ func (a *Agent) state(ctx context.Context) metrics.State {
 }
 
 // keptBy is what keeps a detour.
-func keptBy(d detour) string {
+func keptBy(d detour.Detour) string {
 	switch {
 	case !d.Leased:
 		return metrics.Underway

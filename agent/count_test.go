@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/detour"
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/netstate/tunnel"
@@ -21,7 +22,7 @@ func counting(t *testing.T) (*Agent, *Client) {
 	t.Helper()
 	a, client := served(t)
 	a.guests = &guests{dir: t.TempDir(), byName: map[string]*Guest{}}
-	a.detours = &detours{byID: map[string]*detour{}}
+	a.detours = detour.New("", config.Network{}, map[string]*detour.Detour{})
 	return a, client
 }
 
@@ -157,7 +158,7 @@ func TestDestinationIsCounted(t *testing.T) {
 		`godwit_migrations_total{outcome="completed",role="destination"}`: 1, `godwit_migrations_total{outcome="completed",role="source"}`: 0,
 		`godwit_migration_time_seconds_count{time="total"}`: 0,
 	})
-	a.settleSurvival(detour{ID: plan.ID + "-paris"}, true)
+	a.settleSurvival(detour.Detour{ID: plan.ID + "-paris"}, true)
 	metricsAre(t, client, map[string]float64{
 		`godwit_connections_total{fate="moved"}`: 1, `godwit_connections_total{fate="tunnelled"}`: 2, `godwit_connections_total{fate="lost"}`: 2,
 	})
@@ -166,13 +167,13 @@ func TestDestinationIsCounted(t *testing.T) {
 func TestDetoursAreCounted(t *testing.T) {
 	a, client := counting(t)
 	config := tunnel.Config{Kind: tunnel.WireGuard}
-	for id, d := range map[string]*detour{
+	for id, d := range map[string]*detour.Detour{
 		"a": {Tunnel: config, Away: []netstate.Away{{}, {}}},
 		"b": {Tunnel: config, Leased: true, Until: time.Now().Add(time.Hour), Visiting: []netstate.Visiting{{Tunnel: "gwt-x"}}},
 		"c": {Leased: true, Visiting: []netstate.Visiting{{}}}, // at home
 	} {
 		d.ID = id
-		a.detours.byID[id] = d
+		place(a, d)
 	}
 	a.unread = map[string]string{"m-00000009": "it has holes"}
 	metricsAre(t, client, map[string]float64{

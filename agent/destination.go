@@ -370,7 +370,7 @@ func (m *incoming) sendBack(ctx context.Context) error {
 		if ran { // else it reads no packet, and its end takes as long as its memory is large
 			quit()
 		}
-		if d, ok := m.a.detours.get(m.plan.ID); ok {
+		if d, ok := m.a.detours.Get(m.plan.ID); ok {
 			err = errors.Join(err, m.sendHeldBack(ctx, g, d))
 		}
 		if !ran {
@@ -385,7 +385,7 @@ func (m *incoming) sendBack(ctx context.Context) error {
 	default:
 		err = errors.Join(err, m.dropDisks())
 	}
-	err = errors.Join(err, m.a.sendAway(ctx, m.plan.ID), m.a.detours.remove(ctx, m.plan.ID))
+	err = errors.Join(err, m.a.sendAway(ctx, m.plan.ID), m.a.detours.Remove(ctx, m.plan.ID))
 	return errors.Join(err, m.endDirect(ctx), m.a.dropTunnel(ctx, tunnelName(m.plan.ID)))
 }
 

@@ -24,7 +24,7 @@ func (a *Agent) forgetEnded(ctx context.Context) {
 		if err := a.guests.forget(g); err != nil {
 			a.log.Warn("forget guest", "guest", g.name(), "error", err)
 		}
-		for _, d := range a.detours.list(g.name()) {
+		for _, d := range a.detours.List(g.name()) {
 			if err := a.endBoth(ctx, d); err != nil {
 				a.log.Warn("detour", "id", d.ID, "guest", d.Guest, "error", err)
 			}
@@ -62,7 +62,7 @@ func (m *incoming) leaveEnded(ctx context.Context) error {
 	}
 	a.discard(g)
 	err := a.guests.forget(g)
-	for _, d := range a.detours.list(g.name()) {
+	for _, d := range a.detours.List(g.name()) {
 		err = errors.Join(err, a.endBoth(ctx, d))
 	}
 	return err

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/detour"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -38,7 +39,7 @@ func TestLandingOfAGuestThatEnded(t *testing.T) {
 	dir := t.TempDir()
 	a := &Agent{config: &config.Config{Host: "rome", State: dir}, guests: &guests{dir: filepath.Join(dir, "guests"), byName: map[string]*Guest{}}}
 	var err error
-	if a.detours, err = loadDetours(filepath.Join(dir, "detours.json"), config.Network{}); err != nil {
+	if a.detours, err = detour.Load(filepath.Join(dir, "detours.json"), config.Network{}); err != nil {
 		t.Fatal(err)
 	}
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome"}
@@ -66,7 +67,7 @@ func TestForgetEnded(t *testing.T) {
 	a := &Agent{config: &config.Config{Host: "rome", State: dir}, log: slog.New(slog.DiscardHandler), incoming: map[string]*incoming{},
 		guests: &guests{dir: filepath.Join(dir, "guests"), byName: map[string]*Guest{}}}
 	var err error
-	if a.detours, err = loadDetours(filepath.Join(dir, "detours.json"), config.Network{}); err != nil {
+	if a.detours, err = detour.Load(filepath.Join(dir, "detours.json"), config.Network{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"ended", "moves", "comes", "runs"} {

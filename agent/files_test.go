@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"godwit/agent/config"
+	"godwit/agent/detour"
 	"godwit/agent/statefile"
 	"godwit/internal/clock"
 	"godwit/migration"
@@ -62,9 +63,8 @@ func FuzzFiles(f *testing.F) {
 			}
 			bare(h.Addresses)
 		}
-		if s, err := loadDetours(path, config.Network{Bridge: "br0", LAN: "lan0"}); err == nil {
-			for _, d := range s.list("") {
-				s.want(d.Guest)
+		if s, err := detour.Load(path, config.Network{Bridge: "br0", LAN: "lan0"}); err == nil {
+			for _, d := range s.List("") {
 				_ = migrationOf(d.ID)
 				if strings.Contains(d.Tunnel.Name+d.Guest, "/") || strings.Contains(d.ID, "/") {
 					t.Fatalf("%+v", d)
@@ -102,15 +102,15 @@ func TestGuestThatCannotBeRead(t *testing.T) {
 		}
 	}
 	var err error
-	if a.detours, err = loadDetours(a.config.StatePath("detours.json"), a.config.Network); err != nil {
+	if a.detours, err = detour.Load(a.config.StatePath("detours.json"), a.config.Network); err != nil {
 		t.Fatal(err)
 	}
-	d := detour{
+	d := detour.Detour{
 		ID: "m-00000001", Guest: "web", Peer: "paris", Leased: true, Until: clock.Now().Add(config.DefaultLease), Up: clock.Now(),
-		Tunnel: tunnel.Config{Name: "gwt-00000001", Dir: a.tunnelDir(), Lease: clock.Now().Add(2 * config.DefaultLease)}, Visiting: []netstate.Visiting{{Addr: ours, Tunnel: "gwt-00000001"}},
-		Away: []netstate.Away{{Addr: theirs, Tunnel: "gwt-00000001"}},
+		Tunnel: tunnel.Config{Name: "gwt-00000001", Dir: a.tunnelDir(), Lease: clock.Now().Add(2 * config.DefaultLease)}, Visiting: []netstate.Visiting{{Addr: oursHere, Tunnel: "gwt-00000001"}},
+		Away: []netstate.Away{{Addr: theirsHere, Tunnel: "gwt-00000001"}},
 	}
-	a.detours.byID[d.ID] = &d
+	place(a, &d)
 	lost := a.readopt(t.Context())
 	if len(lost) != 1 || lost["db"] == nil || strings.Count(said.String(), "left as it is") != 1 || !strings.Contains(said.String(), "web.json") {
 		t.Errorf("lost %v; said: %s", lost, said.String())
@@ -124,7 +124,7 @@ func TestGuestThatCannotBeRead(t *testing.T) {
 		t.Error(err)
 	}
 	a.restoreDetours(t.Context())
-	if _, kept := a.detours.get(d.ID); !kept || strings.Contains(said.String(), "restore detour") {
+	if _, kept := a.detours.Get(d.ID); !kept || strings.Contains(said.String(), "restore detour") {
 		t.Errorf("its detour was ended, or made anew: %s", said.String())
 	}
 	p := goodPreparation()

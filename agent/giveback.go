@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"godwit/agent/detour"
 	"godwit/agent/peer"
 	"godwit/internal/clock"
 	"godwit/migration"
@@ -85,8 +86,8 @@ func (a *Agent) askBack(ctx context.Context, host string, ask GiveBack) error {
 	return nil
 }
 
-// back is what is asked of the lender of the addresses that came, or come, by d.
-func (d *detour) back(step string) GiveBack {
+// backBy is what is asked of the lender of the addresses that came, or come, by d.
+func backBy(d *detour.Detour, step string) GiveBack {
 	ask := GiveBack{Guest: d.Guest, Move: d.Lending, Step: step}
 	for _, v := range slices.Concat(d.Visiting, d.Coming) {
 		if v.AtHome() {
@@ -99,11 +100,11 @@ func (d *detour) back(step string) GiveBack {
 // fetchHome has the subnet agent give back what comes with detour id, once it is led to the
 // guest's taps here. On error it is led where it was before.
 func (a *Agent) fetchHome(ctx context.Context, id string) error {
-	d, ok := a.detours.get(id)
+	d, ok := a.detours.Get(id)
 	if !ok || d.Lender == "" {
 		return nil
 	}
-	err := a.askBack(ctx, d.Lender, d.back(backHome))
+	err := a.askBack(ctx, d.Lender, backBy(&d, backHome))
 	if err != nil {
 		return fmt.Errorf("%w; %w", err, a.sendAway(context.WithoutCancel(ctx), id))
 	}
@@ -112,23 +113,23 @@ func (a *Agent) fetchHome(ctx context.Context, id string) error {
 
 // sendAway undoes comeHome, also at a subnet agent, which is asked on where it does not answer.
 func (a *Agent) sendAway(ctx context.Context, id string) error {
-	if d, ok := a.detours.get(id); ok && d.Lent {
-		if err := a.askBack(ctx, d.Lender, d.back(backAway)); err != nil {
+	if d, ok := a.detours.Get(id); ok && d.Lent {
+		if err := a.askBack(ctx, d.Lender, backBy(&d, backAway)); err != nil {
 			a.log.Warn("send addresses away again", "detour", id, "error", err)
-			a.askLater(d.Lender, d.back(backAway))
+			a.askLater(d.Lender, backBy(&d, backAway))
 		}
 	}
-	return a.detours.sendAway(id)
+	return a.detours.SendAway(id)
 }
 
 // returned makes this host the home of the addresses that came home to it, and tells the
 // subnet agent that stood for them.
 func (m *incoming) returned() error {
-	d, ok := m.a.detours.get(m.plan.ID)
+	d, ok := m.a.detours.Get(m.plan.ID)
 	if !ok || !d.Lent {
 		return nil
 	}
-	done := d.back(backDone)
+	done := backBy(&d, backDone)
 	m.work.guest.remember(func(h *Held) {
 		for i := range h.Addresses {
 			if addr := &h.Addresses[i]; slices.ContainsFunc(done.Addresses, func(r ReturnedAddr) bool { return r.Addr == addr.Prefix.Addr() }) {
@@ -188,7 +189,7 @@ func (a *Agent) peerGiveBack(r *http.Request) (any, error) {
 // leadsTo says whether all that is asked of is of a guest whose host is the caller.
 func (a *Agent) leadsTo(caller string, ask GiveBack) bool {
 	found := 0
-	for _, d := range a.detours.list(ask.Guest) {
+	for _, d := range a.detours.List(ask.Guest) {
 		for _, away := range d.Away {
 			if d.Peer == caller && slices.ContainsFunc(ask.Addresses, func(r ReturnedAddr) bool { return r.Addr == away.Addr }) {
 				found++
@@ -201,11 +202,11 @@ func (a *Agent) leadsTo(caller string, ask GiveBack) bool {
 // concerned are the detours by which packets to addresses of macs, of the guest, are led away: how many addresses, by
 // which detours, and how many more are meant by a word that is out of date.
 func (a *Agent) concerned(ask GiveBack, macs map[netip.Addr]net.HardwareAddr) (found int, ids []string, late int) {
-	for _, d := range a.detours.list(ask.Guest) {
+	for _, d := range a.detours.List(ask.Guest) {
 		for _, away := range d.Away {
 			switch {
 			case macs[away.Addr] == nil:
-			case !d.heeds(ask):
+			case !heeds(&d, ask):
 				late++
 			default:
 				found++
@@ -217,7 +218,7 @@ func (a *Agent) concerned(ask GiveBack, macs map[netip.Addr]net.HardwareAddr) (f
 }
 
 // heeds says whether an ask is for the migration that last made ready for what d leads away.
-func (d *detour) heeds(ask GiveBack) bool {
+func heeds(d *detour.Detour, ask GiveBack) bool {
 	return ask.Step == backReady || ask.Move == d.LentTo
 }
 
@@ -236,10 +237,10 @@ func (a *Agent) giveBack(ask GiveBack, macs map[netip.Addr]net.HardwareAddr, cal
 		return &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("give back: step %.40q is unknown", ask.Step)}
 	}
 	led := false
-	err := a.detours.change(ask.Guest, func(all map[string]*detour) {
+	err := a.detours.Change(ask.Guest, func(all map[string]*detour.Detour) {
 		for _, d := range all {
-			if d.Guest == ask.Guest && d.heeds(ask) {
-				led = d.giveBack(ask, macs) || led
+			if d.Guest == ask.Guest && heeds(d, ask) {
+				led = giveBackBy(d, ask, macs) || led
 			}
 		}
 	})
@@ -252,9 +253,9 @@ func (a *Agent) giveBack(ask GiveBack, macs map[netip.Addr]net.HardwareAddr, cal
 	return err
 }
 
-// giveBack performs a step, and says whether it leads something away which it did not. What is inactive leads to the
+// giveBackBy performs a step, and says whether it leads something away which it did not. What is inactive leads to the
 // LAN, to the NIC that has the address now; when the guest has come, it does so for leaseGrace more, for neighbours that have not heard.
-func (d *detour) giveBack(ask GiveBack, macs map[netip.Addr]net.HardwareAddr) bool {
+func giveBackBy(d *detour.Detour, ask GiveBack, macs map[netip.Addr]net.HardwareAddr) bool {
 	led := false
 	for i := range d.Away {
 		away := &d.Away[i]

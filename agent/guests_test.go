@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"godwit/agent/config"
+	"godwit/agent/detour"
 	"godwit/migration"
 )
 
@@ -46,7 +47,7 @@ func TestOneGuestOfAName(t *testing.T) {
 // the end of a lease, or a handover, changes it. (The race detector looks on in `make race`.)
 func TestAskedWhileItChanges(t *testing.T) {
 	a := bareAgent(t, &config.Config{Host: "paris"})
-	a.detours, a.incoming = &detours{byID: map[string]*detour{}}, map[string]*incoming{}
+	a.detours, a.incoming = detour.New("", config.Network{}, map[string]*detour.Detour{}), map[string]*incoming{}
 	addr := func(n byte) migration.Address {
 		return migration.Address{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, 1, n}), 24), Home: "paris"}
 	}

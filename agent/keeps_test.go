@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/detour"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -23,14 +24,14 @@ func TestDetourOfNothingIsKept(t *testing.T) {
 	if err := a.lookAfter(t.Context(), *d); err != nil {
 		t.Error(err)
 	}
-	if _, ok := a.detours.get(d.ID); !ok {
+	if _, ok := a.detours.Get(d.ID); !ok {
 		t.Fatal("it was ended under its migration")
 	}
 	delete(a.outgoing, d.ID)
 	if err := a.lookAfter(t.Context(), *d); err != nil {
 		t.Error(err)
 	}
-	if _, ok := a.detours.get(d.ID); ok {
+	if _, ok := a.detours.Get(d.ID); ok {
 		t.Error("it stays for good")
 	}
 }
@@ -38,7 +39,7 @@ func TestDetourOfNothingIsKept(t *testing.T) {
 // TestDetourEndsBeforeItLeads: where the tunnel that was agreed on is gone, that is an error.
 func TestDetourEndsBeforeItLeads(t *testing.T) {
 	a, g, d := leasing(t)
-	delete(a.detours.byID, d.ID)
+	displace(a, d.ID)
 	m := &outgoing{a: a, guest: g, plan: migration.Plan{ID: "m-00000009", Guest: g.name()}, work: &sourceWork{}}
 	if err := m.leadAway(); err == nil || !strings.Contains(err.Error(), "has ended") {
 		t.Errorf("%v", err)
@@ -62,7 +63,7 @@ func diskOf(t *testing.T, a *Agent, guest string, epoch uint64) string {
 func comes(t *testing.T, a *Agent) *incoming {
 	t.Helper()
 	var err error
-	if a.detours, err = loadDetours(a.config.StatePath("detours.json"), a.config.Network); err != nil {
+	if a.detours, err = detour.Load(a.config.StatePath("detours.json"), a.config.Network); err != nil {
 		t.Fatal(err)
 	}
 	plan := migration.Plan{ID: "m-00000007", Guest: "web", From: "paris", To: "rome", Epoch: 2}

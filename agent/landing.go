@@ -191,9 +191,9 @@ func (m *incoming) refreshGateways() {
 		m.a.log.Warn("refresh the guest's neighbours", "error", err)
 		return
 	}
-	gateways := m.a.detours.routersOf(m.plan.Guest)
+	gateways := m.a.detours.RoutersOf(m.plan.Guest)
 	for _, addr := range m.plan.Held {
-		if way, known := m.a.detours.comesFrom(m.plan.Guest, addr.Prefix.Addr()); addr.Home == m.a.config.Host || known && way == "" {
+		if way, known := m.a.detours.ComesFrom(m.plan.Guest, addr.Prefix.Addr()); addr.Home == m.a.config.Host || known && way == "" {
 			continue // its router is here and answers for itself
 		}
 		gateways = append(gateways, addr.Gateway)

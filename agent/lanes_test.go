@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/detour"
 	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/policy"
@@ -36,7 +37,7 @@ func TestLanesArePrepared(t *testing.T) {
 	})
 	a.ctx, a.feed = t.Context(), newFeed()
 	var err error
-	if a.detours, err = loadDetours(a.config.StatePath("detours.json"), config.Network{}); err != nil {
+	if a.detours, err = detour.Load(a.config.StatePath("detours.json"), config.Network{}); err != nil {
 		t.Fatal(err)
 	}
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2, Transfer: "lanes", Mode: "precopy"}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/detour"
 	"godwit/agent/hook"
 	"godwit/agent/journal"
 	"godwit/agent/statefile"
@@ -94,7 +95,7 @@ func TestSilentQEMUIsWaitedFor(t *testing.T) {
 			a.ctx, a.feed = t.Context(), newFeed()
 			a.outgoing, a.incoming, a.records = map[string]*outgoing{}, map[string]*incoming{}, map[string]*Record{}
 			var err error
-			if a.detours, err = loadDetours(a.config.StatePath("detours.json"), config.Network{}); err != nil {
+			if a.detours, err = detour.Load(a.config.StatePath("detours.json"), config.Network{}); err != nil {
 				t.Fatal(err)
 			}
 			a.metrics = newMetrics(a.config)
@@ -113,15 +114,15 @@ func TestSilentQEMUIsWaitedFor(t *testing.T) {
 				journalOf(t, a, plan.ID, c.record(h))
 			}
 			a.resumeMigrations(t.Context(), a.readopt(t.Context()))
-			d := &detour{
+			d := &detour.Detour{
 				ID: "m-00000007", Guest: "web", Peer: "paris", Leased: true, Until: clock.Now().Add(time.Hour), Visiting: []netstate.Visiting{{}},
 				Tunnel: tunnel.Config{Name: "gwt-00000007", Dir: a.tunnelDir(), Lease: clock.Now().Add(2 * config.DefaultLease)},
 			}
-			a.detours.byID[d.ID] = d
-			if err := a.lookAfter(t.Context(), *d); err != nil || a.detours.byID[d.ID] == nil {
+			place(a, d)
+			if err := a.lookAfter(t.Context(), *d); err != nil || placed(a, d.ID) == nil {
 				t.Errorf("its detour was ended: %v", err)
 			}
-			delete(a.detours.byID, d.ID)
+			displace(a, d.ID)
 			if len(a.outgoing)+len(a.incoming) > 0 || c.record != nil && !strings.Contains(unreadOf(a, plan.ID), "does not answer") {
 				t.Errorf("gone on with: %v, %v, %v", a.outgoing, a.incoming, a.unread)
 			}

@@ -3,8 +3,8 @@ package agent
 import (
 	"context"
 	"fmt"
-	"slices"
 
+	"godwit/agent/detour"
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/netstate/hold"
@@ -13,7 +13,7 @@ import (
 // leadTo points the kernel's entries for visiting addresses at NIC number nic.
 func (m *incoming) leadTo(nic int) error {
 	g := m.work.guest
-	return m.a.detours.change(m.plan.Guest, func(all map[string]*detour) {
+	return m.a.detours.Change(m.plan.Guest, func(all map[string]*detour.Detour) {
 		for _, d := range all {
 			if d.Guest != m.plan.Guest {
 				continue
@@ -34,7 +34,7 @@ func (m *incoming) leadTo(nic int) error {
 // and its neighbours, where a subnet agent of the site stood for its addresses.
 // Who sends to another of its MACs needs no switch, see netstate.Visiting.Known.
 func (a *Agent) tellSwitch(plan migration.Plan) {
-	for _, d := range a.detours.list(plan.Guest) {
+	for _, d := range a.detours.List(plan.Guest) {
 		if plan.FromSite != plan.ToSite && d.Lender == "" {
 			continue
 		}
@@ -47,11 +47,6 @@ func (a *Agent) tellSwitch(plan migration.Plan) {
 			}
 		}
 	}
-}
-
-// comesBack says that a migration under way has taken addresses home which d led away.
-func comesBack(d detour, all []detour) bool {
-	return slices.ContainsFunc(all, func(o detour) bool { return !o.Leased && len(o.Sent[d.ID]) > 0 })
 }
 
 // emptyTap waits until the guest has taken what was on its way to NIC number nic, which is

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/detour"
 	"godwit/agent/peer"
 	"godwit/internal/clock"
 	"godwit/migration"
@@ -34,13 +35,13 @@ func (a *Agent) keepDetours(ctx context.Context) {
 	}()
 	for sleep(ctx, leaseLook) {
 		a.advertise(speak)
-		if step, err := a.detours.shifted(); step != 0 {
+		if step, err := a.detours.Shifted(); step != 0 {
 			a.log.Warn("the clock was stepped; leases keep their length", "by", step, "error", err)
 		}
-		if err := a.detours.catchUp(); err != nil {
+		if err := a.detours.CatchUp(); err != nil {
 			a.log.Warn("what leads to guests", "error", err)
 		}
-		if guests, err := a.detours.putBack(); len(guests) > 0 || err != nil {
+		if guests, err := a.detours.PutBack(); len(guests) > 0 || err != nil {
 			a.log.Warn("the host's network was changed under detours; put back", "guests", guests, "error", err)
 		}
 		a.forgetEnded(ctx)
@@ -48,7 +49,7 @@ func (a *Agent) keepDetours(ctx context.Context) {
 		a.boundVisits(a.config.KeepMemory)
 		a.extendMemoryTunnels(ctx)
 		a.dropLater(ctx)
-		for _, d := range a.detours.list("") {
+		for _, d := range a.detours.List("") {
 			if err := a.lookAfter(ctx, d); err != nil {
 				a.log.Warn("detour", "id", d.ID, "guest", d.Guest, "error", err)
 			}
@@ -56,7 +57,7 @@ func (a *Agent) keepDetours(ctx context.Context) {
 	}
 }
 
-func (a *Agent) lookAfter(ctx context.Context, d detour) error {
+func (a *Agent) lookAfter(ctx context.Context, d detour.Detour) error {
 	if useless(d) && !a.underWay(migrationOf(d.ID)) {
 		if tunnel.Exists(d.Tunnel.Name) {
 			if err := a.dropTunnel(ctx, d.Tunnel.Name); err != nil {
@@ -75,13 +76,13 @@ func (a *Agent) lookAfter(ctx context.Context, d detour) error {
 	if !d.Leased && len(d.Away)+len(d.Visiting)+len(d.Coming) > 0 {
 		return a.settleOrphan(ctx, d.ID)
 	}
-	d, now, ok := a.detours.look(d.ID)
+	d, now, ok := a.detours.Look(d.ID)
 	if !ok {
 		return nil
 	}
 	expired := !d.Until.IsZero() && now.After(d.Until)
 	if len(d.Visiting) == 0 { // its home
-		if comesBack(d, a.detours.list(d.Guest)) {
+		if detour.ComesBack(d, a.detours.List(d.Guest)) {
 			return nil // packets are under way in it, and it is needed if the migration turns back
 		}
 		if expired && now.After(d.Until.Add(leaseGrace)) || len(d.Away) == 0 && (!d.Leased || len(d.Standing) == 0) && now.Sub(d.Up) > 10*time.Second {
@@ -97,7 +98,7 @@ func (a *Agent) lookAfter(ctx context.Context, d detour) error {
 		return nil // it comes, or its QEMU does not answer yet
 	}
 	if err != nil {
-		if !expired && ledOn(d, a.detours.list(d.Guest)) {
+		if !expired && ledOn(d, a.detours.List(d.Guest)) {
 			return nil
 		}
 		return a.endBoth(ctx, d) // the guest is gone
@@ -144,7 +145,7 @@ func (a *Agent) settleOrphan(ctx context.Context, id string) error {
 	if a.underWay(migrationOf(id)) {
 		return nil
 	}
-	d, ok := a.detours.get(id) // as it is since its migration ended
+	d, ok := a.detours.Get(id) // as it is since its migration ended
 	if !ok || d.Leased || a.guests.expects(d.Guest) || a.guests.readable(d.Guest) != nil {
 		return nil //nolint:nilerr // what cannot be read was said at the start
 	}
@@ -155,14 +156,14 @@ func (a *Agent) settleOrphan(ctx context.Context, id string) error {
 	}
 	a.log.Warn("detour of no migration", "id", id, "guest", d.Guest, "here", here)
 	if here && len(d.Visiting) == 0 || !here && len(d.Away) == 0 {
-		return errors.Join(a.sendAway(ctx, id), a.detours.remove(ctx, id))
+		return errors.Join(a.sendAway(ctx, id), a.detours.Remove(ctx, id))
 	}
-	return a.detours.change(d.Guest, func(all map[string]*detour) {
+	return a.detours.Change(d.Guest, func(all map[string]*detour.Detour) {
 		if d, ok := all[id]; ok {
 			for i := range d.Away {
 				d.Away[i].Active = d.Away[i].Active || !here // that it was flipped is not on the disk
 			}
-			d.leaseFor(lease)
+			d.LeaseFor(lease)
 		}
 	})
 }
@@ -180,20 +181,20 @@ func (a *Agent) underWay(id string) bool {
 
 // atHome says that all of a detour's addresses belong to this site: no tunnel is
 // needed for them, and no lease ends them while they are used.
-func atHome(d detour) bool {
+func atHome(d detour.Detour) bool {
 	return !slices.ContainsFunc(d.Visiting, func(v netstate.Visiting) bool { return !v.AtHome() })
 }
 
 // useless says that nothing takes the tunnel of a leased detour: all that came by it is at home here. What
 // leads it there stays, as the guest may know another host's MAC for its router.
-func useless(d detour) bool {
+func useless(d detour.Detour) bool {
 	return d.Leased && len(d.Visiting) > 0 && atHome(d) && len(d.Away)+len(d.Coming)+len(d.Standing) == 0
 }
 
 // ledOn says that an address which came here by d is led on, to where its guest is now: d is
 // its way home, where that home could not be had to send it there directly.
-func ledOn(d detour, all []detour) bool {
-	return slices.ContainsFunc(all, func(o detour) bool {
+func ledOn(d detour.Detour, all []detour.Detour) bool {
+	return slices.ContainsFunc(all, func(o detour.Detour) bool {
 		return o.ID != d.ID && slices.ContainsFunc(o.Away, func(a netstate.Away) bool {
 			return slices.ContainsFunc(d.Visiting, func(v netstate.Visiting) bool { return v.Addr == a.Addr })
 		})
@@ -202,7 +203,7 @@ func ledOn(d detour, all []detour) bool {
 
 // extend keeps the tunnel's own lease ahead: it ends by itself only when no agent
 // lives that could end it.
-func (a *Agent) extend(ctx context.Context, d detour) {
+func (a *Agent) extend(ctx context.Context, d detour.Detour) {
 	if clock.Until(d.Tunnel.Lease) > config.DefaultLease {
 		return
 	}
@@ -215,7 +216,7 @@ func (a *Agent) extend(ctx context.Context, d detour) {
 		a.log.Warn("extend tunnel", "tunnel", d.Tunnel.Name, "error", err)
 		return
 	}
-	err = a.detours.change(d.Guest, func(all map[string]*detour) {
+	err = a.detours.Change(d.Guest, func(all map[string]*detour.Detour) {
 		if d, ok := all[d.ID]; ok {
 			d.Tunnel.Lease = until
 		}
@@ -231,7 +232,7 @@ func (a *Agent) endGuestDetours(ctx context.Context, g *Guest, later, used bool)
 	addrs := a.visiting(g.name())
 	var err error
 	if used {
-		for _, d := range a.detours.list(g.name()) {
+		for _, d := range a.detours.List(g.name()) {
 			a.followSurvival(ctx, g, d)
 		}
 	}
@@ -246,7 +247,7 @@ func (a *Agent) endGuestDetours(ctx context.Context, g *Guest, later, used bool)
 		err = a.dropLeft(ctx, g)
 	}
 	err = errors.Join(err, a.guests.keep(g))
-	for _, d := range a.detours.list(g.name()) {
+	for _, d := range a.detours.List(g.name()) {
 		if d.Peer == "" || later && len(d.Visiting) == 0 {
 			continue
 		}
@@ -263,7 +264,7 @@ type EndedDetour struct {
 
 // endBoth ends a detour here and asks its other end to do the same. A peer that
 // does not answer ends it when the lease does.
-func (a *Agent) endBoth(ctx context.Context, d detour) error {
+func (a *Agent) endBoth(ctx context.Context, d detour.Detour) error {
 	if link, _, err := a.link(d.Peer); err == nil {
 		ask, cancel := limitEndDetour.on(ctx)
 		defer cancel()
@@ -283,7 +284,7 @@ func (a *Agent) endBoth(ctx context.Context, d detour) error {
 const endLaterEvery = 2 * time.Second
 
 // endLater asks a detour's other end on, beside everything else, for as long as a lease lasts.
-func (a *Agent) endLater(d detour, ended EndedDetour) {
+func (a *Agent) endLater(d detour.Detour, ended EndedDetour) {
 	a.actors.Go(func() {
 		for until := time.Now().Add(config.DefaultLease); time.Now().Before(until) && sleep(a.ctx, endLaterEvery); {
 			link, _, err := a.link(d.Peer)
@@ -301,9 +302,9 @@ func (a *Agent) endLater(d detour, ended EndedDetour) {
 }
 
 // endDetour ends a detour here and writes down when.
-func (a *Agent) endDetour(ctx context.Context, d detour) error {
-	err := a.detours.remove(ctx, d.ID)
-	a.vacated.leave(d.Guest, d.away()...)
+func (a *Agent) endDetour(ctx context.Context, d detour.Detour) error {
+	err := a.detours.Remove(ctx, d.ID)
+	a.vacated.leave(d.Guest, d.LedAway()...)
 	if rec, rerr := a.record(d.ID); rerr == nil {
 		now := time.Now().UnixNano()
 		rec.edit(func(r *Report) {
@@ -325,7 +326,7 @@ func (a *Agent) endDetour(ctx context.Context, d detour) error {
 func (a *Agent) endDetours(ctx context.Context) error {
 	var err error
 	a.boundVisits(0)
-	for _, d := range a.detours.list("") {
+	for _, d := range a.detours.List("") {
 		if !d.Leased {
 			continue
 		}
@@ -342,7 +343,7 @@ func (a *Agent) endDetours(ctx context.Context) error {
 
 // peerEndDetour ends this end of a detour: the guest's host says that nobody needs it.
 func (a *Agent) peerEndDetour(r *http.Request) (any, error) {
-	d, ok := a.detours.get(r.PathValue("id"))
+	d, ok := a.detours.Get(r.PathValue("id"))
 	if !ok {
 		return nil, nil //nolint:nilnil // ended already
 	}
@@ -360,7 +361,7 @@ func (a *Agent) peerEndDetour(r *http.Request) (any, error) {
 }
 
 func (a *Agent) dropTunnel(ctx context.Context, name string) error {
-	return dropTunnel(ctx, a.tunnelDir(), name)
+	return detour.DropTunnel(ctx, a.tunnelDir(), name)
 }
 
 func (a *Agent) tunnelDir() string { return filepath.Join(a.config.Run, "tunnels") }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/detour"
 	"godwit/internal/need"
 	"godwit/migration"
 	"godwit/netstate"
@@ -38,22 +39,22 @@ func (deaf) Users(ctx context.Context, _ ...netip.Addr) (guest.Users, error) {
 func (deaf) Done() <-chan struct{} { return nil }
 
 // leasing is an agent with one detour of guest web, which is here.
-func leasing(t *testing.T) (*Agent, *Guest, *detour) {
+func leasing(t *testing.T) (*Agent, *Guest, *detour.Detour) {
 	t.Helper()
 	need.Root(t)
 	a := bareAgent(t, &config.Config{Host: "rome"})
 	a.ctx, a.records, a.incoming = t.Context(), map[string]*Record{}, map[string]*incoming{}
 	var err error
-	if a.detours, err = loadDetours(a.config.StatePath("detours.json"), a.config.Network); err != nil {
+	if a.detours, err = detour.Load(a.config.StatePath("detours.json"), a.config.Network); err != nil {
 		t.Fatal(err)
 	}
 	g := &Guest{Held: Held{Description: config.Description{Name: "leased"}}, open: deaf{}}
 	a.guests.byName[g.name()] = g
-	d := &detour{
+	d := &detour.Detour{
 		ID: "m-00000001", Guest: g.name(), Peer: "paris", Leased: true, Until: time.Now().Add(time.Hour),
 		Visiting: []netstate.Visiting{{Addr: netip.MustParseAddr("10.1.1.20")}}, Tunnel: tunnel.Config{Name: "gwt-00000001", Dir: a.tunnelDir()},
 	}
-	a.detours.byID[d.ID] = d
+	place(a, d)
 	a.records[d.ID] = newRecord("rome", migration.Plan{ID: d.ID, Guest: g.name()}, time.Now())
 	return a, g, d
 }
@@ -71,7 +72,7 @@ func TestDeafGuestDoesNotStopTheLeases(t *testing.T) {
 	if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v, %v", ctx.Err(), err)
 	}
-	if left := a.detours.list(""); len(left) > 0 {
+	if left := a.detours.List(""); len(left) > 0 {
 		t.Errorf("left: %+v", left)
 	}
 }
@@ -83,21 +84,21 @@ func TestDeafGuestIsAskedSeldom(t *testing.T) {
 	before := limitAskGuest
 	limitAskGuest.d = 20 * time.Millisecond
 	defer func() { limitAskGuest = before }()
-	if err := a.lookAfter(t.Context(), d.clone()); err == nil {
+	if err := a.lookAfter(t.Context(), *d); err == nil {
 		t.Fatal("a guest that does not answer has answered")
 	}
 	limitAskGuest.d = time.Minute // or the test does not end
 	for range 3 {
-		if err := a.lookAfter(t.Context(), d.clone()); err != nil {
+		if err := a.lookAfter(t.Context(), *d); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if left := a.detours.list(g.name()); len(left) != 1 {
+	if left := a.detours.List(g.name()); len(left) != 1 {
 		t.Errorf("left: %+v", left)
 	}
 	g.deaf = time.Time{}
 	limitAskGuest.d = 20 * time.Millisecond
-	if err := a.lookAfter(t.Context(), d.clone()); err == nil {
+	if err := a.lookAfter(t.Context(), *d); err == nil {
 		t.Error("it is not asked again")
 	}
 }
@@ -162,9 +163,9 @@ func TestOrphan(t *testing.T) {
 			c.known(a)
 		}
 		d.ID, d.Leased, d.Until, d.Away, d.Visiting = "m-00000001-oslo", false, time.Time{}, c.away, c.visiting
-		a.detours.byID = map[string]*detour{d.ID: d}
-		a.lookAfter(t.Context(), d.clone()) //nolint:errcheck // what of it is in the kernel is not the test's
-		left, ok := a.detours.get(d.ID)
+		a.detours = detour.New(a.config.StatePath("detours.json"), a.config.Network, map[string]*detour.Detour{d.ID: d})
+		a.lookAfter(t.Context(), *d) //nolint:errcheck // what of it is in the kernel is not the test's
+		left, ok := a.detours.Get(d.ID)
 		if ok != c.left || left.Leased != c.leased || left.Leased && left.Until.IsZero() != (len(g.Held.Addresses) == 0) {
 			t.Errorf("%s: %v, %+v", c.name, ok, left)
 		}
@@ -179,20 +180,20 @@ func TestOrphan(t *testing.T) {
 func TestWayHomeOfAGuestThatWentOn(t *testing.T) {
 	a, g, d := leasing(t)
 	delete(a.guests.byName, g.name()) // it has gone on
-	on := &detour{ID: "m-00000002", Guest: g.name(), Peer: "oslo", Leased: true, Until: d.Until, Away: []netstate.Away{{Addr: d.Visiting[0].Addr, Active: true}}}
-	a.detours.byID[on.ID] = on
-	there := func() bool { _, ok := a.detours.get(d.ID); return ok }
-	if _ = a.lookAfter(t.Context(), d.clone()); !there() {
+	on := &detour.Detour{ID: "m-00000002", Guest: g.name(), Peer: "oslo", Leased: true, Until: d.Until, Away: []netstate.Away{{Addr: d.Visiting[0].Addr, Active: true}}}
+	place(a, on, d)
+	there := func() bool { _, ok := a.detours.Get(d.ID); return ok }
+	if _ = a.lookAfter(t.Context(), *d); !there() {
 		t.Error("its way home was ended while it is led on")
 	}
 	d.Until = time.Now().Add(-time.Minute)
-	if _ = a.lookAfter(t.Context(), d.clone()); there() {
+	if _ = a.lookAfter(t.Context(), *d); there() {
 		t.Error("its lease has ended, and it is there still")
 	}
 	d.Until = time.Now().Add(time.Hour)
-	a.detours.byID[d.ID] = d
-	delete(a.detours.byID, on.ID)
-	if _ = a.lookAfter(t.Context(), d.clone()); there() {
+	place(a, d)
+	displace(a, on.ID)
+	if _ = a.lookAfter(t.Context(), *d); there() {
 		t.Error("it is not led on, and its way home is there still")
 	}
 }
@@ -222,7 +223,7 @@ func TestLeaseEndsAsTheGuestIsToMove(t *testing.T) {
 	c := slow{asked: make(chan struct{}), then: make(chan struct{})}
 	g.open, d.Until, d.Visiting[0].Tunnel = c, time.Now().Add(-time.Minute), d.Tunnel.Name
 	ended, moves := make(chan error, 1), make(chan *outgoing, 1)
-	go func() { ended <- a.lookAfter(t.Context(), d.clone()) }()
+	go func() { ended <- a.lookAfter(t.Context(), *d) }()
 	<-c.asked
 	go func() {
 		m, err := a.draft(migration.Request{Guest: g.name(), To: "oslo"})

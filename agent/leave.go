@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"godwit/agent/detour"
 	"godwit/vm/guest"
 )
 
@@ -68,10 +69,10 @@ func (m *incoming) endDetours(ctx context.Context) error {
 
 // lease keeps the detours of a guest that lives here for so long from now on; 0: for good.
 func (a *Agent) lease(name string, left time.Duration) error {
-	return a.detours.change(name, func(all map[string]*detour) {
+	return a.detours.Change(name, func(all map[string]*detour.Detour) {
 		for _, d := range all {
 			if d.Guest == name && len(d.Visiting) > 0 {
-				d.leaseFor(left)
+				d.LeaseFor(left)
 			}
 		}
 	})
@@ -80,7 +81,7 @@ func (a *Agent) lease(name string, left time.Duration) error {
 // visiting are the addresses of other sites that the guest has here.
 func (a *Agent) visiting(name string) []netip.Addr {
 	var out []netip.Addr
-	for _, d := range a.detours.list(name) {
+	for _, d := range a.detours.List(name) {
 		for _, v := range d.Visiting {
 			out = append(out, v.Addr)
 		}

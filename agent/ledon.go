@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"godwit/agent/detour"
 	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/netstate"
@@ -72,9 +73,9 @@ func (a *Agent) leadsOn(ctx context.Context, ask Led) error {
 
 // ledBy is the host to which this one sends an address of a guest, by the newest detour; "": none.
 func (a *Agent) ledBy(guest string, addr netip.Addr) string {
-	var newest detour
-	for _, d := range a.detours.list(guest) {
-		has := slices.ContainsFunc(d.sent(), func(s netstate.Away) bool { return s.Addr == addr })
+	var newest detour.Detour
+	for _, d := range a.detours.List(guest) {
+		has := slices.ContainsFunc(d.SendsAway(), func(s netstate.Away) bool { return s.Addr == addr })
 		if has && (newest.ID == "" || d.Up.After(newest.Up)) {
 			newest = d
 		}

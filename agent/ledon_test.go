@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/detour"
 	"godwit/agent/peer"
 	"godwit/internal/clock"
 	"godwit/migration"
@@ -21,7 +22,7 @@ func TestNobodyIsLedToByItsOwnWord(t *testing.T) {
 	defer func() { limitAskLed = before }()
 	addr := netip.MustParseAddr("10.2.1.40")
 	leads := func(a *Agent, to string) {
-		a.detours.byID["m-00000001"] = &detour{ID: "m-00000001", Guest: "web", Peer: to, Leased: true, Up: clock.Now(), Away: []netstate.Away{{Addr: addr, Active: true}}}
+		place(a, &detour.Detour{ID: "m-00000001", Guest: "web", Peer: to, Leased: true, Up: clock.Now(), Away: []netstate.Away{{Addr: addr, Active: true}}})
 	}
 	for _, c := range []struct {
 		name  string
@@ -50,7 +51,7 @@ func TestNobodyIsLedToByItsOwnWord(t *testing.T) {
 	} {
 		rome, paris := between(t), bareAgent(t, &config.Config{Host: "paris", Peers: []config.Neighbour{{Host: "cairo", Site: "cairo"}}})
 		var err error
-		if paris.detours, err = loadDetours(paris.config.StatePath("detours.json"), config.Network{}); err != nil {
+		if paris.detours, err = detour.Load(paris.config.StatePath("detours.json"), config.Network{}); err != nil {
 			t.Fatal(err)
 		}
 		leads(rome, "paris")
@@ -77,8 +78,8 @@ func TestNobodyIsLedToByItsOwnWord(t *testing.T) {
 func TestGoIsOfWhatWasAsked(t *testing.T) {
 	a := between(t)
 	addr, taken := netip.MustParseAddr("10.2.1.40"), netip.MustParseAddr("10.2.1.41")
-	a.detours.byID["m-00000001"] = &detour{ID: "m-00000001", Guest: "web", Peer: "paris", Away: []netstate.Away{{Addr: addr, Active: true}, {Addr: taken, Active: true}}}
-	a.detours.byID["m-00000002-rome"] = &detour{ID: "m-00000002-rome", Guest: "web", Peer: "oslo", Asked: []netip.Addr{addr}}
+	place(a, &detour.Detour{ID: "m-00000001", Guest: "web", Peer: "paris", Away: []netstate.Away{{Addr: addr, Active: true}, {Addr: taken, Active: true}}})
+	place(a, &detour.Detour{ID: "m-00000002-rome", Guest: "web", Peer: "oslo", Asked: []netip.Addr{addr}})
 	ask := goodRepoint()
 	ask.Go, ask.Addresses = true, []netip.Addr{addr, taken}
 	refusedBy(t, "another", a.sendDirectly(ask, "oslo"), "not what was asked for")

@@ -77,8 +77,8 @@ func (a *Agent) apiShutdown(r *http.Request) (any, error) {
 		}
 		err = errors.Join(err, a.stopGuest(ctx, g))
 	}
-	for _, d := range a.detours.list("") {
-		err = errors.Join(err, a.detours.remove(ctx, d.ID))
+	for _, d := range a.detours.List("") {
+		err = errors.Join(err, a.detours.Remove(ctx, d.ID))
 	}
 	found, ferr := tunnel.Found(ctx, a.tunnelDir())
 	err = errors.Join(err, ferr)

@@ -18,8 +18,8 @@ import (
 
 // namesake is the error of a guest that is to come and is not the one of its name that left here.
 func (a *Agent) namesake(guest string, d config.Description) error {
-	for _, away := range a.detours.list(guest) {
-		for _, sent := range away.sent() {
+	for _, away := range a.detours.List(guest) {
+		for _, sent := range away.SendsAway() {
 			known := func(n config.NIC) bool { return slices.Equal(n.Hardware(), sent.MAC) }
 			if len(sent.MAC) == 0 || slices.ContainsFunc(d.NICs, known) {
 				continue
@@ -44,8 +44,8 @@ func (a *Agent) comesFromThere(ctx context.Context, p migration.Plan) error {
 	comesHome := func(addr netip.Addr) bool {
 		return slices.ContainsFunc(p.Held, func(h migration.Address) bool { return h.Prefix.Addr() == addr && h.Home == a.config.Host })
 	}
-	for _, away := range a.detours.list(p.Guest) {
-		for _, s := range away.sent() {
+	for _, away := range a.detours.List(p.Guest) {
+		for _, s := range away.SendsAway() {
 			if comesHome(s.Addr) && !slices.Contains(sent, s.Addr) {
 				sent = append(sent, s.Addr)
 			}

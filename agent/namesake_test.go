@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/detour"
 	"godwit/agent/peer"
 	"godwit/internal/clock"
 	"godwit/migration"
@@ -16,10 +17,10 @@ import (
 // sentAway has an agent send an address of guest web to a host.
 func sentAway(a *Agent, addr, to string, mac string) {
 	hardware, _ := net.ParseMAC(mac)
-	a.detours.byID["m-00000007"] = &detour{
+	place(a, &detour.Detour{
 		ID: "m-00000007", Guest: "web", Peer: to, Leased: true, Up: clock.Now(), Until: clock.Now().Add(time.Hour),
 		Away: []netstate.Away{{Addr: netip.MustParseAddr(addr), MAC: hardware, Active: true}},
-	}
+	})
 }
 
 // TestNamesake: a guest by the name of one that left, and whose addresses are led after it still, is refused before
@@ -43,7 +44,7 @@ func TestNamesake(t *testing.T) {
 	p.Tunnel = netip.MustParseAddrPort("192.0.2.1:700")
 	_, err := a.peerPrepare(callFrom(t, "paris", p.Plan.ID, p))
 	refused(t, "prepare", err, migration.CodeBusy, "another guest of that name")
-	if len(a.incoming) > 0 || len(a.detours.byID["m-00000007"].Away) != 1 {
+	if len(a.incoming) > 0 || len(placed(a, "m-00000007").Away) != 1 {
 		t.Error("something was begun, or forgotten")
 	}
 }

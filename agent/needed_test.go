@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"godwit/agent/config"
+	"godwit/agent/detour"
 	"godwit/agent/journal"
 	"godwit/internal/clock"
 	"godwit/migration"
@@ -63,9 +64,9 @@ func TestSettle(t *testing.T) {
 		"not written down":              {nil, false, 2, config.DefaultLease},
 		"not written down, for good":    {nil, true, 2, 0},
 	} {
-		d := &detour{ID: "m-00000001", Guest: "web", Away: []netstate.Away{{Addr: home}}, Visiting: []netstate.Visiting{{Addr: visited, Tunnel: "gw-1"}}}
-		if stays := c.needed.settle(d, c.forGood); stays != (c.left > 0) || len(d.addresses()) != c.left {
-			t.Errorf("%s: stays %v with %v", name, stays, d.addresses())
+		d := &detour.Detour{ID: "m-00000001", Guest: "web", Away: []netstate.Away{{Addr: home}}, Visiting: []netstate.Visiting{{Addr: visited, Tunnel: "gw-1"}}}
+		if stays := c.needed.settle(d, c.forGood); stays != (c.left > 0) || len(d.Addresses()) != c.left {
+			t.Errorf("%s: stays %v with %v", name, stays, d.Addresses())
 		}
 		if c.left == 0 {
 			continue

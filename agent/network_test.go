@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/detour"
 	"godwit/migration"
 	"godwit/vm"
 	"godwit/vm/guest"
@@ -180,7 +181,7 @@ func TestHandoverOfASilentGuestEnds(t *testing.T) {
 // landing is a migration of g to this host, paris, where it runs now.
 func landing(t *testing.T, g *Guest) *incoming {
 	a := &Agent{ctx: t.Context(), config: &config.Config{State: t.TempDir(), Network: config.Network{Bridge: "no-such"}}, log: slog.New(slog.DiscardHandler),
-		guests: &guests{dir: t.TempDir(), byName: map[string]*Guest{}}, detours: &detours{}}
+		guests: &guests{dir: t.TempDir(), byName: map[string]*Guest{}}, detours: detour.New("", config.Network{}, nil)}
 	held := []migration.Address{{Prefix: netip.MustParsePrefix("10.1.1.10/24"), Home: "rome"}}
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", Network: "mptcp", Held: held,
 		Next: []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.10/24"), Home: "paris"}}}

@@ -25,7 +25,7 @@ func TestOnLink(t *testing.T) {
 	} {
 		m.plan.Held = []migration.Address{{Prefix: netip.MustParsePrefix(c.held), Home: c.home, Gateway: netip.MustParseAddr("10.2.1.1")}}
 		m.leadAway() //nolint:errcheck // there is no bridge
-		if got := a.detours.byID[d.ID].Away; len(got) != 1 || got[0].Subnet.String() != c.want {
+		if got := placed(a, d.ID).Away; len(got) != 1 || got[0].Subnet.String() != c.want {
 			t.Errorf("%s of %s: %+v, want %s", c.held, c.home, got, c.want)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/detour"
 	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate"
@@ -331,5 +332,5 @@ func (a *Agent) grantFirst(ctx context.Context, g *Guest) error {
 // unseen says whether a guest's tunnel is so young that a silent connection through it
 // may not have been seen yet.
 func (a *Agent) unseen(name string) bool {
-	return slices.ContainsFunc(a.detours.list(name), func(d detour) bool { return clock.Now().Sub(d.Up) < netstate.FlowMemory })
+	return slices.ContainsFunc(a.detours.List(name), func(d detour.Detour) bool { return clock.Now().Sub(d.Up) < netstate.FlowMemory })
 }

@@ -257,7 +257,7 @@ func (a *Agent) peerHome(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := a.detours.comeHome(m.plan.ID); err != nil {
+	if err := a.detours.ComeHome(m.plan.ID); err != nil {
 		return nil, err
 	}
 	a.tellSwitch(m.plan)
@@ -284,7 +284,7 @@ func (a *Agent) peerLanded(r *http.Request) (any, error) {
 		return nil, err
 	}
 	answer := LandedAnswer{Report: rec.snapshot(), Landing: migration.Landed}
-	for _, d := range a.detours.list(answer.Report.Guest) {
+	for _, d := range a.detours.List(answer.Report.Guest) {
 		for _, v := range d.Visiting {
 			answer.Leased = append(answer.Leased, v.Addr)
 			if d.Peer != answer.Report.From || v.AtHome() {
@@ -292,7 +292,7 @@ func (a *Agent) peerLanded(r *http.Request) (any, error) {
 			}
 		}
 		if d.Peer == answer.Report.From {
-			answer.Lease = d.left()
+			answer.Lease = d.Left()
 		}
 	}
 	return answer, nil

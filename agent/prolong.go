@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"godwit/agent/detour"
 	"godwit/agent/peer"
 	"godwit/internal/clock"
 	"godwit/migration"
@@ -25,7 +26,7 @@ type Prolonged struct {
 }
 
 // prolong keeps a leased detour of a guest that is leaving this host, at both ends.
-func (a *Agent) prolong(d detour) error {
+func (a *Agent) prolong(d detour.Detour) error {
 	if d.Until.IsZero() || atHome(d) || clock.Until(d.Until) > prolongAhead {
 		return nil
 	}
@@ -42,10 +43,10 @@ func (a *Agent) prolong(d detour) error {
 }
 
 // leaseOn has the lease of a detour last for as long from now on, if it would end before.
-func (a *Agent) leaseOn(d detour, left time.Duration) error {
-	return a.detours.change(d.Guest, func(all map[string]*detour) {
+func (a *Agent) leaseOn(d detour.Detour, left time.Duration) error {
+	return a.detours.Change(d.Guest, func(all map[string]*detour.Detour) {
 		if d, ok := all[d.ID]; ok && d.Leased && !d.Until.IsZero() && clock.Until(d.Until) < left {
-			d.leaseFor(left)
+			d.LeaseFor(left)
 		}
 	})
 }
@@ -56,7 +57,7 @@ func (a *Agent) peerProlong(r *http.Request) (any, error) {
 	if err := peer.Decode(r, &ask); err != nil {
 		return nil, err
 	}
-	d, ok := a.detours.get(r.PathValue("id"))
+	d, ok := a.detours.Get(r.PathValue("id"))
 	switch {
 	case !ok:
 		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("prolong detour %.100q: there is none", r.PathValue("id"))}

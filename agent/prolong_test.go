@@ -36,8 +36,8 @@ func TestLeaseOutlivesTheMoveOn(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		a.lookAfter(t.Context(), d.clone()) //nolint:errcheck // what of it is in the kernel is not the test's
-		left := time.Until(a.detours.byID[d.ID].Until)
+		a.lookAfter(t.Context(), *d) //nolint:errcheck // what of it is in the kernel is not the test's
+		left := time.Until(placed(a, d.ID).Until)
 		if prolonged := left > prolongAhead && left <= prolongBy; prolonged != c.prolongs {
 			t.Errorf("%s: %v are left", c.name, left)
 		}
@@ -79,7 +79,7 @@ func TestPeerProlongs(t *testing.T) {
 		if _, err := a.peerProlong(r); (err != nil) != c.refused {
 			t.Errorf("%s: %v", c.name, err)
 		}
-		until := a.detours.byID[d.ID].Until
+		until := placed(a, d.ID).Until
 		if until.IsZero() != (c.want == 0) || c.want > 0 && time.Until(until).Round(5*time.Second) != c.want.Round(5*time.Second) {
 			t.Errorf("%s: until %v, want %v from now", c.name, until, c.want)
 		}

@@ -9,12 +9,14 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/config"
+	"godwit/agent/detour"
 	"godwit/migration"
 )
 
 // promiser is an agent that knows of no guests.
 func promiser() *Agent {
-	return &Agent{guests: &guests{byName: map[string]*Guest{}}, detours: &detours{byID: map[string]*detour{}}, incoming: map[string]*incoming{}}
+	return &Agent{guests: &guests{byName: map[string]*Guest{}}, detours: detour.New("", config.Network{}, map[string]*detour.Detour{}), incoming: map[string]*incoming{}}
 }
 
 // TestPromises: of guests that are checked at the same time each gets another address.

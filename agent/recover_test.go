@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/detour"
 	"godwit/agent/journal"
 	"godwit/agent/statefile"
 	"godwit/migration"
@@ -162,7 +163,7 @@ func TestTakenBackIsToldAfterARestart(t *testing.T) {
 	a := bareAgent(t, &config.Config{Host: "paris", Peers: []config.Neighbour{{Host: "rome", Site: "rome"}}})
 	a.outgoing, a.incoming, a.records, a.feed = map[string]*outgoing{}, map[string]*incoming{}, map[string]*Record{}, newFeed()
 	var err error
-	if a.detours, err = loadDetours(a.config.StatePath("detours.json"), a.config.Network); err != nil {
+	if a.detours, err = detour.Load(a.config.StatePath("detours.json"), a.config.Network); err != nil {
 		t.Fatal(err)
 	}
 	var cancel context.CancelFunc
@@ -212,7 +213,7 @@ func TestSupersede(t *testing.T) {
 	} {
 		a := bareAgent(t, &config.Config{Host: "rome"})
 		var err error
-		if a.detours, err = loadDetours(a.config.StatePath("detours.json"), a.config.Network); err != nil {
+		if a.detours, err = detour.Load(a.config.StatePath("detours.json"), a.config.Network); err != nil {
 			t.Fatal(err)
 		}
 		g := &Guest{Held: Held{Description: config.Description{Name: "web"}, Epoch: c.holds, Dir: a.guestDir("web", "3")}}

@@ -90,7 +90,7 @@ func (m *outgoing) handLeftovers() {
 // still: nobody who writes detours to the disk is waited for.
 func (m *outgoing) tunnelHere() string {
 	if m.work.tunnel == "" {
-		if d, ok := m.a.detours.get(m.detourID()); ok { // an earlier agent made it
+		if d, ok := m.a.detours.Get(m.detourID()); ok { // an earlier agent made it
 			m.work.tunnel = d.Tunnel.Name
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/detour"
 	"godwit/agent/journal"
 	"godwit/agent/peer"
 	"godwit/migration"
@@ -66,7 +67,7 @@ func TestDoubtIsNotAskedInAHotLoop(t *testing.T) {
 	a := bareAgent(t, &config.Config{Host: "paris"})
 	a.ctx, a.feed = t.Context(), newFeed()
 	var err error
-	if a.detours, err = loadDetours(a.config.StatePath("detours.json"), config.Network{}); err != nil {
+	if a.detours, err = detour.Load(a.config.StatePath("detours.json"), config.Network{}); err != nil {
 		t.Fatal(err)
 	}
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/detour"
 	"godwit/agent/peer"
 	"godwit/internal/clock"
 	"godwit/migration"
@@ -76,7 +77,7 @@ func (r Repoint) check(here string) error {
 func (a *Agent) repointHomes(ctx context.Context, m *incoming) error {
 	byHome := map[string][]netip.Addr{}
 	for _, addr := range m.plan.Held {
-		by, visits := a.detours.comesFrom(m.plan.Guest, addr.Prefix.Addr())
+		by, visits := a.detours.ComesFrom(m.plan.Guest, addr.Prefix.Addr())
 		if addr.Home != m.plan.From && addr.Home != a.config.Host && visits && by != "" {
 			byHome[addr.Home] = append(byHome[addr.Home], addr.Prefix.Addr())
 		}
@@ -123,7 +124,7 @@ func (a *Agent) repointHome(ctx context.Context, w way) (err error) {
 	defer cancel()
 	defer func() { err = says(ctx, err) }()
 	id := w.migration + "-" + w.host
-	if d, ok := a.detours.get(id); ok && !slices.ContainsFunc(w.addrs, func(addr netip.Addr) bool { return !slices.Contains(d.addresses(), addr) }) {
+	if d, ok := a.detours.Get(id); ok && !slices.ContainsFunc(w.addrs, func(addr netip.Addr) bool { return !slices.Contains(d.Addresses(), addr) }) {
 		return nil // done, by an agent that ended before it had written down the rest
 	}
 	link, n, err := a.link(w.host)
@@ -141,7 +142,7 @@ func (a *Agent) repointHome(ctx context.Context, w way) (err error) {
 	if err := a.askToGo(ctx, link, asked); err != nil {
 		return err
 	}
-	return a.takeWay(&detour{ID: id, Guest: w.guest.name(), Peer: w.host, Tunnel: asked.config, Up: clock.Now(), Taps: w.guest.held().Taps}, w.addrs)
+	return a.takeWay(&detour.Detour{ID: id, Guest: w.guest.name(), Peer: w.host, Tunnel: asked.config, Up: clock.Now(), Taps: w.guest.held().Taps}, w.addrs)
 }
 
 // askToGo has the far end of a tunnel send addresses into it. Where it says that it does not, the
@@ -195,7 +196,7 @@ func (a *Agent) makeWay(ctx context.Context, w way, id string, link *peer.Link, 
 		return none, err
 	}
 	config.Remote = answer.Tunnel
-	if _, ok := a.detours.get(id); !ok { // of an earlier try, which an agent's end cut off
+	if _, ok := a.detours.Get(id); !ok { // of an earlier try, which an agent's end cut off
 		if err := a.dropTunnel(ctx, config.Name); err != nil {
 			return none, err
 		}
@@ -212,27 +213,8 @@ func (a *Agent) makeWay(ctx context.Context, w way, id string, link *peer.Link, 
 }
 
 // takeWay has d be the way of addresses from now on, in place of the detours that were.
-func (a *Agent) takeWay(d *detour, addrs []netip.Addr) error {
-	return a.detours.change(d.Guest, func(all map[string]*detour) { d.take(all, addrs) })
-}
-
-// take makes d the way of addresses that came by others.
-func (d *detour) take(all map[string]*detour, addrs []netip.Addr) {
-	for _, other := range all {
-		if other.Guest != d.Guest {
-			continue
-		}
-		other.Visiting = slices.DeleteFunc(other.Visiting, func(v netstate.Visiting) bool {
-			if !slices.Contains(addrs, v.Addr) {
-				return false
-			}
-			v.Tunnel = d.Tunnel.Name
-			d.Visiting = append(d.Visiting, v)
-			d.Leased, d.Until, d.OffLink = other.Leased, other.Until, cmp.Or(other.OffLink, d.OffLink)
-			return true
-		})
-	}
-	all[d.ID] = d
+func (a *Agent) takeWay(d *detour.Detour, addrs []netip.Addr) error {
+	return a.detours.Change(d.Guest, func(all map[string]*detour.Detour) { d.Take(all, addrs) })
 }
 
 // peerRepoint sends addresses of a guest whose home is here to the caller: asked first,
@@ -250,7 +232,7 @@ func (a *Agent) peerRepoint(r *http.Request) (any, error) {
 	if err := a.uplinkOf(caller, ask.Tunnel.Addr(), "repoint guest "+ask.Guest); err != nil {
 		return nil, err
 	}
-	if d, ok := a.detours.get(ask.Migration); ok && (d.Guest != ask.Guest || d.Peer != caller) {
+	if d, ok := a.detours.Get(ask.Migration); ok && (d.Guest != ask.Guest || d.Peer != caller) {
 		return nil, notBelieved("repoint guest %s: detour %s is of guest %s, with %s", ask.Guest, d.ID, d.Guest, d.Peer)
 	}
 	if ask.Go {
@@ -262,7 +244,7 @@ func (a *Agent) peerRepoint(r *http.Request) (any, error) {
 	}
 	a.making.Lock() // or what is dropped here is taken for lost, and made to stand again
 	defer a.making.Unlock()
-	if d, ok := a.detours.get(ask.Migration); ok && d.Tunnel.PeerKey.String() == ask.TunnelKey && slices.Equal(d.Asked, ask.Addresses) { // asked again
+	if d, ok := a.detours.Get(ask.Migration); ok && d.Tunnel.PeerKey.String() == ask.TunnelKey && slices.Equal(d.Asked, ask.Addresses) { // asked again
 		return Prepared{TunnelKey: d.Tunnel.PrivateKey.PublicKey().String(), Tunnel: d.Tunnel.Local}, nil
 	} else if ok { // asked anew, by an agent that was started again
 		if err := a.dropTunnel(r.Context(), d.Tunnel.Name); err != nil {
@@ -273,33 +255,12 @@ func (a *Agent) peerRepoint(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = a.detours.change(ask.Guest, func(all map[string]*detour) {
-		d := &detour{ID: ask.Migration, Guest: ask.Guest, Peer: caller, Tunnel: config, Up: clock.Now(), Standing: standing, Asked: ask.Addresses}
-		d.replace(all[ask.Migration])
+	err = a.detours.Change(ask.Guest, func(all map[string]*detour.Detour) {
+		d := &detour.Detour{ID: ask.Migration, Guest: ask.Guest, Peer: caller, Tunnel: config, Up: clock.Now(), Standing: standing, Asked: ask.Addresses}
+		d.Replace(all[ask.Migration])
 		all[ask.Migration] = d
 	})
 	return Prepared{TunnelKey: config.PrivateKey.PublicKey().String(), Tunnel: config.Local}, err
-}
-
-// replace has d be asked to go for what earlier, a detour of the same id, was asked for; nil: there
-// is none. What that sent away is kept by its lease until then: nobody else knows how to.
-func (d *detour) replace(earlier *detour) {
-	if earlier == nil {
-		return
-	}
-	d.Standing = append(d.Standing, earlier.sent()...)
-	if d.Leased = earlier.Leased && len(d.Standing) > 0; d.Leased {
-		d.Until = earlier.Until
-	}
-}
-
-// sent is what d sends away, or did so and will again when it is asked to go (replace).
-func (d *detour) sent() []netstate.Away {
-	out := slices.DeleteFunc(slices.Clone(d.Away), func(a netstate.Away) bool { return !a.Active })
-	if d.Leased {
-		out = append(out, d.Standing...)
-	}
-	return out
 }
 
 // ownEnd makes this end of the tunnel that a caller asks for.
@@ -334,19 +295,19 @@ func (a *Agent) ownEnd(ctx context.Context, ask Repoint, caller string) (tunnel.
 // sendDirectly sends addresses into the tunnel that was made for them. Done twice, it is
 // done once.
 func (a *Agent) sendDirectly(ask Repoint, caller string) error {
-	d, ok := a.detours.get(ask.Migration)
+	d, ok := a.detours.Get(ask.Migration)
 	if !ok || d.Guest != ask.Guest || d.Peer != caller {
 		return &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf("repoint guest %s: host %s has no tunnel to %s for that", ask.Guest, a.config.Host, caller)}
 	}
-	known := append(d.addresses(), a.awayOf(ask.Guest, d.Asked)...)
+	known := append(d.Addresses(), a.awayOf(ask.Guest, d.Asked)...)
 	if slices.ContainsFunc(ask.Addresses, func(addr netip.Addr) bool { return !slices.Contains(known, addr) }) {
 		return notBelieved("repoint guest %s: %v is not what was asked for before", ask.Guest, ask.Addresses)
 	}
 	var stood []netip.Addr
-	err := a.detours.change(ask.Guest, func(all map[string]*detour) {
+	err := a.detours.Change(ask.Guest, func(all map[string]*detour.Detour) {
 		d := all[ask.Migration]
-		stood = d.stand(all)
-		if d.leaseFor(ask.Lease); ask.Forever {
+		stood = d.Stand(all)
+		if d.LeaseFor(ask.Lease); ask.Forever {
 			d.Until = time.Time{}
 		}
 		for _, other := range all {
@@ -376,8 +337,8 @@ func (a *Agent) sendDirectly(ask Repoint, caller string) error {
 // awayOf are those of addrs that this host sends away for guest, or did until it was asked anew.
 func (a *Agent) awayOf(guest string, addrs []netip.Addr) []netip.Addr {
 	var out []netip.Addr
-	for _, d := range a.detours.list(guest) {
-		for _, away := range d.sent() {
+	for _, d := range a.detours.List(guest) {
+		for _, away := range d.SendsAway() {
 			if slices.Contains(addrs, away.Addr) {
 				out = append(out, away.Addr)
 			}

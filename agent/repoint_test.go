@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/detour"
 	"godwit/agent/peer"
 	"godwit/internal/clock"
 	"godwit/migration"
@@ -57,24 +58,24 @@ func TestGoIsAskedOn(t *testing.T) {
 func TestAskedAnew(t *testing.T) {
 	a, _, _ := leasing(t)
 	addr, until := netip.MustParseAddr("10.2.1.40"), clock.Now().Add(time.Hour)
-	d := &detour{ID: "m-00000001-rome", Guest: "web", Leased: true, Until: until, Away: []netstate.Away{{Addr: addr, Active: true}}}
+	d := &detour.Detour{ID: "m-00000001-rome", Guest: "web", Leased: true, Until: until, Away: []netstate.Away{{Addr: addr, Active: true}}}
 	for range 2 {
-		next := &detour{ID: d.ID, Guest: d.Guest, Up: clock.Now().Add(-time.Minute), Tunnel: tunnel.Config{Name: "gwt-00000002", Dir: a.tunnelDir()}}
-		next.replace(d)
+		next := &detour.Detour{ID: d.ID, Guest: d.Guest, Up: clock.Now().Add(-time.Minute), Tunnel: tunnel.Config{Name: "gwt-00000002", Dir: a.tunnelDir()}}
+		next.Replace(d)
 		if d = next; !d.Leased || !d.Until.Equal(until) || len(d.Standing) != 1 || len(d.Away) != 0 {
 			t.Fatalf("%+v", d)
 		}
-		a.detours.byID = map[string]*detour{d.ID: d}
-		if err := a.lookAfter(t.Context(), d.clone()); err != nil || a.detours.byID[d.ID] == nil {
+		a.detours = detour.New(a.config.StatePath("detours.json"), a.config.Network, map[string]*detour.Detour{d.ID: d})
+		if err := a.lookAfter(t.Context(), *d); err != nil || placed(a, d.ID) == nil {
 			t.Errorf("it was forgotten: %v", err)
 		}
 		if sent := a.awayOf("web", []netip.Addr{addr}); len(sent) != 1 {
 			t.Errorf("it is not known to send %v away", addr)
 		}
 	}
-	never := &detour{ID: d.ID, Guest: d.Guest, Up: clock.Now().Add(-time.Minute), Standing: d.Standing, Tunnel: d.Tunnel} // nobody asked it to go
-	a.detours.byID[d.ID] = never
-	if err := a.lookAfter(t.Context(), never.clone()); err != nil || a.detours.byID[d.ID] != nil {
+	never := &detour.Detour{ID: d.ID, Guest: d.Guest, Up: clock.Now().Add(-time.Minute), Standing: d.Standing, Tunnel: d.Tunnel} // nobody asked it to go
+	place(a, never)
+	if err := a.lookAfter(t.Context(), *never); err != nil || placed(a, d.ID) != nil {
 		t.Errorf("one that nobody asked to go is kept: %v", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"godwit/agent/config"
+	"godwit/agent/detour"
 	"godwit/internal/clock"
 	"godwit/netstate/tunnel"
 )
@@ -18,7 +19,7 @@ import (
 // restoreDetours makes leased detours stand again, after a reboot of this host. What stands
 // is left as it is.
 func (a *Agent) restoreDetours(ctx context.Context) {
-	for _, d := range a.detours.list("") {
+	for _, d := range a.detours.List("") {
 		over := !d.Until.IsZero() && clock.Now().After(d.Until)
 		if _, err := a.guests.find(d.Guest); err == nil || a.guests.readable(d.Guest) != nil || !d.Leased || over {
 			continue
@@ -32,14 +33,14 @@ func (a *Agent) restoreDetours(ctx context.Context) {
 // restoreDetour makes one detour stand again, without the taps of a guest that is not here.
 // Its tunnel has the keys and ends that it had, so the other end need not know.
 func (a *Agent) restoreDetour(ctx context.Context, id string) error {
-	d, ok := a.detours.get(id)
+	d, ok := a.detours.Get(id)
 	if !ok || len(d.Away) == 0 {
 		return nil // nobody is reached through it
 	}
 	if _, err := tunnel.Attach(ctx, d.Tunnel.Dir, d.Tunnel.Name); err == nil {
 		return nil
 	}
-	err := a.raiseAgain(ctx, d, func(d *detour) {
+	err := a.raiseAgain(ctx, d, func(d *detour.Detour) {
 		d.Taps = nil
 		for i := range d.Away {
 			d.Away[i].Tap = ""
@@ -53,15 +54,15 @@ func (a *Agent) restoreDetour(ctx context.Context, id string) error {
 
 // restoreTunnel brings a leased detour's tunnel up again that has gone with its process.
 func (a *Agent) restoreTunnel(ctx context.Context, id string) error {
-	d, ok := a.detours.get(id)
+	d, ok := a.detours.Get(id)
 	over := !d.Until.IsZero() && clock.Now().After(d.Until)
-	if !ok || !d.Leased || over || len(d.addresses()) == 0 || tunnel.Exists(d.Tunnel.Name) {
+	if !ok || !d.Leased || over || len(d.Addresses()) == 0 || tunnel.Exists(d.Tunnel.Name) {
 		return nil
 	}
-	if err := a.raiseAgain(ctx, d, func(*detour) {}); err != nil {
+	if err := a.raiseAgain(ctx, d, func(*detour.Detour) {}); err != nil {
 		return err
 	}
-	if d, ok = a.detours.get(id); !ok {
+	if d, ok = a.detours.Get(id); !ok {
 		return nil
 	}
 	a.actors.Go(func() { // else the other end may go on with keys that this one does not have
@@ -76,10 +77,10 @@ func (a *Agent) restoreTunnel(ctx context.Context, id string) error {
 
 // raiseAgain brings d's tunnel up and what it leads into it, as edit changes it. One that ended
 // meanwhile stays away, and one that was made anew is left as it is.
-func (a *Agent) raiseAgain(ctx context.Context, d detour, edit func(*detour)) error {
+func (a *Agent) raiseAgain(ctx context.Context, d detour.Detour, edit func(*detour.Detour)) error {
 	a.making.Lock()
 	defer a.making.Unlock()
-	if now, ok := a.detours.get(d.ID); !ok || now.Tunnel.PeerKey != d.Tunnel.PeerKey {
+	if now, ok := a.detours.Get(d.ID); !ok || now.Tunnel.PeerKey != d.Tunnel.PeerKey {
 		return nil
 	}
 	again := d.Tunnel
@@ -91,7 +92,7 @@ func (a *Agent) raiseAgain(ctx context.Context, d detour, edit func(*detour)) er
 	}
 	a.log.Info("tunnel stands again, as this host had lost it", "id", d.ID, "guest", d.Guest, "to", d.Peer)
 	ended := false
-	err := a.detours.change(d.Guest, func(all map[string]*detour) {
+	err := a.detours.Change(d.Guest, func(all map[string]*detour.Detour) {
 		now, ok := all[d.ID]
 		if ended = !ok; ok {
 			now.Tunnel = again
@@ -99,7 +100,7 @@ func (a *Agent) raiseAgain(ctx context.Context, d detour, edit func(*detour)) er
 		}
 	})
 	if ended {
-		err = errors.Join(err, dropTunnel(ctx, again.Dir, again.Name))
+		err = errors.Join(err, detour.DropTunnel(ctx, again.Dir, again.Name))
 	}
 	return err
 }

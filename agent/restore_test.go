@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/detour"
 	"godwit/internal/clock"
 	"godwit/internal/need"
 	"godwit/migration"
@@ -50,7 +51,7 @@ func hostWithTunnels(t *testing.T, do func(ctx context.Context, a *Agent) error)
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(a.config.Run)
-	if a.detours, err = loadDetours(a.config.StatePath("detours.json"), a.config.Network); err != nil {
+	if a.detours, err = detour.Load(a.config.StatePath("detours.json"), a.config.Network); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -73,7 +74,7 @@ func TestTunnelOfAKilledProcess(t *testing.T) {
 	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
 		a.guests.byName["web"] = &Guest{Held: Held{Description: config.Description{Name: "web"}}}
 		mac, _ := net.ParseMAC("52:54:00:00:01:0a")
-		d := &detour{
+		d := &detour.Detour{
 			ID: "m-00000001", Guest: "web", Peer: "paris", Leased: true, Up: clock.Now(),
 			Tunnel: aTunnel(t, a, "gwt-00000001"), Taps: []string{"t1"},
 			Visiting: []netstate.Visiting{{Addr: netip.MustParseAddr("10.1.1.5"), MAC: mac, Taps: []string{"t1"}, Tunnel: "gwt-00000001"}},
@@ -83,7 +84,7 @@ func TestTunnelOfAKilledProcess(t *testing.T) {
 			return err
 		}
 		defer tunnel.Down(context.Background(), a.tunnelDir(), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
-		if err := a.detours.change("web", func(all map[string]*detour) { all[d.ID] = d }); err != nil {
+		if err := a.detours.Change("web", func(all map[string]*detour.Detour) { all[d.ID] = d }); err != nil {
 			return err
 		}
 		routes := func() string {
@@ -102,7 +103,7 @@ func TestTunnelOfAKilledProcess(t *testing.T) {
 		if err != nil || again.PID == up.PID || again.PeerKey != up.PeerKey || routes() != led {
 			return fmt.Errorf("%+v, %w; leads %q, before %q", again, err, routes(), led)
 		}
-		if err := a.detours.remove(ctx, d.ID); err != nil {
+		if err := a.detours.Remove(ctx, d.ID); err != nil {
 			return err
 		}
 		if err := a.lookAfter(ctx, *d); err != nil || tunnel.Exists(d.Tunnel.Name) {
@@ -118,20 +119,20 @@ func TestTunnelOfAGuestAtHome(t *testing.T) {
 	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
 		a.guests.byName["web"] = &Guest{Held: Held{Description: config.Description{Name: "web"}}}
 		mac, _ := net.ParseMAC("52:54:00:00:01:0a")
-		d := &detour{ID: "m-00000001", Guest: "web", Peer: "paris", Leased: true, Up: clock.Now(), Tunnel: aTunnel(t, a, "gwt-00000001"), Taps: []string{"t1"},
+		d := &detour.Detour{ID: "m-00000001", Guest: "web", Peer: "paris", Leased: true, Up: clock.Now(), Tunnel: aTunnel(t, a, "gwt-00000001"), Taps: []string{"t1"},
 			Visiting: []netstate.Visiting{{Addr: netip.MustParseAddr("10.1.1.5"), MAC: mac, Taps: []string{"t1"}, Gateway: netip.MustParseAddr("10.1.1.1")}}}
 		if _, err := tunnel.Up(ctx, d.Tunnel); err != nil {
 			return err
 		}
 		defer tunnel.Down(context.Background(), a.tunnelDir(), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
-		if err := a.detours.change("web", func(all map[string]*detour) { all[d.ID] = d }); err != nil {
+		if err := a.detours.Change("web", func(all map[string]*detour.Detour) { all[d.ID] = d }); err != nil {
 			return err
 		}
 		for range 2 {
-			if err := a.lookAfter(ctx, d.clone()); err != nil {
+			if err := a.lookAfter(ctx, *d); err != nil {
 				return err
 			}
-			if _, ok := a.detours.get(d.ID); !ok || tunnel.Exists(d.Tunnel.Name) {
+			if _, ok := a.detours.Get(d.ID); !ok || tunnel.Exists(d.Tunnel.Name) {
 				return fmt.Errorf("the detour is there: %v, its tunnel %v; want it without", ok, tunnel.Exists(d.Tunnel.Name))
 			}
 		}
@@ -144,21 +145,21 @@ func TestTunnelOfAGuestAtHome(t *testing.T) {
 func TestTunnelMadeAnew(t *testing.T) {
 	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
 		before, anew := aTunnel(t, a, "gwt-00000001"), aTunnel(t, a, "gwt-00000001")
-		d := detour{ID: "m-00000001-rome", Guest: "web", Peer: "oslo", Leased: true, Up: clock.Now(), Tunnel: before,
+		d := detour.Detour{ID: "m-00000001-rome", Guest: "web", Peer: "oslo", Leased: true, Up: clock.Now(), Tunnel: before,
 			Standing: []netstate.Away{{Addr: netip.MustParseAddr("10.1.1.5")}}}
-		a.detours.byID[d.ID] = &d
+		place(a, &d)
 		a.making.Lock() // as peerRepoint does, and the tunnel is gone
 		time.AfterFunc(300*time.Millisecond, func() {
-			a.detours.mu.Lock()
-			next := d
-			next.Tunnel, a.detours.byID[d.ID] = anew, &next
-			a.detours.mu.Unlock()
+			a.detours.Change("nobody", func(all map[string]*detour.Detour) { //nolint:errcheck // there is no such guest
+				next := d
+				next.Tunnel, all[d.ID] = anew, &next
+			})
 			a.making.Unlock()
 		})
 		if err := a.restoreTunnel(ctx, d.ID); err != nil {
 			return err
 		}
-		if now, _ := a.detours.get(d.ID); tunnel.Exists(before.Name) || now.Tunnel.PeerKey != anew.PeerKey {
+		if now, _ := a.detours.Get(d.ID); tunnel.Exists(before.Name) || now.Tunnel.PeerKey != anew.PeerKey {
 			return fmt.Errorf("a tunnel stands: %v; noted with the key %v, want %v", tunnel.Exists(before.Name), now.Tunnel.PeerKey, anew.PeerKey)
 		}
 		return nil

@@ -172,11 +172,11 @@ func (m *outgoing) foundAgain() {
 // flippedAgain leads packets to a guest that was let go, as its flip did: that is not on the
 // disk, and the host may have rebooted since.
 func (m *outgoing) flippedAgain() {
-	if _, ok := m.a.detours.get(m.detourID()); !ok {
+	if _, ok := m.a.detours.Get(m.detourID()); !ok {
 		return // settled already
 	}
 	err := m.a.restoreDetour(m.a.ctx, m.detourID())
-	if err = errors.Join(err, m.a.detours.flip(m.detourID(), true)); err != nil {
+	if err = errors.Join(err, m.a.detours.Flip(m.detourID(), true)); err != nil {
 		m.a.log.Warn("lead packets to the guest", "migration", m.plan.ID, "error", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/detour"
 	"godwit/agent/hook"
 	"godwit/agent/journal"
 	"godwit/migration"
@@ -26,7 +27,7 @@ func (goneMachine) Done() <-chan struct{} {
 // as if it had let go; one that does not answer may run the guest.
 func TestSourceRestarted(t *testing.T) {
 	dir := t.TempDir()
-	detours, err := loadDetours(dir+"/detours.json", config.Network{})
+	detours, err := detour.Load(dir+"/detours.json", config.Network{})
 	if err != nil {
 		t.Fatal(err)
 	}

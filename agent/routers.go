@@ -99,7 +99,7 @@ func (m *outgoing) routersOf() []netstate.Advertisement {
 		return m.a.routers.heard(time.Now())
 	}
 	tap := m.guest.Held.Taps[m.plan.Active]
-	for _, d := range m.a.detours.list(m.plan.Guest) {
+	for _, d := range m.a.detours.List(m.plan.Guest) {
 		if d.OffLink != nil && d.OffLink.Tap == tap && len(d.Visiting) > 0 {
 			return d.OffLink.Heard
 		}

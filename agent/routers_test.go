@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/detour"
 	"godwit/migration"
 	"godwit/netstate"
 )
@@ -71,10 +72,10 @@ func TestRoutersOf(t *testing.T) {
 
 	a := &Agent{config: &config.Config{Network: config.Network{V4: netip.MustParsePrefix("10.1.1.0/24"), V6: netip.MustParsePrefix("fd00:1:1::/64")}}}
 	a.routers.hear(advertisedBy("fe80::a", 600), time.Now())
-	a.detours = &detours{byID: map[string]*detour{}}
-	d := detourOf("t1", 1, nil, []netstate.Visiting{{Addr: netip.MustParseAddr("fd00:2:1::a"), Tunnel: "t1", Tap: "t0a"}}, "t0a", "t0b")
-	d.OffLink = &offLink{Tap: "t0a", Heard: []netstate.Advertisement{brought}, Routers: []netip.Addr{brought.Router}}
-	a.detours.byID["t1"] = d
+	a.detours = detour.New("", config.Network{}, map[string]*detour.Detour{})
+	d := &detour.Detour{ID: "t1", Guest: "web", Visiting: []netstate.Visiting{{Addr: netip.MustParseAddr("fd00:2:1::a"), Tunnel: "t1", Tap: "t0a"}}, Taps: []string{"t0a", "t0b"}}
+	d.OffLink = &detour.OffLink{Tap: "t0a", Heard: []netstate.Advertisement{brought}, Routers: []netip.Addr{brought.Router}}
+	place(a, d)
 	g := &Guest{Held: Held{Taps: []string{"t0a", "t0b"}}}
 	for _, c := range []struct {
 		name   string
@@ -96,7 +97,7 @@ func TestRoutersOf(t *testing.T) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
-	if got := a.detours.routersOf("web"); len(got) != 1 || got[0] != brought.Router {
+	if got := a.detours.RoutersOf("web"); len(got) != 1 || got[0] != brought.Router {
 		t.Errorf("it is answered here for %v", got)
 	}
 }
@@ -119,9 +120,7 @@ func TestCheckHeard(t *testing.T) {
 		if err := p.check(); (err == nil) != c.ok {
 			t.Errorf("%s: %v", name, err)
 		}
-		d := detourOf("m-00000001", 1, nil, nil)
-		d.Tunnel.Name = ""
-		d.OffLink = &offLink{Tap: "t0a", Heard: c.all}
+		d := &detour.Detour{ID: "m-00000001", Guest: "web", OffLink: &detour.OffLink{Tap: "t0a", Heard: c.all}}
 		if err := d.Check(); (err == nil) != c.ok {
 			t.Errorf("%s, from a file: %v", name, err)
 		}

@@ -4,7 +4,7 @@ import (
 	"errors"
 
 	"godwit/agent/config"
-	"godwit/netstate"
+	"godwit/agent/detour"
 )
 
 // publish puts the addresses with which the guest visits here, and which it answers for
@@ -15,26 +15,18 @@ func (a *Agent) publish(guest string) error {
 	if a.config.Routes == nil {
 		return nil
 	}
-	in := func(r config.Routes) func(map[string]*detour) {
-		return func(all map[string]*detour) {
+	in := func(r config.Routes) func(map[string]*detour.Detour) {
+		return func(all map[string]*detour.Detour) {
 			for _, d := range all {
 				if d.Guest == guest {
-					publishIn(d.Visiting, r)
+					d.Publish(r)
 				}
 			}
 		}
 	}
-	err := a.detours.change(guest, in(*a.config.Routes))
+	err := a.detours.Change(guest, in(*a.config.Routes))
 	if err != nil {
-		err = errors.Join(err, a.detours.change(guest, in(config.Routes{})))
+		err = errors.Join(err, a.detours.Change(guest, in(config.Routes{})))
 	}
 	return err
-}
-
-func publishIn(visiting []netstate.Visiting, r config.Routes) {
-	for i := range visiting {
-		if v := &visiting[i]; !v.AtHome() {
-			v.Publish, v.Direct, v.Waits = r.Table, r.Direct, false
-		}
-	}
 }

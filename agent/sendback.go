@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"godwit/agent/detour"
 	"godwit/migration"
 	"godwit/netstate/hold"
 	"godwit/netstate/tunnel"
@@ -15,7 +16,7 @@ import (
 // can be known within limits: an echo through the same tunnel comes behind them. The answer to it
 // comes behind what was still on its way here, which then goes back as well. Where this host is the
 // home, and leads the guest's address here still, it leads it away first: else more would come.
-func (m *incoming) sendHeldBack(ctx context.Context, g *Guest, d detour) error {
+func (m *incoming) sendHeldBack(ctx context.Context, g *Guest, d detour.Detour) error {
 	frames, err := readTaps(g)
 	if m.snapshot().Released || hold.Unicast(frames) {
 		m.awaitTurnedBack(ctx)

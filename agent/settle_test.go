@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/config"
+	"godwit/agent/detour"
 	"godwit/transfer/proxy"
 )
 
@@ -20,7 +22,7 @@ func TestMemorySettlesBeforeTheFlip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.work.lanes, m.work.early, m.a.detours = lanes, early, &detours{}
+		m.work.lanes, m.work.early, m.a.detours = lanes, early, detour.New("", config.Network{}, nil)
 		m.flip(t.Context()) //nolint:errcheck // there is no detour
 		var steps []string
 		for _, s := range m.rec.snapshot().Critical {

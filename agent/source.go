@@ -198,7 +198,7 @@ func (m *outgoing) undo(ctx context.Context, e migration.Effect) error {
 	case migration.UndoPrepareHere:
 		m.unreadyGuest()
 		m.endLanes()
-		err := errors.Join(m.endDirect(ctx), m.a.detours.remove(ctx, m.detourID()))
+		err := errors.Join(m.endDirect(ctx), m.a.detours.Remove(ctx, m.detourID()))
 		m.rec.edit(func(r *Report) {
 			if err == nil && r.TunnelUp != 0 && r.TunnelDown == 0 {
 				r.TunnelDown = time.Now().UnixNano()
@@ -230,7 +230,7 @@ func (m *outgoing) flip(ctx context.Context) error {
 		}
 		m.rec.timed("await what was sent before", func() error { m.awaitUnderway(ctx); return nil }) //nolint:errcheck // there is none
 	}
-	return m.rec.timed("flip route", func() error { return m.a.detours.flip(m.detourID(), true) })
+	return m.rec.timed("flip route", func() error { return m.a.detours.Flip(m.detourID(), true) })
 }
 
 // awaitUnderway returns when what the destination had sent here, before it took an address
@@ -239,8 +239,8 @@ func (m *outgoing) flip(ctx context.Context) error {
 func (m *outgoing) awaitUnderway(ctx context.Context) {
 	ctx, cancel := limitUnderway.on(ctx)
 	defer cancel()
-	for _, d := range m.a.detours.list(m.plan.Guest) {
-		if len(d.Visiting) == 0 || d.Peer != m.plan.To && !slices.ContainsFunc(d.addresses(), m.givenBack) {
+	for _, d := range m.a.detours.List(m.plan.Guest) {
+		if len(d.Visiting) == 0 || d.Peer != m.plan.To && !slices.ContainsFunc(d.Addresses(), m.givenBack) {
 			continue
 		}
 		if err := echo(ctx, d.Tunnel); err != nil {
@@ -333,7 +333,7 @@ func (m *outgoing) drain(ctx context.Context, t *os.File) {
 
 // unflip leads the guest's packets here again, at both ends.
 func (m *outgoing) unflip(ctx context.Context) error {
-	err := m.a.detours.flip(m.detourID(), false)
+	err := m.a.detours.Flip(m.detourID(), false)
 	if m.comesHome() {
 		ask, cancel := limitUndoAway.on(ctx)
 		defer cancel()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/detour"
 	"godwit/migration"
 	"godwit/vm/guest"
 )
@@ -284,18 +285,18 @@ type needed struct {
 
 // settle ends d's part in leading packets to its guest, as far as no lease needs it, and says whether it has
 // any left. Where what is needed was not written down, by an agent of before, all may be.
-func (n *needed) settle(d *detour, forGood bool) bool {
+func (n *needed) settle(d *detour.Detour, forGood bool) bool {
 	if n == nil {
-		n = &needed{Leased: d.addresses()}
+		n = &needed{Leased: d.Addresses()}
 		if !forGood {
 			n.Lease = config.DefaultLease
 		}
 	}
-	d.leave(slices.DeleteFunc(slices.Clone(n.Leased), func(addr netip.Addr) bool { return slices.Contains(n.Moved, addr) }))
-	if len(d.addresses()) == 0 {
+	d.Leave(slices.DeleteFunc(slices.Clone(n.Leased), func(addr netip.Addr) bool { return slices.Contains(n.Moved, addr) }))
+	if len(d.Addresses()) == 0 {
 		return false
 	}
-	d.leaseFor(n.Lease)
+	d.LeaseFor(n.Lease)
 	return true
 }
 
@@ -304,7 +305,7 @@ func (n *needed) settle(d *detour, forGood bool) bool {
 func (m *outgoing) settleDetours(ctx context.Context) error {
 	var ends []string
 	n := m.work.needed.Load()
-	err := m.a.detours.change(m.plan.Guest, func(all map[string]*detour) {
+	err := m.a.detours.Change(m.plan.Guest, func(all map[string]*detour.Detour) {
 		for _, d := range all {
 			if d.Guest == m.plan.Guest && !n.settle(d, m.plan.KeepsAddress()) {
 				ends = append(ends, d.ID)
@@ -312,7 +313,7 @@ func (m *outgoing) settleDetours(ctx context.Context) error {
 		}
 	})
 	for _, id := range ends {
-		err = errors.Join(err, m.a.detours.remove(ctx, id))
+		err = errors.Join(err, m.a.detours.Remove(ctx, id))
 	}
 	for _, addr := range m.plan.Held {
 		if n != nil && !slices.Contains(n.Leased, addr.Prefix.Addr()) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/detour"
 	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate"
@@ -57,8 +58,8 @@ func (m *outgoing) prepareThere(ctx context.Context) error {
 	if config.PeerKey, err = tunnel.ParseKey(m.work.prepared.TunnelKey); err != nil {
 		return &migration.Problem{Code: migration.CodePeer, Text: "prepare: the destination's tunnel key is not one"}
 	}
-	return m.a.detours.change(m.plan.Guest, func(all map[string]*detour) {
-		all[m.detourID()] = &detour{
+	return m.a.detours.Change(m.plan.Guest, func(all map[string]*detour.Detour) {
+		all[m.detourID()] = &detour.Detour{
 			ID: m.detourID(), Guest: m.plan.Guest, Peer: m.plan.To, Tunnel: config, Up: clock.Now(),
 		}
 	})
@@ -81,7 +82,7 @@ func (m *outgoing) prepareHere(ctx context.Context) error {
 	if err := m.openLanes(); err != nil { // they are being opened while the tunnel is
 		return err
 	}
-	d, ok := m.a.detours.get(m.detourID())
+	d, ok := m.a.detours.Get(m.detourID())
 	if !ok {
 		return fmt.Errorf("no tunnel was agreed on")
 	}
@@ -105,8 +106,8 @@ func (m *outgoing) prepareHere(ctx context.Context) error {
 // leadAway says what the detour will lead to the destination: all that does not go home.
 func (m *outgoing) leadAway() error {
 	g, found := m.guest, false
-	err := m.a.detours.change(m.plan.Guest, func(all map[string]*detour) {
-		var d *detour
+	err := m.a.detours.Change(m.plan.Guest, func(all map[string]*detour.Detour) {
+		var d *detour.Detour
 		if d, found = all[m.detourID()]; !found {
 			return
 		}
@@ -201,7 +202,7 @@ func (m *outgoing) stayReady(ctx context.Context, do func(context.Context) error
 // what lies between them lets the tunnel's packets pass.
 func (m *outgoing) wakeTunnel(ctx context.Context) {
 	m.work.awake = time.Now()
-	d, ok := m.a.detours.get(m.detourID())
+	d, ok := m.a.detours.Get(m.detourID())
 	if !ok {
 		return
 	}

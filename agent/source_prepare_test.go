@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/detour"
 	"godwit/migration"
 	"godwit/netstate/tunnel"
 	"godwit/vm/guest"
@@ -90,7 +91,7 @@ func TestStaysReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const stays = 10 * time.Minute
 		a := bareAgent(t, &config.Config{})
-		a.detours = &detours{}
+		a.detours = detour.New("", config.Network{}, nil)
 		asked := make(chan guest.Configure)
 		m := &outgoing{a: a, guest: twoNICGuest(spare{asked: asked}), rec: newRecord("paris", migration.Plan{}, time.Now()),
 			plan: migration.Plan{ID: "m-00000001", Guest: "web", Network: "mptcp"}, work: &sourceWork{capabilities: []string{guest.CapReady}}}
@@ -147,7 +148,7 @@ func TestTunnelStaysAwake(t *testing.T) {
 	}()
 	synctest.Test(t, func(t *testing.T) {
 		a := bareAgent(t, &config.Config{})
-		a.detours = &detours{byID: map[string]*detour{"m-00000001": {ID: "m-00000001", Guest: "web", Tunnel: tunnel.Config{Name: "gwt-00000001", Dir: dir}}}}
+		a.detours = detour.New("", config.Network{}, map[string]*detour.Detour{"m-00000001": {ID: "m-00000001", Guest: "web", Tunnel: tunnel.Config{Name: "gwt-00000001", Dir: dir}}})
 		m := &outgoing{a: a, plan: migration.Plan{ID: "m-00000001", Guest: "web", Network: "tunnel"}, work: &sourceWork{awake: time.Now()}}
 		for _, takes := range []time.Duration{time.Second, time.Minute, time.Hour, 20 * time.Second, 20 * time.Second} {
 			before := asked.Load()

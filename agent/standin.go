@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"godwit/agent/detour"
 	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/netstate"
@@ -59,7 +60,7 @@ func (m *incoming) standIns(ctx context.Context) error {
 // there is a subnet agent for them.
 func (a *Agent) standable(g *Guest) map[standIn][]netip.Addr {
 	led := map[netip.Addr]bool{}
-	for _, d := range a.detours.list(g.name()) {
+	for _, d := range a.detours.List(g.name()) {
 		for _, v := range d.Visiting {
 			led[v.Addr] = !v.AtHome()
 		}
@@ -87,8 +88,8 @@ func (a *Agent) standFor(ctx context.Context, w way, but string) error {
 		}
 	})
 	err := a.guests.keep(w.guest)
-	for _, d := range a.detours.list(w.guest.name()) {
-		if d.Peer == w.home && d.ID != but && len(d.addresses()) == 0 {
+	for _, d := range a.detours.List(w.guest.name()) {
+		if d.Peer == w.home && d.ID != but && len(d.Addresses()) == 0 {
 			a.actors.Go(func() {
 				if sleep(a.ctx, underway) { // what came by neighbours that knew only the home gets here
 					if err := a.endBoth(a.ctx, d); err != nil {
@@ -147,7 +148,7 @@ func (a *Agent) retryStandIn(g *Guest) {
 		if !ok || g.migration() != "" {
 			return
 		}
-		w := way{guest: g, migration: migrationOf(d.ID), kind: d.Tunnel.Kind, host: s.agent, home: s.home, addrs: addrs, lease: d.left(), forever: d.Until.IsZero()}
+		w := way{guest: g, migration: migrationOf(d.ID), kind: d.Tunnel.Kind, host: s.agent, home: s.home, addrs: addrs, lease: d.Left(), forever: d.Until.IsZero()}
 		err := a.standFor(a.ctx, w, "")
 		if errors.Is(err, errUnanswered) {
 			g.askedInVain()
@@ -157,13 +158,13 @@ func (a *Agent) retryStandIn(g *Guest) {
 }
 
 // leasedWay is the leased detour by which addresses come here.
-func (a *Agent) leasedWay(guest string, addrs []netip.Addr) (detour, bool) {
-	for _, d := range a.detours.list(guest) {
+func (a *Agent) leasedWay(guest string, addrs []netip.Addr) (detour.Detour, bool) {
+	for _, d := range a.detours.List(guest) {
 		if d.Leased && slices.ContainsFunc(d.Visiting, func(v netstate.Visiting) bool { return slices.Contains(addrs, v.Addr) }) {
 			return d, true
 		}
 	}
-	return detour{}, false
+	return detour.Detour{}, false
 }
 
 // Handing is what a subnet agent asks a home: does it hand these over, led to that host?
@@ -196,9 +197,9 @@ func (a *Agent) peerHanded(r *http.Request) (any, error) {
 		return nil, notBelieved("host %s stands for no address of %s", caller, a.config.Host)
 	}
 	var answer Handed
-	for _, d := range a.detours.list(ask.Guest) {
+	for _, d := range a.detours.List(ask.Guest) {
 		for _, away := range d.Away {
-			way, _ := a.detours.comesFrom(ask.Guest, away.Addr)
+			way, _ := a.detours.ComesFrom(ask.Guest, away.Addr)
 			if away.Active && way == "" && d.Peer == ask.To && slices.Contains(ask.Addresses, away.Addr) {
 				answer.Addresses = append(answer.Addresses, HandedAddress{away.Addr, away.MAC.String(), away.Fits})
 			}
@@ -209,13 +210,6 @@ func (a *Agent) peerHanded(r *http.Request) (any, error) {
 			"guest %s: host %s does not lead all of %v to %.100q", ask.Guest, a.config.Host, ask.Addresses, ask.To)}
 	}
 	return answer, nil
-}
-
-// comesFrom is wayHome for who has not the lock.
-func (s *detours) comesFrom(guest string, addr netip.Addr) (string, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.wayHome(guest, addr)
 }
 
 // leads says whether this host sends all that a caller asks for away, to where they are led on to
@@ -270,7 +264,7 @@ func (a *Agent) mayStand(guest, home string, addrs []netip.Addr) error {
 			return err == nil && p.Addr().Unmap() == addr
 		}
 		subnet, owner := a.config.Network.SubnetOf(addr), taken[addr]
-		_, visits := a.detours.comesFrom(guest, addr)
+		_, visits := a.detours.ComesFrom(guest, addr)
 		switch {
 		case !subnet.Contains(addr) || addr == a.config.Network.GatewayOf(addr.Is4()):
 			return notBelieved("stand for address %s: not one of guests in the subnet %s of this host", addr, subnet)
@@ -300,23 +294,6 @@ func (a *Agent) standing(answer Handed, addrs []netip.Addr) ([]netstate.Away, er
 	return out, nil
 }
 
-// stand makes what d is to stand for what it sends away, and says which that are. Entries of
-// an earlier time that the guest was away end.
-func (d *detour) stand(all map[string]*detour) []netip.Addr {
-	var stood []netip.Addr
-	for _, s := range d.Standing {
-		for _, other := range all {
-			if other.Guest == d.Guest {
-				other.Away = slices.DeleteFunc(other.Away, func(a netstate.Away) bool { return a.Addr == s.Addr })
-			}
-		}
-		s.Tunnel, s.Active = d.Tunnel.Name, true
-		d.Away, stood = append(d.Away, s), append(stood, s.Addr)
-	}
-	d.Standing = nil
-	return stood
-}
-
 // Neighbours are told for so long, so often, where an address is: longer than its home goes
 // on answering for it, too (underway).
 const (
@@ -328,10 +305,10 @@ const (
 // returns when they were told once, and goes on for announceFor.
 func (a *Agent) announce(id string) {
 	tell := func() bool {
-		d, ok := a.detours.get(id)
+		d, ok := a.detours.Get(id)
 		mac, err := hardwareOf(a.config.Network.Bridge)
 		for _, away := range d.Away {
-			way, transit := a.detours.comesFrom(d.Guest, away.Addr)
+			way, transit := a.detours.ComesFrom(d.Guest, away.Addr)
 			if away.Active && !(transit && way != "") {
 				err = errors.Join(err, netstate.Announce(a.config.Network.LAN, away.Addr, mac))
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"godwit/agent/config"
+	"godwit/agent/detour"
 	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate"
@@ -33,10 +34,10 @@ func TestMayStand(t *testing.T) {
 	a.config.Network.Gateway4 = netip.MustParseAddr("10.2.1.1")
 	a.guests.byName["db"] = &Guest{Held: Held{Description: config.Description{Name: "db"}, Addresses: []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.30/24")}}}}
 	entry := func(addr string) []netstate.Away { return []netstate.Away{{Addr: netip.MustParseAddr(addr)}} }
-	a.detours.byID["m-00000001"] = &detour{ID: "m-00000001", Guest: "mail", Away: entry("10.2.1.31")}
-	a.detours.byID["m-00000002"] = &detour{ID: "m-00000002", Guest: "mail", Standing: entry("10.2.1.32")}
-	a.detours.byID["m-00000003"] = &detour{ID: "m-00000003", Guest: "web", Away: entry("10.2.1.33")}
-	a.detours.byID["m-00000004"] = &detour{ID: "m-00000004", Guest: "web", Visiting: []netstate.Visiting{{Addr: netip.MustParseAddr("10.2.1.34"), Tunnel: "gwt-00000004"}}}
+	place(a, &detour.Detour{ID: "m-00000001", Guest: "mail", Away: entry("10.2.1.31")})
+	place(a, &detour.Detour{ID: "m-00000002", Guest: "mail", Standing: entry("10.2.1.32")})
+	place(a, &detour.Detour{ID: "m-00000003", Guest: "web", Away: entry("10.2.1.33")})
+	place(a, &detour.Detour{ID: "m-00000004", Guest: "web", Visiting: []netstate.Visiting{{Addr: netip.MustParseAddr("10.2.1.34"), Tunnel: "gwt-00000004"}}})
 	for name, c := range map[string]struct{ guest, home, addr, word string }{
 		"of another host of this site":        {"web", "rome2", "10.2.1.40", ""},
 		"left from an earlier time":           {"web", "rome2", "10.2.1.33", ""},
@@ -62,7 +63,7 @@ func TestMayStand(t *testing.T) {
 func TestHandedOver(t *testing.T) {
 	a := between(t)
 	away := netstate.Away{Addr: stoodFor, MAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}, Tunnel: "gwt-00000001", Fits: 1400, Active: true}
-	a.detours.byID["m-00000001"] = &detour{ID: "m-00000001", Guest: "web", Peer: "oslo", Away: []netstate.Away{away}}
+	place(a, &detour.Detour{ID: "m-00000001", Guest: "web", Peer: "oslo", Away: []netstate.Away{away}})
 	ask := func(caller, guest, to string) (any, error) {
 		return a.peerHanded(callFrom(t, caller, "", Handing{Guest: guest, Addresses: []netip.Addr{stoodFor}, To: to}))
 	}
@@ -80,19 +81,20 @@ func TestHandedOver(t *testing.T) {
 		refusedBy(t, name, err, c.word)
 	}
 	visits := []netstate.Visiting{{Addr: stoodFor}}
-	a.detours.byID["m-00000002"] = &detour{ID: "m-00000002", Guest: "web", Peer: "paris", Visiting: visits}
+	place(a, &detour.Detour{ID: "m-00000002", Guest: "web", Peer: "paris", Visiting: visits})
 	_, err = ask("rome2", "web", "oslo")
 	refusedBy(t, "it had come home before", err, "")
 	visits[0].Tunnel = "gwt-00000002"
 	_, err = ask("rome2", "web", "oslo")
 	refusedBy(t, "it only passes through", err, "does not lead all of")
-	delete(a.detours.byID, "m-00000002")
+	displace(a, "m-00000002")
 	got, _ := ask("rome2", "web", "oslo")
 	want := Handed{[]HandedAddress{{stoodFor, "02:00:00:00:00:01", 1400}}}
 	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 		t.Error(diff)
 	}
-	a.detours.byID["m-00000001"].Away[0].Active = false
+	away.Active = false
+	place(a, &detour.Detour{ID: "m-00000001", Guest: "web", Peer: "oslo", Away: []netstate.Away{away}})
 	_, err = ask("rome2", "web", "oslo")
 	refusedBy(t, "before the flip", err, "does not lead all of")
 }
@@ -124,28 +126,12 @@ func TestStanding(t *testing.T) {
 	}
 }
 
-// TestStand: what a host stands for takes the place of what is left of an earlier time, and
-// is sent away at once.
-func TestStand(t *testing.T) {
-	earlier := &detour{ID: "m-00000001", Guest: "web", Away: []netstate.Away{{Addr: stoodFor, Tunnel: "gwt-1"}, {Addr: ours, Tunnel: "gwt-1", Active: true}}}
-	others := &detour{ID: "m-00000002", Guest: "db", Away: []netstate.Away{{Addr: stoodFor, Tunnel: "gwt-2"}}}
-	d := detourOf("gwt-3", 3, nil, nil)
-	d.Standing = []netstate.Away{{Addr: stoodFor}}
-	stood := d.stand(map[string]*detour{"1": earlier, "2": others, "3": d})
-	if len(stood) != 1 || len(d.Standing) != 0 || len(d.Away) != 1 || !d.Away[0].Active || d.Away[0].Tunnel != "gwt-3" {
-		t.Errorf("%v, %+v", stood, d)
-	}
-	if len(earlier.Away) != 1 || earlier.Away[0].Addr != ours || len(others.Away) != 1 {
-		t.Errorf("earlier %+v, of another guest %+v", earlier.Away, others.Away)
-	}
-}
-
 // TestGiveBackIsChecked: a host of the site fetches what its subnet agent stands for, and
 // nobody else anything.
 func TestGiveBackIsChecked(t *testing.T) {
 	a := between(t)
 	away := []netstate.Away{{Addr: stoodFor, Tunnel: "gwt-1", Active: true}}
-	a.detours.byID["m-00000001-rome"] = &detour{ID: "m-00000001-rome", Guest: "web", Peer: "oslo", Away: away}
+	place(a, &detour.Detour{ID: "m-00000001-rome", Guest: "web", Peer: "oslo", Away: away})
 	a.guests.byName["db"] = &Guest{}
 	good := func() GiveBack {
 		return GiveBack{Guest: "web", Addresses: []ReturnedAddr{{stoodFor, "02:00:00:00:00:02"}}, Step: "leap"}
@@ -162,7 +148,7 @@ func TestGiveBackIsChecked(t *testing.T) {
 		"nothing":              {"rome2", func(g *GiveBack) { g.Addresses = nil }, "give 0 addresses"},
 		"one for many":         {"rome2", func(g *GiveBack) { g.Addresses = append(g.Addresses, g.Addresses[0]) }, "give 2 addresses"},
 		"to everybody's MAC":   {"rome2", func(g *GiveBack) { g.Addresses[0].MAC = "ff:ff:ff:ff:ff:ff" }, "is no NIC's"},
-		"what it has not":      {"rome2", func(g *GiveBack) { g.Addresses[0].Addr = ours }, "does not stand for all"},
+		"what it has not":      {"rome2", func(g *GiveBack) { g.Addresses[0].Addr = oursHere }, "does not stand for all"},
 		"of another guest":     {"rome2", func(g *GiveBack) { g.Guest = "mail" }, "does not stand for all"},
 		"of a guest here":      {"rome2", func(g *GiveBack) { g.Guest = "db" }, "does not stand for all"},
 		"what has ended, done": {"rome2", func(g *GiveBack) { g.Guest, g.Step = "mail", backDone }, ""},
@@ -172,7 +158,7 @@ func TestGiveBackIsChecked(t *testing.T) {
 		_, err := a.peerGiveBack(callFrom(t, c.caller, "", ask))
 		refusedBy(t, name, err, c.word)
 	}
-	if d, _ := a.detours.get("m-00000001-rome"); !d.Away[0].Active {
+	if d, _ := a.detours.Get("m-00000001-rome"); !d.Away[0].Active {
 		t.Errorf("%+v", d)
 	}
 }
@@ -181,13 +167,13 @@ func TestGiveBackIsChecked(t *testing.T) {
 // when the guest has come, and not before.
 func TestGiveBackSteps(t *testing.T) {
 	before, now := net.HardwareAddr{2, 0, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0, 0, 0, 2}
-	d := &detour{Guest: "web", Away: []netstate.Away{{Addr: stoodFor, MAC: before, Active: true}, {Addr: ours, MAC: before, Active: true}}}
+	d := &detour.Detour{Guest: "web", Away: []netstate.Away{{Addr: stoodFor, MAC: before, Active: true}, {Addr: oursHere, MAC: before, Active: true}}}
 	macs := map[netip.Addr]net.HardwareAddr{stoodFor: now}
 	for _, c := range []struct {
 		step   string
 		active bool
 	}{{backReady, true}, {backHome, false}, {backHome, false}, {backAway, true}, {backHome, false}, {backDone, false}} {
-		if led := d.giveBack(GiveBack{Step: c.step}, macs); led != (c.step == backAway) {
+		if led := giveBackBy(d, GiveBack{Step: c.step}, macs); led != (c.step == backAway) {
 			t.Errorf("%s: leads away what it did not: %v", c.step, led)
 		}
 		if d.Away[0].Active != c.active || d.Away[0].MAC.String() != now.String() {
@@ -198,7 +184,7 @@ func TestGiveBackSteps(t *testing.T) {
 		}
 	}
 	d.Away = d.Away[:1]
-	d.giveBack(GiveBack{Step: backDone}, macs)
+	giveBackBy(d, GiveBack{Step: backDone}, macs)
 	if !d.Leased || d.Until.IsZero() || d.Until.After(clock.Now().Add(time.Second)) {
 		t.Errorf("nothing of it is away, and its lease ends at %v", d.Until)
 	}
@@ -208,7 +194,8 @@ func TestGiveBackSteps(t *testing.T) {
 // A migration that makes ready has what an earlier one fetched led away again: the guest is not there.
 func TestGiveBackOutOfDate(t *testing.T) {
 	a := between(t)
-	a.detours.byID["m-1-rome"] = &detour{ID: "m-1-rome", Guest: "web", Peer: "oslo", Away: []netstate.Away{{Addr: stoodFor, Tunnel: "gwt-1", Active: true}}}
+	d := &detour.Detour{ID: "m-1-rome", Guest: "web", Peer: "oslo", Away: []netstate.Away{{Addr: stoodFor, Tunnel: "gwt-1", Active: true}}}
+	place(a, d)
 	macs := map[netip.Addr]net.HardwareAddr{stoodFor: {2, 0, 0, 0, 0, 2}}
 	for i, c := range []struct {
 		move, step string
@@ -222,7 +209,6 @@ func TestGiveBackOutOfDate(t *testing.T) {
 	} {
 		ask := GiveBack{Guest: "web", Move: c.move, Step: c.step}
 		found, _, late := a.concerned(ask, macs)
-		d := a.detours.byID["m-1-rome"]
 		switch {
 		case found+late != 1:
 			t.Errorf("%d, %s of %s: %d addresses, %d out of date", i, c.step, c.move, found, late)
@@ -231,7 +217,7 @@ func TestGiveBackOutOfDate(t *testing.T) {
 				t.Errorf("%d, %s of %s: %v", i, c.step, c.move, err)
 			}
 		default:
-			d.giveBack(ask, macs)
+			giveBackBy(d, ask, macs)
 		}
 		if d.Away[0].Active != c.active {
 			t.Errorf("%d, %s of %s: %+v", i, c.step, c.move, d.Away)
@@ -264,8 +250,8 @@ func TestSubnetAgentIsAskedSeldom(t *testing.T) {
 // TestStandable: a subnet agent is asked for what a tunnel leads here, and only once.
 func TestStandable(t *testing.T) {
 	a := between(t)
-	visits := []netstate.Visiting{{Addr: theirs, Tunnel: "gwt-1"}, {Addr: other, Tunnel: "gwt-1"}, {Addr: ours}}
-	a.detours.byID["m-00000001"] = &detour{ID: "m-00000001", Guest: "web", Visiting: visits}
+	visits := []netstate.Visiting{{Addr: theirsHere, Tunnel: "gwt-1"}, {Addr: theirs6, Tunnel: "gwt-1"}, {Addr: oursHere}}
+	place(a, &detour.Detour{ID: "m-00000001", Guest: "web", Visiting: visits})
 	held := func(addr netip.Addr, home, agent string) migration.Address {
 		return migration.Address{Prefix: netip.PrefixFrom(addr, 24), Home: home, SubnetAgent: agent}
 	}
@@ -274,11 +260,11 @@ func TestStandable(t *testing.T) {
 		addr migration.Address
 		want bool
 	}{
-		"led here from its home":        {held(theirs, "paris", "paris2"), true},
-		"nobody can stand for it":       {held(theirs, "paris", ""), false},
-		"the subnet agent does so":      {held(theirs, "paris2", "paris2"), false},
-		"this host would":               {held(theirs, "paris", "rome"), false},
-		"at home here":                  {held(ours, "paris", "paris2"), false},
+		"led here from its home":        {held(theirsHere, "paris", "paris2"), true},
+		"nobody can stand for it":       {held(theirsHere, "paris", ""), false},
+		"the subnet agent does so":      {held(theirsHere, "paris2", "paris2"), false},
+		"this host would":               {held(theirsHere, "paris", "rome"), false},
+		"at home here":                  {held(oursHere, "paris", "paris2"), false},
 		"an address that nothing leads": {held(stoodFor, "paris", "paris2"), false},
 	} {
 		g.Held.Addresses = []migration.Address{c.addr}
@@ -292,12 +278,12 @@ func TestStandable(t *testing.T) {
 // that it was to come to is gone.
 func TestGuestStays(t *testing.T) {
 	a := between(t)
-	a.detours.byID["m-00000001-rome"] = &detour{ID: "m-00000001-rome", Guest: "web", Peer: "oslo", Away: []netstate.Away{{Addr: stoodFor, Tunnel: "gwt-1"}}}
+	place(a, &detour.Detour{ID: "m-00000001-rome", Guest: "web", Peer: "oslo", Away: []netstate.Away{{Addr: stoodFor, Tunnel: "gwt-1"}}})
 	ask := GiveBack{Guest: "web", Addresses: []ReturnedAddr{{stoodFor, "02:00:00:00:00:02"}}, Step: backAway}
 	if !a.leadsTo("oslo", ask) || a.leadsTo("paris", ask) {
 		t.Error("it leads to oslo alone")
 	}
-	ask.Addresses = append(ask.Addresses, ReturnedAddr{ours, "02:00:00:00:00:02"})
+	ask.Addresses = append(ask.Addresses, ReturnedAddr{oursHere, "02:00:00:00:00:02"})
 	if a.leadsTo("oslo", ask) {
 		t.Error("one of the addresses is led nowhere")
 	}

@@ -220,7 +220,7 @@ func (a *Agent) apiForgetGuest(r *http.Request) (any, error) {
 		return nil, err
 	}
 	defer g.drop("forget")
-	if len(a.detours.list(g.name())) > 0 {
+	if len(a.detours.List(g.name())) > 0 {
 		return nil, wrong("packets of its former addresses still take a tunnel here; wait for the end of its lease")
 	}
 	return nil, a.letGo(g)
@@ -244,8 +244,8 @@ func (a *Agent) stopGuest(ctx context.Context, g *Guest) error {
 	if g.Machine != nil {
 		err = g.Machine.Quit(ctx)
 	}
-	for _, d := range a.detours.list(g.name()) {
-		err = errors.Join(err, a.detours.remove(ctx, d.ID))
+	for _, d := range a.detours.List(g.name()) {
+		err = errors.Join(err, a.detours.Remove(ctx, d.ID))
 	}
 	a.discard(g)
 	return errors.Join(err, a.guests.forget(g))

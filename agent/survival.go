@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"godwit/agent/detour"
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/vm/guest"
@@ -220,7 +221,7 @@ func (m *incoming) survive(ctx context.Context) {
 }
 
 // followSurvival looks what became of the connections that a detour still carried.
-func (a *Agent) followSurvival(ctx context.Context, g *Guest, d detour) {
+func (a *Agent) followSurvival(ctx context.Context, g *Guest, d detour.Detour) {
 	id := migrationOf(d.ID)
 	rep, ok := a.reportOf(id)
 	if !ok || rep.Survival == nil || rep.Survival.Tunnelled == 0 || g.channel() == nil {
@@ -279,7 +280,7 @@ const flowQuiet = 30 * time.Second
 
 // settleSurvival writes down that the tunnel of a detour goes. expired: something
 // still used it.
-func (a *Agent) settleSurvival(d detour, expired bool) *Survival {
+func (a *Agent) settleSurvival(d detour.Detour, expired bool) *Survival {
 	rep, ok := a.reportOf(migrationOf(d.ID))
 	if !ok || rep.Survival == nil || rep.Survival.Tunnelled == 0 {
 		if ok {

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"godwit/agent/config"
+	"godwit/agent/detour"
 	"godwit/agent/statefile"
 	"godwit/migration"
 	"godwit/netstate"
@@ -127,7 +128,7 @@ func TestLeaseEndsSurvival(t *testing.T) {
 		if err := statefile.Write(path, rep); err != nil {
 			t.Fatal(err)
 		}
-		a.settleSurvival(detour{ID: "m-00000001-paris"}, c.expired)
+		a.settleSurvival(detour.Detour{ID: "m-00000001-paris"}, c.expired)
 		var got Report
 		if err := statefile.Read(path, &got); err != nil {
 			t.Fatal(err)

@@ -67,10 +67,10 @@ func lapsed(t *testing.T) (*Agent, *Guest, forgetful) {
 		Addresses: []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.20/24"), Home: "rome"}, {Prefix: netip.MustParsePrefix("10.1.1.20/24"), Home: "paris"}},
 	}
 	d.Until, d.Visiting[0].Tunnel = time.Now().Add(-time.Second), d.Tunnel.Name
-	if err := a.lookAfter(t.Context(), d.clone()); err == nil {
+	if err := a.lookAfter(t.Context(), *d); err == nil {
 		t.Fatal("a guest that does not answer gave an address up")
 	}
-	if left := a.detours.list(""); len(left) > 0 || len(g.held().Addresses) != 1 {
+	if left := a.detours.List(""); len(left) > 0 || len(g.held().Addresses) != 1 {
 		t.Fatalf("its lease has ended: %+v, %v", left, g.held().Addresses)
 	}
 	return a, g, f

@@ -15,7 +15,7 @@ import (
 // to remote; pathMTU must be known.
 func (m *outgoing) checkTunnel(local, remote netip.Addr) error {
 	used := false
-	for _, d := range m.a.detours.list("") {
+	for _, d := range m.a.detours.List("") {
 		used = used || d.Tunnel.Kind == tunnel.IPIP && d.Tunnel.Local.Addr() == local && d.Tunnel.Remote.Addr() == remote
 	}
 	if why := unfitTunnel(m.plan, local, m.work.pathMTU, m.a.config.Network.MTU, used); why != "" {

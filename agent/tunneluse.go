@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"godwit/agent/detour"
 	"godwit/netstate"
 	"godwit/netstate/tunnel"
 )
@@ -32,8 +33,8 @@ type GuestTunnel struct {
 }
 
 // guestTunnels are the tunnels of one guest's detours.
-func guestTunnels(all []detour) []GuestTunnel {
-	slices.SortFunc(all, func(a, b detour) int { return a.Up.Compare(b.Up) })
+func guestTunnels(all []detour.Detour) []GuestTunnel {
+	slices.SortFunc(all, func(a, b detour.Detour) int { return a.Up.Compare(b.Up) })
 	var out []GuestTunnel
 	for _, d := range all {
 		if !d.Tunnel.Local.IsValid() || !d.Tunnel.Remote.IsValid() {
@@ -45,7 +46,7 @@ func guestTunnels(all []detour) []GuestTunnel {
 		}
 		out = append(out, GuestTunnel{
 			Kind: kind, Device: d.Tunnel.Name, Peer: d.Peer, Local: d.Tunnel.Local, Remote: d.Tunnel.Remote,
-			Addresses: append([]netip.Addr{}, d.addresses()...),
+			Addresses: append([]netip.Addr{}, d.Addresses()...),
 		})
 	}
 	return out
@@ -55,14 +56,14 @@ func guestTunnels(all []detour) []GuestTunnel {
 // gone and whose addresses are at home here.
 func (a *Agent) tunnelUse() ([]TunnelUse, error) {
 	byGuest := map[string]*TunnelUse{}
-	for _, d := range a.detours.list("") {
+	for _, d := range a.detours.List("") {
 		use := byGuest[d.Guest]
 		if use == nil {
 			use = &TunnelUse{Guest: d.Guest}
 			byGuest[d.Guest] = use
 		}
 		use.Tunnels, use.Peers = append(use.Tunnels, d.Tunnel.Name), append(use.Peers, d.Peer)
-		for _, addr := range d.addresses() {
+		for _, addr := range d.Addresses() {
 			if !slices.Contains(use.Addresses, addr) {
 				use.Addresses = append(use.Addresses, addr)
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"godwit/agent/detour"
 	"godwit/netstate"
 	"godwit/netstate/tunnel"
 )
@@ -17,20 +18,20 @@ import (
 // the kind that was made.
 func TestGuestTunnels(t *testing.T) {
 	here, there, third := netip.MustParseAddrPort("100.64.0.11:4001"), netip.MustParseAddrPort("100.65.0.11:4002"), netip.MustParseAddrPort("[fd65::11]:1")
-	gre := detour{
+	gre := detour.Detour{
 		ID: "m-2", Peer: "oslo", Up: time.Unix(20, 0), Tunnel: tunnel.Config{Name: "gwt-2", Kind: tunnel.GRE, Local: here, Remote: third},
 	}
-	leads := detour{
+	leads := detour.Detour{
 		ID: "m-1", Peer: "rome", Up: time.Unix(10, 0), Tunnel: tunnel.Config{Name: "gwt-1", Kind: tunnel.Auto, Local: here, Remote: there},
-		Away: []netstate.Away{{Addr: ours}}, Visiting: []netstate.Visiting{{Addr: theirs}},
+		Away: []netstate.Away{{Addr: oursHere}}, Visiting: []netstate.Visiting{{Addr: theirsHere}},
 	}
-	half := detour{ID: "m-3", Tunnel: tunnel.Config{Name: "gwt-3", Local: here}}
-	home := detour{ID: "m-4", Visiting: []netstate.Visiting{{Addr: ours}}}
+	half := detour.Detour{ID: "m-3", Tunnel: tunnel.Config{Name: "gwt-3", Local: here}}
+	home := detour.Detour{ID: "m-4", Visiting: []netstate.Visiting{{Addr: oursHere}}}
 	want := []GuestTunnel{
-		{Kind: tunnel.WireGuard, Device: "gwt-1", Peer: "rome", Local: here, Remote: there, Addresses: []netip.Addr{ours, theirs}},
+		{Kind: tunnel.WireGuard, Device: "gwt-1", Peer: "rome", Local: here, Remote: there, Addresses: []netip.Addr{oursHere, theirsHere}},
 		{Kind: tunnel.GRE, Device: "gwt-2", Peer: "oslo", Local: here, Remote: third, Addresses: []netip.Addr{}},
 	}
-	got := guestTunnels(slices.Concat([]detour{gre, half}, []detour{home, leads}))
+	got := guestTunnels(slices.Concat([]detour.Detour{gre, half}, []detour.Detour{home, leads}))
 	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.AddrPort{}, netip.Addr{})); diff != "" {
 		t.Error(diff)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/detour"
 	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/netstate"
@@ -91,7 +92,7 @@ func (p Preparation) check() error {
 			return wrong("an address that is none")
 		}
 	}
-	if err := errors.Join(checkHeard(p.Routers), checkToDrop(p.ToDrop)); err != nil {
+	if err := errors.Join(detour.CheckHeard(p.Routers), checkToDrop(p.ToDrop)); err != nil {
 		return wrong("%v", err)
 	}
 	if data, err := json.Marshal(p); err != nil || len(data) > mostPreparation {

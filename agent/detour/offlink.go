@@ -1,4 +1,4 @@
-package agent
+package detour
 
 import (
 	"fmt"
@@ -6,26 +6,27 @@ import (
 	"net/netip"
 	"slices"
 
+	"godwit/agent/config"
 	"godwit/migration"
 	"godwit/netstate"
 )
 
-// offLink is a NIC with which a guest came here from another link.
-type offLink struct {
+// OffLink is a NIC with which a guest came here from another link.
+type OffLink struct {
 	Tap     string                   `json:"tap"`               // here
 	Heard   []netstate.Advertisement `json:"heard,omitempty"`   // of the routers of its own link
 	Routers []netip.Addr             `json:"routers,omitempty"` // for which this host answers: see proxied
 	On      []netip.Prefix           `json:"on,omitempty"`      // what the guest has of its own link
 }
 
-// offLink is the NIC at tap, with which a guest comes here, where its addresses are of another link,
+// OffLinkOf is the NIC at tap, with which a guest comes here, where its addresses are of another link,
 // whose routers advertised heard; nil: they are of this one, whose routers it goes on hearing.
-func (a *Agent) offLink(plan migration.Plan, tap string, heard []netstate.Advertisement) *offLink {
+func OffLinkOf(n config.Network, plan migration.Plan, tap string, heard []netstate.Advertisement) *OffLink {
 	current := plan.Held[0].Prefix.Addr()
-	if a.config.Network.SubnetOf(current).Contains(current) {
+	if n.SubnetOf(current).Contains(current) {
 		return nil
 	}
-	nic := &offLink{Tap: tap, Heard: heard, Routers: proxied(heard, a.config.Network.Bridge)}
+	nic := &OffLink{Tap: tap, Heard: heard, Routers: proxied(heard, n.Bridge)}
 	for _, addr := range plan.Held {
 		nic.On = append(nic.On, addr.Prefix)
 	}
@@ -57,7 +58,7 @@ func proxied(heard []netstate.Advertisement, bridge string) []netip.Addr {
 
 // offLinks are those of a guest's NICs that are away from their link, while some of what came by
 // their detours visits here, or comes back on its way.
-func offLinks(of []*detour, visiting []netstate.Visiting) []netstate.OffLink {
+func offLinks(of []*Detour, visiting []netstate.Visiting) []netstate.OffLink {
 	var out []netstate.OffLink
 	for _, d := range of {
 		here := func(v netstate.Visiting) bool {
@@ -74,8 +75,8 @@ func offLinks(of []*detour, visiting []netstate.Visiting) []netstate.OffLink {
 	return out
 }
 
-// routersOf are the link-local addresses of the routers for which this host answers a guest here.
-func (s *detours) routersOf(guest string) []netip.Addr {
+// RoutersOf are the link-local addresses of the routers for which this host answers a guest here.
+func (s *Store) RoutersOf(guest string) []netip.Addr {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []netip.Addr
@@ -85,8 +86,8 @@ func (s *detours) routersOf(guest string) []netip.Addr {
 	return out
 }
 
-// checkHeard says what cannot be meant of what routers are said to advertise.
-func checkHeard(all []netstate.Advertisement) error {
+// CheckHeard says what cannot be meant of what routers are said to advertise.
+func CheckHeard(all []netstate.Advertisement) error {
 	if len(all) > netstate.MaxAdvertisements {
 		return fmt.Errorf("%d router advertisements, at most %d", len(all), netstate.MaxAdvertisements)
 	}

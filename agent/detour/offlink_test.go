@@ -1,4 +1,4 @@
-package agent
+package detour
 
 import (
 	"net/netip"
@@ -16,10 +16,10 @@ import (
 
 // TestOffLink: the NIC with which a guest comes is of another link, unless its address is of this one.
 func TestOffLink(t *testing.T) {
-	a := &Agent{config: &config.Config{Network: config.Network{V4: netip.MustParsePrefix("10.1.1.0/24"), V6: netip.MustParsePrefix("fd00:1:1::/64")}}}
+	n := config.Network{V4: netip.MustParsePrefix("10.1.1.0/24"), V6: netip.MustParsePrefix("fd00:1:1::/64")}
 	for addr, away := range map[string]bool{"10.2.1.10/24": true, "10.1.1.10/24": false, "fd00:2:1::a/64": true, "fd00:1:1::a/64": false} {
 		held := []migration.Address{{Prefix: netip.MustParsePrefix(addr)}, {Prefix: netip.MustParsePrefix("10.1.1.99/24")}} // it came with the first one last
-		if got := a.offLink(migration.Plan{Held: held}, "t0a", nil); (got != nil) != away || away && (got.Tap != "t0a" || len(got.On) != len(held) || got.On[0] != held[0].Prefix) {
+		if got := OffLinkOf(n, migration.Plan{Held: held}, "t0a", nil); (got != nil) != away || away && (got.Tap != "t0a" || len(got.On) != len(held) || got.On[0] != held[0].Prefix) {
 			t.Errorf("%s: %+v", addr, got)
 		}
 	}
@@ -31,30 +31,30 @@ func TestOffLinkWant(t *testing.T) {
 	visits := func(addr netip.Addr, by string) []netstate.Visiting {
 		return []netstate.Visiting{{Addr: addr, Tunnel: by, Tap: "t0a"}}
 	}
-	with := func(d *detour) *detour { d.OffLink = &offLink{Tap: "t0a"}; return d }
+	with := func(d *Detour) *Detour { d.OffLink = &OffLink{Tap: "t0a"}; return d }
 	ends := detourOf("t1", 1, nil, visits(theirs, "t1"), "t0a")
-	with(ends).leave([]netip.Addr{theirs})
+	with(ends).Leave([]netip.Addr{theirs})
 	for _, c := range []struct {
 		name    string
-		detours []*detour
+		detours []*Detour
 		kept    bool
 	}{
-		{"visits", []*detour{with(detourOf("t1", 1, nil, visits(theirs, "t1"), "t0a"))}, true},
-		{"came by two detours", []*detour{with(detourOf("t1", 1, nil, visits(theirs, "t1"), "t0a")), with(detourOf("t2", 2, nil, visits(other, "t2"), "t0a"))}, true},
-		{"is about to go on", []*detour{
+		{"visits", []*Detour{with(detourOf("t1", 1, nil, visits(theirs, "t1"), "t0a"))}, true},
+		{"came by two detours", []*Detour{with(detourOf("t1", 1, nil, visits(theirs, "t1"), "t0a")), with(detourOf("t2", 2, nil, visits(other, "t2"), "t0a"))}, true},
+		{"is about to go on", []*Detour{
 			with(detourOf("t1", 1, nil, visits(theirs, "t1"), "t0a")),
 			detourOf("t2", 2, []netstate.Away{{Addr: theirs, Tunnel: "t2"}}, nil, "t0a"),
 		}, true},
-		{"has gone on", []*detour{
+		{"has gone on", []*Detour{
 			with(detourOf("t1", 1, nil, visits(theirs, "t1"), "t0a")),
 			detourOf("t2", 2, []netstate.Away{{Addr: theirs, Tunnel: "t2", Active: true}}, nil, "t0a"),
 		}, false},
-		{"has left", []*detour{ends}, false},
-		{"comes back on its way", []*detour{with(&detour{ID: "t3", Guest: "web", Coming: visits(theirs, "t1")})}, true},
-		{"comes home", []*detour{with(&detour{ID: "t3", Guest: "web", Coming: visits(ours, "")})}, false},
-		{"is at home", []*detour{with(detourOf("t1", 1, nil, visits(ours, ""), "t0a"))}, false},
+		{"has left", []*Detour{ends}, false},
+		{"comes back on its way", []*Detour{with(&Detour{ID: "t3", Guest: "web", Coming: visits(theirs, "t1")})}, true},
+		{"comes home", []*Detour{with(&Detour{ID: "t3", Guest: "web", Coming: visits(ours, "")})}, false},
+		{"is at home", []*Detour{with(detourOf("t1", 1, nil, visits(ours, ""), "t0a"))}, false},
 	} {
-		s := &detours{byID: map[string]*detour{}}
+		s := &Store{byID: map[string]*Detour{}}
 		for _, d := range c.detours {
 			s.byID[d.ID] = d
 		}
@@ -70,16 +70,16 @@ func TestOffLinkWant(t *testing.T) {
 
 // TestOffLinkFollows: it goes with the addresses, where another detour becomes theirs.
 func TestOffLinkFollows(t *testing.T) {
-	nic := &offLink{Tap: "t0a"}
+	nic := &OffLink{Tap: "t0a"}
 	v := netstate.Visiting{Addr: theirs, Tunnel: "t1", Tap: "t0a", Taps: []string{"t0a"}}
-	back := &detour{ID: "t3", Guest: "web", OffLink: nic, Coming: []netstate.Visiting{v}}
+	back := &Detour{ID: "t3", Guest: "web", OffLink: nic, Coming: []netstate.Visiting{v}}
 	first := detourOf("t1", 1, nil, []netstate.Visiting{{Addr: theirs, Tunnel: "t1"}})
-	bringHome(map[string]*detour{"t1": first, "t3": back}, back)
+	bringHome(map[string]*Detour{"t1": first, "t3": back}, back)
 	if first.OffLink != nic {
 		t.Error("back on its way: the detour by which it came once does not know of its NIC")
 	}
-	direct := &detour{ID: "t4", Guest: "web"}
-	if direct.take(map[string]*detour{"t1": first}, []netip.Addr{theirs}); direct.OffLink != nic {
+	direct := &Detour{ID: "t4", Guest: "web"}
+	if direct.Take(map[string]*Detour{"t1": first}, []netip.Addr{theirs}); direct.OffLink != nic {
 		t.Error("directly from its home: the new detour does not know of its NIC")
 	}
 }

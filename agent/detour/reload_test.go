@@ -1,4 +1,4 @@
-package agent
+package detour
 
 import (
 	"net"
@@ -39,16 +39,16 @@ func TestPutBack(t *testing.T) {
 	run := emptyNamespace(t, name)
 	run("ip link set lo up; ip link add br0 type bridge; ip link set br0 up; ip link add gw0 type veth peer gw1; ip link set gw0 up; ip link set gw1 up; ip addr add 10.1.1.2/24 dev br0")
 	mac, _ := net.ParseMAC("52:54:00:00:01:0a")
-	d := &detour{ID: "m-00000001", Guest: "web", Away: []netstate.Away{{
+	d := &Detour{ID: "m-00000001", Guest: "web", Away: []netstate.Away{{
 		Addr: netip.MustParseAddr("10.1.1.20"), MAC: mac, Tunnel: "gw0", Gateway: netip.MustParseAddr("10.1.1.1"), Active: true}}}
-	s := &detours{path: filepath.Join(t.TempDir(), "detours.json"), byID: map[string]*detour{}, stale: map[string]bool{}, bridge: "br0", lan: "lan0"}
-	if err := netns.Do(name, func() error { return s.change("web", func(all map[string]*detour) { all[d.ID] = d }) }); err != nil {
+	s := &Store{path: filepath.Join(t.TempDir(), "detours.json"), byID: map[string]*Detour{}, stale: map[string]bool{}, bridge: "br0", lan: "lan0"}
+	if err := netns.Do(name, func() error { return s.Change("web", func(all map[string]*Detour) { all[d.ID] = d }) }); err != nil {
 		t.Fatal(err)
 	}
 	looks := func(when string, want ...string) {
 		t.Helper()
 		if err := netns.Do(name, func() error {
-			hurt, err := s.putBack()
+			hurt, err := s.PutBack()
 			if !slices.Equal(hurt, want) {
 				t.Errorf("%s: put back of %q, want %q", when, hurt, want)
 			}

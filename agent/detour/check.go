@@ -1,4 +1,4 @@
-package agent
+package detour
 
 import (
 	"errors"
@@ -15,12 +15,13 @@ import (
 // a third host, that host.
 var detourForm = regexp.MustCompile(`^m-[0-9a-f]{8}(-[^/\s]{1,255})?$`)
 
-// mostDetours bounds those of a host.
-const mostDetours = 4096
+// mostDetours bounds those of a host; mostEntries the addresses of one, and mostTaps its taps.
+const mostDetours, mostEntries, mostTaps = 4096, 512, 64
 
 // writtenDetours are detours.json.
-type writtenDetours map[string]*detour
+type writtenDetours map[string]*Detour
 
+// Check says what is wrong with the file, in one line.
 func (all writtenDetours) Check() error {
 	if len(all) > mostDetours {
 		return fmt.Errorf("%d detours", len(all))
@@ -36,10 +37,12 @@ func (all writtenDetours) Check() error {
 	return nil
 }
 
-func (d *detour) Check() error {
+// Check says what of a detour that was read cannot be meant: names that are no devices, addresses that are
+// none, more than a guest may have.
+func (d *Detour) Check() error {
 	taps := slices.Clone(d.Taps)
 	entries := len(d.Away) + len(d.Visiting) + len(d.Coming) + len(d.Standing)
-	addrs := d.addresses()
+	addrs := d.Addresses()
 	for _, a := range slices.Concat(d.Away, d.Standing) {
 		taps = append(taps, a.Tap)
 	}
@@ -48,7 +51,7 @@ func (d *detour) Check() error {
 	}
 	if d.OffLink != nil {
 		taps, addrs = append(taps, d.OffLink.Tap), append(addrs, d.OffLink.Routers...)
-		if err := checkHeard(d.OffLink.Heard); err != nil {
+		if err := CheckHeard(d.OffLink.Heard); err != nil {
 			return err
 		}
 	}
@@ -63,7 +66,7 @@ func (d *detour) Check() error {
 		return fmt.Errorf("guest %.100q: not a name", d.Guest)
 	case d.Tunnel.Name != "" && (!config.IsDevice(d.Tunnel.Name) || !statefile.DirectlyIn(filepath.Join(d.Tunnel.Dir, d.Tunnel.Name), "tunnels")):
 		return fmt.Errorf("tunnel %.100q in %.200q is not one of ours", d.Tunnel.Name, d.Tunnel.Dir)
-	case entries > 8*mostAddresses || len(d.Taps) > mostAddresses:
+	case entries > mostEntries || len(d.Taps) > mostTaps:
 		return fmt.Errorf("%d addresses, %d taps", entries, len(d.Taps))
 	}
 	for _, t := range taps {

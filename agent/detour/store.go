@@ -1,4 +1,11 @@
-package agent
+// Package detour keeps a host's detours: the tunnels by which packets of guests that moved find them, and
+// what each of them leads. It holds them in memory and on the disk (detours.json), computes what all
+// detours of one guest ask of the kernel together, as one netstate.State, and has the kernel follow each
+// change. Leases end by the wall clock, whose steps it notices and moves their ends along by.
+//
+// It asks nobody: when a detour is made, flipped, leased or ended is the agent's to say, and
+// whether a tunnel stands, package tunnel's.
+package detour
 
 import (
 	"context"
@@ -17,10 +24,10 @@ import (
 	"godwit/netstate/tunnel"
 )
 
-// detour is a tunnel, and the addresses of one guest that take it. At an address's
+// Detour is a tunnel, and the addresses of one guest that take it. At an address's
 // home it holds Away entries, where the guest lives Visiting ones. What a guest's
 // detours ask of the kernel together is its netstate.State.
-type detour struct {
+type Detour struct {
 	ID       string              `json:"id"` // of the migration that made it, with the peer's host
 	Guest    string              `json:"guest"`
 	Peer     string              `json:"peer"` // host at the other end
@@ -29,15 +36,15 @@ type detour struct {
 	Away     []netstate.Away     `json:"away,omitempty"`
 	Visiting []netstate.Visiting `json:"visiting,omitempty"`
 	// OffLink is the NIC with which the guest came here from another link; nil: from this one.
-	OffLink *offLink `json:"off_link,omitempty"`
+	OffLink *OffLink `json:"off_link,omitempty"`
 	// Coming are addresses that this host sends to where the guest is now, and which
 	// come back with it, because their home is here or they passed through; Sent are the entries that they replaced, by detour, until the guest runs here.
 	Coming []netstate.Visiting        `json:"coming,omitempty"`
 	Sent   map[string][]netstate.Away `json:"sent,omitempty"`
 	// Standing are addresses of another host that this one, its subnet agent, is to send away
-	// as soon as the tunnel stands at both ends; see leads.
+	// as soon as the tunnel stands at both ends; see Stand.
 	Standing []netstate.Away `json:"standing,omitempty"`
-	// Asked are the addresses that the peer may have sent to it: see leads.
+	// Asked are the addresses that the peer may have sent to it, once it has asked its host to go.
 	Asked []netip.Addr `json:"asked,omitempty"`
 	// Lender is the subnet agent that stands for the addresses that come here, and gives them
 	// back, for the move Lending; Lent: it was asked to.
@@ -51,8 +58,8 @@ type detour struct {
 	Leased bool      `json:"leased"`         // nobody migrates; the lease alone keeps it
 }
 
-// addresses of the guest that take the detour.
-func (d *detour) addresses() []netip.Addr {
+// Addresses of the guest that take the detour.
+func (d *Detour) Addresses() []netip.Addr {
 	var out []netip.Addr
 	for _, a := range d.Away {
 		out = append(out, a.Addr)
@@ -66,8 +73,8 @@ func (d *detour) addresses() []netip.Addr {
 	return out
 }
 
-// away are the addresses that packets are led away from here by it.
-func (d *detour) away() []netip.Addr {
+// LedAway are the addresses that packets are led away from here by it.
+func (d *Detour) LedAway() []netip.Addr {
 	var out []netip.Addr
 	for _, a := range d.Away {
 		out = append(out, a.Addr)
@@ -75,9 +82,9 @@ func (d *detour) away() []netip.Addr {
 	return out
 }
 
-// leave keeps what the guest, which has gone, still needs here: the way to it of
+// Leave keeps what the guest, which has gone, still needs here: the way to it of
 // needed addresses, and, where those only pass through, their way home.
-func (d *detour) leave(needed []netip.Addr) {
+func (d *Detour) Leave(needed []netip.Addr) {
 	d.Taps, d.Coming, d.Sent, d.OffLink = nil, nil, nil, nil
 	d.Away = slices.DeleteFunc(d.Away, func(a netstate.Away) bool { return !slices.Contains(needed, a.Addr) })
 	for i := range d.Away {
@@ -88,29 +95,38 @@ func (d *detour) leave(needed []netip.Addr) {
 	})
 }
 
-// detours are all of a host's, kept on the disk so that a restarted agent knows
-// what its kernel state is for.
-type detours struct {
+// Store is all of a host's detours, kept on the disk so that a restarted agent knows what its kernel
+// state is for. It is safe for use by many. What it returns are copies.
+type Store struct {
 	mu     sync.Mutex
 	path   string
-	byID   map[string]*detour
+	byID   map[string]*Detour
 	stale  map[string]bool           // guests of whom the kernel, or the disk, has not taken the last change
 	stood  map[string]netstate.State // by guest, as the kernel took it last
 	bridge string
 	lan    string
-	rules  uint32 // generation of the host's nftables at the last look of putBack
+	rules  uint32 // generation of the host's nftables at the last look of PutBack
 
 	steps   clockSteps
 	stepped time.Duration // by which times were moved along, and nobody was told yet
 }
 
-func loadDetours(path string, n config.Network) (*detours, error) {
-	s := &detours{path: path, byID: map[string]*detour{}, stale: map[string]bool{}, stood: map[string]netstate.State{}, bridge: n.Bridge, lan: n.LAN}
+// New keeps all in path, by id, for a host with that network. What the kernel has of them is not
+// known: it follows with the next change of each guest's.
+func New(path string, n config.Network, all map[string]*Detour) *Store {
+	s := &Store{path: path, byID: all, stale: map[string]bool{}, stood: map[string]netstate.State{}, bridge: n.Bridge, lan: n.LAN}
 	s.now() // steps are noticed from here on
+	return s
+}
+
+// Load reads what an earlier agent kept in path, as the kernel had it then. A file that cannot be read or
+// meant is an error, statefile.ErrUnread; none at all is a host without detours.
+func Load(path string, n config.Network) (*Store, error) {
 	var written writtenDetours
 	if err := statefile.Read(path, &written); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("detours: %w", err)
 	}
+	s := New(path, n, map[string]*Detour{})
 	maps.Copy(s.byID, written)
 	for guest := range s.guests() {
 		s.stood[guest] = s.want(guest)
@@ -118,9 +134,9 @@ func loadDetours(path string, n config.Network) (*detours, error) {
 	return s, nil
 }
 
-// change edits the detours of one guest and makes the kernel follow. On error the
-// kernel may have part of it; calling it again is safe, and catchUp does.
-func (s *detours) change(guest string, edit func(map[string]*detour)) error {
+// Change edits the detours of one guest and makes the kernel follow. On error the
+// kernel may have part of it; calling it again is safe, and CatchUp does.
+func (s *Store) Change(guest string, edit func(map[string]*Detour)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.now() // what edit leases is leased by it
@@ -129,7 +145,7 @@ func (s *detours) change(guest string, edit func(map[string]*detour)) error {
 }
 
 // settle makes the kernel and the disk equal to what the guest's detours are now.
-func (s *detours) settle(guest string) error {
+func (s *Store) settle(guest string) error {
 	s.stale[guest] = true
 	if err := s.apply(guest); err != nil {
 		return err
@@ -141,9 +157,9 @@ func (s *detours) settle(guest string) error {
 	return nil
 }
 
-// catchUp repeats changes that failed, such as on a disk that was full: of a detour that is
+// CatchUp repeats changes that failed, such as on a disk that was full: of a detour that is
 // no more nobody else would.
-func (s *detours) catchUp() error {
+func (s *Store) CatchUp() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var err error
@@ -153,9 +169,9 @@ func (s *detours) catchUp() error {
 	return err
 }
 
-// flip sends the guest's packets into the detour (active), or back, without the
-// disk in the way.
-func (s *detours) flip(id string, active bool) error {
+// Flip sends the guest's packets into the detour (active), or back, without the
+// disk in the way. On error the kernel may have part of it; done twice, it is done once.
+func (s *Store) Flip(id string, active bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d, ok := s.byID[id]
@@ -171,7 +187,7 @@ func (s *detours) flip(id string, active bool) error {
 // apply makes the kernel equal to what the guest's detours ask for together. An
 // address that came here by one detour and goes on by another is in transit: away
 // by the new one, with the old one as its way home.
-func (s *detours) apply(guest string) error {
+func (s *Store) apply(guest string) error {
 	want, stood := s.want(guest), s.stood[guest]
 	if want.Empty() {
 		stood.Guest = guest
@@ -191,7 +207,7 @@ func (s *detours) apply(guest string) error {
 	return nil
 }
 
-func (s *detours) want(guest string) netstate.State {
+func (s *Store) want(guest string) netstate.State {
 	state := netstate.State{Guest: guest, Bridge: s.bridge, LAN: s.lan}
 	gone := map[netip.Addr]bool{}
 	for _, d := range s.of(guest) {
@@ -225,19 +241,19 @@ func (s *detours) want(guest string) netstate.State {
 	return state
 }
 
-// comeHome takes back what this home sends away of the addresses that come with
+// ComeHome takes back what this home sends away of the addresses that come with
 // detour id, and leads it to the guest's taps here, where it waits. Done twice, it
 // is done once.
-func (s *detours) comeHome(id string) error {
-	d, ok := s.get(id)
+func (s *Store) ComeHome(id string) error {
+	d, ok := s.Get(id)
 	if !ok {
 		return fmt.Errorf("detour %s: there is none", id)
 	}
-	return s.change(d.Guest, func(all map[string]*detour) { bringHome(all, all[id]) })
+	return s.Change(d.Guest, func(all map[string]*Detour) { bringHome(all, all[id]) })
 }
 
 // bringHome takes the addresses that come with d out of the entries that sent them away.
-func bringHome(all map[string]*detour, d *detour) {
+func bringHome(all map[string]*Detour, d *Detour) {
 	for _, other := range all {
 		if other.Guest != d.Guest || other == d {
 			continue
@@ -267,7 +283,7 @@ func bringHome(all map[string]*detour, d *detour) {
 
 // cameBy makes the entry by which an address once came here that of the guest as it
 // comes now, by the detour now.
-func cameBy(all map[string]*detour, now *detour, v netstate.Visiting) {
+func cameBy(all map[string]*Detour, now *Detour, v netstate.Visiting) {
 	for _, d := range all {
 		for i := range d.Visiting {
 			if d.Guest == now.Guest && d.Visiting[i].Addr == v.Addr {
@@ -277,13 +293,13 @@ func cameBy(all map[string]*detour, now *detour, v netstate.Visiting) {
 	}
 }
 
-// sendAway undoes comeHome.
-func (s *detours) sendAway(id string) error {
-	d, ok := s.get(id)
+// SendAway undoes ComeHome.
+func (s *Store) SendAway(id string) error {
+	d, ok := s.Get(id)
 	if !ok || len(d.Sent) == 0 && !d.Lent {
 		return nil
 	}
-	return s.change(d.Guest, func(all map[string]*detour) {
+	return s.Change(d.Guest, func(all map[string]*Detour) {
 		d := all[id]
 		d.Visiting = slices.DeleteFunc(d.Visiting, netstate.Visiting.AtHome)
 		for other, away := range d.Sent {
@@ -296,7 +312,7 @@ func (s *detours) sendAway(id string) error {
 }
 
 // wayHome is the tunnel towards the home of an address that is a visitor here; "" where it is at home.
-func (s *detours) wayHome(guest string, addr netip.Addr) (string, bool) {
+func (s *Store) wayHome(guest string, addr netip.Addr) (string, bool) {
 	for _, d := range s.of(guest) {
 		for _, v := range d.Visiting {
 			if v.Addr == addr {
@@ -308,23 +324,23 @@ func (s *detours) wayHome(guest string, addr netip.Addr) (string, bool) {
 }
 
 // of lists a guest's detours, the oldest first.
-func (s *detours) of(guest string) []*detour {
-	var out []*detour
+func (s *Store) of(guest string) []*Detour {
+	var out []*Detour
 	for _, d := range s.byID {
 		if d.Guest == guest {
 			out = append(out, d)
 		}
 	}
-	slices.SortFunc(out, func(a, b *detour) int { return a.Up.Compare(b.Up) })
+	slices.SortFunc(out, func(a, b *Detour) int { return a.Up.Compare(b.Up) })
 	return out
 }
 
-// list copies the detours of a guest, of all guests if it is "".
-func (s *detours) list(guest string) []detour {
+// List copies the detours of a guest, of all guests if it is "".
+func (s *Store) List(guest string) []Detour {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.now()
-	var out []detour
+	var out []Detour
 	for _, d := range s.byID {
 		if guest == "" || d.Guest == guest {
 			out = append(out, d.clone())
@@ -333,38 +349,39 @@ func (s *detours) list(guest string) []detour {
 	return out
 }
 
-func (s *detours) get(id string) (detour, bool) {
+// Get is the detour of that id; false: there is none.
+func (s *Store) Get(id string) (Detour, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.now()
 	d, ok := s.byID[id]
 	if !ok {
-		return detour{}, false
+		return Detour{}, false
 	}
 	return d.clone(), true
 }
 
 // clone is a copy that a later change of d does not reach.
-func (d *detour) clone() detour {
+func (d *Detour) clone() Detour {
 	c := *d
 	c.Taps, c.Away, c.Visiting, c.Coming = slices.Clone(d.Taps), slices.Clone(d.Away), slices.Clone(d.Visiting), slices.Clone(d.Coming)
 	c.Sent, c.Standing, c.Asked = maps.Clone(d.Sent), slices.Clone(d.Standing), slices.Clone(d.Asked)
 	return c
 }
 
-// remove takes a detour away, kernel state and tunnel. Nothing happens if there
+// Remove takes a detour away, kernel state and tunnel. Nothing happens if there
 // is none.
-func (s *detours) remove(ctx context.Context, id string) error {
-	d, ok := s.get(id)
+func (s *Store) Remove(ctx context.Context, id string) error {
+	d, ok := s.Get(id)
 	if !ok {
 		return nil
 	}
-	err := s.change(d.Guest, func(all map[string]*detour) { delete(all, id) })
-	return errors.Join(err, dropTunnel(ctx, d.Tunnel.Dir, d.Tunnel.Name))
+	err := s.Change(d.Guest, func(all map[string]*Detour) { delete(all, id) })
+	return errors.Join(err, DropTunnel(ctx, d.Tunnel.Dir, d.Tunnel.Name))
 }
 
-// dropTunnel takes a tunnel down if there is one.
-func dropTunnel(ctx context.Context, dir, name string) error {
+// DropTunnel takes a tunnel down if there is one.
+func DropTunnel(ctx context.Context, dir, name string) error {
 	found, err := tunnel.Found(ctx, dir)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package agent
+package detour
 
 import (
 	"path/filepath"
@@ -32,36 +32,36 @@ func TestClockSteps(t *testing.T) {
 func TestLeasesMoveWithTheClock(t *testing.T) {
 	now := clock.Now()
 	const a, b = "m-0000000a", "m-0000000b-rome"
-	s := leased(t, map[string]*detour{a: {ID: a, Guest: "web", Up: now, Until: now.Add(config.DefaultLease)}, b: {ID: b, Guest: "web", Up: now}})
+	s := leased(t, map[string]*Detour{a: {ID: a, Guest: "web", Up: now, Until: now.Add(config.DefaultLease)}, b: {ID: b, Guest: "web", Up: now}})
 	stepped(s, time.Hour)
-	if step, err := s.shifted(); err != nil || abs(step-time.Hour) > time.Second {
+	if step, err := s.Shifted(); err != nil || (step-time.Hour).Abs() > time.Second {
 		t.Fatalf("stepped by %v, %v", step, err)
 	}
-	if step, err := s.shifted(); err != nil || step != 0 {
+	if step, err := s.Shifted(); err != nil || step != 0 {
 		t.Fatalf("stepped by %v more, %v", step, err)
 	}
-	if got := s.byID[a].Until.Sub(now); abs(got-config.DefaultLease-time.Hour) > time.Second {
+	if got := s.byID[a].Until.Sub(now); (got - config.DefaultLease - time.Hour).Abs() > time.Second {
 		t.Errorf("a's lease ends in %v", got)
 	}
 	if !s.byID[b].Until.IsZero() {
 		t.Error("one without an end has got one")
 	}
-	again, err := loadDetours(s.path, config.Network{})
-	if err != nil || abs(again.byID[a].Until.Sub(now)-config.DefaultLease-time.Hour) > time.Second {
+	again, err := Load(s.path, config.Network{})
+	if err != nil || (again.byID[a].Until.Sub(now)-config.DefaultLease-time.Hour).Abs() > time.Second {
 		t.Errorf("on the disk: %v, %v", again, err)
 	}
 	for _, left := range []time.Duration{0, time.Minute} {
-		d := &detour{}
-		if d.leaseFor(left); !d.Leased || d.left() > left || left-d.left() > time.Second {
-			t.Errorf("leased for %v, %v are left", left, d.left())
+		d := &Detour{}
+		if d.LeaseFor(left); !d.Leased || d.Left() > left || left-d.Left() > time.Second {
+			t.Errorf("leased for %v, %v are left", left, d.Left())
 		}
 	}
 }
 
 // leased is a host's detours, whose kernel is not asked.
-func leased(t *testing.T, all map[string]*detour) *detours {
+func leased(t *testing.T, all map[string]*Detour) *Store {
 	t.Helper()
-	s, err := loadDetours(filepath.Join(t.TempDir(), "detours.json"), config.Network{})
+	s, err := Load(filepath.Join(t.TempDir(), "detours.json"), config.Network{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func leased(t *testing.T, all map[string]*detour) *detours {
 }
 
 // stepped makes it that the clock was stepped by so much since s looked at it.
-func stepped(s *detours, by time.Duration) {
+func stepped(s *Store, by time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.steps.wall = s.steps.wall.Add(-by)
@@ -81,24 +81,24 @@ func stepped(s *detours, by time.Duration) {
 func TestLeaseAfterAStep(t *testing.T) {
 	for _, by := range []time.Duration{time.Hour, -time.Hour} {
 		const id, other = "m-0000000a", "m-0000000b"
-		s := leased(t, map[string]*detour{
+		s := leased(t, map[string]*Detour{
 			id:    {ID: id, Guest: "web"},
 			other: {ID: other, Guest: "db", Leased: true, Until: clock.Now().Add(-by).Add(config.DefaultLease)}, // by the time before
 		})
 		stepped(s, by)
-		s.change("web", func(all map[string]*detour) { all[id].leaseFor(config.DefaultLease) }) //nolint:errcheck // there is no such guest
-		if _, err := s.shifted(); err != nil {
+		s.Change("web", func(all map[string]*Detour) { all[id].LeaseFor(config.DefaultLease) }) //nolint:errcheck // there is no such guest
+		if _, err := s.Shifted(); err != nil {
 			t.Fatal(err)
 		}
-		for _, d := range s.list("") {
-			if left := d.left(); abs(left-config.DefaultLease) > 10*time.Second {
+		for _, d := range s.List("") {
+			if left := d.Left(); (left - config.DefaultLease).Abs() > 10*time.Second {
 				t.Errorf("stepped by %v: %v are left of the lease for %s, want %v", by, left, d.Guest, config.DefaultLease)
 			}
 		}
 		stepped(s, by)
 		s.byID[id].Until = s.byID[id].Until.Add(-by)
-		if d, now, ok := s.look(id); !ok || now.After(d.Until) || d.left() < config.DefaultLease-10*time.Second {
-			t.Errorf("stepped by %v and looked at: %v are left", by, d.left())
+		if d, now, ok := s.Look(id); !ok || now.After(d.Until) || d.Left() < config.DefaultLease-10*time.Second {
+			t.Errorf("stepped by %v and looked at: %v are left", by, d.Left())
 		}
 	}
 }

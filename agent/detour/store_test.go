@@ -1,4 +1,4 @@
-package agent
+package detour
 
 import (
 	"net"
@@ -29,8 +29,8 @@ var (
 )
 
 // detourOf is a detour named for its tunnel, the nth that was made.
-func detourOf(name string, nth int, away []netstate.Away, visiting []netstate.Visiting, taps ...string) *detour {
-	return &detour{
+func detourOf(name string, nth int, away []netstate.Away, visiting []netstate.Visiting, taps ...string) *Detour {
+	return &Detour{
 		ID: name, Guest: "web", Tunnel: tunnel.Config{Name: name}, Up: time.Unix(int64(nth), 0),
 		Away: away, Visiting: visiting, Taps: taps,
 	}
@@ -48,28 +48,28 @@ func TestDetoursWant(t *testing.T) {
 
 	for _, c := range []struct {
 		name    string
-		detours []*detour
+		detours []*Detour
 		want    netstate.State
 	}{
 		{"none", nil, netstate.State{}},
 		{
 			"leaving home, before the flip",
-			[]*detour{detourOf("t1", 1, list(fromHome(away(ours, "t1", false))), nil, "t0a", "t0b")},
+			[]*Detour{detourOf("t1", 1, list(fromHome(away(ours, "t1", false))), nil, "t0a", "t0b")},
 			netstate.State{Taps: []string{"t0a", "t0b"}, Away: list(fromHome(away(ours, "t1", false)))},
 		},
 		{
 			"left home",
-			[]*detour{detourOf("t1", 1, list(fromHome(away(ours, "t1", true))), nil)},
+			[]*Detour{detourOf("t1", 1, list(fromHome(away(ours, "t1", true))), nil)},
 			netstate.State{Away: list(fromHome(away(ours, "t1", true)))},
 		},
 		{
 			"visiting",
-			[]*detour{detourOf("t1", 1, nil, guests(visits(theirs, "t1")), "t0a")},
+			[]*Detour{detourOf("t1", 1, nil, guests(visits(theirs, "t1")), "t0a")},
 			netstate.State{Taps: []string{"t0a"}, Visiting: guests(visits(theirs, "t1"))},
 		},
 		{
 			"in transit, before the flip: it lives here",
-			[]*detour{
+			[]*Detour{
 				detourOf("t1", 1, nil, guests(visits(theirs, "t1")), "t0a"),
 				detourOf("t2", 2, list(away(theirs, "t2", false)), nil, "t0a"),
 			},
@@ -77,7 +77,7 @@ func TestDetoursWant(t *testing.T) {
 		},
 		{
 			"in transit, after the flip: away, and home by the way it came",
-			[]*detour{
+			[]*Detour{
 				detourOf("t1", 1, nil, guests(visits(theirs, "t1")), "t0a"),
 				detourOf("t2", 2, list(away(theirs, "t2", true)), nil, "t0a"),
 			},
@@ -85,7 +85,7 @@ func TestDetoursWant(t *testing.T) {
 		},
 		{
 			"second move with an address of each kind, before the flip",
-			[]*detour{
+			[]*Detour{
 				detourOf("t1", 1, nil, guests(visits(theirs, "t1")), "t0a", "t0b"),
 				detourOf("t2", 2, list(fromHome(away(ours, "t2", false)), away(theirs, "t2", false)), nil, "t0a", "t0b"),
 			},
@@ -95,7 +95,7 @@ func TestDetoursWant(t *testing.T) {
 		},
 		{
 			"second move with an address of each kind, after the flip",
-			[]*detour{
+			[]*Detour{
 				detourOf("t1", 1, nil, guests(visits(theirs, "t1")), "t0a", "t0b"),
 				detourOf("t2", 2, list(fromHome(away(ours, "t2", true)), away(theirs, "t2", true)), nil, "t0a", "t0b"),
 			},
@@ -105,7 +105,7 @@ func TestDetoursWant(t *testing.T) {
 		},
 		{
 			"one visitor goes on, one stays",
-			[]*detour{
+			[]*Detour{
 				detourOf("t1", 1, nil, guests(visits(theirs, "t1"), visits(other, "t1"))),
 				detourOf("t2", 2, list(away(theirs, "t2", true)), nil),
 			},
@@ -113,7 +113,7 @@ func TestDetoursWant(t *testing.T) {
 		},
 		{
 			"going back where it came from: only its own address needs a detour",
-			[]*detour{
+			[]*Detour{
 				detourOf("t1", 1, nil, guests(visits(theirs, "t1")), "t0a"),
 				detourOf("t2", 2, list(fromHome(away(ours, "t2", false))), nil, "t0a"),
 			},
@@ -123,7 +123,7 @@ func TestDetoursWant(t *testing.T) {
 		},
 		{
 			"in transit: no router, also where one was named",
-			[]*detour{
+			[]*Detour{
 				detourOf("t1", 1, nil, guests(visits(theirs, "t1"))),
 				detourOf("t2", 2, list(fromHome(away(theirs, "t2", true))), nil),
 			},
@@ -131,7 +131,7 @@ func TestDetoursWant(t *testing.T) {
 		},
 		{
 			"came home and leaves again, before the flip",
-			[]*detour{
+			[]*Detour{
 				detourOf("t1", 1, nil, guests(visits(ours, ""))),
 				detourOf("t2", 2, list(fromHome(away(ours, "t2", false))), nil),
 			},
@@ -139,7 +139,7 @@ func TestDetoursWant(t *testing.T) {
 		},
 		{
 			"came home and leaves again, after the flip: by its own router, not in transit",
-			[]*detour{
+			[]*Detour{
 				detourOf("t1", 1, nil, guests(visits(ours, ""))),
 				detourOf("t2", 2, list(fromHome(away(ours, "t2", true))), nil),
 			},
@@ -147,12 +147,12 @@ func TestDetoursWant(t *testing.T) {
 		},
 		{
 			"coming is not here yet",
-			[]*detour{{ID: "t1", Guest: "web", Coming: guests(visits(ours, ""))}},
+			[]*Detour{{ID: "t1", Guest: "web", Coming: guests(visits(ours, ""))}},
 			netstate.State{},
 		},
 		{
 			"about to come home: the taps here stay open for what is led to them first",
-			[]*detour{
+			[]*Detour{
 				detourOf("t1", 1, list(fromHome(away(ours, "t1", true))), nil),
 				{ID: "t2", Guest: "web", Up: time.Unix(2, 0), Taps: []string{"t0a", "t0b"}, Coming: guests(visits(ours, ""))},
 			},
@@ -160,7 +160,7 @@ func TestDetoursWant(t *testing.T) {
 		},
 		{
 			"visitors of two homes, the oldest detour first, taps once",
-			[]*detour{
+			[]*Detour{
 				detourOf("t9", 2, nil, guests(visits(theirs, "t9")), "t0b", "t0a"),
 				detourOf("t5", 1, nil, guests(visits(other, "t5")), "t0a"),
 			},
@@ -168,8 +168,8 @@ func TestDetoursWant(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := &detours{byID: map[string]*detour{}, bridge: "br-guest", lan: "lan0"}
-			s.byID["x"] = &detour{ID: "x", Guest: "db", Taps: []string{"t1a"}, Away: list(away(ours, "tx", true)), Visiting: guests(visits(theirs, "tx"))}
+			s := &Store{byID: map[string]*Detour{}, bridge: "br-guest", lan: "lan0"}
+			s.byID["x"] = &Detour{ID: "x", Guest: "db", Taps: []string{"t1a"}, Away: list(away(ours, "tx", true)), Visiting: guests(visits(theirs, "tx"))}
 			for _, d := range c.detours {
 				s.byID[d.ID] = d
 			}
@@ -188,8 +188,8 @@ func TestDetoursWant(t *testing.T) {
 func TestBringHome(t *testing.T) {
 	left, now := net.HardwareAddr{2, 0, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0, 0, 0, 2}
 	sent := detourOf("t1", 1, []netstate.Away{{Addr: ours, MAC: left, Tunnel: "t1", Active: true}, {Addr: other, MAC: left, Tunnel: "t1", Active: true}}, nil)
-	d := &detour{ID: "t2", Guest: "web", Taps: []string{"t0a"}, Coming: []netstate.Visiting{{Addr: ours, MAC: now, Tap: "t0a"}}}
-	bringHome(map[string]*detour{"t1": sent, "t2": d}, d)
+	d := &Detour{ID: "t2", Guest: "web", Taps: []string{"t0a"}, Coming: []netstate.Visiting{{Addr: ours, MAC: now, Tap: "t0a"}}}
+	bringHome(map[string]*Detour{"t1": sent, "t2": d}, d)
 	want := []netstate.Visiting{{Addr: ours, MAC: now, Known: left, Tap: "t0a"}}
 	if diff := cmp.Diff(want, d.Visiting, cmpopts.EquateComparable(netip.Addr{})); diff != "" || d.Coming != nil {
 		t.Error(diff, d.Coming)
@@ -197,11 +197,11 @@ func TestBringHome(t *testing.T) {
 	if len(d.Sent["t1"]) != 1 || d.Sent["t1"][0].Addr != ours || len(sent.Away) != 1 || sent.Away[0].Addr != other {
 		t.Errorf("sent %+v, still away %+v", d.Sent, sent.Away)
 	}
-	if !comesBack(*sent, []detour{*sent, *d}) || comesBack(*d, []detour{*sent, *d}) {
+	if !ComesBack(*sent, []Detour{*sent, *d}) || ComesBack(*d, []Detour{*sent, *d}) {
 		t.Error("the tunnel that the address left must stay while the migration is under way, and no other")
 	}
 	d.Leased = true
-	if comesBack(*sent, []detour{*sent, *d}) {
+	if ComesBack(*sent, []Detour{*sent, *d}) {
 		t.Error("it stays when the migration is over")
 	}
 }
@@ -209,8 +209,8 @@ func TestBringHome(t *testing.T) {
 func TestLoadDetours(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "detours.json")
 	network := config.Network{Bridge: "br-guest", LAN: "lan0"}
-	s, err := loadDetours(path, network)
-	if err != nil || len(s.list("")) != 0 {
+	s, err := Load(path, network)
+	if err != nil || len(s.List("")) != 0 {
 		t.Fatalf("where there is none: %v, %v", s, err)
 	}
 	const id = "m-0000000a-rome"
@@ -220,23 +220,23 @@ func TestLoadDetours(t *testing.T) {
 	if err := statefile.Write(path, s.byID); err != nil {
 		t.Fatal(err)
 	}
-	if s, err = loadDetours(path, network); err != nil {
+	if s, err = Load(path, network); err != nil {
 		t.Fatal(err)
 	}
-	got, ok := s.get(id)
-	if !ok || !got.Up.Equal(d.Up) || s.want("web").Away[0].Addr != ours || len(s.list("db")) != 0 || len(s.list("web")) != 1 {
+	got, ok := s.Get(id)
+	if !ok || !got.Up.Equal(d.Up) || s.want("web").Away[0].Addr != ours || len(s.List("db")) != 0 || len(s.List("web")) != 1 {
 		t.Errorf("read back %+v", got)
 	}
-	if addrs := got.addresses(); len(addrs) != 2 || addrs[0] != ours || addrs[1] != theirs {
+	if addrs := got.Addresses(); len(addrs) != 2 || addrs[0] != ours || addrs[1] != theirs {
 		t.Errorf("its addresses are %v", addrs)
 	}
-	if err := s.flip("t2", true); err == nil {
+	if err := s.Flip("t2", true); err == nil {
 		t.Error("flipped a detour that is not there")
 	}
 	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := loadDetours(path, network); err == nil {
+	if _, err := Load(path, network); err == nil {
 		t.Error("half a file was read")
 	}
 }
@@ -244,13 +244,13 @@ func TestLoadDetours(t *testing.T) {
 // TestDetoursAreCopied: who has asked for a detour is not reached by its later changes.
 func TestDetoursAreCopied(t *testing.T) {
 	first, second := netip.MustParseAddr("10.1.1.20"), netip.MustParseAddr("10.1.1.21")
-	s := &detours{byID: map[string]*detour{"m-00000001": detourOf("m-00000001", 1, []netstate.Away{{Addr: first}, {Addr: second}}, []netstate.Visiting{{Addr: first}, {Addr: second}})}}
-	all := s.list("")
-	one, _ := s.get(all[0].ID)
+	s := &Store{byID: map[string]*Detour{"m-00000001": detourOf("m-00000001", 1, []netstate.Away{{Addr: first}, {Addr: second}}, []netstate.Visiting{{Addr: first}, {Addr: second}})}}
+	all := s.List("")
+	one, _ := s.Get(all[0].ID)
 	d := s.byID[all[0].ID]
 	d.Away = slices.DeleteFunc(d.Away, func(a netstate.Away) bool { return a.Addr == first })
 	d.Visiting = slices.DeleteFunc(d.Visiting, func(v netstate.Visiting) bool { return v.Addr == first })
-	for _, copied := range []detour{all[0], one} {
+	for _, copied := range []Detour{all[0], one} {
 		if len(copied.Away) != 2 || copied.Away[0].Addr != first || copied.Visiting[0].Addr != first {
 			t.Errorf("%+v", copied)
 		}
@@ -266,22 +266,22 @@ func TestDetoursCatchUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(inTheWay, "detours.json")
-	s := &detours{path: path, byID: map[string]*detour{}, stale: map[string]bool{}, bridge: "no-such-bridge", lan: "no-such-lan"}
+	s := &Store{path: path, byID: map[string]*Detour{}, stale: map[string]bool{}, bridge: "no-such-bridge", lan: "no-such-lan"}
 	const guest = "catch-up"
-	lost := &detour{ID: "m-00000001", Guest: guest, Away: []netstate.Away{{Addr: netip.MustParseAddr("10.1.1.20"), Tunnel: "gwt-00000001", Active: true}}}
-	if err := s.change(guest, func(all map[string]*detour) { all[lost.ID] = lost }); err == nil {
+	lost := &Detour{ID: "m-00000001", Guest: guest, Away: []netstate.Away{{Addr: netip.MustParseAddr("10.1.1.20"), Tunnel: "gwt-00000001", Active: true}}}
+	if err := s.Change(guest, func(all map[string]*Detour) { all[lost.ID] = lost }); err == nil {
 		t.Fatal("the kernel took a bridge that is not there")
 	}
-	if err := s.remove(t.Context(), lost.ID); err == nil {
+	if err := s.Remove(t.Context(), lost.ID); err == nil {
 		t.Fatal("the disk took it")
 	}
-	if err := s.catchUp(); err == nil {
+	if err := s.CatchUp(); err == nil {
 		t.Error("the disk took it since")
 	}
 	if err := os.Remove(inTheWay); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.catchUp(); err != nil {
+	if err := s.CatchUp(); err != nil {
 		t.Error(err)
 	}
 	if data, err := os.ReadFile(path); err != nil || strings.TrimSpace(string(data)) != "{}" {
@@ -290,4 +290,35 @@ func TestDetoursCatchUp(t *testing.T) {
 	if len(s.stale) > 0 {
 		t.Errorf("stale still: %v", s.stale)
 	}
+}
+
+// FuzzLoad: whatever the file says, it is refused in one line, or what it asks of the kernel can be computed.
+func FuzzLoad(f *testing.F) {
+	for _, seed := range []string{
+		`{"m-0000000a":{"id":"m-0000000a","guest":"web","peer":"rome","tunnel":{"name":"gwt-0000000a","dir":"/run/godwit/tunnels"},"visiting":[{"Addr":"10.1.1.20","Tap":"gwt1a"}]}}`,
+		`{"m-0000000a":null}`,
+		`{"m-0000000a":{"id":"m-0000000a","guest":"web","tunnel":{"name":"../x","dir":"/run/godwit/tunnels"}}}`,
+		`null`, `[]`, `{"a":1e999}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, data []byte) {
+		path := filepath.Join(dir, "detours.json")
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Load(path, config.Network{Bridge: "br0", LAN: "lan0"})
+		if err != nil {
+			if strings.Contains(err.Error(), "\n") {
+				t.Fatalf("%q: want one line", err)
+			}
+			return
+		}
+		for _, d := range s.List("") {
+			s.want(d.Guest)
+			s.RoutersOf(d.Guest)
+		}
+		s.Advertised()
+	})
 }

@@ -1,4 +1,4 @@
-package agent
+package detour
 
 import (
 	"time"
@@ -11,17 +11,17 @@ import (
 // stepped, and those of two hosts differ: so hosts tell each other what is left of a
 // lease, and a step moves the ends of all leases along.
 
-// left is what is left of a detour's lease, at least a second; 0: it has no end.
-func (d *detour) left() time.Duration {
+// Left is what is left of a detour's lease, at least a second; 0: it has no end.
+func (d *Detour) Left() time.Duration {
 	if d.Until.IsZero() {
 		return 0
 	}
 	return max(clock.Until(d.Until), time.Second)
 }
 
-// leaseFor makes the lease alone keep the detour, for that long; 0: for good.
-func (d *detour) leaseFor(left time.Duration) {
-	d.awaited() // or an agent ended before it did that
+// LeaseFor makes the lease alone keep the detour, for that long; 0: for good.
+func (d *Detour) LeaseFor(left time.Duration) {
+	d.Awaited() // or an agent ended before it did that
 	d.Leased, d.Until = true, time.Time{}
 	if left > 0 {
 		d.Until = clock.Now().Add(left)
@@ -31,9 +31,9 @@ func (d *detour) leaseFor(left time.Duration) {
 // now is the wall clock, by which the times of all detours are right: when it was stepped
 // since the last look, they are moved along first, so that what is leased by the new time is
 // not moved as well. mu is held.
-func (s *detours) now() time.Time {
+func (s *Store) now() time.Time {
 	now := clock.Now()
-	step := s.steps.see(now, time.Since(started))
+	step := s.steps.see(now, time.Since(began))
 	if step == 0 {
 		return now
 	}
@@ -47,21 +47,21 @@ func (s *detours) now() time.Time {
 	return now
 }
 
-// look is a detour as it is, and the time by which it is; false: there is none.
-func (s *detours) look(id string) (detour, time.Time, bool) {
+// Look is a detour as it is, and the time by which it is; false: there is none.
+func (s *Store) Look(id string) (Detour, time.Time, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
 	d, ok := s.byID[id]
 	if !ok {
-		return detour{}, now, false
+		return Detour{}, now, false
 	}
 	return d.clone(), now, true
 }
 
-// shifted says by how much the clock was stepped since it was last asked, and writes down
+// Shifted says by how much the clock was stepped since it was last asked, and writes down
 // what was moved along. On error the next change does.
-func (s *detours) shifted() (time.Duration, error) {
+func (s *Store) Shifted() (time.Duration, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.now()
@@ -72,6 +72,9 @@ func (s *detours) shifted() (time.Duration, error) {
 	s.stepped = 0
 	return step, statefile.Write(s.path, s.byID)
 }
+
+// began is when this process did; times since then do not jump.
+var began = time.Now()
 
 // leastStep is what a clock must jump by to have been stepped; a slower change is its
 // being set right.
@@ -92,7 +95,7 @@ func (c *clockSteps) see(wall time.Time, since time.Duration) time.Duration {
 		return 0
 	}
 	step := wall.Sub(before.wall) - (since - before.since)
-	if abs(step) < leastStep {
+	if step.Abs() < leastStep {
 		return 0
 	}
 	return step

@@ -1,4 +1,4 @@
-package agent
+package detour
 
 import (
 	"errors"
@@ -6,10 +6,10 @@ import (
 	"godwit/netstate"
 )
 
-// putBack makes the kernel equal again to what guests' detours ask for, where somebody took some
+// PutBack makes the kernel equal again to what guests' detours ask for, where somebody took some
 // of it away: a firewall that loads its rules anew, or flushes everybody's; what configures the
 // host's network, or its sysctls. It says whose. A flip waits for one guest's look at the most.
-func (s *detours) putBack() ([]string, error) {
+func (s *Store) PutBack() ([]string, error) {
 	now, err := netstate.Generation()
 	if err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func (s *detours) putBack() ([]string, error) {
 }
 
 // guests are those that have detours.
-func (s *detours) guests() map[string]bool {
+func (s *Store) guests() map[string]bool {
 	all := map[string]bool{}
 	for _, d := range s.byID {
 		all[d.Guest] = true
@@ -55,11 +55,11 @@ func (s *detours) guests() map[string]bool {
 }
 
 // putBackOf says whether something of the guest's was missing.
-func (s *detours) putBackOf(guest string) (bool, error) {
+func (s *Store) putBackOf(guest string) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	want := s.want(guest)
-	if want.Empty() || s.stale[guest] { // catchUp does those
+	if want.Empty() || s.stale[guest] { // CatchUp does those
 		return false, nil
 	}
 	if ok, err := netstate.Stands(want); ok || err != nil {

@@ -1,0 +1,97 @@
+package detour
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"godwit/agent/config"
+	"godwit/netstate"
+)
+
+// Awaited is for a guest that runs here now: it ends the wait for the addresses that came by d.
+func (d *Detour) Awaited() {
+	for i := range d.Visiting {
+		d.Visiting[i].Waits = false
+	}
+}
+
+// Take makes d the way of addresses that came by others.
+func (d *Detour) Take(all map[string]*Detour, addrs []netip.Addr) {
+	for _, other := range all {
+		if other.Guest != d.Guest {
+			continue
+		}
+		other.Visiting = slices.DeleteFunc(other.Visiting, func(v netstate.Visiting) bool {
+			if !slices.Contains(addrs, v.Addr) {
+				return false
+			}
+			v.Tunnel = d.Tunnel.Name
+			d.Visiting = append(d.Visiting, v)
+			d.Leased, d.Until, d.OffLink = other.Leased, other.Until, cmp.Or(other.OffLink, d.OffLink)
+			return true
+		})
+	}
+	all[d.ID] = d
+}
+
+// Replace has d be asked to go for what earlier, a detour of the same id, was asked for; nil: there
+// is none. What that sent away is kept by its lease until then: nobody else knows how to.
+func (d *Detour) Replace(earlier *Detour) {
+	if earlier == nil {
+		return
+	}
+	d.Standing = append(d.Standing, earlier.SendsAway()...)
+	if d.Leased = earlier.Leased && len(d.Standing) > 0; d.Leased {
+		d.Until = earlier.Until
+	}
+}
+
+// SendsAway is what d sends away, or did so and will again when it is asked to go (Replace).
+func (d *Detour) SendsAway() []netstate.Away {
+	out := slices.DeleteFunc(slices.Clone(d.Away), func(a netstate.Away) bool { return !a.Active })
+	if d.Leased {
+		out = append(out, d.Standing...)
+	}
+	return out
+}
+
+// Stand makes what d is to stand for what it sends away, and says which that are. Entries of
+// an earlier time that the guest was away end.
+func (d *Detour) Stand(all map[string]*Detour) []netip.Addr {
+	var stood []netip.Addr
+	for _, s := range d.Standing {
+		for _, other := range all {
+			if other.Guest == d.Guest {
+				other.Away = slices.DeleteFunc(other.Away, func(a netstate.Away) bool { return a.Addr == s.Addr })
+			}
+		}
+		s.Tunnel, s.Active = d.Tunnel.Name, true
+		d.Away, stood = append(d.Away, s), append(stood, s.Addr)
+	}
+	d.Standing = nil
+	return stood
+}
+
+// ComesFrom is the tunnel by which an address of the guest visits here, towards its home; "" where it is at home
+// here, and false where it is not here.
+func (s *Store) ComesFrom(guest string, addr netip.Addr) (string, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.wayHome(guest, addr)
+}
+
+// ComesBack says that a migration under way has taken addresses home which d led away.
+func ComesBack(d Detour, all []Detour) bool {
+	return slices.ContainsFunc(all, func(o Detour) bool { return !o.Leased && len(o.Sent[d.ID]) > 0 })
+}
+
+// Publish has what visits by d stand where a speaker of BGP finds it, for as long as it is not led on. Its
+// guest answers for it, so nothing is waited for any more.
+func (d *Detour) Publish(r config.Routes) {
+	for i := range d.Visiting {
+		if v := &d.Visiting[i]; !v.AtHome() {
+			v.Publish, v.Direct, v.Waits = r.Table, r.Direct, false
+		}
+	}
+}
