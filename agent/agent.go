@@ -24,6 +24,7 @@ import (
 	"godwit/agent/journal"
 	"godwit/agent/metrics"
 	"godwit/agent/peer"
+	"godwit/agent/priority"
 	"godwit/agent/probe"
 	"godwit/agent/uplinks"
 	"godwit/internal/clock"
@@ -45,7 +46,7 @@ type Agent struct {
 	probes  *probe.Reflector
 	clock   func() time.Time
 
-	precedence precedence
+	priority priority.Session
 
 	promised  promises
 	vacated   vacated
@@ -99,7 +100,7 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 	defer cancel()
 	a.ctx = ctx
 	a.words.ctx = ctx
-	if err := a.precedence.begin(); err != nil {
+	if err := a.priority.Begin(); err != nil {
 		a.log.Warn("guests may be slower while memory is copied", "error", err)
 	}
 	for _, dir := range []string{a.config.State, a.config.Run} {
@@ -300,4 +301,18 @@ func listenUnix(path string) (net.Listener, error) {
 		return nil, err
 	}
 	return net.Listen("unix", path)
+}
+
+// precede has the agent's session weigh what a migration asks for. It is slower without, not wrong.
+func (a *Agent) precede(migration string, nice int) {
+	if err := a.priority.Ask(migration, nice); err != nil {
+		a.log.Warn("the host's other programs may slow it down", "migration", migration, "error", err)
+	}
+}
+
+// recede takes that back.
+func (a *Agent) recede(migration string) {
+	if err := a.priority.Drop(migration); err != nil {
+		a.log.Warn("the agent keeps its precedence among the host's programs", "migration", migration, "error", err)
+	}
 }

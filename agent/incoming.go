@@ -14,6 +14,7 @@ import (
 
 	"godwit/agent/journal"
 	"godwit/agent/peer"
+	"godwit/agent/priority"
 	"godwit/internal/clock"
 	"godwit/migration"
 )
@@ -198,7 +199,7 @@ func (m *incoming) step(in migration.Input) ([]migration.Effect, error) {
 		m.readyAt = time.Now()
 	}
 	m.state = next
-	m.a.precede(m.plan.ID, ofDestination(next))
+	m.a.precede(m.plan.ID, priority.AtDestination(next))
 	m.back = m.back || in.Kind == migration.Abort
 	close(m.wake)
 	m.wake = make(chan struct{})

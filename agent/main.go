@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"godwit/agent/config"
+	"godwit/agent/priority"
 	"godwit/internal/child"
 	"godwit/netstate/tunnel"
 )
@@ -40,7 +41,7 @@ func Main(path string) error {
 	if err != nil {
 		return err
 	}
-	runBesideCopying()
+	priority.RunBesideCopying()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	return a.Run(ctx, nil)

@@ -11,6 +11,7 @@ import (
 
 	"godwit/agent/journal"
 	"godwit/agent/peer"
+	"godwit/agent/priority"
 	"godwit/agent/uplinks"
 	"godwit/migration"
 )
@@ -218,7 +219,7 @@ func (m *outgoing) take(next migration.Source) {
 	m.over.Store(next.Course != migration.Forward)
 	m.epoch.Store(next.Epoch)
 	m.told.Unlock()
-	m.a.precede(m.plan.ID, ofSource(next))
+	m.a.precede(m.plan.ID, priority.AtSource(next))
 	m.claimWay(before, next)
 	if next.Epoch != before.Epoch && before.Epoch != 0 {
 		m.newEpoch(next)

@@ -1,4 +1,8 @@
-package agent
+// Package priority is what an agent weighs among the programs of its host, by the phase of its migrations:
+// less than guests while it copies, more while a guest stands still or its clients are led after it. It
+// is the nice value of the agent's session, of which sched(7) says what it does. Without it a
+// migration is slower, and not wrong.
+package priority
 
 import (
 	"fmt"
@@ -22,10 +26,10 @@ const (
 	presses = -10 // nine guests' weight, while a guest stands still or its clients are led after it: some milliseconds of work are all that they wait for
 )
 
-// precedence is the agent's among the programs of the host: what the migration that is most
-// urgent asks for. An agent that shares its session with other programs leaves it as it is, and so
-// does one in a control group of its own: its weight is the administrator's to set.
-type precedence struct {
+// Session has the agent's session weigh what the migration that is most urgent asks for, from Begin on. An
+// agent that shares its session with other programs leaves it as it is, and so does one in a control
+// group of its own: its weight is the administrator's to set. The zero value is ready for use, by many.
+type Session struct {
 	mu   sync.Mutex
 	own  bool           // the session is the agent's alone
 	want map[string]int // nice values, by migration; none asks for 0
@@ -35,8 +39,8 @@ type precedence struct {
 	starved bool
 }
 
-// begin looks whose the session is.
-func (p *precedence) begin() error {
+// Begin looks whose the session is, and has it weigh what was asked for until now.
+func (p *Session) Begin() error {
 	session, err := unix.Getsid(0)
 	if err != nil {
 		return fmt.Errorf("find the session: %w", err)
@@ -47,8 +51,8 @@ func (p *precedence) begin() error {
 	return p.apply()
 }
 
-// ask is for one migration until it asks for another, or is dropped.
-func (p *precedence) ask(migration string, nice int) error {
+// Ask is for one migration, by its id, until it asks for another nice value, or is dropped.
+func (p *Session) Ask(migration string, nice int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.want == nil {
@@ -58,7 +62,8 @@ func (p *precedence) ask(migration string, nice int) error {
 	return p.apply()
 }
 
-func (p *precedence) drop(migration string) error {
+// Drop is for a migration that has ended.
+func (p *Session) Drop(migration string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.want, migration)
@@ -67,7 +72,7 @@ func (p *precedence) drop(migration string) error {
 }
 
 // wanted is what the most urgent asks for; under mu.
-func (p *precedence) wanted() int {
+func (p *Session) wanted() int {
 	if len(p.want) == 0 {
 		return 0
 	}
@@ -79,7 +84,7 @@ func (p *precedence) wanted() int {
 }
 
 // apply is under mu.
-func (p *precedence) apply() error {
+func (p *Session) apply() error {
 	nice := p.wanted()
 	if !p.own || nice == p.now {
 		return nil
@@ -102,7 +107,7 @@ const (
 // watch looks, while the agent yields, whether it gets a processor at all. Linux (seen with 6.18)
 // may leave a session of low weight without one for many seconds, while another computes on each:
 // its copy would starve, and be given up.
-func (p *precedence) watch() {
+func (p *Session) watch() {
 	tick := time.NewTicker(starvedEvery)
 	defer tick.Stop()
 	for last := time.Now(); ; last = time.Now() {
@@ -120,8 +125,8 @@ func (p *precedence) watch() {
 	}
 }
 
-// ofSource is what a migration asks for at its source.
-func ofSource(s migration.Source) int {
+// AtSource is the nice value that a migration asks for at its source.
+func AtSource(s migration.Source) int {
 	switch {
 	case s.InDoubt: // asked on, perhaps for hours
 		return 0
@@ -133,8 +138,8 @@ func ofSource(s migration.Source) int {
 	return 0
 }
 
-// ofDestination is what it asks for at its destination.
-func ofDestination(s migration.Destination) int {
+// AtDestination is the one that it asks for at its destination.
+func AtDestination(s migration.Destination) int {
 	switch {
 	case s.Landing == migration.Waiting && !s.Released:
 		return yields
@@ -144,29 +149,15 @@ func ofDestination(s migration.Destination) int {
 	return 0
 }
 
-// precede has the agent's session weigh what a migration asks for. It is slower without, not wrong.
-func (a *Agent) precede(migration string, nice int) {
-	if err := a.precedence.ask(migration, nice); err != nil {
-		a.log.Warn("the host's other programs may slow it down", "migration", migration, "error", err)
-	}
-}
-
-// recede takes that back.
-func (a *Agent) recede(migration string) {
-	if err := a.precedence.drop(migration); err != nil {
-		a.log.Warn("the agent keeps its precedence among the host's programs", "migration", migration, "error", err)
-	}
-}
-
 // besideCopying is how many goroutines may run beside two threads that copy for each
 // processor.
 const besideCopying = 4
 
-// runBesideCopying lets the agent's goroutines run while threads that copy wait for a
+// RunBesideCopying lets the agent's goroutines run while threads that copy wait for a
 // processor. Such a thread has a low priority, but keeps its place among the GOMAXPROCS
 // that Go's scheduler runs at once: with a place for each processor, a few of them that
 // wait behind a guest stop everything else that the agent does, the handover too.
-func runBesideCopying() {
+func RunBesideCopying() {
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(2*runtime.NumCPU() + besideCopying)
 	}

@@ -1,4 +1,4 @@
-package agent
+package priority
 
 import (
 	"testing"
@@ -8,7 +8,7 @@ import (
 
 // TestPrecedence: who waits most urgently decides, and with the last migration its precedence goes.
 func TestPrecedence(t *testing.T) {
-	var p precedence
+	var p Session
 	nice := func(want int, how string, err error) {
 		t.Helper()
 		if err != nil || p.wanted() != want {
@@ -16,16 +16,16 @@ func TestPrecedence(t *testing.T) {
 		}
 	}
 	nice(0, "nobody asks", nil)
-	nice(yields, "one copies", p.ask("m-1", yields))
-	nice(presses, "another's guest stands still", p.ask("m-2", presses))
-	nice(yields, "it runs again", p.drop("m-2"))
-	nice(0, "another is prepared", p.ask("m-3", 0))
-	p.drop("m-3") //nolint:errcheck // as above
+	nice(yields, "one copies", p.Ask("m-1", yields))
+	nice(presses, "another's guest stands still", p.Ask("m-2", presses))
+	nice(yields, "it runs again", p.Drop("m-2"))
+	nice(0, "another is prepared", p.Ask("m-3", 0))
+	p.Drop("m-3") //nolint:errcheck // as above
 	p.starved = true
 	nice(0, "other programs leave nothing", nil)
-	nice(presses, "its guest stands still", p.ask("m-1", presses))
-	nice(0, "the last has ended", p.drop("m-1"))
-	nice(yields, "one copies, later", p.ask("m-4", yields))
+	nice(presses, "its guest stands still", p.Ask("m-1", presses))
+	nice(0, "the last has ended", p.Drop("m-1"))
+	nice(yields, "one copies, later", p.Ask("m-4", yields))
 }
 
 func TestPrecedenceOfPhases(t *testing.T) {
@@ -39,7 +39,7 @@ func TestPrecedenceOfPhases(t *testing.T) {
 		}
 		s = next
 		if s.Course == migration.Forward {
-			seen[s.Phase()] = ofSource(s)
+			seen[s.Phase()] = AtSource(s)
 		}
 		if len(effects) > 0 {
 			in = migration.Input{Kind: migration.Done, Effect: effects[0]}
@@ -56,7 +56,7 @@ func TestPrecedenceOfPhases(t *testing.T) {
 	for want, d := range map[int]migration.Destination{
 		0: {Landing: migration.Receiving}, yields: {Landing: migration.Waiting}, presses: {Landing: migration.Waiting, Released: true},
 	} {
-		if got := ofDestination(d); got != want {
+		if got := AtDestination(d); got != want {
 			t.Errorf("%+v: %d, want %d", d, got, want)
 		}
 	}
