@@ -4,6 +4,10 @@
 // One goroutine owns one migration; everything that it made in the kernel carries
 // our mark and is found again without it. QEMU and user-space tunnels are processes
 // of their own: an agent that dies takes nothing with it.
+//
+// What needs nothing of that has a room of its own below: what people write (config), files that are
+// kept (journal, statefile), the link to other hosts (peer) and looks at the paths there (probe),
+// detours (detour), what migrations share (uplinks, priority), what users are told by (hook, metrics).
 package agent
 
 import (
