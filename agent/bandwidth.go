@@ -1,0 +1,38 @@
+package agent
+
+import (
+	"fmt"
+	"net/http"
+
+	"godwit/agent/peer"
+	"godwit/migration"
+)
+
+// Bandwidth asks for a limit of a migration under way.
+type Bandwidth struct {
+	Bandwidth int64 `json:"bandwidth"` // bit/s over all paths; 0: unlimited
+}
+
+func (a *Agent) apiBandwidth(r *http.Request) (any, error) {
+	var want Bandwidth
+	if err := peer.Decode(r, &want); err != nil {
+		return nil, err
+	}
+	id := r.PathValue("id")
+	if want.Bandwidth < 0 {
+		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("migration %s: bandwidth of %d bit/s", id, want.Bandwidth)}
+	}
+	a.mu.Lock()
+	m := a.outgoing[id]
+	a.mu.Unlock()
+	if m == nil {
+		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf(
+			"limit %s: no such migration leaves host %s now; limit it on its source, while it is under way, see `godwit history`", id, a.config.Host)}
+	}
+	if direct(m.plan) {
+		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("migration %s: with transfer %s QEMU sends by itself, and its limit stays", id, m.plan.Transfer)}
+	}
+	m.bandwidth.Set(want.Bandwidth)
+	m.rec.note(fmt.Sprintf("bandwidth is limited to %d bit/s now (0: not at all)", want.Bandwidth))
+	return nil, nil //nolint:nilnil // done
+}
