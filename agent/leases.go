@@ -57,18 +57,10 @@ func (a *Agent) keepDetours(ctx context.Context) {
 	}
 }
 
+// lookAfter does what a detour needs by now: its tunnel stands, its lease is longer, or it ends.
 func (a *Agent) lookAfter(ctx context.Context, d detour.Detour) error {
-	if useless(d) && !a.underWay(migrationOf(d.ID)) {
-		if tunnel.Exists(d.Tunnel.Name) {
-			if err := a.dropTunnel(ctx, d.Tunnel.Name); err != nil {
-				return err
-			}
-		}
-	} else {
-		a.extend(ctx, d)
-		if err := a.restoreTunnel(ctx, d.ID); err != nil {
-			a.log.Warn("detour", "id", d.ID, "guest", d.Guest, "error", err)
-		}
+	if err := a.keepTunnel(ctx, d); err != nil {
+		return err
 	}
 	if !d.Leased && a.underWay(migrationOf(d.ID)) {
 		return nil // one that leads nothing too: of a guest that goes home with all that it has
@@ -80,37 +72,61 @@ func (a *Agent) lookAfter(ctx context.Context, d detour.Detour) error {
 	if !ok {
 		return nil
 	}
-	expired := !d.Until.IsZero() && now.After(d.Until)
-	if len(d.Visiting) == 0 { // its home
-		if detour.ComesBack(d, a.detours.List(d.Guest)) {
-			return nil // packets are under way in it, and it is needed if the migration turns back
-		}
-		if expired && now.After(d.Until.Add(leaseGrace)) || len(d.Away) == 0 && (!d.Leased || len(d.Standing) == 0) && now.Sub(d.Up) > 10*time.Second {
-			return a.endDetour(ctx, d)
-		}
-		return nil
+	if len(d.Visiting) == 0 {
+		return a.lookFromHome(ctx, d, now)
 	}
 	if a.guests.readable(d.Guest) != nil {
 		return nil //nolint:nilerr // it was said at the start, and what leads to the guest stays
 	}
+	expired := !d.Until.IsZero() && now.After(d.Until)
 	g, err := a.guests.find(d.Guest)
-	if err != nil && a.guests.expects(d.Guest) {
-		return nil // it comes, or its QEMU does not answer yet
+	switch {
+	case err == nil:
+		return a.lookAtVisitor(ctx, g, d, expired)
+	case a.guests.expects(d.Guest): // it comes, or its QEMU does not answer yet
+		return nil
+	case !expired && ledOn(d, a.detours.List(d.Guest)):
+		return nil
 	}
-	if err != nil {
-		if !expired && ledOn(d, a.detours.List(d.Guest)) {
-			return nil
+	return a.endBoth(ctx, d) // the guest is gone
+}
+
+// keepTunnel has a detour's tunnel stand as long as anything may need it, and ends it then.
+func (a *Agent) keepTunnel(ctx context.Context, d detour.Detour) error {
+	if useless(d) && !a.underWay(migrationOf(d.ID)) {
+		if tunnel.Exists(d.Tunnel.Name) {
+			return a.dropTunnel(ctx, d.Tunnel.Name)
 		}
-		return a.endBoth(ctx, d) // the guest is gone
+		return nil
 	}
+	a.extend(ctx, d)
+	if err := a.restoreTunnel(ctx, d.ID); err != nil {
+		a.log.Warn("detour", "id", d.ID, "guest", d.Guest, "error", err)
+	}
+	return nil
+}
+
+// lookFromHome ends a detour of a guest's home when it leads nothing any more, or its guest's host has not ended it in time.
+func (a *Agent) lookFromHome(ctx context.Context, d detour.Detour, now time.Time) error {
+	if detour.ComesBack(d, a.detours.List(d.Guest)) {
+		return nil // packets are under way in it, and it is needed if the migration turns back
+	}
+	overdue := !d.Until.IsZero() && now.After(d.Until.Add(leaseGrace))
+	empty := len(d.Away) == 0 && (!d.Leased || len(d.Standing) == 0) && now.Sub(d.Up) > 10*time.Second
+	if overdue || empty {
+		return a.endDetour(ctx, d)
+	}
+	return nil
+}
+
+// lookAtVisitor ends the detours of a guest that is here, when nothing needs its addresses from elsewhere any more or
+// their lease is over.
+func (a *Agent) lookAtVisitor(ctx context.Context, g *Guest, d detour.Detour, expired bool) error {
 	if g.migration() != "" {
 		return a.prolong(d)
 	}
 	if !expired || atHome(d) {
-		if d.Until.IsZero() {
-			return nil // for good
-		}
-		if time.Now().Before(g.deaf) {
+		if d.Until.IsZero() || time.Now().Before(g.deaf) { // for good, or nobody answers
 			return nil
 		}
 		needed, _, err := a.needed(ctx, g)
