@@ -107,12 +107,7 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 	if err := a.priority.Begin(); err != nil {
 		a.log.Warn("guests may be slower while memory is copied", "error", err)
 	}
-	for _, dir := range []string{a.config.State, a.config.Run} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return fmt.Errorf("start agent %s: %w", a.config.Host, err)
-		}
-	}
-	unlock, err := lockDir(a.config.Run)
+	unlock, err := a.takeDirs()
 	if err != nil {
 		return fmt.Errorf("start agent %s: %w", a.config.Host, err)
 	}
@@ -135,15 +130,7 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 	if a.probes, err = probe.Reflect(ctx, a.listenAddrs()); err != nil {
 		return err
 	}
-	if err := uplinks.SweepEndpoints(); err != nil {
-		a.log.Warn("addresses for memory of an earlier agent may be announced still", "error", err)
-	}
-	lost := a.readopt(ctx)
-	a.restoreDetours(ctx)
-	a.resumeMigrations(ctx, lost)
-	a.resumeTaken()
-	a.words.resume()
-	a.resumeAsking()
+	a.goOn(ctx)
 	if _, err := peer.Serve(ctx, a.id, a.listenAddrs(), a.peerAPI(), a.stream, a.log); err != nil {
 		return err
 	}
@@ -167,6 +154,29 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 		g.closeFiles()
 	}
 	return nil
+}
+
+// takeDirs makes the agent's directories, and keeps them from another agent until unlock.
+func (a *Agent) takeDirs() (unlock func(), err error) {
+	for _, dir := range []string{a.config.State, a.config.Run} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, err
+		}
+	}
+	return lockDir(a.config.Run)
+}
+
+// goOn takes up what an agent before this one has left: guests, what leads to them, migrations, what others are owed.
+func (a *Agent) goOn(ctx context.Context) {
+	if err := uplinks.SweepEndpoints(); err != nil {
+		a.log.Warn("addresses for memory of an earlier agent may be announced still", "error", err)
+	}
+	lost := a.readopt(ctx)
+	a.restoreDetours(ctx)
+	a.resumeMigrations(ctx, lost)
+	a.resumeTaken()
+	a.words.resume()
+	a.resumeAsking()
 }
 
 // warnOfHost says once what guests cannot be moved without, and may come later: a bridge that the
