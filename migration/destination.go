@@ -33,7 +33,7 @@ type Destination struct {
 	Released bool     `json:"released"`           // the source's release is here
 	Loaded   bool     `json:"loaded"`             // QEMU has every byte that the mode needs
 	Vanished bool     `json:"vanished"`           // its QEMU is gone and may have run: neither started nor refused here
-	Disowned bool     `json:"disowned,omitempty"` // a person gave up what may have run here
+	Disowned bool     `json:"disowned,omitempty"` // what may have run here was given up: by a person, or as it can never be whole
 	Outcome  Outcome  `json:"outcome"`
 	Problem  *Problem `json:"problem,omitempty"`
 }
@@ -49,7 +49,8 @@ const (
 )
 
 // An Abort from the source says that it has not let go; one with a later epoch, that
-// it took the guest back: then nothing may run here by this one.
+// it took the guest back: then nothing may run here by this one. A Lose comes from a source
+// whose QEMU is gone, to a destination that misses pages of the guest, and only then.
 
 // Running says whether the guest was started here.
 // It says so also of a guest that has vanished since.
@@ -142,9 +143,12 @@ func (d Destination) waiting(in Input) (Destination, []Effect, error) {
 		}
 		d.Vanished = true
 		return d, nil, nil
-	case Fault, Abort, AskRefusal:
+	case Fault, Abort, AskRefusal, Lose:
 		if d.Landing == Starting && in.Effect != StartGuest {
 			return d, nil, fmt.Errorf("%s: the guest is being started here", in.Kind)
+		}
+		if in.Kind == Lose {
+			return d.lose(in.Problem)
 		}
 		return d.decline(in.Problem)
 	}
@@ -163,6 +167,8 @@ func (d Destination) vanished(in Input) (Destination, []Effect, error) {
 	case Disown:
 		d.Disowned = true
 		return d.decline(in.Problem)
+	case Lose:
+		return d.lose(in.Problem)
 	case Released:
 		d.Released = true
 		return d, nil, nil
@@ -191,6 +197,15 @@ func (d Destination) decline(why *Problem) (Destination, []Effect, error) {
 	return d, []Effect{SendBack}, nil
 }
 
+// lose gives up a guest of which pages are missing that are nowhere any more: it would stand still for ever
+// at the first that it touches.
+func (d Destination) lose(why *Problem) (Destination, []Effect, error) {
+	d.Disowned = true
+	next, effects, err := d.decline(why)
+	next.Outcome = Failed
+	return next, effects, err
+}
+
 // repaired does effect until it is done: the guest runs here, the way is forward.
 func (d Destination) repaired(in Input, effect Effect, next Landing, then Effect) (Destination, []Effect, error) {
 	if (in.Kind == Done || in.Kind == Fault) && in.Effect != effect {
@@ -209,6 +224,8 @@ func (d Destination) repaired(in Input, effect Effect, next Landing, then Effect
 	case Vanish: // the guest died here; only a person can do something about it
 		d.Vanished, d.Problem = true, in.Problem
 		return d, nil, nil
+	case Lose:
+		return d.lose(in.Problem)
 	case Released, LoadedAll, RunsAlready, Abort, AskRefusal:
 		return d, nil, nil
 	}

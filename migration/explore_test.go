@@ -22,6 +22,8 @@ type variant struct {
 	trustsItsJournal   bool // after its host's end it takes what it finds for all that was written
 	unsyncedReady      bool
 	unsyncedRefusal    bool
+	waitsForEver       bool // for pages that are nowhere any more
+	givesUpKept        bool // pages that it has itself
 	lies               bool // persons say that a host is fenced that is not
 	flushes            bool // kernels write journals out by themselves, at any time
 	safety             bool // look no further than what must never be
@@ -146,7 +148,7 @@ func (x *explorer) show(w world) string {
 // ill says that the move from w is one that keeps a migration from going on; a walk
 // takes few of them, to get anywhere.
 func (m move) ill(w world) bool {
-	left := func(w world) int { return int(w.kills) + int(w.reboots) + int(w.faults) + int(w.asks) }
+	left := func(w world) int { return int(w.kills) + int(w.reboots) + int(w.faults) + int(w.asks) + int(w.deaths) }
 	return left(m.next) != left(w) || strings.Contains(m.label.text, "no answer") || strings.Contains(m.label.text, "nothing heard") ||
 		m.label.about == spoken[askRefuse]
 }
@@ -185,6 +187,8 @@ func TestEveryWorld(t *testing.T) {
 		bounds world
 	}{
 		{"two reboots, journals written out at any time", variant{flushes: true}, world{reboots: 2}},
+		{"post-copy, two kills, a death of the source's QEMU, a fault", variant{}, world{late: true, kills: 2, deaths: 1, faults: 1}},
+		{"post-copy, a reboot, a death, a person", variant{flushes: true}, world{late: true, reboots: 1, deaths: 1, asks: 1}},
 		{"a person who fences wrongly: in the end one runs", variant{lies: true}, world{kills: 1, asks: 1}},
 		{"a kill, a reboot, a fault, a person", variant{}, world{kills: 1, reboots: 1, faults: 1, asks: 1}},
 		{"two kills, a reboot, a fault", variant{}, world{kills: 2, reboots: 1, faults: 1}},
@@ -208,6 +212,9 @@ func TestChance(t *testing.T) {
 	for seed := range uint64(walks) {
 		random := rand.New(rand.NewPCG(20260107, seed))
 		bounds := world{kills: 6, reboots: uint8(seed % 3), faults: 4, asks: uint8(seed % 4)} //nolint:gosec // below 4
+		if seed%3 == 1 {
+			bounds.late, bounds.deaths = true, 1
+		}
 		x := honest
 		if seed%8 == 7 {
 			x = lying
@@ -219,8 +226,8 @@ func TestChance(t *testing.T) {
 		outcomes[x.src[end.here.state].Outcome]++
 	}
 	t.Logf("%d walks of %d steps: %v", walks, length, outcomes)
-	for _, o := range []Outcome{Completed, Aborted, Refused} {
-		if outcomes[o] < 50 { // else the walk does not get where it should
+	for o, least := range map[Outcome]int{Completed: 50, Aborted: 50, Refused: 50, Failed: 1} {
+		if outcomes[o] < least { // else the walk does not get where it should
 			t.Errorf("only %d of the walks ended %s: %v", outcomes[o], o, outcomes)
 		}
 	}
@@ -247,6 +254,8 @@ func TestBrokenVariants(t *testing.T) {
 		{"takes its journal for whole after its host's end", variant{trustsItsJournal: true}, world{reboots: 1}, "the source says that it does not", 18},
 		{"lets go without a sync", variant{unsyncedRelease: true, flushes: true}, world{reboots: 1}, "the source says that it does not", 19},
 		{"is ready without a sync", variant{unsyncedReady: true}, world{reboots: 1}, "the source never ends", 12},
+		{"waits for ever for pages that are nowhere any more", variant{waitsForEver: true}, world{late: true, reboots: 1}, "the source never ends", 16},
+		{"gives up pages that it has itself", variant{givesUpKept: true, safety: true}, world{late: true, deaths: 1}, "its pages are there", 17},
 		{"refuses without a sync", variant{unsyncedRefusal: true}, world{reboots: 1, faults: 1}, "refused already", 18},
 	} {
 		t.Run(c.name, func(t *testing.T) {

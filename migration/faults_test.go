@@ -41,6 +41,7 @@ func (x *explorer) crashes(w world, add adder) {
 }
 
 func killHere(w *world) {
+	w.loseKept()
 	w.here.up, w.here.sent, w.here.todo, w.here.state = false, false, [3]uint8{}, w.here.file
 	if w.stream == flowing { // its forwarder is in the agent
 		w.stream = broken
@@ -48,6 +49,7 @@ func killHere(w *world) {
 }
 
 func killThere(w *world) {
+	w.loseKept()
 	w.there.up, w.there.todo, w.there.state = false, [3]uint8{}, w.there.file
 	if w.stream == flowing {
 		w.stream = broken
@@ -55,9 +57,8 @@ func killThere(w *world) {
 }
 
 func rebootHere(w *world) {
-	w.died = w.died || w.here.qemu == running || w.here.qemu == paused && w.there.qemu != running
 	killHere(w)
-	w.here.qemu = gone
+	w.endHere()
 }
 
 func rebootThere(w *world) {
@@ -158,7 +159,7 @@ func (x *explorer) better(w *world) bool {
 
 // perform does what both agents have to do, with every message delivered at once.
 func (x *explorer) perform(w *world) {
-	if e := effects[w.there.todo[0]]; e != "" {
+	if e := effects[w.there.todo[0]]; e != "" && !x.starves(w, e) {
 		x.performThere(w, e)
 		return
 	}
@@ -171,6 +172,9 @@ func (x *explorer) perform(w *world) {
 	}
 	e := effects[w.here.todo[0]]
 	ask, asks := asking[e]
+	if s.Lost() && ask == askUndo {
+		ask = askLose
+	}
 	switch {
 	case e == "":
 	case asks:
@@ -187,6 +191,9 @@ func (x *explorer) perform(w *world) {
 		}
 	default:
 		x.performHere(w, e)
+	}
+	if *w == before {
+		x.follow(w)
 	}
 	if *w == before {
 		x.inquire(w)
@@ -226,6 +233,8 @@ func (x *explorer) settled(w *world) string {
 		return "the guest runs nowhere, and no host took it with it"
 	case there && s.Outcome != Completed && s.Course != "":
 		return "it runs at the destination, and the source says that it does not"
+	case here && s.Lost():
+		return "it runs at the source, and the source says that it is lost"
 	case here && s.Outcome == Completed:
 		return "it runs at the source, and the source says that it moved"
 	}

@@ -66,6 +66,10 @@ func (x *explorer) sourceMoves(w world, add adder) {
 	if e == "" {
 		return
 	}
+	if x.src[w.here.state].Lost() && ask == askUndo {
+		ask = askLose
+	}
+	x.deaths(w, add)
 	if !asks {
 		next := w
 		x.performHere(&next, e)
@@ -122,12 +126,12 @@ func (w *world) happenHere(e Effect) bool {
 	case CheckHere:
 		return w.here.qemu == running
 	case CopyMemory:
-		if w.there.qemu != waiting || w.stream != idle {
+		if w.there.qemu != waiting || w.stream != idle || w.here.qemu == gone {
 			return false
 		}
 		w.stream = flowing
 	case UndoCopyMemory:
-		if w.stream == flowing {
+		if w.kept = false; w.stream == flowing {
 			w.stream = broken
 		}
 	case Pause:
@@ -174,7 +178,7 @@ func (x *explorer) answer(w *world, e Effect, m word) bool {
 
 func (x *explorer) destinationMoves(w world, add adder) {
 	d := x.dst[w.there.state]
-	if e := effects[w.there.todo[0]]; e != "" {
+	if e := effects[w.there.todo[0]]; e != "" && !x.starves(&w, e) {
 		next := w
 		x.performThere(&next, e)
 		add(next, "destination: done", string(e), 0)
@@ -211,8 +215,13 @@ func (x *explorer) destinationMoves(w world, add adder) {
 func (x *explorer) bytes(w world, d Destination, add adder) {
 	next := w
 	switch {
-	case w.stream == flowing && w.here.qemu == paused, w.stream == whole && !d.Loaded:
-		next.stream = whole
+	case w.stream == flowing && w.here.qemu == paused, (w.stream == whole || w.stream == thin) && !d.Loaded:
+		if w.stream == flowing {
+			next.stream = whole
+			if w.late {
+				next.stream, next.kept = thin, true
+			}
+		}
 		if x.destination(&next, Input{Kind: LoadedAll}); x.startsOnBytes {
 			x.destination(&next, Input{Kind: Released, Epoch: d.Epoch})
 		}
@@ -274,6 +283,14 @@ func (x *explorer) hear(w *world, m word, epoch uint64) {
 			return
 		}
 		x.destination(w, Input{Kind: Abort, Epoch: epoch, Problem: why})
+	case askLose:
+		switch {
+		case d.Landing == "":
+			w.send(undone, epoch)
+			return
+		case w.stream != whole:
+			x.destination(w, Input{Kind: Lose, Epoch: epoch, Problem: lost})
+		}
 	case askRefuse:
 		kind := AskRefusal
 		if x.obeysAnyAbort {
@@ -287,7 +304,7 @@ func (x *explorer) hear(w *world, m word, epoch uint64) {
 func (x *explorer) reply(w *world, m word, epoch uint64) {
 	d := x.dst[w.there.state]
 	switch {
-	case m == askUndo && d.Landing == Gone && epoch >= d.Epoch:
+	case (m == askUndo || m == askLose) && d.Landing == Gone && epoch >= d.Epoch:
 		w.send(undone, epoch)
 	case d.Epoch != epoch || d.Vanished:
 	case m == askPrepare && d.Landing == Waiting:
@@ -316,6 +333,8 @@ func (x *explorer) inquire(w *world) {
 	switch {
 	case s.Epoch > d.Epoch:
 		x.destination(w, Input{Kind: Abort, Epoch: s.Epoch, Problem: why})
+	case s.Lost() && w.stream != whole:
+		x.destination(w, Input{Kind: Lose, Problem: lost})
 	case s.Course == "" && !d.Vanished, (s.Course == Undoing || s.Course == Ended) && !s.Released():
 		x.destination(w, Input{Kind: Abort, Problem: why})
 	}

@@ -1,6 +1,9 @@
 package migration
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Effect is one act on the world. The agent performs it, then feeds Done or Failed
 // back. Every effect is idempotent: after a restart it may be performed again.
@@ -119,6 +122,9 @@ func (s Source) Doing() Effect {
 // LedAway says whether packets for the guest were led to the destination, where they may wait.
 func (s Source) LedAway() bool { return s.Course != "" && s.At >= flip }
 
+// Lost says whether this side knows that the guest is whole nowhere any more.
+func (s Source) Lost() bool { return s.Outcome == Failed }
+
 // Released says whether the right to run the guest has left this host.
 func (s Source) Released() bool {
 	return s.Course == Forward && s.At >= release || s.Outcome == Completed
@@ -166,6 +172,7 @@ const (
 	Declined  InputKind = "declined"  // the destination journalled that it will not start the guest in this epoch
 	Restarted InputKind = "restarted" // the agent was started again: what was being performed may or may not have happened
 	TakeBack  InputKind = "take_back" // a person's word, or a fence's: the guest does not run at the destination and cannot start there
+	Lose      InputKind = "lose"      // the source knows that pages which the guest misses at the destination are nowhere any more
 )
 
 // Input is one thing that a machine hears.
@@ -240,8 +247,23 @@ func (s Source) forward(in Input) (Source, []Effect, error) {
 			s.Epoch++
 		}
 		return s.turnBack(in.Problem)
+	case Lose:
+		if current != Release && current != AwaitLanding {
+			return s, nil, fmt.Errorf("source step: %s in %s", in.Kind, current)
+		}
+		return s.lose(in.Problem)
 	}
 	return s, nil, fmt.Errorf("source step: unknown input %q", in.Kind)
+}
+
+// lose ends what cannot be whole anywhere any more: all is undone, but that no guest runs on here, and
+// the destination is told.
+func (s Source) lose(why *Problem) (Source, []Effect, error) {
+	s.InDoubt = false
+	next, _, err := s.turnBack(why)
+	next.Outcome = Failed
+	next.Undo = slices.DeleteFunc(next.Undo, func(e Effect) bool { return e == Resume })
+	return next, []Effect{next.Undo[0]}, err
 }
 
 func (s Source) advance() (Source, []Effect, error) {

@@ -16,9 +16,11 @@ func (s Source) Valid() error {
 		return fmt.Errorf("source's state: step %d of %d", s.At, len(sourceSteps))
 	case s.Course == Undoing && len(s.Undo) == 0:
 		return fmt.Errorf("source's state: undoing, and nothing to undo")
-	case s.Course == Undoing && s.Outcome != Aborted && s.Outcome != Refused:
+	case s.Outcome == Failed && slices.Contains(s.Undo, Resume):
+		return fmt.Errorf("source's state: the guest is lost, and to run on")
+	case s.Course == Undoing && s.Outcome != Aborted && s.Outcome != Refused && s.Outcome != Failed:
 		return fmt.Errorf("source's state: undoing with outcome %q", s.Outcome)
-	case s.Course == Ended && s.Outcome != Completed && s.Outcome != Aborted && s.Outcome != Refused:
+	case s.Course == Ended && s.Outcome != Completed && s.Outcome != Aborted && s.Outcome != Refused && s.Outcome != Failed:
 		return fmt.Errorf("source's state: ended with outcome %q", s.Outcome)
 	}
 	for _, e := range s.Undo {

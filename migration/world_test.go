@@ -20,6 +20,8 @@ type world struct {
 	here, there    side
 	net            uint64
 	stream         stream
+	late           bool // post-copy: pages follow a guest that may run
+	kept           bool // the source's forwarder has all of them, whatever becomes of its QEMU
 	ran            bool // the guest has run at the destination
 	stale          bool // the guest has run on at the source after what the stream holds
 	person         bool // a person, or a fence, has decided
@@ -28,6 +30,7 @@ type world struct {
 	said           bool // a refusal has been said
 	kills, reboots uint8
 	faults, asks   uint8 // what may still go wrong, and be asked by persons
+	deaths         uint8 // of the source's QEMU
 }
 
 type side struct {
@@ -54,10 +57,11 @@ const (
 	idle stream = iota
 	flowing
 	broken
-	whole // the destination's QEMU has every byte
+	thin  // the destination's QEMU may run the guest, and misses pages
+	whole // it has every byte
 )
 
-// word is a message's kind; the first five go to the destination.
+// word is a message's kind; the first six go to the destination.
 type word uint8
 
 const (
@@ -65,6 +69,7 @@ const (
 	askRelease
 	askUndo
 	askRefuse
+	askLose
 	askLanded
 	ready
 	notReady
@@ -76,7 +81,7 @@ const (
 )
 
 var spoken = [...]string{
-	"prepare", "release", "abort", "ask for a refusal", "ask whether it landed",
+	"prepare", "release", "abort", "ask for a refusal", "its pages are lost", "ask whether it landed",
 	"ready", "not ready", "undone", "it runs", "refused", "it landed", "given up there",
 }
 
@@ -241,7 +246,7 @@ func (x *explorer) destination(w *world, in Input) bool {
 func (x *explorer) breach(w *world) string {
 	here, there := w.here.qemu == running, w.there.qemu == running
 	switch {
-	case there && w.stream != whole:
+	case there && w.stream != whole && w.stream != thin:
 		return "the guest runs at the destination without all of its memory"
 	case x.lies: // of two that a false word made, one ends: see settled
 		return ""
@@ -249,7 +254,13 @@ func (x *explorer) breach(w *world) string {
 		return "the guest runs twice"
 	case here && w.here.up && x.src[w.here.state].Released():
 		return "the guest runs at the source after its release"
-	case there && w.there.up && x.dst[w.there.state].Refused():
+	case x.src[w.here.state].Lost() && (w.here.qemu == paused || w.kept || w.stream == whole && there):
+		return "the guest was given up, and its pages are there"
+	case x.dst[w.there.state].Outcome == Failed && w.stream == whole && there:
+		return "the guest was given up at the destination, and has every byte"
+	case here && x.src[w.here.state].Lost():
+		return "the guest runs at the source, which gave it up as lost"
+	case there && w.there.up && x.dst[w.there.state].Refused() && x.dst[w.there.state].Outcome != Failed:
 		return "the guest runs where it was refused"
 	case here && w.ran && !w.person:
 		return "the guest runs at the source again, and it has run at the destination"
