@@ -80,6 +80,9 @@ func (s *Source) passBack(body []byte) error {
 		s.passAck()
 		return nil
 	}
+	if m.Type == qstream.Shut {
+		defer s.shutOnce.Do(func() { close(s.shut) })
+	}
 	if s.config.Refill && m.Type == qstream.Shut {
 		return s.passShut(body)
 	}

@@ -117,3 +117,50 @@ func TestRefill(t *testing.T) {
 		})
 	}
 }
+
+// TestOutlivesQEMU kills the source's QEMU in post-copy: its proxy has every page, and brings what is missing.
+func TestOutlivesQEMU(t *testing.T) {
+	for name, again := range map[string]bool{"at first": false, "in a refill": true} {
+		t.Run(name, func(t *testing.T) {
+			p := newPair(t, vmtest.Writer{Start: 4 << 20, Size: 24 << 20, Delay: 20_000})
+			ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+			defer cancel()
+			l := p.early(ctx, 3<<20)
+			if err := p.Dst.Cont(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if again {
+				l.dst.Close()
+				l.src.Close()
+				p.Src.AwaitMigration(ctx) //nolint:errcheck // it has failed
+				l = p.refill()
+				l.limit.Set(3 << 20)
+				p.migrate(l)
+				p.until(l, "all was read", func(s proxy.Stats) bool { return s.Ended && s.Waiting > 500 })
+				time.Sleep(300 * time.Millisecond) // and what follows
+			}
+			left := l.dst.Absent()
+			if err := p.Src.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			if left < 500 {
+				t.Fatalf("only %d pages are missing when it is killed", left)
+			}
+			l.uplinks[0].set(true)
+			l.uplinks[1].set(true)
+			time.Sleep(time.Second)
+			l.uplinks[1].set(false)
+			if _, err := p.Dst.AwaitMigration(ctx); err != nil {
+				t.Fatalf("%v; source %v, destination %v; %+v", err, l.src.Err(), l.dst.Err(), l.src.Stats())
+			}
+			<-l.src.Done()
+			<-l.dst.Done()
+			if l.src.Err() != nil || l.dst.Err() != nil {
+				t.Errorf("source %v, destination %v", l.src.Err(), l.dst.Err())
+			}
+			if err := vmtest.AwaitPasses(p.Serial(p.Dst), 3, 30*time.Second); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}

@@ -182,8 +182,13 @@ func (s *Source) finish(conn net.Conn, err error) error {
 		if err := s.sender.Control(s.ctx, wire.TopicRawEnd, nil, true); err != nil {
 			return err
 		}
-	} else if _, err := io.Copy(io.Discard, conn); err != nil { // QEMU closes when it has heard SHUT
+	} else if _, err := io.Copy(io.Discard, conn); err != nil && !s.early.Load() { // QEMU closes when it has heard SHUT
 		return &QEMUError{err}
+	}
+	if !opaque && s.early.Load() {
+		if err := s.outliveQEMU(); err != nil {
+			return err
+		}
 	}
 	s.mu.Lock()
 	whole := (s.allSent || opaque) && (s.refill == nil || s.refill.passed)
@@ -197,6 +202,18 @@ func (s *Source) finish(conn net.Conn, err error) error {
 		return fmt.Errorf("the destination did not take all: %w", err)
 	}
 	return nil
+}
+
+// outliveQEMU goes on, where QEMU's connection has ended, until the destination has every page. All was read from it:
+// what waits here is what a guest needs that may run there, and if that QEMU was killed it is nowhere else.
+func (s *Source) outliveQEMU() error {
+	select {
+	case <-s.shut:
+		s.noteAllSent()
+		return nil
+	case <-s.ctx.Done():
+		return context.Cause(s.ctx)
+	}
 }
 
 // Stats returns the figures so far, also after the end.

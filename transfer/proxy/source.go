@@ -60,6 +60,8 @@ type Source struct {
 	early    atomic.Bool   // the guest may run before its pages are there
 	settling atomic.Bool   // Settle was called
 	ended    chan struct{} // closed: QEMU has said END
+	shut     chan struct{} // closed: the destination's QEMU has said SHUT, it has every page
+	shutOnce sync.Once
 	tailed   chan struct{} // has something: the tail was sent
 
 	// of the reading goroutine
@@ -118,7 +120,7 @@ func ListenSource(ctx context.Context, config SourceConfig) (*Source, error) {
 	}
 	s := &Source{
 		config: config, listener: listener, done: make(chan struct{}), hurried: make(chan struct{}),
-		ended: make(chan struct{}), tailed: make(chan struct{}, 1),
+		ended: make(chan struct{}), shut: make(chan struct{}), tailed: make(chan struct{}, 1),
 	}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	s.sender = paths.NewSender(context.WithoutCancel(ctx), paths.SenderConfig{ // it says farewell after ctx
