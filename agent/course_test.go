@@ -34,6 +34,9 @@ func TestPeerCourse(t *testing.T) {
 	begin("m-00000003").over.Store(true)
 	end("m-00000004", migration.Aborted)
 	end("m-00000005", migration.Completed)
+	end("m-00000009", migration.Failed)
+	begin("m-0000000a").over.Store(true)
+	a.outgoing["m-0000000a"].gaveUp.Store(true)
 	if err := statefile.Write(filepath.Join(dir, "history", "m-00000006.json"), Report{ID: "m-00000006", From: "paris", To: "rome", Outcome: migration.Aborted, Ended: 1}); err != nil {
 		t.Fatal(err)
 	}
@@ -55,6 +58,8 @@ func TestPeerCourse(t *testing.T) {
 		{"completed", "m-00000005", "rome", courseOver, true},
 		{"aborted under an earlier agent", "m-00000006", "rome", courseOver, false},
 		{"a journal that cannot be read may have let go", "m-00000007", "rome", courseUnderWay, true},
+		{"lost", "m-00000009", "rome", courseOver, false},
+		{"being lost", "m-0000000a", "rome", courseOver, false},
 		{"never begun", "m-00000008", "rome", courseUnknown, false},
 		{"of another destination", "m-00000004", "berlin", courseUnderWay, true},
 	} {
@@ -64,6 +69,9 @@ func TestPeerCourse(t *testing.T) {
 		answer, ok := got.(CourseAnswer)
 		if err != nil || !ok || answer.Course != c.course || answer.Released != c.released {
 			t.Errorf("%s: %+v, %v: want %s, released %v", c.name, got, err, c.course, c.released)
+		}
+		if lost := c.name == "lost" || c.name == "being lost"; answer.Lost != lost {
+			t.Errorf("%s: lost %v", c.name, answer.Lost)
 		}
 	}
 	r := &http.Request{}

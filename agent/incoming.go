@@ -346,6 +346,9 @@ func (m *incoming) finish() {
 		m.rec.event(migration.MigrationDone)
 		m.a.keepAsking(m.work.guest)
 	} else {
+		if state.Outcome == migration.Failed {
+			outcome = migration.Failed
+		}
 		m.rec.aborted(state.Problem)
 	}
 	m.rec.end(outcome, state.Problem, time.Now())

@@ -58,14 +58,16 @@ func (m *incoming) watchSource(ctx context.Context) {
 		var answer CourseAnswer
 		err := says(ask, link.Call(ask, http.MethodGet, "/v1/migrations/"+m.plan.ID+"/course", nil, &answer))
 		cancel()
-		why := m.givenUp(answer, err, m.quiet())
-		if why == nil {
+		in := migration.Input{Kind: migration.Abort, Problem: m.givenUp(answer, err, m.quiet())}
+		if err == nil && answer.Lost && answer.Epoch <= m.plan.Epoch && m.misses(ctx) {
+			in = migration.Input{Kind: migration.Lose, Problem: m.lostThere(answer.Problem)}
+		}
+		if in.Problem == nil {
 			if err == nil {
 				m.hear()
 			}
 			continue
 		}
-		in := migration.Input{Kind: migration.Abort, Problem: why}
 		if answer.Epoch > m.plan.Epoch {
 			in.Epoch = answer.Epoch
 		}
@@ -110,7 +112,7 @@ func (m *outgoing) course() CourseAnswer {
 	if !m.over.Load() {
 		return CourseAnswer{Course: courseUnderWay, Released: m.released.Load(), Heard: m.heard.Load(), Epoch: m.epoch.Load()}
 	}
-	return CourseAnswer{Course: courseOver, Released: m.released.Load(), Epoch: m.epoch.Load(), Problem: m.rec.snapshot().Problem}
+	return CourseAnswer{Course: courseOver, Released: m.released.Load(), Epoch: m.epoch.Load(), Problem: m.rec.snapshot().Problem, Lost: m.gaveUp.Load()}
 }
 
 // peerCourse tells a destination what became of a migration that leaves this host.
@@ -137,7 +139,9 @@ func (a *Agent) peerCourse(r *http.Request) (any, error) {
 		}
 	}
 	if known && rep.From == a.config.Host && rep.To == caller && rep.Ended != 0 {
-		return CourseAnswer{Course: courseOver, Released: rep.Outcome == migration.Completed, Epoch: rep.Epoch, Problem: rep.Problem}, nil
+		return CourseAnswer{
+			Course: courseOver, Released: rep.Outcome == migration.Completed, Epoch: rep.Epoch, Problem: rep.Problem, Lost: rep.Outcome == migration.Failed,
+		}, nil
 	}
 	if _, err := os.Stat(a.config.StatePath("journal", id+".journal")); known || !errors.Is(err, os.ErrNotExist) {
 		return CourseAnswer{Course: courseUnderWay, Released: true}, nil // not to be told from one that let go

@@ -43,6 +43,7 @@ type outgoing struct {
 	heard    atomic.Bool   // state.Heard, for others to read
 	over     atomic.Bool   // not going forward any more, for others to read
 	epoch    atomic.Uint64 // state.Epoch, for others to read
+	gaveUp   atomic.Bool   // state.Lost, for others to read
 }
 
 // sourceJournal is the state that survives the agent.
@@ -118,7 +119,7 @@ func (m *outgoing) await(ctx context.Context, effect migration.Effect) (in migra
 			return m.verdict(effect, err), false
 		case in := <-m.inbox:
 			switch {
-			case in.Kind == migration.TakeBack && m.state.Released():
+			case (in.Kind == migration.TakeBack || in.Kind == migration.Lose) && m.state.Released():
 			case in.Kind == migration.Abort && m.state.Again: // it turns back already, and that is where it ends
 				m.calledOff = &in
 				continue
@@ -218,6 +219,7 @@ func (m *outgoing) take(next migration.Source) {
 	m.heard.Store(next.Heard())
 	m.over.Store(next.Course != migration.Forward)
 	m.epoch.Store(next.Epoch)
+	m.gaveUp.Store(next.Lost())
 	m.told.Unlock()
 	m.a.precede(m.plan.ID, priority.AtSource(next))
 	m.claimWay(before, next)
@@ -228,13 +230,21 @@ func (m *outgoing) take(next migration.Source) {
 		m.rec.enter(next.Phase(), now)
 	}
 	if next.Course == migration.Undoing && before.Course == migration.Forward {
-		m.rec.note("turning back: " + next.Problem.Text)
+		m.rec.note(turnWords(next) + next.Problem.Text)
 	}
 	if next.InDoubt && !before.InDoubt {
 		m.rec.note(fmt.Sprintf("in doubt: the guest was let go, and whether it runs on %s is not known; memory and disk are kept, asking on; see `godwit recover %s`", m.plan.To, m.plan.ID))
 		m.rec.edit(func(r *Report) { r.Outcome = migration.InDoubt })
 		m.a.metrics.Outcome(migration.AtSource, migration.InDoubt, nil)
 	}
+}
+
+// turnWords say before its reason what becomes of a migration that does not go on.
+func turnWords(s migration.Source) string {
+	if s.Lost() {
+		return "nothing is left to move: "
+	}
+	return "turning back: "
 }
 
 // finish writes the outcome to the history and lets the guest go on.

@@ -173,6 +173,10 @@ func (m *outgoing) keepServing(ctx context.Context) {
 			m.rec.edit(func(r *Report) { r.MemoryDone = cmp.Or(r.MemoryDone, time.Now().UnixNano()) })
 			return
 		}
+		if errors.Is(err, errLost) {
+			m.lose(ctx, err)
+			return
+		}
 		if err != nil && ctx.Err() == nil {
 			if !said {
 				m.rec.note("post-copy waits: " + err.Error())
@@ -249,9 +253,11 @@ func (m *outgoing) refill(ctx context.Context) (whole bool, err error) {
 	default:
 		return false, fmt.Errorf("the guest could not run on %s yet", m.plan.To)
 	}
+	if m.qemuGone() && answer.Missing > 0 {
+		return false, m.pagesLost(answer.Missing)
+	}
 	if !m.guest.alive() {
-		return false, &migration.Problem{Code: migration.CodeGuestGone, Text: fmt.Sprintf(
-			"guest %s: its QEMU on %s is gone, and with it %d of its pages: the guest that runs on %s is lost", m.plan.Guest, m.plan.From, answer.Missing, m.plan.To)}
+		return false, fmt.Errorf("the guest's QEMU on %s does not answer", m.plan.From)
 	}
 	if err := m.guest.Machine.CancelMigration(ctx); err != nil && !errors.Is(err, qemu.ErrCompleted) {
 		return false, err

@@ -195,7 +195,7 @@ func (m *outgoing) finishMemory(life, release context.Context) {
 func (m *outgoing) askRefusal(ctx context.Context, cause string) {
 	why := &migration.Problem{Code: migration.CodeHypervisor, Text: "memory did not get through: " + cause}
 	m.rec.noteOnce(why.Text) // in doubt it is asked again and again
-	if err := m.call(ctx, "abort", Undo{*why, m.epoch.Load(), true}, nil); err != nil {
+	if err := m.call(ctx, "abort", Undo{Problem: *why, Epoch: m.epoch.Load(), Released: true}, nil); err != nil {
 		m.a.log.Warn("ask for a refusal", "migration", m.plan.ID, "error", err)
 	}
 }
@@ -205,7 +205,7 @@ func (m *outgoing) askRefusal(ctx context.Context, cause string) {
 // waits for it to know that the guest runs here.
 func (m *outgoing) askAbort(ctx context.Context) error {
 	defer m.work.farewells.Wait()
-	why := Undo{Epoch: m.state.Epoch}
+	why := Undo{Epoch: m.state.Epoch, Lost: m.state.Lost()}
 	if m.state.Problem != nil {
 		why.Problem = *m.state.Problem
 	}

@@ -89,7 +89,11 @@ func (a *Agent) peerAbort(r *http.Request) (any, error) {
 		return a.supersede(r, ask)
 	}
 	in := migration.Input{Kind: migration.Abort, Epoch: ask.Epoch, Problem: &ask.Problem}
-	if ask.Released && ask.Epoch <= m.plan.Epoch {
+	lost := ask.Lost && ask.Epoch <= m.plan.Epoch && m.misses(r.Context())
+	switch {
+	case lost:
+		in.Kind = migration.Lose
+	case ask.Released && ask.Epoch <= m.plan.Epoch:
 		in.Kind = migration.AskRefusal
 	}
 	if err := m.tell(r.Context(), in); err != nil {
@@ -97,7 +101,7 @@ func (a *Agent) peerAbort(r *http.Request) (any, error) {
 	}
 	taken := ask.Epoch > m.plan.Epoch
 	state, err := m.await(r.Context(), func(s migration.Destination) bool {
-		return s.Running() && !taken || s.Landing == migration.Gone || s.Vanished && in.Kind == migration.AskRefusal
+		return s.Running() && !taken && !lost || s.Landing == migration.Gone || s.Vanished && in.Kind == migration.AskRefusal
 	})
 	if err != nil && !state.Refused() {
 		return nil, err

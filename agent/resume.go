@@ -11,7 +11,6 @@ import (
 	"godwit/agent/statefile"
 	"godwit/migration"
 	"godwit/vm"
-	"godwit/vm/qemu"
 )
 
 // resumeMigration goes on with a migration that an earlier agent left. The state
@@ -164,6 +163,7 @@ func (m *outgoing) foundAgain() {
 	m.released.Store(m.state.Released())
 	m.heard.Store(m.state.Heard())
 	m.over.Store(m.state.Course != migration.Forward)
+	m.gaveUp.Store(m.state.Lost())
 	if m.guest.Machine != nil {
 		m.watchGuest()
 	}
@@ -273,6 +273,7 @@ func (a *Agent) resumeStarving(m *incoming, held Held, missing uint64) {
 	a.actors.Go(func() {
 		heed, unheeded := context.WithCancel(a.ctx)
 		heard := m.heedStarving(heed, held)
+		go m.watchSource(heed)
 		g, err := a.attachLate(a.ctx, held)
 		unheeded()
 		m.before = <-heard
@@ -302,13 +303,16 @@ func (a *Agent) resumeStarving(m *incoming, held Held, missing uint64) {
 }
 
 // heedStarving takes what the source says while the guest's QEMU answers nobody, until ctx ends, and hands it on. A QEMU whose
-// guest was taken back, or never let go, is ended: the pages for which it waits do not come any more, and it may run its
+// guest was taken back, was never let go, or is lost, is ended: the pages for which it waits do not come any more, and it may run its
 // guest as far as it needs none.
 func (m *incoming) heedStarving(ctx context.Context, held Held) (heard <-chan []migration.Input) {
 	out := make(chan []migration.Input, 1)
 	go func() {
 		var all []migration.Input
 		defer func() { out <- all }()
+		if m.snapshot().Refused() { // by an earlier agent, which did not get that far
+			m.endSilent(held)
+		}
 		for {
 			select {
 			case in := <-m.inbox:
@@ -316,15 +320,9 @@ func (m *incoming) heedStarving(ctx context.Context, held Held) (heard <-chan []
 					all = append(all, in)
 				}
 				state := m.snapshot()
-				if in.Kind != migration.Abort || in.Epoch < state.Epoch || in.Epoch == state.Epoch && (state.Released || state.Running()) {
-					continue
-				}
-				socket := ""
-				if len(held.Description.Start) > 0 {
-					socket, _ = commandSockets(held.Dir, held.Description)
-				}
-				if err := qemu.KillSilent(held.Dir, socket); err != nil {
-					m.a.log.Error("end a guest that was taken back", "guest", m.plan.Guest, "error", err)
+				taken := in.Kind == migration.Abort && in.Epoch >= state.Epoch && !(in.Epoch == state.Epoch && (state.Released || state.Running()))
+				if taken || in.Kind == migration.Lose {
+					m.endSilent(held)
 				}
 			case <-ctx.Done():
 				return

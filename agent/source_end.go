@@ -184,7 +184,7 @@ func (m *outgoing) askLanded(ctx context.Context) error {
 	if there.Epoch != 0 && there.Epoch != m.state.Epoch {
 		return fmt.Errorf("%s answers for epoch %d of migration %s, and this is %d", m.plan.To, there.Epoch, m.plan.ID, m.state.Epoch)
 	}
-	if there.Outcome == migration.Aborted { // given up there, by a person
+	if there.Outcome == migration.Aborted || there.Outcome == migration.Failed { // given up there, by a person or by this host's word
 		return errors.Join(errDeclined, there.Problem)
 	}
 	m.work.needed.Store(&needed{landed.Leased, landed.Moved, landed.Lease})

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -40,7 +41,7 @@ func (m *outgoing) couldRun(ctx context.Context) bool {
 // lanes went with the agent. It is for a release that has no answer; followed is closed when nobody else touches the
 // lanes. It says whether it did anything.
 func (m *outgoing) feed(ctx context.Context, followed <-chan struct{}) bool {
-	if !mayHandEarly(m.plan) || m.lost || !m.guest.alive() {
+	if !mayHandEarly(m.plan) || !m.guest.alive() && !m.qemuGone() {
 		return false
 	}
 	if lanes := m.work.lanes; lanes != nil {
@@ -68,6 +69,10 @@ func (m *outgoing) feed(ctx context.Context, followed <-chan struct{}) bool {
 	}
 	m.work.fed.Store(true)
 	if _, err := m.refill(ctx); err != nil {
+		if errors.Is(err, errLost) {
+			m.lose(ctx, err)
+			return false
+		}
 		m.rec.noteOnce("post-copy waits: " + err.Error())
 		sleep(ctx, refillPause)
 		return false

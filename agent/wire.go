@@ -131,6 +131,8 @@ type Undo struct {
 	migration.Problem
 	Epoch    uint64 `json:"epoch"`    // of the source's right; above the plan's it took the guest back
 	Released bool   `json:"released"` // it let go; it asks because it knows that its memory did not get through
+	// Lost: pages that the guest misses at the destination are nowhere any more.
+	Lost bool `json:"lost,omitempty"`
 }
 
 // CourseAnswer is what a source says of a migration when its destination asks.
@@ -140,6 +142,7 @@ type CourseAnswer struct {
 	Heard    bool               `json:"heard"` // that the guest has landed: nobody takes it back any more
 	Epoch    uint64             `json:"epoch"` // of the source's right; above the plan's it took the guest back
 	Problem  *migration.Problem `json:"problem,omitempty"`
+	Lost     bool               `json:"lost,omitempty"` // as of an Undo
 }
 
 // The courses of an answer.

@@ -94,7 +94,7 @@ const (
 
 // deadEnd judges a migration of which its source's agent tells no outcome, and no more can come in this run without a
 // person: in doubt, with nothing to come that could end that, or let go to a destination whose agent is gone for
-// good, or with its last pages lost. since is when it was first seen so; the zero time: it was not.
+// good. Of one whose last pages are lost the agents themselves say so. since is when it was first seen so; the zero time: it was not.
 func (r *run) deadEnd(ctx context.Context, host *hostAgent, m *move, since *time.Time) bool {
 	ask, cancel := context.WithTimeout(ctx, lastWordTime)
 	defer cancel()
@@ -137,10 +137,6 @@ func (r *run) hopeless(ctx context.Context, host *hostAgent, m *move, rep *agent
 		}
 	case forGood:
 		return "", "the guest runs at the destination, whose agent was killed and not started again: its handover has no end"
-	case rep.MemoryDone == 0 && (rep.Mode == "hybrid" || rep.Mode == "postcopy"):
-		if status, err := host.statusOf(ctx, m.guest); err == nil && status == "" {
-			return report.Failed, "the source's QEMU has ended before the last of the guest's pages was at the destination: the guest is lost"
-		}
 	}
 	return "", ""
 }

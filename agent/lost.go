@@ -1,0 +1,101 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"godwit/migration"
+	"godwit/vm"
+	"godwit/vm/qemu"
+)
+
+// A guest that runs before its pages are there is lost when these are nowhere any more: its source's QEMU is gone,
+// and so are the lanes that had read them all. Only the source knows that, and only of itself: one that does
+// not answer may have everything. It says so, and the destination ends what it has of the guest: that would
+// stand still at the first page that it touches, with its clients waiting and its disks taken, and never go on. Its
+// disks are kept on both hosts.
+
+// errLost says that pages of the guest are nowhere any more.
+var errLost = errors.New("the guest is lost")
+
+// qemuGone says that the guest's QEMU here is gone, for sure.
+func (m *outgoing) qemuGone() bool {
+	return m.lost || m.guest.Machine != nil && !m.guest.alive()
+}
+
+// pagesLost is the error of a guest that misses so many pages, which were in its QEMU here, and not in any lanes.
+func (m *outgoing) pagesLost(missing uint64) error {
+	how := "was lost with its host, or while no agent ran"
+	if !m.lost {
+		exit := m.guest.Machine.Exit()
+		how = "was killed or broke (" + cmp.Or(exit.Reason, exit.Detail) + ")"
+	}
+	text := fmt.Sprintf("guest %s is lost: its QEMU on %s %s before the last %d of its pages were on %s; start it anew", m.plan.Guest, m.plan.From, how, missing, m.plan.To)
+	switch {
+	case len(m.guest.Held.Description.Disks) == 0:
+	case m.state.Reached() == migration.AwaitLanding: // it has run there
+		text += ": its disks are kept on both hosts, and those on " + m.plan.To + " are the newer ones"
+	default:
+		text += ": its disks are kept"
+	}
+	return errors.Join(errLost, &migration.Problem{Code: migration.CodeGuestGone, Text: text})
+}
+
+// lose tells the machine that the guest is lost.
+func (m *outgoing) lose(ctx context.Context, err error) {
+	var why *migration.Problem
+	if !errors.As(err, &why) {
+		return
+	}
+	select {
+	case m.inbox <- migration.Input{Kind: migration.Lose, Problem: why}:
+	case <-ctx.Done():
+	}
+}
+
+// misses says whether pages of the guest are missing here. Whoever has asked knows that no more of them come.
+func (m *incoming) misses(ctx context.Context) bool {
+	if !mayHandEarly(m.plan) || m.rec.snapshot().MemoryDone != 0 {
+		return false
+	}
+	if lanes := m.lanes(); lanes != nil {
+		select {
+		case <-lanes.Done():
+			return lanes.Err() != nil
+		default:
+			return true
+		}
+	}
+	if inletMissing(ctx, m.dir) > 0 {
+		return true
+	}
+	g := m.visible()
+	if g == nil || !g.alive() {
+		return m.snapshot().Vanished // nothing is known of one that does not answer
+	}
+	ask, cancel := limitStatus.on(ctx)
+	defer cancel()
+	p, err := g.Machine.Progress(ask)
+	return err == nil && p.Status != vm.Completed
+}
+
+// lostThere is the source's reason, or one for it.
+func (m *incoming) lostThere(why *migration.Problem) *migration.Problem {
+	if saneProblem(why); why != nil && why.Text != "" {
+		return why
+	}
+	return &migration.Problem{Code: migration.CodeGuestGone, Text: fmt.Sprintf("guest %s is lost: %s has pages no more that it misses on %s", m.plan.Guest, m.plan.From, m.plan.To)}
+}
+
+// endSilent ends a QEMU that answers nobody.
+func (m *incoming) endSilent(held Held) {
+	socket := ""
+	if len(held.Description.Start) > 0 {
+		socket, _ = commandSockets(held.Dir, held.Description)
+	}
+	if err := qemu.KillSilent(held.Dir, socket); err != nil {
+		m.a.log.Error("end a guest that is not to run here", "guest", m.plan.Guest, "error", err)
+	}
+}

@@ -1,0 +1,145 @@
+package agent
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"godwit/agent/journal"
+	"godwit/agent/peer"
+	"godwit/migration"
+	"godwit/vm"
+)
+
+// endedMachine is a QEMU that was killed.
+type endedMachine struct{ goneMachine }
+
+func (endedMachine) Exit() vm.Exit { return vm.Exit{Detail: "signal: killed"} }
+
+// TestPagesLost: a guest is lost only where its QEMU here is gone for sure, and the destination says that it misses pages.
+func TestPagesLost(t *testing.T) {
+	for name, c := range map[string]struct {
+		machine vm.Machine
+		lost    bool
+		answer  RefillAnswer
+		err     error
+		words   []string // none: it is not lost
+	}{
+		"it was killed":         {endedMachine{}, false, RefillAnswer{refillOpen, 7}, nil, []string{"QEMU on paris was killed or broke (signal: killed)", "last 7 of its pages", "on rome", "start it anew"}},
+		"its host was":          {nil, true, RefillAnswer{refillOpen, 7}, nil, []string{"was lost with its host", "7"}},
+		"it does not answer":    {nil, false, RefillAnswer{refillOpen, 7}, nil, nil},
+		"all is there":          {endedMachine{}, false, RefillAnswer{refillWhole, 0}, nil, nil},
+		"nothing is missing":    {endedMachine{}, false, RefillAnswer{refillOpen, 0}, nil, nil},
+		"it could not run yet":  {endedMachine{}, false, RefillAnswer{refillEarly, 0}, nil, nil},
+		"nobody says":           {endedMachine{}, false, RefillAnswer{}, &migration.Problem{Code: migration.CodePeer, Text: "?"}, nil},
+		"nobody says, and lost": {nil, true, RefillAnswer{}, errors.New("?"), nil},
+	} {
+		a, _ := served(t)
+		m := leaving(a)
+		m.plan.Mode, m.plan.Transfer, m.lost, m.guest = "postcopy", "lanes", c.lost, &Guest{Machine: c.machine}
+		m.inbox = make(chan migration.Input, 1)
+		m.link = linked(t, "paris", "rome", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { peer.Answer(w, c.answer, c.err) }))
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		m.keepServing(ctx)
+		cancel()
+		var got migration.Input
+		select {
+		case got = <-m.inbox:
+		default:
+		}
+		if (got.Kind == migration.Lose) != (len(c.words) > 0) {
+			t.Errorf("%s: %q, %v", name, got.Kind, got.Problem)
+		}
+		for _, w := range c.words {
+			if got.Problem == nil || got.Problem.Code != migration.CodeGuestGone || !strings.Contains(got.Problem.Text, w) {
+				t.Errorf("%s: %v, want %q", name, got.Problem, w)
+			}
+		}
+	}
+}
+
+// pausedThere is a QEMU that answers, of whose memory not all is there.
+type pausedThere struct {
+	halted
+	memory vm.MigrationStatus
+}
+
+func (p *pausedThere) Progress(context.Context) (vm.Progress, error) {
+	return vm.Progress{Status: p.memory}, nil
+}
+
+// TestMisses: a destination believes that its guest is lost only where it misses pages itself.
+func TestMisses(t *testing.T) {
+	answers := func(status vm.MigrationStatus) *Guest {
+		return &Guest{Machine: &pausedThere{halted{stuck{gone: gone{done: make(chan struct{})}}}, status}}
+	}
+	for name, c := range map[string]struct {
+		mode     string
+		done     int64
+		guest    *Guest
+		vanished bool
+		want     bool
+	}{
+		"pages do not follow":         {"precopy", 0, nil, true, false},
+		"the last page came":          {"postcopy", 1, nil, true, false},
+		"QEMU is gone":                {"postcopy", 0, &Guest{Machine: endedMachine{}}, true, true},
+		"nobody answers":              {"postcopy", 0, nil, false, false},
+		"QEMU has all":                {"postcopy", 0, answers(vm.Completed), false, false},
+		"QEMU lost what brings pages": {"hybrid", 0, answers(vm.PostcopyPaused), false, true},
+	} {
+		plan := migration.Plan{ID: "m-00000001", From: "paris", To: "rome", Mode: c.mode, Transfer: "lanes", Epoch: 3}
+		m := &incoming{plan: plan, rec: newRecord("rome", plan, time.Now()), work: &destinationWork{}, dir: t.TempDir(), shown: c.guest}
+		m.state = migration.Destination{Landing: migration.Adopting, Epoch: 3, Vanished: c.vanished}
+		m.rec.edit(func(r *Report) { r.MemoryDone = c.done })
+		if got := m.misses(t.Context()); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// TestToldThatItIsLost: a destination that misses pages gives the guest up by its source's word, as failed; one that
+// has them all runs it on.
+func TestToldThatItIsLost(t *testing.T) {
+	for name, status := range map[string]vm.MigrationStatus{"misses pages": vm.PostcopyPaused, "has all": vm.Completed} {
+		a := startedAgain(t)
+		a.incoming, a.records = map[string]*incoming{}, map[string]*Record{}
+		log, err := journal.Create(a.config.StatePath("journal"), "m-00000001")
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Mode: "postcopy", Transfer: "lanes", Epoch: 3}
+		m := &incoming{
+			a: a, plan: plan, log: log, rec: newRecord("rome", plan, time.Now()), work: &destinationWork{}, dir: t.TempDir(),
+			inbox: make(chan migration.Input, 4), wake: make(chan struct{}), state: migration.Destination{Landing: migration.Adopting, Epoch: 3},
+			shown: &Guest{Machine: &pausedThere{halted{stuck{gone: gone{done: make(chan struct{})}}}, status}},
+		}
+		a.incoming[plan.ID] = m
+		a.follow(m.rec)
+		go func() {
+			in := <-m.inbox
+			if _, err := m.step(in); err != nil {
+				t.Error(err)
+			}
+			m.step(migration.Input{Kind: migration.Done, Effect: migration.SendBack}) //nolint:errcheck // it may run on
+		}()
+		body := `{"code":"guest_gone","text":"guest web is lost","epoch":3,"lost":true}`
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{DNSNames: []string{"paris"}}}}
+		r.SetPathValue("id", plan.ID)
+		got, err := a.peerAbort(r)
+		answer, _ := got.(ReleaseAnswer)
+		state := m.snapshot()
+		if lost := status != vm.Completed; err != nil || lost != (answer.State == "declined") || lost != (state.Outcome == migration.Failed) || lost == state.Running() {
+			t.Errorf("%s: %+v, %v; %+v", name, answer, err, state)
+		}
+		log.Close() //nolint:errcheck // of a test
+	}
+}
