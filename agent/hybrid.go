@@ -15,8 +15,8 @@ import (
 
 // The modes `hybrid` and `postcopy` let the guest run at the destination before its pages
 // are there; our own data path brings what it touches first. From the release until the
-// last page the source's QEMU has pages that nobody else has: paths may fail and come back,
-// and agents end and be started again (refill.go), but that QEMU and its host must not.
+// last page the source's QEMU and its proxy have pages that nobody else has: paths may fail and come back,
+// and agents end and be started again (refill.go), or that QEMU end, but not both (lost.go).
 
 // mayHandEarly says whether p's guest may run before its pages are there.
 func mayHandEarly(p migration.Plan) bool {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"godwit/migration"
 	"godwit/vm"
@@ -27,7 +28,7 @@ func (m *outgoing) qemuGone() bool {
 
 // pagesLost is the error of a guest that misses so many pages, which were in its QEMU here, and not in any lanes.
 func (m *outgoing) pagesLost(missing uint64) error {
-	how := "was lost with its host, or while no agent ran"
+	how := "was lost (with its host, or while no agent ran)"
 	if !m.lost {
 		exit := m.guest.Machine.Exit()
 		how = "was killed or broke (" + cmp.Or(exit.Reason, exit.Detail) + ")"
@@ -87,6 +88,11 @@ func (m *incoming) lostThere(why *migration.Problem) *migration.Problem {
 		return why
 	}
 	return &migration.Problem{Code: migration.CodeGuestGone, Text: fmt.Sprintf("guest %s is lost: %s has pages no more that it misses on %s", m.plan.Guest, m.plan.From, m.plan.To)}
+}
+
+// toldLost says that the source has said that the guest is lost, while its QEMU answered nobody: it is gone by our doing.
+func (m *incoming) toldLost() bool {
+	return slices.ContainsFunc(m.before, func(in migration.Input) bool { return in.Kind == migration.Lose })
 }
 
 // endSilent ends a QEMU that answers nobody.

@@ -31,7 +31,7 @@ func TestPagesLost(t *testing.T) {
 		words   []string // none: it is not lost
 	}{
 		"it was killed":         {endedMachine{}, false, RefillAnswer{refillOpen, 7}, nil, []string{"QEMU on paris was killed or broke (signal: killed)", "last 7 of its pages", "on rome", "start it anew"}},
-		"its host was":          {nil, true, RefillAnswer{refillOpen, 7}, nil, []string{"was lost with its host", "7"}},
+		"its host was":          {nil, true, RefillAnswer{refillOpen, 7}, nil, []string{"was lost (with its host", "7"}},
 		"it does not answer":    {nil, false, RefillAnswer{refillOpen, 7}, nil, nil},
 		"all is there":          {endedMachine{}, false, RefillAnswer{refillWhole, 0}, nil, nil},
 		"nothing is missing":    {endedMachine{}, false, RefillAnswer{refillOpen, 0}, nil, nil},
@@ -141,5 +141,23 @@ func TestToldThatItIsLost(t *testing.T) {
 			t.Errorf("%s: %+v, %v; %+v", name, answer, err, state)
 		}
 		log.Close() //nolint:errcheck // of a test
+	}
+}
+
+// TestLostGuestsNamesakeIsLeft: the journal of a guest that was lost has no guest of that name run on.
+func TestLostGuestsNamesakeIsLeft(t *testing.T) {
+	const id = "m-00000001"
+	a := startedAgain(t)
+	_, machine := haltedGuest(a, "web")
+	state := endedAt(migration.AwaitLanding)
+	state.Outcome = migration.Failed
+	journalOf(t, a, id, journalled(id, "paris", state))
+	begin(a)
+	waitFor(t, "the journal goes", func() bool {
+		ids, err := journal.Unfinished(a.config.StatePath("journal"))
+		return err == nil && len(ids) == 0
+	})
+	if rep, ok, err := a.history(id); !ok || err != nil || rep.Outcome != migration.Failed || machine.runs.Load() > 0 {
+		t.Errorf("history %v, %v, %s; continued %d times", ok, err, rep.Outcome, machine.runs.Load())
 	}
 }

@@ -210,7 +210,10 @@ func (m *outgoing) askAbort(ctx context.Context) error {
 		why.Problem = *m.state.Problem
 	}
 	limit := limitUndoThere
-	if m.state.LedAway() {
+	switch {
+	case m.state.Lost(): // nothing here waits for it, and a QEMU that waits for a page is slow to end
+		limit = limitSendBack
+	case m.state.LedAway():
 		limit = limitUndoHeld
 	}
 	ask, cancel := limit.on(ctx)

@@ -339,7 +339,9 @@ func (m *incoming) restart(status vm.Status) migration.Input {
 	case status == "":
 		if m.state.Landing != migration.Receiving && !m.state.Refused() {
 			why.Text = fmt.Sprintf("guest %s: its QEMU on %s is gone, and it may have run there; see `godwit recover %s` on both hosts", m.plan.Guest, m.plan.To, m.plan.ID)
-			m.rec.note(why.Text)
+			if !m.toldLost() {
+				m.rec.note(why.Text)
+			}
 		}
 		return migration.Input{Kind: migration.Vanish, Problem: why}
 	case m.state.Running(), m.state.Refused():

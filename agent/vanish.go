@@ -58,8 +58,8 @@ func (m *incoming) watchVanish(ctx context.Context) {
 		return
 	}
 	exit := g.Machine.Exit()
-	if exit.Reason != "" {
-		return // it ended by itself
+	if exit.Reason != "" || m.toldLost() || m.snapshot().Refused() {
+		return // it ended by itself, or was to end
 	}
 	why := &migration.Problem{Code: migration.CodeGuestGone, Text: fmt.Sprintf(
 		"guest %s: its QEMU on %s was killed or broke (%s) after the guest had run there; %v; see `godwit recover %s` on %s",

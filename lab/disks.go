@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -39,7 +40,7 @@ func (w *world) disksOf(host string) string {
 	return filepath.Join(w.agents[host].config.State, "disks")
 }
 
-// keepsDisks says that both hosts may have a guest's disks: no agent ended its migration on both.
+// keepsDisks says that both hosts may have a guest's disks: no agent ended its migration on both, or the guest was lost.
 func (w *world) keepsDisks(guest string, hosts ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -75,8 +76,12 @@ func (w *world) diskLeftovers(a *hostAgent) []string {
 	return left
 }
 
-// guestOfDisk is the guest in a disk's file name, GUEST-EPOCH-DISK.raw.
+// asideForm is the end of the name of a disk that a migration set aside.
+var asideForm = regexp.MustCompile(`\.m-[0-9a-f]{8}\.raw$`)
+
+// guestOfDisk is the guest in a disk's file name, GUEST-EPOCH-DISK.raw, or GUEST-EPOCH-DISK.MIGRATION.raw.
 func guestOfDisk(file string) string {
+	file = asideForm.ReplaceAllString(file, "")
 	for range 2 {
 		file = file[:max(strings.LastIndexByte(file, '-'), 0)]
 	}

@@ -102,7 +102,7 @@ func TestNamesOfHosts(t *testing.T) {
 
 // A disk's file tells its guest, however that is called.
 func TestGuestOfDisk(t *testing.T) {
-	for file, want := range map[string]string{"web-1-disk0.raw": "web", "big-disk-1-12-disk3.raw": "big-disk-1", "a-disk0-2-disk0.raw": "a-disk0", "x": ""} {
+	for file, want := range map[string]string{"web-1-disk0.raw": "web", "big-disk-1-12-disk3.raw": "big-disk-1", "a-disk0-2-disk0.raw": "a-disk0", "web-2-disk0.m-0a1b2c3d.raw": "web", "x": ""} {
 		if got := guestOfDisk(file); got != want {
 			t.Errorf("%s: %q, want %q", file, got, want)
 		}

@@ -304,7 +304,7 @@ func (r *run) finishMove(m *move) {
 	rep, open, refused := m.told(), m.open() && m.refusal == nil, m.refused()
 	m.mu.Unlock()
 	switch {
-	case open:
+	case open, rep != nil && rep.Outcome == migration.Failed:
 		r.w.keepsDisks(m.guest, m.from, r.resolve(m))
 	case refused: // what was before is so still
 	default:
