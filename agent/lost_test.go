@@ -63,6 +63,36 @@ func TestPagesLost(t *testing.T) {
 	}
 }
 
+// TestPagesLostBeforeTheAnswer: that a guest is lost is found out also while its destination, whose QEMU waits for a page,
+// cannot say whether it runs.
+func TestPagesLostBeforeTheAnswer(t *testing.T) {
+	for name, c := range map[string]struct {
+		machine vm.Machine
+		landing LandingAnswer
+		want    bool
+	}{
+		"it waits for a page": {endedMachine{}, LandingAnswer{Landing: migration.Starting}, true},
+		"its QEMU answers":    {endedMachine{}, LandingAnswer{Landing: migration.Starting, Status: vm.Paused}, false},
+		"ours may live":       {nil, LandingAnswer{Landing: migration.Starting}, false},
+	} {
+		a, _ := served(t)
+		m := leaving(a)
+		m.plan.Mode, m.plan.Transfer, m.guest, m.inbox = "postcopy", "lanes", &Guest{Machine: c.machine}, make(chan migration.Input, 1)
+		m.link = linked(t, "paris", "rome", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodGet {
+				peer.Answer(w, c.landing, nil)
+				return
+			}
+			peer.Answer(w, RefillAnswer{refillOpen, 7}, nil)
+		}))
+		followed := make(chan struct{})
+		close(followed)
+		if m.feed(t.Context(), followed) || len(m.inbox) > 0 != c.want {
+			t.Errorf("%s: %d inputs", name, len(m.inbox))
+		}
+	}
+}
+
 // pausedThere is a QEMU that answers, of whose memory not all is there.
 type pausedThere struct {
 	halted
