@@ -37,6 +37,7 @@ type watch struct {
 	start   time.Time
 	limit   time.Duration
 	behind  map[uint32]mptcp.Connection // by token: on an old address alone
+	aside   int                         // of those that are apart
 	never   map[uint32]mptcp.Connection // fell back to TCP
 	joined  map[uint32]bool
 	ended   map[uint32]bool
@@ -70,13 +71,13 @@ func Await(ctx context.Context, params guest.AwaitJoin, progress func(joined, to
 		if err := w.wait(ctx, events, progress); err != nil {
 			return guest.Joins{}, err
 		}
-		if len(w.joined) == 0 || len(w.behind) > 0 { // or the limit passed
+		if len(w.joined) == 0 || w.waits() { // or the limit passed
 			break
 		}
 		if err := w.settle(ctx); err != nil {
 			return guest.Joins{}, err
 		}
-		settled = len(w.behind) == 0
+		settled = !w.waits()
 	}
 	w.tidy()
 	progress(len(w.joined), w.total())
@@ -107,7 +108,7 @@ func (w *watch) wait(ctx context.Context, events <-chan mptcp.Event, progress fu
 	list := time.NewTimer(listEvery)
 	defer list.Stop()
 	var told time.Time
-	for len(w.behind) > 0 {
+	for w.waits() {
 		select {
 		case event, open := <-events:
 			if !open {
@@ -143,14 +144,12 @@ func (w *watch) take(event mptcp.Event) (list bool) {
 	case mptcp.Lost:
 		return true
 	case mptcp.SubEstablished:
-		if _, waits := w.behind[event.Token]; waits && slices.Contains(w.params.Addrs, event.Local.Addr()) {
-			delete(w.behind, event.Token)
+		if slices.Contains(w.params.Addrs, event.Local.Addr()) && w.leaves(event.Token) {
 			w.joined[event.Token] = true
 			w.came = time.Now()
 		}
 	case mptcp.Closed:
-		if _, waits := w.behind[event.Token]; waits {
-			delete(w.behind, event.Token)
+		if w.leaves(event.Token) {
 			w.ended[event.Token] = true
 		}
 	}
@@ -174,6 +173,7 @@ func (w *watch) list() error {
 		}
 	}
 	before := w.behind
+	w.aside = 0
 	w.behind, w.never = make(map[uint32]mptcp.Connection), make(map[uint32]mptcp.Connection)
 	alive := make(map[uint32]bool, len(connections))
 	for _, c := range connections {
@@ -193,6 +193,9 @@ func (w *watch) list() error {
 		default:
 			delete(w.joined, c.Token) // its new subflow broke again
 			w.behind[c.Token] = c
+			if w.apart(c) {
+				w.aside++
+			}
 		}
 	}
 	for token := range before {
@@ -390,6 +393,8 @@ func (w *watch) why(c mptcp.Connection) string {
 	switch {
 	case c.Fallback:
 		return "fell back to plain TCP"
+	case w.apart(c):
+		return fmt.Sprintf("its client is known by %s alone, and the next address is none of that", family(c.Remote.Addr()))
 	case !slices.ContainsFunc(c.Subflows, func(s mptcp.Subflow) bool { return s.FullyEstablished }):
 		return "not fully established: no data went both ways yet"
 	case c.AddAddrSignalled == 0:

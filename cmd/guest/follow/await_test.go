@@ -143,6 +143,27 @@ func TestNobodyToAwait(t *testing.T) {
 	}
 }
 
+// TestOtherFamilyIsNotAwaited: a client that is known by IPv4 alone cannot join an IPv6 address, and nobody waits for it
+// but those of whom something else is to be seen.
+func TestOtherFamilyIsNotAwaited(t *testing.T) {
+	setUp(t)
+	near, _ := connect(t, true)
+	six := netip.MustParseAddr("fd09::2")
+	ask := guest.AwaitJoin{Addrs: []netip.Addr{six}, Old: []netip.Addr{from}, LimitMS: 10_000}
+	joins, err := Await(t.Context(), ask, func(int, int) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(joins.Unable) != 1 || joins.Unable[0].Remote.String() != near.LocalAddr().String() || joins.WaitedMS > 5000 ||
+		joins.Unable[0].Why != "its client is known by IPv4 alone, and the next address is none of that" {
+		t.Errorf("got %+v, want that it stays and is not waited for", joins)
+	}
+	ask.Addrs, ask.LimitMS = append(ask.Addrs, to), 1500
+	if joins, err = Await(t.Context(), ask, func(int, int) {}); err != nil || joins.WaitedMS < 1500 || joins.Unable[0].Why != "the new address was never announced to it" {
+		t.Errorf("with an address of its own family too: %+v, %v, want that it is waited for", joins, err)
+	}
+}
+
 func TestEndedConnectionIsNotAwaited(t *testing.T) {
 	setUp(t)
 	near, far := connect(t, true)
