@@ -377,6 +377,12 @@ func TestChannelFollows(t *testing.T) {
 		joins, err := c.AwaitJoin(ctx, p)
 		must(t, err)
 		want(t, "before the announcement: total, joined, unable", [3]int{joins.Total, joins.Joined, len(joins.Unable)}, [3]int{1, 0, 1})
+		six := guest.AwaitJoin{Addrs: []netip.Addr{nextV6.Addr()}, Old: p.Old, LimitMS: 10000}
+		joins, err = c.AwaitJoin(ctx, six)
+		must(t, err)
+		want(t, "with an address of another family: unable", len(joins.Unable), 1)
+		want(t, "and not waited for", joins.WaitedMS < 5000, true)
+		contains(t, "why", joins.Unable[0].Why, "known by IPv4 alone")
 		err = c.Retire(ctx, guest.Retire{Addrs: p.Old, MAC: firstMAC, NewMAC: secondMAC})
 		want(t, "retiring its only address is refused", errors.Is(err, guest.ErrBound), true)
 		alive(t, follows)

@@ -394,7 +394,7 @@ func (w *watch) why(c mptcp.Connection) string {
 	case c.Fallback:
 		return "fell back to plain TCP"
 	case w.apart(c):
-		return fmt.Sprintf("its client is known by %s alone, and the next address is none of that", family(c.Remote.Addr()))
+		return guest.WhyApart(c.Remote.Addr())
 	case !slices.ContainsFunc(c.Subflows, func(s mptcp.Subflow) bool { return s.FullyEstablished }):
 		return "not fully established: no data went both ways yet"
 	case c.AddAddrSignalled == 0:

@@ -165,6 +165,20 @@ func (s socket) live() bool {
 	return s.state == "ESTAB" || s.state == "CLOSE-WAIT" || s.state == "SYN-RECV"
 }
 
+// apart are the tokens of those connections of which no address of the client reaches one that p announces.
+func (t sockets) apart(behind map[string]socket, p guest.AwaitJoin) map[string]bool {
+	out := map[string]bool{}
+	for token := range behind {
+		out[token] = true
+	}
+	for _, s := range t.tcp {
+		if p.Reaches(s.remote.Addr()) {
+			delete(out, s.token)
+		}
+	}
+	return out
+}
+
 // joinPoll is how often AwaitJoin lists the connections; a listing takes some 100 ms.
 const joinPoll = 100 * time.Millisecond
 
@@ -178,7 +192,7 @@ func (c *Client) AwaitJoin(ctx context.Context, p guest.AwaitJoin) (guest.Joins,
 	limit := time.Duration(p.LimitMS) * time.Millisecond
 	seen := map[string]bool{}
 	var last map[string]socket
-	var joined map[string]bool
+	var joined, apart map[string]bool
 	for {
 		table, err := c.sockets(ctx)
 		if err != nil {
@@ -193,7 +207,8 @@ func (c *Client) AwaitJoin(ctx context.Context, p guest.AwaitJoin) (guest.Joins,
 				seen[s.token] = true
 			}
 		}
-		if len(last) == 0 || time.Since(start) >= limit {
+		apart = table.apart(last, p)
+		if len(last) == 0 || time.Since(start) >= limit || len(apart) == len(last) && time.Since(start) >= guest.ApartFor {
 			break
 		}
 		select {
@@ -212,6 +227,8 @@ func (c *Client) AwaitJoin(ctx context.Context, p guest.AwaitJoin) (guest.Joins,
 			joins.Ended++
 		case len(joins.Unable) == unableListed:
 			joins.Omitted++
+		case apart[token]:
+			joins.Unable = append(joins.Unable, guest.Unable{Local: s.local, Remote: s.remote, Why: guest.WhyApart(s.remote.Addr())})
 		default:
 			joins.Unable = append(joins.Unable, guest.Unable{Local: s.local, Remote: s.remote,
 				Why: fmt.Sprintf("the peer did not join within %v: its limits, a firewall, or a lost path", limit)})
