@@ -160,7 +160,6 @@ func sum(memory, pagemap io.ReaderAt, at int64, sums []uint64, present bool) err
 	if _, err := pagemap.ReadAt(entries, at/PageSize*8); err != nil {
 		return err
 	}
-	const inMemory, swapped = 1 << 63, 1 << 62
 	for i := range sums {
 		if binary.NativeEndian.Uint64(entries[i*8:])&(inMemory|swapped) == 0 {
 			continue
