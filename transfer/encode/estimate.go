@@ -1,0 +1,69 @@
+package encode
+
+import (
+	"bytes"
+	"time"
+
+	"godwit/transfer/pages"
+)
+
+// What a guest's pages will be coded to is foreseen by coding some of them, each with its neighbours, as a Coder does whose
+// destination has none of them.
+
+// triedFrames of a sample are coded with each level, to choose one.
+const triedFrames = 2
+
+// Best is the level that moves most of such pages over a link of so many bytes per second (0: not known), coded by a thread
+// that gets such a share of a processor. clock is the time that the calling thread has worked.
+func Best(sample [][]byte, link, cores float64, clock func() time.Duration) Level {
+	frames := framesOf(sample, nil)
+	coder := NewCoder(nil, nil)
+	var meter Meter
+	for _, f := range frames[:min(len(frames), triedFrames)] {
+		for level := S2; int(level) < Levels; level++ {
+			coder.Encode(nil, &f, level) // the first time takes longer
+			begun := clock()
+			_, counts := coder.Encode(nil, &f, level)
+			meter.Add(level, counts, clock()-begun)
+		}
+	}
+	return Choose(link, cores, meter.Rates())
+}
+
+// Foresee codes pages with a level. before are the same pages as the destination has them, of which those that have
+// changed go again; nil: it has none.
+func Foresee(sample, before [][]byte, level Level) (sum Counts) {
+	coder := NewCoder(nil, nil)
+	for _, f := range framesOf(sample, before) {
+		_, counts := coder.Encode(nil, &f, level)
+		for i := range sum.Pages {
+			sum.Pages[i] += counts.Pages[i]
+			sum.Bytes[i] += counts.Bytes[i]
+		}
+		sum.In += counts.In
+		sum.Out += counts.Out
+	}
+	return sum
+}
+
+// framesOf makes frames of pages that are not zeros (nil).
+func framesOf(sample, before [][]byte) (out []pages.Frame) {
+	for i, data := range sample {
+		if data == nil {
+			continue
+		}
+		p := pages.Page{Number: uint64(i), Data: data} //nolint:gosec // not negative
+		if before != nil {
+			if bytes.Equal(before[i], data) {
+				continue
+			}
+			p.Base, p.Settled, p.Version = before[i], true, 1
+		}
+		if n := len(out); n == 0 || len(out[n-1].Pages) == pages.MaxPages {
+			out = append(out, pages.Frame{Number: 2})
+		}
+		last := &out[len(out)-1]
+		last.Pages = append(last.Pages, p)
+	}
+	return out
+}
