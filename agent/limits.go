@@ -35,6 +35,7 @@ var (
 	limitHeard        = named("heard", 3*time.Second, "the host that the guest came from says that it has heard of its landing; else the guest is not moved on")
 	limitHangUp       = named("hang_up", time.Second, "the guest answers on its channel, before it is dialled again; then twice as long, and so on")
 	limitDirtyRate    = named("dirty_rate", 5*time.Second, "QEMU says how much the guest writes")
+	limitSample       = named("sample", 2*time.Second, "some of the guest's memory is read, for the prediction; else that knows less")
 	limitPrepareThere = named("prepare_there", 30*time.Second, "the destination has made everything ready")
 	limitPrepareHere  = named("prepare_here", 15*time.Second, "this end of the tunnel stands and was tried")
 	limitAskDisks     = named("ask_disks", 20*time.Second, "the destination's QEMU grants the copy of each disk")
@@ -64,6 +65,7 @@ var (
 
 // The limits of a migration at its destination.
 var (
+	limitHas        = named("sample_known", time.Second, "what is kept here, and the guest's image, are searched for pages of the source's sample; what was not found by then counts as not there")
 	limitReceive    = named("receive", 25*time.Second, "taps, tunnel and QEMU stand")
 	limitStart      = named("start", 10*time.Second, "QEMU lets the guest run")
 	limitStatus     = named("qemu_status", 5*time.Second, "QEMU says whether the guest runs after all")

@@ -60,13 +60,14 @@ func (a *Agent) peerCheck(r *http.Request) (any, error) {
 	if err := a.wayBack(offer.Plan); err != nil {
 		return nil, err
 	}
-	if err := a.capable(r.Context(), offer); err != nil {
+	if err := errors.Join(offer.Sample.check(), a.capable(r.Context(), offer)); err != nil {
 		return nil, err
 	}
+	has := a.beginHas(r.Context(), offer)
 	buffers := peer.KernelBuffers()
 	answer := Acceptance{Token: a.probes.Token(), Now: time.Now().UnixNano(), Probe: a.probePort(offer.Plan.From), Buffers: &buffers, Free: a.freeForGuests()}
 	if offer.Plan.KeepsAddress() {
-		answer.Next = offer.Plan.Held
+		answer.Next, answer.Has = offer.Plan.Held, <-has
 		return answer, nil
 	}
 	next, err := a.freeAddresses(r.Context(), offer.Plan.Want, offer.Plan.Guest)
@@ -87,7 +88,7 @@ func (a *Agent) peerCheck(r *http.Request) (any, error) {
 			}
 		}
 	}
-	answer.Next, answer.Now = next, time.Now().UnixNano()
+	answer.Next, answer.Has, answer.Now = next, <-has, time.Now().UnixNano()
 	return answer, nil
 }
 

@@ -15,7 +15,6 @@ import (
 	"godwit/agent/probe"
 	"godwit/migration"
 	"godwit/netstate"
-	"godwit/policy"
 	"godwit/vm"
 	"godwit/vm/guest"
 )
@@ -54,6 +53,7 @@ func (m *outgoing) checkHere(ctx context.Context) error {
 		return err
 	}
 	m.link.Ahead() // while the guest answers
+	m.beginSample()
 	m.measureWriting()
 	return m.checkGuest(ctx, refuse)
 }
@@ -146,6 +146,10 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 		return &migration.Problem{Code: migration.CodeGuest, Text: fmt.Sprintf("migrate guest %s: %v", m.plan.Guest, err)}
 	}
 	m.work.offer.Root = root
+	taken := m.sampled(ctx)
+	if ownPath(m.plan) {
+		m.work.offer.Sample = taken.asked()
+	}
 	askCtx, cancel := limitAskThere.on(ctx)
 	defer cancel()
 	sent := time.Now()
@@ -156,6 +160,7 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 	if err := m.work.accepted.check(m.plan, n); err != nil {
 		return err
 	}
+	m.foresee(n, taken)
 	m.plan.Next = m.work.accepted.Next
 	m.noteApart()
 	if err := announceable(m.plan, m.work.capabilities); err != nil {
@@ -196,7 +201,7 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 	if err := m.budgetFits(n); err != nil {
 		return err
 	}
-	m.predict(n)
+	m.predict(ctx, n)
 	m.rec.edit(func(r *Report) { r.Old, r.Next, r.Free = m.plan.Held, m.plan.Next, m.work.accepted.Free })
 	return nil
 }
@@ -221,27 +226,6 @@ func (m *outgoing) overlap(n config.Neighbour) error {
 		}
 	}
 	return nil
-}
-
-func (m *outgoing) predict(n config.Neighbour) {
-	ratio := 1.0
-	if m.plan.Transfer == "qemu-multifd" || ownPath(m.plan) {
-		ratio = 0.5 // zstd on the memory of ordinary guests (docs/measurements.md)
-	}
-	var dirty int64
-	if m.plan.Mode == "precopy" { // with any other the rest follows
-		dirty = m.work.dirty
-	}
-	f := policy.Predict(policy.Facts{
-		Touched: min(m.work.offer.Touched, m.work.facts.Memory), Memory: m.work.facts.Memory,
-		Disk: diskData(m.guest.Held.Description.Disks), Rate: m.carried(n), RTT: m.work.rtt, Ratio: ratio, Budget: m.plan.Downtime,
-		Tail: m.tailBytes(), DirtyRate: dirty, MostThrottle: m.a.config.MostThrottle(m.plan), Stopped: m.plan.Mode == "stopcopy",
-	})
-	m.noteForecast(f)
-	m.rec.edit(func(r *Report) {
-		r.Predicted = &Prediction{f.Migration.Seconds(), float64(f.Downtime.Microseconds()) / 1000, f.WireBytes, f.Throttled}
-		r.MemoryBytes = m.work.facts.Memory
-	})
 }
 
 // carried is what the migration's paths carry at most, bits per second; 0 if unknown.

@@ -28,7 +28,8 @@ type Offer struct {
 	Root        string             `json:"root,omitempty"` // mark of its image's root disk; see config.Config.RootMark
 	MTU         int                `json:"mtu,omitempty"`  // of guests at the source, bytes; 0: it does not say
 	// NoIPv6 is set where the guest has it turned off; see lacksIPv6.
-	NoIPv6 bool `json:"no_ipv6,omitempty"`
+	NoIPv6 bool     `json:"no_ipv6,omitempty"`
+	Sample *Sampled `json:"sample,omitempty"` // of its memory; nil: none was taken, or memory goes by a transfer to which it is the same what the destination has
 }
 
 // Acceptance is the destination's answer in check.
@@ -40,6 +41,7 @@ type Acceptance struct {
 	Free  *int64              `json:"free,omitempty"` // bytes of memory that it has for guests, less what stays in reserve; nil: it does not say
 
 	Buffers *peer.Buffers `json:"buffers,omitempty"` // of its connections; nil: it does not say
+	Has     []bool        `json:"has,omitempty"`     // of each page of the offer's sample, whether it has that already; nil: it does not say
 }
 
 // Preparation is what the source tells in prepare.

@@ -57,8 +57,8 @@ func TestLeast(t *testing.T) {
 			t.Errorf("%+v: with %v allowed: %s", c, budget, got)
 		}
 	}
-	facts := Facts{Touched: 1 << 20, Memory: 1 << 20, Rate: 1e9, RTT: 600 * ms, Budget: 20 * ms, Tail: PackedTail}
-	if got := Predict(facts).Downtime; got < load+300*ms || got > load+305*ms {
+	facts := Facts{Content: 1 << 20, Memory: 1 << 20, Rate: 1e9, RTT: 600 * ms, Budget: 20 * ms, Tail: PackedTail}
+	if got := Predict(facts).Downtime; got < load+300*ms || got > load+stopping+305*ms {
 		t.Errorf("predicted with a budget that is less than the way: %v", got)
 	}
 }

@@ -1,22 +1,36 @@
 package policy
 
-import "time"
+import (
+	"cmp"
+	"math"
+	"time"
+)
 
 // Facts for a prediction.
 type Facts struct {
-	Touched   int64 // bytes of guest memory in use by the hypervisor process
-	Memory    int64 // bytes of guest memory
-	Disk      int64 // bytes of data on its disks
+	Memory  int64   // bytes of guest memory
+	Content int64   // bytes of it that are not zeros
+	Known   int64   // bytes of those that the destination has already
+	Ratio   float64 // bytes on the wire for a byte of the rest; 0: one
+	Again   float64 // bytes on the wire for a byte that is written again; 0: Ratio
+	Zero    float64 // bytes on the wire for a page of zeros
+	Disk    int64   // bytes of data on its disks
+
 	Rate      int64 // bit/s of all paths together; 0: unknown
 	RTT       time.Duration
-	DirtyRate int64   // bytes per second; 0: unknown
-	Ratio     float64 // bytes on the wire for a byte of touched memory
+	Speed     int64 // bytes of guest memory per second that both ends handle; 0: as many as the paths carry
+	DirtyRate int64 // bytes per second; 0: unknown
+	Written   int64 // bytes of memory that the guest writes to again and again; 0: all of it
 	Budget    time.Duration
 	Tail      int64 // bytes of device state, as they are sent; 0: as QEMU writes it
 
 	MostThrottle int // how far the guest may be throttled, percent
 
 	Stopped bool // the guest stands still from the first byte of its memory on (stop-and-copy)
+	Follows bool // the rest of memory may follow the guest (hybrid)
+	Early   bool // it does so as soon as all was read once (post-copy)
+
+	Spent time.Duration // since the migration was asked for
 }
 
 // Forecast is what a migration will cost.
@@ -30,48 +44,159 @@ type Forecast struct {
 // assumedRate stands in where nothing is known of a link, bit/s.
 const assumedRate = 1_000_000_000
 
-// zeroMarker is what an untouched 4 KiB page costs on the wire, bytes.
-const zeroMarker = 9
+const (
+	// carriedShare is what a path carries of its rate, headers included: the rest is its guests' (agent, sharedShare).
+	carriedShare = 0.95
+	// framing is what a byte sent makes on the wire, with the headers of IP, TCP and TLS: 1448 bytes in 1500, and some
+	// acknowledgements and keepalives.
+	framing = 1.04
+	// knownPage is what a page costs that the destination has already, bytes: its place and its SHA-256.
+	knownPage = 40
+)
 
-// setup is what check and prepare take beside round trips.
-const setup = 1500 * time.Millisecond
+// What a migration takes beside what is sent, as measured in the lab, and in round trips: a QEMU is started and both ends
+// of a tunnel stand; a copy begins, and its last rounds are looked at; packets are led away.
+const (
+	preparing, preparingTrips = 250 * time.Millisecond, 4
+	beginning, beginningTrips = 400 * time.Millisecond, 2
+	switching, switchingTrips = 60 * time.Millisecond, 2
+	// stopping is what a stop takes beside load and the way: QEMU looks for the last time at which pages are dirty, and
+	// writes its devices' state.
+	stopping = 15 * time.Millisecond
+	// between is from the last round to the stop: the guest writes on.
+	between = 150 * time.Millisecond
+)
 
-// Predict computes the geometric series of pre-copy rounds (Clark 2005; He 2019,
-// eq. 1): each round sends what the one before let the guest write.
+const (
+	// followRounds is for how many times the first pass's duration a copy goes on at most that the rest may follow.
+	followRounds = 1.5
+	// lastWrites is for how long a guest writes what follows it: the rest of that it writes again.
+	lastWrites = time.Second
+)
+
+// Predict computes the series of pre-copy rounds (Clark 2005; He 2019, eq. 1): each round sends what the one before let the
+// guest write. Where it writes the same again, a longer round lets it write less than in proportion.
 func Predict(f Facts) Forecast {
-	rate := float64(f.Rate)
-	if rate == 0 {
-		rate = assumedRate
-	}
-	bytesPerSecond := rate / 8 * 0.95
-	ratio := f.Ratio
-	if ratio == 0 {
-		ratio = 1
-	}
 	if f.Stopped { // nothing is written meanwhile
 		f.DirtyRate = 0
 	}
-	dirty := float64(f.DirtyRate) * ratio
-	throttled := Throttling{Most: f.MostThrottle}.Foresee(f.DirtyRate, int64(bytesPerSecond))
-	if throttled > 0 { // from when on each round is that share of the one before
-		dirty = min(dirty, max(easeTarget*bytesPerSecond, dirty*float64(100-throttled)/100))
+	f.Ratio = cmp.Or(f.Ratio, 1)
+	f.Again = cmp.Or(f.Again, f.Ratio)
+	carried := float64(cmp.Or(f.Rate, assumedRate)) / 8 * carriedShare
+	first := f.first()
+	pass := max(first/carried, f.handling(float64(f.Content))) // seconds
+	handles := carried / (f.Again * framing)                   // of what is written again, bytes per second
+	if f.Speed > 0 {
+		handles = min(handles, float64(f.Speed))
 	}
-	first := float64(f.Touched)*ratio + float64(f.Memory-min(f.Touched, f.Memory))/4096*zeroMarker
-	share := min(dirty/bytesPerSecond, 0.95) // of a round that is sent again
-	wire := first / (1 - share)
-	wire += float64(f.Disk) // it goes once, as it is
-	copying := time.Duration(wire / bytesPerSecond * float64(time.Second))
-	last := Look{Remaining: int64(share * share * first), Goodput: int64(bytesPerSecond), Tail: f.Tail}
-	downtime := min(last.Downtime(f.RTT), max(f.Budget, last.Downtime(f.RTT)/2))
-	downtime = max(downtime, Least(f.RTT, f.Tail, last.Goodput)) // no budget makes the way shorter
-	if f.Stopped {                                               // and no budget keeps it short
-		last.Remaining = int64(first)
-		downtime = last.Downtime(f.RTT)
+	dirty, throttled := f.writing(handles)
+	took, again, follows := f.copying(pass, dirty, handles)
+	look := f.pause(first, dirty, handles, follows)
+	look.Goodput = int64(carried)
+	if f.Stopped {
+		look.Remaining, look.Work = int64(first), seconds(pass)
+	}
+	downtime := stopping + look.Downtime(f.RTT)
+	if !f.Stopped { // which no budget keeps short
+		downtime = min(downtime, max(f.Budget, downtime/2))
+	}
+	downtime = max(downtime, Least(f.RTT, f.Tail, look.Goodput)) // no budget makes the way shorter
+	disk := float64(f.Disk) * framing                            // it goes once, as it is
+	beside := preparing + switching + (preparingTrips+switchingTrips)*f.RTT
+	if !f.Stopped {
+		beside += beginning + beginningTrips*f.RTT + seconds(took)
 	}
 	return Forecast{
-		Migration: setup + 8*f.RTT + copying,
+		Migration: f.Spent + beside + seconds(disk/carried) + downtime,
 		Downtime:  downtime,
-		WireBytes: int64(wire) + last.tail(),
+		WireBytes: int64(first+again*f.Again*framing+disk) + look.tail(),
 		Throttled: throttled,
 	}
 }
+
+// mostAgain is the share of a round that is sent again at most, as foreseen: a round that never ends is not.
+const mostAgain = 0.95
+
+// copying is how long memory is copied, of which one pass takes so long, until the guest may be stopped (seconds), how many
+// bytes of it go once more, and whether the rest follows the guest.
+func (f Facts) copying(pass, dirty, handles float64) (took, again float64, follows bool) {
+	const short = 1e-5 // no round matters that is shorter
+	took = pass
+	stale := 0
+	for round := pass; round > short && !(stale >= staleRounds && round < f.Budget.Seconds()); {
+		written := min(f.written(dirty, round), mostAgain*handles*round)
+		again += written
+		if f.Written > 0 && written/handles > 0.9*round { // see Copying
+			stale++
+		}
+		round = written / handles
+		took += round
+	}
+	follows = f.Early || f.Follows && took > followRounds*pass
+	if !follows {
+		return took, again, false
+	}
+	took, again = followRounds*pass, (followRounds-1)*pass*handles
+	if f.Early { // all is read, however fast it is sent, and what is written meanwhile replaces what waits
+		took, again = pass, 0
+		if f.Speed > 0 {
+			took = f.handling(float64(f.Content))
+		}
+	}
+	return took, again + min(f.written(float64(f.DirtyRate), lastWrites.Seconds()), float64(f.Content)), true
+}
+
+// written is how many bytes of memory are written to in so many seconds: of Written any page is as likely as another.
+func (f Facts) written(dirty, took float64) float64 {
+	if f.Written == 0 {
+		return dirty * took
+	}
+	all := float64(f.Written)
+	return all * -math.Expm1(-dirty*took/all)
+}
+
+// pause is what will be left when the guest is stopped.
+func (f Facts) pause(first, dirty, handles float64, follows bool) Look {
+	left := f.written(min(dirty, mostAgain*handles), between.Seconds())
+	look := Look{Remaining: int64(left * f.Again * framing), Tail: f.Tail, Work: seconds(f.handling(left))}
+	if share := min(dirty/handles, mostAgain); share >= converging && !follows {
+		most := share * share * first
+		if f.Written > 0 {
+			most = min(most, float64(f.Written)*f.Again*framing)
+		}
+		look.Remaining = max(look.Remaining, int64(most))
+	}
+	return look
+}
+
+// first is what the first pass over memory sends, bytes on the wire.
+func (f Facts) first() float64 {
+	known := min(f.Known, f.Content)
+	zeros := f.Memory - min(f.Content, f.Memory)
+	return framing * (float64(f.Content-known)*f.Ratio + float64(known)/page*knownPage + float64(zeros)/page*f.Zero)
+}
+
+const page = 4096
+
+// handling is how long both ends need at least for so many bytes of guest memory, seconds.
+func (f Facts) handling(bytes float64) float64 {
+	if f.Speed == 0 {
+		return 0
+	}
+	return bytes / float64(f.Speed)
+}
+
+// writing is what the guest writes, bytes per second, and how far it will be throttled, percent: from then on each round
+// is that share of the one before.
+func (f Facts) writing(handles float64) (dirty float64, throttled int) {
+	dirty = float64(f.DirtyRate)
+	if f.Follows || f.Early {
+		return dirty, 0
+	}
+	if throttled = (Throttling{Most: f.MostThrottle}).Foresee(f.DirtyRate, int64(handles)); throttled > 0 {
+		dirty = min(dirty, max(easeTarget*handles, dirty*float64(100-throttled)/100))
+	}
+	return dirty, throttled
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

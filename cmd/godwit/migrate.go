@@ -57,6 +57,15 @@ func newPlan() *cobra.Command {
 	flags := &requestFlags{}
 	c := &cobra.Command{
 		Use: "plan GUEST SITE", Short: "check both hosts and predict what a migration would cost; changes nothing",
+		Long: `Checks both hosts as a migration does, and predicts what it would cost: how long until the guest
+runs there, for how long it would stand still, and what would be sent. Nothing is changed.
+
+A prediction looks at a sample of the guest's memory, twice: what of it is zeros, what the guest
+writes, and, for the transfers lanes and mptcp, what the destination has already (memory kept of
+an earlier visit, the guest's image) and how far the rest packs, as it would be packed for these
+paths. It takes the paths to be as fast as configured, and both hosts as fast as at the last move
+between them; before the first, as fast as the paths (an emulated guest as slow as such are). It knows nothing of what else will use the paths, of
+pages that guests share which move at the same time, or of how long hooks take.`,
 		Example: "  godwit plan web sanjose\n  godwit plan web sanjose --bandwidth 50mbit --json",
 		Args:    argsExactly(2, "a guest and a site"),
 		RunE:    flags.requests(showPlan),
@@ -78,6 +87,10 @@ func showPlan(c *cobra.Command, client *agent.Client, req migration.Request) err
 	printAddresses(w, rep)
 	if p := rep.Predicted; p != nil {
 		fmt.Fprintf(w, "predicted %.1f s, %.0f ms of downtime, %.1f MB on the wire\n", p.MigrationS, p.DowntimeMS, float64(p.WireBytes)/1e6)
+		if b := p.Memory; b != nil {
+			fmt.Fprintf(w, "memory    %.1f of %.1f MB are not zeros, %.1f MB of these are there already, the rest packs to %.0f %%; the guest writes %.1f MB/s\n",
+				float64(b.Content)/1e6, float64(b.Bytes)/1e6, float64(b.Known)/1e6, 100*b.Ratio, float64(b.DirtyRate)/1e6)
+		}
 		if p.Throttled > 0 {
 			fmt.Fprintf(w, "throttled to stand still for %d %% of the time, as it writes faster than the paths carry\n", p.Throttled)
 		}

@@ -1,0 +1,36 @@
+package policy
+
+import "time"
+
+// Copied is a copy of memory that has ended.
+type Copied struct {
+	Handled int64         // bytes of guest memory that were read, coded and written, zeros left out
+	Took    time.Duration // from the copy's begin to the guest's stop
+	Wire    int64         // bytes on the wire
+	Rate    int64         // bit/s of all paths together; 0: unknown
+}
+
+// Speed is how fast both hosts handled memory, bytes per second (0: it tells nothing), and whether that is only what they
+// do at least, as it was the paths that were waited for.
+func (c Copied) Speed() (speed int64, least bool) {
+	took := (c.Took - beginning).Seconds()
+	if took <= 0 || c.Handled <= 0 {
+		return 0, true
+	}
+	carried := float64(c.Rate) / 8 * carriedShare
+	return int64(float64(c.Handled) / took), float64(c.Wire)/took >= handlingFull*carried
+}
+
+// Foresee is the speed for the next copy, where foreseen is what is taken without any earlier one (0: unknown).
+func (c Copied) Foresee(foreseen int64) int64 {
+	switch speed, least := c.Speed(); {
+	case speed == 0:
+		return foreseen
+	case least && foreseen == 0: // no less than the paths carry
+		return 0
+	case least:
+		return max(speed, foreseen)
+	default:
+		return speed
+	}
+}
