@@ -95,6 +95,9 @@ func TestEveryConnectionIsAccounted(t *testing.T) {
 	plan, err := p.leader().Plan(t.Context(), migration.Request{Guest: "web", To: "sanjose"})
 	p.must(err)
 	p.noted(plan, mayFollow)
+	if b := plan.Predicted.Memory; b == nil || b.Content == 0 || b.Content >= b.Bytes || b.Known == 0 || b.Known > b.Content/2 || b.Ratio >= 1 {
+		t.Errorf("foreseen of a guest that never was there, whose image is: %+v", b)
+	}
 	id := p.began(migration.Request{Guest: "web", To: "sanjose", Downtime: 5 * time.Second, Bandwidth: crawl})
 	p.reaches(id, "copy")
 	rep, err := p.w.agents["montreal"].client.Report(t.Context(), id)
