@@ -187,6 +187,7 @@ func (p *program) sample(at int64) Sample {
 	s.Retransmits = p.retransmits
 	s.Gap = p.look(at)
 	s.Waiting, s.WaitingSince = p.others.longest(at)
+	s.Remotes = p.remotes()
 	if s.Subflows = subflowsOf(p.others.found); p.speaksMPTCP(p.others.found) {
 		s.MPTCP = 1
 	}

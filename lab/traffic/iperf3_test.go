@@ -35,7 +35,8 @@ func TestIperf3Args(t *testing.T) {
 	}
 }
 
-// TestEachOfOthersMoves: of iperf3's connections each is told where it has got to, and that for control is none of them.
+// TestEachOfOthersMoves: of iperf3's connections each is told where it has got to, in the end and in each sample, by which
+// it counts as moved where its guest moved on; and that for control is none of them.
 func TestEachOfOthersMoves(t *testing.T) {
 	at := func(port uint16, remote string, token uint32) mptcp.Connection {
 		s := mptcp.Subflow{Local: netip.AddrPortFrom(netip.MustParseAddr("10.9.1.2"), port), Remote: netip.AddrPortFrom(netip.MustParseAddr(remote), 5201), State: mptcp.StateEstablished}
@@ -52,11 +53,24 @@ func TestEachOfOthersMoves(t *testing.T) {
 	if len(got) != 2 || got[0].Token != 3 || got[1].Token != 2 {
 		t.Fatalf("for data: %v", got)
 	}
-	p := &program{Flow: Flow{Target: netip.MustParseAddr(old)}}
+	p := &program{Flow: Flow{Target: netip.MustParseAddr(old)}, tally: newTally(now())}
 	for i, moved := range []bool{false, true} {
 		if p.left(everywhere(got[i:i+1])) != moved {
 			t.Errorf("connection %d moved: %v", got[i].Token, !moved)
 		}
+	}
+	first, second := netip.MustParseAddr(old), netip.MustParseAddr(next)
+	p.others = o
+	if got := p.sample(now()).Remotes; len(got) != 2 || got[first] != 1 || got[second] != 1 {
+		t.Errorf("a sample has %v", got)
+	}
+	p.others.data = nil
+	if p.Connections = 2; len(p.sample(now()).Remotes) != 0 {
+		t.Errorf("not told which, and not all are at one: %v", p.sample(now()).Remotes)
+	}
+	p.others.found = []mptcp.Connection{at(1, next, 1), at(2, next, 2), at(3, next, 3)}
+	if got := p.sample(now()).Remotes; len(got) != 1 || got[second] != 2 {
+		t.Errorf("not told which, and all are at one: %v", got)
 	}
 }
 

@@ -175,8 +175,8 @@ func (o *others) forData() []mptcp.Connection {
 	return data
 }
 
-// everywhere are the addresses to which each of the connections has an established subflow.
-func everywhere(found []mptcp.Connection) (addrs []netip.Addr) {
+// remotesOf counts the connections that have an established subflow to an address.
+func remotesOf(found []mptcp.Connection) map[netip.Addr]int {
 	counts := map[netip.Addr]int{}
 	for _, c := range found {
 		here := map[netip.Addr]bool{}
@@ -187,10 +187,30 @@ func everywhere(found []mptcp.Connection) (addrs []netip.Addr) {
 			}
 		}
 	}
-	for a, n := range counts {
+	return counts
+}
+
+// everywhere are the addresses to which each of the connections has an established subflow.
+func everywhere(found []mptcp.Connection) (addrs []netip.Addr) {
+	for a, n := range remotesOf(found) {
 		if n == len(found) {
 			addrs = append(addrs, a)
 		}
 	}
 	return addrs
+}
+
+// remotes is that for a sample: of the connections for data, or, where the program did not tell which these
+// are, of as many as it has, where all that it has are. The caller holds state.
+func (p *program) remotes() map[netip.Addr]int {
+	if data := p.others.forData(); len(data) > 0 {
+		return remotesOf(data)
+	}
+	counts := map[netip.Addr]int{}
+	if p.speaksMPTCP(p.others.found) {
+		for _, a := range everywhere(p.others.found) {
+			counts[a] = max(1, p.Connections)
+		}
+	}
+	return counts
 }
