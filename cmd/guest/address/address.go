@@ -73,7 +73,13 @@ func (b *Book) Configure(p guest.Configure) (guest.Configured, error) {
 	}
 	n := nic{table: p.Table, gateways: []netip.Addr{p.GatewayV4, p.GatewayV6}, addrs: p.Addrs, announce: p.Announce}
 	strange := b.strange(mac) && !ready.whole && !p.Main
+	_, again := b.nics[mac]
 	told := b.atOnce(ready, p)
+	if link.Attrs().Flags&net.FlagUp != 0 && !again && !p.Main { // before it was made ready
+		if err := forgetNeighbours(link); err != nil {
+			return guest.Configured{}, fmt.Errorf("configure %s: %w", name, err)
+		}
+	}
 	if told != 0 && !there(ready) {
 		ready = made{} // all of it is done again: more may be gone
 	}

@@ -2,6 +2,8 @@ package address
 
 import (
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"sync"
@@ -59,6 +61,25 @@ func (b *Book) refresh(link netlink.Link, family int) error {
 	for target := range targets {
 		if source, ok := sourceFor(addrs, target); ok {
 			send(link, solicit(link.Attrs().HardwareAddr, source, target))
+		}
+	}
+	return nil
+}
+
+// forgetNeighbours has the kernel ask anew for those that the link has. A NIC that lingered was up elsewhere, where a
+// host answered for its router: what it sends by that MAC, or what it knew of others there, nobody takes here.
+func forgetNeighbours(link netlink.Link) error {
+	index := link.Attrs().Index
+	entries, err := dump.Whole(func() ([]netlink.Neigh, error) { return netlink.NeighList(index, netlink.FAMILY_ALL) })
+	if err != nil {
+		return fmt.Errorf("list neighbours: %w", err)
+	}
+	for _, entry := range entries {
+		if entry.LinkIndex != index || entry.State&(netlink.NUD_PERMANENT|netlink.NUD_NOARP) != 0 {
+			continue
+		}
+		if err := netlink.NeighDel(&entry); err != nil && !errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("forget neighbour %s: %w", entry.IP, err)
 		}
 	}
 	return nil
