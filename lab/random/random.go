@@ -18,7 +18,7 @@ func Scenario(seed uint64) []byte {
 	m.guests()
 	m.traffic()
 	m.steps()
-	m.put("end: {after_last_migration: 7s, timeout: 600s}")
+	m.put("end: {after_last_migration: %ds, timeout: 600s}", lingers+2*((m.away+999)/1000))
 	m.expect()
 	return []byte(fmt.Sprintf("name: random %d\n", seed) + m.text.String())
 }
@@ -36,7 +36,13 @@ type maker struct {
 	lossy     bool // a link may lose packets
 	disturbed bool // a migration may end otherwise than completed
 	hurt      bool // a packet may be dropped by what a step did
+	away      int  // the longest time for which a step has packets vanish, ms
 }
+
+// lingers is how long a run goes on after the last migration, s. A connection whose packets vanished is tried again after twice
+// the time of the last try each time (RFC 6298 §5.5), so that it is silent for as long again as they did: a run whose links were cut
+// at its end goes on for longer by twice that.
+const lingers = 7
 
 type site struct {
 	name    string

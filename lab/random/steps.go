@@ -86,7 +86,7 @@ func (m *maker) disturbance(moved []guest) string {
 	m.lossy = m.lossy || kind == "cut" || kind == "degrade"
 	switch kind {
 	case "cut":
-		return fmt.Sprintf("cut: {site: %s, uplink: %s, for: %dms}", s.name, uplink, pick(m, 300, 1000, 3000, 8000))
+		return fmt.Sprintf("cut: {site: %s, uplink: %s, for: %dms}", s.name, uplink, m.vanish(pick(m, 300, 1000, 3000, 8000)))
 	case "degrade":
 		change := pick(m, "loss: 2%", "loss: 20%", "rate: 5mbit", "delay: 150ms", "rate: 10mbit, delay: 80ms")
 		return fmt.Sprintf("degrade: {site: %s, uplink: %s, %s, for: %ds}", s.name, uplink, change, pick(m, 1, 4, 10))
@@ -101,5 +101,11 @@ func (m *maker) disturbance(moved []guest) string {
 	if person.at == to || m.chance(0.5) {
 		to = pick(m, m.places...).name
 	}
-	return fmt.Sprintf("move: {client: %s, to: %s, gap: %dms}", person.name, to, pick(m, 0, 500, 2000))
+	return fmt.Sprintf("move: {client: %s, to: %s, gap: %dms}", person.name, to, m.vanish(pick(m, 0, 500, 2000)))
+}
+
+// vanish notes for how many ms packets do.
+func (m *maker) vanish(ms int) int {
+	m.away = max(m.away, ms)
+	return ms
 }
