@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"strings"
 	"testing"
 
 	"godwit/lab/report"
@@ -25,5 +26,17 @@ func TestWhyAFlowsNumbersAreNull(t *testing.T) {
 	res.RTTUnknown = "another program's connection"
 	if got := trafficNulls(report.Traffic{WhyNull: map[string]string{}}, res, before, during, later).WhyNull["rtt_ms.during"]; got != res.RTTUnknown {
 		t.Errorf("of a program: %q", got)
+	}
+}
+
+// TestWhyAMigrationsNumbersAreNull: whatever is missing has the reason that was given, and none is left to be called not measured.
+func TestWhyAMigrationsNumbersAreNull(t *testing.T) {
+	m := whyNull(report.Migration{WhyNull: map[string]string{}, Connections: &report.Connections{}}, "it was called off")
+	var out strings.Builder
+	if err := (&report.Report{Migrations: []report.Migration{m}}).Write(&out); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(out.String(), "not measured") {
+		t.Errorf("a number without its reason: %s", &out)
 	}
 }
