@@ -106,6 +106,7 @@ func TestCheckRequestRefuses(t *testing.T) {
 		{migration.Request{Downtime: time.Millisecond - 1}, []string{"downtime budget of 999.999µs; between 1ms and 1m"}},
 		{migration.Request{Downtime: time.Minute + 1}, []string{"downtime budget of 1m0.000000001s"}},
 		{migration.Request{Bandwidth: -8}, []string{"bandwidth of -8 bit/s"}},
+		{migration.Request{Bandwidth: 1}, []string{"bandwidth of 1 bit/s", "at least 8kbit"}},
 		{migration.Request{InsecureTransfer: true}, []string{"insecure_transfer", "qemu-*"}},
 	} {
 		c.req.Guest = "web"

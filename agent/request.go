@@ -70,8 +70,8 @@ func CheckRequest(req *migration.Request) error {
 	switch {
 	case req.Downtime != 0 && req.Downtime < time.Millisecond || req.Downtime > time.Minute:
 		return wrong("downtime budget of %v; between 1ms and 1m", req.Downtime)
-	case req.Bandwidth < 0:
-		return wrong("bandwidth of %d bit/s", req.Bandwidth)
+	case !sensible(req.Bandwidth):
+		return wrong("bandwidth of %d bit/s; at least 8kbit, or 0 for no limit", req.Bandwidth)
 	case req.Buffer != 0 && req.Buffer < leastRequested:
 		return wrong("buffer of %d bytes; at least %d", req.Buffer, leastRequested)
 	case req.Buffer != 0 && strings.HasPrefix(req.Transfer, "qemu-"):

@@ -21,6 +21,9 @@ type Request struct {
 	TunnelKind       string        `json:"tunnel,omitempty"`      // one of Tunnels
 }
 
+// LeastBandwidth is the lowest limit that a migration may have, bit/s: with less no page comes over in sensible time.
+const LeastBandwidth = 8_000
+
 // The values that a request may name, in the order in which help shows them.
 var (
 	Modes     = []string{"auto", "precopy", "hybrid", "postcopy", "stopcopy"}

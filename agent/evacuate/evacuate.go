@@ -383,5 +383,5 @@ func (e *evacuation) share(n int) int64 {
 	if e.req.Bandwidth == 0 {
 		return 0
 	}
-	return max(e.req.Bandwidth/int64(max(min(n, e.req.Width), 1)), 1)
+	return max(e.req.Bandwidth/int64(max(min(n, e.req.Width), 1)), migration.LeastBandwidth)
 }

@@ -414,7 +414,7 @@ func TestBandwidthIsShared(t *testing.T) {
 		defer close(done)
 		for range 1000 { // until the second has been told of its new limit
 			host.mu.Lock()
-			told := slices.Contains(host.limits, "m-00000002 100")
+			told := slices.Contains(host.limits, "m-00000002 100000")
 			host.mu.Unlock()
 			if told {
 				break
@@ -423,11 +423,11 @@ func TestBandwidthIsShared(t *testing.T) {
 		}
 		close(second)
 	}()
-	if _, err := Run(t.Context(), host, Request{To: "b", Width: 2, Bandwidth: 100}); err != nil {
+	if _, err := Run(t.Context(), host, Request{To: "b", Width: 2, Bandwidth: 100_000}); err != nil {
 		t.Fatal(err)
 	}
 	<-done
-	for _, want := range []string{"m-00000001 50", "m-00000002 50", "m-00000002 100"} {
+	for _, want := range []string{"m-00000001 50000", "m-00000002 50000", "m-00000002 100000"} {
 		if !slices.Contains(host.limits, want) {
 			t.Errorf("limits %v, want %s", host.limits, want)
 		}

@@ -148,6 +148,9 @@ func (f *file) readMigrate(n ast.Node) *Migrate {
 		o.wrong("downtime", "downtime of migrate is "+m.Downtime.String(), "a budget from 1ms to 1m")
 	}
 	m.Bandwidth = o.rate("bandwidth", 0)
+	if m.Bandwidth != 0 && m.Bandwidth < minRate {
+		o.wrong("bandwidth", fmt.Sprintf("bandwidth of migrate is %d bit/s", m.Bandwidth), "0, which is no limit, or at least 8kbit")
+	}
 	m.Throttle = o.throttle(m.Mode)
 	m.InsecureTransfer = o.flag("insecure_transfer")
 	if m.InsecureTransfer && !strings.HasPrefix(m.Transfer, "qemu-") {
