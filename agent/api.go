@@ -145,10 +145,20 @@ func (a *Agent) apiAbort(r *http.Request) (any, error) {
 	m := a.outgoing[id]
 	a.mu.Unlock()
 	if m == nil {
-		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf(
-			"abort %s: no such migration leaves this host now; abort it on its source, see `godwit history`", id)}
+		return nil, a.cannotAbort(id)
 	}
 	return nil, m.abortFor(r.Context(), &migration.Problem{Code: migration.CodeAsked, Text: "aborted on request"})
+}
+
+// cannotAbort is why a migration that does not leave this host now is not called off.
+func (a *Agent) cannotAbort(id string) error {
+	why := "no such migration leaves this host now; abort it on its source, see `godwit history`"
+	if rec, err := a.recordKept(id); err == nil {
+		if outcome := rec.snapshot().Outcome; outcome != "" {
+			why = fmt.Sprintf("it is over, %s; see `godwit history --show %s`", outcome, id)
+		}
+	}
+	return &migration.Problem{Code: migration.CodeUsage, Text: "abort " + id + ": " + why}
 }
 
 func (a *Agent) apiReport(r *http.Request) (any, error) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"godwit/agent/config"
+	"godwit/migration"
 )
 
 // An error about what is not here says what to do, too.
@@ -15,6 +16,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		config: &config.Config{Host: "paris", State: t.TempDir()}, outgoing: map[string]*outgoing{}, records: map[string]*Record{},
 		guests: &guests{byName: map[string]*Guest{"web": {}}},
 	}
+	a.records["m-00000002"] = &Record{report: Report{ID: "m-00000002", Outcome: migration.Completed}}
 	a.guests.byName["web"].Held.Description.Name = "web"
 	for _, c := range []struct {
 		ask  func(*http.Request) (any, error)
@@ -22,6 +24,8 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		want string
 	}{
 		{a.apiBandwidth, "m-00000001", "see `godwit history`"},
+		{a.apiAbort, "m-00000001", "abort it on its source"},
+		{a.apiAbort, "m-00000002", "it is over, completed"},
 		{a.apiReport, "m-00000001", "see `godwit history`"},
 		{a.apiEvents, "m-00000001", "see `godwit history`"},
 		{a.apiForgetGuest, "web", "move it back there first"},
