@@ -157,12 +157,6 @@ func sitesOf(info agent.HostInfo) []listedSite {
 	return sites
 }
 
-// siteHost is a host of a site, as this one knows it.
-type siteHost struct {
-	Host  string `json:"host"`
-	State string `json:"state"` // as in `godwit host ls`
-}
-
 func showSite(c *cobra.Command, info agent.HostInfo, args []string) error {
 	site := args[0]
 	hosts := hostsOf(info, site)
@@ -178,11 +172,11 @@ func showSite(c *cobra.Command, info agent.HostInfo, args []string) error {
 	return nil
 }
 
-func hostsOf(info agent.HostInfo, site string) []siteHost {
-	var hosts []siteHost
+func hostsOf(info agent.HostInfo, site string) []shownHost {
+	var hosts []shownHost
 	for _, h := range shownHosts(info) {
 		if h.Site == site {
-			hosts = append(hosts, siteHost{h.Host, h.State})
+			hosts = append(hosts, h)
 		}
 	}
 	return hosts

@@ -264,10 +264,18 @@ func TestLsAndShow(t *testing.T) {
 	}
 }
 
+// TestHostsOf: of a site's hosts programs are told as much as of any host.
 func TestHostsOf(t *testing.T) {
-	info := agent.HostInfo{Host: "a-1", Site: "a", Guests: make([]agent.GuestInfo, 2), Neighbours: []agent.NeighbourInfo{{Host: "a-2", Site: "a", State: "up"}, {Host: "b", Site: "b", State: "down"}}}
-	for site, want := range map[string][]siteHost{"a": {{"a-1", "this host, 2 guests"}, {"a-2", "up"}}, "b": {{"b", "down"}}, "c": nil} {
-		if got := hostsOf(info, site); !slices.Equal(got, want) {
+	up := true
+	info := agent.HostInfo{Host: "a-1", Site: "a", Guests: make([]agent.GuestInfo, 2), Neighbours: []agent.NeighbourInfo{{Host: "a-2", Site: "a", State: "up", Up: &up}, {Host: "b", Site: "b", State: "down"}}}
+	for site, want := range map[string][]string{"a": {"a-1: this host, 2 guests", "a-2: up"}, "b": {"b: down"}, "c": nil} {
+		var got []string
+		for _, h := range hostsOf(info, site) {
+			if got = append(got, h.Host+": "+h.State); h.Site != site || (h.Up == nil) != (h.Host == "b") {
+				t.Errorf("%s: %+v", site, h)
+			}
+		}
+		if !slices.Equal(got, want) {
 			t.Errorf("%s: %v", site, got)
 		}
 	}
