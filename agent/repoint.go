@@ -304,6 +304,7 @@ func (a *Agent) sendDirectly(ask Repoint, caller string) error {
 		return notBelieved("repoint guest %s: %v is not what was asked for before", ask.Guest, ask.Addresses)
 	}
 	var stood []netip.Addr
+	beside := false // some went by a host of this site: neighbours may know a NIC of the guest's there
 	err := a.detours.Change(ask.Guest, func(all map[string]*detour.Detour) {
 		d := all[ask.Migration]
 		stood = d.Stand(all)
@@ -318,6 +319,8 @@ func (a *Agent) sendDirectly(ask Repoint, caller string) error {
 				if !slices.Contains(ask.Addresses, away.Addr) {
 					return false
 				}
+				n, _ := a.config.Peer(other.Peer)
+				beside = beside || n.Site == a.config.Site
 				away.Tunnel = d.Tunnel.Name
 				d.Away = append(d.Away, away)
 				return true
@@ -329,6 +332,8 @@ func (a *Agent) sendDirectly(ask Repoint, caller string) error {
 	})
 	if err == nil && len(stood) > 0 {
 		a.log.Info("stands for addresses", "guest", ask.Guest, "addresses", stood, "of", ask.Home, "at", caller)
+	}
+	if err == nil && (beside || len(stood) > 0) {
 		a.announce(ask.Migration)
 	}
 	return err
