@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"godwit/internal/clock"
 	"godwit/lab/wan"
 	"godwit/migration"
 	"godwit/vm/guest"
@@ -32,8 +31,28 @@ const balanceEvery = time.Second
 
 // balance compares, until ctx ends, what passed the edges with what reached the guests.
 func (r *run) balance(ctx context.Context) {
-	for clock.Sleep(ctx, balanceEvery) {
+	for r.untilBalance(ctx) {
 		r.takeBalance(ctx, r.leftAlone)
+	}
+}
+
+// untilBalance waits for the time of the next comparison. A guest that moves on at once is compared between its
+// moves: or what one of them lost would count for both.
+func (r *run) untilBalance(ctx context.Context) bool {
+	select {
+	case <-r.handed:
+	case <-time.After(balanceEvery):
+	case <-ctx.Done():
+		return false
+	}
+	return true
+}
+
+// handedOver has edges and guests compared soon.
+func (r *run) handedOver() {
+	select {
+	case r.handed <- struct{}{}:
+	default:
 	}
 }
 

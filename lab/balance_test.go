@@ -1,12 +1,15 @@
 package lab
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"godwit/migration"
 )
 
 // TestArrive: what is on its way when traffic has ended is waited for, what is lost not long.
@@ -90,5 +93,19 @@ func TestDropped(t *testing.T) {
 		if got != c.want || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: %d, %v; want %d %s", c.name, got, err, c.want, c.err)
 		}
+	}
+}
+
+// TestBalanceBetweenMoves: edges and guests are compared as soon as a handover is done, not only once a second.
+func TestBalanceBetweenMoves(t *testing.T) {
+	r := aRun()
+	r.handed = make(chan struct{}, 1)
+	for _, phase := range []migration.Phase{migration.Copy, migration.Settle} {
+		r.phaseBegan(t.Context(), &move{guest: "web"}, phase, time.Now())
+		ctx, cancel := context.WithTimeout(t.Context(), balanceEvery/5)
+		if got, want := r.untilBalance(ctx), phase == migration.Settle; got != want {
+			t.Errorf("%s: compared soon: %v, want %v", phase, got, want)
+		}
+		cancel()
 	}
 }

@@ -66,7 +66,8 @@ type run struct {
 	results  map[string]traffic.Result
 	flows    map[string]*flowTrace
 	balances []balance
-	links    linkWindow // while traffic ran
+	handed   chan struct{} // a handover is done: edges and guests are to be compared before another move begins
+	links    linkWindow    // while traffic ran
 	held     holdings
 	boots    map[string]int                 // how often a guest was booted again
 	tunnels  map[string]map[tunnelEnds]bool // by guest: all that led to or from it
@@ -123,7 +124,7 @@ func begin(ctx context.Context, s *scenario.Scenario, opts Options) (*run, func(
 	r := &run{
 		w: w, opts: opts, queue: map[string]chan struct{}{}, reached: map[int]bool{}, by: map[*scenario.Step]*move{}, never: map[*scenario.Step]bool{},
 		results: map[string]traffic.Result{}, flows: map[string]*flowTrace{},
-		ending: make(chan struct{}), patience: flowPatience,
+		ending: make(chan struct{}), patience: flowPatience, handed: make(chan struct{}, 1),
 	}
 	// What is begun here lives to the end of the run: one that is interrupted is measured, too.
 	var life context.Context

@@ -36,6 +36,9 @@ func (r *run) schedule(ctx context.Context) {
 
 // phaseBegan starts the steps that wait for this phase of this guest.
 func (r *run) phaseBegan(ctx context.Context, m *move, phase migration.Phase, began time.Time) {
+	if phase == migration.Settle {
+		r.handedOver()
+	}
 	var waiting []int
 	for i := range r.w.scenario.Steps {
 		step := &r.w.scenario.Steps[i]
