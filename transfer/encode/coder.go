@@ -3,6 +3,7 @@ package encode
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 
 	"godwit/transfer/pages"
 )
@@ -18,6 +19,7 @@ type Coder struct {
 	batch   []byte
 	group   [pages.Codings]group
 	rest    []*pages.Page // of no group
+	spare   []byte
 }
 
 // group gathers the payload of a section.
@@ -50,8 +52,8 @@ func (c *Coder) Encode(dst []byte, f *pages.Frame, level Level) ([]byte, Counts)
 	}{{pages.Reference, kindReference}, {pages.Known, kindKnown}, {pages.Delta, kindDelta}} {
 		dst = c.appendGroup(dst, g.coding, g.kind, level, &counts)
 	}
-	for at := 0; at < len(c.rest); at += batchPages {
-		dst = c.appendBatch(dst, c.rest[at:min(at+batchPages, len(c.rest))], level, &counts)
+	for batch := range slices.Chunk(c.rest, batchPages) {
+		dst = c.appendBatch(dst, batch, level, &counts)
 	}
 	for i := range f.Pages {
 		counts.Pages[f.Pages[i].Coding]++
@@ -148,16 +150,8 @@ func (c *Coder) appendZeros(dst []byte, f *pages.Frame, level Level, counts *Cou
 
 func (c *Coder) appendBatch(dst []byte, batch []*pages.Page, level Level, counts *Counts) []byte {
 	from := len(dst)
-	dst = binary.AppendUvarint(append(dst, byte(kindPages)), uint64(len(batch)))
-	last := uint64(0)
-	c.batch = c.batch[:0]
-	for _, p := range batch {
-		dst = binary.AppendVarint(dst, int64(p.Number-last))
-		last = p.Number
-		c.batch = append(c.batch, p.Data...)
-	}
 	coding := pages.Raw
-	dst, packed := c.pack.appendPayload(dst, c.batch, true, level)
+	dst, packed := c.packBatch(dst, batch, level)
 	if packed {
 		coding = pages.Batch
 	}
@@ -166,4 +160,26 @@ func (c *Coder) appendBatch(dst []byte, batch []*pages.Page, level Level, counts
 	}
 	counts.Bytes[coding] += uint64(len(dst) - from)
 	return dst
+}
+
+func (c *Coder) packBatch(dst []byte, batch []*pages.Page, level Level) ([]byte, bool) {
+	dst = binary.AppendUvarint(append(dst, byte(kindPages)), uint64(len(batch)))
+	last := uint64(0)
+	c.batch = c.batch[:0]
+	for _, p := range batch {
+		dst = binary.AppendVarint(dst, int64(p.Number-last))
+		last = p.Number
+		c.batch = append(c.batch, p.Data...)
+	}
+	return c.pack.appendPayload(dst, c.batch, true, level)
+}
+
+// Repack is what the pages would have taken at another level that Encode packed last, or could not pack: bytes, as Counts
+// has them of Batch and Raw. Call it as long as the frame has its contents.
+func (c *Coder) Repack(level Level) (sum uint64) {
+	for batch := range slices.Chunk(c.rest, batchPages) {
+		c.spare, _ = c.packBatch(c.spare[:0], batch, level)
+		sum += uint64(len(c.spare))
+	}
+	return sum
 }

@@ -53,6 +53,12 @@ type Meter struct {
 	cores float64
 	spent float64 // seconds that frames took, coding or sending, since the last trial
 	trial Level   // last tried
+	inUse Level   // that Choose returned last
+	tries bool    // the last frame's level is trial, and not inUse
+
+	// size is what a level packs pages to, compared with what the others pack the same ones to: frames differ by
+	// far more than levels do. 0: it was not compared, and is as usual.
+	size [Levels]float64
 }
 
 type measured struct{ in, out, seconds float64 }
@@ -62,6 +68,8 @@ const (
 	fading = 0.9
 	// trialShare is how much of the time goes into trials.
 	trialShare = 0.02
+	// learning is the weight of a new comparison.
+	learning = 0.3
 )
 
 // Rates measured on guests' memory stand in until a level was used: they are low.
@@ -73,14 +81,45 @@ func (m *Meter) Add(level Level, c Counts, took time.Duration) {
 	if m.link > 0 {
 		m.spent += max(took.Seconds()/m.cores, float64(c.Out)/m.link)
 	}
-	in := float64(c.Pages[pages.Batch]+c.Pages[pages.Raw]) * pages.Size
-	if in == 0 || in < float64(c.In)/2 || took <= 0 {
+	in := packable(c)
+	if in == 0 || took <= 0 {
 		return
 	}
 	l := &m.level[level]
 	l.in = l.in*fading + in
 	l.out = l.out*fading + float64(c.Bytes[pages.Batch]+c.Bytes[pages.Raw])
 	l.seconds = l.seconds*fading + took.Seconds()
+}
+
+// Against is the level that is in use, where this one was tried of Next's last frame: what that would have packed the
+// frame to is for Compare.
+func (m *Meter) Against(level Level) (inUse Level, ok bool) {
+	return m.inUse, m.tries && level == m.trial && m.inUse != Off
+}
+
+// Compare notes what the frame of a trial came to, and to how many bytes the level in use would have packed its pages.
+func (m *Meter) Compare(c Counts, inUse uint64) {
+	if packable(c) == 0 || inUse == 0 {
+		return
+	}
+	size := m.relative(m.inUse) * float64(c.Bytes[pages.Batch]+c.Bytes[pages.Raw]) / float64(inUse)
+	m.size[m.trial] = m.relative(m.trial) + (size-m.relative(m.trial))*learning
+}
+
+// packable is how much of a frame was packed, or could have been; 0: less than half of it, which says nothing of levels.
+func packable(c Counts) float64 {
+	in := float64(c.Pages[pages.Batch]+c.Pages[pages.Raw]) * pages.Size
+	if in < float64(c.In)/2 {
+		return 0
+	}
+	return in
+}
+
+func (m *Meter) relative(level Level) float64 {
+	if m.size[level] > 0 {
+		return m.size[level]
+	}
+	return 1 / usual[level].Ratio
 }
 
 // Rates returns what is known of each level.
@@ -91,14 +130,21 @@ func (m *Meter) Rates() [Levels]Rate {
 			rates[i] = Rate{Speed: l.in / l.seconds, Ratio: l.in / l.out}
 		}
 	}
+	if m.inUse == Off || m.level[m.inUse].in == 0 {
+		return rates
+	}
+	for level := S2; int(level) < Levels; level++ {
+		rates[level].Ratio = rates[m.inUse].Ratio * m.relative(m.inUse) / m.relative(level)
+	}
 	return rates
 }
 
 // Next returns the level for the next frame: Choose's, or one to be tried.
 func (m *Meter) Next(link, cores float64) Level {
-	m.link, m.cores = link, cores
+	m.link, m.cores, m.tries = link, cores, false
 	rates := m.Rates()
 	best := Choose(link, cores, rates)
+	m.inUse = best
 	if link <= 0 {
 		return best
 	}
@@ -112,7 +158,7 @@ func (m *Meter) Next(link, cores float64) Level {
 	if cost := pages.MaxPages * pages.Size / moved(link, cores, rates[next]); m.spent*trialShare < cost {
 		return best
 	}
-	m.spent, m.trial = 0, next
+	m.spent, m.trial, m.tries = 0, next, true
 	return next
 }
 

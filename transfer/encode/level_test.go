@@ -1,6 +1,7 @@
 package encode
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -69,6 +70,9 @@ func simulate(t *testing.T, m *Meter, link, cores float64, rates [Levels]Rate, f
 		c.Bytes[pages.Batch] = c.Out
 		took := in / r.Speed
 		m.Add(level, c, time.Duration(took*1e9))
+		if other, ok := m.Against(level); ok {
+			m.Compare(c, uint64(in/rates[other].Ratio))
+		}
 		seconds += max(took/cores, in/r.Ratio/link)
 	}
 	best := 0.0
@@ -118,5 +122,31 @@ func TestMeterFollowsChange(t *testing.T) {
 	simulate(t, &m, 100*mbit, 1, text, 3000)
 	if got := simulate(t, &m, 100*mbit, 1, text, 1000); got < 0.9 {
 		t.Errorf("text after noise: %.2f of the best", got)
+	}
+}
+
+// TestCloseLevels: a level that is a little better is found although frames differ by far more than levels do.
+func TestCloseLevels(t *testing.T) {
+	guest := [Levels]Rate{{3e9, 1}, {600e6, 1.75}, {228e6, 2.25}, {123e6, 2.34}, {57e6, 2.45}}
+	for _, c := range []struct {
+		link, cores float64
+		want        Level
+	}{{100 * mbit, 0.4, Zstd3}, {20 * mbit, 0.4, Zstd7}, {100 * mbit, 0.2, Zstd1}} {
+		random := rand.New(rand.NewPCG(1, 2))
+		var m Meter
+		used := 0
+		const before, frames = 1500, 6000
+		for i := range frames {
+			frame, packs := guest, 0.5+random.Float64()
+			for level := S2; int(level) < Levels; level++ {
+				frame[level].Ratio = 1 + (guest[level].Ratio-1)*packs
+			}
+			if simulate(t, &m, c.link, c.cores, frame, 1); m.inUse == c.want && i >= before {
+				used++
+			}
+		}
+		if share := float64(used) / (frames - before); share < 0.9 {
+			t.Errorf("%.0f Mbit/s, %.1f cores: %v for %.2f of the frames", c.link/mbit, c.cores, c.want, share)
+		}
 	}
 }

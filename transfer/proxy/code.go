@@ -54,6 +54,9 @@ func (s *Source) code() error {
 		body, counts := coder.Encode(make([]byte, 0, 64<<10), f, level)
 		used = processorTime() - used
 		meter.Add(level, counts, used)
+		if other, ok := meter.Against(level); ok {
+			meter.Compare(counts, coder.Repack(other))
+		}
 		if len(f.Pages) > 0 {
 			now := time.Now()
 			gets.add(used, now.Sub(begun), now.Sub(coded))
