@@ -61,7 +61,10 @@ type Meter struct {
 	size [Levels]float64
 }
 
-type measured struct{ in, out, seconds float64 }
+type measured struct {
+	in, out, seconds float64
+	begun            bool // it has coded a frame: the first finds nothing in caches, and says nothing of the next ones
+}
 
 const (
 	// fading is the weight that a measurement loses with each new one.
@@ -86,6 +89,10 @@ func (m *Meter) Add(level Level, c Counts, took time.Duration) {
 		return
 	}
 	l := &m.level[level]
+	if !l.begun {
+		l.begun = true
+		return
+	}
 	l.in = l.in*fading + in
 	l.out = l.out*fading + float64(c.Bytes[pages.Batch]+c.Bytes[pages.Raw])
 	l.seconds = l.seconds*fading + took.Seconds()

@@ -89,7 +89,7 @@ func TestMeterFindsTheBestLevel(t *testing.T) {
 	for name, rates := range map[string][Levels]Rate{"text": text, "noise": noise, "slow": slow} {
 		for _, link := range []float64{50 * mbit, 1000 * mbit, 10000 * mbit} {
 			var m Meter
-			simulate(t, &m, link, 1, rates, 400) // what is usual gives way to what is measured
+			simulate(t, &m, link, 1, rates, 1500) // what is usual gives way to what is measured
 			if got := simulate(t, &m, link, 1, rates, 4000); got < 0.95 {
 				t.Errorf("%s at %.0f Mbit/s: %.2f of the best", name, link/mbit, got)
 			}
@@ -148,5 +148,20 @@ func TestCloseLevels(t *testing.T) {
 		if share := float64(used) / (frames - before); share < 0.9 {
 			t.Errorf("%.0f Mbit/s, %.1f cores: %v for %.2f of the frames", c.link/mbit, c.cores, c.want, share)
 		}
+	}
+}
+
+// TestFirstFrame: a level whose first frame took far longer than those after it is not given up for that.
+func TestFirstFrame(t *testing.T) {
+	guest := [Levels]Rate{{3e9, 1}, {600e6, 1.75}, {228e6, 2.25}, {123e6, 2.34}, {57e6, 2.45}}
+	cold := guest
+	for level := range cold {
+		cold[level].Speed /= 10
+	}
+	var m Meter
+	simulate(t, &m, 100*mbit, 0.4, cold, 1)
+	first := m.inUse
+	if simulate(t, &m, 100*mbit, 0.4, guest, 10); first != Zstd3 || m.inUse != first {
+		t.Errorf("%v, and %v after its first frame", first, m.inUse)
 	}
 }
