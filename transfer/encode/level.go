@@ -63,7 +63,7 @@ type Meter struct {
 
 type measured struct {
 	in, out, seconds float64
-	begun            bool // it has coded a frame: the first finds nothing in caches, and says nothing of the next ones
+	begun            bool // it has coded a frame: zstd's first finds nothing in caches, and says nothing of the next ones
 }
 
 const (
@@ -89,7 +89,7 @@ func (m *Meter) Add(level Level, c Counts, took time.Duration) {
 		return
 	}
 	l := &m.level[level]
-	if !l.begun {
+	if !l.begun && level >= Zstd1 {
 		l.begun = true
 		return
 	}

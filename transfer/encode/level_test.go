@@ -89,7 +89,7 @@ func TestMeterFindsTheBestLevel(t *testing.T) {
 	for name, rates := range map[string][Levels]Rate{"text": text, "noise": noise, "slow": slow} {
 		for _, link := range []float64{50 * mbit, 1000 * mbit, 10000 * mbit} {
 			var m Meter
-			simulate(t, &m, link, 1, rates, 1500) // what is usual gives way to what is measured
+			simulate(t, &m, link, 1, rates, 3000) // what is usual gives way to what is measured
 			if got := simulate(t, &m, link, 1, rates, 4000); got < 0.95 {
 				t.Errorf("%s at %.0f Mbit/s: %.2f of the best", name, link/mbit, got)
 			}
