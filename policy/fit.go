@@ -68,7 +68,7 @@ func (l Look) tail() int64 { return cmp.Or(l.Tail, tail) }
 func (l Look) Downtime(rtt time.Duration) time.Duration {
 	var sent time.Duration
 	if l.Goodput > 0 {
-		sent = time.Duration(float64(l.Remaining+l.tail()) / float64(l.Goodput) * float64(time.Second))
+		sent = seconds(float64(l.Remaining+l.tail()) / float64(l.Goodput))
 	}
 	return load + l.Pause + l.Disks + max(rtt/2+max(sent, l.Work), l.Release)
 }

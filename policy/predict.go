@@ -199,4 +199,9 @@ func (f Facts) writing(handles float64) (dirty float64, throttled int) {
 	return dirty, throttled
 }
 
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+// longest is what is foreseen at most: some of them are added up, and a time.Duration has room for 292 years.
+const longest = 50 * 365 * 24 * time.Hour
+
+func seconds(s float64) time.Duration {
+	return time.Duration(min(s, longest.Seconds()) * float64(time.Second))
+}

@@ -144,3 +144,15 @@ func costs(t *rapid.T, what string, a, b Facts) {
 		t.Fatalf("%s: %+v costs %+v, %+v costs %+v", what, a, x, b, y)
 	}
 }
+
+// TestPredictAtTheExtremes: the largest guest over the slowest way takes a long time, and not less than none.
+func TestPredictAtTheExtremes(t *testing.T) {
+	for _, rate := range []int64{1, 8_000, 100_000_000} {
+		for _, f := range []Facts{{}, {Stopped: true}, {Early: true}, {Follows: true}} {
+			f.Memory, f.Content, f.Disk, f.DirtyRate, f.Rate = 1<<46, 1<<46, 1<<60, 1<<40, rate
+			if got := Predict(f); got.Migration < time.Hour || got.Downtime < 0 || got.WireBytes < f.Memory {
+				t.Errorf("%d bit/s, %+v: %+v", rate, f, got)
+			}
+		}
+	}
+}

@@ -115,15 +115,11 @@ func parseBlocks(text string) ([]ramBlock, error) {
 // read that QEMU has in its memory now (pagemap; Linux, Documentation/admin-guide/mm/pagemap.rst):
 // one that is missing still would be asked for by reading it.
 func (m *Memory) Sums(ctx context.Context, present bool) (Sums, error) {
-	memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", m.pid))
+	memory, pagemap, err := m.open()
 	if err != nil {
 		return nil, err
 	}
 	defer memory.Close()
-	pagemap, err := os.Open(fmt.Sprintf("/proc/%d/pagemap", m.pid))
-	if err != nil {
-		return nil, err
-	}
 	defer pagemap.Close()
 	out := Sums{}
 	for _, b := range m.blocks {
@@ -140,6 +136,18 @@ func (m *Memory) Sums(ctx context.Context, present bool) (Sums, error) {
 		out[b.name] = sums
 	}
 	return out, nil
+}
+
+// open opens what QEMU's process has in memory, and what is said of its pages.
+func (m *Memory) open() (memory, pagemap *os.File, err error) {
+	if memory, err = os.Open(fmt.Sprintf("/proc/%d/mem", m.pid)); err != nil {
+		return nil, nil, err
+	}
+	if pagemap, err = os.Open(fmt.Sprintf("/proc/%d/pagemap", m.pid)); err != nil {
+		memory.Close()
+		return nil, nil, err
+	}
+	return memory, pagemap, nil
 }
 
 // readPages are read at once.

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"os"
 )
 
 // Pages is how many pages the guest's memory has, ROMs and frame buffers included.
@@ -20,15 +19,11 @@ func (m *Memory) Pages() uint64 {
 // Peek reads pages of a guest that may run, by their numbers, with QEMU's blocks laid end to end. nil are those that
 // QEMU has no memory for, as nobody ever wrote to them: reading them would make some (pagemap, as in Sums).
 func (m *Memory) Peek(ctx context.Context, numbers []uint64) ([][]byte, error) {
-	memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", m.pid))
+	memory, pagemap, err := m.open()
 	if err != nil {
 		return nil, err
 	}
 	defer memory.Close()
-	pagemap, err := os.Open(fmt.Sprintf("/proc/%d/pagemap", m.pid))
-	if err != nil {
-		return nil, err
-	}
 	defer pagemap.Close()
 	out := make([][]byte, len(numbers))
 	for i, number := range numbers {
