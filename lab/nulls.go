@@ -15,6 +15,9 @@ import (
 
 // whyNull gives every number that is missing its reason.
 func whyNull(m report.Migration, reason string) report.Migration {
+	if m.Outcome == report.Refused {
+		m.WhyNull["vm_downtime_ms"] = report.NotPaused
+	}
 	for name, missing := range map[string]bool{
 		"outcome": m.Outcome == "",
 		"total_s": m.TotalS == nil, "migration_s": m.MigrationS == nil, "memory_s": m.MemoryS == nil,

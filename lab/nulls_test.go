@@ -39,4 +39,7 @@ func TestWhyAMigrationsNumbersAreNull(t *testing.T) {
 	if strings.Contains(out.String(), "not measured") {
 		t.Errorf("a number without its reason: %s", &out)
 	}
+	if got := whyNull(report.Migration{Outcome: report.Refused, WhyNull: map[string]string{}}, "it did not begin").WhyNull["vm_downtime_ms"]; got != report.NotPaused {
+		t.Errorf("of one that was refused: %q", got)
+	}
 }

@@ -108,7 +108,23 @@ type Unreachable struct {
 }
 
 func (u *Unreachable) Error() string {
-	return fmt.Sprintf("call agent %s: no answer over any path: %v; is it running, and is its certificate of this fleet?", u.Host, u.Cause)
+	return fmt.Sprintf("call agent %s: no answer over any path: %v; %s", u.Host, u.Cause, u.ask())
+}
+
+// ask is what a person should look at, by how the last try ended.
+func (u *Unreachable) ask() string {
+	var certificate *tls.CertificateVerificationError
+	var told *net.OpError
+	switch {
+	case errors.As(u.Cause, &certificate), errors.As(u.Cause, &told) && told.Op == "remote error": // as crypto/tls marks alerts
+		return "are both hosts' certificates of this fleet?"
+	case errors.As(u.Cause, new(pathless)):
+		return "name its uplinks in this agent's configuration"
+	case errors.Is(u.Cause, syscall.ECONNREFUSED):
+		return "is it running there?"
+	default:
+		return "is it running, and do the uplinks carry packets both ways?"
+	}
 }
 
 func (u *Unreachable) Unwrap() error { return u.Cause }
@@ -122,15 +138,18 @@ func (l *Link) Call(ctx context.Context, method, path string, request, answer an
 		return fmt.Errorf("call agent %s: %w", l.host, err)
 	}
 	if len(l.paths) == 0 {
-		return &Unreachable{l.host, l.pathless()} // trying does not change a configuration
+		return &Unreachable{l.host, pathless(l.host)} // trying does not change a configuration
 	}
 	var last error
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		began := time.Now()
-		last = l.once(ctx, method, path, body, answer)
+		err := l.once(ctx, method, path, body, answer)
 		var problem *migration.Problem
-		if last == nil || errors.As(last, &problem) {
-			return last
+		if err == nil || errors.As(err, &problem) {
+			return err
+		}
+		if last == nil || ctx.Err() == nil {
+			last = err // a try that was cut short says less than the one before it
 		}
 		var bad *tls.CertificateVerificationError
 		if errors.As(last, &bad) {
@@ -181,13 +200,16 @@ func (l *Link) once(ctx context.Context, method, path string, body []byte, answe
 	return nil
 }
 
-func (l *Link) pathless() error { return fmt.Errorf("no path to %s is configured", l.host) }
+// pathless is the host to which no path is configured.
+type pathless string
+
+func (host pathless) Error() string { return fmt.Sprintf("no path to %s is configured", string(host)) }
 
 // dialAny starts on the best path and adds the next each dialStagger; the first
 // that completes its handshake wins.
 func (l *Link) dialAny(ctx context.Context, protocol string) (net.Conn, Path, error) {
 	if len(l.paths) == 0 {
-		return nil, Path{}, l.pathless()
+		return nil, Path{}, pathless(l.host)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

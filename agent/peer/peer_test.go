@@ -162,6 +162,8 @@ func TestStrangers(t *testing.T) {
 			var away *Unreachable
 			if !errors.As(err, &away) || away.Host != c.host {
 				t.Errorf("%v, want unreachable", err)
+			} else if !strings.HasSuffix(err.Error(), "are both hosts' certificates of this fleet?") {
+				t.Errorf("%v: does not ask for the certificates", err)
 			}
 			if c.wait > time.Second && ctx.Err() != nil {
 				t.Error("a wrong certificate was tried until the end")
@@ -185,6 +187,25 @@ func TestNoPath(t *testing.T) {
 	var away *Unreachable
 	if err := link.Call(ctx, http.MethodPost, "/echo", nil, nil); !errors.As(err, &away) || !strings.Contains(err.Error(), "no path to rome") || ctx.Err() != nil {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestUnreachableAsks: a person is told to look at what the last whole try met.
+func TestUnreachableAsks(t *testing.T) {
+	ids := fleet(t, "paris", "rome")
+	port := freePort(t)
+	link := linkTo(t, ids["paris"], "rome", port)
+	err := link.Call(within(t, 300*time.Millisecond), http.MethodPost, "/echo", nil, nil)
+	if err == nil || !strings.HasSuffix(err.Error(), "connection refused; is it running there?") {
+		t.Errorf("nobody listens: %v", err)
+	}
+	serve(t, ids["rome"], port, echo(), nil)
+	at, _ := far(t, port, 5*time.Second)
+	late := NewLink(ids["paris"], "rome", port, []Path{{Name: "far", Local: loopback, Remote: at}})
+	t.Cleanup(late.Close)
+	err = late.Call(within(t, 200*time.Millisecond), http.MethodPost, "/echo", nil, nil)
+	if err == nil || !strings.HasSuffix(err.Error(), "do the uplinks carry packets both ways?") {
+		t.Errorf("nothing is heard: %v", err)
 	}
 }
 
