@@ -108,7 +108,7 @@ func (m *outgoing) askDisks(ctx context.Context, paths []peer.Path) (map[string]
 	for n, d := range disks {
 		all.Go(func() error {
 			path := paths[n%len(paths)]
-			conn, err := m.link.Open(ctx, path, peer.Header{Migration: m.plan.ID, Kind: "disk", Number: n}, paceOf(path, len(disks), len(paths)))
+			conn, err := m.link.Open(ctx, path, peer.Header{Migration: m.plan.ID, Kind: "disk", Number: n, Coding: peer.CodingZstd}, paceOf(path, len(disks), len(paths)))
 			if err == nil {
 				granted[n], err = transfer.AskDisk(ctx, conn, d.ID)
 			}

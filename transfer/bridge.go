@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"godwit/transfer/coding"
 	"godwit/transfer/pace"
 )
 
@@ -75,12 +76,17 @@ func cancelOn(cancel context.CancelCauseFunc, err error) {
 
 // pass copies towards the destination.
 func (b *bridge) pass(ctx context.Context) error {
-	w := &countingWriter{w: b.to.conn, n: b.forward}
-	buf := make([]byte, pieceSize)
+	out := &limited{b: b, ctx: ctx, w: &countingWriter{w: b.to.conn, n: b.forward}}
+	w, size := io.Writer(out), pieceSize
+	if packed, ok := b.to.conn.(*coding.Conn); ok {
+		out.w = &countingWriter{w: packed.Conn, n: b.forward}
+		w, size = coding.NewWriter(out), coding.Window
+	}
+	buf := make([]byte, size)
 	for {
 		n, err := b.from.conn.Read(buf)
 		if n > 0 {
-			if err := b.put(ctx, w, buf[:n]); err != nil {
+			if _, err := w.Write(buf[:n]); err != nil {
 				return err
 			}
 		}
@@ -93,19 +99,25 @@ func (b *bridge) pass(ctx context.Context) error {
 	}
 }
 
-// put writes in pieces, as the bandwidth allows.
-func (b *bridge) put(ctx context.Context, w io.Writer, out []byte) error {
-	for len(out) > 0 {
-		n := b.limit.Piece(len(out))
-		if err := b.limit.Take(ctx, n); err != nil {
-			return context.Cause(ctx)
+// limited writes in pieces, as the bandwidth allows.
+type limited struct {
+	b   *bridge
+	ctx context.Context
+	w   io.Writer
+}
+
+func (l *limited) Write(out []byte) (written int, err error) {
+	for written < len(out) {
+		n := l.b.limit.Piece(len(out) - written)
+		if err := l.b.limit.Take(l.ctx, n); err != nil {
+			return written, context.Cause(l.ctx)
 		}
-		if _, err := w.Write(out[:n]); err != nil {
-			return b.broken(b.to.side, "write", err)
+		if _, err := l.w.Write(out[written : written+n]); err != nil {
+			return written, l.b.broken(l.b.to.side, "write", err)
 		}
-		out = out[n:]
+		written += n
 	}
-	return nil
+	return written, nil
 }
 
 // passBack copies, or relays, towards the source.

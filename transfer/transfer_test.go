@@ -20,6 +20,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"godwit/transfer/coding"
 	"godwit/transfer/pace"
 )
 
@@ -211,6 +212,32 @@ func TestOtherStreamsCarryNothingBack(t *testing.T) {
 	r.send(peer, "x")
 	if err := r.broken(); err == nil || !strings.HasPrefix(err.Error(), "stream 1: read peer:") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestPackedOnItsWay: a forwarder packs for a peer that unpacks, and counts what it sends.
+func TestPackedOnItsWay(t *testing.T) {
+	r := newRig(t, func(ctx context.Context, address string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+		return coding.Over(conn), err
+	})
+	unpacked, err := coding.Reader(r.peer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"a", strings.Repeat("text of a disk\n", 200_000), "end"} {
+		go io.WriteString(r.qemu, text) //nolint:errcheck // seen by what is read
+		got := make([]byte, len(text))
+		if _, err := io.ReadFull(unpacked, got); err != nil || string(got) != text {
+			t.Fatalf("of %d bytes came others: %v", len(text), err)
+		}
+	}
+	if sent := r.src.Stats().Forward; sent < 50 || sent > 100_000 {
+		t.Errorf("%d bytes were sent", sent)
+	}
+	r.qemu.(*net.UnixConn).CloseWrite()
+	if rest, err := io.ReadAll(unpacked); err != nil || len(rest) != 0 {
+		t.Errorf("after the end: %q, %v", rest, err)
 	}
 }
 

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/klauspost/compress/zstd"
 )
 
 // accepted serves streams to rome, and opens from paris.
@@ -135,31 +133,29 @@ func TestStreamHeaderRefused(t *testing.T) {
 	}
 }
 
-func TestStreamCodedWithZstd(t *testing.T) {
-	// What is written must be readable at once, without a close, and byte for byte.
-	here, there := net.Pipe()
-	defer here.Close()
-	defer there.Close()
-	coded, err := encode(here)
-	if err != nil {
-		t.Fatal(err)
-	}
-	decoder, err := zstd.NewReader(there, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(codingWindow))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range [][]byte{[]byte("a"), bytes.Repeat([]byte{0}, 200_000), []byte("end")} {
+// TestPackedStream: what is written to it is read at once, byte for byte, and its end too.
+func TestPackedStream(t *testing.T) {
+	open, _, streams := accepted(t)
+	here := open(Header{Kind: "disk", Coding: CodingZstd})
+	there := <-streams
+	for _, want := range [][]byte{[]byte("a"), bytes.Repeat([]byte{0}, 700_000), []byte("end")} {
 		written := make(chan error, 1)
 		go func() {
-			_, err := coded.Write(want)
+			_, err := here.Write(want)
 			written <- err
 		}()
 		got := make([]byte, len(want))
-		if _, err := io.ReadFull(decoder, got); err != nil || !bytes.Equal(got, want) {
+		if _, err := io.ReadFull(there, got); err != nil || !bytes.Equal(got, want) {
 			t.Fatalf("read %d bytes: %v", len(got), err)
 		}
 		if err := <-written; err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := here.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if rest, err := io.ReadAll(there); len(rest) != 0 || err != nil {
+		t.Errorf("after its end: %q, %v", rest, err)
 	}
 }

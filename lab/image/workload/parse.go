@@ -2,7 +2,7 @@
 // lab is to do, and what its memory then looks like.
 //
 //	dirty size=100MiB hot=12% rate=8MiB/s data=random   write memory (data: random, text or touch)
-//	disk write=64MiB                                    write the disk once
+//	disk write=64MiB data=text                          write the disk once (data: random or text)
 //	disk rate=4MiB/s area=128MiB                        rewrite a part of the disk for ever
 //	cpu                                                 keep one virtual CPU busy
 //	http                                                serve HTTP (the lab's guests always do)
@@ -42,7 +42,7 @@ type Workload struct {
 	Size    int64   // dirty: bytes of the area, at least a page
 	Hot     float64 // dirty: share of the area that is rewritten, above 0 up to 1; default 1
 	Rate    int64   // dirty, disk: bytes rewritten per second; 0 is none after the first filling
-	Text    bool    // dirty: words instead of random bytes
+	Text    bool    // dirty, disk: words instead of random bytes
 	Touch   bool    // dirty: a rewritten page differs from what it was in one byte, beside its header
 	Write   int64   // disk: bytes written once, before the guest counts as ready
 	Area    int64   // disk: bytes of it that Rate rewrites, after those of the lines before
@@ -51,7 +51,7 @@ type Workload struct {
 
 var keys = map[Kind][]string{
 	Dirty: {"size", "hot", "rate", "data"},
-	Disk:  {"write", "rate", "area"},
+	Disk:  {"write", "rate", "area", "data"},
 	CPU:   {},
 	HTTP:  {},
 }
@@ -128,6 +128,9 @@ func (w *Workload) check(seen map[string]bool) error {
 			w.Hot = 1
 		}
 	case Disk:
+		if w.Touch {
+			return fmt.Errorf("disk: data: \"touch\"; allowed: random, text")
+		}
 		if seen["write"] == (seen["rate"] || seen["area"]) {
 			return fmt.Errorf("disk: needs either write=SIZE, or rate=RATE and area=SIZE")
 		}
