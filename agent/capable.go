@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"godwit/migration"
+	"godwit/transfer/pages"
 )
 
 // offering is what a host has for a guest that is to come.
@@ -74,6 +75,17 @@ func older(a, b string) bool {
 	a1, a2 := parse(a)
 	b1, b2 := parse(b)
 	return a1 < b1 || a1 == b1 && a2 < b2
+}
+
+// lacksRoomToSend says why a source has not the memory in which our own data path keeps what it knows of each page; "" if it has.
+// Without it the kernel would end some process for the migration, maybe the guest's QEMU.
+func lacksRoomToSend(memory, free int64) string {
+	need := int64(pages.Need(uint64(max(memory, 0)) / pages.Size)) //nolint:gosec // some fiftieth of it
+	if free >= need {
+		return ""
+	}
+	return fmt.Sprintf("this host has %d MiB of memory free, and %d MiB are needed here to send the guest's %d MiB; free some, or use --mode precopy --transfer qemu-multifd",
+		free>>20, need>>20, memory>>20)
 }
 
 // availableMemory is MemAvailable of proc_meminfo(5), bytes.

@@ -161,3 +161,14 @@ func TestSameRoot(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestRoomToSend: a source needs a fiftieth of the guest's memory beside it.
+func TestRoomToSend(t *testing.T) {
+	const gib = 1 << 30
+	if why := lacksRoomToSend(256*gib, 6*gib); why != "" {
+		t.Errorf("with room: %s", why)
+	}
+	if why := lacksRoomToSend(256*gib, 4*gib); !strings.HasPrefix(why, "this host has 4096 MiB of memory free, and 5") {
+		t.Errorf("without: %q", why)
+	}
+}

@@ -95,6 +95,11 @@ func (m *outgoing) checkGuest(ctx context.Context, refuse func(migration.Code, s
 	if m.plan.Transfer == "auto" {
 		m.plan.Transfer = bestTransfer(m.work.facts, m.plan.Mode)
 	}
+	if free, err := availableMemory(); err == nil && ownPath(m.plan) {
+		if why := lacksRoomToSend(m.work.facts.Memory, free); why != "" {
+			return refuse(migration.CodeCapacity, "%s", why)
+		}
+	}
 	m.work.boot = m.guest.held().comesIn(guest.Info{}) // one that does not answer may be booting anew
 	if !m.guest.hasChannel() {                         // it keeps its address, see unfit
 		return nil
