@@ -3,9 +3,7 @@ package agent
 import (
 	"context"
 
-	"godwit/transfer/encode"
 	"godwit/transfer/encode/visit"
-	"godwit/transfer/pages"
 )
 
 // beginHas finds out, beside the rest of a check, which pages of an offer's sample this host has already: what it kept
@@ -28,44 +26,15 @@ func (a *Agent) beginHas(ctx context.Context, offer Offer) <-chan []bool {
 func (a *Agent) whichHere(ctx context.Context, offer Offer) []bool {
 	out := make([]bool, len(offer.Sample.Pages))
 	if kept, err := OpenVisit(a.config, a.visitPath(offer.Plan.Guest)); err == nil {
-		inPlace(ctx, kept, offer.Sample, out)
+		offer.Sample.InPlace(ctx, kept, out)
 		kept.Close() //nolint:errcheck // it was read only
 	}
 	image := a.config.ImageOf(offer.Description.Image)
 	for _, path := range []string{image.Kernel, image.Initrd} {
 		if file, err := visit.Open(path); err == nil {
-			anywhere(ctx, file, offer.Sample, out)
+			offer.Sample.Anywhere(ctx, file, out)
 			file.Close() //nolint:errcheck // as above
 		}
 	}
 	return out
-}
-
-// inPlace looks for each page where the file has it.
-func inPlace(ctx context.Context, file *visit.File, s *Sampled, has []bool) {
-	page := make([]byte, pages.Size)
-	for i, number := range s.Pages {
-		if ctx.Err() != nil {
-			return
-		}
-		has[i] = has[i] || file.Content(number, page) == nil && pages.Fast(page) == s.Hashes[i]
-	}
-}
-
-// anywhere looks for them all in a file.
-func anywhere(ctx context.Context, file *visit.File, s *Sampled, has []bool) {
-	wanted := map[uint64][]int{}
-	for i, hash := range s.Hashes {
-		wanted[hash] = append(wanted[hash], i)
-	}
-	const atOnce = 256
-	// An error leaves what was read before it.
-	file.Hashes(ctx, atOnce, encode.MostOffered, func(_ uint64, hashes []uint64) bool { //nolint:errcheck // as above
-		for _, hash := range hashes {
-			for _, i := range wanted[hash] {
-				has[i] = true
-			}
-		}
-		return true
-	})
 }

@@ -60,7 +60,7 @@ func (a *Agent) peerCheck(r *http.Request) (any, error) {
 	if err := a.wayBack(offer.Plan); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(offer.Sample.check(), a.capable(r.Context(), offer)); err != nil {
+	if err := errors.Join(offer.Sample.Check(), a.capable(r.Context(), offer)); err != nil {
 		return nil, err
 	}
 	has := a.beginHas(r.Context(), offer)

@@ -2,12 +2,12 @@ package agent
 
 import (
 	"cmp"
-	"context"
 	"maps"
 	"slices"
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/sample"
 	"godwit/migration"
 	"godwit/policy"
 	"godwit/transfer/pages"
@@ -16,8 +16,9 @@ import (
 // What a page of zeros costs: our own data path names runs of them, QEMU each.
 const zeroOwn, zeroQEMU = 0.1, 9
 
-// predict foresees what the migration will cost, as far as can be known before the first byte.
-func (m *outgoing) predict(ctx context.Context, n config.Neighbour) {
+// predict foresees what the migration will cost, as far as can be known before the first byte. basis is what a sample
+// of memory told; nil: nothing did.
+func (m *outgoing) predict(n config.Neighbour, basis *sample.Basis) {
 	memory := m.work.facts.Memory
 	facts := policy.Facts{
 		Memory: memory, Content: min(m.work.offer.Touched, memory), Ratio: 1, Zero: zeroQEMU,
@@ -31,7 +32,6 @@ func (m *outgoing) predict(ctx context.Context, n config.Neighbour) {
 	if m.plan.Transfer == "qemu-multifd" || ownPath(m.plan) {
 		facts.Ratio = 0.5 // zstd on the memory of ordinary guests (docs/measurements.md)
 	}
-	basis := m.foreseen(ctx).basis(m.work.dirty)
 	if basis != nil {
 		facts.Memory, facts.Content, facts.Known = basis.Bytes, basis.Content, basis.Known
 		facts.Ratio, facts.Again, facts.DirtyRate, facts.Written = basis.Ratio, basis.Again, basis.DirtyRate, basis.Written

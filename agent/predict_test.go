@@ -1,13 +1,13 @@
 package agent
 
 import (
-	"errors"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/sample"
 	"godwit/migration"
 	"godwit/policy"
 )
@@ -24,7 +24,7 @@ func TestStopcopySaysItsPause(t *testing.T) {
 		plan := migration.Plan{Guest: "web", To: "rome", Mode: c.mode, Transfer: "lanes", Downtime: c.allow, Bandwidth: 100_000_000}
 		m := &outgoing{a: &Agent{config: &config.Config{Host: "paris", Peers: []config.Neighbour{n}}}, guest: &Guest{}, plan: plan, work: &sourceWork{}, rec: newRecord("paris", plan, time.Now())}
 		m.work.facts.Memory, m.work.offer.Touched = 1<<30, 1<<30
-		m.predict(t.Context(), n)
+		m.predict(n, nil)
 		rep := m.rec.snapshot()
 		if long := rep.Predicted.DowntimeMS > 40_000; long != (c.mode == "stopcopy") {
 			t.Errorf("%s: downtime %v ms", c.mode, rep.Predicted.DowntimeMS)
@@ -38,25 +38,21 @@ func TestStopcopySaysItsPause(t *testing.T) {
 // TestPredictionByTheSample: what a sample found is what counts, not how much memory QEMU has; without one it is that.
 func TestPredictionByTheSample(t *testing.T) {
 	for name, c := range map[string]struct {
-		found *found
+		basis *sample.Basis
 		wire  int64 // MiB
 	}{
 		"no sample":             {nil, 512},
-		"half of it zeros":      {&found{share: 0.5, ratio: 1, again: 1}, 512},
-		"packed":                {&found{share: 0.5, ratio: 0.25, again: 1}, 128},
-		"almost all is there":   {&found{share: 0.5, known: 0.96875, ratio: 1, again: 1}, 16 + 5},
-		"it is written as well": {&found{share: 0.5, ratio: 0.25, again: 0.25, written: 0.01}, 128 * 9 / 7},
+		"half of it zeros":      {&sample.Basis{Content: 512 << 20, Ratio: 1, Again: 1}, 512},
+		"packed":                {&sample.Basis{Content: 512 << 20, Ratio: 0.25, Again: 1}, 128},
+		"almost all is there":   {&sample.Basis{Content: 512 << 20, Known: 496 << 20, Ratio: 1, Again: 1}, 16 + 5},
+		"it is written as well": {&sample.Basis{Content: 512 << 20, Ratio: 0.25, Again: 0.25, DirtyRate: 1 << 30 / 100}, 128 * 9 / 7},
 	} {
 		m, n := budgeted(t, "precopy", 300*time.Millisecond, 20*time.Millisecond)
 		m.work.facts.Memory, m.work.offer.Touched = 1<<30, 1<<30
-		if c.found != nil {
-			answer := make(chan *foresight, 1)
-			memory := &memoryOfTest{total: 1 << 18}
-			answer <- &foresight{found: *c.found, sample: &sample{memory: memory, at: time.Now().Add(-time.Second)}}
-			m.work.foresight = answer
-			memory.err = errors.New("what is written is told here")
+		if c.basis != nil {
+			c.basis.Bytes = 1 << 30
 		}
-		m.predict(t.Context(), n)
+		m.predict(n, c.basis)
 		got := float64(m.rec.snapshot().Predicted.WireBytes) / (1 << 20) / 1.04
 		if got < float64(c.wire)*0.98 || got > float64(c.wire)*1.03 {
 			t.Errorf("%s: %.0f MiB, want %d", name, got, c.wire)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"godwit/agent/metrics"
+	"godwit/agent/sample"
 	"godwit/migration"
 )
 
@@ -154,22 +155,11 @@ func (r *Report) between() time.Duration {
 
 // Prediction is made in check, before the first byte.
 type Prediction struct {
-	MigrationS float64 `json:"migration_s"`
-	DowntimeMS float64 `json:"downtime_ms"`
-	WireBytes  int64   `json:"wire_bytes"`
-	Throttled  int     `json:"throttled,omitempty"` // how far the guest will have to be, percent
-	Memory     *Basis  `json:"memory,omitempty"`    // nil: nothing is known of it but how much QEMU has
-}
-
-// Basis is what a prediction knows of the guest's memory, by a sample.
-type Basis struct {
-	Bytes     int64   `json:"bytes"`      // altogether, ROMs and frame buffers included
-	Content   int64   `json:"content"`    // that are not zeros
-	Known     int64   `json:"known"`      // of these: that the destination has already
-	Ratio     float64 `json:"ratio"`      // bytes sent for a byte of the rest
-	DirtyRate int64   `json:"dirty_rate"` // bytes per second that the guest writes
-	Written   int64   `json:"written"`    // bytes to which it writes that again and again; 0: not known
-	Again     float64 `json:"again"`      // bytes sent for a byte that it writes
+	MigrationS float64       `json:"migration_s"`
+	DowntimeMS float64       `json:"downtime_ms"`
+	WireBytes  int64         `json:"wire_bytes"`
+	Throttled  int           `json:"throttled,omitempty"` // how far the guest will have to be, percent
+	Memory     *sample.Basis `json:"memory,omitempty"`    // nil: nothing is known of it but how much QEMU has
 }
 
 // Record is one migration as it happens. It is safe for use by many.

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"godwit/agent/sample"
 	"godwit/agent/uplinks"
 	"godwit/migration"
 	"godwit/netstate/hold"
@@ -59,12 +60,12 @@ type sourceWork struct {
 	mirrors       *mirrors           // nil where no disk moves
 	writes        <-chan int64       // bytes per second that the guest rewrites, once; nil where nobody asks
 	dirty         int64              // that, as it was told; 0: not known
-	sampling      <-chan *sample
-	foresight     <-chan *foresight // of the sample; nil: there is none
-	chosen        bool              // hybrid, and nobody asked for it
-	endTicks      func() *Tick      // stops following the guest's counter, returns the last
-	lastTick      func() *Tick      // the last so far
-	endMemory     func()            // stops following the last of memory
+	sampling      <-chan *sample.Sample
+	foresight     <-chan *sample.Foresight // of the sample; nil: there is none
+	chosen        bool                     // hybrid, and nobody asked for it
+	endTicks      func() *Tick             // stops following the guest's counter, returns the last
+	lastTick      func() *Tick             // the last so far
+	endMemory     func()                   // stops following the last of memory
 	wireStart     map[string]int64
 	wireBefore    map[string]int64 // sent before wireStart, by path
 	wireTold      wireTold

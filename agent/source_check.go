@@ -141,6 +141,30 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 	if err := m.overlap(n); err != nil {
 		return err
 	}
+	if err := m.askThere(ctx, n); err != nil {
+		return err
+	}
+	m.plan.Next = m.work.accepted.Next
+	m.noteApart()
+	if err := announceable(m.plan, m.work.capabilities); err != nil {
+		return err
+	}
+	if err := m.tryPaths(ctx, n); err != nil {
+		return err
+	}
+	if err := m.settleMode(ctx, m.carried(n)); err != nil {
+		return err
+	}
+	if err := m.budgetFits(n); err != nil {
+		return err
+	}
+	m.predict(n, m.foreseen(ctx))
+	m.rec.edit(func(r *Report) { r.Old, r.Next, r.Free = m.plan.Held, m.plan.Next, m.work.accepted.Free })
+	return nil
+}
+
+// askThere has the destination say whether it can take the guest, and its clock.
+func (m *outgoing) askThere(ctx context.Context, n config.Neighbour) error {
 	m.work.offer = Offer{
 		Plan: m.plan, Description: m.guest.Held.Description, Facts: m.work.facts, CPUFlags: cpuFlags(m.work.facts),
 		Touched: residentBytes(m.guest.Machine.PID()), Endpoint: m.guest.Held.Endpoint, Table: m.guest.Held.Table,
@@ -153,24 +177,28 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 	m.work.offer.Root = root
 	taken := m.sampled(ctx)
 	if ownPath(m.plan) {
-		m.work.offer.Sample = taken.asked()
+		m.work.offer.Sample = taken.Asked()
 	}
-	askCtx, cancel := limitAskThere.on(ctx)
+	ctx, cancel := limitAskThere.on(ctx)
 	defer cancel()
 	sent := time.Now()
-	if err := says(askCtx, m.call(askCtx, "check", m.work.offer, &m.work.accepted)); err != nil {
+	if err := says(ctx, m.call(ctx, "check", m.work.offer, &m.work.accepted)); err != nil {
 		return err
 	}
 	back := time.Now()
 	if err := m.work.accepted.check(m.plan, n); err != nil {
 		return err
 	}
-	m.foresee(n, taken)
-	m.plan.Next = m.work.accepted.Next
-	m.noteApart()
-	if err := announceable(m.plan, m.work.capabilities); err != nil {
-		return err
+	m.work.skew = time.Duration(m.work.accepted.Now - (sent.UnixNano()+back.UnixNano())/2)
+	if abs(m.work.skew) < back.Sub(sent)/2 {
+		m.work.skew = 0 // within what the measurement cannot tell from none
 	}
+	m.foresee(n, taken)
+	return nil
+}
+
+// tryPaths tries the tunnel's path, and what else the plan rests on: each takes round trips, so they are tried beside one another.
+func (m *outgoing) tryPaths(ctx context.Context, n config.Neighbour) error {
 	local, remote, err := m.a.config.Ways(m.plan, n)
 	if err != nil {
 		return err
@@ -178,37 +206,21 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 	trying, end := context.WithCancel(ctx)
 	defer end()
 	tunnels := make(chan error, 1)
-	go func() { tunnels <- m.tryTunnel(trying, local.Address, remote.Address) }() // beside the path's size and the others' times: each takes round trips
+	go func() { tunnels <- m.tryTunnel(trying, local.Address, remote.Address) }()
 	paths := m.paths(n)
 	trips := m.beginRoundTrips(trying, paths)
-	size := m.a.config.Network.MTU + mostOverhead
-	rtt, err := probe.RoundTrip(ctx, local.Address, netip.AddrPortFrom(remote.Address, m.a.config.Port), m.work.accepted.Token, size)
+	there := netip.AddrPortFrom(remote.Address, m.a.config.Port)
+	m.work.rtt, err = probe.RoundTrip(ctx, local.Address, there, m.work.accepted.Token, m.a.config.Network.MTU+mostOverhead)
 	if err != nil {
 		return err
 	}
-	m.work.rtt = rtt
-	m.fit(ctx, local.Address, netip.AddrPortFrom(remote.Address, m.a.config.Port))
+	m.fit(ctx, local.Address, there)
 	m.measureMemoryPaths(ctx, n)
-	m.noteBuffers(connections(m.plan, paths, trips(rtt)))
+	m.noteBuffers(connections(m.plan, paths, trips(m.work.rtt)))
 	if err := <-tunnels; err != nil {
 		return err
 	}
-	if err := m.checkTunnel(local.Address, remote.Address); err != nil {
-		return err
-	}
-	m.work.skew = time.Duration(m.work.accepted.Now - (sent.UnixNano()+back.UnixNano())/2)
-	if abs(m.work.skew) < back.Sub(sent)/2 {
-		m.work.skew = 0 // within what the measurement cannot tell from none
-	}
-	if err := m.settleMode(ctx, m.carried(n)); err != nil {
-		return err
-	}
-	if err := m.budgetFits(n); err != nil {
-		return err
-	}
-	m.predict(ctx, n)
-	m.rec.edit(func(r *Report) { r.Old, r.Next, r.Free = m.plan.Held, m.plan.Next, m.work.accepted.Free })
-	return nil
+	return m.checkTunnel(local.Address, remote.Address)
 }
 
 func abs(d time.Duration) time.Duration {

@@ -11,6 +11,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/peer"
+	"godwit/agent/sample"
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/vm"
@@ -28,8 +29,8 @@ type Offer struct {
 	Root        string             `json:"root,omitempty"` // mark of its image's root disk; see config.Config.RootMark
 	MTU         int                `json:"mtu,omitempty"`  // of guests at the source, bytes; 0: it does not say
 	// NoIPv6 is set where the guest has it turned off; see lacksIPv6.
-	NoIPv6 bool     `json:"no_ipv6,omitempty"`
-	Sample *Sampled `json:"sample,omitempty"` // of its memory; nil: none was taken, or memory goes by a transfer to which it is the same what the destination has
+	NoIPv6 bool          `json:"no_ipv6,omitempty"`
+	Sample *sample.Pages `json:"sample,omitempty"` // of its memory; nil: none was taken, or memory goes by a transfer to which it is the same what the destination has
 }
 
 // Acceptance is the destination's answer in check.

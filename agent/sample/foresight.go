@@ -1,4 +1,4 @@
-package agent
+package sample
 
 import (
 	"bytes"
@@ -9,19 +9,29 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"godwit/agent/config"
-	"godwit/migration"
+	"godwit/internal/clock"
 	"godwit/transfer/encode"
 	"godwit/transfer/pages"
 )
 
-// foresight is what a sample of the guest's memory tells of its move.
-type foresight struct {
+// Coding is how a transfer packs pages.
+type Coding int
+
+// The codings.
+const (
+	AsIs Coding = iota // as they are
+	Zstd               // by zstd alone, level 1
+	Best               // as our own data path does: what is best over the link, and a page that was sent by what changed of it
+)
+
+// Foresight is what a sample of the guest's memory tells of its move.
+type Foresight struct {
 	found
-	*sample
-	level encode.Level
-	then  [][]byte // the sample's pages at a look between; nil: there was none
-	at2   time.Time
+	*Sample
+	coding Coding
+	level  encode.Level
+	then   [][]byte // the sample's pages at a look between; nil: there was none
+	at2    time.Time
 }
 
 type found struct {
@@ -33,29 +43,13 @@ type found struct {
 	area    float64 // share of memory that is written again and again; 0: not known
 }
 
-// foresee begins to code what of the sample the destination has not, beside the rest of the check.
-func (m *outgoing) foresee(n config.Neighbour, s *sample) {
-	if s == nil {
-		return
-	}
-	answer := make(chan *foresight, 1)
-	m.work.foresight = answer
-	plan, link, has := m.plan, float64(m.carried(n))/8, m.work.accepted.Has
-	go func() {
-		ctx, cancel := limitSample.on(m.a.ctx)
-		defer cancel()
-		f := s.foresee(plan, link, has)
-		f.lookBetween(ctx) // how much is written is known without it
-		answer <- f
-	}()
-}
-
 // coderShare is what a thread that codes is taken to get of a processor.
 const coderShare = 0.5
 
-// foresee is for a transfer over a link of so many bytes per second; has says which of the pages the destination has, nil: none.
-func (s *sample) foresee(plan migration.Plan, link float64, has []bool) *foresight {
-	f := &foresight{sample: s, found: found{share: float64(s.content) / float64(max(1, s.looked)), ratio: 1, again: 1}}
+// Foresee codes what of the sample the destination has not, for a link of so many bytes per second; has says which of the pages it
+// has, nil: none.
+func (s *Sample) Foresee(coding Coding, link float64, has []bool) *Foresight {
+	f := &Foresight{Sample: s, coding: coding, found: found{share: float64(s.content) / float64(max(1, s.looked)), ratio: 1, again: 1}}
 	var rest [][]byte
 	for i, page := range s.pages {
 		if i >= len(has) || !has[i] {
@@ -63,13 +57,13 @@ func (s *sample) foresee(plan migration.Plan, link float64, has []bool) *foresig
 		}
 	}
 	f.known = float64(len(s.pages)-len(rest)) / float64(max(1, len(s.pages)))
-	switch {
-	case ownPath(plan):
+	switch coding {
+	case Best:
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		f.level = encode.Best(rest, link, coderShare, threadTime)
-	case plan.Transfer == "qemu-multifd":
-		f.level = encode.Zstd1 // see migrateOptions
+	case Zstd:
+		f.level = encode.Zstd1
 	default:
 		return f
 	}
@@ -95,8 +89,8 @@ func threadTime() time.Duration {
 }
 
 // look looks at the sample's pages again, once the look before is old enough to tell something.
-func (f *foresight) look(ctx context.Context, before time.Time) ([][]byte, error) {
-	sleep(ctx, sampleLeast-time.Since(before))
+func (f *Foresight) look(ctx context.Context, before time.Time) ([][]byte, error) {
+	clock.Sleep(ctx, leastBetween-time.Since(before))
 	now, err := f.memory.Peek(ctx, f.numbers)
 	for i := range now {
 		if isZero(now[i]) {
@@ -106,17 +100,17 @@ func (f *foresight) look(ctx context.Context, before time.Time) ([][]byte, error
 	return now, err
 }
 
-// lookBetween is for two times in which the guest writes.
-func (f *foresight) lookBetween(ctx context.Context) {
+// LookBetween is for two times in which the guest writes. How much it writes is known without it.
+func (f *Foresight) LookBetween(ctx context.Context) {
 	if then, err := f.look(ctx, f.at); err == nil {
 		f.then, f.at2 = then, time.Now()
 	}
 }
 
-// lookAgain finds out what of the sample was written, and what that costs. Which pages were written in the first and in the
+// LookAgain finds out what of the sample was written, and what that costs. Which pages were written in the first and in the
 // second half of the time, and which in both, tells how many there are that are written again and again (Lincoln and Petersen's
 // estimate, as Chapman has it, 1951): the more of them were seen twice the fewer there are.
-func (f *foresight) lookAgain(ctx context.Context, plan migration.Plan) error {
+func (f *Foresight) LookAgain(ctx context.Context) error {
 	now, err := f.look(ctx, later(f.at, f.at2))
 	took := time.Since(f.at).Seconds()
 	if err != nil {
@@ -142,7 +136,7 @@ func (f *foresight) lookAgain(ctx context.Context, plan migration.Plan) error {
 	if f.then != nil {
 		f.area = of * max(written, (first+both+1)*(second+both+1)/(both+1)-1)
 	}
-	if ownPath(plan) {
+	if f.coding == Best {
 		f.again = ratioOf(encode.Foresee(now, f.pages, f.level), f.ratio)
 	}
 	return nil
@@ -155,28 +149,19 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// foreseen is what foresee has found, and a second look; nil: nothing is known.
-func (m *outgoing) foreseen(ctx context.Context) *foresight {
-	if m.work.foresight == nil {
-		return nil
-	}
-	select {
-	case f := <-m.work.foresight:
-		m.work.foresight = nil // the sample is of no use any more
-		if err := f.lookAgain(ctx, m.plan); err != nil {
-			m.a.log.Info("the guest's memory is not looked at again", "migration", m.plan.ID, "error", says(ctx, err))
-		}
-		return f
-	case <-ctx.Done():
-		return nil
-	}
+// Basis is what a prediction knows of the guest's memory, by a sample.
+type Basis struct {
+	Bytes     int64   `json:"bytes"`      // altogether, ROMs and frame buffers included
+	Content   int64   `json:"content"`    // that are not zeros
+	Known     int64   `json:"known"`      // of these: that the destination has already
+	Ratio     float64 `json:"ratio"`      // bytes sent for a byte of the rest
+	DirtyRate int64   `json:"dirty_rate"` // bytes per second that the guest writes
+	Written   int64   `json:"written"`    // bytes to which it writes that again and again; 0: not known
+	Again     float64 `json:"again"`      // bytes sent for a byte that it writes
 }
 
-// basis is what was found, in bytes; nil: nothing was. dirty is what QEMU says that the guest writes, 0: nothing.
-func (f *foresight) basis(dirty int64) *Basis {
-	if f == nil {
-		return nil
-	}
+// Basis is what was found, in bytes; dirty is what QEMU says that the guest writes, 0: nothing.
+func (f *Foresight) Basis(dirty int64) *Basis {
 	all := float64(f.memory.Pages() * pages.Size)
 	return &Basis{
 		Bytes: int64(all), Content: int64(all * f.share), Known: int64(all * f.share * f.known), Ratio: f.ratio,
