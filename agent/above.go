@@ -22,7 +22,7 @@ func (m *outgoing) settleAbove(info guest.Info, refuse func(migration.Code, stri
 			m.plan.Network, addr, device)
 	default:
 		m.plan.Network = "tunnel"
-		m.rec.note(fmt.Sprintf("network auto: tunnel, since the guest's address %s is on %s, which lies over its NIC: it keeps the address", addr, device))
+		m.rec.Note(fmt.Sprintf("network auto: tunnel, since the guest's address %s is on %s, which lies over its NIC: it keeps the address", addr, device))
 	}
 	return nil
 }

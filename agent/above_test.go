@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm/guest"
 )
@@ -31,7 +32,7 @@ func TestAddressAboveTheNIC(t *testing.T) {
 		{name: "on a bridge, to be changed", network: "mptcp", want: "mptcp", nics: nics, refused: "its address 10.2.1.20 is on br0"},
 	} {
 		plan := migration.Plan{Network: c.network, Held: []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.20/24"), Home: "rome"}}}
-		m := &outgoing{plan: plan, rec: newRecord("rome", plan, time.Now())}
+		m := &outgoing{plan: plan, rec: record.New("rome", plan, time.Now())}
 		err := m.settleAbove(guest.Info{NICs: c.nics}, func(_ migration.Code, format string, a ...any) error { return fmt.Errorf(format, a...) })
 		if (err == nil) != (c.refused == "") || err != nil && !strings.Contains(err.Error(), c.refused) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.refused)
@@ -39,7 +40,7 @@ func TestAddressAboveTheNIC(t *testing.T) {
 		if m.plan.Network != c.want {
 			t.Errorf("%s: network %s, want %s", c.name, m.plan.Network, c.want)
 		}
-		if notes := m.rec.snapshot().Notes; (len(notes) > 0) != (c.network != c.want) {
+		if notes := m.rec.Snapshot().Notes; (len(notes) > 0) != (c.network != c.want) {
 			t.Errorf("%s: notes %q", c.name, notes)
 		}
 	}

@@ -100,10 +100,10 @@ func (a *Agent) mayAdvertise(tap, guest string) bool {
 	if id == "" {
 		return true
 	}
-	rec, err := a.record(id)
-	if err != nil {
+	rec := a.records.Find(id)
+	if rec == nil {
 		return false
 	}
-	phases := rec.snapshot().Phases
+	phases := rec.Snapshot().Phases
 	return len(phases) == 0 || slices.Index(migration.Phases, phases[len(phases)-1].Name) < slices.Index(migration.Phases, migration.Switch)
 }

@@ -14,6 +14,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/record"
 	"godwit/agent/statefile"
 	"godwit/migration"
 	"godwit/netstate"
@@ -32,7 +33,7 @@ func visiting6() *detour.Detour {
 // TestMayAdvertise: a guest that is about to be stopped hears nothing more, nor one that is not here.
 func TestMayAdvertise(t *testing.T) {
 	d := visiting6()
-	a := &Agent{config: &config.Config{}, records: map[string]*Record{}, guests: &guests{byName: map[string]*Guest{}}, detours: detour.New("", config.Network{}, map[string]*detour.Detour{d.ID: d})}
+	a := &Agent{config: &config.Config{}, records: noRecords(&config.Config{}), guests: &guests{byName: map[string]*Guest{}}, detours: detour.New("", config.Network{}, map[string]*detour.Detour{d.ID: d})}
 	if a.mayAdvertise("gwt8a", "web") {
 		t.Error("it is not here")
 	}
@@ -42,10 +43,10 @@ func TestMayAdvertise(t *testing.T) {
 		t.Error("it is to hear them with the NIC with which it came, and no other")
 	}
 	g.busy = "m-00000002"
-	rec := newRecord("rome", migration.Plan{ID: g.busy}, time.Now())
-	a.records[g.busy] = rec
+	rec := record.New("rome", migration.Plan{ID: g.busy}, time.Now())
+	a.records.Add(rec)
 	for _, p := range migration.Phases {
-		rec.enter(p, time.Now())
+		rec.Enter(p, time.Now())
 		if got, want := a.mayAdvertise("gwt8a", "web"), p == migration.Check || p == migration.Prepare || p == migration.Seed || p == migration.Copy; got != want {
 			t.Errorf("in %s: %v, want %v", p, got, want)
 		}

@@ -7,8 +7,8 @@
 //
 // What needs nothing of that has a room of its own below: what people write (config), files that are
 // kept (journal, statefile), the link to other hosts (peer) and looks at the paths there (probe),
-// detours (detour), what migrations share (uplinks, priority), what a prediction rests on (sample), what users are
-// told by (hook, metrics).
+// detours (detour), what migrations share (uplinks, priority), what is known of each (record), what a prediction
+// rests on (sample), what users are told by (hook, metrics).
 package agent
 
 import (
@@ -31,6 +31,7 @@ import (
 	"godwit/agent/peer"
 	"godwit/agent/priority"
 	"godwit/agent/probe"
+	"godwit/agent/record"
 	"godwit/agent/uplinks"
 	"godwit/internal/clock"
 	"godwit/migration"
@@ -45,6 +46,7 @@ type Agent struct {
 	id      *peer.Identity
 	guests  *guests
 	detours *detour.Store
+	records *record.Store
 	hooks   *hook.Set
 	metrics *metrics.Set
 	feed    *feed
@@ -66,8 +68,7 @@ type Agent struct {
 	mu       sync.Mutex
 	outgoing map[string]*outgoing
 	incoming map[string]*incoming
-	arrivals uint64 // admitted so far
-	records  map[string]*Record
+	arrivals uint64              // admitted so far
 	early    map[string]early    // by source and id: migrations given up before their prepare came here
 	unread   map[string]string   // why a journal was left alone, by migration
 	silent   map[string]*Guest   // under care by an earlier agent, and their QEMU does not answer yet
@@ -92,8 +93,9 @@ func New(config *config.Config, log *slog.Logger) (*Agent, error) {
 		config: config, log: log.With("host", config.Host), id: id, clock: time.Now,
 		guests:   &guests{dir: config.StatePath("guests"), byName: map[string]*Guest{}},
 		outgoing: map[string]*outgoing{}, incoming: map[string]*incoming{},
-		metrics: newMetrics(config), feed: newFeed(), records: map[string]*Record{}, early: map[string]early{}, links: map[string]*peer.Link{}, meters: map[string]*meter.Meter{},
+		metrics: newMetrics(config), feed: newFeed(), early: map[string]early{}, links: map[string]*peer.Link{}, meters: map[string]*meter.Meter{},
 	}
+	a.records = record.NewStore(config.Host, config.StatePath("history"), a.log)
 	a.words = &owedWords{dir: config.StatePath("owed"), ask: a.askBack, on: a.actors.Go, log: a.log.Warn}
 	return a, nil
 }

@@ -13,6 +13,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/journal"
 	"godwit/agent/peer"
+	"godwit/agent/record"
 	"godwit/migration"
 )
 
@@ -36,8 +37,13 @@ func bareAgent(t *testing.T, config *config.Config) *Agent {
 	config.State, config.Run = t.TempDir(), t.TempDir()
 	return &Agent{
 		config: config, log: slog.New(slog.DiscardHandler), clock: time.Now,
-		guests: &guests{dir: config.StatePath("guests"), byName: map[string]*Guest{}}, links: map[string]*peer.Link{},
+		guests: &guests{dir: config.StatePath("guests"), byName: map[string]*Guest{}}, links: map[string]*peer.Link{}, records: noRecords(config),
 	}
+}
+
+// noRecords are those of an agent that knows of no migration but by its history.
+func noRecords(c *config.Config) *record.Store {
+	return record.NewStore(c.Host, c.StatePath("history"), slog.New(slog.DiscardHandler))
 }
 
 func TestJournalWithoutAStateIsRemoved(t *testing.T) {

@@ -27,7 +27,7 @@ func (a Acceptance) check(plan migration.Plan, there config.Neighbour) error {
 	case len(a.Token) != probe.TokenLength:
 		return wrong("a token of %d bytes", len(a.Token))
 	}
-	if err := checkAddresses(a.Next); err != nil || plan.KeepsAddress() {
+	if err := migration.CheckAddresses(a.Next); err != nil || plan.KeepsAddress() {
 		if err != nil || !slices.EqualFunc(bare(a.Next), bare(plan.Held), func(x, y netip.Addr) bool { return x == y }) {
 			return wrong("the guest keeps its addresses, and it names others, or none")
 		}

@@ -74,7 +74,7 @@ func (a *Agent) localAPI() http.Handler {
 	handle("POST /v1/guests/{name}/forget", a.apiForgetGuest)
 	handle("POST /v1/migrations", a.apiMigrate)
 	handle("POST /v1/plan", a.apiPlan)
-	handle("GET /v1/migrations", func(*http.Request) (any, error) { return a.reports(), nil })
+	handle("GET /v1/migrations", func(*http.Request) (any, error) { return a.records.Reports(), nil })
 	handle("GET /v1/migrations/{id}", a.apiReport)
 	handle("GET /v1/migrations/{id}/events", a.apiEvents)
 	handle("POST /v1/migrations/{id}/abort", a.apiAbort)
@@ -153,8 +153,8 @@ func (a *Agent) apiAbort(r *http.Request) (any, error) {
 // cannotAbort is why a migration that does not leave this host now is not called off.
 func (a *Agent) cannotAbort(id string) error {
 	why := "no such migration leaves this host now; abort it on its source, see `godwit history`"
-	if rec, err := a.recordKept(id); err == nil {
-		if outcome := rec.snapshot().Outcome; outcome != "" {
+	if rec, err := a.records.Kept(id); err == nil {
+		if outcome := rec.Snapshot().Outcome; outcome != "" {
 			why = fmt.Sprintf("it is over, %s; see `godwit history --show %s`", outcome, id)
 		}
 	}
@@ -162,27 +162,18 @@ func (a *Agent) cannotAbort(id string) error {
 }
 
 func (a *Agent) apiReport(r *http.Request) (any, error) {
-	rec, err := a.recordKept(r.PathValue("id"))
+	rec, err := a.records.Kept(r.PathValue("id"))
 	if err != nil {
 		return nil, err
 	}
-	return rec.snapshot(), nil
-}
-
-// EventsAnswer is a part of a migration's story.
-type EventsAnswer struct {
-	Events []Event `json:"events"`
-	Over   bool    `json:"over"` // no more will come
-	Born   int64   `json:"born"` // of the record; another one counts its events anew
-
-	Vanished string `json:"vanished,omitempty"` // at a destination: why it cannot go on by itself
+	return rec.Snapshot(), nil
 }
 
 // watchWait is how long a question for events waits for one.
 const watchWait = 10 * time.Second
 
 func (a *Agent) apiEvents(r *http.Request) (any, error) {
-	rec, err := a.recordKept(r.PathValue("id"))
+	rec, err := a.records.Kept(r.PathValue("id"))
 	if err != nil {
 		return nil, err
 	}
@@ -192,8 +183,7 @@ func (a *Agent) apiEvents(r *http.Request) (any, error) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), watchWait)
 	defer cancel()
-	events, over := rec.Watch(ctx, after)
-	return EventsAnswer{Events: events, Over: over, Born: rec.born}, nil
+	return rec.Watch(ctx, after), nil
 }
 
 // GuestCall is a call that goes through to the guest's channel.

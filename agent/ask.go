@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"godwit/agent/hook"
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -24,7 +25,7 @@ func (m *outgoing) checkHooks() error {
 			m.plan.Guest, migration.PreSourceSuspend, strings.Join(names, ", "))}
 	}
 	if m.work.facts.Hold == vm.HoldLowBandwidth {
-		m.rec.note(fmt.Sprintf("QEMU %s is held off the switchover by low bandwidth only: if it stops the guest while a hook of %s runs, the migration turns back",
+		m.rec.Note(fmt.Sprintf("QEMU %s is held off the switchover by low bandwidth only: if it stops the guest while a hook of %s runs, the migration turns back",
 			m.work.facts.Version, migration.PreSourceSuspend))
 	}
 	return nil
@@ -33,8 +34,8 @@ func (m *outgoing) checkHooks() error {
 // ask tells a blocking event and asks its hooks. It returns when all have said go; when
 // ctx ends the hook that runs is killed.
 func (m *outgoing) ask(ctx context.Context, name migration.EventName) (asked int, err error) {
-	m.rec.event(name)
-	call := callOf(m.a.config.Host, m.plan, Event{At: time.Now().UnixNano(), Name: name, Phase: m.state.Phase()})
+	m.rec.Event(name)
+	call := callOf(m.a.config.Host, m.plan, record.Event{At: time.Now().UnixNano(), Name: name, Phase: m.state.Phase()})
 	asked, err = m.a.hooks.Ask(ctx, call)
 	if ctx.Err() != nil {
 		return asked, context.Cause(ctx)
@@ -44,11 +45,11 @@ func (m *outgoing) ask(ctx context.Context, name migration.EventName) (asked int
 
 // askStart asks before anything is changed. From its end on the migration has started.
 func (m *outgoing) askStart(ctx context.Context) error {
-	m.rec.setPlan(m.plan)
+	m.rec.SetPlan(m.plan)
 	if _, err := m.ask(ctx, migration.PreMigrationStart); err != nil {
 		return err
 	}
-	m.rec.event(migration.MigrationStart)
+	m.rec.Event(migration.MigrationStart)
 	return nil
 }
 
@@ -68,7 +69,7 @@ func (m *outgoing) askSuspend(ctx context.Context) error {
 	if err != nil || asked == 0 {
 		return err
 	}
-	m.rec.note(fmt.Sprintf("hooks of %s held the guest here for %v", migration.PreSourceSuspend, time.Since(began).Round(time.Millisecond)))
+	m.rec.Note(fmt.Sprintf("hooks of %s held the guest here for %v", migration.PreSourceSuspend, time.Since(began).Round(time.Millisecond)))
 	if m.plan.Mode == "stopcopy" {
 		return nil
 	}
@@ -102,18 +103,18 @@ func (m *outgoing) watchHold(ctx context.Context, end context.CancelCauseFunc) {
 }
 
 // callOf is what hooks of a host are told of an event.
-func callOf(host string, plan migration.Plan, e Event) hook.Call {
+func callOf(host string, plan migration.Plan, e record.Event) hook.Call {
 	return hook.Call{
-		Event: e.Name, Host: host, Role: roleOf(host, plan), Phase: e.Phase, Time: time.Unix(0, e.At), Text: e.Text,
+		Event: e.Name, Host: host, Role: plan.RoleOf(host), Phase: e.Phase, Time: time.Unix(0, e.At), Text: e.Text,
 		Old: bare(plan.Held), Next: bare(plan.Next), Plan: plan,
 	}
 }
 
 // follow tells the events of a migration to this host's hooks and to those who watch all
 // migrations, and counts them. Blocking ones are asked instead, where they are due.
-func (a *Agent) follow(rec *Record) {
-	a.count(rec)
-	rec.told = func(plan migration.Plan, e Event) {
+func (a *Agent) follow(rec *record.Record, plan migration.Plan) {
+	a.count(rec, plan)
+	rec.Told = func(plan migration.Plan, e record.Event) {
 		a.feed.publish(FeedEvent{Migration: plan.ID, Guest: plan.Guest, Event: e})
 		if e.Kind != "event" {
 			return
@@ -128,16 +129,7 @@ func (a *Agent) follow(rec *Record) {
 // hookNote keeps what a person should know of a hook with its migration.
 func (a *Agent) hookNote(c hook.Call, text string) {
 	a.log.Warn("hook", "migration", c.Plan.ID, "event", c.Event, "note", text)
-	if rec, err := a.record(c.Plan.ID); err == nil {
-		rec.note(text)
+	if rec := a.records.Find(c.Plan.ID); rec != nil {
+		rec.Note(text)
 	}
-}
-
-// aborted tells that a migration of which hooks had heard came to nothing.
-func (r *Record) aborted(why *migration.Problem) {
-	text := ""
-	if why != nil {
-		text = why.Text
-	}
-	r.add(Event{Kind: "event", Name: migration.MigrationAborted, Text: text})
 }

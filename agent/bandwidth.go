@@ -37,6 +37,6 @@ func (a *Agent) apiBandwidth(r *http.Request) (any, error) {
 		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("migration %s: with transfer %s QEMU sends by itself, and its limit stays", id, m.plan.Transfer)}
 	}
 	m.bandwidth.Set(want.Bandwidth)
-	m.rec.note(fmt.Sprintf("bandwidth is limited to %d bit/s now (0: not at all)", want.Bandwidth))
+	m.rec.Note(fmt.Sprintf("bandwidth is limited to %d bit/s now (0: not at all)", want.Bandwidth))
 	return nil, nil //nolint:nilnil // done
 }

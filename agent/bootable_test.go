@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/record"
 	"godwit/agent/statefile"
 	"godwit/migration"
 	"godwit/vm"
@@ -195,7 +196,7 @@ func movedGuest(t *testing.T, addresses ...migration.Address) (*Agent, *Guest, *
 	if err := a.guests.keep(g); err != nil {
 		t.Fatal(err)
 	}
-	rep := Report{ID: "m-00000001", Guest: "web", Outcome: migration.Completed, Ended: 1, Notes: []string{"it took long"}}
+	rep := record.Report{ID: "m-00000001", Guest: "web", Outcome: migration.Completed, Ended: 1, Notes: []string{"it took long"}}
 	if err := statefile.Write(a.config.StatePath("history", "m-00000001-destination.json"), rep); err != nil {
 		t.Fatal(err)
 	}

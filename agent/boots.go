@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"godwit/agent/record"
 	"godwit/vm/guest"
 )
 
@@ -207,7 +208,7 @@ func (b *boots) say(format string, args ...any) string {
 	b.g.booted = text
 	b.g.mu.Unlock()
 	if given, _ := b.g.held().handed(); len(given) > 0 {
-		b.a.amend(given[0].Handover, func(r *Report) {
+		b.a.records.Amend(given[0].Handover, func(r *record.Report) {
 			r.Notes = slices.DeleteFunc(r.Notes, func(n string) bool { return strings.HasPrefix(n, bootNote) })
 			r.Notes = append(r.Notes, text)
 		})

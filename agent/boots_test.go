@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm/guest"
 )
@@ -57,7 +58,7 @@ func TestBootsAnew(t *testing.T) {
 			before, _ := in.told()
 			time.Sleep(time.Hour)
 			after, _ := in.told()
-			if rep, _, _ := a.history("m-00000001"); len(after) != len(before) || len(before) > 10 || len(rep.Notes) != 2 || !strings.HasSuffix(rep.Notes[1], "has its address again") || g.lastBoot() != rep.Notes[1] {
+			if rep, _, _ := a.records.History("m-00000001"); len(after) != len(before) || len(before) > 10 || len(rep.Notes) != 2 || !strings.HasSuffix(rep.Notes[1], "has its address again") || g.lastBoot() != rep.Notes[1] {
 				t.Errorf("%s: asked %d times, then %d; %q", name, len(before), len(after), rep.Notes)
 			}
 			if lines.count("WARN") > 0 {
@@ -168,7 +169,7 @@ func TestBootsInVain(t *testing.T) {
 				t.Errorf("%s: by the next agent it is given %d times more", name, len(more)-len(asked))
 			}
 			leave()
-			rep, _, _ := a.history("m-00000001")
+			rep, _, _ := a.records.History("m-00000001")
 			if n := lines.count("WARN"); n < 1 || n > 2 || n == 2 && c.asked > 0 || !strings.Contains(g.lastBoot(), c.want) || rep.Notes[len(rep.Notes)-1] != g.lastBoot() {
 				t.Errorf("%s: %q, %q; want %q\n%s", name, g.lastBoot(), rep.Notes, c.want, lines.all.String())
 			}
@@ -241,7 +242,7 @@ func TestHandedAddresses(t *testing.T) {
 	next := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.20/24"), Home: "rome"}
 	plan := migration.Plan{ID: "m-00000002", Guest: "web", From: "paris", To: "rome", Network: "mptcp", Held: []migration.Address{old}, Next: []migration.Address{next}}
 	p := Preparation{Plan: plan, Description: config.Description{Name: "web", NICs: []config.NIC{{MAC: bootMACs[0]}, {MAC: bootMACs[1]}}}, Boot: "first"}
-	m := &incoming{a: a, plan: plan, rec: newRecord("rome", plan, time.Now()), work: &destinationWork{preparation: p, kept: true}}
+	m := &incoming{a: a, plan: plan, rec: record.New("rome", plan, time.Now()), work: &destinationWork{preparation: p, kept: true}}
 	g := &Guest{Held: m.expected()}
 	if m.work.guest = g; g.Held.Boot != "first" {
 		t.Errorf("it comes in boot %q", g.Held.Boot)
@@ -257,7 +258,7 @@ func TestHandedAddresses(t *testing.T) {
 	if boot := g.held().comesIn(second); boot != "first" {
 		t.Errorf("it has booted anew, was not given its address again, and goes on as in boot %q", boot)
 	}
-	out := &outgoing{a: a, guest: g, plan: migration.Plan{Network: "tunnel"}, work: &sourceWork{}, rec: newRecord("rome", plan, time.Now())}
+	out := &outgoing{a: a, guest: g, plan: migration.Plan{Network: "tunnel"}, work: &sourceWork{}, rec: record.New("rome", plan, time.Now())}
 	g.open = &bootable{id: "second", nics: [2]map[netip.Addr]bool{}}
 	if err := out.checkGuest(t.Context(), func(_ migration.Code, format string, _ ...any) error { return errors.New(format) }); err != nil || out.work.boot != "first" {
 		t.Errorf("at its source: boot %q, %v", out.work.boot, err)

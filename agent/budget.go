@@ -81,10 +81,10 @@ func (m *outgoing) noteForecast(f policy.Forecast) {
 	switch {
 	case f.Downtime <= m.plan.Downtime:
 	case m.plan.Mode == "stopcopy":
-		m.rec.note(fmt.Sprintf("mode stopcopy: the guest will stand still for about %v, while all of its memory is copied; the downtime budget is %v, which any other mode keeps",
+		m.rec.Note(fmt.Sprintf("mode stopcopy: the guest will stand still for about %v, while all of its memory is copied; the downtime budget is %v, which any other mode keeps",
 			about, m.plan.Downtime))
 	default:
-		m.rec.note(fmt.Sprintf("as foreseen the guest would have to stand still for about %v, and the downtime budget is %v: it may be given up; %s",
+		m.rec.Note(fmt.Sprintf("as foreseen the guest would have to stand still for about %v, and the downtime budget is %v: it may be given up; %s",
 			about, m.plan.Downtime, m.cures()))
 	}
 }

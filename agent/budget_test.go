@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/policy"
 )
@@ -18,7 +19,7 @@ func budgeted(t *testing.T, mode string, budget, rtt time.Duration) (*outgoing, 
 	n := config.Neighbour{Host: "rome", Uplinks: []config.Uplink{up}}
 	a := bareAgent(t, &config.Config{Host: "paris", Uplinks: []config.Uplink{up}, Peers: []config.Neighbour{n}})
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Mode: mode, Transfer: "lanes", Downtime: budget}
-	return &outgoing{a: a, guest: &Guest{}, plan: plan, work: &sourceWork{rtt: rtt}, rec: newRecord("paris", plan, time.Now())}, n
+	return &outgoing{a: a, guest: &Guest{}, plan: plan, work: &sourceWork{rtt: rtt}, rec: record.New("paris", plan, time.Now())}, n
 }
 
 // TestBudgetBelowTheWay: a budget that is shorter than the way is refused at once, with what to allow, in
@@ -71,9 +72,9 @@ func TestForecastBeyondTheBudget(t *testing.T) {
 		m, n := budgeted(t, "precopy", 300*time.Millisecond, 20*time.Millisecond)
 		m.work.facts.Memory, m.work.offer.Touched, m.work.dirty = 1<<30, 1<<30, dirty
 		m.predict(n, nil)
-		notes := m.rec.snapshot().Notes
+		notes := m.rec.Snapshot().Notes
 		if noted != (len(notes) == 1 && strings.Contains(notes[0], "downtime budget is 300ms") && strings.Contains(notes[0], "--mode hybrid")) {
-			t.Errorf("%d bytes/s written: %q, predicted %+v", dirty, notes, m.rec.snapshot().Predicted)
+			t.Errorf("%d bytes/s written: %q, predicted %+v", dirty, notes, m.rec.Snapshot().Predicted)
 		}
 	}
 }
@@ -103,7 +104,7 @@ func TestHandLate(t *testing.T) {
 	for left, want := range map[int64]bool{1e6: false, 3e6: false, 100e6: true} {
 		m, _ := budgeted(t, "hybrid", 300*time.Millisecond, 20*time.Millisecond)
 		m.handLate(policy.Look{Round: 2, Remaining: left, Goodput: 10e6, Tail: policy.PackedTail})
-		rep := m.rec.snapshot()
+		rep := m.rec.Snapshot()
 		if m.work.early != want || (rep.PostCopy != nil) != want || want && !strings.Contains(rep.PostCopy.Why, "100.0 MB are left") {
 			t.Errorf("%d bytes left: early %v, %+v", left, m.work.early, rep.PostCopy)
 		}

@@ -86,7 +86,7 @@ func (m *outgoing) noteBuffers(all []connection) {
 			c.slowed(m.plan.Bandwidth, m.plan.To, "rmem", there.Receive, there.Larger),
 		} {
 			if text != "" {
-				m.rec.noteOnce(text)
+				m.rec.NoteOnce(text)
 			}
 		}
 	}

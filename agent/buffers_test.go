@@ -10,6 +10,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/peer"
 	"godwit/agent/probe"
+	"godwit/agent/record"
 	"godwit/migration"
 )
 
@@ -72,7 +73,7 @@ func TestConnections(t *testing.T) {
 // settles the window of MPTCP, and notes once what is too little.
 func TestCheckSaysBuffers(t *testing.T) {
 	m := &outgoing{
-		plan: migration.Plan{From: "paris", To: "rome", Transfer: "mptcp"}, rec: newRecord("paris", migration.Plan{}, time.Now()),
+		plan: migration.Plan{From: "paris", To: "rome", Transfer: "mptcp"}, rec: record.New("paris", migration.Plan{}, time.Now()),
 		work: &sourceWork{accepted: Acceptance{Buffers: &peer.Buffers{Receive: 1 << 20}}},
 	}
 	all := []connection{{"mptcp", 1e9, 100 * time.Millisecond, 2, true}}
@@ -81,7 +82,7 @@ func TestCheckSaysBuffers(t *testing.T) {
 	if want := peer.MultipathWindow(125e6, 100*time.Millisecond, 1<<20); m.work.window != want || want != 256<<10 {
 		t.Errorf("a window of %d bytes, want %d", m.work.window, want)
 	}
-	if notes := m.rec.snapshot().Notes; !slices.ContainsFunc(notes, func(n string) bool { return strings.Contains(n, "host rome carry 84 of 1000 Mbit/s") }) || len(notes) > 2 {
+	if notes := m.rec.Snapshot().Notes; !slices.ContainsFunc(notes, func(n string) bool { return strings.Contains(n, "host rome carry 84 of 1000 Mbit/s") }) || len(notes) > 2 {
 		t.Errorf("notes: %q", notes)
 	}
 	m.work.accepted.Buffers = nil // an older agent

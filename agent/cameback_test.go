@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"godwit/agent/journal"
+	"godwit/agent/record"
 	"godwit/migration"
 )
 
@@ -21,8 +22,8 @@ func TestJournalThatCameBack(t *testing.T) {
 			j := journalled(id, "paris", sourceDoing(t, migration.Flip))
 			j.Plan.Epoch, j.State.Epoch = 1, 1
 			journalOf(t, a, id, j)
-			end := Report{ID: id, Guest: "web", From: "rome", To: "paris", Outcome: migration.Completed, Epoch: c.epoch, Ended: time.Now().UnixNano()}
-			if err := a.intoHistory(id+".json", end); err != nil {
+			end := record.Report{ID: id, Guest: "web", From: "rome", To: "paris", Outcome: migration.Completed, Epoch: c.epoch, Ended: time.Now().UnixNano()}
+			if err := a.records.Write(id+".json", end); err != nil {
 				t.Fatal(err)
 			}
 			a.resumeMigrations(a.ctx, a.readopt(a.ctx))
@@ -35,7 +36,7 @@ func TestJournalThatCameBack(t *testing.T) {
 			if left, err := journal.Unfinished(a.config.StatePath("journal")); err != nil || len(left) > 0 {
 				t.Errorf("left: %v, %v", left, err)
 			}
-			if rep, ok, _ := a.history(id); !ok || rep.Outcome != migration.Completed {
+			if rep, ok, _ := a.records.History(id); !ok || rep.Outcome != migration.Completed {
 				t.Errorf("history: %+v", rep)
 			}
 		})

@@ -18,6 +18,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/hook"
+	"godwit/agent/record"
 	"godwit/migration"
 )
 
@@ -192,8 +193,8 @@ func (c *Client) Migrate(ctx context.Context, req migration.Request) (string, er
 }
 
 // Plan asks what a migration would be; see Agent.Plan.
-func (c *Client) Plan(ctx context.Context, req migration.Request) (Report, error) {
-	var rep Report
+func (c *Client) Plan(ctx context.Context, req migration.Request) (record.Report, error) {
+	var rep record.Report
 	err := c.Do(ctx, http.MethodPost, "/v1/plan", req, &rep)
 	return rep, err
 }
@@ -233,22 +234,22 @@ func (c *Client) Keep(ctx context.Context, id string, word TakeBack) error {
 }
 
 // Report is what the agent knows of a migration.
-func (c *Client) Report(ctx context.Context, id string) (Report, error) {
-	var rep Report
+func (c *Client) Report(ctx context.Context, id string) (record.Report, error) {
+	var rep record.Report
 	err := c.Do(ctx, http.MethodGet, "/v1/migrations/"+url.PathEscape(id), nil, &rep)
 	return rep, err
 }
 
 // Reports are the host's migrations, the newest first, also of earlier agents.
-func (c *Client) Reports(ctx context.Context) ([]Report, error) {
-	var out []Report
+func (c *Client) Reports(ctx context.Context) ([]record.Report, error) {
+	var out []record.Report
 	err := c.Do(ctx, http.MethodGet, "/v1/migrations", nil, &out)
 	return out, err
 }
 
 // Events returns what happened after event number n, waiting for it some seconds.
-func (c *Client) Events(ctx context.Context, id string, n int) (EventsAnswer, error) {
-	var out EventsAnswer
+func (c *Client) Events(ctx context.Context, id string, n int) (record.EventsAnswer, error) {
+	var out record.EventsAnswer
 	err := c.Do(ctx, http.MethodGet, fmt.Sprintf("/v1/migrations/%s/events?after=%d", url.PathEscape(id), n), nil, &out)
 	return out, err
 }

@@ -69,7 +69,7 @@ func (m *outgoing) noteMemory(ctx context.Context, memory *qemu.Memory) error {
 	if memory == nil {
 		return nil
 	}
-	return m.rec.timed("compare memory: read it here", func() error {
+	return m.rec.Timed("compare memory: read it here", func() error {
 		sums, err := memory.Sums(ctx, false)
 		if err != nil {
 			return err
@@ -99,7 +99,7 @@ func (m *incoming) compareMemory(ctx context.Context) error {
 	if status, err := machine.Status(ctx); err != nil || status == vm.Running { // an earlier agent started it
 		return err
 	}
-	return m.rec.timed("compare memory", func() error {
+	return m.rec.Timed("compare memory", func() error {
 		early := false
 		select {
 		case <-m.handedOver():
@@ -182,6 +182,6 @@ func (m *incoming) compareLate() {
 		return
 	}
 	if err := m.compare(m.late.sums, true); err != nil {
-		m.rec.note(err.Error())
+		m.rec.Note(err.Error())
 	}
 }

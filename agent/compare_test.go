@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm/qemu"
 )
@@ -37,7 +38,7 @@ func TestLatePagesAreCompared(t *testing.T) {
 			if err := os.WriteFile(sumsFile(plan.ID), was.Bytes(), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			m := &incoming{plan: plan, rec: newRecord("sanjose", plan, time.Now())}
+			m := &incoming{plan: plan, rec: record.New("sanjose", plan, time.Now())}
 			hears, size := m.late.hears(), int64(4*qemu.PageSize)
 			hears("pc.ram", 0, size, page)
 			hears("pc.ram", qemu.PageSize, size, nil)
@@ -49,7 +50,7 @@ func TestLatePagesAreCompared(t *testing.T) {
 			if err != nil || json.Unmarshal(data, &found) != nil || found.Pages != 3 || found.Problem() != c.want {
 				t.Errorf("%s, %v, %q", data, err, found.Problem())
 			}
-			if notes := m.rec.snapshot().Notes; (len(notes) == 1) != (c.want != "") || len(notes) > 0 && !strings.Contains(notes[0], c.want) {
+			if notes := m.rec.Snapshot().Notes; (len(notes) == 1) != (c.want != "") || len(notes) > 0 && !strings.Contains(notes[0], c.want) {
 				t.Errorf("notes %q", notes)
 			}
 		})

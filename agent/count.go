@@ -9,6 +9,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/metrics"
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -30,35 +31,27 @@ func newMetrics(c *config.Config) *metrics.Set {
 	return metrics.New(metrics.Build{Version: Version, Go: runtime.Version(), Host: c.Host, Site: c.Site}, paths)
 }
 
-// roleOf is what a host is to a migration.
-func roleOf(host string, plan migration.Plan) migration.Role {
-	if plan.To == host {
-		return migration.AtDestination
-	}
-	return migration.AtSource
-}
-
 // count has a migration counted, as it goes on and when it has its outcome.
-func (a *Agent) count(rec *Record) {
-	role := roleOf(a.config.Host, rec.plan)
-	if rec.role = role; role == migration.AtSource {
-		rec.carried = a.metrics.Carrier(rec.plan.To)
-		rec.carried.Had(carriedBy(rec.snapshot())) // by the agent before this one
+func (a *Agent) count(rec *record.Record, plan migration.Plan) {
+	role := plan.RoleOf(a.config.Host)
+	if rec.Role = role; role == migration.AtSource {
+		rec.Carried = a.metrics.Carrier(plan.To)
+		rec.Carried.Had(carriedBy(rec.Snapshot())) // by the agent before this one
 	}
-	rec.done = func(rep Report) {
+	rec.Done = func(rep record.Report) {
 		a.metrics.Outcome(role, rep.Outcome, rep.Problem)
 		if role == migration.AtDestination {
 			a.metrics.Came(rep.Held)
 			a.metrics.Became(nil, byFate(rep.Survival))
 			return
 		}
-		rec.carried.Carried(carriedBy(rep), true)
+		rec.Carried.Carried(carriedBy(rep), true)
 		a.metrics.Timed(timesOf(rep))
 	}
 }
 
 // byFate counts connections by their fate.
-func byFate(s *Survival) map[migration.Fate]int {
+func byFate(s *record.Survival) map[migration.Fate]int {
 	if s == nil {
 		return nil
 	}
@@ -66,21 +59,21 @@ func byFate(s *Survival) map[migration.Fate]int {
 }
 
 // progress tells how far a copy is, and counts what it has carried.
-func (m *outgoing) progress(p CopyProgress) {
-	m.rec.progress(p)
+func (m *outgoing) progress(p record.CopyProgress) {
+	m.rec.Progress(p)
 	now := metrics.Carried{Wire: p.Wire}
-	if p.What == CopyOfDisk {
+	if p.What == record.CopyOfDisk {
 		now.Disk = p.Sent
 	}
 	if p.DataPath != nil {
 		now.Read, now.Sent = p.DataPath.ReadBytes, p.DataPath.SentBytes
 		m.noteOpaque(p.DataPath)
 	}
-	m.rec.carried.Carried(now, false)
+	m.rec.Carried.Carried(now, false)
 }
 
 // carriedBy is what a report says of bytes so far.
-func carriedBy(rep Report) metrics.Carried {
+func carriedBy(rep record.Report) metrics.Carried {
 	c := metrics.Carried{Wire: rep.WireBytes, Disk: rep.DiskBytes}
 	if rep.DataPath != nil {
 		c.Read, c.Sent = rep.DataPath.ReadBytes, rep.DataPath.SentBytes
@@ -89,7 +82,7 @@ func carriedBy(rep Report) metrics.Carried {
 }
 
 // timesOf is what a report says of times.
-func timesOf(rep Report) metrics.Timed {
+func timesOf(rep record.Report) metrics.Timed {
 	t := metrics.Timed{Phases: map[migration.Phase]time.Duration{}, Times: map[string]time.Duration{}}
 	for _, p := range rep.Phases {
 		if p.End != 0 {
@@ -111,7 +104,7 @@ func timesOf(rep Report) metrics.Timed {
 }
 
 // became counts what changed of connections after their migration had ended.
-func (a *Agent) became(rep Report, before map[migration.Fate]int) {
+func (a *Agent) became(rep record.Report, before map[migration.Fate]int) {
 	if rep.Ended != 0 { // else all are counted then
 		a.metrics.Became(before, byFate(rep.Survival))
 	}
@@ -156,10 +149,6 @@ func keptBy(d detour.Detour) string {
 func (a *Agent) migrationsNow(s *metrics.State) map[string]migration.Phase {
 	a.mu.Lock()
 	s.Unread = len(a.unread)
-	var records []*Record
-	for _, rec := range a.records {
-		records = append(records, rec)
-	}
 	for _, m := range a.incoming {
 		if m.snapshot().Vanished {
 			s.InDoubt[migration.AtDestination]++
@@ -167,18 +156,18 @@ func (a *Agent) migrationsNow(s *metrics.State) map[string]migration.Phase {
 	}
 	a.mu.Unlock()
 	leaving := map[string]migration.Phase{}
-	for _, rec := range records {
-		if rec.endedAt() != 0 {
+	for _, rec := range a.records.All() {
+		if rec.EndedAt() != 0 {
 			continue
 		}
-		s.Running[rec.role]++
-		if rec.role != migration.AtSource {
+		s.Running[rec.Role]++
+		if rec.Role != migration.AtSource {
 			continue
 		}
-		rep := rec.snapshot()
-		rec.carried.Carried(carriedBy(rep), false)
+		rep := rec.Snapshot()
+		rec.Carried.Carried(carriedBy(rep), false)
 		if rep.Outcome == migration.InDoubt {
-			s.InDoubt[rec.role]++
+			s.InDoubt[rec.Role]++
 		}
 		if n := len(rep.Phases); n > 0 {
 			s.Phases[rep.Phases[n-1].Name]++

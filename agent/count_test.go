@@ -12,6 +12,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/netstate/tunnel"
@@ -62,25 +63,27 @@ func TestSourceIsCounted(t *testing.T) {
 	a.guests.byName["web"] = &Guest{Held: Held{Description: config.Description{Name: "web", Memory: 1 << 28}}}
 	m := leaving(a)
 	rec, at := m.rec, time.Now()
-	rec.edit(func(r *Report) { r.Requested = at.UnixNano() })
-	rec.enter(migration.Check, at)
-	rec.enter(migration.Copy, at.Add(time.Second))
-	rec.event(migration.SourceSuspend)
-	m.progress(CopyProgress{What: "disk", Wire: map[string]int64{"public-public": 800}, Sent: 60})
+	rec.Edit(func(r *record.Report) { r.Requested = at.UnixNano() })
+	rec.Enter(migration.Check, at)
+	rec.Enter(migration.Copy, at.Add(time.Second))
+	rec.Event(migration.SourceSuspend)
+	m.progress(record.CopyProgress{What: "disk", Wire: map[string]int64{"public-public": 800}, Sent: 60})
 	metricsAre(t, client, map[string]float64{`godwit_migration_disk_bytes_total`: 60, `godwit_migration_wire_bytes_total{path="public-public",peer="rome"}`: 800})
-	rec.edit(func(r *Report) { r.WireBytes, r.Outcome = map[string]int64{"public-public": 1000}, migration.InDoubt })
+	rec.Edit(func(r *record.Report) {
+		r.WireBytes, r.Outcome = map[string]int64{"public-public": 1000}, migration.InDoubt
+	})
 	metricsAre(t, client, map[string]float64{
 		`godwit_migrations_running{role="source"}`: 1, `godwit_migrations_in_phase{phase="copy"}`: 1, `godwit_migrations_in_doubt{role="source"}`: 1,
 		`godwit_guest_migration_phase{guest="web",phase="copy"}`: 1, `godwit_guests{status="other"}`: 1, `godwit_events_total{event="SOURCE_SUSPEND"}`: 1,
 		`godwit_migration_wire_bytes_total{path="public-public",peer="rome"}`: 1000, `godwit_migrations_total{outcome="completed",role="source"}`: 0,
 	})
-	rec.edit(func(r *Report) {
+	rec.Edit(func(r *record.Report) {
 		r.WireBytes, r.DiskBytes = map[string]int64{"public-public": 900}, 70
-		r.DataPath = &DataPath{ReadBytes: 50, SentBytes: 40}
+		r.DataPath = &record.DataPath{ReadBytes: 50, SentBytes: 40}
 		r.Resumed, r.MemoryDone = at.Add(3*time.Second).UnixNano(), at.Add(-time.Hour).UnixNano()
-		r.LastTick, r.FirstTick = &Tick{At: at.UnixNano()}, &Tick{At: at.Add(40 * time.Millisecond).UnixNano()}
+		r.LastTick, r.FirstTick = &record.Tick{At: at.UnixNano()}, &record.Tick{At: at.Add(40 * time.Millisecond).UnixNano()}
 	})
-	rec.end(migration.Completed, nil, at.Add(4*time.Second))
+	rec.End(migration.Completed, nil, at.Add(4*time.Second))
 	metricsAre(t, client, map[string]float64{
 		`godwit_migrations_running{role="source"}`: 0, `godwit_migrations_in_phase{phase="copy"}`: 0, `godwit_migrations_in_doubt{role="source"}`: 0,
 		`godwit_guest_migration_phase{guest="web",phase="copy"}`:              -1,
@@ -96,7 +99,7 @@ func TestSourceIsCounted(t *testing.T) {
 		`godwit_migration_sent_bytes_total`:                                   40,
 	})
 	rec = leaving(a).rec
-	rec.end(migration.Aborted, &migration.Problem{Code: migration.CodePath, Text: "cut"}, time.Now())
+	rec.End(migration.Aborted, &migration.Problem{Code: migration.CodePath, Text: "cut"}, time.Now())
 	metricsAre(t, client, map[string]float64{
 		`godwit_migrations_total{outcome="aborted",role="source"}`: 1, `godwit_migration_problems_total{code="path",role="source"}`: 1,
 		`godwit_migration_time_seconds_count{time="total"}`: 1,
@@ -114,18 +117,18 @@ func TestSourceIsCounted(t *testing.T) {
 func TestOpaqueStreamIsNoted(t *testing.T) {
 	a, _ := served(t)
 	m := leaving(a)
-	m.progress(CopyProgress{DataPath: &DataPath{}})
-	if notes := m.rec.snapshot().Notes; len(notes) != 0 {
+	m.progress(record.CopyProgress{DataPath: &record.DataPath{}})
+	if notes := m.rec.Snapshot().Notes; len(notes) != 0 {
 		t.Fatalf("noted: %q", notes)
 	}
 	for range 3 {
-		m.progress(CopyProgress{DataPath: &DataPath{Opaque: `section "dirty-bitmap"`}})
+		m.progress(record.CopyProgress{DataPath: &record.DataPath{Opaque: `section "dirty-bitmap"`}})
 	}
-	if notes := m.rec.snapshot().Notes; len(notes) != 1 || !strings.Contains(notes[0], `section "dirty-bitmap"`) {
+	if notes := m.rec.Snapshot().Notes; len(notes) != 1 || !strings.Contains(notes[0], `section "dirty-bitmap"`) {
 		t.Errorf("noted: %q", notes)
 	}
 	told := 0
-	events, _ := m.rec.Watch(t.Context(), 0)
+	events := m.rec.Watch(t.Context(), 0).Events
 	for _, e := range events {
 		if e.Kind == "note" && strings.Contains(e.Text, "passed on as it is") {
 			told++
@@ -142,17 +145,16 @@ func TestDestinationIsCounted(t *testing.T) {
 	a, client := counting(t)
 	a.config.Host, a.config.State = "rome", t.TempDir()
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome"}
-	rec := newRecord("rome", plan, time.Now())
-	a.records[plan.ID] = rec
-	a.follow(rec)
+	rec := record.New("rome", plan, time.Now())
+	a.records.Add(rec)
+	a.follow(rec, plan)
 	held := int64(12)
-	rec.edit(func(r *Report) {
+	rec.Edit(func(r *record.Report) {
 		r.Held, r.WireBytes = &held, map[string]int64{"public-public": 1000} // of the source's, which counts them
-		r.Survival = &Survival{Connections: []Survivor{{Fate: migration.Moved}, {Fate: migration.Tunnelled}, {Fate: migration.Tunnelled}}}
-		r.Survival.count()
+		r.Survival = &record.Survival{Total: 3, Moved: 1, Tunnelled: 2, Connections: []record.Survivor{{Fate: migration.Moved}, {Fate: migration.Tunnelled}, {Fate: migration.Tunnelled}}}
 	})
 	metricsAre(t, client, map[string]float64{`godwit_migrations_running{role="destination"}`: 1, `godwit_connections_total{fate="moved"}`: 0})
-	rec.end(migration.Completed, nil, time.Now())
+	rec.End(migration.Completed, nil, time.Now())
 	metricsAre(t, client, map[string]float64{
 		`godwit_connections_total{fate="moved"}`: 1, `godwit_connections_total{fate="tunnelled"}`: 2, `godwit_held_packets_total`: 12,
 		`godwit_migrations_total{outcome="completed",role="destination"}`: 1, `godwit_migrations_total{outcome="completed",role="source"}`: 0,

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/record"
 	"godwit/policy"
 	"godwit/vm"
 )
@@ -13,7 +14,7 @@ func TestRoundsAreToldAsTheyGo(t *testing.T) {
 	m, _ := budgeted(t, "precopy", 300*time.Millisecond, 0)
 	for _, rounds := range []int64{1, 7} {
 		m.tellCopy(vm.Progress{Rounds: rounds}, policy.Look{})
-		if got := m.rec.snapshot().Rounds; int64(got) != rounds {
+		if got := m.rec.Snapshot().Rounds; int64(got) != rounds {
 			t.Errorf("after %d rounds the report has %d", rounds, got)
 		}
 	}
@@ -32,9 +33,9 @@ func TestDisksTakeNoMoreThanLeft(t *testing.T) {
 		{nil, 650, 650},
 	} {
 		m, _ := budgeted(t, "precopy", 300*time.Millisecond, 0)
-		m.rec.edit(func(r *Report) { r.WireBytes = c.wire })
-		if m.countDisks(c.carried); m.rec.snapshot().DiskBytes != c.want {
-			t.Errorf("%v left: %d of disks, want %d", c.wire, m.rec.snapshot().DiskBytes, c.want)
+		m.rec.Edit(func(r *record.Report) { r.WireBytes = c.wire })
+		if m.countDisks(c.carried); m.rec.Snapshot().DiskBytes != c.want {
+			t.Errorf("%v left: %d of disks, want %d", c.wire, m.rec.Snapshot().DiskBytes, c.want)
 		}
 	}
 }

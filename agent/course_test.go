@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/record"
 	"godwit/agent/statefile"
 	"godwit/migration"
 )
@@ -17,17 +18,18 @@ import (
 // TestPeerCourse: what a source answers to a destination that asks on.
 func TestPeerCourse(t *testing.T) {
 	dir := t.TempDir()
-	a := &Agent{config: &config.Config{Host: "paris", State: dir}, outgoing: map[string]*outgoing{}, records: map[string]*Record{}}
+	a := &Agent{config: &config.Config{Host: "paris", State: dir}, outgoing: map[string]*outgoing{}, records: noRecords(&config.Config{Host: "paris", State: dir})}
 	plan := func(id string) migration.Plan { return migration.Plan{ID: id, Guest: "web", From: "paris", To: "rome"} }
 	begin := func(id string) *outgoing {
-		m := &outgoing{plan: plan(id), rec: newRecord("paris", plan(id), time.Now())}
-		a.outgoing[id], a.records[id] = m, m.rec
+		m := &outgoing{plan: plan(id), rec: record.New("paris", plan(id), time.Now())}
+		a.outgoing[id] = m
+		a.records.Add(m.rec)
 		return m
 	}
 	end := func(id string, outcome migration.Outcome) {
-		rec := newRecord("paris", plan(id), time.Now())
-		rec.end(outcome, &migration.Problem{Text: "why"}, time.Now())
-		a.records[id] = rec
+		rec := record.New("paris", plan(id), time.Now())
+		rec.End(outcome, &migration.Problem{Text: "why"}, time.Now())
+		a.records.Add(rec)
 	}
 	begin("m-00000001")
 	begin("m-00000002").released.Store(true)
@@ -37,7 +39,7 @@ func TestPeerCourse(t *testing.T) {
 	end("m-00000009", migration.Failed)
 	begin("m-0000000a").over.Store(true)
 	a.outgoing["m-0000000a"].gaveUp.Store(true)
-	if err := statefile.Write(filepath.Join(dir, "history", "m-00000006.json"), Report{ID: "m-00000006", From: "paris", To: "rome", Outcome: migration.Aborted, Ended: 1}); err != nil {
+	if err := statefile.Write(filepath.Join(dir, "history", "m-00000006.json"), record.Report{ID: "m-00000006", From: "paris", To: "rome", Outcome: migration.Aborted, Ended: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.MkdirAll(filepath.Join(dir, "journal"), 0o700); err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -39,7 +40,7 @@ func TestRoomIsGivenOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			second := first
 			second.Plan.Guest = "db"
-			m := &incoming{a: a, plan: first.Plan, rec: newRecord("rome", first.Plan, time.Now()), order: a.admitted(),
+			m := &incoming{a: a, plan: first.Plan, rec: record.New("rome", first.Plan, time.Now()), order: a.admitted(),
 				work: &destinationWork{preparation: Preparation{Plan: first.Plan, Description: first.Description, Facts: first.Facts}}}
 			a.incoming[m.plan.ID] = m
 			for landing, refused := range map[migration.Landing]bool{

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"godwit/agent/peer"
+	"godwit/agent/record"
 	"godwit/agent/uplinks"
 	"godwit/migration"
 	"godwit/netstate/hold"
@@ -115,7 +116,7 @@ func (m *incoming) perform(ctx context.Context, e migration.Effect) error {
 // receive makes everything ready: taps with their long queues (the hold), the
 // tunnel's end, what the kernel needs for a visitor, and QEMU, which waits.
 func (m *incoming) receive(ctx context.Context) error {
-	m.rec.event(migration.MigrationStart)
+	m.rec.Event(migration.MigrationStart)
 	a := m.a
 	if err := a.roomForAll(m.offer, m.order); err != nil { // more may be on their way than when it was asked
 		return err
@@ -236,10 +237,10 @@ func (m *incoming) await1() {
 				"guest %s did not arrive whole on %s: %s", m.plan.Guest, m.plan.To, notWhole(err, p, qemu.Complaint(m.dir)))}}
 		}
 		if in.Kind == migration.LoadedAll {
-			m.rec.moment(stepLoaded) // what is done from now on makes the guest wait
+			m.rec.Moment(record.StepLoaded) // what is done from now on makes the guest wait
 		}
 		if !mayHandEarly(m.plan) {
-			m.rec.edit(func(r *Report) { r.MemoryDone = time.Now().UnixNano() })
+			m.rec.Edit(func(r *record.Report) { r.MemoryDone = time.Now().UnixNano() })
 		}
 		m.tell(ctx, in) //nolint:errcheck // it ends with ctx
 	}()
@@ -303,12 +304,12 @@ func (m *incoming) start(ctx context.Context) error {
 	m.mu.Lock()
 	ready := m.readyAt
 	m.mu.Unlock()
-	m.rec.took("hand over: count what is held, end the disks' exports", ready)
+	m.rec.Took("hand over: count what is held, end the disks' exports", ready)
 	if err == nil {
 		err = m.compareMemory(ctx)
 	}
 	if err == nil {
-		err = m.rec.timed(stepStart, func() error { return g.Machine.Cont(ctx) })
+		err = m.rec.Timed(record.StepStart, func() error { return g.Machine.Cont(ctx) })
 		m.work.started.Store(err == nil)
 	}
 	if err != nil && !g.alive() && resumed(events) {
@@ -326,8 +327,8 @@ func (m *incoming) start(ctx context.Context) error {
 		return err
 	}
 	now := time.Now().UnixNano()
-	m.rec.edit(func(r *Report) { r.Resumed = now })
-	m.rec.add(Event{Kind: "event", Name: migration.TargetResume, At: now})
+	m.rec.Edit(func(r *record.Report) { r.Resumed = now })
+	m.rec.Add(record.Event{Kind: "event", Name: migration.TargetResume, At: now})
 	m.takeGuest()
 	if err := m.a.guests.keep(g); err != nil {
 		m.a.log.Error("keep guest", "guest", g.name(), "error", err)
@@ -351,7 +352,7 @@ func (m *incoming) countHeld() {
 	}
 	if waiting, _, err := m.work.queue.Frames(); err == nil {
 		held := int64(waiting) //nolint:gosec // a queue's length
-		m.rec.edit(func(r *Report) { r.Held = &held })
+		m.rec.Edit(func(r *record.Report) { r.Held = &held })
 	}
 }
 

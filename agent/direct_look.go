@@ -73,7 +73,7 @@ func (m *outgoing) directLook(p vm.Progress) policy.Look {
 	}
 	if err != nil && !m.work.own.told {
 		m.work.own.told = true
-		m.rec.note("what waits in QEMU's own connections is not known, or not bounded, and may make the pause longer: " + err.Error())
+		m.rec.Note("what waits in QEMU's own connections is not known, or not bounded, and may make the pause longer: " + err.Error())
 	}
 	return look
 }

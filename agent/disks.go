@@ -172,7 +172,7 @@ func (m *incoming) endExports(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return m.rec.timed("end disk exports", func() error { return blocks.EndExports(ctx) })
+	return m.rec.Timed("end disk exports", func() error { return blocks.EndExports(ctx) })
 }
 
 // serveDisk hands one stream of a disk to the waiting QEMU.
@@ -224,7 +224,7 @@ func (m *incoming) keepUnsynced(d vm.Disk, err error) error {
 	path := m.unsyncedFile()
 	err = fmt.Errorf("disk %s is not whole on %s, whose storage failed to write it; as it was at the switch it is on %s, and stays there: bring the guest's data to safety, and remove the file %s on %s when that copy may go: %w",
 		d.ID, m.plan.To, m.plan.From, path, m.plan.To, err)
-	m.rec.noteOnce(err.Error())
+	m.rec.NoteOnce(err.Error())
 	m.work.unsynced = err
 	if werr := os.WriteFile(path, []byte(oneline.Of(err.Error())+"\n"), 0o600); werr != nil {
 		return errors.Join(err, werr)
@@ -271,7 +271,7 @@ func (m *incoming) setDisksAside() error {
 	for _, d := range m.madeDisks() {
 		switch kept, err := setAside(d.Path, m.plan.ID); {
 		case err == nil:
-			m.rec.note(fmt.Sprintf("what the guest wrote to its disk %s on %s is kept there, in %s", d.ID, m.plan.To, kept))
+			m.rec.Note(fmt.Sprintf("what the guest wrote to its disk %s on %s is kept there, in %s", d.ID, m.plan.To, kept))
 		case !errors.Is(err, fs.ErrNotExist): // else it was set aside already
 			errs = append(errs, fmt.Errorf("keep disk %s of guest %s: %w", d.ID, m.plan.Guest, err))
 		}
@@ -301,7 +301,7 @@ func (m *incoming) setEarlierAside() error {
 		}
 		text := fmt.Sprintf("an earlier disk %s of the guest was on %s, and is kept there, in %s: remove it when nobody needs it", d.ID, m.plan.To, kept)
 		m.a.log.Warn(text, "migration", m.plan.ID, "guest", m.plan.Guest)
-		m.rec.note(text)
+		m.rec.Note(text)
 	}
 	return nil
 }

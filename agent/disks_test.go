@@ -10,6 +10,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/hook"
 	"godwit/agent/journal"
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -54,7 +55,7 @@ func TestEarlierDiskIsKept(t *testing.T) {
 		t.Fatalf("it is %s", m.snapshot().Landing)
 	}
 	onlyOne(t, path)
-	if notes := strings.Join(m.rec.snapshot().Notes, " "); !strings.Contains(notes, "web-2-vda.before.m-00000001.raw") {
+	if notes := strings.Join(m.rec.Snapshot().Notes, " "); !strings.Contains(notes, "web-2-vda.before.m-00000001.raw") {
 		t.Errorf("nobody is told of it: %q", notes)
 	}
 	if _, err := a.incomingFor(p); err == nil {
@@ -70,7 +71,7 @@ func TestRestartedAgentKnowsItsDisks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, p := awaiting(t)
 			path := diskOf(t, a, "web", 2)
-			first := &incoming{a: a, plan: p.Plan, rec: newRecord("rome", p.Plan, a.clock()), work: &destinationWork{preparation: p}}
+			first := &incoming{a: a, plan: p.Plan, rec: record.New("rome", p.Plan, a.clock()), work: &destinationWork{preparation: p}}
 			if err := first.setEarlierAside(); err != nil {
 				t.Fatal(err)
 			}
@@ -137,7 +138,7 @@ func TestUnwrittenOnceIsUnwrittenForGood(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &incoming{a: a, plan: p.Plan, rec: newRecord("rome", p.Plan, a.clock()), work: &destinationWork{
+	m := &incoming{a: a, plan: p.Plan, rec: record.New("rome", p.Plan, a.clock()), work: &destinationWork{
 		guest: &Guest{Held: Held{Description: config.Description{Name: "web", Disks: []vm.Disk{{ID: "vda", Path: path}}}}}}}
 	m.work.keepOpen(path, f)
 	if err := m.syncDisks(); err != nil {

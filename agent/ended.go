@@ -50,7 +50,7 @@ func (m *incoming) guestEnded() bool { return m.work.guest != nil && !m.work.gue
 
 // adoptEnded is adopt for a guest that has ended.
 func (m *incoming) adoptEnded() error {
-	m.rec.note(fmt.Sprintf("guest %s ended on %s before its connections were handed over", m.plan.Guest, m.plan.To))
+	m.rec.Note(fmt.Sprintf("guest %s ended on %s before its connections were handed over", m.plan.Guest, m.plan.To))
 	return nil
 }
 

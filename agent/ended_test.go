@@ -10,6 +10,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -20,7 +21,7 @@ func TestUndoWithoutQEMU(t *testing.T) {
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome"}
 	m := &outgoing{
 		a: &Agent{config: &config.Config{Host: "paris"}}, plan: plan, work: &sourceWork{},
-		guest: &Guest{Held: Held{Description: config.Description{Name: "web"}}}, rec: newRecord("paris", plan, time.Now()),
+		guest: &Guest{Held: Held{Description: config.Description{Name: "web"}}}, rec: record.New("paris", plan, time.Now()),
 	}
 	if err := m.resume(t.Context()); err == nil {
 		t.Error("a guest without QEMU was said to run on")
@@ -37,7 +38,7 @@ func TestUndoWithoutQEMU(t *testing.T) {
 // for ever, and keeps nothing but its disks.
 func TestLandingOfAGuestThatEnded(t *testing.T) {
 	dir := t.TempDir()
-	a := &Agent{config: &config.Config{Host: "rome", State: dir}, guests: &guests{dir: filepath.Join(dir, "guests"), byName: map[string]*Guest{}}}
+	a := &Agent{config: &config.Config{Host: "rome", State: dir}, records: noRecords(&config.Config{State: dir}), guests: &guests{dir: filepath.Join(dir, "guests"), byName: map[string]*Guest{}}}
 	var err error
 	if a.detours, err = detour.Load(filepath.Join(dir, "detours.json"), config.Network{}); err != nil {
 		t.Fatal(err)
@@ -47,7 +48,7 @@ func TestLandingOfAGuestThatEnded(t *testing.T) {
 	if err := a.guests.keep(g); err != nil {
 		t.Fatal(err)
 	}
-	m := &incoming{a: a, plan: plan, rec: newRecord("rome", plan, time.Now()), work: &destinationWork{guest: g}}
+	m := &incoming{a: a, plan: plan, rec: record.New("rome", plan, time.Now()), work: &destinationWork{guest: g}}
 	for _, e := range []migration.Effect{migration.Adopt, migration.Leave} {
 		if err := m.perform(t.Context(), e); err != nil {
 			t.Errorf("%s: %v", e, err)
@@ -56,7 +57,7 @@ func TestLandingOfAGuestThatEnded(t *testing.T) {
 	if _, err := a.guests.find("web"); err == nil {
 		t.Error("it is still under care")
 	}
-	if notes := m.rec.snapshot().Notes; len(notes) != 1 {
+	if notes := m.rec.Snapshot().Notes; len(notes) != 1 {
 		t.Errorf("notes %q: want one that it ended", notes)
 	}
 }
@@ -64,7 +65,7 @@ func TestLandingOfAGuestThatEnded(t *testing.T) {
 // TestForgetEnded: a guest whose QEMU has gone is let go, unless a migration has it.
 func TestForgetEnded(t *testing.T) {
 	dir := t.TempDir()
-	a := &Agent{config: &config.Config{Host: "rome", State: dir}, log: slog.New(slog.DiscardHandler), incoming: map[string]*incoming{},
+	a := &Agent{config: &config.Config{Host: "rome", State: dir}, records: noRecords(&config.Config{State: dir}), log: slog.New(slog.DiscardHandler), incoming: map[string]*incoming{},
 		guests: &guests{dir: filepath.Join(dir, "guests"), byName: map[string]*Guest{}}}
 	var err error
 	if a.detours, err = detour.Load(filepath.Join(dir, "detours.json"), config.Network{}); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/journal"
+	"godwit/agent/record"
 	"godwit/migration"
 )
 
@@ -19,7 +20,8 @@ func TestJournalEndsLater(t *testing.T) {
 	dir := t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	a := &Agent{config: &config.Config{Host: "paris", State: dir}, log: slog.New(slog.DiscardHandler), ctx: ctx}
+	c := &config.Config{Host: "paris", State: dir}
+	a := &Agent{config: c, log: slog.New(slog.DiscardHandler), ctx: ctx, records: noRecords(c)}
 	blocked := filepath.Join(dir, "history")
 	if err := os.WriteFile(blocked, nil, 0o600); err != nil { // a file where the directory should be
 		t.Fatal(err)
@@ -31,7 +33,7 @@ func TestJournalEndsLater(t *testing.T) {
 	if err := log.Append(sourceJournal{Side: "source"}, false); err != nil {
 		t.Fatal(err)
 	}
-	a.endJournal(log, "m-00000001", "m-00000001.json", Report{ID: "m-00000001", Outcome: migration.Aborted})
+	a.endJournal(log, "m-00000001", "m-00000001.json", record.Report{ID: "m-00000001", Outcome: migration.Aborted})
 	unfinished := func() int {
 		ids, err := journal.Unfinished(a.config.StatePath("journal"))
 		if err != nil {
@@ -50,7 +52,7 @@ func TestJournalEndsLater(t *testing.T) {
 			t.Fatal("the journal stays although the history can be written")
 		}
 	}
-	if rep, ok, _ := a.history("m-00000001"); !ok || rep.Outcome != migration.Aborted {
+	if rep, ok, _ := a.records.History("m-00000001"); !ok || rep.Outcome != migration.Aborted {
 		t.Errorf("history: %+v, %v", rep, ok)
 	}
 	a.actors.Wait()
@@ -61,7 +63,7 @@ func TestJournalEndsLater(t *testing.T) {
 func TestEndedMigrationLeavesItsGuestToAnother(t *testing.T) {
 	a := bareAgent(t, &config.Config{Host: "paris", Peers: []config.Neighbour{{Host: "rome", Site: "rome"}}})
 	a.ctx, a.feed = t.Context(), newFeed()
-	a.outgoing, a.incoming, a.records = map[string]*outgoing{}, map[string]*incoming{}, map[string]*Record{}
+	a.outgoing, a.incoming, a.records = map[string]*outgoing{}, map[string]*incoming{}, noRecords(a.config)
 	const ended, another = "m-00000001", "m-00000002"
 	g := &Guest{Held: Held{Description: config.Description{Name: "web"}}, Machine: runs{gone{done: make(chan struct{})}}}
 	a.guests.byName["web"] = g
@@ -79,7 +81,7 @@ func TestEndedMigrationLeavesItsGuestToAnother(t *testing.T) {
 	log.Close()
 	a.resumeMigrations(t.Context(), nil)
 	a.actors.Wait()
-	if rep, ok, err := a.history(ended); !ok || err != nil || rep.Outcome != migration.Aborted {
+	if rep, ok, err := a.records.History(ended); !ok || err != nil || rep.Outcome != migration.Aborted {
 		t.Errorf("history: %+v, %v, %v; left alone: %v", rep, ok, err, a.unread)
 	}
 	if g.migration() != another {

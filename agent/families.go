@@ -17,7 +17,7 @@ func (m *outgoing) noteApart() {
 		has  func(netip.Addr) bool
 	}{{"IPv4", netip.Addr.Is4}, {"IPv6", netip.Addr.Is6}} {
 		if slices.ContainsFunc(bare(m.plan.Held), f.has) && !slices.ContainsFunc(bare(m.plan.Next), f.has) {
-			m.rec.note(fmt.Sprintf("%s gives it no %s address: connections by %s cannot follow there, and live on through the tunnel; give that site's guests a subnet of %s to have them follow",
+			m.rec.Note(fmt.Sprintf("%s gives it no %s address: connections by %s cannot follow there, and live on through the tunnel; give that site's guests a subnet of %s to have them follow",
 				m.plan.To, f.name, f.name, f.name))
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/record"
 	"godwit/migration"
 )
 
@@ -36,9 +37,9 @@ func TestNoteApart(t *testing.T) {
 		for _, p := range c.next {
 			plan.Next = append(plan.Next, migration.Address{Prefix: netip.MustParsePrefix(p)})
 		}
-		m := &outgoing{plan: plan, rec: newRecord("paris", plan, time.Now())}
+		m := &outgoing{plan: plan, rec: record.New("paris", plan, time.Now())}
 		m.noteApart()
-		if notes := strings.Join(m.rec.snapshot().Notes, "\n"); c.want == "" && notes != "" || !strings.Contains(notes, c.want) {
+		if notes := strings.Join(m.rec.Snapshot().Notes, "\n"); c.want == "" && notes != "" || !strings.Contains(notes, c.want) {
 			t.Errorf("%s: %q, want %q", name, notes, c.want)
 		}
 	}

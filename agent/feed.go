@@ -9,13 +9,14 @@ import (
 
 	"godwit/agent/hook"
 	"godwit/agent/peer"
+	"godwit/agent/record"
 )
 
 // FeedEvent is an event of any migration of a host.
 type FeedEvent struct {
 	Migration string `json:"migration"`
 	Guest     string `json:"guest"`
-	Event
+	record.Event
 }
 
 // feed hands the events of all migrations to those who watch them.
@@ -41,7 +42,7 @@ func (f *feed) publish(e FeedEvent) {
 	defer f.mu.Unlock()
 	for r := range f.readers {
 		if r.missed > 0 && len(r.events) < feedAhead-1 {
-			r.events <- FeedEvent{Event: Event{At: time.Now().UnixNano(), Host: e.Host, Kind: "note", Text: fmt.Sprintf("%d events were left out: they were not taken in time", r.missed)}}
+			r.events <- FeedEvent{Event: record.Event{At: time.Now().UnixNano(), Host: e.Host, Kind: "note", Text: fmt.Sprintf("%d events were left out: they were not taken in time", r.missed)}}
 			r.missed = 0
 		}
 		select {

@@ -17,6 +17,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/hook"
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -27,7 +28,7 @@ func served(t *testing.T) (*Agent, *Client) {
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
 	config := &config.Config{Host: "paris", Uplinks: []config.Uplink{{Name: "public"}}, Peers: []config.Neighbour{{Host: "rome", Uplinks: []config.Uplink{{Name: "public"}}}}}
 	a := &Agent{
-		config: config, metrics: newMetrics(config), log: log, ctx: t.Context(), feed: newFeed(), records: map[string]*Record{}, clock: time.Now,
+		config: config, metrics: newMetrics(config), log: log, ctx: t.Context(), feed: newFeed(), records: noRecords(config), clock: time.Now,
 	}
 	a.hooks = hook.New(hook.Config{Dir: t.TempDir()}, log, a.hookNote, a.metrics.HookCalled)
 	socket := filepath.Join(t.TempDir(), "s")
@@ -45,10 +46,10 @@ func served(t *testing.T) (*Agent, *Client) {
 // leaving is a migration that leaves a; nothing of it is begun.
 func leaving(a *Agent) *outgoing {
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome"}
-	m := &outgoing{a: a, plan: plan, rec: newRecord("paris", plan, time.Now()), work: &sourceWork{}}
+	m := &outgoing{a: a, plan: plan, rec: record.New("paris", plan, time.Now()), work: &sourceWork{}}
 	m.state, _, _ = m.state.Step(migration.Input{Kind: migration.Start})
-	a.records[plan.ID] = m.rec
-	a.follow(m.rec)
+	a.records.Add(m.rec)
+	a.follow(m.rec, m.plan)
 	return m
 }
 
@@ -64,8 +65,8 @@ func TestFeedShowsAllMigrations(t *testing.T) {
 		a.feed.mu.Unlock()
 	}
 	m := leaving(a)
-	m.rec.event(migration.SourceSuspend)
-	m.rec.note("a remark")
+	m.rec.Event(migration.SourceSuspend)
+	m.rec.Note("a remark")
 	if e := <-got; e.Migration != "m-00000001" || e.Guest != "web" || e.Name != migration.SourceSuspend || e.Host != "paris" {
 		t.Errorf("%+v", e)
 	}
@@ -172,7 +173,7 @@ func TestCheckHooks(t *testing.T) {
 	a, _ := served(t)
 	m := leaving(a)
 	m.plan.Insecure, m.work.facts.Hold = true, vm.HoldLowBandwidth
-	if err := m.checkHooks(); err != nil || len(m.rec.snapshot().Notes) != 0 {
+	if err := m.checkHooks(); err != nil || len(m.rec.Snapshot().Notes) != 0 {
 		t.Errorf("without hooks: %v", err)
 	}
 	if _, err := a.hooks.Subscribe(hook.Subscription{Name: "lb", Events: []migration.EventName{migration.PreSourceSuspend}}); err != nil {
@@ -180,11 +181,11 @@ func TestCheckHooks(t *testing.T) {
 	}
 	refused(t, "insecure", m.checkHooks(), migration.CodeHook, "guest web", "insecure_transfer", "(lb)")
 	m.plan.Insecure = false
-	if err := m.checkHooks(); err != nil || len(m.rec.snapshot().Notes) != 1 {
-		t.Errorf("held by bandwidth: %v, %q", err, m.rec.snapshot().Notes)
+	if err := m.checkHooks(); err != nil || len(m.rec.Snapshot().Notes) != 1 {
+		t.Errorf("held by bandwidth: %v, %q", err, m.rec.Snapshot().Notes)
 	}
 	m.work.facts.Hold = vm.HoldAck
-	if err := m.checkHooks(); err != nil || len(m.rec.snapshot().Notes) != 1 {
+	if err := m.checkHooks(); err != nil || len(m.rec.Snapshot().Notes) != 1 {
 		t.Errorf("held by acknowledgement: %v", err)
 	}
 }

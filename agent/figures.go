@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -36,11 +37,11 @@ func (m *outgoing) figures(next migration.Source) json.RawMessage {
 
 // sentSoFar is the report of a migration of which no more is kept than what it has sent; nil: nothing.
 func (m *outgoing) sentSoFar() json.RawMessage {
-	rep := m.rec.snapshot()
+	rep := m.rec.Snapshot()
 	if len(rep.WireBytes) == 0 {
 		return nil
 	}
-	sent := newReport(m.plan, rep.Requested)
+	sent := record.NewReport(m.plan, rep.Requested)
 	sent.WireBytes = rep.WireBytes
 	data, err := json.Marshal(sent)
 	if err != nil {
@@ -55,14 +56,14 @@ func (m *outgoing) takeDown(next migration.Source) {
 	if next.Released() {
 		m.noteDataPath()
 	}
-	rep := m.rec.snapshot()
+	rep := m.rec.Snapshot()
 	if rep.LastTick == nil && m.work.lastTick != nil {
 		rep.LastTick = m.work.lastTick()
 	}
 	if m.work.mirrors != nil {
 		rep.DiskBytes = m.work.mirrors.carried()
 	}
-	rep.enter(next.Phase(), time.Now())
+	rep.Enter(next.Phase(), time.Now())
 	if data, err := json.Marshal(rep); err == nil && len(data) <= mostFigures {
 		m.kept = data
 	}
@@ -73,28 +74,17 @@ func (m *incoming) figures(next migration.Destination) json.RawMessage {
 	if !next.Running() {
 		return nil
 	}
-	data, err := json.Marshal(m.rec.snapshot())
+	data, err := json.Marshal(m.rec.Snapshot())
 	if err != nil || len(data) > mostFigures {
 		return nil
 	}
 	return data
 }
 
-// recall begins a record with what an earlier agent took down of its report; what cannot be
-// one is left.
-func (r *Record) recall(kept json.RawMessage) {
-	var rep Report
-	if kept == nil || json.Unmarshal(kept, &rep) != nil || rep.Check() != nil || rep.ID != r.plan.ID {
-		return
-	}
-	rep.Outcome, rep.Problem = "", nil
-	r.edit(func(now *Report) { *now = rep })
-}
-
 // recallMemory asks the QEMU that an earlier agent had send the guest's memory for its own
 // figures.
 func (m *outgoing) recallMemory(ctx context.Context) {
-	if !m.found || m.rec.snapshot().QEMUDowntimeMS != nil || m.work.forward != nil || !m.guest.alive() {
+	if !m.found || m.rec.Snapshot().QEMUDowntimeMS != nil || m.work.forward != nil || !m.guest.alive() {
 		return
 	}
 	ask, cancel := limitStatus.on(ctx)
@@ -108,7 +98,7 @@ func (m *outgoing) recallMemory(ctx context.Context) {
 // keepMemory keeps QEMU's own figures of a copy that is complete.
 func (m *outgoing) keepMemory(p vm.Progress) {
 	downtime := milliseconds(p.Downtime)
-	m.rec.edit(func(r *Report) {
+	m.rec.Edit(func(r *record.Report) {
 		if !m.found { // else the last byte left before anybody here looked, and the destination knows
 			r.MemoryDone = time.Now().UnixNano()
 		}
@@ -117,18 +107,4 @@ func (m *outgoing) keepMemory(p vm.Progress) {
 			r.Rounds = int(p.Rounds)
 		}
 	})
-}
-
-// hearResumed keeps when the guest ran at the destination, which told it late, or never: its
-// agent may have ended before it wrote that down. Then the guest's own counter knows, as it
-// stood still from the stop on.
-func (r *Report) hearResumed(told int64) {
-	d, counted := r.VMDowntime()
-	switch {
-	case r.Resumed != 0:
-	case told != 0:
-		r.Resumed = told
-	case counted && r.Paused != 0:
-		r.Resumed = r.Paused + int64(d)
-	}
 }

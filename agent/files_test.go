@@ -12,6 +12,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/record"
 	"godwit/agent/statefile"
 	"godwit/internal/clock"
 	"godwit/migration"
@@ -71,10 +72,10 @@ func FuzzFiles(f *testing.F) {
 				}
 			}
 		}
-		var rep Report
+		var rep record.Report
 		if read(&rep) {
 			bare(append(rep.Old, rep.Next...))
-			rep.sane()
+			rep.Sane()
 		}
 		var taken Taken
 		if read(&taken) && strings.Contains(taken.Migration, "/") {
@@ -89,7 +90,7 @@ func TestGuestThatCannotBeRead(t *testing.T) {
 	a := bareAgent(t, &config.Config{Host: "rome", Network: config.Network{Bridge: "br0"}, Peers: []config.Neighbour{{Host: "paris", Site: "paris"}}})
 	var said bytes.Buffer
 	a.log = slog.New(slog.NewTextHandler(&said, nil))
-	a.records, a.outgoing, a.incoming = map[string]*Record{}, map[string]*outgoing{}, map[string]*incoming{}
+	a.records, a.outgoing, a.incoming = noRecords(a.config), map[string]*outgoing{}, map[string]*incoming{}
 	good := goodHeld(a.config.Run)
 	good.Description.Name, good.Dir = "db", a.guestDir("db", "1")
 	dir := a.guestDir("web", "3")
@@ -146,7 +147,7 @@ func TestGuestThatCannotBeRead(t *testing.T) {
 // was here nor how it ended.
 func TestHistoryThatCannotBeRead(t *testing.T) {
 	a := bareAgent(t, &config.Config{Host: "rome", Peers: []config.Neighbour{{Host: "paris", Site: "paris", Uplinks: []config.Uplink{{Address: netip.MustParseAddr("192.0.2.1")}}}}})
-	a.records, a.incoming, a.early = map[string]*Record{}, map[string]*incoming{}, map[string]early{}
+	a.records, a.incoming, a.early = noRecords(a.config), map[string]*incoming{}, map[string]early{}
 	p := goodPreparation()
 	if err := os.MkdirAll(a.config.StatePath("history"), 0o700); err != nil {
 		t.Fatal(err)

@@ -16,7 +16,7 @@ const (
 // first time. What it does first it does slowly (without KVM each instruction that it had
 // run before is translated anew), and those who wait for it are its clients. A quick guest is asked at once.
 func (m *incoming) hearFirstWords(ctx context.Context) {
-	rep := m.rec.snapshot()
+	rep := m.rec.Snapshot()
 	if m.work.queue == nil || rep.Held == nil {
 		return
 	}

@@ -42,8 +42,8 @@ func (m *outgoing) giveWay(bits int64) {
 	switch {
 	case !changed:
 	case bits > 0:
-		m.rec.note("gives way: the guest of another migration over the same uplinks stands still, or waits for its pages")
+		m.rec.Note("gives way: the guest of another migration over the same uplinks stands still, or waits for its pages")
 	default:
-		m.rec.note(fmt.Sprintf("goes on at full speed, after it gave way for %.1f s", gave.Seconds()))
+		m.rec.Note(fmt.Sprintf("goes on at full speed, after it gave way for %.1f s", gave.Seconds()))
 	}
 }

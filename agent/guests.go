@@ -348,7 +348,7 @@ func (h *Held) Check() error {
 	switch {
 	case !statefile.DirectlyIn(h.Dir, "guests") || !strings.HasPrefix(filepath.Base(h.Dir), name+"-"):
 		return fmt.Errorf("guest %s: directory %.200q is not one of its own", name, h.Dir)
-	case h.Unheard != nil && !validID(h.Unheard.Migration):
+	case h.Unheard != nil && !migration.ValidID(h.Unheard.Migration):
 		return fmt.Errorf("guest %s: came by migration %.100q", name, h.Unheard.Migration)
 	case h.Number < 0:
 		return fmt.Errorf("guest %s: number %d", name, h.Number)
@@ -361,5 +361,5 @@ func (h *Held) Check() error {
 	case len(h.Addresses) > mostAddresses:
 		return fmt.Errorf("guest %s: %d addresses", name, len(h.Addresses))
 	}
-	return errors.Join(checkAddresses(h.Addresses), checkToDrop(h.ToDrop))
+	return errors.Join(migration.CheckAddresses(h.Addresses), checkToDrop(h.ToDrop))
 }

@@ -8,6 +8,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/record"
 	"godwit/migration"
 )
 
@@ -34,7 +35,7 @@ func TestOneGuestOfAName(t *testing.T) {
 	if err := a.guests.expect(second); err != nil {
 		t.Error(err)
 	}
-	m := &incoming{a: a, plan: migration.Plan{ID: "m-00000001", Guest: "web", Epoch: 2}, rec: newRecord("rome", migration.Plan{}, a.clock()), work: &destinationWork{}}
+	m := &incoming{a: a, plan: migration.Plan{ID: "m-00000001", Guest: "web", Epoch: 2}, rec: record.New("rome", migration.Plan{}, a.clock()), work: &destinationWork{}}
 	m.work.preparation.Description.Name = "web"
 	a.ctx = t.Context()
 	refused(t, "received", m.receive(t.Context()), migration.CodeBusy, "web")

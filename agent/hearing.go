@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"godwit/agent/record"
 	"godwit/vm/guest"
 )
 
@@ -33,7 +34,7 @@ func (m *incoming) hearGuest(ctx context.Context) error {
 	if m.work.before == nil {
 		m.work.before = listConnections(context.WithoutCancel(ctx), g, bare(m.plan.Held)) // the handover may be over before it is
 	}
-	if g.Held.Description.Silent() || m.rec.snapshot().FirstTick != nil {
+	if g.Held.Description.Silent() || m.rec.Snapshot().FirstTick != nil {
 		return m.asked(ctx, func(ctx context.Context) error { return g.channel().Ticks(ctx, 0) })
 	}
 	if m.asked(ctx, func(ctx context.Context) error { return g.channel().Ticks(ctx, tickHeard) }) == nil {
@@ -41,7 +42,7 @@ func (m *incoming) hearGuest(ctx context.Context) error {
 		sleep(ctx, ticksHeard*tickHeard)
 		if first != nil {
 			first = truest(first, g.channel().Events())
-			m.rec.edit(func(r *Report) { r.FirstTick = first })
+			m.rec.Edit(func(r *record.Report) { r.FirstTick = first })
 		}
 	}
 	return m.asked(ctx, func(ctx context.Context) error { return g.channel().Ticks(ctx, 0) })
@@ -72,7 +73,7 @@ const (
 )
 
 // firstTick is the next that is heard, nil where there is none.
-func firstTick(ctx context.Context, c guest.Channel) *Tick {
+func firstTick(ctx context.Context, c guest.Channel) *record.Tick {
 	ctx, cancel := limitFirstTick.on(ctx)
 	defer cancel()
 	for {
@@ -82,7 +83,7 @@ func firstTick(ctx context.Context, c guest.Channel) *Tick {
 				return nil
 			}
 			if e.Name == guest.EventTick {
-				return &Tick{N: e.N, At: e.At.UnixNano(), Mono: e.MonoNS}
+				return &record.Tick{N: e.N, At: e.At.UnixNano(), Mono: e.MonoNS}
 			}
 		case <-ctx.Done():
 			return nil
@@ -91,7 +92,7 @@ func firstTick(ctx context.Context, c guest.Channel) *Tick {
 }
 
 // truest is the best of a tick and those that were heard since; it does not wait.
-func truest(first *Tick, events <-chan guest.Event) *Tick {
+func truest(first *record.Tick, events <-chan guest.Event) *record.Tick {
 	for {
 		select {
 		case e, ok := <-events:
@@ -99,7 +100,7 @@ func truest(first *Tick, events <-chan guest.Event) *Tick {
 				return first
 			}
 			if e.Name == guest.EventTick {
-				first = truer(first, &Tick{N: e.N, At: e.At.UnixNano(), Mono: e.MonoNS}, false)
+				first = record.Truer(first, &record.Tick{N: e.N, At: e.At.UnixNano(), Mono: e.MonoNS}, false)
 			}
 		default:
 			return first

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/record"
 	"godwit/vm/guest"
 )
 
@@ -50,5 +51,19 @@ func TestListedBeforeRetired(t *testing.T) {
 		case <-time.After(5 * time.Second):
 			t.Errorf("%s: it is lost", c.name)
 		}
+	}
+}
+
+// TestTruest: of the ticks that came meanwhile the one counts whose hearing was delayed least.
+func TestTruest(t *testing.T) {
+	const ms = 1_000_000
+	events := make(chan guest.Event, 3)
+	at := time.Unix(0, 0)
+	for i, delay := range []int64{300, 20, 90} {
+		mono := int64(500+10*i) * ms
+		events <- guest.Event{Name: guest.EventTick, N: uint64(i), MonoNS: mono, At: at.Add(time.Duration(mono + delay*ms))}
+	}
+	if got := truest(&record.Tick{N: 1, At: 900 * ms, Mono: 490 * ms}, events); got.At-got.Mono != 20*ms {
+		t.Errorf("%+v", got)
 	}
 }

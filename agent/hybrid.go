@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/policy"
 	"godwit/transfer/inlet"
@@ -77,8 +78,8 @@ func (m *outgoing) opaque() bool { return m.work.lanes != nil && m.work.lanes.St
 // goEarly settles that the rest follows the guest.
 func (m *outgoing) goEarly(why string) {
 	m.work.early = true
-	m.rec.note("post-copy: the rest of memory follows the guest: " + why)
-	m.rec.edit(func(r *Report) { r.PostCopy = &PostCopy{Why: why} })
+	m.rec.Note("post-copy: the rest of memory follows the guest: " + why)
+	m.rec.Edit(func(r *record.Report) { r.PostCopy = &record.PostCopy{Why: why} })
 }
 
 // lookAgain looks at what is left just before the guest is stopped: since it was decided the switch was written
@@ -118,7 +119,7 @@ func (m *outgoing) settleMemory(ctx context.Context) {
 	}
 	ctx, cancel := limitSettle.on(ctx)
 	defer cancel()
-	m.rec.timed("settle memory", func() error { //nolint:errcheck // there is none
+	m.rec.Timed("settle memory", func() error { //nolint:errcheck // there is none
 		settle(ctx)
 		for !m.lanesReady() && sleep(ctx, lookEvery) { // a path may have been cut meanwhile: the guest runs on until it is back, or dead
 		}
@@ -150,7 +151,7 @@ func (m *incoming) awaitLoaded(ctx context.Context, machine vm.Machine) (vm.Prog
 	go func() {
 		p, err := machine.AwaitMigration(ctx)
 		if err == nil { // else pages are missing, and come by others
-			m.rec.edit(func(r *Report) { r.MemoryDone = time.Now().UnixNano() })
+			m.rec.Edit(func(r *record.Report) { r.MemoryDone = time.Now().UnixNano() })
 		}
 		ended <- end{p, err}
 	}()
@@ -201,7 +202,7 @@ func (m *incoming) awaitLastPage(ctx context.Context) error {
 	for {
 		err := m.lastPageCame(ctx)
 		if err == nil {
-			m.rec.edit(func(r *Report) {
+			m.rec.Edit(func(r *record.Report) {
 				if r.MemoryDone == 0 { // an earlier agent waited for QEMU's word
 					r.MemoryDone = time.Now().UnixNano()
 				}

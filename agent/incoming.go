@@ -15,6 +15,7 @@ import (
 	"godwit/agent/journal"
 	"godwit/agent/peer"
 	"godwit/agent/priority"
+	"godwit/agent/record"
 	"godwit/internal/clock"
 	"godwit/migration"
 )
@@ -25,7 +26,7 @@ type incoming struct {
 	a      *Agent
 	offer  Offer
 	plan   migration.Plan
-	rec    *Record
+	rec    *record.Record
 	log    *journal.File
 	inbox  chan migration.Input
 	work   *destinationWork
@@ -189,10 +190,10 @@ func (m *incoming) step(in migration.Input) ([]migration.Effect, error) {
 		m.a.metrics.Outcome(migration.AtDestination, migration.InDoubt, nil)
 	}
 	if next.Released && !before.Released {
-		m.rec.moment("release heard")
+		m.rec.Moment("release heard")
 	}
 	if next.Loaded && !before.Loaded {
-		m.rec.moment("memory complete")
+		m.rec.Moment("memory complete")
 	}
 	m.mu.Lock()
 	if next.Landing == migration.Starting && before.Landing != migration.Starting {
@@ -213,7 +214,7 @@ func (m *incoming) persist(before, next migration.Destination) error {
 	write := func() error { return m.log.Append(m.journal(next), sync) }
 	var err error
 	if arrives := next.Released || next.Loaded; arrives && !before.Running() && !sync {
-		err = m.rec.timed("journal: "+arrivalWords(next), write)
+		err = m.rec.Timed("journal: "+arrivalWords(next), write)
 	} else {
 		err = write()
 	}
@@ -343,18 +344,18 @@ func (m *incoming) finish() {
 	outcome := migration.Aborted
 	if state.Landing == migration.Landed {
 		outcome = migration.Completed
-		m.rec.event(migration.MigrationDone)
+		m.rec.Event(migration.MigrationDone)
 		m.a.keepAsking(m.work.guest)
 	} else {
 		if state.Outcome == migration.Failed {
 			outcome = migration.Failed
 		}
-		m.rec.aborted(state.Problem)
+		m.rec.Aborted(state.Problem)
 	}
-	m.rec.end(outcome, state.Problem, time.Now())
+	m.rec.End(outcome, state.Problem, time.Now())
 	if err := m.endDirect(m.a.ctx); err != nil { // after the streams that it was for
 		m.a.log.Warn("end what was made for memory", "migration", m.plan.ID, "error", err)
 	}
-	m.a.endJournal(m.log, m.plan.ID, m.plan.ID+"-destination.json", m.rec.snapshot())
+	m.a.endJournal(m.log, m.plan.ID, m.plan.ID+"-destination.json", m.rec.Snapshot())
 	m.a.forgetIncoming(m.plan.ID)
 }

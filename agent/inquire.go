@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"godwit/agent/peer"
+	"godwit/agent/record"
 	"godwit/migration"
 )
 
@@ -112,28 +113,28 @@ func (m *outgoing) course() CourseAnswer {
 	if !m.over.Load() {
 		return CourseAnswer{Course: courseUnderWay, Released: m.released.Load(), Heard: m.heard.Load(), Epoch: m.epoch.Load()}
 	}
-	return CourseAnswer{Course: courseOver, Released: m.released.Load(), Epoch: m.epoch.Load(), Problem: m.rec.snapshot().Problem, Lost: m.gaveUp.Load()}
+	return CourseAnswer{Course: courseOver, Released: m.released.Load(), Epoch: m.epoch.Load(), Problem: m.rec.Snapshot().Problem, Lost: m.gaveUp.Load()}
 }
 
 // peerCourse tells a destination what became of a migration that leaves this host.
 func (a *Agent) peerCourse(r *http.Request) (any, error) {
 	id, caller := r.PathValue("id"), peer.Caller(r)
-	if !validID(id) {
+	if !migration.ValidID(id) {
 		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("migration id %q: not one", id)}
 	}
 	a.mu.Lock()
-	m, rec := a.outgoing[id], a.records[id]
+	m, rec := a.outgoing[id], a.records.Find(id)
 	a.mu.Unlock()
 	if m != nil && m.plan.To == caller {
 		return m.course(), nil
 	}
-	var rep Report
+	var rep record.Report
 	known := rec != nil
 	if known {
-		rep = rec.snapshot()
+		rep = rec.Snapshot()
 	} else {
 		var err error
-		if rep, known, err = a.ended(id + ".json"); err != nil {
+		if rep, known, err = a.records.Ended(id + ".json"); err != nil {
 			a.log.Warn("history", "migration", id, "error", err)
 			known = true // what it was is not known
 		}

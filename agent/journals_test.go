@@ -138,8 +138,8 @@ func TestEndedJournalContinuesNothingOfAnother(t *testing.T) {
 		change(&j)
 		journalOf(t, a, "m-00000002", j)
 		a.resumeMigrations(a.ctx, nil)
-		waitFor(t, "history", func() bool { _, ok, _ := a.history("m-00000001"); return ok })
-		if rep, _, _ := a.history("m-00000001"); rep.Outcome != migration.Aborted {
+		waitFor(t, "history", func() bool { _, ok, _ := a.records.History("m-00000001"); return ok })
+		if rep, _, _ := a.records.History("m-00000001"); rep.Outcome != migration.Aborted {
 			t.Errorf("%s: it came to %s", name, rep.Outcome)
 		}
 		if machine.runs.Load() != 0 {
@@ -165,8 +165,8 @@ func TestEndedJournalOfAGuestNotKnown(t *testing.T) {
 		}
 		journalOf(t, a, "m-00000001", journalled("m-00000001", "paris", endedAt(migration.CopyMemory)))
 		a.resumeMigrations(a.ctx, a.readopt(a.ctx))
-		waitFor(t, name+": history", func() bool { _, ok, _ := a.history("m-00000001"); return ok })
-		if rep, _, _ := a.history("m-00000001"); rep.Outcome != migration.Aborted {
+		waitFor(t, name+": history", func() bool { _, ok, _ := a.records.History("m-00000001"); return ok })
+		if rep, _, _ := a.records.History("m-00000001"); rep.Outcome != migration.Aborted {
 			t.Errorf("%s: it came to %s", name, rep.Outcome)
 		}
 		if _, err := os.Stat(file); err != nil {

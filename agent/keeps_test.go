@@ -11,6 +11,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -68,7 +69,7 @@ func comes(t *testing.T, a *Agent) *incoming {
 	}
 	plan := migration.Plan{ID: "m-00000007", Guest: "web", From: "paris", To: "rome", Epoch: 2}
 	p := Preparation{Plan: plan, Description: config.Description{Name: "web", Disks: []vm.Disk{{ID: "vda"}}}}
-	return &incoming{a: a, plan: plan, rec: newRecord("rome", plan, time.Now()), work: &destinationWork{preparation: p}}
+	return &incoming{a: a, plan: plan, rec: record.New("rome", plan, time.Now()), work: &destinationWork{preparation: p}}
 }
 
 // TestRefusedArrivalLeavesDisks: what is undone of a guest that could not come, as another of its
@@ -137,7 +138,7 @@ func givenUpDisksAreKept(t *testing.T, ran func(m *incoming, so bool)) {
 	if data, err := os.ReadFile(left[0]); err != nil || string(data) != "what the guest wrote" {
 		t.Errorf("%s: %q, %v", left[0], data, err)
 	}
-	if notes := strings.Join(m.rec.snapshot().Notes, " "); !strings.Contains(notes, left[0]) {
+	if notes := strings.Join(m.rec.Snapshot().Notes, " "); !strings.Contains(notes, left[0]) {
 		t.Errorf("nobody is told of %s: %s", left[0], notes)
 	}
 }

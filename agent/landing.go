@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/vm/guest"
@@ -24,7 +25,7 @@ func (m *incoming) adopt(ctx context.Context) error {
 	if m.work.adopting.IsZero() {
 		m.work.adopting = time.Now()
 		if err := m.a.publish(m.plan.Guest); err != nil {
-			m.rec.note("its addresses are not published for BGP, and take the tunnel: " + err.Error())
+			m.rec.Note("its addresses are not published for BGP, and take the tunnel: " + err.Error())
 		}
 	}
 	most := limitHandover.forCrowd(m.plan.Connections, crowdSteps)
@@ -41,7 +42,7 @@ func (m *incoming) adopt(ctx context.Context) error {
 	if m.work.trouble != nil { // why it was tried again says more than that it was cut off
 		err = m.work.trouble
 	}
-	m.rec.note(fmt.Sprintf("the handover failed for %v: %v; the guest keeps its old address, through the tunnel", most.d, err))
+	m.rec.Note(fmt.Sprintf("the handover failed for %v: %v; the guest keeps its old address, through the tunnel", most.d, err))
 	m.takeNextBack(ctx)
 	m.keepAddress()
 	return m.handed(nil, nil)
@@ -50,7 +51,7 @@ func (m *incoming) adopt(ctx context.Context) error {
 // keepAddress makes this a migration that leaves the guest on its old addresses.
 func (m *incoming) keepAddress() {
 	m.plan.Network = "tunnel"
-	m.rec.edit(func(r *Report) { r.Network = m.plan.Network })
+	m.rec.Edit(func(r *record.Report) { r.Network = m.plan.Network })
 }
 
 // recall finds again, after a restart of the agent, how a handover that was done ended: the
@@ -74,7 +75,7 @@ func (m *incoming) asked(ctx context.Context, ask func(context.Context) error) e
 // handOver hands the guest's connections over from its old addresses to the next.
 // It is repeated when it fails: the guest runs here, and each call is idempotent.
 func (m *incoming) handOver(ctx context.Context) error {
-	m.rec.enter(migration.Handover, time.Now())
+	m.rec.Enter(migration.Handover, time.Now())
 	m.refreshGateways()
 	plan := m.plan         // its next address may be changed meanwhile
 	m.a.actors.Go(func() { // nobody waits for it
@@ -82,9 +83,9 @@ func (m *incoming) handOver(ctx context.Context) error {
 		m.a.forgetAway(plan)
 	})
 	m.hearFirstWords(ctx)
-	if err := m.rec.timed("reach guest", func() error { return m.connect(ctx) }); err != nil {
+	if err := m.rec.Timed("reach guest", func() error { return m.connect(ctx) }); err != nil {
 		if m.plan.KeepsAddress() {
-			m.rec.note("the guest's channel is silent: " + err.Error())
+			m.rec.Note("the guest's channel is silent: " + err.Error())
 			return m.handed(nil, nil)
 		}
 		return err
@@ -111,7 +112,7 @@ func (m *incoming) setNext(ctx context.Context) error {
 	g, spare := m.work.guest, 1-m.plan.Active
 	m.work.placed = true // or may be, whatever the guest answers
 	var made guest.Configured
-	if err := m.rec.timed("set next address", func() error {
+	if err := m.rec.Timed("set next address", func() error {
 		set := func(ctx context.Context) (err error) {
 			made, err = g.channel().Configure(ctx, m.a.configuration(g, spare, m.plan.Next, m.table(), false))
 			return err
@@ -137,7 +138,7 @@ func (m *incoming) follow(ctx context.Context) error {
 	g := m.work.guest
 	heard := m.hearLater(ctx)
 	for try := 1; ; try++ {
-		err := m.rec.timed("connections follow", func() (err error) {
+		err := m.rec.Timed("connections follow", func() (err error) {
 			m.work.joins, err = m.awaitJoin(ctx)
 			return err
 		})
@@ -156,12 +157,12 @@ func (m *incoming) follow(ctx context.Context) error {
 			return err
 		}
 		var users *guest.Users
-		err = m.rec.timed("retire old address", func() (err error) {
+		err = m.rec.Timed("retire old address", func() (err error) {
 			users, err = m.retire(ctx, m.work.joins, try >= followTries)
 			return err
 		})
 		if errors.Is(err, guest.ErrBound) {
-			m.rec.note(err.Error() + ": they are waited for again")
+			m.rec.Note(err.Error() + ": they are waited for again")
 			continue
 		}
 		if err != nil {
@@ -316,7 +317,7 @@ func (m *incoming) retire(ctx context.Context, joins *guest.Joins, stay bool) (*
 // handed writes down that the handover is done.
 func (m *incoming) handed(joins *guest.Joins, users *guest.Users) error {
 	g := m.work.guest
-	survey := &Survey{}
+	survey := &record.Survey{}
 	if !m.plan.KeepsAddress() {
 		g.remember(func(h *Held) {
 			h.Addresses = slices.Clone(m.plan.Next)
@@ -344,13 +345,13 @@ func (m *incoming) handed(joins *guest.Joins, users *guest.Users) error {
 		return err
 	}
 	if err := m.a.announceGuest(g); err != nil {
-		m.rec.note("its LAN was not told where it is: " + err.Error())
+		m.rec.Note("its LAN was not told where it is: " + err.Error())
 	}
 	now := time.Now().UnixNano()
-	m.rec.edit(func(r *Report) { r.Survey, r.Handed, r.Old, r.Next = survey, now, m.plan.Held, m.plan.Next })
-	m.rec.add(Event{Kind: "event", Name: migration.HandoverDone, At: now})
+	m.rec.Edit(func(r *record.Report) { r.Survey, r.Handed, r.Old, r.Next = survey, now, m.plan.Held, m.plan.Next })
+	m.rec.Add(record.Event{Kind: "event", Name: migration.HandoverDone, At: now})
 	m.work.named = m.a.tellNames(m.plan, m.rec)
-	m.rec.enter(migration.Settle, time.Now())
+	m.rec.Enter(migration.Settle, time.Now())
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/journal"
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -30,7 +31,7 @@ func TestNobodyMovesALandingGuestOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := &Guest{Held: Held{Description: config.Description{Name: "web"}, Epoch: 2}, Machine: runs{gone{done: make(chan struct{})}}}
-	m := &incoming{a: a, plan: plan, log: log, rec: newRecord("rome", plan, time.Now()), wake: make(chan struct{}),
+	m := &incoming{a: a, plan: plan, log: log, rec: record.New("rome", plan, time.Now()), wake: make(chan struct{}),
 		work: &destinationWork{guest: g}, state: migration.Destination{Landing: migration.Starting, Epoch: 2}}
 	a.incoming[plan.ID] = m
 	if err := m.perform(t.Context(), migration.StartGuest); err != nil {

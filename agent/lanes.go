@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"godwit/agent/peer"
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/policy"
 	"godwit/transfer/encode"
@@ -203,48 +204,12 @@ func (m *outgoing) laneStats() proxy.Stats {
 	return s
 }
 
-// DataPath is what is known of our own data path. Bytes are coded ones, but where they
-// say otherwise.
-type DataPath struct {
-	Queue        int64            `json:"queue"`                   // that wait or are not acknowledged
-	LargestQueue int64            `json:"largest_queue,omitempty"` // that it ever was, as looks at it saw
-	LargestSpill int64            `json:"largest_spill,omitempty"` // of memory that the queue's file held
-	Waiting      uint64           `json:"waiting_pages"`           // read from QEMU, to be sent
-	InFlight     uint64           `json:"flying_pages"`            // sent, not acknowledged
-	Delivered    uint64           `json:"delivered_pages"`         // the destination has some version of them
-	HotPages     uint64           `json:"hot_pages"`               // written again twice or more
-	Rounds       int              `json:"rounds"`                  // passes over memory that were read
-	ReadBytes    int64            `json:"read_bytes"`              // of QEMU's stream
-	SentBytes    int64            `json:"sent_bytes"`              // of frames that are there
-	Repeated     int64            `json:"repeated"`                // sent again, as a lane had died or was late
-	Skipped      uint64           `json:"skipped"`                 // versions of pages that a newer one replaced unsent
-	Missed       uint64           `json:"missed"`                  // pages that had to be sent whole after all
-	TailBytes    int64            `json:"tail_bytes"`
-	Offered      int              `json:"offered,omitempty"` // pages that the destination has from elsewhere
-	Pages        map[string]int64 `json:"pages"`             // by coding
-	Bytes        map[string]int64 `json:"bytes"`             // by coding
-	Paths        []PathRate       `json:"paths"`
-	Levels       map[string]int   `json:"levels"`           // of compression: frames
-	Opaque       string           `json:"opaque,omitempty"` // why QEMU's stream is passed on as it is
-}
-
-// PathRate is one path of it.
-type PathRate struct {
-	Path  string  `json:"path"`
-	Lanes int     `json:"lanes"` // that work
-	Bytes int64   `json:"bytes"` // of frames that arrived first over it
-	Rate  int64   `json:"rate"`  // bytes per second
-	RTTMS float64 `json:"rtt_ms"`
-	Died  int     `json:"died"` // lanes that did
-	Last  string  `json:"last,omitempty"`
-}
-
-func (m *outgoing) dataPath() *DataPath {
+func (m *outgoing) dataPath() *record.DataPath {
 	if m.work.lanes == nil {
 		return nil
 	}
 	s := m.laneStats()
-	out := &DataPath{
+	out := &record.DataPath{
 		Queue: s.Queue, LargestQueue: m.work.largestQueue, LargestSpill: s.SpilledMost,
 		Waiting: s.Waiting, InFlight: s.InFlight, Delivered: s.Delivered, HotPages: s.Hot, Rounds: s.Round, ReadBytes: s.Read, SentBytes: s.Acked, Repeated: s.Repeated,
 		Skipped: s.Superseded, Missed: s.Missed, TailBytes: s.Tail, Offered: s.Offered, Opaque: s.Opaque, Pages: map[string]int64{}, Bytes: map[string]int64{}, Levels: map[string]int{},
@@ -254,35 +219,30 @@ func (m *outgoing) dataPath() *DataPath {
 	}
 	for coding := range pages.Codings {
 		if n := s.Codings.Pages[coding]; n > 0 {
-			name := codingNames[coding]
+			name := record.CodingNames[coding]
 			out.Pages[name], out.Bytes[name] = int64(n), int64(s.Codings.Bytes[coding]) //nolint:gosec // counts
 		}
 	}
 	for _, p := range s.Paths {
-		out.Paths = append(out.Paths, PathRate{
+		out.Paths = append(out.Paths, record.PathRate{
 			Path: p.Path, Lanes: p.Lanes, Bytes: p.Acked, Rate: p.Rate, RTTMS: float64(p.RTT.Microseconds()) / 1000, Died: p.Died, Last: p.Last,
 		})
 	}
 	return out
 }
 
-var codingNames = [pages.Codings]string{
-	pages.None: "none", pages.Zero: "zero", pages.Same: "same", pages.Reference: "reference", pages.Known: "known",
-	pages.Delta: "delta", pages.Batch: "batch", pages.Raw: "raw",
-}
-
 // noteDataPath keeps the last figures.
 func (m *outgoing) noteDataPath() {
 	if d := m.dataPath(); d != nil {
-		m.rec.edit(func(r *Report) { r.DataPath = d })
+		m.rec.Edit(func(r *record.Report) { r.DataPath = d })
 		m.noteOpaque(d)
 	}
 }
 
 // noteOpaque says once that QEMU's stream is passed on as it is: it explains a slow migration.
-func (m *outgoing) noteOpaque(d *DataPath) {
+func (m *outgoing) noteOpaque(d *record.DataPath) {
 	if d.Opaque != "" {
-		m.rec.noteOnce("QEMU's stream cannot be taken apart from here on, as it has " + d.Opaque + ": it is passed on as it is, neither coded nor on several paths at once, which takes longer")
+		m.rec.NoteOnce("QEMU's stream cannot be taken apart from here on, as it has " + d.Opaque + ": it is passed on as it is, neither coded nor on several paths at once, which takes longer")
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/peer"
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/policy"
 	"godwit/transfer/pages"
@@ -43,7 +44,7 @@ func TestLanesArePrepared(t *testing.T) {
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2, Transfer: "lanes", Mode: "precopy"}
 	m := &outgoing{
 		a: a, guest: &Guest{Held: Held{Dir: t.TempDir()}}, link: link, plan: plan,
-		work: &sourceWork{laneKey: newLaneKey(plan)}, rec: newRecord("paris", plan, time.Now()),
+		work: &sourceWork{laneKey: newLaneKey(plan)}, rec: record.New("paris", plan, time.Now()),
 	}
 	begun := time.Now()
 	if err := m.openLanes(); err != nil {
@@ -96,7 +97,7 @@ func TestWhatTheLanesHaveToCarry(t *testing.T) {
 func TestRoundTripOfThePause(t *testing.T) {
 	const probed = 80 * time.Millisecond
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2, Transfer: "lanes", Mode: "hybrid", Downtime: 30 * time.Millisecond}
-	m := &outgoing{plan: plan, work: &sourceWork{rtt: probed}, rec: newRecord("paris", plan, time.Now())}
+	m := &outgoing{plan: plan, work: &sourceWork{rtt: probed}, rec: record.New("paris", plan, time.Now())}
 	if m.pauseRTT() != probed {
 		t.Errorf("no lanes: %v", m.pauseRTT())
 	}
@@ -133,6 +134,6 @@ func TestRoundTripOfThePause(t *testing.T) {
 		t.Errorf("a lane within this host: %v", rtt)
 	}
 	if m.handLate(policy.Look{Goodput: 1 << 30, Tail: policy.PackedTail}); m.work.early {
-		t.Errorf("what is left is taken for too much: %v", m.rec.snapshot().Notes)
+		t.Errorf("what is left is taken for too much: %v", m.rec.Snapshot().Notes)
 	}
 }

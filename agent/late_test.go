@@ -15,6 +15,7 @@ import (
 	"godwit/agent/detour"
 	"godwit/agent/hook"
 	"godwit/agent/journal"
+	"godwit/agent/record"
 	"godwit/agent/statefile"
 	"godwit/internal/clock"
 	"godwit/migration"
@@ -74,7 +75,7 @@ func TestSilentQEMUIsWaitedFor(t *testing.T) {
 			return os.IsNotExist(err)
 		}},
 		{"its source", true, func(Held) any { return source(migration.CopyMemory) }, func(a *Agent) bool {
-			rep, ended := a.reportOf(plan.ID)
+			rep, ended := a.records.Report(plan.ID)
 			return ended && rep.Outcome == migration.Failed
 		}},
 		{"its destination", false, func(h Held) any {
@@ -93,7 +94,7 @@ func TestSilentQEMUIsWaitedFor(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			a := between(t)
 			a.ctx, a.feed = t.Context(), newFeed()
-			a.outgoing, a.incoming, a.records = map[string]*outgoing{}, map[string]*incoming{}, map[string]*Record{}
+			a.outgoing, a.incoming, a.records = map[string]*outgoing{}, map[string]*incoming{}, noRecords(a.config)
 			var err error
 			if a.detours, err = detour.Load(a.config.StatePath("detours.json"), config.Network{}); err != nil {
 				t.Fatal(err)
@@ -219,7 +220,7 @@ func TestTakenBackWhileItStarves(t *testing.T) {
 			p.Plan.Epoch = 3
 			m := &incoming{
 				a: a, offer: Offer{Plan: p.Plan, Description: p.Description}, plan: p.Plan, log: log, state: c.state, wake: make(chan struct{}),
-				rec: newRecord("rome", p.Plan, a.clock()), inbox: make(chan migration.Input, 4), dir: h.Dir, work: &destinationWork{preparation: p},
+				rec: record.New("rome", p.Plan, a.clock()), inbox: make(chan migration.Input, 4), dir: h.Dir, work: &destinationWork{preparation: p},
 			}
 			m.ran.Store(true)
 			ctx, cancel := context.WithCancel(t.Context())

@@ -71,7 +71,7 @@ func (m *incoming) emptyTap(ctx context.Context, nic int) {
 	} else if sent, err := hold.Readdress(frames, m.a.config.Network.Bridge, g.Held.Description.NICs[1-nic].Hardware()); err != nil {
 		m.a.log.Warn("lead what was left in a tap to the other NIC", "migration", m.plan.ID, "sent", sent, "error", err)
 	} else if sent > 0 {
-		m.rec.note(fmt.Sprintf("%d packets were left in the old NIC's tap and went to the other", sent))
+		m.rec.Note(fmt.Sprintf("%d packets were left in the old NIC's tap and went to the other", sent))
 	}
 	limited, cancel := limitOldNIC.on(ctx)
 	defer cancel()

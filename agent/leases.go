@@ -13,6 +13,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/peer"
+	"godwit/agent/record"
 	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate"
@@ -275,7 +276,7 @@ func (a *Agent) endGuestDetours(ctx context.Context, g *Guest, later, used bool)
 
 // EndedDetour is what the guest's host says when a detour has ended.
 type EndedDetour struct {
-	Survival *Survival `json:"survival,omitempty"` // of the migration that made it
+	Survival *record.Survival `json:"survival,omitempty"` // of the migration that made it
 }
 
 // endBoth ends a detour here and asks its other end to do the same. A peer that
@@ -284,7 +285,7 @@ func (a *Agent) endBoth(ctx context.Context, d detour.Detour) error {
 	if link, _, err := a.link(d.Peer); err == nil {
 		ask, cancel := limitEndDetour.on(ctx)
 		defer cancel()
-		rep, _ := a.reportOf(migrationOf(d.ID))
+		rep, _ := a.records.Report(migrationOf(d.ID))
 		ended := EndedDetour{rep.Survival}
 		if err := says(ask, link.Call(ask, http.MethodPost, "/v1/detours/"+d.ID+"/end", ended, nil)); err != nil {
 			a.log.Warn("end the detour's other end", "id", d.ID, "peer", d.Peer, "error", err)
@@ -321,19 +322,19 @@ func (a *Agent) endLater(d detour.Detour, ended EndedDetour) {
 func (a *Agent) endDetour(ctx context.Context, d detour.Detour) error {
 	err := a.detours.Remove(ctx, d.ID)
 	a.vacated.leave(d.Guest, d.LedAway()...)
-	if rec, rerr := a.record(d.ID); rerr == nil {
+	if rec := a.records.Find(d.ID); rec != nil {
 		now := time.Now().UnixNano()
-		rec.edit(func(r *Report) {
+		rec.Edit(func(r *record.Report) {
 			if r.TunnelDown == 0 {
 				r.TunnelDown = now
 			}
 		})
 		if d.Leased {
-			rec.event(migration.LeaseEnded)
+			rec.Event(migration.LeaseEnded)
 		}
 	} else if d.Leased { // of an earlier agent's life
 		plan := migration.Plan{ID: d.ID, Guest: d.Guest}
-		a.hooks.Tell(callOf(a.config.Host, plan, Event{Name: migration.LeaseEnded, At: time.Now().UnixNano()}))
+		a.hooks.Tell(callOf(a.config.Host, plan, record.Event{Name: migration.LeaseEnded, At: time.Now().UnixNano()}))
 	}
 	return err
 }
@@ -370,8 +371,8 @@ func (a *Agent) peerEndDetour(r *http.Request) (any, error) {
 	if err := peer.Decode(r, &ended); err != nil {
 		return nil, err
 	}
-	if ended.Survival.sane(); ended.Survival != nil {
-		a.amend(migrationOf(d.ID), func(r *Report) { r.Survival = ended.Survival })
+	if ended.Survival.Sane(); ended.Survival != nil {
+		a.records.Amend(migrationOf(d.ID), func(r *record.Report) { r.Survival = ended.Survival })
 	}
 	return nil, a.endDetour(context.WithoutCancel(r.Context()), d) // also when the caller does not wait: it is not asked again
 }

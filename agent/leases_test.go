@@ -16,6 +16,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/record"
 	"godwit/internal/need"
 	"godwit/migration"
 	"godwit/netstate"
@@ -43,7 +44,7 @@ func leasing(t *testing.T) (*Agent, *Guest, *detour.Detour) {
 	t.Helper()
 	need.Root(t)
 	a := bareAgent(t, &config.Config{Host: "rome"})
-	a.ctx, a.records, a.incoming = t.Context(), map[string]*Record{}, map[string]*incoming{}
+	a.ctx, a.records, a.incoming = t.Context(), noRecords(a.config), map[string]*incoming{}
 	var err error
 	if a.detours, err = detour.Load(a.config.StatePath("detours.json"), a.config.Network); err != nil {
 		t.Fatal(err)
@@ -55,7 +56,7 @@ func leasing(t *testing.T) (*Agent, *Guest, *detour.Detour) {
 		Visiting: []netstate.Visiting{{Addr: netip.MustParseAddr("10.1.1.20")}}, Tunnel: tunnel.Config{Name: "gwt-00000001", Dir: a.tunnelDir()},
 	}
 	place(a, d)
-	a.records[d.ID] = newRecord("rome", migration.Plan{ID: d.ID, Guest: g.name()}, time.Now())
+	a.records.Add(record.New("rome", migration.Plan{ID: d.ID, Guest: g.name()}, time.Now()))
 	return a, g, d
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"godwit/agent/detour"
+	"godwit/agent/record"
 	"godwit/vm/guest"
 )
 
@@ -40,7 +41,7 @@ func (m *incoming) leave(ctx context.Context) error {
 	for {
 		needed, closing, err := a.needed(ctx, m.work.guest)
 		if err != nil {
-			m.rec.note("who needs the old address is not known: " + err.Error())
+			m.rec.Note("who needs the old address is not known: " + err.Error())
 			break
 		}
 		if !needed {
@@ -63,7 +64,7 @@ func (m *incoming) leave(ctx context.Context) error {
 func (m *incoming) endDetours(ctx context.Context) error {
 	err := m.a.endGuestDetours(ctx, m.work.guest, false, false)
 	now := time.Now().UnixNano()
-	m.rec.edit(func(r *Report) { r.TunnelDown = now })
+	m.rec.Edit(func(r *record.Report) { r.TunnelDown = now })
 	return err
 }
 
@@ -124,7 +125,7 @@ type udpUse struct {
 }
 
 // udpQuiet is how long no datagram may come before nobody is thought to send any.
-const udpQuiet = flowQuiet
+const udpQuiet = record.FlowQuiet
 
 // inUse says whether anything but MPTCP, which has a better way, uses the addresses
 // that users tells of.

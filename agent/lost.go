@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm"
 	"godwit/vm/qemu"
@@ -58,7 +59,7 @@ func (m *outgoing) lose(ctx context.Context, err error) {
 
 // misses says whether pages of the guest are missing here. Whoever has asked knows that no more of them come.
 func (m *incoming) misses(ctx context.Context) bool {
-	if !mayHandEarly(m.plan) || m.rec.snapshot().MemoryDone != 0 {
+	if !mayHandEarly(m.plan) || m.rec.Snapshot().MemoryDone != 0 {
 		return false
 	}
 	if lanes := m.lanes(); lanes != nil {
@@ -84,7 +85,7 @@ func (m *incoming) misses(ctx context.Context) bool {
 
 // lostThere is the source's reason, or one for it.
 func (m *incoming) lostThere(why *migration.Problem) *migration.Problem {
-	if saneProblem(why); why != nil && why.Text != "" {
+	if record.SaneProblem(why); why != nil && why.Text != "" {
 		return why
 	}
 	return &migration.Problem{Code: migration.CodeGuestGone, Text: fmt.Sprintf("guest %s is lost: %s has pages no more that it misses on %s", m.plan.Guest, m.plan.From, m.plan.To)}

@@ -12,6 +12,7 @@ import (
 
 	"godwit/agent/journal"
 	"godwit/agent/peer"
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -123,9 +124,9 @@ func TestMisses(t *testing.T) {
 		"QEMU lost what brings pages": {"hybrid", 0, answers(vm.PostcopyPaused), false, true},
 	} {
 		plan := migration.Plan{ID: "m-00000001", From: "paris", To: "rome", Mode: c.mode, Transfer: "lanes", Epoch: 3}
-		m := &incoming{plan: plan, rec: newRecord("rome", plan, time.Now()), work: &destinationWork{}, dir: t.TempDir(), shown: c.guest}
+		m := &incoming{plan: plan, rec: record.New("rome", plan, time.Now()), work: &destinationWork{}, dir: t.TempDir(), shown: c.guest}
 		m.state = migration.Destination{Landing: migration.Adopting, Epoch: 3, Vanished: c.vanished}
-		m.rec.edit(func(r *Report) { r.MemoryDone = c.done })
+		m.rec.Edit(func(r *record.Report) { r.MemoryDone = c.done })
 		if got := m.misses(t.Context()); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
@@ -137,19 +138,19 @@ func TestMisses(t *testing.T) {
 func TestToldThatItIsLost(t *testing.T) {
 	for name, status := range map[string]vm.MigrationStatus{"misses pages": vm.PostcopyPaused, "has all": vm.Completed} {
 		a := startedAgain(t)
-		a.incoming, a.records = map[string]*incoming{}, map[string]*Record{}
+		a.incoming, a.records = map[string]*incoming{}, noRecords(a.config)
 		log, err := journal.Create(a.config.StatePath("journal"), "m-00000001")
 		if err != nil {
 			t.Fatal(err)
 		}
 		plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Mode: "postcopy", Transfer: "lanes", Epoch: 3}
 		m := &incoming{
-			a: a, plan: plan, log: log, rec: newRecord("rome", plan, time.Now()), work: &destinationWork{}, dir: t.TempDir(),
+			a: a, plan: plan, log: log, rec: record.New("rome", plan, time.Now()), work: &destinationWork{}, dir: t.TempDir(),
 			inbox: make(chan migration.Input, 4), wake: make(chan struct{}), state: migration.Destination{Landing: migration.Adopting, Epoch: 3},
 			shown: &Guest{Machine: &pausedThere{halted{stuck{gone: gone{done: make(chan struct{})}}}, status}},
 		}
 		a.incoming[plan.ID] = m
-		a.follow(m.rec)
+		a.follow(m.rec, m.plan)
 		go func() {
 			in := <-m.inbox
 			if _, err := m.step(in); err != nil {
@@ -187,7 +188,7 @@ func TestLostGuestsNamesakeIsLeft(t *testing.T) {
 		ids, err := journal.Unfinished(a.config.StatePath("journal"))
 		return err == nil && len(ids) == 0
 	})
-	if rep, ok, err := a.history(id); !ok || err != nil || rep.Outcome != migration.Failed || machine.runs.Load() > 0 {
+	if rep, ok, err := a.records.History(id); !ok || err != nil || rep.Outcome != migration.Failed || machine.runs.Load() > 0 {
 		t.Errorf("history %v, %v, %s; continued %d times", ok, err, rep.Outcome, machine.runs.Load())
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/policy"
 	"godwit/transfer/pages"
@@ -73,7 +74,7 @@ func (m *outgoing) settleMode(ctx context.Context, pathRate int64) error {
 		m.plan.Mode = "precopy"
 	}
 	if m.work.writes == nil || auto && !ownPath(m.plan) { // no other has hybrid: there is nothing to wait for
-		m.rec.edit(func(r *Report) { r.Mode = m.plan.Mode })
+		m.rec.Edit(func(r *record.Report) { r.Mode = m.plan.Mode })
 		return nil
 	}
 	select {
@@ -84,13 +85,13 @@ func (m *outgoing) settleMode(ctx context.Context, pathRate int64) error {
 	if carried := pathRate / 8; auto && !policy.Converges(m.work.dirty, carried) {
 		why := fmt.Sprintf("the guest rewrites %.1f MB/s, the paths carry %.1f MB/s", float64(m.work.dirty)/1e6, float64(carried)/1e6)
 		if cannot := cannotFollow(m.work.facts); cannot != "" {
-			m.rec.note(fmt.Sprintf("mode precopy, though %s: %s (mode hybrid)", why, cannot))
+			m.rec.Note(fmt.Sprintf("mode precopy, though %s: %s (mode hybrid)", why, cannot))
 		} else {
 			m.plan.Mode, m.work.chosen = "hybrid", true
-			m.rec.note("mode hybrid: " + why)
+			m.rec.Note("mode hybrid: " + why)
 		}
 	}
-	m.rec.edit(func(r *Report) { r.Mode = m.plan.Mode })
+	m.rec.Edit(func(r *record.Report) { r.Mode = m.plan.Mode })
 	return nil
 }
 

@@ -75,8 +75,8 @@ func TestHugePagesDoNotFollow(t *testing.T) {
 		writes := make(chan int64, 1)
 		writes <- 50e6
 		m.work.writes = writes
-		if err := m.settleMode(t.Context(), 80e6); err != nil || m.plan.Mode != mode || len(m.rec.snapshot().Notes) != 1 {
-			t.Errorf("pages of %d: mode %s, %v, %q", size, m.plan.Mode, err, m.rec.snapshot().Notes)
+		if err := m.settleMode(t.Context(), 80e6); err != nil || m.plan.Mode != mode || len(m.rec.Snapshot().Notes) != 1 {
+			t.Errorf("pages of %d: mode %s, %v, %q", size, m.plan.Mode, err, m.rec.Snapshot().Notes)
 		}
 		for asked, names := range map[string]bool{"precopy": mode == "hybrid", "hybrid": false, "postcopy": false} { // what it does already helps no more
 			if m.plan.Mode = asked; strings.Contains(m.cures(), "--mode hybrid") != names {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"godwit/agent/peer"
+	"godwit/agent/record"
 	"godwit/internal/oneline"
 	"godwit/migration"
 	"godwit/policy"
@@ -59,7 +60,7 @@ func (m *outgoing) seedDisks(ctx context.Context) error {
 		}
 		m.flushDisks(ctx)
 	}
-	m.rec.event(migration.DiskSeeded)
+	m.rec.Event(migration.DiskSeeded)
 	return nil
 }
 
@@ -219,7 +220,7 @@ func (m *outgoing) blockWrites(ctx context.Context, states []vm.MirrorState, loo
 			w.blocked = map[string]bool{}
 		}
 		w.blocked[s.Disk] = true
-		m.rec.note(fmt.Sprintf("the guest writes to its disk %s faster than the copy follows: its writes wait for the copy now", s.Disk))
+		m.rec.Note(fmt.Sprintf("the guest writes to its disk %s faster than the copy follows: its writes wait for the copy now", s.Disk))
 	}
 	switch err := errors.Join(errs...); {
 	case err == nil, look.Ready:
@@ -240,9 +241,9 @@ func (m *outgoing) mirrorBroke(disk, why string) error {
 	return &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf("migrate guest %s: the copy of %s to %s broke: %s", m.plan.Guest, disk, m.plan.To, why)}
 }
 
-func (m *outgoing) seedProgress(states []vm.MirrorState) CopyProgress {
+func (m *outgoing) seedProgress(states []vm.MirrorState) record.CopyProgress {
 	n, _ := m.a.config.Find(m.plan.To, m.a.config.Host)
-	out := CopyProgress{What: CopyOfDisk, Wire: m.wireSince(n)}
+	out := record.CopyProgress{What: record.CopyOfDisk, Wire: m.wireSince(n)}
 	for _, s := range states {
 		out.Total, out.Remaining = out.Total+s.Done+s.Remaining, out.Remaining+s.Remaining
 	}
@@ -295,11 +296,11 @@ func (m *outgoing) finishDisks(ctx context.Context) error {
 	m.bandwidth.KeepApart(0) // QEMU does not heed its limit either when it comes to its end
 	ctx, cancel := limit{name: "disks_in_sync", d: m.plan.Downtime + syncGrace}.on(ctx)
 	defer cancel()
-	if err := m.rec.timed(stepDisks, func() error { return says(ctx, w.blocks.FinishMirrors(ctx)) }); err != nil {
+	if err := m.rec.Timed(record.StepDisks, func() error { return says(ctx, w.blocks.FinishMirrors(ctx)) }); err != nil {
 		w.close() // nothing of QEMU may wait for a dead path: the guest is to run on
 		return &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf("migrate guest %s: its disks did not get in sync with %s: %v", m.plan.Guest, m.plan.To, err)}
 	}
-	m.rec.edit(func(r *Report) { r.DiskBytes = w.carried() })
+	m.rec.Edit(func(r *record.Report) { r.DiskBytes = w.carried() })
 	return nil
 }
 
@@ -372,7 +373,7 @@ func (m *outgoing) undoSeed(ctx context.Context) error {
 // countDisks notes what the disks' streams have taken. Where a stream broke some of it waits in the kernel and
 // never left: it is no more than what did, where that was counted.
 func (m *outgoing) countDisks(carried int64) {
-	m.rec.edit(func(r *Report) {
+	m.rec.Edit(func(r *record.Report) {
 		var left int64
 		for _, bytes := range r.WireBytes {
 			left += bytes

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/policy"
 	"godwit/vm"
@@ -58,7 +59,7 @@ func TestWritesThatOutrunTheCopy(t *testing.T) {
 	} {
 		fake := &mirrored{disks: []string{"a", "b"}, refuses: c.refuses}
 		m := &outgoing{a: between(t), guest: &Guest{Held: Held{Description: config.Description{Disks: make([]vm.Disk, 2)}}}, plan: migration.Plan{Guest: "web"},
-			rec: newRecord("rome", migration.Plan{}, time.Now()), work: &sourceWork{mirrors: &mirrors{blocks: fake}}}
+			rec: record.New("rome", migration.Plan{}, time.Now()), work: &sourceWork{mirrors: &mirrors{blocks: fake}}}
 		m.a.config.Patience = patience
 		w := m.work.mirrors
 		states, err := fake.Mirrors(t.Context())

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"godwit/agent/record"
 	"godwit/migration"
 )
 
@@ -21,7 +22,7 @@ const nameSettle = 3 * time.Second
 
 // tellNames has the name server know the guest's next addresses. It never holds up a
 // migration: what goes wrong becomes a note. done is closed when it has ended.
-func (a *Agent) tellNames(plan migration.Plan, rec *Record) (done <-chan struct{}) {
+func (a *Agent) tellNames(plan migration.Plan, rec *record.Record) (done <-chan struct{}) {
 	if a.config.DNS == nil || plan.KeepsAddress() {
 		return nil
 	}
@@ -91,12 +92,12 @@ func join(addrs []netip.Addr) string {
 }
 
 // remark notes something of a migration that may have ended meanwhile.
-func (a *Agent) remark(id string, rec *Record, text string) {
-	if rec.snapshot().Ended == 0 {
-		rec.note(text)
+func (a *Agent) remark(id string, rec *record.Record, text string) {
+	if rec.Snapshot().Ended == 0 {
+		rec.Note(text)
 		return
 	}
-	a.amend(id, func(r *Report) { r.Notes = append(r.Notes, text) })
+	a.records.Amend(id, func(r *record.Report) { r.Notes = append(r.Notes, text) })
 }
 
 // awaitNames waits a little for tellNames.

@@ -14,6 +14,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/nameserver"
+	"godwit/agent/record"
 	"godwit/agent/statefile"
 	"godwit/migration"
 )
@@ -91,7 +92,7 @@ func TestUpdateNames(t *testing.T) {
 // TestTellNames: no server, or an address that is kept: nothing is told. What is
 // heard after a migration's end is in the history all the same.
 func TestTellNames(t *testing.T) {
-	a := &Agent{config: &config.Config{State: t.TempDir()}, records: map[string]*Record{}}
+	a := bareAgent(t, &config.Config{})
 	if a.tellNames(migration.Plan{}, nil) != nil {
 		t.Error("without a name server, something is told")
 	}
@@ -99,17 +100,17 @@ func TestTellNames(t *testing.T) {
 	if a.tellNames(migration.Plan{Network: "tunnel"}, nil) != nil {
 		t.Error("the address is kept, and something is told")
 	}
-	rec := newRecord("paris", migration.Plan{ID: "m-00000001"}, time.Now())
-	a.records["m-00000001"] = rec
-	rec.end(migration.Completed, nil, time.Now())
+	rec := record.New("paris", migration.Plan{ID: "m-00000001"}, time.Now())
+	a.records.Add(rec)
+	rec.End(migration.Completed, nil, time.Now())
 	path := a.config.StatePath("history", "m-00000001-destination.json")
-	if err := statefile.Write(path, rec.snapshot()); err != nil {
+	if err := statefile.Write(path, rec.Snapshot()); err != nil {
 		t.Fatal(err)
 	}
 	a.remark("m-00000001", rec, "late")
-	var rep Report
-	if err := statefile.Read(path, &rep); err != nil || len(rep.Notes) != 1 || len(rec.snapshot().Notes) != 1 {
-		t.Errorf("notes in the history %v, in memory %v, %v", rep.Notes, rec.snapshot().Notes, err)
+	var rep record.Report
+	if err := statefile.Read(path, &rep); err != nil || len(rep.Notes) != 1 || len(rec.Snapshot().Notes) != 1 {
+		t.Errorf("notes in the history %v, in memory %v, %v", rep.Notes, rec.Snapshot().Notes, err)
 	}
 }
 

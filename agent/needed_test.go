@@ -11,6 +11,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/journal"
+	"godwit/agent/record"
 	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate"
@@ -27,7 +28,7 @@ func TestNeededSurvivesTheAgent(t *testing.T) {
 	}
 	m := &outgoing{
 		a: a, plan: migration.Plan{ID: "m-00000001", Guest: "web", From: "rome", To: "paris", Epoch: 1},
-		work: &sourceWork{}, rec: newRecord("rome", migration.Plan{ID: "m-00000001"}, a.clock()),
+		work: &sourceWork{}, rec: record.New("rome", migration.Plan{ID: "m-00000001"}, a.clock()),
 	}
 	m.work.needed.Store(want)
 	var err error
@@ -91,10 +92,10 @@ func TestTunnelDown(t *testing.T) {
 		a, _, d := leasing(t)
 		d.Visiting, d.Away = nil, []netstate.Away{{Addr: home}}
 		plan := migration.Plan{ID: d.ID, Guest: d.Guest, Held: []migration.Address{{Prefix: netip.PrefixFrom(home, 24)}}}
-		m := &outgoing{a: a, plan: plan, work: &sourceWork{}, rec: newRecord("rome", plan, time.Now())}
+		m := &outgoing{a: a, plan: plan, work: &sourceWork{}, rec: record.New("rome", plan, time.Now())}
 		m.work.needed.Store(c.needed)
 		m.settleDetours(t.Context()) //nolint:errcheck // what of it is in the kernel is not the test's
-		if down := m.rec.snapshot().TunnelDown != 0; down != c.down {
+		if down := m.rec.Snapshot().TunnelDown != 0; down != c.down {
 			t.Errorf("%s: down %v", name, down)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm"
 	"godwit/vm/guest"
@@ -66,12 +67,12 @@ func TestNetworkAuto(t *testing.T) {
 	} {
 		g := talking(t, map[string]guest.Handler{"users": answers(c.users, c.err)})
 		plan := migration.Plan{Network: c.ask, Held: []migration.Address{{Prefix: netip.MustParsePrefix("10.1.1.10/24")}}}
-		m := &outgoing{guest: g, plan: plan, work: &sourceWork{facts: vm.Facts{Memory: 128 << 20}}, rec: newRecord("paris", plan, time.Now())}
+		m := &outgoing{guest: g, plan: plan, work: &sourceWork{facts: vm.Facts{Memory: 128 << 20}}, rec: record.New("paris", plan, time.Now())}
 		m.settleNetwork(t.Context())
 		if m.plan.Network != c.want || m.plan.Chosen != c.chosen {
 			t.Errorf("%s: %s, chosen %v; want %s, %v", c.name, m.plan.Network, m.plan.Chosen, c.want, c.chosen)
 		}
-		notes := m.rec.snapshot().Notes
+		notes := m.rec.Snapshot().Notes
 		if len(notes) != len(c.notes) {
 			t.Errorf("%s: notes %q, want %d", c.name, notes, len(c.notes))
 			continue
@@ -98,7 +99,7 @@ func TestSilentChannelIsFoundInCheck(t *testing.T) {
 		plan := migration.Plan{Network: network, Transfer: "lanes"}
 		g := talking(t, map[string]guest.Handler{"info": never})
 		g.Held.Boot, g.Held.Addresses = "first", []migration.Address{{Handover: "m-00000001"}}
-		m := &outgoing{guest: g, plan: plan, work: &sourceWork{}, rec: newRecord("paris", plan, time.Now())}
+		m := &outgoing{guest: g, plan: plan, work: &sourceWork{}, rec: record.New("paris", plan, time.Now())}
 		err := m.checkGuest(t.Context(), func(code migration.Code, format string, a ...any) error {
 			return &migration.Problem{Code: code, Text: "migrate guest web: " + fmt.Sprintf(format, a...)}
 		})
@@ -131,7 +132,7 @@ func TestHandoverThatFailsEnds(t *testing.T) {
 	if err := m.adopt(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	rep := m.rec.snapshot()
+	rep := m.rec.Snapshot()
 	if rep.Network != "tunnel" || rep.Handed == 0 || !m.plan.KeepsAddress() || len(g.Held.Addresses) != 1 || g.Held.Addresses[0] != held[0] || g.Held.Active != 0 {
 		t.Errorf("network %s, addresses %v, NIC %d; want the old address to be kept", rep.Network, g.Held.Addresses, g.Held.Active)
 	}
@@ -167,7 +168,7 @@ func TestHandoverOfASilentGuestEnds(t *testing.T) {
 				t.Fatalf("silent in %s: %v, and no end", silent, err)
 			}
 		}
-		rep := m.rec.snapshot()
+		rep := m.rec.Snapshot()
 		if rep.Network != "tunnel" || rep.Handed == 0 || m.work.guest.Held.Active != 0 {
 			t.Errorf("silent in %s: network %s, NIC %d, handed %d; want the old address to be kept", silent, rep.Network, m.work.guest.Held.Active, rep.Handed)
 		}
@@ -187,7 +188,7 @@ func landing(t *testing.T, g *Guest) *incoming {
 		Next: []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.10/24"), Home: "paris"}}}
 	g.Held.Addresses = held
 	g.Held.Description.NICs = []config.NIC{{MAC: "52:54:00:00:00:01"}, {MAC: "52:54:00:00:00:02"}}
-	return &incoming{a: a, plan: plan, rec: newRecord("paris", plan, time.Now()), work: &destinationWork{guest: g}}
+	return &incoming{a: a, plan: plan, rec: record.New("paris", plan, time.Now()), work: &destinationWork{guest: g}}
 }
 
 // TestRecall: an agent that is started again after the handover knows what became of the

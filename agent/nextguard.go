@@ -88,7 +88,7 @@ func (m *incoming) replaceTaken(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		m.rec.note(fmt.Sprintf("next address %s was taken by %s after the check; %s is used", next.Prefix.Addr(), by, addr))
+		m.rec.Note(fmt.Sprintf("next address %s was taken by %s after the check; %s is used", next.Prefix.Addr(), by, addr))
 		m.changeNext(func(all []migration.Address) {
 			all[i].Prefix, all[i].Public = netip.PrefixFrom(addr, subnet.Bits()), n.Seen(addr)
 		})

@@ -12,6 +12,7 @@ import (
 	"godwit/agent/journal"
 	"godwit/agent/peer"
 	"godwit/agent/priority"
+	"godwit/agent/record"
 	"godwit/agent/uplinks"
 	"godwit/migration"
 )
@@ -21,7 +22,7 @@ type outgoing struct {
 	a     *Agent
 	guest *Guest
 	link  *peer.Link
-	rec   *Record
+	rec   *record.Record
 	plan  migration.Plan
 	state migration.Source
 	log   *journal.File
@@ -192,11 +193,11 @@ func (m *outgoing) step(in migration.Input) ([]migration.Effect, error) {
 func (m *outgoing) persist(state migration.Source, sync bool) error {
 	kept := m.figures(state)
 	write := func() error {
-		begun, paused := m.rec.moments()
+		begun, paused := m.rec.Moments()
 		return m.log.Append(sourceJournal{"source", m.plan, state, begun, state.Reached(), m.work.skew, paused, kept, m.work.needed.Load()}, sync)
 	}
 	if state.Course == migration.Forward && state.Phase() == migration.Switch {
-		return m.rec.timed("journal: "+journalWords(state), write)
+		return m.rec.Timed("journal: "+journalWords(state), write)
 	}
 	return write()
 }
@@ -227,14 +228,14 @@ func (m *outgoing) take(next migration.Source) {
 		m.newEpoch(next)
 	}
 	if next.Course == migration.Forward && next.Phase() != before.Phase() {
-		m.rec.enter(next.Phase(), now)
+		m.rec.Enter(next.Phase(), now)
 	}
 	if next.Course == migration.Undoing && before.Course == migration.Forward {
-		m.rec.note(turnWords(next) + next.Problem.Text)
+		m.rec.Note(turnWords(next) + next.Problem.Text)
 	}
 	if next.InDoubt && !before.InDoubt {
-		m.rec.note(fmt.Sprintf("in doubt: the guest was let go, and whether it runs on %s is not known; memory and disk are kept, asking on; see `godwit recover %s`", m.plan.To, m.plan.ID))
-		m.rec.edit(func(r *Report) { r.Outcome = migration.InDoubt })
+		m.rec.Note(fmt.Sprintf("in doubt: the guest was let go, and whether it runs on %s is not known; memory and disk are kept, asking on; see `godwit recover %s`", m.plan.To, m.plan.ID))
+		m.rec.Edit(func(r *record.Report) { r.Outcome = migration.InDoubt })
 		m.a.metrics.Outcome(migration.AtSource, migration.InDoubt, nil)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/journal"
+	"godwit/agent/record"
 	"godwit/migration"
 )
 
@@ -15,14 +16,14 @@ import (
 // took longest; one that did not, or that was to be copied while it stands still, has none.
 func TestOverrunIsTold(t *testing.T) {
 	const ms = 1_000_000
-	switched := []Step{{stepStop, 1000 * ms, 20}, {stepLoaded, 1500 * ms, 0}, {stepStart, 1501 * ms, 50}}
-	waits := []Step{{stepStop, 1000 * ms, 20}, {stepDisks, 1020 * ms, 400}, {stepLoaded, 1450 * ms, 0}, {stepStart, 1451 * ms, 50}}
-	starts := []Step{{stepStop, 1000 * ms, 20}, {stepLoaded, 1050 * ms, 0}, {stepStart, 1060 * ms, 480}}
+	switched := []record.Step{{Name: record.StepStop, At: 1000 * ms, MS: 20}, {Name: record.StepLoaded, At: 1500 * ms, MS: 0}, {Name: record.StepStart, At: 1501 * ms, MS: 50}}
+	waits := []record.Step{{Name: record.StepStop, At: 1000 * ms, MS: 20}, {Name: record.StepDisks, At: 1020 * ms, MS: 400}, {Name: record.StepLoaded, At: 1450 * ms, MS: 0}, {Name: record.StepStart, At: 1451 * ms, MS: 50}}
+	starts := []record.Step{{Name: record.StepStop, At: 1000 * ms, MS: 20}, {Name: record.StepLoaded, At: 1050 * ms, MS: 0}, {Name: record.StepStart, At: 1060 * ms, MS: 480}}
 	for _, c := range []struct {
 		name, mode string
 		budget     time.Duration
 		ticks      bool
-		steps      []Step
+		steps      []record.Step
 		want       string
 	}{
 		{"within", "precopy", time.Second, true, switched, ""},
@@ -34,16 +35,16 @@ func TestOverrunIsTold(t *testing.T) {
 		{"not counted", "precopy", 300 * time.Millisecond, false, switched, "stood still for 540ms"},
 	} {
 		plan := migration.Plan{ID: "m-00000001", Guest: "web", Mode: c.mode, Downtime: c.budget}
-		m := &outgoing{plan: plan, rec: newRecord("paris", plan, time.Now()), state: migration.Source{Outcome: migration.Completed}}
-		m.rec.edit(func(r *Report) {
+		m := &outgoing{plan: plan, rec: record.New("paris", plan, time.Now()), state: migration.Source{Outcome: migration.Completed}}
+		m.rec.Edit(func(r *record.Report) {
 			r.Paused, r.Resumed, r.Critical = 1020*ms, 1560*ms, c.steps
 			if c.ticks {
-				r.LastTick, r.FirstTick = &Tick{1, 1000 * ms, 0}, &Tick{2, 1590 * ms, 0}
+				r.LastTick, r.FirstTick = &record.Tick{N: 1, At: 1000 * ms}, &record.Tick{N: 2, At: 1590 * ms}
 			}
 		})
 		m.noteOverrun()
 		m.noteOverrun()
-		notes := m.rec.snapshot().Notes
+		notes := m.rec.Snapshot().Notes
 		if has := slices.ContainsFunc(notes, func(s string) bool { return strings.Contains(s, c.want) }); has != (c.want != "") || len(notes) > 1 {
 			t.Errorf("%s: %q, want %q", c.name, notes, c.want)
 		}
@@ -60,12 +61,12 @@ func TestOverrunIsInTheHistory(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := &outgoing{
-		a: a, guest: &Guest{}, plan: plan, log: log, work: &sourceWork{}, rec: newRecord("paris", plan, time.Now()),
+		a: a, guest: &Guest{}, plan: plan, log: log, work: &sourceWork{}, rec: record.New("paris", plan, time.Now()),
 		state: migration.Source{Course: migration.Ended, Outcome: migration.Completed},
 	}
-	m.rec.edit(func(r *Report) { r.Paused, r.Resumed = 1, 1+int64(time.Second) })
+	m.rec.Edit(func(r *record.Report) { r.Paused, r.Resumed = 1, 1+int64(time.Second) })
 	m.finish()
-	rep, known, err := a.history(plan.ID)
+	rep, known, err := a.records.History(plan.ID)
 	if err != nil || !known || !slices.ContainsFunc(rep.Notes, func(s string) bool { return strings.Contains(s, "stood still for 1s") }) {
 		t.Errorf("%v, %v: %q", known, err, rep.Notes)
 	}

@@ -22,7 +22,7 @@ func (m *outgoing) fit(ctx context.Context, local netip.Addr, remote netip.AddrP
 	path, err := probe.MTU(ctx, local, remote, m.work.accepted.Token, mtu+mostOverhead, 2*m.work.rtt+50*time.Millisecond)
 	m.work.pathMTU = path
 	if err != nil || path == 0 {
-		m.rec.note(fmt.Sprintf("path %s → %s: its MTU is not known (%v); the tunnel's packets may go in fragments", local, remote.Addr(), err))
+		m.rec.Note(fmt.Sprintf("path %s → %s: its MTU is not known (%v); the tunnel's packets may go in fragments", local, remote.Addr(), err))
 		return
 	}
 	m.plan.Fits = fitting(m.plan.Tunnel, local.Is6(), path, mtu)

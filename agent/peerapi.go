@@ -11,6 +11,7 @@ import (
 
 	"godwit/agent/journal"
 	"godwit/agent/peer"
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/vm/qemu"
@@ -95,7 +96,7 @@ func (a *Agent) peerCheck(r *http.Request) (any, error) {
 // admit checks that the caller is the plan's source and this host its destination.
 func (a *Agent) admit(r *http.Request, plan migration.Plan) error {
 	caller := peer.Caller(r)
-	if plan.ID != r.PathValue("id") || !validID(plan.ID) {
+	if plan.ID != r.PathValue("id") || !migration.ValidID(plan.ID) {
 		return &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("migration id %q: not one", plan.ID)}
 	}
 	if caller != plan.From || plan.To != a.config.Host {
@@ -181,14 +182,14 @@ func (a *Agent) incomingFor(p Preparation) (*incoming, error) {
 		}
 		return m, nil
 	}
-	rec, known := a.records[p.Plan.ID]
-	earlier, kept, err := a.history(p.Plan.ID)
-	if known {
-		earlier = rec.snapshot()
+	rec := a.records.Find(p.Plan.ID)
+	earlier, kept, err := a.records.History(p.Plan.ID)
+	if rec != nil {
+		earlier = rec.Snapshot()
 	} else if err != nil {
 		return nil, err // it may have ended here
 	}
-	if (known || kept) && earlier.Epoch >= p.Plan.Epoch {
+	if (rec != nil || kept) && earlier.Epoch >= p.Plan.Epoch {
 		return nil, &migration.Problem{Code: migration.CodeUsage, Text: "migration " + p.Plan.ID + ": it has ended on " + a.config.Host}
 	}
 	if e, over := a.early[p.Plan.From+" "+p.Plan.ID]; over && p.Plan.Epoch <= e.epoch {
@@ -213,7 +214,7 @@ func (a *Agent) incomingFor(p Preparation) (*incoming, error) {
 	}
 	m := &incoming{
 		a: a, offer: Offer{Plan: p.Plan, Description: p.Description, Facts: p.Facts, Endpoint: p.Endpoint, Table: p.Table}, plan: p.Plan, log: log,
-		rec: newRecord(a.config.Host, p.Plan, a.clock()), inbox: make(chan migration.Input, 4), wake: make(chan struct{}),
+		rec: record.New(a.config.Host, p.Plan, a.clock()), inbox: make(chan migration.Input, 4), wake: make(chan struct{}),
 		work: &destinationWork{preparation: p},
 	}
 	if err = m.setEarlierAside(); err == nil {
@@ -223,10 +224,10 @@ func (a *Agent) incomingFor(p Preparation) (*incoming, error) {
 		return nil, errors.Join(err, log.Remove()) // nothing was done, and what would be done could not be found again
 	}
 	log.OnSync(a.metrics.Synced)
-	a.follow(m.rec)
+	a.follow(m.rec, m.plan)
 	m.order = a.admitted()
 	a.incoming[p.Plan.ID] = m
-	a.remember(m.rec)
+	a.records.Add(m.rec)
 	a.actors.Go(func() { m.run(a.ctx, migration.Input{Kind: migration.Start, Epoch: p.Plan.Epoch}) })
 	return m, nil
 }
@@ -284,7 +285,7 @@ func (a *Agent) peerLanded(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer := LandedAnswer{Report: rec.snapshot(), Landing: migration.Landed}
+	answer := LandedAnswer{Report: rec.Snapshot(), Landing: migration.Landed}
 	for _, d := range a.detours.List(answer.Report.Guest) {
 		for _, v := range d.Visiting {
 			answer.Leased = append(answer.Leased, v.Addr)

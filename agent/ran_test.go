@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"godwit/agent/journal"
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -33,7 +34,7 @@ func TestDisksOfOneThatMayHaveRun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := &incoming{a: &Agent{log: slog.New(slog.DiscardHandler)}, plan: plan, log: log, rec: newRecord("rome", plan, time.Now()), wake: make(chan struct{}),
+		m := &incoming{a: &Agent{log: slog.New(slog.DiscardHandler)}, plan: plan, log: log, rec: record.New("rome", plan, time.Now()), wake: make(chan struct{}),
 			work: &destinationWork{}, state: migration.Destination{Landing: migration.Waiting, Epoch: 2}}
 		for _, in := range c.in {
 			if _, err := m.step(in); err != nil {
@@ -108,7 +109,7 @@ func TestStartThatFails(t *testing.T) {
 		g.Held.Description.Name = "web"
 		guests := &guests{dir: t.TempDir(), byName: map[string]*Guest{}}
 		m := &incoming{a: &Agent{ctx: ctx, log: slog.New(slog.DiscardHandler), guests: guests}, plan: plan,
-			rec: newRecord("rome", plan, time.Now()), wake: make(chan struct{}), work: &destinationWork{guest: g}}
+			rec: record.New("rome", plan, time.Now()), wake: make(chan struct{}), work: &destinationWork{guest: g}}
 		err := m.start(t.Context())
 		alive := g.alive()
 		if (err == nil) != c.runs || errors.Is(err, errVanished) != c.vanished || alive != c.lives {

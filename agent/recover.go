@@ -9,6 +9,7 @@ import (
 
 	"godwit/agent/fence"
 	"godwit/agent/peer"
+	"godwit/agent/record"
 	"godwit/agent/statefile"
 	"godwit/migration"
 	"godwit/vm"
@@ -143,18 +144,18 @@ func (m *incoming) vanishedWords(state migration.Destination) string {
 
 // seeVanished takes note that the destination cannot say more.
 func (m *outgoing) seeVanished(why string) {
-	if why == "" || m.rec.snapshot().Outcome == migration.InDoubt {
+	if why == "" || m.rec.Snapshot().Outcome == migration.InDoubt {
 		return
 	}
-	m.rec.note("in doubt: " + why)
-	m.rec.edit(func(r *Report) { r.Outcome = migration.InDoubt })
+	m.rec.Note("in doubt: " + why)
+	m.rec.Edit(func(r *record.Report) { r.Outcome = migration.InDoubt })
 }
 
 // newEpoch acts on a right that is not the one the migration began with.
 func (m *outgoing) newEpoch(next migration.Source) {
-	m.rec.edit(func(r *Report) { r.Epoch = next.Epoch })
+	m.rec.Edit(func(r *record.Report) { r.Epoch = next.Epoch })
 	if next.Taken {
-		m.rec.note(fmt.Sprintf("the right to run guest %s was taken back, with epoch %d: %s", m.plan.Guest, next.Epoch, next.Problem.Text))
+		m.rec.Note(fmt.Sprintf("the right to run guest %s was taken back, with epoch %d: %s", m.plan.Guest, next.Epoch, next.Problem.Text))
 		m.guest.remember(func(h *Held) { h.Epoch = next.Epoch })
 		if err := m.a.guests.keep(m.guest); err != nil {
 			m.a.log.Error("keep guest", "guest", m.plan.Guest, "error", err)
@@ -168,12 +169,12 @@ func (m *outgoing) newEpoch(next migration.Source) {
 	m.work.release()
 	m.work = &sourceWork{}
 	m.watchGuest()
-	m.rec.edit(func(r *Report) { // as if it had not been tried
+	m.rec.Edit(func(r *record.Report) { // as if it had not been tried
 		old, notes, wire := r.Old, r.Notes, r.WireBytes // but for what has left the uplinks
-		*r = newReport(m.plan, r.Requested)
+		*r = record.NewReport(m.plan, r.Requested)
 		r.Old, r.Notes, r.WireBytes = old, notes, wire
 	})
-	m.rec.note(fmt.Sprintf("all is undone; the migration begins again (try %d, epoch %d)", next.Tries+1, next.Epoch))
+	m.rec.Note(fmt.Sprintf("all is undone; the migration begins again (try %d, epoch %d)", next.Tries+1, next.Epoch))
 }
 
 // writeTaken keeps for whom the taking back has to be told, until it was.
@@ -288,7 +289,7 @@ func (a *Agent) peerLanding(r *http.Request) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		rep := rec.snapshot()
+		rep := rec.Snapshot()
 		if rep.Outcome == migration.Completed {
 			return LandingAnswer{Landing: migration.Landed}, nil
 		}
@@ -322,7 +323,7 @@ func (a *Agent) peerEvents(r *http.Request) (any, error) {
 		return a.apiEvents(r)
 	}
 	value, err := a.apiEvents(r)
-	if answer, ok := value.(EventsAnswer); ok {
+	if answer, ok := value.(record.EventsAnswer); ok {
 		if state := m.snapshot(); state.Vanished {
 			answer.Vanished = m.vanishedWords(state)
 			return answer, nil

@@ -21,6 +21,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/journal"
+	"godwit/agent/record"
 	"godwit/agent/statefile"
 	"godwit/migration"
 )
@@ -69,15 +70,15 @@ func TestPreparationCheck(t *testing.T) {
 // done, and nothing is left of it.
 func TestPreparationThatIsNotWritten(t *testing.T) {
 	a := between(t)
-	a.incoming, a.records = map[string]*incoming{}, map[string]*Record{}
+	a.incoming, a.records = map[string]*incoming{}, noRecords(a.config)
 	p := goodPreparation()
 	p.Description.Start = slices.Repeat([]string{"-device"}, 300000)
 	if m, err := a.incomingFor(p); err == nil || m != nil {
 		t.Errorf("begun: %+v", m)
 	}
 	left, err := journal.Unfinished(a.config.StatePath("journal"))
-	if err != nil || len(left)+len(a.incoming)+len(a.records) > 0 {
-		t.Errorf("left: %v, %v, %v, %v", left, err, a.incoming, a.records)
+	if err != nil || len(left)+len(a.incoming)+len(a.records.All()) > 0 {
+		t.Errorf("left: %v, %v, %v, %v", left, err, a.incoming, a.records.All())
 	}
 }
 
@@ -85,7 +86,7 @@ func TestPreparationThatIsNotWritten(t *testing.T) {
 // for `godwit recover` too; the journal stays as it is, and the guest under care.
 func TestJournalsLeftAlone(t *testing.T) {
 	a := bareAgent(t, &config.Config{Host: "paris"})
-	a.outgoing, a.incoming, a.records = map[string]*outgoing{}, map[string]*incoming{}, map[string]*Record{}
+	a.outgoing, a.incoming, a.records = map[string]*outgoing{}, map[string]*incoming{}, noRecords(a.config)
 	g := &Guest{Held: Held{Description: config.Description{Name: "web"}, Epoch: 2}}
 	a.guests.byName["web"] = g
 	line := func(body string) string {
@@ -146,7 +147,7 @@ func TestJournalsLeftAlone(t *testing.T) {
 func TestTakeBackIsRefused(t *testing.T) {
 	a := bareAgent(t, &config.Config{Host: "paris"})
 	plan := goodPreparation().Plan
-	m := &outgoing{a: a, plan: plan, guest: &Guest{}, rec: newRecord("paris", plan, time.Now())}
+	m := &outgoing{a: a, plan: plan, guest: &Guest{}, rec: record.New("paris", plan, time.Now())}
 	a.outgoing, a.incoming = map[string]*outgoing{plan.ID: m}, map[string]*incoming{}
 	err := a.takeBack(t.Context(), "m-00000009", TakeBack{Fenced: true})
 	refused(t, "unknown", err, migration.CodeUsage, "m-00000009", "no migration of that id")
@@ -161,7 +162,7 @@ func TestTakeBackIsRefused(t *testing.T) {
 // comes back and hears nothing would go on running the guest.
 func TestTakenBackIsToldAfterARestart(t *testing.T) {
 	a := bareAgent(t, &config.Config{Host: "paris", Peers: []config.Neighbour{{Host: "rome", Site: "rome"}}})
-	a.outgoing, a.incoming, a.records, a.feed = map[string]*outgoing{}, map[string]*incoming{}, map[string]*Record{}, newFeed()
+	a.outgoing, a.incoming, a.records, a.feed = map[string]*outgoing{}, map[string]*incoming{}, noRecords(a.config), newFeed()
 	var err error
 	if a.detours, err = detour.Load(a.config.StatePath("detours.json"), a.config.Network); err != nil {
 		t.Fatal(err)
@@ -218,9 +219,10 @@ func TestSupersede(t *testing.T) {
 		}
 		g := &Guest{Held: Held{Description: config.Description{Name: "web"}, Epoch: c.holds, Dir: a.guestDir("web", "3")}}
 		a.guests.byName["web"] = g
-		rec := newRecord("rome", goodPreparation().Plan, time.Now())
-		rec.end(migration.Completed, nil, time.Now())
-		a.early, a.incoming, a.records = map[string]early{}, map[string]*incoming{}, map[string]*Record{"m-00000001": rec}
+		rec := record.New("rome", goodPreparation().Plan, time.Now())
+		rec.End(migration.Completed, nil, time.Now())
+		a.early, a.incoming, a.records = map[string]early{}, map[string]*incoming{}, noRecords(a.config)
+		a.records.Add(rec)
 		body, err := json.Marshal(Undo{Epoch: c.epoch, Released: true})
 		if err != nil {
 			t.Fatal(err)
@@ -251,9 +253,9 @@ func TestSupersedeWaitsForTheGuest(t *testing.T) {
 		"another migration has it now": func(a *Agent) { a.guests.byName["web"] = &Guest{Held: h, busy: "m-00000002"} },
 	} {
 		a := between(t)
-		rec := newRecord("rome", goodPreparation().Plan, time.Now())
-		rec.end(migration.Completed, nil, time.Now())
-		a.records["m-00000001"] = rec
+		rec := record.New("rome", goodPreparation().Plan, time.Now())
+		rec.End(migration.Completed, nil, time.Now())
+		a.records.Add(rec)
 		hide(a)
 		if answer, err := a.peerAbort(callFrom(t, "paris", "m-00000001", Undo{Epoch: 4, Released: true})); err == nil {
 			t.Errorf("%s: answered %+v", name, answer)
@@ -281,7 +283,7 @@ func TestAnotherTryIsNoAnswer(t *testing.T) {
 		a := between(t)
 		a.incoming, a.early = map[string]*incoming{}, map[string]early{}
 		c.make(a)
-		rep := Report{ID: plan.ID, Guest: "web", From: "paris", To: "rome", Epoch: plan.Epoch, Outcome: migration.Aborted, Ended: 1}
+		rep := record.Report{ID: plan.ID, Guest: "web", From: "paris", To: "rome", Epoch: plan.Epoch, Outcome: migration.Aborted, Ended: 1}
 		if err := statefile.Write(a.config.StatePath("history", plan.ID+"-destination.json"), rep); err != nil {
 			t.Fatal(err)
 		}
@@ -305,10 +307,10 @@ func TestAnotherTryIsNoAnswer(t *testing.T) {
 // source that did not hear it does, and a late prepare begins nothing.
 func TestHistoryAnswers(t *testing.T) {
 	a := bareAgent(t, &config.Config{Host: "rome"})
-	a.incoming, a.records = map[string]*incoming{}, map[string]*Record{}
+	a.incoming, a.records = map[string]*incoming{}, noRecords(a.config)
 	p := goodPreparation()
 	for outcome, want := range map[migration.Outcome]string{migration.Completed: "running", migration.Aborted: "declined"} {
-		rep := Report{ID: p.Plan.ID, Guest: "web", From: "paris", To: "rome", Epoch: 3, Outcome: outcome, Ended: 1}
+		rep := record.Report{ID: p.Plan.ID, Guest: "web", From: "paris", To: "rome", Epoch: 3, Outcome: outcome, Ended: 1}
 		if err := statefile.Write(a.config.StatePath("history", p.Plan.ID+"-destination.json"), rep); err != nil {
 			t.Fatal(err)
 		}
@@ -316,11 +318,11 @@ func TestHistoryAnswers(t *testing.T) {
 		if got, ok := answer.(ReleaseAnswer); err != nil || !ok || got.State != want {
 			t.Errorf("%s: %+v, %v", outcome, answer, err)
 		}
-		rec, err := a.recordKept(p.Plan.ID)
+		rec, err := a.records.Kept(p.Plan.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, over := rec.Watch(t.Context(), 0); !over {
+		if !rec.Watch(t.Context(), 0).Over {
 			t.Errorf("%s: more is to come", outcome)
 		}
 		if m, err := a.incomingFor(p); err == nil {

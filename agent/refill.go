@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"godwit/agent/peer"
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/transfer/inlet"
 	"godwit/transfer/proxy"
@@ -71,7 +72,7 @@ func (a *Agent) peerRefill(r *http.Request) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		if rep := rec.snapshot(); rep.From != peer.Caller(r) || rep.Outcome != migration.Completed {
+		if rep := rec.Snapshot(); rep.From != peer.Caller(r) || rep.Outcome != migration.Completed {
 			return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("refill %s: it has ended on %s", rep.ID, a.config.Host)}
 		}
 		return RefillAnswer{State: refillWhole}, nil
@@ -121,13 +122,13 @@ func (m *incoming) refill(ask Refill) (RefillAnswer, error) {
 	m.mu.Unlock()
 	go m.watchPostCopy(lanes)
 	missing := lanes.Absent()
-	m.rec.edit(func(r *Report) {
+	m.rec.Edit(func(r *record.Report) {
 		if r.PostCopy == nil {
-			r.PostCopy = &PostCopy{}
+			r.PostCopy = &record.PostCopy{}
 		}
 		r.PostCopy.Refills++
 	})
-	m.rec.note(fmt.Sprintf("post-copy goes on with new lanes: %d pages are missing", missing))
+	m.rec.Note(fmt.Sprintf("post-copy goes on with new lanes: %d pages are missing", missing))
 	return RefillAnswer{refillOpen, missing}, nil
 }
 
@@ -166,11 +167,11 @@ func (m *outgoing) keepServing(ctx context.Context) {
 			if m.followLastPages(ctx, lanes) == nil || ctx.Err() != nil {
 				return
 			}
-			m.rec.note(fmt.Sprintf("post-copy: the lanes have ended: %v; the rest is sent by another migration of the stopped guest", lanes.Err()))
+			m.rec.Note(fmt.Sprintf("post-copy: the lanes have ended: %v; the rest is sent by another migration of the stopped guest", lanes.Err()))
 		}
 		whole, err := m.refill(ctx)
 		if whole {
-			m.rec.edit(func(r *Report) { r.MemoryDone = cmp.Or(r.MemoryDone, time.Now().UnixNano()) })
+			m.rec.Edit(func(r *record.Report) { r.MemoryDone = cmp.Or(r.MemoryDone, time.Now().UnixNano()) })
 			return
 		}
 		if errors.Is(err, errLost) {
@@ -179,7 +180,7 @@ func (m *outgoing) keepServing(ctx context.Context) {
 		}
 		if err != nil && ctx.Err() == nil {
 			if !said {
-				m.rec.note("post-copy waits: " + err.Error())
+				m.rec.Note("post-copy waits: " + err.Error())
 			}
 			said = true
 			sleep(ctx, refillPause)
@@ -199,7 +200,7 @@ func (m *outgoing) followLastPages(ctx context.Context, lanes *proxy.Source) err
 		case <-lanes.Done():
 			m.noteDataPath()
 			if lanes.Err() == nil {
-				m.rec.edit(func(r *Report) { r.MemoryDone = time.Now().UnixNano() })
+				m.rec.Edit(func(r *record.Report) { r.MemoryDone = time.Now().UnixNano() })
 				m.progress(m.lastPages(lanes)) // nothing is left
 			}
 			return lanes.Err()
@@ -213,11 +214,11 @@ func (m *outgoing) followLastPages(ctx context.Context, lanes *proxy.Source) err
 }
 
 // lastPages is what watchers see of post-copy.
-func (m *outgoing) lastPages(lanes *proxy.Source) CopyProgress {
+func (m *outgoing) lastPages(lanes *proxy.Source) record.CopyProgress {
 	s := lanes.Stats()
 	n, _ := m.a.config.Find(m.plan.To, m.a.config.Host)
-	out := CopyProgress{
-		What: CopyOfRest, Total: m.guest.Held.Description.Memory, Remaining: int64(s.Waiting+s.InFlight) << 12, //nolint:gosec // less than memory
+	out := record.CopyProgress{
+		What: record.CopyOfRest, Total: m.guest.Held.Description.Memory, Remaining: int64(s.Waiting+s.InFlight) << 12, //nolint:gosec // less than memory
 		Sent: s.Stats.Acked, Rate: s.Goodput, Round: int64(s.Round), Wire: m.wireSince(n), DataPath: m.dataPath(),
 	}
 	if s.Goodput > 0 {
@@ -294,26 +295,6 @@ func (m *outgoing) openRefill(ctx context.Context, key []byte) error {
 	return nil
 }
 
-// PostCopy is what is known of a guest that ran before its pages were there.
-type PostCopy struct {
-	Why       string  `json:"why"`        // it was chosen
-	Pages     uint64  `json:"pages"`      // that came after the guest ran
-	Share     float64 `json:"share"`      // of all pages
-	Faults    int     `json:"faults"`     // pages that the guest waited for
-	LongestMS float64 `json:"longest_ms"` // such a wait, as the destination's proxy saw it
-	MeanMS    float64 `json:"mean_ms"`
-	LastedS   float64 `json:"lasted_s"` // from running to the last page
-	Refills   int     `json:"refills"`  // times that the rest was taken from the stopped guest again
-}
-
-// lasted keeps how long the guest ran before its last page was there, however late that is looked at: the
-// handover may be done by then.
-func (c *PostCopy) lasted(r *Report) {
-	if r.Resumed > 0 && r.MemoryDone > r.Resumed {
-		c.LastedS = time.Duration(r.MemoryDone - r.Resumed).Seconds()
-	}
-}
-
 // watchPostCopy notes the figures for who looks while pages are missing.
 func (m *incoming) watchPostCopy(lanes *proxy.Destination) {
 	select {
@@ -345,9 +326,9 @@ func (m *incoming) notePostCopy() {
 		return
 	}
 	left, total, s := lanes.Absent(), lanes.Total(), lanes.Stalls()
-	m.rec.edit(func(r *Report) {
+	m.rec.Edit(func(r *record.Report) {
 		if r.PostCopy == nil {
-			r.PostCopy = &PostCopy{}
+			r.PostCopy = &record.PostCopy{}
 		}
 		c := r.PostCopy
 		c.Pages = max(c.Pages, left)
@@ -365,7 +346,7 @@ func (m *incoming) notePostCopy() {
 			c.MeanMS = milliseconds(sum.Sum / time.Duration(sum.Pages))
 		}
 		if left == 0 {
-			c.lasted(r)
+			c.Lasted(r)
 		}
 	})
 }

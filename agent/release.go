@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"godwit/agent/peer"
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/netstate/hold"
 	"godwit/netstate/mptcp"
@@ -25,14 +26,14 @@ func (m *outgoing) letGo(ctx context.Context) error {
 		begun := time.Now()
 		err := m.askRelease(ctx, &answer, followed)
 		if err == nil {
-			m.rec.took("release → runs", begun)
+			m.rec.Took("release → runs", begun)
 		}
 		answers <- err
 	}()
 	begun := time.Now()
 	m.handLeftovers() // beside the release: a slow tunnel takes its time
 	if !m.state.InDoubt {
-		m.rec.took("hand over: send what is left in the tap", begun)
+		m.rec.Took("hand over: send what is left in the tap", begun)
 	}
 	if m.guest.Machine != nil && !m.lost { // else askRelease sees to it that nobody waits for memory
 		m.followMemory(ctx)
@@ -43,14 +44,14 @@ func (m *outgoing) letGo(ctx context.Context) error {
 	}
 	if m.work.endTicks != nil {
 		last := m.work.endTicks()
-		m.rec.edit(func(r *Report) { r.LastTick = last })
+		m.rec.Edit(func(r *record.Report) { r.LastTick = last })
 	}
 	resumed := answer.Resumed
 	if resumed != 0 { // else its agent ended before it had written that down
 		resumed -= int64(m.work.skew)
 	}
-	m.rec.add(Event{Kind: "event", Name: migration.TargetResume, At: resumed, Host: m.plan.To})
-	m.rec.edit(func(r *Report) {
+	m.rec.Add(record.Event{Kind: "event", Name: migration.TargetResume, At: resumed, Host: m.plan.To})
+	m.rec.Edit(func(r *record.Report) {
 		r.Resumed = resumed
 		if r.Outcome == migration.InDoubt {
 			r.Outcome = ""
@@ -82,7 +83,7 @@ func (m *outgoing) handLeftovers() {
 		m.a.log.Warn("send what was left in a tap", "migration", m.plan.ID, "error", err)
 	}
 	if sent > 0 {
-		m.rec.note(fmt.Sprintf("%d packets were left in the source's tap and went after the guest", sent))
+		m.rec.Note(fmt.Sprintf("%d packets were left in the source's tap and went after the guest", sent))
 	}
 }
 
@@ -106,7 +107,7 @@ func (m *outgoing) askRelease(ctx context.Context, answer *ReleaseAnswer, follow
 		what = "release?wait=50ms" // whatever the answer, soon
 	}
 	if m.state.InDoubt {
-		m.rec.edit(func(r *Report) { r.Outcome = migration.InDoubt })
+		m.rec.Edit(func(r *record.Report) { r.Outcome = migration.InDoubt })
 	}
 	idle := standstill{patience: m.a.config.Patience}
 	for {
@@ -131,8 +132,8 @@ func (m *outgoing) askRelease(ctx context.Context, answer *ReleaseAnswer, follow
 			return fmt.Errorf("%w: %s", errSilent, answer.Vanished)
 		case what != "release":
 			what = "release"
-			m.rec.note(fmt.Sprintf("%s answers: it has the release, and waits for the rest of the guest", m.plan.To))
-			m.rec.edit(func(r *Report) { r.Outcome = "" })
+			m.rec.Note(fmt.Sprintf("%s answers: it has the release, and waits for the rest of the guest", m.plan.To))
+			m.rec.Edit(func(r *record.Report) { r.Outcome = "" })
 			if m.lost && !m.couldRun(ctx) { // there is nobody to send the rest
 				m.askRefusal(ctx, "the guest's QEMU was lost at the source")
 			}
@@ -194,7 +195,7 @@ func (m *outgoing) finishMemory(life, release context.Context) {
 // it will not start it. One that has all of it, or runs the guest, goes on.
 func (m *outgoing) askRefusal(ctx context.Context, cause string) {
 	why := &migration.Problem{Code: migration.CodeHypervisor, Text: "memory did not get through: " + cause}
-	m.rec.noteOnce(why.Text) // in doubt it is asked again and again
+	m.rec.NoteOnce(why.Text) // in doubt it is asked again and again
 	if err := m.call(ctx, "abort", Undo{Problem: *why, Epoch: m.epoch.Load(), Released: true}, nil); err != nil {
 		m.a.log.Warn("ask for a refusal", "migration", m.plan.ID, "error", err)
 	}
@@ -221,7 +222,7 @@ func (m *outgoing) askAbort(ctx context.Context) error {
 	err := says(ask, m.call(ask, "abort", why, nil))
 	var away *peer.Unreachable
 	if errors.As(err, &away) && m.a.ctx.Err() == nil {
-		m.rec.note(fmt.Sprintf("%s does not answer: it is asked on to undo, and undoes by itself when it hears of the end", m.plan.To))
+		m.rec.Note(fmt.Sprintf("%s does not answer: it is asked on to undo, and undoes by itself when it hears of the end", m.plan.To))
 		m.a.actors.Go(func() { m.abortLater(why) })
 	}
 	return err

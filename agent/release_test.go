@@ -17,6 +17,7 @@ import (
 	"godwit/agent/detour"
 	"godwit/agent/journal"
 	"godwit/agent/peer"
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -81,7 +82,7 @@ func TestDoubtIsNotAskedInAHotLoop(t *testing.T) {
 		peer.Answer(w, ReleaseAnswer{State: "waiting", Vanished: "its QEMU is gone"}, nil)
 	}))
 	m := &outgoing{
-		a: a, guest: &Guest{}, link: link, plan: plan, log: log, work: &sourceWork{}, rec: newRecord("paris", plan, time.Now()),
+		a: a, guest: &Guest{}, link: link, plan: plan, log: log, work: &sourceWork{}, rec: record.New("paris", plan, time.Now()),
 		inbox: make(chan migration.Input, 1), state: migration.Source{Course: migration.Forward, Epoch: 2},
 	}
 	for m.state.Doing() != migration.Release {
@@ -128,7 +129,7 @@ func TestPatienceAfterTheRelease(t *testing.T) {
 			peer.Answer(w, ReleaseAnswer{State: "waiting"}, nil)
 		}
 	}))
-	m := &outgoing{a: a, guest: &Guest{}, link: link, plan: plan, work: &sourceWork{}, rec: newRecord("paris", plan, time.Now())}
+	m := &outgoing{a: a, guest: &Guest{}, link: link, plan: plan, work: &sourceWork{}, rec: record.New("paris", plan, time.Now())}
 	m.epoch.Store(plan.Epoch)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // the test's own end
 	defer cancel()
@@ -174,7 +175,7 @@ func TestReleaseFeedsAGuestThatWaitsForPages(t *testing.T) {
 			}))
 			m := &outgoing{
 				a: a, guest: &Guest{Machine: runs{gone{done: make(chan struct{})}}}, link: link, plan: plan,
-				work: &sourceWork{}, rec: newRecord("paris", plan, time.Now()), state: migration.Source{Course: migration.Forward, Epoch: 2},
+				work: &sourceWork{}, rec: record.New("paris", plan, time.Now()), state: migration.Source{Course: migration.Forward, Epoch: 2},
 			}
 			followed := make(chan struct{})
 			close(followed)
@@ -208,7 +209,7 @@ func TestWhatIsNotWrittenIsToldAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		m := &incoming{
-			a: a, plan: plan, log: log, rec: newRecord("rome", plan, time.Now()), wake: make(chan struct{}),
+			a: a, plan: plan, log: log, rec: record.New("rome", plan, time.Now()), wake: make(chan struct{}),
 			work: &destinationWork{}, state: migration.Destination{Landing: migration.Waiting, Epoch: 2}, inbox: make(chan migration.Input, 1),
 		}
 		ctx, end := context.WithCancel(t.Context())

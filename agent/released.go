@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"godwit/agent/peer"
+	"godwit/agent/record"
 	"godwit/migration"
 )
 
@@ -50,7 +51,7 @@ func (m *incoming) releaseAnswer(state migration.Destination) ReleaseAnswer {
 	case state.Vanished:
 		return ReleaseAnswer{State: "waiting", Vanished: m.vanishedWords(state)}
 	case state.Running():
-		return ReleaseAnswer{State: "running", Resumed: m.rec.snapshot().Resumed}
+		return ReleaseAnswer{State: "running", Resumed: m.rec.Snapshot().Resumed}
 	case state.Declines():
 		return ReleaseAnswer{State: "declined", Problem: state.Problem}
 	}
@@ -63,10 +64,10 @@ func (a *Agent) endedAnswer(id string, epoch uint64) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return answerOf(rec.snapshot()), nil
+	return answerOf(rec.Snapshot()), nil
 }
 
-func answerOf(rep Report) ReleaseAnswer {
+func answerOf(rep record.Report) ReleaseAnswer {
 	if rep.Outcome == migration.Completed {
 		return ReleaseAnswer{State: "running", Resumed: rep.Resumed}
 	}
@@ -79,7 +80,7 @@ func (a *Agent) peerAbort(r *http.Request) (any, error) {
 	if err := peer.Decode(r, &ask); err != nil {
 		return nil, err
 	}
-	saneProblem(&ask.Problem)
+	record.SaneProblem(&ask.Problem)
 	if ask.Text == "" {
 		ask.Problem = migration.Problem{Code: migration.CodeAsked, Text: "the source turned back"}
 	}
@@ -113,7 +114,7 @@ func (a *Agent) peerAbort(r *http.Request) (any, error) {
 // bring after a cut: it must find nothing to begin. An agent that is started anew has
 // forgotten, and asks the source what became of it (watchSource).
 func (a *Agent) gaveUp(source, id string, epoch uint64) {
-	if !validID(id) {
+	if !migration.ValidID(id) {
 		return
 	}
 	now := time.Now()

@@ -46,7 +46,7 @@ func (r Repoint) check(here string) error {
 	}
 	id, home, _ := strings.Cut(strings.TrimPrefix(r.Migration, "m-"), "-")
 	switch {
-	case !validID("m-"+id) || home != here || r.Migration != "m-"+id+"-"+here:
+	case !migration.ValidID("m-"+id) || home != here || r.Migration != "m-"+id+"-"+here:
 		return wrong("detour %.100q is not one to host %s", r.Migration, here)
 	case !config.IsGuestName(r.Guest):
 		return wrong("guest %.100q: not a name", r.Guest)
@@ -86,10 +86,10 @@ func (a *Agent) repointHomes(ctx context.Context, m *incoming) error {
 		w := way{guest: m.work.guest, migration: m.plan.ID, kind: m.plan.Tunnel, host: home, addrs: addrs, lease: a.config.LeaseTime(), forever: m.plan.KeepsAddress()}
 		switch err := a.repointHome(ctx, w); {
 		case errors.Is(err, errUnanswered):
-			m.rec.noteOnce(home + " is asked on to send directly: whether it does is not known")
+			m.rec.NoteOnce(home + " is asked on to send directly: whether it does is not known")
 			return err
 		case err != nil:
-			m.rec.noteOnce(fmt.Sprintf("%s goes on sending over %s: %v", home, m.plan.From, err))
+			m.rec.NoteOnce(fmt.Sprintf("%s goes on sending over %s: %v", home, m.plan.From, err))
 		}
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/journal"
 	"godwit/agent/peer"
+	"godwit/agent/record"
 	"godwit/migration"
 )
 
@@ -108,18 +109,18 @@ func (a *Agent) newOutgoing(req migration.Request) (*outgoing, error) {
 
 // Plan asks both hosts what a migration would be, and changes nothing. Its error is
 // what the migration would be refused with.
-func (a *Agent) Plan(ctx context.Context, req migration.Request) (Report, error) {
+func (a *Agent) Plan(ctx context.Context, req migration.Request) (record.Report, error) {
 	m, err := a.draft(req)
 	if err != nil {
-		return Report{}, err
+		return record.Report{}, err
 	}
 	defer m.guest.drop(m.plan.ID)
 	for _, e := range []migration.Effect{migration.CheckHere, migration.CheckThere} {
 		if err := m.perform(ctx, e); err != nil {
-			return Report{}, err
+			return record.Report{}, err
 		}
 	}
-	return m.rec.snapshot(), nil
+	return m.rec.Snapshot(), nil
 }
 
 // draft is a migration that has not begun; the guest is taken for it.
@@ -159,7 +160,7 @@ func (a *Agent) draft(req migration.Request) (*outgoing, error) {
 	}
 	m := &outgoing{
 		a: a, guest: g, link: link, plan: plan, work: &sourceWork{},
-		rec: newRecord(a.config.Host, plan, a.clock()), inbox: make(chan migration.Input, 1),
+		rec: record.New(a.config.Host, plan, a.clock()), inbox: make(chan migration.Input, 1),
 	}
 	m.bandwidth.Set(plan.Bandwidth)
 	return m, nil
@@ -177,11 +178,11 @@ func (a *Agent) beginOutgoing(m *outgoing) error {
 	}
 	m.log = log
 	log.OnSync(a.metrics.Synced)
-	a.follow(m.rec)
+	a.follow(m.rec, m.plan)
 	m.watchGuest()
 	a.mu.Lock()
 	a.outgoing[m.plan.ID] = m
-	a.remember(m.rec)
+	a.records.Add(m.rec)
 	a.mu.Unlock()
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"godwit/agent/journal"
 	"godwit/agent/peer"
+	"godwit/agent/record"
 	"godwit/agent/statefile"
 	"godwit/migration"
 	"godwit/vm"
@@ -78,7 +79,7 @@ func (a *Agent) resumeSource(id string, lost map[string]*Guest) error {
 	if err := j.valid(id); err != nil {
 		return errors.Join(err, log.Close())
 	}
-	if j.State.Course != migration.Ended && a.hasEnded(id+".json", max(j.State.Epoch, j.Plan.Epoch)) {
+	if j.State.Course != migration.Ended && a.records.HasEnded(id+".json", max(j.State.Epoch, j.Plan.Epoch)) {
 		return log.Remove()
 	}
 	g, aside, err := a.guestLeft(j, lost[j.Plan.Guest])
@@ -87,17 +88,17 @@ func (a *Agent) resumeSource(id string, lost map[string]*Guest) error {
 	}
 	m := &outgoing{
 		a: a, guest: g, link: a.linkAgain(j.Plan.To), plan: j.Plan, state: j.State, log: log, work: &sourceWork{skew: j.Skew},
-		rec: newRecord(a.config.Host, j.Plan, a.clock()), inbox: make(chan migration.Input, 1), kept: j.Report, found: true, aside: aside,
+		rec: record.New(a.config.Host, j.Plan, a.clock()), inbox: make(chan migration.Input, 1), kept: j.Report, found: true, aside: aside,
 	}
 	m.bandwidth.Set(j.Plan.Bandwidth)
 	m.work.needed.Store(j.Needed)
-	m.rec.recall(j.Report)
-	m.rec.edit(func(r *Report) { r.Requested, r.Paused = j.Begun, j.Paused })
+	m.rec.Recall(j.Report)
+	m.rec.Edit(func(r *record.Report) { r.Requested, r.Paused = j.Begun, j.Paused })
 	log.OnSync(a.metrics.Synced)
 	m.foundAgain()
 	a.mu.Lock()
 	a.outgoing[id] = m
-	a.remember(m.rec)
+	a.records.Add(m.rec)
 	a.mu.Unlock()
 	if j.State.Course == migration.Ended {
 		a.actors.Go(m.finish)
@@ -142,11 +143,11 @@ func (m *outgoing) restarted(lost bool) migration.Input {
 // foundAgain makes true of a migration what the journal says of it: what is known of it, its
 // epoch, which way the guest's packets take.
 func (m *outgoing) foundAgain() {
-	m.rec.edit(func(r *Report) {
+	m.rec.Edit(func(r *record.Report) {
 		r.Old, r.Next = m.plan.Held, m.plan.Next
 	})
-	m.a.follow(m.rec)
-	m.rec.note("the source's agent was started again")
+	m.a.follow(m.rec, m.plan)
+	m.rec.Note("the source's agent was started again")
 	if m.state.Epoch == 0 { // written before states had one
 		m.state.Epoch = m.plan.Epoch
 	}
@@ -155,7 +156,7 @@ func (m *outgoing) foundAgain() {
 	} else {
 		m.plan.Epoch = m.state.Epoch // it may have begun again
 	}
-	m.rec.edit(func(r *Report) { r.Epoch = m.state.Epoch })
+	m.rec.Edit(func(r *record.Report) { r.Epoch = m.state.Epoch })
 	m.epoch.Store(m.state.Epoch)
 	if m.state.Released() {
 		m.flippedAgain()
@@ -191,7 +192,7 @@ func (a *Agent) resumeDestination(ctx context.Context, id string) error {
 	if err := j.valid(id); err != nil {
 		return errors.Join(err, log.Close())
 	}
-	if a.hasEnded(id+"-destination.json", max(j.State.Epoch, j.Offer.Plan.Epoch)) {
+	if a.records.HasEnded(id+"-destination.json", max(j.State.Epoch, j.Offer.Plan.Epoch)) {
 		return log.Remove()
 	}
 	if err := a.guests.readable(j.Offer.Plan.Guest); err != nil {
@@ -199,11 +200,11 @@ func (a *Agent) resumeDestination(ctx context.Context, id string) error {
 	}
 	m := &incoming{
 		a: a, offer: j.Offer, plan: j.Offer.Plan, log: log, state: j.State, wake: make(chan struct{}),
-		rec: newRecord(a.config.Host, j.Offer.Plan, a.clock()), inbox: make(chan migration.Input, 4), dir: j.Held.Dir,
+		rec: record.New(a.config.Host, j.Offer.Plan, a.clock()), inbox: make(chan migration.Input, 4), dir: j.Held.Dir,
 		work: &destinationWork{preparation: j.Preparation},
 	}
 	m.ran.Store(j.Ran)
-	m.rec.recall(j.Report)
+	m.rec.Recall(j.Report)
 	if m.state.Epoch == 0 { // written before states had one
 		m.state.Epoch = j.Offer.Plan.Epoch
 	}
@@ -247,12 +248,12 @@ func (a *Agent) resumeDestination(ctx context.Context, id string) error {
 // know makes a migration that an earlier agent began known to who asks.
 func (a *Agent) know(m *incoming) {
 	m.log.OnSync(a.metrics.Synced)
-	a.follow(m.rec)
-	m.rec.note("the destination's agent was started again")
+	a.follow(m.rec, m.plan)
+	m.rec.Note("the destination's agent was started again")
 	a.mu.Lock()
 	m.order = a.admitted()
 	a.incoming[m.plan.ID] = m
-	a.remember(m.rec)
+	a.records.Add(m.rec)
 	a.mu.Unlock()
 }
 
@@ -269,7 +270,7 @@ func (a *Agent) resumeStarving(m *incoming, held Held, missing uint64) {
 	waiting := &Guest{Held: held}
 	a.guests.expectAgain(waiting)
 	a.know(m)
-	m.rec.note(fmt.Sprintf("%d pages of the guest's memory are missing here", missing))
+	m.rec.Note(fmt.Sprintf("%d pages of the guest's memory are missing here", missing))
 	a.actors.Go(func() {
 		heed, unheeded := context.WithCancel(a.ctx)
 		heard := m.heedStarving(heed, held)
@@ -340,7 +341,7 @@ func (m *incoming) restart(status vm.Status) migration.Input {
 		if m.state.Landing != migration.Receiving && !m.state.Refused() {
 			why.Text = fmt.Sprintf("guest %s: its QEMU on %s is gone, and it may have run there; see `godwit recover %s` on both hosts", m.plan.Guest, m.plan.To, m.plan.ID)
 			if !m.toldLost() {
-				m.rec.note(why.Text)
+				m.rec.Note(why.Text)
 			}
 		}
 		return migration.Input{Kind: migration.Vanish, Problem: why}

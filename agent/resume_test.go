@@ -10,6 +10,7 @@ import (
 	"godwit/agent/detour"
 	"godwit/agent/hook"
 	"godwit/agent/journal"
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -46,7 +47,7 @@ func TestSourceRestarted(t *testing.T) {
 			state := sourceDoing(t, at)
 			m := &outgoing{
 				a:     &Agent{config: &config.Config{Host: "paris", State: dir}, detours: detours, ctx: t.Context()},
-				guest: &Guest{Machine: test.machine}, plan: plan, state: state, rec: newRecord("paris", plan, time.Now()),
+				guest: &Guest{Machine: test.machine}, plan: plan, state: state, rec: record.New("paris", plan, time.Now()),
 			}
 			next, _, err := state.Step(m.restarted(test.lost))
 			if err != nil {
@@ -107,11 +108,11 @@ func TestPeerNotConfiguredAnyMore(t *testing.T) {
 		a.resumeMigrations(a.ctx, nil)
 		if stays {
 			a.actors.Wait()
-			if rep, ok, err := a.history("m-00000001"); !ok || err != nil || rep.Outcome != migration.Aborted || g.migration() != "" {
+			if rep, ok, err := a.records.History("m-00000001"); !ok || err != nil || rep.Outcome != migration.Aborted || g.migration() != "" {
 				t.Errorf("history: %+v, %v, %v; left alone: %v; busy with %q", rep, ok, err, a.unread, g.migration())
 			}
 		} else {
-			waitFor(t, "it is in doubt", func() bool { rep, ok := a.reportOf("m-00000001"); return ok && rep.Outcome == migration.InDoubt })
+			waitFor(t, "it is in doubt", func() bool { rep, ok := a.records.Report("m-00000001"); return ok && rep.Outcome == migration.InDoubt })
 		}
 		if runs := machine.runs.Load() > 0; runs != stays {
 			t.Errorf("%s: continued: %v", at, runs)
@@ -154,7 +155,7 @@ func TestJournalTakesNothing(t *testing.T) {
 		}
 		m := &outgoing{
 			a:    &Agent{config: &config.Config{Host: "paris"}, log: slog.New(slog.DiscardHandler)},
-			plan: plan, state: sourceDoing(t, test.at), log: log, work: &sourceWork{}, rec: newRecord("paris", plan, time.Now()),
+			plan: plan, state: sourceDoing(t, test.at), log: log, work: &sourceWork{}, rec: record.New("paris", plan, time.Now()),
 		}
 		effects, err := m.step(migration.Input{Kind: test.in, Problem: &migration.Problem{Code: migration.CodeAsked, Text: "why"}})
 		if err != nil || len(effects) != 1 || effects[0] != test.want || m.state.Course != migration.Undoing {

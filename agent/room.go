@@ -30,7 +30,7 @@ func (m *outgoing) noteRoom(connections int) {
 	if memory == 0 || connections < room-room/10 {
 		return
 	}
-	m.rec.note(fmt.Sprintf("the guest has %d MPTCP connections, and its kernel room for %d with %d MiB of memory: those beyond fall back to plain TCP, which cannot follow and stays on the tunnel; give it more memory (1 MiB for each %d)",
+	m.rec.Note(fmt.Sprintf("the guest has %d MPTCP connections, and its kernel room for %d with %d MiB of memory: those beyond fall back to plain TCP, which cannot follow and stays on the tunnel; give it more memory (1 MiB for each %d)",
 		connections, room, memory>>20, tokenChain))
 }
 
@@ -50,7 +50,7 @@ func (m *outgoing) noteUnread(u *guest.Unread) {
 	if u.Used >= u.Limit {
 		which = "that is used up: MPTCP connections of the guest stand still, and moving does not help them"
 	}
-	m.rec.note(fmt.Sprintf("the guest's receive buffers may hold %s on %d MPTCP connections (%s are in use), and its kernel gives all of TCP %s: %s; lower net.ipv4.tcp_rmem or raise net.ipv4.tcp_mem in it (docs/guest.md, Uploads to a small guest)",
+	m.rec.Note(fmt.Sprintf("the guest's receive buffers may hold %s on %d MPTCP connections (%s are in use), and its kernel gives all of TCP %s: %s; lower net.ipv4.tcp_rmem or raise net.ipv4.tcp_mem in it (docs/guest.md, Uploads to a small guest)",
 		mebibytes(u.Grown), u.Connections, mebibytes(u.Used), mebibytes(u.Limit), which))
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm/guest"
 )
@@ -34,9 +35,9 @@ func TestNoteUnread(t *testing.T) {
 		"used up":           {&guest.Unread{Limit: 12 * mib, Used: 9*mib + 1, Grown: 3 * mib, Connections: 2}, []string{"9.0 MiB are in use", "when that is used up"}},
 		"seen so":           {&guest.Unread{Limit: 12 * mib, Used: 13 * mib, Grown: 54 * mib, Connections: 4}, []string{"54.0 MiB on 4 MPTCP connections", "that is used up: ", "moving does not help"}},
 	} {
-		m := &outgoing{rec: newRecord("paris", migration.Plan{}, time.Now())}
+		m := &outgoing{rec: record.New("paris", migration.Plan{}, time.Now())}
 		m.noteUnread(c.unread)
-		notes := m.rec.snapshot().Notes
+		notes := m.rec.Snapshot().Notes
 		if (len(notes) > 0) != (c.words != nil) {
 			t.Errorf("%s: notes %q", name, notes)
 			continue

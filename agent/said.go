@@ -1,29 +1,19 @@
 package agent
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 
 	"godwit/agent/config"
-	"godwit/internal/oneline"
-	"godwit/migration"
 )
 
 // What another host tells of a migration under way is not refused, as nothing would be won
 // by that: the guest runs there. It is cut down to what can be meant, in lists, words and
 // times, before it is kept here.
 
-// Bounds of what is kept of another host's words.
-const (
-	mostNotes = 500
-	mostSteps = 1000
-	mostData  = 64 << 10 // of an event, bytes
-)
-
 // sane cuts an answer down.
 func (l *LandedAnswer) sane() {
-	l.Report.sane()
+	l.Report.Sane()
 	l.Leased, l.Moved = saneAddresses(l.Leased), saneAddresses(l.Moved)
 	if l.Lease < 0 || l.Lease > config.MostLease {
 		l.Lease = config.DefaultLease
@@ -33,90 +23,4 @@ func (l *LandedAnswer) sane() {
 func saneAddresses(all []netip.Addr) []netip.Addr {
 	all = slices.DeleteFunc(all, func(a netip.Addr) bool { return !a.IsValid() })
 	return all[:min(len(all), 2*mostAddresses)]
-}
-
-// sane cuts another host's report down.
-func (r *Report) sane() {
-	if !slices.Contains(migration.Outcomes, r.Outcome) {
-		r.Outcome = ""
-	}
-	if !slices.Contains(migration.Networks, r.Network) {
-		r.Network = ""
-	}
-	saneProblem(r.Problem)
-	r.Notes = saneLines(r.Notes)
-	r.Critical = r.Critical[:min(len(r.Critical), mostSteps)]
-	for i := range r.Critical {
-		s := &r.Critical[i]
-		s.Name, s.MS = oneline.Of(s.Name), max(s.MS, 0)
-	}
-	if r.Next = r.Next[:min(len(r.Next), mostAddresses)]; checkAddresses(r.Next) != nil {
-		r.Next = nil
-	}
-	if r.Survey != nil {
-		r.Survey.Unable = saneLines(r.Survey.Unable)
-	}
-	if r.PostCopy != nil {
-		r.PostCopy.Why = oneline.Of(r.PostCopy.Why)
-	}
-	r.Survival.sane()
-}
-
-// sane cuts a list of connections down, and counts it anew.
-func (s *Survival) sane() {
-	if s == nil {
-		return
-	}
-	s.Connections = slices.DeleteFunc(s.Connections, func(c Survivor) bool { return !slices.Contains(migration.Fates, c.Fate) })
-	s.Connections = s.Connections[:min(len(s.Connections), survivorsListed)]
-	for i := range s.Connections {
-		c := &s.Connections[i]
-		c.Kind, c.Why = oneline.Of(c.Kind), oneline.Of(c.Why)
-	}
-	s.Omitted, s.Unknown = max(s.Omitted, 0), oneline.Of(s.Unknown)
-	s.count()
-}
-
-func saneLines(all []string) []string {
-	all = all[:min(len(all), mostNotes)]
-	for i := range all {
-		all[i] = oneline.Of(all[i])
-	}
-	return all
-}
-
-// saneProblem makes a problem of another host one line, with a code that is known here.
-func saneProblem(p *migration.Problem) {
-	if p == nil {
-		return
-	}
-	if p.Text = oneline.Of(p.Text); !slices.Contains(migration.Codes, p.Code) {
-		p.Code = migration.CodePeer
-	}
-}
-
-// eventKinds are those of an Event.
-var eventKinds = []string{"phase", "event", "progress", "step", "connection", "note", "outcome"}
-
-// sane says what of events cannot be meant, and cuts down what they say. They are those of
-// host after number after, which it counts one by one.
-func (e *EventsAnswer) sane(host string, after int) error {
-	e.Vanished = oneline.Of(e.Vanished)
-	for i := range e.Events {
-		one := &e.Events[i]
-		if one.N != after+1+i {
-			return &migration.Problem{Code: migration.CodePeer, Text: fmt.Sprintf("events of %s: number %d follows %d", host, one.N, after+i)}
-		}
-		if len(one.Data) > mostData {
-			one.Data = nil
-		}
-		if one.Phase != "" && !slices.Contains(migration.Phases, one.Phase) {
-			one.Phase = ""
-		}
-		if _, known := migration.MomentOf(one.Name); one.Name != "" && !known || !slices.Contains(eventKinds, one.Kind) {
-			one.Kind, one.Name = "note", "" // of a later release, perhaps
-		}
-		one.Host, one.Text = host, oneline.Of(one.Text)
-	}
-	return nil
 }

@@ -25,13 +25,13 @@ func TestMemorySettlesBeforeTheFlip(t *testing.T) {
 		m.work.lanes, m.work.early, m.a.detours = lanes, early, detour.New("", config.Network{}, nil)
 		m.flip(t.Context()) //nolint:errcheck // there is no detour
 		var steps []string
-		for _, s := range m.rec.snapshot().Critical {
+		for _, s := range m.rec.Snapshot().Critical {
 			steps = append(steps, s.Name)
 		}
 		if !slices.Equal(steps, []string{"settle memory", "flip route"}) {
 			t.Errorf("early %v: %v", early, steps)
-		} else if took := m.rec.snapshot().Critical[0].took(); took < 50*time.Millisecond {
-			t.Errorf("early %v: lanes that do not work were waited for for %v", early, took)
+		} else if took := m.rec.Snapshot().Critical[0].MS; took < 50 {
+			t.Errorf("early %v: lanes that do not work were waited for for %v ms", early, took)
 		}
 		lanes.Close() //nolint:errcheck // nothing came
 	}

@@ -6,7 +6,6 @@ import (
 	"hash/fnv"
 	"net"
 	"os"
-	"regexp"
 	"syscall"
 
 	"godwit/migration"
@@ -21,10 +20,6 @@ func newID() string {
 	rand.Read(b[:]) //nolint:errcheck // does not fail
 	return "m-" + hex.EncodeToString(b[:])
 }
-
-var idForm = regexp.MustCompile(`^m-[0-9a-f]{8}$`)
-
-func validID(id string) bool { return idForm.MatchString(id) }
 
 // hashID shortens any id to the form of a migration's, for device names.
 func hashID(id string) string {

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"godwit/agent/record"
 	"godwit/agent/sample"
 	"godwit/agent/uplinks"
 	"godwit/migration"
@@ -63,8 +64,8 @@ type sourceWork struct {
 	sampling      <-chan *sample.Sample
 	foresight     <-chan *sample.Foresight // of the sample; nil: there is none
 	chosen        bool                     // hybrid, and nobody asked for it
-	endTicks      func() *Tick             // stops following the guest's counter, returns the last
-	lastTick      func() *Tick             // the last so far
+	endTicks      func() *record.Tick      // stops following the guest's counter, returns the last
+	lastTick      func() *record.Tick      // the last so far
 	endMemory     func()                   // stops following the last of memory
 	wireStart     map[string]int64
 	wireBefore    map[string]int64 // sent before wireStart, by path
@@ -202,7 +203,7 @@ func (m *outgoing) undo(ctx context.Context, e migration.Effect) error {
 		m.unreadyGuest()
 		m.endLanes()
 		err := errors.Join(m.endDirect(ctx), m.a.detours.Remove(ctx, m.detourID()))
-		m.rec.edit(func(r *Report) {
+		m.rec.Edit(func(r *record.Report) {
 			if err == nil && r.TunnelUp != 0 && r.TunnelDown == 0 {
 				r.TunnelDown = time.Now().UnixNano()
 			}
@@ -228,12 +229,12 @@ func (m *outgoing) flip(ctx context.Context) error {
 	m.settleMemory(ctx)
 	if m.comesHome() {
 		// Those packets reach the destination without us: it keeps them from now on.
-		if err := m.rec.timed("addresses come home", func() error { return m.call(ctx, "home", nil, nil) }); err != nil {
+		if err := m.rec.Timed("addresses come home", func() error { return m.call(ctx, "home", nil, nil) }); err != nil {
 			return err
 		}
-		m.rec.timed("await what was sent before", func() error { m.awaitUnderway(ctx); return nil }) //nolint:errcheck // there is none
+		m.rec.Timed("await what was sent before", func() error { m.awaitUnderway(ctx); return nil }) //nolint:errcheck // there is none
 	}
-	return m.rec.timed("flip route", func() error { return m.a.detours.Flip(m.detourID(), true) })
+	return m.rec.Timed("flip route", func() error { return m.a.detours.Flip(m.detourID(), true) })
 }
 
 // awaitUnderway returns when what the destination had sent here, before it took an address
@@ -266,7 +267,7 @@ const (
 // pause stops the guest, after it has taken what was on its way to it.
 func (m *outgoing) pause(ctx context.Context) error {
 	t := m.guest.activeTap()
-	if err := m.rec.timed("drain tap", func() error {
+	if err := m.rec.Timed("drain tap", func() error {
 		if t != nil {
 			m.drain(ctx, t)
 		}
@@ -281,12 +282,12 @@ func (m *outgoing) pause(ctx context.Context) error {
 	}
 	m.lookAgain(ctx)
 	m.beginStop()
-	if err := m.rec.timed(stepStop, func() error { return m.guest.Machine.Stop(ctx) }); err != nil {
+	if err := m.rec.Timed(record.StepStop, func() error { return m.guest.Machine.Stop(ctx) }); err != nil {
 		m.work.mirrors.close() // QEMU may wait for a write that a dead path holds up
 		return err
 	}
-	m.rec.edit(func(r *Report) { r.Paused = time.Now().UnixNano() })
-	m.rec.event(migration.SourceSuspend)
+	m.rec.Edit(func(r *record.Report) { r.Paused = time.Now().UnixNano() })
+	m.rec.Event(migration.SourceSuspend)
 	if err := m.finishDisks(ctx); err != nil {
 		return err
 	}
@@ -361,8 +362,8 @@ const RanOn = "guest runs on"
 // resume lets the guest run on here, after a destination's refusal or before any
 // release. It tries again until the guest runs, its QEMU is gone, or its time is up.
 func (m *outgoing) resume(ctx context.Context) error {
-	stood := m.rec.snapshot().Paused != 0
-	m.rec.edit(func(r *Report) { r.Paused = 0 })
+	stood := m.rec.Snapshot().Paused != 0
+	m.rec.Edit(func(r *record.Report) { r.Paused = 0 })
 	m.work.leaveMemory()
 	if !m.guest.alive() {
 		return fmt.Errorf("resume guest %s: its QEMU is gone", m.plan.Guest)
@@ -377,7 +378,7 @@ func (m *outgoing) resume(ctx context.Context) error {
 		was, err := goOn(ctx, m.guest.Machine)
 		if err == nil {
 			if was != vm.Running || stood { // where it ran, an agent before this one had it run on
-				m.rec.moment(RanOn)
+				m.rec.Moment(RanOn)
 			}
 			return nil
 		}

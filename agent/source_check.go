@@ -13,6 +13,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/peer"
 	"godwit/agent/probe"
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/vm"
@@ -112,9 +113,9 @@ func (m *outgoing) checkGuest(ctx context.Context, refuse func(migration.Code, s
 		return refuse(migration.CodeGuest, "its guest channel does not answer (%v); see whether the guest is well", err)
 	}
 	if d := m.guest.Held.Description; d.Silent() {
-		m.rec.note("nobody in the guest can be asked (agent: dhcp): its next address is given by DHCP, which connections follow is its own path manager's work and is not waited for, and its pause is not measured; godwit-guest in it can do these (docs/guest.md)")
+		m.rec.Note("nobody in the guest can be asked (agent: dhcp): its next address is given by DHCP, which connections follow is its own path manager's work and is not waited for, and its pause is not measured; godwit-guest in it can do these (docs/guest.md)")
 	} else if !slices.Contains(info.Capabilities, "ticks") {
-		m.rec.note("the guest has the QEMU guest agent only: its own pause is not measured, connections that miss the announcement of the next address are not told again, datagrams to its old address do not keep the tunnel, and servers of QUIC may lose their connections; godwit-guest in it can do these (docs/guest.md)")
+		m.rec.Note("the guest has the QEMU guest agent only: its own pause is not measured, connections that miss the announcement of the next address are not told again, datagrams to its old address do not keep the tunnel, and servers of QUIC may lose their connections; godwit-guest in it can do these (docs/guest.md)")
 	}
 	m.work.capabilities = info.Capabilities
 	m.work.boot = m.guest.held().comesIn(info)
@@ -128,10 +129,10 @@ func (m *outgoing) checkGuest(ctx context.Context, refuse func(migration.Code, s
 	m.settleNetwork(ctx)
 	if (m.plan.Network == "mptcp" || m.plan.Chosen) && !info.MPTCP {
 		m.plan.Chosen = false
-		m.rec.note("the guest's kernel has no MPTCP: old connections stay on the tunnel (network drain)")
+		m.rec.Note("the guest's kernel has no MPTCP: old connections stay on the tunnel (network drain)")
 		m.plan.Network = "drain"
 	}
-	m.rec.edit(func(r *Report) { r.Mode, r.Transfer, r.Network = m.plan.Mode, m.plan.Transfer, m.plan.Network })
+	m.rec.Edit(func(r *record.Report) { r.Mode, r.Transfer, r.Network = m.plan.Mode, m.plan.Transfer, m.plan.Network })
 	return nil
 }
 
@@ -159,7 +160,7 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 		return err
 	}
 	m.predict(n, m.foreseen(ctx))
-	m.rec.edit(func(r *Report) { r.Old, r.Next, r.Free = m.plan.Held, m.plan.Next, m.work.accepted.Free })
+	m.rec.Edit(func(r *record.Report) { r.Old, r.Next, r.Free = m.plan.Held, m.plan.Next, m.work.accepted.Free })
 	return nil
 }
 

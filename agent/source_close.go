@@ -55,7 +55,7 @@ func (a *Agent) closeSource(m *outgoing) {
 	}
 	switch {
 	case outcome == migration.Completed:
-		m.rec.event(migration.MigrationDone)
+		m.rec.Event(migration.MigrationDone)
 	case m.aside:
 	case !m.guest.alive():
 		if m.guest.Machine == nil || m.guest.Machine.Exit().Reason == "" {
@@ -68,16 +68,16 @@ func (a *Agent) closeSource(m *outgoing) {
 	default:
 		a.restoreChannel(m.guest)
 		if runs = m.runsOn(); !runs {
-			m.rec.note("the guest could not be continued yet: its QEMU does not answer; it is tried on")
+			m.rec.Note("the guest could not be continued yet: its QEMU does not answer; it is tried on")
 		}
 	}
 	if outcome != migration.Completed && m.state.Asked() {
-		m.rec.aborted(m.state.Problem)
+		m.rec.Aborted(m.state.Problem)
 	}
 	if runs {
 		m.leaveGuest() // before who waits for the end moves it again
 	}
-	m.rec.end(outcome, m.state.Problem, time.Now())
+	m.rec.End(outcome, m.state.Problem, time.Now())
 	a.log.Info("migration ended", "id", m.plan.ID, "guest", m.plan.Guest, "to", m.plan.To, "outcome", outcome)
 	if runs {
 		a.forgetOutgoing(m)
@@ -111,7 +111,7 @@ func (m *outgoing) leaveGuest() {
 
 // forgetOutgoing moves what a migration came to to the history.
 func (a *Agent) forgetOutgoing(m *outgoing) {
-	a.endJournal(m.log, m.plan.ID, m.plan.ID+".json", m.rec.snapshot())
+	a.endJournal(m.log, m.plan.ID, m.plan.ID+".json", m.rec.Snapshot())
 	a.mu.Lock()
 	delete(a.outgoing, m.plan.ID)
 	a.mu.Unlock()

@@ -21,8 +21,8 @@ func TestJournalStaysWhileItsGuestStands(t *testing.T) {
 		machine.silent = 1 << 30
 		path := journalOf(t, a, id, journalled(id, "paris", endedAt(migration.Pause)))
 		stop := begin(a)
-		waitFor(t, name+": it is told", func() bool { rep, ok := a.reportOf(id); return ok && rep.Ended != 0 })
-		if rep, _ := a.reportOf(id); rep.Outcome != migration.Aborted || g.migration() != id {
+		waitFor(t, name+": it is told", func() bool { rep, ok := a.records.Report(id); return ok && rep.Ended != 0 })
+		if rep, _ := a.records.Report(id); rep.Outcome != migration.Aborted || g.migration() != id {
 			t.Errorf("%s: %s, busy with %q", name, rep.Outcome, g.migration())
 		}
 		if gone {
@@ -40,7 +40,7 @@ func TestJournalStaysWhileItsGuestStands(t *testing.T) {
 			ids, err := journal.Unfinished(a.config.StatePath("journal"))
 			return err == nil && len(ids) == 0
 		})
-		if rep, ok, err := a.history(id); !ok || err != nil || rep.Outcome != migration.Aborted || g.migration() != "" {
+		if rep, ok, err := a.records.History(id); !ok || err != nil || rep.Outcome != migration.Aborted || g.migration() != "" {
 			t.Errorf("%s: history %v, %v, %s; busy with %q", name, ok, err, rep.Outcome, g.migration())
 		}
 		if continued := machine.runs.Load() > 0; continued == gone {
@@ -72,5 +72,5 @@ func TestSilentGuestThatMayStandIsWaitedFor(t *testing.T) {
 		t.Errorf("it is not waited for: %v", err)
 	}
 	end()
-	waitFor(t, "it goes on", func() bool { _, ok, _ := a.history("m-00000001"); return ok })
+	waitFor(t, "it goes on", func() bool { _, ok, _ := a.records.History("m-00000001"); return ok })
 }

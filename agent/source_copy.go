@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"godwit/agent/peer"
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/policy"
 	"godwit/transfer"
@@ -43,7 +44,7 @@ func (m *outgoing) copyMemory(ctx context.Context) error {
 	go func() { ticking <- m.followTicks(ctx) }() // the guest may take its time
 	err = m.beginCopy(ctx, paths)
 	if err := <-ticking; err != nil {
-		m.rec.note("the guest's own counter cannot be followed: " + err.Error())
+		m.rec.Note("the guest's own counter cannot be followed: " + err.Error())
 	}
 	if err != nil || m.plan.Mode == "stopcopy" {
 		return err
@@ -236,7 +237,7 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 // tellCopy tells how far the copy is, and keeps what its report has of that: it may be called off at any time.
 func (m *outgoing) tellCopy(p vm.Progress, look policy.Look) {
 	m.progress(m.progressOf(p, look))
-	m.rec.edit(func(r *Report) { r.Rounds = int(p.Rounds) })
+	m.rec.Edit(func(r *record.Report) { r.Rounds = int(p.Rounds) })
 }
 
 // copyLook is what policy sees of a copy of memory that has gone on for so long. A second wait, after
@@ -300,15 +301,15 @@ func (m *outgoing) givenUpThere(ctx context.Context) *migration.Problem {
 	if m.link == nil || m.link.Call(ask, http.MethodGet, "/v1/migrations/"+m.plan.ID+"/landing", nil, &answer) != nil {
 		return nil
 	}
-	if saneProblem(answer.Problem); answer.Problem != nil && answer.Problem.Code == migration.CodeGuestGone { // that is ours to say
+	if record.SaneProblem(answer.Problem); answer.Problem != nil && answer.Problem.Code == migration.CodeGuestGone { // that is ours to say
 		answer.Problem.Code = migration.CodePeer
 	}
 	return answer.Problem
 }
 
-func (m *outgoing) progressOf(p vm.Progress, look policy.Look) CopyProgress {
+func (m *outgoing) progressOf(p vm.Progress, look policy.Look) record.CopyProgress {
 	n, _ := m.a.config.Find(m.plan.To, m.a.config.Host)
-	out := CopyProgress{What: CopyOfMemory, Total: p.Total, Remaining: p.Remaining, Sent: p.Transferred, Rate: look.Goodput, DirtyRate: p.DirtyRate, Throttled: p.Throttled, Round: p.Rounds, Wire: m.wireSince(n)}
+	out := record.CopyProgress{What: record.CopyOfMemory, Total: p.Total, Remaining: p.Remaining, Sent: p.Transferred, Rate: look.Goodput, DirtyRate: p.DirtyRate, Throttled: p.Throttled, Round: p.Rounds, Wire: m.wireSince(n)}
 	left := p.Remaining
 	if out.DataPath = m.dataPath(); out.DataPath != nil {
 		out.Sent, left = out.DataPath.SentBytes, look.Remaining

@@ -14,6 +14,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm/guest"
 )
@@ -39,7 +40,7 @@ func (m *outgoing) followTicks(ctx context.Context) error {
 	if err := says(askCtx, c.Ticks(askCtx, tickFollowed)); err != nil {
 		return err
 	}
-	var last atomic.Pointer[Tick]
+	var last atomic.Pointer[record.Tick]
 	stop, done, heard := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	following, leave := context.WithCancel(m.a.ctx)
 	var slowing sync.WaitGroup
@@ -61,7 +62,7 @@ func (m *outgoing) followTicks(ctx context.Context) error {
 				}
 				if e.Name == guest.EventTick {
 					before := last.Load()
-					last.Store(truer(before, &Tick{N: e.N, At: e.At.UnixNano(), Mono: e.MonoNS}, true))
+					last.Store(record.Truer(before, &record.Tick{N: e.N, At: e.At.UnixNano(), Mono: e.MonoNS}, true))
 					if before == nil {
 						close(heard)
 					}
@@ -76,7 +77,7 @@ func (m *outgoing) followTicks(ctx context.Context) error {
 	}()
 	end := sync.OnceFunc(func() { close(stop) })
 	m.work.lastTick = last.Load
-	m.work.endTicks = func() *Tick {
+	m.work.endTicks = func() *record.Tick {
 		leave()
 		end()
 		<-done
@@ -109,7 +110,7 @@ func (m *outgoing) awaitLanding(ctx context.Context) error {
 	after, born, kept := 0, int64(0), 0
 	for {
 		asked := time.Now()
-		var part EventsAnswer
+		var part record.EventsAnswer
 		attempt, end := limitLandingPoll.on(ctx)
 		err := m.link.Call(attempt, http.MethodGet, fmt.Sprintf("/v1/migrations/%s/events?after=%d", m.plan.ID, after), nil, &part)
 		end()
@@ -132,7 +133,7 @@ func (m *outgoing) awaitLanding(ctx context.Context) error {
 			}
 			born = part.Born
 		}
-		if err := part.sane(m.plan.To, after); err != nil {
+		if err := part.Sane(m.plan.To, after); err != nil {
 			return err
 		}
 		if len(part.Events) == 0 && !part.Over && time.Since(asked) < landingPause && !sleep(ctx, landingPause) {
@@ -149,23 +150,23 @@ func (m *outgoing) awaitLanding(ctx context.Context) error {
 
 // hearLanding tells watchers what the destination did; kept counts what is kept of that, by
 // however many agents of that host.
-func (m *outgoing) hearLanding(events []Event, kept *int) {
+func (m *outgoing) hearLanding(events []record.Event, kept *int) {
 	handed := int64(0)
 	for _, e := range events {
 		if e.Kind == "event" && e.Name != migration.HandoverDone {
 			continue // of this host's own, or told already when the release was answered
 		}
 		e.At -= int64(m.work.skew)
-		if *kept++; *kept <= eventsKept {
-			m.rec.add(e)
+		if *kept++; *kept <= record.EventsKept {
+			m.rec.Add(e)
 		}
 		if e.Name == migration.HandoverDone {
 			handed = e.At
 		}
 	}
 	if handed != 0 { // by an agent that was started again it may be heard long after
-		m.rec.edit(func(r *Report) { r.Handed = handed })
-		m.rec.enter(migration.Settle, time.Unix(0, handed))
+		m.rec.Edit(func(r *record.Report) { r.Handed = handed })
+		m.rec.Enter(migration.Settle, time.Unix(0, handed))
 	}
 }
 
@@ -189,7 +190,7 @@ func (m *outgoing) askLanded(ctx context.Context) error {
 	}
 	m.work.needed.Store(&needed{landed.Leased, landed.Moved, landed.Lease})
 	skew := int64(m.work.skew)
-	m.rec.edit(func(r *Report) {
+	m.rec.Edit(func(r *record.Report) {
 		r.Handed = there.Handed - skew
 		if len(there.Next) > 0 {
 			r.Next = there.Next // one may have been taken since the check
@@ -223,7 +224,7 @@ func (m *outgoing) askLanded(ctx context.Context) error {
 		if resumed != 0 {
 			resumed -= skew
 		}
-		r.hearResumed(resumed)
+		r.HearResumed(resumed)
 		if there.TunnelDown != 0 {
 			r.TunnelDown = there.TunnelDown - skew
 		}
@@ -265,9 +266,9 @@ func (m *outgoing) leaveDisks() {
 			left = append(left, filepath.Base(d.Path))
 		}
 	}
-	m.rec.edit(func(r *Report) { r.Left = left })
+	m.rec.Edit(func(r *record.Report) { r.Left = left })
 	if err := m.a.removeDisks(m.guest.Held.Description.Disks); err != nil {
-		m.rec.note(err.Error())
+		m.rec.Note(err.Error())
 	}
 }
 
@@ -321,7 +322,7 @@ func (m *outgoing) settleDetours(ctx context.Context) error {
 		}
 	}
 	if n != nil && len(n.Leased) == 0 || slices.Contains(ends, m.detourID()) {
-		m.rec.edit(func(r *Report) {
+		m.rec.Edit(func(r *record.Report) {
 			if r.TunnelDown == 0 {
 				r.TunnelDown = time.Now().UnixNano()
 			}

@@ -11,6 +11,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/journal"
 	"godwit/agent/peer"
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -38,11 +39,11 @@ func (s *stuck) Cont(context.Context) error { s.runs.Add(1); return nil }
 func TestUndonePauseIsTold(t *testing.T) {
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome"}
 	machine := &stuck{gone: gone{done: make(chan struct{})}}
-	m := &outgoing{a: bareAgent(t, &config.Config{Host: "paris"}), guest: &Guest{Machine: machine}, plan: plan, work: &sourceWork{}, rec: newRecord("paris", plan, time.Now())}
+	m := &outgoing{a: bareAgent(t, &config.Config{Host: "paris"}), guest: &Guest{Machine: machine}, plan: plan, work: &sourceWork{}, rec: record.New("paris", plan, time.Now())}
 	if err := m.resume(t.Context()); err != nil || machine.runs.Load() != 1 {
 		t.Fatalf("%v, continued %d times", err, machine.runs.Load())
 	}
-	if steps := m.rec.snapshot().Critical; len(steps) != 1 || steps[0].Name != RanOn || steps[0].At == 0 {
+	if steps := m.rec.Snapshot().Critical; len(steps) != 1 || steps[0].Name != RanOn || steps[0].At == 0 {
 		t.Errorf("%+v", steps)
 	}
 }
@@ -62,7 +63,7 @@ func TestGuestIsNotLeftPaused(t *testing.T) {
 		}
 		machine := &stuck{gone: gone{done: make(chan struct{})}, silent: 2}
 		m := &outgoing{
-			a: a, guest: &Guest{Machine: machine}, plan: plan, log: log, work: &sourceWork{}, rec: newRecord("paris", plan, time.Now()),
+			a: a, guest: &Guest{Machine: machine}, plan: plan, log: log, work: &sourceWork{}, rec: record.New("paris", plan, time.Now()),
 			state: migration.Source{Course: migration.Ended, Outcome: migration.Aborted},
 		}
 		for m.state.Reached() != at {
@@ -84,10 +85,10 @@ func TestGuestIsNotLeftPaused(t *testing.T) {
 func TestLandedByThisTry(t *testing.T) {
 	for epoch, ok := range map[uint64]bool{0: true, 3: true, 2: false} { // 0: kept before reports had one
 		link := linked(t, "paris", "rome", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			peer.Answer(w, LandedAnswer{Report: Report{ID: "m-00000001", Epoch: epoch, Outcome: migration.Aborted}}, nil)
+			peer.Answer(w, LandedAnswer{Report: record.Report{ID: "m-00000001", Epoch: epoch, Outcome: migration.Aborted}}, nil)
 		}))
 		plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 3}
-		m := &outgoing{plan: plan, link: link, work: &sourceWork{}, rec: newRecord("paris", plan, time.Now()), state: migration.Source{Epoch: 3}}
+		m := &outgoing{plan: plan, link: link, work: &sourceWork{}, rec: record.New("paris", plan, time.Now()), state: migration.Source{Epoch: 3}}
 		if err := m.askLanded(t.Context()); errors.Is(err, errDeclined) != ok {
 			t.Errorf("epoch %d: %v", epoch, err)
 		}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/record"
 )
 
 // goodput estimates what the paths carry, from a running total. Times without a
@@ -78,7 +79,7 @@ func (m *outgoing) beginWire() {
 		return
 	}
 	n, _ := m.a.config.Find(m.plan.To, m.a.config.Host)
-	m.work.wireBefore = m.rec.snapshot().WireBytes
+	m.work.wireBefore = m.rec.Snapshot().WireBytes
 	m.work.wireStart, m.work.share = m.wireBytes(n), m.a.shares.Join(n.Host)
 	m.work.wireTold = wireTold{begun: time.Now()}
 }
@@ -87,7 +88,7 @@ func (m *outgoing) beginWire() {
 // same time as much as they sent is theirs. QEMU's own connections have tunnels of their own.
 func (m *outgoing) wireSince(n config.Neighbour) map[string]int64 {
 	if m.work.wireStart == nil { // an agent that was started again, and sent nothing yet
-		return m.rec.snapshot().WireBytes
+		return m.rec.Snapshot().WireBytes
 	}
 	now, part := m.wireBytes(n), 1.0
 	if !direct(m.plan) {
@@ -118,7 +119,7 @@ func (m *outgoing) countWire() {
 	}
 	n, _ := m.a.config.Find(m.plan.To, m.a.config.Host)
 	wire := m.wireSince(n)
-	m.rec.edit(func(r *Report) { r.WireBytes = wire })
+	m.rec.Edit(func(r *record.Report) { r.WireBytes = wire })
 }
 
 // wireTold is when what was sent was written down last, for an agent that is started again.

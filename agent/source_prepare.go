@@ -12,6 +12,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/record"
 	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate"
@@ -90,7 +91,7 @@ func (m *outgoing) prepareHere(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.rec.edit(func(r *Report) { r.TunnelUp = time.Now().UnixNano() })
+	m.rec.Edit(func(r *record.Report) { r.TunnelUp = time.Now().UnixNano() })
 	if _, err := t.Verify(ctx); err != nil {
 		return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf(
 			"tunnel %s → %s does not carry packets: %v; is UDP port %d open?", m.plan.From, m.plan.To, err, d.Tunnel.Remote.Port())}
@@ -147,7 +148,7 @@ func (m *outgoing) readyGuest(ctx context.Context) (wait func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = m.rec.timed("ready guest", func() error { return m.askReady(ctx) }) // it was said
+		_ = m.rec.Timed("ready guest", func() error { return m.askReady(ctx) }) // it was said
 	}()
 	return func() { <-done }
 }

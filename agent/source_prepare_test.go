@@ -12,6 +12,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/netstate/tunnel"
 	"godwit/vm/guest"
@@ -93,7 +94,7 @@ func TestStaysReady(t *testing.T) {
 		a := bareAgent(t, &config.Config{})
 		a.detours = detour.New("", config.Network{}, nil)
 		asked := make(chan guest.Configure)
-		m := &outgoing{a: a, guest: twoNICGuest(spare{asked: asked}), rec: newRecord("paris", migration.Plan{}, time.Now()),
+		m := &outgoing{a: a, guest: twoNICGuest(spare{asked: asked}), rec: record.New("paris", migration.Plan{}, time.Now()),
 			plan: migration.Plan{ID: "m-00000001", Guest: "web", Network: "mptcp"}, work: &sourceWork{capabilities: []string{guest.CapReady}}}
 		last, n := time.Now(), 0
 		go func() {

@@ -43,15 +43,15 @@ func (m *incoming) standIns(ctx context.Context) error {
 		w := way{guest: g, migration: m.plan.ID, kind: m.plan.Tunnel, host: s.agent, home: s.home, addrs: addrs, lease: m.a.config.LeaseTime(), forever: m.plan.KeepsAddress()}
 		err := m.a.standFor(ctx, w, m.plan.ID)
 		if errors.Is(err, errUnanswered) {
-			m.rec.noteOnce(s.agent + " is asked on to stand for addresses: whether it does is not known")
+			m.rec.NoteOnce(s.agent + " is asked on to stand for addresses: whether it does is not known")
 			return err
 		}
 		if err != nil {
 			g.asked(time.Now())
-			m.rec.note(fmt.Sprintf("%s does not stand for %v, and %s stays their home: %v", s.agent, addrs, s.home, err))
+			m.rec.Note(fmt.Sprintf("%s does not stand for %v, and %s stays their home: %v", s.agent, addrs, s.home, err))
 			continue
 		}
-		m.rec.note(fmt.Sprintf("%s stands for %v, and %s is not needed for them any more", s.agent, addrs, s.home))
+		m.rec.Note(fmt.Sprintf("%s stands for %v, and %s is not needed for them any more", s.agent, addrs, s.home))
 	}
 	return nil
 }

@@ -73,10 +73,10 @@ func (m *outgoing) feed(ctx context.Context, followed <-chan struct{}) bool {
 			m.lose(ctx, err)
 			return false
 		}
-		m.rec.noteOnce("post-copy waits: " + err.Error())
+		m.rec.NoteOnce("post-copy waits: " + err.Error())
 		sleep(ctx, refillPause)
 		return false
 	}
-	m.rec.noteOnce(fmt.Sprintf("%s waits for pages before it can say whether the guest runs: they are sent by another migration of the stopped guest", m.plan.To))
+	m.rec.NoteOnce(fmt.Sprintf("%s waits for pages before it can say whether the guest runs: they are sent by another migration of the stopped guest", m.plan.To))
 	return true
 }

@@ -1,140 +1,35 @@
 package agent
 
 import (
-	"encoding/json"
-	"net/netip"
 	"testing"
-	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/record"
 	"godwit/agent/statefile"
 	"godwit/migration"
-	"godwit/netstate"
-	"godwit/vm/guest"
 )
-
-func port(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
-
-// fates are the fates and reasons of a report, in its order.
-func fates(s *Survival) []string {
-	var out []string
-	for _, c := range s.Connections {
-		out = append(out, string(c.Fate)+": "+c.Why)
-	}
-	return out
-}
-
-func TestSurvive(t *testing.T) {
-	old, next := netip.MustParseAddr("10.1.1.10"), netip.MustParseAddr("10.2.1.10")
-	at := func(a netip.Addr, p uint16) netip.AddrPort { return netip.AddrPortFrom(a, p) }
-	one := func(kind, remote string, working ...netip.AddrPort) guest.Connection {
-		return guest.Connection{Kind: kind, Local: at(old, 80), Remote: port(remote), Working: working}
-	}
-	fell := one("tcp", "198.18.0.6:6")
-	fell.Fallback = true
-	before := guest.Connections{List: []guest.Connection{
-		one("mptcp", "198.18.0.1:1", at(old, 80)), one("mptcp", "198.18.0.2:2", at(old, 80)), one("mptcp", "198.18.0.3:3", at(old, 80)),
-		one("mptcp", "198.18.0.4:4", at(old, 80)), one("tcp", "198.18.0.5:5"), fell, one("udp", "198.18.0.7:7"),
-	}}
-	after := guest.Connections{List: []guest.Connection{
-		one("mptcp", "198.18.0.1:1", at(next, 80)), one("mptcp", "198.18.0.2:2", at(old, 80)), one("mptcp", "198.18.0.3:3"),
-		one("tcp", "198.18.0.5:5"), fell, one("udp", "198.18.0.7:7"),
-	}}
-	joins := &guest.Joins{Unable: []guest.Unable{{Remote: port("198.18.0.2:2"), Why: "its limits"}}}
-	now := time.Unix(1000, 0)
-	o := outcome{held: []netip.Addr{old}, next: []netip.Addr{next}, kept: true, joins: joins, now: now}
-	for _, c := range []struct {
-		name   string
-		o      outcome
-		before guest.Connections
-		after  guest.Connections
-		want   []string
-		sums   [5]int // total, moved, tunnelled, ended, lost
-	}{
-		{"each its fate", o, before, after, []string{
-			"moved: ", "tunnelled: its limits", "lost: no subflow of it works any more", "ended: closed by one of its ends during the handover",
-			"tunnelled: plain TCP cannot change its address", "tunnelled: fell back from MPTCP to plain TCP", "tunnelled: UDP cannot change its address",
-		}, [5]int{7, 1, 4, 1, 1}},
-		{"old address withdrawn", outcome{held: o.held, next: o.next, now: now}, guest.Connections{List: before.List[4:5]}, after,
-			[]string{"lost: its old address was withdrawn"}, [5]int{1, 0, 0, 0, 1}},
-		{"address kept for good", outcome{held: o.held, keeps: true, now: now}, guest.Connections{List: before.List[:1]}, before,
-			[]string{"tunnelled: the guest keeps its address"}, [5]int{1, 0, 1, 0, 0}},
-		{"too many to list", o, before, guest.Connections{Omitted: 1, List: after.List[:1]}, []string{"moved: "}, [5]int{1, 1, 0, 0, 0}},
-	} {
-		s := c.o.survive(c.before, c.after)
-		if diff := cmp.Diff(c.want, fates(s)); diff != "" {
-			t.Errorf("%s: %s", c.name, diff)
-		}
-		if got := [5]int{s.Total, s.Moved, s.Tunnelled, s.Ended, s.Lost}; got != c.sums {
-			t.Errorf("%s: sums %v, want %v", c.name, got, c.sums)
-		}
-	}
-	s := o.survive(before, after)
-	if s.Connections[0].Now == nil || *s.Connections[0].Now != at(next, 80) {
-		t.Errorf("moved to %v, want %v", s.Connections[0].Now, at(next, 80))
-	}
-}
-
-// TestFollowSurvival: what was tunnelled ends, or follows late, or is still there.
-func TestFollowSurvival(t *testing.T) {
-	old, next := port("10.1.1.10:80"), port("10.2.1.10:80")
-	s := &Survival{}
-	for i, kind := range []string{"tcp", "tcp", "mptcp", "udp", "udp"} {
-		s.Connections = append(s.Connections, Survivor{Kind: kind, Local: old, Remote: netip.AddrPortFrom(netip.MustParseAddr("198.18.0.1"), uint16(i+1)), Fate: migration.Tunnelled})
-	}
-	client := func(i int) netip.AddrPort { return s.Connections[i].Remote }
-	s.addFlows([]netstate.Flow{
-		{Protocol: "udp", Guest: old, Client: client(3)}, {Protocol: "tcp", Guest: old, Client: port("198.18.0.9:9")},
-		{Protocol: "udp", Guest: next, Client: port("198.18.0.8:8")}, {Protocol: "udp", Guest: old, Client: port("198.18.0.7:7")},
-	}, []netip.Addr{old.Addr()}, false)
-	if s.Tunnelled != 6 || s.Connections[5].Remote != port("198.18.0.7:7") {
-		t.Fatalf("flows added: %+v, want the one of a UDP client nobody knew", s.Connections)
-	}
-	all := []guest.Connection{{Kind: "tcp", Local: old, Remote: client(0)}, {Kind: "mptcp", Local: old, Remote: client(2), Working: []netip.AddrPort{old, next}}}
-	flows := []netstate.Flow{{Protocol: "udp", Guest: old, Client: client(3), Idle: time.Second}, {Protocol: "udp", Guest: old, Client: client(4), Idle: time.Minute}}
-	s.follow(all, flows, []netip.Addr{next.Addr()}, time.Unix(7, 0))
-	want := []string{"tunnelled: ", "ended: through the tunnel until it ended", "moved: late", "tunnelled: ",
-		"ended: through the tunnel until it ended", "ended: through the tunnel until it ended"}
-	if diff := cmp.Diff(want, fates(s)); diff != "" {
-		t.Error(diff)
-	}
-	var many []netstate.Flow
-	for i := range uint16(survivorsListed + 7) {
-		many = append(many, netstate.Flow{Protocol: "udp", Guest: old, Client: netip.AddrPortFrom(next.Addr(), i)})
-	}
-	full := &Survival{}
-	full.addFlows(many, []netip.Addr{old.Addr()}, false)
-	if data, err := json.Marshal(EndedDetour{full}); full.Total != survivorsListed || full.Omitted != 7 || err != nil || len(data) > 6<<20 {
-		t.Errorf("%d listed, %d omitted, %d bytes, %v", full.Total, full.Omitted, len(data), err)
-	}
-	if s.Connections[1].At != 7e9 || s.Tunnelled != 2 || s.Moved != 1 || s.Ended != 3 {
-		t.Errorf("%+v", s)
-	}
-}
 
 // TestLeaseEndsSurvival: what still used the tunnel when its lease ended is lost; the
 // history on the disk says so too, also of a migration of an earlier agent.
 func TestLeaseEndsSurvival(t *testing.T) {
-	a := &Agent{config: &config.Config{State: t.TempDir()}, records: map[string]*Record{}}
+	a := bareAgent(t, &config.Config{})
 	path := a.config.StatePath("history", "m-00000001-destination.json")
 	for _, c := range []struct {
 		expired bool
 		want    string
 	}{{true, "lost: the lease of the tunnel ended"}, {false, "ended: through the tunnel until it ended"}} {
-		rep := Report{ID: "m-00000001", Ended: 1, Survival: &Survival{Tunnelled: 1, Connections: []Survivor{{Kind: "tcp", Fate: migration.Tunnelled}}}}
+		rep := record.Report{ID: "m-00000001", Ended: 1, Survival: &record.Survival{Tunnelled: 1, Connections: []record.Survivor{{Kind: "tcp", Fate: migration.Tunnelled}}}}
 		if err := statefile.Write(path, rep); err != nil {
 			t.Fatal(err)
 		}
 		a.settleSurvival(detour.Detour{ID: "m-00000001-paris"}, c.expired)
-		var got Report
+		var got record.Report
 		if err := statefile.Read(path, &got); err != nil {
 			t.Fatal(err)
 		}
-		if f := fates(got.Survival); len(f) != 1 || f[0] != c.want || got.Survival.Tunnelled != 0 {
-			t.Errorf("expired %v: %v, want %q", c.expired, f, c.want)
+		if all := got.Survival.Connections; len(all) != 1 || string(all[0].Fate)+": "+all[0].Why != c.want || got.Survival.Tunnelled != 0 {
+			t.Errorf("expired %v: %+v, want %q", c.expired, all, c.want)
 		}
 	}
 }

@@ -74,14 +74,14 @@ func (a *Agent) supersede(r *http.Request, ask Undo) (any, error) {
 	if err := a.leftAlone(r.PathValue("id")); err != nil {
 		return nil, err
 	}
-	rec, err := a.recordKept(r.PathValue("id"))
+	rec, err := a.records.Kept(r.PathValue("id"))
 	if errors.Is(err, statefile.ErrUnread) {
 		return nil, err // the guest may have landed here by it
 	}
 	if err != nil {
 		return declined, nil //nolint:nilerr // nothing is here to undo
 	}
-	rep := rec.snapshot()
+	rep := rec.Snapshot()
 	if rep.From != peer.Caller(r) || rep.Outcome != migration.Completed || ask.Epoch <= rep.Epoch {
 		return declined, nil
 	}
@@ -119,7 +119,7 @@ func (a *Agent) maybeHere(name string) error {
 
 // Check says what is wrong with a note that a guest was taken back.
 func (t *Taken) Check() error {
-	if !validID(t.Migration) {
+	if !migration.ValidID(t.Migration) {
 		return fmt.Errorf("migration id %.100q: not one", t.Migration)
 	}
 	return nil

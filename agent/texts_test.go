@@ -5,18 +5,22 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/record"
 	"godwit/migration"
 )
 
 // An error about what is not here says what to do, too.
 func TestErrorsSayWhatToDo(t *testing.T) {
 	a := &Agent{
-		config: &config.Config{Host: "paris", State: t.TempDir()}, outgoing: map[string]*outgoing{}, records: map[string]*Record{},
+		config: &config.Config{Host: "paris", State: t.TempDir()}, outgoing: map[string]*outgoing{}, records: noRecords(&config.Config{Host: "paris"}),
 		guests: &guests{byName: map[string]*Guest{"web": {}}},
 	}
-	a.records["m-00000002"] = &Record{report: Report{ID: "m-00000002", Outcome: migration.Completed}}
+	over := record.New("paris", migration.Plan{ID: "m-00000002"}, time.Now())
+	over.End(migration.Completed, nil, time.Now())
+	a.records.Add(over)
 	a.guests.byName["web"].Held.Description.Name = "web"
 	for _, c := range []struct {
 		ask  func(*http.Request) (any, error)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"godwit/agent/record"
 	"godwit/policy"
 	"godwit/transfer/pages"
 	"godwit/vm"
@@ -14,13 +15,6 @@ import (
 // (policy.Throttling decides, QEMU performs it). It ends with QEMU's migration, in which it lives: when that completes,
 // fails, is cancelled, or is broken off by our end. Where QEMU's connection does not pass
 // through this agent, the next one cancels what it finds (undoCopy).
-
-// Throttled is what was done to a guest that wrote too fast.
-type Throttled struct {
-	Percent int    `json:"percent"` // of the time for which its processors stood still, at the end
-	Why     string `json:"why"`
-	At      int64  `json:"at"` // unix ns: asked for first
-}
 
 // throttle has the guest throttled, or further, where policy says so. copying is how it goes.
 func (m *outgoing) throttle(ctx context.Context, copying *policy.Copying, look policy.Look, now int) error {
@@ -42,11 +36,11 @@ func (m *outgoing) throttle(ctx context.Context, copying *policy.Copying, look p
 	}
 	why := fmt.Sprintf("after %.1f s it writes %.1f MB/s as they are sent, the paths carry %.1f MB/s, and %.1f MB are left: the downtime budget of %v is not met by copying on",
 		look.At.Seconds(), float64(look.DirtyRate)/1e6, float64(look.Goodput)/1e6, float64(look.Remaining)/1e6, m.plan.Downtime)
-	m.rec.note(fmt.Sprintf("throttled: the guest's processors are to stand still for %d %% of the time, in pauses of %v: %s",
+	m.rec.Note(fmt.Sprintf("throttled: the guest's processors are to stand still for %d %% of the time, in pauses of %v: %s",
 		percent, policy.Pause(percent, vm.ThrottleRuns), why))
-	m.rec.edit(func(r *Report) {
+	m.rec.Edit(func(r *record.Report) {
 		if r.Throttled == nil {
-			r.Throttled = &Throttled{Why: why, At: m.a.clock().UnixNano()}
+			r.Throttled = &record.Throttled{Why: why, At: m.a.clock().UnixNano()}
 		}
 		r.Throttled.Percent = percent
 	})

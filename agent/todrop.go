@@ -83,7 +83,7 @@ func (m *outgoing) dropFirst(ctx context.Context) {
 	ctx, cancel := limitAskGuest.on(ctx)
 	defer cancel()
 	if err := m.a.dropLeft(ctx, m.guest); err != nil {
-		m.rec.noteOnce(fmt.Sprintf("the guest still has %v, whose leases ended while it was silent, and did not give them up (%v): it is asked again where it comes to", m.guest.held().ToDrop, says(ctx, err)))
+		m.rec.NoteOnce(fmt.Sprintf("the guest still has %v, whose leases ended while it was silent, and did not give them up (%v): it is asked again where it comes to", m.guest.held().ToDrop, says(ctx, err)))
 	}
 }
 

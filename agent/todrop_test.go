@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm/guest"
 )
@@ -119,7 +120,7 @@ func TestDropsBeforeItMoves(t *testing.T) {
 	a, g, f := lapsed(t)
 	plan := migration.Plan{ID: "m-00000002", Guest: g.name(), From: "rome", To: "paris", FromSite: "rome", ToSite: "paris", Network: "tunnel", Held: g.held().Addresses}
 	check := func() *outgoing {
-		m := &outgoing{a: a, guest: g, plan: plan, work: &sourceWork{}, rec: newRecord("rome", plan, time.Now())}
+		m := &outgoing{a: a, guest: g, plan: plan, work: &sourceWork{}, rec: record.New("rome", plan, time.Now())}
 		if err := m.checkGuest(t.Context(), func(_ migration.Code, format string, _ ...any) error { t.Fatal(format); return nil }); err != nil {
 			t.Fatal(err)
 		}
@@ -139,7 +140,7 @@ func TestDropsBeforeItMoves(t *testing.T) {
 	if len(*f.dropped) != 1 || len(g.held().ToDrop) > 0 {
 		t.Errorf("given up: %v; left %v", *f.dropped, g.held().ToDrop)
 	}
-	if notes := strings.Join(m.rec.snapshot().Notes, " "); strings.Contains(notes, "10.1.1.20") {
+	if notes := strings.Join(m.rec.Snapshot().Notes, " "); strings.Contains(notes, "10.1.1.20") {
 		t.Error(notes)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/peer"
+	"godwit/agent/record"
 	"godwit/agent/statefile"
 	"godwit/migration"
 )
@@ -109,9 +110,9 @@ func TestSourceSaysThatItHeard(t *testing.T) {
 	plan := goodPreparation().Plan
 	for _, at := range []migration.Effect{migration.Release, migration.AwaitLanding, migration.CleanSource} {
 		a := bareAgent(t, &config.Config{Host: "paris"})
-		m := &outgoing{a: a, plan: plan, rec: newRecord("paris", plan, time.Now())}
+		m := &outgoing{a: a, plan: plan, rec: record.New("paris", plan, time.Now())}
 		m.take(sourceDoing(t, at))
-		a.outgoing, a.records = map[string]*outgoing{plan.ID: m}, map[string]*Record{}
+		a.outgoing, a.records = map[string]*outgoing{plan.ID: m}, noRecords(a.config)
 		got, err := a.peerCourse(callFrom(t, "rome", plan.ID, nil))
 		answer, ok := got.(CourseAnswer)
 		_, _, taken := m.state.Step(migration.Input{Kind: migration.TakeBack})

@@ -78,7 +78,7 @@ func (m *outgoing) noteUntold(info guest.Info) {
 	if n := len(untold) - mostUntold; n > 0 {
 		untold, more = untold[:mostUntold], fmt.Sprintf(" and %d more", n)
 	}
-	m.rec.note(fmt.Sprintf("the guest also has %s%s of the subnet here, of which Godwit was not told: what it was not told of does not move, and stops answering at the switch; name all in the description's addresses (`godwit guest forget %s`, then adopt it again), or take it from the guest",
+	m.rec.Note(fmt.Sprintf("the guest also has %s%s of the subnet here, of which Godwit was not told: what it was not told of does not move, and stops answering at the switch; name all in the description's addresses (`godwit guest forget %s`, then adopt it again), or take it from the guest",
 		joined(untold), more, m.plan.Guest))
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm/guest"
 )
@@ -91,13 +92,13 @@ func TestUntoldAddresses(t *testing.T) {
 		g := having(t, c.first, c.second)
 		g.Held.Addresses = []migration.Address{here("10.2.1.20/24", "rome"), here("10.1.1.20/24", "paris")}
 		plan := migration.Plan{Guest: "web", FromSite: "rome", ToSite: c.to, Network: "tunnel", Held: g.Held.Addresses}
-		m := &outgoing{a: a, guest: g, plan: plan, work: &sourceWork{}, rec: newRecord("rome", plan, time.Now())}
+		m := &outgoing{a: a, guest: g, plan: plan, work: &sourceWork{}, rec: record.New("rome", plan, time.Now())}
 		refuse := func(_ migration.Code, format string, _ ...any) error { t.Fatalf("%s: %s", c.name, format); return nil }
 		if err := m.checkGuest(t.Context(), refuse); err != nil {
 			t.Errorf("%s: %v", c.name, err)
 		}
 		var said []string
-		for _, note := range m.rec.snapshot().Notes {
+		for _, note := range m.rec.Snapshot().Notes {
 			if strings.Contains(note, "not told of") {
 				said = append(said, note)
 			}

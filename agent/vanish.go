@@ -64,7 +64,7 @@ func (m *incoming) watchVanish(ctx context.Context) {
 	why := &migration.Problem{Code: migration.CodeGuestGone, Text: fmt.Sprintf(
 		"guest %s: its QEMU on %s was killed or broke (%s) after the guest had run there; %v; see `godwit recover %s` on %s",
 		m.plan.Guest, m.plan.To, exit.Detail, errVanished, m.plan.ID, m.plan.From)}
-	m.rec.note(why.Text)
+	m.rec.Note(why.Text)
 	m.tell(ctx, migration.Input{Kind: migration.Vanish, Problem: why}) //nolint:errcheck // it ends with ctx
 }
 

@@ -24,7 +24,7 @@ func visitsHost(t *testing.T, c *config.Config, kept map[string]time.Duration) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &Agent{config: c, log: slog.New(slog.DiscardHandler)}
+	a := &Agent{config: c, log: slog.New(slog.DiscardHandler), records: noRecords(c)}
 	for name, age := range kept {
 		a.keepSome(t, name, age, key)
 	}

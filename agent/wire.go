@@ -11,6 +11,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/peer"
+	"godwit/agent/record"
 	"godwit/agent/sample"
 	"godwit/migration"
 	"godwit/netstate"
@@ -158,20 +159,8 @@ const (
 // LandedAnswer is how far the destination is after the guest runs there.
 type LandedAnswer struct {
 	Landing migration.Landing `json:"landing"`
-	Report  Report            `json:"report"`
+	Report  record.Report     `json:"report"`
 	Leased  []netip.Addr      `json:"leased"` // addresses that still need the tunnel
 	Lease   time.Duration     `json:"lease"`  // what is left of theirs; 0: for good
 	Moved   []netip.Addr      `json:"moved"`  // addresses whose home sends them to the destination by itself now
-}
-
-func checkAddresses(all []migration.Address) error {
-	for _, a := range all {
-		if !a.Prefix.IsValid() {
-			return errors.New("an address that is none")
-		}
-		if a.Handover != "" && !validID(a.Handover) {
-			return fmt.Errorf("address %s given by %.100q, which is no migration", a.Prefix.Addr(), a.Handover)
-		}
-	}
-	return nil
 }

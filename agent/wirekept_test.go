@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"godwit/agent/journal"
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -59,7 +60,7 @@ func TestWireOutlivesTheSource(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer log.Close() //nolint:errcheck // the test ends
-	m := &outgoing{a: a, plan: plan, state: sourceDoing(t, migration.CopyMemory), log: log, work: &sourceWork{}, rec: newRecord("paris", plan, time.Now())}
+	m := &outgoing{a: a, plan: plan, state: sourceDoing(t, migration.CopyMemory), log: log, work: &sourceWork{}, rec: record.New("paris", plan, time.Now())}
 	m.beginWire()
 	m.work.wireBefore = map[string]int64{"public-public": 70e6} // as if meters had counted it
 	m.keepWire()
@@ -71,11 +72,11 @@ func TestWireOutlivesTheSource(t *testing.T) {
 	if j.State.Doing() != migration.CopyMemory || j.Plan.ID != plan.ID {
 		t.Errorf("the journal says %+v", j)
 	}
-	again := &outgoing{a: a, plan: plan, state: j.State, log: log, work: &sourceWork{}, rec: newRecord("paris", plan, time.Now()), kept: j.Report, found: true}
-	again.rec.recall(j.Report)
+	again := &outgoing{a: a, plan: plan, state: j.State, log: log, work: &sourceWork{}, rec: record.New("paris", plan, time.Now()), kept: j.Report, found: true}
+	again.rec.Recall(j.Report)
 	n := a.config.Peers[0]
 	for _, moment := range []string{"found again", "begun again"} {
-		if rep := again.rec.snapshot(); rep.WireBytes["public-public"] != 70e6 || rep.Guest != "web" || rep.Rounds != 0 {
+		if rep := again.rec.Snapshot(); rep.WireBytes["public-public"] != 70e6 || rep.Guest != "web" || rep.Rounds != 0 {
 			t.Errorf("%s: the report is %+v", moment, rep)
 		}
 		if got := again.wireSince(n); got["public-public"] != 70e6 {
@@ -83,7 +84,7 @@ func TestWireOutlivesTheSource(t *testing.T) {
 		}
 		again.beginWire()
 		again.countWire()
-		if got := again.rec.snapshot().WireBytes; got["public-public"] != 70e6 {
+		if got := again.rec.Snapshot().WireBytes; got["public-public"] != 70e6 {
 			t.Errorf("%s: counted %v", moment, got)
 		}
 		again.guest = &Guest{Machine: quiet{gone{done: make(chan struct{})}}}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"godwit/agent"
+	"godwit/agent/record"
 	"godwit/lab/report"
 	"godwit/lab/scenario"
 	"godwit/lab/traffic"
@@ -33,7 +33,7 @@ func (r *run) assemble(ctx context.Context, timedOut bool) *report.Report {
 
 // told is what is known of a migration: by its source's agent, or, where that told no outcome or has not heard of
 // it, by the destination's that completed it. nil: neither said how it ended.
-func (m *move) told() *agent.Report {
+func (m *move) told() *record.Report {
 	if m.open() && m.there != nil && m.there.Outcome == migration.Completed {
 		return m.there
 	}
@@ -109,7 +109,7 @@ func (r *run) migrationReport(ctx context.Context, m *move) report.Migration {
 }
 
 // fillTold fills in what an agent told, as it told it.
-func fillTold(out *report.Migration, m *move, rep *agent.Report) {
+func fillTold(out *report.Migration, m *move, rep *record.Report) {
 	out.From, out.To = rep.From, rep.To
 	out.Mode, out.Transfer, out.Network = rep.Mode, rep.Transfer, rep.Network
 	out.Outcome = report.Outcome(rep.Outcome)
@@ -165,7 +165,7 @@ func (m *move) standing() (report.Outcome, string) {
 	return "", phase
 }
 
-func (r *run) fillBytes(out *report.Migration, rep *agent.Report) {
+func (r *run) fillBytes(out *report.Migration, rep *record.Report) {
 	if rep.MemoryBytes > 0 {
 		out.MemoryBytes = &rep.MemoryBytes
 	}
@@ -189,7 +189,7 @@ func (r *run) fillBytes(out *report.Migration, rep *agent.Report) {
 	}
 }
 
-func (r *run) fillPhases(out *report.Migration, rep *agent.Report) {
+func (r *run) fillPhases(out *report.Migration, rep *record.Report) {
 	for _, p := range rep.Phases {
 		end := p.End
 		if end == 0 {
@@ -210,8 +210,8 @@ func (r *run) fillPhases(out *report.Migration, rep *agent.Report) {
 }
 
 // sent says whether a migration came as far as to send memory or disks.
-func sent(rep *agent.Report) bool {
-	return slices.ContainsFunc(rep.Phases, func(p agent.PhaseSpan) bool { return p.Name != migration.Check && p.Name != migration.Prepare })
+func sent(rep *record.Report) bool {
+	return slices.ContainsFunc(rep.Phases, func(p record.PhaseSpan) bool { return p.Name != migration.Check && p.Name != migration.Prepare })
 }
 
 // fillNetwork fills in what clients and edges saw.

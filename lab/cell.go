@@ -11,9 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"godwit/agent"
 	"godwit/agent/journal"
 	"godwit/agent/leftover"
+	"godwit/agent/record"
 	"godwit/internal/clock"
 	"godwit/lab/matrix"
 	"godwit/migration"
@@ -255,7 +255,7 @@ func (c *cellRun) awaitOutcome(ctx context.Context) error {
 
 // outcome is the migration's report when it has ended; an error while it has not.
 // known is false when the agent knows nothing of it, nor does its history.
-func (c *cellRun) outcome(ctx context.Context) (rep agent.Report, known bool, err error) {
+func (c *cellRun) outcome(ctx context.Context) (rep record.Report, known bool, err error) {
 	ask, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	rep, err = c.from.client.Report(ask, c.id)
@@ -274,7 +274,7 @@ func (c *cellRun) outcome(ctx context.Context) (rep agent.Report, known bool, er
 }
 
 // told takes the final report in.
-func (c *cellRun) told(rep agent.Report) {
+func (c *cellRun) told(rep record.Report) {
 	c.seen.Outcome = rep.Outcome
 	if rep.Problem != nil {
 		c.seen.Problem = rep.Problem.Text

@@ -17,9 +17,9 @@ import (
 	"github.com/miekg/dns"
 	"github.com/vishvananda/netlink"
 
-	"godwit/agent"
 	"godwit/agent/config"
 	"godwit/agent/nameserver"
+	"godwit/agent/record"
 	"godwit/internal/need"
 	"godwit/lab/traffic"
 	"godwit/migration"
@@ -284,7 +284,7 @@ func (p *trial) clientAt(addr netip.Addr) string {
 	return addr.String()
 }
 
-func (p *trial) noted(rep agent.Report, text string) {
+func (p *trial) noted(rep record.Report, text string) {
 	p.Helper()
 	if !slices.ContainsFunc(rep.Notes, func(n string) bool { return strings.Contains(n, text) }) {
 		p.Errorf("notes %q: want one with %q", rep.Notes, text)
@@ -293,7 +293,7 @@ func (p *trial) noted(rep agent.Report, text string) {
 
 // fates checks the survival report: a connection by client and kind, each with
 // what became of it. UDP flows that ended may be gone from a second look.
-func (p *trial) fates(rep agent.Report, want map[string]string) {
+func (p *trial) fates(rep record.Report, want map[string]string) {
 	p.Helper()
 	if rep.Survival == nil {
 		p.Fatal("no survival report")

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"godwit/agent"
+	"godwit/agent/record"
 	"godwit/lab/scenario"
 	"godwit/migration"
 	"godwit/vm/guest"
@@ -35,7 +36,7 @@ func (w *world) compares() ([]string, error) {
 
 // compared says what is wrong with what the agents found at a migration; nil if nothing
 // is, or nothing is compared.
-func (w *world) compared(rep *agent.Report) error {
+func (w *world) compared(rep *record.Report) error {
 	if !w.comparing || rep == nil {
 		return nil
 	}

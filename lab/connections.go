@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"godwit/agent"
+	"godwit/agent/record"
 	"godwit/lab/report"
 	"godwit/lab/traffic"
 	"godwit/migration"
@@ -86,13 +86,13 @@ func (r *run) endedBefore(m *move) (out []int64) {
 
 // ending is what is known of how a migration ended, with a time at which it did: of one without an
 // end, when the run did.
-func (m *move) ending() *agent.Report {
-	rep := agent.Report{Outcome: migration.InDoubt}
+func (m *move) ending() *record.Report {
+	rep := record.Report{Outcome: migration.InDoubt}
 	switch told := m.told(); {
 	case told != nil:
 		rep = *told
 	case m.refusal != nil:
-		return &agent.Report{Outcome: migration.Refused, Ended: m.asked.UnixNano()}
+		return &record.Report{Outcome: migration.Refused, Ended: m.asked.UnixNano()}
 	}
 	if rep.Ended == 0 {
 		rep.Ended = m.asked.UnixNano()

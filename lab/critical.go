@@ -5,13 +5,13 @@ import (
 	"slices"
 	"strings"
 
-	"godwit/agent"
+	"godwit/agent/record"
 	"godwit/lab/report"
 )
 
 // criticalPath are the agents' timed steps in the order of their beginning, and what
 // those cost that pass the right to run the guest on.
-func criticalPath(rep *agent.Report) ([]report.Step, *report.Ownership) {
+func criticalPath(rep *record.Report) ([]report.Step, *report.Ownership) {
 	if len(rep.Critical) == 0 {
 		return nil, nil
 	}
@@ -45,8 +45,8 @@ func criticalPath(rep *agent.Report) ([]report.Step, *report.Ownership) {
 
 // memoryWhole is when the destination had all of the guest's memory, unix ns; 0: not known. Until
 // then the guest would have waited for that anyway.
-func memoryWhole(rep *agent.Report) int64 {
-	i := slices.IndexFunc(rep.Critical, func(s agent.Step) bool { return s.Name == "last byte loaded" })
+func memoryWhole(rep *record.Report) int64 {
+	i := slices.IndexFunc(rep.Critical, func(s record.Step) bool { return s.Name == "last byte loaded" })
 	if i < 0 {
 		return 0
 	}

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"testing"
 
-	"godwit/agent"
+	"godwit/agent/record"
 	"godwit/lab/report"
 )
 
@@ -28,6 +28,6 @@ func TestPageReadsTheDataPath(t *testing.T) {
 			}
 		}
 	}
-	within("data_path", fields(report.DataPath{}), fields(agent.DataPath{LargestQueue: 1, LargestSpill: 1, Opaque: "x"}))
-	within("data_path.paths", fields(report.PathShare{}), fields(agent.PathRate{Last: "x"}))
+	within("data_path", fields(report.DataPath{}), fields(record.DataPath{LargestQueue: 1, LargestSpill: 1, Opaque: "x"}))
+	within("data_path.paths", fields(report.PathShare{}), fields(record.PathRate{Last: "x"}))
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"godwit/agent"
+	"godwit/agent/record"
 	"godwit/lab/report"
 	"godwit/lab/scenario"
 	"godwit/migration"
@@ -120,7 +121,7 @@ func (r *run) deadEnd(ctx context.Context, host *hostAgent, m *move, since *time
 }
 
 // hopeless says how a migration stands that was let go, and why it has no end in this run; "": it may have.
-func (r *run) hopeless(ctx context.Context, host *hostAgent, m *move, rep *agent.Report) (report.Outcome, string) {
+func (r *run) hopeless(ctx context.Context, host *hostAgent, m *move, rep *record.Report) (report.Outcome, string) {
 	to := r.w.agents[r.resolve(m)]
 	forGood := to != nil && to.goneForGood() && !r.startsAgain(to.host.Name, m.guest)
 	doubt := rep.Outcome == migration.InDoubt

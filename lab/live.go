@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"godwit/agent"
+	"godwit/agent/record"
 	"godwit/internal/clock"
 	"godwit/lab/report/live"
 	"godwit/migration"
@@ -71,7 +71,7 @@ func (m *move) live(now time.Time) live.Move {
 	})
 	p := m.progress
 	out.Total, out.Copied, out.Round = p.Total, p.Total-p.Left(), int(p.Round)
-	if m.phase == migration.Seed || m.phase == migration.Copy || p.What == agent.CopyOfRest { // else they are over
+	if m.phase == migration.Seed || m.phase == migration.Copy || p.What == record.CopyOfRest { // else they are over
 		out.Details = p.Details()
 	}
 	out.Mbps, out.Remaining = float64(p.Rate)*8/1e6, time.Duration(p.LeftS*float64(time.Second))

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"godwit/agent"
+	"godwit/agent/record"
 	"godwit/lab/report"
 	"godwit/lab/scenario"
 	"godwit/lab/traffic"
@@ -15,25 +15,25 @@ import (
 )
 
 func TestWindow(t *testing.T) {
-	began := agent.Event{Kind: "event", Name: migration.MigrationStart, At: 100}
-	other := agent.Event{Kind: "event", Name: migration.SourceSuspend, At: 150}
+	began := record.Event{Kind: "event", Name: migration.MigrationStart, At: 100}
+	other := record.Event{Kind: "event", Name: migration.SourceSuspend, At: 150}
 	for _, c := range []struct {
 		name     string
-		events   []agent.Event
-		report   *agent.Report
+		events   []record.Event
+		report   *record.Report
 		from, to int64
 		ok       bool
 	}{
-		{"to the handover's end", []agent.Event{began, other}, &agent.Report{Handed: 200, Ended: 300}, 100, 200, true},
-		{"begun again after an agent's restart", []agent.Event{began, other, {Kind: "event", Name: migration.MigrationStart, At: 170}}, &agent.Report{Handed: 200, Ended: 300}, 100, 200, true},
-		{"no handover: to the outcome", []agent.Event{began}, &agent.Report{Ended: 300}, 100, 300, true},
-		{"never began", []agent.Event{other}, &agent.Report{Ended: 300}, 0, 300, false},
-		{"no end: to the run's", []agent.Event{began}, &agent.Report{Outcome: migration.InDoubt}, 100, 310, true},
-		{"clocks apart", []agent.Event{began}, &agent.Report{Handed: 90}, 100, 90, false},
-		{"refused by its check", nil, &agent.Report{Outcome: migration.Refused, Ended: 300}, 10, 310, true},
-		{"called off in its check", nil, &agent.Report{Outcome: migration.Aborted, Ended: 300}, 10, 300, true},
-		{"no report: to the run's end", []agent.Event{began}, nil, 100, 310, true},
-		{"no report, and it never began", []agent.Event{other}, nil, 0, 310, false},
+		{"to the handover's end", []record.Event{began, other}, &record.Report{Handed: 200, Ended: 300}, 100, 200, true},
+		{"begun again after an agent's restart", []record.Event{began, other, {Kind: "event", Name: migration.MigrationStart, At: 170}}, &record.Report{Handed: 200, Ended: 300}, 100, 200, true},
+		{"no handover: to the outcome", []record.Event{began}, &record.Report{Ended: 300}, 100, 300, true},
+		{"never began", []record.Event{other}, &record.Report{Ended: 300}, 0, 300, false},
+		{"no end: to the run's", []record.Event{began}, &record.Report{Outcome: migration.InDoubt}, 100, 310, true},
+		{"clocks apart", []record.Event{began}, &record.Report{Handed: 90}, 100, 90, false},
+		{"refused by its check", nil, &record.Report{Outcome: migration.Refused, Ended: 300}, 10, 310, true},
+		{"called off in its check", nil, &record.Report{Outcome: migration.Aborted, Ended: 300}, 10, 300, true},
+		{"no report: to the run's end", []record.Event{began}, nil, 100, 310, true},
+		{"no report, and it never began", []record.Event{other}, nil, 0, 310, false},
 	} {
 		m := &move{events: c.events, report: c.report, asked: time.Unix(0, 10), over: time.Unix(0, 310)}
 		if from, to, ok := m.window(); from != c.from || to != c.to || ok != c.ok {
@@ -44,7 +44,7 @@ func TestWindow(t *testing.T) {
 
 func TestWindowsOf(t *testing.T) {
 	at := func(guest string, from, to int64) *move {
-		return &move{guest: guest, events: []agent.Event{{Name: migration.MigrationStart, At: from}}, report: &agent.Report{Handed: to}}
+		return &move{guest: guest, events: []record.Event{{Name: migration.MigrationStart, At: from}}, report: &record.Report{Handed: to}}
 	}
 	refused := func(guest string) *move {
 		return &move{guest: guest, refusal: &migration.Problem{}, asked: time.Unix(0, 30), over: time.Unix(0, 40)}
@@ -80,7 +80,7 @@ func TestResolve(t *testing.T) {
 // both hosts' steps in their order.
 func TestCriticalPath(t *testing.T) {
 	const ms = 1_000_000
-	rep := &agent.Report{Requested: 0, Paused: 100 * ms, Resumed: 140 * ms, Critical: []agent.Step{
+	rep := &record.Report{Requested: 0, Paused: 100 * ms, Resumed: 140 * ms, Critical: []record.Step{
 		{Name: "journal: flip begins", At: 80 * ms, MS: 0.25},
 		{Name: "stop guest", At: 90 * ms, MS: 10},
 		{Name: "journal: let go", At: 101 * ms, MS: 1},
@@ -107,12 +107,12 @@ func TestCriticalPath(t *testing.T) {
 	}
 	for at, want := range map[int64]float64{110 * ms: 0.875, 101*ms + ms/2: 1.375, 90 * ms: 1.875} {
 		beside := *rep
-		beside.Critical = append(slices.Clone(rep.Critical), agent.Step{Name: "journal: start begins", At: 119 * ms, MS: 0.125}, agent.Step{Name: "last byte loaded", At: at})
+		beside.Critical = append(slices.Clone(rep.Critical), record.Step{Name: "journal: start begins", At: 119 * ms, MS: 0.125}, record.Step{Name: "last byte loaded", At: at})
 		if _, sum := criticalPath(&beside); sum.CriticalMS != want {
 			t.Errorf("memory was there at %d ms: %+v, want %v", at/ms, sum, want)
 		}
 	}
-	if steps, sum := criticalPath(&agent.Report{}); steps != nil || sum != nil {
+	if steps, sum := criticalPath(&record.Report{}); steps != nil || sum != nil {
 		t.Errorf("of nothing: %v, %v", steps, sum)
 	}
 }
@@ -141,17 +141,17 @@ func TestConnections(t *testing.T) {
 		m    *move
 		want report.Connections
 	}{
-		{"completed", &move{report: &agent.Report{Outcome: migration.Completed, Network: "mptcp", Next: to, Ended: 500}}, report.Connections{Total: 4, Moved: 2, Tunnelled: 1, Lost: 1}},
-		{"tunnel", &move{report: &agent.Report{Outcome: migration.Completed, Network: "tunnel", Next: to, Ended: 500}}, report.Connections{Total: 4, Tunnelled: 3, Lost: 1}},
-		{"aborted", &move{report: &agent.Report{Outcome: migration.Aborted, Next: to, Ended: 500}}, report.Connections{Total: 4, Lost: 1}},
+		{"completed", &move{report: &record.Report{Outcome: migration.Completed, Network: "mptcp", Next: to, Ended: 500}}, report.Connections{Total: 4, Moved: 2, Tunnelled: 1, Lost: 1}},
+		{"tunnel", &move{report: &record.Report{Outcome: migration.Completed, Network: "tunnel", Next: to, Ended: 500}}, report.Connections{Total: 4, Tunnelled: 3, Lost: 1}},
+		{"aborted", &move{report: &record.Report{Outcome: migration.Aborted, Next: to, Ended: 500}}, report.Connections{Total: 4, Lost: 1}},
 		{"refused", &move{refusal: &migration.Problem{}, asked: time.Unix(0, 100)}, report.Connections{Total: 4}},
-		{"after one was lost", &move{asked: time.Unix(0, 200), report: &agent.Report{Outcome: migration.Completed, Network: "mptcp", Next: to, Ended: 500}}, report.Connections{Total: 3, Moved: 2, Tunnelled: 1}},
-		{"in doubt, without an end", &move{over: time.Unix(0, 500), report: &agent.Report{Outcome: migration.InDoubt}}, report.Connections{Total: 4, Tunnelled: 3, Lost: 1}},
+		{"after one was lost", &move{asked: time.Unix(0, 200), report: &record.Report{Outcome: migration.Completed, Network: "mptcp", Next: to, Ended: 500}}, report.Connections{Total: 3, Moved: 2, Tunnelled: 1}},
+		{"in doubt, without an end", &move{over: time.Unix(0, 500), report: &record.Report{Outcome: migration.InDoubt}}, report.Connections{Total: 4, Tunnelled: 3, Lost: 1}},
 		{"nothing heard to the end", &move{asked: time.Unix(0, 100), over: time.Unix(0, 500)}, report.Connections{Total: 4, Tunnelled: 3, Lost: 1}},
-		{"under way to the end, at its source", &move{over: time.Unix(0, 500), report: &agent.Report{}}, report.Connections{Total: 4, Lost: 1}},
-		{"the destination alone tells of the end", &move{report: &agent.Report{}, there: &agent.Report{Outcome: migration.Completed, Network: "mptcp", Next: to, Ended: 500}}, report.Connections{Total: 4, Moved: 2, Tunnelled: 1, Lost: 1}},
+		{"under way to the end, at its source", &move{over: time.Unix(0, 500), report: &record.Report{}}, report.Connections{Total: 4, Lost: 1}},
+		{"the destination alone tells of the end", &move{report: &record.Report{}, there: &record.Report{Outcome: migration.Completed, Network: "mptcp", Next: to, Ended: 500}}, report.Connections{Total: 4, Moved: 2, Tunnelled: 1, Lost: 1}},
 		{"nothing heard", &move{asked: time.Unix(0, 100)}, report.Connections{Total: 4, Tunnelled: 4}},
-		{"ended when one began that cannot follow", &move{report: &agent.Report{Outcome: migration.Completed, Network: "mptcp", Next: to, Ended: 650}}, report.Connections{Total: 5, Moved: 3, Tunnelled: 1, Lost: 1, Unable: 1}},
+		{"ended when one began that cannot follow", &move{report: &record.Report{Outcome: migration.Completed, Network: "mptcp", Next: to, Ended: 650}}, report.Connections{Total: 5, Moved: 3, Tunnelled: 1, Lost: 1, Unable: 1}},
 	} {
 		c.m.guest = "web"
 		if got := r.connections(c.m); *got != c.want {
@@ -175,7 +175,7 @@ func TestConnectionsOfAGuestThatMovedOn(t *testing.T) {
 	second := int64(time.Second)
 	a, b := netip.MustParseAddr("10.1.1.10"), netip.MustParseAddr("10.2.1.10")
 	done := func(to netip.Addr, asked, handed int64) *move {
-		return &move{guest: "web", asked: time.Unix(0, asked), report: &agent.Report{
+		return &move{guest: "web", asked: time.Unix(0, asked), report: &record.Report{
 			Outcome: migration.Completed, Network: "mptcp", Next: []migration.Address{{Prefix: netip.PrefixFrom(to, 24)}}, Handed: handed, Ended: handed + second,
 		}}
 	}
@@ -211,8 +211,8 @@ func TestSparseConnections(t *testing.T) {
 			flows:   map[string]*flowTrace{"a": {}},
 			results: map[string]traffic.Result{"a": {Connections: []traffic.Connection{c}}},
 			moves: []*move{
-				{guest: "web", asked: time.Unix(0, 200), report: &agent.Report{Outcome: migration.Completed, Network: "mptcp", Ended: 300}},
-				{guest: "web", asked: time.Unix(0, 400), report: &agent.Report{Outcome: migration.Completed, Network: "mptcp", Ended: 500}},
+				{guest: "web", asked: time.Unix(0, 200), report: &record.Report{Outcome: migration.Completed, Network: "mptcp", Ended: 300}},
+				{guest: "web", asked: time.Unix(0, 400), report: &record.Report{Outcome: migration.Completed, Network: "mptcp", Ended: 500}},
 			},
 		}
 	}
@@ -296,7 +296,7 @@ func TestAgentAwaited(t *testing.T) {
 // TestOverWithoutAnEnd: a migration that nobody told the end of was over when the run began to end.
 func TestOverWithoutAnEnd(t *testing.T) {
 	r := &run{ending: make(chan struct{}), ended: time.Unix(0, 500)}
-	doubt := &move{report: &agent.Report{Outcome: migration.InDoubt}}
+	doubt := &move{report: &record.Report{Outcome: migration.InDoubt}}
 	if got := r.overAt(doubt); got.Equal(r.ended) {
 		t.Error("the run has not ended")
 	}
@@ -306,7 +306,7 @@ func TestOverWithoutAnEnd(t *testing.T) {
 			t.Errorf("%+v: over at %v", m.report, got)
 		}
 	}
-	for _, m := range []*move{{report: &agent.Report{Ended: 700}}, {refusal: &migration.Problem{}}} {
+	for _, m := range []*move{{report: &record.Report{Ended: 700}}, {refusal: &migration.Problem{}}} {
 		if got := r.overAt(m); got.Equal(r.ended) {
 			t.Errorf("%+v: over when the run ended", m.report)
 		}

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"godwit/agent"
 	"godwit/agent/hook"
+	"godwit/agent/record"
 	"godwit/migration"
 )
 
@@ -38,7 +38,7 @@ func near(sum float64, d time.Duration) bool {
 
 // counted holds the metrics of both hosts against the reports of everything that was asked
 // of a guest, of which moved is the one that completed.
-func (p *trial) counted(moved agent.Report) {
+func (p *trial) counted(moved record.Report) {
 	p.Helper()
 	here, there := p.metrics("montreal"), p.metrics("sanjose")
 	all, err := p.w.agents["montreal"].client.Reports(p.Context())

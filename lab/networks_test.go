@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"godwit/agent"
 	"godwit/agent/config"
+	"godwit/agent/record"
 	"godwit/lab/traffic"
 	"godwit/migration"
 	"godwit/netstate/netns"
@@ -47,13 +47,13 @@ func TestEachTransferAndNetwork(t *testing.T) {
 }
 
 // transferred moves web by a transfer and a network, and checks what is told of that.
-func (p *trial) transferred(from, to, transfer, network string) agent.Report {
+func (p *trial) transferred(from, to, transfer, network string) record.Report {
 	p.Helper()
 	return p.transferredBy("auto", from, to, transfer, network)
 }
 
 // transferredBy is transferred with a kind of tunnel.
-func (p *trial) transferredBy(kind, from, to, transfer, network string) agent.Report {
+func (p *trial) transferredBy(kind, from, to, transfer, network string) record.Report {
 	p.Helper()
 	p.from = from
 	req := migration.Request{Guest: "web", To: to, Transfer: transfer, Network: network, TunnelKind: kind, Downtime: 2 * time.Second}

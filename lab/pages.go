@@ -3,19 +3,19 @@ package lab
 import (
 	"math"
 
-	"godwit/agent"
+	"godwit/agent/record"
 	"godwit/lab/report"
 )
 
 // sawPages keeps what a progress event of the source says of memory on its way; mu is held.
 // An agent that tells its events again, or anew, adds nothing that was there.
-func (m *move) sawPages(at int64, p agent.CopyProgress) {
-	if p.What == agent.CopyOfDisk || len(m.pages) > 0 && at <= m.pages[len(m.pages)-1].at {
+func (m *move) sawPages(at int64, p record.CopyProgress) {
+	if p.What == record.CopyOfDisk || len(m.pages) > 0 && at <= m.pages[len(m.pages)-1].at {
 		return
 	}
 	unknown := math.NaN()
 	row := report.PageSample{Left: float64(p.Left()), Queue: unknown, Delivered: unknown, Hot: unknown, Dirty: unknown}
-	if p.Round > 1 && p.What == agent.CopyOfMemory { // QEMU looks at what was written after a round
+	if p.Round > 1 && p.What == record.CopyOfMemory { // QEMU looks at what was written after a round
 		row.Dirty = float64(p.DirtyRate) * 8 / 1e6
 	}
 	if d := p.DataPath; d != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"godwit/agent"
+	"godwit/agent/record"
 	"godwit/lab/report"
 )
 
@@ -18,22 +18,22 @@ import (
 func TestPagesOverTime(t *testing.T) {
 	zero := time.Unix(100, 0)
 	at := func(s int) int64 { return zero.Add(time.Duration(s) * time.Second).UnixNano() }
-	told := func(p agent.CopyProgress, s int) agent.Event {
+	told := func(p record.CopyProgress, s int) record.Event {
 		data, err := json.Marshal(p)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return agent.Event{Kind: "progress", At: at(s), Data: data}
+		return record.Event{Kind: "progress", At: at(s), Data: data}
 	}
 	r := &run{zero: zero}
-	m := &move{guest: "web", report: &agent.Report{MemoryDone: at(6)}}
-	lanes := &agent.DataPath{Waiting: 1000, InFlight: 24, Delivered: 2000, HotPages: 10}
-	events := []agent.Event{
-		told(agent.CopyProgress{What: agent.CopyOfDisk, Total: 1 << 30, Remaining: 1 << 30}, 1),
-		told(agent.CopyProgress{What: agent.CopyOfMemory, Total: 16 << 20, Remaining: 8 << 20, Round: 1, DataPath: lanes}, 2),
-		told(agent.CopyProgress{What: agent.CopyOfMemory, Total: 16 << 20, Remaining: 15 << 20, Round: 2, DirtyRate: 1e6, DataPath: lanes}, 3),
-		told(agent.CopyProgress{What: agent.CopyOfRest, Total: 16 << 20, Remaining: 4 << 20, Round: 3, DataPath: lanes}, 4),
-		told(agent.CopyProgress{What: agent.CopyOfMemory, Total: 16 << 20, Remaining: 2 << 20, Round: 4, DirtyRate: 2e6}, 5),
+	m := &move{guest: "web", report: &record.Report{MemoryDone: at(6)}}
+	lanes := &record.DataPath{Waiting: 1000, InFlight: 24, Delivered: 2000, HotPages: 10}
+	events := []record.Event{
+		told(record.CopyProgress{What: record.CopyOfDisk, Total: 1 << 30, Remaining: 1 << 30}, 1),
+		told(record.CopyProgress{What: record.CopyOfMemory, Total: 16 << 20, Remaining: 8 << 20, Round: 1, DataPath: lanes}, 2),
+		told(record.CopyProgress{What: record.CopyOfMemory, Total: 16 << 20, Remaining: 15 << 20, Round: 2, DirtyRate: 1e6, DataPath: lanes}, 3),
+		told(record.CopyProgress{What: record.CopyOfRest, Total: 16 << 20, Remaining: 4 << 20, Round: 3, DataPath: lanes}, 4),
+		told(record.CopyProgress{What: record.CopyOfMemory, Total: 16 << 20, Remaining: 2 << 20, Round: 4, DirtyRate: 2e6}, 5),
 	}
 	for range 2 { // an agent that is asked again tells all again
 		for _, e := range events {

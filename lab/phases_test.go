@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"godwit/agent"
+	"godwit/agent/record"
 	"godwit/lab/report"
 	"godwit/migration"
 )
@@ -12,7 +12,7 @@ import (
 // TestPhaseThatDoesNotEnd: a phase in which the run ended ends with it.
 func TestPhaseThatDoesNotEnd(t *testing.T) {
 	began := time.Now().Add(-10 * time.Second).UnixNano()
-	rep := &agent.Report{Requested: began, Phases: []agent.PhaseSpan{
+	rep := &record.Report{Requested: began, Phases: []record.PhaseSpan{
 		{Name: migration.Check, Start: began, End: began + 1e9}, {Name: migration.Switch, Start: began + 1e9},
 	}}
 	out := report.Migration{WhyNull: map[string]string{}}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"godwit/agent"
+	"godwit/agent/record"
 	"godwit/internal/clock"
 	"godwit/lab/image"
 	"godwit/lab/topo"
@@ -36,13 +37,13 @@ type plain struct {
 	from, to *hostAgent
 	source   *qemu.Process // in its agent's care, asked beside it
 	there    *qemu.Process
-	report   *agent.Report
+	report   *record.Report
 }
 
 // plainMove performs m. On success the guest runs at the destination, in the care of nobody;
 // the returned end takes it and its taps away.
-func (r *run) plainMove(ctx context.Context, m *move) (_ *agent.Report, end func(), err error) {
-	p := plain{from: r.w.agents[m.from], to: r.w.agents[r.w.scenario.Hosts(m.to)[0]], report: &agent.Report{
+func (r *run) plainMove(ctx context.Context, m *move) (_ *record.Report, end func(), err error) {
+	p := plain{from: r.w.agents[m.from], to: r.w.agents[r.w.scenario.Hosts(m.to)[0]], report: &record.Report{
 		ID: m.id, Guest: m.guest, From: m.from, To: m.to, Mode: "postcopy", Transfer: "plain", Network: "none", Requested: m.asked.UnixNano()}}
 	info, err := r.guestInfo(ctx, m.guest)
 	if err != nil {
@@ -204,7 +205,7 @@ func (p *plain) send(ctx context.Context) error {
 	}
 	p.report.MemoryDone = time.Now().UnixNano()
 	p.report.Ended, p.report.Outcome = p.report.MemoryDone, migration.Completed
-	p.report.LastTick, p.report.FirstTick = &agent.Tick{At: p.report.Paused}, &agent.Tick{At: p.report.Resumed} // as QEMU told
+	p.report.LastTick, p.report.FirstTick = &record.Tick{At: p.report.Paused}, &record.Tick{At: p.report.Resumed} // as QEMU told
 	p.report.WireBytes = map[string]int64{"plain": p.wire() - before}
 	return p.stalls(ctx)
 }
@@ -245,7 +246,7 @@ func (p *plain) stalls(ctx context.Context) error {
 	if err := p.source.QMP().Do(ctx, "query-migrate", nil, &here); err != nil {
 		return err
 	}
-	post := &agent.PostCopy{Why: "QEMU's own, after all was read once", Faults: here.RAM.Requests,
+	post := &record.PostCopy{Why: "QEMU's own, after all was read once", Faults: here.RAM.Requests,
 		LastedS: float64(p.report.MemoryDone-p.report.Resumed) / 1e9}
 	if post.Faults > 0 {
 		post.MeanMS = float64(there.Block) / float64(post.Faults)

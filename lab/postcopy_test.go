@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"godwit/agent"
 	"godwit/agent/config"
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm/guest"
 )
@@ -23,7 +23,7 @@ guests:
 `
 
 // starves waits until a migration has reached post-copy, and least pages are missing still.
-func (p *trial) starves(host, id string, least uint64) agent.Report {
+func (p *trial) starves(host, id string, least uint64) record.Report {
 	p.Helper()
 	until := time.Now().Add(60 * time.Second)
 	for {

@@ -10,6 +10,7 @@ import (
 
 	"godwit/agent"
 	"godwit/agent/config"
+	"godwit/agent/record"
 	"godwit/lab/scenario"
 	"godwit/lab/wan"
 	"godwit/migration"
@@ -72,7 +73,7 @@ func (p *trial) vanishes(id string) agent.Doubt {
 }
 
 // backHome checks that the guest runs in montreal, by that right (0: any), and nowhere else.
-func (p *trial) backHome(name string, rep agent.Report, epoch uint64) {
+func (p *trial) backHome(name string, rep record.Report, epoch uint64) {
 	p.Helper()
 	g, err := p.guest("montreal", "web")
 	if err != nil || rep.Outcome != migration.Aborted || g.Status != "running" || epoch != 0 && g.Epoch != epoch || g.Migration != "" {

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"godwit/agent"
 	"godwit/agent/config"
+	"godwit/agent/record"
 	"godwit/migration"
 )
 
@@ -42,7 +42,7 @@ func TestReportOutlivesAgents(t *testing.T) {
 
 // tellsAll checks a completed migration's report for figures that are not there, but for those that are
 // unknown, or cannot be.
-func (p *trial) tellsAll(name string, rep *agent.Report, unknown []string) {
+func (p *trial) tellsAll(name string, rep *record.Report, unknown []string) {
 	p.Helper()
 	down, counted := rep.VMDowntime()
 	for what, there := range map[string]bool{

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"godwit/agent"
+	"godwit/agent/record"
 	"godwit/lab/report"
 	"godwit/lab/scenario"
 	"godwit/lab/topo"
@@ -127,18 +127,18 @@ func TestEvacuationWithoutATurn(t *testing.T) {
 func TestStanding(t *testing.T) {
 	for _, c := range []struct {
 		name          string
-		report, there *agent.Report
+		report, there *record.Report
 		outcome       report.Outcome
 		reason        string
 	}{
 		{"nobody answers", nil, nil, "", "phase copy, and neither agent answered"},
-		{"its destination has it", nil, &agent.Report{Outcome: migration.Completed}, report.Completed, "so its destination says"},
-		{"it runs there", nil, &agent.Report{Resumed: 5}, "", "the guest runs at the destination"},
-		{"its source is silent", nil, &agent.Report{}, "", "its source's agent did not answer"},
-		{"in doubt, and its destination has it", &agent.Report{Outcome: migration.InDoubt}, &agent.Report{Outcome: migration.Completed}, report.Completed, "so its destination says"},
-		{"in doubt, and it runs there", &agent.Report{Outcome: migration.InDoubt}, &agent.Report{Resumed: 5}, "", "the guest runs at the destination"},
-		{"handed over", &agent.Report{Resumed: 5}, nil, "", "the guest runs at the destination"},
-		{"being undone", &agent.Report{}, &agent.Report{}, "", "phase copy"},
+		{"its destination has it", nil, &record.Report{Outcome: migration.Completed}, report.Completed, "so its destination says"},
+		{"it runs there", nil, &record.Report{Resumed: 5}, "", "the guest runs at the destination"},
+		{"its source is silent", nil, &record.Report{}, "", "its source's agent did not answer"},
+		{"in doubt, and its destination has it", &record.Report{Outcome: migration.InDoubt}, &record.Report{Outcome: migration.Completed}, report.Completed, "so its destination says"},
+		{"in doubt, and it runs there", &record.Report{Outcome: migration.InDoubt}, &record.Report{Resumed: 5}, "", "the guest runs at the destination"},
+		{"handed over", &record.Report{Resumed: 5}, nil, "", "the guest runs at the destination"},
+		{"being undone", &record.Report{}, &record.Report{}, "", "phase copy"},
 	} {
 		m := &move{phase: migration.Copy, report: c.report, there: c.there}
 		if outcome, reason := m.standing(); outcome != c.outcome || !strings.Contains(reason, c.reason) {
@@ -167,9 +167,9 @@ func TestToldByTheDestinationAlone(t *testing.T) {
 	m := &move{
 		guest: "web", from: "a", to: "a", step: &scenario.Migrate{Mode: "auto", Transfer: "auto"}, asked: time.Unix(0, at(1)),
 		started: map[migration.Phase]time.Time{migration.Check: time.Unix(0, at(1)), migration.Copy: time.Unix(0, at(2)), migration.Switch: time.Unix(0, at(5))},
-		there: &agent.Report{
+		there: &record.Report{
 			Outcome: migration.Completed, From: "a", To: "b", Mode: "precopy", Transfer: "lanes", Network: "mptcp", Requested: at(1.5), MemoryDone: at(5.5), Resumed: at(6),
-			Handed: at(7), Ended: at(8), Held: &held, Phases: []agent.PhaseSpan{{Name: migration.Handover, Start: at(6)}, {Name: migration.Settle, Start: at(7), End: at(8)}},
+			Handed: at(7), Ended: at(8), Held: &held, Phases: []record.PhaseSpan{{Name: migration.Handover, Start: at(6)}, {Name: migration.Settle, Start: at(7), End: at(8)}},
 		},
 	}
 	got := r.migrationReport(t.Context(), m)
@@ -199,24 +199,24 @@ func TestToldByTheDestinationAlone(t *testing.T) {
 // What was not counted is null, also where it would be nothing.
 func TestBytesNotCounted(t *testing.T) {
 	r := aRun()
-	phases := func(names ...migration.Phase) []agent.PhaseSpan {
-		var out []agent.PhaseSpan
+	phases := func(names ...migration.Phase) []record.PhaseSpan {
+		var out []record.PhaseSpan
 		for _, n := range names {
-			out = append(out, agent.PhaseSpan{Name: n})
+			out = append(out, record.PhaseSpan{Name: n})
 		}
 		return out
 	}
 	for _, c := range []struct {
 		name string
-		rep  agent.Report
+		rep  record.Report
 		want *int64
 		why  string
 	}{
-		{"aborted in check", agent.Report{Outcome: migration.Aborted, Phases: phases(migration.Check)}, nil, "before it sent"},
-		{"refused by a hook", agent.Report{Outcome: migration.Refused, Phases: phases(migration.Check)}, nil, "before it sent"},
-		{"aborted in prepare", agent.Report{Outcome: migration.Aborted, Phases: phases(migration.Check, migration.Prepare)}, nil, "before it sent"},
-		{"nothing was sent", agent.Report{Outcome: migration.Aborted, Phases: phases(migration.Check, migration.Copy), WireBytes: map[string]int64{}}, new(int64), ""},
-		{"the count was lost", agent.Report{Outcome: migration.Completed, Phases: phases(migration.Check, migration.Copy)}, nil, "started again"},
+		{"aborted in check", record.Report{Outcome: migration.Aborted, Phases: phases(migration.Check)}, nil, "before it sent"},
+		{"refused by a hook", record.Report{Outcome: migration.Refused, Phases: phases(migration.Check)}, nil, "before it sent"},
+		{"aborted in prepare", record.Report{Outcome: migration.Aborted, Phases: phases(migration.Check, migration.Prepare)}, nil, "before it sent"},
+		{"nothing was sent", record.Report{Outcome: migration.Aborted, Phases: phases(migration.Check, migration.Copy), WireBytes: map[string]int64{}}, new(int64), ""},
+		{"the count was lost", record.Report{Outcome: migration.Completed, Phases: phases(migration.Check, migration.Copy)}, nil, "started again"},
 	} {
 		m := &move{guest: "web", from: "a", to: "a", step: &scenario.Migrate{}, report: &c.rep}
 		got := r.migrationReport(t.Context(), m)

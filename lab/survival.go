@@ -1,12 +1,12 @@
 package lab
 
 import (
-	"godwit/agent"
+	"godwit/agent/record"
 	"godwit/lab/report"
 )
 
 // survival is the agents' own report of a guest's connections.
-func survival(rep *agent.Report) *report.Survival {
+func survival(rep *record.Report) *report.Survival {
 	s := rep.Survival
 	if s == nil {
 		return nil

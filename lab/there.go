@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"godwit/agent"
+	"godwit/agent/record"
 	"godwit/lab/report"
 	"godwit/migration"
 )
@@ -32,7 +32,7 @@ func (r *run) fillThere(out *report.Migration, m *move) {
 
 // fromThere is the destination's report as the source's agent would have told it: from the request on,
 // with the phases that were heard of from either.
-func (m *move) fromThere() *agent.Report {
+func (m *move) fromThere() *record.Report {
 	rep := *m.there
 	rep.Requested = m.asked.UnixNano()
 	began := maps.Clone(m.started)
@@ -46,9 +46,9 @@ func (m *move) fromThere() *agent.Report {
 	}
 	rep.Phases = nil
 	for name, at := range began {
-		rep.Phases = append(rep.Phases, agent.PhaseSpan{Name: name, Start: at.UnixNano()})
+		rep.Phases = append(rep.Phases, record.PhaseSpan{Name: name, Start: at.UnixNano()})
 	}
-	slices.SortFunc(rep.Phases, func(a, b agent.PhaseSpan) int { return int(a.Start - b.Start) })
+	slices.SortFunc(rep.Phases, func(a, b record.PhaseSpan) int { return int(a.Start - b.Start) })
 	for i := range rep.Phases[:max(len(rep.Phases)-1, 0)] {
 		rep.Phases[i].End = rep.Phases[i+1].Start
 	}

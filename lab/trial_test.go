@@ -18,6 +18,7 @@ import (
 
 	"godwit/agent"
 	"godwit/agent/config"
+	"godwit/agent/record"
 	"godwit/internal/need"
 	"godwit/lab/image"
 	"godwit/lab/topo"
@@ -188,13 +189,13 @@ func (p *trial) reaches(id, name string) {
 }
 
 // ends waits for the outcome of a migration.
-func (p *trial) ends(id string, limit time.Duration) agent.Report {
+func (p *trial) ends(id string, limit time.Duration) record.Report {
 	p.Helper()
 	return p.endsOn(p.leads(), id, limit)
 }
 
 // endsOn is ends for a migration that leaves another host.
-func (p *trial) endsOn(host, id string, limit time.Duration) agent.Report {
+func (p *trial) endsOn(host, id string, limit time.Duration) record.Report {
 	p.Helper()
 	until := time.Now().Add(limit)
 	for {
@@ -212,7 +213,7 @@ func (p *trial) endsOn(host, id string, limit time.Duration) agent.Report {
 }
 
 // took notes how long each phase of a migration was.
-func (p *trial) took(rep *agent.Report) {
+func (p *trial) took(rep *record.Report) {
 	p.Helper()
 	var out strings.Builder
 	for _, span := range rep.Phases {
@@ -222,7 +223,7 @@ func (p *trial) took(rep *agent.Report) {
 }
 
 // arrived checks the memory of a guest that has moved.
-func (p *trial) arrived(rep *agent.Report) {
+func (p *trial) arrived(rep *record.Report) {
 	p.Helper()
 	if err := p.w.compared(rep); err != nil && !p.damages {
 		p.Error(err)

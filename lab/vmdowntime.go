@@ -4,13 +4,14 @@ import (
 	"time"
 
 	"godwit/agent"
+	"godwit/agent/record"
 	"godwit/lab/report"
 	"godwit/migration"
 )
 
 // fillVMDowntime fills in for how long the guest executed nothing, or why that is not known: by its own
 // counter, and in a migration that was undone by its host's clock, as it did not change the host.
-func fillVMDowntime(out *report.Migration, m *move, rep *agent.Report) {
+func fillVMDowntime(out *report.Migration, m *move, rep *record.Report) {
 	d, ok := rep.VMDowntime()
 	stopped := m.stopped()
 	if !ok && stopped != 0 && rep.Outcome == migration.Aborted {
@@ -41,7 +42,7 @@ func (m *move) stopped() (at int64) {
 }
 
 // stoodStill is how long a guest that was stopped then did not run at its source.
-func stoodStill(stopped int64, rep *agent.Report) (time.Duration, bool) {
+func stoodStill(stopped int64, rep *record.Report) (time.Duration, bool) {
 	for _, s := range rep.Critical {
 		if s.Name == agent.RanOn && s.At >= stopped {
 			return time.Duration(s.At - stopped), true

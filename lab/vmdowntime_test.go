@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"godwit/agent"
+	"godwit/agent/record"
 	"godwit/lab/report"
 	"godwit/migration"
 )
@@ -12,22 +13,22 @@ import (
 // TestVMDowntimeOfAnUndoneMigration: a guest that was stopped and ran on stood still for that time; where
 // it is not told until when, nobody says that it was not stopped.
 func TestVMDowntimeOfAnUndoneMigration(t *testing.T) {
-	stop := agent.Event{Name: migration.SourceSuspend, At: 5_000_000}
-	ran := agent.Step{Name: agent.RanOn, At: 47_000_000}
+	stop := record.Event{Name: migration.SourceSuspend, At: 5_000_000}
+	ran := record.Step{Name: agent.RanOn, At: 47_000_000}
 	for _, c := range []struct {
 		name   string
-		events []agent.Event
-		steps  []agent.Step
+		events []record.Event
+		steps  []record.Step
 		want   float64
 		why    string
 	}{
 		{"never stopped", nil, nil, 0, report.NotPaused},
-		{"stopped, and ran on", []agent.Event{stop}, []agent.Step{{Name: "stop guest", At: 4_000_000}, ran}, 42, ""},
-		{"stopped", []agent.Event{stop}, nil, 0, "does not tell until when"},
-		{"of an earlier try", []agent.Event{stop, {Name: migration.SourceSuspend, At: 90_000_000}}, []agent.Step{ran}, 0, "does not tell until when"},
+		{"stopped, and ran on", []record.Event{stop}, []record.Step{{Name: "stop guest", At: 4_000_000}, ran}, 42, ""},
+		{"stopped", []record.Event{stop}, nil, 0, "does not tell until when"},
+		{"of an earlier try", []record.Event{stop, {Name: migration.SourceSuspend, At: 90_000_000}}, []record.Step{ran}, 0, "does not tell until when"},
 	} {
 		out := report.Migration{WhyNull: map[string]string{}}
-		fillVMDowntime(&out, &move{events: c.events}, &agent.Report{Outcome: migration.Aborted, Critical: c.steps})
+		fillVMDowntime(&out, &move{events: c.events}, &record.Report{Outcome: migration.Aborted, Critical: c.steps})
 		got := 0.0
 		if out.VMDowntimeMS != nil {
 			got = *out.VMDowntimeMS

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"godwit/agent"
+	"godwit/agent/record"
 	"godwit/internal/clock"
 	"godwit/lab/report"
 	"godwit/lab/scenario"
@@ -31,13 +32,13 @@ type move struct {
 	mu        sync.Mutex
 	phase     migration.Phase
 	started   map[migration.Phase]time.Time
-	events    []agent.Event
-	report    *agent.Report
-	there     *agent.Report      // what the destination told at the end, of one without an outcome
+	events    []record.Event
+	report    *record.Report
+	there     *record.Report     // what the destination told at the end, of one without an outcome
 	refusal   *migration.Problem // of a request that never began
 	judged    report.Outcome     // by the lab, where nobody is left to tell; and why
 	judgedWhy string
-	progress  agent.CopyProgress
+	progress  record.CopyProgress
 	wire      []wireSample
 	pages     []pageLook
 	done      chan struct{}
@@ -238,7 +239,7 @@ func (r *run) landedThere(ctx context.Context, m *move) bool {
 	m.there = &rep
 	m.mu.Unlock()
 	for _, p := range rep.Phases { // steps may wait for those that only the destination told
-		r.heard(ctx, m, agent.Event{Kind: "phase", Phase: p.Name, At: p.Start})
+		r.heard(ctx, m, record.Event{Kind: "phase", Phase: p.Name, At: p.Start})
 	}
 	return true
 }
@@ -313,7 +314,7 @@ func (r *run) lastWord(ctx context.Context, m *move) {
 	}
 }
 
-func (m *move) set(rep *agent.Report) {
+func (m *move) set(rep *record.Report) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.report != nil && m.report.Survival != nil {
@@ -323,7 +324,7 @@ func (m *move) set(rep *agent.Report) {
 }
 
 // heard takes one event of the migration in.
-func (r *run) heard(ctx context.Context, m *move, e agent.Event) {
+func (r *run) heard(ctx context.Context, m *move, e record.Event) {
 	m.mu.Lock()
 	switch e.Kind {
 	case "phase":
@@ -336,7 +337,7 @@ func (r *run) heard(ctx context.Context, m *move, e agent.Event) {
 	case "event":
 		m.events = append(m.events, e)
 	case "progress":
-		var p agent.CopyProgress // a new one: what is read into a map stays in all who have it
+		var p record.CopyProgress // a new one: what is read into a map stays in all who have it
 		if json.Unmarshal(e.Data, &p) == nil {
 			m.progress = p
 			m.wire = append(m.wire, wireSample{time.Unix(0, e.At), p.Wire})
@@ -351,7 +352,7 @@ func (r *run) heard(ctx context.Context, m *move, e agent.Event) {
 
 // onEvent does what the lab hangs on a migration's events: the prober asks both
 // addresses while the guest moves, and only those that it has afterwards.
-func (r *run) onEvent(ctx context.Context, m *move, e agent.Event) {
+func (r *run) onEvent(ctx context.Context, m *move, e record.Event) {
 	switch e.Name {
 	case migration.MigrationStart:
 		rep, err := r.w.agents[m.from].client.Report(ctx, m.id)

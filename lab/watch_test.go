@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"godwit/agent"
+	"godwit/agent/record"
 	"godwit/lab/scenario"
 	"godwit/lab/topo"
 	"godwit/migration"
@@ -38,11 +38,11 @@ func TestProgressIsKept(t *testing.T) {
 	r, m := &run{opts: Options{Tell: func(string) {}}}, &move{guest: "web"}
 	var want, got []int64
 	for i := range int64(3) {
-		data, err := json.Marshal(agent.CopyProgress{Wire: map[string]int64{"first": i}})
+		data, err := json.Marshal(record.CopyProgress{Wire: map[string]int64{"first": i}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.heard(t.Context(), m, agent.Event{Kind: "progress", At: i, Data: data})
+		r.heard(t.Context(), m, record.Event{Kind: "progress", At: i, Data: data})
 		want = append(want, i)
 	}
 	for _, w := range m.wire {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"godwit/agent"
+	"godwit/agent/record"
 	"godwit/internal/need"
 	"godwit/lab/image"
 	"godwit/lab/scenario"
@@ -112,7 +113,7 @@ func restart(t *testing.T, a *hostAgent) {
 }
 
 // migrate moves web and waits for the outcome.
-func migrate(t *testing.T, from *hostAgent, to string) agent.Report {
+func migrate(t *testing.T, from *hostAgent, to string) record.Report {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 	defer cancel()

@@ -1,7 +1,10 @@
 package migration
 
 import (
+	"errors"
+	"fmt"
 	"net/netip"
+	"regexp"
 	"time"
 )
 
@@ -56,6 +59,24 @@ func (a Address) Seen() netip.Addr {
 	return a.Prefix.Addr()
 }
 
+// CheckAddresses says what of addresses that were read, or came from another host, cannot be meant.
+func CheckAddresses(all []Address) error {
+	for _, a := range all {
+		if !a.Prefix.IsValid() {
+			return errors.New("an address that is none")
+		}
+		if a.Handover != "" && !ValidID(a.Handover) {
+			return fmt.Errorf("address %s given by %.100q, which is no migration", a.Prefix.Addr(), a.Handover)
+		}
+	}
+	return nil
+}
+
+var idForm = regexp.MustCompile(`^m-[0-9a-f]{8}$`)
+
+// ValidID says whether a migration may have such an id.
+func ValidID(id string) bool { return idForm.MatchString(id) }
+
 // Plan is what both sides of a migration have agreed on. Source fills it, the
 // destination completes it in check.
 type Plan struct {
@@ -87,3 +108,11 @@ type Plan struct {
 
 // KeepsAddress says whether the guest keeps its address for good.
 func (p Plan) KeepsAddress() bool { return p.Network == "tunnel" }
+
+// RoleOf is what a host is to the migration.
+func (p Plan) RoleOf(host string) Role {
+	if p.To == host {
+		return AtDestination
+	}
+	return AtSource
+}

@@ -13,13 +13,14 @@ import (
 	"time"
 
 	"godwit/agent"
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/policy"
 )
 
 // Planner says what a migration would be; *agent.Client is one.
 type Planner interface {
-	Plan(context.Context, migration.Request) (agent.Report, error)
+	Plan(context.Context, migration.Request) (record.Report, error)
 }
 
 // Move is where one guest goes.
@@ -32,7 +33,7 @@ type Move struct {
 // Destination is a host that takes a guest.
 type Destination struct {
 	Host      string
-	Predicted *agent.Prediction // nil: nobody was asked
+	Predicted *record.Prediction // nil: nobody was asked
 }
 
 // Destinations are the hosts that guests may go to: those of the site, or the host, to;
@@ -88,7 +89,7 @@ func Ask(ctx context.Context, planner Planner, guests []agent.GuestInfo, hosts [
 // answered is what all hosts said of one guest.
 type answered struct {
 	offers    []policy.Offer
-	predicted map[string]*agent.Prediction
+	predicted map[string]*record.Prediction
 	refusals  []string
 }
 
@@ -119,7 +120,7 @@ type asker struct {
 // about asks the hosts about one guest, one after the other: a guest is planned for once at
 // a time.
 func (a *asker) about(ctx context.Context, g agent.GuestInfo) answered {
-	out := answered{predicted: map[string]*agent.Prediction{}}
+	out := answered{predicted: map[string]*record.Prediction{}}
 	for _, host := range a.hosts {
 		a.mu.Lock()
 		why, silent := a.silent[host]

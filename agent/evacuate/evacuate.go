@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"godwit/agent"
+	"godwit/agent/record"
 	"godwit/internal/clock"
 	"godwit/migration"
 )
@@ -18,9 +19,9 @@ type Host interface {
 	Planner
 	Host(context.Context) (agent.HostInfo, error)
 	Migrate(context.Context, migration.Request) (id string, err error)
-	Events(ctx context.Context, id string, after int) (agent.EventsAnswer, error)
-	Report(ctx context.Context, id string) (agent.Report, error)
-	Reports(ctx context.Context) ([]agent.Report, error)
+	Events(ctx context.Context, id string, after int) (record.EventsAnswer, error)
+	Report(ctx context.Context, id string) (record.Report, error)
+	Reports(ctx context.Context) ([]record.Report, error)
 	SetBandwidth(ctx context.Context, id string, bits int64) error
 }
 
@@ -37,14 +38,14 @@ type Request struct {
 
 // Guest is what becomes of one guest.
 type Guest struct {
-	Guest     string            `json:"guest"`
-	To        string            `json:"to"`        // host; "": it stays
-	Migration string            `json:"migration"` // id; "": none began
-	Phase     migration.Phase   `json:"-"`         // that has begun
-	Outcome   migration.Outcome `json:"outcome"`   // "": none yet, or a dry run
-	Reason    string            `json:"reason,omitempty"`
-	Predicted *agent.Prediction `json:"predicted"`
-	TotalS    *float64          `json:"total_s"`
+	Guest     string             `json:"guest"`
+	To        string             `json:"to"`        // host; "": it stays
+	Migration string             `json:"migration"` // id; "": none began
+	Phase     migration.Phase    `json:"-"`         // that has begun
+	Outcome   migration.Outcome  `json:"outcome"`   // "": none yet, or a dry run
+	Reason    string             `json:"reason,omitempty"`
+	Predicted *record.Prediction `json:"predicted"`
+	TotalS    *float64           `json:"total_s"`
 }
 
 // Moved says whether it is away.
@@ -320,7 +321,7 @@ func (e *evacuation) lastOf(ctx context.Context, guest string, since time.Time, 
 }
 
 // follow hears a migration's story until its outcome, also doubt, which nobody here ends.
-func (e *evacuation) follow(ctx context.Context, id string, phase func(migration.Phase)) (agent.Report, error) {
+func (e *evacuation) follow(ctx context.Context, id string, phase func(migration.Phase)) (record.Report, error) {
 	after, born, heard := 0, int64(0), time.Now()
 	seen := map[migration.Phase]bool{}
 	for {
@@ -346,9 +347,9 @@ func (e *evacuation) follow(ctx context.Context, id string, phase func(migration
 		}
 		switch {
 		case ctx.Err() != nil:
-			return agent.Report{}, ctx.Err()
+			return record.Report{}, ctx.Err()
 		case time.Since(heard) > agentPatience:
-			return agent.Report{}, err
+			return record.Report{}, err
 		case err != nil:
 			clock.Sleep(ctx, tryPause)
 		}

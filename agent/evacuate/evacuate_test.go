@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"godwit/agent"
+	"godwit/agent/record"
 	"godwit/migration"
 )
 
@@ -20,7 +21,7 @@ type aHost struct {
 	mu      sync.Mutex
 	guests  []agent.GuestInfo
 	plans   []string                                          // guest→host, as asked
-	plan    func(guest, to string) (agent.Report, error)      // nil: everybody takes every guest
+	plan    func(guest, to string) (record.Report, error)     // nil: everybody takes every guest
 	migrate func(guest, to string) error                      // nil: every request begins
 	ends    func(id, guest string) (migration.Outcome, error) // what a migration comes to, when it returns; nil: completed at once
 	moves   map[string]*aMove                                 // by id
@@ -30,7 +31,7 @@ type aHost struct {
 }
 
 type aMove struct {
-	report agent.Report
+	report record.Report
 	over   chan struct{}
 }
 
@@ -42,12 +43,12 @@ func (h *aHost) Host(context.Context) (agent.HostInfo, error) {
 	}}, nil
 }
 
-func (h *aHost) Plan(_ context.Context, req migration.Request) (agent.Report, error) {
+func (h *aHost) Plan(_ context.Context, req migration.Request) (record.Report, error) {
 	h.mu.Lock()
 	h.plans = append(h.plans, req.Guest+"→"+req.To)
 	h.mu.Unlock()
 	if h.plan == nil {
-		return agent.Report{Predicted: &agent.Prediction{MigrationS: 5}}, nil
+		return record.Report{Predicted: &record.Prediction{MigrationS: 5}}, nil
 	}
 	return h.plan(req.Guest, req.To)
 }
@@ -71,7 +72,7 @@ func (h *aHost) begin(id, guest, from, to string) {
 	if h.moves == nil {
 		h.moves = map[string]*aMove{}
 	}
-	m := &aMove{agent.Report{ID: id, Guest: guest, From: from, To: to, Requested: time.Now().UnixNano()}, make(chan struct{})}
+	m := &aMove{record.Report{ID: id, Guest: guest, From: from, To: to, Requested: time.Now().UnixNano()}, make(chan struct{})}
 	h.moves[id] = m
 	h.running++
 	h.most = max(h.most, h.running)
@@ -98,28 +99,28 @@ func (h *aHost) begin(id, guest, from, to string) {
 	}()
 }
 
-func (h *aHost) Events(ctx context.Context, id string, after int) (agent.EventsAnswer, error) {
+func (h *aHost) Events(ctx context.Context, id string, after int) (record.EventsAnswer, error) {
 	h.mu.Lock()
 	m := h.moves[id]
 	h.mu.Unlock()
 	if after == 0 {
-		return agent.EventsAnswer{Born: 1, Events: []agent.Event{{N: 1, Kind: "phase", Phase: migration.Check}}}, nil
+		return record.EventsAnswer{Born: 1, Events: []record.Event{{N: 1, Kind: "phase", Phase: migration.Check}}}, nil
 	}
 	select {
 	case <-m.over:
-		return agent.EventsAnswer{Born: 1, Over: true}, nil
+		return record.EventsAnswer{Born: 1, Over: true}, nil
 	case <-ctx.Done():
-		return agent.EventsAnswer{}, ctx.Err()
+		return record.EventsAnswer{}, ctx.Err()
 	}
 }
 
-func (h *aHost) Report(_ context.Context, id string) (agent.Report, error) {
+func (h *aHost) Report(_ context.Context, id string) (record.Report, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.moves[id].report, nil
 }
 
-func (h *aHost) Reports(context.Context) (all []agent.Report, err error) {
+func (h *aHost) Reports(context.Context) (all []record.Report, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, m := range h.moves {
@@ -180,7 +181,7 @@ func TestLostAnswer(t *testing.T) {
 	gone.migrate = func(guest, _ string) error {
 		gone.mu.Lock()
 		defer gone.mu.Unlock()
-		gone.moves = map[string]*aMove{"m-0000000c": {agent.Report{ID: "m-0000000c", Guest: guest, From: "b", To: "a", Requested: 1, Outcome: migration.Completed}, make(chan struct{})}}
+		gone.moves = map[string]*aMove{"m-0000000c": {record.Report{ID: "m-0000000c", Guest: guest, From: "b", To: "a", Requested: 1, Outcome: migration.Completed}, make(chan struct{})}}
 		gone.guests = nil
 		return lost
 	}
@@ -208,8 +209,8 @@ func TestLostAnswer(t *testing.T) {
 }
 
 func TestRun(t *testing.T) {
-	cannot := func(guest, to string) (agent.Report, error) {
-		return agent.Report{}, refusal(migration.CodeGuest, "guest "+guest+" cannot move")
+	cannot := func(guest, to string) (record.Report, error) {
+		return record.Report{}, refusal(migration.CodeGuest, "guest "+guest+" cannot move")
 	}
 	for name, c := range map[string]struct {
 		host *aHost
@@ -223,15 +224,15 @@ func TestRun(t *testing.T) {
 		"to a host":                   {&aHost{guests: guests("x", "y")}, Request{To: "c"}, true, "x→c completed\ny→c completed"},
 		"a dry run":                   {&aHost{guests: guests("x")}, Request{DryRun: true}, true, "x→b"},
 		"a dry run that would not do": {&aHost{guests: guests("x"), plan: cannot}, Request{DryRun: true}, false, "x→ guest x cannot move"},
-		"nothing takes it, the other moves": {&aHost{guests: guests("x", "y"), plan: func(guest, to string) (agent.Report, error) {
+		"nothing takes it, the other moves": {&aHost{guests: guests("x", "y"), plan: func(guest, to string) (record.Report, error) {
 			if guest == "x" {
 				return cannot(guest, to)
 			}
-			return agent.Report{Predicted: &agent.Prediction{}}, nil
+			return record.Report{Predicted: &record.Prediction{}}, nil
 		}}, Request{}, false, "x→ guest x cannot move\ny→b completed"},
-		"memory for one only": {&aHost{guests: guests("x", "y"), plan: func(string, string) (agent.Report, error) {
+		"memory for one only": {&aHost{guests: guests("x", "y"), plan: func(string, string) (record.Report, error) {
 			free := int64(3 << 29)
-			return agent.Report{Free: &free}, nil
+			return record.Report{Free: &free}, nil
 		}}, Request{To: "b"}, false, "x→b completed\ny→ no memory is left for it beside the other guests (b); free some, or name another destination"},
 		"refused there, taken elsewhere": {&aHost{guests: guests("x"), migrate: func(_, to string) error {
 			if to != "d" {
@@ -327,11 +328,11 @@ func TestWrongDestinations(t *testing.T) {
 
 // A host that does not answer is waited for once, not by every guest.
 func TestASilentHostIsAskedOnce(t *testing.T) {
-	host := &aHost{guests: guests("x", "y", "z"), plan: func(_, to string) (agent.Report, error) {
+	host := &aHost{guests: guests("x", "y", "z"), plan: func(_, to string) (record.Report, error) {
 		if to != "c" {
-			return agent.Report{}, refusal(migration.CodePeer, "host "+to+" does not answer")
+			return record.Report{}, refusal(migration.CodePeer, "host "+to+" does not answer")
 		}
-		return agent.Report{Predicted: &agent.Prediction{}}, nil
+		return record.Report{Predicted: &record.Prediction{}}, nil
 	}}
 	got, err := Run(t.Context(), host, Request{Width: 1})
 	if want := "x→c completed\ny→c completed\nz→c completed"; err != nil || words(got) != want {

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"godwit/agent"
+	"godwit/agent/record"
 	"godwit/migration"
 )
 
@@ -46,7 +46,7 @@ func (e *evacuation) set(name string, change func(*Guest)) {
 }
 
 // outcome takes a migration's outcome in.
-func (e *evacuation) outcome(name string, rep agent.Report) {
+func (e *evacuation) outcome(name string, rep record.Report) {
 	e.set(name, func(x *Guest) {
 		x.Migration, x.To, x.Outcome = rep.ID, rep.To, rep.Outcome
 		if rep.Problem != nil {

@@ -17,6 +17,7 @@ import (
 	"godwit/agent"
 	"godwit/agent/config"
 	"godwit/agent/journal"
+	"godwit/agent/record"
 	"godwit/internal/child"
 	"godwit/internal/need"
 	"godwit/migration"
@@ -209,9 +210,9 @@ func TestCleanLeavesWhatIsOwned(t *testing.T) {
 	h.write("disks/lone-1-disk0.raw", "perhaps the only copy")
 	h.write("guests/web.json", agent.Held{Description: config.Description{Name: "web", Disks: []vm.Disk{{ID: "disk0", Path: owned}}},
 		Epoch: 3, Taps: []string{"gwt1a"}, Dir: filepath.Join(h.config.Run, "guests", "web-3")})
-	h.write("history/m-00000008.json", agent.Report{ID: "m-00000008", Guest: "web", Epoch: 2, From: "here", To: "there", Left: []string{"web-1-disk0.raw"},
+	h.write("history/m-00000008.json", record.Report{ID: "m-00000008", Guest: "web", Epoch: 2, From: "here", To: "there", Left: []string{"web-1-disk0.raw"},
 		Outcome: migration.Completed, Requested: time.Now().Add(-time.Minute).UnixNano(), Ended: time.Now().UnixNano()})
-	h.write("history/m-00000009.json", agent.Report{ID: "m-00000009", Guest: "gone", Epoch: 3, From: "here", To: "there", Left: []string{"gone-2-disk0.raw"},
+	h.write("history/m-00000009.json", record.Report{ID: "m-00000009", Guest: "gone", Epoch: 3, From: "here", To: "there", Left: []string{"gone-2-disk0.raw"},
 		Outcome: migration.Completed, Requested: time.Now().Add(-time.Minute).UnixNano(), Ended: time.Now().UnixNano()})
 	for _, dir := range []string{"web-3", "old-1"} {
 		h.must(os.MkdirAll(filepath.Join(h.config.Run, "guests", dir), 0o700))

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"godwit/agent"
 	"godwit/agent/config"
+	"godwit/agent/record"
 	"godwit/migration"
 )
 
@@ -80,13 +80,13 @@ func (o *owners) stale(c *config.Config, e fs.DirEntry) (migrationID string) {
 }
 
 // reportsOf are those of a guest's migrations that can be read.
-func reportsOf(c *config.Config, guest string) (all []agent.Report) {
+func reportsOf(c *config.Config, guest string) (all []record.Report) {
 	paths, err := filepath.Glob(filepath.Join(c.State, "history", "*.json"))
 	if err != nil {
 		return nil
 	}
 	for _, p := range paths {
-		var rep agent.Report
+		var rep record.Report
 		if readJSON(p, &rep) == nil && rep.Guest == guest {
 			all = append(all, rep)
 		}

@@ -10,22 +10,23 @@ import (
 
 	"godwit/agent"
 	"godwit/agent/config"
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm"
 )
 
 // past is a report of guest web's migration by that epoch, which took a second and ended so long ago by
 // the clock of its time.
-func past(from, to string, epoch uint64, outcome migration.Outcome, ago time.Duration) agent.Report {
+func past(from, to string, epoch uint64, outcome migration.Outcome, ago time.Duration) record.Report {
 	ended := time.Now().Add(-ago)
-	return agent.Report{
+	return record.Report{
 		ID: "m-00000001", Guest: "web", Epoch: epoch, From: from, To: to, Outcome: outcome,
 		Requested: ended.Add(-time.Second).UnixNano(), Ended: ended.UnixNano(),
 	}
 }
 
 // left is one that completed, and left a disk's file here.
-func left(file string, epoch uint64, ago time.Duration) agent.Report {
+func left(file string, epoch uint64, ago time.Duration) record.Report {
 	rep := past("here", "there", epoch, migration.Completed, ago)
 	rep.Left = []string{file}
 	return rep
@@ -37,26 +38,26 @@ func TestStale(t *testing.T) {
 	for name, c := range map[string]struct {
 		file    string
 		held    string // a guest with a disk that is here with a right of epoch 5
-		history []agent.Report
+		history []record.Report
 		stale   bool
 	}{
 		"nothing is known":                      {file: "web-3-root.raw"},
-		"its guest left it":                     {"web-3-root.raw", "", []agent.Report{left("web-3-root.raw", 4, 0)}, true},
-		"its guest left with other disks":       {"web-3-root.raw", "", []agent.Report{left("web-1-root.raw", 4, 0)}, false}, // it was started anew, with those
-		"it left before, by a clock ahead":      {"web-3-root.raw", "", []agent.Report{left("web-3-root.raw", 2, -time.Hour)}, false},
-		"it came by the same":                   {"web-3-root.raw", "", []agent.Report{past("there", "here", 3, completed, 0)}, false},
+		"its guest left it":                     {"web-3-root.raw", "", []record.Report{left("web-3-root.raw", 4, 0)}, true},
+		"its guest left with other disks":       {"web-3-root.raw", "", []record.Report{left("web-1-root.raw", 4, 0)}, false}, // it was started anew, with those
+		"it left before, by a clock ahead":      {"web-3-root.raw", "", []record.Report{left("web-3-root.raw", 2, -time.Hour)}, false},
+		"it came by the same":                   {"web-3-root.raw", "", []record.Report{past("there", "here", 3, completed, 0)}, false},
 		"it is here, by a later right":          {"web-3-root.raw", "web", nil, false}, // perhaps started anew since
-		"it left from there, and is here again": {"web-3-root.raw", "web", []agent.Report{left("web-3-root.raw", 4, 0), past("there", "here", 5, completed, 0)}, true},
-		"it came anew, and left":                {"web-3-root.raw", "", []agent.Report{past("there", "here", 5, completed, 0), left("web-5-root.raw", 6, 0)}, false},
-		"it was left there":                     {"web-3-root.raw", "", []agent.Report{{ID: "m-00000001", Guest: "web", Epoch: 4, From: "there", To: "here", Outcome: completed, Ended: time.Now().UnixNano(), Left: []string{"web-3-root.raw"}}}, false},
-		"another time it did not come":          {"web-3-root.raw", "", []agent.Report{past("there", "here", 4, aborted, 0)}, false},
-		"it did not come":                       {"web-3-root.raw", "", []agent.Report{past("there", "here", 3, aborted, 0)}, true},
-		"it was given up":                       {"web-3-root.m-0000000a.raw", "", []agent.Report{left("web-3-root.m-0000000a.raw", 4, 0)}, false},
-		"it was there before another":           {"web-3-root.before.m-0000000a.raw", "", []agent.Report{left("web-3-root.before.m-0000000a.raw", 4, 0)}, false},
+		"it left from there, and is here again": {"web-3-root.raw", "web", []record.Report{left("web-3-root.raw", 4, 0), past("there", "here", 5, completed, 0)}, true},
+		"it came anew, and left":                {"web-3-root.raw", "", []record.Report{past("there", "here", 5, completed, 0), left("web-5-root.raw", 6, 0)}, false},
+		"it was left there":                     {"web-3-root.raw", "", []record.Report{{ID: "m-00000001", Guest: "web", Epoch: 4, From: "there", To: "here", Outcome: completed, Ended: time.Now().UnixNano(), Left: []string{"web-3-root.raw"}}}, false},
+		"another time it did not come":          {"web-3-root.raw", "", []record.Report{past("there", "here", 4, aborted, 0)}, false},
+		"it did not come":                       {"web-3-root.raw", "", []record.Report{past("there", "here", 3, aborted, 0)}, true},
+		"it was given up":                       {"web-3-root.m-0000000a.raw", "", []record.Report{left("web-3-root.m-0000000a.raw", 4, 0)}, false},
+		"it was there before another":           {"web-3-root.before.m-0000000a.raw", "", []record.Report{left("web-3-root.before.m-0000000a.raw", 4, 0)}, false},
 		"it was given up, a guest of its name":  {"web-2-root.m-0000000a.raw", "web-2", nil, false},
 		"another guest's, of a longer name":     {"web-2-a-b.raw", "web-2", nil, false},
-		"two guests may have it":                {"web-2-a-3-b.raw", "web", []agent.Report{left("web-2-a-3-b.raw", 4, 0)}, false},
-		"no disk of ours":                       {"web-2-root.qcow2", "web", []agent.Report{left("web-2-root.qcow2", 4, 0)}, false},
+		"two guests may have it":                {"web-2-a-3-b.raw", "web", []record.Report{left("web-2-a-3-b.raw", 4, 0)}, false},
+		"no disk of ours":                       {"web-2-root.qcow2", "web", []record.Report{left("web-2-root.qcow2", 4, 0)}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			state := t.TempDir()

@@ -10,6 +10,7 @@ import (
 
 	"godwit/agent"
 	"godwit/agent/evacuate"
+	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/policy"
 )
@@ -116,7 +117,7 @@ func guestTo(g evacuate.Guest) string {
 	return fmt.Sprintf("%-12s %-14s ", g.Guest, to)
 }
 
-func predictedWords(p *agent.Prediction) string {
+func predictedWords(p *record.Prediction) string {
 	if p == nil {
 		return ""
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"godwit/agent"
+	"godwit/agent/record"
 	"godwit/internal/units"
 	"godwit/lab/scenario"
 	"godwit/migration"
@@ -102,7 +103,7 @@ func showPlan(c *cobra.Command, client *agent.Client, req migration.Request) err
 }
 
 // printAddresses prints which address becomes which.
-func printAddresses(w io.Writer, rep agent.Report) {
+func printAddresses(w io.Writer, rep record.Report) {
 	for i, next := range rep.Next {
 		if len(rep.Old) > 0 {
 			fmt.Fprintf(w, "address   %s → %s\n", rep.Old[min(i, len(rep.Old)-1)].Prefix.Addr(), next.Prefix.Addr())
@@ -277,7 +278,7 @@ func newHistory() *cobra.Command {
 	return askFlags(c)
 }
 
-func historyLine(r agent.Report) string {
+func historyLine(r record.Report) string {
 	outcome := string(r.Outcome)
 	if outcome == "" {
 		outcome = "under way"

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"godwit/agent"
+	"godwit/agent/record"
 )
 
 // showReport prints one migration with all its connections.
@@ -29,7 +30,7 @@ func showReport(c *cobra.Command, client *agent.Client, id string) error {
 }
 
 // printSurvival prints what became of each connection, a line each.
-func printSurvival(w io.Writer, s *agent.Survival) {
+func printSurvival(w io.Writer, s *record.Survival) {
 	if s == nil {
 		return
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"godwit/agent"
+	"godwit/agent/record"
 	"godwit/lab/scenario"
 	"godwit/migration"
 )
@@ -172,7 +173,7 @@ func anAgent(t *testing.T) (socket string) {
 	up, guests := true, 1
 	answer("GET /v1/neighbours", []agent.NeighbourInfo{{Host: "b-1", Site: "b", State: "up, 1 guests", Up: &up, Guests: &guests}})
 	answer("GET /v1/doubts", []agent.Doubt{{ID: "m-00000003", Guest: "web"}})
-	answer("GET /v1/migrations", []agent.Report{{ID: "m-00000001", Guest: "web", To: "b-1", Outcome: migration.Completed}, {ID: "m-00000002", Guest: "db", To: "b-1"}})
+	answer("GET /v1/migrations", []record.Report{{ID: "m-00000001", Guest: "web", To: "b-1", Outcome: migration.Completed}, {ID: "m-00000002", Guest: "db", To: "b-1"}})
 	answer("GET /v1/tunnels", []agent.TunnelUse{{Guest: "web"}})
 	answer("POST /v1/migrations/{id}/abort", nil)
 	answer("POST /v1/migrations/{id}/bandwidth", nil)

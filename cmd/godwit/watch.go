@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"godwit/agent"
+	"godwit/agent/record"
 	"godwit/migration"
 )
 
@@ -87,7 +88,7 @@ func outcome(c *cobra.Command, client *agent.Client, id string, untold bool) err
 	}
 	switch w := c.OutOrStdout(); {
 	case asJSON(c):
-		if err := printLine(c, map[string]agent.Report{"report": rep}); err != nil {
+		if err := printLine(c, map[string]record.Report{"report": rep}); err != nil {
 			return err
 		}
 	case untold:
@@ -103,7 +104,7 @@ func outcome(c *cobra.Command, client *agent.Client, id string, untold bool) err
 }
 
 // printEvent prints an event of a migration that is in that phase; "": not known.
-func printEvent(c *cobra.Command, e agent.Event, phase migration.Phase) error {
+func printEvent(c *cobra.Command, e record.Event, phase migration.Phase) error {
 	if asJSON(c) {
 		return printLine(c, e)
 	}
@@ -112,14 +113,14 @@ func printEvent(c *cobra.Command, e agent.Event, phase migration.Phase) error {
 }
 
 // eventText is what a person reads of an event.
-func eventText(e agent.Event, phase migration.Phase) string {
+func eventText(e record.Event, phase migration.Phase) string {
 	switch e.Kind {
 	case "phase":
 		return "phase " + string(e.Phase)
 	case "event":
 		return string(e.Name)
 	case "progress":
-		var p agent.CopyProgress
+		var p record.CopyProgress
 		if json.Unmarshal(e.Data, &p) != nil || p.What == "" { // of a later release, perhaps
 			return string(e.Data)
 		}

@@ -9,25 +9,26 @@ import (
 	"testing"
 
 	"godwit/agent"
+	"godwit/agent/record"
 	"godwit/migration"
 )
 
 // watched is an agent that tells the whole of one migration, which completed.
 func watched(t *testing.T) (socket string) {
 	t.Helper()
-	return watchedTo(t, agent.Report{ID: "m-00000001", Outcome: migration.Completed})
+	return watchedTo(t, record.Report{ID: "m-00000001", Outcome: migration.Completed})
 }
 
 // watchedTo is the same of one that ended by that report.
-func watchedTo(t *testing.T, end agent.Report) (socket string) {
+func watchedTo(t *testing.T, end record.Report) (socket string) {
 	t.Helper()
-	progress, err := json.Marshal(agent.CopyProgress{What: agent.CopyOfMemory, Total: 200_000_000, Remaining: 100_000_000, Rate: 12_500_000, DirtyRate: 1_250_000, Round: 2, LeftS: 8.1})
+	progress, err := json.Marshal(record.CopyProgress{What: record.CopyOfMemory, Total: 200_000_000, Remaining: 100_000_000, Rate: 12_500_000, DirtyRate: 1_250_000, Round: 2, LeftS: 8.1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/migrations/{id}/events", func(w http.ResponseWriter, r *http.Request) {
-		all := []agent.Event{
+		all := []record.Event{
 			{Kind: "phase", Phase: migration.Check}, {Kind: "note", Text: "a remark"}, {Kind: "event", Name: migration.MigrationStart},
 			{Kind: "phase", Phase: migration.Copy}, {Kind: "progress", Data: progress}, {Kind: "progress", Data: json.RawMessage(`{"later": 1}`)},
 			{Kind: "outcome", Text: "completed"},
@@ -38,7 +39,7 @@ func watchedTo(t *testing.T, end agent.Report) (socket string) {
 		if r.FormValue("after") != "0" {
 			all = nil
 		}
-		json.NewEncoder(w).Encode(agent.EventsAnswer{Events: all, Over: true}) //nolint:errcheck // the client tells
+		json.NewEncoder(w).Encode(record.EventsAnswer{Events: all, Over: true}) //nolint:errcheck // the client tells
 	})
 	mux.HandleFunc("GET /v1/migrations/{id}", func(w http.ResponseWriter, _ *http.Request) {
 		json.NewEncoder(w).Encode(end) //nolint:errcheck // the client tells
@@ -78,12 +79,12 @@ func TestWatchAsJSON(t *testing.T) {
 			t.Fatalf("status %d: %s", status, &out)
 		}
 		var kinds []string
-		var seen agent.CopyProgress
-		var end *agent.Report
+		var seen record.CopyProgress
+		var end *record.Report
 		for one := range strings.Lines(out.String()) {
 			var e struct {
-				agent.Event
-				Report *agent.Report `json:"report"`
+				record.Event
+				Report *record.Report `json:"report"`
 			}
 			if err := json.Unmarshal([]byte(one), &e); err != nil || end != nil {
 				t.Fatalf("%s: line %q after report %v: %v", line, one, end, err)
@@ -109,7 +110,7 @@ func TestWatchAsJSON(t *testing.T) {
 // Without --watch the status says that a migration has begun, with it what became of it; the help
 // says which is which.
 func TestStatusOfMigrate(t *testing.T) {
-	refused := agent.Report{ID: "m-00000001", Outcome: migration.Refused, Problem: &migration.Problem{Code: migration.CodeCapacity, Text: "host b is full"}}
+	refused := record.Report{ID: "m-00000001", Outcome: migration.Refused, Problem: &migration.Problem{Code: migration.CodeCapacity, Text: "host b is full"}}
 	socket := watchedTo(t, refused)
 	for line, want := range map[string]int{"migrate web b": exitDone, "migrate web b --watch": exitFailed, "watch m-00000001": exitFailed} {
 		if status := run(append(strings.Fields(line), "--socket", socket), io.Discard, io.Discard); status != want {

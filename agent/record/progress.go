@@ -1,4 +1,4 @@
-package agent
+package record
 
 import (
 	"cmp"
@@ -136,4 +136,45 @@ func twoDigits(v float64) string {
 		return fmt.Sprintf("%.1f", v)
 	}
 	return fmt.Sprintf("%.0f", v)
+}
+
+// DataPath is what is known of our own data path. Bytes are coded ones, but where they
+// say otherwise.
+type DataPath struct {
+	Queue        int64            `json:"queue"`                   // that wait or are not acknowledged
+	LargestQueue int64            `json:"largest_queue,omitempty"` // that it ever was, as looks at it saw
+	LargestSpill int64            `json:"largest_spill,omitempty"` // of memory that the queue's file held
+	Waiting      uint64           `json:"waiting_pages"`           // read from QEMU, to be sent
+	InFlight     uint64           `json:"flying_pages"`            // sent, not acknowledged
+	Delivered    uint64           `json:"delivered_pages"`         // the destination has some version of them
+	HotPages     uint64           `json:"hot_pages"`               // written again twice or more
+	Rounds       int              `json:"rounds"`                  // passes over memory that were read
+	ReadBytes    int64            `json:"read_bytes"`              // of QEMU's stream
+	SentBytes    int64            `json:"sent_bytes"`              // of frames that are there
+	Repeated     int64            `json:"repeated"`                // sent again, as a lane had died or was late
+	Skipped      uint64           `json:"skipped"`                 // versions of pages that a newer one replaced unsent
+	Missed       uint64           `json:"missed"`                  // pages that had to be sent whole after all
+	TailBytes    int64            `json:"tail_bytes"`
+	Offered      int              `json:"offered,omitempty"` // pages that the destination has from elsewhere
+	Pages        map[string]int64 `json:"pages"`             // by coding
+	Bytes        map[string]int64 `json:"bytes"`             // by coding
+	Paths        []PathRate       `json:"paths"`
+	Levels       map[string]int   `json:"levels"`           // of compression: frames
+	Opaque       string           `json:"opaque,omitempty"` // why QEMU's stream is passed on as it is
+}
+
+// PathRate is one path of it.
+type PathRate struct {
+	Path  string  `json:"path"`
+	Lanes int     `json:"lanes"` // that work
+	Bytes int64   `json:"bytes"` // of frames that arrived first over it
+	Rate  int64   `json:"rate"`  // bytes per second
+	RTTMS float64 `json:"rtt_ms"`
+	Died  int     `json:"died"` // lanes that did
+	Last  string  `json:"last,omitempty"`
+}
+
+var CodingNames = [pages.Codings]string{
+	pages.None: "none", pages.Zero: "zero", pages.Same: "same", pages.Reference: "reference", pages.Known: "known",
+	pages.Delta: "delta", pages.Batch: "batch", pages.Raw: "raw",
 }

@@ -1,4 +1,4 @@
-package agent
+package record
 
 import (
 	"testing"
@@ -13,7 +13,7 @@ func TestPostCopyLasted(t *testing.T) {
 		want          float64
 	}{{1000 * s, 1002 * s, 2}, {0, 1002 * s, 0}, {1000 * s, 0, 0}, {1000 * s, 999 * s, 0}} {
 		var post PostCopy
-		if post.lasted(&Report{Resumed: c.resumed, MemoryDone: c.done}); post.LastedS != c.want {
+		if post.Lasted(&Report{Resumed: c.resumed, MemoryDone: c.done}); post.LastedS != c.want {
 			t.Errorf("ran at %d, the last page at %d: %v s, want %v", c.resumed, c.done, post.LastedS, c.want)
 		}
 	}

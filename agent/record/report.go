@@ -1,13 +1,11 @@
-package agent
+package record
 
 import (
-	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
-	"sync"
 	"time"
 
-	"godwit/agent/metrics"
 	"godwit/agent/sample"
 	"godwit/migration"
 )
@@ -33,10 +31,10 @@ type PhaseSpan struct {
 
 // Steps by which more than a reader goes.
 const (
-	stepStop   = "stop guest"
-	stepDisks  = "disks in sync"
-	stepLoaded = "last byte loaded"
-	stepStart  = "start guest"
+	StepStop   = "stop guest"
+	StepDisks  = "disks in sync"
+	StepLoaded = "last byte loaded"
+	StepStart  = "start guest"
 )
 
 // Step is one timed act on the critical path.
@@ -45,6 +43,8 @@ type Step struct {
 	At   int64   `json:"at"` // unix ns of its beginning
 	MS   float64 `json:"ms"`
 }
+
+func (s Step) took() time.Duration { return time.Duration(s.MS * float64(time.Millisecond)) }
 
 // Survey counts the guest's connections at the handover, as the guest sees them.
 type Survey struct {
@@ -98,6 +98,14 @@ type Report struct {
 	Throttled      *Throttled          `json:"throttled,omitempty"` // where the guest wrote too fast
 }
 
+// NewReport is of a migration of which no more is known.
+func NewReport(plan migration.Plan, requested int64) Report {
+	return Report{
+		ID: plan.ID, Guest: plan.Guest, Epoch: plan.Epoch, From: plan.From, To: plan.To, Mode: plan.Mode,
+		Transfer: plan.Transfer, Network: plan.Network, Requested: requested,
+	}
+}
+
 // Tick is one of the guest's own counter, with the time at which its host heard it.
 type Tick struct {
 	N    uint64 `json:"n"`
@@ -109,10 +117,10 @@ type Tick struct {
 // differ by less than a millisecond in that time.
 const tickAge = time.Second
 
-// truer is the tick whose hearing was delayed less, of one and a later one: the host's
+// Truer is the tick whose hearing was delayed less, of one and a later one: the host's
 // clock is less ahead of the guest's. Where the guest's clock is unknown, latest says
 // which to keep.
-func truer(t, later *Tick, latest bool) *Tick {
+func Truer(t, later *Tick, latest bool) *Tick {
 	switch {
 	case t == nil:
 		return later
@@ -142,157 +150,70 @@ func (r *Report) VMDowntime() (time.Duration, bool) {
 	return max(time.Duration(passed-executed), r.between()), true
 }
 
+// StoodStill is for how long the guest did: by its own counter, or, where that was not heard, by the clocks
+// of its hosts.
+func (r *Report) StoodStill() time.Duration {
+	if d, counted := r.VMDowntime(); counted {
+		return d
+	}
+	if r.Paused == 0 || r.Resumed == 0 {
+		return 0
+	}
+	return time.Duration(r.Resumed - r.Paused)
+}
+
 // between is from the stop's end to the start's beginning, for which the guest stood still in any case, both
 // by the source's clock, as ticks are; 0: not known. A tick that was heard late at the source, or a clock in
 // the guest that was set right, would else make its pause shorter than that.
 func (r *Report) between() time.Duration {
-	start, begun := r.step(stepStart)
+	start, begun := r.step(StepStart)
 	if !begun || r.Paused == 0 {
 		return 0
 	}
 	return time.Duration(start.At - r.Paused)
 }
 
-// Prediction is made in check, before the first byte.
-type Prediction struct {
-	MigrationS float64       `json:"migration_s"`
-	DowntimeMS float64       `json:"downtime_ms"`
-	WireBytes  int64         `json:"wire_bytes"`
-	Throttled  int           `json:"throttled,omitempty"` // how far the guest will have to be, percent
-	Memory     *sample.Basis `json:"memory,omitempty"`    // nil: nothing is known of it but how much QEMU has
-}
-
-// Record is one migration as it happens. It is safe for use by many.
-type Record struct {
-	mu     sync.Mutex
-	wake   chan struct{} // closed and replaced at every change
-	host   string
-	plan   migration.Plan
-	report Report
-	events []Event
-	ended  bool
-	born   int64 // unix ns, tells the records of an agent's lives apart
-
-	told func(migration.Plan, Event) // hears of each event, outside of mu; nil: nobody
-	done func(Report)                // hears of the outcome before anybody is told; nil: nobody
-
-	role    migration.Role   // of this host; "" before it is counted
-	carried *metrics.Carrier // counts what the migration carries; nil: not counted
-}
-
-// eventsKept bounds the events in memory; progress lines past it are dropped.
-const eventsKept = 20000
-
-func newRecord(host string, plan migration.Plan, now time.Time) *Record {
-	return &Record{
-		host: host, plan: plan, wake: make(chan struct{}), born: time.Now().UnixNano(), report: newReport(plan, now.UnixNano()),
+// step is the first of a name that began after the guest was stopped, as far as that is known.
+func (r *Report) step(name string) (Step, bool) {
+	i := slices.IndexFunc(r.Critical, func(s Step) bool { return s.Name == name && s.At >= r.Paused })
+	if i < 0 {
+		return Step{}, false
 	}
+	return r.Critical[i], true
 }
 
-// newReport is of a migration of which no more is known.
-func newReport(plan migration.Plan, requested int64) Report {
-	return Report{
-		ID: plan.ID, Guest: plan.Guest, Epoch: plan.Epoch, From: plan.From, To: plan.To, Mode: plan.Mode,
-		Transfer: plan.Transfer, Network: plan.Network, Requested: requested,
+// Longest is what took most of the time for which the guest stood still, by the steps of both hosts.
+func (r *Report) Longest() (what string, took time.Duration) {
+	see := func(name string, d time.Duration) {
+		if d > took {
+			what, took = name, d
+		}
 	}
-}
-
-// add appends e, stamping what it lacks.
-func (r *Record) add(e Event) {
-	r.mu.Lock()
-	if len(r.events) >= eventsKept && e.Kind == "progress" {
-		r.mu.Unlock()
-		return
+	stopped := r.Paused
+	for _, s := range r.Critical {
+		switch s.Name {
+		case StepStop:
+			see("stopping it", s.took())
+		case StepDisks:
+			see("its disks, until they were in sync,", s.took())
+			stopped = max(stopped, s.At+int64(s.took()))
+		}
 	}
-	e.N = len(r.events) + 1
-	if e.At == 0 {
-		e.At = time.Now().UnixNano()
+	loaded, known := r.step(StepLoaded)
+	if known && stopped != 0 {
+		see("the last of its memory and its devices", time.Duration(loaded.At-stopped))
 	}
-	if e.Host == "" {
-		e.Host = r.host
+	if start, begun := r.step(StepStart); begun {
+		if known {
+			see("handing it over", time.Duration(start.At-loaded.At))
+		}
+		see("starting it", start.took())
 	}
-	r.events = append(r.events, e)
-	r.changed()
-	told, plan := r.told, r.plan
-	r.mu.Unlock()
-	if told != nil {
-		told(plan, e)
-	}
+	return what, took
 }
 
-// setPlan keeps what check has completed, for those who hear of events.
-func (r *Record) setPlan(plan migration.Plan) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.plan = plan
-}
-
-func (r *Record) changed() {
-	close(r.wake)
-	r.wake = make(chan struct{})
-}
-
-// event tells that a named moment has come.
-func (r *Record) event(name migration.EventName) { r.add(Event{Kind: "event", Name: name}) }
-
-// note keeps a remark for people.
-func (r *Record) note(text string) {
-	r.add(Event{Kind: "note", Text: text})
-	r.edit(func(rep *Report) { rep.Notes = append(rep.Notes, text) })
-}
-
-// noteOnce is note, but for what has been said already.
-func (r *Record) noteOnce(text string) {
-	r.mu.Lock()
-	said := slices.Contains(r.report.Notes, text)
-	r.mu.Unlock()
-	if !said {
-		r.note(text)
-	}
-}
-
-// progress tells figures that change while a phase runs.
-func (r *Record) progress(value any) {
-	data, err := json.Marshal(value)
-	if err != nil {
-		return
-	}
-	r.add(Event{Kind: "progress", Data: data})
-}
-
-// timed performs f and keeps how long it took as a step of the critical path.
-func (r *Record) timed(name string, f func() error) error {
-	start := time.Now()
-	err := f()
-	r.took(name, start)
-	return err
-}
-
-// took keeps a step of the critical path that began then and ends now.
-func (r *Record) took(name string, start time.Time) {
-	r.edit(func(rep *Report) {
-		rep.Critical = append(rep.Critical, Step{name, start.UnixNano(), float64(time.Since(start).Microseconds()) / 1000})
-	})
-}
-
-// moment keeps when something on the critical path was known.
-func (r *Record) moment(name string) {
-	now := time.Now().UnixNano()
-	r.edit(func(rep *Report) { rep.Critical = append(rep.Critical, Step{Name: name, At: now}) })
-}
-
-// enter ends the phase under way and begins the next; "" only ends.
-func (r *Record) enter(p migration.Phase, at time.Time) {
-	r.mu.Lock()
-	entered := r.report.enter(p, at)
-	r.mu.Unlock()
-	if entered && p != "" {
-		r.add(Event{Kind: "phase", Phase: p, At: at.UnixNano()})
-	}
-}
-
-// enter does so, and says whether the phase was another.
-func (r *Report) enter(p migration.Phase, at time.Time) bool {
+// Enter does so, and says whether the phase was another.
+func (r *Report) Enter(p migration.Phase, at time.Time) bool {
 	if n := len(r.Phases); n > 0 {
 		last := &r.Phases[n-1]
 		if last.Name == p {
@@ -308,80 +229,63 @@ func (r *Report) enter(p migration.Phase, at time.Time) bool {
 	return true
 }
 
-func (r *Record) edit(f func(*Report)) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	f(&r.report)
-	r.changed()
+// HearResumed keeps when the guest ran at the destination, which told it late, or never: its
+// agent may have ended before it wrote that down. Then the guest's own counter knows, as it
+// stood still from the stop on.
+func (r *Report) HearResumed(told int64) {
+	d, counted := r.VMDowntime()
+	switch {
+	case r.Resumed != 0:
+	case told != 0:
+		r.Resumed = told
+	case counted && r.Paused != 0:
+		r.Resumed = r.Paused + int64(d)
+	}
 }
 
-// moments are when the migration was asked for, and when its guest was stopped, unix ns. A
-// snapshot would cost the switch as much as what it is written down with.
-func (r *Record) moments() (requested, paused int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.report.Requested, r.report.Paused
+// Check says what is wrong with a report that was read.
+func (r *Report) Check() error {
+	switch {
+	case !migration.ValidID(r.ID):
+		return fmt.Errorf("migration id %.100q: not one", r.ID)
+	case r.Outcome != "" && !slices.Contains(migration.Outcomes, r.Outcome):
+		return fmt.Errorf("migration %s: outcome %.100q is unknown", r.ID, r.Outcome)
+	}
+	return migration.CheckAddresses(slices.Concat(r.Old, r.Next))
 }
 
-// snapshot is a copy of the report as it stands.
-func (r *Record) snapshot() Report {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	data, err := json.Marshal(r.report)
-	if err != nil {
-		return r.report
-	}
-	var out Report
-	if json.Unmarshal(data, &out) != nil {
-		return r.report
-	}
-	return out
+// Prediction is made in check, before the first byte.
+type Prediction struct {
+	MigrationS float64       `json:"migration_s"`
+	DowntimeMS float64       `json:"downtime_ms"`
+	WireBytes  int64         `json:"wire_bytes"`
+	Throttled  int           `json:"throttled,omitempty"` // how far the guest will have to be, percent
+	Memory     *sample.Basis `json:"memory,omitempty"`    // nil: nothing is known of it but how much QEMU has
 }
 
-// end is the last word; watchers see no more after it.
-func (r *Record) end(outcome migration.Outcome, problem *migration.Problem, now time.Time) {
-	r.enter("", now)
-	text := ""
-	if problem != nil {
-		text = problem.Text
-	}
-	r.edit(func(rep *Report) {
-		rep.Outcome, rep.Problem, rep.Ended = outcome, problem, now.UnixNano()
-	})
-	if r.done != nil {
-		r.done(r.snapshot())
-	}
-	r.add(Event{Kind: "outcome", Text: string(outcome) + suffix(": ", text)})
-	r.mu.Lock()
-	r.ended = true
-	r.changed()
-	r.mu.Unlock()
+// Throttled is what was done to a guest that wrote too fast.
+type Throttled struct {
+	Percent int    `json:"percent"` // of the time for which its processors stood still, at the end
+	Why     string `json:"why"`
+	At      int64  `json:"at"` // unix ns: asked for first
 }
 
-func suffix(sep, s string) string {
-	if s == "" {
-		return ""
-	}
-	return sep + s
+// PostCopy is what is known of a guest that ran before its pages were there.
+type PostCopy struct {
+	Why       string  `json:"why"`        // it was chosen
+	Pages     uint64  `json:"pages"`      // that came after the guest ran
+	Share     float64 `json:"share"`      // of all pages
+	Faults    int     `json:"faults"`     // pages that the guest waited for
+	LongestMS float64 `json:"longest_ms"` // such a wait, as the destination's proxy saw it
+	MeanMS    float64 `json:"mean_ms"`
+	LastedS   float64 `json:"lasted_s"` // from running to the last page
+	Refills   int     `json:"refills"`  // times that the rest was taken from the stopped guest again
 }
 
-// Watch returns the events after number n as soon as there is one, or none when
-// ctx ends; over says that no more will come.
-func (r *Record) Watch(ctx context.Context, n int) (events []Event, over bool) {
-	for {
-		r.mu.Lock()
-		if n < len(r.events) {
-			events = append(events, r.events[max(n, 0):]...)
-		}
-		over, wake := r.ended, r.wake
-		r.mu.Unlock()
-		if len(events) > 0 || over {
-			return events, over
-		}
-		select {
-		case <-wake:
-		case <-ctx.Done():
-			return nil, false
-		}
+// Lasted keeps how long the guest ran before its last page was there, however late that is looked at: the
+// handover may be done by then.
+func (c *PostCopy) Lasted(r *Report) {
+	if r.Resumed > 0 && r.MemoryDone > r.Resumed {
+		c.LastedS = time.Duration(r.MemoryDone - r.Resumed).Seconds()
 	}
 }

@@ -1,4 +1,4 @@
-package agent
+package record
 
 import (
 	"os"
@@ -10,11 +10,11 @@ import (
 
 // TestCodingNames: every coding is told by the name that docs/datapath.md has for it.
 func TestCodingNames(t *testing.T) {
-	doc, err := os.ReadFile("../docs/datapath.md")
+	doc, err := os.ReadFile("../../docs/datapath.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for coding, name := range codingNames {
+	for coding, name := range CodingNames {
 		if coding != int(pages.None) && (name == "" || !strings.Contains(string(doc), "\n| "+name+" |")) {
 			t.Errorf("docs/datapath.md has no coding %q (%d)", name, coding)
 		}

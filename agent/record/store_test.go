@@ -1,13 +1,14 @@
-package agent
+package record
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
-	"godwit/agent/config"
 	"godwit/agent/statefile"
 	"godwit/migration"
 )
@@ -15,31 +16,31 @@ import (
 // TestRecordsAreBounded: an agent that lives long does not grow with every migration; those
 // under way keep all that they have.
 func TestRecordsAreBounded(t *testing.T) {
-	a := &Agent{records: map[string]*Record{}}
+	s := NewStore("paris", t.TempDir(), slog.New(slog.DiscardHandler))
 	begin := func(n int) *Record {
-		r := newRecord("paris", migration.Plan{ID: fmt.Sprintf("m-%08x", n)}, time.Now())
-		r.note("a word")
-		a.remember(r)
+		r := New("paris", migration.Plan{ID: fmt.Sprintf("m-%08x", n)}, time.Now())
+		r.Note("a word")
+		s.Add(r)
 		return r
 	}
 	longest := begin(0)
 	for n := 1; n <= recordsKept+50; n++ {
-		begin(n).end(migration.Completed, nil, time.Unix(int64(n), 0))
+		begin(n).End(migration.Completed, nil, time.Unix(int64(n), 0))
 	}
 	last := begin(recordsKept + 51)
 	stories := 0
-	for _, r := range a.records {
-		if len(r.events) > 0 && r.endedAt() > 0 {
+	for _, r := range s.by {
+		if len(r.events) > 0 && r.EndedAt() > 0 {
 			stories++
 		}
 	}
-	if len(a.records) > recordsKept+2 || stories > storiesKept {
-		t.Errorf("%d records, %d stories of migrations that ended", len(a.records), stories)
+	if len(s.by) > recordsKept+2 || stories > storiesKept {
+		t.Errorf("%d records, %d stories of migrations that ended", len(s.by), stories)
 	}
-	if a.records["m-00000000"] != longest || len(longest.events) == 0 || len(last.events) == 0 {
+	if s.by["m-00000000"] != longest || len(longest.events) == 0 || len(last.events) == 0 {
 		t.Error("one under way was forgotten")
 	}
-	if a.records["m-00000001"] != nil || a.records[fmt.Sprintf("m-%08x", recordsKept+50)] == nil {
+	if s.by["m-00000001"] != nil || s.by[fmt.Sprintf("m-%08x", recordsKept+50)] == nil {
 		t.Error("not the oldest were forgotten")
 	}
 }
@@ -47,18 +48,17 @@ func TestRecordsAreBounded(t *testing.T) {
 // TestReportsOfEarlierAgents: what ended under earlier agents is listed with what this one knows, the
 // newest first, once each; what cannot be read is left out, and the oldest of too many.
 func TestReportsOfEarlierAgents(t *testing.T) {
-	a := bareAgent(t, &config.Config{Host: "paris"})
-	a.records = map[string]*Record{}
+	s := NewStore("paris", t.TempDir(), slog.New(slog.DiscardHandler))
 	keep := func(name, id string, at int64) {
-		if err := statefile.Write(a.config.StatePath("history", name+".json"), Report{ID: id, Guest: "web", Requested: at, Ended: at + 1, Outcome: migration.Completed}); err != nil {
+		if err := statefile.Write(filepath.Join(s.dir, name+".json"), Report{ID: id, Guest: "web", Requested: at, Ended: at + 1, Outcome: migration.Completed}); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Chtimes(a.config.StatePath("history", name+".json"), time.Time{}, time.Unix(at, 0)); err != nil {
+		if err := os.Chtimes(filepath.Join(s.dir, name+".json"), time.Time{}, time.Unix(at, 0)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	listed := func() (ids []string) {
-		for _, r := range a.reports() {
+		for _, r := range s.Reports() {
 			ids = append(ids, r.ID)
 		}
 		return ids
@@ -69,11 +69,11 @@ func TestReportsOfEarlierAgents(t *testing.T) {
 	keep("m-00000001", "m-00000001", 1)
 	keep("m-00000002-destination", "m-00000002", 2)
 	keep("m-00000003", "m-00000003", 3)
-	if err := os.WriteFile(a.config.StatePath("history", "m-00000004.json"), []byte("{"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(s.dir, "m-00000004.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	a.remember(newRecord("paris", migration.Plan{ID: "m-00000003"}, time.Unix(0, 3)))
-	a.remember(newRecord("paris", migration.Plan{ID: "m-00000005"}, time.Unix(0, 5)))
+	s.Add(New("paris", migration.Plan{ID: "m-00000003"}, time.Unix(0, 3)))
+	s.Add(New("paris", migration.Plan{ID: "m-00000005"}, time.Unix(0, 5)))
 	if got, want := listed(), []string{"m-00000005", "m-00000003", "m-00000002", "m-00000001"}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}

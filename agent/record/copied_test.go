@@ -1,0 +1,39 @@
+package record
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"godwit/migration"
+	"godwit/policy"
+)
+
+// TestCopiedTo: what the last move there showed counts, of this host, over our own data path, that came to its end.
+func TestCopiedTo(t *testing.T) {
+	s := NewStore("paris", t.TempDir(), slog.New(slog.DiscardHandler))
+	add := func(id, to string, ended int64, pages int64, change func(*Report)) {
+		plan := migration.Plan{ID: id, Guest: "web", From: "paris", To: to, Bandwidth: 20e6}
+		rec := New("paris", plan, time.Now())
+		rec.report.Outcome, rec.report.Ended = migration.Completed, ended
+		rec.report.Phases = []PhaseSpan{{migration.Check, 0, 7}, {migration.Copy, 7, 7 + int64(3*time.Second)}}
+		rec.report.WireBytes, rec.report.DiskBytes = map[string]int64{"a-b": 5000, "c-d": 600}, 100
+		rec.report.DataPath = &DataPath{Pages: map[string]int64{"zero": 1e6, "raw": pages, "known": 2 * pages}}
+		change(&rec.report)
+		s.Add(rec)
+	}
+	as := func(*Report) {}
+	add("m-1", "rome", 10, 1000, as)
+	add("m-2", "rome", 20, 2000, as)
+	add("m-3", "rome", 30, 3000, func(r *Report) { r.Outcome = migration.Aborted })
+	add("m-4", "rome", 40, 4000, func(r *Report) { r.DataPath = nil })
+	add("m-5", "rome", 50, 5000, func(r *Report) { r.From, r.To = "rome", "paris" })
+	add("m-6", "oslo", 60, 6000, as)
+	want := policy.Copied{Handled: 3 * 2000 * 4096, Took: 3 * time.Second, Wire: 5500, Rate: 20e6}
+	if got := s.Copied("rome", 100e6); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if got := s.Copied("bonn", 100e6); got.Handled != 0 {
+		t.Errorf("nothing went there: %+v", got)
+	}
+}

@@ -1,0 +1,281 @@
+// Package record has what is known of a host's migrations: the story of each as it happens (Event, for watchers and hooks), what it
+// came to (Report), what became of the guest's connections (Survival), and the history of those that have ended (Store).
+//
+// Another host's words about a migration are cut down before they are kept: Sane.
+package record
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"sync"
+	"time"
+
+	"godwit/agent/metrics"
+	"godwit/migration"
+	"godwit/policy"
+	"godwit/transfer/pages"
+)
+
+// Record is one migration as it happens. It is safe for use by many.
+type Record struct {
+	mu     sync.Mutex
+	wake   chan struct{} // closed and replaced at every change
+	host   string
+	plan   migration.Plan
+	report Report
+	events []Event
+	ended  bool
+	born   int64 // unix ns, tells the records of an agent's lives apart
+
+	// These are set before the migration begins.
+	Told    func(migration.Plan, Event) // hears of each event, outside of mu; nil: nobody
+	Done    func(Report)                // hears of the outcome before anybody is told; nil: nobody
+	Role    migration.Role              // of this host; "" before it is counted
+	Carried *metrics.Carrier            // counts what the migration carries; nil: not counted
+}
+
+// EventsKept bounds the events in memory; progress lines past it are dropped.
+const EventsKept = 20000
+
+// New begins the record of a migration on a host.
+func New(host string, plan migration.Plan, now time.Time) *Record {
+	return &Record{
+		host: host, plan: plan, wake: make(chan struct{}), born: time.Now().UnixNano(), report: NewReport(plan, now.UnixNano()),
+	}
+}
+
+// Add appends e, stamping what it lacks.
+func (r *Record) Add(e Event) {
+	r.mu.Lock()
+	if len(r.events) >= EventsKept && e.Kind == "progress" {
+		r.mu.Unlock()
+		return
+	}
+	e.N = len(r.events) + 1
+	if e.At == 0 {
+		e.At = time.Now().UnixNano()
+	}
+	if e.Host == "" {
+		e.Host = r.host
+	}
+	r.events = append(r.events, e)
+	r.changed()
+	told, plan := r.Told, r.plan
+	r.mu.Unlock()
+	if told != nil {
+		told(plan, e)
+	}
+}
+
+// SetPlan keeps what check has completed, for those who hear of events.
+func (r *Record) SetPlan(plan migration.Plan) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.plan = plan
+}
+
+func (r *Record) changed() {
+	close(r.wake)
+	r.wake = make(chan struct{})
+}
+
+// Event tells that a named moment has come.
+func (r *Record) Event(name migration.EventName) { r.Add(Event{Kind: "event", Name: name}) }
+
+// Note keeps a remark for people.
+func (r *Record) Note(text string) {
+	r.Add(Event{Kind: "note", Text: text})
+	r.Edit(func(rep *Report) { rep.Notes = append(rep.Notes, text) })
+}
+
+// NoteOnce is note, but for what has been said already.
+func (r *Record) NoteOnce(text string) {
+	r.mu.Lock()
+	said := slices.Contains(r.report.Notes, text)
+	r.mu.Unlock()
+	if !said {
+		r.Note(text)
+	}
+}
+
+// Progress tells figures that change while a phase runs.
+func (r *Record) Progress(value any) {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return
+	}
+	r.Add(Event{Kind: "progress", Data: data})
+}
+
+// Timed performs f and keeps how long it took as a step of the critical path.
+func (r *Record) Timed(name string, f func() error) error {
+	start := time.Now()
+	err := f()
+	r.Took(name, start)
+	return err
+}
+
+// Took keeps a step of the critical path that began then and ends now.
+func (r *Record) Took(name string, start time.Time) {
+	r.Edit(func(rep *Report) {
+		rep.Critical = append(rep.Critical, Step{name, start.UnixNano(), float64(time.Since(start).Microseconds()) / 1000})
+	})
+}
+
+// Moment keeps when something on the critical path was known.
+func (r *Record) Moment(name string) {
+	now := time.Now().UnixNano()
+	r.Edit(func(rep *Report) { rep.Critical = append(rep.Critical, Step{Name: name, At: now}) })
+}
+
+// Enter ends the phase under way and begins the next; "" only ends.
+func (r *Record) Enter(p migration.Phase, at time.Time) {
+	r.mu.Lock()
+	entered := r.report.Enter(p, at)
+	r.mu.Unlock()
+	if entered && p != "" {
+		r.Add(Event{Kind: "phase", Phase: p, At: at.UnixNano()})
+	}
+}
+
+// Edit changes the report.
+func (r *Record) Edit(f func(*Report)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f(&r.report)
+	r.changed()
+}
+
+// Moments are when the migration was asked for, and when its guest was stopped, unix ns. A
+// snapshot would cost the switch as much as what it is written down with.
+func (r *Record) Moments() (requested, paused int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.report.Requested, r.report.Paused
+}
+
+// Snapshot is a copy of the report as it stands.
+func (r *Record) Snapshot() Report {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	data, err := json.Marshal(r.report)
+	if err != nil {
+		return r.report
+	}
+	var out Report
+	if json.Unmarshal(data, &out) != nil {
+		return r.report
+	}
+	return out
+}
+
+// End is the last word; watchers see no more after it.
+func (r *Record) End(outcome migration.Outcome, problem *migration.Problem, now time.Time) {
+	r.Enter("", now)
+	text := ""
+	if problem != nil {
+		text = problem.Text
+	}
+	r.Edit(func(rep *Report) {
+		rep.Outcome, rep.Problem, rep.Ended = outcome, problem, now.UnixNano()
+	})
+	if r.Done != nil {
+		r.Done(r.Snapshot())
+	}
+	r.Add(Event{Kind: "outcome", Text: string(outcome) + suffix(": ", text)})
+	r.mu.Lock()
+	r.ended = true
+	r.changed()
+	r.mu.Unlock()
+}
+
+func suffix(sep, s string) string {
+	if s == "" {
+		return ""
+	}
+	return sep + s
+}
+
+// Watch returns the events after number n as soon as there is one, or none when ctx ends.
+func (r *Record) Watch(ctx context.Context, n int) EventsAnswer {
+	answer := EventsAnswer{Born: r.born}
+	for {
+		r.mu.Lock()
+		if n < len(r.events) {
+			answer.Events = append(answer.Events, r.events[max(n, 0):]...)
+		}
+		over, wake := r.ended, r.wake
+		r.mu.Unlock()
+		if answer.Over = over; len(answer.Events) > 0 || over {
+			return answer
+		}
+		select {
+		case <-wake:
+		case <-ctx.Done():
+			return answer
+		}
+	}
+}
+
+// EndedAt is when the migration ended, unix ns; 0: it has not.
+func (r *Record) EndedAt() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.ended {
+		return 0
+	}
+	return r.report.Ended
+}
+
+// forgetEvents keeps nothing but the report of a migration that has ended.
+func (r *Record) forgetEvents() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = nil
+}
+
+// Recall begins a record with what an earlier agent took down of its report; what cannot be
+// one is left.
+func (r *Record) Recall(kept json.RawMessage) {
+	var rep Report
+	if kept == nil || json.Unmarshal(kept, &rep) != nil || rep.Check() != nil || rep.ID != r.plan.ID {
+		return
+	}
+	rep.Outcome, rep.Problem = "", nil
+	r.Edit(func(now *Report) { *now = rep })
+}
+
+// Aborted tells that a migration of which hooks had heard came to nothing.
+func (r *Record) Aborted(why *migration.Problem) {
+	text := ""
+	if why != nil {
+		text = why.Text
+	}
+	r.Add(Event{Kind: "event", Name: migration.MigrationAborted, Text: text})
+}
+
+// copied is its copy of memory, if it went to that host over our own data path, and when it ended; 0: it did not.
+func (r *Record) copied(to string) (c policy.Copied, ended int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rep := &r.report
+	if rep.From != r.host || rep.To != to || rep.Outcome != migration.Completed || rep.DataPath == nil || rep.Mode == "stopcopy" {
+		return c, 0
+	}
+	for _, span := range rep.Phases {
+		if span.Name == migration.Copy {
+			c.Took = time.Duration(span.End - span.Start)
+		}
+	}
+	for coding, n := range rep.DataPath.Pages {
+		if coding != CodingNames[pages.Zero] {
+			c.Handled += n * pages.Size
+		}
+	}
+	for _, bytes := range rep.WireBytes {
+		c.Wire += bytes
+	}
+	c.Wire, c.Rate = c.Wire-rep.DiskBytes, r.plan.Bandwidth
+	return c, rep.Ended
+}

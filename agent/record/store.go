@@ -1,0 +1,240 @@
+package record
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"godwit/agent/journal"
+	"godwit/agent/statefile"
+	"godwit/migration"
+	"godwit/policy"
+)
+
+// What an agent has in memory of the migrations since it started, and what it lists, is bounded; the
+// history has what each came to.
+const (
+	storiesKept = 20   // migrations that have ended of which the events are kept
+	recordsKept = 1000 // of which the report is
+)
+
+// Store is what a host's agent knows of its migrations: the records of those since it started, and the history, which
+// has the report of each that has ended in a file: ID.json of one that left the host, ID-destination.json of one that
+// came. It is safe for use by many.
+type Store struct {
+	host string
+	dir  string // of the history
+	log  *slog.Logger
+
+	mu sync.Mutex
+	by map[string]*Record
+}
+
+// NewStore has no records yet; nothing is touched.
+func NewStore(host, dir string, log *slog.Logger) *Store {
+	return &Store{host: host, dir: dir, log: log, by: map[string]*Record{}}
+}
+
+// Add makes a migration known, and bounds what is.
+func (s *Store) Add(rec *Record) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.by[rec.plan.ID] = rec
+	ended := slices.DeleteFunc(slices.Collect(maps.Values(s.by)), func(r *Record) bool { return r.EndedAt() == 0 })
+	slices.SortFunc(ended, func(x, y *Record) int { return cmp.Compare(y.EndedAt(), x.EndedAt()) })
+	for i, old := range ended {
+		if i >= recordsKept {
+			delete(s.by, old.plan.ID)
+		}
+		if i >= storiesKept {
+			old.forgetEvents()
+		}
+	}
+}
+
+// Find is the record of a migration since the agent started; nil: there is none.
+func (s *Store) Find(id string) *Record {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.by[id]
+}
+
+// All are those of every migration since then.
+func (s *Store) All() []*Record {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.by))
+}
+
+// Kept is Find, or what the history has of a migration that ended here under an earlier agent.
+func (s *Store) Kept(id string) (*Record, error) {
+	if rec := s.Find(id); rec != nil {
+		return rec, nil
+	}
+	rep, ok, err := s.History(id)
+	switch {
+	case err != nil:
+		return nil, err
+	case !ok:
+		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf(
+			"migration %s: not known on host %s; see `godwit history`, here and on the other host", id, s.host)}
+	}
+	return &Record{report: rep, wake: make(chan struct{}), ended: true, born: rep.Ended}, nil
+}
+
+// Report is what is known here of a migration, also of one that ended under an earlier agent.
+func (s *Store) Report(id string) (Report, bool) {
+	if rec := s.Find(id); rec != nil {
+		return rec.Snapshot(), true
+	}
+	rep, known, err := s.History(id)
+	if err != nil {
+		s.log.Warn("history", "migration", id, "error", err)
+	}
+	return rep, known
+}
+
+// Reports lists the migrations of this host, the newest first: all since the agent started, and as
+// many that ended under earlier agents as make recordsKept.
+func (s *Store) Reports() []Report {
+	out := []Report{}
+	for _, rec := range s.All() {
+		out = append(out, rec.Snapshot())
+	}
+	out = append(out, s.endedBefore(recordsKept-len(out), out)...)
+	slices.SortFunc(out, func(x, y Report) int { return cmp.Compare(y.Requested, x.Requested) })
+	return out
+}
+
+// Copied is the last copy of memory to that host over our own data path, since this agent was started; paths there carry rate.
+func (s *Store) Copied(to string, rate int64) policy.Copied {
+	var last policy.Copied
+	var ended int64
+	for _, rec := range s.All() {
+		if copied, at := rec.copied(to); at > ended {
+			last, ended = copied, at
+		}
+	}
+	if last.Rate = cmp.Or(last.Rate, rate); rate > 0 {
+		last.Rate = min(last.Rate, rate)
+	}
+	return last
+}
+
+// Write keeps what a migration came to in a file of the history.
+func (s *Store) Write(name string, rep Report) error {
+	if err := statefile.Write(filepath.Join(s.dir, name), rep); err != nil {
+		return err
+	}
+	return journal.SyncDir(s.dir)
+}
+
+// HasEnded says whether the history has the end of a migration, in an epoch or a later one, of which a journal is
+// here: that came back with a host which lost its power as it was removed.
+func (s *Store) HasEnded(name string, epoch uint64) bool {
+	rep, known, err := s.Ended(name)
+	return err == nil && known && rep.Ended != 0 && rep.Epoch >= epoch
+}
+
+// History reads the report of a migration that ended here under an earlier agent. The error
+// is statefile.ErrUnread where there is one, and what it says is not known.
+func (s *Store) History(id string) (rep Report, known bool, err error) {
+	if !migration.ValidID(id) {
+		return Report{}, false, nil
+	}
+	for _, name := range []string{id + "-destination.json", id + ".json"} {
+		rep, known, err = s.Ended(name)
+		if known || err != nil {
+			return rep, known, err
+		}
+	}
+	return Report{}, false, nil
+}
+
+// Ended reads one file of the history.
+func (s *Store) Ended(name string) (rep Report, known bool, err error) {
+	err = statefile.Read(filepath.Join(s.dir, name), &rep)
+	if errors.Is(err, os.ErrNotExist) {
+		return Report{}, false, nil
+	}
+	if err == nil && !strings.HasPrefix(name, rep.ID) {
+		err = fmt.Errorf("read history %s: it is of migration %s; %w", name, rep.ID, statefile.ErrUnread)
+	}
+	if err != nil {
+		return Report{}, false, err
+	}
+	return rep, true, nil
+}
+
+// endedBefore reads the newest reports of migrations that ended here under earlier agents, most at
+// most, of those that are not known.
+func (s *Store) endedBefore(most int, known []Report) []Report {
+	var out []Report
+	for _, id := range s.endedIDs() {
+		if len(out) >= most {
+			break
+		}
+		if slices.ContainsFunc(known, func(r Report) bool { return r.ID == id }) {
+			continue
+		}
+		rep, ok, err := s.History(id)
+		if err != nil {
+			s.log.Warn("history", "migration", id, "error", err)
+		}
+		if ok {
+			out = append(out, rep)
+		}
+	}
+	return out
+}
+
+// endedIDs are the migrations that the history has, the one that was written last first.
+func (s *Store) endedIDs() []string {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		s.log.Warn("history", "error", err)
+	}
+	written := map[string]time.Time{}
+	for _, e := range entries {
+		name, ok := strings.CutSuffix(e.Name(), ".json")
+		info, err := e.Info()
+		if id := strings.TrimSuffix(name, "-destination"); ok && err == nil && migration.ValidID(id) && info.ModTime().After(written[id]) {
+			written[id] = info.ModTime()
+		}
+	}
+	return slices.SortedFunc(maps.Keys(written), func(x, y string) int { return written[y].Compare(written[x]) })
+}
+
+// Amend changes the report of a migration that has ended here, or is about to.
+func (s *Store) Amend(id string, change func(*Report)) {
+	if rec := s.Find(id); rec != nil {
+		rec.Edit(change)
+		if rec.Snapshot().Ended == 0 {
+			return // it is written at its end
+		}
+	}
+	if !migration.ValidID(id) {
+		return
+	}
+	for _, name := range []string{id + ".json", id + "-destination.json"} {
+		rep, known, err := s.Ended(name)
+		if err != nil {
+			s.log.Warn("history is left as it is", "migration", id, "error", err)
+		}
+		if !known {
+			continue
+		}
+		change(&rep)
+		if err := statefile.Write(filepath.Join(s.dir, name), rep); err != nil {
+			s.log.Error("write history", "migration", id, "error", err)
+		}
+	}
+}

@@ -1,0 +1,210 @@
+package record
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"godwit/migration"
+	"godwit/netstate"
+	"godwit/vm/guest"
+)
+
+// Survivor is one of a guest's connections, and what a migration made of it.
+type Survivor struct {
+	Kind   string          `json:"kind"`   // mptcp, tcp, udp
+	Local  netip.AddrPort  `json:"local"`  // the guest's end before the move
+	Remote netip.AddrPort  `json:"remote"` // the client's
+	Fate   migration.Fate  `json:"fate"`
+	Now    *netip.AddrPort `json:"now,omitempty"` // the guest's end, where it moved
+	Why    string          `json:"why,omitempty"`
+	At     int64           `json:"at,omitempty"` // unix ns: when it was seen to have ended, or was lost
+}
+
+// Survival is every connection that the guest had when it was moved. Total = Moved +
+// Tunnelled + Ended + Lost; it goes on changing while a lease lasts.
+type Survival struct {
+	Total       int        `json:"total"`
+	Moved       int        `json:"moved"`
+	Tunnelled   int        `json:"tunnelled"`
+	Ended       int        `json:"ended"`
+	Lost        int        `json:"lost"`
+	Connections []Survivor `json:"connections"`
+	Omitted     int        `json:"omitted,omitempty"` // more of the guest's than are listed; not in Total
+	Unknown     string     `json:"unknown,omitempty"` // why the guest's own list is missing: only flows of the tunnel are listed then
+}
+
+// count makes the sums anew.
+func (s *Survival) count() {
+	s.Total, s.Moved, s.Tunnelled, s.Ended, s.Lost = len(s.Connections), 0, 0, 0, 0
+	for _, c := range s.Connections {
+		switch c.Fate {
+		case migration.Moved:
+			s.Moved++
+		case migration.Tunnelled:
+			s.Tunnelled++
+		case migration.EndedItself:
+			s.Ended++
+		case migration.Lost:
+			s.Lost++
+		}
+	}
+}
+
+// Judge is what a move has left of a guest's addresses, to judge connections by.
+type Judge struct {
+	Held, Next []netip.Addr
+	Keeps      bool // the guest keeps its addresses for good
+	Kept       bool // they live on, on a lease
+	Joins      *guest.Joins
+	Now        time.Time
+}
+
+type connectionKey struct {
+	kind          string
+	local, remote netip.AddrPort
+}
+
+func keyOf(c guest.Connection) connectionKey { return connectionKey{c.Kind, c.Local, c.Remote} }
+
+// Survive judges each connection of before by what is there after.
+func (o Judge) Survive(before, after guest.Connections) *Survival {
+	there := map[connectionKey]guest.Connection{}
+	for _, c := range after.List {
+		there[keyOf(c)] = c
+	}
+	s := &Survival{Connections: []Survivor{}, Omitted: before.Omitted}
+	for _, c := range before.List {
+		one := Survivor{Kind: c.Kind, Local: c.Local, Remote: c.Remote}
+		now, ok := there[keyOf(c)]
+		switch {
+		case !ok && after.Omitted > 0:
+			s.Omitted++ // it may be among those
+			continue
+		case !ok:
+			one.Fate, one.Why, one.At = migration.EndedItself, "closed by one of its ends during the handover", o.Now.UnixNano()
+		default:
+			o.decide(&one, now)
+		}
+		s.Connections = append(s.Connections, one)
+	}
+	s.count()
+	return s
+}
+
+// decide says what became of a connection that the guest still has.
+func (o Judge) decide(one *Survivor, now guest.Connection) {
+	on := func(addrs []netip.Addr) *netip.AddrPort {
+		for _, w := range now.Working {
+			if slices.Contains(addrs, w.Addr()) {
+				return &w
+			}
+		}
+		return nil
+	}
+	switch {
+	case o.Keeps:
+		one.Fate, one.Why = migration.Tunnelled, "the guest keeps its address"
+	case now.Kind == guest.KindMPTCP && on(o.Next) != nil:
+		one.Fate, one.Now = migration.Moved, on(o.Next)
+	case now.Kind == guest.KindMPTCP && len(now.Working) == 0:
+		one.Fate, one.Why, one.At = migration.Lost, "no subflow of it works any more", o.Now.UnixNano()
+	case !o.Kept:
+		one.Fate, one.Why, one.At = migration.Lost, "its old address was withdrawn", o.Now.UnixNano()
+	default:
+		one.Fate, one.Why = migration.Tunnelled, o.why(now)
+	}
+}
+
+// why says why a connection stays on its old address.
+func (o Judge) why(c guest.Connection) string {
+	switch {
+	case c.Kind == guest.KindUDP:
+		return "UDP cannot change its address"
+	case c.Fallback:
+		return "fell back from MPTCP to plain TCP"
+	case c.Kind == guest.KindTCP:
+		return "plain TCP cannot change its address"
+	case o.Joins == nil:
+		return ""
+	}
+	for _, u := range o.Joins.Unable {
+		if u.Remote == c.Remote {
+			return u.Why
+		}
+	}
+	return "it was left on its old address"
+}
+
+// survivorsListed bounds a report to what fits into one request between agents.
+const survivorsListed = guest.ConnectionsMost + 500
+
+// AddFlows adds the UDP flows through the tunnel that no connected socket of the
+// guest stands for, and with all set the others too.
+func (s *Survival) AddFlows(flows []netstate.Flow, held []netip.Addr, all bool) {
+	known := map[connectionKey]bool{}
+	for _, c := range s.Connections {
+		known[connectionKey{c.Kind, c.Local, c.Remote}] = true
+	}
+	for _, f := range flows {
+		key := connectionKey{f.Protocol, f.Guest, f.Client}
+		if known[key] || !slices.Contains(held, f.Guest.Addr()) || f.Protocol != guest.KindUDP && !all {
+			continue
+		}
+		known[key] = true
+		if len(s.Connections) >= survivorsListed {
+			s.Omitted++
+			continue
+		}
+		s.Connections = append(s.Connections, Survivor{Kind: f.Protocol, Local: f.Guest, Remote: f.Client, Fate: migration.Tunnelled, Why: "seen in the tunnel"})
+	}
+	s.count()
+}
+
+// Follow moves on those that were tunnelled at the last look.
+func (s *Survival) Follow(all []guest.Connection, flows []netstate.Flow, next []netip.Addr, now time.Time) {
+	there := map[connectionKey]guest.Connection{}
+	for _, c := range all {
+		there[keyOf(c)] = c
+	}
+	for i := range s.Connections {
+		c := &s.Connections[i]
+		if c.Fate != migration.Tunnelled {
+			continue
+		}
+		at, ok := there[connectionKey{c.Kind, c.Local, c.Remote}]
+		if !ok && c.Kind == guest.KindUDP {
+			ok = slices.ContainsFunc(flows, func(f netstate.Flow) bool { return f.Client == c.Remote && f.Guest == c.Local && f.Idle < FlowQuiet })
+		}
+		if !ok {
+			c.Fate, c.Why, c.At = migration.EndedItself, "through the tunnel until it ended", now.UnixNano()
+			continue
+		}
+		for _, w := range at.Working {
+			if slices.Contains(next, w.Addr()) && c.Kind == guest.KindMPTCP {
+				c.Fate, c.Why, c.Now = migration.Moved, "late", &w
+				break
+			}
+		}
+	}
+	s.count()
+}
+
+// Withdraw ends those that are tunnelled, as the tunnel goes. expired: something still used it.
+func (s *Survival) Withdraw(expired bool, now time.Time) {
+	for i := range s.Connections {
+		c := &s.Connections[i]
+		if c.Fate != migration.Tunnelled {
+			continue
+		}
+		c.Fate, c.Why, c.At = migration.EndedItself, "through the tunnel until it ended", now.UnixNano()
+		if expired {
+			c.Fate, c.Why = migration.Lost, "the lease of the tunnel ended"
+		}
+	}
+	s.count()
+}
+
+// FlowQuiet is how long no datagram of a flow may come before it is thought to have
+// ended.
+const FlowQuiet = 30 * time.Second
