@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"godwit/agent/config"
+	"godwit/agent/limits"
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/netstate/hold"
@@ -26,7 +27,7 @@ func (a *Agent) adopt(ctx context.Context, d config.Description) (_ *Guest, err 
 	if other := a.adoptedBy(d.QMP); other != "" {
 		return nil, refuseAdoption(d, "guest %s is under care by the same QMP socket", other)
 	}
-	attach, cancel := limitAdopt.on(ctx)
+	attach, cancel := limits.Adopt.On(ctx)
 	defer cancel()
 	machine, err := qemu.AttachSocket(attach, d.QMP, 0, d.Channel)
 	switch {
@@ -163,7 +164,7 @@ func (a *Agent) learn(ctx context.Context, g *Guest) error {
 		}
 		return nil
 	}
-	c, err := g.reach(ctx, limitAdopt)
+	c, err := g.reach(ctx, limits.Adopt)
 	if err != nil {
 		return refuse("no answer on its channel %s: %v", d.Channel, err)
 	}
@@ -254,7 +255,7 @@ func commandSockets(dir string, d config.Description) (qmp, channel string) {
 // of its description, where it came to by that of its start command, and else by
 // its directory. The error is qemu.ErrGone where none is.
 func attachMachine(ctx context.Context, h Held) (*qemu.Process, error) {
-	ctx, cancel := limitAdopt.on(ctx)
+	ctx, cancel := limits.Adopt.On(ctx)
 	defer cancel()
 	d := h.Description
 	switch {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/netstate"
@@ -211,7 +212,7 @@ func (a *Agent) apiCallGuest(r *http.Request) (any, error) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), wait)
 	defer cancel()
-	c, err := g.reach(ctx, limitAskGuest)
+	c, err := g.reach(ctx, limits.AskGuest)
 	if err != nil {
 		return nil, err
 	}

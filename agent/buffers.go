@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/probe"
 	"godwit/migration"
@@ -31,7 +32,7 @@ const supposedRate = 1e9
 // beginRoundTrips measures the RTTs of paths; what it returns waits for them, and takes one
 // that does not answer to have the RTT that it is given.
 func (m *outgoing) beginRoundTrips(ctx context.Context, paths []peer.Path) (wait func(otherwise time.Duration) []time.Duration) {
-	ctx, cancel := limitRoundTrip.on(ctx)
+	ctx, cancel := limits.RoundTrip.On(ctx)
 	trips := make([]time.Duration, len(paths))
 	var all sync.WaitGroup
 	for k, p := range paths {

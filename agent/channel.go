@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"godwit/agent/config"
+	"godwit/agent/limits"
 	"godwit/vm/guest"
 	"godwit/vm/guest/qga"
 	"godwit/vm/qemu"
@@ -34,7 +35,7 @@ func (g *Guest) speakBy(c guest.Channel) {
 // reach is the guest's open channel. One that was never reached is dialled, as by an agent
 // that found the guest paused; one that is closed is dialled again. A guest that does not
 // answer costs wait.
-func (g *Guest) reach(ctx context.Context, wait limit) (guest.Channel, error) {
+func (g *Guest) reach(ctx context.Context, wait limits.Limit) (guest.Channel, error) {
 	g.dialling.Lock()
 	defer g.dialling.Unlock()
 	if c := g.channel(); c != nil && (!closed(c) || g.Held.Description.Silent()) {
@@ -43,11 +44,11 @@ func (g *Guest) reach(ctx context.Context, wait limit) (guest.Channel, error) {
 	if !g.hasChannel() {
 		return nil, errors.New("it has no guest channel")
 	}
-	ctx, cancel := wait.on(ctx)
+	ctx, cancel := wait.On(ctx)
 	defer cancel()
 	c, err := dialAgain(ctx, g.Held.Description, g.Machine.GuestChannel())
 	if err != nil {
-		return nil, says(ctx, err)
+		return nil, limits.Says(ctx, err)
 	}
 	g.speakBy(c)
 	return c, nil
@@ -58,8 +59,8 @@ func (g *Guest) reach(ctx context.Context, wait limit) (guest.Channel, error) {
 // which a client breaks off leaves its port throttled, and only the next close ends that
 // (hw/char/virtio-console.c, flush_buf, whose write closes the port before it throttles it).
 func dialAgain(ctx context.Context, d config.Description, socket string) (guest.Channel, error) {
-	for patience := limitHangUp; ; patience.d *= 2 {
-		try, cancel := patience.on(ctx)
+	for patience := limits.HangUp; ; patience.For *= 2 {
+		try, cancel := patience.On(ctx)
 		c, err := dialChannel(try, d, socket)
 		if errors.Is(err, syscall.EAGAIN) { // those who hung up, and another client, are in front of us
 			<-try.Done()
@@ -74,14 +75,14 @@ func dialAgain(ctx context.Context, d config.Description, socket string) (guest.
 
 // info asks the guest what it is.
 func (g *Guest) info(ctx context.Context) (guest.Info, error) {
-	c, err := g.reach(ctx, limitAskGuest)
+	c, err := g.reach(ctx, limits.AskGuest)
 	if err != nil {
 		return guest.Info{}, err
 	}
-	ctx, cancel := limitAskGuest.on(ctx)
+	ctx, cancel := limits.AskGuest.On(ctx)
 	defer cancel()
 	info, err := c.Info(ctx)
-	return info, says(ctx, err)
+	return info, limits.Says(ctx, err)
 }
 
 // closed says whether a channel's connection is gone: a request that a limit cuts off in

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/limits"
 	"godwit/vm"
 	"godwit/vm/guest"
 )
@@ -65,7 +66,7 @@ func TestReach(t *testing.T) {
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
-			if c, err := g.reach(t.Context(), limitAskGuest); err != nil || c != g.channel() {
+			if c, err := g.reach(t.Context(), limits.AskGuest); err != nil || c != g.channel() {
 				t.Errorf("reached %v: %v", c, err)
 			}
 		})
@@ -81,7 +82,7 @@ func TestReach(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Fatal("the client does not see that its connection is gone")
 	}
-	if c, err := g.reach(t.Context(), limitAskGuest); err != nil || c == first || closed(c) {
+	if c, err := g.reach(t.Context(), limits.AskGuest); err != nil || c == first || closed(c) {
 		t.Fatalf("reached again: %v", err)
 	}
 }
@@ -109,7 +110,7 @@ func TestReachThrottled(t *testing.T) {
 		served <- err
 	}()
 	g := &Guest{Machine: spoken{socket: path}, Held: Held{Description: config.Description{Name: "web"}}}
-	c, err := g.reach(t.Context(), limit{name: "ask_guest", d: time.Minute})
+	c, err := g.reach(t.Context(), limits.Limit{For: time.Minute})
 	if err == nil {
 		c.Close()
 	}
@@ -123,7 +124,7 @@ func TestReachThrottled(t *testing.T) {
 // as long as it may take.
 func TestReachNobody(t *testing.T) {
 	g := &Guest{Machine: spoken{}}
-	if c, err := g.reach(t.Context(), limitAskGuest); err == nil || c != nil || g.hasChannel() {
+	if c, err := g.reach(t.Context(), limits.AskGuest); err == nil || c != nil || g.hasChannel() {
 		t.Fatalf("reached %v", c)
 	}
 	path := filepath.Join(t.TempDir(), "channel")
@@ -133,7 +134,7 @@ func TestReachNobody(t *testing.T) {
 	}
 	defer l.Close()
 	g = &Guest{Machine: spoken{socket: path}}
-	if c, err := g.reach(t.Context(), limit{name: "ask_guest", d: 50 * time.Millisecond}); err == nil || c != nil || g.channel() != nil {
+	if c, err := g.reach(t.Context(), limits.Limit{For: 50 * time.Millisecond}); err == nil || c != nil || g.channel() != nil {
 		t.Fatalf("reached %v", c)
 	}
 }

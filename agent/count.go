@@ -8,6 +8,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/limits"
 	"godwit/agent/metrics"
 	"godwit/agent/record"
 	"godwit/migration"
@@ -179,7 +180,7 @@ func (a *Agent) migrationsNow(s *metrics.State) map[string]migration.Phase {
 
 // guestsNow asks the QEMU of each guest under care what it does, all at the same time.
 func (a *Agent) guestsNow(ctx context.Context, leaving map[string]migration.Phase) []metrics.Guest {
-	ctx, cancel := limitScrape.on(ctx)
+	ctx, cancel := limits.Scrape.On(ctx)
 	defer cancel()
 	all := a.guests.all()
 	out := make([]metrics.Guest, len(all))

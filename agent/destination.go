@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/agent/uplinks"
@@ -85,13 +86,13 @@ func (w *destinationWork) stop() {
 func (m *incoming) perform(ctx context.Context, e migration.Effect) error {
 	switch e {
 	case migration.Receive:
-		ctx, cancel := limitReceive.on(ctx)
+		ctx, cancel := limits.Receive.On(ctx)
 		defer cancel()
-		return says(ctx, m.receive(ctx))
+		return limits.Says(ctx, m.receive(ctx))
 	case migration.StartGuest:
-		ctx, cancel := limitStart.on(ctx)
+		ctx, cancel := limits.Start.On(ctx)
 		defer cancel()
-		return says(ctx, m.start(ctx))
+		return limits.Says(ctx, m.start(ctx))
 	case migration.Adopt:
 		if m.guestEnded() {
 			return m.adoptEnded()
@@ -106,9 +107,9 @@ func (m *incoming) perform(ctx context.Context, e migration.Effect) error {
 		}
 		return m.leave(ctx)
 	case migration.SendBack:
-		ctx, cancel := limitSendBack.on(ctx)
+		ctx, cancel := limits.SendBack.On(ctx)
 		defer cancel()
-		return says(ctx, m.sendBack(ctx))
+		return limits.Says(ctx, m.sendBack(ctx))
 	}
 	return fmt.Errorf("effect %q: unknown", e)
 }
@@ -339,7 +340,7 @@ func (m *incoming) start(ctx context.Context) error {
 // ranAnyway says whether the guest runs, or did, although starting it gave an error: it may
 // have met a full disk, or sleep.
 func (m *incoming) ranAnyway() bool {
-	ctx, cancel := limitStatus.on(m.a.ctx)
+	ctx, cancel := limits.Status.On(m.a.ctx)
 	defer cancel()
 	status, err := m.work.guest.Machine.Status(ctx)
 	return err == nil && !neverRan(status)

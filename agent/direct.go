@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/probe"
 	"godwit/internal/clock"
@@ -277,9 +278,9 @@ func (m *outgoing) raiseDirect(ctx context.Context) error {
 		return err
 	}
 	for _, t := range tunnels {
-		ctx, cancel := limitTryTunnel.on(ctx)
+		ctx, cancel := limits.TryTunnel.On(ctx)
 		_, err := t.Verify(ctx)
-		err = says(ctx, err)
+		err = limits.Says(ctx, err)
 		cancel()
 		if err != nil {
 			return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf("tunnel for memory to %s: %v", t.Remote, err)}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"godwit/agent/limits"
 	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm"
@@ -87,7 +88,7 @@ func (m *outgoing) recallMemory(ctx context.Context) {
 	if !m.found || m.rec.Snapshot().QEMUDowntimeMS != nil || m.work.forward != nil || !m.guest.alive() {
 		return
 	}
-	ask, cancel := limitStatus.on(ctx)
+	ask, cancel := limits.Status.On(ctx)
 	defer cancel()
 	p, err := m.guest.Machine.Progress(ask)
 	if err == nil && p.Status == vm.Completed {

@@ -3,6 +3,8 @@ package agent
 import (
 	"context"
 	"time"
+
+	"godwit/agent/limits"
 )
 
 const (
@@ -22,13 +24,13 @@ func (m *incoming) hearFirstWords(ctx context.Context) {
 	}
 	wanted := min(uint64(max(*rep.Held, 0)), firstWords) //nolint:gosec // not negative
 	if awaitWords(ctx, m.work.queue.Spoken, wanted) && wanted > 0 {
-		sleep(ctx, min(time.Since(time.Unix(0, rep.Resumed)), limitFirstWords.d))
+		sleep(ctx, min(time.Since(time.Unix(0, rep.Resumed)), limits.FirstWords.For))
 	}
 }
 
-// awaitWords waits until as many frames as wanted were sent, and says whether they were, or for limitFirstWords.
+// awaitWords waits until as many frames as wanted were sent, and says whether they were, or for limits.FirstWords.
 func awaitWords(ctx context.Context, spoken func() (uint64, error), wanted uint64) bool {
-	ctx, cancel := limitFirstWords.on(ctx)
+	ctx, cancel := limits.FirstWords.On(ctx)
 	defer cancel()
 	for {
 		if n, err := spoken(); err != nil || n >= wanted {

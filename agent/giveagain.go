@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"godwit/agent/config"
+	"godwit/agent/limits"
 	"godwit/migration"
 	"godwit/vm/guest"
 )
@@ -101,21 +102,21 @@ func (a *Agent) giveAgain(ctx context.Context, g *Guest, info guest.Info) error 
 	if g.migration() != "" || a.isComing(g.name()) || len(given) == 0 {
 		return errMoves
 	}
-	ctx, cancel := limitGiveAgain.on(ctx)
+	ctx, cancel := limits.GiveAgain.On(ctx)
 	defer cancel()
-	c, err := g.reach(ctx, limitAskGuest)
+	c, err := g.reach(ctx, limits.AskGuest)
 	if err != nil {
 		return err
 	}
 	made, err := c.Configure(ctx, a.configuration(g, h.Active, given, h.Table, true))
 	if err != nil {
-		return fmt.Errorf("set its address: %w", says(ctx, err))
+		return fmt.Errorf("set its address: %w", limits.Says(ctx, err))
 	}
 	if err := a.announcedAgain(g, made.EndpointIDs); err != nil {
 		return err
 	}
 	if err := a.retireAgain(ctx, c, h, kept, info); err != nil {
-		return fmt.Errorf("take away what it has by its own configuration: %w", says(ctx, err))
+		return fmt.Errorf("take away what it has by its own configuration: %w", limits.Says(ctx, err))
 	}
 	if err := a.announceGuest(g); err != nil {
 		a.log.Info("its LAN was not told where it is", "guest", g.name(), "error", err)

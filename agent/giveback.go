@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"godwit/agent/detour"
+	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/internal/clock"
 	"godwit/migration"
@@ -74,13 +75,13 @@ func (a *Agent) lender(ctx context.Context, plan migration.Plan, mac net.Hardwar
 }
 
 func (a *Agent) askBack(ctx context.Context, host string, ask GiveBack) error {
-	ctx, cancel := limitGiveBack.on(ctx)
+	ctx, cancel := limits.GiveBack.On(ctx)
 	defer cancel()
 	link, _, err := a.link(host)
 	if err == nil {
 		err = link.Call(ctx, http.MethodPost, "/v1/detours/back", ask, nil)
 	}
-	if err = says(ctx, err); err != nil {
+	if err = limits.Says(ctx, err); err != nil {
 		return fmt.Errorf("ask %s for addresses of guest %s (%s): %w", host, ask.Guest, ask.Step, err)
 	}
 	return nil

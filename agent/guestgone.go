@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"godwit/agent/limits"
 	"godwit/migration"
 	"godwit/vm"
 	"godwit/vm/qemu/qmp"
@@ -48,7 +49,7 @@ func (m *outgoing) gone(err error) *migration.Problem {
 // awaitExit waits until the QEMU of a guest that has ended is gone too, so that the guest is in nobody's
 // care when the outcome is told. It tells of the end before it goes; that of a guest which was only reset runs on.
 func (m *outgoing) awaitExit() {
-	ctx, cancel := limitExit.on(m.a.ctx)
+	ctx, cancel := limits.Exit.On(m.a.ctx)
 	defer cancel()
 	for m.guest.alive() {
 		if status, err := m.guest.Machine.Status(ctx); err == nil && status == vm.Running || !sleep(ctx, exitLook) {

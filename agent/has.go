@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 
+	"godwit/agent/limits"
 	"godwit/transfer/encode/visit"
 )
 
@@ -16,7 +17,7 @@ func (a *Agent) beginHas(ctx context.Context, offer Offer) <-chan []bool {
 		return answer
 	}
 	go func() {
-		ctx, cancel := limitHas.on(ctx)
+		ctx, cancel := limits.Has.On(ctx)
 		defer cancel()
 		answer <- a.whichHere(ctx, offer)
 	}()

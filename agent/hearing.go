@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"godwit/agent/limits"
 	"godwit/agent/record"
 	"godwit/vm/guest"
 )
@@ -48,13 +49,13 @@ func (m *incoming) hearGuest(ctx context.Context) error {
 	return m.asked(ctx, func(ctx context.Context) error { return g.channel().Ticks(ctx, 0) })
 }
 
-// awaitListed returns when the list of connections that was asked for is there, or limitListed has passed: subflows that
+// awaitListed returns when the list of connections that was asked for is there, or limits.Listed has passed: subflows that
 // have closed are on none.
 func (m *incoming) awaitListed(ctx context.Context) {
 	if m.work.before == nil {
 		return
 	}
-	ctx, cancel := limitListed.on(ctx)
+	ctx, cancel := limits.Listed.On(ctx)
 	defer cancel()
 	select {
 	case l := <-m.work.before:
@@ -74,7 +75,7 @@ const (
 
 // firstTick is the next that is heard, nil where there is none.
 func firstTick(ctx context.Context, c guest.Channel) *record.Tick {
-	ctx, cancel := limitFirstTick.on(ctx)
+	ctx, cancel := limits.FirstTick.On(ctx)
 	defer cancel()
 	for {
 		select {

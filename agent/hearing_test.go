@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/limits"
 	"godwit/agent/record"
 	"godwit/vm/guest"
 )
@@ -14,9 +15,9 @@ import (
 // TestListedBeforeRetired: connections are listed before they leave their old address, as an agent that was started again
 // finds them all joined; a list that does not come is not waited for for long, and is not lost.
 func TestListedBeforeRetired(t *testing.T) {
-	first, listed := limitFirstTick, limitListed
-	t.Cleanup(func() { limitFirstTick, limitListed = first, listed })
-	limitFirstTick.d = 10 * time.Millisecond
+	first, listed := limits.FirstTick, limits.Listed
+	t.Cleanup(func() { limits.FirstTick, limits.Listed = first, listed })
+	limits.FirstTick.For = 10 * time.Millisecond
 	for _, c := range []struct {
 		name         string
 		takes, limit time.Duration
@@ -36,7 +37,7 @@ func TestListedBeforeRetired(t *testing.T) {
 				return struct{}{}, nil
 			},
 		}))
-		limitListed.d = c.limit
+		limits.Listed.For = c.limit
 		if err := m.adopt(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"godwit/agent/limits"
 	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/policy"
@@ -117,7 +118,7 @@ func (m *outgoing) settleMemory(ctx context.Context) {
 	if m.work.early {
 		settle = m.work.lanes.Drain
 	}
-	ctx, cancel := limitSettle.on(ctx)
+	ctx, cancel := limits.Settle.On(ctx)
 	defer cancel()
 	m.rec.Timed("settle memory", func() error { //nolint:errcheck // there is none
 		settle(ctx)
@@ -233,7 +234,7 @@ func (m *incoming) lastPageCame(ctx context.Context) error {
 			return errPagesMissing
 		}
 	}
-	ask, cancel := limitStatus.on(ctx) // it may be blocked by a page that it waits for
+	ask, cancel := limits.Status.On(ctx) // it may be blocked by a page that it waits for
 	defer cancel()
 	p, err := m.work.guest.Machine.Progress(ask)
 	switch {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/migration"
@@ -55,9 +56,9 @@ func (m *incoming) watchSource(ctx context.Context) {
 		if pause = inquireAfter; state.Vanished {
 			pause = inquireInDoubt
 		}
-		ask, cancel := limitInquire.on(ctx)
+		ask, cancel := limits.Inquire.On(ctx)
 		var answer CourseAnswer
-		err := says(ask, link.Call(ask, http.MethodGet, "/v1/migrations/"+m.plan.ID+"/course", nil, &answer))
+		err := limits.Says(ask, link.Call(ask, http.MethodGet, "/v1/migrations/"+m.plan.ID+"/course", nil, &answer))
 		cancel()
 		in := migration.Input{Kind: migration.Abort, Problem: m.givenUp(answer, err, m.quiet())}
 		if err == nil && answer.Lost && answer.Epoch <= m.plan.Epoch && m.misses(ctx) {

@@ -7,18 +7,16 @@ import (
 	"slices"
 	"time"
 
+	"godwit/agent/limits"
 	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/vm/guest"
 )
 
-const (
-	joinLimit = 10 * time.Second // until a connection is declared unable to follow; of a crowd, more
-	spareIDs  = 3                // endpoint ids for announcing again
-)
+const spareIDs = 3 // endpoint ids for announcing again
 
-// adopt hands the guest over, or, when that fails for limitHandover, lets it stay on its
+// adopt hands the guest over, or, when that fails for limits.Handover, lets it stay on its
 // old addresses for good, through the tunnel: a migration must come to its end also with
 // a guest that cannot be reached, cannot do it, or never answers again.
 func (m *incoming) adopt(ctx context.Context) error {
@@ -28,8 +26,8 @@ func (m *incoming) adopt(ctx context.Context) error {
 			m.rec.Note("its addresses are not published for BGP, and take the tunnel: " + err.Error())
 		}
 	}
-	most := limitHandover.forCrowd(m.plan.Connections, crowdSteps)
-	whole, cancel := most.since(ctx, m.work.adopting)
+	most := limits.Handover.ForCrowd(m.plan.Connections, limits.CrowdSteps)
+	whole, cancel := most.Since(ctx, m.work.adopting)
 	defer cancel()
 	err := m.handOver(whole)
 	if err == nil || ctx.Err() != nil {
@@ -42,7 +40,7 @@ func (m *incoming) adopt(ctx context.Context) error {
 	if m.work.trouble != nil { // why it was tried again says more than that it was cut off
 		err = m.work.trouble
 	}
-	m.rec.Note(fmt.Sprintf("the handover failed for %v: %v; the guest keeps its old address, through the tunnel", most.d, err))
+	m.rec.Note(fmt.Sprintf("the handover failed for %v: %v; the guest keeps its old address, through the tunnel", most.For, err))
 	m.takeNextBack(ctx)
 	m.keepAddress()
 	return m.handed(nil, nil)
@@ -67,9 +65,9 @@ func (m *incoming) recall() {
 
 // asked bounds one thing that the guest is asked for in the handover.
 func (m *incoming) asked(ctx context.Context, ask func(context.Context) error) error {
-	ctx, cancel := limitGuestStep.forCrowd(m.plan.Connections, 1).on(ctx)
+	ctx, cancel := limits.GuestStep.ForCrowd(m.plan.Connections, 1).On(ctx)
 	defer cancel()
-	return says(ctx, ask(ctx))
+	return limits.Says(ctx, ask(ctx))
 }
 
 // handOver hands the guest's connections over from its old addresses to the next.
@@ -221,7 +219,7 @@ func (m *incoming) connect(ctx context.Context) error {
 		return &migration.Problem{Code: migration.CodeGuest, Text: fmt.Sprintf("guest %s: its channel is silent after the move: %v", m.plan.Guest, err)}
 	}
 	if m.work.dialled != nil {
-		wait, cancel := limitChannel.on(ctx)
+		wait, cancel := limits.Channel.On(ctx)
 		defer cancel()
 		select {
 		case d := <-m.work.dialled:
@@ -231,10 +229,10 @@ func (m *incoming) connect(ctx context.Context) error {
 				return nil
 			}
 		case <-wait.Done():
-			return silent(says(wait, wait.Err()))
+			return silent(limits.Says(wait, wait.Err()))
 		}
 	}
-	if _, err := g.reach(ctx, limitChannel); err != nil {
+	if _, err := g.reach(ctx, limits.Channel); err != nil {
 		return silent(err)
 	}
 	return nil
@@ -245,20 +243,20 @@ func (m *incoming) awaitJoin(ctx context.Context) (*guest.Joins, error) {
 	if m.plan.Network != "mptcp" && !m.plan.Chosen {
 		return &guest.Joins{}, nil
 	}
-	patience := limit{d: joinLimit}.forCrowd(m.plan.Connections, 1).d
+	patience := limits.Limit{For: limits.UnableAfter}.ForCrowd(m.plan.Connections, 1).For
 	ask := guest.AwaitJoin{Addrs: bare(m.plan.Next), Old: bare(m.plan.Held), LimitMS: patience.Milliseconds()}
 	last := m.lastEndpoint(m.work.joins)
 	for range spareIDs {
 		last = nextEndpoint(last)
 		ask.SpareIDs = append(ask.SpareIDs, last)
 	}
-	within := limitJoin
-	within.d += patience - joinLimit
-	ctx, cancel := within.on(ctx)
+	within := limits.Join
+	within.For += patience - limits.UnableAfter
+	ctx, cancel := within.On(ctx)
 	defer cancel()
 	joins, err := m.work.guest.channel().AwaitJoin(ctx, ask)
 	if err != nil {
-		return nil, fmt.Errorf("wait for connections to follow: %w", says(ctx, err))
+		return nil, fmt.Errorf("wait for connections to follow: %w", limits.Says(ctx, err))
 	}
 	return &joins, nil
 }
@@ -361,9 +359,9 @@ func (a *Agent) announceGuest(g *Guest) error {
 	if g.Machine == nil {
 		return nil
 	}
-	ctx, cancel := limitAnnounce.on(a.ctx)
+	ctx, cancel := limits.Announce.On(a.ctx)
 	defer cancel()
-	err := says(ctx, g.Machine.Announce(ctx))
+	err := limits.Says(ctx, g.Machine.Announce(ctx))
 	h := g.held()
 	for _, addr := range h.Addresses {
 		if addr.Home == a.config.Host {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"godwit/agent/journal"
+	"godwit/agent/limits"
 	"godwit/vm"
 )
 
@@ -140,7 +141,7 @@ const latePause = 500 * time.Millisecond
 // statusOf asks a guest's QEMU until it answers, or is gone, which is "". The error is of ctx.
 func statusOf(ctx context.Context, g *Guest) (vm.Status, error) {
 	for g.alive() {
-		ask, cancel := limitStatus.on(ctx)
+		ask, cancel := limits.Status.On(ctx)
 		status, err := g.Machine.Status(ask)
 		cancel()
 		if err == nil {

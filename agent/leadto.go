@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"godwit/agent/detour"
+	"godwit/agent/limits"
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/netstate/hold"
@@ -60,7 +61,7 @@ func (m *incoming) emptyTap(ctx context.Context, nic int) {
 	taken := func(ctx context.Context) error {
 		return netstate.Taken(ctx, g.Held.Taps[nic], g.Held.Description.NICs[nic].Hardware(), m.plan.Held[0].Prefix.Addr())
 	}
-	soon, cancel := limitOldSoon.on(ctx)
+	soon, cancel := limits.OldSoon.On(ctx)
 	err := taken(soon)
 	cancel()
 	if err == nil {
@@ -73,9 +74,9 @@ func (m *incoming) emptyTap(ctx context.Context, nic int) {
 	} else if sent > 0 {
 		m.rec.Note(fmt.Sprintf("%d packets were left in the old NIC's tap and went to the other", sent))
 	}
-	limited, cancel := limitOldNIC.on(ctx)
+	limited, cancel := limits.OldNIC.On(ctx)
 	defer cancel()
 	if err := taken(limited); err != nil {
-		m.a.log.Info("what is in the old NIC's ring may be lost", "migration", m.plan.ID, "error", says(limited, err))
+		m.a.log.Info("what is in the old NIC's ring may be lost", "migration", m.plan.ID, "error", limits.Says(limited, err))
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/internal/clock"
@@ -283,11 +284,11 @@ type EndedDetour struct {
 // does not answer ends it when the lease does.
 func (a *Agent) endBoth(ctx context.Context, d detour.Detour) error {
 	if link, _, err := a.link(d.Peer); err == nil {
-		ask, cancel := limitEndDetour.on(ctx)
+		ask, cancel := limits.EndDetour.On(ctx)
 		defer cancel()
 		rep, _ := a.records.Report(migrationOf(d.ID))
 		ended := EndedDetour{rep.Survival}
-		if err := says(ask, link.Call(ask, http.MethodPost, "/v1/detours/"+d.ID+"/end", ended, nil)); err != nil {
+		if err := limits.Says(ask, link.Call(ask, http.MethodPost, "/v1/detours/"+d.ID+"/end", ended, nil)); err != nil {
 			a.log.Warn("end the detour's other end", "id", d.ID, "peer", d.Peer, "error", err)
 			if d.Leased && d.Until.IsZero() { // there no lease ends it
 				a.endLater(d, ended)
@@ -308,7 +309,7 @@ func (a *Agent) endLater(d detour.Detour, ended EndedDetour) {
 			if err != nil {
 				return
 			}
-			ask, cancel := limitEndDetour.on(a.ctx)
+			ask, cancel := limits.EndDetour.On(a.ctx)
 			err = link.Call(ask, http.MethodPost, "/v1/detours/"+d.ID+"/end", ended, nil)
 			cancel()
 			if err == nil {

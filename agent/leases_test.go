@@ -16,6 +16,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/limits"
 	"godwit/agent/record"
 	"godwit/internal/need"
 	"godwit/migration"
@@ -64,9 +65,9 @@ func leasing(t *testing.T) (*Agent, *Guest, *detour.Detour) {
 // guest that does not answer holds it up for a limit only.
 func TestDeafGuestDoesNotStopTheLeases(t *testing.T) {
 	a, g, _ := leasing(t)
-	before := limitGuestStep
-	limitGuestStep.d = 20 * time.Millisecond
-	defer func() { limitGuestStep = before }()
+	before := limits.GuestStep
+	limits.GuestStep.For = 20 * time.Millisecond
+	defer func() { limits.GuestStep = before }()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // the test's own end
 	defer cancel()
 	err := a.endGuestDetours(ctx, g, true, true)
@@ -82,13 +83,13 @@ func TestDeafGuestDoesNotStopTheLeases(t *testing.T) {
 // and then, not in each round, and keeps its tunnel meanwhile.
 func TestDeafGuestIsAskedSeldom(t *testing.T) {
 	a, g, d := leasing(t)
-	before := limitAskGuest
-	limitAskGuest.d = 20 * time.Millisecond
-	defer func() { limitAskGuest = before }()
+	before := limits.AskGuest
+	limits.AskGuest.For = 20 * time.Millisecond
+	defer func() { limits.AskGuest = before }()
 	if err := a.lookAfter(t.Context(), *d); err == nil {
 		t.Fatal("a guest that does not answer has answered")
 	}
-	limitAskGuest.d = time.Minute // or the test does not end
+	limits.AskGuest.For = time.Minute // or the test does not end
 	for range 3 {
 		if err := a.lookAfter(t.Context(), *d); err != nil {
 			t.Fatal(err)
@@ -98,7 +99,7 @@ func TestDeafGuestIsAskedSeldom(t *testing.T) {
 		t.Errorf("left: %+v", left)
 	}
 	g.deaf = time.Time{}
-	limitAskGuest.d = 20 * time.Millisecond
+	limits.AskGuest.For = 20 * time.Millisecond
 	if err := a.lookAfter(t.Context(), *d); err == nil {
 		t.Error("it is not asked again")
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"godwit/agent/detour"
+	"godwit/agent/limits"
 	"godwit/agent/record"
 	"godwit/vm/guest"
 )
@@ -104,15 +105,15 @@ func (a *Agent) neededOf(ctx context.Context, g *Guest, addrs []netip.Addr) (nee
 	if g.Held.Description.Silent() && a.unseen(g.name()) {
 		return true, false, nil
 	}
-	c, err := g.reach(ctx, limitAskGuest)
+	c, err := g.reach(ctx, limits.AskGuest)
 	if err != nil {
 		return true, false, err
 	}
-	ctx, cancel := limitAskGuest.on(ctx)
+	ctx, cancel := limits.AskGuest.On(ctx)
 	defer cancel()
 	users, err := c.Users(ctx, addrs...)
 	if err != nil {
-		return true, false, says(ctx, err)
+		return true, false, limits.Says(ctx, err)
 	}
 	used := g.inUse(users)
 	return users.MPTCP > 0 || used, !used, nil

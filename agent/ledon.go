@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"godwit/agent/detour"
+	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/netstate"
@@ -61,8 +62,8 @@ func (a *Agent) leadsOn(ctx context.Context, ask Led) error {
 		if err != nil {
 			return err
 		}
-		on, cancel := limitAskLed.on(ctx)
-		err = says(on, link.Call(on, http.MethodPost, "/v1/detours/led", Led{ask.Guest, addrs, ask.To, ask.Hops - 1}, nil))
+		on, cancel := limits.AskLed.On(ctx)
+		err = limits.Says(on, link.Call(on, http.MethodPost, "/v1/detours/led", Led{ask.Guest, addrs, ask.To, ask.Hops - 1}, nil))
 		cancel()
 		if err != nil {
 			return fmt.Errorf("ask %s whether it leads %v on to %.100q: %w", host, addrs, ask.To, err)

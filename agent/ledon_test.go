@@ -8,6 +8,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/internal/clock"
 	"godwit/migration"
@@ -17,9 +18,9 @@ import (
 // TestNobodyIsLedToByItsOwnWord: a home sends a guest's addresses further when the host that it
 // sends them to says that it leads them there, itself or over others, and not otherwise.
 func TestNobodyIsLedToByItsOwnWord(t *testing.T) {
-	before := limitAskLed
-	limitAskLed.d = 300 * time.Millisecond
-	defer func() { limitAskLed = before }()
+	before := limits.AskLed
+	limits.AskLed.For = 300 * time.Millisecond
+	defer func() { limits.AskLed = before }()
 	addr := netip.MustParseAddr("10.2.1.40")
 	leads := func(a *Agent, to string) {
 		place(a, &detour.Detour{ID: "m-00000001", Guest: "web", Peer: to, Leased: true, Up: clock.Now(), Away: []netstate.Away{{Addr: addr, Active: true}}})

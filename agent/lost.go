@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"godwit/agent/limits"
 	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm"
@@ -77,7 +78,7 @@ func (m *incoming) misses(ctx context.Context) bool {
 	if g == nil || !g.alive() {
 		return m.snapshot().Vanished // nothing is known of one that does not answer
 	}
-	ask, cancel := limitStatus.on(ctx)
+	ask, cancel := limits.Status.On(ctx)
 	defer cancel()
 	p, err := g.Machine.Progress(ask)
 	return err == nil && p.Status != vm.Completed

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"godwit/agent/limits"
 	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/policy"
@@ -34,11 +35,11 @@ func (m *outgoing) measureWriting() {
 	n, _ := m.a.config.Find(m.plan.To, m.a.config.Host)
 	carried, machine, quick := m.carried(n)/8, m.guest.Machine, m.plan.Mode == "auto"
 	go func() {
-		ctx, cancel := limitDirtyRate.on(m.a.ctx)
+		ctx, cancel := limits.DirtyRate.On(m.a.ctx)
 		defer cancel()
 		rate, err := writing(ctx, machine, quick, carried)
 		if err != nil {
-			m.a.log.Info("how much the guest writes is not known", "migration", m.plan.ID, "error", says(ctx, err))
+			m.a.log.Info("how much the guest writes is not known", "migration", m.plan.ID, "error", limits.Says(ctx, err))
 			rate = 0
 		}
 		answer <- rate

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/internal/oneline"
@@ -101,7 +102,7 @@ func (m *outgoing) beginMirrors(ctx context.Context) error {
 // askDisks has the waiting QEMU grant every disk, each over the next path. The guest's own QEMU
 // would stand still for that, and the guest with it: see package nbd.
 func (m *outgoing) askDisks(ctx context.Context, paths []peer.Path) (map[string]transfer.Disk, error) {
-	ctx, cancel := limitAskDisks.on(ctx)
+	ctx, cancel := limits.AskDisks.On(ctx)
 	defer cancel()
 	disks := m.guest.Held.Description.Disks
 	granted := make([]transfer.Disk, len(disks))
@@ -125,7 +126,7 @@ func (m *outgoing) askDisks(ctx context.Context, paths []peer.Path) (map[string]
 		out[disks[n].ID] = d
 	}
 	if err != nil {
-		return nil, &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf("migrate guest %s: %s does not grant its disks: %v", m.plan.Guest, m.plan.To, says(ctx, err))}
+		return nil, &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf("migrate guest %s: %s does not grant its disks: %v", m.plan.Guest, m.plan.To, limits.Says(ctx, err))}
 	}
 	return out, nil
 }
@@ -294,9 +295,9 @@ func (m *outgoing) finishDisks(ctx context.Context) error {
 		return nil
 	}
 	m.bandwidth.KeepApart(0) // QEMU does not heed its limit either when it comes to its end
-	ctx, cancel := limit{name: "disks_in_sync", d: m.plan.Downtime + syncGrace}.on(ctx)
+	ctx, cancel := limits.Limit{Name: "disks_in_sync", For: m.plan.Downtime + syncGrace}.On(ctx)
 	defer cancel()
-	if err := m.rec.Timed(record.StepDisks, func() error { return says(ctx, w.blocks.FinishMirrors(ctx)) }); err != nil {
+	if err := m.rec.Timed(record.StepDisks, func() error { return limits.Says(ctx, w.blocks.FinishMirrors(ctx)) }); err != nil {
 		w.close() // nothing of QEMU may wait for a dead path: the guest is to run on
 		return &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf("migrate guest %s: its disks did not get in sync with %s: %v", m.plan.Guest, m.plan.To, err)}
 	}

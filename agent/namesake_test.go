@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"godwit/agent/detour"
+	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/internal/clock"
 	"godwit/migration"
@@ -52,9 +53,9 @@ func TestNamesake(t *testing.T) {
 // TestComesFromWhereItIsLed: a host that says it has a guest does not get its addresses from a home that leads them
 // elsewhere, unless it is led on from there; where nobody there answers the guest may come.
 func TestComesFromWhereItIsLed(t *testing.T) {
-	before := limitAskLed
-	limitAskLed.d = 300 * time.Millisecond
-	defer func() { limitAskLed = before }()
+	before := limits.AskLed
+	limits.AskLed.For = 300 * time.Millisecond
+	defer func() { limits.AskLed = before }()
 	const addr = "10.2.1.40"
 	home := migration.Address{Prefix: netip.MustParsePrefix(addr + "/24"), Home: "rome"}
 	for name, c := range map[string]struct {

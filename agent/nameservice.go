@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"godwit/agent/limits"
 	"godwit/agent/record"
 	"godwit/migration"
 )
@@ -61,8 +62,8 @@ func (a *Agent) updateNames(ctx context.Context, guest string, addrs []netip.Add
 		if i > 0 && !still() {
 			return fmt.Sprintf("name service: not told, and the guest has left %s since: %v", join(addrs), last)
 		}
-		try, cancel := limitNameTry.on(ctx)
-		last = says(try, c.Update(try, guest, addrs))
+		try, cancel := limits.NameTry.On(ctx)
+		last = limits.Says(try, c.Update(try, guest, addrs))
 		cancel()
 		if last == nil {
 			return fmt.Sprintf("name service: %s is %s now", c.NameOf(guest), join(addrs))

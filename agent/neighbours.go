@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"godwit/agent/limits"
 	"godwit/internal/oneline"
 )
 
@@ -61,7 +62,7 @@ func (a *Agent) neighbours() []NeighbourInfo {
 }
 
 func (a *Agent) askPresence(ctx context.Context, n *NeighbourInfo) {
-	ctx, cancel := limitPresence.on(ctx)
+	ctx, cancel := limits.Presence.On(ctx)
 	defer cancel()
 	link, _, err := a.link(n.Host)
 	var said presence
@@ -71,7 +72,7 @@ func (a *Agent) askPresence(ctx context.Context, n *NeighbourInfo) {
 	}
 	up := err == nil
 	if n.Up = &up; !up {
-		n.State = oneline.Of(fmt.Sprintf("does not answer: %v", says(ctx, err)))
+		n.State = oneline.Of(fmt.Sprintf("does not answer: %v", limits.Says(ctx, err)))
 		return
 	}
 	n.Guests, n.Free = &said.Guests, said.Free

@@ -14,6 +14,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/limits"
 	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm"
@@ -88,9 +89,9 @@ func TestNetworkAuto(t *testing.T) {
 // TestSilentChannelIsFoundInCheck: a guest that does not answer is refused, unless it keeps its
 // address and need not be asked.
 func TestSilentChannelIsFoundInCheck(t *testing.T) {
-	ask := limitAskGuest
-	t.Cleanup(func() { limitAskGuest = ask })
-	limitAskGuest.d = 50 * time.Millisecond
+	ask := limits.AskGuest
+	t.Cleanup(func() { limits.AskGuest = ask })
+	limits.AskGuest.For = 50 * time.Millisecond
 	never := func(ctx context.Context, _ string, _ json.RawMessage) (any, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -128,7 +129,7 @@ func TestHandoverThatFailsEnds(t *testing.T) {
 	if err := m.adopt(t.Context()); err == nil || !strings.Contains(err.Error(), "no room") {
 		t.Fatalf("the first try: %v, want that it is tried again", err)
 	}
-	m.work.adopting = time.Now().Add(-limitHandover.d)
+	m.work.adopting = time.Now().Add(-limits.Handover.For)
 	if err := m.adopt(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -144,9 +145,9 @@ func TestHandoverThatFailsEnds(t *testing.T) {
 // TestHandoverOfASilentGuestEnds: a guest that answers no more, in the middle of the
 // handover, keeps its old address too; it is not waited for.
 func TestHandoverOfASilentGuestEnds(t *testing.T) {
-	handover, step := limitHandover, limitGuestStep
-	t.Cleanup(func() { limitHandover, limitGuestStep = handover, step })
-	limitHandover.d, limitGuestStep.d = 300*time.Millisecond, 50*time.Millisecond
+	handover, step := limits.Handover, limits.GuestStep
+	t.Cleanup(func() { limits.Handover, limits.GuestStep = handover, step })
+	limits.Handover.For, limits.GuestStep.For = 300*time.Millisecond, 50*time.Millisecond
 	never := func(ctx context.Context, _ string, _ json.RawMessage) (any, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/limits"
 	"godwit/vm/guest"
 )
 
@@ -55,7 +56,7 @@ func (m *incoming) askNextBack(ctx context.Context) error {
 	if m.work.joins != nil {
 		p.EndpointIDs = append(p.EndpointIDs, m.work.joins.Endpoints...)
 	}
-	channel, err := g.reach(ctx, limitChannel)
+	channel, err := g.reach(ctx, limits.Channel)
 	if err != nil {
 		return err
 	}

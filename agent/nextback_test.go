@@ -10,15 +10,16 @@ import (
 	"testing/synctest"
 	"time"
 
+	"godwit/agent/limits"
 	"godwit/vm/guest"
 )
 
 // TestFailedHandoverTakesNextBack: a guest whose handover fails lets go of its next address, if it may have it, with all
 // that announced it; not if it may have nothing else.
 func TestFailedHandoverTakesNextBack(t *testing.T) {
-	first := limitFirstTick
-	t.Cleanup(func() { limitFirstTick = first })
-	limitFirstTick.d = 10 * time.Millisecond
+	first := limits.FirstTick
+	t.Cleanup(func() { limits.FirstTick = first })
+	limits.FirstTick.For = 10 * time.Millisecond
 	deaf := errors.New("no answer")
 	for _, c := range []struct {
 		fails string
@@ -51,7 +52,7 @@ func TestFailedHandoverTakesNextBack(t *testing.T) {
 		if err := m.adopt(t.Context()); err == nil {
 			t.Fatalf("%s: it did not fail", c.fails)
 		}
-		m.work.adopting = time.Now().Add(-limitHandover.d)
+		m.work.adopting = time.Now().Add(-limits.Handover.For)
 		if err := m.adopt(t.Context()); err != nil {
 			t.Fatalf("%s: %v", c.fails, err)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"godwit/agent/journal"
+	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/priority"
 	"godwit/agent/record"
@@ -289,7 +290,7 @@ func (m *outgoing) abortFor(ctx context.Context, why *migration.Problem) error {
 	if err := m.abort(why); err != nil {
 		return err
 	}
-	ctx, cancel := limitAborted.on(ctx)
+	ctx, cancel := limits.Aborted.On(ctx)
 	defer cancel()
 	for !m.over.Load() {
 		if m.released.Load() {

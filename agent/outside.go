@@ -12,6 +12,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/limits"
 	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate"
@@ -110,7 +111,7 @@ func (o *outside) Configure(ctx context.Context, p guest.Configure) (guest.Confi
 	if nic < 0 || nic >= len(o.g.Held.Taps) || i < 0 {
 		return guest.Configured{}, fmt.Errorf("give NIC %s an address by DHCP: there is no such NIC here, or no IPv4 address", p.MAC)
 	}
-	ctx, cancel := limitTake.on(ctx)
+	ctx, cancel := limits.Take.On(ctx)
 	defer cancel()
 	words := make(chan dhcp.Word, 16)
 	addr := p.Addrs[i]
@@ -127,7 +128,7 @@ func (o *outside) Configure(ctx context.Context, p guest.Configure) (guest.Confi
 			return guest.Configured{}, err
 		}
 		if err := o.taken(ctx, p.MAC, addr.Addr(), words); err != nil {
-			return guest.Configured{}, &migration.Problem{Code: migration.CodeGuest, Text: fmt.Sprintf("guest %s: %v", o.g.name(), says(ctx, err))}
+			return guest.Configured{}, &migration.Problem{Code: migration.CodeGuest, Text: fmt.Sprintf("guest %s: %v", o.g.name(), limits.Says(ctx, err))}
 		}
 	}
 	return guest.Configured{}, nil
@@ -317,14 +318,14 @@ func (a *Agent) grantFirst(ctx context.Context, g *Guest) error {
 	for i := range g.Held.Addresses {
 		g.Held.Addresses[i].Granted = true
 	}
-	ctx, cancel := limitBoot.on(ctx)
+	ctx, cancel := limits.Boot.On(ctx)
 	defer cancel()
 	o := a.fromOutside(g)
 	g.speakBy(o)
 	for {
 		_, err := o.Configure(ctx, o.a.configuration(g, g.Held.Active, g.Held.Addresses, 0, true))
 		if err == nil || ctx.Err() != nil {
-			return says(ctx, err)
+			return limits.Says(ctx, err)
 		}
 	}
 }

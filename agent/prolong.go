@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"godwit/agent/detour"
+	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/internal/clock"
 	"godwit/migration"
@@ -32,9 +33,9 @@ func (a *Agent) prolong(d detour.Detour) error {
 	}
 	if link, _, err := a.link(d.Peer); err == nil {
 		a.actors.Go(func() { // its answer holds up no lease of others
-			ask, cancel := limitEndDetour.on(a.ctx)
+			ask, cancel := limits.EndDetour.On(a.ctx)
 			defer cancel()
-			if err := says(ask, link.Call(ask, http.MethodPost, "/v1/detours/"+d.ID+"/prolong", Prolonged{prolongBy}, nil)); err != nil {
+			if err := limits.Says(ask, link.Call(ask, http.MethodPost, "/v1/detours/"+d.ID+"/prolong", Prolonged{prolongBy}, nil)); err != nil {
 				a.log.Warn("prolong the detour's other end", "id", d.ID, "peer", d.Peer, "error", err)
 			}
 		})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"godwit/agent/fence"
+	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/agent/statefile"
@@ -99,7 +100,7 @@ func (m *outgoing) doubt(ctx context.Context) Doubt {
 	} else {
 		d.Here += "; it is paused, its memory and disks are as they were then"
 	}
-	ask, cancel := limitInquire.on(ctx)
+	ask, cancel := limits.Inquire.On(ctx)
 	defer cancel()
 	var answer LandingAnswer
 	err := m.link.Call(ask, http.MethodGet, "/v1/migrations/"+m.plan.ID+"/landing", nil, &answer)
@@ -234,7 +235,7 @@ func (a *Agent) takeBack(ctx context.Context, id string, word TakeBack) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	until := time.Now().Add(limitWord.d)
+	until := time.Now().Add(limits.Word.For)
 	for m.epoch.Load() == d.Epoch {
 		if time.Now().After(until) || !sleep(ctx, 10*time.Millisecond) {
 			return refuse("it could not be journalled, or the destination answered first; see `godwit watch %s` and the agent's log", id)
@@ -255,7 +256,7 @@ func (a *Agent) giveUp(ctx context.Context, id string) error {
 	if err := m.tell(ctx, migration.Input{Kind: migration.Disown, Problem: why}); err != nil {
 		return err
 	}
-	ctx, cancel := limitWord.on(ctx)
+	ctx, cancel := limits.Word.On(ctx)
 	defer cancel()
 	_, err := m.await(ctx, migration.Destination.Refused)
 	return err
@@ -277,7 +278,7 @@ func (a *Agent) apiGiveUp(r *http.Request) (any, error) {
 	return nil, a.giveUp(r.Context(), r.PathValue("id"))
 }
 
-// landingStatus is how long QEMU has to say its status to a source that asks, which waits for longer (limitInquire).
+// landingStatus is how long QEMU has to say its status to a source that asks, which waits for longer (limits.Inquire).
 const landingStatus = 2 * time.Second
 
 // peerLanding tells a source how its guest is here. A running QEMU is asked first; one that answers nobody,

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/migration"
@@ -138,12 +139,12 @@ func (m *incoming) noInlet(err error) (RefillAnswer, error) {
 	if g == nil || !g.alive() {
 		return RefillAnswer{}, err
 	}
-	ctx, cancel := limitStatus.on(m.a.ctx)
+	ctx, cancel := limits.Status.On(m.a.ctx)
 	defer cancel()
 	p, perr := g.Machine.Progress(ctx)
 	switch {
 	case perr != nil:
-		return RefillAnswer{}, errors.Join(err, says(ctx, perr))
+		return RefillAnswer{}, errors.Join(err, limits.Says(ctx, perr))
 	case p.Status == vm.Completed:
 		return RefillAnswer{State: refillWhole}, nil
 	case !m.snapshot().Running():
@@ -242,9 +243,9 @@ func (m *outgoing) refill(ctx context.Context) (whole bool, err error) {
 	m.beginWire()
 	ask := Refill{m.state.Epoch, newLaneKey(m.plan)}
 	var answer RefillAnswer
-	try, cancel := limitRefill.on(ctx)
+	try, cancel := limits.Refill.On(ctx)
 	defer cancel()
-	if err := says(try, m.call(try, "refill", ask, &answer)); err != nil {
+	if err := limits.Says(try, m.call(try, "refill", ask, &answer)); err != nil {
 		return false, err
 	}
 	switch answer.State {

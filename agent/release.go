@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/migration"
@@ -114,8 +115,8 @@ func (m *outgoing) askRelease(ctx context.Context, answer *ReleaseAnswer, follow
 		if m.feed(ctx, followed) {
 			idle = standstill{patience: idle.patience}
 		}
-		attempt, cancel := limitRelease.on(ctx)
-		err := says(attempt, m.call(attempt, what, m.plan, answer))
+		attempt, cancel := limits.Release.On(ctx)
+		err := limits.Says(attempt, m.call(attempt, what, m.plan, answer))
 		cancel()
 		m.seeVanished(answer.Vanished)
 		switch {
@@ -210,16 +211,16 @@ func (m *outgoing) askAbort(ctx context.Context) error {
 	if m.state.Problem != nil {
 		why.Problem = *m.state.Problem
 	}
-	limit := limitUndoThere
+	limit := limits.UndoThere
 	switch {
 	case m.state.Lost(): // nothing here waits for it, and a QEMU that waits for a page is slow to end
-		limit = limitSendBack
+		limit = limits.SendBack
 	case m.state.LedAway():
-		limit = limitUndoHeld
+		limit = limits.UndoHeld
 	}
-	ask, cancel := limit.on(ctx)
+	ask, cancel := limit.On(ctx)
 	defer cancel()
-	err := says(ask, m.call(ask, "abort", why, nil))
+	err := limits.Says(ask, m.call(ask, "abort", why, nil))
 	var away *peer.Unreachable
 	if errors.As(err, &away) && m.a.ctx.Err() == nil {
 		m.rec.Note(fmt.Sprintf("%s does not answer: it is asked on to undo, and undoes by itself when it hears of the end", m.plan.To))

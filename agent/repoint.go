@@ -13,6 +13,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/internal/clock"
 	"godwit/migration"
@@ -120,9 +121,9 @@ var errUnanswered = errors.New("it is not known whether it sends here now")
 // repointHome has w.host send addresses here. It may be repeated; after errUnanswered it must be,
 // by whoever wants to know: both ends of the tunnel stay for that.
 func (a *Agent) repointHome(ctx context.Context, w way) (err error) {
-	ctx, cancel := limitRepoint.on(ctx)
+	ctx, cancel := limits.Repoint.On(ctx)
 	defer cancel()
-	defer func() { err = says(ctx, err) }()
+	defer func() { err = limits.Says(ctx, err) }()
 	id := w.migration + "-" + w.host
 	if d, ok := a.detours.Get(id); ok && !slices.ContainsFunc(w.addrs, func(addr netip.Addr) bool { return !slices.Contains(d.Addresses(), addr) }) {
 		return nil // done, by an agent that ended before it had written down the rest

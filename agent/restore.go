@@ -7,6 +7,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/limits"
 	"godwit/internal/clock"
 	"godwit/netstate/tunnel"
 )
@@ -66,10 +67,10 @@ func (a *Agent) restoreTunnel(ctx context.Context, id string) error {
 		return nil
 	}
 	a.actors.Go(func() { // else the other end may go on with keys that this one does not have
-		ctx, cancel := limitRestore.on(ctx)
+		ctx, cancel := limits.Restore.On(ctx)
 		defer cancel()
 		if err := echo(ctx, d.Tunnel); err != nil {
-			a.log.Warn("restored tunnel", "id", id, "error", says(ctx, err))
+			a.log.Warn("restored tunnel", "id", id, "error", limits.Says(ctx, err))
 		}
 	})
 	return nil
@@ -85,10 +86,10 @@ func (a *Agent) raiseAgain(ctx context.Context, d detour.Detour, edit func(*deto
 	}
 	again := d.Tunnel
 	again.Lease = clock.Now().Add(2 * config.DefaultLease)
-	up, cancel := limitRestore.on(ctx)
+	up, cancel := limits.Restore.On(ctx)
 	defer cancel()
 	if _, err := tunnel.Up(up, again); err != nil {
-		return fmt.Errorf("restore: %w", says(up, err))
+		return fmt.Errorf("restore: %w", limits.Says(up, err))
 	}
 	a.log.Info("tunnel stands again, as this host had lost it", "id", d.ID, "guest", d.Guest, "to", d.Peer)
 	ended := false

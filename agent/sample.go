@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"godwit/agent/config"
+	"godwit/agent/limits"
 	"godwit/agent/sample"
 	"godwit/migration"
 	"godwit/vm"
@@ -16,11 +17,11 @@ func (m *outgoing) beginSample() {
 	m.work.sampling = answer
 	machine := m.guest.Machine
 	go func() {
-		ctx, cancel := limitSample.on(m.a.ctx)
+		ctx, cancel := limits.Sample.On(m.a.ctx)
 		defer cancel()
 		s, err := sampleOf(ctx, machine)
 		if err != nil {
-			m.a.log.Info("the guest's memory is not sampled", "migration", m.plan.ID, "error", says(ctx, err))
+			m.a.log.Info("the guest's memory is not sampled", "migration", m.plan.ID, "error", limits.Says(ctx, err))
 		}
 		answer <- s
 	}()
@@ -61,7 +62,7 @@ func (m *outgoing) foresee(n config.Neighbour, s *sample.Sample) {
 	m.work.foresight = answer
 	coding, link, has := codingOf(m.plan), float64(m.carried(n))/8, m.work.accepted.Has
 	go func() {
-		ctx, cancel := limitSample.on(m.a.ctx)
+		ctx, cancel := limits.Sample.On(m.a.ctx)
 		defer cancel()
 		f := s.Foresee(coding, link, has)
 		f.LookBetween(ctx)
@@ -89,7 +90,7 @@ func (m *outgoing) foreseen(ctx context.Context) *sample.Basis {
 	case f := <-m.work.foresight:
 		m.work.foresight = nil // the sample is of no use any more
 		if err := f.LookAgain(ctx); err != nil {
-			m.a.log.Info("the guest's memory is not looked at again", "migration", m.plan.ID, "error", says(ctx, err))
+			m.a.log.Info("the guest's memory is not looked at again", "migration", m.plan.ID, "error", limits.Says(ctx, err))
 		}
 		return f.Basis(m.work.dirty)
 	case <-ctx.Done():

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"godwit/agent/detour"
+	"godwit/agent/limits"
 	"godwit/migration"
 	"godwit/netstate/hold"
 	"godwit/netstate/tunnel"
@@ -22,7 +23,7 @@ func (m *incoming) sendHeldBack(ctx context.Context, g *Guest, d detour.Detour) 
 		m.awaitTurnedBack(ctx)
 	}
 	err = errors.Join(err, m.a.sendAway(ctx, m.plan.ID))
-	ctx, cancel := limitSentBack.on(ctx)
+	ctx, cancel := limits.SentBack.On(ctx)
 	defer cancel()
 	for {
 		more, rerr := readTaps(g)
@@ -47,7 +48,7 @@ func (m *incoming) sendHeldBack(ctx context.Context, g *Guest, d detour.Detour) 
 // its abort. Until then it would return what is sent to it. What refused the guest here it hears
 // as soon as that is final.
 func (m *incoming) awaitTurnedBack(ctx context.Context) {
-	ctx, cancel := limitToldBack.on(ctx)
+	ctx, cancel := limits.ToldBack.On(ctx)
 	defer cancel()
 	_, err := m.await(ctx, func(migration.Destination) bool {
 		m.mu.Lock()
@@ -55,7 +56,7 @@ func (m *incoming) awaitTurnedBack(ctx context.Context) {
 		return m.back
 	})
 	if err != nil {
-		m.a.log.Warn("held packets are sent back unasked", "migration", m.plan.ID, "error", says(ctx, err))
+		m.a.log.Warn("held packets are sent back unasked", "migration", m.plan.ID, "error", limits.Says(ctx, err))
 	}
 }
 
@@ -65,7 +66,7 @@ func echo(ctx context.Context, through tunnel.Config) error {
 	if err == nil {
 		_, err = t.Verify(ctx)
 	}
-	return says(ctx, err)
+	return limits.Says(ctx, err)
 }
 
 // readTaps reads what waits in a guest's taps that are left.

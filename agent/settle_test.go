@@ -8,14 +8,15 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/limits"
 	"godwit/transfer/proxy"
 )
 
 // TestMemorySettlesBeforeTheFlip: while packets still reach the guest here.
 func TestMemorySettlesBeforeTheFlip(t *testing.T) {
-	limit := limitSettle
-	limitSettle.d = 50 * time.Millisecond // no lane works
-	t.Cleanup(func() { limitSettle = limit })
+	limit := limits.Settle
+	limits.Settle.For = 50 * time.Millisecond // no lane works
+	t.Cleanup(func() { limits.Settle = limit })
 	for _, early := range []bool{false, true} {
 		m, _ := budgeted(t, "hybrid", 300*time.Millisecond, 20*time.Millisecond)
 		lanes, err := proxy.ListenSource(t.Context(), proxy.SourceConfig{Socket: filepath.Join(t.TempDir(), "out")})

@@ -8,6 +8,7 @@ import (
 	"os"
 	"syscall"
 
+	"godwit/agent/limits"
 	"godwit/migration"
 	"godwit/netstate/hold"
 )
@@ -49,9 +50,9 @@ func (a *Agent) restoreChannel(g *Guest) {
 	if c == nil {
 		return
 	}
-	ctx, cancel := limitEndTicks.on(a.ctx)
+	ctx, cancel := limits.EndTicks.On(a.ctx)
 	defer cancel()
-	if err := says(ctx, c.Ticks(ctx, 0)); err != nil {
+	if err := limits.Says(ctx, c.Ticks(ctx, 0)); err != nil {
 		a.log.Info("end ticks", "guest", g.name(), "error", err)
 	}
 }

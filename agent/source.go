@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"godwit/agent/limits"
 	"godwit/agent/record"
 	"godwit/agent/sample"
 	"godwit/agent/uplinks"
@@ -116,36 +117,31 @@ func (w *sourceWork) leaveMemory() {
 func (m *outgoing) perform(ctx context.Context, e migration.Effect) error {
 	limit, ok := effectLimits[e]
 	if !ok {
-		limit = limitUndo
+		limit = limits.Undo
 	}
-	if limit.d > 0 {
+	if limit.For > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = limit.on(ctx)
+		ctx, cancel = limit.On(ctx)
 		defer cancel()
 	}
-	err := says(ctx, m.effect(ctx, e))
-	var late *overdue
-	if errors.As(err, &late) && errors.Is(late.err, context.DeadlineExceeded) {
-		err = &migration.Problem{Code: migration.CodeTimeout, Text: fmt.Sprintf("migration %s: %v: %v", m.plan.ID, late.passed, late.err)}
-	}
-	return err
+	return limits.TimedOut("migration "+m.plan.ID, limits.Says(ctx, m.effect(ctx, e)))
 }
 
 // effectLimits bound each effect; those without have their own inside.
-var effectLimits = map[migration.Effect]limit{
-	migration.CheckHere:    limitCheckHere,
-	migration.CheckThere:   limitCheckThere,
+var effectLimits = map[migration.Effect]limits.Limit{
+	migration.CheckHere:    limits.CheckHere,
+	migration.CheckThere:   limits.CheckThere,
 	migration.AskStart:     {}, // each hook has one
-	migration.PrepareThere: limitPrepareThere,
-	migration.PrepareHere:  limitPrepareHere,
+	migration.PrepareThere: limits.PrepareThere,
+	migration.PrepareHere:  limits.PrepareHere,
 	migration.SeedDisks:    {},
 	migration.CopyMemory:   {},
 	migration.AskSuspend:   {},
-	migration.Flip:         limitFlip,
-	migration.Pause:        limitPause,
+	migration.Flip:         limits.Flip,
+	migration.Pause:        limits.Pause,
 	migration.Release:      {},
 	migration.AwaitLanding: {},
-	migration.CleanSource:  limitCleanSource,
+	migration.CleanSource:  limits.CleanSource,
 }
 
 func (m *outgoing) effect(ctx context.Context, e migration.Effect) error {
@@ -241,14 +237,14 @@ func (m *outgoing) flip(ctx context.Context) error {
 // home, has come out of its tunnel: an echo through the same tunnel comes behind it. The
 // answer to our call does not: it takes another way, past the queues of a busy tunnel.
 func (m *outgoing) awaitUnderway(ctx context.Context) {
-	ctx, cancel := limitUnderway.on(ctx)
+	ctx, cancel := limits.Underway.On(ctx)
 	defer cancel()
 	for _, d := range m.a.detours.List(m.plan.Guest) {
 		if len(d.Visiting) == 0 || d.Peer != m.plan.To && !slices.ContainsFunc(d.Addresses(), m.givenBack) {
 			continue
 		}
 		if err := echo(ctx, d.Tunnel); err != nil {
-			m.a.log.Warn("await what is on its way here", "migration", m.plan.ID, "tunnel", d.Tunnel.Name, "error", says(ctx, err))
+			m.a.log.Warn("await what is on its way here", "migration", m.plan.ID, "tunnel", d.Tunnel.Name, "error", limits.Says(ctx, err))
 		}
 	}
 }
@@ -339,9 +335,9 @@ func (m *outgoing) drain(ctx context.Context, t *os.File) {
 func (m *outgoing) unflip(ctx context.Context) error {
 	err := m.a.detours.Flip(m.detourID(), false)
 	if m.comesHome() {
-		ask, cancel := limitUndoAway.on(ctx)
+		ask, cancel := limits.UndoAway.On(ctx)
 		defer cancel()
-		away := says(ask, m.call(ask, "away", nil, nil))
+		away := limits.Says(ask, m.call(ask, "away", nil, nil))
 		if away != nil {
 			m.keepAway()
 		}
@@ -368,7 +364,7 @@ func (m *outgoing) resume(ctx context.Context) error {
 	if !m.guest.alive() {
 		return fmt.Errorf("resume guest %s: its QEMU is gone", m.plan.Guest)
 	}
-	ask, cancel := limitResume.on(ctx)
+	ask, cancel := limits.Resume.On(ctx)
 	_, err := m.guest.Machine.Status(ask)
 	cancel()
 	if err != nil { // in its switchover it answers nobody until its stream takes more, or breaks

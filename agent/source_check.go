@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/probe"
 	"godwit/agent/record"
@@ -180,10 +181,10 @@ func (m *outgoing) askThere(ctx context.Context, n config.Neighbour) error {
 	if ownPath(m.plan) {
 		m.work.offer.Sample = taken.Asked()
 	}
-	ctx, cancel := limitAskThere.on(ctx)
+	ctx, cancel := limits.AskThere.On(ctx)
 	defer cancel()
 	sent := time.Now()
-	if err := says(ctx, m.call(ctx, "check", m.work.offer, &m.work.accepted)); err != nil {
+	if err := limits.Says(ctx, m.call(ctx, "check", m.work.offer, &m.work.accepted)); err != nil {
 		return err
 	}
 	back := time.Now()

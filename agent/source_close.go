@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"godwit/agent/limits"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -24,7 +25,7 @@ func (m *outgoing) runsOn() bool {
 	if !mayStand(m.state) {
 		return true
 	}
-	ctx, cancel := limitStatus.on(m.a.ctx)
+	ctx, cancel := limits.Status.On(m.a.ctx)
 	defer cancel()
 	was, err := goOn(ctx, m.guest.Machine)
 	return err == nil || was == vm.Shutdown || was == vm.Panicked || was == vm.InternalError
@@ -46,7 +47,7 @@ func goOn(ctx context.Context, machine vm.Machine) (was vm.Status, err error) {
 }
 
 // closeSource writes the outcome down and forgets the migration's state. A guest that is to run on here, and
-// whose QEMU answers nobody for as long as limitUndo, as on a storage that hangs, is continued later: until
+// whose QEMU answers nobody for as long as limits.Undo, as on a storage that hangs, is continued later: until
 // then it is the migration's, and the journal says so to the next agent, though everybody is told how it ended.
 func (a *Agent) closeSource(m *outgoing) {
 	outcome, runs := m.state.Outcome, true

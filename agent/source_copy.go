@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/migration"
@@ -295,7 +296,7 @@ func (m *outgoing) copyEnded(ctx context.Context, p vm.Progress) error {
 
 // givenUpThere is why the destination will not run the guest, where it says so: what ended here is what followed from that.
 func (m *outgoing) givenUpThere(ctx context.Context) *migration.Problem {
-	ask, cancel := limitInquire.on(ctx)
+	ask, cancel := limits.Inquire.On(ctx)
 	defer cancel()
 	var answer LandingAnswer
 	if m.link == nil || m.link.Call(ask, http.MethodGet, "/v1/migrations/"+m.plan.ID+"/landing", nil, &answer) != nil {

@@ -14,6 +14,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/limits"
 	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm/guest"
@@ -35,9 +36,9 @@ func (m *outgoing) followTicks(ctx context.Context) error {
 	if c == nil {
 		return errors.New("it has no guest channel")
 	}
-	askCtx, cancel := limitFollowTicks.on(ctx)
+	askCtx, cancel := limits.FollowTicks.On(ctx)
 	defer cancel()
-	if err := says(askCtx, c.Ticks(askCtx, tickFollowed)); err != nil {
+	if err := limits.Says(askCtx, c.Ticks(askCtx, tickFollowed)); err != nil {
 		return err
 	}
 	var last atomic.Pointer[record.Tick]
@@ -45,7 +46,7 @@ func (m *outgoing) followTicks(ctx context.Context) error {
 	following, leave := context.WithCancel(m.a.ctx)
 	var slowing sync.WaitGroup
 	slower := func() {
-		ctx, cancel := limitEndTicks.on(following)
+		ctx, cancel := limits.EndTicks.On(following)
 		defer cancel()
 		_ = c.Ticks(ctx, tickKept) // more of them cost time, and no more
 	}
@@ -88,14 +89,14 @@ func (m *outgoing) followTicks(ctx context.Context) error {
 	case <-heard:
 		return nil
 	case <-askCtx.Done():
-		return says(askCtx, fmt.Errorf("no tick: %w", askCtx.Err()))
+		return limits.Says(askCtx, fmt.Errorf("no tick: %w", askCtx.Err()))
 	}
 }
 
 // awaitLanding follows the destination until the connections have been handed over
 // and it needs nothing more from here.
 func (m *outgoing) awaitLanding(ctx context.Context) error {
-	ctx, cancel := limitLanding.on(ctx)
+	ctx, cancel := limits.Landing.On(ctx)
 	defer cancel()
 	served := make(chan struct{})
 	defer func() { // nobody else touches the lanes after
@@ -111,11 +112,11 @@ func (m *outgoing) awaitLanding(ctx context.Context) error {
 	for {
 		asked := time.Now()
 		var part record.EventsAnswer
-		attempt, end := limitLandingPoll.on(ctx)
+		attempt, end := limits.LandingPoll.On(ctx)
 		err := m.link.Call(attempt, http.MethodGet, fmt.Sprintf("/v1/migrations/%s/events?after=%d", m.plan.ID, after), nil, &part)
 		end()
 		if ctx.Err() != nil {
-			return says(ctx, ctx.Err())
+			return limits.Says(ctx, ctx.Err())
 		}
 		if err != nil {
 			var problem *migration.Problem
@@ -174,10 +175,10 @@ func (m *outgoing) hearLanding(events []record.Event, kept *int) {
 const landingPause = 300 * time.Millisecond
 
 func (m *outgoing) askLanded(ctx context.Context) error {
-	attempt, cancel := limitLanded.on(ctx)
+	attempt, cancel := limits.Landed.On(ctx)
 	defer cancel()
 	var landed LandedAnswer
-	if err := says(attempt, m.call(attempt, "landed", nil, &landed)); err != nil {
+	if err := limits.Says(attempt, m.call(attempt, "landed", nil, &landed)); err != nil {
 		return err
 	}
 	landed.sane()

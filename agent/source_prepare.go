@@ -12,6 +12,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/limits"
 	"godwit/agent/record"
 	"godwit/internal/clock"
 	"godwit/migration"
@@ -157,13 +158,13 @@ func (m *outgoing) readyGuest(ctx context.Context) (wait func()) {
 func (m *outgoing) askReady(ctx context.Context) error {
 	m.work.readied = time.Now()
 	c := m.a.configuration(m.guest, 1-m.plan.Active, m.plan.Next, nextTable(m.guest.Held.Table), false)
-	ask, cancel := limitReady.on(ctx)
+	ask, cancel := limits.Ready.On(ctx)
 	defer cancel()
-	channel, err := m.guest.reach(ask, limitReady)
+	channel, err := m.guest.reach(ask, limits.Ready)
 	if err == nil {
 		err = channel.Ready(ask, c)
 	}
-	if err = says(ask, err); err != nil && ctx.Err() == nil {
+	if err = limits.Says(ask, err); err != nil && ctx.Err() == nil {
 		m.a.log.Info("the guest was not made ready", "migration", m.plan.ID, "error", err)
 	}
 	return err
@@ -207,7 +208,7 @@ func (m *outgoing) wakeTunnel(ctx context.Context) {
 	if !ok {
 		return
 	}
-	try, cancel := limitTryTunnel.on(ctx)
+	try, cancel := limits.TryTunnel.On(ctx)
 	defer cancel()
 	if err := echo(try, d.Tunnel); err != nil && ctx.Err() == nil {
 		m.a.log.Warn("nothing came back through the tunnel", "migration", m.plan.ID, "tunnel", d.Tunnel.Name, "error", err)
@@ -225,14 +226,14 @@ func (m *outgoing) unreadyGuest() {
 	}
 	c := guest.Configure{MAC: g.Held.Description.NICs[spare].MAC}
 	go func() {
-		ctx, cancel := limitUnready.on(m.a.ctx)
+		ctx, cancel := limits.Unready.On(m.a.ctx)
 		defer cancel()
-		channel, err := g.reach(ctx, limitUnready)
+		channel, err := g.reach(ctx, limits.Unready)
 		if err == nil {
 			err = channel.Ready(ctx, c)
 		}
 		if err != nil {
-			m.a.log.Info("the guest's spare NIC was not put back", "migration", m.plan.ID, "error", says(ctx, err))
+			m.a.log.Info("the guest's spare NIC was not put back", "migration", m.plan.ID, "error", limits.Says(ctx, err))
 		}
 	}()
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"godwit/agent/detour"
+	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/netstate"
@@ -236,10 +237,10 @@ func (a *Agent) leads(ctx context.Context, ask Repoint, caller string) ([]netsta
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := limitAskHome.on(ctx)
+	ctx, cancel := limits.AskHome.On(ctx)
 	defer cancel()
 	var answer Handed
-	if err := says(ctx, link.Call(ctx, http.MethodPost, "/v1/detours/handed", Handing{Guest: ask.Guest, Addresses: rest, To: caller}, &answer)); err != nil {
+	if err := limits.Says(ctx, link.Call(ctx, http.MethodPost, "/v1/detours/handed", Handing{Guest: ask.Guest, Addresses: rest, To: caller}, &answer)); err != nil {
 		return nil, fmt.Errorf("ask %s whether it hands %v over: %w", ask.Home, rest, err)
 	}
 	return a.standing(answer, rest)

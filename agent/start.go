@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 
 	"godwit/agent/config"
+	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/netstate"
@@ -101,7 +102,7 @@ func (a *Agent) configureFirst(ctx context.Context, g *Guest) error {
 	if g.Held.Description.Silent() {
 		return a.grantFirst(ctx, g)
 	}
-	c, err := g.reach(ctx, limitBoot)
+	c, err := g.reach(ctx, limits.Boot)
 	if err != nil {
 		return fmt.Errorf("no answer on its channel: %w", err)
 	}
@@ -197,7 +198,7 @@ func (a *Agent) attach(ctx context.Context, h Held) (*Guest, error) {
 	if h.Description.Silent() {
 		g.speakBy(a.fromOutside(g))
 	} else if status, err := machine.Status(ctx); err == nil && status == vm.Running && g.hasChannel() {
-		if _, err := g.reach(ctx, limitAdopt); err != nil {
+		if _, err := g.reach(ctx, limits.Adopt); err != nil {
 			a.log.Warn("guest's channel is silent", "guest", g.name(), "error", err)
 		}
 	}
@@ -260,9 +261,9 @@ func (a *Agent) discard(g *Guest) {
 // dismantle is discard for a guest whose name nobody else is to have yet.
 func (a *Agent) dismantle(g *Guest) {
 	if g.Machine != nil {
-		ctx, cancel := limitEndGuest.on(context.Background())
+		ctx, cancel := limits.EndGuest.On(context.Background())
 		defer cancel()
-		if err := says(ctx, g.Machine.Quit(ctx)); err != nil {
+		if err := limits.Says(ctx, g.Machine.Quit(ctx)); err != nil {
 			a.log.Error("end qemu", "guest", g.name(), "error", err)
 		}
 	}

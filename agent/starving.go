@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"godwit/agent/limits"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -20,7 +21,7 @@ func (m *outgoing) couldRun(ctx context.Context) bool {
 		return false
 	}
 	for {
-		ask, cancel := limitInquire.on(ctx)
+		ask, cancel := limits.Inquire.On(ctx)
 		var answer LandingAnswer
 		err := m.link.Call(ask, http.MethodGet, "/v1/migrations/"+m.plan.ID+"/landing", nil, &answer)
 		cancel()
@@ -54,7 +55,7 @@ func (m *outgoing) feed(ctx context.Context, followed <-chan struct{}) bool {
 			return false
 		}
 	}
-	ask, cancel := limitInquire.on(ctx)
+	ask, cancel := limits.Inquire.On(ctx)
 	var answer LandingAnswer
 	err := m.link.Call(ask, http.MethodGet, "/v1/migrations/"+m.plan.ID+"/landing", nil, &answer)
 	cancel()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"godwit/agent/detour"
+	"godwit/agent/limits"
 	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/netstate"
@@ -30,10 +31,10 @@ func listConnections(ctx context.Context, g *Guest, addrs []netip.Addr) <-chan l
 			answer <- listing{err: errors.New("it has no guest channel")}
 			return
 		}
-		ctx, cancel := limitSurvey.on(ctx)
+		ctx, cancel := limits.Survey.On(ctx)
 		defer cancel()
 		all, err := channel.Connections(ctx, addrs...)
-		answer <- listing{all, says(ctx, err)}
+		answer <- listing{all, limits.Says(ctx, err)}
 	}()
 	return answer
 }
@@ -122,7 +123,7 @@ func (m *outgoing) settleNetwork(ctx context.Context) {
 	if m.plan.KeepsAddress() {
 		return
 	}
-	ctx, cancel := limitAskGuest.on(ctx)
+	ctx, cancel := limits.AskGuest.On(ctx)
 	defer cancel()
 	users, err := m.guest.channel().Users(ctx, bare(m.plan.Held)...)
 	m.noteRoom(users.MPTCP)

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/statefile"
 	"godwit/migration"
@@ -34,7 +35,7 @@ func (a *Agent) tellTaken(t Taken) {
 		return
 	}
 	for {
-		ask, cancel := limitTellTaken.on(a.ctx)
+		ask, cancel := limits.TellTaken.On(a.ctx)
 		var answer ReleaseAnswer
 		err := link.Call(ask, http.MethodPost, "/v1/migrations/"+t.Migration+"/abort", t.Undo, &answer)
 		cancel()

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"godwit/agent/limits"
 )
 
 // A guest that is silent when the lease of an address ends keeps it: it would go on answering for it, and
@@ -36,13 +38,13 @@ func (a *Agent) dropLeft(ctx context.Context, g *Guest) error {
 	if len(addrs) == 0 {
 		return nil
 	}
-	c, err := g.reach(ctx, limitAskGuest)
+	c, err := g.reach(ctx, limits.AskGuest)
 	if err != nil {
 		return err
 	}
-	ask, cancel := limitGuestStep.on(ctx)
+	ask, cancel := limits.GuestStep.On(ctx)
 	defer cancel()
-	if err := says(ask, c.DropAddress(ask, addrs...)); err != nil {
+	if err := limits.Says(ask, c.DropAddress(ask, addrs...)); err != nil {
 		return err
 	}
 	g.remember(func(h *Held) { h.ToDrop = without(h.ToDrop, addrs) })
@@ -80,10 +82,10 @@ func (a *Agent) dropNow(ctx context.Context, g *Guest) error {
 
 // dropFirst asks a guest that is to move for what it did not give up. What stays goes on with its list.
 func (m *outgoing) dropFirst(ctx context.Context) {
-	ctx, cancel := limitAskGuest.on(ctx)
+	ctx, cancel := limits.AskGuest.On(ctx)
 	defer cancel()
 	if err := m.a.dropLeft(ctx, m.guest); err != nil {
-		m.rec.NoteOnce(fmt.Sprintf("the guest still has %v, whose leases ended while it was silent, and did not give them up (%v): it is asked again where it comes to", m.guest.held().ToDrop, says(ctx, err)))
+		m.rec.NoteOnce(fmt.Sprintf("the guest still has %v, whose leases ended while it was silent, and did not give them up (%v): it is asked again where it comes to", m.guest.held().ToDrop, limits.Says(ctx, err)))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/limits"
 	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm/guest"
@@ -56,9 +57,9 @@ func (forgetful) Done() <-chan struct{} { return nil }
 func lapsed(t *testing.T) (*Agent, *Guest, forgetful) {
 	t.Helper()
 	a, g, d := leasing(t)
-	for _, l := range []*limit{&limitGuestStep, &limitAskGuest} {
+	for _, l := range []*limits.Limit{&limits.GuestStep, &limits.AskGuest} {
 		before := *l
-		l.d = 20 * time.Millisecond
+		l.For = 20 * time.Millisecond
 		t.Cleanup(func() { *l = before })
 	}
 	f := forgetful{silent: new(bool), dropped: new([]netip.Addr)}

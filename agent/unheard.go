@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"godwit/agent/fence"
+	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/migration"
 )
@@ -54,8 +55,8 @@ func (a *Agent) heard(ctx context.Context, g *Guest) error {
 	link, _, err := a.link(h.Unheard.From)
 	var answer CourseAnswer
 	if err == nil {
-		ask, cancel := limitHeard.on(ctx)
-		err = says(ask, link.Call(ask, http.MethodGet, "/v1/migrations/"+h.Unheard.Migration+"/course", nil, &answer))
+		ask, cancel := limits.Heard.On(ctx)
+		err = limits.Says(ask, link.Call(ask, http.MethodGet, "/v1/migrations/"+h.Unheard.Migration+"/course", nil, &answer))
 		cancel()
 	}
 	if err := h.Unheard.not(answer, err, h.Epoch); err != nil {
@@ -72,10 +73,10 @@ func (a *Agent) forgetUnheard(g *Guest) error {
 	return a.guests.keep(g)
 }
 
-// awaitHeard asks on for limitHeard: a source hears of a landing soon after it. The error, of
+// awaitHeard asks on for limits.Heard: a source hears of a landing soon after it. The error, of
 // code busy, says what a person can do.
 func (a *Agent) awaitHeard(ctx context.Context, g *Guest) error {
-	ctx, cancel := limitHeard.on(ctx)
+	ctx, cancel := limits.Heard.On(ctx)
 	defer cancel()
 	for {
 		err := a.heard(ctx, g)
