@@ -81,22 +81,22 @@ type Agent struct {
 }
 
 // New reads the host's identity. Nothing is touched until Run.
-func New(config *config.Config, log *slog.Logger) (*Agent, error) {
-	id, err := peer.LoadIdentity(config.TLS.CA, config.TLS.Cert, config.TLS.Key)
+func New(c *config.Config, log *slog.Logger) (*Agent, error) {
+	id, err := peer.LoadIdentity(c.TLS.CA, c.TLS.Cert, c.TLS.Key)
 	if err != nil {
 		return nil, err
 	}
-	if err := config.CheckCertificate(id); err != nil {
+	if err := c.CheckCertificate(id); err != nil {
 		return nil, err
 	}
 	a := &Agent{
-		config: config, log: log.With("host", config.Host), id: id, clock: time.Now,
-		guests:   &guests{dir: config.StatePath("guests"), byName: map[string]*Guest{}},
+		config: c, log: log.With("host", c.Host), id: id, clock: time.Now,
+		guests:   &guests{dir: c.StatePath("guests"), byName: map[string]*Guest{}},
 		outgoing: map[string]*outgoing{}, incoming: map[string]*incoming{},
-		metrics: newMetrics(config), feed: newFeed(), early: map[string]early{}, links: map[string]*peer.Link{}, meters: map[string]*meter.Meter{},
+		metrics: newMetrics(c), feed: newFeed(), early: map[string]early{}, links: map[string]*peer.Link{}, meters: map[string]*meter.Meter{},
 	}
-	a.records = record.NewStore(config.Host, config.StatePath("history"), a.log)
-	a.words = &owedWords{dir: config.StatePath("owed"), ask: a.askBack, on: a.actors.Go, log: a.log.Warn}
+	a.records = record.NewStore(c.Host, c.StatePath("history"), a.log)
+	a.words = &owedWords{dir: c.StatePath("owed"), ask: a.askBack, on: a.actors.Go, log: a.log.Warn}
 	return a, nil
 }
 

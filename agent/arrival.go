@@ -29,29 +29,29 @@ func (m *incoming) makeDetour(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	config, err := a.tunnelEnd(m.plan.ID, m.plan.Tunnel, local.Address, private)
+	end, err := a.tunnelEnd(m.plan.ID, m.plan.Tunnel, local.Address, private)
 	if err != nil {
 		return err
 	}
-	if config.Kind == tunnel.VXLAN {
-		config.Local = netip.AddrPortFrom(local.Address, p.Tunnel.Port())
+	if end.Kind == tunnel.VXLAN {
+		end.Local = netip.AddrPortFrom(local.Address, p.Tunnel.Port())
 	}
-	if config.PeerKey, err = tunnel.ParseKey(p.TunnelKey); err != nil {
+	if end.PeerKey, err = tunnel.ParseKey(p.TunnelKey); err != nil {
 		return &migration.Problem{Code: migration.CodeUsage, Text: "prepare: the tunnel's key is not one"}
 	}
-	config.Remote = p.Tunnel
-	if _, err := tunnel.Up(ctx, config); err != nil {
+	end.Remote = p.Tunnel
+	if _, err := tunnel.Up(ctx, end); err != nil {
 		return err
 	}
 	lender, lent := a.lender(ctx, m.plan, g.Held.Description.NICs[g.Held.Active].Hardware())
-	m.work.prepared = Prepared{TunnelKey: public, Tunnel: config.Local, Home: lent}
+	m.work.prepared = Prepared{TunnelKey: public, Tunnel: end.Local, Home: lent}
 	err = a.detours.Change(m.plan.Guest, func(all map[string]*detour.Detour) {
-		d := &detour.Detour{ID: m.plan.ID, Guest: m.plan.Guest, Peer: m.plan.From, Tunnel: config, Up: clock.Now(), Taps: g.Held.Taps, Lender: lender, Lending: moveOf(m.plan)}
+		d := &detour.Detour{ID: m.plan.ID, Guest: m.plan.Guest, Peer: m.plan.From, Tunnel: end, Up: clock.Now(), Taps: g.Held.Taps, Lender: lender, Lending: moveOf(m.plan)}
 		d.OffLink = detour.OffLinkOf(a.config.Network, m.plan, g.Held.Taps[g.Held.Active], p.Routers)
 		for _, addr := range a.routed(slices.Clone(m.plan.Held)) {
 			v := netstate.Visiting{
 				Addr: addr.Prefix.Addr(), MAC: g.Held.Description.NICs[g.Held.Active].Hardware(),
-				Tap: g.Held.Taps[g.Held.Active], Taps: g.Held.Taps, Gateway: addr.Gateway, Tunnel: config.Name, Fits: m.plan.Fits,
+				Tap: g.Held.Taps[g.Held.Active], Taps: g.Held.Taps, Gateway: addr.Gateway, Tunnel: end.Name, Fits: m.plan.Fits,
 				Asks: g.Held.Description.Silent() && !m.plan.KeepsAddress(),
 			}
 			own := addr.Home == a.config.Host || slices.Contains(lent, v.Addr)

@@ -74,16 +74,16 @@ func (m *outgoing) openLanes() error {
 	if err != nil {
 		return err
 	}
-	config := proxy.SourceConfig{
+	c := proxy.SourceConfig{
 		Socket: m.lanesSocket(), Identity: id, Spill: m.a.config.State, Budget: m.plan.Downtime,
 		Limit:  m.bandwidth.Share(),
 		Buffer: min(max(m.work.facts.Memory/2, leastBuffer), proxy.DefaultBuffer),
 	}
-	if config.Postcopy = mayHandEarly(m.plan); m.plan.Mode == "postcopy" {
-		config.Eager, config.Buffer = true, m.work.facts.Memory+leastBuffer
+	if c.Postcopy = mayHandEarly(m.plan); m.plan.Mode == "postcopy" {
+		c.Eager, c.Buffer = true, m.work.facts.Memory+leastBuffer
 	}
 	if m.plan.Buffer > 0 {
-		config.Buffer = m.plan.Buffer
+		c.Buffer = m.plan.Buffer
 	}
 	var share *laneShare
 	if multipath(m.plan) {
@@ -94,14 +94,14 @@ func (m *outgoing) openLanes() error {
 		if err != nil {
 			return err
 		}
-		config.Lanes = append(config.Lanes, lane)
+		c.Lanes = append(c.Lanes, lane)
 	} else {
-		config.Lanes, share = m.pathLanes(all)
+		c.Lanes, share = m.pathLanes(all)
 	}
 	m.beginWire()
 	m.work.visit = m.beginVisit()
-	config.Keep = m.work.visit
-	lanes, err := proxy.ListenSource(m.a.ctx, config)
+	c.Keep = m.work.visit
+	lanes, err := proxy.ListenSource(m.a.ctx, c)
 	if err != nil {
 		m.endVisit(false)
 		return err
@@ -255,23 +255,23 @@ func (m *incoming) awaitLanes() error {
 	if err != nil {
 		return err
 	}
-	config := proxy.DestinationConfig{Identity: id, Socket: m.incomingSocket(), Mirror: m.a.config.State, Elsewhere: m.elsewhere(), Late: m.late.hears(),
+	c := proxy.DestinationConfig{Identity: id, Socket: m.incomingSocket(), Mirror: m.a.config.State, Elsewhere: m.elsewhere(), Late: m.late.hears(),
 		Most: mostStream(m.work.preparation.Facts.Memory), Beside: m.a.besideFrom(m.plan.From)}
 	if mayHandEarly(m.plan) {
 		dir := m.work.guest.Held.Dir
-		config.Inlet = inletSocket(dir)
-		if err := inlet.Start(m.a.ctx, config.Inlet, filepath.Join(dir, "inlet.log")); err != nil {
+		c.Inlet = inletSocket(dir)
+		if err := inlet.Start(m.a.ctx, c.Inlet, filepath.Join(dir, "inlet.log")); err != nil {
 			return err
 		}
 	}
-	lanes, err := proxy.NewDestination(m.a.ctx, config)
+	lanes, err := proxy.NewDestination(m.a.ctx, c)
 	if err != nil {
 		return err
 	}
 	m.mu.Lock()
 	m.work.lanes = lanes
 	m.mu.Unlock()
-	if config.Inlet != "" {
+	if c.Inlet != "" {
 		go m.watchPostCopy(lanes)
 	}
 	return m.prepareMultipath()

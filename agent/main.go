@@ -32,12 +32,12 @@ func childMain(args []string) int {
 
 // Main runs an agent by a configuration file until SIGTERM or SIGINT.
 func Main(path string) error {
-	config, err := config.Load(path)
+	c, err := config.Load(path)
 	if err != nil {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	a, err := New(config, log)
+	a, err := New(c, log)
 	if err != nil {
 		return err
 	}

@@ -275,18 +275,18 @@ func (m *outgoing) openRefill(ctx context.Context, key []byte) error {
 	}
 	n, _ := m.a.config.Find(m.plan.To, m.a.config.Host)
 	all := m.paths(n)
-	config := proxy.SourceConfig{
+	c := proxy.SourceConfig{
 		Socket: filepath.Join(m.guest.Held.Dir, "out.sock"), Identity: id, Spill: m.a.config.State, Refill: true,
 		Buffer: m.guest.Held.Description.Memory + leastBuffer, Limit: m.bandwidth.Share(),
 	}
 	var share *laneShare
-	config.Lanes, share = m.pathLanes(all)
-	lanes, err := proxy.ListenSource(m.a.ctx, config)
+	c.Lanes, share = m.pathLanes(all)
+	lanes, err := proxy.ListenSource(m.a.ctx, c)
 	if err != nil {
 		return err
 	}
 	m.followLanes(lanes, share)
-	if err := m.guest.Machine.Migrate(ctx, vm.MigrateOptions{URI: "unix:" + config.Socket}); err != nil {
+	if err := m.guest.Machine.Migrate(ctx, vm.MigrateOptions{URI: "unix:" + c.Socket}); err != nil {
 		m.work.unfollow()
 		return errors.Join(err, lanes.Close())
 	}

@@ -181,36 +181,36 @@ func (a *Agent) makeWay(ctx context.Context, w way, id string, link *peer.Link, 
 	if err != nil {
 		return none, err
 	}
-	config, err := a.tunnelEnd(hashID(id), w.kind, local.Address, private)
+	end, err := a.tunnelEnd(hashID(id), w.kind, local.Address, private)
 	if err != nil {
 		return none, err
 	}
 	var answer Prepared
 	ask := Repoint{
-		Migration: id, Guest: w.guest.name(), Addresses: w.addrs, Home: w.home, TunnelKey: public, Tunnel: config.Local,
+		Migration: id, Guest: w.guest.name(), Addresses: w.addrs, Home: w.home, TunnelKey: public, Tunnel: end.Local,
 		Kind: w.kind, Lease: w.lease, Forever: w.forever,
 	}
 	if err := link.Call(ctx, http.MethodPost, "/v1/detours/repoint", ask, &answer); err != nil {
 		return none, err
 	}
-	if config.PeerKey, err = tunnel.ParseKey(answer.TunnelKey); err != nil {
+	if end.PeerKey, err = tunnel.ParseKey(answer.TunnelKey); err != nil {
 		return none, err
 	}
-	config.Remote = answer.Tunnel
+	end.Remote = answer.Tunnel
 	if _, ok := a.detours.Get(id); !ok { // of an earlier try, which an agent's end cut off
-		if err := a.dropTunnel(ctx, config.Name); err != nil {
+		if err := a.dropTunnel(ctx, end.Name); err != nil {
 			return none, err
 		}
 	}
-	t, err := tunnel.Up(ctx, config)
+	t, err := tunnel.Up(ctx, end)
 	if err != nil {
 		return none, err
 	}
 	if _, err = t.Verify(ctx); err != nil {
-		return none, errors.Join(err, a.dropTunnel(context.WithoutCancel(ctx), config.Name))
+		return none, errors.Join(err, a.dropTunnel(context.WithoutCancel(ctx), end.Name))
 	}
 	ask.Go = true
-	return askedWay{config, ask, time.Now()}, nil
+	return askedWay{end, ask, time.Now()}, nil
 }
 
 // takeWay has d be the way of addresses from now on, in place of the detours that were.
@@ -252,16 +252,16 @@ func (a *Agent) peerRepoint(r *http.Request) (any, error) {
 			return nil, err
 		}
 	}
-	config, err := a.ownEnd(r.Context(), ask, caller)
+	end, err := a.ownEnd(r.Context(), ask, caller)
 	if err != nil {
 		return nil, err
 	}
 	err = a.detours.Change(ask.Guest, func(all map[string]*detour.Detour) {
-		d := &detour.Detour{ID: ask.Migration, Guest: ask.Guest, Peer: caller, Tunnel: config, Up: clock.Now(), Standing: standing, Asked: ask.Addresses}
+		d := &detour.Detour{ID: ask.Migration, Guest: ask.Guest, Peer: caller, Tunnel: end, Up: clock.Now(), Standing: standing, Asked: ask.Addresses}
 		d.Replace(all[ask.Migration])
 		all[ask.Migration] = d
 	})
-	return Prepared{TunnelKey: config.PrivateKey.PublicKey().String(), Tunnel: config.Local}, err
+	return Prepared{TunnelKey: end.PrivateKey.PublicKey().String(), Tunnel: end.Local}, err
 }
 
 // ownEnd makes this end of the tunnel that a caller asks for.
@@ -278,19 +278,19 @@ func (a *Agent) ownEnd(ctx context.Context, ask Repoint, caller string) (tunnel.
 	if err != nil {
 		return tunnel.Config{}, err
 	}
-	config, err := a.tunnelEnd(hashID(ask.Migration), ask.Kind, local.Address, private)
+	end, err := a.tunnelEnd(hashID(ask.Migration), ask.Kind, local.Address, private)
 	if err != nil {
 		return tunnel.Config{}, err
 	}
-	if config.Kind == tunnel.VXLAN {
-		config.Local = netip.AddrPortFrom(local.Address, ask.Tunnel.Port())
+	if end.Kind == tunnel.VXLAN {
+		end.Local = netip.AddrPortFrom(local.Address, ask.Tunnel.Port())
 	}
-	if config.PeerKey, err = tunnel.ParseKey(ask.TunnelKey); err != nil {
+	if end.PeerKey, err = tunnel.ParseKey(ask.TunnelKey); err != nil {
 		return tunnel.Config{}, &migration.Problem{Code: migration.CodeUsage, Text: "repoint: the tunnel's key is not one"}
 	}
-	config.Remote = ask.Tunnel
-	_, err = tunnel.Up(ctx, config)
-	return config, err
+	end.Remote = ask.Tunnel
+	_, err = tunnel.Up(ctx, end)
+	return end, err
 }
 
 // sendDirectly sends addresses into the tunnel that was made for them. Done twice, it is

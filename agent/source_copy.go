@@ -183,24 +183,10 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 			return ctx.Err()
 		case <-ticker.C:
 		}
-		p, err := m.guest.Machine.Progress(ctx)
+		p, look, err := m.lookAtCopy(ctx, &idle, paths, begun)
 		if err != nil {
 			return err
 		}
-		if p.Status.Ended() {
-			return m.copyEnded(ctx, p)
-		}
-		if idle.see(time.Now(), m.moved(p)) {
-			return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf(
-				"migrate guest %s: not a byte of its memory moved to %s in %v, %d MB are left; see whether the uplinks carry packets, then try again",
-				m.plan.Guest, m.plan.To, idle.patience, p.Remaining/1e6)}
-		}
-		left, err := m.diskLeft(ctx)
-		if err != nil {
-			return err
-		}
-		look := m.copyLook(p, time.Since(begun))
-		look.Disks = policy.InSync(left, m.diskRate(paths, look.Goodput), m.work.rtt)
 		if err := m.limitQEMU(ctx); err != nil {
 			return err
 		}
@@ -233,6 +219,28 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 			return m.cannotFit(look, &copying)
 		}
 	}
+}
+
+// lookAtCopy is how a copy that began then goes. The error is of one that is over, or in which nothing moves any more.
+func (m *outgoing) lookAtCopy(ctx context.Context, idle *standstill, paths []peer.Path, begun time.Time) (p vm.Progress, look policy.Look, err error) {
+	if p, err = m.guest.Machine.Progress(ctx); err != nil {
+		return p, look, err
+	}
+	if p.Status.Ended() {
+		return p, look, m.copyEnded(ctx, p)
+	}
+	if idle.see(time.Now(), m.moved(p)) {
+		return p, look, &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf(
+			"migrate guest %s: not a byte of its memory moved to %s in %v, %d MB are left; see whether the uplinks carry packets, then try again",
+			m.plan.Guest, m.plan.To, idle.patience, p.Remaining/1e6)}
+	}
+	left, err := m.diskLeft(ctx)
+	if err != nil {
+		return p, look, err
+	}
+	look = m.copyLook(p, time.Since(begun))
+	look.Disks = policy.InSync(left, m.diskRate(paths, look.Goodput), m.work.rtt)
+	return p, look, nil
 }
 
 // tellCopy tells how far the copy is, and keeps what its report has of that: it may be called off at any time.

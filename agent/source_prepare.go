@@ -27,7 +27,7 @@ func (m *outgoing) prepareThere(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	config, err := m.tunnelConfig(private)
+	end, err := m.tunnelConfig(private)
 	if err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func (m *outgoing) prepareThere(ctx context.Context) error {
 		MemoryTunnels: offers, LaneKey: m.work.laneKey,
 		Plan: m.plan, Description: m.guest.Held.Description, Facts: m.work.facts,
 		Endpoint: m.guest.Held.Endpoint, Table: m.guest.Held.Table,
-		TunnelKey: public, Tunnel: config.Local, ClockSkew: m.work.skew, Window: m.work.window,
+		TunnelKey: public, Tunnel: end.Local, ClockSkew: m.work.skew, Window: m.work.window,
 		Routers: m.routersOf(), ToDrop: m.guest.held().ToDrop, Boot: m.work.boot,
 	}
 	if err := m.call(ctx, "prepare", request, &m.work.prepared); err != nil {
@@ -56,13 +56,13 @@ func (m *outgoing) prepareThere(ctx context.Context) error {
 	if err := m.a.uplinkOf(m.plan.To, m.work.prepared.Tunnel.Addr(), "prepare guest "+m.plan.Guest); err != nil {
 		return err
 	}
-	config.Remote = m.work.prepared.Tunnel
-	if config.PeerKey, err = tunnel.ParseKey(m.work.prepared.TunnelKey); err != nil {
+	end.Remote = m.work.prepared.Tunnel
+	if end.PeerKey, err = tunnel.ParseKey(m.work.prepared.TunnelKey); err != nil {
 		return &migration.Problem{Code: migration.CodePeer, Text: "prepare: the destination's tunnel key is not one"}
 	}
 	return m.a.detours.Change(m.plan.Guest, func(all map[string]*detour.Detour) {
 		all[m.detourID()] = &detour.Detour{
-			ID: m.detourID(), Guest: m.plan.Guest, Peer: m.plan.To, Tunnel: config, Up: clock.Now(),
+			ID: m.detourID(), Guest: m.plan.Guest, Peer: m.plan.To, Tunnel: end, Up: clock.Now(),
 		}
 	})
 }
