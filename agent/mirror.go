@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -383,18 +382,4 @@ func (m *outgoing) countDisks(carried int64) {
 			r.DiskBytes = min(carried, left)
 		}
 	})
-}
-
-// diskData is how much data the disks hold, bytes, as far as their files tell.
-func diskData(disks []vm.Disk) (sum int64) {
-	for _, d := range disks {
-		info, err := os.Stat(d.Path)
-		if err != nil {
-			continue
-		}
-		if st, ok := info.Sys().(*syscall.Stat_t); ok && info.Mode().IsRegular() {
-			sum += st.Blocks * 512 // stat(2)
-		}
-	}
-	return sum
 }

@@ -63,6 +63,7 @@ type sourceWork struct {
 	writes        <-chan int64       // bytes per second that the guest rewrites, once; nil where nobody asks
 	dirty         int64              // that, as it was told; 0: not known
 	sampling      <-chan *sample.Sample
+	disksLooked   <-chan int64             // bytes that they take on their way; nil where no disk moves
 	foresight     <-chan *sample.Foresight // of the sample; nil: there is none
 	chosen        bool                     // hybrid, and nobody asked for it
 	endTicks      func() *record.Tick      // stops following the guest's counter, returns the last

@@ -177,6 +177,7 @@ func (m *outgoing) askThere(ctx context.Context, n config.Neighbour) error {
 		return &migration.Problem{Code: migration.CodeGuest, Text: fmt.Sprintf("migrate guest %s: %v", m.plan.Guest, err)}
 	}
 	m.work.offer.Root = root
+	m.lookAtDisks(float64(m.carried(n)) / 8)
 	taken := m.sampled(ctx)
 	if ownPath(m.plan) {
 		m.work.offer.Sample = taken.Asked()

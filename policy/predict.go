@@ -14,7 +14,7 @@ type Facts struct {
 	Ratio   float64 // bytes on the wire for a byte of the rest; 0: one
 	Again   float64 // bytes on the wire for a byte that is written again; 0: Ratio
 	Zero    float64 // bytes on the wire for a page of zeros
-	Disk    int64   // bytes of data on its disks
+	Disk    int64   // bytes that its disks take, as they are packed
 
 	Rate      int64 // bit/s of all paths together; 0: unknown
 	RTT       time.Duration
@@ -101,7 +101,7 @@ func Predict(f Facts) Forecast {
 		downtime = min(downtime, max(f.Budget, downtime/2))
 	}
 	downtime = max(downtime, Least(f.RTT, f.Tail, look.Goodput)) // no budget makes the way shorter
-	disk := float64(f.Disk) * framing                            // it goes once, as it is
+	disk := float64(f.Disk) * framing                            // it goes once
 	beside := preparing + switching + (preparingTrips+switchingTrips)*f.RTT
 	if !f.Stopped {
 		beside += beginning + beginningTrips*f.RTT + seconds(took)

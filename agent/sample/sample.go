@@ -1,6 +1,6 @@
 // Package sample looks at a part of a guest's memory while the guest runs, before a migration of it: how much is zeros, what
 // the destination has of it already, how the rest can be packed, and, by a second look, what of it is written again. The
-// prediction rests on that.
+// prediction rests on that, and on a look at its disks.
 package sample
 
 import (

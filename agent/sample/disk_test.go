@@ -1,0 +1,52 @@
+package sample
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestDisk: holes take nothing, text takes less than there is of it, noise all of it, and what cannot be read nothing.
+func TestDisk(t *testing.T) {
+	const mib = 1 << 20
+	text := bytes.Repeat([]byte("what disks hold often says the same again\n"), 4*mib/42)
+	var random []byte
+	for len(random) < 4*mib {
+		random = append(random, noise()...)
+	}
+	file := func(at int64, data []byte) string {
+		path := filepath.Join(t.TempDir(), "disk")
+		f, err := os.Create(path)
+		if err == nil {
+			_, err = f.WriteAt(data, at)
+		}
+		if err == nil {
+			err = f.Truncate(100 * mib)
+		}
+		if err == nil {
+			err = f.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for name, c := range map[string]struct {
+		path        string
+		link        float64
+		least, most int64
+	}{
+		"empty":                {file(0, nil), 1e6, 0, 0},
+		"text":                 {file(50*mib, text), 1e6, 1, mib},
+		"text, a fast link":    {file(50*mib, text), 1e12, 3 * mib, 5 * mib},
+		"text, a link unknown": {file(50*mib, text), 0, 1, mib},
+		"noise":                {file(90*mib, random), 1e6, 3 * mib, 5 * mib},
+		"no file":              {"/nowhere", 1e6, 0, 0},
+		"no disk":              {t.TempDir(), 1e6, 0, 0},
+	} {
+		if got := Disk(c.path, c.link); got < c.least || got > c.most {
+			t.Errorf("%s: %d bytes, want %d to %d", name, got, c.least, c.most)
+		}
+	}
+}
