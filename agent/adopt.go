@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/limits"
 	"godwit/migration"
@@ -36,7 +37,7 @@ func (a *Agent) adopt(ctx context.Context, d config.Description) (_ *Guest, err 
 	case err != nil:
 		return nil, refuseAdoption(d, "%v", err)
 	}
-	g := &Guest{Machine: machine, Held: Held{Description: d, Epoch: 1, Table: guest.FirstTable}}
+	g := &Guest{Machine: machine, Held: care.Held{Description: d, Epoch: 1, Table: guest.FirstTable}}
 	defer func() {
 		if err != nil {
 			a.guests.settled(g)
@@ -254,7 +255,7 @@ func commandSockets(dir string, d config.Description) (qmp, channel string) {
 // attachMachine finds the QEMU of a guest again: where it was adopted by the socket
 // of its description, where it came to by that of its start command, and else by
 // its directory. The error is qemu.ErrGone where none is.
-func attachMachine(ctx context.Context, h Held) (*qemu.Process, error) {
+func attachMachine(ctx context.Context, h care.Held) (*qemu.Process, error) {
 	ctx, cancel := limits.Adopt.On(ctx)
 	defer cancel()
 	d := h.Description

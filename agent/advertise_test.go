@@ -12,6 +12,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/record"
@@ -37,7 +38,7 @@ func TestMayAdvertise(t *testing.T) {
 	if a.mayAdvertise("gwt8a", "web") {
 		t.Error("it is not here")
 	}
-	g := &Guest{Held: Held{Description: config.Description{Name: "web"}}}
+	g := &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}
 	a.guests.byName["web"] = g
 	if !a.mayAdvertise("gwt8a", "web") || a.mayAdvertise("gwt8b", "web") {
 		t.Error("it is to hear them with the NIC with which it came, and no other")
@@ -77,7 +78,7 @@ func TestAdvertise(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			g := &Guest{Held: Held{Description: config.Description{Name: "web"}}}
+			g := &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}
 			a := &Agent{config: &config.Config{Network: network}, log: slog.New(slog.NewTextHandler(io.Discard, nil)), detours: kept, guests: &guests{byName: map[string]*Guest{"web": g}}}
 			speak := map[string]advertiser{}
 			for range 2 { // asked again, it speaks on

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/journal"
 	"godwit/agent/peer"
@@ -19,7 +20,7 @@ import (
 
 func TestDescriptionsNetworkIsTheDefault(t *testing.T) {
 	a := bareAgent(t, &config.Config{Host: "paris-1", Site: "paris", Peers: []config.Neighbour{{Host: "rome-1", Site: "rome"}}})
-	a.guests.byName["web"] = &Guest{Held: Held{Description: config.Description{Name: "web", Network: "tunnel"}}}
+	a.guests.byName["web"] = &Guest{Held: care.Held{Description: config.Description{Name: "web", Network: "tunnel"}}}
 	for asked, want := range map[string]string{"": "tunnel", "auto": "tunnel", "mptcp": "mptcp"} {
 		m, err := a.draft(migration.Request{Guest: "web", To: "rome", Network: asked})
 		if err != nil {
@@ -72,7 +73,7 @@ func TestGuestThatIsGoneIsForgotten(t *testing.T) {
 		{Name: "adopted", QMP: filepath.Join(t.TempDir(), "qmp")},
 	} {
 		d.Memory, d.NICs = 256<<20, []config.NIC{{MAC: "52:54:00:00:01:0a"}}
-		g := &Guest{Held: Held{Description: d, Dir: a.guestDir(d.Name, "1")}}
+		g := &Guest{Held: care.Held{Description: d, Dir: a.guestDir(d.Name, "1")}}
 		if err := os.MkdirAll(g.Held.Dir, 0o700); err != nil {
 			t.Fatal(err)
 		}

@@ -20,7 +20,7 @@ import (
 func (a Acceptance) check(plan migration.Plan, there config.Neighbour) error {
 	wrong := answersWrong("check")
 	switch {
-	case len(a.Next) > mostAddresses:
+	case len(a.Next) > migration.MostAddresses:
 		return wrong("%d next addresses", len(a.Next))
 	case len(a.Next) == 0 && !plan.KeepsAddress():
 		return wrong("no next address")
@@ -54,9 +54,9 @@ func (p Prepared) check(plan migration.Plan) error {
 	switch {
 	case !p.Tunnel.IsValid():
 		return wrong("the tunnel's end there is no address")
-	case len(p.Tunnels) > mostAddresses:
+	case len(p.Tunnels) > migration.MostAddresses:
 		return wrong("%d tunnels for memory", len(p.Tunnels))
-	case len(p.Home) > mostAddresses:
+	case len(p.Home) > migration.MostAddresses:
 		return wrong("%d addresses at home", len(p.Home))
 	case direct(plan) && !isQEMUAddress(p.Memory):
 		return wrong("memory is not to be sent to %.40q", p.Memory)

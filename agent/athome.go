@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"godwit/agent/care"
 	"godwit/agent/detour"
 	"godwit/migration"
 	"godwit/netstate"
@@ -35,10 +36,10 @@ func (a *Agent) endTunnelled(ctx context.Context, g *Guest) error {
 	for _, d := range a.detours.List(g.name()) {
 		a.followSurvival(ctx, g, d)
 	}
-	g.remember(func(h *Held) {
+	g.remember(func(h *care.Held) {
 		h.Addresses = slices.DeleteFunc(h.Addresses, func(addr migration.Address) bool { return slices.Contains(led, addr.Prefix.Addr()) })
 		if asks {
-			h.toDrop(led...)
+			h.GiveUp(led...)
 		}
 	})
 	var err error

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/migration"
 	"godwit/netstate"
@@ -19,7 +20,7 @@ func TestHomeOutlivesTheLease(t *testing.T) {
 		a, g, d := leasing(t)
 		f := forgetful{silent: new(bool), dropped: new([]netip.Addr), uses: uses}
 		g.open = f
-		g.Held = Held{
+		g.Held = care.Held{
 			Description: config.Description{Name: g.name(), Memory: 1 << 28, NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}}, Dir: a.guestDir(g.name(), "2"),
 			Addresses: []migration.Address{{Prefix: netip.MustParsePrefix("10.1.1.21/24"), Home: "rome"}, {Prefix: netip.PrefixFrom(home, 24), Home: "rome"}, {Prefix: netip.PrefixFrom(led, 24), Home: "paris"}},
 		}

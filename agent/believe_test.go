@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/journal"
@@ -85,7 +86,7 @@ func between(t *testing.T) *Agent {
 func TestBelieve(t *testing.T) {
 	a := between(t)
 	other := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.30/24")}
-	a.guests.byName["db"] = &Guest{Held: Held{Description: config.Description{Name: "db"}, Addresses: []migration.Address{other}}}
+	a.guests.byName["db"] = &Guest{Held: care.Held{Description: config.Description{Name: "db"}, Addresses: []migration.Address{other}}}
 	held := func(home, prefix string) func(*Preparation) {
 		return func(p *Preparation) {
 			p.Plan.Held = []migration.Address{{Prefix: netip.MustParsePrefix(prefix), Home: home}}
@@ -229,7 +230,7 @@ func FuzzPeerWords(f *testing.F) {
 		}
 		var r Repoint
 		if decode(&r) && r.check("rome") == nil {
-			if filepath.Base(r.Migration) != r.Migration || !migration.ValidID(migrationOf(r.Migration)) || len(r.Addresses) > mostAddresses || r.Lease < 0 || !regexp.MustCompile(`^m-[0-9a-f]{8}(-[^/\s]{1,255})?$`).MatchString(r.Migration) {
+			if filepath.Base(r.Migration) != r.Migration || !migration.ValidID(migrationOf(r.Migration)) || len(r.Addresses) > migration.MostAddresses || r.Lease < 0 || !regexp.MustCompile(`^m-[0-9a-f]{8}(-[^/\s]{1,255})?$`).MatchString(r.Migration) {
 				t.Fatalf("%+v", r)
 			}
 		}
@@ -251,7 +252,7 @@ func FuzzPeerWords(f *testing.F) {
 		if decode(&l) {
 			l.sane()
 			bare(l.Report.Next)
-			if l.Lease < 0 || l.Lease > config.MostLease || len(l.Leased) > 2*mostAddresses {
+			if l.Lease < 0 || l.Lease > config.MostLease || len(l.Leased) > 2*migration.MostAddresses {
 				t.Fatalf("%+v", l)
 			}
 			for _, n := range l.Report.Notes {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/record"
 	"godwit/vm/guest"
 )
@@ -22,7 +23,6 @@ const (
 	bootPause    = 2 * time.Second  // the same for one that was reset, or has booted anew; longer each time that it was given something
 	bootPatience = 10 * time.Minute // for which that is done; then it is said that it was of no use
 	bootSettled  = 2 * time.Minute  // after which what configures NICs in the guest has done so; what it has then, it keeps
-	longestBoot  = 64               // bytes of a boot's id, which is a UUID where the guest has Linux
 )
 
 // keepBoots looks after the guests here that can boot anew.
@@ -101,7 +101,7 @@ func (b *boots) begin(id string) { *b = boots{a: b.a, g: b.g, since: time.Now(),
 // long it is worth asking again. A guest that migrates is left to its migration.
 func (b *boots) look(ctx context.Context) time.Duration {
 	h := b.g.held()
-	given, _ := h.handed()
+	given, _ := h.Handed()
 	switch {
 	case len(given) == 0: // its own configuration is right
 		b.since = time.Time{}
@@ -113,7 +113,7 @@ func (b *boots) look(ctx context.Context) time.Duration {
 		return bootPause
 	}
 	info, err := b.g.info(ctx)
-	id := bootID(info)
+	id := care.BootID(info)
 	switch {
 	case ctx.Err() != nil:
 		return bootLook
@@ -152,7 +152,7 @@ func (b *boots) pause() time.Duration {
 
 // give gives the guest what it had: at once, again where something undoes it, and once more when it has settled, as
 // not all that is undone is seen from here.
-func (b *boots) give(ctx context.Context, h Held, info guest.Info) time.Duration {
+func (b *boots) give(ctx context.Context, h care.Held, info guest.Info) time.Duration {
 	right := b.a.asHanded(h, info)
 	settled := info.UptimeMS >= bootSettled.Milliseconds() || time.Since(b.since) >= bootSettled
 	switch {
@@ -189,7 +189,7 @@ func (b *boots) remember(id string) time.Duration {
 	if !b.a.guests.has(b.g) { // it was let go of
 		return bootLook
 	}
-	b.g.remember(func(h *Held) { h.Boot = id })
+	b.g.remember(func(h *care.Held) { h.Boot = id })
 	if err := b.a.guests.keep(b.g); err != nil {
 		b.a.log.Warn("keep guest", "guest", b.g.name(), "error", err)
 	}
@@ -207,7 +207,7 @@ func (b *boots) say(format string, args ...any) string {
 	b.g.mu.Lock()
 	b.g.booted = text
 	b.g.mu.Unlock()
-	if given, _ := b.g.held().handed(); len(given) > 0 {
+	if given, _ := b.g.held().Handed(); len(given) > 0 {
 		b.a.records.Amend(given[0].Handover, func(r *record.Report) {
 			r.Notes = slices.DeleteFunc(r.Notes, func(n string) bool { return strings.HasPrefix(n, bootNote) })
 			r.Notes = append(r.Notes, text)

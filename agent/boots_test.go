@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/record"
 	"godwit/migration"
@@ -250,34 +251,23 @@ func TestHandedAddresses(t *testing.T) {
 	if err := m.handed(nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	given, kept := g.held().handed()
+	given, kept := g.held().Handed()
 	if len(given) != 1 || given[0].Prefix != next.Prefix || given[0].Handover != plan.ID || len(kept) != 1 || kept[0].Prefix != old.Prefix {
 		t.Errorf("given %+v, kept %+v", given, kept)
-	}
-	second := guest.Info{BootID: "second"}
-	if boot := g.held().comesIn(second); boot != "first" {
-		t.Errorf("it has booted anew, was not given its address again, and goes on as in boot %q", boot)
 	}
 	out := &outgoing{a: a, guest: g, plan: migration.Plan{Network: "tunnel"}, work: &sourceWork{}, rec: record.New("rome", plan, time.Now())}
 	g.open = &bootable{id: "second", nics: [2]map[netip.Addr]bool{}}
 	if err := out.checkGuest(t.Context(), func(_ migration.Code, format string, _ ...any) error { return errors.New(format) }); err != nil || out.work.boot != "first" {
 		t.Errorf("at its source: boot %q, %v", out.work.boot, err)
 	}
-	home := Held{Addresses: []migration.Address{keptAddress()}, Boot: "first"}
-	if given, _ := home.handed(); len(given) > 0 || home.comesIn(second) != "second" {
-		t.Errorf("it has its own address: %+v, boot %q", given, home.comesIn(second))
-	}
-	if id := bootID(guest.Info{BootID: strings.Repeat("x", longestBoot+1)}); id != "" {
-		t.Errorf("a guest has the agent keep what it likes: %q", id)
-	}
-	p.Boot, p.Description.Memory = strings.Repeat("x", longestBoot+1), 1<<28
+	p.Boot, p.Description.Memory = strings.Repeat("x", care.LongestBoot+1), 1<<28
 	refusedBy(t, "a long boot id", p.check(), "a boot id of")
 }
 
 // TestStrays: on its active NIC a guest may have other addresses of this site's subnet, unless another guest has them.
 func TestStrays(t *testing.T) {
 	a, g, in, _ := movedGuest(t, givenAddress())
-	other := &Guest{Held: Held{Description: config.Description{Name: "db"}, Addresses: []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.30/24")}}}}
+	other := &Guest{Held: care.Held{Description: config.Description{Name: "db"}, Addresses: []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.30/24")}}}}
 	a.guests.byName["db"] = other
 	for _, addr := range []string{"10.2.1.30", "10.2.1.31", "10.1.1.20"} {
 		in.nics[1][netip.MustParseAddr(addr)] = true

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/migration"
 	"godwit/vm"
@@ -83,8 +84,8 @@ func TestLacks(t *testing.T) {
 }
 
 func TestUnfit(t *testing.T) {
-	two, one := Held{Taps: []string{"a", "b"}}, Held{Taps: []string{"a"}}
-	disk := Held{Taps: two.Taps, Description: config.Description{Disks: []vm.Disk{{ID: "root"}}}}
+	two, one := care.Held{Taps: []string{"a", "b"}}, care.Held{Taps: []string{"a"}}
+	disk := care.Held{Taps: two.Taps, Description: config.Description{Disks: []vm.Disk{{ID: "root"}}}}
 	facts := func(version, accel string, blockers ...string) vm.Facts {
 		return vm.Facts{Version: version, Accel: accel, Blockers: blockers}
 	}
@@ -94,7 +95,7 @@ func TestUnfit(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name           string
-		held           Held
+		held           care.Held
 		channel, keeps bool
 		facts          vm.Facts
 		status         vm.Status

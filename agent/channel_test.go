@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/limits"
 	"godwit/vm"
@@ -58,7 +59,7 @@ func channelSocket(t *testing.T) (path string, hangUp func(), clients func() int
 // client, however many ask; one whose channel was closed is reached again.
 func TestReach(t *testing.T) {
 	path, hangUp, clients := channelSocket(t)
-	g := &Guest{Machine: spoken{socket: path}, Held: Held{Description: config.Description{Name: "web"}}}
+	g := &Guest{Machine: spoken{socket: path}, Held: care.Held{Description: config.Description{Name: "web"}}}
 	t.Cleanup(func() { g.channel().Close() })
 	if !g.hasChannel() || g.channel() != nil {
 		t.Fatal("it has a channel that nobody has reached")
@@ -109,7 +110,7 @@ func TestReachThrottled(t *testing.T) {
 		}
 		served <- err
 	}()
-	g := &Guest{Machine: spoken{socket: path}, Held: Held{Description: config.Description{Name: "web"}}}
+	g := &Guest{Machine: spoken{socket: path}, Held: care.Held{Description: config.Description{Name: "web"}}}
 	c, err := g.reach(t.Context(), limits.Limit{For: time.Minute})
 	if err == nil {
 		c.Close()

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/hook"
 	"godwit/agent/record"
@@ -156,8 +157,8 @@ func (c *Client) Metrics(ctx context.Context, w io.Writer) error {
 }
 
 // StartGuest takes a guest under care; see Description.
-func (c *Client) StartGuest(ctx context.Context, d config.Description) (Held, error) {
-	var held Held
+func (c *Client) StartGuest(ctx context.Context, d config.Description) (care.Held, error) {
+	var held care.Held
 	err := c.Do(ctx, http.MethodPost, "/v1/guests", d, &held)
 	return held, err
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/record"
@@ -60,7 +61,7 @@ func metricsAre(t *testing.T, client *Client, want map[string]float64) {
 // it has its outcome; its bytes as they are known, also where the report takes some back.
 func TestSourceIsCounted(t *testing.T) {
 	a, client := counting(t)
-	a.guests.byName["web"] = &Guest{Held: Held{Description: config.Description{Name: "web", Memory: 1 << 28}}}
+	a.guests.byName["web"] = &Guest{Held: care.Held{Description: config.Description{Name: "web", Memory: 1 << 28}}}
 	m := leaving(a)
 	rec, at := m.rec, time.Now()
 	rec.Edit(func(r *record.Report) { r.Requested = at.UnixNano() })

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/record"
@@ -183,13 +184,13 @@ func (m *incoming) feed(g *Guest) {
 }
 
 // expected is what receive makes of the guest, before it has a tap.
-func (m *incoming) expected() Held {
+func (m *incoming) expected() care.Held {
 	p := m.work.preparation
-	return Held{
+	return care.Held{
 		Description: p.Description.Elsewhere(), Active: m.plan.Active, Addresses: m.plan.Held,
 		Epoch: m.plan.Epoch, Endpoint: p.Endpoint, Table: p.Table,
 		Dir:     m.a.guestDir(m.plan.Guest, fmt.Sprint(m.plan.Epoch)),
-		Unheard: &Unheard{m.plan.ID, m.plan.From}, ToDrop: p.comingWith(), Boot: p.Boot,
+		Unheard: &care.Unheard{Migration: m.plan.ID, From: m.plan.From}, ToDrop: p.comingWith(), Boot: p.Boot,
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/journal"
 	"godwit/agent/peer"
@@ -99,7 +100,7 @@ func (m *incoming) makeDisks() error {
 		m.work.keepOpen(path, f)
 		disks[i] = vm.Disk{ID: disk.ID, Path: path, Format: "raw", Size: sizes[i]}
 	}
-	m.work.guest.remember(func(h *Held) { h.Description.Disks = disks }) // an abort may write it down meanwhile
+	m.work.guest.remember(func(h *care.Held) { h.Description.Disks = disks }) // an abort may write it down meanwhile
 	return nil
 }
 

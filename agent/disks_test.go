@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/hook"
 	"godwit/agent/journal"
@@ -120,7 +121,7 @@ func TestDiskOfAnotherGuestStays(t *testing.T) {
 	a, p := awaiting(t)
 	p.Description.Disks[0].ID = "a-3-vda"
 	path := diskOf(t, a, "web-2-a", 3)
-	a.guests.byName["web-2-a"] = &Guest{Held: Held{Description: config.Description{Name: "web-2-a", Disks: []vm.Disk{{ID: "vda", Path: path}}}}}
+	a.guests.byName["web-2-a"] = &Guest{Held: care.Held{Description: config.Description{Name: "web-2-a", Disks: []vm.Disk{{ID: "vda", Path: path}}}}}
 	_, err := a.incomingFor(p)
 	refusedBy(t, "another guest's", err, "that of guest web-2-a")
 	if _, err := os.Stat(path); err != nil {
@@ -139,7 +140,7 @@ func TestUnwrittenOnceIsUnwrittenForGood(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := &incoming{a: a, plan: p.Plan, rec: record.New("rome", p.Plan, a.clock()), work: &destinationWork{
-		guest: &Guest{Held: Held{Description: config.Description{Name: "web", Disks: []vm.Disk{{ID: "vda", Path: path}}}}}}}
+		guest: &Guest{Held: care.Held{Description: config.Description{Name: "web", Disks: []vm.Disk{{ID: "vda", Path: path}}}}}}}
 	m.work.keepOpen(path, f)
 	if err := m.syncDisks(); err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/record"
@@ -21,7 +22,7 @@ func TestUndoWithoutQEMU(t *testing.T) {
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome"}
 	m := &outgoing{
 		a: &Agent{config: &config.Config{Host: "paris"}}, plan: plan, work: &sourceWork{},
-		guest: &Guest{Held: Held{Description: config.Description{Name: "web"}}}, rec: record.New("paris", plan, time.Now()),
+		guest: &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}, rec: record.New("paris", plan, time.Now()),
 	}
 	if err := m.resume(t.Context()); err == nil {
 		t.Error("a guest without QEMU was said to run on")
@@ -44,7 +45,7 @@ func TestLandingOfAGuestThatEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome"}
-	g := &Guest{Held: Held{Description: config.Description{Name: "web"}, Dir: filepath.Join(dir, "web-2")}}
+	g := &Guest{Held: care.Held{Description: config.Description{Name: "web"}, Dir: filepath.Join(dir, "web-2")}}
 	if err := a.guests.keep(g); err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +77,7 @@ func TestForgetEnded(t *testing.T) {
 		if name != "runs" {
 			close(done)
 		}
-		g := &Guest{Held: Held{Description: config.Description{Name: name}, Dir: filepath.Join(dir, name)}, Machine: gone{done: done}}
+		g := &Guest{Held: care.Held{Description: config.Description{Name: name}, Dir: filepath.Join(dir, name)}, Machine: gone{done: done}}
 		if name == "moves" {
 			g.busy = "m-00000001"
 		}

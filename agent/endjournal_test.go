@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/journal"
 	"godwit/agent/record"
@@ -65,7 +66,7 @@ func TestEndedMigrationLeavesItsGuestToAnother(t *testing.T) {
 	a.ctx, a.feed = t.Context(), newFeed()
 	a.outgoing, a.incoming, a.records = map[string]*outgoing{}, map[string]*incoming{}, noRecords(a.config)
 	const ended, another = "m-00000001", "m-00000002"
-	g := &Guest{Held: Held{Description: config.Description{Name: "web"}}, Machine: runs{gone{done: make(chan struct{})}}}
+	g := &Guest{Held: care.Held{Description: config.Description{Name: "web"}}, Machine: runs{gone{done: make(chan struct{})}}}
 	a.guests.byName["web"] = g
 	if err := g.take(another); err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/record"
@@ -21,9 +22,9 @@ import (
 )
 
 // goodHeld is a guest as an agent of these directories remembers it.
-func goodHeld(dir string) Held {
+func goodHeld(dir string) care.Held {
 	d := goodPreparation().Description
-	return Held{Description: d, Dir: filepath.Join(dir, "guests", "web-3"), Number: 1, Taps: []string{"gwt1a", "gwt1b"}, Epoch: 3}
+	return care.Held{Description: d, Dir: filepath.Join(dir, "guests", "web-3"), Number: 1, Taps: []string{"gwt1a", "gwt1b"}, Epoch: 3}
 }
 
 // FuzzFiles: whatever an agent's own files say, they are refused in one line, or what they
@@ -54,7 +55,7 @@ func FuzzFiles(f *testing.F) {
 			}
 			return err == nil
 		}
-		var h Held
+		var h care.Held
 		if read(&h) {
 			g := &Guest{Held: h}
 			g.activeTap()

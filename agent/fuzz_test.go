@@ -34,7 +34,7 @@ func FuzzPreparation(f *testing.F) {
 		if !p.Plan.KeepsAddress() {
 			_ = p.Plan.Next[len(p.Plan.Next)-1].Endpoint
 		}
-		if !config.IsGuestName(p.Plan.Guest) || len(p.Plan.Held) > mostAddresses {
+		if !config.IsGuestName(p.Plan.Guest) || len(p.Plan.Held) > migration.MostAddresses {
 			t.Fatalf("taken: %+v", p.Plan)
 		}
 		bare(p.Plan.Held)
@@ -108,14 +108,14 @@ func FuzzAnswers(f *testing.F) {
 		var a Acceptance
 		if json.Unmarshal(check, &a) == nil && a.check(plan, config.Neighbour{}) == nil {
 			var token [probe.TokenLength]byte
-			if copy(token[:], a.Token) != probe.TokenLength || len(bare(a.Next)) == 0 || len(a.Next) > mostAddresses {
+			if copy(token[:], a.Token) != probe.TokenLength || len(bare(a.Next)) == 0 || len(a.Next) > migration.MostAddresses {
 				t.Fatalf("taken: %+v", a)
 			}
 		}
 		var p Prepared
 		if json.Unmarshal(prepare, &p) == nil && p.check(plan) == nil {
 			at, _, _ := strings.Cut(strings.TrimPrefix(p.Memory, "tcp:"), ",")
-			if _, err := netip.ParseAddrPort(at); err != nil || strings.Count(p.Memory, ",") > 1 || len(p.Tunnels) > mostAddresses {
+			if _, err := netip.ParseAddrPort(at); err != nil || strings.Count(p.Memory, ",") > 1 || len(p.Tunnels) > migration.MostAddresses {
 				t.Fatalf("taken: %+v", p)
 			}
 		}

@@ -8,27 +8,12 @@ import (
 	"slices"
 	"strings"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/limits"
 	"godwit/migration"
 	"godwit/vm/guest"
 )
-
-// handed are the addresses that the last handover gave the guest, and kept those that it has beside them until a lease
-// ends. There are none where the guest has what its own configuration says.
-func (h Held) handed() (given, kept []migration.Address) {
-	for _, addr := range h.Addresses {
-		if addr.Handover != "" {
-			given = append(given, addr)
-		} else {
-			kept = append(kept, addr)
-		}
-	}
-	if len(given) == 0 {
-		return nil, nil
-	}
-	return given, kept
-}
 
 // notCurrent are addresses that a guest keeps beside those of a new handover.
 func notCurrent(held []migration.Address) []migration.Address {
@@ -39,26 +24,9 @@ func notCurrent(held []migration.Address) []migration.Address {
 	return held
 }
 
-// bootID is that of the boot in which the guest is; "": its program does not say.
-func bootID(info guest.Info) string {
-	if len(info.BootID) > longestBoot {
-		return ""
-	}
-	return info.BootID
-}
-
-// comesIn is the boot in which a guest that moves on has what is remembered of it: not the one in which it is now, if
-// it has booted anew since and was not given that again.
-func (h Held) comesIn(info guest.Info) string {
-	if given, _ := h.handed(); len(given) > 0 && h.Boot != "" {
-		return h.Boot
-	}
-	return bootID(info)
-}
-
 // asHanded says whether the guest has, as far as can be seen, what a handover leaves: its addresses on its active NIC,
 // and nothing else on either that it must not have here.
-func (a *Agent) asHanded(h Held, info guest.Info) bool {
+func (a *Agent) asHanded(h care.Held, info guest.Info) bool {
 	active, spare := a.strays(h, info)
 	has := addressesOf(info, h.Description.NICs[h.Active])
 	return len(active)+len(spare) == 0 && len(without(bare(h.Addresses), has)) == 0
@@ -66,7 +34,7 @@ func (a *Agent) asHanded(h Held, info guest.Info) bool {
 
 // strays are the addresses that a guest has on its NICs by its own configuration alone. On the active one those of this
 // site's subnet, and of a family of which it has none, are its own affair, unless another guest here has them.
-func (a *Agent) strays(h Held, info guest.Info) (active, spare []netip.Addr) {
+func (a *Agent) strays(h care.Held, info guest.Info) (active, spare []netip.Addr) {
 	taken, own := a.takenAddresses(), bare(h.Addresses)
 	active = without(addressesOf(info, h.Description.NICs[h.Active]), own)
 	active = slices.DeleteFunc(active, func(addr netip.Addr) bool {
@@ -98,7 +66,7 @@ func (a *Agent) giveAgain(ctx context.Context, g *Guest, info guest.Info) error 
 	g.ending.Lock()
 	defer g.ending.Unlock()
 	h := g.held()
-	given, kept := h.handed()
+	given, kept := h.Handed()
 	if g.migration() != "" || a.isComing(g.name()) || len(given) == 0 {
 		return errMoves
 	}
@@ -125,7 +93,7 @@ func (a *Agent) giveAgain(ctx context.Context, g *Guest, info guest.Info) error 
 }
 
 // retireAgain takes from the guest what it has by its own configuration, and has it keep what is kept.
-func (a *Agent) retireAgain(ctx context.Context, c guest.Channel, h Held, kept []migration.Address, info guest.Info) error {
+func (a *Agent) retireAgain(ctx context.Context, c guest.Channel, h care.Held, kept []migration.Address, info guest.Info) error {
 	strays, old := a.strays(h, info)
 	nics := h.Description.NICs
 	retire := guest.Retire{MAC: nics[1-h.Active].MAC, NewMAC: nics[h.Active].MAC}
@@ -155,7 +123,7 @@ func (a *Agent) retireAgain(ctx context.Context, c guest.Channel, h Held, kept [
 // announcedAgain keeps the endpoint ids by which the guest announces its addresses, where they are others than before.
 func (a *Agent) announcedAgain(g *Guest, ids []uint8) error {
 	changed := false
-	g.remember(func(h *Held) {
+	g.remember(func(h *care.Held) {
 		h.Addresses = slices.Clone(h.Addresses)
 		for i := range h.Addresses {
 			addr := &h.Addresses[i]

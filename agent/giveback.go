@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"godwit/agent/care"
 	"godwit/agent/detour"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
@@ -131,7 +132,7 @@ func (m *incoming) returned() error {
 		return nil
 	}
 	done := backBy(&d, backDone)
-	m.work.guest.remember(func(h *Held) {
+	m.work.guest.remember(func(h *care.Held) {
 		for i := range h.Addresses {
 			if addr := &h.Addresses[i]; slices.ContainsFunc(done.Addresses, func(r ReturnedAddr) bool { return r.Addr == addr.Prefix.Addr() }) {
 				addr.Home = m.a.config.Host
@@ -181,7 +182,7 @@ func (a *Agent) peerGiveBack(r *http.Request) (any, error) {
 		}
 		macs[r.Addr] = mac
 	}
-	if len(macs) == 0 || len(macs) != len(ask.Addresses) || len(macs) > mostAddresses {
+	if len(macs) == 0 || len(macs) != len(ask.Addresses) || len(macs) > migration.MostAddresses {
 		return nil, notBelieved("give %d addresses back", len(ask.Addresses))
 	}
 	return nil, a.giveBack(ask, macs, caller)

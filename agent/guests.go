@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"godwit/agent/config"
+	"godwit/agent/care"
 	"godwit/agent/statefile"
 	"godwit/migration"
 	"godwit/vm"
@@ -23,7 +23,7 @@ import (
 // Guest is a guest under care on this host. What is in Held is kept on the disk; once the guest
 // is under care, who does not have it to itself asks held, and remember alone changes it.
 type Guest struct {
-	Held    Held
+	Held    care.Held
 	Machine vm.Machine
 	Taps    []*os.File // our duplicates of the taps' descriptors; nil where not ours
 
@@ -39,23 +39,6 @@ type Guest struct {
 		tries int
 		next  time.Time
 	}
-}
-
-// Held is what is remembered of a guest.
-type Held struct {
-	Description config.Description  `json:"description"`
-	Dir         string              `json:"dir"`
-	Number      int                 `json:"number"` // small, names its taps on this host
-	Taps        []string            `json:"taps"`   // names, in the order of NICs
-	Active      int                 `json:"active"` // index of the active NIC
-	Addresses   []migration.Address `json:"addresses"`
-	ToDrop      []netip.Addr        `json:"to_drop,omitempty"` // that it was to give up, and has not said that it did; see dropLeft
-	Epoch       uint64              `json:"epoch"`             // of the right to run it here
-	Endpoint    uint8               `json:"endpoint"`          // highest MPTCP endpoint id used so far
-	Table       int                 `json:"table"`             // highest routing table number used in the guest
-	Boot        string              `json:"boot,omitempty"`    // id of the boot in which the guest has what a handover gave it; see boots
-	Leaving     bool                `json:"leaving"`           // let go of: not to be started here
-	Unheard     *Unheard            `json:"unheard,omitempty"` // how it came, until its source is known to have heard that it landed
 }
 
 // take marks the guest as busy with migration id, or says who has it.
@@ -85,7 +68,7 @@ func (g *Guest) migration() string {
 }
 
 // held is what is remembered of the guest now, and does not change with it.
-func (g *Guest) held() Held {
+func (g *Guest) held() care.Held {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	h := g.Held
@@ -94,7 +77,7 @@ func (g *Guest) held() Held {
 }
 
 // remember changes what is remembered of a guest under care, of which others ask meanwhile.
-func (g *Guest) remember(change func(*Held)) {
+func (g *Guest) remember(change func(*care.Held)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	change(&g.Held)
@@ -279,7 +262,7 @@ func (s *guests) forget(g *Guest) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	path := filepath.Join(s.dir, g.name()+".json")
-	var h Held
+	var h care.Held
 	switch here := s.byName[g.name()]; {
 	case here == g:
 		delete(s.byName, g.name())
@@ -296,7 +279,7 @@ func (s *guests) forget(g *Guest) error {
 // remembered reads what an earlier agent wrote down. A guest of whom that cannot be read is
 // left as it is: nobody else gets its name here until a person has mended that. The errors
 // are those of such guests.
-func (s *guests) remembered() (out []Held, errs []error) {
+func (s *guests) remembered() (out []care.Held, errs []error) {
 	paths, err := filepath.Glob(filepath.Join(s.dir, "*.json"))
 	if err != nil {
 		return nil, []error{err}
@@ -304,7 +287,7 @@ func (s *guests) remembered() (out []Held, errs []error) {
 	unread := map[string]error{}
 	for _, p := range paths {
 		name := strings.TrimSuffix(filepath.Base(p), ".json")
-		var h Held
+		var h care.Held
 		err := statefile.Read(p, &h)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // it ended just now
@@ -336,30 +319,4 @@ func (s *guests) isReadable(name string) error {
 		return &migration.Problem{Code: migration.CodeInternal, Text: fmt.Sprintf("guest %s: left as it is: %v, then start the agent again", name, err)}
 	}
 	return nil
-}
-
-// Check says what is wrong with what was remembered of a guest. Its directory is removed
-// with it, so it must be one that a guest may have.
-func (h *Held) Check() error {
-	if err := h.Description.Check(); err != nil {
-		return err
-	}
-	name := h.Description.Name
-	switch {
-	case !statefile.DirectlyIn(h.Dir, "guests") || !strings.HasPrefix(filepath.Base(h.Dir), name+"-"):
-		return fmt.Errorf("guest %s: directory %.200q is not one of its own", name, h.Dir)
-	case h.Unheard != nil && !migration.ValidID(h.Unheard.Migration):
-		return fmt.Errorf("guest %s: came by migration %.100q", name, h.Unheard.Migration)
-	case h.Number < 0:
-		return fmt.Errorf("guest %s: number %d", name, h.Number)
-	case h.Active < 0 || h.Active >= len(h.Description.NICs):
-		return fmt.Errorf("guest %s: active NIC %d of %d", name, h.Active, len(h.Description.NICs))
-	case len(h.Taps) > 0 && len(h.Taps) != len(h.Description.NICs):
-		return fmt.Errorf("guest %s: %d taps for %d NICs", name, len(h.Taps), len(h.Description.NICs))
-	case slices.ContainsFunc(h.Taps, func(t string) bool { return !config.IsDevice(t) }):
-		return fmt.Errorf("guest %s: taps %.100q are not devices", name, h.Taps)
-	case len(h.Addresses) > mostAddresses:
-		return fmt.Errorf("guest %s: %d addresses", name, len(h.Addresses))
-	}
-	return errors.Join(migration.CheckAddresses(h.Addresses), checkToDrop(h.ToDrop))
 }

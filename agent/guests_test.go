@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/record"
@@ -16,7 +17,7 @@ import (
 // the second is refused before anything is made, as it would have the same directory.
 func TestOneGuestOfAName(t *testing.T) {
 	a := bareAgent(t, &config.Config{Host: "rome"})
-	named := func(name string) *Guest { return &Guest{Held: Held{Description: config.Description{Name: name}}} }
+	named := func(name string) *Guest { return &Guest{Held: care.Held{Description: config.Description{Name: name}}} }
 	first, second, other := named("web"), named("web"), named("db")
 	if err := a.guests.expect(first); err != nil {
 		t.Fatal(err)
@@ -52,13 +53,13 @@ func TestAskedWhileItChanges(t *testing.T) {
 	addr := func(n byte) migration.Address {
 		return migration.Address{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, 1, n}), 24), Home: "paris"}
 	}
-	g := &Guest{Held: Held{Description: config.Description{Name: "web"}, Addresses: []migration.Address{addr(1), addr(2)}}}
+	g := &Guest{Held: care.Held{Description: config.Description{Name: "web"}, Addresses: []migration.Address{addr(1), addr(2)}}}
 	a.guests.byName["web"] = g
 	before := g.held()
 	var all sync.WaitGroup
 	for _, f := range []func(){
 		func() {
-			g.remember(func(h *Held) {
+			g.remember(func(h *care.Held) {
 				h.Addresses = slices.DeleteFunc(h.Addresses, func(x migration.Address) bool { return x.Prefix == addr(1).Prefix })
 				h.Addresses = append(h.Addresses, addr(1))
 			})

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/journal"
 	"godwit/agent/peer"
 	"godwit/agent/priority"
@@ -57,7 +58,7 @@ type destinationJournal struct {
 	Offer       Offer                 `json:"offer"`
 	Preparation Preparation           `json:"preparation"`
 	State       migration.Destination `json:"state"`
-	Held        Held                  `json:"held"`
+	Held        care.Held             `json:"held"`
 	Ran         bool                  `json:"ran"`              // or may have: its disks are not to be removed
 	Report      json.RawMessage       `json:"report,omitempty"` // what it had come to, a Report; absent before the guest ran
 }

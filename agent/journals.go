@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/journal"
 	"godwit/migration"
@@ -61,7 +62,7 @@ func (a *Agent) guestLeft(j sourceJournal, lost *Guest) (g *Guest, aside bool, e
 		g = lost // with its QEMU
 	}
 	if g == nil {
-		g = &Guest{Held: Held{Description: config.Description{Name: name}}}
+		g = &Guest{Held: care.Held{Description: config.Description{Name: name}}}
 	}
 	if ended && (!here && lost == nil || a.journalLeft(name, j.Plan.ID) != nil || g.take(j.Plan.ID) != nil) {
 		return g, true, nil //nolint:nilerr // a guest that is not under care is what was asked

@@ -7,12 +7,13 @@ import (
 	"path/filepath"
 	"testing"
 
+	"godwit/agent/care"
 	"godwit/agent/statefile"
 	"godwit/migration"
 )
 
 // rememberedGuest writes down guest web, whose QEMU is gone when the agent starts.
-func rememberedGuest(t *testing.T, a *Agent) (h Held, file string) {
+func rememberedGuest(t *testing.T, a *Agent) (h care.Held, file string) {
 	t.Helper()
 	h = goodHeld(a.config.Run)
 	file = filepath.Join(a.guests.dir, "web.json")

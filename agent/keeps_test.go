@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/record"
@@ -77,7 +78,7 @@ func comes(t *testing.T, a *Agent) *incoming {
 func TestRefusedArrivalLeavesDisks(t *testing.T) {
 	a := bareAgent(t, &config.Config{Host: "rome"})
 	path := diskOf(t, a, "web", 2)
-	a.guests.byName["web"] = &Guest{Held: Held{Description: config.Description{Name: "web"}}}
+	a.guests.byName["web"] = &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}
 	m := comes(t, a)
 	if err := m.receive(t.Context()); err == nil {
 		t.Fatal("it was received")
@@ -93,7 +94,7 @@ func TestRefusedArrivalLeavesDisks(t *testing.T) {
 // TestPrepareOfAKnownName is refused before anything is written down.
 func TestPrepareOfAKnownName(t *testing.T) {
 	a := bareAgent(t, &config.Config{Host: "rome"})
-	a.guests.byName["web"] = &Guest{Held: Held{Description: config.Description{Name: "web"}}}
+	a.guests.byName["web"] = &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}
 	_, err := a.incomingFor(Preparation{Plan: migration.Plan{ID: "m-00000007", Guest: "web", From: "paris", Epoch: 2}})
 	refusedBy(t, "a guest of that name is here", err, "of that name is on this host")
 	if found, err := filepath.Glob(a.config.StatePath("journal", "*")); err != nil || len(found) > 0 {
@@ -118,7 +119,7 @@ func givenUpDisksAreKept(t *testing.T, ran func(m *incoming, so bool)) {
 	path := diskOf(t, a, "web", 2)
 	m := comes(t, a)
 	ran(m, true)
-	m.work.guest = &Guest{Held: Held{Description: m.work.preparation.Description, Dir: t.TempDir()}}
+	m.work.guest = &Guest{Held: care.Held{Description: m.work.preparation.Description, Dir: t.TempDir()}}
 	for range 2 { // it may be repeated
 		if err := m.sendBack(t.Context()); err != nil {
 			t.Fatal(err)
@@ -182,7 +183,7 @@ func TestAnnouncedByOtherIDs(t *testing.T) {
 func TestNextOfAnotherGuest(t *testing.T) {
 	a := between(t)
 	next := netip.MustParsePrefix("10.2.1.10/24")
-	a.guests.byName["db"] = &Guest{Held: Held{Description: config.Description{Name: "db"}, Addresses: []migration.Address{{Prefix: next}}}}
+	a.guests.byName["db"] = &Guest{Held: care.Held{Description: config.Description{Name: "db"}, Addresses: []migration.Address{{Prefix: next}}}}
 	p := Preparation{Plan: migration.Plan{ID: "m-00000007", Guest: "web", From: "paris", Next: []migration.Address{{Prefix: next, Home: "rome"}}}}
 	p.Tunnel = netip.AddrPortFrom(a.config.Peers[0].Uplinks[0].Address, 1)
 	refusedBy(t, "it is db's", a.believe(p), "guest db has it")

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/limits"
 	"godwit/agent/record"
 	"godwit/migration"
@@ -317,7 +318,7 @@ func (m *incoming) handed(joins *guest.Joins, users *guest.Users) error {
 	g := m.work.guest
 	survey := &record.Survey{}
 	if !m.plan.KeepsAddress() {
-		g.remember(func(h *Held) {
+		g.remember(func(h *care.Held) {
 			h.Addresses = slices.Clone(m.plan.Next)
 			for i := range h.Addresses {
 				h.Addresses[i].Granted, h.Addresses[i].Handover = h.Description.Silent(), m.plan.ID

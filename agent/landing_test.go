@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/journal"
 	"godwit/agent/record"
@@ -30,7 +31,7 @@ func TestNobodyMovesALandingGuestOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &Guest{Held: Held{Description: config.Description{Name: "web"}, Epoch: 2}, Machine: runs{gone{done: make(chan struct{})}}}
+	g := &Guest{Held: care.Held{Description: config.Description{Name: "web"}, Epoch: 2}, Machine: runs{gone{done: make(chan struct{})}}}
 	m := &incoming{a: a, plan: plan, log: log, rec: record.New("rome", plan, time.Now()), wake: make(chan struct{}),
 		work: &destinationWork{guest: g}, state: migration.Destination{Landing: migration.Starting, Epoch: 2}}
 	a.incoming[plan.ID] = m

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/peer"
@@ -43,7 +44,7 @@ func TestLanesArePrepared(t *testing.T) {
 	}
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2, Transfer: "lanes", Mode: "precopy"}
 	m := &outgoing{
-		a: a, guest: &Guest{Held: Held{Dir: t.TempDir()}}, link: link, plan: plan,
+		a: a, guest: &Guest{Held: care.Held{Dir: t.TempDir()}}, link: link, plan: plan,
 		work: &sourceWork{laneKey: newLaneKey(plan)}, rec: record.New("paris", plan, time.Now()),
 	}
 	begun := time.Now()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/journal"
 	"godwit/agent/limits"
 	"godwit/vm"
@@ -16,7 +17,7 @@ import (
 // answers or is gone.
 
 // notYet is the error of a journal whose guest's QEMU does not answer.
-type notYet struct{ held Held }
+type notYet struct{ held care.Held }
 
 func (n *notYet) Error() string {
 	return fmt.Sprintf("the QEMU of guest %s does not answer; it is asked on, and the migration goes on when it does, or is gone", n.held.Description.Name)
@@ -24,7 +25,7 @@ func (n *notYet) Error() string {
 
 // late is a guest that is waited for, and the journals that wait with it.
 type late struct {
-	held Held
+	held care.Held
 	kept bool // it was under care
 	ids  []string
 }
@@ -118,7 +119,7 @@ func (a *Agent) resumeLate(ctx context.Context, l *late) {
 }
 
 // attachLate waits until the guest's QEMU answers, is gone, or ctx ends.
-func (a *Agent) attachLate(ctx context.Context, held Held) (*Guest, error) {
+func (a *Agent) attachLate(ctx context.Context, held care.Held) (*Guest, error) {
 	said := ""
 	for {
 		g, err := a.attach(ctx, held)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/hook"
@@ -25,7 +26,7 @@ import (
 )
 
 // silently makes a QEMU of guest web that lives, for who looks, and is none to talk to; end ends it.
-func silently(t *testing.T, a *Agent) (h Held, end func()) {
+func silently(t *testing.T, a *Agent) (h care.Held, end func()) {
 	t.Helper()
 	h = goodHeld(a.config.Run)
 	h.Description.Start = []string{"qemu", "{dir}", "{qmp}"}
@@ -67,18 +68,18 @@ func TestSilentQEMUIsWaitedFor(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		kept   bool // it was under care
-		record func(Held) any
+		record func(care.Held) any
 		after  func(*Agent) bool // its QEMU is gone
 	}{
 		{"no migration", true, nil, func(a *Agent) bool {
 			_, err := os.Stat(filepath.Join(a.guests.dir, "web.json"))
 			return os.IsNotExist(err)
 		}},
-		{"its source", true, func(Held) any { return source(migration.CopyMemory) }, func(a *Agent) bool {
+		{"its source", true, func(care.Held) any { return source(migration.CopyMemory) }, func(a *Agent) bool {
 			rep, ended := a.records.Report(plan.ID)
 			return ended && rep.Outcome == migration.Failed
 		}},
-		{"its destination", false, func(h Held) any {
+		{"its destination", false, func(h care.Held) any {
 			p.Plan.ID = plan.ID
 			return destinationJournal{
 				Side: "destination", Offer: Offer{Plan: p.Plan, Description: p.Description}, Preparation: p, Held: h,
@@ -130,7 +131,7 @@ func TestSilentQEMUIsWaitedFor(t *testing.T) {
 			if _, err := os.Stat(filepath.Join(a.guests.dir, "web.json")); (err == nil) != c.kept {
 				t.Errorf("what is remembered of it: %v", err)
 			}
-			if err := a.guests.expect(&Guest{Held: Held{Description: config.Description{Name: "web"}}}); err == nil {
+			if err := a.guests.expect(&Guest{Held: care.Held{Description: config.Description{Name: "web"}}}); err == nil {
 				t.Error("another guest gets its name")
 			}
 			end()
@@ -165,7 +166,7 @@ func TestNoMachineIsWatched(t *testing.T) {
 }
 
 // starving is a process that passes for the QEMU of guest web, one that waits for a page: it lives, and nobody can talk to it.
-func starving(t *testing.T, a *Agent) (h Held, ended <-chan struct{}) {
+func starving(t *testing.T, a *Agent) (h care.Held, ended <-chan struct{}) {
 	t.Helper()
 	h = goodHeld(a.config.Run)
 	if err := os.MkdirAll(h.Dir, 0o700); err != nil {

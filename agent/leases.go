@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/limits"
@@ -255,10 +256,10 @@ func (a *Agent) endGuestDetours(ctx context.Context, g *Guest, later, used bool)
 		}
 	}
 	asks := len(addrs) > 0 && g.hasChannel()
-	g.remember(func(h *Held) {
+	g.remember(func(h *care.Held) {
 		h.Addresses = slices.DeleteFunc(h.Addresses, func(addr migration.Address) bool { return slices.Contains(addrs, addr.Prefix.Addr()) })
 		if asks {
-			h.toDrop(addrs...)
+			h.GiveUp(addrs...)
 		}
 	})
 	if asks {

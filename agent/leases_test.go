@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/limits"
@@ -50,7 +51,7 @@ func leasing(t *testing.T) (*Agent, *Guest, *detour.Detour) {
 	if a.detours, err = detour.Load(a.config.StatePath("detours.json"), a.config.Network); err != nil {
 		t.Fatal(err)
 	}
-	g := &Guest{Held: Held{Description: config.Description{Name: "leased"}}, open: deaf{}}
+	g := &Guest{Held: care.Held{Description: config.Description{Name: "leased"}}, open: deaf{}}
 	a.guests.byName[g.name()] = g
 	d := &detour.Detour{
 		ID: "m-00000001", Guest: g.name(), Peer: "paris", Leased: true, Until: time.Now().Add(time.Hour),
@@ -153,7 +154,7 @@ func TestOrphan(t *testing.T) {
 		{"its migration goes", true, away, nil, func(a *Agent) { a.outgoing = map[string]*outgoing{"m-00000001": {}} }, true, false},
 		{"its journal was left alone", true, away, nil, func(a *Agent) { a.unread = map[string]string{"m-00000001": "why"} }, true, false},
 		{"its guest is waited for", false, nil, visiting, func(a *Agent) {
-			a.guests.expectAgain(&Guest{Held: Held{Description: config.Description{Name: "leased"}}})
+			a.guests.expectAgain(&Guest{Held: care.Held{Description: config.Description{Name: "leased"}}})
 		}, true, false},
 	} {
 		a, g, d := leasing(t)

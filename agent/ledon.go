@@ -35,7 +35,7 @@ func (a *Agent) peerLed(r *http.Request) (any, error) {
 	if err := peer.Decode(r, &ask); err != nil {
 		return nil, err
 	}
-	if ask.Hops < 0 || ask.Hops > ledHops || len(ask.Addresses) == 0 || len(ask.Addresses) > mostAddresses {
+	if ask.Hops < 0 || ask.Hops > ledHops || len(ask.Addresses) == 0 || len(ask.Addresses) > migration.MostAddresses {
 		return nil, notBelieved("led on: %d addresses, over %d hosts", len(ask.Addresses), ask.Hops)
 	}
 	return nil, a.leadsOn(r.Context(), ask)

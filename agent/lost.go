@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"godwit/agent/care"
 	"godwit/agent/limits"
 	"godwit/agent/record"
 	"godwit/migration"
@@ -98,7 +99,7 @@ func (m *incoming) toldLost() bool {
 }
 
 // endSilent ends a QEMU that answers nobody.
-func (m *incoming) endSilent(held Held) {
+func (m *incoming) endSilent(held care.Held) {
 	socket := ""
 	if len(held.Description.Start) > 0 {
 		socket, _ = commandSockets(held.Dir, held.Description)

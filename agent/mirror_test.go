@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/record"
 	"godwit/migration"
@@ -58,7 +59,7 @@ func TestWritesThatOutrunTheCopy(t *testing.T) {
 		"it cannot, and all were copied": {map[string]int{"a": -1, "b": -1}, true, "", false},
 	} {
 		fake := &mirrored{disks: []string{"a", "b"}, refuses: c.refuses}
-		m := &outgoing{a: between(t), guest: &Guest{Held: Held{Description: config.Description{Disks: make([]vm.Disk, 2)}}}, plan: migration.Plan{Guest: "web"},
+		m := &outgoing{a: between(t), guest: &Guest{Held: care.Held{Description: config.Description{Disks: make([]vm.Disk, 2)}}}, plan: migration.Plan{Guest: "web"},
 			rec: record.New("rome", migration.Plan{}, time.Now()), work: &sourceWork{mirrors: &mirrors{blocks: fake}}}
 		m.a.config.Patience = patience
 		w := m.work.mirrors
@@ -87,7 +88,7 @@ func TestStorageThatHangs(t *testing.T) {
 	hang, was := make(chan struct{}), syncFile
 	entered := make(chan struct{})
 	syncFile = func(string) error { close(entered); <-hang; return nil }
-	m := &outgoing{a: between(t), guest: &Guest{Held: Held{Description: config.Description{Disks: make([]vm.Disk, 1)}}}, work: &sourceWork{mirrors: &mirrors{}}}
+	m := &outgoing{a: between(t), guest: &Guest{Held: care.Held{Description: config.Description{Disks: make([]vm.Disk, 1)}}}, work: &sourceWork{mirrors: &mirrors{}}}
 	ctx, cancel := context.WithCancel(t.Context())
 	over := make(chan struct{})
 	go func() { m.flushDisks(ctx); close(over) }()
@@ -113,7 +114,7 @@ func TestDisksAreKeptFlushed(t *testing.T) {
 			was, flushes := syncFile, 0
 			defer func() { syncFile = was }()
 			syncFile = func(string) error { flushes++; time.Sleep(c.takes); return nil }
-			m := &outgoing{a: &Agent{}, guest: &Guest{Held: Held{Description: config.Description{Disks: make([]vm.Disk, 1)}}}, work: &sourceWork{mirrors: &mirrors{}}}
+			m := &outgoing{a: &Agent{}, guest: &Guest{Held: care.Held{Description: config.Description{Disks: make([]vm.Disk, 1)}}}, work: &sourceWork{mirrors: &mirrors{}}}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute-time.Second)
 			defer cancel()
 			begun := time.Now()

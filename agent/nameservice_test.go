@@ -12,6 +12,7 @@ import (
 
 	"github.com/miekg/dns"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/nameserver"
 	"godwit/agent/record"
@@ -120,7 +121,7 @@ func TestNameOfAGuestThatWentOn(t *testing.T) {
 	server, taken := nameServer(t, 1)
 	a := &Agent{config: &config.Config{DNS: &server}, guests: &guests{byName: map[string]*Guest{}}}
 	here := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.10/24")}
-	g := &Guest{Held: Held{Description: config.Description{Name: "web"}, Addresses: []migration.Address{here}}}
+	g := &Guest{Held: care.Held{Description: config.Description{Name: "web"}, Addresses: []migration.Address{here}}}
 	a.guests.byName["web"] = g
 	still := func() bool { return a.has("web", []migration.Address{here}) }
 	if !still() {

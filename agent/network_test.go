@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/limits"
@@ -36,7 +37,7 @@ func talking(t *testing.T, methods map[string]guest.Handler) *Guest {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close(); far.Close(); cancel(); <-ended })
-	return &Guest{open: c, Held: Held{Description: config.Description{Name: "web", NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}}}}
+	return &Guest{open: c, Held: care.Held{Description: config.Description{Name: "web", NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}}}}
 }
 
 func answers(value any, err error) guest.Handler {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/limits"
 	"godwit/vm/guest"
@@ -33,12 +34,12 @@ func (m *incoming) takeNextBack(ctx context.Context) {
 		m.a.actors.Go(m.takeNextBackLater)
 		return
 	}
-	m.work.guest.remember(func(h *Held) { h.toDrop(bare(m.plan.Next)...) }) // handed writes it down
+	m.work.guest.remember(func(h *care.Held) { h.GiveUp(bare(m.plan.Next)...) }) // handed writes it down
 }
 
 // noteUsed keeps the numbers that were used up: peers have heard of them.
 func (m *incoming) noteUsed() {
-	m.work.guest.remember(func(h *Held) { h.Table, h.Endpoint = m.table(), m.lastEndpoint(m.work.joins) })
+	m.work.guest.remember(func(h *care.Held) { h.Table, h.Endpoint = m.table(), m.lastEndpoint(m.work.joins) })
 }
 
 // askNextBack asks the guest. It refuses where a connection has nothing else that works (guest.ErrBound).
@@ -74,7 +75,7 @@ func (m *incoming) takeNextBackLater() {
 			break
 		}
 	}
-	g.remember(func(h *Held) { h.toDrop(bare(m.plan.Next)...) })
+	g.remember(func(h *care.Held) { h.GiveUp(bare(m.plan.Next)...) })
 	if err := m.a.guests.keep(g); err != nil {
 		m.a.log.Warn("keep guest", "guest", m.plan.Guest, "error", err)
 	}

@@ -296,22 +296,6 @@ func (a *Agent) grantable(offer Offer, next []migration.Address) ([]migration.Ad
 	return next, nil
 }
 
-// kept is the address that a guest has beside its current one of IPv4, until the lease of
-// its tunnel ends; zero: none.
-func (h Held) kept() netip.Addr {
-	current := false
-	for _, addr := range h.Addresses {
-		if !addr.Prefix.Addr().Is4() {
-			continue
-		}
-		if current {
-			return addr.Prefix.Addr()
-		}
-		current = true
-	}
-	return netip.Addr{}
-}
-
 // grantFirst gives a guest that boots its first address, as often as it takes.
 func (a *Agent) grantFirst(ctx context.Context, g *Guest) error {
 	g.Held.Addresses = slices.DeleteFunc(g.Held.Addresses, func(addr migration.Address) bool { return !addr.Prefix.Addr().Is4() })

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/migration"
 	"godwit/netstate/dhcp"
@@ -65,7 +66,7 @@ func TestSilentGuests(t *testing.T) {
 	if d.Channel = "/run/web/guest.sock"; d.Check() == nil {
 		t.Error("a channel that nobody answers on")
 	}
-	held := Held{Description: config.Description{Name: "web", Agent: "dhcp"}, Taps: []string{"a", "b"}}
+	held := care.Held{Description: config.Description{Name: "web", Agent: "dhcp"}, Taps: []string{"a", "b"}}
 	refuse := func(code migration.Code, format string, _ ...any) error {
 		return &migration.Problem{Code: code, Text: format}
 	}

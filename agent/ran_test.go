@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/journal"
 	"godwit/agent/record"
 	"godwit/migration"
@@ -105,7 +106,7 @@ func TestStartThatFails(t *testing.T) {
 		qemu := c.qemu
 		qemu.quit = make(chan struct{})
 		plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2}
-		g := &Guest{Machine: &qemu, Held: Held{Dir: t.TempDir()}}
+		g := &Guest{Machine: &qemu, Held: care.Held{Dir: t.TempDir()}}
 		g.Held.Description.Name = "web"
 		guests := &guests{dir: t.TempDir(), byName: map[string]*Guest{}}
 		m := &incoming{a: &Agent{ctx: ctx, log: slog.New(slog.DiscardHandler), guests: guests}, plan: plan,

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/fence"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
@@ -157,7 +158,7 @@ func (m *outgoing) newEpoch(next migration.Source) {
 	m.rec.Edit(func(r *record.Report) { r.Epoch = next.Epoch })
 	if next.Taken {
 		m.rec.Note(fmt.Sprintf("the right to run guest %s was taken back, with epoch %d: %s", m.plan.Guest, next.Epoch, next.Problem.Text))
-		m.guest.remember(func(h *Held) { h.Epoch = next.Epoch })
+		m.guest.remember(func(h *care.Held) { h.Epoch = next.Epoch })
 		if err := m.a.guests.keep(m.guest); err != nil {
 			m.a.log.Error("keep guest", "guest", m.plan.Guest, "error", err)
 		}

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/journal"
@@ -87,7 +88,7 @@ func TestPreparationThatIsNotWritten(t *testing.T) {
 func TestJournalsLeftAlone(t *testing.T) {
 	a := bareAgent(t, &config.Config{Host: "paris"})
 	a.outgoing, a.incoming, a.records = map[string]*outgoing{}, map[string]*incoming{}, noRecords(a.config)
-	g := &Guest{Held: Held{Description: config.Description{Name: "web"}, Epoch: 2}}
+	g := &Guest{Held: care.Held{Description: config.Description{Name: "web"}, Epoch: 2}}
 	a.guests.byName["web"] = g
 	line := func(body string) string {
 		return fmt.Sprintf("%08x %s\n", crc32.Checksum([]byte(body), crc32.MakeTable(crc32.Castagnoli)), body)
@@ -217,7 +218,7 @@ func TestSupersede(t *testing.T) {
 		if a.detours, err = detour.Load(a.config.StatePath("detours.json"), a.config.Network); err != nil {
 			t.Fatal(err)
 		}
-		g := &Guest{Held: Held{Description: config.Description{Name: "web"}, Epoch: c.holds, Dir: a.guestDir("web", "3")}}
+		g := &Guest{Held: care.Held{Description: config.Description{Name: "web"}, Epoch: c.holds, Dir: a.guestDir("web", "3")}}
 		a.guests.byName["web"] = g
 		rec := record.New("rome", goodPreparation().Plan, time.Now())
 		rec.End(migration.Completed, nil, time.Now())
@@ -245,7 +246,7 @@ func TestSupersede(t *testing.T) {
 // TestSupersedeWaitsForTheGuest: where a guest that landed here may run and is not to be asked just
 // now, its source is not told that nothing is left of it: it would tell nobody again.
 func TestSupersedeWaitsForTheGuest(t *testing.T) {
-	h := Held{Description: config.Description{Name: "web"}, Epoch: 3}
+	h := care.Held{Description: config.Description{Name: "web"}, Epoch: 3}
 	for name, hide := range map[string]func(*Agent){
 		"its file cannot be read":      func(a *Agent) { a.guests.unread = map[string]error{"web": statefile.ErrUnread} },
 		"its QEMU does not answer":     func(a *Agent) { a.setSilent("web", &Guest{Held: h}) },

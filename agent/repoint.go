@@ -51,7 +51,7 @@ func (r Repoint) check(here string) error {
 		return wrong("detour %.100q is not one to host %s", r.Migration, here)
 	case !config.IsGuestName(r.Guest):
 		return wrong("guest %.100q: not a name", r.Guest)
-	case len(r.Addresses) == 0 || len(r.Addresses) > mostAddresses:
+	case len(r.Addresses) == 0 || len(r.Addresses) > migration.MostAddresses:
 		return wrong("%d addresses", len(r.Addresses))
 	case r.Lease < 0 || r.Lease > config.MostLease:
 		return wrong("a lease of %v", r.Lease)

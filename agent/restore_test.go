@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/internal/clock"
@@ -72,7 +73,7 @@ func hostWithTunnels(t *testing.T, do func(ctx context.Context, a *Agent) error)
 // its detour has ended.
 func TestTunnelOfAKilledProcess(t *testing.T) {
 	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
-		a.guests.byName["web"] = &Guest{Held: Held{Description: config.Description{Name: "web"}}}
+		a.guests.byName["web"] = &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}
 		mac, _ := net.ParseMAC("52:54:00:00:01:0a")
 		d := &detour.Detour{
 			ID: "m-00000001", Guest: "web", Peer: "paris", Leased: true, Up: clock.Now(),
@@ -117,7 +118,7 @@ func TestTunnelOfAKilledProcess(t *testing.T) {
 // stand again.
 func TestTunnelOfAGuestAtHome(t *testing.T) {
 	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
-		a.guests.byName["web"] = &Guest{Held: Held{Description: config.Description{Name: "web"}}}
+		a.guests.byName["web"] = &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}
 		mac, _ := net.ParseMAC("52:54:00:00:01:0a")
 		d := &detour.Detour{ID: "m-00000001", Guest: "web", Peer: "paris", Leased: true, Up: clock.Now(), Tunnel: aTunnel(t, a, "gwt-00000001"), Taps: []string{"t1"},
 			Visiting: []netstate.Visiting{{Addr: netip.MustParseAddr("10.1.1.5"), MAC: mac, Taps: []string{"t1"}, Gateway: netip.MustParseAddr("10.1.1.1")}}}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"godwit/agent/care"
 	"godwit/agent/journal"
 	"godwit/agent/peer"
 	"godwit/agent/record"
@@ -259,7 +260,7 @@ func (a *Agent) know(m *incoming) {
 
 // resumeStarving goes on with a guest that may run already and misses pages. Its QEMU may
 // answer nothing until some of them are there, so lanes are served before it is asked.
-func (a *Agent) resumeStarving(m *incoming, held Held, missing uint64) {
+func (a *Agent) resumeStarving(m *incoming, held care.Held, missing uint64) {
 	kept := false                   // it was started here
 	all, _ := a.guests.remembered() // what cannot be read was said
 	for _, h := range all {
@@ -306,7 +307,7 @@ func (a *Agent) resumeStarving(m *incoming, held Held, missing uint64) {
 // heedStarving takes what the source says while the guest's QEMU answers nobody, until ctx ends, and hands it on. A QEMU whose
 // guest was taken back, was never let go, or is lost, is ended: the pages for which it waits do not come any more, and it may run its
 // guest as far as it needs none.
-func (m *incoming) heedStarving(ctx context.Context, held Held) (heard <-chan []migration.Input) {
+func (m *incoming) heedStarving(ctx context.Context, held care.Held) (heard <-chan []migration.Input) {
 	out := make(chan []migration.Input, 1)
 	go func() {
 		var all []migration.Input

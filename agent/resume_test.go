@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/hook"
@@ -87,7 +88,7 @@ func (*halted) AwaitMigration(ctx context.Context) (vm.Progress, error) {
 // haltedGuest is a guest under care of that name, whose QEMU is halted.
 func haltedGuest(a *Agent, name string) (*Guest, *halted) {
 	machine := &halted{stuck{gone: gone{done: make(chan struct{})}}}
-	g := &Guest{Held: Held{Description: config.Description{Name: name}, Dir: a.guestDir(name, "1"), Epoch: 1}, Machine: machine}
+	g := &Guest{Held: care.Held{Description: config.Description{Name: name}, Dir: a.guestDir(name, "1"), Epoch: 1}, Machine: machine}
 	a.guests.byName[name] = g
 	return g, machine
 }

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/peer"
 	"godwit/migration"
@@ -22,7 +23,7 @@ func withoutRouter(t *testing.T) (*Agent, *Guest) {
 	a := between(t)
 	n := &a.config.Network
 	n.Gateway4, n.V6 = netip.MustParseAddr("10.2.1.1"), netip.MustParsePrefix("fd00:2:1::/64")
-	g := &Guest{Held: Held{Description: config.Description{Name: "web"}}}
+	g := &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}
 	for _, addr := range []string{"10.2.1.20/24", "fd00:2:1::20/64"} {
 		p := netip.MustParsePrefix(addr)
 		g.Held.Addresses = append(g.Held.Addresses, migration.Address{Prefix: p, Gateway: n.GatewayOf(p.Addr().Is4()), Home: "rome"})

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/migration"
@@ -76,7 +77,7 @@ func TestRoutersOf(t *testing.T) {
 	d := &detour.Detour{ID: "t1", Guest: "web", Visiting: []netstate.Visiting{{Addr: netip.MustParseAddr("fd00:2:1::a"), Tunnel: "t1", Tap: "t0a"}}, Taps: []string{"t0a", "t0b"}}
 	d.OffLink = &detour.OffLink{Tap: "t0a", Heard: []netstate.Advertisement{brought}, Routers: []netip.Addr{brought.Router}}
 	place(a, d)
-	g := &Guest{Held: Held{Taps: []string{"t0a", "t0b"}}}
+	g := &Guest{Held: care.Held{Taps: []string{"t0a", "t0b"}}}
 	for _, c := range []struct {
 		name   string
 		held   []string

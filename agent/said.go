@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"godwit/agent/config"
+	"godwit/migration"
 )
 
 // What another host tells of a migration under way is not refused, as nothing would be won
@@ -22,5 +23,5 @@ func (l *LandedAnswer) sane() {
 
 func saneAddresses(all []netip.Addr) []netip.Addr {
 	all = slices.DeleteFunc(all, func(a netip.Addr) bool { return !a.IsValid() })
-	return all[:min(len(all), 2*mostAddresses)]
+	return all[:min(len(all), 2*migration.MostAddresses)]
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
@@ -62,7 +63,7 @@ func (m *outgoing) checkHere(ctx context.Context) error {
 
 // unfit says why a guest cannot leave here, by its description and by what its
 // hypervisor told; nil if it can. keeps: it keeps its address.
-func unfit(refuse func(migration.Code, string, ...any) error, held Held, channel, keeps bool, facts vm.Facts, status vm.Status) error {
+func unfit(refuse func(migration.Code, string, ...any) error, held care.Held, channel, keeps bool, facts vm.Facts, status vm.Status) error {
 	switch {
 	case status != vm.Running:
 		return refuse(migration.CodeGuest, "it is %s; start it or resume it first", status)
@@ -75,8 +76,8 @@ func unfit(refuse func(migration.Code, string, ...any) error, held Held, channel
 		return refuse(migration.CodeGuest, "it has no second NIC for the next address; add one, or keep the address with --network tunnel")
 	case !channel && !keeps:
 		return refuse(migration.CodeGuest, "it has no guest channel to set the next address; add one, or keep the address with --network tunnel")
-	case held.Description.Silent() && held.kept().IsValid():
-		return refuse(migration.CodeGuest, "its other NIC still has %s, which nobody in the guest could move; wait until that lease has ended (`godwit guest show %s`)", held.kept(), held.Description.Name)
+	case held.Description.Silent() && held.Kept().IsValid():
+		return refuse(migration.CodeGuest, "its other NIC still has %s, which nobody in the guest could move; wait until that lease has ended (`godwit guest show %s`)", held.Kept(), held.Description.Name)
 	case held.Description.QMP != "" && len(held.Description.Start) == 0:
 		return refuse(migration.CodeGuest, "its description has no start command; write one, so that it can be received elsewhere, then `godwit guest forget` and adopt it again")
 	}
@@ -102,7 +103,7 @@ func (m *outgoing) checkGuest(ctx context.Context, refuse func(migration.Code, s
 			return refuse(migration.CodeCapacity, "%s", why)
 		}
 	}
-	m.work.boot = m.guest.held().comesIn(guest.Info{}) // one that does not answer may be booting anew
+	m.work.boot = m.guest.held().ComesIn(guest.Info{}) // one that does not answer may be booting anew
 	if !m.guest.hasChannel() {                         // it keeps its address, see unfit
 		return nil
 	}
@@ -119,7 +120,7 @@ func (m *outgoing) checkGuest(ctx context.Context, refuse func(migration.Code, s
 		m.rec.Note("the guest has the QEMU guest agent only: its own pause is not measured, connections that miss the announcement of the next address are not told again, datagrams to its old address do not keep the tunnel, and servers of QUIC may lose their connections; godwit-guest in it can do these (docs/guest.md)")
 	}
 	m.work.capabilities = info.Capabilities
-	m.work.boot = m.guest.held().comesIn(info)
+	m.work.boot = m.guest.held().ComesIn(info)
 	m.work.noIPv6 = lacksIPv6(info, m.guest.Held.Description.NICs, m.plan.Held)
 	m.noteUnread(info.Unread)
 	m.dropFirst(ctx)

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/record"
@@ -34,7 +35,7 @@ func (spare) Done() <-chan struct{} { return nil }
 
 // twoNICGuest is one that runs here, and is asked by c.
 func twoNICGuest(c guest.Channel) *Guest {
-	g := &Guest{Machine: runs{}, Held: Held{Description: config.Description{Name: "web", NICs: []config.NIC{{MAC: "52:54:00:00:00:01"}, {MAC: "52:54:00:00:00:02"}}}}}
+	g := &Guest{Machine: runs{}, Held: care.Held{Description: config.Description{Name: "web", NICs: []config.NIC{{MAC: "52:54:00:00:00:01"}, {MAC: "52:54:00:00:00:02"}}}}}
 	if c != nil {
 		g.speakBy(c)
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/detour"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
@@ -81,7 +82,7 @@ func (a *Agent) standFor(ctx context.Context, w way, but string) error {
 	if err := a.repointHome(ctx, w); err != nil {
 		return err
 	}
-	w.guest.remember(func(h *Held) {
+	w.guest.remember(func(h *care.Held) {
 		for i := range h.Addresses {
 			if addr := &h.Addresses[i]; addr.Home == w.home && slices.Contains(w.addrs, addr.Prefix.Addr()) {
 				addr.Home = w.host

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/internal/clock"
@@ -32,7 +33,7 @@ func refusedBy(t *testing.T, name string, err error, word string) {
 func TestMayStand(t *testing.T) {
 	a := between(t)
 	a.config.Network.Gateway4 = netip.MustParseAddr("10.2.1.1")
-	a.guests.byName["db"] = &Guest{Held: Held{Description: config.Description{Name: "db"}, Addresses: []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.30/24")}}}}
+	a.guests.byName["db"] = &Guest{Held: care.Held{Description: config.Description{Name: "db"}, Addresses: []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.30/24")}}}}
 	entry := func(addr string) []netstate.Away { return []netstate.Away{{Addr: netip.MustParseAddr(addr)}} }
 	place(a, &detour.Detour{ID: "m-00000001", Guest: "mail", Away: entry("10.2.1.31")})
 	place(a, &detour.Detour{ID: "m-00000002", Guest: "mail", Standing: entry("10.2.1.32")})
@@ -255,7 +256,7 @@ func TestStandable(t *testing.T) {
 	held := func(addr netip.Addr, home, agent string) migration.Address {
 		return migration.Address{Prefix: netip.PrefixFrom(addr, 24), Home: home, SubnetAgent: agent}
 	}
-	g := &Guest{Held: Held{Description: config.Description{Name: "web"}}}
+	g := &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}
 	for name, c := range map[string]struct {
 		addr migration.Address
 		want bool

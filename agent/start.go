@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
@@ -63,7 +64,7 @@ func (a *Agent) apiStartGuest(r *http.Request) (any, error) {
 // startGuest boots a guest of one of our images with a free address. On error nothing
 // of it is left.
 func (a *Agent) startGuest(ctx context.Context, d config.Description) (_ *Guest, err error) {
-	g := &Guest{Held: Held{Description: d, Epoch: 1, Table: guest.FirstTable}}
+	g := &Guest{Held: care.Held{Description: d, Epoch: 1, Table: guest.FirstTable}}
 	g.Held.Dir = a.guestDir(d.Name, "1")
 	if err := a.guests.expect(g); err != nil {
 		return nil, err
@@ -128,7 +129,7 @@ func (a *Agent) guestDir(name, epoch string) string {
 
 // openTaps makes one tap for each NIC, named by the guest's number.
 func (a *Agent) openTaps(g *Guest) error {
-	g.remember(func(h *Held) { h.Taps = nil }) // an abort may write it down meanwhile
+	g.remember(func(h *care.Held) { h.Taps = nil }) // an abort may write it down meanwhile
 	for i := range g.Held.Description.NICs {
 		name := fmt.Sprintf("gwt%d%c", g.Held.Number, 'a'+i)
 		tap, err := netstate.OpenTap(name, tapQueue, a.config.Network.Bridge, a.config.Network.MTU)
@@ -136,7 +137,7 @@ func (a *Agent) openTaps(g *Guest) error {
 			return fmt.Errorf("guest %s: %w", g.name(), err)
 		}
 		g.Taps = append(g.Taps, tap)
-		g.remember(func(h *Held) { h.Taps = append(h.Taps, name) })
+		g.remember(func(h *care.Held) { h.Taps = append(h.Taps, name) })
 	}
 	return nil
 }
@@ -187,7 +188,7 @@ func (a *Agent) configuration(g *Guest, nic int, addrs []migration.Address, tabl
 
 // attach finds a guest again that an earlier agent had under care. In one that stands still nobody
 // answers: its channel is reached when it is needed.
-func (a *Agent) attach(ctx context.Context, h Held) (*Guest, error) {
+func (a *Agent) attach(ctx context.Context, h care.Held) (*Guest, error) {
 	g := &Guest{Held: h}
 	machine, err := attachMachine(ctx, h)
 	if err != nil {

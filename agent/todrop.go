@@ -7,34 +7,16 @@ import (
 	"slices"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/limits"
 )
 
 // A guest that is silent when the lease of an address ends keeps it: it would go on answering for it, and
 // at the address's home find another guest with it. So it is on the guest's list until it was given up.
 
-// toDrop has the guest be asked to give addresses up, until it did. They are not its own any more
-// by then: what is among Addresses is left to it.
-func (h *Held) toDrop(addrs ...netip.Addr) {
-	for _, addr := range addrs {
-		if !slices.Contains(h.ToDrop, addr) && len(h.ToDrop) < mostAddresses {
-			h.ToDrop = append(h.ToDrop, addr)
-		}
-	}
-}
-
-// leftOver is what of the list the guest can be asked for now: not what it was given again since. Of one
-// that nobody can ask, the spare NIC is unplugged (outside.DropAddress): not while it is used.
-func (h Held) leftOver() []netip.Addr {
-	if h.Description.Silent() && h.kept().IsValid() {
-		return nil
-	}
-	return without(h.ToDrop, bare(h.Addresses))
-}
-
 // dropLeft asks the guest for what it is to give up. Done twice, it is done once.
 func (a *Agent) dropLeft(ctx context.Context, g *Guest) error {
-	addrs := g.held().leftOver()
+	addrs := g.held().LeftOver()
 	if len(addrs) == 0 {
 		return nil
 	}
@@ -47,7 +29,7 @@ func (a *Agent) dropLeft(ctx context.Context, g *Guest) error {
 	if err := limits.Says(ask, c.DropAddress(ask, addrs...)); err != nil {
 		return err
 	}
-	g.remember(func(h *Held) { h.ToDrop = without(h.ToDrop, addrs) })
+	g.remember(func(h *care.Held) { h.ToDrop = without(h.ToDrop, addrs) })
 	return a.guests.keep(g)
 }
 
@@ -55,7 +37,7 @@ func (a *Agent) dropLeft(ctx context.Context, g *Guest) error {
 // that is still silent costs a limit, and is left alone for a while then.
 func (a *Agent) dropLater(ctx context.Context) {
 	for _, g := range a.guests.all() {
-		if len(g.held().leftOver()) == 0 || time.Now().Before(g.deaf) || g.migration() != "" || a.isComing(g.name()) {
+		if len(g.held().LeftOver()) == 0 || time.Now().Before(g.deaf) || g.migration() != "" || a.isComing(g.name()) {
 			continue
 		}
 		if err := a.dropNow(ctx, g); err != nil {
@@ -95,18 +77,10 @@ func (p Preparation) comingWith() []netip.Addr {
 }
 
 // notGivenUp adds to taken what guests here may still have of this site's subnet.
-func (a *Agent) notGivenUp(h Held, taken map[netip.Addr]string) {
+func (a *Agent) notGivenUp(h care.Held, taken map[netip.Addr]string) {
 	for _, addr := range h.ToDrop {
 		if a.config.Network.SubnetOf(addr).Contains(addr) {
 			taken[addr] = h.Description.Name
 		}
 	}
-}
-
-// checkToDrop says what of such a list cannot be meant.
-func checkToDrop(all []netip.Addr) error {
-	if len(all) > mostAddresses || slices.Contains(all, netip.Addr{}) {
-		return fmt.Errorf("%d addresses to be given up, or one that is none", len(all))
-	}
-	return nil
 }

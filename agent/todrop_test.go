@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/limits"
 	"godwit/agent/record"
@@ -64,7 +65,7 @@ func lapsed(t *testing.T) (*Agent, *Guest, forgetful) {
 	}
 	f := forgetful{silent: new(bool), dropped: new([]netip.Addr)}
 	*f.silent, g.open = true, f
-	g.Held = Held{
+	g.Held = care.Held{
 		Description: config.Description{Name: g.name(), Memory: 1 << 28, NICs: []config.NIC{{MAC: "52:54:00:00:01:0a"}, {MAC: "52:54:00:00:01:0b"}}}, Dir: a.guestDir(g.name(), "2"),
 		Addresses: []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.20/24"), Home: "rome"}, {Prefix: netip.MustParsePrefix("10.1.1.20/24"), Home: "paris"}},
 	}
@@ -79,7 +80,7 @@ func lapsed(t *testing.T) (*Agent, *Guest, forgetful) {
 }
 
 // onDisk is what an agent that is started now knows of its only guest.
-func onDisk(t *testing.T, a *Agent) Held {
+func onDisk(t *testing.T, a *Agent) care.Held {
 	t.Helper()
 	all, errs := a.guests.remembered()
 	if len(errs) > 0 || len(all) != 1 {
@@ -146,29 +147,11 @@ func TestDropsBeforeItMoves(t *testing.T) {
 	}
 }
 
-// TestToDrop: what a guest was given again is its own, others get nothing of this subnet that it may
-// still have, and what is read of a list is held against what can be meant.
-func TestToDrop(t *testing.T) {
+// TestToDropIsNobodysNext: others get nothing of this subnet that a guest may still have.
+func TestToDropIsNobodysNext(t *testing.T) {
 	a := between(t)
 	own, lent := netip.MustParseAddr("10.2.1.21"), netip.MustParseAddr("10.1.1.20")
-	h := Held{Description: config.Description{Name: "web"}, Addresses: []migration.Address{{Prefix: netip.MustParsePrefix("10.1.1.20/24")}}}
-	h.toDrop(own, lent)
-	h.toDrop(own)
-	if !slices.Equal(h.ToDrop, []netip.Addr{own, lent}) || !slices.Equal(h.leftOver(), []netip.Addr{own}) {
-		t.Errorf("%v, of which %v", h.ToDrop, h.leftOver())
-	}
-	a.guests.byName["web"] = &Guest{Held: h}
-	a.guests.byName["web"].Held.Addresses = nil
+	a.guests.byName["web"] = &Guest{Held: care.Held{Description: config.Description{Name: "web"}, ToDrop: []netip.Addr{own, lent}}}
 	refusedBy(t, "it has not given it up", a.promise(own, "db"), "guest web of this host has it")
 	refusedBy(t, "another site's", a.promise(lent, "db"), "")
-	h = Held{Description: config.Description{Name: "web", Agent: config.AgentDHCP}, ToDrop: []netip.Addr{lent}}
-	for _, addr := range []string{"10.2.1.20/24", "10.3.1.20/24"} {
-		h.Addresses = append(h.Addresses, migration.Address{Prefix: netip.MustParsePrefix(addr)})
-	}
-	if left := h.leftOver(); len(left) > 0 {
-		t.Errorf("its spare NIC is in use, and would be unplugged for %v", left)
-	}
-	refusedBy(t, "no address", checkToDrop([]netip.Addr{own, {}}), "one that is none")
-	refusedBy(t, "too many", checkToDrop(make([]netip.Addr, mostAddresses+1)), "to be given up")
-	refusedBy(t, "none", checkToDrop(nil), "")
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/fence"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
@@ -17,20 +18,13 @@ import (
 // that has not heard of it: a person, or a fence, says that this host is off. They say nothing
 // of a third host. So the guest is not moved on before; see docs/ownership.md.
 
-// Unheard is the migration that brought a guest, and the host that may not have heard that it
-// landed.
-type Unheard struct {
-	Migration string `json:"migration"`
-	From      string `json:"from"`
-}
-
 const (
 	unheardSoon  = 100 * time.Millisecond // between questions while a migration waits for the answer, and at first
 	unheardEvery = 5 * time.Second        // after a while
 )
 
-// not says why the source may still take the guest, which is here by epoch, back; nil: it cannot.
-func (u Unheard) not(answer CourseAnswer, err error, epoch uint64) error {
+// mayTakeBack says why the source may still take the guest, which is here by epoch, back; nil: it cannot.
+func mayTakeBack(u care.Unheard, answer CourseAnswer, err error, epoch uint64) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("%s, from which it came, does not answer whether it has heard that the guest runs here: %w", u.From, err)
@@ -59,7 +53,7 @@ func (a *Agent) heard(ctx context.Context, g *Guest) error {
 		err = limits.Says(ask, link.Call(ask, http.MethodGet, "/v1/migrations/"+h.Unheard.Migration+"/course", nil, &answer))
 		cancel()
 	}
-	if err := h.Unheard.not(answer, err, h.Epoch); err != nil {
+	if err := mayTakeBack(*h.Unheard, answer, err, h.Epoch); err != nil {
 		return err
 	}
 	return a.forgetUnheard(g)
@@ -69,7 +63,7 @@ func (a *Agent) forgetUnheard(g *Guest) error {
 	if here, err := a.guests.find(g.name()); err != nil || here != g {
 		return nil //nolint:nilerr // it ended meanwhile
 	}
-	g.remember(func(h *Held) { h.Unheard = nil })
+	g.remember(func(h *care.Held) { h.Unheard = nil })
 	return a.guests.keep(g)
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/peer"
 	"godwit/agent/record"
@@ -58,7 +59,7 @@ func TestNotMovedOnBeforeItsSourceHeard(t *testing.T) {
 		} else {
 			err = m.checkHere(t.Context())
 		}
-		var kept Held
+		var kept care.Held
 		if rerr := statefile.Read(filepath.Join(a.guests.dir, "web.json"), &kept); rerr != nil {
 			t.Fatal(rerr)
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/migration"
 	"godwit/vm/guest"
@@ -85,7 +86,7 @@ func (m *outgoing) noteUntold(info guest.Info) {
 // untold are the addresses of this site's subnet that a guest has beside those that it is known
 // for. A spare NIC's IPv4 addresses that stand by themselves are our own: it lingers for them
 // after a move, or was made ready for one that was given up (cmd/guest/address).
-func (a *Agent) untold(held Held, info guest.Info) []netip.Prefix {
+func (a *Agent) untold(held care.Held, info guest.Info) []netip.Prefix {
 	known := slices.Concat(bare(held.Addresses), held.ToDrop)
 	var out []netip.Prefix
 	for _, nic := range info.NICs {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/peer"
@@ -79,13 +80,13 @@ func (p Preparation) check() error {
 		return wrong("the plan is of %q, the description of %q", p.Plan.Guest, p.Description.Name)
 	case p.Plan.Active < 0 || p.Plan.Active >= len(p.Description.NICs):
 		return wrong("active NIC %d of %d", p.Plan.Active, len(p.Description.NICs))
-	case len(p.Plan.Held) == 0 || len(p.Plan.Held) > mostAddresses || len(p.Plan.Next) > mostAddresses:
+	case len(p.Plan.Held) == 0 || len(p.Plan.Held) > migration.MostAddresses || len(p.Plan.Next) > migration.MostAddresses:
 		return wrong("%d addresses that it holds, %d next ones", len(p.Plan.Held), len(p.Plan.Next))
 	case !p.Plan.KeepsAddress() && (len(p.Plan.Next) == 0 || len(p.Description.NICs) < 2):
 		return wrong("no next address, or no NIC for it")
-	case len(p.Boot) > longestBoot:
+	case len(p.Boot) > care.LongestBoot:
 		return wrong("a boot id of %d bytes", len(p.Boot))
-	case len(p.MemoryTunnels) > mostAddresses:
+	case len(p.MemoryTunnels) > migration.MostAddresses:
 		return wrong("%d tunnels for memory", len(p.MemoryTunnels))
 	}
 	if err := checkProcessor(p.Facts); err != nil {
@@ -96,7 +97,7 @@ func (p Preparation) check() error {
 			return wrong("an address that is none")
 		}
 	}
-	if err := errors.Join(detour.CheckHeard(p.Routers), checkToDrop(p.ToDrop)); err != nil {
+	if err := errors.Join(detour.CheckHeard(p.Routers), care.CheckToDrop(p.ToDrop)); err != nil {
 		return wrong("%v", err)
 	}
 	if data, err := json.Marshal(p); err != nil || len(data) > mostPreparation {
@@ -108,9 +109,6 @@ func (p Preparation) check() error {
 // mostPreparation bounds a preparation, bytes: the journal has it in one record, its description
 // three times.
 const mostPreparation = 200 << 10
-
-// mostAddresses bounds the lists of a preparation.
-const mostAddresses = 64
 
 // Prepared is the destination's answer.
 type Prepared struct {

@@ -59,6 +59,9 @@ func (a Address) Seen() netip.Addr {
 	return a.Prefix.Addr()
 }
 
+// MostAddresses bounds a list of addresses of one guest.
+const MostAddresses = 64
+
 // CheckAddresses says what of addresses that were read, or came from another host, cannot be meant.
 func CheckAddresses(all []Address) error {
 	for _, a := range all {

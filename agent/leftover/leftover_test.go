@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"godwit/agent"
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/journal"
 	"godwit/agent/record"
@@ -208,7 +208,7 @@ func TestCleanLeavesWhatIsOwned(t *testing.T) {
 	h.write("disks/web-1-disk0.raw", "of an earlier stay")
 	h.write("disks/gone-2-disk0.raw", "of a guest that left")
 	h.write("disks/lone-1-disk0.raw", "perhaps the only copy")
-	h.write("guests/web.json", agent.Held{Description: config.Description{Name: "web", Disks: []vm.Disk{{ID: "disk0", Path: owned}}},
+	h.write("guests/web.json", care.Held{Description: config.Description{Name: "web", Disks: []vm.Disk{{ID: "disk0", Path: owned}}},
 		Epoch: 3, Taps: []string{"gwt1a"}, Dir: filepath.Join(h.config.Run, "guests", "web-3")})
 	h.write("history/m-00000008.json", record.Report{ID: "m-00000008", Guest: "web", Epoch: 2, From: "here", To: "there", Left: []string{"web-1-disk0.raw"},
 		Outcome: migration.Completed, Requested: time.Now().Add(-time.Minute).UnixNano(), Ended: time.Now().UnixNano()})

@@ -9,7 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"godwit/agent"
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/journal"
 	"godwit/migration"
@@ -17,7 +17,7 @@ import (
 
 // owners are what a host's things may belong to, as its STATE says.
 type owners struct {
-	held       map[string]agent.Held    // guests under care, by name
+	held       map[string]care.Held     // guests under care, by name
 	migrations map[string]underWay      // by id
 	detours    map[string]writtenDetour // by id
 	tunnels    map[string]writtenDetour // by device
@@ -35,7 +35,7 @@ type underWay struct {
 	Offer struct {
 		Plan migration.Plan `json:"plan"`
 	} `json:"offer"`
-	Held  agent.Held `json:"held"`
+	Held  care.Held `json:"held"`
 	State struct {
 		Course  string `json:"course"`
 		Landing string `json:"landing"`
@@ -68,7 +68,7 @@ func (d writtenDetour) owner() string {
 
 func readOwners(c *config.Config) (*owners, error) {
 	o := &owners{
-		held: map[string]agent.Held{}, migrations: map[string]underWay{}, detours: map[string]writtenDetour{},
+		held: map[string]care.Held{}, migrations: map[string]underWay{}, detours: map[string]writtenDetour{},
 		tunnels: map[string]writtenDetour{}, taps: map[string]string{}, dirs: map[string]string{}, disks: map[string]string{},
 	}
 	// Journals first: a guest that lands is under care before its journal ends.
@@ -126,7 +126,7 @@ func (o *owners) readGuests(dir string) error {
 		return err
 	}
 	for _, p := range paths {
-		var h agent.Held
+		var h care.Held
 		if err := readJSON(p, &h); errors.Is(err, fs.ErrNotExist) {
 			continue
 		} else if err != nil {
@@ -139,7 +139,7 @@ func (o *owners) readGuests(dir string) error {
 }
 
 // own notes what a guest has here.
-func (o *owners) own(h agent.Held, owner string) {
+func (o *owners) own(h care.Held, owner string) {
 	for _, t := range h.Taps {
 		o.taps[t] = owner
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"godwit/agent"
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/record"
 	"godwit/migration"
@@ -69,9 +69,9 @@ func TestStale(t *testing.T) {
 				write(t, filepath.Join(state, "history", string(rune('a'+i))+".json"), data)
 			}
 			write(t, filepath.Join(state, "disks", c.file), nil)
-			o := &owners{held: map[string]agent.Held{}}
+			o := &owners{held: map[string]care.Held{}}
 			if c.held != "" {
-				o.held[c.held] = agent.Held{Epoch: 5, Description: config.Description{Name: c.held, Disks: []vm.Disk{{ID: "root"}}}}
+				o.held[c.held] = care.Held{Epoch: 5, Description: config.Description{Name: c.held, Disks: []vm.Disk{{ID: "root"}}}}
 			}
 			info, err := os.Stat(filepath.Join(state, "disks", c.file))
 			if err != nil {

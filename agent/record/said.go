@@ -10,7 +10,6 @@ import (
 
 // Bounds of what is kept of another host's words.
 const (
-	mostNext  = 64
 	mostNotes = 500
 	mostSteps = 1000
 	mostData  = 64 << 10 // of an event, bytes
@@ -31,7 +30,7 @@ func (r *Report) Sane() {
 		s := &r.Critical[i]
 		s.Name, s.MS = oneline.Of(s.Name), max(s.MS, 0)
 	}
-	if r.Next = r.Next[:min(len(r.Next), mostNext)]; migration.CheckAddresses(r.Next) != nil {
+	if r.Next = r.Next[:min(len(r.Next), migration.MostAddresses)]; migration.CheckAddresses(r.Next) != nil {
 		r.Next = nil
 	}
 	if r.Survey != nil {

@@ -51,7 +51,7 @@ func FuzzReported(f *testing.F) {
 		var r Report
 		if json.Unmarshal(data, &r) == nil {
 			r.Sane()
-			if len(r.Notes) > mostNotes || len(r.Critical) > mostSteps || len(r.Next) > mostNext {
+			if len(r.Notes) > mostNotes || len(r.Critical) > mostSteps || len(r.Next) > migration.MostAddresses {
 				t.Fatalf("%+v", r)
 			}
 			for _, n := range r.Notes {
