@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"godwit/agent/api"
 	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/migration"
@@ -29,32 +30,6 @@ func (a *Agent) serveAPI(ctx context.Context) error {
 	}()
 	context.AfterFunc(ctx, func() { server.Close() })
 	return nil
-}
-
-// HostInfo is what an agent tells about its host.
-type HostInfo struct {
-	Host       string          `json:"host"`
-	Site       string          `json:"site"`
-	Guests     []GuestInfo     `json:"guests"`
-	Neighbours []NeighbourInfo `json:"neighbours"`
-}
-
-// GuestInfo is what an agent tells about a guest.
-type GuestInfo struct {
-	Name      string              `json:"name"`
-	Host      string              `json:"host"`
-	Status    string              `json:"status"`
-	Memory    int64               `json:"memory"`
-	Addresses []migration.Address `json:"addresses"`
-	Migration string              `json:"migration,omitempty"`
-	Booted    string              `json:"booted,omitempty"` // what became of it when it booted anew by itself; "": it did not, or knows its address itself
-	PID       int                 `json:"pid"`
-	Dir       string              `json:"dir"`
-	Taps      []string            `json:"taps"`
-	MACs      []string            `json:"macs"`
-	Epoch     uint64              `json:"epoch"`
-	Tunnels   []GuestTunnel       `json:"tunnels,omitempty"`      // the oldest first
-	Flows     []netstate.Flow     `json:"tunnel_flows,omitempty"` // what took its tunnels lately
 }
 
 // localAPI is what people and programs on this host may ask.
@@ -96,11 +71,11 @@ func (a *Agent) localAPI() http.Handler {
 	return mux
 }
 
-func (a *Agent) info(ctx context.Context) HostInfo {
-	info := HostInfo{Host: a.config.Host, Site: a.config.Site, Guests: []GuestInfo{}, Neighbours: a.neighbours()}
+func (a *Agent) info(ctx context.Context) api.HostInfo {
+	info := api.HostInfo{Host: a.config.Host, Site: a.config.Site, Guests: []api.GuestInfo{}, Neighbours: a.neighbours()}
 	for _, g := range a.guests.all() {
 		h := g.held()
-		gi := GuestInfo{
+		gi := api.GuestInfo{
 			Name: g.name(), Host: a.config.Host, Memory: h.Description.Memory, Addresses: h.Addresses,
 			Migration: g.migration(), Dir: h.Dir, Taps: h.Taps, Epoch: h.Epoch, Booted: g.lastBoot(),
 		}
@@ -187,15 +162,8 @@ func (a *Agent) apiEvents(r *http.Request) (any, error) {
 	return rec.Watch(ctx, after), nil
 }
 
-// GuestCall is a call that goes through to the guest's channel.
-type GuestCall struct {
-	Method string          `json:"method"`
-	Params json.RawMessage `json:"params,omitempty"`
-	WaitMS int             `json:"wait_ms,omitempty"` // 0: 30 s
-}
-
 func (a *Agent) apiCallGuest(r *http.Request) (any, error) {
-	var call GuestCall
+	var call api.GuestCall
 	if err := peer.Decode(r, &call); err != nil {
 		return nil, err
 	}

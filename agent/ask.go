@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"godwit/agent/api"
 	"godwit/agent/hook"
 	"godwit/agent/record"
 	"godwit/migration"
@@ -115,7 +116,7 @@ func callOf(host string, plan migration.Plan, e record.Event) hook.Call {
 func (a *Agent) follow(rec *record.Record, plan migration.Plan) {
 	a.count(rec, plan)
 	rec.Told = func(plan migration.Plan, e record.Event) {
-		a.feed.publish(FeedEvent{Migration: plan.ID, Guest: plan.Guest, Event: e})
+		a.feed.publish(api.FeedEvent{Migration: plan.ID, Guest: plan.Guest, Event: e})
 		if e.Kind != "event" {
 			return
 		}

@@ -4,25 +4,18 @@ import (
 	"fmt"
 	"net/http"
 
+	"godwit/agent/api"
 	"godwit/agent/peer"
 	"godwit/migration"
 )
 
-// Bandwidth asks for a limit of a migration under way.
-type Bandwidth struct {
-	Bandwidth int64 `json:"bandwidth"` // bit/s over all paths; 0: unlimited
-}
-
-// sensible tells whether a migration may have this limit, bit/s; 0 is none.
-func sensible(bits int64) bool { return bits == 0 || bits >= migration.LeastBandwidth }
-
 func (a *Agent) apiBandwidth(r *http.Request) (any, error) {
-	var want Bandwidth
+	var want api.Bandwidth
 	if err := peer.Decode(r, &want); err != nil {
 		return nil, err
 	}
 	id := r.PathValue("id")
-	if !sensible(want.Bandwidth) {
+	if !migration.SensibleBandwidth(want.Bandwidth) {
 		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf(
 			"limit %s: bandwidth of %d bit/s; at least 8kbit, or 0 for no limit", id, want.Bandwidth)}
 	}

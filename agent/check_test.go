@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"godwit/migration"
 )
@@ -62,72 +61,5 @@ func refusal(t *testing.T, err error, words ...string) {
 	}
 	if strings.ContainsAny(problem.Text, "\n") || strings.Contains(problem.Text, "%!") {
 		t.Errorf("%q: want one line of words", problem.Text)
-	}
-}
-
-func TestCheckRequestFillsIn(t *testing.T) {
-	req := migration.Request{Guest: "web", To: "rome"}
-	if err := CheckRequest(&req); err != nil {
-		t.Fatal(err)
-	}
-	want := migration.Request{Guest: "web", To: "rome", Mode: "auto", Transfer: "auto", Network: "auto", TunnelKind: "auto", Downtime: migration.DefaultDowntime}
-	if req != want {
-		t.Errorf("%+v, want %+v", req, want)
-	}
-	for _, tunnel := range migration.Tunnels {
-		for _, network := range migration.Networks {
-			for _, transfer := range supportedTransfers {
-				for _, mode := range supportedModes {
-					req := migration.Request{Guest: "web", Mode: mode, Transfer: transfer, Network: network, TunnelKind: tunnel, Downtime: time.Minute}
-					if (mode == "hybrid" || mode == "postcopy") && strings.HasPrefix(transfer, "qemu-") {
-						continue
-					}
-					if err := CheckRequest(&req); err != nil || req.Downtime != time.Minute {
-						t.Errorf("%+v: %v", req, err)
-					}
-				}
-			}
-		}
-	}
-}
-
-func TestCheckRequestRefuses(t *testing.T) {
-	for _, c := range []struct {
-		req   migration.Request
-		words []string
-	}{
-		{migration.Request{Mode: "fast"}, []string{`mode "fast" is unknown`, "precopy", "stopcopy"}},
-		{migration.Request{Mode: "hybrid", Transfer: "qemu-tcp"}, []string{"mode hybrid goes with", "lanes"}},
-		{migration.Request{Mode: "postcopy", Transfer: "qemu-multifd"}, []string{"mode postcopy goes with", "mptcp"}},
-		{migration.Request{Transfer: "pigeon"}, []string{`transfer "pigeon" is unknown`, "qemu-multifd"}},
-		{migration.Request{Network: "bridge"}, []string{`network "bridge" is unknown`, "mptcp, drain, tunnel"}},
-		{migration.Request{TunnelKind: "geneve"}, []string{`tunnel "geneve" is unknown`, "wireguard, vxlan, gre, ipip"}},
-		{migration.Request{Downtime: -1}, []string{"downtime budget of -1ns"}},
-		{migration.Request{Downtime: time.Millisecond - 1}, []string{"downtime budget of 999.999µs; between 1ms and 1m"}},
-		{migration.Request{Downtime: time.Minute + 1}, []string{"downtime budget of 1m0.000000001s"}},
-		{migration.Request{Bandwidth: -8}, []string{"bandwidth of -8 bit/s"}},
-		{migration.Request{Bandwidth: 1}, []string{"bandwidth of 1 bit/s", "at least 8kbit"}},
-		{migration.Request{InsecureTransfer: true}, []string{"insecure_transfer", "qemu-*"}},
-	} {
-		c.req.Guest = "web"
-		refusal(t, CheckRequest(&c.req), append(c.words, "migrate guest web: ")...)
-	}
-}
-
-func TestBufferOfARequest(t *testing.T) {
-	for name, c := range map[string]struct {
-		req migration.Request
-		ok  bool
-	}{
-		"none":       {migration.Request{}, true},
-		"some":       {migration.Request{Buffer: 8 << 20}, true},
-		"too little": {migration.Request{Buffer: 4096}, false},
-		"negative":   {migration.Request{Buffer: -1}, false},
-		"of QEMU":    {migration.Request{Buffer: 8 << 20, Transfer: "qemu-tcp"}, false},
-	} {
-		c.req.Guest, c.req.To = "web", "rome"
-		if err := CheckRequest(&c.req); (err == nil) != c.ok {
-			t.Errorf("%s: %v", name, err)
-		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/api"
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
@@ -20,7 +21,7 @@ import (
 )
 
 // counting is served with everything that its metrics ask.
-func counting(t *testing.T) (*Agent, *Client) {
+func counting(t *testing.T) (*Agent, *api.Client) {
 	t.Helper()
 	a, client := served(t)
 	a.guests = &guests{dir: t.TempDir(), byName: map[string]*Guest{}}
@@ -29,7 +30,7 @@ func counting(t *testing.T) (*Agent, *Client) {
 }
 
 // metric is the value of one series now, -1 where there is none.
-func metric(t *testing.T, client *Client, series string) float64 {
+func metric(t *testing.T, client *api.Client, series string) float64 {
 	t.Helper()
 	var text bytes.Buffer
 	if err := client.Metrics(t.Context(), &text); err != nil {
@@ -48,7 +49,7 @@ func metric(t *testing.T, client *Client, series string) float64 {
 }
 
 // metricsAre compares series with what they should be.
-func metricsAre(t *testing.T, client *Client, want map[string]float64) {
+func metricsAre(t *testing.T, client *api.Client, want map[string]float64) {
 	t.Helper()
 	for series, v := range want {
 		if got := metric(t, client, series); got != v {

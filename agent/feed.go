@@ -7,17 +7,11 @@ import (
 	"sync"
 	"time"
 
+	"godwit/agent/api"
 	"godwit/agent/hook"
 	"godwit/agent/peer"
 	"godwit/agent/record"
 )
-
-// FeedEvent is an event of any migration of a host.
-type FeedEvent struct {
-	Migration string `json:"migration"`
-	Guest     string `json:"guest"`
-	record.Event
-}
 
 // feed hands the events of all migrations to those who watch them.
 type feed struct {
@@ -27,7 +21,7 @@ type feed struct {
 
 // feedReader takes events at its own pace; what it does not take in time is counted.
 type feedReader struct {
-	events chan FeedEvent
+	events chan api.FeedEvent
 	missed int
 }
 
@@ -37,12 +31,12 @@ const feedAhead = 1024
 func newFeed() *feed { return &feed{readers: map[*feedReader]bool{}} }
 
 // publish never waits.
-func (f *feed) publish(e FeedEvent) {
+func (f *feed) publish(e api.FeedEvent) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for r := range f.readers {
 		if r.missed > 0 && len(r.events) < feedAhead-1 {
-			r.events <- FeedEvent{Event: record.Event{At: time.Now().UnixNano(), Host: e.Host, Kind: "note", Text: fmt.Sprintf("%d events were left out: they were not taken in time", r.missed)}}
+			r.events <- api.FeedEvent{Event: record.Event{At: time.Now().UnixNano(), Host: e.Host, Kind: "note", Text: fmt.Sprintf("%d events were left out: they were not taken in time", r.missed)}}
 			r.missed = 0
 		}
 		select {
@@ -54,7 +48,7 @@ func (f *feed) publish(e FeedEvent) {
 }
 
 func (f *feed) join() *feedReader {
-	r := &feedReader{events: make(chan FeedEvent, feedAhead)}
+	r := &feedReader{events: make(chan api.FeedEvent, feedAhead)}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.readers[r] = true

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/api"
 	"godwit/agent/config"
 	"godwit/agent/hook"
 	"godwit/agent/record"
@@ -23,7 +24,7 @@ import (
 )
 
 // served is an agent of which only the API, the events and the hooks work, and its client.
-func served(t *testing.T) (*Agent, *Client) {
+func served(t *testing.T) (*Agent, *api.Client) {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
 	config := &config.Config{Host: "paris", Uplinks: []config.Uplink{{Name: "public"}}, Peers: []config.Neighbour{{Host: "rome", Uplinks: []config.Uplink{{Name: "public"}}}}}
@@ -38,7 +39,7 @@ func served(t *testing.T) (*Agent, *Client) {
 	}
 	server := &http.Server{Handler: a.localAPI()} //nolint:gosec // of a test
 	go server.Serve(ln)                           //nolint:errcheck // it ends with the test
-	client := NewClient(socket)
+	client := api.NewClient(socket)
 	t.Cleanup(func() { client.Close(); server.Close(); a.hooks.Close() })
 	return a, client
 }
@@ -55,10 +56,10 @@ func leaving(a *Agent) *outgoing {
 
 func TestFeedShowsAllMigrations(t *testing.T) {
 	a, client := served(t)
-	got := make(chan FeedEvent, 10)
+	got := make(chan api.FeedEvent, 10)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- client.Feed(ctx, func(e FeedEvent) error { got <- e; return nil }) }()
+	go func() { ended <- client.Feed(ctx, func(e api.FeedEvent) error { got <- e; return nil }) }()
 	for ready := false; !ready; time.Sleep(time.Millisecond) {
 		a.feed.mu.Lock()
 		ready = len(a.feed.readers) == 1
@@ -83,12 +84,12 @@ func TestFeedTellsWhatWasMissed(t *testing.T) {
 	f := newFeed()
 	r := f.join()
 	for range feedAhead + 7 {
-		f.publish(FeedEvent{})
+		f.publish(api.FeedEvent{})
 	}
 	for range feedAhead {
 		<-r.events
 	}
-	f.publish(FeedEvent{Guest: "web"})
+	f.publish(api.FeedEvent{Guest: "web"})
 	if e := <-r.events; e.Kind != "note" || !strings.Contains(e.Text, "7 events") {
 		t.Errorf("%+v", e)
 	}

@@ -53,9 +53,6 @@ func laneIdentity(p migration.Plan, key []byte) (paths.Identity, error) {
 // leastBuffer is for pages of a small guest, bytes; a larger one's takes half its memory.
 const leastBuffer = 32 << 20
 
-// leastRequested is the least buffer that may be asked for, bytes.
-const leastRequested = 1 << 20
-
 // lanesSocket is where QEMU finds our own data path.
 func (m *outgoing) lanesSocket() string { return filepath.Join(m.guest.Held.Dir, "out.sock") }
 

@@ -7,19 +7,10 @@ import (
 	"sync"
 	"time"
 
+	"godwit/agent/api"
 	"godwit/agent/limits"
 	"godwit/internal/oneline"
 )
-
-// NeighbourInfo is another host as this one knows it, and what that one says of itself when it is asked.
-type NeighbourInfo struct {
-	Host   string `json:"host"`
-	Site   string `json:"site"`
-	State  string `json:"state,omitempty"`       // for people; "" where it was not asked
-	Up     *bool  `json:"up,omitempty"`          // its agent answers
-	Guests *int   `json:"guest_count,omitempty"` // null: it does not say
-	Free   *int64 `json:"free,omitempty"`        // bytes of memory for guests
-}
 
 // presence is what a host says of itself to another.
 type presence struct {
@@ -53,15 +44,15 @@ func (a *Agent) apiNeighbours(r *http.Request) (any, error) {
 }
 
 // neighbours are the other hosts that this one knows.
-func (a *Agent) neighbours() []NeighbourInfo {
-	all := make([]NeighbourInfo, 0, len(a.config.Peers))
+func (a *Agent) neighbours() []api.NeighbourInfo {
+	all := make([]api.NeighbourInfo, 0, len(a.config.Peers))
 	for _, p := range a.config.Peers {
-		all = append(all, NeighbourInfo{Host: p.Host, Site: p.Site})
+		all = append(all, api.NeighbourInfo{Host: p.Host, Site: p.Site})
 	}
 	return all
 }
 
-func (a *Agent) askPresence(ctx context.Context, n *NeighbourInfo) {
+func (a *Agent) askPresence(ctx context.Context, n *api.NeighbourInfo) {
 	ctx, cancel := limits.Presence.On(ctx)
 	defer cancel()
 	link, _, err := a.link(n.Host)

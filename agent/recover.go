@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"godwit/agent/api"
 	"godwit/agent/care"
 	"godwit/agent/fence"
 	"godwit/agent/limits"
@@ -16,22 +17,6 @@ import (
 	"godwit/migration"
 	"godwit/vm"
 )
-
-// Doubt is a migration that cannot end by itself, as one of its hosts knows it.
-// docs/ownership.md says when that is, and what each way out costs.
-type Doubt struct {
-	ID     string   `json:"id"`
-	Guest  string   `json:"guest"`
-	Side   string   `json:"side"` // source, destination; "": a journal that cannot be read
-	Peer   string   `json:"peer"`
-	Epoch  uint64   `json:"epoch"`
-	Here   string   `json:"here"`  // what is known on this host
-	There  string   `json:"there"` // what the other host says, now
-	Risk   string   `json:"risk,omitempty"`
-	Ways   []string `json:"ways,omitempty"` // what a person can do on this host
-	Proven bool     `json:"proven"`         // the other host itself says that the guest does not run there
-	alive  bool     // the other host says that it runs, or will end the doubt by itself
-}
 
 // LandingAnswer is what a destination says of a guest that its source let go.
 type LandingAnswer struct {
@@ -57,9 +42,9 @@ func (l LandingAnswer) words(host string) string {
 
 // doubts lists what a person may have to decide about on this host; about is a
 // migration's id or a guest's name, "" for all.
-func (a *Agent) doubts(ctx context.Context, about string) ([]Doubt, error) {
+func (a *Agent) doubts(ctx context.Context, about string) ([]api.Doubt, error) {
 	a.mu.Lock()
-	out := []Doubt{}
+	out := []api.Doubt{}
 	var leaving []*outgoing
 	for id, m := range a.outgoing {
 		if (about == "" || about == id || about == m.plan.Guest) && m.released.Load() {
@@ -75,13 +60,13 @@ func (a *Agent) doubts(ctx context.Context, about string) ([]Doubt, error) {
 	}
 	for id, why := range a.unread {
 		if about == "" || about == id {
-			out = append(out, Doubt{ID: id, Here: why, There: "not asked", Ways: []string{
+			out = append(out, api.Doubt{ID: id, Here: why, There: "not asked", Ways: []string{
 				"see with the host's tools what runs; when the guest is where it should be, move STATE/journal/" + id + ".journal away and start the agent again"}})
 		}
 	}
 	a.mu.Unlock()
 	for _, m := range leaving {
-		if d := m.doubt(ctx); about != "" || !d.alive {
+		if d := m.doubt(ctx); about != "" || !d.Alive {
 			out = append(out, d)
 		}
 	}
@@ -94,8 +79,8 @@ func (a *Agent) doubts(ctx context.Context, about string) ([]Doubt, error) {
 }
 
 // doubt is what the source knows, and what the destination says now.
-func (m *outgoing) doubt(ctx context.Context) Doubt {
-	d := Doubt{ID: m.plan.ID, Guest: m.plan.Guest, Side: "source", Peer: m.plan.To, Epoch: m.epoch.Load(), Here: "the guest was let go here"}
+func (m *outgoing) doubt(ctx context.Context) api.Doubt {
+	d := api.Doubt{ID: m.plan.ID, Guest: m.plan.Guest, Side: "source", Peer: m.plan.To, Epoch: m.epoch.Load(), Here: "the guest was let go here"}
 	if !m.guest.alive() {
 		d.Here += ", and its QEMU here is gone: there is nothing to take back"
 	} else {
@@ -109,10 +94,10 @@ func (m *outgoing) doubt(ctx context.Context) Doubt {
 	case err != nil:
 		d.There = err.Error()
 	default:
-		d.There, d.Proven, d.alive = answer.words(m.plan.To), answer.Vanished != "" && answer.Status == "", answer.Vanished == ""
+		d.There, d.Proven, d.Alive = answer.words(m.plan.To), answer.Vanished != "" && answer.Status == "", answer.Vanished == ""
 	}
 	switch {
-	case d.alive || !m.guest.alive():
+	case d.Alive || !m.guest.alive():
 	case d.Proven:
 		d.Risk = "the guest goes back to the moment of the switch: what it did on " + m.plan.To + " since, if it ran, is lost"
 		d.Ways = []string{"godwit recover " + d.ID + " --take-back"}
@@ -124,12 +109,12 @@ func (m *outgoing) doubt(ctx context.Context) Doubt {
 }
 
 // doubt is what a destination knows whose QEMU is gone.
-func (m *incoming) doubt() (Doubt, bool) {
+func (m *incoming) doubt() (api.Doubt, bool) {
 	state := m.snapshot()
 	if !state.Vanished {
-		return Doubt{}, false
+		return api.Doubt{}, false
 	}
-	return Doubt{
+	return api.Doubt{
 		ID: m.plan.ID, Guest: m.plan.Guest, Side: "destination", Peer: m.plan.From, Epoch: m.plan.Epoch, Proven: true,
 		Here: m.vanishedWords(state), There: "not asked: only a source that never let go, or took the guest back, ends this by itself",
 		Risk: "the guest goes back to the moment of the switch, on " + m.plan.From + "; where its QEMU is gone too, it is lost",
@@ -191,16 +176,10 @@ func (m *outgoing) writeTaken(state migration.Source) Taken {
 	return taken
 }
 
-// TakeBack is a person's word that a guest that was let go comes back, or that one that landed
-// stays.
-type TakeBack struct {
-	Fenced bool `json:"fenced"` // the person says that the guest cannot run on the other host
-}
-
 // takeBack gives the guest back to this host, when it is known that it cannot run at
 // the destination: the destination says so, a fence proves it, or a person vouches.
 // On success the act is on the disk, and the guest is being continued.
-func (a *Agent) takeBack(ctx context.Context, id string, word TakeBack) error {
+func (a *Agent) takeBack(ctx context.Context, id string, word api.TakeBack) error {
 	a.mu.Lock()
 	m := a.outgoing[id]
 	a.mu.Unlock()
@@ -216,7 +195,7 @@ func (a *Agent) takeBack(ctx context.Context, id string, word TakeBack) error {
 	d := m.doubt(ctx)
 	why := ""
 	switch {
-	case d.alive:
+	case d.Alive:
 		return refuse("%s", d.There)
 	case d.Proven:
 		why = m.plan.To + " itself says that its QEMU is gone"
@@ -268,7 +247,7 @@ func (a *Agent) apiDoubts(r *http.Request) (any, error) {
 }
 
 func (a *Agent) apiTakeBack(r *http.Request) (any, error) {
-	var word TakeBack
+	var word api.TakeBack
 	if err := peer.Decode(r, &word); err != nil {
 		return nil, err
 	}

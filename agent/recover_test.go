@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/api"
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
@@ -150,11 +151,11 @@ func TestTakeBackIsRefused(t *testing.T) {
 	plan := goodPreparation().Plan
 	m := &outgoing{a: a, plan: plan, guest: &Guest{}, rec: record.New("paris", plan, time.Now())}
 	a.outgoing, a.incoming = map[string]*outgoing{plan.ID: m}, map[string]*incoming{}
-	err := a.takeBack(t.Context(), "m-00000009", TakeBack{Fenced: true})
+	err := a.takeBack(t.Context(), "m-00000009", api.TakeBack{Fenced: true})
 	refused(t, "unknown", err, migration.CodeUsage, "m-00000009", "no migration of that id")
-	refused(t, "not let go", a.takeBack(t.Context(), plan.ID, TakeBack{Fenced: true}), migration.CodeUsage, "has let its guest go")
+	refused(t, "not let go", a.takeBack(t.Context(), plan.ID, api.TakeBack{Fenced: true}), migration.CodeUsage, "has let its guest go")
 	m.released.Store(true)
-	refused(t, "its QEMU is gone", a.takeBack(t.Context(), plan.ID, TakeBack{Fenced: true}), migration.CodeUsage, "QEMU here is gone", "on rome")
+	refused(t, "its QEMU is gone", a.takeBack(t.Context(), plan.ID, api.TakeBack{Fenced: true}), migration.CodeUsage, "QEMU here is gone", "on rome")
 	refused(t, "give up what is not in doubt", a.giveUp(t.Context(), plan.ID), migration.CodeUsage, "nothing of it is in doubt")
 }
 

@@ -353,9 +353,6 @@ func (m *outgoing) comesHome() bool {
 	return m.work.prepared.Coming || slices.ContainsFunc(m.plan.Held, func(a migration.Address) bool { return a.Home == m.plan.To })
 }
 
-// RanOn is the step of a migration that was undone at which its guest ran on at the source.
-const RanOn = "guest runs on"
-
 // resume lets the guest run on here, after a destination's refusal or before any
 // release. It tries again until the guest runs, its QEMU is gone, or its time is up.
 func (m *outgoing) resume(ctx context.Context) error {
@@ -375,7 +372,7 @@ func (m *outgoing) resume(ctx context.Context) error {
 		was, err := goOn(ctx, m.guest.Machine)
 		if err == nil {
 			if was != vm.Running || stood { // where it ran, an agent before this one had it run on
-				m.rec.Moment(RanOn)
+				m.rec.Moment(record.StepRanOn)
 			}
 			return nil
 		}

@@ -43,7 +43,7 @@ func TestUndonePauseIsTold(t *testing.T) {
 	if err := m.resume(t.Context()); err != nil || machine.runs.Load() != 1 {
 		t.Fatalf("%v, continued %d times", err, machine.runs.Load())
 	}
-	if steps := m.rec.Snapshot().Critical; len(steps) != 1 || steps[0].Name != RanOn || steps[0].At == 0 {
+	if steps := m.rec.Snapshot().Critical; len(steps) != 1 || steps[0].Name != record.StepRanOn || steps[0].At == 0 {
 		t.Errorf("%+v", steps)
 	}
 }

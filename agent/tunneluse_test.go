@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"godwit/agent/api"
 	"godwit/agent/detour"
 	"godwit/netstate"
 	"godwit/netstate/tunnel"
@@ -27,7 +28,7 @@ func TestGuestTunnels(t *testing.T) {
 	}
 	half := detour.Detour{ID: "m-3", Tunnel: tunnel.Config{Name: "gwt-3", Local: here}}
 	home := detour.Detour{ID: "m-4", Visiting: []netstate.Visiting{{Addr: oursHere}}}
-	want := []GuestTunnel{
+	want := []api.GuestTunnel{
 		{Kind: tunnel.WireGuard, Device: "gwt-1", Peer: "rome", Local: here, Remote: there, Addresses: []netip.Addr{oursHere, theirsHere}},
 		{Kind: tunnel.GRE, Device: "gwt-2", Peer: "oslo", Local: here, Remote: third, Addresses: []netip.Addr{}},
 	}

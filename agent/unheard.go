@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"godwit/agent/api"
 	"godwit/agent/care"
 	"godwit/agent/fence"
 	"godwit/agent/limits"
@@ -111,8 +112,8 @@ func (a *Agent) resumeAsking() {
 
 // unheardDoubts are guests here, of all or by migration or name, of which it is not known
 // whether their source has heard that they landed.
-func (a *Agent) unheardDoubts(ctx context.Context, about string) []Doubt {
-	var out []Doubt
+func (a *Agent) unheardDoubts(ctx context.Context, about string) []api.Doubt {
+	var out []api.Doubt
 	silent := map[string]error{} // by host: not asked for each guest
 	for _, g := range a.guests.all() {
 		h := g.held()
@@ -130,7 +131,7 @@ func (a *Agent) unheardDoubts(ctx context.Context, about string) []Doubt {
 		if !answers {
 			silent[h.Unheard.From] = err
 		}
-		out = append(out, Doubt{
+		out = append(out, api.Doubt{
 			ID: h.Unheard.Migration, Guest: g.name(), Side: "destination", Peer: h.Unheard.From, Epoch: h.Epoch,
 			Here: "the guest has landed here; it is not moved on", There: err.Error(),
 			Risk: fmt.Sprintf("if it is kept here and moved on, and %s takes it back nevertheless, it runs twice", h.Unheard.From),
@@ -143,7 +144,7 @@ func (a *Agent) unheardDoubts(ctx context.Context, about string) []Doubt {
 }
 
 // keepGuest is a person's word that the host a landed guest came from cannot take it back.
-func (a *Agent) keepGuest(ctx context.Context, id string, word TakeBack) error {
+func (a *Agent) keepGuest(ctx context.Context, id string, word api.TakeBack) error {
 	refuse := func(format string, args ...any) error {
 		return &migration.Problem{Code: migration.CodeUsage, Text: "keep " + id + ": " + fmt.Sprintf(format, args...)}
 	}
@@ -173,7 +174,7 @@ func (a *Agent) keepGuest(ctx context.Context, id string, word TakeBack) error {
 }
 
 func (a *Agent) apiKeepGuest(r *http.Request) (any, error) {
-	var word TakeBack
+	var word api.TakeBack
 	if err := peer.Decode(r, &word); err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/api"
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/peer"
@@ -73,7 +74,7 @@ func TestNotMovedOnBeforeItsSourceHeard(t *testing.T) {
 		if kept.Unheard == nil {
 			t.Errorf("%s: forgotten", c.name)
 		}
-		refused(t, c.name, a.keepGuest(t.Context(), "m-00000001", TakeBack{Fenced: true}), migration.CodeUsage, c.word)
+		refused(t, c.name, a.keepGuest(t.Context(), "m-00000001", api.TakeBack{Fenced: true}), migration.CodeUsage, c.word)
 	}
 }
 
@@ -99,9 +100,9 @@ func TestKeptByAPersonsWord(t *testing.T) {
 	if err != nil || len(doubts) != 1 || doubts[0].ID != "m-00000001" || !strings.Contains(strings.Join(doubts[0].Ways, " "), "--keep") {
 		t.Fatalf("%+v, %v", doubts, err)
 	}
-	refused(t, "no word", a.keepGuest(t.Context(), "m-00000001", TakeBack{}), migration.CodeUsage, "--fenced")
-	refused(t, "of another", a.keepGuest(t.Context(), "m-00000009", TakeBack{Fenced: true}), migration.CodeUsage, "no guest")
-	if err := a.keepGuest(t.Context(), "m-00000001", TakeBack{Fenced: true}); err != nil || g.held().Unheard != nil {
+	refused(t, "no word", a.keepGuest(t.Context(), "m-00000001", api.TakeBack{}), migration.CodeUsage, "--fenced")
+	refused(t, "of another", a.keepGuest(t.Context(), "m-00000009", api.TakeBack{Fenced: true}), migration.CodeUsage, "no guest")
+	if err := a.keepGuest(t.Context(), "m-00000001", api.TakeBack{Fenced: true}); err != nil || g.held().Unheard != nil {
 		t.Errorf("%v, %+v", err, g.held().Unheard)
 	}
 }

@@ -15,7 +15,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
-	"godwit/agent"
+	"godwit/agent/api"
 	"godwit/agent/config"
 	"godwit/internal/child"
 	"godwit/internal/clock"
@@ -29,7 +29,7 @@ type hostAgent struct {
 	dir    string
 	config config.Config
 	env    []string // beside the lab's own
-	client *agent.Client
+	client *api.Client
 
 	mu       sync.Mutex
 	cmd      *exec.Cmd

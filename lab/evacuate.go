@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"godwit/agent"
+	"godwit/agent/api"
 	"godwit/agent/evacuate"
 	"godwit/lab/scenario"
 	"godwit/migration"
@@ -38,7 +38,7 @@ type evacuee struct {
 }
 
 func (r *run) evacuateHost(ctx context.Context, host, to string, avoid []string, turns []evacuee) error {
-	var waiting []agent.GuestInfo
+	var waiting []api.GuestInfo
 	byName := map[string]evacuee{}
 	for _, t := range turns {
 		defer t.done()
@@ -50,10 +50,10 @@ func (r *run) evacuateHost(ctx context.Context, host, to string, avoid []string,
 			continue
 		}
 		byName[t.Name] = t
-		waiting = append(waiting, agent.GuestInfo{Name: t.Name, Memory: t.Memory})
+		waiting = append(waiting, api.GuestInfo{Name: t.Name, Memory: t.Memory})
 	}
 	client := r.w.agents[host].client
-	var info agent.HostInfo
+	var info api.HostInfo
 	err := r.onceThere(ctx, r.w.agents[host], func() (err error) {
 		info, err = client.Host(ctx)
 		return err
@@ -88,7 +88,7 @@ func (r *run) evacuateHost(ctx context.Context, host, to string, avoid []string,
 
 // chooseMoves asks where there is a choice. What nothing takes goes to the first host all
 // the same, whose refusal is its migration's outcome.
-func chooseMoves(ctx context.Context, client *agent.Client, guests []agent.GuestInfo, hosts []string) []evacuate.Move {
+func chooseMoves(ctx context.Context, client *api.Client, guests []api.GuestInfo, hosts []string) []evacuate.Move {
 	first := []evacuate.Destination{{Host: hosts[0]}}
 	var moves []evacuate.Move
 	if len(hosts) > 1 {

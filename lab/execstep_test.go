@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"godwit/agent"
+	"godwit/agent/api"
 	"godwit/lab/scenario"
 	"godwit/vm/guest"
 )
@@ -20,7 +20,7 @@ func aGuestHere(t *testing.T, r *run) {
 	t.Helper()
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/guests/web/call", func(w http.ResponseWriter, q *http.Request) {
-		var call agent.GuestCall
+		var call api.GuestCall
 		var e guest.Exec
 		if json.NewDecoder(q.Body).Decode(&call) != nil || json.Unmarshal(call.Params, &e) != nil {
 			w.WriteHeader(http.StatusBadRequest)

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"godwit/agent"
+	"godwit/agent/api"
 	"godwit/lab/topo"
 )
 
@@ -22,7 +22,7 @@ func anAgent(t *testing.T, host string, mux http.Handler) *hostAgent {
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
 	go server.Serve(listener) //nolint:errcheck // it ends with the test
 	t.Cleanup(func() { server.Close() })
-	return &hostAgent{host: topo.Host{Name: host}, client: agent.NewClient(socket)}
+	return &hostAgent{host: topo.Host{Name: host}, client: api.NewClient(socket)}
 }
 
 // hasWeb makes that agent the one of host a of a run, which has guest web.

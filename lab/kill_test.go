@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"godwit/agent"
+	"godwit/agent/api"
 	"godwit/internal/need"
 	"godwit/lab/scenario"
 	"godwit/lab/topo"
@@ -55,7 +55,7 @@ func TestKillOfAQEMUWithoutItsAgent(t *testing.T) {
 	}
 	t.Cleanup(func() { netns.Delete(namespace) }) //nolint:errcheck // of a test
 	r := aRun()
-	r.w.agents["a"] = &hostAgent{host: topo.Host{Name: "a", Namespace: namespace}, client: agent.NewClient(t.TempDir() + "/none.sock")}
+	r.w.agents["a"] = &hostAgent{host: topo.Host{Name: "a", Namespace: namespace}, client: api.NewClient(t.TempDir() + "/none.sock")}
 	r.w.where["web"] = "a"
 	step := &scenario.Step{Kill: &scenario.Kill{QEMU: "web", Side: "source"}}
 	if err := r.kill(t.Context(), step); !errors.Is(err, errNoQEMU) {

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"godwit/agent"
+	"godwit/agent/api"
 	"godwit/lab/scenario"
 	"godwit/lab/topo"
 	"godwit/lab/traffic"
@@ -38,7 +38,7 @@ func TestAbortTooLate(t *testing.T) {
 func answering(t *testing.T, r *run, after time.Duration, mux http.Handler) {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "agent.sock")
-	r.w.agents["a"], r.w.where["web"] = &hostAgent{host: topo.Host{Name: "a"}, client: agent.NewClient(socket)}, "a"
+	r.w.agents["a"], r.w.where["web"] = &hostAgent{host: topo.Host{Name: "a"}, client: api.NewClient(socket)}, "a"
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
 	late := time.AfterFunc(after, func() {
 		if listener, err := net.Listen("unix", socket); err == nil {
@@ -152,7 +152,7 @@ func TestAgentThatDoesNotComeBack(t *testing.T) {
 // TestAgentThatIsKilledAsItComesUp: that is no trouble, nor does it end the plan of who killed it; nor is the end of a run a trouble.
 func TestAgentThatIsKilledAsItComesUp(t *testing.T) {
 	done := make(chan struct{})
-	a := &hostAgent{host: topo.Host{Name: "a"}, client: agent.NewClient(filepath.Join(t.TempDir(), "none.sock")), done: done, killed: done}
+	a := &hostAgent{host: topo.Host{Name: "a"}, client: api.NewClient(filepath.Join(t.TempDir(), "none.sock")), done: done, killed: done}
 	a.awaits()
 	close(done)
 	if err := a.awaitReady(t.Context(), done); err == nil || !a.wasKilled(done) || a.goneForGood() {

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"godwit/agent"
+	"godwit/agent/api"
 	"godwit/agent/record"
 	"godwit/lab/report"
 	"godwit/lab/scenario"
@@ -66,7 +66,7 @@ func (r *run) leaderless(ctx context.Context, host *hostAgent, m *move, seen *le
 	ask, cancel := context.WithTimeout(ctx, lastWordTime)
 	defer cancel()
 	rep, err := r.w.agents[r.resolve(m)].client.Report(ask, m.id)
-	heard := !agent.Unanswered(err) // that it knows of no such migration is a word, too
+	heard := !api.Unanswered(err) // that it knows of no such migration is a word, too
 	source, err := host.statusOf(ask, m.guest)
 	if err != nil { // its monitor did not answer in time
 		return false
@@ -129,7 +129,7 @@ func (r *run) hopeless(ctx context.Context, host *hostAgent, m *move, rep *recor
 	case doubt && forGood:
 		return report.InDoubt, "the destination's agent was killed and not started again: whether it starts the guest is not known, and the source keeps memory and disk"
 	case doubt:
-		var about agent.Doubt
+		var about api.Doubt
 		if all, err := host.client.Doubts(ctx, m.id); err == nil && len(all) == 1 {
 			about = all[0]
 		}

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"godwit/agent"
+	"godwit/agent/api"
 	"godwit/lab/report"
 	"godwit/lab/scenario"
 	"godwit/lab/topo"
@@ -146,7 +146,7 @@ func TestLeaderlessHearsTheDestination(t *testing.T) {
 		r := aRun()
 		source := &hostAgent{host: topo.Host{Name: "a"}}
 		r.w.scenario.Sites = append(r.w.scenario.Sites, scenario.Site{Name: "b", Hosts: 1})
-		r.w.agents["a"], r.w.agents["b"] = source, &hostAgent{host: topo.Host{Name: "b"}, client: agent.NewClient(filepath.Join(t.TempDir(), "none.sock"))}
+		r.w.agents["a"], r.w.agents["b"] = source, &hostAgent{host: topo.Host{Name: "b"}, client: api.NewClient(filepath.Join(t.TempDir(), "none.sock"))}
 		if c.answer != nil {
 			r.w.agents["b"] = anAgent(t, "b", c.answer)
 		}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"net/netip"
 
-	"godwit/agent"
+	"godwit/agent/api"
 	"godwit/lab/traffic/record"
 	"godwit/lab/wan"
 	"godwit/migration"
@@ -21,7 +21,7 @@ type tunnelEnds struct{ src, dst netip.AddrPort }
 
 // learn remembers the tunnels of a guest, to the end of the run: what was dropped of them
 // stays counted when they are gone. Kinds other than WireGuard are not told apart by links.
-func (r *run) learn(info agent.GuestInfo) {
+func (r *run) learn(info api.GuestInfo) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, t := range info.Tunnels {

@@ -15,7 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"godwit/agent"
+	"godwit/agent/api"
 	"godwit/internal/need"
 	"godwit/lab/traffic/record"
 	"godwit/lab/wan"
@@ -24,8 +24,8 @@ import (
 )
 
 // aTunnel is what an agent tells of one.
-func aTunnel(kind, local, remote string) agent.GuestTunnel {
-	return agent.GuestTunnel{Kind: kind, Local: netip.MustParseAddrPort(local), Remote: netip.MustParseAddrPort(remote)}
+func aTunnel(kind, local, remote string) api.GuestTunnel {
+	return api.GuestTunnel{Kind: kind, Local: netip.MustParseAddrPort(local), Remote: netip.MustParseAddrPort(remote)}
 }
 
 func TestLostByLinks(t *testing.T) {
@@ -41,13 +41,13 @@ func TestLostByLinks(t *testing.T) {
 	if n := r.lostByLinks("web", links); n != 0 {
 		t.Errorf("%d before any tunnel is known", n)
 	}
-	r.learn(agent.GuestInfo{Name: "db", Tunnels: []agent.GuestTunnel{aTunnel(tunnel.WireGuard, b, c)}})
-	r.learn(agent.GuestInfo{Name: "web", Tunnels: []agent.GuestTunnel{aTunnel(tunnel.WireGuard, a, b)}})
-	r.learn(agent.GuestInfo{Name: "web", Tunnels: []agent.GuestTunnel{aTunnel(tunnel.GRE, a, "100.65.0.11:4009")}})
+	r.learn(api.GuestInfo{Name: "db", Tunnels: []api.GuestTunnel{aTunnel(tunnel.WireGuard, b, c)}})
+	r.learn(api.GuestInfo{Name: "web", Tunnels: []api.GuestTunnel{aTunnel(tunnel.WireGuard, a, b)}})
+	r.learn(api.GuestInfo{Name: "web", Tunnels: []api.GuestTunnel{aTunnel(tunnel.GRE, a, "100.65.0.11:4009")}})
 	if n := r.lostByLinks("web", links); n != 1+2 {
 		t.Errorf("%d, want 3", n)
 	}
-	r.learn(agent.GuestInfo{Name: "web", Tunnels: []agent.GuestTunnel{aTunnel(tunnel.WireGuard, c, a)}}) // the first is gone
+	r.learn(api.GuestInfo{Name: "web", Tunnels: []api.GuestTunnel{aTunnel(tunnel.WireGuard, c, a)}}) // the first is gone
 	if n := r.lostByLinks("web", links); n != 1+2+8 {
 		t.Errorf("%d, want 11", n)
 	}
@@ -209,7 +209,7 @@ func (w *tunnelWorld) up(t *testing.T, a, b string) {
 			_ = netns.Do(name, func() error { return tunnel.Down(context.Background(), config.Dir, config.Name) })
 		})
 	}
-	w.learn(agent.GuestInfo{Name: "web", Tunnels: []agent.GuestTunnel{{Kind: tunnel.WireGuard, Local: at[0], Remote: at[1]}}})
+	w.learn(api.GuestInfo{Name: "web", Tunnels: []api.GuestTunnel{{Kind: tunnel.WireGuard, Local: at[0], Remote: at[1]}}})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	if err := netns.Do(w.a, func() error { _, err := w.ends[0].Verify(ctx); return err }); err != nil {

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"godwit/agent"
+	"godwit/agent/api"
 	"godwit/agent/record"
 	"godwit/internal/clock"
 	"godwit/lab/image"
@@ -79,7 +79,7 @@ func (r *run) movePlainly(ctx context.Context, m *move) {
 }
 
 // prepare starts the QEMU that waits; end takes away what is there of it, also on an error.
-func (p *plain) prepare(ctx context.Context, w *world, info agent.GuestInfo) (end func(), err error) {
+func (p *plain) prepare(ctx context.Context, w *world, info api.GuestInfo) (end func(), err error) {
 	host := p.to.host
 	spec, taps, err := p.spec(ctx, w, info)
 	end = func() {
@@ -118,7 +118,7 @@ func (p *plain) uri() string {
 }
 
 // spec is the source's machine, at the destination.
-func (p *plain) spec(ctx context.Context, w *world, info agent.GuestInfo) (spec qemu.Spec, taps []string, err error) {
+func (p *plain) spec(ctx context.Context, w *world, info api.GuestInfo) (spec qemu.Spec, taps []string, err error) {
 	facts, err := p.source.Facts(ctx)
 	if err != nil {
 		return spec, nil, err

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"godwit/agent"
+	"godwit/agent/api"
 	"godwit/lab/topo"
 	"godwit/netstate"
 	"godwit/netstate/netns"
@@ -80,7 +80,7 @@ func (c *cellRun) decide(ctx context.Context) {
 	if err != nil || len(doubts) != 1 || !doubts[0].Proven {
 		return
 	}
-	if err := c.from.client.TakeBack(ctx, c.id, agent.TakeBack{}); err != nil {
+	if err := c.from.client.TakeBack(ctx, c.id, api.TakeBack{}); err != nil {
 		c.note("take back: %v", err)
 		return
 	}

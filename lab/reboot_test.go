@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"godwit/agent"
+	"godwit/agent/api"
 	"godwit/agent/config"
 	"godwit/agent/record"
 	"godwit/lab/scenario"
@@ -58,7 +58,7 @@ func (p *trial) losesPower(host, id string) {
 
 // vanishes waits until the source knows that its guest may have run on a destination whose
 // QEMU is gone, and that a person must decide.
-func (p *trial) vanishes(id string) agent.Doubt {
+func (p *trial) vanishes(id string) api.Doubt {
 	p.Helper()
 	client := p.w.agents["montreal"].client
 	for until := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
@@ -113,7 +113,7 @@ func TestHostsReboot(t *testing.T) {
 	p.reaches(id, string(migration.TargetResume))
 	p.reboots("sanjose")
 	p.vanishes(id)
-	p.must(montreal.TakeBack(t.Context(), id, agent.TakeBack{})) // no fence is asked: the host says so itself
+	p.must(montreal.TakeBack(t.Context(), id, api.TakeBack{})) // no fence is asked: the host says so itself
 	if _, err := os.Stat(f.asked); err == nil {
 		t.Error("a fence was asked about a host that answers")
 	}
@@ -203,9 +203,9 @@ func (p *trial) fenceEndsDoubt(f fence) {
 	var faults linkFaults
 	mend, err := faults.add(p.w.spec().Sites, p.w.topo, "sanjose", scenario.AllUplinks, func(l *wan.Link) { l.Cut = wan.CutBoth })
 	p.must(err)
-	p.said("a fence that fails", client.TakeBack(p.Context(), id, agent.TakeBack{}), migration.CodeUsage, "no such machine", "nothing was changed")
+	p.said("a fence that fails", client.TakeBack(p.Context(), id, api.TakeBack{}), migration.CodeUsage, "no such machine", "nothing was changed")
 	p.must(os.WriteFile(f.off, nil, 0o600))
-	p.must(client.TakeBack(p.Context(), id, agent.TakeBack{}))
+	p.must(client.TakeBack(p.Context(), id, api.TakeBack{}))
 	said, err := os.ReadFile(f.asked)
 	if err != nil || !strings.Contains(string(said), `"host":"sanjose"`) || !strings.Contains(string(said), id) {
 		p.Errorf("the fence was told %q, %v", said, err)

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"godwit/agent"
+	"godwit/agent/api"
 	"godwit/agent/config"
 	"godwit/lab/scenario"
 	"godwit/lab/wan"
@@ -46,9 +46,9 @@ func TestTakenBack(t *testing.T) {
 	if len(doubts) != 1 || doubts[0].Side != "source" || doubts[0].Proven || !strings.Contains(doubts[0].There, "no answer over any path") || doubts[0].Risk == "" {
 		t.Errorf("doubts: %+v", doubts)
 	}
-	p.said("without a word", client.TakeBack(t.Context(), id, agent.TakeBack{}), migration.CodeUsage, "--fenced")
+	p.said("without a word", client.TakeBack(t.Context(), id, api.TakeBack{}), migration.CodeUsage, "--fenced")
 	p.said("abort", client.Abort(t.Context(), id), migration.CodeBusy, "handed over")
-	p.must(client.TakeBack(t.Context(), id, agent.TakeBack{Fenced: true}))
+	p.must(client.TakeBack(t.Context(), id, api.TakeBack{Fenced: true}))
 	rep := p.ends(id, 30*time.Second)
 	g, err := p.guest("montreal", "web")
 	if err != nil || rep.Outcome != migration.Aborted || rep.Epoch != 3 || g.Status != "running" || g.Epoch != 3 || g.Migration != "" {

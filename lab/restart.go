@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"time"
 
-	"godwit/agent"
+	"godwit/agent/api"
 	"godwit/internal/clock"
 	"godwit/lab/scenario"
 	"godwit/migration"
@@ -74,7 +74,7 @@ func (w *world) whoHas(ctx context.Context, name string, killed *hostAgent) (on 
 			if err != nil {
 				return "", false, fmt.Errorf("host %s: %w", a.host.Name, err)
 			}
-			i := slices.IndexFunc(info.Guests, func(g agent.GuestInfo) bool { return g.Name == name })
+			i := slices.IndexFunc(info.Guests, func(g api.GuestInfo) bool { return g.Name == name })
 			switch {
 			case i < 0:
 			case a == killed && errors.Is(syscall.Kill(info.Guests[i].PID, 0), syscall.ESRCH):

@@ -10,16 +10,16 @@ import (
 	"sync"
 	"testing"
 
-	"godwit/agent"
+	"godwit/agent/api"
 	"godwit/lab/scenario"
 )
 
 // anAgentWith is an agent of a host that has these guests, and notes what it is asked to do.
-func anAgentWith(t *testing.T, host string, asked *askedOf, guests ...agent.GuestInfo) *hostAgent {
+func anAgentWith(t *testing.T, host string, asked *askedOf, guests ...api.GuestInfo) *hostAgent {
 	t.Helper()
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/host", func(w http.ResponseWriter, _ *http.Request) {
-		json.NewEncoder(w).Encode(agent.HostInfo{Host: host, Guests: guests}) //nolint:errcheck // the client tells
+		json.NewEncoder(w).Encode(api.HostInfo{Host: host, Guests: guests}) //nolint:errcheck // the client tells
 	})
 	mux.HandleFunc("POST /v1/guests", func(w http.ResponseWriter, _ *http.Request) {
 		asked.note("start on " + host)
@@ -48,26 +48,26 @@ func TestBootAgain(t *testing.T) {
 	if err := ended.Run(); err != nil {
 		t.Fatal(err)
 	}
-	dead := agent.GuestInfo{Name: "web", PID: ended.Process.Pid}
-	alive := agent.GuestInfo{Name: "web", Status: "running", PID: 1}
+	dead := api.GuestInfo{Name: "web", PID: ended.Process.Pid}
+	alive := api.GuestInfo{Name: "web", Status: "running", PID: 1}
 	for _, c := range []struct {
 		name   string
-		a, b   []agent.GuestInfo
+		a, b   []api.GuestInfo
 		silent bool // b does not answer
 		asked  string
 		wrong  string
 	}{
 		{"nobody has it", nil, nil, false, "start on a", ""},
-		{"its agent has it still", []agent.GuestInfo{dead}, nil, false, "stop web on a, start on a", ""},
-		{"it runs elsewhere", nil, []agent.GuestInfo{alive}, false, "", ""},
-		{"it runs elsewhere, and is dead here", []agent.GuestInfo{dead}, []agent.GuestInfo{alive}, false, "", ""},
+		{"its agent has it still", []api.GuestInfo{dead}, nil, false, "stop web on a, start on a", ""},
+		{"it runs elsewhere", nil, []api.GuestInfo{alive}, false, "", ""},
+		{"it runs elsewhere, and is dead here", []api.GuestInfo{dead}, []api.GuestInfo{alive}, false, "", ""},
 		{"a host is silent", nil, nil, true, "", "host b"},
 	} {
 		asked := &askedOf{}
 		r := aRun()
 		r.w.agents["a"], r.w.agents["b"] = anAgentWith(t, "a", asked, c.a...), anAgentWith(t, "b", asked, c.b...)
 		if c.silent {
-			r.w.agents["b"].client = agent.NewClient(filepath.Join(t.TempDir(), "none.sock"))
+			r.w.agents["b"].client = api.NewClient(filepath.Join(t.TempDir(), "none.sock"))
 		}
 		err := r.bootAgain(t.Context(), &scenario.Kill{QEMU: "web"}, r.w.agents["a"])
 		if (err == nil) != (c.wrong == "") || err != nil && !strings.Contains(err.Error(), c.wrong) {

@@ -13,7 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"godwit/agent"
+	"godwit/agent/api"
 	"godwit/lab/report"
 	"godwit/lab/scenario"
 	"godwit/lab/traffic"
@@ -335,19 +335,19 @@ func (r *run) overAt(m *move) time.Time {
 }
 
 // guestInfo asks the agent that has the guest.
-func (r *run) guestInfo(ctx context.Context, name string) (agent.GuestInfo, error) {
+func (r *run) guestInfo(ctx context.Context, name string) (api.GuestInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	host, err := r.w.agentOf(name).client.Host(ctx)
 	if err != nil {
-		return agent.GuestInfo{}, err
+		return api.GuestInfo{}, err
 	}
 	for _, g := range host.Guests {
 		if g.Name == name {
 			return g, nil
 		}
 	}
-	return agent.GuestInfo{}, fmt.Errorf("guest %s: not on %s", name, host.Host)
+	return api.GuestInfo{}, fmt.Errorf("guest %s: not on %s", name, host.Host)
 }
 
 // linkWindow counts what links dropped because a queue was full, and what their devices

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"godwit/agent"
+	"godwit/agent/api"
 	"godwit/internal/clock"
 	"godwit/lab/report"
 	"godwit/lab/scenario"
@@ -288,7 +288,7 @@ func (r *run) abort(ctx context.Context, name string, m *move) error {
 		switch {
 		case err == nil:
 			return nil
-		case !agent.Unanswered(err): // refused with a reason: that is an answer, and the outcome tells
+		case !api.Unanswered(err): // refused with a reason: that is an answer, and the outcome tells
 			r.tell(err.Error())
 			return nil
 		case m.ended():

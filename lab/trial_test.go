@@ -16,7 +16,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"godwit/agent"
+	"godwit/agent/api"
 	"godwit/agent/config"
 	"godwit/agent/record"
 	"godwit/internal/need"
@@ -133,19 +133,19 @@ func (p *trial) gap() time.Duration {
 	return worst
 }
 
-func (p *trial) guest(host, name string) (agent.GuestInfo, error) {
+func (p *trial) guest(host, name string) (api.GuestInfo, error) {
 	ctx, cancel := context.WithTimeout(p.Context(), 5*time.Second)
 	defer cancel()
 	info, err := p.w.agents[host].client.Host(ctx)
 	if err != nil {
-		return agent.GuestInfo{}, err
+		return api.GuestInfo{}, err
 	}
 	for _, g := range info.Guests {
 		if g.Name == name {
 			return g, nil
 		}
 	}
-	return agent.GuestInfo{}, fmt.Errorf("no guest %s on %s", name, host)
+	return api.GuestInfo{}, fmt.Errorf("no guest %s on %s", name, host)
 }
 
 // leads is the host that migrations are asked of.
@@ -157,7 +157,7 @@ func (p *trial) leads() string {
 }
 
 // leader is that host's agent.
-func (p *trial) leader() *agent.Client { return p.w.agents[p.leads()].client }
+func (p *trial) leader() *api.Client { return p.w.agents[p.leads()].client }
 
 // began asks the leading agent for a migration that must begin.
 func (p *trial) began(req migration.Request) string {

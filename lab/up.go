@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"godwit/agent"
+	"godwit/agent/api"
 	"godwit/lab/scenario"
 )
 
@@ -93,7 +93,7 @@ func (r *run) findGuests() {
 	ctx, cancel := context.WithTimeout(context.Background(), lastWordTime)
 	defer cancel()
 	for name, a := range r.w.agents {
-		var here []agent.GuestInfo
+		var here []api.GuestInfo
 		if a.client.Do(ctx, http.MethodGet, "/v1/guests", nil, &here) != nil {
 			continue // its guests are where they were
 		}

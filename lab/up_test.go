@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"godwit/agent"
+	"godwit/agent/api"
 	"godwit/agent/config"
 	"godwit/internal/child"
 	"godwit/lab/scenario"
@@ -66,7 +66,7 @@ func TestUpAndDown(t *testing.T) {
 		t.Errorf("lab %+v, kept by process %d", up, pid)
 	}
 	for _, h := range up.Hosts {
-		info, err := agent.NewClient(h.Socket).Host(t.Context())
+		info, err := api.NewClient(h.Socket).Host(t.Context())
 		if err != nil || info.Host != h.Host || len(info.Neighbours) != 1 {
 			t.Errorf("agent of %s: %+v, %v", h.Host, info, err)
 		}
@@ -94,7 +94,7 @@ func TestUpAndDown(t *testing.T) {
 func TestGuestsThatPeopleMoved(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/guests", func(w http.ResponseWriter, _ *http.Request) {
-		json.NewEncoder(w).Encode([]agent.GuestInfo{{Name: "web"}}) //nolint:errcheck // the client tells
+		json.NewEncoder(w).Encode([]api.GuestInfo{{Name: "web"}}) //nolint:errcheck // the client tells
 	})
 	r := aRun()
 	r.hasWeb(t, http.NotFoundHandler())

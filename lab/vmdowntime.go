@@ -3,7 +3,6 @@ package lab
 import (
 	"time"
 
-	"godwit/agent"
 	"godwit/agent/record"
 	"godwit/lab/report"
 	"godwit/migration"
@@ -44,7 +43,7 @@ func (m *move) stopped() (at int64) {
 // stoodStill is how long a guest that was stopped then did not run at its source.
 func stoodStill(stopped int64, rep *record.Report) (time.Duration, bool) {
 	for _, s := range rep.Critical {
-		if s.Name == agent.RanOn && s.At >= stopped {
+		if s.Name == record.StepRanOn && s.At >= stopped {
 			return time.Duration(s.At - stopped), true
 		}
 	}

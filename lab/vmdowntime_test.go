@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"godwit/agent"
 	"godwit/agent/record"
 	"godwit/lab/report"
 	"godwit/migration"
@@ -14,7 +13,7 @@ import (
 // it is not told until when, nobody says that it was not stopped.
 func TestVMDowntimeOfAnUndoneMigration(t *testing.T) {
 	stop := record.Event{Name: migration.SourceSuspend, At: 5_000_000}
-	ran := record.Step{Name: agent.RanOn, At: 47_000_000}
+	ran := record.Step{Name: record.StepRanOn, At: 47_000_000}
 	for _, c := range []struct {
 		name   string
 		events []record.Event

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"godwit/agent"
+	"godwit/agent/api"
 	"godwit/agent/record"
 	"godwit/internal/clock"
 	"godwit/lab/report"
@@ -133,7 +133,7 @@ func (r *run) request(ctx context.Context, m *move) {
 // onceThere asks an agent, which may be being started again: then until it answers.
 func (r *run) onceThere(ctx context.Context, host *hostAgent, ask func() error) error {
 	err := ask()
-	for agent.NotAsked(err) && !host.goneForGood() && r.due(ctx, 100*time.Millisecond) {
+	for api.NotAsked(err) && !host.goneForGood() && r.due(ctx, 100*time.Millisecond) {
 		err = ask()
 	}
 	return err

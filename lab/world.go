@@ -18,7 +18,7 @@ import (
 	"sync"
 	"time"
 
-	"godwit/agent"
+	"godwit/agent/api"
 	"godwit/agent/config"
 	"godwit/agent/peer"
 	"godwit/internal/clock"
@@ -187,7 +187,7 @@ func (w *world) startAgents(ctx context.Context) error {
 			return err
 		}
 		config := w.agentConfig(h, hosts, tls)
-		a := &hostAgent{host: h, dir: w.hostDir(h.Name), config: config, client: agent.NewClient(config.Socket()), env: compares[:len(compares):len(compares)]}
+		a := &hostAgent{host: h, dir: w.hostDir(h.Name), config: config, client: api.NewClient(config.Socket()), env: compares[:len(compares):len(compares)]}
 		if w.ownClocks {
 			a.env = append(a.env, clock.Variable+"="+w.clockFile(h.Name))
 		}

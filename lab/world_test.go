@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"godwit/agent"
+	"godwit/agent/api"
 	"godwit/agent/record"
 	"godwit/internal/need"
 	"godwit/lab/image"
@@ -86,7 +86,7 @@ func buildWorld(t *testing.T, text string) *world {
 }
 
 // only is the one guest that a host has.
-func only(t *testing.T, a *hostAgent) agent.GuestInfo {
+func only(t *testing.T, a *hostAgent) api.GuestInfo {
 	t.Helper()
 	info, err := a.client.Host(t.Context())
 	if err != nil {

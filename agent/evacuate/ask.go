@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"godwit/agent"
+	"godwit/agent/api"
 	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/policy"
@@ -38,7 +38,7 @@ type Destination struct {
 
 // Destinations are the hosts that guests may go to: those of the site, or the host, to;
 // "": every other. None of avoid is among them. Its error is the asker's.
-func Destinations(info agent.HostInfo, to string, avoid []string) ([]string, error) {
+func Destinations(info api.HostInfo, to string, avoid []string) ([]string, error) {
 	wrong := func(code migration.Code, format string, a ...any) error {
 		return &migration.Problem{Code: code, Text: "evacuate " + info.Host + ": " + fmt.Sprintf(format, a...)}
 	}
@@ -63,7 +63,7 @@ func Destinations(info agent.HostInfo, to string, avoid []string) ([]string, err
 // Ask asks each host about each guest, about width guests at once, and chooses. Nothing
 // is changed by that, but no migration of a guest can begin while it is asked about. What
 // of the guests could not be asked when ctx ended has that as its reason.
-func Ask(ctx context.Context, planner Planner, guests []agent.GuestInfo, hosts []string, like migration.Request, width int) []Move {
+func Ask(ctx context.Context, planner Planner, guests []api.GuestInfo, hosts []string, like migration.Request, width int) []Move {
 	a := &asker{planner: planner, hosts: hosts, like: like, silent: map[string]string{}}
 	answers := make([]answered, len(guests))
 	Each(ctx, width, len(guests), func(i int) { answers[i] = a.about(ctx, guests[i]) })
@@ -74,7 +74,7 @@ func Ask(ctx context.Context, planner Planner, guests []agent.GuestInfo, hosts [
 	var moves []Move
 	for _, chosen := range policy.Evacuate(evacuees) {
 		m := Move{Guest: chosen.Guest}
-		got := answers[slices.IndexFunc(guests, func(g agent.GuestInfo) bool { return g.Name == chosen.Guest })]
+		got := answers[slices.IndexFunc(guests, func(g api.GuestInfo) bool { return g.Name == chosen.Guest })]
 		for _, o := range chosen.Offers {
 			m.To = append(m.To, Destination{o.Host, got.predicted[o.Host]})
 		}
@@ -119,7 +119,7 @@ type asker struct {
 
 // about asks the hosts about one guest, one after the other: a guest is planned for once at
 // a time.
-func (a *asker) about(ctx context.Context, g agent.GuestInfo) answered {
+func (a *asker) about(ctx context.Context, g api.GuestInfo) answered {
 	out := answered{predicted: map[string]*record.Prediction{}}
 	for _, host := range a.hosts {
 		a.mu.Lock()

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"godwit/agent"
+	"godwit/agent/api"
 	"godwit/agent/record"
 	"godwit/internal/clock"
 	"godwit/migration"
@@ -17,7 +17,7 @@ import (
 // Host is the agent of the host that is evacuated; *agent.Client is one.
 type Host interface {
 	Planner
-	Host(context.Context) (agent.HostInfo, error)
+	Host(context.Context) (api.HostInfo, error)
 	Migrate(context.Context, migration.Request) (id string, err error)
 	Events(ctx context.Context, id string, after int) (record.EventsAnswer, error)
 	Report(ctx context.Context, id string) (record.Report, error)
@@ -69,7 +69,7 @@ func Run(ctx context.Context, host Host, req Request) (Result, error) {
 	if like.Guest = ""; like.Bandwidth == 0 {
 		like.Bandwidth = req.Bandwidth
 	}
-	if err := agent.CheckRequest(&like); err != nil {
+	if err := like.Check(); err != nil {
 		return Result{}, err
 	}
 	info, err := host.Host(ctx)
@@ -112,10 +112,10 @@ const tryPause = 200 * time.Millisecond
 
 // look asks for the host's guests again. An agent that does not answer any more leaves
 // everything as it was.
-func (e *evacuation) look(ctx context.Context, before agent.HostInfo) (agent.HostInfo, error) {
+func (e *evacuation) look(ctx context.Context, before api.HostInfo) (api.HostInfo, error) {
 	var err error
 	for until := time.Now().Add(agentPatience); time.Now().Before(until) && clock.Sleep(ctx, tryPause); {
-		var info agent.HostInfo
+		var info api.HostInfo
 		if info, err = e.host.Host(ctx); err == nil {
 			return info, nil
 		}
@@ -125,8 +125,8 @@ func (e *evacuation) look(ctx context.Context, before agent.HostInfo) (agent.Hos
 
 // round moves the guests that nothing was done about yet, or waits for one that is busy;
 // more says that there may be others.
-func (e *evacuation) round(ctx context.Context, info agent.HostInfo) (more bool) {
-	var idle []agent.GuestInfo
+func (e *evacuation) round(ctx context.Context, info api.HostInfo) (more bool) {
+	var idle []api.GuestInfo
 	busy := ""
 	for _, g := range info.Guests {
 		known := e.of(g.Name)
@@ -156,9 +156,9 @@ func (e *evacuation) round(ctx context.Context, info agent.HostInfo) (more bool)
 }
 
 // settleGone says what became of guests that left by a migration of somebody else's.
-func (e *evacuation) settleGone(ctx context.Context, info agent.HostInfo) {
+func (e *evacuation) settleGone(ctx context.Context, info api.HostInfo) {
 	for name, g := range e.copies() {
-		here := slices.ContainsFunc(info.Guests, func(i agent.GuestInfo) bool { return i.Name == name })
+		here := slices.ContainsFunc(info.Guests, func(i api.GuestInfo) bool { return i.Name == name })
 		if here || g.Outcome != "" || g.Reason != "" {
 			continue
 		}
@@ -187,7 +187,7 @@ func (e *evacuation) awaitOther(ctx context.Context, name string) {
 }
 
 // move asks about guests and moves them.
-func (e *evacuation) move(ctx context.Context, guests []agent.GuestInfo) {
+func (e *evacuation) move(ctx context.Context, guests []api.GuestInfo) {
 	for _, g := range guests {
 		e.set(g.Name, func(x *Guest) { x.Migration = "" })
 	}
@@ -287,14 +287,14 @@ func (e *evacuation) ask(ctx context.Context, req migration.Request) (id string,
 		return e.host.Migrate(ctx, req)
 	}
 	begun := time.Now()
-	if id, err = once(); !agent.Unanswered(err) {
+	if id, err = once(); !api.Unanswered(err) {
 		return id, err
 	}
-	info, silent := e.look(ctx, agent.HostInfo{})
+	info, silent := e.look(ctx, api.HostInfo{})
 	if silent != nil {
 		return "", err
 	}
-	i := slices.IndexFunc(info.Guests, func(g agent.GuestInfo) bool { return g.Name == req.Guest })
+	i := slices.IndexFunc(info.Guests, func(g api.GuestInfo) bool { return g.Name == req.Guest })
 	if i >= 0 && info.Guests[i].Migration == "" {
 		return once()
 	}

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"godwit/agent"
+	"godwit/agent/api"
 	"godwit/agent/record"
 	"godwit/migration"
 )
@@ -19,7 +19,7 @@ import (
 // migrations end when the test says so.
 type aHost struct {
 	mu      sync.Mutex
-	guests  []agent.GuestInfo
+	guests  []api.GuestInfo
 	plans   []string                                          // guest→host, as asked
 	plan    func(guest, to string) (record.Report, error)     // nil: everybody takes every guest
 	migrate func(guest, to string) error                      // nil: every request begins
@@ -35,10 +35,10 @@ type aMove struct {
 	over   chan struct{}
 }
 
-func (h *aHost) Host(context.Context) (agent.HostInfo, error) {
+func (h *aHost) Host(context.Context) (api.HostInfo, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return agent.HostInfo{Host: "a", Site: "here", Guests: slices.Clone(h.guests), Neighbours: []agent.NeighbourInfo{
+	return api.HostInfo{Host: "a", Site: "here", Guests: slices.Clone(h.guests), Neighbours: []api.NeighbourInfo{
 		{Host: "b", Site: "far"}, {Host: "c", Site: "far"}, {Host: "d", Site: "near"},
 	}}, nil
 }
@@ -89,7 +89,7 @@ func (h *aHost) begin(id, guest, from, to string) {
 			m.report.Problem = &migration.Problem{Code: migration.CodeGuest, Text: err.Error()}
 			errors.As(err, &m.report.Problem)
 		}
-		h.guests = slices.DeleteFunc(h.guests, func(g agent.GuestInfo) bool { return g.Name == guest && from == "a" && outcome == migration.Completed })
+		h.guests = slices.DeleteFunc(h.guests, func(g api.GuestInfo) bool { return g.Name == guest && from == "a" && outcome == migration.Completed })
 		for i := range h.guests {
 			if h.guests[i].Name == guest {
 				h.guests[i].Migration = ""
@@ -136,10 +136,10 @@ func (h *aHost) SetBandwidth(_ context.Context, id string, bits int64) error {
 	return nil
 }
 
-func guests(names ...string) []agent.GuestInfo {
-	var out []agent.GuestInfo
+func guests(names ...string) []api.GuestInfo {
+	var out []api.GuestInfo
 	for _, n := range names {
-		out = append(out, agent.GuestInfo{Name: n, Memory: 1 << 30})
+		out = append(out, api.GuestInfo{Name: n, Memory: 1 << 30})
 	}
 	return out
 }

@@ -35,6 +35,7 @@ const (
 	StepDisks  = "disks in sync"
 	StepLoaded = "last byte loaded"
 	StepStart  = "start guest"
+	StepRanOn  = "guest runs on" // at the source, of a migration that was undone
 )
 
 // Step is one timed act on the critical path.

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"godwit/agent"
+	"godwit/agent/api"
 	"godwit/agent/config"
 )
 
@@ -31,10 +32,10 @@ func newAgent() *cobra.Command {
 }
 
 // ask is how commands reach this host's agent.
-func ask(c *cobra.Command) (*agent.Client, error) {
+func ask(c *cobra.Command) (*api.Client, error) {
 	socket, err := c.Flags().GetString("socket")
 	if err == nil && socket != "" {
-		return agent.NewClient(socket), nil
+		return api.NewClient(socket), nil
 	}
 	path, err := c.Flags().GetString("config")
 	if err != nil || path == "" {
@@ -44,7 +45,7 @@ func ask(c *cobra.Command) (*agent.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return agent.NewClient(config.Socket()), nil
+	return api.NewClient(config.Socket()), nil
 }
 
 // loadConfig reads a host's configuration; missing says what to do where it is not there. What is
@@ -63,7 +64,7 @@ func loadConfig(path, missing string) (*config.Config, error) {
 }
 
 // onAgent is the body of a command that asks this host's agent.
-func onAgent(body func(c *cobra.Command, client *agent.Client, args []string) error) func(*cobra.Command, []string) error {
+func onAgent(body func(c *cobra.Command, client *api.Client, args []string) error) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
 		client, err := ask(c)
 		if err != nil {
@@ -74,8 +75,8 @@ func onAgent(body func(c *cobra.Command, client *agent.Client, args []string) er
 }
 
 // onHost is that of one that shows what the agent tells of this host.
-func onHost(body func(c *cobra.Command, info agent.HostInfo, args []string) error) func(*cobra.Command, []string) error {
-	return onAgent(func(c *cobra.Command, client *agent.Client, args []string) error {
+func onHost(body func(c *cobra.Command, info api.HostInfo, args []string) error) func(*cobra.Command, []string) error {
+	return onAgent(func(c *cobra.Command, client *api.Client, args []string) error {
 		info, err := client.Host(c.Context())
 		if err != nil {
 			return err

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"godwit/agent"
+	"godwit/agent/api"
 	"godwit/migration"
 )
 
@@ -16,9 +16,9 @@ import (
 const completeTime = time.Second
 
 // kind of thing that an argument names, as its agent knows them.
-type kind func(context.Context, *agent.Client) []string
+type kind func(context.Context, *api.Client) []string
 
-func guestNames(ctx context.Context, client *agent.Client) []string {
+func guestNames(ctx context.Context, client *api.Client) []string {
 	var out []string
 	info, err := client.Host(ctx)
 	for _, g := range info.Guests {
@@ -28,7 +28,7 @@ func guestNames(ctx context.Context, client *agent.Client) []string {
 }
 
 // places are the sites and hosts that a guest may go to.
-func places(ctx context.Context, client *agent.Client) []string {
+func places(ctx context.Context, client *api.Client) []string {
 	info, err := client.Host(ctx)
 	var out []string
 	for _, n := range info.Neighbours {
@@ -37,12 +37,12 @@ func places(ctx context.Context, client *agent.Client) []string {
 	return known(out, err)
 }
 
-func ownHost(ctx context.Context, client *agent.Client) []string {
+func ownHost(ctx context.Context, client *api.Client) []string {
 	info, err := client.Host(ctx)
 	return known([]string{info.Host}, err)
 }
 
-func migrationIDs(ctx context.Context, client *agent.Client) []string {
+func migrationIDs(ctx context.Context, client *api.Client) []string {
 	all, err := client.Reports(ctx)
 	var out []string
 	for _, r := range all {
@@ -52,7 +52,7 @@ func migrationIDs(ctx context.Context, client *agent.Client) []string {
 }
 
 // runningIDs are those that have no outcome yet.
-func runningIDs(ctx context.Context, client *agent.Client) []string {
+func runningIDs(ctx context.Context, client *api.Client) []string {
 	all, err := client.Reports(ctx)
 	var out []string
 	for _, r := range all {
@@ -64,7 +64,7 @@ func runningIDs(ctx context.Context, client *agent.Client) []string {
 }
 
 // doubtful are the migrations that a person may have to decide about, and their guests.
-func doubtful(ctx context.Context, client *agent.Client) []string {
+func doubtful(ctx context.Context, client *api.Client) []string {
 	all, err := client.Doubts(ctx, "")
 	var out []string
 	for _, d := range all {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"godwit/agent"
+	"godwit/agent/api"
 	"godwit/migration"
 )
 
@@ -28,7 +28,7 @@ func refusing(t *testing.T) (socket string) {
 	}
 	mux.HandleFunc("GET /v1/neighbours", func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("[]")) }) //nolint:errcheck // the client tells
 	mux.HandleFunc("GET /v1/host", func(w http.ResponseWriter, _ *http.Request) {
-		json.NewEncoder(w).Encode(agent.HostInfo{Host: "a-1", Site: "a"}) //nolint:errcheck // the client tells
+		json.NewEncoder(w).Encode(api.HostInfo{Host: "a-1", Site: "a"}) //nolint:errcheck // the client tells
 	})
 	refuse("POST /v1/migrations", migration.CodeUnknownGuest, "guest nope: not under care")
 	refuse("POST /v1/plan", migration.CodeUnknownSite, "site nope: not known")

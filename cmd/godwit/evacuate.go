@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"godwit/agent"
+	"godwit/agent/api"
 	"godwit/agent/evacuate"
 	"godwit/agent/record"
 	"godwit/migration"
@@ -68,7 +68,7 @@ wrongly. With --dry-run: 0 all have a destination.`,
 }
 
 // isHost refuses a host that the agent is not of: each agent moves its own guests.
-func isHost(c *cobra.Command, client *agent.Client, name string) error {
+func isHost(c *cobra.Command, client *api.Client, name string) error {
 	info, err := client.Host(c.Context())
 	if err != nil || info.Host == name {
 		return err

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"godwit/agent"
+	"godwit/agent/api"
 	"godwit/migration"
 )
 
@@ -15,9 +15,9 @@ func newEvents() *cobra.Command {
 	return askFlags(&cobra.Command{
 		Use: "events", Short: "show what happens in all migrations of this host, from now on",
 		Example: "  godwit events\n  godwit events --json | jq -r .name", Args: argsExactly(0, "no arguments"),
-		RunE: onAgent(func(c *cobra.Command, client *agent.Client, _ []string) error {
+		RunE: onAgent(func(c *cobra.Command, client *api.Client, _ []string) error {
 			phases := map[string]migration.Phase{} // of each migration
-			err := client.Feed(c.Context(), func(e agent.FeedEvent) error {
+			err := client.Feed(c.Context(), func(e api.FeedEvent) error {
 				if asJSON(c) {
 					return printLine(c, e)
 				}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"godwit/agent"
+	"godwit/agent/api"
 	"godwit/agent/config"
 	"godwit/migration"
 )
@@ -57,7 +57,7 @@ func adopt(c *cobra.Command, args []string) error {
 	return err
 }
 
-func forget(c *cobra.Command, client *agent.Client, args []string) error {
+func forget(c *cobra.Command, client *api.Client, args []string) error {
 	if err := client.ForgetGuest(c.Context(), args[0]); err != nil {
 		return err
 	}
@@ -69,10 +69,10 @@ func forget(c *cobra.Command, client *agent.Client, args []string) error {
 }
 
 // listGuests shows all of them, or the one that is named.
-func listGuests(c *cobra.Command, info agent.HostInfo, args []string) error {
+func listGuests(c *cobra.Command, info api.HostInfo, args []string) error {
 	name := strings.Join(args, "")
 	found := false
-	shown := []agent.GuestInfo{}
+	shown := []api.GuestInfo{}
 	for _, g := range info.Guests {
 		if name == "" || g.Name == name {
 			found = true

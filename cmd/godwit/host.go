@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"godwit/agent"
+	"godwit/agent/api"
 	"godwit/migration"
 )
 
@@ -36,17 +36,17 @@ func newSite() *cobra.Command {
 
 // shownHost is a host as this one knows it. What another has, only its own agent says.
 type shownHost struct {
-	Host    string            `json:"host"`
-	Site    string            `json:"site"`
-	State   string            `json:"state"`
-	Up      *bool             `json:"up,omitempty"` // its agent answers
-	Count   *int              `json:"guest_count,omitempty"`
-	Free    *int64            `json:"free,omitempty"`    // bytes of memory for guests
-	Guests  []agent.GuestInfo `json:"guests,omitempty"`  // of this host
-	Tunnels []agent.TunnelUse `json:"tunnels,omitempty"` // of this host
+	Host    string          `json:"host"`
+	Site    string          `json:"site"`
+	State   string          `json:"state"`
+	Up      *bool           `json:"up,omitempty"` // its agent answers
+	Count   *int            `json:"guest_count,omitempty"`
+	Free    *int64          `json:"free,omitempty"`    // bytes of memory for guests
+	Guests  []api.GuestInfo `json:"guests,omitempty"`  // of this host
+	Tunnels []api.TunnelUse `json:"tunnels,omitempty"` // of this host
 }
 
-func showHost(c *cobra.Command, client *agent.Client, args []string) error {
+func showHost(c *cobra.Command, client *api.Client, args []string) error {
 	info, err := fleet(c.Context(), client)
 	if err != nil {
 		return err
@@ -82,7 +82,7 @@ func unknownPlace(format string, args ...any) error {
 }
 
 // shownHosts are those that this one knows, itself first, each by its names and state alone.
-func shownHosts(info agent.HostInfo) []shownHost {
+func shownHosts(info api.HostInfo) []shownHost {
 	up, guests := true, len(info.Guests)
 	all := []shownHost{{Host: info.Host, Site: info.Site, State: fmt.Sprintf("this host, %d guests", guests), Up: &up, Count: &guests}}
 	for _, n := range info.Neighbours {
@@ -92,7 +92,7 @@ func shownHosts(info agent.HostInfo) []shownHost {
 }
 
 // fleet is this host, and what the others that it knows say of themselves.
-func fleet(ctx context.Context, client *agent.Client) (agent.HostInfo, error) {
+func fleet(ctx context.Context, client *api.Client) (api.HostInfo, error) {
 	info, err := client.Host(ctx)
 	if err == nil {
 		info.Neighbours, err = client.Neighbours(ctx)
@@ -101,8 +101,8 @@ func fleet(ctx context.Context, client *agent.Client) (agent.HostInfo, error) {
 }
 
 // onFleet is onHost with what the others say.
-func onFleet(body func(c *cobra.Command, info agent.HostInfo, args []string) error) func(*cobra.Command, []string) error {
-	return onAgent(func(c *cobra.Command, client *agent.Client, args []string) error {
+func onFleet(body func(c *cobra.Command, info api.HostInfo, args []string) error) func(*cobra.Command, []string) error {
+	return onAgent(func(c *cobra.Command, client *api.Client, args []string) error {
 		info, err := fleet(c.Context(), client)
 		if err != nil {
 			return err
@@ -111,7 +111,7 @@ func onFleet(body func(c *cobra.Command, info agent.HostInfo, args []string) err
 	})
 }
 
-func listHosts(c *cobra.Command, info agent.HostInfo, _ []string) error {
+func listHosts(c *cobra.Command, info api.HostInfo, _ []string) error {
 	if asJSON(c) {
 		return printJSON(c.OutOrStdout(), shownHosts(info))
 	}
@@ -128,7 +128,7 @@ type listedSite struct {
 	Guests *int     `json:"guests"` // those on this host; null: of another site, of whose guests nothing is known here
 }
 
-func listSites(c *cobra.Command, info agent.HostInfo, _ []string) error {
+func listSites(c *cobra.Command, info api.HostInfo, _ []string) error {
 	sites := sitesOf(info)
 	if asJSON(c) {
 		return printJSON(c.OutOrStdout(), sites)
@@ -144,7 +144,7 @@ func listSites(c *cobra.Command, info agent.HostInfo, _ []string) error {
 }
 
 // sitesOf are the sites that a host knows, its own first.
-func sitesOf(info agent.HostInfo) []listedSite {
+func sitesOf(info api.HostInfo) []listedSite {
 	guests := len(info.Guests)
 	sites := []listedSite{{Site: info.Site, Guests: &guests}}
 	for _, h := range shownHosts(info) {
@@ -157,7 +157,7 @@ func sitesOf(info agent.HostInfo) []listedSite {
 	return sites
 }
 
-func showSite(c *cobra.Command, info agent.HostInfo, args []string) error {
+func showSite(c *cobra.Command, info api.HostInfo, args []string) error {
 	site := args[0]
 	hosts := hostsOf(info, site)
 	if len(hosts) == 0 {
@@ -172,7 +172,7 @@ func showSite(c *cobra.Command, info agent.HostInfo, args []string) error {
 	return nil
 }
 
-func hostsOf(info agent.HostInfo, site string) []shownHost {
+func hostsOf(info api.HostInfo, site string) []shownHost {
 	var hosts []shownHost
 	for _, h := range shownHosts(info) {
 		if h.Site == site {
@@ -182,7 +182,7 @@ func hostsOf(info agent.HostInfo, site string) []shownHost {
 	return hosts
 }
 
-func hostNames(ctx context.Context, client *agent.Client) []string {
+func hostNames(ctx context.Context, client *api.Client) []string {
 	info, err := client.Host(ctx)
 	var out []string
 	for _, h := range shownHosts(info) {
@@ -191,7 +191,7 @@ func hostNames(ctx context.Context, client *agent.Client) []string {
 	return known(out, err)
 }
 
-func siteNames(ctx context.Context, client *agent.Client) []string {
+func siteNames(ctx context.Context, client *api.Client) []string {
 	info, err := client.Host(ctx)
 	var out []string
 	for _, s := range sitesOf(info) {

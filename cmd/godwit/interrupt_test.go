@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"godwit/agent"
+	"godwit/agent/api"
 	"godwit/internal/child"
 	"godwit/internal/need"
 	"godwit/lab"
@@ -119,7 +119,7 @@ func (r *labRun) copies() bool {
 		}
 		return false
 	}
-	all, err := agent.NewClient(filepath.Join(os.TempDir(), "godwit-lab-"+r.id, "host1", "run", "agent.sock")).Reports(r.Context())
+	all, err := api.NewClient(filepath.Join(os.TempDir(), "godwit-lab-"+r.id, "host1", "run", "agent.sock")).Reports(r.Context())
 	if err != nil || len(all) != 1 || len(all[0].Phases) == 0 {
 		return false
 	}

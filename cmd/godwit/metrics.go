@@ -11,14 +11,14 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/spf13/cobra"
 
-	"godwit/agent"
+	"godwit/agent/api"
 )
 
 func newMetrics() *cobra.Command {
 	return askFlags(&cobra.Command{
 		Use: "metrics", Short: "print this host's metrics, in the Prometheus text format",
 		Example: "  godwit metrics\n  godwit metrics --config /etc/godwit/agent.yaml | grep in_doubt", Args: argsExactly(0, "no arguments"),
-		RunE: onAgent(func(c *cobra.Command, client *agent.Client, _ []string) error {
+		RunE: onAgent(func(c *cobra.Command, client *api.Client, _ []string) error {
 			if !asJSON(c) {
 				return client.Metrics(c.Context(), c.OutOrStdout())
 			}

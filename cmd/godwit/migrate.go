@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"godwit/agent"
+	"godwit/agent/api"
 	"godwit/agent/record"
 	"godwit/internal/units"
 	"godwit/lab/scenario"
@@ -29,7 +29,7 @@ With --watch it shows that until it is over. Exit status: with --watch 0 complet
 without it 0 begun, which is not moved yet, 1 not begun; 2 used wrongly.`,
 		Example: "  godwit migrate web sanjose --watch\n  godwit migrate web sanjose --downtime 100ms --bandwidth 200mbit",
 		Args:    argsExactly(2, "a guest and a site"),
-		RunE: flags.requests(func(c *cobra.Command, client *agent.Client, req migration.Request) error {
+		RunE: flags.requests(func(c *cobra.Command, client *api.Client, req migration.Request) error {
 			if dryRun {
 				return showPlan(c, client, req)
 			}
@@ -75,7 +75,7 @@ pages that guests share which move at the same time, or of how long hooks take.`
 	return completes(askFlags(c), guestNames, places)
 }
 
-func showPlan(c *cobra.Command, client *agent.Client, req migration.Request) error {
+func showPlan(c *cobra.Command, client *api.Client, req migration.Request) error {
 	rep, err := client.Plan(c.Context(), req)
 	if err != nil {
 		return err
@@ -144,7 +144,7 @@ func (r *requestFlags) addShared(c *cobra.Command) {
 }
 
 // requests is the body of a command that asks the agent for what GUEST, SITE and flags say.
-func (r *requestFlags) requests(body func(*cobra.Command, *agent.Client, migration.Request) error) func(*cobra.Command, []string) error {
+func (r *requestFlags) requests(body func(*cobra.Command, *api.Client, migration.Request) error) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
 		req, err := r.request(args[0], args[1])
 		if err != nil {
@@ -242,7 +242,7 @@ func newAbort() *cobra.Command {
 	return completes(askFlags(&cobra.Command{
 		Use: "abort ID", Short: "call a migration off, as long as the guest has not been handed over",
 		Example: "  godwit abort m-3f9a2c1b", Args: argsExactly(1, "a migration's id"),
-		RunE: onAgent(func(c *cobra.Command, client *agent.Client, args []string) error {
+		RunE: onAgent(func(c *cobra.Command, client *api.Client, args []string) error {
 			if err := client.Abort(c.Context(), args[0]); err != nil || !asJSON(c) {
 				return err
 			}
@@ -256,7 +256,7 @@ func newHistory() *cobra.Command {
 	c := &cobra.Command{
 		Use: "history", Short: "list this host's migrations, the newest first, or show one", Example: "  godwit history --json\n  godwit history --show m-3f9a2c1b",
 		Args: argsExactly(0, "no arguments"),
-		RunE: onAgent(func(c *cobra.Command, client *agent.Client, _ []string) error {
+		RunE: onAgent(func(c *cobra.Command, client *api.Client, _ []string) error {
 			if show != "" {
 				return showReport(c, client, show)
 			}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"godwit/agent"
+	"godwit/agent/api"
 )
 
 func newRecover() *cobra.Command {
@@ -58,9 +58,9 @@ off, or if you say so with --fenced.`,
 				return decided(c, doubts[0], "given up here", client.GiveUp(c.Context(), doubts[0].ID))
 			}
 			if keep {
-				return decided(c, doubts[0], "kept here", client.Keep(c.Context(), doubts[0].ID, agent.TakeBack{Fenced: fenced}))
+				return decided(c, doubts[0], "kept here", client.Keep(c.Context(), doubts[0].ID, api.TakeBack{Fenced: fenced}))
 			}
-			return decided(c, doubts[0], "taken back, and continued here", client.TakeBack(c.Context(), doubts[0].ID, agent.TakeBack{Fenced: fenced}))
+			return decided(c, doubts[0], "taken back, and continued here", client.TakeBack(c.Context(), doubts[0].ID, api.TakeBack{Fenced: fenced}))
 		},
 	}
 	c.Flags().BoolVar(&takeBack, "take-back", false, "give the guest back to this host, its source")
@@ -70,7 +70,7 @@ off, or if you say so with --fenced.`,
 	return completes(askFlags(c), doubtful)
 }
 
-func decided(c *cobra.Command, d agent.Doubt, what string, err error) error {
+func decided(c *cobra.Command, d api.Doubt, what string, err error) error {
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func decided(c *cobra.Command, d agent.Doubt, what string, err error) error {
 	return err
 }
 
-func showDoubts(c *cobra.Command, doubts []agent.Doubt) error {
+func showDoubts(c *cobra.Command, doubts []api.Doubt) error {
 	if asJSON(c) {
 		return printJSON(c.OutOrStdout(), doubts)
 	}

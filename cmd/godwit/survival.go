@@ -6,12 +6,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"godwit/agent"
+	"godwit/agent/api"
 	"godwit/agent/record"
 )
 
 // showReport prints one migration with all its connections.
-func showReport(c *cobra.Command, client *agent.Client, id string) error {
+func showReport(c *cobra.Command, client *api.Client, id string) error {
 	rep, err := client.Report(c.Context(), id)
 	if err != nil {
 		return err

@@ -7,13 +7,13 @@ import (
 	"strings"
 	"time"
 
-	"godwit/agent"
+	"godwit/agent/api"
 	"godwit/netstate"
 	"godwit/netstate/tunnel"
 )
 
 // printUses prints what uses a host's tunnels.
-func printUses(w io.Writer, all []agent.TunnelUse) {
+func printUses(w io.Writer, all []api.TunnelUse) {
 	if len(all) == 0 {
 		fmt.Fprintln(w, "no guest's addresses take a tunnel")
 	}
@@ -32,7 +32,7 @@ func printUses(w io.Writer, all []agent.TunnelUse) {
 }
 
 // printTunnels prints the ends of a guest's tunnels, a line each.
-func printTunnels(w io.Writer, tunnels []agent.GuestTunnel) {
+func printTunnels(w io.Writer, tunnels []api.GuestTunnel) {
 	for _, t := range tunnels {
 		local, remote := t.Local.String(), t.Remote.String()
 		if t.Kind == tunnel.GRE || t.Kind == tunnel.IPIP { // these have no ports

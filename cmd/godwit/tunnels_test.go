@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"godwit/agent"
+	"godwit/agent/api"
 	"godwit/netstate/tunnel"
 )
 
@@ -13,7 +13,7 @@ import (
 func TestPrintTunnels(t *testing.T) {
 	local, remote := netip.MustParseAddrPort("100.64.0.11:4001"), netip.MustParseAddrPort("100.65.0.11:4002")
 	var out strings.Builder
-	printTunnels(&out, []agent.GuestTunnel{
+	printTunnels(&out, []api.GuestTunnel{
 		{Kind: tunnel.WireGuard, Peer: "rome", Local: local, Remote: remote, Addresses: []netip.Addr{netip.MustParseAddr("10.1.1.10")}},
 		{Kind: tunnel.IPIP, Peer: "oslo", Local: local, Remote: remote},
 	})

@@ -18,7 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"godwit/agent"
+	"godwit/agent/api"
 	"godwit/agent/record"
 	"godwit/lab/scenario"
 	"godwit/migration"
@@ -169,12 +169,12 @@ func anAgent(t *testing.T) (socket string) {
 			json.NewEncoder(w).Encode(value) //nolint:errcheck // the client tells
 		})
 	}
-	answer("GET /v1/host", agent.HostInfo{Host: "a-1", Site: "a", Guests: []agent.GuestInfo{{Name: "web"}, {Name: "db"}}, Neighbours: []agent.NeighbourInfo{{Host: "b-1", Site: "b"}}})
+	answer("GET /v1/host", api.HostInfo{Host: "a-1", Site: "a", Guests: []api.GuestInfo{{Name: "web"}, {Name: "db"}}, Neighbours: []api.NeighbourInfo{{Host: "b-1", Site: "b"}}})
 	up, guests := true, 1
-	answer("GET /v1/neighbours", []agent.NeighbourInfo{{Host: "b-1", Site: "b", State: "up, 1 guests", Up: &up, Guests: &guests}})
-	answer("GET /v1/doubts", []agent.Doubt{{ID: "m-00000003", Guest: "web"}})
+	answer("GET /v1/neighbours", []api.NeighbourInfo{{Host: "b-1", Site: "b", State: "up, 1 guests", Up: &up, Guests: &guests}})
+	answer("GET /v1/doubts", []api.Doubt{{ID: "m-00000003", Guest: "web"}})
 	answer("GET /v1/migrations", []record.Report{{ID: "m-00000001", Guest: "web", To: "b-1", Outcome: migration.Completed}, {ID: "m-00000002", Guest: "db", To: "b-1"}})
-	answer("GET /v1/tunnels", []agent.TunnelUse{{Guest: "web"}})
+	answer("GET /v1/tunnels", []api.TunnelUse{{Guest: "web"}})
 	answer("POST /v1/migrations/{id}/abort", nil)
 	answer("POST /v1/migrations/{id}/bandwidth", nil)
 	answer("POST /v1/guests/{name}/forget", nil)
@@ -268,7 +268,7 @@ func TestLsAndShow(t *testing.T) {
 // TestHostsOf: of a site's hosts programs are told as much as of any host.
 func TestHostsOf(t *testing.T) {
 	up := true
-	info := agent.HostInfo{Host: "a-1", Site: "a", Guests: make([]agent.GuestInfo, 2), Neighbours: []agent.NeighbourInfo{{Host: "a-2", Site: "a", State: "up", Up: &up}, {Host: "b", Site: "b", State: "down"}}}
+	info := api.HostInfo{Host: "a-1", Site: "a", Guests: make([]api.GuestInfo, 2), Neighbours: []api.NeighbourInfo{{Host: "a-2", Site: "a", State: "up", Up: &up}, {Host: "b", Site: "b", State: "down"}}}
 	for site, want := range map[string][]string{"a": {"a-1: this host, 2 guests", "a-2: up"}, "b": {"b: down"}, "c": nil} {
 		var got []string
 		for _, h := range hostsOf(info, site) {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"godwit/agent"
+	"godwit/agent/api"
 	"godwit/agent/record"
 	"godwit/migration"
 )
@@ -18,7 +18,7 @@ func newWatch() *cobra.Command {
 	return completes(askFlags(&cobra.Command{
 		Use: "watch [ID]", Short: "show what happens in a migration, by default the newest",
 		Example: "  godwit watch\n  godwit watch m-3f9a2c1b --json", Args: cobra.MaximumNArgs(1),
-		RunE: onAgent(func(c *cobra.Command, client *agent.Client, args []string) error {
+		RunE: onAgent(func(c *cobra.Command, client *api.Client, args []string) error {
 			if len(args) == 1 {
 				return follow(c, client, args[0])
 			}
@@ -43,7 +43,7 @@ const (
 
 // follow prints a migration's events until its outcome. Any outcome but completed
 // is a failure.
-func follow(c *cobra.Command, client *agent.Client, id string) error {
+func follow(c *cobra.Command, client *api.Client, id string) error {
 	var phase migration.Phase
 	var born int64
 	heard := time.Now()
@@ -81,7 +81,7 @@ func follow(c *cobra.Command, client *agent.Client, id string) error {
 }
 
 // outcome ends what follow prints, for programs with the whole report; untold says that nobody knows the events any more.
-func outcome(c *cobra.Command, client *agent.Client, id string, untold bool) error {
+func outcome(c *cobra.Command, client *api.Client, id string, untold bool) error {
 	rep, err := client.Report(c.Context(), id)
 	if err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"godwit/agent"
+	"godwit/agent/api"
 	"godwit/agent/record"
 	"godwit/migration"
 )
@@ -45,7 +45,7 @@ func watchedTo(t *testing.T, end record.Report) (socket string) {
 		json.NewEncoder(w).Encode(end) //nolint:errcheck // the client tells
 	})
 	mux.HandleFunc("POST /v1/migrations", func(w http.ResponseWriter, _ *http.Request) {
-		json.NewEncoder(w).Encode(agent.MigrateAnswer{ID: end.ID}) //nolint:errcheck // the client tells
+		json.NewEncoder(w).Encode(api.MigrateAnswer{ID: end.ID}) //nolint:errcheck // the client tells
 	})
 	return serveAgent(t, mux)
 }

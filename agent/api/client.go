@@ -1,4 +1,6 @@
-package agent
+// Package api is what people and programs of a host may ask its agent over its unix socket: the words of questions and
+// answers, and the client that asks.
+package api
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package agent
+package api
 
 import (
 	"errors"
@@ -65,7 +65,7 @@ func isProblem(t *testing.T, socket string, err error, want migration.Problem) {
 func TestUndialledWithoutPermission(t *testing.T) {
 	need.Root(t)
 	socket := filepath.Join(t.TempDir(), "agent.sock")
-	listener, err := listenUnix(socket)
+	listener, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)
 	}
