@@ -6,7 +6,7 @@
 // of their own: an agent that dies takes nothing with it.
 //
 // What needs nothing of that has a room of its own below: what people write (config), files that are
-// kept (journal, statefile), the link to other hosts (peer) and looks at the paths there (probe),
+// kept (journal, statefile, visits), the link to other hosts (peer) and looks at the paths there (probe),
 // detours (detour), what migrations share (uplinks, priority), what is known of each (record) and of guests (care), what a
 // prediction rests on (sample), what users are told by (hook, metrics) and may ask (api),
 // how long what may take (limits).

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"godwit/agent/limits"
+	"godwit/agent/visits"
 	"godwit/transfer/encode/visit"
 )
 
@@ -26,7 +27,7 @@ func (a *Agent) beginHas(ctx context.Context, offer Offer) <-chan []bool {
 
 func (a *Agent) whichHere(ctx context.Context, offer Offer) []bool {
 	out := make([]bool, len(offer.Sample.Pages))
-	if kept, err := OpenVisit(a.config, a.visitPath(offer.Plan.Guest)); err == nil {
+	if kept, err := visits.Open(a.config, offer.Plan.Guest); err == nil {
 		offer.Sample.InPlace(ctx, kept, out)
 		kept.Close() //nolint:errcheck // it was read only
 	}

@@ -24,7 +24,7 @@ func TestWhichHere(t *testing.T) {
 	}
 	kept, image, changed := noisePage(), noisePage(), noisePage()
 	c := &config.Config{KeepMemory: 1 << 30}
-	a := visitsHost(t, c, nil)
+	a := visitsHost(t, c)
 	key, err := visit.ReadKey(c.MemoryKey())
 	if err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/record"
+	"godwit/agent/visits"
 	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate"
@@ -49,7 +50,7 @@ func (a *Agent) keepDetours(ctx context.Context) {
 		}
 		a.forgetEnded(ctx)
 		a.retryStandIns()
-		a.boundVisits(a.config.KeepMemory)
+		visits.Bound(a.config, a.config.KeepMemory, a.log)
 		a.extendMemoryTunnels(ctx)
 		a.dropLater(ctx)
 		for _, d := range a.detours.List("") {
@@ -344,7 +345,7 @@ func (a *Agent) endDetour(ctx context.Context, d detour.Detour) error {
 // endDetours ends every lease of this host at once.
 func (a *Agent) endDetours(ctx context.Context) error {
 	var err error
-	a.boundVisits(0)
+	visits.Bound(a.config, 0, a.log)
 	for _, d := range a.detours.List("") {
 		if !d.Leased {
 			continue

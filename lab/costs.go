@@ -13,7 +13,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"godwit/agent"
+	"godwit/agent/visits"
 	"godwit/internal/clock"
 	"godwit/lab/report"
 	"godwit/netstate/netns"
@@ -193,7 +193,7 @@ func (r *run) fillCosts(out *report.Migration, m *move) {
 	if m.left == "" || m != first {
 		return
 	}
-	left, err := agent.OpenVisit(&r.w.agents[m.from].config, m.left)
+	left, err := visits.OpenPath(&r.w.agents[m.from].config, m.left)
 	if err != nil {
 		r.tell("bound of the bytes: " + err.Error())
 		return

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"godwit/agent"
 	"godwit/agent/config"
+	"godwit/agent/visits"
 	"godwit/internal/clock"
 	"godwit/netstate"
 	"godwit/netstate/tunnel"
@@ -277,7 +277,7 @@ func openFiles(dir string) (map[string]int, error) {
 
 // memory is what is kept of guests that left, as long as its lease lasts.
 func memory(_ context.Context, c *config.Config, _ *owners) ([]Thing, error) {
-	kept, err := agent.Visits(c)
+	kept, err := visits.All(c)
 	if err != nil {
 		return nil, err
 	}
