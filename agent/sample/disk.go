@@ -1,6 +1,7 @@
 package sample
 
 import (
+	"errors"
 	"io"
 	"os"
 	"syscall"
@@ -45,7 +46,7 @@ func read(f *os.File, size int64) (out [][]byte) {
 		if n > 0 {
 			out = append(out, part[:n])
 		}
-		if err != nil && err != io.EOF {
+		if err != nil && !errors.Is(err, io.EOF) {
 			break
 		}
 		after = at + partSize
