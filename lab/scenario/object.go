@@ -174,6 +174,7 @@ func (o *object) word(key, standard string, known ...string) string {
 
 // known reads a name that is defined elsewhere in the file.
 func (o *object) known(key, thing string, names []string) string {
+	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == "" }) // of what has a wrong one
 	allowed := strings.Join(names, ", ")
 	if len(names) == 0 {
 		allowed = "none is defined"
