@@ -18,7 +18,7 @@ func newHost() *cobra.Command {
 		Use: "ls", Short: "list them", Example: "  godwit host ls --json", Args: argsExactly(0, "no arguments"), RunE: onFleet(listHosts),
 	}, completes(&cobra.Command{
 		Use: "show [HOST]", Short: "show one, by default this; of this also what uses its tunnels, guest by guest and flow by flow",
-		Example: "  godwit host show --json\n  godwit host show sanjose-1", Args: cobra.MaximumNArgs(1), RunE: onAgent(showHost),
+		Example: "  godwit host show --json\n  godwit host show sanjose-1", Args: argsAtMostOne("a host's name"), RunE: onAgent(showHost),
 	}, hostNames))
 	return c
 }

@@ -119,7 +119,7 @@ func newLabDown() *cobra.Command {
 Without an id: removes the namespaces, processes and files of labs that run no more, as
 after a power cut; those that run are named and left alone, but with --all.`,
 		Example: "  godwit lab down\n  godwit lab down 3f9a\n  godwit lab down --all",
-		Args:    cobra.MaximumNArgs(1),
+		Args:    argsAtMostOne("a lab's id"),
 		RunE: func(c *cobra.Command, args []string) error {
 			for _, id := range args {
 				if !lab.ValidID(id) {

@@ -185,6 +185,16 @@ func argsExactly(n int, what string) cobra.PositionalArgs {
 	}
 }
 
+// argsAtMostOne checks the same of what may be left out.
+func argsAtMostOne(what string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return wrongly(c, errors.New("takes "+what+", or nothing"))
+		}
+		return nil
+	}
+}
+
 // asJSON says whether --json was given.
 func asJSON(c *cobra.Command) bool {
 	v, err := c.Flags().GetBool("json")

@@ -26,7 +26,7 @@ until the hosts hear of each other; then the destination's is ended.
 has not been heard of since. It may be moved on, if the configured fence proves the source
 off, or if you say so with --fenced.`,
 		Example: "  godwit recover\n  godwit recover web\n  godwit recover web --take-back\n  godwit recover m-3f9a2c1b --take-back --fenced\n  godwit recover m-3f9a2c1b --give-up\n  godwit recover web --keep --fenced",
-		Args:    cobra.MaximumNArgs(1),
+		Args:    argsAtMostOne("a guest's name or a migration's id"),
 		RunE: func(c *cobra.Command, args []string) error {
 			about := ""
 			if len(args) == 1 {

@@ -17,7 +17,7 @@ import (
 func newWatch() *cobra.Command {
 	return completes(askFlags(&cobra.Command{
 		Use: "watch [ID]", Short: "show what happens in a migration, by default the newest",
-		Example: "  godwit watch\n  godwit watch m-3f9a2c1b --json", Args: cobra.MaximumNArgs(1),
+		Example: "  godwit watch\n  godwit watch m-3f9a2c1b --json", Args: argsAtMostOne("a migration's id"),
 		RunE: onAgent(func(c *cobra.Command, client *api.Client, args []string) error {
 			if len(args) == 1 {
 				return follow(c, client, args[0])
