@@ -179,14 +179,12 @@ func (m *outgoing) lookAtMirrors(ctx context.Context) ([]vm.MirrorState, error) 
 	if len(states) != len(m.guest.Held.Description.Disks) {
 		return nil, m.mirrorBroke("a disk", "its mirror is gone")
 	}
-	look := policy.SeedLook{At: time.Now(), Ready: true}
 	for _, s := range states {
 		if s.Ended {
 			return nil, m.mirrorBroke(s.Disk, s.Error)
 		}
-		look.Done, look.Remaining = look.Done+s.Done, look.Remaining+s.Remaining
-		look.Ready = look.Ready && s.Ready
 	}
+	look := seedLook(time.Now(), states)
 	w.at, w.left = look.At, look.Remaining
 	verdict := w.seeding.See(look)
 	if verdict != policy.SeedBlock {

@@ -83,6 +83,25 @@ func TestWritesThatOutrunTheCopy(t *testing.T) {
 	}
 }
 
+// TestDiskIsLookedThroughFirst: a mirror that does not know yet what there is to copy is told from one that has copied all.
+func TestDiskIsLookedThroughFirst(t *testing.T) {
+	begun, ready, early := vm.MirrorState{Done: 1, Remaining: 8}, vm.MirrorState{Ready: true}, vm.MirrorState{}
+	for _, c := range []struct {
+		states []vm.MirrorState
+		want   policy.SeedLook
+	}{
+		{[]vm.MirrorState{begun, begun}, policy.SeedLook{Done: 2, Remaining: 16}},
+		{[]vm.MirrorState{begun, early}, policy.SeedLook{Done: 1, Remaining: 8, Early: true}},
+		{[]vm.MirrorState{early, begun}, policy.SeedLook{Done: 1, Remaining: 8, Early: true}},
+		{[]vm.MirrorState{begun, ready}, policy.SeedLook{Done: 1, Remaining: 8}},
+		{[]vm.MirrorState{ready, ready}, policy.SeedLook{Ready: true}},
+	} {
+		if got := seedLook(time.Time{}, c.states); got != c.want {
+			t.Errorf("%+v: %+v, want %+v", c.states, got, c.want)
+		}
+	}
+}
+
 // TestStorageThatHangs: what is flushed ahead ends with its effect, whatever the storage does.
 func TestStorageThatHangs(t *testing.T) {
 	hang, was := make(chan struct{}), syncFile

@@ -9,6 +9,7 @@ type Seeding struct {
 
 	done, least int64     // bytes: copied so far; the least that was left
 	moved, shed time.Time // when those last changed for the better
+	early       bool      // the last look was before all was known that there is to copy
 }
 
 // SeedLook is one look at all disks of a migration together.
@@ -17,6 +18,7 @@ type SeedLook struct {
 	Done      int64 // bytes copied, those that were written again included
 	Remaining int64 // bytes that differ
 	Ready     bool  // every disk was copied once
+	Early     bool  // of a disk it is not known yet how much there is to copy
 }
 
 // SeedVerdict is what to do after a look.
@@ -40,8 +42,11 @@ const (
 // See takes a look in.
 func (s *Seeding) See(l SeedLook) SeedVerdict {
 	if s.moved.IsZero() {
-		s.done, s.least, s.moved, s.shed = l.Done, l.Remaining, l.At, l.At
+		s.done, s.least, s.moved, s.shed, s.early = l.Done, l.Remaining, l.At, l.At, l.Early
 		return SeedWait
+	}
+	if s.early { // what was left then is no measure
+		s.least, s.shed, s.early = l.Remaining, l.At, l.Early
 	}
 	if l.Done > s.done || l.Remaining == 0 {
 		s.done, s.moved = l.Done, l.At

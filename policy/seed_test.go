@@ -15,23 +15,27 @@ func TestSeeding(t *testing.T) {
 		at   int64       // second of it
 
 		ready bool
+		early int64 // seconds for which it is not known how much there is
 	}{
-		"copies all":       {func(s int64) int64 { return max(100-s*10, 0) * mib }, func(s int64) int64 { return s * 10 * mib }, SeedWait, 0, false},
-		"cut for 20 s":     {func(s int64) int64 { return (200 - max(s-20, 0)) * mib }, func(s int64) int64 { return max(s-20, 0) * mib }, SeedWait, 0, false},
-		"cut for good":     {func(int64) int64 { return 100 * mib }, func(int64) int64 { return 5 }, SeedStalled, 31, false},
-		"guest is faster":  {func(s int64) int64 { return (100 + s) * mib }, func(s int64) int64 { return s * 10 * mib }, SeedBlock, 4, false},
-		"as fast as it":    {func(int64) int64 { return 64 * mib }, func(s int64) int64 { return s * 10 * mib }, SeedBlock, 4, false},
-		"little is left":   {func(s int64) int64 { return s%2*mib/2 + mib/2 }, func(s int64) int64 { return s * mib }, SeedWait, 0, true},
-		"never nothing":    {func(s int64) int64 { return s%2*mib/2 + mib/2 }, func(s int64) int64 { return s * mib }, SeedBlock, 4, false},
-		"falls behind":     {func(s int64) int64 { return s * mib }, func(s int64) int64 { return s * mib }, SeedBlock, 5, true},
-		"nothing to do":    {func(int64) int64 { return 0 }, func(int64) int64 { return 7 }, SeedWait, 0, false},
-		"slow but falling": {func(s int64) int64 { return 1000*mib - s }, func(s int64) int64 { return s }, SeedWait, 0, false},
+		"copies all":       {func(s int64) int64 { return max(100-s*10, 0) * mib }, func(s int64) int64 { return s * 10 * mib }, SeedWait, 0, false, 0},
+		"cut for 20 s":     {func(s int64) int64 { return (200 - max(s-20, 0)) * mib }, func(s int64) int64 { return max(s-20, 0) * mib }, SeedWait, 0, false, 0},
+		"cut for good":     {func(int64) int64 { return 100 * mib }, func(int64) int64 { return 5 }, SeedStalled, 31, false, 0},
+		"guest is faster":  {func(s int64) int64 { return (100 + s) * mib }, func(s int64) int64 { return s * 10 * mib }, SeedBlock, 4, false, 0},
+		"as fast as it":    {func(int64) int64 { return 64 * mib }, func(s int64) int64 { return s * 10 * mib }, SeedBlock, 4, false, 0},
+		"little is left":   {func(s int64) int64 { return s%2*mib/2 + mib/2 }, func(s int64) int64 { return s * mib }, SeedWait, 0, true, 0},
+		"never nothing":    {func(s int64) int64 { return s%2*mib/2 + mib/2 }, func(s int64) int64 { return s * mib }, SeedBlock, 4, false, 0},
+		"falls behind":     {func(s int64) int64 { return s * mib }, func(s int64) int64 { return s * mib }, SeedBlock, 5, true, 0},
+		"nothing to do":    {func(int64) int64 { return 0 }, func(int64) int64 { return 7 }, SeedWait, 0, false, 0},
+		"begins late":      {func(s int64) int64 { return min(s/3, 1) * (100 - s) * mib }, func(s int64) int64 { return max(s-2, 0) * mib }, SeedWait, 0, false, 3},
+		"second disk late": {func(s int64) int64 { return (100 + min(s/3, 1)*100 - s) * mib }, func(s int64) int64 { return s * mib }, SeedWait, 0, false, 3},
+		"late, and behind": {func(s int64) int64 { return min(s/3, 1) * (100 + s) * mib }, func(s int64) int64 { return s * mib }, SeedBlock, 7, false, 3},
+		"slow but falling": {func(s int64) int64 { return 1000*mib - s }, func(s int64) int64 { return s }, SeedWait, 0, false, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := Seeding{Patience: 30 * time.Second}
 			got, at := SeedWait, int64(0)
 			for i := int64(0); i < 60 && got == SeedWait; i++ {
-				got, at = s.See(SeedLook{At: time.Unix(1000+i, 0), Done: c.done(i), Remaining: c.left(i), Ready: c.ready}), i
+				got, at = s.See(SeedLook{At: time.Unix(1000+i, 0), Done: c.done(i), Remaining: c.left(i), Ready: c.ready, Early: i < c.early}), i
 			}
 			if got == SeedWait {
 				at = 0
