@@ -59,12 +59,24 @@ func (r *run) execStep(ctx context.Context, e *scenario.Exec) error {
 		if code, said, over := strings.Cut(out, "\n"); over && code == "gone" {
 			return errors.New("the guest was booted again under it")
 		} else if over && code != "0" {
-			return fmt.Errorf("exit %s: %s", code, strings.TrimSpace(said))
+			return commandFailed(e.Command, code, said)
 		} else if over {
 			return nil
 		}
 	}
 	return ctx.Err()
+}
+
+// commandFailed names the command, as a run may have several, and what it said, if anything.
+func commandFailed(command, code, said string) error {
+	const most = 80
+	if command = oneLine(strings.TrimSpace(command)); len(command) > most {
+		command = strings.ToValidUTF8(command[:most], "") + "…"
+	}
+	if said = strings.TrimSpace(said); said != "" {
+		said = ": " + said
+	}
+	return fmt.Errorf("exit %s of %q%s", code, command, said)
 }
 
 // askGuest runs a short command in a guest, wherever it is, and returns what it wrote. It may run

@@ -216,7 +216,7 @@ func (r *run) carryOut(ctx context.Context) (timedOut bool) {
 	return timedOut
 }
 
-// commandsAwaited is how much longer a run lasts for commands of exec steps that have not ended.
+// commandsAwaited is how much longer a run lasts for commands of exec steps that have not ended, when all else is over.
 const commandsAwaited = 30 * time.Second
 
 // awaitEnd waits until all steps and flows were begun, steps that wait for a time after a
@@ -229,6 +229,7 @@ func (r *run) awaitEnd(ctx context.Context, scheduled <-chan struct{}, limit <-c
 	case <-ctx.Done():
 		return false
 	}
+	seen := time.Now() // that something else was under way
 	for {
 		r.mu.Lock()
 		pending, last, commands := r.pending+r.begun, r.lastEnd, r.commands
@@ -237,14 +238,13 @@ func (r *run) awaitEnd(ctx context.Context, scheduled <-chan struct{}, limit <-c
 			last = r.zero
 		}
 		wait := 20 * time.Millisecond
-		if pending == 0 {
-			over := time.Until(last.Add(r.w.scenario.End.AfterLastMigration))
-			if over <= 0 && commands == 0 || over <= -commandsAwaited {
-				return false
-			}
-			if over > 0 {
-				wait = over
-			}
+		switch over := time.Until(last.Add(r.w.scenario.End.AfterLastMigration)); {
+		case pending > 0:
+			seen = time.Now()
+		case over > 0:
+			seen, wait = time.Now(), over
+		case commands == 0 || time.Since(seen) >= commandsAwaited:
+			return false
 		}
 		select {
 		case <-time.After(min(wait, 100*time.Millisecond)):
