@@ -88,11 +88,8 @@ func (m *outgoing) beginMirrors(ctx context.Context) error {
 	m.work.share.Follow(func() int64 { return forward.Stats().Forward })
 	m.work.mirrors = &mirrors{blocks: blocks, forward: forward, seeding: policy.Seeding{Patience: m.a.config.Patience}}
 	for _, d := range g.Held.Description.Disks {
-		if err := blocks.StartMirror(ctx, vm.Mirror{Disk: d.ID, Socket: socket}); err != nil {
-			if why := forward.Err(); why != nil {
-				err = fmt.Errorf("%w (%w)", err, why)
-			}
-			return &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf("migrate guest %s: %v", m.plan.Guest, err)}
+		if err := m.beginMirror(ctx, vm.Mirror{Disk: d.ID, Socket: socket}); err != nil {
+			return err
 		}
 	}
 	return nil

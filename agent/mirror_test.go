@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,6 +14,7 @@ import (
 	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/policy"
+	"godwit/transfer"
 	"godwit/vm"
 )
 
@@ -98,6 +100,50 @@ func TestDiskIsLookedThroughFirst(t *testing.T) {
 	} {
 		if got := seedLook(time.Time{}, c.states); got != c.want {
 			t.Errorf("%+v: %+v, want %+v", c.states, got, c.want)
+		}
+	}
+}
+
+// slowToBegin is a QEMU that waits with a mirror until what another has under way is there, or for so long.
+type slowToBegin struct {
+	vm.Blocks
+	takes time.Duration
+	fails error
+}
+
+func (s slowToBegin) StartMirror(ctx context.Context, _ vm.Mirror) error {
+	select {
+	case <-time.After(s.takes):
+		return s.fails
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// TestMirrorThatDoesNotBegin: a mirror that waits for what others have under way is waited for with patience, while
+// nothing of that moves.
+func TestMirrorThatDoesNotBegin(t *testing.T) {
+	forward, err := transfer.ListenNBD(t.Context(), filepath.Join(t.TempDir(), "out.sock"), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer forward.Close()
+	for name, c := range map[string]struct {
+		blocks slowToBegin
+		code   migration.Code
+		says   string
+	}{
+		"at once":      {slowToBegin{takes: 0}, "", ""},
+		"after a time": {slowToBegin{takes: 300 * time.Millisecond}, "", ""},
+		"never":        {slowToBegin{takes: time.Hour}, migration.CodePath, "see whether the paths work"},
+		"it cannot":    {slowToBegin{fails: errors.New("no such disk")}, migration.CodeHypervisor, "no such disk"},
+	} {
+		m := &outgoing{a: between(t), plan: migration.Plan{Guest: "web", To: "oslo"}, work: &sourceWork{mirrors: &mirrors{blocks: c.blocks, forward: forward}}}
+		m.a.config.Patience = time.Second
+		err := m.beginMirror(t.Context(), vm.Mirror{Disk: "a"})
+		var problem *migration.Problem
+		if errors.As(err, &problem) != (c.code != "") || problem != nil && (problem.Code != c.code || !strings.Contains(problem.Text, c.says)) {
+			t.Errorf("%s: %v, want %s: %s", name, err, c.code, c.says)
 		}
 	}
 }

@@ -35,9 +35,14 @@ const jobLook = 50 * time.Millisecond
 
 var _ vm.Blocks = (*Process)(nil)
 
-// StartMirror begins to copy a disk.
+// StartMirror begins to copy a disk. The mirrors of others rest meanwhile, and first go on to
+// where they can: that may take as long as their paths do for some MiB.
 func (p *Process) StartMirror(ctx context.Context, m vm.Mirror) error {
-	if err := p.startMirror(ctx, m); err != nil {
+	resume, err := p.restMirrors(ctx)
+	if err == nil {
+		err = errors.Join(p.startMirror(ctx, m), resume())
+	}
+	if err != nil {
 		return fmt.Errorf("mirror disk %s: %w", m.Disk, err)
 	}
 	return nil
@@ -181,7 +186,7 @@ func (p *Process) endJobs(ctx context.Context, jobs []job, force bool) error {
 			continue
 		}
 		err := p.qmp.Do(ctx, "block-job-cancel", map[string]any{"device": j.ID, "force": force}, nil)
-		if err != nil && !notFound(err) && !endsAnyway(err) {
+		if err != nil && !isOver(err, "cancel") {
 			return err
 		}
 	}
@@ -205,10 +210,10 @@ func (p *Process) endJobs(ctx context.Context, jobs []job, force bool) error {
 	return errors.Join(errs...)
 }
 
-// endsAnyway says that a job could not be cancelled because it is ending, or has.
-func endsAnyway(err error) bool {
+// isOver says that a job could not be told something because it is ending, or has ended.
+func isOver(err error, verb string) bool {
 	var q *qmp.Error
-	return errors.As(err, &q) && strings.Contains(q.Desc, "cannot accept command verb 'cancel'")
+	return notFound(err) || errors.As(err, &q) && strings.Contains(q.Desc, "cannot accept command verb '"+verb+"'")
 }
 
 // awaitJob waits until a job has concluded. It is kept until it is dismissed, so its

@@ -101,6 +101,79 @@ func TestMirrorOverAWayThatIsCut(t *testing.T) {
 	}
 }
 
+// TestGuestRunsOnAsMirrorsBegin: what the first disk's mirror has under way over a way that is cut is waited for before
+// the second begins, and not by QEMU itself.
+func TestGuestRunsOnAsMirrorsBegin(t *testing.T) {
+	spec, other := firmware(t), firmware(t)
+	for id, data := range map[string][]byte{"disk0": bytes.Repeat([]byte{7}, 8*diskData), "disk1": nil} {
+		spec.Disks = append(spec.Disks, vm.Disk{ID: id, Path: sparse(t, data, 0), Format: "raw"})
+		other.Disks = append(other.Disks, vm.Disk{ID: id, Path: sparse(t, nil, 0), Format: "raw"})
+	}
+	other.Incoming = true
+	source, waiting := start(t, spec), start(t, other)
+	if err := source.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	export := filepath.Join(other.Dir, "nbd.sock")
+	if err := waiting.ExportDisks(t.Context(), export, []string{"disk0", "disk1"}); err != nil {
+		t.Fatal(err)
+	}
+	granted := map[string]transfer.Disk{}
+	grant := func(id string) (cut, mend func()) {
+		way, cut, mend := interrupted(t, export)
+		disk, err := transfer.AskDisk(t.Context(), way, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		granted[id] = disk
+		return cut, mend
+	}
+	cut, mend := grant("disk0")
+	grant("disk1")
+	socket := filepath.Join(source.Dir(), "copies.sock")
+	forward, err := transfer.ListenNBD(t.Context(), socket, granted, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer forward.Close()
+
+	cut()
+	if err := source.StartMirror(t.Context(), vm.Mirror{Disk: "disk0", Socket: socket}); err != nil {
+		t.Fatal(err)
+	}
+	for begun := time.Now(); forward.Stats().Forward == 0 && time.Since(begun) < 10*time.Second; {
+		time.Sleep(time.Millisecond)
+	}
+	begin, cancel := context.WithTimeout(t.Context(), time.Second)
+	if err := source.StartMirror(begin, vm.Mirror{Disk: "disk1", Socket: socket}); err == nil {
+		t.Error("the second began beside what the first has under way")
+	}
+	cancel()
+	ask, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	if _, err := source.Status(ask); err != nil {
+		t.Errorf("QEMU waits for the way: %v", err)
+	}
+	cancel()
+	mend()
+
+	if err := source.StartMirror(t.Context(), vm.Mirror{Disk: "disk1", Socket: socket}); err != nil {
+		t.Fatal(err)
+	}
+	for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		states, err := source.Mirrors(t.Context())
+		if err == nil && len(states) == 2 && states[0].Ready && states[1].Ready {
+			break
+		}
+		if err != nil || time.Since(begun) > 20*time.Second {
+			t.Fatalf("mirrors %+v, %v", states, err)
+		}
+	}
+	if err := source.FinishMirrors(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	noMirrors(t, source)
+}
+
 // TestDisksAreGivenOnce: a QEMU that asks for a disk that was given to another client is
 // refused it, and nothing of that is left.
 func TestDisksAreGivenOnce(t *testing.T) {
