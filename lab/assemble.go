@@ -79,6 +79,11 @@ func (r *run) migrationReport(ctx context.Context, m *move) report.Migration {
 		Guest: m.guest, From: m.from, To: r.resolve(m), Mode: m.step.Mode, Transfer: m.step.Transfer, Network: m.step.Network,
 		RequestedS: m.asked.Sub(r.zero).Seconds(), WhyNull: map[string]string{},
 	}
+	for _, g := range r.w.scenario.Guests {
+		if g.Name == m.guest && g.Memory > 0 {
+			out.MemoryBytes = &g.Memory
+		}
+	}
 	out.Connections = r.connections(m)
 	if m.report == nil || m.told() != m.report {
 		if m.refusal != nil {
@@ -166,9 +171,6 @@ func (m *move) standing() (report.Outcome, string) {
 }
 
 func (r *run) fillBytes(out *report.Migration, rep *record.Report) {
-	if rep.MemoryBytes > 0 {
-		out.MemoryBytes = &rep.MemoryBytes
-	}
 	switch {
 	case rep.WireBytes == nil && !sent(rep):
 		why := "it ended before it sent memory or disks, from when on bytes are counted"

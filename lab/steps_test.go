@@ -196,6 +196,22 @@ func TestToldByTheDestinationAlone(t *testing.T) {
 	}
 }
 
+// How much memory the guest has is known of each migration, from the file; also where it was refused, or called off at once.
+func TestMemoryOfEach(t *testing.T) {
+	r := aRun()
+	r.w.scenario.Guests = []scenario.Guest{{Name: "db", Memory: 1 << 28}, {Name: "web", Memory: 1 << 30}}
+	for name, m := range map[string]*move{
+		"refused":    {refusal: &migration.Problem{}},
+		"called off": {report: &agent.Report{Outcome: migration.Aborted, Ended: 1}},
+		"completed":  {report: &agent.Report{Outcome: migration.Completed, Ended: 1, MemoryBytes: 1 << 30}},
+	} {
+		m.guest, m.from, m.to, m.step = "web", "a", "a", &scenario.Migrate{To: "a"}
+		if got := r.migrationReport(t.Context(), m); got.MemoryBytes == nil || *got.MemoryBytes != 1<<30 || got.WhyNull["memory_bytes"] != "" {
+			t.Errorf("%s: %v, %q", name, got.MemoryBytes, got.WhyNull["memory_bytes"])
+		}
+	}
+}
+
 // What was not counted is null, also where it would be nothing.
 func TestBytesNotCounted(t *testing.T) {
 	r := aRun()

@@ -22,11 +22,6 @@ func (r *run) fillThere(out *report.Migration, m *move) {
 	_, out.Reason = m.standing()
 	out.TotalS = nil
 	out.SwitchedS = since(r.zero.UnixNano(), rep.Resumed)
-	for _, g := range r.w.scenario.Guests {
-		if g.Name == m.guest && g.Memory > 0 {
-			out.MemoryBytes = &g.Memory
-		}
-	}
 	r.fillPhases(out, rep)
 }
 
