@@ -34,6 +34,9 @@ func aGuestHere(t *testing.T, r *run) {
 	r.hasWeb(t, mux)
 }
 
+// execsSoFar is where a test's commands count from: one that still runs writes into its own folder alone.
+var execsSoFar = os.Getpid() * 1000
+
 // TestExecStep: a command's end is told; that of a guest that was booted again under it, which has
 // nothing of it any more, is not waited for.
 func TestExecStep(t *testing.T) {
@@ -56,7 +59,8 @@ func TestExecStep(t *testing.T) {
 	} {
 		r := aRun()
 		aGuestHere(t, r)
-		r.execs = os.Getpid() * 10
+		execsSoFar++
+		r.execs = execsSoFar
 		dir := fmt.Sprintf("/tmp/godwit-exec-%d", r.execs+1)
 		t.Cleanup(func() { os.RemoveAll(dir) })
 		if c.reboot {
@@ -101,7 +105,8 @@ func TestCommandThatRunsOn(t *testing.T) {
 	step := scenario.Step{Exec: &scenario.Exec{Guest: "web", Command: "sleep 5"}}
 	r := aRun(step)
 	aGuestHere(t, r)
-	r.execs = os.Getpid()*10 + 5
+	execsSoFar += 2
+	r.execs = execsSoFar
 	dir := fmt.Sprintf("/tmp/godwit-exec-%d", r.execs+1)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	r.do(t.Context(), &step)
