@@ -28,7 +28,7 @@ func TestOverrunIsTold(t *testing.T) {
 	}{
 		{"within", "precopy", time.Second, true, switched, ""},
 		{"stopcopy", "stopcopy", 300 * time.Millisecond, true, switched, ""},
-		{"memory", "precopy", 300 * time.Millisecond, true, switched, "stood still for 590ms, its downtime budget was 300ms: the last of its memory and its devices took 480ms"},
+		{"memory", "precopy", 300 * time.Millisecond, true, switched, "stood still for 551ms, its downtime budget was 300ms: the last of its memory and its devices took 480ms"},
 		{"disks", "hybrid", 300 * time.Millisecond, true, waits, "in sync, took 400ms"},
 		{"start", "precopy", 300 * time.Millisecond, true, starts, "starting it took 480ms"},
 		{"no steps", "precopy", 300 * time.Millisecond, true, nil, "its downtime budget was 300ms"},

@@ -202,8 +202,8 @@ func TestMemoryOfEach(t *testing.T) {
 	r.w.scenario.Guests = []scenario.Guest{{Name: "db", Memory: 1 << 28}, {Name: "web", Memory: 1 << 30}}
 	for name, m := range map[string]*move{
 		"refused":    {refusal: &migration.Problem{}},
-		"called off": {report: &agent.Report{Outcome: migration.Aborted, Ended: 1}},
-		"completed":  {report: &agent.Report{Outcome: migration.Completed, Ended: 1, MemoryBytes: 1 << 30}},
+		"called off": {report: &record.Report{Outcome: migration.Aborted, Ended: 1}},
+		"completed":  {report: &record.Report{Outcome: migration.Completed, Ended: 1, MemoryBytes: 1 << 30}},
 	} {
 		m.guest, m.from, m.to, m.step = "web", "a", "a", &scenario.Migrate{To: "a"}
 		if got := r.migrationReport(t.Context(), m); got.MemoryBytes == nil || *got.MemoryBytes != 1<<30 || got.WhyNull["memory_bytes"] != "" {

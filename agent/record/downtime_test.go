@@ -56,6 +56,31 @@ func TestVMDowntimeIsNoLessThanTheStop(t *testing.T) {
 	}
 }
 
+// TestVMDowntimeIsNoMoreThanFromStopToStart: before the stop's beginning and after the start's end the guest ran,
+// whatever its clock says.
+func TestVMDowntimeIsNoMoreThanFromStopToStart(t *testing.T) {
+	const ms = 1_000_000
+	stop, early, start := Step{StepStop, 1005 * ms, 5}, Step{StepStop, 500 * ms, 5}, Step{StepStart, 1060 * ms, 4}
+	for _, c := range []struct {
+		name  string
+		first Tick
+		steps []Step
+		want  time.Duration
+	}{
+		{"its clock is right", Tick{2, 1100 * ms, 545 * ms}, []Step{early, stop, start}, 55 * time.Millisecond},
+		{"its clock is fast", Tick{9, 2400 * ms, 9000 * ms}, []Step{early, stop, start}, 59 * time.Millisecond},
+		{"its clock is slow", Tick{9, 2400 * ms, 700 * ms}, []Step{stop, start}, 59 * time.Millisecond},
+		{"it was started twice", Tick{9, 2400 * ms, 700 * ms}, []Step{stop, start, {StepStart, 1100 * ms, 6}}, 101 * time.Millisecond},
+		{"the stop is not known", Tick{9, 2400 * ms, 9000 * ms}, []Step{start}, 1400 * time.Millisecond},
+		{"the start is not known", Tick{9, 2400 * ms, 9000 * ms}, []Step{stop}, 1400 * time.Millisecond},
+	} {
+		r := &Report{LastTick: &Tick{1, 1000 * ms, 500 * ms}, FirstTick: &c.first, Paused: 1010 * ms, Critical: c.steps}
+		if got, known := r.VMDowntime(); got != c.want || !known {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
 // Of several ticks the one counts whose hearing was delayed least; without the guest's
 // clock the last at the source, and the first at the destination.
 func TestTruerTick(t *testing.T) {

@@ -3,6 +3,7 @@ package record
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -43,6 +44,25 @@ type Step struct {
 	Name string  `json:"name"`
 	At   int64   `json:"at"` // unix ns of its beginning
 	MS   float64 `json:"ms"`
+}
+
+// around is from the stop's beginning to the end of the last start, outside of which the guest ran, by the source's
+// clock; where that is not known, without a bound. By a clock in the guest that goes too fast or too slow, as that of an emulated one which booted
+// on a busy host, its pause would else be longer.
+func (r *Report) around() time.Duration {
+	var stop, end int64
+	for _, s := range r.Critical {
+		switch {
+		case s.Name == StepStop && s.At <= r.Paused:
+			stop = max(stop, s.At)
+		case s.Name == StepStart && s.At >= r.Paused:
+			end = max(end, s.At+int64(s.took()))
+		}
+	}
+	if stop == 0 || end == 0 {
+		return math.MaxInt64
+	}
+	return time.Duration(end - stop)
 }
 
 func (s Step) took() time.Duration { return time.Duration(s.MS * float64(time.Millisecond)) }
@@ -148,7 +168,7 @@ func (r *Report) VMDowntime() (time.Duration, bool) {
 	if r.LastTick.Mono == 0 || executed < 0 || executed > passed { // such a clock tells nothing
 		executed = 0
 	}
-	return max(time.Duration(passed-executed), r.between()), true
+	return min(max(time.Duration(passed-executed), r.between()), r.around()), true
 }
 
 // StoodStill is for how long the guest did: by its own counter, or, where that was not heard, by the clocks
