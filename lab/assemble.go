@@ -84,7 +84,7 @@ func (r *run) migrationReport(ctx context.Context, m *move) report.Migration {
 			out.MemoryBytes = &g.Memory
 		}
 	}
-	out.Connections = r.connections(m)
+	out.Connections, out.Survival = r.connections(m), r.survival(m)
 	if m.report == nil || m.told() != m.report {
 		if m.refusal != nil {
 			out.Outcome, out.Reason, out.Code = report.Refused, m.refusal.Text, m.refusal.Code
@@ -134,7 +134,6 @@ func fillTold(out *report.Migration, m *move, rep *record.Report) {
 	}
 	out.Steps, out.Ownership = criticalPath(rep)
 	out.Notes = rep.Notes
-	out.Survival = survival(rep)
 	if rep.DataPath != nil {
 		if data, err := json.Marshal(rep.DataPath); err == nil {
 			out.DataPath = data
@@ -225,6 +224,7 @@ func (r *run) fillNetwork(ctx context.Context, out *report.Migration, m *move) {
 		return
 	}
 	r.fillDowntime(ctx, out, m.guest, from, to)
+	r.fillSilence(ctx, out, m)
 	n, err := r.dropped(m.guest, from, to)
 	if err != nil {
 		out.WhyNull["dropped_packets"] = err.Error()

@@ -26,6 +26,7 @@ func whyNull(m report.Migration, reason string) report.Migration {
 		"wire_bytes": m.WireBytes == nil, "disk_wire_bytes": m.DiskWireBytes == nil, "held_packets": m.HeldPackets == nil,
 		"dropped_packets": m.DroppedPackets == nil, "link_drops": m.LinkDrops == nil, "tunnel_s": m.TunnelS == nil,
 		"predicted": m.Predicted == nil, "switched_s": m.SwitchedS == nil,
+		"next_silent_ms": m.NextSilentMS == nil,
 	} {
 		if _, said := m.WhyNull[name]; missing && !said {
 			m.WhyNull[name] = reason

@@ -298,12 +298,15 @@ func (r *run) beforeMove(m *move) {
 // finishMove notes what ended with the migration.
 func (r *run) finishMove(m *move) {
 	m.over = r.overAt(m)
-	if p := r.w.probers[m.guest]; p != nil {
-		p.Rest(m.over.UnixNano())
-	}
 	m.mu.Lock()
 	rep, open, refused := m.told(), m.open() && m.refusal == nil, m.refused()
 	m.mu.Unlock()
+	if p := r.w.probers[m.guest]; p != nil {
+		if rep != nil && changesAddress(rep) { // nobody may have heard that the handover was done
+			r.probe(m.guest, targets(rep.Next))
+		}
+		p.Rest(m.over.UnixNano())
+	}
 	switch {
 	case open, rep != nil && rep.Outcome == migration.Failed:
 		r.w.keepsDisks(m.guest, m.from, r.resolve(m))

@@ -5,8 +5,20 @@ import (
 	"godwit/lab/report"
 )
 
-// survival is the agents' own report of a guest's connections.
-func survival(rep *record.Report) *report.Survival {
+// survival is the agents' own report of a guest's connections, and what its clients have to say against it.
+func (r *run) survival(m *move) *report.Survival {
+	rep := m.told()
+	if rep == nil {
+		return nil
+	}
+	out := survivalOf(rep)
+	if out != nil {
+		out.Otherwise = r.otherwise(m)
+	}
+	return out
+}
+
+func survivalOf(rep *record.Report) *report.Survival {
 	s := rep.Survival
 	if s == nil {
 		return nil

@@ -19,7 +19,8 @@ func newLabRandom() *cobra.Command {
 		Long: `Makes scenarios from seeds: sites, links, clients, guests, traffic, moves, and in
 half of them something that breaks meanwhile. Runs each, and judges it by what it
 expects and by what no run may show: a guest in doubt or lost, a connection lost,
-something left behind, numbers that contradict each other. Writes OUT/SEED/scenario.yaml
+something left behind, numbers that contradict each other, a guest's list of its connections
+that its clients contradict, a next address that is silent. Writes OUT/SEED/scenario.yaml
 (which godwit lab run takes) and its report; a later run with the same OUT goes on where
 this one ended. Exit status: 0 all are as promised, 1 not.`,
 		Example: "  godwit lab random --seed 1 --runs 20 --out /tmp/random\n  godwit lab random --seed 7 --show",

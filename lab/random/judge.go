@@ -14,8 +14,9 @@ const slack = 0.005
 
 // Judge gives a line for each thing in a report that no run of these scenarios may show,
 // beside what the file itself expects: a guest in doubt or lost, an outcome without its
-// reason, one of ours called internal, numbers that contradict each other.
-func Judge(r *report.Report) []string {
+// reason, one of ours called internal, numbers that contradict each other, a next address that was silent for longer
+// than silence, ms, after the handover.
+func Judge(r *report.Report, silence float64) []string {
 	var bad []string
 	stayed := map[string]bool{} // guests that some migration left where they were: a later one may find them there already
 	for i := range r.Migrations {
@@ -26,6 +27,7 @@ func Judge(r *report.Report) []string {
 		switch m.Outcome {
 		case report.Completed:
 			whole(m, wrong)
+			after(m, silence, wrong)
 		case report.Aborted, report.Refused:
 			if m.Reason == "" || m.Code == "" {
 				wrong("%s without a reason", m.Outcome)
@@ -52,6 +54,27 @@ func unmet(r *report.Report) []string {
 	return slices.DeleteFunc(slices.Clone(r.Unmet), func(line string) bool {
 		return undone && strings.HasPrefix(line, "never reached: ")
 	})
+}
+
+// after holds what became of a guest's connections, as the guest's own list has it, against what their clients felt,
+// and says where the next address was silent.
+func after(m *report.Migration, silence float64, wrong func(string, ...any)) {
+	switch {
+	case m.NextSilentMS != nil && *m.NextSilentMS > silence:
+		wrong("its next address was silent for %.0f ms after the handover, %.0f are bearable", *m.NextSilentMS, silence)
+	case m.NextSilentMS == nil && m.WhyNull["next_silent_ms"] == "":
+		wrong("no next_silent_ms")
+	}
+	s := m.Survival
+	if s == nil {
+		return
+	}
+	if sum := s.Moved + s.Tunnelled + s.Ended + s.Lost; sum != s.Total || sum != len(s.Connections) {
+		wrong("the guest's list has %d connections, %d in all: %d moved, %d tunnelled, %d ended, %d lost", len(s.Connections), s.Total, s.Moved, s.Tunnelled, s.Ended, s.Lost)
+	}
+	for _, line := range s.Otherwise {
+		wrong("%s", line)
+	}
 }
 
 // whole holds the numbers of a migration that completed against each other.

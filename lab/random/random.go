@@ -11,8 +11,12 @@ import (
 
 // Scenario is the file of seed. It can be run here: memory of all guests together stays
 // below 1 GiB, and no run takes longer than its timeout of ten minutes.
-func Scenario(seed uint64) []byte {
+func Scenario(seed uint64) []byte { return []byte(made(seed).text.String()) }
+
+// made is the maker of seed when it has written all of its scenario.
+func made(seed uint64) *maker {
 	m := &maker{Rand: rand.New(rand.NewPCG(seed, 0x72616e646f6d))} //nolint:gosec // to be repeated, not to be secret
+	m.put("name: random %d", seed)
 	m.sites()
 	m.clients()
 	m.guests()
@@ -20,8 +24,15 @@ func Scenario(seed uint64) []byte {
 	m.steps()
 	m.put("end: {after_last_migration: %ds, timeout: 600s}", lingers+2*((m.away+999)/1000))
 	m.expect()
-	return []byte(fmt.Sprintf("name: random %d\n", seed) + m.text.String())
+	return m
 }
+
+// silence is the longest for which a guest's next address may answer nobody once the handover is done, ms: for
+// as long as a step has packets vanish, and what a slow guest on a busy machine and a full link take.
+func (m *maker) silence() float64 { return float64(m.away) + silentMost }
+
+// silentMost is that of a scenario in which nothing vanishes.
+const silentMost = 2000
 
 // maker writes one scenario, and keeps what later parts need to know of earlier ones.
 type maker struct {

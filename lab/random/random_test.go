@@ -57,10 +57,10 @@ func TestJudgeOfWhoStayed(t *testing.T) {
 	refused.Outcome, refused.Reason, refused.Code = report.Refused, "it is there already", migration.CodeUsage
 	aborted := good()
 	aborted.Outcome, aborted.Reason, aborted.Code = report.Aborted, "asked", migration.CodeAsked
-	if bad := Judge(&report.Report{Migrations: []report.Migration{refused}}); len(bad) != 1 {
+	if bad := Judge(&report.Report{Migrations: []report.Migration{refused}}, silentMost); len(bad) != 1 {
 		t.Errorf("alone: %v", bad)
 	}
-	if bad := Judge(&report.Report{Migrations: []report.Migration{aborted, refused}}); len(bad) != 0 {
+	if bad := Judge(&report.Report{Migrations: []report.Migration{aborted, refused}}, silentMost); len(bad) != 0 {
 		t.Errorf("after an abort: %v", bad)
 	}
 }
@@ -85,7 +85,8 @@ func good() report.Migration {
 	return report.Migration{
 		Guest: "web", From: "north", To: "south", Outcome: report.Completed, TotalS: f(5), MigrationS: f(3), MemoryS: f(3), WireBytes: n(100),
 		WireBytesByPath: map[string]int64{"a-a": 60, "a-b": 40}, Phases: []report.Phase{{Name: "check", EndS: 1}, {Name: "copy", StartS: 1, EndS: 5}},
-		Connections: &report.Connections{Total: 3, Moved: 2, Tunnelled: 1},
+		Connections: &report.Connections{Total: 3, Moved: 2, Tunnelled: 1}, NextSilentMS: f(20),
+		Survival: &report.Survival{Total: 2, Moved: 1, Tunnelled: 1, Connections: make([]report.Survivor, 2)},
 	}
 }
 
@@ -110,10 +111,17 @@ func TestJudge(t *testing.T) {
 		{func(m *report.Migration) { m.Connections.Lost = 1 }, "3 connections"},
 		{func(m *report.Migration) { m.Phases[1].StartS = 0.5 }, "phase copy"},
 		{func(m *report.Migration) { m.TotalS = f(4) }, "last phase ends"},
+		{func(m *report.Migration) { m.NextSilentMS = f(silentMost + 1) }, "silent for 2001 ms"},
+		{func(m *report.Migration) { m.NextSilentMS = nil }, "no next_silent_ms"},
+		{func(m *report.Migration) {
+			m.NextSilentMS, m.WhyNull = nil, map[string]string{"next_silent_ms": "the guest kept its address"}
+		}, ""},
+		{func(m *report.Migration) { m.Survival.Lost = 1 }, "2 connections, 2 in all: 1 moved, 1 tunnelled, 0 ended, 1 lost"},
+		{func(m *report.Migration) { m.Survival.Otherwise = []string{"ticks-1 lives"} }, "ticks-1 lives"},
 	} {
 		m := good()
 		c.change(&m)
-		got := fmt.Sprint(Judge(&report.Report{Migrations: []report.Migration{m}}))
+		got := fmt.Sprint(Judge(&report.Report{Migrations: []report.Migration{m}}, silentMost))
 		if c.says == "" && got != "[]" || !strings.Contains(got, c.says) {
 			t.Errorf("want %q, got %s", c.says, got)
 		}

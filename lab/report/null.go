@@ -27,7 +27,7 @@ func (m *Migration) numbers() map[string]bool {
 		"outcome":      m.Outcome != "",
 		"memory_bytes": m.MemoryBytes != nil, "wire_bytes": m.WireBytes != nil, "disk_wire_bytes": m.DiskWireBytes != nil,
 		"held_packets": m.HeldPackets != nil, "dropped_packets": m.DroppedPackets != nil,
-		"link_drops": m.LinkDrops != nil, "tunnel_s": m.TunnelS != nil, "switched_s": m.SwitchedS != nil, "predicted": m.Predicted != nil, "connections": m.Connections != nil,
+		"link_drops": m.LinkDrops != nil, "tunnel_s": m.TunnelS != nil, "switched_s": m.SwitchedS != nil, "next_silent_ms": m.NextSilentMS != nil, "predicted": m.Predicted != nil, "connections": m.Connections != nil,
 	}
 }
 

@@ -138,7 +138,7 @@ func sampleMove(from, to string, at float64, ends []float64, vm, network float64
 		WireBytesByPath: map[string]int64{"public-public": 61e6, "private-public": 20e6}, DiskWireBytes: new(int64(0)),
 		HeldPackets: new(int64(12)), DroppedPackets: new(int64(0)), LinkDrops: new(int64(0)), TunnelS: new(2.4),
 		Predicted:   &Predicted{MigrationS: new(6.0), DowntimeMS: new(45.0), WireBytes: new(int64(80e6))},
-		Connections: &Connections{Total: 4, Moved: 4}, RequestedS: at, SwitchedS: new(at + ends[5])}
+		Connections: &Connections{Total: 4, Moved: 4}, RequestedS: at, SwitchedS: new(at + ends[5]), NextSilentMS: new(20.5)}
 	for i, name := range []string{"check", "prepare", "seed", "copy", "switch", "handover", "settle"} {
 		m.Phases = append(m.Phases, Phase{Name: name, StartS: ends[i], EndS: ends[i+1]})
 	}

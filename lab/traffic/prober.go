@@ -164,6 +164,21 @@ func (r *Prober) Downtime(from, to, end int64) (time.Duration, bool) {
 	return downtime(waitsOf(r.replies, r.spells, min(r.until, end)), from, to)
 }
 
+// Silence is the longest time in a window [from, to), unix ns, without a reply of any of some addresses:
+// from the last one, or the window's begin, to the next one, also where that is later. end and the bool are
+// as in Downtime, but that none of them need ever have replied.
+func (r *Prober) Silence(addrs []netip.Addr, from, to, end int64) (time.Duration, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var of []Reply
+	for _, x := range r.replies {
+		if x.Time >= from && slices.Contains(addrs, x.Target) {
+			of = append(of, x)
+		}
+	}
+	return silence(of, r.spells, from, to, min(r.until, end))
+}
+
 // Replies returns the replies that arrived in [from, to), unix ns, in order.
 func (r *Prober) Replies(from, to int64) []Reply {
 	r.mu.Lock()

@@ -113,6 +113,35 @@ func TestDowntimeToAnEnd(t *testing.T) {
 	}
 }
 
+// TestSilence: of one address alone, from the window's begin on, whether it ever answered or not.
+func TestSilence(t *testing.T) {
+	old, next := netip.MustParseAddr("10.1.1.10"), netip.MustParseAddr("10.2.1.10")
+	reply := func(of netip.Addr, at int64) Reply { return Reply{of, at - 1, at} }
+	steady := []Reply{reply(old, 90), reply(next, 95), reply(next, 105), reply(next, 115)}
+	late := []Reply{reply(old, 90), reply(old, 300), reply(next, 400), reply(next, 410)}
+	fell := []Reply{reply(next, 95), reply(next, 105), reply(old, 200), reply(next, 700)}
+	for _, c := range []struct {
+		name    string
+		replies []Reply
+		last    int64 // when nobody was asked any more; 0: the prober asks
+		want    int64
+		known   bool
+	}{
+		{"it answers", steady, 120, 10, true},
+		{"it answers late", late, 420, 299, true},
+		{"it answers no more", steady, 0, 885, true},
+		{"it was silent for a time", fell, 710, 595, true},
+		{"the old one alone answers", []Reply{reply(old, 90), reply(old, 110)}, 500, 400, true},
+		{"nobody answers", nil, 0, 900, true},
+		{"nobody was asked", steady, 100, 0, false},
+	} {
+		p := &Prober{replies: c.replies, spells: []spell{{10, c.last}}, until: 1000}
+		if d, known := p.Silence([]netip.Addr{next}, 100, 120, 2000); int64(d) != c.want || known != c.known {
+			t.Errorf("%s: %d, %v; want %d, %v", c.name, int64(d), known, c.want, c.known)
+		}
+	}
+}
+
 // TestProberRests: it asks on until a reply that is later, and what was set meanwhile holds.
 func TestProberRests(t *testing.T) {
 	name, _ := guest(t)

@@ -63,6 +63,10 @@ type Connection struct {
 	First   netip.Addr   `json:"first"`
 	Remotes []netip.Addr `json:"remotes,omitempty"`
 	Moved   bool         `json:"moved"`
+	// Local and Peer are its ends as it was connected, which the guest knows it by. Neither is known of
+	// another program's connection.
+	Local netip.AddrPort `json:"local,omitzero"`
+	Peer  netip.AddrPort `json:"peer,omitzero"`
 	// Waits between records, in order; shorter ones than MinWait (ns) are left out.
 	Waits   []Wait `json:"waits,omitempty"`
 	MinWait int64  `json:"min_wait_ns"`

@@ -1,6 +1,9 @@
 package traffic
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // spell is a time in which a prober asked somebody, unix ns; to is 0 while it lasts.
 type spell struct{ from, to int64 }
@@ -55,6 +58,19 @@ func waitsOf(replies []Reply, spells []spell, until int64) []probeWait {
 		}
 	}
 	return out
+}
+
+// silence is the longest time without one of some replies in a window, which may all be missing: of what
+// was before the window nothing counts.
+func silence(replies []Reply, spells []spell, from, to, until int64) (time.Duration, bool) {
+	var within []spell
+	for _, s := range spells {
+		if s.to == 0 || s.to > from {
+			within = append(within, spell{max(s.from, from), s.to})
+		}
+	}
+	never := Reply{Sent: math.MaxInt64, Time: math.MaxInt64} // which lets a spell without any be one wait
+	return downtime(waitsOf(append(replies, never), within, until), from, to)
 }
 
 // downtime is the longest of the waits that overlap a window, which are in order.

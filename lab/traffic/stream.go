@@ -35,6 +35,7 @@ type stream struct {
 	size  int
 
 	c     *net.TCPConn
+	local netip.AddrPort // as it was connected
 	in    *record.Reader
 	write sync.Mutex
 	done  chan struct{} // closed when nothing can arrive any more
@@ -84,6 +85,9 @@ func open(ctx context.Context, f *Flow, t *tally) (*stream, error) {
 		flow: f, tally: t, seed: rand.Uint32(), size: f.size(), c: c.(*net.TCPConn),
 		done: make(chan struct{}), ready: make(chan struct{}), answered: make(chan struct{}, 1),
 		waits: newWaits(f.Connections),
+	}
+	if a, ok := s.c.LocalAddr().(*net.TCPAddr); ok {
+		s.local = netip.AddrPortFrom(a.AddrPort().Addr().Unmap(), a.AddrPort().Port())
 	}
 	buffer := idleBuffer
 	if f.Kind == Download {

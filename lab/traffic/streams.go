@@ -238,7 +238,7 @@ func (f *streams) stop() Result {
 			f.askAgain(f.all[i:min(i+greetAtOnce, len(f.all))], end-int64(fresh))
 			deadline = time.Now().Add(finalWait + greetAtOnce*finalWaitOne)
 		}
-		c := Connection{First: f.Target, Survived: s.delivers(end-int64(fresh), deadline.Add(max(0, min(s.slowness(), most.Sub(deadline)))))}
+		c := Connection{First: f.Target, Local: s.local, Peer: netip.AddrPortFrom(f.Target, f.port()), Survived: s.delivers(end-int64(fresh), deadline.Add(max(0, min(s.slowness(), most.Sub(deadline)))))}
 		if c.Survived {
 			s.look()
 		}

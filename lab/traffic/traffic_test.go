@@ -70,6 +70,9 @@ func TestEveryKindDeliversWithoutLoss(t *testing.T) {
 			if len(r.Connections[0].Remotes) != 1 || r.Connections[0].Remotes[0] != r.Connections[0].First || r.Connections[0].Moved {
 				t.Errorf("connection %+v: want one remote, its first", r.Connections[0].Remotes)
 			}
+			if c := r.Connections[0]; c.Peer.Addr() != c.First || c.Peer.Port() == 0 || c.Local.Addr() != c.First || c.Local.Port() == 0 {
+				t.Errorf("a connection from %s to %s, by loopback", c.Local, c.Peer)
+			}
 		})
 	}
 }
