@@ -100,9 +100,10 @@ func (a *Agent) peerAbort(r *http.Request) (any, error) {
 	if err := m.tell(r.Context(), in); err != nil {
 		return nil, err
 	}
-	taken := ask.Epoch > m.plan.Epoch
+	taken, asked := ask.Epoch > m.plan.Epoch, in.Kind == migration.AskRefusal
 	state, err := m.await(r.Context(), func(s migration.Destination) bool {
-		return s.Running() && !taken && !lost || s.Landing == migration.Gone || s.Vanished && in.Kind == migration.AskRefusal
+		// Who asks for a refusal turns back when it hears one, and what waits here is sent back after that (awaitTurnedBack).
+		return s.Running() && !taken && !lost || s.Landing == migration.Gone || asked && (s.Vanished || s.Declines())
 	})
 	if err != nil && !state.Refused() {
 		return nil, err

@@ -50,3 +50,63 @@ func TestHeldPacketsWaitForTheSource(t *testing.T) {
 		t.Error("it waits on after the source's word")
 	}
 }
+
+// waits is a migration that a source has let go of, whose memory is not all here.
+func waits(t *testing.T) *incoming {
+	t.Helper()
+	m := comes(t, bareAgent(t, &config.Config{Host: "rome"}))
+	var err error
+	if m.log, err = journal.Create(m.a.config.StatePath("journal"), m.plan.ID); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.log.Close() }) //nolint:errcheck // of a test
+	m.wake, m.inbox, m.rec = make(chan struct{}), make(chan migration.Input, 4), newRecord("rome", m.plan, time.Now())
+	m.state = migration.Destination{Landing: migration.Waiting, Epoch: m.plan.Epoch, Released: true}
+	m.a.incoming = map[string]*incoming{m.plan.ID: m}
+	return m
+}
+
+// TestRefusalIsAnsweredAtOnce: a source that asks for a refusal hears it before what waits here is sent back, which waits for
+// the source to turn back; one that has turned back hears when nothing is left.
+func TestRefusalIsAnsweredAtOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		ask  Undo
+		soon bool
+	}{
+		"it asks":         {Undo{Released: true}, true},
+		"it turned back":  {Undo{}, false},
+		"it has it again": {Undo{Epoch: 3, Released: true}, false},
+	} {
+		m := waits(t)
+		if c.ask.Epoch == 0 {
+			c.ask.Epoch = m.plan.Epoch
+		}
+		go func() {
+			if _, err := m.step(<-m.inbox); err != nil {
+				t.Error(err)
+			}
+		}()
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		answer, err := m.a.peerAbort(callFrom(t, m.plan.From, m.plan.ID, c.ask).WithContext(ctx))
+		soon := ctx.Err() == nil
+		cancel()
+		if soon != c.soon {
+			t.Errorf("%s: answered at once: %v", name, soon)
+		}
+		if got, ok := answer.(ReleaseAnswer); err != nil || !ok || got.State != "declined" {
+			t.Errorf("%s: %+v, %v", name, answer, err)
+		}
+	}
+}
+
+// TestNobodyIsToldOfALostGuest: its source leads nothing here when it says that the guest is lost, and says nothing after that.
+func TestNobodyIsToldOfALostGuest(t *testing.T) {
+	m := waits(t)
+	if _, err := m.step(migration.Input{Kind: migration.Lose, Problem: &migration.Problem{Text: "its pages are nowhere"}}); err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	if m.awaitTurnedBack(t.Context()); time.Since(begun) > time.Second {
+		t.Errorf("its source was waited for, for %v", time.Since(begun))
+	}
+}
