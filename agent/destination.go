@@ -236,7 +236,7 @@ func (m *incoming) await1() {
 				return
 			}
 			in = migration.Input{Kind: migration.Fault, Problem: &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf(
-				"guest %s did not arrive whole on %s: %s", m.plan.Guest, m.plan.To, notWhole(err, p, qemu.Complaint(m.dir)))}}
+				"guest %s did not arrive whole on %s: %s", m.plan.Guest, m.plan.To, notWhole(err, m.laneFault(), p, qemu.Complaint(m.dir)))}}
 		}
 		if in.Kind == migration.LoadedAll {
 			m.rec.Moment(record.StepLoaded) // what is done from now on makes the guest wait
@@ -257,8 +257,11 @@ func (m *incoming) await1() {
 }
 
 // notWhole says once why QEMU did not load a guest. What it answers has no reason, which it writes to
-// its log: said.
-func notWhole(err error, p vm.Progress, said string) string {
+// its log: said. Where lanes ended its stream all that is of what it missed.
+func notWhole(err, lanes error, p vm.Progress, said string) string {
+	if lanes != nil {
+		return lanes.Error()
+	}
 	text := err.Error()
 	for _, more := range []string{p.Error, said} {
 		if more != "" && !strings.Contains(text, more) {

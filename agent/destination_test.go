@@ -27,13 +27,19 @@ func TestAlike(t *testing.T) {
 // TestNotWhole: why a guest could not be loaded is said, and once.
 func TestNotWhole(t *testing.T) {
 	const failed, device = "load of migration failed: Invalid argument", "Unknown savevm section or instance 'serial' 0"
-	for _, c := range []struct{ err, progress, said, want string }{
-		{"migration failed: " + failed, failed, device, "migration failed: " + failed + ": " + device},
-		{"migration failed: " + failed, failed, "", "migration failed: " + failed},
-		{"migration failed", failed, "", "migration failed: " + failed},
-		{"QEMU ended: exit status 1: " + device, "", device, "QEMU ended: exit status 1: " + device},
+	full := errors.New("write mirror: no space left on device")
+	for _, c := range []struct {
+		err                  string
+		lanes                error
+		progress, said, want string
+	}{
+		{"migration failed: " + failed, nil, failed, device, "migration failed: " + failed + ": " + device},
+		{"migration failed: " + failed, nil, failed, "", "migration failed: " + failed},
+		{"migration failed", nil, failed, "", "migration failed: " + failed},
+		{"QEMU ended: exit status 1: " + device, nil, "", device, "QEMU ended: exit status 1: " + device},
+		{"migration failed: " + failed, full, failed, device, full.Error()},
 	} {
-		if got := notWhole(errors.New(c.err), vm.Progress{Error: c.progress}, c.said); got != c.want {
+		if got := notWhole(errors.New(c.err), c.lanes, vm.Progress{Error: c.progress}, c.said); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
 		}
 	}

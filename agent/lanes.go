@@ -297,6 +297,27 @@ func (m *incoming) serveLane(s *peer.Stream) {
 	}
 }
 
+// laneFaultLimit is how long after QEMU has ended its side the lanes are given to say why.
+const laneFaultLimit = 200 * time.Millisecond
+
+// laneFault is why our own data path has ended here, such as that the disk is full; nil where that is QEMU's doing.
+func (m *incoming) laneFault() error {
+	lanes := m.lanes()
+	if lanes == nil {
+		return nil
+	}
+	select {
+	case <-lanes.Done():
+	case <-time.After(laneFaultLimit):
+		return nil
+	}
+	var end *proxy.QEMUError
+	if err := lanes.Err(); !errors.As(err, &end) {
+		return err
+	}
+	return nil
+}
+
 // refuseLane ends everything at the other end.
 func refuseLane(s *peer.Stream, why string) {
 	s.SetDeadline(time.Now().Add(time.Second)) //nolint:errcheck // it is closed in any case

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -22,6 +23,30 @@ import (
 	"godwit/transfer/paths"
 	"godwit/transfer/proxy"
 )
+
+// TestLaneFault: why lanes ended is told, but where it was QEMU that did, and where they go on.
+func TestLaneFault(t *testing.T) {
+	full := errors.New("write mirror: no space left on device")
+	for _, end := range []error{full, &proxy.QEMUError{Err: errors.New("it is gone")}, nil} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		lanes, err := proxy.NewDestination(ctx, proxy.DestinationConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := &incoming{work: &destinationWork{lanes: lanes}}
+		if end != nil {
+			cancel(end)
+		}
+		if got := m.laneFault(); (got != nil) != (end == full) || got != nil && got.Error() != full.Error() {
+			t.Errorf("%v: %v", end, got)
+		}
+		cancel(nil)
+		<-lanes.Done()
+	}
+	if err := (&incoming{work: &destinationWork{}}).laneFault(); err != nil {
+		t.Error(err)
+	}
+}
 
 // TestLanesArePrepared: prepare begins to open every lane, over a path that answers nobody too,
 // and waits for none; its undoing leaves no connection, and nothing for QEMU.
