@@ -72,13 +72,26 @@ func TestPostcopyLosesGuest(t *testing.T) {
 			if len(here) != 1 || len(there) != 1 {
 				t.Errorf("disks: %q, %q", here, there)
 			}
-			for host, have := range p.inventory() {
-				for _, h := range have {
-					if strings.HasPrefix(h, "file ") || strings.HasPrefix(h, "network state") || strings.HasPrefix(h, "device gw") {
-						t.Errorf("left on %s: %s", host, h)
-					}
-				}
+			left := p.leftOfIt()
+			for until := time.Now().Add(5 * time.Second); len(left) > 0 && time.Now().Before(until); left = p.leftOfIt() {
+				time.Sleep(50 * time.Millisecond) // a journal goes once the history has what was told
+			}
+			if len(left) > 0 {
+				t.Errorf("left: %q", left)
 			}
 		})
 	}
+}
+
+// leftOfIt is what is on the hosts of a guest that is there no more: files, network state and devices.
+func (p *trial) leftOfIt() (left []string) {
+	p.Helper()
+	for host, have := range p.inventory() {
+		for _, h := range have {
+			if strings.HasPrefix(h, "file ") || strings.HasPrefix(h, "network state") || strings.HasPrefix(h, "device gw") {
+				left = append(left, host+": "+h)
+			}
+		}
+	}
+	return left
 }
