@@ -123,7 +123,11 @@ func (c *cellRun) carryOut(ctx context.Context) error {
 // migrateAndBreak asks for the migration, and makes the fault when the phase is there.
 // How the fault is mended is in c.undo then.
 func (c *cellRun) migrateAndBreak(ctx context.Context) error {
-	id, err := c.from.client.Migrate(ctx, migration.Request{Guest: cellGuest, To: c.to.host.Name, Downtime: cellBudget})
+	req := migration.Request{Guest: cellGuest, To: c.to.host.Name, Downtime: cellBudget, Mode: c.mode}
+	if c.mode == "postcopy" {
+		req.Bandwidth = cellLate
+	}
+	id, err := c.from.client.Migrate(ctx, req)
 	if err != nil {
 		return fmt.Errorf("request: %w", err)
 	}

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,9 +14,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"godwit/lab/matrix"
+	"godwit/migration"
 )
 
 // FaultOptions of a run of the matrix.
@@ -25,7 +28,8 @@ type FaultOptions struct {
 	Sample int    // cells to try, of those chosen; 0: all
 	Faults []string
 	Phases []string
-	Again  bool // also what OUT/faults.json has already
+	Again  bool   // also what OUT/faults.json has already
+	Mode   string // of the migrations; "": auto. postcopy: pages are missing long enough for a fault to come meanwhile
 	Tell   func(string)
 	Log    *slog.Logger
 }
@@ -33,6 +37,7 @@ type FaultOptions struct {
 // FaultReport is OUT/faults.json.
 type FaultReport struct {
 	Seed    uint64          `json:"seed"`
+	Mode    string          `json:"mode,omitempty"`
 	Sums    matrix.Sums     `json:"sums"`
 	Results []matrix.Result `json:"results"`
 }
@@ -52,6 +57,9 @@ func RunFaults(ctx context.Context, opts FaultOptions) (*FaultReport, error) {
 	if opts.Tell == nil {
 		opts.Tell = func(string) {}
 	}
+	if opts.Mode != "" && !slices.Contains(migration.Modes, opts.Mode) {
+		return nil, fmt.Errorf("%w: mode %q is unknown; there are: %s", ErrUnusable, opts.Mode, strings.Join(migration.Modes, ", "))
+	}
 	cells, err := matrix.Order(opts.Seed, opts.Faults, opts.Phases)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnusable, err)
@@ -59,7 +67,7 @@ func RunFaults(ctx context.Context, opts FaultOptions) (*FaultReport, error) {
 	if opts.Sample > 0 {
 		cells = cells[:min(opts.Sample, len(cells))]
 	}
-	rep := &FaultReport{Seed: opts.Seed, Results: []matrix.Result{}}
+	rep := &FaultReport{Seed: opts.Seed, Mode: opts.Mode, Results: []matrix.Result{}}
 	if opts.Out != "" {
 		if err := os.MkdirAll(opts.Out, 0o755); err != nil {
 			return nil, fmt.Errorf("%w: output directory: %w", ErrUnusable, err)
@@ -91,7 +99,7 @@ func (r *faultRun) all(ctx context.Context, cells []matrix.Cell) (err error) {
 			if r.world, err = newCellWorld(ctx, r.opts.Log, ""); err != nil {
 				return fmt.Errorf("%w: %w", ErrUnusable, err)
 			}
-			r.used = 0
+			r.world.mode, r.used = r.opts.Mode, 0
 		}
 		result := r.try(ctx, cell)
 		if ctx.Err() != nil {
@@ -180,9 +188,13 @@ func (f *FaultReport) read(out string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	seed := f.Seed
+	seed, mode := f.Seed, f.Mode
 	if err == nil {
+		f.Mode = ""
 		err = json.Unmarshal(data, f)
+	}
+	if err == nil && f.Mode != mode {
+		err = fmt.Errorf("it is of mode %q", cmp.Or(f.Mode, "auto"))
 	}
 	if err != nil {
 		return fmt.Errorf("go on with %s: %w; remove it, or name another --out", path, err)

@@ -39,6 +39,8 @@ const (
 	cellGuest  = "web"
 	cellClient = "phone"
 	cellUplink = "public" // the one that carries guests and the tunnel
+
+	cellLate = 30_000_000 // how fast memory comes in mode postcopy, bit/s: some 30 MB follow the guest then, for ten seconds
 )
 
 // cellWorld is a world in which cell after cell is tried, for as long as each left it
@@ -46,7 +48,8 @@ const (
 type cellWorld struct {
 	*world
 	stopReaper func()
-	ended      bool // the guest did, in the last cell: its disks stay where it was
+	mode       string // of migrations; "": auto
+	ended      bool   // the guest did, in the last cell: its disks stay where it was
 
 	mu      sync.Mutex
 	samples map[string]traffic.Sample // the last, by flow

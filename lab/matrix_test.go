@@ -1,11 +1,14 @@
 package lab
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"godwit/internal/need"
+	"godwit/lab/matrix"
+	"godwit/migration"
 )
 
 // TestFaultSample tries the first cells of the matrix, each another fault, and every
@@ -13,6 +16,21 @@ import (
 func TestFaultSample(t *testing.T) {
 	if rep := tryCells(t, FaultOptions{Seed: sampleSeed, Sample: sampleCells}); len(rep.Results) != sampleCells {
 		t.Errorf("%d cells were tried", len(rep.Results))
+	}
+}
+
+// TestModesOfTheMatrix: results of one mode are not gone on with in another, and a mode that is none is refused.
+func TestModesOfTheMatrix(t *testing.T) {
+	had := FaultReport{Mode: "postcopy", Results: []matrix.Result{{Cell: matrix.Cell{Fault: matrix.Cut3s, Phase: migration.Copy}}}}
+	out := t.TempDir()
+	if err := had.write(out); err != nil {
+		t.Fatal(err)
+	}
+	for mode, ok := range map[string]bool{"postcopy": true, "": false, "precopy": false, "post": false} {
+		rep, err := RunFaults(t.Context(), FaultOptions{Out: out, Mode: mode, Faults: []string{matrix.Cut3s}, Phases: []string{"copy"}})
+		if (err == nil) != ok || err != nil && !errors.Is(err, ErrUnusable) || ok && rep.Mode != mode {
+			t.Errorf("mode %q: %v", mode, err)
+		}
 	}
 }
 

@@ -52,8 +52,10 @@ ended. Exit status: 0 every cell is as promised, 1 not.`,
 	f.BoolVar(&all, "all", false, "try all that are chosen")
 	f.StringSliceVar(&opts.Faults, "fault", nil, "these faults alone, such as cut-20s")
 	f.StringSliceVar(&opts.Phases, "phase", nil, "these phases alone, such as switch")
+	f.StringVar(&opts.Mode, "mode", "", "of the migrations (auto); postcopy: most of memory follows the guest, slowly")
 	f.BoolVar(&opts.Again, "again", false, "try again what OUT has a result of")
 	oneOf(c, "phase", phaseNames())
+	oneOf(c, "mode", migration.Modes)
 	return c
 }
 
