@@ -189,7 +189,11 @@ func (a *Agent) incomingFor(p Preparation) (*incoming, error) {
 	} else if err != nil {
 		return nil, err // it may have ended here
 	}
-	if (rec != nil || kept) && earlier.Epoch >= p.Plan.Epoch {
+	switch {
+	case (rec == nil && !kept) || earlier.Epoch < p.Plan.Epoch:
+	case earlier.Outcome == migration.Aborted && earlier.Problem != nil: // such as by an agent that was killed since it was asked first
+		return nil, earlier.Problem
+	default:
 		return nil, &migration.Problem{Code: migration.CodeUsage, Text: "migration " + p.Plan.ID + ": it has ended on " + a.config.Host}
 	}
 	if e, over := a.early[p.Plan.From+" "+p.Plan.ID]; over && p.Plan.Epoch <= e.epoch {

@@ -23,6 +23,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/journal"
+	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/agent/statefile"
 	"godwit/migration"
@@ -329,6 +330,14 @@ func TestHistoryAnswers(t *testing.T) {
 		}
 		if m, err := a.incomingFor(p); err == nil {
 			t.Errorf("%s: begun again by a late prepare: %v", outcome, m)
+		}
+		rep.Problem = &migration.Problem{Code: migration.CodeAgent, Text: "the destination's agent ended"}
+		if err := statefile.Write(a.config.StatePath("history", p.Plan.ID+"-destination.json"), rep); err != nil {
+			t.Fatal(err)
+		}
+		_, err = a.incomingFor(p) // a source that asks again for what an agent had begun that was killed
+		if code := peer.AsProblem(err).Code; (code == migration.CodeAgent) != (outcome == migration.Aborted) {
+			t.Errorf("%s: refused with %v, %s", outcome, err, code)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/journal"
+	"godwit/agent/record"
 	"godwit/migration"
 )
 
@@ -60,7 +61,7 @@ func waits(t *testing.T) *incoming {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.log.Close() }) //nolint:errcheck // of a test
-	m.wake, m.inbox, m.rec = make(chan struct{}), make(chan migration.Input, 4), newRecord("rome", m.plan, time.Now())
+	m.wake, m.inbox, m.rec = make(chan struct{}), make(chan migration.Input, 4), record.New("rome", m.plan, time.Now())
 	m.state = migration.Destination{Landing: migration.Waiting, Epoch: m.plan.Epoch, Released: true}
 	m.a.incoming = map[string]*incoming{m.plan.ID: m}
 	return m

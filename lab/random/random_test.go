@@ -105,7 +105,11 @@ func TestJudge(t *testing.T) {
 		{func(m *report.Migration) { m.Outcome, m.Reason, m.Code = report.Refused, "x", migration.CodePath }, ""},
 		{func(m *report.Migration) { m.MigrationS = f(6) }, "migration_s is 6.000"},
 		{func(m *report.Migration) { m.MemoryS = nil }, "memory_s is not known"},
-		{func(m *report.Migration) { m.MemoryS, m.PostCopy = f(2), &report.PostCopy{} }, "memory came after"},
+		{func(m *report.Migration) { m.MemoryS, m.PostCopy = f(2), &report.PostCopy{Pages: 1} }, "memory came after"},
+		{func(m *report.Migration) { m.MemoryS, m.PostCopy = f(2), &report.PostCopy{} }, ""},
+		{func(m *report.Migration) {
+			m.MemoryS, m.PostCopy, m.Steps = f(2.8), &report.PostCopy{Pages: 1}, []report.Step{{Name: "start guest", AtS: 2.7, MS: 300}}
+		}, ""},
 		{func(m *report.Migration) { m.WireBytes = n(99) }, "paths carried 100"},
 		{func(m *report.Migration) { m.WireBytes = nil }, "no wire_bytes"},
 		{func(m *report.Migration) { m.Connections.Lost = 1 }, "3 connections"},
