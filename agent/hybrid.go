@@ -122,7 +122,8 @@ func (m *outgoing) settleMemory(ctx context.Context) {
 	defer cancel()
 	m.rec.Timed("settle memory", func() error { //nolint:errcheck // there is none
 		settle(ctx)
-		for !m.lanesReady() && sleep(ctx, lookEvery) { // a path may have been cut meanwhile: the guest runs on until it is back, or dead
+		// A path may have been cut meanwhile: the guest runs on until it is back, or dead.
+		for !m.lanesReady() && m.work.lanes.Err() == nil && sleep(ctx, lookEvery) {
 		}
 		return nil
 	})

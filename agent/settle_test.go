@@ -1,8 +1,11 @@
 package agent
 
 import (
+	"context"
+	"errors"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +13,7 @@ import (
 	"godwit/agent/detour"
 	"godwit/agent/limits"
 	"godwit/transfer/proxy"
+	"godwit/vm"
 )
 
 // TestMemorySettlesBeforeTheFlip: while packets still reach the guest here.
@@ -23,6 +27,7 @@ func TestMemorySettlesBeforeTheFlip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		m.guest.Machine = &pausedThere{halted{stuck{gone: gone{done: make(chan struct{})}}}, vm.Active}
 		m.work.lanes, m.work.early, m.a.detours = lanes, early, detour.New("", config.Network{}, nil)
 		m.flip(t.Context()) //nolint:errcheck // there is no detour
 		var steps []string
@@ -35,5 +40,30 @@ func TestMemorySettlesBeforeTheFlip(t *testing.T) {
 			t.Errorf("early %v: lanes that do not work were waited for for %v ms", early, took)
 		}
 		lanes.Close() //nolint:errcheck // nothing came
+	}
+}
+
+// TestCopyThatEndsBeforeTheFlip: a guest is not stopped for a switch whose memory gets nowhere any more, and nobody waits for that.
+func TestCopyThatEndsBeforeTheFlip(t *testing.T) {
+	m, _ := budgeted(t, "hybrid", 300*time.Millisecond, 20*time.Millisecond)
+	m.guest.Machine = &pausedThere{halted{stuck{gone: gone{done: make(chan struct{})}}}, vm.Failed}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	lanes, err := proxy.ListenSource(ctx, proxy.SourceConfig{Socket: filepath.Join(t.TempDir(), "out")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.work.lanes, m.work.forward, m.a.detours = lanes, lanes, detour.New("", config.Network{}, nil)
+	cancel(errors.New("the other end: no space left on device"))
+	<-lanes.Done()
+	begun := time.Now()
+	err = m.flip(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "no space left on device") {
+		t.Errorf("it goes on, or does not say why not: %v", err)
+	}
+	if took := time.Since(begun); took > limitSettle.d/2 {
+		t.Errorf("lanes that have ended were waited for, for %v", took)
+	}
+	if steps := m.rec.snapshot().Critical; len(steps) != 1 {
+		t.Errorf("%+v", steps)
 	}
 }

@@ -224,6 +224,9 @@ func (m *outgoing) call(ctx context.Context, what string, request, answer any) e
 func (m *outgoing) flip(ctx context.Context) error {
 	m.flushDisks(ctx)
 	m.settleMemory(ctx)
+	if err := m.stillCopies(ctx); err != nil {
+		return err
+	}
 	if m.comesHome() {
 		// Those packets reach the destination without us: it keeps them from now on.
 		if err := m.rec.Timed("addresses come home", func() error { return m.call(ctx, "home", nil, nil) }); err != nil {

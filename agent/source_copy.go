@@ -281,6 +281,16 @@ func (m *outgoing) backlog() int64 {
 	return 0
 }
 
+// stillCopies is an error where QEMU has ended its migration since the switch was decided, as the destination's disk is full:
+// the guest runs on, and is not stopped for that. A QEMU that does not answer now does not stop it either.
+func (m *outgoing) stillCopies(ctx context.Context) error {
+	p, err := m.guest.Machine.Progress(ctx)
+	if err != nil || !p.Status.Ended() {
+		return err
+	}
+	return m.copyEnded(ctx, p)
+}
+
 // copyEnded explains a copy that QEMU ended before it was let.
 func (m *outgoing) copyEnded(ctx context.Context, p vm.Progress) error {
 	why := p.Error
