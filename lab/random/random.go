@@ -181,8 +181,11 @@ func (m *maker) guests() {
 	}
 }
 
-// mostUDP is the most that is sent to a guest as datagrams by a flow, kbit/s: some 800 a second.
+// mostUDP is the most that is sent to a guest as datagrams, kbit/s: some 800 a second.
 const mostUDP = 8000
+
+// leastUDP is what a flow of them has of that at least, kbit/s, as there may be four.
+const leastUDP = mostUDP / 8
 
 func (m *maker) traffic() {
 	slowest := m.places[0].slowest
@@ -190,6 +193,7 @@ func (m *maker) traffic() {
 		slowest = min(slowest, s.slowest)
 	}
 	m.put("traffic:")
+	datagrams := map[string]int{} // to each guest, kbit/s
 	for i := range 1 + m.IntN(4) {
 		to := m.IntN(len(m.vms))
 		kind := pick(m, "ticks", "ticks", "download", "upload", "requests", "udp", "iperf3")
@@ -197,7 +201,9 @@ func (m *maker) traffic() {
 			"guest: " + m.vms[to].name, "kind: " + kind}
 		switch bulk := kind == "download" || kind == "upload" || kind == "iperf3"; {
 		case kind == "udp": // no more than an emulated guest takes
-			keys = append(keys, fmt.Sprintf("rate: %dkbit", min(slowest*pick(m, 20, 50, 100), mostUDP)))
+			rate := min(slowest*pick(m, 20, 50, 100), max(mostUDP-datagrams[m.vms[to].name], leastUDP))
+			datagrams[m.vms[to].name] += rate
+			keys = append(keys, fmt.Sprintf("rate: %dkbit", rate))
 		case bulk && m.chance(0.5):
 			keys = append(keys, fmt.Sprintf("rate: %dkbit", slowest*pick(m, 20, 50, 100)))
 		case bulk:

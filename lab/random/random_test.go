@@ -35,9 +35,18 @@ func TestScenariosAreRead(t *testing.T) {
 				seen["network "+step.Migrate.Network]++
 			}
 		}
+		datagrams := map[string]int64{}
 		for _, f := range s.Traffic {
+			if f.Kind == "udp" {
+				datagrams[f.Guest] += f.Rate
+			}
 			seen[f.Kind]++
 			seen[f.Family]++
+		}
+		for guest, rate := range datagrams {
+			if most := int64(1000 * (mostUDP + 3*leastUDP)); rate > most {
+				t.Errorf("seed %d: datagrams of %d bit/s to %s, at most %d", seed, rate, guest, most)
+			}
 		}
 		for _, e := range s.Expect {
 			seen[e.Kind]++

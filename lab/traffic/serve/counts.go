@@ -85,19 +85,23 @@ func (c *count) arrive(number uint64, seed uint32, body []byte) {
 		c.LongestGap = max(c.LongestGap, time.Duration(now-c.last))
 	}
 	c.last = now
+	known := true // whether it came before
 	switch {
 	case number >= c.Next:
 		c.forget(number)
 		c.Next = number + 1
 	case c.Next-number > memory:
-		c.Late++ // too old to tell whether it came before
+		c.Late++
+		known = false // its place is a newer one's
 	case c.seen[number%memory/64]&(1<<(number%64)) != 0:
 		c.Repeated++
 		return
 	default:
 		c.Late++
 	}
-	c.seen[number%memory/64] |= 1 << (number % 64)
+	if known {
+		c.seen[number%memory/64] |= 1 << (number % 64)
+	}
 	c.Received++
 	c.Bytes += uint64(len(body))
 }

@@ -40,6 +40,7 @@ func TestCounts(t *testing.T) {
 		{"repeated", []uint64{0, 1, 1, 0, 2}, record.UDPStats{Received: 3, Repeated: 2, Next: 3}},
 		{"late twice", []uint64{0, 5, 2, 2}, record.UDPStats{Received: 3, Repeated: 1, Late: 1, Next: 6}},
 		{"far ahead", []uint64{0, 3, 5 * memory, 5*memory - memory + 3}, record.UDPStats{Received: 4, Late: 1, Next: 5*memory + 1}},
+		{"far behind, and then the newer one whose place that was", []uint64{0, 2*memory + 5, memory + 3, 2*memory + 3, 2*memory + 3}, record.UDPStats{Received: 4, Repeated: 1, Late: 2, Next: 2*memory + 6}},
 		{"ring reused", []uint64{1, memory, memory + 1, memory + 1}, record.UDPStats{Received: 3, Repeated: 1, Next: memory + 2}},
 	}
 	for _, test := range tests {
