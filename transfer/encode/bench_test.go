@@ -287,3 +287,7 @@ func (m *flat) Write(page, version uint64, data []byte) (bool, error) {
 	copy(m.data[page*pages.Size:(page+1)*pages.Size], data)
 	return true, nil
 }
+
+func (m *flat) WriteRun(first, version uint64, data []byte) (uint64, error) {
+	return runOf(m, first, version, data)
+}

@@ -16,11 +16,18 @@ type Decoder struct {
 	unpack unpacker
 	arena  []byte // contents of the frame's pages
 	used   int
+	filled []filled // pages whose contents are there, to be written
 
 	frame   uint64
 	content int // pages with content so far in this frame
 	zero    uint64
 	result  Result
+}
+
+// filled is a page whose content begins at a place of the arena.
+type filled struct {
+	page uint64
+	at   int
 }
 
 // NewDecoder makes a decoder for a guest of total pages; known may be nil.
@@ -34,11 +41,38 @@ func NewDecoder(total uint64, mirror Mirror, known Contents) *Decoder {
 // another frame since.
 func (d *Decoder) Decode(frame uint64, body []byte) (Result, error) {
 	d.frame, d.content, d.zero, d.used = frame, 0, 0, 0
-	d.result = Result{Pages: d.result.Pages[:0], Missed: d.result.Missed[:0]}
-	if err := d.decode(body); err != nil {
+	d.result, d.filled = Result{Pages: d.result.Pages[:0], Missed: d.result.Missed[:0]}, d.filled[:0]
+	err := d.decode(body)
+	if err == nil {
+		err = d.keep()
+	}
+	if err != nil {
 		return Result{}, fmt.Errorf("frame %d: %w", frame, err)
 	}
 	return d.result, nil
+}
+
+// keep writes the contents to the mirror: pages that follow one another, as those of a frame mostly do, together.
+func (d *Decoder) keep() error {
+	for rest := d.filled; len(rest) > 0; {
+		first, n := rest[0], 1
+		for n < len(rest) && rest[n].page == first.page+uint64(n) && rest[n].at == first.at+n*pages.Size { //nolint:gosec // not negative
+			n++
+		}
+		newer, err := d.mirror.WriteRun(first.page, d.frame, d.arena[first.at:first.at+n*pages.Size])
+		if err != nil {
+			return fmt.Errorf("write %d pages from %d on: %w", n, first.page, err)
+		}
+		for i, p := range rest[:n] {
+			if newer>>i&1 == 0 {
+				d.result.Stale++
+				continue
+			}
+			d.result.Pages = append(d.result.Pages, Decoded{Page: p.page, Data: d.arena[p.at : p.at+pages.Size : p.at+pages.Size]})
+		}
+		rest = rest[n:]
+	}
+	return nil
 }
 
 func (d *Decoder) decode(body []byte) error {
@@ -107,7 +141,7 @@ func (d *Decoder) contents(body []byte) ([]byte, error) {
 	for i, page := range batch[:count] {
 		data := d.slot()
 		copy(data, plain[i*pages.Size:])
-		r.write(page, data)
+		r.write(page)
 	}
 	return after, r.err
 }
@@ -195,17 +229,21 @@ func (r *reader) take(n uint64) []byte {
 	return b
 }
 
-// write gives a page its content; nil is zeros.
-func (r *reader) write(page uint64, data []byte) {
-	if r.err != nil {
-		return
+// write has the page get the content of the last slot, with those of the frame's other pages.
+func (r *reader) write(page uint64) {
+	if r.err == nil {
+		r.d.filled = append(r.d.filled, filled{page, r.d.used - pages.Size})
 	}
-	newer, err := r.d.mirror.Write(page, r.d.frame, data)
+}
+
+// zero makes a page one of zeros.
+func (r *reader) zero(page uint64) {
+	newer, err := r.d.mirror.Write(page, r.d.frame, nil)
 	switch {
 	case err != nil:
 		r.err = fmt.Errorf("write page %d: %w", page, err)
 	case newer:
-		r.d.result.Pages = append(r.d.result.Pages, Decoded{Page: page, Data: data})
+		r.d.result.Pages = append(r.d.result.Pages, Decoded{Page: page})
 	default:
 		r.d.result.Stale++
 	}
@@ -239,7 +277,7 @@ func (r *reader) zeros() {
 	}
 	r.last = first + count
 	for page := first; page < r.last && r.err == nil; page++ {
-		r.write(page, nil)
+		r.zero(page)
 	}
 }
 
@@ -267,7 +305,7 @@ func (r *reader) reference() {
 		r.miss(page)
 		return
 	}
-	r.write(page, data)
+	r.write(page)
 }
 
 func (r *reader) miss(page uint64) {
@@ -294,7 +332,7 @@ func (r *reader) knownContent() {
 		r.miss(page)
 		return
 	}
-	r.write(page, data)
+	r.write(page)
 }
 
 func (r *reader) delta() {
@@ -313,7 +351,7 @@ func (r *reader) delta() {
 		r.corrupt("delta of page %d to version %d; here is %d", page, version, has)
 	default:
 		if r.err = applyDelta(data, delta); r.err == nil {
-			r.write(page, data)
+			r.write(page)
 		}
 	}
 }

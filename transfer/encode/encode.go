@@ -95,6 +95,9 @@ type Mirror interface {
 	// Write stores a page if version is newer than what is there, and says whether it did.
 	// nil data is zeros.
 	Write(page, version uint64, data []byte) (bool, error)
+	// WriteRun is Write of pages that follow one another, MaxPages at most: it costs much less than as many of one.
+	// It says by bits, the lowest of the first page, which were newer.
+	WriteRun(first, version uint64, data []byte) (newer uint64, err error)
 }
 
 // Decoded is a page of a frame that is new in the mirror.

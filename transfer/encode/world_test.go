@@ -38,6 +38,24 @@ func (m *maps) Write(page, version uint64, data []byte) (bool, error) {
 	return true, nil
 }
 
+func (m *maps) WriteRun(first, version uint64, data []byte) (newer uint64, err error) {
+	return runOf(m, first, version, data)
+}
+
+// runOf writes pages one by one.
+func runOf(m encode.Mirror, first, version uint64, data []byte) (newer uint64, err error) {
+	for i := range len(data) / pages.Size {
+		is, err := m.Write(first+uint64(i), version, data[i*pages.Size:][:pages.Size])
+		if err != nil {
+			return newer, err
+		}
+		if is {
+			newer |= 1 << i
+		}
+	}
+	return newer, nil
+}
+
 // images are sets of contents that both ends have, as long as they do.
 type images struct {
 	contents [][]byte

@@ -4,6 +4,7 @@ package mirror
 
 import (
 	"fmt"
+	"math/bits"
 	"os"
 	"sync"
 
@@ -16,7 +17,7 @@ import (
 // took.
 type File struct {
 	file  *os.File
-	locks [64]sync.Mutex // of the pages that are equal modulo 64
+	locks [pages.MaxPages]sync.Mutex // of the pages that are equal modulo their number
 	pages []state
 }
 
@@ -54,7 +55,7 @@ func (f *File) Read(page uint64, dst []byte) (version uint64, err error) {
 		return 0, err
 	}
 	dst = dst[:pages.Size]
-	lock := &f.locks[page%64]
+	lock := &f.locks[page%uint64(len(f.locks))]
 	lock.Lock()
 	defer lock.Unlock()
 	switch s := f.pages[page]; {
@@ -72,24 +73,55 @@ func (f *File) Read(page uint64, dst []byte) (version uint64, err error) {
 // Write stores a page that is newer; see encode.Mirror. After an error the page's content
 // is not known, and its version is what it was: the mirror is of no more use.
 func (f *File) Write(page, version uint64, data []byte) (bool, error) {
+	if data != nil {
+		newer, err := f.WriteRun(page, version, data[:pages.Size])
+		return newer != 0, err
+	}
 	if err := f.check(page); err != nil {
 		return false, err
 	}
-	lock := &f.locks[page%64]
+	lock := &f.locks[page%uint64(len(f.locks))]
 	lock.Lock()
 	defer lock.Unlock()
 	if version <= f.pages[page].version() {
 		return false, nil
 	}
-	if data == nil {
-		f.pages[page] = -state(version)
-		return true, nil
-	}
-	if _, err := f.file.WriteAt(data[:pages.Size], int64(page)*pages.Size); err != nil {
-		return false, fmt.Errorf("write mirror: %w", err)
-	}
-	f.pages[page] = state(version)
+	f.pages[page] = -state(version)
 	return true, nil
+}
+
+// WriteRun stores the pages of a run that are newer; see encode.Mirror, and Write for an error.
+func (f *File) WriteRun(first, version uint64, data []byte) (newer uint64, err error) {
+	count := uint64(len(data) / pages.Size)
+	if count == 0 || count > pages.MaxPages {
+		return 0, fmt.Errorf("mirror: %d pages at once", count)
+	}
+	if err := f.check(first + count - 1); err != nil {
+		return 0, err
+	}
+	for i := range f.locks { // in this order, whichever page is the first
+		if (uint64(i)-first)%uint64(len(f.locks)) < count { //nolint:gosec // not negative
+			f.locks[i].Lock()
+			defer f.locks[i].Unlock()
+		}
+	}
+	for i := range count {
+		if version > f.pages[first+i].version() {
+			newer |= 1 << i
+		}
+	}
+	for left := newer; left != 0; {
+		from := bits.TrailingZeros64(left)
+		until := from + bits.TrailingZeros64(^(left >> from))
+		if _, err := f.file.WriteAt(data[from*pages.Size:until*pages.Size], int64(first+uint64(from))*pages.Size); err != nil { //nolint:gosec // below the file's size
+			return 0, fmt.Errorf("write mirror: %w", err)
+		}
+		for i := from; i < until; i++ {
+			f.pages[first+uint64(i)] = state(version) //nolint:gosec // not negative
+		}
+		left &^= (1<<(until-from) - 1) << from
+	}
+	return newer, nil
 }
 
 func (s state) version() uint64 { return uint64(max(s, -s)) }
@@ -102,7 +134,7 @@ func (f *File) Version(page uint64) uint64 {
 	if f.check(page) != nil {
 		return 0
 	}
-	lock := &f.locks[page%64]
+	lock := &f.locks[page%uint64(len(f.locks))]
 	lock.Lock()
 	defer lock.Unlock()
 	return f.pages[page].version()

@@ -91,3 +91,37 @@ func TestPeek(t *testing.T) {
 		t.Error("saw a page of a mirror that was closed")
 	}
 }
+
+// TestRunOfWhichSomeAreNewer: of pages that are written together each has the version that is its own.
+func TestRunOfWhichSomeAreNewer(t *testing.T) {
+	const first, count = 60, 30 // over the end of the locks, and of what a word has
+	m, err := mirror.Create(t.TempDir(), first+count)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	filled := func(b byte, n int) []byte { return bytes.Repeat([]byte{b}, n*pages.Size) }
+	later := map[uint64][]byte{first + 3: filled(9, 1), first + 4: nil, first + 20: filled(8, 1)}
+	for page, data := range later {
+		if newer, err := m.Write(page, 7, data); err != nil || !newer {
+			t.Fatalf("page %d: %v, %v", page, newer, err)
+		}
+	}
+	newer, err := m.WriteRun(first, 5, filled(1, count))
+	if want := uint64(1<<count-1) &^ (1<<3 | 1<<4 | 1<<20); err != nil || newer != want {
+		t.Fatalf("newer are %b, %v, want %b", newer, err, want)
+	}
+	got := make([]byte, pages.Size)
+	for page := uint64(first); page < first+count; page++ {
+		want, has := filled(1, 1), uint64(5)
+		if data, ok := later[page]; ok {
+			want, has = append(data, make([]byte, pages.Size-len(data))...), 7
+		}
+		if version, err := m.Read(page, got); err != nil || version != has || !bytes.Equal(got, want) {
+			t.Errorf("page %d has version %d of %d, %v", page, version, got[0], err)
+		}
+	}
+	if _, err := m.WriteRun(first, 8, filled(1, count+1)); err == nil {
+		t.Error("wrote beyond the end")
+	}
+}

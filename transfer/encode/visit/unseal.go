@@ -14,19 +14,26 @@ func (f *File) unseal(index uint64, dst []byte) error {
 	if index >= maxPages || pageAt(index) >= f.size {
 		return fmt.Errorf("no page %d", index)
 	}
-	e := make(entry, entrySize)
-	if _, err := f.file.ReadAt(e, tableAt(index)+int64(index%groupPages*entrySize)); err != nil { //nolint:gosec // small
-		return err
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if group := index / groupPages; f.table == nil || group != f.group { // pages are asked for by rising number, mostly
+		table := make([]byte, pages.Size)
+		if _, err := f.file.ReadAt(table, tableAt(index)); err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		f.table, f.group = table, group
 	}
-	return f.unsealBy(e, index, dst)
+	if f.sealed == nil {
+		f.sealed = make([]byte, pages.Size+tagSize)
+	}
+	return f.unsealBy(entryOf(f.table, index), index, f.sealed, dst)
 }
 
-// unsealBy reads the page of an entry.
-func (f *File) unsealBy(e entry, index uint64, dst []byte) error {
+// unsealBy reads the page of an entry, by way of sealed, which has room for it and its tag.
+func (f *File) unsealBy(e entry, index uint64, sealed, dst []byte) error {
 	if e.number() == 0 {
 		return fmt.Errorf("no page %d", index)
 	}
-	sealed := make([]byte, pages.Size+tagSize)
 	if _, err := f.file.ReadAt(sealed[:pages.Size], pageAt(index)); err != nil {
 		return err
 	}
@@ -41,7 +48,7 @@ func (f *File) unsealBy(e entry, index uint64, dst []byte) error {
 // sealedHashes is Hashes of a sealed file. A page that cannot be unsealed is none.
 func (f *File) sealedHashes(ctx context.Context, most, total int, yield func(first uint64, hashes []uint64) bool) error {
 	r := Run{Most: most, Total: total, Yield: yield}
-	table, data := make([]byte, pages.Size), make([]byte, pages.Size)
+	table, data, sealed := make([]byte, pages.Size), make([]byte, pages.Size), make([]byte, pages.Size+tagSize)
 	for group := uint64(0); tableAt(group*groupPages) < f.size && !r.Over; group++ {
 		from, _, err := f.extent(tableAt(group * groupPages))
 		if err != nil {
@@ -62,7 +69,7 @@ func (f *File) sealedHashes(ctx context.Context, most, total int, yield func(fir
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			if f.unsealBy(e, page, data) == nil {
+			if f.unsealBy(e, page, sealed, data) == nil {
 				r.Add(page, hashesOf(data)[0])
 			}
 		}

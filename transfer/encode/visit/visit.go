@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -28,6 +29,11 @@ type File struct {
 	file *os.File
 	size int64
 	seal cipher.AEAD // nil: its pages lie as they are
+
+	mu     sync.Mutex // of what follows
+	table  []byte     // of the group that was read last; nil: of none
+	group  uint64
+	sealed []byte // the page that was read last, and its tag
 }
 
 // OpenKept opens what a Writer has written. The error is ErrKey where that was with another

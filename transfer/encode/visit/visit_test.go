@@ -279,3 +279,39 @@ func BenchmarkWrite(b *testing.B) {
 		}
 	}
 }
+
+// TestRunsAreKeptWhole: pages that follow one another are written to the file together, in whatever pieces they come, over
+// the end of a group, and with some of them once more.
+func TestRunsAreKeptWhole(t *testing.T) {
+	const count = 300
+	contents := map[uint64]byte{}
+	m := written(t, t.TempDir(), func(write func(n uint64, data []byte)) {
+		b := byte(0)
+		put := func(from, until uint64) {
+			for n := from; n < until; n++ {
+				b = b%250 + 1
+				contents[n] = b
+				write(n, page(b))
+			}
+		}
+		put(0, count)
+		put(40, 45)
+		put(45, 47)
+		put(44, 46)
+		put(120, 140)
+		put(127, 129)
+		put(299, 300)
+		put(0, 1)
+	})
+	data := make([]byte, pages.Size)
+	for n, b := range contents {
+		if err := m.Content(n, data); err != nil || !bytes.Equal(data, page(b)) {
+			t.Errorf("page %d: %v, %d instead of %d", n, err, data[0], b)
+		}
+	}
+	for i, b := range offers(t, m, count, count)[0].Hashes {
+		if b != hash(contents[uint64(i)]) { //nolint:gosec // not negative
+			t.Errorf("page %d is offered as another", i)
+		}
+	}
+}

@@ -25,8 +25,9 @@ type Writer struct {
 	number uint64 // of the last page that was sealed
 	table  []byte // of the group that was written last
 	group  uint64
-	dirty  bool // table is not in the file
-	buf    []byte
+	dirty  bool   // table is not in the file
+	run    []byte // pages of that group, sealed, that follow one another and are not in the file
+	first  uint64 // of run
 }
 
 // Create begins a file in dir, which it makes.
@@ -38,7 +39,7 @@ func Create(dir string, key Key) (*Writer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("keep memory: %w", err)
 	}
-	w := &Writer{dir: dir, seal: seal, table: make([]byte, pages.Size), buf: make([]byte, 0, pages.Size+tagSize)}
+	w := &Writer{dir: dir, seal: seal, table: make([]byte, pages.Size), run: make([]byte, 0, runPages*pages.Size+tagSize)}
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if err == nil {
 		w.file = os.NewFile(uintptr(fd), dir+"/(unnamed)")
@@ -54,6 +55,9 @@ func Create(dir string, key Key) (*Writer, error) {
 	return w, nil
 }
 
+// runPages is how many pages are written to the file at once: one by one they cost twice as much.
+const runPages = 64
+
 // maxPages bounds a guest: 4 PiB.
 const maxPages = 1 << 40
 
@@ -65,15 +69,19 @@ func (w *Writer) Write(page uint64, data []byte) error {
 	if err := w.turnTo(page / groupPages); err != nil {
 		return fmt.Errorf("keep memory: %w", err)
 	}
+	if at := len(w.run); at == runPages*pages.Size || page != w.first+uint64(at/pages.Size) { //nolint:gosec // not negative
+		if err := w.flushRun(); err != nil {
+			return fmt.Errorf("keep memory: %w", err)
+		}
+		w.first = page
+	}
 	w.number++
 	nonce, about := nonceFor(w.number, page)
-	w.buf = w.seal.Seal(w.buf[:0], nonce[:], data[:pages.Size], about[:])
-	if _, err := w.file.WriteAt(w.buf[:pages.Size], pageAt(page)); err != nil {
-		return fmt.Errorf("keep memory: %w", err)
-	}
+	sealed := w.seal.Seal(w.run, nonce[:], data[:pages.Size], about[:])
+	w.run = sealed[:len(w.run)+pages.Size]
 	e := entryOf(w.table, page)
 	binary.BigEndian.PutUint64(e, w.number)
-	copy(e.tag(), w.buf[pages.Size:])
+	copy(e.tag(), sealed[len(w.run):])
 	w.dirty = true
 	return nil
 }
@@ -98,8 +106,20 @@ func (w *Writer) flush() error {
 	if !w.dirty {
 		return nil
 	}
+	if err := w.flushRun(); err != nil {
+		return err
+	}
 	w.dirty = false
 	_, err := w.file.WriteAt(w.table, tableAt(w.group*groupPages))
+	return err
+}
+
+func (w *Writer) flushRun() error {
+	if len(w.run) == 0 {
+		return nil
+	}
+	_, err := w.file.WriteAt(w.run, pageAt(w.first))
+	w.run = w.run[:0]
 	return err
 }
 
