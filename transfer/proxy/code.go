@@ -27,7 +27,7 @@ func (s *Source) code() error {
 			}
 			handed = s.early.Load()
 		}
-		f, err := s.store.Take(s.frameSize())
+		f, err := s.takeFrame()
 		if err != nil {
 			return err
 		}
