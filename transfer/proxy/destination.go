@@ -232,6 +232,7 @@ func (d *Destination) connect() error {
 	if err != nil {
 		return qemuError("connect: %w", err)
 	}
+	deepen(conn)
 	d.endLater(conn)
 	d.qemu, d.back = conn, &returns{conn: conn, quiet: make(chan struct{})}
 	go d.passBack(d.back)

@@ -95,8 +95,8 @@ func TestPathThatDeliversNothing(t *testing.T) {
 	p.migrate(l)
 	p.until(l, "both carry", func(s proxy.Stats) bool { return s.Paths[1].Acked > 1<<20 && s.Paths[2].Acked > 1<<20 })
 	close(later.shut)
-	p.until(l, "rounds", func(s proxy.Stats) bool { return s.Round >= 3 && s.Paths[1].Died > 0 })
-	if s := l.src.Stats(); s.Paths[0].Acked > 0 || s.Repeated == 0 {
+	p.until(l, "rounds", func(s proxy.Stats) bool { return s.Round >= 3 && s.Repeated > 0 })
+	if s := l.src.Stats(); s.Paths[0].Acked > 0 || s.Paths[1].Died == 0 {
 		t.Errorf("%+v", s.Stats)
 	}
 	p.finish(l)
