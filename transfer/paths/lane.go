@@ -64,6 +64,9 @@ func (s *session) run(l *lane, r *bufio.Reader) error {
 		return context.Cause(s.ctx)
 	}
 	s.lanes = append(s.lanes, l)
+	if s.waited {
+		askSoon(l.conn)
+	}
 	s.path(l.path)
 	s.changed.Broadcast()
 	s.mu.Unlock()

@@ -46,7 +46,7 @@ type Receiver struct {
 func NewReceiver(ctx context.Context, config ReceiverConfig) *Receiver {
 	r := &Receiver{config: config, missed: map[uint64]uint64{}}
 	r.init(ctx, config.Identity, config.Control)
-	r.thread = config.Thread
+	r.thread, r.waited = config.Thread, true // what it says is few bytes, and a guest may wait for them
 	r.next = func(*lane, time.Time) *flight { return nil }
 	r.dropped = func(*lane) {}
 	r.ackFrames = func(_ *lane, a wire.Ack, _ time.Time) error {

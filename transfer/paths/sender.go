@@ -191,9 +191,10 @@ func (s *Sender) Hurry(behind int64) {
 	if !s.hurry {
 		for _, l := range s.lanes {
 			tune(l.conn, min(max(int(l.speed()*hurryQueue.Seconds()), leastNotSent), notSent))
+			askSoon(l.conn)
 		}
 	}
-	s.hurry, s.behind = true, behind
+	s.hurry, s.waited, s.behind = true, true, behind
 	s.changed.Broadcast()
 }
 

@@ -35,6 +35,7 @@ type session struct {
 	holding  int                // bytes of held
 	heard    time.Time
 	bye      *string // to be said on every lane, and then nothing more
+	waited   bool    // somebody waits for what is sent: see askSoon
 	ended    bool
 	paths    map[string]*Path
 	order    []string
