@@ -51,6 +51,10 @@ const (
 	streamSilence = 90 * time.Second
 	// retryMost is TCP's longest pause between tries to get a segment through.
 	retryMost = 2 * time.Second
+	// leastRetry is how much longer than the round trip a call waits at least before TCP sends again what it
+	// has heard nothing of: more than the 40 ms by which the other end may delay its word. A call is a packet with none
+	// behind it that could tell of its loss, the kernel's own least is 200 ms, and the guest stands still while it is released.
+	leastRetry = 50 * time.Millisecond
 	// answerLimit bounds what is read of an answer, bytes.
 	answerLimit = 8 << 20
 )
@@ -322,7 +326,7 @@ func reach(ctx context.Context, d *net.Dialer, address string) (net.Conn, error)
 }
 
 // socketOptions keep send queues short (so that what is sent next is decided
-// late), end a connection after silence without an acknowledgement, and send at
+// late), end a connection after silence without an acknowledgement, have one for calls ask again soon, and send at
 // most pace bytes per second (0: no limit; the kernel paces, SO_MAX_PACING_RATE).
 func socketOptions(silence time.Duration, pace int64) func(network, address string, c syscall.RawConn) error {
 	return func(_, _ string, c syscall.RawConn) error {
@@ -333,6 +337,9 @@ func socketOptions(silence time.Duration, pace int64) func(network, address stri
 			}
 			// After a cut TCP asks again within seconds, where the kernel (6.15 and later) can.
 			unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_RTO_MAX_MS, int(retryMost.Milliseconds())) //nolint:errcheck // older ones cannot
+			if silence == controlSilence {
+				unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_RTO_MIN_US, int(leastRetry.Microseconds())) //nolint:errcheck // as above
+			}
 			failed = errors.Join(failed,
 				unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(silence.Milliseconds())),
 				unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, 128<<10),
