@@ -91,7 +91,7 @@ func (m *outgoing) openLanes() error {
 		if err != nil {
 			return err
 		}
-		c.Lanes = append(c.Lanes, lane)
+		c.Lanes = append(m.spareLanes(all), lane)
 	} else {
 		c.Lanes, share = m.pathLanes(all)
 	}

@@ -59,6 +59,19 @@ func locals(all []peer.Path) (out []netip.Addr) {
 	return out
 }
 
+// spareLanes are a lane of each path beside that over all. MPTCP sends its bytes in order: what was lost on one path, or went
+// by the longest, keeps the last of a pause waiting for some of its round trips, where another lane brings that in half a one.
+func (m *outgoing) spareLanes(all []peer.Path) []paths.Lane {
+	lanes, _ := m.pathLanes(all) // they need not share: little goes on them
+	for i := range lanes {
+		lanes[i].Path, lanes[i].Spare = multipathName, true
+	}
+	return lanes
+}
+
+// multipathName is what figures call the lane over all paths, and those beside it.
+const multipathName = "mptcp"
+
 // multipathLane is the one lane over all paths. Each time that it is opened, the next path
 // has its first subflow: the one before may be cut.
 func (m *outgoing) multipathLane(all []peer.Path) (paths.Lane, error) {
@@ -66,7 +79,7 @@ func (m *outgoing) multipathLane(all []peer.Path) (paths.Lane, error) {
 	if err != nil {
 		return paths.Lane{}, &migration.Problem{Code: migration.CodePeer, Text: "prepare: the destination's port for memory is not one; bring both hosts to the same release"}
 	}
-	lane := paths.Lane{Path: "mptcp", Window: m.work.window}
+	lane := paths.Lane{Path: multipathName, Window: m.work.window}
 	for _, p := range all {
 		lane.Rate += paceOf(p, len(all), len(all))
 	}

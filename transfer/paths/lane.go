@@ -27,6 +27,7 @@ type lane struct {
 	read atomic.Uint64 // bytes that we read
 
 	window  int64     // see Lane; 0: none
+	spare   bool      // see Lane
 	stated  float64   // that the configuration expects it to carry, bytes per second; 0: unknown
 	doubted time.Time // until when less is expected; zero: it is not
 	queue   int       // what the kernel keeps that is not on its way, bytes
@@ -116,7 +117,7 @@ func (l *lane) kill(err error) {
 		c.on = slices.DeleteFunc(c.on, func(other *lane) bool { return other == l })
 	}
 	p := s.path(l.path)
-	if !s.ended && s.bye == nil {
+	if !s.ended && s.bye == nil && !l.spare { // nobody misses that
 		p.Died++
 		p.Last = err.Error()
 	}

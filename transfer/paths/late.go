@@ -56,6 +56,19 @@ func (s *Sender) rescue(l *lane, now time.Time, urgent bool) *flight {
 	return s.put(l, best, now)
 }
 
+// standsBy says whether the lane is a spare one, and another works; under mu.
+func (s *session) standsBy(l *lane) bool {
+	return l.spare && slices.ContainsFunc(s.lanes, func(other *lane) bool { return !other.spare })
+}
+
+// rescued is what a lane that stands by carries outside of the stop phase: in post-copy what is stuck on others.
+func (s *Sender) rescued(l *lane, now time.Time) *flight {
+	if !s.short {
+		return nil
+	}
+	return s.rescue(l, now, false)
+}
+
 // sooner says whether f, with all that is to be sent before the end if it is not urgent,
 // would arrive sooner over some other lane than over l by itself. A lane that brings nothing takes
 // longer by as much as it is late: its path may be cut.

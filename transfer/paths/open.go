@@ -22,7 +22,7 @@ func (s *Sender) keepOpen(config Lane) {
 		}
 		s.mu.Lock()
 		over := s.bye != nil
-		if !over {
+		if !over && !config.Spare {
 			s.path(config.Path).Last = err.Error()
 		}
 		s.mu.Unlock()
@@ -49,7 +49,7 @@ func (s *Sender) openOnce(config Lane) error {
 	if err != nil {
 		return err
 	}
-	l := &lane{path: config.Path, conn: conn, window: config.Window}
+	l := &lane{path: config.Path, conn: conn, window: config.Window, spare: config.Spare}
 	l.stated = float64(config.Rate)
 	l.expected, l.doubted = s.expects(config, time.Now())
 	r := bufio.NewReaderSize(counting{conn, &l.read}, 64<<10)

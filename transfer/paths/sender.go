@@ -178,7 +178,9 @@ func (s *Sender) room() bool {
 	}
 	speed := 0.0
 	for _, l := range s.lanes {
-		speed += l.speed()
+		if !s.standsBy(l) {
+			speed += l.speed()
+		}
 	}
 	return s.queued < max(leastAhead, int64(speed*ahead.Seconds()))
 }
@@ -216,6 +218,9 @@ func (s *Sender) Stats() Stats {
 func (s *Sender) pick(l *lane, now time.Time) *flight {
 	if s.hurry && l.stuck(now) && s.livesBeside(l, now) {
 		return nil
+	}
+	if s.standsBy(l) && (!s.hurry || s.short) {
+		return s.rescued(l, now)
 	}
 	for len(s.queue) > 0 {
 		f := s.queue[0]

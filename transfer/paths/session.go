@@ -317,8 +317,10 @@ func (s *session) stats() Stats {
 			}
 			p.Lanes++
 			p.Rate += int64(max(l.rate, l.proved))
-			out.Goodput += int64(l.speed())
-			out.Silent = max(out.Silent, l.silent(now))
+			if !s.standsBy(l) { // it is on a path of another's
+				out.Goodput += int64(l.speed())
+				out.Silent = max(out.Silent, l.silent(now))
+			}
 			if out.LeastRTT == 0 || l.shortest > 0 && l.shortest < out.LeastRTT {
 				out.LeastRTT = l.shortest
 			}

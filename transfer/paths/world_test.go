@@ -22,6 +22,7 @@ type link struct {
 
 	window int64 // of its lane
 	stated int64 // bytes per second that its lane is configured to carry
+	spare  bool  // its lane is
 
 	mu     sync.Mutex
 	healed *sync.Cond
@@ -191,7 +192,7 @@ func newWorld(t fatal, links ...*link) *world {
 		},
 	}
 	for _, l := range links {
-		config.Lanes = append(config.Lanes, Lane{Path: l.name, Rate: l.stated, Window: l.window, Open: func(ctx context.Context) (net.Conn, error) {
+		config.Lanes = append(config.Lanes, Lane{Path: l.name, Rate: l.stated, Window: l.window, Spare: l.spare, Open: func(ctx context.Context) (net.Conn, error) {
 			return l.open(ctx, func(c net.Conn) { w.r.Serve(context.Background(), c) }) //nolint:errcheck // the sender's end tells
 		}})
 	}

@@ -1,0 +1,55 @@
+package paths
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// spared is a world of a long lane and a spare one.
+func spared(t *testing.T) (w *world, long, spare *link) {
+	long, spare = newLink("long", 300*time.Millisecond, 4<<20), newLink("spare", 10*time.Millisecond, 4<<20)
+	long.stated, spare.stated, spare.spare = 4<<20, 4<<20, true
+	return newWorld(t, long, spare), long, spare
+}
+
+func (w *world) live(n int) {
+	for w.s.Stats().LanesLive < n {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// TestSpareCarriesTheLast: a spare lane carries nothing in a copy, and is not counted; what is last it brings.
+func TestSpareCarriesTheLast(t *testing.T) {
+	w, _, _ := spared(t)
+	defer w.close()
+	w.live(2)
+	const count, size = 20, 16 << 10
+	w.send(count, size)
+	w.settle(count, size, 20*time.Second)
+	s := w.s.Stats()
+	if s.Paths[1].Acked > 0 || s.Goodput > 5<<20 {
+		t.Errorf("%d bytes went over the spare lane; %d a second are expected", s.Paths[1].Acked, s.Goodput)
+	}
+	w.s.Hurry(0)
+	began := time.Now()
+	if err := w.s.Send(context.Background(), count+1, payload(count+1, size), false); err != nil {
+		t.Fatal(err)
+	}
+	w.settle(count+1, size, 20*time.Second)
+	if took := time.Since(began); took > 250*time.Millisecond {
+		t.Errorf("the last frame took %v", took)
+	}
+}
+
+// TestSpareAlone: where no other lane works it carries all.
+func TestSpareAlone(t *testing.T) {
+	w, long, _ := spared(t)
+	defer w.close()
+	w.live(2)
+	long.set(func() { long.broken = true })
+	long.kill()
+	const count, size = 20, 16 << 10
+	w.send(count, size)
+	w.settle(count, size, 20*time.Second)
+}
