@@ -60,7 +60,7 @@ func TestCopyThatEndsBeforeTheFlip(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "no space left on device") {
 		t.Errorf("it goes on, or does not say why not: %v", err)
 	}
-	if took := time.Since(begun); took > limitSettle.d/2 {
+	if took := time.Since(begun); took > limits.Settle.For/2 {
 		t.Errorf("lanes that have ended were waited for, for %v", took)
 	}
 	if steps := m.rec.snapshot().Critical; len(steps) != 1 {
