@@ -51,6 +51,7 @@ type destinationWork struct {
 	placed        bool                  // the guest may have its next addresses
 	mainNext      bool                  // and send by them
 	again         bool                  // an earlier agent began this
+	diskWays      *diskWays             // of those that come; under incoming.mu
 	disks         map[string]*os.File   // that were made here, by path; see keepOpen
 	unsynced      error                 // of a disk that could not be written
 	unsyncedKept  bool                  // in a file, which a person removes
@@ -77,6 +78,9 @@ func (w *destinationWork) stop() {
 	}
 	if w.stopMultipath != nil {
 		w.stopMultipath()
+	}
+	if w.diskWays != nil {
+		w.diskWays.cancel()
 	}
 	if w.queue != nil {
 		w.queue.Close()
@@ -274,7 +278,7 @@ func notWhole(err, lanes error, p vm.Progress, said string) string {
 // serveStream hands one stream of memory to the waiting QEMU.
 func (m *incoming) serveStream(s *peer.Stream) {
 	g := m.visible()
-	if s.Header.Kind == "disk" && g != nil {
+	if s.Header.Kind == diskKind {
 		m.serveDisk(s)
 		return
 	}

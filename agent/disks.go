@@ -13,10 +13,8 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/journal"
-	"godwit/agent/peer"
 	"godwit/internal/oneline"
 	"godwit/migration"
-	"godwit/transfer"
 	"godwit/vm"
 )
 
@@ -160,7 +158,11 @@ func (m *incoming) exportDisks(ctx context.Context) error {
 	for _, d := range g.Held.Description.Disks {
 		ids = append(ids, d.ID)
 	}
-	return blocks.ExportDisks(ctx, m.diskSocket(), ids)
+	if err := blocks.ExportDisks(ctx, m.diskSocket(), ids); err != nil {
+		return err
+	}
+	m.awaitDisks(ids)
+	return nil
 }
 
 // endExports leaves the disks to the guest alone, before it runs.
@@ -174,13 +176,6 @@ func (m *incoming) endExports(ctx context.Context) error {
 		return err
 	}
 	return m.rec.Timed("end disk exports", func() error { return blocks.EndExports(ctx) })
-}
-
-// serveDisk hands one stream of a disk to the waiting QEMU.
-func (m *incoming) serveDisk(s *peer.Stream) {
-	if err := transfer.ServeStream(m.a.ctx, heardStream{s, m.hear}, m.diskSocket(), nil); err != nil {
-		m.a.log.Info("disk's stream ended", "migration", m.plan.ID, "number", s.Header.Number, "error", err)
-	}
 }
 
 // syncDisks puts on this host's storage what the source will drop when it hears that

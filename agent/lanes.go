@@ -32,10 +32,7 @@ const laneKind = "lane"
 func ownPath(p migration.Plan) bool { return p.Transfer == "lanes" || multipath(p) }
 
 // newLaneKey is made for one migration; the destination hears it in prepare.
-func newLaneKey(p migration.Plan) []byte {
-	if !ownPath(p) {
-		return nil
-	}
+func newLaneKey() []byte {
 	key := make([]byte, len(wire.Key{}))
 	rand.Read(key) //nolint:errcheck // it does not fail
 	return key

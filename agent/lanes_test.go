@@ -70,7 +70,7 @@ func TestLanesArePrepared(t *testing.T) {
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2, Transfer: "lanes", Mode: "precopy"}
 	m := &outgoing{
 		a: a, guest: &Guest{Held: care.Held{Dir: t.TempDir()}}, link: link, plan: plan,
-		work: &sourceWork{laneKey: newLaneKey(plan)}, rec: record.New("paris", plan, time.Now()),
+		work: &sourceWork{laneKey: newLaneKey()}, rec: record.New("paris", plan, time.Now()),
 	}
 	begun := time.Now()
 	if err := m.openLanes(); err != nil {

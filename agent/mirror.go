@@ -17,6 +17,7 @@ import (
 	"godwit/migration"
 	"godwit/policy"
 	"godwit/transfer"
+	"godwit/transfer/pipe"
 	"godwit/vm"
 )
 
@@ -24,6 +25,7 @@ import (
 type mirrors struct {
 	blocks  vm.Blocks
 	forward *transfer.Plain
+	ways    []*pipe.Source // below it, one a disk
 	seeding policy.Seeding
 	blocked map[string]bool // disks to which the guest's writes wait for the copy from now on
 	refused time.Time       // since when QEMU does not let them wait, and the copy does not follow; 0: it does
@@ -76,7 +78,7 @@ func (m *outgoing) beginMirrors(ctx context.Context) error {
 		return err
 	}
 	m.beginWire()
-	disks, err := m.askDisks(ctx, paths)
+	disks, ways, err := m.askDisks(ctx, paths)
 	if err != nil {
 		return err
 	}
@@ -86,7 +88,7 @@ func (m *outgoing) beginMirrors(ctx context.Context) error {
 		return err
 	}
 	m.work.share.Follow(func() int64 { return forward.Stats().Forward })
-	m.work.mirrors = &mirrors{blocks: blocks, forward: forward, seeding: policy.Seeding{Patience: m.a.config.Patience}}
+	m.work.mirrors = &mirrors{blocks: blocks, forward: forward, ways: ways, seeding: policy.Seeding{Patience: m.a.config.Patience}}
 	for _, d := range g.Held.Description.Disks {
 		if err := m.beginMirror(ctx, vm.Mirror{Disk: d.ID, Socket: socket}); err != nil {
 			return err
@@ -95,20 +97,19 @@ func (m *outgoing) beginMirrors(ctx context.Context) error {
 	return nil
 }
 
-// askDisks has the waiting QEMU grant every disk, each over the next path. The guest's own QEMU
+// askDisks has the waiting QEMU grant every disk. The guest's own QEMU
 // would stand still for that, and the guest with it: see package nbd.
-func (m *outgoing) askDisks(ctx context.Context, paths []peer.Path) (map[string]transfer.Disk, error) {
+func (m *outgoing) askDisks(ctx context.Context, paths []peer.Path) (map[string]transfer.Disk, []*pipe.Source, error) {
 	ctx, cancel := limits.AskDisks.On(ctx)
 	defer cancel()
 	disks := m.guest.Held.Description.Disks
-	granted := make([]transfer.Disk, len(disks))
+	granted, ways := make([]transfer.Disk, len(disks)), make([]*pipe.Source, len(disks))
 	var all errgroup.Group
 	for n, d := range disks {
 		all.Go(func() error {
-			path := paths[n%len(paths)]
-			conn, err := m.link.Open(ctx, path, peer.Header{Migration: m.plan.ID, Kind: "disk", Number: n, Coding: peer.CodingZstd}, paceOf(path, len(disks), len(paths)))
-			if err == nil {
-				granted[n], err = transfer.AskDisk(ctx, conn, d.ID)
+			var err error
+			if ways[n], err = m.openDisk(paths, n, len(disks)); err == nil {
+				granted[n], err = askDisk(ctx, ways[n], d.ID)
 			}
 			return err
 		})
@@ -122,9 +123,9 @@ func (m *outgoing) askDisks(ctx context.Context, paths []peer.Path) (map[string]
 		out[disks[n].ID] = d
 	}
 	if err != nil {
-		return nil, &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf("migrate guest %s: %s does not grant its disks: %v", m.plan.Guest, m.plan.To, limits.Says(ctx, err))}
+		return nil, nil, &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf("migrate guest %s: %s does not grant its disks: %v", m.plan.Guest, m.plan.To, limits.Says(ctx, err))}
 	}
-	return out, nil
+	return out, ways, nil
 }
 
 // awaitSeeded follows the mirrors until all are ready.
@@ -264,13 +265,11 @@ func (m *outgoing) diskLeft(ctx context.Context) (int64, error) {
 	return w.left, nil
 }
 
-// diskRate is what the slowest of the paths carries that disks take, bytes per second, at most the migration's
+// diskRate is what the best of the paths carries, which takes the last of disks, bytes per second, at most the migration's
 // limit; all is what all paths carry together, 0 where neither is known.
 func (m *outgoing) diskRate(paths []peer.Path, all int64) (rate int64) {
-	for _, p := range paths[:min(len(paths), len(m.guest.Held.Description.Disks))] {
-		if r := p.Rate / 8; r > 0 && (rate == 0 || r < rate) {
-			rate = r
-		}
+	for _, p := range paths {
+		rate = max(rate, p.Rate/8)
 	}
 	if rate == 0 {
 		rate = all
@@ -287,6 +286,9 @@ func (m *outgoing) finishDisks(ctx context.Context) error {
 	w := m.work.mirrors
 	if w == nil {
 		return nil
+	}
+	for _, way := range w.ways {
+		way.Hurry(w.left)
 	}
 	m.bandwidth.KeepApart(0) // QEMU does not heed its limit either when it comes to its end
 	ctx, cancel := limits.Limit{Name: "disks_in_sync", For: m.plan.Downtime + syncGrace}.On(ctx)

@@ -241,7 +241,7 @@ func (m *outgoing) refill(ctx context.Context) (whole bool, err error) {
 		}
 	}
 	m.beginWire()
-	ask := Refill{m.state.Epoch, newLaneKey(m.plan)}
+	ask := Refill{m.state.Epoch, newLaneKey()}
 	var answer RefillAnswer
 	try, cancel := limits.Refill.On(ctx)
 	defer cancel()

@@ -32,7 +32,7 @@ func (m *outgoing) prepareThere(ctx context.Context) error {
 		return err
 	}
 	m.work.prepared = Prepared{}
-	m.work.laneKey = newLaneKey(m.plan)
+	m.work.laneKey = newLaneKey()
 	n, _ := m.a.config.Find(m.plan.To, m.a.config.Host)
 	var offers []pathTunnel
 	if direct(m.plan) && !m.plan.Insecure {

@@ -23,7 +23,7 @@ const CodingZstd = "zstd"
 // Header is the first line of a stream.
 type Header struct {
 	Migration string `json:"migration"`
-	Kind      string `json:"kind"` // "memory", "disk" or "lane"
+	Kind      string `json:"kind"` // "memory", "lane" or "disk-lane"
 	Number    int    `json:"number"`
 	Coding    string `json:"coding,omitempty"` // of what the opener sends; see CodingZstd
 	Window    int64  `json:"window,omitempty"` // that it needs for that, bytes; Open sets it. 0: not known

@@ -22,6 +22,8 @@ const (
 	TopicRun       Topic = 13
 	TopicWanted    Topic = 14
 	TopicOffer     Topic = 15
+	TopicBytes     Topic = 16
+	TopicBytesEnd  Topic = 17
 )
 
 // Limits of what a peer may announce.

@@ -76,12 +76,17 @@
 //	Offer     15  to source     be32 set, be64 first, be16 n, n × 8 bytes: contents first …
 //	                            first + n - 1 of a set that the destination has from elsewhere,
 //	                            of each its XXH3 (64 bits); 0: none
+//	Bytes     16  to source     bytes of the way back of a stream
+//	BytesEnd  17  both          be64 last frame (to source: 0): there are no more bytes that way
 //
 // Prologue comes before the first frame, and Tail, in parts, before End. Where pages were
 // missed, frames and another End with a higher last frame follow. Offer may come at any time
 // after Prologue, or never; it is a hint: a page that is coded by it carries its whole
 // SHA-256, and the destination misses it where its content has another (package encode). The contents
 // of sets from 65536 on may change, and go: an Offer of such a set with n = 0 says that they have.
+//
+// A stream that is no migration's, such as a disk's (package pipe), is a session of its own: the payloads of its
+// frames, one after the other, are what goes to the destination, and there are no topics but Bytes and BytesEnd.
 //
 // Post-copy that goes on with new proxies, as an agent ended, is another session with
 // another key and numbers that begin again: Prologue, then all of Wanted, then frames of

@@ -1,0 +1,124 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	"godwit/agent/peer"
+	"godwit/migration"
+	"godwit/transfer"
+	"godwit/transfer/coding"
+	"godwit/transfer/paths"
+	"godwit/transfer/pipe"
+)
+
+// diskKind are the streams of disks: lanes, each disk's over every path.
+const diskKind = "disk-lane"
+
+// diskIdentity is what both ends know of the n-th disk's lanes.
+func diskIdentity(p migration.Plan, key []byte, n int) (paths.Identity, error) {
+	id, err := laneIdentity(p, key)
+	id.Migration = fmt.Sprintf("%s/disk%d", p.ID, n)
+	return id, err
+}
+
+// openDisk opens the way of the n-th of so many disks.
+func (m *outgoing) openDisk(all []peer.Path, n, disks int) (*pipe.Source, error) {
+	id, err := diskIdentity(m.plan, m.work.laneKey, n)
+	if err != nil {
+		return nil, err
+	}
+	header := peer.Header{Migration: m.plan.ID, Kind: diskKind, Number: n}
+	var lanes []paths.Lane
+	for _, path := range all {
+		rate := paceOf(path, disks*len(all), len(all))
+		lanes = append(lanes, paths.Lane{
+			Path: path.Name, Rate: rate,
+			Open: func(ctx context.Context) (net.Conn, error) { return m.link.Open(ctx, path, header, rate) },
+		})
+	}
+	return pipe.Open(m.a.ctx, id, lanes), nil
+}
+
+// askDisk has the waiting QEMU grant a disk over its lanes.
+func askDisk(ctx context.Context, way *pipe.Source, name string) (transfer.Disk, error) {
+	disk, err := transfer.AskDisk(ctx, coding.Over(way), name)
+	if err == nil {
+		return disk, nil
+	}
+	for _, p := range way.Stats().Paths {
+		if p.Last != "" {
+			err = fmt.Errorf("%w (path %s: %s)", err, p.Path, p.Last)
+		}
+	}
+	return disk, err
+}
+
+// diskWays are the ways of disks that come here.
+type diskWays struct {
+	ctx    context.Context //nolint:containedctx // of all of them
+	cancel context.CancelFunc
+	disks  int
+
+	mu   sync.Mutex
+	ways map[int]*pipe.Destination // those of which a lane has come
+}
+
+// awaitDisks takes lanes of these disks, until the work's end.
+func (m *incoming) awaitDisks(ids []string) {
+	w := &diskWays{disks: len(ids), ways: map[int]*pipe.Destination{}}
+	w.ctx, w.cancel = context.WithCancel(m.a.ctx)
+	m.mu.Lock()
+	m.work.diskWays = w
+	m.mu.Unlock()
+}
+
+// serveDisk serves a lane of a disk. The first one opens the way to the waiting QEMU.
+func (m *incoming) serveDisk(s *peer.Stream) {
+	m.mu.Lock()
+	w := m.work.diskWays
+	m.mu.Unlock()
+	if w == nil {
+		refuseLane(s, fmt.Sprintf("the agent of %s was started again while disks were copied", m.a.config.Host))
+		return
+	}
+	way, err := w.of(m, s.Header.Number)
+	if err != nil {
+		refuseLane(s, err.Error())
+		return
+	}
+	if err := way.Serve(w.ctx, heardStream{s, m.hear}); err != nil && !errors.Is(err, context.Canceled) {
+		m.a.log.Info("a disk's lane ended", "migration", m.plan.ID, "number", s.Header.Number, "error", err)
+	}
+}
+
+// of is the way of the n-th disk.
+func (w *diskWays) of(m *incoming, n int) (*pipe.Destination, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if way := w.ways[n]; way != nil {
+		return way, nil
+	}
+	if n >= w.disks {
+		return nil, fmt.Errorf("disk %d of %d", n, w.disks)
+	}
+	id, err := diskIdentity(m.plan, m.work.preparation.LaneKey, n)
+	if err != nil {
+		return nil, err
+	}
+	way := pipe.Accept(w.ctx, id)
+	w.ways[n] = way
+	go func() {
+		unpacked, err := coding.Under(way)
+		if err == nil {
+			err = transfer.ServeStream(w.ctx, unpacked, m.diskSocket(), nil)
+		}
+		if err != nil && w.ctx.Err() == nil {
+			m.a.log.Info("a disk's stream ended", "migration", m.plan.ID, "number", n, "error", err)
+		}
+	}()
+	return way, nil
+}

@@ -1,0 +1,301 @@
+package pipe
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"godwit/transfer/paths"
+	"godwit/transfer/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var id = paths.Identity{Migration: "m-1/disk0", Key: wire.Key{1}}
+
+// world is a pipe over so many paths, and what stands between its ends.
+type world struct {
+	source *Source
+	there  *Destination
+
+	mu    sync.Mutex
+	conns map[net.Conn]bool
+	made  int
+	cut   bool // nobody is answered
+}
+
+func newWorld(t *testing.T, lanes int) *world {
+	t.Helper()
+	w := &world{conns: map[net.Conn]bool{}}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.there = Accept(t.Context(), id)
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() { w.there.Serve(t.Context(), conn) }) //nolint:errcheck // lanes die in these tests
+		}
+	})
+	var all []paths.Lane
+	for range lanes {
+		all = append(all, paths.Lane{Path: "way", Open: func(ctx context.Context) (net.Conn, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if w.cut {
+				return nil, errors.New("the way is cut")
+			}
+			conn, err := new(net.Dialer).DialContext(ctx, "tcp", listener.Addr().String())
+			if err == nil {
+				w.conns[conn] = true
+				w.made++
+			}
+			return conn, err
+		}})
+	}
+	w.source = Open(t.Context(), id, all)
+	t.Cleanup(func() {
+		w.source.Close()
+		w.there.Close()
+		listener.Close()
+		serving.Wait()
+	})
+	return w
+}
+
+// kill ends some lanes, or all.
+func (w *world) kill(all bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for conn := range w.conns {
+		conn.(*net.TCPConn).SetLinger(0)
+		conn.Close()
+		delete(w.conns, conn)
+		if !all {
+			return
+		}
+	}
+}
+
+func noise(n int) []byte {
+	out := make([]byte, n)
+	r := rand.NewChaCha8([32]byte{7})
+	r.Read(out) //nolint:errcheck // it has no error
+	return out
+}
+
+// send writes all of it, ends that way, and reads what comes back until that has ended.
+func send(conn interface {
+	io.ReadWriteCloser
+	CloseWrite() error
+}, data []byte) (back []byte, err error) {
+	wrote := make(chan error, 1)
+	go func() {
+		_, err := conn.Write(data)
+		if err == nil {
+			err = conn.CloseWrite()
+		}
+		wrote <- err
+	}()
+	back, err = io.ReadAll(conn)
+	return back, errors.Join(err, <-wrote)
+}
+
+// TestBothWays: bytes come in order, both ways, while lanes die under them, and both ends end well.
+func TestBothWays(t *testing.T) {
+	for name, killing := range map[string]bool{"lanes live": false, "lanes die": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 3)
+			there, here := noise(20<<20), noise(300<<10)
+			stop := make(chan struct{})
+			var killer sync.WaitGroup
+			if killing {
+				killer.Go(func() {
+					for i := 0; ; i++ {
+						select {
+						case <-stop:
+							return
+						case <-time.After(7 * time.Millisecond):
+							w.kill(i%3 == 2)
+						}
+					}
+				})
+			}
+			got := make(chan []byte, 1)
+			go func() {
+				back, err := send(w.there, here)
+				if err != nil {
+					t.Errorf("at the destination: %v", err)
+				}
+				got <- back
+			}()
+			back, err := send(w.source, there)
+			if err != nil || !bytes.Equal(back, here) {
+				t.Errorf("%d bytes came back, %v", len(back), err)
+			}
+			if !bytes.Equal(<-got, there) {
+				t.Error("what arrived is not what was sent")
+			}
+			close(stop)
+			killer.Wait()
+			if killing && w.made < 6 {
+				t.Errorf("%d connections: too few died", w.made)
+			}
+			var ends sync.WaitGroup
+			ends.Go(func() { w.there.Close() })
+			w.source.Close()
+			ends.Wait()
+		})
+	}
+}
+
+// TestAnswersAtOnce: what is written is there without more being written, and so is its answer.
+func TestAnswersAtOnce(t *testing.T) {
+	w := newWorld(t, 2)
+	buf := make([]byte, 10)
+	for range 20 {
+		if _, err := w.source.Write([]byte("question")); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := w.there.Read(buf); err != nil || string(buf[:n]) != "question" {
+			t.Fatalf("%q, %v", buf[:n], err)
+		}
+		if _, err := w.there.Write([]byte("answer")); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := w.source.Read(buf); err != nil || string(buf[:n]) != "answer" {
+			t.Fatalf("%q, %v", buf[:n], err)
+		}
+	}
+}
+
+// TestWaitsWhileCut: while no path works the stream waits, and goes on.
+func TestWaitsWhileCut(t *testing.T) {
+	w := newWorld(t, 2)
+	if _, err := w.source.Write([]byte("one")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(w.there, make([]byte, 3)); err != nil {
+		t.Fatal(err)
+	}
+	w.mu.Lock()
+	w.cut = true
+	w.mu.Unlock()
+	w.kill(true)
+	go w.source.Write([]byte("two")) //nolint:errcheck // seen by what is read
+	time.Sleep(300 * time.Millisecond)
+	w.mu.Lock()
+	w.cut = false
+	w.mu.Unlock()
+	got := make([]byte, 3)
+	if _, err := io.ReadFull(w.there, got); err != nil || string(got) != "two" {
+		t.Fatalf("%q, %v", got, err)
+	}
+}
+
+// TestGivenUp: an end that gives up breaks the other one, whose reader and writer hear of it.
+func TestGivenUp(t *testing.T) {
+	for name, who := range map[string]func(w *world) (gives, other io.ReadWriteCloser){
+		"the source":      func(w *world) (a, b io.ReadWriteCloser) { return w.source, w.there },
+		"the destination": func(w *world) (a, b io.ReadWriteCloser) { return w.there, w.source },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 2)
+			gives, other := who(w)
+			if _, err := w.source.Write([]byte("x")); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadFull(w.there, make([]byte, 1)); err != nil {
+				t.Fatal(err)
+			}
+			read := make(chan error, 1)
+			go func() {
+				_, err := gives.Read(make([]byte, 1))
+				read <- err
+			}()
+			begun := time.Now()
+			gives.Close()
+			if err := <-read; !errors.Is(err, net.ErrClosed) {
+				t.Errorf("who gave up reads: %v", err)
+			}
+			if _, err := other.Read(make([]byte, 1)); err == nil || !strings.Contains(err.Error(), "given up") {
+				t.Errorf("the other reads: %v", err)
+			}
+			if _, err := other.Write(make([]byte, 4<<20)); err == nil {
+				t.Error("the other writes on")
+			}
+			if took := time.Since(begun); took > 3*time.Second {
+				t.Errorf("it took %v", took)
+			}
+		})
+	}
+}
+
+// TestEndsWithItsContext: nobody waits on after that.
+func TestEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	source := Open(ctx, id, []paths.Lane{{Path: "none", Open: func(context.Context) (net.Conn, error) { return nil, errors.New("no way") }}})
+	there := Accept(ctx, id)
+	read := make(chan error, 3)
+	go func() {
+		_, err := source.Write(make([]byte, 64<<20))
+		read <- err
+	}()
+	for _, r := range []io.Reader{source, there} {
+		go func() {
+			_, err := r.Read(make([]byte, 1))
+			read <- err
+		}()
+	}
+	time.Sleep(20 * time.Millisecond)
+	cancel()
+	for range 3 {
+		if err := <-read; err == nil || err == io.EOF {
+			t.Errorf("it ended with %v", err)
+		}
+	}
+	source.Close()
+	there.Close()
+}
+
+// TestLies: a peer that sends too much before its turn, or what no stream has, is given up.
+func TestLies(t *testing.T) {
+	d := Accept(t.Context(), id)
+	defer d.Close()
+	var err error
+	for n := uint64(2); err == nil && n < 1000; n++ {
+		_, err = d.frame(n, make([]byte, wire.MaxPayload))
+	}
+	if !errors.Is(err, errFlood) {
+		t.Errorf("a flood: %v", err)
+	}
+	for name, err := range map[string]error{
+		"a topic of memory": d.control(wire.TopicTail, nil), "no last frame": d.control(wire.TopicBytesEnd, []byte{1}),
+		"to the source": (&Source{end: end{in: newQueue()}}).control(wire.TopicRun, nil),
+	} {
+		if !errors.Is(err, errTopic) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := d.control(wire.TopicBytesEnd, binary.BigEndian.AppendUint64(nil, 0)); err != nil {
+		t.Error(err)
+	}
+	if n, err := d.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+		t.Errorf("after an end before the first frame: %d, %v", n, err)
+	}
+}
