@@ -80,7 +80,7 @@ func (w *destinationWork) stop() {
 		w.stopMultipath()
 	}
 	if w.diskWays != nil {
-		w.diskWays.cancel()
+		w.diskWays.stop()
 	}
 	if w.queue != nil {
 		w.queue.Close()

@@ -72,8 +72,23 @@ func (m *incoming) awaitDisks(ids []string) {
 	w := &diskWays{disks: len(ids), ways: map[int]*pipe.Destination{}}
 	w.ctx, w.cancel = context.WithCancel(m.a.ctx)
 	m.mu.Lock()
+	defer m.mu.Unlock()
+	if earlier := m.work.diskWays; earlier != nil {
+		go earlier.stop()
+	}
 	m.work.diskWays = w
-	m.mu.Unlock()
+}
+
+// stop ends them all, less than two seconds; those that had not ended by themselves are given up, and the source is told so.
+func (w *diskWays) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var ends sync.WaitGroup
+	for _, way := range w.ways {
+		ends.Go(func() { way.Close() }) //nolint:errcheck // as above
+	}
+	ends.Wait()
+	w.cancel()
 }
 
 // serveDisk serves a lane of a disk. The first one opens the way to the waiting QEMU.
