@@ -85,7 +85,7 @@ func (w *diskWays) stop() {
 	defer w.mu.Unlock()
 	var ends sync.WaitGroup
 	for _, way := range w.ways {
-		ends.Go(func() { way.Close() }) //nolint:errcheck // as above
+		ends.Go(func() { way.Close() }) //nolint:errcheck // it is given up
 	}
 	ends.Wait()
 	w.cancel()
