@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/peer"
 	"godwit/agent/record"
@@ -23,7 +24,7 @@ func diskEnds(t *testing.T) (from *outgoing, to *incoming) {
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2}
 	key := newLaneKey()
 	to = &incoming{a: a, plan: plan, rec: record.New("rome", plan, time.Now()), work: &destinationWork{
-		guest: &Guest{Held: Held{Dir: t.TempDir()}}, preparation: Preparation{LaneKey: key}}}
+		guest: &Guest{Held: care.Held{Dir: t.TempDir()}}, preparation: Preparation{LaneKey: key}}}
 	from = &outgoing{a: a, plan: plan, rec: record.New("paris", plan, time.Now()), work: &sourceWork{laneKey: key}}
 	from.link = linkedFor(t, "paris", "rome", http.NotFoundHandler(), func(s *peer.Stream) { to.serveDisk(s) })
 	qemu, err := net.Listen("unix", to.diskSocket())
