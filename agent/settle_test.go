@@ -63,7 +63,7 @@ func TestCopyThatEndsBeforeTheFlip(t *testing.T) {
 	if took := time.Since(begun); took > limits.Settle.For/2 {
 		t.Errorf("lanes that have ended were waited for, for %v", took)
 	}
-	if steps := m.rec.snapshot().Critical; len(steps) != 1 {
+	if steps := m.rec.Snapshot().Critical; len(steps) != 1 {
 		t.Errorf("%+v", steps)
 	}
 }
