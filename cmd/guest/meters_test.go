@@ -18,6 +18,9 @@ func datagrams(t *testing.T, far, mac string, to netip.Addr, port uint16, n int)
 	hardware, err := net.ParseMAC(mac)
 	must(t, err)
 	ifi, err := net.InterfaceByName(far)
+	for end := time.Now().Add(5 * time.Second); err == nil && ifi.Flags&net.FlagRunning == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		ifi, err = net.InterfaceByName(far) // the kernel notices within a second that its peer is up, and drops what is sent until then
+	}
 	must(t, err)
 	frame := append(append(append([]byte{}, hardware...), ifi.HardwareAddr...), 8, 0,
 		0x45, 0, 0, 28, 0, 0, 0, 0, 64, unix.IPPROTO_UDP, 0, 0, 10, 9, 3, 4)
@@ -45,8 +48,12 @@ func TestUseIsSeenForGood(t *testing.T) {
 		before, _ := n.meters.udp([]netip.Addr{addr})
 		for range 3 {
 			datagrams(t, far, mac, addr, 443, 10)
-			time.Sleep(50 * time.Millisecond)
-			now, lately := n.meters.udp([]netip.Addr{addr})
+			var now, lately uint64
+			for end := time.Now().Add(5 * time.Second); now < before+10 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+				var more uint64
+				now, more = n.meters.udp([]netip.Addr{addr})
+				lately += more
+			}
 			if now != before+10 || lately != 10 {
 				t.Errorf("%s: 10 datagrams more are %d, %d of them lately", when, now-before, lately)
 			}
