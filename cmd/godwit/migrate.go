@@ -223,7 +223,7 @@ func newLimit() *cobra.Command {
 			if args[1] != "0" {
 				var err error
 				if rate, err = scenario.ParseRate(args[1]); err != nil {
-					return usageError{fmt.Errorf("%s: %w; such as 50mbit, or 0", args[1], err)}
+					return usageError{fmt.Errorf("limit %s: rate %s: %w; such as 50mbit, or 0", args[0], args[1], err)}
 				}
 			}
 			client, err := ask(c)

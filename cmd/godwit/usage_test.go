@@ -86,6 +86,15 @@ func TestUsedWrongly(t *testing.T) {
 	}
 }
 
+// TestLimitSaysOfWhat: a rate that makes no sense is told with what it was to limit.
+func TestLimitSaysOfWhat(t *testing.T) {
+	var out, errOut bytes.Buffer
+	status := run([]string{"limit", "m-00000001", "fast"}, &out, &errOut)
+	if said := errOut.String(); status != exitUsage || !strings.HasPrefix(said, "godwit: limit m-00000001: rate fast: ") || !strings.Contains(said, "such as 50mbit") {
+		t.Errorf("status %d, %q", status, said)
+	}
+}
+
 // Every command has an example and says what it takes; a command of commands shows them, and
 // by itself it has done nothing.
 func TestEveryCommandExplainsItself(t *testing.T) {
