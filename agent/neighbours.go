@@ -67,7 +67,7 @@ func (a *Agent) askPresence(ctx context.Context, n *api.NeighbourInfo) {
 		return
 	}
 	n.Guests, n.Free = &said.Guests, said.Free
-	n.State = fmt.Sprintf("up, %d guests", said.Guests)
+	n.State = "up, " + oneline.Many(said.Guests, "guest")
 	if said.Free != nil {
 		n.State += fmt.Sprintf(", %d MiB of memory free", *said.Free>>20)
 	}

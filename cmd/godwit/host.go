@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"godwit/agent/api"
+	"godwit/internal/oneline"
 	"godwit/migration"
 )
 
@@ -84,7 +85,7 @@ func unknownPlace(format string, args ...any) error {
 // shownHosts are those that this one knows, itself first, each by its names and state alone.
 func shownHosts(info api.HostInfo) []shownHost {
 	up, guests := true, len(info.Guests)
-	all := []shownHost{{Host: info.Host, Site: info.Site, State: fmt.Sprintf("this host, %d guests", guests), Up: &up, Count: &guests}}
+	all := []shownHost{{Host: info.Host, Site: info.Site, State: "this host, " + oneline.Many(guests, "guest"), Up: &up, Count: &guests}}
 	for _, n := range info.Neighbours {
 		all = append(all, shownHost{Host: n.Host, Site: n.Site, State: n.State, Up: n.Up, Count: n.Guests, Free: n.Free})
 	}
@@ -136,7 +137,7 @@ func listSites(c *cobra.Command, info api.HostInfo, _ []string) error {
 	for _, s := range sites {
 		guests := ""
 		if s.Guests != nil {
-			guests = fmt.Sprintf("%d guests on %s", *s.Guests, info.Host)
+			guests = oneline.Many(*s.Guests, "guest") + " on " + info.Host
 		}
 		fmt.Fprintf(c.OutOrStdout(), "%-16s %-32s %s\n", s.Site, strings.Join(s.Hosts, " "), guests)
 	}

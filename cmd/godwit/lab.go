@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"godwit/internal/oneline"
 	"godwit/lab"
 	"godwit/lab/report"
 	"godwit/lab/report/live"
@@ -130,7 +131,8 @@ func newLabCheck() *cobra.Command {
 					"traffic": len(s.Traffic), "steps": len(s.Steps), "expectations": len(s.Expect),
 				})
 			}
-			_, err = fmt.Fprintf(c.OutOrStdout(), "%s: %d sites, %d guests, %d steps, %d expectations\n", s.Name, len(s.Sites), len(s.Guests), len(s.Steps), len(s.Expect))
+			_, err = fmt.Fprintf(c.OutOrStdout(), "%s: %s, %s, %s, %s\n", s.Name,
+				oneline.Many(len(s.Sites), "site"), oneline.Many(len(s.Guests), "guest"), oneline.Many(len(s.Steps), "step"), oneline.Many(len(s.Expect), "expectation"))
 			return err
 		},
 	}

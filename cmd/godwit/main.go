@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -70,7 +71,9 @@ func newRoot(out io.Writer) *cobra.Command {
   godwit lab run examples/cross-subnet.yaml --out /tmp/run
   godwit migrate web sanjose --watch`,
 		SilenceUsage: true, SilenceErrors: true,
+		Version: fmt.Sprintf("%s (%s)", version, runtime.Version()),
 	}
+	root.SetVersionTemplate("godwit {{.Version}}\n") // as `godwit version` says it
 	root.PersistentFlags().Bool("json", false, "print JSON for programs")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return wrongly(c, err)

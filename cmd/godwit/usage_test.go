@@ -180,7 +180,7 @@ func anAgent(t *testing.T) (socket string) {
 	}
 	answer("GET /v1/host", api.HostInfo{Host: "a-1", Site: "a", Guests: []api.GuestInfo{{Name: "web"}, {Name: "db"}}, Neighbours: []api.NeighbourInfo{{Host: "b-1", Site: "b"}}})
 	up, guests := true, 1
-	answer("GET /v1/neighbours", []api.NeighbourInfo{{Host: "b-1", Site: "b", State: "up, 1 guests", Up: &up, Guests: &guests}})
+	answer("GET /v1/neighbours", []api.NeighbourInfo{{Host: "b-1", Site: "b", State: "up, 1 guest", Up: &up, Guests: &guests}})
 	answer("GET /v1/doubts", []api.Doubt{{ID: "m-00000003", Guest: "web"}})
 	answer("GET /v1/migrations", []record.Report{{ID: "m-00000001", Guest: "web", To: "b-1", Outcome: migration.Completed}, {ID: "m-00000002", Guest: "db", To: "b-1"}})
 	answer("GET /v1/tunnels", []api.TunnelUse{{Guest: "web"}})
@@ -244,10 +244,10 @@ func TestLsAndShow(t *testing.T) {
 	for line, want := range map[string]string{
 		"host show":     "a-1 a this host, 2 guests web with",
 		"host show a-1": "a-1 a this host, 2 guests web with",
-		"host show b-1": "b-1 b up, 1 guests",
-		"host ls":       "a-1 a this host, 2 guests b-1 b up, 1 guests",
+		"host show b-1": "b-1 b up, 1 guest",
+		"host ls":       "a-1 a this host, 2 guests b-1 b up, 1 guest",
 		"site ls":       "a a-1 2 guests on a-1 b b-1",
-		"site show b":   "b-1 up, 1 guests",
+		"site show b":   "b-1 up, 1 guest",
 	} {
 		var out, errOut bytes.Buffer
 		if status := run(append(strings.Fields(line), "--socket", socket), &out, &errOut); status != exitDone || strings.Join(strings.Fields(out.String()), " ") != want {

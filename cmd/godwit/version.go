@@ -15,7 +15,7 @@ func newVersion(out io.Writer) *cobra.Command {
 			if asJSON(c) {
 				return printJSON(out, map[string]string{"version": version, "go": runtime.Version()})
 			}
-			_, err := fmt.Fprintf(out, "godwit %s (%s)\n", version, runtime.Version())
+			_, err := fmt.Fprintf(out, "godwit %s\n", c.Root().Version)
 			return err
 		},
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 
+	"godwit/internal/oneline"
 	"godwit/migration"
 )
 
@@ -192,7 +193,7 @@ func (d *DataPath) pathTable(r *Report, m *Migration) table {
 		}
 		broke := cell{Text: "never", Class: "mute"}
 		if p.Died > 0 {
-			broke = cell{Text: plural(int(p.Died), "time"), Class: "bad"}
+			broke = cell{Text: oneline.Many(int(p.Died), "time"), Class: "bad"}
 		}
 		t.Rows = append(t.Rows, []cell{{Text: p.Path, Color: pathColor(r, p.Path)}, {Text: bytesText(float64(p.Bytes)), Class: "num"},
 			percent(float64(p.Bytes), sum), mean, broke, {Text: p.Last, Class: "mute"}})

@@ -121,10 +121,3 @@ func (w Windows) String() string {
 	}
 	return fmt.Sprintf("%s / %s / %s", number(value(w.Before)), number(value(w.During)), number(value(w.After)))
 }
-
-func plural(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
-}

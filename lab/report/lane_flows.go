@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"godwit/internal/oneline"
 )
 
 // maxFlows bounds the flows of a picture; all of them are in report.json.
@@ -44,7 +46,7 @@ func (p *picture) throughput() {
 	}
 	if more := len(p.r.Series.Flows) - len(flows); more > 0 {
 		p.y += 14
-		p.body.label(22, p.y, "mute", "", fmt.Sprintf("and %s in report.json", plural(more, "flow")))
+		p.body.label(22, p.y, "mute", "", fmt.Sprintf("and %s in report.json", oneline.Many(more, "flow")))
 	}
 }
 
