@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/policy"
@@ -19,7 +20,7 @@ func budgeted(t *testing.T, mode string, budget, rtt time.Duration) (*outgoing, 
 	n := config.Neighbour{Host: "rome", Uplinks: []config.Uplink{up}}
 	a := bareAgent(t, &config.Config{Host: "paris", Uplinks: []config.Uplink{up}, Peers: []config.Neighbour{n}})
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Mode: mode, Transfer: "lanes", Downtime: budget}
-	return &outgoing{a: a, guest: &Guest{}, plan: plan, work: &sourceWork{rtt: rtt}, rec: record.New("paris", plan, time.Now())}, n
+	return &outgoing{a: a, guest: &Guest{}, link: peer.NewLink(nil, "rome", 1, nil), plan: plan, work: &sourceWork{rtt: rtt}, rec: record.New("paris", plan, time.Now())}, n
 }
 
 // TestBudgetBelowTheWay: a budget that is shorter than the way is refused at once, with what to allow, in

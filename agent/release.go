@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"godwit/agent/limits"
@@ -116,7 +117,7 @@ func (m *outgoing) askRelease(ctx context.Context, answer *ReleaseAnswer, follow
 			idle = standstill{patience: idle.patience}
 		}
 		attempt, cancel := limits.Release.On(ctx)
-		err := limits.Says(attempt, m.call(attempt, what, m.plan, answer))
+		err := limits.Says(attempt, m.link.CallEverywhere(attempt, http.MethodPost, m.urlOf(what), m.plan, answer))
 		cancel()
 		m.seeVanished(answer.Vanished)
 		switch {

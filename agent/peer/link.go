@@ -76,9 +76,10 @@ type Link struct {
 	life  context.Context // of what is dialled for calls
 	end   context.CancelFunc
 
-	mu   sync.Mutex
-	left *dialling // what a call began to dial and did not wait for
-	last net.Conn  // that was dialled for a call
+	mu     sync.Mutex
+	left   *dialling   // what a call began to dial and did not wait for
+	last   net.Conn    // that was dialled for a call
+	spread []*dialling // over each path, for CallEverywhere
 }
 
 // NewLink prepares a link to host; nothing is dialled yet.
@@ -101,7 +102,11 @@ func (l *Link) Paths() []Path { return l.paths }
 
 // Close drops idle connections, and ends what is dialled for calls; there can be none after it.
 func (l *Link) Close() {
-	l.end()
+	l.end() // of what is dialled too
+	l.mu.Lock()
+	dropAll(l.spread)
+	l.spread = nil
+	l.mu.Unlock()
 	l.http.CloseIdleConnections()
 }
 
@@ -169,12 +174,16 @@ func (l *Link) Call(ctx context.Context, method, path string, request, answer an
 }
 
 func (l *Link) once(ctx context.Context, method, path string, body []byte, answer any) error {
+	return l.onceBy(ctx, l.http, method, path, body, answer)
+}
+
+func (l *Link) onceBy(ctx context.Context, by *http.Client, method, path string, body []byte, answer any) error {
 	req, err := http.NewRequestWithContext(ctx, method, "https://"+l.host+path, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := l.http.Do(req)
+	resp, err := by.Do(req)
 	var asked *url.Error
 	if errors.As(err, &asked) {
 		return asked.Err // its URL says nothing that a person knows
