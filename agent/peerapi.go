@@ -172,6 +172,25 @@ func (a *Agent) peerPrepare(r *http.Request) (any, error) {
 	return m.work.prepared, nil
 }
 
+// hasEnded is why a migration does not begin here: it was here, and has ended. Under mu.
+func (a *Agent) hasEnded(plan migration.Plan) error {
+	rec := a.records.Find(plan.ID)
+	earlier, kept, err := a.records.History(plan.ID)
+	if rec != nil {
+		earlier = rec.Snapshot()
+	} else if err != nil {
+		return err // it may have ended here
+	}
+	switch {
+	case (rec == nil && !kept) || earlier.Epoch < plan.Epoch:
+	case earlier.Outcome == migration.Aborted && earlier.Problem != nil: // such as by an agent that was killed since it was asked first
+		return earlier.Problem
+	default:
+		return &migration.Problem{Code: migration.CodeUsage, Text: "migration " + plan.ID + ": it has ended on " + a.config.Host}
+	}
+	return nil
+}
+
 // incomingFor begins the migration at this side, or finds it if the source asks again.
 func (a *Agent) incomingFor(p Preparation) (*incoming, error) {
 	a.mu.Lock()
@@ -182,19 +201,8 @@ func (a *Agent) incomingFor(p Preparation) (*incoming, error) {
 		}
 		return m, nil
 	}
-	rec := a.records.Find(p.Plan.ID)
-	earlier, kept, err := a.records.History(p.Plan.ID)
-	if rec != nil {
-		earlier = rec.Snapshot()
-	} else if err != nil {
-		return nil, err // it may have ended here
-	}
-	switch {
-	case (rec == nil && !kept) || earlier.Epoch < p.Plan.Epoch:
-	case earlier.Outcome == migration.Aborted && earlier.Problem != nil: // such as by an agent that was killed since it was asked first
-		return nil, earlier.Problem
-	default:
-		return nil, &migration.Problem{Code: migration.CodeUsage, Text: "migration " + p.Plan.ID + ": it has ended on " + a.config.Host}
+	if err := a.hasEnded(p.Plan); err != nil {
+		return nil, err
 	}
 	if e, over := a.early[p.Plan.From+" "+p.Plan.ID]; over && p.Plan.Epoch <= e.epoch {
 		return nil, &migration.Problem{Code: migration.CodeAsked, Text: fmt.Sprintf("migration %s: %s gave it up before its prepare came to %s", p.Plan.ID, p.Plan.From, a.config.Host)}
