@@ -245,7 +245,7 @@ func TestOwnedFirewall(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), text[0]) {
 		t.Errorf("Set where the firewall cannot be opened: %v, want %q in it", err, text[0])
 	}
-	says(`insert rule inet own f iifname "br-guest" accept comment "godwit"`, "comment")
+	says(`insert rule inet own f iifname "br-guest" accept comment "godwit"`, `"br-guest" accept comment "godwit"`)
 	barred("with a rule for us")
 	w.set("hb", abroad())
 	w.stands("hb", abroad(), true)

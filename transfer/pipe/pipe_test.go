@@ -122,20 +122,6 @@ func TestBothWays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, 3)
 			there, here := noise(20<<20), noise(300<<10)
-			stop := make(chan struct{})
-			var killer sync.WaitGroup
-			if killing {
-				killer.Go(func() {
-					for i := 0; ; i++ {
-						select {
-						case <-stop:
-							return
-						case <-time.After(7 * time.Millisecond):
-							w.kill(i%3 == 2)
-						}
-					}
-				})
-			}
 			got := make(chan []byte, 1)
 			go func() {
 				back, err := send(w.there, here)
@@ -144,15 +130,23 @@ func TestBothWays(t *testing.T) {
 				}
 				got <- back
 			}()
-			back, err := send(w.source, there)
+			for at := 0; killing && at < len(there)/2; at += 1 << 20 {
+				if _, err := w.source.Write(there[at : at+1<<20]); err != nil {
+					t.Fatal(err)
+				}
+				w.kill(at>>20%3 == 2)
+			}
+			rest := there
+			if killing {
+				rest = there[len(there)/2:]
+			}
+			back, err := send(w.source, rest)
 			if err != nil || !bytes.Equal(back, here) {
 				t.Errorf("%d bytes came back, %v", len(back), err)
 			}
 			if !bytes.Equal(<-got, there) {
 				t.Error("what arrived is not what was sent")
 			}
-			close(stop)
-			killer.Wait()
 			if killing && w.made < 6 {
 				t.Errorf("%d connections: too few died", w.made)
 			}

@@ -65,12 +65,30 @@ func dialLiving(ctx context.Context, dir string) (*net.UnixConn, error) {
 	}
 }
 
+// listensSoon is how long a socket may be there and nobody listen on it yet: QEMU first makes it, and then listens.
+const listensSoon = 300 * time.Millisecond
+
+// dialSoon dials a socket; one that refuses is tried for listensSoon.
+func dialSoon(ctx context.Context, path string) (*net.UnixConn, error) {
+	for begun := time.Now(); ; {
+		conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path})
+		if !errors.Is(err, unix.ECONNREFUSED) || time.Since(begun) > listensSoon {
+			return conn, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(dialAgain):
+		}
+	}
+}
+
 // AttachSocket takes charge of a QEMU that somebody else started, by a QMP socket of its
 // that nobody else uses. pid is its process, 0 for the one that listens there.
 // guestChannel is the path of its guest channel's socket, "" if it has none. The error
 // is ErrGone when there is no such socket, or nobody listens on it.
 func AttachSocket(ctx context.Context, path string, pid int, guestChannel string) (*Process, error) {
-	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path})
+	conn, err := dialSoon(ctx, path)
 	if err != nil {
 		var why syscall.Errno
 		if errors.As(err, &why) && (why == unix.ENOENT || why == unix.ECONNREFUSED) {

@@ -8,8 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
-	"time"
 
 	"godwit/transfer"
 	"godwit/transfer/coding"
@@ -18,6 +18,19 @@ import (
 	"godwit/transfer/wire"
 	"godwit/vm"
 )
+
+// mortal is a connection that breaks when so many bytes were written to it.
+type mortal struct {
+	net.Conn
+	left int
+}
+
+func (m *mortal) Write(p []byte) (int, error) {
+	if m.left -= len(p); m.left < 0 {
+		m.Close()
+	}
+	return m.Conn.Write(p)
+}
 
 // TestMirrorOverLanes: a disk is copied whole over lanes that die while it is.
 func TestMirrorOverLanes(t *testing.T) {
@@ -34,15 +47,12 @@ func TestMirrorOverLanes(t *testing.T) {
 			transfer.ServeStream(t.Context(), unpacked, export, nil) //nolint:errcheck // QEMU may end its export before it has read the farewell
 		}
 	})
-	var mu sync.Mutex
-	var conns []net.Conn
+	var made atomic.Int32
 	lane := paths.Lane{Path: "way", Rate: 30 << 20, Open: func(context.Context) (net.Conn, error) {
 		near, far := net.Pipe()
-		mu.Lock()
-		conns = append(conns, near)
-		mu.Unlock()
+		made.Add(1)
 		serving.Go(func() { there.Serve(t.Context(), far) }) //nolint:errcheck // lanes die here
-		return near, nil
+		return &mortal{near, 2 << 20}, nil
 	}}
 	way := pipe.Open(t.Context(), id, []paths.Lane{lane, lane, lane})
 	disk, err := transfer.AskDisk(t.Context(), coding.Over(way), "disk0")
@@ -55,24 +65,10 @@ func TestMirrorOverLanes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer forward.Close()
-	stop := make(chan struct{})
-	serving.Go(func() {
-		for i := 0; ; i++ {
-			select {
-			case <-stop:
-				return
-			case <-time.After(5 * time.Millisecond):
-			}
-			mu.Lock()
-			conns[i%len(conns)].Close()
-			mu.Unlock()
-		}
-	})
 	if err := source.StartMirror(t.Context(), vm.Mirror{Disk: "disk0", Socket: socket}); err != nil {
 		t.Fatal(err)
 	}
 	awaitMirror(t, source, func(s vm.MirrorState) bool { return s.Ready })
-	close(stop)
 	if err := source.FinishMirrors(t.Context()); err != nil {
 		t.Fatalf("%v (%v)", err, forward.Err())
 	}
@@ -87,9 +83,7 @@ func TestMirrorOverLanes(t *testing.T) {
 	if sent := forward.Stats().Forward; sent < 16<<20 || sent > 18<<20 {
 		t.Errorf("%d bytes were sent for 16 MiB of noise and 8 of zeros", sent)
 	}
-	mu.Lock()
-	defer mu.Unlock()
-	if len(conns) < 5 {
-		t.Errorf("%d connections: too few died", len(conns))
+	if n := made.Load(); n < 6 {
+		t.Errorf("%d connections: too few died", n)
 	}
 }
