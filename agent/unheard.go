@@ -73,15 +73,19 @@ func (a *Agent) forgetUnheard(g *Guest) error {
 func (a *Agent) awaitHeard(ctx context.Context, g *Guest) error {
 	ctx, cancel := limits.Heard.On(ctx)
 	defer cancel()
+	var last error
 	for {
 		err := a.heard(ctx, g)
 		if err == nil {
 			return nil
 		}
+		if last == nil || ctx.Err() == nil {
+			last = err // a try that was cut short says less than the one before it
+		}
 		if !sleep(ctx, unheardSoon) {
 			return &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf(
 				"migrate guest %s: %v; it could be taken back there, so it is not moved on: bring %s or a path to it back, or, when that host is off, `godwit recover %s --keep`",
-				g.name(), err, g.held().Unheard.From, g.name())}
+				g.name(), last, g.held().Unheard.From, g.name())}
 		}
 	}
 }
