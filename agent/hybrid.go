@@ -118,9 +118,9 @@ func (m *outgoing) settleMemory(ctx context.Context) {
 	if m.work.early {
 		settle = m.work.lanes.Drain
 	}
-	ctx, cancel := limits.Settle.On(ctx)
-	defer cancel()
 	m.rec.Timed("settle memory", func() error { //nolint:errcheck // there is none
+		ctx, cancel := limits.Settle.On(ctx)
+		defer cancel()
 		settle(ctx)
 		// A path may have been cut meanwhile: the guest runs on until it is back, or dead.
 		for !m.lanesReady() && m.work.lanes.Err() == nil && sleep(ctx, lookEvery) {
