@@ -50,7 +50,11 @@ func TestGuestBootsAnewAfterItMoved(t *testing.T) {
 
 	b.rebootsAlone()
 	b.comesBack("it rebooted while the agent was away")
-	if again := only(t, sanjose); again.PID != moved.PID || !strings.HasSuffix(again.Booted, "has its address again") {
+	again := only(t, sanjose)
+	for end := time.Now().Add(20 * time.Second); again.Booted == "" && time.Now().Before(end); again = only(t, sanjose) {
+		time.Sleep(100 * time.Millisecond) // the agent hears a moment later that the guest has it
+	}
+	if again.PID != moved.PID || !strings.HasSuffix(again.Booted, "has its address again") {
 		t.Errorf("%+v; before: %+v", again, moved)
 	}
 }
