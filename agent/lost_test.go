@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/care"
+	"godwit/agent/config"
 	"godwit/agent/journal"
 	"godwit/agent/peer"
 	"godwit/agent/record"
@@ -190,5 +192,17 @@ func TestLostGuestsNamesakeIsLeft(t *testing.T) {
 	})
 	if rep, ok, err := a.records.History(id); !ok || err != nil || rep.Outcome != migration.Failed || machine.runs.Load() > 0 {
 		t.Errorf("history %v, %v, %s; continued %d times", ok, err, rep.Outcome, machine.runs.Load())
+	}
+}
+
+// TestWhereALostGuestsDisksAre: as far as its source knows.
+func TestWhereALostGuestsDisksAre(t *testing.T) {
+	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome"}
+	for want, released := range map[string]bool{": its disks are kept": false, "kept on both hosts if it ran on rome": true} {
+		m := &outgoing{plan: plan, lost: true, guest: &Guest{Held: care.Held{Description: config.Description{Disks: []vm.Disk{{ID: "vda"}}}}}, rec: record.New("paris", plan, time.Now())}
+		m.released.Store(released)
+		if err := m.pagesLost(7); !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "last 7 of its pages") {
+			t.Errorf("released %v: %v, want %q", released, err, want)
+		}
 	}
 }
