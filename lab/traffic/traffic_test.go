@@ -12,6 +12,7 @@ import (
 )
 
 func TestEveryKindDeliversWithoutLoss(t *testing.T) {
+	need.Lab(t) // rates are judged
 	name, _ := guest(t)
 	c := client(t, name)
 	flows := []Flow{
