@@ -283,6 +283,7 @@ func TestMoveClient(t *testing.T) {
 // TestConnectionSurvivesClientMove moves a client that has one address, or uses one path of two, with
 // an open MPTCP connection.
 func TestConnectionSurvivesClientMove(t *testing.T) {
+	need.Lab(t) // it judges how soon a connection goes on
 	for _, c := range []Client{{MPTCP: "full", Uplinks: 1}, {MPTCP: "single", Uplinks: 1}, {MPTCP: "single", Uplinks: 2}} {
 		t.Run(fmt.Sprintf("%s of %d", c.MPTCP, c.Uplinks), func(t *testing.T) {
 			spec := threeSites(testID(5))
