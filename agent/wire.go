@@ -57,7 +57,7 @@ type Preparation struct {
 	TunnelKey     string             `json:"tunnel_key"`               // public
 	Tunnel        netip.AddrPort     `json:"tunnel"`                   // outer address at the source
 	MemoryTunnels []pathTunnel       `json:"memory_tunnels,omitempty"` // for transfers that are direct
-	LaneKey       []byte             `json:"lane_key,omitempty"`       // of our own data path
+	LaneKey       []byte             `json:"lane_key,omitempty"`       // of the lanes of our own data path, and of disks
 	ClockSkew     time.Duration      `json:"clock_skew"`               // destination's clock minus the source's
 	Window        int64              `json:"window,omitempty"`         // bytes that the one connection of transfer mptcp may have on their way; 0: as the kernel has it
 

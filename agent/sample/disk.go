@@ -15,17 +15,17 @@ import (
 const parts, partSize = 16, 64 << 10
 
 // Disk is how many bytes a disk takes on its way over a link of so many bytes per second (0: not known), as far as its file and a
-// few parts of it tell. Holes take nothing. A file that cannot be read goes as it is.
+// few parts of it tell. Holes take nothing. Of one that is no file, such as a block device, or that cannot be opened, nothing is known: 0.
 func Disk(path string, link float64) int64 {
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() {
+		return 0
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return 0
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil || !info.Mode().IsRegular() {
-		return 0
-	}
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
 		return 0

@@ -1,4 +1,5 @@
-// Package oneline makes text that another host, or a guest, wrote fit to be shown.
+// Package oneline has what lines for people are made of: text that another host, or a guest, wrote, made fit to be shown,
+// and counts in words.
 package oneline
 
 import (

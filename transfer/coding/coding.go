@@ -49,9 +49,6 @@ func NewWriter(to io.Writer) *Writer {
 	return &Writer{to: to, now: time.Now, choice: choice{level: Fastest}}
 }
 
-// Level is that of the next frame.
-func (w *Writer) Level() Level { return w.choice.level }
-
 // Write packs p, in parts of Window, and returns when the frames were written. An error is that of the writer below; then
 // nothing is known of how much of p arrived.
 func (w *Writer) Write(p []byte) (written int, err error) {

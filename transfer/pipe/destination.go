@@ -36,9 +36,6 @@ func (d *Destination) Serve(ctx context.Context, conn net.Conn) error {
 	return d.receiver.Serve(ctx, conn)
 }
 
-// Done is closed when it has ended.
-func (d *Destination) Done() <-chan struct{} { return d.receiver.Done() }
-
 func (d *Destination) frame(number uint64, payload []byte) (missed []uint64, err error) {
 	d.order.Lock()
 	defer d.order.Unlock()
