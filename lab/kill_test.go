@@ -3,10 +3,7 @@ package lab
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"os/exec"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -34,15 +31,7 @@ func namedProcess(t *testing.T, namespace, name string) *exec.Cmd {
 		cmd.Process.Kill() //nolint:errcheck // it may have ended
 		cmd.Wait()         //nolint:errcheck // as it was killed
 	})
-	line := fmt.Sprintf("/proc/%d/cmdline", cmd.Process.Pid)
-	for until := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
-		if now, err := os.ReadFile(line); err == nil && strings.HasPrefix(string(now), "sh\x00") {
-			break
-		}
-		if time.Now().After(until) {
-			t.Fatal("the process is still another program")
-		}
-	}
+	need.Started(t, cmd)
 	return cmd
 }
 

@@ -355,6 +355,7 @@ func TestCloseEndsWhatRunsInside(t *testing.T) {
 	if err := netns.Start(topo.Hosts()[0].Namespace, cmd); err != nil {
 		t.Fatal(err)
 	}
+	need.Started(t, cmd)
 	left := strings.Join(Leftovers(spec.ID), "\n")
 	for _, want := range []string{"(sleep 60) in namespace", "namespace gw" + spec.ID + "-core", "_link gw" + spec.ID} {
 		if !strings.Contains(left, want) {
