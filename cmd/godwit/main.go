@@ -17,6 +17,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"godwit/agent"
 	"godwit/internal/child"
@@ -219,8 +220,12 @@ func printLine(c *cobra.Command, value any) error {
 	return json.NewEncoder(c.OutOrStdout()).Encode(value)
 }
 
-// isTerminal says whether f is one.
+// isTerminal says whether f is one that can be drawn on. Other devices of characters, as
+// /dev/null or a virtio port, are not.
 func isTerminal(f *os.File) bool {
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb" && os.Getenv("TERM") != ""
+	if name := os.Getenv("TERM"); name == "" || name == "dumb" {
+		return false
+	}
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
 }

@@ -1,0 +1,30 @@
+package main
+
+import (
+	"os"
+	"testing"
+)
+
+func TestTerminal(t *testing.T) {
+	t.Setenv("TERM", "xterm")
+	open := func(name string) *os.File {
+		t.Helper()
+		f, err := os.OpenFile(name, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() }) //nolint:errcheck // nothing was written
+		return f
+	}
+	null, tty := open(os.DevNull), open("/dev/ptmx")
+	if isTerminal(null) {
+		t.Error("a device of characters alone counts as a terminal")
+	}
+	if !isTerminal(tty) {
+		t.Error("a terminal does not count as one")
+	}
+	t.Setenv("TERM", "dumb")
+	if isTerminal(tty) {
+		t.Error("one that cannot be drawn on counts as a terminal")
+	}
+}
