@@ -104,14 +104,17 @@ func follow(ctx context.Context, n *node, c *client, old []netip.Addr) error {
 	return withdraw(n, old, true)
 }
 
-// joined says if every MPTCP connection of the node has a working subflow on one of
-// the addresses.
+// joined says if every MPTCP connection of the node has a working subflow on one of the
+// addresses: one whose last acknowledgement has come (RFC 8684 §3.2). Before, the kernel sends
+// nothing by it, and words of addresses that are gone go out by those, and are lost.
 func joined(n *node, addrs []netip.Addr) bool {
 	all := true
 	err := netns.Do(n.namespace, func() error {
 		connections, err := mptcp.Connections()
 		for _, connection := range connections {
-			all = all && (connection.Fallback || connection.On(addrs, mptcp.StateEstablished))
+			all = all && (connection.Fallback || slices.ContainsFunc(connection.Subflows, func(s mptcp.Subflow) bool {
+				return s.FullyEstablished && s.State == mptcp.StateEstablished && slices.Contains(addrs, s.Local.Addr())
+			}))
 		}
 		return err
 	})
