@@ -73,6 +73,11 @@ type flight struct {
 // bunches where the other end gets its processor late: shorter ones would tell too much.
 const rateWindow = 200 * time.Millisecond
 
+// growing is how much more than before arrives on a connection that has not found yet what its path carries: its congestion
+// window may double in each round trip. Samples of that are of the window, and no rate: whoever packs for a path of a
+// hundredth keeps it waiting when it carries all.
+const growing = 1.1
+
 // leastSample is how many bytes tell a first rate in less time.
 const leastSample = 256 << 10
 
@@ -104,7 +109,7 @@ func (e *estimate) acked(size int64, now time.Time) {
 	}
 	sample := float64(e.delivered) / d.Seconds()
 	switch {
-	case e.rate == 0 && idle:
+	case e.rate == 0 && (idle || sample > e.proved*growing):
 		e.proved = max(e.proved, sample)
 	case e.rate == 0:
 		e.rate = sample

@@ -1,6 +1,7 @@
 package paths
 
 import (
+	"math"
 	"testing"
 	"time"
 )
@@ -93,6 +94,28 @@ func TestLittleToSendTellsNothing(t *testing.T) {
 	e.carry(begun, 3*time.Second, littleEvery, little, link, true)
 	if e.rate > 0 {
 		t.Errorf("a lane that never was full has a rate of %.2f MB/s", e.rate/1e6)
+	}
+}
+
+// TestSlowStartIsNoRate: a connection that gets faster in each round trip has not found its path's rate. Until it has, it is
+// expected to carry what is configured; then what it was seen to.
+func TestSlowStartIsNoRate(t *testing.T) {
+	const link, rtt, whole, tick = 20e6, 150 * time.Millisecond, 16 << 10, time.Millisecond
+	e := &estimate{expected: 2 * link, rtt: rtt}
+	begun, rate, left := time.Unix(1, 0), link/256.0, 0.0
+	for at := begun; at.Before(begun.Add(4 * time.Second)); at = at.Add(tick) {
+		for e.inflight < 4*notSent {
+			e.sent(&flight{}, whole, at)
+		}
+		for left += rate * tick.Seconds(); left >= whole; left -= whole {
+			e.acked(whole, at)
+		}
+		if rate = min(link, rate*math.Pow(2, tick.Seconds()/rtt.Seconds())); rate < link && e.speed() < link {
+			t.Fatalf("while it carries %.2f MB/s it is taken to carry no more than %.2f", rate/1e6, e.speed()/1e6)
+		}
+	}
+	if !near(e.speed(), link) {
+		t.Errorf("then %.2f MB/s, want %.2f", e.speed()/1e6, link/1e6)
 	}
 }
 

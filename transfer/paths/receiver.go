@@ -70,6 +70,18 @@ func NewReceiver(ctx context.Context, config ReceiverConfig) *Receiver {
 	return r
 }
 
+// AwaitLane waits until a lane works, or has, and returns the version that both ends speak; 0: ctx or everything ended before.
+func (r *Receiver) AwaitLane(ctx context.Context) uint8 {
+	stop := r.wakeWith(ctx)
+	defer stop()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for r.speaks == 0 && !r.ended && ctx.Err() == nil {
+		r.changed.Wait()
+	}
+	return r.speaks
+}
+
 // Serve serves one lane until it ends, and closes conn.
 func (r *Receiver) Serve(ctx context.Context, conn net.Conn) error {
 	stop := context.AfterFunc(ctx, func() { abort(conn) })
@@ -171,13 +183,6 @@ const farFrames = 1 << 20
 // Settled waits until the other end has every control.
 func (r *Receiver) Settled(ctx context.Context) error {
 	return r.settled(ctx, func() bool { return false })
-}
-
-// Version is what the Sender speaks, by its last lane; 0 before the first.
-func (r *Receiver) Version() uint8 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.speaks
 }
 
 // Stats returns the counters so far, also after the end.

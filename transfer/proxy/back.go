@@ -51,6 +51,9 @@ func (s *Source) control(topic wire.Topic, body []byte) error {
 		if err != nil {
 			return err
 		}
+		if o.All() {
+			s.offeredAll.Store(true)
+		}
 		return s.offered.Add(o.Set, o.First, o.Hashes)
 	case wire.TopicFault:
 		return s.fault(body)

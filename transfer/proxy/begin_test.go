@@ -1,12 +1,16 @@
 package proxy_test
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"net"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"godwit/transfer/pages"
 	"godwit/transfer/paths"
 	"godwit/transfer/proxy"
 	"godwit/transfer/wire"
@@ -82,6 +86,62 @@ func TestGivenUpBeforeQEMU(t *testing.T) {
 	}
 	if _, err := net.Dial("unix", s.from); err == nil {
 		t.Error("QEMU would still be heard")
+	}
+}
+
+// TestFramesWaitForTheOffer: memory goes with the prologue where the destination has said all that it has, and else a
+// round trip later: with its acknowledgement comes what would travel whole.
+func TestFramesWaitForTheOffer(t *testing.T) {
+	for name, offered := range map[string]bool{"all was offered": true, "more may be": false} {
+		t.Run(name, func(t *testing.T) {
+			s := newStranger(t)
+			set := wire.Offer{Set: 1, First: 0, Hashes: []uint64{7}}
+			s.say(t, 1, set)
+			if offered {
+				s.say(t, 2, wire.Offer{})
+			}
+			s.until(t, func(stats proxy.Stats) bool { return stats.Offered == 1 })
+			time.Sleep(10 * time.Millisecond) // the second is there, too
+			from := dialSource(t, s.from)
+			if err := from.w.Begin(); err != nil {
+				t.Fatal(err)
+			}
+			if err := from.w.Page(1, bytes.Repeat([]byte("memory"), pages.Size)[:pages.Size]); err != nil {
+				t.Fatal(err)
+			}
+			if err := from.w.EndPart(); err != nil {
+				t.Fatal(err)
+			}
+			if came := s.framesWithin(t, 500*time.Millisecond); came != offered {
+				t.Errorf("frames came before the prologue was acknowledged: %v", came)
+			}
+		})
+	}
+}
+
+// say tells the source what there is.
+func (s *stranger) say(t *testing.T, number uint64, o wire.Offer) {
+	t.Helper()
+	if _, err := s.lane.Write(wire.AppendControl(nil, number, wire.TopicOffer, wire.AppendOffer(nil, o))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// framesWithin says whether a frame comes in that time.
+func (s *stranger) framesWithin(t *testing.T, d time.Duration) bool {
+	t.Helper()
+	s.lane.SetReadDeadline(time.Now().Add(d)) //nolint:errcheck // it does not fail
+	for {
+		kind, _, err := wire.Read(s.lane, nil)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return false
+		}
+		if err != nil {
+			t.Fatalf("the lane: %v", err)
+		}
+		if kind == wire.KindFrame {
+			return true
+		}
 	}
 }
 

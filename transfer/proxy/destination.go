@@ -99,6 +99,7 @@ func NewDestination(ctx context.Context, config DestinationConfig) (*Destination
 		Identity: config.Identity, Frame: d.frame, Control: d.control, Thread: d.threads.enter,
 	})
 	go d.run()
+	go d.offer()
 	return d, nil
 }
 
@@ -212,7 +213,7 @@ func (d *Destination) begin(head []byte) error {
 	if d.mirror, err = mirror.Create(d.config.Mirror, total); err != nil {
 		return err
 	}
-	d.decoder = encode.NewDecoder(total, d.mirror, d.beginOffer(total))
+	d.decoder = encode.NewDecoder(total, d.mirror, d.elsewhere(total))
 	if d.config.Resume {
 		return d.resume(pro.Blocks)
 	}

@@ -38,13 +38,11 @@ func (d *Destination) beginIndex() {
 	}
 }
 
-// beginOffer offers them, now that the Source of a guest of so many pages can hear it, and returns
-// what they hold.
-func (d *Destination) beginOffer(total uint64) encode.Contents {
+// elsewhere is what they hold, for a guest of so many pages, which is lent to others from now on.
+func (d *Destination) elsewhere(total uint64) encode.Contents {
 	if !d.offering() {
 		return nil
 	}
-	go d.offer()
 	d.lent.Store(d.config.Beside.lend(d.mirror, total))
 	return elsewhere{d.config.Elsewhere, d.config.Beside}
 }
@@ -69,7 +67,7 @@ func (d *Destination) index() {
 			return d.offerLater(wire.Offer{Set: uint32(i + 1), First: first, Hashes: hashes}) //nolint:gosec // few
 		})
 	}
-	if d.config.Beside != nil {
+	if d.offerLater(wire.Offer{}) && d.config.Beside != nil {
 		d.indexBeside(left)
 	}
 }
@@ -93,9 +91,14 @@ const (
 	offersAtOnce  = 1024
 )
 
-// offer tells the Source, if it understands that, until the guest may run here.
+// offer tells the Source, if it understands that, as soon as a lane is there, mostly long before the guest's memory comes,
+// and until the guest may run here.
 func (d *Destination) offer() {
-	if d.receiver.Version() < wire.WithOffer {
+	if d.receiver.AwaitLane(d.ctx) < wire.WithOffer {
+		return
+	}
+	if d.offers == nil {
+		d.receiver.Control(d.ctx, wire.TopicOffer, wire.AppendOffer(nil, wire.Offer{}), false) //nolint:errcheck // everything has ended
 		return
 	}
 	parts, sum := 0, 0

@@ -110,6 +110,22 @@ func TestReturn(t *testing.T) {
 	}
 }
 
+// TestOfferComesBeforeMemory: what the destination has is known when the guest's memory comes, as lanes stand before.
+func TestOfferComesBeforeMemory(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 5))
+	memory, path := keptMemory(t, rng)
+	earlier, err := visit.OpenKept(path, visitKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFakesOf(t, nil, earlier)
+	f.offered(t)
+	f.leave(t, rng, memory)
+	if s := f.src.Stats(); s.Missed > 0 || s.Acked > fakePages*pages.Size/20 {
+		t.Errorf("%d bytes went, %d pages missed; codings %v", s.Acked, s.Missed, s.Codings.Pages)
+	}
+}
+
 // A host that has not what it says gets it: its kept memory breaks after it was offered.
 func TestReturnToAHostThatLies(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 4))

@@ -73,7 +73,8 @@ type Source struct {
 	rested    time.Time // when the last rest ended
 	restAfter int64     // of read, before which there is no other
 
-	offered encode.Offered // what the destination has from elsewhere
+	offered    encode.Offered // what the destination has from elsewhere
+	offeredAll atomic.Bool    // all of it that is in files
 
 	read   atomic.Int64
 	faults atomic.Int64
@@ -266,8 +267,11 @@ func (s *Source) begin(pro *qstream.Prologue) error {
 	if err := s.sender.Control(s.ctx, wire.TopicPrologue, head, true); err != nil {
 		return err
 	}
-	// It goes before frames on each lane, so they need not wait for this; but with it comes what
-	// the destination offers, and pages that are coded before that travel whole.
+	// It goes before frames on each lane, so they need not wait for this; but pages that are coded before the
+	// destination has said what it has travel whole. One that has not by now does so in this round trip.
+	if s.offeredAll.Load() && !s.config.Refill {
+		return nil
+	}
 	if err := s.sender.Settled(s.ctx); err != nil {
 		return err
 	}

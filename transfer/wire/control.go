@@ -217,6 +217,9 @@ type Offer struct {
 	Hashes []uint64
 }
 
+// All says whether it tells that all sets that do not change were offered.
+func (o Offer) All() bool { return o.Set == 0 && len(o.Hashes) == 0 }
+
 // AppendOffer appends the body of a control: at most MaxOffer contents.
 func AppendOffer(b []byte, o Offer) []byte {
 	hashes := o.Hashes[:min(len(o.Hashes), MaxOffer)]

@@ -80,10 +80,11 @@
 //	BytesEnd  17  both          be64 last frame (to source: 0): there are no more bytes that way
 //
 // Prologue comes before the first frame, and Tail, in parts, before End. Where pages were
-// missed, frames and another End with a higher last frame follow. Offer may come at any time
-// after Prologue, or never; it is a hint: a page that is coded by it carries its whole
+// missed, frames and another End with a higher last frame follow. Offer may come at any time,
+// before Prologue too, or never; it is a hint: a page that is coded by it carries its whole
 // SHA-256, and the destination misses it where its content has another (package encode). The contents
-// of sets from 65536 on may change, and go: an Offer of such a set with n = 0 says that they have.
+// of sets from 65536 on may change, and go: an Offer of such a set with n = 0 says that they have. One
+// of set 0 with n = 0 says that all of those below was offered: who has heard it need not wait with frames for more.
 //
 // A stream that is no migration's, such as a disk's (package pipe), is a session of its own: the payloads of its
 // frames, one after the other, are what goes to the destination, and there are no topics but Bytes and BytesEnd.
