@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,7 +15,8 @@ import (
 )
 
 // Lanes over one uplink share its rate, and the kernel paces each by its part (paceOf). What one whose other
-// uplink is cut does not use the others get, until it works again.
+// uplink is cut does not use the others get, until it works again; and what guests' clients leave of a path that is
+// theirs too, a copy has, until something waits on it (easing).
 
 // laneShare is the lanes of one session, by number.
 type laneShare struct {
@@ -23,14 +25,15 @@ type laneShare struct {
 	mu    sync.Mutex
 	conns []net.Conn // the last that was opened
 	paced []int64    // what it was told, bytes per second; 0: it is not paced
+	ease  []easing
 }
 
-// laneShareEvery is how often it is looked at which lanes work.
+// laneShareEvery is how often it is looked at which lanes work, and whether something waits on their paths.
 const laneShareEvery = 500 * time.Millisecond
 
 // pathLanes are a lane over each of these paths.
 func (m *outgoing) pathLanes(all []peer.Path) ([]paths.Lane, *laneShare) {
-	share := &laneShare{paths: all, conns: make([]net.Conn, len(all)), paced: make([]int64, len(all))}
+	share := &laneShare{paths: all, conns: make([]net.Conn, len(all)), paced: make([]int64, len(all)), ease: make([]easing, len(all))}
 	var lanes []paths.Lane
 	for number, path := range all {
 		rate := paceOf(path, len(all), len(all))
@@ -52,12 +55,12 @@ func (m *outgoing) pathLanes(all []peer.Path) ([]paths.Lane, *laneShare) {
 func (s *laneShare) opened(number int, conn net.Conn, rate int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.conns[number], s.paced[number] = conn, rate
+	s.conns[number], s.paced[number], s.ease[number] = conn, rate, easing{}
 }
 
-// keep has lanes share by who works, until they end. It need not where no uplink has two.
+// keep has lanes share by who works and what is free, until they end. It need not where no uplink has two, nor clients.
 func (s *laneShare) keep(lanes *proxy.Source) {
-	if !sharesUplinks(s.paths) {
+	if !sharesUplinks(s.paths) && !slices.ContainsFunc(s.paths, func(p peer.Path) bool { return p.Shared }) {
 		return
 	}
 	ticker := time.NewTicker(laneShareEvery)
@@ -92,16 +95,28 @@ func sharesUplinks(all []peer.Path) bool {
 func (s *laneShare) pace(works map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for number, rate := range laneRates(s.paths, works) {
+	for number, rate := range laneRates(s.paths, works, s.free()) {
 		if conn := s.conns[number]; conn != nil && rate > 0 && rate != s.paced[number] && peer.Repace(conn, rate) == nil {
 			s.paced[number] = rate
 		}
 	}
 }
 
-// laneRates is what each lane may send, bytes per second, where only some work; 0: it does not, or its path's rate
-// is not known.
-func laneRates(all []peer.Path, works map[string]bool) []int64 {
+// free says of each lane whether its path is free of others' packets now; under mu.
+func (s *laneShare) free() []bool {
+	out, now := make([]bool, len(s.conns)), time.Now()
+	for number, conn := range s.conns {
+		if conn != nil {
+			rtt, least := peer.Trips(conn)
+			out[number] = s.ease[number].see(rtt, least, now)
+		}
+	}
+	return out
+}
+
+// laneRates is what each lane may send, bytes per second, where only some work, and some have their paths for themselves
+// now; 0: it does not, or its path's rate is not known.
+func laneRates(all []peer.Path, works map[string]bool, free []bool) []int64 {
 	var living []peer.Path
 	for _, p := range all {
 		if !works[p.Name] {
@@ -115,6 +130,7 @@ func laneRates(all []peer.Path, works map[string]bool) []int64 {
 	for number, p := range all {
 		for _, l := range living {
 			if l.Name == p.Name {
+				l.Shared = l.Shared && !free[number]
 				out[number] = paceOf(l, len(all), len(all))
 			}
 		}

@@ -44,7 +44,7 @@ func TestDeadLanesLeaveTheirShare(t *testing.T) {
 		"the second": {map[string]bool{"b-x": true}, []int64{0, bytes(100e6)}},
 		"none":       {nil, []int64{0, 0}},
 	} {
-		if got := laneRates(all, c.works); !slices.Equal(got, c.want) {
+		if got := laneRates(all, c.works, make([]bool, 2)); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
@@ -86,6 +86,63 @@ func TestLivingLaneIsPacedAnew(t *testing.T) {
 	paced("the other has ended", paceOf(peer.Path{Rate: 200e6}, 1, 1))
 	share.pace(map[string]bool{"a-x": true, "b-x": true})
 	paced("the other works again", part)
+}
+
+// TestSharedPathIsFilledWhileFree: what guests' clients leave of a path a lane has, until packets wait on it.
+func TestSharedPathIsFilledWhileFree(t *testing.T) {
+	link := linkedFor(t, "paris", "rome", nil, func(s *peer.Stream) {
+		s.Read(make([]byte, 1)) //nolint:errcheck // it ends with the lane
+	})
+	m := &outgoing{link: link, plan: migration.Plan{ID: "m-00000001"}}
+	path := peer.Path{Name: "a-x", Local: loopback, Remote: loopback, Rate: 200e6, LocalRate: 200e6, RemoteRate: 200e6, Shared: true, Memory: true}
+	lanes, share := m.pathLanes([]peer.Path{path})
+	conn, err := lanes[0].Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	works := map[string]bool{"a-x": true}
+	paced := func(what string, share float64) {
+		t.Helper()
+		if got, want := pacingOf(t, conn), int64(200e6/8*share); got != want {
+			t.Errorf("%s: %d bytes/s, want %d", what, got, want)
+		}
+	}
+	paced("at first", sharedShare)
+	share.pace(works)
+	paced("nothing waits", ownShare)
+	share.ease[0] = easing{again: time.Now().Add(time.Hour)}
+	share.pace(works)
+	paced("something has waited", sharedShare)
+}
+
+// TestEasing: a path is filled while round trips are short; else it is left to others for a while, longer where that came
+// of filling it, and shorter again when it was filled for long and nothing waited.
+func TestEasing(t *testing.T) {
+	const least = 20 * time.Millisecond
+	begun := time.Unix(1, 0)
+	var e easing
+	at := func(after, rtt time.Duration, want bool) {
+		t.Helper()
+		if got := e.see(rtt, least, begun.Add(after)); got != want {
+			t.Errorf("after %v, round trips of %v: filled %v, want %v", after, rtt, got, want)
+		}
+	}
+	if e.see(0, 0, begun) {
+		t.Error("filled, and no round trip is known")
+	}
+	e = easing{}
+	at(0, least+waitsMost, true)
+	at(time.Second, least+waitsMost+1, false)
+	at(time.Second+holdLeast-1, least, false)
+	at(time.Second+holdLeast, least, true)
+	at(4*time.Second, 2*least, false)
+	at(4*time.Second+2*holdLeast-1, least, false)
+	at(6*time.Second, 2*least, false) // others' doing: it was not filled
+	at(6*time.Second+2*holdLeast, least, true)
+	at(11*time.Second+holdKept, least, true)
+	at(30*time.Second, 2*least, false)
+	at(30*time.Second+holdLeast, least, true)
 }
 
 // TestLanesAreWatched: the lanes of a session share anew by themselves, until it ends.

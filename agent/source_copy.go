@@ -122,7 +122,7 @@ func migrateOptions(p migration.Plan, paths int) vm.MigrateOptions {
 // (the kernel paces what TCP carries): it fills no queue by itself.
 const (
 	// sharedShare leaves 4 % of a path to guests, so that their packets do not wait behind
-	// the migration's: 1448 bytes of 1500 are counted.
+	// the migration's: 1448 bytes of 1500 are counted. Lanes send more while guests do not use it (easing).
 	sharedShare = 0.93
 	// ownShare is 98 % of a path that carries migrations only, and 99 % with Ethernet's headers.
 	ownShare = 0.95

@@ -185,15 +185,21 @@ func (l wide) Accept() (net.Conn, error) {
 }
 
 // shortestTrip is the shortest RTT that a TCP connection has seen; 0: none.
-func shortestTrip(conn net.Conn) (rtt time.Duration) {
+func shortestTrip(conn net.Conn) time.Duration {
+	_, least := Trips(conn)
+	return least
+}
+
+// Trips are the RTT that a TCP connection has lately, and the shortest that it has seen; 0, 0: it has seen none.
+func Trips(conn net.Conn) (rtt, least time.Duration) {
 	control(conn, func(fd int) error { //nolint:errcheck // it is not known then
 		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 		if err == nil && info.Min_rtt != ^uint32(0) {
-			rtt = time.Duration(info.Min_rtt) * time.Microsecond
+			rtt, least = time.Duration(info.Rtt)*time.Microsecond, time.Duration(info.Min_rtt)*time.Microsecond
 		}
 		return err
 	})
-	return rtt
+	return rtt, least
 }
 
 // control does something with the socket beneath a connection or a listener.
