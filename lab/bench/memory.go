@@ -126,6 +126,6 @@ func memoryRow(name, title string, s situation, aims ...Aim) Row {
 func pathsRow(name, title string, s situation, aims ...Aim) Row {
 	s.Memory, s.Run = "512MiB", "dirty size=128MiB hot=25% rate=2MiB/s"
 	row := memoryRow(name, "512 MiB, mixed, "+title, s, aims...)
-	row.Measures = append(row.Measures, linkShare(130e6))
+	row.Measures = append(row.Measures, linkShare(130e6), sendingShare(130e6))
 	return row
 }
