@@ -35,6 +35,7 @@ type bridge struct {
 	limit    *pace.Share // nil: none
 	forward  *atomic.Int64
 	back     *atomic.Int64
+	heard    io.Writer // hears what goes to the destination, before it does; nil: nobody does
 	// relay copies the way back; nil copies bytes.
 	relay func(w io.Writer, r io.Reader) error
 }
@@ -86,6 +87,9 @@ func (b *bridge) pass(ctx context.Context) error {
 	for {
 		n, err := b.from.conn.Read(buf)
 		if n > 0 {
+			if b.heard != nil {
+				b.heard.Write(buf[:n]) //nolint:errcheck // it listens, or does not
+			}
 			if _, err := w.Write(buf[:n]); err != nil {
 				return err
 			}

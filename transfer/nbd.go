@@ -2,7 +2,9 @@ package transfer
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"sync"
@@ -16,6 +18,7 @@ import (
 type Disk struct {
 	Export nbd.Export
 	Conn   net.Conn
+	Heard  io.Writer // hears what the client asks once it was granted; nil: nobody does
 }
 
 // AskDisk asks for an export over conn, until ctx ends; on error conn is closed.
@@ -32,7 +35,7 @@ func AskDisk(ctx context.Context, conn net.Conn, name string) (Disk, error) {
 		}
 		return Disk{}, fmt.Errorf("ask for disk %s: %w", name, err)
 	}
-	return Disk{export, conn}, nil
+	return Disk{Export: export, Conn: conn}, nil
 }
 
 // grantLimit is how long an NBD client may take for its handshake, which is with us alone.
@@ -44,7 +47,7 @@ const grantLimit = 10 * time.Second
 func ListenNBD(ctx context.Context, path string, disks map[string]Disk, limit *pace.Share) (*Plain, error) {
 	disks = maps.Clone(disks)
 	var mu sync.Mutex
-	join := func(ctx context.Context, client net.Conn) (net.Conn, error) {
+	join := func(ctx context.Context, client net.Conn) (net.Conn, io.Writer, error) {
 		mu.Lock() // one client after the other: who comes next finds what is left
 		defer mu.Unlock()
 		exports := map[string]nbd.Export{}
@@ -56,12 +59,12 @@ func ListenNBD(ctx context.Context, path string, disks map[string]Disk, limit *p
 		client.SetDeadline(time.Now().Add(grantLimit)) //nolint:errcheck // a unix socket's
 		name, err := nbd.Grant(client, exports)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		client.SetDeadline(time.Time{}) //nolint:errcheck // a unix socket's
-		conn := disks[name].Conn
+		d := disks[name]
 		delete(disks, name)
-		return conn, nil
+		return d.Conn, d.Heard, nil
 	}
 	end := func() {
 		mu.Lock()
@@ -75,4 +78,28 @@ func ListenNBD(ctx context.Context, path string, disks map[string]Disk, limit *p
 		end()
 	}
 	return p, err
+}
+
+// ServeDisk is the other end of a disk that no QEMU serves: what comes over conn, by NBD, goes to a store of so many bytes.
+// It returns when the stream has ended, nil if cleanly, and closes conn in any case. heard is as in nbd.Serve.
+func ServeDisk(conn net.Conn, name string, size int64, to nbd.Store, heard *nbd.Digest) error {
+	err := nbd.Serve(conn, name, uint64(size), to, heard) //nolint:gosec // of a file
+	if half, ok := conn.(interface{ CloseWrite() error }); ok && err == nil {
+		if err = half.CloseWrite(); err == nil {
+			err = ended(conn)
+		}
+	}
+	return errors.Join(err, conn.Close())
+}
+
+// ended waits for the end of what comes, of which nothing is left.
+func ended(conn net.Conn) error {
+	n, err := conn.Read(make([]byte, 1))
+	switch {
+	case n > 0:
+		return errors.New("bytes after an NBD client's farewell")
+	case errors.Is(err, io.EOF):
+		return nil
+	}
+	return err
 }

@@ -3,6 +3,7 @@ package transfer
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"sync"
@@ -27,8 +28,9 @@ type Plain struct {
 // maxPlain bounds how many streams may be open at once.
 const maxPlain = 64
 
-// joiner finds the other connection for the one that was accepted. It must heed its context.
-type joiner func(ctx context.Context, accepted net.Conn) (net.Conn, error)
+// joiner finds the other connection for the one that was accepted, and who else hears what comes by that; nil: nobody.
+// It must heed its context.
+type joiner func(ctx context.Context, accepted net.Conn) (other net.Conn, heard io.Writer, err error)
 
 // listenPlain listens on a unix socket at path and joins each connection with one that join
 // makes. Bytes towards those are limited. It lives until ctx ends or Close; the path is removed then, and ended called.
@@ -85,14 +87,14 @@ func (p *Plain) run(join joiner, ended func()) {
 }
 
 func (p *Plain) serve(n int, accepted net.Conn, join joiner) error {
-	other, err := join(p.ctx, accepted)
+	other, heard, err := join(p.ctx, accepted)
 	if err != nil {
 		abort(accepted)
 		return &SideError{Stream: n, Side: QEMU, Op: "handshake", Err: err}
 	}
 	b := &bridge{
 		stream: n, from: end{accepted, QEMU}, to: end{other, Peer},
-		limit: p.limit, forward: &p.count.forward, back: &p.count.back,
+		limit: p.limit, forward: &p.count.forward, back: &p.count.back, heard: heard,
 	}
 	return b.run(p.ctx)
 }

@@ -1,14 +1,15 @@
-// Package nbd holds both sides of the handshake of NBD, of the export of one disk, and
-// nothing of what follows it.
+// Package nbd holds both sides of the handshake of NBD, of the export of one disk, and a server
+// of one export (Serve).
 //
 // QEMU connects to an NBD server while it holds its big lock: a guest stands still from
 // blockdev-add until the server has granted the export, four round trips later, or for as
 // long as the network is away. So the agent makes that handshake with the destination
 // beforehand (Ask), has QEMU make its own with the agent, which is a matter of
-// microseconds (Grant), and joins the two connections when both are granted the same.
+// microseconds (Grant), and joins the two connections when both are granted the same. A disk that no
+// guest writes to is not QEMU's to serve, which has it read-only: its file is the agent's to write (Serve).
 //
 // Source: the NBD protocol (doc/proto.md of NetworkBlockDevice/nbd), "Fixed newstyle
-// negotiation", "Option types", "Option reply types".
+// negotiation", "Option types", "Option reply types", "Transmission".
 package nbd
 
 import (

@@ -70,10 +70,10 @@ func TestGrantRefuses(t *testing.T) {
 	}
 }
 
-// server is what a server says, and what it is told goes nowhere.
-type server struct{ io.Reader }
+// saying is what the other side says, and what it is told goes nowhere.
+type saying struct{ io.Reader }
 
-func (server) Write(b []byte) (int, error) { return len(b), nil }
+func (saying) Write(b []byte) (int, error) { return len(b), nil }
 
 var greeting = []byte("NBDMAGICIHAVEOPT\x00\x03")
 
@@ -98,7 +98,7 @@ func TestAskRefuses(t *testing.T) {
 		"for ever":    {said(ack(optStructured), bytes.Repeat(appendReply(nil, optMetaContext, repMetaContext, []byte("\x00\x00\x00\x01base:allocation")), most)), "more than 64 replies"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := Ask(server{bytes.NewReader(c.said)}, "disk0"); err == nil || !strings.Contains(err.Error(), c.want) {
+			if _, err := Ask(saying{bytes.NewReader(c.said)}, "disk0"); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
 		})
@@ -111,7 +111,7 @@ func TestAskOld(t *testing.T) {
 		greeting, appendReply(nil, optStructured, errUnsupported, nil),
 		appendReply(nil, optGo, repInfo, []byte{0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 5}), appendReply(nil, optGo, repAck, nil),
 	}, nil)
-	if e, err := Ask(server{bytes.NewReader(said)}, "disk0"); err != nil || e != (Export{Size: 1 << 16, Flags: 5}) {
+	if e, err := Ask(saying{bytes.NewReader(said)}, "disk0"); err != nil || e != (Export{Size: 1 << 16, Flags: 5}) {
 		t.Errorf("%+v, %v", e, err)
 	}
 }
@@ -119,7 +119,7 @@ func TestAskOld(t *testing.T) {
 func FuzzAsk(f *testing.F) {
 	f.Add(append(bytes.Clone(greeting), appendReply(nil, optStructured, repAck, nil)...))
 	f.Fuzz(func(t *testing.T, said []byte) {
-		if e, err := Ask(server{bytes.NewReader(said)}, "disk0"); err == nil && e.Allocation && !e.Structured {
+		if e, err := Ask(saying{bytes.NewReader(said)}, "disk0"); err == nil && e.Allocation && !e.Structured {
 			t.Errorf("%+v", e)
 		}
 	})
@@ -131,7 +131,7 @@ func FuzzGrant(f *testing.F) {
 	f.Add(bytes.Join([][]byte{{0, 0, 0, 3}, appendOption(nil, optStructured, nil), meta, go1}, nil))
 	f.Add(bytes.Join([][]byte{{0, 0, 0, 3}, appendOption(nil, 99, []byte("x")), appendOption(nil, optAbort, nil)}, nil))
 	f.Fuzz(func(t *testing.T, said []byte) {
-		name, err := Grant(server{bytes.NewReader(said)}, map[string]Export{"disk0": disk})
+		name, err := Grant(saying{bytes.NewReader(said)}, map[string]Export{"disk0": disk})
 		if (err == nil) != (name == "disk0") {
 			t.Errorf("%q, %v", name, err)
 		}
