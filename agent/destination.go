@@ -64,9 +64,6 @@ type dialled struct {
 
 func (w *destinationWork) stop() {
 	w.guard.stop()
-	for _, f := range w.disks {
-		f.Close() //nolint:errcheck // it was synced, or is not wanted
-	}
 	if w.stopLoading != nil {
 		w.stopLoading()
 	}
@@ -81,6 +78,9 @@ func (w *destinationWork) stop() {
 	}
 	if w.diskWays != nil {
 		w.diskWays.stop()
+	}
+	for _, f := range w.disks { // nobody writes to them any more
+		f.Close() //nolint:errcheck // it was synced, or is not wanted
 	}
 	if w.queue != nil {
 		w.queue.Close()

@@ -61,15 +61,15 @@ func askDisk(ctx context.Context, way *pipe.Source, name string) (transfer.Disk,
 type diskWays struct {
 	ctx    context.Context //nolint:containedctx // of all of them
 	cancel context.CancelFunc
-	disks  int
+	disks  []*fixedDisk // nil: the waiting QEMU serves it
 
 	mu   sync.Mutex
 	ways map[int]*pipe.Destination // those of which a lane has come
 }
 
 // awaitDisks takes lanes of these disks, until the work's end.
-func (m *incoming) awaitDisks(ids []string) {
-	w := &diskWays{disks: len(ids), ways: map[int]*pipe.Destination{}}
+func (m *incoming) awaitDisks(disks []*fixedDisk) {
+	w := &diskWays{disks: disks, ways: map[int]*pipe.Destination{}}
 	w.ctx, w.cancel = context.WithCancel(m.a.ctx)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -91,7 +91,14 @@ func (w *diskWays) stop() {
 	w.cancel()
 }
 
-// serveDisk serves a lane of a disk. The first one opens the way to the waiting QEMU.
+// seal lets nobody write to read-only disks any more.
+func (w *diskWays) seal() {
+	for _, d := range w.disks {
+		d.seal()
+	}
+}
+
+// serveDisk serves a lane of a disk. The first one opens the way to the waiting QEMU, or to the file of a read-only disk.
 func (m *incoming) serveDisk(s *peer.Stream) {
 	m.mu.Lock()
 	w := m.work.diskWays
@@ -117,8 +124,8 @@ func (w *diskWays) of(m *incoming, n int) (*pipe.Destination, error) {
 	if way := w.ways[n]; way != nil {
 		return way, nil
 	}
-	if n >= w.disks {
-		return nil, fmt.Errorf("disk %d of %d", n, w.disks)
+	if n < 0 || n >= len(w.disks) {
+		return nil, fmt.Errorf("disk %d of %d", n, len(w.disks))
 	}
 	id, err := diskIdentity(m.plan, m.work.preparation.LaneKey, n)
 	if err != nil {
@@ -128,7 +135,11 @@ func (w *diskWays) of(m *incoming, n int) (*pipe.Destination, error) {
 	w.ways[n] = way
 	go func() {
 		unpacked, err := coding.Under(way)
-		if err == nil {
+		switch d := w.disks[n]; {
+		case err != nil:
+		case d != nil:
+			err = transfer.ServeDisk(unpacked, d.id, d.size, d, &d.heard)
+		default:
 			err = transfer.ServeStream(w.ctx, unpacked, m.diskSocket(), nil)
 		}
 		if err != nil && w.ctx.Err() == nil {

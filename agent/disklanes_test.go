@@ -53,7 +53,7 @@ var loopbackTwice = []peer.Path{{Name: "a", Local: loopback, Remote: loopback}, 
 // the work's end ends it.
 func TestDiskOverLanes(t *testing.T) {
 	from, to := diskEnds(t)
-	to.awaitDisks([]string{"vda", "vdb"})
+	to.awaitDisks(make([]*fixedDisk, 2))
 	way, err := from.openDisk(loopbackTwice, 1, 2)
 	if err != nil {
 		t.Fatal(err)
@@ -77,10 +77,10 @@ func TestDiskOverLanes(t *testing.T) {
 // TestDisksThatNobodyAwaits: an agent that was started again, and one that awaits fewer, say so at once: the source need not
 // try until its patience ends.
 func TestDisksThatNobodyAwaits(t *testing.T) {
-	for want, ids := range map[string][]string{"was started again while disks were copied": nil, "disk 1 of 1": {"vda"}} {
+	for want, disks := range map[string][]*fixedDisk{"was started again while disks were copied": nil, "disk 1 of 1": {nil}} {
 		from, to := diskEnds(t)
-		if ids != nil {
-			to.awaitDisks(ids)
+		if disks != nil {
+			to.awaitDisks(disks)
 		}
 		way, err := from.openDisk(loopbackTwice, 1, 2)
 		if err != nil {

@@ -44,8 +44,6 @@ func unfitDisks(refuse func(migration.Code, string, ...any) error, described, fo
 		switch {
 		case i < 0:
 			return refuse(migration.CodeGuest, "QEMU has no disk %s that its description names; give the disk's node that name, or correct the description", d.ID)
-		case found[i].ReadOnly:
-			return refuse(migration.CodeGuest, "its disk %s is read-only, and those are not moved yet; take it away", d.ID)
 		case found[i].Size <= 0 || found[i].Size > mostDisk:
 			return refuse(migration.CodeGuest, "its disk %s has %d bytes; 1 byte to 16 TiB can be moved", d.ID, found[i].Size)
 		}
@@ -96,7 +94,7 @@ func (m *incoming) makeDisks() error {
 			return fmt.Errorf("make disk %s of guest %s: %w", disk.ID, m.plan.Guest, err)
 		}
 		m.work.keepOpen(path, f)
-		disks[i] = vm.Disk{ID: disk.ID, Path: path, Format: "raw", Size: sizes[i]}
+		disks[i] = vm.Disk{ID: disk.ID, Path: path, Format: "raw", Size: sizes[i], ReadOnly: isReadOnly(m.work.preparation.Facts, disk.ID)}
 	}
 	m.work.guest.remember(func(h *care.Held) { h.Description.Disks = disks }) // an abort may write it down meanwhile
 	return nil
@@ -104,7 +102,7 @@ func (m *incoming) makeDisks() error {
 
 // makeSparse makes an empty file of that size. What was there was set aside, see setEarlierAside.
 func makeSparse(path string, size int64) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -114,8 +112,8 @@ func makeSparse(path string, size int64) (*os.File, error) {
 	return f, nil
 }
 
-// otherDisks says that a QEMU, by its guest's start command, has not the files that were made for the disks. It would write what comes over
-// what lies in those that it has.
+// otherDisks says that a QEMU, by its guest's start command, has not the files that were made for the disks, or has them otherwise than the
+// guest does. It would write what comes over what lies in those that it has.
 func otherDisks(host string, offer Offer, made, has []vm.Disk) error {
 	for n, disk := range made {
 		i := slices.IndexFunc(has, func(d vm.Disk) bool { return d.ID == disk.ID })
@@ -127,8 +125,19 @@ func otherDisks(host string, offer Offer, made, has []vm.Disk) error {
 		if same := err == nil && err2 == nil && os.SameFile(a, b); !same && !strings.Contains(has[i].Path, disk.Path) { // QEMU may tell it among options
 			return refuses(host, offer, migration.CodeHypervisor, "its start command has its disk %s in %s; write {disk%d} there, which is the file that was made for it", disk.ID, has[i].Path, n)
 		}
+		if has[i].ReadOnly != disk.ReadOnly { // the guest would find another device
+			return refuses(host, offer, migration.CodeHypervisor, "its start command has its disk %s with read-only=%s, the guest with read-only=%s; write that", disk.ID, onOff(has[i].ReadOnly), onOff(disk.ReadOnly))
+		}
 	}
 	return nil
+}
+
+// onOff is how QEMU's options say it.
+func onOff(on bool) string {
+	if on {
+		return "on"
+	}
+	return "off"
 }
 
 // keepOpen keeps a disk's file open from before anything is written to it until the guest has landed: of a write that
@@ -144,7 +153,7 @@ func (m *incoming) diskSocket() string {
 	return filepath.Join(m.work.guest.Held.Dir, "disks-in.sock")
 }
 
-// exportDisks has the waiting QEMU take disks in.
+// exportDisks has the waiting QEMU take disks in, but for those that it has read-only.
 func (m *incoming) exportDisks(ctx context.Context) error {
 	g := m.work.guest
 	if len(g.Held.Description.Disks) == 0 {
@@ -155,20 +164,33 @@ func (m *incoming) exportDisks(ctx context.Context) error {
 		return err
 	}
 	var ids []string
-	for _, d := range g.Held.Description.Disks {
-		ids = append(ids, d.ID)
+	disks := make([]*fixedDisk, len(g.Held.Description.Disks))
+	for n, d := range g.Held.Description.Disks {
+		if d.ReadOnly {
+			disks[n] = &fixedDisk{id: d.ID, size: d.Size, file: m.work.disks[d.Path]}
+		} else {
+			ids = append(ids, d.ID)
+		}
 	}
-	if err := blocks.ExportDisks(ctx, m.diskSocket(), ids); err != nil {
-		return err
+	if len(ids) > 0 {
+		if err := blocks.ExportDisks(ctx, m.diskSocket(), ids); err != nil {
+			return err
+		}
 	}
-	m.awaitDisks(ids)
+	m.awaitDisks(disks)
 	return nil
 }
 
 // endExports leaves the disks to the guest alone, before it runs.
 func (m *incoming) endExports(ctx context.Context) error {
 	g := m.work.guest
-	if len(g.Held.Description.Disks) == 0 {
+	m.mu.Lock()
+	ways := m.work.diskWays
+	m.mu.Unlock()
+	if ways != nil { // else an earlier agent took them in, and what came to that ended with it
+		ways.seal()
+	}
+	if !slices.ContainsFunc(g.Held.Description.Disks, func(d vm.Disk) bool { return !d.ReadOnly }) {
 		return nil
 	}
 	blocks, err := blocksOf(g.Machine)

@@ -17,6 +17,7 @@ import (
 	"godwit/migration"
 	"godwit/policy"
 	"godwit/transfer"
+	"godwit/transfer/nbd"
 	"godwit/transfer/pipe"
 	"godwit/vm"
 )
@@ -25,7 +26,8 @@ import (
 type mirrors struct {
 	blocks  vm.Blocks
 	forward *transfer.Plain
-	ways    []*pipe.Source // below it, one a disk
+	ways    []*pipe.Source         // below it, one a disk
+	sent    map[string]*nbd.Digest // of read-only disks
 	seeding policy.Seeding
 	blocked map[string]bool // disks to which the guest's writes wait for the copy from now on
 	refused time.Time       // since when QEMU does not let them wait, and the copy does not follow; 0: it does
@@ -60,6 +62,9 @@ func (m *outgoing) seedDisks(ctx context.Context) error {
 		if err := m.awaitSeeded(ctx); err != nil {
 			return err
 		}
+		if err := m.compareCopied(ctx); err != nil {
+			return err
+		}
 		m.flushDisks(ctx)
 	}
 	m.rec.Event(migration.DiskSeeded)
@@ -82,13 +87,14 @@ func (m *outgoing) beginMirrors(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	sent := m.hearDisks(disks)
 	socket := filepath.Join(g.Held.Dir, "disks-out.sock")
 	forward, err := transfer.ListenNBD(m.a.ctx, socket, disks, m.bandwidth.Share())
 	if err != nil {
 		return err
 	}
 	m.work.share.Follow(func() int64 { return forward.Stats().Forward })
-	m.work.mirrors = &mirrors{blocks: blocks, forward: forward, ways: ways, seeding: policy.Seeding{Patience: m.a.config.Patience}}
+	m.work.mirrors = &mirrors{blocks: blocks, forward: forward, ways: ways, sent: sent, seeding: policy.Seeding{Patience: m.a.config.Patience}}
 	for _, d := range g.Held.Description.Disks {
 		if err := m.beginMirror(ctx, vm.Mirror{Disk: d.ID, Socket: socket}); err != nil {
 			return err

@@ -31,6 +31,7 @@ func (a *Agent) peerAPI() http.Handler {
 	handle("POST /v1/migrations/{id}/prepare", a.peerPrepare)
 	handle("POST /v1/migrations/{id}/home", a.peerHome)
 	handle("POST /v1/migrations/{id}/away", a.peerAway)
+	handle("POST /v1/migrations/{id}/disks", a.peerDisks)
 	handle("POST /v1/migrations/{id}/release", a.peerRelease)
 	handle("POST /v1/migrations/{id}/abort", a.peerAbort)
 	handle("POST /v1/migrations/{id}/refill", a.peerRefill)
@@ -66,7 +67,7 @@ func (a *Agent) peerCheck(r *http.Request) (any, error) {
 	}
 	has := a.beginHas(r.Context(), offer)
 	buffers := peer.KernelBuffers()
-	answer := Acceptance{Token: a.probes.Token(), Now: time.Now().UnixNano(), Probe: a.probePort(offer.Plan.From), Buffers: &buffers, Free: a.freeForGuests()}
+	answer := Acceptance{Token: a.probes.Token(), Now: time.Now().UnixNano(), Probe: a.probePort(offer.Plan.From), Buffers: &buffers, Free: a.freeForGuests(), ReadOnly: true}
 	if offer.Plan.KeepsAddress() {
 		answer.Next, answer.Has = offer.Plan.Held, <-has
 		return answer, nil

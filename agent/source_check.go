@@ -147,6 +147,9 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 	if err := m.askThere(ctx, n); err != nil {
 		return err
 	}
+	if err := m.takesReadOnly(); err != nil {
+		return err
+	}
 	m.plan.Next = m.work.accepted.Next
 	m.noteApart()
 	if err := announceable(m.plan, m.work.capabilities); err != nil {

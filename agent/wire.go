@@ -43,8 +43,10 @@ type Acceptance struct {
 	Now   int64               `json:"now"`            // unix ns of the destination's clock
 	Free  *int64              `json:"free,omitempty"` // bytes of memory that it has for guests, less what stays in reserve; nil: it does not say
 
-	Buffers *peer.Buffers `json:"buffers,omitempty"` // of its connections; nil: it does not say
-	Has     []bool        `json:"has,omitempty"`     // of each page of the offer's sample, whether it has that already; nil: it does not say
+	Buffers  *peer.Buffers `json:"buffers,omitempty"`   // of its connections; nil: it does not say
+	ReadOnly bool          `json:"read_only,omitempty"` // it takes read-only disks in
+
+	Has []bool `json:"has,omitempty"` // of each page of the offer's sample, whether it has that already; nil: it does not say
 }
 
 // Preparation is what the source tells in prepare.
