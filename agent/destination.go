@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -239,8 +240,9 @@ func (m *incoming) await1() {
 			if ctx.Err() != nil {
 				return
 			}
-			in = migration.Input{Kind: migration.Fault, Problem: &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf(
-				"guest %s did not arrive whole on %s: %s", m.plan.Guest, m.plan.To, notWhole(err, m.laneFault(), p, qemu.Complaint(m.dir)))}}
+			why := &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf(
+				"guest %s did not arrive whole on %s: %s", m.plan.Guest, m.plan.To, notWhole(err, m.laneFault(), p, qemu.Complaint(m.dir)))}
+			in = migration.Input{Kind: migration.Fault, Problem: cmp.Or(m.turnedBack(ctx), why)}
 		}
 		if in.Kind == migration.LoadedAll {
 			m.rec.Moment(record.StepLoaded) // what is done from now on makes the guest wait

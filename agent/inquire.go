@@ -1,11 +1,13 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"time"
 
 	"godwit/agent/limits"
@@ -58,7 +60,7 @@ func (m *incoming) watchSource(ctx context.Context) {
 		}
 		ask, cancel := limits.Inquire.On(ctx)
 		var answer CourseAnswer
-		err := limits.Says(ask, link.Call(ask, http.MethodGet, "/v1/migrations/"+m.plan.ID+"/course", nil, &answer))
+		err := limits.Says(ask, link.Call(ask, http.MethodGet, m.urlOf("course"), nil, &answer))
 		cancel()
 		in := migration.Input{Kind: migration.Abort, Problem: m.givenUp(answer, err, m.quiet())}
 		if err == nil && answer.Lost && answer.Epoch <= m.plan.Epoch && m.misses(ctx) {
@@ -107,6 +109,48 @@ func (m *incoming) givenUp(answer CourseAnswer, err error, quiet time.Duration) 
 	return nil
 }
 
+// turnedLook is between two questions whether the source turned back.
+const turnedLook = 100 * time.Millisecond
+
+// turnedBack is why the source turned back, where it did by its own will: what it cuts off then does not arrive whole here, which
+// is no reason. nil: it did not. It is asked for a moment, and not once it has let go, when it waits for this host.
+func (m *incoming) turnedBack(ctx context.Context) *migration.Problem {
+	link, _, err := m.a.link(m.plan.From)
+	if err != nil {
+		return nil
+	}
+	return m.turnedBackBy(ctx, link)
+}
+
+func (m *incoming) turnedBackBy(ctx context.Context, link *peer.Link) *migration.Problem {
+	ctx, cancel := limits.TurnedBack.On(ctx)
+	defer cancel()
+	go func() {
+		m.await(ctx, func(s migration.Destination) bool { return s.Released || s.Refused() }) //nolint:errcheck // it ends with ctx
+		cancel()
+	}()
+	for {
+		var answer CourseAnswer
+		if err := link.Call(ctx, http.MethodGet, m.urlOf("course"), nil, &answer); err != nil {
+			return nil
+		}
+		why := answer.Problem
+		switch {
+		case answer.Course == courseUnderWay && !answer.Released && sleep(ctx, turnedLook):
+			continue
+		case answer.Course != courseOver || why == nil || !slices.Contains(ownWill, why.Code):
+			return nil
+		}
+		record.SaneProblem(why)
+		return why
+	}
+}
+
+// ownWill are the codes of what a source turns back for whatever its destination does.
+var ownWill = []migration.Code{migration.CodeAsked, migration.CodeBudget, migration.CodeTimeout, migration.CodeHook, migration.CodeGuestGone, migration.CodeAgent}
+
+func (m *incoming) urlOf(what string) string { return "/v1/migrations/" + m.plan.ID + "/" + what }
+
 // course is how it stands, of one moment.
 func (m *outgoing) course() CourseAnswer {
 	m.told.Lock()
@@ -114,7 +158,8 @@ func (m *outgoing) course() CourseAnswer {
 	if !m.over.Load() {
 		return CourseAnswer{Course: courseUnderWay, Released: m.released.Load(), Heard: m.heard.Load(), Epoch: m.epoch.Load()}
 	}
-	return CourseAnswer{Course: courseOver, Released: m.released.Load(), Epoch: m.epoch.Load(), Problem: m.rec.Snapshot().Problem, Lost: m.gaveUp.Load()}
+	why := cmp.Or(m.rec.Snapshot().Problem, m.turnedBack.Load())
+	return CourseAnswer{Course: courseOver, Released: m.released.Load(), Epoch: m.epoch.Load(), Problem: why, Lost: m.gaveUp.Load()}
 }
 
 // peerCourse tells a destination what became of a migration that leaves this host.

@@ -46,6 +46,8 @@ type outgoing struct {
 	over     atomic.Bool   // not going forward any more, for others to read
 	epoch    atomic.Uint64 // state.Epoch, for others to read
 	gaveUp   atomic.Bool   // state.Lost, for others to read
+
+	turnedBack atomic.Pointer[migration.Problem] // why it did, last; nil: it never has
 }
 
 // sourceJournal is the state that survives the agent.
@@ -222,6 +224,9 @@ func (m *outgoing) take(next migration.Source) {
 	m.over.Store(next.Course != migration.Forward)
 	m.epoch.Store(next.Epoch)
 	m.gaveUp.Store(next.Lost())
+	if next.Course == migration.Undoing {
+		m.turnedBack.Store(next.Problem)
+	}
 	m.told.Unlock()
 	m.a.precede(m.plan.ID, priority.AtSource(next))
 	m.claimWay(before, next)

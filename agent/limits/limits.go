@@ -99,6 +99,7 @@ var (
 	EndDetour  = named("end_detour", 2*time.Second, "a tunnel's other end is asked to go")
 	Restore    = named("restore_tunnel", 5*time.Second, "a tunnel stands again after the end of its process, or its host's reboot")
 	Inquire    = named("inquire", 5*time.Second, "the source says what became of a migration")
+	TurnedBack = named("turned_back", time.Second, "the same, of a guest that does not arrive whole, before that is taken for the reason")
 	TellTaken  = named("tell_taken", 10*time.Second, "the other host hears that a guest was taken back")
 	Word       = named("word", 10*time.Second, "a person's word is journalled")
 	EndGuest   = named("end_guest", 10*time.Second, "QEMU ends")

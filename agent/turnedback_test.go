@@ -1,0 +1,77 @@
+package agent
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"godwit/agent/peer"
+	"godwit/agent/record"
+	"godwit/migration"
+)
+
+// TestWhyItDidNotArrive: a guest whose source was told to stop did not arrive for that reason; where the source turned back as it
+// saw this end break, or waits for it, the reason is here.
+func TestWhyItDidNotArrive(t *testing.T) {
+	asked := &migration.Problem{Code: migration.CodeAsked, Text: "aborted\non request"}
+	broke := &migration.Problem{Code: migration.CodePath, Text: "the stream broke"}
+	underWay := CourseAnswer{Course: courseUnderWay}
+	for name, c := range map[string]struct {
+		answers  []CourseAnswer // the last again and again
+		released bool           // it is let go while that is asked
+		want     string
+		within   time.Duration
+	}{
+		"aborted":            {[]CourseAnswer{{Course: courseOver, Problem: asked}}, false, "aborted on request", time.Second},
+		"aborted just now":   {[]CourseAnswer{underWay, underWay, {Course: courseOver, Problem: asked}}, false, "aborted on request", time.Second},
+		"it broke":           {[]CourseAnswer{{Course: courseOver, Problem: broke}}, false, "", time.Second},
+		"nobody says why":    {[]CourseAnswer{{Course: courseOver}}, false, "", time.Second},
+		"let go":             {[]CourseAnswer{{Course: courseUnderWay, Released: true}}, false, "", time.Second},
+		"let go while asked": {[]CourseAnswer{underWay}, true, "", 900 * time.Millisecond},
+		"it goes on":         {[]CourseAnswer{underWay}, false, "", 3 * time.Second},
+		"it knows nothing":   {[]CourseAnswer{{Course: courseUnknown}}, false, "", time.Second},
+	} {
+		n := 0
+		link := linkedFor(t, "rome", "paris", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/v1/migrations/m-00000001/course" {
+				t.Errorf("%s: asked %s", name, r.URL.Path)
+			}
+			n++
+			peer.Answer(w, c.answers[min(n, len(c.answers))-1], nil)
+		}), nil)
+		m := &incoming{plan: migration.Plan{ID: "m-00000001", From: "paris", To: "rome"}, wake: make(chan struct{})}
+		if c.released {
+			time.AfterFunc(200*time.Millisecond, func() {
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				m.state.Released = true
+				close(m.wake)
+				m.wake = make(chan struct{})
+			})
+		}
+		begun := time.Now()
+		why := m.turnedBackBy(t.Context(), link)
+		if took := time.Since(begun); took > c.within {
+			t.Errorf("%s: answered after %v", name, took)
+		}
+		if (why == nil) != (c.want == "") || why != nil && why.Text != c.want {
+			t.Errorf("%s: %v, want %q", name, why, c.want)
+		}
+	}
+}
+
+// TestCourseSaysWhy: a source that turns back says why from the first moment on, before its record has ended.
+func TestCourseSaysWhy(t *testing.T) {
+	a := between(t)
+	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "rome", To: "paris", Epoch: 2}
+	m := &outgoing{a: a, plan: plan, rec: record.New("rome", plan, time.Now())}
+	why := &migration.Problem{Code: migration.CodeAsked, Text: "aborted on request"}
+	m.take(migration.Source{Course: migration.Forward, Epoch: 2})
+	if got := m.course(); got.Course != courseUnderWay || got.Problem != nil {
+		t.Errorf("under way: %+v", got)
+	}
+	m.take(migration.Source{Course: migration.Undoing, Epoch: 2, Problem: why})
+	if got := m.course(); got.Course != courseOver || got.Problem == nil || *got.Problem != *why {
+		t.Errorf("turning back: %+v", got)
+	}
+}
