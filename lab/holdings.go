@@ -1,9 +1,13 @@
 package lab
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+)
 
 // holdings say which guest has had which address, and what the edges had counted of it when: agents give an
-// address that is free to the next guest that comes, and what passed for the one is no packet of the other.
+// address that is free to the next guest that comes, and what passed for the one is no packet of the other. Nor is
+// it anybody's what clients go on sending to an address that its guest has given up: tries to join it, for many seconds.
 type holdings struct {
 	now map[netip.Addr]string // who has it
 	of  map[string]map[netip.Addr]*holding
@@ -13,7 +17,10 @@ type holdings struct {
 type holding struct {
 	past flowCount // what passed in times before that ended
 	from flowCount // the edges' count when it got it the last time
-	open bool      // it has it
+	open bool      // it has it, or nobody else
+	seen flowCount // the edges' count when it was known to have it, or its handover was done, the last time
+	gone bool      // it has given it up: what goes there since seen is not its; what comes from there may be late
+	back flowCount // of one that is gone: the edges' count before it may have got it again
 }
 
 // known are the addresses that the guest has, or had.
@@ -35,7 +42,7 @@ func (h *holdings) take(guest string, a netip.Addr, counted flowCount, longAgo b
 		h.of[guest] = map[netip.Addr]*holding{}
 	}
 	holder, held := h.now[a]
-	if held && (holder == guest || longAgo) {
+	if held && longAgo {
 		return
 	}
 	mine := h.of[guest][a]
@@ -43,13 +50,55 @@ func (h *holdings) take(guest string, a netip.Addr, counted flowCount, longAgo b
 		mine = &holding{}
 		h.of[guest][a] = mine
 	}
-	mine.open = true
+	mine.seen = counted
+	if mine.gone && holder == guest {
+		mine.from.toGuest, mine.gone = mine.back.toGuest, false
+	}
+	if holder == guest {
+		return
+	}
+	mine.open, mine.gone = true, false
 	if held { // who is the first has had all that was counted
 		mine.from = counted
 		before := h.of[holder][a]
-		before.past, before.open = before.past.plus(counted.minus(before.from)), false
+		before.past, before.open = before.past.plus(before.since(counted)), false
 	}
 	h.now[a] = guest
+}
+
+// since is what of an edge's count of an address was its guest's since it got it.
+func (h *holding) since(counted flowCount) flowCount {
+	n := counted.minus(h.from)
+	if h.gone {
+		n.toGuest = 0
+	}
+	return n
+}
+
+// handed notes the edges' counts as a guest's handover is done: what it gave up by then it had until then.
+func (h *holdings) handed(guest string, counts map[netip.Addr]flowCount) {
+	for a, held := range h.of[guest] {
+		if !held.gone {
+			held.seen = counts[a]
+		}
+	}
+}
+
+// switching notes the edges' counts as a guest is switched over, after which it may get again what it had given up.
+func (h *holdings) switching(guest string, counts map[netip.Addr]flowCount) {
+	for a, held := range h.of[guest] {
+		held.back = counts[a]
+	}
+}
+
+// keeps says which addresses a guest has, by its own host's word: others it has given up.
+func (h *holdings) keeps(guest string, addrs []netip.Addr) {
+	for a, held := range h.of[guest] {
+		if held.open && !held.gone && !slices.Contains(addrs, a) {
+			held.past.toGuest += held.seen.toGuest - held.from.toGuest
+			held.gone, held.back = true, held.seen
+		}
+	}
 }
 
 // passed is what of the edges' counts of addrs was the guest's. It may have got another since they were counted.
@@ -57,7 +106,7 @@ func (h *holdings) passed(guest string, counts map[netip.Addr]flowCount, addrs m
 	for a, held := range h.of[guest] {
 		sum = sum.plus(held.past)
 		if held.open && addrs[a] {
-			sum = sum.plus(counts[a].minus(held.from))
+			sum = sum.plus(held.since(counts[a]))
 		}
 	}
 	return sum

@@ -44,3 +44,50 @@ func TestHoldings(t *testing.T) {
 		t.Errorf("db has had %v", got)
 	}
 }
+
+// TestGivenUp: what goes to an address that its guest has given up is nobody's, from the handover's end on; what comes
+// from it may be late. It counts again from the switch after which the guest has it again, or another has.
+func TestGivenUp(t *testing.T) {
+	a, b := netip.MustParseAddr("10.1.1.10"), netip.MustParseAddr("10.2.1.10")
+	counts, all := map[netip.Addr]flowCount{}, map[netip.Addr]bool{a: true, b: true}
+	var h holdings
+	has := func(guest string, addrs ...netip.Addr) {
+		for _, addr := range addrs {
+			h.take(guest, addr, counts[addr], false)
+		}
+		h.keeps(guest, addrs)
+	}
+	want := func(when, guest string, passed flowCount) {
+		t.Helper()
+		if got := h.passed(guest, counts, all); got != passed {
+			t.Errorf("%s: %s %+v, want %+v", when, guest, got, passed)
+		}
+	}
+
+	counts[a] = flowCount{100, 200}
+	has("web", a)
+	counts[a], counts[b] = flowCount{150, 240}, flowCount{7, 8}
+	h.switching("web", counts)
+	counts[a], counts[b] = flowCount{160, 250}, flowCount{10, 20}
+	h.handed("web", counts)
+	counts[a], counts[b] = flowCount{166, 253}, flowCount{11, 21} // six tries to join it, and three late packets from it
+	has("web", b)
+	want("moved", "web", flowCount{160 + 11, 253 + 21})
+	has("web", b)
+	counts[a] = flowCount{170, 253}
+	want("moved, a second later", "web", flowCount{160 + 11, 253 + 21})
+
+	h.switching("web", counts)
+	counts[a] = flowCount{180, 260}
+	h.handed("web", counts)
+	counts[a] = flowCount{181, 261}
+	has("web", a)
+	want("back again", "web", flowCount{160 + 11 + 11, 261 + 21})
+	counts[b] = flowCount{13, 21}
+	has("web", a)
+	want("given up without a handover", "web", flowCount{160 + 11 + 11, 261 + 21})
+	has("db", b)
+	counts[b] = flowCount{20, 30}
+	want("another has it", "web", flowCount{160 + 11 + 11, 261 + 21})
+	want("another has it", "db", flowCount{7, 9})
+}
