@@ -207,6 +207,23 @@ func TestUnreasonableFiles(t *testing.T) {
 	}
 }
 
+// A file in another encoding is refused where it first shows: its names would be others in report.json.
+func TestOtherEncodings(t *testing.T) {
+	text := string(read(t, "contract.yaml"))
+	for name, c := range map[string]struct{ text, place string }{
+		"latin1": {"# é\n# ☕ caf\xe9\n" + text, "f:2:8: "},
+		"utf16":  {"\xff\xfen\x00a\x00", "f:1:1: "},
+	} {
+		_, err := Parse("f", []byte(c.text))
+		if err == nil || !strings.HasPrefix(err.Error(), c.place+"not text in UTF-8") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := Parse("f", []byte(strings.Replace(text, "cross-subnet", "café ☕", 1))); err != nil {
+		t.Errorf("UTF-8: %v", err)
+	}
+}
+
 // Rulers and long commands are no deep nesting.
 func TestRulers(t *testing.T) {
 	text := "# " + strings.Repeat("-", 200) + "\n# " + strings.Repeat("[x] {y} ", 100) + "\n" + string(read(t, "contract.yaml"))

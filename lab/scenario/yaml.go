@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -64,6 +65,10 @@ func (r *reader) tree(data []byte) (root ast.Node) {
 		r.wrong(place{1, 1}, "the file is too long", fmt.Sprintf("at most %d bytes", MaxFile))
 		return nil
 	}
+	if p, bad := strange(data); bad {
+		r.wrong(p, "not text in UTF-8", "a file saved as UTF-8")
+		return nil
+	}
 	if p, deep := tooDeep(data); deep {
 		r.wrong(p, "nested too deeply", fmt.Sprintf("at most %d levels", maxDeep))
 		return nil
@@ -96,6 +101,25 @@ func (r *reader) tree(data []byte) (root ast.Node) {
 	}
 	r.wrong(at(docs[1].Body), "second document", "one document in a file")
 	return nil
+}
+
+// strange finds the first byte that is no UTF-8: what is read of such a file would not be what report.json says.
+func strange(data []byte) (at place, bad bool) {
+	if utf8.Valid(data) {
+		return place{}, false
+	}
+	at = place{1, 1}
+	for {
+		c, n := utf8.DecodeRune(data)
+		switch {
+		case c == utf8.RuneError && n <= 1:
+			return at, true
+		case c == '\n':
+			at = place{at.line + 1, 0}
+		}
+		at.col++
+		data = data[n:]
+	}
 }
 
 func (r *reader) syntax(err error) {
