@@ -205,28 +205,6 @@ func (r *run) everyAddress(name string) map[netip.Addr]bool {
 	return r.held.known(name)
 }
 
-// markEdges notes what the edges have counted of a guest's addresses as it is switched over, and as its handover is done:
-// when it may get addresses again, and until when it had those that it gave up.
-func (r *run) markEdges(name string, phase migration.Phase) {
-	if r.w.edges == nil || phase != migration.Switch && phase != migration.Settle {
-		return
-	}
-	r.mu.Lock()
-	addrs := r.held.known(name)
-	r.mu.Unlock()
-	counts, err := r.w.edges.count(addrs)
-	if err != nil { // whoever compares is told
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if phase == migration.Switch {
-		r.held.switching(name, counts)
-	} else {
-		r.held.handed(name, counts)
-	}
-}
-
 // took notes that a guest has addresses, or had them when somebody said so.
 func (r *run) took(name string, addrs []netip.Addr, longAgo bool) {
 	if r.w.edges == nil {

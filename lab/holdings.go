@@ -51,9 +51,6 @@ func (h *holdings) take(guest string, a netip.Addr, counted flowCount, longAgo b
 		h.of[guest][a] = mine
 	}
 	mine.seen = counted
-	if mine.gone && holder == guest {
-		mine.from.toGuest, mine.gone = mine.back.toGuest, false
-	}
 	if holder == guest {
 		return
 	}
@@ -84,8 +81,8 @@ func (h *holdings) handed(guest string, counts map[netip.Addr]flowCount) {
 	}
 }
 
-// switching notes the edges' counts as a guest is switched over, after which it may get again what it had given up.
-func (h *holdings) switching(guest string, counts map[netip.Addr]flowCount) {
+// moving notes the edges' counts before a guest may get again what it had given up.
+func (h *holdings) moving(guest string, counts map[netip.Addr]flowCount) {
 	for a, held := range h.of[guest] {
 		held.back = counts[a]
 	}
@@ -94,7 +91,10 @@ func (h *holdings) switching(guest string, counts map[netip.Addr]flowCount) {
 // keeps says which addresses a guest has, by its own host's word: others it has given up.
 func (h *holdings) keeps(guest string, addrs []netip.Addr) {
 	for a, held := range h.of[guest] {
-		if held.open && !held.gone && !slices.Contains(addrs, a) {
+		switch has := slices.Contains(addrs, a); {
+		case has && held.gone:
+			held.from.toGuest, held.gone = held.back.toGuest, false
+		case !has && held.open && !held.gone:
 			held.past.toGuest += held.seen.toGuest - held.from.toGuest
 			held.gone, held.back = true, held.seen
 		}

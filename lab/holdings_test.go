@@ -67,7 +67,7 @@ func TestGivenUp(t *testing.T) {
 	counts[a] = flowCount{100, 200}
 	has("web", a)
 	counts[a], counts[b] = flowCount{150, 240}, flowCount{7, 8}
-	h.switching("web", counts)
+	h.moving("web", counts)
 	counts[a], counts[b] = flowCount{160, 250}, flowCount{10, 20}
 	h.handed("web", counts)
 	counts[a], counts[b] = flowCount{166, 253}, flowCount{11, 21} // six tries to join it, and three late packets from it
@@ -77,7 +77,7 @@ func TestGivenUp(t *testing.T) {
 	counts[a] = flowCount{170, 253}
 	want("moved, a second later", "web", flowCount{160 + 11, 253 + 21})
 
-	h.switching("web", counts)
+	h.moving("web", counts)
 	counts[a] = flowCount{180, 260}
 	h.handed("web", counts)
 	counts[a] = flowCount{181, 261}

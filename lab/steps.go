@@ -36,7 +36,7 @@ func (r *run) schedule(ctx context.Context) {
 
 // phaseBegan starts the steps that wait for this phase of this guest.
 func (r *run) phaseBegan(ctx context.Context, m *move, phase migration.Phase, began time.Time) {
-	r.markEdges(m.guest, phase)
+	r.markEdges(ctx, m, phase, began)
 	if phase == migration.Settle {
 		r.handedOver()
 	}

@@ -43,6 +43,7 @@ type move struct {
 	pages     []pageLook
 	done      chan struct{}
 
+	looks []edgeLook // in its handover; of run.mu
 	links linkWindow
 	cpu   time.Duration // of both hosts, while it took place
 	left  string        // file of the memory that its source kept; "": none
