@@ -66,6 +66,7 @@ func (p *Process) capable(ctx context.Context, name string) (bool, error) {
 // Cont lets the guest run. A guest that was sent away (postmigrate) runs again too: only
 // the one who holds the right to run it may ask for that.
 func (p *Process) Cont(ctx context.Context) error {
+	p.fetching.Wait()
 	if err := p.qmp.Do(ctx, "cont", nil, nil); err != nil {
 		return err
 	}

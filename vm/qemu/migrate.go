@@ -44,6 +44,7 @@ func (p *Process) PrepareIncoming(ctx context.Context, opts vm.MigrateOptions) e
 	if err := p.qmp.Do(ctx, "migrate-incoming", args, nil); err != nil {
 		return fmt.Errorf("prepare incoming migration: %w", err)
 	}
+	p.fetching.Go(func() { _ = p.fetchTranslated() }) // it is for speed alone
 	return nil
 }
 

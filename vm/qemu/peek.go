@@ -57,14 +57,17 @@ func (m *Memory) address(number uint64) (int64, bool) {
 const inMemory, swapped = 1 << 63, 1 << 62
 
 func readIfThere(memory, pagemap io.ReaderAt, at int64) ([]byte, error) {
-	var entry [8]byte
-	if _, err := pagemap.ReadAt(entry[:], at/PageSize*8); err != nil {
+	if there, err := touched(pagemap, at); err != nil || !there {
 		return nil, err
-	}
-	if binary.NativeEndian.Uint64(entry[:])&(inMemory|swapped) == 0 {
-		return nil, nil
 	}
 	page := make([]byte, PageSize)
 	_, err := memory.ReadAt(page, at)
 	return page, err
+}
+
+// touched says whether a process has memory for the page at that address.
+func touched(pagemap io.ReaderAt, at int64) (bool, error) {
+	var entry [8]byte
+	_, err := pagemap.ReadAt(entry[:], at/PageSize*8)
+	return binary.NativeEndian.Uint64(entry[:])&(inMemory|swapped) != 0, err
 }

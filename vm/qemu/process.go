@@ -35,6 +35,8 @@ type Process struct {
 	done  chan struct{}
 	letGo atomic.Bool
 
+	fetching sync.WaitGroup // fetchTranslated, which is over before the guest runs
+
 	mu     sync.Mutex
 	reason string // of the last SHUTDOWN event
 	exit   vm.Exit
