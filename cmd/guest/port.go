@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -108,9 +108,12 @@ func (p *port) Close() {
 
 // A waiter sleeps until the kernel says that something about a descriptor changed.
 // Edges, not levels: a port without a host is "hung up" for as long as it lasts.
+//
+// It sleeps in Go's own poller, by its epoll, of which that hears: a thread that slept in the kernel
+// would have the runtime's monitor find out that it does, which costs an emulated guest that has just arrived several ms.
 type waiter struct {
-	epoll int
-	once  sync.Once
+	file *os.File
+	conn syscall.RawConn
 }
 
 func newWaiter(fd int, events uint32) (*waiter, error) {
@@ -118,28 +121,32 @@ func newWaiter(fd int, events uint32) (*waiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: events | unix.EPOLLET, Fd: int32(fd)})
+	err = errors.Join(unix.SetNonblock(epoll, true), // by which os knows that the poller is to have it
+		unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: events | unix.EPOLLET, Fd: int32(fd)}))
 	if err != nil {
 		_ = unix.Close(epoll)
 		return nil, err
 	}
-	return &waiter{epoll: epoll}, nil
+	w := &waiter{file: os.NewFile(uintptr(epoll), "epoll")}
+	if w.conn, err = w.file.SyscallConn(); err != nil {
+		w.close()
+		return nil, err
+	}
+	return w, nil
 }
 
 func (w *waiter) wait() (uint32, error) {
 	var events [1]unix.EpollEvent
-	for {
-		n, err := unix.EpollWait(w.epoll, events[:], -1)
+	var failed error
+	err := w.conn.Read(func(epoll uintptr) bool {
+		n, err := unix.EpollWait(int(epoll), events[:], 0)
 		if errors.Is(err, unix.EINTR) {
-			continue
+			err = nil
 		}
-		if err != nil {
-			return 0, err
-		}
-		if n > 0 {
-			return events[0].Events, nil
-		}
-	}
+		failed = err
+		return n > 0 || err != nil
+	})
+	return events[0].Events, errors.Join(err, failed)
 }
 
-func (w *waiter) close() { w.once.Do(func() { _ = unix.Close(w.epoll) }) }
+func (w *waiter) close() { _ = w.file.Close() }
