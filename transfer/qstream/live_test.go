@@ -43,6 +43,7 @@ func startGuest(t *testing.T, dir, accel string, w vmtest.Writer, incoming bool)
 	if err != nil {
 		t.Fatal(err)
 	}
+	vmtest.Guard(t, m.PID())
 	t.Cleanup(func() { m.Kill() })
 	return m
 }

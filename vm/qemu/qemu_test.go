@@ -38,6 +38,7 @@ func start(t *testing.T, spec qemu.Spec) *qemu.Process {
 	if err != nil {
 		t.Fatal(err)
 	}
+	vmtest.Guard(t, p.PID())
 	t.Cleanup(func() {
 		if err := p.Kill(); err != nil && !errors.Is(err, os.ErrClosed) {
 			t.Error(err)

@@ -54,6 +54,7 @@ func (p *Pair) start(spec qemu.Spec) *qemu.Process {
 	if err != nil {
 		p.T.Fatal(err)
 	}
+	Guard(p.T, m.PID())
 	p.T.Cleanup(func() { m.Kill() }) //nolint:errcheck // it may have ended
 	return m
 }
