@@ -93,9 +93,13 @@ func (c cell) try(fits int) {
 		}
 	}
 	for _, one := range late {
-		before := c.fragments()
-		c.exchange("late", one, fits)
-		if n := c.fragments() - before; n != 0 && c.tunnel == "gw4" { // over IPv6 what is above 1280 goes in two in any case
+		n := 1
+		for tries := 2; n > 0 && tries > 0; tries-- { // on a busy machine those before it may send something again
+			before := c.fragments()
+			c.exchange("late", one, fits)
+			n = c.fragments() - before
+		}
+		if n > 0 && c.tunnel == "gw4" { // over IPv6 what is above 1280 goes in two in any case
 			c.t.Errorf("%s: %s: %d packets of a connection that began in the tunnel went in fragments", c.name, one.addr, n)
 		}
 	}
