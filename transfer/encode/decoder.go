@@ -124,10 +124,10 @@ func (d *Decoder) section(k kind, body []byte) ([]byte, error) {
 func (d *Decoder) contents(body []byte) ([]byte, error) {
 	r := &reader{d: d, rest: body}
 	count := r.number()
-	if count > batchPages {
+	if count > pages.MaxPages {
 		r.corrupt("batch of %d pages", count)
 	}
-	var batch [batchPages]uint64
+	var batch [pages.MaxPages]uint64
 	for i := 0; i < int(count) && r.err == nil; i++ {
 		batch[i] = r.page()
 	}

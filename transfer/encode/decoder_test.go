@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -128,6 +130,35 @@ func TestLateFrameChangesNothing(t *testing.T) {
 	}
 }
 
+// TestWholeFrames: all pages of a frame are packed together where the decoder takes that, and else each 16, for those
+// of before; the one is smaller, and both are read.
+func TestWholeFrames(t *testing.T) {
+	frame := func() *pages.Frame {
+		f := &pages.Frame{Number: 1}
+		for n := range uint64(40) {
+			data := []byte(strings.Repeat(fmt.Sprintf("line %d of some page, or of %d others\n", n*n*7919, n%16), 400))[:pages.Size]
+			f.Pages = append(f.Pages, pages.Page{Number: n, Data: data})
+		}
+		return f
+	}
+	for _, level := range []encode.Level{encode.Off, encode.S2, encode.Zstd1, encode.Zstd3, encode.Zstd7} {
+		parts, _ := encode.NewCoder(nil, nil).Encode(nil, frame(), level)
+		whole, _ := encode.NewCoder(nil, nil).Whole().Encode(nil, frame(), level)
+		if parts[0] != 5 || parts[1] != 16 || whole[0] != 5 || whole[1] != 40 {
+			t.Errorf("%v: %d and %d pages together, want 16 and 40", level, parts[1], whole[1])
+		}
+		if len(whole) >= len(parts) {
+			t.Errorf("%v: %d bytes in one, %d in parts", level, len(whole), len(parts))
+		}
+		for _, body := range [][]byte{parts, whole} {
+			m := newMaps()
+			if r := mustDecode(t, encode.NewDecoder(someTotal, m, nil), 1, body); len(r.Pages) != 40 || !bytes.Equal(m.data[39], frame().Pages[39].Data) {
+				t.Errorf("%v: %d pages are read", level, len(r.Pages))
+			}
+		}
+	}
+}
+
 func TestLyingBodies(t *testing.T) {
 	bomb := s2.Encode(nil, make([]byte, 1<<24))
 	var many [][]byte
@@ -149,7 +180,7 @@ func TestLyingBodies(t *testing.T) {
 		"page past the end":  batch(1, varints(2*someTotal), filled(1)),
 		"page before zero":   batch(1, varints(1), filled(1)),
 		"content cut":        batch(1, varints(2), filled(1)[1:]),
-		"17 in a batch":      batch(17, make([]byte, 17), make([]byte, 17*pages.Size)),
+		"65 in a batch":      batch(65, make([]byte, 65), make([]byte, 65*pages.Size)),
 		"80 pages":           slices.Concat(many...),
 		"zeros past the end": section(1, varints(1, someTotal-1, 2)),
 		"zeros overflow":     section(1, varints(2, 1, 1, 1<<64-3, 1)),

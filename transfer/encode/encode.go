@@ -3,7 +3,8 @@
 // A body is a sequence of sections, each a group of pages with the same coding:
 //
 //	section   kind u8, packing u8, [uvarint plain length], uvarint length, payload
-//	          5, n ≤ 16, n × page, packing u8, uvarint length, n × 4096 bytes packed together
+//	          5, n ≤ pages.MaxPages, n × page, packing u8, uvarint length, n × 4096 bytes packed together;
+//	          n ≤ 16 for a decoder of before wire.WithWhole
 //	kind      1 zero, 2 reference, 3 known, 4 delta, 5 pages
 //	packing   0 none (no plain length), 1 s2 block, 2 zstd frame
 //

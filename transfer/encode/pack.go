@@ -28,12 +28,12 @@ const (
 )
 
 const (
-	// batchPages is how many pages are compressed together.
+	// batchPages is how many pages are compressed together for a decoder that takes no more.
 	batchPages = 16
 	// maxPlain bounds a section's payload, unpacked.
 	maxPlain = pages.MaxPages * (pages.Size + 64)
-	// window is zstd's, and its block: a batch is one block, for which it is fastest.
-	window = batchPages * pages.Size
+	// window is zstd's: that of a whole frame.
+	window = pages.MaxPages * pages.Size
 	// worthwhile is the least payload that is compressed.
 	worthwhile = 128
 )

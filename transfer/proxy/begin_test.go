@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -23,7 +24,10 @@ type stranger struct {
 	from string // socket for QEMU
 }
 
-func newStranger(t *testing.T) *stranger {
+func newStranger(t *testing.T) *stranger { return newStrangerOf(t, wire.Version) }
+
+// newStrangerOf is one of which the other end speaks that version.
+func newStrangerOf(t *testing.T, version uint8) *stranger {
 	t.Helper()
 	dir := t.TempDir()
 	s := &stranger{from: filepath.Join(dir, "out")}
@@ -35,7 +39,7 @@ func newStranger(t *testing.T) *stranger {
 	id := paths.Identity{Migration: "m-1", Key: wire.Key{1}}
 	s.src, err = proxy.ListenSource(context.Background(), proxy.SourceConfig{
 		Socket: s.from, Identity: id, Spill: dir, Buffer: 32 << 20, Budget: 300 * time.Millisecond, Postcopy: true,
-		Lanes: []paths.Lane{{Path: "a", Rate: 1 << 20, Open: func(ctx context.Context) (net.Conn, error) {
+		Lanes: []paths.Lane{{Path: "a", Rate: 1 << 30, Open: func(ctx context.Context) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp", listener.Addr().String())
 		}}},
 	})
@@ -50,7 +54,7 @@ func newStranger(t *testing.T) *stranger {
 	if kind := s.hear(t); kind != wire.KindHello {
 		t.Fatalf("message of kind %d instead of a hello", kind)
 	}
-	if _, err := s.lane.Write(wire.AppendWelcome(nil, wire.Version)); err != nil {
+	if _, err := s.lane.Write(wire.AppendWelcome(nil, version)); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -102,20 +106,43 @@ func TestFramesWaitForTheOffer(t *testing.T) {
 			}
 			s.until(t, func(stats proxy.Stats) bool { return stats.Offered == 1 })
 			time.Sleep(10 * time.Millisecond) // the second is there, too
-			from := dialSource(t, s.from)
-			if err := from.w.Begin(); err != nil {
-				t.Fatal(err)
-			}
-			if err := from.w.Page(1, bytes.Repeat([]byte("memory"), pages.Size)[:pages.Size]); err != nil {
-				t.Fatal(err)
-			}
-			if err := from.w.EndPart(); err != nil {
-				t.Fatal(err)
-			}
-			if came := s.framesWithin(t, 500*time.Millisecond); came != offered {
+			s.begin(t)
+			if came := s.frameWithin(t, 500*time.Millisecond) != nil; came != offered {
 				t.Errorf("frames came before the prologue was acknowledged: %v", came)
 			}
 		})
+	}
+}
+
+// TestPackedAsUnderstood: a destination that takes no more than 16 pages packed together gets no more.
+func TestPackedAsUnderstood(t *testing.T) {
+	for version, want := range map[uint8]byte{wire.WithLast: 16, wire.WithWhole: 40} {
+		s := newStrangerOf(t, version)
+		s.say(t, 1, wire.Offer{})
+		s.until(t, func(stats proxy.Stats) bool { return stats.LanesLive == 1 })
+		time.Sleep(10 * time.Millisecond) // it was heard
+		s.begin(t)
+		body := s.frameWithin(t, 10*time.Second)
+		if len(body) < 2 || body[0] != 5 || body[1] != want { // a section of pages, and how many
+			t.Errorf("version %d: a frame that begins with %v, want %d pages together", version, body[:min(len(body), 2)], want)
+		}
+	}
+}
+
+// begin has QEMU say prologue and 40 pages.
+func (s *stranger) begin(t *testing.T) {
+	t.Helper()
+	from := dialSource(t, s.from)
+	if err := from.w.Begin(); err != nil {
+		t.Fatal(err)
+	}
+	for page := range uint64(40) {
+		if err := from.w.Page(page, bytes.Repeat(fmt.Appendf(nil, "memory %d", page), pages.Size)[:pages.Size]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := from.w.EndPart(); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -127,20 +154,24 @@ func (s *stranger) say(t *testing.T, number uint64, o wire.Offer) {
 	}
 }
 
-// framesWithin says whether a frame comes in that time.
-func (s *stranger) framesWithin(t *testing.T, d time.Duration) bool {
+// frameWithin is the body of the first frame; nil where none comes in that time.
+func (s *stranger) frameWithin(t *testing.T, d time.Duration) []byte {
 	t.Helper()
 	s.lane.SetReadDeadline(time.Now().Add(d)) //nolint:errcheck // it does not fail
 	for {
-		kind, _, err := wire.Read(s.lane, nil)
+		kind, body, err := wire.Read(s.lane, nil)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return false
+			return nil
 		}
 		if err != nil {
 			t.Fatalf("the lane: %v", err)
 		}
 		if kind == wire.KindFrame {
-			return true
+			_, payload, err := wire.ParseFrame(body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return payload
 		}
 	}
 }

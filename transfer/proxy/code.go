@@ -13,6 +13,9 @@ import (
 // code makes frames of what waits, until everything was sent.
 func (s *Source) code() error {
 	coder := encode.NewCoder(s.store, &s.offered)
+	if s.sender.Version() >= wire.WithWhole {
+		coder.Whole()
+	}
 	var meter encode.Meter
 	last, told, handed := uint64(0), uint64(0), s.config.Refill
 	var gets share // of a processor

@@ -26,8 +26,9 @@
 // # Versions
 //
 // The opener names the versions that it speaks, the other answers with the highest that
-// both do, or says Bye. These are versions 1 to 3: in 1 there is no Offer; before 3 Run has no
-// last frame, and comes when all frames before it are acknowledged. The key is made for one
+// both do, or says Bye. These are versions 1 to 4: in 1 there is no Offer; before 3 Run has no
+// last frame, and comes when all frames before it are acknowledged; before 4 no more than 16 pages of a frame are
+// packed together. The key is made for one
 // migration; a Hello with another is refused.
 //
 // # Numbers
@@ -104,7 +105,7 @@ import (
 
 // Version is the highest that this package speaks, Oldest the lowest.
 const (
-	Version = 3
+	Version = 4
 	Oldest  = 1
 )
 
@@ -113,6 +114,9 @@ const WithOffer = 2
 
 // WithLast is the first version in which Run tells the last frame before it.
 const WithLast = 3
+
+// WithWhole is the first version whose destinations take a whole frame's pages packed together.
+const WithWhole = 4
 
 // KeepAlive is how long a lane is silent at most.
 const KeepAlive = 250 * time.Millisecond
