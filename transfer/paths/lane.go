@@ -9,10 +9,7 @@ import (
 	"net"
 	"slices"
 	"sync/atomic"
-	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"godwit/transfer/wire"
 )
@@ -335,64 +332,4 @@ func abort(conn net.Conn) {
 		tcp.SetLinger(0) //nolint:errcheck // it is closed in any case
 	}
 	below.Close()
-}
-
-// The kernel keeps what takes copyQueue to send beyond what is on its way, between notSent and
-// mostNotSent bytes. It asks for more when half of that is left: whoever sends may get its
-// processor later than that, as it yields to guests. In a hurry that is hurryQueue, at least
-// leastNotSent: the guest waits for it.
-const (
-	notSent      = 128 << 10
-	mostNotSent  = 2 << 20
-	copyQueue    = 20 * time.Millisecond
-	leastNotSent = 16 << 10
-	hurryQueue   = 5 * time.Millisecond
-)
-
-// kernelQueue is how much the kernel is to keep of a lane of that speed, bytes.
-func kernelQueue(speed float64) int {
-	return min(max(int(speed*copyQueue.Seconds()), notSent), mostNotSent)
-}
-
-// follow sets what the kernel keeps to what the lane has turned out to carry; under mu.
-func (l *lane) follow() {
-	if want := kernelQueue(l.speed()); want > l.queue*5/4 || want < l.queue*3/4 {
-		l.queue = want
-		tune(l.conn, want)
-	}
-}
-
-// unsent is what the kernel has of a connection and has not sent yet, bytes; -1 where it
-// does not tell.
-func unsent(conn net.Conn) int {
-	has, ok := beneath(conn).(syscall.Conn)
-	if !ok {
-		return -1
-	}
-	raw, err := has.SyscallConn()
-	if err != nil {
-		return -1
-	}
-	n := -1
-	raw.Control(func(fd uintptr) { //nolint:errcheck // -1 then
-		if got, err := unix.IoctlGetInt(int(fd), unix.SIOCOUTQNSD); err == nil {
-			n = got
-		}
-	})
-	return n
-}
-
-// tune keeps the kernel's queue of unsent bytes short, so that the newest is sent next.
-func tune(conn net.Conn, most int) {
-	tcp, ok := beneath(conn).(*net.TCPConn)
-	if !ok {
-		return
-	}
-	raw, err := tcp.SyscallConn()
-	if err != nil {
-		return
-	}
-	raw.Control(func(fd uintptr) { //nolint:errcheck // MPTCP of older kernels refuses it
-		unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, most) //nolint:errcheck // as above
-	})
 }

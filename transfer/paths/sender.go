@@ -44,6 +44,7 @@ type Sender struct {
 	hurry   bool
 	behind  int64               // bytes that will follow the queue
 	short   bool                // queues are kept short
+	deep    bool                // see Deep
 	nudged  bool                // AwaitRoom is to return
 	speaks  uint8               // version of the last lane
 	was     map[string]measured // of lanes that ended, by path
@@ -109,6 +110,14 @@ func (s *Sender) Version() uint8 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.speaks
+}
+
+// Deep says whether what is sent now is sent once, mostly, so that more of it may wait in the kernel: whoever sends may get
+// its processor late.
+func (s *Sender) Deep(deep bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.deep = deep
 }
 
 // KeepShort keeps queues short from now on: a lane gets what fits on its way, and what waits
@@ -271,7 +280,7 @@ func (s *Sender) put(l *lane, f *frame, now time.Time) *flight {
 		l.hungry = false
 	}
 	if !s.hurry {
-		l.follow()
+		l.follow(s.deep)
 	}
 	l.sent(fl, f.size(), now)
 	f.flights = append(f.flights, fl)

@@ -197,6 +197,12 @@ func newFakesOf(t *testing.T, keep *visit.Writer, elsewhere ...*visit.File) *fak
 // newFakesWith are two with what these configurations say already.
 func newFakesWith(t *testing.T, to proxy.DestinationConfig, from proxy.SourceConfig) *fakes {
 	t.Helper()
+	return newFakesOver(t, 0, to, from)
+}
+
+// newFakesOver are such of which each lane is expected to carry rate bytes per second.
+func newFakesOver(t *testing.T, rate int64, to proxy.DestinationConfig, from proxy.SourceConfig) *fakes {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "t-godwit-")
 	if err != nil {
 		t.Fatal(err)
@@ -216,7 +222,7 @@ func newFakesWith(t *testing.T, to proxy.DestinationConfig, from proxy.SourceCon
 	for _, name := range []string{"a", "b", "c"} {
 		u := &uplink{name: name}
 		f.uplinks = append(f.uplinks, u)
-		lanes = append(lanes, paths.Lane{Path: name, Open: func(ctx context.Context) (net.Conn, error) {
+		lanes = append(lanes, paths.Lane{Path: name, Rate: rate, Open: func(ctx context.Context) (net.Conn, error) {
 			return u.dial(ctx, listener.Addr().String())
 		}})
 	}

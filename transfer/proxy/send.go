@@ -52,6 +52,7 @@ func (s *Source) restrain() error {
 		p := s.store.Progress()
 		if p.Round != s.round {
 			s.round, s.roundAt = p.Round, time.Now()
+			s.sender.Deep(p.Round <= 1)
 			s.keepHot(p)
 		}
 		if s.config.Eager && p.Round <= 1 {
