@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"context"
+	"errors"
 	"net/netip"
 	"strings"
 	"testing"
@@ -8,9 +10,30 @@ import (
 
 	"godwit/agent/record"
 	"godwit/migration"
+	"godwit/vm/guest"
 )
 
-// TestNoteApart: the check says which connections cannot follow, as the destination gives the guest no address of their family.
+// manner is the channel of a guest with so many connections that have a subflow at an address of each family.
+type manner struct {
+	guest.Channel
+	four, six int
+	silent    bool
+}
+
+func (s manner) Done() <-chan struct{} { return nil }
+
+func (s manner) Users(_ context.Context, addrs ...netip.Addr) (guest.Users, error) {
+	if s.silent {
+		return guest.Users{}, errors.New("no answer")
+	}
+	if addrs[0].Is4() {
+		return guest.Users{MPTCP: s.four}, nil
+	}
+	return guest.Users{MPTCP: s.six}, nil
+}
+
+// TestNoteApart: the check says which connections cannot follow, as the destination gives the guest no address of their family, and
+// nothing where there are none such.
 func TestNoteApart(t *testing.T) {
 	const v4, v6 = "10.1.1.10/24", "fd00:1:1::10/64"
 	const four, six = "rome gives it no IPv4 address: connections by IPv4 cannot follow", "rome gives it no IPv6 address: connections by IPv6 cannot follow"
@@ -18,17 +41,22 @@ func TestNoteApart(t *testing.T) {
 		held, next  []string
 		connections int
 		network     string
+		by          manner
 		want        string
 	}{
-		"the same family":        {[]string{v4}, []string{v4}, 1, "mptcp", ""},
-		"both":                   {[]string{v4, v6}, []string{v4, v6}, 1, "mptcp", ""},
-		"another":                {[]string{v4}, []string{v6}, 1, "mptcp", four},
-		"the other way round":    {[]string{v6}, []string{v4}, 1, "mptcp", six},
-		"one of two":             {[]string{v4, v6}, []string{v6}, 1, "mptcp", four},
-		"one more":               {[]string{v4}, []string{v4, v6}, 1, "mptcp", ""},
-		"nobody is there":        {[]string{v4}, []string{v6}, 0, "mptcp", ""},
-		"nobody is to follow":    {[]string{v4}, []string{v6}, 1, "drain", ""},
-		"the addresses are kept": {[]string{v4}, []string{v4}, 1, "tunnel", ""},
+		"the same family":        {[]string{v4}, []string{v4}, 1, "mptcp", manner{}, ""},
+		"both":                   {[]string{v4, v6}, []string{v4, v6}, 1, "mptcp", manner{}, ""},
+		"another":                {[]string{v4}, []string{v6}, 1, "mptcp", manner{}, four},
+		"the other way round":    {[]string{v6}, []string{v4}, 1, "mptcp", manner{}, six},
+		"one of two":             {[]string{v4, v6}, []string{v6}, 1, "mptcp", manner{}, four},
+		"by the other alone":     {[]string{v4, v6}, []string{v4}, 2, "mptcp", manner{four: 2}, ""},
+		"by both":                {[]string{v4, v6}, []string{v4}, 2, "mptcp", manner{four: 2, six: 2}, ""},
+		"one by this":            {[]string{v4, v6}, []string{v4}, 2, "mptcp", manner{four: 1, six: 1}, six},
+		"it does not say":        {[]string{v4, v6}, []string{v4}, 2, "mptcp", manner{four: 2, silent: true}, six},
+		"one more":               {[]string{v4}, []string{v4, v6}, 1, "mptcp", manner{}, ""},
+		"nobody is there":        {[]string{v4}, []string{v6}, 0, "mptcp", manner{}, ""},
+		"nobody is to follow":    {[]string{v4}, []string{v6}, 1, "drain", manner{}, ""},
+		"the addresses are kept": {[]string{v4}, []string{v4}, 1, "tunnel", manner{}, ""},
 	} {
 		plan := migration.Plan{Guest: "web", To: "rome", Network: c.network, Connections: c.connections}
 		for _, p := range c.held {
@@ -37,8 +65,8 @@ func TestNoteApart(t *testing.T) {
 		for _, p := range c.next {
 			plan.Next = append(plan.Next, migration.Address{Prefix: netip.MustParsePrefix(p)})
 		}
-		m := &outgoing{plan: plan, rec: record.New("paris", plan, time.Now())}
-		m.noteApart()
+		m := &outgoing{plan: plan, rec: record.New("paris", plan, time.Now()), guest: &Guest{open: c.by}}
+		m.noteApart(t.Context())
 		if notes := strings.Join(m.rec.Snapshot().Notes, "\n"); c.want == "" && notes != "" || !strings.Contains(notes, c.want) {
 			t.Errorf("%s: %q, want %q", name, notes, c.want)
 		}

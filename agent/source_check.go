@@ -151,7 +151,7 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 		return err
 	}
 	m.plan.Next = m.work.accepted.Next
-	m.noteApart()
+	m.noteApart(ctx)
 	if err := announceable(m.plan, m.work.capabilities); err != nil {
 		return err
 	}
