@@ -71,7 +71,8 @@ func (s *Sender) rescued(l *lane, now time.Time) *flight {
 
 // sooner says whether f, with all that is to be sent before the end if it is not urgent,
 // would arrive sooner over some other lane than over l by itself. A lane that brings nothing takes
-// longer by as much as it is late: its path may be cut.
+// longer by as much as it is late: its path may be cut. One that gets none now, as it is stuck or a spare one where
+// queues are kept short, brings nothing sooner: what is left to it waits for ever.
 func (s *Sender) sooner(l *lane, f *frame, now time.Time) bool {
 	here, known := l.arrival(f.size())
 	if !known {
@@ -83,7 +84,7 @@ func (s *Sender) sooner(l *lane, f *frame, now time.Time) bool {
 		all = f.size()
 	}
 	for _, other := range s.lanes {
-		if other == l || other.stuck(now) && !l.stuck(now) { // that one gets none
+		if other == l || other.stuck(now) && !l.stuck(now) || s.short && s.standsBy(other) {
 			continue
 		}
 		if there, known := other.arrival(all); known && there+other.late(now) < here {

@@ -42,6 +42,28 @@ func TestSpareCarriesTheLast(t *testing.T) {
 	}
 }
 
+// TestSpareIsNotAwaited: while queues are kept short a spare lane carries only what is stuck on others, and so no other leaves
+// a frame to it, however much sooner it would bring it.
+func TestSpareIsNotAwaited(t *testing.T) {
+	w, _, _ := spared(t)
+	defer w.close()
+	w.live(2)
+	for s := w.s.Stats(); s.Paths[0].RTT == 0 || s.Paths[1].RTT == 0; s = w.s.Stats() {
+		time.Sleep(time.Millisecond)
+	}
+	w.s.Hurry(0)
+	w.s.KeepShort()
+	const count, size = 4, 4 << 10
+	within, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	for n := uint64(1); n <= count; n++ {
+		if err := w.s.Send(within, n, payload(n, size), n%2 == 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.settle(count, size, 5*time.Second)
+}
+
 // TestSpareAlone: where no other lane works it carries all.
 func TestSpareAlone(t *testing.T) {
 	w, long, _ := spared(t)
