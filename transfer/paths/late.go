@@ -61,6 +61,11 @@ func (s *session) standsBy(l *lane) bool {
 	return l.spare && slices.ContainsFunc(s.lanes, func(other *lane) bool { return !other.spare })
 }
 
+// carries says whether some lane that is not a spare one is not stuck: else spare ones carry all, as the guest waits.
+func (s *Sender) carries(now time.Time) bool {
+	return slices.ContainsFunc(s.lanes, func(l *lane) bool { return !l.spare && !l.stuck(now) })
+}
+
 // rescued is what a lane that stands by carries outside of the stop phase: in post-copy what is stuck on others.
 func (s *Sender) rescued(l *lane, now time.Time) *flight {
 	if !s.short {

@@ -229,7 +229,9 @@ func (s *Sender) pick(l *lane, now time.Time) *flight {
 		return nil
 	}
 	if s.standsBy(l) && (!s.hurry || s.short) {
-		return s.rescued(l, now)
+		if fl := s.rescued(l, now); fl != nil || !s.short || s.carries(now) {
+			return fl
+		}
 	}
 	for len(s.queue) > 0 {
 		f := s.queue[0]

@@ -64,6 +64,33 @@ func TestSpareIsNotAwaited(t *testing.T) {
 	w.settle(count, size, 5*time.Second)
 }
 
+// TestSpareWhereOthersAreStuck: in post-copy a spare lane carries also what waits, while nothing moves on the others.
+func TestSpareWhereOthersAreStuck(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		const size, before = 16 << 10, 40
+		long, spare := newLink("long", 20*time.Millisecond, 8<<20), newLink("spare", 20*time.Millisecond, 8<<20)
+		spare.spare = true
+		w := newWorld(t, long, spare)
+		defer w.close()
+		w.send(before, size)
+		w.settle(before, size, 10*time.Second)
+		w.s.Hurry(100 * size)
+		w.s.KeepShort()
+		long.set(func() { long.cut = true })
+		defer long.set(func() { long.cut = false })
+		cut := time.Now()
+		for n := uint64(before + 1); n <= before+20; n++ {
+			if err := w.s.Send(t.Context(), n, payload(n, size), n%4 == 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.settle(before+20, size, 10*time.Second)
+		if took := time.Since(cut); took > Silence/2 {
+			t.Errorf("all was there %v after the cut", took)
+		}
+	})
+}
+
 // TestSpareAlone: where no other lane works it carries all.
 func TestSpareAlone(t *testing.T) {
 	w, long, _ := spared(t)
