@@ -259,7 +259,17 @@ func (m *incoming) awaitJoin(ctx context.Context) (*guest.Joins, error) {
 	if err != nil {
 		return nil, fmt.Errorf("wait for connections to follow: %w", limits.Says(ctx, err))
 	}
+	m.noteLast(joins)
 	return &joins, nil
+}
+
+// noteLast keeps when the last connection followed: the guest is asked, and answers, some time after that.
+func (m *incoming) noteLast(joins guest.Joins) {
+	ago := time.Duration(joins.LastMS) * time.Millisecond
+	ran := time.Unix(0, m.rec.Snapshot().Resumed)
+	if at := time.Now().Add(-ago); joins.Joined > 0 && ago > 0 && at.After(ran) {
+		m.rec.MomentAt(record.StepCame, at)
+	}
 }
 
 // retire takes the old addresses from the guest, but those that something still

@@ -124,9 +124,11 @@ func (r *Record) Took(name string, start time.Time) {
 }
 
 // Moment keeps when something on the critical path was known.
-func (r *Record) Moment(name string) {
-	now := time.Now().UnixNano()
-	r.Edit(func(rep *Report) { rep.Critical = append(rep.Critical, Step{Name: name, At: now}) })
+func (r *Record) Moment(name string) { r.MomentAt(name, time.Now()) }
+
+// MomentAt keeps when something on the critical path was so.
+func (r *Record) MomentAt(name string, at time.Time) {
+	r.Edit(func(rep *Report) { rep.Critical = append(rep.Critical, Step{Name: name, At: at.UnixNano()}) })
 }
 
 // Enter ends the phase under way and begins the next; "" only ends.

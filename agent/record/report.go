@@ -36,7 +36,8 @@ const (
 	StepDisks  = "disks in sync"
 	StepLoaded = "last byte loaded"
 	StepStart  = "start guest"
-	StepRanOn  = "guest runs on" // at the source, of a migration that was undone
+	StepCame   = "last connection came" // to the next address; known afterwards
+	StepRanOn  = "guest runs on"        // at the source, of a migration that was undone
 )
 
 // Step is one timed act on the critical path.

@@ -29,6 +29,7 @@ type node struct {
 	ticks    ticks
 	meters   meters
 	lists    follow.Lists
+	moves    follow.Moves
 	ready    lastReady
 }
 
@@ -85,7 +86,7 @@ func (n *node) offer(methods map[string]guest.Handler) {
 // serve carries methods out for whoever is at the other end of the port, for ever.
 func (n *node) serve(ctx context.Context, name string, methods map[string]guest.Handler) {
 	n.offer(methods)
-	go watchMoves(ctx)
+	go n.watchMoves(ctx)
 	said := ""
 	for ; ; time.Sleep(time.Second) {
 		port, err := openPort(name)
@@ -101,9 +102,9 @@ func (n *node) serve(ctx context.Context, name string, methods map[string]guest.
 }
 
 // watchMoves looks after clients that move, for as long as the kernel tells of their connections.
-func watchMoves(ctx context.Context) {
+func (n *node) watchMoves(ctx context.Context) {
 	for ctx.Err() == nil {
-		if err := (&follow.Moves{}).Watch(ctx); err != nil {
+		if err := n.moves.Watch(ctx); err != nil {
 			return // it has no MPTCP
 		}
 		time.Sleep(time.Second)
@@ -168,9 +169,11 @@ func (n *node) configure(ctx context.Context, id string, raw json.RawMessage) (a
 
 func (n *node) awaitJoin(ctx context.Context, id string, raw json.RawMessage) (any, error) {
 	return with(func(ctx context.Context, p guest.AwaitJoin) (any, error) {
-		return follow.Await(ctx, p, func(joined, total int) {
+		joins, err := follow.Await(ctx, p, func(joined, total int) {
 			n.server.Emit(guest.Event{Name: guest.EventJoin, Call: id, Total: total, Joined: joined})
 		})
+		joins.LastMS = n.moves.Since(p.Addrs).Milliseconds()
+		return joins, err
 	})(ctx, id, raw)
 }
 

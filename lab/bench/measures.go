@@ -93,14 +93,21 @@ func linkShare(rate float64) Measure {
 // that its connections have followed (cmd/guest/follow, settleTime).
 const followKept = 100
 
+// lastCame is the step that tells when the last connection had its new subflow, by the guest's kernel (agent/record, StepCame).
+const lastCame = "last connection came"
+
 // Measures of a handover.
 var (
 	followed = last("followed", "ms", "", func(m report.Migration) *float64 {
-		for _, s := range slices.Backward(m.Steps) { // the last: they may have been waited for again
-			if s.Name == "connections follow" && m.SwitchedS != nil {
-				ms := 1e3*(s.AtS-(*m.SwitchedS-m.RequestedS)) + s.MS - followKept
-				return &ms
+		for i, s := range slices.Backward(m.Steps) { // the last: they may have been waited for again
+			if s.Name != "connections follow" || m.SwitchedS == nil {
+				continue
 			}
+			ms := 1e3*(s.AtS-(*m.SwitchedS-m.RequestedS)) + s.MS - followKept
+			if i > 0 && m.Steps[i-1].Name == lastCame { // it knows better
+				ms = 1e3 * (m.Steps[i-1].AtS - (*m.SwitchedS - m.RequestedS))
+			}
+			return &ms
 		}
 		return nil
 	})

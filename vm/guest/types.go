@@ -127,6 +127,7 @@ type Joins struct {
 	Unable   []Unable `json:"unable,omitempty"`
 	Omitted  int      `json:"omitted,omitempty"` // unable, but not listed
 	WaitedMS int64    `json:"waited_ms"`
+	LastMS   int64    `json:"last_ms,omitempty"` // how long before the answer the last one joined; 0: not known
 	// Endpoints are the ids that were used up by announcing again: to be named to
 	// Retire at the next move.
 	Endpoints []uint8 `json:"endpoints,omitempty"`

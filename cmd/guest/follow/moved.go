@@ -2,7 +2,9 @@ package follow
 
 import (
 	"context"
+	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"godwit/netstate/mptcp"
@@ -22,6 +24,9 @@ const (
 // some of the connection's retransmission time-outs, which grow: the connection stands still for seconds.
 type Moves struct {
 	joined map[uint32]time.Time // when a connection got its last subflow, by token
+
+	mu   sync.Mutex
+	last map[netip.Addr]time.Time // when one of them did, by its address here
 }
 
 // Watch is Moves' work. It costs nothing while no connection gets a subflow, and the error is ErrUnsupported
@@ -32,6 +37,9 @@ func (m *Moves) Watch(ctx context.Context) error {
 		return err
 	}
 	m.joined = make(map[uint32]time.Time)
+	m.mu.Lock()
+	m.last = make(map[netip.Addr]time.Time)
+	m.mu.Unlock()
 	look := time.NewTimer(movedLook)
 	look.Stop()
 	for {
@@ -40,7 +48,8 @@ func (m *Moves) Watch(ctx context.Context) error {
 			if !open {
 				return ctx.Err()
 			}
-			if m.take(event, time.Now()) {
+			now := time.Now()
+			if m.note(event, now); m.take(event, now) {
 				look.Reset(movedLook)
 			}
 		case <-look.C:
@@ -54,6 +63,32 @@ func (m *Moves) Watch(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// note keeps when a connection came to an address. Those that may be gone are forgotten with all others.
+func (m *Moves) note(event mptcp.Event, now time.Time) {
+	if event.Kind != mptcp.SubEstablished {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if addr := event.Local.Addr(); len(m.last) < movedAtOnce || !m.last[addr].IsZero() {
+		m.last[addr] = now
+	} else {
+		m.last = map[netip.Addr]time.Time{addr: now}
+	}
+}
+
+// Since is how long ago the last connection came to one of addrs; 0 where that is not known.
+func (m *Moves) Since(addrs []netip.Addr) (since time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, addr := range addrs {
+		if at := m.last[addr]; !at.IsZero() && (since == 0 || time.Since(at) < since) {
+			since = time.Since(at)
+		}
+	}
+	return since
 }
 
 // take notes who got a subflow, and says whether it is the first that is noted.

@@ -80,6 +80,27 @@ func TestMovesForgets(t *testing.T) {
 	}
 }
 
+// TestLastOfAll: when the last connection came is known by the address that it came to, of the latest addresses.
+func TestLastOfAll(t *testing.T) {
+	addr := func(n int) netip.AddrPort { return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 2, 0, byte(n)}), 80) }
+	m, now := &Moves{last: map[netip.Addr]time.Time{}}, time.Now()
+	m.note(mptcp.Event{Kind: mptcp.SubEstablished, Local: addr(1)}, now.Add(-2*time.Hour))
+	m.note(mptcp.Event{Kind: mptcp.SubEstablished, Local: addr(1)}, now.Add(-time.Hour))
+	m.note(mptcp.Event{Kind: mptcp.Closed, Local: addr(1)}, now)
+	if since := m.Since([]netip.Addr{addr(1).Addr(), addr(2).Addr()}).Round(time.Minute); since != time.Hour {
+		t.Errorf("%v ago, want an hour", since)
+	}
+	if since := m.Since([]netip.Addr{addr(2).Addr()}); since != 0 {
+		t.Errorf("nobody came there, %v ago", since)
+	}
+	for n := range 2 * movedAtOnce {
+		m.note(mptcp.Event{Kind: mptcp.SubEstablished, Local: addr(n + 2)}, now.Add(-time.Minute))
+	}
+	if last := 2*movedAtOnce + 1; len(m.last) > movedAtOnce || m.Since([]netip.Addr{addr(last).Addr()}).Round(time.Minute) != time.Minute {
+		t.Errorf("%d addresses are known, the last %v ago", len(m.last), m.Since([]netip.Addr{addr(last).Addr()}))
+	}
+}
+
 // TestMovedClient: a client is cut off where it was, and comes from somewhere else. What leads to
 // where it was goes soon, and what was sent there comes by the other way.
 func TestMovedClient(t *testing.T) {
