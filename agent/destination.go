@@ -33,6 +33,7 @@ type destinationWork struct {
 	prepared      Prepared
 	guest         *Guest
 	dialled       chan dialled // the guest's channel, once it is open
+	ahead         chan set     // the answer to what the guest was asked before it ran; nil: nothing
 	started       atomic.Bool  // QEMU was made to run it
 	holdStream    *transfer.HoldListener
 	lanes         *proxy.Destination // of our own data path; under incoming.mu
@@ -320,6 +321,7 @@ func (m *incoming) start(ctx context.Context) error {
 		err = m.compareMemory(ctx)
 	}
 	if err == nil {
+		m.askAhead()
 		err = m.rec.Timed(record.StepStart, func() error { return g.Machine.Cont(ctx) })
 		m.work.started.Store(err == nil)
 	}
