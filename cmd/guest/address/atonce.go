@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"time"
 
 	"godwit/cmd/guest/precedence"
 	"godwit/netstate/dump"
@@ -67,6 +68,7 @@ func (b *Book) prepare(m *made) {
 		return
 	}
 	m.id, m.answers = id, answers
+	b.receivers.Prepare()
 	if m.crowd = sockets() >= manyAre; !m.crowd {
 		b.crowd()
 	}
@@ -94,8 +96,16 @@ func (b *Book) atOnce(m made, p guest.Configure) uint8 {
 	if tell() != nil {
 		return 0 // somebody else has made endpoints since
 	}
+	if !m.crowd {
+		b.receivers.Raise(firstFor)
+	}
 	return m.id
 }
+
+// firstFor is how long packets come before what programs do in a guest that has just arrived. All that it does takes so long at
+// first that the kernel leaves packets to a thread of theirs at once, which gets its share alone: joins, and what clients had to
+// say meanwhile, were seen to wait there for 280 ms.
+const firstFor = time.Second
 
 // there says whether the NIC still had the addresses that it was given early, and gives it those that were taken
 // away since: other programs of the guest may think that the NIC is theirs. It is asked once peers are told, who

@@ -5,16 +5,20 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"godwit/cmd/guest/precedence"
 	"godwit/netstate/dump"
 	"godwit/netstate/mptcp"
 	"godwit/vm/guest"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // TestReadyEnds: what was made ready and never used goes by itself, once it is not another's; what is in use stays.
@@ -158,6 +162,53 @@ func TestReadyIsTaken(t *testing.T) {
 		if err := b.Retire(guest.Retire{Addrs: []netip.Addr{addr}, MAC: next.MAC}); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestPacketsComeFirst: what takes packets in comes first for a while where peers were just told of an address.
+func TestPacketsComeFirst(t *testing.T) {
+	if _, err := mptcp.Endpoints(); err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { forgetEndpoints(t) })
+	next := twoNICs(t)[0]
+	next.Addrs, next.GatewayV6, next.Endpoint = next.Addrs[:1], netip.Addr{}, 3
+	program, err := exec.LookPath("sleep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "gw-first")
+	if err := os.Symlink(program, path); err != nil {
+		t.Fatal(err)
+	}
+	sleep := exec.Command(path, "60")
+	if err := sleep.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sleep.Process.Kill(); _ = sleep.Wait() })
+	nice := func() int {
+		value, err := unix.Getpriority(unix.PRIO_PROCESS, sleep.Process.Pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return 20 - value
+	}
+	before, b := nice(), Book{receivers: precedence.Named("gw-first")}
+	if err := b.Ready(next); err != nil {
+		t.Fatal(err)
+	}
+	if got := nice(); got != before {
+		t.Errorf("%d before it is configured, want %d", got, before)
+	}
+	if _, err := b.Configure(next); err != nil {
+		t.Fatal(err)
+	}
+	if got := nice(); got >= before {
+		t.Errorf("%d once it is, want less than %d", got, before)
+	}
+	b.receivers.Restore()
+	if got := nice(); got != before {
+		t.Errorf("%d in the end, want %d", got, before)
 	}
 }
 

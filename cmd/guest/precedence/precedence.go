@@ -33,8 +33,20 @@ const (
 type Threads struct {
 	mu     sync.Mutex
 	before map[int]int // what they had, by thread
+	known  []int       // see Prepare
 	ends   *time.Timer
 	name   string // "" is ksoftirqd/
+}
+
+// Named are threads of that name.
+func Named(name string) Threads { return Threads{name: name} }
+
+// Prepare finds the threads now, for Raise, which has less to do then.
+func (t *Threads) Prepare() {
+	known := t.find()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.known = known
 }
 
 // Raise puts the threads that take packets in before others, for a while from now; again
@@ -48,7 +60,11 @@ func (t *Threads) Raise(d time.Duration) {
 		return
 	}
 	t.before = make(map[int]int)
-	for _, thread := range t.find() {
+	threads := t.known
+	if len(threads) == 0 {
+		threads = t.find()
+	}
+	for _, thread := range threads {
 		nice, err := niceOf(thread)
 		if err != nil || nice <= receiving {
 			continue
@@ -73,8 +89,12 @@ func (t *Threads) Restore() {
 }
 
 // find lists the threads by their name in /proc, the kernel's among the children of its
-// kthreadd alone: a guest can have many processes.
+// kthreadd alone: a guest can have many processes. Those take packets in for every network namespace, so that one
+// beside the machine's own has no say.
 func (t *Threads) find() []int {
+	if t.name == "" && !ofTheMachine() {
+		return nil
+	}
 	prefix := t.name
 	if prefix == "" {
 		prefix = "ksoftirqd/"
@@ -97,6 +117,12 @@ func (t *Threads) find() []int {
 		}
 	}
 	return found
+}
+
+func ofTheMachine() bool {
+	own, err := os.Readlink("/proc/thread-self/ns/net")
+	kernels, kerr := os.Readlink("/proc/2/ns/net") // kthreadd's
+	return err == nil && kerr == nil && own == kernels
 }
 
 // niceOf is a thread's nice value; the system call tells 20 less it.

@@ -105,3 +105,15 @@ func TestBehind(t *testing.T) {
 	}
 	wantNice(t, unix.Gettid(), -5)
 }
+
+// TestFoundBeforehand: threads that were found beforehand are not looked for again.
+func TestFoundBeforehand(t *testing.T) {
+	pid, name := stand(t)
+	threads := Named(name)
+	threads.Prepare()
+	threads.name = "gw-nobody"
+	threads.Raise(time.Hour)
+	wantNice(t, pid, receiving)
+	threads.Restore()
+	wantNice(t, pid, 0)
+}
