@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"godwit/cmd/guest/precedence"
+	"godwit/internal/need"
 	"godwit/netstate/dump"
 	"godwit/netstate/mptcp"
 	"godwit/vm/guest"
@@ -186,6 +187,7 @@ func TestPacketsComeFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = sleep.Process.Kill(); _ = sleep.Wait() })
+	need.Started(t, sleep)
 	nice := func() int {
 		value, err := unix.Getpriority(unix.PRIO_PROCESS, sleep.Process.Pid)
 		if err != nil {
