@@ -147,11 +147,20 @@ func (m *outgoing) laneLook(p vm.Progress, at time.Duration) policy.Look {
 	if round > 1 {
 		round = 2 + int64(at/laneRound)
 	}
+	left := s.Waiting + s.InFlight + uint64(max(0, p.Remaining+s.Unread))/pages.Size //nolint:gosec // not negative
 	work := m.work.handling.See(policy.Handled{
-		At: at, Pages: s.Put - min(s.Put, s.Superseded+s.Waiting+s.InFlight), Left: s.Waiting + s.InFlight + uint64(max(0, p.Remaining+s.Unread))/pages.Size, //nolint:gosec // not negative
+		At: at, Pages: s.Put - min(s.Put, s.Superseded+s.Waiting+s.InFlight), Left: left,
 		Kept: s.Kept, Acked: s.Acked, Goodput: s.Goodput,
 	})
-	return policy.Look{Round: round, Remaining: laneLeft(p.Remaining, s), DirtyRate: p.DirtyRate, Goodput: s.Goodput, Tail: tail, Work: work, Release: m.link.Trip() / 2}
+	return policy.Look{Round: round, Remaining: laneLeft(p.Remaining, s), DirtyRate: p.DirtyRate, Goodput: s.Goodput, Tail: tail, Work: work, Kept: keptShare(s.Kept, left), Release: m.link.Trip() / 2}
+}
+
+// keptShare is how much of the pages that are left stays for the pause; 0 of none.
+func keptShare(kept, left uint64) float64 {
+	if left == 0 {
+		return 0
+	}
+	return min(1, float64(kept)/float64(left))
 }
 
 // laneLeft is what the lanes have to carry still, bytes as they are sent; remaining are those in QEMU yet, and what

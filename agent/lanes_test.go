@@ -119,6 +119,18 @@ func TestWhatTheLanesHaveToCarry(t *testing.T) {
 	}
 }
 
+// TestKeptShare: how much of what is left waits for the pause, wherever pages are; more than all that is left is all.
+func TestKeptShare(t *testing.T) {
+	for _, c := range []struct {
+		kept, left uint64
+		want       float64
+	}{{0, 0, 0}, {0, 10, 0}, {5, 10, 0.5}, {10, 10, 1}, {11, 10, 1}} {
+		if got := keptShare(c.kept, c.left); got != c.want {
+			t.Errorf("%d of %d: %v", c.kept, c.left, got)
+		}
+	}
+}
+
 // TestRoundTripOfThePause: of the lanes, where there are any that have answered; what was probed on the guests' path else.
 func TestRoundTripOfThePause(t *testing.T) {
 	const probed = 80 * time.Millisecond

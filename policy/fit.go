@@ -53,6 +53,8 @@ type Look struct {
 	Tail    int64 // bytes of device state that follow, as they are sent; 0: as QEMU writes it
 	// Work is how long what remains takes to handle, where that is longer than its bytes take; see Handling.
 	Work time.Duration
+	// Kept is the share of what remains that waits for the pause, as it is written again and again: no round makes that less.
+	Kept float64
 	// Release is how long the source's word takes that it has let go, which travels beside the last of memory, and
 	// maybe over a longer path; 0: no longer than that.
 	Release time.Duration
@@ -75,6 +77,12 @@ func (l Look) Downtime(rtt time.Duration) time.Duration {
 
 // way is what any pause takes, whatever remains.
 func (l Look) way(rtt time.Duration) time.Duration { return load + l.Pause + max(rtt/2, l.Release) }
+
+// betters is by how much more rounds may shorten the pause at most.
+func (l Look) betters(rtt time.Duration) time.Duration {
+	memory := l.Downtime(rtt) - l.Disks - l.way(rtt)
+	return l.Disks + time.Duration(float64(memory)*(1-l.Kept))
+}
 
 // Least is how long any guest stands still whose memory follows it, or was sent before, however little
 // it writes: its devices' state, tail bytes as they are sent (0: as QEMU writes it), over paths that carry
@@ -173,7 +181,7 @@ func (c *Copying) See(l Look) Verdict {
 		return GiveUp
 	case d > c.Budget:
 		return Wait
-	case d-l.way(c.RTT) <= enough, c.stale >= staleRounds, late:
+	case l.betters(c.RTT) <= enough, c.stale >= staleRounds, late:
 		return Go
 	}
 	return Wait

@@ -100,6 +100,16 @@ func TestSee(t *testing.T) {
 	known := func(round int64) Look {
 		return Look{Round: round, Remaining: 20_000, Goodput: 700_000, Tail: PackedTail}
 	}
+	// What the guest always writes to stays for the pause.
+	kept := func(round, remaining int64, share float64) Look {
+		l := at(round, round, remaining)
+		l.Kept = share
+		return l
+	}
+	disks := func(l Look, left time.Duration) Look {
+		l.Disks = left
+		return l
+	}
 	unknown := func(round, remaining int64) Look { return Look{Round: round, Remaining: remaining} }
 	for _, c := range []struct {
 		name  string
@@ -111,6 +121,10 @@ func TestSee(t *testing.T) {
 		{"hardly anything is left: go at once", 0, []Look{at(1, 2, 0)}, Go},
 		{"within the budget, but another round may be better", 0, []Look{at(1, 2, 2)}, Wait},
 		{"in the middle of a round: what remains is not exact", 0, []Look{at(1, 2, 9), at(2, 2, 0)}, Wait},
+		{"within the budget, and most of what is left stays for the pause: go", 0, []Look{kept(2, 2, 0.9)}, Go},
+		{"within the budget, but a part of what is left does not", 0, []Look{kept(2, 2, 0.5)}, Wait},
+		{"most of what is left of memory stays for the pause, but disks are not in sync", 0, []Look{disks(kept(2, 1, 0.9), 50*ms)}, Wait},
+		{"over the budget, whatever stays for the pause", 0, []Look{kept(2, 9, 0.9)}, Wait},
 		{"rounds get better: wait for the best", 0, []Look{at(1, 2, 20), at(2, 3, 2), at(3, 4, 1)}, Wait},
 		{"within, two rounds no better: go", 0, []Look{at(1, 2, 2), at(2, 3, 2), at(3, 4, 2)}, Go},
 		{"a tenth better is not better", 0, []Look{at(1, 2, 200), at(2, 3, 199), at(3, 4, 198), at(4, 5, 2), at(5, 6, 2), at(6, 7, 2)}, Go},
