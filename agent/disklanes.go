@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
 
 	"godwit/agent/peer"
 	"godwit/migration"
 	"godwit/transfer"
 	"godwit/transfer/coding"
+	"godwit/transfer/pace"
 	"godwit/transfer/paths"
 	"godwit/transfer/pipe"
 )
@@ -25,22 +25,17 @@ func diskIdentity(p migration.Plan, key []byte, n int) (paths.Identity, error) {
 	return id, err
 }
 
-// openDisk opens the way of the n-th of so many disks.
-func (m *outgoing) openDisk(all []peer.Path, n, disks int) (*pipe.Source, error) {
+// openDisk opens the way of the n-th of so many disks, which have limit together.
+func (m *outgoing) openDisk(all []peer.Path, n, disks int, limit *pace.Share) (*pipe.Source, error) {
 	id, err := diskIdentity(m.plan, m.work.laneKey, n)
 	if err != nil {
 		return nil, err
 	}
 	header := peer.Header{Migration: m.plan.ID, Kind: diskKind, Number: n}
-	var lanes []paths.Lane
-	for _, path := range all {
-		rate := paceOf(path, disks*len(all), len(all))
-		lanes = append(lanes, paths.Lane{
-			Path: path.Name, Rate: rate,
-			Open: func(ctx context.Context) (net.Conn, error) { return m.link.Open(ctx, path, header, rate) },
-		})
-	}
-	return pipe.Open(m.a.ctx, id, lanes), nil
+	lanes, share := m.lanesOver(all, disks*len(all), func(int) peer.Header { return header })
+	way := pipe.Open(m.a.ctx, id, lanes, limit)
+	go share.keep(way.Done(), func() []paths.Path { return way.Stats().Paths })
+	return way, nil
 }
 
 // askDisk has the waiting QEMU grant a disk over its lanes.

@@ -54,7 +54,7 @@ var loopbackTwice = []peer.Path{{Name: "a", Local: loopback, Remote: loopback}, 
 func TestDiskOverLanes(t *testing.T) {
 	from, to := diskEnds(t)
 	to.awaitDisks(make([]*fixedDisk, 2))
-	way, err := from.openDisk(loopbackTwice, 1, 2)
+	way, err := from.openDisk(loopbackTwice, 1, 2, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestDisksThatNobodyAwaits(t *testing.T) {
 		if disks != nil {
 			to.awaitDisks(disks)
 		}
-		way, err := from.openDisk(loopbackTwice, 1, 2)
+		way, err := from.openDisk(loopbackTwice, 1, 2, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

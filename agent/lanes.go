@@ -108,7 +108,7 @@ func (m *outgoing) openLanes() error {
 // followLanes counts what lanes carry, until unfollow, and has them share their uplinks; nil: they are one.
 func (m *outgoing) followLanes(lanes *proxy.Source, share *laneShare) {
 	if share != nil {
-		go share.keep(lanes)
+		go share.keep(lanes.Done(), func() []paths.Path { return lanes.Stats().Paths })
 	}
 	m.work.unfollow = m.work.share.Follow(func() int64 { return lanes.Stats().Acked })
 }

@@ -11,7 +11,6 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/peer"
 	"godwit/transfer/paths"
-	"godwit/transfer/proxy"
 )
 
 // Lanes over one uplink share its rate, and the kernel paces each by its part (paceOf). What one whose other
@@ -20,7 +19,8 @@ import (
 
 // laneShare is the lanes of one session, by number.
 type laneShare struct {
-	paths []peer.Path // with the rates of their parts while all work
+	paths   []peer.Path // with the rates of their parts while all work
+	streams int         // that share all paths, those of other sessions too
 
 	mu    sync.Mutex
 	conns []net.Conn // the last that was opened
@@ -31,17 +31,23 @@ type laneShare struct {
 // laneShareEvery is how often it is looked at which lanes work, and whether something waits on their paths.
 const laneShareEvery = 500 * time.Millisecond
 
-// pathLanes are a lane over each of these paths.
+// pathLanes are a lane for memory over each of these paths.
 func (m *outgoing) pathLanes(all []peer.Path) ([]paths.Lane, *laneShare) {
-	share := &laneShare{paths: all, conns: make([]net.Conn, len(all)), paced: make([]int64, len(all)), ease: make([]easing, len(all))}
+	return m.lanesOver(all, len(all), func(number int) peer.Header {
+		return peer.Header{Migration: m.plan.ID, Kind: laneKind, Number: number}
+	})
+}
+
+// lanesOver are a lane over each of these paths, which so many streams share; header is each one's by number.
+func (m *outgoing) lanesOver(all []peer.Path, streams int, header func(number int) peer.Header) ([]paths.Lane, *laneShare) {
+	share := &laneShare{paths: all, streams: streams, conns: make([]net.Conn, len(all)), paced: make([]int64, len(all)), ease: make([]easing, len(all))}
 	var lanes []paths.Lane
 	for number, path := range all {
-		rate := paceOf(path, len(all), len(all))
-		header := peer.Header{Migration: m.plan.ID, Kind: laneKind, Number: number}
+		rate := paceOf(path, streams, len(all))
 		lanes = append(lanes, paths.Lane{
 			Path: path.Name, Rate: rate,
 			Open: func(ctx context.Context) (net.Conn, error) {
-				conn, err := m.link.Open(ctx, path, header, rate)
+				conn, err := m.link.Open(ctx, path, header(number), rate)
 				if err == nil {
 					share.opened(number, conn, rate)
 				}
@@ -58,8 +64,8 @@ func (s *laneShare) opened(number int, conn net.Conn, rate int64) {
 	s.conns[number], s.paced[number], s.ease[number] = conn, rate, easing{}
 }
 
-// keep has lanes share by who works and what is free, until they end. It need not where no uplink has two, nor clients.
-func (s *laneShare) keep(lanes *proxy.Source) {
+// keep has lanes share by who works, as now says, and what is free, until they are done. It need not where no uplink has two, nor clients.
+func (s *laneShare) keep(done <-chan struct{}, now func() []paths.Path) {
 	if !sharesUplinks(s.paths) && !slices.ContainsFunc(s.paths, func(p peer.Path) bool { return p.Shared }) {
 		return
 	}
@@ -67,12 +73,12 @@ func (s *laneShare) keep(lanes *proxy.Source) {
 	defer ticker.Stop()
 	for {
 		select {
-		case <-lanes.Done():
+		case <-done:
 			return
 		case <-ticker.C:
 		}
 		works := map[string]bool{}
-		for _, p := range lanes.Stats().Paths {
+		for _, p := range now() {
 			works[p.Path] = p.Lanes > 0
 		}
 		s.pace(works)
@@ -95,7 +101,7 @@ func sharesUplinks(all []peer.Path) bool {
 func (s *laneShare) pace(works map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for number, rate := range laneRates(s.paths, works, s.free()) {
+	for number, rate := range laneRates(s.paths, works, s.free(), s.streams) {
 		if conn := s.conns[number]; conn != nil && rate > 0 && rate != s.paced[number] && peer.Repace(conn, rate) == nil {
 			s.paced[number] = rate
 		}
@@ -115,8 +121,8 @@ func (s *laneShare) free() []bool {
 }
 
 // laneRates is what each lane may send, bytes per second, where only some work, and some have their paths for themselves
-// now; 0: it does not, or its path's rate is not known.
-func laneRates(all []peer.Path, works map[string]bool, free []bool) []int64 {
+// now; 0: it does not, or its path's rate is not known. So many streams share all paths.
+func laneRates(all []peer.Path, works map[string]bool, free []bool, streams int) []int64 {
 	var living []peer.Path
 	for _, p := range all {
 		if !works[p.Name] {
@@ -131,7 +137,7 @@ func laneRates(all []peer.Path, works map[string]bool, free []bool) []int64 {
 		for _, l := range living {
 			if l.Name == p.Name {
 				l.Shared = l.Shared && !free[number]
-				out[number] = paceOf(l, len(all), len(all))
+				out[number] = paceOf(l, streams, len(all))
 			}
 		}
 	}

@@ -3,8 +3,10 @@ package agent
 import (
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -44,9 +46,12 @@ func TestDeadLanesLeaveTheirShare(t *testing.T) {
 		"the second": {map[string]bool{"b-x": true}, []int64{0, bytes(100e6)}},
 		"none":       {nil, []int64{0, 0}},
 	} {
-		if got := laneRates(all, c.works, make([]bool, 2)); !slices.Equal(got, c.want) {
+		if got := laneRates(all, c.works, make([]bool, 2), 2); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
+	}
+	if got, want := laneRates(all, map[string]bool{"a-x": true}, make([]bool, 2), 6), []int64{bytes(200e6 / 3), 0}; !slices.Equal(got, want) {
+		t.Errorf("lanes of three disks: %v, want %v", got, want)
 	}
 	if !sharesUplinks(all) || sharesUplinks(all[:1]) {
 		t.Error("who shares an uplink is not known")
@@ -171,7 +176,10 @@ func TestLanesAreWatched(t *testing.T) {
 		t.Fatal(err)
 	}
 	ended := make(chan struct{})
-	go func() { defer close(ended); share.keep(source) }()
+	go func() {
+		defer close(ended)
+		share.keep(source.Done(), func() []paths.Path { return source.Stats().Paths })
+	}()
 	told := func() int64 {
 		share.mu.Lock()
 		defer share.mu.Unlock()
@@ -184,6 +192,59 @@ func TestLanesAreWatched(t *testing.T) {
 	}
 	source.Close() //nolint:errcheck // as above
 	<-ended
+}
+
+// TestDiskLanesAreWatched: a lane of a disk has the whole uplink while the other one that shares it does not work.
+func TestDiskLanesAreWatched(t *testing.T) {
+	from, to := diskEnds(t)
+	to.awaitDisks(make([]*fixedDisk, 1))
+	port := make(chan netip.AddrPort, 2)
+	from.link = linkedFor(t, "paris", "rome", nil, func(s *peer.Stream) {
+		port <- netip.MustParseAddrPort(s.LocalAddr().String())
+		to.serveDisk(s)
+	})
+	all := pathsOf()
+	all[0].Local, all[0].Remote = loopback, loopback
+	all[1].Local, all[1].Remote = loopback, netip.MustParseAddr("127.0.0.9") // nobody is there
+	before := paceOf(all[0], 2, 2)
+	way, err := from.openDisk(all, 0, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer way.Close() //nolint:errcheck // it is given up
+	there := <-port
+	for limit := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		rates := pacedTo(t, there)
+		if slices.Contains(rates, paceOf(peer.Path{Rate: 200e6}, 1, 1)) {
+			return
+		}
+		if time.Now().After(limit) {
+			t.Fatalf("paced to %v bytes/s, at first to %d", rates, before)
+		}
+	}
+}
+
+// pacedTo are the rates of this process's connections to there, as the kernel has them.
+func pacedTo(t *testing.T, there netip.AddrPort) (rates []int64) {
+	t.Helper()
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range open {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		peer, err := unix.Getpeername(fd)
+		if at, ok := peer.(*unix.SockaddrInet4); err != nil || !ok || netip.AddrPortFrom(netip.AddrFrom4(at.Addr), uint16(at.Port)) != there {
+			continue
+		}
+		if n, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE); err == nil {
+			rates = append(rates, int64(n))
+		}
+	}
+	return rates
 }
 
 func pacingOf(t *testing.T, conn net.Conn) (rate int64) {

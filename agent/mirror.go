@@ -89,7 +89,7 @@ func (m *outgoing) beginMirrors(ctx context.Context) error {
 	}
 	sent := m.hearDisks(disks)
 	socket := filepath.Join(g.Held.Dir, "disks-out.sock")
-	forward, err := transfer.ListenNBD(m.a.ctx, socket, disks, m.bandwidth.Share())
+	forward, err := transfer.ListenNBD(m.a.ctx, socket, disks)
 	if err != nil {
 		return err
 	}
@@ -109,12 +109,12 @@ func (m *outgoing) askDisks(ctx context.Context, paths []peer.Path) (map[string]
 	ctx, cancel := limits.AskDisks.On(ctx)
 	defer cancel()
 	disks := m.guest.Held.Description.Disks
-	granted, ways := make([]transfer.Disk, len(disks)), make([]*pipe.Source, len(disks))
+	granted, ways, limit := make([]transfer.Disk, len(disks)), make([]*pipe.Source, len(disks)), m.bandwidth.Share()
 	var all errgroup.Group
 	for n, d := range disks {
 		all.Go(func() error {
 			var err error
-			if ways[n], err = m.openDisk(paths, n, len(disks)); err == nil {
+			if ways[n], err = m.openDisk(paths, n, len(disks), limit); err == nil {
 				granted[n], err = askDisk(ctx, ways[n], d.ID)
 			}
 			return err

@@ -123,7 +123,7 @@ func (s slowToBegin) StartMirror(ctx context.Context, _ vm.Mirror) error {
 // TestMirrorThatDoesNotBegin: a mirror that waits for what others have under way is waited for with patience, while
 // nothing of that moves.
 func TestMirrorThatDoesNotBegin(t *testing.T) {
-	forward, err := transfer.ListenNBD(t.Context(), filepath.Join(t.TempDir(), "out.sock"), nil, nil)
+	forward, err := transfer.ListenNBD(t.Context(), filepath.Join(t.TempDir(), "out.sock"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,7 +55,7 @@ func copies(t *testing.T, from *outgoing, data []byte, at int64) {
 	}
 	sent := from.hearDisks(disks)
 	socket := filepath.Join(t.TempDir(), "out.sock")
-	forward, err := transfer.ListenNBD(t.Context(), socket, disks, nil)
+	forward, err := transfer.ListenNBD(t.Context(), socket, disks)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"godwit/transfer/nbd"
-	"godwit/transfer/pace"
 )
 
 // Disk is an export that was asked for, and the connection over which it was granted.
@@ -43,8 +42,8 @@ const grantLimit = 10 * time.Second
 
 // ListenNBD listens on a unix socket at path for an NBD client, and joins each of its
 // connections with that of the disk that it asks for; a disk is given once. It owns the
-// disks' connections. limit is of the bytes per second towards the disks, of all together; nil: none. Of what was granted to the client see nbd.Grant.
-func ListenNBD(ctx context.Context, path string, disks map[string]Disk, limit *pace.Share) (*Plain, error) {
+// disks' connections. Of what was granted to the client see nbd.Grant.
+func ListenNBD(ctx context.Context, path string, disks map[string]Disk) (*Plain, error) {
 	disks = maps.Clone(disks)
 	var mu sync.Mutex
 	join := func(ctx context.Context, client net.Conn) (net.Conn, io.Writer, error) {
@@ -73,7 +72,7 @@ func ListenNBD(ctx context.Context, path string, disks map[string]Disk, limit *p
 			d.Conn.Close()
 		}
 	}
-	p, err := listenPlain(ctx, path, limit, join, end)
+	p, err := listenPlain(ctx, path, join, end)
 	if err != nil {
 		end()
 	}

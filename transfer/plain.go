@@ -7,15 +7,12 @@ import (
 	"net"
 	"os"
 	"sync"
-
-	"godwit/transfer/pace"
 )
 
 // Plain is a forwarder that knows nothing of what it carries, such as a disk. Its streams
 // are equal and independent: none is the main one, and one that breaks breaks alone.
 type Plain struct {
 	listener net.Listener
-	limit    *pace.Share // nil: none
 	count    counters
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
@@ -33,8 +30,8 @@ const maxPlain = 64
 type joiner func(ctx context.Context, accepted net.Conn) (other net.Conn, heard io.Writer, err error)
 
 // listenPlain listens on a unix socket at path and joins each connection with one that join
-// makes. Bytes towards those are limited. It lives until ctx ends or Close; the path is removed then, and ended called.
-func listenPlain(ctx context.Context, path string, limit *pace.Share, join joiner, ended func()) (*Plain, error) {
+// makes. It lives until ctx ends or Close; the path is removed then, and ended called.
+func listenPlain(ctx context.Context, path string, join joiner, ended func()) (*Plain, error) {
 	if err := removeStale(path); err != nil {
 		return nil, fmt.Errorf("listen at %s: %w", path, err)
 	}
@@ -46,7 +43,7 @@ func listenPlain(ctx context.Context, path string, limit *pace.Share, join joine
 		listener.Close()
 		return nil, fmt.Errorf("listen: %w", err)
 	}
-	p := &Plain{listener: listener, limit: limit, done: make(chan struct{})}
+	p := &Plain{listener: listener, done: make(chan struct{})}
 	p.ctx, p.cancel = context.WithCancelCause(ctx)
 	go p.run(join, ended)
 	return p, nil
@@ -94,7 +91,7 @@ func (p *Plain) serve(n int, accepted net.Conn, join joiner) error {
 	}
 	b := &bridge{
 		stream: n, from: end{accepted, QEMU}, to: end{other, Peer},
-		limit: p.limit, forward: &p.count.forward, back: &p.count.back, heard: heard,
+		forward: &p.count.forward, back: &p.count.back, heard: heard,
 	}
 	return b.run(p.ctx)
 }

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"godwit/transfer/pace"
 	"godwit/transfer/paths"
 	"godwit/transfer/wire"
 )
@@ -107,9 +108,10 @@ type Source struct {
 }
 
 // Open begins to open lanes. The Source lives until Close, ctx ends, or the other end gives up; while no lane works it waits.
-func Open(ctx context.Context, id paths.Identity, lanes []paths.Lane) *Source {
+// limit is of all that goes on them, also of what goes again; nil: none.
+func Open(ctx context.Context, id paths.Identity, lanes []paths.Lane, limit *pace.Share) *Source {
 	s := &Source{end: end{in: newQueue()}}
-	s.sender = paths.NewSender(ctx, paths.SenderConfig{Identity: id, Lanes: lanes, Control: s.control, Acked: func(uint64) {}})
+	s.sender = paths.NewSender(ctx, paths.SenderConfig{Identity: id, Lanes: lanes, Limit: limit, Control: s.control, Acked: func(uint64) {}})
 	s.session = s.sender
 	go s.watch(ctx)
 	return s
@@ -146,6 +148,9 @@ func (s *Source) CloseWrite() error { return s.closeWrite(s.last) }
 
 // Hurry has each frame take the lane on which it arrives first from now on; some behind bytes are still to be written.
 func (s *Source) Hurry(behind int64) { s.sender.Hurry(behind) }
+
+// Done is closed when it has ended.
+func (s *Source) Done() <-chan struct{} { return s.session.Done() }
 
 // Stats are those of its lanes.
 func (s *Source) Stats() paths.Stats { return s.sender.Stats() }

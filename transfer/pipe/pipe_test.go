@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"godwit/transfer/pace"
 	"godwit/transfer/paths"
 	"godwit/transfer/wire"
 )
@@ -35,6 +36,12 @@ type world struct {
 }
 
 func newWorld(t *testing.T, lanes int) *world {
+	t.Helper()
+	return newWorldWithin(t, lanes, nil)
+}
+
+// newWorldWithin has a limit of bandwidth.
+func newWorldWithin(t *testing.T, lanes int, limit *pace.Share) *world {
 	t.Helper()
 	w := &world{conns: map[net.Conn]bool{}}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -68,7 +75,7 @@ func newWorld(t *testing.T, lanes int) *world {
 			return conn, err
 		}})
 	}
-	w.source = Open(t.Context(), id, all)
+	w.source = Open(t.Context(), id, all, limit)
 	t.Cleanup(func() {
 		w.source.Close()
 		w.there.Close()
@@ -147,9 +154,11 @@ func TestBothWays(t *testing.T) {
 			if !bytes.Equal(<-got, there) {
 				t.Error("what arrived is not what was sent")
 			}
+			w.mu.Lock()
 			if killing && w.made < 6 {
 				t.Errorf("%d connections: too few died", w.made)
 			}
+			w.mu.Unlock()
 			var ends sync.WaitGroup
 			ends.Go(func() { w.there.Close() })
 			w.source.Close()
@@ -240,10 +249,39 @@ func TestGivenUp(t *testing.T) {
 	}
 }
 
+// TestLimitIsOfAllThatGoes: what was on lanes that died goes again within the limit.
+func TestLimitIsOfAllThatGoes(t *testing.T) {
+	const rate = 8 << 20
+	var limiter pace.Limiter
+	limiter.Set(rate)
+	w := newWorldWithin(t, 2, limiter.Share())
+	data := noise(4 << 20)
+	begun := time.Now()
+	for n := range 4 {
+		time.AfterFunc(time.Duration(n+1)*70*time.Millisecond, func() { w.kill(true) })
+	}
+	go w.source.Write(data) //nolint:errcheck // seen by what is read
+	got := make([]byte, len(data))
+	if _, err := io.ReadFull(w.there, got); err != nil || !bytes.Equal(got, data) {
+		t.Fatalf("it is not what was sent (%v)", err)
+	}
+	took, stats := time.Since(begun), w.source.Stats()
+	var sent int64
+	for _, p := range stats.Paths {
+		sent += p.Sent
+	}
+	if stats.Repeated == 0 {
+		t.Error("nothing was repeated: the case shows nothing")
+	}
+	if most := int64(rate*took.Seconds()) + 256<<10; sent > most {
+		t.Errorf("%d bytes in %v, of which %d went again; at most %d may", sent, took, stats.Repeated, most)
+	}
+}
+
 // TestEndsWithItsContext: nobody waits on after that.
 func TestEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	source := Open(ctx, id, []paths.Lane{{Path: "none", Open: func(context.Context) (net.Conn, error) { return nil, errors.New("no way") }}})
+	source := Open(ctx, id, []paths.Lane{{Path: "none", Open: func(context.Context) (net.Conn, error) { return nil, errors.New("no way") }}}, nil)
 	there := Accept(ctx, id)
 	read := make(chan error, 3)
 	go func() {

@@ -54,13 +54,13 @@ func TestMirrorOverLanes(t *testing.T) {
 		serving.Go(func() { there.Serve(t.Context(), far) }) //nolint:errcheck // lanes die here
 		return &mortal{near, 2 << 20}, nil
 	}}
-	way := pipe.Open(t.Context(), id, []paths.Lane{lane, lane, lane})
+	way := pipe.Open(t.Context(), id, []paths.Lane{lane, lane, lane}, nil)
 	disk, err := transfer.AskDisk(t.Context(), coding.Over(way), "disk0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	socket := filepath.Join(source.Dir(), "copies.sock")
-	forward, err := transfer.ListenNBD(t.Context(), socket, map[string]transfer.Disk{"disk0": disk}, nil)
+	forward, err := transfer.ListenNBD(t.Context(), socket, map[string]transfer.Disk{"disk0": disk})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -64,7 +64,7 @@ func mirrorReadOnly(t *testing.T, disk vm.Disk, data []byte) {
 	}
 	granted.Heard = &sent
 	socket := filepath.Join(source.Dir(), "copies.sock")
-	forward, err := transfer.ListenNBD(t.Context(), socket, map[string]transfer.Disk{disk.ID: granted}, nil)
+	forward, err := transfer.ListenNBD(t.Context(), socket, map[string]transfer.Disk{disk.ID: granted})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,7 +68,7 @@ func TestMirrorOverAWayThatIsCut(t *testing.T) {
 		t.Errorf("a disk of %d bytes, want %d", disk.Export.Size, diskSize)
 	}
 	socket := filepath.Join(source.Dir(), "copies.sock")
-	forward, err := transfer.ListenNBD(t.Context(), socket, map[string]transfer.Disk{"disk0": disk}, nil)
+	forward, err := transfer.ListenNBD(t.Context(), socket, map[string]transfer.Disk{"disk0": disk})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestGuestRunsOnAsMirrorsBegin(t *testing.T) {
 	cut, mend := grant("disk0")
 	grant("disk1")
 	socket := filepath.Join(source.Dir(), "copies.sock")
-	forward, err := transfer.ListenNBD(t.Context(), socket, granted, nil)
+	forward, err := transfer.ListenNBD(t.Context(), socket, granted)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func TestDisksAreGivenOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	socket := filepath.Join(source.Dir(), "copies.sock")
-	forward, err := transfer.ListenNBD(t.Context(), socket, map[string]transfer.Disk{"disk0": disk}, nil)
+	forward, err := transfer.ListenNBD(t.Context(), socket, map[string]transfer.Disk{"disk0": disk})
 	if err != nil {
 		t.Fatal(err)
 	}
