@@ -289,7 +289,7 @@ func (m *incoming) setDisksAside() error {
 	for _, d := range m.madeDisks() {
 		switch kept, err := setAside(d.Path, m.plan.ID); {
 		case err == nil:
-			m.rec.Note(fmt.Sprintf("what the guest wrote to its disk %s on %s is kept there, in %s", d.ID, m.plan.To, kept))
+			m.rec.Note(fmt.Sprintf("its disk %s, as the guest left it on %s, is kept there, in %s", d.ID, m.plan.To, kept))
 		case !errors.Is(err, fs.ErrNotExist): // else it was set aside already
 			errs = append(errs, fmt.Errorf("keep disk %s of guest %s: %w", d.ID, m.plan.Guest, err))
 		}

@@ -117,7 +117,7 @@ const turnedLook = 100 * time.Millisecond
 func (m *incoming) turnedBack(ctx context.Context) *migration.Problem {
 	link, _, err := m.a.link(m.plan.From)
 	if err != nil {
-		return nil
+		return nil //nolint:nilerr // there is nobody to ask
 	}
 	return m.turnedBackBy(ctx, link)
 }

@@ -247,7 +247,7 @@ func (p *trial) abortAt(name, at string, plus, cut time.Duration, req migration.
 		p.Errorf("%s: the outcome came %v after the abort, want %v", name, took, abortLimit)
 	}
 	p.said(name, rep.Problem, migration.CodeAsked, "aborted on request")
-	p.is(name, rep.Outcome, migration.Aborted) // in the check too: nobody refused it
+	p.is(name, rep.Outcome, migration.Aborted)    // in the check too: nobody refused it
 	if at == string(migration.Copy) && cut == 0 { // where the destination sees its stream break first
 		p.said(name+", as the destination has it", p.endsOn("sanjose", id, 10*time.Second).Problem, migration.CodeAsked, "aborted on request")
 	}
