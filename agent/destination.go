@@ -97,9 +97,7 @@ func (m *incoming) perform(ctx context.Context, e migration.Effect) error {
 		defer cancel()
 		return limits.Says(ctx, m.receive(ctx))
 	case migration.StartGuest:
-		ctx, cancel := limits.Start.On(ctx)
-		defer cancel()
-		return limits.Says(ctx, m.start(ctx))
+		return m.start(ctx)
 	case migration.Adopt:
 		if m.guestEnded() {
 			return m.adoptEnded()
@@ -312,18 +310,10 @@ func (m *incoming) start(ctx context.Context) error {
 	watching, stop := context.WithCancel(m.a.ctx)
 	defer stop()
 	events := g.Machine.Events(watching)
-	err := m.endExports(ctx)
-	m.mu.Lock()
-	ready := m.readyAt
-	m.mu.Unlock()
-	m.rec.Took("hand over: count what is held, end the disks' exports", ready)
-	if err == nil {
-		err = m.compareMemory(ctx)
-	}
-	if err == nil {
-		m.askAhead()
-		err = m.rec.Timed(record.StepStart, func() error { return g.Machine.Cont(ctx) })
-		m.work.started.Store(err == nil)
+	err := m.letRun(ctx)
+	if err != nil && m.runsOnceFed(ctx) {
+		err = nil
+		m.work.started.Store(true)
 	}
 	if err != nil && !g.alive() && resumed(events) {
 		return fmt.Errorf("guest %s ran on %s, and its QEMU is gone: %w", m.plan.Guest, m.plan.To, errVanished)
@@ -347,6 +337,26 @@ func (m *incoming) start(ctx context.Context) error {
 		m.a.log.Error("keep guest", "guest", g.name(), "error", err)
 	}
 	return nil
+}
+
+// letRun has QEMU run the guest, which has some seconds for it.
+func (m *incoming) letRun(ctx context.Context) error {
+	ctx, cancel := limits.Start.On(ctx)
+	defer cancel()
+	err := m.endExports(ctx)
+	m.mu.Lock()
+	ready := m.readyAt
+	m.mu.Unlock()
+	m.rec.Took("hand over: count what is held, end the disks' exports", ready)
+	if err == nil {
+		err = m.compareMemory(ctx)
+	}
+	if err == nil {
+		m.askAhead()
+		err = m.rec.Timed(record.StepStart, func() error { return m.work.guest.Machine.Cont(ctx) })
+		m.work.started.Store(err == nil)
+	}
+	return limits.Says(ctx, err)
 }
 
 // ranAnyway says whether the guest runs, or did, although starting it gave an error: it may

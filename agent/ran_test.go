@@ -54,16 +54,21 @@ type unwilling struct {
 	vm.Machine
 	status vm.Status
 	runs   bool // it says RESUME, before it is ended
+	deaf   int  // how often it does not say its status, for want of a page
 	quit   chan struct{}
 }
 
 func (u *unwilling) Cont(context.Context) error { return errors.New("it has not become running") }
 func (u *unwilling) Done() <-chan struct{}      { return u.quit }
 func (u *unwilling) Status(context.Context) (vm.Status, error) {
-	if u.status == "" {
+	if u.deaf--; u.status == "" || u.deaf >= 0 {
 		return "", errors.New("no answer")
 	}
 	return u.status, nil
+}
+
+func (u *unwilling) Progress(context.Context) (vm.Progress, error) {
+	return vm.Progress{Status: vm.Active}, nil
 }
 
 func (u *unwilling) Quit(context.Context) error {
@@ -89,12 +94,18 @@ func TestStartThatFails(t *testing.T) {
 	for name, c := range map[string]struct {
 		qemu                  unwilling
 		stops                 bool
+		mode                  string // of the migration
+		lost                  bool   // the source says that pages are nowhere any more
 		runs, vanished, lives bool
 	}{
 		"it waits":                        {qemu: unwilling{status: vm.Paused}},
 		"its disk is full":                {qemu: unwilling{status: "io-error", runs: true}, runs: true, lives: true},
 		"silent, and it ran":              {qemu: unwilling{runs: true}, vanished: true},
 		"silent, and it did not":          {},
+		"it waits for a page, and runs":   {qemu: unwilling{status: vm.Running, deaf: 1, runs: true}, mode: "postcopy", runs: true, lives: true},
+		"it waits for a page, and waits":  {qemu: unwilling{status: vm.Paused, deaf: 1}, mode: "postcopy"},
+		"no page is to come":              {qemu: unwilling{status: vm.Running, deaf: 1, runs: true}, mode: "precopy", vanished: true},
+		"the page is lost":                {qemu: unwilling{runs: true}, mode: "postcopy", lost: true, vanished: true},
 		"the agent stops, and it waits":   {qemu: unwilling{status: vm.Paused}, stops: true, lives: true},
 		"the agent stops, and it may run": {stops: true, lives: true},
 	} {
@@ -105,13 +116,18 @@ func TestStartThatFails(t *testing.T) {
 		}
 		qemu := c.qemu
 		qemu.quit = make(chan struct{})
-		plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2}
+		plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2, Mode: c.mode, Transfer: "lanes"}
 		g := &Guest{Machine: &qemu, Held: care.Held{Dir: t.TempDir()}}
 		g.Held.Description.Name = "web"
 		guests := &guests{dir: t.TempDir(), byName: map[string]*Guest{}}
 		m := &incoming{a: &Agent{ctx: ctx, log: slog.New(slog.DiscardHandler), guests: guests}, plan: plan,
-			rec: record.New("rome", plan, time.Now()), wake: make(chan struct{}), work: &destinationWork{guest: g}}
-		err := m.start(t.Context())
+			rec: record.New("rome", plan, time.Now()), wake: make(chan struct{}), work: &destinationWork{guest: g}, shown: g}
+		performed, end := context.WithCancel(t.Context())
+		defer end()
+		if c.lost {
+			time.AfterFunc(10*time.Millisecond, end)
+		}
+		err := m.start(performed)
 		alive := g.alive()
 		if (err == nil) != c.runs || errors.Is(err, errVanished) != c.vanished || alive != c.lives {
 			t.Errorf("%s: %v, its QEMU lives: %v", name, err, alive)

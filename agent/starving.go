@@ -81,3 +81,19 @@ func (m *outgoing) feed(ctx context.Context, followed <-chan struct{}) bool {
 	m.rec.NoteOnce(fmt.Sprintf("%s waits for pages before it can say whether the guest runs: they are sent by another migration of the stopped guest", m.plan.To))
 	return true
 }
+
+// runsOnceFed waits for a QEMU that answers nobody as it waits for a page which is still to come, as where every path was cut
+// just then, and says whether the guest runs. ctx ends where the source says that pages are nowhere any more.
+func (m *incoming) runsOnceFed(ctx context.Context) bool {
+	for m.work.guest.alive() && m.misses(ctx) && ctx.Err() == nil && m.a.ctx.Err() == nil {
+		ask, cancel := limits.Status.On(ctx)
+		status, err := m.work.guest.Machine.Status(ask)
+		cancel()
+		if err == nil {
+			return !neverRan(status) || m.letRun(ctx) == nil // it may not have come to be asked
+		}
+		m.rec.NoteOnce("QEMU waits for pages before it says whether the guest runs")
+		sleep(ctx, refillPause)
+	}
+	return false
+}

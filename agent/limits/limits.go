@@ -73,7 +73,7 @@ const UnableAfter = 10 * time.Second
 var (
 	Has        = named("sample_known", time.Second, "what is kept here, and the guest's image, are searched for pages of the source's sample; what was not found by then counts as not there")
 	Receive    = named("receive", 25*time.Second, "taps, tunnel and QEMU stand")
-	Start      = named("start", 10*time.Second, "QEMU lets the guest run")
+	Start      = named("start", 10*time.Second, "QEMU lets the guest run; in post-copy, where it waits for a page, as long as that is to come")
 	Status     = named("qemu_status", 5*time.Second, "QEMU says whether the guest runs after all")
 	SendBack   = named("send_back", 20*time.Second, "what was made here is removed")
 	ToldBack   = named("told_back", 5*time.Second, "the source, refused the guest, has its packets come to it again; then those that wait here are sent back in any case")
