@@ -84,9 +84,11 @@ func (a *Agent) startGuest(ctx context.Context, d config.Description) (_ *Guest,
 	if err != nil {
 		return nil, err
 	}
-	if g.Machine, err = qemu.Start(ctx, spec); err != nil {
+	machine, err := qemu.Start(ctx, spec)
+	if err != nil { // and there is none, which discard asks
 		return nil, fmt.Errorf("start guest %s: %w", d.Name, err)
 	}
+	g.Machine = machine
 	if err := a.configureFirst(ctx, g); err != nil {
 		return nil, fmt.Errorf("start guest %s: %w", d.Name, err)
 	}

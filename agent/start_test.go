@@ -3,7 +3,11 @@ package agent
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"godwit/agent/config"
+	"godwit/internal/need"
 )
 
 // TestEndOfALog: a guest that floods its console does not fill the agent's memory with it.
@@ -28,5 +32,20 @@ func TestEndOfALog(t *testing.T) {
 		if end, err := readEnd(path, 5); err != nil || string(end) != c.want {
 			t.Errorf("%d bytes: %q, %v; want %q", c.size, end, err, c.want)
 		}
+	}
+}
+
+// TestStartWithoutQEMU: a guest whose QEMU does not start is an error that says so, and nothing of it is left.
+func TestStartWithoutQEMU(t *testing.T) {
+	need.QEMU(t)
+	missing := filepath.Join(t.TempDir(), "vmlinuz")
+	a := bareAgent(t, &config.Config{Host: "rome", Image: config.Image{Kernel: missing, Initrd: missing}})
+	a.ctx = t.Context()
+	_, err := a.startGuest(t.Context(), config.Description{Name: "web", Memory: 32 << 20})
+	if err == nil || !strings.Contains(err.Error(), missing) {
+		t.Errorf("%v; want %s in it", err, missing)
+	}
+	if left, err := os.ReadDir(filepath.Join(a.config.Run, "guests")); err != nil || len(left) != 0 {
+		t.Errorf("%v are left, %v", left, err)
 	}
 }
