@@ -3,7 +3,6 @@ package agent
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -301,116 +300,6 @@ func (m *incoming) serveStream(s *peer.Stream) {
 	if err := transfer.ServeStream(m.a.ctx, heardStream{s, m.hear}, m.incomingSocket(), passed); err != nil {
 		m.a.log.Info("stream ended", "migration", m.plan.ID, "number", s.Header.Number, "error", err)
 	}
-}
-
-// start lets the guest run here: it was let go, and every byte is here.
-func (m *incoming) start(ctx context.Context) error {
-	g := m.work.guest
-	m.countHeld()
-	watching, stop := context.WithCancel(m.a.ctx)
-	defer stop()
-	events := g.Machine.Events(watching)
-	err := m.letRun(ctx)
-	if err != nil && m.runsOnceFed(ctx) {
-		err = nil
-		m.work.started.Store(true)
-	}
-	if err != nil && !g.alive() && resumed(events) {
-		return fmt.Errorf("guest %s ran on %s, and its QEMU is gone: %w", m.plan.Guest, m.plan.To, errVanished)
-	}
-	if err != nil && m.a.ctx.Err() != nil {
-		return err // the agent stops, and the next one asks QEMU
-	}
-	if err != nil && !m.ranAnyway() {
-		// Refused: the source takes the guest back, so it must never run here.
-		err = errors.Join(err, g.Machine.Quit(context.WithoutCancel(ctx)))
-		if resumed(events) {
-			return fmt.Errorf("guest %s ran on %s before it was ended: %w: %w", m.plan.Guest, m.plan.To, err, errVanished)
-		}
-		return err
-	}
-	now := time.Now().UnixNano()
-	m.rec.Edit(func(r *record.Report) { r.Resumed = now })
-	m.rec.Add(record.Event{Kind: "event", Name: migration.TargetResume, At: now})
-	m.takeGuest()
-	if err := m.a.guests.keep(g); err != nil {
-		m.a.log.Error("keep guest", "guest", g.name(), "error", err)
-	}
-	return nil
-}
-
-// letRun has QEMU run the guest, which has some seconds for it.
-func (m *incoming) letRun(ctx context.Context) error {
-	ctx, cancel := limits.Start.On(ctx)
-	defer cancel()
-	err := m.endExports(ctx)
-	m.mu.Lock()
-	ready := m.readyAt
-	m.mu.Unlock()
-	m.rec.Took("hand over: count what is held, end the disks' exports", ready)
-	if err == nil {
-		err = m.compareMemory(ctx)
-	}
-	if err == nil {
-		m.askAhead()
-		err = m.rec.Timed(record.StepStart, func() error { return m.work.guest.Machine.Cont(ctx) })
-		m.work.started.Store(err == nil)
-	}
-	return limits.Says(ctx, err)
-}
-
-// ranAnyway says whether the guest runs, or did, although starting it gave an error: it may
-// have met a full disk, or sleep.
-func (m *incoming) ranAnyway() bool {
-	ctx, cancel := limits.Status.On(m.a.ctx)
-	defer cancel()
-	status, err := m.work.guest.Machine.Status(ctx)
-	return err == nil && !neverRan(status)
-}
-
-// countHeld notes how many packets wait for the guest.
-func (m *incoming) countHeld() {
-	if m.work.queue == nil {
-		return
-	}
-	if waiting, _, err := m.work.queue.Frames(); err == nil {
-		held := int64(waiting) //nolint:gosec // a queue's length
-		m.rec.Edit(func(r *record.Report) { r.Held = &held })
-	}
-}
-
-// sendBack undoes everything here. Packets that waited for the guest go back to
-// where it runs.
-func (m *incoming) sendBack(ctx context.Context) error {
-	m.work.stop()
-	g, ran := m.work.guest, m.ran.Load() || m.work.started.Load()
-	var err error
-	if g != nil {
-		quit := func() {
-			if g.Machine != nil {
-				err = errors.Join(err, g.Machine.Quit(ctx))
-			}
-		}
-		if ran { // else it reads no packet, and its end takes as long as its memory is large
-			quit()
-		}
-		if d, ok := m.a.detours.Get(m.plan.ID); ok {
-			err = errors.Join(err, m.sendHeldBack(ctx, g, d))
-		}
-		if !ran {
-			quit()
-		}
-		m.a.discard(g)
-	}
-	switch {
-	case g == nil: // nothing was made, and a guest of that name may have such disks here
-	case ran:
-		err = errors.Join(err, m.a.guests.forget(g), m.setDisksAside())
-	default:
-		err = errors.Join(err, m.dropDisks())
-	}
-	err = errors.Join(err, m.a.sendAway(ctx, m.plan.ID), m.a.detours.Remove(ctx, m.plan.ID))
-	return errors.Join(err, m.endDirect(ctx), m.a.dropTunnel(ctx, tunnelName(m.plan.ID)))
 }
 
 // bare are the addresses without their subnets, each once.

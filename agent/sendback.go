@@ -11,7 +11,7 @@ import (
 	"godwit/netstate/tunnel"
 )
 
-// This file sends packets that waited for a guest, which was refused here, back to its source.
+// This file undoes what was made for a guest that was refused here, and sends packets that waited for it back to its source.
 
 // sendHeldBack returns when the packets that waited in g's taps are at the source, as far as that
 // can be known within limits: an echo through the same tunnel comes behind them. The answer to it
@@ -79,4 +79,38 @@ func readTaps(g *Guest) (frames [][]byte, err error) {
 		frames, err = append(frames, more...), errors.Join(err, rerr)
 	}
 	return frames, err
+}
+
+// sendBack undoes everything here. Packets that waited for the guest go back to
+// where it runs.
+func (m *incoming) sendBack(ctx context.Context) error {
+	m.work.stop()
+	g, ran := m.work.guest, m.ran.Load() || m.work.started.Load()
+	var err error
+	if g != nil {
+		quit := func() {
+			if g.Machine != nil {
+				err = errors.Join(err, g.Machine.Quit(ctx))
+			}
+		}
+		if ran { // else it reads no packet, and its end takes as long as its memory is large
+			quit()
+		}
+		if d, ok := m.a.detours.Get(m.plan.ID); ok {
+			err = errors.Join(err, m.sendHeldBack(ctx, g, d))
+		}
+		if !ran {
+			quit()
+		}
+		m.a.discard(g)
+	}
+	switch {
+	case g == nil: // nothing was made, and a guest of that name may have such disks here
+	case ran:
+		err = errors.Join(err, m.a.guests.forget(g), m.setDisksAside())
+	default:
+		err = errors.Join(err, m.dropDisks())
+	}
+	err = errors.Join(err, m.a.sendAway(ctx, m.plan.ID), m.a.detours.Remove(ctx, m.plan.ID))
+	return errors.Join(err, m.endDirect(ctx), m.a.dropTunnel(ctx, tunnelName(m.plan.ID)))
 }

@@ -1,6 +1,7 @@
 package vmtest
 
 import (
+	"context"
 	"io"
 	"os/exec"
 	"strconv"
@@ -12,7 +13,7 @@ import (
 // nothing up. Two such guests ran for twenty minutes, and took both processors.
 func Guard(t testing.TB, pid int) {
 	t.Helper()
-	cmd := exec.Command("/bin/sh", "-c", `read -r over || kill -9 "$0"`, strconv.Itoa(pid))
+	cmd := exec.CommandContext(context.Background(), "/bin/sh", "-c", `read -r over || kill -9 "$0"`, strconv.Itoa(pid))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // what ends the test's processes spares it
 	in, err := cmd.StdinPipe()
 	if err != nil {
