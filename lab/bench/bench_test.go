@@ -137,7 +137,7 @@ func TestFollowed(t *testing.T) {
 	if got, why := followed.Of(&report.Report{Migrations: []report.Migration{m}}); got == nil || *got != 1050-followKept {
 		t.Errorf("%v %s", got, why)
 	}
-	m.Steps = []report.Step{{Name: lastCame, AtS: 2.1}, {Name: "connections follow", AtS: 2.5, MS: 100}, {Name: lastCame, AtS: 2.25}, {Name: "connections follow", AtS: 3, MS: 50}}
+	m.Steps = []report.Step{{Name: lastCame, AtS: 2.1}, {Name: lastCame, AtS: 2.25}, {Name: "reach guest", AtS: 2.3}, {Name: "connections follow", AtS: 2.5, MS: 100}, {Name: "connections follow", AtS: 3, MS: 50}}
 	if got, why := followed.Of(&report.Report{Migrations: []report.Migration{m}}); got == nil || *got != 250 {
 		t.Errorf("the guest's kernel said when: %v %s", got, why)
 	}

@@ -99,17 +99,20 @@ const lastCame = "last connection came"
 // Measures of a handover.
 var (
 	followed = last("followed", "ms", "", func(m report.Migration) *float64 {
-		for i, s := range slices.Backward(m.Steps) { // the last: they may have been waited for again
-			if s.Name != "connections follow" || m.SwitchedS == nil {
-				continue
-			}
-			ms := 1e3*(s.AtS-(*m.SwitchedS-m.RequestedS)) + s.MS - followKept
-			if i > 0 && m.Steps[i-1].Name == lastCame { // it knows better
-				ms = 1e3 * (m.Steps[i-1].AtS - (*m.SwitchedS - m.RequestedS))
-			}
-			return &ms
+		if m.SwitchedS == nil {
+			return nil
 		}
-		return nil
+		var known *float64
+		for _, s := range slices.Backward(m.Steps) { // by their time; the last: they may have been waited for again
+			ms := 1e3 * (s.AtS - (*m.SwitchedS - m.RequestedS))
+			if s.Name == lastCame {
+				return &ms
+			}
+			if ms += s.MS - followKept; s.Name == "connections follow" && known == nil {
+				known = &ms
+			}
+		}
+		return known
 	})
 	// By the guest's own list: each connection is looked at, not the flow's first.
 	moved = last("moved", "connections", "survival", func(m report.Migration) *float64 {
