@@ -92,12 +92,11 @@ func (b *Book) atOnce(m made, p guest.Configure) uint8 {
 	if m.crowd {
 		b.crowd()
 		tell = func() error { return precedence.Behind(m.endpoint.Add) }
+	} else {
+		b.receivers.Raise(firstFor) // some of a hundred come before the last is told
 	}
 	if tell() != nil {
 		return 0 // somebody else has made endpoints since
-	}
-	if !m.crowd {
-		b.receivers.Raise(firstFor)
 	}
 	return m.id
 }
