@@ -32,7 +32,6 @@ type destinationWork struct {
 	prepared      Prepared
 	guest         *Guest
 	dialled       chan dialled // the guest's channel, once it is open
-	ahead         chan set     // the answer to what the guest was asked before it ran; nil: nothing
 	started       atomic.Bool  // QEMU was made to run it
 	holdStream    *transfer.HoldListener
 	lanes         *proxy.Destination // of our own data path; under incoming.mu

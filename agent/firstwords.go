@@ -8,13 +8,13 @@ import (
 )
 
 const (
-	// firstWords is how many frames a guest sends to its clients before it is asked anything but what it was asked ahead (askAhead).
+	// firstWords is how many frames a guest sends to its clients before it is asked anything.
 	firstWords = 3
 	wordsEvery = 2 * time.Millisecond
 )
 
 // hearFirstWords lets a guest for which packets were held answer some of them before it is
-// asked anything more, and then leaves it alone for as long again: of its programs each has to say something for the
+// asked anything, and then leaves it alone for as long again: of its programs each has to say something for the
 // first time. What it does first it does slowly (without KVM each instruction that it had
 // run before is translated anew), and those who wait for it are its clients. A quick guest is asked at once.
 func (m *incoming) hearFirstWords(ctx context.Context) {

@@ -103,6 +103,30 @@ func (m *incoming) handOver(ctx context.Context) error {
 	return m.follow(ctx)
 }
 
+// setNext gives the guest its next addresses, which it announces.
+func (m *incoming) setNext(ctx context.Context) error {
+	if err := m.replaceTaken(ctx); err != nil {
+		return err
+	}
+	g, spare := m.work.guest, 1-m.plan.Active
+	m.work.placed = true // or may be, whatever the guest answers
+	var made guest.Configured
+	if err := m.rec.Timed("set next address", func() error {
+		set := func(ctx context.Context) (err error) {
+			made, err = g.channel().Configure(ctx, m.a.configuration(g, spare, m.plan.Next, m.table(), false))
+			return err
+		}
+		if g.Held.Description.Silent() { // it asks when it likes, and the channel has a limit of its own
+			return set(ctx)
+		}
+		return m.asked(ctx, set)
+	}); err != nil {
+		return fmt.Errorf("set the next address: %w", err)
+	}
+	m.announcedBy(made.EndpointIDs)
+	return nil
+}
+
 // followTries is how often connections may lose their new subflow before the old
 // addresses are kept for them.
 const followTries = 3

@@ -60,7 +60,6 @@ func (m *incoming) letRun(ctx context.Context) error {
 		err = m.compareMemory(ctx)
 	}
 	if err == nil {
-		m.askAhead()
 		err = m.rec.Timed(record.StepStart, func() error { return m.work.guest.Machine.Cont(ctx) })
 		m.work.started.Store(err == nil)
 	}

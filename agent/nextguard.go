@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"godwit/agent/config"
@@ -22,9 +21,7 @@ const guardEvery = time.Second
 type nextGuard struct {
 	cancel context.CancelFunc
 	done   chan struct{}
-
-	mu    sync.Mutex
-	taken map[netip.Addr]string // by whom
+	taken  map[netip.Addr]string // by whom; to be read after stop
 }
 
 // guardNext asks for addrs by probe until stop.
@@ -35,29 +32,15 @@ func guardNext(ctx context.Context, addrs []netip.Addr, every time.Duration, pro
 		defer close(g.done)
 		for sleep(ctx, every) {
 			for _, addr := range addrs {
-				by, used := probe(ctx, addr)
-				g.note(addr, by, used, ctx.Err() != nil)
+				if by, used := probe(ctx, addr); used {
+					g.taken[addr] = by
+				} else if ctx.Err() == nil {
+					delete(g.taken, addr) // it is free again
+				}
 			}
 		}
 	}()
 	return g
-}
-
-func (g *nextGuard) note(addr netip.Addr, by string, used, over bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if used {
-		g.taken[addr] = by
-	} else if !over {
-		delete(g.taken, addr) // it is free again
-	}
-}
-
-// free says whether nobody else has one of the addresses, as far as is known.
-func (g *nextGuard) free() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return len(g.taken) == 0
 }
 
 // stop ends the guard, within some 10 ms, and returns who has which address.

@@ -45,7 +45,7 @@ func (m *outgoing) prepareThere(ctx context.Context) error {
 		Plan: m.plan, Description: m.guest.Held.Description, Facts: m.work.facts,
 		Endpoint: m.guest.Held.Endpoint, Table: m.guest.Held.Table,
 		TunnelKey: public, Tunnel: end.Local, ClockSkew: m.work.skew, Window: m.work.window,
-		Routers: m.routersOf(), ToDrop: m.guest.held().ToDrop, Boot: m.work.boot, Ready: m.canBeReady(),
+		Routers: m.routersOf(), ToDrop: m.guest.held().ToDrop, Boot: m.work.boot,
 	}
 	if err := m.call(ctx, "prepare", request, &m.work.prepared); err != nil {
 		return err

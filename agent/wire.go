@@ -61,7 +61,6 @@ type Preparation struct {
 	MemoryTunnels []pathTunnel       `json:"memory_tunnels,omitempty"` // for transfers that are direct
 	LaneKey       []byte             `json:"lane_key,omitempty"`       // of the lanes of our own data path, and of disks
 	ClockSkew     time.Duration      `json:"clock_skew"`               // destination's clock minus the source's
-	Ready         bool               `json:"ready,omitempty"`          // the guest does beforehand what it can for its next addresses
 	Window        int64              `json:"window,omitempty"`         // bytes that the one connection of transfer mptcp may have on their way; 0: as the kernel has it
 
 	Routers []netstate.Advertisement `json:"routers,omitempty"` // what the routers of the guest's link advertise

@@ -79,7 +79,7 @@ var (
 	ToldBack   = named("told_back", 5*time.Second, "the source, refused the guest, has its packets come to it again; then those that wait here are sent back in any case")
 	SentBack   = named("sent_back", 2*time.Second, "an echo has come through the tunnel, behind what was sent back; then it goes in any case")
 	Handover   = named("handover", time.Minute, "the guest's connections are handed over, or else it keeps its old address, through the tunnel")
-	FirstWords = named("first_words", 100*time.Millisecond, "the guest answers clients whose packets were held, before it is asked anything but to take its next address")
+	FirstWords = named("first_words", 100*time.Millisecond, "the guest answers clients whose packets were held, before it is asked anything")
 	Channel    = named("channel", 20*time.Second, "the guest answers on its channel after the move")
 	FirstTick  = named("first_tick", 5*time.Second, "the guest counts where it has arrived; else its pause is not known")
 	Announce   = named("announce", 2*time.Second, "QEMU tells the guest's LAN where it is")
