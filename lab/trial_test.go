@@ -234,7 +234,7 @@ func (p *trial) arrived(rep *record.Report) {
 // said: by the request, or as the outcome.
 func (p *trial) outcome(req migration.Request) (migration.Outcome, error) {
 	p.Helper()
-	id, err := p.w.agents["montreal"].client.Migrate(p.Context(), req)
+	id, err := p.leader().Migrate(p.Context(), req)
 	if err != nil {
 		return migration.Refused, err
 	}

@@ -3,6 +3,7 @@ package kerneltest
 import (
 	"bytes"
 	_ "embed"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,16 +38,18 @@ var programs = map[string]string{"sh": "dash", "ip": "ip", "bridge": "bridge", "
 
 // A suite is the tests of a package that are to run in the guest.
 type suite struct {
-	pkg  string
-	args []string // of the test binary
-	want []string // tests and subtests that have to pass there
+	pkg      string
+	args     []string // of the test binary
+	want     []string // tests and subtests that have to pass there
+	modules  []string // besides those that all have
+	programs []string // likewise
 }
 
 // folder is the name of the suite's folder in the guest.
 func (s suite) folder() string { return strings.ReplaceAll(s.pkg, "/", "-") }
 
-// buildRoot makes the guest's initial file system at the path out.
-func buildRoot(t *testing.T, out, kernel string, suites []suite) {
+// entriesOf are the guest's initial file system.
+func entriesOf(t *testing.T, kernel string, suites ...suite) []archive.Entry {
 	t.Helper()
 	must := func(list []archive.Entry, err error) []archive.Entry {
 		t.Helper()
@@ -60,11 +63,17 @@ func buildRoot(t *testing.T, out, kernel string, suites []suite) {
 		{Path: "init", Mode: 0o755, Content: firstProcess},
 		{Path: "etc/protocols", Mode: 0o644, Content: []byte("icmp 1\ntcp 6\nudp 17\nipv6-icmp 58\n")}, // names for nft
 	}
-	entries = append(entries, must(archive.Modules(modulesOf(t, kernel), modules))...)
+	names, programs := slices.Clone(modules), maps.Clone(programs)
+	for _, s := range suites {
+		names = append(names, s.modules...)
+		for _, program := range s.programs {
+			programs[program] = program
+		}
+	}
+	entries = append(entries, must(archive.Modules(modulesOf(t, kernel), names))...)
 	add := func(from, to string) {
 		t.Helper()
-		file, err := archive.File(from, to)
-		entries = append(entries, must([]archive.Entry{file}, err)...)
+		entries = append(entries, executable(t, from, to))
 	}
 	taken := map[string]bool{}
 	var paths []string
@@ -84,12 +93,31 @@ func buildRoot(t *testing.T, out, kernel string, suites []suite) {
 		add(compile(t, s.pkg), folder+"/test")
 		entries = append(entries, archive.Entry{Path: folder + "/args", Mode: 0o644, Content: []byte(strings.Join(s.args, "\n") + "\n")})
 	}
+	return entries
+}
+
+func executable(t *testing.T, from, to string) archive.Entry {
+	t.Helper()
+	file, err := archive.File(from, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// write makes the initial file system, and returns its path.
+func write(t *testing.T, entries []archive.Entry) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "initrd.img")
 	file, err := os.Create(out)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	must(nil, archive.Write(file, entries))
+	if err := archive.Write(file, entries); err != nil {
+		t.Fatal(err)
+	}
+	return out
 }
 
 func which(t *testing.T, name string) string {

@@ -8,7 +8,6 @@ import (
 	"context"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -59,34 +58,36 @@ func TestOnTheGuestsKernel(t *testing.T) {
 	need.QEMU(t)
 	need.Program(t, "chrt")
 	kernel := kernelOf(t)
-	rootfs := filepath.Join(t.TempDir(), "initrd.img")
-	buildRoot(t, rootfs, kernel, suites)
-	said := boot(t, kernel, rootfs)
+	said := boot(t, kernel, write(t, entriesOf(t, kernel, suites...)), "768", guestLimit)
 	for _, s := range suites {
-		t.Run(s.pkg, func(t *testing.T) {
-			o, ok := outcomes(said)[s.folder()]
-			if !ok {
-				t.Fatalf("the guest said nothing of it:\n%s", said)
-			}
-			for _, name := range s.want {
-				t.Run(name, func(t *testing.T) {
-					if o.tests[name] != "PASS" {
-						t.Errorf("it %s there", cmp.Or(map[string]string{"FAIL": "fails", "SKIP": "is skipped"}[o.tests[name]], "is not run"))
-					}
-				})
-			}
-			for name, result := range o.tests {
-				if result != "PASS" && !slices.Contains(s.want, name) {
-					t.Errorf("%s: %s", name, result)
-				}
-			}
-			if o.exit != "0" {
-				t.Errorf("exit status %q", o.exit)
-			}
-			if t.Failed() {
-				t.Logf("it said:\n%s", o.text)
+		t.Run(s.pkg, func(t *testing.T) { judge(t, said, s) })
+	}
+}
+
+// judge holds what the guest said of a suite against what has to pass.
+func judge(t *testing.T, said string, s suite) {
+	t.Helper()
+	o, ok := outcomes(said)[s.folder()]
+	if !ok {
+		t.Fatalf("the guest said nothing of it:\n%s", said)
+	}
+	for _, name := range s.want {
+		t.Run(name, func(t *testing.T) {
+			if o.tests[name] != "PASS" {
+				t.Errorf("it %s there", cmp.Or(map[string]string{"FAIL": "fails", "SKIP": "is skipped"}[o.tests[name]], "is not run"))
 			}
 		})
+	}
+	for name, result := range o.tests {
+		if result != "PASS" && !slices.Contains(s.want, name) {
+			t.Errorf("%s: %s", name, result)
+		}
+	}
+	if o.exit != "0" {
+		t.Errorf("exit status %q", o.exit)
+	}
+	if t.Failed() {
+		t.Logf("it said:\n%s", o.text)
 	}
 }
 
@@ -129,15 +130,15 @@ func TestOutcomes(t *testing.T) {
 
 // boot runs a guest until it ends, and returns what its suites said. Its clock counts its
 // instructions (-icount) and jumps over idle time: what it measures does not depend on how
-// busy this machine is, and waiting costs nothing. It gives way to others, so that tests which want the
+// busy this machine is, and waiting costs nothing. memory is in MiB. It gives way to others, so that tests which want the
 // machine to themselves (need.Lab) need not wait for it.
-func boot(t *testing.T, kernel, rootfs string) string {
+func boot(t *testing.T, kernel, rootfs, memory string, limit time.Duration) string {
 	t.Helper()
 	dir := t.TempDir()
-	ctx, cancel := context.WithTimeout(t.Context(), guestLimit)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	qemu := exec.CommandContext(ctx, "nice", "-n", "5", "qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-		"-M", "q35", "-accel", "tcg", "-icount", "shift=0,sleep=off", "-cpu", "max", "-m", "768", "-smp", "1",
+		"-M", "q35", "-accel", "tcg", "-icount", "shift=0,sleep=off", "-cpu", "max", "-m", memory, "-smp", "1",
 		"-kernel", kernel, "-initrd", rootfs, "-append", image.Cmdline,
 		"-serial", "file:"+dir+"/console", "-device", "virtio-serial-pci",
 		"-chardev", "file,id=said,path="+dir+"/said", "-device", "virtserialport,chardev=said")
