@@ -18,12 +18,7 @@ import (
 // HaveNetem says if the kernel has netem and tc(8) can set it: tried once, in a
 // namespace made for it.
 var HaveNetem = sync.OnceValue(func() bool {
-	name := fmt.Sprintf("gw-probe-%d", os.Getpid())
-	if netns.Create(name) != nil {
-		return false
-	}
-	defer func() { _ = netns.Delete(name) }()
-	return netns.Do(name, func() error {
+	return netns.Once(func() error {
 		return tc("qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms")
 	}) == nil
 })

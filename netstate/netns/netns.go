@@ -168,6 +168,21 @@ func Do(name string, f func() error) error {
 	return f()
 }
 
+// Once runs f in a new namespace that has no name, and ends with f and what f starts there: nothing is left of it,
+// however this process ends. The rest is as with Do.
+func Once(f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // for good, as in Create
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			done <- fmt.Errorf("create a namespace: %w", err)
+			return
+		}
+		done <- f()
+	}()
+	return <-done
+}
+
 func enter(path string) error {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

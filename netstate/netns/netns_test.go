@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -75,6 +76,26 @@ func TestDeleteHalfMade(t *testing.T) {
 	}
 	if err := Delete(name); err != nil {
 		t.Errorf("delete a name with nothing mounted: %v", err)
+	}
+}
+
+// TestOnce: what is done once is done in a namespace of its own, that nobody finds.
+func TestOnce(t *testing.T) {
+	need.Root(t)
+	want := errors.New("so it is")
+	err := Once(func() error {
+		links, err := net.Interfaces()
+		if err != nil || len(links) != 1 || links[0].Flags&net.FlagUp != 0 {
+			t.Errorf("links %v, %v: want a loopback that is down", links, err)
+		}
+		out, err := exec.Command("cat", "/proc/self/net/dev").Output()
+		if lines := len(strings.Split(strings.TrimSpace(string(out)), "\n")); err != nil || lines != 3 {
+			t.Errorf("a program that it starts sees %s, %v", out, err)
+		}
+		return want
+	})
+	if !errors.Is(err, want) {
+		t.Errorf("%v, want what it said", err)
 	}
 }
 
