@@ -73,7 +73,7 @@ func (p *trial) refusesOwned() {
 		p.must(netns.Start(p.w.agents[host].host.Namespace, owner))
 		_, err = in.Write([]byte("add table inet own { flags owner; chain f { type filter hook forward priority 0; policy drop; }; }\n"))
 		p.must(err)
-		for until := time.Now().Add(5 * time.Second); !strings.Contains(p.inHost(host, "list ruleset"), "chain f"); time.Sleep(20 * time.Millisecond) {
+		for until := time.Now().Add(5 * time.Second); !strings.Contains(p.inHost(host, "list ruleset"), "table inet own"); time.Sleep(20 * time.Millisecond) {
 			if time.Now().After(until) {
 				p.Fatal("nft -i makes no table")
 			}
