@@ -1,38 +1,59 @@
 package lab
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"godwit/agent/config"
+	"godwit/internal/need"
 	"godwit/lab/traffic"
 	"godwit/migration"
 	"godwit/netstate/netns"
 	"godwit/netstate/tunnel"
 )
 
-const kindsWorld = `
+// kindsWorld has two sites, with what is added to the guests' networks and the uplinks of each, and a guest.
+func kindsWorld(networks [2]string, uplink string) string {
+	return fmt.Sprintf(`
 name: kinds
 sites:
-  - {name: montreal, guest_net: {v4: 10.1.1.0/24, v6: "fd00:1:1::/64"}, uplinks: [{name: public, rate: 200mbit, delay: 2ms}]}
-  - {name: sanjose, guest_net: {v4: 10.2.1.0/24, v6: "fd00:2:1::/64"}, uplinks: [{name: public, rate: 200mbit, delay: 2ms}]}
+  - {name: montreal, guest_net: {v4: 10.1.1.0/24%s}, uplinks: [{name: public, rate: 200mbit, delay: 2ms%s}]}
+  - {name: sanjose, guest_net: {v4: 10.2.1.0/24%s}, uplinks: [{name: public, rate: 200mbit, delay: 2ms%s}]}
 clients:
   - {name: phone, at: internet}
   - {name: desk, at: internet, mptcp: off}
 guests:
   - {name: web, site: montreal, memory: 112MiB}
-`
+`, networks[0], uplink, networks[1], uplink)
+}
 
 // TestByEachTunnel moves a guest to and fro, each time by another kind of tunnel that this kernel has: plain TCP and
 // UDP to the addresses that it leaves, in both families, go on by it, and MPTCP follows. A kind that it lacks is refused:
 // those are moved by in lab/kerneltest, where there are all.
 func TestByEachTunnel(t *testing.T) {
-	p := newTrial(t, kindsWorld, func(string, *config.Config) {})
+	movesByEach(t, kindsWorld([2]string{`, v6: "fd00:1:1::/64"`, `, v6: "fd00:2:1::/64"`}, ""), tunnel.WireGuard, tunnel.VXLAN, tunnel.GRE)
+}
+
+// TestByIPIP is TestByEachTunnel for the kind that carries IPv4 alone, in one piece, where there is that.
+func TestByIPIP(t *testing.T) {
+	need.Root(t)
+	var lacks *tunnel.Unsupported
+	if err := netns.Once(func() error { return tunnel.Supported(tunnel.IPIP, false) }); errors.As(err, &lacks) {
+		t.Log(err) // refused as the others are
+		return
+	}
+	movesByEach(t, kindsWorld([2]string{}, ", mtu: 1600"), tunnel.IPIP)
+}
+
+func movesByEach(t *testing.T, world string, kinds ...string) {
+	p := newTrial(t, world, func(string, *config.Config) {})
 	p.listens("phone", "desk")
 	p.from = "montreal"
 	to := "sanjose"
-	for _, kind := range []string{tunnel.WireGuard, tunnel.VXLAN, tunnel.GRE, tunnel.IPIP} {
+	for _, kind := range kinds {
 		lacks := netns.Do(p.w.agents[p.from].host.Namespace, func() error { return tunnel.Supported(kind, false) })
 		if lacks != nil {
 			_, err := p.outcome(migration.Request{Guest: "web", To: to, TunnelKind: kind})

@@ -13,8 +13,8 @@ import (
 // migrations are whole ones, by kinds of tunnel that this machine's kernel may lack: the guest runs a lab, with guests of its own.
 var migrations = suite{
 	pkg:      "lab",
-	args:     []string{"-test.run=TestByEachTunnel/(gre|ipip)", "-test.timeout=1200s"},
-	want:     []string{"TestByEachTunnel", "TestByEachTunnel/gre", "TestByEachTunnel/ipip"},
+	args:     []string{"-test.run=TestBy(EachTunnel|IPIP)/(gre|ipip)", "-test.timeout=1200s"},
+	want:     []string{"TestByEachTunnel", "TestByEachTunnel/gre", "TestByIPIP", "TestByIPIP/ipip"},
 	modules:  []string{"mptcp_diag", "tcp_diag", "udp_diag", "sch_fq", "nft_nat", "nft_masq"},
 	programs: []string{"qemu-system-x86_64"},
 }
