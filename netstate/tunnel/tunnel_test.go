@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -303,6 +304,22 @@ func TestOutlivesAndFound(t *testing.T) {
 	}
 }
 
+// stopped says whether every thread of a process is: each stops when it hears of the signal, and answers until then.
+func stopped(t *testing.T, pid int) bool {
+	t.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil || len(threads) == 0 {
+		t.Fatalf("threads of %d: %q, %v", pid, threads, err)
+	}
+	for _, thread := range threads {
+		stat, err := os.ReadFile(thread)
+		if err == nil && !bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')'):], []byte(") T")) { // proc_pid_stat(5)
+			return false
+		}
+	}
+	return true
+}
+
 // TestUpBesideOneThatIsStopped: a tunnel that does not answer for a while keeps its socket and its log.
 func TestUpBesideOneThatIsStopped(t *testing.T) {
 	n := pathNet(t)
@@ -314,6 +331,7 @@ func TestUpBesideOneThatIsStopped(t *testing.T) {
 		}
 	}
 	signal(syscall.SIGSTOP)
+	nettest.Eventually(t, "stopped", 5*time.Second, func() bool { return stopped(t, tun.PID) })
 	err := netns.Do(n.Name("a"), func() error { _, err := Up(t.Context(), cfg); return err })
 	signal(syscall.SIGCONT)
 	if err == nil {
