@@ -93,13 +93,9 @@ func (c cell) try(fits int) {
 		}
 	}
 	for _, one := range late {
-		n := 1
-		for tries := 2; n > 0 && tries > 0; tries-- { // on a busy machine those before it may send something again
-			before := c.fragments()
-			c.exchange("late", one, fits)
-			n = c.fragments() - before
-		}
-		if n > 0 && c.tunnel == "gw4" { // over IPv6 what is above 1280 goes in two in any case
+		before := c.settled()
+		c.exchange("late", one, fits)
+		if n := c.fragments() - before; n > 0 && c.tunnel == "gw4" { // over IPv6 what is above 1280 goes in two in any case
 			c.t.Errorf("%s: %s: %d packets of a connection that began in the tunnel went in fragments", c.name, one.addr, n)
 		}
 	}
@@ -156,6 +152,17 @@ func (c cell) exchange(kind string, one talk, most int) {
 			c.t.Errorf("%s, %s: %s: the %s's segments have %d bytes, want %d", c.name, kind, one.addr, end, got, want)
 		}
 	}
+}
+
+// settled is fragments once they are no more: on a busy machine connections of before may send something again.
+func (c cell) settled() (n int) {
+	for range 50 {
+		n = c.fragments()
+		if time.Sleep(100 * time.Millisecond); c.fragments() == n {
+			break
+		}
+	}
+	return n
 }
 
 // fragments is how many the hosts and the router between them have made.
