@@ -191,11 +191,13 @@ func TestResendWaitsForASlowReader(t *testing.T) {
 	if _, err := hold.ReadLeft(via); err != nil {
 		t.Fatal(err)
 	}
-	seen, stop, done := map[uint32]bool{}, make(chan struct{}), make(chan struct{})
+	seen, all, done := map[uint32]bool{}, make(chan struct{}), make(chan struct{})
+	stop := all
 	go func() {
 		defer close(done)
 		buf := make([]byte, 2048)
-		for i := 0; ; i++ {
+		var late <-chan time.Time // when nothing more is waited for
+		for i := 0; len(seen) < count; i++ {
 			size, err := 0, error(nil)
 			control(t, via, func(fd int) { size, err = unix.Preadv2(fd, [][]byte{buf}, -1, unix.RWF_NOWAIT) })
 			if size > 4 && err == nil {
@@ -203,10 +205,10 @@ func TestResendWaitsForASlowReader(t *testing.T) {
 			}
 			if i%50 == 0 || size <= 0 {
 				select {
-				case <-stop:
-					if size <= 0 {
-						return
-					}
+				case <-stop: // all were sent: the last may still be in the device's queue
+					stop, late = nil, time.After(5*time.Second)
+				case <-late:
+					return
 				case <-time.After(time.Millisecond):
 				}
 			}
@@ -219,7 +221,7 @@ func TestResendWaitsForASlowReader(t *testing.T) {
 		}
 		return err
 	})
-	close(stop)
+	close(all)
 	<-done
 	if len(seen) < count {
 		t.Errorf("%d of %d came", len(seen), count)
