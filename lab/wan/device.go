@@ -2,6 +2,7 @@ package wan
 
 import (
 	"fmt"
+	"time"
 	"unsafe"
 
 	"godwit/netstate/netns"
@@ -22,10 +23,11 @@ type End struct {
 
 // device is a TUN device, and the descriptor through which packets leave and enter it.
 type device struct {
-	end  End
-	fd   int
-	iov  [2]unix.Iovec
-	lost uint64 // packets that the device dropped before the link had it
+	end   End
+	fd    int
+	iov   [2]unix.Iovec
+	lost  uint64        // packets that the device dropped before the link had it
+	empty time.Duration // when nothing waited to be read, the last time that the link looked
 }
 
 // openDevice makes the device of end, up, with the given MTU. It is gone when the

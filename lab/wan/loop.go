@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -31,7 +32,8 @@ type wire struct {
 	start   time.Time
 	link    Link
 
-	late time.Duration // how late this machine wakes us, about: then timers are set earlier
+	late  time.Duration // how late this machine wakes us, about: then timers are set earlier
+	bunch lateness      // of this link and the others
 
 	wake     int         // eventfd: a request waits
 	requests chan func() // run by the loop's thread
@@ -43,7 +45,7 @@ func openWire(a, b End, link Link, seed uint64) (*wire, error) {
 	if err := link.Check(); err != nil {
 		return nil, err
 	}
-	w := &wire{start: time.Now(), link: link, wake: -1, requests: make(chan func(), 16)}
+	w := &wire{start: time.Now(), link: link, wake: -1, requests: make(chan func(), 16), bunch: lateness{new(atomic.Uint64)}}
 	for i, end := range []End{a, b} {
 		d, err := openDevice(end, link.MTUBytes())
 		if err != nil {
@@ -104,20 +106,29 @@ func (w *wire) run() error {
 	for !w.stop {
 		handled := 0
 		for i, d := range w.devices {
-			n, err := w.read(d, w.pipes[i], w.now()-ago)
+			n, err := w.read(d, w.pipes[i], ago)
 			if err != nil {
 				return fmt.Errorf("read %s: %w", d.end.Device, err)
 			}
 			handled += n
 		}
 		sent, wait := w.deliver()
+		idle := handled+sent == 0
 		watched := poll
 		ago = w.late
-		if handled+sent > 0 {
+		if !idle {
 			watched, wait, ago = poll[:1], spacing, spacing/2
 		}
+		since := w.now()
 		if err := w.sleep(watched, wait); err != nil {
 			return fmt.Errorf("poll link: %w", err)
+		}
+		if idle { // nothing waited before this, or before we should have been woken
+			empty := w.now() - ago
+			if wait >= 0 {
+				empty = min(empty, since+wait)
+			}
+			w.devices[0].empty, w.devices[1].empty = empty, empty
 		}
 		if poll[0].Revents != 0 {
 			poll[0].Revents = 0
@@ -152,6 +163,9 @@ func (w *wire) deliver() (sent int, wait time.Duration) {
 	wait = -1
 	for i, p := range w.pipes {
 		out := w.devices[1-i]
+		if u := p.take(w.now()); u != nil {
+			w.bunch.tell(w.now() - u.at)
+		}
 		for u := p.take(w.now()); u != nil; u = p.take(w.now()) {
 			p.taken(u, out.write(u))
 			sent++
@@ -166,13 +180,19 @@ func (w *wire) deliver() (sent int, wait time.Duration) {
 	return sent, wait
 }
 
-// read takes a batch of packets that came at a time from d into p, and returns how many
-// they were.
-func (w *wire) read(d *device, p *pipe, came time.Duration) (int, error) {
+// read takes a batch of packets from d into p, and returns how many they were. They came about ago; or in
+// turn since nothing waited, where that is long ago as somebody was late.
+func (w *wire) read(d *device, p *pipe, ago time.Duration) (int, error) {
+	looked := w.now()
+	from := looked - ago - w.bunch.lately()
+	if looked-d.empty > bunch {
+		from = min(from, max(d.empty, looked-mostLate))
+	}
 	for i := range readBatch {
 		room := w.slabs.room()
 		n, ok, err := d.read(room)
 		if err != nil || !ok {
+			d.empty = looked
 			return i, err
 		}
 		pkt, ok := parse(room[:n])
@@ -181,7 +201,7 @@ func (w *wire) read(d *device, p *pipe, came time.Duration) (int, error) {
 		}
 		sl := w.slabs.current
 		refs := sl.refs
-		p.offer(came, &pkt, sl)
+		p.offer(p.dated(from, w.now()-ago, pkt.wire(0, pkt.count)), &pkt, sl)
 		if sl.refs > refs {
 			w.slabs.keep(n)
 		}

@@ -35,6 +35,7 @@ type pipe struct {
 	line     ring[unit]
 	inFlight int           // bytes in line
 	lastDue  time.Duration // no later unit may be due before
+	nextCame time.Duration // when the next packet may have come, behind the last one of a link as fast
 	random   *rand.Rand
 	survive  int // packets that pass before the next loss
 	jitter   wander
@@ -76,6 +77,13 @@ func (p *pipe) drain() {
 		}
 	}
 	p.waiting, p.inFlight, p.lastDue = 0, 0, 0
+}
+
+// dated says when a packet of so many bytes came that came between two times: in turn behind the last.
+func (p *pipe) dated(from, to time.Duration, bytes int) time.Duration {
+	at := min(max(from, p.nextCame), to)
+	p.nextCame = at + p.transmission(bytes)
+	return at
 }
 
 // offer gives the link a packet that lies in sl.

@@ -21,6 +21,7 @@ type (
 		B    End    `json:"b"`
 		Link Link   `json:"link"`
 		Seed uint64 `json:"seed"`
+		Late bool   `json:"late,omitempty"` // lateFD is given
 	}
 	request struct {
 		Set *Link `json:"set,omitempty"` // nil asks for the counters only
@@ -62,6 +63,9 @@ func serveLink(in io.Reader, out io.Writer) error {
 		return nil
 	}
 	defer w.close()
+	if s.Late {
+		w.bunch = openLateness(w.bunch)
+	}
 	w.devices[0].lost, w.devices[1].lost = w.devices[0].dropped(), w.devices[1].dropped()
 	if err := answers.Encode(reply{}); err != nil {
 		return fmt.Errorf("answer setup: %w", err)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"sync"
 	"syscall"
@@ -49,6 +50,10 @@ func StartUser(ctx context.Context, a, b End, link Link, seed uint64) (Emulator,
 	// Its own process group: the terminal's interrupt must not take the link first.
 	u.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	u.cmd.Stderr = &u.stderr
+	late := lateFile()
+	if late != nil {
+		u.cmd.ExtraFiles = []*os.File{late}
+	}
 	input, err := u.cmd.StdinPipe()
 	if err != nil {
 		return nil, fmt.Errorf("start link %s: %w", u.name, err)
@@ -62,7 +67,7 @@ func StartUser(ctx context.Context, a, b End, link Link, seed uint64) (Emulator,
 	}
 	u.input = input
 	go u.listen(output)
-	if _, err := u.ask(ctx, setup{A: a, B: b, Link: link, Seed: seed}); err != nil {
+	if _, err := u.ask(ctx, setup{A: a, B: b, Link: link, Seed: seed, Late: late != nil}); err != nil {
 		return nil, errors.Join(err, u.Close())
 	}
 	return u, nil
