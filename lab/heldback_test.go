@@ -15,8 +15,8 @@ import (
 const heldBackWorld = `
 name: held-back
 sites:
-  - {name: montreal, guest_net: {v4: 10.1.1.0/24}, uplinks: [{name: public, rate: 200mbit, delay: 25ms}]}
-  - {name: sanjose, guest_net: {v4: 10.2.1.0/24}, uplinks: [{name: public, rate: 200mbit, delay: 25ms}]}
+  - {name: montreal, guest_net: {v4: 10.1.1.0/24}, uplinks: [{name: public, rate: 200mbit, delay: 25ms, queue: 2MB}]}
+  - {name: sanjose, guest_net: {v4: 10.2.1.0/24}, uplinks: [{name: public, rate: 200mbit, delay: 25ms, queue: 2MB}]}
 clients:
   - {name: plain, at: montreal, mptcp: "off"}
 guests:
