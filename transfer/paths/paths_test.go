@@ -59,33 +59,35 @@ func TestFramesTakeEveryPath(t *testing.T) {
 }
 
 func TestControlsInOrderBothWays(t *testing.T) {
-	a, b := newLink("a", 20*time.Millisecond, 0), newLink("b", time.Millisecond, 0)
-	w := newWorld(t, a, b)
-	defer w.close()
-	var want []string
-	for i := range 200 {
-		want = append(want, fmt.Sprint(i))
-		if err := w.s.Control(t.Context(), wire.TopicRaw, []byte(fmt.Sprint(i)), i%3 == 0); err != nil {
+	inBubble(t, func(t *testing.T) {
+		a, b := newLink("a", 20*time.Millisecond, 0), newLink("b", time.Millisecond, 0)
+		w := newWorld(t, a, b)
+		defer w.close()
+		var want []string
+		for i := range 200 {
+			want = append(want, fmt.Sprint(i))
+			if err := w.s.Control(t.Context(), wire.TopicRaw, []byte(fmt.Sprint(i)), i%3 == 0); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.r.Control(t.Context(), wire.TopicReturn, []byte(fmt.Sprint(i)), i%5 == 0); err != nil {
+				t.Fatal(err)
+			}
+			if i == 100 {
+				b.kill()
+			}
+		}
+		w.settle(0, 0, 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		if err := w.r.Settled(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.r.Control(t.Context(), wire.TopicReturn, []byte(fmt.Sprint(i)), i%5 == 0); err != nil {
-			t.Fatal(err)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if strings.Join(w.told, " ") != strings.Join(want, " ") || strings.Join(w.back, " ") != strings.Join(want, " ") {
+			t.Errorf("there %v\nback %v", w.told, w.back)
 		}
-		if i == 100 {
-			b.kill()
-		}
-	}
-	w.settle(0, 0, 5*time.Second)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-	defer cancel()
-	if err := w.r.Settled(ctx); err != nil {
-		t.Fatal(err)
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if strings.Join(w.told, " ") != strings.Join(want, " ") || strings.Join(w.back, " ") != strings.Join(want, " ") {
-		t.Errorf("there %v\nback %v", w.told, w.back)
-	}
+	})
 }
 
 // TestControlsGoBeforeLaterFrames: a frame may hang on what was said before it, however long
@@ -157,24 +159,26 @@ func TestNothingIsLostWhenLanesDie(t *testing.T) {
 }
 
 func TestAllPathsCutForAWhile(t *testing.T) {
-	a, b := newLink("a", time.Millisecond, 2<<20), newLink("b", time.Millisecond, 2<<20)
-	w := newWorld(t, a, b)
-	defer w.close()
-	go func() {
-		time.Sleep(100 * time.Millisecond)
-		a.set(func() { a.cut = true })
-		b.set(func() { b.cut = true })
-		time.Sleep(3 * time.Second) // longer than Silence
-		a.set(func() { a.cut = false })
-		b.set(func() { b.cut = false })
-	}()
-	began := time.Now()
-	w.send(40, 32<<10)
-	w.settle(40, 32<<10, 10*time.Second)
-	if d := time.Since(began); d < 2*time.Second {
-		t.Errorf("nothing was cut: %v", d)
-	}
-	t.Logf("%v, %+v", time.Since(began), w.s.Stats())
+	inBubble(t, func(t *testing.T) {
+		a, b := newLink("a", time.Millisecond, 2<<20), newLink("b", time.Millisecond, 2<<20)
+		w := newWorld(t, a, b)
+		defer w.close()
+		go func() {
+			time.Sleep(100 * time.Millisecond)
+			a.set(func() { a.cut = true })
+			b.set(func() { b.cut = true })
+			time.Sleep(3 * time.Second) // longer than Silence
+			a.set(func() { a.cut = false })
+			b.set(func() { b.cut = false })
+		}()
+		began := time.Now()
+		w.send(40, 32<<10)
+		w.settle(40, 32<<10, 10*time.Second)
+		if d := time.Since(began); d < 2*time.Second {
+			t.Errorf("nothing was cut: %v", d)
+		}
+		t.Logf("%v, %+v", time.Since(began), w.s.Stats())
+	})
 }
 
 func TestLaneThatAcceptsAndNeverReads(t *testing.T) {
@@ -188,20 +192,22 @@ func TestLaneThatAcceptsAndNeverReads(t *testing.T) {
 
 // TestLaneThatFallsSilent has a lane that is cut with frames on it while another goes on.
 func TestLaneThatFallsSilent(t *testing.T) {
-	a := newLink("a", time.Millisecond, 4<<20)
-	w := newWorld(t, a, newLink("b", time.Millisecond, 1<<20))
-	defer w.close()
-	time.AfterFunc(200*time.Millisecond, func() { a.set(func() { a.cut = true }) })
-	silent := make(chan time.Duration, 1)
-	time.AfterFunc(200*time.Millisecond+Silence*3/4, func() { silent <- w.s.Stats().Silent })
-	w.send(150, 32<<10)
-	w.settle(150, 32<<10, 20*time.Second)
-	if d := <-silent; d < Silence/2 {
-		t.Errorf("a lane that was cut %v ago counts, and is said to be silent for %v", Silence*3/4, d)
-	}
-	if p := w.s.Stats().Paths[0]; p.Died == 0 || p.Lanes != 0 {
-		t.Errorf("%+v", p)
-	}
+	inBubble(t, func(t *testing.T) {
+		a := newLink("a", time.Millisecond, 4<<20)
+		w := newWorld(t, a, newLink("b", time.Millisecond, 1<<20))
+		defer w.close()
+		time.AfterFunc(200*time.Millisecond, func() { a.set(func() { a.cut = true }) })
+		silent := make(chan time.Duration, 1)
+		time.AfterFunc(200*time.Millisecond+Silence*3/4, func() { silent <- w.s.Stats().Silent })
+		w.send(150, 32<<10)
+		w.settle(150, 32<<10, 20*time.Second)
+		if d := <-silent; d < Silence/2 {
+			t.Errorf("a lane that was cut %v ago counts, and is said to be silent for %v", Silence*3/4, d)
+		}
+		if p := w.s.Stats().Paths[0]; p.Died == 0 || p.Lanes != 0 {
+			t.Errorf("%+v", p)
+		}
+	})
 }
 
 // TestBusyReceiver: an end that takes what came for longer than Silence, such as a disk that is
@@ -222,27 +228,29 @@ func TestBusyReceiver(t *testing.T) {
 // TestMissIsToldEverywhere: the guest may wait for a page that was missed, so that word of it waits for
 // no lane whose path was cut.
 func TestMissIsToldEverywhere(t *testing.T) {
-	const frames = 30
-	a, b := newLink("a", time.Millisecond, 4<<20), newLink("b", time.Millisecond, 4<<20) // so that both take frames
-	w := newWorld(t, a, b)
-	defer w.close()
-	for n := range uint64(frames) {
-		w.miss[n+1] = true
-	}
-	for begun := time.Now(); w.s.Stats().LanesLive < 2; time.Sleep(time.Millisecond) {
-		if time.Since(begun) > 10*time.Second {
-			t.Fatal("a lane does not open")
+	inBubble(t, func(t *testing.T) {
+		const frames = 30
+		a, b := newLink("a", time.Millisecond, 4<<20), newLink("b", time.Millisecond, 4<<20) // so that both take frames
+		w := newWorld(t, a, b)
+		defer w.close()
+		for n := range uint64(frames) {
+			w.miss[n+1] = true
 		}
-	}
-	a.set(func() { a.cut = true })
-	defer a.set(func() { a.cut = false })
-	w.send(frames, 16<<10)
-	time.Sleep(Silence / 2)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.got) == 0 || len(w.lack) != len(w.got) {
-		t.Errorf("%d of %d frames that came and were missed are known to be so", len(w.lack), len(w.got))
-	}
+		for begun := time.Now(); w.s.Stats().LanesLive < 2; time.Sleep(time.Millisecond) {
+			if time.Since(begun) > 10*time.Second {
+				t.Fatal("a lane does not open")
+			}
+		}
+		a.set(func() { a.cut = true })
+		defer a.set(func() { a.cut = false })
+		w.send(frames, 16<<10)
+		time.Sleep(Silence / 2)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if len(w.got) == 0 || len(w.lack) != len(w.got) {
+			t.Errorf("%d of %d frames that came and were missed are known to be so", len(w.lack), len(w.got))
+		}
+	})
 }
 
 // TestDropKeepsUrgentFirst: frames of a lane that died go again after those that are urgent.
@@ -272,72 +280,65 @@ func TestDropKeepsUrgentFirst(t *testing.T) {
 // TestWindow: a lane is given no more than its window, and the frame that fills it, while the other
 // end does not read; and all of it goes on when that does.
 func TestWindow(t *testing.T) {
-	const window, size = 256 << 10, 32 << 10
-	for _, bounded := range []bool{true, false} {
-		a := newLink("a", time.Millisecond, 0)
-		if bounded {
-			a.window = window
+	inBubble(t, func(t *testing.T) {
+		const window, size = 256 << 10, 32 << 10
+		for _, bounded := range []bool{true, false} {
+			a := newLink("a", time.Millisecond, 0)
+			if bounded {
+				a.window = window
+			}
+			w := newWorld(t, a)
+			w.busy = Silence / 2
+			sent := make(chan int64)
+			go func() {
+				time.Sleep(w.busy / 2)
+				sent <- w.s.Stats().Paths[0].Sent
+			}()
+			w.send(60, size)
+			const more = 64 << 10 // what its buffer had read already, and keep-alives
+			if sent := <-sent; (sent <= window+size+more) != bounded {
+				t.Errorf("bounded %v: %d bytes were written, and the other end reads nothing", bounded, sent)
+			}
+			w.settle(60, size, 10*time.Second)
+			w.close()
 		}
-		w := newWorld(t, a)
-		w.busy = Silence / 2
-		sent := make(chan int64)
-		go func() {
-			time.Sleep(w.busy / 2)
-			sent <- w.s.Stats().Paths[0].Sent
-		}()
-		w.send(60, size)
-		const more = 64 << 10 // what its buffer had read already, and keep-alives
-		if sent := <-sent; (sent <= window+size+more) != bounded {
-			t.Errorf("bounded %v: %d bytes were written, and the other end reads nothing", bounded, sent)
-		}
-		w.settle(60, size, 10*time.Second)
-		w.close()
-	}
+	})
 }
 
 // TestHurryLeavesTheLastToTheFast: a frame that a slow lane would bring late goes on, or
 // again on, the fast one.
 func TestHurryLeavesTheLastToTheFast(t *testing.T) {
-	var took time.Duration
-	for range 3 { // a busy machine makes it slower, never faster
-		if took = hurried(t); took <= 350*time.Millisecond {
-			return
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(t, newLink("slow", 400*time.Millisecond, 1<<20), newLink("fast", 5*time.Millisecond, 8<<20))
+		defer w.close()
+		w.send(60, 32<<10)
+		w.settle(60, 32<<10, 20*time.Second) // both are known now
+		w.s.Hurry(0)
+		began := time.Now()
+		for i := 61; i <= 90; i++ {
+			if err := w.s.Send(t.Context(), uint64(i), payload(uint64(i), 32<<10), false); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	t.Errorf("%v: the slow lane was waited for", took)
-}
-
-// hurried is how long the last frames take, of which a slow lane would want 400 ms for each.
-func hurried(t *testing.T) time.Duration {
-	w := newWorld(t, newLink("slow", 400*time.Millisecond, 1<<20), newLink("fast", 5*time.Millisecond, 8<<20))
-	defer w.close()
-	w.send(60, 32<<10)
-	w.settle(60, 32<<10, 20*time.Second) // both are known now
-	w.s.Hurry(0)
-	began := time.Now()
-	for i := 61; i <= 90; i++ {
-		if err := w.s.Send(t.Context(), uint64(i), payload(uint64(i), 32<<10), false); err != nil {
-			t.Fatal(err)
+		w.settle(90, 32<<10, 5*time.Second)
+		if took := time.Since(began); took > 350*time.Millisecond { // the slow lane would want 400 ms for each
+			t.Errorf("%v: the slow lane was waited for", took)
 		}
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-	defer cancel()
-	if err := w.s.Settled(ctx); err != nil {
-		t.Fatal(err)
-	}
-	return time.Since(began)
+	})
 }
 
 func TestBandwidthLimit(t *testing.T) {
-	w := newWorld(t, newLink("a", 0, 0), newLink("b", 0, 0))
-	defer w.close()
-	w.limit.Set(1 << 20)
-	began := time.Now()
-	w.send(32, 32<<10)
-	w.settle(32, 32<<10, 10*time.Second)
-	if d := time.Since(began); d < 800*time.Millisecond || d > 8*time.Second {
-		t.Errorf("1 MiB at 1 MiB/s took %v", d)
-	}
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(t, newLink("a", 0, 0), newLink("b", 0, 0))
+		defer w.close()
+		w.limit.Set(1 << 20)
+		began := time.Now()
+		w.send(32, 32<<10)
+		w.settle(32, 32<<10, 10*time.Second)
+		if d := time.Since(began); d < 800*time.Millisecond || d > 8*time.Second {
+			t.Errorf("1 MiB at 1 MiB/s took %v", d)
+		}
+	})
 }
 
 func TestWrongKey(t *testing.T) {
@@ -378,72 +379,78 @@ func TestPeerThatLies(t *testing.T) {
 		"noise":                     []byte("\xff\xff\xff\xff\xff"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			ended := make(chan struct{}, 100)
-			s := NewSender(t.Context(), SenderConfig{Identity: identity, Lanes: []Lane{{Path: "a", Open: func(context.Context) (net.Conn, error) {
-				here, there := net.Pipe()
-				go func() {
-					wire.Read(there, nil)                   //nolint:errcheck // a test
-					there.Write(wire.AppendWelcome(nil, 1)) //nolint:errcheck // a test
-					go there.Write(lie)                     //nolint:errcheck // a test
-					io.Copy(io.Discard, there)              //nolint:errcheck // a test
-					ended <- struct{}{}
-					there.Close()
-				}()
-				return here, nil
-			}}}})
-			select {
-			case <-ended:
-			case <-time.After(time.Second):
-				t.Error("the lane lives on")
-			}
-			if s.Err() != nil {
-				t.Error(s.Err())
-			}
-			s.Close()
+			inBubble(t, func(t *testing.T) {
+				ended := make(chan struct{}, 100)
+				s := NewSender(t.Context(), SenderConfig{Identity: identity, Lanes: []Lane{{Path: "a", Open: func(context.Context) (net.Conn, error) {
+					here, there := net.Pipe()
+					go func() {
+						wire.Read(there, nil)                   //nolint:errcheck // a test
+						there.Write(wire.AppendWelcome(nil, 1)) //nolint:errcheck // a test
+						go there.Write(lie)                     //nolint:errcheck // a test
+						io.Copy(io.Discard, there)              //nolint:errcheck // a test
+						ended <- struct{}{}
+						there.Close()
+					}()
+					return here, nil
+				}}}})
+				select {
+				case <-ended:
+				case <-time.After(time.Second):
+					t.Error("the lane lives on")
+				}
+				if s.Err() != nil {
+					t.Error(s.Err())
+				}
+				s.Close()
+			})
 		})
 	}
 }
 
 func TestAbortTellsWhy(t *testing.T) {
-	w := newWorld(t, newLink("a", time.Millisecond, 0))
-	w.send(1, 10)
-	w.settle(1, 10, time.Second)
-	w.r.Abort("its QEMU is gone")
-	<-w.s.Done()
-	if err := w.s.Err(); err == nil || err.Error() != "the other end: its QEMU is gone" {
-		t.Errorf("%v", err)
-	}
-	if err := w.s.Send(t.Context(), 2, nil, false); err == nil {
-		t.Error("sent after the end")
-	}
-	w.all[0].kill()
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(t, newLink("a", time.Millisecond, 0))
+		w.send(1, 10)
+		w.settle(1, 10, time.Second)
+		w.r.Abort("its QEMU is gone")
+		<-w.s.Done()
+		if err := w.s.Err(); err == nil || err.Error() != "the other end: its QEMU is gone" {
+			t.Errorf("%v", err)
+		}
+		if err := w.s.Send(t.Context(), 2, nil, false); err == nil {
+			t.Error("sent after the end")
+		}
+		w.all[0].kill()
+	})
 }
 
 // TestFailureTellsWhy: the destination cannot keep what comes, with more of it under way on each lane.
 func TestFailureTellsWhy(t *testing.T) {
-	for range 20 {
-		w := newWorld(t, newLink("a", time.Millisecond, 20e6), newLink("b", time.Millisecond, 20e6))
-		w.mu.Lock()
-		w.fail = 8
-		w.mu.Unlock()
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-		for i := uint64(1); w.s.Send(ctx, i, payload(i, 40000), false) == nil && i < 64; i++ { //nolint:revive // as many as it takes
+	inBubble(t, func(t *testing.T) {
+		for range 20 {
+			w := newWorld(t, newLink("a", time.Millisecond, 20e6), newLink("b", time.Millisecond, 20e6))
+			w.mu.Lock()
+			w.fail = 8
+			w.mu.Unlock()
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			for i := uint64(1); w.s.Send(ctx, i, payload(i, 40000), false) == nil && i < 64; i++ { //nolint:revive // as many as it takes
+			}
+			cancel()
+			select {
+			case <-w.s.Done():
+			case <-time.After(3 * time.Second):
+				t.Fatalf("the sender was not told: %+v", w.s.Stats())
+			}
+			var peer *PeerError
+			if err := w.s.Err(); !errors.As(err, &peer) || peer.Text != "no space left on device" {
+				t.Fatalf("the sender ended with %v", err)
+			}
+			w.r.Close()
+			for _, l := range w.all {
+				l.kill()
+			}
 		}
-		cancel()
-		select {
-		case <-w.s.Done():
-		case <-time.After(3 * time.Second):
-			t.Fatalf("the sender was not told: %+v", w.s.Stats())
-		}
-		var peer *PeerError
-		if err := w.s.Err(); !errors.As(err, &peer) || peer.Text != "no space left on device" {
-			t.Fatalf("the sender ended with %v", err)
-		}
-		w.r.Close()
-		for _, l := range w.all {
-			l.kill()
-		}
-	}
+	})
 }
 
 func TestNumbers(t *testing.T) {

@@ -21,47 +21,51 @@ func (w *world) live(n int) {
 
 // TestSpareCarriesTheLast: a spare lane carries nothing in a copy, and is not counted; what is last it brings.
 func TestSpareCarriesTheLast(t *testing.T) {
-	w, _, _ := spared(t)
-	defer w.close()
-	w.live(2)
-	const count, size = 20, 16 << 10
-	w.send(count, size)
-	w.settle(count, size, 20*time.Second)
-	s := w.s.Stats()
-	if s.Paths[1].Acked > 0 || s.Goodput > 5<<20 {
-		t.Errorf("%d bytes went over the spare lane; %d a second are expected", s.Paths[1].Acked, s.Goodput)
-	}
-	w.s.Hurry(0)
-	began := time.Now()
-	if err := w.s.Send(context.Background(), count+1, payload(count+1, size), false); err != nil {
-		t.Fatal(err)
-	}
-	w.settle(count+1, size, 20*time.Second)
-	if took := time.Since(began); took > 250*time.Millisecond {
-		t.Errorf("the last frame took %v", took)
-	}
+	inBubble(t, func(t *testing.T) {
+		w, _, _ := spared(t)
+		defer w.close()
+		w.live(2)
+		const count, size = 20, 16 << 10
+		w.send(count, size)
+		w.settle(count, size, 20*time.Second)
+		s := w.s.Stats()
+		if s.Paths[1].Acked > 0 || s.Goodput > 5<<20 {
+			t.Errorf("%d bytes went over the spare lane; %d a second are expected", s.Paths[1].Acked, s.Goodput)
+		}
+		w.s.Hurry(0)
+		began := time.Now()
+		if err := w.s.Send(context.Background(), count+1, payload(count+1, size), false); err != nil {
+			t.Fatal(err)
+		}
+		w.settle(count+1, size, 20*time.Second)
+		if took := time.Since(began); took > 250*time.Millisecond {
+			t.Errorf("the last frame took %v", took)
+		}
+	})
 }
 
 // TestSpareIsNotAwaited: while queues are kept short a spare lane carries only what is stuck on others, and so no other leaves
 // a frame to it, however much sooner it would bring it.
 func TestSpareIsNotAwaited(t *testing.T) {
-	w, _, _ := spared(t)
-	defer w.close()
-	w.live(2)
-	for s := w.s.Stats(); s.Paths[0].RTT == 0 || s.Paths[1].RTT == 0; s = w.s.Stats() {
-		time.Sleep(time.Millisecond)
-	}
-	w.s.Hurry(0)
-	w.s.KeepShort()
-	const count, size = 4, 4 << 10
-	within, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	for n := uint64(1); n <= count; n++ {
-		if err := w.s.Send(within, n, payload(n, size), n%2 == 0); err != nil {
-			t.Fatal(err)
+	inBubble(t, func(t *testing.T) {
+		w, _, _ := spared(t)
+		defer w.close()
+		w.live(2)
+		for s := w.s.Stats(); s.Paths[0].RTT == 0 || s.Paths[1].RTT == 0; s = w.s.Stats() {
+			time.Sleep(time.Millisecond)
 		}
-	}
-	w.settle(count, size, 5*time.Second)
+		w.s.Hurry(0)
+		w.s.KeepShort()
+		const count, size = 4, 4 << 10
+		within, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		for n := uint64(1); n <= count; n++ {
+			if err := w.s.Send(within, n, payload(n, size), n%2 == 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.settle(count, size, 5*time.Second)
+	})
 }
 
 // TestSpareWhereOthersAreStuck: in post-copy a spare lane carries also what waits, while nothing moves on the others.
@@ -93,12 +97,14 @@ func TestSpareWhereOthersAreStuck(t *testing.T) {
 
 // TestSpareAlone: where no other lane works it carries all.
 func TestSpareAlone(t *testing.T) {
-	w, long, _ := spared(t)
-	defer w.close()
-	w.live(2)
-	long.set(func() { long.broken = true })
-	long.kill()
-	const count, size = 20, 16 << 10
-	w.send(count, size)
-	w.settle(count, size, 20*time.Second)
+	inBubble(t, func(t *testing.T) {
+		w, long, _ := spared(t)
+		defer w.close()
+		w.live(2)
+		long.set(func() { long.broken = true })
+		long.kill()
+		const count, size = 20, 16 << 10
+		w.send(count, size)
+		w.settle(count, size, 20*time.Second)
+	})
 }
