@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
 	"godwit/internal/child"
@@ -160,26 +161,34 @@ func TestVerifyComesBehind(t *testing.T) {
 	defer cancel()
 	verify := func() { n.Do("a", func() error { _, err := a.Verify(ctx); return err }) }
 	verify()
-	n.Run("b", "tc", "qdisc", "add", "dev", "up", "root", "tbf", "rate", "4mbit", "burst", "4kb", "limit", "4mb")
+	n.Run("b", "tc", "qdisc", "add", "dev", "up", "root", "tbf", "rate", "2mbit", "burst", "4kb", "limit", "4mb")
 	var in, out net.PacketConn
 	n.Do("a", func() (err error) { in, err = net.ListenPacket("udp4", a.Inner.String()+":7009"); return err })
 	defer in.Close()
 	in.(*net.UDPConn).SetReadBuffer(4 << 20)
 	n.Do("b", func() (err error) { out, err = net.ListenPacket("udp4", b.Inner.String()+":0"); return err })
 	defer out.Close()
-	const datagrams = 300 // 0.6 s
+	const datagrams = 300 // 1.3 s
 	for range datagrams {
 		if _, err := out.WriteTo(make([]byte, 1000), in.LocalAddr()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	count := func() int {
-		for k, buf := 0, make([]byte, 2000); ; k++ {
-			in.SetReadDeadline(time.Now().Add(time.Millisecond))
-			if _, _, err := in.ReadFrom(buf); err != nil {
-				return k
+	raw, err := in.(*net.UDPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := func() (k int) { // what is there: a deadline may pass before the read has begun
+		if err := raw.Read(func(fd uintptr) bool {
+			for buf := make([]byte, 2000); ; k++ {
+				if _, _, err := unix.Recvfrom(int(fd), buf, unix.MSG_DONTWAIT); err != nil {
+					return true
+				}
 			}
+		}); err != nil {
+			t.Fatal(err)
 		}
+		return k
 	}
 	early := count()
 	verify()
