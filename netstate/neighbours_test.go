@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"godwit/netstate"
+	"godwit/netstate/internal/nettest"
 )
 
 // TestWrongNeighbour is Le & Nahum §IV-D: somebody at the destination claims the
@@ -35,7 +36,10 @@ func TestWrongNeighbour(t *testing.T) {
 		}
 		w.Run("hb", "sh", "-c", "echo 0 > /proc/sys/net/ipv4/neigh/br-guest/locktime")
 		w.IP("hb", "neigh replace "+addr.String()+" dev br-guest nud reachable lladdr "+guestMAC.String())
-		claim()
+		nettest.Eventually(t, "an ordinary entry is replaced", 3*time.Second, func() bool {
+			claim()
+			return strings.Contains(w.Run("hb", "ip", "neigh", "show", addr.String(), "dev", "br-guest"), stray.String())
+		})
 		if w.answers(addr, short) {
 			t.Errorf("%s: it answers with an ordinary entry too, which shows nothing: %s", addr, w.Run("hb", "ip", "neigh", "show", "dev", "br-guest"))
 		}
@@ -58,18 +62,16 @@ func TestAnnounceReplaces(t *testing.T) {
 	}
 	for _, addr := range []netip.Addr{guest4, guest6} {
 		w.Do("ha", func() error { return netstate.Announce("br-guest", addr, now) })
-		time.Sleep(50 * time.Millisecond)
-		if got := believes("r", "lana", addr); !strings.Contains(got, now.String()) {
-			t.Errorf("the router believes %q of %s, want %s", got, addr, now)
-		}
+		nettest.Eventually(t, "the router believes what is announced of "+addr.String(), 3*time.Second, func() bool {
+			return strings.Contains(believes("r", "lana", addr), now.String())
+		})
 	}
 	for _, addr := range []netip.Addr{gateway4, gateway6} {
 		w.Do("hb", func() error { return netstate.AnnounceTo("br-guest", guestMAC, addr, now) })
-		time.Sleep(50 * time.Millisecond)
-		got := believes("gb", "eth0", addr)
-		if !strings.Contains(got, now.String()) || addr.Is6() && !strings.Contains(got, "router") {
-			t.Errorf("the guest believes %q of its router %s, want %s", got, addr, now)
-		}
+		nettest.Eventually(t, "the guest believes it of its router "+addr.String(), 3*time.Second, func() bool {
+			got := believes("gb", "eth0", addr)
+			return strings.Contains(got, now.String()) && (addr.Is4() || strings.Contains(got, "router"))
+		})
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"godwit/netstate"
+	"godwit/netstate/internal/nettest"
 )
 
 // TestProbe: a used address is found with its owner, a free one is free after
@@ -67,10 +68,9 @@ func TestAnnounce(t *testing.T) {
 	for _, gateway := range []netip.Addr{gateway4, gateway6} {
 		w.Do("hb", func() error { return netstate.AnnounceTo("br-guest", guestMAC, gateway, moved) })
 	}
-	time.Sleep(50 * time.Millisecond)
 	for _, c := range [][2]string{{"r", guest4.String()}, {"r", guest6.String()}, {"gb", gateway4.String()}, {"gb", gateway6.String()}} {
-		if out := w.Run(c[0], "ip", "neigh", "show", c[1]); !strings.Contains(out, moved.String()) {
-			t.Errorf("%s knows %s as: %s", c[0], c[1], out)
-		}
+		nettest.Eventually(t, c[0]+" knows "+c[1]+" as what was announced", 3*time.Second, func() bool {
+			return strings.Contains(w.Run(c[0], "ip", "neigh", "show", c[1]), moved.String())
+		})
 	}
 }
