@@ -218,6 +218,7 @@ func TestWhatIsNotWrittenIsToldAgain(t *testing.T) {
 			defer close(ended)
 			m.run(ctx, migration.Input{Kind: kind, Problem: &migration.Problem{Code: migration.CodeHypervisor, Text: "tried"}})
 		}()
+		waitFor(t, "it is told", func() bool { return said.Load() > 0 })
 		if again {
 			waitFor(t, "it is told again", func() bool { return said.Load() > 1 })
 		} else if time.Sleep(2 * endAgain); said.Load() != 1 {

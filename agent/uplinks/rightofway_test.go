@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"godwit/agent/peer"
@@ -58,29 +59,30 @@ func TestRightOfWay(t *testing.T) {
 
 // TestWayOfACutPath: who waits for what does not move holds up nobody, until it moves again.
 func TestWayOfACutPath(t *testing.T) {
-	t.Parallel()
-	var r RightOfWay
-	var web, moved atomic.Int64
-	r.Join("web", over("10.0.0.1"), web.Store)
-	r.Join("db", over("10.0.0.1"), func(int64) {})
-	done := make(chan struct{})
-	ended := make(chan struct{})
-	go func() { r.HoldWhile("db", done, moved.Load); close(ended) }()
-	until := func(what string, bits int64, most time.Duration) {
-		t.Helper()
-		for begun := time.Now(); web.Load() != bits; time.Sleep(10 * time.Millisecond) {
-			if time.Since(begun) > most {
-				t.Fatalf("%s: %d bit/s", what, web.Load())
+	synctest.Test(t, func(t *testing.T) {
+		var r RightOfWay
+		var web, moved atomic.Int64
+		r.Join("web", over("10.0.0.1"), web.Store)
+		r.Join("db", over("10.0.0.1"), func(int64) {})
+		done := make(chan struct{})
+		ended := make(chan struct{})
+		go func() { r.HoldWhile("db", done, moved.Load); close(ended) }()
+		after := func(d time.Duration, what string, bits int64) {
+			t.Helper()
+			time.Sleep(d)
+			synctest.Wait()
+			if got := web.Load(); got != bits {
+				t.Errorf("%s: %d bit/s, want %d", what, got, bits)
 			}
 		}
-	}
-	until("db waits", 2_000_000, time.Second)
-	until("nothing moves", 0, (wayLooks+3)*wayLook)
-	moved.Add(1)
-	until("it moves again", 2_000_000, 3*wayLook)
-	close(done)
-	<-ended
-	until("it is through", 0, time.Second)
+		after(0, "db waits", 2_000_000)
+		after((wayLooks+1)*wayLook, "nothing moves", 0)
+		moved.Add(1)
+		after(wayLook, "it moves again", 2_000_000)
+		close(done)
+		<-ended
+		after(0, "it is through", 0)
+	})
 }
 
 // TestBandwidthWhileGivingWay: the lower limit holds, and time is counted.

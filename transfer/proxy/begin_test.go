@@ -101,13 +101,14 @@ func TestFramesWaitForTheOffer(t *testing.T) {
 			s := newStranger(t)
 			set := wire.Offer{Set: 1, First: 0, Hashes: []uint64{7}}
 			s.say(t, 1, set)
+			said, patience := uint64(1), 500*time.Millisecond
 			if offered {
-				s.say(t, 2, wire.Offer{})
+				said, patience = 2, 10*time.Second
+				s.say(t, said, wire.Offer{})
 			}
-			s.until(t, func(stats proxy.Stats) bool { return stats.Offered == 1 })
-			time.Sleep(10 * time.Millisecond) // the second is there, too
+			s.heard(t, said)
 			s.begin(t)
-			if came := s.frameWithin(t, 500*time.Millisecond) != nil; came != offered {
+			if came := s.frameWithin(t, patience) != nil; came != offered {
 				t.Errorf("frames came before the prologue was acknowledged: %v", came)
 			}
 		})
@@ -119,8 +120,7 @@ func TestPackedAsUnderstood(t *testing.T) {
 	for version, want := range map[uint8]byte{wire.WithLast: 16, wire.WithWhole: 40} {
 		s := newStrangerOf(t, version)
 		s.say(t, 1, wire.Offer{})
-		s.until(t, func(stats proxy.Stats) bool { return stats.LanesLive == 1 })
-		time.Sleep(10 * time.Millisecond) // it was heard
+		s.heard(t, 1)
 		s.begin(t)
 		body := s.frameWithin(t, 10*time.Second)
 		if len(body) < 2 || body[0] != 5 || body[1] != want { // a section of pages, and how many
@@ -151,6 +151,26 @@ func (s *stranger) say(t *testing.T, number uint64, o wire.Offer) {
 	t.Helper()
 	if _, err := s.lane.Write(wire.AppendControl(nil, number, wire.TopicOffer, wire.AppendOffer(nil, o))); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// heard waits until the source has taken so many things that it was told.
+func (s *stranger) heard(t *testing.T, controls uint64) {
+	t.Helper()
+	s.lane.SetReadDeadline(time.Now().Add(10 * time.Second)) //nolint:errcheck // it does not fail
+	for {
+		kind, body, err := wire.Read(s.lane, nil)
+		if err != nil {
+			t.Fatalf("the lane: %v", err)
+		}
+		if kind != wire.KindAck {
+			continue
+		}
+		if a, err := wire.ParseAck(body); err != nil {
+			t.Fatal(err)
+		} else if a.Controls >= controls {
+			return
+		}
 	}
 }
 

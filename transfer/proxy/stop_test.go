@@ -71,24 +71,24 @@ func TestSettleWaitsForWhatIsUnderWay(t *testing.T) {
 // TestWhatIsUnderWayIsForeseenWhole: a page of which a version is under way travels whole, if that has not arrived when
 // the guest is stopped. While it is copied that is not foreseen: it will have settled.
 func TestWhatIsUnderWayIsForeseenWhole(t *testing.T) {
-	const hot = 64
-	s, f := flyingTwice(t, hot)
-	defer s.sender.Close() //nolint:errcheck // it had no lanes
-	copying := s.coded(s.store.Progress())
-	ended := make(chan struct{})
-	go func() { defer close(ended); s.Settle(t.Context()) }()
-	for !s.settling.Load() {
-		time.Sleep(time.Millisecond)
-	}
-	before := s.coded(s.store.Progress())
-	if err := s.store.Acked(f.Number); err != nil {
-		t.Fatal(err)
-	}
-	after := s.coded(s.store.Progress())
-	if copying != hot*40 || before != hot*4000 || after != hot*40 {
-		t.Errorf("foreseen are %.0f bytes while it is copied, %.0f before they have arrived, %.0f after", copying, before, after)
-	}
-	<-ended
+	synctest.Test(t, func(t *testing.T) {
+		const hot = 64
+		s, f := flyingTwice(t, hot)
+		defer s.sender.Close() //nolint:errcheck // it had no lanes
+		copying := s.coded(s.store.Progress())
+		ended := make(chan struct{})
+		go func() { defer close(ended); s.Settle(t.Context()) }()
+		synctest.Wait() // it settles
+		before := s.coded(s.store.Progress())
+		if err := s.store.Acked(f.Number); err != nil {
+			t.Fatal(err)
+		}
+		after := s.coded(s.store.Progress())
+		if copying != hot*40 || before != hot*4000 || after != hot*40 {
+			t.Errorf("foreseen are %.0f bytes while it is copied, %.0f before they have arrived, %.0f after", copying, before, after)
+		}
+		<-ended
+	})
 }
 
 // TestDrainWaitsForWhatIsUnderWay: where the rest follows the guest nothing goes any more before it is stopped, and what
