@@ -1,6 +1,7 @@
 package qmp
 
 import (
+	"context"
 	"errors"
 	"net"
 	"os"
@@ -9,7 +10,7 @@ import (
 )
 
 // TestWriteToAnEndedQEMU: the client's writer may meet QEMU's end before its reader does; it is told as the
-// same. A write that only takes too long is no end.
+// same. A write that only takes too long is no end: QEMU does not answer.
 func TestWriteToAnEndedQEMU(t *testing.T) {
 	for _, test := range []struct {
 		fails error
@@ -25,6 +26,9 @@ func TestWriteToAnEndedQEMU(t *testing.T) {
 		err := c.Do(t.Context(), "query-status", nil, nil)
 		if !errors.Is(err, test.fails) || errors.Is(err, ErrClosed) != test.ended {
 			t.Errorf("a write that fails by %v: %v, want it to be an end: %v", test.fails, err, test.ended)
+		}
+		if late := errors.Is(err, context.DeadlineExceeded); late == test.ended {
+			t.Errorf("a write that fails by %v: %v, which is taken for a QEMU that does not answer: %v", test.fails, err, late)
 		}
 	}
 }

@@ -101,10 +101,13 @@ func (c *Client) write(ctx context.Context, req request) error {
 	if err != nil && n > 0 {
 		c.conn.Close() // half a command has gone: what follows would be misread
 	}
-	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("not taken: %w: %w", context.DeadlineExceeded, err) // as of one that is not answered
+	case err != nil:
 		return fmt.Errorf("%w: %w", ErrClosed, err) // read is about to see the end, too
 	}
-	return err
+	return nil
 }
 
 // read is the client's only reader. It never waits for anybody but QEMU.
