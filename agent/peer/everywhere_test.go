@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -93,10 +94,34 @@ func TestCallEverywhere(t *testing.T) {
 	if err := ask("/problem", nil, &out); !errors.As(err, &problem) || problem.Code != migration.CodeAddress {
 		t.Errorf("a problem: %v", err)
 	}
+}
+
+// TestGatherClosesWhatNobodyUsed: what was dialled and not used does not stay.
+func TestGatherClosesWhatNobodyUsed(t *testing.T) {
+	ids := fleet(t, "paris", "rome")
+	port := freePort(t)
+	serve(t, ids["rome"], port, echo(), nil)
+	link := NewLink(ids["paris"], "rome", port, []Path{{Name: "one", Local: loopback, Remote: loopback}, {Name: "other", Local: loopback, Remote: loopback}})
+	t.Cleanup(link.Close)
 	link.Spread()
-	link.gather(link.spread[0])
-	if err := link.CallEverywhere(within(t, 200*time.Millisecond), http.MethodPost, "/echo", nil, &out); err == nil {
-		t.Error("what was gathered carried a call")
+	spread := link.spread
+	link.gather(spread[1]) // of another Spread
+	if len(link.spread) != 2 {
+		t.Error("what a later call is to use was gathered")
+	}
+	link.gather(spread[0])
+	if len(link.spread) != 0 {
+		t.Error("a call would use what was gathered")
+	}
+	for i, d := range spread {
+		<-d.done
+		if d.err != nil {
+			t.Fatal(d.err)
+		}
+		d.conn.SetReadDeadline(time.Now().Add(5 * time.Second)) //nolint:errcheck // the read says so
+		if _, err := d.conn.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("connection %d is open still", i)
+		}
 	}
 }
 
