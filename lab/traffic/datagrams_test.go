@@ -9,11 +9,13 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"godwit/internal/need"
 	"godwit/lab/traffic/record"
 )
 
 // TestWhereDatagramsAreMissing: a result says which datagrams are, and when they went.
 func TestWhereDatagramsAreMissing(t *testing.T) {
+	need.Lab(t)
 	name, _ := guest(t)
 	c := client(t, name)
 	begin(t, c, Flow{Name: "x", Kind: UDP})

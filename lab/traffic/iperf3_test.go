@@ -153,7 +153,7 @@ func iperf3Server(t *testing.T) (name string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
-	time.Sleep(300 * time.Millisecond)
+	listens(t, name, 5201)
 	return name
 }
 

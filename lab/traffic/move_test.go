@@ -82,6 +82,7 @@ func TestConnectionsThatMoveAreSeenMoving(t *testing.T) {
 }
 
 func TestIperf3(t *testing.T) {
+	need.Lab(t) // a rate is judged
 	need.Program(t, "iperf3")
 	g, _ := guest(t)
 	server := exec.Command("iperf3", "-s")
@@ -89,7 +90,7 @@ func TestIperf3(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = server.Process.Kill(); _ = server.Wait() }()
-	time.Sleep(200 * time.Millisecond)
+	listens(t, g, 5201)
 	c := client(t, g)
 	begin(t, c, Flow{Name: "x", Kind: Iperf3, Rate: 40e6})
 	time.Sleep(500 * time.Millisecond)
@@ -143,10 +144,7 @@ func TestNothingOutlivesTheClient(t *testing.T) {
 		case <-time.After(5 * time.Second):
 			t.Fatalf("%s: the client's process lives", how)
 		}
-		for range 100 {
-			if len(netns.Processes(name)) == 0 {
-				break
-			}
+		for until := time.Now().Add(5 * time.Second); len(netns.Processes(name)) > 0 && time.Now().Before(until); {
 			time.Sleep(10 * time.Millisecond)
 		}
 		if left := netns.Processes(name); len(left) > 0 {

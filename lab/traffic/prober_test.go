@@ -10,9 +10,12 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"godwit/internal/need"
 )
 
 func TestProberSeesDroppedPackets(t *testing.T) {
+	need.Lab(t)
 	name, _ := guest(t)
 	p, err := StartProber(context.Background(), name, 0)
 	if err != nil {
@@ -144,6 +147,7 @@ func TestSilence(t *testing.T) {
 
 // TestProberRests: it asks on until a reply that is later, and what was set meanwhile holds.
 func TestProberRests(t *testing.T) {
+	need.Lab(t)
 	name, _ := guest(t)
 	p, err := StartProber(context.Background(), name, 0)
 	if err != nil {
@@ -219,9 +223,7 @@ func TestWaitForAProberThatIsStuck(t *testing.T) {
 // TestStuckClient: a client's process that does not answer is not waited for for ever.
 func TestStuckClient(t *testing.T) {
 	c := client(t, namespace(t))
-	if err := c.p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	need.Stop(t, c.p.cmd.Process.Pid)
 	defer c.p.cmd.Process.Signal(syscall.SIGCONT) //nolint:errcheck // it ends then
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()

@@ -158,11 +158,14 @@ func between(t *testing.T, from, to string, port uint16, change func(down bool, 
 	})
 }
 
-// flip inverts the byte at a place of a stream that it is shown in pieces.
-func flip(place, offset int64, b []byte) {
-	if i := place - offset; i >= 0 && i < int64(len(b)) {
-		b[i] ^= 0xff
+// flip inverts the byte at a place of a stream that it is shown in pieces, and says whether it has come.
+func flip(place, offset int64, b []byte) bool {
+	i := place - offset
+	if i < 0 || i >= int64(len(b)) {
+		return false
 	}
+	b[i] ^= 0xff
+	return true
 }
 
 func TestOneFlippedByteIsFound(t *testing.T) {
@@ -181,14 +184,16 @@ func TestOneFlippedByteIsFound(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.kind, func(t *testing.T) {
 			outer := namespace(t)
+			flipped := make(chan struct{}, 8) // more than there are connections
 			between(t, outer, inner, test.port, func(down bool, offset int64, b []byte) {
-				if down == test.down {
-					flip(test.place, offset, b)
+				if down == test.down && flip(test.place, offset, b) {
+					flipped <- struct{}{}
 				}
 			})
 			c := client(t, outer)
 			begin(t, c, Flow{Name: "x", Kind: test.kind, Rate: 20e6})
-			time.Sleep(500 * time.Millisecond)
+			<-flipped
+			time.Sleep(100 * time.Millisecond) // and what is behind it
 			r := end(t, c, "x")
 			if r.Corrupt != 1 || r.Lost > 1 || !r.Survived {
 				t.Errorf("corrupt %d, lost %d, survived %v", r.Corrupt, r.Lost, r.Survived)
@@ -230,9 +235,11 @@ func lie(numbers []uint64, over func(*net.TCPConn)) func(*net.TCPConn) {
 
 func TestLostAndRepeatedRecordsAreCounted(t *testing.T) {
 	name := namespace(t)
-	listen(t, name, record.PortTicks, lie([]uint64{0, 1, 2, 5, 5, 6, 4, 7, 10}, func(*net.TCPConn) {}))
+	over := make(chan struct{}, 8) // more than there are connections
+	listen(t, name, record.PortTicks, lie([]uint64{0, 1, 2, 5, 5, 6, 4, 7, 10}, func(*net.TCPConn) { over <- struct{}{} }))
 	c := client(t, name)
 	begin(t, c, Flow{Name: "x", Kind: Ticks})
+	<-over
 	time.Sleep(time.Second)
 	r := end(t, c, "x")
 	if r.Lost != 4 || r.Repeated != 2 || r.Records != 7 || r.Retransmits < 7 {
@@ -295,7 +302,9 @@ func TestCommandsThatEnd(t *testing.T) {
 	c := client(t, namespace(t))
 	for command, survived := range map[string]bool{"true": true, "exit 3": false, "sleep 60": true} {
 		begin(t, c, Flow{Name: "x", Kind: Exec, Command: command})
-		time.Sleep(100 * time.Millisecond)
+		if time.Sleep(100 * time.Millisecond); !survived {
+			waitFor(t, c, "the end of "+command, func(s Sample) bool { return s.Flow == "x" && s.Alive == 0 })
+		}
 		if r := end(t, c, "x"); r.Survived != survived {
 			t.Errorf("%q: survived %v", command, r.Survived)
 		}
@@ -315,6 +324,9 @@ func TestRareDatagramsSurvive(t *testing.T) {
 	}
 	begin(t, c, Flow{Name: "dead", Kind: UDP})
 	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := server.Wait(); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(fresh + 100*time.Millisecond)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"regexp"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -94,6 +95,31 @@ func guest(t *testing.T) (name string, server *os.Process) {
 	return name, cmd.Process
 }
 
+// listens waits until somebody listens at a TCP port of a namespace.
+func listens(t *testing.T, name string, port uint16) {
+	t.Helper()
+	entry := regexp.MustCompile(fmt.Sprintf(`(?m)^ *\d+: [0-9A-F]+:%04X [0-9A-F:]+ 0A `, port)) // TCP_LISTEN, proc_pid_net(5)
+	for until := time.Now().Add(10 * time.Second); time.Now().Before(until); time.Sleep(5 * time.Millisecond) {
+		var text []byte
+		if err := netns.Do(name, func() error {
+			for _, of := range []string{"tcp", "tcp6"} {
+				table, err := os.ReadFile("/proc/thread-self/net/" + of)
+				if err != nil {
+					return err
+				}
+				text = append(text, table...)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if entry.Match(text) {
+			return
+		}
+	}
+	t.Fatalf("nobody listens at port %d", port)
+}
+
 func client(t *testing.T, name string) *Client {
 	t.Helper()
 	c, err := StartClient(context.Background(), name)
@@ -131,9 +157,7 @@ func end(t *testing.T, c *Client, name string) Result {
 func pause(t *testing.T, p *os.Process, length time.Duration) (least, most time.Duration) {
 	t.Helper()
 	asked := time.Now()
-	if err := p.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	need.Stop(t, p.Pid)
 	stopped := time.Now()
 	time.Sleep(length)
 	least = time.Since(stopped)

@@ -1,7 +1,6 @@
 package tunnel
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +20,7 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
 	"godwit/internal/child"
+	"godwit/internal/need"
 	"godwit/netstate/internal/nettest"
 	"godwit/netstate/netns"
 )
@@ -313,36 +313,16 @@ func TestOutlivesAndFound(t *testing.T) {
 	}
 }
 
-// stopped says whether every thread of a process is: each stops when it hears of the signal, and answers until then.
-func stopped(t *testing.T, pid int) bool {
-	t.Helper()
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
-	if err != nil || len(threads) == 0 {
-		t.Fatalf("threads of %d: %q, %v", pid, threads, err)
-	}
-	for _, thread := range threads {
-		stat, err := os.ReadFile(thread)
-		if err == nil && !bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')'):], []byte(") T")) { // proc_pid_stat(5)
-			return false
-		}
-	}
-	return true
-}
-
 // TestUpBesideOneThatIsStopped: a tunnel that does not answer for a while keeps its socket and its log.
 func TestUpBesideOneThatIsStopped(t *testing.T) {
 	n := pathNet(t)
 	cfg := ends(t, WireGuard, "10.9.1.2:51820", "10.9.2.2:51820")[0]
 	tun := up(t, n.Net, "a", cfg)
-	signal := func(s syscall.Signal) {
-		if err := syscall.Kill(tun.PID, s); err != nil {
-			t.Fatal(err)
-		}
-	}
-	signal(syscall.SIGSTOP)
-	nettest.Eventually(t, "stopped", 5*time.Second, func() bool { return stopped(t, tun.PID) })
+	need.Stop(t, tun.PID)
 	err := netns.Do(n.Name("a"), func() error { _, err := Up(t.Context(), cfg); return err })
-	signal(syscall.SIGCONT)
+	if err := syscall.Kill(tun.PID, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
 	if err == nil {
 		t.Error("a second one came up")
 	}
@@ -452,9 +432,7 @@ func TestManyLinkChanges(t *testing.T) {
 			}
 			verify(a)
 			stopped := func(what func()) {
-				if err := syscall.Kill(a.PID, syscall.SIGSTOP); err != nil {
-					t.Fatal(err)
-				}
+				need.Stop(t, a.PID)
 				what()
 				if err := syscall.Kill(a.PID, syscall.SIGCONT); err != nil {
 					t.Fatal(err)
@@ -486,9 +464,7 @@ func TestUpAgainWithoutDevice(t *testing.T) {
 	cfg := ends(t, VXLAN, "10.9.1.2:51820", "10.9.2.2:51820")
 	cfg[0].MTU, cfg[1].MTU = 1300, 1300
 	a, _ := up(t, n.Net, "a", cfg[0]), up(t, n.Net, "b", cfg[1])
-	if err := syscall.Kill(a.PID, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	need.Stop(t, a.PID)
 	n.IP("a", "link del gwt0")
 	go func() { // it answers again while it is asked, and before it has heard
 		time.Sleep(100 * time.Millisecond)
