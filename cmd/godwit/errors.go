@@ -1,12 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -75,13 +78,41 @@ func wantsJSON(c *cobra.Command, args []string) bool {
 // output is the standard output of a command.
 type output struct {
 	io.Writer
-	begun  bool // something was printed
-	stream bool // it is lines for programs
+	begun  bool  // something was printed
+	stream bool  // it is lines for programs
+	alone  bool  // nobody needs to read it, see outlivesReader
+	failed error // of what could not be printed, the first
 }
 
 func (o *output) Write(p []byte) (int, error) {
 	o.begun = true
-	return o.Writer.Write(p)
+	n, err := o.Writer.Write(p)
+	switch {
+	case err == nil:
+		return n, nil
+	case o.alone && errors.Is(err, syscall.EPIPE):
+		return len(p), nil
+	}
+	err = fmt.Errorf("print the result: %w; send standard output elsewhere", err)
+	o.failed = cmp.Or(o.failed, err)
+	return n, err
+}
+
+// ended is the end of a command that ended with err: one whose result was not printed has failed, also where it did not look.
+// A reader that went away, as head does, is not worth a word.
+func (o *output) ended(err error) error {
+	said := err == nil || errors.Is(err, errSaid)
+	switch {
+	case o.failed == nil:
+		return err
+	case errors.Is(o.failed, syscall.EPIPE) && (said || errors.Is(err, syscall.EPIPE)):
+		return errSaid
+	case errors.Is(o.failed, syscall.EPIPE), errors.Is(err, o.failed):
+		return err
+	case said:
+		return o.failed
+	}
+	return errors.Join(err, o.failed)
 }
 
 // fail prints an error for programs: the one value of a command that has printed none, or the

@@ -43,16 +43,15 @@ func run(args []string, out, errOut io.Writer) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), ends...)
 	defer stop()
-	if len(args) > 0 && slices.Contains(outlivesReader, args[0]) {
+	stdout := &output{Writer: out, alone: len(args) > 0 && slices.Contains(outlivesReader, args[0])}
+	if stdout.alone {
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // not ignored: children would inherit that
 	}
-	stdout := &output{Writer: out}
 	root := newRoot(stdout)
 	root.SetArgs(args)
-	root.SetOut(stdout)
 	root.SetErr(errOut)
 	c, err := root.ExecuteContextC(ctx)
-	if err == nil {
+	if err = stdout.ended(err); err == nil {
 		return exitDone
 	}
 	if !errors.Is(err, errSaid) {
@@ -74,6 +73,8 @@ func newRoot(out io.Writer) *cobra.Command {
 		SilenceUsage: true, SilenceErrors: true,
 		Version: fmt.Sprintf("%s (%s)", version, runtime.Version()),
 	}
+	root.SetOut(out) // before explain: who completes keeps what is set then
+
 	root.SetVersionTemplate("godwit {{.Version}}\n") // as `godwit version` says it
 	root.PersistentFlags().Bool("json", false, "print JSON for programs")
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
