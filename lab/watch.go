@@ -6,92 +6,13 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
-	"sync"
 	"time"
 
 	"godwit/agent/api"
 	"godwit/agent/record"
 	"godwit/internal/clock"
-	"godwit/lab/report"
-	"godwit/lab/scenario"
 	"godwit/migration"
 )
-
-// move is one migration of the run as the lab follows it.
-type move struct {
-	guest string
-	from  string // host
-	to    string
-	step  *scenario.Migrate
-	asked time.Time
-	over  time.Time // when it had its outcome; of one that has none, the run's end
-
-	answered chan struct{} // closed when the request was answered
-	id       string        // read it after that; "": refused
-
-	mu        sync.Mutex
-	phase     migration.Phase
-	started   map[migration.Phase]time.Time
-	events    []record.Event
-	report    *record.Report
-	there     *record.Report     // what the destination told at the end, of one without an outcome
-	refusal   *migration.Problem // of a request that never began
-	judged    report.Outcome     // by the lab, where nobody is left to tell; and why
-	judgedWhy string
-	progress  record.CopyProgress
-	wire      []wireSample
-	pages     []pageLook
-	done      chan struct{}
-
-	looks []edgeLook // in its handover; of run.mu
-	links linkWindow
-	cpu   time.Duration // of both hosts, while it took place
-	left  string        // file of the memory that its source kept; "": none
-}
-
-type wireSample struct {
-	at    time.Time
-	bytes map[string]int64
-}
-
-// ended says whether the move has its outcome.
-func (m *move) ended() bool {
-	select {
-	case <-m.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// newMove is a migration that is due now.
-func (r *run) newMove(step *scenario.Migrate) *move {
-	m := &move{
-		guest: step.Guest, from: r.w.agentOf(step.Guest).host.Name, to: step.To, step: step, asked: time.Now(),
-		started: map[migration.Phase]time.Time{}, done: make(chan struct{}), answered: make(chan struct{}),
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.moves = append(r.moves, m)
-	return m
-}
-
-// movesNow are the migrations so far; the list stays what it is.
-func (r *run) movesNow() []*move {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.moves
-}
-
-// takeBack forgets a migration that was never asked for: the run has ended. Who looks at the list
-// meanwhile keeps the one it has.
-func (r *run) takeBack(m *move) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.moves = slices.DeleteFunc(slices.Clone(r.moves), func(other *move) bool { return other == m })
-	close(m.answered)
-	close(m.done)
-}
 
 // request asks the guest's agent for the migration, and follows it in the
 // background until its outcome.
@@ -166,16 +87,6 @@ func (r *run) begunBy(ctx context.Context, host *hostAgent, guest string, lost e
 	return "", lost
 }
 
-func (m *move) refuse(err error) {
-	var problem *migration.Problem
-	if !errors.As(err, &problem) {
-		problem = &migration.Problem{Code: migration.CodePeer, Text: err.Error()}
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.refusal = problem
-}
-
 // follow reads the migration's story until it is over. An agent that is killed
 // and started again goes on telling it; its events begin anew then.
 func (r *run) follow(ctx context.Context, host *hostAgent, m *move) {
@@ -243,85 +154,6 @@ func (r *run) landedThere(ctx context.Context, m *move) bool {
 		r.heard(ctx, m, record.Event{Kind: "phase", Phase: p.Name, At: p.Start})
 	}
 	return true
-}
-
-// callOffTime bounds what the end of a run waits for migrations that it calls off.
-const callOffTime = 5 * time.Second
-
-// lastWordTime bounds the questions what became of those that have no outcome then.
-const lastWordTime = 3 * time.Second
-
-// callOff ends the migrations that are under way when the run ends, also by an
-// interruption, as a person would who wants no more of it: what can be undone is undone, and
-// each has its true outcome. Of what has none by then, both hosts are asked how it stands.
-func (r *run) callOff() {
-	moves := r.movesNow()
-	ctx, cancel := context.WithTimeout(context.Background(), callOffTime)
-	defer cancel()
-	for _, m := range moves {
-		select {
-		case <-m.answered:
-		case <-ctx.Done():
-		}
-		if m.ended() || !m.began() {
-			continue
-		}
-		if err := r.w.agents[m.from].client.Abort(ctx, m.id); err != nil { // it has been handed over, or nobody answers
-			r.tell("the run ends: " + err.Error())
-		}
-	}
-	for _, m := range moves {
-		select {
-		case <-m.done:
-		case <-ctx.Done():
-		}
-	}
-	last, stop := context.WithTimeout(context.Background(), lastWordTime)
-	defer stop()
-	for _, m := range moves {
-		if !m.ended() && m.began() {
-			r.lastWord(last, m)
-		}
-	}
-}
-
-// began says whether the migration has been answered with its id.
-func (m *move) began() bool {
-	select {
-	case <-m.answered:
-		return m.id != ""
-	default:
-		return false
-	}
-}
-
-// lastWord asks both hosts how a migration stands that has no outcome.
-func (r *run) lastWord(ctx context.Context, m *move) {
-	if rep, err := r.w.agents[m.from].client.Report(ctx, m.id); err == nil {
-		m.set(&rep)
-	}
-	if rep, err := r.w.agents[r.resolve(m)].client.Report(ctx, m.id); err == nil {
-		m.mu.Lock()
-		m.there = &rep
-		m.mu.Unlock()
-	}
-	m.mu.Lock()
-	doubt := m.report != nil && m.report.Outcome == migration.InDoubt
-	m.mu.Unlock()
-	if doubt { // a guest that vanished there runs there no more, though it did
-		if all, err := r.w.agents[m.from].client.Doubts(ctx, m.id); err == nil && len(all) == 1 && all[0].Proven {
-			m.judge(report.InDoubt, all[0].There)
-		}
-	}
-}
-
-func (m *move) set(rep *record.Report) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.report != nil && m.report.Survival != nil {
-		rep.Survival = m.report.Survival // of the move's end, not of what the end of the run did to it
-	}
-	m.report = rep
 }
 
 // heard takes one event of the migration in.

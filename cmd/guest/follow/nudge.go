@@ -1,0 +1,187 @@
+package follow
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"godwit/netstate/mptcp"
+)
+
+const (
+	// nudgeAfter is how long a connection may stay behind all others before its peer is
+	// told again (an announcement is a bare acknowledgement: it can get lost). While
+	// others still come it is too early: everybody would hear of it, and thousands
+	// would join once more.
+	nudgeAfter = 1500 * time.Millisecond
+	// nudgeSlow is nudgeAfter in terms of the quickest listing, where that is longer: it is so in
+	// a guest with many connections, or a slow one, which has joins to answer first.
+	nudgeSlow = 10
+)
+
+// nudgeWhenDue nudges, if nobody has come for long and nobody is about to, and says when to
+// look again.
+func (w *watch) nudgeWhenDue(now time.Time) time.Duration {
+	patience := max(nudgeAfter, nudgeSlow*w.quick)
+	if wait := patience - now.Sub(w.came); wait > 0 {
+		return wait
+	}
+	if w.pending == 0 {
+		w.nudge()
+	}
+	return patience
+}
+
+// replaceAt is the nudge that replaces an endpoint nobody came to.
+const replaceAt = 3
+
+// nudge announces again, under a fresh id, for those that are behind: with a port of
+// its own, where the kernel listens, which also reaches connections whose listener is
+// gone. If nobody has come although it was done twice (a firewall may not know that
+// port), the endpoint itself is replaced. Earlier, or later, that would cut the
+// subflows of those who come or came.
+func (w *watch) nudge() {
+	w.nudges++
+	_ = mptcp.Abort(w.deaf()...)   // those that stay are told all the same
+	if w.crowded && w.nudges > 1 { // once everybody is told, whoever has come
+		return
+	}
+	endpoints, err := mptcp.Endpoints()
+	if err != nil {
+		return
+	}
+	w.spare = slices.DeleteFunc(w.spare, func(id uint8) bool { // somebody else gave it to an endpoint
+		return slices.ContainsFunc(endpoints, func(e mptcp.Endpoint) bool { return e.ID == id })
+	})
+	for _, e := range endpoints {
+		if !slices.Contains(w.params.Addrs, e.Addr) || e.Port != 0 || len(w.spare) == 0 || !w.behindIn(e.Addr) {
+			continue
+		}
+		fresh := mptcp.Endpoint{ID: w.spare[0], Addr: e.Addr, Dev: e.Dev, Flags: mptcp.FlagSignal}
+		w.spare = w.spare[1:]
+		var err error
+		if len(w.joined) == 0 && w.nudges == replaceAt {
+			_ = mptcp.DelEndpoint(e.ID, e.Addr)
+			err = mptcp.AddEndpoint(fresh)
+		} else {
+			err = addWithPort(fresh)
+		}
+		// What cannot be announced again is reported as left behind.
+		if err == nil {
+			w.used = append(w.used, fresh.ID)
+		}
+	}
+}
+
+// mostSubflows is how many a connection may come to have: one below the most that kernels take beside the first (8, net/mptcp's
+// protocol.h). Peers that had been full were seen to take no address any more, also when they had room again.
+const mostSubflows = 8
+
+// fills says whether another announcement may bring a connection that has joined beyond mostSubflows: whoever meshes joins
+// from each of its addresses again.
+func fills(c mptcp.Connection, next []netip.Addr) bool {
+	live, from := 0, map[netip.Addr]bool{}
+	for _, s := range c.Subflows {
+		if s.State == mptcp.StateClose {
+			continue
+		}
+		if live++; slices.Contains(next, s.Local.Addr()) {
+			from[s.Remote.Addr()] = true
+		}
+	}
+	return live+len(from) > mostSubflows
+}
+
+// deafAfter is how many times a subflow has sent again without an answer.
+const deafAfter = 2
+
+// deaf are subflows of those that are behind whose client does not answer there any more,
+// where it does on another: it has moved itself. The kernel announces by the first subflow
+// that is established, which may be such a one for as long as it keeps sending again. All
+// of them are withdrawn with the old address anyway.
+func (w *watch) deaf() []mptcp.Subflow {
+	var deaf []mptcp.Subflow
+	for _, c := range w.behind {
+		var silent []mptcp.Subflow
+		answered := false
+		for _, s := range c.Subflows {
+			switch {
+			case s.State != mptcp.StateEstablished || !slices.Contains(w.params.Old, s.Local.Addr()):
+			case s.Unanswered >= deafAfter:
+				silent = append(silent, s)
+			case s.Unanswered == 0 && s.FullyEstablished:
+				answered = true
+			}
+		}
+		if answered {
+			deaf = append(deaf, silent...)
+		}
+	}
+	return deaf
+}
+
+// tidy withdraws the announcements with a port of their own that nobody depends on:
+// each takes a place of the few that there are, and peers that had come already may
+// have made one more subflow there, which counts against their limits at the next
+// move. What it cannot find out it leaves.
+func (w *watch) tidy() {
+	if len(w.used) == 0 {
+		return
+	}
+	endpoints, err := mptcp.Endpoints()
+	if err != nil {
+		return
+	}
+	connections, err := mptcp.Connections()
+	if err != nil {
+		return
+	}
+	for _, e := range endpoints {
+		if e.Port == 0 || !slices.Contains(w.used, e.ID) {
+			continue
+		}
+		if !slices.ContainsFunc(connections, func(c mptcp.Connection) bool { return depends(c, e) }) {
+			_ = mptcp.DelEndpoint(e.ID, e.Addr)
+		}
+	}
+}
+
+// depends says whether c has a working subflow on the address and port of e, and on
+// the same address none by another port.
+func depends(c mptcp.Connection, e mptcp.Endpoint) bool {
+	by, beside := false, false
+	for _, s := range c.Subflows {
+		if s.State != mptcp.StateEstablished || s.Local.Addr() != e.Addr {
+			continue
+		}
+		by, beside = by || s.Local.Port() == e.Port, beside || s.Local.Port() != e.Port
+	}
+	return by && !beside
+}
+
+// The kernel listens for late joins on one of these ports: nudgePort plus the
+// endpoint's id, or, where that is in use, a multiple of 256 further on.
+const (
+	nudgePort  = 61000
+	nudgeTries = 8
+)
+
+func addWithPort(e mptcp.Endpoint) (err error) {
+	for try := range uint16(nudgeTries) {
+		e.Port = nudgePort + uint16(e.ID) + 256*try
+		if err = mptcp.AddEndpoint(e); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// behindIn says whether somebody of the address's family is behind.
+func (w *watch) behindIn(addr netip.Addr) bool {
+	for _, c := range w.behind {
+		if c.Local.Addr().Is4() == addr.Is4() {
+			return true
+		}
+	}
+	return false
+}
