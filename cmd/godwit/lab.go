@@ -37,7 +37,7 @@ holds, 1 not, 2 the scenario is unusable.`,
 		Example: "  godwit lab run examples/cross-subnet.yaml --out /tmp/run",
 		Args:    argsExactly(1, "one scenario file"),
 		RunE: func(c *cobra.Command, args []string) error {
-			s, err := readScenario(args[0])
+			s, err := readScenario(c, args[0])
 			if err != nil {
 				return err
 			}
@@ -49,7 +49,8 @@ holds, 1 not, 2 the scenario is unusable.`,
 	return c
 }
 
-func readScenario(path string) (*scenario.Scenario, error) {
+// readScenario reads a scenario file, and tells of keys that do nothing in it.
+func readScenario(c *cobra.Command, path string) (*scenario.Scenario, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, usageError{fmt.Errorf("read scenario: %w", err)}
@@ -62,6 +63,9 @@ func readScenario(path string) (*scenario.Scenario, error) {
 	s, err := scenario.Parse(path, data)
 	if err != nil {
 		return nil, usageError{err}
+	}
+	for _, key := range s.Idle {
+		fmt.Fprintln(c.ErrOrStderr(), key)
 	}
 	return s, nil
 }
@@ -121,7 +125,7 @@ func newLabCheck() *cobra.Command {
 		Use: "check FILE", Short: "read a scenario file and say what is wrong with it",
 		Example: "  godwit lab check my.yaml", Args: argsExactly(1, "one scenario file"),
 		RunE: func(c *cobra.Command, args []string) error {
-			s, err := readScenario(args[0])
+			s, err := readScenario(c, args[0])
 			if err != nil {
 				return err
 			}

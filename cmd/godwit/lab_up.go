@@ -26,7 +26,7 @@ is gone, 1 not, 2 the scenario is unusable.`,
 		Example: "  godwit lab up examples/cross-subnet.yaml\n  godwit lab up examples/cross-subnet.yaml --json",
 		Args:    argsExactly(1, "one scenario file"),
 		RunE: func(c *cobra.Command, args []string) error {
-			s, err := readScenario(args[0])
+			s, err := readScenario(c, args[0])
 			if err != nil {
 				return err
 			}

@@ -98,3 +98,22 @@ func TestEnds(t *testing.T) {
 		}
 	}
 }
+
+// TestIdleKeysAreTold: what a file asks for in vain is told with its place, and refused by nobody.
+func TestIdleKeysAreTold(t *testing.T) {
+	path := aScenario(t)
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteString("clients: [{name: c}]\nguests: [{name: g, site: a}]\ntraffic:\n  - {name: t, client: c, guest: g, kind: exec, command: ls, rate: 1mbit}\n"); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	var out, errOut bytes.Buffer
+	status := run([]string{"lab", "check", path}, &out, &errOut)
+	want := path + ":6:61: rate of traffic t does nothing with kind exec, but with ticks, download, upload, requests, udp, iperf3\n"
+	if status != exitDone || out.Len() == 0 || errOut.String() != want {
+		t.Errorf("status %d, %q, %q; want %q", status, &out, &errOut, want)
+	}
+}

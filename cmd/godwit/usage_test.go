@@ -46,7 +46,7 @@ func TestEndlessScenario(t *testing.T) {
 		}
 	}()
 	var used usageError
-	if _, err := readScenario(path); !errors.As(err, &used) {
+	if _, err := readScenario(newLabCheck(), path); !errors.As(err, &used) {
 		t.Errorf("%v", err)
 	}
 	if n := <-written; n > scenario.MaxFile+1<<18 {

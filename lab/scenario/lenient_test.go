@@ -3,6 +3,7 @@ package scenario
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -111,6 +112,35 @@ expect: [{service_gap: {traffic: t, below: 1s}}]
 		}
 		if _, err := Parse("f", []byte(text)); err != nil {
 			t.Errorf("%s: %v", change[1], err)
+		}
+	}
+}
+
+// TestIdleKeys: a key that a flow's kind does not heed is allowed, and noted with its place.
+func TestIdleKeys(t *testing.T) {
+	const file = "name: x\nsites: [{name: a, guest_net: {v4: 10.1.1.0/24}, uplinks: [{name: p}]}]\n" +
+		"clients: [{name: c}]\nguests: [{name: g, site: a}]\ntraffic:\n"
+	for _, kind := range kinds {
+		line := "  - {name: t, client: c, guest: g, kind: " + kind + ", family: v4, start: 1s, connections: 2, rate: 1mbit, every: 20ms"
+		if kind == "exec" {
+			line += ", command: ls"
+		}
+		got, err := Parse("f", []byte(file+line+"}\n"))
+		if err != nil {
+			t.Fatalf("%s: %v", kind, err)
+		}
+		var want []Error
+		note := func(key, heed string) {
+			want = append(want, Error{File: "f", Line: 6, Col: strings.Index(line, key+":") + 1, What: key + " of traffic t does nothing with kind " + kind + ", but with " + heed})
+		}
+		if slices.Contains([]string{"download", "upload", "iperf3", "exec"}, kind) {
+			note("every", "ticks, requests, udp")
+		}
+		if kind == "exec" {
+			note("rate", "ticks, download, upload, requests, udp, iperf3")
+		}
+		if diff := cmp.Diff(want, got.Idle); diff != "" {
+			t.Errorf("%s: (-want +got)\n%s", kind, diff)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -194,7 +195,28 @@ func (f *file) readTraffic(n ast.Node) {
 	}
 	f.family(o, &t)
 	f.command(o, &t)
+	f.idle(o, t.Kind)
 	f.out.Traffic = append(f.out.Traffic, t)
+}
+
+// idleKeys are keys that some kinds of traffic do not heed, with those that do.
+var idleKeys = []struct {
+	key   string
+	heeds []string
+}{
+	{"every", []string{"ticks", "requests", "udp"}},
+	{"rate", []string{"ticks", "download", "upload", "requests", "udp", "iperf3"}},
+}
+
+// idle notes the keys that a flow of that kind does not heed.
+func (f *file) idle(o *object, kind string) {
+	for _, k := range idleKeys {
+		if o.has(k.key) && slices.Contains(kinds, kind) && !slices.Contains(k.heeds, kind) {
+			at := o.fields[k.key].key
+			f.out.Idle = append(f.out.Idle, Error{File: f.out.File, Line: at.line, Col: at.col,
+				What: fmt.Sprintf("%s of %s does nothing with kind %s, but with %s", k.key, o.what, kind, join(k.heeds))})
+		}
+	}
 }
 
 // family checks that the guest has an address of it at home. The standard is v4

@@ -25,6 +25,7 @@ type Scenario struct {
 	Steps   []Step // sorted: those at a time by that time, those at a phase after them, in file order
 	End     End
 	Expect  []Expect
+	Idle    []Error `json:"-"` // keys that do nothing where they stand; the contract allows them
 }
 
 // Site is a network location. Its number in the file gives its addresses.
