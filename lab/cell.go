@@ -50,6 +50,7 @@ type cellRun struct {
 	phases  []phaseAt       // that began, by the source's events
 	ends    bool            // the fault ends the guest's only QEMU
 	planned map[string]bool // hosts whose agent the fault ends
+	missing *int64          // pages that had to follow the guest, as last told; nil: nothing was told of them
 	notes   []string
 }
 
@@ -145,6 +146,7 @@ func (c *cellRun) migrateAndBreak(ctx context.Context) error {
 	if most := laterBy[c.cell.Phase]; most > 0 {
 		clock.Sleep(ctx, time.Duration(c.random.Int64N(int64(most))))
 	}
+	c.noteMissing()
 	err = c.inject(ctx)
 	c.mu.Lock()
 	c.zero = time.Now()
@@ -153,13 +155,6 @@ func (c *cellRun) migrateAndBreak(ctx context.Context) error {
 		return fmt.Errorf("make the fault: %w", err)
 	}
 	return nil
-}
-
-// laterBy is how long after a phase's beginning its fault comes at most.
-var laterBy = map[migration.Phase]time.Duration{
-	migration.Check: 40 * time.Millisecond, migration.Prepare: 200 * time.Millisecond, migration.Seed: 300 * time.Millisecond,
-	migration.Copy: 500 * time.Millisecond, migration.Switch: 25 * time.Millisecond, migration.Handover: 150 * time.Millisecond,
-	migration.Settle: 10 * time.Millisecond,
 }
 
 // follow reads the source's events; began is closed when the cell's phase begins, or
@@ -174,6 +169,7 @@ func (c *cellRun) follow(ctx context.Context, began chan struct{}) {
 		}
 		for _, e := range part.Events {
 			after = e.N
+			c.hearMissing(e)
 			if e.Kind != "phase" {
 				continue
 			}

@@ -20,6 +20,13 @@ import (
 // any guest needs.
 const memoryLeft = 8 << 20
 
+// laterBy is how long after a phase's beginning its fault comes at most.
+var laterBy = map[migration.Phase]time.Duration{
+	migration.Check: 40 * time.Millisecond, migration.Prepare: 200 * time.Millisecond, migration.Seed: 300 * time.Millisecond,
+	migration.Copy: 500 * time.Millisecond, migration.Switch: 25 * time.Millisecond, migration.Handover: 150 * time.Millisecond,
+	migration.Settle: 10 * time.Millisecond,
+}
+
 // inject makes the cell's fault.
 func (c *cellRun) inject(ctx context.Context) error {
 	switch c.cell.Fault {
