@@ -154,6 +154,7 @@ func (c *cellRun) migrateAndBreak(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("make the fault: %w", err)
 	}
+	c.wg.Go(func() { c.holdMissing(ctx, cellLate) })
 	return nil
 }
 
@@ -176,6 +177,9 @@ func (c *cellRun) follow(ctx context.Context, began chan struct{}) {
 			c.mu.Lock()
 			c.phases = append(c.phases, phaseAt{e.Phase, time.Unix(0, e.At)})
 			c.mu.Unlock()
+			if e.Phase == migration.Handover {
+				c.holdMissing(ctx, cellHeld)
+			}
 			if e.Phase == c.cell.Phase {
 				once.Do(func() { close(began) })
 			}

@@ -2,10 +2,16 @@ package lab
 
 import (
 	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
 	"slices"
 	"testing"
 
+	"godwit/agent/api"
 	"godwit/agent/record"
+	"godwit/lab/matrix"
+	"godwit/migration"
 )
 
 // TestCellSaysWhatWasMissing: of a fault in post-copy a cell says how many pages were missing by then, and where none
@@ -33,6 +39,45 @@ func TestCellSaysWhatWasMissing(t *testing.T) {
 		}
 		if run.noteMissing(); !slices.Equal(run.notes, c.want) {
 			t.Errorf("%s: %q, want %q", name, run.notes, c.want)
+		}
+	}
+}
+
+// TestPagesAreMissingInSettle: from the handover until its fault a cell of settle has pages come slowly, so that some
+// are missing by then; no other cell has.
+func TestPagesAreMissingInSettle(t *testing.T) {
+	for _, c := range []struct {
+		mode  string
+		phase migration.Phase
+		want  []int64
+	}{
+		{"postcopy", migration.Settle, []int64{cellHeld}},
+		{"postcopy", migration.Handover, nil},
+		{"", migration.Settle, nil},
+	} {
+		var asked []int64
+		from := anAgent(t, "a", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			var limit api.Bandwidth
+			switch r.URL.Path {
+			case "/v1/migrations/m-1/events":
+				json.NewEncoder(w).Encode(record.EventsAnswer{Over: true, Events: []record.Event{ //nolint:errcheck // the test finds out
+					{N: 1, Kind: "phase", Phase: migration.Handover}, {N: 2, Kind: "phase", Phase: migration.Settle},
+				}})
+			case "/v1/migrations/m-1/bandwidth":
+				if err := json.NewDecoder(r.Body).Decode(&limit); err != nil {
+					t.Error(err)
+				}
+				asked = append(asked, limit.Bandwidth)
+				io.WriteString(w, "{}") //nolint:errcheck // the test finds out
+			}
+		}))
+		run := &cellRun{
+			cellWorld: &cellWorld{world: &world{log: slog.New(slog.DiscardHandler)}, mode: c.mode},
+			cell:      matrix.Cell{Fault: matrix.Cut3s, Phase: c.phase}, from: from, id: "m-1",
+		}
+		run.follow(t.Context(), make(chan struct{}))
+		if !slices.Equal(asked, c.want) {
+			t.Errorf("mode %q, %s: limits %v, want %v", c.mode, c.phase, asked, c.want)
 		}
 	}
 }

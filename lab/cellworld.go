@@ -41,6 +41,7 @@ const (
 	cellUplink = "public" // the one that carries guests and the tunnel
 
 	cellLate = 30_000_000 // how fast memory comes in mode postcopy, bit/s: some 30 MB follow the guest then, for ten seconds
+	cellHeld = 6_000_000  // from the handover until a fault that is to come in settle, before which the last page may be there else
 )
 
 // cellWorld is a world in which cell after cell is tried, for as long as each left it
