@@ -48,6 +48,15 @@ func (a *Agent) isComing(guest string) bool {
 // guestEnded says whether the guest that was started here is gone.
 func (m *incoming) guestEnded() bool { return m.work.guest != nil && !m.work.guest.alive() }
 
+// errEnded says that the guest has ended by itself.
+var errEnded = errors.New("the guest has ended")
+
+// endedByItself says whether the guest that was started here has, as opposed to its QEMU, of whose
+// end watchVanish tells.
+func (m *incoming) endedByItself() bool {
+	return m.guestEnded() && m.work.guest.Machine != nil && m.work.guest.Machine.Exit().Reason != ""
+}
+
 // adoptEnded is adopt for a guest that has ended.
 func (m *incoming) adoptEnded() error {
 	m.rec.Note(fmt.Sprintf("guest %s ended on %s before its connections were handed over", m.plan.Guest, m.plan.To))

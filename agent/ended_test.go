@@ -63,6 +63,53 @@ func TestLandingOfAGuestThatEnded(t *testing.T) {
 	}
 }
 
+// endsWith is a machine of whose memory not all is there, and which ends so.
+type endsWith struct {
+	pausedThere
+	exit vm.Exit
+}
+
+func (e *endsWith) Exit() vm.Exit { return e.exit }
+
+// TestLandingOfAGuestThatEndsInPostcopy: a guest that powers off while its last pages are on their way is not waited for; nor is
+// it taken to have ended where its QEMU was killed, of which the source hears.
+func TestLandingOfAGuestThatEndsInPostcopy(t *testing.T) {
+	for name, c := range map[string]struct {
+		exit vm.Exit
+		gone bool
+	}{
+		"it powers off":      {vm.Exit{Reason: "guest-shutdown"}, true},
+		"its QEMU is killed": {vm.Exit{Detail: "signal: killed"}, false},
+	} {
+		dir := t.TempDir()
+		a := &Agent{config: &config.Config{Host: "rome", State: dir}, records: noRecords(&config.Config{State: dir}), guests: &guests{dir: filepath.Join(dir, "guests"), byName: map[string]*Guest{}}}
+		var err error
+		if a.detours, err = detour.Load(filepath.Join(dir, "detours.json"), config.Network{}); err != nil {
+			t.Fatal(err)
+		}
+		plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Mode: "postcopy", Transfer: "lanes"}
+		done := make(chan struct{})
+		machine := &endsWith{pausedThere{halted{stuck{gone: gone{done: done}}}, vm.Active}, c.exit}
+		g := &Guest{Held: care.Held{Description: config.Description{Name: "web"}, Dir: filepath.Join(dir, "web-2")}, Machine: machine}
+		if err := a.guests.keep(g); err != nil {
+			t.Fatal(err)
+		}
+		m := &incoming{a: a, plan: plan, rec: record.New("rome", plan, time.Now()), work: &destinationWork{guest: g}}
+		time.AfterFunc(50*time.Millisecond, func() { close(done) })
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		if !c.gone {
+			cancel()
+			ctx, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond)
+		}
+		err = m.perform(ctx, migration.Leave)
+		cancel()
+		_, missing := a.guests.find("web")
+		if (err == nil) != c.gone || (missing != nil) != c.gone {
+			t.Errorf("%s: %v, under care: %v", name, err, missing == nil)
+		}
+	}
+}
+
 // TestForgetEnded: a guest whose QEMU has gone is let go, unless a migration has it.
 func TestForgetEnded(t *testing.T) {
 	dir := t.TempDir()

@@ -196,7 +196,8 @@ func (m *incoming) handedOver() <-chan struct{} {
 	return handed
 }
 
-// awaitLastPage waits until the guest that runs here has all its pages, by whichever lanes.
+// awaitLastPage waits until the guest that runs here has all its pages, by whichever lanes. One that
+// ends before that needs no more of them: errEnded.
 func (m *incoming) awaitLastPage(ctx context.Context) error {
 	if !mayHandEarly(m.plan) {
 		return nil
@@ -212,8 +213,11 @@ func (m *incoming) awaitLastPage(ctx context.Context) error {
 			m.compareLate()
 		}
 		m.notePostCopy()
-		if !errors.Is(err, errPagesMissing) {
+		switch {
+		case !errors.Is(err, errPagesMissing):
 			return err
+		case m.endedByItself():
+			return errEnded
 		}
 		if !sleep(ctx, 100*time.Millisecond) {
 			return ctx.Err()

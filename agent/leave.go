@@ -2,6 +2,8 @@ package agent
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/netip"
 	"time"
 
@@ -17,7 +19,10 @@ const drainWait = time.Second
 // leave ends the detour when nobody needs it, and leases it otherwise.
 func (m *incoming) leave(ctx context.Context) error {
 	a := m.a
-	if err := m.awaitLastPage(ctx); err != nil {
+	if err := m.awaitLastPage(ctx); errors.Is(err, errEnded) {
+		m.rec.Note(fmt.Sprintf("guest %s ended on %s before its last page was there", m.plan.Guest, m.plan.To))
+		return m.leaveEnded(ctx)
+	} else if err != nil {
 		return err
 	}
 	m.survive(ctx)
