@@ -46,8 +46,15 @@ func TestPagesLost(t *testing.T) {
 		m := leaving(a)
 		m.plan.Mode, m.plan.Transfer, m.lost, m.guest = "postcopy", "lanes", c.lost, &Guest{Machine: c.machine}
 		m.inbox = make(chan migration.Input, 1)
-		m.link = linked(t, "paris", "rome", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { peer.Answer(w, c.answer, c.err) }))
-		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		patience := 200 * time.Millisecond
+		if len(c.words) > 0 {
+			patience = 20 * time.Second // until that is said
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		m.link = linked(t, "paris", "rome", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			time.AfterFunc(200*time.Millisecond, cancel)
+			peer.Answer(w, c.answer, c.err)
+		}))
 		m.keepServing(ctx)
 		cancel()
 		var got migration.Input

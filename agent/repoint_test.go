@@ -37,13 +37,15 @@ func TestGoIsAskedOn(t *testing.T) {
 	} {
 		a := between(t)
 		var asked atomic.Int32
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // the test's own end
 		link := linked(t, "rome", "oslo", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			asked.Add(1)
+			if asked.Add(1) == 1 {
+				time.AfterFunc(300*time.Millisecond, cancel)
+			}
 			c.answer(w, r)
 		}))
 		w := askedWay{config: tunnel.Config{Name: "gwt-00000001", Dir: a.tunnelDir()}, ask: goodRepoint(), since: time.Now().Add(-c.before)}
 		w.ask.Go, w.ask.Lease = true, time.Minute
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		err := a.askToGo(ctx, link, w)
 		cancel()
 		_, kept := a.asked[w.ask.Migration]

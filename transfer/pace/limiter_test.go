@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -41,55 +42,61 @@ func piecesOf(s *Share, n int) func(ctx context.Context) (int, error) {
 
 // TestStreamsTakeInTurn: one that waits is served before those that came after it, however many they are.
 func TestStreamsTakeInTurn(t *testing.T) {
-	const streams, all, rate = 4, 60, 1 << 20
-	var l Limiter
-	l.Set(rate)
-	s, piece := l.Share(), rate/200
-	one := piecesOf(s, piece)
-	took := takers(t, all*piece, one, one, one, one)
-	for i, n := range took {
-		if n < all/streams*3/4*piece {
-			t.Errorf("stream %d took %d of %d: %v", i, n, all*piece, took)
+	synctest.Test(t, func(t *testing.T) {
+		const streams, all, rate = 4, 60, 1 << 20
+		var l Limiter
+		l.Set(rate)
+		s, piece := l.Share(), rate/200
+		one := piecesOf(s, piece)
+		took := takers(t, all*piece, one, one, one, one)
+		for i, n := range took {
+			if n < all/streams*3/4*piece {
+				t.Errorf("stream %d took %d of %d: %v", i, n, all*piece, took)
+			}
 		}
-	}
+	})
 }
 
 // TestSharesAreEven: a share has as much as another, whatever its streams and pieces are, and all of it
 // where the other has nothing to send.
 func TestSharesAreEven(t *testing.T) {
-	const rate = 4 << 20
-	var l Limiter
-	l.Set(rate)
-	memory, disks := l.Share(), l.Share()
-	lane, disk := piecesOf(memory, 32<<10), piecesOf(disks, 4<<10)
-	begun := time.Now()
-	took := takers(t, 2<<20, lane, lane, lane, lane, disk)
-	if part := float64(took[4]) / (2 << 20); part < 0.4 || part > 0.6 {
-		t.Errorf("one stream of small pieces beside four of large ones took %.2f of all", part)
-	}
-	if d := time.Since(begun); d < 400*time.Millisecond {
-		t.Errorf("2 MiB at 4 MiB/s took %v", d)
-	}
-	begun = time.Now()
-	takers(t, 1<<20, lane, lane)
-	if d := time.Since(begun); d > 800*time.Millisecond {
-		t.Errorf("1 MiB at 4 MiB/s, while the other share rests, took %v", d)
-	}
-	if took = takers(t, 1<<20, lane, disk); took[1] < 400<<10 { // what it did not take before is not owed to it
-		t.Errorf("after a rest of the other: %v", took)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		const rate = 4 << 20
+		var l Limiter
+		l.Set(rate)
+		memory, disks := l.Share(), l.Share()
+		lane, disk := piecesOf(memory, 32<<10), piecesOf(disks, 4<<10)
+		begun := time.Now()
+		took := takers(t, 2<<20, lane, lane, lane, lane, disk)
+		if part := float64(took[4]) / (2 << 20); part < 0.4 || part > 0.6 {
+			t.Errorf("one stream of small pieces beside four of large ones took %.2f of all", part)
+		}
+		if d := time.Since(begun); d < 400*time.Millisecond {
+			t.Errorf("2 MiB at 4 MiB/s took %v", d)
+		}
+		begun = time.Now()
+		takers(t, 1<<20, lane, lane)
+		if d := time.Since(begun); d > 800*time.Millisecond {
+			t.Errorf("1 MiB at 4 MiB/s, while the other share rests, took %v", d)
+		}
+		if took = takers(t, 1<<20, lane, disk); took[1] < 400<<10 { // what it did not take before is not owed to it
+			t.Errorf("after a rest of the other: %v", took)
+		}
+	})
 }
 
 // TestRestSavesNothing: a share that took nothing for long does not keep the others waiting for as long.
 func TestRestSavesNothing(t *testing.T) {
-	var l Limiter
-	l.Set(4 << 20)
-	memory, disks := l.Share(), l.Share()
-	takers(t, 1<<20, piecesOf(memory, 32<<10))
-	took := takers(t, 1<<20, piecesOf(memory, 32<<10), piecesOf(disks, 32<<10))
-	if took[0] < 400<<10 || took[1] < 400<<10 {
-		t.Errorf("memory and disks took %v", took)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		var l Limiter
+		l.Set(4 << 20)
+		memory, disks := l.Share(), l.Share()
+		takers(t, 1<<20, piecesOf(memory, 32<<10))
+		took := takers(t, 1<<20, piecesOf(memory, 32<<10), piecesOf(disks, 32<<10))
+		if took[0] < 400<<10 || took[1] < 400<<10 {
+			t.Errorf("memory and disks took %v", took)
+		}
+	})
 }
 
 // TestNewRate: who waits by an old rate goes on by the new one, and without a limit at once.

@@ -47,6 +47,10 @@ func TestKillSilent(t *testing.T) {
 		if err := KillSilent(dir, socket); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
+		patience := 500 * time.Millisecond
+		if ends {
+			patience = 10 * time.Second
+		}
 		over := make(chan struct{})
 		go func() {
 			cmd.Wait() //nolint:errcheck // it was killed, or will be
@@ -57,7 +61,7 @@ func TestKillSilent(t *testing.T) {
 			if !ends {
 				t.Errorf("%s was ended", name)
 			}
-		case <-time.After(500 * time.Millisecond):
+		case <-time.After(patience):
 			if ends {
 				t.Errorf("%s lives", name)
 			}

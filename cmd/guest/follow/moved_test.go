@@ -121,9 +121,14 @@ func TestMovedClient(t *testing.T) {
 	near, far := connect(t, true)
 	ctx, cancel := context.WithCancel(t.Context())
 	watched := make(chan error, 1)
-	go func() { watched <- (&Moves{}).Watch(ctx) }()
+	m := &Moves{}
+	go func() { watched <- m.Watch(ctx) }()
 	defer func() { cancel(); <-watched }()
-	time.Sleep(50 * time.Millisecond) // it listens
+	for listens := false; !listens; time.Sleep(time.Millisecond) {
+		m.mu.Lock()
+		listens = m.last != nil
+		m.mu.Unlock()
+	}
 
 	nft(t, "add table ip moved; add chain ip moved in { type filter hook input priority 0; }; "+
 		"add rule ip moved in ip saddr "+client.String()+" drop; add rule ip moved in ip daddr "+client.String()+" drop")
