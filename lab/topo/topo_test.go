@@ -106,28 +106,26 @@ func ping(from string, src netip.Addr, to string, dst netip.Addr, patience time.
 	return time.Since(start), peer.Addr().Unmap(), err
 }
 
-// rtt is the best of a few pings: the first pays for neighbour discovery.
-func rtt(t *testing.T, from string, src netip.Addr, to string, dst netip.Addr) time.Duration {
+// within judges the best of a few pings: the first pays for neighbour discovery. A busy machine makes them slower, never
+// faster: it asks again while none is fast enough. It returns how often it has asked.
+func within(t *testing.T, what, from string, src netip.Addr, to string, dst netip.Addr, low, high time.Duration) (asked int) {
 	t.Helper()
 	best := time.Hour
-	for range 5 {
+	for ; asked < 5 || asked < 50 && best > high; asked++ {
 		d, _, err := ping(from, src, to, dst, time.Second)
 		if err != nil {
 			t.Fatalf("ping %s in %s to %s in %s: %v", src, from, dst, to, err)
 		}
 		best = min(best, d)
 	}
-	return best
-}
-
-func within(t *testing.T, what string, got, low, high time.Duration) {
-	t.Helper()
-	if got < low || got > high {
-		t.Errorf("%s took %v, want %v to %v", what, got, low, high)
+	if best < low || best > high {
+		t.Errorf("%s took %v, want %v to %v", what, best, low, high)
 	}
+	return asked
 }
 
 func TestHostsReachEachOtherByTheirUplinks(t *testing.T) {
+	need.Lab(t) // it judges how long packets take
 	topo := built(t, threeSites(testID(1)))
 	hosts := topo.Hosts()
 	var names []string
@@ -139,18 +137,19 @@ func TestHostsReachEachOtherByTheirUplinks(t *testing.T) {
 	}
 	a, b, c := hosts[0], hosts[1], hosts[2]
 	before := topo.LinkCounters()
-	within(t, "by the first uplink", rtt(t, a.Namespace, a.Uplinks[0].V4, c.Namespace, c.Uplinks[0].V4), ms(8), ms(12))
-	within(t, "by the second uplink", rtt(t, a.Namespace, a.Uplinks[1].V4, c.Namespace, c.Uplinks[0].V4), ms(24), ms(28))
-	within(t, "by IPv6", rtt(t, a.Namespace, a.Uplinks[1].V6, c.Namespace, c.Uplinks[0].V6), ms(24), ms(28))
-	within(t, "without a source", rtt(t, c.Namespace, netip.Addr{}, b.Namespace, b.Uplinks[0].V4), ms(8), ms(12))
-	within(t, "within the site", rtt(t, a.Namespace, a.Uplinks[0].V4, b.Namespace, b.Uplinks[0].V4), 0, ms(3))
+	within(t, "by the first uplink", a.Namespace, a.Uplinks[0].V4, c.Namespace, c.Uplinks[0].V4, ms(8), ms(12))
+	asked := within(t, "by the second uplink", a.Namespace, a.Uplinks[1].V4, c.Namespace, c.Uplinks[0].V4, ms(24), ms(28))
+	asked += within(t, "by IPv6", a.Namespace, a.Uplinks[1].V6, c.Namespace, c.Uplinks[0].V6, ms(24), ms(28))
+	within(t, "without a source", c.Namespace, netip.Addr{}, b.Namespace, b.Uplinks[0].V4, ms(8), ms(12))
+	within(t, "within the site", a.Namespace, a.Uplinks[0].V4, b.Namespace, b.Uplinks[0].V4, 0, ms(3))
 	after := topo.LinkCounters()
-	if n := after["montreal/private"].AB.Packets - before["montreal/private"].AB.Packets; n < 10 || n > 13 {
-		t.Errorf("%d packets left by the second uplink, want 10, and a few of the kernel's own", n)
+	if n := after["montreal/private"].AB.Packets - before["montreal/private"].AB.Packets; n < uint64(asked) || n > uint64(asked)+3 {
+		t.Errorf("%d packets left by the second uplink, want %d, and a few of the kernel's own", n, asked)
 	}
 }
 
 func TestClientsReachGuestNets(t *testing.T) {
+	need.Lab(t) // it judges how long packets take
 	topo := built(t, threeSites(testID(2)))
 	// A stand-in for a guest: an address on a host's guest bridge.
 	host := topo.Hosts()[1]
@@ -165,10 +164,10 @@ func TestClientsReachGuestNets(t *testing.T) {
 		t.Fatal(w.err)
 	}
 	phone, tablet, laptop := topo.Client("phone"), topo.Client("tablet"), topo.Client("laptop")
-	within(t, "phone", rtt(t, phone.Namespace, phone.Addrs[0], host.Namespace, guest4), ms(8), ms(12))
-	within(t, "phone, IPv6", rtt(t, phone.Namespace, phone.AddrsV6[0], host.Namespace, guest6), ms(8), ms(12))
-	within(t, "tablet", rtt(t, tablet.Namespace, netip.Addr{}, host.Namespace, guest4), ms(4), ms(7))
-	within(t, "laptop's second uplink", rtt(t, laptop.Namespace, laptop.Addrs[1], host.Namespace, guest4), ms(8), ms(12))
+	within(t, "phone", phone.Namespace, phone.Addrs[0], host.Namespace, guest4, ms(8), ms(12))
+	within(t, "phone, IPv6", phone.Namespace, phone.AddrsV6[0], host.Namespace, guest6, ms(8), ms(12))
+	within(t, "tablet", tablet.Namespace, netip.Addr{}, host.Namespace, guest4, ms(4), ms(7))
+	within(t, "laptop's second uplink", laptop.Namespace, laptop.Addrs[1], host.Namespace, guest4, ms(8), ms(12))
 	for _, c := range []ClientNet{phone, tablet} {
 		_, seen, err := ping(c.Namespace, netip.Addr{}, host.Namespace, guest4, time.Second)
 		if err != nil || seen != c.Public[0] {
@@ -200,6 +199,7 @@ func TestClientsReachGuestNets(t *testing.T) {
 }
 
 func TestCutDegradeRestore(t *testing.T) {
+	need.Lab(t) // it judges how long packets take
 	topo := built(t, threeSites(testID(3)))
 	a, c := topo.Hosts()[0], topo.Hosts()[2]
 	set := func(site, uplink string, change func(*wan.Link)) {
@@ -225,9 +225,9 @@ func TestCutDegradeRestore(t *testing.T) {
 	}
 	set("montreal", "all", func(l *wan.Link) { l.Cut = "" })
 	set("montreal", "public", func(l *wan.Link) { l.Delay = ms(20) })
-	within(t, "degraded", rtt(t, a.Namespace, a.Uplinks[0].V4, c.Namespace, c.Uplinks[0].V4), ms(44), ms(48))
+	within(t, "degraded", a.Namespace, a.Uplinks[0].V4, c.Namespace, c.Uplinks[0].V4, ms(44), ms(48))
 	set("montreal", "public", func(l *wan.Link) { l.Delay = ms(2) })
-	within(t, "restored", rtt(t, a.Namespace, a.Uplinks[0].V4, c.Namespace, c.Uplinks[0].V4), ms(8), ms(12))
+	within(t, "restored", a.Namespace, a.Uplinks[0].V4, c.Namespace, c.Uplinks[0].V4, ms(8), ms(12))
 	if err := topo.SetLink("montreal", "nosuch", func(*wan.Link) {}); err == nil {
 		t.Error("an unknown uplink was set")
 	}
