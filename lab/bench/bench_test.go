@@ -243,23 +243,24 @@ func TestGivenUp(t *testing.T) {
 }
 
 // scripted gives P 10 s a run, and L 4, 5, and then nothing.
-func scripted(_ context.Context, s *scenario.Scenario) (*report.Report, error) {
-	seconds, outcome := number(10), report.Completed
-	if strings.HasSuffix(s.Name, "lanes") {
-		scriptedRuns++
-		seconds = number(float64(3 + scriptedRuns))
-		if scriptedRuns == 3 {
-			outcome = report.Aborted
+func scripted() func(context.Context, *scenario.Scenario) (*report.Report, error) {
+	runs := 0
+	return func(_ context.Context, s *scenario.Scenario) (*report.Report, error) {
+		seconds, outcome := number(10), report.Completed
+		if strings.HasSuffix(s.Name, "lanes") {
+			runs++
+			seconds = number(float64(3 + runs))
+			if runs == 3 {
+				outcome = report.Aborted
+			}
 		}
+		r := &report.Report{Migrations: []report.Migration{{Outcome: outcome, MemoryS: seconds, Reason: "so it was told"}}}
+		if outcome != report.Completed {
+			r.Unmet = []string{"it aborted"}
+		}
+		return r, nil
 	}
-	r := &report.Report{Migrations: []report.Migration{{Outcome: outcome, MemoryS: seconds, Reason: "so it was told"}}}
-	if outcome != report.Completed {
-		r.Unmet = []string{"it aborted"}
-	}
-	return r, nil
 }
-
-var scriptedRuns int
 
 func TestRun(t *testing.T) {
 	row := memoryRow("row", "a row", situation{Memory: "128MiB", Rate: "1gbit", Delay: "0ms"}, Aim{Variant: "L", Measure: "memory", Against: "P", AtMost: 0.5},
@@ -274,7 +275,7 @@ func TestRun(t *testing.T) {
 	if _, err := row.Only([]string{"Y"}); err == nil {
 		t.Error("a variant that is none")
 	}
-	results, err := Run(t.Context(), []Row{row}, Options{Out: t.TempDir(), Rounds: 3, Run: scripted})
+	results, err := Run(t.Context(), []Row{row}, Options{Out: t.TempDir(), Rounds: 3, Run: scripted()})
 	if err != nil {
 		t.Fatal(err)
 	}
