@@ -253,7 +253,7 @@ func (m *incoming) awaitJoin(ctx context.Context) (*guest.Joins, error) {
 	}
 	within := limits.Join
 	within.For += patience - limits.UnableAfter
-	ctx, cancel := within.On(ctx)
+	ctx, cancel := whileTold(ctx, within, m.work.guest.channel())
 	defer cancel()
 	joins, err := m.work.guest.channel().AwaitJoin(ctx, ask)
 	if err != nil {
@@ -261,6 +261,15 @@ func (m *incoming) awaitJoin(ctx context.Context) (*guest.Joins, error) {
 	}
 	m.noteLast(joins)
 	return &joins, nil
+}
+
+// whileTold bounds ctx by the limit, and anew as long as the guest tells that it waits for connections: one that lacks
+// processors ends that late, and asked again it would wait anew.
+func whileTold(ctx context.Context, l limits.Limit, c guest.Channel) (context.Context, context.CancelFunc) {
+	if teller, tells := c.(interface{ Waits() time.Time }); tells {
+		return l.Anew(ctx, teller.Waits)
+	}
+	return l.On(ctx)
 }
 
 // noteLast keeps when the last connection followed: the guest is asked, and answers, some time after that.

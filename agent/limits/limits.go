@@ -85,7 +85,7 @@ var (
 	Announce   = named("announce", 2*time.Second, "QEMU tells the guest's LAN where it is")
 	GuestStep  = named("guest_step", 15*time.Second, "the guest carries one step of the handover out, before it is tried again")
 	Take       = named("dhcp", 45*time.Second, "a guest without a program of ours takes its next address by DHCP, each try")
-	Join       = named("join", UnableAfter+5*time.Second, "the guest says which connections have followed")
+	Join       = named("join", UnableAfter+5*time.Second, "the guest says which connections have followed, or how many have by now")
 	OldSoon    = named("old_nic_soon", 300*time.Millisecond, "the guest has taken what was on its way to its old NIC, before what its tap has left is led to the other")
 	OldNIC     = named("old_nic", 3*time.Second, "it has taken the rest; then the old NIC goes down")
 	Listed     = named("listed", 3*time.Second, "the guest has listed its connections, before they leave its old address; then what became of some may be told wrongly")
@@ -127,6 +127,28 @@ func (l Limit) On(ctx context.Context) (context.Context, context.CancelFunc) {
 // Since bounds ctx by what is left of the limit for something that began then.
 func (l Limit) Since(ctx context.Context, begun time.Time) (context.Context, context.CancelFunc) {
 	return context.WithDeadlineCause(ctx, begun.Add(l.For), &passed{l})
+}
+
+// Anew bounds ctx too, by the limit from now on, and from each time that told returns.
+func (l Limit) Anew(ctx context.Context, told func() time.Time) (context.Context, context.CancelFunc) {
+	begun := time.Now()
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		for left := l.For; left > 0; {
+			select {
+			case <-time.After(left):
+			case <-ctx.Done():
+				return
+			}
+			last := begun
+			if at := told(); at.After(begun) {
+				last = at
+			}
+			left = l.For - time.Since(last)
+		}
+		cancel(&passed{l})
+	}()
+	return ctx, func() { cancel(nil) }
 }
 
 // Each of a guest's connections is told of its next address and to leave the old one, and all

@@ -34,6 +34,7 @@ type Client struct {
 	token   string
 	events  chan Event
 	dropped atomic.Uint64
+	waits   atomic.Pointer[time.Time] // see Waits
 	done    chan struct{}
 	synced  chan struct{} // closed when the guest has answered the sync
 
@@ -233,6 +234,9 @@ func (c *Client) deliver(message Message) {
 
 func (c *Client) emit(event Event) {
 	event.At = time.Now()
+	if event.Name == EventJoin {
+		c.waits.Store(&event.At)
+	}
 	select {
 	case c.events <- event:
 	default:
@@ -243,6 +247,14 @@ func (c *Client) emit(event Event) {
 // Events delivers what the guest says unasked. A reader that falls far behind
 // misses the newest ones. The channel is closed when the connection ends.
 func (c *Client) Events() <-chan Event { return c.events }
+
+// Waits is when the guest last told how far an AwaitJoin is; the zero time: never. Nobody has to read its events for that.
+func (c *Client) Waits() time.Time {
+	if at := c.waits.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
+}
 
 // Dropped counts the events that no reader came for.
 func (c *Client) Dropped() uint64 { return c.dropped.Load() }
