@@ -17,11 +17,14 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/peer"
+	"godwit/agent/record"
+	"godwit/internal/need"
 	"godwit/migration"
 	"godwit/policy"
 	"godwit/transfer"
 	"godwit/transfer/nbd"
 	"godwit/vm"
+	"godwit/vm/qemu"
 )
 
 // fixedSize is of the disk seed of these tests, bytes.
@@ -179,4 +182,55 @@ func TestTakesReadOnly(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
+}
+
+// TestStartCommandOfReadOnlyDisk: a start command is given the file of a read-only disk, whatever the device by which its guest has
+// it, and one that has it writable, or has another file read-only, is refused.
+func TestStartCommandOfReadOnlyDisk(t *testing.T) {
+	need.QEMU(t)
+	const node = "driver=raw,node-name=seed,file.driver=file,file.filename="
+	for name, c := range map[string]struct {
+		words []string // of the disk
+		want  string
+	}{
+		"virtio":     {[]string{"-blockdev", node + "{disk0},read-only=on", "-device", "virtio-blk-pci,drive=seed"}, ""},
+		"ide-cd":     {[]string{"-blockdev", node + "{disk0},read-only=on", "-device", "ide-cd,drive=seed"}, ""},
+		"scsi-cd":    {[]string{"-blockdev", node + "{disk0},read-only=on", "-device", "virtio-scsi-pci", "-device", "scsi-cd,drive=seed"}, ""},
+		"by -drive":  {[]string{"-drive", "if=none,id=seed,media=cdrom,format=raw,file={disk0}", "-device", "ide-cd,drive=seed"}, ""},
+		"writable":   {[]string{"-blockdev", node + "{disk0}", "-device", "virtio-blk-pci,drive=seed"}, "has its disk seed with read-only=off, the guest with read-only=on; write that"},
+		"its own CD": {[]string{"-blockdev", node + "{dir}/own.iso,read-only=on", "-device", "ide-cd,drive=seed"}, "write {disk0} there"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := startedBy(t, c.words)
+			machine, err := m.startQEMU(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer machine.Kill() //nolint:errcheck // nothing else ends it
+			if err := m.compareMachines(t.Context(), machine); c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+// startedBy is a guest on its way here with a read-only disk, by a start command with these words for that.
+func startedBy(t *testing.T, words []string) *incoming {
+	t.Helper()
+	a := bareAgent(t, &config.Config{Host: "rome"})
+	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2}
+	d := config.Description{Name: "web", Memory: 32 << 20, Disks: []vm.Disk{{ID: "seed", Path: "/images/seed.qcow2", Format: "qcow2", ReadOnly: true}}}
+	d.Start = append([]string{qemu.Program, "-nodefaults", "-display", "none", "-machine", "q35", "-accel", "tcg", "-m", "{memory}",
+		"-qmp", "unix:{qmp},server=on,wait=off", "-S", "-incoming", "defer"}, words...)
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "own.iso"), make([]byte, fixedSize), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m := &incoming{a: a, plan: plan, rec: record.New("rome", plan, time.Now()), work: &destinationWork{
+		guest:       &Guest{Held: care.Held{Dir: dir, Description: d}},
+		preparation: Preparation{Plan: plan, Description: d, Facts: vm.Facts{Disks: []vm.Disk{{ID: "seed", Size: fixedSize, ReadOnly: true}}}}}}
+	if err := m.makeDisks(); err != nil {
+		t.Fatal(err)
+	}
+	return m
 }

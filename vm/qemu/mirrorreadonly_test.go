@@ -13,6 +13,7 @@ import (
 	"godwit/transfer"
 	"godwit/transfer/nbd"
 	"godwit/vm"
+	"godwit/vm/qemu"
 )
 
 // inFile is a store of tests, a file.
@@ -48,7 +49,28 @@ func TestMirrorOfAReadOnlyDisk(t *testing.T) {
 func mirrorReadOnly(t *testing.T, disk vm.Disk, data []byte) {
 	spec := firmware(t)
 	spec.Disks = []vm.Disk{disk}
-	source := start(t, spec)
+	path := copyReadOnly(t, start(t, spec), disk)
+	want := make([]byte, diskSize)
+	copy(want[20<<20:], data)
+	if disk.Format == "qcow2" {
+		copy(want[21<<20:], bytes.Repeat([]byte{7}, 1<<20))
+	}
+	got, err := os.ReadFile(path)
+	if err != nil || !bytes.Equal(got, want) {
+		t.Errorf("the copy differs from the disk (%v)", err)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if used := info.Sys().(*syscall.Stat_t).Blocks * 512; used > 2*diskData {
+		t.Errorf("the copy takes %d bytes for %d of data", used, diskData)
+	}
+}
+
+// copyReadOnly has QEMU copy its disk to a new file, which it returns.
+func copyReadOnly(t *testing.T, source *qemu.Process, disk vm.Disk) (path string) {
+	t.Helper()
 	f, err := os.OpenFile(sparse(t, nil, 0), os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +85,7 @@ func mirrorReadOnly(t *testing.T, disk vm.Disk, data []byte) {
 		t.Fatal(err)
 	}
 	granted.Heard = &sent
-	socket := filepath.Join(source.Dir(), "copies.sock")
+	socket := filepath.Join(t.TempDir(), "copies.sock")
 	forward, err := transfer.ListenNBD(t.Context(), socket, map[string]transfer.Disk{disk.ID: granted})
 	if err != nil {
 		t.Fatal(err)
@@ -83,20 +105,5 @@ func mirrorReadOnly(t *testing.T, disk vm.Disk, data []byte) {
 	if err := <-served; err != nil {
 		t.Error(err)
 	}
-	want := make([]byte, diskSize)
-	copy(want[20<<20:], data)
-	if disk.Format == "qcow2" {
-		copy(want[21<<20:], bytes.Repeat([]byte{7}, 1<<20))
-	}
-	got, err := os.ReadFile(f.Name())
-	if err != nil || !bytes.Equal(got, want) {
-		t.Errorf("the copy differs from the disk (%v)", err)
-	}
-	info, err := f.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if used := info.Sys().(*syscall.Stat_t).Blocks * 512; used > 2*diskData {
-		t.Errorf("the copy takes %d bytes for %d of data", used, diskData)
-	}
+	return f.Name()
 }

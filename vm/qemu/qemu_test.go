@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -273,28 +272,7 @@ func short(t *testing.T) context.Context {
 }
 
 func TestAttachSocketOfSomebodyElse(t *testing.T) {
-	need.QEMU(t)
-	socket := filepath.Join(t.TempDir(), "theirs.sock")
-	theirs := exec.Command(qemu.Program, "-nodefaults", "-display", "none", "-m", "16",
-		"-qmp", "unix:"+socket+",server=on,wait=off")
-	if err := theirs.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer theirs.Wait()
-	defer theirs.Process.Kill()
-	var p *qemu.Process
-	for begun := time.Now(); ; time.Sleep(20 * time.Millisecond) {
-		var err error
-		if p, err = qemu.AttachSocket(t.Context(), socket, 0, ""); err == nil {
-			break
-		}
-		if time.Since(begun) > 20*time.Second {
-			t.Fatal(err)
-		}
-	}
-	if p.PID() != theirs.Process.Pid {
-		t.Errorf("attached to %d, started %d", p.PID(), theirs.Process.Pid)
-	}
+	p := theirs(t, "-m", "16")
 	if err := p.Close(); err != nil {
 		t.Error(err)
 	}
