@@ -42,6 +42,11 @@ var suites = []suite{
 		},
 	},
 	{
+		pkg:  "lab/topo",
+		args: []string{"-test.run=TestGuestsInVLAN"},
+		want: []string{"TestGuestsInVLAN"},
+	},
+	{
 		pkg:  "netstate",
 		args: []string{"-test.run=TestVLAN|TestEachCure/^-4"},
 		want: []string{"TestVLAN/port_eth0.20", "TestVLAN/bridge_that_filters", "TestEachCure/-4_MAC_redirect_at_home"},

@@ -120,6 +120,8 @@ func (s Site) check() error {
 		return fmt.Errorf("guest net %s is not an IPv4 subnet of at least 8 addresses", s.GuestV4)
 	case s.GuestV6.IsValid() && (!s.GuestV6.Addr().Is6() || s.GuestV6.Bits() > 120):
 		return fmt.Errorf("guest net %s is not an IPv6 subnet of at least 256 addresses", s.GuestV6)
+	case s.VLAN != "" && s.VLAN != PortInVLAN && s.VLAN != BridgeFilters:
+		return fmt.Errorf("vlan %q is none of %s, %s", s.VLAN, PortInVLAN, BridgeFilters)
 	case s.Hosts < 1 || s.Hosts > maxHosts:
 		return fmt.Errorf("%d hosts, can have 1 to %d", s.Hosts, maxHosts)
 	case len(s.Uplinks) == 0 || len(s.Uplinks) > maxUplinks:

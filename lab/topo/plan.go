@@ -31,6 +31,7 @@ func upDevice(u int) string      { return fmt.Sprintf("up%d", u) }
 func upBridge(u int) string      { return fmt.Sprintf("up%dbr", u) }
 func upPort(u, h int) string     { return fmt.Sprintf("h%du%d", h, u) }
 func lanPort(h int) string       { return fmt.Sprintf("lan%d", h) }
+func trunkPort(h int) string     { return fmt.Sprintf("trunk%d", h) } // the wire, where lanPort is a VLAN of it
 func coreDevice(i, u int) string { return fmt.Sprintf("s%du%d", i, u) }
 func accPort(k, j int) string    { return fmt.Sprintf("c%dn%d", k, j) }
 
@@ -40,6 +41,7 @@ const (
 	accessBridge = "acc"
 	guestBridge  = "br-guest"
 	hostLAN      = "lan0"
+	hostTrunk    = "eth0" // the host's wire to the router, where guests are in a VLAN of it
 )
 
 // upTable is the routing table of uplink u, in routers and in hosts.
@@ -119,7 +121,7 @@ func (s Spec) hosts(i int) []Host {
 	for n, name := range s.hostNames(i) {
 		host := Host{
 			Name: name, Site: site.Name, Namespace: s.namespace(hostNode(name)),
-			Bridge: guestBridge, LAN: hostLAN,
+			Bridge: guestBridge, LAN: site.lan(),
 		}
 		if site.GuestV4.IsValid() {
 			host.GuestV4, host.GatewayV4 = site.GuestV4.Masked(), gateway(site.GuestV4).Addr()

@@ -60,8 +60,6 @@ func (t *Topo) wireHost(router *work, host Host, site Site, h int) {
 		router.veth(upPort(u, h), n, upDevice(u), uplinkMTU(uplink))
 		router.port(upPort(u, h), upBridge(u))
 	}
-	router.veth(lanPort(h), n, hostLAN, t.spec.lanMTU())
-	router.port(lanPort(h), lanBridge)
 	if router.err != nil {
 		return
 	}
@@ -83,11 +81,12 @@ func (t *Topo) wireHost(router *work, host Host, site Site, h int) {
 		w.route(0, all4, first.GatewayV4, first.Device)
 		w.route(0, all6, first.GatewayV6, first.Device)
 	}
-	w.bridge(guestBridge, t.spec.lanMTU())
-	w.port(hostLAN, guestBridge)
+	t.wireLAN(router, w, site, h)
 	// Answers by proxy for a guest that is elsewhere come at once.
 	w.sysctl("net.ipv4.neigh."+guestBridge+".proxy_delay=0", "net.ipv6.neigh."+guestBridge+".proxy_delay=0")
-	router.err = w.err
+	if router.err == nil {
+		router.err = w.err
+	}
 }
 
 // routeCore lets the internet know every site's subnets.

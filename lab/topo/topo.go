@@ -38,6 +38,7 @@ type Site struct {
 	Name    string
 	GuestV4 netip.Prefix // the guests' subnet; the router has its first address
 	GuestV6 netip.Prefix // may be missing
+	VLAN    string       // how that is a VLAN, PortInVLAN or BridgeFilters; "": it is none
 	Hosts   int          // 0 is 1
 	Uplinks []Uplink
 }

@@ -151,18 +151,9 @@ func TestHostsReachEachOtherByTheirUplinks(t *testing.T) {
 func TestClientsReachGuestNets(t *testing.T) {
 	need.Lab(t) // it judges how long packets take
 	topo := built(t, threeSites(testID(2)))
-	// A stand-in for a guest: an address on a host's guest bridge.
 	host := topo.Hosts()[1]
-	guest4, guest6 := netip.MustParseAddr("10.1.1.10"), netip.MustParseAddr("fd00:1:1::10")
-	w := topo.nodes[hostNode(host.Name)].work()
-	w.address(guestBridge, netip.PrefixFrom(guest4, 24), netip.PrefixFrom(guest6, 64))
-	w.route(99, all4, host.GatewayV4, guestBridge)
-	w.route(99, all6, host.GatewayV6, guestBridge)
-	w.fromRule(netip.PrefixFrom(guest4, 32), 99)
-	w.fromRule(netip.PrefixFrom(guest6, 128), 99)
-	if w.err != nil {
-		t.Fatal(w.err)
-	}
+	guests := standIn(t, topo, host)
+	guest4, guest6 := guests[0], guests[1]
 	phone, tablet, laptop := topo.Client("phone"), topo.Client("tablet"), topo.Client("laptop")
 	within(t, "phone", phone.Namespace, phone.Addrs[0], host.Namespace, guest4, ms(8), ms(12))
 	within(t, "phone, IPv6", phone.Namespace, phone.AddrsV6[0], host.Namespace, guest6, ms(8), ms(12))

@@ -16,12 +16,16 @@ import (
 // bridge makes a bridge that forwards at once: no spanning tree, no delay, every
 // multicast to every port. Its hardware address is its own: one that it took from a
 // port would change under its neighbours' feet when ports come and go.
-func (w *work) bridge(name string, mtu int) {
+func (w *work) bridge(name string, mtu int) { w.bridgeOf(netlink.Bridge{}, name, mtu) }
+
+// bridgeOf is bridge for one that has more than a name.
+func (w *work) bridgeOf(b netlink.Bridge, name string, mtu int) {
 	w.try("make bridge "+name, func() error {
-		attrs := netlink.NewLinkAttrs()
-		attrs.Name, attrs.MTU, attrs.HardwareAddr = name, mtu, hardware(w.namespace+"/"+name)
+		b.LinkAttrs = netlink.NewLinkAttrs()
+		b.Name, b.MTU, b.HardwareAddr = name, mtu, hardware(w.namespace+"/"+name)
 		snoop := false
-		return w.handle.LinkAdd(&netlink.Bridge{LinkAttrs: attrs, MulticastSnooping: &snoop})
+		b.MulticastSnooping = &snoop
+		return w.handle.LinkAdd(&b)
 	})
 	w.device("set forward delay of", name, func(link netlink.Link) error {
 		return netns.Do(w.namespace, func() error { return noForwardDelay(link.Attrs().Index) })
