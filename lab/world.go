@@ -42,10 +42,11 @@ type world struct {
 	images   map[string]config.Image  // of guests that are not tiny
 	booted   map[string]time.Duration // by guest: until it was ready
 
-	mtu       int  // of the guests' and the access networks, bytes; 0: 1500
-	ownClocks bool // each host's clock can be stepped; see stepClock
-	comparing bool // see CompareVariable
-	exact     bool // nothing that makes a switch longer: not compared
+	mtu       int               // of the guests' and the access networks, bytes; 0: 1500
+	vlans     map[string]string // by site: how its guests are in a VLAN, see topo.Site
+	ownClocks bool              // each host's clock can be stepped; see stepClock
+	comparing bool              // see CompareVariable
+	exact     bool              // nothing that makes a switch longer: not compared
 
 	leave func() // ends what its making began and is still alive, such as clients; may be nil
 
@@ -145,7 +146,7 @@ func imageOf(g scenario.Guest) (name, more string) {
 func (w *world) spec() topo.Spec {
 	spec := topo.Spec{ID: w.id, MTU: w.mtu}
 	for _, s := range w.scenario.Sites {
-		site := topo.Site{Name: s.Name, GuestV4: s.GuestV4, GuestV6: s.GuestV6, Hosts: s.Hosts}
+		site := topo.Site{Name: s.Name, GuestV4: s.GuestV4, GuestV6: s.GuestV6, VLAN: w.vlans[s.Name], Hosts: s.Hosts}
 		for _, u := range s.Uplinks {
 			site.Uplinks = append(site.Uplinks, topo.Uplink{Name: u.Name, Carries: string(u.Carries), Link: wan.Link{
 				Rate: u.Rate, Delay: u.Delay, Jitter: u.Jitter, Loss: u.Loss, Queue: int(u.Queue), MTU: u.MTU,

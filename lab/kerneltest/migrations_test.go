@@ -8,15 +8,25 @@ import (
 
 	"godwit/internal/need"
 	"godwit/lab/image"
+	"godwit/lab/image/archive"
 )
 
-// migrations are whole ones, by kinds of tunnel that this machine's kernel may lack: the guest runs a lab, with guests of its own.
-var migrations = suite{
-	pkg:      "lab",
-	args:     []string{"-test.run=TestBy(EachTunnel|IPIP)/(gre|ipip)", "-test.timeout=1200s"},
-	want:     []string{"TestByEachTunnel", "TestByEachTunnel/gre", "TestByIPIP", "TestByIPIP/ipip"},
-	modules:  []string{"mptcp_diag", "tcp_diag", "udp_diag", "sch_fq", "nft_nat", "nft_masq"},
-	programs: []string{"qemu-system-x86_64"},
+// migrations are whole ones, by kinds of tunnel and in VLANs, which this machine's kernel may lack: the guest runs a lab,
+// with guests of its own.
+var migrations = map[string]suite{
+	"tunnels": ofLab("TestBy(EachTunnel|IPIP)/(gre|ipip)", "TestByEachTunnel", "TestByEachTunnel/gre", "TestByIPIP", "TestByIPIP/ipip"),
+	"VLANs":   ofLab("TestInVLAN", "TestInVLAN", "TestInVLAN/from_montreal", "TestInVLAN/from_sanjose"),
+}
+
+// ofLab is some tests of package lab.
+func ofLab(run string, want ...string) suite {
+	return suite{
+		pkg:      "lab",
+		args:     []string{"-test.run=" + run, "-test.timeout=1200s"},
+		want:     want,
+		modules:  []string{"mptcp_diag", "tcp_diag", "udp_diag", "sch_fq", "nft_nat", "nft_masq"},
+		programs: []string{"qemu-system-x86_64"},
+	}
 }
 
 // migrationsLimit bounds a life of half an hour of a processor: guests are emulated by what is itself emulated.
@@ -26,11 +36,21 @@ const migrationsLimit = 90 * time.Minute
 // tests together.
 func TestMigrationsOnTheGuestsKernel(t *testing.T) {
 	if os.Getenv("GODWIT_KERNEL_MIGRATIONS") == "" {
-		t.Skip("it takes half an hour; GODWIT_KERNEL_MIGRATIONS=1 asks for it")
+		t.Skip("it takes an hour; GODWIT_KERNEL_MIGRATIONS=1 asks for it")
 	}
 	need.QEMU(t)
 	kernel := kernelOf(t)
-	entries := entriesOf(t, kernel, migrations)
+	for name, s := range migrations {
+		t.Run(name, func(t *testing.T) {
+			judge(t, boot(t, kernel, write(t, labOf(t, kernel, s)), "3072", migrationsLimit), s)
+		})
+	}
+}
+
+// labOf are the entries of a guest that runs a lab.
+func labOf(t *testing.T, kernel string, s suite) []archive.Entry {
+	t.Helper()
+	entries := entriesOf(t, kernel, s)
 	for _, pattern := range firmware {
 		files, _ := filepath.Glob(pattern)
 		for _, file := range files {
@@ -41,7 +61,7 @@ func TestMigrationsOnTheGuestsKernel(t *testing.T) {
 	for _, name := range []string{image.KernelFile, image.InitrdFile} {
 		entries = append(entries, executable(t, filepath.Join(folder, name), "guest/"+name))
 	}
-	judge(t, boot(t, kernel, write(t, entries), "3072", migrationsLimit), migrations)
+	return entries
 }
 
 // firmware is what QEMU reads as it starts the lab's guests.
