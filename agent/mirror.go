@@ -42,6 +42,10 @@ func (w *mirrors) close() {
 	}
 }
 
+// cutMirrors takes the disks' ways from QEMU, which is done at once. The farewells on these ways, most of a second where
+// nobody answers, are not waited for: the guest stands still.
+func (m *outgoing) cutMirrors() { m.work.farewells.Go(m.work.mirrors.close) }
+
 // carried is what the disks' streams have carried towards the destination, bytes.
 func (w *mirrors) carried() int64 { return w.forward.Stats().Forward }
 
@@ -300,7 +304,7 @@ func (m *outgoing) finishDisks(ctx context.Context) error {
 	ctx, cancel := limits.Limit{Name: "disks_in_sync", For: m.plan.Downtime + syncGrace}.On(ctx)
 	defer cancel()
 	if err := m.rec.Timed(record.StepDisks, func() error { return limits.Says(ctx, w.blocks.FinishMirrors(ctx)) }); err != nil {
-		w.close() // nothing of QEMU may wait for a dead path: the guest is to run on
+		m.cutMirrors() // nothing of QEMU may wait for a dead path: the guest is to run on
 		return &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf("migrate guest %s: its disks did not get in sync with %s: %v", m.plan.Guest, m.plan.To, err)}
 	}
 	m.rec.Edit(func(r *record.Report) { r.DiskBytes = w.carried() })

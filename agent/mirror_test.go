@@ -3,6 +3,8 @@ package agent
 import (
 	"context"
 	"errors"
+	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,6 +17,7 @@ import (
 	"godwit/migration"
 	"godwit/policy"
 	"godwit/transfer"
+	"godwit/transfer/nbd"
 	"godwit/vm"
 )
 
@@ -191,5 +194,60 @@ func TestDisksAreKeptFlushed(t *testing.T) {
 				t.Errorf("%s: %d flushes in %v, not %d", name, flushes, took, c.want)
 			}
 		})
+	}
+}
+
+// outOfSync is a QEMU whose mirrors do not get in sync any more.
+type outOfSync struct{ vm.Blocks }
+
+func (outOfSync) FinishMirrors(context.Context) error { return errors.New("Connection timed out") }
+
+// deadWay is a disk's way on which nobody answers: its end takes a while.
+type deadWay struct {
+	net.Conn
+	said <-chan struct{} // closed when its farewell was given up
+}
+
+func (d deadWay) Close() error {
+	<-d.said
+	return d.Conn.Close()
+}
+
+// TestGuestDoesNotStandStillForFarewells: where disks do not get in sync their ways are taken from QEMU at once, and the
+// guest, which stands still, does not wait for what is said on them last.
+func TestGuestDoesNotStandStillForFarewells(t *testing.T) {
+	here, there := net.Pipe()
+	defer there.Close()
+	socket, said := filepath.Join(t.TempDir(), "out.sock"), make(chan struct{})
+	disk := transfer.Disk{Export: nbd.Export{Size: 4096, Flags: 1, Structured: true}, Conn: deadWay{here, said}}
+	forward, err := transfer.ListenNBD(t.Context(), socket, map[string]transfer.Disk{"a": disk})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if _, err := nbd.Ask(client, "a"); err != nil {
+		t.Fatal(err)
+	}
+	m := &outgoing{a: between(t), plan: migration.Plan{Guest: "web", To: "oslo"}, rec: record.New("rome", migration.Plan{}, time.Now()),
+		work: &sourceWork{mirrors: &mirrors{blocks: outOfSync{}, forward: forward}}}
+	defer m.work.farewells.Wait()
+	defer close(said)
+	finished := make(chan error, 1)
+	go func() { finished <- m.finishDisks(t.Context()) }()
+	select {
+	case err := <-finished:
+		if err == nil {
+			t.Error("they are in sync")
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("the guest waits for a farewell")
+	}
+	client.SetReadDeadline(time.Now().Add(5 * time.Second)) //nolint:errcheck // a unix socket's
+	if _, err := client.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("QEMU still has the way: %v", err)
 	}
 }

@@ -82,7 +82,7 @@ type sourceWork struct {
 	own           ownQueue
 	qemuPart      qemuPart
 	stopWatch     context.CancelFunc
-	farewells     sync.WaitGroup // of lanes that are being ended
+	farewells     sync.WaitGroup // of lanes and disks' ways that are being ended
 	once          sync.Once
 }
 
@@ -286,7 +286,7 @@ func (m *outgoing) pause(ctx context.Context) error {
 	m.lookAgain(ctx)
 	m.beginStop()
 	if err := m.rec.Timed(record.StepStop, func() error { return m.guest.Machine.Stop(ctx) }); err != nil {
-		m.work.mirrors.close() // QEMU may wait for a write that a dead path holds up
+		m.cutMirrors() // QEMU may wait for a write that a dead path holds up
 		return err
 	}
 	m.rec.Edit(func(r *record.Report) { r.Paused = time.Now().UnixNano() })
