@@ -59,7 +59,9 @@ func (t *Threads) Raise(d time.Duration) {
 		t.ends.Reset(d)
 		return
 	}
-	t.before = make(map[int]int)
+	if t.before == nil { // else the while is just over, and what they had is to be given back still
+		t.before = make(map[int]int)
+	}
 	threads := t.known
 	if len(threads) == 0 {
 		threads = t.find()

@@ -59,6 +59,20 @@ func TestRaisedForAWhile(t *testing.T) {
 	wantNice(t, pid, 3)
 }
 
+// TestRaisedAtTheEnd: what is raised again at the moment at which its while ends gets back what it had before the first.
+func TestRaisedAtTheEnd(t *testing.T) {
+	pid, name := stand(t)
+	if err := unix.Setpriority(unix.PRIO_PROCESS, pid, 3); err != nil {
+		t.Fatal(err)
+	}
+	threads := &Threads{name: name}
+	threads.Raise(time.Hour)
+	threads.ends.Stop() // as if it had fired, and Restore came second
+	threads.Raise(time.Hour)
+	threads.Restore()
+	wantNice(t, pid, 3)
+}
+
 func TestRestoredUnlessSomebodyElseDid(t *testing.T) {
 	pid, name := stand(t)
 	threads := &Threads{name: name}
