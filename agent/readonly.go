@@ -153,11 +153,7 @@ func (d *fixedDisk) Zero(at, length int64) error {
 	if d.sealed {
 		return errSealed
 	}
-	fd := int(d.file.Fd())
-	if data, err := unix.Seek(fd, at, unix.SEEK_DATA); errors.Is(err, unix.ENXIO) || err == nil && data >= at+length {
-		return nil
-	}
-	err := unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, at, length)
+	err := d.punch(at, length)
 	if !errors.Is(err, syscall.EOPNOTSUPP) {
 		return err
 	}
@@ -169,4 +165,21 @@ func (d *fixedDisk) Zero(at, length int64) error {
 		at, length = at+int64(n), length-int64(n)
 	}
 	return nil
+}
+
+// punch makes a hole, where there is none. The file may be closed meanwhile, as the migration is undone, and its descriptor be
+// another file's then: not before this is done.
+func (d *fixedDisk) punch(at, length int64) (err error) {
+	file, err := d.file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	closed := file.Control(func(of uintptr) {
+		fd := int(of)
+		if data, found := unix.Seek(fd, at, unix.SEEK_DATA); errors.Is(found, unix.ENXIO) || found == nil && data >= at+length {
+			return
+		}
+		err = unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, at, length)
+	})
+	return errors.Join(closed, err)
 }

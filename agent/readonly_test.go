@@ -234,3 +234,37 @@ func startedBy(t *testing.T, words []string) *incoming {
 	}
 	return m
 }
+// TestHoleInNoOtherFile: a disk whose file is closed while it gets a hole, as its migration is undone, makes none in the file that
+// is opened next, which has its descriptor.
+func TestHoleInNoOtherFile(t *testing.T) {
+	dir, full := t.TempDir(), bytes.Repeat([]byte{1}, 64<<10)
+	disk, other := filepath.Join(dir, "disk"), filepath.Join(dir, "other")
+	for _, path := range []string{disk, other} {
+		if err := os.WriteFile(path, full, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open := func(path string) *os.File {
+		file, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	for n := range 20_000 {
+		d, ended := &fixedDisk{file: open(disk)}, make(chan struct{})
+		go func() {
+			defer close(ended)
+			for d.Zero(0, int64(len(full))) == nil {
+				d.file.WriteAt(full[:1], 0) //nolint:errcheck // Zero finds out as well
+			}
+		}()
+		d.file.Close()
+		next, first := open(other), make([]byte, 1)
+		<-ended
+		if _, err := next.ReadAt(first, 0); err != nil || first[0] != 1 {
+			t.Fatalf("after %d disks the other file has a hole, %v", n, err)
+		}
+		next.Close()
+	}
+}
