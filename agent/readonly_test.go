@@ -234,6 +234,7 @@ func startedBy(t *testing.T, words []string) *incoming {
 	}
 	return m
 }
+
 // TestHoleInNoOtherFile: a disk whose file is closed while it gets a hole, as its migration is undone, makes none in the file that
 // is opened next, which has its descriptor.
 func TestHoleInNoOtherFile(t *testing.T) {
