@@ -94,6 +94,10 @@ func (m *incoming) run(ctx context.Context, first migration.Input) {
 			if errors.Is(err, errUnwritten) {
 				m.again(watch, queue[0])
 			}
+			if m.startsInVain(queue[0]) {
+				cancel() // what came of it decides, and then this
+				m.again(watch, queue[0])
+			}
 			queue = queue[1:]
 			if pending = append(pending, effects...); slices.Contains(effects, migration.SendBack) {
 				cancel() // what is under way is not wanted any more

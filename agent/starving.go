@@ -82,6 +82,12 @@ func (m *outgoing) feed(ctx context.Context, followed <-chan struct{}) bool {
 	return true
 }
 
+// startsInVain says whether a guest is being started here that never will be whole, as its source says.
+func (m *incoming) startsInVain(in migration.Input) bool {
+	state := m.snapshot()
+	return in.Kind == migration.Lose && state.Landing == migration.Starting && (in.Epoch == 0 || in.Epoch == state.Epoch)
+}
+
 // runsOnceFed waits for a QEMU that answers nobody as it waits for a page which is still to come, as where every path was cut
 // just then, and says whether the guest runs. ctx ends where the source says that pages are nowhere any more.
 func (m *incoming) runsOnceFed(ctx context.Context) bool {
