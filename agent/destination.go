@@ -239,6 +239,7 @@ func (m *incoming) await1() {
 			}
 			why := &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf(
 				"guest %s did not arrive whole on %s: %s", m.plan.Guest, m.plan.To, notWhole(err, m.laneFault(), p, qemu.Complaint(m.dir)))}
+			m.broke.Store(why) // its source may ask at once, for the same reason
 			in = migration.Input{Kind: migration.Fault, Problem: cmp.Or(m.turnedBack(ctx), why)}
 		}
 		if in.Kind == migration.LoadedAll {

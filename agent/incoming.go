@@ -35,7 +35,8 @@ type incoming struct {
 	order  uint64            // see owed
 	before []migration.Input // what was said while its QEMU answered nobody
 
-	heard atomic.Int64 // when the source was last heard, ns since started
+	heard atomic.Int64                      // when the source was last heard, ns since started
+	broke atomic.Pointer[migration.Problem] // why the guest did not arrive whole, before that is final; nil: it may
 
 	mu    sync.Mutex
 	shown *Guest        // see visible

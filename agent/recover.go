@@ -278,7 +278,7 @@ func (a *Agent) peerLanding(r *http.Request) (any, error) {
 	}
 	state := m.snapshot()
 	answer := LandingAnswer{Landing: state.Landing}
-	if state.Refused() {
+	if answer.Problem = m.broke.Load(); state.Refused() {
 		answer.Problem = state.Problem
 	}
 	if g := m.visible(); g != nil && g.alive() {

@@ -1,13 +1,18 @@
 package agent
 
 import (
+	"context"
+	"errors"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/migration"
+	"godwit/vm"
 )
 
 // TestWhyItDidNotArrive: a guest whose source was told to stop did not arrive for that reason; where the source turned back as it
@@ -73,5 +78,40 @@ func TestCourseSaysWhy(t *testing.T) {
 	m.take(migration.Source{Course: migration.Undoing, Epoch: 2, Problem: why})
 	if got := m.course(); got.Course != courseOver || got.Problem == nil || *got.Problem != *why {
 		t.Errorf("turning back: %+v", got)
+	}
+}
+
+// unloaded is a QEMU that cannot load what came.
+type unloaded struct{ gone }
+
+func (unloaded) AwaitMigration(context.Context) (vm.Progress, error) {
+	return vm.Progress{}, errors.New("its devices are others")
+}
+
+// TestWhyIsSaidAtOnce: a source whose copy broke as the destination's QEMU could not load it hears why, also while that still asks
+// whether the source has turned back.
+func TestWhyIsSaidAtOnce(t *testing.T) {
+	a := between(t)
+	a.ctx = t.Context()
+	asked := make(chan struct{}, 100)
+	a.links["paris"] = linkedFor(t, "rome", "paris", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked <- struct{}{}
+		peer.Answer(w, CourseAnswer{Course: courseUnderWay}, nil)
+	}), nil)
+	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2, Mode: "precopy", Transfer: "lanes"}
+	g := &Guest{Machine: unloaded{}}
+	g.Held.Description.Agent = config.AgentDHCP // nobody is dialled
+	m := &incoming{
+		a: a, plan: plan, rec: record.New("rome", plan, time.Now()), wake: make(chan struct{}), inbox: make(chan migration.Input, 4), dir: t.TempDir(),
+		work: &destinationWork{guest: g}, state: migration.Destination{Landing: migration.Waiting, Epoch: 2},
+	}
+	a.incoming[plan.ID] = m
+	m.await1()
+	defer m.work.stop()
+	<-asked
+	answer, err := a.peerLanding(callFrom(t, "paris", plan.ID, nil))
+	landing, ok := answer.(LandingAnswer)
+	if err != nil || !ok || landing.Problem == nil || !strings.Contains(landing.Problem.Text, "web did not arrive whole on rome: its devices are others") {
+		t.Errorf("%+v, %v", answer, err)
 	}
 }
