@@ -281,12 +281,18 @@ func (m *outgoing) backlog() int64 {
 	return 0
 }
 
-// stillCopies is an error where QEMU has ended its migration since the switch was decided, as the destination's disk is full:
-// the guest runs on, and is not stopped for that. A QEMU that does not answer now does not stop it either.
+// stillCopies is an error where QEMU, or what carries its stream, has ended the migration since the switch was decided, as the
+// destination's disk is full: the guest runs on, and is not stopped for that. A QEMU that does not answer now does not stop it either.
 func (m *outgoing) stillCopies(ctx context.Context) error {
 	p, err := m.guest.Machine.Progress(ctx)
-	if err != nil || !p.Status.Ended() {
+	switch {
+	case err != nil:
 		return err
+	case p.Status.Ended():
+	case m.work.lanes != nil && m.work.lanes.Err() != nil: // QEMU hears of it when it next writes
+		p.Error = "what carried its stream has ended"
+	default:
+		return nil
 	}
 	return m.copyEnded(ctx, p)
 }
