@@ -93,3 +93,19 @@ func TestDisksThatNobodyAwaits(t *testing.T) {
 		way.Close() //nolint:errcheck // it was refused
 	}
 }
+
+// TestDisksOfNoMigration: a host that knows nothing of the migration any more, as its agent was started again and undid it, says so at
+// once, too.
+func TestDisksOfNoMigration(t *testing.T) {
+	from, to := diskEnds(t)
+	from.link = linkedFor(t, "paris", "rome", http.NotFoundHandler(), to.a.stream)
+	way, err := from.openDisk(loopbackTwice, 0, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer way.Close()                                     //nolint:errcheck // it was refused
+	time.AfterFunc(5*time.Second, func() { way.Close() }) //nolint:errcheck // as above
+	if _, err := way.Read(make([]byte, 1)); err == nil || !strings.Contains(err.Error(), "is not under way on rome") {
+		t.Errorf("%v, want that it is not under way", err)
+	}
+}

@@ -320,7 +320,7 @@ func (a *Agent) stream(s *peer.Stream) {
 	a.mu.Unlock()
 	if !ok || m.plan.From != s.Caller {
 		a.log.Warn("stream refused: no such migration", "migration", s.Header.Migration, "from", s.Caller)
-		if s.Header.Kind == laneKind {
+		if s.Header.Kind == laneKind || s.Header.Kind == diskKind {
 			refuseLane(s, "migration "+s.Header.Migration+" is not under way on "+a.config.Host)
 		}
 		return
