@@ -11,6 +11,7 @@ import (
 	"godwit/lab/topo"
 	"godwit/lab/traffic"
 	"godwit/migration"
+	"godwit/vm/guest"
 )
 
 // TestInVLAN moves a guest there and back where the guests' network is a VLAN: at one site the port of the host's bridge
@@ -44,7 +45,8 @@ func TestInVLAN(t *testing.T) {
 }
 
 // movesInVLAN moves web with flows to the addresses of the site that it leaves, one of each family. They are no more than
-// what a guest takes that is emulated by what is emulated itself: with a datagram each 10 ms to both it fell behind by seconds.
+// what a guest takes that is emulated by what is emulated itself: with a datagram each 10 ms to both it fell behind by seconds,
+// and some were lost then.
 func (p *trial) movesInVLAN(to string) {
 	p.Helper()
 	from := p.addresses(p.from)[:2]
@@ -70,4 +72,18 @@ func (p *trial) movesInVLAN(to string) {
 	}
 	p.over(plain, false)
 	p.over([]string{follows.Name}, true)
+	if p.Failed() {
+		p.fullQueues(to)
+	}
+}
+
+// fullQueues logs what the queues on the way have refused: those of the hosts' devices, and of the sockets of web on a host.
+func (p *trial) fullQueues(at string) {
+	p.Helper()
+	for host, a := range p.w.agents {
+		p.Logf("%s:\n%s", host, p.in(a.host.Namespace, "ip", "-s", "link"))
+	}
+	var said guest.Executed
+	err := p.w.agents[at].client.CallGuest(p.Context(), "web", "exec", guest.Exec{Command: "grep Udp /proc/net/snmp /proc/net/snmp6; cat /proc/net/dev"}, &said)
+	p.Logf("web: %v\n%s%s", err, said.Stdout, said.Stderr)
 }
