@@ -37,7 +37,7 @@ func TestGuestsInVLAN(t *testing.T) {
 			if guest.Is6() {
 				from = phone.AddrsV6[0]
 			}
-			within(t, host.Name+", "+guest.String(), rtt(t, phone.Namespace, from, host.Namespace, guest), ms(4), ms(8))
+			within(t, host.Name+", "+guest.String(), phone.Namespace, from, host.Namespace, guest, ms(4), ms(8))
 		}
 		edge, err := topo.nodes[routerNode(host.Site)].handle.LinkByName(topo.EdgeDevices()[host.Site].Devices[0])
 		if err != nil {
