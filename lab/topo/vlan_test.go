@@ -17,6 +17,7 @@ func TestGuestsInVLAN(t *testing.T) {
 	if err := VLANs(); err != nil {
 		t.Skip(err) // lab/kerneltest has a kernel that does not lack them
 	}
+	need.Lab(t) // it judges how long packets take
 	link := []Uplink{{Name: "public", Link: wan.Link{Delay: ms(2)}}}
 	topo := built(t, Spec{
 		ID: testID(9),
