@@ -26,6 +26,7 @@ type port struct {
 	guestReads      *io.PipeReader
 	hostReads       *io.PipeReader
 
+	left   string        // by the last host: the next one reads it first
 	copied chan struct{} // closed when the last host's copying has ended
 }
 
@@ -41,10 +42,11 @@ func (p *port) connect(t *testing.T) net.Conn {
 	t.Helper()
 	near, far := net.Pipe()
 	go func() { _, _ = io.Copy(p.toGuest, far) }()
-	copied := make(chan struct{})
-	p.copied = copied
+	copied, left := make(chan struct{}), p.left
+	p.copied, p.left = copied, ""
 	go func() {
 		defer close(copied)
+		_, _ = io.WriteString(far, left)
 		buffer := make([]byte, 1) // byte by byte: lines break anywhere
 		for {
 			n, err := p.hostReads.Read(buffer)
@@ -129,7 +131,7 @@ func TestCallsAnswerInAnyOrder(t *testing.T) {
 // or a migration does, and dials again.
 func TestNextHostFindsItsFeet(t *testing.T) {
 	server, p := serve(t, map[string]Handler{"echo": echo})
-	go func() { _, _ = io.WriteString(p.toHost, "-7\",\"result\":1}\n{\"id\":\"stale-1\",\"resu") }()
+	p.left = "-7\",\"result\":1}\n{\"id\":\"stale-1\",\"resu"
 	if _, err := io.WriteString(p.toGuest, `{"id":"x-1","method":"ec`); err != nil {
 		t.Fatal(err)
 	}
@@ -146,11 +148,21 @@ func TestNextHostFindsItsFeet(t *testing.T) {
 	}
 }
 
-// drain ends the copying of the host before, which waits for one more byte.
+// drain ends the copying of the host before, which waits for one more byte, and passes that on while its end is open still.
 func (p *port) drain(t *testing.T) {
 	t.Helper()
-	go func() { _, _ = io.WriteString(p.toHost, "\n") }()
-	<-p.copied
+	for {
+		taken := make(chan struct{})
+		go func() {
+			defer close(taken)
+			_, _ = io.WriteString(p.toHost, "\n")
+		}()
+		select {
+		case <-p.copied:
+			return
+		case <-taken:
+		}
+	}
 }
 
 func TestSyncEndsWhatTheHostBeforeWaitsFor(t *testing.T) {
