@@ -83,10 +83,11 @@ func TestOwedWords(t *testing.T) {
 				var says error
 				var asked []string
 				asking := 0
-				ctx, cancel := context.WithCancel(t.Context())
+				var cancel context.CancelFunc
 				var askers sync.WaitGroup
 				begin := func() *owedWords {
-					ctx, cancel = context.WithCancel(t.Context())
+					ctx, end := context.WithCancel(t.Context()) // an asker of the agent before has that one's
+					cancel = end
 					return &owedWords{ctx: ctx, dir: dir, log: func(string, ...any) {}, on: func(f func()) { askers.Go(f) }, ask: func(_ context.Context, host string, ask GiveBack) error {
 						mu.Lock()
 						defer mu.Unlock()
