@@ -54,11 +54,8 @@ const flowing = 500 * time.Millisecond
 // sent again, at the latest, as long after the cut as it lasted (RFC 6298, 5.5).
 func (c *cellRun) awaitFlows(ctx context.Context) {
 	limit := time.Now().Add(5 * time.Second)
-	if c.seen.ThroughS > 0 {
-		end := c.zero.Add(time.Duration(2 * c.seen.ThroughS * float64(time.Second))).Add(5 * time.Second)
-		if end.After(limit) {
-			limit = end
-		}
+	if end := c.zero.Add(time.Duration(2 * c.silent() * float64(time.Second))).Add(5 * time.Second); end.After(limit) {
+		limit = end
 	}
 	for time.Now().Before(limit) && clock.Sleep(ctx, 100*time.Millisecond) {
 		well := 0
@@ -71,6 +68,15 @@ func (c *cellRun) awaitFlows(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// silent is for how long after the fault a connection may have heard nothing, seconds: until something got through, and
+// in post-copy until the last page was there, as a guest that waits for one stands still.
+func (c *cellRun) silent() float64 {
+	if c.mode == "postcopy" {
+		return max(c.seen.ThroughS, c.seen.SettledS)
+	}
+	return c.seen.ThroughS
 }
 
 func (c *cellRun) stopFlows() error {

@@ -81,3 +81,16 @@ func TestPagesAreMissingInSettle(t *testing.T) {
 		}
 	}
 }
+
+// TestSilenceOfACell: connections of a guest in post-copy are given the time that follows from its last page, too.
+func TestSilenceOfACell(t *testing.T) {
+	for _, c := range []struct {
+		mode string
+		want float64
+	}{{"postcopy", 7}, {"", 1}} {
+		run := &cellRun{cellWorld: &cellWorld{mode: c.mode}, seen: &matrix.Seen{ThroughS: 1, SettledS: 7}}
+		if got := run.silent(); got != c.want {
+			t.Errorf("mode %q: %v s, want %v", c.mode, got, c.want)
+		}
+	}
+}
