@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -251,5 +252,38 @@ func TestTakenBackWhileItStarves(t *testing.T) {
 			cancel()
 			a.actors.Wait()
 		})
+	}
+}
+
+// TestKeptWhileItStarved: an agent that is started again between handover and last page knows that the guest has kept its old
+// address for who needs it, and leads that here on.
+func TestKeptWhileItStarved(t *testing.T) {
+	a, p := awaiting(t)
+	p.Description.Disks = nil
+	old, next := migration.Address{Prefix: netip.MustParsePrefix("10.1.1.10/24")}, migration.Address{Prefix: netip.MustParsePrefix("10.2.1.10/24")}
+	p.Plan.Network, p.Plan.Held, p.Plan.Next = "mptcp", []migration.Address{old}, []migration.Address{next}
+	h := goodHeld(a.config.Run) // its QEMU is gone: nobody waits for it
+	h.Addresses = []migration.Address{next, old}
+	log, err := journal.Create(a.config.StatePath("journal"), p.Plan.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &incoming{
+		a: a, offer: Offer{Plan: p.Plan, Description: p.Description}, plan: p.Plan, log: log, wake: make(chan struct{}),
+		state: migration.Destination{Landing: migration.Leaving, Epoch: p.Plan.Epoch, Released: true, Loaded: true},
+		rec:   record.New("rome", p.Plan, a.clock()), inbox: make(chan migration.Input, 4), dir: h.Dir, work: &destinationWork{preparation: p},
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	a.ctx = ctx
+	a.resumeStarving(m, h, 5)
+	waitFor(t, "the guest is found", func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return m.work.guest != nil
+	})
+	cancel()
+	a.actors.Wait()
+	if !m.work.kept || m.plan.KeepsAddress() {
+		t.Errorf("kept %v, for good %v", m.work.kept, m.plan.KeepsAddress())
 	}
 }

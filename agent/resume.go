@@ -234,17 +234,22 @@ func (a *Agent) resumeDestination(ctx context.Context, id string) error {
 		a.guests.expectAgain(g)
 		a.findTaps(g)
 	}
+	m.foundGuest(g)
+	a.know(m)
+	a.actors.Go(func() { m.runAgain(a.ctx) })
+	return nil
+}
+
+// foundGuest is setGuest of one that an earlier agent received, with what came of its handover.
+func (m *incoming) foundGuest(g *Guest) {
 	m.setGuest(g)
 	if g.Machine != nil {
 		m.show(g)
 	}
 	m.takeGuest()
-	a.know(m)
-	if m.state.Landing == migration.Leaving {
+	if m.snapshot().Landing == migration.Leaving {
 		m.recall()
 	}
-	a.actors.Go(func() { m.runAgain(a.ctx) })
-	return nil
 }
 
 // know makes a migration that an earlier agent began known to who asks.
@@ -296,11 +301,7 @@ func (a *Agent) resumeStarving(m *incoming, held care.Held, missing uint64) {
 		if err != nil {
 			a.log.Error("guest found again", "guest", g.name(), "error", err)
 		}
-		m.setGuest(g)
-		if g.Machine != nil {
-			m.show(g)
-		}
-		m.takeGuest()
+		m.foundGuest(g)
 		m.runAgain(a.ctx)
 	})
 }
