@@ -5,7 +5,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -57,17 +56,30 @@ func TestLateReadLosesNothing(t *testing.T) {
 	}
 }
 
-// TestBunchComesInTurn: packets that a late link gave in one moment came one behind the other, as
-// fast as the link is, and none later than it was read.
+// TestBunchComesInTurn: what a late link gave in one moment is sent as if it had come one behind the other, as far as
+// the queue has no room for it; what is more than that time carries is lost. A packet alone is not sent too early.
 func TestBunchComesInTurn(t *testing.T) {
-	p := newPipe(Link{Rate: 8e6}, true, nil, nil) // 1 byte per µs
-	var got []time.Duration
-	for range 4 {
-		got = append(got, p.dated(5*time.Millisecond, 8*time.Millisecond, 1000))
-	}
-	got = append(got, p.dated(20*time.Millisecond, 20*time.Millisecond, 1000))
-	if want := []time.Duration{5e6, 6e6, 7e6, 8e6, 20e6}; !slices.Equal(got, want) {
-		t.Errorf("came at %v, want %v", got, want)
+	for _, c := range []struct {
+		late    time.Duration
+		packets int
+		lost    uint64
+		first   time.Duration // when it arrives
+	}{
+		{0, 3, 0, 51 * time.Millisecond},
+		{0, 10, 7, 51 * time.Millisecond},
+		{5 * time.Millisecond, 1, 0, 51 * time.Millisecond},
+		{5 * time.Millisecond, 8, 0, 50 * time.Millisecond},
+		{5 * time.Millisecond, 12, 4, 50 * time.Millisecond},
+	} {
+		r := newRig(Link{Rate: 8e6, Queue: 3000}) // 1 byte per µs
+		r.late = c.late
+		for range c.packets {
+			r.send(50*time.Millisecond, 1000, 1)
+		}
+		r.run(time.Second)
+		if got := r.out[0].at; r.flow.QueueDrop != c.lost || got > c.first || got <= c.first-time.Millisecond && c.late == 0 {
+			t.Errorf("%v late, %d packets: %d lost, the first at %v; want %d, %v", c.late, c.packets, r.flow.QueueDrop, got, c.lost, c.first)
+		}
 	}
 }
 

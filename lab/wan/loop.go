@@ -180,13 +180,14 @@ func (w *wire) deliver() (sent int, wait time.Duration) {
 	return sent, wait
 }
 
-// read takes a batch of packets from d into p, and returns how many they were. They came about ago; or in
-// turn since nothing waited, where that is long ago as somebody was late.
+// read takes a batch of packets from d into p, and returns how many they were. They came about ago; or, too
+// many for that, in turn since nothing waited, where that is long ago as somebody was late.
 func (w *wire) read(d *device, p *pipe, ago time.Duration) (int, error) {
 	looked := w.now()
-	from := looked - ago - w.bunch.lately()
+	came := looked - ago
+	p.late = w.bunch.lately()
 	if looked-d.empty > bunch {
-		from = min(from, max(d.empty, looked-mostLate))
+		p.late = max(p.late, min(came-d.empty, mostLate))
 	}
 	for i := range readBatch {
 		room := w.slabs.room()
@@ -201,7 +202,7 @@ func (w *wire) read(d *device, p *pipe, ago time.Duration) (int, error) {
 		}
 		sl := w.slabs.current
 		refs := sl.refs
-		p.offer(p.dated(from, w.now()-ago, pkt.wire(0, pkt.count)), &pkt, sl)
+		p.offer(came, &pkt, sl)
 		if sl.refs > refs {
 			w.slabs.keep(n)
 		}

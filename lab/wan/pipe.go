@@ -30,12 +30,13 @@ type pipe struct {
 	link     Link
 	carries  bool // not cut
 	queue    ring[unit]
-	waiting  int           // bytes in queue
-	sent     time.Duration // when the transmitter finished its last unit
+	waiting  int              // bytes in queue
+	sent     time.Duration    // when the transmitter finished its last unit
+	idle     [2]time.Duration // from when until when it had nothing to do, the last time
 	line     ring[unit]
 	inFlight int           // bytes in line
 	lastDue  time.Duration // no later unit may be due before
-	nextCame time.Duration // when the next packet may have come, behind the last one of a link as fast
+	late     time.Duration // packets that are offered may have come so much earlier, as somebody was late; see inTurn
 	random   *rand.Rand
 	survive  int // packets that pass before the next loss
 	jitter   wander
@@ -79,11 +80,25 @@ func (p *pipe) drain() {
 	p.waiting, p.inFlight, p.lastDue = 0, 0, 0
 }
 
-// dated says when a packet of so many bytes came that came between two times: in turn behind the last.
-func (p *pipe) dated(from, to time.Duration, bytes int) time.Duration {
-	at := min(max(from, p.nextCame), to)
-	p.nextCame = at + p.transmission(bytes)
-	return at
+// inTurn takes what came in a bunch, for which there is no room in the queue, as having come in turn while
+// somebody was late, and says whether some of it has been sent by now then. What there is room for is not
+// touched: a packet alone came when it was read, as far as anybody knows.
+func (p *pipe) inTurn(now time.Duration) bool {
+	if p.late <= 0 {
+		return false
+	}
+	since := now - p.late
+	for i := range p.queue.count {
+		u := p.queue.at(i)
+		u.at = min(u.at, since)
+	}
+	if unused := p.idle[1] - max(p.idle[0], since); unused > 0 { // what it sent since then it could have sent before
+		p.sent -= unused
+		p.idle[1] -= unused
+	}
+	before := p.waiting
+	p.advance(now)
+	return p.waiting < before
 }
 
 // offer gives the link a packet that lies in sl.
@@ -128,7 +143,7 @@ func (p *pipe) admit(now time.Duration, pkt *packet, sl *slab, from, to int) {
 	}
 	for from < to {
 		next := min(from+step, to)
-		for next > from && p.waiting+pkt.wire(from, next) > limit {
+		for next > from && p.waiting+pkt.wire(from, next) > limit && !(p.inTurn(now) && p.waiting+pkt.wire(from, next) <= limit) {
 			if p.waiting == 0 && next == from+1 {
 				break // an idle transmitter takes a packet, however short the queue
 			}
@@ -181,6 +196,9 @@ func (p *pipe) advance(now time.Duration) {
 		departure := p.departure(u)
 		if departure > now {
 			return
+		}
+		if u.at > p.sent {
+			p.idle = [2]time.Duration{p.sent, u.at}
 		}
 		p.sent = departure
 		p.lastDue = p.arrival(u, departure)

@@ -31,6 +31,9 @@ func (r *ring[T]) front() *T {
 	return &r.items[r.head]
 }
 
+// at returns the item behind so many others.
+func (r *ring[T]) at(i int) *T { return &r.items[(r.head+i)&(len(r.items)-1)] }
+
 // pop removes the oldest item. What front returned holds until the next push.
 func (r *ring[T]) pop() {
 	r.head = (r.head + 1) & (len(r.items) - 1)
