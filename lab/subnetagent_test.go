@@ -193,7 +193,7 @@ func (p *trial) lives(when string, flows []string) {
 			return
 		}
 		if time.Now().After(until) {
-			p.Fatalf("%s: %q deliver no more", when, bad)
+			p.Fatalf("%s: %q deliver no more\n%s", when, bad, p.sockets(bad, before))
 		}
 	}
 }

@@ -132,6 +132,25 @@ func (p *trial) missing(r *traffic.Result) string {
 	return out.String()
 }
 
+// sockets says how far flows have come, what every client has of sockets, and what the hosts lead where.
+func (p *trial) sockets(flows []string, before map[string]int64) string {
+	p.Helper()
+	var out strings.Builder
+	for _, name := range flows {
+		s := p.latest(name)
+		fmt.Fprintf(&out, "%s: %d of %d live, %d records, %d of them before\n", name, s.Alive, s.Connections, s.Records, before[name])
+	}
+	for _, c := range p.w.scenario.Clients {
+		fmt.Fprintf(&out, "%s:\n%s", c.Name, p.in(p.w.topo.Client(c.Name).Namespace, "ss", "-tnieH"))
+	}
+	for _, a := range p.w.agents {
+		for _, args := range []string{"rule", "-6 rule", "route show table all", "-6 route show table all", "-s link", "neigh"} {
+			fmt.Fprintf(&out, "%s: ip %s\n%s", a.host.Name, args, p.in(a.host.Namespace, "ip", strings.Fields(args)...))
+		}
+	}
+	return out.String()
+}
+
 // showLogs is called when a trial has failed, before it is taken down.
 func (p *trial) showLogs() {
 	p.showQEMUs()
