@@ -12,7 +12,8 @@ import (
 
 // A link that gets its processor late delivers in one moment what was due over a while: no real link
 // does, and the queue of the next one would overflow. So links of one lab tell each other, by a word of
-// memory that their processes share, when they did, and the next takes those packets as having come in turn.
+// memory that their processes share, when they did, and the next takes those packets as having come in turn
+// where its queue has no room for them.
 
 // bunch is how late a link must be for what it delivers to count as a bunch.
 const bunch = 2 * spacing
@@ -39,8 +40,11 @@ var lateFile = sync.OnceValue(func() *os.File {
 // lateFD is its descriptor in a link's process.
 const lateFD = 3
 
-// lateness is the latest bunch of all links: when it was delivered, µs since the machine's start (44 bits), and how
-// late, µs (20 bits).
+// lateBits are enough for mostLate, µs; the rest, for four years.
+const lateBits = 17
+
+// lateness is the latest bunch of all links: when it was delivered, µs since the machine's start, and, in the last
+// lateBits, how late, µs.
 type lateness struct{ word *atomic.Uint64 }
 
 // openLateness maps what a link's process has been given; own, if that fails.
@@ -55,17 +59,17 @@ func openLateness(own lateness) lateness {
 // tell says that what is delivered now is late by that much.
 func (l lateness) tell(by time.Duration) {
 	if by = min(by, mostLate); by > bunch {
-		l.word.Store(sinceBoot()<<20 | uint64(by.Microseconds())) //nolint:gosec // at most mostLate
+		l.word.Store(sinceBoot()<<lateBits | uint64(by.Microseconds())) //nolint:gosec // at most mostLate
 	}
 }
 
 // lately is how late was what a link has just delivered, 0 if none was.
 func (l lateness) lately() time.Duration {
 	word := l.word.Load()
-	if word == 0 || sinceBoot() > word>>20+uint64(lateFor.Microseconds()) {
+	if word == 0 || sinceBoot() > word>>lateBits+uint64(lateFor.Microseconds()) {
 		return 0
 	}
-	return time.Duration(word&(1<<20-1)) * time.Microsecond //nolint:gosec // 20 bits
+	return time.Duration(word&(1<<lateBits-1)) * time.Microsecond //nolint:gosec // few bits
 }
 
 // sinceBoot is the same for all processes, µs.

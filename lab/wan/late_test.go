@@ -68,8 +68,8 @@ func TestBunchComesInTurn(t *testing.T) {
 		{0, 3, 0, 51 * time.Millisecond},
 		{0, 10, 7, 51 * time.Millisecond},
 		{5 * time.Millisecond, 1, 0, 51 * time.Millisecond},
-		{5 * time.Millisecond, 8, 0, 50 * time.Millisecond},
-		{5 * time.Millisecond, 12, 4, 50 * time.Millisecond},
+		{5 * time.Millisecond, 8, 0, 46 * time.Millisecond},
+		{5 * time.Millisecond, 12, 4, 46 * time.Millisecond},
 	} {
 		r := newRig(Link{Rate: 8e6, Queue: 3000}) // 1 byte per µs
 		r.late = c.late
@@ -77,7 +77,7 @@ func TestBunchComesInTurn(t *testing.T) {
 			r.send(50*time.Millisecond, 1000, 1)
 		}
 		r.run(time.Second)
-		if got := r.out[0].at; r.flow.QueueDrop != c.lost || got > c.first || got <= c.first-time.Millisecond && c.late == 0 {
+		if got := r.out[0].at; r.flow.QueueDrop != c.lost || got != c.first {
 			t.Errorf("%v late, %d packets: %d lost, the first at %v; want %d, %v", c.late, c.packets, r.flow.QueueDrop, got, c.lost, c.first)
 		}
 	}

@@ -81,11 +81,11 @@ func (p *pipe) drain() {
 }
 
 // inTurn takes what came in a bunch, for which there is no room in the queue, as having come in turn while
-// somebody was late, and says whether some of it has been sent by now then. What there is room for is not
-// touched: a packet alone came when it was read, as far as anybody knows.
-func (p *pipe) inTurn(now time.Duration) bool {
+// somebody was late: some of it has been sent by now then. What there is room for is not touched: a packet
+// alone came when it was read, as far as anybody knows.
+func (p *pipe) inTurn(now time.Duration) {
 	if p.late <= 0 {
-		return false
+		return
 	}
 	since := now - p.late
 	for i := range p.queue.count {
@@ -96,9 +96,7 @@ func (p *pipe) inTurn(now time.Duration) bool {
 		p.sent -= unused
 		p.idle[1] -= unused
 	}
-	before := p.waiting
 	p.advance(now)
-	return p.waiting < before
 }
 
 // offer gives the link a packet that lies in sl.
@@ -143,7 +141,10 @@ func (p *pipe) admit(now time.Duration, pkt *packet, sl *slab, from, to int) {
 	}
 	for from < to {
 		next := min(from+step, to)
-		for next > from && p.waiting+pkt.wire(from, next) > limit && !(p.inTurn(now) && p.waiting+pkt.wire(from, next) <= limit) {
+		if p.waiting+pkt.wire(from, next) > limit {
+			p.inTurn(now)
+		}
+		for next > from && p.waiting+pkt.wire(from, next) > limit {
 			if p.waiting == 0 && next == from+1 {
 				break // an idle transmitter takes a packet, however short the queue
 			}
