@@ -32,8 +32,7 @@ guests:
 
 // TestByEachTunnel moves a guest to and fro, each time by another kind of tunnel that this kernel has: plain TCP and
 // UDP to the addresses that it leaves, in both families, go on by it, and MPTCP follows. A kind that it lacks is refused:
-// those are moved by in lab/kerneltest, where there are all. What waits for the end of a pause is less than a full packet: of
-// these a VXLAN carries none of IPv6's TCP yet (README).
+// those are moved by in lab/kerneltest, where there are all.
 func TestByEachTunnel(t *testing.T) {
 	movesByEach(t, kindsWorld([2]string{`, v6: "fd00:1:1::/64"`, `, v6: "fd00:2:1::/64"`}, ""), tunnel.WireGuard, tunnel.VXLAN, tunnel.GRE)
 }
@@ -75,7 +74,7 @@ func (p *trial) movesBy(kind, to string) {
 	from := p.from
 	var plain, all []string
 	for _, addr := range p.addresses(from) {
-		for _, f := range []traffic.Flow{{Kind: traffic.Ticks, Every: 200 * time.Millisecond}, {Kind: traffic.UDP, Every: 50 * time.Millisecond}} {
+		for _, f := range []traffic.Flow{{Kind: traffic.Ticks}, {Kind: traffic.Download, Rate: 2e6}, {Kind: traffic.Upload, Rate: 2e6}, {Kind: traffic.UDP, Every: 50 * time.Millisecond}} {
 			f.Name, f.Target = "desk "+kind+" "+f.Kind+" "+addr.String(), addr
 			p.must(p.w.clients["desk"].Start(f))
 			plain = append(plain, f.Name)

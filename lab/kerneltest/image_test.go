@@ -28,7 +28,7 @@ var modules = []string{
 	"virtio_pci", "virtio_console",
 	"veth", "tun", "dummy", "bridge", "8021q",
 	"wireguard", "vxlan", "ip_gre", "ip6_gre", "ipip", "ip6_tunnel",
-	"sch_netem", "sch_tbf",
+	"sch_netem", "sch_tbf", "sch_ingress", "cls_bpf",
 	"nf_tables", "nft_ct", "nft_meta_bridge", "nft_objref",
 }
 

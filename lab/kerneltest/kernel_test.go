@@ -29,7 +29,7 @@ var suites = []suite{
 			"TestFullSize/gre_over_IPv4/kernel", "TestFullSize/gre_over_IPv6/kernel",
 			"TestFullSize/ipip_over_IPv4/kernel", "TestFullSize/ipip_over_IPv6/kernel",
 			"TestSupported", "TestLeavesByLocal", "TestManyLinkChanges/wireguard", "TestUpAgainWithoutDevice", "TestUpCancelled", "TestEnds/wireguard_by_its_device_deleted",
-			"TestVerifyComesBehind", "TestDroppedFragments", "TestOutlivesAndFound", "TestSilent",
+			"TestForwardsFull", "TestVerifyComesBehind", "TestDroppedFragments", "TestOutlivesAndFound", "TestSilent",
 			"TestJumbo/10.9.1.2:51820_over_1400", "TestJumbo/[fd09:1::2]:51821_over_1400",
 		},
 	},

@@ -185,6 +185,17 @@ func carryVXLAN(c Config) (carrier, error) {
 	return v, nil
 }
 
+func addVXLAN(c Config) error {
+	err := netlink.LinkAdd(vxlanLink(c))
+	if err != nil {
+		return err
+	}
+	if err = forgetRoutes(c.Name); err != nil {
+		inKernel{c.Name}.close()
+	}
+	return err
+}
+
 func vxlanLink(c Config) *netlink.Vxlan {
 	vni, own, _, _ := c.linkNames()
 	return &netlink.Vxlan{

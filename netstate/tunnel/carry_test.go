@@ -2,6 +2,7 @@ package tunnel
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
 	"strings"
@@ -68,7 +69,7 @@ func carriesFull(t *testing.T, n *path, cfg [2]Config, kernel bool) {
 		t.Logf("full-size echo: %v", rtt)
 		return err
 	})
-	t.Logf("TCP through it: %.0f Mbit/s", transfer(t, n.Net, b.Inner, bulk))
+	t.Logf("TCP through it: %.0f Mbit/s", transfer(t, n.Net, "a", b.Inner, bulk))
 	if err := a.Refresh(t.Context()); err != nil || a.TxBytes < bulk {
 		t.Errorf("status says %d bytes sent, %v", a.TxBytes, err)
 	}
@@ -79,7 +80,37 @@ func carriesFull(t *testing.T, n *path, cfg [2]Config, kernel bool) {
 	for i, h := range []string{"a", "b"} {
 		n.IP(h, "addr add "+inner6[i].String()+"/128 dev gwt0 nodad\nroute add "+inner6[1-i].String()+" dev gwt0")
 	}
-	t.Logf("TCP over IPv6 through it: %.0f Mbit/s", transfer(t, n.Net, inner6[1], 1<<20))
+	t.Logf("TCP over IPv6 through it: %.0f Mbit/s", transfer(t, n.Net, "a", inner6[1], 1<<20))
+}
+
+// TestForwardsFull: packets that fill a VXLAN are handed on whole for another machine, in both families. It once heard
+// "packet too big" of those of IPv6, which its open connections did not outlive.
+func TestForwardsFull(t *testing.T) {
+	n := pathNet(t, "guest")
+	if !kernelHas(n.Net, "r", VXLAN, false) {
+		t.Skip("this kernel has no VXLAN; lab/kerneltest has one that does")
+	}
+	cfg := ends(t, VXLAN, "10.9.1.2:4789", "10.9.2.2:4789")
+	n.Wire("guest", "eth0", "a", "lan")
+	n.IP("guest", "addr add 10.8.1.2/24 dev eth0\naddr add fd08:1::2/64 dev eth0 nodad\nroute add default via 10.8.1.1\nroute add default via fd08:1::1")
+	n.IP("a", "addr add 10.8.1.1/24 dev lan\naddr add fd08:1::1/64 dev lan nodad")
+	n.Run("a", "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/all/forwarding")
+	a, b := up(t, n.Net, "a", cfg[0]), up(t, n.Net, "b", cfg[1])
+	for host, toward := range map[string]struct {
+		c        Config
+		far      netip.Addr
+		net, via string
+	}{"a": {cfg[0], a.PeerInner, "10.8.2", "fd08:2::"}, "b": {cfg[1], b.PeerInner, "10.8.1", "fd08:1::"}} {
+		_, _, _, far6 := toward.c.linkNames()
+		n.IP(host, fmt.Sprintf("route add %s.0/24 via %s dev gwt0 onlink\nroute add %s/64 via %s dev gwt0 onlink", toward.net, toward.far, toward.via, far6))
+	}
+	n.IP("b", "addr add 10.8.2.1/32 dev gwt0\naddr add fd08:2::1/128 dev gwt0 nodad")
+	for _, to := range []string{"10.8.2.1", "fd08:2::1"} {
+		t.Logf("TCP to %s: %.0f Mbit/s", to, transfer(t, n.Net, "guest", netip.MustParseAddr(to), bulk))
+		if route := n.Run("guest", "ip", "route", "get", to); strings.Contains(route, " mtu ") {
+			t.Errorf("the guest heard that its packets to %s are too big: %s", to, route)
+		}
+	}
 }
 
 // kernelHas says whether this kernel has a kind of tunnel: whether ip(8) can make one.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
@@ -108,7 +107,7 @@ func Supported(kind string, outer6 bool) error {
 func addLink(c Config) error {
 	var err error
 	if c.Kind == VXLAN {
-		err = netlink.LinkAdd(vxlanLink(c))
+		err = addVXLAN(c)
 	} else {
 		_, err = linkRequest(c).Execute(unix.NETLINK_ROUTE, 0)
 	}

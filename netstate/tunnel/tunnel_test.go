@@ -34,8 +34,8 @@ func TestMain(m *testing.M) {
 type path struct{ *nettest.Net }
 
 // pathNet is a path whose far link has a smaller MTU.
-func pathNet(t *testing.T) *path {
-	n := &path{nettest.New(t, "a", "r", "b")}
+func pathNet(t *testing.T, others ...string) *path {
+	n := &path{nettest.New(t, append([]string{"a", "r", "b"}, others...)...)}
 	n.Wire("a", "up", "r", "ra")
 	n.Wire("b", "up", "r", "rb")
 	n.IP("a", "addr add 10.9.1.2/24 dev up\naddr add fd09:1::2/64 dev up nodad\nroute add default via 10.9.1.1\nroute add default via fd09:1::1")
@@ -110,14 +110,14 @@ func TestJumbo(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
 				defer cancel()
 				n.Do("a", func() error { _, err := a.Verify(ctx); return err })
-				t.Logf("TCP through it: %.0f Mbit/s", transfer(t, n.Net, b.Inner, bulk/2))
+				t.Logf("TCP through it: %.0f Mbit/s", transfer(t, n.Net, "a", b.Inner, bulk/2))
 			})
 		}
 	}
 }
 
 // transfer sends size bytes from a to an address of b, and returns Mbit/s.
-func transfer(t *testing.T, n *nettest.Net, to netip.Addr, size int64) float64 {
+func transfer(t *testing.T, n *nettest.Net, from string, to netip.Addr, size int64) float64 {
 	t.Helper()
 	var l net.Listener
 	n.Do("b", func() (err error) { l, err = net.Listen("tcp", netip.AddrPortFrom(to, 0).String()); return err })
@@ -134,7 +134,7 @@ func transfer(t *testing.T, n *nettest.Net, to netip.Addr, size int64) float64 {
 		done <- got
 	}()
 	var conn net.Conn
-	n.Do("a", func() (err error) { conn, err = net.DialTimeout("tcp", l.Addr().String(), 5*time.Second); return err })
+	n.Do(from, func() (err error) { conn, err = net.DialTimeout("tcp", l.Addr().String(), 5*time.Second); return err })
 	start := time.Now()
 	conn.SetDeadline(start.Add(30 * time.Second))
 	if _, err := io.CopyN(conn, zero{}, size); err != nil {
