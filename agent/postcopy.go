@@ -40,14 +40,14 @@ func (m *outgoing) handEarly(look policy.Look, verdict policy.Verdict, gains boo
 	if look.Round <= 1 { // all was not read once yet: the pause would be as long as that
 		return verdict
 	}
-	if m.work.firstRound == 0 {
-		m.work.firstRound = look.At
-	}
 	enough := enoughRounds
 	if m.work.chosen && gains {
 		enough = enoughWhileGains
 	}
-	early := m.plan.Mode == "postcopy" || verdict == policy.GiveUp || look.At > time.Duration(enough*float64(m.work.firstRound))
+	early := verdict == policy.GiveUp || look.At > time.Duration(enough*float64(m.work.rounds.FirstTook))
+	if m.plan.Mode == "postcopy" { // what was written meanwhile has to be read, too
+		early = verdict == policy.GiveUp || m.work.rounds.Enough(look.At, m.plan.Downtime)
+	}
 	switch {
 	case !early || m.opaque():
 		return verdict

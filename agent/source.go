@@ -55,7 +55,7 @@ type sourceWork struct {
 	laneKey       []byte
 	visit         *visit.Writer // memory that is kept for a return; nil: none
 	early         bool          // the rest of memory follows the guest
-	firstRound    time.Duration // of the copy
+	rounds        policy.Rounds // of QEMU's, in this copy
 	throttling    policy.Throttling
 	endpoints     []uplinks.Endpoint // of the transfer mptcp, this host's
 	window        int64              // of its connection, bytes; 0: as the kernel has it

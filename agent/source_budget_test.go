@@ -88,6 +88,8 @@ func TestLimitTooLow(t *testing.T) {
 		for limit, want := range map[int64]policy.Verdict{0: policy.Go, 1_000_000: policy.Go, 100_000: policy.GiveUp} {
 			m, _ := budgeted(t, mode, 300*time.Millisecond, 20*time.Millisecond)
 			m.bandwidth.Set(limit)
+			m.work.rounds.See(0, 1)
+			m.work.rounds.See(time.Second, 2)
 			if got := m.handEarly(look, policy.GiveUp, false); got != want || m.work.early != (want == policy.Go) {
 				t.Errorf("%s with %d bit/s: %s, early %v; want %s", mode, limit, got, m.work.early, want)
 			}
@@ -95,6 +97,22 @@ func TestLimitTooLow(t *testing.T) {
 				err := m.cannotFit(look, &policy.Copying{RTT: 20 * time.Millisecond})
 				refused(t, mode, err, migration.CodeBudget, "--downtime of at least 2.", "more --bandwidth than 100 kbit/s")
 			}
+		}
+	}
+}
+
+// TestPostcopyReadsWhatWasWritten: mode postcopy does not stop the guest as soon as all was read once, where that took
+// long, but when what was written meanwhile was read, too.
+func TestPostcopyReadsWhatWasWritten(t *testing.T) {
+	m, _ := budgeted(t, "postcopy", 300*time.Millisecond, 20*time.Millisecond)
+	for _, c := range []struct {
+		at    time.Duration
+		round int64
+		want  policy.Verdict
+	}{{time.Second, 1, policy.Wait}, {9 * time.Second, 2, policy.Wait}, {9500 * time.Millisecond, 2, policy.Wait}, {9700 * time.Millisecond, 12, policy.Go}} {
+		m.work.rounds.See(c.at, c.round)
+		if got := m.handEarly(policy.Look{At: c.at, Round: c.round, Remaining: 400e6, Goodput: 20e6}, policy.Wait, false); got != c.want {
+			t.Errorf("at %v, in round %d: %s, want %s", c.at, c.round, got, c.want)
 		}
 	}
 }

@@ -55,7 +55,7 @@ func (s *Source) restrain() error {
 			s.sender.Deep(p.Round <= 1)
 			s.keepHot(p)
 		}
-		if s.config.Eager && p.Round <= 1 {
+		if s.config.Eager {
 			return nil
 		}
 		wanted := max(leastAhead, s.guestRate()*ahead.Seconds())

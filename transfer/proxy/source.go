@@ -31,7 +31,7 @@ type SourceConfig struct {
 	Buffer   int64         // bytes of pages in memory; 0: DefaultBuffer
 	Spill    string        // directory for what has no room there
 	Postcopy bool          // PostCopy may be called; the Destination must be told as well
-	Eager    bool          // read the first round as fast as it comes: Buffer should hold it
+	Eager    bool          // read as fast as QEMU writes: Buffer should hold all of the guest
 	Keep     *visit.Writer // gets memory as it was before the stop phase; nil: nothing is kept. Closed by who made it
 	Budget   time.Duration // of downtime: what is hot and fits is kept for the pause; 0: nothing is
 	// Refill: the guest runs at the destination, and pages of it were lost on their way, or
