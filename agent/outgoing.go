@@ -228,7 +228,7 @@ func (m *outgoing) take(next migration.Source) {
 		m.turnedBack.Store(next.Problem)
 	}
 	m.told.Unlock()
-	m.a.precede(m.plan.ID, priority.AtSource(next))
+	m.a.precede(m.plan.ID, priority.AtSource(next, m.rec.Snapshot().PostCopy != nil))
 	m.claimWay(before, next)
 	if next.Epoch != before.Epoch && before.Epoch != 0 {
 		m.newEpoch(next)

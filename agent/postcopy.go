@@ -225,6 +225,11 @@ func (m *incoming) awaitLastPage(ctx context.Context) error {
 	}
 }
 
+// pagesFollow says of a guest that runs here whether its last page may be missing.
+func (m *incoming) pagesFollow() bool {
+	return mayHandEarly(m.plan) && m.rec.Snapshot().MemoryDone == 0
+}
+
 var errPagesMissing = errors.New("pages are missing still")
 
 // lastPageCame looks once.

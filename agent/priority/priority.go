@@ -125,11 +125,14 @@ func (p *Session) watch() {
 	}
 }
 
-// AtSource is the nice value that a migration asks for at its source.
-func AtSource(s migration.Source) int {
+// AtSource is the nice value that a migration asks for at its source; follows says that memory comes to a guest after it was
+// let go. That takes as much of a processor as a copy does, and the guest runs meanwhile, and is to answer.
+func AtSource(s migration.Source, follows bool) int {
 	switch {
 	case s.InDoubt: // asked on, perhaps for hours
 		return 0
+	case s.Course == migration.Forward && follows && (s.Phase() == migration.Handover || s.Phase() == migration.Settle):
+		return yields
 	case s.Course == migration.Undoing, s.Phase() == migration.Switch, s.Phase() == migration.Handover:
 		return presses
 	case s.Phase() == migration.Seed, s.Phase() == migration.Copy:
@@ -138,9 +141,11 @@ func AtSource(s migration.Source) int {
 	return 0
 }
 
-// AtDestination is the one that it asks for at its destination.
-func AtDestination(s migration.Destination) int {
+// AtDestination is the one that it asks for at its destination, where memory may follow as well.
+func AtDestination(s migration.Destination, follows bool) int {
 	switch {
+	case s.Running() && follows && !s.Vanished:
+		return yields
 	case s.Landing == migration.Waiting && !s.Released:
 		return yields
 	case s.Released && !s.Vanished:

@@ -31,7 +31,7 @@ func TestPrecedence(t *testing.T) {
 func TestPrecedenceOfPhases(t *testing.T) {
 	var s migration.Source
 	in := migration.Input{Kind: migration.Start}
-	seen := map[migration.Phase]int{}
+	seen, following := map[migration.Phase]int{}, map[migration.Phase]int{}
 	for s.Course != migration.Ended {
 		next, effects, err := s.Step(in)
 		if err != nil {
@@ -39,7 +39,7 @@ func TestPrecedenceOfPhases(t *testing.T) {
 		}
 		s = next
 		if s.Course == migration.Forward {
-			seen[s.Phase()] = AtSource(s)
+			seen[s.Phase()], following[s.Phase()] = AtSource(s, false), AtSource(s, true)
 		}
 		if len(effects) > 0 {
 			in = migration.Input{Kind: migration.Done, Effect: effects[0]}
@@ -52,12 +52,28 @@ func TestPrecedenceOfPhases(t *testing.T) {
 		if seen[phase] != want {
 			t.Errorf("%s: %d, want %d", phase, seen[phase], want)
 		}
+		if phase == migration.Handover || phase == migration.Settle {
+			want = yields
+		}
+		if following[phase] != want {
+			t.Errorf("%s, where memory follows: %d, want %d", phase, following[phase], want)
+		}
 	}
-	for want, d := range map[int]migration.Destination{
-		0: {Landing: migration.Receiving}, yields: {Landing: migration.Waiting}, presses: {Landing: migration.Waiting, Released: true},
+	for _, c := range []struct {
+		d       migration.Destination
+		follows bool
+		want    int
+	}{
+		{migration.Destination{Landing: migration.Receiving}, true, 0},
+		{migration.Destination{Landing: migration.Waiting}, true, yields},
+		{migration.Destination{Landing: migration.Waiting, Released: true}, true, presses},
+		{migration.Destination{Landing: migration.Adopting, Released: true}, false, presses},
+		{migration.Destination{Landing: migration.Adopting, Released: true}, true, yields},
+		{migration.Destination{Landing: migration.Leaving, Released: true}, true, yields},
+		{migration.Destination{Landing: migration.Adopting, Released: true, Vanished: true}, true, 0},
 	} {
-		if got := AtDestination(d); got != want {
-			t.Errorf("%+v: %d, want %d", d, got, want)
+		if got := AtDestination(c.d, c.follows); got != c.want {
+			t.Errorf("%+v, memory follows %v: %d, want %d", c.d, c.follows, got, c.want)
 		}
 	}
 }

@@ -156,6 +156,7 @@ func (s *Source) handOver(last uint64) error {
 	s.store.PostCopy()
 	s.offered.Steady() // that a passing set is gone is not said any more
 	s.sender.KeepShort()
+	defer s.threads.calm()
 	return s.sender.Control(s.ctx, wire.TopicRun, wire.AppendRun(nil, start), true)
 }
 

@@ -119,6 +119,7 @@ func (d *Destination) mayRun() error {
 	conn.Close()
 	d.qemu, d.writer, d.absent = nil, nil, absent
 	close(d.handed)
+	d.threads.calm()
 	if err := d.sendEarly(); err != nil {
 		return err
 	}

@@ -14,11 +14,12 @@ import (
 const courteous = 10
 
 // threads are those of one end. They yield to guests' processors until hurry: then nothing
-// is more urgent.
+// is more urgent, until calm.
 type threads struct {
 	mu      sync.Mutex
 	ids     []int
 	hurried bool
+	calmed  bool
 }
 
 // enter gives the calling goroutine a thread of its own until it ends; call leave then. The
@@ -29,7 +30,7 @@ func (t *threads) enter() (leave func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.ids = append(t.ids, id)
-	if !t.hurried {
+	if !t.hurried || t.calmed {
 		setNice(id, courteous)
 	}
 	return func() {
@@ -50,6 +51,17 @@ func (t *threads) hurry() {
 	}
 }
 
+// calm has them yield again: the guest runs, and its memory follows it, which takes as much of a processor as a copy.
+func (t *threads) calm() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.calmed = true
+	for _, id := range t.ids {
+		setNice(id, courteous)
+	}
+}
+
+// hurries says whether the guest was let go; that it runs since does not matter.
 func (t *threads) hurries() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
