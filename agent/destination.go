@@ -50,6 +50,7 @@ type destinationWork struct {
 	trouble       error                 // of its last try that was not cut off
 	placed        bool                  // the guest may have its next addresses
 	mainNext      bool                  // and send by them
+	survey        *record.Survey        // of a handover that is done, but perhaps not written down; nil: it is not
 	again         bool                  // an earlier agent began this
 	diskWays      *diskWays             // of those that come; under incoming.mu
 	disks         map[string]*os.File   // that were made here, by path; see keepOpen

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"godwit/agent/care"
 	"godwit/agent/limits"
 	"godwit/agent/record"
 	"godwit/migration"
@@ -21,6 +20,9 @@ const spareIDs = 3 // endpoint ids for announcing again
 // old addresses for good, through the tunnel: a migration must come to its end also with
 // a guest that cannot be reached, cannot do it, or never answers again.
 func (m *incoming) adopt(ctx context.Context) error {
+	if m.work.survey != nil {
+		return m.writeHanded()
+	}
 	if m.work.adopting.IsZero() {
 		m.work.adopting = time.Now()
 		if err := m.a.publish(m.plan.Guest); err != nil {
@@ -31,7 +33,7 @@ func (m *incoming) adopt(ctx context.Context) error {
 	whole, cancel := most.Since(ctx, m.work.adopting)
 	defer cancel()
 	err := m.handOver(whole)
-	if err == nil || ctx.Err() != nil {
+	if err == nil || ctx.Err() != nil || m.work.survey != nil {
 		return err
 	}
 	if whole.Err() == nil {
@@ -330,79 +332,4 @@ func (m *incoming) retire(ctx context.Context, joins *guest.Joins, stay bool) (*
 	m.emptyTap(ctx, m.plan.Active)
 	retire.Stay = false
 	return &users, m.asked(ctx, once)
-}
-
-// handed writes down that the handover is done.
-func (m *incoming) handed(joins *guest.Joins, users *guest.Users) error {
-	g := m.work.guest
-	survey := &record.Survey{}
-	if !m.plan.KeepsAddress() {
-		g.remember(func(h *care.Held) {
-			h.Addresses = slices.Clone(m.plan.Next)
-			for i := range h.Addresses {
-				h.Addresses[i].Granted, h.Addresses[i].Handover = h.Description.Silent(), m.plan.ID
-			}
-			if m.work.kept {
-				h.Addresses = append(h.Addresses, notCurrent(m.plan.Held)...)
-			}
-			h.Active, h.Table, h.Endpoint = 1-m.plan.Active, m.table(), m.lastEndpoint(joins)
-		})
-	}
-	if joins != nil {
-		survey.Total, survey.Moved = joins.Total-joins.Ended, joins.Joined
-		survey.Tunnelled = len(joins.Unable) + joins.Omitted
-		for _, u := range joins.Unable {
-			survey.Unable = append(survey.Unable, fmt.Sprintf("%s ↔ %s: %s", u.Local, u.Remote, u.Why))
-		}
-	}
-	if users != nil {
-		survey.Total += users.TCP
-		survey.Tunnelled += users.TCP
-	}
-	if err := m.a.guests.keep(g); err != nil {
-		return err
-	}
-	if err := m.a.announceGuest(g); err != nil {
-		m.rec.Note("its LAN was not told where it is: " + err.Error())
-	}
-	now := time.Now().UnixNano()
-	m.rec.Edit(func(r *record.Report) { r.Survey, r.Handed, r.Old, r.Next = survey, now, m.plan.Held, m.plan.Next })
-	m.rec.Add(record.Event{Kind: "event", Name: migration.HandoverDone, At: now})
-	m.work.named = m.a.tellNames(m.plan, m.rec)
-	m.rec.Enter(migration.Settle, time.Now())
-	return nil
-}
-
-// announceGuest tells the guest's LAN where it is. Bridges have learnt where its NICs were, and neighbours who had its
-// addresses before: guests do not say that they have them, and ours are not asked to (vm.Facts.Quiet).
-func (a *Agent) announceGuest(g *Guest) error {
-	if g.Machine == nil {
-		return nil
-	}
-	ctx, cancel := limits.Announce.On(a.ctx)
-	defer cancel()
-	err := limits.Says(ctx, g.Machine.Announce(ctx))
-	h := g.held()
-	for _, addr := range h.Addresses {
-		if addr.Home == a.config.Host {
-			err = errors.Join(err, netstate.Announce(a.config.Network.Bridge, addr.Prefix.Addr(), h.Description.NICs[h.Active].Hardware()))
-		}
-	}
-	return err
-}
-
-func (m *incoming) lastEndpoint(joins *guest.Joins) uint8 {
-	last := m.work.preparation.Endpoint
-	for _, addr := range m.plan.Next {
-		last = max(last, addr.Endpoint)
-		if addr.Endpoint != 0 && addr.Endpoint < m.work.preparation.Endpoint {
-			last = addr.Endpoint // the ids began again
-		}
-	}
-	if joins != nil {
-		for _, id := range joins.Endpoints {
-			last = id
-		}
-	}
-	return last
 }

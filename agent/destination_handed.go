@@ -1,0 +1,101 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"godwit/agent/care"
+	"godwit/agent/limits"
+	"godwit/agent/record"
+	"godwit/migration"
+	"godwit/netstate"
+	"godwit/vm/guest"
+)
+
+// This file is the end of a handover: what became of the guest's connections and addresses is kept and told.
+
+// handed is that the handover is done, and writes that down.
+func (m *incoming) handed(joins *guest.Joins, users *guest.Users) error {
+	g := m.work.guest
+	survey := &record.Survey{}
+	if !m.plan.KeepsAddress() {
+		g.remember(func(h *care.Held) {
+			h.Addresses = slices.Clone(m.plan.Next)
+			for i := range h.Addresses {
+				h.Addresses[i].Granted, h.Addresses[i].Handover = h.Description.Silent(), m.plan.ID
+			}
+			if m.work.kept {
+				h.Addresses = append(h.Addresses, notCurrent(m.plan.Held)...)
+			}
+			h.Active, h.Table, h.Endpoint = 1-m.plan.Active, m.table(), m.lastEndpoint(joins)
+		})
+	}
+	if joins != nil {
+		survey.Total, survey.Moved = joins.Total-joins.Ended, joins.Joined
+		survey.Tunnelled = len(joins.Unable) + joins.Omitted
+		for _, u := range joins.Unable {
+			survey.Unable = append(survey.Unable, fmt.Sprintf("%s ↔ %s: %s", u.Local, u.Remote, u.Why))
+		}
+	}
+	if users != nil {
+		survey.Total += users.TCP
+		survey.Tunnelled += users.TCP
+	}
+	m.work.survey = survey
+	return m.writeHanded()
+}
+
+// writeHanded is the end of a handover. What became of the guest is written down first, for later agents; where that cannot be,
+// as on a full disk, it is tried again, and nothing that was done in the guest is done again, or taken for failed.
+func (m *incoming) writeHanded() error {
+	g, survey := m.work.guest, m.work.survey
+	if err := m.a.guests.keep(g); err != nil {
+		m.rec.NoteOnce(fmt.Sprintf("the handover is done, and cannot be written down on %s yet, as where a disk is full; it is tried again", m.plan.To))
+		return err
+	}
+	if err := m.a.announceGuest(g); err != nil {
+		m.rec.Note("its LAN was not told where it is: " + err.Error())
+	}
+	now := time.Now().UnixNano()
+	m.rec.Edit(func(r *record.Report) { r.Survey, r.Handed, r.Old, r.Next = survey, now, m.plan.Held, m.plan.Next })
+	m.rec.Add(record.Event{Kind: "event", Name: migration.HandoverDone, At: now})
+	m.work.named = m.a.tellNames(m.plan, m.rec)
+	m.rec.Enter(migration.Settle, time.Now())
+	return nil
+}
+
+// announceGuest tells the guest's LAN where it is. Bridges have learnt where its NICs were, and neighbours who had its
+// addresses before: guests do not say that they have them, and ours are not asked to (vm.Facts.Quiet).
+func (a *Agent) announceGuest(g *Guest) error {
+	if g.Machine == nil {
+		return nil
+	}
+	ctx, cancel := limits.Announce.On(a.ctx)
+	defer cancel()
+	err := limits.Says(ctx, g.Machine.Announce(ctx))
+	h := g.held()
+	for _, addr := range h.Addresses {
+		if addr.Home == a.config.Host {
+			err = errors.Join(err, netstate.Announce(a.config.Network.Bridge, addr.Prefix.Addr(), h.Description.NICs[h.Active].Hardware()))
+		}
+	}
+	return err
+}
+
+func (m *incoming) lastEndpoint(joins *guest.Joins) uint8 {
+	last := m.work.preparation.Endpoint
+	for _, addr := range m.plan.Next {
+		last = max(last, addr.Endpoint)
+		if addr.Endpoint != 0 && addr.Endpoint < m.work.preparation.Endpoint {
+			last = addr.Endpoint // the ids began again
+		}
+	}
+	if joins != nil {
+		for _, id := range joins.Endpoints {
+			last = id
+		}
+	}
+	return last
+}
