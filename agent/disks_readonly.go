@@ -31,18 +31,17 @@ func isReadOnly(facts vm.Facts, id string) bool {
 	return slices.ContainsFunc(facts.Disks, func(d vm.Disk) bool { return d.ID == id && d.ReadOnly })
 }
 
-// takesReadOnly refuses a guest with read-only disks where the destination's agent, of an earlier release, would have QEMU serve them.
-func (m *outgoing) takesReadOnly() error {
+// takesDisks refuses a guest with disks where the destination's agent is of an earlier release: one from before disks came by lanes answers
+// none of theirs, and would have QEMU serve read-only ones.
+func (m *outgoing) takesDisks() error {
 	var ids []string
 	for _, d := range m.work.facts.Disks {
-		if d.ReadOnly {
-			ids = append(ids, d.ID)
-		}
+		ids = append(ids, d.ID)
 	}
 	if len(ids) == 0 || m.work.accepted.ReadOnly {
 		return nil
 	}
-	return refuses(m.plan.To, m.work.offer, migration.CodePeer, "its agent takes no read-only disks (%s); bring it to the release of %s", strings.Join(ids, ", "), m.plan.From)
+	return refuses(m.plan.To, m.work.offer, migration.CodePeer, "its agent is of an earlier release, and takes disks (%s) in otherwise than they are sent; bring it to the release of %s", strings.Join(ids, ", "), m.plan.From)
 }
 
 // hearDisks has what is sent of read-only disks heard, by disk.

@@ -44,7 +44,7 @@ type Acceptance struct {
 	Free  *int64              `json:"free,omitempty"` // bytes of memory that it has for guests, less what stays in reserve; nil: it does not say
 
 	Buffers  *peer.Buffers `json:"buffers,omitempty"`   // of its connections; nil: it does not say
-	ReadOnly bool          `json:"read_only,omitempty"` // it takes read-only disks in
+	ReadOnly bool          `json:"read_only,omitempty"` // it takes disks in by lanes, read-only ones too
 
 	Has []bool `json:"has,omitempty"` // of each page of the offer's sample, whether it has that already; nil: it does not say
 }

@@ -147,7 +147,7 @@ func (m *outgoing) checkThere(ctx context.Context) error {
 	if err := m.askThere(ctx, n); err != nil {
 		return err
 	}
-	if err := m.takesReadOnly(); err != nil {
+	if err := m.takesDisks(); err != nil {
 		return err
 	}
 	m.plan.Next = m.work.accepted.Next
