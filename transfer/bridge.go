@@ -42,7 +42,7 @@ type bridge struct {
 
 // run copies until both directions have ended, and returns nil if both did so cleanly.
 // Both connections are closed then. When ctx ends or one direction breaks, both are
-// aborted at once, without a farewell that could block.
+// aborted, that from the source first: see abort.
 func (b *bridge) run(ctx context.Context) error {
 	tune(b.from.conn)
 	tune(b.to.conn)
@@ -254,8 +254,8 @@ func tune(conn net.Conn) {
 	})
 }
 
-// abort closes a connection so that the other side sees it break, and never blocks: a TLS
-// close would wait to send its alert.
+// abort closes a connection so that the other side sees it break. A socket's never blocks: a TLS close would wait to
+// send its alert. A disk's way over lanes (package pipe) says farewell on each, less than two seconds.
 func abort(conn net.Conn) {
 	below := wire(conn)
 	if tcp, ok := below.(*net.TCPConn); ok {

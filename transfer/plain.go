@@ -110,7 +110,8 @@ func (p *Plain) Err() error {
 	return p.err
 }
 
-// Close ends all streams and waits for that, less than a second.
+// Close ends all streams and waits for that: less than a second, or as long as the farewells of disks' ways take (package
+// pipe), less than two. QEMU's connections are closed first, at once.
 func (p *Plain) Close() error {
 	p.cancel(errClosed)
 	<-p.done
