@@ -216,6 +216,8 @@ func (m *outgoing) askAbort(ctx context.Context) error {
 	switch {
 	case m.state.Lost(): // nothing here waits for it, and a QEMU that waits for a page is slow to end
 		limit = limits.SendBack
+	case m.state.Again: // only when all is undone there; the guest runs here, and whoever calls it off is answered at once
+		limit = limits.SendBack
 	case m.state.LedAway():
 		limit = limits.UndoHeld
 	}

@@ -16,6 +16,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/journal"
+	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/migration"
@@ -245,4 +246,29 @@ func (c refusals) Handle(_ context.Context, r slog.Record) error {
 		return true
 	})
 	return nil
+}
+
+// TestBeginsAgainWhenAllIsUndone: a migration that is to begin again waits for a destination that takes its time to undo, as one whose
+// QEMU has much memory to give back: else it would end instead.
+func TestBeginsAgainWhenAllIsUndone(t *testing.T) {
+	for _, again := range []bool{true, false} {
+		a := bareAgent(t, &config.Config{Host: "paris"})
+		a.ctx = t.Context()
+		plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2}
+		var asked atomic.Int32
+		link := linked(t, "paris", "rome", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if asked.Add(1) == 1 {
+				sleep(r.Context(), limits.UndoThere.For+300*time.Millisecond)
+			}
+			peer.Answer(w, ReleaseAnswer{State: "declined"}, nil)
+		}))
+		m := &outgoing{
+			a: a, plan: plan, link: link, rec: record.New("paris", plan, time.Now()), work: &sourceWork{},
+			state: migration.Source{Course: migration.Undoing, Undo: []migration.Effect{migration.UndoPrepareThere}, Epoch: 2, Again: again},
+		}
+		if err := m.askAbort(t.Context()); (err == nil) != again {
+			t.Errorf("to begin again %v: %v", again, err)
+		}
+		a.actors.Wait()
+	}
 }
