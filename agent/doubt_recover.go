@@ -46,6 +46,7 @@ func (a *Agent) doubts(ctx context.Context, about string) ([]api.Doubt, error) {
 	a.mu.Lock()
 	out := []api.Doubt{}
 	var leaving []*outgoing
+	var coming []*incoming
 	for id, m := range a.outgoing {
 		if (about == "" || about == id || about == m.plan.Guest) && m.released.Load() {
 			leaving = append(leaving, m)
@@ -53,9 +54,7 @@ func (a *Agent) doubts(ctx context.Context, about string) ([]api.Doubt, error) {
 	}
 	for id, m := range a.incoming {
 		if about == "" || about == id || about == m.plan.Guest {
-			if d, ok := m.doubt(); ok {
-				out = append(out, d)
-			}
+			coming = append(coming, m)
 		}
 	}
 	for id, why := range a.unread {
@@ -65,6 +64,11 @@ func (a *Agent) doubts(ctx context.Context, about string) ([]api.Doubt, error) {
 		}
 	}
 	a.mu.Unlock()
+	for _, m := range coming {
+		if d, ok := m.doubt(ctx); ok {
+			out = append(out, d)
+		}
+	}
 	for _, m := range leaving {
 		if d := m.doubt(ctx); about != "" || !d.Alive {
 			out = append(out, d)
@@ -108,18 +112,29 @@ func (m *outgoing) doubt(ctx context.Context) api.Doubt {
 	return d
 }
 
-// doubt is what a destination knows whose QEMU is gone.
-func (m *incoming) doubt() (api.Doubt, bool) {
+// doubt is what a destination knows whose QEMU is gone, or whose guest misses pages.
+func (m *incoming) doubt(ctx context.Context) (api.Doubt, bool) {
 	state := m.snapshot()
-	if !state.Vanished {
-		return api.Doubt{}, false
-	}
-	return api.Doubt{
-		ID: m.plan.ID, Guest: m.plan.Guest, Side: "destination", Peer: m.plan.From, Epoch: m.plan.Epoch, Proven: true,
-		Here: m.vanishedWords(state), There: "not asked: only a source that never let go, or took the guest back, ends this by itself",
+	d := api.Doubt{
+		ID: m.plan.ID, Guest: m.plan.Guest, Side: "destination", Peer: m.plan.From, Epoch: m.plan.Epoch,
 		Risk: "the guest goes back to the moment of the switch, on " + m.plan.From + "; where its QEMU is gone too, it is lost",
-		Ways: []string{"godwit recover " + m.plan.ID + " --give-up here, or --take-back on " + m.plan.From},
-	}, true
+	}
+	switch {
+	case state.Vanished:
+		d.Proven, d.Here = true, m.vanishedWords(state)
+		d.There = "not asked: only a source that never let go, or took the guest back, ends this by itself"
+		d.Ways = []string{"godwit recover " + m.plan.ID + " --give-up here, or --take-back on " + m.plan.From}
+	case m.forsaken(ctx):
+		d.Here = "the guest misses pages that " + m.plan.From + " alone has: it stands still where it touches them"
+		d.There = fmt.Sprintf("%s has said nothing for %v, though it is asked", m.plan.From, m.quiet().Round(time.Second))
+		d.Ways = []string{
+			"bring " + m.plan.From + " or a path to it back: the pages come, and the guest goes on",
+			"godwit recover " + m.plan.ID + " --give-up, if " + m.plan.From + " will not come back: what the guest did here is lost, but for its disks, which are kept",
+		}
+	default:
+		return d, false
+	}
+	return d, true
 }
 
 func (m *incoming) vanishedWords(state migration.Destination) string {
@@ -229,7 +244,7 @@ func (a *Agent) giveUp(ctx context.Context, id string) error {
 	a.mu.Lock()
 	m := a.incoming[id]
 	a.mu.Unlock()
-	if m == nil || !m.snapshot().Vanished {
+	if m == nil || !m.snapshot().Vanished && !m.forsaken(ctx) {
 		return &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("give up %s: nothing of it is in doubt on host %s", id, a.config.Host)}
 	}
 	why := &migration.Problem{Code: migration.CodeAsked, Text: fmt.Sprintf("a person gave guest %s up on %s", m.plan.Guest, m.plan.To)}

@@ -47,10 +47,11 @@ type incoming struct {
 
 	readyAt time.Time // release and bytes were here, and that was written down
 
-	dir       string     // the guest's, also while its QEMU does not answer
-	refilling sync.Mutex // lanes are replaced by one at a time
-	stalls    stallCount // under rec's
-	late      latePages  // what a lab compares
+	starving  atomic.Bool // its QEMU answers nobody yet, as it waits for a page: see resumeStarving
+	dir       string      // the guest's, also while its QEMU does not answer
+	refilling sync.Mutex  // lanes are replaced by one at a time
+	stalls    stallCount  // under rec's
+	late      latePages   // what a lab compares
 }
 
 // destinationJournal is the state that survives the agent.
@@ -186,6 +187,9 @@ func (m *incoming) step(in migration.Input) ([]migration.Effect, error) {
 		return nil, err
 	}
 	before := m.snapshot()
+	if in.Kind == migration.Disown {
+		m.ran.Store(true) // or may have
+	}
 	if in.Kind == migration.Abort && in.Epoch <= before.Epoch && !before.Running() && !before.Refused() {
 		m.ran.Store(false) // its source never let go of it
 	}

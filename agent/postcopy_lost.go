@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"godwit/agent/care"
 	"godwit/agent/limits"
@@ -87,6 +88,18 @@ func (m *incoming) misses(ctx context.Context) bool {
 	return err == nil && p.Status != vm.Completed
 }
 
+// forsakenAfter is for how long a source must have been silent, which is asked all the while (inquireAfter), before a person may give up
+// what waits for its pages.
+const forsakenAfter = 30 * time.Second
+
+// forsaken says that the guest may run here, misses pages, and its source is silent. Nobody but a person knows whether
+// it comes back.
+func (m *incoming) forsaken(ctx context.Context) bool {
+	state := m.snapshot()
+	mayRun := state.Landing == migration.Starting || state.Landing == migration.Adopting || state.Landing == migration.Leaving || m.starving.Load()
+	return mayRun && !state.Refused() && m.quiet() > forsakenAfter && m.misses(ctx)
+}
+
 // lostThere is the source's reason, or one for it.
 func (m *incoming) lostThere(why *migration.Problem) *migration.Problem {
 	if record.SaneProblem(why); why != nil && why.Text != "" {
@@ -95,9 +108,10 @@ func (m *incoming) lostThere(why *migration.Problem) *migration.Problem {
 	return &migration.Problem{Code: migration.CodeGuestGone, Text: fmt.Sprintf("guest %s is lost: %s has pages no more that it misses on %s", m.plan.Guest, m.plan.From, m.plan.To)}
 }
 
-// toldLost says that the source has said that the guest is lost, while its QEMU answered nobody: it is gone by our doing.
+// toldLost says that the source has said that the guest is lost, or a person has given it up, while its QEMU answered nobody: it is gone
+// by our doing.
 func (m *incoming) toldLost() bool {
-	return slices.ContainsFunc(m.before, func(in migration.Input) bool { return in.Kind == migration.Lose })
+	return slices.ContainsFunc(m.before, func(in migration.Input) bool { return in.Kind == migration.Lose || in.Kind == migration.Disown })
 }
 
 // endSilent ends a QEMU that answers nobody.

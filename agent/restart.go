@@ -278,6 +278,8 @@ func (a *Agent) resumeStarving(m *incoming, held care.Held, missing uint64) {
 	a.guests.expectAgain(waiting)
 	a.know(m)
 	m.rec.Note(fmt.Sprintf("%d pages of the guest's memory are missing here", missing))
+	m.hear()
+	m.starving.Store(true)
 	a.actors.Go(func() {
 		heed, unheeded := context.WithCancel(a.ctx)
 		heard := m.heedStarving(heed, held)
@@ -285,6 +287,7 @@ func (a *Agent) resumeStarving(m *incoming, held care.Held, missing uint64) {
 		g, err := a.attachLate(a.ctx, held)
 		unheeded()
 		m.before = <-heard
+		m.starving.Store(false)
 		a.guests.settled(waiting)
 		if err != nil && !goneForSure(err) {
 			m.log.Close() //nolint:errcheck // the agent ends, and the next one goes on
@@ -307,7 +310,7 @@ func (a *Agent) resumeStarving(m *incoming, held care.Held, missing uint64) {
 }
 
 // heedStarving takes what the source says while the guest's QEMU answers nobody, until ctx ends, and hands it on. A QEMU whose
-// guest was taken back, was never let go, or is lost, is ended: the pages for which it waits do not come any more, and it may run its
+// guest was taken back, was never let go, is lost, or was given up by a person, is ended: the pages for which it waits do not come any more, and it may run its
 // guest as far as it needs none.
 func (m *incoming) heedStarving(ctx context.Context, held care.Held) (heard <-chan []migration.Input) {
 	out := make(chan []migration.Input, 1)
@@ -325,7 +328,7 @@ func (m *incoming) heedStarving(ctx context.Context, held care.Held) (heard <-ch
 				}
 				state := m.snapshot()
 				taken := in.Kind == migration.Abort && in.Epoch >= state.Epoch && !(in.Epoch == state.Epoch && (state.Released || state.Running()))
-				if taken || in.Kind == migration.Lose {
+				if taken || in.Kind == migration.Lose || in.Kind == migration.Disown {
 					m.endSilent(held)
 				}
 			case <-ctx.Done():

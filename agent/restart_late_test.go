@@ -205,6 +205,7 @@ func TestTakenBackWhileItStarves(t *testing.T) {
 		ends  bool
 	}{
 		"taken back":           {migration.Destination{Landing: migration.Adopting, Epoch: 3, Released: true, Loaded: true}, migration.Input{Kind: migration.Abort, Epoch: 4}, true},
+		"given up by a person": {migration.Destination{Landing: migration.Waiting, Epoch: 3, Released: true}, migration.Input{Kind: migration.Disown}, true},
 		"never let go":         {migration.Destination{Landing: migration.Waiting, Epoch: 3}, migration.Input{Kind: migration.Abort, Epoch: 3}, true},
 		"let go":               {migration.Destination{Landing: migration.Waiting, Epoch: 3, Released: true}, migration.Input{Kind: migration.Abort, Epoch: 3}, false},
 		"by an earlier right":  {migration.Destination{Landing: migration.Adopting, Epoch: 3, Released: true}, migration.Input{Kind: migration.Abort, Epoch: 2}, false},

@@ -48,6 +48,8 @@ const (
 	Disown      InputKind = "disown"       // a person's word: what may have run here is given up
 )
 
+// A Disown comes where a QEMU is gone, or where a guest misses pages of which its source says nothing any more, and only then.
+
 // An Abort from the source says that it has not let go; one with a later epoch, that
 // it took the guest back: then nothing may run here by this one. A Lose comes from a source
 // whose QEMU is gone, to a destination that misses pages of the guest, and only then.
@@ -143,6 +145,10 @@ func (d Destination) waiting(in Input) (Destination, []Effect, error) {
 		}
 		d.Vanished = true
 		return d, nil, nil
+	case Disown:
+		if d.Landing == Starting { // before that nothing can have run, and the source is waited for no longer than so long
+			return d.disown(in.Problem)
+		}
 	case Fault, Abort, AskRefusal, Lose:
 		if d.Landing == Starting && in.Effect != StartGuest {
 			return d, nil, fmt.Errorf("%s: the guest is being started here", in.Kind)
@@ -165,8 +171,7 @@ func (d Destination) vanished(in Input) (Destination, []Effect, error) {
 			return d.decline(in.Problem)
 		}
 	case Disown:
-		d.Disowned = true
-		return d.decline(in.Problem)
+		return d.disown(in.Problem)
 	case Lose:
 		return d.lose(in.Problem)
 	case Released:
@@ -195,6 +200,12 @@ func (d Destination) runs() (Destination, []Effect, error) {
 func (d Destination) decline(why *Problem) (Destination, []Effect, error) {
 	d.Landing, d.Outcome, d.Problem, d.Vanished = Declining, Aborted, why, false
 	return d, []Effect{SendBack}, nil
+}
+
+// disown gives up, by a person's word, what runs here, or may have.
+func (d Destination) disown(why *Problem) (Destination, []Effect, error) {
+	d.Disowned = true
+	return d.decline(why)
 }
 
 // lose gives up a guest of which pages are missing that are nowhere any more: it would stand still for ever
@@ -226,6 +237,8 @@ func (d Destination) repaired(in Input, effect Effect, next Landing, then Effect
 		return d, nil, nil
 	case Lose:
 		return d.lose(in.Problem)
+	case Disown:
+		return d.disown(in.Problem)
 	case Released, LoadedAll, RunsAlready, Abort, AskRefusal:
 		return d, nil, nil
 	}

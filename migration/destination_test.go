@@ -248,6 +248,26 @@ func TestDestinationVanished(t *testing.T) {
 	}
 }
 
+// TestDestinationDisowned: a person's word ends what is being started here, or runs, though its QEMU is there still; the source hears of
+// that when it is gone.
+func TestDestinationDisowned(t *testing.T) {
+	word := Input{Kind: Disown, Problem: why}
+	for _, landing := range []Landing{Starting, Adopting, Leaving} {
+		d := arriveAt(t, landing)
+		next, effects := arrive(t, d, word)
+		wantEffects(t, effects, SendBack)
+		if !next.Refused() || !next.MustSync(d) || next.Declines() {
+			t.Fatalf("%s: %+v", landing, next)
+		}
+		if next, _ = arrive(t, next, Input{Kind: Done, Effect: SendBack}); !next.Declines() {
+			t.Fatalf("%s: %+v", landing, next)
+		}
+	}
+	for _, landing := range []Landing{Receiving, Waiting, Landed} {
+		doesNotFit(t, arriveAt(t, landing), word)
+	}
+}
+
 func arriveAt(t *testing.T, landing Landing) Destination {
 	t.Helper()
 	d, _ := arrive(t, Destination{}, landings[landing]...)

@@ -134,9 +134,14 @@ func (x *explorer) takeBack(w *world) bool {
 	return w.here.qemu == paused && x.source(w, Input{Kind: TakeBack, Problem: why})
 }
 
+// disown is of a guest that may have run, or that misses pages.
 func (x *explorer) disown(w *world) bool {
 	w.person = true
-	return x.dst[w.there.state].Vanished && x.destination(w, Input{Kind: Disown, Problem: why})
+	if !x.dst[w.there.state].Vanished && w.stream != thin || !x.destination(w, Input{Kind: Disown, Problem: why}) {
+		return false
+	}
+	w.given, w.died = true, w.died || w.here.qemu == gone // where it was the only one, a person has lost it
+	return true
 }
 
 // better does one thing of a world in which everything gets through at last, no

@@ -18,7 +18,7 @@ func (w *world) loseKept() {
 
 // endHere is the end of the source's QEMU.
 func (w *world) endHere() {
-	needed := w.there.qemu != running || w.stream == thin && !w.kept
+	needed := w.there.qemu != running || w.given || w.stream == thin && !w.kept
 	w.died = w.died || w.here.qemu == running || w.here.qemu == paused && needed
 	w.here.qemu = gone
 }

@@ -318,7 +318,7 @@ func (x *explorer) reply(w *world, m word, epoch uint64) {
 		w.said = true
 	case m == askLanded && d.Landing == Landed:
 		w.send(landed, epoch)
-	case m == askLanded && d.Refused():
+	case m == askLanded && d.Landing == Gone: // it tells how it went when it is over
 		w.send(landRefused, epoch)
 	}
 }

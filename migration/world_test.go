@@ -25,6 +25,7 @@ type world struct {
 	ran            bool // the guest has run at the destination
 	stale          bool // the guest has run on at the source after what the stream holds
 	person         bool // a person, or a fence, has decided
+	given          bool // a person gave up what runs at the destination, or may
 	died           bool // a host took the guest's only running or only whole QEMU with it
 	rebooted       bool // the destination's host has
 	said           bool // a refusal has been said
@@ -260,7 +261,7 @@ func (x *explorer) breach(w *world) string {
 		return "the guest was given up at the destination, and has every byte"
 	case here && x.src[w.here.state].Lost():
 		return "the guest runs at the source, which gave it up as lost"
-	case there && w.there.up && x.dst[w.there.state].Refused() && x.dst[w.there.state].Outcome != Failed:
+	case there && w.there.up && x.dst[w.there.state].Refused() && !x.dst[w.there.state].Disowned:
 		return "the guest runs where it was refused"
 	case here && w.ran && !w.person:
 		return "the guest runs at the source again, and it has run at the destination"

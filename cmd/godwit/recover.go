@@ -20,7 +20,8 @@ if the destination itself says that its QEMU is gone, if the configured fence pr
 destination off, or if you say so with --fenced. If you are wrong the guest runs twice
 until the hosts hear of each other; then the destination's is ended.
 
---give-up, on the destination: what may have run there is given up, for good.
+--give-up, on the destination: what may have run there is given up, for good; so is a guest
+that waits for pages of a source which has been silent for long.
 
 --keep, on the destination: the guest has landed, and its source, which could take it back,
 has not been heard of since. It may be moved on, if the configured fence proves the source
