@@ -41,11 +41,7 @@ func (m *incoming) quiet() time.Duration { return time.Since(started) - time.Dur
 // runs here when the source took the guest back. It returns when the guest was refused
 // here, or ctx ends.
 func (m *incoming) watchSource(ctx context.Context) {
-	link, _, err := m.a.link(m.plan.From)
-	if err != nil {
-		m.a.log.Warn("the source cannot be asked", "migration", m.plan.ID, "error", err)
-		return
-	}
+	link := m.a.linkAgain(m.plan.From)
 	pause := inquireInDoubt
 	for sleep(ctx, pause) {
 		state := m.snapshot()

@@ -97,3 +97,26 @@ func TestPanicked(t *testing.T) {
 		t.Error("no log, and a panic")
 	}
 }
+
+// TestSourceThatIsNotNamedAnyMore: a destination that waits for a guest of a host which its configuration does not name any more refuses
+// it as one that is silent: nobody would ever say what became of it.
+func TestSourceThatIsNotNamedAnyMore(t *testing.T) {
+	a := between(t)
+	a.config.Peers = nil
+	m := &incoming{
+		a: a, plan: migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2}, inbox: make(chan migration.Input, 1),
+		state: migration.Destination{Landing: migration.Waiting, Epoch: 2, Released: true},
+	}
+	m.heard.Store(int64(time.Since(started) - silence - time.Second))
+	ctx, cancel := context.WithTimeout(t.Context(), 3*inquireInDoubt)
+	defer cancel()
+	go m.watchSource(ctx)
+	select {
+	case in := <-m.inbox:
+		if in.Kind != migration.Abort || in.Problem.Code != migration.CodeTimeout {
+			t.Errorf("%+v", in)
+		}
+	case <-ctx.Done():
+		t.Error("it waits on")
+	}
+}

@@ -110,13 +110,13 @@ func (a *Agent) resumeSource(id string, lost map[string]*Guest) error {
 	return nil
 }
 
-// linkAgain is the link to the destination of a migration that an earlier agent began. To one that the
+// linkAgain is the link to the other host of a migration that an earlier agent began. To one that the
 // configuration does not name any more it has no path: nobody answers there, and what can be done
-// here is done nevertheless. No guest stays paused for that.
+// here is done nevertheless. No guest stays paused for that, and no QEMU waits for ever.
 func (a *Agent) linkAgain(host string) *peer.Link {
 	link, _, err := a.link(host)
 	if err != nil {
-		a.log.Warn("the destination of a migration cannot be asked", "error", err)
+		a.log.Warn("the other host of a migration cannot be asked", "error", err)
 		link = peer.NewLink(a.id, host, a.config.Port, nil)
 	}
 	return link
