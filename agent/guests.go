@@ -46,8 +46,11 @@ func (g *Guest) take(id string) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.busy != "" && g.busy != id {
-		return &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf(
-			"guest %s: migration %s of it is under way; wait for it, or `godwit abort %s`", g.Held.Description.Name, g.busy, g.busy)}
+		text := fmt.Sprintf("migration %s of it is under way; wait for it, or `godwit abort %s`", g.busy, g.busy)
+		if !migration.ValidID(g.busy) {
+			text = fmt.Sprintf("something else is being done with it (%s); try again when that is over, and see `godwit guest ls`", g.busy)
+		}
+		return &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf("guest %s: %s", g.Held.Description.Name, text)}
 	}
 	g.busy = id
 	return nil

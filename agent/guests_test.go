@@ -3,6 +3,7 @@ package agent
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -42,6 +43,16 @@ func TestOneGuestOfAName(t *testing.T) {
 	refused(t, "received", m.receive(t.Context()), migration.CodeBusy, "web")
 	if m.work.guest != nil {
 		t.Error("there is something to undo of it")
+	}
+}
+
+// TestBusyWords: who finds a guest busy is told to abort what can be aborted, and nothing else.
+func TestBusyWords(t *testing.T) {
+	for busy, call := range map[string]bool{"m-00000001": true, "stop": false, "taken back by paris": false} {
+		g := &Guest{busy: busy}
+		if err := g.take("m-00000002"); err == nil || strings.Contains(err.Error(), "godwit abort") != call || !strings.Contains(err.Error(), busy) {
+			t.Errorf("%s: %v", busy, err)
+		}
 	}
 }
 
