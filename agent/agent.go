@@ -227,21 +227,27 @@ func (a *Agent) known() string {
 	return orNone(names)
 }
 
-// readopt finds again the guests that an earlier agent had under care. A guest whose QEMU is
-// gone is lost, with a line in the log; none is started. One whose QEMU does not answer is waited
-// for: resumeLate.
+// readopt finds again the guests that an earlier agent had under care, all at once: one that is silent holds up no other. A guest
+// whose QEMU is gone is lost, with a line in the log; none is started. One whose QEMU does not answer is waited for: resumeLate.
 func (a *Agent) readopt(ctx context.Context) (lost map[string]*Guest) {
 	held, errs := a.guests.remembered()
 	for _, err := range errs {
 		a.log.Error("guest left as it is", "error", err)
 	}
+	found, errs := make([]*Guest, len(held)), make([]error, len(held))
+	var all sync.WaitGroup
+	for i, h := range held {
+		all.Go(func() {
+			if inletMissing(ctx, h.Dir) == 0 { // else its QEMU may not answer yet: resumeStarving
+				found[i], errs[i] = a.attach(ctx, h)
+			}
+		})
+	}
+	all.Wait()
 	lost = map[string]*Guest{}
-	for _, h := range held {
-		if inletMissing(ctx, h.Dir) > 0 {
-			continue // its QEMU may not answer yet: resumeStarving
-		}
-		g, err := a.attach(ctx, h)
-		if err != nil {
+	for i, h := range held {
+		switch g, err := found[i], errs[i]; {
+		case err != nil:
 			a.log.Warn("guest not found again", "guest", h.Description.Name, "error", err)
 			if goneForSure(err) {
 				gone := &Guest{Held: h}
@@ -250,10 +256,10 @@ func (a *Agent) readopt(ctx context.Context) (lost map[string]*Guest) {
 			} else {
 				a.setSilent(h.Description.Name, &Guest{Held: h})
 			}
-			continue
-		}
-		if err := a.guests.keep(g); err != nil {
-			a.log.Error("keep guest", "guest", g.name(), "error", err)
+		case g != nil:
+			if err := a.guests.keep(g); err != nil {
+				a.log.Error("keep guest", "guest", g.name(), "error", err)
+			}
 		}
 	}
 	return lost

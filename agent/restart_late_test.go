@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -49,6 +50,41 @@ func waitFor(t *testing.T, what string, is func() bool) {
 		if time.Now().After(until) {
 			t.Fatalf("waited in vain: %s", what)
 		}
+	}
+}
+
+// TestSilentGuestsHoldUpNobody: an agent that starts asks the QEMUs of all its guests at once, and those that take their time cost as
+// long as one: here each has left a socket, at which somebody might listen soon.
+func TestSilentGuestsHoldUpNobody(t *testing.T) {
+	a := bareAgent(t, &config.Config{Host: "rome"})
+	const guests = 20
+	for n := range guests {
+		h := goodHeld(a.config.Run)
+		h.Description.Start = []string{"qemu", "{dir}", "{qmp}"}
+		h.Description.Name = fmt.Sprint("web", n)
+		h.Dir = a.guestDir(h.Description.Name, "1")
+		if err := os.MkdirAll(h.Dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(h.Dir, "qmp.sock")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ln.SetUnlinkOnClose(false)
+		ln.Close()
+		if err := statefile.Write(filepath.Join(a.guests.dir, h.Description.Name+".json"), h); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begun := time.Now()
+	_, err := attachMachine(t.Context(), care.Held{Dir: a.guestDir("web0", "1"), Description: config.Description{Start: []string{"qemu"}}})
+	one := time.Since(begun)
+	if !goneForSure(err) {
+		t.Fatal(err)
+	}
+	begun = time.Now()
+	if lost := a.readopt(t.Context()); len(lost) != guests || time.Since(begun) > guests/2*one {
+		t.Errorf("lost %d of %d, after %v, and one takes %v", len(lost), guests, time.Since(begun), one)
 	}
 }
 
