@@ -43,6 +43,7 @@ func run(args []string, out, errOut io.Writer) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), ends...)
 	defer stop()
+	defer tellAgain(errOut, ends)()
 	stdout := &output{Writer: out, alone: len(args) > 0 && slices.Contains(outlivesReader, args[0])}
 	if stdout.alone {
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // not ignored: children would inherit that
