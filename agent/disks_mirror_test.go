@@ -251,3 +251,30 @@ func TestGuestDoesNotStandStillForFarewells(t *testing.T) {
 		t.Errorf("QEMU still has the way: %v", err)
 	}
 }
+
+// lastOfDisks is a QEMU that can be stopped, and whose mirrors say how long they have to get in sync.
+type lastOfDisks struct {
+	vm.Machine
+	vm.Blocks
+	have time.Duration
+}
+
+func (*lastOfDisks) Courtesy(bool) (int, error) { return 0, nil }
+func (*lastOfDisks) Stop(context.Context) error { return nil }
+
+func (l *lastOfDisks) FinishMirrors(ctx context.Context) error {
+	until, _ := ctx.Deadline()
+	l.have = time.Until(until)
+	return errors.New("out of sync")
+}
+
+// TestDisksHaveTheirBudget: disks have as long as the downtime budget to get in sync, also where that is longer than a pause takes else.
+func TestDisksHaveTheirBudget(t *testing.T) {
+	machine := &lastOfDisks{}
+	plan := migration.Plan{Guest: "web", To: "oslo", Downtime: 30 * time.Second}
+	m := &outgoing{a: between(t), plan: plan, guest: &Guest{Machine: machine}, rec: record.New("rome", plan, time.Now()), work: &sourceWork{mirrors: &mirrors{blocks: machine}}}
+	if err := m.perform(t.Context(), migration.Pause); err == nil || machine.have < plan.Downtime {
+		t.Errorf("they have %v: %v", machine.have, err)
+	}
+	m.work.farewells.Wait()
+}

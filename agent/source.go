@@ -120,6 +120,9 @@ func (m *outgoing) perform(ctx context.Context, e migration.Effect) error {
 	if !ok {
 		limit = limits.Undo
 	}
+	if e == migration.Pause && m.work.mirrors != nil { // which have a limit of their own: see finishDisks
+		limit.For += m.plan.Downtime
+	}
 	if limit.For > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = limit.On(ctx)
