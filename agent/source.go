@@ -375,7 +375,7 @@ func (m *outgoing) resume(ctx context.Context) error {
 	_, err := m.guest.Machine.Status(ask)
 	cancel()
 	if err != nil { // in its switchover it answers nobody until its stream takes more, or breaks
-		m.endForward()
+		m.endLanes()
 	}
 	for {
 		was, err := goOn(ctx, m.guest.Machine)

@@ -363,13 +363,6 @@ func (m *outgoing) undoCopy(ctx context.Context) error {
 	return err
 }
 
-// endForward ends what stands between QEMU and the paths.
-func (m *outgoing) endForward() {
-	if forward := m.takeForward(); forward != nil {
-		forward.Close() //nolint:errcheck // it is being undone
-	}
-}
-
 // takeForward takes out what stands between QEMU and the paths, and notes its figures; nil if
 // nothing does.
 func (m *outgoing) takeForward() forwarder {

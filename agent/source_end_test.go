@@ -94,3 +94,39 @@ func TestLandedByThisTry(t *testing.T) {
 		}
 	}
 }
+
+// slowToEnd is what stands between QEMU and paths on which nobody answers.
+type slowToEnd struct {
+	forwarder
+	ending, said chan struct{}
+}
+
+func (s *slowToEnd) Close() error {
+	close(s.ending)
+	<-s.said
+	return nil
+}
+
+// TestStreamIsCutAtOnce: a guest whose QEMU answers nobody until its stream breaks runs on when that is so, and not only when
+// the lanes have said farewell.
+func TestStreamIsCutAtOnce(t *testing.T) {
+	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome"}
+	machine := &stuck{gone: gone{done: make(chan struct{})}, silent: 1}
+	forward := &slowToEnd{ending: make(chan struct{}), said: make(chan struct{})}
+	m := &outgoing{
+		a: bareAgent(t, &config.Config{Host: "paris"}), guest: &Guest{Machine: machine}, plan: plan, work: &sourceWork{forward: forward}, rec: record.New("paris", plan, time.Now()),
+	}
+	resumed := make(chan error, 1)
+	go func() { resumed <- m.resume(t.Context()) }()
+	<-forward.ending
+	select {
+	case err := <-resumed:
+		if err != nil || machine.runs.Load() != 1 {
+			t.Errorf("%v, continued %d times", err, machine.runs.Load())
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("the guest waits for a farewell")
+	}
+	close(forward.said)
+	m.work.farewells.Wait()
+}
