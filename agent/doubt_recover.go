@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	"godwit/agent/api"
@@ -64,22 +65,33 @@ func (a *Agent) doubts(ctx context.Context, about string) ([]api.Doubt, error) {
 		}
 	}
 	a.mu.Unlock()
-	for _, m := range coming {
-		if d, ok := m.doubt(ctx); ok {
-			out = append(out, d)
-		}
-	}
-	for _, m := range leaving {
-		if d := m.doubt(ctx); about != "" || !d.Alive {
-			out = append(out, d)
-		}
-	}
+	out = append(out, askedAtOnce(leaving, func(m *outgoing) (api.Doubt, bool) {
+		d := m.doubt(ctx)
+		return d, about != "" || !d.Alive
+	})...)
+	out = append(out, askedAtOnce(coming, func(m *incoming) (api.Doubt, bool) { return m.doubt(ctx) })...)
 	out = append(out, a.unheardDoubts(ctx, about)...)
 	if len(out) == 0 && about != "" {
 		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf(
 			"recover %s: nothing on host %s is to be decided about it; see `godwit history`", about, a.config.Host)}
 	}
 	return out, nil
+}
+
+// askedAtOnce are those of all that are doubts. Each may take its time to ask.
+func askedAtOnce[M any](all []M, ask func(M) (api.Doubt, bool)) (out []api.Doubt) {
+	found, is := make([]api.Doubt, len(all)), make([]bool, len(all))
+	var asked sync.WaitGroup
+	for i, m := range all {
+		asked.Go(func() { found[i], is[i] = ask(m) })
+	}
+	asked.Wait()
+	for i, d := range found {
+		if is[i] {
+			out = append(out, d)
+		}
+	}
+	return out
 }
 
 // doubt is what the source knows, and what the destination says now.

@@ -341,3 +341,23 @@ func TestHistoryAnswers(t *testing.T) {
 		}
 	}
 }
+
+// TestDoubtsAreAskedAtOnce: who asks what is in doubt waits for a host that takes its time once, and not for each guest that was let go to it.
+func TestDoubtsAreAskedAtOnce(t *testing.T) {
+	a := between(t)
+	const guests, slow = 10, 300 * time.Millisecond
+	link := linked(t, "rome", "paris", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		sleep(r.Context(), slow)
+		peer.Answer(w, LandingAnswer{Landing: migration.Waiting, Vanished: "its QEMU is gone"}, nil)
+	}))
+	for n := range guests {
+		plan := migration.Plan{ID: fmt.Sprintf("m-0000000%d", n), Guest: fmt.Sprint("web", n), From: "rome", To: "paris"}
+		m := &outgoing{a: a, plan: plan, link: link, guest: &Guest{Machine: runs{gone{done: make(chan struct{})}}}}
+		m.released.Store(true)
+		a.outgoing[plan.ID] = m
+	}
+	begun := time.Now()
+	if all, err := a.doubts(t.Context(), ""); err != nil || len(all) != guests || time.Since(begun) > guests/2*slow {
+		t.Errorf("%d doubts after %v: %v", len(all), time.Since(begun), err)
+	}
+}
