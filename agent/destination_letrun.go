@@ -24,6 +24,7 @@ func (m *incoming) start(ctx context.Context) error {
 		m.work.started.Store(true)
 	}
 	if err != nil && !g.alive() && resumed(events) {
+		m.work.started.Store(true) // whatever becomes of the migration: it wrote to its disks
 		return fmt.Errorf("guest %s ran on %s, and its QEMU is gone: %w", m.plan.Guest, m.plan.To, errVanished)
 	}
 	if err != nil && m.a.ctx.Err() != nil {
@@ -33,10 +34,12 @@ func (m *incoming) start(ctx context.Context) error {
 		// Refused: the source takes the guest back, so it must never run here.
 		err = errors.Join(err, g.Machine.Quit(context.WithoutCancel(ctx)))
 		if resumed(events) {
+			m.work.started.Store(true)
 			return fmt.Errorf("guest %s ran on %s before it was ended: %w: %w", m.plan.Guest, m.plan.To, err, errVanished)
 		}
 		return err
 	}
+	m.work.started.Store(true) // or it was started, and its QEMU did not say so
 	now := time.Now().UnixNano()
 	m.rec.Edit(func(r *record.Report) { r.Resumed = now })
 	m.rec.Add(record.Event{Kind: "event", Name: migration.TargetResume, At: now})

@@ -89,7 +89,7 @@ func (u *unwilling) Events(context.Context) <-chan vm.Event {
 }
 
 // TestStartThatFails: only a guest that did not run is refused; one that ran is not sent back,
-// and an agent that stops leaves it as it is.
+// and an agent that stops leaves it as it is. What one wrote that ran is kept.
 func TestStartThatFails(t *testing.T) {
 	for name, c := range map[string]struct {
 		qemu                  unwilling
@@ -131,6 +131,9 @@ func TestStartThatFails(t *testing.T) {
 		alive := g.alive()
 		if (err == nil) != c.runs || errors.Is(err, errVanished) != c.vanished || alive != c.lives {
 			t.Errorf("%s: %v, its QEMU lives: %v", name, err, alive)
+		}
+		if kept := m.work.started.Load(); kept != (c.runs || c.vanished) { // of a guest that is taken back meanwhile
+			t.Errorf("%s: what it wrote to its disks is kept: %v", name, kept)
 		}
 	}
 }
