@@ -42,3 +42,24 @@ func TestJournalThatCameBack(t *testing.T) {
 		})
 	}
 }
+
+// TestEarlierTryIsAwaited: a migration that begins again waits for its earlier try where that is undone and not written down yet; for
+// nothing else.
+func TestEarlierTryIsAwaited(t *testing.T) {
+	for name, c := range map[string]struct {
+		landing migration.Landing
+		epoch   uint64
+		waits   bool
+	}{"it is undone": {migration.Gone, 2, true}, "it is being undone": {migration.Declining, 2, false}, "asked twice": {migration.Gone, 3, false}} {
+		a, p := awaiting(t)
+		p.Plan.Epoch = c.epoch
+		m := &incoming{a: a, plan: p.Plan, state: migration.Destination{Landing: c.landing, Epoch: c.epoch}}
+		a.incoming[p.Plan.ID] = m
+		written := time.AfterFunc(100*time.Millisecond, func() { a.forgetIncoming(p.Plan.ID) })
+		p.Plan.Epoch = 3
+		a.awaitEarlier(t.Context(), p.Plan)
+		if waited := !written.Stop(); waited != c.waits {
+			t.Errorf("%s: waited %v", name, waited)
+		}
+	}
+}

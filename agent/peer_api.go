@@ -159,6 +159,7 @@ func (a *Agent) peerPrepare(r *http.Request) (any, error) {
 	if err := a.journalLeft(p.Plan.Guest, p.Plan.ID); err != nil { // it may be here, or have left for somewhere else
 		return nil, err
 	}
+	a.awaitEarlier(r.Context(), p.Plan)
 	m, err := a.incomingFor(p)
 	if err != nil {
 		return nil, err
@@ -190,6 +191,22 @@ func (a *Agent) hasEnded(plan migration.Plan) error {
 		return &migration.Problem{Code: migration.CodeUsage, Text: "migration " + plan.ID + ": it has ended on " + a.config.Host}
 	}
 	return nil
+}
+
+// earlierLook is between two looks whether an earlier try is over.
+const earlierLook = 10 * time.Millisecond
+
+// awaitEarlier waits until an earlier try of a migration, which is undone, is written down too: its source begins again when it
+// hears of the first, and storage may be slow.
+func (a *Agent) awaitEarlier(ctx context.Context, plan migration.Plan) {
+	for {
+		a.mu.Lock()
+		m := a.incoming[plan.ID]
+		a.mu.Unlock()
+		if m == nil || m.plan.Epoch >= plan.Epoch || !m.ended() || !sleep(ctx, earlierLook) {
+			return
+		}
+	}
 }
 
 // incomingFor begins the migration at this side, or finds it if the source asks again.
