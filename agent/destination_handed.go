@@ -55,6 +55,9 @@ func (m *incoming) writeHanded() error {
 		m.rec.NoteOnce(fmt.Sprintf("the handover is done, and cannot be written down on %s yet, as where a disk is full; it is tried again", m.plan.To))
 		return err
 	}
+	if err := m.a.detours.CatchUp(); err != nil { // as leadTo may have left to it; else it is tried again each second
+		m.a.log.Warn("what leads to guests", "error", err)
+	}
 	if err := m.a.announceGuest(g); err != nil {
 		m.rec.Note("its LAN was not told where it is: " + err.Error())
 	}

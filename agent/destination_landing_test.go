@@ -12,6 +12,7 @@ import (
 
 	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/detour"
 	"godwit/agent/journal"
 	"godwit/agent/limits"
 	"godwit/agent/record"
@@ -57,36 +58,48 @@ func TestNobodyMovesALandingGuestOn(t *testing.T) {
 }
 
 // TestHandoverThatCannotBeWritten: a handover that is done, on a host whose disk takes nothing, has not failed, for however long: it is
-// written down when the disk takes it, and the guest is asked for nothing again.
+// written down when the disk takes it, and the guest is asked for nothing again. So it is where the guest keeps its old address for somebody.
 func TestHandoverThatCannotBeWritten(t *testing.T) {
-	asked := 0
-	methods := map[string]guest.Handler{
-		"ticks": answers(struct{}{}, nil), "connections": answers(guest.Connections{}, nil), "await_join": answers(guest.Joins{}, nil),
-		"make_main": answers(struct{}{}, nil), "users": answers(guest.Users{}, nil), "retire": answers(struct{}{}, nil),
-		"configure": func(context.Context, string, json.RawMessage) (any, error) { asked++; return guest.Configured{}, nil },
-	}
-	m := landing(t, talking(t, methods))
-	m.rec.Edit(func(r *record.Report) { r.FirstTick = &record.Tick{} })
-	dir := m.a.guests.dir
-	m.a.guests.dir = filepath.Join(dir, "full")
-	if err := os.WriteFile(m.a.guests.dir, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for range 3 {
-		if err := m.adopt(t.Context()); err == nil {
-			t.Fatal("it is done, and nothing was written down")
+	for _, users := range []guest.Users{{}, {TCP: 1}} {
+		asked := 0
+		methods := map[string]guest.Handler{
+			"ticks": answers(struct{}{}, nil), "connections": answers(guest.Connections{}, nil), "await_join": answers(guest.Joins{}, nil),
+			"make_main": answers(struct{}{}, nil), "users": answers(users, nil), "retire": answers(struct{}{}, nil),
+			"configure": func(context.Context, string, json.RawMessage) (any, error) { asked++; return guest.Configured{}, nil },
 		}
-		m.work.adopting = time.Now().Add(-limits.Handover.For) // as long as one may take that fails
-	}
-	m.a.guests.dir = dir
-	if err := m.adopt(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	h := m.work.guest.held()
-	if asked != 1 || m.plan.KeepsAddress() || h.Active != 1 || !slices.Equal(bare(h.Addresses), bare(m.plan.Next)) {
-		t.Errorf("asked %d times; network %s, active NIC %d, addresses %v", asked, m.plan.Network, h.Active, h.Addresses)
-	}
-	if rep := m.rec.Snapshot(); rep.Handed == 0 || len(rep.Notes) > 2 { // of the LAN that there is not
-		t.Errorf("handed over at %d, notes %q", rep.Handed, rep.Notes)
+		m := landing(t, talking(t, methods))
+		m.rec.Edit(func(r *record.Report) { r.FirstTick = &record.Tick{} })
+		dir := m.a.guests.dir
+		full := filepath.Join(dir, "full")
+		m.a.guests.dir, m.a.detours = full, detour.New(filepath.Join(full, "detours.json"), config.Network{}, map[string]*detour.Detour{})
+		if err := os.WriteFile(full, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if err := m.adopt(t.Context()); err == nil {
+				t.Fatal("it is done, and nothing was written down")
+			}
+			m.work.adopting = time.Now().Add(-limits.Handover.For) // as long as one may take that fails
+		}
+		if err := os.Remove(full); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.adopt(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		held := m.plan.Next
+		if users.TCP > 0 {
+			held = slices.Concat(m.plan.Next, m.plan.Held)
+			if _, err := os.Stat(filepath.Join(full, "detours.json")); err != nil {
+				t.Errorf("what leads to it: %v", err)
+			}
+		}
+		h := m.work.guest.held()
+		if asked != 1 || m.plan.KeepsAddress() || h.Active != 1 || !slices.Equal(bare(h.Addresses), bare(held)) {
+			t.Errorf("asked %d times; network %s, active NIC %d, addresses %v", asked, m.plan.Network, h.Active, h.Addresses)
+		}
+		if rep := m.rec.Snapshot(); rep.Handed == 0 || len(rep.Notes) > 2 { // of the LAN that there is not
+			t.Errorf("handed over at %d, notes %q", rep.Handed, rep.Notes)
+		}
 	}
 }

@@ -144,6 +144,9 @@ func (s *Store) Change(guest string, edit func(map[string]*Detour)) error {
 	return s.settle(guest)
 }
 
+// ErrUnwritten says that the kernel follows a change, and that it is not on the disk yet: CatchUp sees to that.
+var ErrUnwritten = errors.New("detours are not written down")
+
 // settle makes the kernel and the disk equal to what the guest's detours are now.
 func (s *Store) settle(guest string) error {
 	s.stale[guest] = true
@@ -151,7 +154,7 @@ func (s *Store) settle(guest string) error {
 		return err
 	}
 	if err := statefile.Write(s.path, s.byID); err != nil {
-		return err
+		return fmt.Errorf("%w: %w", ErrUnwritten, err)
 	}
 	delete(s.stale, guest)
 	return nil
