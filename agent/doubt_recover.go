@@ -112,16 +112,26 @@ func (m *outgoing) doubt(ctx context.Context) api.Doubt {
 	default:
 		d.There, d.Proven, d.Alive = answer.words(m.plan.To), answer.Vanished != "" && answer.Status == "", answer.Vanished == ""
 	}
-	switch {
-	case d.Alive || !m.guest.alive():
-	case d.Proven:
-		d.Risk = "the guest goes back to the moment of the switch: what it did on " + m.plan.To + " since, if it ran, is lost"
-		d.Ways = []string{"godwit recover " + d.ID + " --take-back"}
-	default:
-		d.Risk = fmt.Sprintf("if the guest runs on %s it will run twice until the two hosts hear of each other; then the one on %s is ended, and what it did since the switch is lost", m.plan.To, m.plan.To)
-		d.Ways = []string{"bring " + m.plan.To + " or a path to it back: the doubt then ends by itself", "godwit recover " + d.ID + " --take-back, after " + m.plan.To + " or the guest's QEMU there was switched off"}
-	}
+	d.Risk, d.Ways = m.ways(d)
 	return d
+}
+
+// ways are what a person can do about a source's doubt, and what that risks.
+func (m *outgoing) ways(d api.Doubt) (risk string, ways []string) {
+	to, back := m.plan.To, "bring "+m.plan.To+" or a path to it back: the doubt then ends by itself"
+	switch {
+	case d.Alive:
+		return "", nil
+	case !m.guest.alive() && d.Proven:
+		return "the guest is lost; its disks are kept on both hosts", []string{"godwit recover " + d.ID + " --give-up, on " + to}
+	case !m.guest.alive():
+		return "where " + to + " never comes back the guest is lost; its disks here are as they were at the switch",
+			[]string{back, "where it never does: move STATE/journal/" + d.ID + ".journal away and start the agent again; the guest's name is free then"}
+	case d.Proven:
+		return "the guest goes back to the moment of the switch: what it did on " + to + " since, if it ran, is lost", []string{"godwit recover " + d.ID + " --take-back"}
+	}
+	return fmt.Sprintf("if the guest runs on %s it will run twice until the two hosts hear of each other; then the one on %s is ended, and what it did since the switch is lost", to, to),
+		[]string{back, "godwit recover " + d.ID + " --take-back, after " + to + " or the guest's QEMU there was switched off"}
 }
 
 // doubt is what a destination knows whose QEMU is gone, or whose guest misses pages.

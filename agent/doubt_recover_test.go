@@ -361,3 +361,32 @@ func TestDoubtsAreAskedAtOnce(t *testing.T) {
 		t.Errorf("%d doubts after %v: %v", len(all), time.Since(begun), err)
 	}
 }
+
+// TestNothingLeadsOutOfNoDoubt: of each doubt of a source a person is told what can be done, also where its own QEMU is gone.
+func TestNothingLeadsOutOfNoDoubt(t *testing.T) {
+	here := func(ended bool) *Guest {
+		done := make(chan struct{})
+		if ended {
+			close(done)
+		}
+		return &Guest{Machine: runs{gone{done: done}}}
+	}
+	for name, c := range map[string]struct {
+		ended bool
+		doubt api.Doubt
+		word  string // of the last way
+	}{
+		"it may be taken back":       {false, api.Doubt{Proven: true}, "--take-back"},
+		"nobody answers":             {false, api.Doubt{}, "--take-back, after"},
+		"it is gone on both hosts":   {true, api.Doubt{Proven: true}, "--give-up, on rome"},
+		"it is gone, nobody answers": {true, api.Doubt{}, "move STATE/journal/m-00000001.journal away"},
+		"it runs there":              {true, api.Doubt{Alive: true}, ""},
+	} {
+		m := &outgoing{plan: migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome"}, guest: here(c.ended)}
+		c.doubt.ID = m.plan.ID
+		risk, ways := m.ways(c.doubt)
+		if (risk == "") != (c.word == "") || !strings.Contains(strings.Join(ways[max(len(ways)-1, 0):], ""), c.word) {
+			t.Errorf("%s: %q, %q", name, risk, ways)
+		}
+	}
+}
