@@ -2,10 +2,14 @@ package agent
 
 import (
 	"context"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	"godwit/agent/config"
+	"godwit/agent/limits"
+	"godwit/agent/record"
 	"godwit/migration"
 )
 
@@ -37,4 +41,26 @@ func TestAbortIsAnsweredByWhatItComesTo(t *testing.T) {
 			t.Errorf("%s: answered %v, want %q", name, err, c.want)
 		}
 	}
+}
+
+// TestAbortOfOneThatBeginsAgain: a migration that waits for its destination to undo, to begin again, waits no longer than another once it
+// is called off.
+func TestAbortOfOneThatBeginsAgain(t *testing.T) {
+	a := bareAgent(t, &config.Config{Host: "paris"})
+	ctx, end := context.WithCancel(t.Context())
+	a.ctx = ctx
+	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2}
+	link := linked(t, "paris", "rome", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	m := &outgoing{
+		a: a, plan: plan, link: link, rec: record.New("paris", plan, time.Now()), work: &sourceWork{}, inbox: make(chan migration.Input, 1),
+		state: migration.Source{Course: migration.Undoing, Undo: []migration.Effect{migration.UndoPrepareThere}, Epoch: 2, Again: true},
+	}
+	m.inbox <- migration.Input{Kind: migration.Abort}
+	begun := time.Now()
+	in, stop := m.await(ctx, migration.UndoPrepareThere)
+	if took := time.Since(begun); in.Kind != migration.Fault || stop || m.calledOff == nil || took > limits.SendBack.For/2 {
+		t.Errorf("%+v, %v, called off %v, after %v", in, stop, m.calledOff, took)
+	}
+	end()
+	a.actors.Wait()
 }

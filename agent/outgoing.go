@@ -126,6 +126,9 @@ func (m *outgoing) await(ctx context.Context, effect migration.Effect) (in migra
 			case (in.Kind == migration.TakeBack || in.Kind == migration.Lose) && m.state.Released():
 			case in.Kind == migration.Abort && m.state.Again: // it turns back already, and that is where it ends
 				m.calledOff = &in
+				if effect == migration.UndoPrepareThere { // which takes longer only to begin again
+					time.AfterFunc(limits.UndoThere.For, cancel)
+				}
 				continue
 			case m.state.Released() || m.state.Course != migration.Forward:
 				continue // too late to turn back, or turning back already
