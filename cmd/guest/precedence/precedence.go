@@ -35,7 +35,8 @@ type Threads struct {
 	before map[int]int // what they had, by thread
 	known  []int       // see Prepare
 	ends   *time.Timer
-	name   string // "" is ksoftirqd/
+	until  time.Time // when that ends
+	name   string    // "" is ksoftirqd/
 }
 
 // Named are threads of that name.
@@ -55,10 +56,15 @@ func (t *Threads) Prepare() {
 func (t *Threads) Raise(d time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	until := time.Now().Add(d)
 	if t.ends != nil && t.ends.Stop() {
-		t.ends.Reset(d)
+		if until.After(t.until) {
+			t.until = until
+		}
+		t.ends.Reset(time.Until(t.until))
 		return
 	}
+	t.until = until
 	if t.before == nil { // else the while is just over, and what they had is to be given back still
 		t.before = make(map[int]int)
 	}

@@ -48,15 +48,27 @@ func TestRaisedForAWhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	threads := &Threads{name: name}
-	threads.Raise(time.Hour)
+	threads.Raise(20 * time.Millisecond)
 	wantNice(t, pid, receiving)
-	threads.Raise(time.Millisecond) // again: from now on
+	threads.Raise(50 * time.Millisecond) // again: from now on
 	for start := time.Now(); time.Since(start) < 10*time.Second; time.Sleep(5 * time.Millisecond) {
 		if nice, err := niceOf(pid); err == nil && nice != receiving {
 			break
 		}
 	}
 	wantNice(t, pid, 3)
+}
+
+// TestRaisedForLess: who needs it for a moment does not end it for who needs it longer.
+func TestRaisedForLess(t *testing.T) {
+	pid, name := stand(t)
+	threads := &Threads{name: name}
+	threads.Raise(time.Hour)
+	threads.Raise(time.Millisecond)
+	time.Sleep(50 * time.Millisecond)
+	wantNice(t, pid, receiving)
+	threads.Restore()
+	wantNice(t, pid, 0)
 }
 
 // TestRaisedAtTheEnd: what is raised again at the moment at which its while ends gets back what it had before the first.
