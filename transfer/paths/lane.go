@@ -43,6 +43,8 @@ type lane struct {
 	moved    bool
 	taking   atomic.Bool // a message of it is being taken
 	wrote    uint64      // bytes that we wrote
+	said     uint64      // of these, with what is being written: until the end of the last control
+	saidDue  time.Time   // when that should be there; zero: unknown
 	cause    error       // why it was killed
 }
 
@@ -288,7 +290,10 @@ func (l *lane) await(buf []byte) (out []byte, f *flight, last bool) {
 			buf = l.appendAck(buf, now)
 		}
 		var all bool
-		buf, all = l.appendControls(buf, now)
+		before := len(buf)
+		if buf, all = l.appendControls(buf, now); len(buf) > before {
+			l.says(len(buf), now)
+		}
 		if all && !l.ahead() { // what was said before a frame goes before it: the frame may hang on it
 			f = s.next(l, now)
 		}
@@ -296,6 +301,14 @@ func (l *lane) await(buf []byte) (out []byte, f *flight, last bool) {
 			return buf, f, false
 		}
 		s.changed.Wait()
+	}
+}
+
+// says notes that n bytes are written next, and that a control ends there.
+func (l *lane) says(n int, now time.Time) {
+	l.said, l.saidDue = l.wrote+uint64(n), time.Time{}                         //nolint:gosec // positive
+	if d, known := l.arrival(int64(l.said - min(l.said, l.peerRead))); known { //nolint:gosec // what is on its way
+		l.saidDue = now.Add(d)
 	}
 }
 

@@ -17,7 +17,7 @@ const (
 	stuckMost  = 500 * time.Millisecond
 )
 
-// stuck says whether the lane's oldest frame is overdue by far more than they lately were, and nothing
+// stuck says whether the lane's oldest frame, or its last control, is overdue by far more than they lately were, and nothing
 // of the others was heard to have arrived meanwhile; under mu.
 func (l *lane) stuck(now time.Time) bool {
 	patience := min(max(stuckLeast, 2*l.lag), stuckMost)
@@ -99,8 +99,18 @@ func (s *Sender) sooner(l *lane, f *frame, now time.Time) bool {
 	return false
 }
 
-// late is how long the lane's oldest frame should have been acknowledged; under mu.
+// late is how long the lane's oldest frame should have been acknowledged, or its last control have been read: a list of what is
+// missing in post-copy fills a lane before it has any frame; under mu.
 func (l *lane) late(now time.Time) time.Duration {
+	late := l.frameLate(now)
+	if l.said > l.peerRead && !l.saidDue.IsZero() {
+		late = max(late, now.Sub(l.saidDue.Add(l.rtt)))
+	}
+	return late
+}
+
+// frameLate is late of frames alone; under mu.
+func (l *lane) frameLate(now time.Time) time.Duration {
 	if len(l.flights) == 0 || l.flights[0].eta.IsZero() {
 		return 0
 	}

@@ -108,9 +108,11 @@ func (s *Sender) greet(l *lane, r *bufio.Reader) error {
 		return err
 	}
 	hello := wire.Hello{Lowest: wire.Oldest, Highest: wire.Version, Migration: s.id.Migration, Key: s.id.Key, Path: l.path}
-	if _, err := l.conn.Write(wire.AppendHello(nil, hello)); err != nil {
+	n, err := l.conn.Write(wire.AppendHello(nil, hello))
+	if err != nil {
 		return err
 	}
+	l.wrote = uint64(n) //nolint:gosec // not negative
 	kind, body, err := wire.Read(r, nil)
 	switch {
 	case errors.Is(err, io.EOF):

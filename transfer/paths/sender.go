@@ -330,7 +330,7 @@ func (s *Sender) heardFrames(l *lane, a wire.Ack, now time.Time) error {
 		s.have.add(r.First, r.Last, fresh)
 	}
 	if len(l.flights) > 0 && s.unacked[l.flights[0].frame.number] == nil {
-		l.lag = max(l.late(now), l.lag-l.lag/16)
+		l.lag = max(l.frameLate(now), l.lag-l.lag/16)
 	}
 	l.flights = slices.DeleteFunc(l.flights, func(fl *flight) bool { return s.unacked[fl.frame.number] == nil })
 	return nil

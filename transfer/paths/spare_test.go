@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 	"time"
+
+	"godwit/transfer/wire"
 )
 
 // spared is a world of a long lane and a spare one.
@@ -89,6 +91,73 @@ func TestSpareWhereOthersAreStuck(t *testing.T) {
 			}
 		}
 		w.settle(before+20, size, 10*time.Second)
+		if took := time.Since(cut); took > Silence/2 {
+			t.Errorf("all was there %v after the cut", took)
+		}
+	})
+}
+
+// TestSpareBehindControls: a lane that is cut while it carries a list of what is missing, and no frame yet, is stuck as well: it
+// may take no frame behind that, by its window, and so would never be late with one.
+func TestSpareBehindControls(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		const size, before, parts = 16 << 10, 40, 12
+		long, spare := newLink("long", 20*time.Millisecond, 8<<20), newLink("spare", 20*time.Millisecond, 8<<20)
+		spare.spare, long.window, long.stated, spare.stated = true, 1<<20, 8<<20, 8<<20
+		w := newWorld(t, long, spare)
+		defer w.close()
+		w.live(2)
+		w.send(before, size)
+		w.settle(before, size, 10*time.Second)
+		w.s.Hurry(100 * size)
+		long.set(func() { long.cut = true })
+		defer long.set(func() { long.cut = false })
+		cut := time.Now()
+		for range parts {
+			if err := w.s.Control(t.Context(), wire.TopicDiscard, make([]byte, 128<<10), true); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.s.KeepShort()
+		for n := uint64(before + 1); n <= before+20; n++ {
+			if err := w.s.Send(t.Context(), n, payload(n, size), n%4 == 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.settle(before+20, size, 10*time.Second)
+		if took := time.Since(cut); took > Silence/2 {
+			t.Errorf("all was there %v after the cut", took)
+		}
+	})
+}
+
+// TestCutBehindControls: of two paths the faster one is cut while its lane carries such a list, and takes no more: what
+// waits goes over the other.
+func TestCutBehindControls(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		const size, before, parts = 16 << 10, 100, 8
+		fast, slow := newLink("fast", 5*time.Millisecond, 16<<20), newLink("slow", 20*time.Millisecond, 8<<20)
+		w := newWorld(t, fast, slow)
+		defer w.close()
+		w.live(2)
+		w.send(before, size)
+		w.settle(before, size, 10*time.Second)
+		w.s.Hurry(0)
+		fast.set(func() { fast.cut, fast.rate = true, 64<<10 })
+		defer fast.set(func() { fast.cut = false })
+		cut := time.Now()
+		for range parts {
+			if err := w.s.Control(t.Context(), wire.TopicDiscard, make([]byte, 128<<10), true); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.s.KeepShort()
+		for n := uint64(before + 1); n <= before+4; n++ {
+			if err := w.s.Send(t.Context(), n, payload(n, size), false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.settle(before+4, size, 10*time.Second)
 		if took := time.Since(cut); took > Silence/2 {
 			t.Errorf("all was there %v after the cut", took)
 		}
