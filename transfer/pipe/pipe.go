@@ -1,6 +1,6 @@
 // Package pipe carries a byte stream over lanes (package paths): over every path at once, and on when a path dies or comes
 // back. What goes to the destination are frames, which are put in order again there; what comes back, little as of an NBD
-// server that is written to, are controls. The topics are in package wire.
+// server that is written to, are controls, of which short ones go over every path. The topics are in package wire.
 package pipe
 
 import (
@@ -69,7 +69,7 @@ func (e *end) closeWrite(last uint64) error {
 		return nil
 	}
 	e.ended = true
-	return e.session.Control(context.Background(), wire.TopicBytesEnd, binary.BigEndian.AppendUint64(nil, last), false)
+	return e.session.Control(context.Background(), wire.TopicBytesEnd, binary.BigEndian.AppendUint64(nil, last), true)
 }
 
 // Close ends both ways, and waits for that, less than two seconds. Where one had not ended, the other side is told that it broke.

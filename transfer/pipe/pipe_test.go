@@ -10,6 +10,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,6 +25,22 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var id = paths.Identity{Migration: "m-1/disk0", Key: wire.Key{1}}
 
+// deafness is a connection to which nothing comes any more from some moment on, as over a path that was cut without a word.
+type deafness struct {
+	*net.TCPConn
+	lane int
+	now  *atomic.Int64 // which lane
+}
+
+func (d deafness) Read(p []byte) (int, error) {
+	for {
+		n, err := d.TCPConn.Read(p)
+		if err != nil || int(d.now.Load()) != d.lane {
+			return n, err
+		}
+	}
+}
+
 // world is a pipe over so many paths, and what stands between its ends.
 type world struct {
 	source *Source
@@ -32,7 +49,8 @@ type world struct {
 	mu    sync.Mutex
 	conns map[net.Conn]bool
 	made  int
-	cut   bool // nobody is answered
+	cut   bool         // nobody is answered
+	deaf  atomic.Int64 // nothing comes back over this lane, the first is 1
 }
 
 func newWorld(t *testing.T, lanes int) *world {
@@ -60,7 +78,7 @@ func newWorldWithin(t *testing.T, lanes int, limit *pace.Share) *world {
 		}
 	})
 	var all []paths.Lane
-	for range lanes {
+	for n := range lanes {
 		all = append(all, paths.Lane{Path: "way", Open: func(ctx context.Context) (net.Conn, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -72,7 +90,10 @@ func newWorldWithin(t *testing.T, lanes int, limit *pace.Share) *world {
 				w.conns[conn] = true
 				w.made++
 			}
-			return conn, err
+			if err != nil {
+				return nil, err
+			}
+			return deafness{conn.(*net.TCPConn), n + 1, &w.deaf}, nil
 		}})
 	}
 	w.source = Open(t.Context(), id, all, limit)
@@ -183,6 +204,29 @@ func TestAnswersAtOnce(t *testing.T) {
 		}
 		if n, err := w.source.Read(buf); err != nil || string(buf[:n]) != "answer" {
 			t.Fatalf("%q, %v", buf[:n], err)
+		}
+	}
+}
+
+// TestAnswersBesideACut: a guest that stands still does not wait for an answer that takes the path that was cut, while another works.
+func TestAnswersBesideACut(t *testing.T) {
+	for lane := range int64(2) {
+		w := newWorld(t, 2)
+		for w.source.Stats().LanesLive < 2 {
+			time.Sleep(time.Millisecond)
+		}
+		w.deaf.Store(lane + 1)
+		for range 12 {
+			begun := time.Now()
+			if _, err := w.there.Write([]byte("it was written")); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.source.Read(make([]byte, 64)); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(begun); took > 250*time.Millisecond {
+				t.Fatalf("an answer took %v where lane %d was cut", took, lane)
+			}
 		}
 	}
 }
