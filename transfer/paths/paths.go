@@ -40,6 +40,8 @@ const (
 	watchEvery = 20 * time.Millisecond
 	// mostBytes bounds the frames that the Sender keeps until they are acknowledged.
 	mostBytes = 64 << 20
+	// mostFrames bounds their number: one may have no bytes, where all its pages turned out to be there already.
+	mostFrames = 16 << 10
 	// mostControls bounds the bytes of controls that wait for their acknowledgement.
 	mostControls = 8 << 20
 	// window is by how many numbers a control may be ahead of the one that is due.

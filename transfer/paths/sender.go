@@ -150,7 +150,7 @@ func (s *Sender) Send(ctx context.Context, number uint64, payload []byte, urgent
 	if number != s.highest+1 || len(payload) > wire.MaxPayload {
 		return fmt.Errorf("send frame %d of %d bytes after frame %d", number, len(payload), s.highest)
 	}
-	if !urgent || s.bytes >= mostBytes {
+	if !urgent || s.full() {
 		if err := s.awaitRoom(ctx); err != nil {
 			return err
 		}
@@ -176,10 +176,13 @@ const (
 	leastAhead = 256 << 10
 )
 
+// full says whether as much is kept as may be.
+func (s *Sender) full() bool { return s.bytes >= mostBytes || len(s.unacked) >= mostFrames }
+
 // room says whether another frame may be queued. In a hurry that is one for each lane that
 // works: so that the next is coded while they send, and chosen late.
 func (s *Sender) room() bool {
-	if s.bytes >= mostBytes {
+	if s.full() {
 		return false
 	}
 	if s.hurry {

@@ -19,7 +19,7 @@ func (s *Source) code() error {
 	var meter encode.Meter
 	last, told, handed := uint64(0), uint64(0), s.config.Refill
 	var gets share // of a processor
-	coded := time.Now()
+	coded, room := time.Now(), make([]byte, 0, 64<<10)
 	for {
 		if err := s.sender.AwaitRoom(s.ctx); err != nil {
 			return err
@@ -54,8 +54,8 @@ func (s *Source) code() error {
 		}
 		level := s.atMost(f, meter.Next(float64(s.sender.Stats().Goodput), gets.cores()))
 		begun, used := time.Now(), processorTime()
-		body, counts := coder.Encode(make([]byte, 0, 64<<10), f, level)
-		used = processorTime() - used
+		body, counts := coder.Encode(room[:0], f, level)
+		used, room = processorTime()-used, body
 		meter.Add(level, counts, used)
 		if other, ok := meter.Against(level); ok {
 			meter.Compare(counts, coder.Repack(other))
@@ -69,7 +69,7 @@ func (s *Source) code() error {
 		s.count(f, counts, level)
 		s.hurryOn()
 		last = f.Number
-		if err := s.sender.Send(s.ctx, f.Number, body, f.Urgent); err != nil {
+		if err := s.sender.Send(s.ctx, f.Number, bytes.Clone(body), f.Urgent); err != nil { // kept until it was acknowledged, so no longer than it is
 			return err
 		}
 	}

@@ -1,10 +1,17 @@
 package proxy
 
 import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"runtime"
 	"testing"
+	"time"
 
 	"godwit/transfer/encode"
 	"godwit/transfer/pages"
+	"godwit/transfer/paths"
 )
 
 // On a way back most pages are known and take some 40 bytes each. What the guest writes
@@ -22,4 +29,52 @@ func TestWhatIsWrittenIsNotForeseenAsKnown(t *testing.T) {
 	if fresh, again := s.pageBytes(false), s.pageBytes(true); fresh > 200 || again < 1900 {
 		t.Errorf("a new page is foreseen to take %.0f bytes, one that was written %.0f", fresh, again)
 	}
+}
+
+// TestFramesAreKeptAsTheyAre: thousands of frames of a few bytes wait while no path works, and take no more memory than that.
+func TestFramesAreKeptAsTheyAre(t *testing.T) {
+	const total, most = 24_000, 32 << 20
+	s := alone(t, total)
+	page := bytes.Repeat([]byte{7}, pages.Size)
+	for number := range uint64(total) {
+		if err := s.store.Put(number, page); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := heap()
+	ended := make(chan error, 1)
+	go func() { ended <- s.code() }()
+	for s.store.Progress().Waiting > 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if took, p := heap()-before, s.store.Progress(); took > most || p.Frames < 1000 {
+		t.Errorf("%d frames take %d bytes", p.Frames, took)
+	}
+	s.cancel(errClosed)
+	if err := <-ended; !errors.Is(err, errClosed) {
+		t.Error(err)
+	}
+}
+
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc) //nolint:gosec // a size
+}
+
+// alone is a Source of so many pages without QEMU, and whose paths do not work.
+func alone(t *testing.T, total uint64) *Source {
+	s := &Source{hurried: make(chan struct{}), tailed: make(chan struct{}, 1)}
+	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	s.store = pages.New(total, pages.NewArena(int64(total)*pages.Size, s.memory.Grow, nil)) //nolint:gosec // few
+	s.sender = paths.NewSender(s.ctx, paths.SenderConfig{Acked: s.frameAcked, Lanes: []paths.Lane{{
+		Path: "none", Open: func(context.Context) (net.Conn, error) { return nil, errors.New("cut") },
+	}}})
+	t.Cleanup(func() {
+		s.cancel(errClosed)
+		<-s.sender.Done()
+		s.memory.Close() //nolint:errcheck // the end of the test
+	})
+	return s
 }
