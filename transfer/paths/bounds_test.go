@@ -3,8 +3,14 @@ package paths
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
 	"testing"
 	"time"
+
+	"godwit/transfer/wire"
 )
 
 // TestFramesWithoutBytes: they are bounded as well, while no path works.
@@ -24,6 +30,70 @@ func TestFramesWithoutBytes(t *testing.T) {
 			if n > mostFrames {
 				t.Fatalf("%d frames wait", n)
 			}
+		}
+	})
+}
+
+// rawLane is one of a source that does what it likes; served gets what the Receiver makes of it.
+func rawLane(t *testing.T, r *Receiver, path string, served chan<- error) net.Conn {
+	here, there := net.Pipe()
+	go func() { served <- r.Serve(context.Background(), there) }()
+	hello := wire.Hello{Lowest: wire.Oldest, Highest: wire.Version, Migration: identity.Migration, Key: identity.Key, Path: path}
+	here.Write(wire.AppendHello(nil, hello)) //nolint:errcheck // it may be refused
+	go io.Copy(io.Discard, here)             //nolint:errcheck // as above
+	t.Cleanup(func() { here.Close() })
+	return here
+}
+
+// TestLanesAreBounded: a source may open so many, and name so many paths, and no more.
+func TestLanesAreBounded(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := NewReceiver(context.Background(), ReceiverConfig{Identity: identity})
+		defer r.Close()
+		served := make(chan error, 3*mostLanes)
+		for range mostLanes {
+			rawLane(t, r, "a", served)
+		}
+		time.Sleep(time.Millisecond)
+		rawLane(t, r, "a", served)
+		if err := <-served; err == nil || !strings.Contains(err.Error(), "lanes at a time") {
+			t.Errorf("one lane too many: %v", err)
+		}
+		time.Sleep(2 * Silence) // they have not spoken
+		for n := range mostLanes {
+			rawLane(t, r, fmt.Sprint("path ", n), served).Close()
+			time.Sleep(time.Millisecond)
+		}
+		if n := len(r.Stats().Paths); n > mostLanes {
+			t.Errorf("%d paths are known", n)
+		}
+		rawLane(t, r, "a", served)
+		time.Sleep(time.Millisecond)
+		if n := r.Stats().LanesLive; n != 1 {
+			t.Errorf("%d lanes live, of a path that was known before", n)
+		}
+	})
+}
+
+// TestMissesThatNobodyHears: a source that sends on and on what cannot be decoded, and takes no word of it, is given up.
+func TestMissesThatNobodyHears(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := NewReceiver(context.Background(), ReceiverConfig{Identity: identity, Frame: func(uint64, []byte) ([]uint64, error) {
+			return make([]uint64, wire.MaxPages), nil
+		}})
+		defer r.Close()
+		lane := rawLane(t, r, "a", make(chan error, 1))
+		for n := range uint64(2 * mostUnheard / (8 * wire.MaxPages)) {
+			if _, err := lane.Write(wire.AppendFrame(nil, n+1, nil)); err != nil {
+				break
+			}
+		}
+		time.Sleep(Silence / 2)
+		if s := r.Stats(); s.Controls > mostUnheard+1<<20 {
+			t.Errorf("%d bytes wait for it", s.Controls)
+		}
+		if err := r.Err(); err == nil || !strings.Contains(err.Error(), "does not hear") {
+			t.Errorf("it ended with %v", err)
 		}
 	})
 }

@@ -44,6 +44,10 @@ const (
 	mostFrames = 16 << 10
 	// mostControls bounds the bytes of controls that wait for their acknowledgement.
 	mostControls = 8 << 20
+	// mostUnheard bounds the bytes of what a Sender has not heard of that its frames had missed; one that listens has heard of half of that.
+	mostUnheard = 4 * mostControls
+	// mostLanes bounds the connections that a Receiver serves at a time, and the names of their paths.
+	mostLanes = 256
 	// window is by how many numbers a control may be ahead of the one that is due.
 	window = 4096
 	// piece is how much is written at once, for limits of bandwidth to be smooth.

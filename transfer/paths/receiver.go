@@ -38,6 +38,7 @@ type Receiver struct {
 	missed map[uint64]uint64
 	bytes  int64
 	count  uint64
+	served int   // connections now
 	speaks uint8 // version of the last lane
 }
 
@@ -92,9 +93,15 @@ func (r *Receiver) Serve(ctx context.Context, conn net.Conn) error {
 		abort(conn)
 		return context.Cause(r.ctx)
 	}
+	if r.served >= mostLanes {
+		r.mu.Unlock()
+		abort(conn)
+		return fmt.Errorf("more than %d lanes at a time", mostLanes)
+	}
+	r.served++
 	r.running.Add(1)
 	r.mu.Unlock()
-	defer r.running.Done()
+	defer r.leave()
 	l := &lane{conn: conn}
 	buffered := bufio.NewReaderSize(counting{conn, &l.read}, 64<<10)
 	if err := r.greet(l, buffered); err != nil {
@@ -102,6 +109,14 @@ func (r *Receiver) Serve(ctx context.Context, conn net.Conn) error {
 		return err
 	}
 	return r.run(l, buffered)
+}
+
+// leave says that a connection is not served any more.
+func (r *Receiver) leave() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.served--
+	r.running.Done()
 }
 
 // greet hears the hello and answers.
@@ -129,8 +144,12 @@ func (r *Receiver) greet(l *lane, buffered *bufio.Reader) error {
 	}
 	l.path = hello.Path
 	r.mu.Lock()
+	many := r.paths[l.path] == nil && len(r.paths) >= mostLanes
 	r.speaks = version
 	r.mu.Unlock()
+	if many {
+		return fmt.Errorf("lanes of more than %d paths", mostLanes)
+	}
 	if _, err := l.conn.Write(wire.AppendWelcome(nil, version)); err != nil {
 		return err
 	}
@@ -153,6 +172,9 @@ func (r *Receiver) take(l *lane, number uint64, payload []byte) error {
 		return fmt.Errorf("frame %d, far ahead of %d", number, r.got.base)
 	}
 	missed, err := r.config.Frame(number, payload)
+	if err == nil {
+		err = r.unheard()
+	}
 	if err != nil {
 		r.fail(err)
 		return err
@@ -175,6 +197,16 @@ func (r *Receiver) take(l *lane, number uint64, payload []byte) error {
 		r.missed[control] = number
 	}
 	return err
+}
+
+// unheard is an error where too much waits for the Sender to hear of it: it goes on sending frames with pages that cannot be decoded.
+func (r *Receiver) unheard() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.waiting > mostUnheard {
+		return fmt.Errorf("%d bytes of what was missed, and the source does not hear of it", r.waiting)
+	}
+	return nil
 }
 
 // farFrames is how far a frame may be ahead of the first that is missing.
