@@ -51,7 +51,7 @@ func (m *model) actions() map[string]func(*rapid.T) {
 				t.Fatalf("urgent page %d waits: %v", page, waits)
 			}
 			if waits {
-				m.urgent = append(m.urgent, page)
+				m.hasten(page)
 				m.near = m.near || m.postCopy
 			}
 		},

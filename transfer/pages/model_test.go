@@ -145,6 +145,13 @@ func (m *model) put(page uint64, id byte) {
 	m.waiting[page] = id
 }
 
+// hasten has a page go before others: one that does already is not told twice.
+func (m *model) hasten(page uint64) {
+	if !slices.Contains(m.urgent, page) {
+		m.urgent = append(m.urgent, page)
+	}
+}
+
 // expect returns what the next frame carries.
 func (m *model) expect(most int) (zero, full []uint64, urgent bool) {
 	for len(m.urgent) > 0 && len(full) < most {
@@ -314,7 +321,7 @@ func (m *model) settle(frame uint64, missed []uint64) {
 			if !waits {
 				m.waiting[page] = id
 				if m.postCopy {
-					m.urgent = append(m.urgent, page)
+					m.hasten(page)
 				}
 			}
 		}

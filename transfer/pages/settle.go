@@ -92,7 +92,7 @@ func (s *Store) again(t *Page, p *page, frame uint64) {
 	p.flags |= waiting | whole
 	s.queue(t.Number, p)
 	if s.postCopy { // the guest waits for it, or may any moment; the order of the rest was made without it
-		s.urgent = append(s.urgent, t.Number)
+		s.hasten(t.Number)
 	}
 }
 

@@ -67,6 +67,8 @@ const (
 	indexed                      // Find may find version
 	identified                   // its identity is kept
 	brief                        // it is not, when the content goes
+	hastened                     // is among those that are urgent
+	nearby                       // and its area among those that are near
 )
 
 func (p *page) is(f flags) bool { return p.flags&f != 0 }

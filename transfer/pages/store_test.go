@@ -120,6 +120,27 @@ func TestLiesOfThePeer(t *testing.T) {
 	}
 }
 
+// TestAskedAgainAndAgain: a peer that asks for a page more than once takes no more memory.
+func TestAskedAgainAndAgain(t *testing.T) {
+	s := New(10, NewArena(10*Size, nil, nil))
+	if err := s.Put(3, content(1)); err != nil {
+		t.Fatal(err)
+	}
+	s.PostCopy()
+	for range 1000 {
+		if !s.Urgent(3) {
+			t.Fatal("a page that waits is not urgent")
+		}
+	}
+	if len(s.urgent) > 1 || len(s.near) > 1 {
+		t.Errorf("%d urgent pages, %d areas", len(s.urgent), len(s.near))
+	}
+	f, err := s.Take(4)
+	if err != nil || !f.Urgent || len(f.Pages) != 1 || len(s.urgent) > 0 {
+		t.Errorf("%+v, %v", f, err)
+	}
+}
+
 func TestFullWithoutSpill(t *testing.T) {
 	s := New(10, NewArena(Size, nil, nil))
 	if err := s.Put(0, content(1)); err != nil {

@@ -13,12 +13,21 @@ func (s *Store) Urgent(number uint64) bool {
 	if number >= uint64(len(s.pages)) || !s.pages[number].is(waiting) {
 		return false
 	}
-	s.urgent = append(s.urgent, number)
-	if s.postCopy {
+	s.hasten(number)
+	if p := &s.pages[number]; s.postCopy && !p.is(nearby) {
+		p.flags |= nearby
 		s.near = append(s.near, number/areaPages*areaPages)
 	}
 	signal(s.ready)
 	return true
+}
+
+// hasten has a page go before others. One for which is asked again and again takes no more memory.
+func (s *Store) hasten(number uint64) {
+	if p := &s.pages[number]; !p.is(hastened) {
+		p.flags |= hastened
+		s.urgent = append(s.urgent, number)
+	}
 }
 
 // Take takes up to most pages with content (MaxPages at the most), and zero pages beside
@@ -73,6 +82,7 @@ func (s *Store) takeUrgent(f *Frame, most int) error {
 			}
 		}
 		s.urgent = s.urgent[1:]
+		p.flags &^= hastened | nearby
 	}
 	return nil
 }
