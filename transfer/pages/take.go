@@ -33,8 +33,7 @@ func (s *Store) hasten(number uint64) {
 // Take takes up to most pages with content (MaxPages at the most), and zero pages beside
 // them up to MaxZero, as one frame. Urgent pages travel alone; in post-copy, those of the same
 // area come next. It returns nil if nothing
-// may be taken now. A page's base is valid until Sent; its data until the frame is
-// acknowledged. An error is the spill file's.
+// may be taken now. A page's base and data are valid until Sent. An error is the spill file's.
 func (s *Store) Take(most int) (*Frame, error) {
 	most = min(max(most, 1), MaxPages)
 	s.mu.Lock()
@@ -238,8 +237,11 @@ func (s *Store) Sent(f *Frame) {
 		t.Base = nil
 		if t.Coding == Same {
 			s.drop(t)
-		} else {
-			s.release(&t.base)
+			continue
+		}
+		s.release(&t.base)
+		if s.arena.bytes(t.slot) == nil { // a copy, of what the spill has still
+			t.Data = nil
 		}
 	}
 }
