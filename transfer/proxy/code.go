@@ -98,13 +98,13 @@ func sendAll(f *pages.Frame) {
 	}
 }
 
-// tellEnd says which frame is the last, when nothing waits any more. told is what was said
-// before, plus one.
+// tellEnd says which frame is the last, when nothing waits any more, unless what is missed follows a guest that runs: handOver
+// comes first then. told is what was said before, plus one.
 func (s *Source) tellEnd(last, told uint64) (uint64, error) {
 	s.mu.Lock()
 	sent, tail := s.tail > 0, s.tailPlain
 	s.mu.Unlock()
-	if !sent || told == last+1 || s.store.Progress().Waiting > 0 {
+	if !sent || s.early.Load() || told == last+1 || s.store.Progress().Waiting > 0 {
 		return told, nil
 	}
 	err := s.sender.Control(s.ctx, wire.TopicEnd, wire.AppendEnd(nil, wire.End{Last: last, Tail: uint32(tail)}), true) //nolint:gosec // at most MaxTail

@@ -56,6 +56,20 @@ func TestFramesAreKeptAsTheyAre(t *testing.T) {
 	}
 }
 
+// TestNoEndBeforeHandingOver: the tail may come just when nothing waits. A page that is missed then follows the guest, and the list of
+// what is missing has no place after an end.
+func TestNoEndBeforeHandingOver(t *testing.T) {
+	for _, early := range []bool{false, true} {
+		s := alone(t, 10)
+		s.tail, s.tailPlain = 10, 10
+		s.early.Store(early)
+		told, err := s.tellEnd(3, 0)
+		if err != nil || (told > 0) == early || (s.sender.Stats().Controls > 0) == early {
+			t.Errorf("early %v: told %d, %d bytes, %v", early, told, s.sender.Stats().Controls, err)
+		}
+	}
+}
+
 func heap() int64 {
 	runtime.GC()
 	var m runtime.MemStats
