@@ -34,7 +34,12 @@ func (s *Store) hasten(number uint64) {
 // them up to MaxZero, as one frame. Urgent pages travel alone; in post-copy, those of the same
 // area come next. It returns nil if nothing
 // may be taken now. A page's base and data are valid until Sent. An error is the spill file's.
-func (s *Store) Take(most int) (*Frame, error) {
+func (s *Store) Take(most int) (*Frame, error) { return s.takeFrame(most, false) }
+
+// TakeUrgent is Take where only what is urgent may go.
+func (s *Store) TakeUrgent(most int) (*Frame, error) { return s.takeFrame(most, true) }
+
+func (s *Store) takeFrame(most int, urgent bool) (*Frame, error) {
 	most = min(max(most, 1), MaxPages)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,7 +53,7 @@ func (s *Store) Take(most int) (*Frame, error) {
 	if err := s.takeUrgent(f, most); err != nil {
 		return nil, s.fail(err)
 	}
-	if !f.Urgent {
+	if !f.Urgent && !urgent {
 		s.takeZeros(f)
 		err := s.takeNear(f, most)
 		if err == nil {

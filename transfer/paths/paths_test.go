@@ -499,12 +499,12 @@ func TestUrgentGoesFirst(t *testing.T) {
 	send(1, false)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if err := w.s.AwaitRoom(ctx); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := w.s.AwaitRoom(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("there is room, with a frame that no lane takes: %v", err)
 	}
 	w.s.Nudge()
-	if err := w.s.AwaitRoom(t.Context()); err != nil {
-		t.Fatal(err)
+	if room, err := w.s.AwaitRoom(t.Context()); err != nil || room {
+		t.Fatalf("nudged: room %v, %v", room, err)
 	}
 	send(2, true)
 	send(3, true)

@@ -81,8 +81,8 @@ func NewSender(ctx context.Context, config SenderConfig) *Sender {
 }
 
 // AwaitRoom waits until Send would not wait, so that what is sent can be chosen then, or for
-// a Nudge.
-func (s *Sender) AwaitRoom(ctx context.Context) error {
+// a Nudge; then there may be no room but for what is urgent.
+func (s *Sender) AwaitRoom(ctx context.Context) (room bool, err error) {
 	stop := s.wakeWith(ctx)
 	defer stop()
 	s.mu.Lock()
@@ -92,9 +92,9 @@ func (s *Sender) AwaitRoom(ctx context.Context) error {
 	}
 	s.nudged = false
 	if s.ended {
-		return context.Cause(s.ctx)
+		return false, context.Cause(s.ctx)
 	}
-	return ctx.Err()
+	return s.room(), ctx.Err()
 }
 
 // Nudge lets AwaitRoom, now or the next time, not wait: there is something urgent.

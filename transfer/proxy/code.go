@@ -21,7 +21,8 @@ func (s *Source) code() error {
 	var gets share // of a processor
 	coded, room := time.Now(), make([]byte, 0, 64<<10)
 	for {
-		if err := s.sender.AwaitRoom(s.ctx); err != nil {
+		free, err := s.sender.AwaitRoom(s.ctx)
+		if err != nil {
 			return err
 		}
 		if !handed && s.early.Load() && s.tailSent() {
@@ -30,9 +31,12 @@ func (s *Source) code() error {
 			}
 			handed = s.early.Load()
 		}
-		f, err := s.takeFrame()
+		f, err := s.takeFrame(free)
 		if err != nil {
 			return err
+		}
+		if f == nil && !free {
+			continue // it was nudged for what has gone meanwhile
 		}
 		if f == nil {
 			if handed {
@@ -40,12 +44,8 @@ func (s *Source) code() error {
 			} else if told, err = s.tellEnd(last, told); err != nil {
 				return err
 			}
-			select {
-			case <-s.store.Ready():
-			case <-s.tailed:
-			case <-time.After(20 * time.Millisecond):
-			case <-s.ctx.Done():
-				return context.Cause(s.ctx)
+			if err := s.awaitMore(); err != nil {
+				return err
 			}
 			continue
 		}
@@ -73,6 +73,18 @@ func (s *Source) code() error {
 			return err
 		}
 	}
+}
+
+// awaitMore waits until there may be more to send.
+func (s *Source) awaitMore() error {
+	select {
+	case <-s.store.Ready():
+	case <-s.tailed:
+	case <-time.After(20 * time.Millisecond):
+	case <-s.ctx.Done():
+		return context.Cause(s.ctx)
+	}
+	return nil
 }
 
 // atMost is level, and less where somebody waits for the frame: in the stop phase, or for a page of it.

@@ -11,11 +11,15 @@ import (
 // goes no later than it would behind a frame that is sent.
 const gatherMost = frameTime / 2
 
-// takeFrame takes the next frame. A lane that carries more than is read, as where the destination knows the pages, would
+// takeFrame takes the next frame; where there is no room, one of what the guest waits for alone: behind another it would wait
+// for room. A lane that carries more than is read, as where the destination knows the pages, would
 // get each few pages as they come; and a frame costs both ends, and QEMU there, as much processor time
 // as several pages do: what is saved so is soon used to read. So while the guest runs, less than a frame waits for more.
-func (s *Source) takeFrame() (*pages.Frame, error) {
+func (s *Source) takeFrame(room bool) (*pages.Frame, error) {
 	size := s.frameSize()
+	if !room {
+		return s.store.TakeUrgent(size)
+	}
 	if s.fewWait(size) {
 		select {
 		case <-time.After(gatherMost):
