@@ -32,8 +32,9 @@ const (
 	enoughWhileGains = 4
 )
 
-// handEarly decides at each look whether the rest follows the guest: the verdict is to go then, and else what it was.
-func (m *outgoing) handEarly(look policy.Look, verdict policy.Verdict, gains bool) policy.Verdict {
+// handEarly decides at each look whether the rest follows the guest: the verdict is to go then, and else what it was. A
+// copy that meets its budget by the time at which hybrid ends it goes, too, and nothing follows.
+func (m *outgoing) handEarly(look policy.Look, verdict policy.Verdict, copying *policy.Copying) policy.Verdict {
 	if !mayHandEarly(m.plan) || verdict == policy.Go {
 		return verdict
 	}
@@ -41,7 +42,7 @@ func (m *outgoing) handEarly(look policy.Look, verdict policy.Verdict, gains boo
 		return verdict
 	}
 	enough := enoughRounds
-	if m.work.chosen && gains {
+	if m.work.chosen && copying.Gains() {
 		enough = enoughWhileGains
 	}
 	early := verdict == policy.GiveUp || look.At > time.Duration(enough*float64(m.work.rounds.FirstTook))
@@ -53,9 +54,11 @@ func (m *outgoing) handEarly(look policy.Look, verdict policy.Verdict, gains boo
 		return verdict
 	case m.limitTooLow():
 		return policy.GiveUp
+	case m.plan.Mode == "hybrid" && copying.Fits():
+		return policy.Go
 	}
-	why := fmt.Sprintf("after %.1f s the guest writes %.1f MB/s, the paths carry %.1f MB/s, and %.1f MB are left: the downtime budget of %v is not met by copying first",
-		look.At.Seconds(), float64(look.DirtyRate)/1e6, float64(look.Goodput)/1e6, float64(look.Remaining)/1e6, m.plan.Downtime)
+	why := fmt.Sprintf("after %.1f s the guest writes %.1f MB/s, the paths carry %.1f MB/s, and %.1f MB are left, a pause of %v: the downtime budget of %v is not met by copying first",
+		look.At.Seconds(), float64(look.DirtyRate)/1e6, float64(look.Goodput)/1e6, float64(look.Remaining)/1e6, look.Downtime(copying.RTT).Round(time.Millisecond), m.plan.Downtime)
 	if m.plan.Mode == "postcopy" {
 		why = fmt.Sprintf("mode postcopy: all was read once after %.1f s, and %.1f MB are left", look.At.Seconds(), float64(look.Remaining)/1e6)
 	}

@@ -90,7 +90,7 @@ func TestLimitTooLow(t *testing.T) {
 			m.bandwidth.Set(limit)
 			m.work.rounds.See(0, 1)
 			m.work.rounds.See(time.Second, 2)
-			if got := m.handEarly(look, policy.GiveUp, false); got != want || m.work.early != (want == policy.Go) {
+			if got := m.handEarly(look, policy.GiveUp, &policy.Copying{RTT: 20 * time.Millisecond}); got != want || m.work.early != (want == policy.Go) {
 				t.Errorf("%s with %d bit/s: %s, early %v; want %s", mode, limit, got, m.work.early, want)
 			}
 			if want == policy.GiveUp {
@@ -111,8 +111,36 @@ func TestPostcopyReadsWhatWasWritten(t *testing.T) {
 		want  policy.Verdict
 	}{{time.Second, 1, policy.Wait}, {9 * time.Second, 2, policy.Wait}, {9500 * time.Millisecond, 2, policy.Wait}, {9700 * time.Millisecond, 12, policy.Go}} {
 		m.work.rounds.See(c.at, c.round)
-		if got := m.handEarly(policy.Look{At: c.at, Round: c.round, Remaining: 400e6, Goodput: 20e6}, policy.Wait, false); got != c.want {
+		if got := m.handEarly(policy.Look{At: c.at, Round: c.round, Remaining: 400e6, Goodput: 20e6}, policy.Wait, &policy.Copying{Budget: m.plan.Downtime, RTT: 20 * time.Millisecond}); got != c.want {
 			t.Errorf("at %v, in round %d: %s, want %s", c.at, c.round, got, c.want)
+		}
+	}
+}
+
+// TestFitsByThen: hybrid that has copied for long enough goes on to the switch as it is where the last round met the
+// budget, and the rest follows where it did not, with the pause that was foreseen; mode postcopy asks for that in any case.
+func TestFitsByThen(t *testing.T) {
+	for _, c := range []struct {
+		mode  string
+		left  int64
+		early bool
+	}{{"hybrid", 1e6, false}, {"hybrid", 20e6, true}, {"postcopy", 1e6, true}} {
+		m, _ := budgeted(t, c.mode, 300*time.Millisecond, 20*time.Millisecond)
+		m.work.rounds.See(0, 1)
+		m.work.rounds.See(time.Second, 2)
+		m.work.rounds.See(1020*time.Millisecond, 3)
+		copying := policy.Copying{Budget: m.plan.Downtime, RTT: 20 * time.Millisecond}
+		look := policy.Look{At: 4 * time.Second, Round: 2, Remaining: c.left, Goodput: 10e6, Tail: policy.PackedTail}
+		verdict := copying.See(look)
+		if verdict != policy.Wait {
+			t.Fatalf("%+v: %s", c, verdict)
+		}
+		verdict = m.handEarly(look, verdict, &copying)
+		if verdict != policy.Go || m.work.early != c.early {
+			t.Errorf("%+v: %s, early %v", c, verdict, m.work.early)
+		}
+		if p := m.rec.Snapshot().PostCopy; c.mode == "hybrid" && c.early && (p == nil || !strings.Contains(p.Why, "20.0 MB are left, a pause of 2.023s: the downtime budget of 300ms")) {
+			t.Errorf("%+v: %+v", c, p)
 		}
 	}
 }

@@ -207,7 +207,7 @@ func (m *outgoing) awaitFit(ctx context.Context, paths []peer.Path) error {
 		if gives && verdict != policy.Go { // what the paths carry is another's just now
 			continue
 		}
-		switch m.handEarly(look, verdict, copying.Gains()) {
+		switch m.handEarly(look, verdict, &copying) {
 		case policy.Wait:
 			if err := m.throttle(ctx, &copying, look, p.Throttled); err != nil {
 				return err
