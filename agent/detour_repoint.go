@@ -45,9 +45,9 @@ func (r Repoint) check(here string) error {
 	wrong := func(format string, args ...any) error {
 		return &migration.Problem{Code: migration.CodeUsage, Text: "repoint: " + fmt.Sprintf(format, args...)}
 	}
-	id, home, _ := strings.Cut(strings.TrimPrefix(r.Migration, "m-"), "-")
+	id, _, _ := strings.Cut(strings.TrimPrefix(r.Migration, "m-"), "-")
 	switch {
-	case !migration.ValidID("m-"+id) || home != here || r.Migration != "m-"+id+"-"+here:
+	case !migration.ValidID("m-"+id) || r.Migration != (way{migration: "m-" + id, host: here, home: r.Home}).id():
 		return wrong("detour %.100q is not one to host %s", r.Migration, here)
 	case !config.IsGuestName(r.Guest):
 		return wrong("guest %.100q: not a name", r.Guest)
@@ -108,6 +108,14 @@ type way struct {
 	forever   bool
 }
 
+// id is that of the way's detour. A host may send addresses of its own, and stand for those of others: each is another way.
+func (w way) id() string {
+	if w.home != "" {
+		return w.migration + "-" + w.home + "-" + w.host
+	}
+	return w.migration + "-" + w.host
+}
+
 // askedWay is a way whose far end was asked to go, by a tunnel that stands at both ends.
 type askedWay struct {
 	config tunnel.Config
@@ -124,7 +132,7 @@ func (a *Agent) repointHome(ctx context.Context, w way) (err error) {
 	ctx, cancel := limits.Repoint.On(ctx)
 	defer cancel()
 	defer func() { err = limits.Says(ctx, err) }()
-	id := w.migration + "-" + w.host
+	id := w.id()
 	if d, ok := a.detours.Get(id); ok && !slices.ContainsFunc(w.addrs, func(addr netip.Addr) bool { return !slices.Contains(d.Addresses(), addr) }) {
 		return nil // done, by an agent that ended before it had written down the rest
 	}
@@ -229,6 +237,9 @@ func (a *Agent) peerRepoint(r *http.Request) (any, error) {
 	caller := peer.Caller(r)
 	if err := ask.check(a.config.Host); err != nil {
 		return nil, err
+	}
+	if _, known := a.config.Peer(ask.Home); ask.Home != "" && !known {
+		return nil, notBelieved("repoint guest %s: the home %.100q is no host that %s knows", ask.Guest, ask.Home, a.config.Host)
 	}
 	if err := a.uplinkOf(caller, ask.Tunnel.Addr(), "repoint guest "+ask.Guest); err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/statefile"
 	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate"
@@ -57,6 +58,31 @@ func TestMayStand(t *testing.T) {
 	}
 	a.config.Network.V4 = netip.MustParsePrefix("127.0.0.0/8")
 	refusedBy(t, "of this machine", a.mayStand("web", "rome2", []netip.Addr{netip.MustParseAddr("127.0.0.1")}), "this host's own")
+}
+
+// TestEachWayHasItsOwn: a host that sends addresses of its own to a guest is asked to stand for others by another
+// detour, of each home one: what it sends already goes on as it is.
+func TestEachWayHasItsOwn(t *testing.T) {
+	a := between(t)
+	ways := []way{{migration: "m-00000001", host: "rome"}, {migration: "m-00000001", host: "rome", home: "rome2"}, {migration: "m-00000001", host: "rome", home: "rome3"}}
+	made := map[string]*detour.Detour{}
+	for i, w := range ways {
+		ask := goodRepoint()
+		ask.Migration, ask.Home = w.id(), w.home
+		refusedBy(t, w.id(), ask.check("rome"), "")
+		for _, other := range ways[:i] {
+			if other.id() == w.id() {
+				t.Errorf("%+v and %+v are one detour, %s", other, w, w.id())
+			}
+		}
+		made[w.id()] = &detour.Detour{ID: w.id(), Guest: "web", Peer: "oslo"}
+	}
+	if err := statefile.Write(a.config.StatePath("detours.json"), made); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := detour.Load(a.config.StatePath("detours.json"), a.config.Network); err != nil {
+		t.Error(err) // an agent that starts again reads them
+	}
 }
 
 // TestHandedOver: a home names what it leads to a host to its own subnet agent, and to nobody
