@@ -20,9 +20,9 @@ const addressTries = 64
 
 // freeAddresses chooses an address of each family of this site's subnet that
 // nobody answers for (RFC 5227, RFC 4862 §5.4) and no guest here holds or was promised,
-// and promises it. want is
-// tried alone where it is valid.
-func (a *Agent) freeAddresses(ctx context.Context, want netip.Addr, guest string) ([]migration.Address, error) {
+// and promises it. Those that the guest comes with are none: nobody may answer for one now, where its home is
+// off. want is tried alone where it is valid.
+func (a *Agent) freeAddresses(ctx context.Context, want netip.Addr, guest string, comesWith []migration.Address) ([]migration.Address, error) {
 	n := a.config.Network
 	if n.PassesOver(want) {
 		return nil, &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf(
@@ -33,7 +33,7 @@ func (a *Agent) freeAddresses(ctx context.Context, want netip.Addr, guest string
 	var all sync.WaitGroup // each asks the LAN for a while
 	for i, subnet := range subnets {
 		all.Go(func() {
-			addr, err := a.freeAddress(ctx, subnet.Prefix, subnet.Gateway, want, guest)
+			addr, err := a.freeAddress(ctx, subnet.Prefix, subnet.Gateway, want, guest, bare(comesWith))
 			if errs[i] = err; err != nil {
 				return
 			}
@@ -49,7 +49,7 @@ func (a *Agent) freeAddresses(ctx context.Context, want netip.Addr, guest string
 	return out, nil
 }
 
-func (a *Agent) freeAddress(ctx context.Context, subnet netip.Prefix, gateway, want netip.Addr, guest string) (netip.Addr, error) {
+func (a *Agent) freeAddress(ctx context.Context, subnet netip.Prefix, gateway, want netip.Addr, guest string, comesWith []netip.Addr) (netip.Addr, error) {
 	if want.IsValid() && want.Is4() == subnet.Addr().Is4() {
 		if !subnet.Contains(want) {
 			return netip.Addr{}, &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf(
@@ -59,11 +59,15 @@ func (a *Agent) freeAddress(ctx context.Context, subnet netip.Prefix, gateway, w
 			return netip.Addr{}, &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf(
 				"next address %s: it is %s of the guests' subnet %s of site %s; name another with --address", want, what, subnet.Masked(), a.config.Site)}
 		}
+		if slices.Contains(comesWith, want) {
+			return netip.Addr{}, &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf(
+				"next address %s: guest %s comes with it, as one of its old addresses; name another with --address", want, guest)}
+		}
 		return want, a.probeAddress(ctx, want, guest)
 	}
 	var candidates []netip.Addr
 	for addr := hostPart(subnet, a.config.Network.First); subnet.Contains(addr) && len(candidates) < addressTries; addr = addr.Next() {
-		if notForGuests(subnet, gateway, addr) == "" {
+		if notForGuests(subnet, gateway, addr) == "" && !slices.Contains(comesWith, addr) {
 			candidates = append(candidates, addr)
 		}
 	}

@@ -84,7 +84,7 @@ func (m *incoming) replaceTaken(ctx context.Context) error {
 		if next.Prefix.Addr().Is4() {
 			subnet, gateway = n.V4, n.Gateway4
 		}
-		addr, err := m.a.freeAddress(ctx, subnet, gateway, netip.Addr{}, m.plan.Guest)
+		addr, err := m.a.freeAddress(ctx, subnet, gateway, netip.Addr{}, m.plan.Guest, bare(m.plan.Held))
 		if err != nil {
 			return err
 		}

@@ -105,7 +105,7 @@ func TestNotForGuests(t *testing.T) {
 		{"10.2.0.0/16", "10.2.0.1", "10.2.255.255", "it is the broadcast address"},
 		{"fd00:2:1::/64", "fd00:2:1::1", "fd00:2:1::1", "it is the router"},
 	} {
-		_, err := a.freeAddress(t.Context(), netip.MustParsePrefix(c.subnet), netip.MustParseAddr(c.gateway), netip.MustParseAddr(c.want), "web")
+		_, err := a.freeAddress(t.Context(), netip.MustParsePrefix(c.subnet), netip.MustParseAddr(c.gateway), netip.MustParseAddr(c.want), "web", nil)
 		refusedBy(t, c.want, err, c.word)
 	}
 	for _, c := range [][2]string{
@@ -141,7 +141,7 @@ func TestLastAddressOfASubnet(t *testing.T) {
 	n.V4, n.Gateway4, n.First = netip.MustParsePrefix("10.2.1.0/28"), netip.MustParseAddr("10.2.1.13"), 12
 	for _, c := range []struct{ guest, want, word string }{{"web", "10.2.1.12", ""}, {"db", "10.2.1.14", ""}, {"mail", "invalid IP", "none is free in 10.2.1.0/28"}} {
 		err := netns.Do(name, func() error {
-			addr, err := a.freeAddress(t.Context(), n.V4, n.Gateway4, netip.Addr{}, c.guest)
+			addr, err := a.freeAddress(t.Context(), n.V4, n.Gateway4, netip.Addr{}, c.guest, nil)
 			if addr.String() != c.want {
 				t.Errorf("%s: %s, want %s", c.guest, addr, c.want)
 			}
@@ -149,6 +149,26 @@ func TestLastAddressOfASubnet(t *testing.T) {
 		})
 		refusedBy(t, c.guest, err, c.word)
 	}
+}
+
+// TestComesWithIt: a guest gets no address that it comes with, such as one of this site that nobody answers for
+// while its home is off, not even asked for by name.
+func TestComesWithIt(t *testing.T) {
+	name := bridged(t)
+	a := between(t)
+	n := &a.config.Network
+	n.Gateway4, n.First = netip.MustParseAddr("10.2.1.1"), 10
+	held := []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.10/24"), Home: "rome2"}, {Prefix: netip.MustParsePrefix("10.1.1.10/24"), Home: "paris"}}
+	err := netns.Do(name, func() error {
+		next, err := a.freeAddress(t.Context(), n.V4, n.Gateway4, netip.Addr{}, "web", bare(held))
+		if next != netip.MustParseAddr("10.2.1.11") {
+			t.Errorf("%s", next)
+		}
+		return err
+	})
+	refusedBy(t, "another", err, "")
+	_, err = a.freeAddresses(t.Context(), netip.MustParseAddr("10.2.1.10"), "web", held)
+	refusedBy(t, "asked for", err, "guest web comes with it")
 }
 
 func TestFreeUDPPort(t *testing.T) {

@@ -115,7 +115,7 @@ func (a *Agent) configureFirst(ctx context.Context, g *Guest) error {
 
 // chooseAddresses gives a new guest free addresses.
 func (a *Agent) chooseAddresses(ctx context.Context, g *Guest) error {
-	addrs, err := a.freeAddresses(ctx, netip.Addr{}, g.name())
+	addrs, err := a.freeAddresses(ctx, netip.Addr{}, g.name(), nil)
 	if err != nil {
 		return err
 	}

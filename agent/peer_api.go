@@ -72,7 +72,7 @@ func (a *Agent) peerCheck(r *http.Request) (any, error) {
 		answer.Next, answer.Has = offer.Plan.Held, <-has
 		return answer, nil
 	}
-	next, err := a.freeAddresses(r.Context(), offer.Plan.Want, offer.Plan.Guest)
+	next, err := a.freeAddresses(r.Context(), offer.Plan.Want, offer.Plan.Guest, offer.Plan.Held)
 	if err != nil {
 		return nil, err
 	}
