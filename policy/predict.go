@@ -89,7 +89,7 @@ func Predict(f Facts) Forecast {
 	if f.Speed > 0 {
 		handles = min(handles, float64(f.Speed))
 	}
-	dirty, throttled := f.writing(handles)
+	dirty, throttled := f.writing(first, carried, handles)
 	took, again, follows := f.copying(pass, dirty, handles)
 	look := f.pause(first, dirty, handles, follows)
 	look.Goodput = int64(carried)
@@ -187,11 +187,16 @@ func (f Facts) handling(bytes float64) float64 {
 }
 
 // writing is what the guest writes, bytes per second, and how far it will be throttled, percent: from then on each round
-// is that share of the one before.
-func (f Facts) writing(handles float64) (dirty float64, throttled int) {
+// is that share of the one before. One of which what is left meets the budget as it is will not be.
+func (f Facts) writing(first, carried, handles float64) (dirty float64, throttled int) {
 	dirty = float64(f.DirtyRate)
 	if f.Follows || f.Early {
 		return dirty, 0
+	}
+	if look := f.pause(first, dirty, handles, false); f.MostThrottle > 0 {
+		if look.Goodput = int64(carried); look.Downtime(f.RTT) <= f.Budget {
+			return dirty, 0
+		}
 	}
 	if throttled = (Throttling{Most: f.MostThrottle}).Foresee(f.DirtyRate, int64(handles)); throttled > 0 {
 		dirty = min(dirty, max(easeTarget*handles, dirty*float64(100-throttled)/100))

@@ -106,6 +106,19 @@ func TestPredictPause(t *testing.T) {
 
 func near(a, b float64) bool { return a > b*0.999 && a < b*1.001 }
 
+// TestPredictNoThrottle: a guest is not foreseen to be throttled whose pause is within its budget as it is.
+func TestPredictNoThrottle(t *testing.T) {
+	const written = 40 << 20
+	for budget, throttled := range map[time.Duration]bool{300 * ms: true, time.Minute: false} {
+		f := Predict(Facts{
+			Memory: 4 * written, Content: 2 * written, Rate: 80_000_000, RTT: 40 * ms, DirtyRate: 25e6, Written: written, MostThrottle: 90, Budget: budget,
+		})
+		if (f.Throttled > 0) != throttled || (f.Downtime > time.Second) == throttled || f.Downtime > budget {
+			t.Errorf("within %v: throttled to %d %%, a pause of %v", budget, f.Throttled, f.Downtime)
+		}
+	}
+}
+
 // TestPredictIsMonotone: a faster path never costs more, a larger or busier guest
 // never less, and a round that never ends is not foreseen.
 func TestPredictIsMonotone(t *testing.T) {
@@ -137,10 +150,15 @@ func TestPredictIsMonotone(t *testing.T) {
 	})
 }
 
-// costs checks that a costs at least as much as b, but for rounding.
+// costs checks that a costs at least as much as b, but for rounding; and, where the same is written again and again, for
+// one round: copying ends that much sooner where rounds gain nothing, with one that is shorter than the budget.
 func costs(t *rapid.T, what string, a, b Facts) {
 	x, y := Predict(a), Predict(b)
-	if x.Migration+ms < y.Migration || x.Downtime+ms < y.Downtime || x.WireBytes+1 < y.WireBytes {
+	less, fewer := ms, int64(1)
+	if a.Written > 0 {
+		less, fewer = a.Budget, int64(a.Budget.Seconds()*float64(b.Rate)/8)
+	}
+	if x.Migration+less < y.Migration || x.Downtime+ms < y.Downtime || x.WireBytes+fewer < y.WireBytes {
 		t.Fatalf("%s: %+v costs %+v, %+v costs %+v", what, a, x, b, y)
 	}
 }
