@@ -60,6 +60,27 @@ func TestScenariosAreRead(t *testing.T) {
 	}
 }
 
+// A busy guest may be given up in mode auto, by an evacuation as by a step of its own.
+func TestEvacuationOfABusyGuest(t *testing.T) {
+	tried := 0
+	for seed := range uint64(2000) {
+		m := made(seed)
+		text := m.text.String()
+		for _, g := range m.vms {
+			if !g.busy || !strings.Contains(text, "evacuate: {host: "+g.host+"}") {
+				continue
+			}
+			tried++
+			if strings.Contains(text, "migrations: completed") {
+				t.Errorf("seed %d: %s is busy, and yet has to leave %s\n%s", seed, g.name, g.host, text)
+			}
+		}
+	}
+	if tried < 20 {
+		t.Errorf("%d evacuations of busy guests in 2000 scenarios", tried)
+	}
+}
+
 // A guest that a migration left where it was may be asked to go there: that is no fault of ours.
 func TestJudgeOfWhoStayed(t *testing.T) {
 	refused := good()

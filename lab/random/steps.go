@@ -20,7 +20,9 @@ func (m *maker) steps() {
 	}
 	if calm {
 		if m.chance(0.15) {
-			m.put("  - {at: %ds, evacuate: {host: %s}}", at+60, pick(m, m.vms...).host)
+			host := pick(m, m.vms...).host
+			m.put("  - {at: %ds, evacuate: {host: %s}}", at+60, host)
+			m.disturbed = m.disturbed || slices.ContainsFunc(m.vms, func(g guest) bool { return g.host == host && g.busy }) // see means: it moves them in mode auto
 		}
 		return
 	}
