@@ -52,7 +52,7 @@ func TestAbortOfOneThatBeginsAgain(t *testing.T) {
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2}
 	link := linked(t, "paris", "rome", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	m := &outgoing{
-		a: a, plan: plan, link: link, rec: record.New("paris", plan, time.Now()), work: &sourceWork{}, inbox: make(chan migration.Input, 1),
+		a: a, guest: &Guest{}, plan: plan, link: link, rec: record.New("paris", plan, time.Now()), work: &sourceWork{}, inbox: make(chan migration.Input, 1),
 		state: migration.Source{Course: migration.Undoing, Undo: []migration.Effect{migration.UndoPrepareThere}, Epoch: 2, Again: true},
 	}
 	m.inbox <- migration.Input{Kind: migration.Abort}
