@@ -60,6 +60,7 @@ type site struct {
 	hosts   []string
 	uplinks []string
 	slowest int // Mbit/s of its slowest uplink
+	far     int // one way of its longest uplink, ms
 }
 
 type client struct {
@@ -104,8 +105,9 @@ func (m *maker) sites() {
 func (m *maker) uplink(s *site, k int) {
 	name := []string{"fibre", "cable", "radio"}[k]
 	s.uplinks = append(s.uplinks, name)
-	rate := pick(m, 20, 50, 100, 100, 300, 1000)
-	keys := []string{"name: " + name, fmt.Sprintf("rate: %dmbit", rate), fmt.Sprintf("delay: %dms", pick(m, 0, 1, 5, 10, 25, 40, 75))}
+	rate, delay := pick(m, 20, 50, 100, 100, 300, 1000), pick(m, 0, 1, 5, 10, 25, 40, 75)
+	keys := []string{"name: " + name, fmt.Sprintf("rate: %dmbit", rate), fmt.Sprintf("delay: %dms", delay)}
+	s.far = max(s.far, delay)
 	if k > 0 {
 		keys = append(keys, "carries: "+pick(m, "migration", "migration", "both", "guest"))
 	}

@@ -81,6 +81,27 @@ func TestEvacuationOfABusyGuest(t *testing.T) {
 	}
 }
 
+// No file expects that a migration completes whose budget the way and its devices' state alone may use up.
+func TestBudgetThatMayNotBeMet(t *testing.T) {
+	m := &maker{places: []site{{hosts: []string{"a-1", "a-2"}, slowest: 20, far: 75}, {hosts: []string{"b"}, slowest: 100, far: 10}}}
+	for _, c := range []struct {
+		from, to, transfer string
+		limit              int
+		least              int64 // ms
+	}{
+		{"a-1", "b", "", 1000, 108}, {"b", "a-2", "qemu-tcp", 1000, 199}, {"a-1", "a-2", "lanes", 1000, 173}, {"a-1", "b", "qemu-mptcp", 15, 234},
+	} {
+		if got := m.least(c.from, c.to, c.transfer, c.limit).Milliseconds(); got != c.least {
+			t.Errorf("%s to %s by %q with %d Mbit/s: %d ms, want %d", c.from, c.to, c.transfer, c.limit, got, c.least)
+		}
+	}
+	for _, seed := range []uint64{883, 2033, 2700} { // of 300 ms the least takes 299; of 200 ms 199, and 214
+		if strings.Contains(string(Scenario(seed)), "migrations: completed") {
+			t.Errorf("seed %d expects what cannot be expected", seed)
+		}
+	}
+}
+
 // A guest that a migration left where it was may be asked to go there: that is no fault of ours.
 func TestJudgeOfWhoStayed(t *testing.T) {
 	refused := good()

@@ -4,6 +4,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
+
+	"godwit/migration"
+	"godwit/policy"
 )
 
 // steps moves the guests about, each where it is not. In half of all scenarios that is all, or
@@ -14,7 +18,7 @@ func (m *maker) steps() {
 	for range 1 + m.IntN(3) {
 		g := &m.vms[m.IntN(len(m.vms))]
 		to := m.elsewhere(g.host)
-		m.put("  - {at: %ds, migrate: {guest: %s, to: %s%s}}", at, g.name, to, m.means(*g))
+		m.put("  - {at: %ds, migrate: {guest: %s, to: %s%s}}", at, g.name, to, m.means(*g, to))
 		g.host = to
 		at += pick(m, 2, 5, 10)
 	}
@@ -42,17 +46,17 @@ func (m *maker) elsewhere(here string) string {
 	return pick(m, slices.DeleteFunc(hosts, func(h string) bool { return h == here })...)
 }
 
-// means are the keys of a migrate step but for who and where. A budget that cannot be met
-// refuses or ends what asks for it: only modes that find a way get a small one.
-func (m *maker) means(g guest) string {
+// means are the keys of a migrate step but for who and where. A budget that may not be met
+// refuses or ends what asks for it, and so may a guest that is busy where its mode finds no way.
+func (m *maker) means(g guest, to string) string {
 	var keys []string
-	mode := ""
+	mode, transfer, budget, limit := "", "", migration.DefaultDowntime, 1000 // Mbit/s
 	if m.chance(0.4) {
 		mode = pick(m, "precopy", "hybrid", "postcopy", "stopcopy")
 		keys = append(keys, "mode: "+mode)
 	}
 	if m.chance(0.4) {
-		transfer := pick(m, "lanes", "mptcp")
+		transfer = pick(m, "lanes", "mptcp")
 		if mode != "hybrid" && mode != "postcopy" && m.chance(0.6) {
 			transfer = pick(m, "qemu-tcp", "qemu-mptcp", "qemu-multifd", "qemu-xbzrle")
 		}
@@ -64,15 +68,37 @@ func (m *maker) means(g guest) string {
 	}
 	switch {
 	case mode == "stopcopy":
+		budget = time.Minute
 		keys = append(keys, "downtime: 60s")
 	case m.chance(0.15):
-		keys = append(keys, "downtime: "+pick(m, "200ms", "1s"))
+		budget = pick(m, 200*time.Millisecond, time.Second)
+		keys = append(keys, fmt.Sprintf("downtime: %v", budget))
 	}
 	if m.chance(0.1) {
-		keys = append(keys, "bandwidth: "+pick(m, "15mbit", "80mbit"))
+		limit = pick(m, 15, 80)
+		keys = append(keys, fmt.Sprintf("bandwidth: %dmbit", limit))
 	}
 	m.disturbed = m.disturbed || mode == "precopy" || g.busy && mode != "hybrid" && mode != "postcopy" || m.lossy
+	m.disturbed = m.disturbed || m.least(g.host, to, transfer, limit)+pagesTake > budget
 	return strings.Join(append([]string{""}, keys...), ", ")
+}
+
+// pagesTake is what a pause needs for pages and for a busy machine beside the least.
+const pagesTake = 50 * time.Millisecond
+
+// least is how long a guest stands still at the least that goes from one host to another by the worst of their
+// uplinks, of which limit Mbit/s may be used.
+func (m *maker) least(from, to, transfer string, limit int) time.Duration {
+	var tail int64 // as QEMU writes it
+	if !strings.HasPrefix(transfer, "qemu") {
+		tail = policy.PackedTail
+	}
+	way := 0 // ms
+	for _, host := range []string{from, to} {
+		at := m.places[slices.IndexFunc(m.places, func(s site) bool { return slices.Contains(s.hosts, host) })]
+		way, limit = way+at.far, min(limit, at.slowest)
+	}
+	return policy.Least(2*time.Duration(way)*time.Millisecond, tail, int64(limit)*1e6/8)
 }
 
 func (m *maker) disturbance(moved []guest) string {
