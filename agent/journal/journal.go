@@ -172,10 +172,10 @@ func (j *File) Append(record any, sync bool) error {
 		return nil
 	}
 	out := fmt.Appendf(nil, "%08x %s\n", crc32.Checksum(line, table), line)
-	if err = j.Reserve(len(out)); err == nil {
-		_, err = j.f.WriteAt(out, j.length)
+	if err = j.Reserve(len(out)); err != nil { // what room there is stays, for a record that is shorter
+		return fmt.Errorf("write journal %s: %w", j.path, err)
 	}
-	if err == nil && sync {
+	if _, err = j.f.WriteAt(out, j.length); err == nil && sync {
 		err = j.sync()
 	}
 	if err != nil {

@@ -342,6 +342,24 @@ func TestReserve(t *testing.T) {
 	}
 }
 
+// TestShorterRecord: where the disk has no room for a record, a shorter one still has the room that was made before: a refusal, after all that a
+// guest's report has.
+func TestShorterRecord(t *testing.T) {
+	dir, path := written(t, 1)
+	j, _ := reopen(t, dir)
+	limit(t, uint64(stat(t, path).Size()), func() { //nolint:gosec // a file's size
+		if err := j.Append(state{Step: 2, Text: strings.Repeat("x", 2*room)}, true); !errors.Is(err, unix.EFBIG) {
+			t.Fatalf("written past the limit: %v", err)
+		}
+		if err := j.Append(state{Step: 3}, true); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if _, s := reopen(t, dir); s.Step != 3 {
+		t.Fatalf("%+v", s)
+	}
+}
+
 func stat(t *testing.T, path string) os.FileInfo {
 	t.Helper()
 	info, err := os.Stat(path)
