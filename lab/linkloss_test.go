@@ -56,6 +56,25 @@ func TestLostByLinks(t *testing.T) {
 	}
 }
 
+// TestProbesHaveALengthOfTheirOwn: no record that a client or a guest sends, alone in a packet, is as long in a tunnel as
+// a prober's packet. Headers are those of IP, UDP, and TCP with its timestamps and what MPTCP adds to data.
+func TestProbesHaveALengthOfTheirOwn(t *testing.T) {
+	const udp, tcp, shortest, longest = 8, 32, 24, 28 // the last two: MPTCP's sequence signal
+	frames := map[string]int{
+		"acknowledgement of TCP": 0, "ping, acknowledgement, question of udp": record.HeaderSize, "pong": record.HeaderSize + record.NoteSize,
+		"tick": record.HeaderSize + 64, "ask": record.HeaderSize + 100, "answer": record.HeaderSize + 1<<10, "datagram": record.HeaderSize + 200,
+	}
+	for name, frame := range frames {
+		for _, ip := range []int{20, 40} {
+			for _, header := range []int{udp, tcp, tcp + shortest, tcp + longest} {
+				if length := ip + header + frame; sealed(length) == sealed(record.ProbePacket) {
+					t.Errorf("%s: a packet of %d bytes, with %d of IP, looks like a prober's of %d", name, length, ip, record.ProbePacket)
+				}
+			}
+		}
+	}
+}
+
 // TestLinksLossIsTheirs sends packets through a real tunnel over a link in user space that
 // loses some, by its queue and by chance: every one that does not arrive is the link's. What
 // the host at the other end loses is not.

@@ -50,8 +50,8 @@ const (
 	MaxPayload = 64 << 10
 	MaxHello   = 512
 	// ProbePacket is the length of a prober's IP packets, of IPv4 as of IPv6: one that
-	// no other record has, so that they are told from clients' where only that is seen.
-	ProbePacket = 128
+	// no other record has, padded to 16, so that they are told from clients' where only that is seen.
+	ProbePacket = 240
 )
 
 const magic = 0x67
