@@ -225,7 +225,7 @@ func (f *file) bytes(o *object, key string) int64 {
 		return 0
 	}
 	if _, isInt := fl.node.(*ast.IntegerNode); isInt {
-		return o.number(key, 0, 1, 1<<40)
+		return o.number(key, 0, 1, maxQueue)
 	}
 	return measure(o, key, 0, "bytes, such as 65536 or 64KiB", ParseSize)
 }
