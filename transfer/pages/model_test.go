@@ -167,6 +167,7 @@ func (m *model) expect(most int) (zero, full []uint64, urgent bool) {
 		}
 	}
 	if urgent {
+		slices.Sort(zero)
 		return zero, full, true
 	}
 	full = m.around(most)

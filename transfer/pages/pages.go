@@ -77,8 +77,8 @@ type Page struct {
 // Frame is what was taken together. Its number is the version of its pages.
 type Frame struct {
 	Number uint64
-	Urgent bool // of pages that the destination's guest waits for
-	Zero   []uint64
+	Urgent bool     // of pages that the destination's guest waits for
+	Zero   []uint64 // by rising number
 	Pages  []Page
 }
 

@@ -120,6 +120,23 @@ func TestLiesOfThePeer(t *testing.T) {
 	}
 }
 
+// TestZerosAskedForInAnyOrder: a frame has them by rising number, or it cannot be coded.
+func TestZerosAskedForInAnyOrder(t *testing.T) {
+	s := New(100, NewArena(Size, nil, nil))
+	for n := range uint64(100) {
+		if err := s.Put(n, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.PostCopy()
+	for _, n := range []uint64{70, 3, 40} {
+		s.Urgent(n)
+	}
+	if f := mustTake(t, s, 4); !f.Urgent || !slices.Equal(f.Zero, []uint64{3, 40, 70}) {
+		t.Errorf("%+v", f)
+	}
+}
+
 // TestAskedAgainAndAgain: a peer that asks for a page more than once takes no more memory.
 func TestAskedAgainAndAgain(t *testing.T) {
 	s := New(10, NewArena(10*Size, nil, nil))

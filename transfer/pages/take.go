@@ -88,6 +88,7 @@ func (s *Store) takeUrgent(f *Frame, most int) error {
 		s.urgent = s.urgent[1:]
 		p.flags &^= hastened | nearby
 	}
+	slices.Sort(f.Zero) // they were asked for in any order
 	return nil
 }
 
