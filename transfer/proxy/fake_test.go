@@ -123,7 +123,8 @@ type fakeDestination struct {
 	done   chan struct{}
 }
 
-func serveDestination(t *testing.T, socket string) *fakeDestination {
+// serveDestination has one connection loaded, by load, or nil for a stream that a Parser takes.
+func serveDestination(t *testing.T, socket string, load func(net.Conn) error) *fakeDestination {
 	t.Helper()
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
@@ -131,6 +132,9 @@ func serveDestination(t *testing.T, socket string) *fakeDestination {
 	}
 	t.Cleanup(func() { listener.Close() })
 	f := &fakeDestination{done: make(chan struct{})}
+	if load == nil {
+		load = f.load
+	}
 	go func() {
 		defer close(f.done)
 		conn, err := listener.Accept()
@@ -139,7 +143,7 @@ func serveDestination(t *testing.T, socket string) *fakeDestination {
 			return
 		}
 		defer conn.Close()
-		f.err = f.load(conn)
+		f.err = load(conn)
 	}()
 	return f
 }
@@ -203,12 +207,18 @@ func newFakesWith(t *testing.T, to proxy.DestinationConfig, from proxy.SourceCon
 // newFakesOver are such of which each lane is expected to carry rate bytes per second.
 func newFakesOver(t *testing.T, rate int64, to proxy.DestinationConfig, from proxy.SourceConfig) *fakes {
 	t.Helper()
+	return newFakesTo(t, rate, nil, to, from)
+}
+
+// newFakesTo are such with another fake at the destination.
+func newFakesTo(t *testing.T, rate int64, load func(net.Conn) error, to proxy.DestinationConfig, from proxy.SourceConfig) *fakes {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "t-godwit-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	f := &fakes{to: serveDestination(t, filepath.Join(dir, "in"))}
+	f := &fakes{to: serveDestination(t, filepath.Join(dir, "in"), load)}
 	id := paths.Identity{Migration: "m-1", Key: wire.Key{1}}
 	to.Identity, to.Socket, to.Mirror = id, filepath.Join(dir, "in"), dir
 	if f.dst, err = proxy.NewDestination(context.Background(), to); err != nil {
