@@ -10,7 +10,7 @@ import (
 	"godwit/transfer/wire"
 )
 
-// code makes frames of what waits, until everything was sent.
+// code makes frames of what waits, until everything has ended: the error says why.
 func (s *Source) code() error {
 	coder := encode.NewCoder(s.store, &s.offered)
 	if s.sender.Version() >= wire.WithWhole {

@@ -213,9 +213,7 @@ func (s *Source) serve() error {
 		}
 		workers.Go(func() {
 			defer s.threads.enter()()
-			if err := s.code(); err != nil {
-				s.cancel(err)
-			}
+			s.cancel(s.code())
 		})
 		event, err = parser.Next()
 	}
