@@ -231,7 +231,8 @@ func (m *outgoing) take(next migration.Source) {
 		m.turnedBack.Store(next.Problem)
 	}
 	m.told.Unlock()
-	m.a.precede(m.plan.ID, priority.AtSource(next, m.rec.Snapshot().PostCopy != nil))
+	early, _ := m.rec.PagesFollow()
+	m.a.precede(m.plan.ID, priority.AtSource(next, early))
 	m.claimWay(before, next)
 	if next.Epoch != before.Epoch && before.Epoch != 0 {
 		m.newEpoch(next)

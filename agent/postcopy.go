@@ -230,7 +230,8 @@ func (m *incoming) awaitLastPage(ctx context.Context) error {
 
 // pagesFollow says of a guest that runs here whether its last page may be missing.
 func (m *incoming) pagesFollow() bool {
-	return mayHandEarly(m.plan) && m.rec.Snapshot().MemoryDone == 0
+	_, whole := m.rec.PagesFollow()
+	return mayHandEarly(m.plan) && !whole
 }
 
 var errPagesMissing = errors.New("pages are missing still")

@@ -365,7 +365,8 @@ func (m *outgoing) comesHome() bool {
 // resume lets the guest run on here, after a destination's refusal or before any
 // release. It tries again until the guest runs, its QEMU is gone, or its time is up.
 func (m *outgoing) resume(ctx context.Context) error {
-	stood := m.rec.Snapshot().Paused != 0
+	_, paused := m.rec.Moments()
+	stood := paused != 0
 	m.rec.Edit(func(r *record.Report) { r.Paused = 0 })
 	m.work.leaveMemory()
 	if !m.guest.alive() {

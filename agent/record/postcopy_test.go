@@ -3,6 +3,8 @@ package record
 import (
 	"testing"
 	"time"
+
+	"godwit/migration"
 )
 
 // TestPostCopyLasted: from running to the last page, whenever it is looked at; not known before both are.
@@ -16,5 +18,20 @@ func TestPostCopyLasted(t *testing.T) {
 		if post.Lasted(&Report{Resumed: c.resumed, MemoryDone: c.done}); post.LastedS != c.want {
 			t.Errorf("ran at %d, the last page at %d: %v s, want %v", c.resumed, c.done, post.LastedS, c.want)
 		}
+	}
+}
+
+// TestAskedInThePause: what is asked of a record while the guest stands still copies nothing of it.
+func TestAskedInThePause(t *testing.T) {
+	r := New("paris", migration.Plan{ID: "m-00000001"}, time.Now())
+	if early, whole := r.PagesFollow(); early || whole {
+		t.Errorf("at first: early %v, whole %v", early, whole)
+	}
+	r.Edit(func(rep *Report) { rep.PostCopy, rep.MemoryDone = &PostCopy{}, 1 })
+	if early, whole := r.PagesFollow(); !early || !whole {
+		t.Errorf("then: early %v, whole %v", early, whole)
+	}
+	if n := testing.AllocsPerRun(100, func() { r.PagesFollow(); r.Moments() }); n > 0 {
+		t.Errorf("asking takes %v allocations", n)
 	}
 }

@@ -157,6 +157,14 @@ func (r *Record) Moments() (requested, paused int64) {
 	return r.report.Requested, r.report.Paused
 }
 
+// PagesFollow says whether the guest is to run before its pages are there, and whether its last one came. It is asked in the
+// pause, for which a snapshot is too dear.
+func (r *Record) PagesFollow() (early, whole bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.report.PostCopy != nil, r.report.MemoryDone != 0
+}
+
 // Snapshot is a copy of the report as it stands.
 func (r *Record) Snapshot() Report {
 	r.mu.Lock()
