@@ -83,16 +83,24 @@ func TestEvacuationOfABusyGuest(t *testing.T) {
 
 // No file expects that a migration completes whose budget the way and its devices' state alone may use up.
 func TestBudgetThatMayNotBeMet(t *testing.T) {
-	m := &maker{places: []site{{hosts: []string{"a-1", "a-2"}, slowest: 20, far: 75}, {hosts: []string{"b"}, slowest: 100, far: 10}}}
+	near := site{hosts: []string{"a-1", "a-2"}, slowest: 300, far: 50}
+	m := &maker{places: []site{near, {hosts: []string{"b"}, slowest: 1000, far: 75}, {hosts: []string{"c"}, slowest: 20, far: 75}}}
 	for _, c := range []struct {
 		from, to, transfer string
 		limit              int
-		least              int64 // ms
+		budget             time.Duration
+		fits               bool
 	}{
-		{"a-1", "b", "", 1000, 108}, {"b", "a-2", "qemu-tcp", 1000, 199}, {"a-1", "a-2", "lanes", 1000, 173}, {"a-1", "b", "qemu-mptcp", 15, 234},
+		{"a-1", "b", "", 1000, 200 * time.Millisecond, true},
+		{"a-1", "b", "qemu-tcp", 1000, 200 * time.Millisecond, true},
+		{"c", "b", "lanes", 1000, 200 * time.Millisecond, false}, // 173 ms, and pages
+		{"c", "b", "", 1000, 300 * time.Millisecond, true},
+		{"a-1", "a-2", "mptcp", 1000, 150 * time.Millisecond, false}, // by the uplink of each
+		{"a-1", "b", "qemu-mptcp", 80, time.Second, false},           // it may write as much
+		{"c", "b", "qemu-mptcp", 1000, time.Minute, true},            // nobody waits for rounds
 	} {
-		if got := m.least(c.from, c.to, c.transfer, c.limit).Milliseconds(); got != c.least {
-			t.Errorf("%s to %s by %q with %d Mbit/s: %d ms, want %d", c.from, c.to, c.transfer, c.limit, got, c.least)
+		if got := m.fits(c.from, c.to, c.transfer, c.limit, c.budget); got != c.fits {
+			t.Errorf("%+v: %v", c, got)
 		}
 	}
 	for _, seed := range []uint64{883, 2033, 2700} { // of 300 ms the least takes 299; of 200 ms 199, and 214
