@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,7 +51,7 @@ func (m *incoming) survive(ctx context.Context) {
 	if o.Keeps {
 		o.Next = nil
 	}
-	before := listing{err: errors.New("its channel is silent")}
+	before := listing{err: errors.New("none were listed in the handover: its channel was silent, or the agent was started again since")}
 	if m.work.before != nil {
 		before = <-m.work.before
 		m.work.before = nil
@@ -60,7 +61,7 @@ func (m *incoming) survive(ctx context.Context) {
 		after = <-listConnections(ctx, g, slices.Concat(o.Held, o.Next))
 	}
 	s := &record.Survival{Connections: []record.Survivor{}}
-	if err := errors.Join(before.err, after.err); err != nil {
+	if err := cmp.Or(before.err, after.err); err != nil {
 		s.Unknown = fmt.Sprintf("the guest's connections are not known: %v", err)
 	} else {
 		s = o.Survive(before.Connections, after.Connections)

@@ -8,7 +8,19 @@ import (
 	"godwit/agent/record"
 	"godwit/agent/statefile"
 	"godwit/migration"
+	"godwit/vm/guest"
 )
+
+// TestNotListed: a report without a list says why, once and truly: an agent that was started again since the handover never
+// had it, and the guest's channel may be as good as ever.
+func TestNotListed(t *testing.T) {
+	m := landing(t, talking(t, map[string]guest.Handler{}))
+	m.survive(t.Context())
+	const want = "the guest's connections are not known: none were listed in the handover: its channel was silent, or the agent was started again since"
+	if s := m.rec.Snapshot().Survival; s == nil || s.Unknown != want {
+		t.Errorf("%+v, want %q", s, want)
+	}
+}
 
 // TestLeaseEndsSurvival: what still used the tunnel when its lease ended is lost; the
 // history on the disk says so too, also of a migration of an earlier agent.
