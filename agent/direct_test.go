@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/peer"
 	"godwit/migration"
@@ -47,5 +48,30 @@ func TestMemoryPathsMeasured(t *testing.T) {
 		if got := append(m.work.memoryMTUs, 0)[0]; got != test.want {
 			t.Errorf("%+v: %d, want %d", test.plan, got, test.want)
 		}
+	}
+}
+
+// TestLimitedMultifdIsEncrypted: QEMU's own multifd would send more than was asked for.
+func TestLimitedMultifdIsEncrypted(t *testing.T) {
+	a := bareAgent(t, &config.Config{Host: "paris", Site: "paris", Peers: []config.Neighbour{{Host: "rome", Site: "rome"}}})
+	a.guests.byName["web"] = &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}
+	for _, test := range []struct {
+		transfer  string
+		bandwidth int64
+		insecure  bool
+	}{
+		{"qemu-multifd", 0, true},
+		{"qemu-multifd", 40e6, false},
+		{"qemu-tcp", 40e6, true},
+	} {
+		m, err := a.draft(migration.Request{Guest: "web", To: "rome", Transfer: test.transfer, Bandwidth: test.bandwidth, InsecureTransfer: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		notes := m.rec.Snapshot().Notes
+		if m.plan.Insecure != test.insecure || test.insecure != (len(notes) == 0) {
+			t.Errorf("%s limited to %d: insecure %v, notes %q", test.transfer, test.bandwidth, m.plan.Insecure, notes)
+		}
+		m.guest.drop(m.plan.ID)
 	}
 }

@@ -87,7 +87,7 @@ func (a *Agent) draft(req migration.Request) (*outgoing, error) {
 	plan := migration.Plan{
 		ID: id, Guest: req.Guest, From: a.config.Host, To: n.Host, FromSite: a.config.Site, ToSite: n.Site,
 		Mode: req.Mode, Transfer: req.Transfer, Network: req.Network, Tunnel: req.TunnelKind, Downtime: req.Downtime,
-		Bandwidth: req.Bandwidth, Buffer: req.Buffer, Throttle: req.Throttle, Insecure: req.InsecureTransfer, Want: req.NextAddress,
+		Bandwidth: req.Bandwidth, Buffer: req.Buffer, Throttle: req.Throttle, Insecure: mayGoOpen(req), Want: req.NextAddress,
 		Epoch: held.Epoch + 1, Held: a.routed(a.namesSubnetAgent(held.Addresses)), Active: held.Active,
 	}
 	m := &outgoing{
@@ -95,6 +95,9 @@ func (a *Agent) draft(req migration.Request) (*outgoing, error) {
 		rec: record.New(a.config.Host, plan, a.clock()), inbox: make(chan migration.Input, 1),
 	}
 	m.bandwidth.Set(plan.Bandwidth)
+	if req.InsecureTransfer && !plan.Insecure {
+		m.rec.Note("memory is encrypted: QEMU's own connections of transfer qemu-multifd do not keep a bandwidth; without one insecure_transfer holds")
+	}
 	return m, nil
 }
 
