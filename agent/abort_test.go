@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/journal"
 	"godwit/agent/limits"
 	"godwit/agent/record"
 	"godwit/migration"
@@ -55,12 +56,26 @@ func TestAbortOfOneThatBeginsAgain(t *testing.T) {
 		a: a, guest: &Guest{}, plan: plan, link: link, rec: record.New("paris", plan, time.Now()), work: &sourceWork{}, inbox: make(chan migration.Input, 1),
 		state: migration.Source{Course: migration.Undoing, Undo: []migration.Effect{migration.UndoPrepareThere}, Epoch: 2, Again: true},
 	}
+	log, err := journal.Create(a.config.StatePath("journal"), plan.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.log = log
 	m.inbox <- migration.Input{Kind: migration.Abort}
 	begun := time.Now()
 	in, stop := m.await(ctx, migration.UndoPrepareThere)
 	if took := time.Since(begun); in.Kind != migration.Fault || stop || m.calledOff == nil || took > limits.SendBack.For/2 {
 		t.Errorf("%+v, %v, called off %v, after %v", in, stop, m.calledOff, took)
 	}
-	end()
+	end() // the agent is killed here
 	a.actors.Wait()
+	if err := log.Close(); err != nil {
+		t.Error(err)
+	}
+	var kept sourceJournal
+	if again, err := journal.Open(a.config.StatePath("journal"), plan.ID, &kept); err != nil || kept.State.Again || kept.State.Course != migration.Undoing {
+		t.Errorf("the next agent reads %+v, %v", kept.State, err)
+	} else if err := again.Close(); err != nil {
+		t.Error(err)
+	}
 }

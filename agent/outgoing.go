@@ -125,7 +125,7 @@ func (m *outgoing) await(ctx context.Context, effect migration.Effect) (in migra
 			switch {
 			case (in.Kind == migration.TakeBack || in.Kind == migration.Lose) && m.state.Released():
 			case in.Kind == migration.Abort && m.state.Again: // it turns back already, and that is where it ends
-				m.calledOff = &in
+				m.callOff(in)
 				if effect == migration.UndoPrepareThere { // which takes longer only to begin again
 					time.AfterFunc(limits.UndoThere.For, cancel)
 				}
@@ -141,6 +141,19 @@ func (m *outgoing) await(ctx context.Context, effect migration.Effect) (in migra
 			<-result //nolint:errcheck // it was ended, what came of it is not wanted
 			return migration.Input{}, true
 		}
+	}
+}
+
+// callOff keeps for the end of what is being undone that a migration which would begin again does not, and
+// writes it down: an agent that is killed before does not begin again either.
+func (m *outgoing) callOff(in migration.Input) {
+	m.calledOff = &in
+	next, _, err := m.state.Step(in)
+	if err == nil {
+		err = m.persist(next, true)
+	}
+	if err != nil {
+		m.a.log.Warn("write down that it was called off", "migration", m.plan.ID, "error", err)
 	}
 }
 
