@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -61,6 +62,8 @@ type sourceJournal struct {
 	Paused int64            `json:"paused,omitempty"` // the guest was stopped, unix ns
 	Report json.RawMessage  `json:"report,omitempty"` // what it had come to, a Report; before the switch what it had sent alone
 	Needed *needed          `json:"needed,omitempty"` // from CleanSource on
+	Coming bool             `json:"coming,omitempty"` // see Prepared
+	Home   []netip.Addr     `json:"home,omitempty"`   // see Prepared
 }
 
 // run drives the machine from its first input to its end.
@@ -213,7 +216,8 @@ func (m *outgoing) persist(state migration.Source, sync bool) error {
 	kept := m.figures(state)
 	write := func() error {
 		begun, paused := m.rec.Moments()
-		return m.log.Append(sourceJournal{"source", m.plan, state, begun, state.Reached(), m.work.skew, paused, kept, m.work.needed.Load()}, sync)
+		return m.log.Append(sourceJournal{"source", m.plan, state, begun, state.Reached(), m.work.skew, paused, kept, m.work.needed.Load(),
+			m.work.prepared.Coming, m.work.prepared.Home}, sync)
 	}
 	if state.Course == migration.Forward && state.Phase() == migration.Switch {
 		return m.rec.Timed("journal: "+journalWords(state), write)

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -162,5 +163,35 @@ func TestJournalTakesNothing(t *testing.T) {
 		if err != nil || len(effects) != 1 || effects[0] != test.want || m.state.Course != migration.Undoing {
 			t.Errorf("%s in %s: %v, %v, %s; want %s", test.in, test.at, effects, err, m.state.Course, test.want)
 		}
+	}
+}
+
+// TestStaysAwayThoughRestarted: where the destination is gone, a source that was started again tells the subnet agent itself that
+// the guest did not come home.
+func TestStaysAwayThoughRestarted(t *testing.T) {
+	addr := netip.MustParseAddr("10.3.1.20")
+	a := startedAgain(t)
+	told := make(chan GiveBack, 1)
+	a.words = &owedWords{ctx: a.ctx, dir: t.TempDir(), log: a.log.Warn, on: a.actors.Go, ask: func(_ context.Context, host string, ask GiveBack) error {
+		if host == "oslo" {
+			told <- ask
+		}
+		return nil
+	}}
+	g, _ := haltedGuest(a, "web")
+	g.Held.Description.NICs = []config.NIC{{MAC: "52:54:00:00:00:01"}}
+	j := journalled("m-00000001", "berlin", sourceDoing(t, migration.Pause)) // berlin is not configured, and oslo's subnet agent gave it the address
+	j.Plan.Held = []migration.Address{{Prefix: netip.PrefixFrom(addr, 24), Home: "oslo", SubnetAgent: "oslo"}}
+	j.Coming, j.Home = true, []netip.Addr{addr}
+	journalOf(t, a, "m-00000001", j)
+	a.resumeMigrations(a.ctx, nil)
+	a.actors.Wait()
+	select {
+	case ask := <-told:
+		if ask.Step != backAway || len(ask.Addresses) != 1 || ask.Addresses[0].Addr != addr {
+			t.Errorf("told: %+v", ask)
+		}
+	default:
+		t.Error("nobody told the subnet agent")
 	}
 }
