@@ -118,7 +118,7 @@ func carryUser(c Config) (carrier, error) {
 	if err != nil {
 		return nil, fmt.Errorf("add device %s: %w", c.Name, err)
 	}
-	logger := &device.Logger{Verbosef: device.DiscardLogf, Errorf: log.Printf}
+	logger := &device.Logger{Verbosef: device.DiscardLogf, Errorf: (&sparse{say: log.Printf}).printf}
 	b := &bind{local: c.Local, mark: c.Mark}
 	p := inProcess{device.NewDevice(t, b, logger), &b.crossed}
 	err = p.configure(c)
