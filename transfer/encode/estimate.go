@@ -21,10 +21,11 @@ func Best(sample [][]byte, link, cores float64, clock func() time.Duration) Leve
 	var meter Meter
 	for _, f := range frames[:min(len(frames), triedFrames)] {
 		for level := S2; int(level) < Levels; level++ {
-			coder.Encode(nil, &f, level) // the first time takes longer
-			begun := clock()
-			_, counts := coder.Encode(nil, &f, level)
-			meter.Add(level, counts, clock()-begun)
+			for range trialFrames {
+				begun := clock()
+				_, counts := coder.Encode(nil, &f, level)
+				meter.Add(level, counts, clock()-begun)
+			}
 		}
 	}
 	return Choose(link, cores, meter.Rates())

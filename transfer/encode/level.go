@@ -53,8 +53,10 @@ type Meter struct {
 	cores float64
 	spent float64 // seconds that frames took, coding or sending, since the last trial
 	trial Level   // last tried
+	left  int     // frames of that trial to come
 	inUse Level   // that Choose returned last
 	tries bool    // the last frame's level is trial, and not inUse
+	last  Level   // of the last frame that says something of levels
 
 	// size is what a level packs pages to, compared with what the others pack the same ones to: frames differ by
 	// far more than levels do. 0: it was not compared, and is as usual.
@@ -63,14 +65,16 @@ type Meter struct {
 
 type measured struct {
 	in, out, seconds float64
-	begun            bool // it has coded a frame: zstd's first finds nothing in caches, and says nothing of the next ones
 }
 
 const (
-	// fading is the weight that a measurement loses with each new one.
-	fading = 0.9
+	// fading is the weight that a measurement loses with each new one, fadingTried where they come seconds apart.
+	fading, fadingTried = 0.9, 0.7
 	// trialShare is how much of the time goes into trials.
-	trialShare = 0.02
+	trialShare = 0.03
+	// trialFrames are coded in a trial. The first of a level after another's finds nothing in caches: on a busy machine it took
+	// 1.5 times as long as the next ones, and no level that works more than the one in use was ever good enough.
+	trialFrames = 2
 	// learning is the weight of a new comparison.
 	learning = 0.3
 )
@@ -88,14 +92,17 @@ func (m *Meter) Add(level Level, c Counts, took time.Duration) {
 	if in == 0 || took <= 0 {
 		return
 	}
-	l := &m.level[level]
-	if !l.begun && level >= Zstd1 {
-		l.begun = true
+	l, cold := &m.level[level], level != m.last
+	if m.last = level; cold && level >= Zstd1 {
 		return
 	}
-	l.in = l.in*fading + in
-	l.out = l.out*fading + float64(c.Bytes[pages.Batch]+c.Bytes[pages.Raw])
-	l.seconds = l.seconds*fading + took.Seconds()
+	keep := fading
+	if level != m.inUse {
+		keep = fadingTried
+	}
+	l.in = l.in*keep + in
+	l.out = l.out*keep + float64(c.Bytes[pages.Batch]+c.Bytes[pages.Raw])
+	l.seconds = l.seconds*keep + took.Seconds()
 }
 
 // Against is the level that is in use, where this one was tried of Next's last frame: what that would have packed the
@@ -155,6 +162,10 @@ func (m *Meter) Next(link, cores float64) Level {
 	if link <= 0 {
 		return best
 	}
+	if m.left > 0 && m.trial != best {
+		m.left, m.tries = m.left-1, true
+		return m.trial
+	}
 	next := after(m.trial)
 	if next == Zstd7 && rates[Zstd3].Speed*cores < moved(link, cores, rates[best]) {
 		next = after(next) // it is slower still
@@ -162,10 +173,10 @@ func (m *Meter) Next(link, cores float64) Level {
 	if next == best {
 		next = after(next)
 	}
-	if cost := pages.MaxPages * pages.Size / moved(link, cores, rates[next]); m.spent*trialShare < cost {
+	if cost := trialFrames * pages.MaxPages * pages.Size / moved(link, cores, rates[next]); m.spent*trialShare < cost {
 		return best
 	}
-	m.spent, m.trial, m.tries = 0, next, true
+	m.spent, m.trial, m.tries, m.left = 0, next, true, trialFrames-1
 	return next
 }
 
