@@ -18,17 +18,23 @@ const triedFrames = 2
 func Best(sample [][]byte, link, cores float64, clock func() time.Duration) Level {
 	frames := framesOf(sample, nil)
 	coder := NewCoder(nil, nil)
-	var meter Meter
-	for _, f := range frames[:min(len(frames), triedFrames)] {
-		for level := S2; int(level) < Levels; level++ {
-			for range trialFrames {
-				begun := clock()
-				_, counts := coder.Encode(nil, &f, level)
-				meter.Add(level, counts, clock()-begun)
+	rates := usual
+	for level := S2; int(level) < Levels; level++ {
+		var sum measured
+		for _, f := range frames[:min(len(frames), triedFrames)] {
+			coder.Encode(nil, &f, level) // the first time takes longer
+			begun := clock()
+			_, counts := coder.Encode(nil, &f, level)
+			if in := packable(counts); in > 0 {
+				sum.in, sum.out = sum.in+in, sum.out+float64(counts.Bytes[pages.Batch]+counts.Bytes[pages.Raw])
+				sum.seconds += (clock() - begun).Seconds()
 			}
 		}
+		if sum.in > 0 {
+			rates[level] = Rate{Speed: sum.in / sum.seconds, Ratio: sum.in / sum.out}
+		}
 	}
-	return Choose(link, cores, meter.Rates())
+	return Choose(link, cores, rates)
 }
 
 // Foresee codes pages with a level. before are the same pages as the destination has them, of which those that have

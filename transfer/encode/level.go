@@ -45,36 +45,42 @@ func Choose(link, cores float64, rates [Levels]Rate) Level {
 
 func moved(link, cores float64, r Rate) float64 { return min(r.Speed*cores, r.Ratio*link) }
 
-// Meter measures the levels on the frames as they come, and now and then tries one that is
-// not in use. It is for one goroutine.
+// Meter follows what the level in use does with the frames as they come, and compares the others with it now and then, each on
+// the same frame: frames differ by far more than levels do. It is for one goroutine.
 type Meter struct {
-	level [Levels]measured
 	link  float64 // as last given
 	cores float64
-	spent float64 // seconds that frames took, coding or sending, since the last trial
-	trial Level   // last tried
-	left  int     // frames of that trial to come
-	inUse Level   // that Choose returned last
-	tries bool    // the last frame's level is trial, and not inUse
-	last  Level   // of the last frame that says something of levels
+	inUse Level    // that Choose returned last
+	now   measured // what that does, lately
+	cold  bool     // the next frame finds others' tables in the caches, and says nothing of those after it
 
-	// size is what a level packs pages to, compared with what the others pack the same ones to: frames differ by
-	// far more than levels do. 0: it was not compared, and is as usual.
-	size [Levels]float64
+	spent float64 // seconds that frames took, coding or sending, since the last trial
+	trial Level   // last compared
+
+	// tried is what a level makes of a byte of such memory, for comparison with what the others do. Zero: it was not compared, and
+	// is as usual.
+	tried [Levels]cost
 }
 
-type measured struct {
-	in, out, seconds float64
+type measured struct{ in, out, seconds float64 }
+
+// cost is of a byte of guest memory.
+type cost struct{ out, seconds float64 }
+
+// Packed is what a level made of the pages of one frame, and how long that took.
+type Packed struct {
+	Bytes uint64
+	Took  time.Duration
 }
 
 const (
-	// fading is the weight that a measurement loses with each new one, fadingTried where they come seconds apart.
-	fading, fadingTried = 0.9, 0.7
+	// fading is the weight that a measurement loses with each new one.
+	fading = 0.9
 	// trialShare is how much of the time goes into trials.
-	trialShare = 0.03
-	// trialFrames are coded in a trial. The first of a level after another's finds nothing in caches: on a busy machine it took
-	// 1.5 times as long as the next ones, and no level that works more than the one in use was ever good enough.
-	trialFrames = 2
+	trialShare = 0.02
+	// trialPacks is how often either level packs a frame for a trial. What it takes the first time, with cold caches, is not
+	// what counts: on a busy machine it was 1.5 times as long, and a level that works more than the one in use was never good enough.
+	trialPacks = 2
 	// learning is the weight of a new comparison.
 	learning = 0.3
 )
@@ -89,35 +95,16 @@ func (m *Meter) Add(level Level, c Counts, took time.Duration) {
 		m.spent += max(took.Seconds()/m.cores, float64(c.Out)/m.link)
 	}
 	in := packable(c)
-	if in == 0 || took <= 0 {
+	if in == 0 || took <= 0 || level != m.inUse {
 		return
 	}
-	l, cold := &m.level[level], level != m.last
-	if m.last = level; cold && level >= Zstd1 {
+	if m.cold && level != Off {
+		m.cold = false
 		return
 	}
-	keep := fading
-	if level != m.inUse {
-		keep = fadingTried
-	}
-	l.in = l.in*keep + in
-	l.out = l.out*keep + float64(c.Bytes[pages.Batch]+c.Bytes[pages.Raw])
-	l.seconds = l.seconds*keep + took.Seconds()
-}
-
-// Against is the level that is in use, where this one was tried of Next's last frame: what that would have packed the
-// frame to is for Compare.
-func (m *Meter) Against(level Level) (inUse Level, ok bool) {
-	return m.inUse, m.tries && level == m.trial && m.inUse != Off
-}
-
-// Compare notes what the frame of a trial came to, and to how many bytes the level in use would have packed its pages.
-func (m *Meter) Compare(c Counts, inUse uint64) {
-	if packable(c) == 0 || inUse == 0 {
-		return
-	}
-	size := m.relative(m.inUse) * float64(c.Bytes[pages.Batch]+c.Bytes[pages.Raw]) / float64(inUse)
-	m.size[m.trial] = m.relative(m.trial) + (size-m.relative(m.trial))*learning
+	m.now.in = m.now.in*fading + in
+	m.now.out = m.now.out*fading + float64(c.Bytes[pages.Batch]+c.Bytes[pages.Raw])
+	m.now.seconds = m.now.seconds*fading + took.Seconds()
 }
 
 // packable is how much of a frame was packed, or could have been; 0: less than half of it, which says nothing of levels.
@@ -129,55 +116,25 @@ func packable(c Counts) float64 {
 	return in
 }
 
-func (m *Meter) relative(level Level) float64 {
-	if m.size[level] > 0 {
-		return m.size[level]
+// Trial returns a level that is to be compared with the one in use on the frame of these counts, the last one; not often.
+func (m *Meter) Trial(c Counts) (Level, bool) {
+	if m.link <= 0 || packable(c) == 0 {
+		return 0, false
 	}
-	return 1 / usual[level].Ratio
-}
-
-// Rates returns what is known of each level.
-func (m *Meter) Rates() [Levels]Rate {
-	rates := usual
-	for i, l := range m.level {
-		if l.in > 0 {
-			rates[i] = Rate{Speed: l.in / l.seconds, Ratio: l.in / l.out}
-		}
-	}
-	if m.inUse == Off || m.level[m.inUse].in == 0 {
-		return rates
-	}
-	for level := S2; int(level) < Levels; level++ {
-		rates[level].Ratio = rates[m.inUse].Ratio * m.relative(m.inUse) / m.relative(level)
-	}
-	return rates
-}
-
-// Next returns the level for the next frame: Choose's, or one to be tried.
-func (m *Meter) Next(link, cores float64) Level {
-	m.link, m.cores, m.tries = link, cores, false
 	rates := m.Rates()
-	best := Choose(link, cores, rates)
-	m.inUse = best
-	if link <= 0 {
-		return best
-	}
-	if m.left > 0 && m.trial != best {
-		m.left, m.tries = m.left-1, true
-		return m.trial
-	}
 	next := after(m.trial)
-	if next == Zstd7 && rates[Zstd3].Speed*cores < moved(link, cores, rates[best]) {
+	if next == Zstd7 && rates[Zstd3].Speed*m.cores < moved(m.link, m.cores, rates[m.inUse]) {
 		next = after(next) // it is slower still
 	}
-	if next == best {
+	if next == m.inUse {
 		next = after(next)
 	}
-	if cost := trialFrames * pages.MaxPages * pages.Size / moved(link, cores, rates[next]); m.spent*trialShare < cost {
-		return best
+	packs := trialPacks * pages.MaxPages * pages.Size * (1/rates[next].Speed + 1/rates[m.inUse].Speed)
+	if m.spent*trialShare < packs/m.cores {
+		return 0, false
 	}
-	m.spent, m.trial, m.tries, m.left = 0, next, true, trialFrames-1
-	return next
+	m.spent, m.trial, m.cold = 0, next, true
+	return next, true
 }
 
 // after is the level to be tried after another. Off is known without a trial.
@@ -186,4 +143,58 @@ func after(l Level) Level {
 		return S2
 	}
 	return l + 1
+}
+
+// Compare notes what a level and the one in use made of the same frame, which took so long to code in all.
+func (m *Meter) Compare(level Level, c Counts, took time.Duration, tried, inUse Packed) {
+	if packable(c) == 0 || inUse.Bytes == 0 || took <= 0 {
+		return
+	}
+	rest := max(took-inUse.Took, 0) // what takes as long at any level
+	here, there := m.cost(m.inUse), m.cost(level)
+	out := here.out * float64(tried.Bytes) / float64(inUse.Bytes)
+	seconds := here.seconds * (rest + tried.Took).Seconds() / max(took, inUse.Took).Seconds()
+	m.tried[level] = cost{there.out + (out-there.out)*learning, there.seconds + (seconds-there.seconds)*learning}
+}
+
+// cost is what is known of a level from comparisons.
+func (m *Meter) cost(level Level) cost {
+	if m.tried[level].seconds > 0 {
+		return m.tried[level]
+	}
+	return cost{1 / usual[level].Ratio, 1 / usual[level].Speed}
+}
+
+// costs are of all levels, by what the one in use makes of the data at hand.
+func (m *Meter) costs() (all [Levels]cost) {
+	was, now := m.cost(m.inUse), m.cost(m.inUse)
+	if m.now.in > 0 {
+		now = cost{m.now.out / m.now.in, m.now.seconds / m.now.in}
+	}
+	for i := range all {
+		c := m.cost(Level(i)) //nolint:gosec // below Levels
+		all[i] = cost{min(c.out*now.out/was.out, 1), c.seconds * now.seconds / was.seconds}
+	}
+	all[Off].out = 1
+	return all
+}
+
+// Rates returns what is known of each level.
+func (m *Meter) Rates() (rates [Levels]Rate) {
+	for i, c := range m.costs() {
+		rates[i] = Rate{Speed: 1 / c.seconds, Ratio: 1 / c.out}
+	}
+	return rates
+}
+
+// Next returns the level for the next frame.
+func (m *Meter) Next(link, cores float64) Level {
+	m.link, m.cores = link, cores
+	if best := Choose(link, cores, m.Rates()); best != m.inUse {
+		m.tried = m.costs() // what it was in use for is forgotten, and what that said of the others is not
+		m.inUse, m.cold = best, true
+		c := m.tried[best]
+		m.now.out, m.now.seconds = m.now.in*c.out, m.now.in*c.seconds
+	}
+	return m.inUse
 }

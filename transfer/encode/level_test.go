@@ -57,12 +57,12 @@ func TestNeverSlowerThanOff(t *testing.T) {
 }
 
 // simulate codes frames with the meter's levels and returns the guest memory moved per
-// second, as a share of what the best level alone would move.
-// The first frame of a level after another's takes cold times as long.
+// second, as a share of what the best level alone would move. The first frame of a level after another's, and after
+// a trial, takes cold times as long.
 func simulate(t *testing.T, m *Meter, link, cores float64, rates [Levels]Rate, frames int) float64 {
 	t.Helper()
 	const in = pages.MaxPages * pages.Size
-	seconds, last := 0.0, m.last
+	seconds, last := 0.0, m.inUse
 	for range frames {
 		level := m.Next(link, cores)
 		r := rates[level]
@@ -70,13 +70,16 @@ func simulate(t *testing.T, m *Meter, link, cores float64, rates [Levels]Rate, f
 		c.Pages[pages.Batch], c.In, c.Out = pages.MaxPages, in, uint64(in/r.Ratio)
 		c.Bytes[pages.Batch] = c.Out
 		took := in / r.Speed
-		if level != last && level >= Zstd1 {
+		if level != last {
 			took *= cold
 		}
 		last = level
 		m.Add(level, c, time.Duration(took*1e9))
-		if other, ok := m.Against(level); ok {
-			m.Compare(c, uint64(in/rates[other].Ratio))
+		if other, ok := m.Trial(c); ok {
+			packed := func(r Rate) Packed { return Packed{uint64(in / r.Ratio), time.Duration(in / r.Speed * 1e9)} }
+			m.Compare(other, c, time.Duration(in/r.Speed*1e9), packed(rates[other]), packed(r))
+			seconds += trialPacks * in * (1/rates[other].Speed + 1/r.Speed) / cores
+			last = other
 		}
 		seconds += max(took/cores, in/r.Ratio/link)
 	}

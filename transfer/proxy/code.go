@@ -52,17 +52,21 @@ func (s *Source) code() error {
 		if handed {
 			sendAll(f)
 		}
-		level := s.atMost(f, meter.Next(float64(s.sender.Stats().Goodput), gets.cores()))
+		level, hurried := meter.Next(float64(s.sender.Stats().Goodput), gets.cores()), s.awaited(f)
+		if hurried {
+			level = min(level, encode.Zstd3)
+		}
 		begun, used := time.Now(), processorTime()
 		body, counts := coder.Encode(room[:0], f, level)
-		used, room = processorTime()-used, body
-		meter.Add(level, counts, used)
-		if other, ok := meter.Against(level); ok {
-			meter.Compare(counts, coder.Repack(other))
+		took := processorTime() - used
+		room = body
+		meter.Add(level, counts, took)
+		if !hurried {
+			compare(coder, &meter, level, counts, took)
 		}
 		if len(f.Pages) > 0 {
 			now := time.Now()
-			gets.add(used, now.Sub(begun), now.Sub(coded))
+			gets.add(processorTime()-used, now.Sub(begun), now.Sub(coded))
 			coded = now
 		}
 		s.store.Sent(f)
@@ -87,18 +91,29 @@ func (s *Source) awaitMore() error {
 	return nil
 }
 
-// atMost is level, and less where somebody waits for the frame: in the stop phase, or for a page of it.
-func (s *Source) atMost(f *pages.Frame, level encode.Level) encode.Level {
-	stopped := false
+// awaited says whether somebody waits for the frame: in the stop phase, or for a page of it.
+func (s *Source) awaited(f *pages.Frame) bool {
 	select {
 	case <-s.hurried:
-		stopped = !s.early.Load()
+		return f.Urgent || !s.early.Load()
 	default:
+		return f.Urgent
 	}
-	if stopped || f.Urgent {
-		return min(level, encode.Zstd3)
+}
+
+// compare has the meter compare another level with the one in use, where that is due.
+func compare(coder *encode.Coder, meter *encode.Meter, level encode.Level, c encode.Counts, took time.Duration) {
+	if other, ok := meter.Trial(c); ok {
+		meter.Compare(other, c, took, packed(coder, other), packed(coder, level))
 	}
-	return level
+}
+
+// packed is what a level makes of the last frame's pages, once its tables are in the caches.
+func packed(coder *encode.Coder, level encode.Level) encode.Packed {
+	coder.Repack(level)
+	begun := processorTime()
+	bytes := coder.Repack(level)
+	return encode.Packed{Bytes: bytes, Took: processorTime() - begun}
 }
 
 // sendAll makes every page of f travel, also one that the destination has in its mirror: its
