@@ -13,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"godwit/agent/journal"
 	"godwit/agent/statefile"
 	"godwit/migration"
 	"godwit/policy"
@@ -131,10 +130,7 @@ func (s *Store) Copied(to string, rate int64) policy.Copied {
 
 // Write keeps what a migration came to in a file of the history.
 func (s *Store) Write(name string, rep Report) error {
-	if err := statefile.Write(filepath.Join(s.dir, name), rep); err != nil {
-		return err
-	}
-	return journal.SyncDir(s.dir)
+	return statefile.Write(filepath.Join(s.dir, name), rep)
 }
 
 // HasEnded says whether the history has the end of a migration, in an epoch or a later one, of which a journal is

@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"godwit/agent/journal"
 )
 
 // fileLimit bounds what is read of a file, bytes.
@@ -54,7 +56,8 @@ func readInto(path string, value any) error {
 	return json.Unmarshal(data, value)
 }
 
-// Write replaces path by value, and makes its directory if there is none. On error the file is as it was.
+// Write replaces path by value, and makes its directory if there is none. On success a host that loses its power has
+// the new one; on error the file is as it was, or the new one where only its directory was not synced.
 func Write(path string, value any) error {
 	data, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {
@@ -74,6 +77,9 @@ func Write(path string, value any) error {
 	}
 	if err != nil {
 		os.Remove(tmp.Name())
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := journal.SyncDir(filepath.Dir(path)); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil
