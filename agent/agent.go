@@ -22,7 +22,10 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"godwit/agent/config"
 	"godwit/agent/detour"
@@ -319,12 +322,17 @@ func lockDir(dir string) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// listenUnix listens on path, over a socket that a killed agent left.
+// listenUnix listens on path, over a socket that a killed agent left, for its own user alone: whoever may ask an agent
+// has its rights, and the mask of who started it may leave that to all.
 func listenUnix(path string) (net.Listener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	return net.Listen("unix", path)
+	own := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
+		cerr := c.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), 0o600) }) // before it has a name: none is to be early
+		return errors.Join(cerr, err)
+	}}
+	return own.Listen(context.Background(), "unix", path)
 }
 
 // precede has the agent's session weigh what a migration asks for. It is slower without, not wrong.

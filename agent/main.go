@@ -23,15 +23,17 @@ func childMain(args []string) int {
 		fmt.Fprintln(os.Stderr, "usage: godwit agent --config FILE")
 		return 2
 	}
-	if err := Main(args[0]); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	if err := Main(ctx, args[0]); err != nil {
 		fmt.Fprintln(os.Stderr, "godwit agent:", err)
 		return 1
 	}
 	return 0
 }
 
-// Main runs an agent by a configuration file until SIGTERM or SIGINT.
-func Main(path string) error {
+// Main runs an agent by a configuration file until ctx ends.
+func Main(ctx context.Context, path string) error {
 	c, err := config.Load(path)
 	if err != nil {
 		return err
@@ -42,8 +44,6 @@ func Main(path string) error {
 		return err
 	}
 	priority.RunBesideCopying()
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	defer stop()
 	return a.Run(ctx, nil)
 }
 

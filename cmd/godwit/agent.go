@@ -20,11 +20,14 @@ func newAgent() *cobra.Command {
 	c := &cobra.Command{
 		Use: "agent", Short: "run this host's agent", Example: "  godwit agent --config /etc/godwit/agent.yaml",
 		Args: argsExactly(0, "no arguments"),
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(c *cobra.Command, _ []string) error {
 			if _, err := loadConfig(config, "write one as docs/agent.md says, or name another by --config FILE"); err != nil {
 				return err
 			}
-			return agent.Main(config)
+			if err := rootFor("agent", "for guests and the kernel's network"); err != nil {
+				return err
+			}
+			return agent.Main(c.Context(), config)
 		},
 	}
 	c.Flags().StringVar(&config, "config", defaultConfig, "configuration file")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -71,10 +72,20 @@ func kernelOf(release string) finding {
 // tun says whether taps can be made, by opening what they are made with.
 func tun(path string) finding {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
+	if err == nil {
+		f.Close()
+	}
+	return tunOf(path, err)
+}
+
+// tunOf is what comes of opening it.
+func tunOf(path string, err error) finding {
+	switch {
+	case errors.Is(err, os.ErrPermission) && geteuid() != 0:
+		return note("tun", "not looked at: only root can")
+	case err != nil:
 		return lack("tun", err.Error()+"; load the module tun")
 	}
-	f.Close()
 	return fine("tun", path+" opens")
 }
 

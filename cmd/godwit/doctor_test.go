@@ -39,6 +39,9 @@ func TestDoctorOfTheKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	looks(t, "tun", tun(file), "ok", file)
+	geteuid = func() int { return 1000 }
+	t.Cleanup(func() { geteuid = os.Geteuid })
+	looks(t, "tun without root", tunOf("/dev/net/tun", os.ErrPermission), "note", "only root can")
 	looks(t, "what fails", tried("nftables", "answers", "load it", func() error { return errors.New("no") }), "LACK", "no; load it")
 	looks(t, "what does not", tried("nftables", "answers", "load it", func() error { return nil }), "ok", "answers")
 }

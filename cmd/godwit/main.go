@@ -36,6 +36,9 @@ func main() {
 // `godwit lab run FILE 2>&1 | tee log` after Ctrl-C, which tee hears first.
 var outlivesReader = []string{"lab", "demo", "bench", "agent"}
 
+// takesAway are those that take their time to end, as they remove what they have made. An agent leaves it for the next one.
+var takesAway = []string{"lab", "demo", "bench"}
+
 func run(args []string, out, errOut io.Writer) int {
 	ends := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) { // as by nohup
@@ -43,7 +46,9 @@ func run(args []string, out, errOut io.Writer) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), ends...)
 	defer stop()
-	defer tellAgain(errOut, ends)()
+	if len(args) > 0 && slices.Contains(takesAway, args[0]) {
+		defer tellAgain(errOut, ends)()
+	}
 	stdout := &output{Writer: out, alone: len(args) > 0 && slices.Contains(outlivesReader, args[0])}
 	if stdout.alone {
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // not ignored: children would inherit that
