@@ -101,11 +101,12 @@ type Neighbour struct {
 	Uplinks []Uplink     `yaml:"uplinks"`
 }
 
-// Load reads a YAML file. Its errors are one line, of what the file says
-// wrongly with line and column.
+// Load reads a YAML file. Its errors are one line, of what the file says wrongly with line and column, of what it lacks
+// without.
 func Load(path string) (*Config, error) {
 	var c Config
-	if err := readYAML(path, &c, map[string]quantity{"rate": aRate, "memory_reserve": aSize, "keep_memory": aSize}); err != nil {
+	root, err := readYAML(path, &c, map[string]quantity{"rate": aRate, "memory_reserve": aSize, "keep_memory": aSize})
+	if err != nil {
 		return nil, fmt.Errorf("read agent configuration: %w", err)
 	}
 	c.fill()
@@ -113,7 +114,7 @@ func Load(path string) (*Config, error) {
 		c.Hooks.Dir = filepath.Join(filepath.Dir(path), "hooks.d")
 	}
 	if err := c.check(); err != nil {
-		return nil, fmt.Errorf("read agent configuration: %s: %w", path, err)
+		return nil, fmt.Errorf("read agent configuration: %s%s: %w", path, placeOf(root, err), err)
 	}
 	return &c, nil
 }
@@ -197,7 +198,7 @@ func (c *Config) check() error {
 			return fmt.Errorf("%s is missing", key.name)
 		}
 	}
-	if err := c.checkDirs(); err != nil {
+	if err := cmp.Or(c.checkNames(), c.checkDirs()); err != nil {
 		return err
 	}
 	if err := c.Network.check(); err != nil {
@@ -225,18 +226,8 @@ func (c *Config) check() error {
 	if err := c.Hooks.Check(); err != nil {
 		return err
 	}
-	hosts := map[string]bool{c.Host: true}
-	for i, p := range c.Peers {
-		switch {
-		case p.Host == "" || p.Site == "":
-			return fmt.Errorf("peers[%d]: host and site are needed", i)
-		case hosts[p.Host]:
-			return fmt.Errorf("peers[%d]: host %s is named twice", i, p.Host)
-		}
-		hosts[p.Host] = true
-		if err := checkUplinks(fmt.Sprintf("peers[%d].uplinks", i), p.Uplinks); err != nil {
-			return err
-		}
+	if err := c.checkPeers(); err != nil {
+		return err
 	}
 	return c.checkSubnetAgent()
 }
@@ -280,7 +271,7 @@ func checkUplinks(where string, all []Uplink) error {
 		case !slices.Contains(carries, u.Carries):
 			return fmt.Errorf("%s[%d] %s: carries %q is unknown; allowed: %s", where, i, u.Name, u.Carries, strings.Join(carries, ", "))
 		case u.Rate < 0:
-			return fmt.Errorf("%s[%d] %s: rate of %d bit/s", where, i, u.Name, u.Rate)
+			return fmt.Errorf("%s[%d] %s: rate of %d bit/s; it must not be negative", where, i, u.Name, u.Rate)
 		}
 		names[u.Name] = true
 	}

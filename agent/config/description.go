@@ -52,7 +52,7 @@ func (n NIC) Hardware() net.HardwareAddr {
 // wrongly with line and column. Whether it can be meant is the agent's to say.
 func LoadDescription(path string) (Description, error) {
 	var d Description
-	err := readYAML(path, &d, map[string]quantity{"memory": aSize, "size": aSize})
+	_, err := readYAML(path, &d, map[string]quantity{"memory": aSize, "size": aSize})
 	if err != nil {
 		return d, fmt.Errorf("read description: %w", err)
 	}

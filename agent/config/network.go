@@ -53,6 +53,24 @@ func (n Network) check() error {
 			return fmt.Errorf("network.gateway%s %s: not in the guests' subnet %s, so no guest reaches it", f.name, gateway, f.subnet)
 		}
 	}
+	return n.checkMTU()
+}
+
+// Bounds of network.mtu, bytes.
+const (
+	leastMTU4 = 576   // what every host takes whole, RFC 791
+	leastMTU6 = 1280  // RFC 8200, section 5: with less the kernel turns IPv6 off
+	mostMTU   = 65000 // with its tunnel's headers one datagram of UDP
+)
+
+func (n Network) checkMTU() error {
+	least := leastMTU4
+	if n.V6.IsValid() {
+		least = leastMTU6
+	}
+	if n.MTU < least || n.MTU > mostMTU {
+		return fmt.Errorf("network.mtu of %d bytes; %d to %d", n.MTU, least, mostMTU)
+	}
 	return nil
 }
 

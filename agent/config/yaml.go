@@ -34,19 +34,19 @@ var (
 
 // readYAML reads the one document of a file into value. Keys that value does not
 // know are errors; those in quantities may have a unit. An error is one line,
-// `FILE:LINE:COL: what is wrong`, and value is not to be used then.
-func readYAML(path string, value any, quantities map[string]quantity) (err error) {
+// `FILE:LINE:COL: what is wrong`, and value is not to be used then. root is the document, with its places.
+func readYAML(path string, value any, quantities map[string]quantity) (root ast.Node, err error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxYAML+1))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if len(data) > maxYAML {
-		return fmt.Errorf("%s:1:1: file of more than %d bytes", path, maxYAML)
+		return nil, fmt.Errorf("%s:1:1: file of more than %d bytes", path, maxYAML)
 	}
 	defer func() { // the parser is other people's
 		if recover() != nil {
@@ -55,25 +55,24 @@ func readYAML(path string, value any, quantities map[string]quantity) (err error
 	}()
 	file, err := parser.ParseBytes(data, 0)
 	if err != nil {
-		return atPlace(path, err)
+		return nil, atPlace(path, err)
 	}
-	var root ast.Node
 	for _, doc := range file.Docs {
 		switch {
 		case doc == nil || doc.Body == nil || doc.Body.Type() == ast.CommentType:
 		case root != nil:
-			return atPlace(path, &misplaced{doc.Body.GetToken(), "second document; one is allowed"})
+			return nil, atPlace(path, &misplaced{doc.Body.GetToken(), "second document; one is allowed"})
 		default:
 			root = doc.Body
 		}
 	}
 	if root == nil {
-		return fmt.Errorf("%s:1:1: it is empty", path)
+		return nil, fmt.Errorf("%s:1:1: it is empty", path)
 	}
 	w := &unitWalk{quantities: quantities}
 	ast.Walk(w, root)
 	if w.err != nil {
-		return atPlace(path, w.err)
+		return nil, atPlace(path, w.err)
 	}
 	err = ofType(root, yaml.NodeToValue(root, value, yaml.Strict()))
 	var theirs yaml.Error
@@ -81,9 +80,9 @@ func readYAML(path string, value any, quantities map[string]quantity) (err error
 	if err != nil && !errors.As(err, &theirs) && !errors.As(err, &ours) { // of a type that reads its own text, such as an address
 		q := &quoted{what: err.Error()}
 		ast.Walk(q, root)
-		err = &misplaced{q.token, q.what}
+		err = &misplaced{q.token, q.inWords(root)}
 	}
-	return atPlace(path, err)
+	return root, atPlace(path, err)
 }
 
 // quoted looks for the word that an error quotes.
@@ -98,6 +97,19 @@ func (q *quoted) Visit(n ast.Node) ast.Visitor {
 		q.token = n.GetToken()
 	}
 	return q
+}
+
+// inWords says of what is quoted what it should be.
+func (q *quoted) inWords(root ast.Node) string {
+	k := &keyed{token: q.token}
+	said := ownText(q.what)
+	if q.token == nil || said == "" {
+		return q.what
+	}
+	if ast.Walk(k, root); k.key == "" {
+		return q.what
+	}
+	return k.key + ": " + said
 }
 
 // ofType says of a value of the wrong type what it should be, where the parser names types of Go.

@@ -6,11 +6,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"godwit/agent/config"
 	"godwit/agent/peer"
 )
 
@@ -31,7 +31,7 @@ docs/agent.md. The CA's key is not kept: to add hosts later, make all anew.`,
 		},
 		RunE: func(c *cobra.Command, hosts []string) error {
 			for i, h := range hosts {
-				if h == "" || h == "ca" || h == "." || h == ".." || strings.ContainsAny(h, "/\x00") || slices.Contains(hosts[:i], h) {
+				if h == "ca" || !config.IsHostName(h) || slices.Contains(hosts[:i], h) {
 					return usageError{fmt.Errorf("init %q: a host's name is one word without /, not ca, and given once", h)}
 				}
 			}

@@ -1,0 +1,49 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+)
+
+// IsHostName says whether a host or a site may be called that: one word, which becomes part of paths and of lines.
+func IsHostName(name string) bool {
+	return name != "" && name != "." && name != ".." && !strings.ContainsFunc(name, func(r rune) bool {
+		return r == '/' || unicode.IsSpace(r) || !unicode.IsPrint(r)
+	})
+}
+
+// checkNames refuses what other hosts and their people could not say.
+func (c *Config) checkNames() error {
+	for _, n := range []struct{ key, name string }{{"host", c.Host}, {"site", c.Site}} {
+		if !IsHostName(n.name) {
+			return fmt.Errorf("%s %q: it must be one word, without /", n.key, n.name)
+		}
+	}
+	return nil
+}
+
+// checkPeers says what cannot be meant of the other hosts.
+func (c *Config) checkPeers() error {
+	hosts := map[string]bool{c.Host: true}
+	for i, p := range c.Peers {
+		key := fmt.Sprintf("peers[%d]", i)
+		switch {
+		case p.Host == "" || p.Site == "":
+			return fmt.Errorf("%s: host and site are needed", key)
+		case !IsHostName(p.Host) || !IsHostName(p.Site):
+			return fmt.Errorf("%s: host %q, site %q: each must be one word, without /", key, p.Host, p.Site)
+		case hosts[p.Host]:
+			return fmt.Errorf("%s: host %s is named twice", key, p.Host)
+		case p.V4.IsValid() && !p.V4.Addr().Is4():
+			return fmt.Errorf("%s.v4 %s: it is of the other family of addresses", key, p.V4)
+		case p.V6.IsValid() && p.V6.Addr().Is4():
+			return fmt.Errorf("%s.v6 %s: it is of the other family of addresses", key, p.V6)
+		}
+		hosts[p.Host] = true
+		if err := checkUplinks(key+".uplinks", p.Uplinks); err != nil {
+			return err
+		}
+	}
+	return nil
+}
