@@ -117,6 +117,9 @@ func (a *Agent) state(ctx context.Context) metrics.State {
 		Running: map[migration.Role]int{}, Phases: map[migration.Phase]int{}, InDoubt: map[migration.Role]int{},
 		Detours: map[string]int{}, Tunnels: map[string]int{}, Directed: map[string]int{},
 	}
+	if a.id != nil {
+		s.Expires = a.id.Expires()
+	}
 	leaving := a.migrationsNow(&s)
 	s.Guests = a.guestsNow(ctx, leaving)
 	for _, d := range a.detours.List("") {

@@ -128,6 +128,7 @@ var (
 	inPhase        = Metric{"godwit_migrations_in_phase", gauge, []Label{byPhase}, "migrations away from here, by the phase under way"}
 	inDoubt        = Metric{"godwit_migrations_in_doubt", gauge, []Label{byRole}, "migrations of which neither side may start the guest now; see `godwit recover`"}
 	journalsUnread = Metric{"godwit_journals_unread", gauge, nil, "journals that cannot be read and were left alone"}
+	certificate    = Metric{"godwit_certificate_expiry_timestamp_seconds", gauge, nil, "when this host's certificate ends, by which other hosts believe it"}
 	guests         = Metric{"godwit_guests", gauge, []Label{byStatus}, "guests under care, by what their QEMU says; `other` also where it does not answer"}
 	guestStatus    = Metric{"godwit_guest_status", gauge, []Label{byGuest, byStatus}, "1 for the state in which the guest is, no other is served"}
 	guestMemory    = Metric{"godwit_guest_memory_bytes", gauge, []Label{byGuest}, "memory of a guest under care"}
@@ -141,7 +142,7 @@ var (
 var All = []Metric{
 	migrations, problems, phaseSeconds, times, vmDowntime, wireBytes, diskBytes, readBytes, sentBytes, heldPackets,
 	connections, eventsTold, hookCalls, journalSeconds,
-	buildInfo, hostInfo, running, inPhase, inDoubt, journalsUnread, guests, guestStatus, guestMemory, guestPhase, detours, tunnels, addresses,
+	buildInfo, hostInfo, running, inPhase, inDoubt, journalsUnread, certificate, guests, guestStatus, guestMemory, guestPhase, detours, tunnels, addresses,
 }
 
 func (m Metric) labels() []string {

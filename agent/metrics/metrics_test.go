@@ -27,7 +27,8 @@ func newSet() *Set {
 func busy(context.Context) State {
 	return State{
 		Running: map[migration.Role]int{migration.AtSource: 1}, Phases: map[migration.Phase]int{migration.Copy: 1},
-		Guests: []Guest{{"web", "running", 1 << 28, migration.Copy}, {"web", "paused", 1, ""}, {"odd\xff", "prelaunch", 1, ""}, {"silent", "", 1, ""}},
+		Expires: time.Unix(1830000000, 0),
+		Guests:  []Guest{{"web", "running", 1 << 28, migration.Copy}, {"web", "paused", 1, ""}, {"odd\xff", "prelaunch", 1, ""}, {"silent", "", 1, ""}},
 	}
 }
 
@@ -285,4 +286,15 @@ func TestNilCountsNothing(t *testing.T) {
 	s.HookCalled(migration.SourceSuspend, hook.Done)
 	s.Synced(1)
 	s.Became(nil, map[migration.Fate]int{migration.Lost: 1})
+}
+
+// TestCertificateEnds: that of a host is served where it is known, and is not 1970 else.
+func TestCertificateEnds(t *testing.T) {
+	const series = "godwit_certificate_expiry_timestamp_seconds"
+	if got := value(t, scrape(t, newSet(), busy), series); got != 1830000000 {
+		t.Errorf("%f", got)
+	}
+	if text := scrape(t, newSet(), func(context.Context) State { return State{} }); strings.Contains(text, "\n"+series) {
+		t.Error("one that is not known is served")
+	}
 }

@@ -3,6 +3,7 @@ package metrics
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -15,7 +16,8 @@ type State struct {
 	Running  map[migration.Role]int
 	Phases   map[migration.Phase]int // of migrations away from here
 	InDoubt  map[migration.Role]int
-	Unread   int // journals
+	Unread   int       // journals
+	Expires  time.Time // the host's certificate
 	Guests   []Guest
 	Detours  map[string]int // by Detours
 	Tunnels  map[string]int // by kind
@@ -50,7 +52,7 @@ func (s *Set) Handler(look func(context.Context) State) http.Handler {
 }
 
 // ofState are the metrics that a State has.
-var ofState = []Metric{running, inPhase, inDoubt, journalsUnread, guests, guestStatus, guestMemory, guestPhase, detours, tunnels, addresses}
+var ofState = []Metric{running, inPhase, inDoubt, journalsUnread, certificate, guests, guestStatus, guestMemory, guestPhase, detours, tunnels, addresses}
 
 // Describe is prometheus.Collector's.
 func (s State) Describe(to chan<- *prometheus.Desc) {
@@ -68,6 +70,9 @@ func (s State) Collect(to chan<- prometheus.Metric) {
 	counts(send, inPhase, s.Phases)
 	counts(send, inDoubt, s.InDoubt)
 	send(journalsUnread, float64(s.Unread))
+	if !s.Expires.IsZero() {
+		send(certificate, float64(s.Expires.Unix()))
+	}
 	counts(send, detours, s.Detours)
 	counts(send, tunnels, s.Tunnels)
 	counts(send, addresses, s.Directed)

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -66,6 +67,10 @@ func TestAgentEnds(t *testing.T) {
 			if err == nil || time.Now().After(until) {
 				break
 			}
+		}
+		var out strings.Builder
+		if status := run([]string{"metrics", "--socket", socket}, &out, os.Stderr); status != exitDone || !strings.Contains(out.String(), "\ngodwit_certificate_expiry_timestamp_seconds 1") {
+			t.Errorf("its metrics, status %d, have no end of its certificate", status)
 		}
 		err := command.Process.Signal(end)
 		select {
