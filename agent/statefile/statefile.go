@@ -13,8 +13,6 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
-
-	"godwit/agent/journal"
 )
 
 // fileLimit bounds what is read of a file, bytes.
@@ -79,10 +77,19 @@ func Write(path string, value any) error {
 		os.Remove(tmp.Name())
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	if err := journal.SyncDir(filepath.Dir(path)); err != nil {
+	if err := syncDir(filepath.Dir(path)); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil
+}
+
+// syncDir makes what was renamed in dir last, as journal.SyncDir does: neither package knows the other.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }
 
 // DirectlyIn says whether path is that of something directly in a directory named dir, without a way
