@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net/netip"
@@ -243,19 +244,25 @@ const around = int64(4 * time.Second)
 //
 // A difference below nothing shows that links dropped so many in tunnels that were no
 // clients', such as the echo by which a tunnel is tried: as many are not taken off any more.
+//
+// Where the guest could not be read to the end, as its QEMU or its agent was gone, what was on its way at the last
+// reading is not told from what was lost: there is a number only if it is 0.
 func (r *run) dropped(guest string, from, to int64) (int64, error) {
 	before, after := int64(math.MaxInt64), int64(math.MaxInt64)
 	latest := int64(math.MaxInt64) // before the window
 	strange := int64(0)
-	var why error
+	var why, open error // open: why nothing was read after the last that could be
 	boot := r.bootBy(guest, to)
 	for i := range r.balances {
 		b := &r.balances[i]
 		switch at := b.at.UnixNano(); {
-		case b.guest != guest || b.boot != boot:
+		case b.guest != guest || b.boot < boot:
+		case b.boot > boot:
+			open = errors.New("the guest was booted again")
 		case b.err != nil:
-			why = b.err
+			why, open = b.err, b.err
 		default:
+			open = nil
 			strange = max(strange, min(-b.lost(), b.byLinks))
 			lost := b.lost() + strange
 			if at <= from {
@@ -284,7 +291,11 @@ func (r *run) dropped(guest string, from, to int64) (int64, error) {
 	} else {
 		before = min(before, latest)
 	}
-	return max(after-before, 0), nil
+	n := max(after-before, 0)
+	if n > 0 && open != nil {
+		return 0, fmt.Errorf("%d at most: what was on its way at the last reading is not known to have arrived: %w", n, open)
+	}
+	return n, nil
 }
 
 // bootBy is which boot of a guest the first reading after a time is of.
