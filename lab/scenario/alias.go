@@ -24,6 +24,7 @@ func (r *reader) resolve(n ast.Node) ast.Node {
 		value, known := r.anchors[name]
 		if !known {
 			r.wrong(at(n), fmt.Sprintf("alias *%s has no anchor before it", short(name)), "an anchor &"+short(name)+" further up")
+			r.stop = true // what it stands for is not known: any word on it would be a guess
 		}
 		return value
 	case *ast.SequenceNode:

@@ -26,6 +26,7 @@ type reader struct {
 	file    string
 	found   []Error
 	anchors map[string]ast.Node
+	stop    bool // the tree has a hole, and is not read
 }
 
 // place is where a node stands in the file.
@@ -97,7 +98,10 @@ func (r *reader) tree(data []byte) (root ast.Node) {
 		r.wrong(place{1, 1}, "empty file", "a map with "+strings.Join(topKeys, ", "))
 		return nil
 	case 1:
-		return r.resolve(docs[0].Body)
+		if root = r.resolve(docs[0].Body); r.stop {
+			return nil
+		}
+		return root
 	}
 	r.wrong(at(docs[1].Body), "second document", "one document in a file")
 	return nil
