@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"time"
 
@@ -228,6 +229,9 @@ func (r *run) fillNetwork(ctx context.Context, out *report.Migration, m *move) {
 	n, err := r.dropped(m.guest, from, to)
 	if err != nil {
 		out.WhyNull["dropped_packets"] = err.Error()
+		if bound, ok := errors.AsType[*boundError](err); ok {
+			out.DroppedAtMost = &bound.most
+		}
 	} else {
 		out.DroppedPackets = &n
 	}

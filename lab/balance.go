@@ -293,9 +293,20 @@ func (r *run) dropped(guest string, from, to int64) (int64, error) {
 	}
 	n := max(after-before, 0)
 	if n > 0 && open != nil {
-		return 0, fmt.Errorf("%d at most: what was on its way at the last reading is not known to have arrived: %w", n, open)
+		return 0, &boundError{n, open}
 	}
 	return n, nil
+}
+
+// boundError is why a number of lost packets is only known to be no more than most.
+type boundError struct {
+	most int64
+	why  error
+}
+
+// Error tells both.
+func (e *boundError) Error() string {
+	return fmt.Sprintf("%d at most: what was on its way at the last reading is not known to have arrived: %v", e.most, e.why)
 }
 
 // bootBy is which boot of a guest the first reading after a time is of.

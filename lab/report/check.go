@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -192,12 +193,13 @@ func (c *checker) dropped(e scenario.Expect) {
 	judged := false
 	for i := range c.r.Migrations {
 		m := &c.r.Migrations[i]
-		if e.Guest != "" && m.Guest != e.Guest || m.DroppedPackets == nil && m.Outcome != Completed {
+		n := cmp.Or(m.DroppedPackets, m.DroppedAtMost)
+		if e.Guest != "" && m.Guest != e.Guest || n == nil && m.Outcome != Completed {
 			continue
 		}
 		judged = true
-		switch n := m.DroppedPackets; {
-		case n == nil:
+		switch {
+		case n == nil, m.DroppedPackets == nil && *n > e.AtMost:
 			c.unmet("dropped_packets: of %s is unknown: %s", label(i, m), why(m.WhyNull, "dropped_packets"))
 		case *n > e.AtMost:
 			c.unmet("dropped_packets: of %s is %d, expected at most %d", label(i, m), *n, e.AtMost)

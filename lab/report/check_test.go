@@ -144,6 +144,13 @@ func TestCheck(t *testing.T) {
 			[]string{"dropped_packets: of migration 1 (web montreal → sanjose) is 7, expected at most 6"}},
 		{"dropped unknown", "dropped_packets: 0", func(r *Report) { r.Migrations[0].DroppedPackets = nil },
 			[]string{"dropped_packets: of migration 1 (web montreal → sanjose) is unknown: no reason was given"}},
+		{"dropped no more than may be", "dropped_packets: {below: 8}", func(r *Report) {
+			r.Migrations[0].DroppedPackets, r.Migrations[0].DroppedAtMost = nil, new(int64(7))
+		}, nil},
+		{"dropped a bound that is more, in one that was undone", "dropped_packets: 0", func(r *Report) {
+			m := &r.Migrations[0]
+			m.Outcome, m.DroppedPackets, m.DroppedAtMost, m.WhyNull = Aborted, nil, new(int64(7)), map[string]string{"dropped_packets": "7 at most: the guest is gone"}
+		}, []string{"dropped_packets: of migration 1 (web montreal → sanjose) is unknown: 7 at most: the guest is gone"}},
 		{"dropped never counted", "dropped_packets: 0", func(r *Report) { r.Migrations = nil },
 			[]string{"dropped_packets: no migration has a count, expected at most 0"}},
 		{"leftovers", "leftovers: none", nil, nil},

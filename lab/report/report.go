@@ -94,21 +94,22 @@ type Migration struct {
 	Connections       *Connections     `json:"connections"`
 
 	// Beside the contract.
-	RequestedS   float64           `json:"requested_s"`      // when it was asked for, from time 0
-	SwitchedS    *float64          `json:"switched_s"`       // when the guest ran at the destination, from time 0
-	NextSilentMS *float64          `json:"next_silent_ms"`   // longest time without an answer of its next address, from the end of the handover to the outcome
-	Reason       string            `json:"reason,omitempty"` // why it did not complete
-	Code         migration.Code    `json:"code,omitempty"`   // of that, for programs
-	Steps        []Step            `json:"steps,omitempty"`  // timed acts of the agents around the switch
-	Ownership    *Ownership        `json:"ownership,omitempty"`
-	Notes        []string          `json:"notes,omitempty"` // what the agents remarked
-	Survival     *Survival         `json:"survival,omitempty"`
-	CPUS         *float64          `json:"cpu_s,omitempty"`       // processor time of both hosts, without guests' own; benches only
-	LeastBytes   *int64            `json:"least_bytes,omitempty"` // what its memory takes at the least; benches only
-	DataPath     json.RawMessage   `json:"data_path,omitempty"`   // figures of our own data path, as the source told them last
-	PostCopy     *PostCopy         `json:"post_copy,omitempty"`   // where the guest ran before its pages were there
-	Throttled    *Throttled        `json:"throttled,omitempty"`   // where the guest wrote too fast for mode precopy
-	WhyNull      map[string]string `json:"why_null,omitempty"`
+	RequestedS    float64           `json:"requested_s"`               // when it was asked for, from time 0
+	SwitchedS     *float64          `json:"switched_s"`                // when the guest ran at the destination, from time 0
+	DroppedAtMost *int64            `json:"dropped_at_most,omitempty"` // a bound of dropped_packets, where that is not known
+	NextSilentMS  *float64          `json:"next_silent_ms"`            // longest time without an answer of its next address, from the end of the handover to the outcome
+	Reason        string            `json:"reason,omitempty"`          // why it did not complete
+	Code          migration.Code    `json:"code,omitempty"`            // of that, for programs
+	Steps         []Step            `json:"steps,omitempty"`           // timed acts of the agents around the switch
+	Ownership     *Ownership        `json:"ownership,omitempty"`
+	Notes         []string          `json:"notes,omitempty"` // what the agents remarked
+	Survival      *Survival         `json:"survival,omitempty"`
+	CPUS          *float64          `json:"cpu_s,omitempty"`       // processor time of both hosts, without guests' own; benches only
+	LeastBytes    *int64            `json:"least_bytes,omitempty"` // what its memory takes at the least; benches only
+	DataPath      json.RawMessage   `json:"data_path,omitempty"`   // figures of our own data path, as the source told them last
+	PostCopy      *PostCopy         `json:"post_copy,omitempty"`   // where the guest ran before its pages were there
+	Throttled     *Throttled        `json:"throttled,omitempty"`   // where the guest wrote too fast for mode precopy
+	WhyNull       map[string]string `json:"why_null,omitempty"`
 }
 
 // PostCopy is what is known of a guest that ran before its pages were there.
