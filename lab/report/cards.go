@@ -124,11 +124,14 @@ func droppedCard(r *Report) card {
 func connectionsCard(r *Report) card {
 	var sum Connections
 	for _, m := range r.Migrations {
-		if m.Connections != nil && m.Outcome == Completed {
+		if m.Connections == nil {
+			continue
+		}
+		sum.Lost += m.Connections.Lost // also by a migration that did not complete
+		if m.Outcome == Completed {
 			sum.Total += m.Connections.Total
 			sum.Moved += m.Connections.Moved
 			sum.Tunnelled += m.Connections.Tunnelled
-			sum.Lost += m.Connections.Lost
 		}
 	}
 	c := card{Label: "Connections moved", Value: fmt.Sprintf("%d of %d", sum.Moved, sum.Total),

@@ -113,3 +113,15 @@ func TestPictureShows(t *testing.T) {
 		}
 	}
 }
+
+// TestLostInDoubt: what a migration that did not complete has lost is among the lost.
+func TestLostInDoubt(t *testing.T) {
+	r := &Report{Migrations: []Migration{
+		{Outcome: InDoubt, Connections: &Connections{Total: 1, Lost: 1}},
+		{Outcome: Completed, Connections: &Connections{Total: 2, Moved: 1, Tunnelled: 1}},
+	}}
+	c := connectionsCard(r)
+	if c.Value != "1 of 2" || c.Note != "1 through the tunnel, 1 lost" || c.Class != "bad" {
+		t.Errorf("%+v", c)
+	}
+}
