@@ -97,11 +97,14 @@ func recordsCard(r *Report) card {
 
 func droppedCard(r *Report) card {
 	var dropped, held, links int64
-	known := false
+	known, unknown := 0, 0
 	for _, m := range r.Migrations {
-		if m.DroppedPackets != nil {
-			known = true
+		switch {
+		case m.DroppedPackets != nil:
+			known++
 			dropped += *m.DroppedPackets
+		case m.Outcome != Refused:
+			unknown++
 		}
 		if m.HeldPackets != nil {
 			held += *m.HeldPackets
@@ -111,9 +114,12 @@ func droppedCard(r *Report) card {
 		}
 	}
 	c := card{Label: "Packets dropped", Value: dash, Note: "not measured"}
-	if known {
+	if known > 0 {
 		c.Value, c.Class = group(dropped), "good"
 		c.Note = fmt.Sprintf("%s held, %s by full links", group(held), group(links))
+	}
+	if known > 0 && unknown > 0 {
+		c.Class, c.Note = "", fmt.Sprintf("%s; not known of %d of %d migrations", c.Note, unknown, len(r.Migrations))
 	}
 	if dropped > 0 {
 		c.Class = "bad"

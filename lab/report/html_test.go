@@ -125,3 +125,15 @@ func TestLostInDoubt(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 }
+
+// TestDroppedNotKnown: where it is not known what one migration dropped, 0 of another is not the good news.
+func TestDroppedNotKnown(t *testing.T) {
+	r := &Report{Migrations: []Migration{{Outcome: Completed, DroppedPackets: new(int64(0))}, {Outcome: InDoubt}, {Outcome: Refused}}}
+	if c := droppedCard(r); c.Value != "0" || c.Class != "" || !strings.Contains(c.Note, "not known of 1 of 3 migrations") {
+		t.Errorf("%+v", c)
+	}
+	r.Migrations = r.Migrations[:1]
+	if c := droppedCard(r); c.Class != "good" || strings.Contains(c.Note, "not known") {
+		t.Errorf("%+v", c)
+	}
+}
