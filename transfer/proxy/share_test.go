@@ -58,3 +58,27 @@ func TestShareForgets(t *testing.T) {
 		t.Errorf("3 s later, nearly alone: %.3f", got)
 	}
 }
+
+// TestShareOfMoreWork: a thread whose pieces of work wait 5 ms each for the processor, however long they are, would get more of it with more
+// to do; once it was seen that it does not, that is believed for a while.
+func TestShareOfMoreWork(t *testing.T) {
+	const wait = 5 * ms
+	var s share
+	s.work(5*time.Second, 3*ms, ms/2, ms/2+wait)
+	if got := s.cores(); got != idleShare {
+		t.Errorf("with time left: %.3f", got)
+	}
+	s.work(5*time.Second, 0, 2*ms, 2*ms+wait) // with more work
+	if got := s.cores(); got < 0.27 || got > 0.3 {
+		t.Errorf("with none left: %.3f", got)
+	}
+	s.work(5*time.Second, 0, ms, ms+9*wait) // other programs take more
+	s.work(5*time.Second, 5*ms, ms/2, ms/2+wait)
+	if got := s.cores(); got > 0.2 {
+		t.Errorf("with time left again: %.3f", got)
+	}
+	s.work(fullMemory*time.Second, 5*ms, ms/2, ms/2+wait)
+	if got := s.cores(); got < idleShare {
+		t.Errorf("long after: %.3f", got)
+	}
+}
