@@ -41,12 +41,19 @@ func (l *watcher) run(ctx context.Context) {
 }
 
 // lookAtGuests asks every QEMU, and the first that ran once more: only one that ran
-// before and after another was seen to run has run at the same time as that one.
+// before and after another was seen to run has run at the same time as that one. A look at which one that
+// lives does not answer says nothing of it, and does not count.
 func (l *watcher) lookAtGuests(ctx context.Context) {
 	var running []string
+	all := true
 	for host, a := range l.w.agents {
 		for dir := range a.qemus() {
-			if l.status(ctx, dir) == vm.Running {
+			status := l.status(ctx, dir)
+			if status == "" {
+				_, lives := a.qemus()[dir]
+				all = all && !lives
+			}
+			if status == vm.Running {
 				running = append(running, dir)
 				l.mu.Lock()
 				l.ranAt[host] = true
@@ -57,13 +64,15 @@ func (l *watcher) lookAtGuests(ctx context.Context) {
 	both := len(running) > 1 && l.status(ctx, running[0]) == vm.Running
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.looks++
 	if both {
 		l.doubled++
 	}
+	if all || both {
+		l.looks++
+	}
 }
 
-// status asks a QEMU itself. Its monitor serves one at a time, so each look is short.
+// status asks a QEMU itself; "": it does not answer. Its monitor serves one at a time, so each look is short.
 func (l *watcher) status(ctx context.Context, dir string) vm.Status {
 	ctx, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()

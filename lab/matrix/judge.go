@@ -26,7 +26,7 @@ type Seen struct {
 
 	// By the QEMU processes themselves, at the end.
 	Runs []string `json:"runs"` // hosts whose QEMU runs the guest
-	// Doubled counts looks at which two QEMUs ran the guest at the same time, of Looks.
+	// Doubled counts looks at which two QEMUs ran the guest at the same time, of Looks at which all that lived answered.
 	Doubled int `json:"doubled"`
 	Looks   int `json:"looks"`
 	// Ended: the fault ended the only QEMU that ran the guest, or could have.
@@ -71,6 +71,9 @@ func Judge(c Cell, s Seen) []string {
 	}
 	var bad []string
 	complain := func(format string, a ...any) { bad = append(bad, fmt.Sprintf(format, a...)) }
+	if s.Looks == 0 {
+		complain("not measured: whether two QEMUs ran the guest, as they never answered")
+	}
 	if s.Doubled > 0 {
 		complain("doubled: two QEMUs ran the guest at %d of %d looks", s.Doubled, s.Looks)
 	}

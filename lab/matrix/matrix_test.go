@@ -87,6 +87,7 @@ func TestJudge(t *testing.T) {
 		"doubt without silence":   {CutOneUplink, migration.Switch, with(moved, func(s *Seen) { s.Doubt, s.ThroughS = []Span{{5, 9}}, 10 }), "in doubt"},
 		"left over":               {Cut3s, migration.Copy, with(back, func(s *Seen) { s.Left = []string{"tunnel gwt-1"} }), "left over: tunnel"},
 		"damaged":                 {Cut3s, migration.Switch, with(moved, func(s *Seen) { s.Damaged = "1 page" }), "damaged: 1 page"},
+		"never looked at":         {Cut3s, migration.Copy, with(back, func(s *Seen) { s.Looks = 0 }), "not measured: whether two"},
 		"not measured":            {Cut3s, migration.Copy, Seen{Trouble: "no boot"}, "not measured"},
 	} {
 		bad := strings.Join(Judge(Cell{c.fault, c.phase}, c.seen), "\n")
