@@ -15,7 +15,7 @@ import (
 	"godwit/vm/guest"
 )
 
-// addressTries bounds how many addresses of the subnet are tried.
+// addressTries bounds how many addresses of the subnet are asked for on the LAN.
 const addressTries = 64
 
 // freeAddresses chooses an address of each family of this site's subnet that
@@ -65,13 +65,7 @@ func (a *Agent) freeAddress(ctx context.Context, subnet netip.Prefix, gateway, w
 		}
 		return want, a.probeAddress(ctx, want, guest)
 	}
-	var candidates []netip.Addr
-	for addr := hostPart(subnet, a.config.Network.First); subnet.Contains(addr) && len(candidates) < addressTries; addr = addr.Next() {
-		if notForGuests(subnet, gateway, addr) == "" && !slices.Contains(comesWith, addr) {
-			candidates = append(candidates, addr)
-		}
-	}
-	last := fmt.Errorf("none, as network.first is %d", a.config.Network.First)
+	candidates, last := a.candidates(subnet, gateway, guest, comesWith)
 	for _, addr := range a.vacated.last(guest, candidates) {
 		if last = a.probeAddress(ctx, addr, guest); last == nil {
 			return addr, nil
@@ -79,6 +73,23 @@ func (a *Agent) freeAddress(ctx context.Context, subnet netip.Prefix, gateway, w
 	}
 	return netip.Addr{}, &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf(
 		"next address for guest %s: none is free in %s of site %s, the last tried: %v; free one or name one with --address", guest, subnet, a.config.Site, last)}
+}
+
+// candidates are the first addresses of subnet that the guest may get, as far as is known without asking the LAN: those of
+// guests here are no tries, as a host may have more of them. The error is what was passed over last.
+func (a *Agent) candidates(subnet netip.Prefix, gateway netip.Addr, guest string, comesWith []netip.Addr) (out []netip.Addr, last error) {
+	a.promised.mu.Lock()
+	others := a.spokenFor(guest)
+	a.promised.mu.Unlock()
+	last = fmt.Errorf("none, as network.first is %d", a.config.Network.First)
+	for addr := hostPart(subnet, a.config.Network.First); subnet.Contains(addr) && len(out) < addressTries; addr = addr.Next() {
+		if owner, taken := others[addr]; taken {
+			last = hasIt(addr, owner)
+		} else if notForGuests(subnet, gateway, addr) == "" && !slices.Contains(comesWith, addr) {
+			out = append(out, addr)
+		}
+	}
+	return out, last
 }
 
 // notForGuests is what an address of subnet is that no guest may have, whoever answers for it: nobody

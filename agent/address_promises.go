@@ -29,20 +29,29 @@ type promise struct {
 func (a *Agent) promise(addr netip.Addr, guest string) error {
 	a.promised.mu.Lock()
 	defer a.promised.mu.Unlock()
-	now := time.Now()
-	owner, taken := a.takenAddresses()[addr]
-	if p, ok := a.promised.by[addr]; ok && !taken && p.guest != guest && now.Before(p.until) {
-		owner, taken = p.guest, true
-	}
-	if taken {
-		return &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf(
-			"next address %s: guest %s of this host has it", addr, owner)}
+	if owner, taken := a.spokenFor(guest)[addr]; taken {
+		return hasIt(addr, owner)
 	}
 	if a.promised.by == nil {
 		a.promised.by = map[netip.Addr]promise{}
 	}
-	a.promised.by[addr] = promise{guest, now.Add(promiseTime)}
+	a.promised.by[addr] = promise{guest, time.Now().Add(promiseTime)}
 	return nil
+}
+
+// spokenFor are the addresses that the guest cannot get, and whose they are. The caller holds promised.mu.
+func (a *Agent) spokenFor(guest string) map[netip.Addr]string {
+	out, now := a.takenAddresses(), time.Now()
+	for addr, p := range a.promised.by {
+		if _, taken := out[addr]; !taken && p.guest != guest && now.Before(p.until) {
+			out[addr] = p.guest
+		}
+	}
+	return out
+}
+
+func hasIt(addr netip.Addr, owner string) error {
+	return &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf("next address %s: guest %s of this host has it", addr, owner)}
 }
 
 // release gives up what was promised to the guest: all of it, or addr alone.

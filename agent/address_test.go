@@ -171,6 +171,29 @@ func TestComesWithIt(t *testing.T) {
 	refusedBy(t, "asked for", err, "guest web comes with it")
 }
 
+// TestMoreGuestsThanTries: a host with more guests than addresses are tried has one for the next guest.
+func TestMoreGuestsThanTries(t *testing.T) {
+	name := bridged(t)
+	a := between(t)
+	n := &a.config.Network
+	n.V4, n.Gateway4, n.First = netip.MustParsePrefix("10.2.1.0/24"), netip.MustParseAddr("10.2.1.1"), 10
+	addr := netip.MustParseAddr("10.2.1.10")
+	for i := range addressTries {
+		if err := a.promise(addr, fmt.Sprint("guest", i)); err != nil {
+			t.Fatal(err)
+		}
+		addr = addr.Next()
+	}
+	err := netns.Do(name, func() error {
+		got, err := a.freeAddress(t.Context(), n.V4, n.Gateway4, netip.Addr{}, "web", nil)
+		if got != addr {
+			t.Errorf("%s, want %s", got, addr)
+		}
+		return err
+	})
+	refusedBy(t, "the next", err, "")
+}
+
 func TestFreeUDPPort(t *testing.T) {
 	at := netip.MustParseAddr("127.0.0.1")
 	port, err := freeUDPPort(at)
