@@ -100,6 +100,7 @@ func New(c *config.Config, log *slog.Logger) (*Agent, error) {
 		metrics: newMetrics(c), feed: newFeed(), early: map[string]early{}, links: map[string]*peer.Link{}, meters: map[string]*meter.Meter{},
 	}
 	a.records = record.NewStore(c.Host, c.StatePath("history"), a.log)
+	a.endpoints.Kept = filepath.Join(c.Run, "mptcp-limits.json") // as short-lived as they are
 	a.words = &owedWords{dir: c.StatePath("owed"), ask: a.askBack, on: a.actors.Go, log: a.log.Warn}
 	return a, nil
 }
@@ -175,8 +176,8 @@ func (a *Agent) takeDirs() (unlock func(), err error) {
 
 // goOn takes up what an agent before this one has left: guests, what leads to them, migrations, what others are owed.
 func (a *Agent) goOn(ctx context.Context) {
-	if err := uplinks.SweepEndpoints(); err != nil {
-		a.log.Warn("addresses for memory of an earlier agent may be announced still", "error", err)
+	if err := a.endpoints.Sweep(); err != nil {
+		a.log.Warn("addresses for memory of an earlier agent may be announced still, and MPTCP's limits be raised", "error", err)
 	}
 	lost := a.readopt(ctx)
 	a.restoreDetours(ctx)

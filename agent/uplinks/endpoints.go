@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"godwit/agent/statefile"
 	"godwit/netstate/mptcp"
 )
 
@@ -25,6 +26,9 @@ const (
 // manager, and its limits, which are raised for them. Migrations of one host share them: deleting one
 // closes the subflows on it of every connection, so the last user does it. The zero value has none.
 type Endpoints struct {
+	// Kept is a file of the host's own limits while they are raised, for the agent after one that is killed; "": none.
+	Kept string
+
 	mu     sync.Mutex
 	users  map[Endpoint]int
 	before mptcp.Limits // the host's own, while limitsUse has users
@@ -49,24 +53,38 @@ func (e *Endpoints) RaiseLimits() ([]Endpoint, error) {
 	defer e.mu.Unlock()
 	if e.users[limitsUse] == 0 {
 		before, err := mptcp.ReadLimits()
+		if err == nil && e.Kept != "" {
+			err = statefile.Write(e.Kept, before)
+		}
 		if err == nil {
 			err = mptcp.SetLimits(mostLimits.Subflows, mostLimits.AddAddrAccepted)
 		}
 		if err != nil {
-			return nil, err
+			return nil, errors.Join(err, e.forget())
 		}
 		e.before = before
 	}
 	return []Endpoint{e.use(limitsUse)}, nil
 }
 
-// restore gives the host its own limits back, unless somebody has set others meanwhile. Those of an
-// agent that was killed are not known any more.
+// restore gives the host its own limits back, unless somebody has set others meanwhile.
 func (e *Endpoints) restore() error {
-	if now, err := mptcp.ReadLimits(); err != nil || now != mostLimits {
+	now, err := mptcp.ReadLimits()
+	if err == nil && now == mostLimits {
+		err = mptcp.SetLimits(e.before.Subflows, e.before.AddAddrAccepted)
+	}
+	if err != nil {
 		return err
 	}
-	return mptcp.SetLimits(e.before.Subflows, e.before.AddAddrAccepted)
+	return e.forget()
+}
+
+// forget removes what was kept of the host's limits.
+func (e *Endpoints) forget() error {
+	if err := os.Remove(e.Kept); e.Kept != "" && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 func (e *Endpoints) use(at Endpoint) Endpoint {
@@ -143,18 +161,26 @@ func (e *Endpoints) Drop(added []Endpoint) error {
 	return err
 }
 
-// SweepEndpoints deletes what an agent that was killed left in the path manager: no connection for
-// memory outlives its agent.
-func SweepEndpoints() error {
+// Sweep deletes what an agent that was killed left in the path manager, and gives the host its own limits back:
+// no connection for memory outlives its agent. It is for the start.
+func (e *Endpoints) Sweep() error {
 	known, err := mptcp.Endpoints()
 	if errors.Is(err, mptcp.ErrUnsupported) {
 		return nil
 	}
-	for _, e := range known {
-		of := func(base uint8) bool { return e.ID >= base && e.ID < base+mptcp.MaxEndpoints }
-		if of(endpointBase) && e.Flags == announces || of(joinBase) && e.Flags == joins {
-			err = errors.Join(err, mptcp.DelEndpoint(e.ID, e.Addr))
+	for _, at := range known {
+		of := func(base uint8) bool { return at.ID >= base && at.ID < base+mptcp.MaxEndpoints }
+		if of(endpointBase) && at.Flags == announces || of(joinBase) && at.Flags == joins {
+			err = errors.Join(err, mptcp.DelEndpoint(at.ID, at.Addr))
 		}
 	}
-	return err
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch kept := statefile.Read(e.Kept, &e.before); {
+	case errors.Is(kept, os.ErrNotExist):
+		return err
+	case kept != nil:
+		return errors.Join(err, kept)
+	}
+	return errors.Join(err, e.restore())
 }

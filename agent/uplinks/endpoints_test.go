@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -69,7 +70,7 @@ func TestEndpointsOfAnEarlierAgent(t *testing.T) {
 				return err
 			}
 		}
-		if err := SweepEndpoints(); err != nil {
+		if err := new(Endpoints).Sweep(); err != nil {
 			return err
 		}
 		return knows("10.0.3.1", "10.0.4.1")
@@ -113,6 +114,43 @@ func TestLimitsAreRaisedForMigrations(t *testing.T) {
 			return err
 		}
 		return errors.Join(e.Drop(third), is("that a user has set", mptcp.Limits{Subflows: 5, AddAddrAccepted: 5}))
+	})
+}
+
+// TestLimitsOfAnEarlierAgent: the host gets its own limits back from the agent that starts after one that was killed
+// with them raised, unless a user has set others; and nothing is kept when nobody uses them.
+func TestLimitsOfAnEarlierAgent(t *testing.T) {
+	inNetns(t, func() error {
+		own, users, kept := mptcp.Limits{Subflows: 3, AddAddrAccepted: 1}, mptcp.Limits{Subflows: 5, AddAddrAccepted: 5}, filepath.Join(t.TempDir(), "limits.json")
+		for _, c := range []struct{ meanwhile, want mptcp.Limits }{{mostLimits, own}, {users, users}} {
+			if err := mptcp.SetLimits(own.Subflows, own.AddAddrAccepted); err != nil {
+				return err
+			}
+			killed := Endpoints{Kept: kept}
+			if _, err := killed.RaiseLimits(); err != nil {
+				return err
+			}
+			if err := mptcp.SetLimits(c.meanwhile.Subflows, c.meanwhile.AddAddrAccepted); err != nil {
+				return err
+			}
+			next := Endpoints{Kept: kept}
+			for range 2 { // the second finds nothing
+				if err := next.Sweep(); err != nil {
+					return err
+				}
+			}
+			if got, err := mptcp.ReadLimits(); err != nil || got != c.want {
+				return fmt.Errorf("limits %+v, want %+v: %w", got, c.want, err)
+			}
+			raised, err := next.RaiseLimits()
+			if err = errors.Join(err, next.Drop(raised)); err != nil {
+				return err
+			}
+			if _, err := os.Stat(kept); !errors.Is(err, os.ErrNotExist) {
+				return fmt.Errorf("kept when nobody uses them: %w", err)
+			}
+		}
+		return nil
 	})
 }
 
