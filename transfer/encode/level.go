@@ -85,7 +85,7 @@ const (
 	learning = 0.3
 )
 
-// Rates measured on guests' memory stand in until a level was used: they are low.
+// Rates measured on guests' memory stand in until a level was used, or compared with one that is: they are low.
 var usual = [Levels]Rate{Off: {2e9, 1}, S2: {600e6, 1.7}, Zstd1: {250e6, 2}, Zstd3: {120e6, 2.2}, Zstd7: {50e6, 2.3}}
 
 // Add counts a frame that took so long to code. Frames of which less than half was
