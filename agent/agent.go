@@ -99,6 +99,7 @@ func New(c *config.Config, log *slog.Logger) (*Agent, error) {
 		outgoing: map[string]*outgoing{}, incoming: map[string]*incoming{},
 		metrics: newMetrics(c), feed: newFeed(), early: map[string]early{}, links: map[string]*peer.Link{}, meters: map[string]*meter.Meter{},
 	}
+	id.OnRenewed(a.renewed)
 	a.records = record.NewStore(c.Host, c.StatePath("history"), a.log)
 	a.endpoints.Kept = filepath.Join(c.Run, "mptcp-limits.json") // as short-lived as they are
 	a.words = &owedWords{dir: c.StatePath("owed"), ask: a.askBack, on: a.actors.Go, log: a.log.Warn}
@@ -196,6 +197,15 @@ func (a *Agent) warnOfHost() {
 	if err := a.id.Check(clock.Now()); err != nil {
 		a.log.Warn("other hosts do not believe this one's certificate", "certificate", a.config.TLS.Cert, "error", err)
 	}
+}
+
+// renewed tells what came of a certificate that somebody replaced.
+func (a *Agent) renewed(err error) {
+	if err != nil {
+		a.log.Warn("other certificate files are there and do not count yet; those of before go on to", "certificate", a.config.TLS.Cert, "error", err)
+		return
+	}
+	a.log.Info("the host's certificate was renewed", "certificate", a.config.TLS.Cert)
 }
 
 func (a *Agent) listenAddrs() []netip.AddrPort {

@@ -12,6 +12,8 @@ import (
 	"crypto/x509"
 	"fmt"
 	"os"
+	"sync"
+	"syscall"
 	"time"
 
 	"godwit/internal/clock"
@@ -24,14 +26,41 @@ const StreamProtocol = "godwit-stream/1"
 const DefaultPort = 7440
 
 // Identity is who this agent is: its certificate, and the CA that it trusts.
-// A certificate's DNS name is the host's name.
+// A certificate's DNS name is the host's name. Files that were renewed count from the next
+// connection on, as soon as they fit each other.
 type Identity struct {
+	files [3]string // ca, cert, key
+	tell  func(error)
+
+	mu    sync.Mutex
+	now   *papers
+	stamp [3]stamp // of the files when they were last read, whatever came of it
+}
+
+// papers are what an identity's files held when they were read, all at once.
+type papers struct {
 	cert tls.Certificate
 	pool *x509.CertPool
 }
 
+// stamp tells a file from the one that was there before.
+type stamp struct {
+	node  uint64
+	size  int64
+	mtime int64 // ns
+}
+
 // LoadIdentity reads PEM files: the fleet's CA, this host's certificate and key.
 func LoadIdentity(ca, cert, key string) (*Identity, error) {
+	id := &Identity{files: [3]string{ca, cert, key}, tell: func(error) {}}
+	id.stamp = id.stamps()
+	var err error
+	id.now, err = readPapers(id.files)
+	return id, err
+}
+
+func readPapers(files [3]string) (*papers, error) {
+	ca, cert, key := files[0], files[1], files[2]
 	pem, err := os.ReadFile(ca)
 	if err != nil {
 		return nil, fmt.Errorf("read fleet ca: %w", err)
@@ -44,30 +73,74 @@ func LoadIdentity(ca, cert, key string) (*Identity, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read host certificate %s: %w", cert, err)
 	}
-	return &Identity{cert: pair, pool: pool}, nil
+	return &papers{cert: pair, pool: pool}, nil
+}
+
+// OnRenewed has tell called, by whoever connects, when other files are there than were: with nil when they
+// count from now on, and with why not when those of before go on to. To be set before anybody connects.
+func (id *Identity) OnRenewed(tell func(error)) { id.tell = tell }
+
+func (id *Identity) stamps() (out [3]stamp) {
+	for i, path := range id.files {
+		if info, err := os.Stat(path); err == nil {
+			out[i] = stamp{size: info.Size(), mtime: info.ModTime().UnixNano()}
+			if sys, ok := info.Sys().(*syscall.Stat_t); ok {
+				out[i].node = sys.Ino
+			}
+		}
+	}
+	return out
+}
+
+// papers are what counts now. Files that are replaced one after the other count when the last is there:
+// until they fit each other, and are this host's, those of before do.
+func (id *Identity) papers() *papers {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	stamp := id.stamps()
+	if stamp == id.stamp {
+		return id.now
+	}
+	id.stamp = stamp
+	next, err := readPapers(id.files)
+	if err == nil && next.host() != id.now.host() {
+		err = fmt.Errorf("host certificate %s is host %q's, and this is %s", id.files[1], next.host(), id.now.host())
+	}
+	if err == nil {
+		err = next.check(clock.Now())
+	}
+	if err == nil {
+		id.now = next
+	}
+	id.tell(err)
+	return id.now
 }
 
 // Host is the name by which others know who this is; "": the certificate has none.
-func (id *Identity) Host() string {
-	if len(id.cert.Leaf.DNSNames) == 0 {
+func (id *Identity) Host() string { return id.papers().host() }
+
+func (p *papers) host() string {
+	if len(p.cert.Leaf.DNSNames) == 0 {
 		return ""
 	}
-	return id.cert.Leaf.DNSNames[0]
+	return p.cert.Leaf.DNSNames[0]
 }
 
 // Expires is when the certificate ends.
-func (id *Identity) Expires() time.Time { return id.cert.Leaf.NotAfter }
+func (id *Identity) Expires() time.Time { return id.papers().cert.Leaf.NotAfter }
 
 // Check says why other agents would not believe the certificate at that time.
-func (id *Identity) Check(now time.Time) error {
+func (id *Identity) Check(now time.Time) error { return id.papers().check(now) }
+
+func (p *papers) check(now time.Time) error {
 	between := x509.NewCertPool()
-	for _, der := range id.cert.Certificate[1:] {
+	for _, der := range p.cert.Certificate[1:] {
 		if c, err := x509.ParseCertificate(der); err == nil {
 			between.AddCert(c)
 		}
 	}
-	_, err := id.cert.Leaf.Verify(x509.VerifyOptions{
-		Roots: id.pool, Intermediates: between, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
+	_, err := p.cert.Leaf.Verify(x509.VerifyOptions{
+		Roots: p.pool, Intermediates: between, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
 	})
 	return err
 }
@@ -75,22 +148,30 @@ func (id *Identity) Check(now time.Time) error {
 // server asks every caller for a certificate of the fleet.
 func (id *Identity) server() *tls.Config {
 	return &tls.Config{
-		MinVersion:   tls.VersionTLS13,
-		Time:         clock.Now,
-		Certificates: []tls.Certificate{id.cert},
-		ClientAuth:   tls.RequireAndVerifyClientCert,
-		ClientCAs:    id.pool,
-		NextProtos:   []string{"http/1.1", StreamProtocol},
+		MinVersion: tls.VersionTLS13,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			p := id.papers()
+			return &tls.Config{
+				MinVersion:             tls.VersionTLS13,
+				Time:                   clock.Now,
+				Certificates:           []tls.Certificate{p.cert},
+				ClientAuth:             tls.RequireAndVerifyClientCert,
+				ClientCAs:              p.pool,
+				NextProtos:             []string{"http/1.1", StreamProtocol},
+				SessionTicketsDisabled: true, // each connection shows its certificate
+			}, nil
+		},
 	}
 }
 
 // client expects the certificate of exactly host.
 func (id *Identity) client(host, protocol string) *tls.Config {
+	p := id.papers()
 	return &tls.Config{
 		MinVersion:   tls.VersionTLS13,
 		Time:         clock.Now,
-		Certificates: []tls.Certificate{id.cert},
-		RootCAs:      id.pool,
+		Certificates: []tls.Certificate{p.cert},
+		RootCAs:      p.pool,
 		ServerName:   host,
 		NextProtos:   []string{protocol},
 	}

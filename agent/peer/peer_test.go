@@ -144,7 +144,7 @@ func TestStrangers(t *testing.T) {
 	serve(t, ours["rome"], port, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		t.Error("a stranger was heard")
 	}), nil)
-	half := &Identity{cert: theirs["paris"].cert, pool: ours["paris"].pool} // trusts us, we do not trust it
+	half := &Identity{now: &papers{cert: theirs["paris"].now.cert, pool: ours["paris"].now.pool}} // trusts us, we do not trust it
 	for _, c := range []struct {
 		name string
 		id   *Identity
@@ -154,7 +154,7 @@ func TestStrangers(t *testing.T) {
 		{"the server is not of the caller's fleet", theirs["paris"], "rome", 10 * time.Second},
 		{"the server is another host", ours["paris"], "berlin", 10 * time.Second},
 		{"the caller is not of the server's fleet", half, "rome", 300 * time.Millisecond},
-		{"the caller has no certificate", &Identity{pool: ours["paris"].pool}, "rome", 300 * time.Millisecond},
+		{"the caller has no certificate", &Identity{now: &papers{pool: ours["paris"].now.pool}}, "rome", 300 * time.Millisecond},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx := within(t, c.wait)
