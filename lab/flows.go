@@ -79,7 +79,7 @@ func (r *run) startFlow(ctx context.Context, t scenario.Traffic) error {
 }
 
 // iperf3Server is where a flow of kind iperf3 finds a server of its own: each serves one client
-// at a time, and a guest has one when it boots. For its second flow and later ones it
+// at a time, and a guest has one soon after it boots. For its second flow and later ones it
 // is asked to start more.
 func (r *run) iperf3Server(ctx context.Context, t scenario.Traffic) (port uint16, err error) {
 	if t.Kind != traffic.Iperf3 {
@@ -94,12 +94,16 @@ func (r *run) iperf3Server(ctx context.Context, t scenario.Traffic) (port uint16
 			port++
 		}
 	}
+	command := fmt.Sprintf("for i in $(seq 100); do grep -q ':%04X 0*:0000 0A' /proc/net/tcp /proc/net/tcp6 && exit 0; sleep 0.1; done; exit 2", port)
 	if port == traffic.PortIperf3 {
-		return port, nil
+		if g, _ := r.w.scenario.Guest(t.Guest); g.Agent == "dhcp" {
+			return port, nil // nobody can be asked
+		}
+	} else {
+		command = fmt.Sprintf("for p in /usr/lib/libmptcpwrap.so /usr/lib/*/mptcpize/libmptcpwrap.so.0; do [ -e $p ] && export LD_PRELOAD=$p; done; iperf3 -s -D -p %d || exit 1; ", port) + command
 	}
-	command := fmt.Sprintf("for p in /usr/lib/libmptcpwrap.so /usr/lib/*/mptcpize/libmptcpwrap.so.0; do [ -e $p ] && export LD_PRELOAD=$p; done; iperf3 -s -D -p %d || exit 1; for i in $(seq 100); do grep -q ':%04X 0*:0000 0A' /proc/net/tcp /proc/net/tcp6 && exit 0; sleep 0.1; done; exit 2", port, port)
 	if err := r.exec(ctx, &scenario.Exec{Guest: t.Guest, Command: command}); err != nil {
-		return 0, fmt.Errorf("start another iperf3 server in guest %s: %w", t.Guest, err)
+		return 0, fmt.Errorf("await an iperf3 server on port %d in guest %s: %w", port, t.Guest, err)
 	}
 	return port, nil
 }
