@@ -60,6 +60,55 @@ func TestChannelLeavesTables(t *testing.T) {
 	})
 }
 
+// TestChannelLeavesRules: a guest's own rules for an address that moves, behind ours or beside them, stay with their tables
+// from the address's first day to its last.
+func TestChannelLeavesRules(t *testing.T) {
+	each(t, func(t *testing.T, c guest.Channel) {
+		ctx := t.Context()
+		const own = `ip rule add from 10.9.1.10 lookup 200 priority 20000; ip rule add from 10.9.1.10 lookup 101 priority 10000
+ip rule add from 10.9.1.0/24 lookup 26400 priority 10000; for t in 200 101 26400; do ip route add unreachable 192.0.2.9 table $t; done`
+		out, err := exec.Command("sh", "-ec", own).CombinedOutput()
+		t.Cleanup(func() {
+			exec.Command("sh", "-c", "ip rule del priority 20000; for t in 200 101 26400; do ip route flush table $t; done").Run()
+		})
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		_, err = c.Configure(ctx, configureOld())
+		must(t, err)
+		_, err = c.Configure(ctx, configureNext())
+		must(t, err)
+		must(t, c.Retire(ctx, guest.Retire{Addrs: []netip.Addr{oldV4.Addr(), oldV6.Addr()}, MAC: firstMAC, NewMAC: secondMAC, Keep: true}))
+		must(t, c.DropAddress(ctx, oldV4.Addr(), oldV6.Addr()))
+		rules, err := exec.Command("ip", "rule", "show").CombinedOutput()
+		must(t, err)
+		contains(t, "rules", string(rules), "from 10.9.1.10 lookup 200", "from 10.9.1.10 lookup 101", "from 10.9.1.0/24 lookup 26400")
+		for _, table := range []string{"200", "101", "26400"} {
+			routes, err := exec.Command("ip", "route", "show", "table", table).CombinedOutput()
+			must(t, err)
+			want(t, "table "+table, strings.TrimSpace(string(routes)), "unreachable 192.0.2.9")
+		}
+	})
+}
+
+// TestChannelKnowsOlderRules: rules of programs that did not say whose they are go all the same, by their tables.
+func TestChannelKnowsOlderRules(t *testing.T) {
+	each(t, func(t *testing.T, c guest.Channel) {
+		ctx := t.Context()
+		const older = `ip link set nic0 up; ip addr add 10.9.1.10/24 dev nic0
+ip rule add from 10.9.1.10 lookup 26368 priority 10000; ip route add default via 10.9.1.1 dev nic0 table 26368`
+		if out, err := exec.Command("sh", "-ec", older).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		_, err := c.Configure(ctx, configureNext())
+		must(t, err)
+		must(t, c.Retire(ctx, guest.Retire{Addrs: []netip.Addr{oldV4.Addr()}, MAC: firstMAC, NewMAC: secondMAC}))
+		rules, err := exec.Command("ip", "rule", "show", "from", "10.9.1.10").CombinedOutput()
+		must(t, err)
+		want(t, "rules of the old address", strings.TrimSpace(string(rules)), "")
+	})
+}
+
 // TestChannelWithoutIPv6: a guest that has IPv6 turned off is told of, and keeps it so.
 func TestChannelWithoutIPv6(t *testing.T) {
 	each(t, func(t *testing.T, c guest.Channel) {

@@ -99,6 +99,10 @@ const (
 	Tables     = 800
 )
 
+// RuleProtocol marks the policy rules that lead packets from an address to such a table as ours
+// (rtnetlink's FRA_PROTOCOL; the hosts' routes have the same). Those of older programs have none.
+const RuleProtocol = 0x67
+
 // CapAnnounce is the capability to announce other addresses than the guest's own.
 const CapAnnounce = "configure.announce"
 

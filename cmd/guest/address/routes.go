@@ -8,12 +8,13 @@ import (
 	"slices"
 
 	"godwit/netstate/dump"
+	"godwit/vm/guest"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
-// rulePriority is where our source rules begin: before the main table (32766),
+// rulePriority is where our source rules are: before the main table (32766),
 // after whatever a person put first.
 const rulePriority = 10000
 
@@ -166,6 +167,13 @@ func routesOf(family, table int) ([]netlink.Route, error) {
 	})
 }
 
+// ours says whether a rule is one that leads an address of ours: it says so itself, or, made by an earlier program
+// of ours, leads to a table that nobody else has. All others are the guest's own, and their tables.
+func ours(r netlink.Rule) bool {
+	reserved := r.Table >= guest.FirstTable && r.Table < guest.FirstTable+keepTables+guest.Tables
+	return r.Priority == rulePriority && (r.Protocol == guest.RuleProtocol || reserved)
+}
+
 // rulesFrom lists our rules for packets from addr.
 func rulesFrom(addr netip.Addr) ([]netlink.Rule, error) {
 	rules, err := dump.Whole(func() ([]netlink.Rule, error) { return netlink.RuleList(familyOf(addr)) })
@@ -173,7 +181,7 @@ func rulesFrom(addr netip.Addr) ([]netlink.Rule, error) {
 		return nil, fmt.Errorf("list rules: %w", err)
 	}
 	return slices.DeleteFunc(rules, func(r netlink.Rule) bool {
-		return r.Src == nil || !r.Src.IP.Equal(addr.AsSlice()) || r.Priority < rulePriority
+		return r.Src == nil || r.Src.String() != host(addr).String() || !ours(r)
 	}), nil
 }
 
@@ -190,6 +198,7 @@ func leadFrom(addr netip.Addr, table int) error {
 		rule.Src = ipNet(host(addr))
 		rule.Table = table
 		rule.Priority = rulePriority
+		rule.Protocol = guest.RuleProtocol
 		if err := netlink.RuleAdd(rule); err != nil && !errors.Is(err, unix.EEXIST) {
 			return fmt.Errorf("rule from %s to table %d: %w", addr, table, err)
 		}

@@ -102,7 +102,7 @@ func led(addrs []netip.Addr) (by []netip.Addr, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if slices.ContainsFunc(rules, func(r netlink.Rule) bool { return r.Priority == rulePriority }) {
+		if len(rules) > 0 {
 			by = append(by, addr)
 		}
 	}

@@ -32,7 +32,7 @@ func (s *script) line(format string, args ...any) { fmt.Fprintf(s, format+"\n", 
 // and ip gets many commands at once ($b, carried out by go).
 //
 //	try COMMAND          again and again, for some seconds, until it works
-//	tables ADDR          the tables that our rules lead packets from ADDR to
+//	tables ADDR          the tables that our rules lead packets from ADDR to: those that say so, or have a table of ours
 //	lead ADDR TABLE      … make it that one: the new rule stands before others go
 //	unlead ADDR          … make it none, and empty tables that no rule leads to any more
 //	isnic DEVICE         whether it is a NIC; VPNs' devices are none
@@ -52,10 +52,11 @@ put() { [ ! -e /proc/sys/net/$1 ] || echo $2 >/proc/sys/net/$1; }
 nic() { ip -o link show | { while read -r i n l; do case "$l " in *"link/ether $1 "*) echo ${n%%%%[:@]*}; exit 0;; esac; done
 	echo "no NIC has the MAC $1" >&2; exit 1; }; }
 family() { case $1 in *:*) echo -6;; *) echo -4;; esac; }
-tables() { ip $(family $1) rule show from $1 | while read -r p x a y t r; do [ "$p" != %[1]d: ] || echo $t; done; }
+tables() { ip $(family $1) rule show from $1 | while read -r p x a y t r; do case "$p $r " in "%[1]d: "*"proto %[2]d "*) echo $t;;
+	"%[1]d: "*) ! [ $t -ge %[3]d -a $t -lt %[4]d ] 2>/dev/null || echo $t;; esac; done; }
 lead() { have= more=
 	for t in $(tables $1); do if [ $t = $2 ]; then have=1; else more="${more}rule del from $1 lookup $t priority %[1]d\n"; fi; done
-	[ -n "$have" ] || more="rule add from $1 lookup $2 priority %[1]d\n$more"
+	[ -n "$have" ] || more="rule add from $1 lookup $2 priority %[1]d protocol %[2]d\n$more"
 	case $1 in *:*) go; b=$more; go -6;; *) b=$b$more;; esac; }
 unlead() { for t in $(tables $1); do ip $(family $1) rule del from $1 lookup $t priority %[1]d
 	if ip $(family $1) rule show | { while read -r p x a y u r; do [ "$u" != $t ] || exit 1; done; }; then ip $(family $1) route flush table $t; fi; done; }
@@ -86,7 +87,7 @@ mainly() { seen=
 			seen="$seen $f"; default $f4 $g main "src ${c%%%%/*}"; break
 		done
 		go
-	done; }`, rulePriority)
+	done; }`, rulePriority, guest.RuleProtocol, guest.FirstTable, guest.FirstTable+keepTables+guest.Tables)
 }
 
 // newScript begins one about the NIC with that MAC, which is $d in it.
