@@ -132,6 +132,8 @@ func (c Config) update(ctx context.Context, name string, addrs []netip.Addr) err
 		return refusal(answer)
 	case err != nil:
 		return err
+	case answer.IsTsig() == nil: // the client verifies what it finds, and a signed request's answer is signed (RFC 8945 §5.3)
+		return errors.New("its answer is not signed: anybody may have given it, and whether the update was taken is not known")
 	}
 	return nil
 }

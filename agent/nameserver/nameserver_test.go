@@ -173,6 +173,46 @@ func TestUpdateFails(t *testing.T) {
 	}
 }
 
+// answering takes one update, and answers that all is well, signed only if it is to be.
+func answering(t *testing.T, signed bool) Config {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := base64.StdEncoding.EncodeToString([]byte("secret"))
+	file := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(file, []byte(secret), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server := &dns.Server{Listener: listener, TsigSecret: map[string]string{"k.": secret},
+		MsgAcceptFunc: func(dns.Header) dns.MsgAcceptAction { return dns.MsgAccept }}
+	server.Handler = dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
+		m := new(dns.Msg).SetReply(q)
+		if signed {
+			m.SetTsig("k.", dns.HmacSHA256, fudge, time.Now().Unix())
+		}
+		w.WriteMsg(m) //nolint:errcheck // the client says
+	})
+	ended := make(chan struct{})
+	go func() { server.ActivateAndServe(); close(ended) }() //nolint:errcheck // it ends with the test
+	t.Cleanup(func() {
+		listener.Close()
+		<-ended
+	})
+	return Config{Server: listener.Addr().String(), Zone: zone, Key: Key{Name: "k", File: file}}
+}
+
+// TestAnswerIsSigned: who does not have the key cannot say that an update was taken (RFC 8945 §5.3).
+func TestAnswerIsSigned(t *testing.T) {
+	for _, signed := range []bool{true, false} {
+		err := answering(t, signed).Update(t.Context(), "web", addrs("10.1.1.10"))
+		if signed != (err == nil) || err != nil && !strings.Contains(err.Error(), "not signed") {
+			t.Errorf("signed %v: %v", signed, err)
+		}
+	}
+}
+
 func TestCheck(t *testing.T) {
 	good := Config{Server: "192.0.2.53", Zone: zone, Key: Key{Name: "k", File: "f"}}
 	for _, c := range []struct {
