@@ -139,10 +139,12 @@ func (c Config) update(ctx context.Context, name string, addrs []netip.Addr) err
 }
 
 // message is the update, unsigned. Removing a whole RRset and adding to it in one
-// message is one act for the server (RFC 2136 §3.4).
+// message is one act for the server (RFC 2136 §3.4). To a name that is an alias (CNAME) a server
+// would add nothing, and say that all is well (§3.4.2.2): so it must be none.
 func (c Config) message(name string, addrs []netip.Addr) *dns.Msg {
 	m := new(dns.Msg)
 	m.SetUpdate(dns.Fqdn(c.Zone))
+	m.RRsetNotUsed([]dns.RR{&dns.CNAME{Hdr: dns.RR_Header{Name: name, Rrtype: dns.TypeCNAME, Class: dns.ClassINET}}})
 	m.RemoveRRset([]dns.RR{
 		&dns.A{Hdr: dns.RR_Header{Name: name, Rrtype: dns.TypeA, Class: dns.ClassINET}},
 		&dns.AAAA{Hdr: dns.RR_Header{Name: name, Rrtype: dns.TypeAAAA, Class: dns.ClassINET}},
@@ -172,6 +174,8 @@ func refusal(answer *dns.Msg) error {
 		hint = ": it does not let this key change the name"
 	case dns.RcodeNotAuth:
 		hint = ": it does not know the key or the zone, or its clock differs"
+	case dns.RcodeYXRrset:
+		hint = ": the name is an alias (CNAME), which has no addresses of its own; delete that record, or give guests other names"
 	case dns.RcodeNotZone:
 		hint = ": the name is not in the zone"
 	}

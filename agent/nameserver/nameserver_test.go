@@ -42,7 +42,7 @@ func bind(t *testing.T) Config {
 		return path
 	}
 	key := write("key", fmt.Sprintf("key \"godwit\" {\n\talgorithm hmac-sha256;\n\tsecret %q;\n};\n", secret))
-	write("zone", "$TTL 60\n@ IN SOA ns root 1 60 60 60 60\n@ IN NS ns\nns IN A 127.0.0.1\nweb IN TXT \"stays\"\n")
+	write("zone", "$TTL 60\n@ IN SOA ns root 1 60 60 60 60\n@ IN NS ns\nns IN A 127.0.0.1\nweb IN TXT \"stays\"\nalias IN CNAME ns\n")
 	conf := write("named.conf", fmt.Sprintf(`include "%[1]s/key";
 key "other" { algorithm hmac-sha256; secret %[3]q; };
 options { directory "%[1]s"; listen-on port %[2]d { 127.0.0.1; }; listen-on-v6 { none; }; pid-file none; session-keyfile none; recursion no; dnssec-validation no; };
@@ -154,6 +154,7 @@ func TestUpdateFails(t *testing.T) {
 		{"unknown key", func(c *Config) { c.Key.Name = "nobody" }, "refused (NOTAUTH"},
 		{"wrong secret", func(c *Config) { c.Key.File = bad }, "refused (NOTAUTH"},
 		{"not its zone", func(c *Config) { c.Zone = "elsewhere.test" }, "refused (NOTAUTH"},
+		{"an alias", func(c *Config) { c.Name = "alias" }, "refused (YXRRSET): the name is an alias (CNAME)"},
 		{"no secret", func(c *Config) { c.Key.File = empty }, "neither base64"},
 		{"no file", func(c *Config) { c.Key.File += "x" }, "no such file"},
 		{"silent", func(c *Config) { c.Server = silent.Addr().String() }, "i/o timeout"},
