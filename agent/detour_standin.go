@@ -261,10 +261,7 @@ func (a *Agent) mayStand(guest, home string, addrs []netip.Addr) error {
 	}
 	taken := a.takenAddresses()
 	for _, addr := range addrs {
-		mine := func(o net.Addr) bool {
-			p, err := netip.ParsePrefix(o.String())
-			return err == nil && p.Addr().Unmap() == addr
-		}
+		mine := func(o net.Addr) bool { return isAt(o, addr) }
 		subnet, owner := a.config.Network.SubnetOf(addr), taken[addr]
 		_, visits := a.detours.ComesFrom(guest, addr)
 		switch {

@@ -143,6 +143,7 @@ func macsOf(cards []qemu.Card) string {
 func (a *Agent) learn(ctx context.Context, g *Guest) error {
 	d := g.Held.Description
 	refuse := func(format string, args ...any) error { return refuseAdoption(d, format, args...) }
+	var held []migration.Address
 	for _, addr := range d.Addresses {
 		subnet := a.config.Network.SubnetOf(addr.Prefix.Addr())
 		if addr.Home == "" {
@@ -154,11 +155,14 @@ func (a *Agent) learn(ctx context.Context, g *Guest) error {
 		if !addr.Gateway.IsValid() {
 			addr.Gateway = a.config.Network.GatewayOf(addr.Prefix.Addr().Is4())
 		}
-		g.Held.Addresses = append(g.Held.Addresses, addr)
+		held = append(held, addr)
 	}
 	if d.Channel == "" {
-		if len(g.Held.Addresses) == 0 {
+		if len(held) == 0 {
 			return refuse("without a guest channel its description must name its addresses")
+		}
+		if err := a.claim(g, held); err != nil {
+			return err
 		}
 		if d.Silent() {
 			g.speakBy(a.fromOutside(g))
@@ -179,13 +183,13 @@ func (a *Agent) learn(ctx context.Context, g *Guest) error {
 	}
 	if len(d.Addresses) == 0 {
 		for _, p := range owned[g.Held.Active] {
-			g.Held.Addresses = append(g.Held.Addresses, migration.Address{Prefix: p, Gateway: a.config.Network.GatewayOf(p.Addr().Is4()), Home: a.config.Host})
+			held = append(held, migration.Address{Prefix: p, Gateway: a.config.Network.GatewayOf(p.Addr().Is4()), Home: a.config.Host})
 		}
 	}
-	if len(g.Held.Addresses) == 0 {
+	if len(held) == 0 {
 		return refuse("it has no address of this site's subnet; name its addresses in the description")
 	}
-	return nil
+	return a.claim(g, held)
 }
 
 // startWaiting starts a guest by its description's own command, waiting for its

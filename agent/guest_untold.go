@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -52,6 +53,45 @@ func activeNIC(d config.Description, owned [][]netip.Prefix) (int, error) {
 	}
 	return 0, refuseAdoption(d, "both of its NICs have addresses that would move (%s), and one must be spare; take the spare one's away and set it down (no DHCP client, no router's advertisements on it), or name in addresses those of the other alone",
 		strings.Join(said, ", "))
+}
+
+// claim has a guest that is adopted hold addrs, or says which of them is somebody else's: what is led to a guest, and
+// answered for, must be its own, whatever it says of itself. Of two that come with the same at once one gets it.
+func (a *Agent) claim(g *Guest, addrs []migration.Address) error {
+	d := g.Held.Description
+	own, err := net.InterfaceAddrs()
+	if err != nil {
+		return refuseAdoption(d, "list this host's addresses: %v", err)
+	}
+	a.promised.mu.Lock()
+	defer a.promised.mu.Unlock()
+	taken := a.spokenFor(d.Name)
+	for _, held := range addrs {
+		addr, whose := held.Prefix.Addr(), ""
+		if subnet := a.config.Network.SubnetOf(addr); subnet.Contains(addr) {
+			whose = notForGuests(subnet, a.config.Network.GatewayOf(addr.Is4()), addr)
+		}
+		owner, has := taken[addr]
+		switch {
+		case addr == held.Gateway:
+			whose = "the router"
+		case slices.ContainsFunc(own, func(o net.Addr) bool { return isAt(o, addr) }):
+			whose = "this host's own"
+		case has && owner != d.Name:
+			whose = "guest " + owner + "'s"
+		}
+		if whose != "" {
+			return refuseAdoption(d, "its address %s is %s here; take it from the guest, or name in addresses those that are its own", addr, whose)
+		}
+	}
+	a.guests.give(g, addrs)
+	return nil
+}
+
+// isAt says whether an address of an interface is addr.
+func isAt(o net.Addr, addr netip.Addr) bool {
+	p, err := netip.ParsePrefix(o.String())
+	return err == nil && p.Addr().Unmap() == addr
 }
 
 func joined(addrs []netip.Prefix) string {

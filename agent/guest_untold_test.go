@@ -7,8 +7,12 @@ import (
 	"testing"
 	"time"
 
+	"godwit/agent/care"
+	"godwit/agent/config"
+	"godwit/agent/detour"
 	"godwit/agent/record"
 	"godwit/migration"
+	"godwit/netstate"
 	"godwit/vm/guest"
 )
 
@@ -63,6 +67,54 @@ func TestAdoptedAddresses(t *testing.T) {
 		if err == nil && (g.Held.Active != c.active || !slices.Equal(held, c.held)) {
 			t.Errorf("%s: NIC %d, %v; want %d, %v", c.name, g.Held.Active, held, c.active, c.held)
 		}
+	}
+}
+
+// TestAdoptedClaims: a guest that is adopted holds nobody else's address, whether it says that it has that or its
+// description does.
+func TestAdoptedClaims(t *testing.T) {
+	a := between(t)
+	a.config.Network.Gateway4 = netip.MustParseAddr("10.2.1.1")
+	at := func(addr string) []migration.Address {
+		return []migration.Address{{Prefix: netip.MustParsePrefix(addr)}}
+	}
+	a.guests.byName["db"] = &Guest{Held: care.Held{Description: config.Description{Name: "db"}, Addresses: at("10.2.1.30/24")}}
+	coming := &Guest{Held: care.Held{Description: config.Description{Name: "mail"}}}
+	a.guests.expectAgain(coming)
+	a.guests.give(coming, at("10.2.1.31/24"))
+	place(a, &detour.Detour{ID: "m-00000001", Guest: "shop", Away: []netstate.Away{{Addr: netip.MustParseAddr("10.2.1.32")}}})
+	place(a, &detour.Detour{ID: "m-00000002", Guest: "web", Away: []netstate.Away{{Addr: netip.MustParseAddr("10.2.1.33")}}})
+	if err := a.promise(netip.MustParseAddr("10.2.1.34"), "wiki"); err != nil {
+		t.Fatal(err)
+	}
+	for addr, refused := range map[string]string{
+		"10.2.1.20/24":  "",
+		"10.2.1.33/24":  "", // it left that here itself
+		"10.2.1.1/24":   "10.2.1.1 is the router here",
+		"10.2.1.255/24": "10.2.1.255 is the broadcast address here",
+		"10.2.1.30/24":  "10.2.1.30 is guest db's here",
+		"10.2.1.31/24":  "10.2.1.31 is guest mail's here",
+		"10.2.1.32/24":  "10.2.1.32 is guest shop's here",
+		"10.2.1.34/24":  "10.2.1.34 is guest wiki's here",
+	} {
+		says := having(t, []string{"10.2.1.21/24", addr}, nil)
+		named := having(t, []string{"10.2.1.21/24", addr}, nil)
+		named.Held.Description.Addresses = at(addr)
+		silent := having(t, nil, nil)
+		silent.Held.Description.Channel, silent.Held.Description.Addresses = "", at(addr)
+		for how, g := range map[string]*Guest{"says": says, "named": named, "silent": silent} {
+			err := a.learn(t.Context(), g)
+			refusedBy(t, addr+", "+how, err, refused)
+			if err != nil && (len(g.Held.Addresses) > 0 || strings.Contains(err.Error(), "\n")) {
+				t.Errorf("%s, %s: holds %v, %v", addr, how, g.Held.Addresses, err)
+			}
+		}
+	}
+	for addr, refused := range map[string]string{"10.1.1.20/24": "", "10.1.1.1/24": "10.1.1.1 is the router"} {
+		away := having(t, nil, nil)
+		away.Held.Description.Channel, away.Held.Description.Addresses = "", []migration.Address{{
+			Prefix: netip.MustParsePrefix(addr), Gateway: netip.MustParseAddr("10.1.1.1"), Home: "paris"}}
+		refusedBy(t, addr+" of another site", a.learn(t.Context(), away), refused)
 	}
 }
 
