@@ -10,6 +10,7 @@ import (
 
 	"godwit/netstate/mptcp"
 	"godwit/vm/guest"
+	"godwit/vm/guest/qga"
 )
 
 // What a guest has that is not ours: the suite of guest.Channel, see suite_test.go.
@@ -175,5 +176,46 @@ ip route add default via 10.9.1.1 dev nic0 metric 100; ip -6 route add default v
 		}
 		must(t, c.Retire(ctx, guest.Retire{Addrs: []netip.Addr{oldV4.Addr(), oldV6.Addr()}, MAC: firstMAC, NewMAC: secondMAC}))
 		defaults("retired")
+	})
+}
+
+// TestChannelKnowsNICsFromWhatLiesAbove: a bridge that has a NIC's MAC, and that the kernel lists before it, is not
+// taken for it; nor is a NIC that is a part of a bridge given addresses that nobody would get to.
+func TestChannelKnowsNICsFromWhatLiesAbove(t *testing.T) {
+	each(t, func(t *testing.T, c guest.Channel) {
+		ctx := t.Context()
+		const above = `ip link del nic1; ip link add over index 900 address 52:54:00:00:09:0b type bridge; ip link set over up
+ip link add nic1 index 901 address 52:54:00:00:09:0b type veth peer name far1; ip link set far1 up
+ip addr add 192.0.2.7/24 dev over; ip link set nic1 master over`
+		t.Cleanup(func() { exec.Command("ip", "link", "del", "over").Run() })
+		if out, err := exec.Command("sh", "-ec", above).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		_, err := c.Configure(ctx, configureOld())
+		must(t, err)
+		_, err = c.Configure(ctx, configureNext())
+		if err == nil || !strings.Contains(err.Error(), "nic1") || !strings.Contains(err.Error(), "is a part of") {
+			t.Errorf("a part of a bridge is configured: %v", err)
+		}
+		must(t, exec.CommandContext(ctx, "ip", "link", "set", "nic1", "up").Run())
+		if _, ok := c.(*qga.Client); !ok {
+			err := c.Ready(ctx, configureNext())
+			want(t, "a part of a bridge is made ready", err != nil && strings.Contains(err.Error(), "it is a part of the bridge over"), true)
+			must(t, c.Ready(ctx, guest.Configure{MAC: secondMAC}))
+		}
+		want(t, "the part of a bridge is up", isUp(t, "nic1"), true)
+		must(t, exec.CommandContext(ctx, "ip", "link", "set", "nic1", "nomaster").Run())
+		made, err := c.Configure(ctx, configureNext())
+		must(t, err)
+		want(t, "device", made.Device, "nic1")
+		must(t, c.MakeMain(ctx, secondMAC))
+		contains(t, "unbound route", lookup(t, "0.0.0.0", "198.51.100.1"), "via 10.9.2.1 dev nic1")
+		must(t, c.Retire(ctx, guest.Retire{Addrs: []netip.Addr{oldV4.Addr(), oldV6.Addr()}, MAC: firstMAC, NewMAC: secondMAC, Keep: true}))
+		want(t, "kept", addrsOn(t, "nic1"), []string{"10.9.1.10/32", nextV4.String(), "fd00:9:1::10/128", nextV6.String()})
+		must(t, c.DropAddress(ctx, nextV4.Addr(), nextV6.Addr()))
+		must(t, c.Retire(ctx, guest.Retire{MAC: secondMAC}))
+		want(t, "the NIC is up", isUp(t, "nic1"), false)
+		want(t, "the bridge is up", isUp(t, "over"), true)
+		want(t, "the bridge's own address", addrsOn(t, "over"), []string{"192.0.2.7/24"})
 	})
 }

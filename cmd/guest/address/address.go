@@ -68,6 +68,9 @@ func (b *Book) Configure(p guest.Configure) (guest.Configured, error) {
 		return guest.Configured{}, err
 	}
 	mac, name := link.Attrs().HardwareAddr.String(), link.Attrs().Name
+	if err := standsAlone(link); err != nil {
+		return guest.Configured{}, fmt.Errorf("configure %s: %w", name, err)
+	}
 	if p.Table < 1 || len(p.Addrs) == 0 {
 		return guest.Configured{}, fmt.Errorf("configure %s: needs a table above 0 and an address", name)
 	}
@@ -315,7 +318,7 @@ func (b *Book) mainBy(link netlink.Link, n nic) error {
 	isNIC := make(map[int]bool)
 	for _, l := range links {
 		_, configured := b.nics[l.Attrs().HardwareAddr.String()]
-		isNIC[l.Attrs().Index] = configured || l.Type() == "device" && len(l.Attrs().HardwareAddr) == 6
+		isNIC[l.Attrs().Index] = configured && !liesAbove(l) || l.Type() == "device" && len(l.Attrs().HardwareAddr) == 6
 	}
 	for _, gateway := range n.gateways {
 		if !gateway.IsValid() {
@@ -333,21 +336,4 @@ func (b *Book) mainBy(link netlink.Link, n nic) error {
 		}
 	}
 	return nil
-}
-
-func linkByMAC(mac string) (netlink.Link, error) {
-	want, err := net.ParseMAC(mac)
-	if err != nil {
-		return nil, fmt.Errorf("find NIC: %w", err)
-	}
-	links, err := dump.Links()
-	if err != nil {
-		return nil, fmt.Errorf("list NICs: %w", err)
-	}
-	for _, link := range links {
-		if link.Attrs().HardwareAddr.String() == want.String() {
-			return link, nil
-		}
-	}
-	return nil, fmt.Errorf("find NIC: no NIC has the MAC %s", mac)
 }

@@ -134,8 +134,8 @@ func (b *Book) lingerNoMore(links []netlink.Link, addrs []netip.Addr) error {
 		if len(n.addrs) > 0 {
 			continue
 		}
-		at := slices.IndexFunc(links, func(l netlink.Link) bool { return l.Attrs().HardwareAddr.String() == mac })
-		if at < 0 {
+		link := nicAmong(links, mac)
+		if link == nil {
 			delete(b.lingers, mac)
 			continue
 		}
@@ -143,11 +143,11 @@ func (b *Book) lingerNoMore(links []netlink.Link, addrs []netip.Addr) error {
 			delete(b.lingers, mac)
 			continue // it is about to be used, and answers nobody until then
 		}
-		if err := b.lingerNoLonger(links[at]); err != nil {
+		if err := b.lingerNoLonger(link); err != nil {
 			return err
 		}
-		if err := netlink.LinkSetDown(links[at]); err != nil {
-			return fmt.Errorf("set %s down: %w", links[at].Attrs().Name, err)
+		if err := netlink.LinkSetDown(link); err != nil {
+			return fmt.Errorf("set %s down: %w", link.Attrs().Name, err)
 		}
 	}
 	return nil

@@ -88,35 +88,47 @@ func (b *Book) Ready(p guest.Configure) error {
 	if p.Table < 1 {
 		return fmt.Errorf("make %s ready: needs a table above 0", name)
 	}
+	if err := standsAlone(link); err != nil {
+		return fmt.Errorf("make %s ready: %w", name, err)
+	}
 	if b.ready == nil {
 		b.ready = make(map[string]made)
 	}
 	m := made{Configure: p, link: link}
 	b.extend(&m)
 	b.ready[mac] = m // from here on there is something to undo
-	if err := raise(link, p); err != nil {
+	if err := b.complete(&m); err != nil {
 		return fmt.Errorf("make %s ready: %w", name, err)
-	}
-	others, err := othersOn(link)
-	if err == nil && !others {
-		err = answer(link, answersNobody) // until it is configured
-	}
-	if err != nil {
-		return fmt.Errorf("make %s ready: %w", name, err)
-	}
-	for _, prefix := range p.Addrs {
-		if err := lead(link, prefix.Addr(), p.Table, nic{gateways: []netip.Addr{p.GatewayV4, p.GatewayV6}}); err != nil {
-			return fmt.Errorf("make %s ready for %s: %w", name, prefix, err)
-		}
-	}
-	if !others {
-		if err := b.placeEarly(&m); err != nil {
-			return fmt.Errorf("make %s ready: %w", name, err)
-		}
-		b.prepare(&m)
 	}
 	m.whole = true
 	b.ready[mac] = m
+	return nil
+}
+
+// complete makes all that m says.
+func (b *Book) complete(m *made) error {
+	if err := raise(m.link, m.Configure); err != nil {
+		return err
+	}
+	others, err := othersOn(m.link)
+	if err == nil && !others {
+		err = answer(m.link, answersNobody) // until it is configured
+	}
+	if err != nil {
+		return err
+	}
+	for _, prefix := range m.Addrs {
+		if err := lead(m.link, prefix.Addr(), m.Table, nic{gateways: []netip.Addr{m.GatewayV4, m.GatewayV6}}); err != nil {
+			return fmt.Errorf("for %s: %w", prefix, err)
+		}
+	}
+	if others {
+		return nil
+	}
+	if err := b.placeEarly(m); err != nil {
+		return err
+	}
+	b.prepare(m)
 	return nil
 }
 

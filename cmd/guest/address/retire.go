@@ -194,26 +194,26 @@ func (b *Book) Drop(addrs []netip.Addr) error {
 // again; but not one by which everything goes.
 func (b *Book) idle(links []netlink.Link, addrs []netip.Addr) error {
 	for mac, n := range b.nics {
-		at := slices.IndexFunc(links, func(l netlink.Link) bool { return l.Attrs().HardwareAddr.String() == mac })
-		if at < 0 || !slices.ContainsFunc(n.addrs, func(p netip.Prefix) bool { return slices.Contains(addrs, p.Addr()) }) {
+		link := nicAmong(links, mac)
+		if link == nil || !slices.ContainsFunc(n.addrs, func(p netip.Prefix) bool { return slices.Contains(addrs, p.Addr()) }) {
 			continue
 		}
-		have, err := dump.Addrs(links[at], netlink.FAMILY_ALL)
+		have, err := dump.Addrs(link, netlink.FAMILY_ALL)
 		if err != nil {
 			return fmt.Errorf("list addresses: %w", err)
 		}
 		if slices.ContainsFunc(have, func(a netlink.Addr) bool { return !a.IP.IsLinkLocalUnicast() }) {
 			continue
 		}
-		main, err := leadsOut(links[at])
+		main, err := leadsOut(link)
 		if err != nil {
 			return err
 		}
 		if main {
 			continue
 		}
-		if err := netlink.LinkSetDown(links[at]); err != nil {
-			return fmt.Errorf("set %s down: %w", links[at].Attrs().Name, err)
+		if err := netlink.LinkSetDown(link); err != nil {
+			return fmt.Errorf("set %s down: %w", link.Attrs().Name, err)
 		}
 		delete(b.nics, mac)
 	}

@@ -60,8 +60,11 @@ func dropStrays(link netlink.Link, keep []netip.Prefix) (used bool, err error) {
 	return shared || len(own) > len(strays), nil
 }
 
-// othersOn says whether a NIC has addresses of somebody else: it is no spare one to them.
+// othersOn says whether a NIC has addresses of somebody else, or is a part of what has them: it is no spare one to them.
 func othersOn(link netlink.Link) (bool, error) {
+	if over, err := partOf(link); err != nil || over != nil {
+		return over != nil, err
+	}
 	have, err := dump.Addrs(nil, netlink.FAMILY_ALL)
 	if err != nil {
 		return false, fmt.Errorf("list addresses: %w", err)

@@ -115,7 +115,7 @@ func (c *Client) Configure(ctx context.Context, p guest.Configure) (guest.Config
 
 // MakeMain sends what is bound to no address out of that NIC.
 func (c *Client) MakeMain(ctx context.Context, mac string) error {
-	s, err := newScript(mac)
+	s, err := newScript(mac, "")
 	if err != nil {
 		return err
 	}

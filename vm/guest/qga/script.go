@@ -31,6 +31,7 @@ func (s *script) line(format string, args ...any) { fmt.Fprintf(s, format+"\n", 
 // second in an emulated guest, and connections wait: so what the shell can do it does,
 // and ip gets many commands at once ($b, carried out by go).
 //
+//	nic MAC [alone]      the NIC of that MAC, which what lies over it (guest.KindsAbove) has as well; no part of that
 //	try COMMAND          again and again, for some seconds, until it works
 //	tables ADDR          the tables that our rules lead packets from ADDR to: those that say so, or have a table of ours
 //	lead ADDR TABLE      … make it that one: the new rule stands before others go
@@ -49,7 +50,9 @@ b=
 go() { [ -z "$b" ] || printf "$b" | ip $1 -batch -; b=; }
 try() { n=0; until "$@" 2>/dev/null; do n=$((n + 1)); if [ $n -gt 40 ]; then "$@"; return; fi; sleep 0.05; done; }
 put() { [ ! -e /proc/sys/net/$1 ] || echo $2 >/proc/sys/net/$1; }
-nic() { ip -o link show | { while read -r i n l; do case "$l " in *"link/ether $1 "*) echo ${n%%%%[:@]*}; exit 0;; esac; done
+nic() { ip -d -o link show | { while read -r i n l; do case "$l " in %[5]s) ;; *"link/ether $1 "*) n=${n%%%%[:@]*}
+		[ -z "$2" ] || case "$l " in %[6]s) echo "$n is a part of another device, which takes what comes in by it; take it out of that" >&2; exit 1;; esac
+		echo $n; exit 0;; esac; done
 	echo "no NIC has the MAC $1" >&2; exit 1; }; }
 family() { case $1 in *:*) echo -6;; *) echo -4;; esac; }
 tables() { ip $(family $1) rule show from $1 | while read -r p x a y t r; do case "$p $r " in "%[1]d: "*"proto %[2]d "*) echo $t;;
@@ -87,18 +90,27 @@ mainly() { seen=
 			seen="$seen $f"; default $f4 $g main "src ${c%%%%/*}"; break
 		done
 		go
-	done; }`, rulePriority, guest.RuleProtocol, guest.FirstTable, guest.FirstTable+keepTables+guest.Tables)
+	done; }`, rulePriority, guest.RuleProtocol, guest.FirstTable, guest.FirstTable+keepTables+guest.Tables, ofKind(""), ofKind("_slave"))
 }
 
-// newScript begins one about the NIC with that MAC, which is $d in it.
-func newScript(mac string) (*script, error) {
+// ofKind is a shell's pattern of links that lie over others, or, by that ending, are parts of those, as ip shows their details in one line.
+func ofKind(ending string) string {
+	var all []string
+	for _, kind := range guest.KindsAbove {
+		all = append(all, `*"\    `+kind+ending+` "*`)
+	}
+	return strings.Join(all, "|")
+}
+
+// newScript begins one about the NIC with that MAC, which is $d in it; how is nic's.
+func newScript(mac, how string) (*script, error) {
 	hardware, err := net.ParseMAC(mac)
 	if err != nil || len(hardware) != 6 {
 		return nil, fmt.Errorf("find NIC: %q is not a MAC address", mac)
 	}
 	s := &script{}
 	s.functions()
-	s.line("d=$(nic %s)", hardware)
+	s.line("d=$(nic %s %s)", hardware, how)
 	return s, nil
 }
 
@@ -135,7 +147,7 @@ var settings = map[string]string{
 // configureScript is guest.Configure. It prints the device's name and the ids of the
 // endpoints that it announces.
 func configureScript(p guest.Configure) (string, error) {
-	s, err := newScript(p.MAC)
+	s, err := newScript(p.MAC, "alone")
 	if err != nil {
 		return "", err
 	}
@@ -231,7 +243,7 @@ ip mptcp endpoint add %[2]s dev $d id $n signal 2>/dev/null || case "$(ip mptcp 
 // retireScript is guest.Retire; bound says that a connection has nothing but addresses
 // that are kept, so that their endpoints stay. rtt is that of the slowest subflow that goes.
 func retireScript(p guest.Retire, bound bool, rtt time.Duration) (string, error) {
-	s, err := newScript(p.MAC)
+	s, err := newScript(p.MAC, "")
 	if err != nil {
 		return "", err
 	}
