@@ -309,6 +309,9 @@ func decodeAnswer(method string, message Message, result any) error {
 	if err := json.Unmarshal(message.Result, result); err != nil {
 		return fmt.Errorf("guest %s: read result: %w", method, err)
 	}
+	if err := Bounded(result); err != nil {
+		return fmt.Errorf("guest %s: its answer has %w", method, err)
+	}
 	return nil
 }
 

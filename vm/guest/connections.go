@@ -2,6 +2,7 @@ package guest
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 )
 
@@ -56,7 +57,7 @@ type connectionsParams struct {
 func (c *Client) Connections(ctx context.Context, addrs ...netip.Addr) (Connections, error) {
 	ask := connectionsParams{Addrs: addrs}
 	var all Connections
-	for {
+	for range mostParts {
 		var part Connections
 		if err := c.Call(ctx, ConnectionsMethod, ask, &part); err != nil {
 			return all, err
@@ -71,4 +72,5 @@ func (c *Client) Connections(ctx context.Context, addrs ...netip.Addr) (Connecti
 			return all, nil
 		}
 	}
+	return all, fmt.Errorf("guest %s: its list comes in more than %d parts, and no guest needs so many", ConnectionsMethod, mostParts)
 }

@@ -33,6 +33,12 @@
 // when a first call's answer was lost or the guest moved meanwhile: it makes the
 // same state, and says the same. (exec runs again; dirty areas are made once.)
 //
+// # Bounds
+//
+// A host takes no line beyond MaxLine, and no list or word in an answer that is longer
+// than any guest's (Bounded): such an answer is an error. An event with words like that
+// is nobody's.
+//
 // # Never waiting
 //
 // A guest writes without waiting for a reader. Events that do not fit into its

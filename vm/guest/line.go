@@ -137,6 +137,9 @@ func ParseMessage(line []byte) (Message, error) {
 	if (message.ID == "") == (message.Name == "") {
 		return Message{}, errors.New("read message: neither response nor event")
 	}
+	if len(message.Name) > longestWord || len(message.Call) > longestWord { // many events may wait for a reader
+		return Message{}, errors.New("read message: an event with words that no guest has")
+	}
 	return message, nil
 }
 

@@ -3,6 +3,7 @@ package qga
 import (
 	"bufio"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -77,6 +78,32 @@ func TestSyncSkipsWhatIsOld(t *testing.T) {
 	var refused *guest.CallError
 	if !errors.As(err, &refused) || !strings.Contains(err.Error(), "guest-exec has been disabled") {
 		t.Errorf("an agent that may run nothing: %v", err)
+	}
+}
+
+// TestLyingAgent: one that has more NICs than any guest is an error that says so.
+func TestLyingAgent(t *testing.T) {
+	said := base64.StdEncoding.EncodeToString([]byte("6.1.0\nboot\n1.0\n1\n.\n.\n"))
+	socket := agent(t, func(command string, id int64, out net.Conn) {
+		switch command {
+		case "guest-sync-delimited":
+			synced(id, out)
+		case "guest-exec":
+			fmt.Fprintln(out, `{"return": {"pid": 7}}`)
+		case "guest-exec-status":
+			fmt.Fprintf(out, `{"return": {"exited": true, "exitcode": 0, "out-data": %q}}`+"\n", said)
+		default:
+			one := `{"name": "eth0", "hardware-address": "52:54:00:00:00:0a"}`
+			fmt.Fprintln(out, `{"return": [`+strings.Repeat(one+",", 5000)+one+`]}`)
+		}
+	})
+	c, err := Dial(t.Context(), socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if i, err := c.Info(t.Context()); err == nil || !strings.Contains(err.Error(), "5001 NICs") {
+		t.Errorf("%d NICs: %v", len(i.NICs), err)
 	}
 }
 

@@ -16,7 +16,8 @@ func (c *Client) Connections(ctx context.Context, addrs ...netip.Addr) (guest.Co
 	if err != nil {
 		return guest.Connections{}, err
 	}
-	return table.connections(addrs), nil
+	all := table.connections(addrs)
+	return all, said("connections", &all)
 }
 
 func (t sockets) connections(addrs []netip.Addr) guest.Connections {

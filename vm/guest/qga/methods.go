@@ -50,7 +50,18 @@ ip mptcp limits 2>/dev/null || true`
 		i.NICs[at].NoIPv6 = !slices.Contains(strings.Fields(lines[4]), i.NICs[at].Name+"/disable_ipv6")
 		i.NICs[at].Above = slices.Contains(strings.Fields(lines[5]), i.NICs[at].Name)
 	}
-	return i, err
+	if err != nil {
+		return guest.Info{}, err
+	}
+	return i, said("info", &i)
+}
+
+// said is an error where the guest says more than any guest has.
+func said(what string, result any) error {
+	if err := guest.Bounded(result); err != nil {
+		return fmt.Errorf("%s: its answer has %w", what, err)
+	}
+	return nil
 }
 
 // nics are the guest's network interfaces. The agent does not say which are up: one
@@ -110,7 +121,7 @@ func (c *Client) Configure(ctx context.Context, p guest.Configure) (guest.Config
 		}
 		made.EndpointIDs = append(made.EndpointIDs, uint8(id))
 	}
-	return made, nil
+	return made, said("configure", &made)
 }
 
 // MakeMain sends what is bound to no address out of that NIC.
