@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"godwit/internal/need"
 	"godwit/netstate/mptcp"
 	"godwit/vm/guest"
 	"godwit/vm/guest/qga"
@@ -136,6 +137,30 @@ func TestChannelWithoutIPv6(t *testing.T) {
 			next = configureNext()
 		}
 	})
+}
+
+// TestAgentLoosensStrictFilters: the scripts for the QEMU guest agent make the filter a loose one where it is strict, as the
+// helper does when it starts, and do not turn it on where it is off.
+func TestAgentLoosensStrictFilters(t *testing.T) {
+	need.Program(t, "qemu-ga")
+	makeNICs(t)
+	c := guestAgent(t)
+	setting := func(of string) string { return "/proc/sys/net/ipv4/conf/" + of + "/rp_filter" }
+	set := func(of, value string) {
+		t.Helper()
+		must(t, os.WriteFile(setting(of), []byte(value), 0))
+	}
+	t.Cleanup(func() { set("all", "0"); set("lo", "0") })
+	for _, s := range []struct{ all, nic, want string }{{"0", "0", "0"}, {"0", "1", "2"}, {"0", "2", "0"}, {"1", "0", "2"}, {"2", "1", "2"}} {
+		for of, value := range map[string]string{"default": "0", "all": s.all, "lo": "0", "nic0": s.nic, "nic1": "0"} {
+			set(of, value)
+		}
+		_, err := c.Configure(t.Context(), configureNext())
+		must(t, err)
+		got, err := os.ReadFile(setting("all"))
+		must(t, err)
+		want(t, s.all+" for all, "+s.nic+" for a NIC", strings.TrimSpace(string(got)), s.want)
+	}
 }
 
 // TestChannelLeavesVPNs: default routes out of devices that are no NICs stay, and those of

@@ -32,6 +32,8 @@ func (s *script) line(format string, args ...any) { fmt.Fprintf(s, format+"\n", 
 // and ip gets many commands at once ($b, carried out by go).
 //
 //	nic MAC [alone]      the NIC of that MAC, which what lies over it (guest.KindsAbove) has as well; no part of that
+//	loosen               make rp_filter a loose one where it is strict for some NIC, as loosen in cmd/guest; off stays off. (A shell that reads
+//	                     byte by byte finds no end of a setting's line, and read fails there, having read)
 //	try COMMAND          again and again, for some seconds, until it works
 //	tables ADDR          the tables that our rules lead packets from ADDR to: those that say so, or have a table of ours
 //	lead ADDR TABLE      … make it that one: the new rule stands before others go
@@ -50,6 +52,7 @@ b=
 go() { [ -z "$b" ] || printf "$b" | ip $1 -batch -; b=; }
 try() { n=0; until "$@" 2>/dev/null; do n=$((n + 1)); if [ $n -gt 40 ]; then "$@"; return; fi; sleep 0.05; done; }
 put() { [ ! -e /proc/sys/net/$1 ] || echo $2 >/proc/sys/net/$1; }
+loosen() { for c in /proc/sys/net/ipv4/conf/*/rp_filter; do read -r v <$c || :; if [ "$v" = 1 ]; then put ipv4/conf/all/rp_filter 2; return; fi; done; }
 nic() { ip -d -o link show | { while read -r i n l; do case "$l " in %[5]s) ;; *"link/ether $1 "*) n=${n%%%%[:@]*}
 		[ -z "$2" ] || case "$l " in %[6]s) echo "$n is a part of another device, which takes what comes in by it; take it out of that" >&2; exit 1;; esac
 		echo $n; exit 0;; esac; done
@@ -135,8 +138,7 @@ var settings = map[string]string{
 	"ipv6/conf/$d/accept_ra":            "0",
 	"ipv6/conf/$d/ndisc_notify":         "1",
 	"ipv6/conf/$d/router_solicitations": "0",
-	// The stricter of the NIC's and these counts; an rp_filter of 2 is loose.
-	"ipv4/conf/all/rp_filter":    "2",
+	// The higher of the NIC's and these counts.
 	"ipv4/conf/all/arp_ignore":   "1",
 	"ipv4/conf/all/arp_announce": "2",
 	"mptcp/add_addr_timeout":     "1",
@@ -151,7 +153,7 @@ func configureScript(p guest.Configure) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	s.line("ids=")
+	s.line("ids=\nloosen")
 	for key, value := range settings {
 		s.line("put %s %s", key, value)
 	}
