@@ -43,6 +43,31 @@ func TestChannelSparesOthersEndpoints(t *testing.T) {
 	})
 }
 
+// TestChannelSparesAllOthersEndpoints: where a guest's own endpoints leave no room, the next address is set all the same, and
+// they stay.
+func TestChannelSparesAllOthersEndpoints(t *testing.T) {
+	each(t, func(t *testing.T, c guest.Channel) {
+		const own = `for i in 3 4 5 6 7 8 9 10; do ip addr add 10.9.7.$i/32 dev lo; ip mptcp endpoint add 10.9.7.$i id $i signal; done`
+		t.Cleanup(func() {
+			exec.Command("sh", "-c", "for i in 3 4 5 6 7 8 9 10; do ip addr del 10.9.7.$i/32 dev lo; done").Run()
+		})
+		if out, err := exec.Command("sh", "-ec", own).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		before, err := mptcp.Endpoints()
+		must(t, err)
+		for range 2 {
+			made, err := c.Configure(t.Context(), configureNext())
+			must(t, err)
+			want(t, "endpoints", len(made.EndpointIDs), 0)
+		}
+		after, err := mptcp.Endpoints()
+		must(t, err)
+		want(t, "the guest's own", after, before)
+		want(t, "addresses", addrsOn(t, "nic1"), []string{nextV4.String(), nextV6.String()})
+	})
+}
+
 // TestChannelLeavesTables: a guest's own rule and table, of a number that people pick, stay.
 func TestChannelLeavesTables(t *testing.T) {
 	each(t, func(t *testing.T, c guest.Channel) {

@@ -130,9 +130,9 @@ func dropDead(endpoints []mptcp.Endpoint, public []netip.Addr) error {
 	return nil
 }
 
-// makeRoom withdraws endpoints that no connection depends on until both families'
+// makeRoom withdraws endpoints of ours that no connection depends on until both families'
 // new ones fit: those with a port of their own first, then the oldest ids. It never
-// closes a connection's last subflow.
+// closes a connection's last subflow. Those of others stay, whatever there is no room for then.
 func makeRoom(addrs []netip.Prefix, id uint8, public []netip.Addr) error {
 	endpoints, err := mptcp.Endpoints()
 	if err != nil {
@@ -157,7 +157,11 @@ func makeRoom(addrs []netip.Prefix, id uint8, public []netip.Addr) error {
 		if over <= 0 {
 			break
 		}
-		if keep(e) {
+		mine, err := announcedByUs(e)
+		if err != nil {
+			return err
+		}
+		if !mine || keep(e) {
 			continue
 		}
 		connections, err := mptcp.Connections()
@@ -173,6 +177,15 @@ func makeRoom(addrs []netip.Prefix, id uint8, public []netip.Addr) error {
 		over--
 	}
 	return nil
+}
+
+// announcedByUs says whether an endpoint is like those that are made here, on an address whose packets a rule of ours leads.
+func announcedByUs(e mptcp.Endpoint) (bool, error) {
+	if e.Flags != mptcp.FlagSignal {
+		return false, nil
+	}
+	rules, err := rulesFrom(e.Addr)
+	return len(rules) > 0, err
 }
 
 // onlyBy says whether c has working subflows on e's address, or on its port where it

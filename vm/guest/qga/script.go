@@ -19,6 +19,9 @@ type script struct{ strings.Builder }
 // rulePriority is where our source rules are: as cmd/guest/address has it.
 const rulePriority = 10000
 
+// mostEndpoints is how many the kernel's path manager takes (MPTCP_PM_ADDR_MAX).
+const mostEndpoints = 8
+
 // usualMTU is that of Ethernet, which NICs have unless somebody changes it.
 const usualMTU = 1500
 
@@ -45,6 +48,7 @@ func (s *script) line(format string, args ...any) { fmt.Fprintf(s, format+"\n", 
 //	                     keeps them, and takes no gateway as on the link whose subnet is on another NIC)
 //	named ROUTE…         what of a route, as ip shows it, ip takes as its name: it shows more
 //	place …              an address with its source route, see place
+//	announce ADDR ID     have peers told of it by that endpoint, which is added to $ids; unless there is no room beside others'
 //	drop ADDR DEVICE     take it from that device, or from all
 func (s *script) functions() {
 	s.line(`set -e
@@ -83,6 +87,11 @@ named() { o="$*"; for w in expires linkdown dead; do o=${o%%%% $w*}; done; echo 
 drop() { ip -o addr show to $1 | while read -r n e f a r; do [ $e != ${2:-$e} ] || ip addr del $a dev $e; done; }
 withdraw() { ip mptcp endpoint show 2>/dev/null | while read -r a x i r; do [ "$a" != $1 ] || ip mptcp endpoint delete id $i; done
 	ip mptcp endpoint delete id 0 $1 2>/dev/null || true; }
+announce() { ip mptcp endpoint add $1 dev $d id $2 signal 2>/dev/null || case "$(ip mptcp endpoint show id $2 2>/dev/null) " in "$1 id $2 "*) ;;
+	*) ip mptcp endpoint delete id $2 2>/dev/null || true; withdraw $1
+		if [ $(ip mptcp endpoint show | wc -l) -ge %[7]d ]; then return; fi # connections stay on their old addresses
+		ip mptcp endpoint add $1 dev $d id $2 signal;; esac
+	ids="$ids $2"; }
 mainly() { seen=
 	ip -o addr show dev $d scope global | while read -r n e f c r; do
 		case "$seen" in *$f*) continue;; esac
@@ -93,7 +102,7 @@ mainly() { seen=
 			seen="$seen $f"; default $f4 $g main "src ${c%%%%/*}"; break
 		done
 		go
-	done; }`, rulePriority, guest.RuleProtocol, guest.FirstTable, guest.FirstTable+keepTables+guest.Tables, ofKind(""), ofKind("_slave"))
+	done; }`, rulePriority, guest.RuleProtocol, guest.FirstTable, guest.FirstTable+keepTables+guest.Tables, ofKind(""), ofKind("_slave"), mostEndpoints)
 }
 
 // ofKind is a shell's pattern of links that lie over others, or, by that ending, are parts of those, as ip shows their details in one line.
@@ -233,9 +242,7 @@ until free $i && free $((i + 1)); do i=$((i + 2)); [ $i -le 241 ] || i=1; done`,
 			if p.Addr().Is6() != v6 {
 				continue
 			}
-			s.line(`n=$((i + %[1]d)) ids="$ids $((i + %[1]d))"
-ip mptcp endpoint add %[2]s dev $d id $n signal 2>/dev/null || case "$(ip mptcp endpoint show id $n 2>/dev/null) " in "%[2]s id $n "*) ;;
-*) ip mptcp endpoint delete id $n 2>/dev/null || true; withdraw %[2]s; ip mptcp endpoint add %[2]s dev $d id $n signal;; esac`, n, p.Addr())
+			s.line(`announce %s $((i + %d))`, p.Addr(), n)
 			break
 		}
 	}
