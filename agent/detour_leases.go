@@ -25,13 +25,13 @@ import (
 
 const (
 	leaseLook  = time.Second      // between looks at who needs a detour
-	deafPause  = 30 * time.Second // that a guest which did not answer is not asked again; its tunnels stay
 	leaseGrace = 30 * time.Second // that a home waits longer than the host of the guest
 )
 
 // keepDetours ends each leased detour when its last user is gone or its time is up.
 func (a *Agent) keepDetours(ctx context.Context) {
-	speak := map[string]advertiser{}
+	speak, under := map[string]advertiser{}, &looks{}
+	defer under.all.Wait()
 	defer func() {
 		for _, one := range speak {
 			one.Close()
@@ -52,12 +52,8 @@ func (a *Agent) keepDetours(ctx context.Context) {
 		a.retryStandIns()
 		visits.Bound(a.config, a.config.KeepMemory, a.log)
 		a.extendMemoryTunnels(ctx)
-		a.dropLater(ctx)
-		for _, d := range a.detours.List("") {
-			if err := a.lookAfter(ctx, d); err != nil {
-				a.log.Warn("detour", "id", d.ID, "guest", d.Guest, "error", err)
-			}
-		}
+		under.begin("", func() { a.dropLater(ctx) })
+		a.lookAfterAll(ctx, under)
 	}
 }
 
@@ -130,12 +126,12 @@ func (a *Agent) lookAtVisitor(ctx context.Context, g *Guest, d detour.Detour, ex
 		return a.prolong(d)
 	}
 	if !expired || atHome(d) {
-		if d.Until.IsZero() || time.Now().Before(g.deaf) { // for good, or nobody answers
+		if d.Until.IsZero() || g.isDeaf() { // for good, or nobody answers
 			return nil
 		}
 		needed, _, err := a.needed(ctx, g)
 		if err != nil {
-			g.deaf = time.Now().Add(deafPause)
+			g.leaveAlone()
 			return err
 		}
 		if needed {

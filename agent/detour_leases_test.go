@@ -62,8 +62,8 @@ func leasing(t *testing.T) (*Agent, *Guest, *detour.Detour) {
 	return a, g, d
 }
 
-// TestDeafGuestDoesNotStopTheLeases: all leases of a host are kept by one goroutine, and a
-// guest that does not answer holds it up for a limit only.
+// TestDeafGuestDoesNotStopTheLeases: the leases of a guest that does not answer end
+// all the same, after a limit.
 func TestDeafGuestDoesNotStopTheLeases(t *testing.T) {
 	a, g, _ := leasing(t)
 	before := limits.GuestStep
@@ -103,6 +103,41 @@ func TestDeafGuestIsAskedSeldom(t *testing.T) {
 	limits.AskGuest.For = 20 * time.Millisecond
 	if err := a.lookAfter(t.Context(), *d); err == nil {
 		t.Error("it is not asked again")
+	}
+}
+
+// idle is the channel of a guest that nobody uses by its old addresses.
+type idle struct{ guest.Channel }
+
+func (idle) Users(context.Context, ...netip.Addr) (guest.Users, error) { return guest.Users{}, nil }
+func (idle) DropAddress(context.Context, ...netip.Addr) error          { return nil }
+func (idle) Done() <-chan struct{}                                     { return nil }
+
+// TestDeafGuestHoldsUpNoOther: while a guest is asked that does not answer, others' leases end.
+func TestDeafGuestHoldsUpNoOther(t *testing.T) {
+	a, first, deafs := leasing(t)
+	before := limits.AskGuest
+	limits.AskGuest.For = time.Minute // or longer than the test
+	defer func() { limits.AskGuest = before }()
+	second := &Guest{Held: care.Held{Description: config.Description{Name: "second"}}, open: idle{}}
+	a.guests.byName[second.name()] = second
+	others := *deafs
+	others.ID, others.Guest, others.Tunnel.Name = "m-00000002", second.name(), "gwt-00000002"
+	others.Visiting = []netstate.Visiting{{Addr: netip.MustParseAddr("10.1.1.21")}}
+	place(a, &others)
+	a.records.Add(record.New("rome", migration.Plan{ID: others.ID, Guest: second.name()}, time.Now()))
+	ctx, cancel := context.WithCancel(t.Context())
+	var under looks
+	defer under.all.Wait()
+	defer cancel()
+	for end := time.Now().Add(10 * time.Second); len(a.detours.List(second.name())) > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the second guest's lease has not ended")
+		}
+		a.lookAfterAll(ctx, &under)
+	}
+	if len(a.detours.List(first.name())) != 1 || first.isDeaf() {
+		t.Error("the first guest has answered, or was given up")
 	}
 }
 

@@ -28,14 +28,14 @@ type Guest struct {
 	Taps    []*os.File // our duplicates of the taps' descriptors; nil where not ours
 
 	dialling sync.Mutex // one client at a time
-	deaf     time.Time  // until when keepDetours, whose this is, does not ask it again
 	ending   sync.Mutex // while the end of a lease takes addresses from it, or it is given its own again
 	mu       sync.Mutex
 	open     guest.Channel // see channel
 	busy     string        // id of the migration under way
 	booted   string        // what became of it when it booted anew; "": it did not, as far as is known
 	udp      udpUse
-	stand    struct { // how often a subnet agent was asked for it, and when it may be again
+	deaf     time.Time // until when it is not asked again; see isDeaf
+	stand    struct {  // how often a subnet agent was asked for it, and when it may be again
 		tries int
 		next  time.Time
 	}

@@ -1,0 +1,62 @@
+package agent
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"godwit/agent/detour"
+)
+
+// A guest that is silent costs who asks it a limit, or more of them: so each is looked after beside the others.
+
+// deafPause is how long a guest which did not answer is not asked again; its tunnels stay.
+const deafPause = 30 * time.Second
+
+// looks are what is under way of a host's looks after its guests. The zero value is ready.
+type looks struct {
+	under sync.Map // by guest
+	all   sync.WaitGroup
+}
+
+// begin has a guest looked after beside everything else, unless an earlier look is not over.
+func (l *looks) begin(guest string, look func()) {
+	if _, under := l.under.LoadOrStore(guest, true); under {
+		return
+	}
+	l.all.Go(func() {
+		defer l.under.Delete(guest)
+		look()
+	})
+}
+
+// lookAfterAll looks after every detour, those of a guest one after the other.
+func (a *Agent) lookAfterAll(ctx context.Context, l *looks) {
+	of := map[string][]detour.Detour{}
+	for _, d := range a.detours.List("") {
+		of[d.Guest] = append(of[d.Guest], d)
+	}
+	for guest, detours := range of {
+		l.begin(guest, func() {
+			for _, d := range detours {
+				if err := a.lookAfter(ctx, d); err != nil {
+					a.log.Warn("detour", "id", d.ID, "guest", d.Guest, "error", err)
+				}
+			}
+		})
+	}
+}
+
+// isDeaf says whether the guest did not answer a while ago, and is left alone still.
+func (g *Guest) isDeaf() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return time.Now().Before(g.deaf)
+}
+
+// leaveAlone has the guest not asked for a while.
+func (g *Guest) leaveAlone() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.deaf = time.Now().Add(deafPause)
+}
