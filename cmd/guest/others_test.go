@@ -68,6 +68,23 @@ func TestChannelSparesAllOthersEndpoints(t *testing.T) {
 	})
 }
 
+// TestChannelWithdrawsPorts: an address that goes is withdrawn with the endpoints that have a port of their own.
+func TestChannelWithdrawsPorts(t *testing.T) {
+	each(t, func(t *testing.T, c guest.Channel) {
+		ctx := t.Context()
+		_, err := c.Configure(ctx, configureOld())
+		must(t, err)
+		must(t, mptcp.AddEndpoint(mptcp.Endpoint{ID: 9, Addr: oldV4.Addr(), Port: 5000, Flags: mptcp.FlagSignal}))
+		must(t, mptcp.AddEndpoint(mptcp.Endpoint{ID: 10, Addr: oldV4.Addr(), Dev: "nic0", Flags: mptcp.FlagSignal}))
+		_, err = c.Configure(ctx, configureNext())
+		must(t, err)
+		must(t, c.Retire(ctx, guest.Retire{Addrs: []netip.Addr{oldV4.Addr(), oldV6.Addr()}, MAC: firstMAC, NewMAC: secondMAC}))
+		endpoints, err := mptcp.Endpoints()
+		must(t, err)
+		want(t, "endpoints", len(endpoints), 2)
+	})
+}
+
 // TestChannelLeavesTables: a guest's own rule and table, of a number that people pick, stay.
 func TestChannelLeavesTables(t *testing.T) {
 	each(t, func(t *testing.T, c guest.Channel) {

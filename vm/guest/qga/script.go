@@ -85,7 +85,7 @@ default() { case $1$3 in *main) b="${b}route replace default via $2 dev $d onlin
 		[ $3 = main ] && ! isnic "$(out $r)" || ip -6 route del $(named $r) table $3;; esac; done; fi; }
 named() { o="$*"; for w in expires linkdown dead; do o=${o%%%% $w*}; done; echo $o; }
 drop() { ip -o addr show to $1 | while read -r n e f a r; do [ $e != ${2:-$e} ] || ip addr del $a dev $e; done; }
-withdraw() { ip mptcp endpoint show 2>/dev/null | while read -r a x i r; do [ "$a" != $1 ] || ip mptcp endpoint delete id $i; done
+withdraw() { ip mptcp endpoint show 2>/dev/null | while read -r a r; do r=${r#*id }; [ "$a" != $1 ] || ip mptcp endpoint delete id ${r%%%% *}; done
 	ip mptcp endpoint delete id 0 $1 2>/dev/null || true; }
 announce() { ip mptcp endpoint add $1 dev $d id $2 signal 2>/dev/null || case "$(ip mptcp endpoint show id $2 2>/dev/null) " in "$1 id $2 "*) ;;
 	*) ip mptcp endpoint delete id $2 2>/dev/null || true; withdraw $1
