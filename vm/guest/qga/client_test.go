@@ -81,8 +81,18 @@ func TestSyncSkipsWhatIsOld(t *testing.T) {
 	}
 }
 
-// TestLyingAgent: one that has more NICs than any guest is an error that says so.
+// TestLyingAgent: one that has more NICs than any guest is an error that says so; so is a prefix that is none.
 func TestLyingAgent(t *testing.T) {
+	const one = `{"name": "eth0", "hardware-address": "52:54:00:00:00:0a"}`
+	lyingAgent(t, strings.Repeat(one+",", 5000)+one, "5001 NICs")
+	for _, bits := range []int{-1, 33} {
+		lyingAgent(t, fmt.Sprintf(`{"name": "eth0", "hardware-address": "52:54:00:00:00:0a", "ip-addresses": [{"ip-address": "10.1.1.2", "prefix": %d}]}`, bits),
+			fmt.Sprintf("10.1.1.2 with a prefix of %d bits", bits))
+	}
+}
+
+func lyingAgent(t *testing.T, interfaces, want string) {
+	t.Helper()
 	said := base64.StdEncoding.EncodeToString([]byte("6.1.0\nboot\n1.0\n1\n.\n.\n"))
 	socket := agent(t, func(command string, id int64, out net.Conn) {
 		switch command {
@@ -93,8 +103,7 @@ func TestLyingAgent(t *testing.T) {
 		case "guest-exec-status":
 			fmt.Fprintf(out, `{"return": {"exited": true, "exitcode": 0, "out-data": %q}}`+"\n", said)
 		default:
-			one := `{"name": "eth0", "hardware-address": "52:54:00:00:00:0a"}`
-			fmt.Fprintln(out, `{"return": [`+strings.Repeat(one+",", 5000)+one+`]}`)
+			fmt.Fprintln(out, `{"return": [`+interfaces+`]}`)
 		}
 	})
 	c, err := Dial(t.Context(), socket)
@@ -102,8 +111,8 @@ func TestLyingAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if i, err := c.Info(t.Context()); err == nil || !strings.Contains(err.Error(), "5001 NICs") {
-		t.Errorf("%d NICs: %v", len(i.NICs), err)
+	if i, err := c.Info(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%d NICs: %v, want %q", len(i.NICs), err, want)
 	}
 }
 

@@ -86,9 +86,14 @@ func (c *Client) nics(ctx context.Context) ([]guest.NIC, error) {
 		nic := guest.NIC{Name: f.Name, MAC: f.MAC, Up: len(f.IPs) > 0}
 		for _, ip := range f.IPs {
 			addr, err := netip.ParseAddr(ip.Addr)
-			if err == nil && !addr.IsLinkLocalUnicast() {
-				nic.Addrs = append(nic.Addrs, netip.PrefixFrom(addr.WithZone(""), ip.Bits))
+			if err != nil || addr.IsLinkLocalUnicast() {
+				continue
 			}
+			prefix := netip.PrefixFrom(addr.WithZone(""), ip.Bits)
+			if !prefix.IsValid() { // it would be written down, and could not be read again
+				return nil, fmt.Errorf("NIC %.20q has the address %s with a prefix of %d bits", f.Name, addr, ip.Bits)
+			}
+			nic.Addrs = append(nic.Addrs, prefix)
 		}
 		all = append(all, nic)
 	}
