@@ -55,10 +55,14 @@ func activeNIC(d config.Description, owned [][]netip.Prefix) (int, error) {
 		strings.Join(said, ", "))
 }
 
-// claim has a guest that is adopted hold addrs, or says which of them is somebody else's: what is led to a guest, and
-// answered for, must be its own, whatever it says of itself. Of two that come with the same at once one gets it.
+// claim has a guest that is adopted hold addrs, each once, or says which of them is somebody else's: what is led to a guest,
+// and answered for, must be its own, whatever it says of itself. Of two that come with the same at once one gets it.
 func (a *Agent) claim(g *Guest, addrs []migration.Address) error {
 	d := g.Held.Description
+	addrs = once(addrs)
+	if n := len(addrs); n > migration.MostAddresses {
+		return refuseAdoption(d, "it has %d addresses of this site's subnet, and no more than %d move with a guest; name those in addresses", n, migration.MostAddresses)
+	}
 	own, err := net.InterfaceAddrs()
 	if err != nil {
 		return refuseAdoption(d, "list this host's addresses: %v", err)
@@ -86,6 +90,18 @@ func (a *Agent) claim(g *Guest, addrs []migration.Address) error {
 	}
 	a.guests.give(g, addrs)
 	return nil
+}
+
+// once are addrs without what comes again, as where a NIC has one with two prefixes.
+func once(addrs []migration.Address) (out []migration.Address) {
+	seen := map[netip.Addr]bool{}
+	for _, addr := range addrs {
+		if !seen[addr.Prefix.Addr()] {
+			out = append(out, addr)
+		}
+		seen[addr.Prefix.Addr()] = true
+	}
+	return out
 }
 
 // isAt says whether an address of an interface is addr.

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -32,6 +33,14 @@ func having(t *testing.T, first, second []string) *Guest {
 	return g
 }
 
+// inARow are the first n addresses from 10.2.1.20 on.
+func inARow(n int) (all []string) {
+	for i := range n {
+		all = append(all, fmt.Sprintf("10.2.1.%d/24", 20+i))
+	}
+	return all
+}
+
 // TestAdoptedAddresses: a guest that is adopted has its addresses on one NIC, which is active;
 // where both have some, nothing is guessed.
 func TestAdoptedAddresses(t *testing.T) {
@@ -52,6 +61,9 @@ func TestAdoptedAddresses(t *testing.T) {
 		{name: "a router advertises to both", first: []string{"10.2.1.20/24"}, second: []string{"fd00:2:1::99/64"}, refused: "and one must be spare"},
 		{name: "both, one of which is named", first: []string{"10.2.1.20/24"}, second: []string{"10.2.1.99/24"}, named: []string{"10.2.1.20/24"}, held: []string{"10.2.1.20/24"}},
 		{name: "both are named", first: []string{"10.2.1.20/24"}, second: []string{"10.2.1.99/24"}, named: []string{"10.2.1.20/24", "10.2.1.99/24"}, refused: "both of its NICs"},
+		{name: "one with two prefixes", first: []string{"10.2.1.20/24", "10.2.1.20/32"}, held: []string{"10.2.1.20/24"}},
+		{name: "as many as move", first: inARow(64), held: inARow(64)},
+		{name: "too many", first: inARow(65), refused: "it has 65 addresses of this site's subnet, and no more than 64 move"},
 		{name: "none", refused: "it has no address of this site's subnet"},
 	} {
 		g := having(t, c.first, c.second)
