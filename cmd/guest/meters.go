@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"godwit/lab/traffic/record"
+	"godwit/netstate/dump"
 	"godwit/netstate/meter"
 	"godwit/vm/guest"
 
@@ -40,24 +41,34 @@ type metered struct {
 	key meter.Key
 }
 
-// watchAll begins to meter every NIC that is not metered yet.
+// watchAll begins to meter every NIC that is not metered yet, and ends it for those that are gone. What lies over NICs has
+// the same packets once more; a container's end has none of the LAN's, and a guest may have hundreds of those.
 func (m *meters) watchAll() {
-	nics, err := net.Interfaces()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	links, err := dump.Links()
 	if err != nil {
 		m.failed = err
 		return
 	}
-	for _, nic := range nics {
-		if nic.Flags&net.FlagLoopback == 0 && len(nic.HardwareAddr) == 6 {
-			m.watch(nicID{nic.Name, nic.Index})
+	there := make(map[nicID]bool)
+	for _, link := range links {
+		a := link.Attrs()
+		if a.Flags&net.FlagLoopback == 0 && len(a.HardwareAddr) == 6 && a.NetNsID < 0 && !slices.Contains(guest.KindsAbove, link.Type()) {
+			there[nicID{a.Name, a.Index}] = true
+			m.watch(nicID{a.Name, a.Index})
+		}
+	}
+	for nic, opened := range m.devices {
+		if !there[nic] {
+			opened.Close() //nolint:errcheck // it counts nothing any more
+			delete(m.devices, nic)
 		}
 	}
 }
 
 // watch begins to meter a device; what prevents it is told by read.
 func (m *meters) watch(nic nicID) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	if m.devices[nic] != nil {
 		return
 	}

@@ -3,9 +3,13 @@ package main
 import (
 	"encoding/binary"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"os/exec"
+	"slices"
 	"testing"
 	"time"
 
@@ -33,6 +37,54 @@ func datagrams(t *testing.T, far, mac string, to netip.Addr, port uint16, n int)
 	for range n {
 		must(t, unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: ifi.Index}))
 	}
+}
+
+// TestMetersAreOfNICs: a guest with containers has no meter for each of their ends, nor for bridges, nor for what is gone.
+func TestMetersAreOfNICs(t *testing.T) {
+	makeNICs(t)
+	container := exec.Command("unshare", "-n", "sleep", "60")
+	must(t, container.Start())
+	defer func() {
+		container.Process.Kill()
+		container.Wait() //nolint:errcheck // killed
+	}()
+	must(t, awaitOwnNet(container.Process.Pid))
+	for _, command := range []string{
+		"ip link add over type bridge", "ip link add gone0 type veth peer name gone1",
+		fmt.Sprintf("ip link add inner type veth peer name eth0 netns %d", container.Process.Pid),
+	} {
+		if out, err := exec.Command("/bin/sh", "-c", command).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v %s", command, err, out)
+		}
+	}
+	defer exec.Command("/bin/sh", "-c", "ip link del over; ip link del inner").Run()
+	var m meters
+	metered := func() (names []string) {
+		m.watchAll()
+		for nic := range m.devices {
+			names = append(names, nic.name)
+		}
+		slices.Sort(names)
+		return names
+	}
+	want(t, "metered", metered(), []string{"far0", "far1", "gone0", "gone1", "nic0", "nic1"})
+	must(t, exec.Command("ip", "link", "del", "gone0").Run())
+	want(t, "metered", metered(), []string{"far0", "far1", "nic0", "nic1"})
+	want(t, "failed", m.failed, nil)
+	for _, opened := range m.devices {
+		must(t, opened.Close())
+	}
+}
+
+// awaitOwnNet returns when a process has a network namespace of its own.
+func awaitOwnNet(pid int) error {
+	own, err := os.Readlink("/proc/self/ns/net")
+	for end := time.Now().Add(5 * time.Second); err == nil && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if its, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid)); err == nil && its != own {
+			return nil
+		}
+	}
+	return errors.Join(err, errors.New("it has none"))
 }
 
 // TestUseIsSeenForGood: however many flows a guest has had, and whenever its NIC was plugged in, datagrams to an address
