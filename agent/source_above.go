@@ -4,19 +4,30 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
+	"godwit/agent/config"
+	"godwit/internal/oneline"
 	"godwit/migration"
 	"godwit/vm/guest"
 )
 
 // A guest may have its address on a bridge, a VLAN or a bond over its NIC. The next address would go to the other NIC,
-// beside all that, and the old one would be looked for where it is not: such a guest keeps its address.
+// beside all that, and the old one would be looked for where it is not: such a guest keeps its address. So does one
+// whose other NIC is a part of a bridge or a bond: nobody would get to an address there.
 
 // settleAbove has such a guest keep its address, where nobody has said otherwise.
 func (m *outgoing) settleAbove(info guest.Info, refuse func(migration.Code, string, ...any) error) error {
 	device, addr := above(info, bare(m.plan.Held))
+	spare := spareIsPart(info, m.guest.held().Description, m.plan.Active)
 	switch {
-	case device == "" || m.plan.KeepsAddress():
+	case device == "" && spare == "" || m.plan.KeepsAddress():
+	case device == "" && m.plan.Network != "auto":
+		return refuse(migration.CodeGuest, "network %s: its spare NIC %s is a part of a bridge or bond, and nobody would get to a next address there; take it out of that, or keep the address with --network tunnel",
+			m.plan.Network, spare)
+	case device == "":
+		m.plan.Network = "tunnel"
+		m.rec.Note(fmt.Sprintf("network auto: tunnel, since the guest's spare NIC %s is a part of a bridge or bond, where nobody would get to a next address: it keeps the address", spare))
 	case m.plan.Network != "auto":
 		return refuse(migration.CodeGuest, "network %s: its address %s is on %s, which lies over its NIC, and the next one would not get there; keep the address with --network tunnel, or put it on the NIC itself",
 			m.plan.Network, addr, device)
@@ -32,8 +43,18 @@ func above(info guest.Info, held []netip.Addr) (device string, addr netip.Addr) 
 	for _, nic := range info.NICs {
 		at := slices.IndexFunc(nic.Addrs, func(p netip.Prefix) bool { return nic.Above && slices.Contains(held, p.Addr()) })
 		if at >= 0 {
-			return nic.Name, nic.Addrs[at].Addr()
+			return oneline.Of(nic.Name), nic.Addrs[at].Addr()
 		}
 	}
 	return "", netip.Addr{}
+}
+
+// spareIsPart is the spare NIC where that is a part of something; "": it is none, or there is none.
+func spareIsPart(info guest.Info, d config.Description, active int) (device string) {
+	for _, nic := range info.NICs {
+		if len(d.NICs) == 2 && nic.Part && !nic.Above && strings.EqualFold(nic.MAC, d.NICs[1-active].MAC) {
+			return oneline.Of(nic.Name)
+		}
+	}
+	return ""
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +23,8 @@ func TestAddressAboveTheNIC(t *testing.T) {
 	}
 	plain := []guest.NIC{nics[0], nics[1], nics[3]}
 	plain[0].Addrs = nics[2].Addrs
+	spare, active := slices.Clone(plain), slices.Clone(plain)
+	spare[1].Part, active[0].Part = true, true
 	for _, c := range []struct {
 		name, network, want, refused string
 		nics                         []guest.NIC
@@ -30,9 +33,13 @@ func TestAddressAboveTheNIC(t *testing.T) {
 		{name: "on a bridge", network: "auto", want: "tunnel", nics: nics},
 		{name: "on a bridge, kept", network: "tunnel", want: "tunnel", nics: nics},
 		{name: "on a bridge, to be changed", network: "mptcp", want: "mptcp", nics: nics, refused: "its address 10.2.1.20 is on br0"},
+		{name: "a spare NIC in a bridge", network: "auto", want: "tunnel", nics: spare},
+		{name: "a spare NIC in a bridge, kept", network: "tunnel", want: "tunnel", nics: spare},
+		{name: "a spare NIC in a bridge, to be used", network: "mptcp", want: "mptcp", nics: spare, refused: "its spare NIC eth1 is a part of"},
+		{name: "the other in a bridge", network: "mptcp", want: "mptcp", nics: active},
 	} {
 		plan := migration.Plan{Network: c.network, Held: []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.20/24"), Home: "rome"}}}
-		m := &outgoing{plan: plan, rec: record.New("rome", plan, time.Now())}
+		m := &outgoing{guest: having(t, nil, nil), plan: plan, rec: record.New("rome", plan, time.Now())}
 		err := m.settleAbove(guest.Info{NICs: c.nics}, func(_ migration.Code, format string, a ...any) error { return fmt.Errorf(format, a...) })
 		if (err == nil) != (c.refused == "") || err != nil && !strings.Contains(err.Error(), c.refused) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.refused)

@@ -45,13 +45,18 @@ func nics() ([]guest.NIC, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list NICs: %w", err)
 	}
+	above := make(map[int]bool) // by index; 0 is nobody's
+	for _, link := range links {
+		above[link.Attrs().Index] = slices.Contains(guest.KindsAbove, link.Type())
+	}
 	var all []guest.NIC
 	for _, link := range links {
 		a := link.Attrs()
 		if len(a.HardwareAddr) != 6 || a.Flags&unix.IFF_LOOPBACK != 0 {
 			continue
 		}
-		nic := guest.NIC{Name: a.Name, MAC: a.HardwareAddr.String(), Up: a.Flags&unix.IFF_UP != 0, NoIPv6: noIPv6(a.Name), Above: slices.Contains(guest.KindsAbove, link.Type())}
+		nic := guest.NIC{Name: a.Name, MAC: a.HardwareAddr.String(), Up: a.Flags&unix.IFF_UP != 0, NoIPv6: noIPv6(a.Name),
+			Above: above[a.Index], Part: above[a.MasterIndex]}
 		addrs, err := dump.Addrs(link, netlink.FAMILY_ALL)
 		if err != nil {
 			return nil, fmt.Errorf("list addresses of %s: %w", a.Name, err)

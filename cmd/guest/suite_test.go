@@ -444,13 +444,14 @@ func TestChannelTellsWhatLiesAbove(t *testing.T) {
 		must(t, netlink.LinkSetMaster(nic, bridge))
 		var i guest.Info
 		must(t, c.Call(t.Context(), "info", nil, &i))
-		above := map[string]bool{}
+		above, part := map[string]bool{}, map[string]bool{}
 		for _, n := range i.NICs {
 			if n.MAC == firstMAC {
-				above[n.Name] = n.Above
+				above[n.Name], part[n.Name] = n.Above, n.Part
 			}
 		}
 		want(t, "what lies above", above, map[string]bool{nic.Attrs().Name: false, "over": true})
+		want(t, "what is a part of that", part, map[string]bool{nic.Attrs().Name: true, "over": false})
 	})
 }
 

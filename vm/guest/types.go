@@ -36,6 +36,8 @@ type NIC struct {
 	NoIPv6 bool `json:"no_ipv6,omitempty"`
 	// Above is set where it is none itself and lies over others: a bridge, a VLAN, a bond.
 	Above bool `json:"above,omitempty"`
+	// Part is set where it is a part of such a device, which takes what comes in by it.
+	Part bool `json:"part,omitempty"`
 }
 
 // KindsAbove are the kinds of devices, by rtnetlink's names, that lie over NICs and take their place.

@@ -93,7 +93,7 @@ func TestLyingAgent(t *testing.T) {
 
 func lyingAgent(t *testing.T, interfaces, want string) {
 	t.Helper()
-	said := base64.StdEncoding.EncodeToString([]byte("6.1.0\nboot\n1.0\n1\n.\n.\n"))
+	said := base64.StdEncoding.EncodeToString([]byte("6.1.0\nboot\n1.0\n1\n.\n.\n.\n"))
 	socket := agent(t, func(command string, id int64, out net.Conn) {
 		switch command {
 		case "guest-sync-delimited":

@@ -22,20 +22,22 @@ cat /proc/sys/kernel/random/boot_id
 cut -d' ' -f1 /proc/uptime
 cat /proc/sys/net/mptcp/enabled 2>/dev/null || echo 0
 echo . $(cd /proc/sys/net/ipv6/conf 2>/dev/null && grep -lx 0 */disable_ipv6)
-echo . $(for k in %s; do ip -o link show type $k 2>/dev/null; done | cut -d: -f2 | cut -d@ -f1)
+l=$(ip -d -o link show 2>/dev/null)
+echo . $(printf '%%s\n' "$l" | while read -r i n r; do case "$r " in %s) echo ${n%%%%[:@]*};; esac; done)
+echo . $(printf '%%s\n' "$l" | while read -r i n r; do case "$r " in %s) echo ${n%%%%[:@]*};; esac; done)
 ip mptcp limits 2>/dev/null || true`
-	out, err := c.do(ctx, "info", fmt.Sprintf(script, strings.Join(guest.KindsAbove, " ")))
+	out, err := c.do(ctx, "info", fmt.Sprintf(script, ofKind(""), ofKind("_slave")))
 	if err != nil {
 		return guest.Info{}, err
 	}
 	lines := strings.Split(strings.TrimSpace(out), "\n")
-	if len(lines) < 6 {
+	if len(lines) < 7 {
 		return guest.Info{}, fmt.Errorf("info: the guest says %q", out)
 	}
 	uptime, _ := strconv.ParseFloat(lines[2], 64)
 	i := guest.Info{Protocol: guest.Protocol, Kernel: lines[0], BootID: lines[1], UptimeMS: int64(uptime * 1000),
 		MPTCP: lines[3] == "1", Capabilities: capabilities}
-	words := strings.Fields(strings.Join(lines[6:], " ")) // add_addr_accepted N subflows N
+	words := strings.Fields(strings.Join(lines[7:], " ")) // add_addr_accepted N subflows N
 	for at := 0; at+1 < len(words); at += 2 {
 		n, _ := strconv.ParseUint(words[at+1], 10, 32)
 		switch words[at] {
@@ -49,6 +51,7 @@ ip mptcp limits 2>/dev/null || true`
 	for at := range i.NICs {
 		i.NICs[at].NoIPv6 = !slices.Contains(strings.Fields(lines[4]), i.NICs[at].Name+"/disable_ipv6")
 		i.NICs[at].Above = slices.Contains(strings.Fields(lines[5]), i.NICs[at].Name)
+		i.NICs[at].Part = slices.Contains(strings.Fields(lines[6]), i.NICs[at].Name)
 	}
 	if err != nil {
 		return guest.Info{}, err
