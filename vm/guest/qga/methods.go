@@ -170,13 +170,17 @@ func (c *Client) Retire(ctx context.Context, p guest.Retire) error {
 
 // DropAddress removes kept addresses, with their endpoints and source routes.
 func (c *Client) DropAddress(ctx context.Context, addrs ...netip.Addr) error {
+	_, err := c.do(ctx, "drop addresses", dropScript(addrs))
+	return err
+}
+
+func dropScript(addrs []netip.Addr) string {
 	s := &script{}
 	s.functions()
 	for _, addr := range addrs {
 		s.withdraw(addr)
 		s.unlead(addr)
-		s.line("drop %s", addr)
+		s.line("drop %s", word(addr))
 	}
-	_, err := c.do(ctx, "drop addresses", s.String())
-	return err
+	return s.String()
 }

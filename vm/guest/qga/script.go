@@ -134,8 +134,11 @@ func family(addr netip.Addr) string {
 	return "-6"
 }
 
-func (s *script) unlead(addr netip.Addr)   { s.line("unlead %s", addr) }
-func (s *script) withdraw(addr netip.Addr) { s.line("withdraw %s", addr) }
+func (s *script) unlead(addr netip.Addr)   { s.line("unlead %s", word(addr)) }
+func (s *script) withdraw(addr netip.Addr) { s.line("withdraw %s", word(addr)) }
+
+// word is an address as a script may have it. A zone may be any text, and is of the host that said it.
+func word(addr netip.Addr) string { return addr.WithZone("").String() }
 
 // settings are what two NICs on one LAN need; see raise in cmd/guest/address.
 var settings = map[string]string{
@@ -184,7 +187,7 @@ func configureScript(p guest.Configure) (string, error) {
 		}
 		via := ""
 		if gateway.IsValid() {
-			via = gateway.String()
+			via = word(gateway)
 		}
 		s.place(prefix, fmt.Sprint(p.Table), via)
 		if p.Main && via != "" {
@@ -275,7 +278,7 @@ func retireScript(p guest.Retire, bound bool, rtt time.Duration) (string, error)
 			s.unlead(addr)
 		}
 		if !p.Keep || !p.Stay {
-			s.line("drop %s $old", addr)
+			s.line("drop %s $old", word(addr))
 		}
 	}
 	if !p.Stay {
@@ -318,7 +321,7 @@ for c in $(ip -o %[1]s addr show dev $d scope global | while read -r n e f c r; 
 done
 [ -n "$own" ] || { echo "$d is not configured" >&2; exit 1; }`, f, keepTables, guest.FirstTable, guest.FirstTable+keepTables)
 		if gateway.IsValid() {
-			s.line("via=%s", gateway)
+			s.line("via=%s", word(gateway))
 		} else {
 			s.line("via=$(ip %s route show default table $own dev $d | { read -r x y v r; echo $v; })", f)
 		}
