@@ -160,7 +160,7 @@ func (a *Agent) takenAddresses() map[netip.Addr]string {
 func lacksIPv6(info guest.Info, nics []config.NIC, held []migration.Address) bool {
 	off := 0
 	for _, nic := range nics {
-		if slices.ContainsFunc(info.NICs, func(n guest.NIC) bool { return n.NoIPv6 && strings.EqualFold(n.MAC, nic.MAC) }) {
+		if slices.ContainsFunc(info.NICs, func(n guest.NIC) bool { return n.NoIPv6 && !n.Above && strings.EqualFold(n.MAC, nic.MAC) }) {
 			off++
 		}
 	}

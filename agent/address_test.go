@@ -57,6 +57,7 @@ func TestGuestWithoutIPv6(t *testing.T) {
 	}{
 		{"turned off", off, []migration.Address{v4}, true},
 		{"off for one, which had IPv4 alone at a site", on, []migration.Address{v4}, false},
+		{"off for a VLAN over each", append(slices.Clone(on), guest.NIC{MAC: spare, NoIPv6: true, Above: true}), []migration.Address{v4}, false},
 		{"it has one all the same", off, []migration.Address{v4, v6}, false},
 		{"it says nothing", nil, []migration.Address{v4}, false},
 	} {
