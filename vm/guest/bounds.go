@@ -1,6 +1,11 @@
 package guest
 
-import "fmt"
+import (
+	"fmt"
+	"net/netip"
+
+	"godwit/internal/oneline"
+)
 
 // A guest is not trusted with lengths: what its program answers is kept, written down, and sent to other hosts. A line
 // bounds all of an answer (MaxLine); here is what each list of it may have, many times of what guests were seen to need.
@@ -30,11 +35,22 @@ func (b *bounds) most(what string, n, most int) {
 	}
 }
 
+// words are shown as they are.
 func (b *bounds) words(what string, words ...string) {
 	for _, w := range words {
-		if b.err == nil && len(w) > longestWord {
+		switch {
+		case b.err != nil:
+		case len(w) > longestWord:
 			b.err = fmt.Errorf("%s of %d bytes, and no guest's is longer than %d", what, len(w), longestWord)
+		case oneline.Of(w) != w:
+			b.err = fmt.Errorf("%s that cannot be shown: %q", what, w)
 		}
+	}
+}
+
+func (b *bounds) ends(ends ...netip.AddrPort) {
+	for _, end := range ends {
+		b.words("an address's zone", end.Addr().Zone())
 	}
 }
 
@@ -72,12 +88,16 @@ func (c *Configured) bounds(b *bounds) {
 func (j *Joins) bounds(b *bounds) {
 	b.most("connections that stay behind", len(j.Unable), mostUnable)
 	b.most("endpoints", len(j.Endpoints), mostIDs)
+	for _, u := range j.Unable {
+		b.ends(u.Local, u.Remote)
+	}
 }
 
 func (u *Users) bounds(b *bounds) {
 	b.most("sockets", len(u.Sockets), mostSockets)
 	for _, s := range u.Sockets {
 		b.words("a socket's state", s.State)
+		b.ends(s.Local, s.Remote)
 	}
 }
 
@@ -87,10 +107,8 @@ func (c *Connections) bounds(b *bounds) {
 		b.words("a connection's kind", one.Kind)
 		b.words("a connection's state", one.State)
 		b.most("subflows of a connection", len(one.Working), mostWorking)
-		b.words("an address's zone", one.Local.Addr().Zone(), one.Remote.Addr().Zone())
-		for _, end := range one.Working {
-			b.words("an address's zone", end.Addr().Zone())
-		}
+		b.ends(one.Local, one.Remote)
+		b.ends(one.Working...)
 	}
 }
 

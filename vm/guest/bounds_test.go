@@ -28,6 +28,8 @@ func TestLyingGuest(t *testing.T) {
 		"capabilities":            {&Info{}, `{"capabilities":[` + many(mostCapabilities+1, `"a"`) + `]}`, "257 capabilities"},
 		"a capability":            {&Info{}, `{"capabilities":["` + long + `"]}`, "a capability of 129 bytes"},
 		"a NIC's name":            {&Info{}, `{"nics":[{"name":"` + long + `"}]}`, "a NIC's name of 129 bytes"},
+		"a name for a terminal":   {&Info{}, `{"nics":[{"name":"\u001b[2J"}]}`, `a NIC's name that cannot be shown: "\x1b[2J"`},
+		"a zone for a terminal":   {&Joins{}, `{"unable":[{"remote":"[fe80::1%\n]:1"}]}`, `an address's zone that cannot be shown: "\n"`},
 		"announced by two":        {&Configured{}, `{"device":"eth1","endpoint_ids":"AwQ="}`, ""},
 		"announced by many":       {&Configured{}, `{"endpoint_ids":"` + strings.Repeat("AAAA", 86) + `"}`, "258 endpoints"},
 		"some unable":             {&Joins{}, `{"unable":[` + many(200, `{`+ends+`}`) + `]}`, ""},
