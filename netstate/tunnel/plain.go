@@ -8,6 +8,8 @@ import (
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"godwit/netstate/netns"
 )
 
 // This file is the kernel's tunnels that are IP or GRE and nothing more (RFC 2784 and 2890,
@@ -81,7 +83,8 @@ func (e *Unsupported) Error() string {
 }
 
 // Supported says by trying, with a device that is never up, whether the kernel has tunnels
-// of that kind; an *Unsupported if not. WireGuard is always there, as user space can do it.
+// of that kind; an *Unsupported if not. WireGuard is always there, as user space can do it. It tries
+// in a namespace of its own: a process that is killed meanwhile leaves nothing.
 func Supported(kind string, outer6 bool) error {
 	if kind != VXLAN && kind != GRE && kind != IPIP {
 		return nil
@@ -91,15 +94,7 @@ func Supported(kind string, outer6 bool) error {
 		ends = [2]netip.AddrPort{netip.MustParseAddrPort("[2001:db8::1]:1"), netip.MustParseAddrPort("[2001:db8::2]:1")} // RFC 3849
 	}
 	c := Config{Name: "gwp-probe", Kind: kind, Local: ends[0], Remote: ends[1], MTU: 1500}
-	err := addLink(c)
-	if errors.Is(err, unix.EEXIST) { // somebody else tries just now
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	inKernel{c.Name}.close()
-	return nil
+	return netns.Once(func() error { return addLink(c) })
 }
 
 // addLink makes the device of a tunnel that the kernel carries; an *Unsupported where it

@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -170,15 +172,41 @@ func TestSupported(t *testing.T) {
 				t.Errorf("%s: supported: %v, made: %v", kind, err, made)
 			}
 			n.Do("a", func() error {
-				for _, name := range []string{"gwp-probe", c.Name} {
-					if _, err := netlink.LinkByName(name); err == nil {
-						t.Errorf("%s: device %s is left", kind, name)
-					}
+				if _, err := netlink.LinkByName(c.Name); err == nil {
+					t.Errorf("%s: device %s is left", kind, c.Name)
 				}
 				return nil
 			})
 		}
 	}
+}
+
+// TestSupportedLeavesNothing: there is never a device of the trial on the host, so one that is killed meanwhile
+// leaves none.
+func TestSupportedLeavesNothing(t *testing.T) {
+	n := nettest.New(t, "a")
+	n.Do("a", func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		updates, end, err := linkUpdates(ctx)
+		if err != nil {
+			return err
+		}
+		defer end()
+		if err := Supported(VXLAN, false); err != nil && !errors.As(err, new(*Unsupported)) {
+			return err
+		}
+		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "last"}}); err != nil {
+			return err
+		}
+		for u := range updates {
+			if u.Attrs().Name == "last" {
+				return nil
+			}
+			t.Errorf("device %s was made, or changed", u.Attrs().Name)
+		}
+		return ctx.Err()
+	})
 }
 
 // TestOverhead: what each kind adds, from the formats (RFC 2003, 2473, 2784, 2890, 7348).
