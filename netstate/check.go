@@ -12,6 +12,9 @@ import (
 
 // check says what this namespace lacks for s, before anything is changed.
 func (k *kernel) check(s State) error {
+	if err := k.ofNoVRF(s.Bridge); err != nil {
+		return err
+	}
 	for _, a := range s.Away {
 		if _, err := k.link(a.Tunnel); err != nil {
 			return err
@@ -40,6 +43,26 @@ func (k *kernel) check(s State) error {
 		}
 	}
 	return nil
+}
+
+// OfNoVRF refuses a bridge for which the kernel looks nothing up in our tables: the rule of VRFs (l3mdev) stands
+// before ours, and what comes by a device of one goes by that one's table alone.
+func OfNoVRF(bridge string) error { return newKernel().ofNoVRF(bridge) }
+
+func (k *kernel) ofNoVRF(bridge string) error {
+	link, err := k.link(bridge)
+	if err != nil || link.Attrs().MasterIndex == 0 {
+		return err
+	}
+	master, err := k.at(link.Attrs().MasterIndex)
+	if err != nil {
+		return fmt.Errorf("find the master of bridge %s: %w", bridge, err)
+	}
+	if master.Type() != "vrf" {
+		return nil
+	}
+	return fmt.Errorf("bridge %s: it is in VRF %s, whose routes go before those of guests that move; take it out (ip link set %s nomaster)",
+		bridge, master.Attrs().Name, bridge)
 }
 
 // unfiltered refuses a bridge on which clients' packets would be dropped: without

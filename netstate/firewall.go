@@ -267,10 +267,14 @@ func (fw *firewall) trusts(c fwChain) bool {
 
 func (fw *firewall) ownedBy(c fwChain) bool { return fw.owned[fwChain{c.family, c.table, ""}] }
 
-// Barred says which chain of the host's firewall may drop what a moved guest sends and gets by
-// the bridge, and lets nobody but its owner write there; nil: there is none.
+// Barred says why what a moved guest sends and gets by the bridge would not take its way here: the bridge
+// is of a VRF, or a chain of the host's firewall may drop it, and lets nobody but its owner write there; nil: nothing does.
 func Barred(bridge string) error {
-	fw, err := newKernel().firewall()
+	k := newKernel()
+	if err := k.ofNoVRF(bridge); err != nil {
+		return err
+	}
+	fw, err := k.firewall()
 	if err != nil {
 		return err
 	}

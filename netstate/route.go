@@ -23,13 +23,14 @@ type resource interface {
 // A kernel looks devices up once per operation.
 type kernel struct {
 	links map[string]netlink.Link
+	at    func(index int) (netlink.Link, error)
 	ours  bool // routes that are there are known to be ours
 
 	listening []string // accept_ra of devices that is to be 2
 	fw        *firewall
 }
 
-func newKernel() *kernel { return &kernel{links: map[string]netlink.Link{}} }
+func newKernel() *kernel { return &kernel{links: map[string]netlink.Link{}, at: netlink.LinkByIndex} }
 
 func (k *kernel) link(name string) (netlink.Link, error) {
 	if l, ok := k.links[name]; ok {

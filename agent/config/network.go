@@ -116,6 +116,9 @@ func (n Network) Missing() []string {
 	case master != n.Bridge:
 		out = append(out, fmt.Sprintf("network.lan %s: it is a port of %s, and must be one of %s", n.LAN, master, n.Bridge))
 	}
+	if err := netstate.OfNoVRF(n.Bridge); err != nil {
+		out = append(out, "network.bridge: "+err.Error())
+	}
 	return out
 }
 
