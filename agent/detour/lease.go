@@ -3,7 +3,6 @@ package detour
 import (
 	"time"
 
-	"godwit/agent/statefile"
 	"godwit/internal/clock"
 )
 
@@ -63,14 +62,18 @@ func (s *Store) Look(id string) (Detour, time.Time, bool) {
 // what was moved along. On error the next change does.
 func (s *Store) Shifted() (time.Duration, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.now()
 	step := s.stepped
+	s.stepped = 0
+	if step != 0 {
+		s.made++
+	}
+	change := s.made
+	s.mu.Unlock()
 	if step == 0 {
 		return 0, nil
 	}
-	s.stepped = 0
-	return step, statefile.Write(s.path, s.byID)
+	return step, s.write(change)
 }
 
 // began is when this process did; times since then do not jump.

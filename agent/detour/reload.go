@@ -59,7 +59,7 @@ func (s *Store) putBackOf(guest string) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	want := s.want(guest)
-	if want.Empty() || s.stale[guest] { // CatchUp does those
+	if want.Empty() || s.stale[guest] != 0 { // CatchUp does those
 		return false, nil
 	}
 	if ok, err := netstate.Stands(want); ok || err != nil {

@@ -41,7 +41,7 @@ func TestPutBack(t *testing.T) {
 	mac, _ := net.ParseMAC("52:54:00:00:01:0a")
 	d := &Detour{ID: "m-00000001", Guest: "web", Away: []netstate.Away{{
 		Addr: netip.MustParseAddr("10.1.1.20"), MAC: mac, Tunnel: "gw0", Gateway: netip.MustParseAddr("10.1.1.1"), Active: true}}}
-	s := &Store{path: filepath.Join(t.TempDir(), "detours.json"), byID: map[string]*Detour{}, stale: map[string]bool{}, bridge: "br0", lan: "lan0"}
+	s := &Store{path: filepath.Join(t.TempDir(), "detours.json"), byID: map[string]*Detour{}, stale: map[string]uint64{}, bridge: "br0", lan: "lan0"}
 	if err := netns.Do(name, func() error { return s.Change("web", func(all map[string]*Detour) { all[d.ID] = d }) }); err != nil {
 		t.Fatal(err)
 	}

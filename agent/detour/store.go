@@ -98,10 +98,11 @@ func (d *Detour) Leave(needed []netip.Addr) {
 // Store is all of a host's detours, kept on the disk so that a restarted agent knows what its kernel
 // state is for. It is safe for use by many. What it returns are copies.
 type Store struct {
-	mu     sync.Mutex
+	mu     sync.Mutex // not held while the disk is waited for: a flip would be, too
 	path   string
 	byID   map[string]*Detour
-	stale  map[string]bool           // guests of whom the kernel, or the disk, has not taken the last change
+	made   uint64                    // changes so far
+	stale  map[string]uint64         // guests of whom the kernel, or the disk, has not taken a change, by its number
 	stood  map[string]netstate.State // by guest, as the kernel took it last
 	bridge string
 	lan    string
@@ -109,12 +110,15 @@ type Store struct {
 
 	steps   clockSteps
 	stepped time.Duration // by which times were moved along, and nobody was told yet
+
+	writing sync.Mutex // before mu
+	written uint64     // changes that are in the file
 }
 
 // New keeps all in path, by id, for a host with that network. What the kernel has of them is not
 // known: it follows with the next change of each guest's.
 func New(path string, n config.Network, all map[string]*Detour) *Store {
-	s := &Store{path: path, byID: all, stale: map[string]bool{}, stood: map[string]netstate.State{}, bridge: n.Bridge, lan: n.LAN}
+	s := &Store{path: path, byID: all, stale: map[string]uint64{}, stood: map[string]netstate.State{}, bridge: n.Bridge, lan: n.LAN}
 	s.now() // steps are noticed from here on
 	return s
 }
@@ -132,44 +136,6 @@ func Load(path string, n config.Network) (*Store, error) {
 		s.stood[guest] = s.want(guest)
 	}
 	return s, nil
-}
-
-// Change edits the detours of one guest and makes the kernel follow. On error the
-// kernel may have part of it; calling it again is safe, and CatchUp does.
-func (s *Store) Change(guest string, edit func(map[string]*Detour)) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.now() // what edit leases is leased by it
-	edit(s.byID)
-	return s.settle(guest)
-}
-
-// ErrUnwritten says that the kernel follows a change, and that it is not on the disk yet: CatchUp sees to that.
-var ErrUnwritten = errors.New("detours are not written down")
-
-// settle makes the kernel and the disk equal to what the guest's detours are now.
-func (s *Store) settle(guest string) error {
-	s.stale[guest] = true
-	if err := s.apply(guest); err != nil {
-		return err
-	}
-	if err := statefile.Write(s.path, s.byID); err != nil {
-		return fmt.Errorf("%w: %w", ErrUnwritten, err)
-	}
-	delete(s.stale, guest)
-	return nil
-}
-
-// CatchUp repeats changes that failed, such as on a disk that was full: of a detour that is
-// no more nobody else would.
-func (s *Store) CatchUp() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var err error
-	for guest := range maps.Clone(s.stale) {
-		err = errors.Join(err, s.settle(guest))
-	}
-	return err
 }
 
 // Flip sends the guest's packets into the detour (active), or back, without the

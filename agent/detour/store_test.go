@@ -266,7 +266,7 @@ func TestDetoursCatchUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(inTheWay, "detours.json")
-	s := &Store{path: path, byID: map[string]*Detour{}, stale: map[string]bool{}, bridge: "no-such-bridge", lan: "no-such-lan"}
+	s := &Store{path: path, byID: map[string]*Detour{}, stale: map[string]uint64{}, bridge: "no-such-bridge", lan: "no-such-lan"}
 	const guest = "catch-up"
 	lost := &Detour{ID: "m-00000001", Guest: guest, Away: []netstate.Away{{Addr: netip.MustParseAddr("10.1.1.20"), Tunnel: "gwt-00000001", Active: true}}}
 	if err := s.Change(guest, func(all map[string]*Detour) { all[lost.ID] = lost }); err == nil {

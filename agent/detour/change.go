@@ -1,0 +1,82 @@
+package detour
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"godwit/agent/statefile"
+)
+
+// Change edits the detours of one guest and makes the kernel follow. On error the
+// kernel may have part of it; calling it again is safe, and CatchUp does.
+func (s *Store) Change(guest string, edit func(map[string]*Detour)) error {
+	return s.settle(guest, func() {
+		s.now() // what edit leases is leased by it
+		edit(s.byID)
+	})
+}
+
+// ErrUnwritten says that the kernel follows a change, and that it is not on the disk yet: CatchUp sees to that.
+var ErrUnwritten = errors.New("detours are not written down")
+
+// settle makes the kernel and the disk equal to what the guest's detours are after edit.
+func (s *Store) settle(guest string, edit func()) error {
+	change, err := s.follow(guest, edit)
+	if err == nil {
+		err = s.write(change)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.stale[guest] = max(s.stale[guest], change)
+	} else if s.stale[guest] <= change {
+		delete(s.stale, guest)
+	}
+	return err
+}
+
+// follow makes the kernel equal to what the guest's detours are after edit, and numbers the change.
+func (s *Store) follow(guest string, edit func()) (change uint64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	edit()
+	s.made++
+	return s.made, s.apply(guest)
+}
+
+// write returns when the disk has that change.
+func (s *Store) write(change uint64) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if s.written >= change {
+		return nil // it went with a later one
+	}
+	s.mu.Lock()
+	made := s.made
+	data, err := json.Marshal(s.byID)
+	s.mu.Unlock()
+	if err == nil {
+		err = statefile.Write(s.path, json.RawMessage(data))
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUnwritten, err)
+	}
+	s.written = made
+	return nil
+}
+
+// CatchUp repeats changes that failed, such as on a disk that was full: of a detour that is
+// no more nobody else would.
+func (s *Store) CatchUp() error {
+	s.mu.Lock()
+	guests := slices.Collect(maps.Keys(s.stale))
+	s.mu.Unlock()
+	var err error
+	for _, guest := range guests {
+		err = errors.Join(err, s.settle(guest, func() {}))
+	}
+	return err
+}
