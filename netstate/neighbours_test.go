@@ -111,3 +111,29 @@ func TestNextGuest(t *testing.T) {
 		t.Errorf("entries %q, before %q", got, before)
 	}
 }
+
+// TestNeighboursOfTheOperator stay, and whose they are, though the kernel forgets all when the bridge's MAC is pinned.
+func TestNeighboursOfTheOperator(t *testing.T) {
+	n := nettest.New(t, "h")
+	n.IP("h", `link add br-guest type bridge
+		link set br-guest up
+		tuntap add gw0 mode tun
+		link set gw0 up
+		neigh add 10.1.1.77 lladdr 02:00:00:00:00:77 dev br-guest nud permanent
+		neigh add 10.1.1.78 lladdr 02:00:00:00:00:78 dev br-guest nud permanent proto 66
+		neigh add fd00:1:1::77 lladdr 02:00:00:00:00:77 dev br-guest nud permanent router`)
+	entries := func() string { return n.Run("h", "sh", "-c", "ip neigh show nud permanent | sort") }
+	before := entries()
+	s := netstate.State{Guest: "web", Bridge: "br-guest", LAN: "lan0", Visiting: []netstate.Visiting{
+		{Addr: guest4, MAC: guestMAC, Taps: []string{"t1a"}, Tunnel: "gw0"}}}
+	n.Do("h", func() error { return netstate.Set(s) })
+	for _, line := range strings.Split(strings.TrimSpace(before), "\n") {
+		if !strings.Contains(entries(), line) {
+			t.Errorf("%q is gone; there are %q", line, entries())
+		}
+	}
+	n.Do("h", func() error { return netstate.Clear("web") })
+	if after := entries(); after != before || strings.Count(after, "02:00:00") != 3 {
+		t.Errorf("entries %q, before %q", after, before)
+	}
+}

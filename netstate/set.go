@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"github.com/google/nftables"
-	"github.com/vishvananda/netlink"
 )
 
 // One change at a time: two guests may share a gateway's proxy entry.
@@ -327,8 +326,7 @@ func used(states map[string]State, bridge string) bool {
 }
 
 // bridgeMAC returns the bridge's MAC, pinned when asked: a bridge without a MAC of
-// its own takes the lowest of its ports, and would change it with the next tap. Each
-// time it is pinned the kernel forgets all neighbours there, permanent ones, too.
+// its own takes the lowest of its ports, and would change it with the next tap.
 func (k *kernel) bridgeMAC(name string, pin bool) (net.HardwareAddr, error) {
 	link, err := k.link(name)
 	if err != nil {
@@ -338,7 +336,7 @@ func (k *kernel) bridgeMAC(name string, pin bool) (net.HardwareAddr, error) {
 		return nil, fmt.Errorf("device %s: is no bridge but %s", name, link.Type())
 	}
 	if pin {
-		err = netlink.LinkSetHardwareAddr(link, link.Attrs().HardwareAddr)
+		err = pinMAC(link)
 	}
 	return link.Attrs().HardwareAddr, wrap(err, "pin MAC of bridge %s", name)
 }
