@@ -131,8 +131,8 @@ func (k *kernel) intend(b book, s State, bridge net.HardwareAddr, before, mine [
 			if err != nil {
 				return err
 			}
-			if _, known := old[c.path]; !same && !known {
-				old[c.path], changes = was, true
+			if note := noted(c.path, was); !same && old[c.path] != note { // or what somebody has set since
+				old[c.path], changes = note, true
 			}
 		}
 	}

@@ -87,8 +87,46 @@ func writeSysctl(name, value string) error {
 	return nil
 }
 
-// restore puts a remembered value back; a device that has gone took its with it.
-func restore(name, value string) error {
+// forwarding4 is what forwards IPv4 by all devices, and by those to come, when it is written.
+const forwarding4 = "ipv4/conf/all/forwarding"
+
+// given is the value that a sysctl has by us.
+func given(name string) string {
+	switch path.Base(name) {
+	case "rp_filter", "accept_ra":
+		return "2"
+	case "proxy_delay", "disable_ipv6":
+		return "0"
+	}
+	return "1"
+}
+
+// byHost ends what is remembered of forwarding IPv4 by a device, where the host as a whole forwarded.
+const byHost = "/host"
+
+// noted is what is remembered of a sysctl that was so.
+func noted(name, was string) string {
+	if all, err := readSysctl(forwarding4); isForwarding4(name) && err == nil && all == "1" {
+		return was + byHost
+	}
+	return was
+}
+
+func isForwarding4(name string) bool {
+	return strings.HasPrefix(name, "ipv4/") && path.Base(name) == "forwarding"
+}
+
+// restore puts a remembered value back, unless somebody has set another meanwhile, or has made a host forward IPv4
+// by all its devices that did not before. A device that has gone took its with it.
+func restore(name, remembered string) error {
+	now, err := readSysctl(name)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && now != given(name) {
+		return nil
+	}
+	value, host := strings.CutSuffix(remembered, byHost)
+	if isForwarding4(name) && !host && noted(name, "") == byHost {
+		return nil
+	}
 	if err := writeSysctl(name, value); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
