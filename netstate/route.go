@@ -3,7 +3,6 @@ package netstate
 import (
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"net"
 	"net/netip"
 	"os"
@@ -150,25 +149,26 @@ func (r route) remove(k *kernel) error {
 	return wrap(gone(err), "delete route %s dev %s", r.dst, r.dev)
 }
 
-// tableOf is the routing table of one address and purpose. 2^22 numbers from
-// 0x67000000: two addresses of one host do not meet there.
-func tableOf(a netip.Addr, priority int) int {
-	h := fnv.New32a()
-	h.Write(a.AsSlice())
-	h.Write([]byte{byte(priority)})
-	return Protocol<<24 | int(h.Sum32()&(1<<22-1))
-}
-
-// ourRoutes lists routes and rules that carry our mark, in all tables.
-func (k *kernel) ourRoutes() ([]resource, error) {
+// strictly is what asks the kernel for some routes alone; else it tells all, of which a router has many.
+func strictly() (*netlink.Handle, error) {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("list routes: %w", err)
 	}
-	defer h.Close()
-	if err := h.SetStrictCheck(true); err != nil { // or it tells all routes, of which a router has many
+	if err := h.SetStrictCheck(true); err != nil {
+		h.Close()
 		return nil, fmt.Errorf("list routes: %w", err)
 	}
+	return h, nil
+}
+
+// ourRoutes lists routes and rules that carry our mark, in all tables.
+func (k *kernel) ourRoutes() ([]resource, error) {
+	h, err := strictly()
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
 	var found []resource
 	names := map[int]string{}
 	for _, fam := range families() {

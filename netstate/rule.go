@@ -30,16 +30,30 @@ func arriving(a netip.Addr, tunnel string) rule {
 func leaving(a netip.Addr) rule   { return rule{src: a, priority: PriorityVisiting} }
 func returning(a netip.Addr) rule { return rule{src: a, priority: PriorityReturn} }
 
+// addr is whose the rule is.
+func (r rule) addr() netip.Addr {
+	if r.dst.IsValid() {
+		return r.dst
+	}
+	return r.src
+}
+
+// table is where it sends to.
+func (r rule) table() int {
+	if r.dst.IsValid() && !r.own {
+		return unix.RT_TABLE_MAIN
+	}
+	return tableOf(r.addr(), r.priority)
+}
+
 func (r rule) message() *netlink.Rule {
 	m := netlink.NewRule()
 	m.Priority, m.Protocol, m.IifName = r.priority, Protocol, r.iif
+	m.Family, m.Table = family(r.addr()), r.table()
 	if r.dst.IsValid() {
-		m.Family, m.Dst, m.Table = family(r.dst), whole(r.dst), unix.RT_TABLE_MAIN
-		if r.own {
-			m.Table = tableOf(r.dst, r.priority)
-		}
+		m.Dst = whole(r.dst)
 	} else {
-		m.Family, m.Src, m.Table = family(r.src), whole(r.src), tableOf(r.src, r.priority)
+		m.Src = whole(r.src)
 	}
 	return m
 }

@@ -86,7 +86,7 @@ func apply(b book, s State, trust bool) error {
 	if trust {
 		before = everything(states, wanted)
 		mine = slices.DeleteFunc(mine, func(r resource) bool { return slices.Contains(before, r) })
-	} else if err := k.check(s); err != nil {
+	} else if err := errors.Join(k.check(s), apart(before, mine)); err != nil {
 		return err
 	} else if err := k.intend(b, s, bridge, before, mine); err != nil {
 		return err
