@@ -29,17 +29,13 @@ func (m *incoming) makeDetour(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	end, err := a.tunnelEnd(m.plan.ID, m.plan.Tunnel, local.Address, private)
+	end, err := a.answeringEnd(m.plan.ID, m.plan.Tunnel, local.Address, p.Tunnel, private)
 	if err != nil {
 		return err
-	}
-	if end.Kind == tunnel.VXLAN {
-		end.Local = netip.AddrPortFrom(local.Address, p.Tunnel.Port())
 	}
 	if end.PeerKey, err = tunnel.ParseKey(p.TunnelKey); err != nil {
 		return &migration.Problem{Code: migration.CodeUsage, Text: "prepare: the tunnel's key is not one"}
 	}
-	end.Remote = p.Tunnel
 	if _, err := tunnel.Up(ctx, end); err != nil {
 		return err
 	}

@@ -289,17 +289,13 @@ func (a *Agent) ownEnd(ctx context.Context, ask Repoint, caller string) (tunnel.
 	if err != nil {
 		return tunnel.Config{}, err
 	}
-	end, err := a.tunnelEnd(hashID(ask.Migration), ask.Kind, local.Address, private)
+	end, err := a.answeringEnd(hashID(ask.Migration), ask.Kind, local.Address, ask.Tunnel, private)
 	if err != nil {
 		return tunnel.Config{}, err
-	}
-	if end.Kind == tunnel.VXLAN {
-		end.Local = netip.AddrPortFrom(local.Address, ask.Tunnel.Port())
 	}
 	if end.PeerKey, err = tunnel.ParseKey(ask.TunnelKey); err != nil {
 		return tunnel.Config{}, &migration.Problem{Code: migration.CodeUsage, Text: "repoint: the tunnel's key is not one"}
 	}
-	end.Remote = ask.Tunnel
 	_, err = tunnel.Up(ctx, end)
 	return end, err
 }

@@ -36,7 +36,7 @@ func (m *outgoing) prepareThere(ctx context.Context) error {
 	n, _ := m.a.config.Find(m.plan.To, m.a.config.Host)
 	var offers []pathTunnel
 	if direct(m.plan) && !m.plan.Insecure {
-		if offers, m.work.memoryTunnels, err = m.a.offerTunnels(m.plan.ID, m.paths(n), m.work.memoryMTUs); err != nil {
+		if offers, m.work.memoryTunnels, err = m.a.offerTunnels(m.plan.ID, m.paths(n), m.work.memoryMTUs, nil); err != nil {
 			return err
 		}
 	}
@@ -59,6 +59,9 @@ func (m *outgoing) prepareThere(ctx context.Context) error {
 	end.Remote = m.work.prepared.Tunnel
 	if end.PeerKey, err = tunnel.ParseKey(m.work.prepared.TunnelKey); err != nil {
 		return &migration.Problem{Code: migration.CodePeer, Text: "prepare: the destination's tunnel key is not one"}
+	}
+	if err := m.a.innerFree(end); err != nil {
+		return err
 	}
 	return m.a.detours.Change(m.plan.Guest, func(all map[string]*detour.Detour) {
 		all[m.detourID()] = &detour.Detour{

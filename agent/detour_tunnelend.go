@@ -1,0 +1,39 @@
+package agent
+
+import (
+	"fmt"
+	"net/netip"
+
+	"godwit/migration"
+	"godwit/netstate/tunnel"
+)
+
+// endTries is how often another port is tried, which makes other inner addresses.
+const endTries = 20
+
+// answeringEnd is tunnelEnd of who knows the other end: on a port by which the tunnel's inner addresses are nobody's here.
+func (a *Agent) answeringEnd(id, kind string, local netip.Addr, remote netip.AddrPort, private tunnel.Key) (end tunnel.Config, err error) {
+	for range endTries {
+		if end, err = a.tunnelEnd(id, kind, local, private); err != nil {
+			return end, err
+		}
+		if end.Remote = remote; kind == tunnel.VXLAN {
+			end.Local = netip.AddrPortFrom(local, remote.Port())
+		}
+		if err = a.innerFree(end); err == nil {
+			return end, nil
+		}
+	}
+	return end, err
+}
+
+// innerFree refuses a tunnel whose inner addresses another device of this host has.
+func (a *Agent) innerFree(end tunnel.Config) error {
+	by, err := tunnel.InnerTaken(end)
+	if err != nil || by == "" {
+		return err
+	}
+	own, peer := tunnel.InnerAddrs(end.Local, end.Remote)
+	return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf(
+		"tunnel to %s: its inner addresses %s and %s are those of device %s on host %s; try again: another port makes others", end.Remote, own, peer, by, a.config.Host)}
+}
