@@ -53,11 +53,15 @@ func (a *Agent) restoreDetour(ctx context.Context, id string) error {
 	return err
 }
 
-// restoreTunnel brings a leased detour's tunnel up again that has gone with its process.
+// restoreTunnel brings a leased detour's tunnel up again that has gone with its process, or that the kernel carries on
+// without one.
 func (a *Agent) restoreTunnel(ctx context.Context, id string) error {
 	d, ok := a.detours.Get(id)
 	over := !d.Until.IsZero() && clock.Now().After(d.Until)
-	if !ok || !d.Leased || over || len(d.Addresses()) == 0 || tunnel.Exists(d.Tunnel.Name) {
+	if !ok || !d.Leased || over || len(d.Addresses()) == 0 {
+		return nil
+	}
+	if tunnel.Exists(d.Tunnel.Name) && !tunnel.Orphaned(ctx, d.Tunnel.Dir, d.Tunnel.Name) {
 		return nil
 	}
 	if err := a.raiseAgain(ctx, d, func(*detour.Detour) {}); err != nil {
@@ -91,7 +95,7 @@ func (a *Agent) raiseAgain(ctx context.Context, d detour.Detour, edit func(*deto
 	if _, err := tunnel.Up(up, again); err != nil {
 		return fmt.Errorf("restore: %w", limits.Says(up, err))
 	}
-	a.log.Info("tunnel stands again, as this host had lost it", "id", d.ID, "guest", d.Guest, "to", d.Peer)
+	a.log.Info("tunnel stands again, as this host had lost it or its process", "id", d.ID, "guest", d.Guest, "to", d.Peer)
 	ended := false
 	err := a.detours.Change(d.Guest, func(all map[string]*detour.Detour) {
 		now, ok := all[d.ID]

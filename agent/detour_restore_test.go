@@ -114,6 +114,42 @@ func TestTunnelOfAKilledProcess(t *testing.T) {
 	})
 }
 
+// TestTunnelWithoutAProcess is one that the kernel carries on: it gets another process, whose lease ends it.
+func TestTunnelWithoutAProcess(t *testing.T) {
+	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
+		a.guests.byName["web"] = &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}
+		mac, _ := net.ParseMAC("52:54:00:00:01:0a")
+		d := &detour.Detour{
+			ID: "m-00000001", Guest: "web", Peer: "paris", Leased: true, Up: clock.Now(),
+			Tunnel: aTunnel(t, a, "gwt-00000001"), Taps: []string{"t1"},
+			Visiting: []netstate.Visiting{{Addr: netip.MustParseAddr("10.1.1.5"), MAC: mac, Taps: []string{"t1"}, Tunnel: "gwt-00000001"}},
+		}
+		d.Tunnel.Kind, d.Tunnel.Local = tunnel.VXLAN, netip.AddrPortFrom(d.Tunnel.Local.Addr(), d.Tunnel.Remote.Port())
+		up, err := tunnel.Up(ctx, d.Tunnel)
+		if err != nil {
+			return err
+		}
+		defer tunnel.Down(context.Background(), a.tunnelDir(), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
+		if err := a.detours.Change("web", func(all map[string]*detour.Detour) { all[d.ID] = d }); err != nil {
+			return err
+		}
+		if err := syscall.Kill(up.PID, syscall.SIGKILL); err != nil {
+			return err
+		}
+		waitFor(t, "it has no process", func() bool { return tunnel.Orphaned(ctx, a.tunnelDir(), d.Tunnel.Name) })
+		for range 2 { // the second time it has one
+			if err := a.lookAfter(ctx, *d); err != nil {
+				return err
+			}
+			again, err := tunnel.Attach(ctx, a.tunnelDir(), d.Tunnel.Name)
+			if err != nil || again.PID == up.PID || !again.Lease.After(clock.Now()) {
+				return fmt.Errorf("%+v, %w", again, err)
+			}
+		}
+		return a.detours.Remove(ctx, d.ID)
+	})
+}
+
 // TestTunnelOfAGuestAtHome ends, when it has come home with nothing but what is at home there, and does not
 // stand again.
 func TestTunnelOfAGuestAtHome(t *testing.T) {

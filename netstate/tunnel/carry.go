@@ -23,6 +23,19 @@ type carrier interface {
 	close()                 // the device too
 }
 
+// carryOn is carry, or, where an earlier process left the device, goes on with that.
+func carryOn(c Config, left bool) (carrier, bool, error) {
+	if !left {
+		return carry(c)
+	}
+	k := inKernel{c.Name}
+	if err := forward(c.Name); err != nil {
+		k.close()
+		return nil, true, err
+	}
+	return k, true, nil
+}
+
 // carry makes the device and starts moving packets. On failure nothing is left.
 func carry(c Config) (carrier, bool, error) {
 	switch c.Kind {
@@ -233,7 +246,7 @@ func dress(c Config) error {
 	if err != nil {
 		return err
 	}
-	if err := netlink.LinkSetAlias(link, Alias+" to "+c.Remote.String()); err != nil {
+	if err := netlink.LinkSetAlias(link, c.alias()); err != nil {
 		return fmt.Errorf("set alias: %w", err)
 	}
 	if err := netlink.LinkSetTxQLen(link, queueLen); err != nil {

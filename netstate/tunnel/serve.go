@@ -71,7 +71,8 @@ func keep(c Config) error {
 	defer stop(nil)
 	term := make(chan os.Signal, 1)
 	signal.Notify(term, syscall.SIGTERM) // also of who gives up while it is made: nothing is left then
-	if err := free(ctx, c); err != nil {
+	left, err := free(ctx, c)
+	if err != nil {
 		return err
 	}
 	control, err := net.Listen("unix", c.socket())
@@ -82,7 +83,7 @@ func keep(c Config) error {
 	if err := os.Chmod(c.socket(), 0o600); err != nil {
 		return err
 	}
-	carrier, kernel, err := carry(c)
+	carrier, kernel, err := carryOn(c, left)
 	if err != nil {
 		return err
 	}
@@ -121,26 +122,6 @@ func keep(c Config) error {
 			stop(errors.New(s.String()))
 		}
 	}
-}
-
-// free says why a tunnel cannot have c's names: one that does not answer just now may live. The
-// socket of one that was killed goes.
-func free(ctx context.Context, c Config) error {
-	if Exists(c.Name) {
-		return fmt.Errorf("device %s: exists already", c.Name)
-	}
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", c.socket())
-	switch {
-	case err == nil:
-		conn.Close()
-		return fmt.Errorf("control socket %s: another process has it", c.socket())
-	case errors.Is(err, unix.ECONNREFUSED):
-		return os.Remove(c.socket())
-	case errors.Is(err, os.ErrNotExist):
-		return nil
-	}
-	return fmt.Errorf("control socket: %w", err)
 }
 
 // watch returns what is closed when the device of that name, which exists, is gone.

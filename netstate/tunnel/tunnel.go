@@ -31,7 +31,7 @@ type Tunnel struct {
 // Up starts a tunnel in the calling thread's network namespace and returns when
 // its device is up; whether the other end answers is Verify's matter. If one of
 // that name runs with the same ends and key, its lease is set and it is
-// returned. On failure and cancel nothing is left.
+// returned; where its process was killed and the kernel carries it still, it gets another. On failure and cancel nothing is left.
 func Up(ctx context.Context, c Config) (*Tunnel, error) {
 	if err := c.complete(clock.Now()); err != nil {
 		return nil, fmt.Errorf("bring up tunnel %s: %w", c.Name, err)
@@ -211,7 +211,7 @@ func Down(ctx context.Context, dir, name string) error {
 			return fmt.Errorf("take down tunnel %s: %w", name, err)
 		}
 	}
-	if link, err := netlink.LinkByName(name); err == nil && strings.HasPrefix(link.Attrs().Alias, Alias) {
+	if link, err := netlink.LinkByName(name); err == nil && c.made(link) {
 		if err := netlink.LinkDel(link); err != nil {
 			return fmt.Errorf("take down tunnel %s: delete device: %w", name, err)
 		}
