@@ -258,10 +258,6 @@ func (a *Agent) peerRepoint(r *http.Request) (any, error) {
 	defer a.making.Unlock()
 	if d, ok := a.detours.Get(ask.Migration); ok && d.Tunnel.PeerKey.String() == ask.TunnelKey && slices.Equal(d.Asked, ask.Addresses) { // asked again
 		return Prepared{TunnelKey: d.Tunnel.PrivateKey.PublicKey().String(), Tunnel: d.Tunnel.Local}, nil
-	} else if ok { // asked anew, by an agent that was started again
-		if err := a.dropTunnel(r.Context(), d.Tunnel.Name); err != nil {
-			return nil, err
-		}
 	}
 	end, err := a.ownEnd(r.Context(), ask, caller)
 	if err != nil {
@@ -275,7 +271,8 @@ func (a *Agent) peerRepoint(r *http.Request) (any, error) {
 	return Prepared{TunnelKey: end.PrivateKey.PublicKey().String(), Tunnel: end.Local}, err
 }
 
-// ownEnd makes this end of the tunnel that a caller asks for.
+// ownEnd makes this end of the tunnel that a caller asks for, in the place of one that it asked for before, which an agent's
+// end there, or here, has cut off.
 func (a *Agent) ownEnd(ctx context.Context, ask Repoint, caller string) (tunnel.Config, error) {
 	_, n, err := a.link(caller)
 	if err != nil {
@@ -295,6 +292,9 @@ func (a *Agent) ownEnd(ctx context.Context, ask Repoint, caller string) (tunnel.
 	}
 	if end.PeerKey, err = tunnel.ParseKey(ask.TunnelKey); err != nil {
 		return tunnel.Config{}, &migration.Problem{Code: migration.CodeUsage, Text: "repoint: the tunnel's key is not one"}
+	}
+	if err := a.dropTunnel(ctx, end.Name); err != nil {
+		return tunnel.Config{}, err
 	}
 	_, err = tunnel.Up(ctx, end)
 	return end, err
