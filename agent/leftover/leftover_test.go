@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -292,4 +293,38 @@ func TestUnreadableJournal(t *testing.T) {
 			t.Errorf("%s: want it left alone, with a reason", thing)
 		}
 	}
+}
+
+// TestTunnelWithoutAProcess: one that the kernel carries on belongs to its detour until its lease has passed, by which its
+// process would have ended it.
+func TestTunnelWithoutAProcess(t *testing.T) {
+	h := newHost(t)
+	h.ip("link set br0 mtu 1600")
+	c := tunnel.Config{Name: "gwt-0000000a", Kind: tunnel.VXLAN, Local: netip.MustParseAddrPort("10.9.0.1:7001"), Remote: netip.MustParseAddrPort("10.9.0.2:7001"),
+		Dir: h.tunnels(), Lease: time.Now().Add(time.Minute)}
+	h.write("detours.json", map[string]any{"m-0000000a": map[string]any{"id": "m-0000000a", "guest": "web", "leased": true, "tunnel": c}})
+	h.do(func() error {
+		tun, err := tunnel.Up(h.Context(), c)
+		if err != nil {
+			return err
+		}
+		err = syscall.Kill(tun.PID, syscall.SIGKILL)
+		for err == nil && !tunnel.Orphaned(h.Context(), c.Dir, c.Name) {
+			time.Sleep(time.Millisecond)
+		}
+		return err
+	})
+	h.want("before its lease has passed", names(h.find(), Thing.Left))
+	record := filepath.Join(h.tunnels(), "gwt-0000000a.json")
+	data, err := os.ReadFile(record)
+	h.must(err)
+	var was tunnel.Status
+	h.must(json.Unmarshal(data, &was))
+	was.Lease = time.Now().Add(-time.Second)
+	data, err = json.Marshal(was)
+	h.must(err)
+	h.must(os.WriteFile(record, data, 0o600))
+	h.want("after that", names(h.find(), Thing.Left), "tunnel gwt-0000000a")
+	h.want("removed", names(h.clean(), func(Thing) bool { return true }), "tunnel gwt-0000000a")
+	h.want("in the end", names(h.find(), func(Thing) bool { return true }))
 }

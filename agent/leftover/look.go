@@ -131,7 +131,9 @@ func tunnels(ctx context.Context, c *config.Config, o *owners) ([]Thing, error) 
 		}
 		owner := ""
 		if d, ok := o.tunnels[s.Name]; ok {
-			t.Guest, t.Migration, owner = d.Guest, d.ID, d.owner()
+			if t.Guest, t.Migration = d.Guest, d.ID; !s.Over(clock.Now()) { // else an agent that starts makes it again, if it is to stand
+				owner = d.owner()
+			}
 		} else if id, ok := o.ofMigration(suffix); ok {
 			t.Guest, t.Migration, owner = o.migrations[id].plan().Guest, id, "migration "+id
 		} else {

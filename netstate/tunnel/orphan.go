@@ -2,12 +2,15 @@ package tunnel
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -28,6 +31,24 @@ func Orphaned(ctx context.Context, dir, name string) bool {
 	dead, err := Config{Dir: dir, Name: name}.dead(ctx)
 	return err == nil && dead
 }
+
+// recorded is what the process of a tunnel wrote of it last, which has ended; its name alone where that cannot be read.
+func recorded(dir, name string) Status {
+	var s Status
+	f, err := os.Open(Config{Dir: dir, Name: name}.record())
+	if err == nil {
+		err = json.NewDecoder(io.LimitReader(f, 64<<10)).Decode(&s)
+		f.Close()
+	}
+	if err != nil || s.Name != name {
+		return Status{Name: name}
+	}
+	s.Alive, s.PID = false, 0
+	return s
+}
+
+// Over says that nobody keeps it, and that its lease has passed by which it would have ended.
+func (s Status) Over(now time.Time) bool { return !s.Alive && !s.Lease.IsZero() && now.After(s.Lease) }
 
 // dead says that no process has the tunnel's name. One that does not answer just now may live.
 func (c Config) dead(ctx context.Context) (bool, error) {

@@ -241,7 +241,7 @@ func vanish(ctx context.Context, pid int, name string) error {
 }
 
 // Found lists every tunnel of the directory, and devices of this namespace that
-// are marked as ours and have no process. Those not Alive want Down.
+// are marked as ours and have no process, as that wrote them down last. Those not Alive want Down.
 func Found(ctx context.Context, dir string) ([]Status, error) {
 	sockets, err := filepath.Glob(filepath.Join(dir, "*.sock"))
 	if err != nil {
@@ -255,7 +255,9 @@ func Found(ctx context.Context, dir string) ([]Status, error) {
 		if err != nil && ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		seen[name] = true
+		if seen[name] = true; err != nil {
+			t.Status = recorded(dir, name)
+		}
 		all = append(all, t.Status)
 	}
 	links, err := dump.Links()
@@ -264,7 +266,9 @@ func Found(ctx context.Context, dir string) ([]Status, error) {
 	}
 	for _, l := range links {
 		if a := l.Attrs(); strings.HasPrefix(a.Alias, Alias) && !seen[a.Name] {
-			all = append(all, Status{Name: a.Name, MTU: a.MTU})
+			s := recorded(dir, a.Name)
+			s.MTU = a.MTU
+			all = append(all, s)
 		}
 	}
 	return all, nil
