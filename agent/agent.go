@@ -101,7 +101,7 @@ func New(c *config.Config, log *slog.Logger) (*Agent, error) {
 	}
 	id.OnRenewed(a.renewed)
 	a.records = record.NewStore(c.Host, c.StatePath("history"), a.log)
-	a.endpoints.Kept = filepath.Join(c.Run, "mptcp-limits.json") // as short-lived as they are
+	a.endpoints.Kept = uplinks.KeptIn(c.Run)
 	a.words = &owedWords{dir: c.StatePath("owed"), ask: a.askBack, on: a.actors.Go, log: a.log.Warn}
 	return a, nil
 }

@@ -36,6 +36,7 @@ const (
 	Journal      Kind = "journal"
 	File         Kind = "file"        // half written
 	Memory       Kind = "kept memory" // of a guest that left, for its return
+	Multipath    Kind = "MPTCP"       // endpoints and limits of this host, for memory
 )
 
 // A Thing is one piece of what Godwit made on a host.
@@ -81,7 +82,7 @@ func Find(ctx context.Context, c *config.Config) ([]Thing, error) {
 	}
 	things := slices.Clone(o.journals)
 	var errs []error
-	for _, look := range []func(context.Context, *config.Config, *owners) ([]Thing, error){kernel, taps, tunnels, inlets, directories, disks, memory, halfWritten} {
+	for _, look := range []func(context.Context, *config.Config, *owners) ([]Thing, error){kernel, taps, tunnels, inlets, directories, disks, memory, multipath, halfWritten} {
 		found, err := look(ctx, c, o)
 		things, errs = append(things, found...), append(errs, err)
 	}

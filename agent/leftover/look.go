@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"godwit/agent/config"
+	"godwit/agent/uplinks"
 	"godwit/agent/visits"
 	"godwit/internal/clock"
 	"godwit/netstate"
@@ -292,6 +293,21 @@ func memory(_ context.Context, c *config.Config, _ *owners) ([]Thing, error) {
 		out = append(out, t)
 	}
 	return out, nil
+}
+
+// multipath is what the host's MPTCP was told for migrations: the agent that starts after one that was killed takes it back.
+func multipath(_ context.Context, c *config.Config, o *owners) ([]Thing, error) {
+	e := &uplinks.Endpoints{Kept: uplinks.KeptIn(c.Run)}
+	left, err := e.Left()
+	if err != nil || len(left) == 0 {
+		return nil, err
+	}
+	owner := ""
+	if len(o.migrations) > 0 {
+		owner = "a migration under way"
+	}
+	t := Thing{Kind: Multipath, Name: strings.Join(left, "; "), remove: func(context.Context) error { return e.Sweep() }}
+	return []Thing{o.owned(t, owner)}, nil
 }
 
 // halfWritten are files that a crash left before they got their name.

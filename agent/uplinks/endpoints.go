@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -161,18 +163,40 @@ func (e *Endpoints) Drop(added []Endpoint) error {
 	return err
 }
 
+// KeptIn is the file of limits of the agent whose RUN is run; it is as short-lived as they are.
+func KeptIn(run string) string { return filepath.Join(run, "mptcp-limits.json") }
+
+// Left says what Sweep would change, one thing each; of an agent that runs, also what its migrations use.
+func (e *Endpoints) Left() ([]string, error) {
+	ours, err := migrations()
+	var out []string
+	for _, at := range ours {
+		out = append(out, fmt.Sprintf("endpoint %d, %s", at.ID, at.Addr))
+	}
+	if _, missing := os.Stat(e.Kept); missing == nil {
+		out = append(out, "raised limits")
+	}
+	return out, err
+}
+
+// migrations are the endpoints that agents make; none where the kernel has no MPTCP.
+func migrations() ([]mptcp.Endpoint, error) {
+	known, err := mptcp.Endpoints()
+	if errors.Is(err, mptcp.ErrUnsupported) {
+		return nil, nil
+	}
+	return slices.DeleteFunc(known, func(at mptcp.Endpoint) bool {
+		of := func(base uint8) bool { return at.ID >= base && at.ID < base+mptcp.MaxEndpoints }
+		return !(of(endpointBase) && at.Flags == announces || of(joinBase) && at.Flags == joins)
+	}), err
+}
+
 // Sweep deletes what an agent that was killed left in the path manager, and gives the host its own limits back:
 // no connection for memory outlives its agent. It is for the start.
 func (e *Endpoints) Sweep() error {
-	known, err := mptcp.Endpoints()
-	if errors.Is(err, mptcp.ErrUnsupported) {
-		return nil
-	}
-	for _, at := range known {
-		of := func(base uint8) bool { return at.ID >= base && at.ID < base+mptcp.MaxEndpoints }
-		if of(endpointBase) && at.Flags == announces || of(joinBase) && at.Flags == joins {
-			err = errors.Join(err, mptcp.DelEndpoint(at.ID, at.Addr))
-		}
+	ours, err := migrations()
+	for _, at := range ours {
+		err = errors.Join(err, mptcp.DelEndpoint(at.ID, at.Addr))
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
