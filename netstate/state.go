@@ -84,6 +84,11 @@ func (s State) validate() error {
 	if err := device("bridge", s.Bridge); err != nil {
 		return err
 	}
+	for _, tap := range s.allTaps() {
+		if err := device("tap", tap); err != nil {
+			return err
+		}
+	}
 	seen := map[netip.Addr]bool{}
 	for _, a := range s.Away {
 		if err := errors.Join(address(seen, a.Addr, a.MAC, a.Gateway), device("tunnel", a.Tunnel)); err != nil {
@@ -126,6 +131,18 @@ func (s State) validate() error {
 	return nil
 }
 
+// allTaps are all that the state names.
+func (s State) allTaps() []string {
+	all := slices.Clone(s.Taps)
+	for _, a := range s.Away {
+		all = append(all, a.Tap)
+	}
+	for _, v := range s.Visiting {
+		all = append(append(all, v.Tap), v.Taps...)
+	}
+	return slices.DeleteFunc(all, func(tap string) bool { return tap == "" })
+}
+
 func address(seen map[netip.Addr]bool, addr netip.Addr, mac net.HardwareAddr, gateway netip.Addr) error {
 	switch {
 	case !addr.IsValid() || addr.Is4In6() || addr.Zone() != "":
@@ -141,9 +158,9 @@ func address(seen map[netip.Addr]bool, addr netip.Addr, mac net.HardwareAddr, ga
 	return nil
 }
 
-// device checks a device name as the kernel does (dev_valid_name).
+// device checks a device name as the kernel does (dev_valid_name), and that a note can hold it.
 func device(what, name string) error {
-	if name == "" || len(name) > 15 || strings.ContainsAny(name, " \t\n/:,") {
+	if name == "" || len(name) > 15 || strings.ContainsAny(name, " \t\n/:,=\"") {
 		return fmt.Errorf("%s %q: not a device name", what, name)
 	}
 	return nil

@@ -126,7 +126,7 @@ func (d Description) CheckAdopted() error {
 		return d.Wrong("image and run are of guests that the agent starts; drop them, or qmp")
 	}
 	for i, n := range d.NICs {
-		if n.Tap == "" || len(n.Tap) > longestName || strings.ContainsAny(n.Tap, "/ ") {
+		if !IsDevice(n.Tap) {
 			return d.Wrong("nics[%d]: tap %q is not the name of a device; name the tap that QEMU has for %s", i, n.Tap, n.MAC)
 		}
 		if i > 0 && n.Tap == d.NICs[0].Tap {

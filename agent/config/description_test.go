@@ -83,7 +83,9 @@ func TestDescriptionOfWhatIsStartedOrAdopted(t *testing.T) {
 	}
 	refusalOf(t, taps("a", "").CheckAdopted(), "nics[1]", "name the tap")
 	refusalOf(t, taps("a", "a").CheckAdopted(), "both NICs have the tap a")
-	refusalOf(t, taps("sixteen-letters-").CheckAdopted(), "not the name of a device")
+	for _, name := range []string{"sixteen-letters-", "a b", "a/b", "a:b", "a,b", "a=b", `a"b`} {
+		refusalOf(t, taps(name).CheckAdopted(), "not the name of a device")
+	}
 	refusalOf(t, Description{Name: "web", QMP: "/q", Image: "tiny"}.CheckAdopted(), "drop them, or qmp")
 	refusalOf(t, Description{Name: "web", Image: "huge"}.CheckStarted([]string{TinyImage}), `image "huge" is unknown; allowed: tiny`)
 	refusalOf(t, Description{Name: "web", Start: []string{"qemu"}}.CheckStarted(nil), "qmp is missing")

@@ -29,6 +29,11 @@ func (n Network) check() error {
 	if !n.V4.IsValid() && !n.V6.IsValid() {
 		return errors.New("network has neither v4 nor v6")
 	}
+	for _, device := range []struct{ key, name string }{{"bridge", n.Bridge}, {"lan", n.LAN}} {
+		if !IsDevice(device.name) {
+			return fmt.Errorf("network.%s %q: not the name of a device", device.key, device.name)
+		}
+	}
 	for _, f := range []struct {
 		name             string
 		is4              bool
@@ -191,9 +196,9 @@ func (n Network) PassesOver(addr netip.Addr) bool {
 	return own.Contains(addr) && !slices.ContainsFunc(n.Subnets(), func(s Subnet) bool { return s.Prefix == own })
 }
 
-// IsDevice says whether a name may be one of a network device.
+// IsDevice says whether a name may be one of a network device, and of one that is written in the notes of package netstate.
 func IsDevice(name string) bool {
-	return name != "" && len(name) <= longestName && name != "." && name != ".." && !strings.ContainsAny(name, "/: \t\n")
+	return name != "" && len(name) <= longestName && name != "." && name != ".." && !strings.ContainsAny(name, "/: \t\n,=\"")
 }
 
 // Routes is how the world learns the way to visiting addresses where the operator owns

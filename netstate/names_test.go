@@ -1,0 +1,82 @@
+package netstate
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// longest is a state whose names, addresses and numbers are as long as they can be.
+func longest() State {
+	name := func(first string) string { return first + strings.Repeat("n", 15-len(first)) }
+	addr := func(first string) netip.Addr { return netip.MustParseAddr(first + strings.Repeat(":ffff", 7)) }
+	mac := net.HardwareAddr{0x52, 0x54, 0, 0xff, 0xff, 0xff}
+	taps, tunnel := []string{name("tap0"), name("tap1")}, "gwt-00000000" // as agents name them
+	const mtu, table = 9000, 0x66ffffff
+	visiting := Visiting{Addr: addr("2001"), MAC: mac, Tap: taps[0], Taps: taps, Gateway: addr("2002"), Tunnel: tunnel, Fits: mtu, Asks: true, Publish: table, Direct: true}
+	waits := visiting
+	waits.Addr, waits.Publish, waits.Direct, waits.Waits = addr("2003"), 0, false, true
+	home := visiting
+	home.Addr, home.Tunnel, home.Publish, home.Direct, home.Known = addr("2004"), "", 0, false, mac
+	away := Away{Addr: addr("2005"), MAC: mac, Tap: taps[0], Tunnel: tunnel, Gateway: addr("2006"), Fits: mtu, Active: true,
+		Subnet: netip.PrefixFrom(addr("2005"), 127)}
+	transit := Away{Addr: addr("2007"), MAC: mac, Tap: taps[0], Tunnel: tunnel, Home: tunnel, Fits: mtu, Active: true}
+	routers := make([]netip.Addr, MaxAdvertisements)
+	for i := range routers {
+		routers[i] = netip.MustParseAddr("fe80::fff" + string(rune('0'+i)) + ":ffff:ffff:ffff")
+	}
+	return State{Guest: strings.Repeat("g", maxGuest), Bridge: name("br"), LAN: name("lan"), Taps: taps,
+		Away: []Away{away, transit}, Visiting: []Visiting{visiting, waits, home}, OffLink: []OffLink{{Tap: taps[0], Routers: routers}}}
+}
+
+// TestLongestNames: the notes and rules of such a state find room, and say what it is.
+func TestLongestNames(t *testing.T) {
+	s, bridge := longest(), net.HardwareAddr{0x52, 0x54, 0, 0xff, 0xff, 0xfe}
+	if err := s.validate(); err != nil {
+		t.Fatal(err)
+	}
+	lines := notes(s, bridge)
+	all := slices.Concat(lines, comments(ingress(s, bridge)), comments(egress(s)), comments(input(s)))
+	for _, r := range wanted(s) {
+		switch r := r.(type) {
+		case opening:
+			all = append(all, r.comment())
+		case asking:
+			all = append(all, r.comment())
+		case sysctl:
+			all = append(all, remember(map[string]string{r.path: "1" + byHost})...)
+		}
+	}
+	for _, line := range all {
+		if len(line) > maxComment {
+			t.Errorf("%d characters, and %d at most: %s", len(line), maxComment, line)
+		}
+	}
+	read, mac, err := readNotes(s.Guest, lines)
+	if err != nil || !slices.Equal(notes(read, mac), lines) {
+		t.Errorf("read as %+v: %v", read, err)
+	}
+	for _, name := range slices.Concat(counters(s), []string{chainUp + s.Guest, flowSet(s.Guest, false).Name, untracked{s.Away[0].Addr}.chain()}) {
+		if len(name) > 255 { // NFT_NAME_MAXLEN, and its end
+			t.Errorf("%d characters: %s", len(name), name)
+		}
+	}
+}
+
+// TestNamesOfTaps: one that a note cannot hold would be read as another, or as two, and not be closed.
+func TestNamesOfTaps(t *testing.T) {
+	for _, name := range []string{"a,b", "a=b", "a b", "a/b", `a"b`, strings.Repeat("x", 16)} {
+		for what, change := range map[string]func(*State){
+			"the guest's": func(s *State) { s.Taps[1] = name }, "away": func(s *State) { s.Away[0].Tap = name },
+			"visiting": func(s *State) { s.Visiting[0].Tap = name }, "a visitor's": func(s *State) { s.Visiting[1].Taps = []string{name} },
+		} {
+			s := longest()
+			change(&s)
+			if err := s.validate(); err == nil {
+				t.Errorf("tap %q, %s: accepted", name, what)
+			}
+		}
+	}
+}
