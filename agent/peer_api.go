@@ -132,6 +132,11 @@ func (a *Agent) capable(ctx context.Context, offer Offer) error {
 	if err := netstate.Barred(a.config.Network.Bridge); err != nil {
 		return refuses(a.config.Host, offer, migration.CodePath, "%v", err)
 	}
+	for _, addr := range offer.Plan.Held {
+		if err := netstate.Speaks(addr.Prefix.Addr()); err != nil {
+			return refuses(a.config.Host, offer, migration.CodePath, "%v", err)
+		}
+	}
 	if err := a.sameRoot(offer); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package netstate
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"godwit/netstate/dump"
@@ -14,6 +15,11 @@ import (
 func (k *kernel) check(s State) error {
 	if err := k.ofNoVRF(s.Bridge); err != nil {
 		return err
+	}
+	for _, addr := range s.addresses() {
+		if err := Speaks(addr); err != nil {
+			return err
+		}
 	}
 	for _, a := range s.Away {
 		if _, err := k.link(a.Tunnel); err != nil {
@@ -43,6 +49,14 @@ func (k *kernel) check(s State) error {
 		}
 	}
 	return nil
+}
+
+// Speaks refuses an address of a family that this host's kernel does not have.
+func Speaks(addr netip.Addr) error {
+	if slices.Contains(families(), family(addr)) {
+		return nil
+	}
+	return fmt.Errorf("address %s: this host's kernel has no IPv6; start it without ipv6.disable, or load the module ipv6", addr)
 }
 
 // OfNoVRF refuses a bridge for which the kernel looks nothing up in our tables: the rule of VRFs (l3mdev) stands

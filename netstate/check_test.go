@@ -1,6 +1,8 @@
 package netstate
 
 import (
+	"net/netip"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -58,5 +60,30 @@ func TestBarredByAVRF(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestAddressOfNoFamily: on a host whose kernel has no IPv6, an address of IPv6 is refused as such, and one of IPv4 is not.
+func TestAddressOfNoFamily(t *testing.T) {
+	v4, v6 := netip.MustParseAddr("10.1.1.5"), netip.MustParseAddr("fd00:1:1::5")
+	was := inet6
+	defer func() { inet6 = was }()
+	for _, without := range []bool{false, true} {
+		if without {
+			inet6 = filepath.Join(t.TempDir(), "none")
+		}
+		if err := Speaks(v4); err != nil {
+			t.Errorf("without IPv6 %v: %v", without, err)
+		}
+		k := newKernel()
+		k.links["br0"], k.links["gw0"] = &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}, &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: "gw0"}}
+		for what, s := range map[string]State{
+			"away":     {Bridge: "br0", Away: []Away{{Addr: v6, Tunnel: "gw0"}}},
+			"visiting": {Bridge: "br0", Visiting: []Visiting{{Addr: v6, Tunnel: "gw0"}}},
+		} {
+			if err := k.check(s); (err != nil) != without || err != nil && !strings.Contains(err.Error(), "no IPv6") {
+				t.Errorf("%s, without IPv6 %v: %v", what, without, err)
+			}
+		}
 	}
 }

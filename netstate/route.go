@@ -218,8 +218,11 @@ func defaultOf(v4 bool) netip.Prefix {
 // families are those that this host has. Where IPv6 is turned off for the whole kernel (ipv6.disable=1) a
 // list of its rules is an error, and one of its routes tells IPv4's.
 func families() []int {
-	if _, err := os.Stat("/proc/net/if_inet6"); err != nil {
+	if _, err := os.Stat(inet6); err != nil {
 		return []int{unix.AF_INET}
 	}
 	return []int{unix.AF_INET, unix.AF_INET6}
 }
+
+// inet6 is there where the kernel has IPv6.
+var inet6 = "/proc/net/if_inet6"

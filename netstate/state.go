@@ -131,6 +131,18 @@ func (s State) validate() error {
 	return nil
 }
 
+// addresses are those of the guest that it is about.
+func (s State) addresses() []netip.Addr {
+	var all []netip.Addr
+	for _, a := range s.Away {
+		all = append(all, a.Addr)
+	}
+	for _, v := range s.Visiting {
+		all = append(all, v.Addr)
+	}
+	return all
+}
+
 // allTaps are all that the state names.
 func (s State) allTaps() []string {
 	all := slices.Clone(s.Taps)
