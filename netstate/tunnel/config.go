@@ -97,10 +97,11 @@ func (c *Config) complete(now time.Time) error {
 	return nil
 }
 
-func (c Config) socket() string { return filepath.Join(c.Dir, c.Name+".sock") }
-func (c Config) record() string { return filepath.Join(c.Dir, c.Name+".json") }
-func (c Config) log() string    { return filepath.Join(c.Dir, c.Name+".log") }
-func (c Config) alias() string  { return Alias + " to " + c.Remote.String() } // of its device
+func (c Config) socket() string     { return filepath.Join(c.Dir, c.Name+".sock") }
+func (c Config) record() string     { return filepath.Join(c.Dir, c.Name+".json") }
+func (c Config) halfRecord() string { return c.record() + ".new" } // while it is written
+func (c Config) log() string        { return filepath.Join(c.Dir, c.Name+".log") }
+func (c Config) alias() string      { return Alias + " to " + c.Remote.String() } // of its device
 
 // leastMTU, bytes: what is left of 1280, the least that a path has (RFC 8200 §5), beside 80 of
 // WireGuard. Less than 1280 is for IPv4 alone.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -62,8 +63,13 @@ func TestOrphan(t *testing.T) {
 					t.Errorf("found %+v, %v", found, err)
 				}
 				if c.change == nil {
-					if err := Down(t.Context(), cfg.Dir, cfg.Name); err != nil || Exists(cfg.Name) {
-						t.Errorf("taken down: %v, there %v", err, Exists(cfg.Name))
+					if err := os.WriteFile(cfg.halfRecord(), nil, 0o600); err != nil { // as it may be, too
+						return err
+					}
+					err := Down(t.Context(), cfg.Dir, cfg.Name)
+					left, _ := filepath.Glob(filepath.Join(cfg.Dir, "*"))
+					if err != nil || Exists(cfg.Name) || len(left) > 0 {
+						t.Errorf("taken down: %v, there %v, files %v", err, Exists(cfg.Name), left)
 					}
 					return nil
 				}

@@ -255,10 +255,10 @@ func (k *keeper) status() Status {
 func (k *keeper) write() error {
 	b, err := json.Marshal(k.status())
 	if err == nil {
-		err = os.WriteFile(k.config.record()+".new", b, 0o600)
+		err = os.WriteFile(k.config.halfRecord(), b, 0o600)
 	}
 	if err == nil {
-		err = os.Rename(k.config.record()+".new", k.config.record())
+		err = os.Rename(k.config.halfRecord(), k.config.record())
 	}
 	if err != nil {
 		return fmt.Errorf("write record of tunnel: %w", err)

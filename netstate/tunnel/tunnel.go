@@ -216,7 +216,7 @@ func Down(ctx context.Context, dir, name string) error {
 			return fmt.Errorf("take down tunnel %s: delete device: %w", name, err)
 		}
 	}
-	for _, f := range []string{c.socket(), c.record(), c.log()} {
+	for _, f := range []string{c.socket(), c.record(), c.halfRecord(), c.log()} {
 		if err := os.Remove(f); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("take down tunnel %s: %w", name, err)
 		}
