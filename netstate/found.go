@@ -114,7 +114,11 @@ func strays(k *kernel, wanted []resource) ([]resource, error) {
 	for _, r := range fw.openings() {
 		neighbours = append(neighbours, r.opening)
 	}
-	neighbours = unique(neighbours)
+	speakers, err := k.speakers()
+	if err != nil {
+		return nil, err
+	}
+	neighbours = unique(append(neighbours, speakers...))
 	known := map[string]bool{}
 	for _, r := range wanted {
 		known[describe(r)] = true
@@ -162,6 +166,8 @@ func describe(r resource) string {
 		return fmt.Sprintf("untracked %s", r.addr)
 	case opening:
 		return r.String()
+	case linkLocalSpeaker:
+		return "link-local address of " + r.bridge
 	case forwarding:
 		return fmt.Sprintf("forwarding %s dev %s", r.mac, r.tap)
 	}

@@ -2,6 +2,7 @@ package netstate
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -63,6 +64,23 @@ func (s linkLocalSpeaker) remove(k *kernel) error {
 		}
 	}
 	return wrap(err, "remove the link-local address of %s", s.bridge)
+}
+
+// speakers lists the devices that have an address of ours.
+func (k *kernel) speakers() ([]resource, error) {
+	addrs, err := dump.Addrs(nil, unix.AF_INET6)
+	if err != nil {
+		return nil, fmt.Errorf("list addresses: %w", err)
+	}
+	var all []resource
+	for _, a := range addrs {
+		if addr, ok := netip.AddrFromSlice(a.IP); ok && ofSpeaker(addr) {
+			if link, err := k.at(a.LinkIndex); err == nil { // else it has gone
+				all = append(all, linkLocalSpeaker{link.Attrs().Name})
+			}
+		}
+	}
+	return all, nil
 }
 
 // speaks is addr as an address of a device: nobody else makes it, so nothing waits for that to be found out.

@@ -1,10 +1,12 @@
 package netstate_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	"godwit/netstate"
+	"godwit/netstate/internal/nettest"
 	"godwit/netstate/tunnel"
 )
 
@@ -30,4 +32,36 @@ func TestBridgeWithoutLinkLocal(t *testing.T) {
 		t.Error("the guest does not answer over IPv4")
 	}
 	w.cleared(before, "web")
+}
+
+// TestSpeakerWithoutNotes: our address of a bridge is found by itself where the notes were taken away, and goes; that of a
+// guest that is here does not.
+func TestSpeakerWithoutNotes(t *testing.T) {
+	n := nettest.New(t, "h")
+	n.IP("h", "link add br-guest type bridge")
+	n.Run("h", "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/br-guest/addr_gen_mode")
+	n.IP("h", "link set br-guest up\ntuntap add gw0 mode tun\nlink set gw0 up")
+	s := netstate.State{Guest: "web", Bridge: "br-guest", LAN: "lan0", Visiting: []netstate.Visiting{
+		{Addr: guest6, MAC: guestMAC, Taps: []string{"t1a"}, Tunnel: "gw0"}}}
+	ours := func() bool {
+		return strings.Contains(n.Run("h", "ip", "-6", "addr", "show", "dev", "br-guest"), "fe80::67:6f64:")
+	}
+	n.Do("h", func() error {
+		if err := netstate.Set(s); err != nil {
+			return err
+		}
+		found, err := netstate.Found()
+		if len(found.Stray) > 0 || !ours() {
+			t.Errorf("stray %v while the guest is here; the address is there: %v", found.Stray, ours())
+		}
+		return err
+	})
+	n.Run("h", "nft", "flush ruleset")
+	n.Do("h", func() error {
+		_, err := netstate.CleanUp(nil)
+		if err != nil || ours() {
+			t.Errorf("cleaned up without notes: %v; the address is there: %v", err, ours())
+		}
+		return nil
+	})
 }
