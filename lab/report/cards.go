@@ -96,7 +96,7 @@ func recordsCard(r *Report) card {
 }
 
 func droppedCard(r *Report) card {
-	var dropped, held, links int64
+	var dropped, held int64
 	known, unknown := 0, 0
 	for _, m := range r.Migrations {
 		switch {
@@ -109,14 +109,12 @@ func droppedCard(r *Report) card {
 		if m.HeldPackets != nil {
 			held += *m.HeldPackets
 		}
-		if m.LinkDrops != nil {
-			links += *m.LinkDrops
-		}
 	}
 	c := card{Label: "Packets dropped", Value: dash, Note: "not measured"}
 	if known > 0 {
 		c.Value, c.Class = group(dropped), "good"
-		c.Note = fmt.Sprintf("%s held, %s by full links", group(held), group(links))
+		// Not the sum of the migrations': those that were under way at the same time have the same drops.
+		c.Note = fmt.Sprintf("%s held, %s by full links in all of the run", group(held), group(r.LinkDrops))
 	}
 	if known > 0 && unknown > 0 {
 		c.Class, c.Note = "", fmt.Sprintf("%s; not known of %d of %d migrations", c.Note, unknown, len(r.Migrations))

@@ -137,3 +137,12 @@ func TestDroppedNotKnown(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 }
+
+// TestLinkDropsOnce: what links dropped while two guests moved is not told twice.
+func TestLinkDropsOnce(t *testing.T) {
+	both := Migration{Outcome: Completed, DroppedPackets: new(int64(0)), LinkDrops: new(int64(7))}
+	r := &Report{LinkDrops: 9, Migrations: []Migration{both, both}}
+	if c := droppedCard(r); !strings.Contains(c.Note, "9 by full links in all of the run") {
+		t.Errorf("%+v", c)
+	}
+}
