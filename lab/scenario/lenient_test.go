@@ -138,6 +138,10 @@ func TestIdleKeys(t *testing.T) {
 		}
 		if kind == "exec" {
 			note("rate", "ticks, download, upload, requests, udp, iperf3")
+			note("connections", "ticks, download, upload, requests, udp, iperf3")
+		}
+		if n := got.Traffic[0].Connections; n != 2 && kind != "exec" || n != 1 && kind == "exec" {
+			t.Errorf("%s: %d connections", kind, n)
 		}
 		if diff := cmp.Diff(want, got.Idle); diff != "" {
 			t.Errorf("%s: (-want +got)\n%s", kind, diff)

@@ -187,6 +187,9 @@ func (f *file) readTraffic(n ast.Node) {
 		most = 128 // what iperf3 takes itself
 	}
 	t.Connections = int(o.number("connections", 1, 1, most))
+	if t.Kind == "exec" { // a command is one, whatever it opens
+		t.Connections = 1
+	}
 	if t.Kind == "udp" && !o.has("every") {
 		t.Every = min(max(t.Every, time.Duration(t.Connections)*datagramEvery), time.Second)
 	}
@@ -205,8 +208,11 @@ var idleKeys = []struct {
 	heeds []string
 }{
 	{"every", []string{"ticks", "requests", "udp"}},
-	{"rate", []string{"ticks", "download", "upload", "requests", "udp", "iperf3"}},
+	{"rate", allButExec},
+	{"connections", allButExec},
 }
+
+var allButExec = []string{"ticks", "download", "upload", "requests", "udp", "iperf3"}
 
 // idle notes the keys that a flow of that kind does not heed.
 func (f *file) idle(o *object, kind string) {
