@@ -280,7 +280,7 @@ func (r *run) trafficReport(t scenario.Traffic) report.Traffic {
 	out.Mbps.Before, out.RTTMS.Before = rateOf(&res, before), rttOf(&res, before)
 	if len(windows) == 0 {
 		none := part{why: "no migration took place"}
-		return programNulls(trafficNulls(out, &res, part{from: before[0], to: before[1]}, none, none))
+		return kindNulls(trafficNulls(out, &res, part{from: before[0], to: before[1]}, none, none))
 	}
 	for _, w := range windows {
 		if g := gapOf(&res, w); g != nil && (out.ServiceGapMS == nil || *g > *out.ServiceGapMS) {
@@ -294,7 +294,7 @@ func (r *run) trafficReport(t scenario.Traffic) report.Traffic {
 		out.Mbps.After, out.RTTMS.After = rateOf(&res, after), rttOf(&res, after)
 		later = part{from: after[0], to: after[1]}
 	}
-	return programNulls(trafficNulls(out, &res, part{from: before[0], to: before[1]}, part{from: during[0], to: during[1]}, later))
+	return kindNulls(trafficNulls(out, &res, part{from: before[0], to: before[1]}, part{from: during[0], to: during[1]}, later))
 }
 
 // afterwards is the window after a handover's end, as far as the flow ran on.

@@ -242,7 +242,7 @@ func TestOtherProgramsHaveNoRecords(t *testing.T) {
 	zero, some := int64(0), int64(5)
 	half := 0.5
 	for kind, want := range map[string][3]bool{"exec": {false, false, false}, "iperf3": {false, true, true}, "ticks": {true, true, true}} {
-		got := programNulls(report.Traffic{
+		got := kindNulls(report.Traffic{
 			Kind: kind, RecordsLost: &zero, RecordsRepeated: &zero, Corrupt: &zero, Bytes: &some, Retransmits: &zero,
 			Mbps: report.Windows{Before: &half, During: &half, After: &half}, WhyNull: map[string]string{},
 		})

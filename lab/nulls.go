@@ -72,8 +72,13 @@ func trafficNulls(t report.Traffic, res *traffic.Result, before, during, after p
 	return t
 }
 
-// programNulls takes back what nobody counts of another program's connections.
-func programNulls(t report.Traffic) report.Traffic {
+// kindNulls takes back what nobody counts of flows of its kind: of datagrams, and of another program's connections.
+func kindNulls(t report.Traffic) report.Traffic {
+	if t.Kind == traffic.UDP {
+		t.Retransmits = nil
+		t.WhyNull["retransmits"] = "UDP sends nothing again"
+		return t
+	}
 	if t.Kind != traffic.Exec && t.Kind != traffic.Iperf3 {
 		return t
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"godwit/lab/report"
+	"godwit/lab/scenario"
 	"godwit/lab/traffic"
 )
 
@@ -41,5 +42,16 @@ func TestWhyAMigrationsNumbersAreNull(t *testing.T) {
 	}
 	if got := whyNull(report.Migration{Outcome: report.Refused, WhyNull: map[string]string{}}, "it did not begin").WhyNull["vm_downtime_ms"]; got != report.NotPaused {
 		t.Errorf("of one that was refused: %q", got)
+	}
+}
+
+// TestNothingIsSentAgain: what a kind of flow cannot have is null with its reason, and no 0.
+func TestNothingIsSentAgain(t *testing.T) {
+	for kind, null := range map[string]bool{traffic.UDP: true, traffic.Exec: true, traffic.Iperf3: false, traffic.Ticks: false} {
+		r := &run{results: map[string]traffic.Result{"x": {Start: 1, End: 2}}}
+		got := r.trafficReport(scenario.Traffic{Name: "x", Kind: kind})
+		if (got.Retransmits == nil) != null || (got.WhyNull["retransmits"] != "") != null {
+			t.Errorf("%s: %v, %q", kind, got.Retransmits, got.WhyNull["retransmits"])
+		}
 	}
 }
