@@ -99,7 +99,7 @@ func (r *run) migrationReport(ctx context.Context, m *move) report.Migration {
 			r.fillCosts(&out, m)
 		}
 		r.fillNetwork(ctx, &out, m)
-		return whyNull(out, out.Reason)
+		return whyNull(out, whyNone(&out, true))
 	}
 	rep := m.report
 	fillTold(&out, m, rep)
@@ -108,10 +108,7 @@ func (r *run) migrationReport(ctx context.Context, m *move) report.Migration {
 	r.fillCosts(&out, m)
 	r.fillPhases(&out, rep)
 	r.fillNetwork(ctx, &out, m)
-	if rep.Outcome == migration.Completed {
-		return whyNull(out, "the agents did not tell it; see notes")
-	}
-	return whyNull(out, "the migration ended before it could be measured: "+out.Outcome.Word())
+	return whyNull(out, whyNone(&out, false))
 }
 
 // fillTold fills in what an agent told, as it told it.
@@ -173,8 +170,9 @@ func (m *move) standing() (report.Outcome, string) {
 func (r *run) fillBytes(out *report.Migration, rep *record.Report) {
 	switch {
 	case rep.WireBytes == nil && !sent(rep):
-		why := "it ended before it sent memory or disks, from when on bytes are counted"
-		out.WhyNull["wire_bytes"], out.WhyNull["disk_wire_bytes"] = why, why
+		noBytes(out, "it had not begun to send memory or disks, from when on bytes are counted")
+	case rep.WireBytes == nil && rep.Outcome == "":
+		noBytes(out, "it had no end when its source's agent was asked last, and bytes are told at the end")
 	case rep.WireBytes == nil:
 		out.DiskWireBytes = &rep.DiskBytes
 		out.WhyNull["wire_bytes"] = "the source's agent was started again"
@@ -248,8 +246,12 @@ func (r *run) trafficReport(t scenario.Traffic) report.Traffic {
 	out := report.Traffic{Name: t.Name, Client: t.Client, Guest: t.Guest, Kind: t.Kind, Connections: t.Connections, WhyNull: map[string]string{}}
 	res, ok := r.results[t.Name]
 	if !ok {
+		why := "the flow did not begin; see troubles"
+		if r.flows[t.Name] != nil {
+			why = "the flow's client did not tell what it saw; see troubles"
+		}
 		for _, f := range []string{"service_gap_ms", "gap_before_ms", "records_lost", "records_repeated", "corrupt", "bytes", "mbps.before", "mbps.during", "mbps.after", "rtt_ms.before", "rtt_ms.during", "rtt_ms.after", "retransmits"} {
-			out.WhyNull[f] = "the flow did not run to its end"
+			out.WhyNull[f] = why
 		}
 		return out
 	}
@@ -280,6 +282,9 @@ func (r *run) trafficReport(t scenario.Traffic) report.Traffic {
 	out.Mbps.Before, out.RTTMS.Before = rateOf(&res, before), rttOf(&res, before)
 	if len(windows) == 0 {
 		none := part{why: "no migration took place"}
+		if len(r.moves) > 0 {
+			none.why = "no migration had begun when the run ended"
+		}
 		return kindNulls(trafficNulls(out, &res, part{from: before[0], to: before[1]}, none, none))
 	}
 	for _, w := range windows {

@@ -35,6 +35,29 @@ func whyNull(m report.Migration, reason string) report.Migration {
 	return m
 }
 
+// whyNone is why numbers of a migration are missing that have no reason of their own. there: only its destination told of
+// it, if anybody did.
+func whyNone(out *report.Migration, there bool) string {
+	switch {
+	case out.Outcome == report.Completed && there:
+		return "its source's agent told no outcome, and its destination does not know it"
+	case out.Outcome == report.Completed:
+		return "the agents did not tell it; see notes"
+	case out.Outcome == "": // it says how far it was
+		return out.Reason
+	case out.Outcome == report.InDoubt:
+		return "the migration is in doubt: " + cmp.Or(out.Reason, "its source's agent does not say why")
+	case there: // what the lab saw
+		return out.Reason
+	}
+	return "the migration ended before it could be measured: " + out.Outcome.Word()
+}
+
+// noBytes says why what was sent is not known.
+func noBytes(out *report.Migration, why string) {
+	out.WhyNull["wire_bytes"], out.WhyNull["disk_wire_bytes"] = why, why
+}
+
 // part is one of the times in which a flow is looked at.
 type part struct {
 	from, to int64  // unix ns

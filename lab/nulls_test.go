@@ -4,9 +4,11 @@ import (
 	"strings"
 	"testing"
 
+	"godwit/agent/record"
 	"godwit/lab/report"
 	"godwit/lab/scenario"
 	"godwit/lab/traffic"
+	"godwit/migration"
 )
 
 // TestWhyAFlowsNumbersAreNull: the reason is the one that holds, for each number and time.
@@ -52,6 +54,45 @@ func TestNothingIsSentAgain(t *testing.T) {
 		got := r.trafficReport(scenario.Traffic{Name: "x", Kind: kind})
 		if (got.Retransmits == nil) != null || (got.WhyNull["retransmits"] != "") != null {
 			t.Errorf("%s: %v, %q", kind, got.Retransmits, got.WhyNull["retransmits"])
+		}
+	}
+}
+
+// TestWhyNotMeasured: the run's end is no end of a migration, and a doubt is none.
+func TestWhyNotMeasured(t *testing.T) {
+	for name, c := range map[string]struct {
+		m    *move
+		want string
+	}{
+		"under way": {&move{phase: migration.Copy, report: &record.Report{}}, "the run ended while it was in phase copy"},
+		"in doubt":  {&move{report: &record.Report{Outcome: migration.InDoubt}}, "the migration is in doubt: its source's agent does not say why"},
+		"undone":    {&move{report: &record.Report{Outcome: migration.Aborted, Ended: 1}}, "the migration ended before it could be measured: aborted"},
+		"told there": {&move{there: &record.Report{Outcome: migration.Completed, Ended: 1}},
+			"its source's agent told no outcome, and its destination does not know it"},
+		"silent": {&move{phase: migration.Copy}, "the run ended while it was in phase copy, and neither agent answered"},
+		"judged": {&move{judged: report.InDoubt, judgedWhy: "a person has to decide"}, "the migration is in doubt: a person has to decide"},
+	} {
+		r, m := aRun(), c.m
+		m.guest, m.from, m.to, m.step = "web", "a", "a", &scenario.Migrate{To: "a"}
+		if got := r.migrationReport(t.Context(), m).WhyNull["rounds"]; got != c.want {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
+// TestWhyAFlowToldNothing: one that did not begin, one whose client is gone, and one beside a migration that did not begin in time.
+func TestWhyAFlowToldNothing(t *testing.T) {
+	r := aRun()
+	r.flows = map[string]*flowTrace{"lost": {}}
+	r.results = map[string]traffic.Result{"whole": {Start: 1, End: 2}}
+	r.moves = []*move{{guest: "web", report: &record.Report{}, over: r.zero}}
+	for name, want := range map[string][2]string{
+		"late":  {"bytes", "the flow did not begin; see troubles"},
+		"lost":  {"bytes", "the flow's client did not tell what it saw; see troubles"},
+		"whole": {"service_gap_ms", "no migration had begun when the run ended"},
+	} {
+		if got := r.trafficReport(scenario.Traffic{Name: name, Kind: traffic.Ticks}).WhyNull[want[0]]; got != want[1] {
+			t.Errorf("%s: %q", name, got)
 		}
 	}
 }

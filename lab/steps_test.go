@@ -228,10 +228,11 @@ func TestBytesNotCounted(t *testing.T) {
 		want *int64
 		why  string
 	}{
-		{"aborted in check", record.Report{Outcome: migration.Aborted, Phases: phases(migration.Check)}, nil, "before it sent"},
-		{"refused by a hook", record.Report{Outcome: migration.Refused, Phases: phases(migration.Check)}, nil, "before it sent"},
-		{"aborted in prepare", record.Report{Outcome: migration.Aborted, Phases: phases(migration.Check, migration.Prepare)}, nil, "before it sent"},
+		{"aborted in check", record.Report{Outcome: migration.Aborted, Phases: phases(migration.Check)}, nil, "not begun to send"},
+		{"refused by a hook", record.Report{Outcome: migration.Refused, Phases: phases(migration.Check)}, nil, "not begun to send"},
+		{"aborted in prepare", record.Report{Outcome: migration.Aborted, Phases: phases(migration.Check, migration.Prepare)}, nil, "not begun to send"},
 		{"nothing was sent", record.Report{Outcome: migration.Aborted, Phases: phases(migration.Check, migration.Copy), WireBytes: map[string]int64{}}, new(int64), ""},
+		{"under way as the run ended", record.Report{Phases: phases(migration.Check, migration.Copy)}, nil, "had no end"},
 		{"the count was lost", record.Report{Outcome: migration.Completed, Phases: phases(migration.Check, migration.Copy)}, nil, "started again"},
 	} {
 		m := &move{guest: "web", from: "a", to: "a", step: &scenario.Migrate{}, report: &c.rep}
