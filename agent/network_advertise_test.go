@@ -26,7 +26,7 @@ var visitor6 = netip.MustParseAddr("fd00:2:1::a")
 // visiting6 is a leased detour by which a guest came with its routers.
 func visiting6() *detour.Detour {
 	return &detour.Detour{
-		ID: "m-00000001", Guest: "web", Leased: true, Visiting: []netstate.Visiting{{Addr: visitor6, Tunnel: "t1", Tap: "gwt8a"}}, Taps: []string{"gwt8a", "gwt8b"},
+		ID: "m-00000001", Guest: "web", Leased: true, Visiting: []netstate.Visiting{{Addr: visitor6, Tunnel: "t1", Tap: "gwt8a", Taps: []string{"gwt8a"}}}, Taps: []string{"gwt8a", "gwt8b"},
 		OffLink: &detour.OffLink{Tap: "gwt8a", Heard: []netstate.Advertisement{brought}, Routers: []netip.Addr{brought.Router}},
 	}
 }

@@ -74,7 +74,7 @@ func TestRoutersOf(t *testing.T) {
 	a := &Agent{config: &config.Config{Network: config.Network{V4: netip.MustParsePrefix("10.1.1.0/24"), V6: netip.MustParsePrefix("fd00:1:1::/64")}}}
 	a.routers.hear(advertisedBy("fe80::a", 600), time.Now())
 	a.detours = detour.New("", config.Network{}, map[string]*detour.Detour{})
-	d := &detour.Detour{ID: "t1", Guest: "web", Visiting: []netstate.Visiting{{Addr: netip.MustParseAddr("fd00:2:1::a"), Tunnel: "t1", Tap: "t0a"}}, Taps: []string{"t0a", "t0b"}}
+	d := &detour.Detour{ID: "t1", Guest: "web", Visiting: []netstate.Visiting{{Addr: netip.MustParseAddr("fd00:2:1::a"), Tunnel: "t1", Tap: "t0a", Taps: []string{"t0a"}}}, Taps: []string{"t0a", "t0b"}}
 	d.OffLink = &detour.OffLink{Tap: "t0a", Heard: []netstate.Advertisement{brought}, Routers: []netip.Addr{brought.Router}}
 	place(a, d)
 	g := &Guest{Held: care.Held{Taps: []string{"t0a", "t0b"}}}

@@ -69,7 +69,7 @@ var visitorV6 = netip.MustParseAddr("fd00:2:1::a")
 
 // visitingV6 is a leased detour by which a guest came with its routers.
 func visitingV6() *Detour {
-	d := detourOf("m-00000001", 1, nil, []netstate.Visiting{{Addr: visitorV6, Tunnel: "t1", Tap: "gwt8a"}}, "gwt8a", "gwt8b")
+	d := detourOf("m-00000001", 1, nil, []netstate.Visiting{{Addr: visitorV6, Tunnel: "t1", Tap: "gwt8a", Taps: []string{"gwt8a"}}}, "gwt8a", "gwt8b")
 	d.Tunnel.Name, d.Leased = "", true
 	d.OffLink = &OffLink{Tap: "gwt8a", Heard: []netstate.Advertisement{heardOf}, Routers: []netip.Addr{heardOf.Router}}
 	return d

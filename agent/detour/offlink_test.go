@@ -29,7 +29,7 @@ func TestOffLink(t *testing.T) {
 // before the guest runs here until it is gone.
 func TestOffLinkWant(t *testing.T) {
 	visits := func(addr netip.Addr, by string) []netstate.Visiting {
-		return []netstate.Visiting{{Addr: addr, Tunnel: by, Tap: "t0a"}}
+		return []netstate.Visiting{{Addr: addr, Tunnel: by, Tap: "t0a", Taps: []string{"t0a"}}}
 	}
 	with := func(d *Detour) *Detour { d.OffLink = &OffLink{Tap: "t0a"}; return d }
 	ends := detourOf("t1", 1, nil, visits(theirs, "t1"), "t0a")

@@ -83,7 +83,8 @@ func (d *Detour) LedAway() []netip.Addr {
 }
 
 // Leave keeps what the guest, which has gone, still needs here: the way to it of
-// needed addresses, and, where those only pass through, their way home.
+// needed addresses, and, where those only pass through, their way home: a visit without taps, to
+// which nothing leads any more, whichever of the guest's detours ends first.
 func (d *Detour) Leave(needed []netip.Addr) {
 	d.Taps, d.Coming, d.Sent, d.OffLink = nil, nil, nil, nil
 	d.Away = slices.DeleteFunc(d.Away, func(a netstate.Away) bool { return !slices.Contains(needed, a.Addr) })
@@ -93,6 +94,9 @@ func (d *Detour) Leave(needed []netip.Addr) {
 	d.Visiting = slices.DeleteFunc(d.Visiting, func(v netstate.Visiting) bool {
 		return v.AtHome() || !slices.Contains(needed, v.Addr)
 	})
+	for i := range d.Visiting {
+		d.Visiting[i].Tap, d.Visiting[i].Taps = "", nil
+	}
 }
 
 // Store is all of a host's detours, kept on the disk so that a restarted agent knows what its kernel
@@ -200,7 +204,7 @@ func (s *Store) want(guest string) netstate.State {
 	}
 	for _, d := range s.of(guest) {
 		for _, v := range d.Visiting {
-			if !gone[v.Addr] {
+			if !gone[v.Addr] && len(v.Taps) > 0 { // see Leave
 				gone[v.Addr] = true // of two ways, the older one serves
 				state.Visiting = append(state.Visiting, v)
 			}

@@ -40,7 +40,9 @@ func TestDetoursWant(t *testing.T) {
 	away := func(addr netip.Addr, by string, flipped bool) netstate.Away {
 		return netstate.Away{Addr: addr, Tunnel: by, Active: flipped}
 	}
-	visits := func(addr netip.Addr, by string) netstate.Visiting { return netstate.Visiting{Addr: addr, Tunnel: by} }
+	visits := func(addr netip.Addr, by string) netstate.Visiting {
+		return netstate.Visiting{Addr: addr, Tunnel: by, Taps: []string{"t0a"}}
+	}
 	fromHome := func(a netstate.Away) netstate.Away { a.Gateway = router; return a }
 	transit := func(a netstate.Away, home string) netstate.Away { a.Home = home; return a }
 	list := func(all ...netstate.Away) []netstate.Away { return all }
@@ -180,6 +182,29 @@ func TestDetoursWant(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestGoneOn: of a guest that has gone on nothing leads to taps that are no more, whichever of its detours ends first; it may come back.
+func TestGoneOn(t *testing.T) {
+	visit := netstate.Visiting{Addr: theirs, Tunnel: "t1", Tap: "t0a", Taps: []string{"t0a"}}
+	came := detourOf("t1", 1, nil, []netstate.Visiting{visit}, "t0a")
+	went := detourOf("t2", 2, []netstate.Away{{Addr: theirs, Tunnel: "t2", Tap: "t0a", Active: true}}, nil, "t0a")
+	s := &Store{byID: map[string]*Detour{"t1": came, "t2": went}}
+	came.Leave([]netip.Addr{theirs})
+	went.Leave([]netip.Addr{theirs})
+	if now := s.want("web"); len(now.Away) != 1 || now.Away[0].Home != "t1" || len(now.Visiting) > 0 {
+		t.Errorf("it passes through: %+v", now)
+	}
+	delete(s.byID, "t2")
+	if now := s.want("web"); !now.Empty() {
+		t.Errorf("where its way home ends last: %+v", now)
+	}
+	back := visit
+	back.Tunnel, back.Taps = "t3", []string{"t5a"}
+	s.byID["t3"] = detourOf("t3", 3, nil, []netstate.Visiting{back}, "t5a")
+	if now := s.want("web"); len(now.Visiting) != 1 || now.Visiting[0].Tunnel != "t3" {
+		t.Errorf("come again: %+v", now)
 	}
 }
 

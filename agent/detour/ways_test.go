@@ -11,7 +11,7 @@ import (
 // TestPublishedWhileHere: a visiting address is published where the guest answers for it:
 // not one that is at home here, and no more once packets are led on.
 func TestPublishedWhileHere(t *testing.T) {
-	in := detourOf("t1", 1, nil, []netstate.Visiting{{Addr: theirs, Tunnel: "t1"}, {Addr: ours}}, "t0a")
+	in := detourOf("t1", 1, nil, []netstate.Visiting{{Addr: theirs, Tunnel: "t1", Taps: []string{"t0a"}}, {Addr: ours, Taps: []string{"t0a"}}}, "t0a")
 	s := &Store{byID: map[string]*Detour{"t1": in}}
 	published := func() (all []netip.Addr) {
 		for _, v := range s.want("web").Visiting {
