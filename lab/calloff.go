@@ -53,7 +53,11 @@ func (r *run) lastWord(ctx context.Context, m *move) {
 	if rep, err := r.w.agents[m.from].client.Report(ctx, m.id); err == nil {
 		m.set(&rep)
 	}
-	if rep, err := r.w.agents[r.resolve(m)].client.Report(ctx, m.id); err == nil {
+	to := r.resolve(m)
+	if rep, err := r.w.agents[to].client.Report(ctx, m.id); err == nil {
+		if rep.Resumed != 0 { // its host is asked for what reached it
+			r.w.moved(m.guest, to)
+		}
 		m.mu.Lock()
 		m.there = &rep
 		m.mu.Unlock()

@@ -157,3 +157,26 @@ func TestLeaderlessHearsTheDestination(t *testing.T) {
 		}
 	}
 }
+
+// TestWhereItRuns: a guest that runs at its destination is asked for there, also where its source's agent told nothing of it any more.
+func TestWhereItRuns(t *testing.T) {
+	for resumed, want := range map[string]string{"0": "a", "5": "b"} {
+		mux := http.NewServeMux()
+		mux.HandleFunc("GET /v1/migrations/{id}", func(w http.ResponseWriter, _ *http.Request) {
+			w.Write([]byte(`{"outcome":"","requested":1,"resumed":` + resumed + `}`)) //nolint:errcheck // the client tells
+		})
+		for name, ask := range map[string]func(*run, *move){
+			"under way":  func(r *run, m *move) { r.landedThere(t.Context(), m) },
+			"at the end": func(r *run, m *move) { r.lastWord(t.Context(), m) },
+		} {
+			r := aRun()
+			r.w.scenario.Sites = append(r.w.scenario.Sites, scenario.Site{Name: "b", Hosts: 1})
+			r.hasWeb(t, http.NewServeMux())
+			r.w.agents["b"] = anAgent(t, "b", mux)
+			ask(r, &move{guest: "web", id: "m-00000001", from: "a", to: "b"})
+			if got := r.w.agentOf("web").host.Name; got != want {
+				t.Errorf("%s, resumed %s: %s is asked", name, resumed, got)
+			}
+		}
+	}
+}

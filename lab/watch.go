@@ -143,7 +143,11 @@ func (r *run) follow(ctx context.Context, host *hostAgent, m *move) {
 func (r *run) landedThere(ctx context.Context, m *move) bool {
 	ask, cancel := context.WithTimeout(ctx, lastWordTime)
 	defer cancel()
-	rep, err := r.w.agents[r.resolve(m)].client.Report(ask, m.id)
+	to := r.resolve(m)
+	rep, err := r.w.agents[to].client.Report(ask, m.id)
+	if err == nil && rep.Resumed != 0 { // no event of the source's tells
+		r.w.moved(m.guest, to)
+	}
 	if err != nil || rep.Outcome != migration.Completed {
 		return false
 	}
