@@ -47,12 +47,14 @@ func Judge(r *report.Report, silence float64) []string {
 	return bad
 }
 
-// unmet is what the file expects and the report does not show, but for phases that no migration came to
+// unmet is what the file expects and the report does not show, but for phases of a guest that no migration of it came to
 // where one was undone or refused: the steps that waited for them had nothing to wait for.
 func unmet(r *report.Report) []string {
-	undone := slices.ContainsFunc(r.Migrations, func(m report.Migration) bool { return m.Outcome == report.Aborted || m.Outcome == report.Refused })
 	return slices.DeleteFunc(slices.Clone(r.Unmet), func(line string) bool {
-		return undone && strings.HasPrefix(line, "never reached: ")
+		return slices.ContainsFunc(r.Migrations, func(m report.Migration) bool {
+			undone := m.Outcome == report.Aborted || m.Outcome == report.Refused
+			return undone && strings.HasPrefix(line, "never reached: "+m.Guest+" ")
+		})
 	})
 }
 
