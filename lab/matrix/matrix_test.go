@@ -113,3 +113,29 @@ func TestTable(t *testing.T) {
 		}
 	}
 }
+
+// TestTableOfSeveralTries: none of a cell's tries hides a worse one, in whatever order they came.
+func TestTableOfSeveralTries(t *testing.T) {
+	cell := Cell{Cut3s, migration.Copy}
+	try := func(took float64, change func(*Result)) Result {
+		r := Result{Cell: cell, Seen: Seen{Hit: migration.Copy, Outcome: migration.Completed, Runs: []string{"b"}, SettledS: took}}
+		change(&r)
+		return r
+	}
+	good := func(*Result) {}
+	bad := func(r *Result) { r.Bad = []string{"left over: tap gwt1a"} }
+	unknown := func(r *Result) { r.Trouble, r.Bad = "no boot", []string{"not measured: no boot"} }
+	for _, c := range []struct {
+		tries []Result
+		want  string
+	}{
+		{[]Result{try(1, bad), try(7, unknown), try(9, good)}, "**BAD** moved 1.0 s (3)"},
+		{[]Result{try(9, good), try(1, unknown)}, "**BAD** ? (2)"},
+		{[]Result{try(9, good), try(1, good)}, "moved 9.0 s (2)"},
+		{[]Result{try(9, good)}, "moved 9.0 s"},
+	} {
+		if got := wordOf(c.tries, cell); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}

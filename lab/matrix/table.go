@@ -1,6 +1,7 @@
 package matrix
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -86,6 +87,32 @@ func (r Result) word() string {
 	return word
 }
 
+// wordOf is a cell's in the table: of several tries that which is worst, the one that took longest among alike.
+func wordOf(results []Result, c Cell) string {
+	tries := slices.DeleteFunc(slices.Clone(results), func(r Result) bool { return r.Cell != c })
+	if len(tries) == 0 {
+		return ""
+	}
+	word := slices.MaxFunc(tries, func(a, b Result) int {
+		return cmp.Or(cmp.Compare(a.badness(), b.badness()), cmp.Compare(a.SettledS, b.SettledS))
+	}).word()
+	if len(tries) > 1 {
+		word += fmt.Sprintf(" (%d)", len(tries))
+	}
+	return word
+}
+
+// badness is higher where more is wrong: what was seen to be is more than what could not be measured.
+func (r Result) badness() int {
+	switch {
+	case r.OK():
+		return 0
+	case r.Trouble != "":
+		return 1
+	}
+	return 2
+}
+
 // Table writes faults × phases as Markdown, then the sums and what is wrong.
 func Table(w io.Writer, results []Result) {
 	columns := migration.Phases
@@ -100,13 +127,7 @@ func Table(w io.Writer, results []Result) {
 		}
 		fmt.Fprintf(w, "| %s |", f.Name)
 		for _, p := range columns {
-			word := ""
-			for _, r := range results {
-				if r.Cell == (Cell{f.Name, p}) {
-					word = r.word()
-				}
-			}
-			fmt.Fprintf(w, " %s |", word)
+			fmt.Fprintf(w, " %s |", wordOf(results, Cell{f.Name, p}))
 		}
 		fmt.Fprintln(w)
 	}
@@ -115,7 +136,7 @@ moved: the guest runs at the destination; back: at the source, the migration was
 refused: it never began; ended: the fault ended the guest's only QEMU; taken back: by a
 person's word, as the QEMU that had run the guest was gone; forgotten: the agent was killed
 before its first record. Seconds from the fault until no migration was under way.
-*: the phase was over when the fault had come.
+*: the phase was over when the fault had come. (n): the worst of n tries.
 `)
 	s := Sum(results)
 	fmt.Fprintf(w, "\n%d cells, %d bad (%d not measured): %d guests lost, %d doubled, %d of %d connections lost, %d leftovers.\n",
