@@ -39,6 +39,7 @@ type netemLink struct {
 	tallies [2]tally
 	gone    bool
 	link    Link
+	tc      func(args ...string) error
 }
 
 // StartNetem makes a link of the kernel's own parts. On failure nothing remains.
@@ -46,7 +47,7 @@ func StartNetem(ctx context.Context, a, b End, link Link) (Emulator, error) {
 	if err := link.Check(); err != nil {
 		return nil, err
 	}
-	n := &netemLink{ends: [2]End{a, b}, link: link}
+	n := &netemLink{ends: [2]End{a, b}, link: link, tc: tc}
 	if err := n.make(); err != nil {
 		return nil, err
 	}
@@ -104,41 +105,58 @@ func (n *netemLink) Set(link Link) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for i, end := range n.ends {
-		if err := netns.Do(end.Namespace, func() error { return n.set(i, link) }); err != nil {
-			return err
+	for i := range n.ends {
+		if err := n.set(i, n.link, link); err != nil {
+			return errors.Join(err, n.putBack(i, link))
 		}
 	}
 	n.link = link
 	return nil
 }
 
-// set makes what leaves an end behave like link. What was dropped until now is counted
-// first, by the settings that dropped it; a cut loses what is on its way.
-func (n *netemLink) set(i int, link Link) error {
-	device := n.ends[i].Device
-	dev, err := netlink.LinkByName(device)
+// putBack makes the ends up to last, which a change to failed reached, as they were.
+func (n *netemLink) putBack(last int, failed Link) error {
+	if failed == n.link { // it is being made
+		return nil
+	}
+	var err error
+	for i := range last + 1 {
+		err = errors.Join(err, n.set(i, failed, n.link))
+	}
 	if err != nil {
-		return fmt.Errorf("find %s: %w", device, err)
-	}
-	if err := n.count(dev, i); err != nil {
-		return err
-	}
-	if err := netlink.LinkSetMTU(dev, link.MTUBytes()); err != nil {
-		return fmt.Errorf("set mtu of %s: %w", device, err)
-	}
-	carried, carry := carries(n.link, i), carries(link, i)
-	commands := disciplines(device, link, carry)
-	if carried && !carry && n.tallies[i].seen != (readings{}) {
-		commands = append([][]string{{"qdisc", "del", "dev", device, "root"}}, commands...)
-		n.tallies[i].emptied()
-	}
-	for _, args := range commands {
-		if err := tc(args...); err != nil {
-			return err
-		}
+		return fmt.Errorf("put the link back: %w", err)
 	}
 	return nil
+}
+
+// set makes what leaves an end behave like link. What was dropped until now is counted
+// first, by the settings that dropped it; a cut loses what is on its way.
+func (n *netemLink) set(i int, before, link Link) error {
+	return netns.Do(n.ends[i].Namespace, func() error {
+		device := n.ends[i].Device
+		dev, err := netlink.LinkByName(device)
+		if err != nil {
+			return fmt.Errorf("find %s: %w", device, err)
+		}
+		if err := n.count(dev, i, before); err != nil {
+			return err
+		}
+		if err := netlink.LinkSetMTU(dev, link.MTUBytes()); err != nil {
+			return fmt.Errorf("set mtu of %s: %w", device, err)
+		}
+		carried, carry := carries(before, i), carries(link, i)
+		commands := disciplines(device, link, carry)
+		if carried && !carry && n.tallies[i].seen != (readings{}) {
+			commands = append([][]string{{"qdisc", "del", "dev", device, "root"}}, commands...)
+			n.tallies[i].emptied()
+		}
+		for _, args := range commands {
+			if err := n.tc(args...); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // disciplines are the tc(8) commands that make what leaves device behave like link.
@@ -179,19 +197,19 @@ func (n *netemLink) Counters() (Counters, error) {
 			if err != nil {
 				return fmt.Errorf("find %s: %w", end.Device, err)
 			}
-			return n.count(dev, i)
+			return n.count(dev, i, n.link)
 		}))
 	}
 	return Counters{AB: n.tallies[0].sum, BA: n.tallies[1].sum}, err
 }
 
-// count adds up what the disciplines of an end have counted under the present settings.
-func (n *netemLink) count(dev netlink.Link, i int) error {
+// count adds up what the disciplines of an end have counted under the settings of link.
+func (n *netemLink) count(dev netlink.Link, i int, link Link) error {
 	list, err := netlink.QdiscList(dev)
 	if err != nil {
 		return fmt.Errorf("list disciplines of %s: %w", dev.Attrs().Name, err)
 	}
-	n.tallies[i].add(read(list), n.link, carries(n.link, i))
+	n.tallies[i].add(read(list), link, carries(link, i))
 	return nil
 }
 

@@ -1,13 +1,18 @@
 package wan
 
 import (
+	"errors"
+	"fmt"
+	"maps"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"godwit/internal/need"
+	"godwit/netstate/netns"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 )
 
@@ -80,5 +85,47 @@ func TestProbeAgrees(t *testing.T) {
 	}
 	if _, err := StartNetem(t.Context(), End{w.a, "n0"}, End{w.b, "n0"}, Link{}); (err == nil) != HaveNetem() {
 		t.Errorf("start by netem: %v, but the probe says %v", err, HaveNetem())
+	}
+}
+
+// TestHalfAChange: where the second end does not take a change, the first has it no more, nor has the second a part of it.
+func TestHalfAChange(t *testing.T) {
+	need.Root(t)
+	a, b := End{fmt.Sprintf("t-wan-%d-half-a", os.Getpid()), "up0"}, End{fmt.Sprintf("t-wan-%d-half-b", os.Getpid()), "s0u0"}
+	for _, end := range []End{a, b} {
+		if err := netns.Create(end.Namespace); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = netns.Delete(end.Namespace) })
+	}
+	before := Link{Rate: 10e6, Delay: time.Millisecond}
+	last, refuses := map[string]string{}, ""
+	n := &netemLink{ends: [2]End{a, b}, link: before, tc: func(args ...string) error {
+		if line := strings.Join(args, " "); refuses == "" || !strings.Contains(line, refuses) {
+			last[args[3]+" "+args[4]] = line
+			return nil
+		}
+		return errors.New("no more memory")
+	}}
+	if err := errors.Join(n.make(), n.Set(before)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = n.Close() })
+	stood := maps.Clone(last)
+	refuses = "dev s0u0 parent 1:1 handle 10: netem limit 63 "
+	err := n.Set(Link{Rate: 20e6, Delay: 9 * time.Millisecond, MTU: 1400})
+	if err == nil || err.Error() != "no more memory" {
+		t.Errorf("%v", err)
+	}
+	if diff := cmp.Diff(stood, last); diff != "" || n.link != before {
+		t.Errorf("%+v: (-before +after) %s", n.link, diff)
+	}
+	for _, end := range n.ends {
+		_ = netns.Do(end.Namespace, func() error {
+			if dev, err := netlink.LinkByName(end.Device); err != nil || dev.Attrs().MTU != 1500 {
+				t.Errorf("%s: %v, %v", end.Device, dev, err)
+			}
+			return nil
+		})
 	}
 }
