@@ -23,7 +23,9 @@ func (r *run) assemble(ctx context.Context, timedOut bool) *report.Report {
 		LinkDrops: r.links.drops,
 	}
 	for _, m := range r.moves {
-		rep.Migrations = append(rep.Migrations, r.migrationReport(ctx, m))
+		one := r.migrationReport(ctx, m)
+		one.Notes = slices.Concat(one.Notes, m.remarks)
+		rep.Migrations = append(rep.Migrations, one)
 	}
 	for _, t := range r.w.scenario.Traffic {
 		rep.Traffic = append(rep.Traffic, r.trafficReport(t))

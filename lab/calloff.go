@@ -30,7 +30,7 @@ func (r *run) callOff() {
 			continue
 		}
 		if err := r.w.agents[m.from].client.Abort(ctx, m.id); err != nil { // it has been handed over, or nobody answers
-			r.tell("the run ends: " + err.Error())
+			r.remark(m, "the run ends: "+err.Error())
 		}
 	}
 	for _, m := range moves {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -15,9 +16,11 @@ import (
 	"time"
 
 	"godwit/agent/api"
+	"godwit/agent/record"
 	"godwit/lab/scenario"
 	"godwit/lab/topo"
 	"godwit/lab/traffic"
+	"godwit/migration"
 )
 
 // TestAbortTooLate: an abort that is due when the migration has just ended has nothing to do;
@@ -31,6 +34,34 @@ func TestAbortTooLate(t *testing.T) {
 	done()
 	if err := r.abort(t.Context(), "web", nil); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestWhyAnAbortWasRefused: the report tells what came of an abort that was too late, of whichever kind.
+func TestWhyAnAbortWasRefused(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/migrations/{id}/abort", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusConflict)
+		w.Write([]byte(`{"code":"busy","text":"abort m-00000001: it can only go forward"}`)) //nolint:errcheck // the client tells
+	})
+	r := aRun()
+	r.hasWeb(t, mux)
+	m := r.newMove(&scenario.Migrate{Guest: "web", To: "a"})
+	m.id, m.report = "m-00000001", &record.Report{Outcome: migration.Completed, Ended: 1, Notes: []string{"an agent's"}}
+	close(m.answered)
+	if err := r.abort(t.Context(), "web", nil); err != nil {
+		t.Error(err)
+	}
+	close(m.done)
+	_, done := r.turn("web")
+	done()
+	if err := r.abort(t.Context(), "web", nil); err != nil {
+		t.Error(err)
+	}
+	got := r.assemble(t.Context(), false).Migrations[0].Notes
+	want := []string{"an agent's", "abort m-00000001: it can only go forward", "abort web: its migration has its outcome already"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
 	}
 }
 

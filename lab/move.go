@@ -36,6 +36,7 @@ type move struct {
 	progress  record.CopyProgress
 	wire      []wireSample
 	pages     []pageLook
+	remarks   []string // the lab's own, beside the agents' notes
 	done      chan struct{}
 
 	looks []edgeLook // in its handover; of run.mu

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"godwit/agent/api"
 	"godwit/internal/clock"
 	"godwit/lab/report"
 	"godwit/lab/scenario"
@@ -262,44 +261,6 @@ func (r *run) await(ctx context.Context, name string) *move {
 	}
 }
 
-// abort calls a guest's migration off: m, or, where that is nil, the one that has been asked for. An agent that is being started
-// again is asked until it answers.
-func (r *run) abort(ctx context.Context, name string, m *move) error {
-	if m == nil {
-		m = r.await(ctx, name)
-	}
-	switch {
-	case m == nil && r.had(name), m != nil && m.ended():
-		r.tell("abort " + name + ": its migration has its outcome already")
-		return nil
-	case m == nil:
-		return fmt.Errorf("no migration of %s is under way", name)
-	}
-	select {
-	case <-m.answered:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	if m.id == "" { // it was refused: its outcome tells
-		return nil
-	}
-	host := r.w.agents[m.from]
-	for {
-		err := host.client.Abort(ctx, m.id)
-		switch {
-		case err == nil:
-			return nil
-		case !api.Unanswered(err): // refused with a reason: that is an answer, and the outcome tells
-			r.tell(err.Error())
-			return nil
-		case m.ended():
-			return nil
-		case host.goneForGood() || !r.due(ctx, 100*time.Millisecond):
-			return err
-		}
-	}
-}
-
 // asks says whether a migration of the guest has been asked for that has no outcome.
 func (r *run) asks(name string) bool {
 	r.mu.Lock()
@@ -311,14 +272,6 @@ func (r *run) asks(name string) bool {
 	default:
 		return last != nil
 	}
-}
-
-// had says whether the guest has had a migration and none is asked for now.
-func (r *run) had(name string) bool {
-	r.mu.Lock()
-	any := r.lastOf(name) != nil
-	r.mu.Unlock()
-	return any && !r.asks(name)
 }
 
 // about is the migration of a guest that a step is about: that whose phase it waited for, also when
