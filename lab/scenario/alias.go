@@ -6,11 +6,18 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
+// maxRepeated is how many nodes all aliases of a file may stand for, those within them too: what is shared is read as often as it
+// is named.
+const maxRepeated = 1 << 17
+
 // resolve puts in the place of every alias what its anchor names, and of every merge
 // key (`<<`) the entries that its map lacks. What an anchor names is shared and not
-// copied, so a file that repeats a lot costs no more than its own length. It returns
+// copied, so a file that repeats a lot takes no more room than its own length. It returns
 // the node to use in the place of n.
 func (r *reader) resolve(n ast.Node) ast.Node {
+	if r.repeated > maxRepeated { // that was said
+		return n
+	}
 	switch n := n.(type) {
 	case *ast.AnchorNode:
 		value := r.resolve(n.Value)
@@ -26,6 +33,10 @@ func (r *reader) resolve(n ast.Node) ast.Node {
 			r.wrong(at(n), fmt.Sprintf("alias *%s has no anchor before it", short(name)), "an anchor &"+short(name)+" further up")
 			r.stop = true // what it stands for is not known: any word on it would be a guess
 		}
+		if r.repeated += r.weigh(value); r.repeated > maxRepeated {
+			r.wrong(at(n), "the aliases up to here stand for too much", fmt.Sprintf("lists and maps that have %d entries together at most, as often as they are named", maxRepeated))
+			r.stop = true
+		}
 		return value
 	case *ast.SequenceNode:
 		for i, v := range n.Values {
@@ -40,6 +51,33 @@ func (r *reader) resolve(n ast.Node) ast.Node {
 		r.resolveMap(n)
 	}
 	return n
+}
+
+// weigh counts the nodes of a tree whose aliases are resolved.
+func (r *reader) weigh(n ast.Node) (sum int) {
+	if w, known := r.weights[n]; known {
+		return w
+	}
+	switch n := n.(type) {
+	case *ast.SequenceNode:
+		for _, v := range n.Values {
+			sum += r.weigh(v)
+		}
+	case *ast.MappingNode:
+		for _, v := range n.Values {
+			sum += r.weigh(v.Value)
+		}
+	case *ast.MappingValueNode:
+		sum = r.weigh(n.Value)
+	default:
+		return 1
+	}
+	if r.weights == nil {
+		r.weights = map[ast.Node]int{}
+	}
+	sum = min(sum+1, maxRepeated+1)
+	r.weights[n] = sum
+	return sum
 }
 
 // resolveMap resolves a map's values and merges what it asks for.
@@ -70,7 +108,7 @@ func (r *reader) resolveMap(n *ast.MappingNode) {
 
 // merged is the map that a merge key brings; one that brings none is reported.
 func (r *reader) merged(value ast.Node, key *ast.MappingValueNode) ast.Node {
-	if _, isMap := pairs(value); !isMap && value != nil {
+	if _, isMap := pairs(value); !isMap && value != nil && r.repeated <= maxRepeated {
 		r.wrong(at(key), "<< brings "+kind(value), "<<: *NAME of a map")
 	}
 	return value

@@ -172,12 +172,21 @@ func (o *object) word(key, standard string, known ...string) string {
 	return s
 }
 
+// mostListed bounds the names in a message.
+const mostListed = 30
+
 // known reads a name that is defined elsewhere in the file.
 func (o *object) known(key, thing string, names []string) string {
+	if n, plain := o.fields[key].node.(*ast.StringNode); plain && n.Value != "" && slices.Contains(names, n.Value) {
+		return n.Value
+	}
 	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == "" }) // of what has a wrong one
-	allowed := strings.Join(names, ", ")
-	if len(names) == 0 {
+	allowed := join(names[:min(len(names), mostListed)])
+	switch more := len(names) - mostListed; {
+	case len(names) == 0:
 		allowed = "none is defined"
+	case more > 0:
+		allowed += fmt.Sprintf(", and %d more", more)
 	}
 	s, ok := o.text(key, allowed)
 	if ok && !slices.Contains(names, s) {

@@ -191,6 +191,9 @@ func TestUnreasonableFiles(t *testing.T) {
 		"dashes":   strings.Repeat("- ", 100_000),
 		"long":     strings.Repeat("# comment\n", 100_000),
 		"keys":     strings.Repeat("a: {b: 1}\n", 6_000),
+		"lines":    strings.Repeat("name: x\n", 100_000),
+		"aliases":  repeats("{name: a, run: &r ["+strings.Repeat("x,", 4096)+"]}", "{name: b, run: *r}"),
+		"merges":   repeats("&r {"+strings.Repeat("a: 1, ", 20_000)+"}", "{<<: *r, name: b}"),
 		"indent":   stairs(400),
 		"nothing":  "",
 		"binary":   "\x00\x01\xff\xfe{{{",
@@ -208,6 +211,34 @@ func TestUnreasonableFiles(t *testing.T) {
 				t.Errorf("took %s", took)
 			}
 		})
+	}
+}
+
+// repeats is a file with one guest, and thousands of others that are said by it.
+func repeats(first, others string) string {
+	return "name: x\nguests:\n  - " + first + "\n" + strings.Repeat("  - "+others+"\n", 4000)
+}
+
+// TestLargeFiles: what is refused of them is told by its place, and what a large scenario needs is read.
+func TestLargeFiles(t *testing.T) {
+	sites := "name: x\nsites: [{name: a, guest_net: {v4: 10.1.1.0/24}, uplinks: [{name: p}]}]\n"
+	var guests, steps strings.Builder
+	for i := range 4096 {
+		fmt.Fprintf(&guests, "- name: g%d\n  site: a\n  run: %s\n", i, []string{"&r [cpu, http]", "*r"}[min(i, 1)])
+		fmt.Fprintf(&steps, "  - at: 1s\n    abort:\n      guest: g%d\n", i)
+	}
+	for _, c := range []struct{ text, says string }{
+		{sites + "guests:\n" + guests.String() + "steps:\n" + steps.String(), ""},
+		{sites + strings.Repeat("clients:\n", 4095), "f:4097:1: too many keys in one map; allowed: at most 4096"},
+		{sites + "guests:\n" + guests.String() + "steps:\n  - {at: 1s, abort: {guest: h}}\n",
+			`f:12293:29: unknown guest "h"; allowed: g0, g1, g2, g3, g4, g5, g6, g7, g8, g9, g10, g11, g12, g13, g14, g15, g16, g17, g18, g19, g20, g21, g22, g23, g24, g25, g26, g27, g28, g29, and 4066 more`},
+		{repeats("{name: a, run: &r ["+strings.Repeat("x,", 4095)+"x]}", "{name: b, run: *r}"),
+			"f:35:20: the aliases up to here stand for too much; allowed: lists and maps that have 131072 entries together at most, as often as they are named"},
+		{sites + "guests: [{name: g, site: a, vcpus: .inf}]\n", "f:3:36: vcpus of guest g is the number .inf; allowed: a whole number from 1 to 64"},
+	} {
+		if _, err := Parse("f", []byte(c.text)); (err == nil) != (c.says == "") || err != nil && err.Error() != c.says {
+			t.Errorf("%.300s, want %s", fmt.Sprint(err), c.says)
+		}
 	}
 }
 

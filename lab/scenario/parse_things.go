@@ -73,6 +73,7 @@ func (f *file) clientUplinks(o *object) []string {
 	nodes := o.list("uplinks")
 	if len(nodes) == 0 || len(nodes) > maxClientUplinks {
 		o.wrong("uplinks", fmt.Sprintf("%s has %d uplinks", o.what, len(nodes)), fmt.Sprintf("1 to %d", maxClientUplinks))
+		return nil
 	}
 	for _, n := range nodes {
 		if _, plain := n.(*ast.StringNode); plain {
@@ -139,12 +140,14 @@ func (f *file) disks(o *object) []int64 {
 	case o.has("disk"):
 		sizes = []int64{o.size("disk", minDisk)}
 	case o.has("disks"):
-		for _, n := range o.list("disks") {
+		nodes := o.list("disks")
+		if len(nodes) > mostDisks {
+			o.wrong("disks", fmt.Sprintf("%s has %d disks", o.what, len(nodes)), fmt.Sprintf("%d at most", mostDisks))
+			nodes = nodes[:mostDisks]
+		}
+		for _, n := range nodes {
 			sizes = append(sizes, f.entry(o, "disk", n).size("disk", minDisk))
 		}
-	}
-	if len(sizes) > mostDisks {
-		o.wrong("disks", fmt.Sprintf("%s has %d disks", o.what, len(sizes)), fmt.Sprintf("%d at most", mostDisks))
 	}
 	for _, s := range sizes {
 		if s < minDisk || s > maxDisk || s%512 != 0 {

@@ -18,15 +18,17 @@ import (
 const (
 	MaxFile = 1 << 20 // of a scenario file, bytes: nothing needs more than that to be read
 	maxDeep = 32      // brackets, or dashes in one line, that are open at once
-	maxList = 4096    // entries of any one list
+	maxList = 4096    // entries of any one list, or map
 )
 
 // reader collects what is wrong while the tree is walked.
 type reader struct {
-	file    string
-	found   []Error
-	anchors map[string]ast.Node
-	stop    bool // the tree has a hole, and is not read
+	file     string
+	found    []Error
+	anchors  map[string]ast.Node
+	weights  map[ast.Node]int // see weigh
+	repeated int              // nodes that aliases stand for
+	stop     bool             // the tree has a hole, or is too large, and is not read
 }
 
 // place is where a node stands in the file.
@@ -72,6 +74,10 @@ func (r *reader) tree(data []byte) (root ast.Node) {
 	}
 	if p, deep := tooDeep(data); deep {
 		r.wrong(p, "nested too deeply", fmt.Sprintf("at most %d levels", maxDeep))
+		return nil
+	}
+	if p, wide := tooWide(data); wide {
+		r.wrong(p, "too many keys in one map", fmt.Sprintf("at most %d", maxList))
 		return nil
 	}
 	// The parser is other people's and is known to panic on odd bytes.
@@ -171,6 +177,43 @@ func tooDeep(data []byte) (place, bool) {
 	return p, false
 }
 
+// tooWide looks for a map in lines that has more keys than any: the parser takes time by their square. Lines of a text with as
+// many colons count, too: no sane command has them.
+func tooWide(data []byte) (place, bool) {
+	type level struct{ col, keys int }
+	var open []level
+	number := 0
+	for line := range bytes.Lines(data) {
+		number++
+		text := bytes.TrimLeft(line, " ")
+		col := len(line) - len(text)
+		if text = bytes.TrimSpace(text); len(text) == 0 || text[0] == '#' {
+			continue
+		}
+		for len(open) > 0 && open[len(open)-1].col > col {
+			open = open[:len(open)-1]
+		}
+		for len(text) > 1 && text[0] == '-' && text[1] == ' ' { // an entry, whose map begins with it
+			rest := bytes.TrimLeft(text[1:], " ")
+			text, col = rest, col+len(text)-len(rest)
+			for len(open) > 0 && open[len(open)-1].col >= col {
+				open = open[:len(open)-1]
+			}
+		}
+		if text[0] != '?' && !bytes.ContainsRune(text, ':') {
+			continue
+		}
+		if len(open) == 0 || open[len(open)-1].col < col {
+			open = append(open, level{col, 0})
+		}
+		top := &open[len(open)-1]
+		if top.keys++; top.keys > maxList {
+			return place{number, col + 1}, true
+		}
+	}
+	return place{}, false
+}
+
 // kind names a node's type as a person would.
 func kind(n ast.Node) string {
 	switch n := n.(type) {
@@ -180,7 +223,7 @@ func kind(n ast.Node) string {
 		return "a map"
 	case *ast.SequenceNode:
 		return "a list"
-	case *ast.IntegerNode, *ast.FloatNode:
+	case *ast.IntegerNode, *ast.FloatNode, *ast.InfinityNode, *ast.NanNode:
 		return "the number " + short(n.GetToken().Value)
 	case *ast.BoolNode:
 		return n.GetToken().Value
