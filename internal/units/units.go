@@ -27,15 +27,19 @@ var (
 	errNumber    = errors.New("not a number")
 	errNegative  = errors.New("negative")
 	errTooLarge  = errors.New("too large")
+	errTooLong   = errors.New("more than 24h")
 	errTooSmall  = errors.New("too small, and not zero")
 	errTwoValues = errors.New("more than a number and its unit")
 )
 
-// maxDuration bounds every time that is read.
+// maxDuration bounds every time that is read; see errTooLong.
 const maxDuration = 24 * time.Hour
 
 // spaced is a number, and its unit after a space.
 var spaced = regexp.MustCompile(`^\s*([-+.\d]+)\s+([a-zµμ]+)\s*$`)
+
+// duration is what time.ParseDuration takes, however long.
+var duration = regexp.MustCompile(`^[-+]?((\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h))+$`)
 
 // Duration reads `1.5s`, `300 ms`, `1m30s`. Zero needs no unit.
 func Duration(s string) (time.Duration, error) {
@@ -47,12 +51,14 @@ func Duration(s string) (time.Duration, error) {
 	switch {
 	case err != nil && strings.Contains(err.Error(), "unit"):
 		return 0, errUnit
-	case err != nil:
+	case err != nil && !duration.MatchString(s):
 		return 0, errNumber
-	case d < 0:
+	case d < 0, err != nil && s[0] == '-':
 		return 0, errNegative
-	case d > maxDuration:
-		return 0, errTooLarge
+	case d > maxDuration, err != nil:
+		return 0, errTooLong
+	case d == 0 && strings.ContainsAny(s, "123456789"):
+		return 0, errTooSmall
 	}
 	return d, nil
 }
