@@ -152,8 +152,14 @@ func (o *object) command(key string) (string, bool) {
 			return f.node.GetToken().Value, true
 		}
 	}
-	return o.text(key, "a shell command")
+	s, ok := o.text(key, allowedCommand)
+	if ok && strings.ContainsRune(s, 0) {
+		o.wrong(key, fmt.Sprintf("%s of %s has a zero byte, which no program can be given", key, o.what), allowedCommand)
+	}
+	return s, ok
 }
+
+const allowedCommand = "a shell command"
 
 // word reads one of the known words; standard when the key is not there.
 func (o *object) word(key, standard string, known ...string) string {

@@ -105,7 +105,7 @@ func (f *file) readAction(s *Step, n ast.Node, kind string) {
 				o.wrong("guest", "nobody in guest "+s.Exec.Guest+" can be asked to run something (agent: dhcp)", "a guest with another agent")
 			}
 			if s.Exec.Command, ok = o.command("command"); ok && strings.TrimSpace(s.Exec.Command) == "" {
-				o.wrong("command", "command of exec is empty", "a shell command")
+				o.wrong("command", "command of exec is empty", allowedCommand)
 			}
 		}
 	case "evacuate":
@@ -189,7 +189,10 @@ func (f *file) readCut(n ast.Node) *Cut {
 		return nil
 	}
 	all := o.has("all") && (o.empty("all") || o.flag("all")) // `{site: a, all}` too
-	if all == o.has("uplink") {
+	switch {
+	case all && o.has("uplink"):
+		f.wrong(o.at, "cut has both uplink and all", "uplink: NAME, or uplink: all")
+	case !all && !o.has("uplink"):
 		f.wrong(o.at, "cut says not which uplink", "uplink: NAME, or uplink: all")
 	}
 	c := &Cut{For: o.lasting()}

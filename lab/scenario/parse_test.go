@@ -219,8 +219,8 @@ func repeats(first, others string) string {
 	return "name: x\nguests:\n  - " + first + "\n" + strings.Repeat("  - "+others+"\n", 4000)
 }
 
-// TestLargeFiles: what is refused of them is told by its place, and what a large scenario needs is read.
-func TestLargeFiles(t *testing.T) {
+// TestLargeAndOddFiles: what is refused of them is told by its place, and what a large scenario needs is read.
+func TestLargeAndOddFiles(t *testing.T) {
 	sites := "name: x\nsites: [{name: a, guest_net: {v4: 10.1.1.0/24}, uplinks: [{name: p}]}]\n"
 	var guests, steps strings.Builder
 	for i := range 4096 {
@@ -234,6 +234,8 @@ func TestLargeFiles(t *testing.T) {
 			`f:12293:29: unknown guest "h"; allowed: g0, g1, g2, g3, g4, g5, g6, g7, g8, g9, g10, g11, g12, g13, g14, g15, g16, g17, g18, g19, g20, g21, g22, g23, g24, g25, g26, g27, g28, g29, and 4066 more`},
 		{repeats("{name: a, run: &r ["+strings.Repeat("x,", 4095)+"x]}", "{name: b, run: *r}"),
 			"f:35:20: the aliases up to here stand for too much; allowed: lists and maps that have 131072 entries together at most, as often as they are named"},
+		{sites + "guests: [{name: g, site: a}]\nsteps: [{at: 1s, exec: {guest: g, command: \"a\\0b\"}}]\n", "f:4:44: command of exec has a zero byte, which no program can be given; allowed: a shell command"},
+		{sites + "steps: [{at: 1s, cut: {site: a, uplink: p, all: true}}]\n", "f:3:23: cut has both uplink and all; allowed: uplink: NAME, or uplink: all"},
 		{sites + "guests: [{name: g, site: a, vcpus: .inf}]\n", "f:3:36: vcpus of guest g is the number .inf; allowed: a whole number from 1 to 64"},
 	} {
 		if _, err := Parse("f", []byte(c.text)); (err == nil) != (c.says == "") || err != nil && err.Error() != c.says {

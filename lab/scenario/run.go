@@ -7,7 +7,7 @@ import (
 	"godwit/lab/image/workload"
 )
 
-const allowedRun = "dirty size= hot= rate= data=random|text, disk write=SIZE data=, disk rate= area= data=, cpu, http, exec COMMAND, setup COMMAND"
+const allowedRun = "dirty size= hot= rate= data=random|text|touch, disk write=SIZE data=, disk rate= area= data=, cpu, http, exec COMMAND, setup COMMAND"
 
 // tinyOwn is of the memory of a guest of the image tiny what its kernel and programs need at the least,
 // bytes: 87 MiB were in use at the most in one of 128 MiB that was loaded, throttled and moved.
