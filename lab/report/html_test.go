@@ -146,3 +146,14 @@ func TestLinkDropsOnce(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 }
+
+// TestWhyAWindowIsMissing: the page says of each time why nothing is known of it, under the names that the JSON has.
+func TestWhyAWindowIsMissing(t *testing.T) {
+	reasons := map[string]string{"mbps.before": "it did not run", "mbps.during": "it did not move", "mbps.after": "it had ended"}
+	if c := windowsCell(Windows{}, "mbps", reasons); c != (cell{Text: dash, Hint: "before: it did not run; during: it did not move; after: it had ended", Class: "num null"}) {
+		t.Errorf("%+v", c)
+	}
+	if c := windowsCell(Windows{Before: new(1.0), During: new(2.0)}, "mbps", reasons); c.Hint != "after: it had ended" || c.Class != "num" {
+		t.Errorf("%+v", c)
+	}
+}

@@ -151,9 +151,27 @@ func trafficTable(r *Report) table {
 		t.Rows = append(t.Rows, []cell{{Text: f.Name}, {Text: f.Client + " → " + f.Guest}, {Text: f.Kind}, {Text: yes(f.MPTCP)}, survivedCell(f.Survived),
 			n(milliseconds(f.ServiceGapMS), "service_gap_ms"), n(milliseconds(f.GapBeforeMS), "gap_before_ms"),
 			none(f.RecordsLost, "records_lost"), none(f.RecordsRepeated, "records_repeated"), none(f.Corrupt, "corrupt"),
-			n(size(f.Bytes), "bytes"), n(f.Mbps.String(), "mbps"), n(f.RTTMS.String(), "rtt_ms"), n(count(f.Retransmits), "retransmits")})
+			n(size(f.Bytes), "bytes"), windowsCell(f.Mbps, "mbps", f.WhyNull), windowsCell(f.RTTMS, "rtt_ms", f.WhyNull), n(count(f.Retransmits), "retransmits")})
 	}
 	return t
+}
+
+// windowsCell makes the cell of one measure before, during and after, with the reason of each that is missing.
+func windowsCell(w Windows, name string, reasons map[string]string) cell {
+	c := cell{Text: w.String(), Class: "num"}
+	var hints []string
+	for _, part := range []struct {
+		of   *float64
+		when string
+	}{{w.Before, "before"}, {w.During, "during"}, {w.After, "after"}} {
+		if part.of == nil {
+			hints = append(hints, part.when+": "+why(reasons, name+"."+part.when))
+		}
+	}
+	if c.Hint = strings.Join(hints, "; "); len(hints) == 3 {
+		c.Class = "num null"
+	}
+	return c
 }
 
 // survivalRows bounds the table of the page; report.json has them all.
