@@ -80,10 +80,14 @@ func trafficNulls(t report.Traffic, res *traffic.Result, before, during, after p
 	gap := func(p part) string { return cmp.Or(res.GapUnknown, p.without(res, "nothing was counted in that time")) }
 	rate := func(p part) string { return p.without(res, "the flow did not run in all of that time") }
 	rtt := func(p part) string { return cmp.Or(res.RTTUnknown, p.without(res, "no round trip ended in that time")) }
+	if res.LostUnknown != "" {
+		t.RecordsLost = nil
+	}
 	for name, null := range map[string]struct {
 		missing bool
 		why     string
 	}{
+		"records_lost":   {t.RecordsLost == nil, res.LostUnknown},
 		"service_gap_ms": {t.ServiceGapMS == nil, gap(during)}, "gap_before_ms": {t.GapBeforeMS == nil, gap(before)},
 		"mbps.before": {t.Mbps.Before == nil, rate(before)}, "mbps.during": {t.Mbps.During == nil, rate(during)}, "mbps.after": {t.Mbps.After == nil, rate(after)},
 		"rtt_ms.before": {t.RTTMS.Before == nil, rtt(before)}, "rtt_ms.during": {t.RTTMS.During == nil, rtt(during)}, "rtt_ms.after": {t.RTTMS.After == nil, rtt(after)},

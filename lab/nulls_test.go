@@ -32,6 +32,17 @@ func TestWhyAFlowsNumbersAreNull(t *testing.T) {
 	}
 }
 
+// TestDatagramsNotCounted: what a guest did not tell of the last datagrams is a bound of those that were lost, and no count.
+func TestDatagramsNotCounted(t *testing.T) {
+	for why, known := range map[string]bool{"": true, "9 at most": false} {
+		r := &run{results: map[string]traffic.Result{"x": {Start: 1, End: 2, Lost: 9, LostUnknown: why}}}
+		got := r.trafficReport(scenario.Traffic{Name: "x", Kind: traffic.UDP})
+		if (got.RecordsLost != nil) != known || got.WhyNull["records_lost"] != why || got.Corrupt == nil {
+			t.Errorf("%q: %v, %q", why, got.RecordsLost, got.WhyNull["records_lost"])
+		}
+	}
+}
+
 // TestWhyAMigrationsNumbersAreNull: whatever is missing has the reason that was given, and none is left to be called not measured.
 func TestWhyAMigrationsNumbersAreNull(t *testing.T) {
 	m := whyNull(report.Migration{WhyNull: map[string]string{}, Connections: &report.Connections{}}, "it was called off")

@@ -73,22 +73,28 @@ func gapCard(r *Report) card {
 
 func recordsCard(r *Report) card {
 	var lost, repeated, corrupt int64
-	known := false
+	known, unknown := 0, 0
 	for _, t := range r.Traffic {
 		for _, n := range []struct {
 			seen *int64
 			sum  *int64
 		}{{t.RecordsLost, &lost}, {t.RecordsRepeated, &repeated}, {t.Corrupt, &corrupt}} {
 			if n.seen != nil {
-				known = true
+				known++
 				*n.sum += *n.seen
 			}
 		}
+		if t.RecordsLost == nil && t.Kind != "exec" && t.Kind != "iperf3" { // those have none
+			unknown++
+		}
 	}
-	if !known {
+	if known == 0 {
 		return card{Label: "Records lost", Value: dash, Note: "not measured"}
 	}
 	c := card{Label: "Records lost", Value: group(lost), Class: "good", Note: fmt.Sprintf("%s repeated, %s corrupt", group(repeated), group(corrupt))}
+	if unknown > 0 {
+		c.Class, c.Note = "", fmt.Sprintf("%s; not known of %d of %d flows", c.Note, unknown, len(r.Traffic))
+	}
 	if lost+repeated+corrupt > 0 {
 		c.Class = "bad"
 	}

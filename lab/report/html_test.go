@@ -157,3 +157,16 @@ func TestWhyAWindowIsMissing(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 }
+
+// TestRecordsNotKnown: where one flow's are not known, none lost of another is not the good news; a command has none.
+func TestRecordsNotKnown(t *testing.T) {
+	none := new(int64(0))
+	r := &Report{Traffic: []Traffic{{Kind: "ticks", RecordsLost: none}, {Kind: "udp", RecordsRepeated: none, Corrupt: none}, {Kind: "exec"}}}
+	if c := recordsCard(r); c.Value != "0" || c.Class != "" || !strings.Contains(c.Note, "not known of 1 of 3 flows") {
+		t.Errorf("%+v", c)
+	}
+	r.Traffic[1].RecordsLost = none
+	if c := recordsCard(r); c.Class != "good" || strings.Contains(c.Note, "not known") {
+		t.Errorf("%+v", c)
+	}
+}

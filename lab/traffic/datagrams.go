@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -278,6 +279,9 @@ func (f *datagrams) stop() Result {
 	r := Result{Flow: f.Flow, End: end, Survived: f.progress > since}
 	f.result(&r)
 	r.Lost = max(0, int64(f.sent)-int64(f.stats.Received)-int64(f.stats.Corrupt))
+	if r.Lost > 0 && !slices.ContainsFunc(f.outlets, func(k *outlet) bool { return k.answered > end }) {
+		r.LostUnknown = fmt.Sprintf("the guest did not tell its count once the flow had ended: %d at most", r.Lost)
+	}
 	r.Late, r.GuestGap = int64(f.stats.Late), f.stats.LongestGap
 	f.missed(r.Lost-f.lost, f.stats.Next, f.sent)
 	r.Holes, r.SendError = f.holes, f.refused

@@ -35,6 +35,9 @@ func TestWhereDatagramsAreMissing(t *testing.T) {
 			t.Errorf("hole %+v; there was no way from %d to %d", h, before, after)
 		}
 	}
+	if r.LostUnknown != "" {
+		t.Errorf("the guest answers, and yet %s", r.LostUnknown)
+	}
 	if lost == 0 || lost != r.Lost || !strings.Contains(r.SendError, "unreachable") {
 		t.Errorf("%d of %d lost are in %+v; send error %q", lost, r.Lost, r.Holes, r.SendError)
 	}
@@ -67,8 +70,8 @@ func TestHoles(t *testing.T) {
 	counted(40, 39)
 	has("two came late", Hole{Lost: 1, From: 10, To: 20})
 	f.sent, f.stopped = 45, true
-	if r := f.stop(); r.Lost != 6 || len(r.Holes) != 2 || r.Holes[1].From != 40 || r.Holes[1].To != 45 || r.Holes[1].Lost != 5 {
-		t.Errorf("%d lost: %+v", r.Lost, r.Holes)
+	if r := f.stop(); r.Lost != 6 || len(r.Holes) != 2 || r.Holes[1].From != 40 || r.Holes[1].To != 45 || r.Holes[1].Lost != 5 || !strings.HasSuffix(r.LostUnknown, ": 6 at most") {
+		t.Errorf("%d lost: %+v; %s", r.Lost, r.Holes, r.LostUnknown)
 	}
 	f = newDatagrams(Flow{Connections: 1})
 	for n := range uint64(mostHoles + 2) {

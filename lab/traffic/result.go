@@ -40,6 +40,8 @@ type Result struct {
 	GapUnknown string `json:"gap_unknown,omitempty"`
 	// RTTUnknown says why RTT knows nothing.
 	RTTUnknown string `json:"rtt_unknown,omitempty"`
+	// LostUnknown says why Lost is only a bound; empty where it is a count (udp).
+	LostUnknown string `json:"lost_unknown,omitempty"`
 	// GuestGap is the longest time between two datagrams by the guest's own
 	// clock, which may stand still while the guest is paused (udp).
 	GuestGap time.Duration `json:"guest_gap_ns,omitempty"`
