@@ -19,6 +19,7 @@ func (s *Source) code() error {
 	var meter encode.Meter
 	last, told, handed := uint64(0), uint64(0), s.config.Refill
 	var gets share // of a processor
+	var left spare
 	coded, room := time.Now(), make([]byte, 0, 64<<10)
 	for {
 		free, err := s.sender.AwaitRoom(s.ctx)
@@ -52,6 +53,7 @@ func (s *Source) code() error {
 		if handed {
 			sendAll(f)
 		}
+		gets.spare = left.now(time.Now())
 		level, hurried := meter.Next(float64(s.sender.Stats().Goodput), gets.cores()), s.awaited(f)
 		if hurried {
 			level = min(level, encode.Zstd3)

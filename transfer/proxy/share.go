@@ -13,12 +13,13 @@ import (
 //
 // What little work waits says less of more work than it seems to: each piece waits once, until the thread gets its processor back, and
 // longer pieces do not wait longer. So one that has time left is taken to get what it last got when it had none, and is believed to be
-// as well off as usual where that is long ago: more work shows.
+// as well off as usual where that is long ago: more work shows. What nobody uses of the machine it would get in any case.
 type share struct {
 	ran, worked, all float64 // seconds, lately
 
 	full  float64 // the share, when it last had no time left; 0: it always had
 	since float64 // then, seconds ago
+	spare float64 // processors of this machine that nobody uses now
 }
 
 const (
@@ -64,7 +65,7 @@ func (s *share) cores() float64 {
 		if s.full > 0 && s.since < fullMemory {
 			would = s.full
 		}
-		got = max(got, would)
+		got = max(got, would, s.ran/s.all+s.spare)
 	}
 	return min(max(got, leastShare), 1)
 }

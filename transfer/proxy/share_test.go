@@ -82,3 +82,21 @@ func TestShareOfMoreWork(t *testing.T) {
 		t.Errorf("long after: %.3f", got)
 	}
 }
+
+// TestShareOfSpare: a thread with time left would get what nobody uses, beside what it has; one without time left
+// would get that already.
+func TestShareOfSpare(t *testing.T) {
+	s := share{spare: 0.5}
+	s.work(5*time.Second, 9*ms, ms, ms)
+	if got := s.cores(); got < 0.59 || got > 0.61 {
+		t.Errorf("with time left: %.3f", got)
+	}
+	s.spare = 7
+	if got := s.cores(); got != 1 {
+		t.Errorf("on a machine with processors to spare: %.3f", got)
+	}
+	s.work(5*time.Second, 0, ms, 5*ms)
+	if got := s.cores(); got < 0.19 || got > 0.21 {
+		t.Errorf("with none left: %.3f", got)
+	}
+}
