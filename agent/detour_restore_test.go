@@ -69,17 +69,23 @@ func hostWithTunnels(t *testing.T, do func(ctx context.Context, a *Agent) error)
 	})
 }
 
+// visitsByTunnel has guest web here, with an address that it came with, and returns its leased detour, whose tunnel is not up yet.
+func visitsByTunnel(t *testing.T, a *Agent) *detour.Detour {
+	t.Helper()
+	a.guests.byName["web"] = &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}
+	mac, _ := net.ParseMAC("52:54:00:00:01:0a")
+	return &detour.Detour{
+		ID: "m-00000001", Guest: "web", Peer: "paris", Leased: true, Up: clock.Now(),
+		Tunnel: aTunnel(t, a, "gwt-00000001"), Taps: []string{"t1"},
+		Visiting: []netstate.Visiting{{Addr: netip.MustParseAddr("10.1.1.5"), MAC: mac, Taps: []string{"t1"}, Tunnel: "gwt-00000001"}},
+	}
+}
+
 // TestTunnelOfAKilledProcess stands again where the guest lives, with what led into it, and not after
 // its detour has ended.
 func TestTunnelOfAKilledProcess(t *testing.T) {
 	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
-		a.guests.byName["web"] = &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}
-		mac, _ := net.ParseMAC("52:54:00:00:01:0a")
-		d := &detour.Detour{
-			ID: "m-00000001", Guest: "web", Peer: "paris", Leased: true, Up: clock.Now(),
-			Tunnel: aTunnel(t, a, "gwt-00000001"), Taps: []string{"t1"},
-			Visiting: []netstate.Visiting{{Addr: netip.MustParseAddr("10.1.1.5"), MAC: mac, Taps: []string{"t1"}, Tunnel: "gwt-00000001"}},
-		}
+		d := visitsByTunnel(t, a)
 		up, err := tunnel.Up(ctx, d.Tunnel)
 		if err != nil {
 			return err
@@ -117,13 +123,7 @@ func TestTunnelOfAKilledProcess(t *testing.T) {
 // TestTunnelWithoutAProcess is one that the kernel carries on: it gets another process, whose lease ends it.
 func TestTunnelWithoutAProcess(t *testing.T) {
 	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
-		a.guests.byName["web"] = &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}
-		mac, _ := net.ParseMAC("52:54:00:00:01:0a")
-		d := &detour.Detour{
-			ID: "m-00000001", Guest: "web", Peer: "paris", Leased: true, Up: clock.Now(),
-			Tunnel: aTunnel(t, a, "gwt-00000001"), Taps: []string{"t1"},
-			Visiting: []netstate.Visiting{{Addr: netip.MustParseAddr("10.1.1.5"), MAC: mac, Taps: []string{"t1"}, Tunnel: "gwt-00000001"}},
-		}
+		d := visitsByTunnel(t, a)
 		d.Tunnel.Kind, d.Tunnel.Local = tunnel.VXLAN, netip.AddrPortFrom(d.Tunnel.Local.Addr(), d.Tunnel.Remote.Port())
 		up, err := tunnel.Up(ctx, d.Tunnel)
 		if err != nil {

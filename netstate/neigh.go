@@ -13,9 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ndaProtocol is NDA_PROTOCOL of linux/neighbour.h: who made the entry.
-const ndaProtocol = 12
-
 // A neighbour is a permanent entry ADDR → MAC on a device.
 type neighbour struct {
 	dev  string
@@ -101,7 +98,7 @@ func (k *kernel) neigh(kind, flags int, dev string, addr netip.Addr, state uint1
 		req.AddData(nl.NewRtAttr(netlink.NDA_LLADDR, mac))
 	}
 	if kind == unix.RTM_NEWNEIGH {
-		req.AddData(nl.NewRtAttr(ndaProtocol, nl.Uint8Attr(Protocol)))
+		req.AddData(nl.NewRtAttr(netlink.NDA_PROTOCOL, nl.Uint8Attr(Protocol)))
 	}
 	_, err = req.Execute(unix.NETLINK_ROUTE, 0)
 	return err
@@ -157,7 +154,7 @@ func marked(msg []byte) bool {
 		return false
 	}
 	for _, a := range attrs {
-		if a.Attr.Type == ndaProtocol && len(a.Value) == 1 && a.Value[0] == Protocol {
+		if a.Attr.Type == netlink.NDA_PROTOCOL && len(a.Value) == 1 && a.Value[0] == Protocol {
 			return true
 		}
 	}

@@ -27,8 +27,8 @@ func pinMAC(bridge netlink.Link) error {
 	return err
 }
 
-// lastingAttrs are what makes a permanent neighbour: NDA_DST, NDA_LLADDR, NDA_PROTOCOL and NDA_FLAGS_EXT of linux/neighbour.h.
-var lastingAttrs = []uint16{netlink.NDA_DST, netlink.NDA_LLADDR, ndaProtocol, 15}
+// lastingAttrs are what makes a permanent neighbour, by linux/neighbour.h.
+var lastingAttrs = []uint16{netlink.NDA_DST, netlink.NDA_LLADDR, netlink.NDA_PROTOCOL, netlink.NDA_FLAGS_EXT}
 
 // permanentNeighbours are requests, each of which makes one of the device's permanent neighbours as it is.
 func permanentNeighbours(index int) ([]*nl.NetlinkRequest, error) {

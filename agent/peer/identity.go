@@ -77,7 +77,8 @@ func readPapers(files [3]string) (*papers, error) {
 }
 
 // OnRenewed has tell called, by whoever connects, when other files are there than were: with nil when they
-// count from now on, and with why not when those of before go on to. To be set before anybody connects.
+// count from now on, and with why not when those of before go on to. To be set before anybody connects; tell
+// must not ask id itself.
 func (id *Identity) OnRenewed(tell func(error)) { id.tell = tell }
 
 func (id *Identity) stamps() (out [3]stamp) {
