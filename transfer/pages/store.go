@@ -30,9 +30,13 @@ type Store struct {
 	blocked *set          // pages that wait for their own older frame
 	settled *set          // pages that wait for Stop, see Settle
 	urgent  []uint64
-	near    []uint64 // first pages of areas with a page that was urgent
-	order   []uint64 // what waits, as post-copy takes it
-	ordered bool     // order was made
+
+	// In post-copy, see postcopy.go.
+	near    []uint64       // areas with a page that was urgent
+	around  []surroundings // of those areas
+	hot     []uint64       // what waits and is hot, as post-copy takes it
+	cold    []uint64       // what waits and is not
+	ordered bool           // hot and cold were made
 
 	frames map[uint64]*Frame // unacknowledged
 	sent   map[uint64]bool   // those of frames that Sent was called for
@@ -312,7 +316,7 @@ func (s *Store) stop() {
 	signal(s.ready)
 }
 
-// PostCopy says that the guest runs at the destination: pages go as inOrder says. It implies
+// PostCopy says that the guest runs at the destination: pages go as takeForGuest says. It implies
 // Stop and End.
 func (s *Store) PostCopy() {
 	s.mu.Lock()

@@ -321,6 +321,58 @@ func TestPostCopyOrder(t *testing.T) {
 	take(64, slices.Concat(area[9:60], area[61:], []uint64{200})...)
 }
 
+// What lies around a page that was urgent goes before what does not, the nearest first, and
+// that around the last one before that around others; but nothing before what is hot.
+func TestPostCopyAround(t *testing.T) {
+	const areas = 100
+	s := New(areas*areaPages, NewArena(areas*areaPages*Size, nil, nil))
+	put := func(area uint64, version byte) {
+		if err := s.Put(area*areaPages+area%areaPages, content(version)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for area := range uint64(areas) {
+		put(area, 1)
+	}
+	put(5, 2)
+	s.PostCopy()
+	for _, urgent := range []uint64{20, 60} {
+		s.Urgent(urgent*areaPages + urgent%areaPages)
+		mustTake(t, s, 7)
+	}
+	var got []uint64
+	for range areas {
+		f, err := s.Take(7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f == nil {
+			break
+		}
+		for _, page := range numbers(f) {
+			got = append(got, page/areaPages)
+		}
+	}
+	want := []uint64{5}
+	add := func(area uint64) {
+		if area != 20 && area != 60 && !slices.Contains(want, area) {
+			want = append(want, area)
+		}
+	}
+	for _, urgent := range []uint64{60, 20} {
+		for away := uint64(1); away <= reach; away++ {
+			add(urgent + away)
+			add(urgent - away)
+		}
+	}
+	for area := range uint64(areas) {
+		add(area)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("areas went as %v, want %v", got, want)
+	}
+}
+
 func BenchmarkStore(b *testing.B) {
 	const total = 1 << 14
 	s := New(total, NewArena(total*Size/2, nil, nil))

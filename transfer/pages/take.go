@@ -1,9 +1,6 @@
 package pages
 
-import (
-	"math/bits"
-	"slices"
-)
+import "slices"
 
 // Urgent puts a page before all others. It says whether the page waited; if not, it is in
 // flight or delivered (or was never put).
@@ -14,9 +11,8 @@ func (s *Store) Urgent(number uint64) bool {
 		return false
 	}
 	s.hasten(number)
-	if p := &s.pages[number]; s.postCopy && !p.is(nearby) {
-		p.flags |= nearby
-		s.near = append(s.near, number/areaPages*areaPages)
+	if s.postCopy {
+		s.surround(number)
 	}
 	signal(s.ready)
 	return true
@@ -32,7 +28,7 @@ func (s *Store) hasten(number uint64) {
 
 // Take takes up to most pages with content (MaxPages at the most), and zero pages beside
 // them up to MaxZero, as one frame. Urgent pages travel alone; in post-copy, those of the same
-// area come next. It returns nil if nothing
+// area come next, see postcopy.go. It returns nil if nothing
 // may be taken now. A page's base and data are valid until Sent. An error is the spill file's.
 func (s *Store) Take(most int) (*Frame, error) { return s.takeFrame(most, false) }
 
@@ -55,11 +51,7 @@ func (s *Store) takeFrame(most int, urgent bool) (*Frame, error) {
 	}
 	if !f.Urgent && !urgent {
 		s.takeZeros(f)
-		err := s.takeNear(f, most)
-		if err == nil {
-			err = s.takeWaiting(f, most)
-		}
-		if err != nil {
+		if err := s.takeRest(f, most); err != nil {
 			return nil, s.fail(err)
 		}
 	}
@@ -92,48 +84,22 @@ func (s *Store) takeUrgent(f *Frame, most int) error {
 	return nil
 }
 
-// takeNear takes what waits with a content in the areas of pages that were urgent, the last
-// of them first. A guest's kernel, and what its programs keep, lie together: whoever touched
-// a page soon touches others there.
-func (s *Store) takeNear(f *Frame, most int) error {
-	for len(s.near) > 0 {
-		first := s.near[len(s.near)-1]
-		for number := first; number < min(first+areaPages, s.Total()); number++ {
-			p := &s.pages[number]
-			if !p.is(waiting) || p.is(waitsZero) {
-				continue
-			}
-			if len(f.Pages) == most {
-				return nil
-			}
-			if err := s.take(f, number, p); err != nil {
-				return err
-			}
-		}
-		s.near = s.near[:len(s.near)-1]
-	}
-	return nil
-}
-
 func (s *Store) takeZeros(f *Frame) {
 	for n, ok := s.zeros.next(0); ok && len(f.Zero) < MaxZero; n, ok = s.zeros.next(n) {
 		s.takeZero(f, n, &s.pages[n])
 	}
 }
 
-func (s *Store) takeWaiting(f *Frame, most int) error {
-	if s.postCopy && !s.ordered {
-		s.order, s.ordered = s.inOrder(), true
-	}
-	for len(s.order) > 0 && len(f.Pages) < most {
-		number := s.order[0]
-		s.order = s.order[1:]
-		if p := &s.pages[number]; p.is(waiting) && !p.is(waitsZero) {
-			if err := s.take(f, number, p); err != nil {
-				return err
-			}
+func (s *Store) takeRest(f *Frame, most int) error {
+	if s.postCopy {
+		if err := s.takeForGuest(f, most); err != nil {
+			return err
 		}
 	}
+	return s.takeWaiting(f, most)
+}
+
+func (s *Store) takeWaiting(f *Frame, most int) error {
 	for i := range Classes {
 		class := i
 		if s.postCopy {
@@ -150,44 +116,6 @@ func (s *Store) takeWaiting(f *Frame, most int) error {
 		}
 	}
 	return nil
-}
-
-// A page that is hot in surroundings that are not is more likely of what the guest needs to
-// run at all (its kernel, what answers its clients) than of what it works on: areas of hot
-// pages are large. There are few of them, so they go first in post-copy, those of areas after
-// them, the hottest first, and what was written once only at the end.
-const (
-	areaPages = 64 // as many as a word of a set has
-	// lonely and some are how many hot pages of an area make it none.
-	lonely, some = 4, 16
-)
-
-// inOrder are the pages that wait with a content, in the order in which post-copy sends them.
-func (s *Store) inOrder() []uint64 {
-	var ranks [3*Classes + 1][]uint64
-	for i, area := range union(s.wait[:]...) {
-		first, hot := i*areaPages, 0
-		for word := area; word != 0; word &= word - 1 {
-			if s.pages[first+bits.TrailingZeros64(word)].heat > 0 {
-				hot++
-			}
-		}
-		kind := 0
-		if hot > some {
-			kind = 2
-		} else if hot > lonely {
-			kind = 1
-		}
-		for word := area; word != 0; word &= word - 1 {
-			number := first + bits.TrailingZeros64(word)
-			rank := len(ranks) - 1
-			if heat := s.pages[number].heat; heat > 0 {
-				rank = kind*Classes + Classes - 1 - classOf(heat)
-			}
-			ranks[rank] = append(ranks[rank], uint64(number)) //nolint:gosec // not negative
-		}
-	}
-	return slices.Concat(ranks[:]...)
 }
 
 func (s *Store) takeZero(f *Frame, number uint64, p *page) {
