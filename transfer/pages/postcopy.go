@@ -6,37 +6,44 @@ import (
 )
 
 // In post-copy the guest runs, and stands still a round trip long where it touches what is not
-// there. What it touches lies together: a kernel's own memory, what a program keeps. And a
-// link carries hundreds of pages in that round trip. So first goes what is urgent, then what
-// else waits in its area, then what is hot, then what waits around that area, ever farther
-// away from it, and at the end what is left. Replayed for four guests (idle, two that write, a
-// whole Debian), 5 to 50 MB of memory a second and RTTs of 20 to 130 ms, the guest waited for 0.61
+// there. What it touches lies together: a kernel's own memory, what a program keeps, a huge
+// page. And a link carries hundreds of pages in that round trip. So first goes what is urgent,
+// then what else waits in its area, then what is hot, then what waits around that area, ever
+// farther away, and at the end what is left. Replayed for four guests (idle, two that write, a
+// whole Debian), 5 to 50 MB of memory a second and RTTs of 20 to 130 ms, the guest waited for 0.59
 // as many pages as where the rest goes in the order of its numbers once an area was sent, and
-// 0.66 as long.
+// 0.64 as long.
 const (
-	areaPages = 64 // as many as a word of a set has
-	// reach is how many areas on either side of that of a page are around it. More than that
-	// brought nothing.
+	areaPages  = 64 // as many as a word of a set has
+	blockAreas = 8  // of a huge page
+	// reach is how many areas on either side of a block are around it. More brought nothing.
 	reach = 16
 )
 
-// surroundings are the areas around one, of which some were taken: 1 is the next above it, 2 the
-// next below, 3 the second above.
+// surroundings are the areas around one, of which so many were taken: the others of its block,
+// then by turns one above that and one below.
 type surroundings struct {
 	area  uint64
 	taken uint64
 }
 
-// next is the nearest area that was not taken. There may be none of that number.
+// next is the area that comes next. There may be none of that number.
 func (r *surroundings) next() (area uint64, ok bool) {
-	for r.taken < 2*reach {
+	block := r.area / blockAreas * blockAreas
+	for r.taken < blockAreas+2*reach {
+		n := r.taken
 		r.taken++
-		away := (r.taken + 1) / 2
-		if r.taken%2 == 1 {
-			return r.area + away, true
+		away := (max(n, blockAreas) - blockAreas) / 2
+		switch {
+		case n < blockAreas:
+			area, ok = block+n, block+n != r.area
+		case n%2 == 0:
+			area, ok = block+blockAreas+away, true
+		default:
+			area, ok = block-1-away, away < block
 		}
-		if away <= r.area {
-			return r.area - away, true
+		if ok {
+			return area, true
 		}
 	}
 	return 0, false

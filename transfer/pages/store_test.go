@@ -321,8 +321,8 @@ func TestPostCopyOrder(t *testing.T) {
 	take(64, slices.Concat(area[9:60], area[61:], []uint64{200})...)
 }
 
-// What lies around a page that was urgent goes before what does not, the nearest first, and
-// that around the last one before that around others; but nothing before what is hot.
+// What lies around a page that was urgent goes before what does not: its block, then the nearest
+// first; and that around the last one before that around others. What is hot goes before.
 func TestPostCopyAround(t *testing.T) {
 	const areas = 100
 	s := New(areas*areaPages, NewArena(areas*areaPages*Size, nil, nil))
@@ -359,10 +359,13 @@ func TestPostCopyAround(t *testing.T) {
 			want = append(want, area)
 		}
 	}
-	for _, urgent := range []uint64{60, 20} {
-		for away := uint64(1); away <= reach; away++ {
-			add(urgent + away)
-			add(urgent - away)
+	for _, block := range []uint64{56, 16} {
+		for area := range uint64(blockAreas) {
+			add(block + area)
+		}
+		for away := range uint64(reach) {
+			add(block + blockAreas + away)
+			add(block - 1 - away)
 		}
 	}
 	for area := range uint64(areas) {
