@@ -1,6 +1,7 @@
 package pages
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"testing"
@@ -126,7 +127,7 @@ func (m *model) around(most int) (full []uint64) {
 }
 
 // inOrder are the next pages of the order of post-copy, made when it is first looked at.
-// There is one area here, with few hot pages or some.
+// There is one area here.
 func (m *model) inOrder(most int, taken []uint64) (full []uint64) {
 	if m.postCopy && !m.ordered {
 		m.ordered = true
@@ -135,12 +136,19 @@ func (m *model) inOrder(most int, taken []uint64) (full []uint64) {
 				m.order = append(m.order, page)
 			}
 		}
-		slices.SortFunc(m.order, func(a, b uint64) int {
-			if ha, hb := classOf(uint8(m.heat[a])), classOf(uint8(m.heat[b])); ha != hb {
-				return hb - ha
+		hot := 0
+		for _, page := range m.order {
+			if m.heat[page] > 0 {
+				hot++
 			}
-			return int(a) - int(b)
-		})
+		}
+		rank := func(page uint64) int {
+			if m.heat[page] == 0 {
+				return math.MaxInt
+			}
+			return rankOf(hot, uint8(m.heat[page]))
+		}
+		slices.SortFunc(m.order, func(a, b uint64) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b)) })
 	}
 	for len(m.order) > 0 && len(full) < most {
 		if page := m.order[0]; m.waiting[page] != 0 && !slices.Contains(taken, page) {

@@ -1,6 +1,8 @@
 package pages
 
 import (
+	"iter"
+	"math"
 	"math/bits"
 	"slices"
 )
@@ -146,37 +148,57 @@ func (s *Store) takeListed(f *Frame, most int, list *[]uint64) error {
 	return nil
 }
 
-// lonely and some are how many hot pages of an area make it none.
-const lonely, some = 4, 16
+// nearAreas is how many areas on either side are near a hot page.
+const nearAreas = 4
 
-// inOrder are the pages that wait with a content. A page that is hot in surroundings that are
-// not is more likely of what the guest needs to run at all (its kernel, what answers its
-// clients) than of what it works on: areas of hot pages are large. There are few of them, so
-// they go first, those of areas after them, the hottest first.
+// inOrder are the pages that wait with a content. A page that is hot where few others are is
+// likely of what the guest needs to run at all (its kernel, what answers its clients): what it
+// works on is hot as a whole. So those go first that are hot for how many others are hot near
+// them, by the square of their heat. Of six guests the first thirty pages of that list that each
+// touched then stand at half the place that they have where the loneliest go first, whatever their heat, and
+// at two thirds of what they have where the hottest do.
 func (s *Store) inOrder() (hot, cold []uint64) {
-	var ranks [3 * Classes][]uint64
-	for i, area := range union(s.wait[:]...) {
-		first, n := i*areaPages, 0
-		for word := area; word != 0; word &= word - 1 {
-			if s.pages[first+bits.TrailingZeros64(word)].heat > 0 {
-				n++
+	areas := union(s.wait[:]...)
+	count := make([]int, len(areas))
+	for i, area := range areas {
+		for page := range pagesOf(i, area) {
+			if s.pages[page].heat > 0 {
+				count[i]++
 			}
 		}
-		kind := 0
-		if n > some {
-			kind = 2
-		} else if n > lonely {
-			kind = 1
+	}
+	var ranks [2 * middleRank][]uint64
+	for i, area := range areas {
+		near := 0
+		for _, n := range count[max(0, i-nearAreas):min(i+nearAreas+1, len(count))] {
+			near += n
 		}
-		for word := area; word != 0; word &= word - 1 {
-			number := first + bits.TrailingZeros64(word)
-			if heat := s.pages[number].heat; heat > 0 {
-				rank := kind*Classes + Classes - 1 - classOf(heat)
-				ranks[rank] = append(ranks[rank], uint64(number)) //nolint:gosec // not negative
+		for page := range pagesOf(i, area) {
+			if heat := s.pages[page].heat; heat > 0 {
+				rank := rankOf(near, heat)
+				ranks[rank] = append(ranks[rank], page)
 			} else {
-				cold = append(cold, uint64(number)) //nolint:gosec // not negative
+				cold = append(cold, page)
 			}
 		}
 	}
 	return slices.Concat(ranks[:]...), cold
+}
+
+// middleRank is that of a page as lonely as it is hot. Four ranks are twice as lonely.
+const middleRank = 80
+
+func rankOf(near int, heat uint8) int {
+	return middleRank + int(math.Round(4*(math.Log2(float64(near))-2*math.Log2(1+float64(heat)))))
+}
+
+// pagesOf are the pages of an area that a word of a set has.
+func pagesOf(area int, word uint64) iter.Seq[uint64] {
+	return func(yield func(uint64) bool) {
+		for ; word != 0; word &= word - 1 {
+			if !yield(uint64(area*areaPages + bits.TrailingZeros64(word))) { //nolint:gosec // not negative
+				return
+			}
+		}
+	}
 }

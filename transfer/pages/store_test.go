@@ -279,9 +279,9 @@ func TestMissedInPostCopy(t *testing.T) {
 }
 
 // In post-copy the area of a page that is urgent follows it, the last one first; hot pages by
-// themselves go before areas of them, and what is not hot at the end.
+// themselves go before areas of them, the more the hotter they are, and what is not hot at the end.
 func TestPostCopyOrder(t *testing.T) {
-	s := New(1000, NewArena(1000*Size, nil, nil))
+	s := New(2000, NewArena(2000*Size, nil, nil))
 	put := func(version byte, pages ...uint64) {
 		t.Helper()
 		for _, page := range pages {
@@ -294,7 +294,7 @@ func TestPostCopyOrder(t *testing.T) {
 	for page := range uint64(64) {
 		cold, area = append(cold, page), append(area, 640+page)
 	}
-	lonely, mild := []uint64{130, 131, 900}, uint64(320)
+	lonely, mild := []uint64{130, 131, 1900}, uint64(320)
 	put(1, cold...)
 	put(1, area...)
 	put(1, append(lonely, 200, mild)...)
@@ -310,7 +310,7 @@ func TestPostCopyOrder(t *testing.T) {
 			t.Errorf("took %v, want %v", numbers(f), want)
 		}
 	}
-	take(5, 130, 131, 900, 320, 640)
+	take(5, 1900, 130, 131, 320, 640)
 	s.Urgent(700)
 	take(8, 700)
 	take(3, area[1:4]...)
