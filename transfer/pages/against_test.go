@@ -142,13 +142,13 @@ func (m *model) inOrder(most int, taken []uint64) (full []uint64) {
 				hot++
 			}
 		}
-		rank := func(page uint64) int {
+		place := func(page uint64) int {
 			if m.heat[page] == 0 {
 				return math.MaxInt
 			}
-			return rankOf(hot, uint8(m.heat[page]))
+			return rank(hot) - heatRank[m.heat[page]]
 		}
-		slices.SortFunc(m.order, func(a, b uint64) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b)) })
+		slices.SortFunc(m.order, func(a, b uint64) int { return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(a, b)) })
 	}
 	for len(m.order) > 0 && len(full) < most {
 		if page := m.order[0]; m.waiting[page] != 0 && !slices.Contains(taken, page) {

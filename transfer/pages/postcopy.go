@@ -173,9 +173,10 @@ func (s *Store) inOrder() (hot, cold []uint64) {
 		for _, n := range count[max(0, i-nearAreas):min(i+nearAreas+1, len(count))] {
 			near += n
 		}
+		lonely := middleRank + rank(near)
 		for page := range pagesOf(i, area) {
 			if heat := s.pages[page].heat; heat > 0 {
-				rank := rankOf(near, heat)
+				rank := lonely - heatRank[heat]
 				ranks[rank] = append(ranks[rank], page)
 			} else {
 				cold = append(cold, page)
@@ -188,9 +189,15 @@ func (s *Store) inOrder() (hot, cold []uint64) {
 // middleRank is that of a page as lonely as it is hot. Four ranks are twice as lonely.
 const middleRank = 80
 
-func rankOf(near int, heat uint8) int {
-	return middleRank + int(math.Round(4*(math.Log2(float64(near))-2*math.Log2(1+float64(heat)))))
-}
+func rank(n int) int { return int(math.Round(4 * math.Log2(float64(max(n, 1))))) }
+
+// heatRank is how many ranks a page goes forward for its heat.
+var heatRank = func() (ranks [math.MaxUint8 + 1]int) {
+	for heat := range ranks {
+		ranks[heat] = 2 * rank(1+heat)
+	}
+	return ranks
+}()
 
 // pagesOf are the pages of an area that a word of a set has.
 func pagesOf(area int, word uint64) iter.Seq[uint64] {
