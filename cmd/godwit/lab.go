@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -51,14 +53,9 @@ holds, 1 not, 2 the scenario is unusable.`,
 
 // readScenario reads a scenario file, and tells of keys that do nothing in it.
 func readScenario(c *cobra.Command, path string) (*scenario.Scenario, error) {
-	f, err := os.Open(path)
+	data, err := scenarioText(c.Context(), path)
 	if err != nil {
-		return nil, usageError{fmt.Errorf("read scenario: %w", err)}
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, scenario.MaxFile+1))
-	if err != nil {
-		return nil, usageError{fmt.Errorf("read scenario: %w", err)}
+		return nil, err
 	}
 	s, err := scenario.Parse(path, data)
 	if err != nil {
@@ -68,6 +65,33 @@ func readScenario(c *cobra.Command, path string) (*scenario.Scenario, error) {
 		fmt.Fprintln(c.ErrOrStderr(), key)
 	}
 	return s, nil
+}
+
+// scenarioText is what a regular file says, or what comes over a descriptor that the command was given, such as a shell's <(…)
+// or /dev/stdin, for which it waits until it is interrupted. To open another pipe waits for whoever writes, maybe for ever.
+func scenarioText(ctx context.Context, path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("read scenario: %w", err)}
+	}
+	given := path == "/dev/stdin" || filepath.Dir(path) == "/dev/fd"
+	if !info.Mode().IsRegular() && !given {
+		return nil, usageError{fmt.Errorf("read scenario %s: no regular file; what a program writes is read from /dev/stdin", path)}
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("read scenario: %w", err)}
+	}
+	defer f.Close()
+	defer context.AfterFunc(ctx, func() { f.SetReadDeadline(time.Unix(1, 0)) })() //nolint:errcheck // a regular file has none, and does not wait
+	data, err := io.ReadAll(io.LimitReader(f, scenario.MaxFile+1))
+	switch {
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("read scenario %s: %w", path, context.Cause(ctx))
+	case err != nil:
+		return nil, usageError{fmt.Errorf("read scenario: %w", err)}
+	}
+	return data, nil
 }
 
 // runLab runs a scenario with a live view, and prints the summary.

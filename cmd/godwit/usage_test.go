@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,31 +27,54 @@ import (
 
 // A scenario that never ends is not read to its end.
 func TestEndlessScenario(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "pipe.yaml")
-	if err := syscall.Mkfifo(path, 0o600); err != nil {
+	r, w, err := os.Pipe()
+	if err != nil {
 		t.Fatal(err)
 	}
+	path := fmt.Sprintf("/dev/fd/%d", r.Fd())
 	written := make(chan int, 1)
 	go func() {
 		n := 0
 		defer func() { written <- n }()
-		f, err := os.OpenFile(path, os.O_WRONLY, 0)
-		if err != nil {
-			return
-		}
-		defer f.Close()
+		defer w.Close()
 		for line := []byte(strings.Repeat("# word\n", 1000)); n < 16<<20; n += len(line) {
-			if _, err := f.Write(line); err != nil {
+			if _, err := w.Write(line); err != nil {
 				return
 			}
 		}
 	}()
-	var used usageError
-	if _, err := readScenario(newLabCheck(), path); !errors.As(err, &used) {
-		t.Errorf("%v", err)
+	if status := run([]string{"lab", "check", path}, io.Discard, io.Discard); status != exitUsage {
+		t.Errorf("status %d", status)
 	}
+	r.Close()
 	if n := <-written; n > scenario.MaxFile+1<<18 {
 		t.Errorf("%d bytes were read", n)
+	}
+}
+
+// TestScenarioOfAPipe: a pipe in the file system, whose writer may never come, is refused and not waited for; one whose
+// reading end the command was given is read, for as long as nobody interrupts it.
+func TestScenarioOfAPipe(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe.yaml")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var used usageError
+	for _, strange := range []string{path, "/dev/zero"} {
+		if _, err := scenarioText(t.Context(), strange); !errors.As(err, &used) || !strings.Contains(err.Error(), "no regular file") {
+			t.Errorf("%s: %v", strange, err)
+		}
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	ctx, interrupt := context.WithCancel(t.Context())
+	time.AfterFunc(50*time.Millisecond, interrupt)
+	if _, err := scenarioText(ctx, fmt.Sprintf("/dev/fd/%d", r.Fd())); !errors.Is(err, context.Canceled) || statusOf(err) != exitFailed {
+		t.Errorf("interrupted: %v", err)
 	}
 }
 
