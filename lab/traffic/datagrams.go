@@ -20,8 +20,9 @@ const (
 	countEvery     = 10 * time.Millisecond
 	countEveryMost = 100 * time.Millisecond
 	countEveryOne  = time.Millisecond
-	// lateAnswer is how old an answer is of a guest that is behind with its datagrams: it is
-	// asked one time in askSeldom until it has caught up, for its answers are work too.
+	// lateAnswer is how old an answer is of a guest that is behind with its datagrams, or for how long none comes of
+	// one that is away: it is asked one time in askSeldom until it has caught up, for its answers are work too,
+	// and what waits for a guest that is paused comes all at once.
 	lateAnswer = time.Second
 	askSeldom  = 10
 	// leastUDPSize and largestUDPSize bound a datagram's pattern, bytes.
@@ -51,6 +52,7 @@ type datagrams struct {
 	stats    record.UDPStats
 	progress int64 // when the count was seen to have grown, unix ns
 	answered int64 // how long the last answer took, ns
+	waited   int64 // when the first question was asked after the last answer, unix ns; 0: none was
 	holes    []Hole
 	refused  string         // see Result.SendError
 	times    [1 << 14]int64 // when the last of them were sent, unix ns, by their numbers
@@ -168,10 +170,19 @@ func (f *datagrams) askAll() {
 func (f *datagrams) asks(turn int) bool {
 	f.state.Lock()
 	defer f.state.Unlock()
-	return f.answered < int64(lateAnswer) || (turn/len(f.outlets))%askSeldom == 0
+	late := f.answered
+	if f.waited > 0 {
+		late = max(late, now()-f.waited)
+	}
+	return late < int64(lateAnswer) || (turn/len(f.outlets))%askSeldom == 0
 }
 
 func (f *datagrams) ask(k *outlet) {
+	f.state.Lock()
+	if f.waited == 0 {
+		f.waited = now()
+	}
+	f.state.Unlock()
 	seed := binary.BigEndian.AppendUint32(nil, f.seed)
 	_, _ = k.c.WriteToUDPAddrPort(record.Append(nil, record.Stats, uint64(now()), seed), f.to)
 }
@@ -184,7 +195,7 @@ func (f *datagrams) counted(k *outlet, s record.UDPStats, asked int64) {
 	defer f.state.Unlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	k.answered, f.answered = at, at-asked
+	k.answered, f.answered, f.waited = at, at-asked, 0
 	if s.Received > k.seen {
 		if k.seen == 0 {
 			if f.waiting--; f.waiting == 0 {

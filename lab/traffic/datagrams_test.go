@@ -103,3 +103,41 @@ func TestGuestBehindIsAskedSeldom(t *testing.T) {
 		}
 	}
 }
+
+// TestSilentGuestIsAskedSeldom: a guest that has not answered for a while is away, and its first answer makes it asked as
+// often as before.
+func TestSilentGuestIsAskedSeldom(t *testing.T) {
+	f := newDatagrams(Flow{Kind: UDP, Connections: 2, Every: 20 * time.Millisecond})
+	for range 2 {
+		k, err := newOutlet(false, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer k.c.Close()
+		f.outlets = append(f.outlets, k)
+	}
+	asked := func() (n int) {
+		for turn := range 40 {
+			if f.asks(turn) {
+				n++
+				f.ask(f.outlets[turn%2])
+			}
+		}
+		return n
+	}
+	for _, silent := range []struct {
+		since time.Duration
+		want  int
+	}{{0, 40}, {lateAnswer / 2, 40}, {lateAnswer, 4}} {
+		if f.waited > 0 {
+			f.waited = now() - int64(silent.since)
+		}
+		if n := asked(); n != silent.want {
+			t.Errorf("asked %d times in 40 turns of a guest that was silent for %v, want %d", n, silent.since, silent.want)
+		}
+	}
+	f.counted(f.outlets[0], record.UDPStats{}, now()-int64(20*time.Millisecond))
+	if n := asked(); n != 40 {
+		t.Errorf("asked %d times in 40 turns after an answer", n)
+	}
+}
