@@ -48,11 +48,13 @@ type datagrams struct {
 	state    sync.Mutex
 	sent     uint64
 	stopped  bool
-	waiting  int // sockets that have not heard of a datagram yet
-	stats    record.UDPStats
-	progress int64 // when the count was seen to have grown, unix ns
-	answered int64 // how long the last answer took, ns
-	waited   int64 // when the first question was asked after the last answer, unix ns; 0: none was
+	waiting  int             // sockets that have not heard of a datagram yet
+	stats    record.UDPStats // of all counters together
+	former   record.UDPStats // of those before this one
+	ended    []uint32        // the numbers of those
+	progress int64           // when the count was seen to have grown, unix ns
+	answered int64           // how long the last answer took, ns
+	waited   int64           // when the first question was asked after the last answer, unix ns; 0: none was
 	holes    []Hole
 	refused  string         // see Result.SendError
 	times    [1 << 14]int64 // when the last of them were sent, unix ns, by their numbers
@@ -196,6 +198,10 @@ func (f *datagrams) counted(k *outlet, s record.UDPStats, asked int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	k.answered, f.answered, f.waited = at, at-asked, 0
+	s, ok := f.whole(s)
+	if !ok {
+		return
+	}
 	if s.Received > k.seen {
 		if k.seen == 0 {
 			if f.waiting--; f.waiting == 0 {
@@ -217,6 +223,26 @@ func (f *datagrams) counted(k *outlet, s record.UDPStats, asked int64) {
 	f.bytes, f.records = int64(s.Bytes), int64(s.Received)
 	f.repeated, f.corrupt = int64(s.Repeated), int64(s.Corrupt)
 	f.lost, f.stats = lost, s
+}
+
+// whole adds to a count what the guest had told of those before it, which it forgot as it booted anew; what it had counted
+// and not told is lost. It is false for an answer from before that.
+func (f *datagrams) whole(s record.UDPStats) (record.UDPStats, bool) {
+	switch {
+	case arrivals(s) == 0: // it has heard of nothing, or not again
+		return s, true
+	case slices.Contains(f.ended, s.Counter):
+		return s, false
+	case s.Counter != f.stats.Counter && arrivals(f.stats) > 0:
+		f.former, f.ended = f.stats, append(f.ended, f.stats.Counter)
+	}
+	s.Received += f.former.Received
+	s.Bytes += f.former.Bytes
+	s.Repeated += f.former.Repeated
+	s.Late += f.former.Late
+	s.Corrupt += f.former.Corrupt
+	s.Next, s.LongestGap = max(s.Next, f.former.Next), max(s.LongestGap, f.former.LongestGap)
+	return s, true
 }
 
 // mostHoles bounds those that a flow keeps: what is lost after them is in the last.

@@ -82,6 +82,34 @@ func TestHoles(t *testing.T) {
 	}
 }
 
+// TestGuestThatCountsAnew: a guest that booted anew has forgotten its count, and what it had told of it still holds. An
+// answer from before its reboot that comes after is nothing new.
+func TestGuestThatCountsAnew(t *testing.T) {
+	f := newDatagrams(Flow{Connections: 1})
+	k := &outlet{waits: newWaits(1)}
+	f.outlets = append(f.outlets, k)
+	for _, told := range []record.UDPStats{
+		{Counter: 7, Received: 90, Bytes: 9000, Repeated: 2, Corrupt: 1, Next: 100},
+		{}, // asked as it is up, before anything has arrived
+		{Counter: 3, Received: 10, Bytes: 1000, Late: 1, Next: 160},
+		{Counter: 7, Received: 91, Bytes: 9100, Repeated: 2, Corrupt: 1, Next: 101},
+		{Counter: 3, Received: 20, Bytes: 2000, Late: 1, Next: 170},
+		{Counter: 9, Received: 5, Bytes: 500, Corrupt: 1, Next: 200},
+	} {
+		f.counted(k, told, now())
+	}
+	if f.lost != 200-115-2 || f.records != 115 || f.bytes != 11500 || f.repeated != 2 || f.corrupt != 2 || f.stats.Late != 1 {
+		t.Errorf("%d lost, %d records of %d bytes, %d repeated, %d corrupt; %+v", f.lost, f.records, f.bytes, f.repeated, f.corrupt, f.stats)
+	}
+	var missing int64
+	for _, h := range f.holes {
+		missing += h.Lost
+	}
+	if missing != f.lost {
+		t.Errorf("%d missing in %+v, and %d lost", missing, f.holes, f.lost)
+	}
+}
+
 // TestGuestBehindIsAskedSeldom: a guest that answers late has enough to do, and is asked as often as
 // before once it has caught up.
 func TestGuestBehindIsAskedSeldom(t *testing.T) {

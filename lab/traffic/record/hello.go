@@ -79,6 +79,9 @@ func ParseNote(b []byte) (Note, bool) {
 
 // UDPStats is what the udp service counted of one flow.
 type UDPStats struct {
+	// Counter is this count's own number, at random: a guest that boots anew has forgotten the one before, and
+	// counts from nothing. 0: nothing was counted.
+	Counter uint32 `json:"counter"`
 	// Received counts different records that arrived intact; Bytes their payloads.
 	Received uint64 `json:"received"`
 	Bytes    uint64 `json:"bytes"`

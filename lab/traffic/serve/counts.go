@@ -3,6 +3,7 @@ package serve
 import (
 	"encoding/binary"
 	"encoding/json"
+	"math/rand/v2"
 	"net/netip"
 	"time"
 
@@ -69,7 +70,7 @@ func (s *counts) flow(seed uint32) *count {
 		}
 		delete(s.flows, oldest)
 	}
-	c := &count{}
+	c := &count{UDPStats: record.UDPStats{Counter: max(1, rand.Uint32())}}
 	s.flows[seed] = c
 	return c
 }

@@ -51,7 +51,10 @@ func TestCounts(t *testing.T) {
 			}
 		}
 		got := stats(t, s, 7)
-		got.LongestGap = 0
+		if got.Counter == 0 || stats(t, s, 7).Counter != got.Counter {
+			t.Errorf("%s: counter %d, and then %d", test.name, got.Counter, stats(t, s, 7).Counter)
+		}
+		got.LongestGap, got.Counter = 0, 0
 		test.want.Bytes = 100 * test.want.Received
 		if got != test.want {
 			t.Errorf("%s: %+v, want %+v", test.name, got, test.want)
