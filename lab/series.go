@@ -2,6 +2,7 @@ package lab
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -35,19 +36,9 @@ func (r *run) series() *report.Series {
 		return cmp.Or(cmp.Compare(a.FromS, b.FromS), cmp.Compare(a.Remote, b.Remote))
 	})
 	r.probeSeries(s, rel)
-	sent := map[string]int64{} // by path, of the moves before
+	r.pathSeries(s, rel)
 	for i, m := range r.moves {
 		m.pageSeries(s, i+1, rel)
-		for _, w := range m.wire {
-			for path, bytes := range w.bytes {
-				s.Path(path).Add(rel(w.at.UnixNano()), float64(sent[path]+bytes))
-			}
-		}
-		if m.report != nil {
-			for path, bytes := range m.report.WireBytes {
-				sent[path] += bytes
-			}
-		}
 		for _, e := range m.events {
 			s.Events = append(s.Events, report.Event{AtS: rel(e.At), Name: string(e.Name), Guest: m.guest})
 		}
@@ -58,6 +49,44 @@ func (r *run) series() *report.Series {
 		}
 	}
 	return s
+}
+
+// pathSeries adds what all moves together had sent over each path at each reading, also of those that take place at the
+// same time: then what one is told to have sent may become less, as it is shared out, and the sum stays.
+func (r *run) pathSeries(s *report.Series, rel func(int64) float64) {
+	type reading struct {
+		of int
+		wireSample
+		outcome bool // what it had sent in the end: no reading of its own
+	}
+	var all []reading
+	for i, m := range r.moves {
+		for _, w := range m.wire {
+			all = append(all, reading{of: i, wireSample: w})
+		}
+		if m.report != nil {
+			all = append(all, reading{i, wireSample{m.over, m.report.WireBytes}, true})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b reading) int { return a.at.Compare(b.at) })
+	sent := make([]map[string]int64, len(r.moves))
+	for _, w := range all {
+		sent[w.of] = w.bytes
+		if w.outcome {
+			continue
+		}
+		for _, path := range slices.Sorted(maps.Keys(w.bytes)) {
+			var sum int64
+			for _, bytes := range sent {
+				sum += bytes[path]
+			}
+			p := s.Path(path)
+			if n := len(p.Bytes); n > 0 {
+				sum = max(sum, int64(p.Bytes[n-1]))
+			}
+			p.Add(rel(w.at.UnixNano()), float64(sum))
+		}
+	}
 }
 
 // probeStep is the resolution of a prober's picture.

@@ -1,0 +1,45 @@
+package lab
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"godwit/agent/record"
+	"godwit/lab/report"
+	"godwit/lab/scenario"
+)
+
+// TestPathsOfMovesAtTheSameTime: a path's readings are in the order of time and add up what all moves sent, whatever is
+// shared out anew between two that run at once; a later move goes on from what those before had sent in the end.
+func TestPathsOfMovesAtTheSameTime(t *testing.T) {
+	zero := time.Unix(1000, 0)
+	at := func(s int) time.Time { return zero.Add(time.Duration(s) * time.Second) }
+	sends := func(over int, final int64, readings ...[2]int) *move {
+		m := &move{over: at(over), report: &record.Report{WireBytes: map[string]int64{"p-q": final, "p-p": 1}}}
+		for _, r := range readings {
+			m.wire = append(m.wire, wireSample{at(r[0]), map[string]int64{"p-q": int64(r[1]), "p-p": 1}})
+		}
+		return m
+	}
+	moves := []*move{
+		sends(9, 70, [2]int{1, 10}, [2]int{3, 40}, [2]int{5, 30}, [2]int{7, 50}),
+		sends(8, 45, [2]int{2, 5}, [2]int{4, 10}, [2]int{6, 40}),
+		sends(20, 100, [2]int{11, 0}, [2]int{12, 60}),
+	}
+	for range 5 {
+		r := &run{zero: zero, moves: moves, w: &world{scenario: &scenario.Scenario{}}}
+		want := []report.PathSeries{
+			{Path: "p-p", T: report.Column{1, 2, 3, 4, 5, 6, 7, 11, 12}, Bytes: report.Column{1, 2, 2, 2, 2, 2, 2, 3, 3}},
+			{Path: "p-q", T: report.Column{1, 2, 3, 4, 5, 6, 7, 11, 12}, Bytes: report.Column{10, 15, 45, 50, 50, 70, 90, 115, 175}},
+		}
+		if diff := cmp.Diff(want, r.series().Paths); diff != "" {
+			t.Errorf("(-want +got)\n%s", diff)
+		}
+		moves = slices.Clone(moves) // whichever was asked for first
+		rand.Shuffle(2, func(i, j int) { moves[i], moves[j] = moves[j], moves[i] })
+	}
+}
