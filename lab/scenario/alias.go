@@ -106,10 +106,32 @@ func (r *reader) resolveMap(n *ast.MappingNode) {
 	n.Values = own
 }
 
-// merged is the map that a merge key brings; one that brings none is reported.
+// merged is the map that a merge key brings, or those of a list that it brings, of which the first that has a key counts;
+// one that brings none is reported.
 func (r *reader) merged(value ast.Node, key *ast.MappingValueNode) ast.Node {
+	if list, isList := value.(*ast.SequenceNode); isList {
+		value = together(list, key)
+	}
 	if _, isMap := pairs(value); !isMap && value != nil && r.repeated <= maxRepeated {
-		r.wrong(at(key), "<< brings "+kind(value), "<<: *NAME of a map")
+		r.wrong(at(key), "<< brings "+kind(value), "<<: *NAME of a map, or <<: [*ONE, *OTHER] of maps")
 	}
 	return value
+}
+
+// together is a map of the entries of all maps in a list, each key once; or what of the list is no map.
+func together(list *ast.SequenceNode, key *ast.MappingValueNode) ast.Node {
+	all := ast.Mapping(key.Key.GetToken(), true)
+	has := map[string]bool{}
+	for _, v := range list.Values {
+		entries, isMap := pairs(v)
+		if !isMap {
+			return v
+		}
+		for _, e := range entries {
+			if name := e.Key.GetToken().Value; !has[name] {
+				all.Values, has[name] = append(all.Values, e), true
+			}
+		}
+	}
+	return all
 }

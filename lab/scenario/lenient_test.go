@@ -41,6 +41,10 @@ steps:
 		"merge": func(s string) string {
 			return strings.Replace(strings.Replace(s, "[{name: public", "[&l {name: public", 1), "{name: other, rate: 50mbit, delay: 10ms}", "{<<: *l, name: other}", 1)
 		},
+		"merge of several": func(s string) string {
+			return strings.Replace(strings.Replace(s, "[{name: public", "[&l {name: public", 1), "{name: other, rate: 50mbit, delay: 10ms}", "{<<: [{name: other}, *l, {delay: 20ms}]}", 1)
+		},
+		"merge of none":             func(s string) string { return strings.Replace(s, "[{name: wifi}", "[{<<: [], name: wifi}", 1) },
 		"a bound of the only guest": func(s string) string { return strings.Replace(s, "{guest: web_1, below: 2s}", "{below: 2s}", 1) },
 		"names of uplinks":          func(s string) string { return strings.Replace(s, "[{name: wifi}, {name: lte}]", "[wifi, lte]", 1) },
 		"all alone":                 func(s string) string { return strings.Replace(s, "all: true", "all", 1) },
