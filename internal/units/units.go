@@ -44,7 +44,9 @@ var duration = regexp.MustCompile(`^[-+]?((\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m
 // Duration reads `1.5s`, `300 ms`, `1m30s`. Zero needs no unit.
 func Duration(s string) (time.Duration, error) {
 	s = spaced.ReplaceAllString(s, "$1$2")
-	if _, err := strconv.ParseFloat(s, 64); err == nil && strings.Trim(s, "0.") != "" {
+	if v, err := strconv.ParseFloat(s, 64); err == nil && v == 0 {
+		return 0, nil
+	} else if err == nil {
 		return 0, ErrNoUnit
 	}
 	d, err := time.ParseDuration(s)

@@ -18,6 +18,7 @@ func TestUnits(t *testing.T) {
 		{duration, "300ms", "300ms"},
 		{duration, "1m30s", "1m30s"},
 		{duration, "0", "0s"},
+		{duration, "0.0", "0s"},
 		{duration, "10", "number without its unit"},
 		{duration, "-3s", "negative"},
 		{duration, "3 seconds", "unknown unit"},
