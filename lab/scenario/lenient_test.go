@@ -104,6 +104,7 @@ expect: [{service_gap: {traffic: t, below: 1s}}]
 		{"at: 3s", "at: 3 s"},
 		{"cpu", "disk rate=64mbit area=128MiB"},
 		{"disk: 1GiB", "disk: 1GB"},
+		{"disk: 1GiB", "disk: 100MB"},
 		{"kind: udp", "kind: ticks, rate: 10kbit"},
 		{"kind: udp", "kind: requests, rate: 10kbit, every: 1s"},
 		{"kind: udp}]", "kind: udp}, {name: command, client: phone, guest: web, kind: exec, command: true, rate: 1mbit}]"},
@@ -174,6 +175,23 @@ func TestLasting(t *testing.T) {
 		}
 		if got.Steps[0].Cut.For != want || got.Steps[1].Degrade.For != want {
 			t.Errorf("%q: cut for %v, degraded for %v", key, got.Steps[0].Cut.For, got.Steps[1].Degrade.For)
+		}
+	}
+}
+
+// TestWholeSectors: a disk has whole sectors, so many at least as were asked for.
+func TestWholeSectors(t *testing.T) {
+	const file = "name: x\nsites: [{name: a, guest_net: {v4: 10.1.1.0/24}, uplinks: [{name: p}]}]\nguests: [{name: g, site: a, disks: [%s]}]\n"
+	got, err := Parse("f", fmt.Appendf(nil, file, "1MiB, 1048577B, 100MB, 1GB, 16TiB"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []int64{1 << 20, 1<<20 + 512, 100_000_256, 1e9, 1 << 44}; !slices.Equal(got.Guests[0].Disks, want) {
+		t.Errorf("%d, want %d", got.Guests[0].Disks, want)
+	}
+	for _, size := range []string{"0", "1023KiB", "1048575B", "17TiB"} {
+		if _, err := Parse("f", fmt.Appendf(nil, file, size)); err == nil {
+			t.Errorf("a disk of %s was taken", size)
 		}
 	}
 }

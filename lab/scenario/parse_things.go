@@ -33,6 +33,7 @@ const (
 	minDisk   = 1 << 20
 	mostDisks = 8 // a guest has slots for so many
 	maxDisk   = 1 << 44
+	sector    = 512
 )
 
 func (f *file) readClient(n ast.Node) {
@@ -149,13 +150,16 @@ func (f *file) disks(o *object) []int64 {
 			sizes = append(sizes, f.entry(o, "disk", n).size("disk", minDisk))
 		}
 	}
-	for _, s := range sizes {
-		if s < minDisk || s > maxDisk || s%512 != 0 {
+	for i, s := range sizes {
+		if s > 0 && s < maxDisk { // up to whole sectors, which 100MB are not
+			sizes[i] = (s + sector - 1) / sector * sector
+		}
+		if s < minDisk || s > maxDisk {
 			key := "disk"
 			if o.has("disks") {
 				key = "disks"
 			}
-			o.wrong(key, fmt.Sprintf("a disk of %s has %d bytes", o.what, s), "whole sectors from 1MiB to 16TiB")
+			o.wrong(key, fmt.Sprintf("a disk of %s has %d bytes", o.what, s), "1MiB to 16TiB")
 		}
 	}
 	return sizes
