@@ -99,8 +99,7 @@ func runLab(c *cobra.Command, s *scenario.Scenario, out string) (*report.Report,
 	if err := needRoot(); err != nil {
 		return nil, err
 	}
-	terminal := isTerminal(os.Stderr)
-	view := live.New(os.Stderr, terminal)
+	view := newView()
 	rep, err := lab.Run(c.Context(), s, lab.Options{Out: out, Tell: view.Log, Live: view.Update, Log: labLog()})
 	view.Close()
 	if rep == nil {
@@ -112,7 +111,7 @@ func runLab(c *cobra.Command, s *scenario.Scenario, out string) (*report.Report,
 	if asJSON(c) {
 		err = errors.Join(err, rep.Write(c.OutOrStdout()))
 	} else {
-		report.Summary(c.OutOrStdout(), rep, isTerminal(os.Stdout))
+		report.Summary(c.OutOrStdout(), rep, inColour(os.Stdout))
 		if abs, aerr := filepath.Abs(filepath.Join(out, "report.html")); aerr == nil && err == nil {
 			fmt.Fprintln(c.OutOrStdout(), "report:", abs)
 		}
@@ -121,6 +120,15 @@ func runLab(c *cobra.Command, s *scenario.Scenario, out string) (*report.Report,
 		err = errSaid
 	}
 	return rep, err
+}
+
+// newView shows a run on standard error while it happens.
+func newView() *live.View {
+	v := live.New(os.Stderr, isTerminal(os.Stderr))
+	if !inColour(os.Stderr) {
+		v.NoColour()
+	}
+	return v
 }
 
 // needRoot refuses to begin what only root can do.

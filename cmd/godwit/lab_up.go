@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"godwit/lab"
-	"godwit/lab/report/live"
 )
 
 func newLabUp() *cobra.Command {
@@ -33,7 +32,7 @@ is gone, 1 not, 2 the scenario is unusable.`,
 			if err := needRoot(); err != nil {
 				return err
 			}
-			view := live.New(os.Stderr, isTerminal(os.Stderr))
+			view := newView()
 			opts := lab.Options{Tell: view.Log, Log: labLog()}
 			if isTerminal(os.Stderr) { // a line each second would bury what it says
 				opts.Live = view.Update

@@ -227,6 +227,9 @@ func printLine(c *cobra.Command, value any) error {
 	return json.NewEncoder(c.OutOrStdout()).Encode(value)
 }
 
+// inColour says whether what is printed to f may have colours: on a terminal, where NO_COLOR (no-color.org) is not set.
+func inColour(f *os.File) bool { return isTerminal(f) && os.Getenv("NO_COLOR") == "" }
+
 // isTerminal says whether f is one that can be drawn on. Other devices of characters, as
 // /dev/null or a virtio port, are not.
 func isTerminal(f *os.File) bool {

@@ -23,6 +23,14 @@ func TestTerminal(t *testing.T) {
 	if !isTerminal(tty) {
 		t.Error("a terminal does not count as one")
 	}
+	t.Setenv("NO_COLOR", "")
+	if inColour(null) || !inColour(tty) {
+		t.Error("colours but on a terminal, or none there")
+	}
+	t.Setenv("NO_COLOR", "1")
+	if inColour(tty) {
+		t.Error("colours for who wants none")
+	}
 	t.Setenv("TERM", "dumb")
 	if isTerminal(tty) {
 		t.Error("one that cannot be drawn on counts as a terminal")

@@ -55,6 +55,7 @@ type View struct {
 	mu     sync.Mutex
 	w      io.Writer
 	tty    bool
+	pale   bool // no colours
 	closed bool
 	drawn  int // lines of the block on the screen
 	past   map[string]*history
@@ -66,6 +67,12 @@ type View struct {
 func New(w io.Writer, tty bool) *View {
 	return &View{w: w, tty: tty, past: map[string]*history{}, said: map[string][]string{}, second: -time.Hour}
 }
+
+// NoColour makes the view do without colours; what they say its words and marks say, too.
+func (v *View) NoColour() { v.pale = true }
+
+// colours are the sequences of block that NoColour leaves out; bold and dim letters stay.
+var colours = strings.NewReplacer(red, "", green, "", yellow, "", blue, "")
 
 // Update shows the new status.
 func (v *View) Update(s Status) {
@@ -116,6 +123,9 @@ func (v *View) draw(lines []string) {
 	b.WriteString("\x1b[?25l\x1b[?7l")
 	b.WriteString(v.erase())
 	for _, line := range lines {
+		if v.pale {
+			line = colours.Replace(line)
+		}
 		b.WriteString(line + "\x1b[0m\x1b[K\n")
 	}
 	b.WriteString("\x1b[?7h")

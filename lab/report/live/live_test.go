@@ -188,3 +188,23 @@ func TestHistory(t *testing.T) {
 		t.Errorf("after a long pause %q", mbps)
 	}
 }
+
+// TestNoColour: who wants no colours gets the same letters, bold and dim as before.
+func TestNoColour(t *testing.T) {
+	show := func(pale bool) string {
+		var b bytes.Buffer
+		v := New(&b, true)
+		if pale {
+			v.NoColour()
+		}
+		for sec := range 3 {
+			v.Update(status(float64(sec), "copy", 4))
+		}
+		v.Close()
+		return b.String()
+	}
+	hue := regexp.MustCompile(`\x1b\[3[0-9]m`)
+	if all, pale := show(false), show(true); !hue.MatchString(all) || hue.ReplaceAllString(all, "") != pale {
+		t.Errorf("%q", pale)
+	}
+}
