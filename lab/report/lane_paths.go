@@ -87,11 +87,8 @@ func (p *picture) subflowRow(flow int, first bool, name string, spans []Subflow)
 	for _, s := range spans {
 		x := p.x(s.FromS)
 		w := max(p.x(p.until(s))-x, 2)
-		class, text := "subflow", s.Local+" → "+s.Remote
-		if s.Backup {
-			class, text = "subflow backup", text+" (backup)"
-		}
-		p.body.rect(x, p.y+1, w, h-2, class, "fill:"+colour("f", flow),
+		text := s.Local + " → " + s.Remote
+		p.body.rect(x, p.y+1, w, h-2, "subflow", "fill:"+colour("f", flow),
 			fmt.Sprintf("%s: %s, from %s s to %s", s.Flow, text, number(s.FromS), map[bool]string{true: "the end", false: number(value(s.ToS)) + " s"}[s.ToS == nil]))
 		for _, t := range []string{text, s.Remote} {
 			if textWidth(t)+4 < w {

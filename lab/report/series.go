@@ -56,7 +56,6 @@ type Subflow struct {
 	Remote string   `json:"remote"` // the guest's
 	FromS  float64  `json:"from_s"`
 	ToS    *float64 `json:"to_s"` // nil: it lived to the end
-	Backup bool     `json:"backup,omitempty"`
 }
 
 // PathSeries is what left the source's uplinks towards one path, added up.
