@@ -133,8 +133,12 @@ func (w *work) leg(device string, j int, v4, v6 netip.Prefix, gw4, gw6 netip.Add
 	}
 }
 
+// firstLater is the first host number that nobody has from the start: as many as can be there, each with every uplink that it
+// may have, find a number.
+const firstLater = 10 + maxClients
+
 // octet gives out host numbers of an access network. The number first is for who was
-// there from the start; later ones count from 100, each given once.
+// there from the start; later ones count from firstLater, each given once.
 func (t *Topo) octet(key string, first int, home bool) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -142,7 +146,7 @@ func (t *Topo) octet(key string, first int, home bool) (int, error) {
 		t.octets[start] = 1
 		return first, nil
 	}
-	next := max(t.octets[key], 99) + 1
+	next := max(t.octets[key], firstLater-1) + 1
 	if next > 254 {
 		return 0, fmt.Errorf("give an address of network %s: all are used up", key)
 	}

@@ -1,6 +1,7 @@
 package topo
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -131,10 +132,28 @@ func TestOctetsAreNeverGivenTwice(t *testing.T) {
 		}
 		seen = append(seen, n)
 	}
-	for range 10 {
+	for range 254 {
 		_, _ = topo.octet("net", 10, false)
 	}
 	if _, err := topo.octet("net", 10, false); err == nil {
 		t.Error("more addresses than the network has")
+	}
+}
+
+// TestEveryClientFindsANumber: an access network has room for all clients that there may be, each with all its uplinks.
+func TestEveryClientFindsANumber(t *testing.T) {
+	topo := &Topo{octets: map[string]int{}}
+	whose := map[int]string{}
+	for k := range maxClients {
+		for j := range maxClientUplinks {
+			number, err := topo.octet("access 0", 10+k, j == 0)
+			if err != nil {
+				t.Fatalf("client %d, uplink %d: %v", k, j, err)
+			}
+			if other := whose[number]; other != "" {
+				t.Errorf("client %d, uplink %d has %d as %s", k, j, number, other)
+			}
+			whose[number] = fmt.Sprintf("client %d, uplink %d", k, j)
+		}
 	}
 }
