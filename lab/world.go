@@ -237,10 +237,13 @@ func (w *world) agentConfig(h topo.Host, all []topo.Host, tls string) config.Con
 }
 
 // hostShare is how many addresses of a site's subnet each of its hosts hands out before
-// it comes to the next one's, where there are so many; firstShared is the first of them.
+// it comes to the next one's, where there are so many; firstShared is the first of them, or, in a subnet
+// of fewer than smallSubnet, which has none to spare, firstOfFew: the router has the one before.
 const (
 	hostShare   = 40
 	firstShared = 10
+	firstOfFew  = 2
+	smallSubnet = 64
 )
 
 // firstAddress keeps hosts of one site apart, as docs/agent.md asks of everybody.
@@ -261,9 +264,13 @@ func firstAddress(h topo.Host, all []topo.Host) uint32 {
 			room = min(room, 1<<min(p.Addr().BitLen()-p.Bits(), 16))
 		}
 	}
-	room = max(room-firstShared-1, 1) // the last one is everybody's
+	first := firstShared
+	if room < smallSubnet {
+		first = firstOfFew
+	}
+	room = max(room-first-1, 1) // the last one is everybody's
 	share := max(min(hostShare, room/max(hosts, 1)), 1)
-	return firstShared + uint32(before*share%room) //nolint:gosec // below 2^16
+	return uint32(first + before*share%room) //nolint:gosec // below 2^16
 }
 
 func uplinksOf(h topo.Host) []config.Uplink {
