@@ -36,7 +36,7 @@ ended. Exit status: 0 every cell is as promised, 1 not.`,
 			opts.Log = labLog()
 			opts.Tell = func(line string) { fmt.Fprintln(os.Stderr, line) }
 			rep, err := lab.RunFaults(c.Context(), opts)
-			if rep != nil {
+			if rep != nil && (err == nil || len(rep.Results) > 0) { // else there is nothing to tell but that
 				err = errors.Join(sayFaults(c, rep, opts.Out), err)
 			}
 			if rep == nil {

@@ -45,9 +45,11 @@ this one ended. Exit status: 0 all are as promised, 1 not.`,
 					bad++
 				}
 			}
-			if asJSON(c) {
+			switch {
+			case err != nil && len(results) == 0: // there is nothing to tell but that
+			case asJSON(c):
 				err = errors.Join(err, printJSON(c.OutOrStdout(), slices.Concat([]random.Result{}, results)))
-			} else {
+			default:
 				fmt.Fprintf(c.OutOrStdout(), "%d of %d as promised\n", len(results)-bad, len(results))
 			}
 			return resumable(c, err, bad)

@@ -21,6 +21,7 @@ import (
 
 	"godwit/agent/api"
 	"godwit/agent/record"
+	"godwit/internal/need"
 	"godwit/lab/scenario"
 	"godwit/migration"
 )
@@ -311,6 +312,25 @@ func TestHostsOf(t *testing.T) {
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: %v", site, got)
+		}
+	}
+}
+
+// TestRunsThatCannotBegin: commands of many runs that cannot do the first tell that alone, and no empty result.
+func TestRunsThatCannotBegin(t *testing.T) {
+	need.Lab(t)
+	t.Setenv("GODWIT_IMAGE", t.TempDir())
+	for _, line := range []string{"lab faults", "lab random --runs 1"} {
+		for _, flag := range []string{"", " --json"} {
+			var out, errOut bytes.Buffer
+			status := run(strings.Fields(line+flag+" --out "+t.TempDir()), &out, &errOut)
+			var told struct{ Error migration.Problem }
+			if flag != "" && (json.Unmarshal(out.Bytes(), &told) != nil || told.Error.Code != migration.CodeUsage) || flag == "" && out.Len() > 0 {
+				t.Errorf("godwit %s%s: printed %q", line, flag, out.String())
+			}
+			if status != exitUsage || !strings.Contains(errOut.String(), "guest image not found") {
+				t.Errorf("godwit %s%s: status %d, %q", line, flag, status, errOut.String())
+			}
 		}
 	}
 }
