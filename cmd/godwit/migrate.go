@@ -133,9 +133,10 @@ func (r *requestFlags) addShared(c *cobra.Command) {
 	f.StringVar(&r.req.Transfer, "transfer", "auto", strings.Join(migration.Transfers, ", "))
 	f.StringVar(&r.req.Network, "network", "auto", strings.Join(migration.Networks, ", "))
 	f.StringVar(&r.req.TunnelKind, "tunnel", "auto", strings.Join(migration.Tunnels, ", "))
-	f.DurationVar(&r.downtime, "downtime", migration.DefaultDowntime, "longest pause of the guest that is allowed")
+	r.downtime = migration.DefaultDowntime
+	f.Var((*durationValue)(&r.downtime), "downtime", "longest pause of the guest that is allowed")
 	f.StringVar(&r.buffer, "buffer", "", "memory for pages that wait or were sent, such as 64MiB; what has no room in the pause goes to a file (default: half of the guest's memory, at most 256MiB)")
-	f.IntVar(&r.req.Throttle, "throttle", 0, "mode precopy: where it cannot follow what the guest writes, let its processors stand still for up to this many percent of the time (default: it gives up)")
+	f.Var((*percentValue)(&r.req.Throttle), "throttle", "mode precopy: where it cannot follow what the guest writes, let its processors stand still for up to this many percent of the time (default: it gives up)")
 	f.BoolVar(&r.req.InsecureTransfer, "insecure-transfer", false, "qemu-* transfers without encryption, for fair comparisons")
 	oneOf(c, "mode", migration.Modes)
 	oneOf(c, "transfer", migration.Transfers)
