@@ -63,20 +63,20 @@ Exit status 1 where an aim is not reached.`,
 			}
 			opts.Tell = func(line string) { fmt.Fprintln(os.Stderr, line) }
 			results, err := bench.Run(c.Context(), chosen, opts)
-			if asJSON(c) {
+			switch {
+			case err != nil && !slices.ContainsFunc(results, bench.Result.Measured): // there is nothing to tell but that
+			case asJSON(c):
 				err = errors.Join(err, printJSON(c.OutOrStdout(), results))
-			} else {
+			default:
 				bench.Print(c.OutOrStdout(), results)
 			}
-			if err != nil {
-				return err
-			}
+			missed := 0
 			for _, r := range results {
 				if slices.ContainsFunc(r.Aims, func(a bench.AimSeen) bool { return !a.Reached }) {
-					return errSaid
+					missed++
 				}
 			}
-			return nil
+			return resumable(c, err, missed)
 		},
 	}
 	c.Flags().StringVar(&opts.Out, "out", "godwit-bench-"+table.Name, "directory of the reports")

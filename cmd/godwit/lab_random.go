@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -48,7 +47,7 @@ this one ended. Exit status: 0 all are as promised, 1 not.`,
 			switch {
 			case err != nil && len(results) == 0: // there is nothing to tell but that
 			case asJSON(c):
-				err = errors.Join(err, printJSON(c.OutOrStdout(), slices.Concat([]random.Result{}, results)))
+				err = errors.Join(err, printJSON(c.OutOrStdout(), append([]random.Result{}, results...)))
 			default:
 				fmt.Fprintf(c.OutOrStdout(), "%d of %d as promised\n", len(results)-bad, len(results))
 			}

@@ -320,7 +320,7 @@ func TestHostsOf(t *testing.T) {
 func TestRunsThatCannotBegin(t *testing.T) {
 	need.Lab(t)
 	t.Setenv("GODWIT_IMAGE", t.TempDir())
-	for _, line := range []string{"lab faults", "lab random --runs 1"} {
+	for _, line := range []string{"lab faults", "lab random --runs 1", "bench handover --rows idle", "bench memory --rows idle,churn"} {
 		for _, flag := range []string{"", " --json"} {
 			var out, errOut bytes.Buffer
 			status := run(strings.Fields(line+flag+" --out "+t.TempDir()), &out, &errOut)

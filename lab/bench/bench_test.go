@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -304,5 +305,22 @@ func TestRunEnds(t *testing.T) {
 		Run: func(context.Context, *scenario.Scenario) (*report.Report, error) { return nil, broken }})
 	if !errors.Is(err, broken) {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestWhatWasNotMeasured: of no runs there is no number, and JSON has none.
+func TestWhatWasNotMeasured(t *testing.T) {
+	row := Row{Name: "x", Measures: []Measure{networkDowntime}, Variants: []Variant{{Name: "a"}, {Name: "b"}}}
+	got := Evaluate(row, map[string][]Sample{"a": {{Round: 1, Values: map[string]*float64{networkDowntime.Name: number(90)}}}})
+	text, err := json.Marshal(got.Variants)
+	const none = `{"n":0,"median":null,"low":null,"high":null}`
+	for _, want := range []string{`"network downtime":{"n":1,"median":90,"low":90,"high":90}`,
+		`{"name":"b","samples":[],"numbers":{"network downtime":` + none + `},"ratios":{"network downtime":` + none + `}`} {
+		if err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s has no %s (%v)", text, want, err)
+		}
+	}
+	if !got.Measured() || Evaluate(row, nil).Measured() {
+		t.Errorf("%+v", got)
 	}
 }

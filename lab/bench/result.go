@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -27,12 +28,26 @@ type VariantGave struct {
 	Unmet []string `json:"unmet,omitempty"`
 }
 
-// Stats of the runs that have a number.
+// Measured says whether any run of the row was made.
+func (r Result) Measured() bool {
+	return slices.ContainsFunc(r.Variants, func(v VariantGave) bool { return len(v.Samples) > 0 })
+}
+
+// Stats of the runs that have a number. In JSON those of none are null: the samples say why.
 type Stats struct {
 	N      int     `json:"n"`
 	Median float64 `json:"median"`
 	Low    float64 `json:"low"`
 	High   float64 `json:"high"`
+}
+
+// MarshalJSON writes what is known.
+func (s Stats) MarshalJSON() ([]byte, error) {
+	if s.N == 0 {
+		return []byte(`{"n":0,"median":null,"low":null,"high":null}`), nil
+	}
+	type plain Stats
+	return json.Marshal(plain(s))
 }
 
 // AimSeen is an aim, and whether it was reached.
@@ -62,7 +77,7 @@ func statsOf(values []float64) Stats {
 func Evaluate(row Row, samples map[string][]Sample) Result {
 	out := Result{Row: row}
 	for i, v := range row.Variants {
-		gave := VariantGave{Name: v.Name, Samples: samples[v.Name], Numbers: map[string]Stats{}}
+		gave := VariantGave{Name: v.Name, Samples: append([]Sample{}, samples[v.Name]...), Numbers: map[string]Stats{}}
 		for _, m := range row.Measures {
 			gave.Numbers[m.Name] = statsOf(valuesOf(samples[v.Name], m.Name))
 			if i > 0 {
