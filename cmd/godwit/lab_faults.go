@@ -27,6 +27,9 @@ ended. Exit status: 0 every cell is as promised, 1 not.`,
 		Example: "  godwit lab faults --out /tmp/faults --sample 20 --seed 3\n  godwit lab faults --out /tmp/faults --all\n  godwit lab faults --fault cut-20s --fault loss-30 --phase switch",
 		Args:    argsExactly(0, "no arguments"),
 		RunE: func(c *cobra.Command, _ []string) error {
+			if opts.Sample < 1 && !all {
+				return usageError{fmt.Errorf("lab faults --sample %d: no cell at all; all that are chosen are tried with --all", opts.Sample)}
+			}
 			if err := needRoot(); err != nil {
 				return err
 			}

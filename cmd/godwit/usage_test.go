@@ -95,7 +95,7 @@ func TestUsedWrongly(t *testing.T) {
 		"init", "init --out " + dir + " ca", "init --out " + dir + " a a", "init --out " + dir + " a/b", "init --out " + dir + " a\u200bb",
 		"migrate web", "migrate web b --mode fast", "migrate web b --transfer quic", "migrate web b --network x", "migrate web b --tunnel x",
 		"migrate web b --downtime 3", "migrate web b --downtime 0s", "migrate web b --bandwidth 5", "plan web b --mode fast", "limit m-00000001 fast",
-		"migrate web", "--nope", "migrate --nope", "bench memory --rounds 0", "bench handover --rounds -1",
+		"migrate web", "--nope", "migrate --nope", "bench memory --rounds 0", "lab random --runs 0", "bench handover --rounds -1",
 	} {
 		var out, errOut bytes.Buffer
 		status := run(strings.Fields(line), &out, &errOut)
@@ -117,6 +117,17 @@ func TestLimitSaysOfWhat(t *testing.T) {
 	status := run([]string{"limit", "m-00000001", "fast"}, &out, &errOut)
 	if said := errOut.String(); status != exitUsage || !strings.HasPrefix(said, "godwit: limit m-00000001: rate fast: ") || !strings.Contains(said, "such as 50mbit") {
 		t.Errorf("status %d, %q", status, said)
+	}
+}
+
+// TestNoCells: who asks for no cell at all is not given all of them.
+func TestNoCells(t *testing.T) {
+	t.Setenv("GODWIT_IMAGE", t.TempDir())
+	for _, n := range []string{"0", "-1"} {
+		var errOut bytes.Buffer
+		if status := run([]string{"lab", "faults", "--sample", n, "--out", t.TempDir()}, io.Discard, &errOut); status != exitUsage || !strings.Contains(errOut.String(), "--sample "+n+": ") {
+			t.Errorf("status %d, %q", status, errOut.String())
+		}
 	}
 }
 
