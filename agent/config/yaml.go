@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	gotypes "reflect" // reflect is a word of ours
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 
+	"godwit/internal/textfile"
 	"godwit/internal/units"
 )
 
@@ -36,7 +36,7 @@ var (
 // know are errors; those in quantities may have a unit. An error is one line,
 // `FILE:LINE:COL: what is wrong`, and value is not to be used then. root is the document, with its places.
 func readYAML(path string, value any, quantities map[string]quantity) (root ast.Node, err error) {
-	f, err := os.Open(path)
+	f, err := textfile.Open(path)
 	if err != nil {
 		return nil, err
 	}

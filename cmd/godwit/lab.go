@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"godwit/internal/oneline"
+	"godwit/internal/textfile"
 	"godwit/lab"
 	"godwit/lab/report"
 	"godwit/lab/report/live"
@@ -67,18 +68,10 @@ func readScenario(c *cobra.Command, path string) (*scenario.Scenario, error) {
 	return s, nil
 }
 
-// scenarioText is what a regular file says, or what comes over a descriptor that the command was given, such as a shell's <(…)
-// or /dev/stdin, for which it waits until it is interrupted. To open another pipe waits for whoever writes, maybe for ever.
+// scenarioText is what a file says, or what comes over a descriptor that the command was given, for which it waits until it is
+// interrupted.
 func scenarioText(ctx context.Context, path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, usageError{fmt.Errorf("read scenario: %w", err)}
-	}
-	given := path == "/dev/stdin" || filepath.Dir(path) == "/dev/fd"
-	if !info.Mode().IsRegular() && !given {
-		return nil, usageError{fmt.Errorf("read scenario %s: no regular file; what a program writes is read from /dev/stdin", path)}
-	}
-	f, err := os.Open(path)
+	f, err := textfile.Open(path)
 	if err != nil {
 		return nil, usageError{fmt.Errorf("read scenario: %w", err)}
 	}
