@@ -12,6 +12,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/peer"
+	"godwit/internal/oneline"
 )
 
 func newInit() *cobra.Command {
@@ -38,27 +39,34 @@ docs/agent.md. The CA's key is not kept: to add hosts later, make all anew.`,
 			if _, err := os.Stat(filepath.Join(dir, "ca.pem")); err == nil && !force {
 				return usageError{fmt.Errorf("init %s: a fleet's CA is there, and a new one would not know its certificates; name another directory by --out, or --force", dir)}
 			}
-			if err := os.MkdirAll(dir, 0o700); err != nil {
-				return err
-			}
-			now := time.Now()
-			ca, err := peer.NewFleetCA(dir, now)
-			if err != nil {
-				return err
-			}
-			for _, h := range hosts {
-				if err := ca.Issue(h, now); err != nil {
-					return err
-				}
+			if err := makeFleet(dir, hosts, time.Now()); err != nil {
+				return fmt.Errorf("init: make certificates in %s: %w; name another directory by --out", dir, err)
 			}
 			if asJSON(c) {
 				return printJSON(c.OutOrStdout(), map[string]any{"dir": dir, "hosts": hosts})
 			}
-			_, err = fmt.Fprintf(c.OutOrStdout(), "%d certificates in %s\n", len(hosts), dir)
+			_, err := fmt.Fprintf(c.OutOrStdout(), "%s in %s\n", oneline.Many(len(hosts), "certificate"), dir)
 			return err
 		},
 	}
 	c.Flags().StringVar(&dir, "out", "fleet", "directory")
 	c.Flags().BoolVar(&force, "force", false, "replace a fleet's CA and certificates that are there")
 	return c
+}
+
+// makeFleet makes a CA, and a certificate for each host, in a directory.
+func makeFleet(dir string, hosts []string, now time.Time) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	ca, err := peer.NewFleetCA(dir, now)
+	if err != nil {
+		return err
+	}
+	for _, h := range hosts {
+		if err := ca.Issue(h, now); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -120,6 +120,26 @@ func TestLimitSaysOfWhat(t *testing.T) {
 	}
 }
 
+// TestInitSaysWhatAndWhere: what was made is counted; where nothing could be made, the line says of what, and what to do.
+func TestInitSaysWhatAndWhere(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for hosts, want := range map[string]string{"a": "1 certificate in ", "b c": "2 certificates in "} {
+		var out bytes.Buffer
+		if status := run(strings.Fields("init "+hosts+" --out "+filepath.Join(dir, strings.Fields(hosts)[0])), &out, io.Discard); status != exitDone || !strings.HasPrefix(out.String(), want) {
+			t.Errorf("init %s: status %d, %q", hosts, status, out.String())
+		}
+	}
+	var errOut bytes.Buffer
+	status := run([]string{"init", "a", "--out", filepath.Join(file, "x")}, io.Discard, &errOut)
+	if said := errOut.String(); status != exitFailed || !strings.HasPrefix(said, "godwit: init: make certificates in "+file) || !strings.Contains(said, "--out") {
+		t.Errorf("status %d, %q", status, said)
+	}
+}
+
 // TestNoCells: who asks for no cell at all is not given all of them.
 func TestNoCells(t *testing.T) {
 	t.Setenv("GODWIT_IMAGE", t.TempDir())
