@@ -215,3 +215,38 @@ func TestSummary(t *testing.T) {
 		}
 	}
 }
+
+// TestEveryNullHasItsReason: what is null, at whatever depth, has one under its name in the flow or migration that it is of.
+func TestEveryNullHasItsReason(t *testing.T) {
+	r := &Report{Migrations: make([]Migration, 1), Traffic: make([]Traffic, 1)}
+	r.Migrations[0].Null("predicted", "it was not asked for")
+	var out struct{ Migrations, Traffic []map[string]any }
+	if err := json.Unmarshal(written(t, r), &out); err != nil {
+		t.Fatal(err)
+	}
+	for _, of := range []map[string]any{out.Migrations[0], out.Traffic[0]} {
+		reasons := of["why_null"].(map[string]any)
+		if why := reasons["predicted.downtime_ms"]; of["predicted"] != nil && why != "it was not asked for" {
+			t.Errorf("predicted.downtime_ms: %v", why)
+		}
+		delete(of, "why_null")
+		nulls := 0
+		var look func(name string, value any)
+		look = func(name string, value any) {
+			within, isMap := value.(map[string]any)
+			for key, v := range within {
+				look(strings.TrimPrefix(name+"."+key, "."), v)
+			}
+			if isMap || value != nil {
+				return
+			}
+			if nulls++; reasons[name] == nil || reasons[name] == "" {
+				t.Errorf("%s is null without a reason", name)
+			}
+		}
+		look("", of)
+		if nulls < 12 {
+			t.Errorf("%d nulls", nulls)
+		}
+	}
+}

@@ -283,6 +283,9 @@ func (r *Report) Write(w io.Writer) error {
 		}
 		if m.Predicted == nil {
 			m.Predicted = &Predicted{}
+			for _, name := range []string{"migration_s", "downtime_ms", "wire_bytes"} {
+				m.WhyNull["predicted."+name] = m.WhyNull["predicted"] // as explained says
+			}
 		}
 		if m.Connections == nil {
 			m.Connections = &Connections{}
