@@ -48,6 +48,7 @@ type datagrams struct {
 	state    sync.Mutex
 	sent     uint64
 	stopped  bool
+	since    int64           // what is stopped delivered to the end where it was answered after that, unix ns
 	waiting  int             // sockets that have not heard of a datagram yet
 	stats    record.UDPStats // of all counters together
 	former   record.UDPStats // of those before this one
@@ -168,10 +169,14 @@ func (f *datagrams) askAll() {
 	}
 }
 
-// asks says whether the guest is asked at a turn.
+// asks says whether the guest is asked at a turn: at the end by every socket that has not been answered lately, however busy the
+// guest is.
 func (f *datagrams) asks(turn int) bool {
 	f.state.Lock()
 	defer f.state.Unlock()
+	if f.stopped {
+		return f.outlets[turn%len(f.outlets)].answered <= f.since
+	}
 	late := f.answered
 	if f.waited > 0 {
 		late = max(late, now()-f.waited)
@@ -304,10 +309,10 @@ func (f *datagrams) sample(at int64) Sample {
 // stop sends no more, waits for what is on the way, and takes the last count.
 func (f *datagrams) stop() Result {
 	end := now()
-	f.state.Lock()
-	f.stopped = true
-	f.state.Unlock()
 	since := end - f.lately()
+	f.state.Lock()
+	f.stopped, f.since = true, since
+	f.state.Unlock()
 	limit := finalWait + time.Duration(f.Connections)*finalWaitOne
 	for deadline := end + int64(limit); now() < deadline && !f.settled(end, since); time.Sleep(20 * time.Millisecond) {
 		f.ask(f.outlets[0])

@@ -169,3 +169,19 @@ func TestSilentGuestIsAskedSeldom(t *testing.T) {
 		t.Errorf("asked %d times in 40 turns after an answer", n)
 	}
 }
+
+// TestEndOfBusyGuest: at the end a guest that is behind is asked by each socket that it has not answered lately, and by no other.
+func TestEndOfBusyGuest(t *testing.T) {
+	f := newDatagrams(Flow{Kind: UDP, Connections: 4, Every: 20 * time.Millisecond})
+	f.outlets = []*outlet{{answered: 90}, {answered: 120}, {}, {answered: 101}}
+	f.answered, f.stopped, f.since = int64(8*time.Second), true, 100
+	var asked []int
+	for turn := 40; turn < 44; turn++ {
+		if f.asks(turn + 4) {
+			asked = append(asked, turn%4)
+		}
+	}
+	if !slices.Equal(asked, []int{0, 2}) {
+		t.Errorf("asked by %v", asked)
+	}
+}
