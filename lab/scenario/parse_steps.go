@@ -110,12 +110,31 @@ func (f *file) readAction(s *Step, n ast.Node, kind string) {
 		}
 	case "evacuate":
 		if o, ok := f.object(n, kind, []string{"host", "to"}); ok && o.need("host") {
-			s.Evacuate = &Evacuate{Host: o.known("host", "host", f.places()), To: o.known("to", "site or host", f.places())}
-			if s.Evacuate.Host != "" && s.Evacuate.Host == s.Evacuate.To {
-				o.wrong("to", "evacuate moves "+s.Evacuate.Host+" to itself", "another site or host")
-			}
+			s.Evacuate = f.readEvacuate(o)
 		}
 	}
+}
+
+// readEvacuate reads who leaves what for where, which must have a host that is not left, too.
+func (f *file) readEvacuate(o *object) *Evacuate {
+	e := &Evacuate{Host: o.known("host", "host", f.places()), To: o.known("to", "site or host", f.places())}
+	if e.Host == "" || e.To == "" && o.has("to") {
+		return e
+	}
+	left, to := f.out.Hosts(e.Host), f.hosts
+	if e.To != "" {
+		to = f.out.Hosts(e.To)
+	}
+	switch {
+	case slices.ContainsFunc(to, func(host string) bool { return !slices.Contains(left, host) }):
+	case e.To == "":
+		o.wrong("host", "evacuate of "+e.Host+", and there is no other host", "a file with another host")
+	case e.To == e.Host:
+		o.wrong("to", "evacuate moves "+e.Host+" to itself", "another site or host")
+	default:
+		o.wrong("to", fmt.Sprintf("evacuate moves %s to %s, which is evacuated, too", e.Host, e.To), "another site or host")
+	}
+	return e
 }
 
 // throttle is how far mode precopy may throttle the guest, percent.
