@@ -42,8 +42,11 @@ func (r *reader) resolve(n ast.Node) ast.Node {
 		for i, v := range n.Values {
 			n.Values[i] = r.resolve(v)
 		}
-	case *ast.MappingValueNode:
+	case *ast.TagNode:
 		n.Value = r.resolve(n.Value)
+		return untagged(n)
+	case *ast.MappingValueNode:
+		n.Key, n.Value = plainKey(n.Key), r.resolve(n.Value)
 		if _, merge := n.Key.(*ast.MergeKeyNode); merge {
 			return r.merged(n.Value, n)
 		}
@@ -86,7 +89,7 @@ func (r *reader) resolveMap(n *ast.MappingNode) {
 	var from *ast.MappingValueNode // the merge key
 	has := map[string]bool{}
 	for _, e := range n.Values {
-		e.Value = r.resolve(e.Value)
+		e.Key, e.Value = plainKey(e.Key), r.resolve(e.Value)
 		_, merge := e.Key.(*ast.MergeKeyNode)
 		switch {
 		case !merge:
@@ -134,4 +137,38 @@ func together(list *ast.SequenceNode, key *ast.MappingValueNode) ast.Node {
 		}
 	}
 	return all
+}
+
+// plainKey is a key without the question mark that may stand before it.
+func plainKey(key ast.MapKeyNode) ast.MapKeyNode {
+	if explicit, ok := key.(*ast.MappingKeyNode); ok {
+		if text, ok := explicit.Value.(*ast.StringNode); ok {
+			return text
+		}
+	}
+	return key
+}
+
+// untagged is what one of YAML's own tags stands before, where it says what that is anyway, or asks for text. Another tag stays.
+func untagged(n *ast.TagNode) ast.Node {
+	same := false
+	switch tag := n.Start.Value; v := n.Value.(type) {
+	case *ast.MappingNode, *ast.MappingValueNode:
+		same = tag == "!!map"
+	case *ast.SequenceNode:
+		same = tag == "!!seq"
+	case *ast.StringNode, *ast.LiteralNode:
+		same = tag == "!!str"
+	case *ast.BoolNode, *ast.IntegerNode, *ast.FloatNode:
+		if tag == "!!str" {
+			return ast.String(v.GetToken())
+		}
+		_, whole := v.(*ast.IntegerNode)
+		_, truth := v.(*ast.BoolNode)
+		same = tag == "!!bool" && truth || tag == "!!int" && whole || tag == "!!float" && !truth
+	}
+	if same {
+		return n.Value
+	}
+	return n
 }

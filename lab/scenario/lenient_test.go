@@ -44,6 +44,10 @@ steps:
 		"merge of several": func(s string) string {
 			return strings.Replace(strings.Replace(s, "[{name: public", "[&l {name: public", 1), "{name: other, rate: 50mbit, delay: 10ms}", "{<<: [{name: other}, *l, {delay: 20ms}]}", 1)
 		},
+		"keys with question marks": func(s string) string { return strings.Replace(s, "name: Two", "? name\n: Two", 1) },
+		"tags of YAML's own": func(s string) string {
+			return strings.NewReplacer("sites:\n", "sites: !!seq\n", "{name: my_phone", "!!map {name: !!str my_phone", "all: true", "all: !!bool true").Replace(s)
+		},
 		"merge of none":             func(s string) string { return strings.Replace(s, "[{name: wifi}", "[{<<: [], name: wifi}", 1) },
 		"a bound of the only guest": func(s string) string { return strings.Replace(s, "{guest: web_1, below: 2s}", "{below: 2s}", 1) },
 		"names of uplinks":          func(s string) string { return strings.Replace(s, "[{name: wifi}, {name: lte}]", "[wifi, lte]", 1) },
