@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -113,7 +112,7 @@ func (o *owedWords) settle(path string, w owedWord) bool {
 		return false
 	}
 	delete(o.by, path)
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := statefile.Remove(path); err != nil {
 		o.log("forget what a subnet agent was owed", "error", err)
 	}
 	return true

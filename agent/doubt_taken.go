@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -41,7 +40,7 @@ func (a *Agent) tellTaken(t Taken) {
 		cancel()
 		if err == nil && answer.State == "declined" {
 			a.log.Info("the other host knows that the guest was taken back", "migration", t.Migration, "host", t.Host)
-			if err := os.Remove(a.config.StatePath("taken", t.Migration+".json")); err != nil {
+			if err := statefile.Remove(a.config.StatePath("taken", t.Migration+".json")); err != nil {
 				a.log.Warn("forget that it was taken back", "migration", t.Migration, "error", err)
 			}
 			return

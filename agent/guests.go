@@ -272,11 +272,7 @@ func (s *guests) forget(g *Guest) error {
 	case here != nil || statefile.Read(path, &h) != nil || h.Dir != g.held().Dir:
 		return nil
 	}
-	err := os.Remove(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
+	return statefile.Remove(path)
 }
 
 // remembered reads what an earlier agent wrote down. A guest of whom that cannot be read is

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,6 +15,7 @@ import (
 	"godwit/agent/peer"
 	"godwit/agent/priority"
 	"godwit/agent/record"
+	"godwit/agent/statefile"
 	"godwit/internal/clock"
 	"godwit/migration"
 )
@@ -344,7 +343,7 @@ func (m *incoming) finish() {
 		m.log.Close() // the agent stops; the next one goes on
 		return
 	}
-	if err := os.Remove(m.unsyncedFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := statefile.Remove(m.unsyncedFile()); err != nil {
 		m.a.log.Warn("forget what could not be written", "migration", m.plan.ID, "error", err)
 	}
 	if m.work.guest != nil {

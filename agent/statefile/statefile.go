@@ -83,7 +83,23 @@ func Write(path string, value any) error {
 	return nil
 }
 
-// syncDir makes what was renamed in dir last, as journal.SyncDir does: neither package knows the other.
+// Remove removes path, where it is, for good: it does not come back with a host that loses its power. On error it may
+// be gone all the same.
+func Remove(path string) error {
+	err := os.Remove(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = syncDir(filepath.Dir(path))
+	}
+	if err != nil {
+		return fmt.Errorf("remove %s: %w", path, err)
+	}
+	return nil
+}
+
+// syncDir makes what was renamed or removed in dir last, as journal.SyncDir does: neither package knows the other.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
