@@ -69,19 +69,20 @@ type Agent struct {
 
 	making sync.Mutex // of tunnels that detours have already: one is made again, by the same name, by one at a time
 
-	mu       sync.Mutex
-	outgoing map[string]*outgoing
-	incoming map[string]*incoming
-	arrivals uint64              // admitted so far
-	early    map[string]early    // by source and id: migrations given up before their prepare came here
-	unread   map[string]string   // why a journal was left alone, by migration
-	silent   map[string]*Guest   // under care by an earlier agent, and their QEMU does not answer yet
-	asked    map[string]askedWay // to go, and nobody has answered; by detour
-	links    map[string]*peer.Link
-	meters   map[string]*meter.Meter  // by uplink device
-	beside   map[string]*proxy.Beside // by source
-	actors   sync.WaitGroup
-	ctx      context.Context // of everything that outlives a request
+	mu        sync.Mutex
+	outgoing  map[string]*outgoing
+	incoming  map[string]*incoming
+	arrivals  uint64                // admitted so far
+	early     map[string]early      // by source and id: migrations given up before their prepare came here
+	unread    map[string]string     // why a journal was left alone, by migration
+	unwritten map[string]*unwritten // journals of what has ended; by migration
+	silent    map[string]*Guest     // under care by an earlier agent, and their QEMU does not answer yet
+	asked     map[string]askedWay   // to go, and nobody has answered; by detour
+	links     map[string]*peer.Link
+	meters    map[string]*meter.Meter  // by uplink device
+	beside    map[string]*proxy.Beside // by source
+	actors    sync.WaitGroup
+	ctx       context.Context // of everything that outlives a request
 }
 
 // New reads the host's identity. Nothing is touched until Run.

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"godwit/agent/journal"
 	"godwit/agent/record"
 	"godwit/migration"
+	"godwit/vm"
 )
 
 // TestJournalEndsLater: while the history cannot be written the journal stays; when it can,
@@ -87,5 +89,42 @@ func TestEndedMigrationLeavesItsGuestToAnother(t *testing.T) {
 	}
 	if g.migration() != another {
 		t.Errorf("the guest is busy with %q", g.migration())
+	}
+}
+
+// TestNextTryWhileTheHistoryWaits: a try that was undone bars no later one of the same migration, though its history cannot be written:
+// that goes on in its journal, and nobody takes it away when the history can be written again.
+func TestNextTryWhileTheHistoryWaits(t *testing.T) {
+	a := startedAgain(t)
+	p := goodPreparation()
+	p.Tunnel = netip.MustParseAddrPort("192.0.2.1:700")
+	p.Description.Disks = []vm.Disk{{ID: "disk0"}} // whose size is not said, so that it is undone at once
+	blocked := a.config.StatePath("history")
+	if err := os.WriteFile(blocked, nil, 0o600); err != nil { // a file where the directory should be
+		t.Fatal(err)
+	}
+	a.records.Add(record.New("rome", migration.Plan{ID: p.Plan.ID, Epoch: p.Plan.Epoch - 1}, a.clock())) // so that the file is not asked
+	undone := func() {
+		if _, err := a.incomingFor(p); err != nil {
+			t.Fatal(err)
+		}
+		waitFor(t, "it is undone", func() bool { a.mu.Lock(); defer a.mu.Unlock(); return a.incoming[p.Plan.ID] == nil })
+	}
+	undone()
+	p.Plan.Epoch++
+	undone()
+	var j destinationJournal
+	if err := journal.Read(a.config.StatePath("journal"), p.Plan.ID, &j); err != nil || j.State.Epoch != p.Plan.Epoch {
+		t.Errorf("the journal is of epoch %d, %v", j.State.Epoch, err)
+	}
+	if err := os.Remove(blocked); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "it is written", func() bool { a.mu.Lock(); defer a.mu.Unlock(); return len(a.unwritten) == 0 })
+	if err := a.journalLeft(p.Plan.Guest, ""); err != nil {
+		t.Error(err)
+	}
+	if rep, _, err := a.records.History(p.Plan.ID); err != nil || rep.Epoch != p.Plan.Epoch {
+		t.Errorf("the history is of epoch %d, %v", rep.Epoch, err)
 	}
 }

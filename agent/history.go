@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"godwit/agent/journal"
@@ -26,15 +27,69 @@ func (a *Agent) endJournal(log *journal.File, id, name string, rep record.Report
 		return
 	}
 	a.log.Error("write history; the journal is kept, and it is tried again", "migration", id, "error", err)
+	u := &unwritten{log: log}
+	a.mu.Lock()
+	if a.unwritten == nil {
+		a.unwritten = map[string]*unwritten{}
+	}
+	a.unwritten[id] = u
+	a.mu.Unlock()
 	a.actors.Go(func() {
 		for sleep(a.ctx, endAgain) {
+			if !u.has.TryLock() {
+				return // another try has it, whose end is told in the same place
+			}
 			if a.records.Write(name, rep) == nil {
 				remove()
+				a.mu.Lock()
+				delete(a.unwritten, id)
+				a.mu.Unlock()
 				return
 			}
+			u.has.Unlock()
 		}
-		log.Close() //nolint:errcheck // each record was written when it counted
+		if u.has.TryLock() {
+			log.Close() //nolint:errcheck // each record was written when it counted
+		}
 	})
+}
+
+// unwritten is the journal of a migration that has ended, and whose history could not be written yet.
+type unwritten struct {
+	log *journal.File
+	has sync.Mutex // held while the history is tried, and for good by another try of the migration
+}
+
+// beginJournal gives a try of a migration to here its journal, and writes down that it begins: in that of an earlier
+// one, where that could not be ended yet. On error that is as it was, and there is no new one: nothing was done, and what would be
+// done could not be found again. The caller holds a.mu.
+func (a *Agent) beginJournal(m *incoming) (err error) {
+	id := m.plan.ID
+	earlier := a.unwritten[id]
+	switch {
+	case earlier == nil:
+		m.log, err = journal.Create(a.config.StatePath("journal"), id)
+	case earlier.has.TryLock():
+		m.log = earlier.log
+	default:
+		err = &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf(
+			"migration %s: what its earlier try came to is just being written down on %s; try again", id, a.config.Host)}
+	}
+	if err != nil {
+		return err
+	}
+	if err = m.setEarlierAside(); err == nil {
+		err = m.log.Append(m.journal(migration.Destination{Landing: migration.Receiving, Epoch: m.plan.Epoch}), false)
+	}
+	switch {
+	case err == nil:
+		delete(a.unwritten, id)
+	case earlier != nil:
+		earlier.has.Unlock()
+	default:
+		err = errors.Join(err, m.log.Remove())
+	}
+	return err
 }
 
 // endAgain is between tries to write the history, such as on a disk that is full.

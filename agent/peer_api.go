@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"godwit/agent/journal"
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/migration"
@@ -243,22 +242,15 @@ func (a *Agent) incomingFor(p Preparation) (*incoming, error) {
 			}
 		}
 	}
-	log, err := journal.Create(a.config.StatePath("journal"), p.Plan.ID)
-	if err != nil {
-		return nil, err
-	}
 	m := &incoming{
-		a: a, offer: Offer{Plan: p.Plan, Description: p.Description, Facts: p.Facts, Endpoint: p.Endpoint, Table: p.Table}, plan: p.Plan, log: log,
+		a: a, offer: Offer{Plan: p.Plan, Description: p.Description, Facts: p.Facts, Endpoint: p.Endpoint, Table: p.Table}, plan: p.Plan,
 		rec: record.New(a.config.Host, p.Plan, a.clock()), inbox: make(chan migration.Input, 4), wake: make(chan struct{}),
 		work: &destinationWork{preparation: p},
 	}
-	if err = m.setEarlierAside(); err == nil {
-		err = log.Append(m.journal(migration.Destination{Landing: migration.Receiving, Epoch: p.Plan.Epoch}), false)
+	if err := a.beginJournal(m); err != nil {
+		return nil, err
 	}
-	if err != nil {
-		return nil, errors.Join(err, log.Remove()) // nothing was done, and what would be done could not be found again
-	}
-	log.OnSync(a.metrics.Synced)
+	m.log.OnSync(a.metrics.Synced)
 	a.follow(m.rec, m.plan)
 	m.order = a.admitted()
 	a.incoming[p.Plan.ID] = m
