@@ -11,8 +11,10 @@ import (
 	"syscall"
 
 	"godwit/agent/config"
+	"godwit/agent/limits"
 	"godwit/agent/priority"
 	"godwit/internal/child"
+	"godwit/migration"
 	"godwit/netstate/tunnel"
 )
 
@@ -67,9 +69,7 @@ func (a *Agent) apiShutdown(r *http.Request) (any, error) {
 		m.abort(problemShutdown) //nolint:errcheck // what is past its switch ends with the other side
 	}
 	for _, m := range coming {
-		if s := m.snapshot(); !s.Running() {
-			err = errors.Join(err, m.sendBack(ctx))
-		}
+		err = errors.Join(err, m.endUnstarted(ctx))
 	}
 	for _, g := range a.guests.all() {
 		if g.Held.Description.QMP != "" { // it ran before we came
@@ -87,6 +87,29 @@ func (a *Agent) apiShutdown(r *http.Request) (any, error) {
 		err = errors.Join(err, tunnel.Down(ctx, a.tunnelDir(), t.Name))
 	}
 	return nil, err
+}
+
+// endUnstarted has what waits here be refused, and undone, by its own goroutine, which may be about to start it. What may have
+// run already is given up, and its disks are kept.
+func (m *incoming) endUnstarted(ctx context.Context) error {
+	state := m.snapshot()
+	if state.Running() && !state.Vanished || m.ended() {
+		return nil
+	}
+	in := migration.Input{Kind: migration.AskRefusal, Problem: problemShutdown}
+	if state.Vanished || state.Landing == migration.Starting || m.starving.Load() {
+		in.Kind = migration.Disown
+	}
+	ctx, cancel := limits.SendBack.On(ctx)
+	defer cancel()
+	err := m.tell(ctx, in)
+	if err == nil {
+		_, err = m.await(ctx, func(s migration.Destination) bool { return s.Running() && !s.Vanished || s.Landing == migration.Gone })
+	}
+	if err != nil {
+		err = fmt.Errorf("end migration %s: %w", m.plan.ID, limits.Says(ctx, err))
+	}
+	return err
 }
 
 // apiProcesses names the QEMU process of every guest here, also of those that wait.
