@@ -57,6 +57,9 @@ func (m *outgoing) takeDown(next migration.Source) {
 	if next.Released() {
 		m.noteDataPath()
 	}
+	if next.Heard() {
+		m.noteLeft()
+	}
 	rep := m.rec.Snapshot()
 	if rep.LastTick == nil && m.work.lastTick != nil {
 		rep.LastTick = m.work.lastTick()

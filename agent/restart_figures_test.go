@@ -2,6 +2,9 @@ package agent
 
 import (
 	"encoding/json"
+	"errors"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +13,7 @@ import (
 	"godwit/agent/journal"
 	"godwit/agent/record"
 	"godwit/migration"
+	"godwit/vm"
 )
 
 // TestFiguresOutliveTheSource: what the report had come to as the switch began is in every record
@@ -51,6 +55,32 @@ func TestFiguresOutliveTheSource(t *testing.T) {
 		if doing == migration.Release && j.Paused != 80 {
 			t.Errorf("let go: paused %d", j.Paused)
 		}
+	}
+}
+
+// TestDisksLeftOutliveTheSource: which disks are of no use here any more is written down before the guest is forgotten: an agent that
+// is killed after that, and started again, knows nobody whom it could ask.
+func TestDisksLeftOutliveTheSource(t *testing.T) {
+	a := startedAgain(t)
+	h, _ := rememberedGuest(t, a)
+	h.Description.Disks = []vm.Disk{{ID: "disk0", Path: a.diskPath("web", 1, "disk0")}, {ID: "seed", Path: "/srv/seed.iso"}}
+	j := journalled("m-00000001", "berlin", sourceDoing(t, migration.AwaitLanding))
+	path := journalOf(t, a, j.Plan.ID, j)
+	log, err := journal.Open(filepath.Dir(path), j.Plan.ID, &j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	killed := &outgoing{a: a, guest: &Guest{Held: h}, plan: j.Plan, state: j.State, log: log, work: &sourceWork{}, rec: record.New("rome", j.Plan, a.clock())}
+	if _, err := killed.step(migration.Input{Kind: migration.Done, Effect: migration.AwaitLanding}); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(a.guests.forget(killed.guest), log.Close()); err != nil {
+		t.Fatal(err)
+	}
+	a.resumeMigrations(a.ctx, a.readopt(a.ctx))
+	waitFor(t, "it has ended", func() bool { _, ok, _ := a.records.History(j.Plan.ID); return ok })
+	if rep, _, err := a.records.History(j.Plan.ID); err != nil || rep.Outcome != migration.Completed || !slices.Equal(rep.Left, []string{"web-1-disk0.raw"}) {
+		t.Errorf("%s, left %q, %v", rep.Outcome, rep.Left, err)
 	}
 }
 

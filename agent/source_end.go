@@ -261,15 +261,23 @@ func (m *outgoing) cleanSource(ctx context.Context) error {
 // leaveDisks removes the disks' files, which are on the destination's storage, and says which they are: one that cannot be removed
 // is then known as left over.
 func (m *outgoing) leaveDisks() {
+	m.noteLeft()
+	if err := m.a.removeDisks(m.guest.Held.Description.Disks); err != nil {
+		m.rec.Note(err.Error())
+	}
+}
+
+// noteLeft says which files of disks are of no use here any more. It is done before the journal says that the source is
+// cleaned: an agent that is started again within that may find no guest that it could ask.
+func (m *outgoing) noteLeft() {
 	var left []string
 	for _, d := range m.guest.Held.Description.Disks {
 		if m.a.ours(d) {
 			left = append(left, filepath.Base(d.Path))
 		}
 	}
-	m.rec.Edit(func(r *record.Report) { r.Left = left })
-	if err := m.a.removeDisks(m.guest.Held.Description.Disks); err != nil {
-		m.rec.Note(err.Error())
+	if len(left) > 0 {
+		m.rec.Edit(func(r *record.Report) { r.Left = left })
 	}
 }
 
