@@ -11,6 +11,7 @@ import (
 
 	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/limits"
 	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/vm/guest"
@@ -300,4 +301,30 @@ func TestNotItsOwn(t *testing.T) {
 	if active, spare := a.strays(g.held(), info); len(active)+len(spare) > 0 || !a.asHanded(g.held(), info) {
 		t.Errorf("to be taken: %v and %v", active, spare)
 	}
+}
+
+// TestDoesNotWaitForEver: a migration that is asked for while something else changes its guest's addresses begins when that is done, and is
+// refused where that takes too long; then the guest is not its any more.
+func TestDoesNotWaitForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, g, _, _ := movedGuest(t, givenAddress())
+		a.ctx = t.Context()
+		for took, goes := range map[time.Duration]bool{limits.Ending.For - time.Second: true, limits.Ending.For + time.Second: false} {
+			g.ending.Lock()
+			time.AfterFunc(took, g.ending.Unlock)
+			m, err := a.draft(migration.Request{Guest: "web", To: "oslo"})
+			if goes {
+				if err != nil {
+					t.Fatal(err)
+				}
+				g.drop(m.plan.ID)
+				continue
+			}
+			refused(t, took.String(), err, migration.CodeBusy, "web", "30s")
+			if busy := g.migration(); busy != "" {
+				t.Errorf("the guest is busy with %s", busy)
+			}
+			time.Sleep(2 * time.Second)
+		}
+	})
 }

@@ -4,10 +4,13 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"godwit/agent/api"
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/journal"
+	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/migration"
@@ -81,9 +84,11 @@ func (a *Agent) draft(req migration.Request) (*outgoing, error) {
 	if err := g.take(id); err != nil {
 		return nil, err
 	}
-	g.ending.Lock() // until the end of a lease that is under way is done
-	held := g.held()
-	g.ending.Unlock()
+	held, err := a.settledHeld(g)
+	if err != nil {
+		g.drop(id)
+		return nil, err
+	}
 	plan := migration.Plan{
 		ID: id, Guest: req.Guest, From: a.config.Host, To: n.Host, FromSite: a.config.Site, ToSite: n.Site,
 		Mode: req.Mode, Transfer: req.Transfer, Network: req.Network, Tunnel: req.TunnelKind, Downtime: req.Downtime,
@@ -99,6 +104,22 @@ func (a *Agent) draft(req migration.Request) (*outgoing, error) {
 		m.rec.Note("memory is encrypted: QEMU's own connections of transfer qemu-multifd do not keep a bandwidth; without one insecure_transfer holds")
 	}
 	return m, nil
+}
+
+// endingLook is between two looks whether the end of a lease is done.
+const endingLook = 10 * time.Millisecond
+
+// settledHeld is what is remembered of a guest that was taken, once the end of a lease that is under way is done, or what else
+// changes its addresses. The error says that this takes too long: its storage may hang, or it answers nobody.
+func (a *Agent) settledHeld(g *Guest) (care.Held, error) {
+	for until := time.Now().Add(limits.Ending.For); !g.ending.TryLock(); {
+		if time.Now().After(until) || !sleep(a.ctx, endingLook) {
+			return care.Held{}, &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf(
+				"guest %s: its addresses are being changed, as at the end of a lease, and that is not done within %v; try again later, and see the agent's log", g.name(), limits.Ending.For)}
+		}
+	}
+	defer g.ending.Unlock()
+	return g.held(), nil
 }
 
 func (a *Agent) hasSibling() bool {

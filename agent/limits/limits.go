@@ -30,6 +30,7 @@ func named(name string, d time.Duration, of string) Limit {
 
 // The limits of a migration at its source.
 var (
+	Ending       = named("ending", 30*time.Second, "the end of a lease is done, or what else changes the guest's addresses, before it moves; else it does not")
 	CheckHere    = named("check_here", 10*time.Second, "QEMU and the guest say what they are")
 	CheckThere   = named("check_there", 20*time.Second, "the destination and the path are asked")
 	AskThere     = named("ask_there", 8*time.Second, "the destination answers the check")
