@@ -80,7 +80,7 @@ func Find(ctx context.Context, c *config.Config) ([]Thing, error) {
 	if err != nil {
 		return nil, err // who cannot read what is owned must call nothing left over
 	}
-	things := slices.Clone(o.journals)
+	things := slices.Clone(o.written)
 	var errs []error
 	for _, look := range []func(context.Context, *config.Config, *owners) ([]Thing, error){kernel, taps, tunnels, inlets, directories, disks, memory, multipath, halfWritten} {
 		found, err := look(ctx, c, o)

@@ -298,6 +298,22 @@ func TestUnreadableJournal(t *testing.T) {
 	}
 }
 
+// TestUnreadableFiles: what cannot be read of guests or detours is listed, and hides nothing else that cannot; what it owns is not known,
+// so nothing is called left over.
+func TestUnreadableFiles(t *testing.T) {
+	for file, name := range map[string]string{"guests/web.json": "guest web.json", "detours.json": "file detours.json"} {
+		t.Run(file, func(t *testing.T) {
+			h := newHost(t)
+			h.up("gwt-0000000e", 7005)
+			h.journal("m-0000000e", nil)
+			h.must(os.WriteFile(filepath.Join(h.config.State, "journal", "m-0000000e.journal"), []byte("not a record\nat all\n"), 0o600))
+			h.must(os.WriteFile(filepath.Join(h.config.State, file), []byte("{"), 0o600))
+			h.clean()
+			h.want(file, names(h.find(), func(t Thing) bool { return t.Stays != "" }), "journal m-0000000e.journal", "tunnel gwt-0000000e", name)
+		})
+	}
+}
+
 // TestTunnelWithoutAProcess: one that the kernel carries on belongs to its detour until its lease has passed, by which its
 // process would have ended it.
 func TestTunnelWithoutAProcess(t *testing.T) {

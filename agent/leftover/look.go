@@ -22,7 +22,7 @@ import (
 	"godwit/vm/qemu"
 )
 
-const sealedWords = "a journal here cannot be read, and it may own this"
+const sealedWords = "a journal, a guest's file or that of detours here cannot be read, and it may own this"
 
 // owned gives a thing its owner: a migration of its guest that is under way may own
 // what no record names yet.

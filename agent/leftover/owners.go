@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"godwit/agent/care"
 	"godwit/agent/config"
@@ -24,8 +25,8 @@ type owners struct {
 	taps       map[string]string        // owner, by name
 	dirs       map[string]string        // owner, by runtime directory
 	disks      map[string]string        // owner, by path
-	journals   []Thing
-	sealed     bool // a journal cannot be read: what it owns is not known
+	written    []Thing                  // journals, and what else cannot be read
+	sealed     bool                     // there is such a thing: what it owns is not known
 }
 
 // underWay is what matters here of a journal's last record, of either side.
@@ -78,8 +79,10 @@ func readOwners(c *config.Config) (*owners, error) {
 	if err := o.readGuests(filepath.Join(c.State, "guests")); err != nil {
 		return nil, err
 	}
-	if err := readJSON(filepath.Join(c.State, "detours.json"), &o.detours); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+	detours := filepath.Join(c.State, "detours.json")
+	if err := readJSON(detours, &o.detours); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		o.detours = nil
+		o.seal(Thing{Kind: File, Name: detours}, err, "no agent starts here: mend the file, or move it away, with which what leads to guests is forgotten")
 	}
 	for _, d := range o.detours {
 		o.tunnels[d.Tunnel.Name] = d
@@ -101,14 +104,14 @@ func (o *owners) readJournals(dir string) error {
 		case errors.Is(err, journal.ErrNoState):
 			t.remove = func(context.Context) error { return journal.Discard(dir, id) }
 		case err != nil:
-			t.Stays = fmt.Sprintf("cannot be read (%v); its guest is left as it is: mend the file, or remove it when you know where the guest runs", err)
-			o.sealed = true
+			o.seal(t, err, "its guest is left as it is: mend the file, or remove it when you know where the guest runs")
+			continue
 		default:
 			t.Guest, t.Owner = u.plan().Guest, u.describe()
 			o.migrations[id] = u
 			o.own(u.Held, migrationOwner+id)
 		}
-		o.journals = append(o.journals, t)
+		o.written = append(o.written, t)
 	}
 	return nil
 }
@@ -130,12 +133,20 @@ func (o *owners) readGuests(dir string) error {
 		if err := readJSON(p, &h); errors.Is(err, fs.ErrNotExist) {
 			continue
 		} else if err != nil {
-			return err
+			o.seal(Thing{Kind: Guest, Name: p, Guest: strings.TrimSuffix(filepath.Base(p), ".json")}, err,
+				"the guest is left as it is: mend the file, or move it away, and start the agent again")
+			continue
 		}
 		o.held[h.Description.Name] = h
 		o.own(h, "guest "+h.Description.Name)
 	}
 	return nil
+}
+
+// seal lists what cannot be read, and so calls nothing left over.
+func (o *owners) seal(t Thing, why error, todo string) {
+	t.Stays = fmt.Sprintf("cannot be read (%v); %s", why, todo)
+	o.written, o.sealed = append(o.written, t), true
 }
 
 // own notes what a guest has here.
@@ -177,7 +188,7 @@ func readJSON(path string, value any) error {
 		return err
 	}
 	if err := json.Unmarshal(data, value); err != nil {
-		return fmt.Errorf("read %s: %w; mend or remove the file", path, err)
+		return fmt.Errorf("read %s: %w", path, err)
 	}
 	return nil
 }

@@ -107,14 +107,14 @@ func lookAtHost(c *cobra.Command, host *config.Config, clean bool) (out []findin
 	return out
 }
 
-// ofThing is one thing of migrations. A QEMU without care and a journal that cannot be read bar their guest: a person must look.
+// ofThing is one thing of migrations. A QEMU without care, and a journal or another file that cannot be read, bar their guest: a person must look.
 func ofThing(t leftover.Thing) finding {
 	switch {
 	case t.Left():
 		return finding{What: string(t.Kind), Text: t.String() + "; `godwit doctor --clean` removes it"}
 	case t.Stays == "":
 		return fine(string(t.Kind), t.String())
-	case t.Kind == leftover.Guest || t.Kind == leftover.Journal:
+	case t.Kind == leftover.Guest || t.Kind == leftover.Journal || t.Kind == leftover.File:
 		return finding{What: string(t.Kind), Text: t.String(), Look: true}
 	}
 	return note(string(t.Kind), t.String())
