@@ -1,11 +1,14 @@
 package netstate_test
 
 import (
+	"fmt"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"godwit/internal/child"
 	"godwit/netstate"
 	"godwit/netstate/internal/nettest"
 )
@@ -135,5 +138,51 @@ func TestNeighboursOfTheOperator(t *testing.T) {
 	n.Do("h", func() error { return netstate.Clear("web") })
 	if after := entries(); after != before || strings.Count(after, "02:00:00") != 3 {
 		t.Errorf("entries %q, before %q", after, before)
+	}
+}
+
+func init() { child.Register("pins-a-bridge", pinsABridge) }
+
+// pinsABridge leads to a guest by a bridge that no guest had, which pins its MAC.
+func pinsABridge([]string) int {
+	err := netstate.Set(netstate.State{Guest: "web", Bridge: "br-guest", LAN: "lan0", Visiting: []netstate.Visiting{
+		{Addr: guest4, MAC: guestMAC, Taps: []string{"t1a"}, Tunnel: "gw0"}}})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// TestKilledAsItPins: an agent that is killed at any moment while it pins a bridge's MAC takes no neighbour of the operator along.
+func TestKilledAsItPins(t *testing.T) {
+	const many = 2000
+	n := nettest.New(t, "h")
+	n.IP("h", `link add br-guest type bridge
+		link set br-guest up
+		tuntap add gw0 mode tun
+		link set gw0 up`)
+	n.Run("h", "sh", "-c", fmt.Sprintf(`for i in $(seq %d); do echo "neigh add 10.7.$((i/250)).$((i%%250+1)) lladdr 02:00:00:00:00:77 dev br-guest nud permanent"; done | ip -batch -`, many))
+	left := func() int {
+		return strings.Count(n.Run("h", "ip", "neigh", "show", "dev", "br-guest", "nud", "permanent"), "02:00:00:00:00:77")
+	}
+	var whole time.Duration // of one that is left alone
+	for try := range 12 {
+		cmd := child.Command("pins-a-bridge")
+		begun := time.Now()
+		n.Do("h", cmd.Start)
+		if try > 0 {
+			time.AfterFunc(whole*time.Duration(try)/10, func() { cmd.Process.Kill() })
+		}
+		err := cmd.Wait()
+		if try == 0 {
+			if whole = time.Since(begun); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n.Do("h", func() error { return netstate.Clear("web") })
+		if got := left(); got != many {
+			t.Fatalf("killed after %v of %v: %d neighbours of %d are left", whole*time.Duration(try)/10, whole, got, many)
+		}
 	}
 }

@@ -1,7 +1,7 @@
 package netstate
 
 import (
-	"errors"
+	"encoding/binary"
 	"fmt"
 	"slices"
 
@@ -13,18 +13,62 @@ import (
 )
 
 // pinMAC makes the MAC that a bridge has its own. The kernel forgets all neighbours there whenever one is set, also
-// those that the operator made permanent, which are put back.
+// those that the operator made permanent, which are put back: in the same call, which a process that is killed has done as a whole,
+// or not at all.
 func pinMAC(bridge netlink.Link) error {
 	lasting, err := permanentNeighbours(bridge.Attrs().Index)
 	if err != nil {
 		return err
 	}
-	err = netlink.LinkSetHardwareAddr(bridge, bridge.Attrs().HardwareAddr)
-	for _, n := range lasting {
-		_, again := n.Execute(unix.NETLINK_ROUTE, 0)
-		err = errors.Join(err, wrap(again, "put a permanent neighbour back"))
+	pin := nl.NewNetlinkRequest(unix.RTM_SETLINK, 0)
+	link := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	link.Index = int32(bridge.Attrs().Index) //nolint:gosec // an index fits
+	pin.AddData(link)
+	pin.AddData(nl.NewRtAttr(unix.IFLA_ADDRESS, bridge.Attrs().HardwareAddr))
+	return executeTogether(append([]*nl.NetlinkRequest{pin}, lasting...))
+}
+
+// executeTogether has the kernel carry requests out one after the other in one call, each whatever comes of those before it. The error
+// is of the first that fails.
+func executeTogether(reqs []*nl.NetlinkRequest) error {
+	var all []byte
+	for i, req := range reqs {
+		req.Flags &^= unix.NLM_F_ACK // what fails is answered all the same, and the answers of so many would not find room
+		if i == len(reqs)-1 {
+			req.Flags |= unix.NLM_F_ACK
+		}
+		all = append(all, req.Serialize()...)
+		all = append(all, make([]byte, -len(all)&(unix.NLMSG_ALIGNTO-1))...)
 	}
-	return err
+	s, err := nl.Subscribe(unix.NETLINK_ROUTE)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if err := unix.SetsockoptInt(s.GetFd(), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, len(all)+4096); err != nil { // the kernel takes some of it
+		return err
+	}
+	if err := unix.Sendto(s.GetFd(), all, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return err
+	}
+	last := reqs[len(reqs)-1].Seq
+	for {
+		answers, _, err := s.Receive()
+		if err != nil {
+			return err
+		}
+		for _, m := range answers {
+			if m.Header.Type != unix.NLMSG_ERROR || len(m.Data) < 4 {
+				continue
+			}
+			if code := int32(binary.NativeEndian.Uint32(m.Data)); code != 0 { //nolint:gosec // a negative errno
+				return unix.Errno(-code)
+			}
+			if m.Header.Seq == last {
+				return nil
+			}
+		}
+	}
 }
 
 // lastingAttrs are what makes a permanent neighbour, by linux/neighbour.h.
@@ -51,7 +95,7 @@ func permanentNeighbours(index int) ([]*nl.NetlinkRequest, error) {
 			if err != nil {
 				return nil, fmt.Errorf("list neighbours: %w", err)
 			}
-			req := nl.NewNetlinkRequest(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE|unix.NLM_F_ACK)
+			req := nl.NewNetlinkRequest(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE)
 			req.AddData(&netlink.Ndmsg{Family: uint8(fam), Index: uint32(index), State: unix.NUD_PERMANENT, Flags: uint8(n.Flags)}) //nolint:gosec // as they were read
 			for _, a := range attrs {
 				if slices.Contains(lastingAttrs, a.Attr.Type) {
