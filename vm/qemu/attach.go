@@ -86,12 +86,16 @@ func dialSoon(ctx context.Context, path string) (*net.UnixConn, error) {
 // AttachSocket takes charge of a QEMU that somebody else started, by a QMP socket of its
 // that nobody else uses. pid is its process, 0 for the one that listens there.
 // guestChannel is the path of its guest channel's socket, "" if it has none. The error
-// is ErrGone when there is no such socket, or nobody listens on it.
+// is ErrGone when there is no such socket, or nobody listens on it; not where somebody took the socket's file away from
+// under a process that listens on.
 func AttachSocket(ctx context.Context, path string, pid int, guestChannel string) (*Process, error) {
 	conn, err := dialSoon(ctx, path)
 	if err != nil {
 		var why syscall.Errno
 		if errors.As(err, &why) && (why == unix.ENOENT || why == unix.ECONNREFUSED) {
+			if listens, lerr := listensUnseen(path); listens || lerr != nil {
+				return nil, errors.Join(fmt.Errorf("attach to QMP socket %s: somebody took its file away, and a QEMU listens there still: nobody reaches it any more; end that QEMU yourself", path), lerr)
+			}
 			return nil, fmt.Errorf("attach to QMP socket %s: %w (%w)", path, ErrGone, why)
 		}
 		return nil, fmt.Errorf("attach to QMP socket: %w", err)
@@ -108,6 +112,30 @@ func AttachSocket(ctx context.Context, path string, pid int, guestChannel string
 	}
 	p.guest = guestChannel
 	return p, nil
+}
+
+// listensUnseen says whether a process listens on a socket that was made at path, whatever is there now.
+func listensUnseen(path string) (bool, error) {
+	table, err := os.ReadFile("/proc/thread-self/net/unix")
+	if err != nil {
+		return false, err
+	}
+	made := path
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+		made = filepath.Join(dir, filepath.Base(path))
+	}
+	const listening = "00010000" // __SO_ACCEPTCON (linux/net.h), of the flags
+	for line := range strings.Lines(string(table)) {
+		f := strings.SplitN(strings.TrimSuffix(line, "\n"), " ", 8) // Num: RefCount Protocol Flags Type St Inode Path, see unix_seq_show
+		if len(f) < 8 || f[3] != listening {
+			continue
+		}
+		_, at, _ := strings.Cut(strings.TrimLeft(f[6]+" "+f[7], " "), " ") // the inode is padded
+		if at == path || at == made {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // attach owns conn from then on.

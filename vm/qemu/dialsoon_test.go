@@ -2,6 +2,8 @@ package qemu
 
 import (
 	"errors"
+	"net"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -37,5 +39,42 @@ func TestSocketBeforeItsListener(t *testing.T) {
 	}
 	if _, err := AttachSocket(t.Context(), path, 0, ""); !errors.Is(err, ErrGone) {
 		t.Errorf("nobody listens: %v, want %v", err, ErrGone)
+	}
+}
+
+// TestSocketTakenAway: a QEMU whose QMP socket's file somebody took away is not gone: it may run its guest. It is when nobody
+// listens any more.
+func TestSocketTakenAway(t *testing.T) {
+	dir := t.TempDir()
+	link := filepath.Join(dir, "link")
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "real"), 0o700), os.Symlink("real", link)); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{filepath.Join(dir, "qmp"), filepath.Join(link, "q mp")} {
+		resolved, err := filepath.EvalSymlinks(filepath.Dir(path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ln, err := net.Listen("unix", filepath.Join(resolved, filepath.Base(path)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := net.Dial("unix", path) // as a client that is served
+		if err == nil {
+			err = os.Remove(path)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := AttachSocket(t.Context(), path, 0, ""); err == nil || errors.Is(err, ErrGone) || errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: %v: want an error that is not %v", path, err, ErrGone)
+		}
+		if err := ln.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := AttachSocket(t.Context(), path, 0, ""); !errors.Is(err, ErrGone) {
+			t.Errorf("%s: nobody listens: %v, want %v", path, err, ErrGone)
+		}
+		conn.Close()
 	}
 }
