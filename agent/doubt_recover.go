@@ -14,7 +14,6 @@ import (
 	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/record"
-	"godwit/agent/statefile"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -207,8 +206,9 @@ func (m *outgoing) writeTaken(state migration.Source) Taken {
 	if state.Problem != nil {
 		taken.Undo.Problem = *state.Problem
 	}
-	if err := statefile.Write(m.a.config.StatePath("taken", m.plan.ID+".json"), taken); err != nil {
-		m.a.log.Error("write down that it was taken back", "migration", m.plan.ID, "error", err)
+	if err := taken.write(m.a); err != nil {
+		m.a.log.Error("write down that it was taken back; it is tried again", "migration", m.plan.ID, "error", err)
+		m.untaken = &taken
 	}
 	return taken
 }

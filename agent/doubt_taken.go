@@ -22,6 +22,11 @@ type Taken struct {
 	Undo      Undo   `json:"undo"`
 }
 
+// write keeps it for later agents.
+func (t Taken) write(a *Agent) error {
+	return statefile.Write(a.config.StatePath("taken", t.Migration+".json"), t)
+}
+
 // takenEvery is between tries to reach a host that a guest was taken back from.
 const takenEvery = 5 * time.Second
 

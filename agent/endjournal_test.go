@@ -13,6 +13,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/journal"
 	"godwit/agent/record"
+	"godwit/agent/statefile"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -36,7 +37,9 @@ func TestJournalEndsLater(t *testing.T) {
 	if err := log.Append(sourceJournal{Side: "source"}, false); err != nil {
 		t.Fatal(err)
 	}
-	a.endJournal(log, "m-00000001", "m-00000001.json", record.Report{ID: "m-00000001", Outcome: migration.Aborted})
+	a.endJournal(log, "m-00000001", func() error {
+		return a.records.Write("m-00000001.json", record.Report{ID: "m-00000001", Outcome: migration.Aborted})
+	})
 	unfinished := func() int {
 		ids, err := journal.Unfinished(a.config.StatePath("journal"))
 		if err != nil {
@@ -126,5 +129,34 @@ func TestNextTryWhileTheHistoryWaits(t *testing.T) {
 	}
 	if rep, _, err := a.records.History(p.Plan.ID); err != nil || rep.Epoch != p.Plan.Epoch {
 		t.Errorf("the history is of epoch %d, %v", rep.Epoch, err)
+	}
+}
+
+// TestTakenBackIsNotForgotten: that a guest was taken back, and that its other host has not heard of it, is known to later agents also
+// where a full disk took the journal's record and no file: the journal stays until there is one.
+func TestTakenBackIsNotForgotten(t *testing.T) {
+	a := startedAgain(t)
+	haltedGuest(a, "web")
+	j := journalled("m-00000001", "berlin", migration.Source{Course: migration.Ended, Outcome: migration.Aborted, Epoch: 3, Taken: true})
+	path := journalOf(t, a, j.Plan.ID, j)
+	blocked := a.config.StatePath("taken")
+	if err := os.WriteFile(blocked, nil, 0o600); err != nil { // a file where the directory should be
+		t.Fatal(err)
+	}
+	a.resumeMigrations(a.ctx, nil)
+	waitFor(t, "it waits", func() bool { a.mu.Lock(); defer a.mu.Unlock(); return a.unwritten[j.Plan.ID] != nil })
+	if _, err := os.Stat(path); err != nil {
+		t.Errorf("its journal is gone: %v", err)
+	}
+	if err := os.Remove(blocked); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "it has ended", func() bool { a.mu.Lock(); defer a.mu.Unlock(); return a.unwritten[j.Plan.ID] == nil })
+	var taken Taken
+	if err := statefile.Read(a.config.StatePath("taken", j.Plan.ID+".json"), &taken); err != nil || taken.Undo.Epoch != 3 || taken.Host != "berlin" {
+		t.Errorf("%+v, %v", taken, err)
+	}
+	if rep, ok, err := a.records.History(j.Plan.ID); !ok || err != nil || rep.Epoch != 3 {
+		t.Errorf("history: %+v, %v, %v", rep, ok, err)
 	}
 }

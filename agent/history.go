@@ -12,16 +12,16 @@ import (
 	"godwit/migration"
 )
 
-// endJournal moves what a migration came to from its journal to the history. While the
-// history cannot be written the journal stays, as what was said must not be forgotten, and
+// endJournal moves what a migration came to from its journal to the history, by write. While that
+// cannot be written the journal stays, as what was said must not be forgotten, and
 // it is tried again.
-func (a *Agent) endJournal(log *journal.File, id, name string, rep record.Report) {
+func (a *Agent) endJournal(log *journal.File, id string, write func() error) {
 	remove := func() {
 		if err := log.Remove(); err != nil {
 			a.log.Error("end journal", "migration", id, "error", err)
 		}
 	}
-	err := a.records.Write(name, rep)
+	err := write()
 	if err == nil {
 		remove()
 		return
@@ -39,7 +39,7 @@ func (a *Agent) endJournal(log *journal.File, id, name string, rep record.Report
 			if !u.has.TryLock() {
 				return // another try has it, whose end is told in the same place
 			}
-			if a.records.Write(name, rep) == nil {
+			if write() == nil {
 				remove()
 				a.mu.Lock()
 				delete(a.unwritten, id)

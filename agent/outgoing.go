@@ -37,6 +37,7 @@ type outgoing struct {
 	aside bool // it has ended, and its guest is none of its business any more; see guestLeft
 	lost  bool // an agent that was started again found the guest's QEMU gone, for sure
 
+	untaken   *Taken           // that it was taken back, which could not be kept for whom it is to be told; nil: it was
 	calledOff *migration.Input // an abort while all is undone, to begin again
 
 	bandwidth uplinks.Limit

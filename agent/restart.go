@@ -154,7 +154,9 @@ func (m *outgoing) foundAgain() {
 		m.state.Epoch = m.plan.Epoch
 	}
 	if m.state.Taken { // the earlier agent may have ended before it wrote down whom to tell
-		m.writeTaken(m.state)
+		if taken := m.writeTaken(m.state); m.untaken != nil { // else resumeTaken finds it
+			m.a.actors.Go(func() { m.a.tellTaken(taken) })
+		}
 	} else {
 		m.plan.Epoch = m.state.Epoch // it may have begun again
 	}

@@ -110,9 +110,19 @@ func (m *outgoing) leaveGuest() {
 	}
 }
 
-// forgetOutgoing moves what a migration came to to the history.
+// forgetOutgoing moves what a migration came to to the history. That its guest was taken back must be kept for whom it is to be told
+// by then: of the journal alone the next agent would know it.
 func (a *Agent) forgetOutgoing(m *outgoing) {
-	a.endJournal(m.log, m.plan.ID, m.plan.ID+".json", m.rec.Snapshot())
+	rep := m.rec.Snapshot()
+	a.endJournal(m.log, m.plan.ID, func() error {
+		if m.untaken != nil {
+			if err := m.untaken.write(a); err != nil {
+				return err
+			}
+			m.untaken = nil
+		}
+		return a.records.Write(m.plan.ID+".json", rep)
+	})
 	a.mu.Lock()
 	delete(a.outgoing, m.plan.ID)
 	a.mu.Unlock()
