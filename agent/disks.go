@@ -244,22 +244,28 @@ func (m *incoming) keepUnsynced(d vm.Disk, err error) error {
 		d.ID, m.plan.To, m.plan.From, path, m.plan.To, err)
 	m.rec.NoteOnce(err.Error())
 	m.work.unsynced = err
-	if werr := os.WriteFile(path, []byte(oneline.Of(err.Error())+"\n"), 0o600); werr != nil {
-		return errors.Join(err, werr)
-	}
-	m.work.unsyncedKept = true
-	return err
+	return m.writeUnsynced()
+}
+
+// writeUnsynced is that a disk is not whole here, which it writes down.
+func (m *incoming) writeUnsynced() error {
+	err := os.WriteFile(m.unsyncedFile(), []byte(oneline.Of(m.work.unsynced.Error())+"\n"), 0o600)
+	m.work.unsyncedKept = err == nil
+	return errors.Join(m.work.unsynced, err)
 }
 
 // unsynced is that a disk is not whole here, and no person has said yet that the copy at the source may go.
 func (m *incoming) unsynced() error {
 	switch data, err := os.ReadFile(m.unsyncedFile()); {
-	case err == nil && m.work.unsynced == nil: // an earlier agent's
-		m.work.unsynced = errors.New(strings.TrimSpace(string(data)))
-		m.work.unsyncedKept = true
-	case err != nil && !errors.Is(err, fs.ErrNotExist): // that it is gone alone is a person's word
+	case err == nil:
+		if m.work.unsyncedKept = true; m.work.unsynced == nil { // an earlier agent's
+			m.work.unsynced = errors.New(strings.TrimSpace(string(data)))
+		}
+	case !errors.Is(err, fs.ErrNotExist): // that it is gone alone is a person's word
 		return errors.Join(m.work.unsynced, err)
-	case err != nil && m.work.unsyncedKept:
+	case m.work.unsynced != nil && !m.work.unsyncedKept: // such a storage may not have taken it
+		return m.writeUnsynced()
+	case m.work.unsyncedKept:
 		m.work.unsynced, m.work.unsyncedKept = nil, false
 		for _, f := range m.work.disks { // what they had to tell was heard
 			f.Close() //nolint:errcheck // as above

@@ -145,7 +145,16 @@ func TestUnwrittenOnceIsUnwrittenForGood(t *testing.T) {
 	if err := m.syncDisks(); err != nil {
 		t.Fatal(err)
 	}
-	f.Close() // so that a sync fails
+	f.Close()                                                               // so that a sync fails
+	if err := os.Symlink("/nowhere/at-all", m.unsyncedFile()); err != nil { // nor can that be written down
+		t.Fatal(err)
+	}
+	if err := m.syncDisks(); err == nil {
+		t.Fatal("synced")
+	}
+	if err := os.Remove(m.unsyncedFile()); err != nil {
+		t.Fatal(err)
+	}
 	said := ""
 	for range 3 {
 		err := m.syncDisks()
