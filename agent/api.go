@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"godwit/agent/api"
@@ -71,32 +72,49 @@ func (a *Agent) localAPI() http.Handler {
 	return mux
 }
 
+// info is what the host is and has. Its guests' QEMUs are asked all at once, and for a while: those of one storage that hangs
+// answer nobody.
 func (a *Agent) info(ctx context.Context) api.HostInfo {
-	info := api.HostInfo{Host: a.config.Host, Site: a.config.Site, Guests: []api.GuestInfo{}, Neighbours: a.neighbours()}
-	for _, g := range a.guests.all() {
-		h := g.held()
-		gi := api.GuestInfo{
-			Name: g.name(), Host: a.config.Host, Memory: h.Description.Memory, Addresses: h.Addresses,
-			Migration: g.migration(), Dir: h.Dir, Taps: h.Taps, Epoch: h.Epoch, Booted: g.lastBoot(),
+	all := a.guests.all()
+	info := api.HostInfo{Host: a.config.Host, Site: a.config.Site, Guests: make([]api.GuestInfo, len(all)), Neighbours: a.neighbours()}
+	ctx, cancel := limits.Status.On(ctx)
+	defer cancel()
+	var asked sync.WaitGroup
+	for i, g := range all {
+		info.Guests[i] = a.guestInfo(g)
+		if g.Machine == nil {
+			continue
 		}
-		gi.Tunnels = guestTunnels(a.detours.List(g.name()))
-		if flows, err := netstate.Flows(g.name()); err == nil {
-			gi.Flows = flows
-		}
-		for _, n := range h.Description.NICs {
-			gi.MACs = append(gi.MACs, n.MAC)
-		}
-		if g.Machine != nil {
-			gi.PID = g.Machine.PID()
+		asked.Go(func() {
+			gi := &info.Guests[i]
 			status, err := g.Machine.Status(ctx)
-			gi.Status = string(status)
-			if err != nil {
-				gi.Status = "unknown: " + err.Error()
+			if gi.Status = string(status); err != nil {
+				gi.Status = "unknown: " + limits.Says(ctx, err).Error()
 			}
-		}
-		info.Guests = append(info.Guests, gi)
+		})
 	}
+	asked.Wait()
 	return info
+}
+
+// guestInfo is what is known of a guest without its QEMU.
+func (a *Agent) guestInfo(g *Guest) api.GuestInfo {
+	h := g.held()
+	gi := api.GuestInfo{
+		Name: g.name(), Host: a.config.Host, Memory: h.Description.Memory, Addresses: h.Addresses,
+		Migration: g.migration(), Dir: h.Dir, Taps: h.Taps, Epoch: h.Epoch, Booted: g.lastBoot(),
+	}
+	gi.Tunnels = guestTunnels(a.detours.List(g.name()))
+	if flows, err := netstate.Flows(g.name()); err == nil {
+		gi.Flows = flows
+	}
+	for _, n := range h.Description.NICs {
+		gi.MACs = append(gi.MACs, n.MAC)
+	}
+	if g.Machine != nil {
+		gi.PID = g.Machine.PID()
+	}
+	return gi
 }
 
 func (a *Agent) apiMigrate(r *http.Request) (any, error) {

@@ -1,17 +1,23 @@
 package agent
 
 import (
+	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
+	"godwit/agent/limits"
 	"godwit/agent/record"
 	"godwit/migration"
+	"godwit/vm"
 )
 
 // TestOneGuestOfAName: of two guests of one name that are started or received at the same time
@@ -93,4 +99,34 @@ func TestAskedWhileItChanges(t *testing.T) {
 	if before.Addresses[0] != addr(1) || before.Addresses[1] != addr(2) {
 		t.Errorf("what was asked for before has changed: %v", before.Addresses)
 	}
+}
+
+// hangs is a QEMU that answers nobody, as where its storage hangs.
+type hangs struct{ gone }
+
+func (hangs) PID() int { return 1 }
+func (hangs) Status(ctx context.Context) (vm.Status, error) {
+	<-ctx.Done()
+	return "", ctx.Err()
+}
+
+// TestHostWithSilentGuests: who asks for a host's guests waits for those whose QEMUs answer nobody once, and not for long.
+func TestHostWithSilentGuests(t *testing.T) {
+	a := between(t)
+	for n := range 10 {
+		name := fmt.Sprint("web", n)
+		a.guests.byName[name] = &Guest{Held: care.Held{Description: config.Description{Name: name}}, Machine: hangs{}}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		info := a.info(t.Context())
+		if took := time.Since(begun); took > limits.Status.For {
+			t.Errorf("it took %v", took)
+		}
+		for n, g := range info.Guests {
+			if g.Name != fmt.Sprint("web", n) || !strings.Contains(g.Status, "unknown") || !strings.Contains(g.Status, "limit qemu_status") {
+				t.Errorf("%+v", g)
+			}
+		}
+	})
 }
