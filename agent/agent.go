@@ -173,7 +173,20 @@ func (a *Agent) takeDirs() (unlock func(), err error) {
 			return nil, err
 		}
 	}
-	return lockDir(a.config.Run)
+	state, err := os.Open(a.config.State)
+	if err != nil {
+		return nil, err
+	}
+	if err := flock(state); errors.Is(err, unix.EWOULDBLOCK) { // not every file system locks directories
+		state.Close()
+		return nil, fmt.Errorf("another agent has the state in %s, and both would go on with the same migrations; give each its own", a.config.State)
+	}
+	unlockRun, err := lockDir(a.config.Run)
+	if err != nil {
+		state.Close()
+		return nil, err
+	}
+	return func() { unlockRun(); state.Close() }, nil
 }
 
 // goOn takes up what an agent before this one has left: guests, what leads to them, migrations, what others are owed.

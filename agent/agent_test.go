@@ -148,3 +148,23 @@ func TestWarnings(t *testing.T) {
 		}
 	}
 }
+
+// TestOneAgentOfAState: two agents that were given the same state directory would both go on with what is there; the second does not begin.
+func TestOneAgentOfAState(t *testing.T) {
+	state := t.TempDir()
+	run := func() *Agent { return &Agent{config: &config.Config{State: state, Run: t.TempDir()}} }
+	unlock, err := run().takeDirs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := run()
+	if _, err := second.takeDirs(); err == nil || !strings.Contains(err.Error(), state) {
+		t.Errorf("the second begins: %v", err)
+	}
+	unlock()
+	unlock, err = second.takeDirs()
+	if err != nil {
+		t.Fatalf("after the first's end: %v", err)
+	}
+	unlock()
+}
