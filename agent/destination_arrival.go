@@ -29,7 +29,7 @@ func (m *incoming) makeDetour(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	end, err := a.answeringEnd(m.plan.ID, m.plan.Tunnel, local.Address, p.Tunnel, private)
+	end, err := a.answeringEnd(m.plan.ID, m.plan.Tunnel, local.Address, p.Tunnel, private, p.InnerUsed)
 	if err != nil {
 		return err
 	}

@@ -286,7 +286,7 @@ func (a *Agent) ownEnd(ctx context.Context, ask Repoint, caller string) (tunnel.
 	if err != nil {
 		return tunnel.Config{}, err
 	}
-	end, err := a.answeringEnd(hashID(ask.Migration), ask.Kind, local.Address, ask.Tunnel, private)
+	end, err := a.answeringEnd(hashID(ask.Migration), ask.Kind, local.Address, ask.Tunnel, private, nil)
 	if err != nil {
 		return tunnel.Config{}, err
 	}

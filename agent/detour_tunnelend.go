@@ -9,10 +9,14 @@ import (
 )
 
 // endTries is how often another port is tried, which makes other inner addresses.
-const endTries = 20
+const endTries = 50
 
-// answeringEnd is tunnelEnd of who knows the other end: on a port by which the tunnel's inner addresses are nobody's here.
-func (a *Agent) answeringEnd(id, kind string, local netip.Addr, remote netip.AddrPort, private tunnel.Key) (end tunnel.Config, err error) {
+// mostInner bounds what a host tells of its inner addresses, and of what is like them.
+const mostInner = 512
+
+// answeringEnd is tunnelEnd of who knows the other end: on a port by which the tunnel's inner addresses are nobody's here,
+// nor among those that are used there, as far as that is known.
+func (a *Agent) answeringEnd(id, kind string, local netip.Addr, remote netip.AddrPort, private tunnel.Key, there []netip.Prefix) (end tunnel.Config, err error) {
 	for range endTries {
 		if end, err = a.tunnelEnd(id, kind, local, private); err != nil {
 			return end, err
@@ -20,7 +24,12 @@ func (a *Agent) answeringEnd(id, kind string, local netip.Addr, remote netip.Add
 		if end.Remote = remote; kind == tunnel.VXLAN {
 			end.Local = netip.AddrPortFrom(local, remote.Port())
 		}
-		if err = a.innerFree(end); err == nil {
+		if err = a.innerFree(end); err == nil && end.Meets(there) {
+			own, peer := tunnel.InnerAddrs(end.Local, end.Remote)
+			err = &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf(
+				"tunnel from %s: its inner addresses %s and %s are those of a device there; try again: another port makes others", end.Remote, own, peer)}
+		}
+		if err == nil {
 			return end, nil
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -36,7 +37,7 @@ func TestEndOfFreeInnerAddresses(t *testing.T) {
 		}
 		half := netip.MustParsePrefix("169.254.0.0/17")
 		for range 20 {
-			end, err := a.answeringEnd("m-00000001", tunnel.WireGuard, here, there, private)
+			end, err := a.answeringEnd("m-00000001", tunnel.WireGuard, here, there, private, nil)
 			if err != nil {
 				return err
 			}
@@ -45,21 +46,37 @@ func TestEndOfFreeInnerAddresses(t *testing.T) {
 				t.Errorf("the end %s to %s has the inner addresses %s and %s", end.Local, end.Remote, own, peer)
 			}
 		}
-		offers, configs, err := a.offerTunnels("m-00000001", []peer.Path{{Name: "a", Local: here}}, []int{1400}, []pathTunnel{{End: there}})
+		offers, configs, err := a.offerTunnels("m-00000001", []peer.Path{{Name: "a", Local: here}}, []int{1400}, []pathTunnel{{End: there}}, nil)
 		if err != nil {
 			return err
 		}
 		if own, _ := tunnel.InnerAddrs(configs[0].Local, there); half.Contains(own) || offers[0].End != configs[0].Local {
 			t.Errorf("for memory: %+v", configs)
 		}
+		used, err := tunnel.InnerUsed(mostInner)
+		if err != nil || !slices.Contains(used, half) {
+			t.Errorf("used: %v, %v", used, err)
+		}
+		for range 20 { // a quarter is left for both hosts
+			end, err := a.answeringEnd("m-00000001", tunnel.WireGuard, here, there, private, []netip.Prefix{netip.MustParsePrefix("169.254.128.0/18")})
+			if err != nil {
+				return err
+			}
+			if own, peer := tunnel.InnerAddrs(end.Local, end.Remote); own.As4()[2] < 192 || peer.As4()[2] < 192 {
+				t.Errorf("the other host has the inner addresses %s and %s", own, peer)
+			}
+		}
+		if _, err := a.answeringEnd("m-00000001", tunnel.WireGuard, here, there, private, []netip.Prefix{netip.MustParsePrefix("169.254.0.0/16")}); err == nil {
+			t.Error("none is left at the other host, and there is an end")
+		}
 		if err := add("169.254.128.1/17"); err != nil {
 			return err
 		}
 		var problem *migration.Problem
-		if _, err := a.answeringEnd("m-00000001", tunnel.WireGuard, here, there, private); !errors.As(err, &problem) || !strings.Contains(err.Error(), "those of device br0") {
+		if _, err := a.answeringEnd("m-00000001", tunnel.WireGuard, here, there, private, nil); !errors.As(err, &problem) || !strings.Contains(err.Error(), "those of device br0") {
 			t.Errorf("where none is free: %v", err)
 		}
-		if end, err := a.answeringEnd("m-00000001", tunnel.VXLAN, here, there, private); err == nil || end.Local.Port() != there.Port() {
+		if end, err := a.answeringEnd("m-00000001", tunnel.VXLAN, here, there, private, nil); err == nil || end.Local.Port() != there.Port() {
 			t.Errorf("vxlan, whose ports are the same: %v, %v", end, err)
 		}
 		return nil

@@ -96,8 +96,8 @@ func (m *outgoing) measureMemoryPaths(ctx context.Context, n config.Neighbour) {
 }
 
 // offerTunnels names this end of a tunnel for each path, as far as it is known
-// before the other end is, which answers what was asked; nil: it is not known. mtus are the tunnels'.
-func (a *Agent) offerTunnels(id string, paths []peer.Path, mtus []int, asked []pathTunnel) ([]pathTunnel, []tunnel.Config, error) {
+// before the other end is, which answers what was asked; nil: it is not known. mtus are the tunnels', there is of answeringEnd.
+func (a *Agent) offerTunnels(id string, paths []peer.Path, mtus []int, asked []pathTunnel, there []netip.Prefix) ([]pathTunnel, []tunnel.Config, error) {
 	if len(mtus) != len(paths) {
 		return nil, nil, &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf(
 			"tunnels for memory: %d paths here, %d there; do both hosts' configurations name the same uplinks?", len(paths), len(mtus))}
@@ -111,7 +111,7 @@ func (a *Agent) offerTunnels(id string, paths []peer.Path, mtus []int, asked []p
 		}
 		c, err := a.tunnelEnd(id, tunnel.WireGuard, p.Local, private)
 		if asked != nil {
-			c, err = a.answeringEnd(id, tunnel.WireGuard, p.Local, asked[k].End, private)
+			c, err = a.answeringEnd(id, tunnel.WireGuard, p.Local, asked[k].End, private, there)
 		}
 		if err != nil {
 			return nil, nil, err
@@ -199,7 +199,7 @@ func (m *incoming) prepareDirect(ctx context.Context) error {
 		for k, t := range p.MemoryTunnels {
 			mtus[k] = t.MTU
 		}
-		offers, configs, err := m.a.offerTunnels(m.plan.ID, paths, mtus, p.MemoryTunnels)
+		offers, configs, err := m.a.offerTunnels(m.plan.ID, paths, mtus, p.MemoryTunnels, p.InnerUsed)
 		if err != nil {
 			return err
 		}

@@ -16,7 +16,7 @@ func TestOfferTunnels(t *testing.T) {
 	here := netip.MustParseAddr("127.0.0.1")
 	a := &Agent{config: &config.Config{Host: "paris", State: t.TempDir()}}
 	paths := []peer.Path{{Name: "a", Local: here}, {Name: "b", Local: here}, {Name: "c", Local: here}}
-	offers, configs, err := a.offerTunnels("m-00c0ffee", paths, []int{1320, 0, 1 << 30}, nil)
+	offers, configs, err := a.offerTunnels("m-00c0ffee", paths, []int{1320, 0, 1 << 30}, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +25,7 @@ func TestOfferTunnels(t *testing.T) {
 			t.Errorf("path %d: tunnel of %d, offered as %d, want %d", k, configs[k].MTU, offers[k].MTU, want)
 		}
 	}
-	if _, _, err := a.offerTunnels("m-00c0ffee", paths, []int{1320}, nil); err == nil {
+	if _, _, err := a.offerTunnels("m-00c0ffee", paths, []int{1320}, nil, nil); err == nil {
 		t.Error("one MTU for three paths was taken")
 	}
 }

@@ -63,6 +63,8 @@ type Preparation struct {
 	ClockSkew     time.Duration      `json:"clock_skew"`               // destination's clock minus the source's
 	Window        int64              `json:"window,omitempty"`         // bytes that the one connection of transfer mptcp may have on their way; 0: as the kernel has it
 
+	InnerUsed []netip.Prefix `json:"inner_used,omitempty"` // what the source's devices have that a tunnel's inner addresses must not be; see tunnel.InnerUsed
+
 	Routers []netstate.Advertisement `json:"routers,omitempty"` // what the routers of the guest's link advertise
 	ToDrop  []netip.Addr             `json:"to_drop,omitempty"` // see Held
 	Boot    string                   `json:"boot,omitempty"`    // see Held; "": it does not say
@@ -90,6 +92,8 @@ func (p Preparation) check() error {
 		return wrong("a boot id of %d bytes", len(p.Boot))
 	case len(p.MemoryTunnels) > migration.MostAddresses:
 		return wrong("%d tunnels for memory", len(p.MemoryTunnels))
+	case len(p.InnerUsed) > mostInner:
+		return wrong("%d inner addresses", len(p.InnerUsed))
 	}
 	if err := checkProcessor(p.Facts); err != nil {
 		return wrong("%v", err)

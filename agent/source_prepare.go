@@ -36,12 +36,16 @@ func (m *outgoing) prepareThere(ctx context.Context) error {
 	n, _ := m.a.config.Find(m.plan.To, m.a.config.Host)
 	var offers []pathTunnel
 	if direct(m.plan) && !m.plan.Insecure {
-		if offers, m.work.memoryTunnels, err = m.a.offerTunnels(m.plan.ID, m.paths(n), m.work.memoryMTUs, nil); err != nil {
+		if offers, m.work.memoryTunnels, err = m.a.offerTunnels(m.plan.ID, m.paths(n), m.work.memoryMTUs, nil, nil); err != nil {
 			return err
 		}
 	}
+	used, err := tunnel.InnerUsed(mostInner)
+	if err != nil {
+		return err
+	}
 	request := Preparation{
-		MemoryTunnels: offers, LaneKey: m.work.laneKey,
+		InnerUsed: used, MemoryTunnels: offers, LaneKey: m.work.laneKey,
 		Plan: m.plan, Description: m.guest.Held.Description, Facts: m.work.facts,
 		Endpoint: m.guest.Held.Endpoint, Table: m.guest.Held.Table,
 		TunnelKey: public, Tunnel: end.Local, ClockSkew: m.work.skew, Window: m.work.window,

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -15,16 +16,12 @@ import (
 // is none: another tunnel's, as they are derived and few, or what somebody else has of 169.254.0.0/16. An answer to an
 // echo would then leave by the one of both that was made first.
 func InnerTaken(c Config) (device string, err error) {
-	own, peer := c.Inner, c.PeerInner
-	if !own.IsValid() || !peer.IsValid() {
-		own, peer = InnerAddrs(c.Local, c.Remote)
-	}
 	addrs, err := dump.Addrs(nil, unix.AF_INET)
 	if err != nil {
 		return "", fmt.Errorf("list addresses: %w", err)
 	}
 	for _, a := range addrs {
-		if !meets(a, own) && !meets(a, peer) {
+		if !c.Meets(waysOf(a)) {
 			continue
 		}
 		link, err := netlink.LinkByIndex(a.LinkIndex)
@@ -36,21 +33,49 @@ func InnerTaken(c Config) (device string, err error) {
 	return "", nil
 }
 
-// allLinkLocal is the length of 169.254.0.0/16, which a device may have as a whole (RFC 3927): it has no host of its own then.
-const allLinkLocal = 16
-
-// meets says whether a device with that address has inner, or a way of its own there.
-func meets(a netlink.Addr, inner netip.Addr) bool {
-	if a.IP.Equal(inner.AsSlice()) || a.Peer != nil && a.Peer.IP.Equal(inner.AsSlice()) {
-		return true
+// InnerUsed is what devices of this namespace have of 169.254.0.0/16, most at most: the inner addresses of another tunnel that are not
+// among it are InnerTaken by none.
+func InnerUsed(most int) (used []netip.Prefix, err error) {
+	addrs, err := dump.Addrs(nil, unix.AF_INET)
+	if err != nil {
+		return nil, fmt.Errorf("list addresses: %w", err)
 	}
+	for _, a := range addrs {
+		for _, way := range waysOf(a) {
+			if len(used) < most && way.Overlaps(linkLocal) && !slices.Contains(used, way) {
+				used = append(used, way)
+			}
+		}
+	}
+	return used, nil
+}
+
+// Meets says whether an inner address of c is among used.
+func (c Config) Meets(used []netip.Prefix) bool {
+	own, peer := c.Inner, c.PeerInner
+	if !own.IsValid() || !peer.IsValid() {
+		own, peer = InnerAddrs(c.Local, c.Remote)
+	}
+	return slices.ContainsFunc(used, func(p netip.Prefix) bool { return p.Contains(own) || p.Contains(peer) })
+}
+
+// linkLocal is what a device may have as a whole (RFC 3927): it has no host of its own then.
+var linkLocal = netip.MustParsePrefix("169.254.0.0/16")
+
+// waysOf are the addresses of a device with that one, and of its own ways there.
+func waysOf(a netlink.Addr) (ways []netip.Prefix) {
 	for _, n := range []*net.IPNet{a.IPNet, a.Peer} {
 		if n == nil {
 			continue
 		}
-		if bits, _ := n.Mask.Size(); bits > allLinkLocal && n.Contains(inner.AsSlice()) {
-			return true
+		ip, ok := netip.AddrFromSlice(n.IP.To4())
+		if !ok {
+			continue
+		}
+		ways = append(ways, netip.PrefixFrom(ip, ip.BitLen()))
+		if bits, _ := n.Mask.Size(); bits > linkLocal.Bits() && bits < ip.BitLen() {
+			ways = append(ways, netip.PrefixFrom(ip, bits).Masked())
 		}
 	}
-	return false
+	return ways
 }
