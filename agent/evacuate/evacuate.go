@@ -170,22 +170,6 @@ func (e *evacuation) settleGone(ctx context.Context, info api.HostInfo) {
 	}
 }
 
-// awaitOther waits for the end of a migration that is not ours. Where its guest stays, the
-// next round moves it.
-func (e *evacuation) awaitOther(ctx context.Context, name string) {
-	g := e.of(name)
-	rep, err := e.follow(ctx, g.Migration, func(migration.Phase) {})
-	switch {
-	case ctx.Err() != nil:
-	case err != nil:
-		e.set(name, func(x *Guest) { x.Reason = fmt.Sprintf("migration %s of it: %v", g.Migration, err) })
-	case rep.Outcome == migration.Completed && rep.From == e.name, rep.Outcome == migration.InDoubt, rep.Outcome == migration.Failed:
-		e.outcome(name, rep)
-	default:
-		clock.Sleep(ctx, tryPause) // the guest is free in a moment
-	}
-}
-
 // move asks about guests and moves them.
 func (e *evacuation) move(ctx context.Context, guests []api.GuestInfo) {
 	for _, g := range guests {

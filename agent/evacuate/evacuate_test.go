@@ -103,6 +103,9 @@ func (h *aHost) Events(ctx context.Context, id string, after int) (record.Events
 	h.mu.Lock()
 	m := h.moves[id]
 	h.mu.Unlock()
+	if m == nil {
+		return record.EventsAnswer{}, refusal(migration.CodeUsage, "migration "+id+": not known")
+	}
 	if after == 0 {
 		return record.EventsAnswer{Born: 1, Events: []record.Event{{N: 1, Kind: "phase", Phase: migration.Check}}}, nil
 	}
@@ -117,6 +120,9 @@ func (h *aHost) Events(ctx context.Context, id string, after int) (record.Events
 func (h *aHost) Report(_ context.Context, id string) (record.Report, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.moves[id] == nil {
+		return record.Report{}, refusal(migration.CodeUsage, "migration "+id+": not known")
+	}
 	return h.moves[id].report, nil
 }
 

@@ -1,0 +1,63 @@
+package evacuate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"godwit/agent/api"
+	"godwit/internal/clock"
+	"godwit/migration"
+)
+
+// This file waits for guests with which somebody else does something.
+
+// awaitOther waits for the end of a migration that is not ours. Where its guest stays, the
+// next round moves it.
+func (e *evacuation) awaitOther(ctx context.Context, name string) {
+	g := e.of(name)
+	if e.unknown(ctx, g.Migration) {
+		e.awaitUnnamed(ctx, name, g.Migration)
+		return
+	}
+	rep, err := e.follow(ctx, g.Migration, func(migration.Phase) {})
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		e.set(name, func(x *Guest) { x.Reason = fmt.Sprintf("migration %s of it: %v", g.Migration, err) })
+	case rep.Outcome == migration.Completed && rep.From == e.name, rep.Outcome == migration.InDoubt, rep.Outcome == migration.Failed:
+		e.outcome(name, rep)
+	default:
+		clock.Sleep(ctx, tryPause) // the guest is free in a moment
+	}
+}
+
+// unknown says that the agent knows of no such migration: somebody plans one of a guest, or something else is done with that.
+func (e *evacuation) unknown(ctx context.Context, id string) bool {
+	_, err := e.host.Report(ctx, id)
+	var said *migration.Problem
+	return errors.As(err, &said) && said.Code == migration.CodeUsage
+}
+
+// otherPatience is for how long a guest is waited for with which something is done that is no migration; a plan takes half a
+// minute at most.
+const otherPatience = time.Minute
+
+// awaitUnnamed waits until that is over, or a migration has come of it: the next round looks again.
+func (e *evacuation) awaitUnnamed(ctx context.Context, name, id string) {
+	for until := time.Now().Add(otherPatience); clock.Sleep(ctx, tryPause); {
+		info, err := e.host.Host(ctx)
+		busy := slices.ContainsFunc(info.Guests, func(i api.GuestInfo) bool { return i.Name == name && i.Migration == id })
+		switch {
+		case err == nil && !busy, err == nil && !e.unknown(ctx, id):
+			return
+		case time.Now().After(until):
+			e.set(name, func(x *Guest) {
+				x.Reason = fmt.Sprintf("something else is being done with it (%s), and is not over; see `godwit guest ls`", id)
+			})
+			return
+		}
+	}
+}
