@@ -14,6 +14,15 @@ import (
 
 // This file waits for guests with which somebody else does something.
 
+// busyNow says whether somebody does something with a guest by now, for which the next round waits. Nobody is waited for in a dry run.
+func (e *evacuation) busyNow(ctx context.Context, name string) bool {
+	if e.req.DryRun {
+		return false
+	}
+	info, err := e.host.Host(ctx)
+	return err == nil && slices.ContainsFunc(info.Guests, func(g api.GuestInfo) bool { return g.Name == name && g.Migration != "" })
+}
+
 // awaitOther waits for the end of a migration that is not ours. Where its guest stays, the
 // next round moves it.
 func (e *evacuation) awaitOther(ctx context.Context, name string) {

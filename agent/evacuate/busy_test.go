@@ -5,6 +5,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"godwit/agent/record"
+	"godwit/migration"
 )
 
 // TestPlannedGuests: a guest of which somebody makes a plan just now, or with which something else is done, is moved when that is over; of one
@@ -26,6 +29,44 @@ func TestPlannedGuests(t *testing.T) {
 			}
 			if got := words(result); !strings.HasPrefix(got, want) {
 				t.Errorf("%s, want %s", got, want)
+			}
+		})
+	}
+}
+
+// TestBusySinceTheRoundBegan: hours may pass between the look at a host's guests and a guest's own move. One that somebody else moves by then, or
+// plans to, is waited for, and moved where it stays.
+func TestBusySinceTheRoundBegan(t *testing.T) {
+	for name, when := range map[string]func(h *aHost, others func() error){
+		"when it is planned": func(h *aHost, others func() error) {
+			h.plan = func(string, string) (record.Report, error) { return record.Report{}, others() }
+		},
+		"when it is to move": func(h *aHost, others func() error) { h.migrate = func(string, string) error { return others() } },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			h := &aHost{guests: guests("web"), ends: func(id, _ string) (migration.Outcome, error) {
+				time.Sleep(time.Minute)
+				if id == "m-0000000a" {
+					return migration.Aborted, nil
+				}
+				return migration.Completed, nil
+			}}
+			asked := 0
+			when(h, func() error {
+				if asked++; asked > 2 { // both hosts were asked
+					return nil
+				}
+				h.mu.Lock()
+				defer h.mu.Unlock()
+				if h.guests[0].Migration == "" {
+					h.guests[0].Migration = "m-0000000a"
+					h.begin("m-0000000a", "web", "a", "d")
+				}
+				return refusal(migration.CodeBusy, "migration m-0000000a of it is under way")
+			})
+			result, err := Run(t.Context(), h, Request{To: "far", Width: 1})
+			if got := words(result); err != nil || !strings.HasSuffix(got, "completed") {
+				t.Errorf("%s: %s, %v", name, got, err)
 			}
 		})
 	}

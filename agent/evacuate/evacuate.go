@@ -180,6 +180,9 @@ func (e *evacuation) move(ctx context.Context, guests []api.GuestInfo) {
 	moves := Ask(ctx, e.host, guests, e.hosts, like, e.req.Width)
 	e.left = len(moves)
 	for _, m := range moves {
+		if len(m.To) == 0 && e.busyNow(ctx, m.Guest) {
+			continue // by somebody since this round began: the next waits for that
+		}
 		e.set(m.Guest, func(x *Guest) {
 			if len(m.To) == 0 {
 				x.Reason = m.Why
@@ -234,6 +237,10 @@ func (e *evacuation) migrate(ctx context.Context, name string, to Destination) (
 	req.Bandwidth = e.share(e.moving + e.left)
 	e.mu.Unlock()
 	id, err := e.ask(context.WithoutCancel(ctx), req) // what has begun must have a name
+	if err != nil && e.busyNow(ctx, name) {           // as above
+		e.set(name, func(x *Guest) { *x = Guest{Guest: name} })
+		return false
+	}
 	if err != nil {
 		e.set(name, func(x *Guest) { x.Outcome, x.Reason = migration.Refused, err.Error() })
 		return !ownRefusal(err)
