@@ -1,8 +1,10 @@
 package detour
 
 import (
+	"cmp"
 	"time"
 
+	"godwit/agent/config"
 	"godwit/internal/clock"
 )
 
@@ -21,9 +23,24 @@ func (d *Detour) Left() time.Duration {
 // LeaseFor makes the lease alone keep the detour, for that long; 0: for good.
 func (d *Detour) LeaseFor(left time.Duration) {
 	d.Awaited() // or an agent ended before it did that
-	d.Leased, d.Until = true, time.Time{}
+	d.Leased, d.Until, d.For = true, time.Time{}, left
 	if left > 0 {
 		d.Until = clock.Now().Add(left)
+	}
+}
+
+// believe has times that were read be such as can be: a host may boot by a clock that is hours or years behind, and set right
+// later, with which each lease would be moved along. None has more left than it was leased for, and nothing was made in the future.
+func (s *Store) believe(now time.Time) {
+	ahead := time.Duration(0)
+	for _, d := range s.byID {
+		if most := now.Add(cmp.Or(d.For, config.MostLease)); d.Until.After(most) { // agents of before did not say for how long
+			d.Until = most
+		}
+		ahead = max(ahead, d.Up.Sub(now))
+	}
+	for _, d := range s.byID {
+		d.Up = d.Up.Add(-ahead) // all: the older one of two ways serves
 	}
 }
 

@@ -102,3 +102,31 @@ func TestLeaseAfterAStep(t *testing.T) {
 		}
 	}
 }
+
+// TestBootedByAClockThatIsBehind: no lease has more left than it was given for, though the host boots by a clock that is years behind: set
+// right later, it would be moved along. Nor was anything made in the future; which of two ways is the older stays.
+func TestBootedByAClockThatIsBehind(t *testing.T) {
+	const years = 3 * 365 * 24 * time.Hour
+	was := clock.Now().Add(years) // as it was written down
+	const known, old, forGood = "m-0000000a", "m-0000000b", "m-0000000c"
+	s := leased(t, map[string]*Detour{
+		known:   {ID: known, Guest: "web", Up: was.Add(-time.Minute), Leased: true, Until: was.Add(5 * time.Minute), For: config.DefaultLease},
+		old:     {ID: old, Guest: "web", Up: was, Leased: true, Until: was.Add(5 * time.Minute)}, // by an agent that did not say for how long
+		forGood: {ID: forGood, Guest: "web", Up: was.Add(-time.Hour), Leased: true},
+	})
+	if err := s.Change("web", func(map[string]*Detour) {}); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Load(s.path, config.Network{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]time.Duration{known: config.DefaultLease, old: config.MostLease, forGood: 0} {
+		if left := s.byID[id].Left(); left > want || left < want-time.Minute {
+			t.Errorf("%s: %v are left, want %v", id, left, want)
+		}
+	}
+	if all := s.of("web"); all[0].ID != forGood || all[1].ID != known || all[2].Up.After(clock.Now()) {
+		t.Errorf("made at %v, %v, %v", all[0].Up, all[1].Up, all[2].Up)
+	}
+}

@@ -20,6 +20,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/agent/statefile"
+	"godwit/internal/clock"
 	"godwit/netstate"
 	"godwit/netstate/tunnel"
 )
@@ -56,6 +57,8 @@ type Detour struct {
 	Up     time.Time `json:"up"`
 	Until  time.Time `json:"until,omitzero"` // end of the lease; zero: a migration is under way, or for good
 	Leased bool      `json:"leased"`         // nobody migrates; the lease alone keeps it
+
+	For time.Duration `json:"lease_for,omitempty"` // how long the lease was when it was given; 0: for good
 }
 
 // Addresses of the guest that take the detour.
@@ -136,6 +139,7 @@ func Load(path string, n config.Network) (*Store, error) {
 	}
 	s := New(path, n, map[string]*Detour{})
 	maps.Copy(s.byID, written)
+	s.believe(clock.Now())
 	for guest := range s.guests() {
 		s.stood[guest] = s.want(guest)
 	}

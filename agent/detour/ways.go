@@ -28,7 +28,7 @@ func (d *Detour) Take(all map[string]*Detour, addrs []netip.Addr) {
 			}
 			v.Tunnel = d.Tunnel.Name
 			d.Visiting = append(d.Visiting, v)
-			d.Leased, d.Until, d.OffLink = other.Leased, other.Until, cmp.Or(other.OffLink, d.OffLink)
+			d.Leased, d.Until, d.For, d.OffLink = other.Leased, other.Until, other.For, cmp.Or(other.OffLink, d.OffLink)
 			return true
 		})
 	}
@@ -43,7 +43,7 @@ func (d *Detour) Replace(earlier *Detour) {
 	}
 	d.Standing = append(d.Standing, earlier.SendsAway()...)
 	if d.Leased = earlier.Leased && len(d.Standing) > 0; d.Leased {
-		d.Until = earlier.Until
+		d.Until, d.For = earlier.Until, earlier.For
 	}
 }
 
