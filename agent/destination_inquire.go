@@ -91,7 +91,7 @@ func (m *incoming) givenUp(answer CourseAnswer, err error, quiet time.Duration) 
 		return nil
 	case err == nil && answer.Course == courseOver && !answer.Released:
 		why := "it turned back"
-		if answer.Problem != nil {
+		if record.SaneProblem(answer.Problem); answer.Problem != nil && answer.Problem.Text != "" {
 			why = answer.Problem.Text
 		}
 		return &migration.Problem{Code: migration.CodeAsked, Text: fmt.Sprintf("the source %s gave migration %s up: %s", m.plan.From, m.plan.ID, why)}

@@ -14,6 +14,7 @@ import (
 	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/record"
+	"godwit/internal/oneline"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -109,7 +110,7 @@ func (m *outgoing) doubt(ctx context.Context) api.Doubt {
 	case err != nil:
 		d.There = err.Error()
 	default:
-		d.There, d.Proven, d.Alive = answer.words(m.plan.To), answer.Vanished != "" && answer.Status == "", answer.Vanished == ""
+		d.There, d.Proven, d.Alive = oneline.Of(answer.words(m.plan.To)), answer.Vanished != "" && answer.Status == "", answer.Vanished == ""
 	}
 	d.Risk, d.Ways = m.ways(d)
 	return d

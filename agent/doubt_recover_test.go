@@ -348,7 +348,7 @@ func TestDoubtsAreAskedAtOnce(t *testing.T) {
 	const guests, slow = 10, 300 * time.Millisecond
 	link := linked(t, "rome", "paris", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		sleep(r.Context(), slow)
-		peer.Answer(w, LandingAnswer{Landing: migration.Waiting, Vanished: "its QEMU is gone"}, nil)
+		peer.Answer(w, LandingAnswer{Landing: migration.Waiting, Vanished: "its QEMU is gone\x1b[2J"}, nil)
 	}))
 	for n := range guests {
 		plan := migration.Plan{ID: fmt.Sprintf("m-0000000%d", n), Guest: fmt.Sprint("web", n), From: "rome", To: "paris"}
@@ -359,6 +359,8 @@ func TestDoubtsAreAskedAtOnce(t *testing.T) {
 	begun := time.Now()
 	if all, err := a.doubts(t.Context(), ""); err != nil || len(all) != guests || time.Since(begun) > guests/2*slow {
 		t.Errorf("%d doubts after %v: %v", len(all), time.Since(begun), err)
+	} else if strings.Contains(all[0].There, "\x1b") {
+		t.Errorf("the other host's word reaches the terminal as it is: %q", all[0].There)
 	}
 }
 

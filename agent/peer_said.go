@@ -1,10 +1,14 @@
 package agent
 
 import (
+	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 
 	"godwit/agent/config"
+	"godwit/agent/record"
+	"godwit/internal/oneline"
 	"godwit/migration"
 )
 
@@ -19,6 +23,20 @@ func (l *LandedAnswer) sane() {
 	if l.Lease < 0 || l.Lease > config.MostLease {
 		l.Lease = config.DefaultLease
 	}
+}
+
+// sane cuts an answer down.
+func (r *ReleaseAnswer) sane() {
+	record.SaneProblem(r.Problem)
+	r.Vanished = oneline.Of(r.Vanished)
+}
+
+// refused is the destination's refusal, for the reason that it gives, if any.
+func (m *outgoing) refused(why *migration.Problem) error {
+	if why == nil || why.Text == "" {
+		why = &migration.Problem{Code: migration.CodePeer, Text: fmt.Sprintf("host %s refused guest %s, and did not say why", m.plan.To, m.plan.Guest)}
+	}
+	return errors.Join(errDeclined, why)
 }
 
 func saneAddresses(all []netip.Addr) []netip.Addr {

@@ -187,7 +187,7 @@ func (m *outgoing) askLanded(ctx context.Context) error {
 		return fmt.Errorf("%s answers for epoch %d of migration %s, and this is %d", m.plan.To, there.Epoch, m.plan.ID, m.state.Epoch)
 	}
 	if there.Outcome == migration.Aborted || there.Outcome == migration.Failed { // given up there, by a person or by this host's word
-		return errors.Join(errDeclined, there.Problem)
+		return m.refused(there.Problem)
 	}
 	m.work.needed.Store(&needed{landed.Leased, landed.Moved, landed.Lease})
 	skew := int64(m.work.skew)

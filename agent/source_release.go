@@ -116,9 +116,11 @@ func (m *outgoing) askRelease(ctx context.Context, answer *ReleaseAnswer, follow
 		if m.feed(ctx, followed) {
 			idle = standstill{patience: idle.patience}
 		}
+		asked := time.Now()
 		attempt, cancel := limits.Release.On(ctx)
 		err := limits.Says(attempt, m.link.CallEverywhere(attempt, http.MethodPost, m.urlOf(what), m.plan, answer))
 		cancel()
+		answer.sane()
 		m.seeVanished(answer.Vanished)
 		switch {
 		case ctx.Err() != nil:
@@ -129,7 +131,7 @@ func (m *outgoing) askRelease(ctx context.Context, answer *ReleaseAnswer, follow
 		case answer.State == "running":
 			return nil
 		case answer.State == "declined":
-			return errors.Join(errDeclined, answer.Problem)
+			return m.refused(answer.Problem)
 		case answer.Vanished != "":
 			return fmt.Errorf("%w: %s", errSilent, answer.Vanished)
 		case what != "release":
@@ -142,6 +144,8 @@ func (m *outgoing) askRelease(ctx context.Context, answer *ReleaseAnswer, follow
 		case idle.see(time.Now(), m.lastMoved()) && !m.couldRun(ctx):
 			m.askRefusal(ctx, fmt.Sprintf("%s has the release, and not a byte moved there in %v", m.plan.To, idle.patience))
 			idle = standstill{patience: idle.patience}
+		default:
+			sleep(ctx, repairPause-time.Since(asked)) // who has it waits before it answers
 		}
 	}
 }

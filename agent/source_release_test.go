@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"path"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -105,6 +106,49 @@ func TestDoubtIsNotAskedInAHotLoop(t *testing.T) {
 	}
 	end()
 	<-ended
+}
+
+// TestRefusalWithoutAReason: a destination that refuses and does not say why, or says more than a line, has the guest run on here all the same;
+// one that answers at once that it waits is not asked in a hot loop.
+func TestRefusalWithoutAReason(t *testing.T) {
+	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2}
+	long := &migration.Problem{Code: "?", Text: strings.Repeat("a line\n", 1<<16)}
+	var asked atomic.Int32
+	link := linked(t, "paris", "rome", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch what := path.Base(r.URL.Path); {
+		case what == "landed":
+			peer.Answer(w, LandedAnswer{Report: record.Report{Outcome: migration.Aborted}}, nil)
+		case what == "release" && asked.Add(1) == 1:
+			peer.Answer(w, ReleaseAnswer{State: "waiting"}, nil)
+		case what == "release" && asked.Load() == 2:
+			peer.Answer(w, ReleaseAnswer{State: "declined"}, nil)
+		default:
+			peer.Answer(w, ReleaseAnswer{State: "declined", Problem: long}, nil)
+		}
+	}))
+	for _, at := range []migration.Effect{migration.Release, migration.Release, migration.AwaitLanding} {
+		m := &outgoing{
+			a: bareAgent(t, &config.Config{Host: "paris", Patience: time.Minute}), guest: &Guest{}, link: link, plan: plan,
+			work: &sourceWork{}, rec: record.New("paris", plan, time.Now()), state: sourceDoing(t, at),
+		}
+		m.a.ctx = t.Context()
+		begun, err := time.Now(), error(nil)
+		if at == migration.Release {
+			err = m.askRelease(t.Context(), &ReleaseAnswer{}, make(chan struct{}))
+		} else {
+			err = m.askLanded(t.Context())
+		}
+		in := m.verdict(at, err)
+		if in.Kind != migration.Declined || in.Problem == nil || in.Problem.Text == "" || len(in.Problem.Text) > 4000 || strings.Contains(in.Problem.Text, "\n") {
+			t.Fatalf("%s: %+v", at, in)
+		}
+		if _, _, err := m.state.Step(in); err != nil {
+			t.Error(err)
+		}
+		if asked.Load() == 2 && at == migration.Release && time.Since(begun) < repairPause {
+			t.Errorf("asked again after %v", time.Since(begun))
+		}
+	}
 }
 
 // TestPatienceAfterTheRelease: a destination that has the release, and to which nothing moves any
