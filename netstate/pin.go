@@ -37,7 +37,7 @@ func executeTogether(reqs []*nl.NetlinkRequest) error {
 		if i == len(reqs)-1 {
 			req.Flags |= unix.NLM_F_ACK
 		}
-		all = append(all, req.Serialize()...)
+		all = append(all, req.Serialize()...) //nolint:misspell // the library spells it so
 		all = append(all, make([]byte, -len(all)&(unix.NLMSG_ALIGNTO-1))...)
 	}
 	s, err := nl.Subscribe(unix.NETLINK_ROUTE)
