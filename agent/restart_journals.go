@@ -28,10 +28,17 @@ type planHead struct {
 	Guest string `json:"guest"`
 }
 
-// head reads it; what there is not, or cannot be read, is empty.
-func (a *Agent) head(id string) (head journalHead) {
-	_ = journal.Read(a.config.StatePath("journal"), id, &head) // it was said when it was resumed
-	return head
+// head reads it; what there is not, or cannot be read, is empty. Whose a journal is, is known by its beginning, too.
+func (a *Agent) head(id string) journalHead {
+	var head, begun journalHead
+	dir := a.config.StatePath("journal")
+	if journal.Read(dir, id, &head) == nil { // else it was said when it was resumed
+		return head
+	}
+	if journal.First(dir, id, &begun) != nil {
+		return journalHead{}
+	}
+	return journalHead{Plan: begun.Plan, Offer: begun.Offer}
 }
 
 // endedLast has journals of migrations that ended here after the others: by then it is known which of these

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"net/netip"
 	"os"
@@ -83,6 +84,36 @@ func TestNameInAJournalLeftAlone(t *testing.T) {
 	nobodyGets(t, a)
 	if _, err := os.Stat(file); err != nil {
 		t.Errorf("where its disks are was forgotten: %v", err)
+	}
+}
+
+// TestNameInADamagedJournal: a guest whose journal here cannot be read, as after its host lost its power, may have been let go and run
+// elsewhere. Whose it is, its beginning says: nobody gets its name, and where its disks are is not forgotten.
+func TestNameInADamagedJournal(t *testing.T) {
+	for name, ended := range map[string]bool{"let go, perhaps": false, "ended, perhaps": true} {
+		a := startedAgain(t)
+		_, file := rememberedGuest(t, a)
+		j := journalled("m-00000001", "paris", sourceDoing(t, migration.AwaitLanding))
+		if ended {
+			j.State.Course = migration.Ended
+		}
+		path := journalOf(t, a, "m-00000001", j)
+		data, err := os.ReadFile(path)
+		if err == nil {
+			copy(data[len(bytes.TrimRight(data, "\x00")):], "00000000 {\"plan\": {}}\n")
+			err = os.WriteFile(path, data, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.resumeMigrations(a.ctx, a.readopt(a.ctx))
+		if unreadOf(a, "m-00000001") == "" {
+			t.Fatalf("%s: it is gone on with", name)
+		}
+		nobodyGets(t, a)
+		if _, err := os.Stat(file); err != nil {
+			t.Errorf("%s: where its disks are was forgotten: %v", name, err)
+		}
 	}
 }
 

@@ -153,6 +153,21 @@ func Read(dir, id string, state any) error {
 	return nil
 }
 
+// First puts the first record of DIR/ID.journal that is whole into state, whatever is wrong with the rest, or with the format: what
+// stays the same in a journal, such as whose it is, is known by it where Read fails. It changes nothing. The error is that there is none.
+func First(dir, id string, state any) error {
+	data, err := readFile(filepath.Join(dir, id+".journal"))
+	if err != nil {
+		return fmt.Errorf("read journal %s: %w", id, err)
+	}
+	for n, line := range bytes.Split(data, []byte{'\n'}) {
+		if body, err := record(line); n > 0 && err == nil && json.Unmarshal(body, state) == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("read journal %s: no record in it is whole", id)
+}
+
 // Append writes one record; with sync it is on the disk when Append returns. One that says
 // what the last said is not written again: a doubt may be asked about for months. On an
 // error the journal is as it was: no part of a record stays that a later one would

@@ -198,6 +198,49 @@ func BenchmarkSync(b *testing.B) {
 	}
 }
 
+// TestFirst: whose a journal is, is known also where what follows is damaged, or of a later format; not where nothing is whole.
+func TestFirst(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(data []byte) []byte
+		want   int
+	}{
+		"as it is":          {func(data []byte) []byte { return data }, 1},
+		"its last damaged":  {func(data []byte) []byte { return bytes.Replace(data, []byte(`{"N":3}`), []byte(`{"N":9}`), 1) }, 1},
+		"its first damaged": {func(data []byte) []byte { return bytes.Replace(data, []byte(`{"N":1}`), []byte(`{"N":9}`), 1) }, 2},
+		"a later format": {func(data []byte) []byte {
+			return bytes.Replace(data, fmt.Appendf(nil, ":%d}", Version), []byte(":9}"), 1)
+		}, 1},
+		"nothing is whole": {func(data []byte) []byte { return bytes.ReplaceAll(data, []byte(`"N"`), []byte(`"M"`)) }, 0},
+		"empty":            {func([]byte) []byte { return nil }, 0},
+	} {
+		dir := t.TempDir()
+		j, err := Create(dir, "m-1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := range 3 {
+			if err := j.Append(struct{ N int }{n + 1}, false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := j.Close(); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, "m-1.journal")
+		data, err := os.ReadFile(path)
+		if err == nil {
+			err = os.WriteFile(path, c.change(data), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got struct{ N int }
+		if err := First(dir, "m-1", &got); got.N != c.want || (err == nil) != (c.want > 0) {
+			t.Errorf("%s: %d, %v; want %d", name, got.N, err, c.want)
+		}
+	}
+}
+
 func TestUnreadable(t *testing.T) {
 	line := func(body string) string {
 		return fmt.Sprintf("%08x %s\n", crc32.Checksum([]byte(body), table), body)
