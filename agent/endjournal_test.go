@@ -120,6 +120,7 @@ func TestNextTryWhileTheHistoryWaits(t *testing.T) {
 	if err := journal.Read(a.config.StatePath("journal"), p.Plan.ID, &j); err != nil || j.State.Epoch != p.Plan.Epoch {
 		t.Errorf("the journal is of epoch %d, %v", j.State.Epoch, err)
 	}
+	a.records.Amend(p.Plan.ID, func(r *record.Report) { r.TunnelDown = 7 }) // what ends later is known to the history, too
 	if err := os.Remove(blocked); err != nil {
 		t.Fatal(err)
 	}
@@ -127,8 +128,8 @@ func TestNextTryWhileTheHistoryWaits(t *testing.T) {
 	if err := a.journalLeft(p.Plan.Guest, ""); err != nil {
 		t.Error(err)
 	}
-	if rep, _, err := a.records.History(p.Plan.ID); err != nil || rep.Epoch != p.Plan.Epoch {
-		t.Errorf("the history is of epoch %d, %v", rep.Epoch, err)
+	if rep, _, err := a.records.History(p.Plan.ID); err != nil || rep.Epoch != p.Plan.Epoch || rep.TunnelDown != 7 {
+		t.Errorf("the history is of epoch %d, its tunnel ended at %d, %v", rep.Epoch, rep.TunnelDown, err)
 	}
 }
 

@@ -113,7 +113,6 @@ func (m *outgoing) leaveGuest() {
 // forgetOutgoing moves what a migration came to to the history. That its guest was taken back must be kept for whom it is to be told
 // by then: of the journal alone the next agent would know it.
 func (a *Agent) forgetOutgoing(m *outgoing) {
-	rep := m.rec.Snapshot()
 	a.endJournal(m.log, m.plan.ID, func() error {
 		if m.untaken != nil {
 			if err := m.untaken.write(a); err != nil {
@@ -121,7 +120,7 @@ func (a *Agent) forgetOutgoing(m *outgoing) {
 			}
 			m.untaken = nil
 		}
-		return a.records.Write(m.plan.ID+".json", rep)
+		return a.records.Write(m.plan.ID+".json", m.rec.Snapshot())
 	})
 	a.mu.Lock()
 	delete(a.outgoing, m.plan.ID)
