@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -119,3 +121,24 @@ func (l *letsGo) Retire(context.Context, guest.Retire) error {
 }
 
 func (*letsGo) Done() <-chan struct{} { return nil }
+
+// TestMovedOnIsNotWrittenDown: what is asked of a guest later, as a connection needs its next address, does not bring it back under care when
+// it has moved on by then: it would be taken for one that has ended, with all that leads to it where it is.
+func TestMovedOnIsNotWrittenDown(t *testing.T) {
+	m := landing(t, &Guest{Machine: goneMachine{}})
+	g, a := m.work.guest, m.a
+	g.Held.Description.Name = "web"
+	for _, here := range []bool{false, true} {
+		if here {
+			a.guests.byName["web"] = g
+		}
+		synctest.Test(t, func(t *testing.T) {
+			a.ctx = t.Context()
+			m.takeNextBackLater()
+		})
+		_, err := os.Stat(filepath.Join(a.guests.dir, "web.json"))
+		if written := err == nil; written != here || (a.guests.byName["web"] != nil) != here {
+			t.Errorf("under care %v: written down %v, by name %v", here, written, a.guests.byName)
+		}
+	}
+}

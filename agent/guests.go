@@ -258,6 +258,19 @@ func (s *guests) keep(g *Guest) error {
 	return statefile.Write(filepath.Join(s.dir, g.name()+".json"), g.held())
 }
 
+// keepIfHere is keep for who does not know whether the guest is under care still: one that has left is not written down again.
+func (s *guests) keepIfHere(g *Guest) error {
+	s.saving.Lock()
+	defer s.saving.Unlock()
+	s.mu.Lock()
+	here := s.byName[g.name()] == g
+	s.mu.Unlock()
+	if !here {
+		return nil
+	}
+	return statefile.Write(filepath.Join(s.dir, g.name()+".json"), g.held())
+}
+
 // forget ends the care of a guest. What was written down of another of that name stays.
 func (s *guests) forget(g *Guest) error {
 	s.saving.Lock()
