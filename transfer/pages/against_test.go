@@ -39,7 +39,7 @@ func (m *model) actions() map[string]func(*rapid.T) {
 			f := frame(t, true)
 			var missed []uint64
 			for _, p := range f.Pages {
-				if p.Coding != Same && rapid.Bool().Draw(t, "missed") {
+				if p.Coding != Same && !p.Whole && rapid.Bool().Draw(t, "missed") {
 					missed = append(missed, p.Number)
 				}
 			}

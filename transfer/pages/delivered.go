@@ -34,7 +34,6 @@ func (x *index) insert(s *Store, number, fast uint64) {
 		x.table = make([]uint32, max(1<<bits.Len64(total), ways))
 	}
 	x.fast[number] = fast
-	x.fast[number] = fast
 	bucket := x.bucket(fast)
 	free := -1
 	for i, entry := range bucket {

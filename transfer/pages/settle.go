@@ -8,7 +8,8 @@ func (s *Store) Acked(frame uint64) error { return s.Missed(frame, nil) }
 
 // Missed is Acked for a frame of which some pages could not be decoded. They wait again,
 // to be sent whole, unless a newer version does or is under way. One call tells all: an
-// Acked before it would have given up their contents.
+// Acked before it would have given up their contents. A page that went whole needs nothing that the destination may
+// lack: that it was missed is an error, or a peer could have it sent for ever, while the guest stands still.
 func (s *Store) Missed(frame uint64, missed []uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,14 +65,19 @@ func (f *Frame) among(missed []uint64) (map[uint64]bool, error) {
 	if len(missed) == 0 {
 		return nil, nil
 	}
-	sent := make(map[uint64]bool, len(f.Pages))
+	sent := make(map[uint64]*Page, len(f.Pages))
 	for i := range f.Pages {
-		sent[f.Pages[i].Number] = f.Pages[i].Coding != Same
+		if t := &f.Pages[i]; t.Coding != Same {
+			sent[t.Number] = t
+		}
 	}
 	again := make(map[uint64]bool, len(missed))
 	for _, number := range missed {
-		if !sent[number] {
+		switch t := sent[number]; {
+		case t == nil:
 			return nil, fmt.Errorf("frame %d has no page %d to be missed", f.Number, number)
+		case t.Whole:
+			return nil, fmt.Errorf("page %d was missed in frame %d, though it went whole", number, f.Number)
 		}
 		again[number] = true
 	}

@@ -112,6 +112,10 @@ func TestLiesOfThePeer(t *testing.T) {
 	if p := s.Progress(); p.Missed != 1 || p.Waiting != 1 || p.InFlight != 0 {
 		t.Errorf("%+v", p)
 	}
+	s.Sent(mustTake(t, s, 1))
+	if s.Missed(2, []uint64{3}) == nil {
+		t.Error("a page was missed again that went whole")
+	}
 	if s.Put(10, nil) == nil || s.Put(0, make([]byte, 10)) == nil {
 		t.Error("put what is no page of the guest")
 	}

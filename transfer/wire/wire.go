@@ -81,7 +81,7 @@
 //	BytesEnd  17  both          be64 last frame (to source: 0): there are no more bytes that way
 //
 // Prologue comes before the first frame, and Tail, in parts, before End. Where pages were
-// missed, frames and another End with a higher last frame follow. Offer may come at any time,
+// missed, frames and another End with a higher last frame follow; a page that went whole, as it was missed before, cannot be. Offer may come at any time,
 // before Prologue too, or never; it is a hint: a page that is coded by it carries its whole
 // SHA-256, and the destination misses it where its content has another (package encode). The contents
 // of sets from 65536 on may change, and go: an Offer of such a set with n = 0 says that they have. One
