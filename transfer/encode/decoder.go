@@ -101,7 +101,7 @@ func (d *Decoder) section(k kind, body []byte) ([]byte, error) {
 		return nil, err
 	}
 	r := &reader{d: d, rest: plain}
-	count := r.number()
+	count := r.some()
 	switch k {
 	case kindZero:
 		r.repeat(count, pages.MaxZero, r.zeros)
@@ -123,7 +123,7 @@ func (d *Decoder) section(k kind, body []byte) ([]byte, error) {
 // contents is section for a batch of pages.
 func (d *Decoder) contents(body []byte) ([]byte, error) {
 	r := &reader{d: d, rest: body}
-	count := r.number()
+	count := r.some()
 	if count > pages.MaxPages {
 		r.corrupt("batch of %d pages", count)
 	}
@@ -183,6 +183,16 @@ func (r *reader) number() uint64 {
 	}
 	r.rest = rest
 	return v
+}
+
+// some is number of what there is one of at least: so what a frame may hold bounds what it unpacks to, and the work that a few
+// bytes make.
+func (r *reader) some() uint64 {
+	n := r.number()
+	if n == 0 {
+		r.corrupt("a section or run of nothing")
+	}
+	return n
 }
 
 // relative reads a page number as a difference to another.
@@ -263,7 +273,7 @@ func (r *reader) read(page uint64, dst []byte) (version uint64) {
 
 func (r *reader) zeros() {
 	first := r.last + r.number()
-	count := r.number()
+	count := r.some()
 	if r.err != nil {
 		return
 	}

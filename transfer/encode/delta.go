@@ -49,7 +49,7 @@ func applyDelta(page, delta []byte) error {
 			return fmt.Errorf("%w: run in a delta", ErrCorrupt)
 		}
 		changed, m := binary.Uvarint(delta[n:])
-		if m <= 0 || changed > words {
+		if m <= 0 || changed == 0 || changed > words { // none would let a few packed bytes make a long way to the page's end
 			return fmt.Errorf("%w: run in a delta", ErrCorrupt)
 		}
 		delta = delta[n+m:]

@@ -15,12 +15,12 @@
 //	known      n, n × (page, set, index, 32 bytes)  content of another source, with its identity
 //	delta      n, n × (page, age, length, delta)    difference to this page's version frame-age
 //
-// Numbers are uvarints, but page: a zigzag varint, the difference to the page before it in
+// Each n and count is at least 1. Numbers are uvarints, but page: a zigzag varint, the difference to the page before it in
 // the section (at first, to 0); other page: the difference to page. skip counts pages from
 // the end of the run before. A frame has up to pages.MaxPages pages with content and
 // pages.MaxZero zero ones. An empty body is a frame without pages.
 //
-// A delta is a sequence of (uvarint equal words, uvarint changed words, changed words) of 8
+// A delta is a sequence of (uvarint equal words, uvarint changed words, at least 1, changed words) of 8
 // bytes, little-endian as in memory, until the page ends; a last run of equal words is left
 // out.
 //
