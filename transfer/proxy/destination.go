@@ -187,6 +187,9 @@ func (d *Destination) control(topic wire.Topic, body []byte) error {
 		}
 		return d.raw(body)
 	case wire.TopicRawEnd:
+		if !d.opaque {
+			return errors.New("an end of raw bytes of a stream that is not opaque") // or QEMU counted as having its whole stream
+		}
 		d.written = true
 		return nil
 	}
