@@ -112,8 +112,8 @@ type limited struct {
 
 func (l *limited) Write(out []byte) (written int, err error) {
 	for written < len(out) {
-		n := l.b.limit.Piece(len(out) - written)
-		if err := l.b.limit.Take(l.ctx, n); err != nil {
+		n, err := l.b.limit.Take(l.ctx, len(out)-written)
+		if err != nil {
 			return written, context.Cause(l.ctx)
 		}
 		if _, err := l.w.Write(out[written : written+n]); err != nil {

@@ -21,7 +21,7 @@ func TestBandwidthOfAllTogether(t *testing.T) {
 		var running sync.WaitGroup
 		for i, s := range shares {
 			running.Go(func() {
-				for n := s.Piece(32 << 10); s.Take(ctx, n) == nil; {
+				for n, err := s.Take(ctx, 32<<10); err == nil; n, err = s.Take(ctx, 32<<10) {
 					sums[i] += n
 				}
 			})

@@ -37,7 +37,7 @@ func takers(t *testing.T, sum int, streams ...func(ctx context.Context) (n int, 
 }
 
 func piecesOf(s *Share, n int) func(ctx context.Context) (int, error) {
-	return func(ctx context.Context) (int, error) { return n, s.Take(ctx, n) }
+	return func(ctx context.Context) (int, error) { return s.Take(ctx, n) }
 }
 
 // TestStreamsTakeInTurn: one that waits is served before those that came after it, however many they are.
@@ -105,12 +105,16 @@ func TestNewRate(t *testing.T) {
 		var l Limiter
 		l.Set(1)
 		one, other := l.Share(), l.Share()
-		if err := one.Take(t.Context(), 1<<20); err != nil {
+		if _, err := one.Take(t.Context(), 1<<20); err != nil {
 			t.Fatal(err)
 		}
 		took := make(chan error, 2)
-		go func() { took <- one.Take(t.Context(), 1) }()
-		go func() { took <- other.Take(t.Context(), 1) }()
+		for _, s := range []*Share{one, other} {
+			go func() {
+				_, err := s.Take(t.Context(), 1)
+				took <- err
+			}()
+		}
 		select {
 		case <-took:
 			t.Fatal("taken at 1 byte/s")
@@ -135,7 +139,7 @@ func TestTakeEndsWithItsContext(t *testing.T) {
 	var l Limiter
 	l.Set(1)
 	one, other := l.Share(), l.Share()
-	if err := one.Take(t.Context(), 1<<20); err != nil {
+	if _, err := one.Take(t.Context(), 1<<20); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -144,10 +148,14 @@ func TestTakeEndsWithItsContext(t *testing.T) {
 	for _, s := range []*Share{one, other, nil} {
 		go func() {
 			<-ctx.Done()
-			took <- s.Take(ctx, 1)
+			_, err := s.Take(ctx, 1)
+			took <- err
 		}()
 	}
-	go func() { took <- other.Take(ctx, 1) }()
+	go func() {
+		_, err := other.Take(ctx, 1)
+		took <- err
+	}()
 	for range 4 {
 		if err := <-took; err == nil {
 			t.Error("taken after the end")
@@ -162,13 +170,66 @@ func TestTakeEndsWithItsContext(t *testing.T) {
 func TestPiece(t *testing.T) {
 	var l Limiter
 	s := l.Share()
-	for rate, want := range map[int64]int{0: 32 << 10, 10e6: 32 << 10, 125_000: 6250, 1: 1 << 10} {
+	for rate, want := range map[int64]int{0: 32 << 10, 10e6: 32 << 10, 125_000: 6250, 1: 128} {
+		l.Set(0) // nothing is owed
 		l.Set(rate)
-		if got := s.Piece(32 << 10); got != want {
-			t.Errorf("%d bytes/s: %d, want %d", rate, got, want)
+		if got, err := s.Take(t.Context(), 32<<10); got != want || err != nil {
+			t.Errorf("%d bytes/s: %d, want %d, %v", rate, got, want, err)
 		}
 	}
-	if got := (*Share)(nil).Piece(32 << 10); got != 32<<10 {
-		t.Errorf("none: %d", got)
+	if got, err := (*Share)(nil).Take(t.Context(), 32<<10); got != 32<<10 || err != nil {
+		t.Errorf("none: %d, %v", got, err)
+	}
+}
+
+// TestMuchLowerRate: a stream that goes on by the least limit that there is (8 kbit/s), whatever was sent before, is not
+// silent for as long as a lane may be.
+func TestMuchLowerRate(t *testing.T) {
+	for name, before := range map[string][]int64{"from 1 Gbit/s": {125e6}, "from none": {0}, "by way of none": {125e6, 0}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var l Limiter
+				l.Set(before[0])
+				memory, disks := l.Share(), l.Share()
+				var last [8]time.Time
+				var mu sync.Mutex
+				var longest time.Duration
+				stream := func(i int, s *Share) func(context.Context) (int, error) {
+					return func(ctx context.Context) (int, error) {
+						n, err := s.Take(ctx, 32<<10)
+						mu.Lock()
+						if now := time.Now(); err == nil {
+							if !last[i].IsZero() {
+								longest = max(longest, now.Sub(last[i]))
+							}
+							last[i] = now
+						}
+						mu.Unlock()
+						time.Sleep(100 * time.Microsecond) // so that time goes on without a limit
+						return n, err
+					}
+				}
+				time.AfterFunc(50*time.Millisecond, func() {
+					for _, rate := range append(before[1:], 1000) {
+						l.Set(rate)
+					}
+				})
+				ctx, end := context.WithTimeout(t.Context(), 20*time.Second)
+				defer end()
+				var running sync.WaitGroup
+				for i := range last {
+					take := stream(i, []*Share{memory, disks}[i%2])
+					running.Go(func() {
+						for ctx.Err() == nil {
+							take(ctx) //nolint:errcheck // of ctx
+						}
+					})
+				}
+				running.Wait()
+				if longest > 1500*time.Millisecond {
+					t.Errorf("a stream was silent for %v", longest)
+				}
+			})
+		})
 	}
 }

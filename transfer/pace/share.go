@@ -28,32 +28,24 @@ func (s *Share) Rate() int64 {
 	return int64(s.of.rate)
 }
 
-// Piece is how many bytes, of most, should be taken at once.
-func (s *Share) Piece(most int) int {
-	rate := s.Rate()
-	if rate == 0 {
-		return most
-	}
-	return min(most, max(leastPiece, int(float64(rate)*longest.Seconds())))
-}
-
-// Take waits until n bytes may be sent. It returns ctx's error if that ends first.
-func (s *Share) Take(ctx context.Context, n int) error {
+// Take waits until a piece of most bytes, of which there is one at least, may be sent, and returns how long it is: the lower the rate, the
+// shorter. It returns ctx's error if that ends first.
+func (s *Share) Take(ctx context.Context, most int) (n int, err error) {
 	if s == nil {
-		return ctx.Err()
+		return most, ctx.Err()
 	}
 	select {
 	case s.turn <- struct{}{}: // who waits longest gets it next
 		defer func() { <-s.turn }()
 	case <-ctx.Done():
-		return ctx.Err()
+		return 0, ctx.Err()
 	}
 	s.queue()
 	defer s.leave()
 	for {
-		wait, changed := s.of.try(s, n)
-		if wait == 0 {
-			return ctx.Err()
+		n, wait, changed := s.of.try(s, most)
+		if n > 0 {
+			return n, ctx.Err()
 		}
 		timer := time.NewTimer(wait)
 		select {
@@ -63,7 +55,7 @@ func (s *Share) Take(ctx context.Context, n int) error {
 		}
 		timer.Stop()
 		if err := ctx.Err(); err != nil {
-			return err
+			return 0, err
 		}
 	}
 }

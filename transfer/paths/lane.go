@@ -256,8 +256,8 @@ func (l *lane) write() error {
 // put writes in pieces, as the bandwidth allows.
 func (l *lane) put(out []byte) error {
 	for len(out) > 0 {
-		n := min(len(out), l.s.limit.Piece(piece))
-		if err := l.s.limit.Take(l.s.ctx, n); err != nil {
+		n, err := l.s.limit.Take(l.s.ctx, min(len(out), piece))
+		if err != nil {
 			return err
 		}
 		if _, err := l.conn.Write(out[:n]); err != nil {
