@@ -2,7 +2,6 @@ package encode
 
 import (
 	"fmt"
-	"maps"
 	"sync"
 )
 
@@ -18,12 +17,17 @@ const FirstPassing = 1 << 16
 // carries the SHA-256 of the source's page, and the destination checks that. The zero value is empty.
 // Its methods may be called from any goroutine.
 type Offered struct {
-	mu     sync.RWMutex
-	places map[uint64]place
-	count  int
-	given  bool // it was dropped
-	steady bool // no more of what may change
+	mu      sync.RWMutex
+	places  map[uint64]place
+	passing map[uint32]int // passing sets, and how many of places are theirs; gone
+	stale   int            // of places: of sets that are gone
+	count   int
+	given   bool // it was dropped
+	steady  bool // no more of what may change
 }
+
+// gone is what passing has of a set that is. Its places are left where they are: a peer may say it as often as it likes.
+const gone = -1
 
 type place struct {
 	set   uint32
@@ -44,27 +48,42 @@ func (o *Offered) Add(set uint32, first uint64, hashes []uint64) error {
 	if o.given {
 		return nil
 	}
-	if len(hashes) == 0 && set >= FirstPassing {
-		maps.DeleteFunc(o.places, func(_ uint64, p place) bool { return p.set == set })
+	own := o.passing[set]
+	switch {
+	case len(hashes) == 0 && own > 0:
+		o.stale += own
+		o.passing[set] = gone
 		return nil
-	}
-	if o.places == nil {
-		o.places = map[uint64]place{}
+	case len(hashes) == 0 || own == gone:
+		return nil
+	case o.places == nil:
+		o.places, o.passing = map[uint64]place{}, map[uint32]int{}
 	}
 	for i, fast := range hashes {
-		if _, there := o.places[fast]; !there && fast != 0 {
-			o.places[fast] = place{set, first + uint64(i)} //nolint:gosec // not negative
+		p, there := o.places[fast]
+		if fast == 0 || there && !o.isGone(p) {
+			continue
 		}
+		if there {
+			o.stale--
+		}
+		o.places[fast] = place{set, first + uint64(i)} //nolint:gosec // not negative
+		own++
+	}
+	if set >= FirstPassing && own > 0 {
+		o.passing[set] = own
 	}
 	return nil
 }
+
+func (o *Offered) isGone(p place) bool { return p.set >= FirstPassing && o.passing[p.set] == gone }
 
 // Lookup finds a content by its hash.
 func (o *Offered) Lookup(fast uint64) (set uint32, index uint64, ok bool) {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
 	p, ok := o.places[fast]
-	if !ok || o.steady && p.set >= FirstPassing {
+	if !ok || o.steady && p.set >= FirstPassing || o.isGone(p) {
 		return 0, 0, false
 	}
 	return p.set, p.index, true
@@ -82,12 +101,12 @@ func (o *Offered) Steady() {
 func (o *Offered) Len() int {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
-	return len(o.places)
+	return len(o.places) - o.stale
 }
 
 // Drop forgets all, also what is offered from now on: the destination has not what it said.
 func (o *Offered) Drop() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.places, o.given = nil, true
+	o.places, o.passing, o.stale, o.given = nil, nil, 0, true
 }

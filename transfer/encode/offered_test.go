@@ -2,6 +2,7 @@ package encode_test
 
 import (
 	"testing"
+	"time"
 
 	"godwit/transfer/encode"
 	"godwit/transfer/pages"
@@ -68,6 +69,44 @@ func TestPassingSets(t *testing.T) {
 		}
 	}
 	found(true, false, true)
+	if err := o.Add(other, 5, []uint64{20}); err != nil {
+		t.Fatal(err)
+	}
+	found(true, false, true)
+	if err := o.Add(third, 6, []uint64{20}); err != nil { // which has it as well
+		t.Fatal(err)
+	}
+	found(true, true, true)
+	if n := o.Len(); n != 3 {
+		t.Errorf("%d contents", n)
+	}
 	o.Steady()
 	found(true, false, false)
+}
+
+// TestGoneAgainAndAgain: that a set is gone costs the same whatever else was offered, or a peer that says it all the time has a
+// processor for itself.
+func TestGoneAgainAndAgain(t *testing.T) {
+	var o encode.Offered
+	hashes := make([]uint64, encode.MostOffered/2)
+	for i := range hashes {
+		hashes[i] = uint64(i + 1)
+	}
+	if err := o.Add(1, 0, hashes); err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	for n := range uint32(1000) { // each looked at all: some 10 s
+		for _, hashes := range [][]uint64{{uint64(1<<30 + n)}, nil, nil} {
+			if err := o.Add(encode.FirstPassing+n, 0, hashes); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if d := time.Since(begun); d > time.Second {
+		t.Errorf("it took %v", d)
+	}
+	if n := o.Len(); n != len(hashes) {
+		t.Errorf("%d contents", n)
+	}
 }
