@@ -97,3 +97,27 @@ func TestMissesThatNobodyHears(t *testing.T) {
 		}
 	})
 }
+
+// TestGapsAreBounded: a source that leaves out each other frame is given up; backwards, to keep account of it would take longer with each.
+func TestGapsAreBounded(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		r := NewReceiver(context.Background(), ReceiverConfig{Identity: identity, Frame: func(uint64, []byte) ([]uint64, error) { return nil, nil }})
+		defer r.Close()
+		r.mu.Lock()
+		for n := range uint64(mostGaps - 1) {
+			r.got.add(2*n+10, 2*n+10, func(uint64) {})
+		}
+		r.mu.Unlock()
+		lane := rawLane(t, r, "a", make(chan error, 1))
+		for _, number := range []uint64{8, 6, 4} { // the last is one too many
+			lane.Write(wire.AppendFrame(nil, number, nil)) //nolint:errcheck // it may be refused
+		}
+		time.Sleep(Silence / 2)
+		if err := r.Err(); err == nil || !strings.Contains(err.Error(), "are missing between") {
+			t.Errorf("it ended with %v", err)
+		}
+		if n := r.Stats().Frames; n != 2 {
+			t.Errorf("%d frames were taken", n)
+		}
+	})
+}

@@ -175,6 +175,9 @@ func (r *Receiver) take(l *lane, number uint64, payload []byte) error {
 	if err == nil {
 		err = r.unheard()
 	}
+	if err == nil {
+		err = r.gaps()
+	}
 	if err != nil {
 		r.fail(err)
 		return err
@@ -209,8 +212,22 @@ func (r *Receiver) unheard() error {
 	return nil
 }
 
-// farFrames is how far a frame may be ahead of the first that is missing.
-const farFrames = 1 << 20
+// gaps is an error where frames are missing between more others than the Sender keeps: to keep account of it takes longer with each.
+func (r *Receiver) gaps() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := len(r.got.ranges); n > mostGaps {
+		return fmt.Errorf("frames are missing between more than %d others", n)
+	}
+	return nil
+}
+
+const (
+	// farFrames is how far a frame may be ahead of the first that is missing.
+	farFrames = 1 << 20
+	// mostGaps is between how many a frame may be missing: each such frame is one that the Sender keeps.
+	mostGaps = 2 * mostFrames
+)
 
 // Settled waits until the other end has every control.
 func (r *Receiver) Settled(ctx context.Context) error {
