@@ -24,13 +24,16 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const total = 300
 
-func prologue(t *testing.T) (*qstream.Prologue, []byte) {
+func prologue(t *testing.T) (*qstream.Prologue, []byte) { return prologueOf(t, 200) }
+
+// prologueOf is of a guest with so many pages of memory, and 100 of its display's.
+func prologueOf(t *testing.T, memory int64) (*qstream.Prologue, []byte) {
 	t.Helper()
 	head, err := hex.DecodeString("5145564d" + "00000003" + "07" + "00000002" + "7063" + "08" + "0001" + "0000")
 	if err != nil {
 		t.Fatal(err)
 	}
-	blocks, err := qstream.Layout([]qstream.Block{{Name: "ram", Length: 200 * 4096}, {Name: "vga", Length: 100 * 4096}})
+	blocks, err := qstream.Layout([]qstream.Block{{Name: "ram", Length: memory * 4096}, {Name: "vga", Length: 100 * 4096}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,6 +247,47 @@ func TestWhatAProxyGaveIsTaken(t *testing.T) {
 	}
 	if got, want := next.Missing.Runs(), []wire.Run{{First: total - 1, Count: 1}}; !slices.Equal(got, want) {
 		t.Errorf("missing are %v, want %v", got, want)
+	}
+}
+
+// TestProxyThatDoesNotListen, as it hangs while it is told a long list of what is missing, keeps neither QEMU's requests from being taken nor
+// the next proxy waiting.
+func TestProxyThatDoesNotListen(t *testing.T) {
+	w := newWorld(t)
+	const memory = 200_000
+	var runs []wire.Run
+	for n := uint64(0); n < memory; n += 2 {
+		runs = append(runs, wire.Run{First: n, Count: 1})
+	}
+	_, head := prologueOf(t, memory)
+	go io.Copy(io.Discard, w.qemu) //nolint:errcheck // it ends with the connection
+	c := w.dial(t)
+	if err := c.Begin(w.ours, head, runs, []byte("devices")); err != nil {
+		t.Fatal(err)
+	}
+	hangs, err := net.Dial("unix", w.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hangs.Close()
+	if _, err := c.Next(); err == nil {
+		t.Fatal("two proxies at a time")
+	}
+	w.ask(t, "ram", 8, 1)
+	next := w.dial(t)
+	if n := next.Missing.Left(); n != memory/2 {
+		t.Errorf("%d pages are missing", n)
+	}
+	asked := next.Asked
+	if len(asked) == 0 { // it came after the list was made
+		e, err := next.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked = e.Asked
+	}
+	if !slices.Equal(asked, []uint64{8}) {
+		t.Errorf("asked %v", asked)
 	}
 }
 

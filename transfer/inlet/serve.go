@@ -2,6 +2,7 @@ package inlet
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -142,28 +143,17 @@ func (s *server) end() error {
 // welcome tells a client all there is to know, and serves it.
 func (s *server) welcome(conn *net.UnixConn) *client {
 	c := &client{conn: conn, done: make(chan struct{}), queue: make(chan []uint64, 1024)}
-	w := bufio.NewWriterSize(conn, buffer)
 	s.mu.Lock()
 	s.client = c
-	begun := byte(0)
-	if s.qemu != nil {
-		begun = 1
-		s.compact()
-		put(w, kindPrologue, s.prologue) //nolint:errcheck // Flush says so
-		putRuns(w, s.missing.Runs())     //nolint:errcheck // as above
-		for rest := s.asked; len(rest) > 0; {
-			n := min(len(rest), wire.MaxPages)
-			put(w, kindAsked, wire.AppendFault(nil, rest[:n])) //nolint:errcheck // as above
-			rest = rest[n:]
-		}
-	}
-	put(w, kindState, []byte{begun}) //nolint:errcheck // as above
+	known := s.known()
 	if s.over != nil || s.broken != "" {
 		s.close(c)
 	}
 	s.mu.Unlock()
 	go func() { // a client that does not read is not waited for
-		w.Flush() //nolint:errcheck // its reader finds out
+		w := bufio.NewWriterSize(conn, buffer)
+		w.Write(known) //nolint:errcheck // its reader finds out
+		w.Flush()      //nolint:errcheck // as above
 		for asked := range c.queue {
 			put(w, kindAsked, wire.AppendFault(nil, asked)) //nolint:errcheck // as above
 			w.Flush()                                       //nolint:errcheck // as above
@@ -185,6 +175,27 @@ func (s *server) welcome(conn *net.UnixConn) *client {
 		}
 	}()
 	return c
+}
+
+// known is what a client is told first. Call it with mu held, under which nothing waits for a client: QEMU's requests wait for it.
+func (s *server) known() []byte {
+	var out bytes.Buffer
+	w := bufio.NewWriter(&out)
+	begun := byte(0)
+	if s.qemu != nil {
+		begun = 1
+		s.compact()
+		put(w, kindPrologue, s.prologue) //nolint:errcheck // into memory
+		putRuns(w, s.missing.Runs())     //nolint:errcheck // as above
+		for rest := s.asked; len(rest) > 0; {
+			n := min(len(rest), wire.MaxPages)
+			put(w, kindAsked, wire.AppendFault(nil, rest[:n])) //nolint:errcheck // as above
+			rest = rest[n:]
+		}
+	}
+	put(w, kindState, []byte{begun}) //nolint:errcheck // as above
+	w.Flush()                        //nolint:errcheck // as above
+	return out.Bytes()
 }
 
 // farewell tells what became of QEMU's stream, if that is why the queue has ended.
