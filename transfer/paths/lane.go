@@ -40,6 +40,7 @@ type lane struct {
 	seen     uint64    // of read, when heardAt was last set
 	peerRead uint64    // bytes that the other end read
 	progress time.Time // when that, or what is on its way, last changed
+	toldAt   time.Time // when the other end last told what it read: in the middle of a long message it cannot
 	moved    bool
 	taking   atomic.Bool // a message of it is being taken
 	wrote    uint64      // bytes that we wrote
@@ -145,7 +146,7 @@ func (l *lane) check(now time.Time) error {
 	if d := l.silent(now); d > Silence {
 		return stalled("nothing was heard for %v", d.Round(time.Millisecond))
 	}
-	if l.wrote > l.peerRead && now.Sub(l.progress) > HalfOpen {
+	if l.wrote > l.peerRead && l.toldAt.Sub(l.progress) > HalfOpen {
 		return stalled("the other end reads nothing for %v", HalfOpen)
 	}
 	return nil
@@ -153,7 +154,7 @@ func (l *lane) check(now time.Time) error {
 
 // heardAck notes what an Ack says of the lane itself; under mu.
 func (l *lane) heardAck(a wire.Ack, now time.Time) {
-	l.heardAt = now
+	l.heardAt, l.toldAt = now, now
 	if a.Read > l.peerRead {
 		l.peerRead, l.progress, l.moved = a.Read, now, true
 	}

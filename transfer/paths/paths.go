@@ -13,7 +13,7 @@
 // counts, later ones are ignored.
 //
 // A lane is declared dead on an error, when nothing was heard for Silence, or when the other
-// end read nothing of what was sent for HalfOpen. What was on it goes again on others with
+// end has said for HalfOpen that it reads nothing of what was sent. What was on it goes again on others with
 // the same numbers and bytes. In the stop phase, and in post-copy, they go so sooner, without its
 // death: see the comment in late.go.
 package paths
@@ -32,7 +32,7 @@ const (
 	// Silence: both ends say something at least every wire.KeepAlive.
 	Silence = 2 * time.Second
 	// HalfOpen is how long a lane may have something on its way of which the other end,
-	// though it is heard, reads nothing.
+	// as it tells, reads nothing.
 	HalfOpen = 10 * time.Second
 
 	dialLimit  = 8 * time.Second // Open has limits of its own for its parts
