@@ -173,11 +173,11 @@ func (s *Store) inOrder() (hot, cold []uint64) {
 		for _, n := range count[max(0, i-nearAreas):min(i+nearAreas+1, len(count))] {
 			near += n
 		}
-		lonely := middleRank + rank(near)
+		among := middleRank + rank(near)
 		for page := range pagesOf(i, area) {
 			if heat := s.pages[page].heat; heat > 0 {
-				rank := lonely - heatRank[heat]
-				ranks[rank] = append(ranks[rank], page)
+				at := among - heatRank[heat]
+				ranks[at] = append(ranks[at], page)
 			} else {
 				cold = append(cold, page)
 			}
