@@ -144,8 +144,8 @@ func (o *owners) readGuests(dir string) error {
 }
 
 // seal lists what cannot be read, and so calls nothing left over.
-func (o *owners) seal(t Thing, why error, todo string) {
-	t.Stays = fmt.Sprintf("cannot be read (%v); %s", why, todo)
+func (o *owners) seal(t Thing, why error, remedy string) {
+	t.Stays = fmt.Sprintf("cannot be read (%v); %s", why, remedy)
 	o.written, o.sealed = append(o.written, t), true
 }
 
