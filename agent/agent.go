@@ -17,12 +17,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -345,19 +343,6 @@ func lockDir(dir string) (unlock func(), err error) {
 		return nil, fmt.Errorf("another agent runs with %s: %w", dir, err)
 	}
 	return func() { f.Close() }, nil
-}
-
-// listenUnix listens on path, over a socket that a killed agent left, for its own user alone: whoever may ask an agent
-// has its rights, and the mask of who started it may leave that to all.
-func listenUnix(path string) (net.Listener, error) {
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
-	own := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
-		cerr := c.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), 0o600) }) // before it has a name: none is to be early
-		return errors.Join(cerr, err)
-	}}
-	return own.Listen(context.Background(), "unix", path)
 }
 
 // precede has the agent's session weigh what a migration asks for. It is slower without, not wrong.
