@@ -18,6 +18,8 @@ import (
 // and read.
 type lane struct {
 	estimate
+	congestion congestion
+
 	s    *session
 	path string
 	conn net.Conn
@@ -58,6 +60,7 @@ func (s *session) run(l *lane, r *bufio.Reader) error {
 	l.s, l.born, l.heardAt, l.progress, l.ackDue = s, now, now, now, true
 	l.queue = notSent
 	tune(l.conn, l.queue)
+	l.manage(now)
 	s.mu.Lock()
 	if s.ended {
 		s.mu.Unlock()
@@ -67,6 +70,7 @@ func (s *session) run(l *lane, r *bufio.Reader) error {
 	s.lanes = append(s.lanes, l)
 	if s.waited {
 		askSoon(l.conn)
+		l.anew(now)
 	}
 	s.path(l.path)
 	s.changed.Broadcast()

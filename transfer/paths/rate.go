@@ -11,6 +11,7 @@ type estimate struct {
 	rate      float64 // while it was full, or more if more arrived; 0: it never was full
 	proved    float64 // the most that arrived before that; it may carry more
 	expected  float64 // as configured; 0: unknown
+	most      float64 // that it may send at all; 0: as much as it can
 	rtt       time.Duration
 	rttAt     time.Time
 	shortest  time.Duration // the shortest round trip of all: without what waits in queues
@@ -176,12 +177,17 @@ func (e *estimate) full() int64 {
 func (e *estimate) lost(size int64) { e.inflight -= size }
 
 // speed is what the lane can carry as far as is known: its rate, and where it never was full
-// what is expected of it, or what arrived if that is more. 0: unknown.
+// what is expected of it, or what arrived if that is more. Where acknowledgements come in bunches that is more than was sent
+// at times, but not here. 0: unknown.
 func (e *estimate) speed() float64 {
-	if e.rate > 0 {
-		return e.rate
+	speed := e.rate
+	if speed == 0 {
+		speed = max(e.expected, e.proved)
 	}
-	return max(e.expected, e.proved)
+	if e.most > 0 {
+		return min(speed, e.most)
+	}
+	return speed
 }
 
 // arrival is how long size more bytes would take to the other end.

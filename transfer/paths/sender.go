@@ -203,9 +203,11 @@ func (s *Sender) Hurry(behind int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.hurry {
+		now := time.Now()
 		for _, l := range s.lanes {
 			tune(l.conn, min(max(int(l.speed()*hurryQueue.Seconds()), leastNotSent), notSent))
 			askSoon(l.conn)
+			l.anew(now)
 		}
 	}
 	s.hurry, s.waited, s.behind = true, true, behind

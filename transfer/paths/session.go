@@ -81,6 +81,7 @@ func (s *session) watch() {
 			s.mu.Lock()
 			for _, l := range slices.Clone(s.lanes) {
 				l.trust(now)
+				l.steer(now)
 				if err := l.check(now); err != nil {
 					l.kill(err)
 				}

@@ -1,0 +1,157 @@
+package paths
+
+import (
+	"net"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// How much a path carries, the kernel finds out by its congestion control, and none suits every path. CUBIC (RFC 9438) takes
+// each lost packet for congestion: on a long path that loses one in ten thousand by itself it carries a fraction. BBR
+// (draft-ietf-ccwg-bbr) hardly heeds losses, but lets only four packets travel for 0.2 s each 10 s, to find the shortest
+// round trip, which a stopped guest waits for; and it takes a path to be slower than it is where acknowledgements come late,
+// as they do where processors are busy. So a lane begins with the kernel's default. Under BBR it goes over to CUBIC once its
+// path is full and nothing is lost. Under another it goes over to BBR where packets are lost though nothing queues, and where
+// it is paced below what its path carries, so that guests' own connections, which heed losses, keep their share.
+
+const (
+	bbr, cubic, reno = "bbr", "cubic", "reno" // the kernel's names; every kernel has the last
+
+	// steerEvery is between looks at what the kernel knows of a lane.
+	steerEvery = 100 * time.Millisecond
+	// calmLeast is for how long a lane under BBR must have lost nothing to go over; it doubles each time that it comes back.
+	calmLeast = 2 * time.Second
+	// lossTells is for how long a loss tells of the path, and a queue of what was lost since.
+	lossTells = time.Second
+	// queueSlack is how much longer than 5/4 of the shortest a round trip must be to tell of a queue.
+	queueSlack = 4 * time.Millisecond
+)
+
+// kernelLook is what the kernel knows of a connection (tcp(7), TCP_INFO).
+type kernelLook struct {
+	again  uint32        // packets that were sent again
+	rtt    time.Duration // smoothed
+	window float64       // what may be under way, bytes
+}
+
+// congestion chooses a lane's congestion control by what it loses. The zero value chooses none.
+type congestion struct {
+	control string        // what the kernel uses; "": the kernel is not asked
+	fixed   bool          // it cannot be changed
+	bounded bool          // BBR may be chosen: it is the kernel's default, or the lane is paced
+	begun   time.Time     // when control was chosen
+	looked  time.Time     // when the kernel was asked last
+	again   uint32        // of the last look
+	lost    time.Time     // when that last grew
+	queued  time.Time     // when something was last seen to queue
+	least   time.Duration // the shortest smoothed round trip
+	calm    time.Duration // see calmLeast
+}
+
+// see takes a look at a lane that should carry need bytes per second (0: unknown), and says what is to control it
+// from now on; "": what does.
+func (c *congestion) see(look kernelLook, need float64, now time.Time) (change string) {
+	if look.again != c.again {
+		c.again, c.lost = look.again, now
+	}
+	if look.rtt <= 0 {
+		return ""
+	}
+	if c.least == 0 || look.rtt < c.least {
+		c.least = look.rtt
+	}
+	if look.rtt > c.least+c.least/4+queueSlack {
+		c.queued = now
+	}
+	if need <= 0 || c.fixed {
+		return ""
+	}
+	enough := look.window >= need*look.rtt.Seconds()
+	switch {
+	case c.control == bbr && enough && now.Sub(c.begun) >= c.calm && now.Sub(c.lost) >= c.calm:
+		return cubic
+	case c.control != bbr && c.bounded && !enough && now.Sub(c.lost) < lossTells && now.Sub(c.queued) >= lossTells:
+		c.calm *= 2
+		return bbr
+	}
+	return ""
+}
+
+// manage begins to choose for the lane's connection. One by MPTCP is left alone: its subflows take different paths.
+func (l *lane) manage(now time.Time) {
+	tcp, ok := beneath(l.conn).(*net.TCPConn)
+	if !ok {
+		return
+	}
+	if multipath, err := tcp.MultipathTCP(); multipath || err != nil {
+		return
+	}
+	onSocket(tcp, func(fd int) {
+		if name, err := unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION); err == nil {
+			name = strings.TrimRight(name, "\x00")
+			l.congestion = congestion{control: name, bounded: name == bbr || l.stated > 0, begun: now, calm: calmLeast}
+		}
+	})
+}
+
+// steer asks the kernel, from time to time, how fast the lane may send, and what it loses, and has another congestion control take
+// over where that suits its path better; under mu.
+func (l *lane) steer(now time.Time) {
+	c := &l.congestion
+	if c.control == "" || now.Sub(c.looked) < steerEvery {
+		return
+	}
+	c.looked = now
+	onSocket(beneath(l.conn).(*net.TCPConn), func(fd int) { //nolint:forcetypeassert // see manage
+		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+		if err != nil {
+			return // the connection ends
+		}
+		l.most = pacing(info)
+		look := kernelLook{info.Total_retrans, time.Duration(info.Rtt) * time.Microsecond, float64(info.Snd_cwnd) * float64(info.Snd_mss)}
+		if change := c.see(look, max(l.stated, l.rate), now); change != "" {
+			c.use(fd, change, now)
+		}
+	})
+}
+
+// anew readies a lane for the stop phase: BBR that has just begun does not look for the shortest round trip soon; and CUBIC has
+// made its window as small as what was sent lately (RFC 7661), while the guest's last pages are many at once; under mu.
+func (l *lane) anew(now time.Time) {
+	c := &l.congestion
+	if c.control == "" || c.fixed || !c.bounded {
+		return
+	}
+	onSocket(beneath(l.conn).(*net.TCPConn), func(fd int) { //nolint:forcetypeassert // see manage
+		if c.control == bbr { // it only begins after another
+			c.use(fd, reno, now)
+		}
+		c.use(fd, bbr, now)
+	})
+}
+
+// use changes the congestion control of socket fd. Where the kernel has not that one, or does not allow it, no other is tried.
+func (c *congestion) use(fd int, control string, now time.Time) {
+	if unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, control) != nil {
+		c.fixed = true
+		return
+	}
+	c.control, c.begun = control, now
+}
+
+// pacing is how many bytes per second a socket may send; 0: as many as it can.
+func pacing(info *unix.TCPInfo) float64 {
+	if info.Max_pacing_rate == ^uint64(0) {
+		return 0
+	}
+	return float64(info.Max_pacing_rate)
+}
+
+// onSocket does something with a connection's socket; with one that is closed, nothing.
+func onSocket(conn *net.TCPConn, do func(fd int)) {
+	if raw, err := conn.SyscallConn(); err == nil {
+		raw.Control(func(fd uintptr) { do(int(fd)) }) //nolint:errcheck // it is closed
+	}
+}
