@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"sync"
 )
 
@@ -32,15 +31,8 @@ type joiner func(ctx context.Context, accepted net.Conn) (other net.Conn, heard 
 // listenPlain listens on a unix socket at path and joins each connection with one that join
 // makes. It lives until ctx ends or Close; the path is removed then, and ended called.
 func listenPlain(ctx context.Context, path string, join joiner, ended func()) (*Plain, error) {
-	if err := removeStale(path); err != nil {
-		return nil, fmt.Errorf("listen at %s: %w", path, err)
-	}
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
+	listener, err := ListenUnix(path)
 	if err != nil {
-		return nil, fmt.Errorf("listen: %w", err)
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		listener.Close()
 		return nil, fmt.Errorf("listen: %w", err)
 	}
 	p := &Plain{listener: listener, done: make(chan struct{})}

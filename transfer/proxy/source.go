@@ -12,6 +12,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"godwit/transfer"
 	"godwit/transfer/encode"
 	"godwit/transfer/encode/visit"
 	"godwit/transfer/pace"
@@ -105,15 +106,8 @@ type Source struct {
 // ListenSource listens for QEMU and begins to open lanes. The Source lives until QEMU's
 // migration ends, ctx ends, or Close.
 func ListenSource(ctx context.Context, config SourceConfig) (*Source, error) {
-	if err := removeStale(config.Socket); err != nil {
-		return nil, fmt.Errorf("listen for migration at %s: %w", config.Socket, err)
-	}
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: config.Socket})
+	listener, err := transfer.ListenUnix(config.Socket)
 	if err != nil {
-		return nil, fmt.Errorf("listen for migration: %w", err)
-	}
-	if err := os.Chmod(config.Socket, 0o600); err != nil {
-		listener.Close()
 		return nil, fmt.Errorf("listen for migration: %w", err)
 	}
 	if config.Buffer == 0 {
@@ -129,21 +123,6 @@ func ListenSource(ctx context.Context, config SourceConfig) (*Source, error) {
 	})
 	go s.run()
 	return s, nil
-}
-
-// removeStale removes a socket that an earlier process left, and nothing else.
-func removeStale(path string) error {
-	info, err := os.Lstat(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if info.Mode().Type() != os.ModeSocket {
-		return errors.New("something other than a socket is there")
-	}
-	return os.Remove(path)
 }
 
 func (s *Source) run() {
