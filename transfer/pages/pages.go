@@ -1,19 +1,21 @@
-// Package pages keeps the pages of a guest's memory that wait to be sent.
+// Package pages is the queue of a guest's memory: which pages wait to be sent, which are in
+// flight, and what the destination has.
 //
-// Of each page only the newest version waits; one that is put again before it was taken
-// replaces the older. The coldest go first: a page's heat is how often it was seen dirty
-// again, over all rounds, so a page that the guest keeps writing goes last and is written
+// A page waits from Put until Take puts it into a frame. The frame is in flight until Acked
+// or Missed. Frames are numbered from 1 without gaps; the version of a page is the number of
+// the frame that brought it.
+//
+// Of each page only the newest version waits: one that is put again before it was taken
+// replaces the older. The coldest go first. A page's heat is how often it was seen dirty
+// again, over all rounds, so a page that the guest keeps writing goes last, and is written
 // over here instead of on the wire (hot-skip of Chaufournier 3.3.2, with the whole history
-// in place of the last round). Pages of the same heat go by address, so that neighbours
-// travel, and compress, together.
+// in place of the last round). Pages of the same heat go by address: neighbours travel, and
+// compress, together. A page in flight is not taken again before Stop, and its content is
+// kept.
 //
-// Take numbers frames, from 1 and without gaps. The version of a page is the number of the
-// frame that brought it. From Take until Acked or Missed the frame is unacknowledged; its
-// pages are not taken again, but after Stop, and their contents are kept.
-//
-// What was delivered is remembered as far as memory goes: contents as bases for deltas,
-// the coldest forgotten first, and a 32-byte identity of the forgotten ones, so that Find
-// knows what the destination has.
+// Delivered contents are kept as bases for deltas as far as memory goes, and forgotten the
+// coldest first; a 32-byte identity of those stays, so that Find knows what the destination
+// has.
 package pages
 
 import "errors"

@@ -24,7 +24,7 @@ func (s *Store) Progress() Progress {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.counts
-	c.Zeros, c.Kept, c.Behind = s.zeros.count, s.settled.count, s.blocked.count
+	c.Zeros, c.Kept, c.Behind = s.zeros.count, s.heldBack.count, s.blocked.count
 	for class := range Classes {
 		if s.skips(class) {
 			c.Kept += s.wait[class].count
@@ -57,7 +57,7 @@ func (s *Store) Missing(yield func(first, count uint64) bool) {
 	type run struct{ first, count uint64 }
 	var runs []run
 	s.mu.Lock()
-	waiting := union(append([]*set{s.zeros, s.blocked, s.settled}, s.wait[:]...)...) // the guest stands still: no look at every page
+	waiting := union(append([]*set{s.zeros, s.blocked, s.heldBack}, s.wait[:]...)...) // the guest stands still: no look at every page
 	s.mu.Unlock()
 	for i, word := range waiting {
 		for ; word != 0; word &= word - 1 {

@@ -20,16 +20,16 @@ type Store struct {
 	ended, stopped, postCopy bool
 
 	skip       int
-	settle     uint64 // see Settle: pages that this frame or a later one had wait for Stop; 0: none do
-	settleMost uint64 // how many wait so at most
+	settleFrom uint64 // see Settle: a page of this frame or a later one is held back; 0: none is
+	settleMost uint64 // how many are held back at most
 	hold       bool   // see Hold
 	refused    bool   // Put was refused since there was last room
 
-	wait    [Classes]*set // pages with content that may be taken, by heat
-	zeros   *set          // zero pages that may be taken
-	blocked *set          // pages that wait for their own older frame
-	settled *set          // pages that wait for Stop, see Settle
-	urgent  []uint64
+	wait     [Classes]*set // pages with content that may be taken, by heat
+	zeros    *set          // zero pages that may be taken
+	blocked  *set          // pages that wait for their own older frame
+	heldBack *set          // pages that wait for Stop, see Settle
+	urgent   []uint64
 
 	// In post-copy, see postcopy.go.
 	near    []uint64       // areas with a page that was urgent
@@ -84,7 +84,7 @@ func (p *page) settled() bool { return p.flight == 0 && p.version > 0 }
 func New(total uint64, arena *Arena) *Store {
 	s := &Store{
 		ready: make(chan struct{}, 1), room: make(chan struct{}, 1),
-		arena: arena, pages: make([]page, total), zeros: newSet(total), blocked: newSet(total), settled: newSet(total),
+		arena: arena, pages: make([]page, total), zeros: newSet(total), blocked: newSet(total), heldBack: newSet(total),
 		frames: map[uint64]*Frame{}, sent: map[uint64]bool{}, lastPut: math.MaxUint64,
 	}
 	for c := range Classes {
@@ -225,25 +225,25 @@ func (s *Store) queue(number uint64, p *page) {
 	s.available(number, p)
 }
 
-// available makes a waiting page available, unless it settles.
+// available makes a waiting page available, unless it is held back.
 func (s *Store) available(number uint64, p *page) {
-	if s.settles(p) {
-		s.settled.add(number)
+	if s.holdsBack(p) {
+		s.heldBack.add(number)
 		return
 	}
-	s.waits(p).add(number)
+	s.queueOf(p).add(number)
 	signal(s.ready)
 }
 
 func (s *Store) unqueue(number uint64, p *page) {
 	s.counts.Waiting--
 	s.blocked.remove(number)
-	s.settled.remove(number)
+	s.heldBack.remove(number)
 	s.zeros.remove(number)
 	s.wait[classOf(p.heat)].remove(number)
 }
 
-// unblock makes a page available whose last older frame was settled.
+// unblock makes a page available that was blocked, once no older frame with it is in flight.
 func (s *Store) unblock(number uint64, p *page) {
 	if p.flight == 0 && s.blocked.has(number) {
 		s.blocked.remove(number)
@@ -251,7 +251,8 @@ func (s *Store) unblock(number uint64, p *page) {
 	}
 }
 
-func (s *Store) waits(p *page) *set {
+// queueOf is the set in which a page waits that may be taken.
+func (s *Store) queueOf(p *page) *set {
 	if p.is(waitsZero) {
 		return s.zeros
 	}
@@ -307,10 +308,10 @@ func (s *Store) Stop() {
 
 func (s *Store) stop() {
 	s.stopped = true
-	for _, held := range []*set{s.blocked, s.settled} {
+	for _, held := range []*set{s.blocked, s.heldBack} {
 		for n, ok := held.next(0); ok; n, ok = held.next(n) {
 			held.remove(n)
-			s.waits(&s.pages[n]).add(n)
+			s.queueOf(&s.pages[n]).add(n)
 		}
 	}
 	signal(s.ready)

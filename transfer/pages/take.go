@@ -71,7 +71,7 @@ func (s *Store) takeUrgent(f *Frame, most int) error {
 	for len(s.urgent) > 0 && len(f.Pages) < most && len(f.Zero) < MaxZero {
 		number := s.urgent[0]
 		p := &s.pages[number]
-		if p.is(waiting) && !s.blocked.has(number) && !s.settled.has(number) {
+		if p.is(waiting) && !s.blocked.has(number) && !s.heldBack.has(number) {
 			f.Urgent = true
 			if err := s.take(f, number, p); err != nil {
 				return err

@@ -22,26 +22,26 @@ func (s *Store) skips(class int) bool {
 func (s *Store) Settle(most uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.settle > 0 {
+	if s.settleFrom > 0 {
 		return
 	}
-	s.settle, s.settleMost = s.last+1, most
+	s.settleFrom, s.settleMost = s.last+1, most
 	for number := range s.frames {
-		s.settle = min(s.settle, number)
+		s.settleFrom = min(s.settleFrom, number)
 	}
 	for _, free := range append([]*set{s.zeros}, s.wait[:]...) {
 		for n, ok := free.next(0); ok; n, ok = free.next(n + 1) {
-			if s.settles(&s.pages[n]) {
+			if s.holdsBack(&s.pages[n]) {
 				free.remove(n)
-				s.settled.add(n)
+				s.heldBack.add(n)
 			}
 		}
 	}
 }
 
-// settles says whether a page that waits is kept for Stop, as it has gone lately.
-func (s *Store) settles(p *page) bool {
-	return s.settle > 0 && p.last >= s.settle && s.settled.count < s.settleMost && !p.is(whole) && !s.stopped
+// holdsBack says whether a page that waits is kept for Stop, as it has gone since Settle, or was in flight then.
+func (s *Store) holdsBack(p *page) bool {
+	return s.settleFrom > 0 && p.last >= s.settleFrom && s.heldBack.count < s.settleMost && !p.is(whole) && !s.stopped
 }
 
 // Hold keeps all that waits until Stop.

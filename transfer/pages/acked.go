@@ -2,14 +2,15 @@ package pages
 
 import "fmt"
 
-// Acked says that the destination has all of a frame. A frame that is settled already is
+// Acked says that the destination has all of a frame. One that is not in flight any more is
 // ignored; one that was not sent is an error.
 func (s *Store) Acked(frame uint64) error { return s.Missed(frame, nil) }
 
 // Missed is Acked for a frame of which some pages could not be decoded. They wait again,
-// to be sent whole, unless a newer version does or is under way. One call tells all: an
-// Acked before it would have given up their contents. A page that went whole needs nothing that the destination may
-// lack: that it was missed is an error, or a peer could have it sent for ever, while the guest stands still.
+// to be sent whole, unless a newer version waits or is in flight. One call tells all: an
+// Acked before it would have given up their contents. A page that went whole needs nothing
+// that the destination may lack, so to miss one is an error: else a peer could have it sent
+// for ever, while the guest stands still.
 func (s *Store) Missed(frame uint64, missed []uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -41,7 +42,7 @@ func (s *Store) Missed(frame uint64, missed []uint64) error {
 		case t.Coding == Same:
 			continue
 		case again[t.Number]:
-			s.again(t, p, frame)
+			s.requeue(t, p, frame)
 		case frame > p.version:
 			s.deliver(t.Number, p, frame)
 			s.keep(t.Number, p, t.slot)
@@ -84,8 +85,8 @@ func (f *Frame) among(missed []uint64) (map[uint64]bool, error) {
 	return again, nil
 }
 
-// again makes a missed page wait once more, if it is still the newest.
-func (s *Store) again(t *Page, p *page, frame uint64) {
+// requeue makes a missed page wait once more, if it is still the newest.
+func (s *Store) requeue(t *Page, p *page, frame uint64) {
 	s.counts.Missed++
 	if p.last != frame {
 		return
