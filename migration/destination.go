@@ -45,14 +45,14 @@ const (
 	RunsAlready InputKind = "runs_already" // the guest was found running here, or to have run
 	Vanish      InputKind = "vanish"       // its QEMU is gone, and nobody saw whether the guest ran in it
 	AskRefusal  InputKind = "ask_refusal"  // the source let go, and knows that its memory did not get through
-	Disown      InputKind = "disown"       // a person's word: what may have run here is given up
+	// Disown is a person's word: what may have run here is given up. It comes only where a QEMU is gone, or where a
+	// guest misses pages of which its source says nothing any more.
+	Disown InputKind = "disown"
 )
 
-// A Disown comes where a QEMU is gone, or where a guest misses pages of which its source says nothing any more, and only then.
-
-// An Abort from the source says that it has not let go; one with a later epoch, that
-// it took the guest back: then nothing may run here by this one. A Lose comes from a source
-// whose QEMU is gone, to a destination that misses pages of the guest, and only then.
+// Of the inputs of both machines, an Abort from the source says that it has not let go; one
+// with a later epoch, that it took the guest back: then nothing may run here by this one. A
+// Lose comes only from a source whose QEMU is gone, to a destination that misses pages.
 
 // Running says whether the guest was started here.
 // It says so also of a guest that has vanished since.
@@ -146,7 +146,7 @@ func (d Destination) waiting(in Input) (Destination, []Effect, error) {
 		d.Vanished = true
 		return d, nil, nil
 	case Disown:
-		if d.Landing == Starting { // before that nothing can have run, and the source is waited for no longer than so long
+		if d.Landing == Starting { // before that nothing can have run, and the wait for the source ends by itself
 			return d.disown(in.Problem)
 		}
 	case Fault, Abort, AskRefusal, Lose:

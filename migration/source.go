@@ -60,13 +60,11 @@ var sourceSteps = []step{
 	{Settle, CleanSource, ""},
 }
 
-// release is the index of the one step that cannot be undone from here, flip of the first
-// after which it may come before the next sync, landing of the last after which a person may
-// take the guest back.
+// Indexes of the steps from which on less can be undone.
 var (
-	release = indexOf(sourceSteps, Release)
-	flip    = indexOf(sourceSteps, Flip)
-	landing = indexOf(sourceSteps, AwaitLanding)
+	flip    = indexOf(sourceSteps, Flip)         // from here on the release may come without another sync, see MustSync
+	release = indexOf(sourceSteps, Release)      // from here on only the destination's word, or a person's, gives the guest back
+	landing = indexOf(sourceSteps, AwaitLanding) // the last in which a person may take it back
 )
 
 // Course is the way a migration is going.
@@ -142,13 +140,16 @@ func (s Source) Switching() bool {
 }
 
 // MustSync says whether this state must be on the disk before anything is done that
-// follows from it: of a host that lost its power the journal is all that is left. That the
-// switch begins is, while the guest runs and its packets still come here: whoever finds
-// no more than that after the host's end goes on as if it had let go. So the record of letting
-// go, made while the guest stands still, need only be written (MustWrite). Turning back from
-// there is on the disk before the guest runs on, and so is taking back. That cleaning up begins is
-// before what it removes: a host that knows nothing of the guest any more would take one that was let
-// go for one that is lost. What was begun before is found again by its marks.
+// follows from it: of a host that lost its power the journal is all that is left. So it is of
+//
+//   - the switch's beginning, while the guest runs and its packets still come here. Who finds
+//     no more than that after the host's end goes on as if it had let go, so the record of
+//     letting go, made while the guest stands still, need only be written (MustWrite);
+//   - turning back from the switch, before the guest runs on, and taking back;
+//   - the beginning of cleaning up, before anything is removed: a host that knows nothing of the
+//     guest any more would take one that was let go for one that is lost.
+//
+// What was begun before the switch is found again by its marks.
 func (s Source) MustSync(before Source) bool {
 	return s.Switching() != before.Switching() || s.Taken && !before.Taken || s.Heard() && !before.Heard()
 }
@@ -207,23 +208,14 @@ func (s Source) forward(in Input) (Source, []Effect, error) {
 	if in.Effect != "" && in.Effect != current {
 		return s, nil, fmt.Errorf("source step: %s of %s while %s is under way", in.Kind, in.Effect, current)
 	}
-	released := s.At >= release
 	switch in.Kind {
 	case Done:
 		s.InDoubt = false
 		return s.advance()
 	case Fault, Restarted:
-		if released { // repaired forward: the guest's right is no longer here
-			return s, []Effect{current}, nil
-		}
-		if gone := in.Problem != nil && in.Problem.Code == CodeGuestGone; gone && in.Kind == Restarted && s.At >= flip {
-			s.At = release // with the host the record of letting go may be gone; there is nothing to keep here
-			return s, []Effect{Release}, nil
-		}
-		s.Again = in.Kind == Restarted && s.Tries < triesMost && (in.Problem == nil || in.Problem.Code != CodeGuestGone)
-		return s.turnBack(in.Problem)
+		return s.interrupted(in)
 	case Abort:
-		if released {
+		if s.At >= release {
 			return s, nil, fmt.Errorf("abort: the guest has been handed over, it can only go forward")
 		}
 		next, effects, err := s.turnBack(in.Problem)
@@ -254,6 +246,21 @@ func (s Source) forward(in Input) (Source, []Effect, error) {
 		return s.lose(in.Problem)
 	}
 	return s, nil, fmt.Errorf("source step: unknown input %q", in.Kind)
+}
+
+// interrupted covers a step that failed, or that the agent's restart broke off.
+func (s Source) interrupted(in Input) (Source, []Effect, error) {
+	gone := in.Problem != nil && in.Problem.Code == CodeGuestGone
+	switch restarted := in.Kind == Restarted; {
+	case s.At >= release: // repaired forward: the guest's right is no longer here
+		return s, []Effect{s.Doing()}, nil
+	case restarted && gone && s.At >= flip: // with the host the record of letting go may be gone; there is nothing to keep here
+		s.At = release
+		return s, []Effect{Release}, nil
+	default:
+		s.Again = restarted && !gone && s.Tries < triesMost
+		return s.turnBack(in.Problem)
+	}
 }
 
 // lose ends what cannot be whole anywhere any more: all is undone, but that no guest runs on here, and

@@ -1,13 +1,16 @@
-// Package migration is the pure machine of one migration: its phases, events,
-// outcomes and error codes, and what each side does next.
+// Package migration is the state machine of one migration, without effects of its own: one
+// for each side, Source and Destination.
 //
-// Step takes a state and an input and returns the next state and the effects to
-// perform. It reads no clock and touches nothing: the agent performs the effects
-// and feeds what came of them back. Every list of phases, events and codes that a
-// person or a program sees (JSON, documentation, page) is made from this file.
+// Step takes an input and returns the next state and the effects to perform. It reads no
+// clock and touches nothing: the agent performs the effects, and feeds back what came of
+// them. sourceSteps, in source.go, is a migration from top to bottom; docs/ownership.md
+// says why the guest runs once, whatever breaks.
+//
+// words.go has the phases, events, outcomes and error codes. What a person or a program
+// sees of them (JSON, documentation, page) is made from its lists.
 package migration
 
-// Phase is a stretch of a migration, named in design order.
+// Phase is a stretch of a migration.
 type Phase string
 
 // The phases. What is true when each ends is in docs/architecture.md.
