@@ -16,7 +16,7 @@ const (
 	PackedTail = 32 << 10
 )
 
-// load is how long a destination QEMU takes from the last byte to ready.
+// load is how long a destination QEMU takes from its last byte until it can run the guest.
 const load = 10 * time.Millisecond
 
 // converging is the share of what the paths carry that a guest may rewrite, for rounds
@@ -53,20 +53,19 @@ type Look struct {
 	Tail    int64 // bytes of device state that follow, as they are sent; 0: as QEMU writes it
 	// Work is how long what remains takes to handle, where that is longer than its bytes take; see Handling.
 	Work time.Duration
-	// Kept is the share of what remains that waits for the pause, as it is written again and again: no round makes that less.
+	// Kept is the share of what remains that is kept back for the pause, as it is written again and again: no round makes it less.
 	Kept float64
-	// Release is how long the source's word takes that it has let go, which travels beside the last of memory, and
-	// maybe over a longer path; 0: no longer than that.
+	// Release is how long the release is on its way, beside the last of memory, and maybe over a longer path; 0: no longer than that.
 	Release time.Duration
-	// Disks is what they take to be in sync when the guest is stopped, before the last of memory.
+	// Disks is how long disks take to be in sync once the guest is stopped, before the last of memory.
 	Disks time.Duration
-	// Pause is that of a throttled guest: when it is stopped it may have stood still for so long.
+	// Pause is one pause of a throttled guest: it may have stood still for so long when it is stopped.
 	Pause time.Duration
 }
 
 func (l Look) tail() int64 { return cmp.Or(l.Tail, tail) }
 
-// Downtime is what a switchover now would take with one way of rtt/2 for the last byte.
+// Downtime is how long the guest would stand still if it were stopped now; the last byte takes rtt/2 to get there.
 func (l Look) Downtime(rtt time.Duration) time.Duration {
 	var sent time.Duration
 	if l.Goodput > 0 {
@@ -75,41 +74,40 @@ func (l Look) Downtime(rtt time.Duration) time.Duration {
 	return load + l.Pause + l.Disks + max(rtt/2+max(sent, l.Work), l.Release)
 }
 
-// way is what any pause takes, whatever remains.
-func (l Look) way(rtt time.Duration) time.Duration { return load + l.Pause + max(rtt/2, l.Release) }
+// fixed is the part of a pause that does not depend on what remains.
+func (l Look) fixed(rtt time.Duration) time.Duration { return load + l.Pause + max(rtt/2, l.Release) }
 
-// betters is by how much more rounds may shorten the pause at most.
-func (l Look) betters(rtt time.Duration) time.Duration {
-	memory := l.Downtime(rtt) - l.Disks - l.way(rtt)
+// gain is by how much more rounds may shorten the pause, at most.
+func (l Look) gain(rtt time.Duration) time.Duration {
+	memory := l.Downtime(rtt) - l.Disks - l.fixed(rtt)
 	return l.Disks + time.Duration(float64(memory)*(1-l.Kept))
 }
 
-// Least is how long any guest stands still whose memory follows it, or was sent before, however little
-// it writes: its devices' state, tail bytes as they are sent (0: as QEMU writes it), over paths that carry
-// rate bytes per second (0: not known), half a round trip, and the load.
+// Least is the shortest pause there can be, when no page of memory is left to send: half a round trip, the load, and
+// the devices' state of tail bytes as they are sent (0: as QEMU writes it) over paths that carry rate bytes per second
+// (0: not known).
 func Least(rtt time.Duration, tail, rate int64) time.Duration {
 	return Look{Goodput: rate, Tail: tail}.Downtime(rtt)
 }
 
-// Allow is a downtime budget for a guest whose pause takes least at the least: with it there is
-// room for pages, as much as makes no more rounds worth while.
+// Allow is a downtime budget for a guest whose shortest pause is least: beside that there is room for as many pages
+// as are not worth another round.
 func Allow(least time.Duration) time.Duration {
 	const step = 10 * time.Millisecond
-	return (least + enough + step - 1).Truncate(step)
+	return (least + hardlyShorter + step - 1).Truncate(step)
 }
 
-// stretched is by how much a pause may be foreseen to be longer than its budget, just before the guest is
-// stopped: looks differ by as much.
+// stretched is the pause, in budgets, that may be foreseen just before the guest is stopped: looks differ by as much.
 const stretched = 1.5
 
-// Stretched says whether a guest that was about to be stopped within budget has written so much since that
-// its pause would be longer by far.
+// Stretched says whether a guest that was about to be stopped has written so much since that its pause would be
+// longer than budget by far.
 func (l Look) Stretched(rtt, budget time.Duration) bool {
 	return float64(l.Downtime(rtt)) > stretched*float64(budget)
 }
 
-// InSync is how long disks of a stopped guest take of which left bytes differ, over paths of which the
-// slowest carries rate bytes per second (0: not known): what was last sent must be answered, too.
+// InSync is how long the disks of a stopped guest take to be in sync when left bytes of them differ: over paths of which
+// the slowest carries rate bytes per second (0: not known), and with the answer to what was sent last.
 func InSync(left, rate int64, rtt time.Duration) time.Duration {
 	if left == 0 {
 		return 0
@@ -142,8 +140,8 @@ const (
 	GiveUp Verdict = "give_up" // the budget cannot be met
 )
 
-// enough is a downtime that more rounds would hardly better.
-const enough = 25 * time.Millisecond
+// hardlyShorter is a gain that is not worth another round.
+const hardlyShorter = 25 * time.Millisecond
 
 // staleRounds without gain end the wait once the budget is met.
 const staleRounds = 2
@@ -181,7 +179,7 @@ func (c *Copying) See(l Look) Verdict {
 		return GiveUp
 	case d > c.Budget:
 		return Wait
-	case l.betters(c.RTT) <= enough, c.stale >= staleRounds, late:
+	case l.gain(c.RTT) <= hardlyShorter, c.stale >= staleRounds, late:
 		return Go
 	}
 	return Wait

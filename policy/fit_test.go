@@ -46,7 +46,7 @@ func TestLeast(t *testing.T) {
 			t.Errorf("%+v: %v", c, least)
 		}
 		budget := Allow(least)
-		if budget < least+enough || budget > least+enough+10*ms || budget%(10*ms) != 0 {
+		if budget < least+hardlyShorter || budget > least+hardlyShorter+10*ms || budget%(10*ms) != 0 {
 			t.Errorf("%+v: %v are to be allowed", c, budget)
 		}
 		copying, got := Copying{Budget: budget, RTT: c.rtt}, Wait

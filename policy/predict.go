@@ -67,12 +67,8 @@ const (
 	between = 150 * time.Millisecond
 )
 
-const (
-	// followRounds is for how many times the first pass's duration a copy goes on at most that the rest may follow.
-	followRounds = 1.5
-	// lastWrites is for how long a guest writes what follows it: the rest of that it writes again.
-	lastWrites = time.Second
-)
+// lastWrites is for how long a guest writes what follows it: the rest of that it writes again.
+const lastWrites = time.Second
 
 // Predict computes the series of pre-copy rounds (Clark 2005; He 2019, eq. 1): each round sends what the one before let the
 // guest write. Where it writes the same again, a longer round lets it write less than in proportion.

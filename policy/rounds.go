@@ -29,19 +29,20 @@ func (r *Rounds) See(at time.Duration, round int64) {
 // shrinking is the share of the round before below which a round still gets shorter.
 const shrinking = 0.8
 
-// saidEarly is the share of a downtime budget for which what was written meanwhile may be said in the pause.
-const saidEarly = 0.25
+// shortRound is the share of a downtime budget below which a round is short: what was written in it is said in the pause.
+const shortRound = 0.25
 
-// Enough says whether a guest whose rest follows it may be stopped: the last round was short for its budget, or is hardly
-// shorter than the one before, or they have taken so long in all that more is waste.
+// followRounds is for how many times the first round's duration a copy goes on whose rest may follow the guest (modes
+// hybrid and postcopy): more is waste.
+const followRounds = 1.5
+
+// Enough says whether a guest whose rest follows it (mode postcopy) may be stopped: the last round was short for its
+// budget, or is hardly shorter than the one before, or they have taken followRounds in all.
 func (r *Rounds) Enough(at, budget time.Duration) bool {
 	if r.round < 2 {
 		return false
 	}
-	short := r.took <= time.Duration(saidEarly*float64(budget))
+	short := r.took <= time.Duration(shortRound*float64(budget))
 	last := r.round > 2 && float64(r.took) > shrinking*float64(r.before)
-	return short || last || at > time.Duration(enoughEarly*float64(r.FirstTook))
+	return short || last || at > time.Duration(followRounds*float64(r.FirstTook))
 }
-
-// enoughEarly is for how many times the first round's duration rounds are waited for.
-const enoughEarly = 1.5
