@@ -21,7 +21,7 @@ import (
 // A subnet agent is an agent on another machine of a host's subnet, which stands for the old
 // addresses of guests that have left it, so that the host itself can be switched off. After
 // the handover, when a detour is to be leased, the guest's host asks the subnet agent to send
-// the address to it, as it asks a third home (repoint.go). The subnet agent asks the home
+// the address to it, as it asks a third home (detour_repoint.go). The subnet agent asks the home
 // whether that hands the address over, and to whom. From then on it is the home.
 
 // namesSubnetAgent says of addresses whose home is here who can stand for them.

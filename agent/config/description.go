@@ -172,7 +172,7 @@ func (d Description) shown() string {
 const (
 	AgentHelper = "godwit" // our helper: the first process of tiny, or godwit-guest
 	AgentQGA    = "qga"    // the QEMU guest agent
-	AgentDHCP   = "dhcp"   // nobody: its address is given to a DHCP client; see outside.go of package agent
+	AgentDHCP   = "dhcp"   // nobody: its address is given to a DHCP client; see agent/guest_outside.go
 )
 
 // Silent says that nobody in the guest can be asked.
