@@ -12,15 +12,8 @@ import (
 
 // code makes frames of what waits, until everything has ended: the error says why.
 func (s *Source) code() error {
-	coder := encode.NewCoder(s.store, &s.offered)
-	if s.sender.Version() >= wire.WithWhole {
-		coder.Whole()
-	}
-	var meter encode.Meter
+	coder := s.newFrameCoder()
 	last, told, handed := uint64(0), uint64(0), s.config.Refill
-	var gets share // of a processor
-	var left spare
-	coded, room := time.Now(), make([]byte, 0, 64<<10)
 	for {
 		free, err := s.sender.AwaitRoom(s.ctx)
 		if err != nil {
@@ -53,32 +46,58 @@ func (s *Source) code() error {
 		if handed {
 			sendAll(f)
 		}
-		gets.spare = left.now(time.Now())
-		level, hurried := meter.Next(float64(s.sender.Stats().Goodput), gets.cores()), s.awaited(f)
-		if hurried {
-			level = min(level, encode.Zstd3)
-		}
-		begun, used := time.Now(), processorTime()
-		body, counts := coder.Encode(room[:0], f, level)
-		took := processorTime() - used
-		room = body
-		meter.Add(level, counts, took)
-		if !hurried {
-			compare(coder, &meter, level, counts, took)
-		}
-		if len(f.Pages) > 0 {
-			now := time.Now()
-			gets.add(processorTime()-used, now.Sub(begun), now.Sub(coded))
-			coded = now
-		}
-		s.store.Sent(f)
-		s.count(f, counts, level)
+		body := coder.encode(f)
 		s.hurryOn()
 		last = f.Number
 		if err := s.sender.Send(s.ctx, f.Number, bytes.Clone(body), f.Urgent); err != nil { // kept until it was acknowledged, so no longer than it is
 			return err
 		}
 	}
+}
+
+// frameCoder codes frames, each at the level that suits link and processor at the time.
+type frameCoder struct {
+	s       *Source
+	coder   *encode.Coder
+	meter   encode.Meter
+	share   share     // of a processor that coding gets
+	machine spare     // that nobody uses
+	last    time.Time // when a frame with contents was last coded
+	room    []byte    // of the last body
+}
+
+func (s *Source) newFrameCoder() *frameCoder {
+	c := &frameCoder{s: s, coder: encode.NewCoder(s.store, &s.offered), last: time.Now(), room: make([]byte, 0, 64<<10)}
+	if s.sender.Version() >= wire.WithWhole {
+		c.coder.Whole()
+	}
+	return c
+}
+
+// encode returns the body of f, which is valid until the next one, and tells the store that it was coded.
+func (c *frameCoder) encode(f *pages.Frame) []byte {
+	s := c.s
+	c.share.spare = c.machine.now(time.Now())
+	level, hurried := c.meter.Next(float64(s.sender.Stats().Goodput), c.share.cores()), s.awaited(f)
+	if hurried {
+		level = min(level, encode.Zstd3)
+	}
+	begun, used := time.Now(), processorTime()
+	body, counts := c.coder.Encode(c.room[:0], f, level)
+	took := processorTime() - used
+	c.room = body
+	c.meter.Add(level, counts, took)
+	if !hurried {
+		compare(c.coder, &c.meter, level, counts, took)
+	}
+	if len(f.Pages) > 0 {
+		now := time.Now()
+		c.share.add(processorTime()-used, now.Sub(begun), now.Sub(c.last))
+		c.last = now
+	}
+	s.store.Sent(f)
+	s.count(f, counts, level)
+	return body
 }
 
 // awaitMore waits until there may be more to send.
