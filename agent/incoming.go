@@ -87,23 +87,8 @@ func (m *incoming) run(ctx context.Context, first migration.Input) {
 	defer func() { cancel() }()
 	var pending []migration.Effect
 	for {
-		for len(queue) > 0 {
-			effects, err := m.step(queue[0])
-			if err != nil {
-				m.a.log.Warn("migration", "id", m.plan.ID, "error", err)
-			}
-			if errors.Is(err, errUnwritten) {
-				m.again(watch, queue[0])
-			}
-			if m.startsInVain(queue[0]) {
-				cancel() // what came of it decides, and then this
-				m.again(watch, queue[0])
-			}
-			queue = queue[1:]
-			if pending = append(pending, effects...); slices.Contains(effects, migration.SendBack) {
-				cancel() // what is under way is not wanted any more
-			}
-		}
+		pending = append(pending, m.stepAll(watch, queue, cancel)...)
+		queue = nil
 		if !busy && len(pending) > 0 {
 			effect := pending[0]
 			pending, busy = pending[1:], true
@@ -133,12 +118,33 @@ func (m *incoming) run(ctx context.Context, first migration.Input) {
 	}
 }
 
+// stepAll gives the machine what came in, and returns the effects to perform. It calls cancel where the one under way is to end.
+func (m *incoming) stepAll(ctx context.Context, queue []migration.Input, cancel func()) (all []migration.Effect) {
+	for _, in := range queue {
+		effects, err := m.step(in)
+		if err != nil {
+			m.a.log.Warn("migration", "id", m.plan.ID, "error", err)
+		}
+		if errors.Is(err, errUnwritten) {
+			m.tellAgain(ctx, in)
+		}
+		if m.startsInVain(in) {
+			cancel() // what came of it decides, and then this
+			m.tellAgain(ctx, in)
+		}
+		if all = append(all, effects...); slices.Contains(effects, migration.SendBack) {
+			cancel() // what is under way is not wanted any more
+		}
+	}
+	return all
+}
+
 // errUnwritten says that an input was not acted upon, as the journal did not take what it makes.
 var errUnwritten = errors.New("it could not be journalled")
 
-// again tells the machine once more, a moment later, what nobody else repeats: such as that the
+// tellAgain tells the machine once more, a moment later, what nobody else repeats: such as that the
 // guest could not be started, which its source waits to hear.
-func (m *incoming) again(ctx context.Context, in migration.Input) {
+func (m *incoming) tellAgain(ctx context.Context, in migration.Input) {
 	switch in.Kind {
 	case migration.Abort, migration.AskRefusal, migration.Released, migration.Disown:
 		return // who asks for it asks on
