@@ -52,7 +52,7 @@ func (c *Coder) Encode(dst []byte, f *pages.Frame, level Level) ([]byte, Counts)
 		c.group[i] = group{payload: c.group[i].payload[:0]}
 	}
 	for i := range f.Pages {
-		c.sort(f, &f.Pages[i], level)
+		c.classify(f, &f.Pages[i], level)
 		counts.In += pages.Size
 	}
 	dst = c.appendZeros(dst, f, level, &counts)
@@ -72,8 +72,8 @@ func (c *Coder) Encode(dst []byte, f *pages.Frame, level Level) ([]byte, Counts)
 	return dst, counts
 }
 
-// sort puts a page into the group of the coding that suits it.
-func (c *Coder) sort(f *pages.Frame, p *pages.Page, level Level) {
+// classify puts a page into the group of the coding that suits it.
+func (c *Coder) classify(f *pages.Frame, p *pages.Page, level Level) {
 	if p.Settled && !p.Whole && p.Base != nil && bytes.Equal(p.Base, p.Data) {
 		p.Coding = pages.Same
 		return

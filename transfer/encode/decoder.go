@@ -44,7 +44,7 @@ func (d *Decoder) Decode(frame uint64, body []byte) (Result, error) {
 	d.result, d.filled = Result{Pages: d.result.Pages[:0], Missed: d.result.Missed[:0]}, d.filled[:0]
 	err := d.decode(body)
 	if err == nil {
-		err = d.keep()
+		err = d.writeMirror()
 	}
 	if err != nil {
 		return Result{}, fmt.Errorf("frame %d: %w", frame, err)
@@ -52,8 +52,8 @@ func (d *Decoder) Decode(frame uint64, body []byte) (Result, error) {
 	return d.result, nil
 }
 
-// keep writes the contents to the mirror: pages that follow one another, as those of a frame mostly do, together.
-func (d *Decoder) keep() error {
+// writeMirror writes the contents to the mirror: pages that follow one another, as those of a frame mostly do, together.
+func (d *Decoder) writeMirror() error {
 	for rest := d.filled; len(rest) > 0; {
 		first, n := rest[0], 1
 		for n < len(rest) && rest[n].page == first.page+uint64(n) && rest[n].at == first.at+n*pages.Size { //nolint:gosec // not negative
@@ -101,7 +101,7 @@ func (d *Decoder) section(k kind, body []byte) ([]byte, error) {
 		return nil, err
 	}
 	r := &reader{d: d, rest: plain}
-	count := r.some()
+	count := r.positive()
 	switch k {
 	case kindZero:
 		r.repeat(count, pages.MaxZero, r.zeros)
@@ -123,7 +123,7 @@ func (d *Decoder) section(k kind, body []byte) ([]byte, error) {
 // contents is section for a batch of pages.
 func (d *Decoder) contents(body []byte) ([]byte, error) {
 	r := &reader{d: d, rest: body}
-	count := r.some()
+	count := r.positive()
 	if count > pages.MaxPages {
 		r.corrupt("batch of %d pages", count)
 	}
@@ -185,9 +185,9 @@ func (r *reader) number() uint64 {
 	return v
 }
 
-// some is number of what there is one of at least: so what a frame may hold bounds what it unpacks to, and the work that a few
+// positive is number of what there is one of at least: so what a frame may hold bounds what it unpacks to, and the work that a few
 // bytes make.
-func (r *reader) some() uint64 {
+func (r *reader) positive() uint64 {
 	n := r.number()
 	if n == 0 {
 		r.corrupt("a section or run of nothing")
@@ -273,7 +273,7 @@ func (r *reader) read(page uint64, dst []byte) (version uint64) {
 
 func (r *reader) zeros() {
 	first := r.last + r.number()
-	count := r.some()
+	count := r.positive()
 	if r.err != nil {
 		return
 	}
