@@ -41,7 +41,7 @@ func Found() (Inventory, error) {
 	for guest, s := range inv.States {
 		inv.Counts[guest] = tally(s, values)
 	}
-	stray, err := strays(newKernel(), everything(inv.States, possible))
+	stray, err := strays(newKernel(), resourcesOf(inv.States, possible))
 	if err != nil {
 		return inv, fmt.Errorf("look for network state: %w", err)
 	}
@@ -139,7 +139,7 @@ func RemoveStray(name string) error {
 		return err
 	}
 	k := newKernel()
-	stray, err := strays(k, everything(states, possible))
+	stray, err := strays(k, resourcesOf(states, possible))
 	if err != nil {
 		return err
 	}
@@ -201,7 +201,7 @@ func CleanUp(keep []string) (removed []string, err error) {
 		return removed, err
 	}
 	k := newKernel()
-	stray, err := strays(k, everything(states, possible))
+	stray, err := strays(k, resourcesOf(states, possible))
 	var errs []error
 	for _, r := range stray {
 		if e := r.remove(k); e != nil {

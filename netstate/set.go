@@ -82,13 +82,13 @@ func apply(b book, s State, trust bool) error {
 	if err != nil {
 		return err
 	}
-	before, mine := everything(states, possible), wanted(s)
+	before, mine := resourcesOf(states, possible), wanted(s)
 	if trust {
-		before = everything(states, wanted)
+		before = resourcesOf(states, wanted)
 		mine = slices.DeleteFunc(mine, func(r resource) bool { return slices.Contains(before, r) })
 	} else if err := errors.Join(k.check(s), apart(before, mine)); err != nil {
 		return err
-	} else if err := k.intend(b, s, bridge, before, mine); err != nil {
+	} else if err := k.noteIntent(b, s, bridge, before, mine); err != nil {
 		return err
 	}
 	for _, r := range mine {
@@ -96,11 +96,11 @@ func apply(b book, s State, trust bool) error {
 			return err
 		}
 	}
-	if err := decide(b, states[s.Guest], s, bridge); err != nil {
+	if err := commitRules(b, states[s.Guest], s, bridge); err != nil {
 		return err
 	}
 	states[s.Guest] = s
-	err = b.drop(k, before, everything(states, wanted))
+	err = b.drop(k, before, resourcesOf(states, wanted))
 	if err != nil && !trust { // what could not be removed is not forgotten; of a flip, see possible
 		about := notes(s, bridge)
 		p := newPage()
@@ -110,9 +110,9 @@ func apply(b book, s State, trust bool) error {
 	return err
 }
 
-// intend writes down what is about to be made, beside what was, and which
+// noteIntent writes down what is about to be made, beside what was, and which
 // sysctls will change; nothing if the book says so already.
-func (k *kernel) intend(b book, s State, bridge net.HardwareAddr, before, mine []resource) error {
+func (k *kernel) noteIntent(b book, s State, bridge net.HardwareAddr, before, mine []resource) error {
 	old := b.remembered()
 	changes := false
 	for _, r := range mine {
@@ -150,8 +150,8 @@ func (k *kernel) intend(b book, s State, bridge net.HardwareAddr, before, mine [
 	return nil
 }
 
-// decide commits the rules of the bridge together with the final notes; was is what the notes said before.
-func decide(b book, was, s State, bridge net.HardwareAddr) error {
+// commitRules commits the rules of the bridge together with the final notes; was is what the notes said before.
+func commitRules(b book, was, s State, bridge net.HardwareAddr) error {
 	in, out, up, about := ingress(s, bridge), egress(s), input(s), notes(s, bridge)
 	same := func(chain string, rules []bridgeRule) bool {
 		return slices.Equal(b.chains[chain+s.Guest], comments(rules))
@@ -250,9 +250,9 @@ func clear(stood State) error {
 	if err := p.commit("rules"); err != nil {
 		return err
 	}
-	before := everything(states, possible)
+	before := resourcesOf(states, possible)
 	delete(states, guest)
-	if err := b.drop(newKernel(), before, everything(states, wanted)); err != nil {
+	if err := b.drop(newKernel(), before, resourcesOf(states, wanted)); err != nil {
 		return err
 	}
 	p = newPage()
@@ -264,7 +264,7 @@ func clear(stood State) error {
 	return p.commit("removal")
 }
 
-func everything(states map[string]State, of func(State) []resource) []resource {
+func resourcesOf(states map[string]State, of func(State) []resource) []resource {
 	var all []resource
 	for _, guest := range sorted(states) {
 		all = append(all, of(states[guest])...)
