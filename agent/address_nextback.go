@@ -76,7 +76,7 @@ func (m *incoming) takeNextBackLater() {
 		}
 	}
 	g.remember(func(h *care.Held) { h.GiveUp(bare(m.plan.Next)...) })
-	if err := m.a.guests.keepIfHere(g); err != nil { // it may have moved on meanwhile
+	if err := m.a.guests.saveIfHere(g); err != nil { // it may have moved on meanwhile
 		m.a.log.Warn("keep guest", "guest", m.plan.Guest, "error", err)
 	}
 }

@@ -29,7 +29,7 @@ func (a *Agent) dropLeft(ctx context.Context, g *Guest) error {
 		return err
 	}
 	g.remember(func(h *care.Held) { h.ToDrop = without(h.ToDrop, addrs) })
-	return a.guests.keep(g)
+	return a.guests.save(g)
 }
 
 // dropLater asks one guest for what it did not give up when it was to: one in each look, as a guest

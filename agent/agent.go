@@ -57,30 +57,30 @@ type Agent struct {
 
 	priority priority.Session
 
-	promised  promises
-	vacated   vacated
-	endpoints uplinks.Endpoints
-	shares    uplinks.WireShares
-	way       uplinks.RightOfWay
-	routers   routers
-	words     *owedWords
+	promised   promises
+	vacated    vacated
+	endpoints  uplinks.Endpoints
+	shares     uplinks.WireShares
+	rightOfWay uplinks.RightOfWay
+	routers    routers
+	owedWords  *owedWords
 
 	making sync.Mutex // of tunnels that detours have already: one is made again, by the same name, by one at a time
 
-	mu        sync.Mutex
-	outgoing  map[string]*outgoing
-	incoming  map[string]*incoming
-	arrivals  uint64                // admitted so far
-	early     map[string]early      // by source and id: migrations given up before their prepare came here
-	unread    map[string]string     // why a journal was left alone, by migration
-	unwritten map[string]*unwritten // journals of what has ended; by migration
-	silent    map[string]*Guest     // under care by an earlier agent, and their QEMU does not answer yet
-	asked     map[string]askedWay   // to go, and nobody has answered; by detour
-	links     map[string]*peer.Link
-	meters    map[string]*meter.Meter  // by uplink device
-	beside    map[string]*proxy.Beside // by source
-	actors    sync.WaitGroup
-	ctx       context.Context // of everything that outlives a request
+	mu           sync.Mutex
+	outgoing     map[string]*outgoing
+	incoming     map[string]*incoming
+	arrivals     uint64                // admitted so far
+	abortedEarly map[string]earlyAbort // by source and id: migrations given up before their prepare came here
+	unread       map[string]string     // why a journal was left alone, by migration
+	unwritten    map[string]*unwritten // journals of what has ended; by migration
+	silent       map[string]*Guest     // under care by an earlier agent, and their QEMU does not answer yet
+	asked        map[string]askedWay   // to go, and nobody has answered; by detour
+	links        map[string]*peer.Link
+	meters       map[string]*meter.Meter  // by uplink device
+	beside       map[string]*proxy.Beside // by source
+	actors       sync.WaitGroup
+	ctx          context.Context // of everything that outlives a request
 }
 
 // New reads the host's identity. Nothing is touched until Run.
@@ -96,12 +96,12 @@ func New(c *config.Config, log *slog.Logger) (*Agent, error) {
 		config: c, log: log.With("host", c.Host), id: id, clock: time.Now,
 		guests:   &guests{dir: c.StatePath("guests"), byName: map[string]*Guest{}},
 		outgoing: map[string]*outgoing{}, incoming: map[string]*incoming{},
-		metrics: newMetrics(c), feed: newFeed(), early: map[string]early{}, links: map[string]*peer.Link{}, meters: map[string]*meter.Meter{},
+		metrics: newMetrics(c), feed: newFeed(), abortedEarly: map[string]earlyAbort{}, links: map[string]*peer.Link{}, meters: map[string]*meter.Meter{},
 	}
 	id.OnRenewed(a.renewed)
 	a.records = record.NewStore(c.Host, c.StatePath("history"), a.log)
 	a.endpoints.Kept = uplinks.KeptIn(c.Run)
-	a.words = &owedWords{dir: c.StatePath("owed"), ask: a.askBack, on: a.actors.Go, log: a.log.Warn}
+	a.owedWords = &owedWords{dir: c.StatePath("owed"), ask: a.askBack, on: a.actors.Go, log: a.log.Warn}
 	return a, nil
 }
 
@@ -111,7 +111,7 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	a.ctx = ctx
-	a.words.ctx = ctx
+	a.owedWords.ctx = ctx
 	if err := a.priority.Begin(); err != nil {
 		a.log.Warn("guests may be slower while memory is copied", "error", err)
 	}
@@ -196,7 +196,7 @@ func (a *Agent) goOn(ctx context.Context) {
 	a.restoreDetours(ctx)
 	a.resumeMigrations(ctx, lost)
 	a.resumeTaken()
-	a.words.resume()
+	a.owedWords.resume()
 	a.resumeAsking()
 }
 
@@ -283,7 +283,7 @@ func (a *Agent) readopt(ctx context.Context) (lost map[string]*Guest) {
 				a.setSilent(h.Description.Name, &Guest{Held: h})
 			}
 		case g != nil:
-			if err := a.guests.keep(g); err != nil {
+			if err := a.guests.save(g); err != nil {
 				a.log.Error("keep guest", "guest", g.name(), "error", err)
 			}
 		}

@@ -77,7 +77,7 @@ func TestGuestThatIsGoneIsForgotten(t *testing.T) {
 		if err := os.MkdirAll(g.Held.Dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := a.guests.keep(g); err != nil {
+		if err := a.guests.save(g); err != nil {
 			t.Fatal(err)
 		}
 		delete(a.guests.byName, d.Name) // as after a restart

@@ -194,7 +194,7 @@ func movedGuest(t *testing.T, addresses ...migration.Address) (*Agent, *Guest, *
 		Description: config.Description{Name: "web", Memory: 1 << 28, NICs: []config.NIC{{MAC: bootMACs[0]}, {MAC: bootMACs[1]}}, Start: []string{"qemu"}},
 		Dir:         a.guestDir("web", "2"), Active: 1, Addresses: addresses, Table: guest.FirstTable + 1, Boot: "first",
 	}}
-	if err := a.guests.keep(g); err != nil {
+	if err := a.guests.save(g); err != nil {
 		t.Fatal(err)
 	}
 	rep := record.Report{ID: "m-00000001", Guest: "web", Outcome: migration.Completed, Ended: 1, Notes: []string{"it took long"}}

@@ -151,7 +151,7 @@ func (m *incoming) receive(ctx context.Context) error {
 		return &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf("host %s refuses guest %s: %v", a.config.Host, m.plan.Guest, err)}
 	}
 	g.Machine = machine
-	m.feed(g)
+	m.primeTaps(g)
 	if err := m.compareMachines(ctx, machine); err != nil {
 		return err
 	}
@@ -168,17 +168,17 @@ func (m *incoming) receive(ctx context.Context) error {
 	if err := m.awaitLanes(); err != nil {
 		return err
 	}
-	m.await1()
+	m.watchArrival()
 	if !m.plan.KeepsAddress() {
 		m.work.guard = guardNext(a.ctx, bare(m.plan.Next), guardEvery, m.probeNext)
 	}
 	return m.prepareDirect(ctx)
 }
 
-// feed has the QEMU that waits read a frame of no meaning from each tap: it reads one though its guest
+// primeTaps has the QEMU that waits read a frame of no meaning from each tap: it reads one though its guest
 // does not run, none before that is gone, and loses it when the guest does (net/tap.c, tap_send). It would be
 // the first that is held.
-func (m *incoming) feed(g *Guest) {
+func (m *incoming) primeTaps(g *Guest) {
 	for _, tap := range g.Held.Taps {
 		if err := hold.Mark(tap); err != nil {
 			m.a.log.Info("the first packet that is held may be lost", "migration", m.plan.ID, "error", err)
@@ -226,33 +226,15 @@ func (m *incoming) options() vm.MigrateOptions {
 	return opts
 }
 
-// await1 watches for the last byte of memory, and dials the guest's channel so
-// that its first tick is heard.
-func (m *incoming) await1() {
+// watchArrival tells the machine when the last byte of memory has come, or why it will not, and dials the
+// guest's channel, where it has one, so that its first tick is heard. Both end with stopLoading.
+func (m *incoming) watchArrival() {
 	ctx, cancel := context.WithCancel(m.a.ctx)
 	m.work.stopLoading = cancel
 	machine := m.work.guest.Machine
-	go func() {
-		in := migration.Input{Kind: migration.LoadedAll}
-		if p, err := m.awaitLoaded(ctx, machine); err != nil {
-			if ctx.Err() != nil {
-				return
-			}
-			why := &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf(
-				"guest %s did not arrive whole on %s: %s", m.plan.Guest, m.plan.To, notWhole(err, m.laneFault(), p, qemu.Complaint(m.dir)))}
-			m.broke.Store(why) // its source may ask at once, for the same reason
-			in = migration.Input{Kind: migration.Fault, Problem: cmp.Or(m.turnedBack(ctx), why)}
-		}
-		if in.Kind == migration.LoadedAll {
-			m.rec.Moment(record.StepLoaded) // what is done from now on makes the guest wait
-		}
-		if !mayHandEarly(m.plan) {
-			m.rec.Edit(func(r *record.Report) { r.MemoryDone = time.Now().UnixNano() })
-		}
-		m.tell(ctx, in) //nolint:errcheck // it ends with ctx
-	}()
+	go m.tellLoaded(ctx, machine)
 	if m.work.guest.Held.Description.Silent() {
-		return // nobody is to be dialled
+		return
 	}
 	m.work.dialled = make(chan dialled, 1)
 	go func() {
@@ -261,8 +243,29 @@ func (m *incoming) await1() {
 	}()
 }
 
-// notWhole says once why QEMU did not load a guest. What it answers has no reason, which it writes to
-// its log: said. Where lanes ended its stream all that is of what it missed.
+// tellLoaded waits for the end of memory's stream, and tells the machine how it ended.
+func (m *incoming) tellLoaded(ctx context.Context, machine vm.Machine) {
+	in := migration.Input{Kind: migration.LoadedAll}
+	if p, err := m.awaitLoaded(ctx, machine); err != nil {
+		if ctx.Err() != nil {
+			return
+		}
+		why := &migration.Problem{Code: migration.CodeHypervisor, Text: fmt.Sprintf(
+			"guest %s did not arrive whole on %s: %s", m.plan.Guest, m.plan.To, notWhole(err, m.laneFault(), p, qemu.Complaint(m.dir)))}
+		m.broke.Store(why) // its source may ask at once, for the same reason
+		in = migration.Input{Kind: migration.Fault, Problem: cmp.Or(m.turnedBack(ctx), why)}
+	}
+	if in.Kind == migration.LoadedAll {
+		m.rec.Moment(record.StepLoaded) // what is done from now on makes the guest wait
+	}
+	if !mayHandEarly(m.plan) {
+		m.rec.Edit(func(r *record.Report) { r.MemoryDone = time.Now().UnixNano() })
+	}
+	m.tell(ctx, in) //nolint:errcheck // it ends with ctx
+}
+
+// notWhole says once why QEMU did not load a guest: err and p are what it answered, which has no reason in it, said is
+// what it wrote to its log. Where lanes ended its stream they know why, and QEMU only what it missed.
 func notWhole(err, lanes error, p vm.Progress, said string) string {
 	if lanes != nil {
 		return lanes.Error()
@@ -298,7 +301,7 @@ func (m *incoming) serveStream(s *peer.Stream) {
 	if s.Header.Number == 0 {
 		courtesy(m.a.ctx, g.Machine)
 	}
-	if err := transfer.ServeStream(m.a.ctx, heardStream{s, m.hear}, m.incomingSocket(), passed); err != nil {
+	if err := transfer.ServeStream(m.a.ctx, heardStream{s, m.noteHeard}, m.incomingSocket(), passed); err != nil {
 		m.a.log.Info("stream ended", "migration", m.plan.ID, "number", s.Header.Number, "error", err)
 	}
 }

@@ -46,7 +46,7 @@ func TestLandingOfAGuestThatEnded(t *testing.T) {
 	}
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome"}
 	g := &Guest{Held: care.Held{Description: config.Description{Name: "web"}, Dir: filepath.Join(dir, "web-2")}}
-	if err := a.guests.keep(g); err != nil {
+	if err := a.guests.save(g); err != nil {
 		t.Fatal(err)
 	}
 	m := &incoming{a: a, plan: plan, rec: record.New("rome", plan, time.Now()), work: &destinationWork{guest: g}}
@@ -91,7 +91,7 @@ func TestLandingOfAGuestThatEndsInPostcopy(t *testing.T) {
 		done := make(chan struct{})
 		machine := &endsWith{pausedThere{halted{stuck{gone: gone{done: done}}}, vm.Active}, c.exit}
 		g := &Guest{Held: care.Held{Description: config.Description{Name: "web"}, Dir: filepath.Join(dir, "web-2")}, Machine: machine}
-		if err := a.guests.keep(g); err != nil {
+		if err := a.guests.save(g); err != nil {
 			t.Fatal(err)
 		}
 		m := &incoming{a: a, plan: plan, rec: record.New("rome", plan, time.Now()), work: &destinationWork{guest: g}}
@@ -128,7 +128,7 @@ func TestForgetEnded(t *testing.T) {
 		if name == "moves" {
 			g.busy = "m-00000001"
 		}
-		if err := a.guests.keep(g); err != nil {
+		if err := a.guests.save(g); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -51,7 +51,7 @@ func (m *incoming) handed(joins *guest.Joins, users *guest.Users) error {
 // as on a full disk, it is tried again, and nothing that was done in the guest is done again, or taken for failed.
 func (m *incoming) writeHanded() error {
 	g, survey := m.work.guest, m.work.survey
-	if err := m.a.guests.keep(g); err != nil {
+	if err := m.a.guests.save(g); err != nil {
 		m.rec.NoteOnce(fmt.Sprintf("the handover is done, and cannot be written down on %s yet, as where a disk is full; it is tried again", m.plan.To))
 		return err
 	}

@@ -30,11 +30,13 @@ const (
 // started is when this process began; times since then do not jump.
 var started = time.Now()
 
-// hear notes that the source is there.
-func (m *incoming) hear() { m.heard.Store(int64(time.Since(started))) }
+// noteHeard notes that the source is there.
+func (m *incoming) noteHeard() { m.heard.Store(int64(time.Since(started))) }
 
-// quiet is how long nothing was heard of the source.
-func (m *incoming) quiet() time.Duration { return time.Since(started) - time.Duration(m.heard.Load()) }
+// silentFor is how long nothing was heard of the source.
+func (m *incoming) silentFor() time.Duration {
+	return time.Since(started) - time.Duration(m.heard.Load())
+}
 
 // watchSource undoes, for good, what waits for a guest that will not come: when the
 // source says so, or is silent for so long that a person must have given up; and what
@@ -48,7 +50,7 @@ func (m *incoming) watchSource(ctx context.Context) {
 		if state.Refused() {
 			return
 		}
-		if pause = inquireAfter - m.quiet(); pause > 0 && !state.Vanished {
+		if pause = inquireAfter - m.silentFor(); pause > 0 && !state.Vanished {
 			continue
 		}
 		if pause = inquireAfter; state.Vanished {
@@ -58,13 +60,13 @@ func (m *incoming) watchSource(ctx context.Context) {
 		var answer CourseAnswer
 		err := limits.Says(ask, link.Call(ask, http.MethodGet, m.urlOf("course"), nil, &answer))
 		cancel()
-		in := migration.Input{Kind: migration.Abort, Problem: m.givenUp(answer, err, m.quiet())}
+		in := migration.Input{Kind: migration.Abort, Problem: m.givenUp(answer, err, m.silentFor())}
 		if err == nil && answer.Lost && answer.Epoch <= m.plan.Epoch && m.misses(ctx) {
 			in = migration.Input{Kind: migration.Lose, Problem: m.lostThere(answer.Problem)}
 		}
 		if in.Problem == nil {
 			if err == nil {
-				m.hear()
+				m.noteHeard()
 			}
 			continue
 		}

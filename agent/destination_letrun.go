@@ -44,7 +44,7 @@ func (m *incoming) start(ctx context.Context) error {
 	m.rec.Edit(func(r *record.Report) { r.Resumed = now })
 	m.rec.Add(record.Event{Kind: "event", Name: migration.TargetResume, At: now})
 	m.takeGuest()
-	if err := m.a.guests.keep(g); err != nil {
+	if err := m.a.guests.save(g); err != nil {
 		m.a.log.Error("keep guest", "guest", g.name(), "error", err)
 	}
 	return nil

@@ -86,7 +86,7 @@ func (a *Agent) peerAbort(r *http.Request) (any, error) {
 	}
 	m, err := a.findIncoming(r)
 	if err != nil {
-		a.gaveUp(peer.Caller(r), r.PathValue("id"), ask.Epoch)
+		a.rememberAborted(peer.Caller(r), r.PathValue("id"), ask.Epoch)
 		return a.supersede(r, ask)
 	}
 	in := migration.Input{Kind: migration.Abort, Epoch: ask.Epoch, Problem: &ask.Problem}
@@ -111,31 +111,31 @@ func (a *Agent) peerAbort(r *http.Request) (any, error) {
 	return m.releaseAnswer(state), nil
 }
 
-// gaveUp remembers a migration whose abort overtook its prepare, which TCP may still
+// rememberAborted remembers a migration whose abort overtook its prepare, which TCP may still
 // bring after a cut: it must find nothing to begin. An agent that is started anew has
 // forgotten, and asks the source what became of it (watchSource).
-func (a *Agent) gaveUp(source, id string, epoch uint64) {
+func (a *Agent) rememberAborted(source, id string, epoch uint64) {
 	if !migration.ValidID(id) {
 		return
 	}
 	now := time.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for old, e := range a.early {
+	for old, e := range a.abortedEarly {
 		if now.Sub(e.at) > silence {
-			delete(a.early, old)
+			delete(a.abortedEarly, old)
 		}
 	}
-	if len(a.early) < earlyMost {
-		a.early[source+" "+id] = early{now, epoch}
+	if len(a.abortedEarly) < earlyMost {
+		a.abortedEarly[source+" "+id] = earlyAbort{now, epoch}
 	}
 }
 
-// early is when a migration was given up, and which right with it.
-type early struct {
+// earlyAbort is when a migration was given up, and which right with it.
+type earlyAbort struct {
 	at    time.Time
 	epoch uint64
 }
 
-// earlyMost bounds what gaveUp remembers.
+// earlyMost bounds what rememberAborted remembers.
 const earlyMost = 1000

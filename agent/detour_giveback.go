@@ -61,7 +61,7 @@ func (a *Agent) lender(ctx context.Context, plan migration.Plan, mac net.Hardwar
 		}
 	}
 	for host, addrs := range by { // a second subnet agent's would go on as visitors
-		a.words.forget(host, plan.Guest)
+		a.owedWords.forget(host, plan.Guest)
 		if err := a.askBack(ctx, host, GiveBack{plan.Guest, moveOf(plan), addrs, backReady}); err != nil {
 			a.log.Warn("the guest comes as a visitor", "migration", plan.ID, "subnet_agent", host, "error", err)
 			continue
@@ -140,11 +140,11 @@ func (m *incoming) returned() error {
 		}
 	})
 	m.a.askLater(d.Lender, done)
-	return m.a.guests.keep(m.work.guest)
+	return m.a.guests.save(m.work.guest)
 }
 
 // askLater asks on, beside everything else, until that is answered.
-func (a *Agent) askLater(host string, ask GiveBack) { a.words.owe(owedWord{host, ask}) }
+func (a *Agent) askLater(host string, ask GiveBack) { a.owedWords.owe(owedWord{host, ask}) }
 
 // keepAway tells subnet agents themselves that the guest stays here, where the host that had
 // their addresses back does not answer: it may be gone.

@@ -262,7 +262,7 @@ func (a *Agent) endGuestDetours(ctx context.Context, g *Guest, later, used bool)
 	if asks {
 		err = a.dropLeft(ctx, g)
 	}
-	err = errors.Join(err, a.guests.keep(g))
+	err = errors.Join(err, a.guests.save(g))
 	for _, d := range a.detours.List(g.name()) {
 		if d.Peer == "" || later && len(d.Visiting) == 0 {
 			continue

@@ -107,7 +107,7 @@ func (m *incoming) serveDisk(s *peer.Stream) {
 		refuseLane(s, err.Error())
 		return
 	}
-	if err := way.Serve(w.ctx, heardStream{s, m.hear}); err != nil && !errors.Is(err, context.Canceled) {
+	if err := way.Serve(w.ctx, heardStream{s, m.noteHeard}); err != nil && !errors.Is(err, context.Canceled) {
 		m.a.log.Info("a disk's lane ended", "migration", m.plan.ID, "number", s.Header.Number, "error", err)
 	}
 }

@@ -148,7 +148,7 @@ func (m *incoming) doubt(ctx context.Context) (api.Doubt, bool) {
 		d.Ways = []string{"godwit recover " + m.plan.ID + " --give-up here, or --take-back on " + m.plan.From}
 	case m.forsaken(ctx):
 		d.Here = "the guest misses pages that " + m.plan.From + " alone has: it stands still where it touches them"
-		d.There = fmt.Sprintf("%s has said nothing for %v, though it is asked", m.plan.From, m.quiet().Round(time.Second))
+		d.There = fmt.Sprintf("%s has said nothing for %v, though it is asked", m.plan.From, m.silentFor().Round(time.Second))
 		d.Ways = []string{
 			"bring " + m.plan.From + " or a path to it back: the pages come, and the guest goes on",
 			"godwit recover " + m.plan.ID + " --give-up, if " + m.plan.From + " will not come back: what the guest did here is lost, but for its disks, which are kept",
@@ -181,7 +181,7 @@ func (m *outgoing) newEpoch(next migration.Source) {
 	if next.Taken {
 		m.rec.Note(fmt.Sprintf("the right to run guest %s was taken back, with epoch %d: %s", m.plan.Guest, next.Epoch, next.Problem.Text))
 		m.guest.remember(func(h *care.Held) { h.Epoch = next.Epoch })
-		if err := m.a.guests.keep(m.guest); err != nil {
+		if err := m.a.guests.save(m.guest); err != nil {
 			m.a.log.Error("keep guest", "guest", m.plan.Guest, "error", err)
 		}
 		taken := m.writeTaken(next)
@@ -348,7 +348,7 @@ func (a *Agent) peerEvents(r *http.Request) (any, error) {
 			return answer, nil
 		}
 	}
-	m.hear()
+	m.noteHeard()
 	return value, err
 }
 

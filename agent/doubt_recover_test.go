@@ -224,7 +224,7 @@ func TestSupersede(t *testing.T) {
 		a.guests.byName["web"] = g
 		rec := record.New("rome", goodPreparation().Plan, time.Now())
 		rec.End(migration.Completed, nil, time.Now())
-		a.early, a.incoming, a.records = map[string]early{}, map[string]*incoming{}, noRecords(a.config)
+		a.abortedEarly, a.incoming, a.records = map[string]earlyAbort{}, map[string]*incoming{}, noRecords(a.config)
 		a.records.Add(rec)
 		body, err := json.Marshal(Undo{Epoch: c.epoch, Released: true})
 		if err != nil {
@@ -284,7 +284,7 @@ func TestAnotherTryIsNoAnswer(t *testing.T) {
 		{"a journal is there", func(a *Agent) { journalOf(t, a, plan.ID, "what is this?") }, plan, false},
 	} {
 		a := between(t)
-		a.incoming, a.early = map[string]*incoming{}, map[string]early{}
+		a.incoming, a.abortedEarly = map[string]*incoming{}, map[string]earlyAbort{}
 		c.make(a)
 		rep := record.Report{ID: plan.ID, Guest: "web", From: "paris", To: "rome", Epoch: plan.Epoch, Outcome: migration.Aborted, Ended: 1}
 		if err := statefile.Write(a.config.StatePath("history", plan.ID+"-destination.json"), rep); err != nil {

@@ -65,7 +65,7 @@ func (a *Agent) forgetUnheard(g *Guest) error {
 		return nil //nolint:nilerr // it ended meanwhile
 	}
 	g.remember(func(h *care.Held) { h.Unheard = nil })
-	return a.guests.keepIfHere(g)
+	return a.guests.saveIfHere(g)
 }
 
 // awaitHeard asks on for limits.Heard: a source hears of a landing soon after it. The error, of

@@ -31,7 +31,7 @@ func landedFrom(t *testing.T, course func() CourseAnswer) (*Agent, *Guest) {
 	p := goodPreparation()
 	m := &incoming{a: a, plan: p.Plan, work: &destinationWork{preparation: p}}
 	g := &Guest{Held: m.expected()}
-	if err := a.guests.keep(g); err != nil {
+	if err := a.guests.save(g); err != nil {
 		t.Fatal(err)
 	}
 	return a, g
@@ -113,7 +113,7 @@ func TestSourceSaysThatItHeard(t *testing.T) {
 	for _, at := range []migration.Effect{migration.Release, migration.AwaitLanding, migration.CleanSource} {
 		a := bareAgent(t, &config.Config{Host: "paris"})
 		m := &outgoing{a: a, plan: plan, rec: record.New("paris", plan, time.Now())}
-		m.take(sourceDoing(t, at))
+		m.setState(sourceDoing(t, at))
 		a.outgoing, a.records = map[string]*outgoing{plan.ID: m}, noRecords(a.config)
 		got, err := a.peerCourse(callFrom(t, "rome", plan.ID, nil))
 		answer, ok := got.(CourseAnswer)

@@ -137,7 +137,7 @@ func TestSubscriberOverTheAPI(t *testing.T) {
 	for len(a.hooks.Blocking(migration.PreMigrationStart)) != 0 { // gone with its connection
 		time.Sleep(time.Millisecond)
 	}
-	if _, err := m.ask(t.Context(), migration.PreMigrationStart); err != nil {
+	if _, err := m.askHooks(t.Context(), migration.PreMigrationStart); err != nil {
 		t.Error(err)
 	}
 	bad := client.Hook(t.Context(), hook.Subscription{Name: "x", Events: []migration.EventName{"LUNCH"}}, nil)
@@ -147,7 +147,7 @@ func TestSubscriberOverTheAPI(t *testing.T) {
 // TestAbortOvertakesPrepare: a prepare that comes after its abort begins nothing.
 func TestAbortOvertakesPrepare(t *testing.T) {
 	a, _ := served(t)
-	a.early, a.incoming = map[string]early{}, map[string]*incoming{}
+	a.abortedEarly, a.incoming = map[string]earlyAbort{}, map[string]*incoming{}
 	r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader("{}"))
 	r.SetPathValue("id", "m-00000002")
 	if answer, err := a.peerAbort(r); err != nil || answer.(ReleaseAnswer).State != "declined" {
@@ -155,17 +155,17 @@ func TestAbortOvertakesPrepare(t *testing.T) {
 	}
 	_, err := a.incomingFor(Preparation{Plan: migration.Plan{ID: "m-00000002", To: "paris"}}) // the request has no caller
 	refused(t, "a late prepare", err, migration.CodeAsked, "m-00000002", "gave it up before its prepare")
-	a.early["m-00000003"] = early{at: time.Now().Add(-2 * silence)}
-	a.gaveUp("rome", "m-00000004", 2)
-	if len(a.early) != 2 {
-		t.Errorf("remembered: %v", a.early)
+	a.abortedEarly["m-00000003"] = earlyAbort{at: time.Now().Add(-2 * silence)}
+	a.rememberAborted("rome", "m-00000004", 2)
+	if len(a.abortedEarly) != 2 {
+		t.Errorf("remembered: %v", a.abortedEarly)
 	}
 	for i := range 2 * earlyMost {
-		a.gaveUp("rome", hashID(fmt.Sprint(i)), 2)
+		a.rememberAborted("rome", hashID(fmt.Sprint(i)), 2)
 	}
-	a.gaveUp("rome", "../x", 2)
-	if len(a.early) > earlyMost {
-		t.Errorf("%d remembered", len(a.early))
+	a.rememberAborted("rome", "../x", 2)
+	if len(a.abortedEarly) > earlyMost {
+		t.Errorf("%d remembered", len(a.abortedEarly))
 	}
 }
 

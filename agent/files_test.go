@@ -148,7 +148,7 @@ func TestGuestThatCannotBeRead(t *testing.T) {
 // was here nor how it ended.
 func TestHistoryThatCannotBeRead(t *testing.T) {
 	a := bareAgent(t, &config.Config{Host: "rome", Peers: []config.Neighbour{{Host: "paris", Site: "paris", Uplinks: []config.Uplink{{Address: netip.MustParseAddr("192.0.2.1")}}}}})
-	a.records, a.incoming, a.early = noRecords(a.config), map[string]*incoming{}, map[string]early{}
+	a.records, a.incoming, a.abortedEarly = noRecords(a.config), map[string]*incoming{}, map[string]earlyAbort{}
 	p := goodPreparation()
 	if err := os.MkdirAll(a.config.StatePath("history"), 0o700); err != nil {
 		t.Fatal(err)

@@ -190,7 +190,7 @@ func (b *boots) remember(id string) time.Duration {
 		return bootLook
 	}
 	b.g.remember(func(h *care.Held) { h.Boot = id })
-	if err := b.a.guests.keep(b.g); err != nil {
+	if err := b.a.guests.save(b.g); err != nil {
 		b.a.log.Warn("keep guest", "guest", b.g.name(), "error", err)
 	}
 	b.since = time.Time{}

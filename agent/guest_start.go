@@ -55,7 +55,7 @@ func (a *Agent) apiStartGuest(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := a.guests.keep(g); err != nil {
+	if err := a.guests.save(g); err != nil {
 		return nil, errors.Join(err, a.letGo(g))
 	}
 	return g.Held, nil
@@ -119,7 +119,7 @@ func (a *Agent) chooseAddresses(ctx context.Context, g *Guest) error {
 	if err != nil {
 		return err
 	}
-	a.guests.give(g, addrs)
+	a.guests.giveAddresses(g, addrs)
 	a.promised.release(g.name(), netip.Addr{})
 	return nil
 }

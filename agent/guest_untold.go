@@ -88,7 +88,7 @@ func (a *Agent) claim(g *Guest, addrs []migration.Address) error {
 			return refuseAdoption(d, "its address %s is %s here; take it from the guest, or name in addresses those that are its own", addr, whose)
 		}
 	}
-	a.guests.give(g, addrs)
+	a.guests.giveAddresses(g, addrs)
 	return nil
 }
 

@@ -93,7 +93,7 @@ func TestAdoptedClaims(t *testing.T) {
 	a.guests.byName["db"] = &Guest{Held: care.Held{Description: config.Description{Name: "db"}, Addresses: at("10.2.1.30/24")}}
 	coming := &Guest{Held: care.Held{Description: config.Description{Name: "mail"}}}
 	a.guests.expectAgain(coming)
-	a.guests.give(coming, at("10.2.1.31/24"))
+	a.guests.giveAddresses(coming, at("10.2.1.31/24"))
 	place(a, &detour.Detour{ID: "m-00000001", Guest: "shop", Away: []netstate.Away{{Addr: netip.MustParseAddr("10.2.1.32")}}})
 	place(a, &detour.Detour{ID: "m-00000002", Guest: "web", Away: []netstate.Away{{Addr: netip.MustParseAddr("10.2.1.33")}}})
 	if err := a.promise(netip.MustParseAddr("10.2.1.34"), "wiki"); err != nil {

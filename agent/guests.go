@@ -227,8 +227,8 @@ func (s *guests) settled(g *Guest) {
 	delete(s.coming, g)
 }
 
-// give sets the addresses of an expected guest.
-func (s *guests) give(g *Guest, addrs []migration.Address) {
+// giveAddresses sets the addresses of an expected guest.
+func (s *guests) giveAddresses(g *Guest, addrs []migration.Address) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	g.Held.Addresses = addrs
@@ -247,8 +247,8 @@ func (s *guests) expected() map[netip.Addr]string {
 	return out
 }
 
-// keep adds g, or writes down what changed of it.
-func (s *guests) keep(g *Guest) error {
+// save adds g, or writes down what changed of it.
+func (s *guests) save(g *Guest) error {
 	s.saving.Lock()
 	defer s.saving.Unlock()
 	s.mu.Lock()
@@ -258,8 +258,8 @@ func (s *guests) keep(g *Guest) error {
 	return statefile.Write(filepath.Join(s.dir, g.name()+".json"), g.held())
 }
 
-// keepIfHere is keep for who does not know whether the guest is under care still: one that has left is not written down again.
-func (s *guests) keepIfHere(g *Guest) error {
+// saveIfHere is save for who does not know whether the guest is under care still: one that has left is not written down again.
+func (s *guests) saveIfHere(g *Guest) error {
 	s.saving.Lock()
 	defer s.saving.Unlock()
 	s.mu.Lock()

@@ -33,7 +33,7 @@ func TestOneGuestOfAName(t *testing.T) {
 	if err := a.guests.expect(other); err != nil || other.Held.Number == first.Held.Number {
 		t.Errorf("%v, number %d", err, other.Held.Number)
 	}
-	if err := a.guests.keep(first); err != nil {
+	if err := a.guests.save(first); err != nil {
 		t.Fatal(err)
 	}
 	refused(t, "while the first is here", a.guests.expect(second), migration.CodeBusy, "web")
@@ -84,7 +84,7 @@ func TestAskedWhileItChanges(t *testing.T) {
 		func() { a.takenAddresses() },
 		func() { a.info(t.Context()) },
 		func() {
-			if err := a.guests.keep(g); err != nil {
+			if err := a.guests.save(g); err != nil {
 				t.Error(err)
 			}
 		},

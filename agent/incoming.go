@@ -72,7 +72,7 @@ const silence = 10 * time.Minute
 // run drives the machine to its end.
 func (m *incoming) run(ctx context.Context, first migration.Input) {
 	defer m.finish()
-	m.hear()
+	m.noteHeard()
 	watch, stop := context.WithCancel(ctx)
 	defer stop()
 	go m.watchSource(watch)

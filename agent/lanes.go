@@ -297,7 +297,7 @@ func (m *incoming) serveLane(s *peer.Stream) {
 	if g := m.visible(); s.Header.Number == 0 && !m.snapshot().Released && g != nil {
 		courtesy(m.a.ctx, g.Machine)
 	}
-	err := lanes.Serve(m.a.ctx, heardStream{s, m.hear})
+	err := lanes.Serve(m.a.ctx, heardStream{s, m.noteHeard})
 	if err != nil && !errors.Is(err, context.Canceled) {
 		m.a.log.Info("lane ended", "migration", m.plan.ID, "number", s.Header.Number, "error", err)
 	}

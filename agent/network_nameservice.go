@@ -30,7 +30,7 @@ func (a *Agent) tellNames(plan migration.Plan, rec *record.Record) (done <-chan 
 	ended := make(chan struct{})
 	a.actors.Go(func() {
 		defer close(ended)
-		still := func() bool { return a.has(plan.Guest, plan.Next) }
+		still := func() bool { return a.hasAddresses(plan.Guest, plan.Next) }
 		if text := a.updateNames(a.ctx, plan.Guest, seen(plan.Next), nameWaits, still, func(text string) { a.remark(plan.ID, rec, text) }); text != "" {
 			a.remark(plan.ID, rec, text)
 		}
@@ -38,8 +38,8 @@ func (a *Agent) tellNames(plan migration.Plan, rec *record.Record) (done <-chan 
 	return ended
 }
 
-// has says whether the guest is here, and the addresses are its own.
-func (a *Agent) has(guest string, addrs []migration.Address) bool {
+// hasAddresses says whether the guest is here, and the addresses are its own.
+func (a *Agent) hasAddresses(guest string, addrs []migration.Address) bool {
 	g, err := a.guests.find(guest)
 	if err != nil {
 		return false

@@ -123,7 +123,7 @@ func TestNameOfAGuestThatWentOn(t *testing.T) {
 	here := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.10/24")}
 	g := &Guest{Held: care.Held{Description: config.Description{Name: "web"}, Addresses: []migration.Address{here}}}
 	a.guests.byName["web"] = g
-	still := func() bool { return a.has("web", []migration.Address{here}) }
+	still := func() bool { return a.hasAddresses("web", []migration.Address{here}) }
 	if !still() {
 		t.Fatal("it is not here")
 	}

@@ -208,7 +208,7 @@ func (m *outgoing) step(in migration.Input) ([]migration.Effect, error) {
 			return nil, err
 		}
 	}
-	m.take(next)
+	m.setState(next)
 	return effects, nil
 }
 
@@ -234,8 +234,8 @@ func journalWords(s migration.Source) string {
 	return string(s.Doing()) + " begins"
 }
 
-// take makes next the state and tells watchers what changed.
-func (m *outgoing) take(next migration.Source) {
+// setState makes next the state and tells watchers what changed.
+func (m *outgoing) setState(next migration.Source) {
 	now := time.Now()
 	before := m.state
 	m.state = next
@@ -279,7 +279,7 @@ func turnWords(s migration.Source) string {
 // finish writes the outcome to the history and lets the guest go on.
 func (m *outgoing) finish() {
 	defer m.a.recede(m.plan.ID)
-	defer m.a.way.Leave(m.plan.ID)
+	defer m.a.rightOfWay.Leave(m.plan.ID)
 	if m.state.Course != migration.Ended { // the agent stops; the journal stays for the next
 		m.log.Close() //nolint:errcheck // each record was written when it counted
 		return

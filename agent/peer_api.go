@@ -226,7 +226,7 @@ func (a *Agent) incomingFor(p Preparation) (*incoming, error) {
 	if err := a.hasEnded(p.Plan); err != nil {
 		return nil, err
 	}
-	if e, over := a.early[p.Plan.From+" "+p.Plan.ID]; over && p.Plan.Epoch <= e.epoch {
+	if e, over := a.abortedEarly[p.Plan.From+" "+p.Plan.ID]; over && p.Plan.Epoch <= e.epoch {
 		return nil, &migration.Problem{Code: migration.CodeAsked, Text: fmt.Sprintf("migration %s: %s gave it up before its prepare came to %s", p.Plan.ID, p.Plan.From, a.config.Host)}
 	}
 	if err := a.guests.nameFree(p.Plan.Guest); err != nil { // before it has a journal: a later agent would take that guest for this one
@@ -276,7 +276,7 @@ func (a *Agent) findIncoming(r *http.Request) (*incoming, error) {
 	if !ok || peer.Caller(r) != m.plan.From {
 		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("migration %s: not under way on host %s", r.PathValue("id"), a.config.Host)}
 	}
-	m.hear()
+	m.noteHeard()
 	return m, nil
 }
 

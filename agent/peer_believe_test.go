@@ -73,7 +73,7 @@ func between(t *testing.T) *Agent {
 			{Host: "rome2", Site: "rome", V4: net("10.2.1.0/24"), Uplinks: up("192.0.2.4")},
 		},
 	})
-	a.records, a.outgoing, a.incoming, a.early = noRecords(a.config), map[string]*outgoing{}, map[string]*incoming{}, map[string]early{}
+	a.records, a.outgoing, a.incoming, a.abortedEarly = noRecords(a.config), map[string]*outgoing{}, map[string]*incoming{}, map[string]earlyAbort{}
 	var err error
 	if a.detours, err = detour.Load(a.config.StatePath("detours.json"), a.config.Network); err != nil {
 		t.Fatal(err)

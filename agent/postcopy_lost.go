@@ -97,7 +97,7 @@ const forsakenAfter = 30 * time.Second
 func (m *incoming) forsaken(ctx context.Context) bool {
 	state := m.snapshot()
 	mayRun := state.Landing == migration.Starting || state.Landing == migration.Adopting || state.Landing == migration.Leaving || m.starving.Load()
-	return mayRun && !state.Refused() && m.quiet() > forsakenAfter && m.misses(ctx)
+	return mayRun && !state.Refused() && m.silentFor() > forsakenAfter && m.misses(ctx)
 }
 
 // lostThere is the source's reason, or one for it.

@@ -291,7 +291,7 @@ func (m *outgoing) openRefill(ctx context.Context, key []byte) error {
 		return errors.Join(err, lanes.Close())
 	}
 	m.work.forward, m.work.lanes = lanes, lanes
-	m.a.way.Join(m.plan.ID, all, m.giveWay)
+	m.a.rightOfWay.Join(m.plan.ID, all, m.giveWay)
 	m.wayUntilPages(lanes)
 	return nil
 }

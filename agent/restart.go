@@ -281,7 +281,7 @@ func (a *Agent) resumeStarving(m *incoming, held care.Held, missing uint64) {
 	a.guests.expectAgain(waiting)
 	a.know(m)
 	m.rec.Note(fmt.Sprintf("%d pages of the guest's memory are missing here", missing))
-	m.hear()
+	m.noteHeard()
 	m.starving.Store(true)
 	a.actors.Go(func() {
 		heed, unheeded := context.WithCancel(a.ctx)
@@ -300,7 +300,7 @@ func (a *Agent) resumeStarving(m *incoming, held care.Held, missing uint64) {
 			g, kept, err = waiting, false, nil
 		}
 		if kept {
-			err = a.guests.keep(g)
+			err = a.guests.save(g)
 		} else {
 			a.guests.expectAgain(g)
 		}
@@ -358,7 +358,7 @@ func (m *incoming) restart(status vm.Status) migration.Input {
 	case !neverRan(status):
 		return migration.Input{Kind: migration.RunsAlready}
 	default:
-		m.await1()
+		m.watchArrival()
 	}
 	return migration.Input{Kind: migration.Restarted, Problem: why}
 }

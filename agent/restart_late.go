@@ -98,7 +98,7 @@ func (a *Agent) resumeLate(ctx context.Context, l *late) {
 			if len(l.ids) > 0 {
 				g.take(l.ids[0]) //nolint:errcheck // nobody else has it yet
 			}
-			if err := a.guests.keep(g); err != nil {
+			if err := a.guests.save(g); err != nil {
 				a.log.Error("keep guest", "guest", name, "error", err)
 			}
 			a.keepAsking(g)

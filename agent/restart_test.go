@@ -172,7 +172,7 @@ func TestStaysAwayThoughRestarted(t *testing.T) {
 	addr := netip.MustParseAddr("10.3.1.20")
 	a := startedAgain(t)
 	told := make(chan GiveBack, 1)
-	a.words = &owedWords{ctx: a.ctx, dir: t.TempDir(), log: a.log.Warn, on: a.actors.Go, ask: func(_ context.Context, host string, ask GiveBack) error {
+	a.owedWords = &owedWords{ctx: a.ctx, dir: t.TempDir(), log: a.log.Warn, on: a.actors.Go, ask: func(_ context.Context, host string, ask GiveBack) error {
 		if host == "oslo" {
 			told <- ask
 		}

@@ -32,9 +32,9 @@ func (m *outgoing) checkHooks() error {
 	return nil
 }
 
-// ask tells a blocking event and asks its hooks. It returns when all have said go; when
+// askHooks tells a blocking event and asks its hooks. It returns when all have said go; when
 // ctx ends the hook that runs is killed.
-func (m *outgoing) ask(ctx context.Context, name migration.EventName) (asked int, err error) {
+func (m *outgoing) askHooks(ctx context.Context, name migration.EventName) (asked int, err error) {
 	m.rec.Event(name)
 	call := callOf(m.a.config.Host, m.plan, record.Event{At: time.Now().UnixNano(), Name: name, Phase: m.state.Phase()})
 	asked, err = m.a.hooks.Ask(ctx, call)
@@ -47,7 +47,7 @@ func (m *outgoing) ask(ctx context.Context, name migration.EventName) (asked int
 // askStart asks before anything is changed. From its end on the migration has started.
 func (m *outgoing) askStart(ctx context.Context) error {
 	m.rec.SetPlan(m.plan)
-	if _, err := m.ask(ctx, migration.PreMigrationStart); err != nil {
+	if _, err := m.askHooks(ctx, migration.PreMigrationStart); err != nil {
 		return err
 	}
 	m.rec.Event(migration.MigrationStart)
@@ -64,7 +64,7 @@ func (m *outgoing) askSuspend(ctx context.Context) error {
 		m.watchHold(held, end)
 	}()
 	began := time.Now()
-	asked, err := m.ask(held, migration.PreSourceSuspend)
+	asked, err := m.askHooks(held, migration.PreSourceSuspend)
 	end(nil)
 	<-watched
 	if err != nil || asked == 0 {

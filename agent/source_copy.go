@@ -40,7 +40,7 @@ func (m *outgoing) copyMemory(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.a.way.Join(m.plan.ID, paths, m.giveWay)
+	m.a.rightOfWay.Join(m.plan.ID, paths, m.giveWay)
 	ticking := make(chan error, 1)
 	go func() { ticking <- m.followTicks(ctx) }() // the guest may take its time
 	err = m.beginCopy(ctx, paths)

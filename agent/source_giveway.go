@@ -13,13 +13,13 @@ func (m *outgoing) claimWay(before, next migration.Source) {
 	forward := next.Course == migration.Forward && !next.InDoubt
 	switch {
 	case forward && next.Phase() == migration.Switch:
-		m.a.way.Claim(m.plan.ID, true)
+		m.a.rightOfWay.Claim(m.plan.ID, true)
 	case forward && next.Phase() == migration.Handover && m.work != nil && m.work.early:
 		if before.Phase() == migration.Switch {
 			m.wayUntilPages(m.work.lanes)
 		}
 	default:
-		m.a.way.Claim(m.plan.ID, false)
+		m.a.rightOfWay.Claim(m.plan.ID, false)
 	}
 }
 
@@ -29,7 +29,7 @@ func (m *outgoing) wayUntilPages(lanes *proxy.Source) {
 		return
 	}
 	go func() { // lanes end with the migration, at the latest
-		m.a.way.HoldWhile(m.plan.ID, lanes.Done(), func() int64 { return lanes.Stats().Acked })
+		m.a.rightOfWay.HoldWhile(m.plan.ID, lanes.Done(), func() int64 { return lanes.Stats().Acked })
 	}()
 }
 

@@ -71,11 +71,11 @@ func TestCourseSaysWhy(t *testing.T) {
 	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "rome", To: "paris", Epoch: 2}
 	m := &outgoing{a: a, plan: plan, rec: record.New("rome", plan, time.Now())}
 	why := &migration.Problem{Code: migration.CodeAsked, Text: "aborted on request"}
-	m.take(migration.Source{Course: migration.Forward, Epoch: 2})
+	m.setState(migration.Source{Course: migration.Forward, Epoch: 2})
 	if got := m.course(); got.Course != courseUnderWay || got.Problem != nil {
 		t.Errorf("under way: %+v", got)
 	}
-	m.take(migration.Source{Course: migration.Undoing, Epoch: 2, Problem: why})
+	m.setState(migration.Source{Course: migration.Undoing, Epoch: 2, Problem: why})
 	if got := m.course(); got.Course != courseOver || got.Problem == nil || *got.Problem != *why {
 		t.Errorf("turning back: %+v", got)
 	}
@@ -106,7 +106,7 @@ func TestWhyIsSaidAtOnce(t *testing.T) {
 		work: &destinationWork{guest: g}, state: migration.Destination{Landing: migration.Waiting, Epoch: 2},
 	}
 	a.incoming[plan.ID] = m
-	m.await1()
+	m.watchArrival()
 	defer m.work.stop()
 	<-asked
 	answer, err := a.peerLanding(callFrom(t, "paris", plan.ID, nil))
