@@ -1,29 +1,28 @@
 // Package agent is the one process of Godwit on a host: it has guests under care,
 // performs migrations as source and destination, and remembers both.
 //
-// One goroutine owns one migration; everything that it made in the kernel carries
-// our mark and is found again without it. QEMU and user-space tunnels are processes
-// of their own: an agent that dies takes nothing with it.
+// One goroutine owns one migration: outgoing at its source, incoming at its destination. It
+// steps the machine (package migration), journals the new state, performs the effect that
+// follows and feeds back what came of it. What it made in the kernel carries our mark, and is
+// found again without it. QEMU and tunnels are processes of their own: an agent that dies takes
+// nothing with it.
 //
-// What needs nothing of that has a room of its own below: what people write (config), files that are
-// kept (journal, statefile, visits), the link to other hosts (peer) and looks at the paths there (probe),
-// detours (detour), what migrations share (uplinks, priority), what is known of each (record) and of guests (care), what a
-// prediction rests on (sample), what users are told by (hook, metrics) and may ask (api),
-// how long what may take (limits).
+// Files begin with what they are of, such as source_, destination_, detour_, guest_:
+// docs/architecture.md has the list, and which effect is in which of them. What needs none
+// of the agent's state is a package below: what people write (config), files that are kept
+// (journal, statefile, visits), the link to other hosts (peer), looks at the paths there (probe),
+// detours (detour), what migrations share (uplinks, priority), what is known of each (record)
+// and of guests (care), what a prediction rests on (sample), what users are told by (hook,
+// metrics) and may ask (api), how long what may take (limits).
 package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"godwit/agent/config"
 	"godwit/agent/detour"
@@ -55,17 +54,17 @@ type Agent struct {
 	probes  *probe.Reflector
 	clock   func() time.Time
 
-	priority priority.Session
+	priority priority.Session // what the agent weighs among the host's programs
 
-	promised   promises
-	vacated    vacated
-	endpoints  uplinks.Endpoints
-	shares     uplinks.WireShares
-	rightOfWay uplinks.RightOfWay
-	routers    routers
-	owedWords  *owedWords
+	promised   promises           // addresses that guests will have
+	vacated    vacated            // addresses that guests left lately
+	endpoints  uplinks.Endpoints  // of MPTCP, for memory
+	shares     uplinks.WireShares // whose counted bytes are
+	rightOfWay uplinks.RightOfWay // among migrations that share uplinks
+	routers    routers            // what was heard of those on the LAN
+	owedWords  *owedWords         // to subnet agents, not answered yet
 
-	making sync.Mutex // of tunnels that detours have already: one is made again, by the same name, by one at a time
+	making sync.Mutex // of a tunnel that a detour has already: it is made again, by the same name, by one at a time
 
 	mu           sync.Mutex
 	outgoing     map[string]*outgoing
@@ -162,29 +161,6 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 		g.closeFiles()
 	}
 	return nil
-}
-
-// takeDirs makes the agent's directories, and keeps them from another agent until unlock.
-func (a *Agent) takeDirs() (unlock func(), err error) {
-	for _, dir := range []string{a.config.State, a.config.Run} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return nil, err
-		}
-	}
-	state, err := os.Open(a.config.State)
-	if err != nil {
-		return nil, err
-	}
-	if err := flock(state); errors.Is(err, unix.EWOULDBLOCK) { // not every file system locks directories
-		state.Close()
-		return nil, fmt.Errorf("another agent has the state in %s, and both would go on with the same migrations; give each its own", a.config.State)
-	}
-	unlockRun, err := lockDir(a.config.Run)
-	if err != nil {
-		state.Close()
-		return nil, err
-	}
-	return func() { unlockRun(); state.Close() }, nil
 }
 
 // goOn takes up what an agent before this one has left: guests, what leads to them, migrations, what others are owed.
@@ -330,19 +306,6 @@ func (a *Agent) closeMeters() {
 	for _, m := range a.meters {
 		m.Close()
 	}
-}
-
-// lockDir makes sure that one agent serves one run directory.
-func lockDir(dir string) (unlock func(), err error) {
-	f, err := os.OpenFile(filepath.Join(dir, "agent.lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := flock(f); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("another agent runs with %s: %w", dir, err)
-	}
-	return func() { f.Close() }, nil
 }
 
 // precede has the agent's session weigh what a migration asks for. It is slower without, not wrong.

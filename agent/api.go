@@ -223,3 +223,21 @@ func (a *Agent) apiStopGuest(r *http.Request) (any, error) {
 	}
 	return nil, errors.Join(err, a.stopGuest(ctx, g))
 }
+
+// apiProcesses names the QEMU process of every guest here, also of those that wait.
+func (a *Agent) apiProcesses(*http.Request) (any, error) {
+	out := map[string]int{}
+	a.mu.Lock()
+	for _, m := range a.incoming {
+		if g := m.visible(); g != nil {
+			out[m.plan.Guest] = g.Machine.PID()
+		}
+	}
+	a.mu.Unlock()
+	for _, g := range a.guests.all() {
+		if g.Machine != nil {
+			out[g.name()] = g.Machine.PID()
+		}
+	}
+	return out, nil
+}

@@ -28,34 +28,41 @@ import (
 
 // destinationWork is what a destination's effects made and later ones use.
 type destinationWork struct {
+	// of receive
 	preparation   Preparation
 	prepared      Prepared
 	guest         *Guest
+	again         bool         // an earlier agent began this
 	dialled       chan dialled // the guest's channel, once it is open
-	started       atomic.Bool  // QEMU was made to run it
+	queue         *hold.Queue  // of the active tap, watched since it was made
 	holdStream    *transfer.HoldListener
 	lanes         *proxy.Destination // of our own data path; under incoming.mu
-	stopLoading   context.CancelFunc
 	endpoints     []uplinks.Endpoint // announced for a direct transfer, or for mptcp
-	stopMultipath context.CancelFunc // ends its listener
+	stopMultipath context.CancelFunc // ends the listener of mptcp
+	stopLoading   context.CancelFunc
 	turn          turnstile
-	kept          bool                  // the guest still has its old addresses, as something needs them
-	queue         *hold.Queue           // of the active tap, watched since it was made
-	before        <-chan listing        // the guest's connections as it woke here
-	joins         *guest.Joins          // how they followed
-	named         <-chan struct{}       // closed when the name server was told; nil: there is none
-	guard         *nextGuard            // of the next addresses, until they are set
-	taken         map[netip.Addr]string // next addresses that others have, and who; nil: not known yet
-	adopting      time.Time             // when the handover was first tried
-	trouble       error                 // of its last try that was not cut off
-	placed        bool                  // the guest may have its next addresses
-	mainNext      bool                  // and send by them
-	survey        *record.Survey        // of a handover that is done, but perhaps not written down; nil: it is not
-	again         bool                  // an earlier agent began this
-	diskWays      *diskWays             // of those that come; under incoming.mu
-	disks         map[string]*os.File   // that were made here, by path; see keepOpen
-	unsynced      error                 // of a disk that could not be written
-	unsyncedKept  bool                  // in a file, which a person removes
+
+	// of disks
+	diskWays     *diskWays           // of those that come; under incoming.mu
+	disks        map[string]*os.File // that were made here, by path; see keepOpen
+	unsynced     error               // of a disk that could not be written
+	unsyncedKept bool                // in a file, which a person removes
+
+	// of the start
+	started atomic.Bool    // QEMU was made to run the guest
+	before  <-chan listing // the guest's connections as it woke here
+
+	// of the handover
+	adopting time.Time             // when it was first tried
+	trouble  error                 // of its last try that was not cut off
+	guard    *nextGuard            // of the next addresses, until they are set
+	taken    map[netip.Addr]string // next addresses that others have, and who; nil: not known yet
+	placed   bool                  // the guest may have its next addresses
+	mainNext bool                  // and send by them
+	joins    *guest.Joins          // how its connections followed
+	kept     bool                  // it still has its old addresses, as something needs them
+	named    <-chan struct{}       // closed when the name server was told; nil: there is none
+	survey   *record.Survey        // of a handover that is done, but perhaps not written down; nil: it is not
 }
 
 type dialled struct {

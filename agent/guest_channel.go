@@ -131,3 +131,16 @@ func portOf(d config.Description) string {
 	}
 	return qemu.GuestPort
 }
+
+// stopTicks ends the counter of a guest that stays here.
+func (a *Agent) stopTicks(g *Guest) {
+	c := g.channel()
+	if c == nil {
+		return
+	}
+	ctx, cancel := limits.EndTicks.On(a.ctx)
+	defer cancel()
+	if err := limits.Says(ctx, c.Ticks(ctx, 0)); err != nil {
+		a.log.Info("end ticks", "guest", g.name(), "error", err)
+	}
+}

@@ -16,6 +16,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/statefile"
 	"godwit/migration"
+	"godwit/netstate/hold"
 	"godwit/vm"
 	"godwit/vm/guest"
 )
@@ -329,6 +330,42 @@ func (s *guests) readable(name string) error {
 func (s *guests) isReadable(name string) error {
 	if err := s.unread[name]; err != nil {
 		return &migration.Problem{Code: migration.CodeInternal, Text: fmt.Sprintf("guest %s: left as it is: %v, then start the agent again", name, err)}
+	}
+	return nil
+}
+
+// alive says whether the guest's QEMU still runs.
+func (g *Guest) alive() bool {
+	if g.Machine == nil {
+		return false
+	}
+	select {
+	case <-g.Machine.Done():
+		return false
+	default:
+		return true
+	}
+}
+
+// findTaps gets the descriptors of a guest's taps back from its QEMU.
+func (a *Agent) findTaps(g *Guest) {
+	g.Taps = nil
+	for _, name := range g.Held.Taps {
+		var tap *os.File
+		if g.Machine != nil {
+			var err error
+			if tap, err = hold.Recover(g.Machine.PID(), name); err != nil {
+				a.log.Warn("tap's descriptor not found again", "guest", g.name(), "tap", name, "error", err)
+			}
+		}
+		g.Taps = append(g.Taps, tap)
+	}
+}
+
+// activeTap is our descriptor of the active NIC's tap, nil where there is none.
+func (g *Guest) activeTap() *os.File {
+	if g.Held.Active < len(g.Taps) {
+		return g.Taps[g.Held.Active]
 	}
 	return nil
 }

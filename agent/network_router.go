@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 
 	"godwit/migration"
@@ -39,4 +40,13 @@ func gatewayKey(addr netip.Addr) string {
 		return "network.gateway4"
 	}
 	return "network.gateway6"
+}
+
+// hardwareOf is a device's MAC.
+func hardwareOf(device string) (net.HardwareAddr, error) {
+	ifi, err := net.InterfaceByName(device)
+	if err != nil {
+		return nil, err
+	}
+	return ifi.HardwareAddr, nil
 }

@@ -8,111 +8,14 @@ import (
 	"net/netip"
 	"os"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"godwit/agent/limits"
 	"godwit/agent/record"
-	"godwit/agent/sample"
-	"godwit/agent/uplinks"
 	"godwit/migration"
 	"godwit/netstate/hold"
-	"godwit/netstate/tunnel"
-	"godwit/policy"
-	"godwit/transfer/encode/visit"
-	"godwit/transfer/proxy"
 	"godwit/vm"
 )
-
-// forwarder is what stands between QEMU and the paths.
-type forwarder interface {
-	AllowSwitchover()
-	Err() error
-	Close() error
-}
-
-// sourceWork is what a source's effects made and later ones use. It is made anew
-// by an agent that was started again.
-type sourceWork struct {
-	facts         vm.Facts
-	offer         Offer
-	accepted      Acceptance
-	capabilities  []string  // of the program behind the guest's channel
-	noIPv6        bool      // see lacksIPv6
-	boot          string    // see comesIn
-	readied       time.Time // when the guest was last asked to be ready
-	awake         time.Time // when something last went through the tunnel
-	prepared      Prepared
-	tunnel        string // this end's name
-	rtt           time.Duration
-	pathMTU       int           // of the tunnel's path, bytes; 0: not known
-	skew          time.Duration // destination's clock minus ours
-	forward       forwarder     // nil where QEMU connects by itself
-	lanes         *proxy.Source // forward, where that is our own data path
-	unfollow      func()        // ends what counts what the lanes carry; nil before there are any
-	largestQueue  int64         // of it, bytes as they are coded
-	laneKey       []byte
-	visit         *visit.Writer // memory that is kept for a return; nil: none
-	early         bool          // the rest of memory follows the guest
-	rounds        policy.Rounds // of QEMU's, in this copy
-	throttling    policy.Throttling
-	endpoints     []uplinks.Endpoint // of the transfer mptcp, this host's
-	window        int64              // of its connection, bytes; 0: as the kernel has it
-	mirrors       *mirrors           // nil where no disk moves
-	writes        <-chan int64       // bytes per second that the guest rewrites, once; nil where nobody asks
-	dirty         int64              // that, as it was told; 0: not known
-	sampling      <-chan *sample.Sample
-	disksLooked   <-chan int64             // bytes that they take on their way; nil where no disk moves
-	foresight     <-chan *sample.Foresight // of the sample; nil: there is none
-	chosen        bool                     // hybrid, and nobody asked for it
-	endTicks      func() *record.Tick      // stops following the guest's counter, returns the last
-	lastTick      func() *record.Tick      // the last so far
-	endMemory     func()                   // stops following the last of memory
-	wireStart     map[string]int64
-	wireBefore    map[string]int64 // sent before wireStart, by path
-	wireTold      wireTold
-	fed           atomic.Bool            // the rest of memory is sent again, before the destination has said that the guest runs
-	share         *uplinks.WireShare     // of what the meters count since wireStart
-	memoryTunnels []tunnel.Config        // of a direct transfer
-	memoryMTUs    []int                  // of those to come, bytes, by path
-	needed        atomic.Pointer[needed] // when it has landed
-	speed         goodput                // of the memory's copy
-	handling      policy.Handling
-	own           ownQueue
-	qemuPart      qemuPart
-	stopWatch     context.CancelFunc
-	farewells     sync.WaitGroup // of lanes and disks' ways that are being ended
-	once          sync.Once
-}
-
-// release lets go of what only this process holds.
-func (w *sourceWork) release() {
-	w.once.Do(func() {
-		if w.stopWatch != nil {
-			w.stopWatch()
-		}
-		if w.forward != nil {
-			w.forward.Close() //nolint:errcheck // it was told when it mattered
-		}
-		if w.visit != nil {
-			w.visit.Close() //nolint:errcheck // it is given up
-		}
-		w.farewells.Wait()
-		w.mirrors.close()
-		if w.endTicks != nil {
-			w.endTicks()
-		}
-		w.share.Leave()
-		w.leaveMemory()
-	})
-}
-
-func (w *sourceWork) leaveMemory() {
-	if w.endMemory != nil {
-		w.endMemory()
-	}
-}
 
 // perform does one effect. Each is idempotent, and ends soon after ctx does.
 func (m *outgoing) perform(ctx context.Context, e migration.Effect) error {

@@ -67,7 +67,7 @@ func (a *Agent) closeSource(m *outgoing) {
 			a.log.Error("forget guest", "guest", m.plan.Guest, "error", err)
 		}
 	default:
-		a.restoreChannel(m.guest)
+		a.stopTicks(m.guest)
 		if runs = m.runsOn(); !runs {
 			m.rec.Note("the guest could not be continued yet: its QEMU does not answer; it is tried on")
 		}

@@ -1,0 +1,122 @@
+package agent
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"godwit/agent/record"
+	"godwit/agent/sample"
+	"godwit/agent/uplinks"
+	"godwit/netstate/tunnel"
+	"godwit/policy"
+	"godwit/transfer/encode/visit"
+	"godwit/transfer/proxy"
+	"godwit/vm"
+)
+
+// forwarder is what stands between QEMU and the paths.
+type forwarder interface {
+	AllowSwitchover()
+	Err() error
+	Close() error
+}
+
+// sourceWork is what a source's effects made and later ones use. It is made anew
+// by an agent that was started again.
+type sourceWork struct {
+	// of check
+	facts        vm.Facts
+	offer        Offer
+	accepted     Acceptance
+	capabilities []string      // of the program behind the guest's channel
+	noIPv6       bool          // see lacksIPv6
+	boot         string        // see comesIn
+	rtt          time.Duration // to the destination
+	pathMTU      int           // of the tunnel's path, bytes; 0: not known
+	skew         time.Duration // destination's clock minus ours
+	chosen       bool          // mode hybrid, and nobody asked for it
+
+	// what check looks at meanwhile, for the prediction
+	writes      <-chan int64 // bytes per second that the guest rewrites, once; nil where nobody asks
+	dirty       int64        // that, as it was told; 0: not known
+	sampling    <-chan *sample.Sample
+	foresight   <-chan *sample.Foresight // of the sample; nil: there is none
+	disksLooked <-chan int64             // bytes that disks take on their way; nil where no disk moves
+
+	// of prepare
+	prepared Prepared
+	tunnel   string    // this end's name
+	readied  time.Time // when the guest was last asked to be ready
+	awake    time.Time // when something last went through the tunnel
+
+	// of seed
+	mirrors  *mirrors // nil where no disk moves
+	qemuPart qemuPart
+
+	// of copy
+	forward      forwarder     // nil where QEMU connects by itself
+	lanes        *proxy.Source // forward, where that is our own data path
+	unfollow     func()        // ends what counts what the lanes carry; nil before there are any
+	largestQueue int64         // of the lanes, bytes as they are coded
+	laneKey      []byte
+	visit        *visit.Writer      // memory that is kept for a return; nil: none
+	endpoints    []uplinks.Endpoint // of the transfer mptcp, this host's
+	window       int64              // of its connection, bytes; 0: as the kernel has it
+	rounds       policy.Rounds      // of QEMU's
+	speed        goodput            // of memory
+	handling     policy.Handling    // of pages
+	throttling   policy.Throttling
+	early        bool               // the rest of memory follows the guest
+	fed          atomic.Bool        // that is sent again, before the destination has said that the guest runs
+	stopWatch    context.CancelFunc // ends watching for the guest's own end
+	farewells    sync.WaitGroup     // of lanes and disks' ways that are being ended
+	endMemory    func()             // stops following the last of memory
+
+	// of a direct transfer
+	memoryTunnels []tunnel.Config
+	memoryMTUs    []int // of the tunnels to come, bytes, by path
+	own           ownQueue
+
+	// of what was sent
+	share      *uplinks.WireShare // of what the meters count since wireStart
+	wireStart  map[string]int64
+	wireBefore map[string]int64 // sent before wireStart, by path
+	wireTold   wireTold
+
+	// of the guest's counter, and its landing
+	endTicks func() *record.Tick    // stops following it, returns the last tick
+	lastTick func() *record.Tick    // the last so far
+	needed   atomic.Pointer[needed] // when it has landed
+
+	once sync.Once // of release
+}
+
+// release lets go of what only this process holds.
+func (w *sourceWork) release() {
+	w.once.Do(func() {
+		if w.stopWatch != nil {
+			w.stopWatch()
+		}
+		if w.forward != nil {
+			w.forward.Close() //nolint:errcheck // it was told when it mattered
+		}
+		if w.visit != nil {
+			w.visit.Close() //nolint:errcheck // it is given up
+		}
+		w.farewells.Wait()
+		w.mirrors.close()
+		if w.endTicks != nil {
+			w.endTicks()
+		}
+		w.share.Leave()
+		w.leaveMemory()
+	})
+}
+
+func (w *sourceWork) leaveMemory() {
+	if w.endMemory != nil {
+		w.endMemory()
+	}
+}
