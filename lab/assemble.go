@@ -95,7 +95,7 @@ func (r *run) migrationReport(ctx context.Context, m *move) report.Migration {
 			return whyNull(out, "the migration did not begin: "+out.Reason)
 		}
 		out.Outcome, out.Reason = m.standing()
-		r.fillThere(&out, m)
+		r.fillFromDestination(&out, m)
 		if m.report != nil {
 			r.fillBytes(&out, m.report)
 			r.fillCosts(&out, m)

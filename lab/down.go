@@ -53,7 +53,7 @@ func Down(ctx context.Context, ids []string, all bool) (Removal, error) {
 		err := endKeeper(ctx, id)
 		if err == nil {
 			dir := filepath.Join(os.TempDir(), "godwit-lab-"+id)
-			err = errors.Join(topo.Remove(id), unhurt(id, dir), os.RemoveAll(dir))
+			err = errors.Join(topo.Remove(id), freeHosts(id, dir), os.RemoveAll(dir))
 		}
 		if err == nil {
 			out.Removed = append(out.Removed, id)

@@ -13,7 +13,7 @@ func (r *run) survival(m *move) *report.Survival {
 	}
 	out := survivalOf(rep)
 	if out != nil {
-		out.Otherwise = r.otherwise(m)
+		out.Otherwise = r.contradictions(m)
 	}
 	return out
 }

@@ -386,7 +386,7 @@ func (w *world) close(stopReaper func()) []string {
 		}
 	}
 	w.keepLogs()
-	if err := unhurt(w.id, w.dir); err != nil {
+	if err := freeHosts(w.id, w.dir); err != nil {
 		leftovers = append(leftovers, "files: "+err.Error())
 	}
 	if err := os.RemoveAll(w.dir); err != nil {

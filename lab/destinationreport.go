@@ -10,14 +10,14 @@ import (
 	"godwit/migration"
 )
 
-// fillThere fills in what the destination's agent told of a migration that it completed while the
+// fillFromDestination fills in what the destination's agent told of a migration that it completed while the
 // source's was dead. Its source was not cleaned up, so it has no total time; what was sent only the
 // source counts.
-func (r *run) fillThere(out *report.Migration, m *move) {
+func (r *run) fillFromDestination(out *report.Migration, m *move) {
 	if m.told() == nil {
 		return
 	}
-	rep := m.fromThere()
+	rep := m.toldByDestination()
 	fillTold(out, m, rep)
 	_, out.Reason = m.standing()
 	out.TotalS = nil
@@ -25,9 +25,9 @@ func (r *run) fillThere(out *report.Migration, m *move) {
 	r.fillPhases(out, rep)
 }
 
-// fromThere is the destination's report as the source's agent would have told it: from the request on,
+// toldByDestination is the destination's report as the source's agent would have told it: from the request on,
 // with the phases that were heard of from either.
-func (m *move) fromThere() *record.Report {
+func (m *move) toldByDestination() *record.Report {
 	rep := *m.there
 	rep.Requested = m.asked.UnixNano()
 	began := maps.Clone(m.started)

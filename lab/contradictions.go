@@ -25,8 +25,8 @@ type witness struct {
 	stays bool // the guest did not move on, so that where a connection was at the run's end tells of this move
 }
 
-// otherwise has a line for each connection of the lab that a guest's list tells other things of than its client.
-func (r *run) otherwise(m *move) (lines []string) {
+// contradictions has a line for each connection of the lab that a guest's list tells other things of than its client.
+func (r *run) contradictions(m *move) (lines []string) {
 	rep := m.told()
 	if rep == nil || rep.Outcome != migration.Completed || rep.Survival == nil || rep.Survival.Unknown != "" {
 		return nil

@@ -41,7 +41,7 @@ func TestStateFills(t *testing.T) {
 	if err := write(); err != nil {
 		t.Errorf("write to a state with room again: %v", err)
 	}
-	if err := unhurt("test", dir); err != nil {
+	if err := freeHosts("test", dir); err != nil {
 		t.Error(err)
 	}
 	if left := mountsBelow(dir); len(left) != 0 {
@@ -90,7 +90,7 @@ func TestStarved(t *testing.T) {
 	if err := group.feed(); err != nil {
 		t.Error(err)
 	}
-	if err := unhurt(id, t.TempDir()); err != nil {
+	if err := freeHosts(id, t.TempDir()); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(group.dir); err == nil {

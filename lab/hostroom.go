@@ -114,9 +114,9 @@ func (g *memoryGroup) write(file, value string) error {
 	return nil
 }
 
-// unhurt removes the file systems and the control group of the lab id, whose processes
+// freeHosts removes the file systems and the control group of the lab id, whose processes
 // have ended. It needs no memory of them, and what is not there is no error.
-func unhurt(id, dir string) error {
+func freeHosts(id, dir string) error {
 	var errs []error
 	for _, m := range mountsBelow(dir) {
 		errs = append(errs, unix.Unmount(m, unix.MNT_DETACH))
