@@ -1,6 +1,7 @@
 // Package lab runs scenarios: a real multi-site network of namespaces on one
 // machine, an agent on every host, real guests, and clients that count what they
-// feel. What comes out is a report.Report.
+// feel. Run makes a report.Report of it, and RunFaults tries the matrix of faults.
+// docs/architecture.md says which file is of what.
 package lab
 
 import (
