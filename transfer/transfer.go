@@ -19,13 +19,14 @@
 // sequence of messages; package qstream has their format.
 //
 // With the capability switchover-ack (QEMU 8.1 and later) the source does not finish
-// before it has received SWITCHOVER_ACK. The destination sends that as soon as no device of
-// its objects, mostly at once. The holding end (Source or HoldListener) keeps it until
-// AllowSwitchover, passes on everything else, and sends it when both have happened: allowed
-// by us and acknowledged by the destination. It cannot be taken back. QEMU waits for it
-// only while the guest runs: a QMP stop ends the hold as well (migration_can_switchover).
+// before it has received SWITCHOVER_ACK, which the destination sends when none of its
+// devices objects any more, mostly at once. The holding end (Source or HoldListener) keeps
+// that message until AllowSwitchover, and passes on everything else. What was allowed cannot
+// be taken back. QEMU waits only while the guest runs: a QMP stop ends the hold as well
+// (migration_can_switchover).
 //
-// A message that qstream.ReturnPath does not take is an error; nothing of it is passed on. The other streams carry nothing back: a byte there is an error.
+// A message that qstream.ReturnPath does not take is an error; nothing of it is passed on.
+// The other streams carry nothing back: a byte there is an error.
 //
 // # Speed
 //

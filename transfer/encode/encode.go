@@ -2,27 +2,28 @@
 //
 // A body is a sequence of sections, each a group of pages with the same coding:
 //
-//	section   kind u8, packing u8, [uvarint plain length], uvarint length, payload
-//	          5, n ≤ pages.MaxPages, n × page, packing u8, uvarint length, n × 4096 bytes packed together;
-//	          n ≤ 16 for a decoder of before wire.WithWhole
+//	section   kind u8 (1 to 4), packing u8, [uvarint plain length], uvarint length, payload
+//	          kind u8 (5), n, n × page, packing u8, uvarint length, n × 4096 bytes packed together
 //	kind      1 zero, 2 reference, 3 known, 4 delta, 5 pages
 //	packing   0 none (no plain length), 1 s2 block, 2 zstd frame
 //
-// The payload, unpacked, is by kind:
+// In a section of pages n is at most pages.MaxPages, and 16 for a decoder from before
+// wire.WithWhole. The payload of the others, unpacked, is by kind:
 //
 //	zero       n, n × (skip, count)                 runs of zero pages
 //	reference  n, n × (page, other page, age)       content of another page at version frame-age
 //	known      n, n × (page, set, index, 32 bytes)  content of another source, with its identity
 //	delta      n, n × (page, age, length, delta)    difference to this page's version frame-age
 //
-// Each n and count is at least 1. Numbers are uvarints, but page: a zigzag varint, the difference to the page before it in
-// the section (at first, to 0); other page: the difference to page. skip counts pages from
-// the end of the run before. A frame has up to pages.MaxPages pages with content and
-// pages.MaxZero zero ones. An empty body is a frame without pages.
+// Each n and count is at least 1. Numbers are uvarints, but two are zigzag varints: page is
+// the difference to the page before it in the section (the first's, to 0), other page the
+// difference to page. skip counts pages from the end of the run before. A frame has up to
+// pages.MaxPages pages with content and pages.MaxZero zero ones. An empty body is a frame
+// without pages.
 //
-// A delta is a sequence of (uvarint equal words, uvarint changed words, at least 1, changed words) of 8
-// bytes, little-endian as in memory, until the page ends; a last run of equal words is left
-// out.
+// A delta is a sequence of (uvarint equal words, uvarint changed words, at least 1, the
+// changed words), a word being 8 bytes, little-endian as in memory, until the page ends; a
+// last run of equal words is left out.
 //
 // Decoding is idempotent, in any order: a page whose version in the mirror is the frame's or
 // newer is left alone. So a frame may come twice or late.
