@@ -7,14 +7,17 @@
 //
 // # The cures
 //
-// A guest that left its subnet meets the problems that Le & Nahum list (§IV).
+// A guest that left its subnet meets the problems that Le & Nahum list (§IV). Each
+// line below is a problem and, behind the colon, its cure.
+//
 // At home ([Away]), once active:
 //
 //   - the router still sends to the guest's MAC: a bridge rule rewrites the
 //     destination to the bridge's MAC, so that the host routes the packet;
 //   - the host sends it on: host route of the address into the tunnel;
-//   - what comes back leaves by the subnet's router, which may answer ARP for its own subnet alone, where
-//     the bridge has no address: the host asks for it as nobody, by a probe; what goes to a neighbour goes there without the router;
+//   - what comes back leaves by the subnet's router, which may answer ARP for its own
+//     subnet alone, in which the bridge has no address: the host asks for the router as
+//     nobody, by a probe. What goes to a neighbour goes there without the router;
 //   - the router's ARP entry expires: the host answers ARP and NDP for this
 //     one address (a proxy neighbour entry, never proxy_arp for the whole device);
 //   - nothing else enters the guest's taps, so that a QEMU that is about to be
@@ -23,33 +26,37 @@
 // Where the guest lives now ([Visiting]):
 //
 //   - packets for it come out of the tunnel: host route to the bridge, permanent
-//     neighbour entry and static forwarding entry, so no ARP delays or misleads them; until it runs here,
-//     for what comes out of the tunnel alone, as this host and its neighbours may be talking to it;
+//     neighbour entry and static forwarding entry, so no ARP delays or misleads them.
+//     Until it runs here that is for what comes out of the tunnel alone, as this host and
+//     its neighbours may be talking to it where it is;
 //   - its packets go to a router that is not here: the bridge rule gives them to
 //     the host, a source rule sends them into the tunnel, whatever their
 //     destination (also to a neighbour: a client's connection keeps its path);
-//   - it talks to another guest of its home, or that lives here: what goes to an address that has its
-//     way here takes that before any way by source, or those of two guests go round in circles;
-//   - its own ARP entry expires: the host answers for the old gateway, at the guest's taps alone,
-//     as others may have a router of that address; also for the link-local addresses of its routers, by
-//     which alone it knows those that it has from advertisements (RFC 4861 §6.3.4), at the tap of that NIC;
-//   - what those routers granted it runs out, as it does not hear them: what they said last is said
-//     again, at that tap ([Advertise]; no state of the kernel's, the agent keeps it); so is answered whom it
-//     looks for among its old neighbours ([Answer]);
-//   - routers here would give it an address and a default route of this network, and redirect it:
-//     nothing that they advertise reaches a NIC that came from another link ([OffLink]), and DHCP servers
-//     here do not hear it;
+//   - it talks to another guest of its home, or to one that lives here: what goes to an
+//     address that has its way here takes that before any way by source, or packets
+//     between two such guests go round in circles;
+//   - its own ARP entry expires: the host answers for the old gateway, at the guest's taps
+//     alone, as others may have a router of that address; and, at the tap of the NIC that
+//     had them, for the link-local addresses of its routers, by which alone it knows
+//     routers that it has from advertisements (RFC 4861 §6.3.4);
+//   - what those routers granted it runs out, as it does not hear them: what they said
+//     last is said again at that tap ([Advertise]), and it is answered whom it looks for
+//     among its old neighbours ([Answer]). Both are no state of the kernel's: the agent
+//     keeps them;
+//   - routers here would give it an address and a default route of this network, and
+//     redirect it: nothing that they advertise reaches a NIC that came from another link
+//     ([OffLink]), and DHCP servers here do not hear it;
 //   - a firewall that filters by state sees connections in their middle, here and at
 //     home: their packets are not tracked while they take the detour, and chains of
 //     others that may drop what is forwarded let that address pass;
-//   - at home again, neighbours know the MAC of the NIC with which the guest left, or
-//     that it had before a handover: those frames take the way by the host, too; what it
-//     tells neighbours itself (RFC 4861) does not;
+//   - at home again, neighbours know the MAC of the NIC with which the guest left, or of
+//     the one that it had before a handover: those frames take the way by the host, too,
+//     but for what the guest tells neighbours itself (RFC 4861);
 //   - where the operator owns the routes, the address stands in a routing table of its
 //     own ([Visiting.Publish]), which a speaker of BGP announces.
 //
-// A host that forwards IPv6 takes no routes from routers' advertisements, and drops those that it
-// has: accept_ra is 2 on its devices meanwhile.
+// A host that forwards IPv6 takes no routes from routers' advertisements, and drops
+// those that it has: so accept_ra is 2 on its devices meanwhile.
 //
 // Beside the cures, both ends note each flow that takes the detour, with a counter
 // that nft shows ([Flows]), and lower the MSS of TCP connections that begin to what
@@ -60,7 +67,7 @@
 // Set with Active=false prepares: a host route to the bridge and the guest's
 // permanent neighbour entry, which lead where the bridge leads anyway. [Flip]
 // then adds the proxy entry, replaces the route, and commits one nftables
-// transaction; back again in an order in which each packet, at any instant, has
+// transaction. Back, it goes in an order in which each packet, at any instant, has
 // a whole way to the guest or into the tunnel. The rule that closes the taps
 // lets the guest's own unicast through, so a packet between two hooks while the
 // transaction commits is not lost: after it none can come.
@@ -71,6 +78,6 @@
 // "about-GUEST" says in comments what was asked for, and "remember" what sysctls
 // were before. The notebook is written before anything it speaks of. Routes,
 // rules and neighbour entries carry [Protocol], our rules in the firewall's chains
-// a comment. So [Found] and [CleanUp] need no memory. What somebody takes away who
-// loads the host's nftables or configures its network anew, [Stands] and [Lacking] notice.
+// a comment. So [Found] and [CleanUp] need no memory. Where somebody loads the host's
+// nftables anew, or configures its network, [Stands] and [Lacking] notice what is gone.
 package netstate

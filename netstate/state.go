@@ -14,9 +14,9 @@ import (
 const Protocol = 0x67
 
 // Priorities of our policy rules: before main (32766), after local (0). What goes to an address that has
-// its way in main takes that before any guest's way by source: or packets between two guests of one home,
-// both with such rules, go round in circles. One number each: the kernel takes a rule that names a device for
-// one that does not when it is told to delete that.
+// its way in main takes that before any guest's way by source, or packets between two guests of one home,
+// both with such rules, would go round in circles. Each kind of rule has a number of its own: told to delete
+// a rule that names no device, the kernel may take one that does.
 const (
 	PriorityHere     = 6698 // to ADDR: main. Not where it visits: guests here then talk to it as its clients do
 	PriorityArriving = 6699 // to ADDR, out of the tunnel: main, or while it waits to its tap
