@@ -8,8 +8,11 @@ import (
 	"godwit/agent/api"
 )
 
+// decision is what a person says of a doubt; the zero value decides nothing.
+type decision struct{ takeBack, giveUp, keep, fenced bool }
+
 func newRecover() *cobra.Command {
-	var takeBack, fenced, giveUp, keep bool
+	var d decision
 	c := &cobra.Command{
 		Use: "recover [GUEST|ID]", Short: "show what is in doubt on this host and what it would cost to decide; decide it",
 		Long: `Without a flag it changes nothing: it shows the migrations that cannot end by
@@ -33,13 +36,8 @@ off, or if you say so with --fenced.`,
 			if len(args) == 1 {
 				about = args[0]
 			}
-			switch {
-			case takeBack && giveUp || takeBack && keep || giveUp && keep:
-				return usageError{fmt.Errorf("recover: --take-back, --give-up and --keep are of different doubts; say one")}
-			case fenced && !takeBack && !keep:
-				return usageError{fmt.Errorf("recover: --fenced goes with --take-back and --keep")}
-			case (takeBack || giveUp || keep) && about == "":
-				return usageError{fmt.Errorf("recover: name the guest or the migration")}
+			if err := d.check(about); err != nil {
+				return err
 			}
 			client, err := ask(c)
 			if err != nil {
@@ -49,26 +47,46 @@ off, or if you say so with --fenced.`,
 			if err != nil {
 				return err
 			}
-			if !takeBack && !giveUp && !keep {
+			if !d.decides() {
 				return showDoubts(c, doubts)
 			}
 			if len(doubts) != 1 {
 				return usageError{fmt.Errorf("recover %s: it means %d migrations; name one by its id", about, len(doubts))}
 			}
-			if giveUp {
-				return decided(c, doubts[0], "given up here", client.GiveUp(c.Context(), doubts[0].ID))
-			}
-			if keep {
-				return decided(c, doubts[0], "kept here", client.Keep(c.Context(), doubts[0].ID, api.TakeBack{Fenced: fenced}))
-			}
-			return decided(c, doubts[0], "taken back, and continued here", client.TakeBack(c.Context(), doubts[0].ID, api.TakeBack{Fenced: fenced}))
+			return d.carryOut(c, client, doubts[0])
 		},
 	}
-	c.Flags().BoolVar(&takeBack, "take-back", false, "give the guest back to this host, its source")
-	c.Flags().BoolVar(&fenced, "fenced", false, "you vouch that the guest cannot run on the other host")
-	c.Flags().BoolVar(&giveUp, "give-up", false, "give up what may have run on this host, the destination")
-	c.Flags().BoolVar(&keep, "keep", false, "keep a guest that landed on this host, whose source does not answer")
+	c.Flags().BoolVar(&d.takeBack, "take-back", false, "give the guest back to this host, its source")
+	c.Flags().BoolVar(&d.fenced, "fenced", false, "you vouch that the guest cannot run on the other host")
+	c.Flags().BoolVar(&d.giveUp, "give-up", false, "give up what may have run on this host, the destination")
+	c.Flags().BoolVar(&d.keep, "keep", false, "keep a guest that landed on this host, whose source does not answer")
 	return completes(askFlags(c), doubtful)
+}
+
+func (d decision) decides() bool { return d.takeBack || d.giveUp || d.keep }
+
+// check says what of the flags does not go together.
+func (d decision) check(about string) error {
+	switch {
+	case d.takeBack && d.giveUp || d.takeBack && d.keep || d.giveUp && d.keep:
+		return usageError{fmt.Errorf("recover: --take-back, --give-up and --keep are of different doubts; say one")}
+	case d.fenced && !d.takeBack && !d.keep:
+		return usageError{fmt.Errorf("recover: --fenced goes with --take-back and --keep")}
+	case d.decides() && about == "":
+		return usageError{fmt.Errorf("recover: name the guest or the migration")}
+	}
+	return nil
+}
+
+// carryOut asks for what was decided, and says what was done.
+func (d decision) carryOut(c *cobra.Command, client *api.Client, doubt api.Doubt) error {
+	switch {
+	case d.giveUp:
+		return decided(c, doubt, "given up here", client.GiveUp(c.Context(), doubt.ID))
+	case d.keep:
+		return decided(c, doubt, "kept here", client.Keep(c.Context(), doubt.ID, api.TakeBack{Fenced: d.fenced}))
+	}
+	return decided(c, doubt, "taken back, and continued here", client.TakeBack(c.Context(), doubt.ID, api.TakeBack{Fenced: d.fenced}))
 }
 
 func decided(c *cobra.Command, d api.Doubt, what string, err error) error {
