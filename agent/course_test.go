@@ -38,7 +38,7 @@ func TestPeerCourse(t *testing.T) {
 	end("m-00000005", migration.Completed)
 	end("m-00000009", migration.Failed)
 	begin("m-0000000a").over.Store(true)
-	a.outgoing["m-0000000a"].gaveUp.Store(true)
+	a.outgoing["m-0000000a"].guestLost.Store(true)
 	if err := statefile.Write(filepath.Join(dir, "history", "m-00000006.json"), record.Report{ID: "m-00000006", From: "paris", To: "rome", Outcome: migration.Aborted, Ended: 1}); err != nil {
 		t.Fatal(err)
 	}

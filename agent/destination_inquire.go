@@ -157,7 +157,7 @@ func (m *outgoing) course() CourseAnswer {
 		return CourseAnswer{Course: courseUnderWay, Released: m.released.Load(), Heard: m.heard.Load(), Epoch: m.epoch.Load()}
 	}
 	why := cmp.Or(m.rec.Snapshot().Problem, m.turnedBack.Load())
-	return CourseAnswer{Course: courseOver, Released: m.released.Load(), Epoch: m.epoch.Load(), Problem: why, Lost: m.gaveUp.Load()}
+	return CourseAnswer{Course: courseOver, Released: m.released.Load(), Epoch: m.epoch.Load(), Problem: why, Lost: m.guestLost.Load()}
 }
 
 // peerCourse tells a destination what became of a migration that leaves this host.

@@ -15,8 +15,8 @@ import (
 // A guest that came home keeps the address that it has there for as long as something uses it: no lease ends what needs
 // no tunnel. What it brought from elsewhere beside that, by the same detour, goes with the lease.
 
-// homely are the visiting addresses of a guest here that are of this site.
-func (a *Agent) homely(name string) []netip.Addr {
+// addressesAtHome are the visiting addresses of a guest here that are of this site.
+func (a *Agent) addressesAtHome(name string) []netip.Addr {
 	var out []netip.Addr
 	for _, d := range a.detours.List(name) {
 		for _, v := range d.Visiting {
@@ -30,7 +30,7 @@ func (a *Agent) homely(name string) []netip.Addr {
 
 // endTunnelled ends what a tunnel leads to a guest here, whose lease is over, and leaves what is at home.
 func (a *Agent) endTunnelled(ctx context.Context, g *Guest) error {
-	home := a.homely(g.name())
+	home := a.addressesAtHome(g.name())
 	led := slices.DeleteFunc(a.visiting(g.name()), func(addr netip.Addr) bool { return slices.Contains(home, addr) })
 	asks := g.hasChannel()
 	for _, d := range a.detours.List(g.name()) {

@@ -93,7 +93,7 @@ func (a *Agent) lookAfter(ctx context.Context, d detour.Detour) error {
 
 // keepTunnel has a detour's tunnel stand as long as anything may need it, and ends it then.
 func (a *Agent) keepTunnel(ctx context.Context, d detour.Detour) error {
-	if useless(d) && !a.underWay(migrationOf(d.ID)) {
+	if needsNoTunnel(d) && !a.underWay(migrationOf(d.ID)) {
 		if tunnel.Exists(d.Tunnel.Name) {
 			return a.dropTunnel(ctx, d.Tunnel.Name)
 		}
@@ -146,7 +146,7 @@ func (a *Agent) lookAtVisitor(ctx context.Context, g *Guest, d detour.Detour, ex
 	if g.migration() != "" {
 		return a.prolong(d) // it leaves just now, with these addresses
 	}
-	if home := a.homely(g.name()); expired && len(home) > 0 && g.hasChannel() {
+	if home := a.addressesAtHome(g.name()); expired && len(home) > 0 && g.hasChannel() {
 		if needed, _, err := a.neededOf(ctx, g, home); err != nil || needed {
 			return errors.Join(err, a.endTunnelled(ctx, g))
 		}
@@ -201,9 +201,9 @@ func atHome(d detour.Detour) bool {
 	return !slices.ContainsFunc(d.Visiting, func(v netstate.Visiting) bool { return !v.AtHome() })
 }
 
-// useless says that nothing takes the tunnel of a leased detour: all that came by it is at home here. What
+// needsNoTunnel says that nothing takes the tunnel of a leased detour: all that came by it is at home here. What
 // leads it there stays, as the guest may know another host's MAC for its router.
-func useless(d detour.Detour) bool {
+func needsNoTunnel(d detour.Detour) bool {
 	return d.Leased && len(d.Visiting) > 0 && atHome(d) && len(d.Away)+len(d.Coming)+len(d.Standing) == 0
 }
 

@@ -42,12 +42,12 @@ type outgoing struct {
 
 	bandwidth uplinks.Limit
 
-	told     sync.Mutex    // what follows is of one state
-	released atomic.Bool   // state.Released, for others to read
-	heard    atomic.Bool   // state.Heard, for others to read
-	over     atomic.Bool   // not going forward any more, for others to read
-	epoch    atomic.Uint64 // state.Epoch, for others to read
-	gaveUp   atomic.Bool   // state.Lost, for others to read
+	told      sync.Mutex    // what follows is of one state
+	released  atomic.Bool   // state.Released, for others to read
+	heard     atomic.Bool   // state.Heard, for others to read
+	over      atomic.Bool   // not going forward any more, for others to read
+	epoch     atomic.Uint64 // state.Epoch, for others to read
+	guestLost atomic.Bool   // state.Lost, for others to read
 
 	turnedBack atomic.Pointer[migration.Problem] // why it did, last; nil: it never has
 }
@@ -244,7 +244,7 @@ func (m *outgoing) setState(next migration.Source) {
 	m.heard.Store(next.Heard())
 	m.over.Store(next.Course != migration.Forward)
 	m.epoch.Store(next.Epoch)
-	m.gaveUp.Store(next.Lost())
+	m.guestLost.Store(next.Lost())
 	if next.Course == migration.Undoing {
 		m.turnedBack.Store(next.Problem)
 	}

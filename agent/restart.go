@@ -169,7 +169,7 @@ func (m *outgoing) foundAgain() {
 	m.heard.Store(m.state.Heard())
 	m.over.Store(m.state.Course != migration.Forward)
 	m.turnedBack.Store(m.state.Problem)
-	m.gaveUp.Store(m.state.Lost())
+	m.guestLost.Store(m.state.Lost())
 	if m.guest.Machine != nil {
 		m.watchGuest()
 	}

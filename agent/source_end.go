@@ -52,29 +52,7 @@ func (m *outgoing) followTicks(ctx context.Context) error {
 	}
 	go func() {
 		defer close(done)
-		for n := 0; ; {
-			select {
-			case e, ok := <-c.Events():
-				if !ok {
-					if last.Load() == nil {
-						close(heard) // there will be none
-					}
-					return
-				}
-				if e.Name == guest.EventTick {
-					before := last.Load()
-					last.Store(record.Truer(before, &record.Tick{N: e.N, At: e.At.UnixNano(), Mono: e.MonoNS}, true))
-					if before == nil {
-						close(heard)
-					}
-					if n++; n == ticksFollowed {
-						slowing.Go(slower)
-					}
-				}
-			case <-stop:
-				return
-			}
-		}
+		hearTicks(c, &last, stop, sync.OnceFunc(func() { close(heard) }), func() { slowing.Go(slower) })
 	}()
 	end := sync.OnceFunc(func() { close(stop) })
 	m.work.lastTick = last.Load
@@ -90,6 +68,30 @@ func (m *outgoing) followTicks(ctx context.Context) error {
 		return nil
 	case <-askCtx.Done():
 		return limits.Says(askCtx, fmt.Errorf("no tick: %w", askCtx.Err()))
+	}
+}
+
+// hearTicks keeps the last tick until stop is closed, or there are no more events. It calls first when it has heard the first
+// one, or there will be none, and followed when it has heard ticksFollowed.
+func hearTicks(c guest.Channel, last *atomic.Pointer[record.Tick], stop <-chan struct{}, first, followed func()) {
+	for n := 0; ; {
+		select {
+		case e, ok := <-c.Events():
+			if !ok {
+				first()
+				return
+			}
+			if e.Name != guest.EventTick {
+				continue
+			}
+			last.Store(record.Truer(last.Load(), &record.Tick{N: e.N, At: e.At.UnixNano(), Mono: e.MonoNS}, true))
+			first()
+			if n++; n == ticksFollowed {
+				followed()
+			}
+		case <-stop:
+			return
+		}
 	}
 }
 
