@@ -257,29 +257,12 @@ func (r *run) trafficReport(t scenario.Traffic) report.Traffic {
 		}
 		return out
 	}
-	out.MPTCP, out.Survived = res.MPTCP, res.Survived
-	if res.Connected > 0 {
-		ms := float64(res.Connected.Microseconds()) / 1000
-		out.ConnectedMS = &ms
-	}
-	for _, c := range res.Connections {
-		if c.Error != "" && !slices.Contains(out.Ended, c.Error) {
-			out.Ended = append(out.Ended, c.Error)
-		}
-	}
-	out.RecordsLost, out.RecordsRepeated, out.Corrupt = &res.Lost, &res.Repeated, &res.Corrupt
-	out.Bytes, out.Retransmits = &res.Bytes, &res.Retransmits
+	fillCounted(&out, &res)
 	windows := r.windowsOf(t.Guest)
 	if len(windows) == 0 { // another guest's moves are what it may feel
 		windows = r.windowsOf("")
 	}
-	before := [2]int64{max(res.Start, r.zero.UnixNano()-int64(windowTime)), res.End}
-	if len(windows) > 0 {
-		before[1] = windows[0][0]
-	}
-	if before[1]-before[0] > int64(windowTime) {
-		before[0] = before[1] - int64(windowTime)
-	}
+	before := r.beforehand(&res, windows)
 	out.GapBeforeMS = gapOf(&res, before)
 	out.Mbps.Before, out.RTTMS.Before = rateOf(&res, before), rttOf(&res, before)
 	if len(windows) == 0 {
@@ -302,6 +285,34 @@ func (r *run) trafficReport(t scenario.Traffic) report.Traffic {
 		later = part{from: after[0], to: after[1]}
 	}
 	return kindNulls(trafficNulls(out, &res, part{from: before[0], to: before[1]}, part{from: during[0], to: during[1]}, later))
+}
+
+// fillCounted fills in what a flow's client counted over all of the run.
+func fillCounted(out *report.Traffic, res *traffic.Result) {
+	out.MPTCP, out.Survived = res.MPTCP, res.Survived
+	if res.Connected > 0 {
+		ms := float64(res.Connected.Microseconds()) / 1000
+		out.ConnectedMS = &ms
+	}
+	for _, c := range res.Connections {
+		if c.Error != "" && !slices.Contains(out.Ended, c.Error) {
+			out.Ended = append(out.Ended, c.Error)
+		}
+	}
+	out.RecordsLost, out.RecordsRepeated, out.Corrupt = &res.Lost, &res.Repeated, &res.Corrupt
+	out.Bytes, out.Retransmits = &res.Bytes, &res.Retransmits
+}
+
+// beforehand is the window before the first of others, or before the flow's end where there are none.
+func (r *run) beforehand(res *traffic.Result, windows [][2]int64) [2]int64 {
+	before := [2]int64{max(res.Start, r.zero.UnixNano()-int64(windowTime)), res.End}
+	if len(windows) > 0 {
+		before[1] = windows[0][0]
+	}
+	if before[1]-before[0] > int64(windowTime) {
+		before[0] = before[1] - int64(windowTime)
+	}
+	return before
 }
 
 // afterwards is the window after a handover's end, as far as the flow ran on.

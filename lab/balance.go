@@ -108,7 +108,7 @@ func (r *run) takeBalance(ctx context.Context, leave func(guest string) bool) (m
 		if leave(g.Name) {
 			continue
 		}
-		b := r.compare(ctx, g.Name, links)
+		b := r.balanceOf(ctx, g.Name, links)
 		b.guest = g.Name
 		r.mu.Lock()
 		if b.boot != r.boots[g.Name] {
@@ -123,8 +123,8 @@ func (r *run) takeBalance(ctx context.Context, leave func(guest string) bool) (m
 	return missing
 }
 
-// compare compares one guest's; links are what the links had counted before.
-func (r *run) compare(ctx context.Context, name string, links map[string]wan.Counters) balance {
+// balanceOf is one guest's, as of now; links are what the links had counted before.
+func (r *run) balanceOf(ctx context.Context, name string, links map[string]wan.Counters) balance {
 	b := balance{at: time.Now()}
 	r.mu.Lock()
 	b.boot = r.boots[name]
@@ -171,7 +171,7 @@ func (r *run) compare(ctx context.Context, name string, links map[string]wan.Cou
 			edge.toGuest -= int64(m.Packets)
 		}
 		if m.Out && addrs[m.Src] {
-			edge.fromGuest = edge.fromGuest - int64(m.Packets)
+			edge.fromGuest -= int64(m.Packets)
 		}
 	}
 	b.byLinks = r.lostByLinks(name, links)
