@@ -6,19 +6,19 @@
 //
 // # The course of a migration
 //
-// The Source opens lanes, and keeps them, until QEMU comes. It sends the prologue, waits until the
-// destination has it, and sends frames of pages, the coldest first, while it reads. It reads the first round as fast as it needs
-// to keep its lanes busy; a later one when the queue gets short, or once in LearnEvery so
-// that it learns what is hot; never more often than each leastRound. Pages that are hot, and few enough to be sent in the pause,
-// stay until then.
+// The Source opens lanes, and keeps them until QEMU comes. It sends the prologue, waits until
+// the destination has it or has said all that it offers, and sends frames of pages, the coldest
+// first, while it reads. It reads the first round as fast as it needs to keep its lanes busy; a
+// later one when the queue gets short, or once in LearnEvery so that it learns what is hot;
+// never more often than each leastRound. Pages that are hot, and few enough to be sent in the
+// pause, stay until then.
 //
-// SWITCHOVER_ACK is kept back until AllowSwitchover. Settle lets what the guest always writes to come to rest
-// before it is stopped. Hurry begins the stop phase: reading
-// never waits any more. When QEMU has said END, nothing it writes is ever waited with (it
-// holds its big lock then); what memory has no room for is spilled. The tail goes on every
-// lane. When all that waits was sent, End tells the number of the last frame, and the
-// destination, when it has all of them, writes END and tail to its QEMU. Both QEMUs then
-// close by themselves: SHUT goes back on the return path.
+// SWITCHOVER_ACK is kept back until AllowSwitchover. Settle lets what the guest always writes
+// to come to rest before it is stopped. Hurry begins the stop phase, in which reading never
+// waits. What QEMU writes after END is taken at once (it holds its big lock then); what memory
+// has no room for is spilled. The tail goes on every lane. When all that waits was sent, End
+// tells the number of the last frame, and the destination, when it has all of them, writes END
+// and tail to its QEMU. Both QEMUs then close by themselves: SHUT goes back on the return path.
 //
 // # Opaque streams
 //
