@@ -21,7 +21,7 @@ func (m *incoming) takeNextBack(ctx context.Context) {
 		return
 	}
 	m.noteUsed()
-	if m.work.mainNext || m.work.again {
+	if m.work.mainNext || m.work.found {
 		m.a.log.Warn("the guest may keep its next address", "migration", m.plan.ID, "guest", m.plan.Guest)
 		return
 	}

@@ -50,7 +50,7 @@ func TestFailedHandoverTakesNextBack(t *testing.T) {
 			methods[c.fails] = answers(nil, deaf)
 		}
 		m := landing(t, talking(t, methods))
-		m.plan.Next[0].Endpoint, m.work.again = 5, c.again
+		m.plan.Next[0].Endpoint, m.work.found = 5, c.again
 		if err := m.adopt(t.Context()); err == nil {
 			t.Fatalf("%s: it did not fail", c.fails)
 		}

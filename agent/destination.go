@@ -32,7 +32,7 @@ type destinationWork struct {
 	preparation   Preparation
 	prepared      Prepared
 	guest         *Guest
-	again         bool         // an earlier agent began this
+	found         bool         // an earlier agent began this
 	dialled       chan dialled // the guest's channel, once it is open
 	queue         *hold.Queue  // of the active tap, watched since it was made
 	holdStream    *transfer.HoldListener
@@ -49,8 +49,8 @@ type destinationWork struct {
 	unsyncedKept bool                // in a file, which a person removes
 
 	// of the start
-	started atomic.Bool    // QEMU was made to run the guest
-	before  <-chan listing // the guest's connections as it woke here
+	started      atomic.Bool    // QEMU was made to run the guest
+	listedBefore <-chan listing // the guest's connections as it woke here
 
 	// of the handover
 	adopting time.Time             // when it was first tried
@@ -60,7 +60,7 @@ type destinationWork struct {
 	placed   bool                  // the guest may have its next addresses
 	mainNext bool                  // and send by them
 	joins    *guest.Joins          // how its connections followed
-	kept     bool                  // it still has its old addresses, as something needs them
+	keepsOld bool                  // it still has its old addresses, as something needs them
 	named    <-chan struct{}       // closed when the name server was told; nil: there is none
 	survey   *record.Survey        // of a handover that is done, but perhaps not written down; nil: it is not
 }

@@ -26,7 +26,7 @@ func (m *incoming) handed(joins *guest.Joins, users *guest.Users) error {
 			for i := range h.Addresses {
 				h.Addresses[i].Granted, h.Addresses[i].Handover = h.Description.Silent(), m.plan.ID
 			}
-			if m.work.kept {
+			if m.work.keepsOld {
 				h.Addresses = append(h.Addresses, notCurrent(m.plan.Held)...)
 			}
 			h.Active, h.Table, h.Endpoint = 1-m.plan.Active, m.table(), m.lastEndpoint(joins)

@@ -32,8 +32,8 @@ func (m *incoming) hearLater(ctx context.Context) (answer func() error) {
 // hearGuest asks for the list of connections, which comes by itself, and hears when the guest went on.
 func (m *incoming) hearGuest(ctx context.Context) error {
 	g := m.work.guest
-	if m.work.before == nil {
-		m.work.before = listConnections(context.WithoutCancel(ctx), g, bare(m.plan.Held)) // the handover may be over before it is
+	if m.work.listedBefore == nil {
+		m.work.listedBefore = listConnections(context.WithoutCancel(ctx), g, bare(m.plan.Held)) // the handover may be over before it is
 	}
 	if g.Held.Description.Silent() || m.rec.Snapshot().FirstTick != nil {
 		return m.asked(ctx, func(ctx context.Context) error { return g.channel().Ticks(ctx, 0) })
@@ -52,16 +52,16 @@ func (m *incoming) hearGuest(ctx context.Context) error {
 // awaitListed returns when the list of connections that was asked for is there, or limits.Listed has passed: subflows that
 // have closed are on none.
 func (m *incoming) awaitListed(ctx context.Context) {
-	if m.work.before == nil {
+	if m.work.listedBefore == nil {
 		return
 	}
 	ctx, cancel := limits.Listed.On(ctx)
 	defer cancel()
 	select {
-	case l := <-m.work.before:
+	case l := <-m.work.listedBefore:
 		again := make(chan listing, 1) // survive reads it
 		again <- l
-		m.work.before = again
+		m.work.listedBefore = again
 	case <-ctx.Done():
 	}
 }

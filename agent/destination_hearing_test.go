@@ -45,7 +45,7 @@ func TestListedBeforeRetired(t *testing.T) {
 			t.Errorf("%s: listed before its old address went: %v, want %v", c.name, inTime.Load(), c.there)
 		}
 		select {
-		case l := <-m.work.before:
+		case l := <-m.work.listedBefore:
 			if l.err != nil {
 				t.Errorf("%s: %v", c.name, l.err)
 			}

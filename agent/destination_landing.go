@@ -60,7 +60,7 @@ func (m *incoming) keepAddress() {
 func (m *incoming) recall() {
 	has := bare(m.work.guest.Held.Addresses)
 	both := func(a migration.Address) bool { return slices.Contains(has, a.Prefix.Addr()) }
-	m.work.kept = slices.ContainsFunc(m.plan.Held, both)
+	m.work.keepsOld = slices.ContainsFunc(m.plan.Held, both)
 	if !m.plan.KeepsAddress() && !slices.ContainsFunc(m.plan.Next, both) {
 		m.keepAddress()
 	}
@@ -297,12 +297,12 @@ func (m *incoming) retire(ctx context.Context, joins *guest.Joins, stay bool) (*
 	}
 	spare := 1 - m.plan.Active
 	if g.Held.Description.Silent() { // what its old NIC has, stays there until the end of the lease
-		m.work.kept = true
+		m.work.keepsOld = true
 		return &users, nil
 	}
 	stays := stay || len(joins.Unable)+joins.Omitted > 0 || m.plan.Network == "drain" && users.MPTCP > 0
 	keep := g.inUse(users) || stays
-	m.work.kept = keep
+	m.work.keepsOld = keep
 	retire := guest.Retire{
 		Addrs: old, MAC: g.Held.Description.NICs[m.plan.Active].MAC, NewMAC: g.Held.Description.NICs[spare].MAC,
 		Keep: keep, Stay: keep,

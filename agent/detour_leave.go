@@ -40,7 +40,7 @@ func (m *incoming) leave(ctx context.Context) error {
 		}
 		return a.lease(m.plan.Guest, 0)
 	}
-	if !m.work.kept { // the guest has them no more
+	if !m.work.keepsOld { // the guest has them no more
 		return m.endDetours(ctx)
 	}
 	deadline := time.Now().Add(drainWait)

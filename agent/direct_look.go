@@ -64,15 +64,15 @@ func (m *outgoing) directLook(p vm.Progress) policy.Look {
 	if !ok { // it was checked in prepare
 		return look
 	}
-	waiting, err := m.work.own.waiting(to)
-	look.Goodput = m.work.speed.see(time.Now(), p.Transferred-waiting)
+	waiting, err := m.work.ownQueue.waiting(to)
+	look.Goodput = m.work.memoryRate.see(time.Now(), p.Transferred-waiting)
 	onItsWay := int64(float64(look.Goodput) * m.work.rtt.Seconds())
 	look.Remaining += max(0, waiting-onItsWay)
 	if err == nil {
 		err = m.keepShort(to, look)
 	}
-	if err != nil && !m.work.own.told {
-		m.work.own.told = true
+	if err != nil && !m.work.ownQueue.told {
+		m.work.ownQueue.told = true
 		m.rec.Note("what waits in QEMU's own connections is not known, or not bounded, and may make the pause longer: " + err.Error())
 	}
 	return look
@@ -80,7 +80,7 @@ func (m *outgoing) directLook(p vm.Progress) policy.Look {
 
 // keepShort bounds what waits in QEMU's connections to what the longest of their ways needs.
 func (m *outgoing) keepShort(to netip.AddrPort, look policy.Look) error {
-	q, now := &m.work.own, time.Now()
+	q, now := &m.work.ownQueue, time.Now()
 	if look.Round <= 1 || look.Goodput == 0 || q.told || now.Sub(q.at) < keptAgain {
 		return nil
 	}

@@ -244,7 +244,7 @@ func TestHandedAddresses(t *testing.T) {
 	next := migration.Address{Prefix: netip.MustParsePrefix("10.2.1.20/24"), Home: "rome"}
 	plan := migration.Plan{ID: "m-00000002", Guest: "web", From: "paris", To: "rome", Network: "mptcp", Held: []migration.Address{old}, Next: []migration.Address{next}}
 	p := Preparation{Plan: plan, Description: config.Description{Name: "web", NICs: []config.NIC{{MAC: bootMACs[0]}, {MAC: bootMACs[1]}}}, Boot: "first"}
-	m := &incoming{a: a, plan: plan, rec: record.New("rome", plan, time.Now()), work: &destinationWork{preparation: p, kept: true}}
+	m := &incoming{a: a, plan: plan, rec: record.New("rome", plan, time.Now()), work: &destinationWork{preparation: p, keepsOld: true}}
 	g := &Guest{Held: m.expected()}
 	if m.work.guest = g; g.Held.Boot != "first" {
 		t.Errorf("it comes in boot %q", g.Held.Boot)

@@ -47,14 +47,14 @@ func (m *incoming) survive(ctx context.Context) {
 	if m.rec.Snapshot().Survival != nil {
 		return
 	}
-	o := record.Judge{Held: bare(m.plan.Held), Next: bare(m.plan.Next), Keeps: m.plan.KeepsAddress(), Kept: m.work.kept, Joins: m.work.joins, Now: time.Now()}
+	o := record.Judge{Held: bare(m.plan.Held), Next: bare(m.plan.Next), Keeps: m.plan.KeepsAddress(), Kept: m.work.keepsOld, Joins: m.work.joins, Now: time.Now()}
 	if o.Keeps {
 		o.Next = nil
 	}
 	before := listing{err: errors.New("none were listed in the handover: its channel was silent, or the agent was started again since")}
-	if m.work.before != nil {
-		before = <-m.work.before
-		m.work.before = nil
+	if m.work.listedBefore != nil {
+		before = <-m.work.listedBefore
+		m.work.listedBefore = nil
 	}
 	after := before
 	if before.err == nil && !o.Keeps {

@@ -209,8 +209,8 @@ func TestRecall(t *testing.T) {
 		m := landing(t, &Guest{})
 		m.work.guest.Held.Addresses = c.has
 		m.recall()
-		if m.work.kept != c.kept || m.plan.KeepsAddress() != c.keeps {
-			t.Errorf("%s: kept %v, for good %v; want %v, %v", c.name, m.work.kept, m.plan.KeepsAddress(), c.kept, c.keeps)
+		if m.work.keepsOld != c.kept || m.plan.KeepsAddress() != c.keeps {
+			t.Errorf("%s: kept %v, for good %v; want %v, %v", c.name, m.work.keepsOld, m.plan.KeepsAddress(), c.kept, c.keeps)
 		}
 	}
 }

@@ -163,7 +163,7 @@ func (m *incoming) runAgain(ctx context.Context) {
 		m.log.Close() //nolint:errcheck // the agent ends, and the next one goes on
 		return
 	}
-	m.work.again = true
+	m.work.found = true
 	m.run(ctx, m.restart(status))
 }
 

@@ -320,7 +320,7 @@ func TestKeptWhileItStarved(t *testing.T) {
 	})
 	cancel()
 	a.actors.Wait()
-	if !m.work.kept || m.plan.KeepsAddress() {
-		t.Errorf("kept %v, for good %v", m.work.kept, m.plan.KeepsAddress())
+	if !m.work.keepsOld || m.plan.KeepsAddress() {
+		t.Errorf("kept %v, for good %v", m.work.keepsOld, m.plan.KeepsAddress())
 	}
 }

@@ -71,7 +71,7 @@ func TestGivingUpNamesTheWay(t *testing.T) {
 func TestForecastBeyondTheBudget(t *testing.T) {
 	for dirty, noted := range map[int64]bool{0: false, 1e6: false, 25e6: true} {
 		m, n := budgeted(t, "precopy", 300*time.Millisecond, 20*time.Millisecond)
-		m.work.facts.Memory, m.work.offer.Touched, m.work.dirty = 1<<30, 1<<30, dirty
+		m.work.facts.Memory, m.work.offer.Touched, m.work.dirtyRate = 1<<30, 1<<30, dirty
 		m.predict(n, nil)
 		notes := m.rec.Snapshot().Notes
 		if noted != (len(notes) == 1 && strings.Contains(notes[0], "downtime budget is 300ms") && strings.Contains(notes[0], "--mode hybrid")) {

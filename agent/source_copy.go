@@ -259,7 +259,7 @@ func (m *outgoing) copyLook(p vm.Progress, at time.Duration) policy.Look {
 	if direct(m.plan) {
 		return m.directLook(p)
 	}
-	speed := m.work.speed.see(time.Now(), p.Transferred)
+	speed := m.work.memoryRate.see(time.Now(), p.Transferred)
 	return policy.Look{Round: p.Rounds, Remaining: p.Remaining + m.backlog(), DirtyRate: p.DirtyRate, Goodput: speed}
 }
 

@@ -31,7 +31,7 @@ func (m *outgoing) measureWriting() {
 		return
 	}
 	answer := make(chan int64, 1)
-	m.work.writes = answer
+	m.work.dirtyRates = answer
 	n, _ := m.a.config.Find(m.plan.To, m.a.config.Host)
 	carried, machine, quick := m.carried(n)/8, m.guest.Machine, m.plan.Mode == "auto"
 	go func() {
@@ -67,24 +67,24 @@ func writing(ctx context.Context, machine dirtyRater, quick bool, carried int64)
 // settleMode chooses between pre-copy and hybrid, by the rate of the paths that the
 // migration may use (bits per second, 0: unknown), where nobody has.
 func (m *outgoing) settleMode(ctx context.Context, pathRate int64) error {
-	if m.work.writes == nil { // an agent that was started again goes on here
+	if m.work.dirtyRates == nil { // an agent that was started again goes on here
 		m.measureWriting()
 	}
 	auto := m.plan.Mode == "auto"
 	if auto {
 		m.plan.Mode = "precopy"
 	}
-	if m.work.writes == nil || auto && !ownPath(m.plan) { // no other has hybrid: there is nothing to wait for
+	if m.work.dirtyRates == nil || auto && !ownPath(m.plan) { // no other has hybrid: there is nothing to wait for
 		m.rec.Edit(func(r *record.Report) { r.Mode = m.plan.Mode })
 		return nil
 	}
 	select {
-	case m.work.dirty = <-m.work.writes:
+	case m.work.dirtyRate = <-m.work.dirtyRates:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if carried := pathRate / 8; auto && !policy.Converges(m.work.dirty, carried) {
-		why := fmt.Sprintf("the guest rewrites %.1f MB/s, the paths carry %.1f MB/s", float64(m.work.dirty)/1e6, float64(carried)/1e6)
+	if carried := pathRate / 8; auto && !policy.Converges(m.work.dirtyRate, carried) {
+		why := fmt.Sprintf("the guest rewrites %.1f MB/s, the paths carry %.1f MB/s", float64(m.work.dirtyRate)/1e6, float64(carried)/1e6)
 		if cannot := cannotFollow(m.work.facts); cannot != "" {
 			m.rec.Note(fmt.Sprintf("mode precopy, though %s: %s (mode hybrid)", why, cannot))
 		} else {

@@ -74,7 +74,7 @@ func TestHugePagesDoNotFollow(t *testing.T) {
 		m.plan.Mode, m.plan.Transfer, m.work.facts.PageSize = "auto", "lanes", size
 		writes := make(chan int64, 1)
 		writes <- 50e6
-		m.work.writes = writes
+		m.work.dirtyRates = writes
 		if err := m.settleMode(t.Context(), 80e6); err != nil || m.plan.Mode != mode || len(m.rec.Snapshot().Notes) != 1 {
 			t.Errorf("pages of %d: mode %s, %v, %q", size, m.plan.Mode, err, m.rec.Snapshot().Notes)
 		}

@@ -104,7 +104,7 @@ func (m *outgoing) prepareHere(ctx context.Context) error {
 		return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf(
 			"tunnel %s → %s does not carry packets: %v; is UDP port %d open?", m.plan.From, m.plan.To, err, d.Tunnel.Remote.Port())}
 	}
-	m.work.awake = time.Now()
+	m.work.tunnelUsed = time.Now()
 	if err := m.raiseDirect(ctx); err != nil {
 		return err
 	}
@@ -193,7 +193,7 @@ func (m *outgoing) stayReady(ctx context.Context, do func(context.Context) error
 	var repeats sync.WaitGroup
 	defer func() { end(); repeats.Wait() }()
 	repeats.Go(func() {
-		for sleep(repeating, time.Until(m.work.awake.Add(awakeAgain))) {
+		for sleep(repeating, time.Until(m.work.tunnelUsed.Add(awakeAgain))) {
 			m.wakeTunnel(repeating)
 		}
 	})
@@ -210,7 +210,7 @@ func (m *outgoing) stayReady(ctx context.Context, do func(context.Context) error
 // wakeTunnel has a packet go through the tunnel and back, so that both ends have keys, and
 // what lies between them lets the tunnel's packets pass.
 func (m *outgoing) wakeTunnel(ctx context.Context) {
-	m.work.awake = time.Now()
+	m.work.tunnelUsed = time.Now()
 	d, ok := m.a.detours.Get(m.detourID())
 	if !ok {
 		return

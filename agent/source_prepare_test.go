@@ -151,13 +151,13 @@ func TestTunnelStaysAwake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := bareAgent(t, &config.Config{})
 		a.detours = detour.New("", config.Network{}, map[string]*detour.Detour{"m-00000001": {ID: "m-00000001", Guest: "web", Tunnel: tunnel.Config{Name: "gwt-00000001", Dir: dir}}})
-		m := &outgoing{a: a, plan: migration.Plan{ID: "m-00000001", Guest: "web", Network: "tunnel"}, work: &sourceWork{awake: time.Now()}}
+		m := &outgoing{a: a, plan: migration.Plan{ID: "m-00000001", Guest: "web", Network: "tunnel"}, work: &sourceWork{tunnelUsed: time.Now()}}
 		for _, takes := range []time.Duration{time.Second, time.Minute, time.Hour, 20 * time.Second, 20 * time.Second} {
 			before := asked.Load()
 			if err := m.stayReady(t.Context(), func(ctx context.Context) error { sleep(ctx, takes); return nil }); err != nil {
 				t.Error(err)
 			}
-			if since := time.Since(m.work.awake); since > keysLast/3 {
+			if since := time.Since(m.work.tunnelUsed); since > keysLast/3 {
 				t.Errorf("after %v: nothing went through the tunnel for %v", takes, since)
 			}
 			if n := asked.Load() - before; n < int64(takes/keysLast)*3 {

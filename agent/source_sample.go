@@ -15,7 +15,7 @@ import (
 // beginSample looks at memory, beside the rest of the check; nothing hangs on it.
 func (m *outgoing) beginSample() {
 	answer := make(chan *sample.Sample, 1)
-	m.work.sampling = answer
+	m.work.samples = answer
 	machine := m.guest.Machine
 	go func() {
 		ctx, cancel := limits.Sample.On(m.a.ctx)
@@ -30,12 +30,12 @@ func (m *outgoing) beginSample() {
 
 // sampled is the sample that was begun; nil: there is none.
 func (m *outgoing) sampled(ctx context.Context) *sample.Sample {
-	if m.work.sampling == nil { // an agent that was started again goes on here
+	if m.work.samples == nil { // an agent that was started again goes on here
 		return nil
 	}
 	select {
-	case s := <-m.work.sampling:
-		m.work.sampling = nil
+	case s := <-m.work.samples:
+		m.work.samples = nil
 		return s
 	case <-ctx.Done():
 		return nil
@@ -93,7 +93,7 @@ func (m *outgoing) foreseen(ctx context.Context) *sample.Basis {
 		if err := f.LookAgain(ctx); err != nil {
 			m.a.log.Info("the guest's memory is not looked at again", "migration", m.plan.ID, "error", limits.Says(ctx, err))
 		}
-		return f.Basis(m.work.dirty)
+		return f.Basis(m.work.dirtyRate)
 	case <-ctx.Done():
 		return nil
 	}

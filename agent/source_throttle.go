@@ -22,7 +22,7 @@ func (m *outgoing) throttle(ctx context.Context, copying *policy.Copying, look p
 		return nil
 	}
 	if m.work.throttling.Asked() == 0 { // a long round counts a page once that was written ten times
-		look.DirtyRate = max(look.DirtyRate, m.work.dirty)
+		look.DirtyRate = max(look.DirtyRate, m.work.dirtyRate)
 	}
 	if lanes := m.work.lanes; lanes != nil { // what it writes, as it is sent
 		look.DirtyRate = int64(float64(look.DirtyRate) * lanes.Stats().PageBytes / pages.Size)

@@ -39,17 +39,17 @@ type sourceWork struct {
 	chosen       bool          // mode hybrid, and nobody asked for it
 
 	// what check looks at meanwhile, for the prediction
-	writes      <-chan int64 // bytes per second that the guest rewrites, once; nil where nobody asks
-	dirty       int64        // that, as it was told; 0: not known
-	sampling    <-chan *sample.Sample
+	dirtyRates  <-chan int64 // bytes per second that the guest rewrites, once; nil where nobody asks
+	dirtyRate   int64        // the one that was told; 0: not known
+	samples     <-chan *sample.Sample
 	foresight   <-chan *sample.Foresight // of the sample; nil: there is none
 	disksLooked <-chan int64             // bytes that disks take on their way; nil where no disk moves
 
 	// of prepare
-	prepared Prepared
-	tunnel   string    // this end's name
-	readied  time.Time // when the guest was last asked to be ready
-	awake    time.Time // when something last went through the tunnel
+	prepared   Prepared
+	tunnel     string    // this end's name
+	readied    time.Time // when the guest was last asked to be ready
+	tunnelUsed time.Time // when something last went through the tunnel
 
 	// of seed
 	mirrors  *mirrors // nil where no disk moves
@@ -65,7 +65,7 @@ type sourceWork struct {
 	endpoints    []uplinks.Endpoint // of the transfer mptcp, this host's
 	window       int64              // of its connection, bytes; 0: as the kernel has it
 	rounds       policy.Rounds      // of QEMU's
-	speed        goodput            // of memory
+	memoryRate   goodput            // of memory
 	handling     policy.Handling    // of pages
 	throttling   policy.Throttling
 	early        bool               // the rest of memory follows the guest
@@ -77,7 +77,7 @@ type sourceWork struct {
 	// of a direct transfer
 	memoryTunnels []tunnel.Config
 	memoryMTUs    []int // of the tunnels to come, bytes, by path
-	own           ownQueue
+	ownQueue      ownQueue
 
 	// of what was sent
 	share      *uplinks.WireShare // of what the meters count since wireStart
