@@ -156,7 +156,7 @@ func describe(r resource) string {
 	switch r := r.(type) {
 	case route:
 		return fmt.Sprintf("route %s dev %s table %d", r.dst, r.dev, r.table)
-	case rule:
+	case policyRule:
 		return r.String()
 	case neighbour:
 		return fmt.Sprintf("neighbour %s dev %s", r.addr, r.dev)

@@ -117,8 +117,8 @@ func (k *kernel) noteIntent(b book, s State, bridge net.HardwareAddr, before, mi
 	changes := false
 	for _, r := range mine {
 		switch c := r.(type) {
-		case advertised:
-			paths, err := listens(old)
+		case acceptRA:
+			paths, err := acceptingRA(old)
 			if err != nil {
 				return err
 			}
@@ -195,7 +195,7 @@ func (b book) drop(k *kernel, before, after []resource) error {
 				delete(kept, c.path)
 			}
 		}
-		if c, ok := r.(advertised); ok {
+		if c, ok := r.(acceptRA); ok {
 			paths, err := c.restored(old)
 			errs = append(errs, err)
 			for _, path := range paths {

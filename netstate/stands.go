@@ -73,7 +73,7 @@ func (k *kernel) lacks(here map[string]bool, r resource) bool {
 		dev = r.dev
 	case proxy:
 		dev = r.dev
-	case rule:
+	case policyRule:
 		return !here[identity(r)]
 	case linkLocalSpeaker:
 		return r.missing(k)

@@ -35,7 +35,7 @@ func sysctls(bridge, tunnel string, addr netip.Addr) []resource {
 	return []resource{
 		sysctl{"ipv6/conf/" + bridge + "/disable_ipv6", "0"},
 		sysctl{"ipv6/conf/" + tunnel + "/disable_ipv6", "0"},
-		advertised{}, // before it forwards, and after it did
+		acceptRA{}, // before it forwards, and after it did
 		sysctl{forwarding6, "1"},
 		linkLocalSpeaker{bridge}, // while it forwards: the kernel else joins the routers' anycast group for it twice, and leaves it once
 		sysctl{"ipv6/conf/" + bridge + "/proxy_ndp", "1"},

@@ -25,12 +25,12 @@ func tableOf(a netip.Addr, priority int) int {
 // both would lead either astray.
 func apart(before, mine []resource) error {
 	for _, r := range mine {
-		r, ok := r.(rule)
+		r, ok := r.(policyRule)
 		if !ok || slices.Contains(before, resource(r)) || r.table() == unix.RT_TABLE_MAIN {
 			continue
 		}
 		for _, o := range slices.Concat(before, mine) {
-			if o, ok := o.(rule); ok && o.table() == r.table() && o.addr().BitLen() == r.addr().BitLen() && (o.addr() != r.addr() || o.priority != r.priority) {
+			if o, ok := o.(policyRule); ok && o.table() == r.table() && o.addr().BitLen() == r.addr().BitLen() && (o.addr() != r.addr() || o.priority != r.priority) {
 				return fmt.Errorf("%s: its routing table %d is that of %s on this host; wait until that is gone, or move another guest here", r, r.table(), o.addr())
 			}
 		}
@@ -42,7 +42,7 @@ func apart(before, mine []resource) error {
 }
 
 // alone refuses a rule in whose table somebody else has routes, or looks.
-func (r rule) alone() error {
+func (r policyRule) alone() error {
 	fam := family(r.addr())
 	rules, err := dump.Whole(func() ([]netlink.Rule, error) { return netlink.RuleList(fam) })
 	if err != nil {

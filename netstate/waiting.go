@@ -21,7 +21,7 @@ func waits(bridge string, v Visiting) []resource {
 		forwarding{v.Tap, mac},
 		neighbour{bridge, waitingHop(v), mac},
 		route{host(v.Addr), tableOf(v.Addr, PriorityArriving), bridge, waitingHop(v)},
-		rule{dst: v.Addr, iif: v.Tunnel, priority: PriorityArriving, own: true},
+		policyRule{dst: v.Addr, iif: v.Tunnel, priority: PriorityArriving, own: true},
 	}
 }
 

@@ -17,12 +17,12 @@ import (
 // forwarding6 is what makes a host a router of IPv6.
 const forwarding6 = "ipv6/conf/all/forwarding"
 
-// advertised stands for the routes that routers advertise to the host itself (RFC 4861 §6.3). One
+// acceptRA stands for the routes that routers advertise to the host itself (RFC 4861 §6.3). One
 // that becomes a router drops those that it has and takes no more, but on devices whose accept_ra
 // is 2 (Documentation/networking/ip-sysctl): they are made so before that.
-type advertised struct{}
+type acceptRA struct{}
 
-func (advertised) ensure(k *kernel) error {
+func (acceptRA) ensure(k *kernel) error {
 	for _, path := range k.listening {
 		if err := writeSysctl(path, "2"); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -32,14 +32,14 @@ func (advertised) ensure(k *kernel) error {
 }
 
 // remove does nothing: what was before is in the notebook, see restored.
-func (advertised) remove(*kernel) error { return nil }
+func (acceptRA) remove(*kernel) error { return nil }
 
 // own are devices by which a host may speak for itself. Others do where they have an address.
 var own = []string{"device", "veth", "vlan", "bond", "team", "macvlan", "ipvlan"}
 
-// listens lists accept_ra of the devices that take advertisements, and would not any more. old
+// acceptingRA lists accept_ra of the devices that take advertisements, and would not any more. old
 // are the sysctls that were changed. Where the host forwards by its operator's will, there is none.
-func listens(old map[string]string) ([]string, error) {
+func acceptingRA(old map[string]string) ([]string, error) {
 	on, err := readSysctl(forwarding6)
 	if _, ours := old[forwarding6]; err != nil || on != "0" && !ours {
 		return nil, err
@@ -71,7 +71,7 @@ func listens(old map[string]string) ([]string, error) {
 }
 
 // restored puts accept_ra back on all devices, and says of which.
-func (advertised) restored(old map[string]string) (paths []string, err error) {
+func (acceptRA) restored(old map[string]string) (paths []string, err error) {
 	for _, path := range sorted(old) {
 		if strings.HasPrefix(path, "ipv6/conf/") && strings.HasSuffix(path, "/accept_ra") {
 			err = errors.Join(err, restore(path, old[path]))

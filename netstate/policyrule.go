@@ -12,26 +12,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A rule sends what comes from src, or goes to dst, to a table. One by source also makes src and
+// A policyRule sends what comes from src, or goes to dst, to a table. One by source also makes src and
 // its peers pass the reverse path filter of a bridge without an address, which is strict there even
 // when it is loose: fib_validate_source asks for the way back as if from the device that a packet
 // leaves by.
-type rule struct {
+type policyRule struct {
 	src, dst netip.Addr // one of them
 	iif      string     // "": whatever device it comes from
 	priority int
 	own      bool // of dst: to a table of its own instead of main
 }
 
-func here(a netip.Addr) rule { return rule{dst: a, priority: PriorityHere} }
-func arriving(a netip.Addr, tunnel string) rule {
-	return rule{dst: a, iif: tunnel, priority: PriorityArriving}
+func here(a netip.Addr) policyRule { return policyRule{dst: a, priority: PriorityHere} }
+func arriving(a netip.Addr, tunnel string) policyRule {
+	return policyRule{dst: a, iif: tunnel, priority: PriorityArriving}
 }
-func leaving(a netip.Addr) rule   { return rule{src: a, priority: PriorityVisiting} }
-func returning(a netip.Addr) rule { return rule{src: a, priority: PriorityReturn} }
+func leaving(a netip.Addr) policyRule   { return policyRule{src: a, priority: PriorityVisiting} }
+func returning(a netip.Addr) policyRule { return policyRule{src: a, priority: PriorityReturn} }
 
 // addr is whose the rule is.
-func (r rule) addr() netip.Addr {
+func (r policyRule) addr() netip.Addr {
 	if r.dst.IsValid() {
 		return r.dst
 	}
@@ -39,14 +39,14 @@ func (r rule) addr() netip.Addr {
 }
 
 // table is where it sends to.
-func (r rule) table() int {
+func (r policyRule) table() int {
 	if r.dst.IsValid() && !r.own {
 		return unix.RT_TABLE_MAIN
 	}
 	return tableOf(r.addr(), r.priority)
 }
 
-func (r rule) message() *netlink.Rule {
+func (r policyRule) message() *netlink.Rule {
 	m := netlink.NewRule()
 	m.Priority, m.Protocol, m.IifName = r.priority, Protocol, r.iif
 	m.Family, m.Table = family(r.addr()), r.table()
@@ -62,7 +62,7 @@ func whole(a netip.Addr) *net.IPNet {
 	return &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}
 }
 
-func (r rule) ensure(*kernel) error {
+func (r policyRule) ensure(*kernel) error {
 	err := netlink.RuleAdd(r.message())
 	if errors.Is(err, unix.EEXIST) {
 		err = nil
@@ -70,11 +70,11 @@ func (r rule) ensure(*kernel) error {
 	return wrap(err, "set %s", r)
 }
 
-func (r rule) remove(*kernel) error {
+func (r policyRule) remove(*kernel) error {
 	return wrap(gone(netlink.RuleDel(r.message())), "delete %s", r)
 }
 
-func (r rule) String() string {
+func (r policyRule) String() string {
 	s := fmt.Sprintf("rule %d from %s", r.priority, r.src)
 	if r.dst.IsValid() {
 		s = fmt.Sprintf("rule %d to %s", r.priority, r.dst)
@@ -89,17 +89,17 @@ func (r rule) String() string {
 }
 
 // ourRules lists rules of a family that carry our mark.
-func ourRules(fam int) ([]rule, error) {
+func ourRules(fam int) ([]policyRule, error) {
 	all, err := dump.Whole(func() ([]netlink.Rule, error) { return netlink.RuleList(fam) })
 	if err != nil {
 		return nil, fmt.Errorf("list rules: %w", err)
 	}
-	var ours []rule
+	var ours []policyRule
 	for _, m := range all {
 		if m.Protocol != Protocol || m.Src == nil && m.Dst == nil {
 			continue
 		}
-		r := rule{iif: m.IifName, priority: m.Priority}
+		r := policyRule{iif: m.IifName, priority: m.Priority}
 		if m.Src != nil {
 			r.src = prefix(m.Src, fam).Addr()
 		} else {
