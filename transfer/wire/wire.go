@@ -26,10 +26,13 @@
 // # Versions
 //
 // The opener names the versions that it speaks, the other answers with the highest that
-// both do, or says Bye. These are versions 1 to 4: in 1 there is no Offer; before 3 Run has no
-// last frame, and comes when all frames before it are acknowledged; before 4 no more than 16 pages of a frame are
-// packed together. The key is made for one
-// migration; a Hello with another is refused.
+// both do, or says Bye. These are versions 1 to 4; new in each is
+//
+//	2  Offer
+//	3  Run has a last frame. Before, it comes when all frames before it are acknowledged
+//	4  all pages of a frame may be packed together. Before, 16 at most
+//
+// The key is made for one migration; a Hello with another is refused.
 //
 // # Numbers
 //
@@ -81,14 +84,18 @@
 //	BytesEnd  17  both          be64 last frame (to source: 0): there are no more bytes that way
 //
 // Prologue comes before the first frame, and Tail, in parts, before End. Where pages were
-// missed, frames and another End with a higher last frame follow; a page that went whole, as it was missed before, cannot be. Offer may come at any time,
-// before Prologue too, or never; it is a hint: a page that is coded by it carries its whole
-// SHA-256, and the destination misses it where its content has another (package encode). The contents
-// of sets from 65536 on may change, and go: an Offer of such a set with n = 0 says that they have. One
-// of set 0 with n = 0 says that all of those below was offered: who has heard it need not wait with frames for more.
+// missed, frames and another End with a higher last frame follow. A page that was missed goes
+// whole then, and cannot be missed again.
 //
-// A stream that is no migration's, such as a disk's (package pipe), is a session of its own: the payloads of its
-// frames, one after the other, are what goes to the destination, and there are no topics but Bytes and BytesEnd.
+// Offer may come at any time, before Prologue too, or never. It is a hint: a page that is coded
+// by it carries its whole SHA-256, and the destination misses it where its content has another
+// (package encode). The contents of sets from 65536 on may change, and go: an Offer of such a
+// set with n = 0 says that they have. One of set 0 with n = 0 says that all of the sets below
+// was offered: who has heard it need not wait with frames for more.
+//
+// A stream that is no migration's, such as a disk's (package pipe), is a session of its own:
+// the payloads of its frames, one after the other, are what goes to the destination, and there
+// are no topics but Bytes and BytesEnd.
 //
 // Post-copy that goes on with new proxies, as an agent ended, is another session with
 // another key and numbers that begin again: Prologue, then all of Wanted, then frames of
