@@ -90,8 +90,8 @@
 // Offer may come at any time, before Prologue too, or never. It is a hint: a page that is coded
 // by it carries its whole SHA-256, and the destination misses it where its content has another
 // (package encode). The contents of sets from 65536 on may change, and go: an Offer of such a
-// set with n = 0 says that they have. One of set 0 with n = 0 says that all of the sets below
-// was offered: who has heard it need not wait with frames for more.
+// set with n = 0 says that they have. One of set 0 with n = 0 says that all below 65536 was
+// offered: who has heard it need not wait with frames for more.
 //
 // A stream that is no migration's, such as a disk's (package pipe), is a session of its own:
 // the payloads of its frames, one after the other, are what goes to the destination, and there
