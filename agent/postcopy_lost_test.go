@@ -97,7 +97,7 @@ func TestPagesLostBeforeTheAnswer(t *testing.T) {
 		}))
 		followed := make(chan struct{})
 		close(followed)
-		if m.feed(t.Context(), followed) || len(m.inbox) > 0 != c.want {
+		if m.resendPages(t.Context(), followed) || len(m.inbox) > 0 != c.want {
 			t.Errorf("%s: %d inputs", name, len(m.inbox))
 		}
 	}

@@ -37,11 +37,11 @@ func (m *outgoing) couldRun(ctx context.Context) bool {
 	}
 }
 
-// feed brings pages to a destination whose agent was started again before the guest was known to run there: QEMU may
+// resendPages brings pages to a destination whose agent was started again before the guest was known to run there: QEMU may
 // wait for a page, and answer nobody until it comes, so that nobody can say whether it runs, while the
 // lanes went with the agent. It is for a release that has no answer; followed is closed when nobody else touches the
 // lanes. It says whether it did anything.
-func (m *outgoing) feed(ctx context.Context, followed <-chan struct{}) bool {
+func (m *outgoing) resendPages(ctx context.Context, followed <-chan struct{}) bool {
 	if !mayHandEarly(m.plan) || !m.guest.alive() && !m.qemuGone() {
 		return false
 	}
@@ -68,7 +68,7 @@ func (m *outgoing) feed(ctx context.Context, followed <-chan struct{}) bool {
 	case <-ctx.Done():
 		return false
 	}
-	m.work.fed.Store(true)
+	m.work.pagesResent.Store(true)
 	if _, err := m.refill(ctx); err != nil {
 		if errors.Is(err, errLost) {
 			m.lose(ctx, err)

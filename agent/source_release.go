@@ -113,7 +113,7 @@ func (m *outgoing) askRelease(ctx context.Context, answer *ReleaseAnswer, follow
 	}
 	idle := standstill{patience: m.a.config.Patience}
 	for {
-		if m.feed(ctx, followed) {
+		if m.resendPages(ctx, followed) {
 			idle = standstill{patience: idle.patience}
 		}
 		asked := time.Now()
@@ -189,7 +189,7 @@ func (m *outgoing) finishMemory(life, release context.Context) {
 	}
 	p, err := m.guest.Machine.AwaitMigration(life)
 	if err != nil {
-		if life.Err() == nil && release.Err() == nil && !m.couldRun(release) && !m.work.fed.Load() {
+		if life.Err() == nil && release.Err() == nil && !m.couldRun(release) && !m.work.pagesResent.Load() {
 			m.askRefusal(release, err.Error())
 		}
 		return

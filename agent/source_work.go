@@ -69,7 +69,7 @@ type sourceWork struct {
 	handling     policy.Handling    // of pages
 	throttling   policy.Throttling
 	early        bool               // the rest of memory follows the guest
-	fed          atomic.Bool        // that is sent again, before the destination has said that the guest runs
+	pagesResent  atomic.Bool        // that goes again, before the destination has said that the guest runs; see resendPages
 	stopWatch    context.CancelFunc // ends watching for the guest's own end
 	farewells    sync.WaitGroup     // of lanes and disks' ways that are being ended
 	endMemory    func()             // stops following the last of memory
