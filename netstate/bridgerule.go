@@ -25,33 +25,44 @@ func ingress(s State, bridge net.HardwareAddr) []bridgeRule {
 	rules := []bridgeRule{{comment: words("of", "guest", s.Guest)}}
 	rules = append(rules, offLinkIngress(s, bridge)...)
 	for _, v := range s.Visiting {
-		if !v.AtHome() {
-			rules = append(rules, clampRule(v.Addr, v.Fits, "out")...)
-			rules = append(rules, flowRules(s.Guest, v.Addr, "out", true, join(unicast(), ipSrc(v.Addr)))...)
-		}
-		if v.AtHome() && len(v.Known) != 0 && !bytes.Equal(v.Known, v.MAC) { // or the bridge floods it, and no NIC that is up takes it
-			rules = append(rules, bridgeRule{words("redirect", "home", v.Addr.String(), "mac", v.Known.String(), "host", bridge.String()),
-				join(etherDst(v.Known), ipDst(v.Addr), toHost(bridge))})
-		}
-		for _, tap := range v.Taps {
-			if v.Asks {
-				rules = append(rules, bridgeRule{words("asks", "dhcp", v.Addr.String(), "tap", tap), join(iif(tap), dhcpAsked(), drop())})
-			}
-			if v.AtHome() && v.Addr.Is6() { // what neighbours say to each other is not forwarded (RFC 4861 §7.1)
-				for _, kind := range []byte{neighbourAsks, neighbourAnswers} {
-					rules = append(rules, bridgeRule{words("talk", "from", v.Addr.String(), "tap", tap, "icmp6", strconv.Itoa(int(kind))),
-						join(iif(tap), ipSrc(v.Addr), icmp6Of(kind), accept())})
-				}
-			}
-			m := join(iif(tap), unicast(), ipSrc(v.Addr), count(counterVisiting(s.Guest, v.Addr)), toHost(bridge))
-			rules = append(rules, bridgeRule{words("redirect", "from", v.Addr.String(), "tap", tap, "host", bridge.String()), m})
-			if !v.Gateway.IsValid() || v.AtHome() {
-				continue
-			}
-			rules = append(rules, bridgeRule{words("asks", "router", v.Gateway.String(), "tap", tap, "host", bridge.String()),
-				join(iif(tap), asksFor(v.Gateway), toHost(bridge))})
-		}
+		rules = append(rules, ingressVisiting(s.Guest, v, bridge)...)
 	}
+	return append(rules, ingressAway(s, bridge)...)
+}
+
+// ingressVisiting are those of one address with which the guest visits, or that it has at home again.
+func ingressVisiting(guest string, v Visiting, bridge net.HardwareAddr) (rules []bridgeRule) {
+	if !v.AtHome() {
+		rules = append(rules, clampRule(v.Addr, v.Fits, "out")...)
+		rules = append(rules, flowRules(guest, v.Addr, "out", true, join(unicast(), ipSrc(v.Addr)))...)
+	}
+	if v.AtHome() && len(v.Known) != 0 && !bytes.Equal(v.Known, v.MAC) { // or the bridge floods it, and no NIC that is up takes it
+		rules = append(rules, bridgeRule{words("redirect", "home", v.Addr.String(), "mac", v.Known.String(), "host", bridge.String()),
+			join(etherDst(v.Known), ipDst(v.Addr), toHost(bridge))})
+	}
+	for _, tap := range v.Taps {
+		if v.Asks {
+			rules = append(rules, bridgeRule{words("asks", "dhcp", v.Addr.String(), "tap", tap), join(iif(tap), dhcpAsked(), drop())})
+		}
+		if v.AtHome() && v.Addr.Is6() { // what neighbours say to each other is not forwarded (RFC 4861 §7.1)
+			for _, kind := range []byte{neighbourAsks, neighbourAnswers} {
+				rules = append(rules, bridgeRule{words("talk", "from", v.Addr.String(), "tap", tap, "icmp6", strconv.Itoa(int(kind))),
+					join(iif(tap), ipSrc(v.Addr), icmp6Of(kind), accept())})
+			}
+		}
+		m := join(iif(tap), unicast(), ipSrc(v.Addr), count(counterVisiting(guest, v.Addr)), toHost(bridge))
+		rules = append(rules, bridgeRule{words("redirect", "from", v.Addr.String(), "tap", tap, "host", bridge.String()), m})
+		if !v.Gateway.IsValid() || v.AtHome() {
+			continue
+		}
+		rules = append(rules, bridgeRule{words("asks", "router", v.Gateway.String(), "tap", tap, "host", bridge.String()),
+			join(iif(tap), asksFor(v.Gateway), toHost(bridge))})
+	}
+	return rules
+}
+
+// ingressAway are those of the guest's addresses that are away; active ones last.
+func ingressAway(s State, bridge net.HardwareAddr) (rules []bridgeRule) {
 	for _, a := range s.Away {
 		rules = append(rules, clampRule(a.Addr, a.Fits, "in")...)
 		rules = append(rules, clampRule(a.Addr, a.Fits, "out")...)
