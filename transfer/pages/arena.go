@@ -8,7 +8,8 @@ import (
 // Slot names a place for one page in an Arena; 0 is none.
 type Slot uint32
 
-// Spill is where an Arena writes when its memory is used up: a file that nobody else has.
+// Spill is where an Arena writes when its memory is used up: a file that nobody else has. It is written and read by several
+// goroutines at a time, at different places.
 type Spill interface {
 	io.ReaderAt
 	io.WriterAt
@@ -18,7 +19,7 @@ type Spill interface {
 const chunkSlots = 256
 
 // Arena holds contents of pages in slots: the first ones in memory, later ones in a spill
-// file. It is not safe for use by several goroutines.
+// file. It is not safe for use by several goroutines, but for what says so.
 type Arena struct {
 	bound  Slot // slots in memory; those above are in the spill
 	grow   func(bytes int) ([]byte, error)
@@ -106,22 +107,16 @@ func (a *Arena) bytes(slot Slot) []byte {
 	return a.chunks[n/chunkSlots][from : from+Size : from+Size]
 }
 
-func (a *Arena) write(slot Slot, data []byte) error {
-	if memory := a.bytes(slot); memory != nil {
-		copy(memory, data)
-		return nil
-	}
+// spillOut writes the content of a slot in the spill. Several goroutines may write and read there, each its own slots.
+func (a *Arena) spillOut(slot Slot, data []byte) error {
 	if _, err := a.spill.WriteAt(data, a.offset(slot)); err != nil {
 		return fmt.Errorf("spill: %w", err)
 	}
 	return nil
 }
 
-// read returns the content of a slot: the slot's own memory, or a copy.
-func (a *Arena) read(slot Slot) ([]byte, error) {
-	if memory := a.bytes(slot); memory != nil {
-		return memory, nil
-	}
+// spillIn returns a copy of the content of a slot in the spill.
+func (a *Arena) spillIn(slot Slot) ([]byte, error) {
 	data := make([]byte, Size)
 	if _, err := a.spill.ReadAt(data, a.offset(slot)); err != nil {
 		return nil, fmt.Errorf("read the spill: %w", err)

@@ -8,7 +8,7 @@ import (
 )
 
 // Store holds what waits, what is in flight and what was delivered. Its methods may be
-// called from any goroutine.
+// called from any goroutine. Put and Take wait for the spill; none waits for another that does.
 type Store struct {
 	ready, room chan struct{}
 
@@ -156,25 +156,44 @@ func (s *Store) unchanged(p *page, data []byte) bool {
 	return content != nil && bytes.Equal(content, data)
 }
 
-// place copies data to the page's slot, which it gets if it has none.
+// place copies data to the page's slot. It gets one if it has none, and another if that is in the spill: the content there
+// may be taken while this is written.
 func (s *Store) place(p *page, data []byte) error {
 	if data == nil {
 		s.release(&p.slot)
 		return nil
 	}
-	if p.slot == 0 {
-		slot, err := s.allocate()
-		if err != nil {
-			return s.fail(err)
-		}
-		if slot == 0 {
-			s.refused = true
-			signal(s.ready) // what Skip kept may go now
-			return ErrFull
-		}
-		p.slot = slot
+	if memory := s.arena.bytes(p.slot); memory != nil {
+		copy(memory, data)
+		return nil
 	}
-	return s.fail(s.arena.write(p.slot, data))
+	slot, err := s.allocate()
+	if err != nil {
+		return s.fail(err)
+	}
+	if slot == 0 {
+		s.refused = true
+		signal(s.ready) // what Skip kept may go now
+		return ErrFull
+	}
+	if err := s.write(slot, data); err != nil {
+		return s.fail(err)
+	}
+	s.release(&p.slot)
+	p.slot = slot
+	return nil
+}
+
+// write fills a slot that nobody else knows of. Where it is in the spill, the store is unlocked meanwhile: a disk may take
+// its time, and acknowledgements, on which lanes hang, cannot wait for it.
+func (s *Store) write(slot Slot, data []byte) error {
+	if memory := s.arena.bytes(slot); memory != nil {
+		copy(memory, data)
+		return nil
+	}
+	s.mu.Unlock()
+	defer s.mu.Lock()
+	return s.arena.spillOut(slot, data)
 }
 
 // allocate returns a slot: free, that of the coldest base, or in the spill; 0 if there is

@@ -36,7 +36,20 @@ func (s *Store) Take(most int) (*Frame, error) { return s.takeFrame(most, false)
 func (s *Store) TakeUrgent(most int) (*Frame, error) { return s.takeFrame(most, true) }
 
 func (s *Store) takeFrame(most int, urgent bool) (*Frame, error) {
-	most = min(max(most, 1), MaxPages)
+	f, err := s.choose(min(max(most, 1), MaxPages), urgent)
+	if f == nil || err != nil {
+		return nil, err
+	}
+	if err := s.fetch(f); err != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return nil, s.fail(err)
+	}
+	return f, nil
+}
+
+// choose makes a frame, but for the contents that the spill has.
+func (s *Store) choose(most int, urgent bool) (*Frame, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err != nil {
@@ -65,6 +78,23 @@ func (s *Store) takeFrame(most int, urgent bool) (*Frame, error) {
 		signal(s.ready)
 	}
 	return f, nil
+}
+
+// fetch reads what the spill has of a frame that is not sent: those slots are nobody else's, so the store is not locked
+// while the disk takes its time.
+func (s *Store) fetch(f *Frame) error {
+	for i := range f.Pages {
+		t := &f.Pages[i]
+		if t.Data != nil {
+			continue
+		}
+		data, err := s.arena.spillIn(t.slot)
+		if err != nil {
+			return err
+		}
+		t.Data = data
+	}
+	return nil
 }
 
 func (s *Store) takeUrgent(f *Frame, most int) error {
@@ -132,12 +162,8 @@ func (s *Store) take(f *Frame, number uint64, p *page) error {
 		s.takeZero(f, number, p)
 		return nil
 	}
-	data, err := s.arena.read(p.slot)
-	if err != nil {
-		return err
-	}
 	t := Page{
-		Number: number, Data: data, Settled: p.flight == 0, Whole: p.is(whole), Version: p.version, slot: p.slot,
+		Number: number, Data: s.arena.bytes(p.slot), Settled: p.flight == 0, Whole: p.is(whole), Version: p.version, slot: p.slot,
 	}
 	if t.Settled && p.base != 0 {
 		t.base, t.Base = p.base, s.arena.bytes(p.base)
