@@ -65,38 +65,31 @@ func (s *Store) surround(number uint64) {
 
 // takeForGuest takes what waits with a content in the order in which the guest is likely to
 // touch it.
-func (s *Store) takeForGuest(f *Frame, most int) error {
-	if err := s.takeNear(f, most); err != nil {
-		return err
-	}
+func (s *Store) takeForGuest(f *Frame, most int) {
+	s.takeNear(f, most)
 	if !s.ordered {
 		s.hot, s.cold = s.inOrder()
 		s.ordered = true
 	}
-	if err := s.takeListed(f, most, &s.hot); err != nil {
-		return err
-	}
-	if err := s.takeAround(f, most); err != nil {
-		return err
-	}
-	return s.takeListed(f, most, &s.cold)
+	s.takeListed(f, most, &s.hot)
+	s.takeAround(f, most)
+	s.takeListed(f, most, &s.cold)
 }
 
 // takeNear takes from the areas of pages that were urgent, the last of them first: where the
 // guest was last it is now.
-func (s *Store) takeNear(f *Frame, most int) error {
+func (s *Store) takeNear(f *Frame, most int) {
 	for len(s.near) > 0 {
 		last := len(s.near) - 1
-		if full, err := s.takeArea(f, most, s.near[last]); full || err != nil {
-			return err
+		if s.takeArea(f, most, s.near[last]) {
+			return
 		}
 		s.near = s.near[:last]
 	}
-	return nil
 }
 
 // takeAround takes from what is around those areas, that of the last of them first.
-func (s *Store) takeAround(f *Frame, most int) error {
+func (s *Store) takeAround(f *Frame, most int) {
 	for len(s.around) > 0 && len(f.Pages) < most {
 		last := len(s.around) - 1
 		area, ok := s.around[last].next()
@@ -104,20 +97,15 @@ func (s *Store) takeAround(f *Frame, most int) error {
 			s.around = s.around[:last]
 			continue
 		}
-		full, err := s.takeArea(f, most, area)
-		if err != nil {
-			return err
-		}
-		if full {
+		if s.takeArea(f, most, area) {
 			s.around[last].taken-- // the next frame takes what is left of it
 		}
 	}
-	return nil
 }
 
 // takeArea takes what waits with a content in an area, and says whether some of that found no
 // room.
-func (s *Store) takeArea(f *Frame, most int, area uint64) (full bool, err error) {
+func (s *Store) takeArea(f *Frame, most int, area uint64) (full bool) {
 	first := area * areaPages
 	for number := first; number < min(first+areaPages, s.Total()); number++ {
 		p := &s.pages[number]
@@ -125,27 +113,22 @@ func (s *Store) takeArea(f *Frame, most int, area uint64) (full bool, err error)
 			continue
 		}
 		if len(f.Pages) == most {
-			return true, nil
+			return true
 		}
-		if err := s.take(f, number, p); err != nil {
-			return false, err
-		}
+		s.take(f, number, p)
 	}
-	return false, nil
+	return false
 }
 
 // takeListed takes pages from the beginning of a list.
-func (s *Store) takeListed(f *Frame, most int, list *[]uint64) error {
+func (s *Store) takeListed(f *Frame, most int, list *[]uint64) {
 	for len(*list) > 0 && len(f.Pages) < most {
 		number := (*list)[0]
 		*list = (*list)[1:]
 		if p := &s.pages[number]; p.is(waiting) && !p.is(waitsZero) {
-			if err := s.take(f, number, p); err != nil {
-				return err
-			}
+			s.take(f, number, p)
 		}
 	}
-	return nil
 }
 
 // nearAreas is how many areas on either side are near a hot page.

@@ -59,14 +59,10 @@ func (s *Store) choose(most int, urgent bool) (*Frame, error) {
 		return nil, nil
 	}
 	f := &Frame{Number: s.last + 1}
-	if err := s.takeUrgent(f, most); err != nil {
-		return nil, s.fail(err)
-	}
+	s.takeUrgent(f, most)
 	if !f.Urgent && !urgent {
 		s.takeZeros(f)
-		if err := s.takeRest(f, most); err != nil {
-			return nil, s.fail(err)
-		}
+		s.takeRest(f, most)
 	}
 	if len(f.Pages) == 0 && len(f.Zero) == 0 {
 		return nil, nil
@@ -97,21 +93,18 @@ func (s *Store) fetch(f *Frame) error {
 	return nil
 }
 
-func (s *Store) takeUrgent(f *Frame, most int) error {
+func (s *Store) takeUrgent(f *Frame, most int) {
 	for len(s.urgent) > 0 && len(f.Pages) < most && len(f.Zero) < MaxZero {
 		number := s.urgent[0]
 		p := &s.pages[number]
 		if p.is(waiting) && !s.blocked.has(number) && !s.heldBack.has(number) {
 			f.Urgent = true
-			if err := s.take(f, number, p); err != nil {
-				return err
-			}
+			s.take(f, number, p)
 		}
 		s.urgent = s.urgent[1:]
 		p.flags &^= hastened | nearby
 	}
 	slices.Sort(f.Zero) // they were asked for in any order
-	return nil
 }
 
 func (s *Store) takeZeros(f *Frame) {
@@ -120,32 +113,27 @@ func (s *Store) takeZeros(f *Frame) {
 	}
 }
 
-func (s *Store) takeRest(f *Frame, most int) error {
+func (s *Store) takeRest(f *Frame, most int) {
 	if s.postCopy {
-		if err := s.takeForGuest(f, most); err != nil {
-			return err
-		}
+		s.takeForGuest(f, most)
 	}
-	return s.takeWaiting(f, most)
+	s.takeWaiting(f, most)
 }
 
-func (s *Store) takeWaiting(f *Frame, most int) error {
+func (s *Store) takeWaiting(f *Frame, most int) {
 	for i := range Classes {
 		class := i
 		if s.postCopy {
 			class = Classes - 1 - i
 		}
 		if s.skips(class) {
-			return nil
+			return
 		}
 		waits := s.wait[class]
 		for n, ok := waits.next(0); ok && len(f.Pages) < most; n, ok = waits.next(n) {
-			if err := s.take(f, n, &s.pages[n]); err != nil {
-				return err
-			}
+			s.take(f, n, &s.pages[n])
 		}
 	}
-	return nil
 }
 
 func (s *Store) takeZero(f *Frame, number uint64, p *page) {
@@ -157,10 +145,10 @@ func (s *Store) takeZero(f *Frame, number uint64, p *page) {
 	f.Zero = append(f.Zero, number)
 }
 
-func (s *Store) take(f *Frame, number uint64, p *page) error {
+func (s *Store) take(f *Frame, number uint64, p *page) {
 	if p.is(waitsZero) {
 		s.takeZero(f, number, p)
-		return nil
+		return
 	}
 	t := Page{
 		Number: number, Data: s.arena.bytes(p.slot), Settled: p.flight == 0, Whole: p.is(whole), Version: p.version, slot: p.slot,
@@ -179,7 +167,6 @@ func (s *Store) take(f *Frame, number uint64, p *page) error {
 	p.last = f.Number
 	s.counts.InFlight++
 	f.Pages = append(f.Pages, t)
-	return nil
 }
 
 // Sent says that the frame was coded. Call it before the frame's first byte leaves. Pages
