@@ -27,8 +27,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Version of the format. 2: states have epochs, and may have been taken back or have
@@ -53,14 +51,16 @@ type opening struct {
 
 // File is one migration's journal.
 type File struct {
-	path   string
-	f      *os.File
-	length int64  // of what is valid
-	size   int64  // of the file: zeros follow what is valid
-	broken error  // why nothing more can be appended
-	last   []byte // the last record's JSON; nil: not known
-	synced bool   // it is on the disk
-	timed  func(took time.Duration)
+	path    string
+	f       disk
+	length  int64  // of what is valid
+	size    int64  // of the file: zeros follow what is valid
+	durable int64  // so much of it is known to be on the disk
+	unsure  bool   // a sync failed; see mend
+	broken  error  // why nothing more can be appended, until that is mended
+	last    []byte // the last record's JSON; nil: not known
+	synced  bool   // it is on the disk
+	timed   func(took time.Duration)
 }
 
 // OnSync has each sync of a record to the disk told to timed, when it is done.
@@ -72,16 +72,17 @@ func Create(dir, id string) (*File, error) {
 		return nil, fmt.Errorf("create journal %s: %w", id, err)
 	}
 	path := filepath.Join(dir, id+".journal")
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("create journal %s: %w", id, err)
 	}
-	j := &File{path: path, f: f}
+	j := &File{path: path, f: file{f}}
 	if err := errors.Join(j.Append(opening{Version}, false), f.Sync(), SyncDir(dir)); err != nil {
 		f.Close()
 		os.Remove(path)
 		return nil, fmt.Errorf("create journal %s: %w", id, err)
 	}
+	j.durable = j.length
 	return j, nil
 }
 
@@ -103,13 +104,13 @@ func Open(dir, id string, state any) (*File, error) {
 	if err := json.Unmarshal(last, state); err != nil {
 		return nil, fmt.Errorf("open journal %s: %w", path, err)
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY, 0o600)
+	f, err := os.OpenFile(path, os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open journal %s: %w", id, err)
 	}
-	j := &File{path: path, f: f, length: int64(length), size: int64(len(data))}
+	j := &File{path: path, f: file{f}, length: int64(length), size: int64(len(data))}
 	if len(bytes.Trim(data[length:], "\x00")) > 0 { // part of a record that must not be read with the next
-		if err := j.takeBack(); err != nil {
+		if err := j.mend(); err != nil {
 			f.Close()
 			return nil, fmt.Errorf("open journal %s: %w", id, err)
 		}
@@ -171,7 +172,7 @@ func First(dir, id string, state any) error {
 // Append writes one record; with sync it is on the disk when Append returns. One that says
 // what the last said is not written again: a doubt may be asked about for months. On an
 // error the journal is as it was: no part of a record stays that a later one would
-// be glued to, and none that was not acted upon is read after a crash of the agent.
+// be glued to, and none that was not acted upon is read after a crash of the agent, or of the host.
 func (j *File) Append(record any, sync bool) error {
 	line, err := json.Marshal(record)
 	if err != nil {
@@ -181,7 +182,9 @@ func (j *File) Append(record any, sync bool) error {
 		return fmt.Errorf("write journal %s: record of %d bytes", j.path, len(line))
 	}
 	if j.broken != nil {
-		return fmt.Errorf("write journal %s: %w", j.path, j.broken)
+		if j.broken = j.mend(); j.broken != nil {
+			return fmt.Errorf("write journal %s: %w", j.path, j.broken)
+		}
 	}
 	if bytes.Equal(line, j.last) && (j.synced || !sync) {
 		return nil
@@ -192,13 +195,17 @@ func (j *File) Append(record any, sync bool) error {
 	}
 	if _, err = j.f.WriteAt(out, j.length); err == nil && sync {
 		err = j.sync()
+		j.unsure = err != nil
 	}
 	if err != nil {
-		j.broken = j.takeBack()
+		j.broken = j.mend()
 		return fmt.Errorf("write journal %s: %w", j.path, errors.Join(err, j.broken))
 	}
 	j.length += int64(len(out))
 	j.last, j.synced = line, sync
+	if sync {
+		j.durable = j.length
+	}
 	return nil
 }
 
@@ -207,11 +214,7 @@ func (j *File) sync() error {
 	if j.timed != nil {
 		defer func(begun time.Time) { j.timed(time.Since(begun)) }(time.Now())
 	}
-	for {
-		if err := unix.Fdatasync(int(j.f.Fd())); !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
+	return j.f.Datasync()
 }
 
 // Reserve makes room for n bytes of records, and what comes after them, where there is too little. On an error, such
@@ -226,15 +229,6 @@ func (j *File) Reserve(n int) error {
 	}
 	j.size += int64(len(more))
 	return nil
-}
-
-// takeBack removes what follows the last record, and the room with it.
-func (j *File) takeBack() error {
-	err := j.f.Truncate(j.length)
-	if err == nil {
-		j.size = j.length
-	}
-	return err
 }
 
 // Close keeps the file for the next start of the agent.
