@@ -259,8 +259,9 @@ type lastOfDisks struct {
 	have time.Duration
 }
 
-func (*lastOfDisks) Courtesy(bool) (int, error) { return 0, nil }
-func (*lastOfDisks) Stop(context.Context) error { return nil }
+func (*lastOfDisks) Courtesy(bool) (int, error)             { return 0, nil }
+func (*lastOfDisks) Stop(context.Context) error             { return nil }
+func (*lastOfDisks) Events(context.Context) <-chan vm.Event { return nil }
 
 func (l *lastOfDisks) FinishMirrors(ctx context.Context) error {
 	until, _ := ctx.Deadline()
@@ -273,6 +274,7 @@ func TestDisksHaveTheirBudget(t *testing.T) {
 	machine := &lastOfDisks{}
 	plan := migration.Plan{Guest: "web", To: "oslo", Downtime: 30 * time.Second}
 	m := &outgoing{a: between(t), plan: plan, guest: &Guest{Machine: machine}, rec: record.New("rome", plan, time.Now()), work: &sourceWork{mirrors: &mirrors{blocks: machine}}}
+	m.a.ctx = t.Context()
 	if err := m.perform(t.Context(), migration.Pause); err == nil || machine.have < plan.Downtime {
 		t.Errorf("they have %v: %v", machine.have, err)
 	}

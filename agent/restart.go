@@ -173,6 +173,9 @@ func (m *outgoing) foundAgain() {
 	if m.guest.Machine != nil {
 		m.watchGuest()
 	}
+	if m.state.Released() && m.guest.alive() {
+		m.standAgain()
+	}
 }
 
 // flippedAgain leads packets to a guest that was let go, as its flip did: that is not on the

@@ -78,6 +78,7 @@ func startedAgain(t *testing.T) *Agent {
 // halted is a QEMU that an agent finds again, and whose guest is paused.
 type halted struct{ stuck }
 
+func (h *halted) Stop(context.Context) error            { h.runs.Store(0); return nil }
 func (*halted) Events(context.Context) <-chan vm.Event  { return nil }
 func (*halted) CancelMigration(context.Context) error   { return nil }
 func (*halted) ReleaseSwitchover(context.Context) error { return nil }

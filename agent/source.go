@@ -191,7 +191,7 @@ func (m *outgoing) pause(ctx context.Context) error {
 	}
 	m.lookAgain(ctx)
 	m.beginStop()
-	if err := m.rec.Timed(record.StepStop, func() error { return m.guest.Machine.Stop(ctx) }); err != nil {
+	if err := m.stop(ctx); err != nil {
 		m.cutMirrors() // QEMU may wait for a write that a dead path holds up
 		return err
 	}
@@ -204,7 +204,10 @@ func (m *outgoing) pause(ctx context.Context) error {
 	// destination starts nothing before it has the release.
 	m.allowSwitchover()
 	m.letFinish()
-	return m.noteMemory(ctx, memory)
+	if err := m.noteMemory(ctx, memory); err != nil {
+		return err
+	}
+	return m.stood()
 }
 
 // allowSwitchover lets the destination's acknowledgement pass, where QEMU waits for one.
@@ -272,6 +275,7 @@ func (m *outgoing) resume(ctx context.Context) error {
 	stood := paused != 0
 	m.rec.Edit(func(r *record.Report) { r.Paused = 0 })
 	m.work.leaveMemory()
+	m.work.stands.end()
 	if !m.guest.alive() {
 		return fmt.Errorf("resume guest %s: its QEMU is gone", m.plan.Guest)
 	}

@@ -71,6 +71,7 @@ type sourceWork struct {
 	early        bool               // the rest of memory follows the guest
 	pagesResent  atomic.Bool        // that goes again, before the destination has said that the guest runs; see resendPages
 	stopWatch    context.CancelFunc // ends watching for the guest's own end
+	stands       *stance            // of the guest, once it was stopped
 	farewells    sync.WaitGroup     // of lanes and disks' ways that are being ended
 	endMemory    func()             // stops following the last of memory
 
@@ -99,6 +100,7 @@ func (w *sourceWork) release() {
 		if w.stopWatch != nil {
 			w.stopWatch()
 		}
+		w.stands.end()
 		if w.forward != nil {
 			w.forward.Close() //nolint:errcheck // it was told when it mattered
 		}

@@ -1,0 +1,180 @@
+package agent
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"godwit/agent/config"
+	"godwit/agent/record"
+	"godwit/migration"
+	"godwit/vm"
+)
+
+// restless is a QEMU of which somebody else has a monitor, too.
+type restless struct {
+	gone
+	mu     sync.Mutex
+	events []chan vm.Event
+	status vm.Status
+	stops  int
+	before func() // what others do just before they are asked to stop; may be nil
+	after  func() // and just after that
+}
+
+func newRestless() *restless {
+	return &restless{gone: gone{done: make(chan struct{})}, status: vm.Running}
+}
+
+func (r *restless) Events(context.Context) <-chan vm.Event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	events := make(chan vm.Event, 16)
+	r.events = append(r.events, events)
+	return events
+}
+
+// becomes is what QEMU says, whoever asked for it.
+func (r *restless) becomes(s vm.Status, event string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.status == s {
+		return
+	}
+	r.status = s
+	for _, events := range r.events {
+		events <- vm.Event{Name: event}
+	}
+}
+
+func (r *restless) Stop(context.Context) error {
+	if r.before != nil {
+		r.before()
+	}
+	r.becomes(vm.Paused, "STOP")
+	r.mu.Lock()
+	r.stops++
+	r.mu.Unlock()
+	if after := r.after; after != nil {
+		r.after = nil
+		after()
+	}
+	return nil
+}
+
+func (*restless) Courtesy(bool) (int, error)              { return 0, nil }
+func (*restless) ReleaseSwitchover(context.Context) error { return nil }
+
+func (r *restless) Cont(context.Context) error { r.becomes(vm.Running, "RESUME"); return nil }
+
+func (r *restless) Status(context.Context) (vm.Status, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.status, nil
+}
+
+// seen is how the guest is, and how often it was stopped.
+func (r *restless) seen() (vm.Status, int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.status, r.stops
+}
+
+func restlessGuest(t *testing.T) (*outgoing, *restless) {
+	t.Helper()
+	machine := newRestless()
+	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome"}
+	m := &outgoing{
+		a: bareAgent(t, &config.Config{Host: "paris"}), guest: &Guest{Machine: machine}, plan: plan,
+		work: &sourceWork{}, rec: record.New("paris", plan, time.Now()), inbox: make(chan migration.Input, 1),
+	}
+	m.a.ctx = t.Context()
+	t.Cleanup(m.work.release)
+	return m, machine
+}
+
+// TestGuestThatOthersLetRun: before it was let go its migration turns back; once it was, it is stopped again, whoever
+// had it run on.
+func TestGuestThatOthersLetRun(t *testing.T) {
+	for _, released := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			m, machine := restlessGuest(t)
+			if err := m.stop(t.Context()); err != nil || m.stood() != nil {
+				t.Fatal(err, m.stood())
+			}
+			m.released.Store(released)
+			for n := range 2 {
+				machine.becomes(vm.Running, "RESUME")
+				synctest.Wait()
+				if status, stops := machine.seen(); status != vm.Paused || stops != n+2 {
+					t.Errorf("let go %v: it is %s, stopped %d times", released, status, stops)
+				}
+				if !released {
+					break
+				}
+			}
+			if m.stood() == nil {
+				t.Error("it counts as one that stood still")
+			}
+			told := strings.Join(m.rec.Snapshot().Notes, "\n")
+			if turns := len(m.inbox) > 0; turns == released || strings.Contains(told, "after it was let go") != released {
+				t.Errorf("let go %v: turns back %v, %q", released, turns, told)
+			}
+			m.work.release()
+		})
+	}
+}
+
+// TestGuestThatIsToRunOn: what an undo, or others before the stop, had run is left alone.
+func TestGuestThatIsToRunOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, machine := restlessGuest(t)
+		machine.before = func() { // as somebody does who has just looked
+			machine.becomes(vm.Paused, "STOP")
+			machine.becomes(vm.Running, "RESUME")
+		}
+		if err := m.stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if err := m.stood(); err != nil {
+			t.Error(err)
+		}
+		if err := m.resume(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if status, stops := machine.seen(); status != vm.Running || stops != 1 || len(m.inbox) > 0 {
+			t.Errorf("it is %s, stopped %d times; %d inputs", status, stops, len(m.inbox))
+		}
+	})
+}
+
+// TestRunsAsItIsStopped: whoever is quick is seen, too.
+func TestRunsAsItIsStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, machine := restlessGuest(t)
+		machine.after = func() { machine.becomes(vm.Running, "RESUME") }
+		if err := m.pause(t.Context()); err == nil {
+			t.Error("it counts as one that stood still")
+		}
+		synctest.Wait()
+		if status, _ := machine.seen(); status != vm.Paused || len(m.inbox) != 1 {
+			t.Errorf("it is %s; %d inputs", status, len(m.inbox))
+		}
+		m.work.release()
+	})
+}
+
+// TestRunsWhileNoAgentDoes: a guest that was let go, and that an agent finds to run here, is stopped.
+func TestRunsWhileNoAgentDoes(t *testing.T) {
+	a := startedAgain(t)
+	_, machine := haltedGuest(a, "web")
+	machine.runs.Store(1)
+	journalOf(t, a, "m-00000001", journalled("m-00000001", "berlin", sourceDoing(t, migration.Release)))
+	a.resumeMigrations(a.ctx, nil)
+	waitFor(t, "it is stopped", func() bool { return machine.runs.Load() == 0 })
+}
