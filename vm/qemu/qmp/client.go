@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"sync"
@@ -81,7 +82,7 @@ type message struct {
 		} `json:"version"`
 		Capabilities []string `json:"capabilities"`
 	} `json:"QMP"`
-	ID     *uint64         `json:"id"`
+	ID     json.RawMessage `json:"id"` // a number, if it is ours
 	Return json.RawMessage `json:"return"`
 	Error  *wireError      `json:"error"`
 
@@ -116,7 +117,7 @@ func New(ctx context.Context, conn net.Conn) (*Client, error) {
 		return nil, ctx.Err()
 	}
 	c := &Client{
-		conn: conn, vers: hello.QMP.Version.QEMU,
+		conn: conn, vers: hello.QMP.Version.QEMU, lastID: rand.Uint64N(clients) * idsEach,
 		waiting: map[uint64]chan reply{}, done: make(chan struct{}),
 	}
 	go c.read(lines)
@@ -133,6 +134,13 @@ func New(ctx context.Context, conn net.Conn) (*Client, error) {
 	}
 	return c, nil
 }
+
+// Each client begins its ids elsewhere: QEMU may send an answer that the client before did not wait for when it has greeted
+// the next. They are below 2^53.
+const (
+	clients = 1 << 30
+	idsEach = 1 << 22
+)
 
 // linesBefore bounds what may come before the greeting.
 const linesBefore = 1000

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"time"
 )
 
@@ -122,7 +123,7 @@ func (c *Client) read(lines *bufio.Scanner) {
 			at := time.Unix(m.Timestamp.Seconds, m.Timestamp.Microseconds*1000)
 			c.fan.send(Event{Name: m.Event, At: at, Data: m.Data})
 		case m.ID != nil:
-			c.answer(*m.ID, reply{value: m.Return, err: m.Error})
+			c.answer(m.ID, reply{value: m.Return, err: m.Error})
 		}
 	}
 	c.conn.Close()
@@ -137,7 +138,12 @@ func (c *Client) read(lines *bufio.Scanner) {
 	close(c.done)
 }
 
-func (c *Client) answer(id uint64, r reply) {
+// answer hands an answer to who waits for it. One that nobody waits for was asked for by one who gave up, or by another client.
+func (c *Client) answer(of json.RawMessage, r reply) {
+	id, err := strconv.ParseUint(string(of), 10, 64)
+	if err != nil {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if answer, ok := c.waiting[id]; ok {

@@ -3,6 +3,7 @@ package qmp
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"strings"
@@ -17,12 +18,17 @@ func TestGreeting(t *testing.T) {
 	const event = `{"timestamp": {"seconds": 1, "microseconds": 2}, "event": "MIGRATION_PASS", "data": {"pass": 3}}`
 	for _, test := range []struct {
 		name, says, want string
+		late             []string // answers to others, before each to us
 	}{
-		{"at once", hello, ""},
-		{"after events and a late answer", event + "\n" + event + "\n" + `{"return": {}, "id": 7}` + "\n" + hello, ""},
-		{"another protocol", `{"return": {}}`, "not a QMP socket"},
-		{"events alone", strings.Repeat(event+"\n", linesBefore), "without end"},
-		{"nothing", "", "closed"},
+		{name: "at once", says: hello},
+		{name: "after events and a late answer", says: event + "\n" + event + "\n" + `{"return": {}, "id": 7}` + "\n" + hello},
+		{name: "after libvirt's answer", says: `{"return": {}, "id": "libvirt-7"}` + "\n" + hello},
+		{name: "late answers after it", says: hello, late: []string{
+			`{"return": {}, "id": "libvirt-7"}`, `{"id": 1, "error": {"class": "GenericError", "desc": "busy"}}`, `{"id": 2, "error": {"class": "GenericError", "desc": "busy"}}`, `{"return": {}}`,
+		}},
+		{name: "another protocol", says: `{"return": {}}`, want: "not a QMP socket"},
+		{name: "events alone", says: strings.Repeat(event+"\n", linesBefore), want: "without end"},
+		{name: "nothing", want: "closed"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			ours, theirs := net.Pipe()
@@ -38,7 +44,12 @@ func TestGreeting(t *testing.T) {
 				}
 				asked := bufio.NewScanner(theirs)
 				for asked.Scan() {
-					fmt.Fprintln(theirs, `{"return": {}, "id": 1}`) //nolint:errcheck // the test ends
+					for _, late := range test.late {
+						fmt.Fprintln(theirs, late) //nolint:errcheck // the test ends
+					}
+					var ask request
+					json.Unmarshal(asked.Bytes(), &ask)                          //nolint:errcheck // it is ours
+					fmt.Fprintf(theirs, `{"return": {}, "id": %d}`+"\n", ask.ID) //nolint:errcheck // the test ends
 				}
 			}()
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -52,6 +63,9 @@ func TestGreeting(t *testing.T) {
 			}
 			if err != nil {
 				t.Fatal(err)
+			}
+			if err := c.Do(ctx, "stop", nil, nil); err != nil {
+				t.Error(err)
 			}
 			if c.Version().Major != 10 {
 				t.Errorf("version %v", c.Version())
