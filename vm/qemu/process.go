@@ -38,7 +38,7 @@ type Process struct {
 	fetching sync.WaitGroup // fetchTranslated, which is over before the guest runs
 
 	mu     sync.Mutex
-	reason string // of the last SHUTDOWN event
+	reason string // of the last SHUTDOWN event, unless the guest has run since
 	exit   vm.Exit
 
 	holding  sync.Mutex
@@ -79,14 +79,21 @@ func (p *Process) begin(cmd *exec.Cmd) {
 	go func() {
 		defer close(heard)
 		for e := range events {
-			if e.Name == "SHUTDOWN" {
-				p.mu.Lock()
-				p.reason = e.Reason()
-				p.mu.Unlock()
+			switch e.Name {
+			case "SHUTDOWN":
+				p.setReason(e.Reason())
+			case "RESUME": // with -no-shutdown QEMU lives on, and somebody, such as libvirt, has the guest boot anew
+				p.setReason("")
 			}
 		}
 	}()
 	go p.awaitExit(cmd, heard)
+}
+
+func (p *Process) setReason(why string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.reason = why
 }
 
 func (p *Process) awaitExit(cmd *exec.Cmd, heard <-chan struct{}) {
