@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -309,53 +308,6 @@ func (m *outgoing) finishDisks(ctx context.Context) error {
 	}
 	m.rec.Edit(func(r *record.Report) { r.DiskBytes = w.carried() })
 	return nil
-}
-
-// flushDisks leaves little for QEMU to flush when it stops the guest: downtime.
-// Storage may take minutes, or hang: that is left to itself when ctx ends.
-func (m *outgoing) flushDisks(ctx context.Context) {
-	if m.work.mirrors == nil {
-		return
-	}
-	flushed := make(chan struct{})
-	go func() {
-		defer close(flushed)
-		for _, d := range m.guest.Held.Description.Disks {
-			if err := syncFile(d.Path); err != nil { // QEMU has it, and will flush it
-				m.a.log.Info("flush disk", "guest", m.plan.Guest, "disk", d.ID, "error", err)
-			}
-		}
-	}()
-	select {
-	case <-flushed:
-	case <-ctx.Done():
-	}
-}
-
-// flushEvery is between two flushes of disks while memory is copied; slow storage is left to the guest for flushRest times as
-// long as a flush took.
-const (
-	flushEvery = 2 * time.Second
-	flushRest  = 4
-)
-
-// keepFlushed flushes disks until ctx ends: what the guest wrote in minutes of copying would be
-// flushed between the decision that memory fits and the pause, while it writes on.
-func (m *outgoing) keepFlushed(ctx context.Context) {
-	for rest := flushEvery; sleep(ctx, rest); {
-		begun := time.Now()
-		m.flushDisks(ctx)
-		rest = max(flushEvery, flushRest*time.Since(begun))
-	}
-}
-
-// syncFile puts what was written to a file on its storage. Tests have another.
-var syncFile = func(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }
 
 // undoSeed ends all mirrors, also those that an earlier agent began. The disks here are

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"godwit/agent/care"
@@ -148,52 +147,6 @@ func TestMirrorThatDoesNotBegin(t *testing.T) {
 		if errors.As(err, &problem) != (c.code != "") || problem != nil && (problem.Code != c.code || !strings.Contains(problem.Text, c.says)) {
 			t.Errorf("%s: %v, want %s: %s", name, err, c.code, c.says)
 		}
-	}
-}
-
-// TestStorageThatHangs: what is flushed ahead ends with its effect, whatever the storage does.
-func TestStorageThatHangs(t *testing.T) {
-	hang, was := make(chan struct{}), syncFile
-	entered := make(chan struct{})
-	syncFile = func(string) error { close(entered); <-hang; return nil }
-	m := &outgoing{a: between(t), guest: &Guest{Held: care.Held{Description: config.Description{Disks: make([]vm.Disk, 1)}}}, work: &sourceWork{mirrors: &mirrors{}}}
-	ctx, cancel := context.WithCancel(t.Context())
-	over := make(chan struct{})
-	go func() { m.flushDisks(ctx); close(over) }()
-	<-entered
-	cancel()
-	select {
-	case <-over:
-	case <-time.After(10 * time.Second):
-		t.Error("it waits for the storage")
-	}
-	close(hang)
-	syncFile = was
-}
-
-// TestDisksAreKeptFlushed: while memory is copied disks are flushed again and again, and slow storage is left to the
-// guest for most of the time.
-func TestDisksAreKeptFlushed(t *testing.T) {
-	for name, c := range map[string]struct {
-		takes time.Duration
-		want  int
-	}{"fast storage": {0, 29}, "slow storage": {3 * time.Second, 4}, "storage that hangs": {time.Hour, 1}} {
-		synctest.Test(t, func(t *testing.T) {
-			was, flushes := syncFile, 0
-			defer func() { syncFile = was }()
-			syncFile = func(string) error { flushes++; time.Sleep(c.takes); return nil }
-			m := &outgoing{a: &Agent{}, guest: &Guest{Held: care.Held{Description: config.Description{Disks: make([]vm.Disk, 1)}}}, work: &sourceWork{mirrors: &mirrors{}}}
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute-time.Second)
-			defer cancel()
-			begun := time.Now()
-			m.keepFlushed(ctx)
-			took := time.Since(begun)
-			time.Sleep(2 * time.Hour) // what hung has ended
-			synctest.Wait()
-			if took != time.Minute-time.Second || flushes != c.want {
-				t.Errorf("%s: %d flushes in %v, not %d", name, flushes, took, c.want)
-			}
-		})
 	}
 }
 

@@ -131,9 +131,7 @@ func (m *outgoing) urlOf(what string) string { return "/v1/migrations/" + m.plan
 // flip sends the guest's packets to the destination, where they wait.
 func (m *outgoing) flip(ctx context.Context) error {
 	m.link.Spread() // the release is called over each path
-	m.flushDisks(ctx)
-	m.settleMemory(ctx)
-	if err := m.stillCopies(ctx); err != nil {
+	if err := m.comeToRest(ctx); err != nil {
 		return err
 	}
 	if m.comesHome() {

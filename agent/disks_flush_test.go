@@ -1,0 +1,105 @@
+package agent
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"godwit/agent/care"
+	"godwit/agent/config"
+	"godwit/agent/limits"
+	"godwit/migration"
+	"godwit/vm"
+)
+
+// TestStorageThatHangs: what is flushed ahead ends with its effect, whatever the storage does.
+func TestStorageThatHangs(t *testing.T) {
+	hang, was := make(chan struct{}), syncFile
+	entered := make(chan struct{})
+	syncFile = func(string) error { close(entered); <-hang; return nil }
+	m := &outgoing{a: between(t), guest: &Guest{Held: care.Held{Description: config.Description{Disks: make([]vm.Disk, 1)}}}, work: &sourceWork{mirrors: &mirrors{}}}
+	ctx, cancel := context.WithCancel(t.Context())
+	over := make(chan struct{})
+	go func() { m.flushDisks(ctx); close(over) }()
+	<-entered
+	cancel()
+	select {
+	case <-over:
+	case <-time.After(10 * time.Second):
+		t.Error("it waits for the storage")
+	}
+	close(hang)
+	syncFile = was
+}
+
+// TestDisksAreKeptFlushed: while memory is copied disks are flushed again and again, and slow storage is left to the
+// guest for most of the time.
+func TestDisksAreKeptFlushed(t *testing.T) {
+	for name, c := range map[string]struct {
+		takes time.Duration
+		want  int
+	}{"fast storage": {0, 29}, "slow storage": {3 * time.Second, 4}, "storage that hangs": {time.Hour, 1}} {
+		synctest.Test(t, func(t *testing.T) {
+			was, flushes := syncFile, 0
+			defer func() { syncFile = was }()
+			syncFile = func(string) error { flushes++; time.Sleep(c.takes); return nil }
+			m := &outgoing{a: &Agent{}, guest: &Guest{Held: care.Held{Description: config.Description{Disks: make([]vm.Disk, 1)}}}, work: &sourceWork{mirrors: &mirrors{}}}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute-time.Second)
+			defer cancel()
+			begun := time.Now()
+			m.keepFlushed(ctx)
+			took := time.Since(begun)
+			time.Sleep(2 * time.Hour) // what hung has ended
+			synctest.Wait()
+			if took != time.Minute-time.Second || flushes != c.want {
+				t.Errorf("%s: %d flushes in %v, not %d", name, flushes, took, c.want)
+			}
+		})
+	}
+}
+
+// TestFlushedBeforeTheStop: what QEMU has to flush when it stops the guest is little, also on slow storage, where that is to be had.
+func TestFlushedBeforeTheStop(t *testing.T) {
+	for name, c := range map[string]struct {
+		writes  float64       // of what the storage takes meanwhile
+		least   time.Duration // of a flush
+		flushes int
+		stop    time.Duration // at most, of the flush that QEMU makes
+	}{
+		"fast storage":           {0, time.Millisecond, 1, 2 * time.Millisecond},
+		"slow storage":           {0.25, time.Millisecond, 4, 10 * time.Millisecond}, // 2 s, 0.5, 0.125, 0.03
+		"as slow as can be":      {0.9, time.Millisecond, 1, 7 * time.Second},
+		"slow whatever there is": {0, time.Second, 2, time.Second},
+		"storage that hangs":     {0, time.Hour, 1, time.Hour},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			was, flushes, clean := syncFile, 0, time.Now().Add(-8*time.Second)
+			defer func() { syncFile = was }()
+			takes := func() time.Duration { return c.least + time.Duration(c.writes*float64(time.Since(clean))) }
+			syncFile = func(string) error {
+				d := takes()
+				flushes++
+				clean = time.Now()
+				time.Sleep(d)
+				return nil
+			}
+			m := &outgoing{a: &Agent{}, plan: migration.Plan{Downtime: 300 * time.Millisecond},
+				guest: &Guest{Held: care.Held{Description: config.Description{Disks: make([]vm.Disk, 1)}}}, work: &sourceWork{mirrors: &mirrors{}}}
+			ctx, cancel := limits.Flip.On(t.Context())
+			defer cancel()
+			begun := time.Now()
+			err := m.flushShort(ctx)
+			took := time.Since(begun)
+			synctest.Wait()
+			if hangs := ctx.Err() != nil; (err != nil) != hangs {
+				t.Errorf("%s: %v", name, err)
+			}
+			if stop := takes(); flushes != c.flushes || stop > c.stop || took > limits.Flip.For {
+				t.Errorf("%s: %d flushes in %v, and the stop takes %v; want %d and %v", name, flushes, took, stop, c.flushes, c.stop)
+			}
+			time.Sleep(2 * time.Hour) // what hung has ended
+			synctest.Wait()
+		})
+	}
+}
