@@ -84,25 +84,28 @@ func (a *Agent) roomForAll(offer Offer, before uint64) error {
 		return err
 	}
 	if need := sum + owed.disk; sum > 0 {
-		if err := a.roomOnDisk(offer, need, fmt.Sprintf("%s (%d MiB stay in reserve)", beside(owed.disk), diskReserve>>20)); err != nil {
+		if err := a.roomOnDisk(offer, "disks", need, fmt.Sprintf("%s (%d MiB stay in reserve)", beside(owed.disk), diskReserve>>20)); err != nil {
 			return err
 		}
 	}
 	if copied := offer.copied(); copied > 0 { // it goes again, and may take the reserve meanwhile
-		return a.roomOnDisk(offer, sum+owed.disk+copied-diskReserve,
+		if !a.share("", "disks") {
+			sum, owed.disk = 0, 0
+		}
+		return a.roomOnDisk(offer, "", sum+owed.disk+copied-diskReserve,
 			fmt.Sprintf(", %d MiB of them for a copy of its memory until all of that is here%s", copied>>20, beside(owed.disk)))
 	}
 	return nil
 }
 
-// roomOnDisk says whether so many bytes leave the state directory its reserve; words follow what is needed.
-func (a *Agent) roomOnDisk(offer Offer, need int64, words string) error {
-	free, ok, err := a.roomFor(need)
+// roomOnDisk says whether so many bytes leave where that lies its reserve; words follow what is needed.
+func (a *Agent) roomOnDisk(offer Offer, what string, need int64, words string) error {
+	free, ok, err := a.roomFor(what, need)
 	if err != nil || ok {
 		return err
 	}
 	return refuses(a.config.Host, offer, migration.CodeCapacity, "it has %d MiB of disk free in %s, %d MiB are needed%s; free some or choose another host",
-		free>>20, a.config.State, (need+diskReserve)>>20, words)
+		free>>20, a.placeOf(what), (need+diskReserve)>>20, words)
 }
 
 // copied is the file that the destination keeps of what came of memory, in our own data path, until it has all; bytes.

@@ -22,7 +22,7 @@ func TestRoomIsGivenOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	disk, _, err := a.roomFor(0)
+	disk, _, err := a.roomFor("", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestRoomIsGivenOnce(t *testing.T) {
 // anything is copied; QEMU's own transfers, and pages that were never touched, want none.
 func TestRoomForTheCopy(t *testing.T) {
 	a := between(t)
-	free, _, err := a.roomFor(0)
+	free, _, err := a.roomFor("", 0)
 	if err != nil {
 		t.Fatal(err)
 	}

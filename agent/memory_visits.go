@@ -2,11 +2,8 @@ package agent
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
-
-	"golang.org/x/sys/unix"
 
 	"godwit/agent/visits"
 	"godwit/transfer/encode/visit"
@@ -23,25 +20,6 @@ func (a *Agent) makeVisitKey() {
 	}
 }
 
-// roomFor says whether the state directory has room for as many bytes, and the reserve.
-// What is kept makes way.
-func (a *Agent) roomFor(bytes int64) (free int64, ok bool, err error) {
-	look := func() error {
-		var stat unix.Statfs_t
-		if err := unix.Statfs(a.config.State, &stat); err != nil {
-			return fmt.Errorf("look for room in %s: %w", a.config.State, err)
-		}
-		free = int64(stat.Bavail) * stat.Bsize //nolint:gosec // no file system has 2^63 bytes
-		return nil
-	}
-	if err := look(); err != nil || free >= bytes+diskReserve {
-		return free, err == nil, err
-	}
-	visits.Bound(a.config, 0, a.log)
-	err = look()
-	return free, err == nil && free >= bytes+diskReserve, err
-}
-
 // beginVisit begins to keep memory of the guest that leaves; nil where that is not wanted,
 // or there is no room.
 func (m *outgoing) beginVisit() *visit.Writer {
@@ -49,7 +27,7 @@ func (m *outgoing) beginVisit() *visit.Writer {
 	if memory > m.a.config.KeepMemory {
 		return nil
 	}
-	if _, ok, err := m.a.roomFor(memory); !ok || err != nil {
+	if _, ok, err := m.a.roomFor("visits", memory); !ok || err != nil {
 		return nil
 	}
 	key, err := visit.ReadKey(m.a.config.MemoryKey())

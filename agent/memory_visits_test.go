@@ -27,14 +27,14 @@ func TestKeptMemoryMakesWay(t *testing.T) {
 	if err := errors.Join(os.MkdirAll(filepath.Dir(kept), 0o700), os.WriteFile(kept, make([]byte, 1<<16), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	free, ok, err := a.roomFor(0)
+	free, ok, err := a.roomFor("", 0)
 	if err != nil || !ok {
 		t.Skipf("less than the reserve is free: %d bytes, %v", free, err)
 	}
 	if _, err := os.Stat(kept); err != nil {
 		t.Errorf("not kept where there is room: %v", err)
 	}
-	if _, ok, err := a.roomFor(1 << 60); ok || err != nil {
+	if _, ok, err := a.roomFor("", 1<<60); ok || err != nil {
 		t.Errorf("room for 2^60 bytes: %v", err)
 	}
 	if _, err := os.Stat(kept); !errors.Is(err, fs.ErrNotExist) {
