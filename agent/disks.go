@@ -247,11 +247,25 @@ func (m *incoming) keepUnsynced(d vm.Disk, err error) error {
 	return m.writeUnsynced()
 }
 
-// writeUnsynced is that a disk is not whole here, which it writes down.
+// writeUnsynced is that a disk is not whole here, which it writes down: on the disk, as a host with such a storage is soon rebooted.
+// What may not be there is removed, and written again.
 func (m *incoming) writeUnsynced() error {
-	err := os.WriteFile(m.unsyncedFile(), []byte(oneline.Of(m.work.unsynced.Error())+"\n"), 0o600)
-	m.work.unsyncedKept = err == nil
+	path := m.unsyncedFile()
+	err := writeSynced(path, oneline.Of(m.work.unsynced.Error())+"\n")
+	if m.work.unsyncedKept = err == nil; err != nil {
+		os.Remove(path) //nolint:errcheck // it may not be there
+	}
 	return errors.Join(m.work.unsynced, err)
+}
+
+// writeSynced writes a file that a host which loses its power has.
+func writeSynced(path, text string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Sync(), f.Close(), journal.SyncDir(filepath.Dir(path)))
 }
 
 // unsynced is that a disk is not whole here, and no person has said yet that the copy at the source may go.

@@ -1,11 +1,15 @@
 package agent
 
 import (
+	"encoding/binary"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"godwit/agent/care"
 	"godwit/agent/config"
@@ -152,8 +156,8 @@ func TestUnwrittenOnceIsUnwrittenForGood(t *testing.T) {
 	if err := m.syncDisks(); err == nil {
 		t.Fatal("synced")
 	}
-	if err := os.Remove(m.unsyncedFile()); err != nil {
-		t.Fatal(err)
+	if _, err := os.Lstat(m.unsyncedFile()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("what could not be written is there: %v", err)
 	}
 	said := ""
 	for range 3 {
@@ -182,6 +186,39 @@ func TestUnwrittenOnceIsUnwrittenForGood(t *testing.T) {
 		if err := m.syncDisks(); err != nil {
 			t.Errorf("%s, when a person has said that the other copy may go: %v", name, err)
 		}
+	}
+}
+
+// TestUnwrittenOutlivesTheHost: that a disk is not whole is on the disk itself, and so is its name: its directory is opened after that, which is for
+// nothing but to sync it.
+func TestUnwrittenOutlivesTheHost(t *testing.T) {
+	a, p := awaiting(t)
+	m := &incoming{a: a, plan: p.Plan, work: &destinationWork{unsynced: errors.New("not whole")}}
+	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if _, err := unix.InotifyAddWatch(fd, a.config.State, unix.IN_OPEN|unix.IN_MODIFY); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.writeUnsynced(); err == nil || !m.work.unsyncedKept {
+		t.Fatalf("%v, kept: %v", err, m.work.unsyncedKept)
+	}
+	events := make([]byte, 4096)
+	n, err := unix.Read(fd, events)
+	if err != nil {
+		t.Fatal(err)
+	}
+	written, opened := false, false
+	for at := events[:n]; len(at) >= unix.SizeofInotifyEvent; { // inotify(7): wd, mask, cookie, len, name
+		mask, name := binary.NativeEndian.Uint32(at[4:]), binary.NativeEndian.Uint32(at[12:])
+		written = written || mask&unix.IN_MODIFY != 0
+		opened = opened || written && mask&unix.IN_ISDIR != 0
+		at = at[unix.SizeofInotifyEvent+name:]
+	}
+	if !written || !opened {
+		t.Errorf("written %v, its directory opened after that %v", written, opened)
 	}
 }
 
