@@ -147,6 +147,7 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 	a.serveMetrics(ctx, scraped)
 	go a.keepDetours(ctx)
 	a.actors.Go(func() { a.keepBoots(ctx) })
+	a.actors.Go(func() { a.boundLogs(ctx) })
 	if a.config.Network.V6.IsValid() {
 		go a.hearRouters(ctx)
 	}

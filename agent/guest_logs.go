@@ -1,0 +1,56 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A guest writes to its console what it likes, for months, and QEMU to its log what the guest has it say. Both lie in the runtime
+// directory: in memory on most hosts, and with what all other guests need.
+const (
+	logMost = 16 << 20 // bytes that such a file may take
+	logLook = 10 * time.Second
+)
+
+// boundLogs keeps them short, until ctx ends.
+func (a *Agent) boundLogs(ctx context.Context) {
+	for sleep(ctx, logLook) {
+		logs, err := filepath.Glob(filepath.Join(a.config.Run, "guests", "*", "*.log"))
+		if err != nil {
+			a.log.Error("bound logs", "error", err)
+			return
+		}
+		for _, path := range logs {
+			if err := boundLog(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+				a.log.Warn("bound log", "file", path, "error", err)
+			}
+		}
+	}
+}
+
+// boundLog gives back what a log takes beyond its end, where that is too much. Who writes it goes on at the same place: what
+// was there before is a hole. Where the file system makes none it begins anew.
+func boundLog(path string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &stat); err != nil {
+		return err
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFREG || stat.Blocks*512 <= logMost || stat.Size <= logKept {
+		return nil
+	}
+	err = unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, stat.Size-logKept)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return f.Truncate(0)
+	}
+	return err
+}
