@@ -100,7 +100,7 @@ func (m *outgoing) stopAgain(ctx context.Context) {
 	}
 	m.a.log.Warn("somebody else let the guest run on; it was stopped again", "migration", m.plan.ID, "guest", m.plan.Guest, "error", err)
 	if m.abort(m.ranOn()) != nil || m.released.Load() {
-		m.rec.NoteOnce(fmt.Sprintf("somebody else let the guest run on, on %s, after it was let go: it was stopped there again, and %s has what it was before; find out who does so", m.plan.From, m.plan.To))
+		m.rec.NoteOnce(fmt.Sprintf("somebody else let the guest run on, on %s, after it was let go: it was stopped there again, as it may run on %s; find out who does so, and where it is to run here see `godwit recover %s`", m.plan.From, m.plan.To, m.plan.ID))
 	}
 }
 
