@@ -66,6 +66,7 @@ type Source struct {
 	tailed   chan struct{} // has something: the tail was sent
 
 	// of the reading goroutine
+	keeper    *keeper // nil: nothing is kept
 	packer    *zstd.Encoder
 	plain     []byte // of the tail
 	pages     int
@@ -127,6 +128,7 @@ func ListenSource(ctx context.Context, config SourceConfig) (*Source, error) {
 
 func (s *Source) run() {
 	defer close(s.done)
+	defer func() { s.keeper.end() }() // last: a disk may take its time
 	defer s.threads.enter()()
 	stop := context.AfterFunc(s.ctx, func() { s.listener.Close() })
 	defer stop()
@@ -174,6 +176,9 @@ func (s *Source) serve() error {
 	s.mu.Unlock()
 	stop := context.AfterFunc(s.ctx, func() { conn.Close() })
 	defer stop()
+	if s.config.Keep != nil {
+		s.keeper = newKeeper(s.config.Keep, s.threads.enter)
+	}
 	parser := qstream.NewParser(&countingReader{conn, &s.read})
 	event, err := parser.Next()
 	if err != nil {
@@ -308,17 +313,13 @@ func (s *Source) put(p *qstream.Page) error {
 // keep keeps a page for a return of the guest. In the stop phase nothing waits for a disk:
 // what is read then is hot, and would not be the same at the return.
 func (s *Source) keep(p *qstream.Page) {
-	if s.config.Keep == nil || p.Data == nil {
+	if s.keeper == nil || p.Data == nil {
 		return
 	}
 	select {
 	case <-s.hurried:
-		return
 	default:
-	}
-	if s.config.Keep.Write(p.Number, p.Data) != nil { // a full disk: its room is for others
-		s.config.Keep.Close() //nolint:errcheck // as above
-		s.config.Keep = nil
+		s.keeper.put(p.Number, p.Data, s.hurried)
 	}
 }
 
