@@ -14,9 +14,6 @@ import (
 	"godwit/netstate/dump"
 )
 
-// forwarding6 is what makes a host a router of IPv6.
-const forwarding6 = "ipv6/conf/all/forwarding"
-
 // acceptRA stands for the routes that routers advertise to the host itself (RFC 4861 §6.3). One
 // that becomes a router drops those that it has and takes no more, but on devices whose accept_ra
 // is 2 (Documentation/networking/ip-sysctl): they are made so before that.
@@ -70,13 +67,21 @@ func acceptingRA(old map[string]string) ([]string, error) {
 	return paths, nil
 }
 
-// restored puts accept_ra back on all devices, and says of which.
-func (acceptRA) restored(old map[string]string) (paths []string, err error) {
+// restored puts accept_ra back on all devices, and says of which; not where others have the host go on forwarding, or it
+// would lose the routes that it has.
+func (acceptRA) restored(old map[string]string, theirs bool) (paths []string, err error) {
 	for _, path := range sorted(old) {
-		if strings.HasPrefix(path, "ipv6/conf/") && strings.HasSuffix(path, "/accept_ra") {
-			err = errors.Join(err, restore(path, old[path]))
-			paths = append(paths, path)
+		if !isAcceptRA(path) {
+			continue
 		}
+		if !theirs {
+			err = errors.Join(err, restore(path, old[path]))
+		}
+		paths = append(paths, path)
 	}
 	return paths, err
+}
+
+func isAcceptRA(path string) bool {
+	return strings.HasPrefix(path, "ipv6/conf/") && strings.HasSuffix(path, "/accept_ra")
 }

@@ -96,6 +96,9 @@ func apply(b book, s State, trust bool) error {
 			return err
 		}
 	}
+	if err := b.tellApart(mine); err != nil {
+		return err
+	}
 	if err := commitRules(b, states[s.Guest], s, bridge); err != nil {
 		return err
 	}
@@ -184,6 +187,7 @@ func notesFlows(rules []bridgeRule, now []string) bool {
 func (b book) drop(k *kernel, before, after []resource) error {
 	var errs []error
 	old, kept := b.remembered(), b.remembered()
+	theirs := othersForward6(old)
 	for _, r := range slices.Backward(before) {
 		if slices.Contains(after, r) || replaced(r, after) {
 			continue
@@ -191,12 +195,17 @@ func (b book) drop(k *kernel, before, after []resource) error {
 		errs = append(errs, r.remove(k))
 		if c, ok := r.(sysctl); ok && !needed(after, c.path) {
 			if value, changed := old[c.path]; changed {
-				errs = append(errs, restore(c.path, value))
+				if !theirs || !ofForwarding6(c.path) {
+					errs = append(errs, restore(c.path, value))
+				}
 				delete(kept, c.path)
+			}
+			if c.path == forwarding6 {
+				delete(kept, toCome6)
 			}
 		}
 		if c, ok := r.(acceptRA); ok {
-			paths, err := c.restored(old)
+			paths, err := c.restored(old, theirs)
 			errs = append(errs, err)
 			for _, path := range paths {
 				delete(kept, path)
@@ -344,8 +353,12 @@ func (k *kernel) bridgeMAC(name string, pin bool) (net.HardwareAddr, error) {
 // tear puts every remembered sysctl back and takes the table out.
 func (b book) tear() error {
 	var errs []error
-	for path, value := range b.remembered() {
-		errs = append(errs, restore(path, value))
+	old := b.remembered()
+	theirs := othersForward6(old)
+	for path, value := range old {
+		if path != toCome6 && (!theirs || !ofForwarding6(path)) {
+			errs = append(errs, restore(path, value))
+		}
 	}
 	p := newPage()
 	p.tear()

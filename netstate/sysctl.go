@@ -37,7 +37,8 @@ func sysctls(bridge, tunnel string, addr netip.Addr) []resource {
 		sysctl{"ipv6/conf/" + tunnel + "/disable_ipv6", "0"},
 		acceptRA{}, // before it forwards, and after it did
 		sysctl{forwarding6, "1"},
-		linkLocalSpeaker{bridge}, // while it forwards: the kernel else joins the routers' anycast group for it twice, and leaves it once
+		sysctl{"ipv6/conf/" + bridge + "/forwarding", "1"}, // of a bridge that was made since, see toCome6
+		linkLocalSpeaker{bridge},                           // while it forwards: the kernel else joins the routers' anycast group for it twice, and leaves it once
 		sysctl{"ipv6/conf/" + bridge + "/proxy_ndp", "1"},
 		sysctl{"ipv6/conf/all/proxy_ndp", "1"}, // of what is asked of a MAC alone: to forward or to answer, ip6_forward looks at this one
 		sysctl{"ipv6/neigh/" + bridge + "/proxy_delay", "0"},
@@ -65,6 +66,9 @@ func (s sysctl) ensure(*kernel) error {
 	write, _, same, err := s.change()
 	if err != nil || same {
 		return err
+	}
+	if s.path == forwarding6 {
+		return forward6()
 	}
 	return writeSysctl(s.path, write)
 }
