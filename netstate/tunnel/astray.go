@@ -3,17 +3,28 @@ package tunnel
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // Astray lists tunnels of this namespace whose process lives and whose control socket
 // is gone: nobody can ask them, extend them or take them down by it any more. Those that
 // have one in another directory than dir are another agent's and are not listed.
 func Astray(dir string) ([]Status, error) {
+	all, err := keepers()
+	return slices.DeleteFunc(all, func(s Status) bool {
+		_, err := os.Stat(controlOf(folderOf(s.PID), s.Name))
+		return err == nil
+	}), err
+}
+
+// keepers are the processes of tunnels of this namespace.
+func keepers() ([]Status, error) {
 	here, err := os.Readlink("/proc/thread-self/ns/net")
 	if err != nil {
 		return nil, err
@@ -31,16 +42,14 @@ func Astray(dir string) ([]Status, error) {
 		if ns, err := os.Readlink(folder + "/ns/net"); err != nil || ns != here {
 			continue
 		}
-		if _, err := os.Stat(controlOf(folder, name)); err == nil {
-			continue
-		}
-		s := Status{Name: name}
-		if _, err := fmt.Sscanf(folder, "/proc/%d", &s.PID); err == nil {
-			out = append(out, s)
+		if pid, err := strconv.Atoi(filepath.Base(folder)); err == nil {
+			out = append(out, Status{Name: name, PID: pid})
 		}
 	}
 	return out, nil
 }
+
+func folderOf(pid int) string { return "/proc/" + strconv.Itoa(pid) }
 
 // keeperOf is the tunnel of a process, by its command line.
 func keeperOf(folder string) (name string, ok bool) {
@@ -74,14 +83,50 @@ func controlOf(folder, name string) string {
 func EndAstray(ctx context.Context, dir, name string) error {
 	found, err := Astray(dir)
 	for _, s := range found {
-		if s.Name != name {
-			continue
+		if s.Name == name {
+			err = errors.Join(err, endProcess(ctx, s.PID, name))
 		}
-		if kerr := syscall.Kill(s.PID, syscall.SIGTERM); kerr != nil && !errors.Is(kerr, syscall.ESRCH) {
-			err = errors.Join(err, kerr)
-			continue
+	}
+	return err
+}
+
+// endSilent ends the process that has c's socket and does not answer there; there may be none.
+func (c Config) endSilent(ctx context.Context) error {
+	all, err := keepers()
+	for _, s := range all {
+		if s.Name == c.Name && controlOf(folderOf(s.PID), s.Name) == c.socket() {
+			err = errors.Join(err, endProcess(ctx, s.PID, s.Name))
 		}
-		err = errors.Join(err, vanish(ctx, s.PID, name))
+	}
+	return err
+}
+
+// patience is how long the process of a tunnel may take to end by itself.
+const patience = time.Second
+
+// endProcess asks the process of a tunnel to end, goes on with one that was stopped, which would do so later beside another of its
+// name, and kills one that does not end by that: its device may be left then.
+func endProcess(ctx context.Context, pid int, name string) error {
+	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGCONT} {
+		if err := syscall.Kill(pid, s); err != nil {
+			return hadEnded(err)
+		}
+	}
+	patient, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if vanish(patient, pid, name) == nil {
+		return nil
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		return hadEnded(err)
+	}
+	return vanish(ctx, pid, name)
+}
+
+// hadEnded forgives that a process which should end is not there.
+func hadEnded(err error) error {
+	if errors.Is(err, syscall.ESRCH) {
+		return nil
 	}
 	return err
 }
