@@ -25,6 +25,9 @@ func (m *incoming) makeDetour(ctx context.Context) error {
 	if !ok {
 		return &migration.Problem{Code: migration.CodePath, Text: "no uplink carries guests' traffic"}
 	}
+	if err := a.ownName(m.plan.ID); err != nil {
+		return err
+	}
 	private, public, err := tunnel.NewKey()
 	if err != nil {
 		return err

@@ -111,6 +111,9 @@ func (m *incoming) sendBack(ctx context.Context) error {
 	default:
 		err = errors.Join(err, m.dropDisks())
 	}
-	err = errors.Join(err, m.a.sendAway(ctx, m.plan.ID), m.a.detours.Remove(ctx, m.plan.ID))
-	return errors.Join(err, m.endDirect(ctx), m.a.dropTunnel(ctx, tunnelName(m.plan.ID)))
+	err = errors.Join(err, m.a.sendAway(ctx, m.plan.ID), m.a.detours.Remove(ctx, m.plan.ID), m.endDirect(ctx))
+	if m.a.ownName(m.plan.ID) != nil {
+		return err // another has a tunnel of that name, and this one was refused for it
+	}
+	return errors.Join(err, m.a.dropTunnel(ctx, tunnelName(m.plan.ID)))
 }

@@ -181,6 +181,9 @@ func (a *Agent) askToGo(ctx context.Context, link *peer.Link, w askedWay) error 
 // makeWay makes both ends of a tunnel from w.host, and tries it.
 func (a *Agent) makeWay(ctx context.Context, w way, id string, link *peer.Link, n config.Neighbour) (askedWay, error) {
 	none := askedWay{}
+	if err := a.ownName(id); err != nil {
+		return none, err
+	}
 	local, _, ok := a.config.GuestPath(n)
 	if !ok {
 		return none, errors.New("no uplink carries guests' traffic")
@@ -189,7 +192,7 @@ func (a *Agent) makeWay(ctx context.Context, w way, id string, link *peer.Link, 
 	if err != nil {
 		return none, err
 	}
-	end, err := a.tunnelEnd(hashID(id), w.kind, local.Address, private)
+	end, err := a.tunnelEnd(id, w.kind, local.Address, private)
 	if err != nil {
 		return none, err
 	}
@@ -274,6 +277,9 @@ func (a *Agent) peerRepoint(r *http.Request) (any, error) {
 // ownEnd makes this end of the tunnel that a caller asks for, in the place of one that it asked for before, which an agent's
 // end there, or here, has cut off.
 func (a *Agent) ownEnd(ctx context.Context, ask Repoint, caller string) (tunnel.Config, error) {
+	if err := a.ownName(ask.Migration); err != nil {
+		return tunnel.Config{}, err
+	}
 	_, n, err := a.link(caller)
 	if err != nil {
 		return tunnel.Config{}, err
@@ -286,7 +292,7 @@ func (a *Agent) ownEnd(ctx context.Context, ask Repoint, caller string) (tunnel.
 	if err != nil {
 		return tunnel.Config{}, err
 	}
-	end, err := a.answeringEnd(hashID(ask.Migration), ask.Kind, local.Address, ask.Tunnel, private, nil)
+	end, err := a.answeringEnd(ask.Migration, ask.Kind, local.Address, ask.Tunnel, private, nil)
 	if err != nil {
 		return tunnel.Config{}, err
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -79,5 +81,66 @@ func TestAskedAnew(t *testing.T) {
 	place(a, never)
 	if err := a.lookAfter(t.Context(), *never); err != nil || placed(a, d.ID) != nil {
 		t.Errorf("one that nobody asked to go is kept: %v", err)
+	}
+}
+
+// TestNamesOfTunnelsMeet: where the name of a tunnel is that of another detour's, which is a hash, it is refused, and the other
+// one stays as it is, also when what was refused is undone.
+func TestNamesOfTunnelsMeet(t *testing.T) {
+	a := between(t)
+	ask := goodRepoint()
+	victim := hashID(ask.Migration)
+	name := tunnelName(victim)
+	if tunnelName(ask.Migration) != name {
+		t.Fatalf("%s has another name, which shows nothing", ask.Migration)
+	}
+	if err := os.MkdirAll(a.tunnelDir(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	log := filepath.Join(a.tunnelDir(), name+".log")
+	if err := os.WriteFile(log, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	private, _, err := tunnel.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := func(what string, err error) {
+		t.Helper()
+		var problem *migration.Problem
+		if !errors.As(err, &problem) || problem.Code != migration.CodePath {
+			t.Errorf("%s: %v", what, err)
+		}
+		if _, err := os.Stat(log); err != nil {
+			t.Errorf("%s: the other's tunnel was taken down: %v", what, err)
+		}
+	}
+	for _, d := range []*detour.Detour{
+		{ID: victim, Guest: "db", Peer: "paris", Tunnel: tunnel.Config{Name: name, Dir: a.tunnelDir()}},
+		{ID: ask.Migration, Guest: ask.Guest, Peer: "oslo", Tunnel: tunnel.Config{Name: name, Dir: a.tunnelDir()}},
+	} {
+		a.detours = detour.New(a.config.StatePath("detours.json"), a.config.Network, map[string]*detour.Detour{d.ID: d})
+		if d.ID == victim {
+			_, err = a.ownEnd(t.Context(), ask, "oslo")
+			refused("who is asked to repoint", err)
+			continue
+		}
+		_, err = a.makeWay(t.Context(), way{}, victim, nil, a.config.Peers[0])
+		refused("who asks to repoint", err)
+		plan := migration.Plan{ID: victim, Guest: "db", From: "paris", To: "paris"}
+		_, err = (&outgoing{a: a, plan: plan}).tunnelConfig(private)
+		refused("a migration from here", err)
+		m := &incoming{a: a, plan: plan, work: &destinationWork{guest: &Guest{}}}
+		refused("a migration to here", m.makeDetour(t.Context()))
+		m.work.guest = nil
+		if err := m.sendBack(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(log); err != nil {
+			t.Errorf("the undone migration took the other's tunnel down: %v", err)
+		}
+	}
+	if err := a.ownName(ask.Migration); err != nil {
+		t.Errorf("its own detour bars it: %v", err)
 	}
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"godwit/migration"
 	"godwit/netstate/tunnel"
@@ -34,6 +35,26 @@ func (a *Agent) answeringEnd(id, kind string, local netip.Addr, remote netip.Add
 		}
 	}
 	return end, err
+}
+
+// tunnelName is the device of the tunnel of a detour, at most 15 characters: its id, where that is a migration's, and else a hash
+// of it, which another may have.
+func tunnelName(id string) string {
+	if !migration.ValidID(id) {
+		id = hashID(id)
+	}
+	return "gwt-" + strings.TrimPrefix(id, "m-")
+}
+
+// ownName refuses a detour whose tunnel would have the name of another's: what has a name is taken down before it is made anew.
+func (a *Agent) ownName(id string) error {
+	name := tunnelName(id)
+	other := a.detours.TunnelOf(name, id)
+	if other == "" {
+		return nil
+	}
+	return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf(
+		"tunnel %s: detour %s has one of that name on host %s; migrate again, which makes another", name, other, a.config.Host)}
 }
 
 // innerFree refuses a tunnel whose inner addresses another device of this host has.

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -76,6 +75,9 @@ func (m *outgoing) prepareThere(ctx context.Context) error {
 
 // tunnelConfig is this end of the tunnel, without the other.
 func (m *outgoing) tunnelConfig(private tunnel.Key) (tunnel.Config, error) {
+	if err := m.a.ownName(m.plan.ID); err != nil {
+		return tunnel.Config{}, err
+	}
 	n, _ := m.a.config.Find(m.plan.To, m.a.config.Host)
 	local, _, ok := m.a.config.GuestPath(n)
 	if !ok {
@@ -245,10 +247,7 @@ func (m *outgoing) unreadyGuest() {
 	}()
 }
 
-// tunnelName is the device of migration id's tunnel; at most 15 characters.
-func tunnelName(id string) string { return "gwt-" + strings.TrimPrefix(id, "m-") }
-
-// tunnelEnd is one end of a tunnel at local, on a free port.
+// tunnelEnd is one end of the tunnel of a detour at local, on a free port.
 func (a *Agent) tunnelEnd(id, kind string, local netip.Addr, private tunnel.Key) (tunnel.Config, error) {
 	port, err := freeUDPPort(local)
 	if err != nil {

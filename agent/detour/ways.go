@@ -81,6 +81,18 @@ func (s *Store) ComesFrom(guest string, addr netip.Addr) (string, bool) {
 	return s.wayHome(guest, addr)
 }
 
+// TunnelOf is the detour whose tunnel has that name; "": none but the one of id has.
+func (s *Store) TunnelOf(name, id string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, d := range s.byID {
+		if d.Tunnel.Name == name && d.ID != id {
+			return d.ID
+		}
+	}
+	return ""
+}
+
 // ComesBack says that a migration under way has taken addresses home which d led away.
 func ComesBack(d Detour, all []Detour) bool {
 	return slices.ContainsFunc(all, func(o Detour) bool { return !o.Leased && len(o.Sent[d.ID]) > 0 })
