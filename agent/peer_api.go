@@ -280,9 +280,24 @@ func (a *Agent) findIncoming(r *http.Request) (*incoming, error) {
 	return m, nil
 }
 
+// findTry is findIncoming for a Turn. One that an earlier try asked for, and that comes late, would lead packets to a guest that
+// is not here yet, or away from one that is.
+func (a *Agent) findTry(r *http.Request) (*incoming, error) {
+	var ask Turn
+	if err := peer.Decode(r, &ask); err != nil {
+		return nil, err
+	}
+	m, err := a.findIncoming(r)
+	if err == nil && ask.Epoch != 0 && ask.Epoch != m.plan.Epoch {
+		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf(
+			"migration %s: it is tried by epoch %d on host %s, and not by %d", m.plan.ID, m.plan.Epoch, a.config.Host, ask.Epoch)}
+	}
+	return m, err
+}
+
 // peerHome leads addresses that come home with the guest to its taps here.
 func (a *Agent) peerHome(r *http.Request) (any, error) {
-	m, err := a.findIncoming(r)
+	m, err := a.findTry(r)
 	if err != nil {
 		return nil, err
 	}
@@ -299,7 +314,7 @@ func (a *Agent) peerHome(r *http.Request) (any, error) {
 
 // peerAway undoes peerHome: the guest stays at the source.
 func (a *Agent) peerAway(r *http.Request) (any, error) {
-	m, err := a.findIncoming(r)
+	m, err := a.findTry(r)
 	if err != nil {
 		return nil, err
 	}

@@ -134,6 +134,11 @@ type ReleaseAnswer struct {
 	Vanished string             `json:"vanished,omitempty"` // why nobody there can say more
 }
 
+// Turn asks a destination to lead addresses to its taps, or away again.
+type Turn struct {
+	Epoch uint64 `json:"epoch"` // of the try that asks; 0: an agent of before, which does not say
+}
+
 // Undo asks a destination to undo, for good, and says why.
 type Undo struct {
 	migration.Problem

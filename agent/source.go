@@ -136,7 +136,7 @@ func (m *outgoing) flip(ctx context.Context) error {
 	}
 	if m.comesHome() {
 		// Those packets reach the destination without us: it keeps them from now on.
-		if err := m.rec.Timed("addresses come home", func() error { return m.call(ctx, "home", nil, nil) }); err != nil {
+		if err := m.rec.Timed("addresses come home", func() error { return m.call(ctx, "home", Turn{m.plan.Epoch}, nil) }); err != nil {
 			return err
 		}
 		m.rec.Timed("await what was sent before", func() error { m.awaitUnderway(ctx); return nil }) //nolint:errcheck // there is none
@@ -251,7 +251,7 @@ func (m *outgoing) unflip(ctx context.Context) error {
 	if m.comesHome() {
 		ask, cancel := limits.UndoAway.On(ctx)
 		defer cancel()
-		away := limits.Says(ask, m.call(ask, "away", nil, nil))
+		away := limits.Says(ask, m.call(ask, "away", Turn{m.plan.Epoch}, nil))
 		if away != nil {
 			m.keepAway()
 		}
