@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -9,11 +10,14 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/journal"
 	"godwit/agent/record"
 	"godwit/agent/statefile"
+	"godwit/internal/need"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -62,6 +66,54 @@ func TestJournalEndsLater(t *testing.T) {
 		t.Errorf("history: %+v, %v", rep, ok)
 	}
 	a.actors.Wait()
+}
+
+// TestJournalIsRemovedLater: a journal that could not be removed, whose migration's history is written, is removed as soon as it can be,
+// by the same agent, and bars its guest no longer; until then another try of the migration goes on in it.
+func TestJournalIsRemovedLater(t *testing.T) {
+	need.Root(t)
+	const id = "m-00000001"
+	for what, end := range map[string]func(a *Agent, log *journal.File){
+		"ended here": func(a *Agent, log *journal.File) { a.endJournal(log, id, func() error { return nil }) },
+		"ended before": func(a *Agent, log *journal.File) {
+			if err := errors.Join(log.Close(), a.resumeSource(id, nil)); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		a := bareAgent(t, &config.Config{Host: "paris"})
+		ctx, cancel := context.WithCancel(t.Context())
+		a.ctx, a.records = ctx, noRecords(a.config)
+		plan := migration.Plan{ID: id, Guest: "web", From: "paris", To: "rome", Epoch: 2}
+		if err := a.records.Write(id+".json", record.Report{ID: id, Guest: "web", Epoch: 2, Ended: 1, Outcome: migration.Aborted}); err != nil {
+			t.Fatal(err)
+		}
+		log, err := journal.Create(a.config.StatePath("journal"), id)
+		if err == nil {
+			err = log.Append(sourceJournal{Side: "source", Plan: plan, State: migration.Source{Course: migration.Forward, Epoch: 2}}, false)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := a.config.StatePath("journal", id+".journal")
+		if err := unix.Mount(file, file, "", unix.MS_BIND, ""); err != nil { // a file that something is mounted on is not removed
+			t.Fatal(err)
+		}
+		end(a, log)
+		a.mu.Lock()
+		waits := a.unwritten[id]
+		a.mu.Unlock()
+		if _, err := os.Stat(file); err != nil || waits == nil {
+			t.Errorf("%s: it does not wait, %v", what, err)
+		}
+		if err := unix.Unmount(file, unix.MNT_DETACH); err != nil {
+			t.Fatal(err)
+		}
+		waitFor(t, what+": it is removed", func() bool { return a.journalLeft("web", "") == nil })
+		waitFor(t, what+": it waits no more", func() bool { a.mu.Lock(); defer a.mu.Unlock(); return a.unwritten[id] == nil })
+		cancel()
+		a.actors.Wait()
+	}
 }
 
 // TestEndedMigrationLeavesItsGuestToAnother: of a migration that ended, and whose history could

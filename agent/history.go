@@ -14,36 +14,35 @@ import (
 
 // endJournal moves what a migration came to from its journal to the history, by write. While that
 // cannot be written the journal stays, as what was said must not be forgotten, and
-// it is tried again.
+// it is tried again; so is removing the journal, which bars its guest from moving.
 func (a *Agent) endJournal(log *journal.File, id string, write func() error) {
-	remove := func() {
-		if err := log.Remove(); err != nil {
-			a.log.Error("end journal", "migration", id, "error", err)
+	written := false
+	end := func() error {
+		if !written {
+			if err := write(); err != nil {
+				return err
+			}
+			written = true
 		}
+		return log.Remove()
 	}
-	err := write()
+	err := end()
 	if err == nil {
-		remove()
 		return
 	}
 	a.log.Error("write history; the journal is kept, and it is tried again", "migration", id, "error", err)
 	u := &unwritten{log: log}
-	a.mu.Lock()
-	if a.unwritten == nil {
-		a.unwritten = map[string]*unwritten{}
-	}
-	a.unwritten[id] = u
-	a.mu.Unlock()
+	a.waits(id, u, !log.Gone())
 	a.actors.Go(func() {
 		for sleep(a.ctx, endAgain) {
 			if !u.has.TryLock() {
 				return // another try has it, whose end is told in the same place
 			}
-			if write() == nil {
-				remove()
-				a.mu.Lock()
-				delete(a.unwritten, id)
-				a.mu.Unlock()
+			err := end()
+			if log.Gone() { // and another try makes one of its own
+				a.waits(id, u, false)
+			}
+			if err == nil {
 				return
 			}
 			u.has.Unlock()
@@ -54,7 +53,21 @@ func (a *Agent) endJournal(log *journal.File, id string, write func() error) {
 	})
 }
 
-// unwritten is the journal of a migration that has ended, and whose history could not be written yet.
+// waits has a journal be found, by its migration, as one that could not be ended, or no more.
+func (a *Agent) waits(id string, u *unwritten, still bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if still {
+		if a.unwritten == nil {
+			a.unwritten = map[string]*unwritten{}
+		}
+		a.unwritten[id] = u
+	} else if a.unwritten[id] == u {
+		delete(a.unwritten, id)
+	}
+}
+
+// unwritten is the journal of a migration that has ended, and whose history could not be written yet, or which could not be removed.
 type unwritten struct {
 	log *journal.File
 	has sync.Mutex // held while the history is tried, and for good by another try of the migration

@@ -81,7 +81,8 @@ func (a *Agent) resumeSource(id string, lost map[string]*Guest) error {
 		return errors.Join(err, log.Close())
 	}
 	if j.State.Course != migration.Ended && a.records.HasEnded(id+".json", max(j.State.Epoch, j.Plan.Epoch)) {
-		return log.Remove()
+		a.endJournal(log, id, func() error { return nil }) // it is in the history
+		return nil
 	}
 	g, aside, err := a.guestLeft(j, lost[j.Plan.Guest])
 	if err != nil {
@@ -201,7 +202,8 @@ func (a *Agent) resumeDestination(ctx context.Context, id string) error {
 		return errors.Join(err, log.Close())
 	}
 	if a.records.HasEnded(id+"-destination.json", max(j.State.Epoch, j.Offer.Plan.Epoch)) {
-		return log.Remove()
+		a.endJournal(log, id, func() error { return nil }) // it is in the history
+		return nil
 	}
 	if err := a.guests.readable(j.Offer.Plan.Guest); err != nil {
 		return errors.Join(err, log.Close())

@@ -60,6 +60,7 @@ type File struct {
 	broken  error  // why nothing more can be appended, until that is mended
 	last    []byte // the last record's JSON; nil: not known
 	synced  bool   // it is on the disk
+	gone    bool   // the file was removed
 	timed   func(took time.Duration)
 }
 
@@ -235,10 +236,20 @@ func (j *File) Reserve(n int) error {
 func (j *File) Close() error { return j.f.Close() }
 
 // Remove ends the journal: the migration is over and its outcome is in the history. It does not come back
-// with a host that loses its power.
+// with a host that loses its power. After an error it may be called again; unless it has Gone by then, the journal is as it was.
 func (j *File) Remove() error {
-	return errors.Join(j.f.Close(), os.Remove(j.path), SyncDir(filepath.Dir(j.path)))
+	if !j.gone {
+		if err := os.Remove(j.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("end journal: %w", err)
+		}
+		j.gone = true
+		j.f.Close() //nolint:errcheck // nobody reads it any more
+	}
+	return SyncDir(filepath.Dir(j.path))
 }
+
+// Gone says that the file was removed, also where it may come back with a host that loses its power.
+func (j *File) Gone() bool { return j.gone }
 
 // Discard removes a journal that Open found to have no state.
 func Discard(dir, id string) error { return os.Remove(filepath.Join(dir, id+".journal")) }
