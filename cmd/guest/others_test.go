@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -82,6 +83,27 @@ func TestChannelWithdrawsPorts(t *testing.T) {
 		endpoints, err := mptcp.Endpoints()
 		must(t, err)
 		want(t, "endpoints", len(endpoints), 2)
+	})
+}
+
+// TestChannelLeavesAddresses: an address that somebody else gave a NIC, of the subnet of the one that goes, stays there.
+func TestChannelLeavesAddresses(t *testing.T) {
+	each(t, func(t *testing.T, c guest.Channel) {
+		ctx := t.Context()
+		for _, keep := range []bool{false, true} {
+			_, err := c.Configure(ctx, configureOld())
+			must(t, err)
+			must(t, os.WriteFile("/proc/sys/net/ipv4/conf/nic0/promote_secondaries", []byte("0"), 0o644)) // as kernels have it
+			if out, err := exec.Command("ip", "addr", "replace", "10.9.1.77/24", "dev", "nic0").CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			_, err = c.Configure(ctx, configureNext())
+			must(t, err)
+			must(t, c.Retire(ctx, guest.Retire{Addrs: []netip.Addr{oldV4.Addr(), oldV6.Addr()}, MAC: firstMAC, NewMAC: secondMAC, Keep: keep}))
+			contains(t, fmt.Sprintf("old NIC, kept %v", keep), strings.Join(addrsOn(t, "nic0"), " "), "10.9.1.77/24")
+			must(t, c.DropAddress(ctx, oldV4.Addr(), oldV6.Addr()))
+			contains(t, fmt.Sprintf("old NIC, kept %v, after the drop", keep), strings.Join(addrsOn(t, "nic0"), " "), "10.9.1.77/24")
+		}
 	})
 }
 

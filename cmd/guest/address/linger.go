@@ -96,7 +96,7 @@ func (b *Book) lingerAs(link netlink.Link, addr, gateway netip.Addr) error {
 	}
 	for _, a := range addrs {
 		if ones, bits := a.Mask.Size(); a.IP.Equal(addr.AsSlice()) && ones != bits {
-			if err := netlink.AddrDel(link, &a); err != nil {
+			if err := dropAlone(link, a, addrs); err != nil {
 				return fmt.Errorf("delete %s: %w", a.IPNet, err)
 			}
 		}

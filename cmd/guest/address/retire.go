@@ -230,9 +230,24 @@ func dropAddr(link netlink.Link, addr netip.Addr) error {
 		if !a.IP.Equal(addr.AsSlice()) {
 			continue
 		}
-		if err := netlink.AddrDel(link, &a); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
+		if err := dropAlone(link, a, addrs); err != nil {
 			return fmt.Errorf("delete %s from %s: %w", addr, link.Attrs().Name, err)
 		}
+	}
+	return nil
+}
+
+// dropAlone takes an address from a link that has addrs, and no other with it: the kernel takes those of IPv4 that came later to
+// its subnet there, such as somebody else's, together with the first, unless it is told to have the next be that.
+func dropAlone(link netlink.Link, a netlink.Addr, addrs []netlink.Addr) error {
+	if slices.ContainsFunc(addrs, func(o netlink.Addr) bool { return a.IP.To4() != nil && o.Flags&unix.IFA_F_SECONDARY != 0 }) {
+		setting := filepath.Join("/proc/sys/net/ipv4/conf", link.Attrs().Name, "promote_secondaries")
+		if err := os.WriteFile(setting, []byte("1"), 0o644); err != nil {
+			return err
+		}
+	}
+	if err := netlink.AddrDel(link, &a); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
+		return err
 	}
 	return nil
 }

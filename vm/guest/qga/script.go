@@ -49,7 +49,7 @@ func (s *script) line(format string, args ...any) { fmt.Fprintf(s, format+"\n", 
 //	named ROUTE…         what of a route, as ip shows it, ip takes as its name: it shows more
 //	place …              an address with its source route, see place
 //	announce ADDR ID     have peers told of it by that endpoint, which is added to $ids; unless there is no room beside others'
-//	drop ADDR DEVICE     take it from that device, or from all
+//	drop ADDR DEVICE     take it from that device, or from all; alone, see dropAlone in cmd/guest/address
 func (s *script) functions() {
 	s.line(`set -e
 b=
@@ -84,7 +84,7 @@ default() { case $1$3 in *main) b="${b}route replace default via $2 dev $d onlin
 	if [ $1 = -6 ]; then go; ip -6 route show default table $3 | while read -r r; do case "$r " in *" dev $d "*) ;; *)
 		[ $3 = main ] && ! isnic "$(out $r)" || ip -6 route del $(named $r) table $3;; esac; done; fi; }
 named() { o="$*"; for w in expires linkdown dead; do o=${o%%%% $w*}; done; echo $o; }
-drop() { ip -o addr show to $1 | while read -r n e f a r; do [ $e != ${2:-$e} ] || ip addr del $a dev $e; done; }
+drop() { ip -o addr show to $1 | while read -r n e f a r; do [ $e != ${2:-$e} ] || { put ipv4/conf/$e/promote_secondaries 1; ip addr del $a dev $e; }; done; }
 withdraw() { ip mptcp endpoint show 2>/dev/null | while read -r a r; do r=${r#*id }; [ "$a" != $1 ] || ip mptcp endpoint delete id ${r%%%% *}; done
 	ip mptcp endpoint delete id 0 $1 2>/dev/null || true; }
 announce() { ip mptcp endpoint add $1 dev $d id $2 signal 2>/dev/null || case "$(ip mptcp endpoint show id $2 2>/dev/null) " in "$1 id $2 "*) ;;
