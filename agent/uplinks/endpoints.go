@@ -179,7 +179,7 @@ func (e *Endpoints) Left() ([]string, error) {
 	return out, err
 }
 
-// migrations are the endpoints that agents make; none where the kernel has no MPTCP.
+// migrations are the endpoints that agents make, which name no device; none where the kernel has no MPTCP.
 func migrations() ([]mptcp.Endpoint, error) {
 	known, err := mptcp.Endpoints()
 	if errors.Is(err, mptcp.ErrUnsupported) {
@@ -187,7 +187,7 @@ func migrations() ([]mptcp.Endpoint, error) {
 	}
 	return slices.DeleteFunc(known, func(at mptcp.Endpoint) bool {
 		of := func(base uint8) bool { return at.ID >= base && at.ID < base+mptcp.MaxEndpoints }
-		return !(of(endpointBase) && at.Flags == announces || of(joinBase) && at.Flags == joins)
+		return at.Dev != "" || !(of(endpointBase) && at.Flags == announces || of(joinBase) && at.Flags == joins)
 	}), err
 }
 

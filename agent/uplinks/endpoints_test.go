@@ -65,6 +65,7 @@ func TestEndpointsOfAnEarlierAgent(t *testing.T) {
 		for _, users := range []mptcp.Endpoint{
 			{ID: 1, Addr: netip.MustParseAddr("10.0.3.1"), Flags: announces},
 			{ID: joinBase + 3, Addr: netip.MustParseAddr("10.0.4.1"), Flags: mptcp.FlagSubflow},
+			{ID: endpointBase + 4, Addr: netip.MustParseAddr("10.0.5.1"), Dev: "lo", Flags: announces},
 		} {
 			if err := mptcp.AddEndpoint(users); err != nil {
 				return err
@@ -73,7 +74,7 @@ func TestEndpointsOfAnEarlierAgent(t *testing.T) {
 		if err := new(Endpoints).Sweep(); err != nil {
 			return err
 		}
-		return knows("10.0.3.1", "10.0.4.1")
+		return knows("10.0.3.1", "10.0.4.1", "10.0.5.1")
 	})
 }
 
