@@ -195,7 +195,7 @@ func (c *Client) write(ctx context.Context, line []byte) error {
 // whatever comes is somebody else's.
 func (c *Client) read() {
 	defer close(c.events)
-	lines := NewLines(c.conn)
+	lines := NewLines(Paced(c.conn))
 	for open := false; ; {
 		line, err := lines.Next()
 		if errors.Is(err, ErrLineTooLong) {

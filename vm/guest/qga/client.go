@@ -64,7 +64,7 @@ func Dial(ctx context.Context, path string) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("dial guest agent: %w", err)
 	}
-	c := &Client{conn: conn, in: bufio.NewReader(conn), turn: make(chan struct{}, 1), done: make(chan struct{})}
+	c := &Client{conn: conn, in: bufio.NewReader(guest.Paced(conn)), turn: make(chan struct{}, 1), done: make(chan struct{})}
 	for again := syncAgain; ; again += again / 2 { // what waits in a guest that stands still is carried out when it wakes
 		try, cancel := context.WithTimeout(ctx, again)
 		err := c.sync(try)
