@@ -84,6 +84,7 @@ func (s *Advertiser) serve() {
 			if soon := last.Add(leastBetween); soon.Before(next) {
 				next = soon
 			}
+			time.Sleep(betweenAnswers) // it may ask without end
 		case !errors.Is(err, os.ErrDeadlineExceeded):
 			return // the tap is down, or gone
 		default:

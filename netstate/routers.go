@@ -95,6 +95,7 @@ func (w *RouterWatch) listen(question []byte) {
 			left = 0
 			w.heard(a)
 		}
+		time.Sleep(betweenAnswers) // anybody on the LAN may speak without end
 	}
 }
 

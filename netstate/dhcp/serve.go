@@ -2,10 +2,12 @@ package dhcp
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"os"
+	"time"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"golang.org/x/net/bpf"
@@ -34,7 +36,7 @@ func Serve(device string, g Grant, heard func(Word)) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("serve DHCP on %s: %w", device, err)
 	}
-	fd, err := listen(ifi.Index)
+	fd, err := listen(ifi.Index, g.MAC)
 	if err != nil {
 		return nil, fmt.Errorf("serve DHCP on %s: %w", device, err)
 	}
@@ -53,14 +55,14 @@ func (s *Server) Close() error {
 	return err
 }
 
-// listen is a packet socket at a device that hears clients of DHCP only. It must hear all
+// listen is a packet socket at a device that hears a client of DHCP of that MAC only. It must hear all
 // protocols: a bridge takes the frames of its ports before those who ask for one.
-func listen(index int) (int, error) {
+func listen(index int, mac net.HardwareAddr) (int, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return 0, err
 	}
-	err = filter(fd)
+	err = filter(fd, mac)
 	if err == nil {
 		const all = unix.ETH_P_ALL<<8 | unix.ETH_P_ALL>>8
 		err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all & 0xffff, Ifindex: index})
@@ -77,29 +79,34 @@ const (
 	clientPort = 68
 )
 
-// filter lets whole IPv4 UDP packets to a server's port through, without IP options.
-func filter(fd int) error {
-	program := []bpf.Instruction{
-		bpf.LoadAbsolute{Off: 12, Size: 2},
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.ETH_P_IP, SkipTrue: 9},
-		bpf.LoadAbsolute{Off: 14, Size: 1},
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 0x45, SkipTrue: 7},
-		bpf.LoadAbsolute{Off: 20, Size: 2},
-		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: 0x3fff, SkipTrue: 5},
-		bpf.LoadAbsolute{Off: 23, Size: 1},
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.IPPROTO_UDP, SkipTrue: 3},
-		bpf.LoadAbsolute{Off: 36, Size: 2},
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: serverPort, SkipTrue: 1},
-		bpf.RetConstant{Val: 1 << 16},
-		bpf.RetConstant{Val: 0},
+// filter lets whole IPv4 UDP packets of that MAC to a server's port through, without IP options: what others say on its way to
+// the guest, and how much of it, is no matter.
+func filter(fd int, mac net.HardwareAddr) error {
+	var program []bpf.Instruction
+	for _, field := range []struct {
+		at    uint32
+		size  int
+		value uint32
+	}{
+		{6, 4, binary.BigEndian.Uint32(mac)}, {10, 2, uint32(binary.BigEndian.Uint16(mac[4:]))}, {12, 2, unix.ETH_P_IP}, {14, 1, 0x45},
+		{20, 2, 0}, {23, 1, unix.IPPROTO_UDP}, {36, 2, serverPort},
+	} {
+		program = append(program, bpf.LoadAbsolute{Off: field.at, Size: field.size})
+		if field.at == 20 { // no more fragments, and no offset
+			program = append(program, bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: 0x3fff})
+		}
+		program = append(program, bpf.JumpIf{Cond: bpf.JumpEqual, Val: field.value, SkipTrue: 1}, bpf.RetConstant{Val: 0})
 	}
-	return sockfilter.Attach(fd, program)
+	return sockfilter.Attach(fd, append(program, bpf.RetConstant{Val: 1 << 16}))
 }
+
+// between bounds how many messages of a guest are looked at: it may send them without end.
+const between = 5 * time.Millisecond
 
 func (s *Server) serve() {
 	defer close(s.done)
 	buf := make([]byte, 4096)
-	for {
+	for ; ; time.Sleep(between) {
 		n, err := s.tap.Read(buf)
 		if errors.Is(err, os.ErrClosed) {
 			return

@@ -6,10 +6,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/insomniacslk/dhcp/dhcpv4"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"godwit/internal/need"
 	"godwit/netstate/dhcp"
@@ -86,6 +89,58 @@ func TestClient(t *testing.T) {
 	if _, err := dhcp.Serve("t9z", grant, nil); err == nil {
 		t.Error("served on a device that is not there")
 	}
+}
+
+// TestFlood: a guest that asks without end is answered, so often and no more; what others on its LAN ask is not even heard.
+func TestFlood(t *testing.T) {
+	n := nettest.New(t, "h", "g")
+	n.Wire("h", "t1a", "g", "eth0")
+	grant := dhcp.Grant{
+		MAC: hardware(guestMAC), Addr: netip.MustParsePrefix("10.2.1.10/24"), Server: netip.MustParseAddr("100.65.0.11"), Time: time.Hour,
+	}
+	var heard atomic.Int64
+	var server *dhcp.Server
+	n.Do("h", func() (err error) {
+		server, err = dhcp.Serve("t1a", grant, func(dhcp.Word) { heard.Add(1) })
+		return err
+	})
+	defer server.Close()
+	question, err := dhcpv4.NewDiscovery(grant.MAC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ip := append([]byte{0x45, 0, 0, 0, 0, 0, 0, 0, 64, unix.IPPROTO_UDP, 0, 0}, 0, 0, 0, 0, 255, 255, 255, 255)
+	packet := append(append(ip, 0, 68, 0, 67, 0, 0, 0, 0), question.ToBytes()...)
+	n.Do("g", func() error {
+		ifi, err := net.InterfaceByName("eth0")
+		if err != nil {
+			return err
+		}
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		flood := func(from net.HardwareAddr) (sent int) {
+			frame := append(append(append([]byte{255, 255, 255, 255, 255, 255}, from...), 8, 0), packet...)
+			for begun := time.Now(); time.Since(begun) < 300*time.Millisecond; sent++ {
+				if err := unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: ifi.Index}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return sent
+		}
+		flood(hardware("52:54:00:00:01:0c"))
+		if n := heard.Load(); n != 0 {
+			t.Errorf("%d messages of another were heard", n)
+		}
+		begun := time.Now()
+		sent, n := flood(grant.MAC), heard.Load()
+		if took := time.Since(begun); n == 0 || n > took.Milliseconds()/5+2 {
+			t.Errorf("%d of %d messages were looked at in %v", n, sent, took)
+		}
+		return nil
+	})
 }
 
 // client asks once in a namespace, and returns what its script heard.
