@@ -45,6 +45,17 @@ func nics() ([]guest.NIC, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list NICs: %w", err)
 	}
+	have, err := dump.Addrs(nil, netlink.FAMILY_ALL) // all at once: a node of a cluster has hundreds of links, and thousands of addresses
+	if err != nil {
+		return nil, fmt.Errorf("list addresses: %w", err)
+	}
+	addrs := make(map[int][]netip.Prefix) // by index
+	for _, a := range have {
+		if ip, ok := netip.AddrFromSlice(a.IP); ok && !ip.IsLinkLocalUnicast() {
+			bits, _ := a.Mask.Size()
+			addrs[a.LinkIndex] = append(addrs[a.LinkIndex], netip.PrefixFrom(ip.Unmap(), bits))
+		}
+	}
 	above := make(map[int]bool) // by index; 0 is nobody's
 	for _, link := range links {
 		above[link.Attrs().Index] = slices.Contains(guest.KindsAbove, link.Type())
@@ -55,21 +66,8 @@ func nics() ([]guest.NIC, error) {
 		if len(a.HardwareAddr) != 6 || a.Flags&unix.IFF_LOOPBACK != 0 {
 			continue
 		}
-		nic := guest.NIC{Name: a.Name, MAC: a.HardwareAddr.String(), Up: a.Flags&unix.IFF_UP != 0, NoIPv6: noIPv6(a.Name),
-			Above: above[a.Index], Part: above[a.MasterIndex]}
-		addrs, err := dump.Addrs(link, netlink.FAMILY_ALL)
-		if err != nil {
-			return nil, fmt.Errorf("list addresses of %s: %w", a.Name, err)
-		}
-		for _, addr := range addrs {
-			ip, ok := netip.AddrFromSlice(addr.IP)
-			if !ok || ip.IsLinkLocalUnicast() {
-				continue
-			}
-			bits, _ := addr.Mask.Size()
-			nic.Addrs = append(nic.Addrs, netip.PrefixFrom(ip.Unmap(), bits))
-		}
-		all = append(all, nic)
+		all = append(all, guest.NIC{Name: a.Name, MAC: a.HardwareAddr.String(), Up: a.Flags&unix.IFF_UP != 0, NoIPv6: noIPv6(a.Name),
+			Above: above[a.Index], Part: above[a.MasterIndex], Addrs: addrs[a.Index]})
 	}
 	return all, nil
 }

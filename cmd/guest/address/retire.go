@@ -171,13 +171,18 @@ func (b *Book) Drop(addrs []netip.Addr) error {
 	if err := b.withdraw(addrs, nil, false); err != nil {
 		return err
 	}
+	have, err := dump.Addrs(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return fmt.Errorf("list addresses: %w", err)
+	}
 	for _, addr := range addrs {
 		if err := unlead(addr); err != nil {
 			return err
 		}
 		for _, link := range links {
-			if link.Attrs().Flags&unix.IFF_LOOPBACK != 0 {
-				continue
+			has := func(a netlink.Addr) bool { return a.LinkIndex == link.Attrs().Index && a.IP.Equal(addr.AsSlice()) }
+			if link.Attrs().Flags&unix.IFF_LOOPBACK != 0 || !slices.ContainsFunc(have, has) {
+				continue // of hundreds of links, each of which would be looked at among thousands of addresses
 			}
 			if err := dropAddr(link, addr); err != nil {
 				return err
