@@ -162,7 +162,7 @@ func (c *Client) execute(ctx context.Context, command string, arguments, result 
 	case <-ctx.Done():
 		return fmt.Errorf("guest agent: %s: %w", command, ctx.Err())
 	}
-	if !c.open { // an earlier call left before its answer came
+	if !c.open || c.in.Buffered() > 0 { // an earlier call left before its answer came, or was answered twice
 		if err := c.sync(ctx); err != nil {
 			return fmt.Errorf("guest agent: sync: %w", err)
 		}

@@ -81,6 +81,31 @@ func TestSyncSkipsWhatIsOld(t *testing.T) {
 	}
 }
 
+// TestAnsweredTwice: an agent that answers a command twice is asked anew, and what it said too much is taken for no later one's answer.
+func TestAnsweredTwice(t *testing.T) {
+	said := 0
+	socket := agent(t, func(command string, id int64, out net.Conn) {
+		if command == "guest-sync-delimited" {
+			synced(id, out)
+			return
+		}
+		said++
+		answer := fmt.Sprintf(`{"return": {"pid": %d}}`+"\n", said)
+		fmt.Fprint(out, answer+answer)
+	})
+	c, err := Dial(t.Context(), socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for want := int64(1); want < 4; want++ {
+		var answer struct{ PID int64 }
+		if err := c.execute(t.Context(), "guest-exec", nil, &answer); err != nil || answer.PID != want {
+			t.Errorf("command %d got the answer to %d, %v", want, answer.PID, err)
+		}
+	}
+}
+
 // TestLyingAgent: one that has more NICs than any guest is an error that says so; so is a prefix that is none.
 func TestLyingAgent(t *testing.T) {
 	const one = `{"name": "eth0", "hardware-address": "52:54:00:00:00:0a"}`
