@@ -76,7 +76,7 @@
 //
 // The table "godwit" (family bridge) is also the notebook: the chain
 // "about-GUEST" says in comments what was asked for, and "remember" what sysctls
-// were before. The notebook is written before anything it speaks of. Routes,
+// were before, and permanent neighbours. The notebook is written before anything it speaks of. Routes,
 // rules and neighbour entries carry [Protocol], our rules in the firewall's chains
 // a comment. So [Found] and [CleanUp] need no memory. Where somebody loads the host's
 // nftables anew, or configures its network, [Stands] and [Lacking] notice what is gone.

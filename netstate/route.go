@@ -25,7 +25,8 @@ type kernel struct {
 	at    func(index int) (netlink.Link, error)
 	ours  bool // routes that are there are known to be ours
 
-	listening []string // accept_ra of devices that is to be 2
+	listening []string          // accept_ra of devices that is to be 2
+	lasting   map[string]string // see others
 	fw        *firewall
 }
 

@@ -129,6 +129,14 @@ func (k *kernel) noteIntent(b book, s State, bridge net.HardwareAddr, before, mi
 			for _, path := range paths {
 				old[path], changes = "1", true
 			}
+		case neighbour:
+			mac, err := k.others(c)
+			if err != nil {
+				return err
+			}
+			if mac != "" && old[c.key()] != mac {
+				old[c.key()], changes = mac, true
+			}
 		case sysctl:
 			_, was, same, err := c.change()
 			if err != nil {
@@ -193,6 +201,10 @@ func (b book) drop(k *kernel, before, after []resource) error {
 			continue
 		}
 		errs = append(errs, r.remove(k))
+		if n, ok := r.(neighbour); ok && old[n.key()] != "" {
+			errs = append(errs, putBack(n.key(), old[n.key()]))
+			delete(kept, n.key())
+		}
 		if c, ok := r.(sysctl); ok && !needed(after, c.path) {
 			if value, changed := old[c.path]; changed {
 				if !theirs || !ofForwarding6(c.path) {
@@ -356,7 +368,9 @@ func (b book) tear() error {
 	old := b.remembered()
 	theirs := othersForward6(old)
 	for path, value := range old {
-		if path != toCome6 && (!theirs || !ofForwarding6(path)) {
+		if strings.HasPrefix(path, lastingWord) {
+			errs = append(errs, putBack(path, value))
+		} else if path != toCome6 && (!theirs || !ofForwarding6(path)) {
 			errs = append(errs, restore(path, value))
 		}
 	}
