@@ -99,6 +99,9 @@ func (a *Agent) keepTunnel(ctx context.Context, d detour.Detour) error {
 		}
 		return nil
 	}
+	if woken, err := tunnel.Wake(ctx, d.Tunnel.Dir, d.Tunnel.Name); woken {
+		a.log.Warn("a tunnel's process was stopped, and goes on", "id", d.ID, "guest", d.Guest, "tunnel", d.Tunnel.Name, "error", err)
+	}
 	a.extend(ctx, d)
 	if err := a.restoreTunnel(ctx, d.ID); err != nil {
 		a.log.Warn("detour", "id", d.ID, "guest", d.Guest, "error", err)

@@ -120,6 +120,30 @@ func TestTunnelOfAKilledProcess(t *testing.T) {
 	})
 }
 
+// TestTunnelOfAStoppedProcess goes on by the same, as soon as it is looked at.
+func TestTunnelOfAStoppedProcess(t *testing.T) {
+	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
+		d := visitsByTunnel(t, a)
+		up, err := tunnel.Up(ctx, d.Tunnel)
+		if err != nil {
+			return err
+		}
+		defer tunnel.Down(context.Background(), a.tunnelDir(), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
+		if err := a.detours.Change("web", func(all map[string]*detour.Detour) { all[d.ID] = d }); err != nil {
+			return err
+		}
+		need.Stop(t, up.PID)
+		if err := a.lookAfter(ctx, *d); err != nil {
+			return err
+		}
+		again, err := tunnel.Attach(ctx, a.tunnelDir(), d.Tunnel.Name)
+		if err != nil || again.PID != up.PID {
+			return fmt.Errorf("%+v, %w", again, err)
+		}
+		return a.detours.Remove(ctx, d.ID)
+	})
+}
+
 // TestTunnelWithoutAProcess is one that the kernel carries on: it gets another process, whose lease ends it.
 func TestTunnelWithoutAProcess(t *testing.T) {
 	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {

@@ -3,6 +3,7 @@ package tunnel
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Astray lists tunnels of this namespace whose process lives and whose control socket
@@ -121,6 +124,36 @@ func endProcess(ctx context.Context, pid int, name string) error {
 		return hadEnded(err)
 	}
 	return vanish(ctx, pid, name)
+}
+
+// Wake has the process of a tunnel go on that somebody stopped: one in user space carries nothing meanwhile, and none hears when its
+// lease passes. It says whether there was one.
+func Wake(ctx context.Context, dir, name string) (woken bool, err error) {
+	c := Config{Dir: dir, Name: name}
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", c.socket())
+	if err != nil {
+		return false, nil //nolint:nilerr // it has ended, see Orphaned
+	}
+	defer conn.Close()
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return false, err
+	}
+	var of *unix.Ucred // who listens, also where it does not take the connection
+	cerr := raw.Control(func(fd uintptr) { of, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if err = errors.Join(cerr, err); err != nil {
+		return false, err
+	}
+	folder := folderOf(int(of.Pid))
+	if keeps, ok := keeperOf(folder); !ok || keeps != name {
+		return false, nil
+	}
+	stat, err := os.ReadFile(folder + "/stat")
+	if err != nil || !strings.Contains(string(stat), ") T ") {
+		return false, nil //nolint:nilerr // it is gone
+	}
+	return true, hadEnded(syscall.Kill(int(of.Pid), syscall.SIGCONT))
 }
 
 // hadEnded forgives that a process which should end is not there.

@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"context"
 	"errors"
 	"os"
 	"syscall"
@@ -34,5 +35,30 @@ func TestStoppedEnds(t *testing.T) {
 			}
 			n.Do("a", func() error { return Down(t.Context(), cfg.Dir, cfg.Name) })
 		}
+	}
+}
+
+// TestStoppedGoesOn: a tunnel whose process was stopped carries packets again when it is woken; one that runs, and one that there is
+// none of, is none that was stopped.
+func TestStoppedGoesOn(t *testing.T) {
+	n := pathNet(t)
+	cfg := ends(t, WireGuard, "10.9.1.2:51820", "10.9.2.2:51820")
+	a, _ := up(t, n.Net, "a", cfg[0]), up(t, n.Net, "b", cfg[1])
+	wake := func(name string) (woken bool) {
+		n.Do("a", func() (err error) { woken, err = Wake(t.Context(), cfg[0].Dir, name); return err })
+		return woken
+	}
+	if wake(cfg[0].Name) || wake("gwt9") {
+		t.Error("one that was not stopped was woken")
+	}
+	need.Stop(t, a.PID)
+	if !wake(cfg[0].Name) {
+		t.Error("it was not found stopped")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+	defer cancel()
+	n.Do("a", func() error { _, err := a.Verify(ctx); return err })
+	if wake(cfg[0].Name) {
+		t.Error("it is stopped still")
 	}
 }
