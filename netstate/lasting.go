@@ -39,7 +39,7 @@ func (k *kernel) others(n neighbour) (string, error) {
 func (k *kernel) readLasting(fam int, into map[string]string) error {
 	msgs, err := dump.Whole(func() ([][]byte, error) {
 		req := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, unix.NLM_F_DUMP)
-		req.AddData(&netlink.Ndmsg{Family: uint8(fam)}) //nolint:gosec // one of two
+		req.AddData(&netlink.Ndmsg{Family: uint8(fam)})
 		return req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWNEIGH)
 	})
 	if err != nil {
