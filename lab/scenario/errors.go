@@ -55,18 +55,26 @@ func (e *Errors) Unwrap() []error {
 	return out
 }
 
+// finding is an Error; of an unknown word with those that are known, among which a near miss is looked for once it is told.
+type finding struct {
+	Error
+	word  string
+	known []string
+}
+
 // gather sorts and bounds what was found; nil when nothing was.
-func gather(found []Error) error {
+func gather(found []finding) error {
 	if len(found) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(found, func(a, b Error) int {
+	slices.SortStableFunc(found, func(a, b finding) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Col, b.Col))
 	})
-	found = slices.Compact(found)
-	out := &Errors{List: found}
-	if len(found) > maxErrors {
-		out.List, out.More = found[:maxErrors], len(found)-maxErrors
+	found = slices.CompactFunc(found, func(a, b finding) bool { return a.Error == b.Error })
+	out := &Errors{More: max(0, len(found)-maxErrors)}
+	for _, f := range found[:min(len(found), maxErrors)] {
+		f.What += guess(f.word, f.known)
+		out.List = append(out.List, f.Error)
 	}
 	return out
 }

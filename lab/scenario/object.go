@@ -45,7 +45,7 @@ func (r *reader) object(n ast.Node, what string, keys []string) (o *object, ok b
 			continue
 		}
 		if !slices.Contains(keys, key.Value) {
-			r.wrong(at(key), fmt.Sprintf("unknown key %q in %s%s", short(key.Value), what, guess(key.Value, keys)), strings.Join(keys, ", "))
+			r.unknown(at(key), fmt.Sprintf("unknown key %q in %s", short(key.Value), what), strings.Join(keys, ", "), key.Value, keys)
 			continue
 		}
 		if first, twice := o.fields[key.Value]; twice {
@@ -169,7 +169,7 @@ func (o *object) word(key, standard string, known ...string) string {
 	allowed := strings.Join(known, ", ")
 	s, ok := o.text(key, allowed)
 	if ok && !slices.Contains(known, s) {
-		o.wrong(key, fmt.Sprintf("unknown %s %q of %s%s", key, short(s), o.what, guess(s, known)), allowed)
+		o.r.unknown(o.place(key), fmt.Sprintf("unknown %s %q of %s", key, short(s), o.what), allowed, s, known)
 		return standard
 	}
 	if !ok {
@@ -186,6 +186,7 @@ func (o *object) known(key, thing string, names []string) string {
 	if n, plain := o.fields[key].node.(*ast.StringNode); plain && n.Value != "" && slices.Contains(names, n.Value) {
 		return n.Value
 	}
+	all := names
 	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == "" }) // of what has a wrong one
 	allowed := join(names[:min(len(names), mostListed)])
 	switch more := len(names) - mostListed; {
@@ -196,7 +197,7 @@ func (o *object) known(key, thing string, names []string) string {
 	}
 	s, ok := o.text(key, allowed)
 	if ok && !slices.Contains(names, s) {
-		o.wrong(key, fmt.Sprintf("unknown %s %q%s", thing, short(s), guess(s, names)), allowed)
+		o.r.unknown(o.place(key), fmt.Sprintf("unknown %s %q", thing, short(s)), allowed, s, all)
 		return ""
 	}
 	return s

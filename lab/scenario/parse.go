@@ -33,6 +33,7 @@ type file struct {
 	lingers time.Duration // after_last_migration, where it is stated and the timeout is not
 
 	sites, hosts, clients, guests, traffic []string
+	places                                 []string            // sites and hosts: the words that a migration's destination may be
 	uplinks                                map[string][]string // of a site
 }
 
@@ -45,6 +46,7 @@ func (f *file) read(root ast.Node) {
 	f.out.Name = top.title("name")
 	f.uplinks = map[string][]string{}
 	f.readSites(top)
+	f.places = union(f.sites, f.hosts)
 	f.readEnd(top)
 	for _, n := range top.list("clients") {
 		f.readClient(n)
@@ -143,11 +145,6 @@ func (f *file) lateBy(begins time.Duration) bool {
 	}
 	f.out.End.Timeout = max(f.out.End.Timeout, leastTimeout, begins+timeoutAfter+f.lingers)
 	return false
-}
-
-// places are the words that a migration's destination may be.
-func (f *file) places() []string {
-	return union(f.sites, f.hosts)
 }
 
 // union keeps the order and drops repetitions.

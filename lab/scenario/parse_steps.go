@@ -117,7 +117,7 @@ func (f *file) readAction(s *Step, n ast.Node, kind string) {
 
 // readEvacuate reads who leaves what for where, which must have a host that is not left, too.
 func (f *file) readEvacuate(o *object) *Evacuate {
-	e := &Evacuate{Host: o.known("host", "host", f.places()), To: o.known("to", "site or host", f.places())}
+	e := &Evacuate{Host: o.known("host", "host", f.places), To: o.known("to", "site or host", f.places)}
 	if e.Host == "" || e.To == "" && o.has("to") {
 		return e
 	}
@@ -154,7 +154,7 @@ func (f *file) readMigrate(n ast.Node) *Migrate {
 	if !ok || !o.need("guest", "to") {
 		return nil
 	}
-	m := &Migrate{Guest: o.known("guest", "guest", f.guests), To: o.known("to", "site or host", f.places())}
+	m := &Migrate{Guest: o.known("guest", "guest", f.guests), To: o.known("to", "site or host", f.places)}
 	m.Mode = o.word("mode", "auto", modes...)
 	m.Transfer = o.word("transfer", "auto", transfers...)
 	own := "auto"
@@ -252,7 +252,7 @@ func (f *file) readKill(n ast.Node) *Kill {
 	}
 	k := &Kill{Restart: o.has("restart_after"), RestartAfter: o.duration("restart_after", 0)}
 	if o.has("agent") {
-		k.Agent = o.known("agent", "site or host", f.places())
+		k.Agent = o.known("agent", "site or host", f.places)
 		return k
 	}
 	q, ok := f.object(o.fields["qemu"].node, "qemu of kill", []string{"guest", "side"})

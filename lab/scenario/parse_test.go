@@ -195,6 +195,8 @@ func TestUnreasonableFiles(t *testing.T) {
 		"aliases":  repeats("{name: a, run: &r ["+strings.Repeat("x,", 4096)+"]}", "{name: b, run: *r}"),
 		"merges":   repeats("&r {"+strings.Repeat("a: 1, ", 20_000)+"}", "{<<: *r, name: b}"),
 		"indent":   stairs(400),
+		"names":    unknownNames(),
+		"places":   manyPlaces() + "- {at: 1s, migrate: {guest: g1, to: nowhere}}\n",
 		"nothing":  "",
 		"binary":   "\x00\x01\xff\xfe{{{",
 	} {
@@ -212,6 +214,30 @@ func TestUnreasonableFiles(t *testing.T) {
 			}
 		})
 	}
+}
+
+// unknownNames is a file with as many flows as a list has, and as many expectations of others, whose names are nearly theirs.
+func unknownNames() string {
+	var flows, expects strings.Builder
+	for i := range maxList {
+		fmt.Fprintf(&flows, "- {name: traffic-with-a-longer-name-%d}\n", i)
+		fmt.Fprintf(&expects, "- {service_gap: {traffic: traffix-with-a-longer-nome-%d, below: 1s}}\n", i+maxList)
+	}
+	return "name: x\ntraffic:\n" + flows.String() + "expect:\n" + expects.String()
+}
+
+// manyPlaces is a file with as many hosts as there may be, and a guest and a step for each of a list's entries at one of the last.
+func manyPlaces() string {
+	var sites, guests, steps strings.Builder
+	for i := range maxSites {
+		fmt.Fprintf(&sites, "- {name: a-site-with-a-name-%d, hosts: %d, guest_net: {v4: 10.%d.0.0/24}, uplinks: [{name: p}]}\n", i, maxHosts, i)
+	}
+	last := fmt.Sprintf("a-site-with-a-name-%d-%d", maxSites-1, maxHosts)
+	for i := range maxList - 1 {
+		fmt.Fprintf(&guests, "- {name: g%d, site: %s}\n", i, last)
+		fmt.Fprintf(&steps, "- {at: 1s, migrate: {guest: g%d, to: %s}}\n", i, last)
+	}
+	return "name: x\nsites:\n" + sites.String() + "guests:\n" + guests.String() + "steps:\n" + steps.String()
 }
 
 // repeats is a file with one guest, and thousands of others that are said by it.

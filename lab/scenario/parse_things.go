@@ -99,7 +99,7 @@ func (f *file) readGuest(n ast.Node) {
 	g := Guest{Name: o.name("name")}
 	f.define(&f.guests, o, "guest", g.Name)
 	if o.has("site") {
-		g.Site = o.known("site", "site", f.places())
+		g.Site = o.known("site", "site", f.places)
 	}
 	f.image(o, &g)
 	if o.has("memory") && (g.Memory < minMemory || g.Memory > maxMemory || g.Memory%(1<<20) != 0) {

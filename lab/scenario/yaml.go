@@ -24,7 +24,7 @@ const (
 // reader collects what is wrong while the tree is walked.
 type reader struct {
 	file     string
-	found    []Error
+	found    []finding
 	anchors  map[string]ast.Node
 	weights  map[ast.Node]int // see weigh
 	repeated int              // nodes that aliases stand for
@@ -34,8 +34,12 @@ type reader struct {
 // place is where a node stands in the file.
 type place struct{ line, col int }
 
-func (r *reader) wrong(at place, what, allowed string) {
-	r.found = append(r.found, Error{File: r.file, Line: at.line, Col: at.col, What: what, Allowed: allowed})
+func (r *reader) wrong(at place, what, allowed string) { r.unknown(at, what, allowed, "", nil) }
+
+// unknown reports a word that is none of the known ones.
+func (r *reader) unknown(at place, what, allowed, word string, known []string) {
+	e := Error{File: r.file, Line: at.line, Col: at.col, What: what, Allowed: allowed}
+	r.found = append(r.found, finding{Error: e, word: word, known: known})
 }
 
 // at finds the place of a node. Maps stand at their first key.
