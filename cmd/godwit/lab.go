@@ -118,6 +118,7 @@ func runLab(c *cobra.Command, s *scenario.Scenario, out string) (*report.Report,
 // newView shows a run on standard error while it happens.
 func newView() *live.View {
 	v := live.New(os.Stderr, isTerminal(os.Stderr))
+	v.Rows(func() int { return rowsOf(os.Stderr) })
 	if !inColour(os.Stderr) {
 		v.NoColour()
 	}

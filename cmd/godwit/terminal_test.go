@@ -3,6 +3,8 @@ package main
 import (
 	"os"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestTerminal(t *testing.T) {
@@ -22,6 +24,12 @@ func TestTerminal(t *testing.T) {
 	}
 	if !isTerminal(tty) {
 		t.Error("a terminal does not count as one")
+	}
+	if err := unix.IoctlSetWinsize(int(tty.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 12, Col: 80}); err != nil {
+		t.Fatal(err)
+	}
+	if rows := rowsOf(tty); rows != 12 || rowsOf(null) != 0 {
+		t.Errorf("a terminal of 12 rows has %d, and what is none %d", rows, rowsOf(null))
 	}
 	t.Setenv("NO_COLOR", "")
 	if inColour(null) || !inColour(tty) {

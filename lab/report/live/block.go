@@ -59,6 +59,22 @@ func (v *View) block(s Status) []string {
 	return lines
 }
 
+// fit cuts a block to what the terminal has room for above the row in which the cursor waits.
+func (v *View) fit(lines []string) []string {
+	if v.rows == nil {
+		return lines
+	}
+	rows := v.rows()
+	most := max(1, rows-1)
+	if rows <= 0 || len(lines) <= most {
+		return lines
+	}
+	if most == 1 {
+		return lines[:1]
+	}
+	return append(lines[:most-1], fmt.Sprintf("%sand %d more lines, for which the terminal has no room%s", dim, len(lines)-most+1, plain))
+}
+
 // strip shows the phases: those behind, the one under way, those ahead.
 func strip(m Move) string {
 	var b strings.Builder

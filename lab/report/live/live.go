@@ -1,7 +1,7 @@
 // Package live shows a run of the lab while it happens.
 //
-// On a terminal it redraws one block of at most 24 lines in place; Log writes a
-// line above the block. Elsewhere it prints a line for each change of phase and
+// On a terminal it redraws one block of at most 24 lines in place, of fewer where the
+// terminal has no room for them; Log writes a line above the block. Elsewhere it prints a line for each change of phase and
 // one for each second. It draws what it is told and measures nothing; time is
 // that of the Status.
 package live
@@ -56,6 +56,7 @@ type View struct {
 	w      io.Writer
 	tty    bool
 	pale   bool // no colours
+	rows   func() int
 	closed bool
 	drawn  int // lines of the block on the screen
 	past   map[string]*history
@@ -71,6 +72,10 @@ func New(w io.Writer, tty bool) *View {
 // NoColour makes the view do without colours; what they say its words and marks say, too.
 func (v *View) NoColour() { v.pale = true }
 
+// Rows has the view ask for the terminal's rows before each block, 0 where they are not known. What has no room would leave
+// its first lines behind with each redraw: no cursor goes back to what has scrolled away.
+func (v *View) Rows(ask func() int) { v.rows = ask }
+
 // colours are the sequences of block that NoColour leaves out; bold and dim letters stay.
 var colours = strings.NewReplacer(red, "", green, "", yellow, "", blue, "")
 
@@ -85,7 +90,7 @@ func (v *View) Update(s Status) {
 		v.remember(s.Elapsed, f)
 	}
 	if v.tty {
-		v.draw(v.block(s))
+		v.draw(v.fit(v.block(s)))
 		return
 	}
 	v.print(s)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -118,6 +119,29 @@ func TestNarrow(t *testing.T) {
 	}
 	if off, on := strings.Count(b.String(), "\x1b[?7l"), strings.Count(b.String(), "\x1b[?7h"); off != on || off == 0 {
 		t.Errorf("wrapping was put off %d times and on %d times", off, on)
+	}
+}
+
+// TestShort: on a terminal with fewer rows than the block has lines, the cursor comes back to the block's beginning, and what is
+// left out is said. Nobody knows the rows of some terminals.
+func TestShort(t *testing.T) {
+	up := regexp.MustCompile(`\x1b\[([0-9]+)A`)
+	for rows, want := range map[int]string{0: "flow10", 17: "flow10", 16: "and 2 more lines", 10: "and 8 more lines", 3: "and 15 more lines", 2: "demo", 1: "demo"} {
+		var b bytes.Buffer
+		v := New(&b, true)
+		v.Rows(func() int { return rows })
+		for sec := range 3 {
+			v.Update(status(float64(sec), "copy", 11))
+		}
+		text := strings.Join(screen(t, b.String(), 200), "\n")
+		if strings.Count(text, "demo  0:02") != 1 || !strings.Contains(text, want) {
+			t.Errorf("%d rows: no %q in\n%s", rows, want, text)
+		}
+		for _, m := range up.FindAllStringSubmatch(b.String(), -1) {
+			if n, err := strconv.Atoi(m[1]); err != nil || rows > 1 && n >= rows {
+				t.Errorf("%d rows: the cursor goes up by %s", rows, m[1])
+			}
+		}
 	}
 }
 
