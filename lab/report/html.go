@@ -172,10 +172,11 @@ func hoverData(r *Report) any {
 	return map[string]any{"flows": list, "pages": memory}
 }
 
-// way says where the guests went: `web: montreal → sanjose → dublin`.
+// way says where the guests went: `web: montreal → sanjose → dublin`, and of one that runs nowhere, `web: montreal, lost`.
 func way(r *Report) string {
 	var guests []string
 	stops := map[string][]string{}
+	nowhere := map[string]string{}
 	for _, m := range r.Migrations {
 		if stops[m.Guest] == nil {
 			guests = append(guests, m.Guest)
@@ -184,18 +185,19 @@ func way(r *Report) string {
 		if m.SwitchedS != nil || m.Outcome == Completed {
 			stops[m.Guest] = append(stops[m.Guest], m.To)
 		}
+		nowhere[m.Guest] = map[Outcome]string{Failed: ", lost", InDoubt: ", in doubt"}[m.Outcome]
 	}
 	parts := []string{}
 	for _, g := range guests {
 		list := stops[g]
 		switch {
-		case len(list) == 1:
+		case len(list) == 1 && nowhere[g] == "":
 			parts = append(parts, g+" stays at "+list[0])
 		case len(list) > 6:
 			list = slices.Concat(list[:3], []string{"…"}, list[len(list)-2:])
 			fallthrough
 		default:
-			parts = append(parts, g+": "+strings.Join(list, " → "))
+			parts = append(parts, g+": "+strings.Join(list, " → ")+nowhere[g])
 		}
 	}
 	return strings.Join(parts, "; ")

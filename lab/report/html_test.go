@@ -126,6 +126,24 @@ func TestLostInDoubt(t *testing.T) {
 	}
 }
 
+// TestWayOfTheLost: of a guest that runs nowhere any more, or nobody knows where, it is not said that it stays where it was.
+func TestWayOfTheLost(t *testing.T) {
+	there := Migration{Guest: "web", From: "a", To: "b", Outcome: Completed}
+	on := func(outcome Outcome) Migration { return Migration{Guest: "web", From: "b", To: "c", Outcome: outcome} }
+	for want, moves := range map[string][]Migration{
+		"web stays at b":            {on(Aborted)},
+		"web: b, lost":              {on(Failed)},
+		"web: b, in doubt":          {on(InDoubt)},
+		"web: a → b, lost":          {there, on(Failed)},
+		"web: b → c":                {on(InDoubt), on(Completed)},
+		"web: b, lost; db: d, lost": {on(Failed), {Guest: "db", From: "d", To: "c", Outcome: Failed}},
+	} {
+		if got := way(&Report{Migrations: moves}); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 // TestDroppedNotKnown: where it is not known what one migration dropped, 0 of another is not the good news.
 func TestDroppedNotKnown(t *testing.T) {
 	r := &Report{Migrations: []Migration{{Outcome: Completed, DroppedPackets: new(int64(0))}, {Outcome: InDoubt}, {Outcome: Refused}}}
