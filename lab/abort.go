@@ -30,7 +30,8 @@ func (r *run) abort(ctx context.Context, name string, m *move) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if m.id == "" { // it was refused: its outcome tells
+	if m.id == "" {
+		r.remark(m, "abort "+name+": this migration was refused before it could be called off")
 		return nil
 	}
 	host := r.w.agents[m.from]

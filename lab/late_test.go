@@ -17,6 +17,7 @@ import (
 
 	"godwit/agent/api"
 	"godwit/agent/record"
+	"godwit/lab/report"
 	"godwit/lab/scenario"
 	"godwit/lab/topo"
 	"godwit/lab/traffic"
@@ -62,6 +63,26 @@ func TestWhyAnAbortWasRefused(t *testing.T) {
 	want := []string{"an agent's", "abort m-00000001: it can only go forward", "abort web: its migration has its outcome already"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestAbortOfTheRefused: of two migrations that were asked for at once an abort is about the first, also where that is refused;
+// the report tells it.
+func TestAbortOfTheRefused(t *testing.T) {
+	r := aRun()
+	r.hasWeb(t, http.NewServeMux())
+	m := r.newMove(&scenario.Migrate{Guest: "web", To: "a"})
+	_, done := r.turn("web")
+	defer done()
+	m.refuse(&migration.Problem{Code: migration.CodeUsage, Text: "it is on a already"})
+	close(m.answered)
+	if err := r.abort(t.Context(), "web", m); err != nil {
+		t.Error(err)
+	}
+	close(m.done)
+	got := r.assemble(t.Context(), false).Migrations[0]
+	if want := []string{"abort web: this migration was refused before it could be called off"}; got.Outcome != report.Refused || !slices.Equal(got.Notes, want) {
+		t.Errorf("%s %q", got.Outcome, got.Notes)
 	}
 }
 
