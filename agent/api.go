@@ -119,7 +119,7 @@ func (a *Agent) guestInfo(g *Guest) api.GuestInfo {
 
 func (a *Agent) apiMigrate(r *http.Request) (any, error) {
 	var req migration.Request
-	if err := peer.Decode(r, &req); err != nil {
+	if err := peer.DecodeKnown(r, &req); err != nil {
 		return nil, err
 	}
 	return a.Migrate(req)
@@ -127,7 +127,7 @@ func (a *Agent) apiMigrate(r *http.Request) (any, error) {
 
 func (a *Agent) apiPlan(r *http.Request) (any, error) {
 	var req migration.Request
-	if err := peer.Decode(r, &req); err != nil {
+	if err := peer.DecodeKnown(r, &req); err != nil {
 		return nil, err
 	}
 	return a.Plan(r.Context(), req)

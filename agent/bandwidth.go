@@ -10,8 +10,8 @@ import (
 )
 
 func (a *Agent) apiBandwidth(r *http.Request) (any, error) {
-	var want api.Bandwidth
-	if err := peer.Decode(r, &want); err != nil {
+	want := api.Bandwidth{Bandwidth: -1} // who says nothing does not ask for no limit
+	if err := peer.DecodeKnown(r, &want); err != nil {
 		return nil, err
 	}
 	id := r.PathValue("id")
@@ -30,6 +30,10 @@ func (a *Agent) apiBandwidth(r *http.Request) (any, error) {
 		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("migration %s: with transfer %s QEMU sends by itself, and its limit stays", id, m.plan.Transfer)}
 	}
 	m.bandwidth.Set(want.Bandwidth)
-	m.rec.Note(fmt.Sprintf("bandwidth is limited to %d bit/s now (0: not at all)", want.Bandwidth))
+	note := "bandwidth is not limited any more"
+	if want.Bandwidth > 0 {
+		note = fmt.Sprintf("bandwidth is limited to %d bit/s now", want.Bandwidth)
+	}
+	m.rec.Note(note)
 	return nil, nil //nolint:nilnil // done
 }

@@ -286,7 +286,7 @@ func (a *Agent) apiDoubts(r *http.Request) (any, error) {
 
 func (a *Agent) apiTakeBack(r *http.Request) (any, error) {
 	var word api.TakeBack
-	if err := peer.Decode(r, &word); err != nil {
+	if err := peer.DecodeKnown(r, &word); err != nil {
 		return nil, err
 	}
 	return nil, a.takeBack(r.Context(), r.PathValue("id"), word)

@@ -179,7 +179,7 @@ func (a *Agent) keepGuest(ctx context.Context, id string, word api.TakeBack) err
 
 func (a *Agent) apiKeepGuest(r *http.Request) (any, error) {
 	var word api.TakeBack
-	if err := peer.Decode(r, &word); err != nil {
+	if err := peer.DecodeKnown(r, &word); err != nil {
 		return nil, err
 	}
 	return nil, a.keepGuest(r.Context(), r.PathValue("id"), word)

@@ -83,7 +83,7 @@ func (a *Agent) apiFeed(w http.ResponseWriter, r *http.Request) {
 // apiHook makes the caller a hook for as long as it reads; see hook.Subscription.
 func (a *Agent) apiHook(w http.ResponseWriter, r *http.Request) {
 	var sub hook.Subscription
-	err := peer.Decode(r, &sub)
+	err := peer.DecodeKnown(r, &sub)
 	var n *hook.Subscriber
 	if err == nil {
 		n, err = a.hooks.Subscribe(sub)
@@ -110,7 +110,7 @@ func (a *Agent) apiHook(w http.ResponseWriter, r *http.Request) {
 
 func (a *Agent) apiHookAnswer(r *http.Request) (any, error) {
 	var answer hook.Answer
-	if err := peer.Decode(r, &answer); err != nil {
+	if err := peer.DecodeKnown(r, &answer); err != nil {
 		return nil, err
 	}
 	return nil, a.hooks.Answer(r.PathValue("name"), answer)

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -142,6 +143,32 @@ func TestSubscriberOverTheAPI(t *testing.T) {
 	}
 	bad := client.Hook(t.Context(), hook.Subscription{Name: "x", Events: []migration.EventName{"LUNCH"}}, nil)
 	refused(t, "an event that is none", bad, migration.CodeUsage, `"LUNCH" is unknown`)
+}
+
+// TestUnknownKeys: what a program asks with a key that nobody knows is refused, and not done as if that had not been said.
+func TestUnknownKeys(t *testing.T) {
+	a, client := served(t)
+	m := leaving(a)
+	m.bandwidth.Set(50e6)
+	a.outgoing = map[string]*outgoing{m.plan.ID: m}
+	for _, c := range []struct{ path, body, says string }{
+		{"/v1/migrations", `{"guest": "web", "to": "rome", "downtimes": 1000000}`, `unknown field "downtimes"`},
+		{"/v1/plan", `{"guest": "web", "site": "rome"}`, `unknown field "site"`},
+		{"/v1/migrations/m-00000001/bandwidth", `{"bits": 1000000}`, `unknown field "bits"`},
+		{"/v1/migrations/m-00000001/bandwidth", `{}`, "bandwidth of -1 bit/s"},
+		{"/v1/migrations/m-00000001/take-back", `{"fence": true}`, `unknown field "fence"`},
+		{"/v1/migrations/m-00000001/keep", `{"fence": true}`, `unknown field "fence"`},
+		{"/v1/hooks", `{"name": "lb", "events": ["MIGRATION_START"], "timeout": 5000}`, `unknown field "timeout"`},
+		{"/v1/hooks/lb/answer", `{"id": 1, "no": true}`, `unknown field "no"`},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // a hook that is taken waits for calls
+		err := client.Do(ctx, http.MethodPost, c.path, json.RawMessage(c.body), nil)
+		cancel()
+		refused(t, c.path, err, migration.CodeUsage, c.says)
+	}
+	if got := m.bandwidth.Bits(); got != 50e6 {
+		t.Errorf("the limit is %d bit/s now", got)
+	}
 }
 
 // TestAbortOvertakesPrepare: a prepare that comes after its abort begins nothing.

@@ -34,7 +34,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{a.apiEvents, "m-00000001", "see `godwit history`"},
 		{a.apiForgetGuest, "web", "move it back there first"},
 	} {
-		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader("{}"))
+		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(`{"bandwidth": 0}`))
 		r.SetPathValue("id", c.name)
 		r.SetPathValue("name", c.name)
 		if _, err := c.ask(r); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -77,8 +78,25 @@ func Caller(r *http.Request) string {
 	return callerName(*r.TLS)
 }
 
-// Decode reads a bounded JSON request.
-func Decode(r *http.Request, into any) error {
+// Decode reads a bounded JSON request of another agent, whose version may know keys that this one does not.
+func Decode(r *http.Request, into any) error { return decode(r, into, json.Unmarshal) }
+
+// DecodeKnown reads one of a person or a program of theirs: a key that is unknown is an error, and not a wish that nobody heeds.
+func DecodeKnown(r *http.Request, into any) error {
+	return decode(r, into, func(data []byte, into any) error {
+		d := json.NewDecoder(bytes.NewReader(data))
+		d.DisallowUnknownFields()
+		if err := d.Decode(into); err != nil {
+			return err
+		}
+		if _, err := d.Token(); !errors.Is(err, io.EOF) {
+			return errors.New("more than one value")
+		}
+		return nil
+	})
+}
+
+func decode(r *http.Request, into any, unmarshal func([]byte, any) error) error {
 	data, err := io.ReadAll(io.LimitReader(r.Body, requestLimit+1))
 	if err != nil {
 		return &migration.Problem{Code: migration.CodePeer, Text: "read request: " + err.Error()}
@@ -89,7 +107,7 @@ func Decode(r *http.Request, into any) error {
 	if len(data) == 0 {
 		return nil
 	}
-	if err := json.Unmarshal(data, into); err != nil {
+	if err := unmarshal(data, into); err != nil {
 		return &migration.Problem{Code: migration.CodeUsage, Text: "read request: " + err.Error()}
 	}
 	return nil
