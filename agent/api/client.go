@@ -27,13 +27,22 @@ import (
 
 // Client asks an agent over its unix socket.
 type Client struct {
-	socket string
-	http   *http.Client
+	socket  string
+	http    *http.Client
+	silence time.Duration // see Do
 }
+
+// silence is how long an agent may take for what is asked of it and changes nothing: its own limits for that are shorter.
+const silence = 30 * time.Second
+
+// silent says that it took longer, and how long it had.
+type silent time.Duration
+
+func (s silent) Error() string { return "no answer for " + time.Duration(s).String() }
 
 // NewClient prepares a client; nothing is dialled yet.
 func NewClient(socket string) *Client {
-	return &Client{socket: socket, http: &http.Client{Transport: &http.Transport{
+	return &Client{socket: socket, silence: silence, http: &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", socket)
 		},
@@ -44,8 +53,31 @@ func NewClient(socket string) *Client {
 // Close drops idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Do asks once. A *migration.Problem is the agent's own word.
+// ask bounds a question: an agent that hangs, as one that is stopped or whose disk is, takes connections all the same.
+func ask(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, limit, silent(limit))
+}
+
+// unanswered is why an agent that was reached did not answer.
+func (c *Client) unanswered(ctx context.Context, err error) error {
+	var limit silent
+	switch {
+	case errors.As(context.Cause(ctx), &limit):
+		return noAgent{&migration.Problem{Code: migration.CodePeer, Text: fmt.Sprintf(
+			"ask agent at %s: it is there, and has not answered for %s; see its log, and start it again: guests run on meanwhile", c.socket, time.Duration(limit))}}
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("ask agent at %s: no answer in time, and it may have done what it was asked to; see its log, and `godwit history` once it answers: %w", c.socket, err)
+	}
+	return fmt.Errorf("ask agent at %s: %w", c.socket, err)
+}
+
+// Do asks once; a GET has its answer within half a minute or an error that says so. A *migration.Problem is the agent's own word.
 func (c *Client) Do(ctx context.Context, method, path string, request, answer any) error {
+	if method == http.MethodGet {
+		asked, cancel := ask(ctx, c.silence)
+		defer cancel()
+		ctx = asked
+	}
 	resp, err := c.open(ctx, method, path, request)
 	if err != nil {
 		return err
@@ -53,7 +85,7 @@ func (c *Client) Do(ctx context.Context, method, path string, request, answer an
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return fmt.Errorf("ask agent at %s: %w", c.socket, err)
+		return c.unanswered(ctx, err)
 	}
 	if answer == nil {
 		return nil
@@ -77,7 +109,7 @@ func (c *Client) open(ctx context.Context, method, path string, request any) (*h
 		if errors.As(err, &op) && op.Op == "dial" {
 			return nil, undialled(c.socket, op)
 		}
-		return nil, fmt.Errorf("ask agent at %s: %w", c.socket, err)
+		return nil, c.unanswered(ctx, err)
 	}
 	if resp.StatusCode == http.StatusOK {
 		return resp, nil
@@ -147,15 +179,19 @@ func (c *Client) Neighbours(ctx context.Context) ([]NeighbourInfo, error) {
 
 // Metrics copies the host's metrics to w, in the Prometheus text format.
 func (c *Client) Metrics(ctx context.Context, w io.Writer) error {
+	ctx, cancel := ask(ctx, c.silence)
+	defer cancel()
 	resp, err := c.open(ctx, http.MethodGet, "/metrics", nil)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
-	if _, err := io.Copy(w, resp.Body); err != nil {
-		return fmt.Errorf("ask agent at %s: %w", c.socket, err)
+	text, err := io.ReadAll(resp.Body) // before any is written: a reader may take its time
+	if err != nil {
+		return c.unanswered(ctx, err)
 	}
-	return nil
+	_, err = w.Write(text)
+	return err
 }
 
 // StartGuest takes a guest under care; see Description.
@@ -198,6 +234,8 @@ func (c *Client) Migrate(ctx context.Context, req migration.Request) (string, er
 // Plan asks what a migration would be; see Agent.Plan.
 func (c *Client) Plan(ctx context.Context, req migration.Request) (record.Report, error) {
 	var rep record.Report
+	ctx, cancel := ask(ctx, 4*c.silence) // both hosts look for what they have, each for as long as its limits say
+	defer cancel()
 	err := c.Do(ctx, http.MethodPost, "/v1/plan", req, &rep)
 	return rep, err
 }

@@ -1,14 +1,18 @@
 package api
 
 import (
+	"context"
 	"errors"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"godwit/internal/need"
 	"godwit/migration"
@@ -41,6 +45,47 @@ func TestUndialled(t *testing.T) {
 		filepath.Join(dir, strings.Repeat("x", 99)): {Code: migration.CodeUsage, Text: "that long"},
 	} {
 		saysUndialled(t, socket, want)
+	}
+}
+
+// TestSilentAgent: one that takes connections and answers nothing, or half of it, keeps nobody waiting for ever.
+func TestSilentAgent(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	over := make(chan struct{})
+	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "s") { // it hangs in the middle of its answer
+			w.Write([]byte("[")) //nolint:errcheck // the client tells
+			w.(http.Flusher).Flush()
+		}
+		<-over
+	})}
+	go server.Serve(listener) //nolint:errcheck // it ends with the test
+	t.Cleanup(func() { close(over); server.Close() })
+	client := NewClient(socket)
+	defer client.Close()
+	client.silence = 100 * time.Millisecond
+	for name, ask := range map[string]func() error{
+		"host":     func() error { _, err := client.Host(t.Context()); return err },
+		"history":  func() error { _, err := client.Reports(t.Context()); return err },
+		"metrics":  func() error { return client.Metrics(t.Context(), io.Discard) },
+		"plan":     func() error { _, err := client.Plan(t.Context(), migration.Request{Guest: "web"}); return err },
+		"watching": func() error { _, err := client.Events(t.Context(), "m-00000001", 0); return err },
+	} {
+		err := ask()
+		isProblem(t, socket, err, migration.Problem{Code: migration.CodePeer, Text: "has not answered for " + map[bool]string{true: "400ms", false: "100ms"}[name == "plan"] + "; see its log"})
+		if !Unanswered(err) {
+			t.Errorf("%s: that counts as the agent's word", name)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err = client.Migrate(ctx, migration.Request{Guest: "web"})
+	if err == nil || !strings.Contains(err.Error(), "may have done what it was asked to") || !Unanswered(err) || NotAsked(err) {
+		t.Errorf("migrate: %v", err)
 	}
 }
 
