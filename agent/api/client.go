@@ -93,6 +93,13 @@ func (c *Client) Do(ctx context.Context, method, path string, request, answer an
 	return json.Unmarshal(data, answer)
 }
 
+// tell asks for what an agent does at once.
+func (c *Client) tell(ctx context.Context, path string, request any) error {
+	ctx, cancel := context.WithTimeout(ctx, c.silence)
+	defer cancel()
+	return c.Do(ctx, http.MethodPost, path, request, nil)
+}
+
 // open asks once and returns an answer that is no error; its body is the caller's to close.
 func (c *Client) open(ctx context.Context, method, path string, request any) (*http.Response, error) {
 	body, err := json.Marshal(request)
@@ -208,7 +215,7 @@ func (c *Client) StopGuest(ctx context.Context, name string) error {
 
 // ForgetGuest ends the care of a guest that was adopted there; it runs on.
 func (c *Client) ForgetGuest(ctx context.Context, name string) error {
-	return c.Do(ctx, http.MethodPost, "/v1/guests/"+url.PathEscape(name)+"/forget", nil, nil)
+	return c.tell(ctx, "/v1/guests/"+url.PathEscape(name)+"/forget", nil)
 }
 
 // CallGuest asks the guest itself, over its channel.
@@ -242,12 +249,12 @@ func (c *Client) Plan(ctx context.Context, req migration.Request) (record.Report
 
 // Abort asks a migration to turn back.
 func (c *Client) Abort(ctx context.Context, id string) error {
-	return c.Do(ctx, http.MethodPost, "/v1/migrations/"+url.PathEscape(id)+"/abort", nil, nil)
+	return c.tell(ctx, "/v1/migrations/"+url.PathEscape(id)+"/abort", nil)
 }
 
 // SetBandwidth limits a migration under way, in bit/s over all paths; 0: no limit.
 func (c *Client) SetBandwidth(ctx context.Context, id string, bits int64) error {
-	return c.Do(ctx, http.MethodPost, "/v1/migrations/"+url.PathEscape(id)+"/bandwidth", Bandwidth{bits}, nil)
+	return c.tell(ctx, "/v1/migrations/"+url.PathEscape(id)+"/bandwidth", Bandwidth{bits})
 }
 
 // Doubts are what a person may have to decide about, on a migration's id or guest; ""

@@ -83,9 +83,11 @@ func TestSilentAgent(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	_, err = client.Migrate(ctx, migration.Request{Guest: "web"})
-	if err == nil || !strings.Contains(err.Error(), "may have done what it was asked to") || !Unanswered(err) || NotAsked(err) {
-		t.Errorf("migrate: %v", err)
+	_, migrate := client.Migrate(ctx, migration.Request{Guest: "web"})
+	for name, err := range map[string]error{"migrate": migrate, "abort": client.Abort(t.Context(), "m-1"), "limit": client.SetBandwidth(t.Context(), "m-1", 0), "forget": client.ForgetGuest(t.Context(), "web")} {
+		if err == nil || !strings.Contains(err.Error(), "may have done what it was asked to") || !Unanswered(err) || NotAsked(err) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
