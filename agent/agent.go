@@ -183,6 +183,9 @@ func (a *Agent) warnOfHost() {
 	for _, missing := range a.config.Network.Missing() {
 		a.log.Warn("no guest can come here before this is mended", "missing", missing)
 	}
+	for _, missing := range a.config.Missing() {
+		a.log.Warn("the configuration names what is not there", "missing", missing)
+	}
 	if err := a.id.Check(clock.Now()); err != nil {
 		a.log.Warn("other hosts do not believe this one's certificate", "certificate", a.config.TLS.Cert, "error", err)
 	}

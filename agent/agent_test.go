@@ -135,14 +135,14 @@ func TestWarnings(t *testing.T) {
 		t.Fatal(err)
 	}
 	var said bytes.Buffer
-	a, err := New(&config.Config{Host: "paris", Network: config.Network{Bridge: "no-bridge", LAN: "no-lan"}, TLS: config.TLSFiles{
+	a, err := New(&config.Config{Host: "paris", Fence: "/no/fence", Network: config.Network{Bridge: "no-bridge", LAN: "no-lan"}, TLS: config.TLSFiles{
 		CA: filepath.Join(dir, "ca.pem"), Cert: filepath.Join(dir, "paris.pem"), Key: filepath.Join(dir, "paris.key"),
 	}}, slog.New(slog.NewTextHandler(&said, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	a.warnOfHost()
-	for _, want := range []string{"network.bridge no-bridge: no such device", "network.lan no-lan: no such device", "expired"} {
+	for _, want := range []string{"network.bridge no-bridge: no such device", "network.lan no-lan: no such device", "fence /no/fence: no such file", "expired"} {
 		if n := strings.Count(said.String(), want); n != 1 {
 			t.Errorf("%q was said %d times:\n%s", want, n, said.String())
 		}

@@ -37,6 +37,8 @@ type Config struct {
 	Image   Image       `yaml:"image,omitempty"`
 	Hooks   hook.Config `yaml:"hooks,omitempty"`
 
+	hooksNamed bool // the file says where hooks are
+
 	Images map[string]Image `yaml:"images,omitempty"` // by name, beside the image tiny
 
 	Metrics string `yaml:"metrics,omitempty"` // ADDRESS:PORT where GET /metrics is served over HTTP, to whoever asks; "": nowhere
@@ -110,8 +112,12 @@ func Load(path string) (*Config, error) {
 		return nil, fmt.Errorf("read agent configuration: %w", err)
 	}
 	c.fill()
-	if c.Hooks.Dir == "" {
-		c.Hooks.Dir = filepath.Join(filepath.Dir(path), "hooks.d")
+	if c.hooksNamed = c.Hooks.Dir != ""; !c.hooksNamed {
+		whole, err := filepath.Abs(path) // hooks run elsewhere
+		if err != nil {
+			return nil, fmt.Errorf("read agent configuration: %w", err)
+		}
+		c.Hooks.Dir = filepath.Join(filepath.Dir(whole), "hooks.d")
 	}
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("read agent configuration: %s%s: %w", path, placeOf(root, err), err)
@@ -172,6 +178,8 @@ func (c *Config) checkBounds() error {
 		return fmt.Errorf("metrics %q: it must be an address and a port, such as 192.0.2.10:9470", c.Metrics)
 	case c.Fence != "" && !filepath.IsAbs(c.Fence):
 		return fmt.Errorf("fence %s: it must be an absolute path", c.Fence)
+	case c.Hooks.Dir != "" && !filepath.IsAbs(c.Hooks.Dir):
+		return fmt.Errorf("hooks.dir %s: it must be an absolute path", c.Hooks.Dir)
 	case c.Lease < 0 || c.Lease > MostLease || c.Lease > 0 && c.Lease < time.Second:
 		return fmt.Errorf("lease of %v; 1s to %v", c.Lease, MostLease)
 	case c.KeepMemory < 0:

@@ -139,6 +139,56 @@ func TestLoadConfigErrors(t *testing.T) {
 }
 
 // What is no time, number or list is told by its key, not by a type of Go.
+// TestHooksOfARelativeFile: hooks run in /, so where they are does not depend on where the agent was started.
+func TestHooksOfARelativeFile(t *testing.T) {
+	t.Chdir(t.TempDir())
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile("agent.yaml", []byte(wholeConfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Load("agent.yaml")
+	if err != nil || c.Hooks.Dir != filepath.Join(here, "hooks.d") || len(c.Missing()) > 0 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if _, _, err := load(t, wholeConfig+"hooks: {dir: hooks.d}\n"); err == nil || !strings.Contains(err.Error(), ":22:14: hooks.dir hooks.d: it must be an absolute path") {
+		t.Errorf("a directory that depends on where the agent was started: %v", err)
+	}
+}
+
+// TestMissing: what only a bad day needs is missed at once.
+func TestMissing(t *testing.T) {
+	dir := t.TempDir()
+	plain, fence := filepath.Join(dir, "plain"), filepath.Join(dir, "fence")
+	for path, mode := range map[string]os.FileMode{plain: 0o600, fence: 0o700} {
+		if err := os.WriteFile(path, nil, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for more, want := range map[string][]string{
+		"fence: " + fence + "\nhooks: {dir: " + dir + "}\n":      nil,
+		"fence: " + plain + "\n":                                 {"fence " + plain + ": not executable"},
+		"fence: " + dir + "/none\nhooks: {dir: " + plain + "}\n": {"hooks.dir " + plain + ": no such directory", "fence " + dir + "/none: no such file"},
+	} {
+		c, _, err := load(t, wholeConfig+more)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := c.Missing()
+		for i, w := range want {
+			if len(got) != len(want) || !strings.HasPrefix(got[i], w) {
+				t.Errorf("%q: %q, want %q", more, got, want)
+				break
+			}
+		}
+		if len(want) == 0 && len(got) > 0 {
+			t.Errorf("%q: %q", more, got)
+		}
+	}
+}
+
 func TestLoadConfigSaysWhatATypeIs(t *testing.T) {
 	for line, want := range map[string]string{
 		"lease: 5":            "lease: not a time; give it a unit, such as",

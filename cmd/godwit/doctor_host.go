@@ -116,6 +116,9 @@ func configured(c *config.Config) []finding {
 	for _, u := range c.Uplinks {
 		out = append(out, uplink(u))
 	}
+	for _, missing := range c.Missing() {
+		out = append(out, lack("configuration", missing))
+	}
 	return append(out, certificate(c, clock.Now()))
 }
 

@@ -119,10 +119,10 @@ func TestDoctorOfTheCertificate(t *testing.T) {
 func TestDoctorOfTheConfiguration(t *testing.T) {
 	c := &config.Config{Host: "rome", Network: config.Network{Bridge: "no-bridge", LAN: "no-lan"}, Uplinks: []config.Uplink{
 		{Name: "public", Device: "lo", Address: netip.MustParseAddr("127.0.0.1")}, {Name: "private", Device: "no-such"},
-	}}
+	}, Fence: "/no/fence"}
 	var out bytes.Buffer
 	printFindings(&out, configured(c))
-	for _, want := range []string{"LACK  guests' bridge network.bridge no-bridge", "network.lan no-lan", "ok    uplink public", "LACK  uplink private", "LACK  certificate"} {
+	for _, want := range []string{"LACK  guests' bridge network.bridge no-bridge", "network.lan no-lan", "ok    uplink public", "LACK  uplink private", "LACK  configuration  fence /no/fence: no such file", "LACK  certificate"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
