@@ -18,7 +18,7 @@ import (
 // The modes `hybrid` and `postcopy` let the guest run at the destination before its pages
 // are there; our own data path brings what it touches first. From the release until the
 // last page the source's QEMU and its proxy have pages that nobody else has: paths may fail and come back,
-// and agents end and be started again (refill.go), or that QEMU end, but not both (lost.go).
+// and agents end and be started again (postcopy_refill.go), or that QEMU end, but not both (postcopy_lost.go).
 
 // mayHandEarly says whether p's guest may run before its pages are there.
 func mayHandEarly(p migration.Plan) bool {

@@ -9,20 +9,24 @@ import (
 )
 
 // How much a path carries, the kernel finds out by its congestion control, and none suits every path. CUBIC (RFC 9438) takes
-// each lost packet for congestion: on a long path that loses one in ten thousand by itself it carries a fraction. BBR
-// (draft-ietf-ccwg-bbr) hardly heeds losses, but lets only four packets travel for 0.2 s each 10 s, to find the shortest
-// round trip, which a stopped guest waits for; and it takes a path to be slower than it is where acknowledgements come late,
-// as they do where processors are busy. So a lane begins with the kernel's default. Under BBR it goes over to CUBIC once its
-// path is full and nothing is lost. Under another it goes over to BBR where packets are lost though nothing queues, and where
-// it is paced below what its path carries, so that guests' own connections, which heed losses, keep their share.
+// each lost packet for congestion: on a long path that loses one in ten thousand by itself it carries a fraction. Where
+// little is sent it forgets what the path carries (RFC 7661), which the last pages of a stopped guest, many at once, then wait
+// for. BBR (draft-ietf-ccwg-bbr) hardly heeds losses, and forgets less, but lets four packets travel for 0.2 s each 10 s, to find the
+// shortest round trip; and it takes a path to be slower than it is where acknowledgements come late, as they do where
+// processors are busy. So a lane that is full goes over to CUBIC while nothing is lost, and else is under BBR: where that is the
+// kernel's default, or the lane is paced below what its path carries, so that guests' own connections, which heed losses, keep
+// their share. Any other lane stays with the default.
 
 const (
 	bbr, cubic, reno = "bbr", "cubic", "reno" // the kernel's names; every kernel has the last
 
 	// steerEvery is between looks at what the kernel knows of a lane.
 	steerEvery = 100 * time.Millisecond
-	// calmLeast is for how long a lane under BBR must have lost nothing to go over; it doubles each time that it comes back.
+	// calmLeast is for how long a lane under BBR must have lost nothing to go over; it doubles each time that losses
+	// bring it back.
 	calmLeast = 2 * time.Second
+	// slackMost is for how long a lane may not have been full to stay under CUBIC.
+	slackMost = 200 * time.Millisecond
 	// lossTells is for how long a loss tells of the path, and a queue of what was lost since.
 	lossTells = time.Second
 	// queueSlack is how much longer than 5/4 of the shortest a round trip must be to tell of a queue.
@@ -34,9 +38,10 @@ type kernelLook struct {
 	again  uint32        // packets that were sent again
 	rtt    time.Duration // smoothed
 	window float64       // what may be under way, bytes
+	flying float64       // what is
 }
 
-// congestion chooses a lane's congestion control by what it loses. The zero value chooses none.
+// congestion chooses a lane's congestion control by what it sends and loses. The zero value chooses none.
 type congestion struct {
 	control string        // what the kernel uses; "": the kernel is not asked
 	fixed   bool          // it cannot be changed
@@ -46,6 +51,7 @@ type congestion struct {
 	again   uint32        // of the last look
 	lost    time.Time     // when that last grew
 	queued  time.Time     // when something was last seen to queue
+	full    time.Time     // when the lane last was
 	least   time.Duration // the shortest smoothed round trip
 	calm    time.Duration // see calmLeast
 }
@@ -65,14 +71,21 @@ func (c *congestion) see(look kernelLook, need float64, now time.Time) (change s
 	if look.rtt > c.least+c.least/4+queueSlack {
 		c.queued = now
 	}
-	if need <= 0 || c.fixed {
+	if need <= 0 || c.fixed || !c.bounded {
 		return ""
 	}
-	enough := look.window >= need*look.rtt.Seconds()
+	fits := need * look.rtt.Seconds()
+	if look.flying >= fits/2 {
+		c.full = now
+	}
 	switch {
-	case c.control == bbr && enough && now.Sub(c.begun) >= c.calm && now.Sub(c.lost) >= c.calm:
-		return cubic
-	case c.control != bbr && c.bounded && !enough && now.Sub(c.lost) < lossTells && now.Sub(c.queued) >= lossTells:
+	case c.control == bbr:
+		if c.full.Equal(now) && look.window >= fits && now.Sub(c.begun) >= c.calm && now.Sub(c.lost) >= c.calm {
+			return cubic
+		}
+	case now.Sub(c.full) >= slackMost:
+		return bbr
+	case look.window < fits && now.Sub(c.lost) < lossTells && now.Sub(c.queued) >= lossTells:
 		c.calm *= 2
 		return bbr
 	}
@@ -110,15 +123,20 @@ func (l *lane) steer(now time.Time) {
 			return // the connection ends
 		}
 		l.most = pacing(info)
-		look := kernelLook{info.Total_retrans, time.Duration(info.Rtt) * time.Microsecond, float64(info.Snd_cwnd) * float64(info.Snd_mss)}
-		if change := c.see(look, max(l.stated, l.rate), now); change != "" {
-			c.use(fd, change, now)
-		}
+		packet := float64(info.Snd_mss)
+		l.choose(fd, kernelLook{info.Total_retrans, time.Duration(info.Rtt) * time.Microsecond, float64(info.Snd_cwnd) * packet, float64(info.Unacked) * packet}, now)
 	})
 }
 
-// anew readies a lane for the stop phase: BBR that has just begun does not look for the shortest round trip soon; and CUBIC has
-// made its window as small as what was sent lately (RFC 7661), while the guest's last pages are many at once; under mu.
+// choose has the kernel change the control of the lane's socket fd, where what it knows asks for that; under mu.
+func (l *lane) choose(fd int, look kernelLook, now time.Time) {
+	if change := l.congestion.see(look, max(l.stated, l.rate), now); change != "" {
+		l.congestion.use(fd, change, now)
+	}
+}
+
+// anew readies a lane for the stop phase: BBR that has just begun looks for the shortest round trip in 10 s at the earliest;
+// under mu.
 func (l *lane) anew(now time.Time) {
 	c := &l.congestion
 	if c.control == "" || c.fixed || !c.bounded {

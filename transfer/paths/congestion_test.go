@@ -13,7 +13,10 @@ import (
 // TestControlFollowsLosses: what is to control a lane of 10 MB/s and 40 ms, which is looked at ten times a second.
 func TestControlFollowsLosses(t *testing.T) {
 	const need, rtt = 10e6, 40 * time.Millisecond
-	full, small := kernelLook{rtt: rtt, window: 2 * need * rtt.Seconds()}, kernelLook{rtt: rtt, window: need * rtt.Seconds() / 2}
+	const fits = 0.4e6 // bytes
+	look := kernelLook{rtt: rtt, window: 2 * fits, flying: fits}
+	small, idle := look, look
+	small.window, small.flying, idle.flying = fits*2/3, fits*2/3, fits/10
 	losing := func(look kernelLook, every int) func(int) kernelLook {
 		return func(n int) kernelLook { look.again = uint32(n / every); return look } //nolint:gosec // of a test
 	}
@@ -25,6 +28,14 @@ func TestControlFollowsLosses(t *testing.T) {
 		}
 		return look
 	}
+	until := func(n int, before, after kernelLook) func(int) kernelLook {
+		return func(at int) kernelLook {
+			if at < n {
+				return before
+			}
+			return after
+		}
+	}
 	start := time.Now()
 	for _, c := range []struct {
 		name    string
@@ -33,19 +44,23 @@ func TestControlFollowsLosses(t *testing.T) {
 		need    float64
 		changes []string
 	}{
-		{"BBR, full, nothing is lost", congestion{control: bbr, bounded: true}, always(full), need, []string{cubic}},
-		{"BBR that never was full", congestion{control: bbr, bounded: true}, always(small), need, nil},
-		{"BBR, and a path of which nothing is known", congestion{control: bbr, bounded: true}, always(full), 0, nil},
-		{"BBR where packets are lost", congestion{control: bbr, bounded: true}, losing(full, 15), need, nil},
-		{"BBR that cannot be changed", congestion{control: bbr, bounded: true, fixed: true}, always(full), need, nil},
+		{"BBR, full, nothing is lost", congestion{control: bbr, bounded: true}, always(look), need, []string{cubic}},
+		{"BBR whose window is small", congestion{control: bbr, bounded: true}, always(small), need, nil},
+		{"BBR with little to send", congestion{control: bbr, bounded: true}, always(idle), need, nil},
+		{"BBR, and a path of which nothing is known", congestion{control: bbr, bounded: true}, always(look), 0, nil},
+		{"BBR where packets are lost", congestion{control: bbr, bounded: true}, losing(look, 15), need, nil},
+		{"BBR that cannot be changed", congestion{control: bbr, bounded: true, fixed: true}, always(look), need, nil},
+		{"BBR that has less to send later", congestion{control: bbr, bounded: true}, until(50, look, idle), need, []string{cubic, bbr}},
 		{"CUBIC, nothing is lost", congestion{control: cubic, bounded: true}, always(small), need, nil},
-		{"CUBIC, little is lost", congestion{control: cubic, bounded: true}, losing(full, 5), need, nil},
+		{"CUBIC, little is lost", congestion{control: cubic, bounded: true}, losing(look, 5), need, nil},
 		{"CUBIC, and losses keep it small", congestion{control: cubic, bounded: true}, losing(small, 5), need, []string{bbr}},
 		{"CUBIC, and what is lost had queued", congestion{control: cubic, bounded: true}, queues, need, nil},
-		{"CUBIC that is not paced", congestion{control: cubic}, losing(small, 5), need, nil},
+		{"CUBIC with little to send", congestion{control: cubic, bounded: true}, always(idle), need, []string{bbr}},
+		{"CUBIC with little to send, not paced", congestion{control: cubic}, always(idle), need, nil},
+		{"CUBIC that losses keep small, not paced", congestion{control: cubic}, losing(small, 5), need, nil},
 		{"CUBIC before its first round trip", congestion{control: cubic, bounded: true}, losing(kernelLook{}, 1), need, nil},
 	} {
-		c.begin.calm, c.begin.begun = calmLeast, start
+		c.begin.calm, c.begin.begun, c.begin.full = calmLeast, start, start
 		var changes []string
 		for n := range 100 {
 			if change := c.begin.see(c.look(n), c.need, start.Add(time.Duration(n)*steerEvery)); change != "" {
@@ -64,7 +79,7 @@ func TestControlComesBackLessOften(t *testing.T) {
 	const need, rtt, looks = 10e6, 40 * time.Millisecond, 6000
 	c, now, changes := congestion{control: bbr, bounded: true, calm: calmLeast}, time.Now(), 0
 	for n := range looks { // each 10 s something is lost, and makes the window of CUBIC small
-		look := kernelLook{again: uint32(n / 100), rtt: rtt, window: 2 * need * rtt.Seconds()} //nolint:gosec // of a test
+		look := kernelLook{again: uint32(n / 100), rtt: rtt, window: 2 * need * rtt.Seconds(), flying: need * rtt.Seconds()} //nolint:gosec // of a test
 		if c.control == cubic && n%100 < 5 {
 			look.window /= 4
 		}
@@ -138,12 +153,15 @@ func TestKernelsControlChanges(t *testing.T) {
 	l, conn := connected(t, bbr, 1000)
 	now := time.Now()
 	l.manage(now)
-	l.rate = 1000
-	if l.steer(now.Add(steerEvery)); controlOf(conn) != bbr {
-		t.Errorf("at first %s controls it", controlOf(conn))
+	choose := func(at time.Duration) string {
+		onSocket(conn, func(fd int) { l.choose(fd, kernelLook{rtt: time.Second, window: 2000, flying: 1000}, now.Add(at)) })
+		return controlOf(conn)
 	}
-	if l.steer(now.Add(calmLeast + steerEvery)); controlOf(conn) != cubic {
-		t.Errorf("%s controls a lane under BBR that loses nothing", controlOf(conn))
+	if control := choose(steerEvery); control != bbr {
+		t.Errorf("at first %s controls it", control)
+	}
+	if control := choose(calmLeast + steerEvery); control != cubic {
+		t.Errorf("%s controls a lane under BBR that is full and loses nothing", control)
 	}
 	if l.anew(now.Add(calmLeast + 2*steerEvery)); controlOf(conn) != bbr {
 		t.Errorf("%s controls a lane in the stop phase", controlOf(conn))
