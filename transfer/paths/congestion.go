@@ -15,7 +15,7 @@ import (
 // shortest round trip; and it takes a path to be slower than it is where acknowledgements come late, as they do where
 // processors are busy. So a lane that is full goes over to CUBIC while nothing is lost, and else is under BBR: where that is the
 // kernel's default, or the lane is paced below what its path carries, so that guests' own connections, which heed losses, keep
-// their share. Any other lane stays with the default.
+// their share. Any other lane stays with the default, and so does one whose round trip is so short that a window grows at once.
 
 const (
 	bbr, cubic, reno = "bbr", "cubic", "reno" // the kernel's names; every kernel has the last
@@ -29,6 +29,8 @@ const (
 	slackMost = 200 * time.Millisecond
 	// lossTells is for how long a loss tells of the path, and a queue of what was lost since.
 	lossTells = time.Second
+	// shortTrip is a round trip in ten of which a window grows by all that a path may carry.
+	shortTrip = 2 * time.Millisecond
 	// queueSlack is how much longer than 5/4 of the shortest a round trip must be to tell of a queue.
 	queueSlack = 4 * time.Millisecond
 )
@@ -83,6 +85,7 @@ func (c *congestion) see(look kernelLook, need float64, now time.Time) (change s
 		if c.full.Equal(now) && look.window >= fits && now.Sub(c.begun) >= c.calm && now.Sub(c.lost) >= c.calm {
 			return cubic
 		}
+	case c.least < shortTrip:
 	case now.Sub(c.full) >= slackMost:
 		return bbr
 	case look.window < fits && now.Sub(c.lost) < lossTells && now.Sub(c.queued) >= lossTells:
@@ -139,7 +142,7 @@ func (l *lane) choose(fd int, look kernelLook, now time.Time) {
 // under mu.
 func (l *lane) anew(now time.Time) {
 	c := &l.congestion
-	if c.control == "" || c.fixed || !c.bounded {
+	if c.control == "" || c.fixed || !c.bounded || c.control != bbr && c.least < shortTrip {
 		return
 	}
 	onSocket(beneath(l.conn).(*net.TCPConn), func(fd int) { //nolint:forcetypeassert // see manage

@@ -15,8 +15,9 @@ func TestControlFollowsLosses(t *testing.T) {
 	const need, rtt = 10e6, 40 * time.Millisecond
 	const fits = 0.4e6 // bytes
 	look := kernelLook{rtt: rtt, window: 2 * fits, flying: fits}
-	small, idle := look, look
+	small, idle, near := look, look, look
 	small.window, small.flying, idle.flying = fits*2/3, fits*2/3, fits/10
+	near.rtt, near.flying = rtt/40, 0
 	losing := func(look kernelLook, every int) func(int) kernelLook {
 		return func(n int) kernelLook { look.again = uint32(n / every); return look } //nolint:gosec // of a test
 	}
@@ -58,6 +59,7 @@ func TestControlFollowsLosses(t *testing.T) {
 		{"CUBIC with little to send", congestion{control: cubic, bounded: true}, always(idle), need, []string{bbr}},
 		{"CUBIC with little to send, not paced", congestion{control: cubic}, always(idle), need, nil},
 		{"CUBIC that losses keep small, not paced", congestion{control: cubic}, losing(small, 5), need, nil},
+		{"CUBIC with little to send, of a short way", congestion{control: cubic, bounded: true}, always(near), need, nil},
 		{"CUBIC before its first round trip", congestion{control: cubic, bounded: true}, losing(kernelLook{}, 1), need, nil},
 	} {
 		c.begin.calm, c.begin.begun, c.begin.full = calmLeast, start, start
