@@ -45,7 +45,7 @@ func (m *outgoing) lanesOver(all []peer.Path, streams int, header func(number in
 	for number, path := range all {
 		rate := paceOf(path, streams, len(all))
 		lanes = append(lanes, paths.Lane{
-			Path: path.Name, Rate: rate,
+			Path: path.Name, Rate: rate, Shared: path.Shared,
 			Open: func(ctx context.Context) (net.Conn, error) {
 				conn, err := m.link.Open(ctx, path, header(number), rate)
 				if err == nil {

@@ -13,9 +13,10 @@ import (
 // little is sent it forgets what the path carries (RFC 7661), which the last pages of a stopped guest, many at once, then wait
 // for. BBR (draft-ietf-ccwg-bbr) hardly heeds losses, and forgets less, but lets four packets travel for 0.2 s each 10 s, to find the
 // shortest round trip; and it takes a path to be slower than it is where acknowledgements come late, as they do where
-// processors are busy. So a lane that is full goes over to CUBIC while nothing is lost, and else is under BBR: where that is the
-// kernel's default, or the lane is paced below what its path carries, so that guests' own connections, which heed losses, keep
-// their share. Any other lane stays with the default, and so does one whose round trip is so short that a window grows at once.
+// processors are busy; and it has less queue than CUBIC, which others on the path wait behind. So a lane that is full and has its
+// path for itself goes over to CUBIC while nothing is lost, and else is under BBR: where that is the kernel's default, or the
+// lane is paced below what its path carries, so that guests' own connections, which heed losses, keep their share. Any other
+// lane stays with the default, and so does one whose round trip is so short that a window grows at once.
 
 const (
 	bbr, cubic, reno = "bbr", "cubic", "reno" // the kernel's names; every kernel has the last
@@ -25,6 +26,8 @@ const (
 	// calmLeast is for how long a lane under BBR must have lost nothing to go over; it doubles each time that losses
 	// bring it back.
 	calmLeast = 2 * time.Second
+	// searchAfter is after how long under BBR a search for the shortest round trip may come soon, and find a stopped guest.
+	searchAfter = 8 * time.Second
 	// slackMost is for how long a lane may not have been full to stay under CUBIC.
 	slackMost = 200 * time.Millisecond
 	// lossTells is for how long a loss tells of the path, and a queue of what was lost since.
@@ -48,6 +51,7 @@ type congestion struct {
 	control string        // what the kernel uses; "": the kernel is not asked
 	fixed   bool          // it cannot be changed
 	bounded bool          // BBR may be chosen: it is the kernel's default, or the lane is paced
+	alone   bool          // CUBIC may be: nobody else's packets take the path
 	begun   time.Time     // when control was chosen
 	looked  time.Time     // when the kernel was asked last
 	again   uint32        // of the last look
@@ -82,7 +86,7 @@ func (c *congestion) see(look kernelLook, need float64, now time.Time) (change s
 	}
 	switch {
 	case c.control == bbr:
-		if c.full.Equal(now) && look.window >= fits && now.Sub(c.begun) >= c.calm && now.Sub(c.lost) >= c.calm {
+		if c.alone && c.full.Equal(now) && look.window >= fits && now.Sub(c.begun) >= c.calm && now.Sub(c.lost) >= c.calm {
 			return cubic
 		}
 	case c.least < shortTrip:
@@ -107,7 +111,7 @@ func (l *lane) manage(now time.Time) {
 	onSocket(tcp, func(fd int) {
 		if name, err := unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION); err == nil {
 			name = strings.TrimRight(name, "\x00")
-			l.congestion = congestion{control: name, bounded: name == bbr || l.stated > 0, begun: now, calm: calmLeast}
+			l.congestion = congestion{control: name, bounded: name == bbr || l.stated > 0, alone: !l.shared, begun: now, calm: calmLeast}
 		}
 	})
 }
@@ -142,7 +146,12 @@ func (l *lane) choose(fd int, look kernelLook, now time.Time) {
 // under mu.
 func (l *lane) anew(now time.Time) {
 	c := &l.congestion
-	if c.control == "" || c.fixed || !c.bounded || c.control != bbr && c.least < shortTrip {
+	switch {
+	case c.control == "", c.fixed, !c.bounded:
+		return
+	case c.control == bbr && now.Sub(c.begun) < searchAfter:
+		return
+	case c.control != bbr && c.least < shortTrip:
 		return
 	}
 	onSocket(beneath(l.conn).(*net.TCPConn), func(fd int) { //nolint:forcetypeassert // see manage

@@ -45,13 +45,14 @@ func TestControlFollowsLosses(t *testing.T) {
 		need    float64
 		changes []string
 	}{
-		{"BBR, full, nothing is lost", congestion{control: bbr, bounded: true}, always(look), need, []string{cubic}},
-		{"BBR whose window is small", congestion{control: bbr, bounded: true}, always(small), need, nil},
-		{"BBR with little to send", congestion{control: bbr, bounded: true}, always(idle), need, nil},
-		{"BBR, and a path of which nothing is known", congestion{control: bbr, bounded: true}, always(look), 0, nil},
-		{"BBR where packets are lost", congestion{control: bbr, bounded: true}, losing(look, 15), need, nil},
-		{"BBR that cannot be changed", congestion{control: bbr, bounded: true, fixed: true}, always(look), need, nil},
-		{"BBR that has less to send later", congestion{control: bbr, bounded: true}, until(50, look, idle), need, []string{cubic, bbr}},
+		{"BBR, full, nothing is lost", congestion{control: bbr, bounded: true, alone: true}, always(look), need, []string{cubic}},
+		{"BBR, full, nothing is lost, and others take the path", congestion{control: bbr, bounded: true}, always(look), need, nil},
+		{"BBR whose window is small", congestion{control: bbr, bounded: true, alone: true}, always(small), need, nil},
+		{"BBR with little to send", congestion{control: bbr, bounded: true, alone: true}, always(idle), need, nil},
+		{"BBR, and a path of which nothing is known", congestion{control: bbr, bounded: true, alone: true}, always(look), 0, nil},
+		{"BBR where packets are lost", congestion{control: bbr, bounded: true, alone: true}, losing(look, 15), need, nil},
+		{"BBR that cannot be changed", congestion{control: bbr, bounded: true, alone: true, fixed: true}, always(look), need, nil},
+		{"BBR that has less to send later", congestion{control: bbr, bounded: true, alone: true}, until(50, look, idle), need, []string{cubic, bbr}},
 		{"CUBIC, nothing is lost", congestion{control: cubic, bounded: true}, always(small), need, nil},
 		{"CUBIC, little is lost", congestion{control: cubic, bounded: true}, losing(look, 5), need, nil},
 		{"CUBIC, and losses keep it small", congestion{control: cubic, bounded: true}, losing(small, 5), need, []string{bbr}},
@@ -79,7 +80,7 @@ func TestControlFollowsLosses(t *testing.T) {
 // TestControlComesBackLessOften: a path that loses something now and then has its control changed more and more seldom.
 func TestControlComesBackLessOften(t *testing.T) {
 	const need, rtt, looks = 10e6, 40 * time.Millisecond, 6000
-	c, now, changes := congestion{control: bbr, bounded: true, calm: calmLeast}, time.Now(), 0
+	c, now, changes := congestion{control: bbr, bounded: true, alone: true, calm: calmLeast}, time.Now(), 0
 	for n := range looks { // each 10 s something is lost, and makes the window of CUBIC small
 		look := kernelLook{again: uint32(n / 100), rtt: rtt, window: 2 * need * rtt.Seconds(), flying: need * rtt.Seconds()} //nolint:gosec // of a test
 		if c.control == cubic && n%100 < 5 {
@@ -165,12 +166,16 @@ func TestKernelsControlChanges(t *testing.T) {
 	if control := choose(calmLeast + steerEvery); control != cubic {
 		t.Errorf("%s controls a lane under BBR that is full and loses nothing", control)
 	}
+	l.congestion.least = time.Second
 	if l.anew(now.Add(calmLeast + 2*steerEvery)); controlOf(conn) != bbr {
 		t.Errorf("%s controls a lane in the stop phase", controlOf(conn))
 	}
-	before := l.congestion.begun
-	if l.anew(now.Add(calmLeast + 3*steerEvery)); controlOf(conn) != bbr || !l.congestion.begun.After(before) {
-		t.Errorf("%s controls a lane that was under BBR, since %v", controlOf(conn), l.congestion.begun.Sub(before))
+	begun := l.congestion.begun
+	if l.anew(begun.Add(searchAfter / 2)); !l.congestion.begun.Equal(begun) {
+		t.Error("BBR that has just begun began again")
+	}
+	if l.anew(begun.Add(searchAfter)); controlOf(conn) != bbr || l.congestion.begun.Equal(begun) {
+		t.Errorf("%s controls a lane that was under BBR for long, since %v", controlOf(conn), l.congestion.begun.Sub(begun))
 	}
 }
 

@@ -26,6 +26,7 @@ type lane struct {
 	read atomic.Uint64 // bytes that we read
 
 	window  int64     // see Lane; 0: none
+	shared  bool      // see Lane
 	spare   bool      // see Lane
 	stated  float64   // that the configuration expects it to carry, bytes per second; 0: unknown
 	doubted time.Time // until when less is expected; zero: it is not

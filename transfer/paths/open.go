@@ -50,7 +50,7 @@ func (s *Sender) openOnce(config Lane) error {
 		return err
 	}
 	l := &lane{path: config.Path, conn: conn, window: config.Window, spare: config.Spare}
-	l.stated = float64(config.Rate)
+	l.stated, l.shared = float64(config.Rate), config.Shared
 	l.expected, l.doubted = s.expects(config, time.Now())
 	r := bufio.NewReaderSize(counting{conn, &l.read}, 64<<10)
 	if err := s.greet(l, r); err != nil {

@@ -67,6 +67,8 @@ type Lane struct {
 	// Window bounds what its connections may have been given that the other end has not read yet, bytes,
 	// beside a frame; 0: nothing but the kernels do.
 	Window int64
+	// Shared is a lane over a path that others' packets take, too, which are not to queue behind its own.
+	Shared bool
 	// Spare is a lane that carries what is late or last: frames go on it in the stop phase, and in post-copy where they are stuck on others; and
 	// while no other lane works.
 	Spare bool
