@@ -81,19 +81,25 @@ func visitsByTunnel(t *testing.T, a *Agent) *detour.Detour {
 	}
 }
 
+// visitsBy is visitsByTunnel with its tunnel up, and written down.
+func visitsBy(ctx context.Context, t *testing.T, a *Agent) (*detour.Detour, *tunnel.Tunnel, error) {
+	d := visitsByTunnel(t, a)
+	up, err := tunnel.Up(ctx, d.Tunnel)
+	if err != nil {
+		return nil, up, err
+	}
+	return d, up, a.detours.Change("web", func(all map[string]*detour.Detour) { all[d.ID] = d })
+}
+
 // TestTunnelOfAKilledProcess stands again where the guest lives, with what led into it, and not after
 // its detour has ended.
 func TestTunnelOfAKilledProcess(t *testing.T) {
 	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
-		d := visitsByTunnel(t, a)
-		up, err := tunnel.Up(ctx, d.Tunnel)
+		d, up, err := visitsBy(ctx, t, a)
 		if err != nil {
 			return err
 		}
 		defer tunnel.Down(context.Background(), a.tunnelDir(), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
-		if err := a.detours.Change("web", func(all map[string]*detour.Detour) { all[d.ID] = d }); err != nil {
-			return err
-		}
 		routes := func() string {
 			out, _ := exec.CommandContext(t.Context(), "ip", "-4", "route", "show", "table", "all", "dev", "gwt-00000001").CombinedOutput()
 			return string(out)
@@ -123,15 +129,11 @@ func TestTunnelOfAKilledProcess(t *testing.T) {
 // TestTunnelOfAStoppedProcess goes on by the same, as soon as it is looked at.
 func TestTunnelOfAStoppedProcess(t *testing.T) {
 	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
-		d := visitsByTunnel(t, a)
-		up, err := tunnel.Up(ctx, d.Tunnel)
+		d, up, err := visitsBy(ctx, t, a)
 		if err != nil {
 			return err
 		}
 		defer tunnel.Down(context.Background(), a.tunnelDir(), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
-		if err := a.detours.Change("web", func(all map[string]*detour.Detour) { all[d.ID] = d }); err != nil {
-			return err
-		}
 		need.Stop(t, up.PID)
 		if err := a.lookAfter(ctx, *d); err != nil {
 			return err
