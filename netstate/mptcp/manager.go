@@ -55,9 +55,13 @@ func ReadLimits() (Limits, error) {
 	return limits, nil
 }
 
+// messageBuffer is more than the kernel puts into one message of a list, or into an event.
+const messageBuffer = 64 << 10
+
 // open dials the path manager of the current namespace.
 func open() (*genetlink.Conn, genetlink.Family, error) {
-	conn, err := genetlink.Dial(nil)
+	// With a buffer each message takes one system call, not two: events come by the thousand.
+	conn, err := genetlink.Dial(&netlink.Config{MessageBufferSize: messageBuffer})
 	if err != nil {
 		return nil, genetlink.Family{}, err
 	}

@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	// listEvery is how often the connections are listed although no event came. It
-	// grows with the time that a listing takes, so that thousands of connections
-	// cost no more than a tenth of the time.
+	// listEvery is how long nobody has come when the connections are listed, and how
+	// often after that. It grows with the time that a listing takes, so that thousands of
+	// connections cost no more than a tenth of the time. While they come, their events tell.
 	listEvery = 300 * time.Millisecond
-	// tellEvery is how often progress is told at most.
-	tellEvery = 50 * time.Millisecond
+	// tellEvery is how often progress is told at most: an emulated guest has better things to do.
+	tellEvery = 200 * time.Millisecond
 	// unableListed bounds the list of those that stayed behind.
 	unableListed = 200
 )
@@ -99,20 +99,27 @@ func (w *watch) wait(ctx context.Context, events <-chan mptcp.Event, progress fu
 	list := time.NewTimer(listEvery)
 	defer list.Stop()
 	var told time.Time
+	complete := true // what the events tell
 	for w.waits() {
 		select {
 		case event, open := <-events:
 			if !open {
-				events = nil // only ctx ends it, or the kernel; the lists go on
+				events, complete = nil, false // only ctx ends it, or the kernel; the lists go on
 				break
 			}
 			if w.take(event) {
+				complete = false
 				list.Reset(0)
 			}
 		case <-list.C:
+			if quiet := time.Since(w.came); complete && quiet < listEvery {
+				list.Reset(listEvery - quiet)
+				break
+			}
 			if err := w.list(); err != nil {
 				return err
 			}
+			complete = events != nil
 			list.Reset(max(listEvery, 10*w.listing))
 		case now := <-nudge.C:
 			nudge.Reset(w.nudgeWhenDue(now))

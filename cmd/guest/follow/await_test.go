@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"godwit/internal/need"
@@ -285,4 +286,26 @@ func TestUnableOneCostsNobodyElse(t *testing.T) {
 			t.Fatalf("%s has %d subflows on the new address and %d on its own ports, want some and none", near.LocalAddr(), working, again)
 		}
 	}
+}
+
+// TestNoListsWhileOthersCome: listing thousands of sockets would take the time of those who join.
+func TestNoListsWhileOthersCome(t *testing.T) {
+	const many = 20
+	w := &watch{params: awaitOf(to, from), limit: time.Minute, behind: map[uint32]mptcp.Connection{}, joined: map[uint32]bool{}}
+	for token := range uint32(many) {
+		w.behind[token] = mptcp.Connection{}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		w.start, w.came = time.Now(), time.Now()
+		events := make(chan mptcp.Event)
+		go func() {
+			for token := range uint32(many) {
+				time.Sleep(listEvery / 2)
+				events <- mptcp.Event{Kind: mptcp.SubEstablished, Token: token, Local: netip.AddrPortFrom(to, 80)}
+			}
+		}()
+		if err := w.wait(t.Context(), events, func(int, int) {}); err != nil || len(w.joined) != many || w.quick != 0 {
+			t.Errorf("%d joined, %v, the quickest listing took %v; want %d and no listing", len(w.joined), err, w.quick, many)
+		}
+	})
 }

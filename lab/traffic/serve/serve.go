@@ -19,8 +19,9 @@ import (
 	"godwit/lab/traffic/record"
 )
 
-// keepAlive notices clients that vanished from connections that only receive.
-const keepAlive = time.Minute
+// keepAlive is after how long without a word a client is asked whether it is there, as kernels
+// do by themselves where a server wants it: an idle connection is a silent one.
+const keepAlive = 2 * time.Hour
 
 // services are the stream services by port.
 var services = map[int]func(*conn, record.Hello) error{
