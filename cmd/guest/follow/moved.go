@@ -14,8 +14,12 @@ const (
 	// movedLook is how often a client that may have moved is looked at, and movedFor for how long.
 	movedLook = 300 * time.Millisecond
 	movedFor  = 15 * time.Second
-	// movedAtOnce bounds how many connections are looked at: in a crowd the others wait for the kernel.
+	// movedAtOnce bounds how many connections are looked at: in a crowd the others wait for the kernel. So many at once
+	// come where it is the guest that has moved: they are not looked at before all have come, as a look at
+	// thousands takes an emulated guest seconds.
 	movedAtOnce = 64
+	// movedRest is how many times as long as a look took there is none after it.
+	movedRest = 10
 )
 
 // Moves ends subflows that lead to where a client was, until ctx ends. A client that moves tells
@@ -36,12 +40,17 @@ func (m *Moves) Watch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	return m.follow(ctx, events, mptcp.Connections)
+}
+
+func (m *Moves) follow(ctx context.Context, events <-chan mptcp.Event, list func() ([]mptcp.Connection, error)) error {
 	m.joined = make(map[uint32]time.Time)
 	m.mu.Lock()
 	m.last = make(map[netip.Addr]time.Time)
 	m.mu.Unlock()
 	look := time.NewTimer(movedLook)
 	look.Stop()
+	var first, rested time.Time // when somebody came after the last look; when the next may be
 	for {
 		select {
 		case event, open := <-events:
@@ -49,17 +58,25 @@ func (m *Moves) Watch(ctx context.Context) error {
 				return ctx.Err()
 			}
 			now := time.Now()
-			if m.note(event, now); m.take(event, now) {
-				look.Reset(movedLook)
+			m.note(event, now)
+			switch noted := len(m.joined); {
+			case !m.take(event, now):
+			case noted == 0:
+				first = now
+				look.Reset(max(movedLook, rested.Sub(now)))
+			case len(m.joined) == movedAtOnce && now.Sub(first) < movedFor:
+				look.Reset(max(movedLook, rested.Sub(now)))
 			}
 		case <-look.C:
 			begin := time.Now()
-			connections, err := mptcp.Connections()
+			connections, err := list()
 			if err == nil {
 				_ = mptcp.Abort(m.dead(connections, begin)...) // what stays is the kernel's to find out
 			}
+			first = time.Now()
+			rested = first.Add(movedRest * first.Sub(begin))
 			if len(m.joined) > 0 {
-				look.Reset(max(movedLook, 10*time.Since(begin)))
+				look.Reset(max(movedLook, rested.Sub(first)))
 			}
 		}
 	}
@@ -91,16 +108,14 @@ func (m *Moves) Since(addrs []netip.Addr) (since time.Duration) {
 	return since
 }
 
-// take notes who got a subflow, and says whether it is the first that is noted.
-func (m *Moves) take(event mptcp.Event, now time.Time) (first bool) {
+// take notes who got a subflow, and says whether somebody did.
+func (m *Moves) take(event mptcp.Event, now time.Time) (came bool) {
 	switch event.Kind {
 	case mptcp.SubEstablished:
-		_, noted := m.joined[event.Token]
-		if !noted && len(m.joined) >= movedAtOnce {
-			return false
+		if _, noted := m.joined[event.Token]; noted || len(m.joined) < movedAtOnce {
+			m.joined[event.Token] = now
 		}
-		m.joined[event.Token] = now
-		return !noted && len(m.joined) == 1
+		return true
 	case mptcp.Closed:
 		delete(m.joined, event.Token)
 	}

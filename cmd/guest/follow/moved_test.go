@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"godwit/internal/need"
@@ -50,14 +51,57 @@ func TestLeft(t *testing.T) {
 	}
 }
 
+// TestCrowdIsLookedAtOnceItHasCome: lists of thousands of sockets would take the time of those who still come.
+func TestCrowdIsLookedAtOnceItHasCome(t *testing.T) {
+	const (
+		listing = 2 * time.Second
+		first   = movedFor + movedLook - time.Millisecond // of a crowd without end
+		again   = listing + movedRest*listing
+	)
+	for name, c := range map[string]struct {
+		come  int // one each ms
+		lists []time.Duration
+	}{
+		"one":             {1, []time.Duration{movedLook}},
+		"some":            {movedAtOnce - 1, []time.Duration{movedLook}},
+		"a crowd":         {5000, []time.Duration{5*time.Second + movedLook - time.Millisecond}},
+		"one without end": {40000, []time.Duration{first, first + again, first + 2*again}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				events, done := make(chan mptcp.Event, c.come), make(chan error)
+				var m Moves
+				var lists []time.Duration
+				begin := time.Now()
+				go func() {
+					done <- m.follow(ctx, events, func() ([]mptcp.Connection, error) {
+						lists = append(lists, time.Since(begin))
+						time.Sleep(listing)
+						return nil, nil
+					})
+				}()
+				for token := range uint32(c.come) {
+					events <- mptcp.Event{Kind: mptcp.SubEstablished, Token: token}
+					time.Sleep(time.Millisecond)
+				}
+				time.Sleep(time.Minute)
+				cancel()
+				close(events)
+				if <-done; !slices.Equal(lists, c.lists) {
+					t.Errorf("looked after %v, want %v", lists, c.lists)
+				}
+			})
+		})
+	}
+}
+
 // TestMovesForgets: what is looked at is bounded, in number and in time.
 func TestMovesForgets(t *testing.T) {
 	now := time.Unix(100, 0)
 	m := &Moves{joined: map[uint32]time.Time{}}
 	for token := range uint32(2 * movedAtOnce) {
-		if first := m.take(mptcp.Event{Kind: mptcp.SubEstablished, Token: token}, now); first != (token == 0) {
-			t.Errorf("%d is the first: %v", token, first)
-		}
+		m.take(mptcp.Event{Kind: mptcp.SubEstablished, Token: token}, now)
 	}
 	if len(m.joined) != movedAtOnce {
 		t.Errorf("%d are looked at, want %d", len(m.joined), movedAtOnce)
