@@ -55,8 +55,9 @@ func ReadLimits() (Limits, error) {
 	return limits, nil
 }
 
-// messageBuffer is more than the kernel puts into one message of a list, or into an event.
-const messageBuffer = 64 << 10
+// messageBuffer holds each message of a list, which the kernel makes no longer than what it was read with last, or 8 KiB
+// (netlink_dump of net/netlink/af_netlink.c, NLMSG_GOODSIZE), and each event.
+const messageBuffer = 8 << 10
 
 // open dials the path manager of the current namespace.
 func open() (*genetlink.Conn, genetlink.Family, error) {
