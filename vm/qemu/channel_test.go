@@ -40,7 +40,9 @@ func TestChannelCountsAsConnected(t *testing.T) {
 			if incoming {
 				want = "on"
 			}
-			eventually(t, want, host) // who booted it is gone a moment later
+			eventually(t, want, host)          // who started it is gone a moment later
+			time.Sleep(300 * time.Millisecond) // in which a port that counts as connected would be let go
+			eventually(t, want, host)
 			channel, err := net.Dial("unix", p.GuestChannel())
 			if err != nil {
 				t.Fatal(err)
