@@ -13,25 +13,30 @@ import (
 	"godwit/transfer/wire"
 )
 
-// TestFramesWithoutBytes: they are bounded as well, while no path works.
+// TestFramesWithoutBytes: they are bounded as well, also urgent ones, while no path works.
 func TestFramesWithoutBytes(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
-		l := newLink("a", time.Millisecond, 0)
-		l.broken = true
-		w := newWorld(t, l)
-		defer w.close()
-		n := uint64(0)
-		for err := error(nil); err == nil; n++ {
-			within, cancel := context.WithTimeout(t.Context(), time.Second)
-			if err = w.s.Send(within, n+1, nil, n%2 == 0); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-				t.Fatal(err)
-			}
-			cancel()
-			if n > mostFrames {
-				t.Fatalf("%d frames wait", n)
-			}
-		}
-	})
+	for name, urgent := range map[string]bool{"urgent": true, "not urgent": false} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				l := newLink("a", time.Millisecond, 0)
+				l.broken = true
+				w := newWorld(t, l)
+				defer w.close()
+				within, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				for n := uint64(1); n <= mostFrames; n++ {
+					if err := w.s.Send(within, n, nil, urgent); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for _, urgent := range []bool{urgent, !urgent} {
+					if err := w.s.Send(within, mostFrames+1, nil, urgent); !errors.Is(err, context.DeadlineExceeded) {
+						t.Errorf("urgent %v: one more than %d frames: %v", urgent, mostFrames, err)
+					}
+				}
+			})
+		})
+	}
 }
 
 // rawLane is one of a source that does what it likes; served gets what the Receiver makes of it.
