@@ -3,14 +3,8 @@ package transfer
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"io"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -31,6 +25,9 @@ const (
 	ack  = "\x00\x07\x00\x00"
 	shut = "\x00\x01\x00\x04\x00\x00\x00\x00"
 )
+
+// hang is how long something may take that takes no time, on a machine that is busy with others.
+const hang = 30 * time.Second
 
 // rig is a Source with a QEMU on one side and a peer on the other, both ours.
 type rig struct {
@@ -90,7 +87,7 @@ func (r *rig) stream() (qemu, peer net.Conn) {
 	}
 	peer = <-r.peers
 	for _, c := range []net.Conn{qemu, peer} {
-		c.SetDeadline(time.Now().Add(10 * time.Second))
+		c.SetDeadline(time.Now().Add(hang))
 		r.t.Cleanup(func() { c.Close() })
 	}
 	return qemu, peer
@@ -118,7 +115,7 @@ func (r *rig) expectNothing(conn net.Conn) {
 	if n, err := conn.Read(b[:]); !errors.Is(err, os.ErrDeadlineExceeded) {
 		r.t.Fatalf("read %q, %v; want nothing", b[:n], err)
 	}
-	conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	conn.SetReadDeadline(time.Now().Add(hang))
 }
 
 // broken waits for the Source's end and returns why.
@@ -127,7 +124,7 @@ func (r *rig) broken() error {
 	select {
 	case <-r.src.Done():
 		return r.src.Err()
-	case <-time.After(2 * time.Second):
+	case <-time.After(hang):
 		r.t.Fatal("source forwarder did not end")
 		panic("unreachable")
 	}
@@ -272,103 +269,6 @@ func TestConnectErrorNamesThePeer(t *testing.T) {
 	if got := src.Err(); got == nil || got.Error() != "stream 0: connect peer: no route" {
 		t.Errorf("error %v", got)
 	}
-}
-
-// TestEndsWithinASecond has a peer that reads nothing, below TLS, whose polite close waits.
-func TestEndsWithinASecond(t *testing.T) {
-	server, client := tlsConfigs(t)
-	handshaken := make(chan struct{})
-	r := newRig(t, func(ctx context.Context, address string) (net.Conn, error) {
-		conn, err := (&tls.Dialer{Config: client}).DialContext(ctx, "tcp", address)
-		close(handshaken)
-		return conn, err
-	})
-	if err := tls.Server(r.peer, server).HandshakeContext(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	<-handshaken
-	r.qemu.SetWriteDeadline(time.Now().Add(300 * time.Millisecond))
-	n, err := r.qemu.Write(make([]byte, 64<<20))
-	if !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Fatalf("wrote %d, %v: the peer should block", n, err)
-	}
-	takes := func(s Stats) bool { return s.Backlog >= 128<<10 && s.Backlog+s.Forward >= int64(n) }
-	s := r.src.Stats()
-	for until := time.Now().Add(5 * time.Second); !takes(s) && time.Now().Before(until); s = r.src.Stats() {
-		time.Sleep(10 * time.Millisecond)
-	}
-	if !takes(s) {
-		t.Errorf("backlog %d and forwarded %d, but QEMU wrote %d", s.Backlog, s.Forward, n)
-	}
-	begun := time.Now()
-	if err := r.src.Close(); err != nil {
-		t.Error(err)
-	}
-	if took := time.Since(begun); took > 20*time.Second {
-		t.Errorf("close took %v", took)
-	}
-}
-
-func tlsConfigs(t *testing.T) (server, client *tls.Config) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AddCert(cert)
-	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}},
-		&tls.Config{RootCAs: pool}
-}
-
-// TestBandwidthOfAllStreamsTogether: 0.5 MiB in the first quarter of a second, the other half
-// in an eighth: 375 ms. With a limit for each it would be 250, with the first one kept 500.
-func TestBandwidthOfAllStreamsTogether(t *testing.T) {
-	var took time.Duration
-	for range 5 { // a busy machine makes it slower, never faster
-		if took = twoStreams(t); took < 320*time.Millisecond {
-			break
-		} else if took <= 480*time.Millisecond {
-			return
-		}
-	}
-	t.Errorf("1 MiB took %v, want about 375ms", took)
-}
-
-// twoStreams is how long 1 MiB takes over two streams, whose limit is doubled after 250 ms.
-func twoStreams(t *testing.T) time.Duration {
-	r := newRig(t, nil)
-	qemu2, peer2 := r.stream()
-	r.limit.Set(2 << 20)
-	begun := time.Now()
-	done := make(chan error, 4)
-	for _, pair := range [][2]net.Conn{{r.qemu, r.peer}, {qemu2, peer2}} {
-		go func() {
-			_, err := pair[0].Write(make([]byte, 512<<10))
-			done <- err
-		}()
-		go func() {
-			_, err := io.CopyN(io.Discard, pair[1], 512<<10)
-			done <- err
-		}()
-	}
-	time.AfterFunc(250*time.Millisecond, func() { r.limit.Set(4 << 20) })
-	for range 4 {
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
-	}
-	return time.Since(begun)
 }
 
 func TestListenSourceLeavesOtherFilesAlone(t *testing.T) {
