@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestSocketBeforeItsListener: a socket that was made, and that nobody listens on yet, is QEMU's a moment later.
+// TestSocketBeforeItsListener: a socket that was made, and that nobody listens on yet, is QEMU's a moment later, also on a host that
+// stands still in between.
 func TestSocketBeforeItsListener(t *testing.T) {
 	made := func(name string) (path string, fd int) {
 		t.Helper()
@@ -27,12 +28,16 @@ func TestSocketBeforeItsListener(t *testing.T) {
 		return path, fd
 	}
 	path, fd := made("soon")
-	time.AfterFunc(50*time.Millisecond, func() { unix.Listen(fd, 1) })
+	usual := dialAgain
+	defer func() { dialAgain = usual }()
+	dialAgain = 400 * time.Millisecond // after which 20 ms have passed for the host
+	time.AfterFunc(dialAgain*3/2, func() { unix.Listen(fd, 1) })
 	conn, err := dialSoon(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	conn.Close()
+	dialAgain = usual
 	path, _ = made("never")
 	if _, err := dialSoon(t.Context(), path); !errors.Is(err, unix.ECONNREFUSED) {
 		t.Errorf("nobody listens: %v", err)
