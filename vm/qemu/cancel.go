@@ -44,11 +44,11 @@ func (p *Process) cancel(ctx context.Context) error {
 	stop()
 	if err != nil && p.Alive() {
 		yank := map[string]any{"instances": []any{map[string]string{"type": "migration"}}}
-		if err := p.qmp.DoOOB(ctx, "yank", yank, nil); err != nil {
-			return errors.Join(asked, err)
-		}
+		yanked := p.qmp.DoOOB(ctx, "yank", yank, nil) // refused where the migration is over: this host may have stood still, and QEMU not
 		patient, stop = context.WithTimeout(ctx, cancelWait)
-		status, err = p.over(patient)
+		if status, err = p.over(patient); err != nil {
+			asked = errors.Join(asked, yanked)
+		}
 		stop()
 	}
 	if err != nil {
