@@ -149,7 +149,7 @@ func TestGuestRunsOnAsMirrorsBegin(t *testing.T) {
 		t.Error("the second began beside what the first has under way")
 	}
 	cancel()
-	ask, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ask, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	if _, err := source.Status(ask); err != nil {
 		t.Errorf("QEMU waits for the way: %v", err)
 	}
