@@ -19,9 +19,6 @@ import (
 const (
 	// firstClient is how long an inlet waits for the proxy that had it started.
 	firstClient = 30 * time.Second
-	// leaving is for how long the pages are taken that a proxy gave before the next one came: it had them
-	// acknowledged, and they would have to come again.
-	leaving = 500 * time.Millisecond
 	// farewell is how long a client has to hear what became of QEMU's connection.
 	farewell = 3 * time.Second
 )
@@ -90,7 +87,7 @@ func (s *server) run(arrivals <-chan *net.UnixConn) error {
 		select {
 		case conn := <-arrivals:
 			if now != nil {
-				now.conn.SetReadDeadline(time.Now().Add(leaving)) //nolint:errcheck // it is a connection
+				now.conn.CloseRead() //nolint:errcheck // what it gave until now is taken: it had that acknowledged, and it would have to come again
 				<-now.done
 			}
 			now = s.welcome(conn)
