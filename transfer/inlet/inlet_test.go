@@ -243,7 +243,7 @@ func TestWhatAProxyGaveIsTaken(t *testing.T) {
 // the next proxy waiting.
 func TestProxyThatDoesNotListen(t *testing.T) {
 	w := newWorld(t)
-	const memory = 200_000
+	const memory = 100_000
 	var runs []wire.Run
 	for n := uint64(0); n < memory; n += 2 {
 		runs = append(runs, wire.Run{First: n, Count: 1})
