@@ -173,9 +173,7 @@ const keptPages = 600
 func restIsWhole(t *testing.T, rng *rand.Rand) {
 	dir := t.TempDir()
 	kept := make([]byte, keptPages*4096)
-	for i := range kept {
-		kept[i] = byte(rng.Uint32())
-	}
+	noise(rng, kept)
 	file := filepath.Join(dir, "kept")
 	if err := os.WriteFile(file, kept, 0o600); err != nil {
 		t.Fatal(err)

@@ -35,9 +35,7 @@ func (f *fakes) copied(t *testing.T, rng *rand.Rand, memory [][]byte, begun ...f
 	for page := range uint64(fakePages) {
 		if memory[page] == nil {
 			memory[page] = make([]byte, pages.Size)
-			for i := range memory[page] {
-				memory[page][i] = byte(rng.Uint32())
-			}
+			noise(rng, memory[page])
 		}
 		f.from.memory[page] = memory[page]
 		if err := f.from.w.Page(page, memory[page]); err != nil {
