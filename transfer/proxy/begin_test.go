@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,12 +18,41 @@ import (
 	"godwit/transfer/wire"
 )
 
-// stranger is a Source, and the other end of its one lane, which says nothing by itself.
+// stranger is a Source, and the other end of its one lane, which says nothing by itself but that it lives and what it has read.
 type stranger struct {
 	src  *proxy.Source
-	lane net.Conn
+	lane *counted
 	from string // socket for QEMU
 }
+
+// counted is a connection that counts what is read of it, bytes.
+type counted struct {
+	net.Conn
+	read atomic.Uint64
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.read.Add(uint64(n)) //nolint:gosec // not negative
+	return n, err
+}
+
+// live says so as often as an end has to, until done is closed.
+func (c *counted) live(done <-chan struct{}) {
+	tick := time.NewTicker(wire.KeepAlive)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			c.Write(wire.AppendAck(nil, wire.Ack{Read: c.read.Load()})) //nolint:errcheck // it may be over
+		case <-done:
+			return
+		}
+	}
+}
+
+// hang is how long something may take that takes no time, on a machine that is busy with others.
+const hang = 30 * time.Second
 
 func newStranger(t *testing.T) *stranger { return newStrangerOf(t, wire.Version) }
 
@@ -47,9 +77,11 @@ func newStrangerOf(t *testing.T, version uint8) *stranger {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.src.Close() })
-	if s.lane, err = listener.Accept(); err != nil {
+	conn, err := listener.Accept()
+	if err != nil {
 		t.Fatal(err)
 	}
+	s.lane = &counted{Conn: conn}
 	t.Cleanup(func() { s.lane.Close() })
 	if kind := s.hear(t); kind != wire.KindHello {
 		t.Fatalf("message of kind %d instead of a hello", kind)
@@ -57,12 +89,15 @@ func newStrangerOf(t *testing.T, version uint8) *stranger {
 	if _, err := s.lane.Write(wire.AppendWelcome(nil, version)); err != nil {
 		t.Fatal(err)
 	}
+	done := make(chan struct{})
+	t.Cleanup(func() { close(done) })
+	go s.lane.live(done)
 	return s
 }
 
 func (s *stranger) hear(t *testing.T) wire.Kind {
 	t.Helper()
-	s.lane.SetReadDeadline(time.Now().Add(10 * time.Second)) //nolint:errcheck // it does not fail
+	s.lane.SetReadDeadline(time.Now().Add(hang)) //nolint:errcheck // it does not fail
 	kind, _, err := wire.Read(s.lane, nil)
 	if err != nil {
 		t.Fatalf("the lane: %v", err)
@@ -77,7 +112,7 @@ func TestGivenUpBeforeQEMU(t *testing.T) {
 	if err := s.src.Close(); err != nil {
 		t.Error(err)
 	}
-	s.lane.SetReadDeadline(time.Now().Add(10 * time.Second)) //nolint:errcheck // it does not fail
+	s.lane.SetReadDeadline(time.Now().Add(hang)) //nolint:errcheck // it does not fail
 	for bye := false; ; {
 		kind, _, err := wire.Read(s.lane, nil)
 		if err != nil {
@@ -103,7 +138,7 @@ func TestFramesWaitForTheOffer(t *testing.T) {
 			s.say(t, 1, set)
 			said, patience := uint64(1), 500*time.Millisecond
 			if offered {
-				said, patience = 2, 10*time.Second
+				said, patience = 2, hang
 				s.say(t, said, wire.Offer{})
 			}
 			s.heard(t, said)
@@ -122,7 +157,7 @@ func TestPackedAsUnderstood(t *testing.T) {
 		s.say(t, 1, wire.Offer{})
 		s.heard(t, 1)
 		s.begin(t)
-		body := s.frameWithin(t, 10*time.Second)
+		body := s.frameWithin(t, hang)
 		if len(body) < 2 || body[0] != 5 || body[1] != want { // a section of pages, and how many
 			t.Errorf("version %d: a frame that begins with %v, want %d pages together", version, body[:min(len(body), 2)], want)
 		}
@@ -157,7 +192,7 @@ func (s *stranger) say(t *testing.T, number uint64, o wire.Offer) {
 // heard waits until the source has taken so many things that it was told.
 func (s *stranger) heard(t *testing.T, controls uint64) {
 	t.Helper()
-	s.lane.SetReadDeadline(time.Now().Add(10 * time.Second)) //nolint:errcheck // it does not fail
+	s.lane.SetReadDeadline(time.Now().Add(hang)) //nolint:errcheck // it does not fail
 	for {
 		kind, body, err := wire.Read(s.lane, nil)
 		if err != nil {
@@ -198,7 +233,7 @@ func (s *stranger) frameWithin(t *testing.T, d time.Duration) []byte {
 
 func (s *stranger) until(t *testing.T, ok func(proxy.Stats) bool) {
 	t.Helper()
-	for limit := time.Now().Add(10 * time.Second); !ok(s.src.Stats()); time.Sleep(time.Millisecond) {
+	for limit := time.Now().Add(hang); !ok(s.src.Stats()); time.Sleep(time.Millisecond) {
 		if time.Now().After(limit) {
 			t.Fatalf("%+v", s.src.Stats())
 		}

@@ -67,7 +67,7 @@ func TestBesideThatFails(t *testing.T) {
 	second.leave(t, rng, memory, func() {
 		second.offered(t)
 		first.dst.Close()
-		for limit := time.Now().Add(10 * time.Second); second.src.Stats().Offered > 0; time.Sleep(time.Millisecond) {
+		for limit := time.Now().Add(hang); second.src.Stats().Offered > 0; time.Sleep(time.Millisecond) {
 			if time.Now().After(limit) {
 				t.Fatalf("%d contents are believed to be there", second.src.Stats().Offered)
 			}

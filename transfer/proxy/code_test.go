@@ -93,7 +93,7 @@ func TestUrgentIsNotBehindARest(t *testing.T) {
 		s.store.Urgent(asked)
 		s.sender.Nudge()
 		for begun := time.Now(); s.store.Urgent(asked); time.Sleep(time.Millisecond) {
-			if time.Since(begun) > 2*time.Second {
+			if time.Since(begun) > 20*time.Second {
 				t.Fatalf("page %d waits behind others, for a path", asked)
 			}
 		}

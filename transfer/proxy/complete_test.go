@@ -53,7 +53,7 @@ func TestEndWaitsForEachFrame(t *testing.T) {
 		if memory[7] != 2 || memory[8] != 1 || memory[9] != 5 {
 			t.Errorf("QEMU has %v", memory)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(20 * time.Second):
 		t.Error("QEMU never had its end")
 	}
 }

@@ -23,7 +23,7 @@ func TestQEMUIsBehind(t *testing.T) {
 	}()
 	select {
 	case <-taken:
-	case <-time.After(5 * time.Second):
+	case <-time.After(20 * time.Second):
 		t.Error("frames wait for QEMU")
 	}
 	for n := range uint64(count) {

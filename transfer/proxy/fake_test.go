@@ -298,7 +298,7 @@ func (f *fakes) rounds(t *testing.T, rng *rand.Rand) {
 // settle waits for both ends, and compares.
 func (f *fakes) settle(t *testing.T) {
 	t.Helper()
-	limit := time.After(20 * time.Second)
+	limit := time.After(2 * hang)
 	for what, done := range map[string]<-chan struct{}{"QEMU": f.to.done, "source": f.src.Done(), "destination": f.dst.Done()} {
 		select {
 		case <-done:
@@ -334,7 +334,7 @@ func TestMemoryIsWhole(t *testing.T) {
 			f.src.AllowSwitchover()
 			select {
 			case <-f.from.held:
-			case <-time.After(5 * time.Second):
+			case <-time.After(hang):
 				t.Fatal("no SWITCHOVER_ACK")
 			}
 			if seed%2 == 0 {

@@ -215,7 +215,7 @@ func restIsWhole(t *testing.T, rng *rand.Rand) {
 	select {
 	case <-f.to.done:
 		f.to.memory = guest.memory
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * hang):
 	}
 	f.settle(t)
 	if err := <-ended; err != nil {

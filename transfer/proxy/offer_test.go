@@ -147,7 +147,7 @@ func TestReturnToAHostThatLies(t *testing.T) {
 // offered waits until the source knows what is there, which a real one does not.
 func (f *fakes) offered(t *testing.T) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); f.src.Stats().Offered < fakePages; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(hang); f.src.Stats().Offered < fakePages; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) || f.src.Err() != nil {
 			t.Fatalf("offered %d contents; %v", f.src.Stats().Offered, f.src.Err())
 		}

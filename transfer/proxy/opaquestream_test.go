@@ -21,7 +21,7 @@ func TestOpaqueStreamArrives(t *testing.T) {
 	if err := f.from.w.Opaque(opaque); err != nil {
 		t.Fatal(err)
 	}
-	for until := time.Now().Add(10 * time.Second); f.src.Stats().Opaque == "" && time.Now().Before(until); {
+	for until := time.Now().Add(hang); f.src.Stats().Opaque == "" && time.Now().Before(until); {
 		time.Sleep(time.Millisecond)
 	}
 	if f.src.PostCopy() {
@@ -54,7 +54,7 @@ func TestOpaqueStreamIsCounted(t *testing.T) {
 	opaque = append(opaque, rest...)
 	written := make(chan error, 1)
 	go func() { written <- f.from.w.Opaque(rest) }()
-	for until := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for until := time.Now().Add(hang); ; time.Sleep(time.Millisecond) {
 		s := f.src.Stats()
 		if s.Raw > 1<<20 {
 			t.Fatalf("%d bytes wait for slow lanes", s.Raw)
