@@ -26,6 +26,7 @@ type port struct {
 	guestReads      *io.PipeReader
 	hostReads       *io.PipeReader
 
+	piece  int           // bytes that come at a time; 0: one, so that lines break anywhere
 	left   string        // by the last host: the next one reads it first
 	copied chan struct{} // closed when the last host's copying has ended
 }
@@ -47,7 +48,7 @@ func (p *port) connect(t *testing.T) net.Conn {
 	go func() {
 		defer close(copied)
 		_, _ = io.WriteString(far, left)
-		buffer := make([]byte, 1) // byte by byte: lines break anywhere
+		buffer := make([]byte, max(p.piece, 1))
 		for {
 			n, err := p.hostReads.Read(buffer)
 			if err != nil {
@@ -81,7 +82,7 @@ func serve(t *testing.T, methods map[string]Handler) (*Server, *port) {
 
 func dial(t *testing.T, p *port) *Client {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	client, err := NewClient(ctx, p.connect(t))
 	if err != nil {
@@ -313,6 +314,7 @@ func TestConnectionsInParts(t *testing.T) {
 			end := min(ask.From+ConnectionsListed, many)
 			return Connections{List: all[ask.From:end], Omitted: many - end, Number: c.number}, nil
 		}})
+		p.piece = 4 << 10
 		client, err := NewClient(t.Context(), p.connect(t))
 		if err != nil {
 			t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 type late struct {
 	net.Conn
 	giveUp atomic.Pointer[context.CancelFunc]
+	heard  chan struct{} // takes one when it has
 }
 
 func (l *late) Write(p []byte) (int, error) {
@@ -27,9 +28,11 @@ func (l *late) Write(p []byte) (int, error) {
 }
 
 func (l *late) SetWriteDeadline(t time.Time) error {
-	if !t.IsZero() {
-		time.Sleep(50 * time.Millisecond)
+	if t.IsZero() {
+		return l.Conn.SetWriteDeadline(t)
 	}
+	time.Sleep(50 * time.Millisecond)
+	defer func() { l.heard <- struct{}{} }()
 	return l.Conn.SetWriteDeadline(t)
 }
 
@@ -37,7 +40,7 @@ func (l *late) SetWriteDeadline(t time.Time) error {
 // the channel as it was.
 func TestCallGivenUpSparesTheNext(t *testing.T) {
 	_, p := serve(t, map[string]Handler{"echo": echo})
-	conn := &late{Conn: p.connect(t)}
+	conn := &late{Conn: p.connect(t), heard: make(chan struct{}, 1)}
 	client, err := NewClient(t.Context(), conn)
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +50,7 @@ func TestCallGivenUpSparesTheNext(t *testing.T) {
 	defer cancel()
 	conn.giveUp.Store(&cancel)
 	_ = client.Call(ctx, "echo", "first", nil)
-	time.Sleep(100 * time.Millisecond) // until it has heard
+	<-conn.heard
 	var got string
 	if err := client.Call(t.Context(), "echo", "second", &got); err != nil || got != "second" {
 		t.Errorf("%q, %v", got, err)

@@ -144,7 +144,7 @@ func lyingAgent(t *testing.T, interfaces, want string) {
 // TestLateAnswerIsNobodys: who gave up waiting leaves an answer behind, which the next
 // call must not take for its own.
 func TestLateAnswerIsNobodys(t *testing.T) {
-	calls := 0
+	calls, gaveUp := 0, make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	socket := agent(t, func(command string, id int64, out net.Conn) {
@@ -154,7 +154,7 @@ func TestLateAnswerIsNobodys(t *testing.T) {
 		case calls == 0:
 			calls++
 			cancel()
-			time.Sleep(300 * time.Millisecond)
+			<-gaveUp
 			fmt.Fprintln(out, `{"return": "late"}`)
 		default:
 			fmt.Fprintln(out, `{"return": "mine"}`)
@@ -166,7 +166,9 @@ func TestLateAnswerIsNobodys(t *testing.T) {
 	}
 	defer c.Close()
 	var got string
-	if err := c.execute(ctx, "guest-get-host-name", nil, &got); !errors.Is(err, context.Canceled) {
+	err = c.execute(ctx, "guest-get-host-name", nil, &got)
+	close(gaveUp)
+	if !errors.Is(err, context.Canceled) {
 		t.Fatalf("an agent that is slow: %v", err)
 	}
 	if err := c.execute(t.Context(), "guest-get-host-name", nil, &got); err != nil || got != "mine" {
