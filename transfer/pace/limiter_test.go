@@ -127,7 +127,7 @@ func TestNewRate(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
-			case <-time.After(5 * time.Second):
+			case <-time.After(20 * time.Second):
 				t.Fatalf("at %d bytes/s nobody takes", rate)
 			}
 		}
