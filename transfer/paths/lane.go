@@ -127,7 +127,7 @@ func (l *lane) kill(err error) {
 		p.Last = err.Error()
 	}
 	s.ackEverywhere() // it may have died with what was to be acknowledged on it
-	s.dropped(l)
+	s.side.drop(l)
 	s.changed.Broadcast()
 }
 
@@ -227,7 +227,7 @@ func (l *lane) take(kind wire.Kind, body []byte) error {
 			return err
 		}
 		l.s.sawBytes()
-		return l.s.frame(l, number, payload)
+		return l.s.side.takeFrame(l, number, payload)
 	case wire.KindBye:
 		return l.s.heardBye(string(body))
 	}
@@ -301,7 +301,7 @@ func (l *lane) await(buf []byte) (out []byte, f *flight, last bool) {
 			l.says(len(buf), now)
 		}
 		if all && !l.ahead() { // what was said before a frame goes before it: the frame may hang on it
-			f = s.next(l, now)
+			f = s.side.pick(l, now)
 		}
 		if f != nil || len(buf) > 0 {
 			return buf, f, false
@@ -328,7 +328,7 @@ func (l *lane) appendAck(buf []byte, now time.Time) []byte {
 	if l.stamp > 0 {
 		a.Held = uint64(now.Sub(l.stampAt)) //nolint:gosec // positive
 	}
-	l.s.frameAck(&a)
+	l.s.side.tellFrames(&a)
 	l.ackDue, l.ackSent = false, now
 	return wire.AppendAck(buf, a)
 }

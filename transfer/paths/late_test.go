@@ -138,7 +138,7 @@ func TestControlOnAMuteLane(t *testing.T) {
 // stuckBeside are a lane that was cut a while ago, and a slow one that works; frame 1 is on both.
 func stuckBeside(now time.Time) (s *Sender, cut, slow *lane, f *frame) {
 	s = &Sender{unacked: map[uint64]*frame{}, config: SenderConfig{Acked: func(uint64) {}}}
-	s.init(context.Background(), Identity{}, nil)
+	s.init(context.Background(), s, Identity{}, nil)
 	cut = &lane{path: "a", estimate: estimate{rtt: 10 * time.Millisecond, expected: 10 << 20}, progress: now.Add(-time.Second)}
 	slow = &lane{path: "b", estimate: estimate{rtt: 600 * time.Millisecond, expected: 10 << 20}, progress: now.Add(-time.Second)}
 	f = &frame{number: 1, payload: make([]byte, 4096), urgent: true}

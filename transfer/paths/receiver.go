@@ -46,29 +46,32 @@ type Receiver struct {
 // Sender says so.
 func NewReceiver(ctx context.Context, config ReceiverConfig) *Receiver {
 	r := &Receiver{config: config, missed: map[uint64]uint64{}}
-	r.init(ctx, config.Identity, config.Control)
+	r.init(ctx, r, config.Identity, config.Control)
 	r.thread, r.waited = config.Thread, true // what it says is few bytes, and a guest may wait for them
-	r.next = func(*lane, time.Time) *flight { return nil }
-	r.dropped = func(*lane) {}
-	r.ackFrames = func(_ *lane, a wire.Ack, _ time.Time) error {
-		if a.Frames > 0 || len(a.Ranges) > 0 {
-			return fmt.Errorf("acknowledgement of frame %d, but none goes that way", a.Frames)
-		}
-		return nil
-	}
-	r.frameAck = func(a *wire.Ack) {
-		a.Frames, a.Ranges = r.told.base, r.told.ranges
-	}
-	r.acked = func(control uint64) {
-		if frame, ok := r.missed[control]; ok {
-			delete(r.missed, control)
-			r.told.add(frame, frame, func(uint64) {})
-			r.ackEverywhere()
-		}
-	}
-	r.frame = r.take
 	go r.watch()
 	return r
+}
+
+func (r *Receiver) pick(*lane, time.Time) *flight { return nil }
+
+func (r *Receiver) drop(*lane) {}
+
+func (r *Receiver) heardFrames(_ *lane, a wire.Ack, _ time.Time) error {
+	if a.Frames > 0 || len(a.Ranges) > 0 {
+		return fmt.Errorf("acknowledgement of frame %d, but none goes that way", a.Frames)
+	}
+	return nil
+}
+
+func (r *Receiver) tellFrames(a *wire.Ack) { a.Frames, a.Ranges = r.told.base, r.told.ranges }
+
+// controlAcked has a frame acknowledged of whose missed pages the Sender has heard; under mu.
+func (r *Receiver) controlAcked(number uint64) {
+	if frame, ok := r.missed[number]; ok {
+		delete(r.missed, number)
+		r.told.add(frame, frame, func(uint64) {})
+		r.ackEverywhere()
+	}
 }
 
 // AwaitLane waits until a lane works, or has, and returns the version that both ends speak; 0: ctx or everything ended before.
@@ -156,8 +159,8 @@ func (r *Receiver) greet(l *lane, buffered *bufio.Reader) error {
 	return l.conn.SetDeadline(time.Time{})
 }
 
-// take takes a frame that came on lane l.
-func (r *Receiver) take(l *lane, number uint64, payload []byte) error {
+// takeFrame takes a frame that came on lane l.
+func (r *Receiver) takeFrame(l *lane, number uint64, payload []byte) error {
 	r.taking.Lock()
 	defer r.taking.Unlock()
 	r.mu.Lock()

@@ -77,7 +77,7 @@ func TestLeastRTT(t *testing.T) {
 		e.sawRTT(10*time.Millisecond, now)
 		e.sawRTT(80*time.Millisecond, now.Add(rttKept+time.Second))
 		var s session
-		s.init(t.Context(), identity, nil)
+		s.init(t.Context(), nil, identity, nil)
 		s.path("a")
 		s.lanes = []*lane{{s: &s, path: "a", estimate: e}}
 		if got := s.stats(); got.LeastRTT != 10*time.Millisecond || got.RTT != 80*time.Millisecond {

@@ -64,12 +64,8 @@ func (f *frame) size() int64 { return int64(len(f.payload)) }
 // says so.
 func NewSender(ctx context.Context, config SenderConfig) *Sender {
 	s := &Sender{config: config, unacked: map[uint64]*frame{}, was: map[string]measured{}}
-	s.init(ctx, config.Identity, config.Control)
+	s.init(ctx, s, config.Identity, config.Control)
 	s.thread, s.limit = config.Thread, config.Limit
-	s.next, s.dropped, s.ackFrames = s.pick, s.drop, s.heardFrames
-	s.frameAck = func(*wire.Ack) {}
-	s.acked = func(uint64) {}
-	s.frame = func(*lane, uint64, []byte) error { return errors.New("a frame to the source") }
 	for _, l := range config.Lanes { // before any runs
 		s.path(l.Path)
 	}
@@ -79,6 +75,12 @@ func NewSender(ctx context.Context, config SenderConfig) *Sender {
 	go s.watch()
 	return s
 }
+
+func (s *Sender) tellFrames(*wire.Ack) {}
+
+func (s *Sender) controlAcked(uint64) {}
+
+func (s *Sender) takeFrame(*lane, uint64, []byte) error { return errors.New("a frame to the source") }
 
 // AwaitRoom waits until Send would not wait, so that what is sent can be chosen then, or for
 // a Nudge; then there may be no room but for what is urgent.

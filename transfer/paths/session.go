@@ -42,13 +42,18 @@ type session struct {
 
 	delivering sync.Mutex // while handle runs
 
-	// hooks of the two ends, under mu but for frame
-	next      func(l *lane, now time.Time) *flight
-	dropped   func(l *lane)
-	ackFrames func(l *lane, a wire.Ack, now time.Time) error
-	frameAck  func(a *wire.Ack)
-	acked     func(control uint64)
-	frame     func(l *lane, number uint64, payload []byte) error
+	side side
+}
+
+// side is what the two ends do differently, in a session of which they are part: frames go one way only. All but takeFrame are
+// called under mu.
+type side interface {
+	pick(l *lane, now time.Time) *flight                    // the frame that l sends now; nil: none
+	drop(l *lane)                                           // takes back what was on a lane that died
+	heardFrames(l *lane, a wire.Ack, now time.Time) error   // takes an Ack's word about frames
+	tellFrames(a *wire.Ack)                                 // puts ours into one
+	controlAcked(number uint64)                             // the other end has that control
+	takeFrame(l *lane, number uint64, payload []byte) error // that came on l
 }
 
 // control is one that is kept until it is acknowledged.
@@ -60,8 +65,8 @@ type control struct {
 	on         []*lane // that work and have sent it
 }
 
-func (s *session) init(ctx context.Context, id Identity, handle func(wire.Topic, []byte) error) {
-	s.id, s.handle = id, handle
+func (s *session) init(ctx context.Context, side side, id Identity, handle func(wire.Topic, []byte) error) {
+	s.side, s.id, s.handle = side, id, handle
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	s.done = make(chan struct{})
 	s.changed = sync.NewCond(&s.mu)
@@ -236,11 +241,11 @@ func (s *session) heardAck(l *lane, a wire.Ack) error {
 	n := 0
 	for n < len(s.outgoing) && s.outgoing[n].number <= a.Controls {
 		s.waiting -= len(s.outgoing[n].body)
-		s.acked(s.outgoing[n].number)
+		s.side.controlAcked(s.outgoing[n].number)
 		n++
 	}
 	s.outgoing = s.outgoing[n:]
-	err := s.ackFrames(l, a, now)
+	err := s.side.heardFrames(l, a, now)
 	s.changed.Broadcast()
 	return err
 }
