@@ -40,7 +40,7 @@ const (
 
 // kernelLook is what the kernel knows of a connection (tcp(7), TCP_INFO).
 type kernelLook struct {
-	again  uint32        // packets that were sent again
+	resent uint32        // packets that were sent again
 	rtt    time.Duration // smoothed
 	window float64       // what may be under way, bytes
 	flying float64       // what is
@@ -54,7 +54,7 @@ type congestion struct {
 	alone   bool          // CUBIC may be: nobody else's packets take the path
 	begun   time.Time     // when control was chosen
 	looked  time.Time     // when the kernel was asked last
-	again   uint32        // of the last look
+	resent  uint32        // of the last look
 	lost    time.Time     // when that last grew
 	queued  time.Time     // when something was last seen to queue
 	full    time.Time     // when the lane last was
@@ -65,8 +65,8 @@ type congestion struct {
 // see takes a look at a lane that should carry need bytes per second (0: unknown), and says what is to control it
 // from now on; "": what does.
 func (c *congestion) see(look kernelLook, need float64, now time.Time) (change string) {
-	if look.again != c.again {
-		c.again, c.lost = look.again, now
+	if look.resent != c.resent {
+		c.resent, c.lost = look.resent, now
 	}
 	if look.rtt <= 0 {
 		return ""

@@ -19,7 +19,7 @@ func TestControlFollowsLosses(t *testing.T) {
 	small.window, small.flying, idle.flying = fits*2/3, fits*2/3, fits/10
 	near.rtt, near.flying = rtt/40, 0
 	losing := func(look kernelLook, every int) func(int) kernelLook {
-		return func(n int) kernelLook { look.again = uint32(n / every); return look } //nolint:gosec // of a test
+		return func(n int) kernelLook { look.resent = uint32(n / every); return look } //nolint:gosec // of a test
 	}
 	always := func(look kernelLook) func(int) kernelLook { return func(int) kernelLook { return look } }
 	queues := func(n int) kernelLook {
@@ -82,7 +82,7 @@ func TestControlComesBackLessOften(t *testing.T) {
 	const need, rtt, looks = 10e6, 40 * time.Millisecond, 6000
 	c, now, changes := congestion{control: bbr, bounded: true, alone: true, calm: calmLeast}, time.Now(), 0
 	for n := range looks { // each 10 s something is lost, and makes the window of CUBIC small
-		look := kernelLook{again: uint32(n / 100), rtt: rtt, window: 2 * need * rtt.Seconds(), flying: need * rtt.Seconds()} //nolint:gosec // of a test
+		look := kernelLook{resent: uint32(n / 100), rtt: rtt, window: 2 * need * rtt.Seconds(), flying: need * rtt.Seconds()} //nolint:gosec // of a test
 		if c.control == cubic && n%100 < 5 {
 			look.window /= 4
 		}

@@ -68,7 +68,7 @@ func (s *Sender) carries(now time.Time) bool {
 
 // rescued is what a lane that stands by carries outside of the stop phase: in post-copy what is stuck on others.
 func (s *Sender) rescued(l *lane, now time.Time) *flight {
-	if !s.short {
+	if !s.shortQueues {
 		return nil
 	}
 	return s.rescue(l, now, false)
@@ -84,12 +84,12 @@ func (s *Sender) sooner(l *lane, f *frame, now time.Time) bool {
 		return false
 	}
 	here += l.late(now)
-	all := s.queued + s.behind
+	all := s.queued + s.following
 	if f.urgent {
 		all = f.size()
 	}
 	for _, other := range s.lanes {
-		if other == l || other.stuck(now) && !l.stuck(now) || s.short && s.standsBy(other) {
+		if other == l || other.stuck(now) && !l.stuck(now) || s.shortQueues && s.standsBy(other) {
 			continue
 		}
 		if there, known := other.arrival(all); known && there+other.late(now) < here {

@@ -37,9 +37,9 @@ type squeeze struct {
 // longer is a path that is taken to have got longer, as its round trips are. It may be that acknowledgements came late
 // for a while: then what is under way since keeps them as long. So it is looked at again, more and more seldom.
 type longer struct {
-	was   time.Duration // the shortest round trip before; 0: it is not
-	again time.Time
-	every time.Duration
+	was    time.Duration // the shortest round trip before; 0: it is not
+	lookAt time.Time
+	every  time.Duration // from one look to the next
 }
 
 // longerLeast is after how long it is looked at first.
@@ -102,7 +102,7 @@ func (e *estimate) acked(size int64, now time.Time) {
 	// For a while there was too little to send: the lane may carry more. Of one that was full
 	// before and always had something, only what it sends with has: it gets no processor.
 	idle := e.dry || e.rate == 0 && e.low < e.full()
-	if e.longer.was > 0 && now.After(e.longer.again) {
+	if e.longer.was > 0 && now.After(e.longer.lookAt) {
 		e.shortest, e.longer.was = min(e.shortest, e.longer.was), 0
 	}
 	if d <= 0 || d < rateWindow && (!idle || e.rate > 0 || e.proved > 0 || e.delivered < leastSample) {
@@ -154,7 +154,7 @@ func (e *estimate) carriesLess(sample float64, now time.Time) {
 			e.longer.was = e.shortest
 		}
 		e.longer.every = max(2*e.longer.every, longerLeast)
-		e.longer.again = now.Add(e.longer.every)
+		e.longer.lookAt = now.Add(e.longer.every)
 		e.shortest, e.rate, e.squeeze = e.least, e.squeeze.before, squeeze{}
 	}
 }

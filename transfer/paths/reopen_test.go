@@ -27,15 +27,15 @@ func TestReopenedLaneExpectsWhatItCarried(t *testing.T) {
 		l := &lane{path: c.path}
 		l.rate, l.proved = c.rate, 1e6
 		s.remember(l, now)
-		again := &lane{path: "a", stated: float64(c.was)}
-		if again.expected, again.doubted = s.expects(Lane{Path: "a", Rate: c.was}, now.Add(c.after)); again.expected != c.want {
-			t.Errorf("%s: %.0f bytes/s, want %.0f", name, again.expected, c.want)
+		reopened := &lane{path: "a", stated: float64(c.was)}
+		if reopened.expected, reopened.doubted = s.expects(Lane{Path: "a", Rate: c.was}, now.Add(c.after)); reopened.expected != c.want {
+			t.Errorf("%s: %.0f bytes/s, want %.0f", name, reopened.expected, c.want)
 		}
-		if again.trust(now.Add(rateKept)); again.expected != c.want {
-			t.Errorf("%s: %.0f bytes/s before its time", name, again.expected)
+		if reopened.trust(now.Add(rateKept)); reopened.expected != c.want {
+			t.Errorf("%s: %.0f bytes/s before its time", name, reopened.expected)
 		}
-		if again.trust(now.Add(rateKept + time.Second)); again.expected != float64(c.was) {
-			t.Errorf("%s: %.0f bytes/s in the end, and %d are configured", name, again.expected, c.was)
+		if reopened.trust(now.Add(rateKept + time.Second)); reopened.expected != float64(c.was) {
+			t.Errorf("%s: %.0f bytes/s in the end, and %d are configured", name, reopened.expected, c.was)
 		}
 	}
 }

@@ -32,22 +32,22 @@ type Sender struct {
 	config SenderConfig
 
 	// under mu
-	queue   []*frame // on no lane
-	unacked map[uint64]*frame
-	have    numbers // acknowledged frames
-	highest uint64
-	queued  int64
-	bytes   int64 // of unacked
-	ackedB  int64
-	ackedN  uint64
-	again   int64
-	hurry   bool
-	behind  int64               // bytes that will follow the queue
-	short   bool                // queues are kept short
-	deep    bool                // see Deep
-	nudged  bool                // AwaitRoom is to return
-	speaks  uint8               // version of the last lane
-	was     map[string]measured // of lanes that ended, by path
+	queue       []*frame // on no lane
+	unacked     map[uint64]*frame
+	have        numbers // acknowledged frames
+	highest     uint64  // number of the last frame
+	queued      int64   // bytes of queue
+	bytes       int64   // of unacked
+	ackedBytes  int64
+	ackedFrames uint64
+	repeated    int64 // bytes of frames that were sent again
+	hurry       bool
+	following   int64               // bytes that will follow the queue
+	shortQueues bool                // see KeepShort
+	deepQueues  bool                // see Deep
+	nudged      bool                // AwaitRoom is to return
+	speaks      uint8               // version of the last lane
+	was         map[string]measured // of lanes that ended, by path
 }
 
 // frame is one that is not acknowledged. Its bytes do not change.
@@ -119,7 +119,7 @@ func (s *Sender) Version() uint8 {
 func (s *Sender) Deep(deep bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.deep = deep
+	s.deepQueues = deep
 }
 
 // KeepShort keeps queues short from now on: a lane gets what fits on its way, and what waits
@@ -128,7 +128,7 @@ func (s *Sender) Deep(deep bool) {
 func (s *Sender) KeepShort() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.short = true
+	s.shortQueues = true
 }
 
 func (s *Sender) awaitRoom(ctx context.Context) error {
@@ -199,9 +199,9 @@ func (s *Sender) room() bool {
 	return s.queued < max(leastAhead, int64(speed*ahead.Seconds()))
 }
 
-// Hurry begins the stop phase: behind is how many bytes of frames will still be sent, as
+// Hurry begins the stop phase: following is how many bytes of frames will still be sent, as
 // far as is known. It may be called again with another figure.
-func (s *Sender) Hurry(behind int64) {
+func (s *Sender) Hurry(following int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.hurry {
@@ -212,7 +212,7 @@ func (s *Sender) Hurry(behind int64) {
 			l.anew(now)
 		}
 	}
-	s.hurry, s.waited, s.behind = true, true, behind
+	s.hurry, s.waited, s.following = true, true, following
 	s.changed.Broadcast()
 }
 
@@ -226,7 +226,7 @@ func (s *Sender) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := s.stats()
-	out.Queued, out.Unacked, out.Acked, out.Frames, out.Repeated = s.queued, s.bytes, s.ackedB, s.ackedN, s.again
+	out.Queued, out.Unacked, out.Acked, out.Frames, out.Repeated = s.queued, s.bytes, s.ackedBytes, s.ackedFrames, s.repeated
 	return out
 }
 
@@ -235,8 +235,8 @@ func (s *Sender) pick(l *lane, now time.Time) *flight {
 	if s.hurry && l.stuck(now) && s.livesBeside(l, now) {
 		return nil
 	}
-	if s.standsBy(l) && (!s.hurry || s.short) {
-		if fl := s.rescued(l, now); fl != nil || !s.short || s.carries(now) {
+	if s.standsBy(l) && (!s.hurry || s.shortQueues) {
+		if fl := s.rescued(l, now); fl != nil || !s.shortQueues || s.carries(now) {
 			return fl
 		}
 	}
@@ -246,7 +246,7 @@ func (s *Sender) pick(l *lane, now time.Time) *flight {
 			s.unqueue()
 			continue
 		}
-		if s.short {
+		if s.shortQueues {
 			brimful := !f.urgent && l.brimful(f.size())
 			if fl := s.rescue(l, now, f.urgent || brimful); fl != nil {
 				return fl
@@ -281,7 +281,7 @@ func (s *Sender) unqueue() {
 
 func (s *Sender) put(l *lane, f *frame, now time.Time) *flight {
 	if len(f.flights) > 0 {
-		s.again += f.size()
+		s.repeated += f.size()
 	}
 	fl := &flight{frame: f, lane: l}
 	if l.hungry {
@@ -289,7 +289,7 @@ func (s *Sender) put(l *lane, f *frame, now time.Time) *flight {
 		l.hungry = false
 	}
 	if !s.hurry {
-		l.follow(s.deep)
+		l.follow(s.deepQueues)
 	}
 	l.sent(fl, f.size(), now)
 	f.flights = append(f.flights, fl)
@@ -306,7 +306,7 @@ func (s *Sender) drop(l *lane) {
 		if s.unacked[f.number] != nil && len(f.flights) == 0 {
 			back = append(back, f)
 			s.queued += f.size()
-			s.again += f.size()
+			s.repeated += f.size()
 		}
 	}
 	l.flights = nil
@@ -351,8 +351,8 @@ func (s *Sender) settle(l *lane, number uint64, now time.Time) {
 	}
 	delete(s.unacked, number)
 	s.bytes -= f.size()
-	s.ackedB += f.size()
-	s.ackedN++
+	s.ackedBytes += f.size()
+	s.ackedFrames++
 	first := slices.IndexFunc(f.flights, func(fl *flight) bool { return fl.lane == l })
 	if first < 0 { // said on another lane: hardly of one on which nothing moves
 		first = slices.IndexFunc(f.flights, func(fl *flight) bool { return !fl.lane.stuck(now) })

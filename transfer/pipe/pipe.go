@@ -147,7 +147,7 @@ func (s *Source) Write(p []byte) (written int, err error) {
 func (s *Source) CloseWrite() error { return s.closeWrite(s.last) }
 
 // Hurry has each frame take the lane on which it arrives first from now on; some behind bytes are still to be written.
-func (s *Source) Hurry(behind int64) { s.sender.Hurry(behind) }
+func (s *Source) Hurry(following int64) { s.sender.Hurry(following) }
 
 // Done is closed when it has ended.
 func (s *Source) Done() <-chan struct{} { return s.session.Done() }
