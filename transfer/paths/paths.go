@@ -13,9 +13,13 @@
 // counts, later ones are ignored.
 //
 // A lane is declared dead on an error, when nothing was heard for Silence, or when the other
-// end has said for HalfOpen that it reads nothing of what was sent. What was on it goes again on others with
-// the same numbers and bytes. In the stop phase, and in post-copy, they go so sooner, without its
-// death: see the comment in late.go.
+// end has said for HalfOpen that it reads nothing of what was sent. Its frames then go again on
+// others, with the same numbers and bytes. In the stop phase and in post-copy the guest waits for
+// them: then they go again as soon as they are late by far, and their lane lives on (late.go).
+//
+// session.go is what both ends do, sender.go and receiver.go what each does by itself, and lane.go
+// one connection of either. rate.go measures what a lane carries; what the kernel is told of its
+// connection follows from that (queue.go, congestion.go, retry.go).
 package paths
 
 import (
