@@ -3,19 +3,10 @@ package paths
 import (
 	"context"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"godwit/transfer/wire"
 )
-
-// inBubble has virtual time, and waits for the links' goroutines.
-func inBubble(t *testing.T, test func(t *testing.T)) {
-	synctest.Test(t, func(t *testing.T) {
-		test(t)
-		time.Sleep(time.Minute)
-	})
-}
 
 // TestCutInPostCopy: of two paths one is cut without a word while the guest waits for frames, and the
 // other has enough to send. What was on its lane, and what was urgent just then, is there when a round trip

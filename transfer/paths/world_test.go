@@ -7,11 +7,28 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"testing"
+	"testing/synctest"
 	"time"
 
 	"godwit/transfer/pace"
 	"godwit/transfer/wire"
 )
+
+// fatal is what testing.T and rapid.T have in common.
+type fatal interface {
+	Helper()
+	Fatalf(format string, args ...any)
+	Errorf(format string, args ...any)
+}
+
+// inBubble has virtual time, and waits for the links' goroutines.
+func inBubble(t *testing.T, test func(t *testing.T)) {
+	synctest.Test(t, func(t *testing.T) {
+		test(t)
+		time.Sleep(time.Minute)
+	})
+}
 
 // link is an emulated path between a Sender and a Receiver.
 type link struct {

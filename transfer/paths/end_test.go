@@ -1,0 +1,125 @@
+package paths
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"godwit/transfer/wire"
+)
+
+func TestWrongKey(t *testing.T) {
+	l := newLink("a", 0, 0)
+	r := NewReceiver(t.Context(), ReceiverConfig{Identity: identity})
+	defer r.Close()
+	s := NewSender(t.Context(), SenderConfig{
+		Identity: Identity{identity.Migration, wire.Key{9}},
+		Lanes: []Lane{{Path: "a", Open: func(ctx context.Context) (net.Conn, error) {
+			return l.open(ctx, func(c net.Conn) { r.Serve(ctx, c) }) //nolint:errcheck // the sender's end tells
+		}}},
+	})
+	defer l.kill()
+	<-s.Done()
+	var peer *PeerError
+	if !errors.As(s.Err(), &peer) || !strings.Contains(peer.Text, "not the one") {
+		t.Errorf("%v", s.Err())
+	}
+}
+
+// flood is controls of size bytes, whose numbers are from first to last.
+func flood(first, last uint64, size int) (all []byte) {
+	for n := first; n <= last; n++ {
+		all = wire.AppendControl(all, n, wire.TopicReturn, make([]byte, size))
+	}
+	return all
+}
+
+// TestPeerThatLies sends a Sender what no Receiver does: its lane ends, and it goes on.
+func TestPeerThatLies(t *testing.T) {
+	for name, lie := range map[string][]byte{
+		"frame that was not sent":   wire.AppendAck(nil, wire.Ack{Frames: 7}),
+		"control that was not sent": wire.AppendAck(nil, wire.Ack{Controls: 7}),
+		"frame to the source":       wire.AppendFrame(nil, 1, nil),
+		"control far ahead":         wire.AppendControl(nil, 1<<40, wire.TopicReturn, nil),
+		"controls but the first":    flood(2, 40, 250<<10),
+		"second welcome":            wire.AppendWelcome(nil, 1),
+		"noise":                     []byte("\xff\xff\xff\xff\xff"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				ended := make(chan struct{}, 100)
+				s := NewSender(t.Context(), SenderConfig{Identity: identity, Lanes: []Lane{{Path: "a", Open: func(context.Context) (net.Conn, error) {
+					here, there := net.Pipe()
+					go func() {
+						wire.Read(there, nil)                   //nolint:errcheck // a test
+						there.Write(wire.AppendWelcome(nil, 1)) //nolint:errcheck // a test
+						go there.Write(lie)                     //nolint:errcheck // a test
+						io.Copy(io.Discard, there)              //nolint:errcheck // a test
+						ended <- struct{}{}
+						there.Close()
+					}()
+					return here, nil
+				}}}})
+				select {
+				case <-ended:
+				case <-time.After(time.Second):
+					t.Error("the lane lives on")
+				}
+				if s.Err() != nil {
+					t.Error(s.Err())
+				}
+				s.Close()
+			})
+		})
+	}
+}
+
+func TestAbortTellsWhy(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		w := newWorld(t, newLink("a", time.Millisecond, 0))
+		w.send(1, 10)
+		w.settle(1, 10, time.Second)
+		w.r.Abort("its QEMU is gone")
+		<-w.s.Done()
+		if err := w.s.Err(); err == nil || err.Error() != "the other end: its QEMU is gone" {
+			t.Errorf("%v", err)
+		}
+		if err := w.s.Send(t.Context(), 2, nil, false); err == nil {
+			t.Error("sent after the end")
+		}
+		w.all[0].kill()
+	})
+}
+
+// TestFailureTellsWhy: the destination cannot keep what comes, with more of it under way on each lane.
+func TestFailureTellsWhy(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		for range 20 {
+			w := newWorld(t, newLink("a", time.Millisecond, 20e6), newLink("b", time.Millisecond, 20e6))
+			w.mu.Lock()
+			w.fail = 8
+			w.mu.Unlock()
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			for i := uint64(1); w.s.Send(ctx, i, payload(i, 40000), false) == nil && i < 64; i++ { //nolint:revive // as many as it takes
+			}
+			cancel()
+			select {
+			case <-w.s.Done():
+			case <-time.After(3 * time.Second):
+				t.Fatalf("the sender was not told: %+v", w.s.Stats())
+			}
+			var peer *PeerError
+			if err := w.s.Err(); !errors.As(err, &peer) || peer.Text != "no space left on device" {
+				t.Fatalf("the sender ended with %v", err)
+			}
+			w.r.Close()
+			for _, l := range w.all {
+				l.kill()
+			}
+		}
+	})
+}
