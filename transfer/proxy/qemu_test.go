@@ -342,7 +342,7 @@ func TestBrokenMigrationCanBeRepeated(t *testing.T) {
 			if err := cut(p, l); err != nil {
 				t.Fatal(err)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
 			if progress, err := p.Src.AwaitMigration(ctx); err == nil {
 				t.Fatalf("migration: %+v", progress)
