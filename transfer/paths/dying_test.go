@@ -3,6 +3,7 @@ package paths
 import (
 	"context"
 	"math/rand/v2"
+	"net"
 	"sync"
 	"testing"
 	"time"
@@ -126,5 +127,31 @@ func TestBusyReceiver(t *testing.T) {
 		if p.Died > 0 || p.Lanes != 1 {
 			t.Errorf("%+v", p)
 		}
+	}
+}
+
+// TestProcessThatStoodStill: what it did not hear meanwhile was not silence, and what was silent before and after is.
+func TestProcessThatStoodStill(t *testing.T) {
+	for name, c := range map[string]struct {
+		heard, since time.Duration // before now
+		lives        bool
+	}{
+		"silent for long":               {Silence + watchEvery, watchEvery, false},
+		"it stood still":                {Silence + watchEvery, Silence, true},
+		"and a lane was silent as well": {2*Silence + 2*watchEvery, Silence, false},
+		"longer than the lane lives":    {watchEvery, Silence, true},
+		"a processor that is busy":      {Silence + watchEvery, stoodStill, false},
+	} {
+		here, there := net.Pipe()
+		now, s := time.Now(), &Sender{unacked: map[uint64]*frame{}}
+		s.init(t.Context(), s, identity, nil)
+		l := &lane{s: &s.session, path: "a", conn: here, heardAt: now.Add(-c.heard), progress: now}
+		s.lanes = []*lane{l}
+		s.look(now, c.since)
+		if lives := len(s.lanes) == 1; lives != c.lives || l.heardAt.After(now) {
+			t.Errorf("%s: it lives: %v, heard %v ago", name, lives, now.Sub(l.heardAt))
+		}
+		here.Close()
+		there.Close()
 	}
 }

@@ -42,6 +42,8 @@ const (
 	dialLimit  = 8 * time.Second // Open has limits of its own for its parts
 	helloLimit = 4 * time.Second
 	watchEvery = 20 * time.Millisecond
+	// stoodStill is from when on a pause between two looks is none of a processor that is busy.
+	stoodStill = Silence / 4
 	// mostBytes bounds the frames that the Sender keeps until they are acknowledged.
 	mostBytes = 64 << 20
 	// mostFrames bounds their number: one may have no bytes, where all its pages turned out to be there already.

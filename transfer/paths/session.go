@@ -80,19 +80,12 @@ func (s *session) init(ctx context.Context, side side, id Identity, handle func(
 func (s *session) watch() {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
-	for {
+	for last := time.Now(); ; {
 		select {
-		case now := <-tick.C:
-			s.mu.Lock()
-			for _, l := range slices.Clone(s.lanes) {
-				l.trust(now)
-				l.steer(now)
-				if err := l.check(now); err != nil {
-					l.kill(err)
-				}
-			}
-			s.changed.Broadcast()
-			s.mu.Unlock()
+		case <-tick.C:
+			now := time.Now() // the tick may be from before this process stood still
+			s.look(now, now.Sub(last))
+			last = now
 		case <-s.ctx.Done():
 			s.mu.Lock()
 			s.ended = true
@@ -106,6 +99,24 @@ func (s *session) watch() {
 			return
 		}
 	}
+}
+
+// look is what watch does now, so long after it did last. For as long as this process stood still it heard nothing, whatever lies in
+// its sockets: no lane was silent then.
+func (s *session) look(now time.Time, since time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range slices.Clone(s.lanes) {
+		if since > stoodStill && l.heardAt.Before(now) {
+			l.heardAt = l.heardAt.Add(min(since, now.Sub(l.heardAt)))
+		}
+		l.trust(now)
+		l.steer(now)
+		if err := l.check(now); err != nil {
+			l.kill(err)
+		}
+	}
+	s.changed.Broadcast()
 }
 
 // Control sends a control, in order after those before it: on every lane, now and later
