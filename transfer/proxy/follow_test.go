@@ -239,7 +239,7 @@ func (f *fakes) copiedOnce(t *testing.T, rng *rand.Rand, kept []byte, file strin
 			t.Fatal(err)
 		}
 		time.Sleep(time.Duration(rng.IntN(10)) * time.Millisecond)
-		f.uplinks[rng.IntN(3)].set(rng.IntN(3) == 0)
+		f.breakOne(rng)
 		if round == 0 {
 			if err := os.WriteFile(file, bytes.Repeat(kept[:len(kept)/2], 2), 0o600); err != nil {
 				t.Fatal(err)
