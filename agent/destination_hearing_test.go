@@ -19,21 +19,27 @@ func TestListedBeforeRetired(t *testing.T) {
 	t.Cleanup(func() { limits.FirstTick, limits.Listed = first, listed })
 	limits.FirstTick.For = 10 * time.Millisecond
 	for _, c := range []struct {
-		name         string
-		takes, limit time.Duration
-		there        bool
-	}{{"a list that takes its time", 300 * time.Millisecond, time.Minute, true}, {"one that takes too long", time.Second, 20 * time.Millisecond, false}} {
+		name  string
+		limit time.Duration
+		there bool
+	}{{"a list that takes its time", time.Minute, true}, {"one that takes too long", 20 * time.Millisecond, false}} {
 		var there, inTime atomic.Bool
+		retired := make(chan struct{})
 		m := landing(t, talking(t, map[string]guest.Handler{
 			"ticks": answers(struct{}{}, nil), "configure": answers(guest.Configured{}, nil), "await_join": answers(guest.Joins{}, nil),
 			"make_main": answers(struct{}{}, nil), "users": answers(guest.Users{}, nil),
 			"connections": func(ctx context.Context, _ string, _ json.RawMessage) (any, error) {
-				sleep(ctx, c.takes)
+				if c.there {
+					sleep(ctx, 300*time.Millisecond)
+				} else {
+					<-retired
+				}
 				there.Store(true)
 				return guest.Connections{}, nil
 			},
 			"retire": func(context.Context, string, json.RawMessage) (any, error) {
 				inTime.Store(there.Load())
+				close(retired)
 				return struct{}{}, nil
 			},
 		}))
