@@ -2,6 +2,7 @@ package agent
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"godwit/agent/journal"
@@ -55,11 +56,13 @@ func TestEarlierTryIsAwaited(t *testing.T) {
 		p.Plan.Epoch = c.epoch
 		m := &incoming{a: a, plan: p.Plan, state: migration.Destination{Landing: c.landing, Epoch: c.epoch}}
 		a.incoming[p.Plan.ID] = m
-		written := time.AfterFunc(100*time.Millisecond, func() { a.forgetIncoming(p.Plan.ID) })
 		p.Plan.Epoch = 3
-		a.awaitEarlier(t.Context(), p.Plan)
-		if waited := !written.Stop(); waited != c.waits {
-			t.Errorf("%s: waited %v", name, waited)
-		}
+		synctest.Test(t, func(t *testing.T) {
+			written := time.AfterFunc(100*time.Millisecond, func() { a.forgetIncoming(p.Plan.ID) })
+			a.awaitEarlier(t.Context(), p.Plan)
+			if waited := !written.Stop(); waited != c.waits {
+				t.Errorf("%s: waited %v", name, waited)
+			}
+		})
 	}
 }

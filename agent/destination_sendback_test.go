@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"godwit/agent/config"
@@ -47,7 +48,7 @@ func TestHeldPacketsWaitForTheSource(t *testing.T) {
 	tell(migration.Abort)
 	select {
 	case <-back:
-	case <-time.After(time.Second):
+	case <-time.After(20 * time.Second):
 		t.Error("it waits on after the source's word")
 	}
 }
@@ -82,16 +83,15 @@ func TestRefusalIsAnsweredAtOnce(t *testing.T) {
 		if c.ask.Epoch == 0 {
 			c.ask.Epoch = m.plan.Epoch
 		}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // the test's own end
 		go func() {
 			if _, err := m.step(<-m.inbox); err != nil {
 				t.Error(err)
 			}
+			if !c.soon {
+				time.AfterFunc(100*time.Millisecond, cancel)
+			}
 		}()
-		patience := 100 * time.Millisecond
-		if c.soon {
-			patience = 10 * time.Second
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		answer, err := m.a.peerAbort(callFrom(t, m.plan.From, m.plan.ID, c.ask).WithContext(ctx))
 		soon := ctx.Err() == nil
 		cancel()
@@ -106,12 +106,14 @@ func TestRefusalIsAnsweredAtOnce(t *testing.T) {
 
 // TestNobodyIsToldOfALostGuest: its source leads nothing here when it says that the guest is lost, and says nothing after that.
 func TestNobodyIsToldOfALostGuest(t *testing.T) {
-	m := waits(t)
-	if _, err := m.step(migration.Input{Kind: migration.Lose, Problem: &migration.Problem{Text: "its pages are nowhere"}}); err != nil {
-		t.Fatal(err)
-	}
-	begun := time.Now()
-	if m.awaitTurnedBack(t.Context()); time.Since(begun) > time.Second {
-		t.Errorf("its source was waited for, for %v", time.Since(begun))
-	}
+	synctest.Test(t, func(t *testing.T) {
+		m := waits(t)
+		if _, err := m.step(migration.Input{Kind: migration.Lose, Problem: &migration.Problem{Text: "its pages are nowhere"}}); err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		if m.awaitTurnedBack(t.Context()); time.Since(begun) > 0 {
+			t.Errorf("its source was waited for, for %v", time.Since(begun))
+		}
+	})
 }
