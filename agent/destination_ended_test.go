@@ -96,7 +96,7 @@ func TestLandingOfAGuestThatEndsInPostcopy(t *testing.T) {
 		}
 		m := &incoming{a: a, plan: plan, rec: record.New("rome", plan, time.Now()), work: &destinationWork{guest: g}}
 		time.AfterFunc(50*time.Millisecond, func() { close(done) })
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // the test's own end
 		if !c.gone {
 			cancel()
 			ctx, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond)
