@@ -45,6 +45,9 @@ func TestMemorySettlesBeforeTheFlip(t *testing.T) {
 
 // TestCopyThatEndsBeforeTheFlip: a guest is not stopped for a switch whose memory gets nowhere any more, and nobody waits for that.
 func TestCopyThatEndsBeforeTheFlip(t *testing.T) {
+	limit := limits.Settle
+	limits.Settle.For = time.Minute
+	t.Cleanup(func() { limits.Settle = limit })
 	for _, status := range []vm.MigrationStatus{vm.Failed, vm.Active} { // QEMU may not have heard of it yet
 		m, _ := budgeted(t, "hybrid", 300*time.Millisecond, 20*time.Millisecond)
 		m.guest.Machine = &pausedThere{halted{stuck{gone: gone{done: make(chan struct{})}}}, status}

@@ -301,8 +301,12 @@ func TestBeginsAgainWhenAllIsUndone(t *testing.T) {
 		plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2}
 		var asked atomic.Int32
 		link := linked(t, "paris", "rome", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if asked.Add(1) == 1 {
+			switch {
+			case asked.Add(1) > 1:
+			case again:
 				sleep(r.Context(), limits.UndoThere.For+300*time.Millisecond)
+			default:
+				<-r.Context().Done()
 			}
 			peer.Answer(w, ReleaseAnswer{State: "declined"}, nil)
 		}))
