@@ -173,7 +173,7 @@ func TestFailures(t *testing.T) {
 	}{
 		{"says no", "echo thinking; echo the router is down >&2; exit 3", migration.CodeHook, []string{"hook 10-x", "PRE_SOURCE_SUSPEND", "guest web", "exit status 3", "the router is down"}},
 		{"crashes", "echo half a; kill -SEGV $$", migration.CodeHook, []string{"segmentation fault", "half a"}},
-		{"hangs", "echo waiting; sleep 60", migration.CodeTimeout, []string{"limit hook_blocking of 300ms passed", "waiting"}},
+		{"hangs", "sleep 60", migration.CodeTimeout, []string{"limit hook_blocking of 300ms passed"}},
 		{"hangs and hears no signal", "trap '' TERM INT HUP; while :; do sleep 60; done", migration.CodeTimeout, []string{"limit hook_blocking of 300ms passed"}},
 		{"prints for ever", "yes $(head -c 3000 /dev/zero | tr '\\0' x)", migration.CodeTimeout, []string{"limit hook_blocking"}},
 		{"prints what is no text", `printf 'a\001b\033[31m\377c\n'; exit 1`, migration.CodeHook, []string{"a b [31m?c"}},
@@ -209,15 +209,21 @@ func TestFailureMayBeContinued(t *testing.T) {
 	}
 }
 
-// TestKilledWithItsChildren: what the hook started in its group is gone, too.
+// TestKilledWithItsChildren: what a hook that hangs has said is told, and what it started in its group is gone, too.
 func TestKilledWithItsChildren(t *testing.T) {
-	b := newBench(t, Config{Files: []File{{Name: "10-x", Timeout: 400 * time.Millisecond}}})
-	pids := filepath.Join(b.dir, "pids")
-	b.script(aCall.Event, "10-x", "sleep 61 & echo $! >"+pids+"; wait")
-	b.ask(migration.CodeTimeout, "limit hook_blocking")
-	data, err := os.ReadFile(pids)
-	if err != nil {
-		t.Fatal(err)
+	var b *bench
+	var data []byte
+	for limit := 300 * time.Millisecond; len(data) == 0; limit *= 4 { // a busy machine may not have started it in the first
+		if limit > time.Minute {
+			t.Fatal("it is not started")
+		}
+		b = newBench(t, Config{Files: []File{{Name: "10-x", Timeout: limit}}})
+		pids := filepath.Join(b.dir, "pids")
+		b.script(aCall.Event, "10-x", "echo waiting; sleep 61 & echo $! >"+pids+"; wait")
+		_, err := b.set.Ask(b.Context(), aCall)
+		if data, _ = os.ReadFile(pids); len(data) > 0 && (err == nil || !strings.Contains(err.Error(), "limit hook_blocking of "+limit.String()+" passed") || !strings.Contains(err.Error(), "waiting")) {
+			t.Errorf("%v, want its limit, and what it said", err)
+		}
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
 	if err != nil {
@@ -238,17 +244,21 @@ func alive(pid int) bool {
 
 func TestCancelEndsTheHookAtOnce(t *testing.T) {
 	b := newBench(t, Config{})
-	b.script(aCall.Event, "10-x", "echo $$ >"+filepath.Join(b.dir, "pid")+"; sleep 60")
+	file := filepath.Join(b.dir, "pid")
+	b.script(aCall.Event, "10-x", "echo $$ >"+file+"; sleep 60")
 	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(300*time.Millisecond, cancel)
+	asked := make(chan error, 1)
+	go func() {
+		_, err := b.set.Ask(ctx, aCall)
+		asked <- err
+	}()
+	var data []byte
+	b.within(unhung, "the hook", func() bool { data, _ = os.ReadFile(file); return len(data) > 0 })
+	cancel()
 	began := time.Now()
-	_, err := b.set.Ask(ctx, aCall)
+	err := <-asked
 	if took := time.Since(began); !errors.Is(err, context.Canceled) || took > unhung {
 		t.Errorf("%v after %v", err, took)
-	}
-	data, err := os.ReadFile(filepath.Join(b.dir, "pid"))
-	if err != nil {
-		t.Fatal(err)
 	}
 	if pid, _ := strconv.Atoi(strings.TrimSpace(string(data))); syscall.Kill(pid, 0) == nil {
 		t.Errorf("process %d lives", pid)
@@ -349,7 +359,11 @@ func TestHTTP(t *testing.T) {
 		{"/none", migration.CodeHook, []string{"404"}},
 	} {
 		t.Run(c.path, func(t *testing.T) {
-			b := newBench(t, Config{HTTP: []HTTP{{URL: server.URL + c.path, Events: []migration.EventName{aCall.Event}, Timeout: 500 * time.Millisecond}}})
+			limit := time.Minute
+			if c.code == migration.CodeTimeout {
+				limit = 500 * time.Millisecond
+			}
+			b := newBench(t, Config{HTTP: []HTTP{{URL: server.URL + c.path, Events: []migration.EventName{aCall.Event}, Timeout: limit}}})
 			b.ask(c.code, c.words...)
 		})
 	}
@@ -363,20 +377,22 @@ func TestHTTP(t *testing.T) {
 // TestTellDoesNotWait: the hooks of informative events run beside the migration, each
 // in the order of its events, and one that hangs holds up nobody else.
 func TestTellDoesNotWait(t *testing.T) {
-	b := newBench(t, Config{Files: []File{{Name: "10-hangs", Timeout: 3 * time.Second}}})
+	b := newBench(t, Config{Files: []File{{Name: "10-hangs", Timeout: 1500 * time.Millisecond}}}) // more than lateAfter
 	log := filepath.Join(b.dir, "log")
 	for _, e := range []migration.EventName{migration.SourceSuspend, migration.TargetResume, migration.HandoverDone} {
 		b.script(e, "20-log", "echo $GODWIT_EVENT >>"+log)
 	}
 	b.script(migration.SourceSuspend, "10-hangs", "sleep 60")
 	b.script(migration.TargetResume, "10-hangs", "sleep 60")
-	c, began := aCall, time.Now()
+	told := filepath.Join(b.dir, "told")
+	b.script(migration.SourceSuspend, "05-waits", "while [ ! -e "+told+" ]; do sleep 0.05; done")
+	c := aCall
 	for _, e := range []migration.EventName{migration.SourceSuspend, migration.TargetResume, migration.HandoverDone} {
 		c.Event = e
 		b.set.Tell(c)
 	}
-	if took := time.Since(began); took > 2*time.Second { // one that waits takes 3 s
-		t.Errorf("telling took %v", took)
+	if err := os.WriteFile(told, nil, 0o600); err != nil { // which would not be where telling waits: 05-waits would come to its limit
+		t.Fatal(err)
 	}
 	b.within(unhung, "all events", func() bool {
 		data, _ := os.ReadFile(log)
@@ -384,9 +400,9 @@ func TestTellDoesNotWait(t *testing.T) {
 	})
 	b.within(unhung, "notes", func() bool {
 		said := b.noted()
-		return strings.Contains(said, "limit hook_informative of 3s passed") && strings.Contains(said, "late")
+		return strings.Contains(said, "limit hook_informative of 1.5s passed") && strings.Contains(said, "late")
 	})
-	b.within(unhung, "results", func() bool { return b.counted(Done) == 3 && b.counted(TimedOut) == 2 })
+	b.within(unhung, "results", func() bool { return b.counted(Done) == 4 && b.counted(TimedOut) == 2 })
 }
 
 func TestQueueIsBounded(t *testing.T) {

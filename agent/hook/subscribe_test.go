@@ -3,12 +3,15 @@ package hook
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"godwit/migration"
 )
 
-func TestSubscriber(t *testing.T) {
+func TestSubscriber(t *testing.T) { synctest.Test(t, testSubscriber) }
+
+func testSubscriber(t *testing.T) {
 	b := newBench(t, Config{})
 	sub := Subscription{Name: "router", Events: []migration.EventName{aCall.Event, migration.TargetResume}, TimeoutMS: 400}
 	n, err := b.set.Subscribe(sub)
@@ -51,7 +54,9 @@ func TestSubscriber(t *testing.T) {
 }
 
 // TestSubscriberMayBeOptional: its silence does not count, its refusal does.
-func TestSubscriberMayBeOptional(t *testing.T) {
+func TestSubscriberMayBeOptional(t *testing.T) { synctest.Test(t, testOptionalSubscriber) }
+
+func testOptionalSubscriber(t *testing.T) {
 	b := newBench(t, Config{})
 	n, err := b.set.Subscribe(Subscription{Name: "cache", Events: []migration.EventName{aCall.Event}, TimeoutMS: 200, OnFailure: Continue})
 	if err != nil {
