@@ -4,13 +4,16 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"godwit/transfer/pace"
 )
 
 // TestBandwidthOfAllTogether: memory and disks have one limit, evenly, and each has all of it where the other rests.
-func TestBandwidthOfAllTogether(t *testing.T) {
+func TestBandwidthOfAllTogether(t *testing.T) { synctest.Test(t, testBandwidthOfAllTogether) }
+
+func testBandwidthOfAllTogether(t *testing.T) {
 	const limit, time0 = 4 << 20, 500 * time.Millisecond
 	b := Limit{bits: 8 * limit}
 	memory, disks := b.Share(), b.Share()
