@@ -48,9 +48,14 @@ func TestProbePathIsPatient(t *testing.T) {
 			conn.WriteToUDPAddrPort(answer, from) //nolint:errcheck // the probe fails without it
 		})
 	})
-	rtt, err := RoundTrip(t.Context(), remote.Addr(), remote, make([]byte, TokenLength), Least)
-	if err != nil || rtt < slow || rtt > 2*slow {
-		t.Errorf("%v, %v; want a little more than %v", rtt, err, slow)
+	for tries := 1; ; tries++ {
+		rtt, err := RoundTrip(t.Context(), remote.Addr(), remote, make([]byte, TokenLength), Least)
+		if rtt >= slow && rtt <= 2*slow {
+			return
+		}
+		if err == nil && rtt < slow || tries == 5 { // what is slower was, on a busy machine
+			t.Fatalf("%v, %v; want a little more than %v", rtt, err, slow)
+		}
 	}
 }
 
