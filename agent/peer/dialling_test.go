@@ -16,6 +16,12 @@ import (
 // what is sent on them for a while, as a path does that was cut a moment ago.
 func far(t *testing.T, port uint16, hold time.Duration) (at netip.Addr, taken *atomic.Int32) {
 	t.Helper()
+	return farUntil(t, port, func() { time.Sleep(hold) })
+}
+
+// farUntil is far, which keeps what is sent on a connection until held returns.
+func farUntil(t *testing.T, port uint16, held func()) (at netip.Addr, taken *atomic.Int32) {
+	t.Helper()
 	at, taken = netip.MustParseAddr("127.0.0.2"), new(atomic.Int32)
 	ln, err := net.Listen("tcp", netip.AddrPortFrom(at, port).String())
 	if err != nil {
@@ -31,7 +37,7 @@ func far(t *testing.T, port uint16, hold time.Duration) (at netip.Addr, taken *a
 			taken.Add(1)
 			go func() {
 				defer near.Close()
-				time.Sleep(hold)
+				held()
 				there, err := net.Dial("tcp", netip.AddrPortFrom(loopback, port).String())
 				if err != nil {
 					return
@@ -80,11 +86,15 @@ func TestDialOutlivesItsCall(t *testing.T) {
 	ids := fleet(t, "paris", "rome")
 	port := freePort(t)
 	serve(t, ids["rome"], port, echo(), nil)
-	at, taken := far(t, port, 2*time.Second)
+	soon := make(chan struct{})
+	at, taken := farUntil(t, port, func() { <-soon })
 	link := NewLink(ids["paris"], "rome", port, []Path{{Name: "far", Local: loopback, Remote: at}})
 	t.Cleanup(link.Close)
 	calls := 0
 	for err := errors.New("not called"); err != nil; calls++ {
+		if calls == 3 {
+			close(soon)
+		}
 		if calls > 20 {
 			t.Fatalf("after %d calls: %v", calls, err)
 		}
@@ -101,10 +111,12 @@ func TestDialLeftIsClosed(t *testing.T) {
 	ids := fleet(t, "paris", "rome")
 	port := freePort(t)
 	serve(t, ids["rome"], port, echo(), nil)
-	at, _ := far(t, port, time.Second)
+	left := make(chan struct{})
+	at, _ := farUntil(t, port, func() { <-left })
 	link := NewLink(ids["paris"], "rome", port, []Path{{Name: "far", Local: loopback, Remote: at}})
 	t.Cleanup(link.Close)
-	if err := link.Call(within(t, 50*time.Millisecond), http.MethodPost, "/echo", nil, nil); err == nil {
+	err := link.Call(within(t, 50*time.Millisecond), http.MethodPost, "/echo", nil, nil)
+	if close(left); err == nil {
 		t.Fatal("answered too soon")
 	}
 	var d *dialling
