@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"os/signal"
 	"strings"
 	"sync"
 	"syscall"
@@ -31,12 +32,16 @@ func (s *said) lines() int {
 func TestEndedTwice(t *testing.T) {
 	var out said
 	stop := tellAgain(&out, []os.Signal{syscall.SIGUSR1})
+	came := make(chan os.Signal, 4)
+	signal.Notify(came, syscall.SIGUSR1)
+	defer signal.Stop(came)
 	for presses, want := range []int{0, 0, 1, 2} {
 		if presses > 0 {
 			if err := syscall.Kill(os.Getpid(), syscall.SIGUSR1); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(50 * time.Millisecond) // a signal that waits is not sent twice
+			<-came                            // one that waits is not sent twice
+			time.Sleep(50 * time.Millisecond) // in which something else could be said
 		}
 		for until := time.Now().Add(10 * time.Second); out.lines() < want && time.Now().Before(until); time.Sleep(time.Millisecond) {
 		}
