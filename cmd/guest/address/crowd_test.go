@@ -104,19 +104,28 @@ func pair(t *testing.T, addr string, multipath bool) (client, server net.Conn) {
 // that peer to send it again and again, into nothing.
 func TestLastSegmentsAreAwaited(t *testing.T) {
 	onLoopback(t, "10.9.7.1/32")
-	client, server := pair(t, "10.9.7.1", false)
-	server.Close()
-	var said atomic.Bool
-	go func() {
-		time.Sleep(closeLimit / 4)
-		said.Store(true)
-		client.Close()
-	}()
-	if err := awaitGone([]netip.Addr{netip.MustParseAddr("10.9.7.1")}); err != nil {
-		t.Fatal(err)
-	}
-	if !said.Load() {
-		t.Error("the address may go, and a peer had still to close")
+	for tries := 1; ; tries++ {
+		client, server := pair(t, "10.9.7.1", false)
+		server.Close()
+		var said atomic.Bool
+		closed := make(chan time.Duration, 1)
+		go func() {
+			begun := time.Now()
+			time.Sleep(closeLimit / 4)
+			took := time.Since(begun)
+			said.Store(true)
+			client.Close()
+			closed <- took
+		}()
+		err := awaitGone([]netip.Addr{netip.MustParseAddr("10.9.7.1")})
+		before := !said.Load()
+		took := <-closed
+		if err != nil || before && (took < closeLimit/2 || tries == 9) { // else the machine stood still meanwhile
+			t.Errorf("the address may go, and a peer had still to close, in %v: %v", took, err)
+		} else if before {
+			continue
+		}
+		return
 	}
 }
 

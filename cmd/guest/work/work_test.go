@@ -18,12 +18,12 @@ func TestAreasAreFilledRewrittenAndChecked(t *testing.T) {
 	}
 	set := &Set{DiskPath: disk}
 	lines := []string{"dirty size=1MiB hot=25% rate=2MiB/s", "dirty size=64KiB data=text", "dirty size=64KiB rate=100KiB/s data=touch", "disk rate=400KiB/s area=512KiB", "http"}
-	for range 2 { // the second time nothing new begins
+	begun := time.Now() // before the first write is due: what a busy machine owes is made up for
+	for range 2 {       // the second time nothing new begins
 		if err := set.Start(t.Context(), lines); err != nil {
 			t.Fatal(err)
 		}
 	}
-	begun := time.Now()
 	first := set.Verify()
 	if first.Areas != 4 || first.Pages != 256+16+16+128 || first.Corrupt != 0 {
 		t.Fatalf("after filling: %+v", first)
