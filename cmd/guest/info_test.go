@@ -14,6 +14,7 @@ import (
 	"godwit/cmd/guest/address"
 	"godwit/internal/need"
 	"godwit/netstate/dump"
+	"godwit/vm/guest"
 
 	"github.com/vishvananda/netlink"
 )
@@ -25,7 +26,7 @@ func clusterNode(t *testing.T, pods, services int) {
 	need.Program(t, "ip")
 	var batch strings.Builder
 	for i := range pods {
-		fmt.Fprintf(&batch, "link add pod%d type veth peer name far%d\naddr add 10.77.%d.1/24 dev pod%d\n", i, i, i, i)
+		fmt.Fprintf(&batch, "link add pod%d group 77 type veth peer name far%d\naddr add 10.77.%d.1/24 dev pod%d\n", i, i, i, i)
 	}
 	for i := range services {
 		fmt.Fprintf(&batch, "addr add 10.96.%d.%d/32 dev pod0\n", i/250, i%250)
@@ -34,13 +35,33 @@ func clusterNode(t *testing.T, pods, services int) {
 	if err := os.WriteFile(file, []byte(batch.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		for i := range pods {
-			exec.Command("ip", "link", "del", fmt.Sprintf("pod%d", i)).Run()
-		}
-	})
+	t.Cleanup(func() { exec.Command("ip", "link", "del", "group", "77").Run() })
 	if out, err := exec.Command("ip", "-batch", file).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// atMost fails the test where something takes longer than so many lists of all addresses each time that it is tried: a busy machine
+// may be slow in either. Tries count from 1.
+func atMost(t *testing.T, times int, what string, do func(try int) error) {
+	t.Helper()
+	for try := 1; ; try++ {
+		began := time.Now()
+		if _, err := dump.Addrs(nil, netlink.FAMILY_ALL); err != nil {
+			t.Fatal(err)
+		}
+		once := time.Since(began)
+		began = time.Now()
+		if err := do(try); err != nil {
+			t.Fatal(err)
+		}
+		took := time.Since(began)
+		if took <= time.Duration(times)*once {
+			return
+		}
+		if try == 5 {
+			t.Fatalf("%s took %v, and all addresses once %v", what, took, once)
+		}
 	}
 }
 
@@ -49,27 +70,15 @@ func clusterNode(t *testing.T, pods, services int) {
 func TestInfoOfANode(t *testing.T) {
 	const pods, services = 100, 2000
 	clusterNode(t, pods, services)
-	began := time.Now()
-	if _, err := dump.Addrs(nil, netlink.FAMILY_ALL); err != nil {
-		t.Fatal(err)
-	}
-	once := time.Since(began)
-	began = time.Now()
-	all, err := nics()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if took := time.Since(began); took > 25*once {
-		t.Errorf("%d NICs took %v, and all addresses once %v", len(all), took, once)
-	}
-	began = time.Now()
+	var all []guest.NIC
+	atMost(t, 25, "all NICs", func(int) (err error) {
+		all, err = nics()
+		return err
+	})
 	var book address.Book
-	if err := book.Drop([]netip.Addr{netip.MustParseAddr("10.77.1.1"), netip.MustParseAddr("192.0.2.1")}); err != nil {
-		t.Error(err)
-	}
-	if took := time.Since(began); took > 50*once {
-		t.Errorf("a drop took %v, and all addresses once %v", took, once)
-	}
+	atMost(t, 50, "a drop", func(try int) error {
+		return book.Drop([]netip.Addr{netip.MustParseAddr(fmt.Sprintf("10.77.%d.1", try)), netip.MustParseAddr("192.0.2.1")})
+	})
 	if left, err := dump.Addrs(nil, netlink.FAMILY_V4); err != nil || slices.ContainsFunc(left, func(a netlink.Addr) bool { return a.IP.String() == "10.77.1.1" }) {
 		t.Errorf("it was not dropped, %v", err)
 	}
