@@ -3,6 +3,7 @@ package nameserver
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -80,6 +81,9 @@ func ask(c Config, name string, kind uint16) []string {
 	m := new(dns.Msg)
 	m.SetQuestion(name, kind)
 	answer, err := dns.Exchange(m, c.Server)
+	for tries := 0; errors.Is(err, os.ErrDeadlineExceeded) && tries < 5; tries++ { // an answer that a busy machine was late to read
+		answer, err = dns.Exchange(m, c.Server)
+	}
 	if err != nil {
 		return nil
 	}
@@ -162,7 +166,11 @@ func TestUpdateFails(t *testing.T) {
 	} {
 		config := good
 		c.change(&config)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		limit := 20 * time.Second // the test's own end
+		if c.name == "silent" {
+			limit = time.Second
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		err := config.Update(ctx, "web", addrs("10.1.1.10"))
 		cancel()
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
