@@ -29,8 +29,6 @@ import (
 // program and by the QEMU guest agent. Each runs on this machine, in the test's own
 // network namespace, whose two NICs are the guest's.
 
-func TestMain(m *testing.M) { need.Namespace(m) }
-
 const (
 	firstMAC  = "52:54:00:00:09:0a"
 	secondMAC = "52:54:00:00:09:0b"
