@@ -140,9 +140,15 @@ func TestReadOnlyDiskThatDiffers(t *testing.T) {
 		"of its disk seed host rome has not what paris sent": func(_ *outgoing, to *incoming) { to.work.diskWays.disks[0].heard.Write([]byte("x")) },
 		"host rome has not what paris sent":                  func(from *outgoing, _ *incoming) { from.work.mirrors.sent["seed"].Write([]byte("x")) },
 		"disk more host rome has not": func(_ *outgoing, to *incoming) {
+			to.work.diskWays.mu.Lock() // a lane may be late
+			defer to.work.diskWays.mu.Unlock()
 			to.work.diskWays.disks = append(to.work.diskWays.disks, &fixedDisk{id: "more"})
 		},
-		"was started again": func(_ *outgoing, to *incoming) { to.work.diskWays = nil },
+		"was started again": func(_ *outgoing, to *incoming) {
+			to.mu.Lock() // the same
+			defer to.mu.Unlock()
+			to.work.diskWays = nil
+		},
 	} {
 		from, to, _ := comesFixed(t)
 		copies(t, from, []byte("hello"), 0)
