@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"godwit/agent/care"
@@ -142,11 +143,13 @@ func TestMirrorThatDoesNotBegin(t *testing.T) {
 	} {
 		m := &outgoing{a: between(t), plan: migration.Plan{Guest: "web", To: "oslo"}, work: &sourceWork{mirrors: &mirrors{blocks: c.blocks, forward: forward}}}
 		m.a.config.Patience = time.Second
-		err := m.beginMirror(t.Context(), vm.Mirror{Disk: "a"})
-		var problem *migration.Problem
-		if errors.As(err, &problem) != (c.code != "") || problem != nil && (problem.Code != c.code || !strings.Contains(problem.Text, c.says)) {
-			t.Errorf("%s: %v, want %s: %s", name, err, c.code, c.says)
-		}
+		synctest.Test(t, func(t *testing.T) {
+			err := m.beginMirror(t.Context(), vm.Mirror{Disk: "a"})
+			var problem *migration.Problem
+			if errors.As(err, &problem) != (c.code != "") || problem != nil && (problem.Code != c.code || !strings.Contains(problem.Text, c.says)) {
+				t.Errorf("%s: %v, want %s: %s", name, err, c.code, c.says)
+			}
+		})
 	}
 }
 
