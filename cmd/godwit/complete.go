@@ -13,7 +13,7 @@ import (
 )
 
 // completeTime bounds how long a shell waits for what an agent could complete.
-const completeTime = time.Second
+var completeTime = time.Second
 
 // kind of thing that an argument names, as its agent knows them.
 type kind func(context.Context, *api.Client) []string
