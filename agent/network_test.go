@@ -121,6 +121,9 @@ func TestSilentChannelIsFoundInCheck(t *testing.T) {
 // TestHandoverThatFailsEnds: a guest that cannot take its next address keeps its old
 // one, once the limit has passed, and the migration comes to its end.
 func TestHandoverThatFailsEnds(t *testing.T) {
+	first := limits.FirstTick
+	t.Cleanup(func() { limits.FirstTick = first })
+	limits.FirstTick.For = 10 * time.Millisecond // it sends none
 	g := talking(t, map[string]guest.Handler{
 		"ticks": answers(struct{}{}, nil), "connections": answers(guest.Connections{}, nil),
 		"configure": answers(nil, errors.New("no room")),
