@@ -4,7 +4,9 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -17,6 +19,7 @@ func TestProve(t *testing.T) {
 		want   string // in the error; "": fenced
 	}{
 		"off":               {"cat > " + dir + "/told; exit 0", ""},
+		"leaves something":  {"sleep 60 & echo $! >" + dir + "/left; exit 0", ""},
 		"not off":           {"echo the power strip does not answer >&2; exit 1", "not fenced: exit status 1: the power strip does not answer"},
 		"killed":            {"kill -9 $$", "not fenced: signal: killed"},
 		"hangs":             {"sleep 60 & wait", "not fenced: no result within"},
@@ -46,6 +49,13 @@ func TestProve(t *testing.T) {
 		if took := time.Since(begun); name == "hangs" && took > 20*time.Second {
 			t.Errorf("a fence that hangs took %v", took)
 		}
+	}
+	left, err := os.ReadFile(filepath.Join(dir, "left"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pid, err := strconv.Atoi(strings.TrimSpace(string(left))); err != nil || syscall.Kill(pid, syscall.SIGKILL) != nil {
+		t.Errorf("what it left is gone: %q, %v", left, err)
 	}
 	told, err := os.ReadFile(filepath.Join(dir, "told"))
 	if want := `{"migration":"m-00000001","guest":"web","host":"rome","epoch":3}`; err != nil || string(told) != want {
