@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"godwit/migration"
@@ -141,14 +142,16 @@ func TestForesight(t *testing.T) {
 		for n := uint64(256); n < 384; n++ { // an eighth of memory
 			memory.pages[n][8]++
 		}
-		f.at = time.Now().Add(-500 * time.Millisecond)
-		f.LookBetween(t.Context())
-		for n := uint64(320); n < 448; n++ { // half of that again, and half as much beside it
-			memory.pages[n][8]++
-		}
-		if err := f.LookAgain(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		synctest.Test(t, func(t *testing.T) {
+			f.at = time.Now().Add(-500 * time.Millisecond)
+			f.LookBetween(t.Context())
+			for n := uint64(320); n < 448; n++ { // half of that again, and half as much beside it
+				memory.pages[n][8]++
+			}
+			if err := f.LookAgain(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		})
 		if f.area < 0.24 || f.area > 0.26 { // 128 were written first, 128 then, 64 twice: of 256
 			t.Errorf("%s: it writes to %v of its memory", name, f.area)
 		}
