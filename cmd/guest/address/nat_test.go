@@ -102,7 +102,7 @@ func TestAnnouncedBehindNAT(t *testing.T) {
 		if _, err := far.Write([]byte{1}); err != nil {
 			t.Fatal(err)
 		}
-		near.SetReadDeadline(time.Now().Add(3 * time.Second)) //nolint:errcheck // it has one
+		near.SetReadDeadline(time.Now().Add(20 * time.Second)) //nolint:errcheck // it has one
 		if _, err := io.ReadFull(near, make([]byte, 1)); err != nil {
 			t.Fatal(err)
 		}
@@ -115,7 +115,7 @@ func TestAnnouncedBehindNAT(t *testing.T) {
 	}
 	two.Endpoint, two.Announce = 5, []netip.Addr{netip.MustParseAddr("203.0.113.10")}
 	configure(two)
-	if !joins(t, "10.2.1.10", 3*time.Second) {
+	if !joins(t, "10.2.1.10", 20*time.Second) {
 		t.Fatal("nobody came to the announced address")
 	}
 	var again Book // of a program that was started again, for a move that comes to nothing
@@ -139,7 +139,7 @@ func TestAnnouncedBehindNAT(t *testing.T) {
 	three := nic(3)
 	three.Endpoint = 7
 	configure(three)
-	if !joins(t, "10.3.1.10", 3*time.Second) {
+	if !joins(t, "10.3.1.10", 20*time.Second) {
 		t.Fatal("nobody followed from behind the NAT")
 	}
 	retire(2, 3, 5)
@@ -159,7 +159,7 @@ func talk(t *testing.T, client string) (near, far net.Conn) {
 	}
 	var dialer net.Dialer
 	dialer.SetMultipathTCP(true)
-	dialer.Timeout = 3 * time.Second
+	dialer.Timeout = 20 * time.Second
 	err = netns.Do(client, func() (err error) {
 		near, err = dialer.Dial("tcp4", "10.1.1.10:7000")
 		return err
