@@ -32,9 +32,10 @@ type Identity struct {
 	files [3]string // ca, cert, key
 	tell  func(error)
 
-	mu    sync.Mutex
-	now   *papers
-	stamp [3]stamp // of the files when they were last read, whatever came of it
+	mu      sync.Mutex
+	now     *papers
+	stamp   [3]stamp // of the files when they were last read, whatever came of it
+	refused bool     // they did not count then
 }
 
 // papers are what an identity's files held when they were read, all at once.
@@ -94,12 +95,14 @@ func (id *Identity) stamps() (out [3]stamp) {
 }
 
 // papers are what counts now. Files that are replaced one after the other count when the last is there:
-// until they fit each other, and are this host's, those of before do.
+// until they fit each other, and are this host's, those of before do. What does not count is looked at again by each who
+// asks: a certificate may be valid from a moment later on, by a CA whose clock is ahead, and what could not be read be read then.
 func (id *Identity) papers() *papers {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	stamp := id.stamps()
-	if stamp == id.stamp {
+	again := stamp == id.stamp
+	if again && !id.refused {
 		return id.now
 	}
 	id.stamp = stamp
@@ -113,7 +116,9 @@ func (id *Identity) papers() *papers {
 	if err == nil {
 		id.now = next
 	}
-	id.tell(err)
+	if id.refused = err != nil; !id.refused || !again {
+		id.tell(err)
+	}
 	return id.now
 }
 

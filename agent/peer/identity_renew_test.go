@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -169,4 +170,33 @@ func TestRenewedWrongly(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A certificate that is not valid yet, as one of a CA whose clock is ahead, counts from when it is: nobody touches its files again.
+func TestRenewedAheadOfTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := issued(t, time.Now())
+		id, err := LoadIdentity(filepath.Join(dir, "ca.pem"), filepath.Join(dir, "paris.pem"), filepath.Join(dir, "paris.key"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var told []error
+		id.OnRenewed(func(err error) { told = append(told, err) })
+		ends := id.Expires()
+		put(t, dir, of(issued(t, time.Now().Add(2*time.Hour)), "ca.pem", "paris.pem", "paris.key")...)
+		for range 3 {
+			if id.Expires() != ends {
+				t.Fatal("it counts before it is valid")
+			}
+		}
+		time.Sleep(2 * time.Hour)
+		for range 3 {
+			if !id.Expires().After(ends) {
+				t.Fatal("it does not count, though it is valid by now")
+			}
+		}
+		if len(told) != 2 || told[0] == nil || told[1] != nil {
+			t.Errorf("told %v, want once why not, and once that it counts", told)
+		}
+	})
 }
