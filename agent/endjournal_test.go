@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -114,6 +115,40 @@ func TestJournalIsRemovedLater(t *testing.T) {
 		cancel()
 		a.actors.Wait()
 	}
+}
+
+// TestJournalEndsThoughItWasAskedFor: a journal that another try of its migration asked for, just as its history was tried again, and
+// could not begin in, as on a full disk, is ended when the history can be written.
+func TestJournalEndsThoughItWasAskedFor(t *testing.T) {
+	const id = "m-00000001"
+	a := bareAgent(t, &config.Config{Host: "paris"})
+	log, err := journal.Create(a.config.StatePath("journal"), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		a.ctx = ctx
+		full := true
+		a.endJournal(log, id, func() error {
+			if full {
+				return unix.ENOSPC
+			}
+			return nil
+		})
+		u := a.unwritten[id]
+		u.has.Lock() // as beginJournal does
+		time.Sleep(endAgain + endAgain/2)
+		full = false
+		u.has.Unlock() // which could not write down that it begins
+		time.Sleep(endAgain)
+		synctest.Wait()
+		if !log.Gone() || a.unwritten[id] != nil {
+			t.Error("it is not ended")
+		}
+		cancel()
+		a.actors.Wait()
+	})
 }
 
 // TestEndedMigrationLeavesItsGuestToAnother: of a migration that ended, and whose history could

@@ -36,6 +36,9 @@ func (a *Agent) endJournal(log *journal.File, id string, write func() error) {
 	a.actors.Go(func() {
 		for sleep(a.ctx, endAgain) {
 			if !u.has.TryLock() {
+				if a.stillWaits(id, u) { // another try has just asked for it, and could not begin
+					continue
+				}
 				return // another try has it, whose end is told in the same place
 			}
 			err := end()
@@ -65,6 +68,14 @@ func (a *Agent) waits(id string, u *unwritten, still bool) {
 	} else if a.unwritten[id] == u {
 		delete(a.unwritten, id)
 	}
+}
+
+// stillWaits says whether no other try of its migration has begun in a journal: one that asks for it, under a.mu, has done so by then or
+// has it no more.
+func (a *Agent) stillWaits(id string, u *unwritten) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.unwritten[id] == u
 }
 
 // unwritten is the journal of a migration that has ended, and whose history could not be written yet, or which could not be removed.
