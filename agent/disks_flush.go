@@ -33,15 +33,17 @@ func (m *outgoing) flushDisks(ctx context.Context) {
 
 // flushShort is flushDisks for the time just before the guest is stopped. QEMU flushes once more then, downtime, what was
 // written while a slow storage took a flush. So it is flushed until that takes a quarter of the downtime budget, gets no shorter, or
-// half the flip's time has passed. A guest whose storage has not flushed when ctx ends is not stopped: it would stand still for that.
+// half the flip's time has passed. A guest whose storage has not flushed in all of that time is not stopped: it would stand still for that.
 func (m *outgoing) flushShort(ctx context.Context) error {
+	ctx, cancel := limits.Flip.On(ctx)
+	defer cancel()
 	short, last := m.plan.Downtime/4, limits.Flip.For
 	for begun := time.Now(); ; {
 		before := time.Now()
 		m.flushDisks(ctx)
 		took := time.Since(before)
 		if ctx.Err() != nil {
-			return fmt.Errorf("flush the disks of guest %s; see whether its storage is well: %w", m.plan.Guest, ctx.Err())
+			return limits.Says(ctx, fmt.Errorf("flush the disks of guest %s; see whether its storage is well: %w", m.plan.Guest, ctx.Err()))
 		}
 		if took <= short || took > last*3/4 || time.Since(begun) >= limits.Flip.For/2 {
 			return nil

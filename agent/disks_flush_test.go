@@ -59,7 +59,8 @@ func TestDisksAreKeptFlushed(t *testing.T) {
 	}
 }
 
-// TestFlushedBeforeTheStop: what QEMU has to flush when it stops the guest is little, also on slow storage, where that is to be had.
+// TestFlushedBeforeTheStop: what QEMU has to flush when it stops the guest is little, also on slow storage, where that is to be had;
+// whatever it takes, memory has time to come to rest before packets are led away.
 func TestFlushedBeforeTheStop(t *testing.T) {
 	for name, c := range map[string]struct {
 		writes  float64       // of what the storage takes meanwhile
@@ -71,6 +72,8 @@ func TestFlushedBeforeTheStop(t *testing.T) {
 		"slow storage":           {0.25, time.Millisecond, 4, 10 * time.Millisecond}, // 2 s, 0.5, 0.125, 0.03
 		"as slow as can be":      {0.9, time.Millisecond, 1, 7 * time.Second},
 		"slow whatever there is": {0, time.Second, 2, time.Second},
+		"slow, and no shorter":   {0, 3900 * time.Millisecond, 2, 4 * time.Second},
+		"slower than that":       {0, 9 * time.Second, 1, 9 * time.Second},
 		"storage that hangs":     {0, time.Hour, 1, time.Hour},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -86,13 +89,17 @@ func TestFlushedBeforeTheStop(t *testing.T) {
 			}
 			m := &outgoing{a: &Agent{}, plan: migration.Plan{Downtime: 300 * time.Millisecond},
 				guest: &Guest{Held: care.Held{Description: config.Description{Disks: make([]vm.Disk, 1)}}}, work: &sourceWork{mirrors: &mirrors{}}}
-			ctx, cancel := limits.Flip.On(t.Context())
+			limit := m.limitOf(migration.Flip)
+			ctx, cancel := limit.On(t.Context())
 			defer cancel()
 			begun := time.Now()
 			err := m.flushShort(ctx)
 			took := time.Since(begun)
+			if left := limit.For - took; err == nil && left < limits.Settle.For {
+				t.Errorf("%s: %v are left for memory to come to rest", name, left)
+			}
 			synctest.Wait()
-			if hangs := ctx.Err() != nil; (err != nil) != hangs {
+			if hangs := took >= limits.Flip.For; (err != nil) != hangs {
 				t.Errorf("%s: %v", name, err)
 			}
 			if stop := takes(); flushes != c.flushes || stop > c.stop || took > limits.Flip.For {

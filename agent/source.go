@@ -19,19 +19,29 @@ import (
 
 // perform does one effect. Each is idempotent, and ends soon after ctx does.
 func (m *outgoing) perform(ctx context.Context, e migration.Effect) error {
-	limit, ok := effectLimits[e]
-	if !ok {
-		limit = limits.Undo
-	}
-	if e == migration.Pause && m.work.mirrors != nil { // which have a limit of their own: see finishDisks
-		limit.For += m.plan.Downtime
-	}
+	limit := m.limitOf(e)
 	if limit.For > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = limit.On(ctx)
 		defer cancel()
 	}
 	return limits.TimedOut("migration "+m.plan.ID, limits.Says(ctx, m.effect(ctx, e)))
+}
+
+// limitOf is that of an effect, with what it takes where disks move.
+func (m *outgoing) limitOf(e migration.Effect) limits.Limit {
+	limit, ok := effectLimits[e]
+	if !ok {
+		limit = limits.Undo
+	}
+	switch {
+	case m.work.mirrors == nil:
+	case e == migration.Flip: // slow storage may take all that there is, see flushShort: memory comes to rest after it
+		limit.For += limits.Settle.For
+	case e == migration.Pause: // they have a limit of their own: see finishDisks
+		limit.For += m.plan.Downtime
+	}
+	return limit
 }
 
 // effectLimits bound each effect; those without have their own inside.
