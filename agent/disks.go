@@ -317,16 +317,23 @@ func (m *incoming) setDisksAside() error {
 	return errors.Join(errs...)
 }
 
-// setEarlierAside keeps disks that lie where the guest's are to come. Epochs begin again where a guest is
-// started anew, so one may be of an earlier stay that ended with this host, and what was written then be
-// nowhere else. It is done before the journal says that anything is made here: what has these names afterwards
-// is this migration's own, to a later agent too. The caller holds a.mu.
-func (m *incoming) setEarlierAside() error {
+// disksFree refuses disks whose files would be those of another guest's. The caller holds a.mu.
+func (m *incoming) disksFree() error {
 	for _, d := range m.madeDisks() {
 		if other := m.a.whoseDisk(d.Path); other != "" {
 			return &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf(
 				"guest %s: the file of its disk %s would be %s on host %s, which is that of guest %s; give one of their disks another id", m.plan.Guest, d.ID, d.Path, m.a.config.Host, other)}
 		}
+	}
+	return nil
+}
+
+// setEarlierAside keeps disks that lie where the guest's are to come. Epochs begin again where a guest is
+// started anew, so one may be of an earlier stay that ended with this host, and what was written then be
+// nowhere else. It is done before the journal says that anything is made here: what has these names afterwards
+// is this migration's own, to a later agent too.
+func (m *incoming) setEarlierAside() error {
+	for _, d := range m.madeDisks() {
 		kept, err := setAside(d.Path, "before."+m.plan.ID)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue

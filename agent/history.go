@@ -36,7 +36,7 @@ func (a *Agent) endJournal(log *journal.File, id string, write func() error) {
 	a.actors.Go(func() {
 		for sleep(a.ctx, endAgain) {
 			if !u.has.TryLock() {
-				if a.stillWaits(id, u) { // another try has just asked for it, and could not begin
+				if a.stillWaits(id, u) { // another try has just asked for it, and may not be able to begin
 					continue
 				}
 				return // another try has it, whose end is told in the same place
@@ -70,8 +70,7 @@ func (a *Agent) waits(id string, u *unwritten, still bool) {
 	}
 }
 
-// stillWaits says whether no other try of its migration has begun in a journal: one that asks for it, under a.mu, has done so by then or
-// has it no more.
+// stillWaits says whether no other try of its migration has begun in a journal yet.
 func (a *Agent) stillWaits(id string, u *unwritten) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -86,13 +85,15 @@ type unwritten struct {
 
 // beginJournal gives a try of a migration to here its journal, and writes down that it begins: in that of an earlier
 // one, where that could not be ended yet. On error that is as it was, and there is no new one: nothing was done, and what would be
-// done could not be found again. The caller holds a.mu.
+// done could not be found again.
 func (a *Agent) beginJournal(m *incoming) (err error) {
 	id := m.plan.ID
+	a.mu.Lock()
 	earlier := a.unwritten[id]
+	a.mu.Unlock()
 	switch {
 	case earlier == nil:
-		m.log, err = journal.Create(a.config.StatePath("journal"), id)
+		m.log, err = createJournal(a.config.StatePath("journal"), id)
 	case earlier.has.TryLock():
 		m.log = earlier.log
 	default:
@@ -107,7 +108,7 @@ func (a *Agent) beginJournal(m *incoming) (err error) {
 	}
 	switch {
 	case err == nil:
-		delete(a.unwritten, id)
+		a.waits(id, earlier, false)
 	case earlier != nil:
 		earlier.has.Unlock()
 	default:
@@ -115,6 +116,9 @@ func (a *Agent) beginJournal(m *incoming) (err error) {
 	}
 	return err
 }
+
+// createJournal is journal.Create. Tests have a slower disk.
+var createJournal = journal.Create
 
 // endAgain is between tries to write the history, such as on a disk that is full.
 const endAgain = time.Second

@@ -41,8 +41,8 @@ type incoming struct {
 	shown *Guest        // see visible
 	wake  chan struct{} // closed and replaced when state changes
 	state migration.Destination
-	over  bool // nothing more will happen
-	back  bool // the source has turned back: the guest's packets come to it again
+	over  error // why nothing more will happen; nil: it may
+	back  bool  // the source has turned back: the guest's packets come to it again
 
 	readyAt time.Time // release and bytes were here, and that was written down
 
@@ -315,8 +315,8 @@ func (m *incoming) await(ctx context.Context, ok func(migration.Destination) boo
 		if ok(state) {
 			return state, nil
 		}
-		if over {
-			return state, errors.New("the migration has ended here")
+		if over != nil {
+			return state, over
 		}
 		select {
 		case <-wake:
@@ -336,14 +336,19 @@ func (m *incoming) tell(ctx context.Context, in migration.Input) error {
 	}
 }
 
-func (m *incoming) finish() {
-	defer m.a.recede(m.plan.ID)
+// endWaits ends await of whoever waits for a state that will not come.
+func (m *incoming) endWaits(why error) {
 	m.mu.Lock()
-	state := m.state
-	m.over = true
+	defer m.mu.Unlock()
+	m.over = why
 	close(m.wake)
 	m.wake = make(chan struct{})
-	m.mu.Unlock()
+}
+
+func (m *incoming) finish() {
+	defer m.a.recede(m.plan.ID)
+	state := m.snapshot()
+	m.endWaits(errors.New("the migration has ended here"))
 	m.work.stop()
 	if !m.ended() {
 		m.log.Close() // the agent stops; the next one goes on

@@ -213,50 +213,67 @@ func (a *Agent) awaitEarlier(ctx context.Context, plan migration.Plan) {
 	}
 }
 
-// incomingFor begins the migration at this side, or finds it if the source asks again.
+// incomingFor begins the migration at this side, or finds it if the source asks again. a.mu is not held while its journal is made: a
+// release that waits for that disk makes another guest stand still.
 func (a *Agent) incomingFor(p Preparation) (*incoming, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if m, ok := a.incoming[p.Plan.ID]; ok {
-		if m.plan.Epoch != p.Plan.Epoch {
-			return nil, &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf("migration %s: an earlier try of it is still being undone on %s", p.Plan.ID, a.config.Host)}
-		}
-		return m, nil
-	}
-	if err := a.hasEnded(p.Plan); err != nil {
-		return nil, err
-	}
-	if e, over := a.abortedEarly[p.Plan.From+" "+p.Plan.ID]; over && p.Plan.Epoch <= e.epoch {
-		return nil, &migration.Problem{Code: migration.CodeAsked, Text: fmt.Sprintf("migration %s: %s gave it up before its prepare came to %s", p.Plan.ID, p.Plan.From, a.config.Host)}
-	}
-	if err := a.guests.nameFree(p.Plan.Guest); err != nil { // before it has a journal: a later agent would take that guest for this one
-		return nil, err
-	}
-	for _, other := range a.incoming {
-		if other.plan.Guest == p.Plan.Guest {
-			return nil, &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf("guest %s: migration %s brings it to %s already", p.Plan.Guest, other.plan.ID, a.config.Host)}
-		}
-		for _, next := range p.Plan.Next {
-			if !p.Plan.KeepsAddress() && slices.ContainsFunc(other.plan.Next, func(o migration.Address) bool { return o.Prefix.Addr() == next.Prefix.Addr() }) {
-				return nil, &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf("next address %s: guest %s comes to %s with it; try again for another", next.Prefix.Addr(), other.plan.Guest, a.config.Host)}
-			}
-		}
-	}
-	m := &incoming{
-		a: a, offer: Offer{Plan: p.Plan, Description: p.Description, Facts: p.Facts, Endpoint: p.Endpoint, Table: p.Table}, plan: p.Plan,
-		rec: record.New(a.config.Host, p.Plan, a.clock()), inbox: make(chan migration.Input, 4), wake: make(chan struct{}),
-		work: &destinationWork{preparation: p},
+	m, found, err := a.admitIncoming(p)
+	if found || err != nil {
+		return m, err
 	}
 	if err := a.beginJournal(m); err != nil {
+		a.mu.Lock()
+		delete(a.incoming, p.Plan.ID)
+		a.mu.Unlock()
+		m.endWaits(err)
 		return nil, err
 	}
 	m.log.OnSync(a.metrics.Synced)
 	a.follow(m.rec, m.plan)
-	m.order = a.admitted()
-	a.incoming[p.Plan.ID] = m
 	a.records.Add(m.rec)
 	a.actors.Go(func() { m.run(a.ctx, migration.Input{Kind: migration.Start, Epoch: p.Plan.Epoch}) })
 	return m, nil
+}
+
+// admitIncoming makes a migration known that may begin here, and whose name, disks and addresses are its own from then on; or finds it.
+func (a *Agent) admitIncoming(p Preparation) (m *incoming, found bool, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if m, ok := a.incoming[p.Plan.ID]; ok {
+		if m.plan.Epoch != p.Plan.Epoch {
+			return nil, true, &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf("migration %s: an earlier try of it is still being undone on %s", p.Plan.ID, a.config.Host)}
+		}
+		return m, true, nil
+	}
+	if err := a.hasEnded(p.Plan); err != nil {
+		return nil, false, err
+	}
+	if e, over := a.abortedEarly[p.Plan.From+" "+p.Plan.ID]; over && p.Plan.Epoch <= e.epoch {
+		return nil, false, &migration.Problem{Code: migration.CodeAsked, Text: fmt.Sprintf("migration %s: %s gave it up before its prepare came to %s", p.Plan.ID, p.Plan.From, a.config.Host)}
+	}
+	if err := a.guests.nameFree(p.Plan.Guest); err != nil { // before it has a journal: a later agent would take that guest for this one
+		return nil, false, err
+	}
+	for _, other := range a.incoming {
+		if other.plan.Guest == p.Plan.Guest {
+			return nil, false, &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf("guest %s: migration %s brings it to %s already", p.Plan.Guest, other.plan.ID, a.config.Host)}
+		}
+		for _, next := range p.Plan.Next {
+			if !p.Plan.KeepsAddress() && slices.ContainsFunc(other.plan.Next, func(o migration.Address) bool { return o.Prefix.Addr() == next.Prefix.Addr() }) {
+				return nil, false, &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf("next address %s: guest %s comes to %s with it; try again for another", next.Prefix.Addr(), other.plan.Guest, a.config.Host)}
+			}
+		}
+	}
+	m = &incoming{
+		a: a, offer: Offer{Plan: p.Plan, Description: p.Description, Facts: p.Facts, Endpoint: p.Endpoint, Table: p.Table}, plan: p.Plan,
+		rec: record.New(a.config.Host, p.Plan, a.clock()), inbox: make(chan migration.Input, 4), wake: make(chan struct{}),
+		work: &destinationWork{preparation: p},
+	}
+	if err := m.disksFree(); err != nil {
+		return nil, false, err
+	}
+	m.order = a.admitted()
+	a.incoming[p.Plan.ID] = m
+	return m, false, nil
 }
 
 func (a *Agent) forgetIncoming(id string) {
