@@ -2,8 +2,12 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +20,7 @@ import (
 	"godwit/agent/detour"
 	"godwit/agent/limits"
 	"godwit/agent/record"
+	"godwit/agent/statefile"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -129,4 +134,38 @@ func TestHostWithSilentGuests(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestForgottenOnASlowDisk: who asks for guests while one is forgotten does not wait for the disk; one of its name that comes
+// meanwhile is written down after that.
+func TestForgottenOnASlowDisk(t *testing.T) {
+	s := &guests{dir: t.TempDir(), byName: map[string]*Guest{}}
+	old, next := &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}, &Guest{Held: care.Held{Description: config.Description{Name: "web"}, Epoch: 2}}
+	if err := s.save(old); err != nil {
+		t.Fatal(err)
+	}
+	asked, done := make(chan struct{}), make(chan struct{})
+	removeGuest = func(path string) error { close(asked); <-done; return statefile.Remove(path) }
+	defer func() { removeGuest = statefile.Remove }()
+	forgotten, looked, saved := make(chan error, 1), make(chan error, 1), make(chan error, 1)
+	go func() { forgotten <- s.forget(old) }()
+	<-asked
+	go func() { looked <- s.expect(next) }()
+	select {
+	case err := <-looked:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("it waits for the disk")
+	}
+	go func() { saved <- s.save(next) }()
+	close(done)
+	if err := errors.Join(<-forgotten, <-saved); err != nil {
+		t.Fatal(err)
+	}
+	var h care.Held
+	if data, err := os.ReadFile(filepath.Join(s.dir, "web.json")); err != nil || json.Unmarshal(data, &h) != nil || h.Epoch != 2 {
+		t.Errorf("written down: %s, %v", data, err)
+	}
 }
