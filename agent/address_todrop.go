@@ -29,7 +29,7 @@ func (a *Agent) dropLeft(ctx context.Context, g *Guest) error {
 		return err
 	}
 	g.remember(func(h *care.Held) { h.ToDrop = without(h.ToDrop, addrs) })
-	return a.guests.save(g)
+	return a.guests.saveIfHere(g)
 }
 
 // dropLater asks one guest for what it did not give up when it was to: one in each look, as a guest

@@ -155,3 +155,26 @@ func TestToDropIsNobodysNext(t *testing.T) {
 	refusedBy(t, "it has not given it up", a.promise(own, "db"), "guest web of this host has it")
 	refusedBy(t, "another site's", a.promise(lent, "db"), "")
 }
+
+// letsGoOf is a guest that is let go of while it gives an address up.
+type letsGoOf struct {
+	forgetful
+	leave func() error
+}
+
+func (l letsGoOf) DropAddress(context.Context, ...netip.Addr) error { return l.leave() }
+
+// TestForgottenWhileItGivesUp: a guest that a person forgets while it is asked for an address is not under care again when it
+// has answered: nobody would look after it, and its file bring it back with the next agent.
+func TestForgottenWhileItGivesUp(t *testing.T) {
+	a, g, f := lapsed(t)
+	*f.silent = false
+	g.open = letsGoOf{f, func() error { return a.guests.forget(g) }}
+	a.dropLater(t.Context())
+	if len(g.held().ToDrop) > 0 {
+		t.Fatalf("it was not asked: %v", g.held().ToDrop)
+	}
+	if all, errs := a.guests.remembered(); len(a.guests.all())+len(all)+len(errs) > 0 {
+		t.Errorf("it is back: %v, %v, %v", a.guests.all(), all, errs)
+	}
+}

@@ -46,7 +46,7 @@ func (a *Agent) endTunnelled(ctx context.Context, g *Guest) error {
 	if asks {
 		err = a.dropLeft(ctx, g)
 	}
-	err = errors.Join(err, a.guests.save(g))
+	err = errors.Join(err, a.guests.saveIfHere(g))
 	for _, d := range a.detours.List(g.name()) {
 		if d.Peer == "" || len(d.Visiting) == 0 {
 			continue

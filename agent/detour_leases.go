@@ -265,7 +265,7 @@ func (a *Agent) endGuestDetours(ctx context.Context, g *Guest, later, used bool)
 	if asks {
 		err = a.dropLeft(ctx, g)
 	}
-	err = errors.Join(err, a.guests.save(g))
+	err = errors.Join(err, a.guests.saveIfHere(g))
 	for _, d := range a.detours.List(g.name()) {
 		if d.Peer == "" || later && len(d.Visiting) == 0 {
 			continue

@@ -89,7 +89,7 @@ func (a *Agent) standFor(ctx context.Context, w way, but string) error {
 			}
 		}
 	})
-	err := a.guests.save(w.guest)
+	err := a.guests.saveIfHere(w.guest)
 	for _, d := range a.detours.List(w.guest.name()) {
 		if d.Peer == w.home && d.ID != but && len(d.Addresses()) == 0 {
 			a.actors.Go(func() {

@@ -186,11 +186,8 @@ func (b *boots) give(ctx context.Context, h care.Held, info guest.Info) time.Dur
 
 // remember is that the guest has in this boot what it is to have.
 func (b *boots) remember(id string) time.Duration {
-	if !b.a.guests.has(b.g) { // it was let go of
-		return bootLook
-	}
 	b.g.remember(func(h *care.Held) { h.Boot = id })
-	if err := b.a.guests.save(b.g); err != nil {
+	if err := b.a.guests.saveIfHere(b.g); err != nil { // it may have been let go of
 		b.a.log.Warn("keep guest", "guest", b.g.name(), "error", err)
 	}
 	b.since = time.Time{}

@@ -137,5 +137,5 @@ func (a *Agent) announcedAgain(g *Guest, ids []uint8) error {
 	if !changed {
 		return nil
 	}
-	return a.guests.save(g)
+	return a.guests.saveIfHere(g)
 }
