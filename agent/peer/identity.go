@@ -34,7 +34,9 @@ type Identity struct {
 
 	mu      sync.Mutex
 	now     *papers
-	stamp   [3]stamp // of the files when they were last read, whatever came of it
+	looking chan struct{} // closed when a look at the files is over; nil: none is under way
+
+	stamp   [3]stamp // of the files when they were last read, whatever came of it; a look's, as what follows
 	refused bool     // they did not count then
 }
 
@@ -94,32 +96,66 @@ func (id *Identity) stamps() (out [3]stamp) {
 	return out
 }
 
+// lookMost is how long who connects waits for a look at the files: storage that hangs cuts no host off.
+const lookMost = time.Second
+
 // papers are what counts now. Files that are replaced one after the other count when the last is there:
-// until they fit each other, and are this host's, those of before do. What does not count is looked at again by each who
-// asks: a certificate may be valid from a moment later on, by a CA whose clock is ahead, and what could not be read be read then.
+// until they fit each other, and are this host's, those of before do.
 func (id *Identity) papers() *papers {
 	id.mu.Lock()
+	over := id.looking
+	if over == nil {
+		over = make(chan struct{})
+		id.looking = over
+		go id.look()
+	}
+	id.mu.Unlock()
+	most := time.NewTimer(lookMost)
+	defer most.Stop()
+	select {
+	case <-over:
+	case <-most.C:
+	}
+	id.mu.Lock()
 	defer id.mu.Unlock()
-	stamp := id.stamps()
-	again := stamp == id.stamp
-	if again && !id.refused {
-		return id.now
-	}
-	id.stamp = stamp
-	next, err := readPapers(id.files)
-	if err == nil && next.host() != id.now.host() {
-		err = fmt.Errorf("host certificate %s is host %q's, and this is %s", id.files[1], next.host(), id.now.host())
-	}
-	if err == nil {
-		err = next.check(clock.Now())
-	}
-	if err == nil {
-		id.now = next
-	}
-	if id.refused = err != nil; !id.refused || !again {
-		id.tell(err)
-	}
 	return id.now
+}
+
+// look reads the files where they are others than before. What does not count is looked at again each time: a
+// certificate may be valid from a moment later on, by a CA whose clock is ahead, and what could not be read be read then.
+func (id *Identity) look() {
+	stamp := id.stamps()
+	if again := stamp == id.stamp; !again || id.refused {
+		next, err := id.renewed()
+		id.stamp, id.refused = stamp, err != nil
+		if err == nil {
+			id.mu.Lock()
+			id.now = next
+			id.mu.Unlock()
+		}
+		if err == nil || !again {
+			id.tell(err)
+		}
+	}
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	close(id.looking)
+	id.looking = nil
+}
+
+// renewed are what the files hold, where that may count from now on.
+func (id *Identity) renewed() (*papers, error) {
+	next, err := readPapers(id.files)
+	if err != nil {
+		return nil, err
+	}
+	id.mu.Lock()
+	was := id.now.host()
+	id.mu.Unlock()
+	if next.host() != was {
+		return nil, fmt.Errorf("host certificate %s is host %q's, and this is %s", id.files[1], next.host(), was)
+	}
+	return next, next.check(clock.Now())
 }
 
 // Host is the name by which others know who this is; "": the certificate has none.

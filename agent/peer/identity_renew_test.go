@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // issued makes a CA with certificates for paris and rome in a directory of its own.
@@ -199,4 +201,47 @@ func TestRenewedAheadOfTime(t *testing.T) {
 			t.Errorf("told %v, want once why not, and once that it counts", told)
 		}
 	})
+}
+
+// Storage that hangs holds up nobody who connects for long; what is there counts when it goes on.
+func TestRenewedOnStorageThatHangs(t *testing.T) {
+	dir := issued(t, time.Now())
+	ca := filepath.Join(dir, "ca.pem")
+	id, err := LoadIdentity(ca, filepath.Join(dir, "paris.pem"), filepath.Join(dir, "paris.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := make(chan error, 1)
+	id.OnRenewed(func(err error) { told <- err })
+	was, hangs := id.papers(), filepath.Join(dir, "hangs")
+	data, err := os.ReadFile(ca)
+	if err == nil {
+		err = unix.Mkfifo(hangs, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(hangs, ca)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan *papers)
+	for range 2 {
+		go func() { got <- id.papers() }()
+	}
+	for range 2 {
+		select {
+		case now := <-got:
+			if now != was {
+				t.Error("what was not read counts")
+			}
+		case <-time.After(20 * time.Second):
+			t.Error("who connects waits for the files")
+		}
+	}
+	if err := os.WriteFile(ca, data, 0o600); err != nil { // whoever reads it goes on
+		t.Fatal(err)
+	}
+	if err := <-told; err != nil || id.papers() == was {
+		t.Errorf("what was read then does not count: %v", err)
+	}
 }
