@@ -2,15 +2,11 @@ package netstate
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"strings"
 
-	"godwit/netstate/dump"
-
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -28,7 +24,7 @@ func (k *kernel) others(n neighbour) (string, error) {
 		all := map[string]string{}
 		for _, fam := range families() {
 			if err := k.readLasting(fam, all); err != nil {
-				return "", fmt.Errorf("list neighbours: %w", err)
+				return "", err
 			}
 		}
 		k.lasting = all
@@ -37,11 +33,7 @@ func (k *kernel) others(n neighbour) (string, error) {
 }
 
 func (k *kernel) readLasting(fam int, into map[string]string) error {
-	msgs, err := dump.Whole(func() ([][]byte, error) {
-		req := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, unix.NLM_F_DUMP)
-		req.AddData(&netlink.Ndmsg{Family: uint8(fam)})
-		return req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWNEIGH)
-	})
+	msgs, err := listNeighbours(fam, 0)
 	if err != nil {
 		return err
 	}

@@ -119,7 +119,8 @@ func (k *kernel) ourNeighbours() ([]resource, error) {
 	return found, nil
 }
 
-func (k *kernel) dumpNeighbours(fam int, flags uint8) ([]resource, error) {
+// listNeighbours are those of this namespace, as the messages of the kernel, which say who made each; flags: 0, or NTF_PROXY.
+func listNeighbours(fam int, flags uint8) ([][]byte, error) {
 	msgs, err := dump.Whole(func() ([][]byte, error) {
 		req := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, unix.NLM_F_DUMP)
 		req.AddData(&netlink.Ndmsg{Family: uint8(fam), Flags: flags})
@@ -127,6 +128,14 @@ func (k *kernel) dumpNeighbours(fam int, flags uint8) ([]resource, error) {
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list neighbours: %w", err)
+	}
+	return msgs, nil
+}
+
+func (k *kernel) dumpNeighbours(fam int, flags uint8) ([]resource, error) {
+	msgs, err := listNeighbours(fam, flags)
+	if err != nil {
+		return nil, err
 	}
 	var found []resource
 	for _, m := range msgs {

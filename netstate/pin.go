@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"godwit/netstate/dump"
-
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -78,13 +76,9 @@ var lastingAttrs = []uint16{netlink.NDA_DST, netlink.NDA_LLADDR, netlink.NDA_PRO
 func permanentNeighbours(index int) ([]*nl.NetlinkRequest, error) {
 	var all []*nl.NetlinkRequest
 	for _, fam := range families() {
-		msgs, err := dump.Whole(func() ([][]byte, error) {
-			req := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, unix.NLM_F_DUMP)
-			req.AddData(&netlink.Ndmsg{Family: uint8(fam)})
-			return req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWNEIGH)
-		})
+		msgs, err := listNeighbours(fam, 0)
 		if err != nil {
-			return nil, fmt.Errorf("list neighbours: %w", err)
+			return nil, err
 		}
 		for _, m := range msgs {
 			n, err := netlink.NeighDeserialize(m)
