@@ -22,10 +22,16 @@ type Taken struct {
 	Undo      Undo   `json:"undo"`
 }
 
-// write keeps it for later agents.
+// write keeps it for later agents, unless the other host has been told by then.
 func (t Taken) write(a *Agent) error {
-	return statefile.Write(a.config.StatePath("taken", t.Migration+".json"), t)
+	err := statefile.Write(t.path(a), t)
+	if _, told := a.toldTaken.Load(t.Migration); told {
+		return statefile.Remove(t.path(a))
+	}
+	return err
 }
+
+func (t Taken) path(a *Agent) string { return a.config.StatePath("taken", t.Migration+".json") }
 
 // takenEvery is between tries to reach a host that a guest was taken back from.
 const takenEvery = 5 * time.Second
@@ -45,7 +51,8 @@ func (a *Agent) tellTaken(t Taken) {
 		cancel()
 		if err == nil && answer.State == "declined" {
 			a.log.Info("the other host knows that the guest was taken back", "migration", t.Migration, "host", t.Host)
-			if err := statefile.Remove(a.config.StatePath("taken", t.Migration+".json")); err != nil {
+			a.toldTaken.Store(t.Migration, true) // before it is forgotten: who could not write it down tries again
+			if err := statefile.Remove(t.path(a)); err != nil {
 				a.log.Warn("forget that it was taken back", "migration", t.Migration, "error", err)
 			}
 			return

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/journal"
+	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/agent/statefile"
 	"godwit/internal/need"
@@ -217,6 +219,23 @@ func TestNextTryWhileTheHistoryWaits(t *testing.T) {
 	}
 	if rep, _, err := a.records.History(p.Plan.ID); err != nil || rep.Epoch != p.Plan.Epoch || rep.TunnelDown != 7 {
 		t.Errorf("the history is of epoch %d, its tunnel ended at %d, %v", rep.Epoch, rep.TunnelDown, err)
+	}
+}
+
+// TestTakenBackIsForgottenOnceTold: of a guest that was taken back, which a full disk did not take at first, no file is left when its other
+// host has heard of it before there was room.
+func TestTakenBackIsForgottenOnceTold(t *testing.T) {
+	a := startedAgain(t)
+	a.links["paris"] = linked(t, "rome", "paris", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		peer.Answer(w, ReleaseAnswer{State: "declined"}, nil)
+	}))
+	taken := Taken{Migration: "m-00000001", Host: "paris", Undo: Undo{Epoch: 3, Released: true}}
+	a.tellTaken(taken)
+	if err := taken.write(a); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := filepath.Glob(a.config.StatePath("taken", "*")); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
 	}
 }
 
