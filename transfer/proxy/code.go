@@ -52,6 +52,9 @@ func (s *Source) code() error {
 		if err := s.sender.Send(s.ctx, f.Number, bytes.Clone(body), f.Urgent); err != nil { // kept until it was acknowledged, so no longer than it is
 			return err
 		}
+		if f.Urgent { // there may be more of that, and no room
+			s.sender.Nudge()
+		}
 	}
 }
 

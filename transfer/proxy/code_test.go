@@ -78,14 +78,7 @@ func TestUrgentIsNotBehindARest(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.config.Refill = true // all is known to follow
-	s.early.Store(true)
-	close(s.hurried)
-	s.store.PostCopy()
-	s.sender.Hurry(0)
-	s.sender.KeepShort()
-	ended := make(chan error, 1)
-	go func() { ended <- s.code() }()
+	s.follow(t)
 	for asked := uint64(total - 1); asked > total-10; asked-- {
 		time.Sleep(5 * time.Millisecond) // the last frame waits
 		s.sender.Nudge()
@@ -98,8 +91,47 @@ func TestUrgentIsNotBehindARest(t *testing.T) {
 			}
 		}
 	}
-	s.cancel(errClosed)
-	<-ended
+}
+
+// TestAllThatIsUrgentGoes: a guest with many processors, or a huge page, waits for more than a frame of post-copy has, and none of
+// that waits for a path.
+func TestAllThatIsUrgentGoes(t *testing.T) {
+	const total, asked = 1000, 100
+	s := alone(t, total)
+	for number := range uint64(total) {
+		if err := s.store.Put(number, bytes.Repeat([]byte{byte(number), 1}, pages.Size/2)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.follow(t)
+	for s.store.Taken() == 0 || s.sender.Stats().Queued == 0 { // until there is no room
+		time.Sleep(time.Millisecond)
+	}
+	for number := range uint64(asked) {
+		s.store.Urgent(total - 1 - number)
+	}
+	s.sender.Nudge()
+	for begun := time.Now(); s.store.Urgent(total - asked); time.Sleep(time.Millisecond) {
+		if time.Since(begun) > 2*time.Second {
+			t.Fatalf("page %d waits behind others, for a path", total-asked)
+		}
+	}
+}
+
+// follow has what waits follow a guest that runs, to the end of the test.
+func (s *Source) follow(t *testing.T) {
+	s.config.Refill = true // all is known to follow
+	s.early.Store(true)
+	close(s.hurried)
+	s.store.PostCopy()
+	s.sender.Hurry(0)
+	s.sender.KeepShort()
+	ended := make(chan error, 1)
+	go func() { ended <- s.code() }()
+	t.Cleanup(func() {
+		s.cancel(errClosed)
+		<-ended
+	})
 }
 
 func heap() int64 {
