@@ -124,7 +124,7 @@ func (l *lane) steer(now time.Time) {
 		return
 	}
 	c.looked = now
-	onSocket(beneath(l.conn).(*net.TCPConn), func(fd int) { //nolint:forcetypeassert // see manage
+	onSocket(l.conn, func(fd int) {
 		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 		if err != nil {
 			return // the connection ends
@@ -154,7 +154,7 @@ func (l *lane) anew(now time.Time) {
 	case c.control != bbr && c.least < shortTrip:
 		return
 	}
-	onSocket(beneath(l.conn).(*net.TCPConn), func(fd int) { //nolint:forcetypeassert // see manage
+	onSocket(l.conn, func(fd int) {
 		if c.control == bbr { // it only begins after another
 			c.use(fd, reno, now)
 		}
@@ -177,11 +177,4 @@ func pacing(info *unix.TCPInfo) float64 {
 		return 0
 	}
 	return float64(info.Max_pacing_rate)
-}
-
-// onSocket does something with a connection's socket; with one that is closed, nothing.
-func onSocket(conn *net.TCPConn, do func(fd int)) {
-	if raw, err := conn.SyscallConn(); err == nil {
-		raw.Control(func(fd uintptr) { do(int(fd)) }) //nolint:errcheck // it is closed
-	}
 }

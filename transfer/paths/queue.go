@@ -41,17 +41,9 @@ func (l *lane) follow(deep bool) {
 // unsent is what the kernel has of a connection and has not sent yet, bytes; -1 where it
 // does not tell.
 func unsent(conn net.Conn) int {
-	has, ok := beneath(conn).(syscall.Conn)
-	if !ok {
-		return -1
-	}
-	raw, err := has.SyscallConn()
-	if err != nil {
-		return -1
-	}
 	n := -1
-	raw.Control(func(fd uintptr) { //nolint:errcheck // -1 then
-		if got, err := unix.IoctlGetInt(int(fd), unix.SIOCOUTQNSD); err == nil {
+	onSocket(conn, func(fd int) {
+		if got, err := unix.IoctlGetInt(fd, unix.SIOCOUTQNSD); err == nil {
 			n = got
 		}
 	})
@@ -60,15 +52,18 @@ func unsent(conn net.Conn) int {
 
 // tune keeps the kernel's queue of unsent bytes short, so that the newest is sent next.
 func tune(conn net.Conn, most int) {
-	tcp, ok := beneath(conn).(*net.TCPConn)
+	onSocket(conn, func(fd int) {
+		unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, most) //nolint:errcheck // MPTCP of older kernels refuses it
+	})
+}
+
+// onSocket does something with the socket of a connection; where there is none, or it is closed, nothing.
+func onSocket(conn net.Conn, do func(fd int)) {
+	has, ok := beneath(conn).(syscall.Conn)
 	if !ok {
 		return
 	}
-	raw, err := tcp.SyscallConn()
-	if err != nil {
-		return
+	if raw, err := has.SyscallConn(); err == nil {
+		raw.Control(func(fd uintptr) { do(int(fd)) }) //nolint:errcheck // it is closed
 	}
-	raw.Control(func(fd uintptr) { //nolint:errcheck // MPTCP of older kernels refuses it
-		unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, most) //nolint:errcheck // as above
-	})
 }

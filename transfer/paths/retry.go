@@ -15,15 +15,7 @@ const leastRetry = 50 * time.Millisecond
 // askSoon has a connection ask again so soon. It is not for a copy, where an acknowledgement that was late would have a
 // whole window sent again.
 func askSoon(conn net.Conn) {
-	tcp, ok := beneath(conn).(*net.TCPConn)
-	if !ok {
-		return
-	}
-	raw, err := tcp.SyscallConn()
-	if err != nil {
-		return
-	}
-	raw.Control(func(fd uintptr) { //nolint:errcheck // then it asks later
-		unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_RTO_MIN_US, int(leastRetry.Microseconds())) //nolint:errcheck // kernels before 6.15, and MPTCP, cannot
+	onSocket(conn, func(fd int) {
+		unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_RTO_MIN_US, int(leastRetry.Microseconds())) //nolint:errcheck // kernels before 6.15, and MPTCP, cannot
 	})
 }
