@@ -126,30 +126,30 @@ func (m *model) around(most int) (full []uint64) {
 	return full
 }
 
-// inOrder are the next pages of the order of post-copy, made when it is first looked at.
-// There is one area here.
-func (m *model) inOrder(most int, taken []uint64) (full []uint64) {
-	if m.postCopy && !m.ordered {
-		m.ordered = true
-		for page, id := range m.waiting {
-			if id != 0 && !slices.Contains(taken, page) {
-				m.order = append(m.order, page)
-			}
-		}
-		hot := 0
-		for _, page := range m.order {
-			if m.heat[page] > 0 {
-				hot++
-			}
-		}
-		place := func(page uint64) int {
-			if m.heat[page] == 0 {
-				return math.MaxInt
-			}
-			return rank(hot) - heatRank[m.heat[page]]
-		}
-		slices.SortFunc(m.order, func(a, b uint64) int { return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(a, b)) })
+// makeOrder is the order of post-copy, made when something is first taken that is not urgent. There is one area here.
+func (m *model) makeOrder() {
+	if !m.postCopy || m.ordered {
+		return
 	}
+	m.ordered = true
+	hot := 0
+	for page, id := range m.waiting {
+		if id != 0 {
+			m.order = append(m.order, page)
+			hot += min(m.heat[page], 1)
+		}
+	}
+	place := func(page uint64) int {
+		if m.heat[page] == 0 {
+			return math.MaxInt
+		}
+		return rank(hot) - heatRank[m.heat[page]]
+	}
+	slices.SortFunc(m.order, func(a, b uint64) int { return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(a, b)) })
+}
+
+// inOrder are the next pages of that order.
+func (m *model) inOrder(most int, taken []uint64) (full []uint64) {
 	for len(m.order) > 0 && len(full) < most {
 		if page := m.order[0]; m.waiting[page] != 0 && !slices.Contains(taken, page) {
 			full = append(full, page)

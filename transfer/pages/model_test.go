@@ -170,6 +170,7 @@ func (m *model) expect(most int) (zero, full []uint64, urgent bool) {
 		slices.Sort(zero)
 		return zero, full, true
 	}
+	m.makeOrder()
 	full = m.around(most)
 	full = append(full, m.inOrder(most-len(full), full)...)
 	var rest []uint64

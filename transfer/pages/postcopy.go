@@ -4,6 +4,7 @@ import (
 	"iter"
 	"math"
 	"math/bits"
+	"runtime"
 	"slices"
 )
 
@@ -67,11 +68,11 @@ func (s *Store) surround(number uint64) {
 // touch it.
 func (s *Store) takeForGuest(f *Frame, most int) {
 	s.takeNear(f, most)
-	if !s.ordered {
-		s.hot, s.cold = s.inOrder()
-		s.ordered = true
+	for len(s.hot) > 0 && len(f.Pages) < most {
+		if s.takeListed(f, most, &s.hot[0]); len(s.hot[0]) == 0 {
+			s.hot = s.hot[1:]
+		}
 	}
-	s.takeListed(f, most, &s.hot)
 	s.takeAround(f, most)
 	s.takeListed(f, most, &s.cold)
 }
@@ -134,39 +135,86 @@ func (s *Store) takeListed(f *Frame, most int, list *[]uint64) {
 // nearAreas is how many areas on either side are near a hot page.
 const nearAreas = 4
 
-// inOrder are the pages that wait with a content. A page that is hot where few others are is
+// ordering is the order of post-copy while it is made. A page that is hot where few others are is
 // likely of what the guest needs to run at all (its kernel, what answers its clients): what it
 // works on is hot as a whole. So those go first that are hot for how many others are hot near
 // them, by the square of their heat. Of six guests the first thirty pages of that list that each
 // touched then stand at half the place that they have where the loneliest go first, whatever their heat, and
 // at two thirds of what they have where the hottest do.
-func (s *Store) inOrder() (hot, cold []uint64) {
-	areas := union(s.wait[:]...)
-	count := make([]int, len(areas))
-	for i, area := range areas {
-		for page := range pagesOf(i, area) {
-			if s.pages[page].heat > 0 {
-				count[i]++
-			}
+type ordering struct {
+	areas   []uint64 // what waited with a content when it began
+	hot     []int    // how many pages of each are
+	rest    int      // how many pages are not
+	counted bool     // those figures are of all areas
+	done    int      // areas that were counted, or then ranked
+	ranks   [2 * middleRank][]uint64
+	cold    []uint64
+}
+
+// orderedAtOnce is how many areas are ordered while the store is locked: 16384 pages, half a millisecond.
+const orderedAtOnce = 256
+
+// order makes the order of post-copy, as far as nothing is urgent. Of a large guest that takes a second: the store is not locked
+// for so long, as acknowledgements wait for it, and with them what the guest's start hangs on and all lanes.
+func (s *Store) order() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.postCopy && !s.ordered && !slices.ContainsFunc(s.urgent, s.mayHasten) {
+		s.orderSome()
+		s.mu.Unlock()
+		runtime.Gosched() // or nobody else gets it on a host of one processor
+		s.mu.Lock()
+	}
+}
+
+// orderSome orders some areas.
+func (s *Store) orderSome() {
+	o := s.ordering
+	if o == nil {
+		areas := union(s.wait[:]...)
+		s.ordering = &ordering{areas: areas, hot: make([]int, len(areas))}
+		return
+	}
+	for until := min(o.done+orderedAtOnce, len(o.areas)); o.done < until; o.done++ {
+		if o.counted {
+			o.rank(o.done, s.pages)
+		} else {
+			o.count(o.done, s.pages)
 		}
 	}
-	var ranks [2 * middleRank][]uint64
-	for i, area := range areas {
-		near := 0
-		for _, n := range count[max(0, i-nearAreas):min(i+nearAreas+1, len(count))] {
-			near += n
-		}
-		among := middleRank + rank(near)
-		for page := range pagesOf(i, area) {
-			if heat := s.pages[page].heat; heat > 0 {
-				at := among - heatRank[heat]
-				ranks[at] = append(ranks[at], page)
-			} else {
-				cold = append(cold, page)
-			}
+	switch {
+	case o.done < len(o.areas):
+	case !o.counted:
+		o.counted, o.done, o.cold = true, 0, make([]uint64, 0, o.rest)
+	default:
+		s.hot, s.cold, s.ordered, s.ordering = o.ranks[:], o.cold, true, nil
+	}
+}
+
+func (o *ordering) count(area int, of []page) {
+	for page := range pagesOf(area, o.areas[area]) {
+		if of[page].heat > 0 {
+			o.hot[area]++
+		} else {
+			o.rest++
 		}
 	}
-	return slices.Concat(ranks[:]...), cold
+}
+
+func (o *ordering) rank(area int, of []page) {
+	near := 0
+	for _, n := range o.hot[max(0, area-nearAreas):min(area+nearAreas+1, len(o.hot))] {
+		near += n
+	}
+	among := middleRank + rank(near)
+	for page := range pagesOf(area, o.areas[area]) {
+		if heat := of[page].heat; heat > 0 {
+			at := among - heatRank[heat]
+			o.ranks[at] = append(o.ranks[at], page)
+		} else {
+			o.cold = append(o.cold, page)
+		}
+	}
 }
 
 // middleRank is that of a page as lonely as it is hot. Four ranks are twice as lonely.

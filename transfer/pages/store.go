@@ -32,11 +32,12 @@ type Store struct {
 	urgent   []uint64
 
 	// In post-copy, see postcopy.go.
-	near    []uint64       // areas with a page that was urgent
-	around  []surroundings // of those areas
-	hot     []uint64       // what waits and is hot, as post-copy takes it
-	cold    []uint64       // what waits and is not
-	ordered bool           // hot and cold were made
+	near     []uint64       // areas with a page that was urgent
+	around   []surroundings // of those areas
+	hot      [][]uint64     // what waits and is hot, as post-copy takes it
+	cold     []uint64       // what waits and is not
+	ordered  bool           // hot and cold were made
+	ordering *ordering      // nil: they are not being made
 
 	frames map[uint64]*Frame // unacknowledged
 	sent   map[uint64]bool   // those of frames that Sent was called for

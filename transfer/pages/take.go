@@ -36,6 +36,9 @@ func (s *Store) Take(most int) (*Frame, error) { return s.takeFrame(most, false)
 func (s *Store) TakeUrgent(most int) (*Frame, error) { return s.takeFrame(most, true) }
 
 func (s *Store) takeFrame(most int, urgent bool) (*Frame, error) {
+	if !urgent {
+		s.order()
+	}
 	f, err := s.choose(min(max(most, 1), MaxPages), urgent)
 	if f == nil || err != nil {
 		return nil, err
@@ -93,11 +96,16 @@ func (s *Store) fetch(f *Frame) error {
 	return nil
 }
 
+// mayHasten says whether a page that is urgent may be taken.
+func (s *Store) mayHasten(number uint64) bool {
+	return s.pages[number].is(waiting) && !s.blocked.has(number) && !s.heldBack.has(number)
+}
+
 func (s *Store) takeUrgent(f *Frame, most int) {
 	for len(s.urgent) > 0 && len(f.Pages) < most && len(f.Zero) < MaxZero {
 		number := s.urgent[0]
 		p := &s.pages[number]
-		if p.is(waiting) && !s.blocked.has(number) && !s.heldBack.has(number) {
+		if s.mayHasten(number) {
 			f.Urgent = true
 			s.take(f, number, p)
 		}
