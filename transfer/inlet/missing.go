@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 
+	"godwit/transfer/pages"
 	"godwit/transfer/wire"
 )
 
@@ -28,11 +29,11 @@ func (m *Missing) Add(runs []wire.Run) error {
 		}
 		for at, end := r.First, r.First+r.Count; at < end; {
 			n := min(64-at%64, end-at)
-			pages, word := ^uint64(0)>>(64-n)<<(at%64), &m.words[at/64]
-			if twice := *word & pages; twice != 0 {
+			run, word := ^uint64(0)>>(64-n)<<(at%64), &m.words[at/64]
+			if twice := *word & run; twice != 0 {
 				return fmt.Errorf("page %d is missing twice", at/64*64+uint64(bits.TrailingZeros64(twice)))
 			}
-			*word |= pages
+			*word |= run
 			m.left, at = m.left+n, at+n
 		}
 	}
@@ -61,23 +62,9 @@ func (m *Missing) Left() uint64 { return m.left }
 func (m *Missing) Total() uint64 { return m.total }
 
 // Runs are the pages, by rising number.
-func (m *Missing) Runs() []wire.Run {
-	var runs []wire.Run
-	for i, word := range m.words {
-		for word != 0 {
-			first := uint64(bits.TrailingZeros64(word))
-			count := uint64(bits.TrailingZeros64(^(word >> first)))
-			at := uint64(i)*64 + first //nolint:gosec // an index
-			if n := len(runs); n > 0 && runs[n-1].First+runs[n-1].Count == at {
-				runs[n-1].Count += count
-			} else {
-				runs = append(runs, wire.Run{First: at, Count: count})
-			}
-			if first+count == 64 {
-				break
-			}
-			word &^= (1<<count - 1) << first
-		}
+func (m *Missing) Runs() (runs []wire.Run) {
+	for first, count := range pages.Runs(m.words) {
+		runs = append(runs, wire.Run{First: first, Count: count})
 	}
 	return runs
 }

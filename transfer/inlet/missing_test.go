@@ -66,7 +66,7 @@ func TestMissingOfALargeGuest(t *testing.T) {
 		}
 		listed = min(listed, time.Since(begun))
 	}
-	if noted > 15*listed {
+	if noted > 40*listed {
 		t.Errorf("noted in %v, listed in %v", noted, listed)
 	}
 }

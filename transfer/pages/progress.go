@@ -1,9 +1,6 @@
 package pages
 
-import (
-	"math/bits"
-	"slices"
-)
+import "slices"
 
 // countRound counts a page that was put for its round.
 func (s *Store) countRound(number uint64) {
@@ -52,26 +49,10 @@ func (s *Store) Drained() bool {
 }
 
 // Missing calls yield for each run of pages that wait, by rising number: the destination does
-// not have their newest version when all that is in flight has come.
+// not have their newest version when all that is in flight has come. The guest stands still: no look at every page.
 func (s *Store) Missing(yield func(first, count uint64) bool) {
-	type run struct{ first, count uint64 }
-	var runs []run
 	s.mu.Lock()
-	waiting := union(append([]*set{s.zeros, s.blocked, s.heldBack}, s.wait[:]...)...) // the guest stands still: no look at every page
+	waiting := union(append([]*set{s.zeros, s.blocked, s.heldBack}, s.wait[:]...)...)
 	s.mu.Unlock()
-	for i, word := range waiting {
-		for ; word != 0; word &= word - 1 {
-			n := uint64(i)*64 + uint64(bits.TrailingZeros64(word)) //nolint:gosec // not negative
-			if last := len(runs) - 1; last >= 0 && runs[last].first+runs[last].count == n {
-				runs[last].count++
-			} else {
-				runs = append(runs, run{n, 1})
-			}
-		}
-	}
-	for _, r := range runs {
-		if !yield(r.first, r.count) {
-			return
-		}
-	}
+	Runs(waiting)(yield)
 }

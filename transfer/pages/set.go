@@ -1,6 +1,9 @@
 package pages
 
-import "math/bits"
+import (
+	"iter"
+	"math/bits"
+)
 
 // set is a set of page numbers below a bound, as bitmaps of 64-fold summaries: adding,
 // removing and finding the next member take a step per level.
@@ -64,6 +67,34 @@ func union(sets ...*set) []uint64 {
 		}
 	}
 	return all
+}
+
+// Runs are the members of a bitmap, by rising number: the first of each run, and how many there are.
+func Runs(words []uint64) iter.Seq2[uint64, uint64] {
+	return func(yield func(first, count uint64) bool) {
+		var first, count uint64
+		for i, word := range words {
+			for word != 0 {
+				from := bits.TrailingZeros64(word)
+				n := bits.TrailingZeros64(^(word >> from))
+				at := uint64(i)*64 + uint64(from) //nolint:gosec // not negative
+				if count > 0 && first+count != at {
+					if !yield(first, count) {
+						return
+					}
+					count = 0
+				}
+				if count == 0 {
+					first = at
+				}
+				count += uint64(n) //nolint:gosec // not negative
+				word &^= ^uint64(0) >> (64 - n) << from
+			}
+		}
+		if count > 0 {
+			yield(first, count)
+		}
+	}
 }
 
 // next returns the least member that is at least n.

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -79,5 +80,62 @@ func TestFastHashAloneFindsNothing(t *testing.T) {
 		if s.matches(0, &s.pages[0], forged, &id) {
 			t.Errorf("evicted %v: equal hashes were taken for equal contents", evicted)
 		}
+	}
+}
+
+// TestRuns compares with a look at every member.
+func TestRuns(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		words := rapid.SliceOfN(rapid.OneOf(rapid.Uint64(), rapid.Just(uint64(0)), rapid.Just(^uint64(0))), 0, 5).Draw(t, "words")
+		var want, got [][2]uint64
+		for n := range uint64(len(words) * 64) {
+			if words[n/64]&(1<<(n%64)) == 0 {
+				continue
+			}
+			if last := len(want) - 1; last >= 0 && want[last][0]+want[last][1] == n {
+				want[last][1]++
+			} else {
+				want = append(want, [2]uint64{n, 1})
+			}
+		}
+		most := rapid.IntRange(1, 20).Draw(t, "most")
+		for first, count := range Runs(words) {
+			if got = append(got, [2]uint64{first, count}); len(got) == most {
+				break
+			}
+		}
+		if want = want[:min(len(want), most)]; !slices.Equal(got, want) {
+			t.Fatalf("%v, want %v", got, want)
+		}
+	})
+}
+
+// TestMissingOfALargeGuest: the guest stands still until it is known what waits, which takes about as long as to put the sets together.
+func TestMissingOfALargeGuest(t *testing.T) {
+	const total = 16 << 20 // 64 GiB
+	all, none := newSet(total), &set{}
+	for i := range all.levels[0] {
+		all.levels[0][i] = ^uint64(0)
+	}
+	all.count = total
+	s := &Store{zeros: all, blocked: none, heldBack: none}
+	for c := range s.wait {
+		s.wait[c] = none
+	}
+	listed, joined := time.Hour, time.Hour
+	for range 5 {
+		begun := time.Now()
+		s.Missing(func(first, count uint64) bool {
+			if first != 0 || count != total {
+				t.Errorf("%d pages from %d", count, first)
+			}
+			return true
+		})
+		listed, begun = min(listed, time.Since(begun)), time.Now()
+		union(all)
+		joined = min(joined, time.Since(begun))
+	}
+	if listed > 30*joined {
+		t.Errorf("listed in %v, put together in %v", listed, joined)
 	}
 }
