@@ -41,7 +41,7 @@ func pathNet(t *testing.T, others ...string) *path {
 	n.IP("a", "addr add 10.9.1.2/24 dev up\naddr add fd09:1::2/64 dev up nodad\nroute add default via 10.9.1.1\nroute add default via fd09:1::1")
 	n.IP("b", "addr add 10.9.2.2/24 dev up\naddr add fd09:2::2/64 dev up nodad\nroute add default via 10.9.2.1\nroute add default via fd09:2::1")
 	n.IP("r", "addr add 10.9.1.1/24 dev ra\naddr add fd09:1::1/64 dev ra nodad\naddr add 10.9.2.1/24 dev rb\naddr add fd09:2::1/64 dev rb nodad")
-	n.Run("r", "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/all/forwarding")
+	n.Sysctl("r", "ipv6/conf/all/forwarding=1")
 	n.mtu(1400)
 	return n
 }
@@ -204,7 +204,7 @@ func TestSilent(t *testing.T) {
 	cfg := ends(t, WireGuard, "10.9.1.2:51820", "10.9.2.2:51820")
 	var tuns []*Tunnel
 	for i, host := range []string{"a", "b"} {
-		n.Run(host, "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/all/forwarding")
+		n.Sysctl(host, "ipv6/conf/all/forwarding=1")
 		tuns = append(tuns, up(t, n.Net, host, cfg[i]))
 		if got := strings.TrimSpace(n.Run(host, "cat", "/proc/sys/net/ipv6/conf/"+cfg[i].Name+"/forwarding")); got != "1" {
 			t.Errorf("host %s: forwarding of IPv6 is %s on the tunnel: want it as it was", host, got)
