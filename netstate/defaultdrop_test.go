@@ -189,14 +189,14 @@ func TestFlipThroughFirewall(t *testing.T) {
 	for _, h := range []string{"ha", "hb"} {
 		w.load(h, nativeFirewall+"\nadd rule inet fw f meta l4proto ipv6-icmp accept")
 	}
-	if !w.answers(guest4, short) || !w.answers(guest6, short) {
+	if !w.answers(guest4, long) || !w.answers(guest6, long) {
 		t.Fatal("the guest does not answer at home")
 	}
 	w.set("hb", abroad())
 	w.set("ha", home(false))
 	stream4, stream6 := w.stream(guest4, 1), w.stream(guest6, 1<<24)
 	for i := range 10 {
-		time.Sleep(100 * time.Millisecond)
+		goOn(stream4, stream6)
 		w.Do("ha", func() error { return netstate.Flip("web", i%2 == 0) })
 	}
 	stream4.end(t, a, b)

@@ -27,7 +27,7 @@ func TestNeighbourBehindAStatefulRouter(t *testing.T) {
 	w.stands("ha", home(true), true)
 	for _, addr := range []netip.Addr{guest4, guest6} {
 		for _, client := range []string{"pa", "c"} {
-			if !w.opens(client, "gb", addr) {
+			if !w.opens(client, "gb", addr, long) {
 				t.Errorf("%s loses %s", client, addr)
 			}
 		}
@@ -47,10 +47,10 @@ func TestNeighbourBehindAStatefulRouter(t *testing.T) {
 	}
 	w.set("ha", older)
 	for _, addr := range []netip.Addr{guest4, guest6} {
-		if !w.opens("c", "gb", addr) {
+		if !w.opens("c", "gb", addr, long) {
 			t.Errorf("c loses %s without the subnet", addr)
 		}
-		if w.opens("pa", "gb", addr) {
+		if w.opens("pa", "gb", addr, short) {
 			t.Errorf("the router lets what %s says through, which shows nothing", addr)
 		}
 	}

@@ -12,13 +12,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"godwit/internal/need"
 	"godwit/netstate"
 	"godwit/netstate/internal/nettest"
 	"godwit/netstate/netns"
 )
 
-// short is how long a broken way is watched.
-const short = 300 * time.Millisecond
+const (
+	short = 300 * time.Millisecond // how long a broken way is watched
+	long  = 3 * time.Second        // and how long one is given that is to work
+)
 
 // TestFlipLosesNothing: a stream of 1 kHz in each family, prepared, then flipped
 // to and fro; every datagram reaches one of the two guests once, and every
@@ -34,13 +37,13 @@ func TestFlipLosesNothing(t *testing.T) {
 func flipLosesNothing(t *testing.T, w *world) {
 	a, b := w.echo("ga"), w.echo("gb")
 	before := w.dumps()
-	if !w.answers(guest4, short) || !w.answers(guest6, short) {
+	if !w.answers(guest4, long) || !w.answers(guest6, long) {
 		t.Fatal("the guest does not answer at home")
 	}
 	w.set("hb", abroad())
 	w.set("ha", home(false))
 	stream4, stream6 := w.stream(guest4, 1), w.stream(guest6, 1<<24)
-	time.Sleep(200 * time.Millisecond)
+	goOn(stream4, stream6)
 	if b.count() != 0 {
 		t.Fatal("the prepared state moved packets already")
 	}
@@ -52,7 +55,7 @@ func flipLosesNothing(t *testing.T, w *world) {
 			took[i%2 == 0] = append(took[i%2 == 0], time.Since(start).Round(10*time.Microsecond))
 			return err
 		})
-		time.Sleep(100 * time.Millisecond)
+		goOn(stream4, stream6)
 	}
 	t.Logf("flips there %v, back %v", took[true], took[false])
 	stream4.end(t, a, b)
@@ -107,16 +110,25 @@ func (w *world) stream(to netip.Addr, first uint32) *stream {
 				}
 			case <-s.stop:
 				tick.Stop()
-				time.Sleep(300 * time.Millisecond)
-				for end := time.Now().Add(3 * time.Second); s.answered.Load() < int64(s.next-s.first) && time.Now().Before(end); {
+				for p := need.Patient(long); s.answered.Load() < int64(s.next-s.first) && !p.Over(); {
 					time.Sleep(10 * time.Millisecond)
 				}
+				time.Sleep(100 * time.Millisecond) // what comes twice comes by then
 				conn.Close()
 				return
 			}
 		}
 	}()
 	return s
+}
+
+// goOn waits until streams have been answered for a while, or are not.
+func goOn(streams ...*stream) {
+	for _, s := range streams {
+		for p, until := need.Patient(long), s.answered.Load()+60; s.answered.Load() < until && !p.Over(); {
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
 }
 
 func (s *stream) end(t *testing.T, guests ...*echoer) {
@@ -160,7 +172,7 @@ func TestEachCure(t *testing.T) {
 	fam := []struct{ ip, guest, gateway string }{{"-4", "10.1.1.5", "10.1.1.1"}, {"-6", "fd00:1:1::5", "fd00:1:1::1"}}
 	for i, addr := range []netip.Addr{guest4, guest6} {
 		f := fam[i]
-		if !w.answers(addr, 2*time.Second) {
+		if !w.answers(addr, long) {
 			t.Fatalf("%s does not answer through the tunnel", addr)
 		}
 		for _, c := range []struct{ name, at, out, then string }{
@@ -191,7 +203,7 @@ func TestEachCure(t *testing.T) {
 					}()
 				}
 				w.remind()
-				if !w.answers(addr, 3*time.Second) {
+				if !w.answers(addr, long) {
 					t.Fatal("broken before")
 				}
 				w.Run(c.at, "sh", "-c", command)
@@ -206,7 +218,7 @@ func TestEachCure(t *testing.T) {
 					s = abroad()
 				}
 				w.set(c.at, s)
-				if !w.answers(addr, 3*time.Second) {
+				if !w.answers(addr, long) {
 					t.Error("Set did not put it back")
 				}
 			})
@@ -235,10 +247,9 @@ func cachesExpire(t *testing.T, w *world) {
 			w.set(flush[0], s) // nud all takes permanent entries too
 		}
 		for _, addr := range []netip.Addr{guest4, guest6} {
-			start := time.Now()
-			if !w.answers(addr, 3*time.Second) {
+			if d, ok := w.answersAfter("c", addr, long); !ok {
 				t.Errorf("%s does not answer after the caches of %s went", addr, flush[0])
-			} else if d := time.Since(start); d > asksAgain {
+			} else if d > asksAgain {
 				t.Errorf("%s: answer only %s after the caches of %s went", addr, d, flush[0])
 			}
 		}
@@ -295,7 +306,7 @@ func TestShared(t *testing.T) {
 	w.set("hb", other)
 	w.Do("hb", func() error { return netstate.Clear("db") })
 	w.IP("gb", "neigh flush dev eth0")
-	if !w.answers(guest4, 2*time.Second) || !w.answers(guest6, 2*time.Second) {
+	if !w.answers(guest4, long) || !w.answers(guest6, long) {
 		t.Error("clearing one guest broke the other")
 	}
 }

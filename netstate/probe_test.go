@@ -59,9 +59,10 @@ func TestProbeOfAnAddressThatIsAway(t *testing.T) {
 // TestAnnounce: neighbours' entries follow a broadcast and a frame of their own.
 func TestAnnounce(t *testing.T) {
 	w := newWorld(t, "vxlan")
+	w.Sysctl("r", "ipv4/neigh/lana/locktime=0") // a young entry is replaced, too
+	w.Sysctl("gb", "ipv4/neigh/eth0/locktime=0")
 	w.remind()
 	moved := mac("02:00:00:00:00:42")
-	time.Sleep(1100 * time.Millisecond) // an entry younger than locktime is not replaced
 	for _, addr := range []netip.Addr{guest4, guest6} {
 		w.Do("ha", func() error { return netstate.Announce("br-guest", addr, moved) })
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"godwit/internal/need"
 	"godwit/netstate"
 )
 
@@ -24,10 +25,10 @@ func TestOldRouterIsTheGuestsAlone(t *testing.T) {
 	s.Visiting = append(s.Visiting, netstate.Visiting{
 		Addr: netip.MustParseAddr("fd00:1:1::6"), MAC: guestMAC, Tap: "t1a", Taps: []string{"t1a"}, Gateway: local, Tunnel: "gw0"})
 	w.set("hb", s)
-	told := func(ns string, router netip.Addr) string {
+	told := func(ns string, router netip.Addr, limit time.Duration) string {
 		w.Run(ns, "ip", "neigh", "flush", "to", router.String(), "dev", "eth0")
 		w.Do(ns, func() error { return speakTo(router, "eth0") })
-		for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		for p := need.Patient(limit); !p.Over(); time.Sleep(10 * time.Millisecond) {
 			if _, mac, ok := strings.Cut(w.Run(ns, "ip", "neigh", "show", "to", router.String(), "dev", "eth0"), "lladdr "); ok {
 				return strings.Fields(mac)[0]
 			}
@@ -35,16 +36,16 @@ func TestOldRouterIsTheGuestsAlone(t *testing.T) {
 		return ""
 	}
 	for _, router := range []netip.Addr{gateway4, gateway6, local} {
-		if got := told("gb", router); got != bridge {
+		if got := told("gb", router, long); got != bridge {
 			t.Errorf("the visitor is told %q of its router %s, want %s", got, router, bridge)
 		}
-		if got := told("x", router); got != "" {
+		if got := told("x", router, short); got != "" {
 			t.Errorf("another guest is told %q of %s, which is nobody here", got, router)
 		}
 		if router == local {
 			w.IP("r", "addr add fe80::1/64 dev lanb nodad")
 			own := strings.TrimSpace(w.Run("r", "cat", "/sys/class/net/lanb/address"))
-			if got := told("x", router); got != own {
+			if got := told("x", router, long); got != own {
 				t.Errorf("another guest is told %q of the router of its own network, want %s", got, own)
 			}
 		}

@@ -42,9 +42,9 @@ func TestWaits(t *testing.T) {
 	})
 	w.Do("ha", func() error { return netstate.Flip("web", true) })
 	stream4, stream6 := w.stream(guest4, 1), w.stream(guest6, 1<<24)
-	time.Sleep(100 * time.Millisecond)
+	goOn(stream4, stream6)
 	w.set("hb", abroad())
-	time.Sleep(100 * time.Millisecond)
+	goOn(stream4, stream6)
 	stream4.end(t, a, b)
 	stream6.end(t, a, b)
 	if b.count() < 100 {

@@ -15,6 +15,7 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
 	"godwit/internal/child"
+	"godwit/internal/need"
 	"godwit/netstate"
 	"godwit/netstate/internal/nettest"
 	"godwit/netstate/netns"
@@ -58,7 +59,7 @@ func newWorld(t *testing.T, kind string, more ...string) *world {
 
 func newWorldOf(t *testing.T, kind, vlan string, more ...string) *world {
 	w := &world{nettest.New(t, append([]string{"c", "r", "ha", "hb", "ga", "gb"}, more...)...), t, kind, vlan, "lan0"}
-	w.Run("r", "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/all/forwarding; echo 1 > /proc/sys/net/ipv4/conf/all/arp_ignore")
+	w.Sysctl("r", "ipv6/conf/all/forwarding=1", "ipv4/conf/all/arp_ignore=1")
 	w.Wire("c", "eth0", "r", "acc")
 	w.IP("r", "addr add 198.18.0.1/24 dev acc\naddr add fd18::1/64 dev acc nodad")
 	w.IP("c", "addr add 198.18.0.10/24 dev eth0\naddr add fd18::10/64 dev eth0 nodad\nroute add default via 198.18.0.1\nroute add default via fd18::1")
@@ -81,13 +82,11 @@ func (w *world) site(h, g, up, lan, net4, net6, gw4, gw6 string) {
 	w.wireLAN(h, lan)
 	w.IP("r", "addr add "+net4+".1/24 dev "+up+"\naddr add "+net6+"::1/64 dev "+up+" nodad\naddr add "+gw4+" dev "+lan+"\naddr add "+gw6+" dev "+lan+" nodad")
 	// As unkind as hosts are: strict reverse path filter, no forwarding.
-	w.Run(h, "sh", "-c", "cd /proc/sys/net/ipv4; echo 0 > ip_forward; echo 1 > conf/all/rp_filter; echo 1 > conf/default/rp_filter")
+	w.Sysctl(h, "ipv4/ip_forward=0", "ipv4/conf/all/rp_filter=1", "ipv4/conf/default/rp_filter=1")
 	w.bridge(h)
-	w.IP(h, "addr add "+net4+".11/24 dev up0\naddr add "+net6+"::11/64 dev up0 nodad")
-	w.IP(h, "route add default via "+net4+".1\nroute add default via "+net6+"::1")
 	w.Wire(h, "t1a", g, "eth0")
-	w.Run(h, "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/t1a/disable_ipv6") // as OpenTap does
-	w.IP(h, "link set t1a master br-guest")
+	w.Sysctl(h, "ipv6/conf/t1a/disable_ipv6=1") // as OpenTap does
+	w.IP(h, "link set t1a master br-guest\naddr add "+net4+".11/24 dev up0\naddr add "+net6+"::11/64 dev up0 nodad\nroute add default via "+net4+".1\nroute add default via "+net6+"::1")
 }
 
 func (w *world) guest(g string) {
@@ -119,7 +118,7 @@ func (w *world) tunnelBetween(name string, mtu int, a, b string) {
 		})
 		w.t.Cleanup(func() { netns.Do(w.Name(h), func() error { return tunnel.Down(context.Background(), dir, name) }) })
 	}
-	ctx, cancel := context.WithTimeout(w.t.Context(), 8*time.Second)
+	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
 	defer cancel()
 	w.Do("ha", func() error { _, err := tuns[0].Verify(ctx); return err })
 }
@@ -179,12 +178,12 @@ func (w *world) dumps() map[string]string {
 func (w *world) like(before, h, when string) {
 	w.t.Helper()
 	diff := ""
-	for until := time.Now().Add(2 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for p := need.Patient(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		diff = cmp.Diff(strings.Split(before, "\n"), strings.Split(w.dump(h), "\n"))
 		if diff == "" {
 			return
 		}
-		if time.Now().After(until) {
+		if p.Over() {
 			w.t.Errorf("%s %s: %s", h, when, diff)
 			return
 		}
@@ -258,17 +257,24 @@ func (w *world) answers(addr netip.Addr, limit time.Duration) bool {
 }
 
 func (w *world) answersTo(ns string, addr netip.Addr, limit time.Duration) bool {
+	_, ok := w.answersAfter(ns, addr, limit)
+	return ok
+}
+
+// answersAfter says also after how long, by what the machine let it.
+func (w *world) answersAfter(ns string, addr netip.Addr, limit time.Duration) (took time.Duration, ok bool) {
 	conn := w.dialFrom(ns, addr)
 	defer conn.Close()
 	b := make([]byte, 2048)
-	for end := time.Now().Add(limit); time.Now().Before(end); {
+	p := need.Patient(limit)
+	for !p.Over() {
 		conn.Write([]byte("\xff\xff\xff\xff" + strings.Repeat("x", 1400)))
 		conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 		if _, err := conn.Read(b); err == nil {
-			return true
+			return p.Took(), true
 		}
 	}
-	return false
+	return p.Took(), false
 }
 
 // remind puts the neighbour entries of a guest that was just moved in place: the
