@@ -3,6 +3,7 @@ package tunnel
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"syscall"
 	"testing"
@@ -10,12 +11,12 @@ import (
 
 	"godwit/internal/need"
 	"godwit/netstate/internal/nettest"
+	"godwit/netstate/netns"
 )
 
 // TestStoppedEnds: the process of a tunnel that is taken down ends, though it was stopped, and with its socket gone, too:
 // or it would take another tunnel of its name down when it goes on.
 func TestStoppedEnds(t *testing.T) {
-	n := pathNet(t)
 	for what, end := range map[string]func(Config) error{
 		"taken down": func(c Config) error { return Down(t.Context(), c.Dir, c.Name) },
 		"astray": func(c Config) error {
@@ -23,17 +24,21 @@ func TestStoppedEnds(t *testing.T) {
 		},
 	} {
 		for _, kind := range []string{WireGuard, VXLAN} {
-			cfg := ends(t, kind, "10.9.1.2:51820", "10.9.2.2:51820")[0]
-			cfg.MTU = 1300
-			tun := up(t, n.Net, "a", cfg)
-			need.Stop(t, tun.PID)
-			n.Do("a", func() error { return end(cfg) })
-			nettest.Eventually(t, kind+" "+what+": its process is gone", time.Second, func() bool { return syscall.Kill(tun.PID, 0) != nil })
-			again := up(t, n.Net, "a", cfg)
-			if again.PID == tun.PID {
-				t.Errorf("%s %s: it is the same process", kind, what)
-			}
-			n.Do("a", func() error { return Down(t.Context(), cfg.Dir, cfg.Name) })
+			t.Run(kind+" "+what, func(t *testing.T) {
+				t.Parallel() // each waits for seconds until one is taken to be silent
+				n := pathNet(t)
+				cfg := ends(t, kind, "10.9.1.2:51820", "10.9.2.2:51820")[0]
+				cfg.MTU = 1300
+				tun := up(t, n.Net, "a", cfg)
+				need.Stop(t, tun.PID)
+				n.Do("a", func() error { return end(cfg) })
+				nettest.Eventually(t, "its process is gone", 5*time.Second, func() bool { return syscall.Kill(tun.PID, 0) != nil })
+				again := up(t, n.Net, "a", cfg)
+				if again.PID == tun.PID {
+					t.Error("it is the same process")
+				}
+				n.Do("a", func() error { return Down(t.Context(), cfg.Dir, cfg.Name) })
+			})
 		}
 	}
 }
@@ -55,10 +60,51 @@ func TestStoppedGoesOn(t *testing.T) {
 	if !wake(cfg[0].Name) {
 		t.Error("it was not found stopped")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	n.Do("a", func() error { _, err := a.Verify(ctx); return err })
 	if wake(cfg[0].Name) {
 		t.Error("it is stopped still")
 	}
+}
+
+// TestKilledAsItBegan: a process that does not end as it is given up, because it does not run, leaves nothing either.
+func TestKilledAsItBegan(t *testing.T) {
+	n := pathNet(t)
+	for try := range 50 { // it may be ready before it is stopped
+		cfg := ends(t, VXLAN, "10.9.1.2:51820", "10.9.2.2:51820")[0]
+		cfg.MTU, cfg.Name = 1300, fmt.Sprintf("gwt%d", try)
+		ctx, cancel := context.WithCancel(t.Context())
+		came := make(chan error, 1)
+		go func() {
+			came <- netns.Do(n.Name("a"), func() error { _, err := Up(ctx, cfg); return err })
+		}()
+		made := false
+		for p := need.Patient(10 * time.Second); !made && !p.Over(); {
+			_, err := os.Lstat(cfg.socket())
+			made = err == nil
+		}
+		n.Do("a", func() error {
+			all, err := keepers()
+			for _, s := range all {
+				if s.Name == cfg.Name {
+					err = errors.Join(err, syscall.Kill(s.PID, syscall.SIGSTOP))
+				}
+			}
+			return err
+		})
+		time.Sleep(20 * time.Millisecond)
+		cancel()
+		up := <-came
+		if _, err := os.Lstat(cfg.record()); up == nil || err == nil { // it had said that it is ready
+			n.Do("a", func() error { return Down(t.Context(), cfg.Dir, cfg.Name) })
+			continue
+		}
+		left, err := os.ReadDir(cfg.Dir)
+		if err != nil || len(left) > 0 || exists(n.Net, cfg.Name) {
+			t.Errorf("left: %v, %v, a device: %v", left, err, exists(n.Net, cfg.Name))
+		}
+		return
+	}
+	t.Error("each was ready too soon")
 }

@@ -104,12 +104,24 @@ func start(ctx context.Context, c Config) error {
 		err = ready(ctx, out)
 	}
 	if err != nil {
-		abandon(cmd, ended)
+		if abandon(cmd, ended) {
+			err = errors.Join(err, c.clear(ctx))
+		}
 		if none != nil { // else it is another's, which may live
 			os.Remove(c.log())
 		}
 	}
 	return err
+}
+
+// clear removes what a process left that was killed as it began, unless another has its names.
+func (c Config) clear(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), downLimit)
+	defer cancel()
+	if dead, err := c.dead(ctx); err != nil || !dead {
+		return err
+	}
+	return Down(ctx, c.Dir, c.Name)
 }
 
 // ready reads the child's first line.
@@ -132,13 +144,16 @@ func ready(ctx context.Context, out *os.File) error {
 	return fmt.Errorf("its process ended: %w", err)
 }
 
-func abandon(cmd *exec.Cmd, ended <-chan struct{}) {
+// abandon ends a process that is of no use. killed: it did not by itself in the time that it had, and has cleared nothing.
+func abandon(cmd *exec.Cmd, ended <-chan struct{}) (killed bool) {
 	cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-ended:
+		return false
 	case <-time.After(2 * time.Second):
 		cmd.Process.Kill()
 		<-ended
+		return true
 	}
 }
 
