@@ -131,7 +131,7 @@ func (c cell) connect() (all []talk) {
 }
 
 const (
-	exchanged = 256 << 10       // bytes each way
+	exchanged = 64 << 10        // bytes each way
 	promptly  = 2 * time.Second // longer than that needs, and shorter than a black hole
 )
 

@@ -3,7 +3,9 @@ package tunnel
 import (
 	"net"
 	"net/netip"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.zx2c4.com/wireguard/device"
@@ -119,28 +121,31 @@ func TestWhoBeginsAgain(t *testing.T) {
 		"lost, then asked by another": {"iIrdD", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			again := make(chan struct{}, 8)
-			k := collisions{again: func(time.Time) { again <- struct{}{} }}
-			for _, e := range c.events {
-				switch e {
-				case 'i':
-					k.sent(initiation)
-				case 'r':
-					k.sent(response)
-				case 'd':
-					k.sent(data)
-				case 'I':
-					k.received(initiation)
-				case 'R':
-					k.received(response)
-				case 'D':
-					k.received(data)
+			synctest.Test(t, func(t *testing.T) {
+				var times atomic.Int64
+				k := collisions{again: func(time.Time) { times.Add(1) }}
+				for _, e := range c.events {
+					switch e {
+					case 'i':
+						k.sent(initiation)
+					case 'r':
+						k.sent(response)
+					case 'd':
+						k.sent(data)
+					case 'I':
+						k.received(initiation)
+					case 'R':
+						k.received(response)
+					case 'D':
+						k.received(data)
+					}
 				}
-			}
-			time.Sleep(2 * crossed)
-			if len(again) != c.times {
-				t.Errorf("%d times: want %d", len(again), c.times)
-			}
+				time.Sleep(2 * crossed)
+				synctest.Wait()
+				if n := int(times.Load()); n != c.times {
+					t.Errorf("%d times: want %d", n, c.times)
+				}
+			})
 		})
 	}
 	var keys [2]wgtypes.Key

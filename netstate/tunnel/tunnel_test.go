@@ -107,7 +107,7 @@ func TestJumbo(t *testing.T) {
 			t.Run(ends4or6[0]+" over "+mtu, func(t *testing.T) {
 				n.IP("b", "link set dev up mtu "+mtu)
 				n.IP("r", "link set dev rb mtu "+mtu)
-				ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				n.Do("a", func() error { _, err := a.Verify(ctx); return err })
 				t.Logf("TCP through it: %.0f Mbit/s", transfer(t, n.Net, "a", b.Inner, bulk/2))
@@ -157,7 +157,7 @@ func TestVerifyComesBehind(t *testing.T) {
 	n := pathNet(t)
 	cfg := ends(t, WireGuard, "10.9.1.2:51820", "10.9.2.2:51820")
 	a, b := up(t, n.Net, "a", cfg[0]), up(t, n.Net, "b", cfg[1])
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	verify := func() { n.Do("a", func() error { _, err := a.Verify(ctx); return err }) }
 	verify()
@@ -169,9 +169,11 @@ func TestVerifyComesBehind(t *testing.T) {
 	n.Do("b", func() (err error) { out, err = net.ListenPacket("udp4", b.Inner.String()+":0"); return err })
 	defer out.Close()
 	const datagrams = 300 // 1.3 s
-	for range datagrams {
-		if _, err := out.WriteTo(make([]byte, 1000), in.LocalAddr()); err != nil {
-			t.Fatal(err)
+	send := func() {
+		for range datagrams {
+			if _, err := out.WriteTo(make([]byte, 1000), in.LocalAddr()); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	raw, err := in.(*net.UDPConn).SyscallConn()
@@ -190,9 +192,16 @@ func TestVerifyComesBehind(t *testing.T) {
 		}
 		return k
 	}
-	early := count()
-	verify()
-	if late := count(); early+late != datagrams || late == 0 {
+	early, late := 0, 0
+	for try := 0; try < 5 && late == 0; try++ { // a machine may stand still for as long as they are under way
+		send()
+		early = count()
+		verify()
+		if late = count(); early+late != datagrams {
+			break
+		}
+	}
+	if early+late != datagrams || late == 0 {
 		t.Errorf("%d datagrams were there before the echo, %d with it; want %d in all, some of them late", early, late, datagrams)
 	}
 }
@@ -226,9 +235,12 @@ func TestDroppedFragments(t *testing.T) {
 	a := up(t, n.Net, "a", cfg[0])
 	up(t, n.Net, "b", cfg[1])
 	n.Run("r", "nft", "add table ip t; add chain ip t f { type filter hook prerouting priority -500; }; add rule ip t f ip frag-off & 0x3fff != 0 drop")
-	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
-	defer cancel()
-	err := netns.Do(n.Name("a"), func() error { _, err := a.Verify(ctx); return err })
+	var err error
+	for limit := time.Second; limit < 20*time.Second && !errors.Is(err, ErrOnlySmall); limit *= 2 { // in a second a busy machine may hear nothing
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		err = netns.Do(n.Name("a"), func() error { _, err := a.Verify(ctx); return err })
+		cancel()
+	}
 	if !errors.Is(err, ErrOnlySmall) {
 		t.Fatalf("got %v", err)
 	}
@@ -301,7 +313,7 @@ func TestOutlivesAndFound(t *testing.T) {
 		t.Fatalf("found %+v", found)
 	}
 	exec.Command("kill", "-9", strconv.Itoa(tun.PID)).Run()
-	nettest.Eventually(t, "killed", time.Second, func() bool { return tun.Refresh(t.Context()) != nil })
+	nettest.Eventually(t, "killed", 5*time.Second, func() bool { return tun.Refresh(t.Context()) != nil })
 	n.Do("a", func() (err error) { found, err = Found(t.Context(), cfg[0].Dir); return err })
 	if len(found) != 1 || found[0].Alive {
 		t.Fatalf("found %+v after the kill", found)
@@ -384,7 +396,7 @@ func TestWhatFitsIsOnePacket(t *testing.T) {
 			cfg[k].Name = fmt.Sprintf("gwt%d", i)
 		}
 		a, b := up(t, n.Net, "a", cfg[0]), up(t, n.Net, "b", cfg[1])
-		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		n.Do("a", func() error { _, err := a.Verify(ctx); return err })
 		cancel()
 		const datagrams, fits = 50, 1500 - 80 - 12 // what WireGuard adds, and its padding
@@ -426,7 +438,7 @@ func TestManyLinkChanges(t *testing.T) {
 			}
 			a, _ := up(t, n.Net, "a", cfg[0]), up(t, n.Net, "b", cfg[1])
 			verify := func(a *Tunnel) {
-				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				n.Do("a", func() error { _, err := a.Verify(ctx); return err })
 			}
@@ -451,7 +463,7 @@ func TestManyLinkChanges(t *testing.T) {
 // ended waits for a tunnel's process to be gone.
 func ended(t *testing.T, pid int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := vanish(ctx, pid, ""); err != nil {
 		t.Error(err)
@@ -471,7 +483,7 @@ func TestUpAgainWithoutDevice(t *testing.T) {
 		syscall.Kill(a.PID, syscall.SIGCONT)
 	}()
 	again := up(t, n.Net, "a", cfg[0])
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	n.Do("a", func() error { _, err := again.Verify(ctx); return err })
 }
