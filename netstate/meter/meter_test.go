@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"godwit/internal/need"
 	"godwit/netstate/internal/nettest"
 )
 
@@ -24,7 +25,7 @@ func chain(t *testing.T) *nettest.Net {
 	n.Wire("a", "eth0", "r", "ra")
 	n.Wire("b", "eth0", "r", "rb")
 	n.IP("r", "link set dev rb gso_max_segs 1\naddr add 10.8.1.1/24 dev ra\naddr add fd08:1::1/64 dev ra nodad\naddr add 10.8.2.1/24 dev rb\naddr add fd08:2::1/64 dev rb nodad")
-	n.Run("r", "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/all/forwarding")
+	n.Sysctl("r", "ipv6/conf/all/forwarding=1")
 	n.IP("b", "link set dev eth0 gso_max_segs 1") // its acknowledgements carry nothing anyway
 	n.IP("a", "addr add 10.8.1.2/24 dev eth0\naddr add fd08:1::2/64 dev eth0 nodad\nroute add default via 10.8.1.1\nroute add default via fd08:1::1")
 	n.IP("b", "addr add 10.8.2.2/24 dev eth0\naddr add fd08:2::2/64 dev eth0 nodad\nroute add default via 10.8.2.1\nroute add default via fd08:2::1")
@@ -77,7 +78,7 @@ func TestSegments(t *testing.T) {
 			opened := rx(n)
 			c.send(t, n, c.dst)
 			var a, r, b Count
-			for until := time.Now().Add(5 * time.Second); time.Now().Before(until) && (b.Packets == 0 || a.Packets != b.Packets); {
+			for p := need.Patient(5 * time.Second); !p.Over() && (b.Packets == 0 || a.Packets != b.Packets); {
 				settle()
 				a, r, b = of(t, made, true, c.dst, c.proto), of(t, passed, false, c.dst, c.proto), of(t, cut, false, c.dst, c.proto)
 			}
@@ -135,8 +136,8 @@ func reached(t *testing.T, n *nettest.Net, dst string) {
 	var conn net.Conn
 	n.Do("a", func() (err error) { conn, err = net.Dial("udp", net.JoinHostPort(dst, "9")); return err })
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(5 * time.Second)) //nolint:errcheck // it has one
-	conn.Write([]byte{0})                             //nolint:errcheck // seen by the next
+	conn.SetDeadline(time.Now().Add(time.Minute)) //nolint:errcheck // it has one
+	conn.Write([]byte{0})                         //nolint:errcheck // seen by the next
 	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNREFUSED) {
 		t.Fatalf("%s does not answer: %v", dst, err)
 	}
@@ -156,6 +157,7 @@ func sendUDP(t *testing.T, n *nettest.Net, dst string) {
 // TestKinds: fragments, a device without Ethernet, and directions.
 func TestKinds(t *testing.T) {
 	n := chain(t)
+	reached(t, n, "10.8.2.2")
 	cut := open(t, n, "b", "eth0")
 	n.Do("a", func() error {
 		conn, err := net.Dial("udp", "10.8.2.2:9")
@@ -164,7 +166,7 @@ func TestKinds(t *testing.T) {
 		}
 		return err
 	})
-	settle()
+	nettest.Eventually(t, "all fragments come", 5*time.Second, func() bool { return of(t, cut, false, "10.8.2.2", unix.IPPROTO_UDP).Packets >= 3 })
 	if c := of(t, cut, false, "10.8.2.2", unix.IPPROTO_UDP); c.Packets != 3 || c.Bytes != 4008+3*20 {
 		t.Errorf("fragments of 4008 bytes: %+v", c)
 	}
@@ -183,16 +185,20 @@ func TestKinds(t *testing.T) {
 	packet := append([]byte{0x45, 0, 0, 48, 0, 0, 0, 0, 64, 17, 0, 0, 10, 8, 9, 2, 10, 8, 9, 1, 0, 7, 0, 99, 0, 28, 0, 0}, make([]byte, 20)...)
 	tun.Write(packet)
 	tun.Write([]byte{0x45, 0, 0, 200}) // shorter than it says, and than a header
-	settle()
-	counts, err := m.Read()
-	if err != nil {
-		t.Fatal(err)
-	}
 	own, peer := netip.MustParseAddr("10.8.9.1"), netip.MustParseAddr("10.8.9.2")
-	if c := counts[Key{Out: true, Src: own, Dst: peer, Proto: 17, Port: 53}]; c != (Count{1, 128, 1}) {
+	out, in := Key{Out: true, Src: own, Dst: peer, Proto: 17, Port: 53}, Key{Src: peer, Dst: own, Proto: 17, Port: 99}
+	var counts map[Key]Count
+	nettest.Eventually(t, "packets of the tun", 5*time.Second, func() bool {
+		var err error
+		if counts, err = m.Read(); err != nil {
+			t.Fatal(err)
+		}
+		return counts[out].Packets > 0 && counts[in].Packets > 0
+	})
+	if c := counts[out]; c != (Count{1, 128, 1}) {
 		t.Errorf("out of the tun: %+v in %v", c, counts)
 	}
-	if c := counts[Key{Src: peer, Dst: own, Proto: 17, Port: 99}]; c != (Count{1, 48, 1}) {
+	if c := counts[in]; c != (Count{1, 48, 1}) {
 		t.Errorf("into the tun: %+v in %v", c, counts)
 	}
 }
@@ -213,6 +219,7 @@ func openTun(name string) (*os.File, error) {
 // TestManyFlows: more flows than the map has room for are counted all the same.
 func TestManyFlows(t *testing.T) {
 	n := chain(t)
+	reached(t, n, "10.8.1.1")
 	m := open(t, n, "a", "eth0")
 	const flows = maxKeys + 500
 	n.Do("a", func() error {
@@ -243,6 +250,7 @@ func TestManyFlows(t *testing.T) {
 // TestRecent: a meter that runs for long counts what comes last, each flow by itself.
 func TestRecent(t *testing.T) {
 	n := chain(t)
+	reached(t, n, "10.8.1.1")
 	var m *Meter
 	n.Do("a", func() (err error) { m, err = OpenRecent("eth0"); return err })
 	defer m.Close()
