@@ -5,7 +5,9 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"net/netip"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -70,11 +72,35 @@ func (n *Net) IP(name, lines string) {
 	n.t.Helper()
 	if !strings.Contains("\n"+lines, "\n-") {
 		n.run(name, exec.Command("ip", "-batch", "-"), lines)
+		n.usable(name, lines)
 		return
 	}
 	for line := range strings.Lines(lines) {
 		if fields := strings.Fields(line); len(fields) > 0 {
 			n.run(name, exec.Command("ip", fields...), "")
+		}
+	}
+}
+
+// usable waits until IPv6 addresses that lines add take packets in: the kernel makes their local routes a moment later,
+// and until then drops what comes. Those of a device that is down have none.
+func (n *Net) usable(name, lines string) {
+	for line := range strings.Lines(lines) {
+		words := strings.Fields(line)
+		if len(words) < 3 || words[0] != "addr" || words[1] != "add" || !slices.Contains(words, "nodad") {
+			continue
+		}
+		prefix, err := netip.ParsePrefix(words[2])
+		if err != nil || prefix.Addr().IsLinkLocalUnicast() { // of which each device has its own
+			continue
+		}
+		local := false
+		for p := need.Patient(time.Second); !local && !p.Over(); time.Sleep(time.Millisecond) {
+			n.Do(name, func() error {
+				routes, err := netlink.RouteGet(prefix.Addr().AsSlice())
+				local = err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL
+				return nil
+			})
 		}
 	}
 }
