@@ -130,8 +130,8 @@ func (w *world) udp(t *testing.T) net.Conn {
 // asked numbers pings: an answer may come when the next is asked.
 var asked atomic.Uint32
 
-// pings returns the median of n round trips, and how many were answered.
-func pings(t *testing.T, conn net.Conn, n int, patience time.Duration) (time.Duration, int) {
+// pings returns the fastest of n round trips and their median, and how many were answered.
+func pings(t *testing.T, conn net.Conn, n int, patience time.Duration) (fastest, median time.Duration, answered int) {
 	t.Helper()
 	var all []time.Duration
 	for range n {
@@ -149,10 +149,10 @@ func pings(t *testing.T, conn net.Conn, n int, patience time.Duration) (time.Dur
 		}
 	}
 	if len(all) == 0 {
-		return 0, 0
+		return 0, 0, 0
 	}
 	slices.Sort(all)
-	return all[len(all)/2], len(all)
+	return all[0], all[len(all)/2], len(all)
 }
 
 // bulk returns the IP rate in bit/s of a TCP connection from a to b, measured for d
@@ -224,11 +224,11 @@ func testLinkDelay(t *testing.T, kind string) {
 	pings(t, conn, 3, time.Second)
 	best := time.Hour
 	for range tries {
-		rtt, n := pings(t, conn, 40, time.Second)
+		fastest, rtt, n := pings(t, conn, 40, 5*time.Second)
 		if n != 40 || rtt < 20*time.Millisecond {
 			t.Errorf("rtt %v of 20 ms, %d answers of 40", rtt, n)
 		}
-		if best = min(best, rtt); best <= 21*time.Millisecond {
+		if best = min(best, fastest); best <= 21*time.Millisecond {
 			break
 		}
 	}
@@ -246,18 +246,14 @@ func testLinkRate(t *testing.T, kind string) {
 			if err := w.Set(Link{Rate: rate, Delay: 5 * time.Millisecond}); err != nil {
 				t.Fatal(err)
 			}
-			best := 0.0
-			for range tries {
-				got := w.bulk(t, 500*time.Millisecond, time.Second)
-				if got > 1.02*float64(rate) {
-					t.Errorf("rate %.1f Mbit/s of %d: more than it was asked to carry", got/1e6, rate/1e6)
-				}
-				if best = max(best, got); best >= 0.95*float64(rate) {
-					break
-				}
+			least, most := 0.95*float64(rate), 1.02*float64(rate)
+			got := 0.0
+			for try := 0; try < tries && (got < least || got > most); try++ { // what waited while this program did counts as more
+				got = w.bulk(t, 500*time.Millisecond, time.Second)
+				t.Logf("rate %.1f Mbit/s of %d", got/1e6, rate/1e6)
 			}
-			if t.Logf("rate %.1f Mbit/s of %d", best/1e6, rate/1e6); best < 0.95*float64(rate) {
-				t.Error("the link carries less than it was asked to")
+			if got < least || got > most {
+				t.Error("the link carries less, or more, than it was asked to")
 			}
 		})
 	}
@@ -294,7 +290,7 @@ func testLinkCutAndRestore(t *testing.T, kind string) {
 		if step.want > 0 {
 			patience = 2 * time.Second
 		}
-		if _, n := pings(t, conn, 5, patience); n != step.want {
+		if _, _, n := pings(t, conn, 5, patience); n != step.want {
 			t.Errorf("cut %q: %d answers of %d", step.cut, n, step.want)
 		}
 	}
