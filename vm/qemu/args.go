@@ -19,16 +19,9 @@ const (
 	slotRoot   = slotDisk + maxDisks // after the disks, which keep their names in the guest
 )
 
-// What QEMU inherits, by its number in the child (exec.Cmd.ExtraFiles begin at 3): the listeners of QMP
-// and of the guest's channel, and from tapFD on the tap of each NIC.
-const (
-	qmpFD   = 3
-	guestFD = 4
-	tapFD   = 5
-)
-
-// args returns QEMU's arguments. Somebody is at an incoming guest's channel before its devices are made (spawn).
-func (s Spec) args() []string {
+// args returns QEMU's arguments. The QMP listener and the taps are inherited: qmpFD is the
+// first one's number in the child, NIC i has tapFD+i.
+func (s Spec) args(qmpFD, tapFD int) []string {
 	a := []string{
 		"-name", "guest=" + s.Name + ",debug-threads=on",
 		"-nodefaults", "-no-user-config", "-display", "none",
@@ -49,7 +42,7 @@ func (s Spec) args() []string {
 		"-chardev", "file,id=serial,append=on,path=" + escape(serialLog(s.Dir)),
 		"-serial", "chardev:serial",
 		"-device", fmt.Sprintf("virtio-serial-pci,id=ports,bus=pcie.0,addr=%#x,max_ports=4", slotSerial),
-		"-chardev", fmt.Sprintf("socket,id=guest,fd=%d,server=on,wait=%s", guestFD, onOff(s.Incoming)),
+		"-chardev", "socket,id=guest,server=on,wait=off,path=" + escape(guestSocket(s.Dir)),
 		"-device", "virtserialport,bus=ports.0,nr=1,chardev=guest,id=guestport,name=" + s.Port,
 	}
 	for i, n := range s.NICs {
@@ -86,13 +79,6 @@ const rootNode = "godwit-root"
 
 // machineOptions leaves out devices that only cost time when nothing happens.
 const machineOptions = ",usb=off,vmport=off,hpet=off,graphics=off,dump-guest-core=off"
-
-func onOff(on bool) string {
-	if on {
-		return "on"
-	}
-	return "off"
-}
 
 func accelOption(accel string) string {
 	if accel == "tcg" {

@@ -43,7 +43,7 @@ func telling(log string) string {
 	for line := range strings.Lines(log) {
 		line = plain(printable(line))
 		switch {
-		case line == "", mild(line), strings.HasPrefix(line, "load of migration failed"):
+		case line == "", strings.HasPrefix(line, "warning:"), strings.HasPrefix(line, "load of migration failed"):
 		case said != "" && strings.HasPrefix(line, "error while loading state") && len(said)+len(line) < complaintMost:
 			said += "; " + line
 		default:

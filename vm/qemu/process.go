@@ -115,7 +115,7 @@ func (p *Process) awaitExit(cmd *exec.Cmd, heard <-chan struct{}) {
 	}
 	<-heard // its last words come first
 	if p.dir != "" {
-		if said := lastLine(qemuLog(p.dir)); said != "" && !mild(said) {
+		if said := lastLine(qemuLog(p.dir)); said != "" {
 			end = strings.TrimPrefix(end+": "+said, ": ")
 		}
 	}
@@ -182,16 +182,11 @@ func firstComplaint(path string) string {
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
 		said := plain(lines.Text())
-		if said != "" && !mild(said) {
+		if said != "" && !strings.HasPrefix(said, "warning:") {
 			return said
 		}
 	}
 	return ""
-}
-
-// mild says whether a line of QEMU's is no complaint.
-func mild(line string) bool {
-	return strings.HasPrefix(line, "warning:") || strings.HasPrefix(line, "info:")
 }
 
 // lastLine returns the last line of the last 4 KiB of a log.

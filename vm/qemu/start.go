@@ -76,12 +76,11 @@ func start(ctx context.Context, spec Spec) (p *Process, err error) {
 		return nil, fmt.Errorf("dir %s: QEMU %d runs in it already", spec.Dir, pid)
 	}
 	removeSockets(spec.Dir)
-	cmd, conn, touch, err := spawn(ctx, spec)
+	cmd, conn, err := spawn(ctx, spec)
 	if err != nil {
 		removeSockets(spec.Dir)
 		return nil, err
 	}
-	defer touch.Close()
 	p, err = begin(ctx, spec, cmd, conn)
 	if err != nil {
 		removeSockets(spec.Dir)
@@ -116,64 +115,44 @@ func begin(ctx context.Context, spec Spec, cmd *exec.Cmd, conn net.Conn) (*Proce
 	return p, nil
 }
 
-// spawn runs QEMU with sockets that listen before it is there, so that no path has to be polled for: conn is to
-// that of QMP. touch is to the guest's channel, and to be closed once QEMU answers: a port at which somebody was
-// when its device was made counts as connected from then on, as it did at the source. Else QEMU tells the guest at its
-// first instruction that somebody has come (virtio_serial_open of hw/char/virtio-serial-bus.c), which for an emulated
-// one is some 15 ms of work before its clients hear of it.
-func spawn(ctx context.Context, spec Spec) (cmd *exec.Cmd, conn, touch net.Conn, err error) {
-	monitor, conn, err := listening(ctx, qmpSocket(spec.Dir))
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	defer monitor.Close()
-	channel, touch, err := listening(ctx, guestSocket(spec.Dir))
-	if err != nil {
-		conn.Close()
-		return nil, nil, nil, err
-	}
-	defer channel.Close()
-	if cmd, err = run(ctx, spec, monitor, channel); err != nil {
-		conn.Close()
-		touch.Close()
-		return nil, nil, nil, err
-	}
-	return cmd, conn, touch, nil
-}
-
-// listening is a unix socket for a child to inherit, and a connection to it that waits for the child.
-func listening(ctx context.Context, path string) (inherited *os.File, conn net.Conn, err error) {
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
+// spawn runs QEMU with a listening QMP socket that it inherits, and connects to that
+// socket before QEMU is there: no polling for a path to appear.
+func spawn(ctx context.Context, spec Spec) (*exec.Cmd, net.Conn, error) {
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: qmpSocket(spec.Dir)})
 	if err != nil {
 		return nil, nil, err
 	}
 	listener.SetUnlinkOnClose(false)
 	defer listener.Close()
-	if inherited, err = listener.File(); err != nil {
+	inherited, err := listener.File()
+	if err != nil {
 		return nil, nil, err
 	}
-	if conn, err = new(net.Dialer).DialContext(ctx, "unix", path); err != nil {
-		inherited.Close()
-		return nil, nil, err
-	}
-	return inherited, conn, nil
-}
-
-func run(ctx context.Context, spec Spec, monitor, channel *os.File) (*exec.Cmd, error) {
+	defer inherited.Close()
 	log, err := os.OpenFile(qemuLog(spec.Dir), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer log.Close()
-	cmd := exec.Command(Program, append(spec.args(), ackOptions(installed(ctx))...)...)
+
+	const qmpFD, tapFD = 3, 4 // ExtraFiles begin at 3
+	cmd := exec.Command(Program, append(spec.args(qmpFD, tapFD), ackOptions(installed(ctx))...)...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.ExtraFiles = []*os.File{monitor, channel}
+	cmd.ExtraFiles = []*os.File{inherited}
 	for _, n := range spec.NICs {
 		cmd.ExtraFiles = append(cmd.ExtraFiles, n.Tap)
 	}
 	cmd.Dir = spec.Dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	return cmd, cmd.Start()
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", qmpSocket(spec.Dir))
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		conn.Close()
+		return nil, nil, err
+	}
+	return cmd, conn, nil
 }
 
 // settle checks that QEMU is in the state that was asked for.
