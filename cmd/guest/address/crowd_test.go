@@ -25,9 +25,9 @@ func TestPatience(t *testing.T) {
 	}{
 		{"a few", 10, 1, 0, 1},
 		{"a thousand", 1000, 1, 0, 5},
-		{"more than it may be", 100000, 1, 0, 30},
+		{"more than it may be", 100000, 1, 0, 8},
 		{"a crowd that is gone", 10, 5, 5, 1},
-		{"a larger one", 2000, 5, 5, 9},
+		{"a larger one", 1500, 5, 5, 7},
 		{"somebody chose the default", 1000, 120, 0, 120},
 		{"somebody chose it since", 1000, 60, 9, 60},
 		{"somebody chose less", 1000, 2, 0, 5},

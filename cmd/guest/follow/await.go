@@ -38,6 +38,7 @@ type watch struct {
 	came    time.Time // when somebody joined last; the start, before
 	listing time.Duration
 	quick   time.Duration // the quickest listing
+	repeats time.Duration // see repeats
 	pending int           // joins to a new address that the kernel is in the middle of
 	crowded bool          // another announcement would fill up connections that have joined
 }
@@ -47,7 +48,7 @@ type watch struct {
 func Await(ctx context.Context, params guest.AwaitJoin, progress func(joined, total int)) (guest.Joins, error) {
 	now := time.Now()
 	w := &watch{params: params, start: now, came: now, limit: time.Duration(params.LimitMS) * time.Millisecond,
-		joined: make(map[uint32]bool), ended: make(map[uint32]bool), spare: params.SpareIDs}
+		joined: make(map[uint32]bool), ended: make(map[uint32]bool), spare: params.SpareIDs, repeats: repeats()}
 	watching, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// Events first, the list after: what happens between the two is seen twice.

@@ -212,6 +212,14 @@ func TestNobodyIsToldAgainWhileOthersCome(t *testing.T) {
 	if wait := w.nudgeWhenDue(start.Add(nudgeSlow * time.Second)); wait != nudgeSlow*time.Second || w.nudges != 1 {
 		t.Errorf("%d nudges while somebody is about to join, the next look in %v", w.nudges, wait)
 	}
+	w.repeats, w.ended = 8*time.Second, make(map[uint32]bool)
+	for token := range uint32(crowd) {
+		w.ended[token] = true
+	}
+	w.pending, w.quick = 0, time.Second
+	if wait := w.nudgeWhenDue(start.Add(nudgeSlow * time.Second)); wait != 2*w.repeats+nudgeAfter-nudgeSlow*time.Second || w.nudges != 1 {
+		t.Errorf("of a crowd: %d nudges, the next look in %v", w.nudges, wait)
+	}
 	w.behind, w.joined = map[uint32]mptcp.Connection{7: {}}, map[uint32]bool{}
 	w.params.Addrs = []netip.Addr{to}
 	before := time.Now()
