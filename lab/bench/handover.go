@@ -20,7 +20,7 @@ func Handover() Table {
 		pingRow(),
 		freshRow("download"), freshRow("upload"),
 		followRow(1, "2 r + 50 ms", 2*rttAround+50), followRow(100, "3 r + 100 ms", 3*rttAround+100),
-		crowdRow(1000, "512MiB"), crowdRow(10000, "3GiB"),
+		crowdRow(1000, "512MiB"), crowdRow(10000, "5GiB"),
 		paperRow("paper", "San Jose", "12 × the throughput and 1/284 of the RTT",
 			Aim{Variant: "mptcp", Measure: "throughput", Against: "tunnel", AtLeast: 12}, Aim{Variant: "tunnel", Measure: "RTT", Against: "mptcp", AtLeast: 284}),
 		paperRow("paper-dallas", "Dallas", "1.72 × the throughput and 1/2.75 of the RTT (RTTs of 114 and 43 ms allow 1/2.65)",
