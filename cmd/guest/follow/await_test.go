@@ -212,20 +212,36 @@ func TestNobodyIsToldAgainWhileOthersCome(t *testing.T) {
 	if wait := w.nudgeWhenDue(start.Add(nudgeSlow * time.Second)); wait != nudgeSlow*time.Second || w.nudges != 1 {
 		t.Errorf("%d nudges while somebody is about to join, the next look in %v", w.nudges, wait)
 	}
-	w.repeats, w.ended = 8*time.Second, make(map[uint32]bool)
-	for token := range uint32(crowd) {
-		w.ended[token] = true
-	}
-	w.pending, w.quick = 0, time.Second
-	if wait := w.nudgeWhenDue(start.Add(nudgeSlow * time.Second)); wait != 2*w.repeats+nudgeAfter-nudgeSlow*time.Second || w.nudges != 1 {
-		t.Errorf("of a crowd: %d nudges, the next look in %v", w.nudges, wait)
-	}
 	w.behind, w.joined = map[uint32]mptcp.Connection{7: {}}, map[uint32]bool{}
 	w.params.Addrs = []netip.Addr{to}
 	before := time.Now()
 	w.take(mptcp.Event{Kind: mptcp.SubEstablished, Token: 7, Local: netip.AddrPortFrom(to, 1)})
 	if len(w.joined) != 1 || w.came.Before(before) {
 		t.Errorf("joined %v, somebody came last %v", w.joined, w.came)
+	}
+}
+
+// TestCrowdIsToldAgainByTheKernelFirst: while that may reach those who are behind, and there is time for those who are told then.
+func TestCrowdIsToldAgainByTheKernelFirst(t *testing.T) {
+	for name, c := range map[string]struct {
+		joined, behind       int
+		repeats, limit, want time.Duration
+	}{
+		"a few":                       {10, 1, 8 * time.Second, time.Minute, nudgeAfter},
+		"ten thousand":                {9999, 1, 8 * time.Second, 80 * time.Second, 16*time.Second + nudgeAfter},
+		"a thousand, and little time": {999, 1, 5 * time.Second, 10 * time.Second, 2500 * time.Millisecond},
+		"to a closed listener":        {0, 1000, 5 * time.Second, 10 * time.Second, nudgeAfter},
+	} {
+		w := &watch{joined: map[uint32]bool{}, behind: map[uint32]mptcp.Connection{}, repeats: c.repeats, limit: c.limit}
+		for token := range uint32(c.joined) {
+			w.joined[token] = true
+		}
+		for token := range uint32(c.behind) {
+			w.behind[token] = mptcp.Connection{}
+		}
+		if got := w.patience(); got != c.want {
+			t.Errorf("%s: after %v, want %v", name, got, c.want)
+		}
 	}
 }
 

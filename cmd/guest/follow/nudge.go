@@ -41,11 +41,12 @@ func repeats() time.Duration {
 	return min(time.Duration(s)*time.Second, repeatsMost)
 }
 
-// patience is how long nobody has come when those that are behind are told again, and how often after that.
+// patience is how long nobody has come when those that are behind are told again, and how often after that. Where none of a crowd
+// has come, as to a listener that is closed, the kernel has nothing to tell again.
 func (w *watch) patience() time.Duration {
 	p := max(nudgeAfter, nudgeSlow*w.quick)
-	if w.total() >= crowd {
-		p = max(p, 2*w.repeats+nudgeAfter)
+	if w.total() >= crowd && len(w.joined) > 0 {
+		p = max(p, min(2*w.repeats+nudgeAfter, w.limit/4)) // there is to be time for those who are told then
 	}
 	return p
 }
