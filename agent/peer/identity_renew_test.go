@@ -151,12 +151,8 @@ func TestRenewedWrongly(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := issued(t, time.Now())
-			id, err := LoadIdentity(filepath.Join(dir, "ca.pem"), filepath.Join(dir, "paris.pem"), filepath.Join(dir, "paris.key"))
-			if err != nil {
-				t.Fatal(err)
-			}
 			var told []error
-			id.OnRenewed(func(err error) { told = append(told, err) })
+			id := paris(t, dir, &told)
 			was := id.papers()
 			c.put(t, dir)
 			for range 3 {
@@ -174,16 +170,23 @@ func TestRenewedWrongly(t *testing.T) {
 	}
 }
 
+// paris is the identity in dir, and what it tells of its renewals is added to told.
+func paris(t *testing.T, dir string, told *[]error) *Identity {
+	t.Helper()
+	id, err := LoadIdentity(filepath.Join(dir, "ca.pem"), filepath.Join(dir, "paris.pem"), filepath.Join(dir, "paris.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id.OnRenewed(func(err error) { *told = append(*told, err) })
+	return id
+}
+
 // A certificate that is not valid yet, as one of a CA whose clock is ahead, counts from when it is: nobody touches its files again.
 func TestRenewedAheadOfTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := issued(t, time.Now())
-		id, err := LoadIdentity(filepath.Join(dir, "ca.pem"), filepath.Join(dir, "paris.pem"), filepath.Join(dir, "paris.key"))
-		if err != nil {
-			t.Fatal(err)
-		}
 		var told []error
-		id.OnRenewed(func(err error) { told = append(told, err) })
+		id := paris(t, dir, &told)
 		ends := id.Expires()
 		put(t, dir, of(issued(t, time.Now().Add(2*time.Hour)), "ca.pem", "paris.pem", "paris.key")...)
 		for range 3 {
