@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"godwit/agent/config"
 	"godwit/internal/need"
@@ -193,6 +194,42 @@ func TestMoreGuestsThanTries(t *testing.T) {
 		return err
 	})
 	refusedBy(t, "the next", err, "")
+}
+
+// TestRouterKnowsWhoComes: the router of a site knows where a guest's next addresses are before anybody sends to them.
+func TestRouterKnowsWhoComes(t *testing.T) {
+	name := bridged(t)
+	for _, command := range []string{
+		"link add port type veth peer name router", "link set port up master br0", "link set router up",
+		"addr add 10.2.1.1/24 dev router", "addr add fd02::1/64 dev router nodad",
+	} {
+		if out, err := exec.Command("ip", append([]string{"-n", name}, strings.Fields(command)...)...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %s: %v: %s", command, err, out)
+		}
+	}
+	a := between(t)
+	next := []migration.Address{
+		{Prefix: netip.MustParsePrefix("10.2.1.10/24"), Gateway: netip.MustParseAddr("10.2.1.1")},
+		{Prefix: netip.MustParsePrefix("fd02::10/64"), Gateway: netip.MustParseAddr("fd02::1")},
+		{Prefix: netip.MustParsePrefix("fd02::11/64")}, // of no router
+	}
+	const mac = "52:54:00:00:01:0b"
+	err := netns.Do(name, func() error {
+		a.introduce(next, config.NIC{MAC: mac}.Hardware())
+		return nil
+	})
+	refusedBy(t, "introduce", err, "")
+	for _, n := range next[:2] {
+		knows := func() bool {
+			out, err := exec.Command("ip", "-n", name, "neigh", "show", n.Prefix.Addr().String(), "dev", "router").CombinedOutput()
+			return err == nil && strings.Contains(string(out), mac)
+		}
+		for deadline := time.Now().Add(10 * time.Second); !knows(); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("the router does not know %s", n.Prefix.Addr())
+			}
+		}
+	}
 }
 
 func TestFreeUDPPort(t *testing.T) {

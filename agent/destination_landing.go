@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"time"
 
@@ -111,6 +112,7 @@ func (m *incoming) setNext(ctx context.Context) error {
 		return err
 	}
 	g, spare := m.work.guest, 1-m.plan.Active
+	m.a.introduce(m.plan.Next, g.Held.Description.NICs[spare].Hardware())
 	m.work.placed = true // or may be, whatever the guest answers
 	var made guest.Configured
 	if err := m.rec.Timed("set next address", func() error {
@@ -127,6 +129,22 @@ func (m *incoming) setNext(ctx context.Context) error {
 	}
 	m.announcedBy(made.EndpointIDs)
 	return nil
+}
+
+// introduce tells the guest's LAN, and its routers, that its next addresses are at mac from now on. Clients come all at once, and
+// a router that has to ask first keeps some of their packets alone. One that was asked for an address which nobody had yet may
+// not ask again for a second, or refuse clients, who do not try again by themselves. Nothing depends on it: who missed it asks.
+func (a *Agent) introduce(next []migration.Address, mac net.HardwareAddr) {
+	for _, n := range next {
+		addr := n.Prefix.Addr()
+		err := netstate.Announce(a.config.Network.Bridge, addr, mac)
+		if n.Gateway.IsValid() {
+			err = errors.Join(err, netstate.Introduce(a.config.Network.Bridge, addr, mac, n.Gateway))
+		}
+		if err != nil {
+			a.log.Warn("introduce the guest's next address", "address", addr, "error", err)
+		}
+	}
 }
 
 // followTries is how often connections may lose their new subflow before the old

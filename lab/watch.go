@@ -187,25 +187,33 @@ func (r *run) heard(ctx context.Context, m *move, e record.Event) {
 	}
 }
 
-// onEvent does what the lab hangs on a migration's events: the prober asks both
-// addresses while the guest moves, and only those that it has afterwards.
+// onEvent does what the lab hangs on a migration's events.
 func (r *run) onEvent(ctx context.Context, m *move, e record.Event) {
-	switch e.Name {
-	case migration.MigrationStart:
-		rep, err := r.w.agents[m.from].client.Report(ctx, m.id)
-		if err != nil {
-			return
-		}
-		r.took(m.guest, addressesOf(rep.Next), false) // before anything goes to it there
-		r.probe(m.guest, targets(current(rep.Old), rep.Next))
-	case migration.HandoverDone:
-		if rep, err := r.w.agents[m.from].client.Report(ctx, m.id); err == nil {
-			r.took(m.guest, addressesOf(rep.Next), false) // another may have been chosen since
-			r.probe(m.guest, targets(rep.Next))
-		}
-	case migration.TargetResume:
+	if e.Name == migration.TargetResume {
 		r.w.moved(m.guest, r.resolve(m))
 	}
+	if !slices.Contains([]migration.EventName{migration.MigrationStart, migration.TargetResume, migration.HandoverDone}, e.Name) {
+		return
+	}
+	rep, err := r.w.agents[m.from].client.Report(ctx, m.id)
+	if err != nil {
+		return
+	}
+	r.took(m.guest, addressesOf(rep.Next), false) // before anything goes to it there; another may have been chosen since
+	r.probe(m.guest, asked(e.Name, &rep))
+}
+
+// asked are the addresses that the prober asks from an event on: both, once the guest runs at the destination, and only those that
+// it has after the handover. Before it runs, the router there would be asked for an address that nobody has, over and over, and be
+// in the middle of that when clients come, or tell them that there is nobody.
+func asked(since migration.EventName, rep *record.Report) []netip.Addr {
+	switch since {
+	case migration.TargetResume:
+		return targets(current(rep.Old), rep.Next)
+	case migration.HandoverDone:
+		return targets(rep.Next)
+	}
+	return targets(current(rep.Old))
 }
 
 // resolve is the host that a move goes to, as the agent chose it.

@@ -31,6 +31,22 @@ func Announce(device string, addr netip.Addr, mac net.HardwareAddr) error {
 	return wrap(emit(device, frames...), "announce %s on %s", addr, device)
 }
 
+// Introduce has the router behind device know that addr is at mac before it has anything for it: it is asked by that
+// address for its own, and whoever is asked keeps who asks (RFC 826, RFC 4861 §7.2.3). What is merely announced only replaces
+// what neighbours know already.
+func Introduce(device string, addr netip.Addr, mac net.HardwareAddr, router netip.Addr) error {
+	if addr.Is4() != router.Is4() {
+		return fmt.Errorf("introduce %s to %s: these are of two families", addr, router)
+	}
+	var frame []byte
+	if addr.Is4() {
+		frame = arp(arpAsk, mac, broadcast, addr, make(net.HardwareAddr, 6), router)
+	} else {
+		frame = solicit(mac, addr, router)
+	}
+	return wrap(emit(device, frame), "introduce %s to %s on %s", addr, router, device)
+}
+
 // AnnounceTo tells one neighbour (target) that the router gateway is at mac now,
 // by a frame that nobody else takes. It corrects the guest's own cache.
 func AnnounceTo(device string, target net.HardwareAddr, gateway netip.Addr, mac net.HardwareAddr) error {
@@ -59,6 +75,18 @@ func arp(op uint16, from, to net.HardwareAddr, sender netip.Addr, targetMAC net.
 func ethernet(to, from net.HardwareAddr, kind uint16) []byte {
 	f := append(append(make([]byte, 0, 128), to...), from...)
 	return binary.BigEndian.AppendUint16(f, kind)
+}
+
+// solicit builds a neighbour solicitation (RFC 4861 §4.3) to the group of those who may have target. By
+// whom it comes from no address it cannot be remembered, and so it does not say.
+func solicit(mac net.HardwareAddr, from, target netip.Addr) []byte {
+	a := target.As16()
+	group := netip.AddrFrom16([16]byte{0xff, 2, 11: 1, 12: 0xff, 13: a[13], 14: a[14], 15: a[15]})
+	body := append([]byte{neighbourAsks, 0, 0, 0, 0, 0, 0, 0}, a[:]...)
+	if !from.IsUnspecified() {
+		body = append(append(body, 1, 1), mac...)
+	}
+	return icmp6(mac, net.HardwareAddr{0x33, 0x33, 0xff, a[13], a[14], a[15]}, from, group, body)
 }
 
 // advertisement builds an unsolicited neighbour advertisement with the override
@@ -96,7 +124,7 @@ func emit(device string, frames ...[]byte) error {
 	if err != nil {
 		return err
 	}
-	defer unix.Close(fd)
+	defer func() { go unix.Close(fd) }() // it waits until no processor can look at the socket (packet_release): some 10 ms
 	vlan, err := tagOf(device)
 	if err != nil {
 		return err

@@ -83,10 +83,7 @@ func questions(mac net.HardwareAddr, addr netip.Addr) [][]byte {
 		none := make(net.HardwareAddr, 6)
 		return [][]byte{arp(arpAsk, mac, broadcast, netip.IPv4Unspecified(), none, addr), arp(arpAsk, mac, broadcast, dummy, none, addr)}
 	}
-	a := addr.As16()
-	group := netip.AddrFrom16([16]byte{0xff, 2, 11: 1, 12: 0xff, 13: a[13], 14: a[14], 15: a[15]})
-	body := append([]byte{135, 0, 0, 0, 0, 0, 0, 0}, a[:]...)
-	return [][]byte{icmp6(mac, net.HardwareAddr{0x33, 0x33, 0xff, a[13], a[14], a[15]}, netip.IPv6Unspecified(), group, body)}
+	return [][]byte{solicit(mac, netip.IPv6Unspecified(), addr)}
 }
 
 // listen returns the first MAC that who finds in a frame before the deadline.

@@ -2,6 +2,7 @@ package netstate_test
 
 import (
 	"bytes"
+	"net"
 	"net/netip"
 	"strings"
 	"testing"
@@ -74,4 +75,27 @@ func TestAnnounce(t *testing.T) {
 			return strings.Contains(w.Run(c[0], "ip", "neigh", "show", c[1]), moved.String())
 		})
 	}
+}
+
+// TestIntroduce: a router that never had anything for an address knows where it is, without having asked, and so
+// does one that knew it elsewhere. An announcement is nothing to the first.
+func TestIntroduce(t *testing.T) {
+	w := newWorld(t, "vxlan")
+	w.Sysctl("r", "ipv4/neigh/lana/locktime=0")
+	knows := func(addr netip.Addr, at string) bool {
+		return strings.Contains(w.Run("r", "ip", "neigh", "show", addr.String(), "dev", "lana"), at)
+	}
+	for addr, gateway := range map[netip.Addr]netip.Addr{netip.MustParseAddr("10.1.1.77"): gateway4, netip.MustParseAddr("fd00:1:1::77"): gateway6} {
+		first, then := mac("02:00:00:00:00:42"), mac("02:00:00:00:00:43")
+		for _, at := range []net.HardwareAddr{first, then} {
+			w.Do("ha", func() error { return netstate.Introduce("br-guest", addr, at, gateway) })
+			nettest.Eventually(t, "the router knows "+addr.String()+" at "+at.String(), 3*time.Second, func() bool { return knows(addr, at.String()) })
+		}
+	}
+	w.Do("ha", func() error {
+		if netstate.Introduce("br-guest", guest4, guestMAC, gateway6) == nil {
+			t.Error("an IPv4 address was introduced to an IPv6 router")
+		}
+		return nil
+	})
 }
