@@ -3,8 +3,10 @@ package tunnel
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -143,9 +145,117 @@ func TestLeavesByLocal(t *testing.T) {
 			defer taken.Close()
 			a := up(t, n.Net, "a", cfg[0])
 			up(t, n.Net, "b", cfg[1])
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			n.Do("a", func() error { _, err := a.Verify(ctx); return err })
+			n.verify(t, a)
 		})
 	}
 }
+
+// TestJumbo: a guest's packets of 9000 bytes with DF pass, whatever the path's MTU is.
+func TestJumbo(t *testing.T) {
+	n := pathNet(t)
+	for i, ends4or6 := range [][2]string{{"10.9.1.2:51820", "10.9.2.2:51820"}, {"[fd09:1::2]:51821", "[fd09:2::2]:51821"}} {
+		cfg := ends(t, WireGuard, ends4or6[0], ends4or6[1])
+		for k := range cfg {
+			cfg[k].MTU, cfg[k].Name = 9000, fmt.Sprintf("gwt%d", i)
+		}
+		a, b := up(t, n.Net, "a", cfg[0]), up(t, n.Net, "b", cfg[1])
+		for _, mtu := range []int{1500, 1400, 1280} {
+			t.Run(fmt.Sprintf("%s over %d", ends4or6[0], mtu), func(t *testing.T) {
+				n.mtu(mtu)
+				n.verify(t, a)
+				t.Logf("TCP through it: %.0f Mbit/s", transfer(t, n.Net, "a", b.Inner, bulk/2))
+			})
+		}
+	}
+}
+
+// TestWhatFitsIsOnePacket: of a guest's packets that fit into the path none goes in fragments, also over IPv6, where the sender
+// cuts.
+func TestWhatFitsIsOnePacket(t *testing.T) {
+	n := pathNet(t)
+	n.mtu(1500)
+	for i, ends4or6 := range [][2]string{{"10.9.1.2:51820", "10.9.2.2:51820"}, {"[fd09:1::2]:51821", "[fd09:2::2]:51821"}} {
+		cfg := ends(t, WireGuard, ends4or6[0], ends4or6[1])
+		for k := range cfg {
+			cfg[k].Name = fmt.Sprintf("gwt%d", i)
+		}
+		a, b := up(t, n.Net, "a", cfg[0]), up(t, n.Net, "b", cfg[1])
+		n.verify(t, a)
+		const datagrams, fits = 50, 1500 - 80 - 12 // what WireGuard adds, and its padding
+		packets := func() int {
+			sent, err := strconv.Atoi(strings.TrimSpace(n.Run("r", "cat", "/sys/class/net/rb/statistics/tx_packets")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return sent
+		}
+		before := packets()
+		var conn net.Conn
+		n.Do("a", func() (err error) { conn, err = net.Dial("udp", netip.AddrPortFrom(b.Inner, 9).String()); return err })
+		for range datagrams {
+			conn.Write(make([]byte, fits-28)) // nobody listens, and that is told some time
+			time.Sleep(2 * time.Millisecond)
+		}
+		conn.Close()
+		if sent := packets() - before; sent < datagrams/2 || sent > datagrams+datagrams/5 {
+			t.Errorf("over %s: %d packets of %d bytes are %d outside", ends4or6[0], datagrams, fits, sent)
+		}
+	}
+}
+
+// TestSilent: a tunnel carries nothing of its own, on hosts that route IPv6 either: what a kernel
+// says of itself on a new link starts handshakes at both ends, which cross.
+func TestSilent(t *testing.T) {
+	n := pathNet(t)
+	cfg := ends(t, WireGuard, "10.9.1.2:51820", "10.9.2.2:51820")
+	var tuns []*Tunnel
+	for i, host := range []string{"a", "b"} {
+		n.Sysctl(host, "ipv6/conf/all/forwarding=1")
+		tuns = append(tuns, up(t, n.Net, host, cfg[i]))
+		if got := strings.TrimSpace(n.Run(host, "cat", "/proc/sys/net/ipv6/conf/"+cfg[i].Name+"/forwarding")); got != "1" {
+			t.Errorf("host %s: forwarding of IPv6 is %s on the tunnel: want it as it was", host, got)
+		}
+	}
+	time.Sleep(3 * time.Second) // routers are asked for, and groups reported again, within that
+	for i, host := range []string{"a", "b"} {
+		n.Do(host, func() error { return tuns[i].Refresh(t.Context()) })
+		if tuns[i].TxBytes != 0 {
+			t.Errorf("host %s: %d bytes sent with nobody using the tunnel", host, tuns[i].TxBytes)
+		}
+	}
+}
+
+// transfer sends size bytes over TCP from a host to an address of b, and returns Mbit/s.
+func transfer(t *testing.T, n *nettest.Net, from string, to netip.Addr, size int64) float64 {
+	t.Helper()
+	var l net.Listener
+	n.Do("b", func() (err error) { l, err = net.Listen("tcp", netip.AddrPortFrom(to, 0).String()); return err })
+	defer l.Close()
+	done := make(chan int64, 1)
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			done <- 0
+			return
+		}
+		defer conn.Close()
+		got, _ := io.Copy(io.Discard, conn)
+		done <- got
+	}()
+	var conn net.Conn
+	n.Do(from, func() (err error) { conn, err = net.DialTimeout("tcp", l.Addr().String(), 5*time.Second); return err })
+	start := time.Now()
+	conn.SetDeadline(start.Add(30 * time.Second))
+	if _, err := io.CopyN(conn, zero{}, size); err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	if got := <-done; got != size {
+		t.Fatalf("%d of %d bytes came", got, size)
+	}
+	return float64(size) * 8 / 1e6 / time.Since(start).Seconds()
+}
+
+type zero struct{}
+
+func (zero) Read(b []byte) (int, error) { return len(b), nil }

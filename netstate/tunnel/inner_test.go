@@ -46,3 +46,16 @@ func TestInnerTaken(t *testing.T) {
 		n.IP("a", "addr del "+x.addr)
 	}
 }
+
+// TestInnerAddrs: both ends derive the same pair, of link-local addresses that nobody else is known to have.
+func TestInnerAddrs(t *testing.T) {
+	clouds := netip.MustParsePrefix("169.254.169.0/24")
+	for port := range 20000 {
+		a, b := netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), uint16(1024+port)), netip.MustParseAddrPort("192.0.2.2:4789")
+		own, peer := InnerAddrs(a, b)
+		peer2, own2 := InnerAddrs(b, a)
+		if own != own2 || peer != peer2 || own == peer || !own.IsLinkLocalUnicast() || !peer.IsLinkLocalUnicast() || own.As4()[2] == 0 || own.As4()[2] == 255 || clouds.Contains(own) {
+			t.Fatalf("%s and %s: %s, %s; from the other end %s, %s", a, b, own, peer, own2, peer2)
+		}
+	}
+}

@@ -60,9 +60,7 @@ func TestStoppedGoesOn(t *testing.T) {
 	if !wake(cfg[0].Name) {
 		t.Error("it was not found stopped")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	n.Do("a", func() error { _, err := a.Verify(ctx); return err })
+	n.verify(t, a)
 	if wake(cfg[0].Name) {
 		t.Error("it is stopped still")
 	}
@@ -107,4 +105,26 @@ func TestKilledAsItBegan(t *testing.T) {
 		return
 	}
 	t.Error("each was ready too soon")
+}
+
+// TestUpBesideOneThatIsStopped: a tunnel that does not answer for a while keeps its socket and its log.
+func TestUpBesideOneThatIsStopped(t *testing.T) {
+	n := pathNet(t)
+	cfg := ends(t, WireGuard, "10.9.1.2:51820", "10.9.2.2:51820")[0]
+	tun := up(t, n.Net, "a", cfg)
+	need.Stop(t, tun.PID)
+	err := netns.Do(n.Name("a"), func() error { _, err := Up(t.Context(), cfg); return err })
+	if err := syscall.Kill(tun.PID, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if err == nil {
+		t.Error("a second one came up")
+	}
+	again, err := Attach(t.Context(), cfg.Dir, cfg.Name)
+	if err != nil || again.PID != tun.PID {
+		t.Errorf("%+v, %v", again, err)
+	}
+	if _, err := os.Stat(cfg.log()); err != nil {
+		t.Error(err)
+	}
 }
