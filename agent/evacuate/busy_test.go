@@ -71,3 +71,31 @@ func TestBusySinceTheRoundBegan(t *testing.T) {
 		})
 	}
 }
+
+// TestBusyGuests: a guest that arrives, or leaves by somebody else's migration, is waited for; the first
+// is moved then.
+func TestBusyGuests(t *testing.T) {
+	host := &aHost{guests: guests("comes", "goes", "idle")}
+	gate := make(chan struct{})
+	host.ends = func(id, _ string) (migration.Outcome, error) {
+		if id == "m-00000001" || id == "m-00000002" {
+			<-gate
+		}
+		return migration.Completed, nil
+	}
+	host.guests[0].Migration, host.guests[1].Migration = "m-00000001", "m-00000002"
+	host.mu.Lock()
+	host.begin("m-00000001", "comes", "d", "a")
+	host.begin("m-00000002", "goes", "a", "c")
+	host.mu.Unlock()
+	moved := false
+	got, err := Run(t.Context(), host, Request{To: "b", Width: 2, Tell: func(g Guest) {
+		if g.Guest == "idle" && g.Moved() && !moved {
+			moved = true
+			close(gate)
+		}
+	}})
+	if want := "comes→b completed\ngoes→c completed\nidle→b completed"; err != nil || !got.OK || words(got) != want {
+		t.Errorf("ok %v, %v\n%s\nwant\n%s", got.OK, err, words(got), want)
+	}
+}

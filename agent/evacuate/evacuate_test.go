@@ -6,162 +6,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"godwit/agent/api"
 	"godwit/agent/record"
 	"godwit/migration"
 )
-
-// An aHost is an agent of host a, with neighbours b, c of site far and d of site near, whose
-// migrations end when the test says so.
-type aHost struct {
-	mu      sync.Mutex
-	guests  []api.GuestInfo
-	plans   []string                                          // guest→host, as asked
-	plan    func(guest, to string) (record.Report, error)     // nil: everybody takes every guest
-	migrate func(guest, to string) error                      // nil: every request begins
-	ends    func(id, guest string) (migration.Outcome, error) // what a migration comes to, when it returns; nil: completed at once
-	moves   map[string]*aMove                                 // by id
-	running int
-	most    int
-	limits  []string // id rate, as set
-}
-
-type aMove struct {
-	report record.Report
-	over   chan struct{}
-}
-
-func (h *aHost) Host(context.Context) (api.HostInfo, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return api.HostInfo{Host: "a", Site: "here", Guests: slices.Clone(h.guests), Neighbours: []api.NeighbourInfo{
-		{Host: "b", Site: "far"}, {Host: "c", Site: "far"}, {Host: "d", Site: "near"},
-	}}, nil
-}
-
-func (h *aHost) Plan(_ context.Context, req migration.Request) (record.Report, error) {
-	h.mu.Lock()
-	h.plans = append(h.plans, req.Guest+"→"+req.To)
-	h.mu.Unlock()
-	if h.plan == nil {
-		return record.Report{Predicted: &record.Prediction{MigrationS: 5}}, nil
-	}
-	return h.plan(req.Guest, req.To)
-}
-
-func (h *aHost) Migrate(_ context.Context, req migration.Request) (string, error) {
-	if h.migrate != nil {
-		if err := h.migrate(req.Guest, req.To); err != nil {
-			return "", err
-		}
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	id := fmt.Sprintf("m-%08d", len(h.moves)+1)
-	h.begin(id, req.Guest, "a", req.To)
-	h.limits = append(h.limits, fmt.Sprint(id, " ", req.Bandwidth))
-	return id, nil
-}
-
-// begin is a migration that has begun; mu is held.
-func (h *aHost) begin(id, guest, from, to string) {
-	if h.moves == nil {
-		h.moves = map[string]*aMove{}
-	}
-	m := &aMove{record.Report{ID: id, Guest: guest, From: from, To: to, Requested: time.Now().UnixNano()}, make(chan struct{})}
-	h.moves[id] = m
-	h.running++
-	h.most = max(h.most, h.running)
-	go func() {
-		outcome, err := migration.Completed, error(nil)
-		if h.ends != nil {
-			outcome, err = h.ends(id, guest)
-		}
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.running--
-		m.report.Outcome, m.report.Ended = outcome, m.report.Requested+2e9
-		if err != nil {
-			m.report.Problem = &migration.Problem{Code: migration.CodeGuest, Text: err.Error()}
-			errors.As(err, &m.report.Problem)
-		}
-		h.guests = slices.DeleteFunc(h.guests, func(g api.GuestInfo) bool { return g.Name == guest && from == "a" && outcome == migration.Completed })
-		for i := range h.guests {
-			if h.guests[i].Name == guest {
-				h.guests[i].Migration = ""
-			}
-		}
-		close(m.over)
-	}()
-}
-
-func (h *aHost) Events(ctx context.Context, id string, after int) (record.EventsAnswer, error) {
-	h.mu.Lock()
-	m := h.moves[id]
-	h.mu.Unlock()
-	if m == nil {
-		return record.EventsAnswer{}, refusal(migration.CodeUsage, "migration "+id+": not known")
-	}
-	if after == 0 {
-		return record.EventsAnswer{Born: 1, Events: []record.Event{{N: 1, Kind: "phase", Phase: migration.Check}}}, nil
-	}
-	select {
-	case <-m.over:
-		return record.EventsAnswer{Born: 1, Over: true}, nil
-	case <-ctx.Done():
-		return record.EventsAnswer{}, ctx.Err()
-	}
-}
-
-func (h *aHost) Report(_ context.Context, id string) (record.Report, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.moves[id] == nil {
-		return record.Report{}, refusal(migration.CodeUsage, "migration "+id+": not known")
-	}
-	return h.moves[id].report, nil
-}
-
-func (h *aHost) Reports(context.Context) (all []record.Report, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, m := range h.moves {
-		all = append(all, m.report)
-	}
-	return all, nil
-}
-
-func (h *aHost) SetBandwidth(_ context.Context, id string, bits int64) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.limits = append(h.limits, fmt.Sprint(id, " ", bits))
-	return nil
-}
-
-func guests(names ...string) []api.GuestInfo {
-	var out []api.GuestInfo
-	for _, n := range names {
-		out = append(out, api.GuestInfo{Name: n, Memory: 1 << 30})
-	}
-	return out
-}
-
-// words are what became of all guests, a line each.
-func words(r Result) string {
-	var out []string
-	for _, g := range r.Guests {
-		out = append(out, strings.Join(strings.Fields(fmt.Sprintf("%s→%s %s %s", g.Guest, g.To, g.Outcome, g.Reason)), " "))
-	}
-	return strings.Join(out, "\n")
-}
-
-func refusal(code migration.Code, text string) error {
-	return &migration.Problem{Code: code, Text: text}
-}
 
 // TestLostAnswer: an agent that is started again as it is asked for a migration has begun it, or has not.
 func TestLostAnswer(t *testing.T) {
@@ -376,35 +226,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// A guest that arrives, or leaves by somebody else's migration, is waited for; the first
-// is moved then.
-func TestBusyGuests(t *testing.T) {
-	host := &aHost{guests: guests("comes", "goes", "idle")}
-	gate := make(chan struct{})
-	host.ends = func(id, _ string) (migration.Outcome, error) {
-		if id == "m-00000001" || id == "m-00000002" {
-			<-gate
-		}
-		return migration.Completed, nil
-	}
-	host.guests[0].Migration, host.guests[1].Migration = "m-00000001", "m-00000002"
-	host.mu.Lock()
-	host.begin("m-00000001", "comes", "d", "a")
-	host.begin("m-00000002", "goes", "a", "c")
-	host.mu.Unlock()
-	moved := false
-	got, err := Run(t.Context(), host, Request{To: "b", Width: 2, Tell: func(g Guest) {
-		if g.Guest == "idle" && g.Moved() && !moved {
-			moved = true
-			close(gate)
-		}
-	}})
-	if want := "comes→b completed\ngoes→c completed\nidle→b completed"; err != nil || !got.OK || words(got) != want {
-		t.Errorf("ok %v, %v\n%s\nwant\n%s", got.OK, err, words(got), want)
-	}
-}
-
-// The bandwidth is of all together: two share it, and the last has it alone.
+// TestBandwidthIsShared: the bandwidth is of all together: two share it, and the last has it alone.
 func TestBandwidthIsShared(t *testing.T) {
 	second, both := make(chan struct{}), make(chan struct{})
 	host := &aHost{guests: guests("x", "y")}
