@@ -2,7 +2,10 @@ package guest
 
 import (
 	"encoding/json"
+	"errors"
+	"io"
 	"reflect"
+	"strings"
 	"testing"
 )
 
@@ -66,4 +69,48 @@ func TestPlainLines(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { _, _ = encode(answer) }); n > 2 { // the message as a value, and the line
 		t.Errorf("an answer takes %v allocations", n)
 	}
+}
+
+func TestLongLinesAreSkipped(t *testing.T) {
+	long := strings.Repeat("x", MaxLine)
+	lines := NewLines(strings.NewReader("a\n\n" + long + "\nb\n" + long[1:] + "\nhalf"))
+	for _, want := range []struct {
+		line string
+		err  error
+	}{{"a", nil}, {"", ErrLineTooLong}, {"b", nil}, {long[1:], nil}, {"", io.ErrUnexpectedEOF}, {"", io.EOF}} {
+		line, err := lines.Next()
+		if string(line) != want.line || !errors.Is(err, want.err) {
+			t.Fatalf("got %.20q %v, want %.20q %v", line, err, want.line, want.err)
+		}
+	}
+}
+
+func FuzzLines(f *testing.F) {
+	f.Add([]byte("{\"id\":\"1\",\"method\":\"sync\"}\n\n{\"event\":\"tick\"}\nhalf"))
+	f.Add([]byte("\x00\xff\n{\"id\":\"1\",\"error\":\"x\"}\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		lines := NewLines(strings.NewReader(string(b)))
+		for {
+			line, err := lines.Next()
+			if errors.Is(err, ErrLineTooLong) {
+				continue
+			}
+			if err != nil {
+				return
+			}
+			if len(line) == 0 || len(line) > MaxLine || strings.ContainsRune(string(line), '\n') {
+				t.Fatalf("line %q", line)
+			}
+			if r, err := ParseRequest(line); err == nil {
+				again, err := encode(r)
+				if err != nil && len(line) < MaxLine/8 {
+					t.Fatalf("encode %+v: %v", r, err)
+				}
+				if err == nil && strings.Count(string(again), "\n") != 1 {
+					t.Fatalf("%q is not one line", again)
+				}
+			}
+			_, _ = ParseMessage(line)
+		}
+	})
 }
