@@ -1,7 +1,6 @@
 package pages
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"testing"
@@ -100,61 +99,4 @@ func TestStoreAgainstModel(t *testing.T) {
 		m.drain()
 		m.check(t)
 	})
-}
-
-// settles says whether a page waits for Stop, as it has gone since, or just before, that was near.
-func (m *model) settles(page uint64) bool {
-	return m.from > 0 && m.last[page] >= m.from && !m.whole[page] && !m.stopped
-}
-
-// around are what waits near a page that was urgent in post-copy: all is one area here.
-func (m *model) around(most int) (full []uint64) {
-	if !m.near {
-		return nil
-	}
-	m.near = false
-	for page := range uint64(modelPages) {
-		if m.waiting[page] == 0 {
-			continue
-		}
-		if len(full) == most {
-			m.near = true
-			return full
-		}
-		full = append(full, page)
-	}
-	return full
-}
-
-// makeOrder is the order of post-copy, made when something is first taken that is not urgent. There is one area here.
-func (m *model) makeOrder() {
-	if !m.postCopy || m.ordered {
-		return
-	}
-	m.ordered = true
-	hot := 0
-	for page, id := range m.waiting {
-		if id != 0 {
-			m.order = append(m.order, page)
-			hot += min(m.heat[page], 1)
-		}
-	}
-	place := func(page uint64) int {
-		if m.heat[page] == 0 {
-			return math.MaxInt
-		}
-		return rank(hot) - heatRank[m.heat[page]]
-	}
-	slices.SortFunc(m.order, func(a, b uint64) int { return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(a, b)) })
-}
-
-// inOrder are the next pages of that order.
-func (m *model) inOrder(most int, taken []uint64) (full []uint64) {
-	for len(m.order) > 0 && len(full) < most {
-		if page := m.order[0]; m.waiting[page] != 0 && !slices.Contains(taken, page) {
-			full = append(full, page)
-		}
-		m.order = m.order[1:]
-	}
-	return full
 }

@@ -265,3 +265,61 @@ func TestReaderAndSenderShareTheSpill(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 }
+
+// TestSpilledContentsAreNotKept: what was read of the spill for a frame is let go when that was coded, however long it is on its way.
+func TestSpilledContentsAreNotKept(t *testing.T) {
+	s := New(4, NewArena(Size, nil, memoryFile{}))
+	s.End()
+	for n := range uint64(3) {
+		if err := s.Put(n, content(byte(n+1))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, err := s.Take(3)
+	if err != nil || len(f.Pages) != 3 {
+		t.Fatal(err)
+	}
+	for i := range f.Pages {
+		f.Pages[i].Coding = Raw
+	}
+	s.Sent(f)
+	for _, p := range f.Pages[1:] {
+		if p.Data != nil {
+			t.Errorf("page %d is in memory", p.Number)
+		}
+	}
+	if err := s.Missed(1, []uint64{1, 2}); err != nil { // and is there when it goes again
+		t.Fatal(err)
+	}
+	f, err = s.Take(3)
+	if err != nil || len(f.Pages) != 2 || f.Pages[0].Data[0] != 2 || f.Pages[1].Data[0] != 3 {
+		t.Errorf("%+v, %v", f, err)
+	}
+}
+
+// TestSpilledMost: what the spill ever held is known when it holds nothing any more, and slots
+// that were left count once.
+func TestSpilledMost(t *testing.T) {
+	s := New(10, NewArena(Size, nil, memoryFile{}))
+	s.End() // nothing waits for room from here on
+	spilled := func(now, most int64) {
+		t.Helper()
+		if p := s.Progress(); p.Spilled != now*Size || p.SpilledMost != most*Size {
+			t.Errorf("%d of at most %d bytes, want %d of %d pages", p.Spilled, p.SpilledMost, now, most)
+		}
+	}
+	for n := range uint64(4) {
+		if err := s.Put(n, content(byte(n+1))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spilled(3, 3)
+	for !s.Drained() {
+		f := mustTake(t, s, 4)
+		s.Sent(f)
+		if err := s.Acked(f.Number); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spilled(0, 3)
+}
