@@ -6,180 +6,10 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"testing"
 	"time"
-
-	"godwit/internal/need"
-
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 )
-
-// loopback brings lo up with more addresses, which is network enough for MPTCP.
-func loopback(t *testing.T, addrs ...string) {
-	t.Helper()
-	need.Root(t)
-	lo, err := netlink.LinkByName("lo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := netlink.LinkSetUp(lo); err != nil {
-		t.Fatal(err)
-	}
-	for _, text := range addrs {
-		addr, err := netlink.ParseAddr(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		addr.Flags = unix.IFA_F_NODAD
-		if err := netlink.AddrReplace(lo, addr); err != nil {
-			t.Fatal(err)
-		}
-	}
-	waitUsable(t, addrs)
-	t.Cleanup(func() {
-		endpoints, err := Endpoints()
-		if err != nil {
-			t.Error(err)
-		}
-		for _, e := range endpoints {
-			if err := DelEndpoint(e.ID, e.Addr); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-}
-
-// waitUsable waits until packets to the IPv6 ones of addrs are taken in: the kernel
-// makes their local routes a moment after the addresses. A first packet that is
-// lost costs the connection its MPTCP.
-func waitUsable(t *testing.T, addrs []string) {
-	t.Helper()
-	for _, text := range addrs {
-		addr := netip.MustParsePrefix(text).Addr()
-		await(t, text, func() bool {
-			routes, err := netlink.RouteGet(addr.AsSlice())
-			return err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL
-		})
-	}
-}
-
-func TestLimitsAreReadBack(t *testing.T) {
-	loopback(t)
-	want := Limits{Subflows: 5, AddAddrAccepted: 6}
-	if err := SetLimits(want.Subflows, want.AddAddrAccepted); err != nil {
-		t.Fatal(err)
-	}
-	got, err := ReadLimits()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != want {
-		t.Errorf("limits: got %+v, want %+v", got, want)
-	}
-	if err := SetLimits(9, 1); err == nil {
-		t.Error("the kernel took 9 subflows: its limit is 8")
-	}
-}
-
-func TestEndpointsAreReadBack(t *testing.T) {
-	loopback(t, "10.9.0.1/32", "10.9.0.2/32", "fd09::1/128")
-	want := []Endpoint{
-		{ID: 7, Addr: netip.MustParseAddr("10.9.0.1"), Dev: "lo", Flags: FlagSignal},
-		{ID: 8, Addr: netip.MustParseAddr("fd09::1"), Flags: FlagSignal | FlagBackup},
-		{ID: 9, Addr: netip.MustParseAddr("10.9.0.1"), Port: 7999, Flags: FlagSignal},
-		{ID: 11, Addr: netip.MustParseAddr("10.9.0.2"), Flags: FlagSubflow | FlagFullmesh},
-	}
-	for _, e := range want {
-		if err := AddEndpoint(e); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := AddEndpoint(Endpoint{ID: 12, Addr: want[0].Addr, Flags: FlagSignal}); !errors.Is(err, os.ErrExist) {
-		t.Errorf("a second endpoint of one address: got %v, want that it exists", err)
-	}
-	if err := SetFlags(7, want[0].Addr, FlagBackup); err != nil {
-		t.Error(err)
-	}
-	want[0].Flags |= FlagBackup
-	byID := cmpopts.SortSlices(func(a, b Endpoint) bool { return a.ID < b.ID })
-	addr := cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
-	got, err := Endpoints()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, got, byID, addr); diff != "" {
-		t.Errorf("endpoints (-want +got):\n%s", diff)
-	}
-	for range 2 { // the second time nothing is there
-		if err := DelEndpoint(7, netip.Addr{}); err != nil {
-			t.Errorf("delete by id alone: %v", err)
-		}
-	}
-	if got, err = Endpoints(); err != nil || len(got) != 3 {
-		t.Errorf("after deleting one: %v, %v", got, err)
-	}
-	if err := DelEndpoint(0, netip.Addr{}); err == nil {
-		t.Error("id 0 without an address was taken")
-	}
-}
-
-// connect makes an MPTCP connection over loopback and exchanges a byte each way.
-func connect(t *testing.T, address string, multipath bool) (client, server net.Conn) {
-	t.Helper()
-	var listening net.ListenConfig
-	listening.SetMultipathTCP(true)
-	listener, err := listening.Listen(context.Background(), "tcp", ":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { listener.Close() }) // joins go to its port
-	var dialer net.Dialer
-	dialer.SetMultipathTCP(multipath)
-	if client, err = dialer.Dial("tcp", netip.AddrPortFrom(netip.MustParseAddr(address), portOf(t, listener.Addr()).Port()).String()); err != nil {
-		t.Fatal(err)
-	}
-	if server, err = listener.Accept(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { client.Close(); server.Close() })
-	for _, pair := range [][2]net.Conn{{client, server}, {server, client}} {
-		if _, err := pair[0].Write([]byte{1}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.ReadFull(pair[1], make([]byte, 1)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return client, server
-}
-
-func portOf(t *testing.T, addr net.Addr) netip.AddrPort {
-	t.Helper()
-	ap := addr.(*net.TCPAddr).AddrPort()
-	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
-}
-
-// side finds the connection whose local end is local.
-func side(t *testing.T, local netip.AddrPort) (Connection, bool) {
-	t.Helper()
-	connections, err := Connections()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range connections {
-		for _, s := range c.Subflows {
-			if s.Local == local && !s.Join {
-				return c, true
-			}
-		}
-	}
-	return Connection{}, false
-}
 
 // TestAnnouncedAddressIsJoinedAndWithdrawn is the handover in small: a second
 // address is announced, the client joins, the first address (id 0) goes.
@@ -235,18 +65,6 @@ func TestAnnouncedAddressIsJoinedAndWithdrawn(t *testing.T) {
 			}
 		})
 	}
-}
-
-func waitEvent(t *testing.T, events <-chan Event, wanted func(Event) bool) {
-	t.Helper()
-	var seen []Event
-	for e := range events {
-		if wanted(e) {
-			return
-		}
-		seen = append(seen, e)
-	}
-	t.Fatalf("the event never came; seen: %+v", seen)
 }
 
 func TestPlainListsWhatIsNoMPTCP(t *testing.T) {
@@ -336,17 +154,6 @@ func TestAbortLeavesTheConnection(t *testing.T) {
 	}
 }
 
-func await(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for range 400 {
-		if holds() {
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	t.Fatalf("%s never came", what)
-}
-
 // TestLeavingCountsWhatCloses: subflows, and what the kernel is only finishing, on one
 // address; neither plain connections that live nor those of other addresses.
 func TestLeavingCountsWhatCloses(t *testing.T) {
@@ -400,8 +207,3 @@ func TestMemoryOfUnreadData(t *testing.T) {
 		return err == nil && m.Connections == 1 && m.Grown > 131072 && m.Used > before.Used+32<<10
 	})
 }
-
-// zeroes can be read for ever.
-type zeroes struct{}
-
-func (zeroes) Read(b []byte) (int, error) { return len(b), nil }

@@ -2,7 +2,7 @@ package mptcp
 
 import "testing"
 
-// The kernel is trusted, but not with our stack: no answer may panic.
+// FuzzDecodeSocket: the kernel is trusted, but not with our stack: no answer may panic.
 func FuzzDecodeSocket(f *testing.F) {
 	f.Add(make([]byte, diagMessageLen))
 	f.Add(append(make([]byte, diagMessageLen), 8, 0, 19, 0, 1, 2, 3, 4))
