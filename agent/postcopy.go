@@ -25,13 +25,6 @@ func mayHandEarly(p migration.Plan) bool {
 	return ownPath(p) && (p.Mode == "hybrid" || p.Mode == "postcopy")
 }
 
-// enoughRounds is for how many times the first round's duration hybrid goes on copying:
-// more is waste. Where nobody asked for it, it goes on for longer as long as that gains.
-const (
-	enoughRounds     = 1.5
-	enoughWhileGains = 4
-)
-
 // handEarly decides at each look whether the rest follows the guest: the verdict is to go then, and else what it was. A
 // copy that meets its budget by the time at which hybrid ends it goes, too, and nothing follows.
 func (m *outgoing) handEarly(look policy.Look, verdict policy.Verdict, copying *policy.Copying) policy.Verdict {
@@ -41,11 +34,11 @@ func (m *outgoing) handEarly(look policy.Look, verdict policy.Verdict, copying *
 	if look.Round <= 1 { // all was not read once yet: the pause would be as long as that
 		return verdict
 	}
-	enough := enoughRounds
+	enough := policy.FollowRounds
 	if m.work.chosen && copying.Gains() {
-		enough = enoughWhileGains
+		enough = policy.FollowWhileGains
 	}
-	early := verdict == policy.GiveUp || look.At > time.Duration(enough*float64(m.work.rounds.FirstTook))
+	early := verdict == policy.GiveUp || m.work.rounds.Past(look.At, enough)
 	if m.plan.Mode == "postcopy" { // what was written meanwhile has to be read, too
 		early = verdict == policy.GiveUp || m.work.rounds.Enough(look.At, m.plan.Downtime)
 	}

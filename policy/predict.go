@@ -128,11 +128,11 @@ func (f Facts) copying(pass, dirty, handles float64) (took, again float64, follo
 		round = written / handles
 		took += round
 	}
-	follows = f.Early || f.Follows && took > followRounds*pass
+	follows = f.Early || f.Follows && took > FollowRounds*pass
 	if !follows {
 		return took, again, false
 	}
-	took, again = followRounds*pass, (followRounds-1)*pass*handles
+	took, again = FollowRounds*pass, (FollowRounds-1)*pass*handles
 	if f.Early { // all is read, however fast it is sent, and what is written meanwhile replaces what waits
 		took, again = pass, 0
 		if f.Speed > 0 {

@@ -5,10 +5,9 @@ import "time"
 // Rounds watches how long a hypervisor's rounds over memory take: what was written during one it says in the next, and
 // what it has not said when the guest is stopped it says in the pause.
 type Rounds struct {
-	FirstTook time.Duration // 0: the first has not ended
-
 	round        int64
 	began        time.Duration // the present one
+	firstTook    time.Duration // 0: the first has not ended
 	took, before time.Duration // the last whole one, and the one before
 }
 
@@ -20,8 +19,8 @@ func (r *Rounds) See(at time.Duration, round int64) {
 	if ended := round - r.round; r.round > 0 {
 		r.before, r.took = r.took, (at-r.began)/time.Duration(ended)
 	}
-	if round > 1 && r.FirstTook == 0 {
-		r.FirstTook = at
+	if round > 1 && r.firstTook == 0 {
+		r.firstTook = at
 	}
 	r.round, r.began = round, at
 }
@@ -32,17 +31,25 @@ const shrinking = 0.8
 // shortRound is the share of a downtime budget below which a round is short: what was written in it is said in the pause.
 const shortRound = 0.25
 
-// followRounds is for how many times the first round's duration a copy goes on whose rest may follow the guest (modes
-// hybrid and postcopy): more is waste.
-const followRounds = 1.5
+// For how many times the first round's duration a copy goes on whose rest may follow the guest (modes hybrid and
+// postcopy): more is waste. Where nobody asked for that mode, it goes on for longer as long as that gains.
+const (
+	FollowRounds     = 1.5
+	FollowWhileGains = 4
+)
+
+// Past says whether a copy has gone on for longer than so many times the first round's duration, which has ended.
+func (r *Rounds) Past(at time.Duration, rounds float64) bool {
+	return at > time.Duration(rounds*float64(r.firstTook))
+}
 
 // Enough says whether a guest whose rest follows it (mode postcopy) may be stopped: the last round was short for its
-// budget, or is hardly shorter than the one before, or they have taken followRounds in all.
+// budget, or is hardly shorter than the one before, or they have taken FollowRounds in all.
 func (r *Rounds) Enough(at, budget time.Duration) bool {
 	if r.round < 2 {
 		return false
 	}
 	short := r.took <= time.Duration(shortRound*float64(budget))
 	last := r.round > 2 && float64(r.took) > shrinking*float64(r.before)
-	return short || last || at > time.Duration(followRounds*float64(r.FirstTook))
+	return short || last || r.Past(at, FollowRounds)
 }
