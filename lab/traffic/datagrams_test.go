@@ -185,3 +185,46 @@ func TestEndOfBusyGuest(t *testing.T) {
 		t.Errorf("asked by %v", asked)
 	}
 }
+
+// TestRareDatagramsSurvive: a flow of a datagram every few seconds begins at once, and is not
+// taken for dead.
+func TestRareDatagramsSurvive(t *testing.T) {
+	name, server := guest(t)
+	c := client(t, name)
+	begin(t, c, Flow{Name: "rare", Kind: UDP, Connections: 2, Every: 3 * time.Second})
+	time.Sleep(fresh + 500*time.Millisecond)
+	r := end(t, c, "rare")
+	if !r.Survived || len(r.Connections) != 2 || r.Lost != 0 || r.Records < 1 || r.Records > 3 {
+		t.Errorf("survived %v, %d sockets, %d datagrams, %d lost", r.Survived, len(r.Connections), r.Records, r.Lost)
+	}
+	begin(t, c, Flow{Name: "dead", Kind: UDP})
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := server.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(fresh + 100*time.Millisecond)
+	if r = end(t, c, "dead"); r.Survived || r.Connections[0].Survived {
+		t.Error("nobody is there, and it survived")
+	}
+}
+
+// TestDatagramOf: datagrams are as far apart as their rate wants it, also where it is low.
+func TestDatagramOf(t *testing.T) {
+	for _, c := range []struct {
+		rate  int64
+		every time.Duration
+		size  int
+		apart time.Duration
+	}{
+		{0, 10 * time.Millisecond, 200, 10 * time.Millisecond},
+		{160e3, 10 * time.Millisecond, 200, 10 * time.Millisecond},
+		{8e3, 10 * time.Millisecond, 64, 64 * time.Millisecond},
+		{9600e3, 10 * time.Millisecond, 1200, time.Millisecond},
+	} {
+		if size, apart := datagramOf(c.rate, c.every); size != c.size || apart != c.apart {
+			t.Errorf("%d bit/s: %d bytes every %v", c.rate, size, apart)
+		}
+	}
+}
