@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -17,7 +15,6 @@ import (
 	"time"
 
 	"godwit/internal/need"
-	"godwit/netstate/dump"
 	"godwit/netstate/mptcp"
 	"godwit/vm/guest"
 	"godwit/vm/guest/qga"
@@ -28,23 +25,6 @@ import (
 // The suite of guest.Channel: what an agent asks of a guest, answered by our own
 // program and by the QEMU guest agent. Each runs on this machine, in the test's own
 // network namespace, whose two NICs are the guest's.
-
-const (
-	firstMAC  = "52:54:00:00:09:0a"
-	secondMAC = "52:54:00:00:09:0b"
-)
-
-var (
-	oldV4   = netip.MustParsePrefix("10.9.1.10/24")
-	oldV6   = netip.MustParsePrefix("fd00:9:1::10/64")
-	nextV4  = netip.MustParsePrefix("10.9.2.10/24")
-	nextV6  = netip.MustParsePrefix("fd00:9:2::10/64")
-	oldGW4  = netip.MustParseAddr("10.9.1.1")
-	oldGW6  = netip.MustParseAddr("fd00:9:1::1")
-	nextGW4 = netip.MustParseAddr("10.9.2.1")
-	nextGW6 = netip.MustParseAddr("fd00:9:2::1")
-	remote  = netip.MustParseAddr("10.9.3.3") // on lo: the peer of connections
-)
 
 // each runs a test by both channels, with fresh NICs.
 func each(t *testing.T, test func(t *testing.T, c guest.Channel)) {
@@ -57,27 +37,6 @@ func each(t *testing.T, test func(t *testing.T, c guest.Channel)) {
 		need.Program(t, "ss")
 		makeNICs(t)
 		test(t, guestAgent(t))
-	})
-}
-
-// makeNICs makes the guest's two NICs, ends of veth pairs, and takes them away again.
-func makeNICs(t *testing.T) {
-	t.Helper()
-	need.Root(t)
-	run := func(command string) {
-		if out, err := exec.Command("/bin/sh", "-c", command).CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v %s", command, err, out)
-		}
-	}
-	run("ip link set lo up && ip addr replace " + remote.String() + "/32 dev lo")
-	for i, mac := range []string{firstMAC, secondMAC} {
-		run(fmt.Sprintf("ip link add nic%d address %s type veth peer name far%d && ip link set far%d up", i, mac, i, i))
-	}
-	if err := mptcp.SetLimits(8, 8); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		run("ip link del nic0; ip link del nic1; ip mptcp endpoint flush; for f in -4 -6; do ip $f rule show | grep ^10000: | while read r; do ip $f rule del priority 10000; done; done")
 	})
 }
 
@@ -127,87 +86,6 @@ func guestAgent(t *testing.T) guest.Channel {
 	return nil
 }
 
-func configureOld() guest.Configure {
-	return guest.Configure{MAC: firstMAC, Addrs: []netip.Prefix{oldV4, oldV6}, GatewayV4: oldGW4, GatewayV6: oldGW6,
-		Table: guest.FirstTable, Main: true, TxQueueLen: 10000, MTU: 1400}
-}
-
-func configureNext() guest.Configure {
-	return guest.Configure{MAC: secondMAC, Addrs: []netip.Prefix{nextV4, nextV6}, GatewayV4: nextGW4, GatewayV6: nextGW6,
-		Table: guest.FirstTable + 1, Endpoint: 3, MTU: 1 << 17} // more than its NIC can
-}
-
-// lookup is what the kernel would do with a packet from source to far away.
-func lookup(t *testing.T, source, to string, more ...string) string {
-	t.Helper()
-	out, err := exec.Command("ip", append([]string{"route", "get", to, "from", source}, more...)...).CombinedOutput()
-	if err != nil {
-		return "none: " + strings.TrimSpace(string(out))
-	}
-	return strings.TrimSpace(string(out))
-}
-
-func isUp(t *testing.T, device string) bool {
-	t.Helper()
-	link, err := netlink.LinkByName(device)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return link.Attrs().Flags&net.FlagUp != 0
-}
-
-func mtuOf(t *testing.T, device string) int {
-	t.Helper()
-	link, err := netlink.LinkByName(device)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return link.Attrs().MTU
-}
-
-func addrsOn(t *testing.T, device string) []string {
-	t.Helper()
-	link, err := netlink.LinkByName(device)
-	if err != nil {
-		t.Fatal(err)
-	}
-	found, err := dump.Addrs(link, netlink.FAMILY_ALL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all []string
-	for _, a := range found {
-		if !a.IP.IsLinkLocalUnicast() {
-			all = append(all, a.IPNet.String())
-		}
-	}
-	slices.Sort(all)
-	return all
-}
-
-func want(t *testing.T, what string, got, expected any) {
-	t.Helper()
-	if fmt.Sprint(got) != fmt.Sprint(expected) {
-		t.Errorf("%s: got %v, want %v", what, got, expected)
-	}
-}
-
-func contains(t *testing.T, what, got string, words ...string) {
-	t.Helper()
-	for _, w := range words {
-		if !strings.Contains(got, w) {
-			t.Errorf("%s: %q lacks %q", what, got, w)
-		}
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestChannelMovesAddresses configures the old address, then the next one beside it,
 // and retires the old one, each call twice: the second makes the same state.
 func TestChannelMovesAddresses(t *testing.T) {
@@ -254,9 +132,7 @@ func TestChannelMovesAddresses(t *testing.T) {
 		rules, err := exec.Command("ip", "rule", "show", "from", "10.9.1.10").Output()
 		must(t, err)
 		want(t, "rules of the old address", strings.TrimSpace(string(rules)), "")
-		link, err := netlink.LinkByName("nic0")
-		must(t, err)
-		want(t, "old NIC up", link.Attrs().Flags&net.FlagUp != 0, false)
+		want(t, "the old NIC is up in the end", isUp(t, "nic0"), false)
 	})
 }
 
@@ -434,12 +310,11 @@ func TestChannelDescribes(t *testing.T) {
 // TestChannelTellsWhatLiesAbove: a bridge over a NIC has its MAC, and is none.
 func TestChannelTellsWhatLiesAbove(t *testing.T) {
 	each(t, func(t *testing.T, c guest.Channel) {
-		nic, err := netlink.LinkByName("nic0")
-		must(t, err)
-		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "over", HardwareAddr: nic.Attrs().HardwareAddr}}
+		under := nic(t, "nic0")
+		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "over", HardwareAddr: under.Attrs().HardwareAddr}}
 		must(t, netlink.LinkAdd(bridge))
 		t.Cleanup(func() { must(t, netlink.LinkDel(bridge)) })
-		must(t, netlink.LinkSetMaster(nic, bridge))
+		must(t, netlink.LinkSetMaster(under, bridge))
 		var i guest.Info
 		must(t, c.Call(t.Context(), "info", nil, &i))
 		above, part := map[string]bool{}, map[string]bool{}
@@ -448,49 +323,7 @@ func TestChannelTellsWhatLiesAbove(t *testing.T) {
 				above[n.Name], part[n.Name] = n.Above, n.Part
 			}
 		}
-		want(t, "what lies above", above, map[string]bool{nic.Attrs().Name: false, "over": true})
-		want(t, "what is a part of that", part, map[string]bool{nic.Attrs().Name: true, "over": false})
+		want(t, "what lies above", above, map[string]bool{under.Attrs().Name: false, "over": true})
+		want(t, "what is a part of that", part, map[string]bool{under.Attrs().Name: true, "over": false})
 	})
-}
-
-// connect makes a connection from remote to the old address, over which data has gone
-// both ways.
-func connect(t *testing.T, multipath bool) [2]net.Conn {
-	t.Helper()
-	var listening net.ListenConfig
-	listening.SetMultipathTCP(true)
-	listener, err := listening.Listen(t.Context(), "tcp4", ":0")
-	must(t, err)
-	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: remote.AsSlice()}}
-	dialer.SetMultipathTCP(multipath)
-	port := listener.Addr().(*net.TCPAddr).Port
-	near, err := dialer.DialContext(t.Context(), "tcp", fmt.Sprintf("%s:%d", oldV4.Addr(), port))
-	must(t, err)
-	far, err := listener.Accept()
-	must(t, err)
-	t.Cleanup(func() {
-		for _, c := range []net.Conn{near, far} {
-			c.(*net.TCPConn).SetLinger(0)
-			c.Close()
-		}
-		listener.Close()
-	})
-	pair := [2]net.Conn{near, far}
-	alive(t, pair)
-	return pair
-}
-
-// alive sends a byte both ways.
-func alive(t *testing.T, pair [2]net.Conn) {
-	t.Helper()
-	for i := range pair {
-		pair[i].SetDeadline(time.Now().Add(5 * time.Second))
-		pair[1-i].SetDeadline(time.Now().Add(5 * time.Second))
-		if _, err := pair[i].Write([]byte{1}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.ReadFull(pair[1-i], make([]byte, 1)); err != nil {
-			t.Fatal(err)
-		}
-	}
 }
