@@ -11,12 +11,6 @@ import (
 	"godwit/lab/scenario"
 )
 
-// Judge sets Unmet and OK by what the scenario expects.
-func Judge(s *scenario.Scenario, r *Report) {
-	r.Unmet = Check(s, r)
-	r.OK = len(r.Unmet) == 0
-}
-
 // Check gives one line for each expectation that does not hold, with the number
 // that was seen. A trigger that never came, a step that went wrong and a run
 // that met its timeout are unmet whatever the file expects.

@@ -99,8 +99,3 @@ func (f *file) dropped(o *object, e *Expect) {
 	}
 	e.Guest = m.known("guest", "guest", f.guests)
 }
-
-// Expects tells whether the file asks for this kind at all.
-func (s *Scenario) Expects(kind string) bool {
-	return slices.ContainsFunc(s.Expect, func(e Expect) bool { return e.Kind == kind })
-}

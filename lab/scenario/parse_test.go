@@ -80,7 +80,7 @@ func TestConnectionsExpected(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !s.Expects(ExpectConnections) || !s.Expects(ExpectMoved) || len(s.Expect) != 2 {
+	if len(s.Expect) != 2 || s.Expect[0].Kind != ExpectConnections || s.Expect[1].Kind != ExpectMoved {
 		t.Errorf("%+v", s.Expect)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -13,7 +12,6 @@ import (
 type Client struct {
 	p       *process
 	samples chan Sample
-	missed  atomic.Int64
 
 	mu    sync.Mutex
 	sizes map[string]int // of the flows that were started: their connections
@@ -39,8 +37,7 @@ func StartClient(ctx context.Context, namespace string) (*Client, error) {
 		}
 		select {
 		case c.samples <- *m.Sample:
-		default:
-			c.missed.Add(1)
+		default: // nobody reads them
 		}
 	})
 	if err != nil {
@@ -95,11 +92,8 @@ func (c *Client) Stop(name string) (Result, error) {
 }
 
 // Samples are what the flows were in each 100 ms. The channel is closed when
-// the process has ended. Samples that nobody reads for long are dropped; see Missed.
+// the process has ended. Samples that nobody reads for long are dropped.
 func (c *Client) Samples() <-chan Sample { return c.samples }
-
-// Missed counts samples that were dropped because nobody read them.
-func (c *Client) Missed() int64 { return c.missed.Load() }
 
 // Done is closed when the process has ended.
 func (c *Client) Done() <-chan struct{} { return c.p.done }

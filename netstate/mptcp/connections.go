@@ -54,8 +54,9 @@ func Connections() ([]Connection, error) {
 	return group(subflows, parents), nil
 }
 
-// All is Connections and Plain of one listing, which with thousands of sockets takes most
-// of the time.
+// All is Connections, and the connected TCP sockets that are no subflow of one (those that
+// fell back are here), half closed ones included, those in time-wait not: of one listing,
+// which with thousands of sockets takes most of the time.
 func All() ([]Connection, []Socket, error) {
 	sockets, parents, err := dumpBoth()
 	if err != nil {
@@ -144,16 +145,7 @@ type Socket struct {
 	Figures
 }
 
-// Plain lists the connected TCP sockets that are no subflow of an MPTCP connection
-// (those that fell back are), half closed ones included, those in time-wait not.
-func Plain() ([]Socket, error) {
-	sockets, parents, err := dumpBoth()
-	if err != nil {
-		return nil, fmt.Errorf("list tcp sockets: %w", err)
-	}
-	return plainOf(sockets, group(nil, parents)), nil
-}
-
+// plainOf are the sockets that are no subflow of an MPTCP connection.
 func plainOf(sockets []socket, connections []Connection) []Socket {
 	fallback := make(map[uint32]bool)
 	for _, c := range connections {

@@ -76,7 +76,7 @@ func TestPlainListsWhatIsNoMPTCP(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer udp.Close()
-	sockets, err := Plain()
+	_, sockets, err := All()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -101,19 +101,6 @@ func DelEndpoint(id uint8, addr netip.Addr) error {
 	return nil
 }
 
-// SetFlags changes FlagBackup or FlagFullmesh of the endpoint id. A change of FlagBackup is
-// told to peers (MP_PRIO); a change of FlagFullmesh resets subflows.
-func SetFlags(id uint8, addr netip.Addr, flags Flags) error {
-	encoder, err := encodeEndpoint(Endpoint{ID: id, Addr: addr, Flags: flags}, true)
-	if err != nil {
-		return fmt.Errorf("change mptcp endpoint %d: %w", id, err)
-	}
-	if _, err := request(cmdSetFlags, encoder, 0); err != nil {
-		return fmt.Errorf("change mptcp endpoint %d to %s: %w", id, flags, err)
-	}
-	return nil
-}
-
 // Endpoints lists what the path manager knows, in its own order.
 func Endpoints() ([]Endpoint, error) {
 	messages, err := request(cmdGetAddr, nil, netlink.Dump)

@@ -12,7 +12,6 @@ const (
 	cmdGetAddr   = 3
 	cmdSetLimits = 5
 	cmdGetLimits = 6
-	cmdSetFlags  = 7
 
 	attrAddr        = 1
 	attrRcvAddAddrs = 2
