@@ -16,11 +16,12 @@ import (
 func (r *run) connections(m *move) *report.Connections {
 	out := &report.Connections{}
 	next, rep := map[netip.Addr]bool{}, m.ending()
-	stays := rep.Outcome == migration.Refused || rep.Outcome == migration.Aborted || rep.Outcome == "" && rep.Resumed == 0
 	for _, a := range rep.Next {
 		next[a.Prefix.Addr()] = true
 	}
-	earlier, on := r.endedBefore(m), r.movedOnAt(m)
+	stays := rep.Outcome == migration.Refused || rep.Outcome == migration.Aborted || rep.Outcome == "" && rep.Resumed == 0
+	led := rep.Outcome != migration.Completed || rep.Network == "tunnel" // none moves
+	earlier := r.endedBefore(m)
 	for _, t := range r.w.scenario.Traffic {
 		result, ok := r.results[t.Name]
 		if !ok || t.Guest != m.guest || t.Kind == traffic.UDP || t.Kind == traffic.Exec {
@@ -29,13 +30,7 @@ func (r *run) connections(m *move) *report.Connections {
 		if result.Start > rep.Ended {
 			continue // it began after the move
 		}
-		moved, until := 0, on
-		if until == 0 && slices.ContainsFunc(result.Connections, func(c traffic.Connection) bool { return !c.Survived }) {
-			until = result.End // where one was that has ended since, only the samples tell
-		}
-		if until != 0 {
-			moved = r.movedOn(t.Name, next, rep.Handed, max(until, rep.Handed+int64(time.Second)))
-		}
+		moves := r.movesOf(m, t.Name, next, rep.Handed)
 		for _, c := range result.Connections {
 			if goneBefore(c, m.asked.UnixNano(), earlier) {
 				continue
@@ -47,21 +42,33 @@ func (r *run) connections(m *move) *report.Connections {
 			switch {
 			case lostBy(c, rep.Ended):
 				out.Lost++
-			case rep.Outcome != migration.Completed || rep.Network == "tunnel":
-				if !stays {
-					out.Tunnelled++
-				}
-			case until != 0 && moved > 0:
-				moved--
-				out.Moved++
-			case until == 0 && hasMoved(c, next):
-				out.Moved++
-			default:
+			case led && stays:
+			case led || !moves(c):
 				out.Tunnelled++
+			default:
+				out.Moved++
 			}
 		}
 	}
 	return out
+}
+
+// movesOf says of each of a flow's connections in turn whether it moved to one of next at a handover, unix ns. Where
+// the guest has moved on since, or one has ended, so that the last look at each tells of something else, the
+// samples say how many moved, and those are taken to be the first.
+func (r *run) movesOf(m *move, flow string, next map[netip.Addr]bool, handed int64) func(traffic.Connection) bool {
+	until, result := r.movedOnAt(m), r.results[flow]
+	if until == 0 && slices.ContainsFunc(result.Connections, func(c traffic.Connection) bool { return !c.Survived }) {
+		until = result.End
+	}
+	if until == 0 {
+		return func(c traffic.Connection) bool { return hasMoved(c, next) }
+	}
+	moved := r.movedOn(flow, next, handed, max(until, handed+int64(time.Second)))
+	return func(traffic.Connection) bool {
+		moved--
+		return moved >= 0
+	}
 }
 
 // lostBy says whether nothing was heard of a connection after a time, unix ns. Of one that has nothing to

@@ -30,16 +30,22 @@ type leaderless struct {
 	since   time.Time
 }
 
-// see takes in a look, and gives the outcome if it is one by now. source is what the source's QEMU says of the guest, "" where it
-// has ended; there says whether the destination has it run, and heard whether the destination said so.
-func (l *leaderless) see(now time.Time, source vm.Status, there, heard bool) (report.Outcome, string) {
+// bothSides is how the two hosts of such a migration stand.
+type bothSides struct {
+	source vm.Status // what the source's QEMU says of the guest; "": it has ended
+	there  bool      // the destination has it run
+	heard  bool      // the destination said whether it has
+}
+
+// see takes in a look, and gives the outcome if it is one by now, and why.
+func (l *leaderless) see(now time.Time, at bothSides) (report.Outcome, string) {
 	outcome := report.Outcome("")
 	switch {
-	case there:
-	case source == vm.Running: // it is stopped before it is let go, and never goes on after that
+	case at.there:
+	case at.source == vm.Running: // it is stopped before it is let go, and never goes on after that
 		outcome = report.Aborted
-	case !heard:
-	case source == "":
+	case !at.heard:
+	case at.source == "":
 		outcome = report.Failed
 	default:
 		outcome = report.InDoubt
@@ -71,7 +77,7 @@ func (r *run) leaderless(ctx context.Context, host *hostAgent, m *move, seen *le
 	if err != nil { // its monitor did not answer in time
 		return false
 	}
-	outcome, why := seen.see(time.Now(), source, rep.Resumed != 0, heard)
+	outcome, why := seen.see(time.Now(), bothSides{source, rep.Resumed != 0, heard})
 	if outcome == "" {
 		return false
 	}

@@ -15,33 +15,28 @@ import (
 
 // TestLeaderless: a migration that nobody leads any more is what both sides show for a while.
 func TestLeaderless(t *testing.T) {
-	type look struct {
-		source       vm.Status
-		there, heard bool
-	}
-	stays, stopped, dead := look{vm.Running, false, true}, look{vm.Paused, false, true}, look{"", false, true}
+	stays, stopped, dead := bothSides{vm.Running, false, true}, bothSides{vm.Paused, false, true}, bothSides{"", false, true}
 	for name, c := range map[string]struct {
-		looks []look // one a second; the last goes on
+		looks []bothSides // one a second; the last goes on
 		want  report.Outcome
 		after int // looks
 	}{
-		"it runs on":                       {[]look{stays}, report.Aborted, 5},
-		"it runs on, and nobody there":     {[]look{{vm.Running, false, false}}, report.Aborted, 5},
-		"it stands still":                  {[]look{stopped}, report.InDoubt, 5},
-		"it stands still, nobody there":    {[]look{{vm.Paused, false, false}}, "", 0},
-		"its QEMU is gone":                 {[]look{dead}, report.Failed, 5},
-		"it came there":                    {[]look{{vm.Paused, true, true}}, "", 0},
-		"it came there, gone here":         {[]look{stopped, stopped, stopped, {"", true, true}}, "", 0},
-		"it was stopped, and went on":      {[]look{stopped, stopped, stays}, report.Aborted, 7},
-		"it ran, stood still, and is gone": {[]look{stays, stopped, stopped, dead}, report.Failed, 8},
+		"it runs on":                       {[]bothSides{stays}, report.Aborted, 5},
+		"it runs on, and nobody there":     {[]bothSides{{vm.Running, false, false}}, report.Aborted, 5},
+		"it stands still":                  {[]bothSides{stopped}, report.InDoubt, 5},
+		"it stands still, nobody there":    {[]bothSides{{vm.Paused, false, false}}, "", 0},
+		"its QEMU is gone":                 {[]bothSides{dead}, report.Failed, 5},
+		"it came there":                    {[]bothSides{{vm.Paused, true, true}}, "", 0},
+		"it came there, gone here":         {[]bothSides{stopped, stopped, stopped, {"", true, true}}, "", 0},
+		"it was stopped, and went on":      {[]bothSides{stopped, stopped, stays}, report.Aborted, 7},
+		"it ran, stood still, and is gone": {[]bothSides{stays, stopped, stopped, dead}, report.Failed, 8},
 	} {
 		var l leaderless
 		at := time.Unix(1000, 0)
 		got, after := report.Outcome(""), 0
 		for i := 0; i < 20 && got == ""; i++ {
-			see := c.looks[min(i, len(c.looks)-1)]
 			var why string
-			if got, why = l.see(at.Add(time.Duration(i)*time.Second), see.source, see.there, see.heard); got != "" {
+			if got, why = l.see(at.Add(time.Duration(i)*time.Second), c.looks[min(i, len(c.looks)-1)]); got != "" {
 				if after = i; why == "" {
 					t.Errorf("%s: it does not say why", name)
 				}

@@ -102,11 +102,8 @@ func (r *run) follow(ctx context.Context, host *hostAgent, m *move) {
 		}
 		if err != nil {
 			var problem *migration.Problem
-			if errors.As(err, &problem) && problem.Code == migration.CodeUsage {
-				if rep, err := host.client.Report(ctx, m.id); err == nil {
-					m.set(&rep)
-					return
-				}
+			if errors.As(err, &problem) && problem.Code == migration.CodeUsage && m.takeReport(ctx, host) {
+				return
 			}
 			after = 0
 			if host.goneForGood() && (r.landedThere(ctx, m) || r.leaderless(ctx, host, m, &stands)) || !clock.Sleep(ctx, 100*time.Millisecond) {
@@ -128,14 +125,19 @@ func (r *run) follow(ctx context.Context, host *hostAgent, m *move) {
 			after = e.N
 			r.heard(ctx, m, e)
 		}
-		if part.Over {
-			rep, err := host.client.Report(ctx, m.id)
-			if err == nil {
-				m.set(&rep)
-				return
-			}
+		if part.Over && m.takeReport(ctx, host) {
+			return
 		}
 	}
+}
+
+// takeReport keeps what a host's agent reports of the migration, and says whether it has.
+func (m *move) takeReport(ctx context.Context, host *hostAgent) bool {
+	rep, err := host.client.Report(ctx, m.id)
+	if err == nil {
+		m.set(&rep)
+	}
+	return err == nil
 }
 
 // landedThere asks the destination for a migration whose source's agent was killed and is not started
