@@ -22,31 +22,41 @@ func (k *kernel) check(s State) error {
 		}
 	}
 	for _, a := range s.Away {
-		if _, err := k.link(a.Tunnel); err != nil {
+		if err := k.checkAway(a, s.Bridge); err != nil {
 			return err
-		}
-		if a.Home != "" {
-			if _, err := k.link(a.Home); err != nil {
-				return err
-			}
-		} else if a.Addr.Is4() && !a.Gateway.IsValid() {
-			if err := k.unfiltered(s.Bridge); err != nil {
-				return err
-			}
 		}
 	}
 	for _, v := range s.Visiting {
-		if v.AtHome() {
-			continue
-		}
-		if _, err := k.link(v.Tunnel); err != nil {
+		if err := k.checkVisiting(v); err != nil {
 			return err
 		}
-		if v.Publish != 0 {
-			if err := forwards(v.Addr); err != nil {
-				return err
-			}
-		}
+	}
+	return nil
+}
+
+func (k *kernel) checkAway(a Away, bridge string) error {
+	if _, err := k.link(a.Tunnel); err != nil {
+		return err
+	}
+	if a.Home != "" {
+		_, err := k.link(a.Home)
+		return err
+	}
+	if a.Addr.Is4() && !a.Gateway.IsValid() {
+		return k.unfiltered(bridge)
+	}
+	return nil
+}
+
+func (k *kernel) checkVisiting(v Visiting) error {
+	if v.AtHome() {
+		return nil
+	}
+	if _, err := k.link(v.Tunnel); err != nil {
+		return err
+	}
+	if v.Publish != 0 {
+		return forwards(v.Addr)
 	}
 	return nil
 }

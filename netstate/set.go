@@ -3,6 +3,7 @@ package netstate
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -117,35 +118,9 @@ func apply(b book, s State, trust bool) error {
 // sysctls will change; nothing if the book says so already.
 func (k *kernel) noteIntent(b book, s State, bridge net.HardwareAddr, before, mine []resource) error {
 	old := b.remembered()
-	changes := false
-	for _, r := range mine {
-		switch c := r.(type) {
-		case acceptRA:
-			paths, err := acceptingRA(old)
-			if err != nil {
-				return err
-			}
-			k.listening = paths
-			for _, path := range paths {
-				old[path], changes = "1", true
-			}
-		case neighbour:
-			mac, err := k.others(c)
-			if err != nil {
-				return err
-			}
-			if mac != "" && old[c.key()] != mac {
-				old[c.key()], changes = mac, true
-			}
-		case sysctl:
-			_, was, same, err := c.change()
-			if err != nil {
-				return err
-			}
-			if note := noted(c.path, was); !same && old[c.path] != note { // or what somebody has set since
-				old[c.path], changes = note, true
-			}
-		}
+	changes, err := k.noteBefore(old, mine)
+	if err != nil {
+		return err
 	}
 	if !changes && contains(before, mine) {
 		return nil
@@ -194,39 +169,17 @@ func notesFlows(rules []bridgeRule, now []string) bool {
 // puts sysctls back that nobody needs.
 func (b book) drop(k *kernel, before, after []resource) error {
 	var errs []error
-	old, kept := b.remembered(), b.remembered()
-	theirs := othersForward6(old)
+	old := b.remembered()
+	was := former{old: old, kept: maps.Clone(old), theirs: othersForward6(old)}
 	for _, r := range slices.Backward(before) {
 		if slices.Contains(after, r) || replaced(r, after) {
 			continue
 		}
-		errs = append(errs, r.remove(k))
-		if n, ok := r.(neighbour); ok && old[n.key()] != "" {
-			errs = append(errs, putBack(n.key(), old[n.key()]))
-			delete(kept, n.key())
-		}
-		if c, ok := r.(sysctl); ok && !needed(after, c.path) {
-			if value, changed := old[c.path]; changed {
-				if !theirs || !ofForwarding6(c.path) {
-					errs = append(errs, restore(c.path, value))
-				}
-				delete(kept, c.path)
-			}
-			if c.path == forwarding6 {
-				delete(kept, toCome6)
-			}
-		}
-		if c, ok := r.(acceptRA); ok {
-			paths, err := c.restored(old, theirs)
-			errs = append(errs, err)
-			for _, path := range paths {
-				delete(kept, path)
-			}
-		}
+		errs = append(errs, r.remove(k), was.undo(r, after))
 	}
-	if len(kept) != len(old) {
+	if len(was.kept) != len(old) {
 		p := newPage()
-		p.write(chainRemember, b.chains[chainRemember], remember(kept))
+		p.write(chainRemember, b.chains[chainRemember], remember(was.kept))
 		errs = append(errs, p.commit("notes"))
 	}
 	return errors.Join(errs...)

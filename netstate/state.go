@@ -91,42 +91,58 @@ func (s State) validate() error {
 	}
 	seen := map[netip.Addr]bool{}
 	for _, a := range s.Away {
-		if err := errors.Join(address(seen, a.Addr, a.MAC, a.Gateway), device("tunnel", a.Tunnel)); err != nil {
+		if err := a.validate(seen); err != nil {
 			return err
-		}
-		if a.Subnet.IsValid() && !a.Subnet.Contains(a.Addr) {
-			return fmt.Errorf("address %s: not of its subnet %s", a.Addr, a.Subnet)
-		}
-		if a.Home != "" && (a.Gateway.IsValid() || device("tunnel", a.Home) != nil) {
-			return fmt.Errorf("address %s: in transit, with gateway %s and way home %q: want no gateway and a device", a.Addr, a.Gateway, a.Home)
 		}
 	}
 	for _, v := range s.Visiting {
-		if err := address(seen, v.Addr, v.MAC, v.Gateway); err != nil {
+		if err := v.validate(seen); err != nil {
 			return err
-		}
-		if v.AtHome() && !v.Gateway.IsValid() {
-			return fmt.Errorf("address %s: at home, but no gateway is named", v.Addr)
-		}
-		if !v.AtHome() {
-			if err := device("tunnel", v.Tunnel); err != nil {
-				return err
-			}
-		}
-		if v.Publish < 0 || v.Direct && (v.Publish == 0 || v.AtHome()) {
-			return fmt.Errorf("visiting %s: published in table %d, direct %v: want a table, and a visitor", v.Addr, v.Publish, v.Direct)
-		}
-		if len(v.Taps) == 0 {
-			return fmt.Errorf("visiting %s: no tap", v.Addr)
-		}
-		if v.Waits && (v.AtHome() || v.Tap == "" || v.Publish != 0) {
-			return fmt.Errorf("visiting %s: waits at tap %q, published in table %d: want a visitor, its NIC's tap and no table", v.Addr, v.Tap, v.Publish)
 		}
 	}
 	for _, o := range s.OffLink {
 		if err := o.validate(); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// validate adds the address to those that were seen.
+func (a Away) validate(seen map[netip.Addr]bool) error {
+	if err := errors.Join(address(seen, a.Addr, a.MAC, a.Gateway), device("tunnel", a.Tunnel)); err != nil {
+		return err
+	}
+	if a.Subnet.IsValid() && !a.Subnet.Contains(a.Addr) {
+		return fmt.Errorf("address %s: not of its subnet %s", a.Addr, a.Subnet)
+	}
+	if a.Home != "" && (a.Gateway.IsValid() || device("tunnel", a.Home) != nil) {
+		return fmt.Errorf("address %s: in transit, with gateway %s and way home %q: want no gateway and a device", a.Addr, a.Gateway, a.Home)
+	}
+	return nil
+}
+
+// validate adds the address to those that were seen.
+func (v Visiting) validate(seen map[netip.Addr]bool) error {
+	if err := address(seen, v.Addr, v.MAC, v.Gateway); err != nil {
+		return err
+	}
+	if v.AtHome() && !v.Gateway.IsValid() {
+		return fmt.Errorf("address %s: at home, but no gateway is named", v.Addr)
+	}
+	if !v.AtHome() {
+		if err := device("tunnel", v.Tunnel); err != nil {
+			return err
+		}
+	}
+	if v.Publish < 0 || v.Direct && (v.Publish == 0 || v.AtHome()) {
+		return fmt.Errorf("visiting %s: published in table %d, direct %v: want a table, and a visitor", v.Addr, v.Publish, v.Direct)
+	}
+	if len(v.Taps) == 0 {
+		return fmt.Errorf("visiting %s: no tap", v.Addr)
+	}
+	if v.Waits && (v.AtHome() || v.Tap == "" || v.Publish != 0) {
+		return fmt.Errorf("visiting %s: waits at tap %q, published in table %d: want a visitor, its NIC's tap and no table", v.Addr, v.Tap, v.Publish)
 	}
 	return nil
 }
@@ -155,6 +171,7 @@ func (s State) allTaps() []string {
 	return slices.DeleteFunc(all, func(tap string) bool { return tap == "" })
 }
 
+// address refuses one that cannot be used, or that was seen before, and adds it to those.
 func address(seen map[netip.Addr]bool, addr netip.Addr, mac net.HardwareAddr, gateway netip.Addr) error {
 	switch {
 	case !addr.IsValid() || addr.Is4In6() || addr.Zone() != "":
