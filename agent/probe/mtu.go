@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"time"
 
@@ -22,59 +23,93 @@ var sizes = []int{Largest, 9000, 1580, 1550, 1520, 1500, 1492, 1480, 1460, 1440,
 // reflector at remote in one piece; 0 if none does. Answers may come in fragments. It waits no
 // longer when the largest that our own link takes was answered: there is none above it; else twice wait.
 func MTU(ctx context.Context, local netip.Addr, remote netip.AddrPort, token []byte, most int, wait time.Duration) (int, error) {
-	conn, err := udpAt(ctx, netip.AddrPortFrom(local, 0))
+	conn, err := unfragmented(ctx, local)
 	if err != nil {
 		return 0, fmt.Errorf("probe path from %s: %w", local, err)
 	}
 	defer conn.Close()
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	cerr := raw.Control(func(fd uintptr) { // may not be fragmented, whatever the kernel believes of the path
-		if local.Is4() {
-			err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE)
-		} else {
-			err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE)
-		}
-	})
-	if err := errors.Join(cerr, err); err != nil {
-		return 0, fmt.Errorf("probe path from %s: %w", local, err)
-	}
-	headers := 28
+	t := trial{conn: conn, remote: remote, token: token, headers: 28, buf: make([]byte, 16<<10)}
 	if local.Is6() {
-		headers = 48
+		t.headers = 48
 	}
-	best, largest, buf := 0, 0, make([]byte, 16<<10)
 	for range 2 { // one may get lost
-		for _, size := range sizes {
-			if size > most || size <= best {
-				continue
-			}
-			payload := make([]byte, size-headers)
-			copy(payload, token)
-			_, err := conn.WriteToUDPAddrPort(payload, remote)
-			if !errors.Is(err, unix.EMSGSIZE) { // our own link takes it
-				largest = max(largest, size)
-			}
-		}
+		t.send(most)
 		if err := conn.SetReadDeadline(time.Now().Add(wait)); err != nil {
 			return 0, err
 		}
-		for ctx.Err() == nil {
-			n, _, err := conn.ReadFromUDPAddrPort(buf)
-			if err != nil {
-				break // the deadline, or an ICMP error of one that was too large
-			}
-			if bytes.HasPrefix(buf[:n], token) {
-				best = max(best, n+headers)
-			}
-			if best >= largest {
-				return best, nil
-			}
+		if t.answered(ctx) {
+			return t.best, nil
 		}
 	}
-	return best, ctx.Err()
+	return t.best, ctx.Err()
+}
+
+// unfragmented opens a UDP socket whose packets may not be fragmented, whatever the kernel believes of the path.
+func unfragmented(ctx context.Context, local netip.Addr) (*net.UDPConn, error) {
+	conn, err := udpAt(ctx, netip.AddrPortFrom(local, 0))
+	if err != nil {
+		return nil, err
+	}
+	raw, err := conn.SyscallConn()
+	if err == nil {
+		var failed error
+		err = raw.Control(func(fd uintptr) {
+			if local.Is4() {
+				failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE)
+			} else {
+				failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE)
+			}
+		})
+		err = errors.Join(err, failed)
+	}
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// trial tries packets of a path; sizes are bytes with headers.
+type trial struct {
+	conn    *net.UDPConn
+	remote  netip.AddrPort
+	token   []byte
+	headers int
+	buf     []byte
+
+	largest int // that our own link took
+	best    int // that was answered; 0: none
+}
+
+// send sends a packet of each size up to most that is larger than the best.
+func (t *trial) send(most int) {
+	for _, size := range sizes {
+		if size > most || size <= t.best {
+			continue
+		}
+		payload := make([]byte, size-t.headers)
+		copy(payload, t.token)
+		if _, err := t.conn.WriteToUDPAddrPort(payload, t.remote); !errors.Is(err, unix.EMSGSIZE) {
+			t.largest = max(t.largest, size)
+		}
+	}
+}
+
+// answered takes answers in until the deadline, and says whether the largest was among them.
+func (t *trial) answered(ctx context.Context) bool {
+	for ctx.Err() == nil {
+		n, _, err := t.conn.ReadFromUDPAddrPort(t.buf)
+		if err != nil {
+			return false // the deadline, or an ICMP error of one that was too large
+		}
+		if bytes.HasPrefix(t.buf[:n], t.token) {
+			t.best = max(t.best, n+t.headers)
+		}
+		if t.best >= t.largest {
+			return true
+		}
+	}
+	return false
 }
 
 // Least is a packet that is small enough for every path, bytes.
