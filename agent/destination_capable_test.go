@@ -94,27 +94,24 @@ func TestUnfit(t *testing.T) {
 		return &migration.Problem{Code: code, Text: "migrate guest web: " + fmt.Sprintf(format, a...)}
 	}
 	for _, c := range []struct {
-		name           string
-		held           care.Held
-		channel, keeps bool
-		facts          vm.Facts
-		status         vm.Status
-		code           migration.Code
-		words          []string
+		name  string
+		guest leaver
+		code  migration.Code
+		words []string
 	}{
-		{"well", two, true, false, well, vm.Running, "", nil},
-		{"QEMU 7.2 with KVM", two, true, false, facts("7.2.19", "kvm"), vm.Running, "", nil},
-		{"QEMU 7.2 with TCG", two, true, false, facts("7.2.19", "tcg"), vm.Running, migration.CodeHypervisor, []string{"QEMU 7.2.19 corrupts", "QEMU 10 or newer", "KVM"}},
-		{"QEMU 9.2 with TCG", two, true, false, facts("9.2.0", "tcg"), vm.Running, migration.CodeHypervisor, []string{"QEMU 9.2.0"}},
-		{"paused", two, true, false, well, vm.Paused, migration.CodeGuest, []string{"it is paused"}},
-		{"blocked", two, true, true, facts("10.0.2", "tcg", "a device\nof two lines", "another"), vm.Running, migration.CodeHypervisor, []string{"a device of two lines; another"}},
-		{"one NIC", one, true, false, well, vm.Running, migration.CodeGuest, []string{"no second NIC", "--network tunnel"}},
-		{"one NIC, keeps its address", one, true, true, well, vm.Running, "", nil},
-		{"no channel", two, false, false, well, vm.Running, migration.CodeGuest, []string{"no guest channel", "--network tunnel"}},
-		{"no channel, keeps its address", two, false, true, well, vm.Running, "", nil},
-		{"a disk that QEMU has not", disk, true, false, well, vm.Running, migration.CodeGuest, []string{"disk root"}},
+		{"well", leaver{two, true, false, well, vm.Running}, "", nil},
+		{"QEMU 7.2 with KVM", leaver{two, true, false, facts("7.2.19", "kvm"), vm.Running}, "", nil},
+		{"QEMU 7.2 with TCG", leaver{two, true, false, facts("7.2.19", "tcg"), vm.Running}, migration.CodeHypervisor, []string{"QEMU 7.2.19 corrupts", "QEMU 10 or newer", "KVM"}},
+		{"QEMU 9.2 with TCG", leaver{two, true, false, facts("9.2.0", "tcg"), vm.Running}, migration.CodeHypervisor, []string{"QEMU 9.2.0"}},
+		{"paused", leaver{two, true, false, well, vm.Paused}, migration.CodeGuest, []string{"it is paused"}},
+		{"blocked", leaver{two, true, true, facts("10.0.2", "tcg", "a device\nof two lines", "another"), vm.Running}, migration.CodeHypervisor, []string{"a device of two lines; another"}},
+		{"one NIC", leaver{one, true, false, well, vm.Running}, migration.CodeGuest, []string{"no second NIC", "--network tunnel"}},
+		{"one NIC, keeps its address", leaver{one, true, true, well, vm.Running}, "", nil},
+		{"no channel", leaver{two, false, false, well, vm.Running}, migration.CodeGuest, []string{"no guest channel", "--network tunnel"}},
+		{"no channel, keeps its address", leaver{two, false, true, well, vm.Running}, "", nil},
+		{"a disk that QEMU has not", leaver{disk, true, false, well, vm.Running}, migration.CodeGuest, []string{"disk root"}},
 	} {
-		refused(t, c.name, unfit(refuse, c.held, c.channel, c.keeps, c.facts, c.status), c.code, c.words...)
+		refused(t, c.name, c.guest.unfit(refuse), c.code, c.words...)
 	}
 }
 

@@ -75,7 +75,7 @@ func TestSilentGuests(t *testing.T) {
 		for _, p := range strings.Fields(text) {
 			held.Addresses = append(held.Addresses, migration.Address{Prefix: netip.MustParsePrefix(p)})
 		}
-		err := unfit(refuse, held, true, false, vm.Facts{Version: "10.0.0"}, vm.Running)
+		err := leaver{held, true, false, vm.Facts{Version: "10.0.0"}, vm.Running}.unfit(refuse)
 		if (err == nil) != want {
 			t.Errorf("with %s: %v", text, err)
 		}

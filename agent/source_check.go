@@ -43,7 +43,7 @@ func (m *outgoing) checkHere(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := unfit(refuse, g.Held, g.hasChannel(), m.plan.KeepsAddress(), facts, status); err != nil {
+	if err := (leaver{g.Held, g.hasChannel(), m.plan.KeepsAddress(), facts, status}).unfit(refuse); err != nil {
 		return err
 	}
 	if err := unfitPages(refuse, m.plan.Mode, facts); err != nil {
@@ -61,20 +61,29 @@ func (m *outgoing) checkHere(ctx context.Context) error {
 	return m.checkGuest(ctx, refuse)
 }
 
-// unfit says why a guest cannot leave here, by its description and by what its
-// hypervisor told; nil if it can. keeps: it keeps its address.
-func unfit(refuse func(migration.Code, string, ...any) error, held care.Held, channel, keeps bool, facts vm.Facts, status vm.Status) error {
+// leaver is a guest that is to leave here: its description, and what its hypervisor told.
+type leaver struct {
+	held    care.Held
+	channel bool // to a helper inside
+	keeps   bool // its address
+	facts   vm.Facts
+	status  vm.Status
+}
+
+// unfit says why the guest cannot leave; nil if it can.
+func (l leaver) unfit(refuse func(migration.Code, string, ...any) error) error {
+	held, facts := l.held, l.facts
 	switch {
-	case status != vm.Running:
-		return refuse(migration.CodeGuest, "it is %s; start it or resume it first", status)
+	case l.status != vm.Running:
+		return refuse(migration.CodeGuest, "it is %s; start it or resume it first", l.status)
 	case len(facts.Blockers) > 0:
 		return refuse(migration.CodeHypervisor, "QEMU cannot migrate it: %s; take that device away, or make it one that can migrate",
 			strings.Join(strings.Fields(strings.Join(facts.Blockers, "; ")), " "))
 	case facts.Accel == "tcg" && major(facts.Version) < 10:
 		return refuse(migration.CodeHypervisor, "QEMU %s corrupts the memory of a migrated TCG guest; use QEMU 10 or newer (on Debian 12 from backports), or KVM", facts.Version)
-	case len(held.Taps) < 2 && !keeps:
+	case len(held.Taps) < 2 && !l.keeps:
 		return refuse(migration.CodeGuest, "it has no second NIC for the next address; add one, or keep the address with --network tunnel")
-	case !channel && !keeps:
+	case !l.channel && !l.keeps:
 		return refuse(migration.CodeGuest, "it has no guest channel to set the next address; add one, or keep the address with --network tunnel")
 	case held.Description.Silent() && held.Kept().IsValid():
 		return refuse(migration.CodeGuest, "its other NIC still has %s, which nobody in the guest could move; wait until that lease has ended (`godwit guest show %s`)", held.Kept(), held.Description.Name)
