@@ -47,6 +47,17 @@ func (b *Book) Retire(p guest.Retire) error {
 	} else if p.Keep {
 		return errors.New("retire: keeping addresses needs new_mac")
 	}
+	if err := b.leave(old, p); err != nil || p.Stay {
+		return err
+	}
+	if err := b.linger(old, p); err != nil {
+		return err
+	}
+	return b.forget(old)
+}
+
+// leave takes addresses off the NIC that had them, unless they stay, or it lingers for them.
+func (b *Book) leave(old netlink.Link, p guest.Retire) error {
 	for _, addr := range p.Addrs {
 		if !p.Keep {
 			if err := unlead(addr); err != nil {
@@ -59,12 +70,11 @@ func (b *Book) Retire(p guest.Retire) error {
 			}
 		}
 	}
-	if p.Stay {
-		return nil
-	}
-	if err := b.linger(old, p); err != nil {
-		return err
-	}
+	return nil
+}
+
+// forget takes a NIC down, unless it lingers, and knows nothing of its addresses any more.
+func (b *Book) forget(old netlink.Link) error {
 	mac := old.Attrs().HardwareAddr.String()
 	if _, ok := b.lingers[mac]; !ok {
 		if err := netlink.LinkSetDown(old); err != nil {
