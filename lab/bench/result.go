@@ -58,6 +58,21 @@ type AimSeen struct {
 	Note    string   `json:"note,omitempty"`
 }
 
+// String is the aim behind its mark, and what was seen.
+func (a AimSeen) String() string {
+	mark, number := "✗", "not measured"
+	if a.Reached {
+		mark = "✓"
+	}
+	if a.Seen != nil {
+		number = short(*a.Seen)
+	}
+	if a.Note != "" {
+		number += " (" + a.Note + ")"
+	}
+	return fmt.Sprintf("%s %s: %s", mark, a.Text, number)
+}
+
 // statsOf returns the median (the mean of the middle two where n is even), the lowest
 // and the highest; N is 0 where there are no values.
 func statsOf(values []float64) Stats {
@@ -191,39 +206,33 @@ func Print(w io.Writer, results []Result) {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
-		fmt.Fprintf(w, "%s: %s\n", r.Row.Name, r.Row.Title)
-		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		heads := []string{"", "runs"}
+		r.print(w)
+	}
+}
+
+func (r Result) print(w io.Writer) {
+	fmt.Fprintf(w, "%s: %s\n", r.Row.Name, r.Row.Title)
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	heads := []string{"", "runs"}
+	for _, m := range r.Row.Measures {
+		heads = append(heads, strings.TrimSpace(m.Name+", "+m.Unit))
+	}
+	fmt.Fprintln(table, "  "+strings.Join(heads, "\t"))
+	for _, v := range r.Variants {
+		cells := []string{v.Name, fmt.Sprint(len(v.Samples))}
 		for _, m := range r.Row.Measures {
-			heads = append(heads, strings.TrimSpace(m.Name+", "+m.Unit))
+			cells = append(cells, cell(v, m))
 		}
-		fmt.Fprintln(table, "  "+strings.Join(heads, "\t"))
-		for _, v := range r.Variants {
-			cells := []string{v.Name, fmt.Sprint(len(v.Samples))}
-			for _, m := range r.Row.Measures {
-				cells = append(cells, cell(v, m))
-			}
-			fmt.Fprintln(table, "  "+strings.Join(cells, "\t"))
+		fmt.Fprintln(table, "  "+strings.Join(cells, "\t"))
+	}
+	table.Flush()
+	for _, v := range r.Variants {
+		for _, line := range v.Unmet {
+			fmt.Fprintf(w, "  ! %s, %s\n", v.Name, line)
 		}
-		table.Flush()
-		for _, v := range r.Variants {
-			for _, line := range v.Unmet {
-				fmt.Fprintf(w, "  ! %s, %s\n", v.Name, line)
-			}
-		}
-		for _, a := range r.Aims {
-			mark, number := "✗", "not measured"
-			if a.Seen != nil {
-				number = short(*a.Seen)
-			}
-			if a.Note != "" {
-				number += " (" + a.Note + ")"
-			}
-			if a.Reached {
-				mark = "✓"
-			}
-			fmt.Fprintf(w, "  %s %s: %s\n", mark, a.Text, number)
-		}
+	}
+	for _, a := range r.Aims {
+		fmt.Fprintf(w, "  %s\n", a)
 	}
 }
 

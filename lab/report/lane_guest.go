@@ -42,9 +42,7 @@ func (p *picture) siteNumbers() map[string]int {
 // phases draws the bars; names that do not fit stand below in rows, or not at
 // all. It returns how many rows there are.
 func (p *picture) phases(guest string, top float64) int {
-	var full [2]float64
-	rows := 0
-	crowded := p.movesSeen() > 8 // then the legend has to do
+	below := namesBelow{top: top + 22, crowded: p.movesSeen() > 8}
 	for i := range p.r.Migrations {
 		m := &p.r.Migrations[i]
 		if m.Guest != guest {
@@ -57,36 +55,52 @@ func (p *picture) phases(guest string, top float64) int {
 			}
 			x := p.x(from)
 			w := max(p.x(to)-x, 2)
-			p.body.rect(x, top, w, 22, "phase", "fill:var(--"+phaseVar(ph.Name)+")",
-				fmt.Sprintf("%s of migration %d: %s", ph.Name, i+1, seconds(new(ph.EndS-ph.StartS))))
+			took := seconds(new(ph.EndS - ph.StartS))
+			p.body.rect(x, top, w, 22, "phase", "fill:var(--"+phaseVar(ph.Name)+")", fmt.Sprintf("%s of migration %d: %s", ph.Name, i+1, took))
 			text := ph.Name
-			if long := fmt.Sprintf("%s %s", ph.Name, seconds(new(ph.EndS-ph.StartS))); textWidth(long)+8 < w {
+			if long := ph.Name + " " + took; textWidth(long)+8 < w {
 				text = long
 			}
 			if textWidth(text)+6 < w {
 				p.body.label(x+w/2, top+15, "middle in-bar", "", text)
 				continue
 			}
-			if crowded {
-				continue
-			}
-			for row := range full {
-				left := max(x+w/2-textWidth(text)/2, picLeft-40)
-				if full[row] > left || w < 2.5 && text != string(migration.Switch) && p.win.length() > 30 {
-					continue // a sliver of a phase in a long run
-				}
-				full[row] = left + textWidth(text) + 6
-				rows = max(rows, row+1)
-				p.body.line(x+w/2, top+22, x+w/2, top+26+13*float64(row), "leader")
-				p.body.label(left, top+34+13*float64(row), "halo small", "", text)
-				break
+			sliver := w < 2.5 && text != string(migration.Switch) && p.win.length() > 30 // of a phase in a long run
+			if !sliver {
+				below.add(p, x+w/2, text)
 			}
 		}
 		if m.Outcome != Completed {
 			p.body.label(p.x(m.endS())+4, top+15, "bad", "", m.Outcome.Word())
 		}
 	}
-	return rows
+	return below.rows
+}
+
+// namesBelow are names of phases below their bars, in two rows at the most.
+type namesBelow struct {
+	top     float64    // where the bars end
+	crowded bool       // then the legend has to do
+	full    [2]float64 // how far each row is
+	rows    int        // in use
+}
+
+// add puts a name below the middle of its bar, where a row has room for it.
+func (b *namesBelow) add(p *picture, middle float64, text string) {
+	if b.crowded {
+		return
+	}
+	for row := range b.full {
+		left := max(middle-textWidth(text)/2, picLeft-40)
+		if b.full[row] > left {
+			continue
+		}
+		b.full[row] = left + textWidth(text) + 6
+		b.rows = max(b.rows, row+1)
+		p.body.line(middle, b.top, middle, b.top+4+13*float64(row), "leader")
+		p.body.label(left, b.top+12+13*float64(row), "halo small", "", text)
+		return
+	}
 }
 
 // movesSeen counts the migrations in the span.
