@@ -246,8 +246,9 @@ func (a *Agent) extend(ctx context.Context, d detour.Detour) {
 }
 
 // endGuestDetours ends all that leads to visiting addresses of a guest here, at
-// both ends. used: what still uses them is lost by that, and is written down so.
-func (a *Agent) endGuestDetours(ctx context.Context, g *Guest, later, used bool) error {
+// both ends. visitsAlone: what leads addresses away, and none here, stays. used: what still uses them is lost by
+// that, and is written down so.
+func (a *Agent) endGuestDetours(ctx context.Context, g *Guest, visitsAlone, used bool) error {
 	addrs := a.visiting(g.name())
 	var err error
 	if used {
@@ -267,7 +268,7 @@ func (a *Agent) endGuestDetours(ctx context.Context, g *Guest, later, used bool)
 	}
 	err = errors.Join(err, a.guests.saveIfHere(g))
 	for _, d := range a.detours.List(g.name()) {
-		if d.Peer == "" || later && len(d.Visiting) == 0 {
+		if d.Peer == "" || visitsAlone && len(d.Visiting) == 0 {
 			continue
 		}
 		a.settleSurvival(d, used)

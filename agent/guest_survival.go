@@ -97,22 +97,18 @@ func (a *Agent) followSurvival(ctx context.Context, g *Guest, d detour.Detour) {
 	}
 }
 
-// settleSurvival writes down that the tunnel of a detour goes. expired: something
+// settleSurvival writes down that the tunnel of a detour goes. used: something
 // still used it.
-func (a *Agent) settleSurvival(d detour.Detour, expired bool) *record.Survival {
+func (a *Agent) settleSurvival(d detour.Detour, used bool) {
 	rep, ok := a.records.Report(migrationOf(d.ID))
-	if !ok || rep.Survival == nil || rep.Survival.Tunnelled == 0 {
-		if ok {
-			return rep.Survival
-		}
-		return nil
-	}
 	s := rep.Survival
+	if !ok || s == nil || s.Tunnelled == 0 {
+		return
+	}
 	before := byFate(s)
-	s.Withdraw(expired, time.Now())
+	s.Withdraw(used, time.Now())
 	a.records.Amend(migrationOf(d.ID), func(r *record.Report) { r.Survival = s })
 	a.became(rep, before)
-	return s
 }
 
 // migrationOf is the id of the migration that made a detour.

@@ -334,9 +334,7 @@ func (m *incoming) heedStarving(ctx context.Context, held care.Held) (heard <-ch
 				if !slices.ContainsFunc(all, func(o migration.Input) bool { return o.Kind == in.Kind && o.Epoch == in.Epoch }) { // the source repeats it
 					all = append(all, in)
 				}
-				state := m.snapshot()
-				taken := in.Kind == migration.Abort && in.Epoch >= state.Epoch && !(in.Epoch == state.Epoch && (state.Released || state.Running()))
-				if taken || in.Kind == migration.Lose || in.Kind == migration.Disown {
+				if m.endsStarving(in) {
 					m.endSilent(held)
 				}
 			case <-ctx.Done():
@@ -345,6 +343,18 @@ func (m *incoming) heedStarving(ctx context.Context, held care.Held) (heard <-ch
 		}
 	}()
 	return out
+}
+
+// endsStarving says whether no page comes any more after what the source says.
+func (m *incoming) endsStarving(in migration.Input) bool {
+	switch in.Kind {
+	case migration.Lose, migration.Disown:
+		return true
+	case migration.Abort:
+		state := m.snapshot()
+		return in.Epoch > state.Epoch || in.Epoch == state.Epoch && !state.Released && !state.Running()
+	}
+	return false
 }
 
 // restart is the first input after a restart, by what QEMU said.

@@ -176,6 +176,7 @@ func (m *outgoing) hearLanding(events []record.Event, kept *int) {
 // landingPause is between questions to a destination that answers at once, and with nothing.
 const landingPause = 300 * time.Millisecond
 
+// askLanded asks the destination what has become of the guest, and of what it needs from here.
 func (m *outgoing) askLanded(ctx context.Context) error {
 	attempt, cancel := limits.Landed.On(ctx)
 	defer cancel()
@@ -192,47 +193,49 @@ func (m *outgoing) askLanded(ctx context.Context) error {
 		return m.refused(there.Problem)
 	}
 	m.work.needed.Store(&needed{landed.Leased, landed.Moved, landed.Lease})
-	skew := int64(m.work.skew)
-	m.rec.Edit(func(r *record.Report) {
-		r.Handed = there.Handed - skew
-		if len(there.Next) > 0 {
-			r.Next = there.Next // one may have been taken since the check
-		}
-		if there.Network != "" {
-			r.Network = there.Network
-		}
-		r.Survey, r.Survival, r.Held = there.Survey, there.Survival, there.Held
-		if there.PostCopy != nil {
-			why := ""
-			if r.PostCopy != nil {
-				why = r.PostCopy.Why
-			}
-			r.PostCopy = there.PostCopy
-			r.PostCopy.Why = why
-		}
-		if there.MemoryDone > 0 { // QEMU here hears of it half an RTT later
-			r.MemoryDone = there.MemoryDone - skew
-		}
-		r.Notes = append(r.Notes, there.Notes...)
-		for _, s := range there.Critical {
-			s.At -= skew
-			r.Critical = append(r.Critical, s)
-		}
-		if there.FirstTick != nil {
-			first := *there.FirstTick
-			first.At -= skew
-			r.FirstTick = &first
-		}
-		resumed := there.Resumed
-		if resumed != 0 {
-			resumed -= skew
-		}
-		r.HearResumed(resumed)
-		if there.TunnelDown != 0 {
-			r.TunnelDown = there.TunnelDown - skew
-		}
-	})
+	m.rec.Edit(func(r *record.Report) { takeOver(r, there, int64(m.work.skew)) })
 	return nil
+}
+
+// takeOver takes into a source's report what its destination alone knows, whose clock is ahead by skew, ns.
+func takeOver(r *record.Report, there record.Report, skew int64) {
+	r.Handed = there.Handed - skew
+	if len(there.Next) > 0 {
+		r.Next = there.Next // one may have been taken since the check
+	}
+	if there.Network != "" {
+		r.Network = there.Network
+	}
+	r.Survey, r.Survival, r.Held = there.Survey, there.Survival, there.Held
+	if there.PostCopy != nil {
+		why := ""
+		if r.PostCopy != nil {
+			why = r.PostCopy.Why
+		}
+		r.PostCopy = there.PostCopy
+		r.PostCopy.Why = why
+	}
+	if there.MemoryDone > 0 { // QEMU here hears of it half an RTT later
+		r.MemoryDone = there.MemoryDone - skew
+	}
+	r.Notes = append(r.Notes, there.Notes...)
+	for _, s := range there.Critical {
+		s.At -= skew
+		r.Critical = append(r.Critical, s)
+	}
+	if there.FirstTick != nil {
+		first := *there.FirstTick
+		first.At -= skew
+		r.FirstTick = &first
+	}
+	resumed := there.Resumed
+	if resumed != 0 {
+		resumed -= skew
+	}
+	r.HearResumed(resumed)
+	if there.TunnelDown != 0 {
+		r.TunnelDown = there.TunnelDown - skew
+	}
 }
 
 // cleanSource removes what the guest was here, but for a leased tunnel.
