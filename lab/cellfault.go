@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"godwit/internal/clock"
+	"godwit/lab/hostroom"
 	"godwit/lab/matrix"
 	"godwit/lab/scenario"
 	"godwit/lab/wan"
@@ -121,8 +122,8 @@ func (c *cellRun) breakLinks(uplink string, change func(*wan.Link)) error {
 
 func (c *cellRun) fillDisk(a *hostAgent) error {
 	dir := a.config.State
-	c.later(func() error { return emptyState(dir) })
-	return fillState(dir)
+	c.later(func() error { return hostroom.EmptyState(dir) })
+	return hostroom.FillState(dir)
 }
 
 func (c *cellRun) step(a *hostAgent, d time.Duration) error {
@@ -176,7 +177,7 @@ func (c *cellRun) starve() error {
 	c.mu.Lock()
 	c.planned[c.to.host.Name] = true
 	c.mu.Unlock()
-	group, err := starve(c.world.id, memoryLeft, pids...)
+	group, err := hostroom.Starve(c.world.id, memoryLeft, pids...)
 	if err != nil {
 		return err
 	}
@@ -187,7 +188,7 @@ func (c *cellRun) starve() error {
 			c.mu.Unlock()
 			c.note("the kernel killed the QEMU that ran the guest")
 		}
-		return group.feed()
+		return group.Feed()
 	})
 	return nil
 }

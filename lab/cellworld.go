@@ -14,6 +14,7 @@ import (
 
 	"godwit/agent/config"
 	"godwit/internal/clock"
+	"godwit/lab/hostroom"
 	"godwit/lab/image"
 	"godwit/lab/scenario"
 	"godwit/lab/topo"
@@ -115,7 +116,7 @@ func (w *cellWorld) make(ctx context.Context) error {
 	}
 	w.ownClocks, w.exact = true, true
 	for _, h := range w.topo.Hosts() {
-		if err := mountState(filepath.Join(w.hostDir(h.Name), "state")); err != nil {
+		if err := hostroom.MountState(filepath.Join(w.hostDir(h.Name), "state")); err != nil {
 			return err
 		}
 	}

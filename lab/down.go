@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"godwit/internal/clock"
+	"godwit/lab/hostroom"
 	"godwit/lab/topo"
 	"godwit/netstate/netns"
 )
@@ -53,7 +54,7 @@ func Down(ctx context.Context, ids []string, all bool) (Removal, error) {
 		err := endKeeper(ctx, id)
 		if err == nil {
 			dir := filepath.Join(os.TempDir(), "godwit-lab-"+id)
-			err = errors.Join(topo.Remove(id), freeHosts(id, dir), os.RemoveAll(dir))
+			err = errors.Join(topo.Remove(id), hostroom.Free(id, dir), os.RemoveAll(dir))
 		}
 		if err == nil {
 			out.Removed = append(out.Removed, id)

@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"godwit/internal/child"
+	"godwit/lab/hostroom"
 	"godwit/lab/topo"
 )
 
@@ -101,7 +102,7 @@ func reaperMain(args []string) int {
 	if err == nil && len(said) > 0 {
 		return 0
 	}
-	if topo.Remove(args[0]) != nil || freeHosts(args[0], args[1]) != nil || os.RemoveAll(args[1]) != nil {
+	if topo.Remove(args[0]) != nil || hostroom.Free(args[0], args[1]) != nil || os.RemoveAll(args[1]) != nil {
 		return 1
 	}
 	return 0

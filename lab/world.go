@@ -23,6 +23,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/peer"
 	"godwit/internal/clock"
+	"godwit/lab/hostroom"
 	"godwit/lab/image"
 	"godwit/lab/scenario"
 	"godwit/lab/topo"
@@ -387,7 +388,7 @@ func (w *world) close(stopReaper func()) []string {
 		}
 	}
 	w.keepLogs()
-	if err := freeHosts(w.id, w.dir); err != nil {
+	if err := hostroom.Free(w.id, w.dir); err != nil {
 		leftovers = append(leftovers, "files: "+err.Error())
 	}
 	if err := os.RemoveAll(w.dir); err != nil {

@@ -1,4 +1,4 @@
-package lab
+package hostroom
 
 import (
 	"errors"
@@ -16,11 +16,10 @@ import (
 
 // TestStateFills: a host's state can be full, and is then as it was; nothing is left of it.
 func TestStateFills(t *testing.T) {
-	exactly(t)
 	need.Root(t)
 	dir := t.TempDir()
 	state := filepath.Join(dir, "host", "state")
-	if err := mountState(state); err != nil {
+	if err := MountState(state); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unix.Unmount(state, unix.MNT_DETACH) })
@@ -29,19 +28,19 @@ func TestStateFills(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(state, "before"), make([]byte, 100<<10), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := fillState(state); err != nil {
+	if err := FillState(state); err != nil {
 		t.Fatal(err)
 	}
 	if err := write(); !errors.Is(err, unix.ENOSPC) {
 		t.Errorf("write to a full state: %v", err)
 	}
-	if err := emptyState(state); err != nil {
+	if err := EmptyState(state); err != nil {
 		t.Fatal(err)
 	}
 	if err := write(); err != nil {
 		t.Errorf("write to a state with room again: %v", err)
 	}
-	if err := freeHosts("test", dir); err != nil {
+	if err := Free("test", dir); err != nil {
 		t.Error(err)
 	}
 	if left := mountsBelow(dir); len(left) != 0 {
@@ -54,7 +53,6 @@ func TestStateFills(t *testing.T) {
 
 // TestStarved: a process without memory is killed by the kernel when it needs some.
 func TestStarved(t *testing.T) {
-	exactly(t)
 	need.Root(t)
 	if _, _, err := groupDirs(); err != nil {
 		t.Skip(err) // a property of the machine; the matrix says so too
@@ -68,7 +66,7 @@ func TestStarved(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	group, err := starve(id, memoryLeft, cmd.Process.Pid)
+	group, err := Starve(id, 8<<20, cmd.Process.Pid)
 	if err != nil {
 		cmd.Process.Kill()
 		t.Fatal(err)
@@ -87,10 +85,10 @@ func TestStarved(t *testing.T) {
 	if err == nil && string(kills) == "0\n" {
 		t.Error("the bound was never met")
 	}
-	if err := group.feed(); err != nil {
+	if err := group.Feed(); err != nil {
 		t.Error(err)
 	}
-	if err := freeHosts(id, t.TempDir()); err != nil {
+	if err := Free(id, t.TempDir()); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(group.dir); err == nil {

@@ -1,4 +1,6 @@
-package lab
+// Package hostroom takes room from one host of a lab alone, although all of them share a machine: on the disk of its
+// state, and in memory. What it makes is found again by the lab's id and directory alone.
+package hostroom
 
 import (
 	"bufio"
@@ -12,15 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What the lab takes from one host alone, although all of them share a machine: room
-// on a disk, memory.
-
 // stateSize is how large the file system of a host's state may grow, bytes. It is of
 // memory, and takes what is really in it.
 const stateSize = 4 << 30
 
-// mountState gives a host's state directory a file system of its own.
-func mountState(dir string) error {
+// MountState gives a host's state directory a file system of its own.
+func MountState(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
@@ -30,9 +29,9 @@ func mountState(dir string) error {
 	return nil
 }
 
-// fillState leaves no room on a file system that mountState made; emptyState gives it back.
+// FillState leaves no room on a file system that MountState made.
 // What is written while it looks makes the kernel refuse what it saw: then it looks again.
-func fillState(dir string) error {
+func FillState(dir string) error {
 	for tries := 100; ; tries-- {
 		var fs unix.Statfs_t
 		if err := unix.Statfs(dir, &fs); err != nil {
@@ -45,7 +44,8 @@ func fillState(dir string) error {
 	}
 }
 
-func emptyState(dir string) error { return sizeState(dir, stateSize) }
+// EmptyState gives a file system that FillState filled its room back.
+func EmptyState(dir string) error { return sizeState(dir, stateSize) }
 
 func sizeState(dir string, size int64) error {
 	if err := unix.Mount("godwit-lab", dir, "tmpfs", unix.MS_REMOUNT, fmt.Sprintf("size=%d", size)); err != nil {
@@ -54,8 +54,8 @@ func sizeState(dir string, size int64) error {
 	return nil
 }
 
-// memoryGroup is a control group of processes that share a bound on memory.
-type memoryGroup struct {
+// MemoryGroup is a control group of processes that share a bound on memory.
+type MemoryGroup struct {
 	dir   string
 	limit string // the file that bounds it
 }
@@ -76,14 +76,14 @@ func groupDirs() (dir, limit string, err error) {
 
 func groupName(id string) string { return "godwit-lab-" + id }
 
-// starve puts processes into the lab's group, where they get no more memory than room
+// Starve puts processes into the lab's group, where they get no more memory than room
 // bytes beyond what they have; the kernel kills one of them when it needs more.
-func starve(id string, room int64, pids ...int) (*memoryGroup, error) {
+func Starve(id string, room int64, pids ...int) (*MemoryGroup, error) {
 	dir, limit, err := groupDirs()
 	if err != nil {
 		return nil, err
 	}
-	g := &memoryGroup{filepath.Join(dir, groupName(id)), limit}
+	g := &MemoryGroup{filepath.Join(dir, groupName(id)), limit}
 	if err := os.MkdirAll(g.dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make control group: %w", err)
 	}
@@ -92,14 +92,14 @@ func starve(id string, room int64, pids ...int) (*memoryGroup, error) {
 	}
 	for _, pid := range pids {
 		if err := g.write("cgroup.procs", fmt.Sprint(pid)); err != nil && !errors.Is(err, unix.ESRCH) {
-			return nil, errors.Join(err, g.feed())
+			return nil, errors.Join(err, g.Feed())
 		}
 	}
 	return g, nil
 }
 
-// feed takes the bound away; who lives stays in the group.
-func (g *memoryGroup) feed() error {
+// Feed takes the bound away; who lives stays in the group.
+func (g *MemoryGroup) Feed() error {
 	unbounded := "-1"
 	if g.limit == "memory.max" {
 		unbounded = "max"
@@ -107,16 +107,16 @@ func (g *memoryGroup) feed() error {
 	return g.write(g.limit, unbounded)
 }
 
-func (g *memoryGroup) write(file, value string) error {
+func (g *MemoryGroup) write(file, value string) error {
 	if err := os.WriteFile(filepath.Join(g.dir, file), []byte(value), 0o644); err != nil {
 		return fmt.Errorf("control group: %w", err)
 	}
 	return nil
 }
 
-// freeHosts removes the file systems and the control group of the lab id, whose processes
-// have ended. It needs no memory of them, and what is not there is no error.
-func freeHosts(id, dir string) error {
+// Free removes the file systems below a lab's directory, and the control group of that lab, whose
+// processes have ended. It needs no memory of them, and what is not there is no error.
+func Free(id, dir string) error {
 	var errs []error
 	for _, m := range mountsBelow(dir) {
 		errs = append(errs, unix.Unmount(m, unix.MNT_DETACH))
