@@ -117,12 +117,7 @@ type StepDone struct {
 
 // Flow finds the flow's series, or begins it.
 func (s *Series) Flow(name, kind string) *FlowSeries {
-	i := slices.IndexFunc(s.Flows, func(f FlowSeries) bool { return f.Name == name })
-	if i < 0 {
-		i = len(s.Flows)
-		s.Flows = append(s.Flows, FlowSeries{Name: name, Kind: kind})
-	}
-	return &s.Flows[i]
+	return entry(&s.Flows, func(f FlowSeries) bool { return f.Name == name }, FlowSeries{Name: name, Kind: kind})
 }
 
 // Add appends one sample. NaN is a number that is not known.
@@ -135,12 +130,7 @@ func (f *FlowSeries) Add(t, mbps, rtt, gap float64) {
 
 // Probe finds the guest's probe series, or begins it.
 func (s *Series) Probe(guest string) *Probe {
-	i := slices.IndexFunc(s.Probes, func(p Probe) bool { return p.Guest == guest })
-	if i < 0 {
-		i = len(s.Probes)
-		s.Probes = append(s.Probes, Probe{Guest: guest})
-	}
-	return &s.Probes[i]
+	return entry(&s.Probes, func(p Probe) bool { return p.Guest == guest }, Probe{Guest: guest})
 }
 
 // Add appends one sample. NaN is a number that is not known.
@@ -152,12 +142,7 @@ func (p *Probe) Add(t, gap, rtt float64) {
 
 // Path finds the path's series, or begins it.
 func (s *Series) Path(path string) *PathSeries {
-	i := slices.IndexFunc(s.Paths, func(p PathSeries) bool { return p.Path == path })
-	if i < 0 {
-		i = len(s.Paths)
-		s.Paths = append(s.Paths, PathSeries{Path: path})
-	}
-	return &s.Paths[i]
+	return entry(&s.Paths, func(p PathSeries) bool { return p.Path == path }, PathSeries{Path: path})
 }
 
 // Add appends one reading of the path's counter.
@@ -203,4 +188,14 @@ func (c *Column) UnmarshalJSON(data []byte) error {
 		}
 	}
 	return nil
+}
+
+// entry is the one of all that is meant, or a new one. It stays where it is until the next new one.
+func entry[T any](all *[]T, meant func(T) bool, anew T) *T {
+	i := slices.IndexFunc(*all, meant)
+	if i < 0 {
+		i = len(*all)
+		*all = append(*all, anew)
+	}
+	return &(*all)[i]
 }
