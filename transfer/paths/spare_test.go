@@ -21,6 +21,31 @@ func (w *world) live(n int) {
 	}
 }
 
+// sendAndSettle sends n more frames behind those before a cut, some of them urgent, and waits for all: no longer after it
+// than it takes to find out that a lane is stuck.
+func (w *world) sendAndSettle(before, n, size int, cut time.Time) {
+	w.t.Helper()
+	for i := uint64(before + 1); i <= uint64(before+n); i++ {
+		if err := w.s.Send(context.Background(), i, payload(i, size), i%4 == 0); err != nil {
+			w.t.Fatalf("send frame %d: %v", i, err)
+		}
+	}
+	w.settle(before+n, size, 10*time.Second)
+	if took := time.Since(cut); took > Silence/2 {
+		w.t.Errorf("all was there %v after the cut", took)
+	}
+}
+
+// discards sends lists of what is missing, each of many times what a frame is.
+func (w *world) discards(n int) {
+	w.t.Helper()
+	for range n {
+		if err := w.s.Control(context.Background(), wire.TopicDiscard, make([]byte, 128<<10), true); err != nil {
+			w.t.Fatalf("send a list: %v", err)
+		}
+	}
+}
+
 // TestSpareCarriesTheLast: a spare lane carries nothing in a copy, and is not counted; what is last it brings.
 func TestSpareCarriesTheLast(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
@@ -85,15 +110,7 @@ func TestSpareWhereOthersAreStuck(t *testing.T) {
 		long.set(func() { long.cut = true })
 		defer long.set(func() { long.cut = false })
 		cut := time.Now()
-		for n := uint64(before + 1); n <= before+20; n++ {
-			if err := w.s.Send(t.Context(), n, payload(n, size), n%4 == 0); err != nil {
-				t.Fatal(err)
-			}
-		}
-		w.settle(before+20, size, 10*time.Second)
-		if took := time.Since(cut); took > Silence/2 {
-			t.Errorf("all was there %v after the cut", took)
-		}
+		w.sendAndSettle(before, 20, size, cut)
 	})
 }
 
@@ -113,21 +130,9 @@ func TestSpareBehindControls(t *testing.T) {
 		long.set(func() { long.cut = true })
 		defer long.set(func() { long.cut = false })
 		cut := time.Now()
-		for range parts {
-			if err := w.s.Control(t.Context(), wire.TopicDiscard, make([]byte, 128<<10), true); err != nil {
-				t.Fatal(err)
-			}
-		}
+		w.discards(parts)
 		w.s.KeepShort()
-		for n := uint64(before + 1); n <= before+20; n++ {
-			if err := w.s.Send(t.Context(), n, payload(n, size), n%4 == 0); err != nil {
-				t.Fatal(err)
-			}
-		}
-		w.settle(before+20, size, 10*time.Second)
-		if took := time.Since(cut); took > Silence/2 {
-			t.Errorf("all was there %v after the cut", took)
-		}
+		w.sendAndSettle(before, 20, size, cut)
 	})
 }
 
@@ -146,11 +151,7 @@ func TestCutBehindControls(t *testing.T) {
 		fast.set(func() { fast.cut, fast.rate = true, 64<<10 })
 		defer fast.set(func() { fast.cut = false })
 		cut := time.Now()
-		for range parts {
-			if err := w.s.Control(t.Context(), wire.TopicDiscard, make([]byte, 128<<10), true); err != nil {
-				t.Fatal(err)
-			}
-		}
+		w.discards(parts)
 		w.s.KeepShort()
 		for n := uint64(before + 1); n <= before+4; n++ {
 			if err := w.s.Send(t.Context(), n, payload(n, size), false); err != nil {
