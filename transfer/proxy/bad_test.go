@@ -252,21 +252,27 @@ func answering(t *testing.T, answer func(net.Conn)) *net.TCPAddr {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var serving sync.WaitGroup
+	serving := acceptAll(listener, answer)
 	t.Cleanup(func() {
 		listener.Close()
 		serving.Wait()
 	})
+	return listener.Addr().(*net.TCPAddr)
+}
+
+// acceptAll serves what connects to a listener, until that is closed; the group ends when all is served.
+func acceptAll(listener net.Listener, serve func(net.Conn)) *sync.WaitGroup {
+	var serving sync.WaitGroup
 	serving.Go(func() {
 		for {
 			conn, err := listener.Accept()
 			if err != nil {
 				return
 			}
-			serving.Go(func() { answer(conn) })
+			serving.Go(func() { serve(conn) })
 		}
 	})
-	return listener.Addr().(*net.TCPAddr)
+	return &serving
 }
 
 // TestLyingDestination: what a peer says in place of the destination ends a real source's migration.

@@ -13,7 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -242,16 +241,7 @@ func newFakesTo(t *testing.T, rate int64, load func(net.Conn) error, to proxy.De
 			return u.dial(ctx, listener.Addr().String())
 		}})
 	}
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			serving.Go(func() { f.dst.Serve(context.Background(), conn) }) //nolint:errcheck // the source's end tells
-		}
-	})
+	serving := acceptAll(listener, func(conn net.Conn) { f.dst.Serve(context.Background(), conn) }) //nolint:errcheck // the source's end tells
 	from.Limit = f.limit.Share()
 	from.Socket, from.Identity, from.Lanes, from.Spill, from.Buffer, from.Budget = filepath.Join(dir, "out"), id, lanes, dir, 1<<20, 300*time.Millisecond
 	if f.src, err = proxy.ListenSource(context.Background(), from); err != nil {

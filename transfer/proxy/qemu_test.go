@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -105,16 +104,7 @@ func (p *pair) connect(to proxy.DestinationConfig, from proxy.SourceConfig, name
 			return u.dial(ctx, listener.Addr().String())
 		}})
 	}
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			serving.Go(func() { l.dst.Serve(context.Background(), conn) }) //nolint:errcheck // the source's end tells
-		}
-	})
+	serving := acceptAll(listener, func(conn net.Conn) { l.dst.Serve(context.Background(), conn) }) //nolint:errcheck // the source's end tells
 	from.Identity = cmp.Or(from.Identity, id)
 	from.Limit = l.limit.Share()
 	from.Socket, from.Lanes, from.Spill, from.Budget = filepath.Join(p.Dir, "out.sock"), lanes, cmp.Or(from.Spill, p.Dir), 300*time.Millisecond
