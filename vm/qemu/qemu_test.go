@@ -339,31 +339,13 @@ func TestResetEndsTheProcess(t *testing.T) {
 }
 
 func TestWriterRuns(t *testing.T) {
-	spec := firmware(t)
-	spec.Kernel = filepath.Join(t.TempDir(), "writer")
-	image := vmtest.Writer{Start: 4 << 20, Size: 16 << 20, Hot: 1 << 20}.Image()
-	if err := os.WriteFile(spec.Kernel, image, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	p := start(t, spec)
-	if err := vmtest.AwaitPasses(filepath.Join(p.Dir(), "serial.log"), 10, 20*time.Second); err != nil {
-		t.Fatal(err)
-	}
+	writes(t, vmtest.Writer{Start: 4 << 20, Size: 16 << 20, Hot: 1 << 20}, 10)
 }
 
 // TestDirtyRate: a guest that passes over 4 MiB again and again rewrites 4 MiB in a
 // second, however often; a paused one nothing.
 func TestDirtyRate(t *testing.T) {
-	spec := firmware(t)
-	spec.Kernel = filepath.Join(t.TempDir(), "writer")
-	image := vmtest.Writer{Start: 4 << 20, Size: 16 << 20, Hot: 4 << 20}.Image()
-	if err := os.WriteFile(spec.Kernel, image, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	p := start(t, spec)
-	if err := vmtest.AwaitPasses(filepath.Join(p.Dir(), "serial.log"), 40, 20*time.Second); err != nil {
-		t.Fatal(err)
-	}
+	p := writes(t, vmtest.Writer{Start: 4 << 20, Size: 16 << 20, Hot: 4 << 20}, 40)
 	rate, err := p.DirtyRate(t.Context(), time.Second)
 	if err != nil || rate < 2<<20 || rate > 6<<20 {
 		t.Errorf("writes %d bytes/s, %v; 4 MiB are written again and again", rate, err)

@@ -16,14 +16,19 @@ import (
 // busy is a guest that passes over 4 MiB of memory as fast as it can.
 func busy(t *testing.T) *qemu.Process {
 	t.Helper()
+	return writes(t, vmtest.Writer{Start: 4 << 20, Size: 8 << 20, Hot: 4 << 20}, 40)
+}
+
+// writes is a guest that writes, once it has made so many passes.
+func writes(t *testing.T, w vmtest.Writer, passes int) *qemu.Process {
+	t.Helper()
 	spec := firmware(t)
 	spec.Kernel = filepath.Join(t.TempDir(), "writer")
-	image := vmtest.Writer{Start: 4 << 20, Size: 8 << 20, Hot: 4 << 20}.Image()
-	if err := os.WriteFile(spec.Kernel, image, 0o600); err != nil {
+	if err := os.WriteFile(spec.Kernel, w.Image(), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p := start(t, spec)
-	if err := vmtest.AwaitPasses(filepath.Join(p.Dir(), "serial.log"), 40, 20*time.Second); err != nil {
+	if err := vmtest.AwaitPasses(filepath.Join(p.Dir(), "serial.log"), passes, 20*time.Second); err != nil {
 		t.Fatal(err)
 	}
 	return p
