@@ -113,7 +113,7 @@ func (a *Agent) fetchHome(ctx context.Context, id string) error {
 	return nil
 }
 
-// sendAway undoes comeHome, also at a subnet agent, which is asked on where it does not answer.
+// sendAway undoes fetchHome, also at a subnet agent, which is asked on where it does not answer.
 func (a *Agent) sendAway(ctx context.Context, id string) error {
 	if d, ok := a.detours.Get(id); ok && d.Lent {
 		if err := a.askBack(ctx, d.Lender, backBy(&d, backAway)); err != nil {

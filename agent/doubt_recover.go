@@ -28,7 +28,7 @@ type LandingAnswer struct {
 	Problem *migration.Problem `json:"problem,omitempty"`
 }
 
-// landingWords are what a person is told of an answer.
+// words are what a person is told of an answer.
 func (l LandingAnswer) words(host string) string {
 	switch {
 	case l.Vanished != "":

@@ -32,7 +32,7 @@ type sourceWork struct {
 	accepted     Acceptance
 	capabilities []string      // of the program behind the guest's channel
 	noIPv6       bool          // see lacksIPv6
-	boot         string        // see comesIn
+	boot         string        // see care.Held.ComesIn
 	rtt          time.Duration // to the destination
 	pathMTU      int           // of the tunnel's path, bytes; 0: not known
 	skew         time.Duration // destination's clock minus ours
