@@ -83,14 +83,7 @@ func (f *file) readAction(s *Step, n ast.Node, kind string) {
 		}
 	case "move":
 		if o, ok := f.object(n, kind, []string{"client", "to", "gap"}); ok && o.need("client", "to") {
-			s.Move = &Move{
-				Client: o.known("client", "client", f.clients),
-				To:     o.known("to", "place", union(f.sites, []string{Internet})),
-				Gap:    o.duration("gap", 0),
-			}
-			if f.lateBy(s.At.Time + s.Move.Gap) {
-				o.wrong("gap", fmt.Sprintf("gap of %s ends after the end, timeout %s", s.Move.Gap, f.out.End.Timeout), "a time before end.timeout")
-			}
+			s.Move = f.readMove(o, s.At)
 		}
 	case "cut":
 		s.Cut = f.readCut(n)
@@ -100,19 +93,39 @@ func (f *file) readAction(s *Step, n ast.Node, kind string) {
 		s.Kill = f.readKill(n)
 	case "exec":
 		if o, ok := f.object(n, kind, []string{"guest", "command"}); ok && o.need("guest", "command") {
-			s.Exec = &Exec{Guest: o.known("guest", "guest", f.guests)}
-			if slices.ContainsFunc(f.out.Guests, func(g Guest) bool { return g.Name == s.Exec.Guest && g.Agent == "dhcp" }) {
-				o.wrong("guest", "nobody in guest "+s.Exec.Guest+" can be asked to run something (agent: dhcp)", "a guest with another agent")
-			}
-			if s.Exec.Command, ok = o.command("command"); ok && strings.TrimSpace(s.Exec.Command) == "" {
-				o.wrong("command", "command of exec is empty", allowedCommand)
-			}
+			s.Exec = f.readExec(o)
 		}
 	case "evacuate":
 		if o, ok := f.object(n, kind, []string{"host", "to"}); ok && o.need("host") {
 			s.Evacuate = f.readEvacuate(o)
 		}
 	}
+}
+
+// readMove reads where a client goes, which must have arrived before the end.
+func (f *file) readMove(o *object, at At) *Move {
+	m := &Move{
+		Client: o.known("client", "client", f.clients),
+		To:     o.known("to", "place", union(f.sites, []string{Internet})),
+		Gap:    o.duration("gap", 0),
+	}
+	if f.lateBy(at.Time + m.Gap) {
+		o.wrong("gap", fmt.Sprintf("gap of %s ends after the end, timeout %s", m.Gap, f.out.End.Timeout), "a time before end.timeout")
+	}
+	return m
+}
+
+// readExec reads what a guest runs, in which somebody must be there to be asked.
+func (f *file) readExec(o *object) *Exec {
+	e := &Exec{Guest: o.known("guest", "guest", f.guests)}
+	if slices.ContainsFunc(f.out.Guests, func(g Guest) bool { return g.Name == e.Guest && g.Agent == "dhcp" }) {
+		o.wrong("guest", "nobody in guest "+e.Guest+" can be asked to run something (agent: dhcp)", "a guest with another agent")
+	}
+	var ok bool
+	if e.Command, ok = o.command("command"); ok && strings.TrimSpace(e.Command) == "" {
+		o.wrong("command", "command of exec is empty", allowedCommand)
+	}
+	return e
 }
 
 // readEvacuate reads who leaves what for where, which must have a host that is not left, too.
