@@ -48,30 +48,38 @@ func (m *incoming) makeDetour(ctx context.Context) error {
 		d := &detour.Detour{ID: m.plan.ID, Guest: m.plan.Guest, Peer: m.plan.From, Tunnel: end, Up: clock.Now(), Taps: g.Held.Taps, Lender: lender, Lending: moveOf(m.plan)}
 		d.OffLink = detour.OffLinkOf(a.config.Network, m.plan, g.Held.Taps[g.Held.Active], p.Routers)
 		for _, addr := range a.routed(slices.Clone(m.plan.Held)) {
-			v := netstate.Visiting{
-				Addr: addr.Prefix.Addr(), MAC: g.Held.Description.NICs[g.Held.Active].Hardware(),
-				Tap: g.Held.Taps[g.Held.Active], Taps: g.Held.Taps, Gateway: addr.Gateway, Tunnel: end.Name, Fits: m.plan.Fits,
-				Asks: g.Held.Description.Silent() && !m.plan.KeepsAddress(),
+			if slices.Contains(lent, addr.Prefix.Addr()) {
+				addr.Home = a.config.Host
 			}
-			own := addr.Home == a.config.Host || slices.Contains(lent, v.Addr)
-			if !own {
-				v.Gateway = a.answersFor(m.plan, v.Gateway)
-			}
-			if home, sent := wayOf(all, m.plan.Guest, v.Addr); sent || own {
-				v.Tunnel = home
-				if own {
-					v.Tunnel = ""
-				}
-				d.Coming = append(d.Coming, v)
-				continue
-			}
-			v.Waits = true
-			d.Visiting = append(d.Visiting, v)
+			m.lead(d, all, addr)
 		}
 		all[d.ID] = d
 		m.work.prepared.Coming = len(d.Coming) > 0
 	})
 	return err
+}
+
+// lead has one of the guest's old addresses take the detour d: what comes out of it waits at the guest's tap. One whose
+// home is here, or that has its way from here already, in one of all, comes at the flip instead.
+func (m *incoming) lead(d *detour.Detour, all map[string]*detour.Detour, addr migration.Address) {
+	a, held := m.a, m.work.guest.Held
+	v := netstate.Visiting{
+		Addr: addr.Prefix.Addr(), MAC: held.Description.NICs[held.Active].Hardware(),
+		Tap: held.Taps[held.Active], Taps: held.Taps, Gateway: addr.Gateway, Tunnel: d.Tunnel.Name, Fits: m.plan.Fits,
+		Asks: held.Description.Silent() && !m.plan.KeepsAddress(),
+	}
+	home, sent := wayOf(all, m.plan.Guest, v.Addr)
+	switch {
+	case addr.Home == a.config.Host:
+		v.Tunnel = ""
+		d.Coming = append(d.Coming, v)
+	case sent:
+		v.Gateway, v.Tunnel = a.answersFor(m.plan, v.Gateway), home
+		d.Coming = append(d.Coming, v)
+	default:
+		v.Gateway, v.Waits = a.answersFor(m.plan, v.Gateway), true
+		d.Visiting = append(d.Visiting, v)
+	}
 }
 
 // runsHere leads to a guest what this host and its neighbours have for it, too: they have found it where
