@@ -33,7 +33,7 @@ func (a *Agent) freeAddresses(ctx context.Context, want netip.Addr, guest string
 	var all sync.WaitGroup // each asks the LAN for a while
 	for i, subnet := range subnets {
 		all.Go(func() {
-			addr, err := a.freeAddress(ctx, subnet.Prefix, subnet.Gateway, want, guest, bare(comesWith))
+			addr, err := a.freeAddress(ctx, subnet, seeker{guest, want, bare(comesWith)})
 			if errs[i] = err; err != nil {
 				return
 			}
@@ -49,43 +49,59 @@ func (a *Agent) freeAddresses(ctx context.Context, want netip.Addr, guest string
 	return out, nil
 }
 
-func (a *Agent) freeAddress(ctx context.Context, subnet netip.Prefix, gateway, want netip.Addr, guest string, comesWith []netip.Addr) (netip.Addr, error) {
-	if want.IsValid() && want.Is4() == subnet.Addr().Is4() {
-		if !subnet.Contains(want) {
-			return netip.Addr{}, &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf(
-				"next address %s: not in the guests' subnet %s of site %s", want, subnet, a.config.Site)}
+// seeker is a guest that is to have an address here.
+type seeker struct {
+	guest     string
+	want      netip.Addr   // zero: any
+	comesWith []netip.Addr // none of these: they are its old ones
+}
+
+// freeAddress chooses an address of one subnet, and promises it to the guest.
+func (a *Agent) freeAddress(ctx context.Context, subnet config.Subnet, by seeker) (netip.Addr, error) {
+	if by.want.IsValid() && by.want.Is4() == subnet.Prefix.Addr().Is4() {
+		if err := a.mayHave(subnet, by); err != nil {
+			return netip.Addr{}, err
 		}
-		if what := notForGuests(subnet, gateway, want); what != "" {
-			return netip.Addr{}, &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf(
-				"next address %s: it is %s of the guests' subnet %s of site %s; name another with --address", want, what, subnet.Masked(), a.config.Site)}
-		}
-		if slices.Contains(comesWith, want) {
-			return netip.Addr{}, &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf(
-				"next address %s: guest %s comes with it, as one of its old addresses; name another with --address", want, guest)}
-		}
-		return want, a.probeAddress(ctx, want, guest)
+		return by.want, a.probeAddress(ctx, by.want, by.guest)
 	}
-	candidates, last := a.candidates(subnet, gateway, guest, comesWith)
-	for _, addr := range a.vacated.last(guest, candidates) {
-		if last = a.probeAddress(ctx, addr, guest); last == nil {
+	candidates, last := a.candidates(subnet, by)
+	for _, addr := range a.vacated.last(by.guest, candidates) {
+		if last = a.probeAddress(ctx, addr, by.guest); last == nil {
 			return addr, nil
 		}
 	}
 	return netip.Addr{}, &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf(
-		"next address for guest %s: none is free in %s of site %s, the last tried: %v; free one or name one with --address", guest, subnet, a.config.Site, last)}
+		"next address for guest %s: none is free in %s of site %s, the last tried: %v; free one or name one with --address", by.guest, subnet.Prefix, a.config.Site, last)}
+}
+
+// mayHave refuses an address that was asked for, where no guest can have it, or this one brings it along.
+func (a *Agent) mayHave(subnet config.Subnet, by seeker) error {
+	refuse := func(format string, args ...any) error {
+		return &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf("next address %s: ", by.want) + fmt.Sprintf(format, args...)}
+	}
+	if !subnet.Prefix.Contains(by.want) {
+		return refuse("not in the guests' subnet %s of site %s", subnet.Prefix, a.config.Site)
+	}
+	if what := notForGuests(subnet, by.want); what != "" {
+		return refuse("it is %s of the guests' subnet %s of site %s; name another with --address", what, subnet.Prefix.Masked(), a.config.Site)
+	}
+	if slices.Contains(by.comesWith, by.want) {
+		return refuse("guest %s comes with it, as one of its old addresses; name another with --address", by.guest)
+	}
+	return nil
 }
 
 // candidates are the first addresses of subnet that the guest may get, as far as is known without asking the LAN: those of
 // guests here are no tries, as a host may have more of them. The error is what was passed over last.
-func (a *Agent) candidates(subnet netip.Prefix, gateway netip.Addr, guest string, comesWith []netip.Addr) (out []netip.Addr, last error) {
+func (a *Agent) candidates(subnet config.Subnet, by seeker) (out []netip.Addr, last error) {
 	a.promised.mu.Lock()
-	others := a.spokenFor(guest)
+	others := a.spokenFor(by.guest)
 	a.promised.mu.Unlock()
 	last = fmt.Errorf("none, as network.first is %d", a.config.Network.First)
-	for addr := hostPart(subnet, a.config.Network.First); subnet.Contains(addr) && len(out) < addressTries; addr = addr.Next() {
+	for addr := hostPart(subnet.Prefix, a.config.Network.First); subnet.Prefix.Contains(addr) && len(out) < addressTries; addr = addr.Next() {
 		if owner, taken := others[addr]; taken {
 			last = hasIt(addr, owner)
-		} else if notForGuests(subnet, gateway, addr) == "" && !slices.Contains(comesWith, addr) {
+		} else if notForGuests(subnet, addr) == "" && !slices.Contains(by.comesWith, addr) {
 			out = append(out, addr)
 		}
 	}
@@ -94,16 +110,16 @@ func (a *Agent) candidates(subnet netip.Prefix, gateway netip.Addr, guest string
 
 // notForGuests is what an address of subnet is that no guest may have, whoever answers for it: nobody
 // does for the first and the last of IPv4, and a router may be silent just now. "": it is none of these.
-func notForGuests(subnet netip.Prefix, gateway, addr netip.Addr) string {
-	pair := addr.BitLen()-subnet.Bits() < 2 // both are for hosts, RFC 3021
+func notForGuests(subnet config.Subnet, addr netip.Addr) string {
+	pair := addr.BitLen()-subnet.Prefix.Bits() < 2 // both are for hosts, RFC 3021
 	switch {
-	case addr == gateway:
+	case addr == subnet.Gateway:
 		return "the router"
 	case pair || !addr.Is4():
 		return ""
-	case addr == subnet.Masked().Addr():
+	case addr == subnet.Prefix.Masked().Addr():
 		return "the network's own address"
-	case !subnet.Contains(addr.Next()):
+	case !subnet.Prefix.Contains(addr.Next()):
 		return "the broadcast address"
 	}
 	return ""

@@ -80,17 +80,17 @@ func (m *incoming) replaceTaken(ctx context.Context) error {
 			continue
 		}
 		n := m.a.config.Network
-		subnet, gateway := n.V6, n.Gateway6
+		subnet := config.Subnet{Prefix: n.V6, Gateway: n.Gateway6}
 		if next.Prefix.Addr().Is4() {
-			subnet, gateway = n.V4, n.Gateway4
+			subnet = config.Subnet{Prefix: n.V4, Gateway: n.Gateway4}
 		}
-		addr, err := m.a.freeAddress(ctx, subnet, gateway, netip.Addr{}, m.plan.Guest, bare(m.plan.Held))
+		addr, err := m.a.freeAddress(ctx, subnet, seeker{guest: m.plan.Guest, comesWith: bare(m.plan.Held)})
 		if err != nil {
 			return err
 		}
 		m.rec.Note(fmt.Sprintf("next address %s was taken by %s after the check; %s is used", next.Prefix.Addr(), by, addr))
 		m.changeNext(func(all []migration.Address) {
-			all[i].Prefix, all[i].Public = netip.PrefixFrom(addr, subnet.Bits()), n.Seen(addr)
+			all[i].Prefix, all[i].Public = netip.PrefixFrom(addr, subnet.Prefix.Bits()), n.Seen(addr)
 		})
 	}
 	return nil

@@ -107,14 +107,14 @@ func TestNotForGuests(t *testing.T) {
 		{"10.2.0.0/16", "10.2.0.1", "10.2.255.255", "it is the broadcast address"},
 		{"fd00:2:1::/64", "fd00:2:1::1", "fd00:2:1::1", "it is the router"},
 	} {
-		_, err := a.freeAddress(t.Context(), netip.MustParsePrefix(c.subnet), netip.MustParseAddr(c.gateway), netip.MustParseAddr(c.want), "web", nil)
+		_, err := a.freeAddress(t.Context(), config.Subnet{Prefix: netip.MustParsePrefix(c.subnet), Gateway: netip.MustParseAddr(c.gateway)}, seeker{guest: "web", want: netip.MustParseAddr(c.want)})
 		refusedBy(t, c.want, err, c.word)
 	}
 	for _, c := range [][2]string{
 		{"10.2.1.0/28", "10.2.1.14"}, {"10.2.0.0/16", "10.2.1.0"}, {"10.2.0.0/16", "10.2.1.255"}, {"10.2.1.0/31", "10.2.1.1"}, {"10.2.1.0/31", "10.2.1.0"},
 		{"10.2.1.7/32", "10.2.1.7"}, {"fd00:2:1::/64", "fd00:2:1::ffff:ffff:ffff:ffff"},
 	} {
-		if what := notForGuests(netip.MustParsePrefix(c[0]), netip.Addr{}, netip.MustParseAddr(c[1])); what != "" {
+		if what := notForGuests(config.Subnet{Prefix: netip.MustParsePrefix(c[0])}, netip.MustParseAddr(c[1])); what != "" {
 			t.Errorf("%s in %s: %s", c[1], c[0], what)
 		}
 	}
@@ -143,7 +143,7 @@ func TestLastAddressOfASubnet(t *testing.T) {
 	n.V4, n.Gateway4, n.First = netip.MustParsePrefix("10.2.1.0/28"), netip.MustParseAddr("10.2.1.13"), 12
 	for _, c := range []struct{ guest, want, word string }{{"web", "10.2.1.12", ""}, {"db", "10.2.1.14", ""}, {"mail", "invalid IP", "none is free in 10.2.1.0/28"}} {
 		err := netns.Do(name, func() error {
-			addr, err := a.freeAddress(t.Context(), n.V4, n.Gateway4, netip.Addr{}, c.guest, nil)
+			addr, err := a.freeAddress(t.Context(), n.Subnets()[0], seeker{guest: c.guest})
 			if addr.String() != c.want {
 				t.Errorf("%s: %s, want %s", c.guest, addr, c.want)
 			}
@@ -162,7 +162,7 @@ func TestComesWithIt(t *testing.T) {
 	n.Gateway4, n.First = netip.MustParseAddr("10.2.1.1"), 10
 	held := []migration.Address{{Prefix: netip.MustParsePrefix("10.2.1.10/24"), Home: "rome2"}, {Prefix: netip.MustParsePrefix("10.1.1.10/24"), Home: "paris"}}
 	err := netns.Do(name, func() error {
-		next, err := a.freeAddress(t.Context(), n.V4, n.Gateway4, netip.Addr{}, "web", bare(held))
+		next, err := a.freeAddress(t.Context(), n.Subnets()[0], seeker{guest: "web", comesWith: bare(held)})
 		if next != netip.MustParseAddr("10.2.1.11") {
 			t.Errorf("%s", next)
 		}
@@ -187,7 +187,7 @@ func TestMoreGuestsThanTries(t *testing.T) {
 		addr = addr.Next()
 	}
 	err := netns.Do(name, func() error {
-		got, err := a.freeAddress(t.Context(), n.V4, n.Gateway4, netip.Addr{}, "web", nil)
+		got, err := a.freeAddress(t.Context(), n.Subnets()[0], seeker{guest: "web"})
 		if got != addr {
 			t.Errorf("%s, want %s", got, addr)
 		}

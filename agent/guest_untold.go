@@ -73,7 +73,7 @@ func (a *Agent) claim(g *Guest, addrs []migration.Address) error {
 	for _, held := range addrs {
 		addr, whose := held.Prefix.Addr(), ""
 		if subnet := a.config.Network.SubnetOf(addr); subnet.Contains(addr) {
-			whose = notForGuests(subnet, a.config.Network.GatewayOf(addr.Is4()), addr)
+			whose = notForGuests(config.Subnet{Prefix: subnet, Gateway: a.config.Network.GatewayOf(addr.Is4())}, addr)
 		}
 		owner, has := taken[addr]
 		switch {
