@@ -128,8 +128,8 @@ type Prepared struct {
 
 // ReleaseAnswer is what the destination says of a release.
 type ReleaseAnswer struct {
-	State    string             `json:"state"` // waiting (for bytes), running, declined
-	Resumed  int64              `json:"resumed,omitempty"`
+	State    string             `json:"state"`             // waiting (for bytes), running, declined
+	Resumed  int64              `json:"resumed,omitempty"` // the guest runs, unix ns by the destination's clock; 0: not yet
 	Problem  *migration.Problem `json:"problem,omitempty"`
 	Vanished string             `json:"vanished,omitempty"` // why nobody there can say more
 }

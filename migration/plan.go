@@ -81,7 +81,8 @@ var idForm = regexp.MustCompile(`^m-[0-9a-f]{8}$`)
 func ValidID(id string) bool { return idForm.MatchString(id) }
 
 // Plan is what both sides of a migration have agreed on. Source fills it, the
-// destination completes it in check.
+// destination completes it in check. What a Request names means the same here, and in
+// its units; what was left to us (`auto`) is settled at the end of check.
 type Plan struct {
 	ID        string        `json:"id"`
 	Epoch     uint64        `json:"epoch"` // of the right that this migration hands over
@@ -98,7 +99,7 @@ type Plan struct {
 	Downtime  time.Duration `json:"downtime"`
 	Bandwidth int64         `json:"bandwidth"`
 	Buffer    int64         `json:"buffer,omitempty"`
-	Throttle  int           `json:"throttle,omitempty"` // see Request
+	Throttle  int           `json:"throttle,omitempty"`
 	Insecure  bool          `json:"insecure"`
 	Want      netip.Addr    `json:"want,omitzero"`  // next address asked for by name
 	Held      []Address     `json:"held"`           // addresses the guest holds now, the current one of each family first

@@ -23,7 +23,7 @@ type GuestInfo struct {
 	Name      string              `json:"name"`
 	Host      string              `json:"host"`
 	Status    string              `json:"status"`
-	Memory    int64               `json:"memory"`
+	Memory    int64               `json:"memory"` // bytes
 	Addresses []migration.Address `json:"addresses"`
 	Migration string              `json:"migration,omitempty"`
 	Booted    string              `json:"booted,omitempty"` // what became of it when it booted anew by itself; "": it did not, or knows its address itself
