@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -118,7 +119,43 @@ func TestLyingAgent(t *testing.T) {
 
 func lyingAgent(t *testing.T, interfaces, want string) {
 	t.Helper()
-	said := base64.StdEncoding.EncodeToString([]byte("6.1.0\nboot\n1.0\n1\n.\n.\n.\n"))
+	if i, err := infoOf(t, ".\n.\n.", interfaces); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%d NICs: %v, want %q", len(i.NICs), err, want)
+	}
+}
+
+// TestLongInfo: lists of names of devices that are as long as an answer may be are taken apart once, and not for each NIC: a guest with
+// thousands of both would keep a processor of its host busy for hours.
+func TestLongInfo(t *testing.T) {
+	const nics, names = 200, 100_000
+	one := func(n int) string {
+		return fmt.Sprintf(`{"name": "eth%d", "hardware-address": "52:54:00:00:00:0a"}`, n)
+	}
+	all := []string{one(0)}
+	for n := 1; n < nics; n++ {
+		all = append(all, one(n))
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	i, err := infoOf(t, ". eth7/disable_ipv6 "+strings.Repeat("x ", names)+"\n. eth8\n. eth9", strings.Join(all, ","))
+	runtime.ReadMemStats(&after)
+	if err != nil || len(i.NICs) != nics {
+		t.Fatalf("%d NICs, %v", len(i.NICs), err)
+	}
+	for n, nic := range i.NICs {
+		if nic.NoIPv6 != (n != 7) || nic.Above != (n == 8) || nic.Part != (n == 9) {
+			t.Errorf("%+v", nic)
+		}
+	}
+	if used := after.TotalAlloc - before.TotalAlloc; used > 64<<20 {
+		t.Errorf("%d MiB were used up for %d names", used>>20, names)
+	}
+}
+
+// infoOf is the Info of a guest whose kernel has these lists of devices, one a line, and whose agent says these interfaces.
+func infoOf(t *testing.T, devices, interfaces string) (guest.Info, error) {
+	t.Helper()
+	said := base64.StdEncoding.EncodeToString([]byte("6.1.0\nboot\n1.0\n1\n" + devices + "\n"))
 	socket := agent(t, func(command string, id int64, out net.Conn) {
 		switch command {
 		case "guest-sync-delimited":
@@ -136,9 +173,7 @@ func lyingAgent(t *testing.T, interfaces, want string) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if i, err := c.Info(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("%d NICs: %v, want %q", len(i.NICs), err, want)
-	}
+	return c.Info(t.Context())
 }
 
 // TestLateAnswerIsNobodys: who gave up waiting leaves an answer behind, which the next

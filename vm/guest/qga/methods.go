@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -47,16 +46,27 @@ ip mptcp limits 2>/dev/null || true`
 			i.AddrAccepted = uint32(n)
 		}
 	}
-	i.NICs, err = c.nics(ctx)
-	for at := range i.NICs {
-		i.NICs[at].NoIPv6 = !slices.Contains(strings.Fields(lines[4]), i.NICs[at].Name+"/disable_ipv6")
-		i.NICs[at].Above = slices.Contains(strings.Fields(lines[5]), i.NICs[at].Name)
-		i.NICs[at].Part = slices.Contains(strings.Fields(lines[6]), i.NICs[at].Name)
+	if i.NICs, err = c.nics(ctx); err == nil {
+		err = said("info", &i)
 	}
 	if err != nil {
 		return guest.Info{}, err
 	}
-	return i, said("info", &i)
+	ipv6, above, part := wordsOf(lines[4]), wordsOf(lines[5]), wordsOf(lines[6])
+	for at := range i.NICs {
+		nic := &i.NICs[at]
+		nic.NoIPv6, nic.Above, nic.Part = !ipv6[nic.Name+"/disable_ipv6"], above[nic.Name], part[nic.Name]
+	}
+	return i, nil
+}
+
+// wordsOf are those of a line, which a guest may make as long as its answer: it is taken apart once, and not for each NIC.
+func wordsOf(line string) map[string]bool {
+	all := map[string]bool{}
+	for word := range strings.FieldsSeq(line) {
+		all[word] = true
+	}
+	return all
 }
 
 // said is an error where the guest says more than any guest has.
