@@ -100,17 +100,20 @@ func advertisementOf(frame []byte) (Advertisement, error) {
 	return a, a.Check()
 }
 
-// frame has the router say it at mac: whoever believes it sends there.
+// frame has the router say it at mac: whoever believes it sends there. But for its link-layer address it says what it said: there are
+// options that package ndp reads and does not write, or writes otherwise.
 func (a Advertisement) frame(mac net.HardwareAddr) ([]byte, error) {
-	ra, err := a.parse()
-	if err != nil {
+	if err := a.Check(); err != nil {
 		return nil, err
 	}
-	ra.Options = slices.DeleteFunc(ra.Options, func(o ndp.Option) bool { _, ok := o.(*ndp.LinkLayerAddress); return ok })
-	ra.Options = append(ra.Options, &ndp.LinkLayerAddress{Direction: ndp.Source, Addr: mac})
-	message, err := ndp.MarshalMessage(ra)
-	if err != nil {
-		return nil, fmt.Errorf("router advertisement of %s: %w", a.Router, err)
+	const head, own = 16, 1 // bytes before its options, §4.2; the kind of its link-layer address, §4.6.1
+	message := bytes.Clone(a.Message[:head])
+	message[2], message[3] = 0, 0 // the checksum
+	for rest := a.Message[head:]; len(rest) > 0; {
+		option := rest[:8*int(rest[1])] // whole, and not empty, as Check has seen
+		if rest = rest[len(option):]; option[0] != own {
+			message = append(message, option...)
+		}
 	}
-	return icmp6(mac, allNodesMAC, a.Router, allNodes, message), nil
+	return icmp6(mac, allNodesMAC, a.Router, allNodes, append(append(message, own, 1), mac...)), nil
 }
