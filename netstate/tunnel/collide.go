@@ -16,6 +16,8 @@ import (
 // which they may cross again. One of the two, the same at both ends, begins again at once. It
 // looks at what passes the socket, and keeps nothing back.
 type collisions struct {
+	ours device.CookieChecker // whether who sent a handshake's message knows this end's public key
+
 	mu        sync.Mutex
 	initiated time.Time            // when we sent an initiation which nobody has answered
 	asked     bool                 // since then one came
@@ -37,10 +39,11 @@ func (c *collisions) sent(packet []byte) {
 }
 
 // received sees a packet that came. They are read before they are worked on, so that an answer
-// may be here before ours to what came before it has left.
+// may be here before ours to what came before it has left. What only looks like a handshake's message anybody may
+// send, and no session would ever begin over a way longer than crossed.
 func (c *collisions) received(packet []byte) {
 	what := kind(packet)
-	if what == 0 {
+	if what == 0 || !c.ours.CheckMAC1(packet) {
 		return
 	}
 	c.mu.Lock()
@@ -68,9 +71,10 @@ func kind(packet []byte) byte {
 }
 
 // watch sets what is done when handshakes with the other end cross: the end with the lower key
-// begins again, unless there is a session after all: anybody can send what looks like an initiation.
+// begins again, unless there is a session after all: an initiation may be an old one that somebody sends once more.
 func (c *collisions) watch(dev *device.Device, cfg Config) {
 	own := cfg.PrivateKey.PublicKey()
+	c.ours.Init(device.NoisePublicKey(own))
 	var again func(time.Time)
 	if bytes.Compare(own[:], cfg.PeerKey[:]) < 0 {
 		again = func(since time.Time) {

@@ -1,8 +1,10 @@
 package tunnel
 
 import (
+	"bytes"
 	"net"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -55,20 +57,21 @@ func freePort(t *testing.T) netip.AddrPort {
 	return c.LocalAddr().(*net.UDPAddr).AddrPort()
 }
 
-// TestCrossedHandshakes: two ends that send at once over a long way have a session after two
-// RTTs, not after the five seconds in which neither tries again.
-func TestCrossedHandshakes(t *testing.T) {
-	const oneWay = 40 * time.Millisecond
+// farEnds are two of one tunnel in user space, far from each other, of which the first begins again where handshakes cross.
+func farEnds(t *testing.T, oneWay time.Duration) (tuns [2]*tuntest.ChannelTUN, local [2]netip.AddrPort, crossed [2]*collisions) {
+	t.Helper()
 	relayA, relayB, join := farApart(t, oneWay)
 	var keys [2]wgtypes.Key
 	for i := range keys {
 		keys[i], _ = wgtypes.GeneratePrivateKey()
 	}
-	local := [2]netip.AddrPort{freePort(t), freePort(t)}
+	slices.SortFunc(keys[:], func(a, b wgtypes.Key) int {
+		x, y := a.PublicKey(), b.PublicKey()
+		return bytes.Compare(x[:], y[:])
+	})
+	local = [2]netip.AddrPort{freePort(t), freePort(t)}
 	remote := [2]netip.AddrPort{relayA, relayB}
 	join(local[0], local[1])
-	inner := [2]netip.Addr{netip.MustParseAddr("169.254.1.1"), netip.MustParseAddr("169.254.1.2")}
-	var tuns [2]*tuntest.ChannelTUN
 	for i := range tuns {
 		tuns[i] = tuntest.NewChannelTUN()
 		b := &bind{local: local[i]}
@@ -80,10 +83,21 @@ func TestCrossedHandshakes(t *testing.T) {
 		if err := p.dev.Up(); err != nil {
 			t.Fatal(err)
 		}
+		crossed[i] = &b.crossed
 	}
+	return tuns, local, crossed
+}
+
+var insides = [2]netip.Addr{netip.MustParseAddr("169.254.1.1"), netip.MustParseAddr("169.254.1.2")}
+
+// TestCrossedHandshakes: two ends that send at once over a long way have a session after two
+// RTTs, not after the five seconds in which neither tries again.
+func TestCrossedHandshakes(t *testing.T) {
+	const oneWay = 40 * time.Millisecond
+	tuns, _, _ := farEnds(t, oneWay)
 	begun := time.Now()
 	for i := range tuns {
-		tuns[i].Outbound <- tuntest.Ping(inner[1-i], inner[i])
+		tuns[i].Outbound <- tuntest.Ping(insides[1-i], insides[i])
 	}
 	for i := range tuns {
 		select {
@@ -97,15 +111,66 @@ func TestCrossedHandshakes(t *testing.T) {
 	}
 }
 
+// TestForgedHandshakes: somebody who knows nothing but where an end listens, and sends what looks like messages of handshakes, has it give
+// up none: over a way longer than crossed a session would begin late, or never.
+func TestForgedHandshakes(t *testing.T) {
+	tuns, local, crossed := farEnds(t, 100*time.Millisecond)
+	var times atomic.Int64
+	again := crossed[0].again
+	crossed[0].mu.Lock()
+	crossed[0].again = func(since time.Time) { times.Add(1); again(since) }
+	crossed[0].mu.Unlock()
+	forger, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(local[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer forger.Close()
+	ended := make(chan struct{})
+	defer func() { <-ended }()
+	over := make(chan struct{})
+	defer close(over)
+	go func() {
+		defer close(ended)
+		for {
+			forger.Write(handshake(device.MessageInitiationType, device.MessageInitiationSize)) //nolint:errcheck // the next is as good
+			forger.Write(handshake(device.MessageResponseType, device.MessageResponseSize))     //nolint:errcheck // as above
+			select {
+			case <-over:
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+	}()
+	tuns[0].Outbound <- tuntest.Ping(insides[1], insides[0])
+	select {
+	case <-tuns[1].Inbound:
+	case <-time.After(20 * time.Second):
+		t.Error("nothing came within 20 s")
+	}
+	if n := times.Load(); n > 0 {
+		t.Errorf("a handshake began again %d times", n)
+	}
+}
+
+// handshake is what looks like a message of one.
+func handshake(kind byte, size int) []byte {
+	packet := make([]byte, size)
+	packet[0] = kind
+	return packet
+}
+
 // TestWhoBeginsAgain: only a late answer to an initiation that was given up is a crossing, and
 // one end of the two acts on it, once.
 func TestWhoBeginsAgain(t *testing.T) {
-	initiation := make([]byte, device.MessageInitiationSize)
-	initiation[0] = device.MessageInitiationType
-	response := make([]byte, device.MessageResponseSize)
-	response[0] = device.MessageResponseType
-	data := make([]byte, device.MessageResponseSize)
-	data[0] = device.MessageTransportType
+	ours, _ := wgtypes.GeneratePrivateKey()
+	public := device.NoisePublicKey(ours.PublicKey())
+	var macs device.CookieGenerator
+	macs.Init(public)
+	initiation := handshake(device.MessageInitiationType, device.MessageInitiationSize)
+	response := handshake(device.MessageResponseType, device.MessageResponseSize)
+	data := handshake(device.MessageTransportType, device.MessageResponseSize)
+	macs.AddMacs(initiation)
+	macs.AddMacs(response)
 	for name, c := range map[string]struct {
 		events string // i, r, d: sent; I, R, D: received
 		times  int
@@ -124,6 +189,7 @@ func TestWhoBeginsAgain(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var times atomic.Int64
 				k := collisions{again: func(time.Time) { times.Add(1) }}
+				k.ours.Init(public)
 				for _, e := range c.events {
 					switch e {
 					case 'i':
