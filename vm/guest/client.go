@@ -306,8 +306,8 @@ func decodeAnswer(method string, message Message, result any) error {
 	if result == nil {
 		return nil
 	}
-	if err := json.Unmarshal(message.Result, result); err != nil {
-		return fmt.Errorf("guest %s: read result: %w", method, err)
+	if err := json.Unmarshal(message.Result, result); err != nil { // which may quote a number of a million digits
+		return fmt.Errorf("guest %s: read result: %s", method, oneline.Of(err.Error()))
 	}
 	if err := Bounded(result); err != nil {
 		return fmt.Errorf("guest %s: its answer has %w", method, err)

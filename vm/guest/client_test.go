@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -65,11 +66,17 @@ func TestGuestsWordsAreOneLine(t *testing.T) {
 		"await_join": func(context.Context, string, json.RawMessage) (any, error) {
 			return Joins{Unable: []Unable{{Why: said}}}, nil
 		},
+		"info": func(context.Context, string, json.RawMessage) (any, error) {
+			return json.RawMessage(`{"uptime_ms":` + strings.Repeat("1", 32<<10) + "}"), nil
+		},
 	})
 	client := dial(t, p)
 	const shown = "no [2J such NIC"
 	if err := client.MakeMain(t.Context(), ""); err == nil || !strings.HasSuffix(err.Error(), shown) {
 		t.Errorf("%q", err)
+	}
+	if _, err := client.Info(t.Context()); err == nil || len(err.Error()) > 4000 {
+		t.Errorf("%.200v, of %d bytes", err, len(fmt.Sprint(err)))
 	}
 	joins, err := client.AwaitJoin(t.Context(), AwaitJoin{})
 	if err != nil || len(joins.Unable) != 1 || joins.Unable[0].Why != shown {

@@ -26,6 +26,7 @@ import (
 	"sync"
 	"time"
 
+	"godwit/internal/oneline"
 	"godwit/vm/guest"
 )
 
@@ -179,16 +180,21 @@ func (c *Client) execute(ctx context.Context, command string, arguments, result 
 	switch err := json.Unmarshal(answer, &message); {
 	case err != nil:
 		c.open = false
-		return fmt.Errorf("guest agent: %s: read answer: %w", command, err)
+		return unread(command, err)
 	case message.Error != nil:
 		return &guest.CallError{Method: command, Text: message.Error.Desc}
 	case result == nil:
 		return nil
 	}
 	if err := json.Unmarshal(message.Return, result); err != nil {
-		return fmt.Errorf("guest agent: %s: read answer: %w", command, err)
+		return unread(command, err)
 	}
 	return nil
+}
+
+// unread says why an answer cannot be read, and no more of it than people are shown.
+func unread(command string, err error) error {
+	return fmt.Errorf("guest agent: %s: read answer: %s", command, oneline.Of(err.Error()))
 }
 
 func (c *Client) ask(ctx context.Context, command string, arguments any) (answer []byte, err error) {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -155,7 +156,17 @@ func TestLongInfo(t *testing.T) {
 // infoOf is the Info of a guest whose kernel has these lists of devices, one a line, and whose agent says these interfaces.
 func infoOf(t *testing.T, devices, interfaces string) (guest.Info, error) {
 	t.Helper()
-	said := base64.StdEncoding.EncodeToString([]byte("6.1.0\nboot\n1.0\n1\n" + devices + "\n"))
+	return saying(t, status{Exited: true, Out: "6.1.0\nboot\n1.0\n1\n" + devices + "\n"}, interfaces).Info(t.Context())
+}
+
+// saying is a guest where what is run comes to that, and whose agent says these interfaces.
+func saying(t *testing.T, came status, interfaces string) *Client {
+	t.Helper()
+	came.Out, came.Err = base64.StdEncoding.EncodeToString([]byte(came.Out)), base64.StdEncoding.EncodeToString([]byte(came.Err))
+	said, err := json.Marshal(came)
+	if err != nil {
+		t.Fatal(err)
+	}
 	socket := agent(t, func(command string, id int64, out net.Conn) {
 		switch command {
 		case "guest-sync-delimited":
@@ -163,7 +174,7 @@ func infoOf(t *testing.T, devices, interfaces string) (guest.Info, error) {
 		case "guest-exec":
 			fmt.Fprintln(out, `{"return": {"pid": 7}}`)
 		case "guest-exec-status":
-			fmt.Fprintf(out, `{"return": {"exited": true, "exitcode": 0, "out-data": %q}}`+"\n", said)
+			fmt.Fprintf(out, `{"return": %s}`+"\n", said)
 		default:
 			fmt.Fprintln(out, `{"return": [`+interfaces+`]}`)
 		}
@@ -172,8 +183,36 @@ func infoOf(t *testing.T, devices, interfaces string) (guest.Info, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
-	return c.Info(t.Context())
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// TestLongWords: however much a guest says where something else was asked, no error is longer than a line, which people are shown and reports keep,
+// and none moves a terminal.
+func TestLongWords(t *testing.T) {
+	long := strings.Repeat("\x1b[2J", 10_000)
+	info := status{Exited: true, Out: "6.1.0\nboot\n1.0\n1\n.\n.\n."}
+	for name, c := range map[string]struct {
+		came       status
+		interfaces string
+		ask        func(*Client) error
+	}{
+		"a number": {info, `{"name": "eth0", "hardware-address": "m", "ip-addresses": [{"ip-address": "10.1.1.2", "prefix": ` + strings.Repeat("1", 1<<16) + `}]}`,
+			func(c *Client) error { _, err := c.Info(t.Context()); return err }},
+		"no info":        {status{Exited: true, Out: long}, "", func(c *Client) error { _, err := c.Info(t.Context()); return err }},
+		"no socket":      {status{Exited: true, Out: long + " 1"}, "", func(c *Client) error { _, err := c.Users(t.Context()); return err }},
+		"a command ends": {status{Exited: true, ExitCode: 1, Err: long}, "", func(c *Client) error { return c.Run(t.Context(), "setup false") }},
+		"a script ends":  {status{Exited: true, ExitCode: 1, Err: long}, "", func(c *Client) error { return c.DropAddress(t.Context()) }},
+		"no endpoint": {status{Exited: true, Out: "eth0 " + long}, "", func(c *Client) error {
+			_, err := c.Configure(t.Context(), guest.Configure{MAC: "52:54:00:00:00:0a", Table: 1, Addrs: []netip.Prefix{netip.MustParsePrefix("10.1.1.2/24")}})
+			return err
+		}},
+	} {
+		err := c.ask(saying(t, c.came, c.interfaces))
+		if text := fmt.Sprint(err); err == nil || len(text) > 4000 || strings.Contains(text, "\x1b") {
+			t.Errorf("%s: %.200q, of %d bytes", name, text, len(text))
+		}
+	}
 }
 
 // TestLateAnswerIsNobodys: who gave up waiting leaves an answer behind, which the next

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"godwit/internal/oneline"
 	"godwit/vm/guest"
 )
 
@@ -125,7 +126,7 @@ func (c *Client) Run(ctx context.Context, lines ...string) error {
 		if command, ok := strings.CutPrefix(strings.TrimSpace(line), "setup "); ok {
 			e, err := c.shell(ctx, setupTimeout, grouped, command)
 			if err == nil && (e.Exit != 0 || e.TimedOut) {
-				err = fmt.Errorf("exit %d: %s", e.Exit, strings.Join(strings.Fields(e.Stderr), " "))
+				err = fmt.Errorf("exit %d: %s", e.Exit, oneline.Of(strings.Join(strings.Fields(e.Stderr), " ")))
 			}
 			if err != nil {
 				return fmt.Errorf("run %q: %w", line, err)

@@ -31,7 +31,7 @@ ip mptcp limits 2>/dev/null || true`
 	}
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	if len(lines) < 7 {
-		return guest.Info{}, fmt.Errorf("info: the guest says %q", out)
+		return guest.Info{}, fmt.Errorf("info: the guest says %.200q", out)
 	}
 	uptime, _ := strconv.ParseFloat(lines[2], 64)
 	i := guest.Info{Protocol: guest.Protocol, Kernel: lines[0], BootID: lines[1], UptimeMS: int64(uptime * 1000),
@@ -135,7 +135,7 @@ func (c *Client) Configure(ctx context.Context, p guest.Configure) (guest.Config
 	for _, word := range words[1:] {
 		id, err := strconv.ParseUint(word, 10, 8)
 		if err != nil {
-			return made, fmt.Errorf("configure %s: the guest says %q", p.MAC, out)
+			return made, fmt.Errorf("configure %s: the guest says %.200q", p.MAC, out)
 		}
 		made.EndpointIDs = append(made.EndpointIDs, uint8(id))
 	}

@@ -54,7 +54,7 @@ func parseSockets(out string) (table sockets, err error) {
 		}
 		words := strings.Fields(line)
 		if len(words) != 5 {
-			return sockets{}, fmt.Errorf("list sockets: the guest says %q", line)
+			return sockets{}, fmt.Errorf("list sockets: the guest says %.200q", line)
 		}
 		s := socket{state: words[0], token: tokenOf(words[3]), rtt: rttOf(words[4])}
 		if s.local, err = endOf(words[1]); err == nil {
