@@ -199,7 +199,7 @@ func (l *Link) onceBy(ctx context.Context, by *http.Client, method, path string,
 	if resp.StatusCode != http.StatusOK {
 		problem := &migration.Problem{}
 		if json.Unmarshal(data, problem) != nil || problem.Text == "" {
-			return fmt.Errorf("agent %s answered %s", l.host, resp.Status)
+			return fmt.Errorf("agent %s answered %s", l.host, oneline.Of(resp.Status))
 		}
 		problem.Text = oneline.Of(problem.Text)
 		return problem
@@ -208,7 +208,7 @@ func (l *Link) onceBy(ctx context.Context, by *http.Client, method, path string,
 		return nil
 	}
 	if err := json.Unmarshal(data, answer); err != nil {
-		return &migration.Problem{Code: migration.CodePeer, Text: fmt.Sprintf("call agent %s: answer not understood: %v", l.host, err)}
+		return &migration.Problem{Code: migration.CodePeer, Text: fmt.Sprintf("call agent %s: answer not understood: %s", l.host, oneline.Of(err.Error()))}
 	}
 	return nil
 }

@@ -151,6 +151,35 @@ func TestCall(t *testing.T) {
 	}
 }
 
+// TestAnswersAreOneLine: nothing that another agent answers makes an error longer than a line, which is kept and told to people, and none moves a terminal.
+func TestAnswersAreOneLine(t *testing.T) {
+	ids := fleet(t, "paris", "rome")
+	port := freePort(t)
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /number", func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, `{"n":`+strings.Repeat("1", 1<<16)+"}")
+	})
+	mux.HandleFunc("POST /status", func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := w.(http.Hijacker).Hijack()
+		if err == nil {
+			io.WriteString(conn, "HTTP/1.1 500 \x1b[2J"+strings.Repeat("x", 1<<16)+"\r\nContent-Length: 0\r\n\r\n")
+			conn.Close()
+		}
+	})
+	serve(t, ids["rome"], port, mux, nil)
+	link := linkTo(t, ids["paris"], "rome", port)
+	for path, want := range map[string]string{"/number": "cannot unmarshal number", "/status": "answered 500"} {
+		var out struct{ N int }
+		var err error
+		for d := time.Second; d < time.Minute && (err == nil || !strings.Contains(err.Error(), want)); d *= 4 { // a busy machine's first try may not be answered
+			err = link.Call(within(t, d), http.MethodPost, path, nil, &out)
+		}
+		if text := fmt.Sprint(err); !strings.Contains(text, want) || len(text) > 4000 || strings.Contains(text, "\x1b") {
+			t.Errorf("%s: %.200q, of %d bytes", path, text, len(text))
+		}
+	}
+}
+
 // TestStrangers: only the host that was meant answers, and only the fleet is heard.
 func TestStrangers(t *testing.T) {
 	ours, theirs := fleet(t, "paris", "rome"), fleet(t, "paris", "rome")
