@@ -71,16 +71,12 @@ func (a *Agent) claim(g *Guest, addrs []migration.Address) error {
 	defer a.promised.mu.Unlock()
 	taken := a.spokenFor(d.Name)
 	for _, held := range addrs {
-		addr, whose := held.Prefix.Addr(), ""
-		if subnet := a.config.Network.SubnetOf(addr); subnet.Contains(addr) {
-			whose = notForGuests(config.Subnet{Prefix: subnet, Gateway: a.config.Network.GatewayOf(addr.Is4())}, addr)
-		}
+		addr := held.Prefix.Addr()
+		whose := a.noGuests(addr, own)
 		owner, has := taken[addr]
 		switch {
 		case addr == held.Gateway:
 			whose = "the router"
-		case slices.ContainsFunc(own, func(o net.Addr) bool { return isAt(o, addr) }):
-			whose = "this host's own"
 		case has && owner != d.Name:
 			whose = "guest " + owner + "'s"
 		}
@@ -90,6 +86,24 @@ func (a *Agent) claim(g *Guest, addrs []migration.Address) error {
 	}
 	a.guests.giveAddresses(g, addrs)
 	return nil
+}
+
+// noGuests is what an address is that no guest may have, whoever says so: packets to it, and from it, would be led to that one, and
+// those of hosts and of other guests with them. own are this host's. "": it is none of these.
+func (a *Agent) noGuests(addr netip.Addr, own []net.Addr) string {
+	at := func(u config.Uplink) bool { return u.Address.Unmap() == addr.Unmap() }
+	if slices.ContainsFunc(own, func(o net.Addr) bool { return isAt(o, addr) }) || slices.ContainsFunc(a.config.Uplinks, at) {
+		return "this host's own"
+	}
+	for _, n := range a.config.Peers {
+		if slices.ContainsFunc(n.Uplinks, at) {
+			return "host " + n.Host + "'s own"
+		}
+	}
+	if subnet := a.config.Network.SubnetOf(addr); subnet.Contains(addr) {
+		return notForGuests(config.Subnet{Prefix: subnet, Gateway: a.config.Network.GatewayOf(addr.Is4())}, addr)
+	}
+	return ""
 }
 
 // once are addrs without what comes again, as where a NIC has one with two prefixes.

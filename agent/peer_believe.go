@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 
@@ -18,10 +19,17 @@ func (a *Agent) believe(p Preparation) error {
 	if err := a.uplinkOf(p.Plan.From, p.Tunnel.Addr(), "prepare guest "+p.Plan.Guest); err != nil {
 		return err
 	}
+	own, err := net.InterfaceAddrs()
+	if err != nil {
+		return fmt.Errorf("prepare guest %s: %w", p.Plan.Guest, err)
+	}
 	taken := a.takenAddresses()
 	for _, held := range p.Plan.Held {
 		if err := a.belongs(held); err != nil {
 			return err
+		}
+		if whose := a.noGuests(held.Prefix.Addr(), own); whose != "" {
+			return notBelieved("address %s of guest %s: it is %s here", held.Prefix.Addr(), p.Plan.Guest, whose)
 		}
 		if owner, ok := taken[held.Prefix.Addr()]; ok && owner != p.Plan.Guest {
 			return notBelieved("address %s: guest %s of this host has it, not %s", held.Prefix.Addr(), owner, p.Plan.Guest)

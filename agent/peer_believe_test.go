@@ -66,7 +66,7 @@ func between(t *testing.T) *Agent {
 	}
 	net := netip.MustParsePrefix
 	a := bareAgent(t, &config.Config{
-		Host: "rome", Site: "rome", Uplinks: up("192.0.2.2"), Network: config.Network{Bridge: "br0", V4: net("10.2.1.0/24")},
+		Host: "rome", Site: "rome", Uplinks: up("192.0.2.2"), Network: config.Network{Bridge: "br0", V4: net("10.2.1.0/24"), Gateway4: netip.MustParseAddr("10.2.1.1")},
 		Peers: []config.Neighbour{
 			{Host: "paris", Site: "paris", V4: net("10.1.1.0/24"), Uplinks: up("192.0.2.1")},
 			{Host: "oslo", Site: "oslo", V4: net("10.3.1.0/24"), Uplinks: up("192.0.2.3")},
@@ -106,6 +106,11 @@ func TestBelieve(t *testing.T) {
 		"of the subnet here, not of here": {held("cairo", "10.2.1.50/24"), "of the guests' subnet 10.2.1.0/24"},
 		"not of its home's subnet":        {held("oslo", "10.1.1.9/24"), "not in the guests' subnet 10.3.1.0/24"},
 		"of another guest here":           {held("rome", "10.2.1.30/24"), "guest db of this host has it"},
+		"this host's own":                 {held("cairo", "192.0.2.2/32"), "this host's own"},
+		"this machine's":                  {held("cairo", "127.0.0.1/32"), "this host's own"},
+		"of a host, by which it is asked": {held("cairo", "192.0.2.3/32"), "host oslo's own"},
+		"the router here":                 {held("rome", "10.2.1.1/24"), "the router"},
+		"everybody's here":                {held("rome2", "10.2.1.255/24"), "the broadcast address"},
 		"a tunnel to anywhere":            {func(p *Preparation) { p.Tunnel = netip.MustParseAddrPort("203.0.113.9:53") }, "no uplink of host paris"},
 		"next address of another subnet":  {func(p *Preparation) { p.Plan.Next[0].Prefix = netip.MustParsePrefix("10.3.1.9/24") }, "next address 10.3.1.9"},
 		"next address of another home":    {func(p *Preparation) { p.Plan.Next[0].Home = "oslo" }, "next address"},
