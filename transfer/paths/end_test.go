@@ -78,14 +78,15 @@ func TestPeerThatLies(t *testing.T) {
 	}
 }
 
+// TestAbortTellsWhy: the other end hears why, in words that move no terminal.
 func TestAbortTellsWhy(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorld(t, newLink("a", time.Millisecond, 0))
 		w.send(1, 10)
 		w.settle(1, 10, time.Second)
-		w.r.Abort("its QEMU is gone")
+		w.r.Abort("its\x1b[2J QEMU\nis gone")
 		<-w.s.Done()
-		if err := w.s.Err(); err == nil || err.Error() != "the other end: its QEMU is gone" {
+		if err := w.s.Err(); err == nil || err.Error() != "the other end: its [2J QEMU is gone" {
 			t.Errorf("%v", err)
 		}
 		if err := w.s.Send(t.Context(), 2, nil, false); err == nil {

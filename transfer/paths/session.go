@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"godwit/internal/oneline"
 	"godwit/transfer/pace"
 	"godwit/transfer/wire"
 )
@@ -307,7 +308,7 @@ func (s *session) heardBye(text string) error {
 		s.cancel(errEnded)
 		return errEnded
 	}
-	err := &PeerError{text}
+	err := &PeerError{oneline.Of(text)}
 	s.cancel(err)
 	return err
 }
