@@ -154,7 +154,7 @@ func (l Limit) Anew(ctx context.Context, told func() time.Time) (context.Context
 
 // Each of a guest's connections is told of its next address and to leave the old one, and all
 // of them join: an emulated guest needs some ms for each. What limits a handover is
-// crowdEach for each connection, if that is more, of crowdMost at most: a peer names them.
+// crowdEach for each connection, if that is more, of crowdMost at most, and of none below none: the guest names them, or a peer.
 const (
 	crowdEach = 6 * time.Millisecond
 	crowdMost = 20000
@@ -164,7 +164,7 @@ const (
 
 // ForCrowd is the limit of a guest with that many connections.
 func (l Limit) ForCrowd(connections, steps int) Limit {
-	l.For = max(l.For, time.Duration(steps*min(connections, crowdMost))*crowdEach)
+	l.For = max(l.For, time.Duration(steps*min(max(connections, 0), crowdMost))*crowdEach)
 	return l
 }
 

@@ -74,7 +74,8 @@ func TestLimitsOfCrowds(t *testing.T) {
 		want               time.Duration
 	}{
 		{-5, 1, l.For}, {0, 1, l.For}, {1000, 1, l.For}, {10000, 1, time.Minute}, {10000, 4, 4 * time.Minute},
-		{1 << 40, 1, 2 * time.Minute}, // a peer says so
+		{1 << 40, 1, 2 * time.Minute},           // a peer says so
+		{-2e12, 1, l.For}, {-1 << 61, 4, l.For}, // a guest says so: in ns it would be years
 	} {
 		if got := l.ForCrowd(c.connections, c.steps); got.For != c.want || got.Name != l.Name {
 			t.Errorf("%d connections, %d steps: %v, want %v", c.connections, c.steps, got.For, c.want)
