@@ -54,7 +54,7 @@ func (s *Survival) Sane() {
 		c.Kind, c.Why = oneline.Of(c.Kind), oneline.Of(c.Why)
 	}
 	s.Omitted, s.Unknown = max(s.Omitted, 0), oneline.Of(s.Unknown)
-	s.count()
+	s.fit()
 }
 
 func saneLines(all []string) []string {

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"encoding/json"
 	"net/netip"
 	"slices"
 	"time"
@@ -88,7 +89,7 @@ func (o Judge) Survive(before, after guest.Connections) *Survival {
 		}
 		s.Connections = append(s.Connections, one)
 	}
-	s.count()
+	s.fit()
 	return s
 }
 
@@ -136,8 +137,26 @@ func (o Judge) why(c guest.Connection) string {
 	return "it was left on its old address"
 }
 
-// survivorsListed bounds a report to what fits into one request between agents.
-const survivorsListed = guest.ConnectionsMost + 500
+// survivorsListed and survivorsMost bound a report to what fits into one answer between agents, and can be read from the history:
+// in connections, and in bytes, as a guest may say much of each.
+const (
+	survivorsListed = guest.ConnectionsMost + 500
+	survivorsMost   = 5 << 20
+)
+
+// fit leaves out those for which there is no room, and makes the sums anew.
+func (s *Survival) fit() {
+	size := 0
+	for i, c := range s.Connections {
+		data, err := json.Marshal(c)
+		if size += len(data) + 1; err != nil || size > survivorsMost {
+			s.Omitted += len(s.Connections) - i
+			s.Connections = s.Connections[:i]
+			break
+		}
+	}
+	s.count()
+}
 
 // AddFlows adds the UDP flows through the tunnel that no connected socket of the
 // guest stands for, and with all set the others too.
@@ -158,7 +177,7 @@ func (s *Survival) AddFlows(flows []netstate.Flow, held []netip.Addr, all bool) 
 		}
 		s.Connections = append(s.Connections, Survivor{Kind: f.Protocol, Local: f.Guest, Remote: f.Client, Fate: migration.Tunnelled, Why: "seen in the tunnel"})
 	}
-	s.count()
+	s.fit()
 }
 
 // Follow moves on those that were tunnelled at the last look.

@@ -3,6 +3,7 @@ package record
 import (
 	"encoding/json"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -109,5 +110,30 @@ func TestFollowSurvival(t *testing.T) {
 	}
 	if s.Connections[1].At != 7e9 || s.Tunnelled != 2 || s.Moved != 1 || s.Ended != 3 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// TestSurvivalFits: however much a guest says of its connections, a report of them can be told to another host, and read again, which what
+// holds the guest's memory waits for.
+func TestSurvivalFits(t *testing.T) {
+	old := netip.MustParseAddr("10.1.1.10")
+	one := guest.Connection{Kind: "mptcp", Local: netip.AddrPortFrom(old, 80), Remote: port("198.18.0.1:1"), Working: []netip.AddrPort{port("10.1.1.10:80")}}
+	var all guest.Connections
+	for range guest.ConnectionsMost {
+		all.List = append(all.List, one)
+	}
+	joins := &guest.Joins{Unable: []guest.Unable{{Local: one.Local, Remote: one.Remote, Why: strings.Repeat("<", 200)}}}
+	s := Judge{Held: []netip.Addr{old}, Kept: true, Joins: joins, Now: time.Unix(1, 0)}.Survive(all, all)
+	var flows []netstate.Flow
+	for n := range uint16(20_000) {
+		flows = append(flows, netstate.Flow{Protocol: "udp", Guest: netip.AddrPortFrom(old, 53), Client: netip.AddrPortFrom(old, n)})
+	}
+	s.AddFlows(flows, []netip.Addr{old}, false)
+	data, err := json.Marshal(s)
+	if err != nil || len(data) > 6<<20 {
+		t.Errorf("%d bytes, %v", len(data), err)
+	}
+	if s.Tunnelled != len(s.Connections) || len(s.Connections)+s.Omitted != len(all.List)+len(flows) || len(s.Connections) < 1000 {
+		t.Errorf("%d of %d connections, %d tunnelled, %d omitted", len(s.Connections), len(all.List)+len(flows), s.Tunnelled, s.Omitted)
 	}
 }

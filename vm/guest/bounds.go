@@ -21,6 +21,7 @@ const (
 	mostErrors       = 1000
 	mostCounters     = 4096
 	longestWord      = 128 // bytes: of a name, a state
+	longestWhy       = 200 // bytes: why one of mostUnable connections stays behind
 )
 
 // A bounded result knows how much of it is too much.

@@ -40,7 +40,8 @@ func (c *Client) AwaitJoin(ctx context.Context, p AwaitJoin) (Joins, error) {
 	var joins Joins
 	err := c.Call(ctx, "await_join", p, &joins)
 	for i := range joins.Unable {
-		joins.Unable[i].Why = oneline.Of(joins.Unable[i].Why)
+		why := joins.Unable[i].Why
+		joins.Unable[i].Why = oneline.Of(why[:min(len(why), longestWhy)])
 	}
 	return joins, err
 }

@@ -64,7 +64,7 @@ func TestGuestsWordsAreOneLine(t *testing.T) {
 	_, p := serve(t, map[string]Handler{
 		"make_main": func(context.Context, string, json.RawMessage) (any, error) { return nil, errors.New(said) },
 		"await_join": func(context.Context, string, json.RawMessage) (any, error) {
-			return Joins{Unable: []Unable{{Why: said}}}, nil
+			return Joins{Unable: []Unable{{Why: said}, {Why: strings.Repeat("why ", 300)}}}, nil
 		},
 		"info": func(context.Context, string, json.RawMessage) (any, error) {
 			return json.RawMessage(`{"uptime_ms":` + strings.Repeat("1", 32<<10) + "}"), nil
@@ -79,7 +79,7 @@ func TestGuestsWordsAreOneLine(t *testing.T) {
 		t.Errorf("%.200v, of %d bytes", err, len(fmt.Sprint(err)))
 	}
 	joins, err := client.AwaitJoin(t.Context(), AwaitJoin{})
-	if err != nil || len(joins.Unable) != 1 || joins.Unable[0].Why != shown {
+	if err != nil || len(joins.Unable) != 2 || joins.Unable[0].Why != shown || len(joins.Unable[1].Why) != longestWhy {
 		t.Errorf("%q, %v", joins.Unable, err)
 	}
 }
