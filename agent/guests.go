@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -181,11 +182,11 @@ func (s *guests) free() int {
 
 // expect gives a guest that is being started or received a number, which nobody
 // else gets until it is kept, or settled; nor does anybody its name, which names what is
-// made for it. The error is of a name that a guest here has.
+// made for it. The error is of a name, or a MAC, that a guest here has.
 func (s *guests) expect(g *Guest) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.isFree(g.name()); err != nil {
+	if err := cmp.Or(s.isFree(g.name()), s.areMACsFree(g.Held.Description)); err != nil {
 		return err
 	}
 	g.Held.Number = s.free()

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -114,7 +115,7 @@ func (a *Agent) capable(ctx context.Context, offer Offer) error {
 	if err := a.namesake(offer.Plan.Guest, offer.Description); err != nil {
 		return err
 	}
-	if err := errors.Join(offer.Description.Check(), a.guests.readable(offer.Plan.Guest)); err != nil {
+	if err := cmp.Or(offer.Description.Check(), a.guests.readable(offer.Plan.Guest), a.guests.macsFree(offer.Description)); err != nil {
 		return err
 	}
 	host, err := qemu.ThisHost(ctx)

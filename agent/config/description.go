@@ -100,6 +100,9 @@ func (d Description) Check() error {
 		if n.Hardware() == nil {
 			return wrong("MAC %q is not one; such as 52:54:00:00:00:0a", n.MAC)
 		}
+		if n.Hardware()[0]&1 != 0 {
+			return wrong("MAC %s is a group's, such as of a broadcast; a NIC's is such as 52:54:00:00:00:0a", n.MAC)
+		}
 		if i > 0 && slices.Equal(n.Hardware(), d.NICs[0].Hardware()) {
 			return wrong("both NICs have the MAC %s", n.MAC)
 		}

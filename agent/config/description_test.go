@@ -165,6 +165,7 @@ func TestDescriptionCheck(t *testing.T) {
 		{Description{Name: "web", Memory: 1 << 30, NICs: mac(a, b, a)}, "3 NICs"},
 		{Description{Name: "web", Memory: 1 << 30, NICs: mac(a, "")}, `MAC "" is not one`},
 		{Description{Name: "web", Memory: 1 << 30, NICs: mac("52:54:00")}, `MAC "52:54:00" is not one`},
+		{Description{Name: "web", Memory: 1 << 30, NICs: mac(a, "ff:ff:ff:ff:ff:ff")}, "MAC ff:ff:ff:ff:ff:ff is a group's"},
 	} {
 		refusalOf(t, c.d.Check(), fmt.Sprintf("guest %s: ", c.d.shown()), c.want)
 	}
