@@ -22,7 +22,7 @@ func (a *Agent) peerRelease(r *http.Request) (any, error) {
 	}
 	m, err := a.findIncoming(r)
 	if err != nil {
-		return a.endedAnswer(r.PathValue("id"), plan.Epoch)
+		return a.endedAnswer(r, plan.Epoch)
 	}
 	if err := m.tell(r.Context(), migration.Input{Kind: migration.Released, Epoch: plan.Epoch}); err != nil {
 		return nil, err
@@ -59,8 +59,8 @@ func (m *incoming) releaseAnswer(state migration.Destination) ReleaseAnswer {
 }
 
 // endedAnswer is the answer for a migration that is over here.
-func (a *Agent) endedAnswer(id string, epoch uint64) (any, error) {
-	rec, err := a.recordEnded(id, epoch)
+func (a *Agent) endedAnswer(r *http.Request, epoch uint64) (any, error) {
+	rec, err := a.endedFrom(r, epoch)
 	if err != nil {
 		return nil, err
 	}

@@ -304,7 +304,7 @@ const landingStatus = 2 * time.Second
 func (a *Agent) peerLanding(r *http.Request) (any, error) {
 	m, err := a.findIncoming(r)
 	if err != nil {
-		rec, err := a.recordEnded(r.PathValue("id"), 0)
+		rec, err := a.endedFrom(r, 0)
 		if err != nil {
 			return nil, err
 		}
@@ -336,7 +336,7 @@ func (a *Agent) peerLanding(r *http.Request) (any, error) {
 func (a *Agent) peerEvents(r *http.Request) (any, error) {
 	m, err := a.findIncoming(r)
 	if err != nil {
-		if err := a.leftAlone(r.PathValue("id")); err != nil {
+		if _, err := a.endedFrom(r, 0); err != nil {
 			return nil, err
 		}
 		return a.apiEvents(r)

@@ -318,7 +318,7 @@ func TestHistoryAnswers(t *testing.T) {
 		if err := statefile.Write(a.config.StatePath("history", p.Plan.ID+"-destination.json"), rep); err != nil {
 			t.Fatal(err)
 		}
-		answer, err := a.endedAnswer(p.Plan.ID, p.Plan.Epoch)
+		answer, err := a.endedAnswer(callFrom(t, "paris", p.Plan.ID, nil), p.Plan.Epoch)
 		if got, ok := answer.(ReleaseAnswer); err != nil || !ok || got.State != want {
 			t.Errorf("%s: %+v, %v", outcome, answer, err)
 		}

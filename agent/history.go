@@ -3,11 +3,13 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"sync"
 	"time"
 
 	"godwit/agent/journal"
+	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/migration"
 )
@@ -154,6 +156,19 @@ func (a *Agent) recordEnded(id string, epoch uint64) (*record.Record, error) {
 	if kept := rec.Snapshot().Epoch; epoch != 0 && kept != 0 && kept != epoch {
 		return nil, &migration.Problem{Code: migration.CodeInternal, Text: fmt.Sprintf(
 			"migration %s: host %s knows of it by epoch %d, and not by %d", id, a.config.Host, kept, epoch)}
+	}
+	return rec, nil
+}
+
+// endedFrom is recordEnded for the host that asks, where that was the source: nobody else of the fleet is told what became of a guest, and
+// who its clients are.
+func (a *Agent) endedFrom(r *http.Request, epoch uint64) (*record.Record, error) {
+	rec, err := a.recordEnded(r.PathValue("id"), epoch)
+	if err != nil {
+		return nil, err
+	}
+	if caller := peer.Caller(r); rec.Snapshot().From != caller {
+		return nil, notBelieved("migration %s: it is not one from host %s", r.PathValue("id"), caller)
 	}
 	return rec, nil
 }

@@ -341,7 +341,7 @@ func (a *Agent) peerAway(r *http.Request) (any, error) {
 
 // peerLanded tells how the landing went, once the connections were handed over.
 func (a *Agent) peerLanded(r *http.Request) (any, error) {
-	rec, err := a.recordEnded(r.PathValue("id"), 0)
+	rec, err := a.endedFrom(r, 0)
 	if err != nil {
 		return nil, err
 	}

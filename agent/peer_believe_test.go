@@ -149,6 +149,28 @@ func TestAcceptanceIsOfItsOwnNetworks(t *testing.T) {
 	}
 }
 
+// TestEndedIsToldToItsSource: what became of a guest, and of its clients, is told to the host that it came from, and to no other of the fleet.
+func TestEndedIsToldToItsSource(t *testing.T) {
+	a := between(t)
+	p := goodPreparation()
+	rep := record.Report{ID: p.Plan.ID, Guest: "web", From: "paris", To: "rome", Epoch: p.Plan.Epoch, Outcome: migration.Completed, Ended: 1}
+	if err := statefile.Write(a.config.StatePath("history", p.Plan.ID+"-destination.json"), rep); err != nil {
+		t.Fatal(err)
+	}
+	for name, call := range map[string]func(*http.Request) (any, error){
+		"release": a.peerRelease, "landing": a.peerLanding, "landed": a.peerLanded, "events": a.peerEvents, "refill": a.peerRefill,
+	} {
+		if answer, err := call(callFrom(t, "paris", p.Plan.ID, Refill{Epoch: p.Plan.Epoch})); err != nil || answer == nil {
+			t.Errorf("%s: its source is told %+v, %v", name, answer, err)
+		}
+		answer, err := call(callFrom(t, "oslo", p.Plan.ID, Refill{Epoch: p.Plan.Epoch}))
+		refused(t, name+", of another host", err, migration.CodePeer, "not one from host oslo")
+		if answer != nil {
+			t.Errorf("%s: another host is told %+v", name, answer)
+		}
+	}
+}
+
 // goodRepoint is what oslo asks of rome, by whom it was sent to paris.
 func goodRepoint() Repoint {
 	return Repoint{

@@ -69,11 +69,11 @@ func (a *Agent) peerRefill(r *http.Request) (any, error) {
 	}
 	m, err := a.findIncoming(r)
 	if err != nil {
-		rec, err := a.recordEnded(r.PathValue("id"), ask.Epoch)
+		rec, err := a.endedFrom(r, ask.Epoch)
 		if err != nil {
 			return nil, err
 		}
-		if rep := rec.Snapshot(); rep.From != peer.Caller(r) || rep.Outcome != migration.Completed {
+		if rep := rec.Snapshot(); rep.Outcome != migration.Completed {
 			return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("refill %s: it has ended on %s", rep.ID, a.config.Host)}
 		}
 		return RefillAnswer{State: refillWhole}, nil
