@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"godwit/internal/child"
 )
 
 // Astray lists tunnels of this namespace whose process lives and whose control socket
@@ -45,7 +47,7 @@ func keepers() ([]Status, error) {
 		if ns, err := os.Readlink(folder + "/ns/net"); err != nil || ns != here {
 			continue
 		}
-		if pid, err := strconv.Atoi(filepath.Base(folder)); err == nil {
+		if pid, err := strconv.Atoi(filepath.Base(folder)); err == nil && child.Ours(pid) {
 			out = append(out, Status{Name: name, PID: pid})
 		}
 	}

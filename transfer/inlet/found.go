@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"godwit/internal/child"
 )
 
 // Process is an inlet that runs.
@@ -36,14 +38,14 @@ func Found(root string) ([]Process, error) {
 	return out, nil
 }
 
-// socketOf is that of an inlet, by its command line; "" of any other process.
+// socketOf is that of an inlet of our user, by its command line; "" of any other process.
 func socketOf(pid int) string {
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil {
 		return ""
 	}
 	words := strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")
-	if len(words) != 3 || words[1] != "_inlet" {
+	if len(words) != 3 || words[1] != "_inlet" || !child.Ours(pid) {
 		return ""
 	}
 	return words[2]

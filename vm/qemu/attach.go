@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"godwit/internal/child"
 	"godwit/vm/qemu/qmp"
 )
 
@@ -234,7 +235,7 @@ func listenerAt(socket string) (pid int, err error) {
 	return pid, err
 }
 
-// isOf says whether a process is the QEMU of dir, by its command line.
+// isOf says whether a process is the QEMU of dir, by its command line, and of our user.
 func isOf(pid int, dir string) bool {
 	argv, err := cmdline(pid)
 	if err != nil || !isQEMU(argv) {
@@ -242,7 +243,7 @@ func isOf(pid int, dir string) bool {
 	}
 	for i, arg := range argv[:len(argv)-1] {
 		if arg == "-pidfile" && argv[i+1] == pidFile(dir) {
-			return true
+			return child.Ours(pid)
 		}
 	}
 	return false
