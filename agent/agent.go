@@ -20,7 +20,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -136,11 +135,11 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 	if a.detours, err = detour.Load(a.config.StatePath("detours.json"), a.config.Network); err != nil {
 		return err
 	}
-	if a.probes, err = probe.Reflect(ctx, a.listenAddrs()); err != nil {
+	if err := a.answerProbes(ctx); err != nil {
 		return err
 	}
 	a.goOn(ctx)
-	if _, err := peer.Serve(ctx, a.id, a.listenAddrs(), a.peerAPI(), a.stream, a.log); err != nil {
+	if err := a.answerPeers(ctx); err != nil {
 		return err
 	}
 	if err := a.serveAPI(ctx); err != nil {
@@ -200,14 +199,6 @@ func (a *Agent) renewed(err error) {
 		return
 	}
 	a.log.Info("the host's certificate was renewed", "certificate", a.config.TLS.Cert)
-}
-
-func (a *Agent) listenAddrs() []netip.AddrPort {
-	var out []netip.AddrPort
-	for _, u := range a.config.Uplinks {
-		out = append(out, netip.AddrPortFrom(u.Address, a.config.Port))
-	}
-	return out
 }
 
 // link returns the link to another host of the fleet.

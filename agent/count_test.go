@@ -198,9 +198,14 @@ func TestMetricsOverHTTP(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.config.Metrics = taken.Addr().String()
-	if _, err := a.listenMetrics(); err == nil || !strings.Contains(err.Error(), taken.Addr().String()) || !strings.Contains(err.Error(), "in use") {
+	if _, err := a.listenMetrics(); err == nil || !strings.Contains(err.Error(), taken.Addr().String()) || !strings.Contains(err.Error(), "in use; end what has that port") {
 		t.Errorf("a port in use: %v", err)
 	}
+	a.config.Metrics = "192.0.2.7:9470"
+	if _, err := a.listenMetrics(); err == nil || strings.Contains(err.Error(), "what has that port") || !strings.Contains(err.Error(), "no device of this host has that address") {
+		t.Errorf("an address of nobody: %v", err)
+	}
+	a.config.Metrics = taken.Addr().String()
 	taken.Close()
 	ln, err := a.listenMetrics()
 	if err != nil {

@@ -28,7 +28,7 @@ func (a *Agent) listenMetrics() (net.Listener, error) {
 	}
 	ln, err := net.Listen("tcp", a.config.Metrics)
 	if err != nil {
-		return nil, fmt.Errorf("metrics: %w; name another port, or end what has it", err)
+		return nil, fmt.Errorf("metrics: %w", unheard(err, "metrics", "metrics"))
 	}
 	return netutil.LimitListener(ln, scrapersMost), nil
 }

@@ -1,0 +1,50 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"syscall"
+
+	"godwit/agent/peer"
+	"godwit/agent/probe"
+)
+
+func (a *Agent) listenAddrs() []netip.AddrPort {
+	var out []netip.AddrPort
+	for _, u := range a.config.Uplinks {
+		out = append(out, netip.AddrPortFrom(u.Address, a.config.Port))
+	}
+	return out
+}
+
+// answerProbes has other hosts' probes of paths answered until ctx ends.
+func (a *Agent) answerProbes(ctx context.Context) (err error) {
+	a.probes, err = probe.Reflect(ctx, a.listenAddrs())
+	return unheard(err, samePort, ownAddress)
+}
+
+// answerPeers has other agents' calls and streams answered until ctx ends.
+func (a *Agent) answerPeers(ctx context.Context) error {
+	_, err := peer.Serve(ctx, a.id, a.listenAddrs(), a.peerAPI(), a.stream, a.log)
+	return unheard(err, samePort, ownAddress)
+}
+
+// The keys of the configuration that say where other hosts are answered.
+const (
+	samePort   = "port, the same on all hosts"
+	ownAddress = "uplinks[].address"
+)
+
+// unheard is err, for which nobody can listen where the configuration says, with what to do about it: port
+// and address are the keys that say where.
+func unheard(err error, port, address string) error {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("%w; end what has that port (`ss -lntup` names it), or name another by %s", err, port)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return fmt.Errorf("%w; no device of this host has that address: give it to one, or mend %s", err, address)
+	}
+	return err
+}
