@@ -122,6 +122,7 @@ func TestLoadConfigErrors(t *testing.T) {
 		{"a host's address for the subnet", with("v4: 10.1.1.0/24", "v4: 10.1.1.7/24"), "network.v4 10.1.1.7/24: not the start of its subnet, which is 10.1.1.0/24"},
 		{"a subnet of the other family", with("v4: 10.1.1.0/24", "v4: fd00:1::/64"), "network.v4 fd00:1::/64: it is of the other family"},
 		{"state somewhere below", with("/var/lib/godwit", "var/lib/godwit"), "state var/lib/godwit: it must be an absolute path"},
+		{"run where no socket's path has room", with("/run/godwit", "/run/"+strings.Repeat("x", 75)), ":4:6: run /run/xxx"},
 		{"run somewhere below", with("/run/godwit", "./run"), "run ./run: it must be an absolute path"},
 		{"no uplink", wholeConfig[:strings.Index(wholeConfig, "uplinks:")], "no uplink"},
 		{"nothing", "", "it is empty"},

@@ -13,13 +13,19 @@ import (
 	"godwit/netstate"
 )
 
+// longestRun leaves a guest's directory, RUN/guests/NAME-EPOCH, some of the 90 bytes that it may have.
+const longestRun = 90 - len("/guests/") - len("x-1")
+
 // checkDirs refuses directories that depend on where a program was started: the agent would
-// make them in one place, and commands look for its socket in another.
+// make them in one place, and commands look for its socket in another. So is one below which no socket can be.
 func (c *Config) checkDirs() error {
 	for _, dir := range []struct{ name, path string }{{"state", c.State}, {"run", c.Run}} {
 		if !filepath.IsAbs(dir.path) {
 			return fmt.Errorf("%s %s: it must be an absolute path", dir.name, dir.path)
 		}
+	}
+	if len(c.Run) > longestRun {
+		return fmt.Errorf("run %s: %d characters; at most %d, as sockets have their paths below it", c.Run, len(c.Run), longestRun)
 	}
 	return nil
 }
