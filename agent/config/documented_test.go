@@ -1,0 +1,66 @@
+package config
+
+import (
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// keysOf are the keys of t in YAML, each with those that it is below of: dns.key.file, uplinks[].rate.
+func keysOf(t reflect.Type, above string) (keys []string) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		if name == "" || name == "-" {
+			continue
+		}
+		of := f.Type
+		for of.Kind() == reflect.Pointer || of.Kind() == reflect.Slice || of.Kind() == reflect.Map {
+			if of.Kind() == reflect.Slice && of.Elem().Kind() == reflect.Struct {
+				name += "[]"
+			}
+			of = of.Elem()
+		}
+		if of.Kind() == reflect.Struct && strings.HasPrefix(of.PkgPath(), "godwit/") && of.PkgPath() != "godwit/vm" {
+			keys = append(keys, keysOf(of, above+name+".")...)
+		} else {
+			keys = append(keys, above+name)
+		}
+	}
+	return keys
+}
+
+// TestKeysAreDocumented: docs/agent.md and docs/hooks.md have each key that an agent's configuration, or a guest's description, may have: by
+// its whole name, or by its own where those above have a section or a row.
+func TestKeysAreDocumented(t *testing.T) {
+	var pages string
+	for _, page := range []string{"agent.md", "hooks.md"} {
+		text, err := os.ReadFile("../../docs/" + page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages += string(text)
+	}
+	keys := slices.Concat(keysOf(reflect.TypeFor[Config](), ""), keysOf(reflect.TypeFor[Description](), ""))
+	if len(keys) < 70 {
+		t.Errorf("%d keys were found: %v", len(keys), keys)
+	}
+	others := []string{ // not for people
+		"addresses[].public", "addresses[].endpoint", // what an agent knows of one
+		"peers[].uplinks[].device", // this host does not have it
+		"image",                    // of a guest that the lab has an agent start
+	}
+	for _, key := range keys {
+		own := key[strings.LastIndex(key, ".")+1:]
+		found := strings.Contains(pages, "`"+strings.Replace(key, "images.", "image.", 1)+"`") // of which images.NAME has the same
+		if own != key && !found {
+			found = regexp.MustCompile("[`{ ]" + regexp.QuoteMeta(own) + "[`:]").MatchString(pages)
+		}
+		if !found && !slices.Contains(others, key) {
+			t.Errorf("%s is in neither page", key)
+		}
+	}
+}
