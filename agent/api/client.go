@@ -132,7 +132,7 @@ func (c *Client) open(ctx context.Context, method, path string, request any) (*h
 
 // undialled says why no agent was reached, and what to do: it may be there all the same.
 func undialled(socket string, err error) error {
-	code, why := migration.CodePeer, "nobody answers; start one with `godwit agent --config FILE`"
+	code, why := migration.CodePeer, "nobody answers; `systemctl status godwit` says why, or start one by `godwit agent --config FILE`"
 	info, serr := os.Stat(socket)
 	switch {
 	case errors.Is(err, fs.ErrPermission):

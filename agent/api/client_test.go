@@ -37,7 +37,7 @@ func TestUndialled(t *testing.T) {
 	}
 	defer other.Close()
 	for socket, want := range map[string]migration.Problem{
-		filepath.Join(dir, "none.sock"): {Code: migration.CodePeer, Text: "start one"},
+		filepath.Join(dir, "none.sock"): {Code: migration.CodePeer, Text: "`systemctl status godwit` says why, or start one by `godwit agent"},
 		dead:                            {Code: migration.CodePeer, Text: "start one"},
 		file:                            {Code: migration.CodeUsage, Text: "not an agent's socket"},
 		dir:                             {Code: migration.CodeUsage, Text: "not an agent's socket"},
