@@ -188,7 +188,7 @@ func (a *Agent) warnOfHost() {
 		a.log.Warn("the configuration names what is not there", "missing", missing)
 	}
 	if err := a.id.Check(clock.Now()); err != nil {
-		a.log.Warn("other hosts do not believe this one's certificate", "certificate", a.config.TLS.Cert, "error", err)
+		a.log.Warn("other hosts do not believe this one's certificate", "certificate", a.config.TLS.Cert, "error", err, "cure", peer.Cure)
 	}
 }
 

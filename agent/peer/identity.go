@@ -53,12 +53,17 @@ type stamp struct {
 	mtime int64 // ns
 }
 
-// LoadIdentity reads PEM files: the fleet's CA, this host's certificate and key.
+// Cure is what to do about certificates that are not there, or that nobody believes.
+const Cure = "`godwit init` makes a fleet's, see docs/agent.md, Certificates"
+
+// LoadIdentity reads PEM files: the fleet's CA, this host's certificate and key. Its error says what to do.
 func LoadIdentity(ca, cert, key string) (*Identity, error) {
 	id := &Identity{files: [3]string{ca, cert, key}, tell: func(error) {}}
 	id.stamp = id.stamps()
 	var err error
-	id.now, err = readPapers(id.files)
+	if id.now, err = readPapers(id.files); err != nil {
+		err = fmt.Errorf("%w; %s", err, Cure)
+	}
 	return id, err
 }
 

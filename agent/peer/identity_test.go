@@ -30,8 +30,8 @@ func TestLoadIdentityErrors(t *testing.T) {
 		{"another's key", "ca.pem", "paris.pem", "rome.key", "private key does not match"},
 	} {
 		_, err := LoadIdentity(in(c.ca), in(c.cert), in(c.key))
-		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%s: %v, want one line that has %q", c.name, err, c.want)
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") || !strings.HasSuffix(err.Error(), "; "+Cure) {
+			t.Errorf("%s: %v, want one line that has %q and what to do", c.name, err, c.want)
 		}
 	}
 	info, err := os.Stat(in("paris.key"))

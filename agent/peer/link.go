@@ -126,7 +126,7 @@ func (u *Unreachable) ask() string {
 	var told *net.OpError
 	switch {
 	case errors.As(u.Cause, &certificate), errors.As(u.Cause, &told) && told.Op == "remote error": // as crypto/tls marks alerts
-		return "are both hosts' certificates of this fleet?"
+		return "are both hosts' certificates of this fleet, and not over? `godwit doctor` on each says it"
 	case errors.As(u.Cause, new(pathless)):
 		return "name its uplinks in this agent's configuration"
 	case errors.Is(u.Cause, syscall.ECONNREFUSED):

@@ -200,7 +200,7 @@ func TestStrangers(t *testing.T) {
 		{"the caller has no certificate", &Identity{now: &papers{pool: ours["paris"].now.pool}}, "rome", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			const asks = "are both hosts' certificates of this fleet?"
+			const asks = "are both hosts' certificates of this fleet, and not over? `godwit doctor` on each says it"
 			link := linkTo(t, c.id, c.host, port)
 			err := ends(t, link, asks)
 			var away *Unreachable

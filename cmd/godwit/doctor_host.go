@@ -161,9 +161,9 @@ func certificate(c *config.Config, now time.Time) finding {
 	until := id.Expires().UTC().Format(time.DateOnly)
 	switch err := id.Check(now); {
 	case id.Host() != c.Host:
-		return lack("certificate", fmt.Sprintf("%s is host %q's, and the configuration is for host %s", c.TLS.Cert, id.Host(), c.Host))
+		return lack("certificate", fmt.Sprintf("%s is host %q's, and the configuration is for host %s; give it the certificate of %s", c.TLS.Cert, id.Host(), c.Host, c.Host))
 	case err != nil:
-		return lack("certificate", fmt.Sprintf("%s: other hosts do not believe it: %v", c.TLS.Cert, err))
+		return lack("certificate", fmt.Sprintf("%s: other hosts do not believe it: %v; %s", c.TLS.Cert, err, peer.Cure))
 	case id.Expires().Sub(now) < renewBefore:
 		return note("certificate", fmt.Sprintf("%s is good until %s; make the fleet's anew before (godwit init)", c.TLS.Cert, until))
 	}

@@ -72,6 +72,7 @@ func TestDoctorOfAnAgentsHost(t *testing.T) {
 	looks(t, "mptcp, agent", mptcp(false, &config.Config{}), "note", "qemu-mptcp")
 	looks(t, "mptcp, lab", mptcp(false, nil), "LACK", "no MPTCP")
 	looks(t, "qemu", emulator(qemu.Host{Version: qmp.Version{Major: 7, Minor: 1}, Accel: "kvm"}, nil), "LACK", "7.2 or newer")
+	looks(t, "no qemu", emulator(qemu.Host{}, errors.New("no such program")), "LACK", "no such program; install QEMU 10 (qemu-system-x86")
 }
 
 func TestDoctorOfUplinks(t *testing.T) {
@@ -111,8 +112,9 @@ func TestDoctorOfTheCertificate(t *testing.T) {
 	}
 	c.Host = "rome"
 	looks(t, "another fleet's", certificate(c, now), "LACK", "other hosts do not believe it")
+	looks(t, "another fleet's", certificate(c, now), "LACK", peer.Cure)
 	c.TLS.Key = "none"
-	looks(t, "no key", certificate(c, now), "LACK", "none")
+	looks(t, "no key", certificate(c, now), "LACK", "open none: no such file or directory; "+peer.Cure)
 }
 
 // TestDoctorOfTheConfiguration: each thing that it names is looked at.
