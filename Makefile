@@ -7,10 +7,10 @@ IMAGE   := build/guest/vmlinuz build/guest/initrd.img
 PREFIX  ?= /usr/local
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo test lint vet race install clean
+.PHONY: help deps build demo test lint vet race install uninstall clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 deps: # only looks where nothing is missing
 	@scripts/install
@@ -43,6 +43,13 @@ install: build ## copy the binaries and the guest image into the system
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/share/godwit bin/godwit-guest
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/godwit packaging/godwit-guest.service
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system packaging/godwit.service
+
+uninstall: ## remove what install copied; what an agent keeps stays (docs/agent.md, Running it)
+	rm -f $(DESTDIR)$(PREFIX)/bin/godwit $(DESTDIR)$(PREFIX)/lib/systemd/system/godwit.service
+	rm -f $(addprefix $(DESTDIR)$(PREFIX)/share/godwit/,godwit-guest godwit-guest.service)
+	rm -f $(addprefix $(DESTDIR)/var/lib/godwit/image/,$(notdir $(IMAGE)))
+	for dir in $(PREFIX)/share/godwit /var/lib/godwit/image /var/lib/godwit; do \
+		[ ! -d "$(DESTDIR)$$dir" ] || rmdir --ignore-fail-on-non-empty "$(DESTDIR)$$dir" || exit 1; done
 
 clean: ## remove what was built
 	rm -rf bin build

@@ -1,11 +1,16 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"godwit/internal/need"
 )
 
 // unit reads a systemd unit's keys; one that is given twice fails the test.
@@ -27,6 +32,66 @@ func unit(t *testing.T, path string) map[string]string {
 		keys[key] = value
 	}
 	return keys
+}
+
+// TestGuestUnit: the helper's is started again for ever, too, and by what the helper knows.
+func TestGuestUnit(t *testing.T) {
+	keys := unit(t, "../../packaging/godwit-guest.service")
+	for key, want := range map[string]string{"ExecStart": "/usr/sbin/godwit-guest serve", "Restart": "always", "StartLimitIntervalSec": "0", "WantedBy": "multi-user.target"} {
+		if keys[key] != want {
+			t.Errorf("%s=%s, want %s", key, keys[key], want)
+		}
+	}
+}
+
+// TestUninstall: what `make install` copies `make uninstall` removes, and nothing that an agent keeps.
+func TestUninstall(t *testing.T) {
+	need.Program(t, "make")
+	source, system := t.TempDir(), t.TempDir()
+	for _, file := range []string{"bin/godwit", "bin/godwit-guest", "build/guest/vmlinuz", "build/guest/initrd.img", "packaging/godwit.service", "packaging/godwit-guest.service"} {
+		path := filepath.Join(source, file)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	makefile, err := filepath.Abs("../../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(target string) (files []string) {
+		t.Helper()
+		out, err := exec.CommandContext(t.Context(), "make", "-C", source, "-f", makefile, "-o", "build", target, "DESTDIR="+system).CombinedOutput()
+		if err != nil {
+			t.Fatalf("make %s: %v\n%s", target, err, out)
+		}
+		err = filepath.WalkDir(system, func(path string, d os.DirEntry, err error) error {
+			if !d.IsDir() {
+				files = append(files, strings.TrimPrefix(path, system))
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return files
+	}
+	if files := run("install"); len(files) != 6 || !slices.Contains(files, "/usr/local/lib/systemd/system/godwit.service") {
+		t.Errorf("installed: %v", files)
+	}
+	kept := "/var/lib/godwit/guests.json"
+	if err := os.WriteFile(system+kept, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if files := run("uninstall"); !slices.Equal(files, []string{kept}) {
+		t.Errorf("left: %v, want %s alone", files, kept)
+	}
+	if err := os.Remove(system + kept); err != nil {
+		t.Fatal(err)
+	}
+	run("uninstall")
+	if _, err := os.Stat(system + "/var/lib/godwit"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("an empty directory was left: %v", err)
+	}
 }
 
 // TestUnit: the agent's unit starts what there is, with flags that there are, and leaves
