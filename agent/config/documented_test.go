@@ -2,6 +2,7 @@ package config
 
 import (
 	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -62,5 +63,44 @@ func TestKeysAreDocumented(t *testing.T) {
 		if !found && !slices.Contains(others, key) {
 			t.Errorf("%s is in neither page", key)
 		}
+	}
+}
+
+// TestFilesAreDocumented: docs/agent.md has each file that an agent keeps in its directories.
+func TestFilesAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/agent.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sources, err := filepath.Glob("../*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	more, err := filepath.Glob("../*/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile(`(StatePath\(|\bRun, |\brun, )"([^"%]+)"`)
+	found := map[string]bool{}
+	for _, path := range append(sources, more...) {
+		source, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		for _, m := range named.FindAllStringSubmatch(string(source), -1) {
+			where := "RUN/"
+			if m[1] == "StatePath(" {
+				where = "STATE/"
+			}
+			if found[where+m[2]] = true; !strings.Contains(string(page), "`"+where+m[2]) {
+				t.Errorf("%s keeps %s, which docs/agent.md does not name", path, where+m[2])
+			}
+		}
+	}
+	if len(found) < 14 {
+		t.Errorf("found only %v", found)
 	}
 }
