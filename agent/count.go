@@ -124,8 +124,8 @@ func (a *Agent) state(ctx context.Context) metrics.State {
 	s.Guests = a.guestsNow(ctx, leaving)
 	for _, d := range a.detours.List("") {
 		s.Detours[keptBy(d)]++
-		if d.Tunnel.Kind != "" {
-			s.Tunnels[d.Tunnel.Kind]++
+		if kind := kindOf(d); kind != "" {
+			s.Tunnels[kind]++
 		}
 		s.Directed[metrics.Away] += len(d.Away)
 		for _, v := range d.Visiting {

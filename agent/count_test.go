@@ -170,11 +170,11 @@ func TestDestinationIsCounted(t *testing.T) {
 
 func TestDetoursAreCounted(t *testing.T) {
 	a, client := counting(t)
-	config := tunnel.Config{Kind: tunnel.WireGuard}
+	config := tunnel.Config{Kind: tunnel.Auto} // unless another is asked for: WireGuard
 	for id, d := range map[string]*detour.Detour{
 		"a": {Tunnel: config, Away: []netstate.Away{{}, {}}},
 		"b": {Tunnel: config, Leased: true, Until: time.Now().Add(time.Hour), Visiting: []netstate.Visiting{{Tunnel: "gwt-x"}}},
-		"c": {Leased: true, Visiting: []netstate.Visiting{{}}}, // at home
+		"c": {Leased: true, Tunnel: config, Visiting: []netstate.Visiting{{}}}, // at home, its tunnel has ended
 	} {
 		d.ID = id
 		place(a, d)

@@ -11,17 +11,26 @@ import (
 	"godwit/netstate/tunnel"
 )
 
+// kindOf is the kind of a detour's tunnel, as it was made; "": it has none, or none any more, as its guest came home.
+func kindOf(d detour.Detour) string {
+	switch kind := d.Tunnel.Kind; {
+	case needsNoTunnel(d):
+		return ""
+	case kind == tunnel.Auto, kind == "" && d.Tunnel.Remote.IsValid():
+		return tunnel.WireGuard
+	default:
+		return kind
+	}
+}
+
 // guestTunnels are the tunnels of one guest's detours.
 func guestTunnels(all []detour.Detour) []api.GuestTunnel {
 	slices.SortFunc(all, func(a, b detour.Detour) int { return a.Up.Compare(b.Up) })
 	var out []api.GuestTunnel
 	for _, d := range all {
-		if !d.Tunnel.Local.IsValid() || !d.Tunnel.Remote.IsValid() {
+		kind := kindOf(d)
+		if kind == "" || !d.Tunnel.Local.IsValid() || !d.Tunnel.Remote.IsValid() {
 			continue // at home, or its other end is not there yet
-		}
-		kind := d.Tunnel.Kind
-		if kind == "" || kind == tunnel.Auto {
-			kind = tunnel.WireGuard
 		}
 		out = append(out, api.GuestTunnel{
 			Kind: kind, Device: d.Tunnel.Name, Peer: d.Peer, Local: d.Tunnel.Local, Remote: d.Tunnel.Remote,
@@ -36,6 +45,9 @@ func guestTunnels(all []detour.Detour) []api.GuestTunnel {
 func (a *Agent) tunnelUse() ([]api.TunnelUse, error) {
 	byGuest := map[string]*api.TunnelUse{}
 	for _, d := range a.detours.List("") {
+		if needsNoTunnel(d) {
+			continue
+		}
 		use := byGuest[d.Guest]
 		if use == nil {
 			use = &api.TunnelUse{Guest: d.Guest}

@@ -24,10 +24,10 @@ func TestGuestTunnels(t *testing.T) {
 	}
 	leads := detour.Detour{
 		ID: "m-1", Peer: "rome", Up: time.Unix(10, 0), Tunnel: tunnel.Config{Name: "gwt-1", Kind: tunnel.Auto, Local: here, Remote: there},
-		Away: []netstate.Away{{Addr: oursHere}}, Visiting: []netstate.Visiting{{Addr: theirsHere}},
+		Away: []netstate.Away{{Addr: oursHere}}, Visiting: []netstate.Visiting{{Addr: theirsHere, Tunnel: "gwt-1"}},
 	}
 	half := detour.Detour{ID: "m-3", Tunnel: tunnel.Config{Name: "gwt-3", Local: here}}
-	home := detour.Detour{ID: "m-4", Visiting: []netstate.Visiting{{Addr: oursHere}}}
+	home := detour.Detour{ID: "m-4", Tunnel: leads.Tunnel, Leased: true, Visiting: []netstate.Visiting{{Addr: oursHere}}} // its tunnel has ended
 	want := []api.GuestTunnel{
 		{Kind: tunnel.WireGuard, Device: "gwt-1", Peer: "rome", Local: here, Remote: there, Addresses: []netip.Addr{oursHere, theirsHere}},
 		{Kind: tunnel.GRE, Device: "gwt-2", Peer: "oslo", Local: here, Remote: third, Addresses: []netip.Addr{}},
@@ -35,5 +35,16 @@ func TestGuestTunnels(t *testing.T) {
 	got := guestTunnels(slices.Concat([]detour.Detour{gre, half}, []detour.Detour{home, leads}))
 	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.AddrPort{}, netip.Addr{})); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestTunnelUse: of a guest that came home no address takes a tunnel any more.
+func TestTunnelUse(t *testing.T) {
+	a, _ := counting(t)
+	place(a, &detour.Detour{ID: "m-1", Guest: "web", Peer: "rome", Leased: true, Tunnel: tunnel.Config{Name: "gwt-1"}, Visiting: []netstate.Visiting{{Addr: oursHere}}})
+	place(a, &detour.Detour{ID: "m-2", Guest: "db", Peer: "oslo", Leased: true, Tunnel: tunnel.Config{Name: "gwt-2"}, Away: []netstate.Away{{Addr: theirsHere}}})
+	all, err := a.tunnelUse()
+	if err != nil || len(all) != 1 || all[0].Guest != "db" {
+		t.Errorf("%+v, %v; want that of db alone", all, err)
 	}
 }
