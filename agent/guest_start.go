@@ -218,7 +218,7 @@ func (a *Agent) apiForgetGuest(r *http.Request) (any, error) {
 		return &migration.Problem{Code: migration.CodeUsage, Text: "forget guest " + g.name() + ": " + why}
 	}
 	if g.Held.Description.QMP == "" {
-		return nil, wrong("it was not adopted on this host: the agent started it here, and nobody else cares for it; if it was adopted elsewhere, move it back there first")
+		return nil, wrong("the agent started it here, also if it was adopted and has come back, and nobody else cares for it; power it off to end that, its disks stay")
 	}
 	if err := g.take("forget"); err != nil {
 		return nil, err

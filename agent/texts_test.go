@@ -32,7 +32,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{a.apiAbort, "m-00000002", "it is over, completed"},
 		{a.apiReport, "m-00000001", "see `godwit history`"},
 		{a.apiEvents, "m-00000001", "see `godwit history`"},
-		{a.apiForgetGuest, "web", "move it back there first"},
+		{a.apiForgetGuest, "web", "also if it was adopted and has come back, and nobody else cares for it; power it off"},
 	} {
 		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(`{"bandwidth": 0}`))
 		r.SetPathValue("id", c.name)
