@@ -1,10 +1,13 @@
 package config
 
 import (
+	"cmp"
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -24,6 +27,42 @@ func TestExamplesAreTaken(t *testing.T) {
 	}
 	if taken != 2 {
 		t.Errorf("%d examples, not two", taken)
+	}
+}
+
+// TestDescriptionsAreTaken: so can the descriptions of guests there and in the README, whose commands wait for the guest
+// and have the agent's descriptors, sockets and files.
+func TestDescriptionsAreTaken(t *testing.T) {
+	for page, words := range map[string][]string{
+		"docs/agent.md": {"-S", "-incoming", "defer", "kvm", "{memory}", "unix:{qmp},server=on,wait=off", "tap,id=net0,fd={fd0}", "tap,id=net1,fd={fd1}", "socket,id=guest,server=on,wait=off,path={channel}"},
+		"README.md":     {"-S", "-incoming", "defer", "kvm", "{memory}", "unix:{qmp},server=on,wait=off", "tap,id=net0,fd={fd0}", "node-name=root,driver=raw,file.driver=file,file.filename={disk0}"},
+	} {
+		text, err := os.ReadFile("../../" + page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		example := regexp.MustCompile("(?s)```yaml\n(name: web *(#[^\n]*)?\n.*?)```").FindSubmatch(text)
+		if example == nil {
+			t.Fatalf("%s has no description", page)
+		}
+		path := filepath.Join(t.TempDir(), "web.yaml")
+		if err := os.WriteFile(path, example[1], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		d, err := LoadDescription(path)
+		if err = cmp.Or(err, d.Check(), d.CheckAdopted()); err != nil || d.QMP == "" || d.Memory != 1<<30 {
+			t.Errorf("%s: %+v, %v", page, d, err)
+		}
+		for _, w := range words {
+			if !slices.Contains(d.Start, w) {
+				t.Errorf("%s: its start has no %s: %q", page, w, d.Start)
+			}
+		}
+		for _, nic := range d.NICs {
+			if !strings.Contains(strings.Join(d.Start, " "), "mac="+nic.MAC) {
+				t.Errorf("%s: its start has no NIC %s", page, nic.MAC)
+			}
+		}
 	}
 }
 
