@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -296,5 +297,25 @@ func TestCertificateEnds(t *testing.T) {
 	}
 	if text := scrape(t, newSet(), func(context.Context) State { return State{} }); strings.Contains(text, "\n"+series) {
 		t.Error("one that is not known is served")
+	}
+}
+
+// TestAlerts: what the page asks for, in alerts and elsewhere, is served.
+func TestAlerts(t *testing.T) {
+	page, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := map[string]bool{}
+	for _, m := range All {
+		served[m.Name] = true
+		if m.Type == histogram {
+			served[m.Name+"_bucket"], served[m.Name+"_sum"], served[m.Name+"_count"] = true, true, true
+		}
+	}
+	for _, name := range regexp.MustCompile(`\bgodwit_[a-z_]+`).FindAllString(string(page), -1) {
+		if !served[name] {
+			t.Errorf("docs/metrics.md has %s, which is not served", name)
+		}
 	}
 }
