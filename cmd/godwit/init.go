@@ -45,7 +45,7 @@ docs/agent.md. The CA's key is not kept: to add hosts later, make all anew.`,
 			if asJSON(c) {
 				return printJSON(c.OutOrStdout(), map[string]any{"dir": dir, "hosts": hosts})
 			}
-			_, err := fmt.Fprintf(c.OutOrStdout(), "%s in %s\n", oneline.Many(len(hosts), "certificate"), dir)
+			_, err := fmt.Fprintf(c.OutOrStdout(), "%s in %s; each host gets its ca.pem, HOST.pem and HOST.key\n", oneline.Many(len(hosts), "certificate"), dir)
 			return err
 		},
 	}

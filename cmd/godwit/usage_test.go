@@ -129,7 +129,7 @@ func TestInitSaysWhatAndWhere(t *testing.T) {
 	}
 	for hosts, want := range map[string]string{"a": "1 certificate in ", "b c": "2 certificates in "} {
 		var out bytes.Buffer
-		if status := run(strings.Fields("init "+hosts+" --out "+filepath.Join(dir, strings.Fields(hosts)[0])), &out, io.Discard); status != exitDone || !strings.HasPrefix(out.String(), want) {
+		if status := run(strings.Fields("init "+hosts+" --out "+filepath.Join(dir, strings.Fields(hosts)[0])), &out, io.Discard); status != exitDone || !strings.HasPrefix(out.String(), want) || !strings.HasSuffix(out.String(), "each host gets its ca.pem, HOST.pem and HOST.key\n") {
 			t.Errorf("init %s: status %d, %q", hosts, status, out.String())
 		}
 	}
