@@ -96,6 +96,7 @@ func (a *Agent) peerAbort(r *http.Request) (any, error) {
 		in.Kind = migration.Lose
 	case ask.Released && ask.Epoch <= m.plan.Epoch:
 		in.Kind = migration.AskRefusal
+		ask.Text += m.unloaded(r.Context())
 	}
 	if err := m.tell(r.Context(), in); err != nil {
 		return nil, err
@@ -109,6 +110,23 @@ func (a *Agent) peerAbort(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return m.releaseAnswer(state), nil
+}
+
+// unloadedSoon is how long QEMU here has to say why it did not load the guest, when its source has heard that it did not: the
+// guest stands still meanwhile.
+const unloadedSoon = 200 * time.Millisecond
+
+// unloaded is why memory that came was not loaded, to follow what the source's QEMU has to say of that, which is no more than that its
+// sibling failed; "" where nothing is known to be wrong with it.
+func (m *incoming) unloaded(ctx context.Context) string {
+	for until := time.Now().Add(unloadedSoon); ; {
+		switch why := m.broke.Load(); {
+		case why != nil:
+			return "; " + why.Text
+		case time.Now().After(until) || !sleep(ctx, unloadedSoon/20):
+			return ""
+		}
+	}
 }
 
 // rememberAborted remembers a migration whose abort overtook its prepare, which TCP may still

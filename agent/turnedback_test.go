@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"godwit/agent/config"
@@ -116,5 +117,31 @@ func TestWhyIsSaidAtOnce(t *testing.T) {
 	landing, ok := answer.(LandingAnswer)
 	if err != nil || !ok || landing.Problem == nil || !strings.Contains(landing.Problem.Text, "web did not arrive whole on rome: its devices are others") {
 		t.Errorf("%+v, %v", answer, err)
+	}
+}
+
+// TestRefusalSaysWhy: a source that asks for a refusal, as its QEMU has heard that the destination's failed, hears what that had to say, if that is a moment
+// later; where it has nothing to say the source does not wait for long.
+func TestRefusalSaysWhy(t *testing.T) {
+	for name, c := range map[string]struct {
+		after time.Duration // 0: never
+		want  string
+	}{
+		"a moment later":   {50 * time.Millisecond, "; guest web did not arrive whole on rome: Unknown savevm section"},
+		"nothing is wrong": {0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, begun := &incoming{}, time.Now()
+				if c.after > 0 {
+					time.AfterFunc(c.after, func() {
+						m.broke.Store(&migration.Problem{Text: "guest web did not arrive whole on rome: Unknown savevm section"})
+					})
+				}
+				if got := m.unloaded(t.Context()); got != c.want || time.Since(begun) > unloadedSoon+unloadedSoon/20 {
+					t.Errorf("%q after %v, want %q", got, time.Since(begun), c.want)
+				}
+			})
+		})
 	}
 }
