@@ -170,3 +170,11 @@ func TestRoomToSend(t *testing.T) {
 		t.Errorf("without: %q", why)
 	}
 }
+
+// TestNoBridge: a host whose bridge or its port is not there takes no guest, as its log says, and says by which key.
+func TestNoBridge(t *testing.T) {
+	a := between(t)
+	a.config.Network.Bridge, a.config.Network.LAN = "no-bridge", "lo"
+	p := goodPreparation()
+	refused(t, "no bridge", a.capable(t.Context(), Offer{Plan: p.Plan, Description: p.Description}), migration.CodePath, "host rome refuses guest web", "network.bridge no-bridge: no such device; mend that")
+}

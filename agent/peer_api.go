@@ -118,6 +118,9 @@ func (a *Agent) capable(ctx context.Context, offer Offer) error {
 	if err := cmp.Or(offer.Description.Check(), a.guests.readable(offer.Plan.Guest), a.guests.macsFree(offer.Description)); err != nil {
 		return err
 	}
+	if missing := a.config.Network.Missing(); len(missing) > 0 {
+		return refuses(a.config.Host, offer, migration.CodePath, "%s; mend that on the host, or in its agent's configuration", missing[0])
+	}
 	host, err := qemu.ThisHost(ctx)
 	if err != nil {
 		return refuses(a.config.Host, offer, migration.CodeHypervisor, "%v", err)
