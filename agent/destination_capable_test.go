@@ -171,6 +171,14 @@ func TestRoomToSend(t *testing.T) {
 	}
 }
 
+// TestUnknownSource: a host that its destination's configuration does not name hears so in the check, and not from its tunnel.
+func TestUnknownSource(t *testing.T) {
+	a := between(t)
+	p := goodPreparation()
+	p.Plan.From = "berlin"
+	refused(t, "not known", a.capable(t.Context(), Offer{Plan: p.Plan, Description: p.Description}), migration.CodePeer, "host rome refuses guest web: its configuration knows no host berlin; add it to peers")
+}
+
 // TestNoBridge: a host whose bridge or its port is not there takes no guest, as its log says, and says by which key.
 func TestNoBridge(t *testing.T) {
 	a := between(t)

@@ -78,7 +78,7 @@ func (a *Agent) belongs(addr migration.Address) error {
 func (a *Agent) uplinkOf(host string, at netip.Addr, what string) error {
 	n, ok := a.config.Find(host, a.config.Host)
 	if !ok || !slices.ContainsFunc(n.Uplinks, func(u config.Uplink) bool { return u.Address == at }) {
-		return notBelieved("%s: the tunnel's end %s is no uplink of host %s", what, at, host)
+		return notBelieved("%s: the tunnel's end %s is no uplink of host %s; mend peers[].uplinks in the configuration of host %s", what, at, host, a.config.Host)
 	}
 	return nil
 }

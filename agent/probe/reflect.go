@@ -167,7 +167,8 @@ func RoundTrip(ctx context.Context, local netip.Addr, remote netip.AddrPort, tok
 		return best, nil
 	}
 	return 0, &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf(
-		"path %s → %s: a packet of %d bytes neither fits nor passes in fragments, or is not answered within %v; raise the MTU, let fragments pass, or use a faster path", local, remote.Addr(), size, probeLimit)}
+		"path %s → %s: a packet of %d bytes neither fits nor passes in fragments, or a firewall takes no UDP to port %d, or that is not answered within %v; raise the MTU, let UDP and fragments pass, or use a faster path",
+		local, remote.Addr(), size, remote.Port(), probeLimit)}
 }
 
 // prober is one end of a path that is probed.

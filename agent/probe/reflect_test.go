@@ -2,8 +2,10 @@ package probe
 
 import (
 	"bytes"
+	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -56,6 +58,15 @@ func TestProbePathIsPatient(t *testing.T) {
 		if err == nil && rtt < slow || tries == 5 { // what is slower was, on a busy machine
 			t.Fatalf("%v, %v; want a little more than %v", rtt, err, slow)
 		}
+	}
+}
+
+// TestNoUDP: where nothing is answered, that may be a firewall that knows of the agents' TCP alone, and the line says so.
+func TestNoUDP(t *testing.T) {
+	remote := answering(t, func(*net.UDPConn, netip.AddrPort, []byte) {})
+	_, err := RoundTrip(t.Context(), remote.Addr(), remote, make([]byte, TokenLength), 1580)
+	if want := fmt.Sprintf("a firewall takes no UDP to port %d", remote.Port()); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v; want %q", err, want)
 	}
 }
 
