@@ -5,8 +5,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"godwit/agent/record"
 	"godwit/migration"
+	"godwit/vm"
 )
 
 func TestOlder(t *testing.T) {
@@ -61,5 +64,15 @@ func refusal(t *testing.T, err error, words ...string) {
 	}
 	if strings.ContainsAny(problem.Text, "\n") || strings.Contains(problem.Text, "%!") {
 		t.Errorf("%q: want one line of words", problem.Text)
+	}
+}
+
+// TestAutoIsTold: what `auto` became is in the report, also of a guest that nobody asks, as it keeps its address.
+func TestAutoIsTold(t *testing.T) {
+	plan := migration.Plan{Guest: "web", Mode: "precopy", Transfer: "auto", Network: "tunnel"}
+	m := &outgoing{guest: &Guest{}, plan: plan, work: &sourceWork{facts: vm.Facts{Hold: vm.HoldAck}}, rec: record.New("paris", plan, time.Now())}
+	err := m.checkGuest(t.Context(), func(_ migration.Code, format string, _ ...any) error { return errors.New(format) })
+	if rep := m.rec.Snapshot(); err != nil || rep.Transfer != "lanes" || rep.Mode != "precopy" || rep.Network != "tunnel" {
+		t.Errorf("%s, %s, %s, %v; want precopy, lanes, tunnel", rep.Mode, rep.Transfer, rep.Network, err)
 	}
 }

@@ -102,7 +102,7 @@ func bestTransfer(facts vm.Facts, mode string) string {
 	return "qemu-multifd"
 }
 
-// checkGuest asks the guest itself, and settles what `auto` means for it.
+// checkGuest asks the guest itself, and settles what `auto` means for it, which the report has from then on.
 func (m *outgoing) checkGuest(ctx context.Context, refuse func(migration.Code, string, ...any) error) error {
 	if m.plan.Transfer == "auto" {
 		m.plan.Transfer = bestTransfer(m.work.facts, m.plan.Mode)
@@ -112,6 +112,15 @@ func (m *outgoing) checkGuest(ctx context.Context, refuse func(migration.Code, s
 			return refuse(migration.CodeCapacity, "%s", why)
 		}
 	}
+	if err := m.askGuest(ctx, refuse); err != nil {
+		return err
+	}
+	m.rec.Edit(func(r *record.Report) { r.Mode, r.Transfer, r.Network = m.plan.Mode, m.plan.Transfer, m.plan.Network })
+	return nil
+}
+
+// askGuest is checkGuest for what only the guest itself knows. One that cannot be asked, or is silent, and keeps its address needs not be.
+func (m *outgoing) askGuest(ctx context.Context, refuse func(migration.Code, string, ...any) error) error {
 	m.work.boot = m.guest.held().ComesIn(guest.Info{}) // one that does not answer may be booting anew
 	if !m.guest.hasChannel() {                         // it keeps its address, see unfit
 		return nil
@@ -143,7 +152,6 @@ func (m *outgoing) checkGuest(ctx context.Context, refuse func(migration.Code, s
 		m.rec.Note("the guest's kernel has no MPTCP: old connections stay on the tunnel (network drain)")
 		m.plan.Network = "drain"
 	}
-	m.rec.Edit(func(r *record.Report) { r.Mode, r.Transfer, r.Network = m.plan.Mode, m.plan.Transfer, m.plan.Network })
 	return nil
 }
 
