@@ -129,6 +129,7 @@ func strict(c *cobra.Command) {
 	for _, sub := range c.Commands() {
 		strict(sub)
 	}
+	c.InitDefaultHelpFlag() // cobra looks for the command before it adds it, and takes the word after an unknown flag for its value
 	if c.HasSubCommands() && !c.Runnable() {
 		c.Args, c.RunE = cobra.ArbitraryArgs, group
 	}

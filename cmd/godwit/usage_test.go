@@ -111,6 +111,23 @@ func TestUsedWrongly(t *testing.T) {
 	}
 }
 
+// TestHelpBeforeTheCommand: --help is of the command that is named, wherever it stands.
+func TestHelpBeforeTheCommand(t *testing.T) {
+	help := func(line string) string {
+		var out, errOut bytes.Buffer
+		if status := run(strings.Fields(line), &out, &errOut); status != exitDone || errOut.Len() > 0 {
+			t.Errorf("godwit %s: status %d, %q", line, status, errOut.String())
+		}
+		return out.String()
+	}
+	want := help("lab run --help")
+	for _, line := range []string{"--help lab run", "-h lab run", "lab -h run", "--json --help lab run"} {
+		if got := help(line); got != want {
+			t.Errorf("godwit %s: the help of another command: %.60s", line, got)
+		}
+	}
+}
+
 // TestLimitSaysOfWhat: a rate that makes no sense is told with what it was to limit.
 func TestLimitSaysOfWhat(t *testing.T) {
 	var out, errOut bytes.Buffer
