@@ -181,6 +181,7 @@ func group(c *cobra.Command, args []string) error {
 		return usageError{errSaid}
 	}
 	guess := ""
+	c.SuggestionsMinimumDistance = min(2, (len(args[0])+1)/2) // slips that one may have made; cobra looks for none by itself
 	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
 		guess = " (did you mean " + strings.Join(near, ", ") + "?)"
 	}

@@ -128,6 +128,19 @@ func TestHelpBeforeTheCommand(t *testing.T) {
 	}
 }
 
+// TestNearMiss: a command with a slip in it is guessed, below another one too; a word that is near none is not.
+func TestNearMiss(t *testing.T) {
+	for line, want := range map[string]string{
+		"histroy": "(did you mean history?)", "lab runn f": "(did you mean run?)", "host hsow": "(did you mean show?)", "lab x": "", "guest x": "", "nonsense": "",
+	} {
+		var errOut bytes.Buffer
+		run(strings.Fields(line), io.Discard, &errOut)
+		if said := errOut.String(); !strings.Contains(said, want) || want == "" && strings.Contains(said, "mean") {
+			t.Errorf("godwit %s: %q, want %q", line, said, want)
+		}
+	}
+}
+
 // TestLimitSaysOfWhat: a rate that makes no sense is told with what it was to limit.
 func TestLimitSaysOfWhat(t *testing.T) {
 	var out, errOut bytes.Buffer
