@@ -35,6 +35,7 @@ type file struct {
 	sites, hosts, clients, guests, traffic []string
 	places                                 []string            // sites and hosts: the words that a migration's destination may be
 	uplinks                                map[string][]string // of a site
+	housed                                 map[string]int      // guests of a site
 }
 
 func (f *file) read(root ast.Node) {
@@ -44,7 +45,7 @@ func (f *file) read(root ast.Node) {
 	}
 	top.need("name", "sites")
 	f.out.Name = top.title("name")
-	f.uplinks = map[string][]string{}
+	f.uplinks, f.housed = map[string][]string{}, map[string]int{}
 	f.readSites(top)
 	f.places = union(f.sites, f.hosts)
 	f.readEnd(top)

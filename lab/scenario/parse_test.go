@@ -247,7 +247,7 @@ func repeats(first, others string) string {
 
 // TestLargeAndOddFiles: what is refused of them is told by its place, and what a large scenario needs is read.
 func TestLargeAndOddFiles(t *testing.T) {
-	sites := "name: x\nsites: [{name: a, guest_net: {v4: 10.1.1.0/24}, uplinks: [{name: p}]}]\n"
+	sites := "name: x\nsites: [{name: a, guest_net: {v4: 10.1.0.0/16}, uplinks: [{name: p}]}]\n"
 	var guests, steps strings.Builder
 	for i := range 4096 {
 		fmt.Fprintf(&guests, "- name: g%d\n  site: a\n  run: %s\n", i, []string{"&r [cpu, http]", "*r"}[min(i, 1)])

@@ -100,6 +100,7 @@ func (f *file) readGuest(n ast.Node) {
 	f.define(&f.guests, o, "guest", g.Name)
 	if o.has("site") {
 		g.Site = o.known("site", "site", f.places)
+		f.house(o, g.Site)
 	}
 	f.image(o, &g)
 	if o.has("memory") && (g.Memory < minMemory || g.Memory > maxMemory || g.Memory%(1<<20) != 0) {
@@ -110,6 +111,21 @@ func (f *file) readGuest(n ast.Node) {
 	g.Network = o.word("network", "auto", networks...)
 	g.Run = f.runLines(o, &g)
 	f.out.Guests = append(f.out.Guests, g)
+}
+
+// unhoused are the addresses of an IPv4 subnet that no guest has: its own, the router's, and the one for broadcasts.
+const unhoused = 3
+
+// house counts a guest of a site or host, and reports the first for which the site's subnet has no address.
+func (f *file) house(o *object, place string) {
+	site, ok := f.out.SiteOf(place)
+	if !ok || place == "" || !site.GuestV4.IsValid() {
+		return
+	}
+	room := 1<<(32-site.GuestV4.Bits()) - unhoused
+	if f.housed[site.Name]++; f.housed[site.Name] == room+1 {
+		o.wrong("site", fmt.Sprintf("%s is one too many for %s of site %s", o.what, site.GuestV4, site.Name), fmt.Sprintf("at most %d guests there", room))
+	}
 }
 
 // image reads what the guest boots and who answers in it, and its memory, which a full
