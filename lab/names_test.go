@@ -3,6 +3,7 @@ package lab
 import (
 	"crypto/tls"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -97,6 +98,20 @@ func TestNamesOfHosts(t *testing.T) {
 	socket := filepath.Join(w.hostDir(long+"-16"), "run", "guests", strings.Repeat("g", 40)+"-99", "disks-out.sock")
 	if len(socket) > 107 {
 		t.Errorf("a socket's path has %d bytes: %s", len(socket), socket)
+	}
+}
+
+// TestMACsOfGuests: of as many guests as a file may have, each has addresses of its own.
+func TestMACsOfGuests(t *testing.T) {
+	seen := map[string]bool{}
+	w := &world{}
+	for i := range 4096 {
+		for _, n := range w.describe(i, scenario.Guest{Name: "g", Image: "tiny"}).NICs {
+			if mac, err := net.ParseMAC(n.MAC); err != nil || mac[0]&1 != 0 || seen[mac.String()] {
+				t.Fatalf("guest %d: %s is no address of its own: %v", i, n.MAC, err)
+			}
+			seen[n.MAC] = true
+		}
 	}
 }
 

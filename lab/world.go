@@ -331,7 +331,7 @@ func (w *world) describe(i int, g scenario.Guest) config.Description {
 	name, _ := imageOf(g)
 	d := config.Description{Name: g.Name, Memory: g.Memory, VCPUs: g.VCPUs, Image: name, Agent: g.Agent, Run: g.Run, Network: g.Network}
 	for n := range 2 {
-		d.NICs = append(d.NICs, config.NIC{MAC: fmt.Sprintf("52:54:00:00:%02x:%02x", i+1, 0x0a+n)})
+		d.NICs = append(d.NICs, config.NIC{MAC: fmt.Sprintf("52:54:00:%02x:%02x:%02x", (i+1)>>8, byte(i+1), 0x0a+n)})
 	}
 	return d
 }
