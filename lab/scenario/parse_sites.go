@@ -195,8 +195,8 @@ func (f *file) readUplink(n ast.Node, of string, first bool, names *[]string) (U
 	u.Loss = o.percent("loss")
 	u.MTU = int(o.number("mtu", 1500, 1280, 9000)) // every link carries IPv6, which needs 1280
 	u.Queue = f.bytes(o, "queue")
-	if u.Queue > maxQueue {
-		o.wrong("queue", fmt.Sprintf("queue of %s is %d bytes", o.what, u.Queue), "at most 1GiB")
+	if o.has("queue") && (u.Queue == 0 || u.Queue > maxQueue) { // 0 would be the default
+		o.wrong("queue", fmt.Sprintf("queue of %s is %d bytes", o.what, u.Queue), "from 1 byte to 1GiB")
 	}
 	return u, true
 }
@@ -225,7 +225,7 @@ func (f *file) bytes(o *object, key string) int64 {
 		return 0
 	}
 	if _, isInt := fl.node.(*ast.IntegerNode); isInt {
-		return o.number(key, 0, 1, maxQueue)
+		return o.number(key, 1, 1, maxQueue)
 	}
-	return measure(o, key, 0, "bytes, such as 65536 or 64KiB", ParseSize)
+	return measure(o, key, 1, "bytes, such as 65536 or 64KiB", ParseSize)
 }
