@@ -322,8 +322,8 @@ func (o *object) isList(key string) bool {
 	return false
 }
 
-// prefix reads a subnet of one address family.
-func (o *object) prefix(key string, v4 bool, allowed string) netip.Prefix {
+// prefix reads a subnet of one address family, with least to most bits.
+func (o *object) prefix(key string, v4 bool, least, most int, allowed string) netip.Prefix {
 	if !o.has(key) {
 		return netip.Prefix{}
 	}
@@ -335,6 +335,9 @@ func (o *object) prefix(key string, v4 bool, allowed string) netip.Prefix {
 	switch {
 	case err != nil || p.Addr().Is4() != v4 || p.Addr().Is4In6():
 		o.wrong(key, fmt.Sprintf("%s of %s is %q", key, o.what, short(s)), allowed)
+		return netip.Prefix{}
+	case p.Bits() < least || p.Bits() > most: // before its start is named, which would be none that is allowed
+		o.wrong(key, fmt.Sprintf("%s of %s is %s", key, o.what, p), allowed)
 		return netip.Prefix{}
 	case p != p.Masked():
 		o.wrong(key, fmt.Sprintf("%s of %s is %q, which is not the start of its subnet", key, o.what, short(s)), p.Masked().String())

@@ -126,14 +126,10 @@ func (f *file) readGuestNet(o *object, site *Site) {
 	site.GuestV6 = f.guestNet(net, "v6", 48, 120, allowedNet6)
 }
 
-func (f *file) guestNet(o *object, key string, short, long int, allowed string) netip.Prefix {
-	p := o.prefix(key, key == "v4", allowed)
+func (f *file) guestNet(o *object, key string, least, most int, allowed string) netip.Prefix {
+	p := o.prefix(key, key == "v4", least, most, allowed)
 	if !p.IsValid() {
 		return p
-	}
-	if p.Bits() < short || p.Bits() > long {
-		o.wrong(key, fmt.Sprintf("%s of %s is %s", key, o.what, p), allowed)
-		return netip.Prefix{}
 	}
 	for _, t := range taken {
 		if t.net.Overlaps(p) {
