@@ -71,8 +71,13 @@ func below(m *object) time.Duration {
 
 // outcomes reads one outcome for all migrations, or a list of one for each.
 func (f *file) outcomes(o *object) (list []string, each bool) {
-	if _, isList := o.fields[ExpectMigrations].node.(*ast.SequenceNode); !isList {
+	switch o.fields[ExpectMigrations].node.(type) {
+	case *ast.SequenceNode:
+	case *ast.StringNode:
 		return []string{o.word(ExpectMigrations, "", outcomes...)}, false
+	default:
+		o.wrongType(ExpectMigrations, join(outcomes)+", or a list of them")
+		return nil, false
 	}
 	for _, n := range o.list(ExpectMigrations) {
 		list = append(list, f.entry(o, ExpectMigrations, n).word(ExpectMigrations, "", outcomes...))
@@ -89,7 +94,12 @@ func (f *file) dropped(o *object, e *Expect) {
 	if text, isText := node.(*ast.StringNode); isText && text.Value == "none" {
 		return
 	}
-	if _, isMap := pairs(node); !isMap {
+	_, isMap := pairs(node)
+	if _, isNumber := node.(*ast.IntegerNode); !isMap && !isNumber {
+		o.wrongType(e.Kind, "none, a whole number, or {guest, below}")
+		return
+	}
+	if !isMap {
 		e.AtMost = o.number(e.Kind, 0, 0, 1<<40)
 		return
 	}

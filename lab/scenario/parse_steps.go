@@ -203,7 +203,7 @@ func (f *file) link(o *object) (site, uplink string) {
 			names = union(f.uplinks[s], names)
 		}
 	}
-	return site, o.known("uplink", "uplink of "+site, names)
+	return site, o.known("uplink", strings.TrimSuffix("uplink of "+site, " of "), names)
 }
 
 // lasting is for how long a link is changed; 0: to the end of the run. What is said to last 0s is over at once.

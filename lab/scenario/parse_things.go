@@ -65,11 +65,16 @@ func (f *file) clientUplinks(o *object) []string {
 		return []string{"eth0"}
 	}
 	var names []string
-	if _, isList := fl.node.(*ast.SequenceNode); !isList {
+	switch fl.node.(type) {
+	case *ast.SequenceNode:
+	case *ast.IntegerNode:
 		for i := range o.number("uplinks", 1, 1, maxClientUplinks) {
 			names = append(names, fmt.Sprintf("eth%d", i))
 		}
 		return names
+	default:
+		o.wrongType("uplinks", fmt.Sprintf("a whole number from 1 to %d, or a list of names", maxClientUplinks))
+		return nil
 	}
 	nodes := o.list("uplinks")
 	if len(nodes) == 0 || len(nodes) > maxClientUplinks {
@@ -77,13 +82,14 @@ func (f *file) clientUplinks(o *object) []string {
 		return nil
 	}
 	for _, n := range nodes {
-		if _, plain := n.(*ast.StringNode); plain {
+		if _, isMap := pairs(n); !isMap {
 			u := f.entry(o, "name", n)
+			u.what = "uplink of " + o.what
 			f.define(&names, u, "uplink", u.name("name"))
 			continue
 		}
-		u, ok := f.object(n, "uplink of "+o.what, []string{"name"})
-		if ok && u.need("name") {
+		u, _ := f.object(n, "uplink of "+o.what, []string{"name"})
+		if u.need("name") {
 			f.define(&names, u, "uplink", u.name("name"))
 		}
 	}
