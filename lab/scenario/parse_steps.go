@@ -153,13 +153,16 @@ func (f *file) readEvacuate(o *object) *Evacuate {
 // throttle is how far mode precopy may throttle the guest, percent.
 func (o *object) throttle(mode string) int {
 	share := o.percent("throttle")
+	percent := int(math.Round(share * 100))
 	switch {
+	case share > 0 && percent == 0: // it would not be throttled at all
+		o.wrong("throttle", "throttle of migrate is less than half a percent", "0%, which is not to throttle, or 1% to 99%")
 	case share > 0.99:
 		o.wrong("throttle", "throttle of migrate leaves the guest no time", "0% to 99%")
 	case share > 0 && mode != "precopy":
 		o.wrong("throttle", "throttle with mode "+mode, "throttle with mode precopy")
 	}
-	return int(math.Round(share * 100))
+	return percent
 }
 
 func (f *file) readMigrate(n ast.Node) *Migrate {
