@@ -25,6 +25,9 @@ this one ended. Exit status: 0 all are as promised, 1 not.`,
 		Example: "  godwit lab random --seed 1 --runs 20 --out /tmp/random\n  godwit lab random --seed 7 --show",
 		Args:    argsExactly(0, "no arguments"),
 		RunE: func(c *cobra.Command, _ []string) error {
+			if show && asJSON(c) {
+				return printJSON(c.OutOrStdout(), map[string]any{"seed": opts.Seed, "scenario": string(random.Scenario(opts.Seed))})
+			}
 			if show {
 				_, err := c.OutOrStdout().Write(random.Scenario(opts.Seed))
 				return err

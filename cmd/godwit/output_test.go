@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"io"
 	"os"
 	"path/filepath"
@@ -115,5 +116,16 @@ func TestIdleKeysAreTold(t *testing.T) {
 	want := path + ":6:61: rate of traffic t does nothing with kind exec, but with ticks, download, upload, requests, udp, iperf3\n"
 	if status != exitDone || out.Len() == 0 || errOut.String() != want {
 		t.Errorf("status %d, %q, %q; want %q", status, &out, &errOut, want)
+	}
+}
+
+// TestJSONAlone: with --json commands print one JSON value, also those that have text to print.
+func TestJSONAlone(t *testing.T) {
+	for _, line := range []string{"version", "lab check " + aScenario(t), "lab random --show --seed 7", "init a --out " + t.TempDir()} {
+		var out bytes.Buffer
+		status := run(append(strings.Fields(line), "--json"), &out, io.Discard)
+		if status != exitDone || !json.Valid(out.Bytes()) {
+			t.Errorf("godwit %s --json: status %d, %.60q", line, status, &out)
+		}
 	}
 }
