@@ -99,7 +99,10 @@ func title(thing string, n ast.Node) string {
 	for _, e := range entries {
 		key, isKey := e.Key.(*ast.StringNode)
 		if value, isText := e.Value.(*ast.StringNode); isKey && isText && key.Value == "name" {
-			return thing + " " + short(value.Value)
+			if !nameShape.MatchString(value.Value) { // nothing that a terminal would obey
+				return fmt.Sprintf("%s %q", thing, short(value.Value))
+			}
+			return thing + " " + value.Value
 		}
 	}
 	return thing
