@@ -1,9 +1,11 @@
 package lab
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
+	"godwit/lab/image"
 	"godwit/lab/scenario"
 )
 
@@ -19,5 +21,18 @@ func TestNeeds(t *testing.T) {
 		if (err == nil) != (want == "") || err != nil && (!strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), "make build")) {
 			t.Errorf("%q: %v", want, err)
 		}
+	}
+}
+
+// TestNoImageWithoutGuests: a network alone can be built where there is no image.
+func TestNoImageWithoutGuests(t *testing.T) {
+	t.Setenv(image.Variable, t.TempDir())
+	quiet := func(string) {}
+	if err := (&world{scenario: &scenario.Scenario{}}).findImages(t.Context(), quiet); err != nil {
+		t.Error(err)
+	}
+	guests := &scenario.Scenario{Guests: []scenario.Guest{{Name: "web", Image: image.Tiny}}}
+	if err := (&world{scenario: guests}).findImages(t.Context(), quiet); !errors.Is(err, image.ErrMissing) {
+		t.Errorf("a guest without an image: %v", err)
 	}
 }

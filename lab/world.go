@@ -74,11 +74,6 @@ func (w *world) build(ctx context.Context, tell func(string)) error {
 	if err := w.needs(); err != nil {
 		return err
 	}
-	kernel, initrd, err := image.Find()
-	if err != nil {
-		return err
-	}
-	w.image = config.Image{Kernel: kernel, Initrd: initrd, Cmdline: image.Cmdline}
 	if err := w.findImages(ctx, tell); err != nil {
 		return err
 	}
@@ -86,6 +81,7 @@ func (w *world) build(ctx context.Context, tell func(string)) error {
 		return err
 	}
 	tell("building the network")
+	var err error
 	if w.topo, err = topo.Build(ctx, w.spec()); err != nil {
 		return err
 	}
@@ -116,32 +112,6 @@ func (w *world) needs() error {
 		}
 	}
 	return nil
-}
-
-// findImages has the images built that the scenario's guests boot.
-func (w *world) findImages(ctx context.Context, tell func(string)) error {
-	w.images = map[string]config.Image{}
-	for _, g := range w.scenario.Guests {
-		name, more := imageOf(g)
-		if _, known := w.images[name]; known || g.Image == image.Tiny {
-			continue
-		}
-		found, err := image.Ensure(ctx, g.Image, tell)
-		if err != nil {
-			return fmt.Errorf("guest %s: %w", g.Name, err)
-		}
-		w.images[name] = config.Image{Kernel: found.Kernel, Initrd: found.Initrd, Cmdline: found.Cmdline + more, Root: found.Root}
-	}
-	return nil
-}
-
-// imageOf is what agents call the image of a guest, and what its kernel is told more than the
-// image says: where nobody in it can be asked, NetworkManager has the NICs (scripts/debian-image).
-func imageOf(g scenario.Guest) (name, more string) {
-	if g.Agent == "dhcp" {
-		return g.Image + "-dhcp", " godwit.network-manager"
-	}
-	return g.Image, ""
 }
 
 // spec is the network that the scenario asks for.
