@@ -172,13 +172,16 @@ func TestMoreJitterThanDelay(t *testing.T) {
 // TestLasting: a change of a link that lasts no time is over at once; one that does not say how long lasts to the end of the run.
 func TestLasting(t *testing.T) {
 	const file = "name: x\nsites: [{name: a, guest_net: {v4: 10.1.1.0/24}, uplinks: [{name: p}]}]\nsteps: [{at: 1s, cut: {site: a, uplink: p%s}}, {at: 2s, degrade: {site: a, uplink: p, loss: 1%%%s}}]\n"
-	for key, want := range map[string]time.Duration{"": 0, ", for: 0s": 1, ", for: 2s": 2 * time.Second} {
+	for key, want := range map[string]time.Duration{"": 0, ", for: 0s": atOnce, ", for: 2s": 2 * time.Second} {
 		got, err := Parse("f", fmt.Appendf(nil, file, key, key))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got.Steps[0].Cut.For != want || got.Steps[1].Degrade.For != want {
 			t.Errorf("%q: cut for %v, degraded for %v", key, got.Steps[0].Cut.For, got.Steps[1].Degrade.For)
+		}
+		if said := "cut a/p" + strings.NewReplacer(", for:", " for").Replace(key); got.Steps[0].String() != said {
+			t.Errorf("%q is told as %q, want %q", key, got.Steps[0], said)
 		}
 	}
 }

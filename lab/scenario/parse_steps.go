@@ -213,7 +213,7 @@ func (f *file) link(o *object) (site, uplink string) {
 func (o *object) lasting() time.Duration {
 	lasts := o.duration("for", 0)
 	if lasts == 0 && o.has("for") {
-		return 1
+		return atOnce
 	}
 	return lasts
 }

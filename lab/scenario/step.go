@@ -76,7 +76,7 @@ const AllUplinks = "all"
 // Cut breaks an uplink.
 type Cut struct {
 	Site, Uplink string
-	For          time.Duration // 0: for the rest of the run
+	For          time.Duration // 0: for the rest of the run; 1 ns: over at once
 }
 
 // Degrade changes an uplink. Nil leaves a property as it was.
@@ -85,7 +85,7 @@ type Degrade struct {
 	Rate         *int64 // bit/s
 	Delay        *time.Duration
 	Loss         *float64
-	For          time.Duration // 0: for the rest of the run
+	For          time.Duration // as of Cut
 }
 
 // Kill ends an agent's process, or a guest's QEMU at one side, by SIGKILL.
@@ -139,9 +139,15 @@ func (s Step) String() string {
 	return "nothing"
 }
 
+// atOnce is how long a change of a link lasts that is said to last 0s.
+const atOnce time.Duration = 1
+
 func lasting(d time.Duration) string {
-	if d == 0 {
+	switch d {
+	case 0:
 		return ""
+	case atOnce:
+		d = 0
 	}
 	return " for " + d.String()
 }
