@@ -311,13 +311,14 @@ func (c *Config) Find(name, avoid string) (Neighbour, bool) {
 // that carry migrations before others, then by rate.
 func (c *Config) Paths(n Neighbour) []peer.Path {
 	var out []peer.Path
+	name := namesOfPaths(c.Uplinks, n.Uplinks)
 	for _, here := range c.Uplinks {
 		for _, there := range n.Uplinks {
 			if here.Address.Unmap().Is4() != there.Address.Unmap().Is4() {
 				continue // nothing gets from one to the other
 			}
 			out = append(out, peer.Path{
-				Name:   here.Name + "-" + there.Name,
+				Name:   name(here, there),
 				Local:  here.Address,
 				Remote: there.Address,
 				Rate:   Slower(here.Rate, there.Rate),

@@ -11,6 +11,23 @@ import (
 	"godwit/migration"
 )
 
+// namesOfPaths calls paths LOCAL-REMOTE, or LOCAL:REMOTE where two would be called the same, as by uplinks a and a-b with b-c and c:
+// their names tell paths apart. Both hosts call them so, in whatever order they have the uplinks.
+func namesOfPaths(here, there []Uplink) func(local, remote Uplink) string {
+	called := map[string]int{}
+	for _, local := range here {
+		for _, remote := range there {
+			called[local.Name+"-"+remote.Name]++
+		}
+	}
+	return func(local, remote Uplink) string {
+		if name := local.Name + "-" + remote.Name; called[name] == 1 {
+			return name
+		}
+		return local.Name + ":" + remote.Name
+	}
+}
+
 // sortPaths puts the best path first: for memory before for guests only, then the
 // faster. An unknown rate counts as unlimited, as the configuration says nothing
 // against it.

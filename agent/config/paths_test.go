@@ -169,3 +169,28 @@ func TestPathsOfOneFamily(t *testing.T) {
 		t.Errorf("%v, not %v", got, want)
 	}
 }
+
+// TestPathsHaveNamesOfTheirOwn: whatever uplinks are called, no two paths are called the same, and both hosts call them so.
+func TestPathsHaveNamesOfTheirOwn(t *testing.T) {
+	up := func(names ...string) (out []Uplink) {
+		for i, name := range names {
+			out = append(out, Uplink{Name: name, Address: netip.AddrFrom4([4]byte{198, 18, byte(len(out)), byte(i)})})
+		}
+		return out
+	}
+	for _, c := range []struct{ here, there, want []string }{
+		{[]string{"a", "a-b"}, []string{"b-c", "c"}, []string{"a-b-b-c", "a-c", "a:b-c", "a-b:c"}},
+		{[]string{"public-1", "public-2"}, []string{"public-1"}, []string{"public-1-public-1", "public-2-public-1"}},
+	} {
+		for range 2 {
+			got := names((&Config{Uplinks: up(c.here...)}).Paths(Neighbour{Uplinks: up(c.there...)}))
+			slices.Sort(got)
+			slices.Sort(c.want)
+			if !slices.Equal(got, c.want) {
+				t.Errorf("%q with %q: %q, want %q", c.here, c.there, got, c.want)
+			}
+			slices.Reverse(c.here)
+			slices.Reverse(c.there)
+		}
+	}
+}
