@@ -82,6 +82,9 @@ func (f *file) readSite(n ast.Node) {
 		o.wrong("name", fmt.Sprintf("site name %q means something else", site.Name), "another name")
 	}
 	twice := !f.define(&f.sites, o, "site", site.Name)
+	if site.Hosts > 1 && !twice && slices.Contains(f.hosts, site.Name) {
+		o.wrong("name", fmt.Sprintf("%s has the name of a host of another", o.what), "another name")
+	}
 	for _, host := range site.HostNames() {
 		clash := slices.Contains(f.hosts, host)
 		if site.Hosts > 1 {
