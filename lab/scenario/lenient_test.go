@@ -202,3 +202,19 @@ func TestWholeSectors(t *testing.T) {
 		}
 	}
 }
+
+// TestShortTimeout: a run whose timeout is short can end before it, whatever the file leaves out.
+func TestShortTimeout(t *testing.T) {
+	for end, want := range map[string]End{
+		"{timeout: 4s}":   {2 * time.Second, 4 * time.Second},
+		"{timeout: 10s}":  {5 * time.Second, 10 * time.Second},
+		"{timeout: 180s}": {5 * time.Second, 180 * time.Second},
+		"{after_last_migration: 4s, timeout: 5s}": {4 * time.Second, 5 * time.Second},
+		"{after_last_migration: 0}":               {0, leastTimeout},
+	} {
+		got, err := Parse("f", []byte("name: x\nsites: [{name: a, guest_net: {v4: 10.1.1.0/24}, uplinks: [{name: p}]}]\nend: "+end+"\n"))
+		if err != nil || got.End != want {
+			t.Errorf("%s: %+v, %v, want %+v", end, got, err, want)
+		}
+	}
+}

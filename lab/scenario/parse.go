@@ -130,7 +130,9 @@ func (f *file) readEnd(top *object) {
 	}
 	if f.out.End.Timeout = o.duration("timeout", leastTimeout); f.out.End.Timeout == 0 {
 		o.wrong("timeout", "timeout of end is zero", allowedDuration)
-	} else if after := f.out.End.AfterLastMigration; o.has("after_last_migration") && after >= f.out.End.Timeout {
+	} else if after := f.out.End.AfterLastMigration; !o.has("after_last_migration") { // a short timeout leaves time before, too
+		f.out.End.AfterLastMigration = min(after, f.out.End.Timeout/2)
+	} else if after >= f.out.End.Timeout {
 		o.wrong("timeout", fmt.Sprintf("timeout of end is %s, and after_last_migration %s: no run ends in time", f.out.End.Timeout, after), "a longer time than after_last_migration")
 	}
 }
