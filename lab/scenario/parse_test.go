@@ -192,6 +192,7 @@ func TestUnreasonableFiles(t *testing.T) {
 		"long":     strings.Repeat("# comment\n", 100_000),
 		"keys":     strings.Repeat("a: {b: 1}\n", 6_000),
 		"lines":    strings.Repeat("name: x\n", 100_000),
+		"empty":    "steps:\n" + strings.Repeat("- \n", 330_000),
 		"aliases":  repeats("{name: a, run: &r ["+strings.Repeat("x,", 4096)+"]}", "{name: b, run: *r}"),
 		"merges":   repeats("&r {"+strings.Repeat("a: 1, ", 20_000)+"}", "{<<: *r, name: b}"),
 		"indent":   stairs(400),
@@ -255,6 +256,7 @@ func TestLargeAndOddFiles(t *testing.T) {
 	}
 	for _, c := range []struct{ text, says string }{
 		{sites + "guests:\n" + guests.String() + "steps:\n" + steps.String(), ""},
+		{sites + "steps:\n" + strings.Repeat("  -\n", 4097), "f:4100:3: too many entries without a value; allowed: at most 4096"},
 		{sites + strings.Repeat("clients:\n", 4095), "f:4097:1: too many keys in one map; allowed: at most 4096"},
 		{sites + "guests:\n" + guests.String() + "steps:\n  - {at: 1s, abort: {guest: h}}\n",
 			`f:12293:29: unknown guest "h"; allowed: g0, g1, g2, g3, g4, g5, g6, g7, g8, g9, g10, g11, g12, g13, g14, g15, g16, g17, g18, g19, g20, g21, g22, g23, g24, g25, g26, g27, g28, g29, and 4066 more`},

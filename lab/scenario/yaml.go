@@ -85,6 +85,10 @@ func (r *reader) tree(data []byte) (root ast.Node) {
 		r.wrong(p, "too many keys in one map", fmt.Sprintf("at most %d", maxList))
 		return nil
 	}
+	if p, many := tooEmpty(data); many {
+		r.wrong(p, "too many entries without a value", fmt.Sprintf("at most %d", maxList))
+		return nil
+	}
 	// The parser is other people's and is known to panic on odd bytes.
 	defer func() {
 		if e := recover(); e != nil {
@@ -218,6 +222,21 @@ func tooWide(data []byte) (place, bool) {
 		top := &open[len(open)-1]
 		if top.keys++; top.keys > maxList {
 			return place{number, col + 1}, true
+		}
+	}
+	return place{}, false
+}
+
+// tooEmpty looks for more entries of lists without a value than any list has: the parser takes time by their square, too.
+func tooEmpty(data []byte) (place, bool) {
+	number, entries := 0, 0
+	for line := range bytes.Lines(data) {
+		number++
+		if string(bytes.TrimSpace(line)) != "-" {
+			continue
+		}
+		if entries++; entries > maxList {
+			return place{number, bytes.IndexByte(line, '-') + 1}, true
 		}
 	}
 	return place{}, false
