@@ -33,6 +33,9 @@ func (f *file) runLines(o *object, g *Guest) []string {
 			e.wrong("run", fmt.Sprintf("run of %s: %s", o.what, what), allowed)
 			continue
 		}
+		if strings.ContainsRune(w.Command, 0) {
+			e.wrong("run", "run of "+o.what+" has a zero byte, which no program can be given", allowedCommand)
+		}
 		dirty += w.Size
 		room := int64(0)
 		if g.Image == "tiny" {
