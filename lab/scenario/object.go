@@ -195,6 +195,12 @@ func (o *object) known(key, thing string, names []string) string {
 	case more > 0:
 		allowed += fmt.Sprintf(", and %d more", more)
 	}
+	switch n := o.fields[key].node.(type) {
+	case *ast.BoolNode, *ast.IntegerNode, *ast.FloatNode:
+		if name := n.GetToken().Value; slices.Contains(names, name) {
+			allowed = fmt.Sprintf("%q, in quotes", name)
+		}
+	}
 	s, ok := o.text(key, allowed)
 	if ok && !slices.Contains(names, s) {
 		o.r.unknown(o.place(key), fmt.Sprintf("unknown %s %q", thing, short(s)), allowed, s, all)
