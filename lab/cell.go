@@ -12,12 +12,10 @@ import (
 	"time"
 
 	"godwit/agent/journal"
-	"godwit/agent/leftover"
 	"godwit/agent/record"
 	"godwit/internal/clock"
 	"godwit/lab/matrix"
 	"godwit/migration"
-	"godwit/netstate/netns"
 	"godwit/vm/guest"
 )
 
@@ -237,12 +235,7 @@ func (c *cellRun) awaitOutcome(ctx context.Context) error {
 		}
 		if c.seen.OutcomeS == 0 {
 			c.decide(ctx)
-			if rep, known, err := c.outcome(ctx); err == nil {
-				c.seen.OutcomeS = c.since(time.Now())
-				if known {
-					c.told(rep)
-				}
-			}
+			c.askOutcome(ctx)
 		}
 		if c.seen.SettledS == 0 && c.seen.OutcomeS != 0 && !c.underWay() {
 			c.seen.SettledS = c.since(time.Now())
@@ -255,6 +248,18 @@ func (c *cellRun) awaitOutcome(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// askOutcome notes the outcome, if it is known.
+func (c *cellRun) askOutcome(ctx context.Context) {
+	rep, known, err := c.outcome(ctx)
+	if err != nil {
+		return
+	}
+	c.seen.OutcomeS = c.since(time.Now())
+	if known {
+		c.told(rep)
+	}
 }
 
 // outcome is the migration's report when it has ended; an error while it has not.
@@ -366,34 +371,4 @@ func (c *cellRun) findLeft(ctx context.Context) {
 			return
 		}
 	}
-}
-
-// left is what belongs to nothing on the hosts, or to what should be over.
-func (c *cellRun) left(ctx context.Context) []string {
-	var out []string
-	for name, a := range c.agents {
-		here := len(c.seen.Runs) == 1 && c.seen.Runs[0] == name
-		err := netns.Do(a.host.Namespace, func() error {
-			things, err := leftover.Find(ctx, &a.config)
-			for _, t := range things {
-				if here && t.Owner == "guest "+cellGuest {
-					continue
-				}
-				if t.Kind == leftover.Disk && (len(c.seen.Runs) == 0 || c.seen.Word != "" && name == c.seen.To) {
-					continue // all that there is of a guest that was ended, or of what it did there
-				}
-				out = append(out, name+": "+t.String())
-			}
-			return err
-		})
-		if err != nil {
-			out = append(out, name+": "+err.Error())
-		}
-		for dir, pid := range a.qemus() {
-			if !here {
-				out = append(out, fmt.Sprintf("%s: QEMU %d in %s", name, pid, filepath.Base(dir)))
-			}
-		}
-	}
-	return out
 }

@@ -2,13 +2,17 @@ package lab
 
 import (
 	"context"
+	"fmt"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
+	"godwit/agent/leftover"
 	"godwit/internal/clock"
 	"godwit/lab/matrix"
 	"godwit/migration"
+	"godwit/netstate/netns"
 	"godwit/vm"
 )
 
@@ -129,4 +133,40 @@ func (l *watcher) fill(s *matrix.Seen, zero time.Time) {
 		s.Doubt = append(s.Doubt, matrix.Span{From: d.from.Sub(zero).Seconds(), To: d.to.Sub(zero).Seconds()})
 	}
 	slices.Sort(s.Runs)
+}
+
+// left is what belongs to nothing on the hosts, or to what should be over.
+func (c *cellRun) left(ctx context.Context) []string {
+	var out []string
+	for name, a := range c.agents {
+		err := netns.Do(a.host.Namespace, func() error {
+			things, err := leftover.Find(ctx, &a.config)
+			for _, t := range things {
+				if !c.mayStay(t, name) {
+					out = append(out, name+": "+t.String())
+				}
+			}
+			return err
+		})
+		if err != nil {
+			out = append(out, name+": "+err.Error())
+		}
+		if c.runsOn(name) {
+			continue
+		}
+		for dir, pid := range a.qemus() {
+			out = append(out, fmt.Sprintf("%s: QEMU %d in %s", name, pid, filepath.Base(dir)))
+		}
+	}
+	return out
+}
+
+// runsOn says whether the guest runs on that host, and there alone.
+func (c *cellRun) runsOn(host string) bool { return len(c.seen.Runs) == 1 && c.seen.Runs[0] == host }
+
+// mayStay says whether a thing on a host belongs to the guest that runs there, or is a disk that is all that there is
+// of a guest that was ended, or of what it did there.
+func (c *cellRun) mayStay(t leftover.Thing, host string) bool {
+	return c.runsOn(host) && t.Owner == "guest "+cellGuest ||
+		t.Kind == leftover.Disk && (len(c.seen.Runs) == 0 || c.seen.Word != "" && host == c.seen.To)
 }
