@@ -65,7 +65,7 @@
 // # Flip
 //
 // Set with Active=false prepares: a host route to the bridge and the guest's
-// permanent neighbour entry, which lead where the bridge leads anyway. [Flip]
+// permanent neighbour entry, which lead where the bridge leads anyway. Set with true
 // then adds the proxy entry, replaces the route, and commits one nftables
 // transaction. Back, it goes in an order in which each packet, at any instant, has
 // a whole way to the guest or into the tunnel. The rule that closes the taps

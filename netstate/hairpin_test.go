@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"godwit/netstate"
 	"godwit/netstate/internal/nettest"
 )
 
@@ -23,7 +22,7 @@ func TestNeighbourBehindAStatefulRouter(t *testing.T) {
 	before := w.dumps()
 	w.set("hb", abroad())
 	w.set("ha", home(false))
-	w.Do("ha", func() error { return netstate.Flip("web", true) })
+	w.flip(true)
 	w.stands("ha", home(true), true)
 	for _, addr := range []netip.Addr{guest4, guest6} {
 		for _, client := range []string{"pa", "c"} {

@@ -27,7 +27,7 @@ func TestComesHome(t *testing.T) {
 		w.set("ha", returned())
 		goOn(stream4, stream6)
 		w.set("ha", home(false))
-		w.Do("ha", func() error { return netstate.Flip("web", true) })
+		w.flip(true)
 		w.set("ha", left())
 	}
 	goOn(stream4, stream6)

@@ -21,7 +21,7 @@ func TestBridgeWithoutLinkLocal(t *testing.T) {
 	w.echo("gb")
 	w.set("hb", abroad())
 	w.set("ha", home(false))
-	w.Do("ha", func() error { return netstate.Flip("web", true) })
+	w.flip(true)
 	for _, flush := range []struct{ ns, dev string }{{"r", "lana"}, {"ha", "br-guest"}, {"gb", "eth0"}, {"hb", "br-guest"}} {
 		w.IP(flush.ns, "-6 neigh flush dev "+flush.dev+" nud reachable nud stale nud failed nud delay nud probe")
 		if !w.answers(guest6, 3*time.Second) {

