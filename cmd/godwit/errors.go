@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -70,9 +71,16 @@ func codeOf(ctx context.Context, err error) migration.Code {
 	return codeFailed
 }
 
-// wantsJSON says whether --json was given, also after a word at which reading the line ended.
+// wantsJSON says whether --json was given, also after a word at which reading the line ended. After -- there are no flags.
 func wantsJSON(c *cobra.Command, args []string) bool {
-	return asJSON(c) || slices.Contains(args, "--json")
+	if end := slices.Index(args, "--"); end >= 0 {
+		args = args[:end]
+	}
+	return asJSON(c) || slices.ContainsFunc(args, func(arg string) bool {
+		value, given := strings.CutPrefix(arg, "--json=")
+		yes, err := strconv.ParseBool(value)
+		return arg == "--json" || given && err == nil && yes
+	})
 }
 
 // output is the standard output of a command.

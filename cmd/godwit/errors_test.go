@@ -116,6 +116,20 @@ func TestErrorsAsJSON(t *testing.T) {
 	}
 }
 
+// TestWhereJSONIsAskedFor: an error is told in JSON where the flag says so, in whatever spelling, and not where it is an argument.
+func TestWhereJSONIsAskedFor(t *testing.T) {
+	for line, want := range map[string]bool{
+		"lab check --nope --json": true, "--json lab check --nope": true, "lab check --nope --json=true": true, "lab check --json=1 --nope": true,
+		"lab check --nope": false, "lab check --nope --json=false": false, "lab check --nope --json=": false, "lab check -- --json": false, "lab check --nope -- --json": false,
+	} {
+		var out bytes.Buffer
+		status := run(strings.Fields(line), &out, io.Discard)
+		if got := json.Valid(out.Bytes()); status != exitUsage || got != want || !want && out.Len() > 0 {
+			t.Errorf("godwit %s: status %d, %q; in JSON: want %v", line, status, &out, want)
+		}
+	}
+}
+
 // A stream for programs ends with the error; one value that was printed stays the only one.
 func TestErrorEndsAStream(t *testing.T) {
 	for _, c := range []struct {
