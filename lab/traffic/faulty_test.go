@@ -93,12 +93,7 @@ func TestOneFlippedByteIsFound(t *testing.T) {
 func lie(numbers []uint64, over func(*net.TCPConn)) func(*net.TCPConn) {
 	return func(c *net.TCPConn) {
 		defer c.Close()
-		in := record.NewReader(c, 4096, now)
-		line, err := in.Line(record.MaxHello)
-		if err != nil {
-			return
-		}
-		h, err := record.ParseHello(line)
+		in, h, err := hello(c)
 		if err != nil {
 			return
 		}

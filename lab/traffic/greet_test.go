@@ -21,12 +21,7 @@ func TestFewGreetAtOnce(t *testing.T) {
 	var waiting, most, heard atomic.Int64
 	listen(t, name, record.PortTicks, func(c *net.TCPConn) {
 		defer c.Close()
-		in := record.NewReader(c, 4096, now)
-		line, err := in.Line(record.MaxHello)
-		if err != nil {
-			return
-		}
-		h, err := record.ParseHello(line)
+		in, h, err := hello(c)
 		if err != nil {
 			return
 		}

@@ -18,6 +18,7 @@ import (
 
 	"godwit/internal/child"
 	"godwit/internal/need"
+	"godwit/lab/traffic/record"
 	"godwit/lab/traffic/serve"
 	"godwit/netstate/netns"
 )
@@ -203,4 +204,15 @@ func run(t *testing.T, name string, args ...string) {
 	if err := cmd.Wait(); err != nil {
 		t.Fatalf("%v: %v: %s", args, err, said.String())
 	}
+}
+
+// hello reads what a client says at first.
+func hello(c *net.TCPConn) (*record.Reader, record.Hello, error) {
+	in := record.NewReader(c, 4096, now)
+	line, err := in.Line(record.MaxHello)
+	if err != nil {
+		return nil, record.Hello{}, err
+	}
+	h, err := record.ParseHello(line)
+	return in, h, err
 }
