@@ -69,13 +69,17 @@ func TestRaisedForAWhile(t *testing.T) {
 // TestRaisedForLess: who needs it for a moment does not end it for who needs it longer.
 func TestRaisedForLess(t *testing.T) {
 	pid, name := stand(t)
+	before, err := niceOf(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
 	threads := &Threads{name: name}
 	threads.Raise(time.Hour)
 	threads.Raise(time.Millisecond)
 	time.Sleep(50 * time.Millisecond)
 	wantNice(t, pid, receiving)
 	threads.Restore()
-	wantNice(t, pid, 0)
+	wantNice(t, pid, before)
 }
 
 // TestRaisedAtTheEnd: what is raised again at the moment at which its while ends gets back what it had before the first.
