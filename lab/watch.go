@@ -194,7 +194,7 @@ func (r *run) onEvent(ctx context.Context, m *move, e record.Event) {
 	if e.Name == migration.TargetResume {
 		r.w.moved(m.guest, r.resolve(m))
 	}
-	if !slices.Contains([]migration.EventName{migration.MigrationStart, migration.TargetResume, migration.HandoverDone}, e.Name) {
+	if e.Name != migration.MigrationStart && e.Name != migration.HandoverDone {
 		return
 	}
 	rep, err := r.w.agents[m.from].client.Report(ctx, m.id)
@@ -205,17 +205,14 @@ func (r *run) onEvent(ctx context.Context, m *move, e record.Event) {
 	r.probe(m.guest, asked(e.Name, &rep))
 }
 
-// asked are the addresses that the prober asks from an event on: both, once the guest runs at the destination, and only those that
-// it has after the handover. Before it runs, the router there would be asked for an address that nobody has, over and over, and be
-// in the middle of that when clients come, or tell them that there is nobody.
+// asked are the addresses that the prober asks from an event on: both, while the guest moves, and only those that it has afterwards.
+// So the router at the destination is asked for one that nobody has yet, over and over, and agents are to see to it that it knows
+// better when clients come.
 func asked(since migration.EventName, rep *record.Report) []netip.Addr {
-	switch since {
-	case migration.TargetResume:
-		return targets(current(rep.Old), rep.Next)
-	case migration.HandoverDone:
+	if since == migration.HandoverDone {
 		return targets(rep.Next)
 	}
-	return targets(current(rep.Old))
+	return targets(current(rep.Old), rep.Next)
 }
 
 // resolve is the host that a move goes to, as the agent chose it.

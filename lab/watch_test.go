@@ -83,13 +83,12 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// TestAskedWhereItIs: nobody is asked for at an address before the guest runs where that is.
-func TestAskedWhereItIs(t *testing.T) {
+// TestAsked: a guest is asked at both addresses while it moves, and then at the one that it has.
+func TestAsked(t *testing.T) {
 	old, next := netip.MustParsePrefix("10.1.1.10/24"), netip.MustParsePrefix("10.2.1.10/24")
 	rep := record.Report{Old: []migration.Address{{Prefix: old}}, Next: []migration.Address{{Prefix: next}}}
 	for since, want := range map[migration.EventName][]netip.Addr{
-		migration.MigrationStart: {old.Addr()},
-		migration.TargetResume:   {old.Addr(), next.Addr()},
+		migration.MigrationStart: {old.Addr(), next.Addr()},
 		migration.HandoverDone:   {next.Addr()},
 	} {
 		if got := asked(since, &rep); !slices.Equal(got, want) {

@@ -13,9 +13,9 @@ import (
 	"godwit/internal/need"
 )
 
-// tries is how often links are measured until they are what was asked for: a machine that does
-// something else for a moment is no fault of theirs, and one that they have shows each time.
-const tries = 8
+// measuredFor is how long links are measured until each figure was what was asked for: a machine that does something else
+// meanwhile, or has less of its own, is no fault of theirs, and one that they have shows each time.
+const measuredFor = 3 * time.Minute
 
 // TestSelfTest runs one short trial, or all of them where GODWIT_SELFTEST is set.
 func TestSelfTest(t *testing.T) {
@@ -25,22 +25,26 @@ func TestSelfTest(t *testing.T) {
 		some = trials
 	}
 	var out strings.Builder
+	right := map[string]bool{}
 	off := some
-	for range tries {
+	for until := time.Now().Add(measuredFor); ; {
 		results, err := selfTest(t.Context(), testID(90), &out, off)
 		if err != nil {
 			t.Fatal(err)
 		}
+		for _, r := range results {
+			right[r.Name+r.What] = right[r.Name+r.What] || math.Abs(r.Got-r.Asked) <= 2*tolerance*r.Asked
+		}
 		off = slices.DeleteFunc(slices.Clone(off), func(c trial) bool {
-			return !slices.ContainsFunc(results, func(r Result) bool { return r.Name == c.String() && math.Abs(r.Got-r.Asked) > 2*tolerance*r.Asked })
+			return !slices.ContainsFunc(results, func(r Result) bool { return r.Name == c.String() && !right[r.Name+r.What] })
 		})
-		if len(off) == 0 {
+		if len(off) == 0 || time.Now().After(until) {
 			break
 		}
 	}
 	t.Log("\n" + out.String())
 	if len(off) > 0 {
-		t.Errorf("off the mark %d times: %v", tries, off)
+		t.Errorf("off the mark for %v: %v", measuredFor, off)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
