@@ -33,7 +33,8 @@ func Announce(device string, addr netip.Addr, mac net.HardwareAddr) error {
 
 // Introduce has the router behind device know that addr is at mac before it has anything for it: it is asked by that
 // address for its own, and whoever is asked keeps who asks (RFC 826, RFC 4861 §7.2.3). What is merely announced only replaces
-// what neighbours know already.
+// what neighbours know already. An error is of a device that is not there or sends nothing, or of addresses of two families;
+// that nobody heard it is none.
 func Introduce(device string, addr netip.Addr, mac net.HardwareAddr, router netip.Addr) error {
 	if addr.Is4() != router.Is4() {
 		return fmt.Errorf("introduce %s to %s: these are of two families", addr, router)
@@ -77,8 +78,8 @@ func ethernet(to, from net.HardwareAddr, kind uint16) []byte {
 	return binary.BigEndian.AppendUint16(f, kind)
 }
 
-// solicit builds a neighbour solicitation (RFC 4861 §4.3) to the group of those who may have target. By
-// whom it comes from no address it cannot be remembered, and so it does not say.
+// solicit builds a neighbour solicitation (RFC 4861 §4.3) to the group of those who may have target. One that is from
+// no address (::) does not name mac: there is nothing to remember it by (§4.3, source link-layer address).
 func solicit(mac net.HardwareAddr, from, target netip.Addr) []byte {
 	a := target.As16()
 	group := netip.AddrFrom16([16]byte{0xff, 2, 11: 1, 12: 0xff, 13: a[13], 14: a[14], 15: a[15]})
