@@ -46,93 +46,141 @@ func set(s State) error {
 	return apply(b, s, sameButActive(states[s.Guest], s))
 }
 
-// apply goes from what the book says to s: notes, then what is new, then the
-// rules in one transaction, then what is no longer wanted. With trust it takes
-// what the notes speak of as being there, and touches only what differs.
+// apply goes from what the book says to s, by the steps of a change. With trust it takes what the
+// notes speak of as being there, and touches only what differs.
 func apply(b book, s State, trust bool) error {
-	states, _, err := b.states()
+	c, err := b.change(s, trust)
 	if err != nil {
 		return err
 	}
-	k := newKernel()
-	k.ours = trust
-	bridge, err := k.bridgeMAC(s.Bridge, !used(states, s.Bridge))
-	if err != nil {
-		return err
-	}
-	before, mine := resourcesOf(states, possible), wanted(s)
-	if trust {
-		before = resourcesOf(states, wanted)
-		mine = slices.DeleteFunc(mine, func(r resource) bool { return slices.Contains(before, r) })
-	} else if err := errors.Join(k.check(s), apart(before, mine)); err != nil {
-		return err
-	} else if err := k.noteIntent(b, s, bridge, before, mine); err != nil {
-		return err
-	}
-	for _, r := range mine {
-		if err := r.ensure(k); err != nil {
+	for _, step := range c.steps() {
+		if err := step(); err != nil {
 			return err
 		}
 	}
-	if err := b.tellApart(mine); err != nil {
-		return err
+	return nil
+}
+
+// A change is on its way from one state of a guest to the next.
+type change struct {
+	book
+	k             *kernel
+	was, s        State
+	bridge        net.HardwareAddr
+	mine          []resource // to be made, or to stand already
+	before, after []resource // of all guests
+	trust         bool
+}
+
+func (b book) change(s State, trust bool) (*change, error) {
+	states, _, err := b.states()
+	if err != nil {
+		return nil, err
 	}
-	if err := commitRules(b, states[s.Guest], s, bridge); err != nil {
-		return err
+	c := &change{book: b, k: newKernel(), was: states[s.Guest], s: s, mine: wanted(s), trust: trust}
+	c.k.ours = trust
+	if c.bridge, err = c.k.bridgeMAC(s.Bridge, !used(states, s.Bridge)); err != nil {
+		return nil, err
+	}
+	c.before = resourcesOf(states, possible)
+	if trust {
+		c.before = resourcesOf(states, wanted)
+		c.mine = slices.DeleteFunc(c.mine, func(r resource) bool { return slices.Contains(c.before, r) })
+	} else if err := errors.Join(c.k.check(s), apart(c.before, c.mine)); err != nil {
+		return nil, err
 	}
 	states[s.Guest] = s
-	err = b.drop(k, before, resourcesOf(states, wanted))
-	if err != nil && !trust { // what could not be removed is not forgotten; of a flip, see possible
-		about := notes(s, bridge)
-		p := newPage()
-		p.write(chainAbout+s.Guest, about, unique(append(slices.Clone(b.chains[chainAbout+s.Guest]), about...)))
-		err = errors.Join(err, p.commit("notes"))
+	c.after = resourcesOf(states, wanted)
+	return c, nil
+}
+
+// steps are: notes, then what is new, then the rules in one transaction, then what is no longer wanted. The
+// process may end after any: what is there is in the notes until it is gone, and with trust in what is possible.
+func (c *change) steps() []func() error {
+	drop := func() error { return c.drop(c.k, c.before, c.after) }
+	final := notes(c.s, c.bridge)
+	if c.trust {
+		return []func() error{c.make, func() error { return c.commitRules(final) }, drop}
 	}
-	return err
+	return []func() error{c.noteIntent, c.make, func() error {
+		if len(unwanted(c.before, c.after)) == 0 {
+			return c.commitRules(final)
+		}
+		return c.commitRules(unique(append(slices.Clone(c.chains[chainAbout+c.s.Guest]), final...)))
+	}, drop, func() error { return c.commitNotes(final) }}
+}
+
+// make makes what is new.
+func (c *change) make() error {
+	for _, r := range c.mine {
+		if err := r.ensure(c.k); err != nil {
+			return err
+		}
+	}
+	return c.tellApart(c.mine)
 }
 
 // noteIntent writes down what is about to be made, beside what was, and which
 // sysctls will change; nothing if the book says so already.
-func (k *kernel) noteIntent(b book, s State, bridge net.HardwareAddr, before, mine []resource) error {
-	old := b.remembered()
-	changes, err := k.noteBefore(old, mine)
+func (c *change) noteIntent() error {
+	old, about := c.remembered(), chainAbout+c.s.Guest
+	changes, err := c.k.noteBefore(old, c.mine)
 	if err != nil {
 		return err
 	}
-	if !changes && contains(before, mine) {
+	if !changes && contains(c.before, c.mine) {
 		return nil
 	}
-	union := unique(append(slices.Clone(b.chains[chainAbout+s.Guest]), notes(s, bridge)...))
+	union := unique(append(slices.Clone(c.chains[about]), notes(c.s, c.bridge)...))
 	p := newPage()
-	p.write(chainRemember, b.chains[chainRemember], remember(old))
-	p.write(chainAbout+s.Guest, b.chains[chainAbout+s.Guest], union)
+	p.write(chainRemember, c.chains[chainRemember], remember(old))
+	p.write(about, c.chains[about], union)
 	if err := p.commit("notes"); err != nil {
 		return err
 	}
-	b.chains[chainAbout+s.Guest], b.chains[chainRemember] = union, remember(old)
+	c.chains[about], c.chains[chainRemember] = union, remember(old)
 	return nil
 }
 
-// commitRules commits the rules of the bridge together with the final notes; was is what the notes said before.
-func commitRules(b book, was, s State, bridge net.HardwareAddr) error {
-	in, out, up, about := ingress(s, bridge), egress(s), input(s), notes(s, bridge)
+// commitRules commits the rules of the bridge together with notes.
+func (c *change) commitRules(about []string) error {
+	guest, in, out, up := c.s.Guest, ingress(c.s, c.bridge), egress(c.s), input(c.s)
 	same := func(chain string, rules []bridgeRule) bool {
-		return slices.Equal(b.chains[chain+s.Guest], comments(rules))
+		return slices.Equal(c.chains[chain+guest], comments(rules))
 	}
-	if same(chainIn, in) && same(chainOut, out) && same(chainUp, up) && slices.Equal(b.chains[chainAbout+s.Guest], about) {
+	if same(chainIn, in) && same(chainOut, out) && same(chainUp, up) {
+		return c.commitNotes(about)
+	}
+	p := newPage()
+	p.counters(counters(c.s))
+	if notesFlows(in, c.chains[chainIn+guest]) || notesFlows(out, c.chains[chainOut+guest]) {
+		p.sets(guest)
+	}
+	p.base(chainIn+guest, nftables.ChainHookPrerouting, c.chains[chainIn+guest], in)
+	p.base(chainOut+guest, nftables.ChainHookPostrouting, c.chains[chainOut+guest], out)
+	p.base(chainUp+guest, nftables.ChainHookInput, c.chains[chainUp+guest], up)
+	p.write(chainAbout+guest, c.chains[chainAbout+guest], about)
+	p.uncount(slices.DeleteFunc(counters(c.was), func(name string) bool { return slices.Contains(counters(c.s), name) }))
+	if err := p.commit("rules"); err != nil {
+		return err
+	}
+	c.chains[chainAbout+guest] = about
+	return nil
+}
+
+// commitNotes commits notes where they say something else.
+func (c *change) commitNotes(about []string) error {
+	chain := chainAbout + c.s.Guest
+	if slices.Equal(c.chains[chain], about) {
 		return nil
 	}
 	p := newPage()
-	p.counters(counters(s))
-	if notesFlows(in, b.chains[chainIn+s.Guest]) || notesFlows(out, b.chains[chainOut+s.Guest]) {
-		p.sets(s.Guest)
+	p.write(chain, c.chains[chain], about)
+	if err := p.commit("notes"); err != nil {
+		return err
 	}
-	p.base(chainIn+s.Guest, nftables.ChainHookPrerouting, b.chains[chainIn+s.Guest], in)
-	p.base(chainOut+s.Guest, nftables.ChainHookPostrouting, b.chains[chainOut+s.Guest], out)
-	p.base(chainUp+s.Guest, nftables.ChainHookInput, b.chains[chainUp+s.Guest], up)
-	p.write(chainAbout+s.Guest, b.chains[chainAbout+s.Guest], about)
-	p.uncount(slices.DeleteFunc(counters(was), func(name string) bool { return slices.Contains(counters(s), name) }))
-	return p.commit("rules")
+	c.chains[chain] = about
+	return nil
 }
 
 // notesFlows says whether some of rules note flows and are not there yet.
@@ -148,10 +196,7 @@ func (b book) drop(k *kernel, before, after []resource) error {
 	var errs []error
 	old := b.remembered()
 	was := former{old: old, kept: maps.Clone(old), theirs: othersForward6(old)}
-	for _, r := range slices.Backward(before) {
-		if slices.Contains(after, r) || replaced(r, after) {
-			continue
-		}
+	for _, r := range slices.Backward(unwanted(before, after)) {
 		errs = append(errs, r.remove(k), was.undo(r, after))
 	}
 	if len(was.kept) != len(old) {
@@ -160,6 +205,11 @@ func (b book) drop(k *kernel, before, after []resource) error {
 		errs = append(errs, p.commit("notes"))
 	}
 	return errors.Join(errs...)
+}
+
+// unwanted is what of before is to go.
+func unwanted(before, after []resource) []resource {
+	return slices.DeleteFunc(slices.Clone(before), func(r resource) bool { return slices.Contains(after, r) || replaced(r, after) })
 }
 
 // Clear removes everything of the guest, and the table with the last guest. What

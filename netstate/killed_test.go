@@ -1,0 +1,48 @@
+package netstate_test
+
+import (
+	"testing"
+
+	"godwit/netstate"
+)
+
+// TestKilled: wherever a change was cut short, whoever makes it again, or another, or ends the guest's, leaves
+// nothing of it that no notes speak of.
+func TestKilled(t *testing.T) {
+	w := newWorld(t, "wireguard")
+	fewer := home(true)
+	fewer.Away = fewer.Away[:1]
+	for _, c := range []struct {
+		name, host string
+		from, to   netstate.State
+	}{
+		{"the guest runs here", "hb", waiting(), abroad()},
+		{"flip", "ha", home(false), home(true)},
+		{"flip back", "ha", home(true), home(false)},
+		{"one address has ended", "ha", home(true), fewer},
+	} {
+		for killed, after := true, 0; killed; after++ {
+			before := w.dumps()
+			for _, then := range []struct {
+				name string
+				set  func()
+			}{
+				{"again", func() { w.set(c.host, c.to) }},
+				{"back", func() { w.set(c.host, c.from) }},
+				{"cleared", func() {}},
+			} {
+				w.set(c.host, c.from)
+				w.Do(c.host, func() (err error) { killed, err = netstate.SetKilled(c.to, after); return err })
+				then.set()
+				w.Do(c.host, func() error {
+					inv, err := netstate.Found()
+					if len(inv.Stray) > 0 {
+						t.Errorf("%s, killed after %d steps, %s: nobody's: %v", c.name, after, then.name, inv.Stray)
+					}
+					return err
+				})
+				w.cleared(before, "web")
+			}
+		}
+	}
+}
