@@ -25,29 +25,55 @@ func (g *Guest) channel() guest.Channel {
 	return g.open
 }
 
-// speakBy has the guest be asked by c from now on.
+// speakBy has the guest be asked by c from now on, also by who is dialling: QEMU serves one client alone.
 func (g *Guest) speakBy(c guest.Channel) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.open = c
+	if g.stopDial != nil {
+		g.stopDial()
+	}
+}
+
+// dialsUntil has what dials the guest's channel be ended by stop once there is a channel; nil: nothing dials.
+func (g *Guest) dialsUntil(stop context.CancelFunc) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.stopDial = stop
+}
+
+// reached is the guest's channel as long as it is of use; nil: it is to be dialled.
+func (g *Guest) reached() guest.Channel {
+	if c := g.channel(); c != nil && (!closed(c) || g.Held.Description.Silent()) {
+		return c
+	}
+	return nil
 }
 
 // reach is the guest's open channel. One that was never reached is dialled, as by an agent
 // that found the guest paused; one that is closed is dialled again. A guest that does not
-// answer costs wait.
+// answer costs wait; one that arrives is asked by the channel of its migration as soon as that is open.
 func (g *Guest) reach(ctx context.Context, wait limits.Limit) (guest.Channel, error) {
-	g.dialling.Lock()
-	defer g.dialling.Unlock()
-	if c := g.channel(); c != nil && (!closed(c) || g.Held.Description.Silent()) {
+	if c := g.reached(); c != nil {
 		return c, nil
 	}
+	g.dialling.Lock()
+	defer g.dialling.Unlock()
 	if !g.hasChannel() {
 		return nil, errors.New("it has no guest channel")
 	}
 	ctx, cancel := wait.On(ctx)
 	defer cancel()
+	g.dialsUntil(cancel)
+	defer g.dialsUntil(nil)
+	if c := g.reached(); c != nil { // by who dialled before us
+		return c, nil
+	}
 	c, err := dialAgain(ctx, g.Held.Description, g.Machine.GuestChannel())
 	if err != nil {
+		if other := g.reached(); other != nil {
+			return other, nil
+		}
 		return nil, limits.Says(ctx, err)
 	}
 	g.speakBy(c)

@@ -150,3 +150,32 @@ func TestAgentOfADescription(t *testing.T) {
 		}
 	}
 }
+
+// TestReachWhileItArrives: who asks a guest whose channel somebody else has open, and hands over later, as its
+// migration does, gets that one at once: QEMU serves nobody else. A dial in vain holds nobody up.
+func TestReachWhileItArrives(t *testing.T) {
+	path, _, clients := channelSocket(t)
+	g := &Guest{Machine: spoken{socket: path}, Held: care.Held{Description: config.Description{Name: "web"}}}
+	arrives, err := guest.Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { arrives.Close() })
+	var all sync.WaitGroup
+	for range 3 {
+		all.Go(func() {
+			if c, err := g.reach(t.Context(), limits.Limit{Name: "test", For: time.Hour}); err != nil || c != guest.Channel(arrives) {
+				t.Errorf("reached %v: %v", c, err)
+			}
+		})
+	}
+	for tries := 0; tries < 10000 && g.dialling.TryLock(); tries++ { // until one of them dials
+		g.dialling.Unlock()
+		time.Sleep(time.Millisecond)
+	}
+	g.speakBy(arrives)
+	all.Wait()
+	if n := clients(); n != 1 {
+		t.Errorf("%d clients", n)
+	}
+}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -32,9 +33,10 @@ type Guest struct {
 	dialling sync.Mutex // one client at a time
 	ending   sync.Mutex // while the end of a lease takes addresses from it, or it is given its own again
 	mu       sync.Mutex
-	open     guest.Channel // see channel
-	busy     string        // id of the migration under way
-	booted   string        // what became of it when it booted anew; "": it did not, as far as is known
+	open     guest.Channel      // see channel
+	stopDial context.CancelFunc // see dialsUntil
+	busy     string             // id of the migration under way
+	booted   string             // what became of it when it booted anew; "": it did not, as far as is known
 	udp      udpUse
 	deaf     time.Time // until when it is not asked again; see isDeaf
 	stand    struct {  // how often a subnet agent was asked for it, and when it may be again
