@@ -52,7 +52,7 @@ func Await(ctx context.Context, params guest.AwaitJoin, progress func(joined, to
 	watching, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// Events first, the list after: what happens between the two is seen twice.
-	events, err := mptcp.Events(watching)
+	events, err := mptcp.Events(watching, mptcp.SubEstablished, mptcp.Closed)
 	if err != nil {
 		return guest.Joins{}, err
 	}

@@ -36,7 +36,7 @@ type Moves struct {
 // Watch is Moves' work. It costs nothing while no connection gets a subflow, and the error is ErrUnsupported
 // where the kernel tells of none.
 func (m *Moves) Watch(ctx context.Context) error {
-	events, err := mptcp.Events(ctx)
+	events, err := mptcp.Events(ctx, mptcp.SubEstablished)
 	if err != nil {
 		return err
 	}
@@ -110,19 +110,16 @@ func (m *Moves) Since(addrs []netip.Addr) (since time.Duration) {
 
 // take notes who got a subflow, and says whether somebody did.
 func (m *Moves) take(event mptcp.Event, now time.Time) (came bool) {
-	switch event.Kind {
-	case mptcp.SubEstablished:
-		if _, noted := m.joined[event.Token]; noted || len(m.joined) < movedAtOnce {
-			m.joined[event.Token] = now
-		}
-		return true
-	case mptcp.Closed:
-		delete(m.joined, event.Token)
+	if event.Kind != mptcp.SubEstablished {
+		return false
 	}
-	return false
+	if _, noted := m.joined[event.Token]; noted || len(m.joined) < movedAtOnce {
+		m.joined[event.Token] = now
+	}
+	return true
 }
 
-// dead are the subflows of noted connections to addresses where a client was. It forgets who has none that
+// dead are the subflows of noted connections to addresses where a client was. It forgets who has ended or has none that
 // might be one, and who had time enough.
 func (m *Moves) dead(connections []mptcp.Connection, now time.Time) (dead []mptcp.Subflow) {
 	alive := make(map[uint32]bool)
