@@ -201,6 +201,18 @@ func (m *outgoing) newEpoch(next migration.Source) {
 	m.rec.Note(fmt.Sprintf("all is undone; the migration begins again (try %d, epoch %d)", next.Tries+1, next.Epoch))
 }
 
+// takenAgain has the guest be here by the right that an earlier agent took back: by the one before, its next migration would hand over
+// that which was taken.
+func (m *outgoing) takenAgain() {
+	if m.aside {
+		return // it may have come here by a later one
+	}
+	m.guest.remember(func(h *care.Held) { h.Epoch = max(h.Epoch, m.state.Epoch) })
+	if err := m.a.guests.saveIfHere(m.guest); err != nil {
+		m.a.log.Error("keep guest", "guest", m.plan.Guest, "error", err)
+	}
+}
+
 // writeTaken keeps for whom the taking back has to be told, until it was.
 func (m *outgoing) writeTaken(state migration.Source) Taken {
 	taken := Taken{m.plan.ID, m.plan.To, Undo{Epoch: state.Epoch, Released: true}}

@@ -154,7 +154,8 @@ func (m *outgoing) foundAgain() {
 	if m.state.Epoch == 0 { // written before states had one
 		m.state.Epoch = m.plan.Epoch
 	}
-	if m.state.Taken { // the earlier agent may have ended before it wrote down whom to tell
+	if m.state.Taken { // the earlier agent may have ended before it wrote down by which right the guest is here, and whom to tell
+		m.takenAgain()
 		if taken := m.writeTaken(m.state); m.untaken != nil { // else resumeTaken finds it
 			m.a.actors.Go(func() { m.a.tellTaken(taken) })
 		}
