@@ -20,6 +20,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -233,6 +234,7 @@ func (a *Agent) readopt(ctx context.Context) (lost map[string]*Guest) {
 	for _, err := range errs {
 		a.log.Error("guest left as it is", "error", err)
 	}
+	held = slices.DeleteFunc(held, a.endHalfStarted)
 	found, errs := make([]*Guest, len(held)), make([]error, len(held))
 	var all sync.WaitGroup
 	for i, h := range held {

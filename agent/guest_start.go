@@ -62,7 +62,7 @@ func (a *Agent) apiStartGuest(r *http.Request) (any, error) {
 }
 
 // startGuest boots a guest of one of our images with a free address. On error nothing
-// of it is left.
+// of it is left; nor is of one whose agent is killed before it is under care, see endHalfStarted.
 func (a *Agent) startGuest(ctx context.Context, d config.Description) (_ *Guest, err error) {
 	g := &Guest{Held: care.Held{Description: d, Epoch: 1, Table: guest.FirstTable}}
 	g.Held.Dir = a.guestDir(d.Name, "1")
@@ -71,7 +71,7 @@ func (a *Agent) startGuest(ctx context.Context, d config.Description) (_ *Guest,
 	}
 	defer func() {
 		if err != nil {
-			a.discard(g)
+			a.forgetStart(g)
 		}
 	}()
 	if err := a.chooseAddresses(ctx, g); err != nil {
@@ -84,8 +84,11 @@ func (a *Agent) startGuest(ctx context.Context, d config.Description) (_ *Guest,
 	if err != nil {
 		return nil, err
 	}
+	if err := a.guests.begin(g); err != nil {
+		return nil, fmt.Errorf("start guest %s: %w", d.Name, err)
+	}
 	machine, err := qemu.Start(ctx, spec)
-	if err != nil { // and there is none, which discard asks
+	if err != nil { // and there is none, which dismantle asks
 		return nil, fmt.Errorf("start guest %s: %w", d.Name, err)
 	}
 	g.Machine = machine
@@ -98,6 +101,31 @@ func (a *Agent) startGuest(ctx context.Context, d config.Description) (_ *Guest,
 		}
 	}
 	return g, nil
+}
+
+// forgetStart ends what was made for a guest that is not under care yet, and lets go of its name when nothing says any more that it is
+// being started.
+func (a *Agent) forgetStart(g *Guest) {
+	a.dismantle(g)
+	if err := a.guests.forget(g); err != nil {
+		a.log.Warn("forget guest", "guest", g.name(), "error", err)
+	}
+	a.guests.settled(g)
+}
+
+// endHalfStarted ends a guest that an agent was killed in starting; false: it is none. Who asked for it was told nothing,
+// and it may lack its addresses. Its QEMU may not listen yet.
+func (a *Agent) endHalfStarted(h care.Held) bool {
+	if !h.Starting {
+		return false
+	}
+	a.log.Warn("guest ended: an agent was killed as it started it; start it again", "guest", h.Description.Name)
+	if err := qemu.KillSilent(h.Dir, ""); err != nil {
+		a.log.Error("end qemu; what was written down of its guest is kept", "guest", h.Description.Name, "error", err)
+		return true
+	}
+	a.forgetStart(&Guest{Held: h})
+	return true
 }
 
 // configureFirst gives a guest that boots its first addresses.

@@ -251,6 +251,15 @@ func (s *guests) expected() map[netip.Addr]string {
 	return out
 }
 
+// begin writes down that g is being started, for an agent after one that is killed meanwhile: until save.
+func (s *guests) begin(g *Guest) error {
+	s.saving.Lock()
+	defer s.saving.Unlock()
+	h := g.held()
+	h.Starting = true
+	return statefile.Write(filepath.Join(s.dir, g.name()+".json"), h)
+}
+
 // save adds g, or writes down what changed of it.
 func (s *guests) save(g *Guest) error {
 	s.saving.Lock()

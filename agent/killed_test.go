@@ -1,8 +1,12 @@
 package agent
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
+	"time"
 
+	"godwit/agent/config"
 	"godwit/migration"
 )
 
@@ -30,4 +34,50 @@ func TestTakenBackHoldsAfterARestart(t *testing.T) {
 	if kept := onDisk(t, a).Epoch; g.held().Epoch != state.Epoch || kept != state.Epoch {
 		t.Errorf("it is here by epoch %d, %d on the disk; taken back: %d", g.held().Epoch, kept, state.Epoch)
 	}
+}
+
+// TestHalfStarted: of a guest whose agent is killed as it starts it nothing is left when the next has started.
+func TestHalfStarted(t *testing.T) {
+	a := between(t)
+	h, ended := starving(t, a)
+	if err := a.guests.begin(&Guest{Held: h}); err != nil {
+		t.Fatal(err)
+	}
+	lost := a.readopt(t.Context())
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		t.Error("its QEMU lives")
+	}
+	held, errs := a.guests.remembered()
+	left, err := os.ReadDir(filepath.Join(a.config.Run, "guests"))
+	if len(lost)+len(held)+len(errs)+len(left)+len(a.guests.all()) > 0 || err != nil {
+		t.Errorf("lost %v; remembered %v, %v; left %v, %v; under care %v", lost, held, errs, left, err, a.guests.all())
+	}
+	if err := a.guests.nameFree("web"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestStartIsWrittenDown: no guest's QEMU is started that a later agent would not know of, and one that does not start is not remembered.
+func TestStartIsWrittenDown(t *testing.T) {
+	image := filepath.Join(t.TempDir(), "image")
+	if err := os.WriteFile(image, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	inNamespace(t, func() error {
+		t.Setenv("PATH", t.TempDir()) // without QEMU
+		for dir, words := range map[string]string{"": "executable file not found", image: "not a directory"} {
+			a := bareAgent(t, &config.Config{Host: "rome", Image: config.Image{Kernel: image, Initrd: image}, Network: config.Network{MTU: 1500}})
+			if a.ctx = t.Context(); dir != "" { // in which nothing can be written
+				a.guests.dir = dir
+			}
+			_, err := a.startGuest(t.Context(), goodPreparation().Description)
+			refusedBy(t, "without QEMU", err, words)
+			if held, errs := a.guests.remembered(); len(held)+len(errs) > 0 {
+				t.Errorf("remembered: %v, %v", held, errs)
+			}
+		}
+		return nil
+	})
 }
