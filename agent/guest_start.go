@@ -66,6 +66,10 @@ func (a *Agent) apiStartGuest(r *http.Request) (any, error) {
 func (a *Agent) startGuest(ctx context.Context, d config.Description) (_ *Guest, err error) {
 	g := &Guest{Held: care.Held{Description: d, Epoch: 1, Table: guest.FirstTable}}
 	g.Held.Dir = a.guestDir(d.Name, "1")
+	if pid, lives := qemu.LivesIn(g.Held.Dir); lives { // by whose sockets alone it is reached: they would go with what is undone
+		return nil, &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf(
+			"guest %s: QEMU %d runs in %s and is not under care: it may run a guest of that name; see `godwit doctor`, and end it first", d.Name, pid, g.Held.Dir)}
+	}
 	if err := a.guests.expect(g); err != nil {
 		return nil, err
 	}

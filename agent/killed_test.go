@@ -81,3 +81,15 @@ func TestStartIsWrittenDown(t *testing.T) {
 		return nil
 	})
 }
+
+// TestStartBesideAQEMU: what a QEMU that is not under care is reached by is not taken from it by who starts a guest of its name.
+func TestStartBesideAQEMU(t *testing.T) {
+	a := bareAgent(t, &config.Config{Host: "rome"})
+	dir := a.guestDir("web", "1")
+	livesIn(t, dir)
+	_, err := a.startGuest(t.Context(), config.Description{Name: "web", Memory: 32 << 20})
+	refused(t, "it may run the guest", err, migration.CodeBusy, "runs in "+dir)
+	if _, err := os.Stat(filepath.Join(dir, "pid")); err != nil {
+		t.Error(err)
+	}
+}

@@ -209,10 +209,16 @@ func TestNoMachineIsWatched(t *testing.T) {
 func starving(t *testing.T, a *Agent) (h care.Held, ended <-chan struct{}) {
 	t.Helper()
 	h = goodHeld(a.config.Run)
-	if err := os.MkdirAll(h.Dir, 0o700); err != nil {
+	return h, livesIn(t, h.Dir)
+}
+
+// livesIn is a process that passes for the QEMU of that directory, until somebody, or the test's end, ends it.
+func livesIn(t *testing.T, dir string) (ended <-chan struct{}) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("sh", "-c", "read never", "-pidfile", filepath.Join(h.Dir, "pid"))
+	cmd := exec.Command("sh", "-c", "read never", "-pidfile", filepath.Join(dir, "pid"))
 	cmd.Args[0] = "qemu-system-none"
 	if _, err := cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
@@ -229,10 +235,10 @@ func starving(t *testing.T, a *Agent) (h care.Held, ended <-chan struct{}) {
 		cmd.Process.Kill() //nolint:errcheck // it may have ended
 		<-over
 	})
-	if err := os.WriteFile(filepath.Join(h.Dir, "pid"), []byte(strconv.Itoa(cmd.Process.Pid)), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "pid"), []byte(strconv.Itoa(cmd.Process.Pid)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return h, over
+	return over
 }
 
 // TestTakenBackWhileItStarves: a guest that waits for pages here, under an agent that was started again, and was taken back meanwhile, is

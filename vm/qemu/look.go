@@ -52,6 +52,9 @@ func (l *Looker) Status(ctx context.Context) (vm.Status, error) {
 // Close lets go; QEMU goes on.
 func (l *Looker) Close() error { return l.qmp.Close() }
 
+// LivesIn is the process of the QEMU that lives in a runtime directory; false: none does.
+func LivesIn(dir string) (pid int, lives bool) { return living(dir) }
+
 // Living are the runtime directories below root in which a QEMU lives, with its process.
 func Living(root string) (map[string]int, error) {
 	entries, err := os.ReadDir(root)
