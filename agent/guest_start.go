@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/netip"
 	"os"
@@ -165,7 +166,7 @@ func (a *Agent) guestDir(name, epoch string) string {
 func (a *Agent) openTaps(g *Guest) error {
 	g.remember(func(h *care.Held) { h.Taps = nil }) // an abort may write it down meanwhile
 	for i := range g.Held.Description.NICs {
-		name := fmt.Sprintf("gwt%d%c", g.Held.Number, 'a'+i)
+		name := tapName(g.Held.Number, i)
 		tap, err := netstate.OpenTap(name, tapQueue, a.config.Network.Bridge, a.config.Network.MTU)
 		if err != nil {
 			return fmt.Errorf("guest %s: %w", g.name(), err)
@@ -174,6 +175,16 @@ func (a *Agent) openTaps(g *Guest) error {
 		g.remember(func(h *care.Held) { h.Taps = append(h.Taps, name) })
 	}
 	return nil
+}
+
+// tapName is the name of the tap of NIC i of the guest with that number.
+func tapName(number, i int) string { return fmt.Sprintf("gwt%d%c", number, 'a'+i) }
+
+// tapped says whether there is such a tap although no guest is known to have that number: a QEMU has it of which nothing is written down,
+// as its agent was killed before. No guest could come here by that number.
+func tapped(number int) bool {
+	_, err := net.InterfaceByName(tapName(number, 0))
+	return err == nil
 }
 
 // spec is how QEMU is to run the guest here.

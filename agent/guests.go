@@ -168,7 +168,7 @@ func (s *guests) any(is func(*Guest) bool) bool {
 	return false
 }
 
-// free is the smallest number that no guest here has.
+// free is the smallest number that no guest here has, and by which no tap is called.
 func (s *guests) free() int {
 	first := 1
 	if len(s.unread) > 0 {
@@ -176,7 +176,7 @@ func (s *guests) free() int {
 	}
 	for n := first; ; n++ {
 		has := func(g *Guest) bool { return g.Held.Number == n }
-		if !s.any(has) {
+		if !s.any(has) && !tapped(n) {
 			return n
 		}
 	}

@@ -2,10 +2,12 @@ package agent
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/migration"
 )
@@ -92,4 +94,24 @@ func TestStartBesideAQEMU(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "pid")); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestTapOfNobodysGuest: a tap that a QEMU has which nobody knows of does not bar guests from the host.
+func TestTapOfNobodysGuest(t *testing.T) {
+	a := bareAgent(t, &config.Config{Host: "rome"})
+	inNamespace(t, func() error {
+		if err := exec.Command("ip", "tuntap", "add", tapName(1, 0), "mode", "tap").Run(); err != nil {
+			return err
+		}
+		for _, name := range []string{"web", "db"} {
+			g := &Guest{Held: care.Held{Description: config.Description{Name: name, NICs: []config.NIC{{}}}}}
+			if err := a.guests.expect(g); err != nil {
+				return err
+			}
+			if g.Held.Number == 1 {
+				t.Errorf("guest %s gets the tap of another", name)
+			}
+		}
+		return nil
+	})
 }
