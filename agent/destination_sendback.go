@@ -111,9 +111,18 @@ func (m *incoming) sendBack(ctx context.Context) error {
 	default:
 		err = errors.Join(err, m.dropDisks())
 	}
-	err = errors.Join(err, m.a.sendAway(ctx, m.plan.ID), m.a.detours.Remove(ctx, m.plan.ID), m.endDirect(ctx))
+	err = errors.Join(err, m.a.sendAway(ctx, m.plan.ID), m.removeDetour(ctx), m.endDirect(ctx))
 	if m.a.ownName(m.plan.ID) != nil {
 		return err // another has a tunnel of that name, and this one was refused for it
 	}
 	return errors.Join(err, m.a.dropTunnel(ctx, tunnelName(m.plan.ID)))
+}
+
+// removeDetour takes the guest's detour away. The kernel leads to the guest before the disk has the detour: of an agent that was
+// killed between the two it does so by none, and is made equal to what there is.
+func (m *incoming) removeDetour(ctx context.Context) error {
+	if _, ok := m.a.detours.Get(m.plan.ID); !ok && m.work.found {
+		return m.a.detours.Follow(m.plan.Guest)
+	}
+	return m.a.detours.Remove(ctx, m.plan.ID)
 }

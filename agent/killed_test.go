@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,7 +10,10 @@ import (
 
 	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/record"
 	"godwit/migration"
+	"godwit/netstate"
+	"godwit/netstate/tunnel"
 )
 
 // Tests of agents that were killed between two things that belong together, as the next agent finds them.
@@ -113,5 +117,27 @@ func TestTapOfNobodysGuest(t *testing.T) {
 			}
 		}
 		return nil
+	})
+}
+
+// TestArrivalThatWasNotWrittenDown: what an agent has had the kernel lead to a guest that was coming, and was killed before the disk had it, goes
+// with the rest that is undone.
+func TestArrivalThatWasNotWrittenDown(t *testing.T) {
+	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
+		d, _, err := visitsBy(ctx, t, a)
+		if err != nil {
+			return err
+		}
+		displace(a, d.ID)
+		plan := migration.Plan{ID: d.ID, Guest: "web", From: "paris", To: "rome", Epoch: 2}
+		m := &incoming{a: a, plan: plan, rec: record.New("rome", plan, time.Now()), work: &destinationWork{found: true}}
+		if err := m.sendBack(ctx); err != nil {
+			return err
+		}
+		left, err := netstate.Found()
+		if len(left.States)+len(left.Stray) > 0 || tunnel.Exists(d.Tunnel.Name) {
+			t.Errorf("left: %v, %v; its tunnel: %v", left.States, left.Stray, tunnel.Exists(d.Tunnel.Name))
+		}
+		return err
 	})
 }

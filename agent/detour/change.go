@@ -68,6 +68,19 @@ func (s *Store) write(change uint64) error {
 	return nil
 }
 
+// Follow makes the kernel equal to what the guest's detours are, where none changes: by an agent that was killed it may lead by one that
+// was never written down. What fails CatchUp repeats.
+func (s *Store) Follow(guest string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.apply(guest)
+	if err != nil {
+		s.made++
+		s.stale[guest] = s.made
+	}
+	return err
+}
+
 // CatchUp repeats changes that failed, such as on a disk that was full: of a detour that is
 // no more nobody else would.
 func (s *Store) CatchUp() error {
