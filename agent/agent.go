@@ -173,6 +173,7 @@ func (a *Agent) goOn(ctx context.Context) {
 	}
 	lost := a.readopt(ctx)
 	a.restoreDetours(ctx)
+	a.endAstray(ctx)
 	a.resumeMigrations(ctx, lost)
 	a.resumeTaken()
 	a.owedWords.resume()

@@ -1,8 +1,10 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"strings"
 
 	"godwit/migration"
@@ -66,4 +68,18 @@ func (a *Agent) innerFree(end tunnel.Config) error {
 	own, peer := tunnel.InnerAddrs(end.Local, end.Remote)
 	return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf(
 		"tunnel to %s: its inner addresses %s and %s are those of device %s on host %s; try again: another port makes others", end.Remote, own, peer, by, a.config.Host)}
+}
+
+// endAstray ends the tunnels that no detour has, as an agent was killed before it had written the detour down, or between that
+// it has ended and the tunnel's end. It is for the start: nobody is making any.
+func (a *Agent) endAstray(ctx context.Context) {
+	sockets, _ := filepath.Glob(filepath.Join(a.tunnelDir(), "gwt-*.sock")) // the pattern is right
+	for _, socket := range sockets {
+		name := strings.TrimSuffix(filepath.Base(socket), ".sock")
+		if a.detours.TunnelOf(name, "") != "" {
+			continue
+		}
+		err := a.dropTunnel(ctx, name)
+		a.log.Warn("tunnel of no detour ended", "tunnel", name, "error", err)
+	}
 }

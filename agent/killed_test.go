@@ -141,3 +141,27 @@ func TestArrivalThatWasNotWrittenDown(t *testing.T) {
 		return err
 	})
 }
+
+// TestTunnelOfNoDetour: a tunnel that is left of a detour which has ended, or was never written down, ends as the next agent starts; others
+// stay.
+func TestTunnelOfNoDetour(t *testing.T) {
+	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
+		d, _, err := visitsBy(ctx, t, a)
+		if err != nil {
+			return err
+		}
+		defer tunnel.Down(context.Background(), a.tunnelDir(), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
+		if a.endAstray(ctx); !tunnel.Exists(d.Tunnel.Name) {
+			t.Error("the tunnel of a detour has ended")
+		}
+		displace(a, d.ID)
+		if a.endAstray(ctx); tunnel.Exists(d.Tunnel.Name) {
+			t.Error("a tunnel of no detour is left")
+		}
+		left, err := os.ReadDir(a.tunnelDir())
+		if len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
+		return err
+	})
+}
