@@ -18,6 +18,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -33,6 +34,7 @@ import (
 	"godwit/agent/priority"
 	"godwit/agent/probe"
 	"godwit/agent/record"
+	"godwit/agent/statefile"
 	"godwit/agent/uplinks"
 	"godwit/internal/clock"
 	"godwit/migration"
@@ -168,6 +170,7 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 
 // goOn takes up what an agent before this one has left: guests, what leads to them, migrations, what others are owed.
 func (a *Agent) goOn(ctx context.Context) {
+	a.endHalfWritten()
 	if err := a.endpoints.Sweep(); err != nil {
 		a.log.Warn("addresses for memory of an earlier agent may be announced still, and MPTCP's limits be raised", "error", err)
 	}
@@ -178,6 +181,13 @@ func (a *Agent) goOn(ctx context.Context) {
 	a.resumeTaken()
 	a.owedWords.resume()
 	a.resumeAsking()
+}
+
+// endHalfWritten removes files that an agent before this one was killed in writing.
+func (a *Agent) endHalfWritten() {
+	if err := errors.Join(statefile.Sweep(a.config.State), statefile.Sweep(a.config.Run)); err != nil {
+		a.log.Warn("files are left that an earlier agent has half written", "error", err)
+	}
 }
 
 // warnOfHost says once what guests cannot be moved without, and may come later: a bridge that the

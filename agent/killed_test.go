@@ -165,3 +165,19 @@ func TestTunnelOfNoDetour(t *testing.T) {
 		return err
 	})
 }
+
+// TestHalfWrittenFile: what an agent was killed in writing is gone when the next has begun.
+func TestHalfWrittenFile(t *testing.T) {
+	a := bareAgent(t, &config.Config{Host: "rome"})
+	for _, dir := range []string{a.config.State, a.config.Run} {
+		if err := os.WriteFile(filepath.Join(dir, ".tmp-1"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.endHalfWritten()
+	for _, dir := range []string{a.config.State, a.config.Run} {
+		if left, err := filepath.Glob(filepath.Join(dir, ".tmp-*")); err != nil || len(left) > 0 {
+			t.Errorf("left: %v, %v", left, err)
+		}
+	}
+}

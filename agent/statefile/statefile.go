@@ -64,7 +64,7 @@ func Write(path string, value any) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".tmp-*")
+	tmp, err := os.CreateTemp(filepath.Dir(path), half+"*")
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
@@ -81,6 +81,23 @@ func Write(path string, value any) error {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil
+}
+
+// half begins the name of a file that is not written yet.
+const half = ".tmp-"
+
+// Sweep removes what processes that were killed as they wrote have left in dir, and in the directories in it. It is for who alone writes
+// there, before it does.
+func Sweep(dir string) error {
+	var errs []error
+	for _, pattern := range []string{half + "*", filepath.Join("*", half+"*")} {
+		left, err := filepath.Glob(filepath.Join(dir, pattern))
+		errs = append(errs, err)
+		for _, path := range left {
+			errs = append(errs, os.Remove(path))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Remove removes path, where it is, for good: it does not come back with a host that loses its power. On error it may

@@ -71,6 +71,35 @@ func TestWrittenIsRead(t *testing.T) {
 	}
 }
 
+// TestSweep: what was cut off in writing goes, and nothing else.
+func TestSweep(t *testing.T) {
+	dir := t.TempDir()
+	stays := map[string]bool{
+		"detours.json": true, ".tmp-1": false, "guests/web.json": true, "guests/.tmp-2": false, "guests/.hidden": true, "guests/web/.tmp-3": true,
+	}
+	for name := range stays {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if err := Sweep(dir); err != nil {
+			t.Error(err)
+		}
+	}
+	for name, want := range stays {
+		if _, err := os.Stat(filepath.Join(dir, name)); (err == nil) != want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := Sweep(filepath.Join(dir, "none")); err != nil {
+		t.Errorf("of a directory that is not there: %v", err)
+	}
+}
+
 func TestDirectlyIn(t *testing.T) {
 	for path, want := range map[string]bool{
 		"/run/godwit/guests/web-3": true, "/run/godwit/guests": false, "/run/godwit/guests/web-3/x": false,
