@@ -338,9 +338,6 @@ func (m *incoming) setEarlierAside() error {
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if err == nil {
-			err = journal.SyncDir(filepath.Dir(d.Path)) // or a host that loses its power has it by its old name again
-		}
 		if err != nil {
 			return fmt.Errorf("keep an earlier disk %s of guest %s: %w", d.ID, m.plan.Guest, err)
 		}
@@ -381,7 +378,10 @@ func setAside(path, why string) (kept string, err error) {
 	case !errors.Is(err, fs.ErrNotExist):
 		return "", err
 	}
-	return kept, os.Rename(path, kept)
+	if err := os.Rename(path, kept); err != nil {
+		return "", err
+	}
+	return kept, journal.SyncDir(filepath.Dir(path)) // or a host that loses its power has it by its old name again, and may remove it
 }
 
 // removeDisks removes those that are ours; others are their owner's to keep.

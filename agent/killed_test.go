@@ -2,11 +2,14 @@ package agent
 
 import (
 	"context"
+	"encoding/binary"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"godwit/agent/care"
 	"godwit/agent/config"
@@ -179,5 +182,38 @@ func TestHalfWrittenFile(t *testing.T) {
 		if left, err := filepath.Glob(filepath.Join(dir, ".tmp-*")); err != nil || len(left) > 0 {
 			t.Errorf("left: %v, %v", left, err)
 		}
+	}
+}
+
+// TestAsideOutlivesTheHost: as a disk was set aside, its directory is opened, which is for nothing but to sync it. By its old name, which it
+// would have again when its host loses its power, `doctor --clean` may take it for one that nobody needs.
+func TestAsideOutlivesTheHost(t *testing.T) {
+	m := comes(t, bareAgent(t, &config.Config{Host: "rome"}))
+	path := diskOf(t, m.a, "web", 2)
+	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd) //nolint:errcheck // it was only read
+	if _, err := unix.InotifyAddWatch(fd, filepath.Dir(path), unix.IN_OPEN|unix.IN_MOVED_TO); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.setDisksAside(); err != nil {
+		t.Fatal(err)
+	}
+	events := make([]byte, 4096)
+	n, err := unix.Read(fd, events)
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved, synced := false, false
+	for at := events[:n]; len(at) >= unix.SizeofInotifyEvent; { // inotify(7): wd, mask, cookie, len, name
+		mask, name := binary.NativeEndian.Uint32(at[4:]), binary.NativeEndian.Uint32(at[12:])
+		moved = moved || mask&unix.IN_MOVED_TO != 0
+		synced = synced || moved && mask&unix.IN_ISDIR != 0
+		at = at[unix.SizeofInotifyEvent+name:]
+	}
+	if !moved || !synced {
+		t.Errorf("set aside: %v; its directory was opened after that: %v", moved, synced)
 	}
 }
