@@ -181,6 +181,7 @@ func (a *Agent) goOn(ctx context.Context) {
 	a.resumeTaken()
 	a.owedWords.resume()
 	a.resumeAsking()
+	a.resumeNames()
 }
 
 // endHalfWritten removes files that an agent before this one was killed in writing.

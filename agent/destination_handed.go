@@ -30,6 +30,7 @@ func (m *incoming) handed(joins *guest.Joins, users *guest.Users) error {
 				h.Addresses = append(h.Addresses, notCurrent(m.plan.Held)...)
 			}
 			h.Active, h.Table, h.Endpoint = 1-m.plan.Active, m.table(), m.lastEndpoint(joins)
+			h.Unnamed = m.a.config.DNS != nil
 		})
 	}
 	if joins != nil {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -215,5 +216,40 @@ func TestAsideOutlivesTheHost(t *testing.T) {
 	}
 	if !moved || !synced {
 		t.Errorf("set aside: %v; its directory was opened after that: %v", moved, synced)
+	}
+}
+
+// TestNamesAreToldByTheNextAgent: a name server that an agent did not get to tell of a guest's next addresses hears of them from the next
+// one, once. Clients would else be sent to the old ones for good.
+func TestNamesAreToldByTheNextAgent(t *testing.T) {
+	server, taken := nameServer(t, 0)
+	a := startedAgain(t)
+	a.config.DNS = &server
+	p, live := goodPreparation(), a.ctx
+	m := &incoming{a: a, plan: p.Plan, rec: record.New("rome", p.Plan, time.Now()), work: &destinationWork{preparation: p}}
+	m.work.guest = &Guest{Held: m.expected()}
+	killed, kill := context.WithCancel(live)
+	kill()
+	a.ctx = killed
+	if err := m.handed(nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	a.actors.Wait()
+	a.ctx = live
+	if err := a.records.Write("m-00000001-destination.json", record.NewReport(p.Plan, 1)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		a.resumeNames()
+		a.actors.Wait()
+	}
+	if got := taken(); len(got) != 1 || !strings.Contains(got[0], "10.2.1.20") {
+		t.Errorf("it was told %v", got)
+	}
+	if onDisk(t, a).Unnamed {
+		t.Error("the next agent tells it again")
+	}
+	if rep, _, err := a.records.History("m-00000001"); err != nil || !strings.Contains(strings.Join(rep.Notes, " "), "name service: web.example.test. is 10.2.1.20 now") {
+		t.Errorf("notes: %q, %v", rep.Notes, err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/limits"
 	"godwit/agent/record"
 	"godwit/migration"
@@ -31,11 +32,48 @@ func (a *Agent) tellNames(plan migration.Plan, rec *record.Record) (done <-chan 
 	a.actors.Go(func() {
 		defer close(ended)
 		still := func() bool { return a.hasAddresses(plan.Guest, plan.Next) }
-		if text := a.updateNames(a.ctx, plan.Guest, seen(plan.Next), nameWaits, still, func(text string) { a.remark(plan.ID, rec, text) }); text != "" {
-			a.remark(plan.ID, rec, text)
+		text := a.updateNames(a.ctx, plan.Guest, seen(plan.Next), nameWaits, still, func(text string) { a.remark(plan.ID, rec, text) })
+		if text == "" {
+			return // the agent ends, and the next one goes on
+		}
+		a.remark(plan.ID, rec, text)
+		if still() {
+			a.namesOver(plan.Guest)
 		}
 	})
 	return ended
+}
+
+// namesOver writes down that the name server is not to be told of the guest any more.
+func (a *Agent) namesOver(guest string) {
+	g, err := a.guests.find(guest)
+	if err != nil || !g.held().Unnamed {
+		return
+	}
+	g.remember(func(h *care.Held) { h.Unnamed = false })
+	if err := a.guests.saveIfHere(g); err != nil { // it is told once more by the next agent
+		a.log.Warn("keep guest", "guest", guest, "error", err)
+	}
+}
+
+// namesAgain goes on telling the name server what an agent before this one did not get to. It is nil where that is nothing.
+func (a *Agent) namesAgain(g *Guest) (done <-chan struct{}) {
+	h := g.held()
+	given, _ := h.Handed()
+	if !h.Unnamed || len(given) == 0 {
+		return nil
+	}
+	plan := migration.Plan{ID: given[0].Handover, Guest: g.name(), Next: given}
+	return a.tellNames(plan, a.records.Find(plan.ID))
+}
+
+// resumeNames does so for all guests here but those that are coming: their migrations do.
+func (a *Agent) resumeNames() {
+	for _, g := range a.guests.all() {
+		if !a.isComing(g.name()) {
+			a.namesAgain(g)
+		}
+	}
 }
 
 // hasAddresses says whether the guest is here, and the addresses are its own.
@@ -92,9 +130,9 @@ func join(addrs []netip.Addr) string {
 	return strings.Join(out, ", ")
 }
 
-// remark notes something of a migration that may have ended meanwhile.
+// remark notes something of a migration that may have ended meanwhile, or under an earlier agent; rec is nil then.
 func (a *Agent) remark(id string, rec *record.Record, text string) {
-	if rec.Snapshot().Ended == 0 {
+	if rec != nil && rec.Snapshot().Ended == 0 {
 		rec.Note(text)
 		return
 	}

@@ -258,6 +258,7 @@ func (m *incoming) foundGuest(g *Guest) {
 	m.takeGuest()
 	if m.snapshot().Landing == migration.Leaving {
 		m.recall()
+		m.work.named = m.a.namesAgain(m.work.guest)
 	}
 }
 

@@ -102,6 +102,9 @@ func (a *Agent) resumeLate(ctx context.Context, l *late) {
 				a.log.Error("keep guest", "guest", name, "error", err)
 			}
 			a.keepAsking(g)
+			if len(l.ids) == 0 {
+				a.namesAgain(g)
+			}
 		case err == nil:
 			g.closeFiles() // its journal attaches again
 		case l.kept:

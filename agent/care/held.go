@@ -23,14 +23,15 @@ type Held struct {
 	Taps        []string            `json:"taps"`   // names, in the order of NICs
 	Active      int                 `json:"active"` // index of the active NIC
 	Addresses   []migration.Address `json:"addresses"`
-	ToDrop      []netip.Addr        `json:"to_drop,omitempty"` // that it was to give up, and has not said that it did; see dropLeft
-	Epoch       uint64              `json:"epoch"`             // of the right to run it here
-	Endpoint    uint8               `json:"endpoint"`          // highest MPTCP endpoint id used so far
-	Table       int                 `json:"table"`             // highest routing table number used in the guest
-	Boot        string              `json:"boot,omitempty"`    // id of the boot in which the guest has what a handover gave it; see boots
-	Leaving     bool                `json:"leaving"`           // let go of: not to be started here
+	ToDrop      []netip.Addr        `json:"to_drop,omitempty"`  // that it was to give up, and has not said that it did; see dropLeft
+	Epoch       uint64              `json:"epoch"`              // of the right to run it here
+	Endpoint    uint8               `json:"endpoint"`           // highest MPTCP endpoint id used so far
+	Table       int                 `json:"table"`              // highest routing table number used in the guest
+	Boot        string              `json:"boot,omitempty"`     // id of the boot in which the guest has what a handover gave it; see boots
+	Leaving     bool                `json:"leaving"`            // let go of: not to be started here
+	Unnamed     bool                `json:"unnamed,omitempty"`  // the name server is to be told of what its handover gave it, and has not taken it yet
 	Starting    bool                `json:"starting,omitempty"` // its QEMU may run, and nobody was told that it does: see startGuest
-	Unheard     *Unheard            `json:"unheard,omitempty"` // how it came, until its source is known to have heard that it landed
+	Unheard     *Unheard            `json:"unheard,omitempty"`  // how it came, until its source is known to have heard that it landed
 }
 
 // Unheard is the migration that brought a guest, and the host that may not have heard that it
