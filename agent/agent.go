@@ -179,6 +179,7 @@ func (a *Agent) goOn(ctx context.Context) {
 	a.endAstray(ctx)
 	a.resumeMigrations(ctx, lost)
 	a.resumeTaken()
+	a.resumeEndings()
 	a.owedWords.resume()
 	a.resumeAsking()
 	a.resumeNames()

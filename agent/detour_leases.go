@@ -13,7 +13,6 @@ import (
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
-	"godwit/agent/limits"
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/agent/visits"
@@ -285,40 +284,17 @@ type EndedDetour struct {
 // endBoth ends a detour here and asks its other end to do the same. A peer that
 // does not answer ends it when the lease does.
 func (a *Agent) endBoth(ctx context.Context, d detour.Detour) error {
-	if link, _, err := a.link(d.Peer); err == nil {
-		ask, cancel := limits.EndDetour.On(ctx)
-		defer cancel()
+	if _, _, err := a.link(d.Peer); err == nil {
 		rep, _ := a.records.Report(migrationOf(d.ID))
-		ended := EndedDetour{rep.Survival}
-		if err := limits.Says(ask, link.Call(ask, http.MethodPost, "/v1/detours/"+d.ID+"/end", ended, nil)); err != nil {
+		e := ending{d.ID, d.Peer, EndedDetour{rep.Survival}}
+		if err := a.askEnding(ctx, e); err != nil {
 			a.log.Warn("end the detour's other end", "id", d.ID, "peer", d.Peer, "error", err)
 			if d.Leased && d.Until.IsZero() { // there no lease ends it
-				a.endLater(d, ended)
+				a.endLater(e)
 			}
 		}
 	}
 	return a.endDetour(ctx, d)
-}
-
-// endLaterEvery is between tries to end a detour's other end.
-const endLaterEvery = 2 * time.Second
-
-// endLater asks a detour's other end on, beside everything else, for as long as a lease lasts.
-func (a *Agent) endLater(d detour.Detour, ended EndedDetour) {
-	a.actors.Go(func() {
-		for until := time.Now().Add(config.DefaultLease); time.Now().Before(until) && sleep(a.ctx, endLaterEvery); {
-			link, _, err := a.link(d.Peer)
-			if err != nil {
-				return
-			}
-			ask, cancel := limits.EndDetour.On(a.ctx)
-			err = link.Call(ask, http.MethodPost, "/v1/detours/"+d.ID+"/end", ended, nil)
-			cancel()
-			if err == nil {
-				return
-			}
-		}
-	})
 }
 
 // endDetour ends a detour here and writes down when.

@@ -3,10 +3,13 @@ package agent
 import (
 	"context"
 	"encoding/binary"
+	"errors"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +17,8 @@ import (
 
 	"godwit/agent/care"
 	"godwit/agent/config"
+	"godwit/agent/detour"
+	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/netstate"
@@ -251,5 +256,41 @@ func TestNamesAreToldByTheNextAgent(t *testing.T) {
 	}
 	if rep, _, err := a.records.History("m-00000001"); err != nil || !strings.Contains(strings.Join(rep.Notes, " "), "name service: web.example.test. is 10.2.1.20 now") {
 		t.Errorf("notes: %q, %v", rep.Notes, err)
+	}
+}
+
+// TestEndForGoodIsToldByTheNextAgent: the home of a guest whose address took a detour for good hears that it has ended there, also where
+// that did not answer as it did, and the agent ended before it was heard. No lease ends it at the home.
+func TestEndForGoodIsToldByTheNextAgent(t *testing.T) {
+	a := startedAgain(t)
+	var answers atomic.Bool
+	heard := make(chan string, 9)
+	a.links["paris"] = linked(t, "rome", "paris", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !answers.Load() {
+			peer.Answer(w, nil, errors.New("its disk is full"))
+			return
+		}
+		heard <- r.URL.Path
+		peer.Answer(w, nil, nil)
+	}))
+	d := detour.Detour{ID: "m-00000001", Guest: "web", Peer: "paris", Leased: true, Visiting: []netstate.Visiting{{Addr: theirsHere}}}
+	place(a, &d)
+	live := a.ctx
+	killed, kill := context.WithCancel(live)
+	a.ctx = killed
+	err := a.endBoth(live, d)
+	kill()
+	a.actors.Wait()
+	if err != nil || len(a.detours.List("")) > 0 {
+		t.Fatalf("it has not ended here: %v", err)
+	}
+	a.ctx = live
+	answers.Store(true)
+	for range 2 {
+		a.resumeEndings()
+		a.actors.Wait()
+	}
+	if len(heard) != 1 || <-heard != "/v1/detours/m-00000001/end" {
+		t.Errorf("it was told %d times", len(heard))
 	}
 }

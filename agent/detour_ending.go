@@ -1,0 +1,92 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"time"
+
+	"godwit/agent/limits"
+	"godwit/agent/statefile"
+	"godwit/migration"
+)
+
+// A detour that was for good is ended at its other end by nobody but the guest's host: until then the guest's home sends its address to
+// where it is not, and gives it to nobody. Whom that host has not reached is told on, also by the agents to come.
+
+// ending is the end of such a detour, of which its other end has not heard.
+type ending struct {
+	Detour string      `json:"detour"`
+	Peer   string      `json:"peer"`
+	Ended  EndedDetour `json:"ended"`
+}
+
+// Check says what cannot be meant of one that was read.
+func (e *ending) Check() error {
+	if !migration.ValidID(migrationOf(e.Detour)) {
+		return fmt.Errorf("detour %.100q: its id is not one", e.Detour)
+	}
+	return nil
+}
+
+func (e ending) path(a *Agent) string { return a.config.StatePath("ended", e.Detour+".json") }
+
+// endLaterEvery is between tries to end a detour's other end at first; each makes it twice as long, up to owedRarely.
+const endLaterEvery = 2 * time.Second
+
+// endLater asks a detour's other end on, beside everything else, for as long as that takes. It is before the detour ends here.
+func (a *Agent) endLater(e ending) {
+	if err := statefile.Write(e.path(a), e); err != nil {
+		a.log.Error("keep that a detour has ended", "id", e.Detour, "error", err)
+	}
+	a.actors.Go(func() { a.tellEnding(e, endLaterEvery) })
+}
+
+// tellEnding tells it until it is heard, or refused, first after wait. A host that the configuration does not name any more may be named again.
+func (a *Agent) tellEnding(e ending, wait time.Duration) {
+	if _, _, err := a.link(e.Peer); err != nil {
+		a.log.Error("tell that a detour has ended", "id", e.Detour, "error", err)
+		return
+	}
+	for ; sleep(a.ctx, wait); wait = min(max(2*wait, endLaterEvery), owedRarely) {
+		err := a.askEnding(a.ctx, e)
+		if problem := (*migration.Problem)(nil); err != nil && (!errors.As(err, &problem) || problem.Code == migration.CodeInternal) {
+			continue
+		}
+		if err != nil {
+			a.log.Warn("the detour's other end is left as it is", "id", e.Detour, "peer", e.Peer, "error", err)
+		}
+		if err := statefile.Remove(e.path(a)); err != nil {
+			a.log.Warn("forget that a detour has ended", "id", e.Detour, "error", err)
+		}
+		return
+	}
+}
+
+func (a *Agent) askEnding(ctx context.Context, e ending) error {
+	link, _, err := a.link(e.Peer)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := limits.EndDetour.On(ctx)
+	defer cancel()
+	return limits.Says(ctx, link.Call(ctx, http.MethodPost, "/v1/detours/"+e.Detour+"/end", e.Ended, nil))
+}
+
+// resumeEndings goes on telling what an earlier agent could not tell.
+func (a *Agent) resumeEndings() {
+	paths, err := filepath.Glob(a.config.StatePath("ended", "*.json"))
+	if err != nil {
+		a.log.Error("detours that have ended", "error", err)
+	}
+	for _, path := range paths {
+		var e ending
+		if err := statefile.Read(path, &e); err != nil || path != e.path(a) {
+			a.log.Error("the end of a detour cannot be read", "file", path, "error", err)
+			continue
+		}
+		a.actors.Go(func() { a.tellEnding(e, 0) })
+	}
+}
