@@ -317,6 +317,7 @@ func (a *Agent) sendDirectly(ask Repoint, caller string) error {
 	if slices.ContainsFunc(ask.Addresses, func(addr netip.Addr) bool { return !slices.Contains(known, addr) }) {
 		return notBelieved("repoint guest %s: %v is not what was asked for before", ask.Guest, ask.Addresses)
 	}
+	again := !slices.ContainsFunc(ask.Addresses, func(addr netip.Addr) bool { return !slices.Contains(d.LedAway(), addr) }) // and an agent may have been killed before it told neighbours
 	var stood []netip.Addr
 	beside := false // some went by a host of this site: neighbours may know a NIC of the guest's there
 	err := a.detours.Change(ask.Guest, func(all map[string]*detour.Detour) {
@@ -347,7 +348,7 @@ func (a *Agent) sendDirectly(ask Repoint, caller string) error {
 	if err == nil && len(stood) > 0 {
 		a.log.Info("stands for addresses", "guest", ask.Guest, "addresses", stood, "of", ask.Home, "at", caller)
 	}
-	if err == nil && (beside || len(stood) > 0) {
+	if err == nil && (beside || again || len(stood) > 0) {
 		a.announce(ask.Migration)
 	}
 	return err

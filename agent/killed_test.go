@@ -4,7 +4,10 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +23,7 @@ import (
 	"godwit/agent/detour"
 	"godwit/agent/peer"
 	"godwit/agent/record"
+	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/netstate/tunnel"
@@ -293,4 +297,40 @@ func TestEndForGoodIsToldByTheNextAgent(t *testing.T) {
 	if len(heard) != 1 || <-heard != "/v1/detours/m-00000001/end" {
 		t.Errorf("it was told %d times", len(heard))
 	}
+}
+
+// TestNeighboursAreToldAgain: who is asked again to send addresses, which it does, tells neighbours of them again: it may have been killed
+// before it had told them, and they go on sending to a home that does not lead them any more.
+func TestNeighboursAreToldAgain(t *testing.T) {
+	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
+		for _, line := range []string{
+			"link add port type veth peer name other", "link set port up master br0", "link set other up", "neigh add 10.2.1.40 lladdr 02:00:00:00:00:99 dev other nud reachable",
+		} {
+			if out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput(); err != nil {
+				return fmt.Errorf("ip %s: %w: %s", line, err, out)
+			}
+		}
+		a.config.Network.LAN = "br0"
+		ask := goodRepoint()
+		ask.Go = true
+		d := detour.Detour{
+			ID: ask.Migration, Guest: "web", Peer: "oslo", Leased: true, Up: clock.Now(), Tunnel: aTunnel(t, a, "gwt-00000002"), Asked: ask.Addresses,
+			Away: []netstate.Away{{Addr: ask.Addresses[0], MAC: net.HardwareAddr{2, 0, 0, 0, 0, 0x99}, Tunnel: "gwt-00000002", Active: true,
+				Gateway: netip.MustParseAddr("10.2.1.1"), Subnet: netip.MustParsePrefix("10.2.1.0/24")}},
+		}
+		place(a, &d)
+		if _, err := tunnel.Up(ctx, d.Tunnel); err != nil {
+			return err
+		}
+		defer tunnel.Down(context.Background(), a.tunnelDir(), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
+		if err := a.sendDirectly(ask, "oslo"); err != nil {
+			return err
+		}
+		here, err := hardwareOf("br0")
+		waitFor(t, "a neighbour knows that it is here", func() bool {
+			out, _ := exec.Command("ip", "neigh", "show", "10.2.1.40", "dev", "other").Output() //nolint:errcheck // it is empty then
+			return strings.Contains(string(out), here.String())
+		})
+		return err
+	})
 }
