@@ -278,11 +278,14 @@ func (a *Agent) apiForgetGuest(r *http.Request) (any, error) {
 func (a *Agent) letGo(g *Guest) error {
 	if g.Held.Description.QMP == "" {
 		a.discard(g)
-	} else {
-		g.closeFiles()
-		os.RemoveAll(g.Held.Dir) //nolint:errcheck // it was made just now
+		return a.guests.forget(g)
 	}
-	return a.guests.forget(g)
+	g.closeFiles()
+	if err := a.guests.forget(g); err != nil {
+		return err
+	}
+	os.RemoveAll(g.Held.Dir) //nolint:errcheck // last: a guest that is remembered without it could not be moved
+	return nil
 }
 
 // stopGuest ends a guest and removes what was made for it.

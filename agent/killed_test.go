@@ -23,6 +23,7 @@ import (
 	"godwit/agent/detour"
 	"godwit/agent/peer"
 	"godwit/agent/record"
+	"godwit/agent/statefile"
 	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate"
@@ -333,4 +334,28 @@ func TestNeighboursAreToldAgain(t *testing.T) {
 		})
 		return err
 	})
+}
+
+// TestForgottenBeforeItsDirectory: an agent that is killed as it lets an adopted guest go leaves it under care with its directory, without
+// which it could not be moved, or not at all.
+func TestForgottenBeforeItsDirectory(t *testing.T) {
+	a := bareAgent(t, &config.Config{Host: "rome"})
+	g := &Guest{Held: goodHeld(a.config.Run)}
+	g.Held.Description.QMP = "/run/web.sock"
+	if err := errors.Join(os.MkdirAll(g.Held.Dir, 0o700), a.guests.save(g)); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { removeGuest = statefile.Remove }()
+	removeGuest = func(path string) error {
+		if _, err := os.Stat(g.Held.Dir); err != nil {
+			t.Errorf("it is remembered still: %v", err)
+		}
+		return statefile.Remove(path)
+	}
+	if err := a.letGo(g); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(g.Held.Dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("its directory is left: %v", err)
+	}
 }
