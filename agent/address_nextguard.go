@@ -84,9 +84,12 @@ func (m *incoming) replaceTaken(ctx context.Context) error {
 		if next.Prefix.Addr().Is4() {
 			subnet = config.Subnet{Prefix: n.V4, Gateway: n.Gateway4}
 		}
-		addr, err := m.a.freeAddress(ctx, subnet, seeker{guest: m.plan.Guest, comesWith: bare(m.plan.Held)})
-		if err != nil {
-			return err
+		addr, given := m.given(ctx, subnet.Prefix)
+		if !given {
+			var err error
+			if addr, err = m.a.freeAddress(ctx, subnet, seeker{guest: m.plan.Guest, comesWith: bare(m.plan.Held)}); err != nil {
+				return err
+			}
 		}
 		m.rec.Note(fmt.Sprintf("next address %s was taken by %s after the check; %s is used", next.Prefix.Addr(), by, addr))
 		m.changeNext(func(all []migration.Address) {
@@ -94,6 +97,26 @@ func (m *incoming) replaceTaken(ctx context.Context) error {
 		})
 	}
 	return nil
+}
+
+// given is the address of subnet that an agent before this one has given the guest in the place of one that was taken, and was killed before
+// it had written that down; false: none. By another one yet the guest would have one of which nobody knows. It is promised to it.
+func (m *incoming) given(ctx context.Context, subnet netip.Prefix) (netip.Addr, bool) {
+	if !m.work.found {
+		return netip.Addr{}, false
+	}
+	g := m.work.guest
+	info, err := g.info(ctx)
+	if err != nil {
+		return netip.Addr{}, false // and is told by who sets the next one
+	}
+	known := bare(slices.Concat(m.plan.Held, m.plan.Next))
+	for _, addr := range without(addressesOf(info, g.Held.Description.NICs[1-m.plan.Active]), known) {
+		if subnet.Contains(addr) && m.a.promise(addr, m.plan.Guest) == nil {
+			return addr, true
+		}
+	}
+	return netip.Addr{}, false
 }
 
 // changeNext changes a copy of the next addresses, and takes it for them.

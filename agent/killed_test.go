@@ -28,6 +28,7 @@ import (
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/netstate/tunnel"
+	"godwit/vm/guest"
 )
 
 // Tests of agents that were killed between two things that belong together, as the next agent finds them.
@@ -358,4 +359,22 @@ func TestForgottenBeforeItsDirectory(t *testing.T) {
 	if _, err := os.Stat(g.Held.Dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("its directory is left: %v", err)
 	}
+}
+
+// TestGivenAnotherAddress: a guest that an agent gave another next address, as the first was taken, and which that was killed before it had
+// written down, goes on with that, and is not given a third.
+func TestGivenAnotherAddress(t *testing.T) {
+	a, p := between(t), goodPreparation()
+	given := netip.MustParsePrefix("10.2.1.33/24")
+	m := &incoming{
+		a: a, plan: p.Plan, rec: record.New("rome", p.Plan, time.Now()),
+		work: &destinationWork{preparation: p, found: true, taken: map[netip.Addr]string{p.Plan.Next[0].Prefix.Addr(): "02:00:00:00:00:99"}},
+	}
+	m.work.guest = &Guest{Held: m.expected(), open: forgetful{silent: new(bool), has: guest.Info{NICs: []guest.NIC{
+		{MAC: p.Description.NICs[1].MAC, Addrs: []netip.Prefix{p.Plan.Next[0].Prefix, given, netip.MustParsePrefix("10.1.1.33/24")}},
+	}}}}
+	if err := m.replaceTaken(t.Context()); err != nil || m.plan.Next[0].Prefix != given || m.offer.Plan.Next[0].Prefix != given {
+		t.Errorf("%v, %v; want %s", m.plan.Next, err, given)
+	}
+	refusedBy(t, "another", a.promise(given.Addr(), "db"), "guest web of this host has it")
 }
