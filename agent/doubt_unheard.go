@@ -82,11 +82,16 @@ func (a *Agent) awaitHeard(ctx context.Context, g *Guest) error {
 		if last == nil || ctx.Err() == nil {
 			last = err // a try that was cut short says less than the one before it
 		}
-		if !sleep(ctx, unheardSoon) {
-			return &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf(
-				"migrate guest %s: %v; it could be taken back there, so it is not moved on: bring %s or a path to it back, or, when that host is off, `godwit recover %s --keep`",
-				g.name(), last, g.held().Unheard.From, g.name())}
+		if sleep(ctx, unheardSoon) {
+			continue
 		}
+		u := g.held().Unheard
+		if u == nil { // another was answered meanwhile (keepAsking), or a person has given a word
+			return nil
+		}
+		return &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf(
+			"migrate guest %s: %v; it could be taken back there, so it is not moved on: bring %s or a path to it back, or, when that host is off, `godwit recover %s --keep`",
+			g.name(), last, u.From, g.name())}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"godwit/agent/api"
@@ -131,4 +132,20 @@ func TestSourceSaysThatItHeard(t *testing.T) {
 			t.Errorf("%s: %+v, %v; taking back: %v", at, got, err, taken)
 		}
 	}
+}
+
+// TestHeardMeanwhile: a migration that asks in vain whether the guest's source has heard of it goes on where another question was
+// answered meanwhile, just before its time was up.
+func TestHeardMeanwhile(t *testing.T) {
+	a, g := landedFrom(t, nil)
+	a.links["paris"].Close()
+	a.config.Peers, a.links = a.config.Peers[:0], map[string]*peer.Link{}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*unheardSoon+unheardSoon/2)
+		defer cancel()
+		time.AfterFunc(2*unheardSoon+unheardSoon/4, func() { g.remember(func(h *care.Held) { h.Unheard = nil }) })
+		if err := a.awaitHeard(ctx, g); err != nil {
+			t.Error(err)
+		}
+	})
 }
