@@ -45,11 +45,12 @@ type Guest struct {
 	}
 }
 
-// take marks the guest as busy with migration id, or says who has it.
+// take marks the guest as busy with migration id, or says who has it. A migration may take its own again; what else is
+// done with a guest is done once at a time.
 func (g *Guest) take(id string) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.busy != "" && g.busy != id {
+	if g.busy != "" && (g.busy != id || !migration.ValidID(id)) {
 		text := fmt.Sprintf("migration %s of it is under way; wait for it, or `godwit abort %s`", g.busy, g.busy)
 		if !migration.ValidID(g.busy) {
 			text = fmt.Sprintf("something else is being done with it (%s); try again when that is over, and see `godwit guest ls`", g.busy)

@@ -169,3 +169,45 @@ func TestForgottenOnASlowDisk(t *testing.T) {
 		t.Errorf("written down: %s, %v", data, err)
 	}
 }
+
+// takesLong is a QEMU whose end takes its time.
+type takesLong struct {
+	gone
+	asked, then chan struct{}
+}
+
+func (q takesLong) Quit(context.Context) error {
+	q.asked <- struct{}{}
+	<-q.then
+	return nil
+}
+
+// TestStoppedOnce: of two who stop a guest at once the second is told so. It would end what is made by then for another of the
+// guest's name.
+func TestStoppedOnce(t *testing.T) {
+	a := between(t)
+	q := takesLong{gone{done: make(chan struct{})}, make(chan struct{}, 2), make(chan struct{})}
+	a.guests.byName["web"] = &Guest{Held: care.Held{Description: config.Description{Name: "web"}, Dir: filepath.Join(t.TempDir(), "web-1")}, Machine: q}
+	stop := func() chan error {
+		r, done := callFrom(t, "rome", "", nil), make(chan error, 1)
+		r.SetPathValue("name", "web")
+		go func() {
+			_, err := a.apiStopGuest(r)
+			done <- err
+		}()
+		return done
+	}
+	first := stop()
+	<-q.asked
+	second := stop()
+	select {
+	case err := <-second:
+		refused(t, "the second", err, migration.CodeBusy, "web", "stop")
+	case <-q.asked:
+		t.Error("it is ended twice")
+	}
+	close(q.then)
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+}
