@@ -212,7 +212,7 @@ func (a *Agent) apiStopGuest(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := g.take("stop"); err != nil && !a.isComing(g.name()) { // a landing ends with its guest
+	if err := a.guests.takeHere(g, "stop"); err != nil && !(a.isComing(g.name()) && a.guests.has(g)) { // a landing ends with its guest
 		return nil, err
 	}
 	ctx := context.WithoutCancel(r.Context())

@@ -107,7 +107,7 @@ func (a *Agent) supersede(r *http.Request, ask Undo) (any, error) {
 	if g.held().Epoch != rep.Epoch { // it came back by another right
 		return declined, nil
 	}
-	if err := g.take("taken back by " + rep.From); err != nil {
+	if err := a.guests.takeHere(g, "taken back by "+rep.From); err != nil {
 		return nil, err
 	}
 	a.log.Warn("guest ended: its source took it back; its disks here are kept", "guest", rep.Guest, "source", rep.From, "epoch", ask.Epoch, "here", rep.Epoch)

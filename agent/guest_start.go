@@ -263,7 +263,7 @@ func (a *Agent) apiForgetGuest(r *http.Request) (any, error) {
 	if g.Held.Description.QMP == "" {
 		return nil, wrong("the agent started it here, also if it was adopted and has come back, and nobody else cares for it; power it off to end that, its disks stay")
 	}
-	if err := g.take("forget"); err != nil {
+	if err := a.guests.takeHere(g, "forget"); err != nil {
 		return nil, err
 	}
 	defer g.drop("forget")

@@ -61,6 +61,19 @@ func (g *Guest) take(id string) error {
 	return nil
 }
 
+// takeHere is take for a guest that was found under care before: it may have left since, or been let go of, and what
+// leads to it now is not to be touched. Whoever has taken it alone ends its care.
+func (s *guests) takeHere(g *Guest, id string) error {
+	if err := g.take(id); err != nil || s.has(g) {
+		return err
+	}
+	g.drop(id)
+	if _, err := s.find(g.name()); err != nil {
+		return err
+	}
+	return &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf("guest %s: it has just left this host and come back, or was let go of and adopted again; try again", g.name())}
+}
+
 func (g *Guest) drop(id string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

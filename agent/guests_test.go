@@ -15,6 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"godwit/agent/care"
 	"godwit/agent/config"
 	"godwit/agent/detour"
@@ -210,4 +212,38 @@ func TestStoppedOnce(t *testing.T) {
 	if err := <-first; err != nil {
 		t.Error(err)
 	}
+}
+
+// TestAskedToMoveAsItLeaves: who asks for a migration of a guest that is just leaving, or is let go of, is told that it is not here. It would be
+// tried with what is left of the guest, and be told to have failed.
+func TestAskedToMoveAsItLeaves(t *testing.T) {
+	a := between(t)
+	g := &Guest{Held: care.Held{Description: config.Description{Name: "web"}}}
+	if err := a.guests.save(g); err != nil {
+		t.Fatal(err)
+	}
+	pipe := a.config.StatePath("journal", "m-000000ff.journal")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(pipe), 0o700), unix.Mkfifo(pipe, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	asked := make(chan error, 1)
+	go func() {
+		_, err := a.draft(migration.Request{Guest: "web", To: "oslo"})
+		asked <- err
+	}()
+	w, err := os.OpenFile(pipe, os.O_WRONLY, 0) // it has found the guest, and looks for its journals
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(a.guests.forget(g), os.Remove(pipe), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, "it has left", <-asked, migration.CodeUnknownGuest, "web", "not under care")
+	if g.migration() != "" {
+		t.Errorf("it is busy with %s", g.migration())
+	}
+	if err := a.guests.save(&Guest{Held: care.Held{Description: config.Description{Name: "web"}, Epoch: 2}}); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, "it has come back", a.guests.takeHere(g, "stop"), migration.CodeBusy, "web", "try again")
 }

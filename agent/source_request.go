@@ -81,7 +81,7 @@ func (a *Agent) draft(req migration.Request) (*outgoing, error) {
 		return nil, err
 	}
 	id := newID()
-	if err := g.take(id); err != nil {
+	if err := a.guests.takeHere(g, id); err != nil {
 		return nil, err
 	}
 	held, err := a.settledHeld(g)
