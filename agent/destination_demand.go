@@ -2,8 +2,10 @@ package agent
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"os"
+	"slices"
 	"syscall"
 
 	"godwit/migration"
@@ -25,8 +27,9 @@ func (a *Agent) admitted() uint64 {
 // that place. What they have filled already is not free any more.
 func (a *Agent) owed(before uint64) (sum demand) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, m := range a.incoming {
+	coming := slices.Collect(maps.Values(a.incoming))
+	a.mu.Unlock()
+	for _, m := range coming { // not under a.mu: a disk that hangs would hold up every migration
 		if state := m.snapshot(); m.order < before && !state.Refused() && !state.Running() && !state.Vanished {
 			owes := m.owes()
 			sum.memory, sum.disk = sum.memory+owes.memory, sum.disk+owes.disk
@@ -50,7 +53,7 @@ func (m *incoming) owes() (d demand) {
 	if _, sum, err := diskSizes(m.work.preparation.Description, facts); err == nil {
 		d.disk = sum
 		for _, disk := range m.madeDisks() {
-			if info, err := os.Stat(disk.Path); err == nil {
+			if info, err := statFile(disk.Path); err == nil {
 				if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 					d.disk -= min(d.disk, stat.Blocks*512)
 				}
@@ -59,6 +62,9 @@ func (m *incoming) owes() (d demand) {
 	}
 	return d
 }
+
+// statFile is os.Stat. Tests have a slower disk.
+var statFile = os.Stat
 
 // beside are the words for what is owed.
 func beside(owed int64) string {

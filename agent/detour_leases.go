@@ -186,14 +186,15 @@ func (a *Agent) settleOrphan(ctx context.Context, id string) error {
 	})
 }
 
-// underWay says whether a migration is, or a journal of it was left alone.
+// underWay says whether a migration is, or a journal of it was left alone. The disk is asked when nobody waits for a.mu.
 func (a *Agent) underWay(id string) bool {
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.outgoing[id] != nil || a.incoming[id] != nil || a.unread[id] != "" {
+	known := a.outgoing[id] != nil || a.incoming[id] != nil || a.unread[id] != ""
+	a.mu.Unlock()
+	if known {
 		return true
 	}
-	_, err := os.Stat(a.config.StatePath("journal", id+".journal"))
+	_, err := statFile(a.config.StatePath("journal", id+".journal"))
 	return !errors.Is(err, os.ErrNotExist)
 }
 

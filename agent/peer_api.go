@@ -185,17 +185,30 @@ func (a *Agent) peerPrepare(r *http.Request) (any, error) {
 	return m.work.prepared, nil
 }
 
-// hasEnded is why a migration does not begin here: it was here, and has ended. Under mu.
-func (a *Agent) hasEnded(plan migration.Plan) error {
-	rec := a.records.Find(plan.ID)
-	earlier, kept, err := a.records.History(plan.ID)
+// past is what the history has of a migration that ended under an earlier agent.
+type past struct {
+	report record.Report
+	kept   bool
+	err    error
+}
+
+// pastOf reads it. Tests have a slower disk.
+var pastOf = func(s *record.Store, id string) (p past) {
+	p.report, p.kept, p.err = s.History(id)
+	return p
+}
+
+// hasEnded is why a migration does not begin here: it was here, and has ended. Under mu; what has ended since this agent
+// started is in memory, whenever the history was read.
+func (a *Agent) hasEnded(plan migration.Plan, before past) error {
+	rec, earlier := a.records.Find(plan.ID), before.report
 	if rec != nil {
 		earlier = rec.Snapshot()
-	} else if err != nil {
-		return err // it may have ended here
+	} else if before.err != nil {
+		return before.err // it may have ended here
 	}
 	switch {
-	case (rec == nil && !kept) || earlier.Epoch < plan.Epoch:
+	case (rec == nil && !before.kept) || earlier.Epoch < plan.Epoch:
 	case earlier.Outcome == migration.Aborted && earlier.Problem != nil: // such as by an agent that was killed since it was asked first
 		return earlier.Problem
 	default:
@@ -243,6 +256,7 @@ func (a *Agent) incomingFor(p Preparation) (*incoming, error) {
 
 // admitIncoming makes a migration known that may begin here, and whose name, disks and addresses are its own from then on; or finds it.
 func (a *Agent) admitIncoming(p Preparation) (m *incoming, found bool, err error) {
+	before := pastOf(a.records, p.Plan.ID) // not under a.mu, as its journal is made
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if m, ok := a.incoming[p.Plan.ID]; ok {
@@ -251,7 +265,7 @@ func (a *Agent) admitIncoming(p Preparation) (m *incoming, found bool, err error
 		}
 		return m, true, nil
 	}
-	if err := a.hasEnded(p.Plan); err != nil {
+	if err := a.hasEnded(p.Plan, before); err != nil {
 		return nil, false, err
 	}
 	if e, over := a.abortedEarly[p.Plan.From+" "+p.Plan.ID]; over && p.Plan.Epoch <= e.epoch {
