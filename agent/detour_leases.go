@@ -328,9 +328,7 @@ func (a *Agent) endDetours(ctx context.Context) error {
 			continue
 		}
 		if g, gerr := a.guests.find(d.Guest); gerr == nil && len(d.Visiting) > 0 {
-			g.ending.Lock()
-			err = errors.Join(err, a.endGuestDetours(ctx, g, true, true))
-			g.ending.Unlock()
+			err = errors.Join(err, a.endLeases(ctx, g))
 			continue
 		}
 		err = errors.Join(err, a.endDetour(ctx, d))

@@ -281,3 +281,22 @@ func TestLeaseEndsAsTheGuestIsToMove(t *testing.T) {
 		t.Errorf("%+v", m)
 	}
 }
+
+// TestLeasesOfAGuestThatMigrates: who ends all leases at once does not take from a guest what it is taking along just now.
+func TestLeasesOfAGuestThatMigrates(t *testing.T) {
+	a, g, d := leasing(t)
+	before := limits.GuestStep
+	limits.GuestStep.For = 20 * time.Millisecond
+	defer func() { limits.GuestStep = before }()
+	lent := migration.Address{Prefix: netip.PrefixFrom(d.Visiting[0].Addr, 24), Home: "paris"}
+	g.Held.Addresses, g.busy = []migration.Address{lent}, "m-00000002"
+	refused(t, "it migrates", a.endDetours(t.Context()), migration.CodeBusy, "leased", "m-00000002")
+	if len(g.Held.Addresses) != 1 || placed(a, d.ID) == nil {
+		t.Errorf("it has %v left, and %+v", g.Held.Addresses, placed(a, d.ID))
+	}
+	g.busy = ""
+	a.endDetours(t.Context()) //nolint:errcheck // it does not answer
+	if len(g.Held.Addresses) != 0 || placed(a, d.ID) != nil {
+		t.Errorf("when that is over: it has %v, and %+v", g.Held.Addresses, placed(a, d.ID))
+	}
+}

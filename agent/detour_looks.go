@@ -2,10 +2,12 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
 	"godwit/agent/detour"
+	"godwit/migration"
 )
 
 // A guest that is silent costs who asks it a limit, or more of them: so each is looked after beside the others.
@@ -59,4 +61,15 @@ func (g *Guest) leaveAlone() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.deaf = time.Now().Add(deafPause)
+}
+
+// endLeases ends the leases of a guest here at once. One that migrates takes its addresses along, and their homes are not to
+// give them to others meanwhile.
+func (a *Agent) endLeases(ctx context.Context, g *Guest) error {
+	g.ending.Lock()
+	defer g.ending.Unlock()
+	if busy := g.migration(); busy != "" {
+		return &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf("guest %s: its leases go on, as it is busy (%s); try again when that is over", g.name(), busy)}
+	}
+	return a.endGuestDetours(ctx, g, true, true)
 }
