@@ -108,19 +108,6 @@ func (a *Agent) keepTunnel(ctx context.Context, d detour.Detour) error {
 	return nil
 }
 
-// lookFromHome ends a detour of a guest's home when it leads nothing any more, or its guest's host has not ended it in time.
-func (a *Agent) lookFromHome(ctx context.Context, d detour.Detour, now time.Time) error {
-	if detour.ComesBack(d, a.detours.List(d.Guest)) {
-		return nil // packets are under way in it, and it is needed if the migration turns back
-	}
-	overdue := !d.Until.IsZero() && now.After(d.Until.Add(leaseGrace))
-	empty := len(d.Away) == 0 && (!d.Leased || len(d.Standing) == 0) && now.Sub(d.Up) > 10*time.Second
-	if overdue || empty {
-		return a.endDetour(ctx, d)
-	}
-	return nil
-}
-
 // lookAtVisitor ends the detours of a guest that is here, when nothing needs its addresses from elsewhere any more or
 // their lease is over.
 func (a *Agent) lookAtVisitor(ctx context.Context, g *Guest, d detour.Detour, expired bool) error {
@@ -300,7 +287,15 @@ func (a *Agent) endBoth(ctx context.Context, d detour.Detour) error {
 
 // endDetour ends a detour here and writes down when.
 func (a *Agent) endDetour(ctx context.Context, d detour.Detour) error {
-	err := a.detours.Remove(ctx, d.ID)
+	return a.endDetourIf(ctx, d, func(*detour.Detour) bool { return true })
+}
+
+// endDetourIf is endDetour for one of which over says so as it is then.
+func (a *Agent) endDetourIf(ctx context.Context, d detour.Detour, over func(*detour.Detour) bool) error {
+	gone, err := a.detours.RemoveIf(ctx, d.ID, over)
+	if !gone {
+		return err
+	}
 	a.vacated.leave(d.Guest, d.LedAway()...)
 	if rec := a.records.Find(d.ID); rec != nil {
 		now := time.Now().UnixNano()

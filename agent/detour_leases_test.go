@@ -300,3 +300,24 @@ func TestLeasesOfAGuestThatMigrates(t *testing.T) {
 		t.Errorf("when that is over: it has %v, and %+v", g.Held.Addresses, placed(a, d.ID))
 	}
 }
+
+// TestWayThatWasJustTaken: a home that saw a tunnel stand for long and lead nothing does not end it when the guest's host has
+// asked it to go since: that is told that its packets come by it.
+func TestWayThatWasJustTaken(t *testing.T) {
+	a, g, d := leasing(t)
+	delete(a.guests.byName, g.name())
+	d.Leased, d.Until, d.Visiting, d.Up = false, time.Time{}, nil, time.Now().Add(-time.Minute)
+	place(a, d)
+	seen, now, _ := a.detours.Look(d.ID)
+	d.Away, d.Leased, d.Until = []netstate.Away{{Addr: netip.MustParseAddr("10.2.1.20"), Active: true}}, true, time.Now().Add(time.Hour)
+	place(a, d)
+	a.lookFromHome(t.Context(), seen, now) //nolint:errcheck // what of it is in the kernel is not the test's
+	if placed(a, d.ID) == nil {
+		t.Error("it was ended")
+	}
+	d.Away, d.Leased, d.Until = nil, false, time.Time{}
+	place(a, d)
+	if a.lookFromHome(t.Context(), seen, now); placed(a, d.ID) != nil { //nolint:errcheck // as above
+		t.Error("one that leads nothing still was not ended")
+	}
+}

@@ -73,3 +73,19 @@ func (a *Agent) endLeases(ctx context.Context, g *Guest) error {
 	}
 	return a.endGuestDetours(ctx, g, true, true)
 }
+
+// lookFromHome ends a detour of a guest's home when it leads nothing any more, or its guest's host has not ended it in time.
+func (a *Agent) lookFromHome(ctx context.Context, d detour.Detour, now time.Time) error {
+	if detour.ComesBack(d, a.detours.List(d.Guest)) {
+		return nil // packets are under way in it, and it is needed if the migration turns back
+	}
+	over := func(d *detour.Detour) bool {
+		overdue := !d.Until.IsZero() && now.After(d.Until.Add(leaseGrace))
+		empty := len(d.Away) == 0 && (!d.Leased || len(d.Standing) == 0) && now.Sub(d.Up) > 10*time.Second
+		return overdue || empty
+	}
+	if !over(&d) {
+		return nil
+	}
+	return a.endDetourIf(ctx, d, over) // it may have been asked to go, or made anew, since it was looked at
+}

@@ -1,6 +1,7 @@
 package detour
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -92,4 +93,21 @@ func (s *Store) CatchUp() error {
 		err = errors.Join(err, s.settle(guest, func() {}))
 	}
 	return err
+}
+
+// RemoveIf is Remove for a detour of which over says so as it is then; gone says that there is none of that id now. over must not
+// ask the store.
+func (s *Store) RemoveIf(ctx context.Context, id string, over func(*Detour) bool) (gone bool, err error) {
+	s.mu.Lock()
+	s.now()
+	d, ok := s.byID[id]
+	if gone = !ok || over(d); gone {
+		delete(s.byID, id)
+	}
+	s.mu.Unlock()
+	if !ok || !gone {
+		return gone, nil
+	}
+	err = s.settle(d.Guest, func() {})
+	return true, errors.Join(err, DropTunnel(ctx, d.Tunnel.Dir, d.Tunnel.Name))
 }

@@ -349,12 +349,8 @@ func (d *Detour) clone() Detour {
 // Remove takes a detour away, kernel state and tunnel. Nothing happens if there
 // is none.
 func (s *Store) Remove(ctx context.Context, id string) error {
-	d, ok := s.Get(id)
-	if !ok {
-		return nil
-	}
-	err := s.Change(d.Guest, func(all map[string]*Detour) { delete(all, id) })
-	return errors.Join(err, DropTunnel(ctx, d.Tunnel.Dir, d.Tunnel.Name))
+	_, err := s.RemoveIf(ctx, id, func(*Detour) bool { return true })
+	return err
 }
 
 // DropTunnel takes a tunnel down if there is one, and what is left of one that ended by itself. It asks no other: one that
