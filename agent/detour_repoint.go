@@ -309,9 +309,10 @@ func (a *Agent) ownEnd(ctx context.Context, ask Repoint, caller string) (tunnel.
 // sendDirectly sends addresses into the tunnel that was made for them. Done twice, it is
 // done once.
 func (a *Agent) sendDirectly(ask Repoint, caller string) error {
+	noWay := &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf("repoint guest %s: host %s has no tunnel to %s for that", ask.Guest, a.config.Host, caller)}
 	d, ok := a.detours.Get(ask.Migration)
 	if !ok || d.Guest != ask.Guest || d.Peer != caller {
-		return &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf("repoint guest %s: host %s has no tunnel to %s for that", ask.Guest, a.config.Host, caller)}
+		return noWay
 	}
 	known := append(d.Addresses(), a.awayOf(ask.Guest, d.Asked)...)
 	if slices.ContainsFunc(ask.Addresses, func(addr netip.Addr) bool { return !slices.Contains(known, addr) }) {
@@ -322,6 +323,9 @@ func (a *Agent) sendDirectly(ask Repoint, caller string) error {
 	beside := false // some went by a host of this site: neighbours may know a NIC of the guest's there
 	err := a.detours.Change(ask.Guest, func(all map[string]*detour.Detour) {
 		d := all[ask.Migration]
+		if ok = d != nil; !ok { // it ended just now
+			return
+		}
 		stood = d.Stand(all)
 		if d.LeaseFor(ask.Lease); ask.Forever {
 			d.Until = time.Time{}
@@ -345,6 +349,9 @@ func (a *Agent) sendDirectly(ask Repoint, caller string) error {
 			}
 		}
 	})
+	if err == nil && !ok {
+		return noWay
+	}
 	if err == nil && len(stood) > 0 {
 		a.log.Info("stands for addresses", "guest", ask.Guest, "addresses", stood, "of", ask.Home, "at", caller)
 	}

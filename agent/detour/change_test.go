@@ -2,6 +2,7 @@ package detour
 
 import (
 	"errors"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/statefile"
 	"godwit/internal/need"
+	"godwit/netstate"
 	"godwit/netstate/netns"
 )
 
@@ -86,5 +88,19 @@ func TestUnwrittenIsOwed(t *testing.T) {
 	}
 	if err := change("web"); err != nil || len(s.stale) != 0 {
 		t.Errorf("its next change: %v; owed %v", err, s.stale)
+	}
+}
+
+// TestEndedMeanwhile: of a detour that ended since it was looked up, whose addresses were to come home or to be sent away again, nothing
+// is led anywhere, and who asks is told so.
+func TestEndedMeanwhile(t *testing.T) {
+	away := []netstate.Away{{Addr: netip.MustParseAddr("10.1.1.20"), Active: true}}
+	all := map[string]*Detour{"m-00000002": {ID: "m-00000002", Guest: "web", Away: away}}
+	if bringHome(all, all["m-00000001"]) {
+		t.Error("what has ended brought something home")
+	}
+	sendBack(all, all["m-00000001"])
+	if other := all["m-00000002"]; len(all) != 1 || len(other.Away) != 1 || len(other.Visiting) != 0 {
+		t.Errorf("%+v", other)
 	}
 }

@@ -222,15 +222,23 @@ func (s *Store) want(guest string) netstate.State {
 // detour id, and leads it to the guest's taps here, where it waits. Done twice, it
 // is done once.
 func (s *Store) ComeHome(id string) error {
-	d, ok := s.Get(id)
-	if !ok {
+	d, found := s.Get(id)
+	if found {
+		if err := s.Change(d.Guest, func(all map[string]*Detour) { found = bringHome(all, all[id]) }); err != nil {
+			return err
+		}
+	}
+	if !found {
 		return fmt.Errorf("detour %s: there is none", id)
 	}
-	return s.Change(d.Guest, func(all map[string]*Detour) { bringHome(all, all[id]) })
+	return nil
 }
 
-// bringHome takes the addresses that come with d out of the entries that sent them away.
-func bringHome(all map[string]*Detour, d *Detour) {
+// bringHome takes the addresses that come with d out of the entries that sent them away; false: d has ended meanwhile, and is nil.
+func bringHome(all map[string]*Detour, d *Detour) bool {
+	if d == nil {
+		return false
+	}
 	for _, other := range all {
 		if other.Guest != d.Guest || other == d {
 			continue
@@ -256,6 +264,7 @@ func bringHome(all map[string]*Detour, d *Detour) {
 		}
 	}
 	d.Coming, d.Lent = nil, d.Lender != ""
+	return true
 }
 
 // cameBy makes the entry by which an address once came here that of the guest as it
@@ -276,16 +285,21 @@ func (s *Store) SendAway(id string) error {
 	if !ok || len(d.Sent) == 0 && !d.Lent {
 		return nil
 	}
-	return s.Change(d.Guest, func(all map[string]*Detour) {
-		d := all[id]
-		d.Visiting = slices.DeleteFunc(d.Visiting, netstate.Visiting.AtHome)
-		for other, away := range d.Sent {
-			if all[other] != nil {
-				all[other].Away = append(all[other].Away, away...)
-			}
+	return s.Change(d.Guest, func(all map[string]*Detour) { sendBack(all, all[id]) })
+}
+
+// sendBack undoes bringHome; nothing of d is left where it has ended meanwhile, and is nil.
+func sendBack(all map[string]*Detour, d *Detour) {
+	if d == nil {
+		return
+	}
+	d.Visiting = slices.DeleteFunc(d.Visiting, netstate.Visiting.AtHome)
+	for other, away := range d.Sent {
+		if all[other] != nil {
+			all[other].Away = append(all[other].Away, away...)
 		}
-		d.Sent, d.Lent = nil, false
-	})
+	}
+	d.Sent, d.Lent = nil, false
 }
 
 // wayHome is the tunnel towards the home of an address that is a visitor here; "" where it is at home.
