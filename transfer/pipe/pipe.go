@@ -64,11 +64,12 @@ func (e *end) Read(p []byte) (int, error) { return e.in.read(p) }
 // closeWrite says that there are no bytes after the last frame.
 func (e *end) closeWrite(last uint64) error {
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.ended {
+	again := e.ended
+	e.ended = true
+	e.mu.Unlock() // not held while it waits for a lane, as who closes it must not
+	if again {
 		return nil
 	}
-	e.ended = true
 	return e.session.Control(context.Background(), wire.TopicBytesEnd, binary.BigEndian.AppendUint64(nil, last), true)
 }
 

@@ -286,3 +286,27 @@ func TestLies(t *testing.T) {
 		t.Errorf("after an end before the first frame: %d, %v", n, err)
 	}
 }
+
+// TestCloseBesideCloseWrite: an end is closed also while the end of what it sends waits for a lane, of which none comes any more.
+func TestCloseBesideCloseWrite(t *testing.T) {
+	d := Accept(t.Context(), paths.Identity{Migration: "m-00000001"})
+	const mostControls = 8 << 20 // of package paths
+	if _, err := d.Write(make([]byte, mostControls)); err != nil {
+		t.Fatal(err)
+	}
+	wrote, closed := make(chan error, 1), make(chan error, 1)
+	go func() { wrote <- d.CloseWrite() }()
+	for begun := false; !begun && d.mu.TryLock(); time.Sleep(time.Millisecond) { // then it waits, or is about to
+		begun = d.ended
+		d.mu.Unlock()
+	}
+	go func() { closed <- d.Close() }()
+	select {
+	case <-closed:
+	case <-time.After(10 * time.Second):
+		t.Fatal("it waits for a lane")
+	}
+	if err := <-wrote; err == nil {
+		t.Error("its end is said to have been taken")
+	}
+}
