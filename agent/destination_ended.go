@@ -12,24 +12,30 @@ import (
 // ends, since waiting for the guest would be waiting for ever.
 
 // forgetEnded ends the care of guests whose QEMU is gone and of which no migration is
-// under way, as an agent that starts does. Their disks stay.
-func (a *Agent) forgetEnded(ctx context.Context) {
-	const why = "end"
+// under way, as an agent that starts does. Their disks stay. A host that does not answer holds up no other guest.
+func (a *Agent) forgetEnded(ctx context.Context, under *looks) {
 	for _, g := range a.guests.all() {
-		if g.Machine == nil || g.alive() || a.isComing(g.name()) || g.take(why) != nil {
-			continue
+		if g.Machine != nil && !g.alive() {
+			under.begin(g.name(), func() { a.forgetIfEnded(ctx, g) })
 		}
-		a.log.Info("guest ended; it is not under care any more", "guest", g.name(), "reason", g.Machine.Exit().Reason)
-		a.discard(g)
-		if err := a.guests.forget(g); err != nil {
-			a.log.Warn("forget guest", "guest", g.name(), "error", err)
+	}
+}
+
+func (a *Agent) forgetIfEnded(ctx context.Context, g *Guest) {
+	const why = "end"
+	if a.isComing(g.name()) || a.guests.takeHere(g, why) != nil {
+		return
+	}
+	defer g.drop(why)
+	a.log.Info("guest ended; it is not under care any more", "guest", g.name(), "reason", g.Machine.Exit().Reason)
+	a.discard(g)
+	if err := a.guests.forget(g); err != nil {
+		a.log.Warn("forget guest", "guest", g.name(), "error", err)
+	}
+	for _, d := range a.detours.List(g.name()) {
+		if err := a.endBoth(ctx, d); err != nil {
+			a.log.Warn("detour", "id", d.ID, "guest", d.Guest, "error", err)
 		}
-		for _, d := range a.detours.List(g.name()) {
-			if err := a.endBoth(ctx, d); err != nil {
-				a.log.Warn("detour", "id", d.ID, "guest", d.Guest, "error", err)
-			}
-		}
-		g.drop(why)
 	}
 }
 

@@ -133,7 +133,9 @@ func TestForgetEnded(t *testing.T) {
 		}
 	}
 	a.incoming["m-00000002"] = &incoming{plan: migration.Plan{Guest: "comes"}}
-	a.forgetEnded(t.Context())
+	var under looks
+	a.forgetEnded(t.Context(), &under)
+	under.all.Wait()
 	var left []string
 	for _, g := range a.guests.all() {
 		left = append(left, g.name())

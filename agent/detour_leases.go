@@ -47,7 +47,7 @@ func (a *Agent) keepDetours(ctx context.Context) {
 		if guests, err := a.detours.PutBack(); len(guests) > 0 || err != nil {
 			a.log.Warn("the host's network was changed under detours; put back", "guests", guests, "error", err)
 		}
-		a.forgetEnded(ctx)
+		a.forgetEnded(ctx, under)
 		a.retryStandIns()
 		visits.Bound(a.config, a.config.KeepMemory, a.log)
 		a.extendMemoryTunnels(ctx)

@@ -321,3 +321,35 @@ func TestWayThatWasJustTaken(t *testing.T) {
 		t.Error("one that leads nothing still was not ended")
 	}
 }
+
+// TestEndedGuestHoldsUpNoOther: while the host is asked to which the way of an ended guest leads, and does not answer, others are
+// looked after.
+func TestEndedGuestHoldsUpNoOther(t *testing.T) {
+	a, g, d := leasing(t)
+	before := limits.EndDetour
+	limits.EndDetour.For = time.Minute // or longer than the test
+	defer func() { limits.EndDetour = before }()
+	ended, asked := make(chan struct{}), make(chan struct{})
+	close(ended)
+	g.Machine, g.open = gone{done: ended}, nil
+	a.config.Peers = []config.Neighbour{{Host: "paris", Site: "paris"}}
+	a.links["paris"] = linked(t, "rome", "paris", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(asked)
+		<-r.Context().Done()
+	}))
+	ctx, cancel := context.WithCancel(t.Context())
+	var under looks
+	defer under.all.Wait()
+	defer cancel()
+	looked := make(chan struct{})
+	go func() { defer close(looked); a.forgetEnded(ctx, &under) }()
+	<-asked
+	select {
+	case <-looked:
+	case <-time.After(10 * time.Second):
+		t.Error("the look at the others waits for a host that does not answer")
+	}
+	if _, err := a.guests.find(g.name()); err == nil || placed(a, d.ID) == nil {
+		t.Error("the guest is here still, or its way has ended before the other host was told")
+	}
+}
