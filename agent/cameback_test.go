@@ -24,7 +24,7 @@ func TestJournalThatCameBack(t *testing.T) {
 			j.Plan.Epoch, j.State.Epoch = 1, 1
 			journalOf(t, a, id, j)
 			end := record.Report{ID: id, Guest: "web", From: "rome", To: "paris", Outcome: migration.Completed, Epoch: c.epoch, Ended: time.Now().UnixNano()}
-			if err := a.records.Write(id+".json", end); err != nil {
+			if err := a.records.Write(id+".json", func() record.Report { return end }); err != nil {
 				t.Fatal(err)
 			}
 			a.resumeMigrations(a.ctx, a.readopt(a.ctx))

@@ -45,7 +45,7 @@ func TestJournalEndsLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.endJournal(log, "m-00000001", func() error {
-		return a.records.Write("m-00000001.json", record.Report{ID: "m-00000001", Outcome: migration.Aborted})
+		return a.records.Write("m-00000001.json", func() record.Report { return record.Report{ID: "m-00000001", Outcome: migration.Aborted} })
 	})
 	unfinished := func() int {
 		ids, err := journal.Unfinished(a.config.StatePath("journal"))
@@ -88,7 +88,9 @@ func TestJournalIsRemovedLater(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		a.ctx, a.records = ctx, noRecords(a.config)
 		plan := migration.Plan{ID: id, Guest: "web", From: "paris", To: "rome", Epoch: 2}
-		if err := a.records.Write(id+".json", record.Report{ID: id, Guest: "web", Epoch: 2, Ended: 1, Outcome: migration.Aborted}); err != nil {
+		if err := a.records.Write(id+".json", func() record.Report {
+			return record.Report{ID: id, Guest: "web", Epoch: 2, Ended: 1, Outcome: migration.Aborted}
+		}); err != nil {
 			t.Fatal(err)
 		}
 		log, err := journal.Create(a.config.StatePath("journal"), id)

@@ -376,6 +376,6 @@ func (m *incoming) finish() {
 	if err := m.endDirect(m.a.ctx); err != nil { // after the streams that it was for
 		m.a.log.Warn("end what was made for memory", "migration", m.plan.ID, "error", err)
 	}
-	m.a.endJournal(m.log, m.plan.ID, func() error { return m.a.records.Write(m.plan.ID+"-destination.json", m.rec.Snapshot()) })
+	m.a.endJournal(m.log, m.plan.ID, func() error { return m.a.records.Write(m.plan.ID+"-destination.json", m.rec.Snapshot) })
 	m.a.forgetIncoming(m.plan.ID)
 }

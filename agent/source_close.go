@@ -120,7 +120,7 @@ func (a *Agent) forgetOutgoing(m *outgoing) {
 			}
 			m.untaken = nil
 		}
-		return a.records.Write(m.plan.ID+".json", m.rec.Snapshot())
+		return a.records.Write(m.plan.ID+".json", m.rec.Snapshot)
 	})
 	a.mu.Lock()
 	delete(a.outgoing, m.plan.ID)

@@ -35,6 +35,8 @@ type Store struct {
 
 	mu sync.Mutex
 	by map[string]*Record
+
+	writing sync.Mutex // of the history: what one reads to change it, no other changes
 }
 
 // NewStore has no records yet; nothing is touched.
@@ -128,9 +130,11 @@ func (s *Store) Copied(to string, rate int64) policy.Copied {
 	return last
 }
 
-// Write keeps what a migration came to in a file of the history.
-func (s *Store) Write(name string, rep Report) error {
-	return statefile.Write(filepath.Join(s.dir, name), rep)
+// Write keeps what a migration came to in a file of the history; rep says it when nobody else writes there.
+func (s *Store) Write(name string, rep func() Report) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	return statefile.Write(filepath.Join(s.dir, name), rep())
 }
 
 // HasEnded says whether the history has the end of a migration, in an epoch or a later one, of which a journal is
@@ -209,7 +213,7 @@ func (s *Store) endedIDs() []string {
 	return slices.SortedFunc(maps.Keys(written), func(x, y string) int { return written[y].Compare(written[x]) })
 }
 
-// Amend changes the report of a migration that has ended here, or is about to.
+// Amend changes the report of a migration that has ended here, or is about to. change must not amend another.
 func (s *Store) Amend(id string, change func(*Report)) {
 	if rec := s.Find(id); rec != nil {
 		rec.Edit(change)
@@ -220,6 +224,8 @@ func (s *Store) Amend(id string, change func(*Report)) {
 	if !migration.ValidID(id) {
 		return
 	}
+	s.writing.Lock()
+	defer s.writing.Unlock()
 	for _, name := range []string{id + ".json", id + "-destination.json"} {
 		rep, known, err := s.Ended(name)
 		if err != nil {

@@ -85,3 +85,29 @@ func TestReportsOfEarlierAgents(t *testing.T) {
 		t.Errorf("%d reports, %s to %s", len(got), got[0], got[len(got)-1])
 	}
 }
+
+// TestTwoChangesOfAReport: of what two change at the same time in the report of a migration that has ended, such as its connections and a
+// note of its name server, nothing is lost.
+func TestTwoChangesOfAReport(t *testing.T) {
+	s := NewStore("paris", t.TempDir(), slog.New(slog.DiscardHandler))
+	const id = "m-00000001"
+	if err := s.Write(id+".json", func() Report { return Report{ID: id, Ended: 1, Outcome: migration.Completed} }); err != nil {
+		t.Fatal(err)
+	}
+	second := make(chan struct{})
+	s.Amend(id, func(rep *Report) {
+		go func() {
+			defer close(second)
+			s.Amend(id, func(rep *Report) { rep.TunnelDown = 7 })
+		}()
+		select { // it is through, or waits
+		case <-second:
+		case <-time.After(100 * time.Millisecond):
+		}
+		rep.Notes = append(rep.Notes, "a word")
+	})
+	<-second
+	if rep, _, err := s.Ended(id + ".json"); err != nil || len(rep.Notes) != 1 || rep.TunnelDown != 7 {
+		t.Errorf("notes %v, tunnel down at %d, %v", rep.Notes, rep.TunnelDown, err)
+	}
+}
