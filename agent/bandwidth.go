@@ -26,8 +26,8 @@ func (a *Agent) apiBandwidth(r *http.Request) (any, error) {
 		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf(
 			"limit %s: no such migration leaves host %s now; limit it on its source, while it is under way, see `godwit history`", id, a.config.Host)}
 	}
-	if direct(m.plan) {
-		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("migration %s: with transfer %s QEMU sends by itself, and its limit stays", id, m.plan.Transfer)}
+	if m.itself != "" {
+		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("migration %s: with transfer %s QEMU sends by itself, and its limit stays", id, m.itself)}
 	}
 	m.bandwidth.Set(want.Bandwidth)
 	note := "bandwidth is not limited any more"
@@ -36,4 +36,12 @@ func (a *Agent) apiBandwidth(r *http.Request) (any, error) {
 	}
 	m.rec.Note(note)
 	return nil, nil //nolint:nilnil // done
+}
+
+// itselfBy is the transfer of a plan with which QEMU sends by itself; "": it does not. What check makes of a plan does not change that.
+func itselfBy(plan migration.Plan) string {
+	if !direct(plan) {
+		return ""
+	}
+	return plan.Transfer
 }

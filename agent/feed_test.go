@@ -217,3 +217,19 @@ func TestCheckHooks(t *testing.T) {
 		t.Errorf("held by acknowledgement: %v", err)
 	}
 }
+
+// TestLimitedAsItIsChecked: a migration is given another limit, as by an evacuation, while its check completes the plan. (The race detector
+// looks on in `make race`.)
+func TestLimitedAsItIsChecked(t *testing.T) {
+	a, client := served(t)
+	m := leaving(a)
+	a.outgoing = map[string]*outgoing{m.plan.ID: m}
+	var check sync.WaitGroup
+	check.Go(func() { m.plan.Transfer, m.plan.Next = "lanes", nil })
+	if err := client.SetBandwidth(t.Context(), m.plan.ID, 50e6); err != nil || m.bandwidth.Bits() != 50e6 {
+		t.Errorf("%d bit/s, %v", m.bandwidth.Bits(), err)
+	}
+	check.Wait()
+	m.itself = itselfBy(migration.Plan{Transfer: "qemu-mptcp"})
+	refused(t, "QEMU sends by itself", client.SetBandwidth(t.Context(), m.plan.ID, 60e6), migration.CodeUsage, "qemu-mptcp")
+}

@@ -41,6 +41,7 @@ type outgoing struct {
 	calledOff *migration.Input // an abort while all is undone, to begin again
 
 	bandwidth uplinks.Limit
+	itself    string // the transfer, where QEMU sends by itself (direct), for others to read: the plan changes while it is checked
 
 	told      sync.Mutex    // what follows is of one state
 	released  atomic.Bool   // state.Released, for others to read

@@ -89,7 +89,7 @@ func (a *Agent) resumeSource(id string, lost map[string]*Guest) error {
 		return errors.Join(err, log.Close())
 	}
 	m := &outgoing{
-		a: a, guest: g, link: a.linkAgain(j.Plan.To), plan: j.Plan, state: j.State, log: log,
+		a: a, guest: g, link: a.linkAgain(j.Plan.To), plan: j.Plan, itself: itselfBy(j.Plan), state: j.State, log: log,
 		work: &sourceWork{skew: j.Skew, prepared: Prepared{Coming: j.Coming, Home: j.Home}},
 		rec:  record.New(a.config.Host, j.Plan, a.clock()), inbox: make(chan migration.Input, 1), kept: j.Report, found: true, aside: aside,
 	}

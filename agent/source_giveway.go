@@ -35,7 +35,7 @@ func (m *outgoing) wayUntilPages(lanes *proxy.Source) {
 
 // giveWay goes on with so many bits per second at most, 0: as before, and says so.
 func (m *outgoing) giveWay(bits int64) {
-	if direct(m.plan) { // QEMU sends by itself, as fast as it began
+	if m.itself != "" { // QEMU sends by itself, as fast as it began
 		return
 	}
 	gave, changed := m.bandwidth.GiveWay(bits)
