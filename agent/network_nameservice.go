@@ -79,11 +79,20 @@ func (a *Agent) resumeNames() {
 // hasAddresses says whether the guest is here, and the addresses are its own.
 func (a *Agent) hasAddresses(guest string, addrs []migration.Address) bool {
 	g, err := a.guests.find(guest)
-	if err != nil {
+	if err != nil || a.hasLetGo(g) {
 		return false
 	}
 	here := bare(g.held().Addresses)
 	return !slices.ContainsFunc(bare(addrs), func(addr netip.Addr) bool { return !slices.Contains(here, addr) })
+}
+
+// hasLetGo says whether a migration of the guest has let it go: its next host tells of it by then, though what it was here is not
+// cleaned up yet.
+func (a *Agent) hasLetGo(g *Guest) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	m := a.outgoing[g.migration()]
+	return m != nil && m.released.Load()
 }
 
 // updateNames tries after each of waits until the server has taken the addresses, for as long as

@@ -124,9 +124,15 @@ func TestNameOfAGuestThatWentOn(t *testing.T) {
 	g := &Guest{Held: care.Held{Description: config.Description{Name: "web"}, Addresses: []migration.Address{here}}}
 	a.guests.byName["web"] = g
 	still := func() bool { return a.hasAddresses("web", []migration.Address{here}) }
+	m := &outgoing{}
+	g.busy, a.outgoing = "m-00000002", map[string]*outgoing{"m-00000002": m}
 	if !still() {
 		t.Fatal("it is not here")
 	}
+	if m.released.Store(true); still() {
+		t.Error("it was let go, and its next host tells of it")
+	}
+	m.released.Store(false)
 	said := a.updateNames(t.Context(), "web", bare(g.Held.Addresses), []time.Duration{0, time.Millisecond}, still, func(string) { delete(a.guests.byName, "web") })
 	if got := taken(); len(got) > 0 || !strings.Contains(said, "has left 10.2.1.10") {
 		t.Errorf("%q, told %v", said, got)
