@@ -82,23 +82,20 @@ func (m *incoming) lead(d *detour.Detour, all map[string]*detour.Detour, addr mi
 	}
 }
 
-// runsHere leads to a guest what this host and its neighbours have for it, too: they have found it where
-// it was until now (netstate.Visiting.Waits).
-func (a *Agent) runsHere(guest string) {
-	if !slices.ContainsFunc(a.detours.List(guest), func(d detour.Detour) bool {
-		return slices.ContainsFunc(d.Visiting, func(v netstate.Visiting) bool { return v.Waits })
-	}) {
+// runsHere leads to a guest that came by a migration what this host and its neighbours have for it, too: they have found it
+// where it was until now (netstate.Visiting.Waits). What waits for it by a later one, as it has gone since and comes back, waits on.
+func (a *Agent) runsHere(id string) {
+	came, ok := a.detours.Get(id)
+	if !ok || !slices.ContainsFunc(came.Visiting, func(v netstate.Visiting) bool { return v.Waits }) {
 		return
 	}
-	err := a.detours.Change(guest, func(all map[string]*detour.Detour) {
-		for _, d := range all {
-			if d.Guest == guest {
-				d.Awaited()
-			}
+	err := a.detours.Change(came.Guest, func(all map[string]*detour.Detour) {
+		if d := all[id]; d != nil {
+			d.Awaited()
 		}
 	})
 	if err != nil {
-		a.log.Warn("lead to a guest that has come", "guest", guest, "error", err) // CatchUp does it again
+		a.log.Warn("lead to a guest that has come", "guest", came.Guest, "error", err) // CatchUp does it again
 	}
 }
 
@@ -130,16 +127,17 @@ func wayOf(all map[string]*detour.Detour, guest string, addr netip.Addr) (home s
 }
 
 // forgetAway drops what this home still sends away of a guest that runs here, and does not hold
-// the address any more: nobody can want it.
+// the address any more: nobody can want it. What a migration under way is to send away, as the guest leaves again by
+// then with the address that it was given, is none of that: it is not leased yet.
 func (a *Agent) forgetAway(plan migration.Plan) {
 	held := bare(plan.Held)
 	old := func(s netstate.Away) bool { return !slices.Contains(held, s.Addr) }
-	if !slices.ContainsFunc(a.detours.List(plan.Guest), func(d detour.Detour) bool { return slices.ContainsFunc(d.Away, old) }) {
+	if !slices.ContainsFunc(a.detours.List(plan.Guest), func(d detour.Detour) bool { return d.Leased && slices.ContainsFunc(d.Away, old) }) {
 		return
 	}
 	err := a.detours.Change(plan.Guest, func(all map[string]*detour.Detour) {
 		for _, d := range all {
-			if d.Guest == plan.Guest {
+			if d.Guest == plan.Guest && d.Leased {
 				d.Away = slices.DeleteFunc(d.Away, old)
 			}
 		}

@@ -21,7 +21,7 @@ import (
 // lease keeps its detour.
 func TestRunsHere(t *testing.T) {
 	for name, come := range map[string]func(*Agent) error{
-		"it runs": func(a *Agent) error { a.runsHere("web"); return nil },
+		"it runs": func(a *Agent) error { a.runsHere("m-00000001"); return nil },
 		"its detour is leased": func(a *Agent) error {
 			return a.detours.Change("web", func(all map[string]*detour.Detour) { all["m-00000001"].LeaseFor(time.Hour) })
 		},
@@ -66,5 +66,23 @@ func TestAnswersFor(t *testing.T) {
 		if got := a.answersFor(migration.Plan{Network: c.network}, c.old); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
+	}
+}
+
+// TestLeavesAgainAtOnce: what is done about a guest's arrival when nobody waits for it may come late: what a later migration of the
+// guest has made by then stays as that made it.
+func TestLeavesAgainAtOnce(t *testing.T) {
+	a := between(t)
+	plan := goodPreparation().Plan
+	gone := &detour.Detour{ID: "m-00000002", Guest: "web", Peer: "oslo", Away: []netstate.Away{{Addr: plan.Next[0].Prefix.Addr(), Tap: "gwt1a"}}}
+	comes := &detour.Detour{ID: "m-00000003", Guest: "web", Peer: "oslo", Visiting: []netstate.Visiting{{Addr: netip.MustParseAddr("10.3.1.20"), Tap: "gwt1a", Waits: true}}}
+	place(a, gone, comes)
+	a.runsHere(plan.ID)
+	a.forgetAway(plan)
+	if d := placed(a, gone.ID); len(d.Away) != 1 {
+		t.Errorf("the way after it is forgotten: %+v", d)
+	}
+	if d := placed(a, comes.ID); !d.Visiting[0].Waits {
+		t.Errorf("it is led to before it runs: %+v", d)
 	}
 }

@@ -81,7 +81,7 @@ func (m *incoming) handOver(ctx context.Context) error {
 	m.refreshGateways()
 	plan := m.plan         // its next address may be changed meanwhile
 	m.a.actors.Go(func() { // nobody waits for it
-		m.a.runsHere(plan.Guest)
+		m.a.runsHere(plan.ID)
 		m.a.forgetAway(plan)
 	})
 	m.hearFirstWords(ctx)
