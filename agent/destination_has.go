@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"time"
 
 	"godwit/agent/limits"
 	"godwit/agent/visits"
@@ -12,18 +13,29 @@ import (
 // of the guest's earlier visit has them where they were, and files of its image may have them anywhere. These are those
 // that it will offer (elsewhere). nil: no sample came, or nothing is kept here.
 func (a *Agent) beginHas(ctx context.Context, offer Offer) <-chan []bool {
-	answer := make(chan []bool, 1)
+	answer, found := make(chan []bool, 1), make(chan []bool, 1)
 	if offer.Sample == nil || a.config.KeepMemory == 0 {
 		answer <- nil
 		return answer
 	}
+	ctx, cancel := limits.Has.On(ctx)
 	go func() {
-		ctx, cancel := limits.Has.On(ctx)
 		defer cancel()
-		answer <- a.whichHere(ctx, offer)
+		found <- a.whichHere(ctx, offer)
+	}()
+	go func() {
+		select {
+		case all := <-found:
+			answer <- all
+		case <-time.After(limits.Has.For + hasGrace):
+			answer <- nil
+		}
 	}()
 	return answer
 }
+
+// hasGrace is for how long after its limit the search may go on with what it is at; then its storage hangs, and nobody waits for that.
+const hasGrace = 500 * time.Millisecond
 
 func (a *Agent) whichHere(ctx context.Context, offer Offer) []bool {
 	out := make([]bool, len(offer.Sample.Pages))

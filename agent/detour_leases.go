@@ -49,9 +49,7 @@ func (a *Agent) keepDetours(ctx context.Context) {
 		}
 		a.forgetEnded(ctx, under)
 		a.retryStandIns()
-		visits.Bound(a.config, a.config.KeepMemory, a.log)
-		a.extendMemoryTunnels(ctx)
-		under.begin("", func() { a.dropLater(ctx) })
+		a.lookAtHost(ctx, under)
 		a.lookAfterAll(ctx, under)
 	}
 }

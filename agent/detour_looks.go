@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"godwit/agent/detour"
+	"godwit/agent/visits"
 	"godwit/migration"
 )
 
@@ -30,6 +31,14 @@ func (l *looks) begin(guest string, look func()) {
 		defer l.under.Delete(guest)
 		look()
 	})
+}
+
+// lookAtHost does beside everything else what is due on the host and may wait for storage, for tunnels' processes or for a guest:
+// the leases of guests' tunnels are made longer meanwhile. The names are none of guests.
+func (a *Agent) lookAtHost(ctx context.Context, l *looks) {
+	l.begin("/visits", func() { visits.Bound(a.config, a.config.KeepMemory, a.log) })
+	l.begin("/memory", func() { a.extendMemoryTunnels(ctx) })
+	l.begin("/drop", func() { a.dropLater(ctx) })
 }
 
 // lookAfterAll looks after every detour, those of a guest one after the other.

@@ -1,14 +1,20 @@
 package agent
 
 import (
+	"errors"
 	"io/fs"
 	"math"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"godwit/agent/config"
+	"godwit/agent/limits"
 	"godwit/agent/record"
+	"godwit/agent/sample"
 	"godwit/migration"
 	"godwit/vm"
 )
@@ -50,5 +56,46 @@ func TestHungStorageHoldsUpNobody(t *testing.T) {
 				t.Error("it is waited for")
 			}
 		})
+	}
+}
+
+// TestHungVisitsHoldUpNobody: a host whose storage of kept memory does not answer looks after its guests' tunnels all the same, and tells
+// a source that it has none of a guest's pages.
+func TestHungVisitsHoldUpNobody(t *testing.T) {
+	before := limits.Has
+	limits.Has.For = 20 * time.Millisecond
+	defer func() { limits.Has = before }()
+	c := &config.Config{KeepMemory: 1 << 30}
+	a := visitsHost(t, c)
+	a.guests = &guests{byName: map[string]*Guest{}}
+	var under looks
+	for name, ask := range map[string]func(){
+		"a look at the host": func() { a.lookAtHost(t.Context(), &under) },
+		"a check": func() {
+			if has := <-a.beginHas(t.Context(), Offer{Plan: migration.Plan{Guest: "web"}, Sample: &sample.Pages{Pages: []uint64{7}, Hashes: []uint64{8}}}); has != nil {
+				t.Errorf("it has %v", has)
+			}
+		},
+	} {
+		hung := c.StatePath("visits", "web.mem")
+		if err := errors.Join(os.MkdirAll(filepath.Dir(hung), 0o700), unix.Mkfifo(hung, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan struct{})
+		go func() { defer close(done); ask() }()
+		select {
+		case <-done:
+		case <-time.After(10 * time.Second):
+			t.Errorf("%s waits for it", name)
+		}
+		w, err := os.OpenFile(hung, os.O_WRONLY, 0) // as it answers
+		if err = errors.Join(err, w.Close()); err != nil {
+			t.Error(err)
+		}
+		<-done
+		under.all.Wait()
+		if err := os.Remove(hung); err != nil && !errors.Is(err, os.ErrNotExist) { // it may have been taken for one whose time is up
+			t.Fatal(err)
+		}
 	}
 }
