@@ -339,6 +339,9 @@ func (a *Agent) peerHome(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if m.snapshot().Refused() { // it comes late: the guest stays where it is, and what led to it is led there again
+		return nil, &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("migration %s: it was given up on %s, and nothing of it comes home", m.plan.ID, a.config.Host)}
+	}
 	if err := a.detours.ComeHome(m.plan.ID); err != nil {
 		return nil, err
 	}

@@ -2,10 +2,13 @@ package agent
 
 import (
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
 
+	"godwit/agent/detour"
 	"godwit/migration"
+	"godwit/netstate"
 )
 
 // TestLateTurn: what an earlier try of a migration asked for, and comes when the next one waits here, leads no packets; what
@@ -29,5 +32,22 @@ func TestLateTurn(t *testing.T) {
 				t.Errorf("%s, asked with %+v: %v", what, c.ask, err)
 			}
 		}
+	}
+}
+
+// TestHomeAfterTheRefusal: what was to come home with a guest does not, where that is asked for late, and the migration was given up by
+// then: nobody would send it to the guest again.
+func TestHomeAfterTheRefusal(t *testing.T) {
+	a := between(t)
+	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 3}
+	m := &incoming{a: a, plan: plan, state: migration.Destination{Landing: migration.Declining, Epoch: 3}}
+	a.incoming[plan.ID] = m
+	addr := netip.MustParseAddr("10.2.1.20")
+	place(a, &detour.Detour{ID: plan.ID, Guest: "web", Peer: "paris", Coming: []netstate.Visiting{{Addr: addr}}},
+		&detour.Detour{ID: "m-00000002", Guest: "web", Peer: "paris", Leased: true, Away: []netstate.Away{{Addr: addr, Active: true}}})
+	_, err := a.peerHome(callFrom(t, "paris", plan.ID, Turn{3}))
+	refused(t, "home", err, migration.CodeUsage, plan.ID, "given up")
+	if d := placed(a, "m-00000002"); len(d.Away) != 1 {
+		t.Errorf("it is led nowhere: %+v", d)
 	}
 }
