@@ -219,9 +219,10 @@ func (a *Agent) concerned(ask GiveBack, macs map[netip.Addr]net.HardwareAddr) (f
 	return found, ids, late
 }
 
-// heeds says whether an ask is for the migration that last made ready for what d leads away.
+// heeds says whether an ask is for the migration that last made ready for what d leads away, and no later word of that was heard: words go
+// by several paths, and one may overtake another.
 func heeds(d *detour.Detour, ask GiveBack) bool {
-	return ask.Step == backReady || ask.Move == d.LentTo
+	return ask.Step == backReady || ask.Move == d.LentTo && (ask.Step != backHome || ask.Move != d.LentBack)
 }
 
 func (a *Agent) giveBack(ask GiveBack, macs map[netip.Addr]net.HardwareAddr, caller string) error {
@@ -264,7 +265,9 @@ func giveBackBy(d *detour.Detour, ask GiveBack, macs map[netip.Addr]net.Hardware
 		if macs[away.Addr] == nil {
 			continue
 		}
-		away.MAC = macs[away.Addr]
+		if away.MAC = macs[away.Addr]; ask.Step == backAway {
+			d.LentBack = ask.Move
+		}
 		switch ask.Step {
 		case backReady:
 			d.LentTo = ask.Move

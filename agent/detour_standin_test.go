@@ -233,6 +233,7 @@ func TestGiveBackOutOfDate(t *testing.T) {
 		{"m-3/2", backReady, true}, {"m-2/2", backHome, true}, {"m-2/2", backDone, true},
 		{"m-3/2", backHome, false}, {"m-2/2", backAway, false},
 		{"m-3/3", backReady, true}, {"m-3/3", backHome, false}, {"m-3/2", backAway, false}, {"m-3/3", backDone, false}, {"m-3/3", backAway, true},
+		{"m-3/3", backHome, true}, // which was overtaken
 	} {
 		ask := GiveBack{Guest: "web", Move: c.move, Step: c.step}
 		found, _, late := a.concerned(ask, macs)

@@ -52,11 +52,13 @@ type Detour struct {
 	Lender  string `json:"lender,omitempty"`
 	Lending string `json:"lending,omitempty"`
 	Lent    bool   `json:"lent,omitempty"`
-	// LentTo is the last move that made ready to have the addresses back that this subnet agent sends away.
-	LentTo string    `json:"lent_to,omitempty"`
-	Up     time.Time `json:"up"`
-	Until  time.Time `json:"until,omitzero"` // end of the lease; zero: a migration is under way, or for good
-	Leased bool      `json:"leased"`         // nobody migrates; the lease alone keeps it
+	// LentTo is the last move that made ready to have the addresses back that this subnet agent sends away; LentBack the last
+	// of which it heard that the guest did not come.
+	LentTo   string    `json:"lent_to,omitempty"`
+	LentBack string    `json:"lent_back,omitempty"`
+	Up       time.Time `json:"up"`
+	Until    time.Time `json:"until,omitzero"` // end of the lease; zero: a migration is under way, or for good
+	Leased   bool      `json:"leased"`         // nobody migrates; the lease alone keeps it
 
 	For time.Duration `json:"lease_for,omitempty"` // how long the lease was when it was given; 0: for good
 }
