@@ -92,7 +92,7 @@ func (r *run) endedBefore(m *move) (out []int64) {
 }
 
 // ending is what is known of how a migration ended, with a time at which it did: of one without an
-// end, when the run did.
+// end, when the run did. Where no agent is left to tell it is what the lab saw (leaderless).
 func (m *move) ending() *record.Report {
 	rep := record.Report{Outcome: migration.InDoubt}
 	switch told := m.told(); {
@@ -100,6 +100,9 @@ func (m *move) ending() *record.Report {
 		rep = *told
 	case m.refusal != nil:
 		return &record.Report{Outcome: migration.Refused, Ended: m.asked.UnixNano()}
+	}
+	if m.judgedWhy != "" && rep.Outcome != migration.Completed {
+		rep.Outcome = migration.Outcome(m.judged)
 	}
 	if rep.Ended == 0 {
 		rep.Ended = m.asked.UnixNano()

@@ -148,6 +148,8 @@ func TestConnections(t *testing.T) {
 		{"after one was lost", &move{asked: time.Unix(0, 200), report: &record.Report{Outcome: migration.Completed, Network: "mptcp", Next: to, Ended: 500}}, report.Connections{Total: 3, Moved: 2, Tunnelled: 1}},
 		{"in doubt, without an end", &move{over: time.Unix(0, 500), report: &record.Report{Outcome: migration.InDoubt}}, report.Connections{Total: 4, Tunnelled: 3, Lost: 1}},
 		{"nothing heard to the end", &move{asked: time.Unix(0, 100), over: time.Unix(0, 500)}, report.Connections{Total: 4, Tunnelled: 3, Lost: 1}},
+		{"the lab saw that it stays", &move{asked: time.Unix(0, 100), over: time.Unix(0, 500), judged: report.Aborted, judgedWhy: "nobody leads it"}, report.Connections{Total: 4, Lost: 1}},
+		{"the lab saw a doubt", &move{asked: time.Unix(0, 100), over: time.Unix(0, 500), judged: report.InDoubt, judgedWhy: "nobody leads it"}, report.Connections{Total: 4, Tunnelled: 3, Lost: 1}},
 		{"under way to the end, at its source", &move{over: time.Unix(0, 500), report: &record.Report{}}, report.Connections{Total: 4, Lost: 1}},
 		{"the destination alone tells of the end", &move{report: &record.Report{}, there: &record.Report{Outcome: migration.Completed, Network: "mptcp", Next: to, Ended: 500}}, report.Connections{Total: 4, Moved: 2, Tunnelled: 1, Lost: 1}},
 		{"nothing heard", &move{asked: time.Unix(0, 100)}, report.Connections{Total: 4, Tunnelled: 4}},
