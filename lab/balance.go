@@ -280,8 +280,10 @@ func (r *run) dropped(guest string, from, to int64) (int64, error) {
 	case after < math.MaxInt64:
 	case latest == math.MaxInt64 && before == math.MaxInt64 && why != nil:
 		return 0, fmt.Errorf("edges and guest could not be compared: %w", why)
+	case open != nil:
+		return 0, fmt.Errorf("edges and guest could not be compared once it was over: %w", open)
 	default:
-		return 0, fmt.Errorf("edges and guest could not be compared after the handover")
+		return 0, fmt.Errorf("edges and guest could not be compared once it was over")
 	}
 	if latest == math.MaxInt64 && boot > 0 {
 		return 0, fmt.Errorf("the guest was booted again, and its counters began anew")
