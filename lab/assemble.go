@@ -95,10 +95,13 @@ func (r *run) migrationReport(ctx context.Context, m *move) report.Migration {
 			return whyNull(out, "the migration did not begin: "+out.Reason)
 		}
 		out.Outcome, out.Reason = m.standing()
+		out.Code = m.judgedCode
 		r.fillFromDestination(&out, m)
 		if m.report != nil {
 			r.fillBytes(&out, m.report)
 			r.fillCosts(&out, m)
+		} else {
+			r.fillHeard(&out, m)
 		}
 		r.fillNetwork(ctx, &out, m)
 		return whyNull(out, whyNone(&out, true))
@@ -123,6 +126,7 @@ func fillTold(out *report.Migration, m *move, rep *record.Report) {
 	}
 	if m.open() && (out.Outcome == "" || m.judgedWhy != "" || m.there != nil && m.there.Resumed != 0) {
 		out.Outcome, out.Reason = m.standing()
+		out.Code = cmp.Or(out.Code, m.judgedCode)
 	}
 	out.TotalS, out.MigrationS = since(rep.Requested, rep.Ended), since(rep.Requested, rep.Resumed)
 	out.MemoryS = since(rep.Requested, rep.MemoryDone)
@@ -186,9 +190,16 @@ func (r *run) fillBytes(out *report.Migration, rep *record.Report) {
 		}
 		out.WireBytes, out.WireBytesByPath = &sum, rep.WireBytes
 	}
-	if p := rep.Predicted; p != nil {
-		out.Predicted = &report.Predicted{MigrationS: &p.MigrationS, DowntimeMS: &p.DowntimeMS, WireBytes: &p.WireBytes, Throttled: p.Throttled}
+	out.Predicted = predicted(rep)
+}
+
+// predicted is what the check foresaw; nil: it did not get there.
+func predicted(rep *record.Report) *report.Predicted {
+	p := rep.Predicted
+	if p == nil {
+		return nil
 	}
+	return &report.Predicted{MigrationS: &p.MigrationS, DowntimeMS: &p.DowntimeMS, WireBytes: &p.WireBytes, Throttled: p.Throttled}
 }
 
 func (r *run) fillPhases(out *report.Migration, rep *record.Report) {

@@ -67,7 +67,7 @@ func (r *run) lastWord(ctx context.Context, m *move) {
 	m.mu.Unlock()
 	if doubt { // a guest that vanished there runs there no more, though it did
 		if all, err := r.w.agents[m.from].client.Doubts(ctx, m.id); err == nil && len(all) == 1 && all[0].Proven {
-			m.judge(report.InDoubt, all[0].There)
+			m.judge(report.InDoubt, "", all[0].There)
 		}
 	}
 }

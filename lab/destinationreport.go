@@ -39,13 +39,37 @@ func (m *move) toldByDestination() *record.Report {
 			began[p.Name] = time.Unix(0, p.Start)
 		}
 	}
-	rep.Phases = nil
-	for name, at := range began {
-		rep.Phases = append(rep.Phases, record.PhaseSpan{Name: name, Start: at.UnixNano()})
-	}
-	slices.SortFunc(rep.Phases, func(a, b record.PhaseSpan) int { return int(a.Start - b.Start) })
-	for i := range rep.Phases[:max(len(rep.Phases)-1, 0)] {
-		rep.Phases[i].End = rep.Phases[i+1].Start
-	}
+	rep.Phases = heardOf(began)
 	return &rep
+}
+
+// heardOf are the phases whose beginnings were heard of, in order. Each lasted to the next one; the last has no end.
+func heardOf(began map[migration.Phase]time.Time) (out []record.PhaseSpan) {
+	for name, at := range began {
+		out = append(out, record.PhaseSpan{Name: name, Start: at.UnixNano()})
+	}
+	slices.SortFunc(out, func(a, b record.PhaseSpan) int { return int(a.Start - b.Start) })
+	for i := range out[:max(len(out)-1, 0)] {
+		out[i].End = out[i+1].Start
+	}
+	return out
+}
+
+// fillHeard fills in what was heard of a migration before its source's agent was silent for good: what was foreseen as it
+// started, and, where its destination does not tell more, what `auto` had become, and its phases.
+func (r *run) fillHeard(out *report.Migration, m *move) {
+	if m.early != nil {
+		out.Predicted = predicted(m.early)
+	}
+	if m.told() != nil {
+		return
+	}
+	if early := m.early; early != nil {
+		out.To, out.Mode, out.Transfer, out.Network = early.To, early.Mode, early.Transfer, early.Network
+	}
+	heard := record.Report{Requested: m.asked.UnixNano(), Phases: heardOf(m.started)}
+	if !m.over.IsZero() {
+		heard.Ended = m.over.UnixNano()
+	}
+	r.fillPhases(out, &heard)
 }

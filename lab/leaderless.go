@@ -81,15 +81,15 @@ func (r *run) leaderless(ctx context.Context, host *hostAgent, m *move, seen *le
 	if outcome == "" {
 		return false
 	}
-	m.judge(outcome, why)
+	m.judge(outcome, migration.CodeAgent, why)
 	return true
 }
 
 // judge has the lab's own word for how the migration ended.
-func (m *move) judge(outcome report.Outcome, why string) {
+func (m *move) judge(outcome report.Outcome, code migration.Code, why string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.judged, m.judgedWhy = outcome, why
+	m.judged, m.judgedCode, m.judgedWhy = outcome, code, why
 }
 
 // deadEndFor is how long a migration must have been seen to have no end before nobody waits for it any more:
@@ -110,7 +110,7 @@ func (r *run) deadEnd(ctx context.Context, host *hostAgent, m *move, since *time
 		*since = time.Time{} // it may still turn back
 		return false
 	}
-	outcome, why := r.hopeless(ask, host, m, &rep)
+	outcome, code, why := r.hopeless(ask, host, m, &rep)
 	if why == "" {
 		*since = time.Time{}
 		return false
@@ -122,30 +122,31 @@ func (r *run) deadEnd(ctx context.Context, host *hostAgent, m *move, since *time
 		return false
 	}
 	m.set(&rep)
-	m.judge(outcome, why)
+	m.judge(outcome, code, why)
 	return true
 }
 
-// hopeless says how a migration stands that was let go, and why it has no end in this run; "": it may have.
-func (r *run) hopeless(ctx context.Context, host *hostAgent, m *move, rep *record.Report) (report.Outcome, string) {
+// hopeless says how a migration stands that was let go, and why it has no end in this run; "": it may have. The code is
+// of an agent that nobody starts again.
+func (r *run) hopeless(ctx context.Context, host *hostAgent, m *move, rep *record.Report) (report.Outcome, migration.Code, string) {
 	to := r.w.agents[r.resolve(m)]
 	forGood := to != nil && to.goneForGood() && !r.startsAgain(to.host.Name, m.guest)
 	doubt := rep.Outcome == migration.InDoubt
 	switch {
 	case doubt && forGood:
-		return report.InDoubt, "the destination's agent was killed and not started again: whether it starts the guest is not known, and the source keeps memory and disk"
+		return report.InDoubt, migration.CodeAgent, "the destination's agent was killed and not started again: whether it starts the guest is not known, and the source keeps memory and disk"
 	case doubt:
 		var about api.Doubt
 		if all, err := host.client.Doubts(ctx, m.id); err == nil && len(all) == 1 {
 			about = all[0]
 		}
 		if about.Proven || !r.mayChange(m.guest) {
-			return report.InDoubt, "the source keeps memory and disk, and a person has to decide: " + cmp.Or(about.There, "whether the guest runs at the destination is not known")
+			return report.InDoubt, "", "the source keeps memory and disk, and a person has to decide: " + cmp.Or(about.There, "whether the guest runs at the destination is not known")
 		}
 	case forGood:
-		return "", "the guest runs at the destination, whose agent was killed and not started again: its handover has no end"
+		return "", migration.CodeAgent, "the guest runs at the destination, whose agent was killed and not started again: its handover has no end"
 	}
-	return "", ""
+	return "", "", ""
 }
 
 // mayChange says whether something is still to come that could end a doubt about a guest: a step, but one that waits for a phase of that

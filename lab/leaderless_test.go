@@ -3,13 +3,16 @@ package lab
 import (
 	"net/http"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
 	"godwit/agent/api"
+	"godwit/agent/record"
 	"godwit/lab/report"
 	"godwit/lab/scenario"
 	"godwit/lab/topo"
+	"godwit/migration"
 	"godwit/vm"
 )
 
@@ -45,6 +48,34 @@ func TestLeaderless(t *testing.T) {
 		if got != c.want || after != c.after {
 			t.Errorf("%s: %q after %d looks, not %q after %d", name, got, after, c.want, c.after)
 		}
+	}
+}
+
+// TestNobodyLeads: of a migration whose source's agent was killed for good the report has what was heard of it until
+// then, and a code for why it came to nothing.
+func TestNobodyLeads(t *testing.T) {
+	r := aRun()
+	at := func(s float64) int64 { return r.zero.UnixNano() + int64(s*1e9) }
+	m := &move{
+		guest: "web", from: "a", to: "a", step: &scenario.Migrate{Mode: "auto", Transfer: "auto", Network: "auto"}, asked: time.Unix(0, at(1)), over: time.Unix(0, at(9)),
+		started: map[migration.Phase]time.Time{migration.Check: time.Unix(0, at(1)), migration.Prepare: time.Unix(0, at(2)), migration.Copy: time.Unix(0, at(3))},
+		early:   &record.Report{From: "a", To: "b", Mode: "precopy", Transfer: "lanes", Network: "mptcp", Predicted: &record.Prediction{MigrationS: 5, DowntimeMS: 50, WireBytes: 7}},
+	}
+	m.judge(report.Aborted, migration.CodeAgent, "the guest runs on at the source")
+	got := r.migrationReport(t.Context(), m)
+	if got.Outcome != report.Aborted || got.Code != migration.CodeAgent || got.Reason != "the guest runs on at the source" {
+		t.Errorf("%s (%s): %s", got.Outcome, got.Code, got.Reason)
+	}
+	if got.To != "b" || got.Mode != "precopy" || got.Transfer != "lanes" || got.Network != "mptcp" || got.Predicted == nil || *got.Predicted.WireBytes != 7 || got.WhyNull["predicted"] != "" {
+		t.Errorf("%+v", got)
+	}
+	want := []report.Phase{{Name: "check", StartS: 0, EndS: 1}, {Name: "prepare", StartS: 1, EndS: 2}, {Name: "copy", StartS: 2, EndS: 8}}
+	if !slices.Equal(got.Phases, want) {
+		t.Errorf("phases %+v, want %+v", got.Phases, want)
+	}
+	m.early, m.started = nil, nil
+	if got := r.migrationReport(t.Context(), m); got.Mode != "auto" || got.Predicted != nil || len(got.Phases) != 0 {
+		t.Errorf("nothing was heard: %+v", got)
 	}
 }
 

@@ -24,20 +24,22 @@ type move struct {
 	answered chan struct{} // closed when the request was answered
 	id       string        // read it after that; "": refused
 
-	mu        sync.Mutex
-	phase     migration.Phase
-	started   map[migration.Phase]time.Time
-	events    []record.Event
-	report    *record.Report
-	there     *record.Report     // what the destination told at the end, of one without an outcome
-	refusal   *migration.Problem // of a request that never began
-	judged    report.Outcome     // by the lab, where nobody is left to tell; and why
-	judgedWhy string
-	progress  record.CopyProgress
-	wire      []wireSample
-	pages     []pageLook
-	remarks   []string // the lab's own, beside the agents' notes
-	done      chan struct{}
+	mu         sync.Mutex
+	phase      migration.Phase
+	started    map[migration.Phase]time.Time
+	events     []record.Event
+	report     *record.Report
+	early      *record.Report     // what the source told when it started; nil: nothing was heard
+	there      *record.Report     // what the destination told at the end, of one without an outcome
+	refusal    *migration.Problem // of a request that never began
+	judged     report.Outcome     // by the lab, where nobody is left to tell; and why
+	judgedWhy  string
+	judgedCode migration.Code // of that, for programs; "": none fits
+	progress   record.CopyProgress
+	wire       []wireSample
+	pages      []pageLook
+	remarks    []string // the lab's own, beside the agents' notes
+	done       chan struct{}
 
 	looks []edgeLook // in its handover; of run.mu
 	links linkWindow

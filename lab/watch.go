@@ -201,6 +201,11 @@ func (r *run) onEvent(ctx context.Context, m *move, e record.Event) {
 	if err != nil {
 		return
 	}
+	if e.Name == migration.MigrationStart {
+		m.mu.Lock()
+		m.early = &rep
+		m.mu.Unlock()
+	}
 	r.took(m.guest, addressesOf(rep.Next), false) // before anything goes to it there; another may have been chosen since
 	r.probe(m.guest, asked(e.Name, &rep))
 }
