@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"godwit/lab/report"
+	"godwit/migration"
 )
 
 // series is the picture's data, in seconds from time 0.
@@ -61,7 +62,7 @@ func (r *run) pathSeries(s *report.Series, rel func(int64) float64) {
 	}
 	var all []reading
 	for i, m := range r.moves {
-		for _, w := range m.wire {
+		for _, w := range m.wireSamples() {
 			all = append(all, reading{of: i, wireSample: w})
 		}
 		if m.report != nil {
@@ -87,6 +88,32 @@ func (r *run) pathSeries(s *report.Series, rel func(int64) float64) {
 			p.Add(rel(w.at.UnixNano()), float64(sum))
 		}
 	}
+}
+
+// untold is how long before the last page came somebody told last what had been sent, at the least, for that to be
+// another reading. Soon after, what calls add later would look like a path that is faster than it is.
+const untold = time.Second
+
+// wireSamples are what a move was told to have sent while memory was copied. Of memory that was sent while the guest stood
+// still nobody tells: what had been sent when the last page was there is all but some calls.
+func (m *move) wireSamples() []wireSample {
+	samples := slices.Clone(m.wire)
+	rep := m.report
+	if rep == nil || rep.MemoryDone == 0 || len(rep.WireBytes) == 0 {
+		return samples
+	}
+	if began := m.started[migration.Copy]; len(samples) == 0 && !began.IsZero() {
+		none := map[string]int64{}
+		for path := range rep.WireBytes {
+			none[path] = 0
+		}
+		samples = append(samples, wireSample{began, none})
+	}
+	done := time.Unix(0, rep.MemoryDone)
+	if n := len(samples); n > 0 && done.Sub(samples[n-1].at) < untold {
+		return samples
+	}
+	return append(samples, wireSample{done, rep.WireBytes})
 }
 
 // probeStep is the resolution of a prober's picture.

@@ -11,6 +11,7 @@ import (
 	"godwit/agent/record"
 	"godwit/lab/report"
 	"godwit/lab/scenario"
+	"godwit/migration"
 )
 
 // TestPathsOfMovesAtTheSameTime: a path's readings are in the order of time and add up what all moves sent, whatever is
@@ -41,5 +42,29 @@ func TestPathsOfMovesAtTheSameTime(t *testing.T) {
 		}
 		moves = slices.Clone(moves) // whichever was asked for first
 		rand.Shuffle(2, func(i, j int) { moves[i], moves[j] = moves[j], moves[i] })
+	}
+}
+
+// TestPathsOfAStoppedGuest: what a migration sent while its guest stood still, of which nobody tells meanwhile, is there when
+// the last page is.
+func TestPathsOfAStoppedGuest(t *testing.T) {
+	zero := time.Unix(1000, 0)
+	at := func(s int) time.Time { return zero.Add(time.Duration(s) * time.Second) }
+	m := &move{
+		over: at(9), started: map[migration.Phase]time.Time{migration.Copy: at(2)},
+		report: &record.Report{WireBytes: map[string]int64{"p-p": 70}, MemoryDone: at(6).UnixNano()},
+	}
+	sends := func(reading, done, final int) *move {
+		return &move{
+			over: at(done + 5), wire: []wireSample{{at(reading), map[string]int64{"p-p": 4}}},
+			report: &record.Report{WireBytes: map[string]int64{"p-p": int64(final)}, MemoryDone: at(done).UnixNano() - 1e8},
+		}
+	}
+	undone := sends(35, 36, 10)
+	undone.report.MemoryDone = 0
+	r := &run{zero: zero, moves: []*move{m, sends(11, 13, 10), sends(25, 26, 10), undone}, w: &world{scenario: &scenario.Scenario{}}}
+	want := []report.PathSeries{{Path: "p-p", T: report.Column{2, 6, 11, 12.9, 25, 35}, Bytes: report.Column{0, 70, 74, 80, 84, 94}}}
+	if diff := cmp.Diff(want, r.series().Paths); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
