@@ -29,10 +29,11 @@ func (m *incoming) hearLater(ctx context.Context) (answer func() error) {
 	}
 }
 
-// hearGuest asks for the list of connections, which comes by itself, and hears when the guest went on.
+// hearGuest asks for the list of connections, which comes by itself, and hears when the guest went on. In a handover that is
+// tried again it asks again where there was no answer, as of a guest that waited for its memory.
 func (m *incoming) hearGuest(ctx context.Context) error {
 	g := m.work.guest
-	if m.work.listedBefore == nil {
+	if m.work.listedBefore == nil || m.listingFailed() {
 		m.work.listedBefore = listConnections(context.WithoutCancel(ctx), g, bare(m.plan.Held)) // the handover may be over before it is
 	}
 	if g.Held.Description.Silent() || m.rec.Snapshot().FirstTick != nil {
@@ -59,11 +60,27 @@ func (m *incoming) awaitListed(ctx context.Context) {
 	defer cancel()
 	select {
 	case l := <-m.work.listedBefore:
-		again := make(chan listing, 1) // survive reads it
-		again <- l
-		m.work.listedBefore = again
+		m.keepListed(l)
 	case <-ctx.Done():
 	}
+}
+
+// listingFailed says whether the guest has not told its connections, though it was asked; it does not wait.
+func (m *incoming) listingFailed() bool {
+	select {
+	case l := <-m.work.listedBefore:
+		m.keepListed(l)
+		return l.err != nil
+	default:
+		return false
+	}
+}
+
+// keepListed puts a list back that was looked at: survive reads it.
+func (m *incoming) keepListed(l listing) {
+	again := make(chan listing, 1)
+	again <- l
+	m.work.listedBefore = again
 }
 
 // tickHeard is the interval of the ticks that tell for how long a guest stood still, when it has arrived, and

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -57,6 +58,37 @@ func TestListedBeforeRetired(t *testing.T) {
 			}
 		case <-time.After(5 * time.Second):
 			t.Errorf("%s: it is lost", c.name)
+		}
+	}
+}
+
+// TestListedAgain: a guest that did not tell its connections, as it waited for its memory, is asked again when its handover is
+// tried again, and one that told them is not.
+func TestListedAgain(t *testing.T) {
+	first := limits.FirstTick
+	t.Cleanup(func() { limits.FirstTick = first })
+	limits.FirstTick.For = 10 * time.Millisecond
+	var asked atomic.Int32
+	m := landing(t, talking(t, map[string]guest.Handler{
+		"ticks": answers(struct{}{}, nil),
+		"connections": func(context.Context, string, json.RawMessage) (any, error) {
+			if asked.Add(1) == 1 {
+				return nil, errors.New("the channel closed")
+			}
+			return guest.Connections{}, nil
+		},
+	}))
+	for _, c := range []struct {
+		asked int32
+		known bool
+	}{{1, false}, {2, true}, {2, true}} {
+		if err := m.hearGuest(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		l := <-m.work.listedBefore
+		m.keepListed(l)
+		if asked.Load() != c.asked || (l.err == nil) != c.known {
+			t.Errorf("asked %d times, %v; want %d, known: %v", asked.Load(), l.err, c.asked, c.known)
 		}
 	}
 }
