@@ -36,7 +36,7 @@ func (s manner) Users(_ context.Context, addrs ...netip.Addr) (guest.Users, erro
 // nothing where there are none such.
 func TestNoteApart(t *testing.T) {
 	const v4, v6 = "10.1.1.10/24", "fd00:1:1::10/64"
-	const four, six = "rome gives it no IPv4 address: connections by IPv4 cannot follow", "rome gives it no IPv6 address: connections by IPv6 cannot follow"
+	const four, six = "rome gives it no IPv4 address: connections by IPv4 cannot follow there, and live on", "rome gives it no IPv6 address: connections by IPv6 follow there where their clients have IPv4, too, and else live on"
 	for name, c := range map[string]struct {
 		held, next  []string
 		connections int
