@@ -283,7 +283,7 @@ func (a *Agent) endBoth(ctx context.Context, d detour.Detour) error {
 	return a.endDetour(ctx, d)
 }
 
-// endDetour ends a detour here and writes down when.
+// endDetour ends a detour here and writes down when, also of a migration that ended under an earlier agent.
 func (a *Agent) endDetour(ctx context.Context, d detour.Detour) error {
 	return a.endDetourIf(ctx, d, func(*detour.Detour) bool { return true })
 }
@@ -295,17 +295,17 @@ func (a *Agent) endDetourIf(ctx context.Context, d detour.Detour, over func(*det
 		return err
 	}
 	a.vacated.leave(d.Guest, d.LedAway()...)
-	if rec := a.records.Find(d.ID); rec != nil {
-		now := time.Now().UnixNano()
-		rec.Edit(func(r *record.Report) {
-			if r.TunnelDown == 0 {
-				r.TunnelDown = now
-			}
-		})
-		if d.Leased {
-			rec.Event(migration.LeaseEnded)
+	now := time.Now().UnixNano()
+	a.records.Amend(d.ID, func(r *record.Report) {
+		if r.TunnelDown == 0 {
+			r.TunnelDown = now
 		}
-	} else if d.Leased { // of an earlier agent's life
+	})
+	switch rec := a.records.Find(d.ID); {
+	case !d.Leased:
+	case rec != nil:
+		rec.Event(migration.LeaseEnded)
+	default: // of an earlier agent's life
 		plan := migration.Plan{ID: d.ID, Guest: d.Guest}
 		a.hooks.Tell(callOf(a.config.Host, plan, record.Event{Name: migration.LeaseEnded, At: time.Now().UnixNano()}))
 	}

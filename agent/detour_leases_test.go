@@ -167,6 +167,28 @@ func TestEndedDetourLeavesNothing(t *testing.T) {
 	}
 }
 
+// TestTunnelDownAfterRestart: when a tunnel went is known to the history, also where its migration ended under an earlier agent.
+func TestTunnelDownAfterRestart(t *testing.T) {
+	for name, again := range map[string]bool{"the same agent": false, "a later one": true} {
+		a, _, d := leasing(t)
+		if again {
+			a.records, d.Leased = noRecords(a.config), false // nobody hears of the end of a lease here
+		} else {
+			a.records.Find(d.ID).Edit(func(r *record.Report) { r.Ended = 5 })
+		}
+		if err := a.records.Write(d.ID+".json", func() record.Report { return record.Report{ID: d.ID, TunnelUp: 3, Ended: 5} }); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.endDetour(t.Context(), *d); err != nil {
+			t.Error(err)
+		}
+		rep, ok := a.records.Report(d.ID)
+		if kept, known, err := a.records.History(d.ID); !ok || err != nil || !known || rep.TunnelDown == 0 || kept.TunnelDown != rep.TunnelDown || kept.TunnelUp != 3 {
+			t.Errorf("%s: its tunnel went at %d, in the history at %d, %v", name, rep.TunnelDown, kept.TunnelDown, err)
+		}
+	}
+}
+
 // TestOrphan: a detour that no migration knows of is leased where a guest may be reached by it, and
 // ends elsewhere; one whose journal was left alone stays as it is.
 func TestOrphan(t *testing.T) {

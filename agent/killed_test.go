@@ -247,7 +247,7 @@ func TestNamesAreToldByTheNextAgent(t *testing.T) {
 	}
 	a.actors.Wait()
 	a.ctx = live
-	if err := a.records.Write("m-00000001-destination.json", record.NewReport(p.Plan, 1)); err != nil {
+	if err := a.records.Write("m-00000001-destination.json", func() record.Report { return record.NewReport(p.Plan, 1) }); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
