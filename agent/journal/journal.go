@@ -45,6 +45,9 @@ var table = crc32.MakeTable(crc32.Castagnoli)
 // ended before the first effect.
 var ErrNoState = errors.New("it has no state")
 
+// errFull is of a journal that no agent would read if it became longer.
+var errFull = fmt.Errorf("it has %d MiB, and could not begin anew", fileLimit>>20)
+
 type opening struct {
 	Version int `json:"godwit_journal"`
 }
@@ -61,8 +64,12 @@ type File struct {
 	last    []byte // the last record's JSON; nil: not known
 	synced  bool   // it is on the disk
 	gone    bool   // the file was removed
+	longAt  int64  // how long it may become before it begins anew; see shorten
+	unnamed bool   // its name may not be on the disk
 	timed   func(took time.Duration)
 }
+
+func newFile(path string, f disk) *File { return &File{path: path, f: f, longAt: longest} }
 
 // OnSync has each sync of a record to the disk told to timed, when it is done.
 func (j *File) OnSync(timed func(took time.Duration)) { j.timed = timed }
@@ -77,7 +84,7 @@ func Create(dir, id string) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create journal %s: %w", id, err)
 	}
-	j := &File{path: path, f: file{f}}
+	j := newFile(path, file{f})
 	if err := errors.Join(j.Append(opening{Version}, false), f.Sync(), SyncDir(dir)); err != nil {
 		f.Close()
 		os.Remove(path)
@@ -109,7 +116,9 @@ func Open(dir, id string, state any) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open journal %s: %w", id, err)
 	}
-	j := &File{path: path, f: file{f}, length: int64(length), size: int64(len(data))}
+	j := newFile(path, file{f})
+	j.length, j.size = int64(length), int64(len(data))
+	os.Remove(begunAnew(path))                      //nolint:errcheck // a crash may have left it, and what it says is here
 	if len(bytes.Trim(data[length:], "\x00")) > 0 { // part of a record that must not be read with the next
 		if err := j.mend(); err != nil {
 			f.Close()
@@ -171,8 +180,8 @@ func First(dir, id string, state any) error {
 }
 
 // Append writes one record; with sync it is on the disk when Append returns. One that says
-// what the last said is not written again: a doubt may be asked about for months. On an
-// error the journal is as it was: no part of a record stays that a later one would
+// what the last said is not written again: a doubt may be asked about for months. A journal that has become
+// long begins anew, with the last. On an error the journal is as it was: no part of a record stays that a later one would
 // be glued to, and none that was not acted upon is read after a crash of the agent, or of the host.
 func (j *File) Append(record any, sync bool) error {
 	line, err := json.Marshal(record)
@@ -181,6 +190,9 @@ func (j *File) Append(record any, sync bool) error {
 	}
 	if len(line) > recordLimit {
 		return fmt.Errorf("write journal %s: record of %d bytes", j.path, len(line))
+	}
+	if j.broken == nil {
+		j.broken = j.shorten()
 	}
 	if j.broken != nil {
 		if j.broken = j.mend(); j.broken != nil {
@@ -225,6 +237,10 @@ func (j *File) Reserve(n int) error {
 		return nil
 	}
 	more := make([]byte, n+room)
+	if j.size+int64(len(more)) > fileLimit {
+		j.longAt = 0 // it is to begin anew as soon as it can
+		return errFull
+	}
 	if _, err := j.f.WriteAt(more, j.size); err != nil {
 		return errors.Join(err, j.f.Truncate(j.size))
 	}

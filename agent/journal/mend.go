@@ -35,6 +35,9 @@ func (f file) Datasync() error {
 // before it too, the kernel takes for written (fsync(2), EIO): the next sync would say that all is well, with a hole before the
 // record that it brought, which is then dropped as one that was cut off. So those are written once more, and synced.
 func (j *File) mend() error {
+	if err := j.name(); err != nil {
+		return err
+	}
 	if err := j.f.Truncate(j.length); err != nil {
 		return err
 	}

@@ -81,7 +81,7 @@ func (d *badDisk) Close() error { return nil }
 func onBadDisk(t *testing.T) (*File, *badDisk) {
 	t.Helper()
 	d := &badDisk{dirty: map[int]bool{}}
-	j := &File{path: "m-1", f: d}
+	j := newFile("m-1", d)
 	if err := errors.Join(j.Append(opening{Version}, false), d.Sync(), j.Append(state{Step: 1}, true)); err != nil {
 		t.Fatal(err)
 	}
