@@ -25,7 +25,7 @@ func (a *Agent) serveAPI(ctx context.Context) error {
 	}
 	server := &http.Server{Handler: a.localAPI(), ReadHeaderTimeout: 10 * time.Second}
 	go func() {
-		if err := server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(a.lasting(ln, "nobody here can ask the agent")); !errors.Is(err, http.ErrServerClosed) {
 			a.log.Error("api ended", "error", err)
 		}
 	}()

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"syscall"
 
 	"godwit/agent/peer"
 	"godwit/agent/probe"
+	"godwit/internal/lasting"
 )
 
 func (a *Agent) listenAddrs() []netip.AddrPort {
@@ -47,4 +49,9 @@ func unheard(err error, port, address string) error {
 		return fmt.Errorf("%w; no device of this host has that address: give it to one, or mend %s", err, address)
 	}
 	return err
+}
+
+// lasting is ln, which goes on where connections cannot be taken for a while; what is so meanwhile is said.
+func (a *Agent) lasting(ln net.Listener, what string) net.Listener {
+	return lasting.Listener(ln, func(err error) { a.log.Error(what+"; it is tried on", "error", err, "cure", lasting.Cure) })
 }

@@ -30,7 +30,7 @@ func (a *Agent) listenMetrics() (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("metrics: %w", unheard(err, "metrics", "metrics"))
 	}
-	return netutil.LimitListener(ln, scrapersMost), nil
+	return netutil.LimitListener(a.lasting(ln, "metrics are not served"), scrapersMost), nil
 }
 
 // serveMetrics serves GET /metrics there and nothing else, until ctx ends; nil: nowhere.

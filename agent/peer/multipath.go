@@ -10,10 +10,9 @@ import (
 	"net"
 	"net/netip"
 	"time"
-)
 
-// acceptAgain is how long a listener waits that could not accept.
-const acceptAgain = 100 * time.Millisecond
+	"godwit/internal/lasting"
+)
 
 // ListenStreams listens for byte streams that come by MPTCP, over any uplink, until ctx
 // ends: on a port that it chooses, as a later subflow joins at the same port of another
@@ -28,19 +27,12 @@ func ListenStreams(ctx context.Context, id *Identity, window int64, streams func
 		return 0, fmt.Errorf("listen for streams by mptcp: %w", err)
 	}
 	context.AfterFunc(ctx, func() { listener.Close() })
+	heard := lasting.Listener(listener, func(err error) { log.Warn("accept stream", "error", err, "cure", lasting.Cure) })
 	go func() {
 		for {
-			raw, err := listener.Accept()
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
+			raw, err := heard.Accept()
 			if err != nil {
-				log.Warn("accept stream", "error", err)
-				select { // such as when no descriptors are left: they come back, not at once
-				case <-ctx.Done():
-				case <-time.After(acceptAgain):
-				}
-				continue
+				return
 			}
 			go serveRaw(ctx, id, raw, streams, log)
 		}

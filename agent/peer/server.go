@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"time"
 
+	"godwit/internal/lasting"
 	"godwit/migration"
 )
 
@@ -60,14 +61,20 @@ func Serve(ctx context.Context, id *Identity, addrs []netip.AddrPort, handler ht
 		listeners = append(listeners, widen(ln))
 	}
 	for _, ln := range listeners {
-		go func() {
-			if err := s.http.Serve(tls.NewListener(ln, id.server())); !errors.Is(err, http.ErrServerClosed) {
-				log.Error("peer listener ended", "error", err)
-			}
-		}()
+		go s.answer(ln, id, log)
 	}
 	context.AfterFunc(ctx, func() { s.http.Close() })
 	return s, nil
+}
+
+// answer serves at ln until that is closed.
+func (s *Server) answer(ln net.Listener, id *Identity, log *slog.Logger) {
+	heard := lasting.Listener(ln, func(err error) {
+		log.Error("no other host is heard at this address; it is tried on", "address", ln.Addr(), "error", err, "cure", lasting.Cure)
+	})
+	if err := s.http.Serve(tls.NewListener(heard, id.server())); !errors.Is(err, http.ErrServerClosed) {
+		log.Error("peer listener ended", "error", err)
+	}
 }
 
 // Caller is the host name of the agent that sent r.

@@ -19,6 +19,7 @@ import (
 
 	"godwit/internal/child"
 	"godwit/internal/clock"
+	"godwit/internal/lasting"
 )
 
 func init() { child.Register("tunnel", serve) }
@@ -181,7 +182,9 @@ func deleted(updates <-chan netlink.LinkUpdate, index int) bool {
 	return false
 }
 
+// listen hears requests until control is closed. A tunnel that is never heard again would end by its lease, whoever uses it.
 func (k *keeper) listen(ctx context.Context, control net.Listener) {
+	control = lasting.Listener(control, func(err error) { log.Printf("tunnel %s: is not heard: %v", k.config.Name, err) })
 	for {
 		conn, err := control.Accept()
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"godwit/internal/lasting"
 	"godwit/transfer/qstream"
 	"godwit/transfer/wire"
 )
@@ -56,21 +57,25 @@ func Serve(listener *net.UnixListener) error {
 	s := &server{gone: make(chan struct{})}
 	arrivals, stop := make(chan *net.UnixConn), make(chan struct{})
 	defer close(stop)
-	go func() {
-		for {
-			conn, err := listener.AcceptUnix()
-			if err != nil {
-				return
-			}
-			select {
-			case arrivals <- conn:
-			case <-stop:
-				conn.Close()
-				return
-			}
-		}
-	}()
+	go arrive(listener, arrivals, stop)
 	return s.run(arrivals)
+}
+
+// arrive hears clients until the listener is closed, or stop is. Without another client what is missing may never come.
+func arrive(listener net.Listener, arrivals chan<- *net.UnixConn, stop <-chan struct{}) {
+	listener = lasting.Listener(listener, func(err error) { fmt.Fprintln(os.Stderr, "inlet: no client is heard:", err) })
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		select {
+		case arrivals <- conn.(*net.UnixConn): //nolint:forcetypeassert // of network unix
+		case <-stop:
+			conn.Close()
+			return
+		}
+	}
 }
 
 func (s *server) run(arrivals <-chan *net.UnixConn) error {
