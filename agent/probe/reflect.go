@@ -88,12 +88,27 @@ func udpAt(ctx context.Context, a netip.AddrPort) (*net.UDPConn, error) {
 	return conn.(*net.UDPConn), nil
 }
 
-func (r *Reflector) serve(conn *net.UDPConn) {
+// datagrams is what serve needs of a UDP socket.
+type datagrams interface {
+	ReadFromUDPAddrPort(b []byte) (int, netip.AddrPort, error)
+	WriteToUDPAddrPort(b []byte, to netip.AddrPort) (int, error)
+}
+
+// readAgain is between tries to read what could not be, such as where the host had no memory for it: no guest would come by this host if nobody
+// read any more.
+const readAgain = 100 * time.Millisecond
+
+// serve answers until conn is closed.
+func (r *Reflector) serve(conn datagrams) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, from, err := conn.ReadFromUDPAddrPort(buf)
-		if err != nil {
+		if errors.Is(err, net.ErrClosed) {
 			return
+		}
+		if err != nil {
+			time.Sleep(readAgain)
+			continue
 		}
 		if n >= TokenLength && r.good([TokenLength]byte(buf[:TokenLength])) {
 			conn.WriteToUDPAddrPort(buf[:n], from) //nolint:errcheck // a probe that is lost is tried again

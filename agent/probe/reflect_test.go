@@ -7,7 +7,9 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -101,4 +103,38 @@ func TestPathMTUOfNarrowPath(t *testing.T) {
 	if mtu != narrow || err != nil {
 		t.Errorf("%d, %v; want %d", mtu, err, narrow)
 	}
+}
+
+// ailing is a UDP socket that could not be read for a while.
+type ailing struct {
+	reads   []error // what is to come of each; nil: a probe
+	probe   []byte
+	answers [][]byte
+}
+
+func (a *ailing) ReadFromUDPAddrPort(b []byte) (int, netip.AddrPort, error) {
+	if len(a.reads) == 0 {
+		return 0, netip.AddrPort{}, net.ErrClosed
+	}
+	err := a.reads[0]
+	if a.reads = a.reads[1:]; err != nil {
+		return 0, netip.AddrPort{}, &net.OpError{Op: "read", Net: "udp", Err: err}
+	}
+	return copy(b, a.probe), netip.MustParseAddrPort("192.0.2.1:7"), nil
+}
+
+func (a *ailing) WriteToUDPAddrPort(b []byte, _ netip.AddrPort) (int, error) {
+	a.answers = append(a.answers, bytes.Clone(b))
+	return len(b), nil
+}
+
+// TestReflectsAgain: probes are answered when they can be read again: else no guest would come by this host until its agent is started anew.
+func TestReflectsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &Reflector{tokens: map[[TokenLength]byte]time.Time{}}
+		conn := &ailing{reads: []error{syscall.ENOBUFS, syscall.ENOMEM, nil}, probe: append(r.Token(), "probe"...)}
+		if r.serve(conn); len(conn.answers) != 1 || !bytes.Equal(conn.answers[0], conn.probe) {
+			t.Errorf("answered %q", conn.answers)
+		}
+	})
 }
