@@ -35,8 +35,17 @@ type Record struct {
 	Carried *metrics.Carrier            // counts what the migration carries; nil: not counted
 }
 
-// EventsKept bounds the events in memory; progress lines past it are dropped.
+// EventsKept bounds the events in memory; progress lines and notes past it are dropped.
 const EventsKept = 20000
+
+// withOne is all and one more. Of more than most those in the middle are left out: how something began and how it goes on says more, of what is
+// repaired forward for days.
+func withOne[T any](all []T, one T, most int) []T {
+	if over := len(all) + 1 - most; over > 0 {
+		all = slices.Delete(all, most/2, most/2+over)
+	}
+	return append(all, one)
+}
 
 // New begins the record of a migration on a host.
 func New(host string, plan migration.Plan, now time.Time) *Record {
@@ -48,7 +57,7 @@ func New(host string, plan migration.Plan, now time.Time) *Record {
 // Add appends e, stamping what it lacks.
 func (r *Record) Add(e Event) {
 	r.mu.Lock()
-	if len(r.events) >= EventsKept && e.Kind == "progress" {
+	if len(r.events) >= EventsKept && (e.Kind == "progress" || e.Kind == "note") {
 		r.mu.Unlock()
 		return
 	}
@@ -86,7 +95,7 @@ func (r *Record) Event(name migration.EventName) { r.Add(Event{Kind: "event", Na
 // Note keeps a remark for people.
 func (r *Record) Note(text string) {
 	r.Add(Event{Kind: "note", Text: text})
-	r.Edit(func(rep *Report) { rep.Notes = append(rep.Notes, text) })
+	r.Edit(func(rep *Report) { rep.Notes = withOne(rep.Notes, text, mostNotes) })
 }
 
 // NoteOnce is note, but for what has been said already.
@@ -119,7 +128,7 @@ func (r *Record) Timed(name string, f func() error) error {
 // Took keeps a step of the critical path that began then and ends now.
 func (r *Record) Took(name string, start time.Time) {
 	r.Edit(func(rep *Report) {
-		rep.Critical = append(rep.Critical, Step{name, start.UnixNano(), float64(time.Since(start).Microseconds()) / 1000})
+		rep.Critical = withOne(rep.Critical, Step{name, start.UnixNano(), float64(time.Since(start).Microseconds()) / 1000}, mostSteps)
 	})
 }
 
@@ -128,7 +137,9 @@ func (r *Record) Moment(name string) { r.MomentAt(name, time.Now()) }
 
 // MomentAt keeps when something on the critical path was so.
 func (r *Record) MomentAt(name string, at time.Time) {
-	r.Edit(func(rep *Report) { rep.Critical = append(rep.Critical, Step{Name: name, At: at.UnixNano()}) })
+	r.Edit(func(rep *Report) {
+		rep.Critical = withOne(rep.Critical, Step{Name: name, At: at.UnixNano()}, mostSteps)
+	})
 }
 
 // Enter ends the phase under way and begins the next; "" only ends.

@@ -8,7 +8,7 @@ import (
 	"godwit/migration"
 )
 
-// Bounds of what is kept of another host's words.
+// Bounds of what is kept of another host's words, and of this one's.
 const (
 	mostNotes = 500
 	mostSteps = 1000
