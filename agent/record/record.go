@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"godwit/agent/metrics"
@@ -26,6 +27,7 @@ type Record struct {
 	report Report
 	events []Event
 	ended  bool
+	order  int64 // among those that have ended since the agent started: by the clock, which may be stepped back, the last would be no longer known than the first
 	born   int64 // unix ns, tells the records of an agent's lives apart
 
 	// These are set before the migration begins.
@@ -206,9 +208,19 @@ func (r *Record) End(outcome migration.Outcome, problem *migration.Problem, now 
 	}
 	r.Add(Event{Kind: "outcome", Text: string(outcome) + suffix(": ", text)})
 	r.mu.Lock()
-	r.ended = true
+	r.ended, r.order = true, ends.Add(1)
 	r.changed()
 	r.mu.Unlock()
+}
+
+// ends counts the records that have ended.
+var ends atomic.Int64
+
+// place is that of a record that has ended; 0: it has not.
+func (r *Record) place() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.order
 }
 
 func suffix(sep, s string) string {

@@ -49,8 +49,8 @@ func (s *Store) Add(rec *Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.by[rec.plan.ID] = rec
-	ended := slices.DeleteFunc(slices.Collect(maps.Values(s.by)), func(r *Record) bool { return r.EndedAt() == 0 })
-	slices.SortFunc(ended, func(x, y *Record) int { return cmp.Compare(y.EndedAt(), x.EndedAt()) })
+	ended := slices.DeleteFunc(slices.Collect(maps.Values(s.by)), func(r *Record) bool { return r.place() == 0 })
+	slices.SortFunc(ended, func(x, y *Record) int { return cmp.Compare(y.place(), x.place()) })
 	for i, old := range ended {
 		if i >= recordsKept {
 			delete(s.by, old.plan.ID)

@@ -45,6 +45,24 @@ func TestRecordsAreBounded(t *testing.T) {
 	}
 }
 
+// TestRecordsAndTheClock: what has just ended is told to who follows it also where the clock was set back since.
+func TestRecordsAndTheClock(t *testing.T) {
+	s := NewStore("paris", t.TempDir(), slog.New(slog.DiscardHandler))
+	var last *Record
+	for n := range 2 * storiesKept {
+		last = New("paris", migration.Plan{ID: fmt.Sprintf("m-%08x", n)}, time.Now())
+		s.Add(last)
+		last.End(migration.Completed, nil, time.Unix(int64(1000-n), 0))
+	}
+	s.Add(New("paris", migration.Plan{ID: "m-ffffffff"}, time.Now()))
+	if events := last.Watch(t.Context(), 0).Events; len(events) == 0 {
+		t.Error("the story of what ended last is forgotten")
+	}
+	if events := s.by["m-00000000"].Watch(t.Context(), 0).Events; len(events) != 0 {
+		t.Errorf("that of what ended first is kept: %+v", events)
+	}
+}
+
 // TestReportsOfEarlierAgents: what ended under earlier agents is listed with what this one knows, the
 // newest first, once each; what cannot be read is left out, and the oldest of too many.
 func TestReportsOfEarlierAgents(t *testing.T) {
