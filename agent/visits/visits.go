@@ -98,6 +98,7 @@ func Bound(c *config.Config, most int64, log *slog.Logger) {
 	now := clock.Now()
 	for _, v := range all {
 		if sum <= most && now.Before(v.Until) {
+			v.believe(c, now, log)
 			continue
 		}
 		if err := os.Remove(v.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -105,5 +106,16 @@ func Bound(c *config.Config, most int64, log *slog.Logger) {
 			continue
 		}
 		sum -= v.Bytes
+	}
+}
+
+// believe has memory that was kept before now, as it is here, and while the clock was ahead of that, be kept for no longer from now on
+// than all that is.
+func (v Visit) believe(c *config.Config, now time.Time, log *slog.Logger) {
+	if !v.Until.After(now.Add(c.MemoryKeptFor())) {
+		return
+	}
+	if err := os.Chtimes(v.Path, time.Time{}, now); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		log.Warn("set back from when memory is kept", "guest", v.Guest, "error", err)
 	}
 }

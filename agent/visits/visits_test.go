@@ -110,3 +110,26 @@ func TestKeptMemoryWithoutItsKey(t *testing.T) {
 		t.Errorf("kept %v after the key was lost", got)
 	}
 }
+
+// TestKeptMemoryAndTheClock: what was kept while the clock was ahead ends no later than what is kept now, which nobody's guest would have until
+// that time came.
+func TestKeptMemoryAndTheClock(t *testing.T) {
+	const some, kept = 8 << 30, 200 * time.Millisecond
+	c := &config.Config{KeepMemory: some, KeepMemoryFor: kept}
+	host(t, c, map[string]time.Duration{"ahead.mem": -48 * time.Hour, "behind.mem": 48 * time.Hour})
+	Bound(c, some, quiet)
+	all, err := All(c)
+	if err != nil || len(all) != 1 || all[0].Guest != "ahead" || all[0].Until.After(time.Now().Add(kept)) {
+		t.Fatalf("kept %+v, %v", all, err)
+	}
+	until := all[0].Until
+	Bound(c, some, quiet)
+	if all, err := All(c); err == nil && len(all) == 1 && !all[0].Until.Equal(until) {
+		t.Errorf("kept anew: until %v, and then until %v", until, all[0].Until)
+	}
+	time.Sleep(time.Until(until))
+	Bound(c, some, quiet)
+	if got := keptNames(t, c); len(got) != 0 {
+		t.Errorf("kept %v after its time", got)
+	}
+}
