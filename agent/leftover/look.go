@@ -247,12 +247,14 @@ func disks(_ context.Context, c *config.Config, o *owners) ([]Thing, error) {
 		guest, _ := diskOf(e.Name())
 		t := Thing{Kind: Disk, Name: path, Guest: guest, remove: func(context.Context) error { return os.Remove(path) }}
 		owner := o.disks[path]
-		if pid := users[path]; owner == "" && pid != 0 {
+		switch pid := users[path]; {
+		case owner != "":
+		case pid != 0:
 			t.Stays = fmt.Sprintf("process %d has it open", pid)
-		} else if why := o.stale(c, e); owner == "" && why == "" {
-			t.Stays = "it may be the only copy: nothing here proves that its guest has another; remove it when you know"
-		} else if owner == "" {
-			t.Migration = why
+		default:
+			if t.Migration = o.stale(c, e); t.Migration == "" {
+				t.Stays = "it may be the only copy: nothing here proves that its guest has another; remove it when you know"
+			}
 		}
 		return t, owner
 	})

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"godwit/agent/config"
-	"godwit/agent/record"
 	"godwit/migration"
 )
 
@@ -66,7 +65,7 @@ func (o *owners) stale(c *config.Config, e fs.DirEntry) (migrationID string) {
 		return ""
 	}
 	written := info.ModTime().UnixNano()
-	for _, rep := range reportsOf(c, guest) {
+	for _, rep := range o.reportsOf(c, guest) {
 		if written > rep.Ended+slack {
 			continue // what was written after it ended is of a later stay
 		}
@@ -79,17 +78,34 @@ func (o *owners) stale(c *config.Config, e fs.DirEntry) (migrationID string) {
 	return ""
 }
 
-// reportsOf are those of a guest's migrations that can be read.
-func reportsOf(c *config.Config, guest string) (all []record.Report) {
+// ended is what matters here of a report in the history.
+type ended struct {
+	ID        string            `json:"id"`
+	Guest     string            `json:"guest"`
+	Epoch     uint64            `json:"epoch"`
+	From      string            `json:"from"`
+	To        string            `json:"to"`
+	Outcome   migration.Outcome `json:"outcome"`
+	Requested int64             `json:"requested"`
+	Ended     int64             `json:"ended"`
+	Left      []string          `json:"left"`
+}
+
+// reportsOf are those of a guest's migrations that can be read. The history is read once: that of years takes a while, and disks may be many.
+func (o *owners) reportsOf(c *config.Config, guest string) []ended {
+	if o.history != nil {
+		return o.history[guest]
+	}
+	o.history = map[string][]ended{}
 	paths, err := filepath.Glob(filepath.Join(c.State, "history", "*.json"))
 	if err != nil {
 		return nil
 	}
 	for _, p := range paths {
-		var rep record.Report
-		if readJSON(p, &rep) == nil && rep.Guest == guest {
-			all = append(all, rep)
+		var rep ended
+		if readJSON(p, &rep) == nil {
+			o.history[rep.Guest] = append(o.history[rep.Guest], rep)
 		}
 	}
-	return all
+	return o.history[guest]
 }

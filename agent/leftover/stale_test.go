@@ -84,6 +84,41 @@ func TestStale(t *testing.T) {
 	}
 }
 
+// TestHistoryIsReadOnce: what years of moves have left is looked at once, whatever disks there are, and not at all where each has its owner.
+func TestHistoryIsReadOnce(t *testing.T) {
+	c := &config.Config{Host: "here", State: t.TempDir()}
+	for i, file := range []string{"web-3-root.raw", "web-3-data.raw"} {
+		rep := left("web-3-root.raw", 4, 0)
+		rep.Left = append(rep.Left, "web-3-data.raw")
+		data, err := json.Marshal(rep)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(c.State, "history", string(rune('a'+i))+".json"), data)
+		write(t, filepath.Join(c.State, "disks", file), nil)
+	}
+	owned := &owners{disks: map[string]string{}}
+	for _, file := range []string{"web-3-root.raw", "web-3-data.raw"} {
+		owned.disks[filepath.Join(c.State, "disks", file)] = "guest web"
+	}
+	if things, err := disks(t.Context(), c, owned); err != nil || len(things) != 2 || things[0].Owner != "guest web" || owned.history != nil {
+		t.Errorf("%+v, %v; history %v", things, err, owned.history)
+	}
+	o := &owners{}
+	for _, file := range []string{"web-3-root.raw", "web-3-data.raw"} {
+		info, err := os.Stat(filepath.Join(c.State, "disks", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o.stale(c, fs.FileInfoToDirEntry(info)) == "" {
+			t.Errorf("%s: its guest left it, and the history was read", file)
+		}
+		if err := os.RemoveAll(filepath.Join(c.State, "history")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func write(t *testing.T, path string, data []byte) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
