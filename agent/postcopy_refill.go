@@ -165,10 +165,12 @@ func (m *outgoing) keepServing(ctx context.Context) {
 	said := false
 	for ctx.Err() == nil {
 		if lanes := m.work.lanes; lanes != nil {
+			begun := time.Now()
 			if m.followLastPages(ctx, lanes) == nil || ctx.Err() != nil {
 				return
 			}
 			m.rec.Note(fmt.Sprintf("post-copy: the lanes have ended: %v; the rest is sent by another migration of the stopped guest", lanes.Err()))
+			sleep(ctx, refillPause-time.Since(begun)) // those that end as they begin, as on a disk there that is full, are not replaced in a hot loop
 		}
 		whole, err := m.refill(ctx)
 		if whole {
