@@ -51,7 +51,7 @@ func (m *incoming) releaseAnswer(state migration.Destination) ReleaseAnswer {
 	case state.Vanished:
 		return ReleaseAnswer{State: "waiting", Vanished: m.vanishedWords(state)}
 	case state.Running():
-		return ReleaseAnswer{State: "running", Resumed: m.rec.Snapshot().Resumed}
+		return runningAnswer(m.rec.Snapshot())
 	case state.Declines():
 		return ReleaseAnswer{State: "declined", Problem: state.Problem}
 	}
@@ -67,9 +67,14 @@ func (a *Agent) endedAnswer(r *http.Request, epoch uint64) (any, error) {
 	return answerOf(rec.Snapshot()), nil
 }
 
+// runningAnswer says that the guest runs here, or did; see compareClocks.
+func runningAnswer(rep record.Report) ReleaseAnswer {
+	return ReleaseAnswer{State: "running", Resumed: rep.Resumed, Now: time.Now().UnixNano()}
+}
+
 func answerOf(rep record.Report) ReleaseAnswer {
 	if rep.Outcome == migration.Completed {
-		return ReleaseAnswer{State: "running", Resumed: rep.Resumed}
+		return runningAnswer(rep)
 	}
 	return ReleaseAnswer{State: "declined", Problem: rep.Problem}
 }

@@ -130,6 +130,7 @@ type Prepared struct {
 type ReleaseAnswer struct {
 	State    string             `json:"state"`             // waiting (for bytes), running, declined
 	Resumed  int64              `json:"resumed,omitempty"` // the guest runs, unix ns by the destination's clock; 0: not yet
+	Now      int64              `json:"now,omitempty"`     // where it runs: that clock, as this is said, unix ns
 	Problem  *migration.Problem `json:"problem,omitempty"`
 	Vanished string             `json:"vanished,omitempty"` // why nobody there can say more
 }

@@ -129,6 +129,7 @@ func (m *outgoing) askRelease(ctx context.Context, answer *ReleaseAnswer, follow
 			return fmt.Errorf("%w: %w", errSilent, err) // nothing but its own word gives the guest back
 
 		case answer.State == "running":
+			m.compareClocks(answer.Now, asked, time.Now())
 			return nil
 		case answer.State == "declined":
 			return m.refused(answer.Problem)
