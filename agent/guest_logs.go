@@ -5,13 +5,15 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// A guest writes to its console what it likes, for months, and QEMU to its log what the guest has it say. Both lie in the runtime
-// directory: in memory on most hosts, and with what all other guests need.
+// A guest writes to its console what it likes, for months, and QEMU to its log what the guest has it say; so does a tunnel that stands for
+// as long, while its uplink is down. All lie in the runtime directory: in memory on most hosts, and with what all other guests need.
 const (
 	logMost = 16 << 20 // bytes that such a file may take
 	logLook = 10 * time.Second
@@ -21,11 +23,12 @@ const (
 func (a *Agent) boundLogs(ctx context.Context) {
 	for sleep(ctx, logLook) {
 		logs, err := filepath.Glob(filepath.Join(a.config.Run, "guests", "*", "*.log"))
-		if err != nil {
+		tunnels, terr := filepath.Glob(filepath.Join(a.tunnelDir(), "*.log"))
+		if err = errors.Join(err, terr); err != nil {
 			a.log.Error("bound logs", "error", err)
 			return
 		}
-		for _, path := range logs {
+		for _, path := range append(logs, tunnels...) {
 			if err := boundLog(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 				a.log.Warn("bound log", "file", path, "error", err)
 			}
@@ -51,6 +54,38 @@ func boundLog(path string) error {
 	err = unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, stat.Size-logKept)
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		return f.Truncate(0)
+	}
+	return err
+}
+
+// keptMost is how much the logs of guests that left may take, bytes: each move leaves some, and nobody tidies up.
+const keptMost = 256 << 20
+
+// boundKept removes of the logs that are kept in dir those that are older than as many bytes of others.
+func boundKept(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var logs []os.FileInfo
+	for _, e := range entries {
+		info, err := e.Info()
+		if err == nil && info.Mode().IsRegular() && (strings.HasSuffix(e.Name(), "-serial.log") || strings.HasSuffix(e.Name(), "-qemu.log")) {
+			logs = append(logs, info)
+		}
+	}
+	slices.SortFunc(logs, func(a, b os.FileInfo) int { return b.ModTime().Compare(a.ModTime()) })
+	sum := int64(0)
+	for _, info := range logs {
+		if sum += info.Size(); sum <= keptMost {
+			continue
+		}
+		if rerr := os.Remove(filepath.Join(dir, info.Name())); !errors.Is(rerr, os.ErrNotExist) {
+			err = errors.Join(err, rerr)
+		}
 	}
 	return err
 }

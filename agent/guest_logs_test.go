@@ -3,21 +3,23 @@ package agent
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
 	"testing/synctest"
+	"time"
 
+	"godwit/agent/care"
 	"godwit/agent/config"
 )
 
-// TestConsoleIsBounded: a guest fills no memory of its host by writing to its console; its last words are kept, and whoever writes
-// goes on.
+// TestConsoleIsBounded: a guest fills no memory of its host by writing to its console, nor does a tunnel by its log; the last words are kept,
+// and whoever writes goes on.
 func TestConsoleIsBounded(t *testing.T) {
 	a := bareAgent(t, &config.Config{Host: "paris"})
-	write := func(name string, size int) *os.File {
-		path := filepath.Join(a.guestDir(name, "1"), "serial.log")
+	write := func(path string, size int) *os.File {
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -36,7 +38,9 @@ func TestConsoleIsBounded(t *testing.T) {
 		}
 		return f
 	}
-	chatty, quiet := write("chatty", logMost+1<<20), write("quiet", 1<<20)
+	console := func(guest string) string { return filepath.Join(a.guestDir(guest, "1"), "serial.log") }
+	chatty, quiet := write(console("chatty"), logMost+1<<20), write(console("quiet"), 1<<20)
+	tunnel := write(filepath.Join(a.tunnelDir(), "gwt-00000001.log"), logMost+1<<20)
 	if err := os.Symlink(chatty.Name(), filepath.Join(a.guestDir("quiet", "1"), "other.log")); err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +52,7 @@ func TestConsoleIsBounded(t *testing.T) {
 	for _, c := range []struct {
 		f    *os.File
 		most int64 // bytes on the disk
-	}{{chatty, logKept + 64<<10}, {quiet, logMost}} {
+	}{{chatty, logKept + 64<<10}, {quiet, logMost}, {tunnel, logKept + 64<<10}} {
 		if _, err := c.f.WriteString(", and more"); err != nil {
 			t.Fatal(err)
 		}
@@ -60,5 +64,46 @@ func TestConsoleIsBounded(t *testing.T) {
 		if took := info.Sys().(*syscall.Stat_t).Blocks * 512; took > c.most || err != nil || !bytes.HasSuffix(end, []byte("xxxlast words, and more")) || bytes.IndexByte(end, 0) >= 0 {
 			t.Errorf("%s takes %d bytes, and ends in %q, %v", c.f.Name(), took, end[max(0, len(end)-40):], err)
 		}
+	}
+}
+
+// TestKeptLogsAreBounded: what guests that left have said fills no disk, however often they come and go; the newest is kept, and what people
+// put beside it.
+func TestKeptLogsAreBounded(t *testing.T) {
+	a := bareAgent(t, &config.Config{Host: "paris"})
+	dir := a.config.StatePath("logs")
+	write := func(path string, size int64, ago time.Duration) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte("words"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(path, size); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(path, time.Time{}, time.Now().Add(-ago)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const more = 20
+	for n := range keptMost/logKept + more {
+		write(filepath.Join(dir, fmt.Sprintf("web-%d-serial.log", n)), logKept, time.Hour-time.Duration(n)*time.Second)
+	}
+	write(filepath.Join(dir, "notes.log"), logKept, 24*time.Hour)
+	g := &Guest{Held: care.Held{Description: config.Description{Name: "web"}, Dir: a.guestDir("web", "9999")}}
+	write(filepath.Join(g.Held.Dir, "serial.log"), 2*logKept, 0)
+	a.dismantle(g)
+	left := map[string]bool{}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		left[e.Name()] = true
+	}
+	if len(left) != keptMost/logKept+1 || !left["notes.log"] || !left["web-9999-serial.log"] || left[fmt.Sprintf("web-%d-serial.log", more)] || !left[fmt.Sprintf("web-%d-serial.log", more+1)] {
+		t.Errorf("%d left", len(left))
 	}
 }

@@ -338,6 +338,9 @@ func (a *Agent) keepLogs(g *Guest) {
 			os.WriteFile(to, data, 0o600) //nolint:errcheck // a log that could not be kept is not worth an error
 		}
 	}
+	if err := boundKept(a.config.StatePath("logs")); err != nil {
+		a.log.Warn("bound the logs of guests that left", "error", err)
+	}
 }
 
 // readEnd reads the last bytes of a file, most at most.
