@@ -65,6 +65,7 @@ type Agent struct {
 	rightOfWay uplinks.RightOfWay // among migrations that share uplinks
 	routers    routers            // what was heard of those on the LAN
 	owedWords  *owedWords         // to subnet agents, not answered yet
+	rarely     rarely             // what was said of what is looked after all the time
 
 	making sync.Mutex // of a tunnel that a detour has already: it is made again, by the same name, by one at a time
 

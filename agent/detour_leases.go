@@ -41,16 +41,21 @@ func (a *Agent) keepDetours(ctx context.Context) {
 		if step, err := a.detours.Shifted(); step != 0 {
 			a.log.Warn("the clock was stepped; leases keep their length", "by", step, "error", err)
 		}
-		if err := a.detours.CatchUp(); err != nil {
-			a.log.Warn("what leads to guests", "error", err)
-		}
+		a.catchUp()
 		if guests, err := a.detours.PutBack(); len(guests) > 0 || err != nil {
-			a.log.Warn("the host's network was changed under detours; put back", "guests", guests, "error", err)
+			a.rarely.warn(a.log, "the host's network was changed under detours; put back", "guests", guests, "error", err)
 		}
 		a.forgetEnded(ctx, under)
 		a.retryStandIns()
 		a.lookAtHost(ctx, under)
 		a.lookAfterAll(ctx, under)
+	}
+}
+
+// catchUp repeats changes of detours that failed.
+func (a *Agent) catchUp() {
+	if err := a.detours.CatchUp(); err != nil {
+		a.rarely.warn(a.log, "what leads to guests", "error", err)
 	}
 }
 
@@ -101,7 +106,7 @@ func (a *Agent) keepTunnel(ctx context.Context, d detour.Detour) error {
 	}
 	a.extend(ctx, d)
 	if err := a.restoreTunnel(ctx, d.ID); err != nil {
-		a.log.Warn("detour", "id", d.ID, "guest", d.Guest, "error", err)
+		a.rarely.warn(a.log, "detour", "id", d.ID, "guest", d.Guest, "error", err)
 	}
 	return nil
 }
@@ -217,7 +222,7 @@ func (a *Agent) extend(ctx context.Context, d detour.Detour) {
 	}
 	until := clock.Now().Add(2 * config.DefaultLease)
 	if err := t.Extend(ctx, until); err != nil {
-		a.log.Warn("extend tunnel", "tunnel", d.Tunnel.Name, "error", err)
+		a.rarely.warn(a.log, "extend tunnel", "tunnel", d.Tunnel.Name, "error", err)
 		return
 	}
 	err = a.detours.Change(d.Guest, func(all map[string]*detour.Detour) {
@@ -226,7 +231,7 @@ func (a *Agent) extend(ctx context.Context, d detour.Detour) {
 		}
 	})
 	if err != nil {
-		a.log.Warn("extend tunnel", "tunnel", d.Tunnel.Name, "error", err)
+		a.rarely.warn(a.log, "extend tunnel", "tunnel", d.Tunnel.Name, "error", err)
 	}
 }
 

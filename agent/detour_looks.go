@@ -51,7 +51,7 @@ func (a *Agent) lookAfterAll(ctx context.Context, l *looks) {
 		l.begin(guest, func() {
 			for _, d := range detours {
 				if err := a.lookAfter(ctx, d); err != nil {
-					a.log.Warn("detour", "id", d.ID, "guest", d.Guest, "error", err)
+					a.rarely.warn(a.log, "detour", "id", d.ID, "guest", d.Guest, "error", err)
 				}
 			}
 		})

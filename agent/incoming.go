@@ -177,7 +177,7 @@ func (m *incoming) verdict(effect migration.Effect, err error) migration.Input {
 	if err == nil {
 		return migration.Input{Kind: migration.Done, Effect: effect}
 	}
-	m.a.log.Warn("effect", "migration", m.plan.ID, "effect", effect, "error", err)
+	m.a.rarely.warn(m.a.log, "effect", "migration", m.plan.ID, "effect", effect, "error", err)
 	if errors.Is(err, errVanished) {
 		return migration.Input{Kind: migration.Vanish, Problem: peer.AsProblem(err)}
 	}

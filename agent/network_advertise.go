@@ -57,7 +57,7 @@ func (a *Agent) advertise(speak map[string]advertiser) {
 		}
 		one, err := a.speakAt(tap, w)
 		if err != nil {
-			a.log.Warn("a guest does not hear its routers and neighbours", "guest", w.Guest, "error", err)
+			a.rarely.warn(a.log, "a guest does not hear its routers and neighbours", "guest", w.Guest, "error", err)
 			continue
 		}
 		speak[tap] = one

@@ -180,7 +180,7 @@ func (m *outgoing) verdict(effect migration.Effect, err error) migration.Input {
 	case errors.Is(err, errDeclined):
 		return migration.Input{Kind: migration.Declined, Effect: effect, Problem: problem}
 	}
-	m.a.log.Warn("effect", "migration", m.plan.ID, "effect", effect, "error", err)
+	m.a.rarely.warn(m.a.log, "effect", "migration", m.plan.ID, "effect", effect, "error", err)
 	if !m.state.Released() && m.state.Course == migration.Forward && m.state.Phase() != migration.Check {
 		if gone := m.gone(err); gone != nil {
 			problem = gone
