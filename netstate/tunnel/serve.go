@@ -102,10 +102,13 @@ func keep(c Config) error {
 	fmt.Println("ready")
 	os.Stdout.Close()
 	os.Stdin.Close()
+	alive := time.After(aliveAfter)
 	for {
 		select {
 		case ask := <-k.asks:
 			ask()
+		case <-alive:
+			k.live()
 		case <-ctx.Done():
 			log.Printf("tunnel %s: ends: %v", c.Name, context.Cause(ctx))
 			return nil
@@ -236,9 +239,17 @@ func (k *keeper) do(req request) error {
 		}
 		k.config.Lease = req.Until
 		k.lease.Reset(clock.Until(req.Until))
+		k.live()
 		return k.write()
 	}
 	return fmt.Errorf("unknown request %q", req.Op)
+}
+
+// live is keepAlive, for a tunnel that serves without it, too.
+func (k *keeper) live() {
+	if err := k.keepAlive(); err != nil {
+		log.Printf("tunnel %s: after this host's clock is set back it may carry nothing for as long: %v", k.config.Name, err)
+	}
 }
 
 func (k *keeper) status() Status {
