@@ -52,10 +52,13 @@ func (a *Agent) keepDetours(ctx context.Context) {
 	}
 }
 
-// catchUp repeats changes of detours that failed.
+// catchUp repeats changes of detours that failed, and writes down what is known of guests and could not be.
 func (a *Agent) catchUp() {
 	if err := a.detours.CatchUp(); err != nil {
 		a.rarely.warn(a.log, "what leads to guests", "error", err)
+	}
+	if err := a.guests.catchUp(); err != nil {
+		a.rarely.warn(a.log, "what is known of guests is not written down yet", "error", err)
 	}
 }
 

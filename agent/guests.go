@@ -130,6 +130,8 @@ type guests struct {
 	byName map[string]*Guest
 	coming map[*Guest]bool // being started, received or waited for, or let go: not under care, but named and numbered
 	unread map[string]error
+
+	unsaved map[string]*Guest // whose last change is not on the disk; under saving
 }
 
 func (s *guests) find(name string) (*Guest, error) {
@@ -282,7 +284,7 @@ func (s *guests) save(g *Guest) error {
 	s.byName[g.name()] = g
 	delete(s.coming, g)
 	s.mu.Unlock()
-	return statefile.Write(filepath.Join(s.dir, g.name()+".json"), g.held())
+	return s.write(g)
 }
 
 // saveIfHere is save for who does not know whether the guest is under care still: one that has left is not written down again.
@@ -295,7 +297,7 @@ func (s *guests) saveIfHere(g *Guest) error {
 	if !here {
 		return nil
 	}
-	return statefile.Write(filepath.Join(s.dir, g.name()+".json"), g.held())
+	return s.write(g)
 }
 
 // forget ends the care of a guest. What was written down of another of that name stays. Who asks for guests does not wait for the disk.

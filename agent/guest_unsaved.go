@@ -1,0 +1,40 @@
+package agent
+
+import (
+	"errors"
+	"maps"
+	"path/filepath"
+	"slices"
+
+	"godwit/agent/statefile"
+)
+
+// What is known of a guest may not be written down at once, as where a disk is full, and whoever changed it may not do so again: such as the
+// end of a lease. The next agent would know the guest by an address that it has no more, and which another may have.
+
+// write writes down what is known of a guest, or remembers that it is not. The caller holds saving.
+func (s *guests) write(g *Guest) error {
+	err := statefile.Write(filepath.Join(s.dir, g.name()+".json"), g.held())
+	if err == nil {
+		delete(s.unsaved, g.name())
+		return nil
+	}
+	if s.unsaved == nil {
+		s.unsaved = map[string]*Guest{}
+	}
+	s.unsaved[g.name()] = g
+	return err
+}
+
+// catchUp writes down what could not be.
+func (s *guests) catchUp() error {
+	s.saving.Lock()
+	waiting := slices.Collect(maps.Values(s.unsaved))
+	clear(s.unsaved) // of those who are under care still, what cannot be written comes back
+	s.saving.Unlock()
+	var err error
+	for _, g := range waiting {
+		err = errors.Join(err, s.saveIfHere(g))
+	}
+	return err
+}
