@@ -37,6 +37,14 @@ func (m *outgoing) couldRun(ctx context.Context) bool {
 	}
 }
 
+// couldRunSoon is couldRun for who asks the destination something else next: where it says nothing for as long as the release is waited
+// for, that is doubt, and it must be told.
+func (m *outgoing) couldRunSoon(ctx context.Context) bool {
+	ctx, cancel := limits.Release.On(ctx)
+	defer cancel()
+	return m.couldRun(ctx)
+}
+
 // resendPages brings pages to a destination whose agent was started again before the guest was known to run there: QEMU may
 // wait for a page, and answer nobody until it comes, so that nobody can say whether it runs, while the
 // lanes went with the agent. It is for a release that has no answer; followed is closed when nobody else touches the

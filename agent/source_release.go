@@ -139,10 +139,10 @@ func (m *outgoing) askRelease(ctx context.Context, answer *ReleaseAnswer, follow
 			what = "release"
 			m.rec.Note(fmt.Sprintf("%s answers: it has the release, and waits for the rest of the guest", m.plan.To))
 			m.rec.Edit(func(r *record.Report) { r.Outcome = "" })
-			if m.lost && !m.couldRun(ctx) { // there is nobody to send the rest
+			if m.lost && !m.couldRunSoon(ctx) { // there is nobody to send the rest
 				m.askRefusal(ctx, "the guest's QEMU was lost at the source")
 			}
-		case idle.see(time.Now(), m.lastMoved()) && !m.couldRun(ctx):
+		case idle.see(time.Now(), m.lastMoved()) && !m.couldRunSoon(ctx):
 			m.askRefusal(ctx, fmt.Sprintf("%s has the release, and not a byte moved there in %v", m.plan.To, idle.patience))
 			idle = standstill{patience: idle.patience}
 		default:

@@ -184,6 +184,37 @@ func TestPatienceAfterTheRelease(t *testing.T) {
 	}
 }
 
+// TestSilenceAfterTheReleaseIsDoubt: a destination that had the release, and says nothing any more when it is asked whether it could run the guest, is
+// a doubt, which people and metrics are told of.
+func TestSilenceAfterTheReleaseIsDoubt(t *testing.T) {
+	release, inquire := limits.Release.For, limits.Inquire.For
+	defer func() { limits.Release.For, limits.Inquire.For = release, inquire }()
+	limits.Release.For, limits.Inquire.For = 200*time.Millisecond, 100*time.Millisecond
+	a := bareAgent(t, &config.Config{Host: "paris", Patience: 50 * time.Millisecond})
+	a.ctx = t.Context()
+	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome", Epoch: 2, Mode: "hybrid", Transfer: "lanes"}
+	var silent atomic.Bool
+	link := linked(t, "paris", "rome", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/landing") {
+			silent.Store(true)
+		}
+		if silent.Load() {
+			<-r.Context().Done()
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+		peer.Answer(w, ReleaseAnswer{State: "waiting"}, nil)
+	}))
+	m := &outgoing{
+		a: a, guest: &Guest{}, link: link, plan: plan, work: &sourceWork{}, rec: record.New("paris", plan, time.Now()), state: sourceDoing(t, migration.Release),
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // the test's own end
+	defer cancel()
+	if err := m.askRelease(ctx, &ReleaseAnswer{}, nil); !errors.Is(err, errSilent) {
+		t.Errorf("%v, and it was silent: %v", err, silent.Load())
+	}
+}
+
 // TestReleaseFeedsAGuestThatWaitsForPages: an agent that is started again where a guest may run, and whose QEMU answers
 // nobody before a page comes, cannot say so: the page is sent while the release is asked for. One whose QEMU
 // answers, and one that has the lanes still, is sent nothing.
