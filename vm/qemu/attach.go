@@ -2,6 +2,7 @@ package qemu
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,9 +26,9 @@ var ErrGone = errors.New("no QEMU runs there")
 // Attach finds the QEMU that Start left in dir, by its pid file and its command line, and
 // takes charge of it again. The error is ErrGone when there is none.
 func Attach(ctx context.Context, dir string) (*Process, error) {
-	pid, alive := living(dir)
-	if !alive {
-		return nil, fmt.Errorf("attach to guest in %s: %w", dir, ErrGone)
+	pid, err := livingIn(dir)
+	if err != nil {
+		return nil, fmt.Errorf("attach to guest in %s: %w", dir, err)
 	}
 	conn, err := dialLiving(ctx, dir)
 	if err != nil {
@@ -37,9 +38,13 @@ func Attach(ctx context.Context, dir string) (*Process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("attach to guest in %s: %w", dir, err)
 	}
-	if again, alive := living(dir); !alive || again != pid { // the number may have been reused
+	again, err := livingIn(dir) // the number may have been reused
+	if err == nil && again != pid {
+		err = ErrGone
+	}
+	if err != nil {
 		p.Close()
-		return nil, fmt.Errorf("attach to guest in %s: %w", dir, ErrGone)
+		return nil, fmt.Errorf("attach to guest in %s: %w", dir, err)
 	}
 	return p, nil
 }
@@ -55,8 +60,8 @@ func dialLiving(ctx context.Context, dir string) (*net.UnixConn, error) {
 		if err == nil {
 			return conn, nil
 		}
-		if _, alive := living(dir); !alive {
-			return nil, ErrGone
+		if _, lerr := livingIn(dir); errors.Is(lerr, ErrGone) {
+			return nil, lerr
 		}
 		select {
 		case <-ctx.Done():
@@ -164,36 +169,63 @@ func attach(ctx context.Context, conn net.Conn, pid int, dir string) (*Process, 
 }
 
 // living finds the QEMU that Start left in dir: by its pid file, or, as QEMU writes that
-// itself when it has begun, by the command lines of all processes.
-func living(dir string) (int, bool) {
+// itself when it has begun, by the command lines of all processes. The error is that it is not known whether there is one, as where
+// no file can be opened just now.
+func living(dir string) (pid int, alive bool, err error) {
 	if text, err := os.ReadFile(pidFile(dir)); err == nil {
-		if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && pid > 0 && isOf(pid, dir) {
-			return pid, true
+		if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && pid > 0 {
+			if is, err := isOf(pid, dir); is && err == nil {
+				return pid, true, nil
+			}
 		}
 	}
 	processes, err := os.ReadDir("/proc")
 	if err != nil {
-		return 0, false
+		return 0, false, fmt.Errorf("look for its QEMU: %w", err)
 	}
+	var unseen error
 	for _, p := range processes {
-		if pid, err := strconv.Atoi(p.Name()); err == nil && isOf(pid, dir) {
-			return pid, true
+		pid, err := strconv.Atoi(p.Name())
+		if err != nil {
+			continue
 		}
+		is, err := isOf(pid, dir)
+		if is && err == nil {
+			return pid, true, nil
+		}
+		unseen = cmp.Or(unseen, err)
 	}
-	return 0, false
+	if unseen != nil {
+		return 0, false, fmt.Errorf("look for its QEMU: %w", unseen)
+	}
+	return 0, false, nil
+}
+
+// livingIn is living for who needs one. The error is ErrGone where there surely is none.
+func livingIn(dir string) (int, error) {
+	pid, alive, err := living(dir)
+	if err == nil && !alive {
+		err = ErrGone
+	}
+	return pid, err
 }
 
 // KillSilent ends a QEMU by force, without a word: one that waits for a page of its guest's answers nobody. It is that which Start left in
 // dir, or else, where socket is not "", the one that listens there. nil where there is none.
 func KillSilent(dir, socket string) error {
-	pid, ok := living(dir)
-	is := func() bool { return isOf(pid, dir) }
+	pid, ok, err := living(dir)
+	if err != nil {
+		return err
+	}
+	is := func() bool {
+		of, err := isOf(pid, dir)
+		return of && err == nil
+	}
 	if !ok && socket != "" {
 		is = func() bool { // asked again: its number may be another's by then
 			again, err := listenerAt(socket)
 			return err == nil && again == pid
 		}
-		var err error
 		if pid, err = listenerAt(socket); err != nil {
 			return nil //nolint:nilerr // nobody listens
 		}
@@ -235,29 +267,41 @@ func listenerAt(socket string) (pid int, err error) {
 	return pid, err
 }
 
-// isOf says whether a process is the QEMU of dir, by its command line, and of our user.
-func isOf(pid int, dir string) bool {
+// isOf says whether a process is the QEMU of dir, by its command line, and of our user. The error is that this is not known; a process
+// that has ended is none.
+func isOf(pid int, dir string) (bool, error) {
 	argv, err := cmdline(pid)
-	if err != nil || !isQEMU(argv) {
-		return false
+	switch {
+	case errors.Is(err, errEnded), errors.Is(err, os.ErrNotExist), errors.Is(err, unix.ESRCH), errors.Is(err, os.ErrPermission): // another user's may be hidden
+		return false, nil
+	case err != nil:
+		return false, err
+	case !isQEMU(argv):
+		return false, nil
 	}
 	for i, arg := range argv[:len(argv)-1] {
 		if arg == "-pidfile" && argv[i+1] == pidFile(dir) {
-			return child.Ours(pid)
+			return child.IsOurs(pid)
 		}
 	}
-	return false
+	return false, nil
 }
+
+// errEnded is of a process that is there no more, but for how it ended.
+var errEnded = errors.New("process has ended")
+
+// readCmdline reads proc_pid_cmdline(5). Tests have a host that has nothing left.
+var readCmdline = os.ReadFile
 
 // cmdline returns a process's arguments; a zombie has none.
 func cmdline(pid int) ([]string, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	text, err := readCmdline(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil {
 		return nil, err
 	}
 	text = bytes.TrimSuffix(text, []byte{0})
 	if len(text) == 0 {
-		return nil, errors.New("process has ended")
+		return nil, errEnded
 	}
 	return strings.Split(string(text), "\x00"), nil
 }

@@ -22,9 +22,9 @@ type Looker struct {
 
 // Look connects to the QEMU in dir. The error is ErrGone when there is none.
 func Look(ctx context.Context, dir string) (*Looker, error) {
-	pid, alive := living(dir)
-	if !alive {
-		return nil, fmt.Errorf("look at guest in %s: %w", dir, ErrGone)
+	pid, err := livingIn(dir)
+	if err != nil {
+		return nil, fmt.Errorf("look at guest in %s: %w", dir, err)
 	}
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", lookSocket(dir))
 	if err != nil {
@@ -67,7 +67,11 @@ func Living(root string) (map[string]int, error) {
 	found := map[string]int{}
 	for _, e := range entries {
 		dir := filepath.Join(root, e.Name())
-		if pid, alive := living(dir); alive {
+		pid, alive, err := living(dir)
+		if err != nil {
+			return nil, fmt.Errorf("look for guests: %w", err)
+		}
+		if alive {
 			found[dir] = pid
 		}
 	}

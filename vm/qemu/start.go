@@ -72,7 +72,11 @@ func makeDir(dir string) (made bool, err error) {
 func start(ctx context.Context, spec Spec) (p *Process, err error) {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	if pid, alive := living(spec.Dir); alive {
+	pid, alive, err := living(spec.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("dir %s: %w", spec.Dir, err)
+	}
+	if alive {
 		return nil, fmt.Errorf("dir %s: QEMU %d runs in it already", spec.Dir, pid)
 	}
 	removeSockets(spec.Dir)
