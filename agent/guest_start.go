@@ -67,7 +67,9 @@ func (a *Agent) apiStartGuest(r *http.Request) (any, error) {
 func (a *Agent) startGuest(ctx context.Context, d config.Description) (_ *Guest, err error) {
 	g := &Guest{Held: care.Held{Description: d, Epoch: 1, Table: guest.FirstTable}}
 	g.Held.Dir = a.guestDir(d.Name, "1")
-	if pid, lives := qemu.LivesIn(g.Held.Dir); lives { // by whose sockets alone it is reached: they would go with what is undone
+	if pid, lives, err := qemu.LivesIn(g.Held.Dir); err != nil {
+		return nil, fmt.Errorf("start guest %s: %w", d.Name, err)
+	} else if lives { // by whose sockets alone it is reached: they would go with what is undone
 		return nil, &migration.Problem{Code: migration.CodeBusy, Text: fmt.Sprintf(
 			"guest %s: QEMU %d runs in %s and is not under care: it may run a guest of that name; see `godwit doctor`, and end it first", d.Name, pid, g.Held.Dir)}
 	}

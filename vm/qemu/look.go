@@ -52,8 +52,8 @@ func (l *Looker) Status(ctx context.Context) (vm.Status, error) {
 // Close lets go; QEMU goes on.
 func (l *Looker) Close() error { return l.qmp.Close() }
 
-// LivesIn is the process of the QEMU that lives in a runtime directory; false: none does.
-func LivesIn(dir string) (pid int, lives bool) { return living(dir) }
+// LivesIn is the process of the QEMU that lives in a runtime directory; false: none does. The error is that this is not known.
+func LivesIn(dir string) (pid int, lives bool, err error) { return living(dir) }
 
 // Living are the runtime directories below root in which a QEMU lives, with its process.
 func Living(root string) (map[string]int, error) {
