@@ -51,6 +51,9 @@ func (a *Agent) tellEnding(e ending, wait time.Duration) {
 		return
 	}
 	for ; sleep(a.ctx, wait); wait = min(max(2*wait, endLaterEvery), owedRarely) {
+		if _, here := a.detours.Get(e.Detour); here {
+			continue // it has not ended yet, or was made anew
+		}
 		err := a.askEnding(a.ctx, e)
 		if problem := (*migration.Problem)(nil); err != nil && (!errors.As(err, &problem) || problem.Code == migration.CodeInternal) {
 			continue

@@ -296,6 +296,18 @@ func TestEndForGoodIsToldByTheNextAgent(t *testing.T) {
 		a.resumeEndings()
 		a.actors.Wait()
 	}
+	if err := statefile.Write(ending{Detour: d.ID}.path(a), ending{d.ID, d.Peer, EndedDetour{}}); err != nil {
+		t.Fatal(err)
+	}
+	place(a, &d) // made anew
+	short, end := context.WithTimeout(live, 50*time.Millisecond)
+	defer end()
+	a.ctx = short
+	a.resumeEndings()
+	a.actors.Wait()
+	if left, err := os.ReadDir(a.config.StatePath("ended")); err != nil || len(left) != 1 {
+		t.Errorf("of one that is there: %v, %v", left, err)
+	}
 	if len(heard) != 1 || <-heard != "/v1/detours/m-00000001/end" {
 		t.Errorf("it was told %d times", len(heard))
 	}
