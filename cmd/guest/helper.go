@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"godwit/cmd/guest/precedence"
 	"godwit/netstate/mptcp"
 	"godwit/vm/guest"
 )
@@ -45,6 +46,7 @@ func helper(args []string) error {
 		return fmt.Errorf("%w: run it as root: it sets addresses and routes", errAsked)
 	}
 	keepSmall()
+	new(precedence.Threads).Reset()
 	if !*leave {
 		adjust()
 	}

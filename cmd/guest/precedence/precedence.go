@@ -23,9 +23,10 @@ import (
 )
 
 // Nice values: of the threads that take packets in, as long as that is asked for, which have
-// nine tenths of a processor then; and of the thread that makes them, like a workload's.
+// nine tenths of a processor then, by a value that nobody else is likely to choose (Reset); and of the thread that makes
+// them, like a workload's.
 const (
-	receiving  = -10
+	receiving  = -11
 	announcing = 0
 )
 
@@ -94,6 +95,18 @@ func (t *Threads) Restore() {
 		}
 	}
 	t.before, t.ends = nil, nil
+}
+
+// Reset is for the start: it gives threads that a run of the program before this one has put before others, and was killed
+// before it gave them back what they had, the value that the kernel begins them with.
+func (t *Threads) Reset() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, thread := range t.find() {
+		if nice, err := niceOf(thread); err == nil && nice == receiving {
+			_ = unix.Setpriority(unix.PRIO_PROCESS, thread, 0)
+		}
+	}
 }
 
 // find lists the threads by their name in /proc, the kernel's among the children of its

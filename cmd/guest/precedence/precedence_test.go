@@ -125,6 +125,23 @@ func TestKernelThreadsAreFound(t *testing.T) {
 	}
 }
 
+// TestResetAfterAKill: what a run of the program has raised, and was killed before it gave it back, is as it was when the next has begun;
+// what somebody else has chosen stays.
+func TestResetAfterAKill(t *testing.T) {
+	pid, name := stand(t)
+	killed := &Threads{name: name}
+	killed.Raise(time.Hour)
+	wantNice(t, pid, receiving)
+	next := &Threads{name: name}
+	next.Reset()
+	wantNice(t, pid, 0)
+	if err := unix.Setpriority(unix.PRIO_PROCESS, pid, receiving+1); err != nil {
+		t.Fatal(err)
+	}
+	next.Reset()
+	wantNice(t, pid, receiving+1)
+}
+
 // TestBehind: the first process comes before others; its thread that announces does not.
 func TestBehind(t *testing.T) {
 	need.Root(t)
