@@ -252,8 +252,11 @@ func (d *DataPath) facts() []card {
 		{Label: "Rounds read", Value: group(d.Rounds), Note: "of what QEMU found written"},
 		{Label: "Hot pages", Value: group(d.HotPages), Note: bytesText(float64(d.HotPages)*pageBytes) + " written again twice or more"},
 	}
-	if d.LargestQueue > 0 {
+	if d.LargestQueue > 0 || d.LargestSpill > 0 {
 		c := card{Label: "Largest queue", Value: bytesText(float64(d.LargestQueue)), Note: "nothing was put into a file"}
+		if d.LargestQueue == 0 { // nobody looked while there was one, as where the guest was stopped first
+			c.Value = dash
+		}
 		if d.LargestSpill > 0 {
 			c.Note = bytesText(float64(d.LargestSpill)) + " of memory waited in a file"
 		}

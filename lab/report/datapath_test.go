@@ -158,3 +158,26 @@ func TestCodings(t *testing.T) {
 		t.Errorf("docs/datapath.md has %v, the page %v", names, known)
 	}
 }
+
+// TestLargestQueue: what waited in a file is told also where nobody saw how long the queue was.
+func TestLargestQueue(t *testing.T) {
+	for _, c := range []struct {
+		d           DataPath
+		value, note string // "": no card
+	}{
+		{DataPath{}, "", ""},
+		{DataPath{LargestQueue: 1e6}, "1 MB", "nothing was put into a file"},
+		{DataPath{LargestQueue: 1e6, LargestSpill: 2e6}, "1 MB", "2 MB of memory waited in a file"},
+		{DataPath{LargestSpill: 2e6}, dash, "2 MB of memory waited in a file"},
+	} {
+		var got card
+		for _, k := range c.d.facts() {
+			if k.Label == "Largest queue" {
+				got = k
+			}
+		}
+		if got.Value != c.value || got.Note != c.note {
+			t.Errorf("%+v: %q, %q; want %q, %q", c.d, got.Value, got.Note, c.value, c.note)
+		}
+	}
+}
