@@ -65,3 +65,25 @@ func TestHeardAgain(t *testing.T) {
 	close(host.accepts)
 	<-left // as the listener is closed
 }
+
+// TestNotSeenIsNotGone: a tunnel that stands is not taken down, to be made anew, where the host has nothing left to ask the kernel by.
+func TestNotSeenIsNotGone(t *testing.T) {
+	const none = "gwt-none"
+	if Exists(none) || Exists("") || !Exists("lo") {
+		t.Fatalf("exists: %v, %v, %v", Exists(none), Exists(""), Exists("lo"))
+	}
+	var before syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 0, Max: before.Max}); err != nil {
+		t.Fatal(err)
+	}
+	unknown := Exists("lo")
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	if !unknown {
+		t.Error("a device is gone that could not be asked for")
+	}
+}

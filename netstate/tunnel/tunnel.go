@@ -163,10 +163,14 @@ func Attach(ctx context.Context, dir, name string) (*Tunnel, error) {
 	return t, t.Refresh(ctx)
 }
 
-// Exists says whether the calling thread's network namespace has a device of that name.
+// Exists says whether the calling thread's network namespace has a device of that name. Where the kernel cannot be asked just now it is
+// taken to have it: a tunnel whose device is gone is made anew, and one that stands would be taken down for that.
 func Exists(name string) bool {
+	if name == "" {
+		return false
+	}
 	_, err := netlink.LinkByName(name)
-	return err == nil
+	return !errors.As(err, new(netlink.LinkNotFoundError))
 }
 
 // Refresh asks the tunnel for its status.
