@@ -144,6 +144,41 @@ func TestGuestThatCannotBeRead(t *testing.T) {
 	}
 }
 
+// TestGuestsThatCannotBeListed: where it is not known which guests an earlier agent had, as on storage that fails, none is taken for gone: what leads
+// to them stays, and nobody gets the name of one.
+func TestGuestsThatCannotBeListed(t *testing.T) {
+	a := bareAgent(t, &config.Config{Host: "rome", Network: config.Network{V4: netip.MustParsePrefix("10.1.1.0/24")}})
+	var said strings.Builder
+	a.log = slog.New(slog.NewTextHandler(&said, nil))
+	a.ctx, a.outgoing, a.incoming = t.Context(), map[string]*outgoing{}, map[string]*incoming{}
+	if err := os.WriteFile(a.guests.dir, nil, 0o600); err != nil { // a file where their directory should be
+		t.Fatal(err)
+	}
+	var err error
+	if a.detours, err = detour.Load(a.config.StatePath("detours.json"), a.config.Network); err != nil {
+		t.Fatal(err)
+	}
+	d := detour.Detour{
+		ID: "m-00000001", Guest: "web", Peer: "paris", Leased: true, Until: clock.Now().Add(config.DefaultLease), Up: clock.Now(),
+		Visiting: []netstate.Visiting{{Addr: netip.MustParseAddr("10.2.1.20")}},
+	}
+	place(a, &d)
+	if lost := a.readopt(t.Context()); len(lost) > 0 || !strings.Contains(said.String(), "which guests there are is not known") {
+		t.Errorf("lost %v; said: %s", lost, said.String())
+	}
+	if err := a.lookAfter(t.Context(), d); err != nil {
+		t.Error(err)
+	}
+	if _, kept := a.detours.Get(d.ID); !kept {
+		t.Error("what leads to a guest was ended, which may be here")
+	}
+	p := goodPreparation()
+	refused(t, "another of that name", a.capable(t.Context(), Offer{Plan: p.Plan, Description: p.Description}), migration.CodeInternal, "which guests there are", "mend")
+	if n := a.guests.free(); n < unknownNumbers {
+		t.Errorf("number %d, and with it taps that may be a guest's", n)
+	}
+}
+
 // TestHistoryThatCannotBeRead: nothing is concluded from it, neither that a migration never
 // was here nor how it ended.
 func TestHistoryThatCannotBeRead(t *testing.T) {

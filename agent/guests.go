@@ -130,6 +130,7 @@ type guests struct {
 	byName map[string]*Guest
 	coming map[*Guest]bool // being started, received or waited for, or let go: not under care, but named and numbered
 	unread map[string]error
+	blind  error // why none of those that an earlier agent had is known; nil: they are
 
 	unsaved map[string]*Guest // whose last change is not on the disk; under saving
 }
@@ -187,7 +188,7 @@ func (s *guests) any(is func(*Guest) bool) bool {
 // free is the smallest number that no guest here has, and by which no tap is called.
 func (s *guests) free() int {
 	first := 1
-	if len(s.unread) > 0 {
+	if len(s.unread) > 0 || s.blind != nil {
 		first = unknownNumbers
 	}
 	for n := first; ; n++ {
@@ -322,16 +323,23 @@ func (s *guests) forget(g *Guest) error {
 var removeGuest = statefile.Remove
 
 // remembered reads what an earlier agent wrote down. A guest of whom that cannot be read is
-// left as it is: nobody else gets its name here until a person has mended that. The errors
-// are those of such guests.
+// left as it is: nobody else gets its name here until a person has mended that. So is any guest where it is not known which there
+// are, as on storage that fails. The errors are those of such guests.
 func (s *guests) remembered() (out []care.Held, errs []error) {
-	paths, err := filepath.Glob(filepath.Join(s.dir, "*.json"))
-	if err != nil {
-		return nil, []error{err}
+	entries, err := os.ReadDir(s.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.blind = fmt.Errorf("which guests there are is not known: %w; mend that", err)
+		return nil, []error{s.blind}
 	}
 	unread := map[string]error{}
-	for _, p := range paths {
-		name := strings.TrimSuffix(filepath.Base(p), ".json")
+	for _, e := range entries {
+		name, is := strings.CutSuffix(e.Name(), ".json")
+		if !is {
+			continue
+		}
+		p := filepath.Join(s.dir, e.Name())
 		var h care.Held
 		err := statefile.Read(p, &h)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -360,7 +368,7 @@ func (s *guests) readable(name string) error {
 }
 
 func (s *guests) isReadable(name string) error {
-	if err := s.unread[name]; err != nil {
+	if err := cmp.Or(s.unread[name], s.blind); err != nil {
 		return &migration.Problem{Code: migration.CodeInternal, Text: fmt.Sprintf("guest %s: left as it is: %v, then start the agent again", name, err)}
 	}
 	return nil

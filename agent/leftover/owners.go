@@ -125,11 +125,15 @@ func (u underWay) describe() string {
 }
 
 func (o *owners) readGuests(dir string) error {
-	paths, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	files, err := entries(dir)
 	if err != nil {
 		return err
 	}
-	for _, p := range paths {
+	for _, f := range files {
+		if !strings.HasSuffix(f.Name(), ".json") {
+			continue
+		}
+		p := filepath.Join(dir, f.Name())
 		var h care.Held
 		if err := readJSON(p, &h); errors.Is(err, fs.ErrNotExist) {
 			continue

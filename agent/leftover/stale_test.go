@@ -154,3 +154,12 @@ func TestDiskOf(t *testing.T) {
 		}
 	}
 }
+
+// TestGuestsThatCannotBeListed: where it is not known which guests there are, as on storage that fails, nothing is called left over.
+func TestGuestsThatCannotBeListed(t *testing.T) {
+	c := &config.Config{Host: "here", State: t.TempDir(), Run: t.TempDir()}
+	write(t, filepath.Join(c.State, "guests"), nil) // a file where their directory should be
+	if things, err := Find(t.Context(), c); err == nil {
+		t.Errorf("found %v, and no error", things)
+	}
+}
