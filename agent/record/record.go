@@ -261,6 +261,16 @@ func (r *Record) EndedAt() int64 {
 	return r.report.Ended
 }
 
+// connections is how many its report lists.
+func (r *Record) connections() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.report.Survival == nil {
+		return 0
+	}
+	return len(r.report.Survival.Connections)
+}
+
 // forgetEvents keeps nothing but the report of a migration that has ended.
 func (r *Record) forgetEvents() {
 	r.mu.Lock()

@@ -23,6 +23,9 @@ import (
 const (
 	storiesKept = 20   // migrations that have ended of which the events are kept
 	recordsKept = 1000 // of which the report is
+	// connectionsKept is how many connections the reports of all but the last storiesKept of them list: those of a guest with ten thousand are
+	// megabytes each.
+	connectionsKept = 200_000
 )
 
 // Store is what a host's agent knows of its migrations: the records of those since it started, and the history, which
@@ -51,8 +54,9 @@ func (s *Store) Add(rec *Record) {
 	s.by[rec.plan.ID] = rec
 	ended := slices.DeleteFunc(slices.Collect(maps.Values(s.by)), func(r *Record) bool { return r.place() == 0 })
 	slices.SortFunc(ended, func(x, y *Record) int { return cmp.Compare(y.place(), x.place()) })
+	listed := 0
 	for i, old := range ended {
-		if i >= recordsKept {
+		if listed += old.connections(); i >= recordsKept || i >= storiesKept && listed > connectionsKept {
 			delete(s.by, old.plan.ID)
 		}
 		if i >= storiesKept {

@@ -45,6 +45,29 @@ func TestRecordsAreBounded(t *testing.T) {
 	}
 }
 
+// TestRecordsOfCrowdsAreBounded: the reports of guests with thousands of connections are not all kept in memory; the last are, and the history has
+// the others.
+func TestRecordsOfCrowdsAreBounded(t *testing.T) {
+	s := NewStore("paris", t.TempDir(), slog.New(slog.DiscardHandler))
+	crowd := make([]Survivor, 10_000)
+	const many = 2 * connectionsKept / 10_000
+	for n := range many {
+		r := New("paris", migration.Plan{ID: fmt.Sprintf("m-%08x", n)}, time.Now())
+		if err := s.Write(r.plan.ID+".json", r.report); err != nil { // a test need not write all that
+			t.Fatal(err)
+		}
+		r.Edit(func(rep *Report) { rep.Survival = &Survival{Connections: crowd, Total: len(crowd)} })
+		r.End(migration.Completed, nil, time.Now())
+		s.Add(r)
+	}
+	if n := len(s.by); n > max(storiesKept, connectionsKept/len(crowd)) || s.by[fmt.Sprintf("m-%08x", many-1)] == nil {
+		t.Errorf("%d records in memory", n)
+	}
+	if rep, known := s.Report("m-00000000"); !known || rep.ID != "m-00000000" {
+		t.Errorf("the first is %q, known %v", rep.ID, known)
+	}
+}
+
 // TestRecordsAndTheClock: what has just ended is told to who follows it also where the clock was set back since.
 func TestRecordsAndTheClock(t *testing.T) {
 	s := NewStore("paris", t.TempDir(), slog.New(slog.DiscardHandler))
