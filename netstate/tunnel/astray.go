@@ -3,6 +3,7 @@ package tunnel
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -28,26 +29,28 @@ func Astray(dir string) ([]Status, error) {
 	}), err
 }
 
-// keepers are the processes of tunnels of this namespace.
+// keepers are the processes of tunnels of this namespace. The error is that they are not known, as where no file can be opened just now: none is
+// taken for gone then.
 func keepers() ([]Status, error) {
 	here, err := os.Readlink("/proc/thread-self/ns/net")
 	if err != nil {
 		return nil, err
 	}
-	folders, err := filepath.Glob("/proc/[0-9]*")
+	processes, err := os.ReadDir("/proc")
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("look for tunnels' processes: %w", err)
 	}
 	var out []Status
-	for _, folder := range folders {
-		name, ok := keeperOf(folder)
+	for _, p := range processes {
+		pid, err := strconv.Atoi(p.Name())
+		if err != nil {
+			continue
+		}
+		name, ok := keeperOf(folderOf(pid))
 		if !ok {
 			continue
 		}
-		if ns, err := os.Readlink(folder + "/ns/net"); err != nil || ns != here {
-			continue
-		}
-		if pid, err := strconv.Atoi(filepath.Base(folder)); err == nil && child.Ours(pid) {
+		if ns, err := os.Readlink(folderOf(pid) + "/ns/net"); err == nil && ns == here && child.Ours(pid) {
 			out = append(out, Status{Name: name, PID: pid})
 		}
 	}

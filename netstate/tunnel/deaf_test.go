@@ -80,10 +80,14 @@ func TestNotSeenIsNotGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	unknown := Exists("lo")
+	_, aerr := Astray(t.TempDir())
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
 		t.Fatal(err)
 	}
 	if !unknown {
 		t.Error("a device is gone that could not be asked for")
+	}
+	if aerr == nil {
+		t.Error("no tunnel has a process, of those that could not be looked at")
 	}
 }
