@@ -3,6 +3,7 @@ package record
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"godwit/migration"
@@ -44,5 +45,23 @@ func TestWithOne(t *testing.T) {
 		if got := fmt.Sprint(withOne(all, 9, 4)); got != want {
 			t.Errorf("of %d: %s, want %s", had, got, want)
 		}
+	}
+}
+
+// TestLongCopyIsFollowedToItsEnd: who watches a copy that takes a week hears how far it is until its end, of a short one each line; all is kept.
+func TestLongCopyIsFollowedToItsEnd(t *testing.T) {
+	for took, most := range map[time.Duration]time.Duration{5 * time.Minute: 200 * time.Millisecond, 12 * time.Hour: 30 * time.Second, 7 * 24 * time.Hour: 10 * time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			r := New("paris", migration.Plan{ID: "m-00000001"}, time.Now())
+			every := max(200*time.Millisecond, took/200_000) // as whoever copies looks; of a week a test has less time
+			for begun := time.Now(); time.Since(begun) < took; time.Sleep(every) {
+				r.Progress(1)
+			}
+			events := r.Watch(t.Context(), 0).Events
+			last := time.Since(time.Unix(0, events[len(events)-1].At))
+			if len(events) >= EventsKept || last > most || most == every && len(events) != int(took/every) {
+				t.Errorf("%v: %d lines, the last %v before the end", took, len(events), last)
+			}
+		})
 	}
 }

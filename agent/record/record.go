@@ -29,6 +29,8 @@ type Record struct {
 	ended  bool
 	order  int64 // among those that have ended since the agent started: by the clock, which may be stepped back, the last would be no longer known than the first
 	born   int64 // unix ns, tells the records of an agent's lives apart
+	begun  time.Time
+	told   time.Time // when the last progress line was
 
 	// These are set before the migration begins.
 	Told    func(migration.Plan, Event) // hears of each event, outside of mu; nil: nobody
@@ -39,6 +41,13 @@ type Record struct {
 
 // EventsKept bounds the events in memory; progress lines and notes past it are dropped.
 const EventsKept = 20000
+
+// progressShare is what part of the time that a migration takes there is between two progress lines, at least, once that is more than
+// progressOften: a copy may go on for days, and watchers are to hear how far it is until its end, of lines that are all kept.
+const (
+	progressShare = 2000
+	progressOften = 200 * time.Millisecond
+)
 
 // withOne is all and one more. Of more than most those in the middle are left out: how something began and how it goes on says more, of what is
 // repaired forward for days.
@@ -52,14 +61,14 @@ func withOne[T any](all []T, one T, most int) []T {
 // New begins the record of a migration on a host.
 func New(host string, plan migration.Plan, now time.Time) *Record {
 	return &Record{
-		host: host, plan: plan, wake: make(chan struct{}), born: time.Now().UnixNano(), report: NewReport(plan, now.UnixNano()),
+		host: host, plan: plan, wake: make(chan struct{}), born: time.Now().UnixNano(), begun: time.Now(), report: NewReport(plan, now.UnixNano()),
 	}
 }
 
 // Add appends e, stamping what it lacks.
 func (r *Record) Add(e Event) {
 	r.mu.Lock()
-	if len(r.events) >= EventsKept && (e.Kind == "progress" || e.Kind == "note") {
+	if len(r.events) >= EventsKept && (e.Kind == "progress" || e.Kind == "note") || e.Kind == "progress" && !r.tells(time.Now()) {
 		r.mu.Unlock()
 		return
 	}
@@ -77,6 +86,15 @@ func (r *Record) Add(e Event) {
 	if told != nil {
 		told(plan, e)
 	}
+}
+
+// tells says whether a progress line is due. mu is held.
+func (r *Record) tells(now time.Time) bool {
+	if least := now.Sub(r.begun) / progressShare; least > progressOften && now.Sub(r.told) < least {
+		return false
+	}
+	r.told = now
+	return true
 }
 
 // SetPlan keeps what check has completed, for those who hear of events.
