@@ -30,9 +30,11 @@ func (t *threads) enter() (leave func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.ids = append(t.ids, id)
-	if !t.hurried || t.calmed {
-		setNice(id, courteous)
+	nice := courteous
+	if t.hurried && !t.calmed {
+		nice = 0
 	}
+	setNice(id, nice)
 	return func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
