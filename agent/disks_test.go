@@ -194,31 +194,39 @@ func TestUnwrittenOnceIsUnwrittenForGood(t *testing.T) {
 func TestUnwrittenOutlivesTheHost(t *testing.T) {
 	a, p := awaiting(t)
 	m := &incoming{a: a, plan: p.Plan, work: &destinationWork{unsynced: errors.New("not whole")}}
+	opensAfter(t, a.config.State, unix.IN_MODIFY, func() {
+		if err := m.writeUnsynced(); err == nil || !m.work.unsyncedKept {
+			t.Fatalf("%v, kept: %v", err, m.work.unsyncedKept)
+		}
+	})
+}
+
+// opensAfter has act do something of that kind (inotify(7)) to a file in dir, and open dir after that, which is for nothing but to sync it.
+func opensAfter(t *testing.T, dir string, kind uint32, act func()) {
+	t.Helper()
 	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Close(fd)
-	if _, err := unix.InotifyAddWatch(fd, a.config.State, unix.IN_OPEN|unix.IN_MODIFY); err != nil {
+	defer unix.Close(fd) //nolint:errcheck // it was only read
+	if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_OPEN|kind); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.writeUnsynced(); err == nil || !m.work.unsyncedKept {
-		t.Fatalf("%v, kept: %v", err, m.work.unsyncedKept)
-	}
+	act()
 	events := make([]byte, 4096)
 	n, err := unix.Read(fd, events)
 	if err != nil {
 		t.Fatal(err)
 	}
-	written, opened := false, false
-	for at := events[:n]; len(at) >= unix.SizeofInotifyEvent; { // inotify(7): wd, mask, cookie, len, name
+	done, opened := false, false
+	for at := events[:n]; len(at) >= unix.SizeofInotifyEvent; { // wd, mask, cookie, len, name
 		mask, name := binary.NativeEndian.Uint32(at[4:]), binary.NativeEndian.Uint32(at[12:])
-		written = written || mask&unix.IN_MODIFY != 0
-		opened = opened || written && mask&unix.IN_ISDIR != 0
+		done = done || mask&kind != 0
+		opened = opened || done && mask&unix.IN_ISDIR != 0
 		at = at[unix.SizeofInotifyEvent+name:]
 	}
-	if !written || !opened {
-		t.Errorf("written %v, its directory opened after that %v", written, opened)
+	if !done || !opened {
+		t.Errorf("done: %v; its directory was opened after that: %v", done, opened)
 	}
 }
 

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -202,32 +201,11 @@ func TestHalfWrittenFile(t *testing.T) {
 func TestAsideOutlivesTheHost(t *testing.T) {
 	m := comes(t, bareAgent(t, &config.Config{Host: "rome"}))
 	path := diskOf(t, m.a, "web", 2)
-	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(fd) //nolint:errcheck // it was only read
-	if _, err := unix.InotifyAddWatch(fd, filepath.Dir(path), unix.IN_OPEN|unix.IN_MOVED_TO); err != nil {
-		t.Fatal(err)
-	}
-	if err := m.setDisksAside(); err != nil {
-		t.Fatal(err)
-	}
-	events := make([]byte, 4096)
-	n, err := unix.Read(fd, events)
-	if err != nil {
-		t.Fatal(err)
-	}
-	moved, synced := false, false
-	for at := events[:n]; len(at) >= unix.SizeofInotifyEvent; { // inotify(7): wd, mask, cookie, len, name
-		mask, name := binary.NativeEndian.Uint32(at[4:]), binary.NativeEndian.Uint32(at[12:])
-		moved = moved || mask&unix.IN_MOVED_TO != 0
-		synced = synced || moved && mask&unix.IN_ISDIR != 0
-		at = at[unix.SizeofInotifyEvent+name:]
-	}
-	if !moved || !synced {
-		t.Errorf("set aside: %v; its directory was opened after that: %v", moved, synced)
-	}
+	opensAfter(t, filepath.Dir(path), unix.IN_MOVED_TO, func() {
+		if err := m.setDisksAside(); err != nil {
+			t.Fatal(err)
+		}
+	})
 }
 
 // TestNamesAreToldByTheNextAgent: a name server that an agent did not get to tell of a guest's next addresses hears of them from the next

@@ -1,34 +1,16 @@
-package lasting
+package lasting_test
 
 import (
 	"errors"
 	"net"
-	"os"
+	"slices"
 	"syscall"
 	"testing"
 	"testing/synctest"
+
+	"godwit/internal/lasting"
+	"godwit/internal/lasting/lastingtest"
 )
-
-// exhausted is a listener of a host that has nothing left for as many connections, then takes one, and is closed then.
-type exhausted struct {
-	net.Listener
-	fails int
-	err   error
-	conn  net.Conn
-}
-
-func (e *exhausted) Accept() (net.Conn, error) {
-	conn := e.conn
-	switch {
-	case e.fails > 0:
-		e.fails--
-		return nil, &net.OpError{Op: "accept", Net: "tcp", Err: os.NewSyscallError("accept4", e.err)}
-	case conn != nil:
-		e.conn = nil
-		return conn, nil
-	}
-	return nil, &net.OpError{Op: "accept", Net: "tcp", Err: net.ErrClosed}
-}
 
 // TestListenerGoesOn: whatever is missing, the next connection is taken when it is there; that is said, and not each time.
 func TestListenerGoesOn(t *testing.T) {
@@ -38,7 +20,8 @@ func TestListenerGoesOn(t *testing.T) {
 			defer ours.Close()
 			defer theirs.Close()
 			said := 0
-			ln := Listener(&exhausted{fails: 90 * 10, err: missing, conn: ours}, func(err error) {
+			host := lastingtest.New(ours, slices.Repeat([]error{missing}, 90*10)...)
+			ln := lasting.Listener(host, func(err error) {
 				if said++; !errors.Is(err, missing) {
 					t.Error(err)
 				}
@@ -46,6 +29,7 @@ func TestListenerGoesOn(t *testing.T) {
 			if conn, err := ln.Accept(); conn != ours || err != nil || said != 2 {
 				t.Errorf("%v: %v, %v; said %d times in a minute and a half", missing, conn, err, said)
 			}
+			host.Close()
 			if _, err := ln.Accept(); !errors.Is(err, net.ErrClosed) {
 				t.Errorf("closed: %v", err)
 			}

@@ -4,40 +4,19 @@ import (
 	"context"
 	"errors"
 	"net"
-	"os"
 	"syscall"
 	"testing"
 	"time"
+
+	"godwit/internal/lasting/lastingtest"
 )
-
-// exhausted is a listener of a host that has no descriptor left for a while.
-type exhausted struct {
-	net.Listener
-	accepts chan error // what is to come of each; nil: a connection
-	conns   chan net.Conn
-}
-
-func (e exhausted) Accept() (net.Conn, error) {
-	err, more := <-e.accepts
-	switch {
-	case !more:
-		return nil, net.ErrClosed
-	case err != nil:
-		return nil, &net.OpError{Op: "accept", Net: "unix", Err: os.NewSyscallError("accept4", err)}
-	}
-	return <-e.conns, nil
-}
 
 // TestHeardAgain: a tunnel that could not take a connection, as its host had no descriptor left, is heard when there is one again:
 // it would end by its lease else, and with it what it carries.
 func TestHeardAgain(t *testing.T) {
-	host := exhausted{accepts: make(chan error, 3), conns: make(chan net.Conn, 1)}
-	for _, err := range []error{syscall.EMFILE, syscall.ENOMEM, nil} {
-		host.accepts <- err
-	}
 	agent, ours := net.Pipe()
 	defer agent.Close()
-	host.conns <- ours
+	host := lastingtest.New(ours, syscall.EMFILE, syscall.ENOMEM)
 	k, left := &keeper{asks: make(chan func())}, make(chan struct{})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // the test's own end
 	defer cancel()
@@ -62,7 +41,7 @@ func TestHeardAgain(t *testing.T) {
 	if err := <-said; err != nil {
 		t.Error(err)
 	}
-	close(host.accepts)
+	host.Close()
 	<-left // as the listener is closed
 }
 
