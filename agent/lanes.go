@@ -152,7 +152,10 @@ func (m *outgoing) laneLook(p vm.Progress, at time.Duration) policy.Look {
 		At: at, Pages: s.Put - min(s.Put, s.Superseded+s.Waiting+s.InFlight), Left: left,
 		Kept: s.Kept, Acked: s.Acked, Goodput: s.Goodput,
 	})
-	return policy.Look{Round: round, Remaining: laneLeft(p.Remaining, s), DirtyRate: p.DirtyRate, Goodput: s.Goodput, Tail: tail, Work: work, Kept: keptShare(s.Kept, left), Release: m.link.Trip() / 2}
+	return policy.Look{
+		Round: round, Remaining: laneLeft(p.Remaining, s), Left: int64(left) * pages.Size, //nolint:gosec // of a guest's memory
+		DirtyRate: p.DirtyRate, Goodput: s.Goodput, Tail: tail, Work: work, Kept: keptShare(s.Kept, left), Release: m.link.Trip() / 2,
+	}
 }
 
 // keptShare is how much of the pages that are left stays for the pause; 0 of none.

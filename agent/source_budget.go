@@ -62,9 +62,18 @@ func (m *outgoing) cannotFit(look policy.Look, copying *policy.Copying) error {
 		}
 	}
 	return &migration.Problem{Code: migration.CodeBudget, Text: fmt.Sprintf(
-		"migrate guest %s: the downtime budget of %v cannot be met: it writes %.1f MB/s, the paths carry %.1f MB/s, the shortest pause foreseen in %v was %v%s%s%s; %s",
-		m.plan.Guest, m.plan.Downtime, float64(look.DirtyRate)/1e6, float64(look.Goodput)/1e6, copying.Limit.Round(time.Second),
-		copying.Best().Round(time.Millisecond), way, workWords(look), m.throttleWords(), cures)}
+		"migrate guest %s: the downtime budget of %v cannot be met: it writes %.1f MB/s, the paths carry %.1f MB/s, %s%s%s%s; %s",
+		m.plan.Guest, m.plan.Downtime, float64(look.DirtyRate)/1e6, float64(look.Goodput)/1e6,
+		foreseen(look, copying), way, workWords(look), m.throttleWords(), cures)}
+}
+
+// foreseen is the shortest pause there would have been.
+func foreseen(look policy.Look, copying *policy.Copying) string {
+	at := look.At.Round(time.Second)
+	if copying.Best() == 0 {
+		return fmt.Sprintf("no pause could be foreseen in %v", at)
+	}
+	return fmt.Sprintf("the shortest pause foreseen in %v was %v", at, copying.Best().Round(time.Millisecond))
 }
 
 // workWords say that it is the hosts which are waited for, where that is so.

@@ -56,8 +56,11 @@ func TestGivingUpNamesTheWay(t *testing.T) {
 	} {
 		m, _ := budgeted(t, "precopy", c.budget, c.rtt)
 		copying := policy.Copying{Budget: c.budget, RTT: c.rtt, Limit: time.Minute}
-		err := m.cannotFit(policy.Look{Round: 2, Remaining: 50e6, Goodput: 10e6, Tail: policy.PackedTail}, &copying)
-		refused(t, c.budget.String(), err, migration.CodeBudget, c.has...)
+		look := policy.Look{At: 61 * time.Second, Round: 2, Remaining: 50e6, Goodput: 10e6, Tail: policy.PackedTail}
+		refused(t, c.budget.String()+", before a look", m.cannotFit(look, &copying), migration.CodeBudget, "no pause could be foreseen in 1m1s")
+		copying.See(look)
+		err := m.cannotFit(look, &copying)
+		refused(t, c.budget.String(), err, migration.CodeBudget, append(c.has, "the shortest pause foreseen in 1m1s was 5.0")...)
 		var problem *migration.Problem
 		for _, word := range c.not {
 			if errors.As(err, &problem) && strings.Contains(problem.Text, word) {

@@ -150,7 +150,7 @@ func courtesy(ctx context.Context, machine vm.Machine) {
 	}()
 }
 
-// copyLimit bounds the copy by what the slowest believable progress takes.
+// copyLimit bounds a copy that comes no nearer to its end by what the slowest believable progress takes.
 func (m *outgoing) copyLimit(paths []peer.Path) time.Duration {
 	var rate int64
 	for _, p := range paths {

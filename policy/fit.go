@@ -44,7 +44,8 @@ func Calm(dirty, carried int64) bool {
 type Look struct {
 	At        time.Duration // since the copy began
 	Round     int64
-	Remaining int64 // bytes unsent or dirty at the last count
+	Remaining int64 // bytes unsent or dirty at the last count, as they are sent
+	Left      int64 // the same, as the guest has them; 0: as Remaining
 	DirtyRate int64 // bytes per second
 	// Goodput is how many bytes per second, of the kind of Remaining, the paths can carry: as
 	// measured while there was enough to send. A time with little to send must not lower it,
@@ -122,12 +123,14 @@ func InSync(left, rate int64, rtt time.Duration) time.Duration {
 type Copying struct {
 	Budget time.Duration
 	RTT    time.Duration
-	Limit  time.Duration // of the whole copy; 0: no limit
+	Limit  time.Duration // of a copy that comes no nearer to its end; 0: no limit
 
-	round int64         // last round seen
-	last  time.Duration // downtime foreseen at the beginning of the last round; 0: none was yet
-	best  time.Duration // the shortest of them
-	stale int           // rounds in turn that did not better it
+	round  int64         // last round seen
+	last   time.Duration // downtime foreseen at the beginning of the last round; 0: none was yet
+	best   time.Duration // the shortest of them
+	stale  int           // rounds in turn that did not better it
+	least  int64         // Left, at its least in the first round
+	gained time.Duration // when it last came nearer to its end
 }
 
 // Verdict of a look.
@@ -146,18 +149,30 @@ const hardlyShorter = 25 * time.Millisecond
 // staleRounds without gain end the wait once the budget is met.
 const staleRounds = 2
 
+// gainLimit is for how long a copy may come no nearer to its end, beside the shortest pause foreseen.
+const gainLimit = 30 * time.Second
+
+// late says whether the copy is given up once it does not fit. It goes on where paths carry less than they were said
+// to, and what is left gets less all the same.
+func (c *Copying) late(at time.Duration) bool {
+	return c.Limit > 0 && at > c.Limit && at-c.gained > gainLimit+c.best
+}
+
 // See takes a look and decides. What remains is exact when a round has just
 // begun, so decisions fall there: within the budget, and when another round would
 // not make it much shorter.
 func (c *Copying) See(l Look) Verdict {
+	if left := cmp.Or(l.Left, l.Remaining); l.Round <= 1 && (c.gained == 0 || left < c.least) {
+		c.least, c.gained = left, l.At
+	}
+	late := c.late(l.At)
 	if l.Round <= 1 || l.Round == c.round {
-		if c.Limit > 0 && l.At > c.Limit {
+		if late {
 			return GiveUp
 		}
 		return Wait
 	}
 	c.round = l.Round
-	late := c.Limit > 0 && l.At > c.Limit
 	if l.Goodput == 0 && l.Remaining > l.tail() { // no downtime can be foreseen
 		if late {
 			return GiveUp
@@ -167,7 +182,7 @@ func (c *Copying) See(l Look) Verdict {
 	d := l.Downtime(c.RTT)
 	c.last = d
 	if c.best == 0 || d < c.best*9/10 {
-		c.stale = 0
+		c.stale, c.gained = 0, l.At
 	} else {
 		c.stale++
 	}

@@ -110,6 +110,10 @@ func TestSee(t *testing.T) {
 		l.Disks = left
 		return l
 	}
+	left := func(l Look, left int64) Look {
+		l.Left = left * mega
+		return l
+	}
 	unknown := func(round, remaining int64) Look { return Look{Round: round, Remaining: remaining} }
 	for _, c := range []struct {
 		name  string
@@ -129,15 +133,20 @@ func TestSee(t *testing.T) {
 		{"within, two rounds no better: go", 0, []Look{at(1, 2, 2), at(2, 3, 2), at(3, 4, 2)}, Go},
 		{"a tenth better is not better", 0, []Look{at(1, 2, 200), at(2, 3, 199), at(3, 4, 198), at(4, 5, 2), at(5, 6, 2), at(6, 7, 2)}, Go},
 		{"no better, but over the budget", 0, []Look{at(1, 2, 9), at(2, 3, 9), at(3, 4, 9), at(4, 5, 9)}, Wait},
-		{"over the budget when the limit passes, at a round's beginning", 10 * time.Second, []Look{at(1, 2, 9), at(11, 3, 9)}, GiveUp},
-		{"over the budget when the limit passes, within a round", 10 * time.Second, []Look{at(1, 2, 9), at(11, 2, 9)}, GiveUp},
-		{"the limit passes in the first round", 10 * time.Second, []Look{at(10, 1, 9), at(11, 1, 9)}, GiveUp},
-		{"within the budget when the limit passes: another round is no choice", 10 * time.Second, []Look{at(1, 2, 9), at(11, 3, 2)}, Go},
+		{"over the budget and no better when the limit has passed, at a round's beginning", 10 * time.Second, []Look{at(1, 2, 9), at(11, 3, 9), at(32, 4, 9)}, GiveUp},
+		{"within a round", 10 * time.Second, []Look{at(1, 2, 9), at(11, 2, 9), at(32, 2, 9)}, GiveUp},
+		{"in the first round", 10 * time.Second, []Look{at(5, 1, 9), at(35, 1, 9), at(36, 1, 9)}, GiveUp},
+		{"no better, but the limit has not passed", 50 * time.Second, []Look{at(1, 2, 9), at(50, 2, 9)}, Wait},
+		{"the limit passes in a first round in which less and less is left: the paths carry less than was said", 10 * time.Second, []Look{at(5, 1, 90), at(35, 1, 80), at(65, 1, 70)}, Wait},
+		{"pages that come later are packed less well: more is left to send, of less memory", 10 * time.Second, []Look{left(at(5, 1, 70), 300), left(at(35, 1, 80), 200), left(at(65, 1, 90), 100)}, Wait},
+		{"it passes while rounds get shorter", 10 * time.Second, []Look{at(1, 2, 90), at(31, 3, 60), at(61, 4, 50)}, Wait},
+		{"it passes while the next round, of 90 s, goes on", 10 * time.Second, []Look{at(1, 2, 900), at(115, 2, 90)}, Wait},
+		{"within the budget when that is over: another round is no choice", 10 * time.Second, []Look{at(1, 2, 3), at(32, 3, 2)}, Go},
 		{"hardly anything was sent, and hardly anything is left", 0, []Look{known(2), known(3), known(4)}, Go},
 		{"no limit", 0, []Look{at(1, 2, 9), at(1e6, 2, 9)}, Wait},
 		{"what the paths carry is not known: no downtime can be foreseen", 0, []Look{unknown(2, 50*mega), unknown(3, 50*mega)}, Wait},
 		{"not known, and nothing is left", 0, []Look{unknown(2, 0)}, Go},
-		{"not known until the limit", 10 * time.Second, []Look{unknown(2, 50*mega), {At: 11 * time.Second, Round: 3, Remaining: 50 * mega}}, GiveUp},
+		{"not known until the limit", 10 * time.Second, []Look{unknown(2, 50*mega), {At: 31 * time.Second, Round: 3, Remaining: 50 * mega}}, GiveUp},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			copying := Copying{Budget: 300 * ms, RTT: 20 * ms, Limit: c.limit}
