@@ -189,6 +189,10 @@ func (m *outgoing) newEpoch(next migration.Source) {
 		return
 	}
 	m.plan.Epoch, m.plan.Next = next.Epoch, nil
+	by := ""
+	if m.nextMode != "" {
+		m.plan.Mode, m.nextMode, by = m.nextMode, "", "with mode "+m.nextMode+" "
+	}
 	m.countWire()
 	m.work.release()
 	m.work = &sourceWork{}
@@ -198,7 +202,7 @@ func (m *outgoing) newEpoch(next migration.Source) {
 		*r = record.NewReport(m.plan, r.Requested)
 		r.Old, r.Notes, r.WireBytes = old, notes, wire
 	})
-	m.rec.Note(fmt.Sprintf("all is undone; the migration begins again (try %d, epoch %d)", next.Tries+1, next.Epoch))
+	m.rec.Note(fmt.Sprintf("all is undone; the migration begins again %s(try %d, epoch %d)", by, next.Tries+1, next.Epoch))
 }
 
 // takenAgain has the guest be here by the right that an earlier agent took back: by the one before, its next migration would hand over

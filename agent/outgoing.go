@@ -39,6 +39,7 @@ type outgoing struct {
 
 	untaken   *Taken           // that it was taken back, which could not be kept for whom it is to be told; nil: it was
 	calledOff *migration.Input // an abort while all is undone, to begin again
+	nextMode  string           // of the next try, where it begins again with another; see turnsHybrid
 
 	bandwidth uplinks.Limit
 	itself    string // the transfer, where QEMU sends by itself (direct), for others to read: the plan changes while it is checked
@@ -186,7 +187,7 @@ func (m *outgoing) verdict(effect migration.Effect, err error) migration.Input {
 			problem = gone
 		}
 	}
-	return migration.Input{Kind: migration.Fault, Effect: effect, Problem: problem}
+	return migration.Input{Kind: migration.Fault, Effect: effect, Problem: problem, Again: m.turnsHybrid(problem)}
 }
 
 // step advances the machine and journals the new state before it counts. A state

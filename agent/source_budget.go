@@ -55,7 +55,8 @@ func (m *outgoing) cannotFit(look policy.Look, copying *policy.Copying) error {
 	if 2*least > m.plan.Downtime {
 		way = fmt.Sprintf(", of which the round trip of %v, and its devices' state, alone take %v", roundTrip(rtt), roundTrip(least))
 	}
-	if least > m.plan.Downtime { // nothing that is done to the guest helps
+	if least > m.plan.Downtime { // nothing that is done to the guest helps, nor any mode
+		m.work.mayFollow = false
 		cures = fmt.Sprintf("allow --downtime of at least %v", policy.Allow(least))
 		if limit := m.bandwidth.Bits(); limit > 0 {
 			cures += fmt.Sprintf(", or more --bandwidth than %d kbit/s", limit/1000)
@@ -91,6 +92,9 @@ func (m *outgoing) noteForecast(f policy.Forecast) {
 	case f.Downtime <= m.plan.Downtime:
 	case m.plan.Mode == "stopcopy":
 		m.rec.Note(fmt.Sprintf("mode stopcopy: the guest will stand still for about %v, while all of its memory is copied; the downtime budget is %v, which any other mode keeps",
+			about, m.plan.Downtime))
+	case m.work.mayFollow:
+		m.rec.Note(fmt.Sprintf("as foreseen the guest would have to stand still for about %v, and the downtime budget is %v: it may begin again with mode hybrid, in which the rest of memory follows the guest",
 			about, m.plan.Downtime))
 	default:
 		m.rec.Note(fmt.Sprintf("as foreseen the guest would have to stand still for about %v, and the downtime budget is %v: it may be given up; %s",

@@ -92,8 +92,19 @@ func (m *outgoing) settleMode(ctx context.Context, pathRate int64) error {
 			m.rec.Note("mode hybrid: " + why)
 		}
 	}
+	m.work.mayFollow = auto && m.plan.Mode == "precopy" && cannotFollow(m.work.facts) == ""
 	m.rec.Edit(func(r *record.Report) { r.Mode = m.plan.Mode })
 	return nil
+}
+
+// turnsHybrid says whether a migration that cannot go on begins again with mode hybrid, which then is the mode of its next try:
+// its copy does not meet the budget, as it was not foreseen, and nobody asked for it to.
+func (m *outgoing) turnsHybrid(why *migration.Problem) bool {
+	if !m.work.mayFollow || why.Code != migration.CodeBudget || m.state.Course != migration.Forward || m.state.Phase() != migration.Copy {
+		return false
+	}
+	m.nextMode = "hybrid"
+	return true
 }
 
 // onHugePages says whether a guest's memory, or some of it, is on pages larger than ours. QEMU

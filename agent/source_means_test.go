@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"godwit/migration"
+	"godwit/policy"
 	"godwit/vm"
 )
 
@@ -93,4 +94,63 @@ func TestHugePagesDoNotFollow(t *testing.T) {
 	}
 	refused(t, "precopy", unfitPages(refuse, "precopy", vm.Facts{PageSize: 2 << 20}), "")
 	refused(t, "a balloon that hints", unfitPages(refuse, "hybrid", vm.Facts{Hints: true}), migration.CodeHypervisor, "free-page-hint", "--mode precopy")
+}
+
+// TestTurnsHybrid: a copy that does not meet its budget, which was not foreseen, is begun again with mode hybrid where nobody named
+// a mode; not where one was named, where no mode would help, or where something else is in the way.
+func TestTurnsHybrid(t *testing.T) {
+	const slow = 10_000 // bytes/s that the paths carry, where no mode helps
+	for name, c := range map[string]struct {
+		mode     string
+		pageSize int64
+		goodput  int64
+		doing    migration.Effect
+		want     string // mode of the next try; "": there is none
+	}{
+		"nobody named a mode":     {"auto", 4096, 10e6, migration.CopyMemory, "hybrid"},
+		"after hooks were asked":  {"auto", 4096, 10e6, migration.AskSuspend, "hybrid"},
+		"precopy was asked for":   {"precopy", 4096, 10e6, migration.CopyMemory, ""},
+		"hybrid was":              {"hybrid", 4096, 10e6, migration.CopyMemory, ""},
+		"huge pages":              {"auto", 2 << 20, 10e6, migration.CopyMemory, ""},
+		"the way alone takes all": {"auto", 4096, slow, migration.CopyMemory, ""},
+		"it is undone already":    {"auto", 4096, 10e6, migration.UndoCopyMemory, ""},
+		"in the check":            {"auto", 4096, 10e6, migration.CheckThere, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, _ := budgeted(t, c.mode, 300*time.Millisecond, 20*time.Millisecond)
+			m.a.ctx, m.guest.Machine = t.Context(), quiet{gone{done: make(chan struct{})}}
+			writes := make(chan int64, 1)
+			writes <- 1000
+			m.work.dirtyRates, m.work.facts.PageSize = writes, c.pageSize
+			if err := m.settleMode(t.Context(), 80e6); err != nil {
+				t.Fatal(err)
+			}
+			if c.doing == migration.UndoCopyMemory {
+				m.state, _, _ = sourceDoing(t, migration.CopyMemory).Step(migration.Input{Kind: migration.Abort, Problem: &migration.Problem{}})
+			} else {
+				m.state = sourceDoing(t, c.doing)
+			}
+			look := policy.Look{At: time.Minute, Round: 2, Remaining: 50e6, Goodput: c.goodput, Tail: policy.PackedTail}
+			in := m.verdict(c.doing, m.cannotFit(look, &policy.Copying{RTT: 20 * time.Millisecond}))
+			if in.Kind != migration.Fault || in.Again != (c.want != "") {
+				t.Fatalf("%+v", in)
+			}
+			if c.want == "" {
+				return
+			}
+			m.newEpoch(migration.Source{Course: migration.Forward, Epoch: 3, Tries: 1})
+			notes := m.rec.Snapshot().Notes
+			if m.plan.Mode != c.want || m.rec.Snapshot().Mode != c.want || !strings.Contains(notes[len(notes)-1], "begins again with mode hybrid (try 2, epoch 3)") {
+				t.Errorf("mode %s, reported %s, %q", m.plan.Mode, m.rec.Snapshot().Mode, notes)
+			}
+			if again := m.verdict(c.doing, m.cannotFit(look, &policy.Copying{})); again.Again {
+				t.Error("it would begin a third time")
+			}
+		})
+	}
+	m, _ := budgeted(t, "auto", 300*time.Millisecond, 20*time.Millisecond)
+	m.work.mayFollow, m.state = true, sourceDoing(t, migration.CopyMemory)
+	if in := m.verdict(migration.CopyMemory, &migration.Problem{Code: migration.CodePath}); in.Again {
+		t.Error("a path that carries nothing is no matter of the mode")
+	}
 }

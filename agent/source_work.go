@@ -37,6 +37,7 @@ type sourceWork struct {
 	pathMTU      int           // of the tunnel's path, bytes; 0: not known
 	skew         time.Duration // destination's clock minus ours
 	chosen       bool          // mode hybrid, and nobody asked for it
+	mayFollow    bool          // mode precopy, and nobody asked for it: hybrid is left
 
 	// what check looks at meanwhile, for the prediction
 	dirtyRates  <-chan int64 // bytes per second that the guest rewrites, once; nil where nobody asks

@@ -85,7 +85,7 @@ type Source struct {
 	InDoubt bool     `json:"in_doubt"` // the release was sent and nothing has been heard
 	Epoch   uint64   `json:"epoch"`    // of the right: what this migration hands over, or what was taken back
 	Taken   bool     `json:"taken"`    // a person took the right back, with this epoch
-	Tries   int      `json:"tries"`    // begun again so many times after an agent's restart
+	Tries   int      `json:"tries"`    // begun again so many times
 	Again   bool     `json:"again"`    // begins again when all is undone
 	Outcome Outcome  `json:"outcome"`
 	Problem *Problem `json:"problem,omitempty"`
@@ -182,10 +182,12 @@ type Input struct {
 	Effect  Effect
 	Epoch   uint64 // with Start, and of what the other side says; 0: of this right
 	Problem *Problem
+	Again   bool // with Fault: it is to begin again, by other means
 }
 
 // triesMost bounds how often a migration begins again by itself. An agent that is
-// killed takes its forwarder with it, and so the copy: that is nobody's decision.
+// killed takes its forwarder with it, and so the copy: that is nobody's decision. Nor is a
+// means by which the copy does not come to its end, where nobody named it.
 const triesMost = 2
 
 // Step advances the source. An error says that the input does not fit the state,
@@ -258,7 +260,7 @@ func (s Source) interrupted(in Input) (Source, []Effect, error) {
 		s.At = release
 		return s, []Effect{Release}, nil
 	default:
-		s.Again = restarted && !gone && s.Tries < triesMost
+		s.Again = (restarted || in.Again) && !gone && s.Tries < triesMost
 		return s.turnBack(in.Problem)
 	}
 }

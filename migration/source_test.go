@@ -104,8 +104,6 @@ func TestSourceTurnsBack(t *testing.T) {
 	}
 }
 
-// TestSourceBeginsAgain: what an agent's restart broke, and nobody asked to end, is
-// begun again with the next right, a few times.
 // What somebody called off in the check was aborted; refused is what could not be done.
 func TestSourceCalledOffInTheCheck(t *testing.T) {
 	for kind, want := range map[InputKind]Outcome{Abort: Aborted, Fault: Refused} {
@@ -118,7 +116,16 @@ func TestSourceCalledOffInTheCheck(t *testing.T) {
 	}
 }
 
+// TestSourceBeginsAgain: what an agent's restart broke, or is to be done by other means, and nobody asked to end, is
+// begun again with the next right, a few times.
 func TestSourceBeginsAgain(t *testing.T) {
+	for name, broken := range map[string]Input{"restarted": {Kind: Restarted, Problem: why}, "by other means": {Kind: Fault, Again: true, Problem: why}} {
+		t.Run(name, func(t *testing.T) { beginsAgain(t, broken) })
+	}
+}
+
+func beginsAgain(t *testing.T, broken Input) {
+	t.Helper()
 	undo := func(s Source, with InputKind) (Source, []Effect) {
 		var effects []Effect
 		for s.Course == Undoing {
@@ -126,15 +133,15 @@ func TestSourceBeginsAgain(t *testing.T) {
 		}
 		return s, effects
 	}
-	for at, broken := range wantSteps[:slices.IndexFunc(wantSteps, isRelease)] {
-		t.Run(string(broken.do), func(t *testing.T) {
+	for at, step := range wantSteps[:slices.IndexFunc(wantSteps, isRelease)] {
+		t.Run(string(step.do), func(t *testing.T) {
 			s := sourceAt(t, at)
 			s.Epoch = 7
 			for try := range uint64(triesMost) {
 				for range at - s.At { // as far as before
 					s, _ = feed(t, s, Input{Kind: Done, Effect: wantSteps[s.At].do})
 				}
-				turned, effects := feed(t, s, Input{Kind: Restarted, Problem: why})
+				turned, effects := feed(t, s, broken)
 				if turned.Course == Undoing {
 					turned, effects = undo(turned, Done)
 				}
@@ -148,7 +155,7 @@ func TestSourceBeginsAgain(t *testing.T) {
 			for range at - s.At {
 				s, _ = feed(t, s, Input{Kind: Done, Effect: wantSteps[s.At].do})
 			}
-			s, effects := feed(t, s, Input{Kind: Restarted, Problem: why})
+			s, effects := feed(t, s, broken)
 			checkUndone(t, s, effects, at)
 		})
 	}
@@ -157,16 +164,16 @@ func TestSourceBeginsAgain(t *testing.T) {
 			t.Errorf("%s: %+v", name, s)
 		}
 	}
-	s, _ := feed(t, sourceAt(t, 5), Input{Kind: Restarted, Problem: why})
+	s, _ := feed(t, sourceAt(t, 5), broken)
 	asked, _ := feed(t, s, Input{Kind: Abort, Problem: &Problem{Code: CodeAsked}})
 	asked, _ = undo(asked, Done)
 	ends("a person aborts on the way back", asked)
 	if asked.Problem.Code != CodeAsked {
 		t.Errorf("the reason is %v", asked.Problem)
 	}
-	broken, _ := undo(s, Fault)
-	ends("an undo failed", broken)
-	gone, _ := feed(t, sourceAt(t, 5), Input{Kind: Restarted, Problem: &Problem{Code: CodeGuestGone}})
+	failed, _ := undo(s, Fault)
+	ends("an undo failed", failed)
+	gone, _ := feed(t, sourceAt(t, 5), Input{Kind: broken.Kind, Again: broken.Again, Problem: &Problem{Code: CodeGuestGone}})
 	gone, _ = undo(gone, Done)
 	ends("the guest is gone", gone)
 }
