@@ -138,5 +138,9 @@ func (m *outgoing) cures() string {
 	case cannotFollow(m.work.facts) != "":
 		return "allow a longer --downtime, lower its load, or let it be throttled (--throttle)"
 	}
-	return "allow a longer --downtime, lower its load, let it be throttled (--throttle), or let the rest follow the guest (--mode hybrid)"
+	how := "--mode hybrid"
+	if !ownPath(m.plan) { // QEMU's own have no such mode
+		how += " --transfer lanes"
+	}
+	return fmt.Sprintf("allow a longer --downtime, lower its load, let it be throttled (--throttle), or let the rest follow the guest (%s)", how)
 }

@@ -96,6 +96,17 @@ func TestHugePagesDoNotFollow(t *testing.T) {
 	refused(t, "a balloon that hints", unfitPages(refuse, "hybrid", vm.Facts{Hints: true}), migration.CodeHypervisor, "free-page-hint", "--mode precopy")
 }
 
+// TestCures: what is to be asked for instead is what the agents take.
+func TestCures(t *testing.T) {
+	a, _ := served(t)
+	for transfer, means := range map[string]string{"lanes": "(--mode hybrid)", "mptcp": "(--mode hybrid)", "qemu-multifd": "(--mode hybrid --transfer lanes)"} {
+		m := leaving(a)
+		if m.plan.Mode, m.plan.Transfer = "precopy", transfer; !strings.HasSuffix(m.cures(), means) {
+			t.Errorf("transfer %s: %s", transfer, m.cures())
+		}
+	}
+}
+
 // TestTurnsHybrid: a copy that does not meet its budget, which was not foreseen, is begun again with mode hybrid where nobody named
 // a mode; not where one was named, where no mode would help, or where something else is in the way.
 func TestTurnsHybrid(t *testing.T) {
