@@ -63,26 +63,23 @@ func (m *outgoing) cannotFit(look policy.Look, copying *policy.Copying) error {
 		}
 	}
 	return &migration.Problem{Code: migration.CodeBudget, Text: fmt.Sprintf(
-		"migrate guest %s: the downtime budget of %v cannot be met: it writes %.1f MB/s, the paths carry %.1f MB/s, %s%s%s%s; %s",
+		"migrate guest %s: the downtime budget of %v cannot be met: it writes %.1f MB/s, the paths carry %.1f MB/s, %s%s%s; %s",
 		m.plan.Guest, m.plan.Downtime, float64(look.DirtyRate)/1e6, float64(look.Goodput)/1e6,
-		foreseen(look, copying), way, workWords(look), m.throttleWords(), cures)}
+		foreseen(look, copying), way, m.throttleWords(), cures)}
 }
 
-// foreseen is the shortest pause there would have been.
+// foreseen is the shortest pause there would have been, and whether it is the hosts that were waited for.
 func foreseen(look policy.Look, copying *policy.Copying) string {
 	at := look.At.Round(time.Second)
-	if copying.Best() == 0 {
+	pause, work := copying.Best()
+	if pause == 0 {
 		return fmt.Sprintf("no pause could be foreseen in %v", at)
 	}
-	return fmt.Sprintf("the shortest pause foreseen in %v was %v", at, copying.Best().Round(time.Millisecond))
-}
-
-// workWords say that it is the hosts which are waited for, where that is so.
-func workWords(look policy.Look) string {
-	if look.Work == 0 {
-		return ""
+	said := fmt.Sprintf("the shortest pause foreseen in %v was %v", at, pause.Round(time.Millisecond))
+	if work > 0 {
+		said += fmt.Sprintf(", %v of it for what the hosts' processors do with what is left", work.Round(time.Millisecond))
 	}
-	return fmt.Sprintf(", %v of it for what the hosts' processors do with what is left", look.Work.Round(time.Millisecond))
+	return said
 }
 
 // noteForecast says before the first byte that the budget is less than what is foreseen.

@@ -128,6 +128,7 @@ type Copying struct {
 	round  int64         // last round seen
 	last   time.Duration // downtime foreseen at the beginning of the last round; 0: none was yet
 	best   time.Duration // the shortest of them
+	work   time.Duration // Look.Work of that
 	stale  int           // rounds in turn that did not better it
 	least  int64         // Left, at its least in the first round
 	gained time.Duration // when it last came nearer to its end
@@ -187,7 +188,7 @@ func (c *Copying) See(l Look) Verdict {
 		c.stale++
 	}
 	if c.best == 0 || d < c.best {
-		c.best = d
+		c.best, c.work = d, l.Work
 	}
 	switch {
 	case d > c.Budget && late:
@@ -206,5 +207,6 @@ func (c *Copying) Gains() bool { return c.stale < staleRounds }
 // Fits says whether what was left at the beginning of the last round fits the budget.
 func (c *Copying) Fits() bool { return c.last != 0 && c.last <= c.Budget }
 
-// Best is the shortest downtime that was foreseen.
-func (c *Copying) Best() time.Duration { return c.best }
+// Best is the shortest downtime that was foreseen, and how much of it the hosts' processors were to take for what was left
+// (0: what that took on the way counts).
+func (c *Copying) Best() (pause, work time.Duration) { return c.best, c.work }

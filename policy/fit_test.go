@@ -165,14 +165,20 @@ func TestSee(t *testing.T) {
 
 func TestBest(t *testing.T) {
 	copying := Copying{Budget: 300 * ms}
-	if copying.Best() != 0 {
-		t.Fatalf("before a look: %v", copying.Best())
+	if pause, work := copying.Best(); pause != 0 || work != 0 {
+		t.Fatalf("before a look: %v, %v", pause, work)
 	}
 	for round, remaining := range []int64{9, 4, 6} {
 		copying.See(Look{Round: int64(round + 2), Remaining: remaining*mega - tail, Goodput: 10 * mega})
 	}
-	if want := load + 400*ms; copying.Best() != want {
-		t.Fatalf("%v, want %v", copying.Best(), want)
+	if pause, work := copying.Best(); pause != load+400*ms || work != 0 {
+		t.Fatalf("%v, %v", pause, work)
+	}
+	for round, work := range []time.Duration{200 * ms, 300 * ms} { // the last look is not the best
+		copying.See(Look{Round: int64(round + 5), Goodput: 10 * mega, Work: work})
+	}
+	if pause, work := copying.Best(); pause != load+200*ms || work != 200*ms {
+		t.Fatalf("with work: %v, %v", pause, work)
 	}
 }
 
