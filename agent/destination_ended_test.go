@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -155,3 +156,4 @@ func (g gone) Done() <-chan struct{}      { return g.done }
 func (g gone) Exit() vm.Exit              { return vm.Exit{} }
 func (g gone) Quit(context.Context) error { return nil }
 func (g gone) Close() error               { return nil }
+func (g gone) PID() int                   { return os.Getpid() }

@@ -196,6 +196,9 @@ func (m *outgoing) newEpoch(next migration.Source) {
 	m.countWire()
 	m.work.release()
 	m.work = &sourceWork{}
+	if m.guest.Machine != nil {
+		m.process = processOf(m.guest.Machine.PID())
+	}
 	m.watchGuest()
 	m.rec.Edit(func(r *record.Report) { // as if it had not been tried
 		old, notes, wire := r.Old, r.Notes, r.WireBytes // but for what has left the uplinks

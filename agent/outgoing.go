@@ -35,7 +35,9 @@ type outgoing struct {
 
 	found bool // an earlier agent began it
 	aside bool // it has ended, and its guest is none of its business any more; see guestLeft
-	lost  bool // an agent that was started again found the guest's QEMU gone, for sure
+	lost  bool // an agent that was started again found the guest's QEMU gone, for sure, or another in its place
+
+	process string // that the guest's QEMU is, see processOf; "": not known
 
 	untaken   *Taken           // that it was taken back, which could not be kept for whom it is to be told; nil: it was
 	calledOff *migration.Input // an abort while all is undone, to begin again
@@ -67,6 +69,7 @@ type sourceJournal struct {
 	Needed *needed          `json:"needed,omitempty"` // from CleanSource on
 	Coming bool             `json:"coming,omitempty"` // see Prepared
 	Home   []netip.Addr     `json:"home,omitempty"`   // see Prepared
+	QEMU   string           `json:"qemu,omitempty"`   // see processOf
 }
 
 // run drives the machine from its first input to its end.
@@ -220,7 +223,7 @@ func (m *outgoing) persist(state migration.Source, sync bool) error {
 	write := func() error {
 		begun, paused := m.rec.Moments()
 		return m.log.Append(sourceJournal{"source", m.plan, state, begun, state.Reached(), m.work.skew, paused, kept, m.work.needed.Load(),
-			m.work.prepared.Coming, m.work.prepared.Home}, sync)
+			m.work.prepared.Coming, m.work.prepared.Home, m.process}, sync)
 	}
 	if state.Course == migration.Forward && state.Phase() == migration.Switch {
 		return m.rec.Timed("journal: "+journalWords(state), write)

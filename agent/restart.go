@@ -92,6 +92,7 @@ func (a *Agent) resumeSource(id string, lost map[string]*Guest) error {
 		a: a, guest: g, link: a.linkAgain(j.Plan.To), plan: j.Plan, itself: itselfBy(j.Plan), state: j.State, log: log,
 		work: &sourceWork{skew: j.Skew, prepared: Prepared{Coming: j.Coming, Home: j.Home}},
 		rec:  record.New(a.config.Host, j.Plan, a.clock()), inbox: make(chan migration.Input, 1), kept: j.Report, found: true, aside: aside,
+		process: j.QEMU,
 	}
 	m.bandwidth.Set(j.Plan.Bandwidth)
 	m.work.needed.Store(j.Needed)
@@ -126,16 +127,20 @@ func (a *Agent) linkAgain(host string) *peer.Link {
 
 // restarted is a source's first input after a restart, by what is known of its QEMU; lost says
 // that it is gone for sure, and was so when the agent started. A guest whose QEMU does not
-// answer may live: nothing is concluded from that.
+// answer may live: nothing is concluded from that. Another in its place is the guest for as long as nothing was let go.
 func (m *outgoing) restarted(lost bool) migration.Input {
 	why := &migration.Problem{Code: migration.CodeAgent, Text: fmt.Sprintf("migration %s: the source's agent ended while it ran", m.plan.ID)}
+	alive := m.guest.alive()
 	switch {
-	case m.guest.alive():
+	case alive && !(m.state.Switching() && m.another()):
 	case lost || m.guest.Machine != nil: // nothing to begin again with
 		m.lost = true
 		why = goneProblem(m.plan.Guest, "was lost with its host or its QEMU, while no agent ran,")
 		if m.state.Switching() && !m.state.Released() { // it goes on as if it had let go
 			m.flippedAgain()
+			if alive {
+				m.standAgain()
+			}
 		}
 	default:
 		why.Code, why.Text = migration.CodeHypervisor, why.Text+", and its QEMU does not answer"

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"testing"
@@ -82,6 +83,9 @@ func (h *halted) Stop(context.Context) error            { h.runs.Store(0); retur
 func (*halted) Events(context.Context) <-chan vm.Event  { return nil }
 func (*halted) CancelMigration(context.Context) error   { return nil }
 func (*halted) ReleaseSwitchover(context.Context) error { return nil }
+func (*halted) Progress(context.Context) (vm.Progress, error) {
+	return vm.Progress{}, errors.New("no migration")
+}
 func (*halted) AwaitMigration(ctx context.Context) (vm.Progress, error) {
 	<-ctx.Done()
 	return vm.Progress{}, ctx.Err()

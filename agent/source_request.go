@@ -132,7 +132,7 @@ func (a *Agent) beginOutgoing(m *outgoing) error {
 	if err != nil {
 		return err
 	}
-	m.log = log
+	m.log, m.process = log, processOf(m.guest.Machine.PID())
 	log.OnSync(a.metrics.Synced)
 	a.follow(m.rec, m.plan)
 	m.watchGuest()
