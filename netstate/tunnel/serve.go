@@ -66,7 +66,7 @@ func serve([]string) int {
 }
 
 // keep runs the tunnel until its end and leaves nothing. It returns an error only
-// if the tunnel did not come up.
+// if the tunnel did not come up, or nobody heard that it did.
 func keep(c Config) error {
 	ctx, stop := context.WithCancelCause(context.Background())
 	defer stop(nil)
@@ -99,7 +99,10 @@ func keep(c Config) error {
 	}
 	defer os.Remove(c.record())
 	go k.listen(ctx, control)
-	fmt.Println("ready")
+	if _, err := fmt.Println("ready"); err != nil { // its agent was killed, and the next may have looked for tunnels of no detour already
+		os.Remove(c.log())
+		return fmt.Errorf("nobody waits for it: %w", err)
+	}
 	os.Stdout.Close()
 	os.Stdin.Close()
 	alive := time.After(aliveAfter)
