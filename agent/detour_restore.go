@@ -4,18 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/limits"
 	"godwit/internal/clock"
+	"godwit/netstate"
 	"godwit/netstate/tunnel"
 )
 
 // A host that reboots loses its tunnels and what leads to them. The guests that it had are
 // gone, and what led to them goes. But guests that live elsewhere may still be reached
 // through it, at addresses that it is the home of: that is made again, by detours.json. So is,
-// at any time and at either end, a leased tunnel whose process has ended.
+// at any time and at either end, a tunnel whose process has ended, where a lease keeps it or its guest is reached by it.
 
 // restoreDetours makes leased detours stand again, after a reboot of this host. What stands
 // is left as it is.
@@ -53,12 +55,12 @@ func (a *Agent) restoreDetour(ctx context.Context, id string) error {
 	return err
 }
 
-// restoreTunnel brings a leased detour's tunnel up again that has gone with its process, or that the kernel carries on
-// without one.
+// restoreTunnel brings a detour's tunnel up again that has gone with its process, or that the kernel carries on
+// without one. Before its guest is reached by it the migration turns back instead.
 func (a *Agent) restoreTunnel(ctx context.Context, id string) error {
 	d, ok := a.detours.Get(id)
 	over := !d.Until.IsZero() && clock.Now().After(d.Until)
-	if !ok || !d.Leased || over || len(d.Addresses()) == 0 {
+	if !ok || !d.Leased && !reaches(d) || over || len(d.Addresses()) == 0 {
 		return nil
 	}
 	if tunnel.Exists(d.Tunnel.Name) && !tunnel.Orphaned(ctx, d.Tunnel.Dir, d.Tunnel.Name) {
@@ -78,6 +80,12 @@ func (a *Agent) restoreTunnel(ctx context.Context, id string) error {
 		}
 	})
 	return nil
+}
+
+// reaches says whether packets of its guest take d's tunnel now: the guest was led away, or runs here with what it came with.
+func reaches(d detour.Detour) bool {
+	return slices.ContainsFunc(d.Away, func(a netstate.Away) bool { return a.Active }) ||
+		slices.ContainsFunc(d.Visiting, func(v netstate.Visiting) bool { return !v.Waits && !v.AtHome() })
 }
 
 // raiseAgain brings d's tunnel up and what it leads into it, as edit changes it. One that ended

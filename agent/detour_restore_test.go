@@ -126,6 +126,54 @@ func TestTunnelOfAKilledProcess(t *testing.T) {
 	})
 }
 
+// TestTunnelThatEndsWithinAMigration stands again as soon as a guest is reached by it, though no lease keeps it yet: pages may follow the guest for
+// minutes, and its home may have rebooted and not had the tunnel at once. Before that its migration turns back.
+func TestTunnelThatEndsWithinAMigration(t *testing.T) {
+	leads := func(active bool) func(*detour.Detour) {
+		return func(d *detour.Detour) {
+			d.Away = []netstate.Away{{Addr: netip.MustParseAddr("10.2.1.40"), MAC: d.Visiting[0].MAC, Tunnel: d.Tunnel.Name, Active: active,
+				Gateway: netip.MustParseAddr("10.2.1.1"), Subnet: netip.MustParsePrefix("10.2.1.0/24")}}
+			d.Visiting = nil
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(*detour.Detour)
+		again  bool
+	}{
+		"it runs here":     {func(*detour.Detour) {}, true},
+		"it is waited for": {func(d *detour.Detour) { d.Visiting[0].Tap, d.Visiting[0].Waits = "t1", true }, false},
+		"it was led away":  {leads(true), true},
+		"it is to leave":   {leads(false), false},
+		"it comes home here": {func(d *detour.Detour) {
+			d.Visiting[0].Tunnel, d.Visiting[0].Gateway = "", netip.MustParseAddr("10.1.1.1")
+		}, false},
+	} {
+		hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
+			d := visitsByTunnel(t, a)
+			d.Leased = false
+			c.change(d)
+			a.incoming = map[string]*incoming{d.ID: {}}
+			up, err := tunnel.Up(ctx, d.Tunnel)
+			if err != nil {
+				return err
+			}
+			defer tunnel.Down(context.Background(), a.tunnelDir(), d.Tunnel.Name) //nolint:errcheck // it goes with the namespace
+			if err := a.detours.Change("web", func(all map[string]*detour.Detour) { all[d.ID] = d }); err != nil {
+				return err
+			}
+			if err := syscall.Kill(up.PID, syscall.SIGKILL); err != nil {
+				return err
+			}
+			waitFor(t, "its device is gone", func() bool { return !tunnel.Exists(d.Tunnel.Name) })
+			err = a.lookAfter(ctx, *d)
+			if again := tunnel.Exists(d.Tunnel.Name); again != c.again {
+				t.Errorf("%s: it stands again: %v, want %v", name, again, c.again)
+			}
+			return err
+		})
+	}
+}
+
 // TestTunnelOfAStoppedProcess goes on by the same, as soon as it is looked at.
 func TestTunnelOfAStoppedProcess(t *testing.T) {
 	hostWithTunnels(t, func(ctx context.Context, a *Agent) error {
