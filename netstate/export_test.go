@@ -12,7 +12,7 @@ func SetKilled(s State, after int) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	c, err := b.change(s, sameButActive(states[s.Guest], s))
+	c, err := b.change(s, b.trusts(states, s))
 	if err != nil {
 		return false, err
 	}

@@ -11,13 +11,14 @@ import (
 // A note is one line of the notebook: a kind, then key=value words. Notes are
 // comments of rules without expressions, in chains that nothing jumps to.
 //
-//	guest bridge=br-guest lan=lan0 taps=t1a,t1b mac=52:54:00:00:00:01
+//	guest bridge=br-guest lan=lan0 taps=t1a,t1b mac=52:54:00:00:00:01 unfinished=yes
 //	away addr=10.1.1.5 mac=52:54:00:00:01:0a tap=t1a tunnel=gw1 gateway=10.1.1.1
 //	visiting addr=10.1.1.5 mac=52:54:00:00:01:0a tap=t1a taps=t1a,t1b gateway=10.1.1.1 tunnel=gw1
 //	offlink tap=t1a routers=fe80::1
 //	active addr=10.1.1.5
 //
-// Active addresses stand last, so that flipping only adds lines.
+// Active addresses stand last, so that flipping only adds lines. The guest is noted as unfinished, after all else, while what the notes
+// speak of is being made or removed: who finds it so knows that some of that may not be there.
 
 // notes writes a state down. mac is the bridge's.
 func notes(s State, mac net.HardwareAddr) []string {
@@ -40,6 +41,13 @@ func notes(s State, mac net.HardwareAddr) []string {
 	}
 	return append(lines, active...)
 }
+
+const unfinishedWord = " unfinished=yes"
+
+// noteUnfinished is the note of a guest whose state becomes s.
+func noteUnfinished(s State, mac net.HardwareAddr) string { return notes(s, mac)[0] + unfinishedWord }
+
+func isUnfinished(line string) bool { return strings.HasSuffix(line, unfinishedWord) }
 
 func yes(b bool) string {
 	if b {

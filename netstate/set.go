@@ -43,7 +43,12 @@ func set(s State) error {
 	if err != nil {
 		return err
 	}
-	return apply(b, s, sameButActive(states[s.Guest], s))
+	return apply(b, s, b.trusts(states, s))
+}
+
+// trusts says whether s is a flip of what is there for sure.
+func (b book) trusts(states map[string]State, s State) bool {
+	return sameButActive(states[s.Guest], s) && !slices.ContainsFunc(b.chains[chainAbout+s.Guest], isUnfinished)
 }
 
 // apply goes from what the book says to s, by the steps of a change. With trust it takes what the
@@ -106,7 +111,7 @@ func (c *change) steps() []func() error {
 		if len(unwanted(c.before, c.after)) == 0 {
 			return c.commitRules(final)
 		}
-		return c.commitRules(unique(append(slices.Clone(c.chains[chainAbout+c.s.Guest]), final...)))
+		return c.commitRules(c.unfinished())
 	}, drop, func() error { return c.commitNotes(final) }}
 }
 
@@ -131,7 +136,7 @@ func (c *change) noteIntent() error {
 	if !changes && contains(c.before, c.mine) {
 		return nil
 	}
-	union := unique(append(slices.Clone(c.chains[about]), notes(c.s, c.bridge)...))
+	union := c.unfinished()
 	p := newPage()
 	p.write(chainRemember, c.chains[chainRemember], remember(old))
 	p.write(about, c.chains[about], union)
@@ -140,6 +145,12 @@ func (c *change) noteIntent() error {
 	}
 	c.chains[about], c.chains[chainRemember] = union, remember(old)
 	return nil
+}
+
+// unfinished are the notes of what was and of what is to be, until all of that is there, and nothing else.
+func (c *change) unfinished() []string {
+	lines := append(slices.Clone(c.chains[chainAbout+c.s.Guest]), notes(c.s, c.bridge)...)
+	return unique(append(lines, noteUnfinished(c.s, c.bridge)))
 }
 
 // commitRules commits the rules of the bridge together with notes.
