@@ -17,7 +17,7 @@ import (
 // moved, and where an agent that was started again does not know how far it was. What it does not give up is on its
 // list (dropLater).
 func (m *incoming) takeNextBack(ctx context.Context) {
-	if !m.work.placed {
+	if !m.work.placed && !m.work.found {
 		return
 	}
 	m.noteUsed()

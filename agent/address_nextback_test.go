@@ -76,6 +76,19 @@ func TestFailedHandoverTakesNextBack(t *testing.T) {
 	}
 }
 
+// TestNumbersOfAnEarlierAgentAreUsedUp: a guest that answered nobody since the agent was killed which handed it over may have its next address: the
+// next move uses neither its table nor its endpoints' ids.
+func TestNumbersOfAnEarlierAgentAreUsedUp(t *testing.T) {
+	for again := range 2 {
+		m := landing(t, &Guest{})
+		m.plan.Next[0].Endpoint, m.work.found = 5, again == 1
+		m.takeNextBack(t.Context())
+		if h := m.work.guest.Held; (h.Endpoint == 5 && h.Table == m.table()) != m.work.found {
+			t.Errorf("started again %v: endpoint %d, table %d", m.work.found, h.Endpoint, h.Table)
+		}
+	}
+}
+
 // TestNextBackIsOnTheList: a next address that the guest did not give up is on its list; what a connection needs is
 // asked for on, until nothing does, the guest moves on, or as long as a lease has passed.
 func TestNextBackIsOnTheList(t *testing.T) {
