@@ -1,11 +1,13 @@
 package hold
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"slices"
+	"time"
 
 	"godwit/netstate/dump"
 
@@ -15,9 +17,9 @@ import (
 
 // Resend sends frames of ReadLeft as IP packets out of the tunnel device via,
 // super-packets as such: the kernel cuts them and completes checksums. It skips
-// what is not unicast IP (a broadcast was for a guest in another subnet). It sends no
-// more at a time than the device's queue takes, and waits while that is full. sent
-// counts what went; on failure the rest did not.
+// what is not unicast IP (a broadcast was for a guest in another subnet), and what the device does not take,
+// such as a packet that is too long for it, which is an error at the end. It sends no more at a time than the
+// device's queue takes, and waits while that is full. sent counts what went.
 func Resend(frames [][]byte, via string) (sent int, err error) {
 	out, err := openOut(via)
 	if err != nil {
@@ -44,13 +46,23 @@ func Unicast(frames [][]byte) bool {
 }
 
 func (o out) send(frames [][]byte) (sent int, err error) {
+	refused, why := 0, error(nil)
+	defer func() {
+		if refused > 0 {
+			err = errors.Join(err, fmt.Errorf("%d packets that it does not take: %w", refused, why))
+		}
+	}()
 	for _, f := range frames {
 		packet, kind := o.packet(f)
 		if packet == nil {
 			continue
 		}
-		to := &unix.SockaddrLinklayer{Ifindex: o.index, Protocol: kind}
-		if err := unix.Sendto(o.fd, packet, 0, to); err != nil {
+		err := o.one(packet, kind)
+		if errors.Is(err, unix.EMSGSIZE) || errors.Is(err, unix.EINVAL) { // those behind it are none of that kind
+			refused, why = refused+1, cmp.Or(why, err)
+			continue
+		}
+		if err != nil {
 			return sent, fmt.Errorf("packet %d: %w", sent, err)
 		}
 		sent++
@@ -61,6 +73,22 @@ func (o out) send(frames [][]byte) (sent int, err error) {
 		}
 	}
 	return sent, nil
+}
+
+// one sends a packet. Where there is no room for it just now, in a queue that others fill or in the kernel's memory, it waits for
+// paceStall at most.
+func (o out) one(packet []byte, kind uint16) error {
+	to := &unix.SockaddrLinklayer{Ifindex: o.index, Protocol: kind}
+	var stall time.Duration
+	for last := time.Now(); ; {
+		err := unix.Sendto(o.fd, packet, 0, to)
+		if !errors.Is(err, unix.ENOBUFS) && !errors.Is(err, unix.ENOMEM) || stall > paceStall {
+			return err
+		}
+		time.Sleep(pause)
+		now := time.Now()
+		stall, last = stall+min(now.Sub(last), paceLook), now
+	}
 }
 
 // Readdress sends frames of ReadLeft out of a bridge to the MAC to: unicast IP only, as they
