@@ -32,8 +32,8 @@ type Endpoints struct {
 	Kept string
 
 	mu     sync.Mutex
-	users  map[Endpoint]int
-	before mptcp.Limits // the host's own, while limitsUse has users
+	users  map[Endpoint]int // those that none uses any more, and that could not be taken away yet, too
+	before mptcp.Limits     // the host's own, while limitsUse is among users
 }
 
 // Endpoint is one use of an address, or of the limits that were raised.
@@ -53,7 +53,7 @@ var mostLimits = mptcp.Limits{Subflows: 8, AddAddrAccepted: 8}
 func (e *Endpoints) RaiseLimits() ([]Endpoint, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.users[limitsUse] == 0 {
+	if _, raised := e.users[limitsUse]; !raised {
 		before, err := mptcp.ReadLimits()
 		if err == nil && e.Kept != "" {
 			err = statefile.Write(e.Kept, before)
@@ -121,7 +121,8 @@ func (e *Endpoints) add(addrs []netip.Addr, base uint8, flags mptcp.Flags) (adde
 
 func (e *Endpoints) one(addr netip.Addr, base uint8, flags mptcp.Flags) (at Endpoint, err error) {
 	for id := base; id < base+mptcp.MaxEndpoints; id++ {
-		if at = (Endpoint{id, addr}); e.users[at] > 0 {
+		at = Endpoint{id, addr}
+		if _, known := e.users[at]; known {
 			return at, nil
 		}
 	}
@@ -145,20 +146,38 @@ func (e *Endpoints) JoinFrom(addrs []netip.Addr) ([]Endpoint, error) {
 	return e.add(addrs, joinBase, joins)
 }
 
-// Drop ends one use of each; what nobody uses any more goes.
+// Drop ends one use of each; what nobody uses any more goes. What the kernel cannot be asked for just now stays: CatchUp sees to that.
 func (e *Endpoints) Drop(added []Endpoint) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	var err error
 	for _, at := range added {
-		if e.users[at]--; e.users[at] <= 0 {
-			delete(e.users, at)
-			if at == limitsUse {
-				err = errors.Join(err, e.restore())
-				continue
-			}
-			err = errors.Join(err, mptcp.DelEndpoint(at.id, at.addr))
+		e.users[at]--
+	}
+	return e.dropUnused()
+}
+
+// CatchUp takes away what nobody uses any more and could not be taken away, as by a host that had no descriptor left: no later use
+// of it would, and the host would have raised limits for its own.
+func (e *Endpoints) CatchUp() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.dropUnused()
+}
+
+func (e *Endpoints) dropUnused() (err error) {
+	for at, users := range e.users {
+		if users > 0 {
+			continue
 		}
+		end := e.restore
+		if at != limitsUse {
+			end = func() error { return mptcp.DelEndpoint(at.id, at.addr) }
+		}
+		failed := end()
+		if failed == nil {
+			delete(e.users, at)
+		}
+		err = errors.Join(err, failed)
 	}
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 
 	"godwit/internal/need"
@@ -187,4 +188,55 @@ func inNetns(t *testing.T, do func() error) {
 	if err := netns.Do(name, do); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestEndpointsThatCouldNotBeDropped: a host that has no descriptor left as a migration ends has none of its addresses announced, and its own
+// limits, when it has some again, also where another migration begins before.
+func TestEndpointsThatCouldNotBeDropped(t *testing.T) {
+	inNetns(t, func() error {
+		own := mptcp.Limits{Subflows: 3, AddAddrAccepted: 1}
+		if err := mptcp.SetLimits(own.Subflows, own.AddAddrAccepted); err != nil {
+			return err
+		}
+		e := Endpoints{Kept: filepath.Join(t.TempDir(), "limits.json")}
+		first, err := e.add(addrs("10.0.0.1", "10.0.1.1"), endpointBase, announces)
+		if err != nil {
+			return err
+		}
+		if err := without(func() error { return e.Drop(first) }); !errors.Is(err, syscall.EMFILE) {
+			return fmt.Errorf("no descriptor was left: %w", err)
+		}
+		second, err := e.add(addrs("10.0.1.1"), endpointBase, announces)
+		if err != nil || len(second) != 2 {
+			return fmt.Errorf("another migration: %v, %w", second, err)
+		}
+		if err := errors.Join(e.CatchUp(), knows("10.0.1.1")); err != nil {
+			return fmt.Errorf("while that is under way: %w", err)
+		}
+		if err := without(func() error { return e.Drop(second) }); err == nil {
+			return errors.New("no descriptor was left, and it is dropped")
+		}
+		for range 2 { // the second finds nothing
+			if err := errors.Join(e.CatchUp(), knows()); err != nil {
+				return err
+			}
+		}
+		if got, err := mptcp.ReadLimits(); err != nil || got != own {
+			return fmt.Errorf("limits %+v, want %+v: %w", got, own, err)
+		}
+		return nil
+	})
+}
+
+// without does something while no file can be opened.
+func without(do func() error) error {
+	var before syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+		return err
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 0, Max: before.Max}); err != nil {
+		return err
+	}
+	err := do()
+	return errors.Join(err, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before))
 }
