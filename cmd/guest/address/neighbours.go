@@ -124,9 +124,25 @@ func announce(link netlink.Link, addrs []netip.Prefix) {
 // frames is the socket that frames are sent by. It is never closed: for each that closes,
 // the kernel waits until no processor can be looking at it (packet_release), which takes
 // a busy guest longer than all the rest of an announcement.
-var frames = sync.OnceValues(func() (int, error) {
-	return unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
-})
+var frames = newFrames()
+
+// newFrames opens it when it is first needed, and one that could not be opened, as the guest had no descriptor or memory left, the next time.
+func newFrames() func() (int, error) {
+	var mu sync.Mutex
+	socket := -1
+	return func() (int, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if socket >= 0 {
+			return socket, nil
+		}
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		if err == nil {
+			socket = fd
+		}
+		return fd, err
+	}
+}
 
 // send writes one Ethernet frame to the link.
 func send(link netlink.Link, frame []byte) {

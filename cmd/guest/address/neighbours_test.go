@@ -1,10 +1,12 @@
 package address
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"slices"
+	"syscall"
 	"testing"
 
 	"godwit/vm/guest"
@@ -96,4 +98,46 @@ func cameHome(t *testing.T, b *Book) (home guest.Configure) {
 		home.Addrs = append(home.Addrs, netip.PrefixFrom(p.Addr().Next(), p.Bits()))
 	}
 	return home
+}
+
+// TestAnnouncedWhenThereIsADescriptorAgain: a guest that had no descriptor left when it first told its LAN of an address does so when it has.
+func TestAnnouncedWhenThereIsADescriptorAgain(t *testing.T) {
+	twoNICs(t)
+	link, err := netlink.LinkByName("own0")
+	if err == nil {
+		err = netlink.LinkSetUp(link)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	usual := frames
+	defer func() { frames = usual }()
+	frames = newFrames()
+	var before syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 0, Max: before.Max}); err != nil {
+		t.Fatal(err)
+	}
+	_, none := frames()
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(none, syscall.EMFILE) {
+		t.Fatalf("no descriptor was left: %v", none)
+	}
+	sent := func() uint64 {
+		t.Helper()
+		now, err := netlink.LinkByName("own0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return now.Attrs().Statistics.TxPackets
+	}
+	were := sent()
+	announce(link, []netip.Prefix{netip.MustParsePrefix("10.7.0.9/24")})
+	if n := sent() - were; n < 2 {
+		t.Errorf("%d frames were sent, of a question and an answer", n)
+	}
 }
