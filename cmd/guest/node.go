@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"godwit/cmd/guest/address"
 	"godwit/cmd/guest/follow"
 	"godwit/cmd/guest/work"
+	"godwit/netstate/mptcp"
 	"godwit/vm/guest"
 
 	"golang.org/x/sys/unix"
@@ -86,7 +88,7 @@ func (n *node) offer(methods map[string]guest.Handler) {
 // serve carries methods out for whoever is at the other end of the port, for ever.
 func (n *node) serve(ctx context.Context, name string, methods map[string]guest.Handler) {
 	n.offer(methods)
-	go n.watchMoves(ctx)
+	go watchMoves(ctx, n.moves.Watch)
 	said := ""
 	for ; ; time.Sleep(time.Second) {
 		port, err := openPort(name)
@@ -101,13 +103,19 @@ func (n *node) serve(ctx context.Context, name string, methods map[string]guest.
 	}
 }
 
+// watchAgain is after how long what could not be watched is tried again, such as in a guest that had no descriptor or memory left.
+const watchAgain = time.Minute
+
 // watchMoves looks after clients that move, for as long as the kernel tells of their connections.
-func (n *node) watchMoves(ctx context.Context) {
+func watchMoves(ctx context.Context, watch func(context.Context) error) {
 	for ctx.Err() == nil {
-		if err := n.moves.Watch(ctx); err != nil {
-			return // it has no MPTCP
+		pause := time.Second
+		if err := watch(ctx); errors.Is(err, mptcp.ErrUnsupported) {
+			return
+		} else if err != nil {
+			pause = watchAgain
 		}
-		time.Sleep(time.Second)
+		time.Sleep(pause)
 	}
 }
 
