@@ -75,15 +75,20 @@ func dialLiving(ctx context.Context, dir string) (*net.UnixConn, error) {
 // and not timed: a host that stood still let QEMU do nothing either.
 const listensSoon = 15
 
-// dialSoon dials a socket; one that refuses is tried listensSoon times more.
+// dialSoon dials a socket; one that refuses is tried listensSoon times more, and one before which as many wait as may, as another client has
+// it, until ctx ends: it does not answer.
 func dialSoon(ctx context.Context, path string) (*net.UnixConn, error) {
 	for try := 0; ; try++ {
 		conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path})
-		if !errors.Is(err, unix.ECONNREFUSED) || try == listensSoon {
+		full := errors.Is(err, unix.EAGAIN)
+		if !full && (!errors.Is(err, unix.ECONNREFUSED) || try >= listensSoon) {
 			return conn, err
 		}
 		select {
 		case <-ctx.Done():
+			if full {
+				err = fmt.Errorf("others wait for it (%w): %w", err, ctx.Err())
+			}
 			return nil, err
 		case <-time.After(dialAgain):
 		}
