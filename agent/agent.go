@@ -253,7 +253,11 @@ func (a *Agent) readopt(ctx context.Context) (lost map[string]*Guest) {
 	var all sync.WaitGroup
 	for i, h := range held {
 		all.Go(func() {
-			if inletMissing(ctx, h.Dir) == 0 { // else its QEMU may not answer yet: resumeStarving
+			_, missing, err := inletOf(ctx, h.Dir)
+			switch {
+			case err != nil: // nor may its QEMU answer
+				errs[i] = err
+			case missing == 0: // else its QEMU may not answer yet: resumeStarving
 				found[i], errs[i] = a.attach(ctx, h)
 			}
 		})

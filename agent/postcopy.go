@@ -10,7 +10,6 @@ import (
 	"godwit/agent/record"
 	"godwit/migration"
 	"godwit/policy"
-	"godwit/transfer/inlet"
 	"godwit/transfer/proxy"
 	"godwit/vm"
 )
@@ -183,11 +182,18 @@ func (m *incoming) handedOver() <-chan struct{} {
 		return lanes.HandedOver()
 	}
 	handed := make(chan struct{})
-	if c, err := inlet.Dial(m.a.ctx, inletSocket(m.dir)); err == nil {
-		if c.Begun {
+	known := func() bool {
+		begun, _, err := inletOf(m.a.ctx, m.dir)
+		if begun {
 			close(handed)
 		}
-		c.Close() //nolint:errcheck // it goes on
+		return err == nil
+	}
+	if !known() {
+		m.a.actors.Go(func() {
+			for sleep(m.a.ctx, latePause) && !known() {
+			}
+		})
 	}
 	return handed
 }

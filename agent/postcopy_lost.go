@@ -75,7 +75,7 @@ func (m *incoming) misses(ctx context.Context) bool {
 			return true
 		}
 	}
-	if inletMissing(ctx, m.dir) > 0 {
+	if _, missing, _ := inletOf(ctx, m.dir); missing > 0 { // what is not known its QEMU may know
 		return true
 	}
 	g := m.visible()

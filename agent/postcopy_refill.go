@@ -13,7 +13,6 @@ import (
 	"godwit/agent/peer"
 	"godwit/agent/record"
 	"godwit/migration"
-	"godwit/transfer/inlet"
 	"godwit/transfer/proxy"
 	"godwit/vm"
 	"godwit/vm/qemu"
@@ -27,20 +26,6 @@ import (
 
 // inletSocket is that of the guest in dir.
 func inletSocket(dir string) string { return filepath.Join(dir, "inlet.sock") }
-
-// inletMissing is how many pages the guest in dir misses, which was handed to its inlet; 0
-// where that has not begun or is gone.
-func inletMissing(ctx context.Context, dir string) uint64 {
-	c, err := inlet.Dial(ctx, inletSocket(dir))
-	if err != nil {
-		return 0
-	}
-	defer c.Close() //nolint:errcheck // it goes on
-	if !c.Begun {
-		return 0
-	}
-	return c.Missing.Left()
-}
 
 // Refill asks a destination for a session in which the source sends what is missing.
 type Refill struct {

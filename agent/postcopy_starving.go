@@ -4,10 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
+	"os"
 
+	"golang.org/x/sys/unix"
+
+	"godwit/agent/care"
 	"godwit/agent/limits"
 	"godwit/migration"
+	"godwit/transfer/inlet"
 	"godwit/vm"
 )
 
@@ -110,4 +116,43 @@ func (m *incoming) runsOnceFed(ctx context.Context) bool {
 		sleep(ctx, refillPause)
 	}
 	return false
+}
+
+// inletOf is what the inlet of the guest in dir has: whether QEMU's connection was handed to it, and how many pages the guest misses.
+// Where there is no inlet any more, nothing. The error is that this is not known, as where the host has nothing left to ask by, or it is slow
+// to answer for want of memory.
+func inletOf(ctx context.Context, dir string) (begun bool, missing uint64, err error) {
+	if _, err := os.Lstat(inletSocket(dir)); errors.Is(err, fs.ErrNotExist) {
+		return false, 0, nil
+	}
+	c, err := inlet.Dial(ctx, inletSocket(dir))
+	switch {
+	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, fs.ErrNotExist):
+		return false, 0, nil
+	case err != nil:
+		return false, 0, err
+	}
+	defer c.Close() //nolint:errcheck // it goes on
+	if !c.Begun {
+		return false, 0, nil
+	}
+	return true, c.Missing.Left(), nil
+}
+
+// keptStarving is what an earlier agent has kept of a guest that misses pages; false: it had not started it here.
+func (a *Agent) keptStarving(held care.Held) (_ care.Held, kept bool) {
+	a.mu.Lock()
+	waited := a.silent[held.Description.Name]
+	a.mu.Unlock()
+	if waited != nil && waited.Held.Dir == held.Dir {
+		a.setSilent(held.Description.Name, nil) // nobody else waits for it
+		return waited.Held, true
+	}
+	all, _ := a.guests.remembered() // what cannot be read was said
+	for _, h := range all {
+		if h.Dir == held.Dir {
+			return h, true
+		}
+	}
+	return held, false
 }

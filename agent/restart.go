@@ -228,12 +228,12 @@ func (a *Agent) resumeDestination(ctx context.Context, id string) error {
 		j.Held = m.expected()
 		m.dir = j.Held.Dir
 	}
-	if err := a.isSilent(m.plan.Guest); err != nil && !m.ended() {
-		return errors.Join(err, log.Close())
-	}
-	if missing := inletMissing(ctx, m.dir); missing > 0 {
+	if _, missing, err := inletOf(ctx, m.dir); missing > 0 || err != nil && !m.ended() { // where that is not known it may starve
 		a.resumeStarving(m, j.Held, missing)
 		return nil
+	}
+	if err := a.isSilent(m.plan.Guest); err != nil && !m.ended() {
+		return errors.Join(err, log.Close())
 	}
 	g, err := a.guests.find(j.Offer.Plan.Guest) // it ran here already, or else it waits
 	if err != nil {
@@ -279,20 +279,16 @@ func (a *Agent) know(m *incoming) {
 	a.mu.Unlock()
 }
 
-// resumeStarving goes on with a guest that may run already and misses pages. Its QEMU may
+// resumeStarving goes on with a guest that may run already and misses pages, so many or, 0, perhaps. Its QEMU may
 // answer nothing until some of them are there, so lanes are served before it is asked.
 func (a *Agent) resumeStarving(m *incoming, held care.Held, missing uint64) {
-	kept := false                   // it was started here
-	all, _ := a.guests.remembered() // what cannot be read was said
-	for _, h := range all {
-		if h.Dir == held.Dir {
-			held, kept = h, true
-		}
-	}
+	held, kept := a.keptStarving(held)
 	waiting := &Guest{Held: held}
 	a.guests.expectAgain(waiting)
 	a.know(m)
-	m.rec.Note(fmt.Sprintf("%d pages of the guest's memory are missing here", missing))
+	if missing > 0 {
+		m.rec.Note(fmt.Sprintf("%d pages of the guest's memory are missing here", missing))
+	}
 	m.noteHeard()
 	m.starving.Store(true)
 	a.actors.Go(func() {

@@ -1,0 +1,136 @@
+package agent
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"godwit/agent/statefile"
+	"godwit/migration"
+)
+
+// TestInletThatCannotBeAsked: where the host has nothing left to ask an inlet by, it is not known what its guest misses; where there is none,
+// or it has ended, nothing.
+func TestInletThatCannotBeAsked(t *testing.T) {
+	dir := t.TempDir()
+	without := func() (begun bool, missing uint64, err error) {
+		t.Helper()
+		var before syscall.Rlimit
+		if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 0, Max: before.Max}); err != nil {
+			t.Fatal(err)
+		}
+		begun, missing, err = inletOf(t.Context(), dir)
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+			t.Fatal(err)
+		}
+		return begun, missing, err
+	}
+	if begun, missing, err := without(); begun || missing > 0 || err != nil {
+		t.Errorf("none: %v, %d, %v", begun, missing, err)
+	}
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: inletSocket(dir)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln.SetUnlinkOnClose(false)
+	if begun, missing, err := without(); begun || missing > 0 || err == nil {
+		t.Errorf("nothing to ask by: %v, %d, %v", begun, missing, err)
+	}
+	ln.Close()
+	if begun, missing, err := inletOf(t.Context(), dir); begun || missing > 0 || err != nil {
+		t.Errorf("ended: %v, %d, %v", begun, missing, err)
+	}
+}
+
+// TestMayStarve: a guest whose inlet could not be asked as the agent started is brought the pages that it may miss, before its QEMU answers: that may
+// wait for one of them.
+func TestMayStarve(t *testing.T) {
+	for name, kept := range map[string]bool{"before it was started": false, "under care": true} {
+		t.Run(name, func(t *testing.T) {
+			a, p := awaiting(t)
+			t.Cleanup(a.actors.Wait) // they end with the test's context
+			p.Description.Disks, p.Plan.Mode, p.Plan.Transfer = nil, "postcopy", "lanes"
+			h, end := silently(t, a)
+			ln, err := net.Listen("unix", inletSocket(h.Dir))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ln.Close()
+			go func() { // it has no memory left for a client
+				for {
+					conn, err := ln.Accept()
+					if err != nil {
+						return
+					}
+					conn.Close()
+				}
+			}()
+			if kept {
+				if err := statefile.Write(filepath.Join(a.guests.dir, "web.json"), h); err != nil {
+					t.Fatal(err)
+				}
+			}
+			journalOf(t, a, p.Plan.ID, destinationJournal{
+				Side: "destination", Offer: Offer{Plan: p.Plan, Description: p.Description}, Preparation: p, Held: h,
+				State: migration.Destination{Landing: migration.Starting, Epoch: p.Plan.Epoch, Released: true, Loaded: true},
+			})
+			a.resumeMigrations(t.Context(), a.readopt(t.Context()))
+			a.mu.Lock()
+			m := a.incoming[p.Plan.ID]
+			a.mu.Unlock()
+			if m == nil {
+				t.Fatalf("nobody serves it: %s", unreadOf(a, p.Plan.ID))
+			}
+			if !m.starving.Load() || unreadOf(a, p.Plan.ID) != "" || len(a.silent) > 0 {
+				t.Errorf("it may starve: %v; left alone: %q; waited for: %v", m.starving.Load(), unreadOf(a, p.Plan.ID), a.silent)
+			}
+			end()
+			waitFor(t, "its QEMU is gone", func() bool { return m.snapshot().Vanished })
+			if _, err := os.Stat(filepath.Join(a.guests.dir, "web.json")); (err == nil) != kept {
+				t.Errorf("what is remembered of it: %v", err)
+			}
+		})
+	}
+}
+
+// TestHandedOverIsAskedOn: whether QEMU's connection was handed to an inlet that could not be asked is asked again: the guest would else wait
+// for its last page before it runs.
+func TestHandedOverIsAskedOn(t *testing.T) {
+	a, p := awaiting(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	a.ctx = ctx
+	defer a.actors.Wait()
+	defer cancel()
+	dir := t.TempDir()
+	ln, err := net.Listen("unix", inletSocket(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	asked := make(chan struct{})
+	go func() {
+		for range 2 {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			conn.Close()
+		}
+		close(asked)
+	}()
+	m := &incoming{a: a, plan: p.Plan, dir: dir, work: &destinationWork{}}
+	select {
+	case <-m.handedOver():
+		t.Fatal("it was handed over, and nobody has said so")
+	case <-asked:
+	case <-time.After(20 * time.Second):
+		t.Fatal("it is not asked again")
+	}
+}
