@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"godwit/agent/config"
 	"godwit/agent/uplinks"
 	"godwit/agent/visits"
@@ -224,11 +226,14 @@ func withoutCare(ctx context.Context, t Thing, dir string, pid int) Thing {
 	return t
 }
 
-// answers says whether somebody listens on a socket.
+// answers says whether somebody listens on a socket, or may: others may wait before it, or nothing be left to dial by.
 func answers(ctx context.Context, path string) bool {
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
 	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "unix", path)
 	if err != nil {
-		return false
+		return !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, fs.ErrNotExist)
 	}
 	conn.Close()
 	return true
