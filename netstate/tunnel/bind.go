@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
@@ -97,7 +98,10 @@ func setUpSocket(fd int, v4 bool, mark int) error {
 	return errors.Join(errs...)
 }
 
-// receive returns what reads packets from b; each is shown to saw.
+// readAgain is between tries to read packets where that fails, as where the host has no memory for it: the device would read none any more.
+const readAgain = 100 * time.Millisecond
+
+// receive returns what reads packets from b until that is closed; each is shown to saw.
 func receive(b batchConn, saw func([]byte)) conn.ReceiveFunc {
 	ms := make([]ipv4.Message, conn.IdealBatchSize)
 	for i := range ms {
@@ -109,8 +113,11 @@ func receive(b batchConn, saw func([]byte)) conn.ReceiveFunc {
 			batch[i].Buffers[0] = packets[i]
 		}
 		n, err := b.ReadBatch(batch, 0)
-		if err != nil {
-			return 0, err // net.ErrClosed after Close, as the device expects
+		for ; err != nil; n, err = b.ReadBatch(batch, 0) {
+			if errors.Is(err, net.ErrClosed) {
+				return 0, err
+			}
+			time.Sleep(readAgain)
 		}
 		for i := range batch[:n] {
 			sizes[i] = batch[i].N
