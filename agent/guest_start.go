@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"godwit/agent/care"
 	"godwit/agent/config"
@@ -182,11 +183,13 @@ func (a *Agent) openTaps(g *Guest) error {
 // tapName is the name of the tap of NIC i of the guest with that number.
 func tapName(number, i int) string { return fmt.Sprintf("gwt%d%c", number, 'a'+i) }
 
-// tapped says whether there is such a tap although no guest is known to have that number: a QEMU has it of which nothing is written down,
-// as its agent was killed before. No guest could come here by that number.
+// tapped says whether there is such a tap, of either NIC, although no guest is known to have that number: a QEMU has it of which nothing is
+// written down, as its agent was killed before. No guest could come here by that number.
 func tapped(number int) bool {
-	_, err := net.InterfaceByName(tapName(number, 0))
-	return err == nil
+	return slices.ContainsFunc([]int{0, 1}, func(nic int) bool {
+		_, err := net.InterfaceByName(tapName(number, nic))
+		return err == nil
+	})
 }
 
 // spec is how QEMU is to run the guest here.
