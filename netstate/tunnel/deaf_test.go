@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os"
 	"syscall"
 	"testing"
 	"time"
 
 	"godwit/internal/lasting/lastingtest"
+	"godwit/netstate/internal/nettest"
 )
 
 // TestHeardAgain: a tunnel that could not take a connection, as its host had no descriptor left, is heard when there is one again:
@@ -69,4 +71,42 @@ func TestNotSeenIsNotGone(t *testing.T) {
 	if aerr == nil {
 		t.Error("no tunnel has a process, of those that could not be looked at")
 	}
+}
+
+// TestNotSeenIsNotTakenDown: a tunnel whose device or process cannot be looked at just now was not taken down.
+func TestNotSeenIsNotTakenDown(t *testing.T) {
+	n := nettest.New(t, "h")
+	n.IP("h", "link add gwt-unseen type bridge") // as there is in any kernel
+	n.Run("h", "ip", "link", "set", "gwt-unseen", "alias", Alias+" unseen")
+	over, cancel := context.WithCancel(t.Context()) // who takes it down has no time to ask its process
+	cancel()
+	soon, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	dir := t.TempDir()
+	n.Do("h", func() error {
+		var before syscall.Rlimit
+		if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+			return err
+		}
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 0, Max: before.Max}); err != nil {
+			return err
+		}
+		down, gone := Down(over, dir, "gwt-unseen"), vanish(soon, os.Getpid(), "gwt-unseen")
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+			return err
+		}
+		if down == nil {
+			t.Error("its device is there, and it was taken down")
+		}
+		if gone == nil {
+			t.Error("its process is gone, and it is this one")
+		}
+		if err := Down(over, dir, "gwt-unseen"); err != nil {
+			t.Error(err)
+		}
+		if Exists("gwt-unseen") {
+			t.Error("its device is left")
+		}
+		return nil
+	})
 }

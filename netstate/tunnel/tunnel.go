@@ -238,10 +238,12 @@ func Down(ctx context.Context, dir, name string) error {
 	if err != nil {
 		return fmt.Errorf("take down tunnel %s: %w", name, err)
 	}
-	if link, err := netlink.LinkByName(name); err == nil && c.made(link) {
-		if err := netlink.LinkDel(link); err != nil {
-			return fmt.Errorf("take down tunnel %s: delete device: %w", name, err)
-		}
+	link, err := netlink.LinkByName(name)
+	if err == nil && c.made(link) {
+		err = netlink.LinkDel(link)
+	}
+	if err != nil && !errors.As(err, new(netlink.LinkNotFoundError)) {
+		return fmt.Errorf("take down tunnel %s: delete device: %w", name, err)
 	}
 	for _, f := range []string{c.socket(), c.record(), c.halfRecord(), c.log()} {
 		if err := os.Remove(f); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -255,8 +257,8 @@ func Down(ctx context.Context, dir, name string) error {
 func vanish(ctx context.Context, pid int, name string) error {
 	for range 500 {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil || strings.Contains(string(stat), ") Z ") {
-			return nil //nolint:nilerr // no such file: it is gone
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) || strings.Contains(string(stat), ") Z ") {
+			return nil
 		}
 		select {
 		case <-ctx.Done():
