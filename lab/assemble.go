@@ -177,7 +177,7 @@ func (r *run) fillBytes(out *report.Migration, rep *record.Report) {
 	switch {
 	case rep.WireBytes == nil && !sent(rep):
 		noBytes(out, "it had not begun to send memory or disks, from when on bytes are counted")
-	case rep.WireBytes == nil && rep.Outcome == "":
+	case rep.Outcome == "": // what it has was written down on the way
 		noBytes(out, "it had no end when its source's agent was asked last, and bytes are told at the end")
 	case rep.WireBytes == nil:
 		out.DiskWireBytes = &rep.DiskBytes

@@ -186,6 +186,9 @@ func way(r *Report) string {
 			stops[m.Guest] = append(stops[m.Guest], m.To)
 		}
 		nowhere[m.Guest] = map[Outcome]string{Failed: ", lost", InDoubt: ", in doubt"}[m.Outcome]
+		if m.Outcome == "" && m.SwitchedS == nil {
+			nowhere[m.Guest] = ", without outcome"
+		}
 	}
 	parts := []string{}
 	for _, g := range guests {

@@ -136,6 +136,8 @@ func TestWayOfTheLost(t *testing.T) {
 		"web: b, in doubt":          {on(InDoubt)},
 		"web: a → b, lost":          {there, on(Failed)},
 		"web: b → c":                {on(InDoubt), on(Completed)},
+		"web: b, without outcome":   {on("")}, // let go, and the run ended before it ran anywhere
+		"web: a → b":                {there, on(Refused)},
 		"web: b, lost; db: d, lost": {on(Failed), {Guest: "db", From: "d", To: "c", Outcome: Failed}},
 	} {
 		if got := way(&Report{Migrations: moves}); got != want {
