@@ -1,6 +1,12 @@
 package report
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"godwit/migration"
+)
 
 // card is one of the numbers at the top of the page and of the terminal's
 // summary. Class is good, bad or empty.
@@ -21,17 +27,19 @@ func cards(r *Report) []card {
 }
 
 func outcomeCard(r *Report) card {
-	done := 0
+	times := map[Outcome]int{}
 	for _, m := range r.Migrations {
-		if m.Outcome == Completed {
-			done++
+		times[m.Outcome]++
+	}
+	c := card{Label: "Migrations", Value: fmt.Sprintf("%d of %d", times[Completed], len(r.Migrations)), Note: Completed.Word(), Class: "good"}
+	var others []string
+	for _, outcome := range append(slices.Clone(migration.Outcomes), "") {
+		if o := Outcome(outcome); o != Completed && times[o] > 0 {
+			others = append(others, fmt.Sprintf("%d %s", times[o], o.Word()))
 		}
 	}
-	c := card{Label: "Migrations", Value: fmt.Sprintf("%d of %d", done, len(r.Migrations)), Note: Completed.Word(), Class: "good"}
-	for _, m := range r.Migrations {
-		if m.Outcome != Completed {
-			c.Class, c.Note = "bad", m.Outcome.Word()
-		}
+	if len(others) > 0 {
+		c.Class, c.Note = "bad", strings.Join(others, ", ")
 	}
 	if len(r.Migrations) == 0 {
 		c.Class, c.Note = "", "none was asked for"

@@ -185,9 +185,12 @@ func way(r *Report) string {
 		if m.SwitchedS != nil || m.Outcome == Completed {
 			stops[m.Guest] = append(stops[m.Guest], m.To)
 		}
-		nowhere[m.Guest] = map[Outcome]string{Failed: ", lost", InDoubt: ", in doubt"}[m.Outcome]
-		if m.Outcome == "" && m.SwitchedS == nil {
-			nowhere[m.Guest] = ", without outcome"
+		switch {
+		case m.Outcome == Refused: // what was before is so still
+		case m.nowhere():
+			nowhere[m.Guest] = map[Outcome]string{Failed: ", lost", InDoubt: ", in doubt", "": ", without outcome"}[m.Outcome]
+		default:
+			delete(nowhere, m.Guest)
 		}
 	}
 	parts := []string{}

@@ -138,11 +138,47 @@ func TestWayOfTheLost(t *testing.T) {
 		"web: b → c":                {on(InDoubt), on(Completed)},
 		"web: b, without outcome":   {on("")}, // let go, and the run ended before it ran anywhere
 		"web: a → b":                {there, on(Refused)},
+		"web: a → b, in doubt":      {there, on(InDoubt), on(Refused)},
 		"web: b, lost; db: d, lost": {on(Failed), {Guest: "db", From: "d", To: "c", Outcome: Failed}},
 	} {
 		if got := way(&Report{Migrations: moves}); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
+	}
+}
+
+// TestOutcomesCard: of migrations that did not complete each outcome is told, and not the last one's alone.
+func TestOutcomesCard(t *testing.T) {
+	for want, outcomes := range map[string][]Outcome{
+		"completed": {Completed, Completed}, "1 refused": {Refused, Completed}, "2 refused, 1 failed": {Refused, Failed, Refused}, "1 aborted, 1 without outcome": {"", Aborted},
+	} {
+		r := &Report{}
+		for _, outcome := range outcomes {
+			r.Migrations = append(r.Migrations, Migration{Outcome: outcome})
+		}
+		if c := outcomeCard(r); c.Note != want || (c.Class == "good") != (want == "completed") {
+			t.Errorf("%+v, want %q", c, want)
+		}
+	}
+}
+
+// TestLostRunsNowhere: of a guest that was lost, or is in doubt, the picture does not say that it runs on where it was.
+func TestLostRunsNowhere(t *testing.T) {
+	for outcome, want := range map[Outcome]string{Aborted: "0-60", Refused: "0-60", Failed: "0-20", InDoubt: "0-20", "": "0-20"} {
+		m := Migration{Guest: "web", From: "a", To: "b", Outcome: outcome, RequestedS: 10, TotalS: new(20.0), Phases: []Phase{{"copy", 5, 10}, {"switch", 10, 20}}}
+		again := Migration{Guest: "web", From: "a", To: "b", Outcome: Refused, RequestedS: 30}
+		var got []string
+		for _, s := range (&Report{Migrations: []Migration{m, again}}).stays("web", span{0, 60}) {
+			got = append(got, fmt.Sprintf("%v-%v", s.from, s.to))
+		}
+		if strings.Join(got, ", ") != want {
+			t.Errorf("%q: at its site %v, want %s", outcome, got, want)
+		}
+	}
+	back := Migration{Guest: "web", From: "a", To: "b", Outcome: Completed, RequestedS: 30, SwitchedS: new(35.0)} // it was booted again
+	lost := Migration{Guest: "web", From: "a", To: "b", Outcome: Failed, RequestedS: 10, TotalS: new(10.0), Phases: []Phase{{"copy", 5, 10}}}
+	if got := (&Report{Migrations: []Migration{lost, back}}).stays("web", span{0, 60}); fmt.Sprint(got) != "[{a {0 20}} {a {30 35}} {b {35 60}}]" {
+		t.Errorf("booted again: %v", got)
 	}
 }
 

@@ -132,32 +132,65 @@ func phaseNames() []string {
 	return names
 }
 
-// whereabouts draws the band that says at which site the guest runs.
+// whereabouts draws the bands that say at which site the guest runs.
 func (p *picture) whereabouts(guest string, sites map[string]int) {
-	at, since := "", p.win.from
-	band := func(until float64) {
-		if at == "" || !p.win.meets(since, until) {
-			return
-		}
-		x, w := p.x(since), p.x(until)-p.x(since)
-		p.body.rect(x, p.y, w, 18, "", "fill:"+colour("s", sites[at]), "runs at "+at)
-		if textWidth(at)+8 < w {
-			p.body.label(x+w/2, p.y+13, "middle", "", at)
-		}
-	}
-	for i := range p.r.Migrations {
-		m := &p.r.Migrations[i]
-		if m.Guest != guest {
+	for _, s := range p.r.stays(guest, p.win) {
+		if !p.win.meets(s.from, s.to) {
 			continue
 		}
-		if at == "" {
-			at = m.From
-		}
-		if m.SwitchedS != nil {
-			band(*m.SwitchedS)
-			at, since = m.To, *m.SwitchedS
+		x, w := p.x(s.from), p.x(s.to)-p.x(s.from)
+		p.body.rect(x, p.y, w, 18, "", "fill:"+colour("s", sites[s.at]), "runs at "+s.at)
+		if textWidth(s.at)+8 < w {
+			p.body.label(x+w/2, p.y+13, "middle", "", s.at)
 		}
 	}
-	band(p.win.to)
 	p.body.label(8, p.y+13, "mute", "", "runs at")
+}
+
+// stay is when a guest ran at a site.
+type stay struct {
+	at string
+	span
+}
+
+// stays are those of a guest, one after another, as far as its migrations tell. One that was lost, or of which
+// nobody knows where it may run, is at none until it is moved again.
+func (r *Report) stays(guest string, win span) (out []stay) {
+	at, since := "", win.from
+	ends := func(until float64, next string) {
+		if at != "" {
+			out = append(out, stay{at, span{since, until}})
+		}
+		at, since = next, until
+	}
+	known := true
+	for i := range r.Migrations {
+		m := &r.Migrations[i]
+		if m.Guest != guest || !known && m.Outcome == Refused {
+			continue
+		}
+		switch {
+		case at == "" && known:
+			at = m.From
+		case at == "":
+			at, since = m.From, m.RequestedS
+		}
+		if m.SwitchedS != nil {
+			ends(*m.SwitchedS, m.To)
+		}
+		if known = !m.nowhere(); !known {
+			until := m.endS()
+			if stopped, ok := m.phase(string(migration.Switch)); ok && m.SwitchedS == nil {
+				until = stopped.from
+			}
+			ends(until, "")
+		}
+	}
+	ends(win.to, "")
+	return out
+}
+
+// nowhere says that the guest ran at no site when its migration was over, as far as is known.
+func (m *Migration) nowhere() bool {
+	return m.Outcome == Failed || m.Outcome == InDoubt || m.Outcome == "" && m.SwitchedS == nil
 }
