@@ -44,14 +44,19 @@ func (m *outgoing) copyMemory(ctx context.Context) error {
 	ticking := make(chan error, 1)
 	go func() { ticking <- m.followTicks(ctx) }() // the guest may take its time
 	err = m.beginCopy(ctx, paths)
-	if err := <-ticking; err != nil {
-		m.rec.Note("the guest's own counter cannot be followed: " + err.Error())
-	}
+	m.noteTicks(ctx, <-ticking)
 	if err != nil || m.plan.Mode == "stopcopy" {
 		return err
 	}
 	courtesy(ctx, m.guest.Machine)
 	return m.awaitFit(ctx, paths)
+}
+
+// noteTicks tells why the guest's own counter cannot be followed; not where nobody wants it any more.
+func (m *outgoing) noteTicks(ctx context.Context, err error) {
+	if err != nil && ctx.Err() == nil {
+		m.rec.Note("the guest's own counter cannot be followed: " + err.Error())
+	}
 }
 
 // beginCopy has QEMU send memory.

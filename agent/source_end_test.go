@@ -130,3 +130,18 @@ func TestStreamIsCutAtOnce(t *testing.T) {
 	close(forward.said)
 	m.work.farewells.Wait()
 }
+
+// TestTicksOfACopyCalledOff: that nobody counts any more once a copy was called off is no fault of the guest's.
+func TestTicksOfACopyCalledOff(t *testing.T) {
+	plan := migration.Plan{ID: "m-00000001", Guest: "web", From: "paris", To: "rome"}
+	m := &outgoing{guest: &Guest{}, plan: plan, work: &sourceWork{}, rec: record.New("paris", plan, time.Now())}
+	ctx, callOff := context.WithCancel(t.Context())
+	defer callOff()
+	for _, notes := range []int{1, 1} {
+		m.noteTicks(ctx, m.followTicks(ctx)) // there is no channel
+		if got := m.rec.Snapshot().Notes; len(got) != notes {
+			t.Errorf("%q, want %d", got, notes)
+		}
+		callOff()
+	}
+}
