@@ -49,7 +49,7 @@ func (r *run) execStep(ctx context.Context, e *scenario.Exec) error {
 			r.tell(fmt.Sprintf("exec in %s: it runs on, and is not waited for: %s", e.Guest, e.Command))
 			return nil
 		}
-		out, err := r.askGuest(ctx, e.Guest, fmt.Sprintf("[ -d %s ] || { echo gone; exit 0; }; [ -e %[1]s/exit ] || exit 0; cat %[1]s/exit; tail -c 2000 %[1]s/out", dir))
+		out, err := r.askGuest(ctx, e.Guest, fmt.Sprintf("[ -d %s ] || { echo gone; exit 0; }; [ -e %[1]s/exit ] || exit 0; cat %[1]s/exit; tail -c 1500 %[1]s/out", dir))
 		if err != nil && r.over() {
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode"
 
 	"godwit/agent/api"
 	"godwit/lab/scenario"
@@ -72,6 +73,20 @@ func TestExecStep(t *testing.T) {
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) || err != nil && strings.HasSuffix(err.Error(), ": ") || time.Since(begun) > 10*time.Second {
 			t.Errorf("%s: %v after %v, want %q", c.command, err, time.Since(begun), c.want)
 		}
+	}
+}
+
+// TestWhatACommandSaidIsShown: a guest's words are one line that no terminal acts upon, with their end.
+func TestWhatACommandSaidIsShown(t *testing.T) {
+	r, step := aRun(), &scenario.Step{Exec: &scenario.Exec{Guest: "web"}}
+	aGuestHere(t, r)
+	execsSoFar++
+	r.execs = execsSoFar
+	dir := fmt.Sprintf("/tmp/godwit-exec-%d", r.execs+1)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	r.trouble(step, r.execStep(t.Context(), &scenario.Exec{Guest: "web", Command: `yes filler | head -c 3000; printf '\033[31mred\007 \377 the end\nand so'; exit 4`}))
+	if got := r.troubles; len(got) != 1 || strings.ContainsFunc(got[0], func(r rune) bool { return !unicode.IsPrint(r) }) || !strings.Contains(got[0], "red") || !strings.HasSuffix(got[0], "the end; and so") {
+		t.Errorf("%q", got)
 	}
 }
 

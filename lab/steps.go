@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"godwit/internal/clock"
+	"godwit/internal/oneline"
 	"godwit/lab/report"
 	"godwit/lab/scenario"
 	"godwit/lab/wan"
@@ -171,9 +172,9 @@ func (r *run) do(ctx context.Context, step *scenario.Step) {
 	r.mu.Unlock()
 }
 
-// oneLine has what programs said over several lines on one.
+// oneLine has what programs said over several lines on one, fit to be shown: guests' commands are among them.
 func oneLine(text string) string {
-	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+	return oneline.Of(strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }), "; "))
 }
 
 func (r *run) trouble(step *scenario.Step, err error) {
