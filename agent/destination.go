@@ -226,7 +226,7 @@ func alike(spec qemu.Spec, source vm.Facts) qemu.Spec {
 func (m *incoming) incomingSocket() string { return filepath.Join(m.work.guest.Held.Dir, "in.sock") }
 
 func (m *incoming) options() vm.MigrateOptions {
-	opts := migrateOptions(m.plan, 0)
+	opts := migrateOptions(m.plan, m.work.preparation.Channels)
 	opts.URI = "unix:" + m.incomingSocket()
 	opts.HoldSwitchover = takesAck(m.work.preparation.Facts) // a QEMU that waits does nothing else for a hold
 	opts.Postcopy = mayHandEarly(m.plan)

@@ -62,6 +62,7 @@ type Preparation struct {
 	LaneKey       []byte             `json:"lane_key,omitempty"`       // of the lanes of our own data path, and of disks
 	ClockSkew     time.Duration      `json:"clock_skew"`               // destination's clock minus the source's
 	Window        int64              `json:"window,omitempty"`         // bytes that the one connection of transfer mptcp may have on their way; 0: as the kernel has it
+	Channels      int                `json:"channels,omitempty"`       // of transfer qemu-multifd, as many on both hosts; 0: two
 
 	InnerUsed []netip.Prefix `json:"inner_used,omitempty"` // what the source's devices have that a tunnel's inner addresses must not be; see tunnel.InnerUsed
 
@@ -92,6 +93,8 @@ func (p Preparation) check() error {
 		return wrong("a boot id of %d bytes", len(p.Boot))
 	case len(p.MemoryTunnels) > migration.MostAddresses:
 		return wrong("%d tunnels for memory", len(p.MemoryTunnels))
+	case p.Channels < 0 || p.Channels > multifdMost:
+		return wrong("%d channels", p.Channels)
 	case len(p.InnerUsed) > mostInner:
 		return wrong("%d inner addresses", len(p.InnerUsed))
 	}

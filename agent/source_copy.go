@@ -21,7 +21,8 @@ import (
 const (
 	lookEvery     = 10 * time.Millisecond  // at QEMU's figures
 	progressEvery = 200 * time.Millisecond // for watchers
-	multifdMost   = 4                      // channels
+	multifdLeast  = 2                      // channels
+	multifdMost   = 4
 )
 
 // copyFlushed copies memory, and keeps disks flushed meanwhile.
@@ -62,7 +63,7 @@ func (m *outgoing) noteTicks(ctx context.Context, err error) {
 // beginCopy has QEMU send memory.
 func (m *outgoing) beginCopy(ctx context.Context, paths []peer.Path) error {
 	m.beginWire()
-	opts := migrateOptions(m.plan, len(paths))
+	opts := migrateOptions(m.plan, channelsOver(m.plan, len(paths)))
 	opts.MaxBandwidth = m.beginQEMUPart()
 	m.work.throttling = policy.Throttling{Most: m.a.config.MostThrottle(m.plan)}
 	opts.Throttles = m.work.throttling.Most > 0
@@ -110,13 +111,22 @@ func (m *outgoing) requirePaths() ([]peer.Path, error) {
 // does not know it, and its migration fails by it.
 func takesAck(source vm.Facts) bool { return source.Hold != vm.HoldLowBandwidth }
 
+// channelsOver is how many connections QEMU sends pages over, beside its main one, where there are so many paths; 0: that one
+// alone. Its destination waits for as many.
+func channelsOver(p migration.Plan, paths int) int {
+	if p.Transfer != "qemu-multifd" {
+		return 0
+	}
+	return min(max(multifdLeast, paths), multifdMost)
+}
+
 // migrateOptions are the same at both ends but for the URI, and for what a destination does.
-func migrateOptions(p migration.Plan, paths int) vm.MigrateOptions {
+func migrateOptions(p migration.Plan, channels int) vm.MigrateOptions {
 	opts := vm.MigrateOptions{HoldSwitchover: true}
 	switch p.Transfer {
 	case "qemu-multifd":
 		opts.Multifd, opts.Compression, opts.CompressionLevel = true, "zstd", 1
-		opts.Channels = min(max(2, paths), multifdMost)
+		opts.Channels = max(multifdLeast, channels)
 	case "qemu-xbzrle":
 		opts.Xbzrle = true
 	}

@@ -50,6 +50,9 @@ func (m *outgoing) prepareThere(ctx context.Context) error {
 		TunnelKey: public, Tunnel: end.Local, ClockSkew: m.work.skew, Window: m.work.window,
 		Routers: m.routersOf(), ToDrop: m.guest.held().ToDrop, Boot: m.work.boot,
 	}
+	if channels := channelsOver(m.plan, len(m.paths(n))); channels > multifdLeast { // a destination of an earlier release has those
+		request.Channels = channels
+	}
 	if err := m.call(ctx, "prepare", request, &m.work.prepared); err != nil {
 		return err
 	}
