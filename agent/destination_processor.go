@@ -157,9 +157,12 @@ var (
 	registerForm = regexp.MustCompile(`^[0-9a-f]{1,8}(\.[0-9a-f]{1,8})?\.E[ABCD]X$`)
 )
 
-// checkProcessor says what of another host's words cannot be a processor. The model is an
-// argument of QEMU's here, where it would take options too.
-func checkProcessor(f vm.Facts) error {
+// checkMachine says what of another host's words cannot be a machine, or a processor. Both are
+// arguments of QEMU's here, where it would take options too, such as a file of this host as firmware.
+func checkMachine(f vm.Facts) error {
+	if f.Machine != "" && !modelForm.MatchString(f.Machine) {
+		return fmt.Errorf("machine %.64q is none", f.Machine)
+	}
 	if f.CPU != "" && !modelForm.MatchString(f.CPU) {
 		return fmt.Errorf("CPU model %.64q is none", f.CPU)
 	}

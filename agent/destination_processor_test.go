@@ -53,7 +53,7 @@ func TestLacksProcessor(t *testing.T) {
 	}
 }
 
-// TestProcessorIsBounded: a model that would be an option of QEMU's, and lists without end, are
+// TestProcessorIsBounded: a model, or a machine, that would be an option of QEMU's, and lists without end, are
 // refused; a preparation of an older source, without features, is not.
 func TestProcessorIsBounded(t *testing.T) {
 	many := map[string]uint32{}
@@ -70,6 +70,8 @@ func TestProcessorIsBounded(t *testing.T) {
 		"options":          {vm.Facts{CPU: "max,-avx2"}, false},
 		"an option":        {vm.Facts{CPU: "-S"}, false},
 		"two lines":        {vm.Facts{CPU: "max\nmin"}, false},
+		"a machine":        {vm.Facts{Machine: "pc-q35-rhel9.6.0"}, true},
+		"a file for it":    {vm.Facts{Machine: "pc-q35-10.0,firmware=/etc/shadow"}, false},
 		"no register":      {vm.Facts{Features: &vm.Features{CPUID: map[string]uint32{"7.0.EBX\x1b[2J": 1}}}, false},
 		"many registers":   {vm.Facts{Features: &vm.Features{CPUID: many}}, false},
 		"many unavailable": {vm.Facts{Features: &vm.Features{Unavailable: make([]string, mostFeatures+1)}}, false},

@@ -98,7 +98,7 @@ func (p Preparation) check() error {
 	case len(p.InnerUsed) > mostInner:
 		return wrong("%d inner addresses", len(p.InnerUsed))
 	}
-	if err := checkProcessor(p.Facts); err != nil {
+	if err := checkMachine(p.Facts); err != nil {
 		return wrong("%v", err)
 	}
 	for _, addr := range slices.Concat(p.Plan.Held, p.Plan.Next) {
