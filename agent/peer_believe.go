@@ -42,6 +42,9 @@ func (a *Agent) believe(p Preparation) error {
 		if subnet := a.config.Network.SubnetOf(next.Prefix.Addr()); next.Home != a.config.Host || !subnet.Contains(next.Prefix.Addr()) {
 			return notBelieved("next address %s of %s: not in the guests' subnet %s of this host", next.Prefix.Addr(), next.Home, subnet)
 		}
+		if whose := a.noGuests(next.Prefix.Addr(), own); whose != "" {
+			return notBelieved("next address %s of guest %s: it is %s here", next.Prefix.Addr(), p.Plan.Guest, whose)
+		}
 		if owner, ok := taken[next.Prefix.Addr()]; ok && owner != p.Plan.Guest {
 			return &migration.Problem{Code: migration.CodeAddress, Text: fmt.Sprintf(
 				"next address %s: guest %s has it, or was promised it, on %s since the check; try again for another", next.Prefix.Addr(), owner, a.config.Host)}

@@ -114,6 +114,7 @@ func TestBelieve(t *testing.T) {
 		"a tunnel to anywhere":            {func(p *Preparation) { p.Tunnel = netip.MustParseAddrPort("203.0.113.9:53") }, "no uplink of host paris"},
 		"next address of another subnet":  {func(p *Preparation) { p.Plan.Next[0].Prefix = netip.MustParsePrefix("10.3.1.9/24") }, "next address 10.3.1.9"},
 		"next address of another home":    {func(p *Preparation) { p.Plan.Next[0].Home = "oslo" }, "next address"},
+		"next address, the router's":      {func(p *Preparation) { p.Plan.Next[0].Prefix = netip.MustParsePrefix("10.2.1.1/24") }, "the router"},
 	} {
 		p := goodPreparation()
 		p.Tunnel = netip.MustParseAddrPort("192.0.2.1:700")
