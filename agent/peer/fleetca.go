@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"os"
@@ -80,10 +81,18 @@ func certificate(name string, now time.Time) *x509.Certificate {
 	}
 }
 
+// writePEM replaces what is at path, whose mode, or where it leads, says nothing of who may read what comes.
 func writePEM(path, kind string, der []byte, mode os.FileMode) error {
-	data := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
-	if err := os.WriteFile(path, data, mode); err != nil {
+	f, err := os.CreateTemp(filepath.Dir(path), ".tmp-") // mode 0600
+	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
+	}
+	err = errors.Join(pem.Encode(f, &pem.Block{Type: kind, Bytes: der}), f.Chmod(mode), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, errors.Join(err, os.Remove(f.Name())))
 	}
 	return nil
 }

@@ -1,12 +1,42 @@
 package peer
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 )
+
+// A key that takes the place of another is for its owner alone, whatever was there.
+func TestKeysAreForTheirOwner(t *testing.T) {
+	dir := t.TempDir()
+	key, elsewhere := filepath.Join(dir, "paris.key"), filepath.Join(t.TempDir(), "elsewhere")
+	for name, lay := range map[string]func() error{
+		"what all may read": func() error { return os.WriteFile(key, nil, 0o644) },
+		"what leads away":   func() error { return errors.Join(os.WriteFile(elsewhere, nil, 0o644), os.Symlink(elsewhere, key)) },
+	} {
+		if err := lay(); err != nil {
+			t.Fatal(err)
+		}
+		ca, err := NewFleetCA(dir, time.Now())
+		if err == nil {
+			err = ca.Issue("paris", time.Now())
+		}
+		info, serr := os.Lstat(key)
+		if err := errors.Join(err, serr); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if info.Mode() != 0o600 {
+			t.Errorf("%s: the key has the mode %v", name, info.Mode())
+		}
+		if left, err := os.ReadDir(dir); err != nil || len(left) != 3 {
+			t.Errorf("%s: left %v, %v", name, left, err)
+		}
+		os.Remove(key)
+	}
+}
 
 func TestLoadIdentityErrors(t *testing.T) {
 	dir := t.TempDir()
