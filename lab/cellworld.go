@@ -79,14 +79,17 @@ func newCellWorld(ctx context.Context, log *slog.Logger, out string) (*cellWorld
 	if err != nil {
 		return nil, err
 	}
-	id := newID()
+	id, dir, err := claim(newID)
+	if err != nil {
+		return nil, err
+	}
 	w := &cellWorld{samples: map[string]traffic.Sample{}, world: &world{
-		id: id, dir: filepath.Join(os.TempDir(), "godwit-lab-"+id), out: out, scenario: s, log: log,
+		id: id, dir: dir, out: out, scenario: s, log: log,
 		agents: map[string]*hostAgent{}, where: map[string]string{},
 		clients: map[string]*traffic.Client{}, probers: map[string]*traffic.Prober{},
 	}}
-	if w.stopReaper, err = guard(id, w.dir); err != nil {
-		return nil, err
+	if w.stopReaper, err = guard(id, dir); err != nil {
+		return nil, errors.Join(err, os.Remove(dir))
 	}
 	if err := w.make(ctx); err != nil {
 		return nil, fmt.Errorf("%w%s", err, leftWords(w.end()))
@@ -108,9 +111,6 @@ func (w *cellWorld) make(ctx context.Context) error {
 		return err
 	}
 	w.image = config.Image{Kernel: kernel, Initrd: initrd, Cmdline: image.Cmdline}
-	if err := os.MkdirAll(w.dir, 0o700); err != nil {
-		return err
-	}
 	if w.topo, err = topo.Build(ctx, w.spec()); err != nil {
 		return err
 	}

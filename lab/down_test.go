@@ -135,3 +135,23 @@ func TestDownOfNoLab(t *testing.T) {
 		t.Errorf("%v; want %v", err, ErrNoLab)
 	}
 }
+
+// Whoever made the directory of a run before, as anybody may in /tmp, has it, and a run another.
+func TestClaimTakesNobodysDirectory(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	theirs := filepath.Join(os.TempDir(), "godwit-lab-0001")
+	if err := os.Mkdir(theirs, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	ids := []string{"0001", "0001", "0002"}
+	id, dir, err := claim(func() string { id := ids[0]; ids = ids[1:]; return id })
+	if err != nil || id != "0002" || dir != filepath.Join(os.TempDir(), "godwit-lab-0002") {
+		t.Fatalf("%s, %s, %v", id, dir, err)
+	}
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("%v, %v", info, err)
+	}
+	if _, _, err := claim(func() string { return "0001" }); !errors.Is(err, os.ErrExist) {
+		t.Errorf("where all are there: %v", err)
+	}
+}

@@ -111,15 +111,18 @@ func begin(ctx context.Context, s *scenario.Scenario, opts Options) (*run, func(
 	if opts.Tell == nil {
 		opts.Tell = func(string) {}
 	}
-	id := newID()
+	id, dir, err := claim(newID)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", ErrUnusable, err)
+	}
 	w := &world{
-		id: id, dir: filepath.Join(os.TempDir(), "godwit-lab-"+id), out: opts.Out, scenario: s, log: opts.Log,
+		id: id, dir: dir, out: opts.Out, scenario: s, log: opts.Log,
 		agents: map[string]*hostAgent{}, where: map[string]string{},
 		clients: map[string]*traffic.Client{}, probers: map[string]*traffic.Prober{},
 	}
-	stopReaper, err := guard(id, w.dir)
+	stopReaper, err := guard(id, dir)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", ErrUnusable, err)
+		return nil, nil, fmt.Errorf("%w: %w", ErrUnusable, errors.Join(err, os.Remove(dir)))
 	}
 	r := &run{
 		w: w, opts: opts, queue: map[string]chan struct{}{}, reached: map[int]bool{}, by: map[*scenario.Step]*move{}, never: map[*scenario.Step]bool{},

@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -68,6 +69,19 @@ func newID() string {
 	return hex.EncodeToString(b[:])
 }
 
+// claim names a run, by one id of some after the other, and makes its directory, which nobody had before: everybody may make one there, and whose it
+// is has all that is in it, such as what agents are told to execute.
+func claim(next func() string) (id, dir string, err error) {
+	for range 100 {
+		id = next()
+		dir = filepath.Join(os.TempDir(), "godwit-lab-"+id)
+		if err = os.Mkdir(dir, 0o700); !errors.Is(err, fs.ErrExist) {
+			break
+		}
+	}
+	return id, dir, err
+}
+
 // build makes network, agents, guests and clients. On error what was made is
 // still in the world: close it in any case.
 func (w *world) build(ctx context.Context, tell func(string)) error {
@@ -75,9 +89,6 @@ func (w *world) build(ctx context.Context, tell func(string)) error {
 		return err
 	}
 	if err := w.findImages(ctx, tell); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(w.dir, 0o700); err != nil {
 		return err
 	}
 	tell("building the network")

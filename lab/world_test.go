@@ -50,8 +50,11 @@ func (w *world) prepare(t *testing.T, text string, failed func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	id := newID()
-	w.id, w.dir, w.out = id, filepath.Join(os.TempDir(), "godwit-lab-"+id), os.Getenv("GODWIT_TEST_OUT")
+	id, dir, err := claim(newID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.id, w.dir, w.out = id, dir, os.Getenv("GODWIT_TEST_OUT")
 	w.scenario, w.log = s, slog.New(slog.DiscardHandler)
 	w.agents, w.where = map[string]*hostAgent{}, map[string]string{}
 	w.clients, w.probers = map[string]*traffic.Client{}, map[string]*traffic.Prober{}
