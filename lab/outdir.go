@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // Files of a run's output directory.
@@ -15,10 +16,31 @@ const (
 	htmlFile = "report.html"
 )
 
+// makeOut makes an output directory, or takes one that is there. Where everybody may make one, as in /tmp, it has to be ours: whose it is
+// leads what we write where he likes.
+func makeOut(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	dir = filepath.Clean(dir) // with a slash it would be where it leads
+	above, err := os.Stat(filepath.Dir(dir))
+	if err != nil || above.Mode()&fs.ModeSticky == 0 {
+		return err
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	if owner := info.Sys().(*syscall.Stat_t).Uid; int(owner) != os.Geteuid() {
+		return fmt.Errorf("%s belongs to user %d, who may have it lead anywhere; name another by --out", dir, owner)
+	}
+	return nil
+}
+
 // clearOut makes the output directory, finds out that it can be written to, and removes
 // the reports of a run before: one that does not get far must not leave another's.
 func clearOut(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := makeOut(dir); err != nil {
 		return err
 	}
 	for _, name := range []string{jsonFile, htmlFile} {

@@ -3,10 +3,12 @@ package lab
 import (
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
 
+	"godwit/internal/need"
 	"godwit/lab/report"
 )
 
@@ -31,6 +33,27 @@ func TestClearOut(t *testing.T) {
 	for _, wrong := range []string{filepath.Join(dir, "notes.txt"), "/proc"} {
 		if clearOut(wrong) == nil {
 			t.Errorf("%s is taken for a directory that can be written to", wrong)
+		}
+	}
+}
+
+// Where everybody may make a directory, somebody else's is not written to: its links would lead what is written to files of ours.
+func TestOutputIsOurOwn(t *testing.T) {
+	need.Root(t)
+	tmp, own, theirs := t.TempDir(), t.TempDir(), t.TempDir()
+	if err := os.Chmod(tmp, 0o777|fs.ModeSticky); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Chown(theirs, 65534, 65534), os.Mkdir(filepath.Join(tmp, "theirs"), 0o755), os.Chown(filepath.Join(tmp, "theirs"), 65534, 65534),
+		os.Symlink(own, filepath.Join(tmp, "link")), os.Lchown(filepath.Join(tmp, "link"), 65534, 65534)); err != nil {
+		t.Fatal(err)
+	}
+	for dir, ok := range map[string]bool{
+		filepath.Join(tmp, "new"): true, filepath.Join(tmp, "theirs"): false, filepath.Join(tmp, "link") + "/": false,
+		theirs: true, // made by who may become root, as by sudo, and by nobody else
+	} {
+		if err := makeOut(dir); (err == nil) != ok {
+			t.Errorf("%s: %v", dir, err)
 		}
 	}
 }
