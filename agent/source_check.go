@@ -16,6 +16,7 @@ import (
 	"godwit/agent/peer"
 	"godwit/agent/probe"
 	"godwit/agent/record"
+	"godwit/internal/oneline"
 	"godwit/migration"
 	"godwit/netstate"
 	"godwit/vm"
@@ -78,7 +79,7 @@ func (l leaver) unfit(refuse func(migration.Code, string, ...any) error) error {
 		return refuse(migration.CodeGuest, "it is %s; start it or resume it first", l.status)
 	case len(facts.Blockers) > 0:
 		return refuse(migration.CodeHypervisor, "QEMU cannot migrate it: %s; take that device away, or make it one that can migrate",
-			strings.Join(strings.Fields(strings.Join(facts.Blockers, "; ")), " "))
+			oneline.Of(strings.Join(strings.Fields(strings.Join(facts.Blockers, "; ")), " ")))
 	case facts.Accel == "tcg" && major(facts.Version) < 10:
 		return refuse(migration.CodeHypervisor, "QEMU %s corrupts the memory of a migrated TCG guest; use QEMU 10 or newer (on Debian 12 from backports), or KVM", facts.Version)
 	case len(held.Taps) < 2 && !l.keeps:

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"godwit/agent/limits"
+	"godwit/internal/oneline"
 	"godwit/migration"
 	"godwit/vm"
 	"godwit/vm/qemu/qmp"
@@ -127,7 +128,7 @@ func (m *outgoing) watchGuest() {
 				}
 				switch e.Name {
 				case "SHUTDOWN":
-					tell(m.endWords(e.Reason()))
+					tell(m.endWords(oneline.Of(e.Reason())))
 				case "RESET":
 					tell("was reset")
 				case "GUEST_PANICKED":

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"godwit/internal/oneline"
 	"godwit/vm"
 	"godwit/vm/qemu/qmp"
 )
@@ -112,7 +113,7 @@ func (p *Process) Mirrors(ctx context.Context) ([]vm.MirrorState, error) {
 	for _, j := range jobs {
 		s := vm.MirrorState{
 			Disk: strings.TrimPrefix(j.ID, mirrorPrefix), Remaining: max(j.Len-j.Offset, 0), Done: j.Offset,
-			Ready: j.Ready || j.Status == "ready", Blocking: j.ActivelySynced, Ended: j.ended(), Error: j.Error,
+			Ready: j.Ready || j.Status == "ready", Blocking: j.ActivelySynced, Ended: j.ended(), Error: oneline.Of(j.Error),
 		}
 		if s.Ended && s.Error == "" {
 			s.Error = "it ended by itself"
@@ -142,7 +143,7 @@ func (p *Process) FinishMirrors(ctx context.Context) error {
 		disk := strings.TrimPrefix(j.ID, mirrorPrefix)
 		switch {
 		case j.ended():
-			return fmt.Errorf("finish mirror of disk %s: it broke: %s", disk, j.Error)
+			return fmt.Errorf("finish mirror of disk %s: it broke: %s", disk, oneline.Of(j.Error))
 		case !j.Ready && j.Status != "ready":
 			return fmt.Errorf("finish mirror of disk %s: %d bytes were never copied", disk, j.Len-j.Offset)
 		}
@@ -198,7 +199,7 @@ func (p *Process) endJobs(ctx context.Context, jobs []job, force bool) error {
 		}
 		disk := strings.TrimPrefix(j.ID, mirrorPrefix)
 		if end.Error != "" && !force {
-			errs = append(errs, fmt.Errorf("disk %s: %s", disk, end.Error))
+			errs = append(errs, fmt.Errorf("disk %s: %s", disk, oneline.Of(end.Error)))
 		}
 		if err := p.qmp.Do(ctx, "job-dismiss", map[string]any{"id": j.ID}, nil); err != nil && !notFound(err) {
 			errs = append(errs, err)

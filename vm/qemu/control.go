@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"godwit/internal/oneline"
 	"godwit/vm"
 )
 
@@ -18,7 +19,7 @@ func (p *Process) Status(ctx context.Context) (vm.Status, error) {
 		Status vm.Status `json:"status"`
 	}
 	err := p.qmp.Do(ctx, "query-status", nil, &s)
-	return s.Status, err
+	return vm.Status(oneline.Of(string(s.Status))), err
 }
 
 // Stop pauses the guest, and makes sure that it was us who paused it: a guest that QEMU

@@ -31,6 +31,7 @@ type fake struct {
 	over   bool     // a yank is refused: there is no migration any more
 	dirty  string   // answer to query-dirty-rate
 	net    string   // JSON: answer to `info network`
+	why    string   // what it says of a migration, and of what it refuses
 	mute   string   // what stands in commands that it does not answer; "": nothing
 }
 
@@ -50,6 +51,11 @@ func newFake(t *testing.T, version string) (*fake, *Process) {
 	p.begin(nil)
 	t.Cleanup(func() { p.Close() })
 	return f, p
+}
+
+func quoted(s string) string {
+	b, _ := json.Marshal(s) //nolint:errchkjson // a string
+	return string(b)
 }
 
 // refused is the answer to a yank of what there is not.
@@ -72,6 +78,9 @@ func (f *fake) serve(version string) {
 			kind := "return"
 			if answer == refused {
 				kind = "error"
+				if f.why != "" {
+					answer = fmt.Sprintf(`{"class": "GenericError", "desc": %s}`, quoted(f.why))
+				}
 			}
 			fmt.Fprintf(f.conn, `{%q: %s, "id": %d}`+"\n", kind, answer, req.ID)
 		}
@@ -87,9 +96,9 @@ func (f *fake) answer(command, args string, oob bool) (string, bool) {
 	}
 	switch command {
 	case "query-status":
-		return fmt.Sprintf(`{"status": %q}`, f.run), true
+		return fmt.Sprintf(`{"status": %s}`, quoted(f.run)), true
 	case "query-migrate":
-		return fmt.Sprintf(`{"status": %q, "ram": {%s}}`, f.status, f.ram), true
+		return fmt.Sprintf(`{"status": %q, "error-desc": %s, "ram": {%s}}`, f.status, quoted(f.why), f.ram), true
 	case "query-yank":
 		if f.busy {
 			f.busy = false

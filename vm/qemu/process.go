@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"godwit/internal/oneline"
 	"godwit/vm"
 	"godwit/vm/qemu/qmp"
 )
@@ -81,7 +82,7 @@ func (p *Process) begin(cmd *exec.Cmd) {
 		for e := range events {
 			switch e.Name {
 			case "SHUTDOWN":
-				p.setReason(e.Reason())
+				p.setReason(oneline.Of(e.Reason()))
 			case "RESUME": // with -no-shutdown QEMU lives on, and somebody, such as libvirt, has the guest boot anew
 				p.setReason("")
 			}

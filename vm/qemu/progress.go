@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"godwit/internal/oneline"
 	"godwit/vm"
 )
 
@@ -41,7 +42,7 @@ func (p *Process) Progress(ctx context.Context) (vm.Progress, error) {
 		q.Status = vm.MigrationNone
 	}
 	return vm.Progress{
-		Status: q.Status, Error: q.Error,
+		Status: vm.MigrationStatus(oneline.Of(string(q.Status))), Error: oneline.Of(q.Error),
 		Total: q.RAM.Total, Remaining: q.RAM.Remaining, Transferred: q.RAM.Transferred,
 		DirtyRate: q.RAM.DirtyPages * q.RAM.PageSize, Rounds: q.RAM.Syncs,
 		Throughput: int64(q.RAM.MBPS * 1e6 / 8), Throttled: q.Throttle,

@@ -30,7 +30,7 @@ const (
 // ErrClosed says that the connection has ended: QEMU exited, or Close was called.
 var ErrClosed = errors.New("connection closed")
 
-// Error is a command that QEMU refused. The connection is still usable.
+// Error is a command that QEMU refused. The connection is still usable. Desc is one line, whatever QEMU said.
 type Error struct {
 	Command string
 	Class   string

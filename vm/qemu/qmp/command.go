@@ -9,6 +9,8 @@ import (
 	"os"
 	"strconv"
 	"time"
+
+	"godwit/internal/oneline"
 )
 
 type request struct {
@@ -53,7 +55,7 @@ func (c *Client) run(ctx context.Context, req request, command string, out any) 
 		case !ok:
 			return fmt.Errorf("qmp %s: %w", command, ErrClosed)
 		case r.err != nil:
-			return &Error{Command: command, Class: r.err.Class, Desc: r.err.Desc}
+			return &Error{Command: command, Class: r.err.Class, Desc: oneline.Of(r.err.Desc)}
 		case out == nil:
 			return nil
 		}
