@@ -16,13 +16,14 @@ import (
 )
 
 // FuzzPreparation: what another host may send in prepare is refused, or its names,
-// indices and lists can be used.
+// indices and lists can be used, and what is remembered of it can be read again.
 func FuzzPreparation(f *testing.F) {
 	whole, err := json.Marshal(goodPreparation())
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(whole)
+	f.Add(bytes.Replace(whole, []byte(`"home":"paris"`), []byte(`"home":"paris","handover":"m-1"`), 1))
 	f.Add([]byte(`{"plan":{"guest":"../x","active":-1},"description":{"name":"../x"}}`))
 	f.Add([]byte(`null`))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -38,6 +39,10 @@ func FuzzPreparation(f *testing.F) {
 			t.Fatalf("taken: %+v", p.Plan)
 		}
 		bare(p.Plan.Held)
+		m := &incoming{a: &Agent{config: &config.Config{Run: "/run/godwit"}}, plan: p.Plan, work: &destinationWork{preparation: p}}
+		if held := m.expected(); held.Check() != nil {
+			t.Fatalf("taken, and cannot be read again: %v", held.Check())
+		}
 	})
 }
 

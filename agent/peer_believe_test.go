@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -291,4 +292,25 @@ func FuzzPeerWords(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestOfferIsBounded: what is only asked for is held against the same bounds as what is to be made ready. To look for each of some hundred
+// thousand addresses among the others would keep a processor of this host busy for minutes.
+func TestOfferIsBounded(t *testing.T) {
+	a := between(t)
+	for name, c := range map[string]struct {
+		change func(*Offer)
+		word   string
+	}{
+		"more addresses than any guest has": {func(o *Offer) { o.Plan.Held = slices.Repeat(o.Plan.Held, 10_000) }, "10000 addresses"},
+		"an address that is none":           {func(o *Offer) { o.Plan.Held = append(o.Plan.Held, migration.Address{}) }, "an address that is none"},
+		"an address of no migration":        {func(o *Offer) { o.Plan.Held[0].Handover = "m-1" }, "no migration"},
+		"of another guest":                  {func(o *Offer) { o.Plan.Guest = "../x" }, `plan of guest "../x": the description is of "web"`},
+	} {
+		good := goodPreparation()
+		o := Offer{Plan: good.Plan, Description: good.Description, Facts: good.Facts}
+		c.change(&o)
+		_, err := a.peerCheck(callFrom(t, "paris", o.Plan.ID, o))
+		refused(t, name, err, migration.CodeUsage, c.word)
+	}
 }

@@ -49,6 +49,23 @@ type Acceptance struct {
 	Has []bool `json:"has,omitempty"` // of each page of the offer's sample, whether it has that already; nil: it does not say
 }
 
+// checkPlan says what of another host's plan of a guest cannot be meant, also where that is only asked about: each address is looked at then.
+func checkPlan(plan migration.Plan, d config.Description) error {
+	wrong := func(format string, a ...any) error {
+		return &migration.Problem{Code: migration.CodeUsage, Text: fmt.Sprintf("plan of guest %.100q: ", plan.Guest) + fmt.Sprintf(format, a...)}
+	}
+	if plan.Guest != d.Name {
+		return wrong("the description is of %.100q", d.Name)
+	}
+	if held, next := len(plan.Held), len(plan.Next); held > migration.MostAddresses || next > migration.MostAddresses {
+		return wrong("%d addresses that it holds, %d next ones", held, next)
+	}
+	if err := migration.CheckAddresses(slices.Concat(plan.Held, plan.Next)); err != nil {
+		return wrong("%v", err)
+	}
+	return nil
+}
+
 // Preparation is what the source tells in prepare.
 type Preparation struct {
 	Description   config.Description `json:"description"`
@@ -80,13 +97,14 @@ func (p Preparation) check() error {
 	if err := p.Description.Check(); err != nil {
 		return err
 	}
+	if err := checkPlan(p.Plan, p.Description); err != nil {
+		return err
+	}
 	switch {
-	case p.Plan.Guest != p.Description.Name:
-		return wrong("the plan is of %q, the description of %q", p.Plan.Guest, p.Description.Name)
 	case p.Plan.Active < 0 || p.Plan.Active >= len(p.Description.NICs):
 		return wrong("active NIC %d of %d", p.Plan.Active, len(p.Description.NICs))
-	case len(p.Plan.Held) == 0 || len(p.Plan.Held) > migration.MostAddresses || len(p.Plan.Next) > migration.MostAddresses:
-		return wrong("%d addresses that it holds, %d next ones", len(p.Plan.Held), len(p.Plan.Next))
+	case len(p.Plan.Held) == 0:
+		return wrong("0 addresses that it holds")
 	case !p.Plan.KeepsAddress() && (len(p.Plan.Next) == 0 || len(p.Description.NICs) < 2):
 		return wrong("no next address, or no NIC for it")
 	case len(p.Boot) > care.LongestBoot:
@@ -100,11 +118,6 @@ func (p Preparation) check() error {
 	}
 	if err := checkMachine(p.Facts); err != nil {
 		return wrong("%v", err)
-	}
-	for _, addr := range slices.Concat(p.Plan.Held, p.Plan.Next) {
-		if !addr.Prefix.IsValid() {
-			return wrong("an address that is none")
-		}
 	}
 	if err := errors.Join(detour.CheckHeard(p.Routers), care.CheckToDrop(p.ToDrop)); err != nil {
 		return wrong("%v", err)
