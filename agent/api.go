@@ -65,7 +65,6 @@ func (a *Agent) localAPI() http.Handler {
 	handle("POST /v1/migrations/{id}/take-back", a.apiTakeBack)
 	handle("POST /v1/migrations/{id}/give-up", a.apiGiveUp)
 	handle("POST /v1/migrations/{id}/keep", a.apiKeepGuest)
-	handle("GET /v1/detours", func(*http.Request) (any, error) { return a.detours.List(""), nil })
 	handle("POST /v1/detours/end", func(r *http.Request) (any, error) { return nil, a.endDetours(context.WithoutCancel(r.Context())) })
 	handle("GET /v1/processes", a.apiProcesses)
 	handle("POST /v1/shutdown", a.apiShutdown)

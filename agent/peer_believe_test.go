@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -20,6 +21,7 @@ import (
 	"godwit/agent/config"
 	"godwit/agent/detour"
 	"godwit/agent/journal"
+	"godwit/agent/metrics"
 	"godwit/agent/peer"
 	"godwit/agent/probe"
 	"godwit/agent/record"
@@ -27,6 +29,7 @@ import (
 	"godwit/internal/clock"
 	"godwit/migration"
 	"godwit/netstate"
+	"godwit/netstate/tunnel"
 )
 
 // callFrom is a call of another host about a migration, or a detour.
@@ -312,5 +315,27 @@ func TestOfferIsBounded(t *testing.T) {
 		c.change(&o)
 		_, err := a.peerCheck(callFrom(t, "paris", o.Plan.ID, o))
 		refused(t, name, err, migration.CodeUsage, c.word)
+	}
+}
+
+// TestKeysStayInside: nobody who asks an agent, of whatever, is told a tunnel's private key.
+func TestKeysStayInside(t *testing.T) {
+	a := between(t)
+	a.metrics = metrics.New(metrics.Build{}, nil)
+	private, _, err := tunnel.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := json.Marshal(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	place(a, &detour.Detour{ID: "m-00000001", Guest: "web", Peer: "paris", Tunnel: tunnel.Config{Name: "gwt-00000001", PrivateKey: private}, Up: clock.Now()})
+	for _, path := range []string{"/v1/host", "/v1/guests", "/v1/detours", "/v1/migrations"} {
+		said := httptest.NewRecorder()
+		a.localAPI().ServeHTTP(said, httptest.NewRequest(http.MethodGet, path, nil).WithContext(t.Context()))
+		if strings.Contains(said.Body.String(), string(key)) {
+			t.Errorf("GET %s: %s", path, said.Body)
+		}
 	}
 }
