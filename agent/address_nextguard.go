@@ -84,7 +84,7 @@ func (m *incoming) replaceTaken(ctx context.Context) error {
 		if next.Prefix.Addr().Is4() {
 			subnet = config.Subnet{Prefix: n.V4, Gateway: n.Gateway4}
 		}
-		addr, given := m.given(ctx, subnet.Prefix)
+		addr, given := m.given(ctx, subnet)
 		if !given {
 			var err error
 			if addr, err = m.a.freeAddress(ctx, subnet, seeker{guest: m.plan.Guest, comesWith: bare(m.plan.Held)}); err != nil {
@@ -101,7 +101,7 @@ func (m *incoming) replaceTaken(ctx context.Context) error {
 
 // given is the address of subnet that an agent before this one has given the guest in the place of one that was taken, and was killed before
 // it had written that down; false: none. By another one yet the guest would have one of which nobody knows. It is promised to it.
-func (m *incoming) given(ctx context.Context, subnet netip.Prefix) (netip.Addr, bool) {
+func (m *incoming) given(ctx context.Context, subnet config.Subnet) (netip.Addr, bool) {
 	if !m.work.found {
 		return netip.Addr{}, false
 	}
@@ -112,7 +112,7 @@ func (m *incoming) given(ctx context.Context, subnet netip.Prefix) (netip.Addr, 
 	}
 	known := bare(slices.Concat(m.plan.Held, m.plan.Next))
 	for _, addr := range without(addressesOf(info, g.Held.Description.NICs[1-m.plan.Active]), known) {
-		if subnet.Contains(addr) && m.a.promise(addr, m.plan.Guest) == nil {
+		if subnet.Prefix.Contains(addr) && notForGuests(subnet, addr) == "" && m.a.promise(addr, m.plan.Guest) == nil {
 			return addr, true
 		}
 	}

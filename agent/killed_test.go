@@ -354,7 +354,7 @@ func TestForgottenBeforeItsDirectory(t *testing.T) {
 }
 
 // TestGivenAnotherAddress: a guest that an agent gave another next address, as the first was taken, and which that was killed before it had
-// written down, goes on with that, and is not given a third.
+// written down, goes on with that, and is not given a third, nor the router's, which it may say that it has.
 func TestGivenAnotherAddress(t *testing.T) {
 	a, p := between(t), goodPreparation()
 	given := netip.MustParsePrefix("10.2.1.33/24")
@@ -363,7 +363,7 @@ func TestGivenAnotherAddress(t *testing.T) {
 		work: &destinationWork{preparation: p, found: true, taken: map[netip.Addr]string{p.Plan.Next[0].Prefix.Addr(): "02:00:00:00:00:99"}},
 	}
 	m.work.guest = &Guest{Held: m.expected(), open: forgetful{silent: new(bool), has: guest.Info{NICs: []guest.NIC{
-		{MAC: p.Description.NICs[1].MAC, Addrs: []netip.Prefix{p.Plan.Next[0].Prefix, given, netip.MustParsePrefix("10.1.1.33/24")}},
+		{MAC: p.Description.NICs[1].MAC, Addrs: []netip.Prefix{p.Plan.Next[0].Prefix, netip.MustParsePrefix("10.2.1.1/24"), given, netip.MustParsePrefix("10.1.1.33/24")}},
 	}}}}
 	if err := m.replaceTaken(t.Context()); err != nil || m.plan.Next[0].Prefix != given || m.offer.Plan.Next[0].Prefix != given {
 		t.Errorf("%v, %v; want %s", m.plan.Next, err, given)
