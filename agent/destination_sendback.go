@@ -64,7 +64,7 @@ func (m *incoming) awaitTurnedBack(ctx context.Context) {
 func echo(ctx context.Context, through tunnel.Config) error {
 	t, err := tunnel.Attach(ctx, through.Dir, through.Name)
 	if err == nil {
-		_, err = t.Verify(ctx)
+		err = t.Verify(ctx)
 	}
 	return limits.Says(ctx, err)
 }

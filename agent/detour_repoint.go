@@ -217,7 +217,7 @@ func (a *Agent) makeWay(ctx context.Context, w way, id string, link *peer.Link, 
 	if err != nil {
 		return none, err
 	}
-	if _, err = t.Verify(ctx); err != nil {
+	if err = t.Verify(ctx); err != nil {
 		return none, errors.Join(err, a.dropTunnel(context.WithoutCancel(ctx), end.Name))
 	}
 	ask.Go = true

@@ -289,8 +289,7 @@ func (m *outgoing) raiseDirect(ctx context.Context) error {
 	}
 	for _, t := range tunnels {
 		ctx, cancel := limits.TryTunnel.On(ctx)
-		_, err := t.Verify(ctx)
-		err = limits.Says(ctx, err)
+		err := limits.Says(ctx, t.Verify(ctx))
 		cancel()
 		if err != nil {
 			return &migration.Problem{Code: migration.CodePath, Text: fmt.Sprintf("tunnel for memory to %s: %v", t.Remote, err)}

@@ -231,7 +231,7 @@ func (w *tunnelWorld) up(t *testing.T, a, b string) {
 	w.learn(api.GuestInfo{Name: "web", Tunnels: []api.GuestTunnel{{Kind: tunnel.WireGuard, Local: at[0], Remote: at[1]}}})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	if err := netns.Do(w.a, func() error { _, err := w.ends[0].Verify(ctx); return err }); err != nil {
+	if err := netns.Do(w.a, func() error { return w.ends[0].Verify(ctx) }); err != nil {
 		t.Fatal(err)
 	}
 }

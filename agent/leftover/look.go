@@ -116,7 +116,7 @@ func tunnels(ctx context.Context, c *config.Config, o *owners) ([]Thing, error) 
 	if err != nil {
 		return nil, err
 	}
-	astray, err := tunnel.Astray(dir)
+	astray, err := tunnel.Astray()
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +130,7 @@ func tunnels(ctx context.Context, c *config.Config, o *owners) ([]Thing, error) 
 		t := Thing{Kind: Tunnel, Name: s.Name}
 		_, suffix, _ := strings.Cut(s.Name, "-")
 		t.remove = func(ctx context.Context) error {
-			return errors.Join(tunnel.Down(ctx, dir, s.Name), tunnel.EndAstray(ctx, dir, s.Name))
+			return errors.Join(tunnel.Down(ctx, dir, s.Name), tunnel.EndAstray(ctx, s.Name))
 		}
 		owner := ""
 		if d, ok := o.tunnels[s.Name]; ok {

@@ -259,7 +259,7 @@ func join(t *testing.T, n *nettest.Net, kind string) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	n.Do("h", func() error { _, err := first.Verify(ctx); return err })
+	n.Do("h", func() error { return first.Verify(ctx) })
 }
 
 // TestDrained: it waits for a slow reader, not for one who does not read.

@@ -20,8 +20,8 @@ import (
 
 // Astray lists tunnels of this namespace whose process lives and whose control socket
 // is gone: nobody can ask them, extend them or take them down by it any more. Those that
-// have one in another directory than dir are another agent's and are not listed.
-func Astray(dir string) ([]Status, error) {
+// have one, in whatever directory, are not listed.
+func Astray() ([]Status, error) {
 	all, err := keepers()
 	return slices.DeleteFunc(all, func(s Status) bool {
 		_, err := os.Stat(controlOf(folderOf(s.PID), s.Name))
@@ -88,11 +88,11 @@ func controlOf(folder, name string) string {
 }
 
 // EndAstray ends the process of a tunnel that Astray lists; its device goes with it.
-func EndAstray(ctx context.Context, dir, name string) error {
-	found, err := Astray(dir)
+func EndAstray(ctx context.Context, name string) error {
+	found, err := Astray()
 	for _, s := range found {
 		if s.Name == name {
-			err = errors.Join(err, endProcess(ctx, s.PID, name))
+			err = errors.Join(err, endProcess(ctx, s.PID))
 		}
 	}
 	return err
@@ -103,7 +103,7 @@ func (c Config) endSilent(ctx context.Context) error {
 	all, err := keepers()
 	for _, s := range all {
 		if s.Name == c.Name && controlOf(folderOf(s.PID), s.Name) == c.socket() {
-			err = errors.Join(err, endProcess(ctx, s.PID, s.Name))
+			err = errors.Join(err, endProcess(ctx, s.PID))
 		}
 	}
 	return err
@@ -114,7 +114,7 @@ const patience = time.Second
 
 // endProcess asks the process of a tunnel to end, goes on with one that was stopped, which would do so later beside another of its
 // name, and kills one that does not end by that: its device may be left then.
-func endProcess(ctx context.Context, pid int, name string) error {
+func endProcess(ctx context.Context, pid int) error {
 	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGCONT} {
 		if err := syscall.Kill(pid, s); err != nil {
 			return hadEnded(err)
@@ -122,13 +122,13 @@ func endProcess(ctx context.Context, pid int, name string) error {
 	}
 	patient, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if vanish(patient, pid, name) == nil {
+	if vanish(patient, pid) == nil {
 		return nil
 	}
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		return hadEnded(err)
 	}
-	return vanish(ctx, pid, name)
+	return vanish(ctx, pid)
 }
 
 // Wake has the process of a tunnel go on that somebody stopped: one in user space carries nothing meanwhile, and none hears when its

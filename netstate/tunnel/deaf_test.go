@@ -61,7 +61,7 @@ func TestNotSeenIsNotGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	unknown := Exists("lo")
-	_, aerr := Astray(t.TempDir())
+	_, aerr := Astray()
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
 		t.Fatal(err)
 	}

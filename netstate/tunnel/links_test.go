@@ -49,7 +49,7 @@ func ended(t *testing.T, pid int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := vanish(ctx, pid, ""); err != nil {
+	if err := vanish(ctx, pid); err != nil {
 		t.Error(err)
 	}
 }

@@ -62,7 +62,7 @@ func (c Config) dead(ctx context.Context) (bool, error) {
 	case errors.Is(err, os.ErrNotExist) && !Exists(c.Name):
 		return true, nil
 	case errors.Is(err, os.ErrNotExist):
-		astray, err := Astray(c.Dir)
+		astray, err := Astray()
 		return !slices.ContainsFunc(astray, func(s Status) bool { return s.Name == c.Name && s.PID != os.Getpid() }), err
 	}
 	return false, fmt.Errorf("control socket: %w", err)

@@ -20,7 +20,7 @@ func TestStoppedEnds(t *testing.T) {
 	for what, end := range map[string]func(Config) error{
 		"taken down": func(c Config) error { return Down(t.Context(), c.Dir, c.Name) },
 		"astray": func(c Config) error {
-			return errors.Join(os.Remove(c.socket()), EndAstray(t.Context(), c.Dir, c.Name), Down(t.Context(), c.Dir, c.Name))
+			return errors.Join(os.Remove(c.socket()), EndAstray(t.Context(), c.Name), Down(t.Context(), c.Dir, c.Name))
 		},
 	} {
 		for _, kind := range []string{WireGuard, VXLAN} {

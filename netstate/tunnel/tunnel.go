@@ -229,7 +229,7 @@ func Down(ctx context.Context, dir, name string) error {
 	err := t.ask(ctx, request{Op: "stop"})
 	switch {
 	case err == nil:
-		err = vanish(ctx, t.PID, name)
+		err = vanish(ctx, t.PID)
 	case errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) || ctx.Err() != nil:
 		err = nil // nobody has the socket, or there is no time to find out
 	default:
@@ -254,7 +254,7 @@ func Down(ctx context.Context, dir, name string) error {
 }
 
 // vanish waits for the process to end; its device goes before it.
-func vanish(ctx context.Context, pid int, name string) error {
+func vanish(ctx context.Context, pid int) error {
 	for range 500 {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) || strings.Contains(string(stat), ") Z ") {

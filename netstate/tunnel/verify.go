@@ -3,7 +3,6 @@ package tunnel
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -20,28 +19,26 @@ import (
 const verifyEvery = 100 * time.Millisecond
 
 // Verify sends ICMP echoes of the tunnel's whole MTU to its other end until one
-// comes back, and returns how long that one took. It waits until ctx ends, so
-// give it a deadline; the error then says that nothing, or only small packets,
-// came back. Bring both ends up first: a WireGuard handshake into the void is
-// repeated after 5 s only.
-func (t *Tunnel) Verify(ctx context.Context) (time.Duration, error) {
-	rtt, err := Probe(ctx, t.Name, t.Inner, t.PeerInner, t.MTU)
-	if err != nil {
-		return 0, fmt.Errorf("verify tunnel %s to %s: %w", t.Name, t.Remote, err)
+// comes back. It waits until ctx ends, so give it a deadline; the error then says
+// that nothing, or only small packets, came back. Bring both ends up first: a
+// WireGuard handshake into the void is repeated after 5 s only.
+func (t *Tunnel) Verify(ctx context.Context) error {
+	if err := probe(ctx, t.Name, t.Inner, t.PeerInner, t.MTU); err != nil {
+		return fmt.Errorf("verify tunnel %s to %s: %w", t.Name, t.Remote, err)
 	}
-	return rtt, nil
+	return nil
 }
 
 // ErrOnlySmall says that echoes came back, but none of full size: the path drops
 // fragments, and the tunnel would not carry a guest's packets.
 var ErrOnlySmall = errors.New("small packets pass, full-size packets do not: the path drops fragments")
 
-// Probe sends echoes of size bytes (whole IPv4 packets, DF set) and small ones
+// probe sends echoes of size bytes (whole IPv4 packets, DF set) and small ones
 // from inner to peer through device dev, until a large one comes back.
-func Probe(ctx context.Context, dev string, inner, peer netip.Addr, size int) (time.Duration, error) {
+func probe(ctx context.Context, dev string, inner, peer netip.Addr, size int) error {
 	conn, err := listenEcho(ctx, dev, inner)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
@@ -51,19 +48,19 @@ func Probe(ctx context.Context, dev string, inner, peer netip.Addr, size int) (t
 	for seq := 0; ; seq++ {
 		for _, n := range []int{64, size} {
 			if err := ask(conn, peer, id, seq, n); err != nil {
-				return 0, err
+				return err
 			}
 		}
-		rtt, any, err := hear(ctx, conn, peer, id, size)
+		full, any, err := hear(ctx, conn, peer, id, size)
 		small = small || any
-		if rtt > 0 || err != nil {
-			return rtt, err
+		if full || err != nil {
+			return err
 		}
 		if ctx.Err() != nil && small {
-			return 0, ErrOnlySmall
+			return ErrOnlySmall
 		}
 		if ctx.Err() != nil {
-			return 0, fmt.Errorf("no answer: %w", ctx.Err())
+			return fmt.Errorf("no answer: %w", ctx.Err())
 		}
 	}
 }
@@ -79,10 +76,9 @@ func listenEcho(ctx context.Context, dev string, inner netip.Addr) (net.PacketCo
 	return lc.ListenPacket(ctx, "ip4:icmp", inner.String())
 }
 
-// ask sends an echo request of size bytes with the time in it.
+// ask sends an echo request of size bytes.
 func ask(conn net.PacketConn, peer netip.Addr, id, seq, size int) error {
-	body := binary.BigEndian.AppendUint64(nil, uint64(time.Now().UnixNano()))
-	body = append(body, bytes.Repeat([]byte{'g'}, size-20-8-len(body))...)
+	body := bytes.Repeat([]byte{'g'}, size-20-8)
 	m, err := (&icmp.Message{Type: ipv4.ICMPTypeEcho, Body: &icmp.Echo{ID: id, Seq: seq & 0xffff, Data: body}}).Marshal(nil)
 	if err != nil {
 		return err
@@ -95,8 +91,8 @@ func ask(conn net.PacketConn, peer netip.Addr, id, seq, size int) error {
 }
 
 // hear waits one interval for our echo of that size. small says that a smaller
-// one came.
-func hear(ctx context.Context, conn net.PacketConn, peer netip.Addr, id, size int) (rtt time.Duration, small bool, err error) {
+// one came, before it or alone.
+func hear(ctx context.Context, conn net.PacketConn, peer netip.Addr, id, size int) (full, small bool, err error) {
 	buf := make([]byte, size+64)
 	if ctx.Err() == nil {
 		_ = conn.SetReadDeadline(time.Now().Add(verifyEvery))
@@ -108,19 +104,18 @@ func hear(ctx context.Context, conn net.PacketConn, peer netip.Addr, id, size in
 			if errors.As(err, &ne) && ne.Timeout() {
 				err = nil
 			}
-			return 0, small, err
+			return false, small, err
 		}
 		m, err := icmp.ParseMessage(1, buf[:n])
 		if err != nil || m.Type != ipv4.ICMPTypeEchoReply || from.String() != peer.String() {
 			continue
 		}
-		if e, ok := m.Body.(*icmp.Echo); ok && e.ID == id && len(e.Data) >= 8 {
-			if len(e.Data) < size-28 {
-				small = true
-				continue
+		if e, ok := m.Body.(*icmp.Echo); ok && e.ID == id {
+			if len(e.Data) >= size-28 {
+				return true, small, nil
 			}
-			return time.Since(time.Unix(0, int64(binary.BigEndian.Uint64(e.Data)))), small, nil
+			small = true
 		}
 	}
-	return 0, small, nil
+	return false, small, nil
 }

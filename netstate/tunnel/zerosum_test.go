@@ -17,7 +17,7 @@ func TestZeroSum(t *testing.T) {
 	a := up(t, n.Net, "a", cfg[0])
 	up(t, n.Net, "b", cfg[1])
 	// A handshake that begins before the other end stands is begun anew 5 s later (REKEY_TIMEOUT).
-	n.Do("a", func() error { _, err := a.Verify(t.Context()); return err })
+	n.Do("a", func() error { return a.Verify(t.Context()) })
 	from, to := netip.MustParseAddrPort("[fd0a::1]:4001"), netip.MustParseAddrPort("[fd0a::2]:4002")
 	for i, h := range []string{"a", "b"} {
 		n.IP(h, "addr add "+[]netip.AddrPort{from, to}[i].Addr().String()+"/128 dev gwt0 nodad\nroute add "+[]netip.AddrPort{to, from}[i].Addr().String()+" dev gwt0")
