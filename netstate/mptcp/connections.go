@@ -18,19 +18,17 @@ type Connection struct {
 	// Fallback is set when the peers agreed to go on as plain TCP: such a
 	// connection never gets a second subflow.
 	Fallback bool
-	// AddAddrSignalled counts addresses announced to the peer, AddAddrAccepted
-	// those taken from it (mptcp_info; zero where mptcp_diag is missing).
-	AddAddrSignalled, AddAddrAccepted uint8
+	// AddAddrSignalled counts addresses announced to the peer (mptcp_info; zero
+	// where mptcp_diag is missing).
+	AddAddrSignalled uint8
 }
 
 // A Subflow is one TCP connection that carries part of an MPTCP connection.
 type Subflow struct {
-	Local, Remote     netip.AddrPort
-	State             State
-	IDLocal, IDRemote uint8 // 0 on the first subflow
-	Join              bool  // made later than the connection
-	FullyEstablished  bool  // data or an acknowledgement of it came (RFC 8684 §3.1)
-	Backup            bool  // either side asked not to use it
+	Local, Remote    netip.AddrPort
+	State            State
+	Join             bool // made later than the connection
+	FullyEstablished bool // data or an acknowledgement of it came (RFC 8684 §3.1)
 	Figures
 
 	cookie [8]byte
@@ -95,7 +93,7 @@ func group(subflows, parents []socket) []Connection {
 		}
 		c := find(binary.NativeEndian.Uint32(parent.info[12:]))
 		c.Local, c.Remote = parent.local, parent.remote
-		c.AddAddrSignalled, c.AddAddrAccepted = parent.info[1], parent.info[2]
+		c.AddAddrSignalled = parent.info[1]
 		c.Fallback = binary.NativeEndian.Uint32(parent.info[8:])&infoFallback != 0
 	}
 	for _, s := range subflows {
@@ -114,10 +112,8 @@ func group(subflows, parents []socket) []Connection {
 func newSubflow(s socket) Subflow {
 	return Subflow{
 		Local: s.local, Remote: s.remote, State: s.state,
-		IDLocal: s.sub.idLocal, IDRemote: s.sub.idRemote,
 		Join:             s.sub.flags&(flagJoinLoc|flagJoinRem) != 0,
 		FullyEstablished: s.sub.flags&flagFullyEstablished != 0,
-		Backup:           s.sub.flags&(flagBackupLoc|flagBackupRem) != 0,
 		Figures:          s.figures,
 		cookie:           s.cookie,
 	}
@@ -134,7 +130,6 @@ func (c Connection) On(addrs []netip.Addr, states ...State) bool {
 // A Socket is a connected TCP socket that carries no MPTCP connection, or a
 // connected UDP socket.
 type Socket struct {
-	Network       string // tcp or udp
 	Local, Remote netip.AddrPort
 	State         State
 	// Orphan is set when no process holds the socket: the kernel is only
@@ -159,7 +154,7 @@ func plainOf(sockets []socket, connections []Connection) []Socket {
 		if s.mptcp && !fell {
 			continue
 		}
-		plain = append(plain, Socket{Network: "tcp", Local: s.local, Remote: s.remote, State: s.state,
+		plain = append(plain, Socket{Local: s.local, Remote: s.remote, State: s.state,
 			Orphan: s.inode == 0, Fallback: fell, Figures: s.figures})
 	}
 	return plain
@@ -174,7 +169,7 @@ func ConnectedUDP() ([]Socket, error) {
 	}
 	var connected []Socket
 	for _, s := range sockets {
-		connected = append(connected, Socket{Network: "udp", Local: s.local, Remote: s.remote, State: s.state, Orphan: s.inode == 0})
+		connected = append(connected, Socket{Local: s.local, Remote: s.remote, State: s.state, Orphan: s.inode == 0})
 	}
 	return connected, nil
 }

@@ -66,9 +66,8 @@ type socket struct {
 }
 
 type subflowInfo struct {
-	token, remoteToken uint32
-	flags              uint32
-	idLocal, idRemote  uint8
+	token uint32 // local
+	flags uint32
 }
 
 const (
@@ -142,16 +141,10 @@ func decodeULP(b []byte, s *socket) error {
 
 func (sub *subflowInfo) take(kind uint16, value []byte) {
 	switch kind {
-	case subTokenRem:
-		sub.remoteToken = u32(value)
 	case subTokenLoc:
 		sub.token = u32(value)
 	case subFlags:
 		sub.flags = u32(value)
-	case subIDRem:
-		sub.idRemote = u8(value)
-	case subIDLoc:
-		sub.idLocal = u8(value)
 	}
 }
 
@@ -160,13 +153,6 @@ func u32(b []byte) uint32 {
 		return 0
 	}
 	return binary.NativeEndian.Uint32(b)
-}
-
-func u8(b []byte) uint8 {
-	if len(b) < 1 {
-		return 0
-	}
-	return b[0]
 }
 
 // eachAttribute calls take for each netlink attribute in b, which it does not keep: listing

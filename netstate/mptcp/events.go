@@ -23,51 +23,17 @@ const (
 	Created        EventKind = 1
 	Established    EventKind = 2
 	Closed         EventKind = 3
-	Announced      EventKind = 6
-	Removed        EventKind = 7
 	SubEstablished EventKind = 10
 	SubClosed      EventKind = 11
-	SubPriority    EventKind = 13
 	Lost           EventKind = 255
 )
 
-func (k EventKind) String() string {
-	switch k {
-	case Created:
-		return "created"
-	case Established:
-		return "established"
-	case Closed:
-		return "closed"
-	case Announced:
-		return "announced"
-	case Removed:
-		return "removed"
-	case SubEstablished:
-		return "sub_established"
-	case SubClosed:
-		return "sub_closed"
-	case SubPriority:
-		return "sub_priority"
-	case Lost:
-		return "lost"
-	}
-	return fmt.Sprintf("event-%d", uint8(k))
-}
-
-// An Event is something that happened to a connection. Fields that its kind does
-// not carry are zero (see enum mptcp_event_type in linux/mptcp.h).
+// An Event is something that happened to a connection (enum mptcp_event_type in
+// linux/mptcp.h, of which these attributes matter here).
 type Event struct {
-	Kind       EventKind
-	Token      uint32 // of the local side
-	Local      netip.AddrPort
-	Remote     netip.AddrPort
-	LocalID    uint8
-	RemoteID   uint8
-	Backup     bool
-	ServerSide bool
-	IfIndex    int
-	Errno      uint8 // of a closed subflow
+	Kind  EventKind
+	Token uint32         // of the local side
+	Local netip.AddrPort // zero where the kind has none
 }
 
 // eventBuffer holds the burst of thousands of connections that join at once.
@@ -213,39 +179,20 @@ func decodeEvent(message genetlink.Message) Event {
 	if err != nil {
 		return event
 	}
-	var source, target netip.Addr
-	var sourcePort, targetPort uint16
+	var source netip.Addr
+	var port uint16
 	for decoder.Next() {
 		switch decoder.Type() {
 		case evToken:
 			event.Token = decoder.Uint32()
-		case evLocID:
-			event.LocalID = decoder.Uint8()
-		case evRemID:
-			event.RemoteID = decoder.Uint8()
 		case evSaddr4, evSaddr6:
 			source, _ = netip.AddrFromSlice(decoder.Bytes())
-		case evDaddr4, evDaddr6:
-			target, _ = netip.AddrFromSlice(decoder.Bytes())
 		case evSport:
-			sourcePort = be16(decoder.Bytes())
-		case evDport:
-			targetPort = be16(decoder.Bytes())
-		case evBackup:
-			event.Backup = decoder.Uint8() != 0
-		case evError:
-			event.Errno = decoder.Uint8()
-		case evIfIdx:
-			event.IfIndex = int(decoder.Int32())
-		case evServerSide:
-			event.ServerSide = decoder.Uint8() != 0
+			port = be16(decoder.Bytes())
 		}
 	}
 	if source.IsValid() {
-		event.Local = netip.AddrPortFrom(source.Unmap(), sourcePort)
-	}
-	if target.IsValid() {
-		event.Remote = netip.AddrPortFrom(target.Unmap(), targetPort)
+		event.Local = netip.AddrPortFrom(source.Unmap(), port)
 	}
 	return event
 }

@@ -25,19 +25,10 @@ const (
 	addrFlags  = 6
 	addrIfIdx  = 7
 
-	evToken      = 1
-	evLocID      = 3
-	evRemID      = 4
-	evSaddr4     = 5
-	evSaddr6     = 6
-	evDaddr4     = 7
-	evDaddr6     = 8
-	evSport      = 9
-	evDport      = 10
-	evBackup     = 11
-	evError      = 12
-	evIfIdx      = 15
-	evServerSide = 18
+	evToken  = 1
+	evSaddr4 = 5
+	evSaddr6 = 6
+	evSport  = 9
 )
 
 // Numbers of linux/inet_diag.h, linux/sock_diag.h and linux/tcp.h.
@@ -56,16 +47,11 @@ const (
 	ulpName  = 1
 	ulpMPTCP = 3
 
-	subTokenRem = 1
 	subTokenLoc = 2
 	subFlags    = 8
-	subIDRem    = 9
-	subIDLoc    = 10
 
 	flagJoinRem          = 1 << 2
 	flagJoinLoc          = 1 << 3
-	flagBackupRem        = 1 << 4
-	flagBackupLoc        = 1 << 5
 	flagFullyEstablished = 1 << 6
 
 	infoFallback = 1 << 0
