@@ -15,7 +15,6 @@ type MirrorState struct {
 	Remaining int64 // bytes known to differ from the copy
 	Done      int64 // bytes copied, those that were written again included
 	Ready     bool  // all was copied once; what is written follows
-	Blocking  bool  // a write of the guest waits until it is at the copy too
 	Ended     bool  // by itself, which a mirror never should: Error says why
 	Error     string
 }

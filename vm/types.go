@@ -98,10 +98,6 @@ type Progress struct {
 	Rounds     int64
 	Throughput int64 // bytes per second written, over the last 100 ms
 	Throttled  int   // percent of the time for which the guest's processors are made to stand still
-	Elapsed    time.Duration
-	Setup      time.Duration
-	// ExpectedDowntime is what QEMU thinks a switchover now would take.
-	ExpectedDowntime time.Duration
 	// Downtime is QEMU's own figure, known when it has finished. With an own Stop before,
 	// it counts from QEMU's last step only.
 	Downtime time.Duration
@@ -156,20 +152,6 @@ type Event struct {
 	Name string // QEMU's: STOP, RESUME, MIGRATION, SHUTDOWN, RESET, GUEST_PANICKED, …
 	At   time.Time
 	Data json.RawMessage
-}
-
-// MigrationStatus returns the new state in a MIGRATION event, "" in others.
-func (e Event) MigrationStatus() MigrationStatus {
-	if e.Name != "MIGRATION" {
-		return ""
-	}
-	var d struct {
-		Status MigrationStatus `json:"status"`
-	}
-	if json.Unmarshal(e.Data, &d) != nil {
-		return ""
-	}
-	return d.Status
 }
 
 // Reason returns the reason in a SHUTDOWN or RESET event (guest-reset, guest-shutdown,

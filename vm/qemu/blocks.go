@@ -86,8 +86,6 @@ type job struct {
 	Ready  bool   `json:"ready"`
 	Status string `json:"status"`
 	Error  string `json:"error"`
-	// ActivelySynced is that of a mirror that blocks writes (QEMU 8.2 and later).
-	ActivelySynced bool `json:"actively-synced"`
 }
 
 func (j job) ended() bool { return j.Status == "concluded" || j.Status == "null" }
@@ -113,7 +111,7 @@ func (p *Process) Mirrors(ctx context.Context) ([]vm.MirrorState, error) {
 	for _, j := range jobs {
 		s := vm.MirrorState{
 			Disk: strings.TrimPrefix(j.ID, mirrorPrefix), Remaining: max(j.Len-j.Offset, 0), Done: j.Offset,
-			Ready: j.Ready || j.Status == "ready", Blocking: j.ActivelySynced, Ended: j.ended(), Error: oneline.Of(j.Error),
+			Ready: j.Ready || j.Status == "ready", Ended: j.ended(), Error: oneline.Of(j.Error),
 		}
 		if s.Ended && s.Error == "" {
 			s.Error = "it ended by itself"

@@ -96,7 +96,6 @@ func (p *Process) machineType(ctx context.Context) (string, error) {
 func (p *Process) disks(ctx context.Context) ([]vm.Disk, error) {
 	var blocks []struct {
 		Device   string `json:"device"`
-		QDev     string `json:"qdev"`
 		Inserted *struct {
 			Node     string `json:"node-name"`
 			File     string `json:"file"`

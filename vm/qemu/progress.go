@@ -28,10 +28,7 @@ func (p *Process) Progress(ctx context.Context) (vm.Progress, error) {
 			Syncs       int64   `json:"dirty-sync-count"`
 			MBPS        float64 `json:"mbps"` // megabits per second
 		} `json:"ram"`
-		Total    int64  `json:"total-time"` // milliseconds, as those below
-		Setup    int64  `json:"setup-time"`
-		Expected int64  `json:"expected-downtime"`
-		Downtime int64  `json:"downtime"`
+		Downtime int64  `json:"downtime"` // milliseconds
 		Throttle int    `json:"cpu-throttle-percentage"`
 		Error    string `json:"error-desc"`
 	}
@@ -46,12 +43,9 @@ func (p *Process) Progress(ctx context.Context) (vm.Progress, error) {
 		Total: q.RAM.Total, Remaining: q.RAM.Remaining, Transferred: q.RAM.Transferred,
 		DirtyRate: q.RAM.DirtyPages * q.RAM.PageSize, Rounds: q.RAM.Syncs,
 		Throughput: int64(q.RAM.MBPS * 1e6 / 8), Throttled: q.Throttle,
-		Elapsed: ms(q.Total), Setup: ms(q.Setup),
-		ExpectedDowntime: ms(q.Expected), Downtime: ms(q.Downtime),
+		Downtime: time.Duration(q.Downtime) * time.Millisecond,
 	}, nil
 }
-
-func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
 // AwaitMigration waits for the end of the migration that is under way or to come, until
 // ctx ends or the process does. The error is nil when it completed: at the source the guest
