@@ -49,9 +49,6 @@ type Hold struct {
 	// same port: the kernel takes a join only where something listens (RFC 8684 §3.2).
 	Joins      []netip.Addr
 	QEMUSocket string // where the waiting QEMU listens
-	// Admit says whether a connection from there is the source's; nil lets everyone in.
-	// Others are closed and not counted as a stream.
-	Admit func(netip.AddrPort) bool
 }
 
 // ListenHold listens as h says. The HoldListener lives until its main stream ends, ctx ends,
@@ -75,12 +72,6 @@ func ListenHold(ctx context.Context, h Hold) (*HoldListener, error) {
 		listener: listener, accepts: Peer, connects: QEMU,
 		connect: func(ctx context.Context, _ int) (net.Conn, error) { return dialQEMU(ctx, h.QEMUSocket) },
 	}}
-	if h.Admit != nil {
-		l.admit = func(conn net.Conn) bool {
-			from, err := netip.ParseAddrPort(conn.RemoteAddr().String())
-			return err == nil && h.Admit(netip.AddrPortFrom(from.Addr().Unmap(), from.Port()))
-		}
-	}
 	l.begin(ctx)
 	context.AfterFunc(l.ctx, func() { closeAll(joins) })
 	return l, nil

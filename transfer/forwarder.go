@@ -24,7 +24,6 @@ var errClosed = errors.New("forwarder closed")
 // forwarder accepts the streams of one migration and joins each with another connection.
 type forwarder struct {
 	listener net.Listener
-	admit    func(net.Conn) bool
 	connect  func(ctx context.Context, n int) (net.Conn, error)
 	accepts  Side // who connects to us
 	connects Side // to whom we connect
@@ -67,7 +66,7 @@ func (f *forwarder) run() {
 			}
 			break
 		}
-		if f.admit != nil && !f.admit(conn) || n == maxStreams {
+		if n == maxStreams {
 			abort(conn)
 			continue
 		}

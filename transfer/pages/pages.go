@@ -100,12 +100,11 @@ type Progress struct {
 	Superseded uint64
 	// Unchanged: put again with the content that waits, or that the destination has.
 	Unchanged uint64
-	Same      uint64 // taken, and found to be at the destination already
 	Missed    uint64 // could not be decoded there, and wait again
 	Bases     uint64 // delivered contents that are kept
-	// Held: bytes of memory in use by contents; Bound: how many there may be; Spilled:
-	// bytes in the spill file; SpilledMost: how many there ever were.
-	Held, Bound, Spilled, SpilledMost int64
+	// Held: bytes of memory in use by contents; Spilled: bytes in the spill file;
+	// SpilledMost: how many there ever were.
+	Held, Spilled, SpilledMost int64
 	// Rounds: how many pages each round brought, the current one last, of at most the last
 	// MaxRounds. A round begins when page numbers start again from below.
 	Rounds []uint64

@@ -35,7 +35,6 @@ func (s *Store) Progress() Progress {
 		c.Bases += s.bases[class].count
 	}
 	c.Held = int64(s.arena.used) * Size
-	c.Bound = int64(s.arena.bound) * Size
 	c.Spilled = int64(s.arena.spillUsed) * Size
 	c.SpilledMost = int64(s.arena.far-s.arena.bound-1) * Size // a slot that was left is taken before a fresh one
 	return c

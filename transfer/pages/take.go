@@ -206,7 +206,6 @@ func (s *Store) drop(t *Page) {
 	p := &s.pages[t.Number]
 	p.flight--
 	s.counts.InFlight--
-	s.counts.Same++
 	if t.base == 0 {
 		t.base, t.slot = t.slot, 0
 	}

@@ -32,7 +32,6 @@ type lane struct {
 	doubted time.Time // until when less is expected; zero: it is not
 	queue   int       // what the kernel keeps that is not on its way, bytes
 
-	born     time.Time
 	flights  []*flight
 	lag      time.Duration // by how much its acknowledgements lately were late
 	ackDue   bool
@@ -58,7 +57,7 @@ var start = time.Now()
 // run serves a lane whose hellos have been said, until it ends, and returns why.
 func (s *session) run(l *lane, r *bufio.Reader) error {
 	now := time.Now()
-	l.s, l.born, l.heardAt, l.progress, l.ackDue = s, now, now, now, true
+	l.s, l.heardAt, l.progress, l.ackDue = s, now, now, true
 	l.queue = notSent
 	tune(l.conn, l.queue)
 	l.manage(now)

@@ -88,20 +88,19 @@ func qemuError(format string, a ...any) error { return &QEMUError{fmt.Errorf(for
 type Stats struct {
 	pages.Progress
 	paths.Stats
-	Codings         encode.Counts // what became of pages
-	Read            int64         // bytes of QEMU's stream
-	Queue           int64         // bytes that wait or are not acknowledged, as they will be coded
-	PageBytes       float64       // coded bytes of a page lately
-	Tail            int64         // bytes of the tail as it is sent
-	Offered         int           // contents that the destination has from elsewhere
-	Faults          int64         // pages that the destination's guest waited for (post-copy)
-	Unread          int64         // bytes that QEMU wrote and that were not read yet
-	Raw             int64         // bytes of an opaque stream that were read and are not acknowledged
-	Opaque          string        // why the stream is passed on as it is; empty where it is not
-	SwitchoverAcked bool          // the destination's QEMU has sent SWITCHOVER_ACK
-	Allowed         bool          // AllowSwitchover was called
-	Ended           bool          // QEMU has said END
-	Levels          [encode.Levels]int
+	Codings   encode.Counts // what became of pages
+	Read      int64         // bytes of QEMU's stream
+	Queue     int64         // bytes that wait or are not acknowledged, as they will be coded
+	PageBytes float64       // coded bytes of a page lately
+	Tail      int64         // bytes of the tail as it is sent
+	Offered   int           // contents that the destination has from elsewhere
+	Faults    int64         // pages that the destination's guest waited for (post-copy)
+	Unread    int64         // bytes that QEMU wrote and that were not read yet
+	Raw       int64         // bytes of an opaque stream that were read and are not acknowledged
+	Opaque    string        // why the stream is passed on as it is; empty where it is not
+	Allowed   bool          // AllowSwitchover was called
+	Ended     bool          // QEMU has said END
+	Levels    [encode.Levels]int
 }
 
 // unread is what waits in a socket, bytes.

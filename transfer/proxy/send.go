@@ -231,7 +231,7 @@ func (s *Source) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out.Codings, out.Levels, out.Tail = s.codings, s.levels, s.tail
-	out.Opaque, out.Allowed, out.SwitchoverAcked = s.opaque, s.allowed, s.acked
+	out.Opaque, out.Allowed = s.opaque, s.allowed
 	if out.Opaque != "" {
 		out.Raw = s.raw.Load() + out.Controls
 		if rate := int64(s.underWay.rate()); rate > 0 {
