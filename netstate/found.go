@@ -4,42 +4,25 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-
-	"github.com/google/nftables"
 )
-
-// Counts are packets since the guest's state was set.
-type Counts struct {
-	Redirected uint64 // frames for the guest that the host routed into the tunnel
-	Returned   uint64 // frames of the guest that the host routed into the tunnel
-	Refused    uint64 // frames that closed taps did not take: broadcasts, strangers
-}
 
 // An Inventory is everything of ours in this namespace, from the kernel alone.
 type Inventory struct {
-	States map[string]State  // by guest
-	Counts map[string]Counts // by guest
-	Stray  []string          // marked as ours, but no guest's state asks for it
+	States map[string]State // by guest
+	Stray  []string         // marked as ours, but no guest's state asks for it
 }
 
 // Found reads the kernel; it changes nothing.
 func Found() (Inventory, error) {
 	mu.Lock()
 	defer mu.Unlock()
-	inv := Inventory{Counts: map[string]Counts{}}
+	var inv Inventory
 	b, err := readBook()
 	if err == nil {
 		inv.States, _, err = b.states()
 	}
 	if err != nil {
 		return inv, fmt.Errorf("look for network state: %w", err)
-	}
-	values, err := readCounters(len(b.chains) > 0)
-	if err != nil {
-		return inv, err
-	}
-	for guest, s := range inv.States {
-		inv.Counts[guest] = tally(s, values)
 	}
 	stray, err := strays(newKernel(), resourcesOf(inv.States, possible))
 	if err != nil {
@@ -49,38 +32,6 @@ func Found() (Inventory, error) {
 		inv.Stray = append(inv.Stray, describe(r))
 	}
 	return inv, nil
-}
-
-func tally(s State, values map[string]uint64) Counts {
-	c := Counts{Refused: values[counterClosed(s.Guest)]}
-	for _, a := range s.Away {
-		c.Redirected += values[counterAway(s.Guest, a.Addr)]
-	}
-	for _, v := range s.Visiting {
-		c.Returned += values[counterVisiting(s.Guest, v.Addr)]
-	}
-	return c
-}
-
-func readCounters(exists bool) (map[string]uint64, error) {
-	values := map[string]uint64{}
-	if !exists {
-		return values, nil
-	}
-	c, err := openNFT()
-	if err != nil {
-		return nil, fmt.Errorf("open nftables: %w", err)
-	}
-	objects, err := c.GetObjects(table())
-	if err != nil {
-		return nil, fmt.Errorf("list counters of table %s: %w", tableName, err)
-	}
-	for _, o := range objects {
-		if n, ok := o.(*nftables.CounterObj); ok {
-			values[n.Name] = n.Packets
-		}
-	}
-	return values, nil
 }
 
 // strays lists marked entries that no state wants.
