@@ -43,7 +43,7 @@ func Introduce(device string, addr netip.Addr, mac net.HardwareAddr, router neti
 	if addr.Is4() {
 		frame = arp(arpAsk, mac, broadcast, addr, make(net.HardwareAddr, 6), router)
 	} else {
-		frame = solicit(mac, addr, router)
+		frame = solicitAll(mac, addr, router)
 	}
 	return wrap(emit(device, frame), "introduce %s to %s on %s", addr, router, device)
 }
@@ -78,16 +78,21 @@ func ethernet(to, from net.HardwareAddr, kind uint16) []byte {
 	return binary.BigEndian.AppendUint16(f, kind)
 }
 
-// solicit builds a neighbour solicitation (RFC 4861 §4.3) to the group of those who may have target. One that is from
-// no address (::) does not name mac: there is nothing to remember it by (§4.3, source link-layer address).
-func solicit(mac net.HardwareAddr, from, target netip.Addr) []byte {
+// solicitAll asks the group of those who may have target.
+func solicitAll(mac net.HardwareAddr, from, target netip.Addr) []byte {
 	a := target.As16()
 	group := netip.AddrFrom16([16]byte{0xff, 2, 11: 1, 12: 0xff, 13: a[13], 14: a[14], 15: a[15]})
-	body := append([]byte{neighbourAsks, 0, 0, 0, 0, 0, 0, 0}, a[:]...)
+	return solicit(mac, net.HardwareAddr{0x33, 0x33, 0xff, a[13], a[14], a[15]}, from, group, target)
+}
+
+// solicit builds a neighbour solicitation (RFC 4861 §4.3) of mac and from, to whom it says. One that is from no address
+// (::) does not name mac: there is nothing to remember it by (§4.3, source link-layer address).
+func solicit(mac, to net.HardwareAddr, from, dst, target netip.Addr) []byte {
+	body := append([]byte{neighbourAsks, 0, 0, 0, 0, 0, 0, 0}, target.AsSlice()...)
 	if !from.IsUnspecified() {
 		body = append(append(body, 1, 1), mac...)
 	}
-	return icmp6(mac, net.HardwareAddr{0x33, 0x33, 0xff, a[13], a[14], a[15]}, from, group, body)
+	return icmp6(mac, to, from, dst, body)
 }
 
 // advertisement builds an unsolicited neighbour advertisement with the override
@@ -100,7 +105,7 @@ func advertisement(from, to net.HardwareAddr, dst, target netip.Addr, router boo
 	if router {
 		flags |= 0x80
 	}
-	body := append([]byte{136, 0, 0, 0, flags, 0, 0, 0}, target.AsSlice()...)
+	body := append([]byte{neighbourAnswers, 0, 0, 0, flags, 0, 0, 0}, target.AsSlice()...)
 	body = append(append(body, 2, 1), from...)
 	return icmp6(from, to, target, dst, body)
 }

@@ -83,7 +83,7 @@ func questions(mac net.HardwareAddr, addr netip.Addr) [][]byte {
 		none := make(net.HardwareAddr, 6)
 		return [][]byte{arp(arpAsk, mac, broadcast, netip.IPv4Unspecified(), none, addr), arp(arpAsk, mac, broadcast, dummy, none, addr)}
 	}
-	return [][]byte{solicit(mac, netip.IPv6Unspecified(), addr)}
+	return [][]byte{solicitAll(mac, netip.IPv6Unspecified(), addr)}
 }
 
 // listen returns the first MAC that who finds in a frame before the deadline.
@@ -128,7 +128,7 @@ func speaker(f []byte, addr netip.Addr) net.HardwareAddr {
 		}
 		return nil
 	}
-	if kind == unix.ETH_P_IPV6 && len(f) >= 78 && f[20] == unix.IPPROTO_ICMPV6 && f[54] == 136 && bytes.Equal(f[62:78], addr.AsSlice()) {
+	if kind == unix.ETH_P_IPV6 && len(f) >= 78 && f[20] == unix.IPPROTO_ICMPV6 && f[54] == neighbourAnswers && bytes.Equal(f[62:78], addr.AsSlice()) {
 		return bytes.Clone(f[6:12])
 	}
 	return nil

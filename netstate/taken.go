@@ -68,9 +68,7 @@ func directQuestion(own, mac net.HardwareAddr, addr netip.Addr) []byte {
 	if addr.Is4() {
 		return arp(arpAsk, own, mac, netip.IPv4Unspecified(), make(net.HardwareAddr, 6), addr)
 	}
-	body := append([]byte{135, 0, 0, 0, 0, 0, 0, 0}, addr.AsSlice()...)
-	body = append(append(body, 1, 1), own...)
-	return icmp6(own, mac, linkLocal(own), addr, body)
+	return solicit(own, mac, linkLocal(own), addr, addr)
 }
 
 // linkLocal is the link-local address of a MAC (RFC 4291, appendix A).
