@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"net"
 	"net/netip"
 	"slices"
@@ -83,6 +84,16 @@ func (m *meters) watch(nic nicID) {
 	m.devices[nic] = opened
 }
 
+// counters answers the method of that name.
+func (n *node) counters(context.Context, struct{}) (any, error) {
+	var c guest.Counters
+	var err error
+	if c.Meter, err = n.meters.read(); err != nil {
+		c.MeterError = err.Error()
+	}
+	return c, nil
+}
+
 func (m *meters) read() ([]guest.Metered, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -94,7 +105,7 @@ func (m *meters) read() ([]guest.Metered, error) {
 		}
 		for key, count := range counts {
 			all = append(all, guest.Metered{Device: nic.name, Out: key.Out, Src: key.Src, Dst: key.Dst, Proto: key.Proto,
-				Port: key.Port, Packets: count.Packets, Bytes: count.Bytes})
+				Port: key.Port, Packets: count.Packets})
 		}
 	}
 	slices.SortFunc(all, func(a, b guest.Metered) int {
@@ -103,10 +114,9 @@ func (m *meters) read() ([]guest.Metered, error) {
 	return all[:min(len(all), guest.MostMetered)], m.failed
 }
 
-// udp counts the datagrams to addrs: all, and those since it was last asked about
-// the same address (none at first). What the prober asks of our own echo server
+// udp counts the datagrams to addrs. What the prober asks of our own echo server
 // is nobody's use of an address.
-func (m *meters) udp(addrs []netip.Addr) (count, lately uint64) {
+func (m *meters) udp(addrs []netip.Addr) (count uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := map[netip.Addr]map[metered]uint64{}
@@ -129,15 +139,11 @@ func (m *meters) udp(addrs []netip.Addr) (count, lately uint64) {
 		m.used = make(map[netip.Addr]use)
 	}
 	for _, addr := range addrs {
-		before, asked := m.used[addr]
-		more := grown(before.flows, now[addr])
-		m.used[addr] = use{before.count + more, now[addr]}
-		count += before.count + more
-		if asked {
-			lately += more
-		}
+		sum := m.used[addr].count + grown(m.used[addr].flows, now[addr])
+		m.used[addr] = use{sum, now[addr]}
+		count += sum
 	}
-	return count, lately
+	return count
 }
 
 // grown is what was counted between two times; a flow that the meter forgot meanwhile has begun again.

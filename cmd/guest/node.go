@@ -187,7 +187,7 @@ func (n *node) awaitJoin(ctx context.Context, id string, raw json.RawMessage) (a
 
 func (n *node) users(_ context.Context, p addrsParam) (any, error) {
 	users, err := follow.Users(p.Addrs)
-	users.UDPCount, users.UDPRecent = n.meters.udp(p.Addrs)
+	users.UDPCount = n.meters.udp(p.Addrs)
 	return users, err
 }
 

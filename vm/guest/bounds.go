@@ -19,7 +19,6 @@ const (
 	mostWorking      = 64 // subflows of one connection; the kernel makes 8 beside the first
 	mostParts        = 10 * ConnectionsMost / ConnectionsListed
 	mostErrors       = 1000
-	mostCounters     = 4096
 	longestWord      = 128 // bytes: of a name, a state
 	longestWhy       = 200 // bytes: why one of mostUnable connections stays behind
 )
@@ -118,7 +117,5 @@ func (v *Verified) bounds(b *bounds) {
 }
 
 func (c *Counters) bounds(b *bounds) {
-	b.most("NICs", len(c.NICs), mostNICs)
-	b.most("counters", max(len(c.MPTCP), len(c.TCP)), mostCounters)
 	b.most("metered pairs", len(c.Meter), MostMetered)
 }

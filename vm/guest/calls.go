@@ -108,7 +108,7 @@ func (c *Client) Exec(ctx context.Context, command string, timeout time.Duration
 	return executed, err
 }
 
-// Counters returns the guest's own figures.
+// Counters returns what the guest's own meters counted.
 func (c *Client) Counters(ctx context.Context) (Counters, error) {
 	var counters Counters
 	err := c.Call(ctx, "counters", nil, &counters)

@@ -186,8 +186,6 @@ type Users struct {
 	UDP      int      `json:"udp"`   // connected UDP sockets
 	Sockets  []Socket `json:"sockets,omitempty"`
 	UDPCount uint64   `json:"udp_count"` // UDP datagrams to them so far; 0 where not metered
-	// UDPRecent counts those since Users was last asked about the same address.
-	UDPRecent uint64 `json:"udp_recent"`
 }
 
 // Exec runs a shell command in the guest.
@@ -218,21 +216,6 @@ type Verified struct {
 	Errors  []string `json:"errors,omitempty"`
 }
 
-// NICCounters are the kernel's counters of one NIC.
-type NICCounters struct {
-	Name      string `json:"name"`
-	MAC       string `json:"mac"`
-	RxPackets uint64 `json:"rx_packets"`
-	TxPackets uint64 `json:"tx_packets"`
-	RxBytes   uint64 `json:"rx_bytes"`
-	TxBytes   uint64 `json:"tx_bytes"`
-	RxDropped uint64 `json:"rx_dropped"`
-	TxDropped uint64 `json:"tx_dropped"`
-	RxErrors  uint64 `json:"rx_errors"`
-	TxErrors  uint64 `json:"tx_errors"`
-	QueueDrop uint64 `json:"queue_drop"` // by the NIC's queueing discipline
-}
-
 // MostMetered is how many entries of Meter a guest lists at most: so many fit into a line of its channel. Where there
 // are as many, more may be missing.
 const MostMetered = 4000
@@ -246,15 +229,11 @@ type Metered struct {
 	Proto   uint8      `json:"proto"`
 	Port    uint16     `json:"port,omitempty"` // UDP destination
 	Packets uint64     `json:"packets"`
-	Bytes   uint64     `json:"bytes"` // IP bytes
 }
 
-// Counters are the guest's own figures.
+// Counters are what the guest's own meters counted.
 type Counters struct {
-	NICs  []NICCounters    `json:"nics"`
-	MPTCP map[string]int64 `json:"mptcp"` // MPTcpExt of /proc/net/netstat
-	TCP   map[string]int64 `json:"tcp"`   // Tcp of /proc/net/snmp
-	Meter []Metered        `json:"meter,omitempty"`
+	Meter []Metered `json:"meter,omitempty"`
 	// MeterError says why there is no Meter.
 	MeterError string `json:"meter_error,omitempty"`
 }
